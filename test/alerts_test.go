@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // faster is how much shorter all times of the rules are in this test: a Prometheus scrapes every half second instead of 15.
@@ -29,7 +29,7 @@ var inRules = regexp.MustCompile(`(\[|offset |for: )(\d+[smhd])`)
 // TestAlerts makes alerts fire by what they are for, with daemons and services that run: Redis stopped, a daemon killed, a credential
 // expired, a quota used up, a campaign starved, jobs that become dead letters, a catalog that cannot be read. None fires before.
 func TestAlerts(t *testing.T) {
-	store := harness.FreshRedis(t)
+	store := testservices.FreshRedis(t)
 	s := newStack(t, stackOptions{partitions: 6, redis: store.Addr})
 	s.receiver.answer = func(a arrival) (int, time.Duration) {
 		switch a.campaign {
@@ -128,7 +128,7 @@ func newWatcher(t *testing.T, faster int, daemons ...string) *watcher {
 	if program == "" {
 		t.Fatal("PROMETHEUS is not set; run make alerts")
 	}
-	listen := fmt.Sprintf("127.0.0.1:%d", harness.FreePort(t))
+	listen := fmt.Sprintf("127.0.0.1:%d", testservices.FreePort(t))
 	log, err := os.Create(filepath.Join(dir, "log"))
 	if err != nil {
 		t.Fatal(err)

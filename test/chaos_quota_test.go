@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // quotaCases are about how much of a quota is used, and what is known of it, when daemons and the store come and go.
@@ -83,7 +83,7 @@ func threeWindows(t *testing.T, c *chaos) {
 func quotaFlushed(t *testing.T, c *chaos) {
 	const spans = 2
 	tightest := three[len(three)-1]
-	store := harness.FreshRedis(t)
+	store := testservices.FreshRedis(t)
 	c.world(t, stackOptions{partitions: 6, redis: store.Addr})
 	_, daemons := c.shareThree(1000)
 	c.await(30*time.Second, "half of the first span's jobs", func() bool { return c.receiver.count("") > tightest.limit/2 })

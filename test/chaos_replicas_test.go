@@ -12,8 +12,8 @@ import (
 
 	"github.com/segmentio/kafka-go"
 
-	"github.com/pacer/pacer/internal/harness"
 	"github.com/pacer/pacer/internal/requeue"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 var replicaCases = []chaosCase{
@@ -41,7 +41,7 @@ func (b *privateKafka) second(t testing.TB) *secondBroker {
 	if err != nil {
 		t.Fatal(err)
 	}
-	data, at := filepath.Join(dir, "data"), harness.FreePort(t)
+	data, at := filepath.Join(dir, "data"), testservices.FreePort(t)
 	if err := os.Mkdir(data, 0o700); err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // storeCases are about the quota store, and about quotas at their edges.
@@ -35,7 +35,7 @@ func (c *chaos) storeLoad(more ...string) {
 
 // redisDown kills the quota store, which comes back without its data.
 func redisDown(t *testing.T, c *chaos) {
-	store := harness.FreshRedis(t)
+	store := testservices.FreshRedis(t)
 	c.world(t, stackOptions{partitions: 6, redis: store.Addr})
 	c.storeLoad()
 	c.arrived(0.3)
@@ -50,7 +50,7 @@ func redisDown(t *testing.T, c *chaos) {
 
 // redisCut resets the connections to the quota store for a while: takes whose answers are lost.
 func redisCut(t *testing.T, c *chaos) {
-	network := newProxy(t, harness.FreshRedis(t).Addr)
+	network := newProxy(t, testservices.FreshRedis(t).Addr)
 	c.world(t, stackOptions{partitions: 6, redis: network.addr})
 	c.storeLoad()
 	for _, share := range []float64{0.2, 0.4, 0.6} {
@@ -67,7 +67,7 @@ func redisCut(t *testing.T, c *chaos) {
 
 // redisSlow makes the quota store answer late, and then hardly at all.
 func redisSlow(t *testing.T, c *chaos) {
-	network := newProxy(t, harness.FreshRedis(t).Addr)
+	network := newProxy(t, testservices.FreshRedis(t).Addr)
 	c.world(t, stackOptions{partitions: 6, redis: network.addr})
 	c.storeLoad()
 	c.arrived(0.2)
@@ -88,7 +88,7 @@ func redisSlow(t *testing.T, c *chaos) {
 
 // redisFlushed empties the quota store under load, twice.
 func redisFlushed(t *testing.T, c *chaos) {
-	store := harness.FreshRedis(t)
+	store := testservices.FreshRedis(t)
 	c.world(t, stackOptions{partitions: 6, redis: store.Addr})
 	c.storeLoad()
 	for _, share := range []float64{0.3, 0.6} {
@@ -102,7 +102,7 @@ func redisFlushed(t *testing.T, c *chaos) {
 
 // redisFailedOver kills the master, and sentinels promote its replica, which may lack what came last.
 func redisFailedOver(t *testing.T, c *chaos) {
-	sentinel := harness.RedisSentinel(t)
+	sentinel := testservices.RedisSentinel(t)
 	c.world(t, stackOptions{partitions: 6})
 	c.storeLoad("PACER_REDIS_MODE=sentinel", "PACER_REDIS_MASTER_NAME="+sentinel.MasterName,
 		"PACER_REDIS_ADDRS="+strings.Join(sentinel.Addrs(), ","))
@@ -113,7 +113,7 @@ func redisFailedOver(t *testing.T, c *chaos) {
 }
 
 // commandsOf is how many commands a Redis has executed since it was started.
-func commandsOf(t *testing.T, r *harness.Redis) int {
+func commandsOf(t *testing.T, r *testservices.Redis) int {
 	t.Helper()
 	client := redis.NewClient(&redis.Options{Addr: r.Addr})
 	defer func() { _ = client.Close() }()
@@ -131,7 +131,7 @@ func commandsOf(t *testing.T, r *harness.Redis) int {
 // quotaExhausted uses up a day's quota. The other jobs wait, and nothing spins meanwhile; a raised limit sends them.
 func quotaExhausted(t *testing.T, c *chaos) {
 	const idle = 4 * time.Second
-	store := harness.FreshRedis(t)
+	store := testservices.FreshRedis(t)
 	c.world(t, stackOptions{partitions: 6, redis: store.Addr})
 	limit, all := c.jobs(200), c.jobs(1000)
 	c.campaign("day", c.rate(200))

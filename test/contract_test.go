@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pacer/pacer/internal/sink/standin"
+	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
 var update = flag.Bool("update", false, "record what is new in testdata/contract.txt")
@@ -47,7 +47,7 @@ func TestContract(t *testing.T) {
 	t.Cleanup(collector.Close)
 	s := newStack(t, stackOptions{
 		partitions: 2, settings: deduped + fmt.Sprintf("\ntracing: {endpoint: %q, sample: 0}\n", collector.URL), sinks: fmt.Sprintf("  registry: {type: smev, url: %q, it_system: RND001, wait: accepted}\n"+
-			"  customers: {type: http, destinations: true}", standin.StartAdapter(t, standin.AdapterOptions{Plain: true}).URL),
+			"  customers: {type: http, destinations: true}", sinktest.StartAdapter(t, sinktest.AdapterOptions{Plain: true}).URL),
 	})
 	s.withResults()
 	d := s.everyMetric()

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 const deduped = "dedupe: {ttl: 1h}"
@@ -120,7 +120,7 @@ func TestKilledDaemonSendsAgain(t *testing.T) {
 // TestFrozenRedisWithALedger: Redis stops answering for some seconds in the midst of sending, with requests on their way.
 func TestFrozenRedisWithALedger(t *testing.T) {
 	t.Parallel()
-	redis := harness.FreshRedis(t)
+	redis := testservices.FreshRedis(t)
 	s := newStack(t, stackOptions{partitions: 6, redis: redis.Addr, settings: deduped})
 	s.receiver.delay = 20 * time.Millisecond
 	s.campaign("c", 500)

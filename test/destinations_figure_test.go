@@ -17,7 +17,7 @@ import (
 
 	"github.com/segmentio/kafka-go"
 
-	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // How many destinations there are, and what is sent to them.
@@ -55,7 +55,7 @@ func kindOf(i int) string {
 
 // newShops is two daemons and the destinations: nobody listens where the dead ones are, and the deaf ones never answer.
 func newShops(t *testing.T) *hooked {
-	h, silent := &hooked{old: newReceiver(t), moved: newReceiver(t), nobody: harness.FreePort(t)}, newReceiver(t)
+	h, silent := &hooked{old: newReceiver(t), moved: newReceiver(t), nobody: testservices.FreePort(t)}, newReceiver(t)
 	silent.answer = func(arrival) (int, time.Duration) { return unanswered, 0 }
 	h.old.answer = func(a arrival) (int, time.Duration) {
 		if strings.HasPrefix(a.id, "gone") {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/segmentio/kafka-go"
 
-	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // hooked is a stack with a sink that sends to pacer.destinations, daemons that run, and two receivers to which these may point.
@@ -24,7 +24,7 @@ type hooked struct {
 }
 
 func newHooked(t *testing.T) *hooked {
-	h := &hooked{old: newReceiver(t), moved: newReceiver(t), nobody: harness.FreePort(t)}
+	h := &hooked{old: newReceiver(t), moved: newReceiver(t), nobody: testservices.FreePort(t)}
 	h.stack = newStack(t, stackOptions{partitions: 2, sinks: fmt.Sprintf(
 		"  hooks: {type: http, destinations: true, disable_after: 2s, guard: {ports: [%s, %s, %d], allow: [127.0.0.0/8], allow_http: true}}",
 		portOf(t, h.old), portOf(t, h.moved), h.nobody)})

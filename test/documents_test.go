@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 var fenced = regexp.MustCompile("(?ms)^ *```(sh|text|yaml)\n(.*?)^ *```$")
@@ -66,7 +66,7 @@ func (s *stack) typePage(t *testing.T, path string) {
 		page = typed(page)
 	}
 	if strings.Contains(page, example) {
-		port := fmt.Sprint(harness.FreePort(t))
+		port := fmt.Sprint(testservices.FreePort(t))
 		page = strings.ReplaceAll(strings.ReplaceAll(page, example, "127.0.0.1:"+port), "443, 9000", "443, "+port)
 	}
 	blocks := fenced.FindAllStringSubmatch(page, -1)

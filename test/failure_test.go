@@ -13,8 +13,8 @@ import (
 
 	"github.com/segmentio/kafka-go"
 
-	"github.com/pacer/pacer/internal/harness"
 	"github.com/pacer/pacer/internal/requeue"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // TestBadRecordsAreKept: what cannot be delivered becomes a dead letter with its reason, and nothing around it is lost.
@@ -137,7 +137,7 @@ func TestWaitsForServices(t *testing.T) {
 	s := newStack(t, stackOptions{})
 	s.campaign("c", 100)
 	topic := s.ingress + "-late"
-	redis := fmt.Sprintf("127.0.0.1:%d", harness.FreePort(t))
+	redis := fmt.Sprintf("127.0.0.1:%d", testservices.FreePort(t))
 	d := s.start("one", "PACER_REDIS_ADDRS="+redis, "PACER_KAFKA_TOPICS="+s.ingress+","+topic)
 	time.Sleep(3 * time.Second)
 	if d.get("/healthz") != 200 || d.get("/readyz") != 503 {
@@ -166,7 +166,7 @@ func TestWaitsForServices(t *testing.T) {
 	d.stop()
 
 	// No broker at the start.
-	d = s.start("two", fmt.Sprintf("PACER_KAFKA_BROKERS=127.0.0.1:%d", harness.FreePort(t)))
+	d = s.start("two", fmt.Sprintf("PACER_KAFKA_BROKERS=127.0.0.1:%d", testservices.FreePort(t)))
 	time.Sleep(2 * time.Second)
 	if d.get("/readyz") != 503 || d.log.lines("level=WARN") == 0 {
 		t.Errorf("ready without a broker, or silent about it\n%s", d.log)

@@ -15,9 +15,9 @@ import (
 
 	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
 	"github.com/pacer/pacer/internal/sink"
 	sinkkafka "github.com/pacer/pacer/internal/sink/kafka"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // openKafkaSink runs a sink that writes to a topic, until the test ends, and returns its router and the sink itself.
@@ -95,10 +95,10 @@ func deliverAll(t *testing.T, r *sink.Router, jobs []*delivery.Job) map[string]d
 // clients look for it; and what it refuses means what the stand-in, which the other tests of the sink use, says it does.
 func TestKafkaSink(t *testing.T) {
 	t.Parallel()
-	brokers := harness.Kafka(t)
+	brokers := testservices.Kafka(t)
 	const partitions, jobs, keys = 3, 3000, 7
 	for _, compression := range []string{"none", "zstd"} {
-		topic := harness.Topic(t, brokers, "sink", partitions)
+		topic := testservices.Topic(t, brokers, "sink", partitions)
 		r, _ := openKafkaSink(t, brokers, topic, func(c *sinkkafka.Config) { c.Compression = compression })
 		var list []*delivery.Job
 		for i := range jobs {
@@ -134,7 +134,7 @@ func TestKafkaSink(t *testing.T) {
 // TestKafkaSinkRefused: what a real broker refuses.
 func TestKafkaSinkRefused(t *testing.T) {
 	t.Parallel()
-	brokers := harness.Kafka(t)
+	brokers := testservices.Kafka(t)
 	entry := func(name, value string) kafka.ConfigEntry {
 		return kafka.ConfigEntry{ConfigName: name, ConfigValue: value}
 	}
@@ -143,8 +143,8 @@ func TestKafkaSinkRefused(t *testing.T) {
 		want              delivery.ResultClass
 		checks            bool
 	}{
-		{"no such topic", harness.Unique("sink.none"), "", delivery.Misconfigured, false},
-		{"a compacted topic wants keys", harness.Topic(t, brokers, "sink.compacted", 1, entry("cleanup.policy", "compact")), "Invalid Record", delivery.Permanent, true},
+		{"no such topic", testservices.Unique("sink.none"), "", delivery.Misconfigured, false},
+		{"a compacted topic wants keys", testservices.Topic(t, brokers, "sink.compacted", 1, entry("cleanup.policy", "compact")), "Invalid Record", delivery.Permanent, true},
 	} {
 		r, k := openKafkaSink(t, brokers, tt.topic, nil)
 		res := r.Deliver(t.Context(), "a", &delivery.Job{ID: "1", Campaign: "c", Payload: []byte("x")})
@@ -156,7 +156,7 @@ func TestKafkaSinkRefused(t *testing.T) {
 		}
 	}
 	// A batch is too large for the topic, and so is one record of it: the others are written without it.
-	topic := harness.Topic(t, brokers, "sink.small", 1, entry("max.message.bytes", "2000"))
+	topic := testservices.Topic(t, brokers, "sink.small", 1, entry("max.message.bytes", "2000"))
 	r, _ := openKafkaSink(t, brokers, topic, nil)
 	var jobs []*delivery.Job
 	for i := range 100 {
@@ -194,7 +194,7 @@ const kafkaSinkTopic, kafkaSinkPartitions = "sink.load", 3
 // loadKafkaSink starts workers that deliver one job after the other to a new topic of the brokers, over the network at addr.
 func loadKafkaSink(t *testing.T, brokers []string, addr string) (load *kafkaSinkLoad, topic string) {
 	t.Helper()
-	topic = harness.Topic(t, brokers, kafkaSinkTopic, kafkaSinkPartitions)
+	topic = testservices.Topic(t, brokers, kafkaSinkTopic, kafkaSinkPartitions)
 	r, _ := openKafkaSink(t, []string{addr}, topic, func(c *sinkkafka.Config) { c.Timeout = time.Second })
 	ctx, cancel := context.WithCancel(context.Background())
 	load = &kafkaSinkLoad{stop: cancel, doubtful: map[string]int{}}

@@ -16,9 +16,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
 	"github.com/pacer/pacer/internal/limits"
 	"github.com/pacer/pacer/internal/shards"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // The benchmarks run against a Redis of their own and print a table each; docs/benchmarks.md says how to read them.
@@ -71,7 +71,7 @@ type limiterRig struct {
 }
 
 func newLimiterRig(b *testing.B) *limiterRig {
-	c := redis.NewUniversalClient(shards.ClientOptions(harness.FreshRedis(b).Addr))
+	c := redis.NewUniversalClient(shards.ClientOptions(testservices.FreshRedis(b).Addr))
 	b.Cleanup(func() { _ = c.Close() })
 	return &limiterRig{b: b, client: c}
 }

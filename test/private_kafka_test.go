@@ -14,7 +14,7 @@ import (
 
 	"github.com/segmentio/kafka-go"
 
-	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // privateKafka is a private Kafka process of one test, which may be killed and restarted on its data. It costs about three
@@ -36,7 +36,7 @@ func freshKafka(t testing.TB, setting string) *privateKafka {
 	if testing.Short() {
 		t.Skip("Kafka is needed: not under -short")
 	}
-	b := &privateKafka{script: servicesScript(t), stack: harness.Unique("test"), setting: setting}
+	b := &privateKafka{script: servicesScript(t), stack: testservices.Unique("test"), setting: setting}
 	t.Cleanup(func() {
 		if _, err := b.run("wipe"); err != nil {
 			t.Errorf("remove the private Kafka: %v", err)
@@ -115,7 +115,7 @@ func servicesScript(t testing.TB) string {
 // acknowledged makes a topic on the broker with one record in it.
 func (b *privateKafka) acknowledged(t *testing.T) (topic string) {
 	t.Helper()
-	topic = harness.Topic(t, b.brokers, "harness.kill", 1)
+	topic = testservices.Topic(t, b.brokers, "harness.kill", 1)
 	answer, err := kafkaClient(t, b.brokers[0]).Produce(t.Context(), &kafka.ProduceRequest{
 		Topic: topic, RequiredAcks: kafka.RequireAll,
 		Records: kafka.NewRecordReader(kafka.Record{Value: kafka.NewBytes([]byte("x"))}),

@@ -16,7 +16,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/segmentio/kafka-go"
 
-	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // proxy stands between a client and a service and disturbs what passes, as a bad network does. One disturbance at a
@@ -35,7 +35,7 @@ var silenced = sync.OnceFunc(func() { zerolog.SetGlobalLevel(zerolog.Disabled) }
 // service need not be there yet.
 func newProxy(t testing.TB, upstream string) *proxy {
 	t.Helper()
-	return newProxyAt(t, harness.FreePort(t), upstream)
+	return newProxyAt(t, testservices.FreePort(t), upstream)
 }
 
 func newProxyAt(t testing.TB, port int, upstream string) *proxy {
@@ -55,7 +55,7 @@ func newProxyAt(t testing.TB, port int, upstream string) *proxy {
 // advertises only the proxy's address to them. The brokers' own address bypasses the proxy.
 func proxiedKafka(t testing.TB) (*privateKafka, *proxy) {
 	t.Helper()
-	listens, told := harness.FreePort(t), harness.FreePort(t)
+	listens, told := testservices.FreePort(t), testservices.FreePort(t)
 	network := newProxyAt(t, told, net.JoinHostPort("127.0.0.1", strconv.Itoa(listens)))
 	return freshKafka(t, fmt.Sprintf("PACER_KAFKA_PROXY=%d:%d", listens, told)), network
 }
@@ -196,7 +196,7 @@ func TestProxyDisturbsAndHeals(t *testing.T) {
 // answersThrough checks that a broker of proxiedKafka can be reached through its proxy only, by those who connect there.
 func (b *privateKafka) answersThrough(t *testing.T, network *proxy) {
 	t.Helper()
-	topic := harness.Topic(t, b.brokers, "harness.proxied", 1)
+	topic := testservices.Topic(t, b.brokers, "harness.proxied", 1)
 	end := func() error {
 		client := kafkaClient(t, network.addr)
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)

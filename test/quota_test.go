@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // quota creates a quota with windows such as 40/1s, in the order of the arguments.
@@ -92,14 +92,14 @@ func TestCampaignsShareAQuota(t *testing.T) {
 // 40 in a second.
 type storeFailure struct {
 	*stack
-	store        *harness.Redis
+	store        *testservices.Redis
 	daemons      []*daemon
 	frozen, back int64 // the receiver's time
 }
 
 func newStoreFailure(t *testing.T, lasts time.Duration) *storeFailure {
 	t.Helper()
-	f := &storeFailure{store: harness.FreshRedis(t)}
+	f := &storeFailure{store: testservices.FreshRedis(t)}
 	f.stack = newStack(t, stackOptions{partitions: 6, redis: f.store.Addr})
 	jobs := map[string]int{}
 	for _, policy := range []string{"closed", "local-share", "open"} {
@@ -189,7 +189,7 @@ func TestFrozenStore(t *testing.T) {
 // short ones. The day is not granted anew, and the short windows wait a span.
 func TestLostData(t *testing.T) {
 	t.Parallel()
-	store := harness.FreshRedis(t)
+	store := testservices.FreshRedis(t)
 	s := newStack(t, stackOptions{partitions: 6, redis: store.Addr})
 	s.quota("day", "closed", "20000/1d")
 	s.quota("short", "closed", "60/3s")

@@ -18,7 +18,7 @@ import (
 
 	"github.com/segmentio/kafka-go"
 
-	"github.com/pacer/pacer/internal/harness/certs"
+	"github.com/pacer/pacer/internal/testservices/certs"
 )
 
 // misconfiguration is a daemon's configuration with one thing wrong.

@@ -23,7 +23,7 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/sasl/scram"
 
-	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // secureIngress does not begin with the prefix of pacer's own topics, so that it has rights of its own.
@@ -49,7 +49,7 @@ func newSecured(t *testing.T) *secured {
 	if testing.Short() {
 		t.Skip("services are needed: not under -short")
 	}
-	script := &privateKafka{script: servicesScript(t), stack: harness.Unique("secure"), setting: "PACER_SECURE=yes"}
+	script := &privateKafka{script: servicesScript(t), stack: testservices.Unique("secure"), setting: "PACER_SECURE=yes"}
 	t.Cleanup(func() {
 		if _, err := script.run("wipe"); err != nil {
 			t.Errorf("remove the secure stack: %v", err)

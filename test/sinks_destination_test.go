@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/pacer/pacer/internal/sink/standin"
+	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
 // destination is where the jobs of one sink go: it decides what is done with each request, and notes what was. Its stand-in
@@ -204,12 +204,12 @@ func (d *destination) breaks(conn int) {
 
 // serve treats a request over HTTP for a job. say answers it in the words of the protocol; for faultless, and for what is
 // done with a job that is taken, it says that it is.
-func (d *destination) serve(c *standin.Call, id string, say func(v *visit)) {
+func (d *destination) serve(c *sinktest.Call, id string, say func(v *visit)) {
 	d.treat(c, d.arrives(id, c.Connection), say)
 }
 
 // treat is serve for a request that has been noted.
-func (d *destination) treat(c *standin.Call, v *visit, say func(v *visit)) {
+func (d *destination) treat(c *sinktest.Call, v *visit, say func(v *visit)) {
 	v.late = c.Cancelled
 	switch v.does {
 	case deaf, loses:

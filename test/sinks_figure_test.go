@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pacer/pacer/internal/sink/standin"
+	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
 // TestFigureFCM: one daemon sends messages at the most that the service takes from a project, 600,000 a minute, to a stand-in
@@ -16,7 +16,7 @@ import (
 func TestFigureFCM(t *testing.T) {
 	const perSecond, seconds, answer = 10_000, 15, 150 * time.Millisecond
 	sent := median(t, "fcm at 10,000/s, answers in 150 ms: jobs sent of jobs allowed", "%", func(t *testing.T) float64 {
-		f := standin.StartFCM(t, func(c *standin.Call, recipient string, _ int) bool {
+		f := sinktest.StartFCM(t, func(c *sinktest.Call, recipient string, _ int) bool {
 			time.Sleep(answer)
 			return false
 		})

@@ -11,7 +11,7 @@ import (
 
 	"github.com/segmentio/kafka-go"
 
-	"github.com/pacer/pacer/internal/sink/standin"
+	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
 // sinkKind is a kind of sink under faults.
@@ -63,7 +63,7 @@ var sinkKinds = []sinkKind{
 }
 
 func startHTTPEnd(t *testing.T, d *destination) sinkEnd {
-	srv := standin.Start(t, standin.HTTP2, standin.Options{}, func(c *standin.Call) {
+	srv := sinktest.Start(t, sinktest.HTTP2, sinktest.Options{}, func(c *sinktest.Call) {
 		d.serve(c, c.ID, func(v *visit) {
 			switch v.does {
 			case fails, alwaysFails:
@@ -81,7 +81,7 @@ func startHTTPEnd(t *testing.T, d *destination) sinkEnd {
 			}
 		})
 	})
-	srv.Leave = func(c *standin.Call) bool { return d.leaves(c.ID) }
+	srv.Leave = func(c *sinktest.Call) bool { return d.leaves(c.ID) }
 	return sinkEnd{
 		settings: fmt.Sprintf(`type: http, url: %q, ca_file: %q, bearer: t0ken, classes: {"410": rejected},
       rules: {throttled destination: 'headers["x-about"] == "%s"', throttled campaign: 'headers["x-about"] == "%s"',
@@ -91,9 +91,9 @@ func startHTTPEnd(t *testing.T, d *destination) sinkEnd {
 }
 
 func startFCMEnd(t *testing.T, d *destination) sinkEnd {
-	var f *standin.FCM
+	var f *sinktest.FCM
 	var expired atomic.Bool
-	f = standin.StartFCM(t, func(c *standin.Call, recipient string, _ int) bool {
+	f = sinktest.StartFCM(t, func(c *sinktest.Call, recipient string, _ int) bool {
 		d.serve(c, recipient, func(v *visit) {
 			switch v.does {
 			case fails, alwaysFails:
@@ -112,13 +112,13 @@ func startFCMEnd(t *testing.T, d *destination) sinkEnd {
 		})
 		return true
 	})
-	f.Token = func(_ int, c *standin.Call) bool {
+	f.Token = func(_ int, c *sinktest.Call) bool {
 		if expired.Load() {
 			c.JSON(400, `{"error":"invalid_grant"}`)
 		}
 		return expired.Load()
 	}
-	f.Leave = func(c *standin.Call) bool { return d.leaves(standin.RecipientOf(c)) }
+	f.Leave = func(c *sinktest.Call) bool { return d.leaves(sinktest.RecipientOf(c)) }
 	return sinkEnd{
 		settings: fmt.Sprintf(`type: fcm, url: %q, ca_file: %q, service_account_file: %q`, f.URL, f.CAFile, f.KeyFile),
 		dress:    func(j *job) { j.payload = []byte(`{"token":"` + j.id + `","data":{"a":"b"}}`) },
@@ -131,8 +131,8 @@ func startFCMEnd(t *testing.T, d *destination) sinkEnd {
 }
 
 func startRuStoreEnd(t *testing.T, d *destination) sinkEnd {
-	var f *standin.FCM
-	f = standin.StartFCM(t, func(c *standin.Call, recipient string, _ int) bool {
+	var f *sinktest.FCM
+	f = sinktest.StartFCM(t, func(c *sinktest.Call, recipient string, _ int) bool {
 		d.serve(c, recipient, func(v *visit) {
 			switch v.does {
 			case fails, alwaysFails:
@@ -151,7 +151,7 @@ func startRuStoreEnd(t *testing.T, d *destination) sinkEnd {
 		})
 		return true
 	})
-	f.Leave = func(c *standin.Call) bool { return d.leaves(standin.RecipientOf(c)) }
+	f.Leave = func(c *sinktest.Call) bool { return d.leaves(sinktest.RecipientOf(c)) }
 	return sinkEnd{
 		settings: fmt.Sprintf(`type: rustore, url: %q, ca_file: %q, project: %s, bearer: %q`, f.URL, f.CAFile, f.Project, f.Give()),
 		dress:    func(j *job) { j.payload = []byte(`{"token":"` + j.id + `","data":{"a":"b"}}`) },
@@ -159,8 +159,8 @@ func startRuStoreEnd(t *testing.T, d *destination) sinkEnd {
 }
 
 func startHMSEnd(t *testing.T, d *destination) sinkEnd {
-	var h *standin.HMS
-	h = standin.StartHMS(t, func(c *standin.Call, recipient string, _ int) bool {
+	var h *sinktest.HMS
+	h = sinktest.StartHMS(t, func(c *sinktest.Call, recipient string, _ int) bool {
 		d.serve(c, recipient, func(v *visit) {
 			switch v.does {
 			case fails, alwaysFails:
@@ -179,7 +179,7 @@ func startHMSEnd(t *testing.T, d *destination) sinkEnd {
 		})
 		return true
 	})
-	h.Leave = func(c *standin.Call) bool { return d.leaves(standin.PushedTo(c)) }
+	h.Leave = func(c *sinktest.Call) bool { return d.leaves(sinktest.PushedTo(c)) }
 	return sinkEnd{
 		settings: fmt.Sprintf(`type: hms, url: %q, ca_file: %q, service_account_file: %q, token_url: %q`, h.URL, h.CAFile, h.KeyFile, h.TokenURL()),
 		dress: func(j *job) {
@@ -189,9 +189,9 @@ func startHMSEnd(t *testing.T, d *destination) sinkEnd {
 }
 
 func startAPNsEnd(t *testing.T, d *destination) sinkEnd {
-	var a *standin.APNs
+	var a *sinktest.APNs
 	name := func(device string) string { b, _ := hex.DecodeString(device); return string(b) }
-	a = standin.StartAPNs(t, func(c *standin.Call, device string, _ int) bool {
+	a = sinktest.StartAPNs(t, func(c *sinktest.Call, device string, _ int) bool {
 		d.serve(c, name(device), func(v *visit) {
 			switch v.does {
 			case fails, alwaysFails:
@@ -212,7 +212,7 @@ func startAPNsEnd(t *testing.T, d *destination) sinkEnd {
 		})
 		return true
 	})
-	a.Leave = func(c *standin.Call) bool { return d.leaves(name(standin.DeviceOf(c))) }
+	a.Leave = func(c *sinktest.Call) bool { return d.leaves(name(sinktest.DeviceOf(c))) }
 	return sinkEnd{
 		settings: fmt.Sprintf(`type: apns, url: %q, ca_file: %q, auth_key_file: %q, key_id: KEY1, team_id: TEAM1, topic: com.example.app`,
 			a.URL, a.CAFile, a.KeyFile),
@@ -231,14 +231,14 @@ func startKafkaEnd(t *testing.T, d *destination) sinkEnd {
 		distrusts: 29, // TOPIC_AUTHORIZATION_FAILED
 		refuses:   10, // MESSAGE_TOO_LARGE
 	}
-	b := standin.StartBroker(t, standin.BrokerOptions{
+	b := sinktest.StartBroker(t, sinktest.BrokerOptions{
 		Topic: "orders.paced", Partitions: 3, Brokers: 3,
-		Treat: func(_ int32, records []standin.Written) standin.Treatment {
+		Treat: func(_ int32, records []sinktest.Written) sinktest.Treatment {
 			ids := map[int32][]string{}
 			for _, w := range records {
 				ids[w.Partition] = append(ids[w.Partition], w.ID)
 			}
-			how := standin.Treatment{Codes: map[int32]int16{}}
+			how := sinktest.Treatment{Codes: map[int32]int16{}}
 			for p, does := range d.batch(ids, []fault{faultless, loses, fails, distrusts, refuses, resets, deaf}) {
 				how.Reset, how.Hang = how.Reset || does == resets, how.Hang || does == deaf
 				if code, fails := codes[does]; fails {
@@ -256,7 +256,7 @@ func startKafkaEnd(t *testing.T, d *destination) sinkEnd {
 }
 
 func startWebPushEnd(t *testing.T, d *destination) sinkEnd {
-	w := standin.StartWebPush(t, func(c *standin.Call, recipient string, _ int) bool {
+	w := sinktest.StartWebPush(t, func(c *sinktest.Call, recipient string, _ int) bool {
 		d.serve(c, recipient, func(v *visit) {
 			switch v.does {
 			case fails, alwaysFails:
@@ -275,7 +275,7 @@ func startWebPushEnd(t *testing.T, d *destination) sinkEnd {
 		})
 		return true
 	})
-	w.Leave = func(c *standin.Call) bool { return d.leaves(standin.SubscriberOf(c)) }
+	w.Leave = func(c *sinktest.Call) bool { return d.leaves(sinktest.SubscriberOf(c)) }
 	return sinkEnd{
 		settings: fmt.Sprintf(`type: webpush, ca_file: %q, vapid_key: %q, subject: "mailto:ops@example.com", guard: {ports: [%d], allow: [127.0.0.1]}`,
 			w.CAFile, w.Key, w.Port),
@@ -286,8 +286,8 @@ func startWebPushEnd(t *testing.T, d *destination) sinkEnd {
 }
 
 func startTelegramEnd(t *testing.T, d *destination) sinkEnd {
-	var g *standin.Telegram
-	g = standin.StartTelegram(t, func(c *standin.Call, chat string, _ int) bool {
+	var g *sinktest.Telegram
+	g = sinktest.StartTelegram(t, func(c *sinktest.Call, chat string, _ int) bool {
 		d.serve(c, chat, func(v *visit) {
 			switch v.does {
 			case fails, alwaysFails:
@@ -306,7 +306,7 @@ func startTelegramEnd(t *testing.T, d *destination) sinkEnd {
 		})
 		return true
 	})
-	g.Leave = func(c *standin.Call) bool { return d.leaves(standin.ChatOf(c)) }
+	g.Leave = func(c *sinktest.Call) bool { return d.leaves(sinktest.ChatOf(c)) }
 	return sinkEnd{
 		settings: fmt.Sprintf(`type: telegram, url: %q, ca_file: %q, token: %q`, g.URL, g.CAFile, g.Token),
 		dress:    func(j *job) { j.payload = []byte(`{"chat_id":"` + j.id + `","text":"hello"}`) },
@@ -316,14 +316,14 @@ func startTelegramEnd(t *testing.T, d *destination) sinkEnd {
 // startSMTPEnd starts a mail server. What it says of a recipient comes before the message.
 func startSMTPEnd(t *testing.T, d *destination) sinkEnd {
 	const domain = "@example.org"
-	s := standin.StartSMTP(t, standin.SMTPOptions{
+	s := sinktest.StartSMTP(t, sinktest.SMTPOptions{
 		Sender: func(string, int) error {
 			if d.doubts() {
-				return standin.Refusal(530, [3]int{5, 7, 0}, "authentication required")
+				return sinktest.Refusal(530, [3]int{5, 7, 0}, "authentication required")
 			}
 			return nil
 		},
-		Treat: func(recipient string, _ int) (how standin.MailTreatment) {
+		Treat: func(recipient string, _ int) (how sinktest.MailTreatment) {
 			v := d.decides(strings.TrimSuffix(recipient, domain), 0, single)
 			how.Read = func() {
 				d.does(v)
@@ -331,17 +331,17 @@ func startSMTPEnd(t *testing.T, d *destination) sinkEnd {
 			}
 			switch v.does {
 			case fails, alwaysFails:
-				how.Recipient = standin.Refusal(451, [3]int{4, 4, 1}, "try again later")
+				how.Recipient = sinktest.Refusal(451, [3]int{4, 4, 1}, "try again later")
 			case gone:
-				how.Recipient = standin.Refusal(550, [3]int{5, 1, 1}, "no such user here")
+				how.Recipient = sinktest.Refusal(550, [3]int{5, 1, 1}, "no such user here")
 			case refuses:
-				how.Message = standin.Refusal(554, [3]int{5, 6, 0}, "this cannot be read")
+				how.Message = sinktest.Refusal(554, [3]int{5, 6, 0}, "this cannot be read")
 			case throttlesAll:
-				how.Recipient = standin.Refusal(452, [3]int{4, 3, 1}, "no space left")
+				how.Recipient = sinktest.Refusal(452, [3]int{4, 3, 1}, "no space left")
 			case throttlesIt:
-				how.Recipient = standin.Refusal(450, [3]int{4, 7, 1}, "greylisted")
+				how.Recipient = sinktest.Refusal(450, [3]int{4, 7, 1}, "greylisted")
 			case distrusts:
-				how.Recipient = standin.Refusal(530, [3]int{5, 7, 0}, "authentication required")
+				how.Recipient = sinktest.Refusal(530, [3]int{5, 7, 0}, "authentication required")
 			case loses, deaf:
 				how.Hang = true
 			case resets:
@@ -355,7 +355,7 @@ func startSMTPEnd(t *testing.T, d *destination) sinkEnd {
 	})
 	return sinkEnd{
 		settings: fmt.Sprintf(`type: smtp, addr: %q, ca_file: %q, username: %s, password: %s, from: "news@example.com", subject: Hello, text: Hello,
-      retry_after: 1s, max_retry_after: 1s`, s.Addr, s.CAFile, standin.MailUser, standin.MailPassword),
+      retry_after: 1s, max_retry_after: 1s`, s.Addr, s.CAFile, sinktest.MailUser, sinktest.MailPassword),
 		dress: func(j *job) {
 			j.headers = append(j.headers, kafka.Header{Key: "to", Value: []byte(j.id + domain)})
 		},

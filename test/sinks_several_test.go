@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pacer/pacer/internal/sink/standin"
+	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
 // The ends of sinks whose jobs take several requests each. A job meets its fault at one of them.
@@ -24,7 +24,7 @@ func oneOf(id string, list ...string) string {
 
 // startStepsEnd starts an API of orders: a lookup, a step to be made once, a poll and a last step.
 func startStepsEnd(t *testing.T, d *destination) sinkEnd {
-	var g *standin.Registry
+	var g *sinktest.Registry
 	faulty := func(id, call string) bool {
 		calls := []string{"new", "state", "close"}
 		switch d.faultOf(id) {
@@ -34,7 +34,7 @@ func startStepsEnd(t *testing.T, d *destination) sinkEnd {
 		}
 		return oneOf(id, calls...) == call
 	}
-	g = standin.StartRegistry(t, 1, func(c *standin.Call, call, id string, _ int) bool {
+	g = sinktest.StartRegistry(t, 1, func(c *sinktest.Call, call, id string, _ int) bool {
 		v := d.arrivesFor(id, c.Connection, role{begins: call == "find", faulty: faulty(id, call), ends: call == "close"})
 		if call == "new" && v.isTaken() && v.does != faultless && v.does != goesAwayNow { // these answer
 			g.Take(id)
@@ -57,7 +57,7 @@ func startStepsEnd(t *testing.T, d *destination) sinkEnd {
 		})
 		return true
 	})
-	g.Leave = func(c *standin.Call) bool {
+	g.Leave = func(c *sinktest.Call) bool {
 		call, id := g.Asked(c)
 		return faulty(id, call) && d.leaves(id)
 	}
@@ -95,12 +95,12 @@ func smevJobOf(document string) string {
 // startSMEVEnd starts an operator's adapter, in whose calls a job is known by the client's id once its request was sent. A job
 // is taken when its final response is.
 func startSMEVEnd(t *testing.T, d *destination) sinkEnd {
-	var a *standin.Adapter
+	var a *sinktest.Adapter
 	var clients sync.Map // ids of jobs, by client's id
 	faulty := func(id, call string) bool {
 		return call == "response" && d.faultOf(id) == gone || d.faultOf(id) != gone && oneOf(id, "send", "response") == call
 	}
-	say := func(c *standin.Call, does fault, usual func()) {
+	say := func(c *sinktest.Call, does fault, usual func()) {
 		switch does {
 		case fails, alwaysFails:
 			a.Fault(c, "SystemFault", "no")
@@ -114,8 +114,8 @@ func startSMEVEnd(t *testing.T, d *destination) sinkEnd {
 			usual()
 		}
 	}
-	a = standin.StartAdapter(t, standin.AdapterOptions{
-		Treat: func(c *standin.Call, r standin.AdapterRequest, _ int) bool {
+	a = sinktest.StartAdapter(t, sinktest.AdapterOptions{
+		Treat: func(c *sinktest.Call, r sinktest.AdapterRequest, _ int) bool {
 			id := smevJobOf(r.Content)
 			clients.Store(r.ClientID, id)
 			v := d.arrivesFor(id, c.Connection, role{begins: true, faulty: faulty(id, "send")})
@@ -131,7 +131,7 @@ func startSMEVEnd(t *testing.T, d *destination) sinkEnd {
 			})
 			return true
 		},
-		Find: func(c *standin.Call, f standin.AdapterFind) bool {
+		Find: func(c *sinktest.Call, f sinktest.AdapterFind) bool {
 			id, known := clients.Load(f.ClientID)
 			if !known || !f.Response {
 				does := d.deafOrDoubts()
@@ -143,18 +143,18 @@ func startSMEVEnd(t *testing.T, d *destination) sinkEnd {
 			d.treat(c, v, func(v *visit) { say(c, v.does, f.Usual) })
 			return true
 		},
-		Supplier: func(r standin.AdapterRequest) []standin.SMEVReply {
-			id, final := smevJobOf(r.Content), standin.SMEVReply{Kind: "MessagePrimaryContent"}
+		Supplier: func(r sinktest.AdapterRequest) []sinktest.SMEVReply {
+			id, final := smevJobOf(r.Content), sinktest.SMEVReply{Kind: "MessagePrimaryContent"}
 			switch f := d.faultOf(id); {
 			case f == gone:
-				final = standin.SMEVReply{Kind: "RequestRejected", Code: "NO_DATA"}
+				final = sinktest.SMEVReply{Kind: "RequestRejected", Code: "NO_DATA"}
 			case f == refuses && faulty(id, "response"):
-				final = standin.SMEVReply{Kind: "AsyncProcessingStatus", Code: "SMEV-102"}
+				final = sinktest.SMEVReply{Kind: "AsyncProcessingStatus", Code: "SMEV-102"}
 			}
 			if oneOf(id, "soon", "soon", "later") == "later" { // after a poll or two
 				final.After = 1500 * time.Millisecond
 			}
-			return []standin.SMEVReply{{Kind: "RequestStatus", Code: "1"}, final}
+			return []sinktest.SMEVReply{{Kind: "RequestStatus", Code: "1"}, final}
 		},
 	})
 	return sinkEnd{
@@ -189,9 +189,9 @@ func onceEach(t *testing.T, registered []string, jobs map[string]fated) {
 
 // startSMEVDirectEnd starts SMEV itself: a job is one request, which is taken when it is registered. Responses come to a queue.
 func startSMEVDirectEnd(t *testing.T, d *destination) sinkEnd {
-	var s *standin.SMEV
-	s = standin.StartSMEV(t, standin.SMEVOptions{
-		Treat: func(c *standin.Call, r standin.SMEVRequest, _ int) bool {
+	var s *sinktest.SMEV
+	s = sinktest.StartSMEV(t, sinktest.SMEVOptions{
+		Treat: func(c *sinktest.Call, r sinktest.SMEVRequest, _ int) bool {
 			v := d.arrivesFor(smevJobOf(r.Content), c.Connection, single)
 			fault := ""
 			if v.isTaken() {

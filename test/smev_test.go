@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/sink/standin"
+	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
 // TestRequestsOfSMEV: 500 requests under five windows, and a daemon that is killed with -9 in the middle of them.
@@ -46,23 +46,23 @@ type smevRequest struct {
 
 func unheard(content string, sent int) bool { return sent == 1 && strings.Contains(content, "7</id>") }
 
-func supplied(content string) []standin.SMEVReply {
+func supplied(content string) []sinktest.SMEVReply {
 	switch {
 	case strings.Contains(content, "1</id>"):
-		return []standin.SMEVReply{{Kind: "RequestRejected", Code: "NO_DATA"}}
+		return []sinktest.SMEVReply{{Kind: "RequestRejected", Code: "NO_DATA"}}
 	case strings.Contains(content, "2</id>"):
-		return []standin.SMEVReply{{Kind: "AsyncProcessingStatus", Code: "SMEV-102"}}
+		return []sinktest.SMEVReply{{Kind: "AsyncProcessingStatus", Code: "SMEV-102"}}
 	}
-	return []standin.SMEVReply{{Kind: "RequestStatus", Code: "1"}, {Kind: "MessagePrimaryContent", After: 50 * time.Millisecond}}
+	return []sinktest.SMEVReply{{Kind: "RequestStatus", Code: "1"}, {Kind: "MessagePrimaryContent", After: 50 * time.Millisecond}}
 }
 
 // smevItself is SMEV, with its queue of responses.
 func smevItself(t *testing.T) smevEnd {
 	acked := ackTimes{at: map[string]time.Time{}}
-	far := standin.StartSMEV(t, standin.SMEVOptions{
+	far := sinktest.StartSMEV(t, sinktest.SMEVOptions{
 		Plain: true, Redeliver: 2 * time.Second, Multipart: true, Acked: acked.note,
-		Deaf:     func(r standin.SMEVRequest, sent int) bool { return unheard(r.Content, sent) },
-		Supplier: func(r standin.SMEVRequest) []standin.SMEVReply { return supplied(r.Content) },
+		Deaf:     func(r sinktest.SMEVRequest, sent int) bool { return unheard(r.Content, sent) },
+		Supplier: func(r sinktest.SMEVRequest) []sinktest.SMEVReply { return supplied(r.Content) },
 	})
 	return smevEnd{
 		settings: fmt.Sprintf("{type: smev, mode: direct, url: %q, timeout: 3s, collect: {interval: 50ms, parallel: 8}}", far.URL),
@@ -81,10 +81,10 @@ func smevItself(t *testing.T) smevEnd {
 
 // smevAdapter is the operator's adapter, which is asked for each response.
 func smevAdapter(t *testing.T) smevEnd {
-	far := standin.StartAdapter(t, standin.AdapterOptions{
+	far := sinktest.StartAdapter(t, sinktest.AdapterOptions{
 		Plain:    true,
-		Deaf:     func(r standin.AdapterRequest, sent int) bool { return unheard(r.Content, sent) },
-		Supplier: func(r standin.AdapterRequest) []standin.SMEVReply { return supplied(r.Content) },
+		Deaf:     func(r sinktest.AdapterRequest, sent int) bool { return unheard(r.Content, sent) },
+		Supplier: func(r sinktest.AdapterRequest) []sinktest.SMEVReply { return supplied(r.Content) },
 	})
 	return smevEnd{
 		settings: fmt.Sprintf("{type: smev, url: %q, it_system: %s, timeout: 3s, poll: {every: 1s, max: 4s, per_second: 500}}", far.URL, far.ItSystem),
@@ -211,7 +211,7 @@ func (s *stack) checkAnswers(n int) {
 }
 
 // checkResponses: each is acknowledged once, and was written to the topic before.
-func (s *stack) checkResponses(far *standin.SMEV, acked map[string]time.Time) {
+func (s *stack) checkResponses(far *sinktest.SMEV, acked map[string]time.Time) {
 	s.t.Helper()
 	stored, kinds := map[string]time.Time{}, map[string]int{}
 	records := 0

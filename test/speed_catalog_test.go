@@ -12,15 +12,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // benched makes a measurement with the program in bench/ and reads the JSON that it prints.
 func benched(t *testing.T, into any, args ...string) {
 	t.Helper()
 	cmd := exec.Command("go", slices.Concat([]string{"run", "./bench"}, args, []string{"--json"})...)
-	cmd.Env = append(os.Environ(), "PACER_KAFKA_BROKERS="+strings.Join(harness.Kafka(t), ","),
-		"PACER_REDIS_ADDRS="+harness.RedisAddr(t), "PACER_POSTGRES_DSN="+harness.PostgresDSN(t))
+	cmd.Env = append(os.Environ(), "PACER_KAFKA_BROKERS="+strings.Join(testservices.Kafka(t), ","),
+		"PACER_REDIS_ADDRS="+testservices.RedisAddr(t), "PACER_POSTGRES_DSN="+testservices.PostgresDSN(t))
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output() // it fails, too, if a bound of its own was not met

@@ -24,7 +24,7 @@ import (
 
 	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/catalog"
-	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 func TestMain(m *testing.M) {
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 }
 
 // schema is a database with the schema in it.
-var schema = harness.NewTemplate(func(ctx context.Context, dsn string) error {
+var schema = testservices.NewTemplate(func(ctx context.Context, dsn string) error {
 	m, err := catalog.NewMigrator(dsn)
 	if err == nil {
 		_, err = m.Up(ctx)
@@ -76,16 +76,16 @@ func newStack(t *testing.T, o stackOptions) *stack {
 	t.Helper()
 	s := &stack{t: t, dir: t.TempDir(), brokers: o.brokers, redis: o.redis, settings: o.settings}
 	if s.brokers == nil {
-		s.brokers = harness.Kafka(t)
+		s.brokers = testservices.Kafka(t)
 	}
 	if s.redis == "" {
-		s.redis = harness.RedisAddr(t)
+		s.redis = testservices.RedisAddr(t)
 	}
 	s.dsn = schema.Database(t)
 	if s.binary = os.Getenv("PACER_BIN"); s.binary == "" {
 		t.Fatal("PACER_BIN is not set; run make test, which builds the daemon first")
 	}
-	s.ingress = harness.Topic(t, s.brokers, "e2e", max(o.partitions, 1), kafka.ConfigEntry{
+	s.ingress = testservices.Topic(t, s.brokers, "e2e", max(o.partitions, 1), kafka.ConfigEntry{
 		ConfigName: "retention.ms", ConfigValue: "-1",
 	})
 	s.prefix = s.ingress + "."
@@ -204,7 +204,7 @@ type daemon struct {
 // start runs a daemon; more are variables of its environment.
 func (s *stack) start(name string, more ...string) *daemon {
 	s.t.Helper()
-	d := &daemon{s: s, name: name, listen: fmt.Sprintf("127.0.0.1:%d", harness.FreePort(s.t)), log: &logFile{}}
+	d := &daemon{s: s, name: name, listen: fmt.Sprintf("127.0.0.1:%d", testservices.FreePort(s.t)), log: &logFile{}}
 	d.launch(more...)
 	s.t.Cleanup(func() {
 		d.kill()

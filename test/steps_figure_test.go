@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/sink/standin"
+	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
 // TestFigureSteps: requests that wait in polls are in timers: they hold no memory of the daemon, no place among its calls, and make
@@ -22,7 +22,7 @@ func TestFigureSteps(t *testing.T) {
 	if text := os.Getenv("JOBS"); text != "" {
 		n, _ = strconv.Atoi(text)
 	}
-	g := standin.StartRegistry(t, 1, nil)
+	g := sinktest.StartRegistry(t, 1, nil)
 	s := newStack(t, stackOptions{partitions: 6, sinks: fmt.Sprintf(`
   registry:
     type: steps

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pacer/pacer/internal/sink/standin"
+	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
 // crashPoint is where a request is when the daemon is killed, and what may have been called by the end.
@@ -74,8 +74,8 @@ func (s *halts) polls(key, call string) bool {
 func TestStepsOverACrash(t *testing.T) {
 	t.Parallel()
 	waits := &halts{at: map[string]bool{}}
-	var g *standin.Registry
-	g = standin.StartRegistry(t, 1, func(c *standin.Call, what, key string, _ int) bool {
+	var g *sinktest.Registry
+	g = sinktest.StartRegistry(t, 1, func(c *sinktest.Call, what, key string, _ int) bool {
 		if waits.polls(key, what) {
 			c.JSON(200, `{"state":"working"}`)
 			return true

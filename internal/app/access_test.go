@@ -17,7 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/pacer/pacer/internal/config"
-	"github.com/pacer/pacer/internal/harness/certs"
+	"github.com/pacer/pacer/internal/testservices/certs"
 )
 
 // secretFiles is a configuration whose secrets and certificates are files.

@@ -21,7 +21,6 @@ import (
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/config"
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
 	"github.com/pacer/pacer/internal/pacer"
 	"github.com/pacer/pacer/internal/record"
 	"github.com/pacer/pacer/internal/requeue"
@@ -29,6 +28,7 @@ import (
 	"github.com/pacer/pacer/internal/sink"
 	"github.com/pacer/pacer/internal/sink/discard"
 	sinkhttp "github.com/pacer/pacer/internal/sink/http"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // BenchmarkDaemon measures and profiles the way of a job: one daemon in this process, over real Kafka and Redis, sends b.N
@@ -81,7 +81,7 @@ func BenchmarkDaemon(b *testing.B) {
 				first.ID = campaignID(i)
 				campaigns.PutCampaign(first)
 			}
-			set, err := shards.Connect(shards.Options{Addrs: []string{harness.RedisAddr(b)}})
+			set, err := shards.Connect(shards.Options{Addrs: []string{testservices.RedisAddr(b)}})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -154,10 +154,10 @@ const benchPartitions = 2
 
 // benchServices are topics of their own on the real broker.
 func benchServices(b *testing.B) *Services {
-	cfg, brokers := config.Default(), harness.Kafka(b)
-	prefix := harness.Unique("bench")
+	cfg, brokers := config.Default(), testservices.Kafka(b)
+	prefix := testservices.Unique("bench")
 	cfg.Kafka.Brokers, cfg.Kafka.TopicPrefix, cfg.Kafka.Lanes, cfg.Kafka.Group = brokers, prefix, 32, prefix
-	cfg.Kafka.Topics = []string{harness.Topic(b, brokers, prefix, benchPartitions)}
+	cfg.Kafka.Topics = []string{testservices.Topic(b, brokers, prefix, benchPartitions)}
 	cfg.Redis.KeyPrefix, cfg.DefaultSink, cfg.HTTP.Listen = prefix, "to", ""
 	services := NewServices(cfg, slog.New(slog.DiscardHandler))
 	if err := services.OpenKafka(); err != nil {

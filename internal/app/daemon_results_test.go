@@ -12,9 +12,9 @@ import (
 
 	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness/kafkatest"
 	"github.com/pacer/pacer/internal/requeue"
 	"github.com/pacer/pacer/internal/results"
+	"github.com/pacer/pacer/internal/testservices/kafkatest"
 )
 
 // The watchdog takes an offer that does not return for a stuck handler: while results are refused, offers must return

@@ -21,13 +21,13 @@ import (
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/deadletter"
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // TestChangesOfTheConsole: what a form shows reads as the same, errors keep their kinds, and a role that may only read is named.
 func TestChangesOfTheConsole(t *testing.T) {
 	t.Parallel()
-	dsn, ctx := harness.Database(t), t.Context()
+	dsn, ctx := testservices.Database(t), t.Context()
 	migrator, err := catalog.NewMigrator(dsn)
 	if err != nil {
 		t.Fatal(err)

@@ -11,14 +11,14 @@ import (
 
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
 	"github.com/pacer/pacer/internal/limits"
 	"github.com/pacer/pacer/internal/shards"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // TestTheConsoleOpensGates: of a sink that is configured and of its destinations, for all daemons, and the log says who did.
 func TestTheConsoleOpensGates(t *testing.T) {
-	set, err := shards.Connect(shards.Options{Addrs: []string{harness.FreshRedis(t).Addr}, Mode: shards.ModeSingle})
+	set, err := shards.Connect(shards.Options{Addrs: []string{testservices.FreshRedis(t).Addr}, Mode: shards.ModeSingle})
 	if err != nil {
 		t.Fatal(err)
 	}

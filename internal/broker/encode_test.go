@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // shown writes all of a record but its place.
@@ -53,7 +53,7 @@ func TestEncode(t *testing.T) {
 		}
 		return r
 	})
-	harness.Few(t, 30, func(t *rapid.T) {
+	testservices.Few(t, 30, func(t *rapid.T) {
 		records := rapid.SliceOfN(record, 1, 20).Draw(t, "records")
 		e := beginBatch()
 		var want []string

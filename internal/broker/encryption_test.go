@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pacer/pacer/internal/harness/certs"
+	"github.com/pacer/pacer/internal/testservices/certs"
 )
 
 // encrypting is an address that answers with the first bytes it gets, in TLS, with the certificate of the moment.

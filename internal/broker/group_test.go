@@ -6,20 +6,20 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pacer/pacer/internal/harness"
-	"github.com/pacer/pacer/internal/harness/kafkatest"
+	"github.com/pacer/pacer/internal/testservices"
+	"github.com/pacer/pacer/internal/testservices/kafkatest"
 )
 
 // TestAGroup: a member joins, deals, is known as long as it says so, and learns that another one joins and that it is forgotten.
 func TestAGroup(t *testing.T) {
 	for name, brokers := range map[string]func(t *testing.T) []string{
-		"real":       func(t *testing.T) []string { return harness.Kafka(t) },
+		"real":       func(t *testing.T) []string { return testservices.Kafka(t) },
 		"in process": func(t *testing.T) []string { return kafkatest.Cluster(t).ListenAddrs() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := dial(t, Options{Brokers: brokers(t)})
-			group := harness.Unique("group")
+			group := testservices.Unique("group")
 			joining := func(m Member) Joining {
 				return Joining{
 					Member: m, Topics: []string{"jobs", "lanes"}, Session: 10 * time.Second, Rebalance: 8 * time.Second,

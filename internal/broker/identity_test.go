@@ -7,19 +7,19 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kversion"
 
-	"github.com/pacer/pacer/internal/harness"
-	"github.com/pacer/pacer/internal/harness/kafkatest"
+	"github.com/pacer/pacer/internal/testservices"
+	"github.com/pacer/pacer/internal/testservices/kafkatest"
 )
 
 // TestTopicMadeAnewHasAnotherID: a name does not say which topic it is.
 func TestTopicMadeAnewHasAnotherID(t *testing.T) {
 	for name, brokers := range map[string]func(t *testing.T) []string{
 		"in process": func(t *testing.T) []string { return kafkatest.Cluster(t).ListenAddrs() },
-		"real":       func(t *testing.T) []string { return harness.Kafka(t) },
+		"real":       func(t *testing.T) []string { return testservices.Kafka(t) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			client := dial(t, Options{Brokers: brokers(t)})
-			topic := harness.Unique("identity")
+			topic := testservices.Unique("identity")
 			t.Cleanup(func() { _ = client.DeleteTopics(t.Context(), []string{topic}) })
 			first := makeTopic(t, client, topic)
 			found, err := client.Identify(t.Context(), topic, "no-such-topic")

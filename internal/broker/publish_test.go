@@ -16,8 +16,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
-	"github.com/pacer/pacer/internal/harness/kafkatest"
+	"github.com/pacer/pacer/internal/testservices"
+	"github.com/pacer/pacer/internal/testservices/kafkatest"
 )
 
 func numbered(n int) iter.Seq2[delivery.Record, error] {
@@ -192,8 +192,8 @@ func TestPublishToNoTopic(t *testing.T) {
 
 // BenchmarkPublish writes records of 200 bytes to a real broker.
 func BenchmarkPublish(b *testing.B) {
-	brokers := harness.Kafka(b)
-	topic := harness.Topic(b, brokers, "requeue-bench", 6)
+	brokers := testservices.Kafka(b)
+	topic := testservices.Topic(b, brokers, "requeue-bench", 6)
 	p := NewProducer(ProducerOptions{Client: dial(b, Options{Brokers: brokers})})
 	record := delivery.Record{Value: make([]byte, 160), Headers: []delivery.Header{{Key: delivery.HeaderCampaign, Value: []byte("spring")}}}
 	b.ResetTimer()

@@ -11,7 +11,7 @@ import (
 	"github.com/segmentio/kafka-go"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness/kafkatest"
+	"github.com/pacer/pacer/internal/testservices/kafkatest"
 )
 
 // TestNothingIsWrittenBehindAFailure: once a chunk has failed, what follows it in its partition is given back unsent, and

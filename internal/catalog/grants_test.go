@@ -13,13 +13,13 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // role makes a role that can log in. It has no rights, and is dropped when the test ends.
 func role(t *testing.T, conn *pgx.Conn, dsn, name string) (quoted, itsDSN string) {
 	t.Helper()
-	name = harness.Unique(name)
+	name = testservices.Unique(name)
 	quoted = pgx.Identifier{name}.Sanitize()
 	run(t, conn, `CREATE ROLE `+quoted+` LOGIN`)
 	t.Cleanup(func() {
@@ -35,7 +35,7 @@ func role(t *testing.T, conn *pgx.Conn, dsn, name string) (quoted, itsDSN string
 // all of them after it. A role that owns the schema and nothing else makes it. Others get nothing.
 func TestMigrationsGrantWhatIsLacking(t *testing.T) {
 	t.Parallel()
-	dsn, ctx := harness.Database(t), t.Context()
+	dsn, ctx := testservices.Database(t), t.Context()
 	conn := connected(t, dsn)
 	owner, ownerDSN := role(t, conn, dsn, "owner")
 	daemon, daemonDSN := role(t, conn, dsn, "daemon")
@@ -86,7 +86,7 @@ func TestMigrationsGrantWhatIsLacking(t *testing.T) {
 // TestCheckOfACatalog: what an operator is told of a database, without changing it.
 func TestCheckOfACatalog(t *testing.T) {
 	t.Parallel()
-	dsn, ctx := harness.Database(t), t.Context()
+	dsn, ctx := testservices.Database(t), t.Context()
 	conn := connected(t, dsn)
 	found, err := Check(ctx, dsn, Renewal{})
 	if err != nil || found.Schema != 0 || found.Newest != newestVersion() {

@@ -14,8 +14,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
 	"github.com/pacer/pacer/internal/notation"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 func TestMain(m *testing.M) {
@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 }
 
 // schema is a database with the schema in it.
-var schema = harness.NewTemplate(func(ctx context.Context, dsn string) error {
+var schema = testservices.NewTemplate(func(ctx context.Context, dsn string) error {
 	m, err := NewMigrator(dsn)
 	if err == nil {
 		_, err = m.Up(ctx)

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 func migrator(t *testing.T, dsn string) *Migrator {
@@ -21,7 +21,7 @@ func migrator(t *testing.T, dsn string) *Migrator {
 // TestMigrateUp: each migration is applied once, and what is applied is known.
 func TestMigrateUp(t *testing.T) {
 	t.Parallel()
-	dsn, ctx := harness.Database(t), t.Context()
+	dsn, ctx := testservices.Database(t), t.Context()
 	m := migrator(t, dsn)
 	if status, err := m.Status(ctx); err != nil || len(status) == 0 || status[0].Applied {
 		t.Fatalf("%+v, %v", status, err)
@@ -44,7 +44,7 @@ func TestStatusOnlyReads(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	for _, migrate := range []bool{false, true} {
-		dsn := harness.Database(t)
+		dsn := testservices.Database(t)
 		owner := connected(t, dsn)
 		if migrate {
 			if _, err := migrator(t, dsn).Up(ctx); err != nil {
@@ -69,7 +69,7 @@ func TestStatusOnlyReads(t *testing.T) {
 // TestMigrateAtOnce lets several processes migrate one empty database: all succeed, each step is applied once.
 func TestMigrateAtOnce(t *testing.T) {
 	t.Parallel()
-	dsn := harness.Database(t)
+	dsn := testservices.Database(t)
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	var versions []int64

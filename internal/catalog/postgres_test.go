@@ -17,7 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 const setRate = `UPDATE pacer.campaigns SET send_rate = $2 WHERE id = $1`
@@ -209,7 +209,7 @@ const endListener = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHER
 func TestListenerBack(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
-	outside, conn := connected(t, harness.PostgresDSN(t)), connected(t, dsn)
+	outside, conn := connected(t, testservices.PostgresDSN(t)), connected(t, dsn)
 	run(t, conn, `INSERT INTO pacer.campaigns (id) VALUES ('spring')`)
 	p := started(t, Options{DSN: dsn, PollInterval: time.Hour})
 	changed := p.Subscribe()
@@ -256,7 +256,7 @@ func TestPollFindsWhatNotificationsMissed(t *testing.T) {
 func TestDatabaseGone(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
-	outside := connected(t, harness.PostgresDSN(t))
+	outside := connected(t, testservices.PostgresDSN(t))
 	inside := connected(t, dsn)
 	run(t, inside, `INSERT INTO pacer.campaigns (id, send_rate) VALUES ('spring', 5)`)
 	var log journal
@@ -288,7 +288,7 @@ func TestDatabaseGone(t *testing.T) {
 // TestOldSchema starts before the schema exists: it waits, names the command, migrates nothing, and then goes on.
 func TestOldSchema(t *testing.T) {
 	t.Parallel()
-	dsn := harness.Database(t)
+	dsn := testservices.Database(t)
 	var log journal
 	p := running(t, Options{DSN: dsn, PollInterval: 50 * time.Millisecond, Logger: log.logger()})
 	changed := p.Subscribe()
@@ -407,7 +407,7 @@ func TestWrongDSN(t *testing.T) {
 // TestUnreachable: a daemon that cannot connect says to what, in one line, and never with which password.
 func TestUnreachable(t *testing.T) {
 	t.Parallel()
-	there := parsed(t, harness.PostgresDSN(t))
+	there := parsed(t, testservices.PostgresDSN(t))
 	closed := *there
 	closed.Host = "127.0.0.1:1"
 	closed.User = url.UserPassword("pacer", "hunter2")

@@ -11,7 +11,7 @@ import (
 
 	"github.com/pressly/goose/v3"
 
-	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // releases are the schema versions of releases, by the file with rows as that release wrote them.
@@ -27,7 +27,7 @@ func TestRowsOfEachReleaseAreRead(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			dsn, ctx := harness.Database(t), t.Context()
+			dsn, ctx := testservices.Database(t), t.Context()
 			m := migrator(t, dsn)
 			err = m.with(ctx, func(_ *sql.DB, provider *goose.Provider) error {
 				_, err := provider.UpTo(ctx, version)

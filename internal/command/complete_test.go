@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // TestWordsAreCompleted: those that flags take, without asking anybody, and nothing where nothing is known.
@@ -33,7 +33,7 @@ func TestWordsAreCompleted(t *testing.T) {
 
 // TestIDsAreCompleted: from the database, and over the API of a console.
 func TestIDsAreCompleted(t *testing.T) {
-	d := newDesk(t, harness.FreshRedis(t).Addr)
+	d := newDesk(t, testservices.FreshRedis(t).Addr)
 	for _, line := range []string{"quota set provider --window 300/1m", "campaign create spring --rate 5", "campaign create springtime --rate 5", "campaign create autumn --rate 5"} {
 		d.run(line)
 	}

@@ -11,9 +11,9 @@ import (
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/config"
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
 	"github.com/pacer/pacer/internal/limits"
 	"github.com/pacer/pacer/internal/shards"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // desk is where a person types commands about one deployment.
@@ -24,7 +24,7 @@ type desk struct {
 }
 
 // schema is a database with the schema in it.
-var schema = harness.NewTemplate(func(ctx context.Context, dsn string) error {
+var schema = testservices.NewTemplate(func(ctx context.Context, dsn string) error {
 	m, err := catalog.NewMigrator(dsn)
 	if err == nil {
 		_, err = m.Up(ctx)

@@ -18,11 +18,11 @@ import (
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/config"
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
 	"github.com/pacer/pacer/internal/hold"
 	"github.com/pacer/pacer/internal/limits"
 	"github.com/pacer/pacer/internal/progress"
 	"github.com/pacer/pacer/internal/shards"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // sinks writes a configuration with one sink.
@@ -84,7 +84,7 @@ func (d *desk) useUp(engine *limits.Engine, id string, q *delivery.Quota) (grant
 
 // TestWhyItSendsNothing: explain, show and list say it, in the same words.
 func TestWhyItSendsNothing(t *testing.T) {
-	store := harness.FreshRedis(t)
+	store := testservices.FreshRedis(t)
 	d := newDesk(t, store.Addr)
 	d.sinks()
 	d.run("quota set provider --window 5/1h")
@@ -149,7 +149,7 @@ func TestWhyItSendsNothing(t *testing.T) {
 
 // TestUnitsThatWereHandedBack: they lie until the campaign asks again, and it is said that it will.
 func TestUnitsThatWereHandedBack(t *testing.T) {
-	store := harness.FreshRedis(t)
+	store := testservices.FreshRedis(t)
 	d := newDesk(t, store.Addr)
 	d.sinks()
 	d.run("quota set provider --window 5/1h")

@@ -13,8 +13,8 @@ import (
 
 	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/catalog"
-	"github.com/pacer/pacer/internal/harness"
-	"github.com/pacer/pacer/internal/harness/kafkatest"
+	"github.com/pacer/pacer/internal/testservices"
+	"github.com/pacer/pacer/internal/testservices/kafkatest"
 )
 
 // try runs one command line and returns what came of it.
@@ -44,10 +44,10 @@ func TestWhatCannotBeUndoneNeedsYes(t *testing.T) {
 // TestWipe removes what pacer has made and nothing else, unless a daemon runs. After it everything is as new, except what the store has
 // counted: a quota of the same id goes on with its counts, and its row acts, as does a campaign's.
 func TestWipe(t *testing.T) {
-	store := harness.FreshRedis(t)
+	store := testservices.FreshRedis(t)
 	d := newDesk(t, store.Addr)
-	brokers := harness.Kafka(t)
-	ingress, prefix, group := harness.Topic(t, brokers, "ingress", 1), harness.Unique("wipe")+".", harness.Unique("group")
+	brokers := testservices.Kafka(t)
+	ingress, prefix, group := testservices.Topic(t, brokers, "ingress", 1), testservices.Unique("wipe")+".", testservices.Unique("group")
 	d.environ = append(d.environ, "PACER_KAFKA_BROKERS="+strings.Join(brokers, ","), "PACER_KAFKA_LANES=1", "PACER_KAFKA_TOPIC_PREFIX="+prefix,
 		"PACER_KAFKA_TOPICS="+ingress, "PACER_KAFKA_GROUP="+group)
 	d.run("migrate up")
@@ -118,7 +118,7 @@ func join(t *testing.T, client *broker.Client, group, topic string) broker.Membe
 	m := broker.Member{Group: group}
 	for range 1000 {
 		joined, err := client.Join(t.Context(), broker.Joining{Member: m, Topics: []string{topic}, Session: 30 * time.Second, Rebalance: 30 * time.Second,
-			Protocols: []broker.Protocol{{Name: "any"}}})
+			Protocol: "any"})
 		switch {
 		case err == nil:
 			return joined.Member
@@ -138,7 +138,7 @@ func join(t *testing.T, client *broker.Client, group, topic string) broker.Membe
 func TestMigrateStatusTellsWhatIsMissing(t *testing.T) {
 	d := newDesk(t, "127.0.0.1:1")
 	d.environ = append(d.environ, "PACER_KAFKA_BROKERS="+strings.Join(kafkatest.Cluster(t).ListenAddrs(), ","), "PACER_KAFKA_LANES=2",
-		"PACER_KAFKA_TOPIC_PREFIX="+harness.Unique("status")+".", "PACER_KAFKA_TOPICS=nobody-made-this")
+		"PACER_KAFKA_TOPIC_PREFIX="+testservices.Unique("status")+".", "PACER_KAFKA_TOPICS=nobody-made-this")
 	code, out, errs := d.try("migrate status")
 	if code != 1 || !strings.Contains(out, "run: pacer migrate up, and create the ingress topics") {
 		t.Errorf("code %d, %s%s", code, out, errs)

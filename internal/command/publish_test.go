@@ -17,7 +17,7 @@ import (
 
 	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness/kafkatest"
+	"github.com/pacer/pacer/internal/testservices/kafkatest"
 )
 
 // asPacer makes the test's binary run one command line instead of tests: that of its arguments.

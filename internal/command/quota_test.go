@@ -13,13 +13,13 @@ import (
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
 	"github.com/pacer/pacer/internal/notation"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // TestQuotaShowSaysWhatIsLeft: the counts are those of the store, and the campaigns are named with what they may do.
 func TestQuotaShowSaysWhatIsLeft(t *testing.T) {
-	store := harness.FreshRedis(t)
+	store := testservices.FreshRedis(t)
 	d := newDesk(t, store.Addr)
 	printed := d.run("quota set provider --window 300/1m,7/1h:log --window 300000/1d:fixed:day@Europe/Moscow --rollout 100 " +
 		"--on-store-failure local-share --spend greedy")
@@ -67,7 +67,7 @@ func TestQuotaShowSaysWhatIsLeft(t *testing.T) {
 
 // TestQuotasAreChangedInPart: windows that stay keep their counts; a quota that limits campaigns is deleted only on demand.
 func TestQuotasAreChangedInPart(t *testing.T) {
-	store := harness.FreshRedis(t)
+	store := testservices.FreshRedis(t)
 	d := newDesk(t, store.Addr)
 	d.run("quota set provider --window 300/1m,2/1h:log --mode strict")
 	d.run("campaign create spring --rate 150/m --quota provider --status paused")
@@ -143,7 +143,7 @@ func TestQuotaShowSaysWhomItCovers(t *testing.T) {
 // TestQuotaAdjust: the count of one window is set while the others stay; making room has to be asked for, and every change is
 // recorded with its reason.
 func TestQuotaAdjust(t *testing.T) {
-	store := harness.FreshRedis(t)
+	store := testservices.FreshRedis(t)
 	d := newDesk(t, store.Addr)
 	d.run("quota set provider --window 300/1m,1000/1h")
 	spend(t, store.Addr, d.dsn, "provider", 5)
@@ -194,7 +194,7 @@ FROM pacer.campaign_changes WHERE operation = 'adjust' AND quota_id = 'provider'
 // TestADatabaseOfYesterdayGrantsAgain: a database that was brought back from a backup has lower revisions than the store, which grants
 // nothing. After pacer migrate catch-up the quota goes on with its counts.
 func TestADatabaseOfYesterdayGrantsAgain(t *testing.T) {
-	store := harness.FreshRedis(t)
+	store := testservices.FreshRedis(t)
 	d := newDesk(t, store.Addr)
 	d.run("quota set provider --window 10/1h")
 	conn, err := pgx.Connect(t.Context(), d.dsn)
@@ -230,7 +230,7 @@ func TestADatabaseOfYesterdayGrantsAgain(t *testing.T) {
 
 // TestQuotaShowWithoutTheStore: what the catalog says is shown within seconds, with one line about what is missing.
 func TestQuotaShowWithoutTheStore(t *testing.T) {
-	frozen := harness.FreshRedis(t)
+	frozen := testservices.FreshRedis(t)
 	frozen.Freeze()
 	t.Cleanup(frozen.Thaw)
 	for redis, want := range map[string]string{

@@ -19,7 +19,7 @@ import (
 
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console"
-	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/testservices"
 	"github.com/pacer/pacer/internal/top"
 )
 
@@ -64,7 +64,7 @@ func served(t *testing.T, d *desk) (flags string) {
 
 // TestCommandsOverAServer: what a command prints over the API of a console is what it prints over the database.
 func TestCommandsOverAServer(t *testing.T) {
-	store := harness.FreshRedis(t)
+	store := testservices.FreshRedis(t)
 	d := newDesk(t, store.Addr)
 	d.hooks()
 	d.environ = append(d.environ, "PACER_SINKS_OUT_TYPE=log") // of two, none is the default

@@ -12,13 +12,13 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/pacer/pacer/internal/config"
-	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // Every mode is reached by what the configuration says and by nothing less.
 func TestShardsOfEveryMode(t *testing.T) {
 	t.Chdir(t.TempDir())
-	single, sentinel, cluster, ring := harness.FreshRedis(t), harness.RedisSentinel(t), harness.RedisCluster(t), harness.RedisRing(t, 2)
+	single, sentinel, cluster, ring := testservices.FreshRedis(t), testservices.RedisSentinel(t), testservices.RedisCluster(t), testservices.RedisRing(t, 2)
 	locked := []any{"ACL", "SETUSER", "keeper", "on", ">s3cret", "allcommands", "allkeys", "allchannels"}
 	command(t, single.Addr, locked...)
 	command(t, single.Addr, "ACL", "SETUSER", "default", "off")

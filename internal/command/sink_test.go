@@ -12,15 +12,15 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
 	"github.com/pacer/pacer/internal/limits"
 	"github.com/pacer/pacer/internal/progress"
 	"github.com/pacer/pacer/internal/shards"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // TestGatesOfSinks: a closed gate is listed, explained and opened by hand.
 func TestGatesOfSinks(t *testing.T) {
-	store := harness.FreshRedis(t)
+	store := testservices.FreshRedis(t)
 	d := newDesk(t, store.Addr)
 	if err := os.WriteFile("pacer.yaml", []byte("sinks: {receiver: {type: discard}, other: {type: log}}\ndefault_sink: receiver\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -90,7 +90,7 @@ func TestGatesOfSinks(t *testing.T) {
 
 // TestClosedDestinations: they are counted, listed up to a limit, and opened by hand.
 func TestClosedDestinations(t *testing.T) {
-	store := harness.FreshRedis(t)
+	store := testservices.FreshRedis(t)
 	d := newDesk(t, store.Addr)
 	if err := os.WriteFile("pacer.yaml", []byte("sinks: {shops: {type: discard}, other: {type: log}}\ndefault_sink: shops\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink"
-	"github.com/pacer/pacer/internal/sink/standin"
+	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
 // sinkSection is a section of docs/sinks.md about one type of sink, and its configuration.
@@ -29,7 +29,7 @@ type stage struct {
 // stages start the stand-in of a type.
 var stages = map[string]func(t *testing.T) stage{
 	"apns": func(t *testing.T) stage {
-		a := standin.StartAPNs(t, nil)
+		a := sinktest.StartAPNs(t, nil)
 		return stage{
 			replace: []string{
 				"type: apns\n", "type: apns\n    url: " + a.URL + "\n    ca_file: " + a.CAFile + "\n",
@@ -39,14 +39,14 @@ var stages = map[string]func(t *testing.T) stage{
 		}
 	},
 	"fcm": func(t *testing.T) stage {
-		f := standin.StartFCM(t, nil)
+		f := sinktest.StartFCM(t, nil)
 		return stage{
 			replace: []string{"type: fcm\n", "type: fcm\n    url: " + f.URL + "\n    ca_file: " + f.CAFile + "\n", "/run/secrets/fcm-service-account.json", f.KeyFile},
 			job:     &delivery.Job{Payload: []byte(`{"token":"t"}`)},
 		}
 	},
 	"hms": func(t *testing.T) stage {
-		h := standin.StartHMS(t, nil)
+		h := sinktest.StartHMS(t, nil)
 		return stage{
 			replace: []string{
 				"type: hms\n", "type: hms\n    url: " + h.URL + "\n    ca_file: " + h.CAFile + "\n    token_url: " + h.TokenURL() + "\n",
@@ -56,7 +56,7 @@ var stages = map[string]func(t *testing.T) stage{
 		}
 	},
 	"rustore": func(t *testing.T) stage {
-		f := standin.StartFCM(t, nil)
+		f := sinktest.StartFCM(t, nil)
 		return stage{
 			replace: []string{
 				"type: rustore\n", "type: rustore\n    url: " + f.URL + "\n    ca_file: " + f.CAFile + "\n", "my-project", f.Project,
@@ -66,7 +66,7 @@ var stages = map[string]func(t *testing.T) stage{
 		}
 	},
 	"webpush": func(t *testing.T) stage {
-		w := standin.StartWebPush(t, nil)
+		w := sinktest.StartWebPush(t, nil)
 		return stage{
 			replace: []string{
 				"type: webpush\n", fmt.Sprintf("type: webpush\n    ca_file: %s\n    guard: {ports: [%d], allow: [127.0.0.1]}\n", w.CAFile, w.Port),
@@ -78,7 +78,7 @@ var stages = map[string]func(t *testing.T) stage{
 		}
 	},
 	"telegram": func(t *testing.T) stage {
-		g := standin.StartTelegram(t, nil)
+		g := sinktest.StartTelegram(t, nil)
 		return stage{
 			replace: []string{
 				"type: telegram\n", "type: telegram\n    url: " + g.URL + "\n    ca_file: " + g.CAFile + "\n", "/run/secrets/telegram-bot", write(t, "token", g.Token+"\n"),
@@ -87,11 +87,11 @@ var stages = map[string]func(t *testing.T) stage{
 		}
 	},
 	"smev": func(t *testing.T) stage {
-		a := standin.StartAdapter(t, standin.AdapterOptions{Plain: true})
+		a := sinktest.StartAdapter(t, sinktest.AdapterOptions{Plain: true})
 		return stage{replace: []string{"http://adapter.example:7590/ws", a.URL}, job: &delivery.Job{Payload: []byte(`<a xmlns="urn:x"/>`)}}
 	},
 	"smev soap": func(t *testing.T) stage {
-		a := standin.StartAdapter(t, standin.AdapterOptions{Files: []string{"out/42/passport.pdf"}})
+		a := sinktest.StartAdapter(t, sinktest.AdapterOptions{Files: []string{"out/42/passport.pdf"}})
 		return stage{
 			replace: []string{"https://adapter.example:7575/ws", a.URL, "/etc/pacer/adapter-ca.pem", a.CAFile},
 			job: &delivery.Job{
@@ -101,16 +101,16 @@ var stages = map[string]func(t *testing.T) stage{
 		}
 	},
 	"smev direct": func(t *testing.T) stage {
-		s := standin.StartSMEV(t, standin.SMEVOptions{Plain: true, Signed: true})
+		s := sinktest.StartSMEV(t, sinktest.SMEVOptions{Plain: true, Signed: true})
 		return stage{
 			replace: []string{
-				"http://smev.example:5000/ws", s.URL, "http://127.0.0.1:8090/sign", standin.StartSigner(t, "t0ken"), "/run/secrets/signer", write(t, "token", "t0ken\n"),
+				"http://smev.example:5000/ws", s.URL, "http://127.0.0.1:8090/sign", sinktest.StartSigner(t, "t0ken"), "/run/secrets/signer", write(t, "token", "t0ken\n"),
 			},
 			job: &delivery.Job{Payload: []byte(`<a xmlns="urn:x"/>`)},
 		}
 	},
 	"kafka": func(t *testing.T) stage {
-		b := standin.StartBroker(t, standin.BrokerOptions{
+		b := sinktest.StartBroker(t, sinktest.BrokerOptions{
 			Topic: "orders.paced", Partitions: 3, More: []kfake.Opt{kfake.EnableSASL(), kfake.Superuser("PLAIN", "pacer", "s3cret")},
 		})
 		return stage{
@@ -119,7 +119,7 @@ var stages = map[string]func(t *testing.T) stage{
 		}
 	},
 	"steps": func(t *testing.T) stage {
-		g := standin.StartRegistry(t, 0, nil)
+		g := sinktest.StartRegistry(t, 0, nil)
 		return stage{
 			replace: []string{
 				"https://registry.example.com/orders?", g.URL + "/new?", "https://registry.example.com/orders/search?", g.URL + "/find?",
@@ -131,10 +131,10 @@ var stages = map[string]func(t *testing.T) stage{
 		}
 	},
 	"smtp": func(t *testing.T) stage {
-		s := standin.StartSMTP(t, standin.SMTPOptions{})
+		s := sinktest.StartSMTP(t, sinktest.SMTPOptions{})
 		return stage{
 			replace: []string{
-				"smtp.example.com:587\n", s.Addr + "\n    ca_file: " + s.CAFile + "\n", "/run/secrets/smtp", write(t, "secret", standin.MailPassword+"\n"),
+				"smtp.example.com:587\n", s.Addr + "\n    ca_file: " + s.CAFile + "\n", "/run/secrets/smtp", write(t, "secret", sinktest.MailPassword+"\n"),
 			},
 			job: &delivery.Job{Payload: []byte(`{"user":{"name":"Ann","email":"ann@example.org"},"order":7}`)},
 		}

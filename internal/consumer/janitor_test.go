@@ -14,8 +14,8 @@ import (
 
 	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
-	"github.com/pacer/pacer/internal/harness/kafkatest"
+	"github.com/pacer/pacer/internal/testservices"
+	"github.com/pacer/pacer/internal/testservices/kafkatest"
 )
 
 // fill writes n records to each partition of a topic.
@@ -144,8 +144,8 @@ func checkJanitor(t *testing.T, client *broker.Client, lanes, timer string) {
 }
 
 func TestJanitor(t *testing.T) {
-	brokers := harness.Kafka(t)
-	checkJanitor(t, newBroker(t, brokers), harness.Topic(t, brokers, "janitor-lanes", 4), harness.Topic(t, brokers, "janitor-timer", 2))
+	brokers := testservices.Kafka(t)
+	checkJanitor(t, newBroker(t, brokers), testservices.Topic(t, brokers, "janitor-lanes", 4), testservices.Topic(t, brokers, "janitor-timer", 2))
 }
 
 // With several brokers, each is asked for what it leads.

@@ -25,7 +25,7 @@ import (
 
 	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // TestMain has more tests run side by side than there are cores: nearly all of them wait for brokers, group joins and
@@ -48,7 +48,7 @@ const patience = 60 * time.Second
 func onBrokers(t *testing.T, test func(t *testing.T, r *rig)) {
 	t.Parallel()
 	t.Run("in process", func(t *testing.T) { t.Parallel(); test(t, newRig(t, inProcess(t).ListenAddrs())) })
-	t.Run("real", func(t *testing.T) { t.Parallel(); test(t, newRig(t, harness.Kafka(t))) })
+	t.Run("real", func(t *testing.T) { t.Parallel(); test(t, newRig(t, testservices.Kafka(t))) })
 }
 
 func inProcess(t *testing.T, opts ...kfake.Opt) *kfake.Cluster {
@@ -72,7 +72,7 @@ type rig struct {
 
 func newRig(t *testing.T, brokers []string) *rig {
 	t.Helper()
-	prefix := harness.Unique("c")
+	prefix := testservices.Unique("c")
 	r := &rig{t: t, brokers: brokers, client: newClient(t, brokers), logs: &logBook{}}
 	r.opt = Options{
 		Group: prefix, Ingress: []string{prefix + ".jobs"}, LaneTopic: prefix + ".lanes",
@@ -492,7 +492,7 @@ func (b *logBook) lines(words ...string) (found []string) {
 	return found
 }
 
-func freePort(t *testing.T) int { return harness.FreePort(t) }
+func freePort(t *testing.T) int { return testservices.FreePort(t) }
 
 func newRegistry() *prometheus.Registry { return prometheus.NewRegistry() }
 

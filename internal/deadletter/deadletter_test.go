@@ -17,9 +17,9 @@ import (
 
 	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
-	"github.com/pacer/pacer/internal/harness/kafkatest"
 	"github.com/pacer/pacer/internal/record"
+	"github.com/pacer/pacer/internal/testservices"
+	"github.com/pacer/pacer/internal/testservices/kafkatest"
 )
 
 // cemetery is where a test has its dead letters.
@@ -541,10 +541,10 @@ func TestDeadLettersInProcess(t *testing.T) {
 
 func TestDeadLetters(t *testing.T) {
 	t.Parallel()
-	brokers := harness.Kafka(t)
-	ingress := harness.Topic(t, brokers, "deadletter-jobs", 2, kafka.ConfigEntry{ConfigName: "max.message.bytes", ConfigValue: "200000"})
+	brokers := testservices.Kafka(t)
+	ingress := testservices.Topic(t, brokers, "deadletter-jobs", 2, kafka.ConfigEntry{ConfigName: "max.message.bytes", ConfigValue: "200000"})
 	client := dial(t, broker.Options{Brokers: brokers})
-	c := newCemetery(t, client, harness.Unique("deadletter")+".")
+	c := newCemetery(t, client, testservices.Unique("deadletter")+".")
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()

@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // info is a number of Redis' INFO.
@@ -40,7 +40,7 @@ func info(b *testing.B, client redis.UniversalClient, section, field string) flo
 // what it costs Redis, and how many bytes a mark takes there. Use -benchtime=100000x.
 func BenchmarkPaced(b *testing.B) {
 	const perSecond = 10_000
-	server := harness.FreshRedis(b)
+	server := testservices.FreshRedis(b)
 	client := connect(b, server.Addr)
 	r := newRig(b, &destination{}, servers{client}, rigOptions{prefix: "pacer.", ttl: 24 * time.Hour})
 	r.insist(context.Background(), "connect")

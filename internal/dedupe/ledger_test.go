@@ -14,11 +14,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 func TestADeliveredJobIsNotSentAgain(t *testing.T) {
-	shared := connect(t, harness.RedisAddr(t))
+	shared := connect(t, testservices.RedisAddr(t))
 	to := &destination{}
 	o := rigOptions{prefix: prefix(), ttl: 300 * time.Millisecond}
 	one, two := newRig(t, to, servers{shared}, o), newRig(t, to, servers{shared}, o)
@@ -45,7 +45,7 @@ func TestADeliveredJobIsNotSentAgain(t *testing.T) {
 
 // Whatever else the sink answers leaves the job free for its next attempt, wherever that is made.
 func TestAnUndeliveredJobIsFree(t *testing.T) {
-	shared := connect(t, harness.RedisAddr(t))
+	shared := connect(t, testservices.RedisAddr(t))
 	for _, class := range delivery.ResultClasses {
 		if class == delivery.Delivered {
 			continue
@@ -70,7 +70,7 @@ func TestAnUndeliveredJobIsFree(t *testing.T) {
 
 // What was delivered is found before it needs a slot; whatever is in doubt is left to Deliver.
 func TestFilterDelivered(t *testing.T) {
-	server := harness.FreshRedis(t)
+	server := testservices.FreshRedis(t)
 	client := connect(t, server.Addr)
 	r := newRig(t, &destination{}, servers{client, client, client}, rigOptions{})
 	const n = 3 * maxBatch
@@ -110,7 +110,7 @@ func TestFilterDelivered(t *testing.T) {
 
 // While a job may be in flight, no other daemon sends it; when its daemon has died, the lease ends.
 func TestAClaimHoldsOthersOff(t *testing.T) {
-	shared := connect(t, harness.RedisAddr(t))
+	shared := connect(t, testservices.RedisAddr(t))
 	hold := make(chan struct{})
 	slow := &destination{answer: func(context.Context, *delivery.Job) delivery.ResultClass { <-hold; return delivery.Delivered }}
 	to := &destination{}
@@ -146,7 +146,7 @@ func TestAClaimHoldsOthersOff(t *testing.T) {
 // A lease that was made and whose answer was lost is the daemon's own when it asks again; a release that comes late does
 // not undo a newer lease.
 func TestLostAnswersAndLateReleases(t *testing.T) {
-	shared := connect(t, harness.RedisAddr(t))
+	shared := connect(t, testservices.RedisAddr(t))
 	o := rigOptions{prefix: prefix()}
 	one, two := newRig(t, &destination{}, servers{shared}, o), newRig(t, &destination{}, servers{shared}, o)
 	i := idOf("c", "a", "")
@@ -186,7 +186,7 @@ func TestLostAnswersAndLateReleases(t *testing.T) {
 // Jobs wait for a Redis that does not answer; jobs delivered meanwhile are marked before their result is
 // returned.
 func TestAFrozenRedis(t *testing.T) {
-	server := harness.FreshRedis(t)
+	server := testservices.FreshRedis(t)
 	var log lockedBuffer
 	proceed := make(chan struct{})
 	to := &destination{answer: func(_ context.Context, j *delivery.Job) delivery.ResultClass {
@@ -242,7 +242,7 @@ func TestAFrozenRedis(t *testing.T) {
 
 // With policy open, jobs are sent while there is no Redis, and marked once there is one.
 func TestOpenSendsWithoutRedis(t *testing.T) {
-	server := harness.FreshRedis(t)
+	server := testservices.FreshRedis(t)
 	to := &destination{}
 	one := newRig(t, to, servers{connect(t, server.Addr)}, rigOptions{open: true})
 	server.Kill()
@@ -267,7 +267,7 @@ func TestOpenSendsWithoutRedis(t *testing.T) {
 
 // A Redis that is slower than a slot's tolerance makes jobs wait for their next slot, not for ever.
 func TestALateAnswerServesTheNextSlot(t *testing.T) {
-	server := harness.FreshRedis(t)
+	server := testservices.FreshRedis(t)
 	to := &destination{}
 	one := newRig(t, to, servers{connect(t, server.Addr)}, rigOptions{})
 	one.deliver("connect")
@@ -298,7 +298,7 @@ func TestALateAnswerServesTheNextSlot(t *testing.T) {
 // A lease whose job was not offered again is released, so that the daemon that has the job now can
 // send it.
 func TestForgottenClaimsAreReleased(t *testing.T) {
-	shared := connect(t, harness.RedisAddr(t))
+	shared := connect(t, testservices.RedisAddr(t))
 	o := rigOptions{prefix: prefix(), timeout: time.Hour}
 	one, two := newRig(t, &destination{}, servers{shared}, o), newRig(t, &destination{}, servers{shared}, o)
 	passed := &delivery.Job{ID: "a", Campaign: "c", Timing: delivery.Timing{SendBy: time.Now()}}
@@ -328,7 +328,7 @@ func TestForgottenClaimsAreReleased(t *testing.T) {
 // Several daemons are given the same jobs again and again, sinks fail at random, daemons are replaced and Redis freezes.
 // No job is ever in two calls at once, and none is sent after it was delivered.
 func TestNoJobIsSentTwice(t *testing.T) {
-	server := harness.FreshRedis(t)
+	server := testservices.FreshRedis(t)
 	const jobs, daemons, tries = 60, 3, 12
 	var mu sync.Mutex
 	sending, done, sent := map[string]bool{}, map[string]bool{}, 0
@@ -426,7 +426,7 @@ func TestOpenSendsNothingLate(t *testing.T) {
 // cluster and in a topic made anew, and ids of CloudEvents recur in other sources. They are those of other jobs.
 func TestIDsRecurElsewhere(t *testing.T) {
 	to := &destination{}
-	r := newRig(t, to, servers{connect(t, harness.RedisAddr(t))}, rigOptions{prefix: prefix()})
+	r := newRig(t, to, servers{connect(t, testservices.RedisAddr(t))}, rigOptions{prefix: prefix()})
 	place := func(topic byte) *delivery.Job {
 		return &delivery.Job{ID: "pacer.jobs/0/0", Campaign: "c", History: delivery.History{
 			Origin: delivery.Origin{Topic: "pacer.jobs", TopicID: delivery.NewTopicID([16]byte{topic})},

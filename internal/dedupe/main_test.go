@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
 	"github.com/pacer/pacer/internal/shards"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // servers are the masters of the shards.
@@ -111,4 +111,4 @@ func (r *rig) insist(ctx context.Context, id string) delivery.Result {
 	}
 }
 
-func prefix() string { return harness.Unique("dedupe") + "." }
+func prefix() string { return testservices.Unique("dedupe") + "." }

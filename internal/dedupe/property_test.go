@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
-	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // world is a few daemons around a ledger whose requests may arrive late, without an answer, or never, and whose daemons
@@ -151,7 +151,7 @@ func TestNoInterleavingSendsTwice(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: store.Addr(), MaxRetries: -1})
 	t.Cleanup(func() { _ = client.Close() })
 	rounds := 10 // what goes wrong takes many steps in the right order
-	if harness.Raced {
+	if testservices.Raced {
 		rounds = 1
 	}
 	for range rounds {

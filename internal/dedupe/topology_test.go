@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // Every topology keeps the ledger: what one daemon delivered, another does not send.
@@ -20,19 +20,19 @@ func TestTopologies(t *testing.T) {
 		start func(t *testing.T) servers
 	}{
 		{"cluster", func(t *testing.T) servers {
-			c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: harness.RedisCluster(t).Addrs(), MaxRedirects: 3})
+			c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: testservices.RedisCluster(t).Addrs(), MaxRedirects: 3})
 			t.Cleanup(func() { _ = c.Close() })
 			return servers{c, c, c, c, c, c, c, c}
 		}},
 		{"sentinel", func(t *testing.T) servers {
-			s := harness.RedisSentinel(t)
+			s := testservices.RedisSentinel(t)
 			c := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: s.MasterName, SentinelAddrs: s.Addrs()})
 			t.Cleanup(func() { _ = c.Close() })
 			return servers{c}
 		}},
 		{"ring", func(t *testing.T) servers {
 			var list servers
-			for _, r := range harness.RedisRing(t, 2) {
+			for _, r := range testservices.RedisRing(t, 2) {
 				list = append(list, connect(t, r.Addr))
 			}
 			return append(list, list...)
@@ -89,7 +89,7 @@ func TestTopologies(t *testing.T) {
 
 // Calls that come together share round trips, and each gets its own answer.
 func TestCallsShareRoundTrips(t *testing.T) {
-	shared := connect(t, harness.RedisAddr(t))
+	shared := connect(t, testservices.RedisAddr(t))
 	to := &destination{}
 	r := newRig(t, to, servers{shared}, rigOptions{prefix: prefix()})
 	const jobs = 3 * maxBatch

@@ -14,8 +14,8 @@ import (
 
 	"github.com/pacer/pacer/internal/config"
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
 	"github.com/pacer/pacer/internal/pacer"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // runDemo runs a short demo and returns its report and what it wrote. On a machine that is too busy to show anything in
@@ -23,7 +23,7 @@ import (
 func runDemo(t *testing.T, options Options) (report *Report, stdout, stderr string) {
 	t.Helper()
 	enough := 1000
-	if harness.Raced {
+	if testservices.Raced {
 		enough = 300
 	}
 	for options.Duration = minDuration; ; options.Duration *= 3 {
@@ -116,7 +116,7 @@ func (s swallowing) Deliver(ctx context.Context, id string, job *delivery.Job) d
 
 func TestDemoSeesASinkThatSwallowsJobs(t *testing.T) {
 	t.Parallel()
-	harness.Simulation(t)
+	testservices.Simulation(t)
 	var count atomic.Int64
 	report, _, _ := runDemo(t, Options{JSON: true, WrapSinks: func(inner pacer.Sinks) pacer.Sinks {
 		return swallowing{inner, &count}
@@ -147,7 +147,7 @@ func (d doubling) Take(ctx context.Context, asks []delivery.Ask) (delivery.TakeR
 
 func TestDemoSeesALimiterThatGrantsDouble(t *testing.T) {
 	t.Parallel()
-	harness.Simulation(t)
+	testservices.Simulation(t)
 	report, _, _ := runDemo(t, Options{JSON: true, WrapLimiter: func(inner pacer.Limiter) pacer.Limiter {
 		return doubling{inner}
 	}})

@@ -12,13 +12,13 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // BenchmarkMemory fills a quota of five windows and prints what its keys take.
 func BenchmarkMemory(b *testing.B) {
 	b.Run("fill", func(b *testing.B) {
-		client := privateClient(b, harness.FreshRedis(b))
+		client := privateClient(b, testservices.FreshRedis(b))
 		usage := func(key string) int64 {
 			bytes, err := client.MemoryUsage(context.Background(), key).Result()
 			must(b, err)
@@ -57,7 +57,7 @@ func BenchmarkContenders(b *testing.B) {
 	for _, tc := range all {
 		b.Run(fmt.Sprintf("daemons=%d/campaigns=%d", tc.daemons, tc.campaigns), func(b *testing.B) {
 			for b.Loop() {
-				client := privateClient(b, harness.FreshRedis(b))
+				client := privateClient(b, testservices.FreshRedis(b))
 				l, q := newLua(b, client), &delivery.Quota{ID: "q", Revision: 1, Windows: smev}
 				fillBuckets(l, q)
 				var all []*contending
@@ -116,7 +116,7 @@ func contend(s store, all []*contending, now, until int64) (asks int, units int6
 func BenchmarkLongest(b *testing.B) {
 	b.Run("full", func(b *testing.B) {
 		for b.Loop() {
-			client := privateClient(b, harness.FreshRedis(b))
+			client := privateClient(b, testservices.FreshRedis(b))
 			must(b, client.ConfigSet(context.Background(), "slowlog-log-slower-than", "1000").Err())
 			must(b, client.ConfigSet(context.Background(), "slowlog-max-len", "100000").Err())
 			log := []delivery.Window{{Span: time.Hour, Limit: 1000, Algorithm: delivery.AlgorithmLog}}

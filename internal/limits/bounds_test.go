@@ -5,13 +5,13 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
 	"github.com/pacer/pacer/internal/limits/local"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // TestHugeCountsStayShort: how long the state of a window is does not grow with its count, and nothing counts for less.
 func TestHugeCountsStayShort(t *testing.T) {
-	client := privateClient(t, harness.FreshRedis(t))
+	client := privateClient(t, testservices.FreshRedis(t))
 	l := newLua(t, client)
 	const used = 1_000_000_000_000
 	q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(2*used, time.Hour)}

@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // TestScriptsAbsorbStepsOfTheClock: what the clock reads, given Redis' own, what it read before, and what was foretold.
@@ -71,7 +71,7 @@ func abs(n int64) int64 { return max(n, -n) }
 // TestAClockThatIsSetRightIsFollowed: Redis' clock is wrong when it is first read, and set right later. Days are the world's again
 // hours after, and meanwhile the store's clock goes neither back nor at another pace.
 func TestAClockThatIsSetRightIsFollowed(t *testing.T) {
-	harness.Simulation(t)
+	testservices.Simulation(t)
 	for _, wrong := range []int64{-15 * second, 15 * second} {
 		l := newLua(t, realClient(t))
 		m := &l.engine("a").shards[0].master
@@ -101,7 +101,7 @@ func TestAClockThatIsSetRightIsFollowed(t *testing.T) {
 // TestClockStepsGrantNothing: Redis' clock steps by +-5 s under load, on two daemons; no rolling span of the quota
 // ever holds more than its limit, on the clock of the world.
 func TestClockStepsGrantNothing(t *testing.T) {
-	harness.Simulation(t)
+	testservices.Simulation(t)
 	t.Parallel()
 	for _, by := range []int64{5 * second, -5 * second} {
 		l := newLua(t, realClient(t))
@@ -180,7 +180,7 @@ func TestALateTakeIsNoFailure(t *testing.T) {
 // TestAStepIsNoticedByEveryScript: a take of many campaigns is several scripts, sent together. Where the first finds that
 // the clock has stepped, the others must not go by it.
 func TestAStepIsNoticedByEveryScript(t *testing.T) {
-	harness.Simulation(t)
+	testservices.Simulation(t)
 	l := newLua(t, realClient(t))
 	var world, step int64 = epoch, 0
 	e := l.engine("a")

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // mostWork is how many instructions one run of a script may execute: about 3 ms of Redis where most of them compute, and the
@@ -56,7 +56,7 @@ func with(campaigns int, quotas ...[]delivery.Window) (asks []delivery.Ask) {
 // TestNoScriptWorksForLong counts the instructions of scripts that read, write, compare and remove the most: asks are divided into
 // as many scripts as are needed, and what one script removes of a log is bounded.
 func TestNoScriptWorksForLong(t *testing.T) {
-	harness.Simulation(t)
+	testservices.Simulation(t)
 	const many = 72
 	begin := epoch + 3000*second
 	fullWindows, fullLog := filled(t, 300, smev), filled(t, 1000, logOf(1000))
@@ -162,7 +162,7 @@ func TestNoScriptWorksForLong(t *testing.T) {
 
 // TestWhatIsLeftInALogIsRemovedLater: what is left of logs, of which one script does not remove all, is removed by the next.
 func TestWhatIsLeftInALogIsRemovedLater(t *testing.T) {
-	harness.Simulation(t)
+	testservices.Simulation(t)
 	in, client := newInterpreter(t)
 	l, now := newLua(t, client), epoch+6590*second
 	asks := with(1, slices.Repeat([][]delivery.Window{logOf(1000)}, 6)...)

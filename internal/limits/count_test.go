@@ -8,14 +8,14 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
 	"github.com/pacer/pacer/internal/limits/ledger"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // TestWhatIsCountedBetweenTwoLooksIsWhatWasGranted: what a window has counted since the last look, less what it had
 // counted in that bucket by then, is what was granted in between and not handed back.
 func TestWhatIsCountedBetweenTwoLooksIsWhatWasGranted(t *testing.T) {
-	harness.Simulation(t)
+	testservices.Simulation(t)
 	t.Parallel()
 	l := newLua(t, realClient(t))
 	of := func(algorithm, anchor string, span time.Duration) *delivery.Quota {
@@ -81,7 +81,7 @@ func TestWhatIsCountedBetweenTwoLooksIsWhatWasGranted(t *testing.T) {
 // TestWhatIsHandedBackLeavesItsBuckets: while anything is left, the oldest bucket is the same, and a window that holds nothing is
 // there. By that the ledger's keeper tells it from a loss.
 func TestWhatIsHandedBackLeavesItsBuckets(t *testing.T) {
-	harness.Simulation(t)
+	testservices.Simulation(t)
 	t.Parallel()
 	l := newLua(t, realClient(t))
 	for _, w := range []delivery.Window{

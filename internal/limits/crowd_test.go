@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
 	"github.com/pacer/pacer/internal/limits/model"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // behind puts daemons' crowds in front of the model, as engines have them in front of the scripts.
@@ -49,7 +49,7 @@ func (b *behind) Take(now int64, node string, asks []delivery.Ask) delivery.Take
 // onCrowds runs a test on the model and on Redis.
 func onCrowds(t *testing.T, test func(t *testing.T, s store)) {
 	t.Helper()
-	harness.Simulation(t)
+	testservices.Simulation(t)
 	t.Run("model", func(t *testing.T) { test(t, newBehind()) })
 	t.Run("redis", func(t *testing.T) { test(t, newLua(t, realClient(t))) })
 }
@@ -284,7 +284,7 @@ func TestACrowdIsNotStoppedByAnotherQuota(t *testing.T) {
 
 // What an ask costs the store does not grow with the number of those who wait: of many, most are not asked for.
 func TestManyWhoWaitCostLittle(t *testing.T) {
-	harness.Simulation(t)
+	testservices.Simulation(t)
 	in, client := newInterpreter(t)
 	l, q := newLua(t, client), &delivery.Quota{ID: "q", Revision: 1, Windows: smev}
 	var all []*contending

@@ -17,10 +17,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
 	"github.com/pacer/pacer/internal/limits/local"
 	"github.com/pacer/pacer/internal/limits/model"
 	"github.com/pacer/pacer/internal/shards"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // deaf loses replies: the command reaches Redis, the answer is lost and the connection ends.
@@ -185,7 +185,7 @@ func (p *pipelines) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 
 func TestConcurrentTakesNeverOverGrant(t *testing.T) {
 	client := realClient(t)
-	e, err := New(Options{Shards: shards.New(client), KeyPrefix: harness.Unique("limits"), Registerer: prometheus.NewRegistry(), Timeout: 5 * time.Second})
+	e, err := New(Options{Shards: shards.New(client), KeyPrefix: testservices.Unique("limits"), Registerer: prometheus.NewRegistry(), Timeout: 5 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -219,7 +219,7 @@ func TestNoAnswerComesBeforeTheClock(t *testing.T) {
 	none := &delivery.Quota{ID: "none", Revision: 1, Mode: delivery.ModeEventual, Windows: windows(0, time.Hour)}
 	for _, q := range []*delivery.Quota{long, none} {
 		t.Run(q.ID, func(t *testing.T) {
-			client := redis.NewUniversalClient(shards.ClientOptions(harness.FreshRedis(t).Addr))
+			client := redis.NewUniversalClient(shards.ClientOptions(testservices.FreshRedis(t).Addr))
 			defer func() { _ = client.Close() }()
 			e, err := New(Options{
 				Shards: shards.New(client), Registerer: prometheus.NewRegistry(), Ledger: newRecords(),

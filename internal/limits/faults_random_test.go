@@ -9,16 +9,16 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // TestClocksThatStepAndHeal: Redis' clock steps at random, forward and back, and is set right again, while daemons ask. On the clock of
 // the world no window ever holds more than its limit, and what has room is sent.
 func TestClocksThatStepAndHeal(t *testing.T) {
-	harness.Simulation(t)
+	testservices.Simulation(t)
 	t.Parallel()
 	client := realClient(t)
-	harness.Few(t, 5, func(rt *rapid.T) {
+	testservices.Few(t, 5, func(rt *rapid.T) {
 		l := newLua(t, client)
 		world, off := epoch, rapid.Int64Range(-20*second, 20*second).Draw(rt, "off at first")
 		nodes := []string{"a", "b"}

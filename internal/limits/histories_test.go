@@ -11,8 +11,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
 	"github.com/pacer/pacer/internal/limits/model"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // TestHistoriesKeepTheirPromises runs random fleets under random quotas, in every way in which the store can be spread over
@@ -22,16 +22,16 @@ import (
 //     horizon, whatever its weight, however quotas are spent, and whoever has died before;
 //   - jobs of campaigns that a quota does not cover, or that only a quota in shadow mode holds, go as if there were none.
 func TestHistoriesKeepTheirPromises(t *testing.T) {
-	harness.Simulation(t)
+	testservices.Simulation(t)
 	t.Run("model", func(t *testing.T) {
-		harness.Few(t, 100, func(rt *rapid.T) { newPlay(rt, 40*second).run(rt, model.NewStore()) })
+		testservices.Few(t, 100, func(rt *rapid.T) { newPlay(rt, 40*second).run(rt, model.NewStore()) })
 	})
 	for _, top := range topologies {
 		t.Run(top.name, func(t *testing.T) {
 			if testing.Short() {
 				t.Skip("Redis is needed: not under -short")
 			}
-			harness.Few(t, 3, func(rt *rapid.T) { newPlay(rt, 15*second).run(rt, newLuaOn(t, top.start())) })
+			testservices.Few(t, 3, func(rt *rapid.T) { newPlay(rt, 15*second).run(rt, newLuaOn(t, top.start())) })
 		})
 	}
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
 	"github.com/pacer/pacer/internal/limits/ledger"
 	"github.com/pacer/pacer/internal/shards"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // live is daemons that ask in real time and keep their slots as the scheduler does: a slot is used when it is surely due,
@@ -88,8 +88,8 @@ func (l *live) count(from int64) (n int) {
 // than its limit, the long one, whose counts are lost, included; and grants go on.
 func TestNoLossOfTheStoreLetsALimitBeExceeded(t *testing.T) {
 	t.Parallel()
-	single := func(t *testing.T) (*harness.Redis, *shards.Set) {
-		r := harness.FreshRedis(t)
+	single := func(t *testing.T) (*testservices.Redis, *shards.Set) {
+		r := testservices.FreshRedis(t)
 		return r, connect(t, shards.Options{Addrs: []string{r.Addr}})
 	}
 	for _, tc := range []struct {
@@ -108,7 +108,7 @@ func TestNoLossOfTheStoreLetsALimitBeExceeded(t *testing.T) {
 			return set, func() { r.Flush(t) }
 		}},
 		{"failed over with lag", func(t *testing.T) (*shards.Set, func()) {
-			s := harness.RedisSentinel(t)
+			s := testservices.RedisSentinel(t)
 			set := connect(t, shards.Options{Mode: shards.ModeSentinel, Addrs: s.Addrs(), MasterName: s.MasterName})
 			return set, func() {
 				stopReplicating(t, s.Master())
@@ -155,7 +155,7 @@ func TestNoLossOfTheStoreLetsALimitBeExceeded(t *testing.T) {
 // daemons take from it. While some keys are here and others there, nothing is granted. Afterwards the counts are those of
 // before where nobody watches the process that holds them; with a ledger, another process is taken for one without the data.
 func TestASlotOfAClusterMoves(t *testing.T) {
-	if harness.Raced {
+	if testservices.Raced {
 		t.Skip("the cluster runs in the pass without the race detector")
 	}
 	t.Parallel()
@@ -167,7 +167,7 @@ func TestASlotOfAClusterMoves(t *testing.T) {
 			t.Parallel()
 			set := connect(t, shards.Options{Mode: shards.ModeCluster, Addrs: cluster().Addrs(), Shards: 4})
 			q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(60, time.Second, 130, time.Hour)}
-			l := &live{t: t, campaign: campaign(200, q), prefix: harness.Unique("moved"), began: time.Now()}
+			l := &live{t: t, campaign: campaign(200, q), prefix: testservices.Unique("moved"), began: time.Now()}
 			ctx, cancel := context.WithCancel(context.Background())
 			var wg sync.WaitGroup
 			stop := func() {
@@ -216,7 +216,7 @@ func await(t testing.TB, what string, ok func() bool) {
 // TestADayOutlivesRedis loses the data of a real Redis in the middle of a day's window.
 func TestADayOutlivesRedis(t *testing.T) {
 	t.Parallel()
-	redisServer, l := harness.FreshRedis(t), newRecords()
+	redisServer, l := testservices.FreshRedis(t), newRecords()
 	q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(500, 24*time.Hour)}
 	c := campaign(400, q)
 	start := func() (*Engine, func()) {
@@ -371,7 +371,7 @@ func (*records) PruneUsage(context.Context, int64, int64) error { return nil }
 // stopReplicating disconnects the replica until the process is restarted: the replica receives nothing any more and
 // cannot reconnect, while all other clients are served. What is written from here on will be lost in a failover. (A
 // frozen replica would still find in its socket what was sent meanwhile.)
-func stopReplicating(t testing.TB, r *harness.Redis) {
+func stopReplicating(t testing.TB, r *testservices.Redis) {
 	t.Helper()
 	client := redis.NewClient(&redis.Options{Addr: r.Addr})
 	defer func() { _ = client.Close() }()
@@ -381,7 +381,7 @@ func stopReplicating(t testing.TB, r *harness.Redis) {
 
 func TestAReplicaThatIsCutOffStaysBehind(t *testing.T) {
 	t.Parallel()
-	ctx, s := context.Background(), harness.RedisSentinel(t)
+	ctx, s := context.Background(), testservices.RedisSentinel(t)
 	first := s.Master()
 	master := redis.NewClient(&redis.Options{Addr: first.Addr})
 	defer func() { _ = master.Close() }()

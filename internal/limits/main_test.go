@@ -6,8 +6,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/pacer/pacer/internal/harness"
 	"github.com/pacer/pacer/internal/shards"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 func TestMain(m *testing.M) {
@@ -69,23 +69,23 @@ type topology struct {
 }
 
 // cluster is the one that all tests share.
-var cluster = sync.OnceValue(func() *harness.Cluster { return harness.RedisCluster(&shared) })
+var cluster = sync.OnceValue(func() *testservices.Cluster { return testservices.RedisCluster(&shared) })
 
 // topologies are all ways in which an engine can be spread over servers.
 var topologies = []topology{
 	{"redis", sync.OnceValue(func() *shards.Set {
-		return shared.connect(shards.Options{Mode: shards.ModeSingle, Addrs: []string{harness.RedisAddr(&shared)}})
+		return shared.connect(shards.Options{Mode: shards.ModeSingle, Addrs: []string{testservices.RedisAddr(&shared)}})
 	})},
 	{"cluster", sync.OnceValue(func() *shards.Set {
 		return shared.connect(shards.Options{Mode: shards.ModeCluster, Addrs: cluster().Addrs(), Shards: 4})
 	})},
 	{"sentinel", sync.OnceValue(func() *shards.Set {
-		s := harness.RedisSentinel(&shared)
+		s := testservices.RedisSentinel(&shared)
 		return shared.connect(shards.Options{Mode: shards.ModeSentinel, Addrs: s.Addrs(), MasterName: s.MasterName})
 	})},
 	{"ring", sync.OnceValue(func() *shards.Set {
 		var addrs []string
-		for _, r := range harness.RedisRing(&shared, 2) {
+		for _, r := range testservices.RedisRing(&shared, 2) {
 			addrs = append(addrs, r.Addr)
 		}
 		return shared.connect(shards.Options{Mode: shards.ModeRing, Addrs: addrs})

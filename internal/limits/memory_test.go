@@ -9,14 +9,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/pacer/pacer/internal/harness"
 	"github.com/pacer/pacer/internal/shards"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // TestAServerThatMayEvictIsNamed: a limit of the memory and a policy that evicts, and only both.
 func TestAServerThatMayEvictIsNamed(t *testing.T) {
 	t.Parallel()
-	server := harness.FreshRedis(t)
+	server := testservices.FreshRedis(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr})
 	t.Cleanup(func() { _ = client.Close() })
 	set := connect(t, shards.Options{Addrs: []string{server.Addr}})

@@ -14,9 +14,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
 	"github.com/pacer/pacer/internal/limits/model"
 	"github.com/pacer/pacer/internal/shards"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // TestNoWindowEverHoldsMoreThanItsLimit is about the exact log of what was granted and of what was dispatched, up to
@@ -89,10 +89,10 @@ func TestEveryUnitIsAccountedFor(t *testing.T) {
 // TestRepliesLostAtRandomDebitOnce: takes and refunds whose request or reply is lost are repeated under their sequence
 // number, and count once, on several daemons.
 func TestRepliesLostAtRandomDebitOnce(t *testing.T) {
-	harness.Simulation(t)
+	testservices.Simulation(t)
 	t.Parallel()
 	mini, _ := miniClient(t)
-	for name, addr := range map[string]string{"miniredis": mini.Addr(), "redis": harness.RedisAddr(t)} {
+	for name, addr := range map[string]string{"miniredis": mini.Addr(), "redis": testservices.RedisAddr(t)} {
 		t.Run(name, func(t *testing.T) {
 			l := &lossy{rnd: rand.New(rand.NewPCG(5, 5)), replies: &atomic.Int64{}, requests: &atomic.Int64{}}
 			o := shards.ClientOptions(addr)
@@ -202,7 +202,7 @@ func TestADenialLeavesNoTrace(t *testing.T) {
 // TestTheGridOfRatesAndQuanta: at least 99.5 % of every rate is delivered with every quantum, by one daemon and by
 // three.
 func TestTheGridOfRatesAndQuanta(t *testing.T) {
-	harness.Simulation(t)
+	testservices.Simulation(t)
 	t.Parallel()
 	for _, rate := range []struct {
 		micros  int64
@@ -446,7 +446,7 @@ func (f *flushing) Take(now int64, node string, asks []delivery.Ask) delivery.Ta
 // TestScriptFlushesUnderLoad: no window holds more than its limit, and every unit is accounted for, though the scripts
 // are forgotten again and again.
 func TestScriptFlushesUnderLoad(t *testing.T) {
-	client := privateClient(t, harness.FreshRedis(t))
+	client := privateClient(t, testservices.FreshRedis(t))
 	s := &flushing{store: newLua(t, client), client: client, rnd: rand.New(rand.NewPCG(4, 4))}
 	q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(40, time.Second, 150, 5*time.Second)}
 	long := &delivery.Quota{ID: "long", Revision: 1, Windows: windows(1<<40, time.Hour)}
@@ -462,7 +462,7 @@ func TestScriptFlushesUnderLoad(t *testing.T) {
 	}
 }
 
-func privateClient(t testing.TB, r *harness.Redis) redis.UniversalClient {
+func privateClient(t testing.TB, r *testservices.Redis) redis.UniversalClient {
 	c := redis.NewUniversalClient(shards.ClientOptions(r.Addr))
 	t.Cleanup(func() { _ = c.Close() })
 	return c
@@ -516,8 +516,8 @@ func (c *turns) Read(b []byte) (int, error) {
 // TestATickIsOneRoundTripAndFewScripts: commandstats of a private Redis for takes of 1,000 campaigns. A script serves as
 // many items as its cost allows: 128 without quotas.
 func TestATickIsOneRoundTripAndFewScripts(t *testing.T) {
-	harness.Simulation(t)
-	r := harness.FreshRedis(t)
+	testservices.Simulation(t)
+	r := testservices.FreshRedis(t)
 	var trips atomic.Int64
 	o := shards.ClientOptions(r.Addr)
 	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -608,7 +608,7 @@ func commandStats(t testing.TB, client redis.UniversalClient) map[string]command
 // TestAJobCostsATwentiethOfAScript: one campaign of 1,000/s, asked for once a quantum for 20 s, and commandstats of a
 // private Redis.
 func TestAJobCostsATwentiethOfAScript(t *testing.T) {
-	client := privateClient(t, harness.FreshRedis(t))
+	client := privateClient(t, testservices.FreshRedis(t))
 	l := newLua(t, client)
 	f := newFleet(t, l, 1, ask(campaign(1000), 0))
 	f.run(epoch + 20*second)
@@ -623,7 +623,7 @@ var smev = windows(300, time.Minute, 15_750, time.Hour, 300_000, 24*time.Hour, 1
 
 // TestAQuotaOfFiveWindowsFitsTwoKilobytes, though every bucket of every window is in use.
 func TestAQuotaOfFiveWindowsFitsTwoKilobytes(t *testing.T) {
-	client := privateClient(t, harness.FreshRedis(t))
+	client := privateClient(t, testservices.FreshRedis(t))
 	l := newLua(t, client)
 	fillBuckets(l, &delivery.Quota{ID: "q", Revision: 1, Windows: smev})
 	bytes, err := client.MemoryUsage(context.Background(), newKeys(l.prefix, 0).quota("q")).Result()

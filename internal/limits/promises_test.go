@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
 	"github.com/pacer/pacer/internal/limits/model"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // These tests know what docs/quotas.md promises, and nothing of how it is kept.
@@ -35,7 +35,7 @@ func slack(span int64) int64 {
 // spent: no later than a horizon after the units before it have left the window or, where it is spent evenly, after their
 // part of the span.
 func TestAJobThatItsQuotaAllowsIsSentWhateverItsWeight(t *testing.T) {
-	harness.Simulation(t)
+	testservices.Simulation(t)
 	const span, limit = 12 * second, 60
 	for _, spend := range []string{delivery.SpendGreedy, delivery.SpendEven} {
 		for _, w := range []delivery.Window{
@@ -100,7 +100,7 @@ func sendsWhatIsAllowed(t *testing.T, s store, c *delivery.Campaign, weight int6
 
 // A quota that is rolled out limits some of its campaigns, together, to its limit. The others send as if there were none.
 func TestARollOutLimitsSomeCampaignsAndLeavesTheOthersAlone(t *testing.T) {
-	harness.Simulation(t)
+	testservices.Simulation(t)
 	t.Parallel()
 	const limit, campaigns, want = 40, 100, 8
 	for _, rollout := range []int64{10, 99} {
@@ -141,7 +141,7 @@ func TestARollOutLimitsSomeCampaignsAndLeavesTheOthersAlone(t *testing.T) {
 
 // Units that are handed back one by one are all handed back, also while a quota is rolled out.
 func TestUnitsHandedBackOneByOneAreThereAgain(t *testing.T) {
-	harness.Simulation(t)
+	testservices.Simulation(t)
 	t.Parallel()
 	for _, rollout := range []int64{1, 50, 100} {
 		eachStore(t, func(t *testing.T, s store) {
@@ -232,7 +232,7 @@ func waiting(id string, q *delivery.Quota, jobs int, weight int64) *waiter {
 // What a campaign that is gone could not use goes to the others within 16 s, however far off its turn was. Until then they
 // do not ask all the time.
 func TestNothingIsKeptForACampaignThatIsGone(t *testing.T) {
-	harness.Simulation(t)
+	testservices.Simulation(t)
 	simulate(t, func(t *testing.T, s store) {
 		q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(1000, 24*time.Hour)}
 		gone, light := waiting("gone", q, 1, 500), waiting("light", q, 1, 1)
@@ -263,7 +263,7 @@ func TestNothingIsKeptForACampaignThatIsGone(t *testing.T) {
 // A heavy job that waits for much room is sent, although others would use every unit of it. All have their share, and nobody
 // asks all the time.
 func TestAHeavyJobIsNotStarvedByLightOnes(t *testing.T) {
-	harness.Simulation(t)
+	testservices.Simulation(t)
 	simulate(t, func(t *testing.T, s store) {
 		q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(60, time.Minute)}
 		heavy, light, other := waiting("heavy", q, 5, 50), waiting("light", q, 60, 1), waiting("other", q, 20, 3)
@@ -288,7 +288,7 @@ func TestAHeavyJobIsNotStarvedByLightOnes(t *testing.T) {
 
 // A daemon that once asked far ahead costs the others nothing once what it was granted has left.
 func TestAWindowGetsNarrowerAgain(t *testing.T) {
-	harness.Simulation(t)
+	testservices.Simulation(t)
 	for _, algorithm := range []string{delivery.AlgorithmSliding, delivery.AlgorithmLog, delivery.AlgorithmFixed} {
 		simulate(t, func(t *testing.T, s store) {
 			q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(100, 10*time.Second)}
@@ -331,7 +331,7 @@ func TestAWindowGetsNarrowerAgain(t *testing.T) {
 
 // A window whose span is edited, or that is added to a quota, counts what its quota remembers: it gives no second helping.
 func TestANewWindowCountsWhatItsQuotaRemembers(t *testing.T) {
-	harness.Simulation(t)
+	testservices.Simulation(t)
 	old := windows(20, 10*time.Second, 100, time.Minute)
 	for name, next := range map[string][]delivery.Window{
 		"longer":              windows(20, 10*time.Second, 100, 61*time.Second),

@@ -11,8 +11,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
 	"github.com/pacer/pacer/internal/limits/model"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 func TestScriptsDoWhatTheModelSays(t *testing.T) { onBoth(t, compare) }
@@ -22,7 +22,7 @@ func TestScriptsFillHolesAsTheModelDoes(t *testing.T) { onBoth(t, compareStorms)
 
 func onBoth(t *testing.T, compare func(*testing.T, redis.UniversalClient)) {
 	t.Helper()
-	harness.Simulation(t)
+	testservices.Simulation(t)
 	t.Parallel()
 	t.Run("miniredis", func(t *testing.T) {
 		_, c := miniClient(t)

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
 	"github.com/pacer/pacer/internal/notation"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // example is a contest that once left a campaign with next to nothing.
@@ -171,7 +171,7 @@ var examples = map[string]example{
 }
 
 func TestExamplesOfCampaignsThatStarved(t *testing.T) {
-	harness.Simulation(t)
+	testservices.Simulation(t)
 	for name, x := range examples {
 		t.Run(name, func(t *testing.T) {
 			c := x.contest(t)

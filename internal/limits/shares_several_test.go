@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
 	"github.com/pacer/pacer/internal/limits/model"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // contest is campaigns that always have jobs, under several quotas, asked for by one daemon.
@@ -183,10 +183,10 @@ const fewCampaigns, manyCampaigns = few, 10
 // than three fifths there, or than a half if campaigns have rates of their own, but for the burst of one window at the start. Together they
 // use seven tenths of what there is at least, and nearly all of it in windows of more units.
 func TestCampaignsUnderTheSameQuotasShareByPriority(t *testing.T) {
-	harness.Simulation(t)
+	testservices.Simulation(t)
 	for name, most := range map[string]int{"few": fewCampaigns, "many": manyCampaigns} {
 		t.Run(name, func(t *testing.T) {
-			harness.Few(t, 60, func(rt *rapid.T) {
+			testservices.Few(t, 60, func(rt *rapid.T) {
 				c := drawContest(rt, most, false)
 				c.run(newBehind())
 				all, burst, least := 0.0, int64(60), 0.6
@@ -215,8 +215,8 @@ func TestCampaignsUnderTheSameQuotasShareByPriority(t *testing.T) {
 // Of a quota that is spent evenly, no stretch of k parts of the span has more than k + 1 units, but for the horizon within which units and
 // slots are given ahead, and for how late these may be.
 func TestEvenSpendingIsEven(t *testing.T) {
-	harness.Simulation(t)
-	harness.Few(t, 60, func(rt *rapid.T) {
+	testservices.Simulation(t)
+	testservices.Few(t, 60, func(rt *rapid.T) {
 		c := drawContest(rt, manyCampaigns, false)
 		for _, q := range c.quotas {
 			q.Spend = delivery.SpendEven
@@ -243,10 +243,10 @@ func TestEvenSpendingIsEven(t *testing.T) {
 // A campaign under several quotas, each of which it shares with others, is not starved by those that need only one of them: nearly
 // all have half of what is theirs in the scarcest, at least.
 func TestFewCampaignsStarveBetweenQuotas(t *testing.T) {
-	harness.Simulation(t)
+	testservices.Simulation(t)
 	all, starved := 0, 0
 	var last *contest
-	harness.Few(t, 100, func(rt *rapid.T) {
+	testservices.Few(t, 100, func(rt *rapid.T) {
 		c := drawContest(rt, fewCampaigns, true)
 		c.run(newBehind())
 		for i := range c.list {
@@ -262,7 +262,7 @@ func TestFewCampaignsStarveBetweenQuotas(t *testing.T) {
 
 // TestSeveralQuotasOnRealStores: the scripts do the same as the model, where each quota ends some of the grants.
 func TestSeveralQuotasOnRealStores(t *testing.T) {
-	harness.Simulation(t)
+	testservices.Simulation(t)
 	simulate(t, func(t *testing.T, s store) {
 		c := &contest{longest: 12}
 		for i, w := range []delivery.Window{
@@ -287,7 +287,7 @@ func TestSeveralQuotasOnRealStores(t *testing.T) {
 // A quota that only one campaign is under does not decide who is served next of the many that share another, wherever it stands
 // among the campaign's quotas.
 func TestAQuotaOfItsOwnDecidesNothing(t *testing.T) {
-	harness.Simulation(t)
+	testservices.Simulation(t)
 	for name, first := range map[string]bool{"own first": true, "own last": false} {
 		t.Run(name, func(t *testing.T) {
 			shared := &delivery.Quota{ID: "shared", Revision: 1, Windows: windows(11, 5*time.Second)}
@@ -313,7 +313,7 @@ func TestAQuotaOfItsOwnDecidesNothing(t *testing.T) {
 
 // TestScriptsOweWhatTheModelOwes: of campaigns of very different priorities, under windows that give each little at a time, over many spans.
 func TestScriptsOweWhatTheModelOwes(t *testing.T) {
-	harness.Simulation(t)
+	testservices.Simulation(t)
 	_, client := newInterpreter(t)
 	got := map[string][]int64{}
 	for name, s := range map[string]store{"model": model.NewStore(), "scripts": newLua(t, client)} {

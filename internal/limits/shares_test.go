@@ -6,14 +6,14 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
 	"github.com/pacer/pacer/internal/limits/model"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // Campaigns that compete share a quota by their priority weights, counted in units, whatever the weights of their jobs, the
 // algorithm and the spending; and they use it.
 func TestSharesFollowPriorityUnderEveryKindOfQuota(t *testing.T) {
-	harness.Simulation(t)
+	testservices.Simulation(t)
 	t.Parallel()
 	for _, spend := range []string{delivery.SpendGreedy, delivery.SpendEven} {
 		for _, algorithm := range []string{delivery.AlgorithmSliding, delivery.AlgorithmLog, delivery.AlgorithmFixed} {

@@ -13,9 +13,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
 	"github.com/pacer/pacer/internal/limits/model"
 	"github.com/pacer/pacer/internal/shards"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 const (
@@ -49,7 +49,7 @@ func newLua(t testing.TB, client redis.UniversalClient) *lua {
 }
 
 func newLuaOn(t testing.TB, set *shards.Set) *lua {
-	return &lua{t: t, shards: set, prefix: harness.Unique("limits") + ".", engines: map[string]*Engine{}}
+	return &lua{t: t, shards: set, prefix: testservices.Unique("limits") + ".", engines: map[string]*Engine{}}
 }
 
 func (l *lua) engine(node string) *Engine {
@@ -117,7 +117,7 @@ func miniClient(t testing.TB) (*miniredis.Miniredis, redis.UniversalClient) {
 
 func realClient(t testing.TB) redis.UniversalClient {
 	t.Helper()
-	c := redis.NewUniversalClient(shards.ClientOptions(harness.RedisAddr(t)))
+	c := redis.NewUniversalClient(shards.ClientOptions(testservices.RedisAddr(t)))
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -126,7 +126,7 @@ func realClient(t testing.TB) redis.UniversalClient {
 // Redis: it slows miniredis' interpreter down more than tenfold, and would see the same code for the others.
 func eachStore(t *testing.T, test func(t *testing.T, s store)) {
 	t.Helper()
-	if harness.Raced {
+	if testservices.Raced {
 		onStores(t, false, topologies[:1], test)
 	} else {
 		onStores(t, true, topologies[1:], test)
@@ -141,7 +141,7 @@ var everywhere = flag.Bool("everywhere", false, "simulations run on every topolo
 // with -everywhere on all of them: that scripts do the same on all is shown by the tests of eachStore.
 func simulate(t *testing.T, test func(t *testing.T, s store)) {
 	t.Helper()
-	harness.Simulation(t)
+	testservices.Simulation(t)
 	chosen := topologies
 	if !*everywhere {
 		name := fnv.New32a()

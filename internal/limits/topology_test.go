@@ -19,8 +19,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
 	"github.com/pacer/pacer/internal/shards"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 func TestTheHomeIsTheShardOfTheQuotas(t *testing.T) {
@@ -218,7 +218,7 @@ func TestAShardThatIsDownStopsItsOwnCampaignsOnly(t *testing.T) {
 }
 
 func TestAFrozenShardIsLeftAlone(t *testing.T) {
-	frozen, other := harness.FreshRedis(t), harness.FreshRedis(t)
+	frozen, other := testservices.FreshRedis(t), testservices.FreshRedis(t)
 	set, err := shards.Connect(shards.Options{Mode: shards.ModeRing, Addrs: []string{frozen.Addr, other.Addr}})
 	if err != nil {
 		t.Fatal(err)
@@ -280,7 +280,7 @@ func TestACampaignThatMovesWaitsUntilItsSlotsAreOver(t *testing.T) {
 // TestACampaignThatMovesLeavesNothingBehind: a daemon that does not know of the move is granted nothing in the old shard once
 // another daemon asks in the new one. It may move back.
 func TestACampaignThatMovesLeavesNothingBehind(t *testing.T) {
-	harness.Simulation(t)
+	testservices.Simulation(t)
 	t.Parallel()
 	const step = 1 << 14 // what a change of the row adds to the revision
 	at := func(shard int, revision, rate int64) *delivery.Campaign {

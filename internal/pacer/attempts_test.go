@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // Jobs that all fail, with an answer of the destination's own, come to their end soon when they are all that is left: of one
@@ -61,7 +61,7 @@ func TestALumpAtTheEnd(t *testing.T) {
 // A destination that answers everything with 500 for ten minutes costs no job of a backlog, and none of those that arrive
 // meanwhile, more than an attempt; nor those of a daemon that has only a few, while another has many.
 func TestABacklogSurvivesAnOutageOfAnswers(t *testing.T) {
-	harness.Simulation(t)
+	testservices.Simulation(t)
 	for name, tc := range map[string]struct {
 		daemons   int
 		campaigns []string

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // one is a fleet of a single daemon in a bubble.
@@ -539,7 +539,7 @@ func TestAFullSinkIsNoBurst(t *testing.T) {
 
 // TestManyCampaigns: none is forgotten among a thousand.
 func TestManyCampaigns(t *testing.T) {
-	harness.Simulation(t)
+	testservices.Simulation(t)
 	b := newBook()
 	for i := range 1000 {
 		b.set(campaign(fmt.Sprintf("c%d", i), 5))

@@ -8,13 +8,13 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // TestSinkIsKeptBusy: campaigns whose rates are beyond what their sink can take keep its calls in use, although slots are lost
 // that come due while none is free. Equal campaigns get equal parts, and slow ones their rates.
 func TestSinkIsKeptBusy(t *testing.T) {
-	harness.Simulation(t)
+	testservices.Simulation(t)
 	const (
 		million    = 1_000_000
 		warm, ends = 250 * time.Millisecond, 750 * time.Millisecond

@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // flight is a campaign whose calls are bounded, alone in one daemon, with more jobs than it can send.
@@ -59,7 +59,7 @@ func (x *flight) run(t *testing.T) (got flown) {
 // TestCallsNotSlotsAreBounded: with N calls of a latency L, a campaign sends N/L jobs a second, or its rate if that is less.
 // Never are there more calls, and few slots are given up.
 func TestCallsNotSlotsAreBounded(t *testing.T) {
-	harness.Simulation(t)
+	testservices.Simulation(t)
 	for _, lasts := range []time.Duration{
 		500 * time.Microsecond, 640 * time.Microsecond, 5 * time.Millisecond, 14 * time.Millisecond, 30 * time.Millisecond,
 		100 * time.Millisecond, 2 * time.Second,
@@ -90,7 +90,7 @@ func TestCallsNotSlotsAreBounded(t *testing.T) {
 
 // TestCallsOfUnequalLength: the same if calls last from no time to twice their mean, and that changes tenfold, up and down.
 func TestCallsOfUnequalLength(t *testing.T) {
-	harness.Simulation(t)
+	testservices.Simulation(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		mean := float64(rapid.IntRange(500, 5000).Draw(rt, "latency in microseconds")) * float64(time.Microsecond)
 		calls := rapid.IntRange(1, 16).Draw(rt, "calls")

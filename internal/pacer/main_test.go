@@ -7,13 +7,13 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // TestMain keeps the number of simulated runs small unless -rapid.checks asks for more: smaller under the race detector.
 func TestMain(m *testing.M) {
 	checks := "12"
-	if harness.Raced {
+	if testservices.Raced {
 		checks = "4"
 	}
 	if err := flag.Set("rapid.checks", checks); err != nil {

@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // fleet runs daemons over one store, one receiver and one catalog in virtual time.
@@ -208,7 +208,7 @@ func TestRateIsKept(t *testing.T) {
 // TestSlotsAreUsedAndShared: at a steady rate at least 99.9 % of the slots are used, and saturated daemons get equal
 // shares, within 5 %.
 func TestSlotsAreUsedAndShared(t *testing.T) {
-	harness.Simulation(t)
+	testservices.Simulation(t)
 	for _, daemons := range []int{1, 3, 5} {
 		for _, rate := range []int64{10, 60, 150, 1500} {
 			t.Run(fmt.Sprintf("%d daemons at %d per second", daemons, rate), func(t *testing.T) {

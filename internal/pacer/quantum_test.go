@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // counting counts the items of takes, and makes a take last as long as a store needs for them.
@@ -38,7 +38,7 @@ func (c *counting) Take(ctx context.Context, asks []delivery.Ask) (delivery.Take
 // TestManyCampaignsStayWithinTheBudget: the campaigns would need five times the items that the store can serve, if they
 // asked for each slot by itself. Every one gets its rate, none more, evenly spread, and the budget is kept.
 func TestManyCampaignsStayWithinTheBudget(t *testing.T) {
-	harness.Simulation(t)
+	testservices.Simulation(t)
 	const campaigns, rate, budget, seconds = 500, 5, 500, 12
 	synctest.Test(t, func(t *testing.T) {
 		var all []delivery.Campaign

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // held counts the jobs of a lane in memory.
@@ -69,7 +69,7 @@ func TestYieldOfACampaignThatWaits(t *testing.T) {
 // A campaign whose sink is much slower than its rate gives back what it does not send, and has its whole room again once
 // the sink is fast.
 func TestYieldOfASlowCampaign(t *testing.T) {
-	harness.Simulation(t)
+	testservices.Simulation(t)
 	one(t, newBook(campaign("c", 1000)), nil, func(t *testing.T, f *fleet) {
 		f.receiver.max = 4
 		f.receiver.setLatency(10 * time.Minute)

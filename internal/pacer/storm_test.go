@@ -11,13 +11,13 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // TestChangesOfRateCostLittle: a rate that changes every tenth of a second, to anything between 50 and 5,000/s, is sent for
 // nine tenths at least, by one daemon or by three: slots that are handed back are granted again.
 func TestChangesOfRateCostLittle(t *testing.T) {
-	harness.Simulation(t)
+	testservices.Simulation(t)
 	const every, warm, length = 100 * time.Millisecond, time.Second, 10 * time.Second
 	for _, daemons := range []int{1, 3} {
 		t.Run(fmt.Sprintf("%d daemons", daemons), func(t *testing.T) {

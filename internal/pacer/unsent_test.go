@@ -10,13 +10,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // TestForfeitedSlotsCostNoQuota: a store so slow that many slots have passed when they are granted, and a sink that
 // withholds every fifth job, still let the whole of a day's quota be sent, and no more.
 func TestForfeitedSlotsCostNoQuota(t *testing.T) {
-	harness.Simulation(t)
+	testservices.Simulation(t)
 	const limit = 300
 	synctest.Test(t, func(t *testing.T) {
 		c := campaign("c", 100)

@@ -9,14 +9,14 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
 	"github.com/pacer/pacer/internal/hold"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // TestAnswersArePassedOn: that sinks work always, that a campaign is taken if somebody asks, and that one is held for
 // refusals; never a daemon's own.
 func TestAnswersArePassedOn(t *testing.T) {
-	client := redis.NewClient(&redis.Options{Addr: harness.FreshRedis(t).Addr})
+	client := redis.NewClient(&redis.Options{Addr: testservices.FreshRedis(t).Addr})
 	defer func() { _ = client.Close() }()
 	exchange, catalog := NewRedisExchange(client, "p."), catalogOf(campaign("c", 10, 1), campaign("other", 10, 1))
 	a, b := newMember(t, "a", exchange, newShelf(), catalog), newMember(t, "b", exchange, newShelf(), catalog)

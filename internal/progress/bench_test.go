@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // BenchmarkFleet is one exchange of each of many daemons, which all have jobs of 1,000 campaigns. Beside the time of one
@@ -20,7 +20,7 @@ import (
 func BenchmarkFleet(b *testing.B) {
 	for _, daemons := range []int{1, 10, 100} {
 		b.Run(fmt.Sprintf("daemons=%d", daemons), func(b *testing.B) {
-			server := harness.FreshRedis(b)
+			server := testservices.FreshRedis(b)
 			client := redis.NewClient(&redis.Options{Addr: server.Addr})
 			defer func() { _ = client.Close() }()
 			fleet, exchange := newFleet(daemons, 1000), NewRedisExchange(client, "p.")

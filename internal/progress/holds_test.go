@@ -15,8 +15,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
 	"github.com/pacer/pacer/internal/hold"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // alone is a daemon that exchanges with itself only; its log is kept.
@@ -184,7 +184,7 @@ func TestAQuotaThatIsUsedUpAgainAndAgain(t *testing.T) {
 
 // TestAllKnowSinceWhen: a daemon that starts later has it from the leader, and so has a command.
 func TestAllKnowSinceWhen(t *testing.T) {
-	client := redis.NewClient(&redis.Options{Addr: harness.FreshRedis(t).Addr})
+	client := redis.NewClient(&redis.Options{Addr: testservices.FreshRedis(t).Addr})
 	defer client.Close()
 	exchange, c := NewRedisExchange(client, "p."), campaign("c", 10, 1)
 	c.Status = delivery.StatusPaused

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // TestDebt: a campaign that keeps its rate is never late; one that stands still soon is; lost slots are forgotten.
@@ -115,7 +115,7 @@ func TestWhatIsSentAtItsRateIsNeverLate(t *testing.T) {
 
 // TestWhatCannotBeSentYetIsNotLate: jobs in memory whose time has not come, and jobs of lanes that their sink has.
 func TestWhatCannotBeSentYetIsNotLate(t *testing.T) {
-	client := redis.NewClient(&redis.Options{Addr: harness.FreshRedis(t).Addr})
+	client := redis.NewClient(&redis.Options{Addr: testservices.FreshRedis(t).Addr})
 	defer client.Close()
 	m := newMember(t, "a", NewRedisExchange(client, "p."), newShelf(), catalogOf(campaign("c", 3, 1)))
 	m.lane(1, 0, "c", 40)

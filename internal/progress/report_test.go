@@ -13,8 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
 	"github.com/pacer/pacer/internal/metric"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // readingsOf is what a daemon has counted that has had so many answers of a sink, each after this time, and forfeited as many slots.
@@ -123,7 +123,7 @@ func TestReportsAreBounded(t *testing.T) {
 
 // TestDaemonsReadEachOthersReports: through Redis, whichever leads, and beside one that has none.
 func TestDaemonsReadEachOthersReports(t *testing.T) {
-	client := redis.NewClient(&redis.Options{Addr: harness.FreshRedis(t).Addr})
+	client := redis.NewClient(&redis.Options{Addr: testservices.FreshRedis(t).Addr})
 	defer func() { _ = client.Close() }()
 	exchange, snapshot := NewRedisExchange(client, "p."), catalogOf(campaign("c", 100, 1))
 	var fleet []*member
@@ -172,7 +172,7 @@ func TestTheNewestFailureIsTold(t *testing.T) {
 
 // TestWhatCannotBeReadIsLoggedOnce: a daemon of another version leaves its part, or leads; what the others report counts.
 func TestWhatCannotBeReadIsLoggedOnce(t *testing.T) {
-	client := redis.NewClient(&redis.Options{Addr: harness.FreshRedis(t).Addr})
+	client := redis.NewClient(&redis.Options{Addr: testservices.FreshRedis(t).Addr})
 	defer func() { _ = client.Close() }()
 	exchange, snapshot := NewRedisExchange(client, "p."), catalogOf(campaign("c", 100, 1))
 	var log strings.Builder

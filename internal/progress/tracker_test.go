@@ -16,7 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // desk is a Work whose figures a test sets.
@@ -133,7 +133,7 @@ func catalogOf(list ...*delivery.Campaign) *delivery.Snapshot {
 
 // TestDaemonsShowTheSame: over a real exchange, with a campaign of which more is expected, and one that is in no catalog.
 func TestDaemonsShowTheSame(t *testing.T) {
-	client := redis.NewClient(&redis.Options{Addr: harness.FreshRedis(t).Addr})
+	client := redis.NewClient(&redis.Options{Addr: testservices.FreshRedis(t).Addr})
 	defer client.Close()
 	exchange, store := NewRedisExchange(client, "p."), newShelf()
 	more := campaign("more", 10, 1)
@@ -208,7 +208,7 @@ func TestWhatIsSavedCountsOnce(t *testing.T) {
 // TestTheLeaderWritesAnewAfterOthersDid: a daemon that was away does not take the catalog for as it left it, and one that
 // leads no more writes nothing.
 func TestTheLeaderWritesAnewAfterOthersDid(t *testing.T) {
-	client := redis.NewClient(&redis.Options{Addr: harness.FreshRedis(t).Addr})
+	client := redis.NewClient(&redis.Options{Addr: testservices.FreshRedis(t).Addr})
 	defer client.Close()
 	exchange, store := NewRedisExchange(client, "p."), newShelf()
 	snapshot := catalogOf(campaign("c", 10, 1))
@@ -322,7 +322,7 @@ func TestRampsShowInTheGauge(t *testing.T) {
 
 // TestLateOverAllDaemons: what both send together counts, and both show what the leader has seen.
 func TestLateOverAllDaemons(t *testing.T) {
-	client := redis.NewClient(&redis.Options{Addr: harness.FreshRedis(t).Addr})
+	client := redis.NewClient(&redis.Options{Addr: testservices.FreshRedis(t).Addr})
 	defer client.Close()
 	exchange, snapshot := NewRedisExchange(client, "p."), catalogOf(campaign("c", 100, 1))
 	a, b := newMember(t, "a", exchange, newShelf(), snapshot), newMember(t, "b", exchange, newShelf(), snapshot)
@@ -369,7 +369,7 @@ func TestLateOverAllDaemons(t *testing.T) {
 // TestExchange: only the daemon that leads reads the parts, and each hears what it makes of them; old parts go, and there is
 // a bound.
 func TestExchange(t *testing.T) {
-	client := redis.NewClient(&redis.Options{Addr: harness.FreshRedis(t).Addr})
+	client := redis.NewClient(&redis.Options{Addr: testservices.FreshRedis(t).Addr})
 	defer client.Close()
 	exchange, ctx := NewRedisExchange(client, "p."), t.Context()
 	var got map[string]string // the parts that were read
@@ -422,7 +422,7 @@ func TestExchange(t *testing.T) {
 // TestALeaderThatStops: it gives up its lead, so that another one sums up at its next exchange; one that does not lead takes
 // nothing from the leader.
 func TestALeaderThatStops(t *testing.T) {
-	client := redis.NewClient(&redis.Options{Addr: harness.FreshRedis(t).Addr})
+	client := redis.NewClient(&redis.Options{Addr: testservices.FreshRedis(t).Addr})
 	defer client.Close()
 	exchange := NewRedisExchange(client, "p.")
 	stopped, stop := context.WithCancel(t.Context())
@@ -445,7 +445,7 @@ func TestALeaderThatStops(t *testing.T) {
 
 // TestASummaryOfADeposedLeader: it does not replace that of its successor.
 func TestASummaryOfADeposedLeader(t *testing.T) {
-	client := redis.NewClient(&redis.Options{Addr: harness.FreshRedis(t).Addr})
+	client := redis.NewClient(&redis.Options{Addr: testservices.FreshRedis(t).Addr})
 	defer client.Close()
 	exchange, ctx := NewRedisExchange(client, "p."), t.Context()
 	_, err := exchange.Swap(ctx, "a", nil, func([]Left) []byte {
@@ -540,7 +540,7 @@ func (broken) Swap(context.Context, string, []byte, func([]Left) []byte) (Told, 
 
 // TestFiguresVanish: without the exchange the last figures stand for a while, and are not shown for true any longer.
 func TestFiguresVanish(t *testing.T) {
-	client := redis.NewClient(&redis.Options{Addr: harness.FreshRedis(t).Addr})
+	client := redis.NewClient(&redis.Options{Addr: testservices.FreshRedis(t).Addr})
 	defer client.Close()
 	exchange := NewRedisExchange(client, "p.")
 	m := newMember(t, "a", exchange, newShelf(), catalogOf(campaign("c", 10, 1)))
@@ -623,7 +623,7 @@ func TestManyCampaignsAreToldOfLessOften(t *testing.T) {
 
 // TestDenialsAreAddedUp: what windows have denied to all daemons since the leader began to count, for half a minute after the last.
 func TestDenialsAreAddedUp(t *testing.T) {
-	client := redis.NewClient(&redis.Options{Addr: harness.FreshRedis(t).Addr})
+	client := redis.NewClient(&redis.Options{Addr: testservices.FreshRedis(t).Addr})
 	defer client.Close()
 	exchange, snapshot := NewRedisExchange(client, "p."), catalogOf()
 	snapshot.Quotas = map[string]*delivery.Quota{"q": {ID: "q", Windows: []delivery.Window{{Span: time.Minute, Limit: 1}, {Span: time.Hour, Limit: 1}}}}

@@ -15,8 +15,8 @@ import (
 	"github.com/segmentio/kafka-go"
 	"pgregory.net/rapid"
 
-	"github.com/pacer/pacer/internal/harness"
-	"github.com/pacer/pacer/internal/harness/kafkatest"
+	"github.com/pacer/pacer/internal/testservices"
+	"github.com/pacer/pacer/internal/testservices/kafkatest"
 )
 
 // pinsByName pins campaigns by a rule, and counts.
@@ -399,7 +399,7 @@ func TestKnownCampaignsDoNotWaitForPins(t *testing.T) {
 // was accepted, and no record is written twice where the refusal was certain.
 func TestNothingIsLostOrRepeatedByRefusals(t *testing.T) {
 	codes := []kafka.Error{0, 0, kafka.NotEnoughReplicas, kafka.TopicAuthorizationFailed, kafka.MessageSizeTooLarge, kafka.LeaderNotAvailable}
-	harness.Few(t, 40, func(rt *rapid.T) {
+	testservices.Few(t, 40, func(rt *rapid.T) {
 		seed := rapid.SliceOfN(rapid.SampledFrom(codes), 40, 40).Draw(rt, "answers")
 		calm := rapid.IntRange(10, 300).Draw(rt, "calls until all works")
 		jobs := rapid.IntRange(1, 60).Draw(rt, "jobs")

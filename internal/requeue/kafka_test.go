@@ -8,14 +8,14 @@ import (
 
 	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
-	"github.com/pacer/pacer/internal/harness/kafkatest"
+	"github.com/pacer/pacer/internal/testservices"
+	"github.com/pacer/pacer/internal/testservices/kafkatest"
 )
 
 // realRelay starts a relay on the shared broker.
 func realRelay(t testing.TB, lanes int) (*Relay, TopicSpec) {
 	t.Helper()
-	client := dial(t, broker.Options{Brokers: harness.Kafka(t)})
+	client := dial(t, broker.Options{Brokers: testservices.Kafka(t)})
 	spec := smallSpec(ownedPrefix(t, client))
 	spec.Lanes = lanes
 	ensure(t, client, spec)

@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pacer/pacer/internal/broker"
-	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // spread counts the jobs of offsets 0 to n-1 by lane.
@@ -71,7 +71,7 @@ func TestStripesThatNobodyReads(t *testing.T) {
 // TestStripesAreKept: a job goes to the same lane however often it is written, and of a lane that is added or left out
 // only the share moves.
 func TestStripesAreKept(t *testing.T) {
-	harness.Few(t, 30, func(rt *rapid.T) {
+	testservices.Few(t, 30, func(rt *rapid.T) {
 		lanes := rapid.SliceOfNDistinct(rapid.IntRange(0, 255), 2, 32, rapid.ID).Draw(rt, "lanes")
 		slices.Sort(lanes)
 		waiting := map[int]int64{}

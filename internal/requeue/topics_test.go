@@ -11,8 +11,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/pacer/pacer/internal/broker"
-	"github.com/pacer/pacer/internal/harness"
-	"github.com/pacer/pacer/internal/harness/kafkatest"
+	"github.com/pacer/pacer/internal/testservices"
+	"github.com/pacer/pacer/internal/testservices/kafkatest"
 )
 
 func TestDeviations(t *testing.T) {
@@ -178,8 +178,8 @@ func TestTopicLifeInProcess(t *testing.T) {
 
 func TestTopicLife(t *testing.T) {
 	t.Parallel()
-	brokers := harness.Kafka(t)
-	ingress := harness.Topic(t, brokers, "requeue-jobs", 2, kafka.ConfigEntry{ConfigName: confMaxMessage, ConfigValue: "300000"})
+	brokers := testservices.Kafka(t)
+	ingress := testservices.Topic(t, brokers, "requeue-jobs", 2, kafka.ConfigEntry{ConfigName: confMaxMessage, ConfigValue: "300000"})
 	client := dial(t, broker.Options{Brokers: brokers})
 	checkTopicLife(t, client, ownedPrefix(t, client), ingress)
 }
@@ -187,7 +187,7 @@ func TestTopicLife(t *testing.T) {
 // ownedPrefix returns a prefix of the test's own, whose topics are deleted when the test ends.
 func ownedPrefix(t testing.TB, client *broker.Client) string {
 	t.Helper()
-	prefix := harness.Unique("requeue") + "."
+	prefix := testservices.Unique("requeue") + "."
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()

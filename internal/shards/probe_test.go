@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 func TestClocksAreComparedAsFarAsItIsCertain(t *testing.T) {
@@ -37,7 +37,7 @@ func TestErrorsNameTheirSetting(t *testing.T) {
 // TestProbe: a user without one of the rights, and a server that evicts.
 func TestProbe(t *testing.T) {
 	t.Parallel()
-	server := harness.FreshRedis(t)
+	server := testservices.FreshRedis(t)
 	admin := redis.NewClient(&redis.Options{Addr: server.Addr})
 	t.Cleanup(func() { _ = admin.Close() })
 	do := func(args ...any) {

@@ -17,7 +17,7 @@ import (
 	"github.com/pacer/pacer/internal/sink/http"
 	"github.com/pacer/pacer/internal/sink/log"
 	"github.com/pacer/pacer/internal/sink/record"
-	"github.com/pacer/pacer/internal/sink/standin"
+	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
 // The suite that every kind of sink has to pass: the kinds with a destination against a server that behaves as each case
@@ -27,9 +27,9 @@ import (
 // behaviour is one case of the suite: how a destination behaves, and what the result has to be.
 type behaviour struct {
 	name      string
-	protocols []standin.Protocol // nil: all of them
-	options   standin.Options
-	handle    func(*standin.Call)
+	protocols []sinktest.Protocol // nil: all of them
+	options   sinktest.Options
+	handle    func(*sinktest.Call)
 	timeout   time.Duration // of the sink; 0: the default
 	payload   []byte        // nil: 1,000 bytes
 	change    func(*http.Config)
@@ -50,15 +50,15 @@ const (
 	enhanceYourCalm = 11
 )
 
-var h2 = []standin.Protocol{standin.HTTP2}
+var h2 = []sinktest.Protocol{sinktest.HTTP2}
 
-func answer(status int, header ...string) func(*standin.Call) {
-	return func(c *standin.Call) { c.Answer(status, header...) }
+func answer(status int, header ...string) func(*sinktest.Call) {
+	return func(c *sinktest.Call) { c.Answer(status, header...) }
 }
 
 // first behaves so at the first request, and answers the others.
-func first(handle func(*standin.Call)) func(*standin.Call) {
-	return func(c *standin.Call) {
+func first(handle func(*sinktest.Call)) func(*sinktest.Call) {
+	return func(c *sinktest.Call) {
 		if c.N == 1 {
 			handle(c)
 			return
@@ -102,7 +102,7 @@ var answered = []behaviour{
 		want: classes(delivery.Misconfigured), status: 302, sent: 1,
 	},
 	{
-		name: "oversized answer", handle: func(c *standin.Call) {
+		name: "oversized answer", handle: func(c *sinktest.Call) {
 			c.Begin(200)
 			for range 64 {
 				if c.Body(make([]byte, 16<<10)) != nil {
@@ -114,13 +114,13 @@ var answered = []behaviour{
 		want: classes(delivery.Delivered), status: 200, sent: 1,
 	},
 	{
-		name: "oversized header", handle: func(c *standin.Call) {
+		name: "oversized header", handle: func(c *sinktest.Call) {
 			c.Answer(200, "X-Endless", strings.Repeat("x", 1<<20))
 		},
 		want: classes(delivery.Temporary), sent: 1,
 	},
 	{
-		name: "trickling body", handle: func(c *standin.Call) {
+		name: "trickling body", handle: func(c *sinktest.Call) {
 			c.Begin(200)
 			for c.Body([]byte("x")) == nil {
 				time.Sleep(50 * time.Millisecond)
@@ -129,7 +129,7 @@ var answered = []behaviour{
 		timeout: time.Minute, want: classes(delivery.Delivered), status: 200, sent: 1, within: 20 * time.Second,
 	},
 	{
-		name: "body that never comes", handle: func(c *standin.Call) {
+		name: "body that never comes", handle: func(c *sinktest.Call) {
 			c.Begin(503, "Retry-After", "5")
 			c.Hang()
 		},
@@ -146,8 +146,8 @@ func meaning(class string) func(*http.Config) {
 }
 
 // says answers with a status and a body.
-func says(status int, body string) func(*standin.Call) {
-	return func(c *standin.Call) {
+func says(status int, body string) func(*sinktest.Call) {
+	return func(c *sinktest.Call) {
 		c.Begin(status)
 		_ = c.Body([]byte(body))
 		c.End()
@@ -180,7 +180,7 @@ var said = []behaviour{
 		want: classes(delivery.Throttled), scope: delivery.ScopeRecipient, status: 200, sent: 1,
 	},
 	{
-		name: "oversized body that rules look at", handle: func(c *standin.Call) {
+		name: "oversized body that rules look at", handle: func(c *sinktest.Call) {
 			c.Begin(200)
 			for range 64 {
 				if c.Body(make([]byte, 16<<10)) != nil {
@@ -192,7 +192,7 @@ var said = []behaviour{
 		change: meaning("rejected"), want: classes(delivery.Delivered), status: 200, sent: 1,
 	},
 	{
-		name: "trickling body that rules look at", handle: func(c *standin.Call) {
+		name: "trickling body that rules look at", handle: func(c *sinktest.Call) {
 			c.Begin(200)
 			for c.Body([]byte(" ")) == nil {
 				time.Sleep(50 * time.Millisecond)
@@ -204,70 +204,70 @@ var said = []behaviour{
 
 var unanswered = []behaviour{
 	{
-		name: "written, and no answer", handle: (*standin.Call).Hang, timeout: 100 * time.Millisecond,
+		name: "written, and no answer", handle: (*sinktest.Call).Hang, timeout: 100 * time.Millisecond,
 		want: classes(delivery.Temporary), sent: 1,
 	},
-	{name: "reset after the request was read", handle: (*standin.Call).Reset, want: classes(delivery.Temporary), sent: 1},
-	{name: "closed after the request was read", handle: (*standin.Call).Close, want: classes(delivery.Temporary), sent: 1},
+	{name: "reset after the request was read", handle: (*sinktest.Call).Reset, want: classes(delivery.Temporary), sent: 1},
+	{name: "closed after the request was read", handle: (*sinktest.Call).Close, want: classes(delivery.Temporary), sent: 1},
 	{
 		// In HTTP/1.1 without TLS the request may be on its way when the connection breaks.
-		name: "reset before the request was read", protocols: []standin.Protocol{standin.Plain},
-		options: standin.Options{Accept: func(_ int, c net.Conn) bool { standin.Reset(c); return false }},
+		name: "reset before the request was read", protocols: []sinktest.Protocol{sinktest.Plain},
+		options: sinktest.Options{Accept: func(_ int, c net.Conn) bool { sinktest.Reset(c); return false }},
 		want:    classes(delivery.Temporary, delivery.Unreachable), sent: 0,
 	},
 	{
-		name: "reset before TLS", protocols: []standin.Protocol{standin.TLS, standin.HTTP2},
-		options: standin.Options{Accept: func(_ int, c net.Conn) bool { standin.Reset(c); return false }},
+		name: "reset before TLS", protocols: []sinktest.Protocol{sinktest.TLS, sinktest.HTTP2},
+		options: sinktest.Options{Accept: func(_ int, c net.Conn) bool { sinktest.Reset(c); return false }},
 		want:    classes(delivery.Unreachable), sent: 0,
 	},
 	{
-		name: "silent before TLS", protocols: []standin.Protocol{standin.TLS, standin.HTTP2}, timeout: 100 * time.Millisecond,
-		options: standin.Options{Accept: func(_ int, c net.Conn) bool { _, _ = c.Read(make([]byte, 1)); time.Sleep(time.Second); return false }},
+		name: "silent before TLS", protocols: []sinktest.Protocol{sinktest.TLS, sinktest.HTTP2}, timeout: 100 * time.Millisecond,
+		options: sinktest.Options{Accept: func(_ int, c net.Conn) bool { _, _ = c.Read(make([]byte, 1)); time.Sleep(time.Second); return false }},
 		want:    classes(delivery.Unreachable), sent: 0,
 	},
 	{
-		name: "stream reset by an error", protocols: h2, handle: func(c *standin.Call) { c.Refuse(internalError) },
+		name: "stream reset by an error", protocols: h2, handle: func(c *sinktest.Call) { c.Refuse(internalError) },
 		want: classes(delivery.Temporary), sent: 1,
 	},
 	{
 		name: "GOAWAY after the stream, and no answer", protocols: h2,
-		handle: func(c *standin.Call) { c.GoAway(true); c.Close() }, want: classes(delivery.Temporary), sent: 1,
+		handle: func(c *sinktest.Call) { c.GoAway(true); c.Close() }, want: classes(delivery.Temporary), sent: 1,
 	},
 }
 
 var repeated = []behaviour{
 	{
 		name: "GOAWAY after the stream, then the answer", protocols: h2,
-		handle: func(c *standin.Call) { c.GoAway(true); c.Answer(200) }, want: classes(delivery.Delivered), status: 200, sent: 1,
+		handle: func(c *sinktest.Call) { c.GoAway(true); c.Answer(200) }, want: classes(delivery.Delivered), status: 200, sent: 1,
 	},
 	{
-		name: "GOAWAY before the stream", protocols: h2, handle: first(func(c *standin.Call) { c.GoAway(false) }),
+		name: "GOAWAY before the stream", protocols: h2, handle: first(func(c *sinktest.Call) { c.GoAway(false) }),
 		want: classes(delivery.Delivered), status: 200, sent: 2, resent: 1,
 	},
 	{
-		name: "GOAWAY before the stream, twice", protocols: h2, handle: func(c *standin.Call) { c.GoAway(false) },
+		name: "GOAWAY before the stream, twice", protocols: h2, handle: func(c *sinktest.Call) { c.GoAway(false) },
 		want: classes(delivery.Unreachable), sent: 2, resent: 1,
 	},
 	{
-		name: "refused stream", protocols: h2, handle: first(func(c *standin.Call) { c.Refuse(refusedStream) }),
+		name: "refused stream", protocols: h2, handle: first(func(c *sinktest.Call) { c.Refuse(refusedStream) }),
 		want: classes(delivery.Delivered), status: 200, sent: 2, resent: 1,
 	},
 	{
 		name: "refused stream, without a payload", protocols: h2, payload: []byte{},
-		handle: first(func(c *standin.Call) { c.Refuse(refusedStream) }),
+		handle: first(func(c *sinktest.Call) { c.Refuse(refusedStream) }),
 		want:   classes(delivery.Delivered), status: 200, sent: 2, resent: 1,
 	},
 	{
-		name: "refused for ever", protocols: h2, handle: func(c *standin.Call) { c.Refuse(refusedStream) },
+		name: "refused for ever", protocols: h2, handle: func(c *sinktest.Call) { c.Refuse(refusedStream) },
 		want: classes(delivery.Unreachable), sent: 2, resent: 1,
 	},
 	{
 		name: "refused for ever, without a payload", protocols: h2, payload: []byte{},
-		handle: func(c *standin.Call) { c.Refuse(refusedStream) }, want: classes(delivery.Unreachable), sent: 2, resent: 1,
+		handle: func(c *sinktest.Call) { c.Refuse(refusedStream) }, want: classes(delivery.Unreachable), sent: 2, resent: 1,
 	},
 	{
 		name: "refused, and then no answer", protocols: h2, timeout: 300 * time.Millisecond,
-		handle: func(c *standin.Call) {
+		handle: func(c *sinktest.Call) {
 			if c.N == 1 {
 				c.Refuse(refusedStream)
 				return
@@ -284,7 +284,7 @@ func codes() (list []behaviour) {
 	for code := range uint32(15) { // and one that nobody knows
 		if code != refusedStream && code != protocolError {
 			list = append(list, behaviour{
-				name: fmt.Sprintf("stream reset with code %d", code), protocols: h2, handle: func(c *standin.Call) { c.Refuse(code) },
+				name: fmt.Sprintf("stream reset with code %d", code), protocols: h2, handle: func(c *sinktest.Call) { c.Refuse(code) },
 				want: classes(delivery.Temporary), sent: 1,
 			})
 		}
@@ -293,38 +293,38 @@ func codes() (list []behaviour) {
 		list = append(list,
 			behaviour{
 				name: fmt.Sprintf("GOAWAY with code %d after the stream, then the answer", code), protocols: h2,
-				handle: func(c *standin.Call) { c.GoAwayFor(true, code); c.Answer(200) }, want: classes(delivery.Delivered), status: 200, sent: 1,
+				handle: func(c *sinktest.Call) { c.GoAwayFor(true, code); c.Answer(200) }, want: classes(delivery.Delivered), status: 200, sent: 1,
 			},
 			behaviour{
 				name: fmt.Sprintf("GOAWAY with code %d before the first stream", code), protocols: h2,
-				handle: func(c *standin.Call) { c.GoAwayFor(false, code) }, want: classes(delivery.Temporary), sent: 1,
+				handle: func(c *sinktest.Call) { c.GoAwayFor(false, code) }, want: classes(delivery.Temporary), sent: 1,
 			})
 	}
 	return append(list, behaviour{
-		name: "stream reset for a protocol error", protocols: h2, handle: first(func(c *standin.Call) { c.Refuse(protocolError) }),
+		name: "stream reset for a protocol error", protocols: h2, handle: first(func(c *sinktest.Call) { c.Refuse(protocolError) }),
 		want: classes(delivery.Delivered), status: 200, sent: 2, resent: 1,
 	})
 }
 
 var alerted = []behaviour{
 	{
-		name: "TLS alert after the request was read", protocols: []standin.Protocol{standin.TLS, standin.HTTP2}, handle: (*standin.Call).Alert,
+		name: "TLS alert after the request was read", protocols: []sinktest.Protocol{sinktest.TLS, sinktest.HTTP2}, handle: (*sinktest.Call).Alert,
 		want: classes(delivery.Temporary), sent: 1,
 	},
 	{
-		name: "TLS alert in the body", protocols: []standin.Protocol{standin.TLS, standin.HTTP2},
-		handle: func(c *standin.Call) { c.Begin(202, "Content-Length", "1000"); _ = c.Body([]byte("{")); c.Alert() },
+		name: "TLS alert in the body", protocols: []sinktest.Protocol{sinktest.TLS, sinktest.HTTP2},
+		handle: func(c *sinktest.Call) { c.Begin(202, "Content-Length", "1000"); _ = c.Body([]byte("{")); c.Alert() },
 		want:   classes(delivery.Delivered), status: 202, sent: 1,
 	},
 	{
-		name: "TLS alert in the body that rules look at", protocols: []standin.Protocol{standin.TLS, standin.HTTP2}, change: meaning("rejected"),
-		handle: func(c *standin.Call) { c.Begin(200, "Content-Length", "1000"); _ = c.Body([]byte("{")); c.Alert() },
+		name: "TLS alert in the body that rules look at", protocols: []sinktest.Protocol{sinktest.TLS, sinktest.HTTP2}, change: meaning("rejected"),
+		handle: func(c *sinktest.Call) { c.Begin(200, "Content-Length", "1000"); _ = c.Body([]byte("{")); c.Alert() },
 		want:   classes(delivery.Temporary), status: 200, sent: 1,
 	},
 }
 
 // open opens a sink of kind http for the server, in a router of its own.
-func open(t *testing.T, srv *standin.Server, change func(*http.Config)) (r *sink.Router, resent func() float64) {
+func open(t *testing.T, srv *sinktest.Server, change func(*http.Config)) (r *sink.Router, resent func() float64) {
 	t.Helper()
 	cfg := http.Default()
 	cfg.URL, cfg.CAFile = srv.URL, srv.CAFile
@@ -342,7 +342,7 @@ func open(t *testing.T, srv *standin.Server, change func(*http.Config)) (r *sink
 
 func TestConformance(t *testing.T) {
 	for _, b := range behaviours {
-		for _, p := range standin.Protocols {
+		for _, p := range sinktest.Protocols {
 			if b.protocols != nil && !slices.Contains(b.protocols, p) {
 				continue
 			}
@@ -354,8 +354,8 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-func (b *behaviour) run(t *testing.T, p standin.Protocol) {
-	srv := standin.Start(t, p, b.options, b.handle)
+func (b *behaviour) run(t *testing.T, p sinktest.Protocol) {
+	srv := sinktest.Start(t, p, b.options, b.handle)
 	r, resent := open(t, srv, func(c *http.Config) {
 		if c.Timeout = b.timeout; b.timeout == 0 {
 			c.Timeout = 10 * time.Second // a machine under load is slow, and says nothing about the sink
@@ -390,10 +390,10 @@ func (b *behaviour) run(t *testing.T, p standin.Protocol) {
 
 // TestConformanceHealed: what was wrong is not remembered.
 func TestConformanceHealed(t *testing.T) {
-	for _, p := range standin.Protocols {
+	for _, p := range sinktest.Protocols {
 		t.Run(string(p), func(t *testing.T) {
 			t.Parallel()
-			srv := standin.Start(t, p, standin.Options{}, first(answer(401)))
+			srv := sinktest.Start(t, p, sinktest.Options{}, first(answer(401)))
 			r, _ := open(t, srv, nil)
 			for i, want := range classes(delivery.Misconfigured, delivery.Delivered) {
 				if res := r.Deliver(t.Context(), "a", &delivery.Job{ID: "1"}); res.Class != want {
@@ -405,7 +405,7 @@ func TestConformanceHealed(t *testing.T) {
 }
 
 func TestConformanceUnreachable(t *testing.T) {
-	srv := standin.Start(t, standin.Plain, standin.Options{}, answer(200))
+	srv := sinktest.Start(t, sinktest.Plain, sinktest.Options{}, answer(200))
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -422,11 +422,11 @@ func TestConformanceUnreachable(t *testing.T) {
 
 // TestConformanceCancelled: a call that pacer gives up says nothing about the destination, and returns at once.
 func TestConformanceCancelled(t *testing.T) {
-	for _, p := range standin.Protocols {
+	for _, p := range sinktest.Protocols {
 		t.Run(string(p), func(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithCancel(t.Context())
-			srv := standin.Start(t, p, standin.Options{}, func(c *standin.Call) { cancel(); c.Hang() })
+			srv := sinktest.Start(t, p, sinktest.Options{}, func(c *sinktest.Call) { cancel(); c.Hang() })
 			r, _ := open(t, srv, func(c *http.Config) { c.Timeout = 10 * time.Minute })
 			if res := r.Deliver(ctx, "a", &delivery.Job{ID: "1", Payload: []byte("x")}); res.Class != delivery.Interrupted {
 				t.Errorf("%+v", res)
@@ -438,10 +438,10 @@ func TestConformanceCancelled(t *testing.T) {
 // TestConformanceIdleConnectionClosed: a destination may close a connection that is idle whenever it likes. No request
 // is processed twice for that, and few are lost in doubt.
 func TestConformanceIdleConnectionClosed(t *testing.T) {
-	for _, p := range standin.Protocols {
+	for _, p := range sinktest.Protocols {
 		t.Run(string(p), func(t *testing.T) {
 			t.Parallel()
-			srv := standin.Start(t, p, standin.Options{}, func(c *standin.Call) { c.Answer(200); c.Close() })
+			srv := sinktest.Start(t, p, sinktest.Options{}, func(c *sinktest.Call) { c.Answer(200); c.Close() })
 			r, _ := open(t, srv, nil)
 			delivered := 0
 			for i := range 50 {
@@ -468,14 +468,14 @@ func TestConformanceIdleConnectionClosed(t *testing.T) {
 func TestConformanceCeiling(t *testing.T) {
 	const ceiling = 48
 	for _, tt := range []struct {
-		protocol standin.Protocol
+		protocol sinktest.Protocol
 		streams  uint32
-	}{{standin.Plain, 0}, {standin.TLS, 0}, {standin.HTTP2, 0}, {standin.HTTP2, 10}} {
+	}{{sinktest.Plain, 0}, {sinktest.TLS, 0}, {sinktest.HTTP2, 0}, {sinktest.HTTP2, 10}} {
 		t.Run(fmt.Sprintf("%s %d", tt.protocol, tt.streams), func(t *testing.T) {
 			t.Parallel()
 			var arrived atomic.Int32
 			all := make(chan struct{})
-			srv := standin.Start(t, tt.protocol, standin.Options{Streams: tt.streams}, func(c *standin.Call) {
+			srv := sinktest.Start(t, tt.protocol, sinktest.Options{Streams: tt.streams}, func(c *sinktest.Call) {
 				if arrived.Add(1) == ceiling {
 					close(all)
 				}
@@ -503,7 +503,7 @@ func TestConformanceCeiling(t *testing.T) {
 // TestConformanceSecrets: whatever the destination says, no configured secret is in a detail.
 func TestConformanceSecrets(t *testing.T) {
 	secrets := []string{"hunter22%/x", "swordfish", "opensesame", "sk_live_0123456789"}
-	echo := func(c *standin.Call) {
+	echo := func(c *sinktest.Call) {
 		all := c.Header.Get("Authorization") + "/" + c.Header.Get("X-Key") + "/" + strings.Join(secrets, "/")
 		switch c.N {
 		case 1:
@@ -514,10 +514,10 @@ func TestConformanceSecrets(t *testing.T) {
 			c.Answer(401, "WWW-Authenticate", all)
 		}
 	}
-	for _, p := range standin.Protocols {
+	for _, p := range sinktest.Protocols {
 		t.Run(string(p), func(t *testing.T) {
 			t.Parallel()
-			srv := standin.Start(t, p, standin.Options{}, echo)
+			srv := sinktest.Start(t, p, sinktest.Options{}, echo)
 			r, _ := open(t, srv, func(c *http.Config) {
 				c.URL = strings.Replace(c.URL, "://", "://me:hunter22%25%2Fx@", 1) + "?token=swordfish&v=1"
 				c.Headers = map[string]string{"X-Key": "opensesame", "X-Token": "Bearer sk_live_0123456789", "X-Version": "1"}

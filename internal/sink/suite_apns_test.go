@@ -8,7 +8,7 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink"
 	"github.com/pacer/pacer/internal/sink/apns"
-	"github.com/pacer/pacer/internal/sink/standin"
+	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
 var apnsPlay = play{
@@ -16,9 +16,9 @@ var apnsPlay = play{
 	shorten: func(c sink.Config, d time.Duration) { c.(*apns.Config).Timeout = d },
 	divert:  func(c sink.Config, addr string) { c.(*apns.Config).URL = "https://" + addr },
 	start: func(t *testing.T, treat func(string, int) act) stage {
-		var a *standin.APNs
+		var a *sinktest.APNs
 		name := func(device string) string { b, _ := hex.DecodeString(device); return string(b) }
-		a = standin.StartAPNs(t, func(c *standin.Call, device string, n int) bool {
+		a = sinktest.StartAPNs(t, func(c *sinktest.Call, device string, n int) bool {
 			switch how := treat(name(device), n); how {
 			case rejects:
 				a.Gone(c, time.Unix(1_700_000_000, 0))

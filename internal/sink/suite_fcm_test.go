@@ -7,7 +7,7 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink"
 	"github.com/pacer/pacer/internal/sink/fcm"
-	"github.com/pacer/pacer/internal/sink/standin"
+	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
 var fcmPlay = play{
@@ -15,8 +15,8 @@ var fcmPlay = play{
 	shorten: func(c sink.Config, d time.Duration) { c.(*fcm.Config).Timeout = d },
 	divert:  func(c sink.Config, addr string) { c.(*fcm.Config).URL = "https://" + addr },
 	start: func(t *testing.T, treat func(string, int) act) stage {
-		var f *standin.FCM
-		f = standin.StartFCM(t, func(c *standin.Call, recipient string, n int) bool {
+		var f *sinktest.FCM
+		f = sinktest.StartFCM(t, func(c *sinktest.Call, recipient string, n int) bool {
 			switch how := treat(recipient, n); how {
 			case rejects:
 				f.Fail(c, 404, "NOT_FOUND", "UNREGISTERED")

@@ -8,7 +8,7 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink"
 	"github.com/pacer/pacer/internal/sink/hms"
-	"github.com/pacer/pacer/internal/sink/standin"
+	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
 const takenByHMS = `{"code":"80000000","msg":"Success","requestId":"r-1"`
@@ -19,8 +19,8 @@ var hmsPlay = play{
 	shorten: func(c sink.Config, d time.Duration) { c.(*hms.Config).Timeout = d },
 	divert:  func(c sink.Config, addr string) { c.(*hms.Config).URL = "https://" + addr },
 	start: func(t *testing.T, treat func(string, int) act) stage {
-		var h *standin.HMS
-		h = standin.StartHMS(t, func(c *standin.Call, recipient string, n int) bool {
+		var h *sinktest.HMS
+		h = sinktest.StartHMS(t, func(c *sinktest.Call, recipient string, n int) bool {
 			switch how := treat(recipient, n); how {
 			case rejects:
 				h.Say(c, 200, "80300007", `{"failure":1,"illegalTokens":{"invalidToken":["`+recipient+`"]}}`)
@@ -86,7 +86,7 @@ func TestAnswersOfHMS(t *testing.T) {
 		"503":               {503, ``, delivery.Throttled, 0, "", ""},
 		"429":               {429, ``, delivery.Throttled, 0, "", ""},
 	}
-	h := standin.StartHMS(t, func(c *standin.Call, recipient string, _ int) bool {
+	h := sinktest.StartHMS(t, func(c *sinktest.Call, recipient string, _ int) bool {
 		c.JSON(answers[recipient].status, answers[recipient].body)
 		return true
 	})
@@ -116,7 +116,7 @@ func TestAnswersOfHMS(t *testing.T) {
 // TestCredentialsOfHMS: what is wrong with them is named, and nothing is delivered to find out.
 func TestCredentialsOfHMS(t *testing.T) {
 	t.Parallel()
-	h := standin.StartHMS(t, func(*standin.Call, string, int) bool { t.Error("a check has sent something"); return false })
+	h := sinktest.StartHMS(t, func(*sinktest.Call, string, int) bool { t.Error("a check has sent something"); return false })
 	for want, change := range map[string]func(*hms.Config){
 		"":                       func(*hms.Config) {},
 		"project: HTTP 404":      func(c *hms.Config) { c.Project = "another" },

@@ -7,7 +7,7 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink"
 	"github.com/pacer/pacer/internal/sink/kafka"
-	"github.com/pacer/pacer/internal/sink/standin"
+	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
 var kafkaPlay = play{
@@ -17,10 +17,10 @@ var kafkaPlay = play{
 	divert:  func(c sink.Config, addr string) { c.(*kafka.Config).Brokers = []string{addr} },
 	start: func(t *testing.T, treat func(string, int) act) stage {
 		counts := newTally()
-		b := standin.StartBroker(t, standin.BrokerOptions{
+		b := sinktest.StartBroker(t, sinktest.BrokerOptions{
 			Topic: "orders.paced", Partitions: 1,
-			Treat: func(_ int32, records []standin.Written) standin.Treatment {
-				how := standin.Treatment{}
+			Treat: func(_ int32, records []sinktest.Written) sinktest.Treatment {
+				how := sinktest.Treatment{}
 				for _, w := range records {
 					switch treat(w.ID, counts.add(w.ID)) {
 					case refuses:

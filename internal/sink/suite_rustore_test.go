@@ -11,7 +11,7 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink"
 	"github.com/pacer/pacer/internal/sink/rustore"
-	"github.com/pacer/pacer/internal/sink/standin"
+	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
 var rustorePlay = play{
@@ -19,8 +19,8 @@ var rustorePlay = play{
 	shorten: func(c sink.Config, d time.Duration) { c.(*rustore.Config).Timeout = d },
 	divert:  func(c sink.Config, addr string) { c.(*rustore.Config).URL = "https://" + addr },
 	start: func(t *testing.T, treat func(string, int) act) stage {
-		var f *standin.FCM
-		f = standin.StartFCM(t, func(c *standin.Call, recipient string, n int) bool {
+		var f *sinktest.FCM
+		f = sinktest.StartFCM(t, func(c *sinktest.Call, recipient string, n int) bool {
 			switch how := treat(recipient, n); how {
 			case rejects:
 				f.Fail(c, 404, "NOT_FOUND", "")
@@ -54,7 +54,7 @@ var rustorePlay = play{
 func TestAnswersOfRuStore(t *testing.T) {
 	t.Parallel()
 	answers := map[string]string{} // by recipient
-	f := standin.StartFCM(t, func(c *standin.Call, recipient string, _ int) bool {
+	f := sinktest.StartFCM(t, func(c *sinktest.Call, recipient string, _ int) bool {
 		status, _ := strconv.Atoi(recipient[:3])
 		c.JSON(status, answers[recipient])
 		return true
@@ -99,7 +99,7 @@ func TestAnswersOfRuStore(t *testing.T) {
 // TestBearerOfRuStore: a token in a file is read again, and a check sends nothing.
 func TestBearerOfRuStore(t *testing.T) {
 	t.Parallel()
-	f := standin.StartFCM(t, nil)
+	f := sinktest.StartFCM(t, nil)
 	file := filepath.Join(t.TempDir(), "bearer")
 	read := func() (string, error) { b, err := os.ReadFile(file); return string(b), err }
 	if err := os.WriteFile(file, []byte("ya29.token-9"), 0o600); err != nil {

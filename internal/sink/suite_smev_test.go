@@ -7,8 +7,8 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink"
+	"github.com/pacer/pacer/internal/sink/sinktest"
 	"github.com/pacer/pacer/internal/sink/smev"
-	"github.com/pacer/pacer/internal/sink/standin"
 )
 
 // documentOf is the payload of a job for a recipient, and recipientOf finds it in what arrives.
@@ -40,8 +40,8 @@ func adapterPlay(protocol string) play {
 		divert:  func(c sink.Config, addr string) { c.(*smev.Config).URL = "https://" + addr },
 		start: func(t *testing.T, treat func(string, int) act) stage {
 			received := newTally()
-			var a *standin.Adapter
-			a = standin.StartAdapter(t, standin.AdapterOptions{Treat: func(c *standin.Call, r standin.AdapterRequest, _ int) bool {
+			var a *sinktest.Adapter
+			a = sinktest.StartAdapter(t, sinktest.AdapterOptions{Treat: func(c *sinktest.Call, r sinktest.AdapterRequest, _ int) bool {
 				recipient := recipientOf(r.Content)
 				switch how := treat(recipient, received.add(recipient)); how {
 				case refuses:
@@ -70,8 +70,8 @@ var smevDirectPlay = play{
 	acts: smevActs, judged: true, many: 50, shorten: smevPlay.shorten, divert: smevPlay.divert,
 	start: func(t *testing.T, treat func(string, int) act) stage {
 		received := newTally()
-		var s *standin.SMEV
-		s = standin.StartSMEV(t, standin.SMEVOptions{Treat: func(c *standin.Call, r standin.SMEVRequest, _ int) bool {
+		var s *sinktest.SMEV
+		s = sinktest.StartSMEV(t, sinktest.SMEVOptions{Treat: func(c *sinktest.Call, r sinktest.SMEVRequest, _ int) bool {
 			recipient := recipientOf(r.Content)
 			switch how := treat(recipient, received.add(recipient)); how {
 			case refuses:

@@ -6,8 +6,8 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink"
+	"github.com/pacer/pacer/internal/sink/sinktest"
 	"github.com/pacer/pacer/internal/sink/smtp"
-	"github.com/pacer/pacer/internal/sink/standin"
 )
 
 var smtpPlay = play{
@@ -18,20 +18,20 @@ var smtpPlay = play{
 	divert:  func(c sink.Config, addr string) { c.(*smtp.Config).Addr = addr },
 	start: func(t *testing.T, treat func(string, int) act) stage {
 		const domain = "@example.org"
-		s := standin.StartSMTP(t, standin.SMTPOptions{Treat: func(recipient string, n int) (how standin.MailTreatment) {
+		s := sinktest.StartSMTP(t, sinktest.SMTPOptions{Treat: func(recipient string, n int) (how sinktest.MailTreatment) {
 			switch treat(recipient[:len(recipient)-len(domain)], n) {
 			case rejects:
-				how.Recipient = standin.Refusal(550, [3]int{5, 1, 1}, "no such user here")
+				how.Recipient = sinktest.Refusal(550, [3]int{5, 1, 1}, "no such user here")
 			case refuses:
-				how.Message = standin.Refusal(554, [3]int{5, 7, 1}, "this looks like spam")
+				how.Message = sinktest.Refusal(554, [3]int{5, 7, 1}, "this looks like spam")
 			case fails:
-				how.Recipient = standin.Refusal(451, [3]int{4, 4, 1}, "try again later")
+				how.Recipient = sinktest.Refusal(451, [3]int{4, 4, 1}, "try again later")
 			case throttles:
-				how.Message = standin.Refusal(452, [3]int{4, 3, 1}, "no space left")
+				how.Message = sinktest.Refusal(452, [3]int{4, 3, 1}, "no space left")
 			case throttlesIt:
-				how.Recipient = standin.Refusal(450, [3]int{4, 7, 1}, "greylisted")
+				how.Recipient = sinktest.Refusal(450, [3]int{4, 7, 1}, "greylisted")
 			case distrusts:
-				how.Message = standin.Refusal(530, [3]int{5, 7, 0}, "authentication required")
+				how.Message = sinktest.Refusal(530, [3]int{5, 7, 0}, "authentication required")
 			case hangs:
 				how.Hang = true
 			case resets:
@@ -40,10 +40,10 @@ var smtpPlay = play{
 			return how
 		}})
 		c := smtp.Default()
-		c.Addr, c.CAFile, c.Username, c.Password, c.RetryAfter = s.Addr, s.CAFile, standin.MailUser, standin.MailPassword, 90*time.Second
+		c.Addr, c.CAFile, c.Username, c.Password, c.RetryAfter = s.Addr, s.CAFile, sinktest.MailUser, sinktest.MailPassword, 90*time.Second
 		c.From, c.Subject, c.Text = "news@example.com", "Hello", "{{ .Payload }}"
 		return stage{
-			config: c, received: func(recipient string) int { return s.Named(recipient + domain) }, secrets: []string{standin.MailPassword},
+			config: c, received: func(recipient string) int { return s.Named(recipient + domain) }, secrets: []string{sinktest.MailPassword},
 			job: func(recipient string) *delivery.Job {
 				return &delivery.Job{ID: "job of " + recipient, Campaign: "spring", Payload: []byte("hello " + recipient), Meta: delivery.Meta{
 					Headers: []delivery.Header{{Key: "to", Value: []byte(recipient + domain)}},

@@ -6,7 +6,7 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink"
-	"github.com/pacer/pacer/internal/sink/standin"
+	"github.com/pacer/pacer/internal/sink/sinktest"
 	"github.com/pacer/pacer/internal/sink/steps"
 )
 
@@ -17,7 +17,7 @@ var stepsPlay = play{
 	shorten: func(c sink.Config, d time.Duration) { c.(*steps.Config).Timeout = d },
 	divert:  func(c sink.Config, addr string) { c.(*steps.Config).Steps[0].URL = "https://" + addr + "/new" },
 	start: func(t *testing.T, treat func(string, int) act) stage {
-		g := standin.StartRegistry(t, 0, func(c *standin.Call, _, key string, n int) bool {
+		g := sinktest.StartRegistry(t, 0, func(c *sinktest.Call, _, key string, n int) bool {
 			switch how := treat(key, n); how {
 			case rejects:
 				c.JSON(400, `{"code":"GONE"}`)

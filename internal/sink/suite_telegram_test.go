@@ -7,7 +7,7 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink"
-	"github.com/pacer/pacer/internal/sink/standin"
+	"github.com/pacer/pacer/internal/sink/sinktest"
 	"github.com/pacer/pacer/internal/sink/telegram"
 )
 
@@ -17,8 +17,8 @@ var telegramPlay = play{
 	shorten: func(c sink.Config, d time.Duration) { c.(*telegram.Config).Timeout = d },
 	divert:  func(c sink.Config, addr string) { c.(*telegram.Config).URL = "https://" + addr },
 	start: func(t *testing.T, treat func(string, int) act) stage {
-		var g *standin.Telegram
-		g = standin.StartTelegram(t, func(c *standin.Call, chat string, n int) bool {
+		var g *sinktest.Telegram
+		g = sinktest.StartTelegram(t, func(c *sinktest.Call, chat string, n int) bool {
 			switch how := treat(chat, n); how {
 			case rejects:
 				g.Fail(c, 403, "Forbidden: bot was blocked by the user", "")

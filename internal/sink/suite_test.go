@@ -13,7 +13,7 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink"
-	"github.com/pacer/pacer/internal/sink/standin"
+	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
 // The suite that every kind of sink has to pass whose stand-in is told for each recipient how to treat him. (That of kind
@@ -322,7 +322,7 @@ func TestSuiteMany(t *testing.T) {
 
 // misbehave treats a request over HTTP so; false for what has nothing to do with the protocol above it. Bodies that are too long
 // begin with what says that the request was taken.
-func misbehave(c *standin.Call, how act, took ...string) bool {
+func misbehave(c *sinktest.Call, how act, took ...string) bool {
 	switch how {
 	case hangs:
 		c.Hang()

@@ -6,7 +6,7 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink"
-	"github.com/pacer/pacer/internal/sink/standin"
+	"github.com/pacer/pacer/internal/sink/sinktest"
 	"github.com/pacer/pacer/internal/sink/webpush"
 )
 
@@ -16,7 +16,7 @@ var webpushPlay = play{
 	shorten: func(c sink.Config, d time.Duration) { c.(*webpush.Config).Timeout = d },
 	divert:  func(c sink.Config, addr string) { c.(*webpush.Config).Proxy = "http://" + addr }, // endpoints come from jobs
 	start: func(t *testing.T, treat func(string, int) act) stage {
-		w := standin.StartWebPush(t, func(c *standin.Call, recipient string, n int) bool {
+		w := sinktest.StartWebPush(t, func(c *sinktest.Call, recipient string, n int) bool {
 			switch how := treat(recipient, n); how {
 			case rejects:
 				c.Answer(410)

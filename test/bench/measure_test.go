@@ -10,12 +10,12 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/segmentio/kafka-go"
 
-	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // TestMeasurementIsPlausibleAndLeavesNothing makes a short measurement on the shared services.
 func TestMeasurementIsPlausibleAndLeavesNothing(t *testing.T) {
-	brokers, store, db := harness.Kafka(t), harness.RedisAddr(t), harness.PostgresDSN(t)
+	brokers, store, db := testservices.Kafka(t), testservices.RedisAddr(t), testservices.PostgresDSN(t)
 	o := &Options{Daemon: os.Getenv("PACER_BIN"), Stderr: t.Output(), Environ: append(os.Environ(),
 		"PACER_KAFKA_BROKERS="+strings.Join(brokers, ","), "PACER_REDIS_ADDRS="+store, "PACER_POSTGRES_DSN="+db)}
 	report, err := Pace(t.Context(), o, &PaceFlags{Rates: []string{"200"}, Daemons: []int{2}, Seconds: 3, SlowSeconds: 3})

@@ -11,7 +11,7 @@ import (
 	"github.com/sideshow/apns2/payload"
 	"github.com/sideshow/apns2/token"
 
-	"github.com/pacer/pacer/internal/sink/standin"
+	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
 // TestAPNs: a client of APNs that many use sends to the stand-in, many notifications at once over one connection, and
@@ -19,8 +19,8 @@ import (
 func TestAPNs(t *testing.T) {
 	t.Parallel()
 	since := time.Unix(1_700_000_000, 0)
-	var a *standin.APNs
-	a = standin.StartAPNs(t, func(c *standin.Call, device string, _ int) bool {
+	var a *sinktest.APNs
+	a = sinktest.StartAPNs(t, func(c *sinktest.Call, device string, _ int) bool {
 		switch device {
 		case "aa":
 			a.Gone(c, since)
@@ -75,7 +75,7 @@ func TestAPNs(t *testing.T) {
 	}
 }
 
-func apnsClient(t *testing.T, a *standin.APNs, team string) *apns2.Client {
+func apnsClient(t *testing.T, a *sinktest.APNs, team string) *apns2.Client {
 	t.Helper()
 	key, err := token.AuthKeyFromFile(a.KeyFile)
 	if err != nil {

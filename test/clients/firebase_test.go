@@ -19,7 +19,7 @@ import (
 	"golang.org/x/oauth2/jwt"
 	"google.golang.org/api/option"
 
-	"github.com/pacer/pacer/internal/sink/standin"
+	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
 // TestFirebase: Firebase's SDK gets a token, sends what it can, and knows each error for what it is. It sends by itself again
@@ -38,8 +38,8 @@ func TestFirebase(t *testing.T) {
 		"apns":   {401, "UNAUTHENTICATED", "THIRD_PARTY_AUTH_ERROR", messaging.IsThirdPartyAuthError},
 		"broken": {500, "INTERNAL", "INTERNAL", messaging.IsInternal},
 	}
-	var f *standin.FCM
-	f = standin.StartFCM(t, func(c *standin.Call, recipient string, n int) bool {
+	var f *sinktest.FCM
+	f = sinktest.StartFCM(t, func(c *sinktest.Call, recipient string, n int) bool {
 		if e, ok := errors[recipient]; ok {
 			f.Fail(c, e.status, e.name, e.code)
 			return true
@@ -85,7 +85,7 @@ func TestFirebase(t *testing.T) {
 // TestTokensOfGoogle: Google's library gets a token for the key of the stand-in, and none for another.
 func TestTokensOfGoogle(t *testing.T) {
 	t.Parallel()
-	f := standin.StartFCM(t, nil)
+	f := sinktest.StartFCM(t, nil)
 	for file, want := range map[string]bool{f.KeyFile: true, ofAnother(t, f.KeyFile): false} {
 		ctx, account := serviceAccount(t, f, file)
 		account.TokenURL = f.URL + "/token"
@@ -121,7 +121,7 @@ func ofAnother(t *testing.T, file string) string {
 	return file
 }
 
-func serviceAccount(t *testing.T, f *standin.FCM, file string) (context.Context, *jwt.Config) {
+func serviceAccount(t *testing.T, f *sinktest.FCM, file string) (context.Context, *jwt.Config) {
 	t.Helper()
 	content, err := os.ReadFile(file)
 	if err != nil {
@@ -134,7 +134,7 @@ func serviceAccount(t *testing.T, f *standin.FCM, file string) (context.Context,
 	return context.WithValue(t.Context(), oauth2.HTTPClient, &http.Client{Transport: trusting(t, f.CAFile)}), account
 }
 
-func firebaseClient(t *testing.T, f *standin.FCM) *messaging.Client {
+func firebaseClient(t *testing.T, f *sinktest.FCM) *messaging.Client {
 	t.Helper()
 	ctx, account := serviceAccount(t, f, f.KeyFile)
 	app, err := firebase.NewApp(ctx, &firebase.Config{ProjectID: f.Project}, option.WithEndpoint(f.URL+"/v1"), option.WithHTTPClient(account.Client(ctx)))

@@ -11,7 +11,7 @@ import (
 	webpush "github.com/SherClockHolmes/webpush-go"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/sink/standin"
+	"github.com/pacer/pacer/internal/sink/sinktest"
 	sinkwebpush "github.com/pacer/pacer/internal/sink/webpush"
 )
 
@@ -20,9 +20,9 @@ import (
 // of another sender, is not taken.
 func TestWebPush(t *testing.T) {
 	t.Parallel()
-	w, other := standin.StartWebPush(t, nil), standin.StartWebPush(t, nil)
+	w, other := sinktest.StartWebPush(t, nil), sinktest.StartWebPush(t, nil)
 	client := &http.Client{Transport: trusting(t, w.CAFile)}
-	subscription := func(of *standin.WebPush, recipient string) (s webpush.Subscription) {
+	subscription := func(of *sinktest.WebPush, recipient string) (s webpush.Subscription) {
 		if err := json.Unmarshal([]byte(of.Subscription(recipient)), &s); err != nil {
 			t.Fatal(err)
 		}
@@ -91,13 +91,13 @@ func TestWebPush(t *testing.T) {
 	if got := send("a", subscription(w, "x"), func(o *webpush.Options) { o.VAPIDPrivateKey = other.Key }); got != http.StatusForbidden {
 		t.Errorf("a token signed by another: %d", got)
 	}
-	if after := w.Got(); len(after) != before || !slices.ContainsFunc(after, func(p standin.Pushed) bool { return p.Message == long }) {
+	if after := w.Got(); len(after) != before || !slices.ContainsFunc(after, func(p sinktest.Pushed) bool { return p.Message == long }) {
 		t.Errorf("%d messages, %d before", len(after), before)
 	}
 }
 
 // sinkDelivers opens a webpush sink for the subscriptions of a push service.
-func sinkDelivers(t *testing.T, w *standin.WebPush) func(*delivery.Job) delivery.Result {
+func sinkDelivers(t *testing.T, w *sinktest.WebPush) func(*delivery.Job) delivery.Result {
 	t.Helper()
 	c := sinkwebpush.Default()
 	c.CAFile, c.Key, c.Subject = w.CAFile, w.Key, "mailto:ops@example.com"

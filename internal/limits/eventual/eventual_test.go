@@ -17,8 +17,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
 	"github.com/pacer/pacer/internal/shards"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // softCluster is daemons and roots in virtual time.
@@ -41,7 +41,7 @@ const softStep = 20 * time.Millisecond
 
 func newSoftCluster(t testing.TB, roots, daemons int) *softCluster {
 	t.Helper()
-	harness.Simulation(t)
+	testservices.Simulation(t)
 	c := &softCluster{t: t, rnd: rand.New(rand.NewPCG(uint64(roots), uint64(daemons))), at: time.UnixMicro(epoch)}
 	for range roots {
 		m := miniredis.RunT(t)
@@ -75,7 +75,7 @@ func (c *softCluster) reconnect() {
 func (c *softCluster) add() *softDaemon {
 	c.t.Helper()
 	e, err := New(Options{
-		Roots: c.clients, KeyPrefix: "soft.", Node: harness.Unique("node"), Registerer: prometheus.NewRegistry(),
+		Roots: c.clients, KeyPrefix: "soft.", Node: testservices.Unique("node"), Registerer: prometheus.NewRegistry(),
 		now: func() time.Time { return c.at }, timeout: 10 * time.Second,
 	})
 	if err != nil {
@@ -472,16 +472,16 @@ func TestEventualForgets(t *testing.T) {
 
 func TestEventualRunsOverRedis(t *testing.T) {
 	t.Parallel()
-	client := redis.NewUniversalClient(shards.ClientOptions(harness.RedisAddr(t)))
+	client := redis.NewUniversalClient(shards.ClientOptions(testservices.RedisAddr(t)))
 	defer func() { _ = client.Close() }()
-	prefix := harness.Unique("soft") + "."
+	prefix := testservices.Unique("soft") + "."
 	ctx, cancel := context.WithCancel(context.Background())
 	q := softQuota("", 1_000_000, time.Second)
 	var done []chan error
 	var list []*Quotas
 	for range 2 {
 		e, err := New(Options{
-			Roots: []redis.UniversalClient{client}, KeyPrefix: prefix, Node: harness.Unique("node"),
+			Roots: []redis.UniversalClient{client}, KeyPrefix: prefix, Node: testservices.Unique("node"),
 			Sync: 20 * time.Millisecond, Registerer: prometheus.NewRegistry(),
 		})
 		if err != nil {

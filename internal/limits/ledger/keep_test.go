@@ -10,14 +10,14 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
 	"github.com/pacer/pacer/internal/limits/model"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // TestCrashesDoNotInflateTheLedger: five daemons, one after the other, send at 1,000/s and are killed. What they had reserved and
 // not used is no use, a few minutes later: neither where each lives for long, nor where all are dead before a minute is over.
 func TestCrashesDoNotInflateTheLedger(t *testing.T) {
-	harness.Simulation(t)
+	testservices.Simulation(t)
 	t.Run("after 150 s each", func(t *testing.T) { synctest.Test(t, func(t *testing.T) { crashes(t, 0, 5*time.Second, 150) }) })
 	t.Run("in the first minute", func(t *testing.T) { synctest.Test(t, func(t *testing.T) { crashes(t, 0, time.Second, 6) }) })
 	t.Run("across a minute's end", func(t *testing.T) {

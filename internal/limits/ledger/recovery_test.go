@@ -20,8 +20,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
 	"github.com/pacer/pacer/internal/retry"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // memStore is one shard with exact windows. As in the real one, an epoch is good for the process that adopted it
@@ -480,7 +480,7 @@ func (c *stumbler) Restore(ctx context.Context, shard int, epoch int64, quotas [
 
 func TestACrashBetweenAnyTwoStepsEndsWell(t *testing.T) {
 	every := 1
-	if harness.Raced {
+	if testservices.Raced {
 		every = 4
 	}
 	for _, fresh := range []bool{true, false} {
@@ -677,7 +677,7 @@ func TestARestoreThatComesTooLateIsNotCountedOn(t *testing.T) {
 // slow, while daemons crash and others take their place.
 func TestNoLossLetsALimitBeExceeded(t *testing.T) {
 	runs := 30
-	if harness.Raced {
+	if testservices.Raced {
 		runs = 6
 	}
 	for range runs {
@@ -943,8 +943,8 @@ func TestARebuiltSlidingWindowNeverHoldsLess(t *testing.T) {
 // at random times they come together again. What is granted twice is what a daemon that cannot reach the ledger takes until
 // it gives up, and one that can until it hears of it.
 func TestServersThatPartAndMeet(t *testing.T) {
-	harness.Simulation(t)
-	harness.Few(t, 3, func(rt *rapid.T) {
+	testservices.Simulation(t)
+	testservices.Few(t, 3, func(rt *rapid.T) {
 		const perSecond, limit = 20, 100_000
 		parts := rapid.SliceOfN(rapid.IntRange(1, 200), 1, 3).Draw(rt, "how long")
 		cut := rapid.SliceOfN(rapid.Bool(), len(parts), len(parts)).Draw(rt, "cut off")

@@ -21,9 +21,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
 	"github.com/pacer/pacer/internal/limits/model"
 	"github.com/pacer/pacer/internal/retry"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // memLedger is a ledger in memory. delay comes before and after what a call does; a call whose context ends in the
@@ -732,7 +732,7 @@ func TestMostInAMinute(t *testing.T) {
 // TestTheLedgerNeverSaysLess runs callers against a ledger that is slow, and fails, with and without having done what
 // it was told.
 func TestTheLedgerNeverSaysLess(t *testing.T) {
-	harness.Simulation(t)
+	testservices.Simulation(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		seed := rapid.Uint64().Draw(rt, "seed")
 		slow := time.Duration(rapid.IntRange(0, 3000).Draw(rt, "slow ms")) * time.Millisecond

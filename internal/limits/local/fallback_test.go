@@ -16,8 +16,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
 	"github.com/pacer/pacer/internal/limits/model"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // outage is daemons that share a store which fails from down to up, in virtual time.
@@ -291,7 +291,7 @@ func TestDaemonsThatNeverMetShareToo(t *testing.T) {
 }
 
 func TestLocalSharesOfManyCampaigns(t *testing.T) {
-	harness.Simulation(t)
+	testservices.Simulation(t)
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		lasts := rapid.SampledFrom([]time.Duration{300, 700, 3_000, 25_000}).Draw(rt, "lasts") * time.Millisecond

@@ -11,8 +11,8 @@ import (
 	"time"
 	_ "time/tzdata"
 
-	"github.com/pacer/pacer/internal/harness"
 	"github.com/pacer/pacer/internal/limits/model"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // zoneNames are all time zones of the database that comes with Go.
@@ -63,7 +63,7 @@ func midnights(zone *time.Location, from, to time.Time) (list []time.Time) {
 // A day, week or month begins with the first instant of its first date, in every zone and whatever its clocks do; a minute
 // or an hour is a part of one. Nothing can change but near a change of the clocks.
 func TestCalendarsFollowEveryZone(t *testing.T) {
-	harness.Simulation(t)
+	testservices.Simulation(t)
 	t.Parallel()
 	from, to := time.Date(2012, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2042, 1, 1, 0, 0, 0, 0, time.UTC)
 	seen := map[string]bool{} // many zones have had the same clocks since

@@ -16,7 +16,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/pacer/pacer/internal/harness/certs"
+	"github.com/pacer/pacer/internal/testservices/certs"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -17,19 +17,19 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	sinkhttp "github.com/pacer/pacer/internal/sink/http"
-	"github.com/pacer/pacer/internal/sink/standin"
+	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func config(a *standin.APNs) *Config {
+func config(a *sinktest.APNs) *Config {
 	c := Default()
 	c.URL, c.CAFile, c.AuthKeyFile, c.KeyID, c.TeamID, c.Topic, c.Timeout = a.URL, a.CAFile, a.KeyFile, "KEY1", "TEAM1", "com.example.app", 20*time.Second
 	return c
 }
 
 // open opens a sink for the stand-in until the test ends.
-func open(t *testing.T, a *standin.APNs, change func(*Config)) *Sink {
+func open(t *testing.T, a *sinktest.APNs, change func(*Config)) *Sink {
 	t.Helper()
 	c := config(a)
 	if change != nil {
@@ -71,7 +71,7 @@ func many(t *testing.T, s *Sink, n int) map[delivery.ResultClass]int {
 // TestHeaders: what a request says is what the settings and the job say, and its id is always the same.
 func TestHeaders(t *testing.T) {
 	t.Parallel()
-	a := standin.StartAPNs(t, nil)
+	a := sinktest.StartAPNs(t, nil)
 	s := open(t, a, func(c *Config) {
 		c.PushType, c.Priority, c.CollapseID, c.StoreFor = `{{ .Header "kind" }}`, "5", "{{ .Campaign }}", time.Hour
 	})
@@ -106,7 +106,7 @@ func TestHeaders(t *testing.T) {
 // TestOneToken: sinks that know nothing of each other send the same token, and one that is expired or comes too early never.
 func TestOneToken(t *testing.T) {
 	t.Parallel()
-	a := standin.StartAPNs(t, nil)
+	a := sinktest.StartAPNs(t, nil)
 	content, err := os.ReadFile(a.KeyFile)
 	if err != nil {
 		t.Fatal(err)
@@ -148,9 +148,9 @@ func TestOneToken(t *testing.T) {
 // limit of its connection, and all are delivered.
 func TestStreams(t *testing.T) {
 	t.Parallel()
-	var a *standin.APNs
+	var a *sinktest.APNs
 	var n atomic.Int32
-	a = standin.StartAPNs(t, func(c *standin.Call, _ string, _ int) bool {
+	a = sinktest.StartAPNs(t, func(c *sinktest.Call, _ string, _ int) bool {
 		switch n.Add(1) % 50 {
 		case 10:
 			a.SetLimit(c, 1)
@@ -177,11 +177,11 @@ func TestStreams(t *testing.T) {
 // several when it has raised the limit again.
 func TestStreamLimit(t *testing.T) {
 	t.Parallel()
-	var a *standin.APNs
+	var a *sinktest.APNs
 	var active, beyond atomic.Int32 // requests; beyond the limit of one
 	var wide atomic.Bool
 	several := make(chan struct{})
-	a = standin.StartAPNs(t, func(c *standin.Call, device string, _ int) bool {
+	a = sinktest.StartAPNs(t, func(c *sinktest.Call, device string, _ int) bool {
 		switch device {
 		case "aa":
 			a.SetLimit(c, 1)
@@ -230,20 +230,20 @@ func TestStreamLimit(t *testing.T) {
 func TestGoAway(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		treat func(c *standin.Call)
+		treat func(c *sinktest.Call)
 		want  delivery.ResultClass
 		reads int
 	}{
-		"before the stream":           {func(c *standin.Call) { c.GoAway(false) }, delivery.Delivered, 2},
-		"after it, and the answer":    {func(c *standin.Call) { c.GoAway(true); c.Answer(200) }, delivery.Delivered, 1},
-		"after it, and no answer":     {func(c *standin.Call) { c.GoAway(true); c.Close() }, delivery.Temporary, 1},
-		"a stream refused":            {func(c *standin.Call) { c.Refuse(7) }, delivery.Delivered, 2},
-		"a stream reset by an error":  {func(c *standin.Call) { c.Refuse(2) }, delivery.Temporary, 1},
-		"no answer, and a connection": {(*standin.Call).Reset, delivery.Temporary, 1},
+		"before the stream":           {func(c *sinktest.Call) { c.GoAway(false) }, delivery.Delivered, 2},
+		"after it, and the answer":    {func(c *sinktest.Call) { c.GoAway(true); c.Answer(200) }, delivery.Delivered, 1},
+		"after it, and no answer":     {func(c *sinktest.Call) { c.GoAway(true); c.Close() }, delivery.Temporary, 1},
+		"a stream refused":            {func(c *sinktest.Call) { c.Refuse(7) }, delivery.Delivered, 2},
+		"a stream reset by an error":  {func(c *sinktest.Call) { c.Refuse(2) }, delivery.Temporary, 1},
+		"no answer, and a connection": {(*sinktest.Call).Reset, delivery.Temporary, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a := standin.StartAPNs(t, func(c *standin.Call, device string, n int) bool {
+			a := sinktest.StartAPNs(t, func(c *sinktest.Call, device string, n int) bool {
 				if device == "ff" && n == 1 {
 					tt.treat(c)
 				}
@@ -270,8 +270,8 @@ func TestConnectionsThatEnd(t *testing.T) {
 	for _, reason := range []string{"IdleTimeout", "Shutdown", "TooManyProviderTokenUpdates", "silence"} {
 		t.Run(reason, func(t *testing.T) {
 			t.Parallel()
-			var a *standin.APNs
-			a = standin.StartAPNs(t, func(c *standin.Call, _ string, _ int) bool {
+			var a *sinktest.APNs
+			a = sinktest.StartAPNs(t, func(c *sinktest.Call, _ string, _ int) bool {
 				switch {
 				case c.Connection > 1:
 					return false
@@ -355,7 +355,7 @@ func TestClassify(t *testing.T) {
 // TestNotANotification: what cannot be sent is refused before, and nothing of it is told.
 func TestNotANotification(t *testing.T) {
 	t.Parallel()
-	a := standin.StartAPNs(t, nil)
+	a := sinktest.StartAPNs(t, nil)
 	s := open(t, a, func(c *Config) { c.CollapseID = `{{ .Header "kind" }}` })
 	for device, kind := range map[string]string{"": "x", "hunter22": "x", "../ab": "x", "ab": strings.Repeat("hunter22", 20), "abc": "hunter22\n"} {
 		j := job(device)
@@ -372,8 +372,8 @@ func TestNotANotification(t *testing.T) {
 // TestCheck names the setting, and delivers nothing.
 func TestCheck(t *testing.T) {
 	t.Parallel()
-	a := standin.StartAPNs(t, nil)
-	other := standin.StartAPNs(t, nil)
+	a := sinktest.StartAPNs(t, nil)
+	other := sinktest.StartAPNs(t, nil)
 	for want, change := range map[string]func(*Config){
 		"":                         func(*Config) {},
 		"auth_key_file: HTTP 403 ": func(c *Config) { c.AuthKeyFile = other.KeyFile },

@@ -18,13 +18,13 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	sinkhttp "github.com/pacer/pacer/internal/sink/http"
-	"github.com/pacer/pacer/internal/sink/standin"
+	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // open opens a sink for the stand-in, and runs it until the test ends.
-func open(t *testing.T, f *standin.FCM, change func(*Config)) *Sink {
+func open(t *testing.T, f *sinktest.FCM, change func(*Config)) *Sink {
 	t.Helper()
 	cfg := Default()
 	cfg.URL, cfg.CAFile, cfg.KeyFile = f.URL, f.CAFile, f.KeyFile
@@ -55,7 +55,7 @@ func job(payload string) *delivery.Job {
 // TestMessages: a message comes as the payload says it, bare or wrapped.
 func TestMessages(t *testing.T) {
 	t.Parallel()
-	f := standin.StartFCM(t, nil)
+	f := sinktest.StartFCM(t, nil)
 	s := open(t, f, nil)
 	for _, payload := range []string{`{"token":"t","notification":{"title":"ü"}}`, `{"message" : {"topic":"news","data":{"n":"1"}}}`, `{"condition":"'a' in topics"}`} {
 		res := s.Deliver(t.Context(), job(payload))
@@ -148,7 +148,7 @@ func TestClassify(t *testing.T) {
 // TestRefusedToken: however many messages a token is refused for, one other is fetched, and they say nothing of the jobs.
 func TestRefusedToken(t *testing.T) {
 	t.Parallel()
-	f := standin.StartFCM(t, nil)
+	f := sinktest.StartFCM(t, nil)
 	s := open(t, f, nil)
 	for round := range 3 {
 		if round > 0 {
@@ -181,18 +181,18 @@ func TestRefusedToken(t *testing.T) {
 func TestTokenServer(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		treat func(c *standin.Call)
+		treat func(c *sinktest.Call)
 		want  delivery.ResultClass
 	}{
-		"refuses the key": {func(c *standin.Call) { c.JSON(400, `{"error":"invalid_grant"}`) }, delivery.Misconfigured},
-		"fails":           {func(c *standin.Call) { c.Answer(500) }, delivery.Unreachable},
-		"says nothing":    {func(c *standin.Call) { c.JSON(200, `{}`) }, delivery.Misconfigured},
-		"resets":          {(*standin.Call).Reset, delivery.Unreachable},
+		"refuses the key": {func(c *sinktest.Call) { c.JSON(400, `{"error":"invalid_grant"}`) }, delivery.Misconfigured},
+		"fails":           {func(c *sinktest.Call) { c.Answer(500) }, delivery.Unreachable},
+		"says nothing":    {func(c *sinktest.Call) { c.JSON(200, `{}`) }, delivery.Misconfigured},
+		"resets":          {(*sinktest.Call).Reset, delivery.Unreachable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := standin.StartFCM(t, nil)
-			f.Token = func(n int, c *standin.Call) bool {
+			f := sinktest.StartFCM(t, nil)
+			f.Token = func(n int, c *sinktest.Call) bool {
 				if n == 1 {
 					tt.treat(c)
 				}
@@ -216,7 +216,7 @@ func TestTokenServer(t *testing.T) {
 // TestBearer: a token that does not change.
 func TestBearer(t *testing.T) {
 	t.Parallel()
-	f := standin.StartFCM(t, nil)
+	f := sinktest.StartFCM(t, nil)
 	bearer := func(c *Config) { c.KeyFile, c.Bearer, c.Project = "", "ya29.token-1", "demo" }
 	s := open(t, f, bearer)
 	if res := s.Deliver(t.Context(), job(`{"token":"t"}`)); res.Class != delivery.Misconfigured || strings.Contains(res.Detail, "ya29") {
@@ -231,8 +231,8 @@ func TestBearer(t *testing.T) {
 // TestCheck has the service validate a message, and names the setting.
 func TestCheck(t *testing.T) {
 	t.Parallel()
-	f := standin.StartFCM(t, nil)
-	other := standin.StartFCM(t, nil)
+	f := sinktest.StartFCM(t, nil)
+	other := sinktest.StartFCM(t, nil)
 	for want, change := range map[string]func(*Config){
 		"":                       func(*Config) {},
 		"project: HTTP 404":      func(c *Config) { c.Project = "another" },

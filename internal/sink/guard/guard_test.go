@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pacer/pacer/internal/sink/standin"
+	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
 // refused are addresses that no job may name, of each class.
@@ -31,7 +31,7 @@ func dials(t *testing.T, c Config, answers map[string][]string, addrs ...string)
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := standin.NewNames(answers)
+	n := sinktest.NewNames(answers)
 	dial := g.Dialer(n.Dialer())
 	for _, addr := range addrs {
 		conn, err := dial(t.Context(), "tcp", addr)
@@ -62,7 +62,7 @@ func TestAddressesThatAreNotPublic(t *testing.T) {
 	for _, ip := range public {
 		for _, addr := range []string{net.JoinHostPort(ip, "443"), "name.test:443"} {
 			dialled, errs := dials(t, Default(), map[string][]string{"name.test": {ip}}, addr)
-			if !slices.Equal(dialled, []string{net.JoinHostPort(ip, "443")}) || isRefused(errs[0]) || !errors.Is(errs[0], standin.ErrStopped) {
+			if !slices.Equal(dialled, []string{net.JoinHostPort(ip, "443")}) || isRefused(errs[0]) || !errors.Is(errs[0], sinktest.ErrStopped) {
 				t.Errorf("%s as %s: dialled %v, %v", ip, addr, dialled, errs[0])
 			}
 		}

@@ -15,7 +15,7 @@ import (
 	"testing"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/sink/standin"
+	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
 // toward is a job that names where it is sent.
@@ -26,7 +26,7 @@ func toward(address string) *delivery.Job {
 }
 
 // allowed lets a guarded sink send to a stand-in.
-func allowed(t *testing.T, srv *standin.Server) func(*Config) {
+func allowed(t *testing.T, srv *sinktest.Server) func(*Config) {
 	u, err := url.Parse(srv.URL)
 	if err != nil {
 		t.Fatal(err)
@@ -39,9 +39,9 @@ func allowed(t *testing.T, srv *standin.Server) func(*Config) {
 
 // TestAddressOfTheJob: the whole of it, or the host.
 func TestAddressOfTheJob(t *testing.T) {
-	for _, p := range standin.Protocols {
+	for _, p := range sinktest.Protocols {
 		path := make(chan string, 1)
-		srv := standin.Start(t, p, standin.Options{}, func(c *standin.Call) { path <- c.Path; c.Answer(200) })
+		srv := sinktest.Start(t, p, sinktest.Options{}, func(c *sinktest.Call) { path <- c.Path; c.Answer(200) })
 		u, _ := url.Parse(srv.URL)
 		base := u.Scheme + "://" + u.Host
 		for _, c := range []struct{ template, header, want, destination string }{
@@ -152,7 +152,7 @@ func TestHostsThatTheGuardRefuses(t *testing.T) {
 		"mapped.test": {means: "::ffff:10.0.0.1"}, "nat64.test": {means: "64:ff9b::a9fe:a9fe"}, "6to4.test": {means: "2002:7f00:1::"},
 		"teredo.test": {means: "2001:0:7f00:1::"}, "both.test": {means: "127.0.0.1 10.0.0.1"},
 	} {
-		names := standin.NewNames(map[string][]string{strings.ToLower(strings.TrimSuffix(host, ".")): {c.means}})
+		names := sinktest.NewNames(map[string][]string{strings.ToLower(strings.TrimSuffix(host, ".")): {c.means}})
 		x := &table{}
 		x.put(delivery.Endpoint{ID: "shop-7", URL: "https://" + host + "/x"})
 		rows := Default()
@@ -179,7 +179,7 @@ func TestHostsThatTheGuardRefuses(t *testing.T) {
 			}
 		}
 	}
-	names := standin.NewNames(map[string][]string{"rebinding.test": {"8.8.8.8", "127.0.0.1"}})
+	names := sinktest.NewNames(map[string][]string{"rebinding.test": {"8.8.8.8", "127.0.0.1"}})
 	s := newSink(t, Config{URL: `{{ .Header "to" }}`})
 	c := s.client.Load()
 	c.transport.DialContext = c.guard.Dialer(names.Dialer())
@@ -192,7 +192,7 @@ func TestHostsThatTheGuardRefuses(t *testing.T) {
 
 // TestRedirectOfAnAddressOfTheJob: where it leads is as little to be trusted, and is not asked.
 func TestRedirectOfAnAddressOfTheJob(t *testing.T) {
-	srv := standin.Start(t, standin.TLS, standin.Options{}, func(c *standin.Call) { c.Answer(302, "Location", "https://169.254.169.254/latest") })
+	srv := sinktest.Start(t, sinktest.TLS, sinktest.Options{}, func(c *sinktest.Call) { c.Answer(302, "Location", "https://169.254.169.254/latest") })
 	s := newSink(t, Config{URL: `{{ .Header "to" }}`}, allowed(t, srv))
 	r := s.Deliver(t.Context(), toward(srv.URL))
 	if r.Class != delivery.Permanent || r.Status != 302 || !strings.Contains(r.Detail, "redirects are not followed") || len(srv.Seen()) != 1 {
@@ -203,7 +203,7 @@ func TestRedirectOfAnAddressOfTheJob(t *testing.T) {
 // TestScopeOfAnAddressOfTheJob: an answer of one destination says nothing of others.
 func TestScopeOfAnAddressOfTheJob(t *testing.T) {
 	for status, class := range map[int]delivery.ResultClass{429: delivery.Throttled, 401: delivery.Misconfigured} {
-		srv := standin.Start(t, standin.HTTP2, standin.Options{}, func(c *standin.Call) { c.Answer(status) })
+		srv := sinktest.Start(t, sinktest.HTTP2, sinktest.Options{}, func(c *sinktest.Call) { c.Answer(status) })
 		s := newSink(t, Config{URL: `{{ .Header "to" }}`}, allowed(t, srv))
 		if r := s.Deliver(t.Context(), toward(srv.URL)); r.Class != class || r.Scope != delivery.ScopeDestination {
 			t.Errorf("%d: %+v", status, r)
@@ -249,7 +249,7 @@ func TestTokensOfAGuardedSink(t *testing.T) {
 
 // TestAPIOfManyAddresses: a request of its own address is guarded as one of a Sink is.
 func TestAPIOfManyAddresses(t *testing.T) {
-	srv := standin.Start(t, standin.HTTP2, standin.Options{}, func(c *standin.Call) { c.Answer(201) })
+	srv := sinktest.Start(t, sinktest.HTTP2, sinktest.Options{}, func(c *sinktest.Call) { c.Answer(201) })
 	cfg := Default()
 	allowed(t, srv)(cfg)
 	cfg.URL = `{{ .Header "to" }}`

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/sink/standin"
+	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
 // TestJudgedAnswerThatDoesNotEnd: what was read of it counts when the time of the call is over, whoever has set that, but not when
@@ -16,7 +16,7 @@ import (
 func TestJudgedAnswerThatDoesNotEnd(t *testing.T) {
 	t.Parallel()
 	begun := make(chan struct{}, 100)
-	far := standin.Start(t, standin.Plain, standin.Options{}, func(c *standin.Call) {
+	far := sinktest.Start(t, sinktest.Plain, sinktest.Options{}, func(c *sinktest.Call) {
 		c.Begin(200)
 		_ = c.Body([]byte("taken"))
 		begun <- struct{}{}

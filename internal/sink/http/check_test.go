@@ -10,13 +10,13 @@ import (
 	"testing"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/sink/standin"
+	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
 // TestRows: what is wrong with a destination is said with its column, none that the guard refuses is dialled, and to those that are
 // dialled nothing is sent.
 func TestRows(t *testing.T) {
-	srv := standin.Start(t, standin.HTTP2, standin.Options{}, func(*standin.Call) { t.Error("a check has sent a request") })
+	srv := sinktest.Start(t, sinktest.HTTP2, sinktest.Options{}, func(*sinktest.Call) { t.Error("a check has sent a request") })
 	at := strings.TrimSuffix(srv.URL, "/deliver")
 	dir := t.TempDir()
 	put(t, dir, "good", "whsec_"+base64.StdEncoding.EncodeToString([]byte(strings.Repeat("k", 24))))
@@ -31,7 +31,7 @@ func TestRows(t *testing.T) {
 	s := tableSink(t, &table{}, srv, func(c *Config) {
 		c.SecretsDir = dir
 		_, closed, _ := net.SplitHostPort(free.Addr().String())
-		allowed(t, &standin.Server{URL: "https://127.0.0.1:" + closed, CAFile: srv.CAFile})(c)
+		allowed(t, &sinktest.Server{URL: "https://127.0.0.1:" + closed, CAFile: srv.CAFile})(c)
 		ports := c.Guard.Ports
 		allowed(t, srv)(c)
 		c.Guard.Ports = append(c.Guard.Ports, ports...)
@@ -86,14 +86,14 @@ func TestRows(t *testing.T) {
 
 // TestCheckOfAClientCertificate: a server that wants one says so after the handshake.
 func TestCheckOfAClientCertificate(t *testing.T) {
-	_, file := standin.Certificate(t)
+	_, file := sinktest.Certificate(t)
 	pem, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	clients := x509.NewCertPool()
 	clients.AppendCertsFromPEM(pem)
-	srv := standin.Start(t, standin.HTTP2, standin.Options{Clients: clients}, func(*standin.Call) { t.Error("a check has sent a request") })
+	srv := sinktest.Start(t, sinktest.HTTP2, sinktest.Options{Clients: clients}, func(*sinktest.Call) { t.Error("a check has sent a request") })
 	s := newSink(t, Config{URL: srv.URL}, func(c *Config) { c.CAFile = srv.CAFile })
 	if err := s.Check(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "url: cannot connect: ") || !strings.Contains(err.Error(), "certificate required") {
 		t.Error(err)

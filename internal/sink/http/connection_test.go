@@ -14,12 +14,12 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/sink/standin"
+	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
 func TestTLSIsVerified(t *testing.T) {
-	for _, p := range []standin.Protocol{standin.TLS, standin.HTTP2} {
-		srv := standin.Start(t, p, standin.Options{}, func(c *standin.Call) { c.Answer(200) })
+	for _, p := range []sinktest.Protocol{sinktest.TLS, sinktest.HTTP2} {
+		srv := sinktest.Start(t, p, sinktest.Options{}, func(c *sinktest.Call) { c.Answer(200) })
 		s := newSink(t, Config{URL: srv.URL})
 		if r := s.Deliver(t.Context(), job()); r.Class != delivery.Misconfigured || !strings.Contains(r.Detail, "certificate") {
 			t.Errorf("unknown authority: %+v", r)
@@ -46,7 +46,7 @@ func TestClosedWhileIdle(t *testing.T) {
 	for _, payload := range [][]byte{nil, []byte("x")} {
 		closing, closed := make(chan struct{}), make(chan struct{})
 		isClosed := sync.OnceFunc(func() { close(closed) })
-		srv := standin.Start(t, standin.Plain, standin.Options{}, func(c *standin.Call) {
+		srv := sinktest.Start(t, sinktest.Plain, sinktest.Options{}, func(c *sinktest.Call) {
 			c.Answer(200)
 			if c.N == 1 {
 				<-closing
@@ -93,10 +93,10 @@ func (c *watchedConn) Close() error {
 
 // TestConnectionsAreReplaced: connections are used for max_conn_age at most, and no request is lost by that.
 func TestConnectionsAreReplaced(t *testing.T) {
-	for _, p := range standin.Protocols {
+	for _, p := range sinktest.Protocols {
 		t.Run(string(p), func(t *testing.T) {
 			t.Parallel()
-			srv := standin.Start(t, p, standin.Options{}, func(c *standin.Call) { c.Answer(200) })
+			srv := sinktest.Start(t, p, sinktest.Options{}, func(c *sinktest.Call) { c.Answer(200) })
 			s := newSink(t, Config{URL: srv.URL}, func(c *Config) { c.CAFile, c.MaxConnAge, c.Timeout = srv.CAFile, time.Hour, 30*time.Second })
 			const callers, each = 8, 25
 			deliver := func() {
@@ -155,7 +155,7 @@ func TestCheck(t *testing.T) {
 
 // TestProxy: what is checked is what a delivery uses.
 func TestProxy(t *testing.T) {
-	srv := standin.Start(t, standin.TLS, standin.Options{}, func(c *standin.Call) { c.Answer(200) })
+	srv := sinktest.Start(t, sinktest.TLS, sinktest.Options{}, func(c *sinktest.Call) { c.Answer(200) })
 	to, err := url.Parse(srv.URL)
 	if err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/signature"
-	"github.com/pacer/pacer/internal/sink/standin"
+	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
 // table is pacer.destinations.
@@ -38,7 +38,7 @@ func (x *table) lookup(id string) *delivery.Endpoint {
 }
 
 // tableSink is a sink that sends to the rows, on this machine as well.
-func tableSink(t *testing.T, x *table, srv *standin.Server, change ...func(*Config)) *Sink {
+func tableSink(t *testing.T, x *table, srv *sinktest.Server, change ...func(*Config)) *Sink {
 	t.Helper()
 	cfg := Default()
 	cfg.Destinations = true
@@ -69,8 +69,8 @@ func put(t *testing.T, dir, name, content string) {
 
 // TestDestinationsOfTheTable: each has its own address, headers and secrets, and what changes acts with the next job.
 func TestDestinationsOfTheTable(t *testing.T) {
-	calls := make(chan *standin.Call, 1)
-	srv := standin.Start(t, standin.HTTP2, standin.Options{}, func(c *standin.Call) { calls <- c; c.Answer(200) })
+	calls := make(chan *sinktest.Call, 1)
+	srv := sinktest.Start(t, sinktest.HTTP2, sinktest.Options{}, func(c *sinktest.Call) { calls <- c; c.Answer(200) })
 	at := strings.TrimSuffix(srv.URL, "/deliver")
 	dir := t.TempDir()
 	secret := "whsec_" + base64.StdEncoding.EncodeToString([]byte(strings.Repeat("k", 24)))
@@ -83,7 +83,7 @@ func TestDestinationsOfTheTable(t *testing.T) {
 	})
 	x.put(delivery.Endpoint{ID: "other", URL: at + "/o"})
 	s := tableSink(t, &x, srv, func(c *Config) { c.SecretsDir, c.Headers = dir, map[string]string{"x-tenant": "none", "x-all": "y"} })
-	send := func(id string) *standin.Call {
+	send := func(id string) *sinktest.Call {
 		t.Helper()
 		if r := s.Deliver(t.Context(), jobFor(id)); r.Class != delivery.Delivered {
 			t.Fatalf("%s: %+v", id, r)
@@ -121,7 +121,7 @@ func TestDestinationsOfTheTable(t *testing.T) {
 
 // TestDestinationsThatCannotBeUsed: nothing is sent, no job is to blame, and no secret is told.
 func TestDestinationsThatCannotBeUsed(t *testing.T) {
-	srv := standin.Start(t, standin.TLS, standin.Options{}, func(c *standin.Call) { c.Answer(200) })
+	srv := sinktest.Start(t, sinktest.TLS, sinktest.Options{}, func(c *sinktest.Call) { c.Answer(200) })
 	dir, outside := t.TempDir(), t.TempDir()
 	put(t, outside, "secret", "hunter22")
 	put(t, dir, "empty", "\n")
@@ -193,14 +193,14 @@ func TestAnswersOfDestinations(t *testing.T) {
 		400: {delivery.Permanent, delivery.ScopeSink, ""},
 		500: {delivery.Temporary, delivery.ScopeSink, ""},
 	} {
-		srv := standin.Start(t, standin.TLS, standin.Options{}, func(c *standin.Call) { c.Answer(status, "X-Status", strconv.Itoa(status)) })
+		srv := sinktest.Start(t, sinktest.TLS, sinktest.Options{}, func(c *sinktest.Call) { c.Answer(status, "X-Status", strconv.Itoa(status)) })
 		var x table
 		x.put(delivery.Endpoint{ID: "shop-7", URL: srv.URL})
 		if r := tableSink(t, &x, srv).Deliver(t.Context(), jobFor("shop-7")); r.Class != want.class || r.Scope != want.scope || !strings.Contains(r.Detail, want.detail) || r.Gone != (status == 410) {
 			t.Errorf("%d: %+v", status, r)
 		}
 	}
-	srv := standin.Start(t, standin.TLS, standin.Options{}, func(c *standin.Call) { c.Answer(410) })
+	srv := sinktest.Start(t, sinktest.TLS, sinktest.Options{}, func(c *sinktest.Call) { c.Answer(410) })
 	var x table
 	x.put(delivery.Endpoint{ID: "shop-7", URL: srv.URL})
 	own := func(c *Config) { c.Classes = map[string]string{"410": "rejected"} }
@@ -231,7 +231,7 @@ func TestProblemsOfTables(t *testing.T) {
 
 // TestSecretsOfDestinationsAreNotTold: neither in details nor in what sink test shows.
 func TestSecretsOfDestinationsAreNotTold(t *testing.T) {
-	srv := standin.Start(t, standin.TLS, standin.Options{}, func(c *standin.Call) {
+	srv := sinktest.Start(t, sinktest.TLS, sinktest.Options{}, func(c *sinktest.Call) {
 		c.Answer(302, "Location", "/"+url.PathEscape(c.Header.Get("X-Key"))+"?swordfish=1")
 	})
 	dir := t.TempDir()

@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/sink/standin"
+	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
 // write writes a file at once, as secrets are rotated.
@@ -56,8 +56,8 @@ func pair(t *testing.T, cert tls.Certificate, certFile, keyFile string) {
 // TestAuthorityIsReadAgain: the destination's certificate was signed by somebody else, and then the file of authorities
 // is replaced.
 func TestAuthorityIsReadAgain(t *testing.T) {
-	srv := standin.Start(t, standin.HTTP2, standin.Options{}, func(c *standin.Call) { c.Answer(200) })
-	_, other := standin.Certificate(t)
+	srv := sinktest.Start(t, sinktest.HTTP2, sinktest.Options{}, func(c *sinktest.Call) { c.Answer(200) })
+	_, other := sinktest.Certificate(t)
 	ca := filepath.Join(t.TempDir(), "ca.pem")
 	copyFile(t, ca, other)
 	s := newSink(t, Config{URL: srv.URL}, func(c *Config) { c.CAFile = ca })
@@ -74,17 +74,17 @@ func TestAuthorityIsReadAgain(t *testing.T) {
 // TestClientCertificateIsReadAgain: the sink shows none, then one that the destination does not know, then one that it
 // knows.
 func TestClientCertificateIsReadAgain(t *testing.T) {
-	for _, p := range []standin.Protocol{standin.TLS, standin.HTTP2} {
+	for _, p := range []sinktest.Protocol{sinktest.TLS, sinktest.HTTP2} {
 		t.Run(string(p), func(t *testing.T) {
-			known, _ := standin.Certificate(t)
-			unknown, _ := standin.Certificate(t)
+			known, _ := sinktest.Certificate(t)
+			unknown, _ := sinktest.Certificate(t)
 			leaf, err := x509.ParseCertificate(known.Certificate[0])
 			if err != nil {
 				t.Fatal(err)
 			}
 			clients := x509.NewCertPool()
 			clients.AddCert(leaf)
-			srv := standin.Start(t, p, standin.Options{Clients: clients}, func(c *standin.Call) { c.Answer(200) })
+			srv := sinktest.Start(t, p, sinktest.Options{Clients: clients}, func(c *sinktest.Call) { c.Answer(200) })
 			none := newSink(t, Config{URL: srv.URL}, func(c *Config) { c.CAFile = srv.CAFile })
 			refused(t, none)
 			dir := t.TempDir()
@@ -138,7 +138,7 @@ func (s *secret) read() (string, error) {
 
 func TestSecretsAreReadAgain(t *testing.T) {
 	var seen atomic.Pointer[string]
-	srv := standin.Start(t, standin.Plain, standin.Options{}, func(c *standin.Call) {
+	srv := sinktest.Start(t, sinktest.Plain, sinktest.Options{}, func(c *sinktest.Call) {
 		v := c.Header.Get("Authorization")
 		seen.Store(&v)
 		c.Answer(200)

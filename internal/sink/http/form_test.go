@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/sink/standin"
+	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
 // request is what a destination got.
@@ -129,8 +129,8 @@ func TestGetHasNoBody(t *testing.T) {
 	if r := s.Deliver(t.Context(), job()); r.Class != delivery.Delivered || last.line != "GET /u-42" || last.body != "" || last.length != 0 {
 		t.Errorf("%+v: %+v", r, last)
 	}
-	for _, p := range standin.Protocols {
-		srv := standin.Start(t, p, standin.Options{}, func(c *standin.Call) {
+	for _, p := range sinktest.Protocols {
+		srv := sinktest.Start(t, p, sinktest.Options{}, func(c *sinktest.Call) {
 			if c.N == 1 {
 				c.Answer(200)
 				return

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/sink/standin"
+	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
 // judging is a sink with rules for an API that says most things in its body.
@@ -85,10 +85,10 @@ func TestJudgedAnswers(t *testing.T) {
 
 // TestBodyThatDoesNotCome: where rules look at the body, an answer without it does not say what became of the job.
 func TestBodyThatDoesNotCome(t *testing.T) {
-	for _, p := range standin.Protocols {
+	for _, p := range sinktest.Protocols {
 		t.Run(string(p), func(t *testing.T) {
 			begun := make(chan bool, 1)
-			srv := standin.Start(t, p, standin.Options{}, func(c *standin.Call) {
+			srv := sinktest.Start(t, p, sinktest.Options{}, func(c *sinktest.Call) {
 				c.Begin(200, "Content-Length", "10")
 				_ = c.Body([]byte("{"))
 				begun <- true

@@ -20,7 +20,7 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/access"
-	"github.com/pacer/pacer/internal/sink/standin"
+	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
 func TestMain(m *testing.M) {
@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 const topic = "orders.paced"
 
 // open opens a sink for the broker, and runs it until the test ends.
-func open(t *testing.T, b *standin.Broker, change func(*Config)) *Sink {
+func open(t *testing.T, b *sinktest.Broker, change func(*Config)) *Sink {
 	t.Helper()
 	cfg := Default()
 	cfg.Brokers, cfg.Topic, cfg.TLS, cfg.Timeout = []string{b.Addr}, topic, true, 15*time.Second
@@ -81,7 +81,7 @@ func all(t *testing.T, s *Sink, jobs []*delivery.Job) map[string]delivery.Result
 // TestRecord: the value and the headers of the job's own record, its id and campaign, and none of what pacer keeps there.
 func TestRecord(t *testing.T) {
 	t.Parallel()
-	b := standin.StartBroker(t, standin.BrokerOptions{Topic: topic, Partitions: 3})
+	b := sinktest.StartBroker(t, sinktest.BrokerOptions{Topic: topic, Partitions: 3})
 	for name, compression := range map[string]string{"plain": plain, "compressed": zstd} {
 		t.Run(name, func(t *testing.T) {
 			s := open(t, b, func(c *Config) { c.Compression = compression })
@@ -109,7 +109,7 @@ func TestRecord(t *testing.T) {
 func TestKeys(t *testing.T) {
 	t.Parallel()
 	const partitions = 7
-	b := standin.StartBroker(t, standin.BrokerOptions{Topic: topic, Partitions: partitions})
+	b := sinktest.StartBroker(t, sinktest.BrokerOptions{Topic: topic, Partitions: partitions})
 	for name, tt := range map[string]struct{ template, want string }{
 		"kept": {"", "user-7"}, "templated": {`{{ .Campaign }}/{{ .Header "tenant" }}`, "spring/acme"}, "none": {`{{ .Header "nothing" }}`, ""},
 	} {
@@ -141,8 +141,8 @@ func TestKeys(t *testing.T) {
 // TestClasses: what each answer of a broker means, whether or not the record was written.
 func TestClasses(t *testing.T) {
 	t.Parallel()
-	var how atomic.Pointer[standin.Treatment]
-	b := standin.StartBroker(t, standin.BrokerOptions{Topic: topic, Partitions: 1, Treat: func(int32, []standin.Written) standin.Treatment { return *how.Load() }})
+	var how atomic.Pointer[sinktest.Treatment]
+	b := sinktest.StartBroker(t, sinktest.BrokerOptions{Topic: topic, Partitions: 1, Treat: func(int32, []sinktest.Written) sinktest.Treatment { return *how.Load() }})
 	for _, tt := range []struct {
 		code int16
 		want delivery.ResultClass
@@ -169,7 +169,7 @@ func TestClasses(t *testing.T) {
 		t.Run(fmt.Sprint(tt.code), func(t *testing.T) {
 			s := open(t, b, nil)
 			before := b.Kept(topic)
-			how.Store(&standin.Treatment{Code: tt.code})
+			how.Store(&sinktest.Treatment{Code: tt.code})
 			res := s.Deliver(t.Context(), job("x"))
 			if res.Class != tt.want || (res.Provider == nil) != (tt.code == 0) || (res.Detail == "") != (tt.code == 0) {
 				t.Errorf("%+v, want %s", res, tt.want)
@@ -180,7 +180,7 @@ func TestClasses(t *testing.T) {
 			if got := b.Kept(topic) - before; (got == 1) != (tt.want == delivery.Delivered) {
 				t.Errorf("%d were written", got)
 			}
-			how.Store(&standin.Treatment{})
+			how.Store(&sinktest.Treatment{})
 			if res := s.Deliver(t.Context(), job("x")); res.Class != delivery.Delivered {
 				t.Errorf("afterwards: %+v", res)
 			}
@@ -193,13 +193,13 @@ func TestOneBadRecord(t *testing.T) {
 	t.Parallel()
 	for name, code := range map[string]int16{"too large": 10, "not valid": 87} {
 		t.Run(name, func(t *testing.T) {
-			b := standin.StartBroker(t, standin.BrokerOptions{
+			b := sinktest.StartBroker(t, sinktest.BrokerOptions{
 				Topic: topic, Partitions: 2,
-				Treat: func(_ int32, records []standin.Written) standin.Treatment {
-					if slices.ContainsFunc(records, func(w standin.Written) bool { return strings.HasPrefix(w.ID, "bad") }) {
-						return standin.Treatment{Code: code}
+				Treat: func(_ int32, records []sinktest.Written) sinktest.Treatment {
+					if slices.ContainsFunc(records, func(w sinktest.Written) bool { return strings.HasPrefix(w.ID, "bad") }) {
+						return sinktest.Treatment{Code: code}
 					}
-					return standin.Treatment{}
+					return sinktest.Treatment{}
 				},
 			})
 			s := open(t, b, func(c *Config) { c.Linger = 200 * time.Millisecond })
@@ -227,13 +227,13 @@ func TestOneBadRecord(t *testing.T) {
 func TestLeaderThatHasMoved(t *testing.T) {
 	t.Parallel()
 	var refusals atomic.Int32
-	b := standin.StartBroker(t, standin.BrokerOptions{
+	b := sinktest.StartBroker(t, sinktest.BrokerOptions{
 		Topic: topic, Partitions: 1,
-		Treat: func(int32, []standin.Written) standin.Treatment {
+		Treat: func(int32, []sinktest.Written) sinktest.Treatment {
 			if refusals.Add(-1) >= 0 {
-				return standin.Treatment{Code: 6}
+				return sinktest.Treatment{Code: 6}
 			}
-			return standin.Treatment{}
+			return sinktest.Treatment{}
 		},
 	})
 	s := open(t, b, nil)
@@ -253,10 +253,10 @@ func TestABrokerThatHangs(t *testing.T) {
 	t.Parallel()
 	var hanging atomic.Int32
 	hanging.Store(-1)
-	b := standin.StartBroker(t, standin.BrokerOptions{
+	b := sinktest.StartBroker(t, sinktest.BrokerOptions{
 		Topic: topic, Partitions: 2, Brokers: 2,
-		Treat: func(node int32, _ []standin.Written) standin.Treatment {
-			return standin.Treatment{Hang: node == hanging.Load()}
+		Treat: func(node int32, _ []sinktest.Written) sinktest.Treatment {
+			return sinktest.Treatment{Hang: node == hanging.Load()}
 		},
 	})
 	for p := range int32(2) {
@@ -301,9 +301,9 @@ func TestABrokerThatHangs(t *testing.T) {
 func TestNotSentInTime(t *testing.T) {
 	t.Parallel()
 	var hang atomic.Bool
-	b := standin.StartBroker(t, standin.BrokerOptions{
+	b := sinktest.StartBroker(t, sinktest.BrokerOptions{
 		Topic: topic, Partitions: 1,
-		Treat: func(int32, []standin.Written) standin.Treatment { return standin.Treatment{Hang: hang.Load()} },
+		Treat: func(int32, []sinktest.Written) sinktest.Treatment { return sinktest.Treatment{Hang: hang.Load()} },
 	})
 	s := open(t, b, func(c *Config) { c.Timeout = time.Second })
 	hang.Store(true)
@@ -342,9 +342,9 @@ func TestNotSentInTime(t *testing.T) {
 func TestManyAtOnce(t *testing.T) {
 	t.Parallel()
 	var requests atomic.Int32
-	b := standin.StartBroker(t, standin.BrokerOptions{
+	b := sinktest.StartBroker(t, sinktest.BrokerOptions{
 		Topic: topic, Partitions: 6, Brokers: 3,
-		Treat: func(int32, []standin.Written) standin.Treatment { requests.Add(1); return standin.Treatment{} },
+		Treat: func(int32, []sinktest.Written) sinktest.Treatment { requests.Add(1); return sinktest.Treatment{} },
 	})
 	s := open(t, b, func(c *Config) { c.Linger = 50 * time.Millisecond })
 	var jobs []*delivery.Job
@@ -361,8 +361,8 @@ func TestManyAtOnce(t *testing.T) {
 		}
 	}
 	seen := b.Seen()
-	slices.SortFunc(seen, func(a, b standin.Written) int { return cmp.Compare(a.ID, b.ID) })
-	seen = slices.CompactFunc(seen, func(a, b standin.Written) bool { return a.ID == b.ID })
+	slices.SortFunc(seen, func(a, b sinktest.Written) int { return cmp.Compare(a.ID, b.ID) })
+	seen = slices.CompactFunc(seen, func(a, b sinktest.Written) bool { return a.ID == b.ID })
 	if len(seen) != 2000 || b.Kept(topic) != 2000 || requests.Load() > 500 {
 		t.Errorf("%d ids, %d records, %d requests", len(seen), b.Kept(topic), requests.Load())
 	}
@@ -371,7 +371,7 @@ func TestManyAtOnce(t *testing.T) {
 // TestLogins: a password that is wrong is no fault of the jobs; one that is read again heals it.
 func TestLogins(t *testing.T) {
 	t.Parallel()
-	b := standin.StartBroker(t, standin.BrokerOptions{
+	b := sinktest.StartBroker(t, sinktest.BrokerOptions{
 		Topic: topic, Partitions: 1, More: []kfake.Opt{kfake.EnableSASL(), kfake.Superuser("PLAIN", "pacer", "opensesame")},
 	})
 	b.Cluster.ControlKey(int16(kmsg.SASLAuthenticate), func(r kmsg.Request) (kmsg.Response, error, bool) {
@@ -410,7 +410,7 @@ func TestLogins(t *testing.T) {
 // TestCheck names the setting, and writes nothing.
 func TestCheck(t *testing.T) {
 	t.Parallel()
-	b := standin.StartBroker(t, standin.BrokerOptions{
+	b := sinktest.StartBroker(t, sinktest.BrokerOptions{
 		Topic: topic, Partitions: 1, More: []kfake.Opt{
 			kfake.EnableSASL(), kfake.EnableACLs(), kfake.Superuser("PLAIN", "admin", "admin"),
 			kfake.User("PLAIN", "reader", "secret", kfake.ACL{
@@ -419,7 +419,7 @@ func TestCheck(t *testing.T) {
 			}),
 		},
 	})
-	_, other := standin.Certificate(t)
+	_, other := sinktest.Certificate(t)
 	for want, change := range map[string]func(*Config){
 		"":                                   func(*Config) {},
 		"topic: orders.paced may not be":     func(c *Config) { c.Username, c.Password = "reader", "secret" },
@@ -444,8 +444,8 @@ func TestCheck(t *testing.T) {
 // TestConnections: what keeps a record from being sent is known to have done so.
 func TestConnections(t *testing.T) {
 	t.Parallel()
-	b := standin.StartBroker(t, standin.BrokerOptions{Topic: topic, Partitions: 1})
-	_, other := standin.Certificate(t)
+	b := sinktest.StartBroker(t, sinktest.BrokerOptions{Topic: topic, Partitions: 1})
+	_, other := sinktest.Certificate(t)
 	for name, tt := range map[string]struct {
 		change func(*Config)
 		want   delivery.ResultClass

@@ -13,14 +13,14 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	sinkhttp "github.com/pacer/pacer/internal/sink/http"
+	"github.com/pacer/pacer/internal/sink/sinktest"
 	"github.com/pacer/pacer/internal/sink/smev/soap"
-	"github.com/pacer/pacer/internal/sink/standin"
 )
 
 // through starts a stand-in of the adapter, and a sink that leads to it.
-func through(t *testing.T, o standin.AdapterOptions, w Writer, change func(*Config)) (*standin.Adapter, *Sink) {
+func through(t *testing.T, o sinktest.AdapterOptions, w Writer, change func(*Config)) (*sinktest.Adapter, *Sink) {
 	t.Helper()
-	far := standin.StartAdapter(t, o)
+	far := sinktest.StartAdapter(t, o)
 	c := Default()
 	c.URL, c.CAFile, c.ITSystem, c.Responses = far.URL+"/", far.CAFile, far.ItSystem, "responses"
 	if change != nil {
@@ -54,7 +54,7 @@ var uuidV5 = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-5[0-9a-f]{3}-[89ab][0-
 func TestAdapterRequest(t *testing.T) { bothFaces(t, testAdapterRequest) }
 
 func testAdapterRequest(t *testing.T, protocol string) {
-	far, s := through(t, standin.AdapterOptions{}, nil, func(c *Config) {
+	far, s := through(t, sinktest.AdapterOptions{}, nil, func(c *Config) {
 		c.Protocol, c.Wait, c.TestMessage, c.NodeID = protocol, "accepted", true, "n1"
 	})
 	job := jobOf("a")
@@ -78,7 +78,7 @@ func testAdapterRequest(t *testing.T, protocol string) {
 func TestAdapterHasItAlready(t *testing.T) { bothFaces(t, testAdapterHasItAlready) }
 
 func testAdapterHasItAlready(t *testing.T, protocol string) {
-	far, s := through(t, standin.AdapterOptions{Deaf: func(_ standin.AdapterRequest, n int) bool { return n == 1 }}, nil, func(c *Config) {
+	far, s := through(t, sinktest.AdapterOptions{Deaf: func(_ sinktest.AdapterRequest, n int) bool { return n == 1 }}, nil, func(c *Config) {
 		c.Protocol, c.Wait, c.Timeout = protocol, "accepted", 300*time.Millisecond
 	})
 	job := jobOf("a")
@@ -97,14 +97,14 @@ func TestAdapterResponses(t *testing.T) { bothFaces(t, testAdapterResponses) }
 func testAdapterResponses(t *testing.T, protocol string) {
 	soon := 30 * time.Millisecond
 	for name, c := range map[string]struct {
-		replies []standin.SMEVReply
+		replies []sinktest.SMEVReply
 		want    delivery.ResultClass
 		code    string
 		kind    string
 	}{
-		"answered": {[]standin.SMEVReply{{Kind: "RequestStatus", Code: "3"}, {Kind: "MessagePrimaryContent", After: soon}}, delivery.Delivered, "", "response"},
-		"rejected": {[]standin.SMEVReply{{Kind: "RequestRejected", Code: "NO_DATA", After: soon}}, delivery.Rejected, "NO_DATA", "rejected"},
-		"refused":  {[]standin.SMEVReply{{Kind: "AsyncProcessingStatus", Code: "SMEV-102", After: soon}}, delivery.Permanent, "SMEV-102", "refused"},
+		"answered": {[]sinktest.SMEVReply{{Kind: "RequestStatus", Code: "3"}, {Kind: "MessagePrimaryContent", After: soon}}, delivery.Delivered, "", "response"},
+		"rejected": {[]sinktest.SMEVReply{{Kind: "RequestRejected", Code: "NO_DATA", After: soon}}, delivery.Rejected, "NO_DATA", "rejected"},
+		"refused":  {[]sinktest.SMEVReply{{Kind: "AsyncProcessingStatus", Code: "SMEV-102", After: soon}}, delivery.Permanent, "SMEV-102", "refused"},
 	} {
 		w := topic{fail: func(n int) (bool, error) {
 			if n == 1 {
@@ -112,7 +112,7 @@ func testAdapterResponses(t *testing.T, protocol string) {
 			}
 			return false, nil
 		}}
-		far, s := through(t, standin.AdapterOptions{Supplier: func(standin.AdapterRequest) []standin.SMEVReply { return c.replies }}, &w, func(c *Config) { c.Protocol = protocol })
+		far, s := through(t, sinktest.AdapterOptions{Supplier: func(sinktest.AdapterRequest) []sinktest.SMEVReply { return c.replies }}, &w, func(c *Config) { c.Protocol = protocol })
 		job := jobOf(name)
 		res := deliver(t, s, job)
 		polls := 0
@@ -147,7 +147,7 @@ func testAdapterResponses(t *testing.T, protocol string) {
 
 // TestPolls: ever more rarely, and not beyond the deadline.
 func TestPolls(t *testing.T) {
-	_, s := through(t, standin.AdapterOptions{Supplier: func(standin.AdapterRequest) []standin.SMEVReply { return nil }}, nil, func(c *Config) {
+	_, s := through(t, sinktest.AdapterOptions{Supplier: func(sinktest.AdapterRequest) []sinktest.SMEVReply { return nil }}, nil, func(c *Config) {
 		c.Poll, c.Deadline = Poll{Every: time.Minute, Max: 10 * time.Minute, PerSecond: 1}, time.Hour
 	})
 	job, now := jobOf("a"), time.Now()
@@ -169,18 +169,18 @@ func TestPolls(t *testing.T) {
 func TestAdapterCheck(t *testing.T) { bothFaces(t, testAdapterCheck) }
 
 func testAdapterCheck(t *testing.T, protocol string) {
-	far, s := through(t, standin.AdapterOptions{}, nil, func(c *Config) { c.Protocol = protocol })
+	far, s := through(t, sinktest.AdapterOptions{}, nil, func(c *Config) { c.Protocol = protocol })
 	if err := s.Check(t.Context()); err != nil || len(far.Sent()) != 0 {
 		t.Error(err)
 	}
-	_, s = through(t, standin.AdapterOptions{}, nil, func(c *Config) { c.Protocol, c.ITSystem = protocol, "another" })
+	_, s = through(t, sinktest.AdapterOptions{}, nil, func(c *Config) { c.Protocol, c.ITSystem = protocol, "another" })
 	if err := s.Check(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "it_system: ") {
 		t.Error(err)
 	}
 	if res := deliver(t, s, jobOf("a")); res.Class != delivery.Misconfigured {
 		t.Errorf("%+v", res)
 	}
-	_, s = through(t, standin.AdapterOptions{}, nil, func(c *Config) { c.Protocol, c.URL = protocol, "https://127.0.0.1:1" })
+	_, s = through(t, sinktest.AdapterOptions{}, nil, func(c *Config) { c.Protocol, c.URL = protocol, "https://127.0.0.1:1" })
 	if err := s.Check(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "url: cannot connect") {
 		t.Error(err)
 	}
@@ -212,7 +212,7 @@ func TestAnswersThatAreNotTheAdapters(t *testing.T) {
 func TestResponseWithParts(t *testing.T) {
 	for parts, kind := range map[int]string{1: "text/xml", 2: "multipart/related"} {
 		var w topic
-		_, s := through(t, standin.AdapterOptions{Parts: parts}, &w, func(c *Config) { c.Protocol = protocolSOAP })
+		_, s := through(t, sinktest.AdapterOptions{Parts: parts}, &w, func(c *Config) { c.Protocol = protocolSOAP })
 		job := jobOf("a")
 		if res := goOn(t, s, job, deliver(t, s, job)); res.Class != delivery.Delivered || w.len() != 1 {
 			t.Fatalf("%d parts: %+v", parts, res)

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/sinktest"
 	"github.com/pacer/pacer/internal/sink/smev/soap"
-	"github.com/pacer/pacer/internal/sink/standin"
 )
 
 const someUUID = "e84029b8-2efc-11ef-9e0f-360b245a0e4a"
@@ -69,14 +69,14 @@ const fromHeader = `{{ .Header "attachments" }}`
 func TestAdapterAttachments(t *testing.T) { bothFaces(t, testAdapterAttachments) }
 
 func testAdapterAttachments(t *testing.T, protocol string) {
-	far, s := through(t, standin.AdapterOptions{Files: []string{"out/a&b.pdf", "out/c.zip"}}, nil, func(c *Config) {
+	far, s := through(t, sinktest.AdapterOptions{Files: []string{"out/a&b.pdf", "out/c.zip"}}, nil, func(c *Config) {
 		c.Protocol, c.Wait, c.Attachments = protocol, "accepted", fromHeader
 	})
 	whole := `{"id":"` + someUUID + `","filePath":"out/c.zip","passportId":"p<1>","signaturePKCS7":"QUJD","transferMethod":"REFERENCE","reusableAttachment":true}`
 	if res := deliver(t, s, with("a", `[{"filePath":"out/a&b.pdf"},`+whole+`]`)); res.Class != delivery.Delivered {
 		t.Fatalf("%+v", res)
 	}
-	want := []standin.AdapterFile{
+	want := []sinktest.AdapterFile{
 		{FilePath: "out/a&b.pdf"},
 		{ID: someUUID, FilePath: "out/c.zip", PassportID: "p<1>", SignaturePKCS7: "QUJD", TransferMethod: "REFERENCE", ReusableAttachment: true},
 	}
@@ -100,7 +100,7 @@ func testAdapterAttachments(t *testing.T, protocol string) {
 // TestDirectAttachments: they are within what is signed, and a request waits while there is no space for its attachments.
 func TestDirectAttachments(t *testing.T) {
 	for _, version := range soap.Versions {
-		far, s := start(t, standin.SMEVOptions{Version: version, Files: map[string]int64{someUUID: 600}, Space: 1000}, func(c *Config) { c.Attachments = fromHeader })
+		far, s := start(t, sinktest.SMEVOptions{Version: version, Files: map[string]int64{someUUID: 600}, Space: 1000}, func(c *Config) { c.Attachments = fromHeader })
 		list := `[{"uuid":"` + someUUID + `","hash":"3RNKfXjGXT4NQrjmmm7b6CEOrS044njPPq2U7HQ+EGE=","mimeType":"application/zip","signaturePKCS7":"QUJD"}]`
 		if res := deliver(t, s, with("a", list)); res.Class != delivery.Delivered {
 			t.Fatalf("%s: %+v", version, res)
@@ -126,7 +126,7 @@ func TestDirectAttachments(t *testing.T) {
 }
 
 func TestAttachmentsOfTooMuch(t *testing.T) {
-	_, s := start(t, standin.SMEVOptions{}, func(c *Config) { c.Attachments = fromHeader })
+	_, s := start(t, sinktest.SMEVOptions{}, func(c *Config) { c.Attachments = fromHeader })
 	if res := deliver(t, s, with("a", "["+strings.Repeat(" ", maxAttachments)+"]")); res.Class != delivery.Permanent || !strings.HasPrefix(res.Detail, "attachments: ") {
 		t.Errorf("%+v", res)
 	}

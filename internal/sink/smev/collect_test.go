@@ -13,7 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/sink/standin"
+	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
 // topic is a Writer that keeps records.
@@ -58,14 +58,14 @@ func (w *topic) len() int {
 }
 
 // collecting starts a stand-in and n sinks that collect from it, and checks at each Ack that the response is in the topic.
-func collecting(t *testing.T, o standin.SMEVOptions, w *topic, n int) (*standin.SMEV, []*Sink) {
+func collecting(t *testing.T, o sinktest.SMEVOptions, w *topic, n int) (*sinktest.SMEV, []*Sink) {
 	t.Helper()
 	o.Acked = func(id string) {
 		if len(w.of(id)) == 0 {
 			t.Errorf("%s was acknowledged before it was stored", id)
 		}
 	}
-	far := standin.StartSMEV(t, o)
+	far := sinktest.StartSMEV(t, o)
 	var sinks []*Sink
 	var running sync.WaitGroup
 	ctx, cancel := context.WithCancel(context.Background())
@@ -95,13 +95,13 @@ func await(t *testing.T, what string, ok func() bool) {
 
 // TestEveryResponseIsStoredAndThenAcknowledged: whatever they say, in whatever order and form they come, and with two daemons.
 func TestEveryResponseIsStoredAndThenAcknowledged(t *testing.T) {
-	replies := map[string][]standin.SMEVReply{
+	replies := map[string][]sinktest.SMEVReply{
 		"answered": {{Kind: "RequestStatus", Code: "3"}, {Kind: "MessagePrimaryContent", After: 20 * time.Millisecond}},
 		"rejected": {{Kind: "RequestRejected", Code: "NO_DATA"}},
 		"refused":  {{Kind: "AsyncProcessingStatus", Code: "SMEV-102"}},
 	}
 	var w topic
-	far, sinks := collecting(t, standin.SMEVOptions{Multipart: true, Reverse: true, Supplier: func(r standin.SMEVRequest) []standin.SMEVReply {
+	far, sinks := collecting(t, sinktest.SMEVOptions{Multipart: true, Reverse: true, Supplier: func(r sinktest.SMEVRequest) []sinktest.SMEVReply {
 		for name, list := range replies {
 			if strings.Contains(r.Content, name) {
 				return list
@@ -176,7 +176,7 @@ func TestResponsesThatCannotBeStored(t *testing.T) {
 		}
 		return false, nil
 	}}
-	far, sinks := collecting(t, standin.SMEVOptions{Redeliver: 50 * time.Millisecond}, &w, 1)
+	far, sinks := collecting(t, sinktest.SMEVOptions{Redeliver: 50 * time.Millisecond}, &w, 1)
 	for i := range 6 {
 		deliver(t, sinks[0], jobOf(fmt.Sprint(i)))
 	}

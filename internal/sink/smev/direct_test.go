@@ -15,15 +15,15 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/sink/standin"
+	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // start starts a stand-in, and a sink in direct mode that leads to it.
-func start(t *testing.T, o standin.SMEVOptions, change func(*Config)) (*standin.SMEV, *Sink) {
+func start(t *testing.T, o sinktest.SMEVOptions, change func(*Config)) (*sinktest.SMEV, *Sink) {
 	t.Helper()
-	far := standin.StartSMEV(t, o)
+	far := sinktest.StartSMEV(t, o)
 	c := Default()
 	c.Mode, c.URL, c.CAFile, c.Responses = "direct", far.URL, far.CAFile, "responses"
 	if o.Version != "" {
@@ -63,7 +63,7 @@ func deliver(t *testing.T, s *Sink, job *delivery.Job) delivery.Result {
 
 func TestDirectRequest(t *testing.T) {
 	for _, version := range []string{"1.1", "1.2", "1.3"} {
-		far, s := start(t, standin.SMEVOptions{Version: version}, func(c *Config) { c.TestMessage, c.NodeID = true, "n1" })
+		far, s := start(t, sinktest.SMEVOptions{Version: version}, func(c *Config) { c.TestMessage, c.NodeID = true, "n1" })
 		job := jobOf("a")
 		job.ExpiresAt = time.Now().Add(time.Hour)
 		res := deliver(t, s, job)
@@ -82,7 +82,7 @@ func TestDirectRequest(t *testing.T) {
 // and what SMEV says of it is success: also after a crash that left no trace of the first one, and when a day has begun in
 // which the job would have another id.
 func TestRequestInDoubtIsNotRegisteredTwice(t *testing.T) {
-	far, s := start(t, standin.SMEVOptions{Deaf: func(_ standin.SMEVRequest, n int) bool { return n == 1 }}, func(c *Config) { c.Timeout = 300 * time.Millisecond })
+	far, s := start(t, sinktest.SMEVOptions{Deaf: func(_ sinktest.SMEVRequest, n int) bool { return n == 1 }}, func(c *Config) { c.Timeout = 300 * time.Millisecond })
 	for name, prepare := range map[string]func(job *delivery.Job, tried bool){
 		"known":   func(*delivery.Job, bool) {},
 		"crashed": func(job *delivery.Job, _ bool) { job.Call = delivery.Call{} },
@@ -114,7 +114,7 @@ func TestRequestInDoubtIsNotRegisteredTwice(t *testing.T) {
 
 // TestRequestInDoubtForTooLong: SMEV no longer tells whether it has the request, so it is not sent once more.
 func TestRequestInDoubtForTooLong(t *testing.T) {
-	far, s := start(t, standin.SMEVOptions{}, nil)
+	far, s := start(t, sinktest.SMEVOptions{}, nil)
 	job := jobOf("a")
 	job.Published -= 2 * 86_400
 	id := identityOf(job).messageID(0)
@@ -150,9 +150,9 @@ func TestFaults(t *testing.T) {
 	} {
 		wanted[name] = want{class: delivery.Permanent}
 	}
-	var far *standin.SMEV
+	var far *sinktest.SMEV
 	var now atomic.Value
-	far, s := start(t, standin.SMEVOptions{Treat: func(c *standin.Call, _ standin.SMEVRequest, _ int) bool {
+	far, s := start(t, sinktest.SMEVOptions{Treat: func(c *sinktest.Call, _ sinktest.SMEVRequest, _ int) bool {
 		far.Fault(c, now.Load().(string))
 		return true
 	}}, nil)
@@ -202,7 +202,7 @@ func TestAnswersThatAreNotSMEVs(t *testing.T) {
 }
 
 func TestPayloadThatIsNoDocument(t *testing.T) {
-	far, s := start(t, standin.SMEVOptions{}, nil)
+	far, s := start(t, sinktest.SMEVOptions{}, nil)
 	job := jobOf("a")
 	job.Payload = []byte(`{"a":1}`)
 	if res := deliver(t, s, job); res.Class != delivery.Permanent || !strings.HasPrefix(res.Detail, "payload: ") || len(far.Seen()) != 0 {
@@ -217,7 +217,7 @@ func answers(status int) http.HandlerFunc {
 func TestSigner(t *testing.T) {
 	const token = "t0ken-of-the-signer"
 	by := func(url string) func(*Config) { return func(c *Config) { c.Signer = Signer{URL: url, Bearer: token} } }
-	far, s := start(t, standin.SMEVOptions{Signed: true}, by(standin.StartSigner(t, token)))
+	far, s := start(t, sinktest.SMEVOptions{Signed: true}, by(sinktest.StartSigner(t, token)))
 	if res := deliver(t, s, jobOf("a")); res.Class != delivery.Delivered || len(far.Requests()) != 1 {
 		t.Errorf("%+v", res)
 	}
@@ -227,7 +227,7 @@ func TestSigner(t *testing.T) {
 	var handle atomic.Value
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { handle.Load().(http.HandlerFunc)(w, r) }))
 	defer srv.Close()
-	far, s = start(t, standin.SMEVOptions{}, by(srv.URL+"/sign"))
+	far, s = start(t, sinktest.SMEVOptions{}, by(srv.URL+"/sign"))
 	for name, c := range map[string]struct {
 		handle http.HandlerFunc
 		want   delivery.ResultClass
@@ -253,7 +253,7 @@ func TestSigner(t *testing.T) {
 	if n := len(far.Seen()); n != 0 {
 		t.Errorf("%d calls without a signature", n)
 	}
-	_, unsigned := start(t, standin.SMEVOptions{Signed: true}, nil)
+	_, unsigned := start(t, sinktest.SMEVOptions{Signed: true}, nil)
 	if res := deliver(t, unsigned, jobOf("a")); res.Class != delivery.Misconfigured || !strings.Contains(res.Detail, "NoSignatureFound") {
 		t.Errorf("without a signer: %+v", res)
 	}
@@ -263,7 +263,7 @@ func TestSigner(t *testing.T) {
 }
 
 func TestCheckSendsNothing(t *testing.T) {
-	far, s := start(t, standin.SMEVOptions{}, nil)
+	far, s := start(t, sinktest.SMEVOptions{}, nil)
 	if err := s.Check(t.Context()); err != nil || len(far.Sent()) != 0 || len(far.Seen()) != 1 {
 		t.Errorf("%v, %d calls", err, len(far.Seen()))
 	}
@@ -275,7 +275,7 @@ func TestCheckSendsNothing(t *testing.T) {
 }
 
 func TestTry(t *testing.T) {
-	far, s := start(t, standin.SMEVOptions{}, nil)
+	far, s := start(t, sinktest.SMEVOptions{}, nil)
 	res, request, answer := s.Try(context.Background(), jobOf("a"))
 	if res.Class != delivery.Delivered || len(far.Requests()) != 1 || !strings.Contains(request, "urn:SendRequest") ||
 		!strings.Contains(request, "<q:Request") || !strings.Contains(answer, "requestIsQueued") {

@@ -14,16 +14,16 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/sink/standin"
+	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // open opens a sink for the stand-in until the test ends.
-func open(t *testing.T, s *standin.SMTP, change func(*Config)) *Sink {
+func open(t *testing.T, s *sinktest.SMTP, change func(*Config)) *Sink {
 	t.Helper()
 	c := Default()
-	c.Addr, c.CAFile, c.Username, c.Password, c.Timeout = s.Addr, s.CAFile, standin.MailUser, standin.MailPassword, 20*time.Second
+	c.Addr, c.CAFile, c.Username, c.Password, c.Timeout = s.Addr, s.CAFile, sinktest.MailUser, sinktest.MailPassword, 20*time.Second
 	c.From, c.Subject, c.Text = "News <news@example.com>", "Hello", "{{ .Payload }}"
 	if change != nil {
 		change(c)
@@ -42,22 +42,22 @@ func unencrypted(c *Config) { c.TLS, c.CAFile, c.Username, c.Password = noTLS, "
 func TestDelivered(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		options standin.SMTPOptions
+		options sinktest.SMTPOptions
 		change  func(*Config)
 		user    string
 	}{
-		"starttls":          {user: standin.MailUser},
-		"implicit":          {standin.SMTPOptions{Implicit: true}, func(c *Config) { c.TLS = implicit }, standin.MailUser},
-		"unencrypted":       {standin.SMTPOptions{Plain: true, Open: true}, unencrypted, ""},
-		"nobody to be":      {standin.SMTPOptions{Open: true}, func(c *Config) { c.Username, c.Password = "", "" }, ""},
-		"the best there is": {standin.SMTPOptions{Mechanisms: []string{"LOGIN", "PLAIN", "SCRAM-SHA-256"}}, nil, standin.MailUser},
-		"login":             {standin.SMTPOptions{Mechanisms: []string{"LOGIN"}}, nil, standin.MailUser},
-		"plain, if asked":   {standin.SMTPOptions{Mechanisms: []string{"PLAIN", "SCRAM-SHA-256"}}, func(c *Config) { c.Auth = authPlain }, standin.MailUser},
-		"xoauth2":           {standin.SMTPOptions{Mechanisms: []string{"XOAUTH2"}}, func(c *Config) { c.Auth = authToken }, standin.MailUser},
+		"starttls":          {user: sinktest.MailUser},
+		"implicit":          {sinktest.SMTPOptions{Implicit: true}, func(c *Config) { c.TLS = implicit }, sinktest.MailUser},
+		"unencrypted":       {sinktest.SMTPOptions{Plain: true, Open: true}, unencrypted, ""},
+		"nobody to be":      {sinktest.SMTPOptions{Open: true}, func(c *Config) { c.Username, c.Password = "", "" }, ""},
+		"the best there is": {sinktest.SMTPOptions{Mechanisms: []string{"LOGIN", "PLAIN", "SCRAM-SHA-256"}}, nil, sinktest.MailUser},
+		"login":             {sinktest.SMTPOptions{Mechanisms: []string{"LOGIN"}}, nil, sinktest.MailUser},
+		"plain, if asked":   {sinktest.SMTPOptions{Mechanisms: []string{"PLAIN", "SCRAM-SHA-256"}}, func(c *Config) { c.Auth = authPlain }, sinktest.MailUser},
+		"xoauth2":           {sinktest.SMTPOptions{Mechanisms: []string{"XOAUTH2"}}, func(c *Config) { c.Auth = authToken }, sinktest.MailUser},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := standin.StartSMTP(t, tt.options)
+			s := sinktest.StartSMTP(t, tt.options)
 			k := open(t, s, tt.change)
 			if err := k.Check(t.Context()); err != nil || len(s.Messages()) != 0 {
 				t.Fatalf("%v, %d messages", err, len(s.Messages()))
@@ -80,18 +80,18 @@ func TestDelivered(t *testing.T) {
 // TestMisconfigured: trouble with credentials and settings is told so, and a check names the setting.
 func TestMisconfigured(t *testing.T) {
 	t.Parallel()
-	s := standin.StartSMTP(t, standin.SMTPOptions{Sender: func(from string, _ int) error {
+	s := sinktest.StartSMTP(t, sinktest.SMTPOptions{Sender: func(from string, _ int) error {
 		if from == "other@example.com" {
-			return standin.Refusal(553, [3]int{5, 7, 1}, "not your address")
+			return sinktest.Refusal(553, [3]int{5, 7, 1}, "not your address")
 		}
 		return nil
 	}})
-	other := standin.StartSMTP(t, standin.SMTPOptions{Plain: true, Mechanisms: []string{"CRAM-MD5"}})
+	other := sinktest.StartSMTP(t, sinktest.SMTPOptions{Plain: true, Mechanisms: []string{"CRAM-MD5"}})
 	for _, tt := range []struct {
 		change      func(*Config)
 		check, said string
 	}{
-		{func(c *Config) { c.Password = "not-" + standin.MailPassword }, "username: 535 5.7.8", "535 5.7.8 Authentication failed"},
+		{func(c *Config) { c.Password = "not-" + sinktest.MailPassword }, "username: 535 5.7.8", "535 5.7.8 Authentication failed"},
 		{func(c *Config) { c.Username, c.Password = "", "" }, "", "530 5.7.0 log in first"},
 		{func(c *Config) { c.Addr = other.Addr }, "tls: " + other.Addr + ": it offers no encryption", "it offers no encryption (STARTTLS)"},
 		{func(c *Config) { c.CAFile = "" }, "tls: ", "certificate"},
@@ -116,9 +116,9 @@ func TestMisconfigured(t *testing.T) {
 // be used; refused recipients end none; and no message is lost or sent twice when a server ends those that are idle.
 func TestConnectionsAreKept(t *testing.T) {
 	t.Parallel()
-	s := standin.StartSMTP(t, standin.SMTPOptions{Treat: func(recipient string, _ int) (how standin.MailTreatment) {
+	s := sinktest.StartSMTP(t, sinktest.SMTPOptions{Treat: func(recipient string, _ int) (how sinktest.MailTreatment) {
 		if strings.HasPrefix(recipient, "gone") {
-			how.Recipient = standin.Refusal(550, [3]int{5, 1, 1}, "no such user")
+			how.Recipient = sinktest.Refusal(550, [3]int{5, 1, 1}, "no such user")
 		}
 		return how
 	}})
@@ -163,16 +163,16 @@ func TestConnectionsAreKept(t *testing.T) {
 func TestDoubt(t *testing.T) {
 	t.Parallel()
 	var conns sync.Map
-	s := standin.StartSMTP(t, standin.SMTPOptions{
+	s := sinktest.StartSMTP(t, sinktest.SMTPOptions{
 		Accept: func(n int, c net.Conn) bool { conns.Store(n, c); return true },
 		Sender: func(from string, connection int) error {
 			if from == "reset@example.com" {
 				c, _ := conns.Load(connection)
-				standin.Reset(c.(net.Conn))
+				sinktest.Reset(c.(net.Conn))
 			}
 			return nil
 		},
-		Treat: func(recipient string, _ int) (how standin.MailTreatment) {
+		Treat: func(recipient string, _ int) (how sinktest.MailTreatment) {
 			how.Reset = strings.HasPrefix(recipient, "reset")
 			return how
 		},
@@ -200,11 +200,11 @@ func TestDoubt(t *testing.T) {
 // TestNeeds: what a server cannot take is not sent to it.
 func TestNeeds(t *testing.T) {
 	t.Parallel()
-	limited := standin.StartSMTP(t, standin.SMTPOptions{Size: 2000})
-	able := standin.StartSMTP(t, standin.SMTPOptions{UTF8: true})
+	limited := sinktest.StartSMTP(t, sinktest.SMTPOptions{Size: 2000})
+	able := sinktest.StartSMTP(t, sinktest.SMTPOptions{UTF8: true})
 	big := strings.Repeat("x", 3000)
 	for _, tt := range []struct {
-		server      *standin.SMTP
+		server      *sinktest.SMTP
 		to, payload string
 		said        string
 	}{
@@ -226,8 +226,8 @@ func TestNeeds(t *testing.T) {
 // TestCrowded: a recipient who gets too much waits alone, and many of them mean the sink.
 func TestCrowded(t *testing.T) {
 	t.Parallel()
-	s := standin.StartSMTP(t, standin.SMTPOptions{Treat: func(string, int) standin.MailTreatment {
-		return standin.MailTreatment{Recipient: standin.Refusal(450, [3]int{4, 7, 1}, "too much")}
+	s := sinktest.StartSMTP(t, sinktest.SMTPOptions{Treat: func(string, int) sinktest.MailTreatment {
+		return sinktest.MailTreatment{Recipient: sinktest.Refusal(450, [3]int{4, 7, 1}, "too much")}
 	}})
 	k := open(t, s, nil)
 	for i := range manyRefused + 2 {
@@ -245,7 +245,7 @@ func TestCrowded(t *testing.T) {
 // TestSecretsThatChange: another password means other connections.
 func TestSecretsThatChange(t *testing.T) {
 	t.Parallel()
-	s := standin.StartSMTP(t, standin.SMTPOptions{})
+	s := sinktest.StartSMTP(t, sinktest.SMTPOptions{})
 	password := "wrong"
 	k := open(t, s, func(c *Config) {
 		c.SecretFrom("password", func() (string, error) { return password, nil })
@@ -253,7 +253,7 @@ func TestSecretsThatChange(t *testing.T) {
 	if res := k.Deliver(t.Context(), job("ann@example.org", "x")); res.Class != delivery.Misconfigured {
 		t.Fatalf("%+v", res)
 	}
-	password = standin.MailPassword
+	password = sinktest.MailPassword
 	k = open(t, s, func(c *Config) { c.SecretFrom("password", func() (string, error) { return password, nil }) })
 	for range 2 {
 		if res := k.Deliver(t.Context(), job("ann@example.org", "x")); res.Class != delivery.Delivered {
@@ -269,11 +269,11 @@ func TestSecretsThatChange(t *testing.T) {
 // TestTry shows the message and the answer, and no secret.
 func TestTry(t *testing.T) {
 	t.Parallel()
-	s := standin.StartSMTP(t, standin.SMTPOptions{Treat: func(string, int) standin.MailTreatment {
-		return standin.MailTreatment{Message: standin.Refusal(554, [3]int{5, 6, 0}, "what is "+standin.MailPassword)}
+	s := sinktest.StartSMTP(t, sinktest.SMTPOptions{Treat: func(string, int) sinktest.MailTreatment {
+		return sinktest.MailTreatment{Message: sinktest.Refusal(554, [3]int{5, 6, 0}, "what is "+sinktest.MailPassword)}
 	}})
-	res, request, answer := open(t, s, nil).Try(t.Context(), job("ann@example.org", "about "+standin.MailPassword+strings.Repeat("!", 9000)))
-	if res.Class != delivery.Permanent || answer != "554 5.6.0 what is ***" || strings.Contains(request+res.Detail, standin.MailPassword) || res.Provider.Code != "5.6.0" {
+	res, request, answer := open(t, s, nil).Try(t.Context(), job("ann@example.org", "about "+sinktest.MailPassword+strings.Repeat("!", 9000)))
+	if res.Class != delivery.Permanent || answer != "554 5.6.0 what is ***" || strings.Contains(request+res.Detail, sinktest.MailPassword) || res.Provider.Code != "5.6.0" {
 		t.Errorf("%+v, %s", res, answer)
 	}
 	for _, want := range []string{"MAIL FROM:<news@example.com>\nRCPT TO:<ann@example.org>\nDATA\n", "Subject: Hello\n", "\n\nabout ***!", " bytes)"} {
@@ -331,7 +331,7 @@ func TestProblems(t *testing.T) {
 }
 
 // speaking starts a server that says what it is told, and no TLS.
-func speaking(t *testing.T, serve func(c net.Conn)) *standin.SMTP {
+func speaking(t *testing.T, serve func(c net.Conn)) *sinktest.SMTP {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -348,7 +348,7 @@ func speaking(t *testing.T, serve func(c net.Conn)) *standin.SMTP {
 		}
 	})
 	t.Cleanup(func() { _ = l.Close(); all.Wait() })
-	return &standin.SMTP{Addr: l.Addr().String()}
+	return &sinktest.SMTP{Addr: l.Addr().String()}
 }
 
 // TestGreetings: what a server says first, or what says it and is none.
@@ -373,7 +373,7 @@ func TestGreetings(t *testing.T) {
 // TestFull: a message that gets no connection in time was not sent.
 func TestFull(t *testing.T) {
 	t.Parallel()
-	s := standin.StartSMTP(t, standin.SMTPOptions{Treat: func(string, int) standin.MailTreatment { return standin.MailTreatment{Hang: true} }})
+	s := sinktest.StartSMTP(t, sinktest.SMTPOptions{Treat: func(string, int) sinktest.MailTreatment { return sinktest.MailTreatment{Hang: true} }})
 	k := open(t, s, func(c *Config) { c.MaxInFlight = 1; c.Timeout = 300 * time.Millisecond })
 	if err := k.pool.enter(t.Context()); err != nil {
 		t.Fatal(err)

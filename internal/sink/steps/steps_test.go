@@ -9,11 +9,11 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/sink/standin"
+	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
 // three is a request of three steps, the second of them a poll.
-func three(g *standin.Registry) *Config {
+func three(g *sinktest.Registry) *Config {
 	c := Default()
 	c.CAFile, c.Timeout = g.CAFile, 10*time.Second
 	c.Steps = []Step{
@@ -54,7 +54,7 @@ func advance(t *testing.T, s *Sink, j *delivery.Job) delivery.Result {
 
 // TestThreeSteps: each call of a request, what is taken from one for the next, and the waits in between.
 func TestThreeSteps(t *testing.T) {
-	g := standin.StartRegistry(t, 2, nil)
+	g := sinktest.StartRegistry(t, 2, nil)
 	s, j := open(t, three(g)), job()
 	res := advance(t, s, j)
 	if res.Class != delivery.Pending || j.State.Step != "ready" || string(j.State.Vars) != `{"id":"u-42.1","n":7}` || res.Repeatable {
@@ -91,8 +91,8 @@ func about(d, want time.Duration) bool { return d < want*9/10 || d > want*11/10 
 
 // TestOnce: a step that was made before a crash, or whose answer was lost, is found and not made again.
 func TestOnce(t *testing.T) {
-	var g *standin.Registry
-	g = standin.StartRegistry(t, 0, func(c *standin.Call, what, key string, n int) bool {
+	var g *sinktest.Registry
+	g = sinktest.StartRegistry(t, 0, func(c *sinktest.Call, what, key string, n int) bool {
 		if what == "new" && n == 1 {
 			g.Take(key)
 			c.Reset()
@@ -115,7 +115,7 @@ func TestOnce(t *testing.T) {
 // TestLookupThatFails: while it is not known whether the step was made, it is not made.
 func TestLookupThatFails(t *testing.T) {
 	answers := []int{503, 401, 404}
-	g := standin.StartRegistry(t, 0, func(c *standin.Call, what, _ string, n int) bool {
+	g := sinktest.StartRegistry(t, 0, func(c *sinktest.Call, what, _ string, n int) bool {
 		if what == "find" && n <= len(answers) {
 			c.Answer(answers[n-1])
 			return true
@@ -137,7 +137,7 @@ func TestLookupThatFails(t *testing.T) {
 func TestEnds(t *testing.T) {
 	state := `{"state":"failed"}`
 	order := `{"order":{"id":"x","n":1}}`
-	g := standin.StartRegistry(t, 0, func(c *standin.Call, what, _ string, _ int) bool {
+	g := sinktest.StartRegistry(t, 0, func(c *sinktest.Call, what, _ string, _ int) bool {
 		switch what {
 		case "state":
 			c.JSON(200, state)
@@ -187,7 +187,7 @@ func TestEnds(t *testing.T) {
 
 // TestXML: values are found in answers in XML by XPath, with namespaces.
 func TestXML(t *testing.T) {
-	g := standin.StartRegistry(t, 0, func(c *standin.Call, what, _ string, _ int) bool {
+	g := sinktest.StartRegistry(t, 0, func(c *sinktest.Call, what, _ string, _ int) bool {
 		if what == "new" {
 			c.Begin(200, "Content-Type", "text/xml")
 			_ = c.Body([]byte(`<?xml version="1.0"?><s:Envelope xmlns:s="urn:soap"><s:Body><a:Made xmlns:a="urn:api"><a:Id>u-42.9</a:Id><a:Id>2</a:Id></a:Made></s:Body></s:Envelope>`))
@@ -210,7 +210,7 @@ func TestXML(t *testing.T) {
 }
 
 func TestProblems(t *testing.T) {
-	g := standin.StartRegistry(t, 0, nil)
+	g := sinktest.StartRegistry(t, 0, nil)
 	for want, change := range map[string]func(c *Config){
 		"deadline: 0s is out of range":                 func(c *Config) { c.Deadline = 0 },
 		"polls_per_second: 0 is out of range":          func(c *Config) { c.PollsPerSecond = 0 },
@@ -249,7 +249,7 @@ func TestProblems(t *testing.T) {
 
 // TestTry makes all steps, and shows them.
 func TestTry(t *testing.T) {
-	g := standin.StartRegistry(t, 1, nil)
+	g := sinktest.StartRegistry(t, 1, nil)
 	c := three(g)
 	c.Steps[1].Poll.Every, c.Steps[1].Poll.Max = minEvery, 0
 	res, request, answer := open(t, c).Try(t.Context(), job())
@@ -261,7 +261,7 @@ func TestTry(t *testing.T) {
 // TestOneTokenForAllSteps: one access token is fetched, and used by every step.
 func TestOneTokenForAllSteps(t *testing.T) {
 	tokens := 0
-	g := standin.StartRegistry(t, 0, func(c *standin.Call, what, _ string, _ int) bool {
+	g := sinktest.StartRegistry(t, 0, func(c *sinktest.Call, what, _ string, _ int) bool {
 		switch {
 		case what == "token":
 			tokens++

@@ -12,12 +12,12 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	sinkhttp "github.com/pacer/pacer/internal/sink/http"
-	"github.com/pacer/pacer/internal/sink/standin"
+	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func open(t *testing.T, g *standin.Telegram, change func(*Config)) *Sink {
+func open(t *testing.T, g *sinktest.Telegram, change func(*Config)) *Sink {
 	t.Helper()
 	cfg := Default()
 	cfg.URL, cfg.CAFile, cfg.Token = g.URL, g.CAFile, g.Token
@@ -109,8 +109,8 @@ func TestChatOf(t *testing.T) {
 // TestBotIsThrottled: one chat that gets too many waits alone; when it is several at once, everybody does.
 func TestBotIsThrottled(t *testing.T) {
 	t.Parallel()
-	var g *standin.Telegram
-	g = standin.StartTelegram(t, func(c *standin.Call, chat string, _ int) bool {
+	var g *sinktest.Telegram
+	g = sinktest.StartTelegram(t, func(c *sinktest.Call, chat string, _ int) bool {
 		if strings.HasPrefix(chat, "slow") {
 			g.Fail(c, 429, "Too Many Requests: retry after 14", `{"retry_after":14}`)
 		}
@@ -143,10 +143,10 @@ func TestBotIsThrottled(t *testing.T) {
 // TestTokenIsNotShown, which is a part of the path: wherever something goes wrong.
 func TestTokenIsNotShown(t *testing.T) {
 	t.Parallel()
-	echo := standin.Start(t, standin.HTTP2, standin.Options{}, func(c *standin.Call) {
+	echo := sinktest.Start(t, sinktest.HTTP2, sinktest.Options{}, func(c *sinktest.Call) {
 		c.JSON(302+c.N*98, fmt.Sprintf(`{"ok":false,"error_code":%d,"description":%q}`, 302+c.N*98, c.Path), "Location", c.Path)
 	})
-	g := &standin.Telegram{Server: echo, Token: "1234567:opensesame-opensesame"}
+	g := &sinktest.Telegram{Server: echo, Token: "1234567:opensesame-opensesame"}
 	for name, change := range map[string]func(*Config){
 		"echo":        func(c *Config) { c.URL = strings.TrimSuffix(c.URL, "/deliver") },
 		"unreachable": func(c *Config) { c.URL = "https://127.0.0.1:1" },
@@ -176,7 +176,7 @@ func TestTokenIsNotShown(t *testing.T) {
 // TestTry shows a request and its answer.
 func TestTry(t *testing.T) {
 	t.Parallel()
-	g := standin.StartTelegram(t, nil)
+	g := sinktest.StartTelegram(t, nil)
 	res, request, answer := open(t, g, func(c *Config) { c.Method = "sendPhoto" }).Try(t.Context(), job(`{"chat_id":1,"photo":"x"}`))
 	if res.Class != delivery.Delivered || !strings.HasPrefix(request, "POST "+g.URL+"/bot***/sendPhoto\n") || !strings.Contains(request, `{"chat_id":1,"photo":"x"}`) ||
 		!strings.HasPrefix(answer, "HTTP 200") || !strings.Contains(answer, `"message_id":41`) {
@@ -187,7 +187,7 @@ func TestTry(t *testing.T) {
 // TestCheck asks who the bot is, and names the setting.
 func TestCheck(t *testing.T) {
 	t.Parallel()
-	g := standin.StartTelegram(t, func(*standin.Call, string, int) bool { t.Error("a check has sent something"); return false })
+	g := sinktest.StartTelegram(t, func(*sinktest.Call, string, int) bool { t.Error("a check has sent something"); return false })
 	for want, change := range map[string]func(*Config){
 		"":                         func(*Config) {},
 		"token: code 401 Unauth":   func(c *Config) { c.Token = "1:aaaaaaaaaaaaa" },

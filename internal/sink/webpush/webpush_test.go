@@ -20,12 +20,12 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	sinkhttp "github.com/pacer/pacer/internal/sink/http"
-	"github.com/pacer/pacer/internal/sink/standin"
+	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func open(t *testing.T, w *standin.WebPush, change func(*Config)) *Sink {
+func open(t *testing.T, w *sinktest.WebPush, change func(*Config)) *Sink {
 	t.Helper()
 	c := Default()
 	c.CAFile, c.Key, c.Subject = w.CAFile, w.Key, "mailto:ops@example.com"
@@ -82,7 +82,7 @@ func TestSeal(t *testing.T) {
 // TestMessages: what the user agent decrypts is what the job says, whatever its size, and no two messages share key or salt.
 func TestMessages(t *testing.T) {
 	t.Parallel()
-	w := standin.StartWebPush(t, nil)
+	w := sinktest.StartWebPush(t, nil)
 	s := open(t, w, nil)
 	salts, sizes := map[string]bool{}, []int{1, 2, 41, maxMessage - 1, maxMessage, 0}
 	for i, size := range sizes {
@@ -116,7 +116,7 @@ func TestMessages(t *testing.T) {
 // TestSettings: subscription and message from the payload, urgency and topic from the job, a time to live within that of the job.
 func TestSettings(t *testing.T) {
 	t.Parallel()
-	w := standin.StartWebPush(t, nil)
+	w := sinktest.StartWebPush(t, nil)
 	s := open(t, w, func(c *Config) {
 		c.Subscription, c.Body = `{{ json .JSON.to }}`, `{{ json .JSON.message }}`
 		c.Urgency, c.Topic, c.TTL = `{{ .JSON.urgency }}`, `{{ .Header "thread" }}`, time.Hour
@@ -146,7 +146,7 @@ func TestSettings(t *testing.T) {
 // TestEndpointsAreGuarded: they come from jobs.
 func TestEndpointsAreGuarded(t *testing.T) {
 	t.Parallel()
-	w := standin.StartWebPush(t, nil)
+	w := sinktest.StartWebPush(t, nil)
 	at := func(endpoint string) *delivery.Job {
 		return job(strings.Replace(w.Subscription("ann"), w.URL, endpoint, 1), "x")
 	}
@@ -224,7 +224,7 @@ func TestClassify(t *testing.T) {
 // TestVAPID: at every time there is one token for an origin, the same in every daemon, and good for more than the longest request
 // and less than a day.
 func TestVAPID(t *testing.T) {
-	w := standin.StartWebPush(t, nil)
+	w := sinktest.StartWebPush(t, nil)
 	key, err := readKey(w.Key)
 	if err != nil {
 		t.Fatal(err)
@@ -267,7 +267,7 @@ func TestVAPID(t *testing.T) {
 }
 
 func TestReadKey(t *testing.T) {
-	w := standin.StartWebPush(t, nil)
+	w := sinktest.StartWebPush(t, nil)
 	key, err := readKey(w.Key + "\n")
 	if err != nil {
 		t.Fatal(err)
@@ -297,7 +297,7 @@ func TestReadKey(t *testing.T) {
 
 func TestTry(t *testing.T) {
 	t.Parallel()
-	w := standin.StartWebPush(t, nil)
+	w := sinktest.StartWebPush(t, nil)
 	res, request, answer := open(t, w, nil).Try(t.Context(), job(w.Subscription("ann"), "hello"))
 	if res.Class != delivery.Delivered || !strings.HasPrefix(request, "POST "+w.URL+"/push/ann\n") || !strings.Contains(request, "authorization: ***\n") ||
 		!strings.Contains(request, "ttl: 86400\n") || !strings.Contains(request, "bytes that are not text") || !strings.HasPrefix(answer, "HTTP 201") {

@@ -1,8 +1,0 @@
-//go:build !linux
-
-package harness
-
-import "syscall"
-
-// dieWithParent has no counterpart here: a test binary that dies without cleaning up leaves its children.
-func dieWithParent() *syscall.SysProcAttr { return nil }
