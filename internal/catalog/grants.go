@@ -24,7 +24,7 @@ var (
 	}
 	opsRights = []right{
 		{[]string{"INSERT", "UPDATE", "DELETE"}, []string{"campaigns", "quotas", "quota_windows", "campaign_quotas", "destinations", "replays"}},
-		{[]string{"INSERT"}, []string{"lane_pins"}}, // of those who publish to lanes
+		{[]string{"INSERT", "DELETE"}, []string{"lane_pins"}}, // of those who publish to lanes
 	}
 )
 

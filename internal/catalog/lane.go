@@ -94,10 +94,9 @@ func (p *Postgres) pinNew(ctx context.Context, tx pgx.Tx, campaigns []string, c 
 	}
 	added, removed := c.choose(campaigns, sets)
 	batch = &pgx.Batch{}
-	if len(removed.lanes) > 0 {
-		batch.Queue(`DELETE FROM pacer.lane_pins WHERE (campaign_id, lane) IN (SELECT * FROM unnest($1::text[], $2::int[]))`,
-			removed.campaigns, removed.lanes)
-	}
+	// A pin to a lane that the topic does not have would never be drained.
+	batch.Queue(`DELETE FROM pacer.lane_pins WHERE campaign_id = ANY($1) AND lane >= $2
+    OR (campaign_id, lane) IN (SELECT * FROM unnest($3::text[], $4::int[]))`, campaigns, len(c.loads), removed.campaigns, removed.lanes)
 	batch.Queue(`INSERT INTO pacer.lane_pins (campaign_id, lane) SELECT * FROM unnest($1::text[], $2::int[])`, added.campaigns, added.lanes)
 	return sets, tx.SendBatch(ctx, batch).Close()
 }
