@@ -233,7 +233,7 @@ func (r *limiterRig) tracker(daemon string, snapshot *delivery.Snapshot) *progre
 		Snapshot: func() *delivery.Snapshot { return snapshot }, Windows: func() []delivery.WindowState { return nil },
 		Gates: func(context.Context) ([]delivery.Gate, error) { return nil, nil },
 		Sink:  func(string) (string, bool) { return "sink", true }, Stuck: func(context.Context) []progress.Stuck { return nil },
-		Needs: func(string) int { return 1 }, Narrow: func([]delivery.Narrow) {},
+		Needs: func(string) int { return 1 }, Narrow: func([]delivery.UnevenLane) {},
 		Answering: load, Sinks: []string{"sink"}, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	})
 }
@@ -264,4 +264,4 @@ func (d busyDaemon) LoadOutlooks(context.Context) (map[string]delivery.Outlook, 
 func (d busyDaemon) Answers(context.Context, []string) (delivery.Answers, error) {
 	return delivery.Answers{Works: map[string]time.Time{"sink": time.Now()}}, nil
 }
-func (d busyDaemon) Elsewhere(delivery.Elsewhere) {}
+func (d busyDaemon) Elsewhere(delivery.FleetAnswers) {}

@@ -276,7 +276,7 @@ func (d *Daemon) newProgress() *progress.Tracker {
 }
 
 // narrow tells the pacer which lanes hold too much of a campaign's backlog. While a lane refuses records, nothing is moved.
-func (d *Daemon) narrow(list []delivery.Narrow) {
+func (d *Daemon) narrow(list []delivery.UnevenLane) {
 	if d.relay.LanesRefuse() {
 		list = nil
 	}

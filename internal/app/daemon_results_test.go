@@ -78,7 +78,7 @@ func TestADeadLetterIsReportedWithItsReason(t *testing.T) {
 	defer running.Wait()
 	defer cancel()
 	s := &settled{outcomes: map[int64]delivery.Outcome{}}
-	for i, to := range []delivery.Destination{
+	for i, to := range []delivery.Reroute{
 		{Kind: delivery.ToDead, Reason: delivery.ReasonRefused}, {Kind: delivery.ToTimer, Reason: delivery.ReasonRetry},
 		{Kind: delivery.ToLane, Reason: delivery.ReasonOverflow}, {Kind: delivery.ToDead, Reason: delivery.ReasonExpired},
 	} {

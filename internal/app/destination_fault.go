@@ -18,8 +18,8 @@ import (
 // TableSink is a sink that sends to rows of pacer.destinations.
 type TableSink interface {
 	// CheckRow returns what is wrong with a row, without connecting to it; ReachRow connects, and sends nothing.
-	CheckRow(row *delivery.Endpoint) error
-	ReachRow(ctx context.Context, row *delivery.Endpoint) error
+	CheckRow(row *delivery.Destination) error
+	ReachRow(ctx context.Context, row *delivery.Destination) error
 }
 
 // TableSinks are those of a configuration, by name.
@@ -35,7 +35,7 @@ func (t TableSinks) Add(name string, cfg sink.Config, opened sink.Sink) {
 }
 
 // For returns the sink that a row is sent to with. A row that names none has to fit one of them. The error is why nothing is sent to it.
-func (t TableSinks) For(row *delivery.Endpoint) (TableSink, error) {
+func (t TableSinks) For(row *delivery.Destination) (TableSink, error) {
 	names := slices.Sorted(maps.Keys(t))
 	if len(names) == 0 {
 		return nil, errors.New("no sink of this configuration has destinations: true")
@@ -62,7 +62,7 @@ func (t TableSinks) For(row *delivery.Endpoint) (TableSink, error) {
 
 // DestinationFault returns why nothing is sent to a destination, as far as this process's configuration, files and variables say; "" if that
 // is not known, as where no sink is configured. What a disabled one needs may be on its way.
-func (s *Services) DestinationFault(row *delivery.Endpoint) string {
+func (s *Services) DestinationFault(row *delivery.Destination) string {
 	if row.Disabled() || len(s.Config.Sinks) == 0 || s.Config.Fault(config.NeedSinks) != nil {
 		return ""
 	}

@@ -43,7 +43,7 @@ type failingStore interface {
 // a success meanwhile, and the next try that fails says it again. Nothing waits for the store.
 type destinationReports struct {
 	store    failingStore
-	endpoint func(id string) *delivery.Endpoint
+	endpoint func(id string) *delivery.Destination
 	after    map[string]time.Duration // by sink: how long one fails before it is disabled; 0: for ever. Others have no rows
 	log      *slog.Logger
 	now      func() time.Time
@@ -66,7 +66,7 @@ type ending struct {
 func (p *Parts) newDestinationReports() *destinationReports {
 	r := &destinationReports{
 		store: p.Catalog, log: p.Log, now: time.Now, wake: retry.NewSignal(), after: map[string]time.Duration{},
-		endpoint: func(id string) *delivery.Endpoint { return p.Catalog.Snapshot().Endpoint(id) },
+		endpoint: func(id string) *delivery.Destination { return p.Catalog.Snapshot().Endpoint(id) },
 		since:    map[string]time.Time{}, noted: map[string]time.Time{}, ends: map[string]ending{},
 	}
 	for name, e := range p.Sinks {
@@ -78,7 +78,7 @@ func (p *Parts) newDestinationReports() *destinationReports {
 }
 
 // row returns the row of a destination, nil where there is nothing to report.
-func (r *destinationReports) row(sink, id string) *delivery.Endpoint {
+func (r *destinationReports) row(sink, id string) *delivery.Destination {
 	if _, ok := r.after[sink]; !ok {
 		return nil
 	}
@@ -151,7 +151,7 @@ func (r *destinationReports) worked(id string) bool {
 	return ok && at.IsZero()
 }
 
-func (r *destinationReports) end(e *delivery.Endpoint, reason string) {
+func (r *destinationReports) end(e *delivery.Destination, reason string) {
 	r.add(func() {
 		if !r.worked(e.ID) {
 			r.ends[e.ID] = ending{e.Revision, reason}

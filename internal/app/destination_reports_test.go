@@ -20,7 +20,7 @@ import (
 // register is pacer.destinations as one daemon sees it.
 type register struct {
 	mu     sync.Mutex
-	rows   map[string]*delivery.Endpoint
+	rows   map[string]*delivery.Destination
 	away   bool
 	writes int
 	most   int // destinations in one write
@@ -38,7 +38,7 @@ func (s *register) NoteFailing(_ context.Context, since map[string]time.Time) er
 	}
 	s.most = max(s.most, len(since))
 	for id, at := range since {
-		s.change(id, func(e *delivery.Endpoint) {
+		s.change(id, func(e *delivery.Destination) {
 			switch ended := s.ended[id]; {
 			case e.Disabled() && at.IsZero() && time.Since(ended) < time.Minute:
 				e.DisabledAt, e.DisabledReason, e.FailingSince = 0, "", 0
@@ -64,11 +64,11 @@ func (s *register) DisableFailing(_ context.Context, id string, seen int64, reas
 		return false, nil
 	}
 	s.ended[id] = time.Now()
-	s.change(id, func(e *delivery.Endpoint) { e.DisabledAt, e.DisabledReason = delivery.StampOf(time.Now()), reason })
+	s.change(id, func(e *delivery.Destination) { e.DisabledAt, e.DisabledReason = delivery.StampOf(time.Now()), reason })
 	return true, nil
 }
 
-func (s *register) change(id string, mutate func(*delivery.Endpoint)) {
+func (s *register) change(id string, mutate func(*delivery.Destination)) {
 	if e := s.rows[id]; e != nil {
 		row := *e
 		mutate(&row)
@@ -85,7 +85,7 @@ func (s *register) with(f func()) {
 }
 
 // row is a row as a snapshot has it.
-func (s *register) row(id string) *delivery.Endpoint {
+func (s *register) row(id string) *delivery.Destination {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.rows[id]
@@ -104,7 +104,7 @@ func (s *register) states() string {
 // reported runs the reports of a daemon about the destinations a and b. Those of the sink "plain" have no rows, and "for-ever" disables none.
 func reported(t *testing.T, play func(s *register, r *destinationReports)) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &register{ended: map[string]time.Time{}, rows: map[string]*delivery.Endpoint{"a": {ID: "a", Revision: 1}, "b": {ID: "b", Revision: 2}}}
+		s := &register{ended: map[string]time.Time{}, rows: map[string]*delivery.Destination{"a": {ID: "a", Revision: 1}, "b": {ID: "b", Revision: 2}}}
 		r := &destinationReports{
 			store: s, endpoint: s.row, log: slog.New(slog.DiscardHandler), now: time.Now,
 			after: map[string]time.Duration{"hooks": 5 * 24 * time.Hour, "for-ever": 0}, wake: retry.NewSignal(),
@@ -196,7 +196,7 @@ func TestReportsWaitForTheStore(t *testing.T) {
 			s.away = true
 			for i := range 2 * mostReports {
 				ids = append(ids, fmt.Sprint("shop-", i))
-				s.rows[ids[i]] = &delivery.Endpoint{ID: ids[i], Revision: 1}
+				s.rows[ids[i]] = &delivery.Destination{ID: ids[i], Revision: 1}
 			}
 		})
 		r.Fails("hooks", "a", time.Now(), "500")
@@ -266,7 +266,7 @@ func TestASuccessIsStrongerThanAnEnd(t *testing.T) {
 		},
 		"before the snapshot shows that it is disabled": func(s *register, r *destinationReports) {
 			old := s.row("b")
-			r.endpoint = func(string) *delivery.Endpoint { return old }
+			r.endpoint = func(string) *delivery.Destination { return old }
 			r.Gone("hooks", "b", "410")
 			pass(time.Second)
 			r.Works("hooks", "b")
@@ -295,7 +295,7 @@ func TestASuccessIsStrongerThanAnEnd(t *testing.T) {
 				pass(reportsEvery / 2) // nothing is written for as long again, however play is interrupted
 				play(s, r)
 				pass(time.Minute)
-				if got := s.row("b").State(); got != delivery.EndpointEnabled {
+				if got := s.row("b").State(); got != delivery.DestinationEnabled {
 					t.Errorf("%s: %s", got, s.row("b").DisabledReason)
 				}
 			})
@@ -307,16 +307,16 @@ func TestASuccessIsStrongerThanAnEnd(t *testing.T) {
 func TestASuccessRightAfterAFailureIsWrittenDown(t *testing.T) {
 	reported(t, func(s *register, r *destinationReports) {
 		old := s.row("a")
-		r.endpoint = func(string) *delivery.Endpoint { return old }
+		r.endpoint = func(string) *delivery.Destination { return old }
 		r.Fails("hooks", "a", time.Now(), "500")
 		pass(time.Second / 2)
-		if got := s.row("a").State(); got != delivery.EndpointFailing {
+		if got := s.row("a").State(); got != delivery.DestinationFailing {
 			t.Fatal(got)
 		}
 		r.Works("hooks", "a")
 		r.Works("hooks", "a")
 		pass(time.Minute)
-		if got := s.row("a").State(); got != delivery.EndpointEnabled {
+		if got := s.row("a").State(); got != delivery.DestinationEnabled {
 			t.Error(got)
 		}
 		r.Works("hooks", "a")
@@ -334,7 +334,7 @@ func TestManyAreDisabledBitByBit(t *testing.T) {
 	reported(t, func(s *register, r *destinationReports) {
 		for i := range 3 * mostEnds {
 			id := fmt.Sprint("shop-", i)
-			s.with(func() { s.rows[id] = &delivery.Endpoint{ID: id, Revision: 1} })
+			s.with(func() { s.rows[id] = &delivery.Destination{ID: id, Revision: 1} })
 			r.Gone("hooks", id, "410")
 		}
 		pass(time.Second / 2)

@@ -117,19 +117,19 @@ func TestChangesOfTheConsole(t *testing.T) {
 	}
 	for _, role := range []auth.Role{auth.Viewer, auth.Operator, auth.Admin} { // whoever looks sees no secret, nor what is not for them
 		ctx := auth.With(ctx, &auth.Identity{Role: role})
-		list, next, err := endpoints{c, func(*delivery.Endpoint) string { return "" }}.Destinations(ctx, view.DestinationsOf{Limit: 1})
+		list, next, err := endpoints{c, func(*delivery.Destination) string { return "" }}.Destinations(ctx, view.DestinationsOf{Limit: 1})
 		if err != nil || len(list) != 1 || next != "" || list[0].URL != "https://shop.example/hook" || !list[0].Query || (list[0].Headers["X-Tenant"] == "hidden") != (role == auth.Admin) {
 			t.Errorf("to %s the destination is %+v, %q, %v", role, list, next, err)
 		}
 	}
-	if _, _, err := (endpoints{c, func(*delivery.Endpoint) string { return "" }}).Destinations(ctx, view.DestinationsOf{Limit: 1, After: "elsewhere"}); !errors.Is(err, view.ErrInvalid) {
+	if _, _, err := (endpoints{c, func(*delivery.Destination) string { return "" }}).Destinations(ctx, view.DestinationsOf{Limit: 1, After: "elsewhere"}); !errors.Is(err, view.ErrInvalid) {
 		t.Errorf("a page after nothing: %v", err)
 	}
-	off, err := endpoints{c, func(*delivery.Endpoint) string { return "" }}.EditDestination(ctx, alice, "shop-7", &view.DestinationEdit{State: "disabled"})
+	off, err := endpoints{c, func(*delivery.Destination) string { return "" }}.EditDestination(ctx, alice, "shop-7", &view.DestinationEdit{State: "disabled"})
 	if err != nil || off.State != "disabled" || off.DisabledReason != "why" {
 		t.Errorf("disabled: %+v, %v", off, err)
 	}
-	if on, err := (endpoints{c, func(*delivery.Endpoint) string { return "" }}).EditDestination(ctx, alice, "shop-7", &view.DestinationEdit{State: "enabled"}); err != nil || on.State != "enabled" {
+	if on, err := (endpoints{c, func(*delivery.Destination) string { return "" }}).EditDestination(ctx, alice, "shop-7", &view.DestinationEdit{State: "enabled"}); err != nil || on.State != "enabled" {
 		t.Errorf("enabled: %+v, %v", on, err)
 	}
 	for action, want := range map[string]int{"pause": 1, "rate": 1} {

@@ -14,7 +14,7 @@ import (
 // endpoints implements view.DestinationReader and view.DestinationChanger over the database.
 type endpoints struct {
 	changer
-	fault func(*delivery.Endpoint) string // why nothing is sent to one
+	fault func(*delivery.Destination) string // why nothing is sent to one
 }
 
 // one is destinationOf with what is wrong with it.

@@ -37,14 +37,14 @@ type DestinationRow struct {
 // State is disabled, failing or enabled.
 func (r *DestinationRow) State() string { return r.Endpoint().State().String() }
 
-// Endpoint converts the row to the form used by daemons.
-func (r *DestinationRow) Endpoint() *delivery.Endpoint {
-	e := &delivery.Endpoint{
+// Destination converts the row to the form used by daemons.
+func (r *DestinationRow) Endpoint() *delivery.Destination {
+	e := &delivery.Destination{
 		ID: r.ID, Sink: r.Sink, URL: r.URL, Secrets: r.Secrets, MaxInFlight: int(r.MaxInFlight), DisabledReason: r.DisabledReason,
 		DisabledAt: delivery.StampOf(orZero(r.DisabledAt)), FailingSince: delivery.StampOf(orZero(r.FailingSince)), Revision: r.Revision,
 	}
 	for name, value := range r.Headers {
-		e.Headers = append(e.Headers, delivery.EndpointHeader{Name: name, Value: value})
+		e.Headers = append(e.Headers, delivery.DestinationHeader{Name: name, Value: value})
 	}
 	return e
 }
@@ -142,7 +142,7 @@ const inState = `CASE WHEN d.disabled_at IS NOT NULL THEN 0 WHEN d.failing_since
 // their ids.
 func (a *Admin) FindDestinations(ctx context.Context, of DestinationsOf) ([]DestinationRow, error) {
 	at := func(state string) int {
-		return slices.IndexFunc(delivery.EndpointStates[:], func(s delivery.EndpointState) bool { return s.String() == state })
+		return slices.IndexFunc(delivery.DestinationStates[:], func(s delivery.DestinationState) bool { return s.String() == state })
 	}
 	return ask(ctx, a, func(ctx context.Context, pool *pgxpool.Pool) ([]DestinationRow, error) {
 		return queryDestinations(ctx, pool, `WHERE ($1 = '' OR position($1 IN d.id) > 0) AND ($2 = '' OR d.sink = $2) AND ($3 < 0 OR `+inState+` = $3)

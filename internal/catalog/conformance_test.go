@@ -26,7 +26,7 @@ type editor interface {
 	quota(id string, windows ...delivery.Window)
 	cover(quota, mode, unit string, rollout int64)
 	remove(campaign string)
-	endpoint(e delivery.Endpoint) // creates or replaces it
+	endpoint(e delivery.Destination) // creates or replaces it
 	removeEndpoint(id string)
 }
 
@@ -100,10 +100,10 @@ func refreshesHaveWhatWasCommitted(t *testing.T, s source, e editor) {
 func destinationsAreFollowed(t *testing.T, s source, e editor) {
 	changed := s.Subscribe()
 	e.campaign("spring", 500)
-	e.endpoint(delivery.Endpoint{ID: "other", URL: "https://b.example/", MaxInFlight: 3})
-	want := delivery.Endpoint{
+	e.endpoint(delivery.Destination{ID: "other", URL: "https://b.example/", MaxInFlight: 3})
+	want := delivery.Destination{
 		ID: "shop-7", Sink: "hooks", URL: "https://a.example/x?y=%20z", MaxInFlight: 8, Secrets: []string{"file:new", "env:DESTINATION_OLD"},
-		Headers:    []delivery.EndpointHeader{{Name: "authorization", Value: "file:shop-7"}, {Name: "x-tenant", Value: "blue & Söhne"}},
+		Headers:    []delivery.DestinationHeader{{Name: "authorization", Value: "file:shop-7"}, {Name: "x-tenant", Value: "blue & Söhne"}},
 		DisabledAt: delivery.StampOf(time.Date(2026, 11, 1, 12, 0, 0, 123456000, time.UTC)), DisabledReason: "gone",
 		FailingSince: delivery.StampOf(time.Date(2026, 10, 1, 12, 0, 0, 0, time.UTC)),
 	}
@@ -121,7 +121,7 @@ func destinationsAreFollowed(t *testing.T, s source, e editor) {
 	if got.Revision, got.Version = 0, 0; !reflect.DeepEqual(got, want) {
 		t.Errorf("\n got %+v\nwant %+v", got, want)
 	}
-	if got.State() != delivery.EndpointDisabled || before.Endpoint("other").State() != delivery.EndpointEnabled || before.Endpoint("none") != nil {
+	if got.State() != delivery.DestinationDisabled || before.Endpoint("other").State() != delivery.DestinationEnabled || before.Endpoint("none") != nil {
 		t.Error("the states are others")
 	}
 	want.DisabledAt, want.DisabledReason, want.FailingSince, want.URL = 0, "", 0, "https://c.example/"
@@ -147,8 +147,8 @@ func failingDestinations(t *testing.T, s source, e editor) {
 	for i := range 3 {
 		e.endpoint(shop(i))
 	}
-	row := func(id string) *delivery.Endpoint { return s.Snapshot().Endpoint(id) }
-	first := await(t, s, changed, "all of them", func(s *delivery.Snapshot) bool { return len(s.Endpoints) == 3 })
+	row := func(id string) *delivery.Destination { return s.Snapshot().Endpoint(id) }
+	first := await(t, s, changed, "all of them", func(s *delivery.Snapshot) bool { return len(s.Destinations) == 3 })
 	early, late := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC), time.Date(2026, 11, 2, 12, 0, 0, 0, time.UTC)
 	note := func(since map[string]time.Time) {
 		t.Helper()
@@ -189,7 +189,7 @@ func failingDestinations(t *testing.T, s source, e editor) {
 	if !strings.HasPrefix(off.DisabledReason, "410 x") || len(off.DisabledReason) != 500 || off.Version != first.Endpoint("shop-0").Version {
 		t.Errorf("%+v", off)
 	}
-	enabled := func(how string, before *delivery.Endpoint) *delivery.Endpoint {
+	enabled := func(how string, before *delivery.Destination) *delivery.Destination {
 		t.Helper()
 		on := await(t, s, changed, how, func(s *delivery.Snapshot) bool { return !s.Endpoint("shop-0").Disabled() }).Endpoint("shop-0")
 		if on.FailingSince != 0 || on.DisabledReason != "" || on.Version == before.Version {
@@ -220,12 +220,12 @@ func manyDestinations(t *testing.T, s source, e editor) {
 	for i := range n {
 		e.endpoint(shop(i))
 	}
-	all := await(t, s, changed, "all of them", func(s *delivery.Snapshot) bool { return len(s.Endpoints) == n })
-	e.endpoint(delivery.Endpoint{ID: "shop-7", URL: "https://a.example/"})
+	all := await(t, s, changed, "all of them", func(s *delivery.Snapshot) bool { return len(s.Destinations) == n })
+	e.endpoint(delivery.Destination{ID: "shop-7", URL: "https://a.example/"})
 	one := await(t, s, changed, "one change", func(s *delivery.Snapshot) bool { return s.Endpoint("shop-7").URL == "https://a.example/" })
 	same := 0
-	for id, row := range one.Endpoints {
-		if all.Endpoints[id] == row {
+	for id, row := range one.Destinations {
+		if all.Destinations[id] == row {
 			same++
 		}
 	}
@@ -234,8 +234,8 @@ func manyDestinations(t *testing.T, s source, e editor) {
 	}
 }
 
-func shop(i int) delivery.Endpoint {
-	return delivery.Endpoint{
+func shop(i int) delivery.Destination {
+	return delivery.Destination{
 		ID: fmt.Sprintf("shop-%d", i), URL: fmt.Sprintf("https://shop-%d.example/hooks/orders", i), Secrets: []string{fmt.Sprintf("file:shop-%d", i)},
 	}
 }
@@ -254,7 +254,7 @@ func TestDestinationsTakeLittleMemory(t *testing.T) {
 		}
 	})
 	runtime.ReadMemStats(&after)
-	if each := (after.TotalAlloc - before.TotalAlloc) / n; each > 1500 || len(m.Snapshot().Endpoints) != n {
+	if each := (after.TotalAlloc - before.TotalAlloc) / n; each > 1500 || len(m.Snapshot().Destinations) != n {
 		t.Errorf("a destination takes %d bytes", each)
 	}
 }
@@ -700,8 +700,8 @@ func (e memoryEditor) cover(quota, mode, unit string, rollout int64) {
 func rateOf(n int64) delivery.Rate { return delivery.PerSecond(n) }
 
 // sqlEditor writes what a person at psql would.
-func (e memoryEditor) endpoint(row delivery.Endpoint) { e.m.PutEndpoint(row) }
-func (e memoryEditor) removeEndpoint(id string)       { e.m.RemoveEndpoint(id) }
+func (e memoryEditor) endpoint(row delivery.Destination) { e.m.PutEndpoint(row) }
+func (e memoryEditor) removeEndpoint(id string)          { e.m.RemoveEndpoint(id) }
 
 type sqlEditor struct {
 	t    *testing.T
@@ -723,7 +723,7 @@ func (e *sqlEditor) status(id string, status delivery.Status) {
 	run(e.t, e.conn, `UPDATE pacer.campaigns SET status = $2 WHERE id = $1`, id, status)
 }
 
-func (e *sqlEditor) endpoint(row delivery.Endpoint) {
+func (e *sqlEditor) endpoint(row delivery.Destination) {
 	headers := map[string]string{}
 	for _, h := range row.Headers {
 		headers[h.Name] = h.Value

@@ -20,7 +20,7 @@ FROM pacer.destinations d WHERE d.revision > $1`
 
 // endpointEntry is a row of destinations.
 type endpointEntry struct {
-	row    *delivery.Endpoint
+	row    *delivery.Destination
 	digest uint64    // of the row as the database sent it
 	load   uint64    // the full load that it was last found in
 	ended  time.Time // without a database: when a daemon has disabled it, unless somebody has changed that
@@ -30,8 +30,8 @@ type endpointEntry struct {
 type endpoints struct {
 	rows    map[string]*endpointEntry
 	changed bool
-	last    map[string]*delivery.Endpoint     // of the last snapshot
-	states  [len(delivery.EndpointStates)]int // how many are in each
+	last    map[string]*delivery.Destination     // of the last snapshot
+	states  [len(delivery.DestinationStates)]int // how many are in each
 }
 
 func newEndpoints() endpoints { return endpoints{rows: map[string]*endpointEntry{}} }
@@ -56,9 +56,9 @@ func (e *endpoints) count(id string, n int) {
 }
 
 // snapshot returns the rows for a snapshot.
-func (e *endpoints) snapshot() map[string]*delivery.Endpoint {
+func (e *endpoints) snapshot() map[string]*delivery.Destination {
 	if e.changed || e.last == nil {
-		e.last, e.changed = make(map[string]*delivery.Endpoint, len(e.rows)), false
+		e.last, e.changed = make(map[string]*delivery.Destination, len(e.rows)), false
 		for id, entry := range e.rows {
 			e.last[id] = entry.row
 		}
@@ -105,8 +105,8 @@ func (d *endpointDelta) scan(rows pgx.Rows, known *endpoints, load uint64, full 
 }
 
 // readEndpoint converts the current row. Headers that are not texts, which the triggers refuse, are left out.
-func readEndpoint(rows pgx.Rows, words *words) (*delivery.Endpoint, error) {
-	var e delivery.Endpoint
+func readEndpoint(rows pgx.Rows, words *words) (*delivery.Destination, error) {
+	var e delivery.Destination
 	var headers string
 	var disabled, failing *time.Time
 	err := rows.Scan(&e.ID, &e.Revision, &e.Sink, &e.URL, &headers, &e.Secrets, &e.MaxInFlight, &disabled, &e.DisabledReason, &failing, &e.Renewed)
@@ -123,14 +123,14 @@ func readEndpoint(rows pgx.Rows, words *words) (*delivery.Endpoint, error) {
 	return &e, nil
 }
 
-func endpointHeaders(object string, words *words) (list []delivery.EndpointHeader) {
+func endpointHeaders(object string, words *words) (list []delivery.DestinationHeader) {
 	var texts map[string]any
 	if json.Unmarshal([]byte(object), &texts) != nil {
 		return nil
 	}
 	for _, name := range slices.SortedFunc(maps.Keys(texts), strings.Compare) {
 		if value, ok := texts[name].(string); ok {
-			list = append(list, delivery.EndpointHeader{Name: words.text([]byte(name)), Value: words.text([]byte(value))})
+			list = append(list, delivery.DestinationHeader{Name: words.text([]byte(name)), Value: words.text([]byte(value))})
 		}
 	}
 	return list

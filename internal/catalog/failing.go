@@ -39,7 +39,7 @@ func (p *Postgres) DisableFailing(ctx context.Context, id string, seen int64, re
 
 // NoteFailing notes since when destinations have failed, as Postgres.NoteFailing does.
 func (m *Memory) NoteFailing(ctx context.Context, since map[string]time.Time) error {
-	return m.alterEndpoints(ctx, "note which destinations fail", slices.Sorted(maps.Keys(since)), func(e *delivery.Endpoint) bool {
+	return m.alterEndpoints(ctx, "note which destinations fail", slices.Sorted(maps.Keys(since)), func(e *delivery.Destination) bool {
 		at, ended := since[e.ID], m.state.endpoints.rows[e.ID].ended
 		switch {
 		case at.IsZero() && e.Disabled() && time.Since(ended) < time.Minute:
@@ -56,7 +56,7 @@ func (m *Memory) NoteFailing(ctx context.Context, since map[string]time.Time) er
 
 // DisableFailing disables a destination as it was at a revision, as Postgres.DisableFailing does.
 func (m *Memory) DisableFailing(ctx context.Context, id string, seen int64, reason string) (done bool, err error) {
-	err = m.alterEndpoints(ctx, "disable destination "+id, []string{id}, func(e *delivery.Endpoint) bool {
+	err = m.alterEndpoints(ctx, "disable destination "+id, []string{id}, func(e *delivery.Destination) bool {
 		if done = !e.Disabled() && e.Revision == seen; done {
 			e.DisabledAt, e.DisabledReason = delivery.StampOf(time.Now()), reason[:min(len(reason), maxDisabledReason)]
 		}
@@ -70,7 +70,7 @@ const maxDisabledReason = 500
 
 // alterEndpoints replaces destinations by changed copies, since one in a snapshot is immutable. A copy that mutate says is as it was
 // changes nothing.
-func (m *Memory) alterEndpoints(ctx context.Context, what string, ids []string, mutate func(*delivery.Endpoint) bool) error {
+func (m *Memory) alterEndpoints(ctx context.Context, what string, ids []string, mutate func(*delivery.Destination) bool) error {
 	return m.locked(ctx, what, func() {
 		for _, id := range ids {
 			entry := m.state.endpoints.rows[id]

@@ -81,7 +81,7 @@ func (m *Memory) PutQuota(q delivery.Quota) {
 }
 
 // PutEndpoint creates or replaces a destination. Its revision is ignored.
-func (m *Memory) PutEndpoint(e delivery.Endpoint) {
+func (m *Memory) PutEndpoint(e delivery.Destination) {
 	m.change(func(s *state, revision int64) {
 		if before := s.endpoints.rows[e.ID]; before != nil {
 			e.Renewed = before.row.Renewed

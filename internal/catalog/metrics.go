@@ -18,7 +18,7 @@ type metrics struct {
 	seconds   prometheus.Histogram
 	loads     map[string]prometheus.Counter
 	failures  prometheus.Counter
-	endpoints map[delivery.EndpointState]prometheus.Gauge
+	endpoints map[delivery.DestinationState]prometheus.Gauge
 }
 
 // The kinds of load, as labels.
@@ -39,8 +39,8 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 	destinations := factory.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "pacer_destinations", Help: "Rows of pacer.destinations, by state.",
 	}, []string{"state"})
-	endpoints := map[delivery.EndpointState]prometheus.Gauge{}
-	for _, state := range delivery.EndpointStates {
+	endpoints := map[delivery.DestinationState]prometheus.Gauge{}
+	for _, state := range delivery.DestinationStates {
 		endpoints[state] = destinations.WithLabelValues(state.String())
 	}
 	return &metrics{

@@ -162,7 +162,7 @@ func (s *state) snapshot(loadedAt time.Time) *delivery.Snapshot {
 			next.Quotas[id] = entry.quota
 		}
 	}
-	next.Endpoints, next.Stores = s.endpoints.snapshot(), s.stores
+	next.Destinations, next.Stores = s.endpoints.snapshot(), s.stores
 	s.last, s.touched, s.quoted = next, make(map[string]bool), false
 	return next
 }

@@ -44,7 +44,7 @@ type aboutDestination struct{ id, what string }
 
 // reachedDestination is one that is connected to.
 type reachedDestination struct {
-	row  *delivery.Endpoint
+	row  *delivery.Destination
 	sink app.TableSink
 	done bool // false: there was no time for it
 	err  error

@@ -16,14 +16,14 @@ import (
 // fakeTable is a sink with destinations, of which some are wrong and some cannot be reached.
 type fakeTable struct{ wrong, out map[string]string }
 
-func (f fakeTable) CheckRow(row *delivery.Endpoint) error {
+func (f fakeTable) CheckRow(row *delivery.Destination) error {
 	if what, ok := f.wrong[row.ID]; ok {
 		return errors.New(what)
 	}
 	return nil
 }
 
-func (f fakeTable) ReachRow(_ context.Context, row *delivery.Endpoint) error {
+func (f fakeTable) ReachRow(_ context.Context, row *delivery.Destination) error {
 	if what, ok := f.out[row.ID]; ok {
 		return errors.New(what)
 	}

@@ -202,7 +202,7 @@ func (c *cli) destinationTest() *cobra.Command {
 		}
 		e := row.Endpoint()
 		e.DisabledAt = 0 // to find out whether it may be enabled
-		t.destination, t.endpoints = id, func(string) *delivery.Endpoint { return e }
+		t.destination, t.endpoints = id, func(string) *delivery.Destination { return e }
 		return c.testSink(ctx, &t)
 	})
 	f := cmd.Flags()

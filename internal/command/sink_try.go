@@ -24,8 +24,8 @@ import (
 type trial struct {
 	sink, payload, campaign, id, key string
 	headers                          []string
-	destination                      string                             // of the job; "" for none
-	endpoints                        func(id string) *delivery.Endpoint // nil: none
+	destination                      string                                // of the job; "" for none
+	endpoints                        func(id string) *delivery.Destination // nil: none
 }
 
 func (c *cli) sinkTest() *cobra.Command {

@@ -138,8 +138,8 @@ func openPage(t *testing.T, configuration, url string) (name string, entry sink.
 			n, _ := strconv.Atoi(port)
 			h.Guard.Ports, h.Guard.Allow, h.Guard.AllowHTTP = []int{n}, []string{"127.0.0.0/8"}, true
 		}
-		endpoints := func(id string) *delivery.Endpoint {
-			return &delivery.Endpoint{ID: id, URL: url + "/hook", Secrets: []string{"file:shop-7"}, Headers: []delivery.EndpointHeader{{Name: "x-tenant", Value: "blue"}}}
+		endpoints := func(id string) *delivery.Destination {
+			return &delivery.Destination{ID: id, URL: url + "/hook", Secrets: []string{"file:shop-7"}, Headers: []delivery.DestinationHeader{{Name: "x-tenant", Value: "blue"}}}
 		}
 		if h.Destinations {
 			h.SecretsDir = dir

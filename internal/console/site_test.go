@@ -191,10 +191,10 @@ func TestTablesForSpreadsheets(t *testing.T) {
 // TestOverview: which services answer, what has died, which destinations are disabled, and what was changed last.
 func TestOverview(t *testing.T) {
 	w := newWorld()
-	w.snapshot.Endpoints = map[string]*delivery.Endpoint{"up": {ID: "up"}, "failing": {ID: "failing", FailingSince: 1}}
+	w.snapshot.Destinations = map[string]*delivery.Destination{"up": {ID: "up"}, "failing": {ID: "failing", FailingSince: 1}}
 	for i := range 7 {
 		id := fmt.Sprintf("shop-%d", i)
-		w.snapshot.Endpoints[id] = &delivery.Endpoint{ID: id, DisabledAt: delivery.Stamp(int64(i+1) * 1e9), DisabledReason: hostile[0]}
+		w.snapshot.Destinations[id] = &delivery.Destination{ID: id, DisabledAt: delivery.Stamp(int64(i+1) * 1e9), DisabledReason: hostile[0]}
 	}
 	_, body, _ := get(t, serve(w), "/")
 	for what, says := range map[string]string{

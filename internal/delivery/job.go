@@ -187,15 +187,15 @@ func (j *Job) ReadyAt() time.Time {
 // implied begins a destination that the job's record does not name. An id has no spaces.
 const implied = " "
 
-// Imply gives the job a destination that its record does not name, and that its sink has found in it.
-func (j *Job) Imply(destination string) { j.Destination = implied + destination }
+// SetFoundDestination gives the job a destination that its record does not name, and that its sink has found in it.
+func (j *Job) SetFoundDestination(destination string) { j.Destination = implied + destination }
 
-// Implied tells whether the record does not name the job's destination.
-func (j *Job) Implied() bool { return strings.HasPrefix(j.Destination, implied) }
+// FoundDestination tells whether the record does not name the job's destination.
+func (j *Job) FoundDestination() bool { return strings.HasPrefix(j.Destination, implied) }
 
 // ForgetDestination forgets an implied destination: the job may get another sink.
 func (j *Job) ForgetDestination() {
-	if j.Implied() {
+	if j.FoundDestination() {
 		j.Destination = ""
 	}
 }
@@ -348,20 +348,20 @@ const (
 	ReasonWidened     Reason = "widened" // from a lane that holds too much of its campaign's backlog to another one
 )
 
-// Destination is where a job is to be written: a lane, a timer or the dead letters.
-type Destination struct {
-	Kind   DestinationKind
+// Reroute is where a job is to be written: a lane, a timer or the dead letters.
+type Reroute struct {
+	Kind   RerouteKind
 	Reason Reason
 	Detail string    // dead letters: one line for the reader
 	Due    time.Time // timers: when the job is to come back
 }
 
-// DestinationKind selects one of pacer's own topics.
-type DestinationKind uint8
+// RerouteKind selects one of pacer's own topics.
+type RerouteKind uint8
 
 // The kinds of destination.
 const (
-	ToLane DestinationKind = iota
+	ToLane RerouteKind = iota
 	ToTimer
 	ToDead
 )

@@ -18,9 +18,9 @@ type LaneBacklog struct {
 	Waiting []CampaignCount // in no order, each campaign once
 }
 
-// Narrow is a lane that holds more of a campaign's backlog than the other lanes of the campaign do, or whose campaign has
+// UnevenLane is a lane that holds more of a campaign's backlog than the other lanes of the campaign do, or whose campaign has
 // too few lanes.
-type Narrow struct {
+type UnevenLane struct {
 	Campaign string
 	Lane     int
 	Surplus  int64 // jobs that may be moved from it to the others
@@ -78,8 +78,8 @@ type Answers struct {
 	Untried map[string]time.Time
 }
 
-// Elsewhere is what sinks lately answered to the other daemons.
-type Elsewhere struct {
+// FleetAnswers is what sinks lately answered to the other daemons.
+type FleetAnswers struct {
 	Works, Taken, Untried map[string]time.Time // as in Answers
 	Refused               map[string]time.Time // by campaign that one of them holds for refusals: since when
 }

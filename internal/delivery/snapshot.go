@@ -9,11 +9,11 @@ import (
 
 // Snapshot is the catalog at one moment. It is immutable once published.
 type Snapshot struct {
-	Revision  int64
-	LoadedAt  time.Time
-	Campaigns map[string]*Campaign
-	Quotas    map[string]*Quota
-	Endpoints map[string]*Endpoint // of pacer.destinations, by id
+	Revision     int64
+	LoadedAt     time.Time
+	Campaigns    map[string]*Campaign
+	Quotas       map[string]*Quota
+	Destinations map[string]*Destination // of pacer.destinations, by id
 	// Stores is since when each shard of the quota store has the data that it has: those before were lost, or it is new. What is not known
 	// is left out.
 	Stores map[int]time.Time
@@ -30,12 +30,12 @@ func (s *Snapshot) Campaign(id string) *Campaign {
 	return s.Campaigns[id]
 }
 
-// Endpoint looks a destination of pacer.destinations up; nil when it is unknown.
-func (s *Snapshot) Endpoint(id string) *Endpoint {
+// Destination looks a destination of pacer.destinations up; nil when it is unknown.
+func (s *Snapshot) Endpoint(id string) *Destination {
 	if s == nil {
 		return nil
 	}
-	return s.Endpoints[id]
+	return s.Destinations[id]
 }
 
 const (

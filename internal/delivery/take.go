@@ -35,9 +35,9 @@ type Joint struct {
 	Left int64 // and those of them for which nothing is asked yet
 }
 
-// Kept is how far in the past a slot may lie when it is granted, given the late tolerance: an ask that comes a little
+// WireMargin is how far in the past a slot may lie when it is granted, given the late tolerance: an ask that comes a little
 // late does not move the timeline. The credit of a burst reaches further back. Microseconds.
-func Kept(lateTolerance int64) int64 { return lateTolerance / 4 }
+func WireMargin(lateTolerance int64) int64 { return lateTolerance / 4 }
 
 // Binding says which limit made a grant smaller than wanted.
 type Binding uint8

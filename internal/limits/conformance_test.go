@@ -66,12 +66,12 @@ func TestASlowTimelineKeepsItsPlace(t *testing.T) {
 			t.Fatalf("%+v", g)
 		}
 		slot += spacing
-		g := take1(s, slot+delivery.Kept(late), "a", ask(c, 2))
+		g := take1(s, slot+delivery.WireMargin(late), "a", ask(c, 2))
 		if g.Units == 0 || g.First.Micros() != slot {
 			t.Fatalf("a little late: %+v", g)
 		}
 		slot = g.First.Advance(g.Units, g.Rate).Micros()
-		for _, by := range []int64{delivery.Kept(late) + 1, 30_000, 150_000} {
+		for _, by := range []int64{delivery.WireMargin(late) + 1, 30_000, 150_000} {
 			now := slot + by
 			g := take1(s, now, "a", ask(c, 2))
 			first := now + ((model.Phase(c.ID, c.Rate)-now)%spacing+spacing)%spacing

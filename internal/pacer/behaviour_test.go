@@ -53,7 +53,7 @@ func TestJobsThatCannotBeDelivered(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		change  func(j *delivery.Job)
-		kind    delivery.DestinationKind
+		kind    delivery.RerouteKind
 		reason  delivery.Reason
 		outcome delivery.Outcome
 	}{

@@ -30,7 +30,7 @@ func (p *Pacer) queue(e *effective) *queue {
 
 func (p *Pacer) addQueue(id string) *queue {
 	q := p.queues.add(id)
-	q.early = delivery.Kept(p.opt.LateTolerance.Microseconds())
+	q.early = delivery.WireMargin(p.opt.LateTolerance.Microseconds())
 	return q
 }
 

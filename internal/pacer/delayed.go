@@ -62,7 +62,7 @@ func (p *Pacer) wait(j *delivery.Job, d time.Duration, why delivery.Reason, now 
 		p.aside.waits.push(j, now.in(d)+1) // not a moment before it is ready
 		return
 	}
-	p.opt.Requeuer.Put(j, delivery.Destination{Kind: delivery.ToTimer, Reason: why, Due: now.wall.Add(d)})
+	p.opt.Requeuer.Put(j, delivery.Reroute{Kind: delivery.ToTimer, Reason: why, Due: now.wall.Add(d)})
 }
 
 // release places the jobs whose wait in memory is over.

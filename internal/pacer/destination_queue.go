@@ -39,7 +39,7 @@ func (s *sinkState) keyOf(j *delivery.Job) (key destinationKey, ok bool) {
 		if name == "" {
 			return key, false
 		}
-		j.Imply(name[:min(len(name), delivery.MaxIDLength)])
+		j.SetFoundDestination(name[:min(len(name), delivery.MaxIDLength)])
 	}
 	return destinationKey{s.id, strings.TrimPrefix(j.Destination, " ")}, true
 }
@@ -255,7 +255,7 @@ func (p *Pacer) apartLong(s *sinkState, d *destination, j *delivery.Job, now ins
 	if j.Attempt == 0 {
 		d.untriedUntil = max(d.untriedUntil, now.in(wait+untriedFor))
 	}
-	p.opt.Requeuer.Put(j, delivery.Destination{
+	p.opt.Requeuer.Put(j, delivery.Reroute{
 		Kind: delivery.ToTimer, Reason: delivery.ReasonDestination, Due: now.wall.Add(wait),
 	})
 }

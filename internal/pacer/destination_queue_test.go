@@ -203,7 +203,7 @@ func (f *fleet) comeBack(ctx context.Context, p *partition) {
 				next++
 				j.ID, j.Attempt, j.TimerHops, j.Reason = put.job.ID, put.job.Attempt, put.job.TimerHops+1, string(put.to.Reason)
 				j.EnqueuedAt = delivery.StampOf(put.at)
-				if j.Destination = put.job.Destination; put.job.Implied() {
+				if j.Destination = put.job.Destination; put.job.FoundDestination() {
 					j.Destination = ""
 				}
 				waits[i] = append(waits[i], waiting{j, put.to.Due})

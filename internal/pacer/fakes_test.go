@@ -13,7 +13,7 @@ import (
 // put is one job that was re-enqueued.
 type put struct {
 	job *delivery.Job
-	to  delivery.Destination
+	to  delivery.Reroute
 	at  time.Time
 }
 
@@ -25,7 +25,7 @@ type outbox struct {
 	throttled int
 }
 
-func (o *outbox) Put(j *delivery.Job, to delivery.Destination) {
+func (o *outbox) Put(j *delivery.Job, to delivery.Reroute) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.puts = append(o.puts, put{j, to, time.Now()})
@@ -55,7 +55,7 @@ func (o *outbox) Throttle(time.Duration) {
 }
 
 // all lists where jobs went.
-func (o *outbox) all() (list []delivery.Destination) {
+func (o *outbox) all() (list []delivery.Reroute) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, p := range o.puts {
@@ -65,7 +65,7 @@ func (o *outbox) all() (list []delivery.Destination) {
 }
 
 // count is how many jobs went to kind for reason.
-func (o *outbox) count(kind delivery.DestinationKind, reason delivery.Reason) (n int) {
+func (o *outbox) count(kind delivery.RerouteKind, reason delivery.Reason) (n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, p := range o.puts {

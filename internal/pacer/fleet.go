@@ -52,9 +52,9 @@ func (p *Pacer) answers(asked []string, now instant) delivery.Answers {
 	return a
 }
 
-// Elsewhere tells the pacer what sinks answer to the other daemons. A sink that takes jobs from them has no outage, and a
+// FleetAnswers tells the pacer what sinks answer to the other daemons. A sink that takes jobs from them has no outage, and a
 // campaign that it takes jobs of fails here by the jobs' own fault.
-func (p *Pacer) Elsewhere(e delivery.Elsewhere) {
+func (p *Pacer) Elsewhere(e delivery.FleetAnswers) {
 	p.inbox.do(func(now instant) {
 		for id, t := range e.Works {
 			s, at := p.sinks[id], p.at(t).local

@@ -38,7 +38,7 @@ func (f *fleet) exchange(asked [][]string) (next [][]string) {
 	}
 	next = make([][]string, len(f.daemons))
 	for i, d := range f.daemons {
-		e := delivery.Elsewhere{
+		e := delivery.FleetAnswers{
 			Works: map[string]time.Time{}, Taken: map[string]time.Time{}, Untried: map[string]time.Time{}, Refused: map[string]time.Time{},
 		}
 		for o, a := range all {

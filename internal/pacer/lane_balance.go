@@ -63,12 +63,12 @@ const (
 	maxWiden = 100
 )
 
-// Narrow tells the pacer which lanes of this daemon hold too much of the backlog of a campaign.
-func (p *Pacer) Narrow(list []delivery.Narrow) {
+// UnevenLane tells the pacer which lanes of this daemon hold too much of the backlog of a campaign.
+func (p *Pacer) Narrow(list []delivery.UnevenLane) {
 	p.inbox.do(func(now instant) { p.narrowed(list, now) })
 }
 
-func (p *Pacer) narrowed(list []delivery.Narrow, now instant) {
+func (p *Pacer) narrowed(list []delivery.UnevenLane, now instant) {
 	was := p.queues.narrows.queues
 	p.queues.narrows.queues = nil
 	for _, q := range was {
@@ -159,7 +159,7 @@ func (p *Pacer) readOn(q *queue, now instant) {
 		return false
 	})
 	for _, j := range moved {
-		p.opt.Requeuer.Put(j, delivery.Destination{Kind: delivery.ToLane, Reason: delivery.ReasonWidened})
+		p.opt.Requeuer.Put(j, delivery.Reroute{Kind: delivery.ToLane, Reason: delivery.ReasonWidened})
 	}
 }
 

@@ -97,7 +97,7 @@ func TestANarrowLaneIsReadOn(t *testing.T) {
 		if n := f.offer(t, list); n > 0 {
 			t.Fatalf("%d jobs are refused", n)
 		}
-		f.daemons[0].Narrow([]delivery.Narrow{{Campaign: "c", Lane: 3, Surplus: surplus}})
+		f.daemons[0].Narrow([]delivery.UnevenLane{{Campaign: "c", Lane: 3, Surplus: surplus}})
 		time.Sleep(1500 * time.Millisecond)
 		if moved := f.outboxes[0].widened(); len(moved) > 0 {
 			t.Fatalf("%d jobs are moved on although calls have been taken for a moment", len(moved))
@@ -124,19 +124,19 @@ func TestANarrowLaneIsReadOn(t *testing.T) {
 // TestWhatKeepsALaneFromBeingReadOn: free calls, a lane that holds as many of the campaign's jobs as it may beside those that are
 // sent, memory that is short, a campaign that may not send, and lists that do not name the lane.
 func TestWhatKeepsALaneFromBeingReadOn(t *testing.T) {
-	narrow := []delivery.Narrow{{Campaign: "c", Lane: 3, Surplus: 500}}
+	narrow := []delivery.UnevenLane{{Campaign: "c", Lane: 3, Surplus: 500}}
 	for _, c := range []struct {
 		name  string
 		keeps func(f *fleet, lane *partition)
-		list  []delivery.Narrow
+		list  []delivery.UnevenLane
 		moves bool
 	}{
 		{"nothing", func(*fleet, *partition) {}, narrow, true},
 		{"free calls", func(f *fleet, _ *partition) { f.receiver.setLatency(20 * time.Millisecond) }, narrow, false},
 		{"no room in the lane", func(_ *fleet, lane *partition) { lane.cramped = true }, narrow, false},
 		{"no memory", func(f *fleet, _ *partition) { f.yield(1) }, narrow, false},
-		{"another lane", func(*fleet, *partition) {}, []delivery.Narrow{{Campaign: "c", Lane: 4, Surplus: 500}, {Campaign: "d", Lane: 3, Surplus: 500}}, false},
-		{"too few lanes", func(*fleet, *partition) {}, []delivery.Narrow{{Campaign: "c", Lane: 3, Few: true}}, false},
+		{"another lane", func(*fleet, *partition) {}, []delivery.UnevenLane{{Campaign: "c", Lane: 4, Surplus: 500}, {Campaign: "d", Lane: 3, Surplus: 500}}, false},
+		{"too few lanes", func(*fleet, *partition) {}, []delivery.UnevenLane{{Campaign: "c", Lane: 3, Few: true}}, false},
 		{"no list any more", func(f *fleet, _ *partition) { f.daemons[0].Narrow(narrow); f.daemons[0].Narrow(nil) }, nil, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -172,7 +172,7 @@ func TestCallsOfACampaign(t *testing.T) {
 		f.receiver.setLatency(time.Second)
 		f.offer(t, jobs(newPartition("lanes/3"), delivery.FromLane, "c", 0, 900))
 		for range 4 {
-			f.daemons[0].Narrow([]delivery.Narrow{{Campaign: "c", Lane: 3, Surplus: 500}})
+			f.daemons[0].Narrow([]delivery.UnevenLane{{Campaign: "c", Lane: 3, Surplus: 500}})
 			time.Sleep(time.Second)
 		}
 		if n := len(f.outboxes[0].widened()); n < 500 {
@@ -189,7 +189,7 @@ func TestLanesAreAskedFor(t *testing.T) {
 		f.receiver.max = 16
 		f.receiver.setLatency(time.Second)
 		f.offer(t, jobs(newPartition("lanes/3"), delivery.FromLane, "c", 0, 900))
-		few := []delivery.Narrow{{Campaign: "c", Lane: 3, Few: true}, {Campaign: "idle", Lane: 3, Few: true}}
+		few := []delivery.UnevenLane{{Campaign: "c", Lane: 3, Few: true}, {Campaign: "idle", Lane: 3, Few: true}}
 		f.daemons[0].Narrow(few)
 		time.Sleep(time.Second)
 		if asked := a.all(); len(asked) > 0 {

@@ -74,7 +74,7 @@ type Sinks interface {
 // Requeuer writes jobs to pacer's own topics and settles them once the broker has acknowledged.
 type Requeuer interface {
 	// Put never blocks.
-	Put(job *delivery.Job, to delivery.Destination)
+	Put(job *delivery.Job, to delivery.Reroute)
 	// Drain drops jobs that no produce call has taken yet, waits for the calls in flight, and returns how many
 	// jobs are in doubt when ctx ends before them.
 	Drain(ctx context.Context) (inDoubt int)

@@ -122,7 +122,7 @@ func (p *Pacer) overflow(j *delivery.Job, e *effective, now instant) bool {
 
 // relay moves a job that does not stay to its campaign's lane, or to a timer if the campaign does not use lanes.
 func (p *Pacer) relay(j *delivery.Job, c *delivery.Campaign, now instant) {
-	to := delivery.Destination{Kind: delivery.ToLane, Reason: delivery.ReasonOverflow}
+	to := delivery.Reroute{Kind: delivery.ToLane, Reason: delivery.ReasonOverflow}
 	if c.Overflow == delivery.OverflowBlock {
 		to.Kind, to.Due = delivery.ToTimer, now.wall.Add(blockedRetry)
 	}
@@ -175,7 +175,7 @@ func (p *Pacer) unknown(j *delivery.Job, now instant) bool {
 		p.dead(j, delivery.ReasonUnknownCampaign, "no campaign with this id; create it, then replay")
 		return true
 	}
-	p.opt.Requeuer.Put(j, delivery.Destination{
+	p.opt.Requeuer.Put(j, delivery.Reroute{
 		Kind: delivery.ToTimer, Reason: delivery.ReasonUnknownCampaign, Due: now.wall.Add(p.unknownWait(j)),
 	})
 	return true
@@ -188,5 +188,5 @@ func (p *Pacer) absent(campaign string) bool {
 }
 
 func (p *Pacer) dead(j *delivery.Job, why delivery.Reason, detail string) {
-	p.opt.Requeuer.Put(j, delivery.Destination{Kind: delivery.ToDead, Reason: why, Detail: detail})
+	p.opt.Requeuer.Put(j, delivery.Reroute{Kind: delivery.ToDead, Reason: why, Detail: detail})
 }

@@ -84,7 +84,7 @@ func (p *Pacer) holdBack(q *queue, j *delivery.Job, now instant) bool {
 		p.wait(j, heldBackFor, delivery.ReasonRetry, now)
 	} else {
 		d := min(longHeldBack, max(p.opt.Retry.after(1+int(j.TimerHops)), p.opt.MaxOpenAge))
-		p.opt.Requeuer.Put(j, delivery.Destination{Kind: delivery.ToTimer, Reason: delivery.ReasonRetry, Due: now.wall.Add(d)})
+		p.opt.Requeuer.Put(j, delivery.Reroute{Kind: delivery.ToTimer, Reason: delivery.ReasonRetry, Due: now.wall.Add(d)})
 	}
 	return true
 }

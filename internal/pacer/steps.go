@@ -56,7 +56,7 @@ func (p *Pacer) storeStep(j *delivery.Job, s *sinkState, at time.Time, late bool
 		due = at.Add(time.Duration(s.followUps.book(j.Campaign, until, late, now.local)-until) * time.Microsecond)
 	}
 	j.Due = due
-	p.opt.Requeuer.Put(j, delivery.Destination{Kind: delivery.ToTimer, Reason: delivery.ReasonStep, Due: due})
+	p.opt.Requeuer.Put(j, delivery.Reroute{Kind: delivery.ToTimer, Reason: delivery.ReasonStep, Due: due})
 }
 
 // follows has the scheduler look at the sink's follow-ups.

@@ -43,7 +43,7 @@ func (p *Pacer) missing(s *sinkState, j *delivery.Job, now instant) bool {
 		p.dead(j, delivery.ReasonUnknownDestination, why)
 		return true
 	}
-	p.opt.Requeuer.Put(j, delivery.Destination{
+	p.opt.Requeuer.Put(j, delivery.Reroute{
 		Kind: delivery.ToTimer, Reason: delivery.ReasonUnknownDestination, Due: now.wall.Add(p.unknownWait(j)),
 	})
 	return true

@@ -12,8 +12,8 @@ import (
 type Answering interface {
 	// Answers returns what sinks lately answered; of campaigns only what was asked for.
 	Answers(ctx context.Context, asked []string) (delivery.Answers, error)
-	// Elsewhere is told what they answer to the other daemons.
-	Elsewhere(e delivery.Elsewhere)
+	// FleetAnswers is told what they answer to the other daemons.
+	Elsewhere(e delivery.FleetAnswers)
 }
 
 // passedIn is how long a part may take to reach the exchange: what it says was seen may have been seen that much earlier.
@@ -49,7 +49,7 @@ func (a *answers) add(ctx context.Context, p *part) error {
 // hear tells this daemon what the others said when a summary was made that is of this age, and notes what they ask.
 func (a *answers) hear(said []saying, age time.Duration, daemon string, byHash map[uint64]*delivery.Campaign, sinks []string) {
 	now, me := time.Now(), delivery.CampaignHash(daemon)
-	e := delivery.Elsewhere{
+	e := delivery.FleetAnswers{
 		Works: map[string]time.Time{}, Taken: map[string]time.Time{}, Untried: map[string]time.Time{}, Refused: map[string]time.Time{},
 	}
 	sinkOf := map[uint64]string{}

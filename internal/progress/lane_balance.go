@@ -33,7 +33,7 @@ func surplus(waiting map[int]int64, lane int, here int64) int64 {
 // narrow lists those of a daemon's lanes that hold more of a campaign's backlog than its other lanes, of which another daemon
 // reads some, and those of campaigns that need more lanes than they have, if there are other daemons. stripes are what waits in each
 // lane, by campaign.
-func (b *Board) narrow(mine []delivery.LaneBacklog, campaigns map[uint64]*delivery.Campaign, stripes map[uint64]map[int]int64, needs func(campaign string) int) (list []delivery.Narrow) {
+func (b *Board) narrow(mine []delivery.LaneBacklog, campaigns map[uint64]*delivery.Campaign, stripes map[uint64]map[int]int64, needs func(campaign string) int) (list []delivery.UnevenLane) {
 	if b.daemons < 2 {
 		return nil
 	}
@@ -47,7 +47,7 @@ func (b *Board) narrow(mine []delivery.LaneBacklog, campaigns map[uint64]*delive
 			if c == nil || w.Jobs <= leastSurplus || c.Overflow == delivery.OverflowBlock {
 				continue
 			}
-			n := delivery.Narrow{Campaign: c.ID, Lane: l.Lane, Few: len(c.Lanes) < needs(c.ID)}
+			n := delivery.UnevenLane{Campaign: c.ID, Lane: l.Lane, Few: len(c.Lanes) < needs(c.ID)}
 			if b.others(read, stripes[w.Campaign]) {
 				n.Surplus = surplus(stripes[w.Campaign], l.Lane, w.Jobs)
 			}

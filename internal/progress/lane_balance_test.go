@@ -113,8 +113,8 @@ func TestNarrowLanes(t *testing.T) {
 	m.lane(1, 3, "wide", 3000)
 	m.lanes.Lanes[0].Waiting = append(m.lanes.Lanes[0].Waiting, delivery.CampaignCount{Campaign: delivery.CampaignHash("few"), Jobs: 500})
 	m.lane(1, 4, "slow", 700)
-	tooFew := delivery.Narrow{Campaign: "few", Lane: 3, Few: true}
-	expect := func(when string, want ...delivery.Narrow) {
+	tooFew := delivery.UnevenLane{Campaign: "few", Lane: 3, Few: true}
+	expect := func(when string, want ...delivery.UnevenLane) {
 		t.Helper()
 		m.exchange(t.Context())
 		if !slices.Equal(m.narrow, want) {
@@ -129,7 +129,7 @@ func TestNarrowLanes(t *testing.T) {
 	m.lanes.Generation = 2
 	expect("the other one reads no lane", tooFew)
 	m.lanes.Lanes, m.lanes.Generation = mine, 1
-	expect("another one reads a lane", delivery.Narrow{Campaign: "wide", Lane: 3, Surplus: 1000}, tooFew)
+	expect("another one reads a lane", delivery.UnevenLane{Campaign: "wide", Lane: 3, Surplus: 1000}, tooFew)
 	other.age = freshFor
 	expect("that one has died, and its lanes are not taken over yet")
 	b := newBoard(time.Now(), &summary{part: part{lanes: delivery.LanesBacklog{Lanes: append(slices.Clone(mine), delivery.LaneBacklog{Lane: 5})}}})

@@ -22,7 +22,7 @@ const (
 // spending is how the units that a campaign has sent grow, as the windows of its quotas allow: as fast as its rate while all of
 // them have room, and while one has none, as fast as what it has counted leaves it. So a long window that is used up at once
 // stands still until its units leave it, all at once again. What goes on alike, span after span of a window, while no longer one
-// binds, is passed over: see passing.go. Units flow evenly, except where a window is small: see whole.go. Times are seconds from now.
+// binds, is passed over: see skip_periods.go. Units flow evenly, except where a window is small: see whole_units.go. Times are seconds from now.
 type spending struct {
 	campaign *delivery.Campaign
 	now      time.Time

@@ -74,7 +74,7 @@ type Options struct {
 	// Needs returns how many lanes the backlog of a campaign needs, and Narrow is told, after each exchange, which lanes of
 	// this daemon hold too much of a campaign's.
 	Needs  func(campaign string) int
-	Narrow func(list []delivery.Narrow)
+	Narrow func(list []delivery.UnevenLane)
 	// Answering is what passes answers of sinks on, and Sinks lists the configured ones.
 	Answering Answering
 	Sinks     []string

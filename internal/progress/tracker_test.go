@@ -29,21 +29,21 @@ type desk struct {
 	stuck   []Stuck
 	mine    delivery.Answers
 	asked   []string
-	heard   delivery.Elsewhere
+	heard   delivery.FleetAnswers
 	needs   map[string]int // lanes, 0 for one
-	narrow  []delivery.Narrow
+	narrow  []delivery.UnevenLane
 }
 
 func (d *desk) lanesOf(campaign string) int { return max(1, d.needs[campaign]) }
 
-func (d *desk) hear(list []delivery.Narrow) { d.narrow = list }
+func (d *desk) hear(list []delivery.UnevenLane) { d.narrow = list }
 
 func (d *desk) Answers(_ context.Context, asked []string) (delivery.Answers, error) {
 	d.asked = asked
 	return d.mine, nil
 }
 
-func (d *desk) Elsewhere(e delivery.Elsewhere) { d.heard = e }
+func (d *desk) Elsewhere(e delivery.FleetAnswers) { d.heard = e }
 
 func (d *desk) closed(context.Context) ([]delivery.Gate, error) { return d.gates, nil }
 

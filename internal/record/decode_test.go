@@ -327,7 +327,7 @@ func TestDecodeWhatCouldNotBeRead(t *testing.T) {
 		if j.Flaw != flaw || j.Payload != nil || j.Origin.Offset != 7 || headers != nil && (j.Campaign != "c" || j.ID != "id") {
 			t.Errorf("job %+v", j)
 		}
-		letter := Encode(j, delivery.Destination{Kind: delivery.ToDead, Reason: flaw.Defect, Detail: flaw.Detail}, time.Now())
+		letter := Encode(j, delivery.Reroute{Kind: delivery.ToDead, Reason: flaw.Defect, Detail: flaw.Detail}, time.Now())
 		if letter.Value != nil || letter.Header(HeaderTruncated) != "20971520" || letter.Header(delivery.HeaderOrigin) != "jobs/0/7" ||
 			letter.Header(delivery.HeaderReason) != "too_large" || headers != nil && letter.Header("x") != "y" {
 			t.Errorf("letter %+v", letter)

@@ -27,13 +27,13 @@ type Encoder struct {
 }
 
 // Encode is Encoder.Encode for one record.
-func Encode(job *delivery.Job, to delivery.Destination, now time.Time) delivery.Record {
+func Encode(job *delivery.Job, to delivery.Reroute, now time.Time) delivery.Record {
 	return new(Encoder).Encode(job, to, now)
 }
 
 // Encode returns the record of a job for its destination, written at now. The record shares the job's memory, and is valid until
 // the next call.
-func (e *Encoder) Encode(job *delivery.Job, to delivery.Destination, now time.Time) delivery.Record {
+func (e *Encoder) Encode(job *delivery.Job, to delivery.Reroute, now time.Time) delivery.Record {
 	own := e.ownHeaders(job, to, now)
 	if unread(job) {
 		own = withoutInherited(own, job.Headers)
@@ -53,7 +53,7 @@ func unread(job *delivery.Job) bool {
 }
 
 // ownHeaders returns the headers that pacer writes for the job at its destination.
-func (e *Encoder) ownHeaders(job *delivery.Job, to delivery.Destination, now time.Time) []delivery.Header {
+func (e *Encoder) ownHeaders(job *delivery.Job, to delivery.Reroute, now time.Time) []delivery.Header {
 	h := &e.headers
 	h.list = slices.Grow(h.list[:0], 18+len(job.Headers))
 	h.memory = slices.Grow(h.memory[:0], 288+len(job.Campaign)+len(job.ID)+len(job.Destination)+len(job.Origin.Topic))
@@ -65,7 +65,7 @@ func (e *Encoder) ownHeaders(job *delivery.Job, to delivery.Destination, now tim
 	if job.Priority == delivery.PriorityHigh {
 		h.text(delivery.HeaderPriority, "high")
 	}
-	if !job.Implied() {
+	if !job.FoundDestination() {
 		h.text(delivery.HeaderDestination, job.Destination)
 	}
 	h.time(delivery.HeaderNotBefore, job.NotBefore)
@@ -131,7 +131,7 @@ func campaignHeader(job *delivery.Job) string {
 }
 
 // HopsAfter returns the number of times the job has been written to a lane once it is at its destination.
-func HopsAfter(job *delivery.Job, to delivery.Destination) int32 {
+func HopsAfter(job *delivery.Job, to delivery.Reroute) int32 {
 	if to.Kind == delivery.ToLane {
 		return job.Hops + 1
 	}
@@ -139,13 +139,13 @@ func HopsAfter(job *delivery.Job, to delivery.Destination) int32 {
 }
 
 // widened reports whether the job has been moved from one lane to another once it is at its destination.
-func widened(job *delivery.Job, to delivery.Destination) bool {
+func widened(job *delivery.Job, to delivery.Reroute) bool {
 	return job.Widened || to.Reason == delivery.ReasonWidened
 }
 
 // DueAt returns when the job may be sent again. A job can be moved while an earlier due time still holds (its campaign
 // overflows during a back-off), so the later of both counts.
-func DueAt(job *delivery.Job, to delivery.Destination) time.Time {
+func DueAt(job *delivery.Job, to delivery.Reroute) time.Time {
 	if to.Due.After(job.Due) {
 		return to.Due
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-var toLane = delivery.Destination{Kind: delivery.ToLane, Reason: delivery.ReasonOverflow}
+var toLane = delivery.Reroute{Kind: delivery.ToLane, Reason: delivery.ReasonOverflow}
 
 // plainJob is the job of an offset.
 func plainJob(offset int64, campaign string) *delivery.Job {
@@ -95,13 +95,13 @@ func TestDecodeReadsWhatEncodeWrote(t *testing.T) {
 	now := time.Date(2026, 11, 21, 1, 2, 3, 456789, time.UTC)
 	rapid.Check(t, func(t *rapid.T) {
 		job := genJob(t)
-		kind := delivery.DestinationKind(rapid.IntRange(0, 1).Draw(t, "kind"))
+		kind := delivery.RerouteKind(rapid.IntRange(0, 1).Draw(t, "kind"))
 		why := rapid.SampledFrom([]delivery.Reason{"why", delivery.ReasonWidened}).Draw(t, "why")
-		to := delivery.Destination{Kind: kind, Reason: why, Due: genTime(t, "to due")}
+		to := delivery.Reroute{Kind: kind, Reason: why, Due: genTime(t, "to due")}
 		written := Encode(job, to, now)
 		written.Topic, written.Partition, written.Offset = "t", 3, 42
 		written.Headers = slices.Clone(written.Headers)
-		readAt, from := now.Add(time.Second), map[delivery.DestinationKind]delivery.Place{
+		readAt, from := now.Add(time.Second), map[delivery.RerouteKind]delivery.Place{
 			delivery.ToLane: delivery.FromLane, delivery.ToTimer: delivery.FromTimer,
 		}[kind]
 		got := Decode(&written, from, Limits{MaxWeight: delivery.MaxWeight}, readAt)
@@ -183,7 +183,7 @@ func TestUnreadRecordIsKeptAsItCame(t *testing.T) {
 	}
 	job := plainJob(7, "spring")
 	job.Flaw, job.Headers, job.Payload, job.ContentType = &delivery.Flaw{Defect: delivery.ReasonInvalidHeader}, original, []byte("{not json"), "application/octet-stream"
-	to := delivery.Destination{Kind: delivery.ToDead, Reason: delivery.ReasonInvalidHeader, Detail: "pacer-weight must be\nan integer"}
+	to := delivery.Reroute{Kind: delivery.ToDead, Reason: delivery.ReasonInvalidHeader, Detail: "pacer-weight must be\nan integer"}
 	r := Encode(job, to, time.Now())
 	all := make(map[string][]string)
 	for _, h := range r.Headers {
@@ -209,7 +209,7 @@ func TestALargeRecordIsKeptWhole(t *testing.T) {
 	job.Payload = bytes.Repeat([]byte("p"), 200<<10)
 	job.Key = bytes.Repeat([]byte("k"), 100<<10)
 	job.Headers = []delivery.Header{{Key: "big", Value: make([]byte, 100<<10)}}
-	r := Encode(job, delivery.Destination{Kind: delivery.ToDead, Reason: delivery.ReasonRefused}, time.Now())
+	r := Encode(job, delivery.Reroute{Kind: delivery.ToDead, Reason: delivery.ReasonRefused}, time.Now())
 	if len(r.Value) != len(job.Payload) || len(r.Key) != len(job.Key) || len(r.Header("big")) != 100<<10 || r.Header(HeaderTruncated) != "" {
 		t.Errorf("value of %d bytes, key of %d, header of %d", len(r.Value), len(r.Key), len(r.Header("big")))
 	}
@@ -222,7 +222,7 @@ func TestProviderOfADeadLetter(t *testing.T) {
 	job.Headers = []delivery.Header{{Key: delivery.HeaderProviderCode, Value: []byte("of an earlier letter")}}
 	job.Call.Provider = &delivery.Provider{Code: "UNREGISTERED", MessageID: "m-1", GoneSince: time.Date(2026, 11, 1, 2, 3, 4, 0, time.UTC)}
 	names := []string{delivery.HeaderProviderCode, delivery.HeaderProviderMessageID, delivery.HeaderGoneSince}
-	dead := Encode(job, delivery.Destination{Kind: delivery.ToDead, Reason: delivery.ReasonRejected}, time.Now())
+	dead := Encode(job, delivery.Reroute{Kind: delivery.ToDead, Reason: delivery.ReasonRejected}, time.Now())
 	for i, want := range []string{"UNREGISTERED", "m-1", "2026-11-01T02:03:04Z"} {
 		if got := dead.Header(names[i]); got != want {
 			t.Errorf("%s %q, want %q", names[i], got, want)
@@ -274,7 +274,7 @@ func TestParseOrigin(t *testing.T) {
 func BenchmarkThroughALane(b *testing.B) {
 	r := New("spring", "job-1", make([]byte, 200))
 	r.Topic = "jobs"
-	job, to := Decode(&r, delivery.FromIngress, limits, readAt), delivery.Destination{Kind: delivery.ToLane, Reason: delivery.ReasonOverflow}
+	job, to := Decode(&r, delivery.FromIngress, limits, readAt), delivery.Reroute{Kind: delivery.ToLane, Reason: delivery.ReasonOverflow}
 	job.Origin.TopicID = delivery.NewTopicID(numbers)
 	b.Run("encode", func(b *testing.B) {
 		b.ReportAllocs()

@@ -172,7 +172,7 @@ func TestInvalidEnvelopeKeepsItsCampaign(t *testing.T) {
 			t.Errorf("%s: campaign %q, %s", value, j.Campaign, shape(j))
 			continue
 		}
-		letter := Encode(j, delivery.Destination{Kind: delivery.ToDead, Reason: j.Defect(), Detail: j.Flaw.Detail}, readAt)
+		letter := Encode(j, delivery.Reroute{Kind: delivery.ToDead, Reason: j.Defect(), Detail: j.Flaw.Detail}, readAt)
 		if letter.Header(delivery.HeaderCampaign) != "" || letter.Header(delivery.HeaderEnvelopeCampaign) != campaign {
 			t.Errorf("%s: %v", value, letter.Headers)
 		}

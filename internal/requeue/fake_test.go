@@ -88,9 +88,9 @@ func (s *fakeSource) job(offset int64, campaign string) *delivery.Job {
 
 // Destinations of tests.
 var (
-	lane  = delivery.Destination{Kind: delivery.ToLane, Reason: delivery.ReasonOverflow}
-	timer = delivery.Destination{Kind: delivery.ToTimer, Reason: delivery.ReasonRetry}
-	dead  = delivery.Destination{Kind: delivery.ToDead, Reason: delivery.ReasonRefused, Detail: "status 410"}
+	lane  = delivery.Reroute{Kind: delivery.ToLane, Reason: delivery.ReasonOverflow}
+	timer = delivery.Reroute{Kind: delivery.ToTimer, Reason: delivery.ReasonRetry}
+	dead  = delivery.Reroute{Kind: delivery.ToDead, Reason: delivery.ReasonRefused, Detail: "status 410"}
 )
 
 // start runs a relay until the test ends.

@@ -36,7 +36,7 @@ func TestRelayOnARealBroker(t *testing.T) {
 			to := lane
 			switch i % 10 {
 			case 8:
-				to = delivery.Destination{Kind: delivery.ToTimer, Reason: delivery.ReasonRetry, Due: due}
+				to = delivery.Reroute{Kind: delivery.ToTimer, Reason: delivery.ReasonRetry, Due: due}
 			case 9:
 				to = dead
 			}
@@ -91,7 +91,7 @@ func TestALargeRecordThatCompressesFits(t *testing.T) {
 	}
 	payload[len(payload)-1] = ']'
 	s := newSource("pacer.jobs/0")
-	for i, to := range []delivery.Destination{lane, timer, dead} {
+	for i, to := range []delivery.Reroute{lane, timer, dead} {
 		job := s.job(int64(i), "spring")
 		job.Payload = payload
 		r.Put(job, to)

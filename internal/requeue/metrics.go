@@ -9,14 +9,14 @@ import (
 )
 
 // kinds are the label values of pacer_requeue_records_total.
-var kinds = map[delivery.DestinationKind]string{
+var kinds = map[delivery.RerouteKind]string{
 	delivery.ToLane: "lane", delivery.ToTimer: "timer", delivery.ToDead: "dead",
 }
 
 type metrics struct {
 	hops      prometheus.Histogram
 	produce   prometheus.Histogram
-	records   map[delivery.DestinationKind]prometheus.Counter
+	records   map[delivery.RerouteKind]prometheus.Counter
 	dead      *prometheus.CounterVec // reason
 	fallbacks prometheus.Counter
 	widened   prometheus.Counter
@@ -38,7 +38,7 @@ func newMetrics(reg prometheus.Registerer, r *Relay) *metrics {
 		}),
 		produce: factory.NewHistogram(metric.Latency("pacer_requeue_produce_seconds", "Duration of a round of produce requests for one batch.",
 			prometheus.ExponentialBuckets(0.0005, 2, 15)...)),
-		records: make(map[delivery.DestinationKind]prometheus.Counter, len(kinds)),
+		records: make(map[delivery.RerouteKind]prometheus.Counter, len(kinds)),
 		dead: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "pacer_dead_letters_total",
 			Help: "Dead letters written and acknowledged, by reason.",

@@ -16,7 +16,7 @@ const (
 	classes                   // their number
 )
 
-func classOf(to delivery.Destination) queueClass {
+func classOf(to delivery.Reroute) queueClass {
 	if to.Kind == delivery.ToLane {
 		return lanes
 	}
@@ -26,7 +26,7 @@ func classOf(to delivery.Destination) queueClass {
 // item is a job on its way to a destination.
 type item struct {
 	job  *delivery.Job
-	to   delivery.Destination
+	to   delivery.Reroute
 	size int // estimated bytes of the record
 	q    *queue
 	// unknown is set once a produce call ended without a certain outcome: the record may be at the partition at, and

@@ -68,8 +68,8 @@ type Relay struct {
 	lanes   throttle
 	stopped bool // Run has ended
 	trouble trouble
-	avoided map[broker.Partition]time.Time         // until when
-	worked  map[delivery.DestinationKind]time.Time // when a record was last acknowledged
+	avoided map[broker.Partition]time.Time     // until when
+	worked  map[delivery.RerouteKind]time.Time // when a record was last acknowledged
 }
 
 // New makes a relay. It does no I/O.
@@ -82,7 +82,7 @@ func New(opts Options) (*Relay, error) {
 	opts.Logger = cmp.Or(opts.Logger, slog.New(slog.DiscardHandler))
 	r := &Relay{
 		opts: opts, wake: [classes]retry.Signal{retry.NewSignal(), retry.NewSignal()}, box: newOutbox(),
-		avoided: make(map[broker.Partition]time.Time), worked: make(map[delivery.DestinationKind]time.Time),
+		avoided: make(map[broker.Partition]time.Time), worked: make(map[delivery.RerouteKind]time.Time),
 	}
 	r.batchBytes.Store(maxBatchBytes)
 	r.metrics = newMetrics(opts.Registerer, r)
@@ -107,7 +107,7 @@ func (r *Relay) Run(ctx context.Context) error {
 
 // Put accepts a job for writing. It never blocks. The relay owns the job from now on, and settles it once the broker
 // has acknowledged its record.
-func (r *Relay) Put(job *delivery.Job, to delivery.Destination) {
+func (r *Relay) Put(job *delivery.Job, to delivery.Reroute) {
 	it := &item{job: job, to: to, size: record.Size(job)}
 	r.mu.Lock()
 	r.box.put(it)

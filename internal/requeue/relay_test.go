@@ -55,8 +55,8 @@ func TestJobsAreSettledOnlyOnceTheBrokerHasThem(t *testing.T) {
 	log, reg := &kafkatest.LogBook{}, prometheus.NewRegistry()
 	r := start(t, Options{Client: client, Topics: TopicSpec{Prefix: "t.", Lanes: 8}, Logger: log.Logger(), Registerer: reg})
 	s := newSource("pacer.jobs/0")
-	expired := delivery.Destination{Kind: delivery.ToDead, Reason: delivery.ReasonExpired}
-	for i, to := range []delivery.Destination{lane, timer, dead, expired} {
+	expired := delivery.Reroute{Kind: delivery.ToDead, Reason: delivery.ReasonExpired}
+	for i, to := range []delivery.Reroute{lane, timer, dead, expired} {
 		r.Put(s.job(int64(i), "spring"), to)
 	}
 	kafkatest.Eventually(t, "three refusals", func() bool { return attempts.Load() >= 3 })

@@ -51,7 +51,7 @@ func (l *fakeLane) job(offset int64) *delivery.Job {
 	return j
 }
 
-var widened = delivery.Destination{Kind: delivery.ToLane, Reason: delivery.ReasonWidened}
+var widened = delivery.Reroute{Kind: delivery.ToLane, Reason: delivery.ReasonWidened}
 
 // TestWidenedJobsGoToOtherLanes: a job that is moved on goes to another lane of its campaign than the one it comes from, to the
 // same one however often it is written, and counts apart. Those that are written for another reason go to any.
@@ -69,7 +69,7 @@ func TestWidenedJobsGoToOtherLanes(t *testing.T) {
 			}
 			return lanes
 		}
-		put := func(to delivery.Destination) (from *fakeLane) {
+		put := func(to delivery.Reroute) (from *fakeLane) {
 			from = &fakeLane{fakeSource: newSource("pacer.lanes/1"), lane: 1}
 			for o := range int64(jobs) {
 				r.Put(from.job(o), to)

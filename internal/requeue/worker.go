@@ -152,7 +152,7 @@ func (r *Relay) lowerBatchBytes(items []*item) {
 }
 
 // outcomeOf returns the outcome of a job that is written to its destination.
-func outcomeOf(to delivery.Destination) delivery.Outcome {
+func outcomeOf(to delivery.Reroute) delivery.Outcome {
 	switch {
 	case to.Kind == delivery.ToLane:
 		return delivery.OutcomeRequeued

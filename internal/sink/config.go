@@ -198,7 +198,7 @@ type Host struct {
 	Logger  *slog.Logger
 	Writer  Writer // nil where there is no daemon
 	// Endpoints looks destinations of pacer.destinations up, nil for one that is not known; nil where there are none.
-	Endpoints func(id string) *delivery.Endpoint
+	Endpoints func(id string) *delivery.Destination
 }
 
 // Writer writes a record to a topic of the daemon's own Kafka, in the partition of its key. It returns nil once all in-sync

@@ -209,8 +209,8 @@ func (l *Looker) Stores() []Store {
 
 // Shut are the destinations to which nothing is sent.
 type Shut struct {
-	List    []*delivery.Endpoint // the last ones that were disabled
-	All     int                  // how many are disabled
+	List    []*delivery.Destination // the last ones that were disabled
+	All     int                     // how many are disabled
 	Failing int
 }
 
@@ -221,7 +221,7 @@ func (l *Looker) Shut(ctx context.Context) Shut {
 		if snapshot == nil {
 			return shut, ErrAsking
 		}
-		for _, e := range snapshot.Endpoints {
+		for _, e := range snapshot.Destinations {
 			switch {
 			case e.Disabled():
 				shut.All++
@@ -236,8 +236,8 @@ func (l *Looker) Shut(ctx context.Context) Shut {
 }
 
 // keep keeps a destination if it was disabled later than others.
-func (s *Shut) keep(e *delivery.Endpoint) {
-	later := func(a, b *delivery.Endpoint) int {
+func (s *Shut) keep(e *delivery.Destination) {
+	later := func(a, b *delivery.Destination) int {
 		return cmp.Or(cmp.Compare(b.DisabledAt, a.DisabledAt), cmp.Compare(a.ID, b.ID))
 	}
 	i, _ := slices.BinarySearchFunc(s.List, e, later)

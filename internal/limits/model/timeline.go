@@ -96,7 +96,7 @@ func (tl *timeline) catchUp(now int64, a *delivery.Ask) {
 		return
 	}
 	if spacing >= sparse && (a.Want > 1 && tl.next.At+min(spacing, maxPhase) >= floor || tl.wanted(now)) {
-		if tl.next.At >= floor-delivery.Kept(a.LateTolerance) {
+		if tl.next.At >= floor-delivery.WireMargin(a.LateTolerance) {
 			return
 		}
 		if !tl.refused(now, a) {

@@ -154,7 +154,7 @@ func TestHostsThatTheGuardRefuses(t *testing.T) {
 	} {
 		names := sinktest.NewNames(map[string][]string{strings.ToLower(strings.TrimSuffix(host, ".")): {c.means}})
 		x := &table{}
-		x.put(delivery.Endpoint{ID: "shop-7", URL: "https://" + host + "/x"})
+		x.put(delivery.Destination{ID: "shop-7", URL: "https://" + host + "/x"})
 		rows := Default()
 		rows.Destinations = true
 		byRow, err := New(Options{Config: *rows, Version: "1", Endpoints: x.lookup})

@@ -49,13 +49,13 @@ func (s *Sink) Unreached() string {
 // CheckRow returns the first problem because of which nothing could be sent to a row of pacer.destinations: a secret that
 // cannot be had, a header that cannot be sent, an address that the guard refuses. Nothing is looked up. The error begins with
 // the column.
-func (s *Sink) CheckRow(row *delivery.Endpoint) error {
+func (s *Sink) CheckRow(row *delivery.Destination) error {
 	_, err := s.row(row)
 	return err
 }
 
 // ReachRow connects to a row of pacer.destinations as a delivery would, and sends no request.
-func (s *Sink) ReachRow(ctx context.Context, row *delivery.Endpoint) error {
+func (s *Sink) ReachRow(ctx context.Context, row *delivery.Destination) error {
 	c, err := s.row(row)
 	if err != nil {
 		return err
@@ -63,7 +63,7 @@ func (s *Sink) ReachRow(ctx context.Context, row *delivery.Endpoint) error {
 	return c.connect(ctx)
 }
 
-func (s *Sink) row(row *delivery.Endpoint) (*client, error) {
+func (s *Sink) row(row *delivery.Destination) (*client, error) {
 	c, fault := s.client.Load().to(row)
 	if fault != "" {
 		return nil, errors.New(fault)

@@ -25,8 +25,8 @@ func TestRows(t *testing.T) {
 	free, _ := net.Listen("tcp", "127.0.0.1:0")
 	free.Close()
 	_, port, _ := net.SplitHostPort(strings.TrimPrefix(at, "https://"))
-	header := func(name, value string) []delivery.EndpointHeader {
-		return []delivery.EndpointHeader{{Name: name, Value: value}}
+	header := func(name, value string) []delivery.DestinationHeader {
+		return []delivery.DestinationHeader{{Name: name, Value: value}}
 	}
 	s := tableSink(t, &table{}, srv, func(c *Config) {
 		c.SecretsDir = dir
@@ -46,24 +46,24 @@ func TestRows(t *testing.T) {
 	}
 	s.client.Store(&c)
 	for _, tt := range []struct {
-		row     delivery.Endpoint
+		row     delivery.Destination
 		check   string // "" for none
 		reach   string
 		dialled int
 	}{
-		{row: delivery.Endpoint{URL: at + "/a?token=hunter22", Secrets: []string{"file:good"}, Headers: header("authorization", "file:bad")}, dialled: 1},
-		{row: delivery.Endpoint{URL: at, Secrets: []string{"file:none"}}, check: "secrets: there is no file none in the sink's secrets_dir"},
-		{row: delivery.Endpoint{URL: at, Secrets: []string{"file:../x"}}, check: "secrets: file ../x is not in the sink's secrets_dir"},
-		{row: delivery.Endpoint{URL: at, Secrets: []string{"file:bad"}}, check: "secrets: "},
-		{row: delivery.Endpoint{URL: at, Secrets: []string{"env:DESTINATION_NONE"}}, check: "secrets: this daemon has no variable DESTINATION_NONE"},
-		{row: delivery.Endpoint{URL: at, Headers: header("authorization", "env:HOME")}, check: "headers.authorization: env:HOME must name a variable"},
-		{row: delivery.Endpoint{URL: at, Headers: header("authorization", "file:two-lines")}, check: "headers.authorization: "},
-		{row: delivery.Endpoint{URL: at, Headers: header("content-length", "1")}, check: "headers.content-length: "},
-		{row: delivery.Endpoint{URL: "https://10.1.2.3:" + port}, check: "url: refused by the sink's guard: 10.1.2.3 is not a public address"},
-		{row: delivery.Endpoint{URL: "https://127.0.0.1:9/x"}, check: "url: refused by the sink's guard: port 9 "},
-		{row: delivery.Endpoint{URL: "https://[::1]:" + port}, check: "url: refused by the sink's guard: ::1 "},
-		{row: delivery.Endpoint{URL: "https://" + free.Addr().String()}, reach: "url: cannot connect: dial tcp " + free.Addr().String() + ": connect: connection refused", dialled: 1},
-		{row: delivery.Endpoint{URL: "https://localhost:" + port}, reach: "url: ", dialled: 1}, // another name than the certificate's, or no such name
+		{row: delivery.Destination{URL: at + "/a?token=hunter22", Secrets: []string{"file:good"}, Headers: header("authorization", "file:bad")}, dialled: 1},
+		{row: delivery.Destination{URL: at, Secrets: []string{"file:none"}}, check: "secrets: there is no file none in the sink's secrets_dir"},
+		{row: delivery.Destination{URL: at, Secrets: []string{"file:../x"}}, check: "secrets: file ../x is not in the sink's secrets_dir"},
+		{row: delivery.Destination{URL: at, Secrets: []string{"file:bad"}}, check: "secrets: "},
+		{row: delivery.Destination{URL: at, Secrets: []string{"env:DESTINATION_NONE"}}, check: "secrets: this daemon has no variable DESTINATION_NONE"},
+		{row: delivery.Destination{URL: at, Headers: header("authorization", "env:HOME")}, check: "headers.authorization: env:HOME must name a variable"},
+		{row: delivery.Destination{URL: at, Headers: header("authorization", "file:two-lines")}, check: "headers.authorization: "},
+		{row: delivery.Destination{URL: at, Headers: header("content-length", "1")}, check: "headers.content-length: "},
+		{row: delivery.Destination{URL: "https://10.1.2.3:" + port}, check: "url: refused by the sink's guard: 10.1.2.3 is not a public address"},
+		{row: delivery.Destination{URL: "https://127.0.0.1:9/x"}, check: "url: refused by the sink's guard: port 9 "},
+		{row: delivery.Destination{URL: "https://[::1]:" + port}, check: "url: refused by the sink's guard: ::1 "},
+		{row: delivery.Destination{URL: "https://" + free.Addr().String()}, reach: "url: cannot connect: dial tcp " + free.Addr().String() + ": connect: connection refused", dialled: 1},
+		{row: delivery.Destination{URL: "https://localhost:" + port}, reach: "url: ", dialled: 1}, // another name than the certificate's, or no such name
 	} {
 		before := dialled
 		tt.row.ID = "shop-7"

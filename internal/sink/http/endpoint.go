@@ -22,7 +22,7 @@ type endpoints struct {
 // endpoint is what is made of a row. It never changes.
 type endpoint struct {
 	base   *client // of the sink
-	row    *delivery.Endpoint
+	row    *delivery.Destination
 	client *client // nil if the row cannot be used
 	fault  string  // why
 	refers bool    // to secrets that may change
@@ -30,12 +30,12 @@ type endpoint struct {
 }
 
 // fresh tells whether the row, the sink and the secrets are as they were, as far as they have to be looked at.
-func (e *endpoint) fresh(base *client, row *delivery.Endpoint, now time.Time) bool {
+func (e *endpoint) fresh(base *client, row *delivery.Destination, now time.Time) bool {
 	return e != nil && e.base == base && e.row == row && (!e.refers || now.Sub(e.readAt) < readEvery)
 }
 
 // of returns what is made of a row for the sink.
-func (l *endpoints) of(base *client, row *delivery.Endpoint, now time.Time) *endpoint {
+func (l *endpoints) of(base *client, row *delivery.Destination, now time.Time) *endpoint {
 	l.mu.Lock()
 	known := l.known[row.ID]
 	l.mu.Unlock()
@@ -58,7 +58,7 @@ func (l *endpoints) of(base *client, row *delivery.Endpoint, now time.Time) *end
 }
 
 // forget drops what is made of rows that are there no more, or were replaced.
-func (l *endpoints) forget(lookup func(id string) *delivery.Endpoint) {
+func (l *endpoints) forget(lookup func(id string) *delivery.Destination) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for id, e := range l.known {
@@ -69,9 +69,9 @@ func (l *endpoints) forget(lookup func(id string) *delivery.Endpoint) {
 }
 
 // newEndpoint makes the client of a row: that of the sink, with the address, the headers and the secrets of the row.
-func newEndpoint(base *client, row *delivery.Endpoint, now time.Time) *endpoint {
+func newEndpoint(base *client, row *delivery.Destination, now time.Time) *endpoint {
 	e := &endpoint{base: base, row: row, readAt: now}
-	e.refers = len(row.Secrets) > 0 || slices.ContainsFunc(row.Headers, func(h delivery.EndpointHeader) bool { return isReference(h.Value) })
+	e.refers = len(row.Secrets) > 0 || slices.ContainsFunc(row.Headers, func(h delivery.DestinationHeader) bool { return isReference(h.Value) })
 	c, fault := base.to(row)
 	if fault != "" {
 		e.fault = "destination " + row.ID + ": " + fault
@@ -82,7 +82,7 @@ func newEndpoint(base *client, row *delivery.Endpoint, now time.Time) *endpoint 
 }
 
 // to returns the client for a row, or why there is none: the settings are wrong, and no job is to blame.
-func (c *client) to(row *delivery.Endpoint) (to *client, fault string) {
+func (c *client) to(row *delivery.Destination) (to *client, fault string) {
 	cfg := &c.from.config
 	target, err := url.Parse(row.URL)
 	if err != nil || target.Host == "" || target.Fragment != "" {
@@ -145,7 +145,7 @@ func (s *Sink) endpoint(base *client, job *delivery.Job) (*client, *delivery.Res
 	wait := func(class delivery.ResultClass, detail string) (*client, *delivery.Result) {
 		return nil, &delivery.Result{Class: class, Scope: delivery.ScopeDestination, Detail: detail}
 	}
-	var row *delivery.Endpoint
+	var row *delivery.Destination
 	if s.options.Endpoints != nil {
 		row = s.options.Endpoints(job.Destination)
 	}

@@ -19,19 +19,19 @@ import (
 // table is pacer.destinations.
 type table struct {
 	mu   sync.Mutex
-	rows map[string]*delivery.Endpoint
+	rows map[string]*delivery.Destination
 }
 
-func (x *table) put(row delivery.Endpoint) {
+func (x *table) put(row delivery.Destination) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.rows == nil {
-		x.rows = map[string]*delivery.Endpoint{}
+		x.rows = map[string]*delivery.Destination{}
 	}
 	x.rows[row.ID] = &row
 }
 
-func (x *table) lookup(id string) *delivery.Endpoint {
+func (x *table) lookup(id string) *delivery.Destination {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.rows[id]
@@ -77,11 +77,11 @@ func TestDestinationsOfTheTable(t *testing.T) {
 	put(t, dir, "shop-7", "Bearer opensesame\n")
 	t.Setenv("DESTINATION_SHOP_7", secret)
 	var x table
-	x.put(delivery.Endpoint{
+	x.put(delivery.Destination{
 		ID: "shop-7", URL: at + "/a?b=c", Secrets: []string{"env:DESTINATION_SHOP_7"},
-		Headers: []delivery.EndpointHeader{{Name: "Authorization", Value: "file:shop-7"}, {Name: "x-tenant", Value: "blue"}},
+		Headers: []delivery.DestinationHeader{{Name: "Authorization", Value: "file:shop-7"}, {Name: "x-tenant", Value: "blue"}},
 	})
-	x.put(delivery.Endpoint{ID: "other", URL: at + "/o"})
+	x.put(delivery.Destination{ID: "other", URL: at + "/o"})
 	s := tableSink(t, &x, srv, func(c *Config) { c.SecretsDir, c.Headers = dir, map[string]string{"x-tenant": "none", "x-all": "y"} })
 	send := func(id string) *sinktest.Call {
 		t.Helper()
@@ -103,7 +103,7 @@ func TestDestinationsOfTheTable(t *testing.T) {
 	if c = send("other"); c.Path != "/o" || c.Header.Get("Authorization") != "" || c.Header.Get("X-Tenant") != "none" || c.Header.Get("Webhook-Signature") != "" {
 		t.Errorf("%s %v", c.Path, c.Header)
 	}
-	x.put(delivery.Endpoint{ID: "shop-7", URL: at + "/new"})
+	x.put(delivery.Destination{ID: "shop-7", URL: at + "/new"})
 	if c = send("shop-7"); c.Path != "/new" || c.Header.Get("Authorization") != "" {
 		t.Errorf("%s %v", c.Path, c.Header)
 	}
@@ -130,16 +130,16 @@ func TestDestinationsThatCannotBeUsed(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("HUNTER", "hunter22")
-	header := func(value string) delivery.Endpoint {
-		return delivery.Endpoint{Headers: []delivery.EndpointHeader{{Name: "x-key", Value: value}}}
+	header := func(value string) delivery.Destination {
+		return delivery.Destination{Headers: []delivery.DestinationHeader{{Name: "x-key", Value: value}}}
 	}
 	for name, c := range map[string]struct {
-		row   delivery.Endpoint
+		row   delivery.Destination
 		class delivery.ResultClass
 		want  string
 	}{
-		"unknown":            {delivery.Endpoint{ID: "-"}, delivery.Unreachable, "there is no destination x"},
-		"disabled":           {delivery.Endpoint{DisabledAt: 1, DisabledReason: "by hand"}, delivery.Unreachable, "the destination is disabled: by hand"},
+		"unknown":            {delivery.Destination{ID: "-"}, delivery.Unreachable, "there is no destination x"},
+		"disabled":           {delivery.Destination{DisabledAt: 1, DisabledReason: "by hand"}, delivery.Unreachable, "the destination is disabled: by hand"},
 		"outside, up":        {header("file:../secret"), delivery.Misconfigured, "destination x: headers.x-key: file ../secret is not in the sink's secrets_dir"},
 		"outside":            {header("file:" + outside + "/secret"), delivery.Misconfigured, "is not in the sink's secrets_dir"},
 		"outside, by a link": {header("file:link"), delivery.Misconfigured, "cannot read the secret"},
@@ -148,11 +148,11 @@ func TestDestinationsThatCannotBeUsed(t *testing.T) {
 		"two lines":          {header("file:lines"), delivery.Misconfigured, "headers.x-key: not a header value"},
 		"another variable":   {header("env:HUNTER"), delivery.Misconfigured, "must name a variable that begins with DESTINATION_"},
 		"no variable":        {header("env:DESTINATION_NONE"), delivery.Misconfigured, "this daemon has no variable DESTINATION_NONE"},
-		"no signing secret":  {delivery.Endpoint{Secrets: []string{"file:" + dir + "/lines"}}, delivery.Misconfigured, "secrets: item 1: must begin with whsec_"},
-		"pacer's header": {delivery.Endpoint{Headers: []delivery.EndpointHeader{{Name: "Webhook-Id", Value: "x"}}}, delivery.Misconfigured,
+		"no signing secret":  {delivery.Destination{Secrets: []string{"file:" + dir + "/lines"}}, delivery.Misconfigured, "secrets: item 1: must begin with whsec_"},
+		"pacer's header": {delivery.Destination{Headers: []delivery.DestinationHeader{{Name: "Webhook-Id", Value: "x"}}}, delivery.Misconfigured,
 			"headers.Webhook-Id: pacer sets this header itself"},
-		"metadata":    {delivery.Endpoint{URL: "https://169.254.169.254/"}, delivery.Permanent, "refused by the sink's guard: "},
-		"not allowed": {delivery.Endpoint{URL: "https://10.0.0.1/"}, delivery.Permanent, "refused by the sink's guard: 10.0.0.1 is not a public address"},
+		"metadata":    {delivery.Destination{URL: "https://169.254.169.254/"}, delivery.Permanent, "refused by the sink's guard: "},
+		"not allowed": {delivery.Destination{URL: "https://10.0.0.1/"}, delivery.Permanent, "refused by the sink's guard: 10.0.0.1 is not a public address"},
 	} {
 		var x table
 		if c.row.URL == "" {
@@ -195,14 +195,14 @@ func TestAnswersOfDestinations(t *testing.T) {
 	} {
 		srv := sinktest.Start(t, sinktest.TLS, sinktest.Options{}, func(c *sinktest.Call) { c.Answer(status, "X-Status", strconv.Itoa(status)) })
 		var x table
-		x.put(delivery.Endpoint{ID: "shop-7", URL: srv.URL})
+		x.put(delivery.Destination{ID: "shop-7", URL: srv.URL})
 		if r := tableSink(t, &x, srv).Deliver(t.Context(), jobFor("shop-7")); r.Class != want.class || r.Scope != want.scope || !strings.Contains(r.Detail, want.detail) || r.Gone != (status == 410) {
 			t.Errorf("%d: %+v", status, r)
 		}
 	}
 	srv := sinktest.Start(t, sinktest.TLS, sinktest.Options{}, func(c *sinktest.Call) { c.Answer(410) })
 	var x table
-	x.put(delivery.Endpoint{ID: "shop-7", URL: srv.URL})
+	x.put(delivery.Destination{ID: "shop-7", URL: srv.URL})
 	own := func(c *Config) { c.Classes = map[string]string{"410": "rejected"} }
 	if r := tableSink(t, &x, srv, own).Deliver(t.Context(), jobFor("shop-7")); r.Class != delivery.Rejected {
 		t.Errorf("a class of the sink's own: %+v", r)
@@ -237,7 +237,7 @@ func TestSecretsOfDestinationsAreNotTold(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir, "key", "opensesame")
 	var x table
-	x.put(delivery.Endpoint{ID: "shop-7", URL: srv.URL + "?token=swordfish", Headers: []delivery.EndpointHeader{{Name: "x-key", Value: "file:key"}}})
+	x.put(delivery.Destination{ID: "shop-7", URL: srv.URL + "?token=swordfish", Headers: []delivery.DestinationHeader{{Name: "x-key", Value: "file:key"}}})
 	res, request, answer := tableSink(t, &x, srv, func(c *Config) { c.SecretsDir = dir }).Try(t.Context(), jobFor("shop-7"))
 	for _, text := range []string{res.Detail, request, answer} {
 		if strings.Contains(text, "opensesame") || strings.Contains(text, "swordfish") {

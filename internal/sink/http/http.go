@@ -31,7 +31,7 @@ type Options struct {
 	// Like, if set, is a sink with the same credentials, whose access token this one uses.
 	Like *Sink
 	// Endpoints looks destinations up, nil for one that is not known; required if the configuration says that there are any.
-	Endpoints func(id string) *delivery.Endpoint
+	Endpoints func(id string) *delivery.Destination
 }
 
 // Sink POSTs each job and classifies the answer (see classify), or what is known if there is none (see unanswered). It

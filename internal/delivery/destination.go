@@ -5,14 +5,14 @@ import (
 	"strconv"
 )
 
-// Endpoint is a row of pacer.destinations: where the jobs are sent that name it. It does not change once it is in a Snapshot.
-type Endpoint struct {
+// Destination is a row of pacer.destinations: where the jobs are sent that name it. It does not change once it is in a Snapshot.
+type Destination struct {
 	ID          string
 	Sink        string // "" for any sink with destinations
 	URL         string
-	Headers     []EndpointHeader // in the order of their names
-	Secrets     []string         // references to the secrets that sign requests, the newest first
-	MaxInFlight int              // calls at once in each daemon; 0 for as many as the sink has
+	Headers     []DestinationHeader // in the order of their names
+	Secrets     []string            // references to the secrets that sign requests, the newest first
+	MaxInFlight int                 // calls at once in each daemon; 0 for as many as the sink has
 	// DisabledAt is when it was disabled, 0 if it is enabled: its jobs wait.
 	DisabledAt     Stamp
 	DisabledReason string
@@ -28,7 +28,7 @@ type Endpoint struct {
 var fingerprints = maphash.MakeSeed()
 
 // Fingerprint returns the Version of the row, which is not 0. Those of two processes have nothing in common.
-func (e *Endpoint) Fingerprint() uint64 {
+func (e *Destination) Fingerprint() uint64 {
 	var h maphash.Hash
 	h.SetSeed(fingerprints)
 	add := func(texts ...string) {
@@ -46,37 +46,37 @@ func (e *Endpoint) Fingerprint() uint64 {
 	return max(h.Sum64(), 1)
 }
 
-// EndpointHeader is a header of the requests to an Endpoint. A value may be a reference.
-type EndpointHeader struct{ Name, Value string }
+// DestinationHeader is a header of the requests to an Destination. A value may be a reference.
+type DestinationHeader struct{ Name, Value string }
 
 // Disabled tells whether its jobs wait.
-func (e *Endpoint) Disabled() bool { return e.DisabledAt != 0 }
+func (e *Destination) Disabled() bool { return e.DisabledAt != 0 }
 
 // Serves tells whether a sink sends to it.
-func (e *Endpoint) Serves(sink string) bool { return e.Sink == "" || e.Sink == sink }
+func (e *Destination) Serves(sink string) bool { return e.Sink == "" || e.Sink == sink }
 
-// EndpointState is what is known of a destination, for metrics.
-type EndpointState uint8
+// DestinationState is what is known of a destination, for metrics.
+type DestinationState uint8
 
 // The states, of which the first that applies counts.
 const (
-	EndpointDisabled EndpointState = iota
-	EndpointFailing
-	EndpointEnabled
+	DestinationDisabled DestinationState = iota
+	DestinationFailing
+	DestinationEnabled
 )
 
-// EndpointStates lists every state, for zero-initialising metrics.
-var EndpointStates = [...]EndpointState{EndpointDisabled, EndpointFailing, EndpointEnabled}
+// DestinationStates lists every state, for zero-initialising metrics.
+var DestinationStates = [...]DestinationState{DestinationDisabled, DestinationFailing, DestinationEnabled}
 
-func (s EndpointState) String() string { return [...]string{"disabled", "failing", "enabled"}[s] }
+func (s DestinationState) String() string { return [...]string{"disabled", "failing", "enabled"}[s] }
 
 // State returns the destination's state.
-func (e *Endpoint) State() EndpointState {
+func (e *Destination) State() DestinationState {
 	switch {
 	case e.Disabled():
-		return EndpointDisabled
+		return DestinationDisabled
 	case e.FailingSince != 0:
-		return EndpointFailing
+		return DestinationFailing
 	}
-	return EndpointEnabled
+	return DestinationEnabled
 }
