@@ -848,10 +848,10 @@ DECLARE
                                WHEN 'week' THEN '7 days' WHEN 'month' THEN '31 days' END;
 BEGIN
     NEW.anchor := nullif(NEW.anchor, '');
-    IF NEW.algorithm = 'log' AND NEW.max_units > 10000 THEN
+    IF NEW.algorithm = 'log' AND NEW.max_units > 1000 THEN
         PERFORM pacer.refuse('quota_windows', 'max_units',
             format('quota_windows.max_units of a log window must not be %s: every grant is remembered', NEW.max_units),
-            'Use algorithm sliding above 10000 units.');
+            'Use algorithm sliding above 1000 units.');
     END IF;
     IF NEW.anchor IS NULL THEN
         RETURN NEW;
