@@ -13,12 +13,12 @@ import (
 	"github.com/pacer/pacer/internal/retry"
 )
 
-// tenure is the time in which this daemon holds partitions: from a join until it has let go of all of them. That is until it
+// assignment is the time in which this daemon holds partitions: from a join until it has let go of all of them. That is until it
 // stops, or until the group has gone on without it: the daemon goes on with what it holds while the group rebalances, and says so
 // when it joins. A partition that is missing in what it is dealt then, it lets go of alone (revoke), and joins once more, so that
 // the group deals it. So nobody waits for the slowest to drain, and only what moves stands still. The way is that of
 // https://cwiki.apache.org/confluence/display/KAFKA/KIP-429.
-type tenure struct {
+type assignment struct {
 	*Consumer
 	member *membership
 	work   context.Context // of readers
@@ -49,7 +49,7 @@ type holding struct {
 }
 
 // help runs f until work ends; ok is false if it has.
-func (t *tenure) help(f func(ctx context.Context)) (ok bool) {
+func (t *assignment) help(f func(ctx context.Context)) (ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.ending {
@@ -65,7 +65,7 @@ func (c *Consumer) hold(ctx context.Context, m *membership) {
 	if err != nil {
 		return
 	}
-	t := &tenure{
+	t := &assignment{
 		Consumer: c, member: m, hurry: make(chan struct{}), again: retry.NewSignal(), idle: broker.NewPoll(c.opt.Client),
 		held: map[partition]*holding{},
 	}
@@ -84,13 +84,13 @@ func (c *Consumer) hold(ctx context.Context, m *membership) {
 	}()
 	for next := &gen; next != nil; {
 		t.take(*next)
-		next = t.follow(*next, ended)
+		next = t.serve(*next, ended)
 	}
 	<-ended
 }
 
 // lost is called when the group has gone on without this daemon, or may do so soon.
-func (t *tenure) lost(idle time.Duration) {
+func (t *assignment) lost(idle time.Duration) {
 	if t.work.Err() == nil && (idle == 0 || idle > sessionTimeout) {
 		t.opt.Logger.Warn("the group has gone on without this daemon; its queued jobs are dropped, since others have them, and it "+
 			"joins anew", "group", t.opt.Group, "generation", t.id.Load(), "stood_still", idle.Round(time.Second))
@@ -99,7 +99,7 @@ func (t *tenure) lost(idle time.Duration) {
 }
 
 // letGo begins to let go of everything, in a hurry.
-func (t *tenure) letGo() {
+func (t *assignment) letGo() {
 	t.mu.Lock()
 	if !t.hurried {
 		t.hurried = true
@@ -111,7 +111,7 @@ func (t *tenure) letGo() {
 
 // follow waits for the end of a generation, and joins the next one while it goes on with what is held. It returns nil when
 // everything is let go of, or has to be.
-func (t *tenure) follow(g generation, ended <-chan struct{}) *generation {
+func (t *assignment) serve(g generation, ended <-chan struct{}) *generation {
 	over, stop := context.WithCancel(context.WithoutCancel(t.work))
 	defer stop()
 	var watching sync.WaitGroup
@@ -143,7 +143,7 @@ func (t *tenure) follow(g generation, ended <-chan struct{}) *generation {
 }
 
 // take goes on in a generation: with what it has and this daemon does not hold, and without what it has not.
-func (t *tenure) take(g generation) {
+func (t *assignment) take(g generation) {
 	select {
 	case <-t.again:
 	default:
@@ -170,7 +170,7 @@ func (t *tenure) take(g generation) {
 }
 
 // reads notes that this daemon reads what it holds, unless it is letting go of everything.
-func (t *tenure) reads() {
+func (t *assignment) reads() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.ending {
@@ -179,7 +179,7 @@ func (t *tenure) reads() {
 }
 
 // compare returns which partitions of a generation are not held, and what is held and not in it.
-func (t *tenure) compare(g generation) (gained []partition, gone []*holding) {
+func (t *assignment) compare(g generation) (gained []partition, gone []*holding) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, at := range g.assigned {
@@ -197,21 +197,21 @@ func (t *tenure) compare(g generation) (gained []partition, gone []*holding) {
 }
 
 // orphaned reports whether partitions are dealt to nobody: this daemon has said that it holds them, and has let go of them since.
-func (t *tenure) orphaned(g generation) bool {
+func (t *assignment) orphaned(g generation) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.ContainsFunc(g.claimed, func(at partition) bool { return t.held[at] == nil && !slices.Contains(g.assigned, at) })
 }
 
 // holdings are what is held, in order. The list does not change.
-func (t *tenure) holdings() []*holding {
+func (t *assignment) holdings() []*holding {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.list
 }
 
 // change changes what is held.
-func (t *tenure) change(f func(held map[partition]*holding)) {
+func (t *assignment) change(f func(held map[partition]*holding)) {
 	t.mu.Lock()
 	f(t.held)
 	t.list = nil
@@ -225,7 +225,7 @@ func (t *tenure) change(f func(held map[partition]*holding)) {
 }
 
 // show shows what is held. The lanes are shown until others are held: jobs that waited when they were let go of still wait.
-func (t *tenure) show() {
+func (t *assignment) show() {
 	for place := range placeNames {
 		t.metrics.partitions[place].Set(float64(t.count(delivery.Place(place))))
 	}
@@ -235,7 +235,7 @@ func (t *tenure) show() {
 }
 
 // count is the number of partitions of a place.
-func (t *tenure) count(place delivery.Place) (n int) {
+func (t *assignment) count(place delivery.Place) (n int) {
 	for _, h := range t.holdings() {
 		if h.base().from == place {
 			n++
@@ -245,7 +245,7 @@ func (t *tenure) count(place delivery.Place) (n int) {
 }
 
 // holds is what is held, and what of that is being let go of.
-func (t *tenure) holds() (is holds) {
+func (t *assignment) holds() (is holds) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, h := range t.list {
@@ -258,7 +258,7 @@ func (t *tenure) holds() (is holds) {
 	return is
 }
 
-func (t *tenure) sources() []*source {
+func (t *assignment) sources() []*source {
 	holdings := t.holdings()
 	list := make([]*source, len(holdings))
 	for i, h := range holdings {
@@ -267,7 +267,7 @@ func (t *tenure) sources() []*source {
 	return list
 }
 
-func (t *tenure) lanes() (list []*laneSource) {
+func (t *assignment) lanes() (list []*laneSource) {
 	for _, h := range t.holdings() {
 		if lane, is := h.placed.(*laneSource); is {
 			list = append(list, lane)
@@ -277,8 +277,8 @@ func (t *tenure) lanes() (list []*laneSource) {
 }
 
 // add begins to hold partitions, and to find out where they begin.
-func (t *tenure) add(gained []partition) {
-	locate := newLocator(&t.opt, t.metrics, t.health)
+func (t *assignment) add(gained []partition) {
+	locate := newStartOffsets(&t.opt, t.metrics, t.health)
 	made := t.build(gained, locate)
 	if !t.help(func(ctx context.Context) {
 		locate.topics = t.identify(ctx)
@@ -306,7 +306,7 @@ func (t *tenure) add(gained []partition) {
 }
 
 // revoke lets go of partitions that this daemon is not dealt any more, each as soon as it can, and has the group deal them.
-func (t *tenure) revoke(gone []*holding) {
+func (t *assignment) revoke(gone []*holding) {
 	for _, h := range gone {
 		h.base().revoke()
 		h.stop()
@@ -330,7 +330,7 @@ func (t *tenure) revoke(gone []*holding) {
 			if t.work.Err() != nil {
 				return // everything is let go of
 			}
-			t.release(h)
+			t.dropHolding(h)
 			t.again.Send()
 		})
 	}
@@ -341,16 +341,16 @@ func (t *tenure) revoke(gone []*holding) {
 }
 
 // forfeit has the handler forget what it has of partitions that move.
-func (t *tenure) forfeit(ctx context.Context) {
+func (t *assignment) forfeit(ctx context.Context) {
 	if err := t.opt.Handler.Revoke(ctx); err != nil && t.work.Err() == nil {
 		t.opt.Logger.Warn("jobs of partitions that were lost are not forgotten; they may be sent twice", "error", err)
 	}
 }
 
 // finishOne waits until what is in flight of a partition has ended, and is committed. It returns how many jobs have not.
-func (t *tenure) finishOne(ctx context.Context, h *holding) (open int) {
+func (t *assignment) finishOne(ctx context.Context, h *holding) (open int) {
 	s := h.base()
-	open = s.awaitInHand(ctx)
+	open = s.awaitInFlight(ctx)
 	if t.work.Err() != nil {
 		return open
 	}
@@ -371,8 +371,8 @@ func (t *tenure) finishOne(ctx context.Context, h *holding) (open int) {
 	return open
 }
 
-// release ends a holding.
-func (t *tenure) release(h *holding) {
+// dropHolding ends a holding.
+func (t *assignment) dropHolding(h *holding) {
 	h.base().leave()
 	t.remember([]*holding{h})
 	t.change(func(held map[partition]*holding) { delete(held, h.base().partition) })

@@ -140,7 +140,7 @@ func TestASilentGroupIsLeftInTime(t *testing.T) {
 func TestWhatIsLetGoOfDuringAJoinIsDealt(t *testing.T) {
 	at := func(id int) partition { return partition{Topic: "lanes", ID: id} }
 	held := map[partition]*holding{at(0): {}, at(1): {}}
-	tenure := &tenure{held: held}
+	tenure := &assignment{held: held}
 	for name, c := range map[string]struct {
 		assigned []partition
 		want     bool
@@ -162,7 +162,7 @@ func TestEachPartitionMovesWhenItCan(t *testing.T) {
 	r.create(1, r.jobs())
 	r.create(4, r.opt.LaneTopic)
 	f := newFake()
-	f.keep = func(j *delivery.Job) bool { return j.Source.(entrance).base().ID == 0 }
+	f.keep = func(j *delivery.Job) bool { return j.Source.(receipt).base().ID == 0 }
 	f.lingers = true
 	first := r.start(f)
 	for p := range 4 {

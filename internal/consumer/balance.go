@@ -51,8 +51,8 @@ func byTopic(partitions []partition) map[string][]int {
 	return topics
 }
 
-// hands are what each member is dealt, by topic.
-type hands = map[string]map[string][]int
+// shares are what each member is dealt, by topic.
+type shares = map[string]map[string][]int
 
 // dealt is a member of the group while the leader deals.
 type dealt struct {
@@ -64,14 +64,14 @@ type dealt struct {
 	crowd         []float64 // for each partition, how near others are that it has
 }
 
-// deal deals the partitions of all topics, of which there are so many, to the members of the group: each topic evenly, and all of
+// assignPartitions deals the partitions of all topics, of which there are so many, to the members of the group: each topic evenly, and all of
 // them together. A member keeps what it holds as far as that allows, so a join or a leave moves little more than it must. All
 // members subscribe to the same topics, except those that stop, which subscribe to none.
 //
 // A topic that is not there at the moment stays with those who hold it. What another member still holds is dealt to nobody: its
 // holder finds it missing, lets go of it, and joins again.
-func deal(subscribers []broker.Subscriber, counts map[string]int) (hands, error) {
-	all, topics := hands{}, map[string][]int{}
+func assignPartitions(subscribers []broker.Subscriber, counts map[string]int) (shares, error) {
+	all, topics := shares{}, map[string][]int{}
 	for topic, n := range counts {
 		for p := range n {
 			topics[topic] = append(topics[topic], p)
@@ -113,7 +113,7 @@ func deal(subscribers []broker.Subscriber, counts map[string]int) (hands, error)
 	for _, topic := range slices.Sorted(maps.Keys(topics)) {
 		slices.Sort(topics[topic])
 		partitions := slices.Compact(topics[topic])
-		for i, m := range dealTopic(topic, partitions, members, keeper) {
+		for i, m := range assignTopic(topic, partitions, members, keeper) {
 			m.total++
 			if at := (partition{Topic: topic, ID: partitions[i]}); holder[at] == nil || holder[at] == m {
 				all[m.ID][topic] = append(all[m.ID][topic], at.ID)
@@ -123,10 +123,10 @@ func deal(subscribers []broker.Subscriber, counts map[string]int) (hands, error)
 	return all, nil
 }
 
-// dealTopic returns who of the members that subscribe to a topic is to have each of its partitions. Those with more than their share
+// assignTopic returns who of the members that subscribe to a topic is to have each of its partitions. Those with more than their share
 // give up what is nearest to others that they have, and each partition goes where the fewest are near to it. So whoever came and
 // went, the lanes of one campaign, which are neighbours, are with many daemons.
-func dealTopic(topic string, partitions []int, members []*dealt, keeper map[partition]*dealt) (has []*dealt) {
+func assignTopic(topic string, partitions []int, members []*dealt, keeper map[partition]*dealt) (has []*dealt) {
 	members = slices.DeleteFunc(slices.Clone(members), func(m *dealt) bool { return !slices.Contains(m.Topics, topic) })
 	if len(members) == 0 {
 		return nil

@@ -32,7 +32,7 @@ func subscriber(id string, topics []string, mine claims) broker.Subscriber {
 // deal deals the partitions until each has a holder, and returns how many have another owner than before, and by how many partitions the
 // members differ at most, in one topic and in all.
 func (g *group) deal(t require) (moved, inTopic, inAll int) {
-	var got hands
+	var got shares
 	var owner map[partition]string
 	for round := 0; len(owner) < g.partitions; round++ {
 		if round > 2 {
@@ -66,7 +66,7 @@ func (g *group) deal(t require) (moved, inTopic, inAll int) {
 }
 
 // round deals once: a member lets go of what is missing in its hand, and nobody else is dealt that.
-func (g *group) round(t require) (got hands, owner map[partition]string) {
+func (g *group) round(t require) (got shares, owner map[partition]string) {
 	var members []broker.Subscriber
 	held := map[partition]string{}
 	for id, mine := range g.members {
@@ -78,7 +78,7 @@ func (g *group) round(t require) (got hands, owner map[partition]string) {
 		}
 	}
 	g.generation++
-	got, err := deal(members, g.topics)
+	got, err := assignPartitions(members, g.topics)
 	if err != nil {
 		t.Fatal(err)
 	}

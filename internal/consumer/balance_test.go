@@ -130,10 +130,10 @@ func TestClaimsOfMembers(t *testing.T) {
 		return claims{Generation: generation, Kept: map[string][]int{"lanes": ids}}
 	}
 	lanes := []string{"lanes"}
-	got, err := deal([]broker.Subscriber{
+	got, err := assignPartitions([]broker.Subscriber{
 		subscriber("a", lanes, of(4, 0, 1, 2, 3)), subscriber("b", lanes, of(7, 2, 3, 99, -1)), subscriber("c", []string{"other"}, claims{}),
 	}, map[string]int{"lanes": 4, "other": 1})
-	want := hands{"a": {"lanes": {0, 1}}, "b": {"lanes": {2, 3}}, "c": {"other": {0}}}
+	want := shares{"a": {"lanes": {0, 1}}, "b": {"lanes": {2, 3}}, "c": {"other": {0}}}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, %v, want %v", got, err, want)
 	}
@@ -144,7 +144,7 @@ func TestClaimsThatCannotBeRead(t *testing.T) {
 	later := claims{}.encode()
 	later[0]++
 	for name, data := range map[string][]byte{"none": nil, "version 2": later, "damaged": {claimsVersion, '{'}} {
-		got, err := deal([]broker.Subscriber{
+		got, err := assignPartitions([]broker.Subscriber{
 			subscriber("a", []string{"lanes"}, claims{}), {ID: "other", Topics: []string{"lanes"}, Data: data},
 		}, map[string]int{"lanes": 2})
 		if err == nil || !strings.Contains(err.Error(), "member other") || got != nil {
@@ -160,12 +160,12 @@ func TestWhatIsHeldIsNotDealt(t *testing.T) {
 		"b": {},
 		"c": {Generation: 3, Kept: map[string][]int{"lanes": {3}}}, // it has missed that it lost it
 	}
-	dealt := func() hands {
+	dealt := func() shares {
 		var list []broker.Subscriber
 		for id, mine := range members {
 			list = append(list, subscriber(id, []string{"lanes"}, mine))
 		}
-		got, err := deal(list, map[string]int{"lanes": 4})
+		got, err := assignPartitions(list, map[string]int{"lanes": 4})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -198,8 +198,8 @@ func TestWhatIsHeldIsNotDealt(t *testing.T) {
 func TestATopicThatIsNotThereStays(t *testing.T) {
 	topics := []string{"jobs", "lanes"}
 	mine := claims{Generation: 5, Kept: map[string][]int{"lanes": {0, 2}, "jobs": {0}}}
-	got, err := deal([]broker.Subscriber{subscriber("a", topics, mine)}, map[string]int{"jobs": 2})
-	if want := (hands{"a": {"lanes": {0, 2}, "jobs": {0, 1}}}); err != nil || !reflect.DeepEqual(got, want) {
+	got, err := assignPartitions([]broker.Subscriber{subscriber("a", topics, mine)}, map[string]int{"jobs": 2})
+	if want := (shares{"a": {"lanes": {0, 2}, "jobs": {0, 1}}}); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 }

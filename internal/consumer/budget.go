@@ -94,7 +94,7 @@ func (s *share) await(ctx context.Context, c *claim) bool {
 		case <-c.ready:
 			return true
 		case now := <-tell.C:
-			s.tell(now)
+			s.notify(now)
 		case <-ctx.Done():
 			return false
 		}
@@ -102,8 +102,8 @@ func (s *share) await(ctx context.Context, c *claim) bool {
 }
 
 // tell calls waits, unless another claim has just done so.
-func (s *share) tell(now time.Time) {
-	since := s.crowded()
+func (s *share) notify(now time.Time) {
+	since := s.waitingSince()
 	s.mu.Lock()
 	due := s.waits != nil && !since.IsZero() && now.Sub(s.told) > tellEvery/2
 	if due {
@@ -128,8 +128,8 @@ func (s *share) charge(n int64) {
 	}
 }
 
-// crowded returns since when the first claim waits, zero if none does.
-func (s *share) crowded() (since time.Time) {
+// waitingSince returns since when the first claim waits, zero if none does.
+func (s *share) waitingSince() (since time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if first := s.waiting.Front(); first != nil {
@@ -140,7 +140,7 @@ func (s *share) crowded() (since time.Time) {
 
 // waitedFor is how long the first claim has waited.
 func (s *share) waitedFor() time.Duration {
-	since := s.crowded()
+	since := s.waitingSince()
 	if since.IsZero() {
 		return 0
 	}

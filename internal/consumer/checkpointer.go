@@ -41,7 +41,7 @@ func (k *checkpointer) run(ctx context.Context) {
 		case <-save.C:
 			k.save(ctx)
 		case now := <-look.C:
-			k.follow()
+			k.trackLanes()
 			k.drained(ctx, now)
 		case <-pins.C:
 			k.pinned(ctx)
@@ -57,7 +57,7 @@ func (k *checkpointer) save(ctx context.Context) {
 	positions := make([]delivery.Position, 0, len(held))
 	sources := make([]*source, 0, len(held)) // of the positions
 	for _, s := range held {
-		if p, ok := s.kept(); ok {
+		if p, ok := s.storedPosition(); ok {
 			sources, positions = append(sources, s), append(positions, p)
 		}
 	}
@@ -103,15 +103,15 @@ func (k *checkpointer) drained(ctx context.Context, now time.Time) {
 			if err != nil {
 				k.opt.Logger.Debug("a drained lane was not noted", "campaign", d.id, "error", err)
 			} else if released {
-				lane.released(d)
+				lane.returned(d)
 			}
 		}
 	}
 }
 
-// follow makes the lanes watch the campaigns that have got one of them besides others: it may stay without a job, and the campaign
+// trackLanes makes the lanes watch the campaigns that have got one of them besides others: it may stay without a job, and the campaign
 // keeps all its lanes until it, too, is reported as drained. A campaign's only lane was asked for because there is a job for it.
-func (k *checkpointer) follow() {
+func (k *checkpointer) trackLanes() {
 	is, was, held := k.opt.Snapshot(), k.snapshot, k.lanes()
 	same := slices.Equal(held, k.followed)
 	if is == nil || is == was && same {
@@ -172,7 +172,7 @@ func (k *checkpointer) pinned(ctx context.Context) {
 			if lane := byID[id]; lane != nil {
 				lane.expect(campaign)
 			} else if id >= count && byID[0] != nil {
-				k.gone(call, campaign, id)
+				k.forget(call, campaign, id)
 			}
 		}
 	}
@@ -188,9 +188,9 @@ func (k *checkpointer) counted(ctx context.Context) int {
 	return math.MaxInt
 }
 
-// gone reports a lane as drained of a campaign that the topic does not have any more, since nobody reads it. One daemon does so, that
+// forget reports a lane as drained of a campaign that the topic does not have any more, since nobody reads it. One daemon does so, that
 // with the first lane. The campaign is released if its other lanes are drained at that moment.
-func (k *checkpointer) gone(ctx context.Context, campaign string, lane int) {
+func (k *checkpointer) forget(ctx context.Context, campaign string, lane int) {
 	if _, err := k.opt.Lanes.Unpin(ctx, campaign, lane, true); err != nil {
 		k.opt.Logger.Debug("a pin to a lane that is gone was not removed", "campaign", campaign, "lane", lane, "error", err)
 	}

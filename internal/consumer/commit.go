@@ -95,7 +95,7 @@ func (c *committer) commit(ctx context.Context) error {
 	if c.member.outdated(member, err) {
 		return err // it is repeated as one of the generation that the member has by then
 	}
-	return c.judge(err)
+	return c.classify(err)
 }
 
 // acknowledge notifies each source that was committed, and returns an error of the others.
@@ -117,9 +117,9 @@ func acknowledge(outcomes map[partition]error, sent map[*source]progress) error 
 	return left
 }
 
-// judge classifies an error. A commit that is fenced is dropped: the partitions have other owners now, which continue
+// classify classifies an error. A commit that is fenced is dropped: the partitions have other owners now, which continue
 // from the last accepted commit.
-func (c *committer) judge(err error) error {
+func (c *committer) classify(err error) error {
 	c.answered = errors.Is(err, errPartlyCommitted) || broker.Answered(err)
 	switch {
 	case err == nil:

@@ -130,8 +130,8 @@ func TestCrashRepeatsOnlyWhatIsNotCommitted(t *testing.T) {
 			})
 		})
 		r.eventually("all seen", func() bool { return first.count() == len(ids) })
-		var src ingressEntrance
-		first.settle(func(j *delivery.Job) bool { src = j.Source.(ingressEntrance); return j.Offset < 100 || j.Offset >= 250 })
+		var src ingressReceipt
+		first.settle(func(j *delivery.Job) bool { src = j.Source.(ingressReceipt); return j.Offset < 100 || j.Offset >= 250 })
 		if err := src.Flush(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -12,7 +12,7 @@ import (
 
 // identify asks for the ids of the topics. Where that fails, they are not known. A topic that was made anew while nobody
 // read it has no reader that notices.
-func (t *tenure) identify(ctx context.Context) map[string]broker.Identity {
+func (t *assignment) identify(ctx context.Context) map[string]broker.Identity {
 	found, err := t.opt.Client.Identify(ctx, t.opt.topics()...)
 	if err != nil {
 		t.opt.Logger.Debug("the ids of topics are not known", "error", err)
@@ -22,7 +22,7 @@ func (t *tenure) identify(ctx context.Context) map[string]broker.Identity {
 	defer t.known.Unlock()
 	for name, topic := range found {
 		if another(t.topics[name], topic) && !read[name] {
-			t.tellAnew(name)
+			t.logRecreated(name)
 		}
 		if !read[name] || !t.topics[name].Topic.Known() {
 			t.topics[name] = topic // this daemon may have no partition of it
@@ -32,7 +32,7 @@ func (t *tenure) identify(ctx context.Context) map[string]broker.Identity {
 }
 
 // readNow returns the topics that are read at the moment: their readers notice what becomes of them.
-func (t *tenure) readNow() map[string]bool {
+func (t *assignment) readNow() map[string]bool {
 	read := map[string]bool{}
 	for _, s := range t.sources() {
 		if topic, _ := s.identity(); topic.Topic.Known() {
@@ -42,14 +42,14 @@ func (t *tenure) readNow() map[string]bool {
 	return read
 }
 
-// tellAnew tells of a topic that was made anew where no reader does.
-func (t *tenure) tellAnew(topic string) {
+// logRecreated tells of a topic that was made anew where no reader does.
+func (t *assignment) logRecreated(topic string) {
 	t.opt.Logger.Warn("the topic was made anew; reading it from the earliest record", "topic", topic)
 	t.metrics.resets.Inc()
 }
 
 // remember remembers which topics were read. Those that were made anew meanwhile were told of, unless nobody noticed.
-func (t *tenure) remember(list []*holding) {
+func (t *assignment) remember(list []*holding) {
 	t.known.Lock()
 	defer t.known.Unlock()
 	noticed := map[string]bool{}
@@ -63,7 +63,7 @@ func (t *tenure) remember(list []*holding) {
 }
 
 // build makes a source and a reader for every partition. It starts nothing.
-func (t *tenure) build(partitions []partition, locate *locator) (made []*holding) {
+func (t *assignment) build(partitions []partition, locate *startOffsets) (made []*holding) {
 	for _, at := range partitions {
 		place, delay := t.opt.place(at.Topic)
 		if place == delivery.FromLane {
@@ -73,35 +73,35 @@ func (t *tenure) build(partitions []partition, locate *locator) (made []*holding
 		src := newWindowSource(at, place, offset.NewWindow(0), t.budget, t.metrics, t.commit.kicked.Send)
 		r := &ingressReader{src: src, maxBytes: t.ingressFetchBytes, maxWait: longPoll}
 		if place == delivery.FromTimer {
-			r.reader = t.reader(src, func(era int) entrance { return windowEntrance{src, era} })
+			r.reader = t.reader(src, func(era int) receipt { return windowReceipt{src, era} })
 			r.asTimer(delay, t.idle, t.origins)
 		} else {
-			r.reader = t.reader(src, func(era int) entrance { return ingressEntrance{windowEntrance{src, era}} })
+			r.reader = t.reader(src, func(era int) receipt { return ingressReceipt{windowReceipt{src, era}} })
 		}
 		made = append(made, t.make(src, locate, r.run))
 	}
 	return made
 }
 
-func (t *tenure) buildLane(at partition, locate *locator) *holding {
+func (t *assignment) buildLane(at partition, locate *startOffsets) *holding {
 	src := newLaneSource(at, offset.NewLane(0), t.budget, t.metrics, t.commit.kicked.Send)
-	enter := func(era int) entrance { return laneEntrance{src, era} }
+	enter := func(era int) receipt { return laneReceipt{src, era} }
 	r := &laneReader{reader: t.reader(src, enter), src: src, idle: t.idle, repeats: offset.NewRepeats(t.origins)}
 	return t.make(src, locate, r.run)
 }
 
 // reader makes the part common to all readers.
-func (t *tenure) reader(p placed, enter func(era int) entrance) reader {
+func (t *assignment) reader(p placed, enter func(era int) receipt) reader {
 	return reader{opt: &t.opt, health: t.health, hearts: t.hearts, base: p.base(), partition: p, enter: enter}
 }
 
 // ingressFetchBytes bounds a fetch of ingress.
-func (t *tenure) ingressFetchBytes() int64 {
+func (t *assignment) ingressFetchBytes() int64 {
 	return ingressFetchBytes(t.opt.MaxBufferBytes, int(t.ingress.Load()))
 }
 
 // make makes a holding that is read as soon as it is known where to begin.
-func (t *tenure) make(p placed, locate *locator, read func(context.Context)) *holding {
+func (t *assignment) make(p placed, locate *startOffsets, read func(context.Context)) *holding {
 	p.base().unplaced = true
 	await := locate.await(p.base().partition)
 	return &holding{placed: p, done: make(chan struct{}), read: func(ctx context.Context) {
@@ -119,7 +119,7 @@ func (t *tenure) make(p placed, locate *locator, read func(context.Context)) *ho
 // place sets the position of a partition. ok is false if the metadata of a lane cannot be read, so that its position is
 // not known: a version that is newer has written it, or a tool. From the offset alone, all that was sent beyond a paused
 // campaign would be sent again.
-func (t *tenure) place(p placed, from start) (ok bool) {
+func (t *assignment) place(p placed, from start) (ok bool) {
 	err := p.place(from)
 	log := t.opt.Logger.With("partition", p.base().String(), "offset", from.offset)
 	switch {
@@ -136,14 +136,14 @@ func (t *tenure) place(p placed, from start) (ok bool) {
 }
 
 // pass counts a lane that is not read until ctx ends.
-func (t *tenure) pass(ctx context.Context) {
+func (t *assignment) pass(ctx context.Context) {
 	t.metrics.lanesHeld.Inc()
 	defer t.metrics.lanesHeld.Dec()
 	<-ctx.Done()
 }
 
 // run reads and commits until everything has to be let go of, and lets go of it: it drains, commits and forgets.
-func (t *tenure) run(ctx context.Context) {
+func (t *assignment) run(ctx context.Context) {
 	lasting := context.WithoutCancel(ctx)
 	committing, stopCommitting := context.WithCancel(lasting)
 	defer stopCommitting()
@@ -199,7 +199,7 @@ const outageEndured = time.Minute
 
 // finish commits what was settled last, unless others have the partitions already. While no coordinator answers, it tries on for a
 // while, or until stopping ends: nothing is sent meanwhile, nobody can join either, and the one that comes back knows this member.
-func (t *tenure) finish(ctx, stopping context.Context, within time.Duration, save func(context.Context)) {
+func (t *assignment) finish(ctx, stopping context.Context, within time.Duration, save func(context.Context)) {
 	begun := time.Now()
 	for {
 		final, cancel := context.WithTimeout(ctx, within)
@@ -226,7 +226,7 @@ func (t *tenure) finish(ctx, stopping context.Context, within time.Duration, sav
 }
 
 // drain lets the handler finish what is in flight: within ShutdownTimeout, or DrainTimeout once there is a hurry.
-func (t *tenure) drain(ctx context.Context) {
+func (t *assignment) drain(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, t.opt.ShutdownTimeout)
 	defer cancel()
 	done := make(chan struct{})

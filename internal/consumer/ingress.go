@@ -59,7 +59,7 @@ func (r *ingressReader) turn(ctx context.Context) (worked bool, err error) {
 		return false, err
 	}
 	if len(r.fetched.jobs) > 0 {
-		return true, r.handOver(ctx)
+		return true, r.offerPiece(ctx)
 	}
 	from := r.src.next()
 	if err = r.awaitIntake(ctx, from); err != nil {
@@ -98,7 +98,7 @@ func (r *ingressReader) turn(ctx context.Context) (worked bool, err error) {
 		r.src.edge.Store(out.End)
 		f.next = out.Next
 	}
-	if handErr := r.handOver(ctx); handErr != nil {
+	if handErr := r.offerPiece(ctx); handErr != nil {
 		return false, handErr
 	}
 	if err != nil {
@@ -119,9 +119,9 @@ func (r *ingressReader) drop() {
 	r.fetched = fetched{}
 }
 
-// handOver registers and offers the fetched jobs in pieces, each as soon as the window has room for it. When the handler
+// offerPiece registers and offers the fetched jobs in pieces, each as soon as the window has room for it. When the handler
 // refuses some of a piece, what comes after it waits until they are accepted (block.go).
-func (r *ingressReader) handOver(ctx context.Context) (err error) {
+func (r *ingressReader) offerPiece(ctx context.Context) (err error) {
 	defer func() {
 		if err != nil {
 			r.drop()
@@ -196,7 +196,7 @@ func (r *ingressReader) awaitIntake(ctx context.Context, offsets ...int64) error
 // relieve asks the handler to move on the older half of the open jobs of a window that is three quarters full or has no
 // room for the offsets: once for every position of its base, and again while that does not help.
 func (r *ingressReader) relieve(offsets ...int64) {
-	base, crowded := r.src.crowded(r.opt.MaxOpen, offsets)
+	base, crowded := r.src.isFull(r.opt.MaxOpen, offsets)
 	if !crowded {
 		return
 	}

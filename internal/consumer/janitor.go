@@ -109,7 +109,7 @@ func (j *Janitor) sweepOnce(ctx context.Context) {
 		return
 	}
 	due := j.current(ctx, marks)
-	j.locate(ctx, due)
+	j.findPartitions(ctx, due)
 	for at, offset := range due {
 		begin, known := j.begins[at]
 		if known && begin >= offset {
@@ -147,9 +147,9 @@ func (j *Janitor) current(ctx context.Context, marks map[partition]lowWatermark)
 	return due
 }
 
-// locate asks where partitions begin, where that is not known or no longer true: one whose low watermark lies before
+// findPartitions asks where partitions begin, where that is not known or no longer true: one whose low watermark lies before
 // its beginning was recreated. Deleted records are counted from there.
-func (j *Janitor) locate(ctx context.Context, due map[partition]int64) {
+func (j *Janitor) findPartitions(ctx context.Context, due map[partition]int64) {
 	var ask []partition
 	for at, offset := range due {
 		if begin, known := j.begins[at]; !known || offset < begin {

@@ -68,7 +68,7 @@ func (r *laneReader) turn(ctx context.Context) (worked bool, err error) {
 	main := r.src.lane.Main()
 	r.stopped = r.stopped && r.src.lane.Full()
 	r.src.mu.Unlock()
-	r.tell(time.Now())
+	r.logUnread(time.Now())
 	if behind {
 		if err = r.catchUp(ctx, from, min(max(r.packing.packed(bytes), minFetchBytes), maxFetchBytes), expected); err != nil {
 			return true, err
@@ -104,9 +104,9 @@ func (r *laneReader) await(ctx context.Context) {
 	}
 }
 
-// tell logs at now that the main reader stands still because too many campaigns have a backlog in this lane, and that it
+// logUnread logs at now that the main reader stands still because too many campaigns have a backlog in this lane, and that it
 // goes on.
-func (r *laneReader) tell(now time.Time) {
+func (r *laneReader) logUnread(now time.Time) {
 	switch {
 	case r.stopped && r.since.IsZero():
 		r.since = now
@@ -191,7 +191,7 @@ func (r *laneReader) offerAll(ctx context.Context, jobs []*delivery.Job) error {
 		piece := make([]*delivery.Job, 0, n)
 		for _, j := range jobs[:n] {
 			if refusedOf[j.Campaign] {
-				r.src.withheld(j.Offset)
+				r.src.holdBack(j.Offset)
 			} else {
 				piece = append(piece, j)
 			}
@@ -204,7 +204,7 @@ func (r *laneReader) offerAll(ctx context.Context, jobs []*delivery.Job) error {
 		refused, err := r.offer(ctx, piece)
 		if err != nil {
 			for _, j := range append(piece, jobs...) {
-				r.src.withheld(j.Offset)
+				r.src.holdBack(j.Offset)
 			}
 			return err
 		}

@@ -20,7 +20,7 @@ func newLaneReader(log *slog.Logger) *laneReader {
 	b := newBudget(1 << 20)
 	src := newLaneSource(partition{Topic: "lanes", ID: 0}, offset.NewLane(0), b, newMetrics(newRegistry(), b), func() {})
 	return &laneReader{
-		reader: reader{opt: &Options{MaxWeight: 1, Logger: log}, base: &src.source, source: laneEntrance{src, 0}, receipt: laneEntrance{src, 0}},
+		reader: reader{opt: &Options{MaxWeight: 1, Logger: log}, base: &src.source, source: laneReceipt{src, 0}, receipt: laneReceipt{src, 0}},
 		src:    src, repeats: offset.NewRepeats(offset.NewOrigins()),
 	}
 }
@@ -41,7 +41,7 @@ func TestACatchUpThatBreaksCommitsNothing(t *testing.T) {
 	if err := main.record(laneRecord(0, "c", "{}")); err != nil || len(main.jobs) != 1 || src.lane.Main() != 1 {
 		t.Fatalf("%d jobs, main %d, %v", len(main.jobs), src.lane.Main(), err)
 	}
-	src.withheld(0)
+	src.holdBack(0)
 	src.lane.GrantRoom(delivery.CampaignHash("c"), 5)
 	src.lane.BeginCatchUp(0)
 	src.lane.BreakCatchUp()
@@ -73,7 +73,7 @@ func TestAFullLaneIsNotSilent(t *testing.T) {
 	r.stopped = v.stopped
 	now := time.Now()
 	for range 4 {
-		r.tell(now)
+		r.logUnread(now)
 		now = now.Add(fullAfter / 2)
 	}
 	full := func() float64 { return testutil.ToFloat64(r.src.metrics.lanesFull) }
@@ -83,7 +83,7 @@ func TestAFullLaneIsNotSilent(t *testing.T) {
 	r.src.settle(0, 0)
 	r.stopped = r.stopped && r.src.lane.Full()
 	for range 2 {
-		r.tell(now)
+		r.logUnread(now)
 	}
 	if n := len(logs.lines("INFO", "lanes/0")); n != 1 || full() != 0 {
 		t.Errorf("%d lines of its end, %v full lanes: %s", n, full(), logs)

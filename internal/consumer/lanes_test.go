@@ -198,7 +198,7 @@ func TestLaneRelease(t *testing.T) {
 	for id, j := range f.open {
 		if src = j.Source; j.Offset >= 3 {
 			delete(f.open, id)
-			j.Source.(laneEntrance).Release("a", j.Offset)
+			j.Source.(laneReceipt).Release("a", j.Offset)
 		}
 	}
 	f.mu.Unlock()
@@ -617,7 +617,7 @@ func TestDrained(t *testing.T) {
 	s.edge.Store(9) // one more to read
 	s.settle(3, 0)
 	s.settle(7, 0)
-	laneEntrance{s, 0}.Release("behind", 6)
+	laneReceipt{s, 0}.Release("behind", 6)
 	rate := func(id string) (float64, bool) {
 		return map[string]float64{"fast": 2, "slow": 1, "behind": 100}[id], id != "done"
 	}

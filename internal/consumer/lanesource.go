@@ -23,29 +23,29 @@ type laneSource struct {
 	ages     ages
 }
 
-// laneEntrance is what jobs of a lane see.
-type laneEntrance struct {
+// laneReceipt is what jobs of a lane see.
+type laneReceipt struct {
 	*laneSource
 	era int
 }
 
 // Settle implements delivery.Receipt.
-func (e laneEntrance) Settle(job *delivery.Job, _ delivery.Outcome) { e.settle(job.Offset, e.era) }
+func (e laneReceipt) Settle(job *delivery.Job, _ delivery.Outcome) { e.settle(job.Offset, e.era) }
 
 // Release gives back the job at offset, with its bytes: its campaign is left behind from the smallest released offset
 // on, and these jobs are offered again after Room.
-func (e laneEntrance) Release(_ string, offset int64) {
+func (e laneReceipt) Release(_ string, offset int64) {
 	e.giveBack(offset, e.era, func(int64, int64) int64 { return 0 })
 }
 
 // Drop implements entrance.
-func (e laneEntrance) Drop(offset int64) { e.dropOf(offset, e.era) }
+func (e laneReceipt) Drop(offset int64) { e.dropOf(offset, e.era) }
 
 // Lane is its number.
-func (e laneEntrance) Lane() int { return e.ID }
+func (e laneReceipt) Lane() int { return e.ID }
 
 // Roomy reports whether jobs of the campaign may be moved to other lanes without stopping those that are sent.
-func (e laneEntrance) Roomy(campaign string) bool {
+func (e laneReceipt) Roomy(campaign string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.lane.Roomy(delivery.CampaignHash(campaign))
@@ -61,8 +61,8 @@ type seenCampaign struct {
 }
 
 var (
-	_ entrance = laneEntrance{}
-	_ placed   = (*laneSource)(nil)
+	_ receipt = laneReceipt{}
+	_ placed  = (*laneSource)(nil)
 )
 
 func newLaneSource(at partition, l *offset.Lane, b *budget, m *metrics, kick func()) *laneSource {
@@ -128,8 +128,8 @@ func (s *laneSource) refused(offset int64) {
 	s.giveBack(offset, s.era(), func(_, early int64) int64 { return early })
 }
 
-// withheld takes back a job that was not offered, because one before it was refused. It says nothing about room.
-func (s *laneSource) withheld(offset int64) {
+// holdBack takes back a job that was not offered, because one before it was refused. It says nothing about room.
+func (s *laneSource) holdBack(offset int64) {
 	s.giveBack(offset, s.era(), func(room, _ int64) int64 { return room })
 }
 
@@ -206,8 +206,8 @@ func (s *laneSource) drained(now time.Time, rate func(string) (float64, bool)) (
 	return list
 }
 
-// released records that a campaign that was listed has no pins any more. If it has jobs here again, it stays.
-func (s *laneSource) released(d seenCampaign) {
+// returned records that a campaign that was listed has no pins any more. If it has jobs here again, it stays.
+func (s *laneSource) returned(d seenCampaign) {
 	hash := delivery.CampaignHash(d.id)
 	s.mu.Lock()
 	defer s.mu.Unlock()

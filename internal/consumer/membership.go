@@ -129,12 +129,12 @@ func (m *membership) attempt(ctx context.Context, mine claims, topics []string) 
 		return g, err
 	}
 	g = generation{Member: joined.Member}
-	var dealt hands
+	var dealt shares
 	if len(joined.Members) > 0 {
 		if g.dealt, err = m.opt.Client.Counts(ctx, m.opt.topics()); err != nil {
 			return g, err
 		}
-		if dealt, err = deal(joined.Members, g.dealt); err != nil {
+		if dealt, err = assignPartitions(joined.Members, g.dealt); err != nil {
 			return g, err
 		}
 	}

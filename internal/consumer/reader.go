@@ -29,9 +29,9 @@ type reader struct {
 	hearts    *heartbeats
 	base      *source
 	partition placed
-	enter     func(era int) entrance // makes what jobs see of the partition
-	corrected func()                 // the position was corrected
-	doubted   func()                 // the log is about to be verified: what was fetched and not registered may not be in it; may be nil
+	enter     func(era int) receipt // makes what jobs see of the partition
+	corrected func()                // the position was corrected
+	doubted   func()                // the log is about to be verified: what was fetched and not registered may not be in it; may be nil
 	waits     retry.Outage
 	// Common to all jobs that are read now.
 	source  delivery.Source
@@ -108,7 +108,7 @@ var errEnough = errors.New("enough was read")
 // read fetches once, within the budget, and calls visit for each record. It returns the error of the context, of the
 // fetch, or errEnough of visit; records visited before an error are valid.
 func (r *reader) read(ctx context.Context, from, maxBytes int64, maxWait time.Duration, visit func(*broker.Raw) error) (broker.Fetched, error) {
-	w := r.base.whereabouts()
+	w := r.base.logPosition()
 	r.topic = w.topic.Topic
 	request := broker.FetchRequest{
 		Partition: r.base.partition, Offset: from, MaxBytes: maxBytes, MaxWait: maxWait, Charge: r.base.budget.charge,
@@ -189,9 +189,9 @@ func (r *reader) offer(ctx context.Context, jobs []*delivery.Job) (refused []*de
 	}
 }
 
-// entrance is a partition as its jobs see it. Jobs that were read before the log was cut, or made anew, have one of
+// receipt is a partition as its jobs see it. Jobs that were read before the log was cut, or made anew, have one of
 // their own, so that what becomes of them is not taken for that of other records with their offsets.
-type entrance interface {
+type receipt interface {
 	delivery.Source
 	delivery.Receipt
 	base() *source

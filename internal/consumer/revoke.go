@@ -44,12 +44,12 @@ func (s *source) dropOf(at int64, era int) {
 // abandon notes that the reader does not hand over jobs that it has registered.
 func (s *source) abandon(jobs []*delivery.Job) {
 	for _, j := range jobs {
-		j.Source.(entrance).Drop(j.Offset)
+		j.Source.(receipt).Drop(j.Offset)
 	}
 }
 
-// awaitInHand waits until nobody has jobs of a revoked partition in hand, or ctx ends, and returns how many they are then.
-func (s *source) awaitInHand(ctx context.Context) (jobs int) {
+// awaitInFlight waits until nobody has jobs of a revoked partition in hand, or ctx ends, and returns how many they are then.
+func (s *source) awaitInFlight(ctx context.Context) (jobs int) {
 	for {
 		s.mu.Lock()
 		jobs = s.position.Open() - s.dropped

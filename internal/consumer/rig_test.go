@@ -369,7 +369,7 @@ func (f *fake) Revoke(context.Context) error {
 
 // revokedOf drops a job whose source is revoked, and reports whether it is.
 func revokedOf(j *delivery.Job) bool {
-	src := j.Source.(entrance)
+	src := j.Source.(receipt)
 	if leaving, _ := src.base().Revoked(); !leaving {
 		return false
 	}

@@ -243,19 +243,19 @@ func (s *source) correct(topic broker.Identity, change func(position)) {
 	signal(&s.onMove)
 }
 
-// whereabouts is where reading goes on.
-type whereabouts struct {
+// logPosition is where reading goes on.
+type logPosition struct {
 	topic     broker.Identity // of the log
 	proven    bool            // the position is known to be one in it
 	low, high int64           // the smallest of the offsets to read, and the one after all that were read or settled
 	epoch     broker.Epoch
 }
 
-func (s *source) whereabouts() whereabouts {
+func (s *source) logPosition() logPosition {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	low, high := s.position.Span()
-	return whereabouts{topic: s.topic, proven: s.proven, low: low, high: high, epoch: s.epoch}
+	return logPosition{topic: s.topic, proven: s.proven, low: low, high: high, epoch: s.epoch}
 }
 
 // identity returns the topic that is read, and whether another one has its name now, or none.
@@ -287,7 +287,7 @@ func (s *source) compare(now broker.Identity) {
 	case s.unplaced:
 	case another(s.topic, now):
 		s.foreign = true
-		s.doubt()
+		s.distrust()
 	case !s.topic.Topic.Known():
 		s.topic = now
 	}
@@ -298,7 +298,7 @@ func (s *source) suspect(noTopic bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.foreign = s.foreign || noTopic
-	s.doubt()
+	s.distrust()
 }
 
 // confirm is compare for a log that is not read any more: what it has settled is committed if the topic is the one that was
@@ -313,8 +313,8 @@ func (s *source) confirm(now broker.Identity) bool {
 	return false
 }
 
-// doubt is suspect with the lock.
-func (s *source) doubt() {
+// distrust is suspect with the lock.
+func (s *source) distrust() {
 	s.doubted = true
 	if s.endTurn != nil {
 		s.endTurn()
@@ -344,8 +344,8 @@ func (s *source) progress() (p progress, dirty bool) {
 	return s.now(), true
 }
 
-// kept returns the position to be stored, which is that of the next commit; ok is false while it is not known.
-func (s *source) kept() (p delivery.Position, ok bool) {
+// storedPosition returns the position to be stored, which is that of the next commit; ok is false while it is not known.
+func (s *source) storedPosition() (p delivery.Position, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.unplaced || s.stage.Load() != staying {

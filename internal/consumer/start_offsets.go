@@ -25,7 +25,7 @@ type start struct {
 // starts returns where reading begins in the partitions for which the group has committed an offset. It retries until
 // the coordinator has answered for all, or returns the error of the context: an offset that cannot be read for the
 // moment must not be taken for a missing one. Partitions without an offset are left out: see locator.
-func (l *locator) starts(ctx context.Context, partitions []partition) (map[partition]start, error) {
+func (l *startOffsets) starts(ctx context.Context, partitions []partition) (map[partition]start, error) {
 	var wait backoff
 	for {
 		commits, err := l.opt.Client.Committed(ctx, l.opt.Group, partitions)
@@ -47,13 +47,13 @@ func (l *locator) starts(ctx context.Context, partitions []partition) (map[parti
 	}
 }
 
-// locator finds out where to begin in partitions: at the offset that the group has committed, or, in new ones and those whose
+// startOffsets finds out where to begin in partitions: at the offset that the group has committed, or, in new ones and those whose
 // offset has expired with the group, elsewhere. An empty partition is begun at its end, and one of ingress at its earliest record; that its
 // offset has expired is seen by its stored position, and logged. Lanes and timers go on from the stored position, because
 // their jobs may have waited for longer than offsets are kept, or else begin at the earliest record too. A partition
 // waits for what has to be asked for its own start only, and ingress at most for one attempt to load stored positions. A
 // stored position is used only if it is of this topic in this cluster, not of another one with its name.
-type locator struct {
+type startOffsets struct {
 	opt     *Options
 	metrics *metrics
 	health  *broker.Health
@@ -64,12 +64,12 @@ type locator struct {
 	missing map[partition]chan start // of capacity 1; of those who still wait
 }
 
-func newLocator(opt *Options, m *metrics, health *broker.Health) *locator {
-	return &locator{opt: opt, metrics: m, health: health, missing: map[partition]chan start{}}
+func newStartOffsets(opt *Options, m *metrics, health *broker.Health) *startOffsets {
+	return &startOffsets{opt: opt, metrics: m, health: health, missing: map[partition]chan start{}}
 }
 
 // await returns a function that waits until the start of the partition is known; its error is that of the context.
-func (l *locator) await(at partition) func(context.Context) (start, error) {
+func (l *startOffsets) await(at partition) func(context.Context) (start, error) {
 	found := make(chan start, 1)
 	l.mu.Lock()
 	l.missing[at] = found
@@ -89,7 +89,7 @@ func (l *locator) await(at partition) func(context.Context) (start, error) {
 
 // run works until all starts of the partitions are found or ctx ends. It calls known when it is known which of them the group has
 // committed.
-func (l *locator) run(ctx context.Context, partitions []partition, known func()) {
+func (l *startOffsets) run(ctx context.Context, partitions []partition, known func()) {
 	commits, err := l.starts(ctx, partitions)
 	if err != nil {
 		return
@@ -101,21 +101,21 @@ func (l *locator) run(ctx context.Context, partitions []partition, known func())
 	defer l.health.Forget("offsets")
 	var wait backoff
 	for len(l.left()) > 0 {
-		if l.locate(ctx); len(l.left()) == 0 || wait.pause(ctx) != nil {
+		if l.resolve(ctx); len(l.left()) == 0 || wait.pause(ctx) != nil {
 			return
 		}
 	}
 }
 
 // left lists the partitions whose start is not found.
-func (l *locator) left() []partition {
+func (l *startOffsets) left() []partition {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Collect(maps.Keys(l.missing))
 }
 
 // locate finds the starts that can be found now.
-func (l *locator) locate(ctx context.Context) {
+func (l *startOffsets) resolve(ctx context.Context) {
 	begins, ends := l.bounds(ctx)
 	waiting, needing := map[partition]int64{}, 0 // for stored positions, by the earliest record
 	for _, at := range l.left() {
@@ -163,14 +163,14 @@ func (l *locator) locate(ctx context.Context) {
 	}
 }
 
-func (l *locator) ingress(at partition) bool {
+func (l *startOffsets) ingress(at partition) bool {
 	place, _ := l.opt.place(at.Topic)
 	return place == delivery.FromIngress
 }
 
 // expired logs and counts what it means that a partition of ingress is read from the earliest record, if the group had
 // an offset in it. A new group has none, and a topic made anew is another one.
-func (l *locator) expired(at partition, stored map[partition]delivery.Position, topic broker.Identity, begin int64) {
+func (l *startOffsets) expired(at partition, stored map[partition]delivery.Position, topic broker.Identity, begin int64) {
 	p, ok := stored[at]
 	if !ok || !isOf(p, topic) || p.Committed == begin {
 		return
@@ -189,7 +189,7 @@ func (l *locator) expired(at partition, stored map[partition]delivery.Position, 
 }
 
 // resume returns the stored position of a partition, or the earliest record.
-func (l *locator) resume(at partition, stored map[partition]delivery.Position, topic broker.Identity, begin int64) start {
+func (l *startOffsets) resume(at partition, stored map[partition]delivery.Position, topic broker.Identity, begin int64) start {
 	p, ok := stored[at]
 	switch {
 	case !ok || p.Committed <= 0: // at 0 nothing was lost: nothing was ever committed there
@@ -204,7 +204,7 @@ func (l *locator) resume(at partition, stored map[partition]delivery.Position, t
 	return start{offset: p.Committed, metadata: p.Metadata, topic: topic, proven: true}
 }
 
-func (l *locator) found(at partition, s start) {
+func (l *startOffsets) found(at partition, s start) {
 	s.topic = cmp.Or(s.topic, l.topics[at.Topic])
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -215,7 +215,7 @@ func (l *locator) found(at partition, s start) {
 }
 
 // bounds asks for the first offsets and the ends of the missing partitions. Those that do not answer are left out.
-func (l *locator) bounds(ctx context.Context) (begins, ends map[partition]int64) {
+func (l *startOffsets) bounds(ctx context.Context) (begins, ends map[partition]int64) {
 	missing := l.left()
 	begins, err := l.opt.Client.Offsets(ctx, broker.Earliest, missing...)
 	ends, failure := l.opt.Client.Offsets(ctx, broker.Latest, missing...)
@@ -229,7 +229,7 @@ func (l *locator) bounds(ctx context.Context) (begins, ends map[partition]int64)
 }
 
 // stored loads the stored positions, without which that many partitions cannot begin.
-func (l *locator) stored(ctx context.Context, needing int) (positions map[partition]delivery.Position, ok bool) {
+func (l *startOffsets) stored(ctx context.Context, needing int) (positions map[partition]delivery.Position, ok bool) {
 	call, cancel := context.WithTimeout(ctx, positionTimeout)
 	defer cancel()
 	list, err := l.opt.Positions.LoadPositions(call, l.opt.Group)

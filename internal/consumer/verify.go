@@ -18,7 +18,7 @@ const topicsWatched = 5 * time.Second
 
 // watchTopics looks for topics that were made anew, until ctx ends. A reader need not notice, because the new log may
 // contain the offset at which it goes on.
-func (t *tenure) watchTopics(ctx context.Context) {
+func (t *assignment) watchTopics(ctx context.Context) {
 	retry.Every(ctx, topicsWatched, func(time.Time) {
 		found, err := t.opt.Client.Identify(ctx, t.opt.topics()...)
 		if err != nil {
@@ -36,7 +36,7 @@ func (t *tenure) watchTopics(ctx context.Context) {
 // confirm asks, before the last commit, whether the topics are those that were read. One that was made anew a moment ago was
 // not noticed yet, and may have been committed in: the next owner would go on in it from a position in the topic before it.
 // A topic that is not there may be unknown to a broker that was just started.
-func (t *tenure) confirm(ctx context.Context, partitions []*holding) {
+func (t *assignment) confirm(ctx context.Context, partitions []*holding) {
 	left := map[string][]*holding{} // by topic
 	for _, p := range partitions {
 		left[p.base().Topic] = append(left[p.base().Topic], p)
@@ -56,7 +56,7 @@ func (t *tenure) confirm(ctx context.Context, partitions []*holding) {
 				}
 			}
 			if anew {
-				t.tellAnew(name)
+				t.logRecreated(name)
 			}
 			delete(left, name)
 		}
@@ -85,7 +85,7 @@ func (r *reader) verify(ctx context.Context) error {
 		return err
 	}
 	r.base.heart.beat("the broker to say what the log is")
-	w := r.base.whereabouts()
+	w := r.base.logPosition()
 	was, low, high := w.topic, w.low, w.high
 	if w.epoch != 0 && !another(was, topic) {
 		left, known, err := r.opt.Client.EpochEnd(ctx, r.base.partition, w.epoch)

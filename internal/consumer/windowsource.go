@@ -18,31 +18,31 @@ type windowSource struct {
 	ages    ages
 }
 
-// windowEntrance is what jobs of a timer see.
-type windowEntrance struct {
+// windowReceipt is what jobs of a timer see.
+type windowReceipt struct {
 	*windowSource
 	era int
 }
 
 // Settle implements delivery.Receipt.
-func (e windowEntrance) Settle(job *delivery.Job, _ delivery.Outcome) { e.settle(job.Offset, e.era) }
+func (e windowReceipt) Settle(job *delivery.Job, _ delivery.Outcome) { e.settle(job.Offset, e.era) }
 
 // Drop implements entrance.
-func (e windowEntrance) Drop(offset int64) { e.dropOf(offset, e.era) }
+func (e windowReceipt) Drop(offset int64) { e.dropOf(offset, e.era) }
 
-// ingressEntrance is what jobs of ingress see, where they may stay until there is room for them.
-type ingressEntrance struct{ windowEntrance }
+// ingressReceipt is what jobs of ingress see, where they may stay until there is room for them.
+type ingressReceipt struct{ windowReceipt }
 
 // Room reports that there is room for jobs that their campaign keeps in ingress.
-func (e ingressEntrance) Room(string, int64) {
+func (e ingressReceipt) Room(string, int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	signal(&e.onRoom)
 }
 
 var (
-	_ entrance = ingressEntrance{}
-	_ placed   = (*windowSource)(nil)
+	_ receipt = ingressReceipt{}
+	_ placed  = (*windowSource)(nil)
 )
 
 func newWindowSource(at partition, from delivery.Place, w *offset.Window, b *budget, m *metrics, kick func()) *windowSource {
@@ -109,7 +109,7 @@ func (s *windowSource) block(is bool) {
 
 // crowded reports whether the window is three quarters full, or has no room for the offsets. It returns the offset that
 // will be committed.
-func (s *windowSource) crowded(maxOpen int, offsets []int64) (base int64, is bool) {
+func (s *windowSource) isFull(maxOpen int, offsets []int64) (base int64, is bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.window.Base(), s.window.Fill(maxOpen) >= 0.75 || !s.window.HasRoom(maxOpen, offsets...)
