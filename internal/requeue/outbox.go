@@ -15,7 +15,7 @@ type outbox struct {
 	rings  [classes][]*queue // not busy, not empty; the first has waited longest
 	queued int
 	busy   int // queues owned by workers, before or after their turns have begun
-	held   map[place]*hold
+	held   map[place]*stalledPartition
 
 	turns   map[*turn]struct{} // begun and not given back
 	noLanes bool               // being drained: lane items are dropped
@@ -32,7 +32,7 @@ type queueKey struct {
 func newOutbox() *outbox {
 	return &outbox{
 		queues: make(map[queueKey]*queue),
-		held:   make(map[place]*hold),
+		held:   make(map[place]*stalledPartition),
 		turns:  make(map[*turn]struct{}),
 		idle:   make(chan struct{}),
 	}
@@ -44,7 +44,7 @@ const maxIdleQueues = 1024
 
 func (o *outbox) put(it *item) {
 	class := classOf(it.to)
-	if o.closed || o.noLanes && class == lanes || o.leaves(it) {
+	if o.closed || o.noLanes && class == lanes || o.dropIfRevoked(it) {
 		return
 	}
 	key := queueKey{it.job.Source, class}
@@ -106,7 +106,7 @@ func (o *outbox) take(t *turn, maxBytes int) []*item {
 		return nil
 	}
 	before := len(t.q.items)
-	t.q.items = slices.DeleteFunc(t.q.items, o.leaves)
+	t.q.items = slices.DeleteFunc(t.q.items, o.dropIfRevoked)
 	o.queued -= before - len(t.q.items)
 	items, rest := split(t.q.items, maxBatchJobs, maxBytes)
 	t.q.items = rest
@@ -117,7 +117,7 @@ func (o *outbox) take(t *turn, maxBytes int) []*item {
 
 // begin records that a turn accounts for items.
 func (o *outbox) begin(t *turn, items []*item) {
-	t.open = doubtful(items)
+	t.open = countUnacknowledged(items)
 	o.turns[t] = struct{}{}
 }
 
@@ -141,7 +141,7 @@ func (o *outbox) end(t *turn) bool {
 func (o *outbox) putBack(items []*item) {
 	of := make(map[*queue][]*item)
 	for _, it := range items {
-		if o.leaves(it) {
+		if o.dropIfRevoked(it) {
 			continue
 		}
 		of[it.q] = append(of[it.q], it)
@@ -178,9 +178,9 @@ type revocable interface {
 	Drop(offset int64)
 }
 
-// leaves drops an item whose partition has moved to another daemon, which has its job now, or is about to move, if the item is one for a
+// dropIfRevoked drops an item whose partition has moved to another daemon, which has its job now, or is about to move, if the item is one for a
 // lane and certainly not written. What was sent is written to its timer, or as a dead letter, as long as its partition is here.
-func (o *outbox) leaves(it *item) bool {
+func (o *outbox) dropIfRevoked(it *item) bool {
 	src, ok := it.job.Source.(revocable)
 	if !ok {
 		return false
@@ -197,7 +197,7 @@ func (o *outbox) leaves(it *item) bool {
 func (o *outbox) revoke() {
 	for _, q := range o.queues {
 		before := len(q.items)
-		q.items = slices.DeleteFunc(q.items, o.leaves)
+		q.items = slices.DeleteFunc(q.items, o.dropIfRevoked)
 		o.queued -= before - len(q.items)
 		if q.listed && len(q.items) == 0 {
 			o.rings[q.class] = slices.DeleteFunc(o.rings[q.class], func(other *queue) bool { return other == q })
@@ -205,7 +205,7 @@ func (o *outbox) revoke() {
 		}
 	}
 	for _, h := range o.held { // an empty one ends itself
-		h.items = slices.DeleteFunc(h.items, o.leaves)
+		h.items = slices.DeleteFunc(h.items, o.dropIfRevoked)
 	}
 }
 
@@ -226,10 +226,10 @@ func (o *outbox) close() {
 	o.maybeIdle()
 }
 
-func (o *outbox) drop(items []*item) { o.inDoubt += doubtful(items) }
+func (o *outbox) drop(items []*item) { o.inDoubt += countUnacknowledged(items) }
 
-// doubtful returns the number of items that the broker may have written already.
-func doubtful(items []*item) (n int) {
+// countUnacknowledged returns the number of items that the broker may have written already.
+func countUnacknowledged(items []*item) (n int) {
 	for _, it := range items {
 		if it.unknown {
 			n++

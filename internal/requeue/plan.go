@@ -59,7 +59,7 @@ func (t *turn) plan(ctx context.Context, items []*item) []broker.Chunk[*item] {
 		chunks[i].Items = append(chunks[i].Items, it)
 	}
 	giveBack(p.back)
-	return p.withoutHeld(chunks)
+	return p.withoutStalled(chunks)
 }
 
 // noPartition stands for the lane of an item that has none.
@@ -84,8 +84,8 @@ func giveBack(items []*item) {
 	}
 }
 
-// withoutHeld returns the chunks that may be written.
-func (p *plan) withoutHeld(chunks []broker.Chunk[*item]) (free []broker.Chunk[*item]) {
+// withoutStalled returns the chunks that may be written.
+func (p *plan) withoutStalled(chunks []broker.Chunk[*item]) (free []broker.Chunk[*item]) {
 	t := p.turn
 	t.relay.mu.Lock()
 	defer t.relay.mu.Unlock()

@@ -33,13 +33,13 @@ func (s *trouble) level() int {
 	return 1
 }
 
-// judge updates the trouble after a turn and returns what logs it: a line when something begins to refuse or more does,
+// logTrouble updates the trouble after a turn and returns what logs it: a line when something begins to refuse or more does,
 // and one when everything works. It needs the relay's lock; the result has to be called without it.
-func (r *Relay) judge(ctx context.Context, t *turn, now time.Time) (tell func()) {
+func (r *Relay) logTrouble(ctx context.Context, t *turn, now time.Time) (tell func()) {
 	if ctx.Err() != nil || t.box != r.box {
 		return func() {}
 	}
-	large := r.judgeLarge(t, now)
+	large := r.logTooLarge(t, now)
 	s, count := &r.trouble, t.box.refusing()
 	s.counted = min(s.counted, count)
 	at, err := t.failed()
@@ -69,8 +69,8 @@ func (r *Relay) judge(ctx context.Context, t *turn, now time.Time) (tell func())
 	}
 }
 
-// judgeLarge returns what logs that jobs do not fit into their topics.
-func (r *Relay) judgeLarge(t *turn, now time.Time) func() {
+// logTooLarge returns what logs that jobs do not fit into their topics.
+func (r *Relay) logTooLarge(t *turn, now time.Time) func() {
 	for _, f := range t.failures {
 		if !f.large || f.err == nil || now.Before(r.trouble.largeAt) {
 			continue

@@ -41,8 +41,8 @@ var (
 	largeBackoff = retry.Backoff{Initial: 5 * time.Second, Max: 45 * time.Second, Jitter: 1. / 3}
 )
 
-// hold holds the items that wait for one place. The relay's lock guards it.
-type hold struct {
+// stalledPartition holds the items that wait for one place. The relay's lock guards it.
+type stalledPartition struct {
 	place
 	items  []*item
 	trying []*item   // in the current attempt; none of items
@@ -51,7 +51,7 @@ type hold struct {
 }
 
 // each yields the items.
-func (h *hold) each() iter.Seq[*item] {
+func (h *stalledPartition) each() iter.Seq[*item] {
 	return func(yield func(*item) bool) {
 		for _, list := range [][]*item{h.trying, h.items} {
 			for _, it := range list {
@@ -63,12 +63,12 @@ func (h *hold) each() iter.Seq[*item] {
 	}
 }
 
-func (h *hold) len() int { return len(h.trying) + len(h.items) }
+func (h *stalledPartition) len() int { return len(h.trying) + len(h.items) }
 
 // try takes the items to try. While the outcome of some is unknown, only those are tried: the others may still go
 // elsewhere.
-func (o *outbox) try(h *hold, maxBytes int) {
-	h.items = slices.DeleteFunc(h.items, o.leaves)
+func (o *outbox) try(h *stalledPartition, maxBytes int) {
+	h.items = slices.DeleteFunc(h.items, o.dropIfRevoked)
 	jobs := maxBatchJobs
 	if h.large {
 		jobs = 1
@@ -82,7 +82,7 @@ func (o *outbox) try(h *hold, maxBytes int) {
 	h.trying, h.items = split(h.items, jobs, maxBytes)
 }
 
-func (h *hold) backoff() retry.Backoff {
+func (h *stalledPartition) backoff() retry.Backoff {
 	if h.large {
 		return largeBackoff
 	}
@@ -96,14 +96,14 @@ type failure struct {
 	err   error
 }
 
-// hold lets the items of a failure wait for their place. It returns the hold if it is new.
-func (o *outbox) hold(f failure, now time.Time) *hold {
+// stalledPartition lets the items of a failure wait for their place. It returns the hold if it is new.
+func (o *outbox) hold(f failure, now time.Time) *stalledPartition {
 	h, known := o.held[f.place], true
 	if h == nil {
-		h, known = &hold{place: f.place, since: now}, false
+		h, known = &stalledPartition{place: f.place, since: now}, false
 		o.held[f.place] = h
 	}
-	h.items = append(h.items, slices.DeleteFunc(f.items, o.leaves)...)
+	h.items = append(h.items, slices.DeleteFunc(f.items, o.dropIfRevoked)...)
 	if f.err != nil {
 		h.err = f.err
 	}
@@ -113,8 +113,8 @@ func (o *outbox) hold(f failure, now time.Time) *hold {
 	return h
 }
 
-// release returns all items of a hold to their queues.
-func (o *outbox) release(h *hold) {
+// resume returns all items of a hold to their queues.
+func (o *outbox) resume(h *stalledPartition) {
 	if o.held[h.place] == h {
 		delete(o.held, h.place)
 	}
@@ -122,7 +122,7 @@ func (o *outbox) release(h *hold) {
 }
 
 // move returns the items of a hold to their queues that may be written to another partition.
-func (o *outbox) move(h *hold) {
+func (o *outbox) move(h *stalledPartition) {
 	var free, stay []*item
 	for _, it := range h.items {
 		if it.unknown {
@@ -139,7 +139,7 @@ func (o *outbox) move(h *hold) {
 }
 
 // probe tries a hold again until its place accepts a batch, or nothing waits for it any more.
-func (r *Relay) probe(ctx context.Context, box *outbox, h *hold) {
+func (r *Relay) probe(ctx context.Context, box *outbox, h *stalledPartition) {
 	for n := 1; retry.Sleep(ctx, h.backoff().Delay(n)) == nil; n++ {
 		t := &turn{relay: r, box: box}
 		r.mu.Lock()
@@ -166,7 +166,7 @@ func (r *Relay) probe(ctx context.Context, box *outbox, h *hold) {
 }
 
 // endProbe ends an attempt, and reports whether it was the last one.
-func (r *Relay) endProbe(ctx context.Context, t *turn, h *hold, partitions int) (over bool) {
+func (r *Relay) endProbe(ctx context.Context, t *turn, h *stalledPartition, partitions int) (over bool) {
 	now := time.Now()
 	r.mu.Lock()
 	over = !t.box.end(t)
@@ -178,7 +178,7 @@ func (r *Relay) endProbe(ctx context.Context, t *turn, h *hold, partitions int) 
 		}
 		over = t.box.held[h.place] != h
 	}
-	tell := r.judge(ctx, t, now)
+	tell := r.logTrouble(ctx, t, now)
 	r.mu.Unlock()
 	r.wakeAll()
 	tell()
@@ -187,7 +187,7 @@ func (r *Relay) endProbe(ctx context.Context, t *turn, h *hold, partitions int) 
 
 // tried puts the items of an attempt that failed back to the head of the hold, or releases the hold. It needs the
 // relay's lock.
-func (r *Relay) tried(ctx context.Context, t *turn, h *hold, now time.Time) {
+func (r *Relay) tried(ctx context.Context, t *turn, h *stalledPartition, now time.Time) {
 	var again []*item
 	works := true
 	if h.at.ID == anyPartition { // only the layout was read
@@ -212,14 +212,14 @@ func (r *Relay) tried(ctx context.Context, t *turn, h *hold, now time.Time) {
 		h.items = append(again, h.items...)
 	}
 	if works {
-		t.box.release(h)
+		t.box.resume(h)
 	}
 }
 
 // mayMove reports whether the items of a hold may be written to other partitions: it has refused for long enough, and
 // the others do not all refuse. Otherwise an outage of all brokers would move every campaign from lane to lane. It
 // needs the relay's lock.
-func (r *Relay) mayMove(box *outbox, h *hold, partitions int, now time.Time) bool {
+func (r *Relay) mayMove(box *outbox, h *stalledPartition, partitions int, now time.Time) bool {
 	avoided := r.avoid(h.at.Topic, now)
 	switch {
 	case box.held[h.place] != h || h.large || h.at.ID == anyPartition:

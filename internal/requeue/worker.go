@@ -91,7 +91,7 @@ func (t *turn) enter(items int) bool {
 	}
 	t.sending, t.open = true, items
 	for _, f := range t.failures {
-		t.open += doubtful(f.items)
+		t.open += countUnacknowledged(f.items)
 	}
 	return true
 }
@@ -177,7 +177,7 @@ func (r *Relay) end(ctx context.Context, t *turn) {
 		}
 		t.box.list(q)
 	}
-	tell := r.judge(ctx, t, now)
+	tell := r.logTrouble(ctx, t, now)
 	r.mu.Unlock()
 	r.wakeAll()
 	tell()
