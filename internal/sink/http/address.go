@@ -197,9 +197,9 @@ func (c *Config) guarding() (*guard.Guard, error) {
 	return guard.New(c.Guard)
 }
 
-// toward returns the client for the address of a job, which is the client itself if there is one for all jobs. The problem is
+// forJob returns the client for the address of a job, which is the client itself if there is one for all jobs. The problem is
 // one of the job, now and ever.
-func (c *client) toward(job *delivery.Job) (to *client, problem string) {
+func (c *client) forJob(job *delivery.Job) (to *client, problem string) {
 	if c.reach != byJob {
 		return c, ""
 	}

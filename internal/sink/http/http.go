@@ -103,7 +103,7 @@ func (s *Sink) attempt(ctx context.Context, job *delivery.Job, more *extra) deli
 
 // deliver sends the job. The context of the request, limited, ends before that of the caller.
 func (c *client) deliver(ctx, limited context.Context, job *delivery.Job, t *trip) delivery.Result {
-	c, problem := c.toward(job)
+	c, problem := c.forJob(job)
 	if problem != "" {
 		return delivery.Result{Class: delivery.Permanent, Detail: problem}
 	}
@@ -125,7 +125,7 @@ func (c *client) deliver(ctx, limited context.Context, job *delivery.Job, t *tri
 		defer c.watch(resp, t)()
 	}
 	if c.rules != nil {
-		return c.scope(c.gone(c.judge(ctx, resp, t)))
+		return c.scope(c.gone(c.resultOf(ctx, resp, t)))
 	}
 	res := c.classify(resp, time.Now())
 	finish(resp, t.cancel)

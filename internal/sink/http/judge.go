@@ -12,9 +12,9 @@ import (
 	"github.com/pacer/pacer/internal/sink/rule"
 )
 
-// judge returns the result for an answer by the sink's own rules, or by its status where they say nothing of it. Where they
+// resultOf returns the result for an answer by the sink's own rules, or by its status where they say nothing of it. Where they
 // look at the body, the call has not ended before all of it is there: the status alone does not say what became of the job.
-func (c *client) judge(ctx context.Context, resp *http.Response, t *trip) delivery.Result {
+func (c *client) resultOf(ctx context.Context, resp *http.Response, t *trip) delivery.Result {
 	defer finish(resp, t.cancel)
 	var body []byte
 	if c.rules.NeedsBody() {
@@ -37,7 +37,7 @@ func (c *client) judge(ctx context.Context, resp *http.Response, t *trip) delive
 		res = c.apply(v, resp, now)
 	}
 	if res.Class == delivery.Temporary || res.Class == delivery.Throttled {
-		if d, ok := waitSaid(c.rules.RetryAfter(answer), now); ok {
+		if d, ok := waitAsked(c.rules.RetryAfter(answer), now); ok {
 			res.RetryAfter = d
 		}
 	}
@@ -83,8 +83,8 @@ func (c *client) apply(v rule.Verdict, resp *http.Response, now time.Time) deliv
 	return res
 }
 
-// waitSaid parses a wait that a rule has taken from an answer: seconds, a time as seconds since 1970, or a date.
-func waitSaid(v string, now time.Time) (d time.Duration, ok bool) {
+// waitAsked parses a wait that a rule has taken from an answer: seconds, a time as seconds since 1970, or a date.
+func waitAsked(v string, now time.Time) (d time.Duration, ok bool) {
 	if d, ok = reset(v, now); ok || v == "" {
 		return d, ok
 	}

@@ -77,7 +77,7 @@ func TestJudgedAnswers(t *testing.T) {
 		"": 0, "x": 0, "-1": 0, "NaN": 0, "7": 7 * time.Second, "0.1": time.Second, "1e300": maxRetryAfter, "999999999999999999999": maxRetryAfter,
 		date.Format(http.TimeFormat): time.Minute, fmt.Sprint(date.Unix()): time.Minute,
 	} {
-		if d, ok := waitSaid(said, date.Add(-time.Minute)); d != want || ok != (want > 0) {
+		if d, ok := waitAsked(said, date.Add(-time.Minute)); d != want || ok != (want > 0) {
 			t.Errorf("%q: %s, %t", said, d, ok)
 		}
 	}

@@ -108,7 +108,7 @@ func TestReplies(t *testing.T) {
 
 // TestCrowd: one recipient who gets too much is not everybody, but ten in a row are.
 func TestCrowd(t *testing.T) {
-	var c crowd
+	var c failuresInRow
 	for i := 1; i < 3*manyRefused; i++ {
 		if i == manyRefused-1 {
 			c.taken()

@@ -38,7 +38,7 @@ type Sink struct {
 	dialer  *dialer
 	pool    *pool
 	resent  atomic.Uint64
-	crowd   crowd
+	crowd   failuresInRow
 }
 
 // parts are what is made of the files and secrets that the configuration names.
@@ -217,14 +217,14 @@ func (s *Sink) Close() error {
 	return nil
 }
 
-// crowd tells one recipient who gets too much from a server that wants less of everybody's mail: both are answered 4.7.x when
+// failuresInRow tells one recipient who gets too much from a server that wants less of everybody's mail: both are answered 4.7.x when
 // a recipient is named. It counts such answers in a row. Safe for concurrent use.
-type crowd struct{ inRow atomic.Int32 }
+type failuresInRow struct{ inRow atomic.Int32 }
 
 // manyRefused in a row are more than one recipient's.
 const manyRefused = 10
 
-func (c *crowd) taken() { c.inRow.Store(0) }
+func (c *failuresInRow) taken() { c.inRow.Store(0) }
 
 // refused counts an answer, and tells whether it is about everybody.
-func (c *crowd) refused() bool { return c.inRow.Add(1) >= manyRefused }
+func (c *failuresInRow) refused() bool { return c.inRow.Add(1) >= manyRefused }

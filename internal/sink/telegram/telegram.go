@@ -37,7 +37,7 @@ type Sink struct {
 	resent  atomic.Uint64
 
 	mu    sync.Mutex
-	flood flood // guarded by mu
+	flood floodWait // guarded by mu
 }
 
 // parts are what is made of the configuration and of the files that it names.
