@@ -97,7 +97,7 @@ func (r CampaignRow) Campaign() *delivery.Campaign {
 		rate: r.SendRate, per: per.Microseconds(), startsAt: r.StartsAt, endsAt: r.EndsAt, rampSince: r.RampSince, pausedUntil: r.PausedUntil,
 		hours: text(r.ActiveHours), ramp: text(r.Ramp), zone: r.TimeZone,
 	}
-	entry := record.entry(newWords())
+	entry := record.entry(newInterner())
 	newState().build(r.ID, entry)
 	return entry.row
 }

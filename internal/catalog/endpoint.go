@@ -75,7 +75,7 @@ type endpointDelta struct {
 
 // scan converts the rows that differ from those that are known.
 func (d *endpointDelta) scan(rows pgx.Rows, known *endpoints, load uint64, full bool) error {
-	words, found := newWords(), 0
+	words, found := newInterner(), 0
 	for rows.Next() {
 		raw := rows.RawValues()
 		digest, before := digestOf(raw), known.rows[string(raw[0])]
@@ -105,7 +105,7 @@ func (d *endpointDelta) scan(rows pgx.Rows, known *endpoints, load uint64, full 
 }
 
 // readEndpoint converts the current row. Headers that are not texts, which the triggers refuse, are left out.
-func readEndpoint(rows pgx.Rows, words *words) (*delivery.Destination, error) {
+func readEndpoint(rows pgx.Rows, words *interner) (*delivery.Destination, error) {
 	var e delivery.Destination
 	var headers string
 	var disabled, failing *time.Time
@@ -123,7 +123,7 @@ func readEndpoint(rows pgx.Rows, words *words) (*delivery.Destination, error) {
 	return &e, nil
 }
 
-func endpointHeaders(object string, words *words) (list []delivery.DestinationHeader) {
+func endpointHeaders(object string, words *interner) (list []delivery.DestinationHeader) {
 	var texts map[string]any
 	if json.Unmarshal([]byte(object), &texts) != nil {
 		return nil

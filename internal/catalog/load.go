@@ -200,7 +200,7 @@ func (d *delta) scanStores(rows pgx.Rows) error {
 
 // scanCampaigns converts the rows that differ from the state.
 func (d *delta) scanCampaigns(rows pgx.Rows, s *state) error {
-	r, found := campaignReader{words: newWords()}, 0
+	r, found := campaignReader{words: newInterner()}, 0
 	for rows.Next() {
 		raw := rows.RawValues()
 		digest, before := digestOf(raw), s.campaigns[string(raw[0])]

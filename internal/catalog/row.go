@@ -27,7 +27,7 @@ type campaignRecord struct {
 }
 
 // entry converts the record to an entry of the state.
-func (r *campaignRecord) entry(known *words) *campaignEntry {
+func (r *campaignRecord) entry(known *interner) *campaignEntry {
 	c := r.Campaign
 	c.TTL, c.StartsAt, c.EndsAt, c.PausedUntil = micros(r.ttl), orZero(r.startsAt), orZero(r.endsAt), orZero(r.pausedUntil)
 	var err error
@@ -42,7 +42,7 @@ func (r *campaignRecord) entry(known *words) *campaignEntry {
 }
 
 // schedule sets the campaign's hours and ramp. The error says in one line why they are invalid.
-func (r *campaignRecord) schedule(c *delivery.Campaign, known *words) (err error) {
+func (r *campaignRecord) schedule(c *delivery.Campaign, known *interner) (err error) {
 	if r.hours != nil {
 		if c.Hours, err = known.hours(*r.hours, r.zone); err != nil {
 			return err
@@ -57,7 +57,7 @@ func (r *campaignRecord) schedule(c *delivery.Campaign, known *words) (err error
 // campaignReader reads rows of campaigns. Text is taken from the raw values, so that what many rows have in common is kept
 // once.
 type campaignReader struct {
-	words  *words
+	words  *interner
 	record campaignRecord
 }
 
@@ -109,19 +109,19 @@ func digestOf(raw [][]byte) uint64 {
 	return h.Sum64()
 }
 
-// words are values that many rows have in common; each is kept once. They are those of one load.
-type words struct {
+// interner are values that many rows have in common; each is kept once. They are those of one load.
+type interner struct {
 	texts    map[string]string
 	schedule map[[2]string]*delivery.ActiveHours
 	lists    map[string][]string
 }
 
-func newWords() *words {
-	return &words{texts: map[string]string{}, schedule: map[[2]string]*delivery.ActiveHours{}, lists: map[string][]string{}}
+func newInterner() *interner {
+	return &interner{texts: map[string]string{}, schedule: map[[2]string]*delivery.ActiveHours{}, lists: map[string][]string{}}
 }
 
 // text returns the bytes as a string.
-func (w *words) text(b []byte) string {
+func (w *interner) text(b []byte) string {
 	text, ok := w.texts[string(b)]
 	if !ok {
 		text = string(b)
@@ -130,7 +130,7 @@ func (w *words) text(b []byte) string {
 	return text
 }
 
-func (w *words) hours(text, zone string) (*delivery.ActiveHours, error) {
+func (w *interner) hours(text, zone string) (*delivery.ActiveHours, error) {
 	key := [2]string{text, zone}
 	if hours, ok := w.schedule[key]; ok {
 		return hours, nil

@@ -189,13 +189,13 @@ func (s *state) build(id string, entry *campaignEntry) {
 			campaign.Invalid = cmp.Or(campaign.Invalid, "quota "+quota+" does not exist")
 		}
 	}
-	campaign.Invalid = cmp.Or(campaign.Invalid, spread(campaign.Quotas))
+	campaign.Invalid = cmp.Or(campaign.Invalid, shardConflict(campaign.Quotas))
 	entry.row, entry.built = campaign, true
 }
 
-// spread returns an error text if a campaign's quotas are in several shards of the store, else "". Quotas of mode
+// shardConflict returns an error text if a campaign's quotas are in several shards of the store, else "". Quotas of mode
 // eventual have no shard.
-func spread(quotas []*delivery.Quota) string {
+func shardConflict(quotas []*delivery.Quota) string {
 	var in []string
 	several, first := false, -1
 	for _, q := range quotas {
