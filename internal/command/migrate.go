@@ -45,7 +45,7 @@ func (c *cli) migrateUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := tellShards(ctx, s); err != nil {
+	if err := setShards(ctx, s); err != nil {
 		return err
 	}
 	if err := forgetPositions(ctx, s); err != nil {
@@ -86,8 +86,8 @@ func (c *cli) migrator(needs ...config.Section) (*app.Services, *catalog.Migrato
 	return s, m, err
 }
 
-// tellShards writes the number of shards, among which new quotas are spread, to the catalog.
-func tellShards(ctx context.Context, s *app.Services) error {
+// setShards writes the number of shards, among which new quotas are spread, to the catalog.
+func setShards(ctx context.Context, s *app.Services) error {
 	if len(s.Config.Redis.Addrs) == 0 {
 		return nil
 	}

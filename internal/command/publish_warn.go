@@ -32,15 +32,15 @@ func (c *cli) warnAstray(ctx context.Context, cfg *config.Config, source *jobfil
 	case errors.Is(err, catalog.ErrNotFound):
 		why = err.Error()
 	case err == nil:
-		why = astray(ctx, admin, cfg, source, row.Sink)
+		why = unroutable(ctx, admin, cfg, source, row.Sink)
 	}
 	if why != "" {
 		c.warn("%s; otherwise these jobs become dead letters after unknown_grace (%s)", why, notation.FormatSpan(cfg.UnknownGrace))
 	}
 }
 
-// astray returns why jobs of a campaign that names this sink have no destination, and what to do; "" for nothing that is known.
-func astray(ctx context.Context, admin *catalog.Admin, cfg *config.Config, source *jobfile.Source, name string) string {
+// unroutable returns why jobs of a campaign that names this sink have no destination, and what to do; "" for nothing that is known.
+func unroutable(ctx context.Context, admin *catalog.Admin, cfg *config.Config, source *jobfile.Source, name string) string {
 	name = cmp.Or(name, cfg.DefaultSink)
 	if h, ok := cfg.Sinks[name].(*sinkhttp.Config); !ok || !h.Destinations {
 		return ""
