@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// errands are the goroutines that ask sources for more than whoever has begun them: they outlive the request, but not their owner, who
+// background are the goroutines that ask sources for more than whoever has begun them: they outlive the request, but not their owner, who
 // ends them. The zero value has none. Safe for concurrent use.
-type errands struct {
+type background struct {
 	mu      sync.Mutex // guards what follows
 	last    int
 	stops   map[int]context.CancelFunc // of those that are under way
@@ -17,7 +17,7 @@ type errands struct {
 }
 
 // start has something done in a goroutine of its own, within a time and until the end. false: the end has come, and it is not done.
-func (e *errands) start(ctx context.Context, within time.Duration, do func(context.Context)) bool {
+func (e *background) start(ctx context.Context, within time.Duration, do func(context.Context)) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.ended {
@@ -38,7 +38,7 @@ func (e *errands) start(ctx context.Context, within time.Duration, do func(conte
 }
 
 // over notes that one is done.
-func (e *errands) over(number int) {
+func (e *background) over(number int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.stops[number]()
@@ -49,7 +49,7 @@ func (e *errands) over(number int) {
 }
 
 // end stops those that are under way, and waits for them, but not for sources that hang. No more are started.
-func (e *errands) end() {
+func (e *background) end() {
 	e.mu.Lock()
 	e.ended, e.allDone = true, make(chan struct{})
 	for _, stop := range e.stops {

@@ -37,8 +37,8 @@ type Looker struct {
 	looking  chan struct{} // closed when the look that is under way is over; nil if there is none
 	askedAt  time.Time     // when somebody has looked last
 
-	errands errands // what is asked for others than those who have begun it
-	*asides
+	errands background // what is asked for others than those who have begun it
+	*onDemand
 	letters lately
 
 	// Only the look that is under way uses these.
@@ -49,7 +49,7 @@ type Looker struct {
 // NewLooker makes a Looker; it starts nothing.
 func NewLooker(sources Sources) *Looker {
 	l := &Looker{wanted: make(chan struct{}, 1)}
-	l.asides = newAsides(&l.errands)
+	l.onDemand = newOnDemand(&l.errands)
 	l.letters.look, l.letters.wanted = sources.Letters, make(chan struct{}, 1)
 	sources.Letters, sources.Letter = LimitLooks(sources.Letters), LimitLooks(sources.Letter)
 	l.sources = sources

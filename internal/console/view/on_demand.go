@@ -34,8 +34,8 @@ const (
 	mostShut = 5
 )
 
-// asides are what pages show beside the state.
-type asides struct {
+// onDemand are what pages show beside the state.
+type onDemand struct {
 	senders  answers[[]Sender]
 	waits    answers[map[string]hold.Wait]
 	claims   answers[[]Claim]
@@ -48,9 +48,9 @@ type asides struct {
 	whole    answers[*WholeLetter]
 }
 
-// newAsides makes asides whose questions are among the errands.
-func newAsides(e *errands) *asides {
-	return &asides{
+// newOnDemand makes asides whose questions are among the errands.
+func newOnDemand(e *background) *onDemand {
+	return &onDemand{
 		senders: answers[[]Sender]{errands: e}, waits: answers[map[string]hold.Wait]{errands: e}, claims: answers[[]Claim]{errands: e},
 		changes: answers[[]Change]{errands: e}, usages: answers[[]Usage]{errands: e}, outlooks: answers[*Outlook]{errands: e},
 		shut: answers[Shut]{errands: e}, closed: answers[map[string][]delivery.DestinationGate]{errands: e},
@@ -61,7 +61,7 @@ func newAsides(e *errands) *asides {
 // answers are what pages ask for beside the state, by what it is about. One at a time is asked for. Whoever comes meanwhile, and whoever
 // has waited for waitFor, does with the last answer, or without.
 type answers[T any] struct {
-	errands *errands      // where questions are asked
+	errands *background   // where questions are asked
 	within  time.Duration // bounds a question; 0: lookWithin
 	keptFor time.Duration // how long an answer is kept; 0: StaleAfter
 	asking  sync.Mutex    // held while one is asked for
