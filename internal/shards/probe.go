@@ -39,7 +39,7 @@ func (s *Set) Probe(ctx context.Context, prefix string) (Condition, error) {
 			return Condition{}, err
 		}
 	}
-	if err := found.lookAt(ctx, s.Masters()); err != nil {
+	if err := found.checkAll(ctx, s.Masters()); err != nil {
 		return Condition{}, err
 	}
 	c := found.condition
@@ -50,7 +50,7 @@ func (s *Set) Probe(ctx context.Context, prefix string) (Condition, error) {
 // Evicting names the servers that may evict keys once their memory is full, with their policy.
 func (s *Set) Evicting(ctx context.Context) ([]string, error) {
 	found := &findings{refused: map[string]bool{}}
-	err := found.lookAt(ctx, s.Masters())
+	err := found.checkAll(ctx, s.Masters())
 	return found.condition.Evicts, err
 }
 
@@ -91,10 +91,10 @@ func eachServer(ctx context.Context, client redis.UniversalClient, look func(con
 	return nil
 }
 
-// lookAt looks at all servers.
-func (f *findings) lookAt(ctx context.Context, masters []redis.UniversalClient) error {
+// checkAll looks at all servers.
+func (f *findings) checkAll(ctx context.Context, masters []redis.UniversalClient) error {
 	for _, master := range masters {
-		if err := eachServer(ctx, master, f.look); err != nil {
+		if err := eachServer(ctx, master, f.check); err != nil {
 			return err
 		}
 	}
@@ -103,8 +103,8 @@ func (f *findings) lookAt(ctx context.Context, masters []redis.UniversalClient) 
 	return nil
 }
 
-// look looks at the clock and the memory of a server.
-func (f *findings) look(ctx context.Context, server *redis.Client) error {
+// check looks at the clock and the memory of a server.
+func (f *findings) check(ctx context.Context, server *redis.Client) error {
 	before := time.Now()
 	there, err := server.Time(ctx).Result()
 	after := time.Now()
