@@ -40,10 +40,10 @@ type screen struct {
 }
 
 // Init implements tea.Model.
-func (m screen) Init() tea.Cmd { return m.look() }
+func (m screen) Init() tea.Cmd { return m.refresh() }
 
-// look requests a new sample after an interval.
-func (m screen) look() tea.Cmd {
+// refresh requests a new sample after an interval.
+func (m screen) refresh() tea.Cmd {
 	watch, before, ctx := *m.watch, m.sample, m.ctx
 	watch.Query.Limit = m.rows()
 	return tea.Tick(watch.Interval, func(time.Time) tea.Msg {
@@ -82,7 +82,7 @@ func (m screen) Update(message tea.Msg) (tea.Model, tea.Cmd) {
 		if message.err == nil {
 			m.sample, m.frame = message.sample, message.frame
 		}
-		return m, m.look()
+		return m, m.refresh()
 	}
 	return m, nil
 }
