@@ -264,4 +264,4 @@ func (d busyDaemon) LoadOutlooks(context.Context) (map[string]delivery.Outlook, 
 func (d busyDaemon) Answers(context.Context, []string) (delivery.Answers, error) {
 	return delivery.Answers{Works: map[string]time.Time{"sink": time.Now()}}, nil
 }
-func (d busyDaemon) Elsewhere(delivery.FleetAnswers) {}
+func (d busyDaemon) SetFleetAnswers(delivery.FleetAnswers) {}

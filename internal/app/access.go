@@ -110,8 +110,8 @@ func sameTLS(a, b *tls.Config) bool {
 	})
 }
 
-// keeper holds the current access, and when the certificates expire that were seen.
-type keeper struct {
+// certificateCache holds the current access, and when the certificates expire that were seen.
+type certificateCache struct {
 	current atomic.Pointer[access]
 	expiry  *prometheus.GaugeVec
 
@@ -126,15 +126,15 @@ type Expiring struct {
 	At          time.Time
 }
 
-func newKeeper() *keeper {
-	return &keeper{when: map[[2]string]Expiring{}, expiry: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+func newCertificateCache() *certificateCache {
+	return &certificateCache{when: map[[2]string]Expiring{}, expiry: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "pacer_certificate_expiry_timestamp_seconds",
 		Help: "When a certificate expires: that of a service (server), as its last connection showed it, or pacer's own (client).",
 	}, []string{"service", "certificate"})}
 }
 
 // set makes new connections use what was read.
-func (k *keeper) set(a *access) {
+func (k *certificateCache) set(a *access) {
 	for service, encryption := range map[string]*tls.Config{"kafka": a.kafka, "redis": a.redis} {
 		if encryption == nil || encryption.VerifyConnection != nil { // that of before is in use
 			continue
@@ -151,11 +151,11 @@ func (k *keeper) set(a *access) {
 }
 
 // seen notes the certificates of a server.
-func (k *keeper) seen(service string, state tls.ConnectionState) {
+func (k *certificateCache) seen(service string, state tls.ConnectionState) {
 	k.note(service, "server", state.PeerCertificates...)
 }
 
-func (k *keeper) note(service, whose string, chain ...*x509.Certificate) {
+func (k *certificateCache) note(service, whose string, chain ...*x509.Certificate) {
 	if len(chain) == 0 {
 		return
 	}

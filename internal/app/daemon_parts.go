@@ -280,7 +280,7 @@ func (d *Daemon) narrow(list []delivery.UnevenLane) {
 	if d.relay.LanesRefuse() {
 		list = nil
 	}
-	d.pacer.Narrow(list)
+	d.pacer.BalanceLanes(list)
 }
 
 // stuck returns the campaigns whose jobs their sinks do not take from this daemon.

@@ -221,7 +221,7 @@ func (r *destinationReports) write(ctx context.Context) error {
 			return err
 		}
 		if done {
-			r.tell(id, e.reason)
+			r.logFailure(id, e.reason)
 		}
 	}
 	return nil
@@ -282,7 +282,7 @@ func (r *destinationReports) keep(since map[string]time.Time) {
 // tellsEvery is how often it is logged that a destination is disabled: their rows say so of each.
 const tellsEvery = time.Minute
 
-func (r *destinationReports) tell(id, reason string) {
+func (r *destinationReports) logFailure(id, reason string) {
 	now := r.now()
 	if now.Sub(r.told) < tellsEvery {
 		return

@@ -22,12 +22,12 @@ type Services struct {
 	Log    *slog.Logger
 	Topics requeue.TopicSpec
 	Kafka  *broker.Client // nil before OpenKafka
-	keeper *keeper
+	keeper *certificateCache
 }
 
 // NewServices prepares connections to the services of a configuration, except Kafka.
 func NewServices(cfg *config.Config, log *slog.Logger) *Services {
-	return &Services{Config: cfg, Log: log, keeper: newKeeper(), Topics: requeue.TopicSpec{
+	return &Services{Config: cfg, Log: log, keeper: newCertificateCache(), Topics: requeue.TopicSpec{
 		Prefix: cfg.Kafka.TopicPrefix, Ingress: cfg.Kafka.Topics, Lanes: cfg.Kafka.Lanes, Timers: cfg.Kafka.TimerDelays,
 		ReplicationFactor: cfg.Kafka.ReplicationFactor, Results: cfg.Kafka.Results, Responses: cfg.ResponseTopics(),
 	}}

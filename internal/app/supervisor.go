@@ -42,12 +42,12 @@ func (s *supervisor) Run(ctx context.Context) error {
 	if s.watchdog > 0 {
 		every = min(every, s.watchdog/3)
 	}
-	s.look()
-	retry.Every(ctx, every, func(time.Time) { s.look() })
+	s.check()
+	retry.Every(ctx, every, func(time.Time) { s.check() })
 	return nil
 }
 
-func (s *supervisor) look() {
+func (s *supervisor) check() {
 	ok, why := s.ready()
 	if ok && !s.began {
 		s.began = true

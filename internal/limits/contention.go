@@ -25,22 +25,22 @@ const (
 	whole = 1000
 )
 
-// crowds are the quotas that more than a few of this daemon's campaigns wait for. For each the daemon has one claim in the store,
+// contentions are the quotas that more than a few of this daemon's campaigns wait for. For each the daemon has one claim in the store,
 // in proportion to the weights of those that wait, and what it gets is shared here, by the rule of the store: units go in the order
 // of the service that they bring to a campaign, by its weight, and what falls to one that asks again soon is kept for it. Who has
 // been served least is asked for first. A refusal answers for all who wait behind, without the store.
 //
 // A campaign that waits on several daemons counts for a part of its weight on each. The zero value is ready; the time is the
 // store's. It is safe for concurrent use.
-type crowds struct {
+type contentions struct {
 	mu     sync.Mutex
-	takes  int64             // numbers them; under mu
-	swept  int64             // when those that are gone were removed last; under mu
-	quotas map[string]*crowd // that were used up lately, by id; under mu
+	takes  int64                  // numbers them; under mu
+	swept  int64                  // when those that are gone were removed last; under mu
+	quotas map[string]*contention // that were used up lately, by id; under mu
 }
 
-// crowd is who waits for one quota, and what the store said of it last.
-type crowd struct {
+// contention is who waits for one quota, and what the store said of it last.
+type contention struct {
 	quota   *delivery.Quota // of the revision of the last answer
 	waiting map[string]*member
 	many    bool  // more than a few wait for it, or for another quota that one of them waits for
@@ -59,7 +59,7 @@ type crowd struct {
 	until   int64 // nothing remains before; 0: something did
 	windows []delivery.WindowState
 
-	wave wave
+	wave round
 }
 
 // member is one campaign in a crowd.
@@ -89,7 +89,7 @@ type contender struct {
 
 // run asks the store for all, by send, and answers those itself for which a refusal of others answers. Those that are not
 // answered in the end could not be asked for.
-func (c *crowds) run(list []*contender, now int64, from delivery.Provenance, send func([]*contender)) {
+func (c *contentions) run(list []*contender, now int64, from delivery.Provenance, send func([]*contender)) {
 	take := c.join(list, now)
 	for waves := 0; len(list) > 0; waves++ {
 		if waves == maxWaves {
@@ -107,7 +107,7 @@ func (c *crowds) run(list []*contender, now int64, from delivery.Provenance, sen
 }
 
 // join notes who waits, and numbers the take.
-func (c *crowds) join(list []*contender, now int64) (take int64) {
+func (c *contentions) join(list []*contender, now int64) (take int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.takes++
@@ -125,7 +125,7 @@ func (c *crowds) join(list []*contender, now int64) (take int64) {
 
 // joinAll lets a campaign wait for its quotas. If it is one of many in one of them, it is so in all: what the daemon answers for one
 // quota is not known to the store, which would forget the campaign in the others.
-func (c *crowds) joinAll(a *delivery.Ask, now int64) {
+func (c *contentions) joinAll(a *delivery.Ask, now int64) {
 	refused := int64(math.MinInt64)
 	for _, quota := range a.Campaign.Quotas {
 		if q := c.of(quota, a); q != nil {
@@ -150,17 +150,17 @@ func (c *crowds) joinAll(a *delivery.Ask, now int64) {
 	}
 }
 
-func (c *crowds) add(quota *delivery.Quota, window int) *crowd {
+func (c *contentions) add(quota *delivery.Quota, window int) *contention {
 	if c.quotas == nil {
-		c.quotas = map[string]*crowd{}
+		c.quotas = map[string]*contention{}
 	}
-	q := &crowd{quota: quota, waiting: map[string]*member{}, window: window}
+	q := &contention{quota: quota, waiting: map[string]*member{}, window: window}
 	c.quotas[quota.ID] = q
 	return q
 }
 
 // sweep removes those that are gone. Under mu.
-func (c *crowds) sweep(now int64) {
+func (c *contentions) sweep(now int64) {
 	c.swept = now
 	for id, q := range c.quotas {
 		for campaign, m := range q.waiting {
@@ -175,7 +175,7 @@ func (c *crowds) sweep(now int64) {
 }
 
 // of is what is known of a quota that was used up lately; nil: it was not, or it does not limit the ask. Under mu.
-func (c *crowds) of(quota *delivery.Quota, a *delivery.Ask) *crowd {
+func (c *contentions) of(quota *delivery.Quota, a *delivery.Ask) *contention {
 	q := c.quotas[quota.ID]
 	if q == nil || a.Want <= 0 || !contended(quota, a) {
 		return nil
@@ -191,14 +191,14 @@ func contended(q *delivery.Quota, a *delivery.Ask) bool {
 	return counts(q) && q.Mode != delivery.ModeShadow && q.Covers(a.Campaign.ID)
 }
 
-func (q *crowd) leave(campaign string) {
+func (q *contention) leave(campaign string) {
 	if m := q.waiting[campaign]; m != nil {
 		q.weights -= m.weight
 		delete(q.waiting, campaign)
 	}
 }
 
-func (q *crowd) join(a *delivery.Ask, now, take int64) {
+func (q *contention) join(a *delivery.Ask, now, take int64) {
 	m := q.waiting[a.Campaign.ID]
 	if m == nil {
 		m = &member{daemons: 1, service: q.begun}
@@ -220,8 +220,8 @@ func (q *crowd) join(a *delivery.Ask, now, take int64) {
 	m.service = max(m.service, q.begun-min(q.quota.Windows[q.window].Limit, delivery.MaxGrant)*q.dearest)
 }
 
-// crowded are the crowds that an ask is in. Under mu.
-func (c *crowds) crowded(a *delivery.Ask) (list []*crowd) {
+// contended are the crowds that an ask is in. Under mu.
+func (c *contentions) contended(a *delivery.Ask) (list []*contention) {
 	for _, quota := range a.Campaign.Quotas {
 		if q := c.of(quota, a); q != nil && q.many && q.waiting[a.Campaign.ID] != nil {
 			list = append(list, q)
@@ -233,23 +233,23 @@ func (c *crowds) crowded(a *delivery.Ask) (list []*crowd) {
 // ranked is a contender with its crowds.
 type ranked struct {
 	*contender
-	in      []*crowd
+	in      []*contention
 	service int64 // in the crowd that decides, beyond where new ones begin
 }
 
 // choose divides those that are left into those that are asked for now, in their order, and later; it answers the others.
-func (c *crowds) choose(list []*contender, now, take int64, waves int, from delivery.Provenance) (chosen, later []*contender) {
+func (c *contentions) choose(list []*contender, now, take int64, waves int, from delivery.Provenance) (chosen, later []*contender) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var order []ranked
-	begun := map[*crowd]bool{}
+	begun := map[*contention]bool{}
 	for _, x := range list {
-		in := c.crowded(x.own)
+		in := c.contended(x.own)
 		if len(in) == 0 {
 			chosen = append(chosen, x)
 			continue
 		}
-		if i := slices.IndexFunc(in, func(q *crowd) bool { return q.answers(now, take) }); i >= 0 {
+		if i := slices.IndexFunc(in, func(q *contention) bool { return q.answers(now, take) }); i >= 0 {
 			answer(x, in, in[i], in[i].next, now, from)
 			continue
 		}
@@ -267,9 +267,9 @@ func (c *crowds) choose(list []*contender, now, take int64, waves int, from deli
 	})
 	var first []ranked
 	var looks []*contender
-	free := map[*crowd]bool{} // have units after all: one that they were kept for is refused itself
+	free := map[*contention]bool{} // have units after all: one that they were kept for is refused itself
 	for _, x := range order {
-		i := slices.IndexFunc(x.in, func(q *crowd) bool { return !q.admits(x.own) })
+		i := slices.IndexFunc(x.in, func(q *contention) bool { return !q.admits(x.own) })
 		switch {
 		case i < 0:
 			for _, q := range x.in {
@@ -278,7 +278,7 @@ func (c *crowds) choose(list []*contender, now, take int64, waves int, from deli
 			first = append(first, x)
 		case x.in[i].wave.ahead && !x.in[i].wave.looked:
 			x.in[i].wave.looked = true
-			looks, later = append(looks, x.look()), append(later, x.contender)
+			looks, later = append(looks, x.peekNext()), append(later, x.contender)
 		case x.in[i].wave.known && !free[x.in[i]]:
 			answer(x.contender, x.in, x.in[i], now+x.in[i].grace, now, from) // what there is is kept for others
 			for _, q := range x.in {
@@ -295,8 +295,8 @@ func (c *crowds) choose(list []*contender, now, take int64, waves int, from deli
 	return append(chosen, looks...), later
 }
 
-// hopes reports whether units are kept for the member.
-func (m *member) hopes(now, grace int64) bool {
+// mayHope reports whether units are kept for the member.
+func (m *member) mayHope(now, grace int64) bool {
 	return m.demand > 0 && now <= min(m.due+grace, m.seen+waitsFor)
 }
 
@@ -307,17 +307,17 @@ func (m *member) below(level int64) int64 {
 }
 
 // stop ends the take for those that are left.
-func (c *crowds) stop(list []*contender, take int64) {
+func (c *contentions) stop(list []*contender, take int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, x := range list {
-		for _, q := range c.crowded(x.own) {
+		for _, q := range c.contended(x.own) {
 			q.stopped = take
 		}
 	}
 }
 
 // answers reports whether what was refused before answers an ask of now.
-func (q *crowd) answers(now, take int64) bool {
+func (q *contention) answers(now, take int64) bool {
 	return q.stopped == take || q.until > now && now < q.at+refusedFor && now > q.at-refusedFor
 }

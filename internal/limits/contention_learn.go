@@ -6,28 +6,28 @@ import (
 )
 
 // learn notes answers of the store, and reports whether all were answered.
-func (c *crowds) learn(chosen []*contender, take int64) bool {
+func (c *contentions) learn(chosen []*contender, take int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, x := range chosen {
 		if x.out.GrantedAt == 0 {
 			return false
 		}
-		var in []*crowd
+		var in []*contention
 		for _, quota := range x.own.Campaign.Quotas {
 			if q := c.learnOf(quota, x, take); q != nil && q.waiting[x.own.Campaign.ID] != nil {
 				in = append(in, q)
 			}
 		}
 		if x.out.Bound != delivery.BindNone {
-			keep(in, x.own, x.out, x.out.GrantedAt)
+			reserve(in, x.own, x.out, x.out.GrantedAt)
 		}
 	}
 	return true
 }
 
 // learnOf notes what an answer says of a quota, and returns its crowd, if there is one. Under mu.
-func (c *crowds) learnOf(quota *delivery.Quota, x *contender, take int64) *crowd {
+func (c *contentions) learnOf(quota *delivery.Quota, x *contender, take int64) *contention {
 	g := x.out
 	if x.own.Want <= 0 {
 		if q := c.quotas[quota.ID]; q != nil && q.quota.Revision == quota.Revision {
@@ -51,7 +51,7 @@ func (c *crowds) learnOf(quota *delivery.Quota, x *contender, take int64) *crowd
 }
 
 // see notes how much the quota has.
-func (q *crowd) see(g *delivery.Granted) {
+func (q *contention) see(g *delivery.Granted) {
 	q.at, q.until, q.room, q.windows = g.GrantedAt, 0, delivery.MaxGrant, nil
 	for _, s := range g.Windows {
 		if s.Quota == q.quota.ID && s.Window < len(q.quota.Windows) {
@@ -60,7 +60,7 @@ func (q *crowd) see(g *delivery.Granted) {
 	}
 }
 
-func (q *crowd) learn(x *contender, refused bool, take int64) {
+func (q *contention) learn(x *contender, refused bool, take int64) {
 	g, id := x.out, x.own.Campaign.ID
 	q.see(g)
 	heavy := refused && headAfter(x.own, g.Units) > max(1, q.room)
@@ -88,7 +88,7 @@ func (q *crowd) learn(x *contender, refused bool, take int64) {
 }
 
 // returned notes that units of a campaign's quotas were handed back.
-func (c *crowds) returned(campaign *delivery.Campaign) {
+func (c *contentions) returned(campaign *delivery.Campaign) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, quota := range campaign.Quotas {

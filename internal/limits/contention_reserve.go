@@ -7,7 +7,7 @@ import (
 
 // answer refuses an ask of a member of crowds on behalf of one of them. It is to ask again when units become free or, where some
 // are there, at next.
-func answer(x *contender, in []*crowd, by *crowd, next, now int64, from delivery.Provenance) {
+func answer(x *contender, in []*contention, by *contention, next, now int64, from delivery.Provenance) {
 	c := x.own.Campaign
 	if next = max(now+x.own.Quantum, min(next, now+refusedFor)); by.until > now {
 		next = by.until
@@ -18,7 +18,7 @@ func answer(x *contender, in []*crowd, by *crowd, next, now int64, from delivery
 		Rate: c.Rate, Revision: c.Revision, GrantedAt: by.at, NextAt: next, Bound: delivery.BindQuota, BoundQuota: by.quota.ID,
 		BoundWindow: by.window, Competitors: 1, Daemons: by.waiting[c.ID].daemons, Windows: by.windows, From: from,
 	}
-	keep(in, x.own, x.out, now)
+	reserve(in, x.own, x.out, now)
 	if by.until <= now && len(in) > 1 { // it keeps units for others: of two that each keep what the other needs, none would be sent
 		for _, q := range in {
 			q.waiting[c.ID].demand = 0
@@ -26,8 +26,8 @@ func answer(x *contender, in []*crowd, by *crowd, next, now int64, from delivery
 	}
 }
 
-// keep notes what of each quota is kept for a campaign that was refused or cut short, by the rules of the store: model/keep.go.
-func keep(in []*crowd, a *delivery.Ask, g *delivery.Granted, now int64) {
+// reserve notes what of each quota is kept for a campaign that was refused or cut short, by the rules of the store: model/keep.go.
+func reserve(in []*contention, a *delivery.Ask, g *delivery.Granted, now int64) {
 	head := headAfter(a, g.Units)
 	for _, q := range in {
 		m, w, patience := q.waiting[a.Campaign.ID], &q.quota.Windows[q.window], second
@@ -62,7 +62,7 @@ func keep(in []*crowd, a *delivery.Ask, g *delivery.Granted, now int64) {
 
 // uses is how many units a member can use when it asks next, after it was granted some, before any of those that it used come back:
 // model/keep.go.
-func (q *crowd) uses(m *member, a *delivery.Ask, granted, next int64) int64 {
+func (q *contention) uses(m *member, a *delivery.Ask, granted, next int64) int64 {
 	n := q.usesOf(m, a, granted, next, q.window)
 	if q.quota.Spend == delivery.SpendEven {
 		return n
@@ -78,7 +78,7 @@ func (q *crowd) uses(m *member, a *delivery.Ask, granted, next int64) int64 {
 }
 
 // takenUntil is about how many units of the window that refused something can be granted until a time.
-func (q *crowd) takenUntil(at int64) int64 {
+func (q *contention) takenUntil(at int64) int64 {
 	w := &q.quota.Windows[q.window]
 	if w.Algorithm != delivery.AlgorithmFixed {
 		span := w.Span.Microseconds()
@@ -91,7 +91,7 @@ func (q *crowd) takenUntil(at int64) int64 {
 }
 
 // usesOf is how many units of one of the quota's windows a member can use.
-func (q *crowd) usesOf(m *member, a *delivery.Ask, granted, next int64, window int) int64 {
+func (q *contention) usesOf(m *member, a *delivery.Ask, granted, next int64, window int) int64 {
 	w, n := &q.quota.Windows[window], m.want
 	span := w.Span.Microseconds()
 	use := max(a.Horizon+q.grace, model.Step(*w))
@@ -113,10 +113,10 @@ func (q *crowd) usesOf(m *member, a *delivery.Ask, granted, next int64, window i
 }
 
 // reset is when the fixed window that refused something begins again after now; 0: it is of another kind, or that is not known.
-func (q *crowd) reset(now int64) int64 { return q.resetOf(q.window, now) }
+func (q *contention) reset(now int64) int64 { return q.resetOf(q.window, now) }
 
 // resetOf is the same of any window.
-func (q *crowd) resetOf(window int, now int64) int64 {
+func (q *contention) resetOf(window int, now int64) int64 {
 	if q.quota.Windows[window].Algorithm == delivery.AlgorithmFixed {
 		for _, s := range q.windows {
 			if s.Window == window && s.ResetAt > now {
@@ -128,7 +128,7 @@ func (q *crowd) resetOf(window int, now int64) int64 {
 }
 
 // fair is how many units fall to a member in the given time, beside the others that wait.
-func (q *crowd) fair(m *member, time int64) int64 {
+func (q *contention) fair(m *member, time int64) int64 {
 	w := &q.quota.Windows[q.window]
 	n, span := max(1, (min(w.Limit, delivery.MaxGrant)*m.weight+q.weights-1)/q.weights), w.Span.Microseconds()
 	if q.quota.Spend == delivery.SpendEven {

@@ -8,8 +8,8 @@ import (
 	"github.com/pacer/pacer/internal/limits/model"
 )
 
-// wave is what is asked for at once.
-type wave struct {
+// round is what is asked for at once.
+type round struct {
 	known  bool  // how much there is
 	left   int   // how many campaigns are asked for if it is not
 	ahead  bool  // it is not, and some of it is owed to a campaign that cannot ask now, before those that do
@@ -24,8 +24,8 @@ type wave struct {
 }
 
 // begin begins a wave.
-func (q *crowd) begin(now, take int64, waves int) {
-	w := wave{known: q.until <= now && q.room > 0 && now < q.at+q.grace, left: few << waves}
+func (q *contention) begin(now, take int64, waves int) {
+	w := round{known: q.until <= now && q.room > 0 && now < q.at+q.grace, left: few << waves}
 	var list []*member
 	absent, present, interval := int64(math.MaxInt64), int64(math.MinInt64), int64(0)
 	if q.quota.Spend == delivery.SpendEven { // those who ask when what they need has come again lose nothing
@@ -34,7 +34,7 @@ func (q *crowd) begin(now, take int64, waves int) {
 	reset := q.reset(now)
 	steps := model.Step(q.quota.Windows[q.window]) > 1 // many units come back at once, and soon again
 	for _, m := range q.waiting {
-		if m.hopes(now, q.grace) && (reset == 0 || m.due < reset) && (interval == 0 || (m.due-now-1)/interval < m.demand) {
+		if m.mayHope(now, q.grace) && (reset == 0 || m.due < reset) && (interval == 0 || (m.due-now-1)/interval < m.demand) {
 			first := int64(0) // units that it can be granted in this take
 			if m.asks == take {
 				if present, first = max(present, m.service), m.demand; !steps {
@@ -97,7 +97,7 @@ func levelOf(list []*member, room int64) (level, extra int64) {
 
 // decides compares by which of two crowds it is decided when a campaign of both is asked for: by one of which it is not known how much there
 // is, since only the first ones are asked for there; else by the one in which more wait.
-func decides(a, b *crowd) int {
+func decides(a, b *contention) int {
 	if a.wave.known == b.wave.known {
 		return cmp.Compare(len(a.waiting), len(b.waiting))
 	}
@@ -108,7 +108,7 @@ func decides(a, b *crowd) int {
 }
 
 // part is how many units fall to a member now.
-func (q *crowd) part(m *member) int64 {
+func (q *contention) part(m *member) int64 {
 	n := m.below(q.wave.level)
 	if m.service+n*model.Cost(m.weight) == q.wave.level && q.wave.extra > 0 {
 		n++
@@ -117,7 +117,7 @@ func (q *crowd) part(m *member) int64 {
 }
 
 // admits reports whether an ask is made now.
-func (q *crowd) admits(a *delivery.Ask) bool {
+func (q *contention) admits(a *delivery.Ask) bool {
 	if q.wave.ahead {
 		return false
 	}
@@ -127,7 +127,7 @@ func (q *crowd) admits(a *delivery.Ask) bool {
 	return q.wave.left > 0
 }
 
-func (q *crowd) admit(a *delivery.Ask) {
+func (q *contention) admit(a *delivery.Ask) {
 	m := q.waiting[a.Campaign.ID]
 	m.part = q.part(m)
 	if m.part > m.below(q.wave.level) {
@@ -154,7 +154,7 @@ func (x *ranked) joint() *delivery.Ask {
 }
 
 // look is an ask for nothing, which tells how much there is.
-func (x *ranked) look() *contender {
+func (x *ranked) peekNext() *contender {
 	own := x.joint()
 	own.Want, own.Weights = 0, nil
 	return &contender{own: own, out: &delivery.Granted{}}

@@ -15,14 +15,14 @@ import (
 // behind puts daemons' crowds in front of the model, as engines have them in front of the scripts.
 type behind struct {
 	*model.Store
-	crowds map[string]*crowds
+	crowds map[string]*contentions
 }
 
-func newBehind() *behind { return &behind{Store: model.NewStore(), crowds: map[string]*crowds{}} }
+func newBehind() *behind { return &behind{Store: model.NewStore(), crowds: map[string]*contentions{}} }
 
 func (b *behind) Take(now int64, node string, asks []delivery.Ask) delivery.TakeReply {
 	if b.crowds[node] == nil {
-		b.crowds[node] = &crowds{}
+		b.crowds[node] = &contentions{}
 	}
 	reply := delivery.TakeReply{Clocks: []delivery.ShardClock{{Now: now}}, Items: make([]delivery.Granted, len(asks))}
 	list := make([]*contender, len(asks))

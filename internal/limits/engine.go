@@ -164,7 +164,7 @@ func (e *Engine) settleDebts(ctx context.Context) (unpaid []error) {
 	}
 	defer e.settling.Release(1)
 	unpaid = make([]error, len(e.shards))
-	_ = spread(e, e.fallback.Spent(), func(s *shard, list []local.Charge) error {
+	_ = forEachShard(e, e.fallback.Spent(), func(s *shard, list []local.Charge) error {
 		if unpaid[s.index] = e.charge(ctx, s, list); unpaid[s.index] != nil {
 			e.fallback.Unspent(list)
 		}

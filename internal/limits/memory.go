@@ -13,13 +13,13 @@ const memoryEvery = 10 * time.Minute
 
 // watchMemory says, until ctx ends, when servers begin to be allowed to evict keys.
 func (e *Engine) watchMemory(ctx context.Context) error {
-	told := e.lookAtMemory(ctx, "")
-	retry.Every(ctx, memoryEvery, func(time.Time) { told = e.lookAtMemory(ctx, told) })
+	told := e.checkMemory(ctx, "")
+	retry.Every(ctx, memoryEvery, func(time.Time) { told = e.checkMemory(ctx, told) })
 	return nil
 }
 
-// lookAtMemory returns which servers may evict keys, and logs them if they are others than those that were told.
-func (e *Engine) lookAtMemory(ctx context.Context, told string) string {
+// checkMemory returns which servers may evict keys, and logs them if they are others than those that were told.
+func (e *Engine) checkMemory(ctx context.Context, told string) string {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	evicting, err := e.set.Evicting(ctx)

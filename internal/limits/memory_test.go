@@ -29,8 +29,8 @@ func TestAServerThatMayEvictIsNamed(t *testing.T) {
 		var log bytes.Buffer
 		e, err := New(Options{Shards: set, Logger: slog.New(slog.NewTextHandler(&log, nil)), Registerer: prometheus.NewRegistry()})
 		must(t, err)
-		servers := e.lookAtMemory(t.Context(), "")
-		e.lookAtMemory(t.Context(), servers)
+		servers := e.checkMemory(t.Context(), "")
+		e.checkMemory(t.Context(), servers)
 		said := strings.Count(log.String(), "CONFIG SET maxmemory-policy noeviction")
 		if want := server.Addr + ": volatile-lru"; tc.told && (said != 1 || servers != want) || !tc.told && (said > 0 || servers != "") {
 			t.Errorf("%+v: %q, %s", tc, servers, &log)

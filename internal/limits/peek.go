@@ -20,7 +20,7 @@ func (e *Engine) Peek(ctx context.Context, quotas []*delivery.Quota) ([]delivery
 		}
 	}
 	answers := make([][]delivery.WindowState, len(e.shards)) // of each shard, in the order of its quotas
-	err := spread(e, lists, func(s *shard, list []*delivery.Quota) (err error) {
+	err := forEachShard(e, lists, func(s *shard, list []*delivery.Quota) (err error) {
 		answers[s.index], err = s.peek(ctx, list)
 		return err
 	})

@@ -15,7 +15,7 @@ func (e *Engine) Refund(ctx context.Context, grants []delivery.Grant) error {
 	var list []delivery.Grant
 	for i := range grants {
 		g := &grants[i]
-		e.unspend(g)
+		e.restoreCharges(g)
 		if g.From.Epoch == local.Epoch {
 			e.fallback.Refund(*g)
 			continue
@@ -27,8 +27,8 @@ func (e *Engine) Refund(ctx context.Context, grants []delivery.Grant) error {
 	return e.refund(ctx, list)
 }
 
-// unspend tells those that count in this process that units were not sent.
-func (e *Engine) unspend(g *delivery.Grant) {
+// restoreCharges tells those that count in this process that units were not sent.
+func (e *Engine) restoreCharges(g *delivery.Grant) {
 	if g.From.Campaign == nil || g.Units <= 0 {
 		return
 	}
@@ -50,7 +50,7 @@ func (e *Engine) refund(ctx context.Context, grants []delivery.Grant) error {
 			e.reserve.Returned(g.From.Campaign.Quotas, g.Units, g.GrantedAt)
 		}
 	}
-	return spread(e, lists, func(s *shard, list []delivery.Grant) error {
+	return forEachShard(e, lists, func(s *shard, list []delivery.Grant) error {
 		var errs []error
 		for _, part := range byCost(list, func(g delivery.Grant) int { return costs[g.From.Campaign.ID] }) {
 			if err := s.once(ctx, refundScript, func(slot *scriptSlot) *call {

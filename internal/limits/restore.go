@@ -14,8 +14,8 @@ import (
 // each.
 const maxRestored = 32
 
-// bare runs one script that names an epoch without expecting it.
-func (s *shard) bare(ctx context.Context, script *shards.Script, c *call) error {
+// runUnchecked runs one script that names an epoch without expecting it.
+func (s *shard) runUnchecked(ctx context.Context, script *shards.Script, c *call) error {
 	r := s.master
 	r.clock, r.epoch = nil, nil
 	r.run(ctx, script, []*call{c})
@@ -29,7 +29,7 @@ type dataStore struct{ *Engine }
 func (e dataStore) Inspect(ctx context.Context, shard int) (epoch, now int64, err error) {
 	s := e.shards[shard]
 	c := &call{keys: []string{s.keys.clock()}}
-	if err := s.bare(ctx, inspectScript, c); err != nil {
+	if err := s.runUnchecked(ctx, inspectScript, c); err != nil {
 		return 0, 0, err
 	}
 	in := reader{rest: c.reply}
@@ -41,7 +41,7 @@ func (e dataStore) Inspect(ctx context.Context, shard int) (epoch, now int64, er
 func (e dataStore) Retire(ctx context.Context, shard int, epoch int64) error {
 	s := e.shards[shard]
 	c := &call{head: header{epoch: epoch}, keys: []string{s.keys.clock()}}
-	return s.bare(ctx, retireScript, c)
+	return s.runUnchecked(ctx, retireScript, c)
 }
 
 // Restore implements ledger.Store.
@@ -54,7 +54,7 @@ func (e dataStore) Restore(ctx context.Context, shard int, epoch int64, quotas [
 			part |= lastPart
 		}
 		c := encodeRestore(s.keys, epoch, quotas[:n], s.now(), part)
-		err := s.bare(ctx, restoreScript, c)
+		err := s.runUnchecked(ctx, restoreScript, c)
 		if quotas = quotas[n:]; err != nil || len(quotas) == 0 {
 			return err
 		}

@@ -43,8 +43,8 @@ type shard struct {
 	// epoch is that of the shard's data as far as this engine knows, 0 where it is not watched.
 	epoch atomic.Int64
 	fence *ledger.Fence
-	// crowds are the quotas that many of this daemon's campaigns wait for.
-	crowds crowds
+	// contentions are the quotas that many of this daemon's campaigns wait for.
+	crowds contentions
 	told   atomic.Bool // whether callers have heard of the clock, without which a time of this shard means nothing
 
 	sem  *semaphore.Weighted
@@ -122,7 +122,7 @@ func (s *shard) await(ctx context.Context) error {
 		s.asked = time.Now()
 		if !s.looking {
 			s.looking = true
-			s.lookouts.Go(func() { s.look(context.WithoutCancel(ctx), back) })
+			s.lookouts.Go(func() { s.probe(context.WithoutCancel(ctx), back) })
 		}
 	}
 	s.mu.Unlock()
@@ -141,9 +141,9 @@ func (s *shard) await(ctx context.Context) error {
 	}
 }
 
-// look tries the shard until it answers, there are no more requests for it, or the engine ends, which
+// probe tries the shard until it answers, there are no more requests for it, or the engine ends, which
 // waits for look.
-func (s *shard) look(ctx context.Context, back chan struct{}) {
+func (s *shard) probe(ctx context.Context, back chan struct{}) {
 	for {
 		try, cancel := context.WithTimeout(ctx, s.master.timeout)
 		err := s.master.client.Exists(try, s.keys.clock()).Err()
@@ -208,21 +208,21 @@ func (s *shard) once(ctx context.Context, script *shards.Script, encode func(*sc
 	if err != nil {
 		return err
 	}
-	defer s.release(slots)
+	defer s.releaseSlots(slots)
 	c := encode(slots[0])
 	s.run(ctx, script, []*call{c})
 	return c.err
 }
 
-func (s *shard) release(slots []*scriptSlot) {
+func (s *shard) releaseSlots(slots []*scriptSlot) {
 	s.mu.Lock()
 	s.free = append(s.free, slots...)
 	s.mu.Unlock()
 	s.sem.Release(int64(len(slots)))
 }
 
-// spread does f for the shards that have a part in something, all at once, and joins the errors.
-func spread[T any](e *Engine, parts [][]T, f func(s *shard, part []T) error) error {
+// forEachShard does f for the shards that have a part in something, all at once, and joins the errors.
+func forEachShard[T any](e *Engine, parts [][]T, f func(s *shard, part []T) error) error {
 	var concerned []*shard
 	for i, part := range parts {
 		if len(part) > 0 {

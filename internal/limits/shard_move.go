@@ -91,9 +91,9 @@ func (x *home) without(shard int) []int {
 	return slices.DeleteFunc(slices.Clone(x.left), func(is int) bool { return is == shard })
 }
 
-// farewell is what a shard that the campaign has left is asked: its timeline there has no rate from now on, by a revision
+// stopOldShard is what a shard that the campaign has left is asked: its timeline there has no rate from now on, by a revision
 // above those of all daemons that do not know of the move, and below those of all that might bring it back.
-func (x *home) farewell(a *delivery.Ask) *delivery.Ask {
+func (x *home) stopOldShard(a *delivery.Ask) *delivery.Ask {
 	return &delivery.Ask{
 		Campaign: &delivery.Campaign{ID: a.Campaign.ID, Revision: a.Campaign.Revision - 1, Rate: delivery.Rate{Per: a.Campaign.Rate.Per}},
 		Horizon:  a.Horizon, Quantum: a.Quantum, LateTolerance: a.LateTolerance,
@@ -115,8 +115,8 @@ func (h *homes) sweep(now int64) {
 	}
 }
 
-// heldUntil is the latest slot a daemon holds on the timeline of the campaign's present home.
-func (x *home) heldUntil(asked int64) int64 {
+// stopDeadline is the latest slot a daemon holds on the timeline of the campaign's present home.
+func (x *home) stopDeadline(asked int64) int64 {
 	if x.moved {
 		return min(asked, x.latest)
 	}

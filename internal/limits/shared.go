@@ -26,8 +26,8 @@ const (
 // WindowBoard is where windows are read, and where one daemon tells the others what it has read; *Engine is one.
 type WindowBoard interface {
 	Peeker
-	TellWindows(ctx context.Context, told []byte) error
-	ToldWindows(ctx context.Context) ([]byte, error)
+	PublishWindows(ctx context.Context, told []byte) error
+	PublishedWindows(ctx context.Context) ([]byte, error)
 }
 
 // SharedWindows reads windows for a whole fleet: the daemon that leads reads those of quotas with traffic each time, and the
@@ -73,7 +73,7 @@ func (s *SharedWindows) Peek(ctx context.Context, quotas []*delivery.Quota) ([]d
 	case s.leads():
 		var told []byte
 		if told, err = s.read(ctx, s.due(quotas), byID, now); len(told) > 0 {
-			err = errors.Join(err, s.board.TellWindows(ctx, told))
+			err = errors.Join(err, s.board.PublishWindows(ctx, told))
 		}
 	case !s.listen(ctx, byID, now):
 		_, err = s.read(ctx, quotas, byID, now)
@@ -128,7 +128,7 @@ func (s *SharedWindows) learn(q *delivery.Quota, states []delivery.WindowState, 
 
 // listen learns what was told; false if nothing new was for too long.
 func (s *SharedWindows) listen(ctx context.Context, byID map[string]*delivery.Quota, now time.Time) bool {
-	told, err := s.board.ToldWindows(ctx)
+	told, err := s.board.PublishedWindows(ctx)
 	if err != nil {
 		return now.Sub(s.at) < listenFor
 	}
@@ -165,8 +165,8 @@ func appendQuota(b []byte, q *delivery.Quota, states []delivery.WindowState) []b
 	return b
 }
 
-// TellWindows leaves for the other daemons what was read of windows.
-func (e *Engine) TellWindows(ctx context.Context, told []byte) error {
+// PublishWindows leaves for the other daemons what was read of windows.
+func (e *Engine) PublishWindows(ctx context.Context, told []byte) error {
 	s := e.shards[0]
 	ctx, cancel := context.WithTimeout(ctx, s.master.timeout)
 	defer cancel()
@@ -176,8 +176,8 @@ func (e *Engine) TellWindows(ctx context.Context, told []byte) error {
 	return nil
 }
 
-// ToldWindows is what was left by TellWindows last, nil if nothing was lately.
-func (e *Engine) ToldWindows(ctx context.Context) ([]byte, error) {
+// PublishedWindows is what was left by PublishWindows last, nil if nothing was lately.
+func (e *Engine) PublishedWindows(ctx context.Context) ([]byte, error) {
 	s := e.shards[0]
 	ctx, cancel := context.WithTimeout(ctx, s.master.timeout)
 	defer cancel()

@@ -30,12 +30,12 @@ func (b *memBoard) Peek(_ context.Context, quotas []*delivery.Quota) (list []del
 	return list, b.err
 }
 
-func (b *memBoard) TellWindows(_ context.Context, told []byte) error {
+func (b *memBoard) PublishWindows(_ context.Context, told []byte) error {
 	b.told = told
 	return b.err
 }
 
-func (b *memBoard) ToldWindows(context.Context) ([]byte, error) { return b.told, b.err }
+func (b *memBoard) PublishedWindows(context.Context) ([]byte, error) { return b.told, b.err }
 
 // TestWindowsAreReadOnceForTheFleet: five daemons know the windows of 400 quotas, of which three have traffic, as fast as each
 // would by itself, and read few of them; when the daemon that leads is gone, each reads by itself.

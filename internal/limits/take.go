@@ -76,7 +76,7 @@ func (e *Engine) plan(asks []delivery.Ask, items []delivery.Granted) *taking {
 func (t *taking) prepare(x *request, now int64) {
 	t.mu.Lock()
 	x.home = t.homes.at(x.ask, len(t.shards), now)
-	held, closed := x.home.heldUntil(x.ask.HeldUntil), x.home.closed
+	held, closed := x.home.stopDeadline(x.ask.HeldUntil), x.home.closed
 	x.shard, x.own, x.daemons = x.home.shard, x.ask, x.home.daemons
 	if x.daemons == 0 {
 		x.daemons = t.fleet
@@ -86,7 +86,7 @@ func (t *taking) prepare(x *request, now int64) {
 	if len(left) > 0 && now < tell {
 		closed = max(closed, now+x.ask.Quantum)
 		for _, shard := range left {
-			own := x.home.farewell(x.ask)
+			own := x.home.stopOldShard(x.ask)
 			t.farewells = append(t.farewells, request{
 				ask: own, contender: contender{own: own, out: &delivery.Granted{}}, home: x.home, shard: shard, leaves: true,
 			})
@@ -122,7 +122,7 @@ func (t *taking) run(ctx context.Context) error {
 			lists[x.shard] = append(lists[x.shard], &x.contender)
 		}
 	}
-	return spread(t.Engine, lists, func(s *shard, list []*contender) error {
+	return forEachShard(t.Engine, lists, func(s *shard, list []*contender) error {
 		var errs []error
 		from := delivery.Provenance{Shard: s.index, Epoch: s.epoch.Load()}
 		s.crowds.run(list, s.now(), from, func(wave []*contender) {
@@ -164,13 +164,13 @@ func (t *taking) takeBatches(ctx context.Context, s *shard, batches []*takeBatch
 	if err != nil {
 		return err
 	}
-	defer s.release(slots)
+	defer s.releaseSlots(slots)
 	calls := make([]*call, len(batches))
 	for i, b := range batches {
 		calls[i] = b.call(t.node, slots[i], s.now())
 	}
 	s.run(ctx, takeScript, calls)
-	var failures alike
+	var failures groupedErrors
 	for i, c := range calls {
 		if isLate(c.err) {
 			for _, g := range batches[i].out {
@@ -195,13 +195,13 @@ func (t *taking) takeBatches(ctx context.Context, s *shard, batches []*takeBatch
 	return failures.join()
 }
 
-// alike are failures to take, together where they say the same: the scripts of a pipeline mostly fail with it.
-type alike struct {
+// groupedErrors are failures to take, together where they say the same: the scripts of a pipeline mostly fail with it.
+type groupedErrors struct {
 	errs      []error
 	campaigns []int
 }
 
-func (f *alike) add(campaigns int, err error) {
+func (f *groupedErrors) add(campaigns int, err error) {
 	i := slices.IndexFunc(f.errs, func(had error) bool { return had.Error() == err.Error() })
 	if i < 0 {
 		i, f.errs, f.campaigns = len(f.errs), append(f.errs, err), append(f.campaigns, 0)
@@ -209,7 +209,7 @@ func (f *alike) add(campaigns int, err error) {
 	f.campaigns[i] += campaigns
 }
 
-func (f *alike) join() error {
+func (f *groupedErrors) join() error {
 	errs := make([]error, len(f.errs))
 	for i, err := range f.errs {
 		errs[i] = fmt.Errorf("take %d campaigns: %w", f.campaigns[i], err)

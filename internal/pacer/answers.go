@@ -65,14 +65,14 @@ func (p *Pacer) destinationWorked(x *sent, now instant) {
 
 func (p *Pacer) destinationRecovered(x *sent, now instant) {
 	p.opt.Logger.Debug("a destination works again", "sink", x.sink.id, "destination", x.destination.name)
-	p.tellDestination(x.destination, nil, now)
+	p.publishDestination(x.destination, nil, now)
 }
 
 // settleAt applies an answer that is about the job's own destination.
 func (p *Pacer) settleAt(x sent, now instant) {
 	p.limitsOf(x.destination, now)
 	if x.stale() {
-		p.setApart(x.sink, x.destination, x.job, true, now) // what the destination is now is tried
+		p.addToDestination(x.sink, x.destination, x.job, true, now) // what the destination is now is tried
 		return
 	}
 	switch x.result.Class {
@@ -92,12 +92,12 @@ func (x *sent) stale() bool { return x.begun < x.destination.renewedAt }
 // campaign, which is held when several destinations refuse its jobs.
 func (p *Pacer) refusedAt(x sent, now instant) {
 	q, s, d, j := x.queue, x.sink, x.destination, x.job
-	held := d.held()
+	held := d.isHeld()
 	first, recovered := d.refused(now.local)
 	if recovered {
 		p.destinationRecovered(&x, now)
 	}
-	if d.held() {
+	if d.isHeld() {
 		p.tripAt(&x, delivery.GateRefused, now)
 	}
 	if first {
@@ -123,8 +123,8 @@ func (p *Pacer) throttledAt(x sent, now instant) {
 	asked := cmp.Or(max(0, x.result.RetryAfter), defaultRetry)
 	wait := min(asked, s.maxRetryAfter)
 	d.wait(now.in(wait), asked > wait, now.local)
-	p.tellDestination(d, &delivery.Closure{Cause: delivery.GateThrottled, For: wait, Probe: asked > wait}, now)
-	p.setApart(s, d, x.job, true, now)
+	p.publishDestination(d, &delivery.Closure{Cause: delivery.GateThrottled, For: wait, Probe: asked > wait}, now)
+	p.addToDestination(s, d, x.job, true, now)
 }
 
 // notTakenAt handles a job that its destination did not take for now.
@@ -149,7 +149,7 @@ func (p *Pacer) notTakenAt(x sent, now instant) {
 	case r.Class == delivery.Temporary:
 		p.retry(j, r, counts, min(r.RetryAfter, s.maxRetryAfter), now)
 	case outage:
-		p.setApart(s, d, j, !probe, now) // after a probe another job is tried next
+		p.addToDestination(s, d, j, !probe, now) // after a probe another job is tried next
 	case r.Class == delivery.Unreachable:
 		p.retry(j, r, counts, 0, now)
 	default:
@@ -166,7 +166,7 @@ func (x *sent) usesAttemptAt(outage, probe, suspect bool, now instant) bool {
 	r, d := x.result, x.destination
 	long := d.unansweredLong(now.local)
 	switch {
-	case d.held(), r.Class == delivery.Misconfigured:
+	case d.isHeld(), r.Class == delivery.Misconfigured:
 		return false
 	case outage:
 		return probe && r.Class == delivery.Temporary && (r.By == delivery.ByDestination || r.By == delivery.ByNobody && (x.job.Attempt > 0 || long))
@@ -184,12 +184,12 @@ func (p *Pacer) tripAt(x *sent, cause delivery.GateCause, now instant) {
 	if !done {
 		return
 	}
-	p.tellDestination(d, &delivery.Closure{Cause: d.cause, For: now.until(d.openUntil), Probe: true}, now)
+	p.publishDestination(d, &delivery.Closure{Cause: d.cause, For: now.until(d.openUntil), Probe: true}, now)
 	if !first {
 		return
 	}
 	p.destinations.note(d, now.local)
-	p.tellClosedDestination(x.sink, d, x.result.Detail, now)
+	p.logClosedDestination(x.sink, d, x.result.Detail, now)
 }
 
 // reportFailing tells that a destination does not work, with each call that shows it.
@@ -201,7 +201,7 @@ func (p *Pacer) reportFailing(x *sent, now instant) {
 		reports.Gone(x.sink.id, d.name, x.result.Detail)
 	default:
 		since := now.local
-		for _, s := range []*streak{&d.streak, &d.refusals} {
+		for _, s := range []*failureRun{&d.failureRun, &d.refusals} {
 			if s.failures > 0 {
 				since = min(since, s.since)
 			}

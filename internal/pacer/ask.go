@@ -62,8 +62,8 @@ func (p *Pacer) askOf(q *queue, now instant) (a delivery.Ask, ok bool) {
 		return a, false
 	}
 	horizon := p.horizon(q.campaign)
-	want := min(q.units-q.granted, q.sink.room(horizon), delivery.MaxGrant)
-	room := p.callRoom(q, horizon, now)
+	want := min(q.units-q.granted, q.sink.freeCalls(horizon), delivery.MaxGrant)
+	room := p.freeCalls(q, horizon, now)
 	q.ask.short, q.ask.lined = room < want || q.ask.lined, false
 	want = min(want, room)
 	if !q.circuit.closed() { // half-open: one job is tried, and its result decides
@@ -78,7 +78,7 @@ func (p *Pacer) askOf(q *queue, now instant) (a delivery.Ask, ok bool) {
 		want = min(max(want, weights[0]), sum(weights))
 	}
 	return delivery.Ask{
-		Campaign: q.campaign, Want: want, Weights: weights, HeldUntil: q.heldUntil(),
+		Campaign: q.campaign, Want: want, Weights: weights, HeldUntil: q.lastHeld(),
 		Horizon: horizon, Quantum: p.quantum.length, LateTolerance: p.opt.LateTolerance.Microseconds(), Gate: q.sink.id,
 		Bytes: q.bytes(),
 	}, true
@@ -168,14 +168,14 @@ func (p *Pacer) grant(q *queue, a delivery.Ask, g delivery.Granted, now instant)
 	}
 	switch {
 	case p.drain.stopped:
-		p.handBack(q)
+		p.refundSlots(q)
 		return
 	case q.units == 0:
-		p.handBack(q)
+		p.refundSlots(q)
 		p.takes.askLater(q, now.local)
 		return
 	case q.campaign != a.Campaign && changed(q.campaign, a.Campaign):
-		p.handBackOld(q, keeps(a.Campaign, q.campaign))
+		p.refundOldSlots(q, keeps(a.Campaign, q.campaign))
 		p.takes.askLater(q, now.local)
 		return
 	}
@@ -223,13 +223,13 @@ func (p *Pacer) due(q *queue) int64 {
 	return p.clocks.of(q.grants[0].From.Shard).local(q.timeline.due())
 }
 
-// handBack gives the queue's slots back to the timeline. Until that is done the queue does not ask, so that a take never
+// refundSlots gives the queue's slots back to the timeline. Until that is done the queue does not ask, so that a take never
 // overtakes the refund of the slots before it.
-func (p *Pacer) handBack(q *queue) { p.handBackOld(q, noRevision) }
+func (p *Pacer) refundSlots(q *queue) { p.refundOldSlots(q, noRevision) }
 
-// handBackOld hands back the slots before a revision.
-func (p *Pacer) handBackOld(q *queue, revision int64) {
-	refunds, units := q.timeline.handBack(revision)
+// refundOldSlots hands back the slots before a revision.
+func (p *Pacer) refundOldSlots(q *queue, revision int64) {
+	refunds, units := q.timeline.takeBack(revision)
 	p.refund(q, refunds, units)
 }
 
@@ -245,7 +245,7 @@ func (p *Pacer) returnBeyond(q *queue, now instant) {
 		refunds, units = append(refunds, q.cut(grant, n)), units+n
 	}
 	if units > 0 {
-		slices.Reverse(refunds)           // see timeline.handBack
+		slices.Reverse(refunds)           // see timeline.refundSlots
 		q.ask.at, q.turnAt = now.local, 0 // it was told to wait until they have passed
 		p.refund(q, refunds, units)
 	}

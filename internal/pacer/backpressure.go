@@ -11,11 +11,11 @@ import (
 // read, unless it sends as many in a tenth of a second.
 const maxLaneUnits = 2048
 
-// laneRoom is how many units of a campaign may wait here that could also wait where they were read: two seconds' worth up to
+// laneCapacity is how many units of a campaign may wait here that could also wait where they were read: two seconds' worth up to
 // maxLaneUnits, or a tenth of a second's worth if that is more, since room is told of once in a few quanta. It is less if there
 // are so many campaigns that these would not fit into the memory (see ahead), and after yielding.
-func (p *Pacer) laneRoom(q *queue) int64 {
-	room := p.upkeep.ahead.room(q.campaign.Rate)
+func (p *Pacer) laneCapacity(q *queue) int64 {
+	room := p.upkeep.ahead.units(q.campaign.Rate)
 	if q.window > 0 {
 		return min(room, q.window)
 	}
@@ -84,32 +84,32 @@ func (p *Pacer) far(q *queue, now instant) bool {
 	return now.until(turn) > p.opt.MaxOpenAge
 }
 
-// roomFor tells the lanes whose jobs were refused that the queue has room again, once it is half empty and its turn is
+// makeCapacity tells the lanes whose jobs were refused that the queue has room again, once it is half empty and its turn is
 // near.
-func (p *Pacer) roomFor(q *queue, now instant) {
+func (p *Pacer) makeCapacity(q *queue, now instant) {
 	if len(q.waiting) == 0 || p.far(q, now) {
 		return
 	}
-	room := p.laneRoom(q)
+	room := p.laneCapacity(q)
 	switch {
 	case q.refusesSince == 0:
 	case q.size <= p.opt.MaxQueueBytes/8*7:
 		q.refusesSince = 0
-		q.tell(q.id, room)
+		q.grant(q.id, room)
 		return
 	case q.refusedLong(now):
-		q.tell(q.id, room) // they are relayed
+		q.grant(q.id, room) // they are relayed
 		return
 	}
 	if q.units > room/2 || q.size > p.opt.MaxQueueBytes/2 {
 		return
 	}
-	p.tellLanes(q, room, now)
+	p.grantLanes(q, room, now)
 }
 
-// tellLanes tells lanes of the room that is left of room units, less what was told and is still to come, and less what there is
+// grantLanes tells lanes of the room that is left of room units, less what was told and is still to come, and less what there is
 // no memory for.
-func (p *Pacer) tellLanes(q *queue, room int64, now instant) {
+func (p *Pacer) grantLanes(q *queue, room int64, now instant) {
 	if q.units > 0 {
 		q.unit = max(1, q.size/q.units)
 	}
@@ -124,7 +124,7 @@ func (p *Pacer) tellLanes(q *queue, room int64, now instant) {
 	} else {
 		q.coming = 0
 	}
-	told := q.tell(q.id, left)
+	told := q.grant(q.id, left)
 	q.coming += told
 	soon := time.Duration(float64(time.Second) * float64(room) / 4 / max(q.campaign.Rate.PerSecond(), 1))
 	q.until = now.in(min(max(soon, leastComing), mostComing))
@@ -186,7 +186,7 @@ func (p *Pacer) timely(q *queue, jobs int, now instant) int {
 	if q.campaign == nil {
 		return 0
 	}
-	should := float64(p.laneRoom(q)) / max(q.campaign.Rate.PerSecond(), 1e-6)
+	should := float64(p.laneCapacity(q)) / max(q.campaign.Rate.PerSecond(), 1e-6)
 	waited := now.wall.Sub(q.head().ReadAt).Seconds()
 	if waited <= should {
 		return jobs
@@ -229,7 +229,7 @@ func (p *Pacer) giveLanes(q *queue, keep int, now instant) int {
 	})
 	for _, j := range slices.Backward(jobs) { // the last first: a lane gives them back from its end
 		p.giveBack(j, now)
-		if src, ok := j.Source.(roomer); ok {
+		if src, ok := j.Source.(capacityReceiver); ok {
 			q.await(src)
 		}
 	}

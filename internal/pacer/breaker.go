@@ -36,15 +36,15 @@ type failure struct {
 	answered bool
 }
 
-// streak is a row of failures without a success in between.
-type streak struct {
+// failureRun is a row of failures without a success in between.
+type failureRun struct {
 	failures int
 	answered int   // of them, by the destination itself
 	since    int64 // local time of the first of them, microseconds
 	last     int64 // and of the last
 }
 
-func (s *streak) add(now int64) {
+func (s *failureRun) add(now int64) {
 	if s.failures == 0 {
 		s.since, s.answered = now, 0
 	}
@@ -53,7 +53,7 @@ func (s *streak) add(now int64) {
 }
 
 // addFailure adds a failed call.
-func (s *streak) addFailure(f failure, now int64) {
+func (s *failureRun) addFailure(f failure, now int64) {
 	s.add(now)
 	if f.answered {
 		s.answered++
@@ -61,39 +61,39 @@ func (s *streak) addFailure(f failure, now int64) {
 }
 
 // undecided tells whether the streak may still be one of bad jobs: the destination has answered for each of them.
-func (s *streak) undecided(f failure) bool {
+func (s *failureRun) undecided(f failure) bool {
 	return f.answered && s.allAnswered() && s.failures <= maxUndecided
 }
 
 // allAnswered tells whether there are failures, and the destination answered for each of them.
-func (s *streak) allAnswered() bool { return s.failures > 0 && s.answered == s.failures }
+func (s *failureRun) allAnswered() bool { return s.failures > 0 && s.answered == s.failures }
 
 // unansweredLong tells whether failures have gone on for so long that jobs without an answer may be to blame.
-func (s *streak) unansweredLong(now int64) bool {
+func (s *failureRun) unansweredLong(now int64) bool {
 	return s.failures > 0 && now-s.since >= unansweredFor.Microseconds()
 }
 
 // outage tells whether there are enough failures, over a long enough time, for an outage.
-func (s *streak) outage(now int64) bool {
+func (s *failureRun) outage(now int64) bool {
 	return s.failures >= outageFailures && now-s.since >= outageAfter.Microseconds()
 }
 
-// circuit is the circuit breaker of one campaign, whose jobs a sink may fail while it takes those of others. It is closed
+// campaignBreaker is the circuit breaker of one campaign, whose jobs a sink may fail while it takes those of others. It is closed
 // until failures in a row open it; when its time has passed it is half-open, and one job is tried. It is pure, as breaker
 // is: all times are local ones, in microseconds. The zero value is closed.
-type circuit struct {
-	streak
+type campaignBreaker struct {
+	failureRun
 	openUntil int64 // 0: closed; passed: half-open
 	waitUntil int64 // for how long of this the destination asked; nothing ends it sooner
 	elsewhere int64 // until then, the sink is known to take jobs of the campaign from other daemons
 
-	refusals streak // jobs that the sink will never take
+	refusals failureRun // jobs that the sink will never take
 }
 
-func (c *circuit) closed() bool { return c.openUntil == 0 }
+func (c *campaignBreaker) closed() bool { return c.openUntil == 0 }
 
 // open lets no job pass for a while. done is false when it is open already, and first is true when it was closed.
-func (c *circuit) open(now int64) (done, first bool) {
+func (c *campaignBreaker) open(now int64) (done, first bool) {
 	if c.openUntil > now {
 		return false, false
 	}
@@ -103,16 +103,16 @@ func (c *circuit) open(now int64) (done, first bool) {
 }
 
 // wait lets no job pass until then, since the destination asked for it.
-func (c *circuit) wait(until int64) {
+func (c *campaignBreaker) wait(until int64) {
 	c.waitUntil = max(c.waitUntil, until)
 	c.openUntil = max(c.openUntil, until)
 }
 
 // worked records a success. It closes the circuit, except for a wait that the destination asked for, and tells whether
 // failures or refusals had opened it.
-func (c *circuit) worked(now int64) (closes bool) {
+func (c *campaignBreaker) worked(now int64) (closes bool) {
 	closes = c.openUntil > c.waitUntil
-	*c = circuit{elsewhere: c.elsewhere, waitUntil: c.waitUntil}
+	*c = campaignBreaker{elsewhere: c.elsewhere, waitUntil: c.waitUntil}
 	if c.waitUntil > now {
 		c.openUntil = c.waitUntil
 	}
@@ -121,37 +121,37 @@ func (c *circuit) worked(now int64) (closes bool) {
 
 // refused records that the sink will never take a job. It ends a streak of failures as a success does, but not one of
 // refusals. Many of these in a row hold the campaign; the first of them does so.
-func (c *circuit) refused(now int64) (first, closes bool) {
+func (c *campaignBreaker) refused(now int64) (first, closes bool) {
 	refusals := c.refusals
 	refusals.add(now)
-	if c.held() {
+	if c.isHeld() {
 		c.refusals = refusals
 		return false, false
 	}
 	closes = c.worked(now)
 	c.refusals = refusals
-	return c.held(), closes
+	return c.isHeld(), closes
 }
 
-// held tells whether the campaign is held for refusals: none of its jobs is given up.
-func (c *circuit) held() bool { return c.refusals.failures >= heldRefusals }
+// isHeld tells whether the campaign is held for refusals: none of its jobs is given up.
+func (c *campaignBreaker) isHeld() bool { return c.refusals.failures >= heldRefusals }
 
 // forgive forgets refusals, and tells whether the campaign was held for them.
-func (c *circuit) forgive(now int64) (was bool) {
-	if was = c.held(); was {
+func (c *campaignBreaker) forgive(now int64) (was bool) {
+	if was = c.isHeld(); was {
 		c.worked(now)
 	}
-	c.refusals = streak{}
+	c.refusals = failureRun{}
 	return was
 }
 
-// workedElsewhere records that another daemon had a success at a time. If that is after the first failure or refusal here,
+// fleetDelivered records that another daemon had a success at a time. If that is after the first failure or refusal here,
 // they are the jobs' own, and so are failures of the next seconds. It tells whether the circuit is closed by it.
-func (c *circuit) workedElsewhere(at, now int64) (closes bool) {
+func (c *campaignBreaker) fleetDelivered(at, now int64) (closes bool) {
 	if c.refusals.failures > 0 && at >= c.refusals.since {
 		closes = c.forgive(now)
 	}
-	if c.held() || c.failures == 0 || at < c.since {
+	if c.isHeld() || c.failures == 0 || at < c.since {
 		return closes
 	}
 	known, refusals := c.elsewhere > now, c.refusals
@@ -163,10 +163,10 @@ func (c *circuit) workedElsewhere(at, now int64) (closes bool) {
 	return closes
 }
 
-// refusedElsewhere records that another daemon holds the campaign for refusals. If jobs are refused here as well, it is
+// fleetRefused records that another daemon holds the campaign for refusals. If jobs are refused here as well, it is
 // held; true if that is new.
-func (c *circuit) refusedElsewhere() (holds bool) {
-	if c.refusals.failures == 0 || c.held() {
+func (c *campaignBreaker) fleetRefused() (holds bool) {
+	if c.refusals.failures == 0 || c.isHeld() {
 		return false
 	}
 	c.refusals.failures = heldRefusals
@@ -174,7 +174,7 @@ func (c *circuit) refusedElsewhere() (holds bool) {
 }
 
 // doubtful tells whether what other daemons know of the campaign matters here.
-func (c *circuit) doubtful(now int64) bool {
+func (c *campaignBreaker) doubtful(now int64) bool {
 	return c.failures > 0 || c.refusals.failures > 0 || c.elsewhere > now
 }
 
@@ -182,15 +182,15 @@ func (c *circuit) doubtful(now int64) bool {
 // destination has asked to wait, or for a while at a time after failures that are not those of one campaign alone; in
 // between it is half-open, and the next job that succeeds closes it. The zero value is closed.
 type breaker struct {
-	streak           // of the sink, except for those that opened the circuit of a campaign
-	campaign  string // of the first of them
-	several   bool   // they are not of that campaign alone, or not the jobs' fault
-	openUntil int64  // local time until which nothing is sent
-	waitUntil int64  // local time until which the destination asked to wait; at most openUntil
-	tripped   bool   // failures opened it; a success closes it
-	cause     delivery.GateCause
-	elsewhere bool  // the gate is closed, though not by this daemon
-	others    int64 // until then, the sink is known to take jobs from other daemons
+	failureRun        // of the sink, except for those that opened the circuit of a campaign
+	campaign   string // of the first of them
+	several    bool   // they are not of that campaign alone, or not the jobs' fault
+	openUntil  int64  // local time until which nothing is sent
+	waitUntil  int64  // local time until which the destination asked to wait; at most openUntil
+	tripped    bool   // failures opened it; a success closes it
+	cause      delivery.GateCause
+	elsewhere  bool  // the gate is closed, though not by this daemon
+	others     int64 // until then, the sink is known to take jobs from other daemons
 }
 
 // verdict is what a failure means.
@@ -208,7 +208,7 @@ const (
 // cause may be their content: only that campaign's circuit is opened. So it is if other daemons' jobs are taken. While the
 // destination itself has answered for each of them, they are undecided until they are many. A job that has failed before adds
 // nothing: those that always fail would otherwise be taken for an outage when they are all that is left.
-func (b *breaker) failed(c *circuit, f failure, now int64) verdict {
+func (b *breaker) failed(c *campaignBreaker, f failure, now int64) verdict {
 	if b.failures == 0 {
 		b.campaign, b.several = f.campaign, false
 	}
@@ -261,10 +261,10 @@ func (b *breaker) open(until int64, asked bool) {
 	}
 }
 
-// workedElsewhere records that another daemon had a success at a time. If that is after the first failure here, the sink
+// fleetDelivered records that another daemon had a success at a time. If that is after the first failure here, the sink
 // works, and what fails here in the next seconds is of single campaigns. It tells whether that opens a gate which failures
 // here had closed.
-func (b *breaker) workedElsewhere(at, now int64) (recovered bool) {
+func (b *breaker) fleetDelivered(at, now int64) (recovered bool) {
 	failing := b.tripped || b.failures > 0
 	if b.others > now {
 		failing = now-at < elsewhereFor.Microseconds() // failures may have opened circuits meanwhile, and are not counted here

@@ -13,7 +13,7 @@ const millisecond = int64(1000) // of local time
 
 // A circuit is closed, open for a second after it was opened, and half-open from then on, until a job works.
 func TestCircuit(t *testing.T) {
-	var c circuit
+	var c campaignBreaker
 	if !c.closed() || c.worked(0) {
 		t.Error("the zero value is not closed")
 	}
@@ -51,7 +51,7 @@ func TestFailuresInARowHaveToLast(t *testing.T) {
 		"both just met": {5, 50 * time.Millisecond, true},
 		"a moment less": {5, 50*time.Millisecond - 1000, false},
 	} {
-		var s streak
+		var s failureRun
 		now := int64(0)
 		for i := range tc.failures {
 			now = int64(i) * tc.each.Microseconds()
@@ -76,7 +76,7 @@ func TestABreakerKnowsWhoseFailuresTheyAre(t *testing.T) {
 	}
 	rapid.Check(t, func(rt *rapid.T) {
 		var b breaker
-		circuits := map[string]*circuit{"a": {}, "b": {}, "c": {}}
+		circuits := map[string]*campaignBreaker{"a": {}, "b": {}, "c": {}}
 		var sink []failed                 // since the last success, or the last time a campaign was to blame
 		campaign := map[string][]failed{} // since its last success
 		now, tripped := int64(0), false
@@ -139,7 +139,7 @@ func TestAnswersOfTheDestinationAreUndecided(t *testing.T) {
 		"one unanswered":    {[]string{"a"}, 0, outageFailures - 1, campaignFails},
 	} {
 		var b breaker
-		circuits := map[string]*circuit{"a": {}, "b": {}}
+		circuits := map[string]*campaignBreaker{"a": {}, "b": {}}
 		calls, now := 0, int64(0)
 		for ; calls < 2*maxUndecided; calls++ {
 			id := tc.campaigns[calls%len(tc.campaigns)]
@@ -166,7 +166,7 @@ func TestAnswersOfTheDestinationAreUndecided(t *testing.T) {
 func TestASinkThatCannotBeReachedFailsForAll(t *testing.T) {
 	for unreached, want := range map[int]verdict{-1: campaignFails, 0: sinkFails, 3: sinkFails} {
 		var b breaker
-		var c circuit
+		var c campaignBreaker
 		got := tolerated
 		for i := range outageFailures {
 			if got != tolerated {
@@ -243,7 +243,7 @@ func TestGateCallsAreMadeInOrder(t *testing.T) {
 // them; for some seconds, as long as there are new ones.
 func TestSuccessesElsewhereCloseACircuit(t *testing.T) {
 	var b breaker
-	var c circuit
+	var c campaignBreaker
 	now := int64(0)
 	fail := func(want verdict) {
 		t.Helper()
@@ -257,16 +257,16 @@ func TestSuccessesElsewhereCloseACircuit(t *testing.T) {
 	}
 	fail(campaignFails)
 	c.open(now)
-	if c.workedElsewhere(c.since-1, now) || c.closed() {
+	if c.fleetDelivered(c.since-1, now) || c.closed() {
 		t.Error("a success before the first failure closes the circuit")
 	}
-	if !c.workedElsewhere(c.since, now) || !c.closed() {
+	if !c.fleetDelivered(c.since, now) || !c.closed() {
 		t.Error("a success after the first failure does not close the circuit")
 	}
 	for range 3 * outageFailures {
 		fail(tolerated)
 	}
-	c.workedElsewhere(now, now) // it goes on
+	c.fleetDelivered(now, now) // it goes on
 	for end := now + elsewhereFor.Microseconds() - 100*millisecond; now < end; {
 		fail(tolerated)
 	}

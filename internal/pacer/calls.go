@@ -45,7 +45,7 @@ type need struct {
 // While slots are not closer together than the ends of calls, that is within the horizon. If they are, each waits longer
 // for its call than the one before, and is lost when it has waited too long; so no more are asked for than are used before
 // the next ask, and in time.
-func (c *calls) room(n need, now int64) int64 {
+func (c *calls) free(n need, now int64) int64 {
 	free := n.most - int64(c.inFlight)
 	if c.lasts == 0 {
 		return free
@@ -75,8 +75,8 @@ func (q *queue) outOfCalls() bool {
 	return q.campaign != nil && q.campaign.MaxInFlight > 0 && q.calls.inFlight >= q.campaign.MaxInFlight
 }
 
-// callRoom is for how many further units the campaign and its sink have calls; its queue has jobs.
-func (p *Pacer) callRoom(q *queue, horizon int64, now instant) int64 {
+// freeCalls is for how many further units the campaign and its sink have calls; its queue has jobs.
+func (p *Pacer) freeCalls(q *queue, horizon int64, now instant) int64 {
 	c := q.campaign
 	weight := max(1, q.units/int64(q.len())) // of a job, on average
 	late := p.lateBy(c, c.Rate)
@@ -84,10 +84,10 @@ func (p *Pacer) callRoom(q *queue, horizon int64, now instant) int64 {
 		most: int64(q.sink.max), spacing: weight * q.competitors * min(c.Rate.Spacing(), farSpacing), late: late - late/16,
 		soon: p.quantum.length * 5 / 8, horizon: horizon,
 	}
-	room := q.sink.calls.room(n, now.local)
+	room := q.sink.calls.free(n, now.local)
 	if c.MaxInFlight > 0 {
 		n.most = min(n.most, int64(c.MaxInFlight))
-		room = min(room, q.calls.room(n, now.local))
+		room = min(room, q.calls.free(n, now.local))
 	}
 	return weight*room - q.granted
 }

@@ -149,7 +149,7 @@ func TestCallRoom(t *testing.T) {
 			if tc.n != nil {
 				tc.n(&n)
 			}
-			if got := tc.c.room(n, tc.now); got != tc.want {
+			if got := tc.c.free(n, tc.now); got != tc.want {
 				t.Errorf("room for %d, want %d", got, tc.want)
 			}
 		})

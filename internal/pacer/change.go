@@ -43,7 +43,7 @@ func (p *Pacer) apply(s *delivery.Snapshot, now instant) {
 		p.opt.Logger.Error("the catalog has lost most of its campaigns at once; they stay in force as they were until that is seen "+
 			"again after unknown_grace: restore their rows, or pause what is not to be sent", "lost", lost, "unknown_grace", p.opt.UnknownGrace)
 	}
-	p.lookAhead(now) // before many campaigns that are resumed together are told of room
+	p.setReadahead(now) // before many campaigns that are resumed together are told of room
 	for _, q := range p.queues.list {
 		p.change(q, now)
 	}
@@ -54,8 +54,8 @@ func (p *Pacer) apply(s *delivery.Snapshot, now instant) {
 // between.
 const maxChanges = 256
 
-// follow applies the schedule changes that are due.
-func (p *Pacer) follow(now instant) {
+// applyDueChanges applies the schedule changes that are due.
+func (p *Pacer) applyDueChanges(now instant) {
 	for range maxChanges {
 		e := p.campaigns.change(now.wall)
 		if e == nil {
@@ -81,9 +81,9 @@ func (p *Pacer) change(q *queue, now instant) {
 	p.changeCircuit(q, is, sink, now)
 	if changed(was, is) {
 		if q.sink == sink {
-			p.handBackOld(q, keeps(was, is)) // the slots lie on the old timeline
+			p.refundOldSlots(q, keeps(was, is)) // the slots lie on the old timeline
 		} else {
-			p.handBack(q)
+			p.refundSlots(q)
 		}
 		if q.blocked {
 			q.blocked = false
@@ -96,15 +96,15 @@ func (p *Pacer) change(q *queue, now instant) {
 		}
 	}
 	q.campaign, q.turnAt = is, 0
-	p.condemn(q, now)
+	p.rejectOverweight(q, now)
 	p.schedule(q)                  // it may have more calls now
 	p.takes.askLater(q, now.local) // the reason it waited may be gone: a quota may have been raised
 	p.review(q, now)
 }
 
-// condemn places the jobs again that weigh more than a limit, which may have been lowered: the first of them would never be
+// rejectOverweight places the jobs again that weigh more than a limit, which may have been lowered: the first of them would never be
 // granted, and the others would wait behind it for ever.
-func (p *Pacer) condemn(q *queue, now instant) {
+func (p *Pacer) rejectOverweight(q *queue, now instant) {
 	if q.heavy == 0 || q.campaign == nil {
 		return
 	}
@@ -128,7 +128,7 @@ func (p *Pacer) changeCircuit(q *queue, is *delivery.Campaign, sink *sinkState, 
 	switch {
 	case was != nil && is != nil && was.RowRevision() == is.RowRevision() && q.sink == sink:
 	case changed(was, is):
-		q.circuit = circuit{}
+		q.circuit = campaignBreaker{}
 	case q.circuit.forgive(now.local):
 		p.opt.Logger.Info("the campaign was changed; it is held for refusals no longer", "campaign", q.id)
 	}
@@ -138,10 +138,10 @@ func (p *Pacer) changeCircuit(q *queue, is *delivery.Campaign, sink *sinkState, 
 func (p *Pacer) review(q *queue, now instant) {
 	p.unpark(q, now)
 	if q.campaign != nil && q.standing(now) == sending {
-		p.roomFor(q, now)
+		p.makeCapacity(q, now)
 		return
 	}
-	p.handBack(q)
+	p.refundSlots(q)
 	p.reviewSteps(q.id, now)
 	var jobs []*delivery.Job
 	q.filter(func(_ int64, j *delivery.Job) bool { jobs = append(jobs, j); return false })
@@ -152,5 +152,5 @@ func (p *Pacer) review(q *queue, now instant) {
 		return
 	}
 	q.refusesSince = 0
-	q.tell(q.id, settleAll)
+	q.grant(q.id, settleAll)
 }

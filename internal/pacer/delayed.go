@@ -8,43 +8,43 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// aside are the jobs in memory that wait for anything but a slot. The zero value is empty.
-type aside struct {
+// delayedJobs are the jobs in memory that wait for anything but a slot. The zero value is empty.
+type delayedJobs struct {
 	waits  timeHeap[*delivery.Job]    // by the local time at which they are ready: after a short back-off, or a not-before
 	parked map[string][]*delivery.Job // by campaign, in order: of ingress, which lost their place; see giveBack
-	astray astray                     // of those that wait in timers for their destination to appear
+	astray unknownSince               // of those that wait in timers for their destination to appear
 	sinks  []*sinkState               // with follow-ups
 }
 
 // follow adds a sink that gets follow-ups.
-func (a *aside) follow(s *sinkState) {
+func (a *delayedJobs) moveToSink(s *sinkState) {
 	if !slices.Contains(a.sinks, s) {
 		a.sinks = append(a.sinks, s)
 	}
 }
 
 // eachSink calls f for every sink with follow-ups.
-func (a *aside) eachSink(f func(*sinkState)) {
+func (a *delayedJobs) eachSink(f func(*sinkState)) {
 	for i := 0; i < len(a.sinks); i++ { // f may add one
 		f(a.sinks[i])
 	}
 }
 
 // forget drops the sinks without follow-ups.
-func (a *aside) forget() {
+func (a *delayedJobs) forget() {
 	a.sinks = slices.DeleteFunc(a.sinks, func(s *sinkState) bool { return s.followUps.len() == 0 })
 }
 
 // drop drops every job.
-func (a *aside) drop() {
+func (a *delayedJobs) drop() {
 	for _, s := range a.sinks {
 		s.followUps.filter(func(*delivery.Job, bool) bool { return false })
 	}
-	*a = aside{}
+	*a = delayedJobs{}
 }
 
 // each calls waits for every job whose time is to come, and parked for every one that is parked. It leaves out the follow-ups.
-func (a *aside) each(waits, parked func(*delivery.Job)) {
+func (a *delayedJobs) each(waits, parked func(*delivery.Job)) {
 	for _, e := range a.waits.entries {
 		waits(e.item)
 	}
@@ -66,7 +66,7 @@ func (p *Pacer) wait(j *delivery.Job, d time.Duration, why delivery.Reason, now 
 }
 
 // release places the jobs whose wait in memory is over.
-func (p *Pacer) release(now instant) {
+func (p *Pacer) moveDelayed(now instant) {
 	for waits := &p.aside.waits; waits.len() > 0 && waits.first().at <= now.local; {
 		p.replace(waits.pop(), now)
 	}
@@ -89,7 +89,7 @@ func (p *Pacer) replace(j *delivery.Job, now instant) {
 // One that stays in ingress is parked, since it is in memory and its offset is open anyway. Several jobs are given back
 // last first.
 func (p *Pacer) giveBack(j *delivery.Job, now instant) {
-	if src, ok := j.Source.(releaser); ok {
+	if src, ok := j.Source.(laneReleaser); ok {
 		if e := p.campaign(j.Campaign, now); e != nil && j.Attempt > 0 && !j.Call.At.IsZero() {
 			p.relay(j, e.campaign, now)
 		} else {

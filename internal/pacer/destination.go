@@ -18,17 +18,17 @@ const (
 	firstCalls = 16
 )
 
-// shutter is the circuit breaker of one destination of a sink. It is closed until failures in a row, a row of refusals or a wait
+// destinationBreaker is the circuit breaker of one destination of a sink. It is closed until failures in a row, a row of refusals or a wait
 // that the destination asks for open it; when its time has passed it is half-open, and one job is tried. What is tried is all of one
 // destination, so unlike with a sink or a campaign, failures need not be told apart by whose they are. It is pure; all times are local
 // ones, in microseconds. The zero value is closed.
-type shutter struct {
-	streak
-	refusals  streak // jobs that the destination will never take
-	openUntil int64  // nothing is sent before
-	waitUntil int64  // for how long of this the destination asked; no success ends it sooner
-	tripped   bool   // half-open when openUntil has passed; a success closes it
-	trippedAt int64  // since when it is
+type destinationBreaker struct {
+	failureRun
+	refusals  failureRun // jobs that the destination will never take
+	openUntil int64      // nothing is sent before
+	waitUntil int64      // for how long of this the destination asked; no success ends it sooner
+	tripped   bool       // half-open when openUntil has passed; a success closes it
+	trippedAt int64      // since when it is
 	cause     delivery.GateCause
 	trips     int   // in a row
 	workedAt  int64 // when the destination last took a job, or rejected it; 0: not known
@@ -36,24 +36,24 @@ type shutter struct {
 }
 
 // open tells whether nothing is sent now.
-func (b *shutter) open(now int64) bool { return b.openUntil > now }
+func (b *destinationBreaker) open(now int64) bool { return b.openUntil > now }
 
 // halfOpen tells whether one job is to be tried.
-func (b *shutter) halfOpen(now int64) bool { return b.tripped && b.openUntil <= now }
+func (b *destinationBreaker) halfOpen(now int64) bool { return b.tripped && b.openUntil <= now }
 
-// held tells whether the destination is held for refusals: none of its jobs is given up.
-func (b *shutter) held() bool {
+// isHeld tells whether the destination is held for refusals: none of its jobs is given up.
+func (b *destinationBreaker) isHeld() bool {
 	return b.refusals.failures >= heldRefusals || b.tripped && b.cause == delivery.GateRefused
 }
 
 // troubled tells whether anything is known of the destination that must not be forgotten.
-func (b *shutter) troubled(now int64) bool {
+func (b *destinationBreaker) troubled(now int64) bool {
 	return b.tripped || b.openUntil > now || b.failures > 0 || b.refusals.failures > 0
 }
 
 // failed counts a failure of a call that was begun at a time, and tells whether it shows an outage. A call that is given up after ten
 // seconds says that the destination has not worked for that long.
-func (b *shutter) failed(f failure, begun, now int64) (outage bool) {
+func (b *destinationBreaker) failed(f failure, begun, now int64) (outage bool) {
 	if f.sink || !f.again {
 		if b.failures == 0 {
 			b.addFailure(f, now)
@@ -67,7 +67,7 @@ func (b *shutter) failed(f failure, begun, now int64) (outage bool) {
 
 // trip opens it because of failures or refusals. done is false while it is open already; first is true if failures had not opened it
 // before, or for another cause.
-func (b *shutter) trip(cause delivery.GateCause, now int64) (done, first bool) {
+func (b *destinationBreaker) trip(cause delivery.GateCause, now int64) (done, first bool) {
 	if b.openUntil > now {
 		return false, false
 	}
@@ -83,7 +83,7 @@ func (b *shutter) trip(cause delivery.GateCause, now int64) (done, first bool) {
 }
 
 // wait opens it for as long as the destination asks. probe says that it asks for longer: then one job is tried when this has passed.
-func (b *shutter) wait(until int64, probe bool, now int64) {
+func (b *destinationBreaker) wait(until int64, probe bool, now int64) {
 	b.waitUntil = max(b.waitUntil, until)
 	b.openUntil = max(b.openUntil, until)
 	if probe && !b.tripped {
@@ -93,9 +93,9 @@ func (b *shutter) wait(until int64, probe bool, now int64) {
 }
 
 // worked records a success, which closes it except for a wait that was asked for. It tells whether it was tripped.
-func (b *shutter) worked(now int64) (recovered bool) {
+func (b *destinationBreaker) worked(now int64) (recovered bool) {
 	recovered = b.tripped
-	*b = shutter{workedAt: now, openUntil: b.openUntil, waitUntil: b.waitUntil, movedAt: b.movedAt}
+	*b = destinationBreaker{workedAt: now, openUntil: b.openUntil, waitUntil: b.waitUntil, movedAt: b.movedAt}
 	if b.openUntil > b.waitUntil {
 		b.openUntil = b.waitUntil
 	}
@@ -104,8 +104,8 @@ func (b *shutter) worked(now int64) (recovered bool) {
 
 // refused records that the destination will never take a job: it answers, and so does not fail. Many in a row hold it; first says that
 // this one does.
-func (b *shutter) refused(now int64) (first, recovered bool) {
-	refusals, held, worked := b.refusals, b.held(), b.workedAt
+func (b *destinationBreaker) refused(now int64) (first, recovered bool) {
+	refusals, held, worked := b.refusals, b.isHeld(), b.workedAt
 	refusals.add(now)
 	if held {
 		b.refusals = refusals
@@ -113,18 +113,18 @@ func (b *shutter) refused(now int64) (first, recovered bool) {
 	}
 	recovered = b.worked(now)
 	b.refusals, b.workedAt = refusals, worked
-	return b.held(), recovered
+	return b.isHeld(), recovered
 }
 
-func (b *shutter) isTripped(cause delivery.GateCause, now int64) {
+func (b *destinationBreaker) isTripped(cause delivery.GateCause, now int64) {
 	if !b.tripped {
 		b.trippedAt = now
 	}
 	b.tripped, b.cause = true, cause
 }
 
-// openedElsewhere records that another daemon has found the destination not to work, or to ask for a wait.
-func (b *shutter) openedElsewhere(until int64, g delivery.Gate, now int64) {
+// openedByFleet records that another daemon has found the destination not to work, or to ask for a wait.
+func (b *destinationBreaker) openedByFleet(until int64, g delivery.Gate, now int64) {
 	b.openUntil = max(b.openUntil, until)
 	if g.Cause == delivery.GateThrottled {
 		b.waitUntil = max(b.waitUntil, until)
@@ -135,13 +135,13 @@ func (b *shutter) openedElsewhere(until int64, g delivery.Gate, now int64) {
 	}
 }
 
-// closedElsewhere records that another daemon, or a person, has closed it at a time, and tells whether that is later than what is known
+// closedByFleet records that another daemon, or a person, has closed it at a time, and tells whether that is later than what is known
 // here, and changes it.
-func (b *shutter) closedElsewhere(at, now int64) bool {
+func (b *destinationBreaker) closedByFleet(at, now int64) bool {
 	if b.movedAt > at || !b.tripped && b.openUntil <= now {
 		return false
 	}
-	*b = shutter{workedAt: max(b.workedAt, at)}
+	*b = destinationBreaker{workedAt: max(b.workedAt, at)}
 	return true
 }
 
@@ -156,7 +156,7 @@ type flow struct {
 func firstWindow(most int) int { return min(max(1, most/firstCalls), outageFailures) }
 
 // room is how many further calls may begin. most is what all destinations share, limit what this one may have; 0 for no such limit.
-func (f *flow) room(most, limit int) int {
+func (f *flow) free(most, limit int) int {
 	if limit == 0 {
 		limit = most
 	}

@@ -61,12 +61,12 @@ func (p *Pacer) limitsOf(d *destination, now instant) DestinationLimits {
 		return l
 	}
 	if d.tripped || d.open(now.local) {
-		p.tellDestination(d, nil, now)
+		p.publishDestination(d, nil, now)
 	}
-	d.shutter, d.window, d.turnAt = shutter{movedAt: now.local}, 0, 0
+	d.destinationBreaker, d.window, d.turnAt = destinationBreaker{movedAt: now.local}, 0, 0
 	d.renewedAt = now.local
 	if d.line.len() > 0 {
-		p.destinations.lookBy(d, now.local)
+		p.destinations.checkAt(d, now.local)
 	}
 	return l
 }
@@ -91,26 +91,26 @@ func (p *Pacer) set(key destinationKey, d *destination, now instant) Destination
 	return p.limitsOf(d, now)
 }
 
-// placeApart lets a job that is placed wait apart if it need not wait for a slot, and tells whether it does.
-func (p *Pacer) placeApart(s *sinkState, j *delivery.Job, now instant) bool {
+// parkAtDestination lets a job that is placed wait apart if it need not wait for a slot, and tells whether it does.
+func (p *Pacer) parkAtDestination(s *sinkState, j *delivery.Job, now instant) bool {
 	key, ok := s.keyOf(j)
 	if !ok {
 		return false
 	}
 	d := p.destinations.find(key)
 	set := p.set(key, d, now)
-	if !set.Disabled && (d == nil || !d.open(now.local) && d.line.len() < p.lineRoom(d, s, now) && !p.obstructs(d, j, now) && !d.yields(j, now.local)) {
+	if !set.Disabled && (d == nil || !d.open(now.local) && d.line.len() < p.destinationCapacity(d, s, now) && !p.obstructs(d, j, now) && !d.yields(j, now.local)) {
 		return false
 	}
 	d = p.destinations.get(key)
-	p.setApart(s, d, j, false, now)
+	p.addToDestination(s, d, j, false, now)
 	p.destinations.note(d, now.local)
 	return true
 }
 
-// mayGo tells whether the job at the queue's slot may go to its destination now. If not, it has been taken out of the queue and waits
+// parkIfClosed tells whether the job at the queue's slot may go to its destination now. If not, it has been taken out of the queue and waits
 // apart.
-func (p *Pacer) mayGo(q *queue, j *delivery.Job, now instant) bool {
+func (p *Pacer) parkIfClosed(q *queue, j *delivery.Job, now instant) bool {
 	key, destined := q.sink.keyOf(j)
 	if !destined {
 		return true
@@ -129,14 +129,14 @@ func (p *Pacer) mayGo(q *queue, j *delivery.Job, now instant) bool {
 		q.remove(j)
 	}
 	for _, j := range slices.Backward(jobs) {
-		p.setApart(q.sink, d, j, returns, now)
+		p.addToDestination(q.sink, d, j, returns, now)
 	}
 	p.destinations.note(d, now.local)
 	return false
 }
 
-// mayFollow tells whether a job between its steps may go to its destination now. If not, it waits apart.
-func (p *Pacer) mayFollow(s *sinkState, j *delivery.Job, now instant) bool {
+// parkFollowUpIfClosed tells whether a job between its steps may go to its destination now. If not, it waits apart.
+func (p *Pacer) parkFollowUpIfClosed(s *sinkState, j *delivery.Job, now instant) bool {
 	key, destined := s.keyOf(j)
 	if !destined {
 		return true
@@ -147,7 +147,7 @@ func (p *Pacer) mayFollow(s *sinkState, j *delivery.Job, now instant) bool {
 		return true
 	}
 	d = p.destinations.get(key)
-	p.setApart(s, d, j, false, now)
+	p.addToDestination(s, d, j, false, now)
 	p.destinations.note(d, now.local)
 	return false
 }
@@ -178,11 +178,11 @@ func (p *Pacer) free(d *destination, q *queue, limit int, now instant) int {
 	if q != nil && q.campaign.MaxInFlight > 0 {
 		most = min(most, q.campaign.MaxInFlight)
 	}
-	return d.room(most, limit)
+	return d.free(most, limit)
 }
 
-// lineRoom is how many jobs may wait in the line of a destination: those whose turn comes within max_open_age.
-func (p *Pacer) lineRoom(d *destination, s *sinkState, now instant) int {
+// destinationCapacity is how many jobs may wait in the line of a destination: those whose turn comes within max_open_age.
+func (p *Pacer) destinationCapacity(d *destination, s *sinkState, now instant) int {
 	switch set := p.limitsOf(d, now); {
 	case set.Disabled, now.until(d.openUntil) > p.opt.MaxOpenAge:
 		return 0
@@ -190,7 +190,7 @@ func (p *Pacer) lineRoom(d *destination, s *sinkState, now instant) int {
 		return shutLine
 	default:
 		each := max(d.callLasts(now.local), time.Millisecond.Microseconds())
-		room := int64(d.room(s.max, set.InFlight)+d.calls.inFlight) * p.opt.MaxOpenAge.Microseconds() / each
+		room := int64(d.free(s.max, set.InFlight)+d.calls.inFlight) * p.opt.MaxOpenAge.Microseconds() / each
 		return int(min(max(room, 1), mostLine))
 	}
 }
@@ -203,8 +203,8 @@ func (d *destination) callLasts(now int64) int64 {
 	return d.calls.lasts
 }
 
-// setApart lets a job wait in the line of its destination, or in a timer. The caller notes what has become of the destination.
-func (p *Pacer) setApart(s *sinkState, d *destination, j *delivery.Job, front bool, now instant) {
+// addToDestination lets a job wait in the line of its destination, or in a timer. The caller notes what has become of the destination.
+func (p *Pacer) addToDestination(s *sinkState, d *destination, j *delivery.Job, front bool, now instant) {
 	if p.drain.stopped || drop(j) {
 		return // stays open; it is sent by the daemon that reads it next
 	}
@@ -213,12 +213,12 @@ func (p *Pacer) setApart(s *sinkState, d *destination, j *delivery.Job, front bo
 		return
 	}
 	l := &p.destinations
-	if d.line.len() >= p.lineRoom(d, s, now) || l.jobs >= mostLines || l.bytes+j.Size > p.opt.MaxQueueBytes || p.overdue(j, now) || p.obstructs(d, j, now) {
-		p.apartLong(s, d, j, now)
+	if d.line.len() >= p.destinationCapacity(d, s, now) || l.jobs >= mostLines || l.bytes+j.Size > p.opt.MaxQueueBytes || p.overdue(j, now) || p.obstructs(d, j, now) {
+		p.moveFromDestination(s, d, j, now)
 		return
 	}
 	l.push(d, j, front)
-	l.lookBy(d, now.in(lookEvery))
+	l.checkAt(d, now.in(lookEvery))
 }
 
 // obstructs tells whether a job would hold up its lane with a call that most likely ends only by its timeout: a lane is read no further
@@ -236,10 +236,10 @@ func (p *Pacer) overdue(j *delivery.Job, now instant) bool {
 	return now.wall.Sub(j.ReadAt) > p.opt.MaxOpenAge
 }
 
-// apartLong lets a job wait for its destination in a timer: while it is busy or has asked for a wait, until it could have its turn;
+// moveFromDestination lets a job wait for its destination in a timer: while it is busy or has asked for a wait, until it could have its turn;
 // while it does not work, for as long again as it has not, but no longer than the job's own waits have grown: a job that was unlucky
 // with a destination that asked for many short waits must not wait long for one that fails for a moment.
-func (p *Pacer) apartLong(s *sinkState, d *destination, j *delivery.Job, now instant) {
+func (p *Pacer) moveFromDestination(s *sinkState, d *destination, j *delivery.Job, now instant) {
 	set := p.limitsOf(d, now)
 	wait := p.opt.Retry.after(1 + int(j.TimerHops))
 	switch {
@@ -247,7 +247,7 @@ func (p *Pacer) apartLong(s *sinkState, d *destination, j *delivery.Job, now ins
 	case d.tripped:
 		wait = min(wait, now.since(d.trippedAt))
 	default:
-		each := max(cmp.Or(d.callLasts(now.local), time.Second.Microseconds())/int64(max(1, d.room(s.max, set.InFlight)+d.calls.inFlight)), 1)
+		each := max(cmp.Or(d.callLasts(now.local), time.Second.Microseconds())/int64(max(1, d.free(s.max, set.InFlight)+d.calls.inFlight)), 1)
 		d.turnAt = min(max(d.turnAt, d.openUntil, now.in(p.opt.MaxOpenAge)), now.in(mostApart)) + each
 		wait = now.until(d.turnAt)
 	}

@@ -22,8 +22,8 @@ const (
 	forgetShut = time.Hour
 )
 
-// release are the jobs that have left the line of a destination for the front of a queue, and are still there.
-type release struct {
+// returnedJob are the jobs that have left the line of a destination for the front of a queue, and are still there.
+type returnedJob struct {
 	of    *destination
 	queue *queue
 	jobs  int
@@ -31,11 +31,11 @@ type release struct {
 	late  bool  // the line does not wait for them
 }
 
-// released are all such jobs of a queue. The zero value is empty.
-type released map[*delivery.Job]*release
+// returnedJobs are all such jobs of a queue. The zero value is empty.
+type returnedJobs map[*delivery.Job]*returnedJob
 
 // of is the destination whose line the job has left; nil for none.
-func (l released) of(j *delivery.Job) *destination {
+func (l returnedJobs) of(j *delivery.Job) *destination {
 	if r := l[j]; r != nil {
 		return r.of
 	}
@@ -43,7 +43,7 @@ func (l released) of(j *delivery.Job) *destination {
 }
 
 // left records that a job has left its queue.
-func (l released) left(j *delivery.Job) {
+func (l returnedJobs) left(j *delivery.Job) {
 	r := l[j]
 	if r == nil {
 		return
@@ -58,23 +58,23 @@ func (l released) left(j *delivery.Job) {
 }
 
 // release records that a job has left the line for the front of a queue.
-func (d *destination) release(q *queue, j *delivery.Job, now instant) {
-	r := d.releaseTo(q)
+func (d *destination) returnJob(q *queue, j *delivery.Job, now instant) {
+	r := d.returnTo(q)
 	if r == nil {
-		r = &release{of: d, queue: q}
+		r = &returnedJob{of: d, queue: q}
 		d.releases = append(d.releases, r)
 	}
 	r.at, r.late = now.local, !q.goesSoon(now)
 	r.jobs++
 	if q.released == nil {
-		q.released = released{}
+		q.released = returnedJobs{}
 	}
 	q.released[j] = r
 	q.ask.lined = q.ask.lined || d.line.len() > 0
 }
 
-// releaseTo are the jobs that are in a queue; nil for none.
-func (d *destination) releaseTo(q *queue) *release {
+// returnTo are the jobs that are in a queue; nil for none.
+func (d *destination) returnTo(q *queue) *returnedJob {
 	for _, r := range d.releases {
 		if r.queue == q {
 			return r
@@ -83,18 +83,18 @@ func (d *destination) releaseTo(q *queue) *release {
 	return nil
 }
 
-func (d *destination) forget(r *release) {
-	d.releases = slices.DeleteFunc(d.releases, func(other *release) bool { return other == r })
+func (d *destination) forget(r *returnedJob) {
+	d.releases = slices.DeleteFunc(d.releases, func(other *returnedJob) bool { return other == r })
 }
 
 // awaits tells whether the line waits for jobs that have left it.
 func (d *destination) awaits() bool {
-	return slices.ContainsFunc(d.releases, func(r *release) bool { return !r.late })
+	return slices.ContainsFunc(d.releases, func(r *returnedJob) bool { return !r.late })
 }
 
 // recall takes the jobs out of the queue that have left the line of a destination, in order.
 func (q *queue) recall(d *destination) (jobs []*delivery.Job) {
-	r := d.releaseTo(q)
+	r := d.returnTo(q)
 	if r == nil {
 		return nil
 	}
@@ -178,13 +178,13 @@ func (p *Pacer) rejoin(d *destination, j *delivery.Job, now instant) {
 		return
 	}
 	q.pushFront(j)
-	d.release(q, j, now)
+	d.returnJob(q, j, now)
 	p.schedule(q)
 	p.takes.want(q)
 }
 
-// lookAtDestinations looks at the destinations for which there is something to do.
-func (p *Pacer) lookAtDestinations(now instant) {
+// maintainDestinations looks at the destinations for which there is something to do.
+func (p *Pacer) maintainDestinations(now instant) {
 	l := &p.destinations
 	for len(l.freed) > 0 {
 		d := l.freed[0]
@@ -203,13 +203,13 @@ func (p *Pacer) lookAtDestinations(now instant) {
 		}
 		p.proceed(d, now)
 		if d.line.len() > 0 {
-			l.lookBy(d, now.in(lookEvery))
+			l.checkAt(d, now.in(lookEvery))
 		}
 		if d.tripped && d.idle() {
 			if now.local-d.openUntil > forgetShut.Microseconds() {
-				d.shutter = shutter{}
+				d.destinationBreaker = destinationBreaker{}
 			} else {
-				l.lookBy(d, max(d.openUntil, now.local)+forgetShut.Microseconds()+1)
+				l.checkAt(d, max(d.openUntil, now.local)+forgetShut.Microseconds()+1)
 			}
 		}
 		l.note(d, now.local)
@@ -221,7 +221,7 @@ func (p *Pacer) thinLine(d *destination, now instant) {
 	if d.line.len() == 0 {
 		return
 	}
-	room := p.lineRoom(d, p.sinks[d.sink], now)
+	room := p.destinationCapacity(d, p.sinks[d.sink], now)
 	p.thin(d, func(i int, j *delivery.Job) bool { return i < room && !p.overdue(j, now) && !p.obstructs(d, j, now) }, now)
 }
 
@@ -239,7 +239,7 @@ func (p *Pacer) thin(d *destination, keep func(i int, j *delivery.Job) bool, now
 		if j.Expired(now.wall) {
 			p.dead(j, delivery.ReasonExpired, "expires-at or the campaign's job_ttl passed before its turn")
 		} else {
-			p.apartLong(p.sinks[d.sink], d, j, now)
+			p.moveFromDestination(p.sinks[d.sink], d, j, now)
 		}
 	}
 }

@@ -80,7 +80,7 @@ func TestNothingHoldsALineUp(t *testing.T) {
 func (p *Pacer) releases(ctx context.Context) error {
 	answer := make(chan error, 64)
 	p.inbox.do(func(instant) {
-		counted := map[*release]int{}
+		counted := map[*returnedJob]int{}
 		for _, q := range p.queues.list {
 			there := 0
 			q.each(func(j *delivery.Job) bool {

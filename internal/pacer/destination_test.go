@@ -15,7 +15,7 @@ import (
 func TestAShutterFollowsASimpleModel(t *testing.T) {
 	second := time.Second.Microseconds()
 	rapid.Check(t, func(rt *rapid.T) {
-		var b shutter
+		var b destinationBreaker
 		var failures []int64 // times of those that count, since the last success
 		now, refusals, trips := int64(0), 0, 0
 		shutUntil, asked, tripped := int64(0), int64(0), false
@@ -66,7 +66,7 @@ func TestAShutterFollowsASimpleModel(t *testing.T) {
 					trip()
 				}
 			}
-			if b.open(now) != (shutUntil > now) || b.tripped != tripped || b.held() != (refusals >= heldRefusals) || b.open(now) && b.openUntil != shutUntil {
+			if b.open(now) != (shutUntil > now) || b.tripped != tripped || b.isHeld() != (refusals >= heldRefusals) || b.open(now) && b.openUntil != shutUntil {
 				rt.Fatalf("at %d: %+v, want until %d, tripped %t, %d refusals", now, b, shutUntil, tripped, refusals)
 			}
 		}
@@ -79,7 +79,7 @@ func TestACallThatIsGivenUpHasLasted(t *testing.T) {
 		worked int64
 		want   bool
 	}{"never": {0, true}, "just now": {9990 * millisecond, false}} {
-		b := shutter{workedAt: tc.worked}
+		b := destinationBreaker{workedAt: tc.worked}
 		outage := false
 		for range outageFailures {
 			outage = b.failed(failure{}, 0, 10_000*millisecond)
@@ -93,22 +93,22 @@ func TestACallThatIsGivenUpHasLasted(t *testing.T) {
 // TestShuttersOfSeveralDaemons: what another daemon has found opens it, and what it finds later closes it.
 func TestShuttersOfSeveralDaemons(t *testing.T) {
 	minute := time.Minute.Microseconds()
-	var b shutter
-	b.openedElsewhere(minute, delivery.Gate{Cause: delivery.GateFailing, Probe: true}, 0)
+	var b destinationBreaker
+	b.openedByFleet(minute, delivery.Gate{Cause: delivery.GateFailing, Probe: true}, 0)
 	if !b.open(minute-1) || b.open(minute) || !b.halfOpen(minute) || !b.failed(failure{again: true}, 0, minute) {
 		t.Errorf("failing elsewhere: %+v", b)
 	}
 	b.trip(delivery.GateFailing, minute)
-	if b.closedElsewhere(minute-1, minute+1) || !b.closedElsewhere(minute+1, minute+2) || b.open(minute+2) || b.tripped || b.workedAt != minute+1 {
+	if b.closedByFleet(minute-1, minute+1) || !b.closedByFleet(minute+1, minute+2) || b.open(minute+2) || b.tripped || b.workedAt != minute+1 {
 		t.Errorf("closed elsewhere: %+v", b)
 	}
-	b.openedElsewhere(minute, delivery.Gate{Cause: delivery.GateThrottled}, 0)
+	b.openedByFleet(minute, delivery.Gate{Cause: delivery.GateThrottled}, 0)
 	if b.worked(1); !b.open(minute - 1) {
 		t.Errorf("a success ends a wait that was asked for: %+v", b)
 	}
-	b = shutter{}
-	b.openedElsewhere(1, delivery.Gate{Cause: delivery.GateRefused, Probe: true}, 0)
-	if !b.held() {
+	b = destinationBreaker{}
+	b.openedByFleet(1, delivery.Gate{Cause: delivery.GateRefused, Probe: true}, 0)
+	if !b.isHeld() {
 		t.Errorf("held elsewhere: %+v", b)
 	}
 }
@@ -117,35 +117,35 @@ func TestShuttersOfSeveralDaemons(t *testing.T) {
 func TestAFlowGrowsWithAnswers(t *testing.T) {
 	var f flow
 	const most = 512
-	if n := f.room(most, 0); n != outageFailures {
+	if n := f.free(most, 0); n != outageFailures {
 		t.Errorf("%d calls at first", n)
 	}
-	if n := f.room(32, 0); n != 2 {
+	if n := f.free(32, 0); n != 2 {
 		t.Errorf("%d calls at first of 32", n)
 	}
 	for range 10 { // rounds
-		n := f.room(most, 0)
+		n := f.free(most, 0)
 		f.calls.inFlight = n
 		for range n {
 			f.calls.inFlight--
 			f.ended(true, most)
 		}
 	}
-	if n := f.room(most, 0); n < most/2 || n > most {
+	if n := f.free(most, 0); n < most/2 || n > most {
 		t.Errorf("%d calls after 10 rounds", n)
 	}
-	if n := f.room(most, 7); n != 7 {
+	if n := f.free(most, 7); n != 7 {
 		t.Errorf("%d calls of 7", n)
 	}
 	f.ended(false, most)
-	if n := f.room(most, 0); n != outageFailures {
+	if n := f.free(most, 0); n != outageFailures {
 		t.Errorf("%d calls after one without an answer", n)
 	}
 	f.window = 0
 	for range 1000 { // one call at a time
 		f.ended(true, most)
 	}
-	if n := f.room(most, 0); n > outageFailures {
+	if n := f.free(most, 0); n > outageFailures {
 		t.Errorf("%d calls to a destination that needs one at a time", n)
 	}
 }

@@ -16,11 +16,11 @@ type destinationKey struct{ sink, name string }
 // destination is one destination of a sink in this daemon: its circuit breaker, its calls, and the jobs that wait for it here.
 type destination struct {
 	destinationKey
-	shutter
+	destinationBreaker
 	flow
-	line     fifo       // jobs that wait for it in memory
-	releases []*release // jobs that have left the line for the fronts of their queues
-	turnAt   int64      // local time when one more job in a timer could have its turn, while it is busy
+	line     fifo           // jobs that wait for it in memory
+	releases []*returnedJob // jobs that have left the line for the fronts of their queues
+	turnAt   int64          // local time when one more job in a timer could have its turn, while it is busy
 
 	untriedUntil int64 // local time by which a job in a timer comes back that has not been tried
 
@@ -37,8 +37,8 @@ type destination struct {
 // idle tells whether nothing here needs it but what is known of it.
 func (d *destination) idle() bool { return d.calls.inFlight == 0 && d.line.len() == 0 }
 
-// shutSet are destinations whose gate is open or half-open.
-type shutSet map[*destination]struct{}
+// closedSet are destinations whose gate is open or half-open.
+type closedSet map[*destination]struct{}
 
 // destinations are those destinations that have had jobs here lately. Keys come from jobs, so only so many are kept: of those without
 // calls and jobs here, the ones that were used longest ago are forgotten, and before any of those that do not work, all others. It
@@ -51,16 +51,16 @@ type destinations struct {
 	bad   idleList               // without calls and jobs here, of which something is
 	jobs  int                    // in all lines
 	bytes int64                  // of these
-	shut  map[string]shutSet     // by sink, those that are open or half-open
+	shut  map[string]closedSet   // by sink, those that are open or half-open
 	freed []*destination         // whose lines wait for no job that has left them any more
-	tells tells
+	tells gateUpdates
 }
 
 func newDestinations(most int) destinations {
 	return destinations{
-		byKey: map[destinationKey]*destination{}, most: most, shut: map[string]shutSet{},
+		byKey: map[destinationKey]*destination{}, most: most, shut: map[string]closedSet{},
 		looks: timeHeap[*destination]{index: func(d *destination) *int { return &d.index }},
-		tells: tells{pending: map[destinationKey]delivery.DestinationGate{}},
+		tells: gateUpdates{pending: map[destinationKey]delivery.DestinationGate{}},
 	}
 }
 
@@ -81,12 +81,12 @@ func (l *destinations) get(key destinationKey) *destination {
 // note brings the lists and counts to what has become of a destination, and forgets others if they are too many. A destination that
 // has no calls and no jobs here may be forgotten by this itself.
 func (l *destinations) note(d *destination, now int64) {
-	l.countShut(d, now)
+	l.countClosed(d, now)
 	if d.of != nil {
 		d.of.remove(d)
 	}
 	if d.open(now) {
-		l.lookBy(d, d.openUntil)
+		l.checkAt(d, d.openUntil)
 	}
 	if !d.idle() {
 		return
@@ -105,8 +105,8 @@ func (l *destinations) note(d *destination, now int64) {
 	}
 }
 
-// lookBy makes sure that the destination is looked at by then.
-func (l *destinations) lookBy(d *destination, at int64) {
+// checkAt makes sure that the destination is looked at by then.
+func (l *destinations) checkAt(d *destination, at int64) {
 	if d.index < 0 || l.looks.entries[d.index].at > at {
 		l.looks.set(d, at)
 	}
@@ -120,8 +120,8 @@ func (l *destinations) due(now int64) *destination {
 	return l.looks.pop()
 }
 
-// countShut counts it among those of its sink that are open or half-open, or not.
-func (l *destinations) countShut(d *destination, now int64) {
+// countClosed counts it among those of its sink that are open or half-open, or not.
+func (l *destinations) countClosed(d *destination, now int64) {
 	is := d.tripped || d.open(now)
 	if is == d.shut {
 		return
@@ -131,7 +131,7 @@ func (l *destinations) countShut(d *destination, now int64) {
 		return
 	}
 	if l.shut[d.sink] == nil {
-		l.shut[d.sink] = shutSet{}
+		l.shut[d.sink] = closedSet{}
 	}
 	l.shut[d.sink][d] = struct{}{}
 }

@@ -9,8 +9,8 @@ import (
 // maxSpend bounds the jobs sent in one turn, so that results and commands are handled in between.
 const maxSpend = 512
 
-// spend sends every job whose slot has come.
-func (p *Pacer) spend(now instant) {
+// dispatchDue sends every job whose slot has come.
+func (p *Pacer) dispatchDue(now instant) {
 	for range maxSpend {
 		if p.slots.len() == 0 {
 			return
@@ -20,22 +20,22 @@ func (p *Pacer) spend(now instant) {
 		if at > now.local {
 			return
 		}
-		if !p.spendOne(q, at, now) && q.sink != nil {
+		if !p.dispatchNext(q, at, now) && q.sink != nil {
 			p.wake(q.sink) // the free call that it did not use can serve another queue
 		}
 		p.schedule(q)
 	}
 }
 
-// spendOne uses the queue's first slot, which is due since at, if possible, and tells whether it did.
-func (p *Pacer) spendOne(q *queue, at int64, now instant) bool {
+// dispatchNext uses the queue's first slot, which is due since at, if possible, and tells whether it did.
+func (p *Pacer) dispatchNext(q *queue, at int64, now instant) bool {
 	if p.forfeit(q, now) > 0 {
 		p.takes.want(q)
 		return false
 	}
 	s := q.sink
 	if opens := q.opens(); opens > now.local {
-		p.handBack(q)
+		p.refundSlots(q)
 		p.takes.askLater(q, opens)
 		return false
 	}
@@ -51,8 +51,8 @@ func (p *Pacer) spendOne(q *queue, at int64, now instant) bool {
 		return false
 	}
 	j := q.goes()
-	if !p.mayGo(q, j, now) { // the next one goes
-		p.roomFor(q, now)
+	if !p.parkIfClosed(q, j, now) { // the next one goes
+		p.makeCapacity(q, now)
 		p.takes.want(q)
 		p.returnUnused(q)
 		return false
@@ -64,7 +64,7 @@ func (p *Pacer) spendOne(q *queue, at int64, now instant) bool {
 	}
 	if q.remove(j); j.Expired(now.wall) {
 		p.dead(j, delivery.ReasonExpired, "expires-at or the campaign's job_ttl passed before its turn")
-		p.roomFor(q, now)
+		p.makeCapacity(q, now)
 		p.returnUnused(q)
 		return false
 	}
@@ -72,7 +72,7 @@ func (p *Pacer) spendOne(q *queue, at int64, now instant) bool {
 	s.granted -= j.Weight
 	p.send(q, j, used, at, now)
 	p.widen(q)
-	p.roomFor(q, now)
+	p.makeCapacity(q, now)
 	p.takes.want(q)
 	p.returnUnused(q)
 	return true
@@ -81,7 +81,7 @@ func (p *Pacer) spendOne(q *queue, at int64, now instant) bool {
 // returnUnused hands back the slots of a queue that has become empty.
 func (p *Pacer) returnUnused(q *queue) {
 	if q.empty() && q.granted > 0 {
-		p.handBack(q)
+		p.refundSlots(q)
 	}
 }
 
@@ -133,7 +133,7 @@ func (p *Pacer) send(q *queue, j *delivery.Job, used []delivery.Grant, at int64,
 		p.sends.lateAt = now.local
 		p.opt.Requeuer.Throttle(p.opt.MinQuantum)
 	}
-	p.sends.hand(dispatch{
+	p.sends.start(dispatch{
 		ctx: p.sends.ctx, queue: q, sink: s, destination: p.beginAt(s, j, now), job: j, used: used, at: at, epoch: p.drain.epoch,
 		since: p.lastTry(j, now), latest: at + p.lateBy(q.campaign, q.campaign.Rate), begun: now.local,
 	})

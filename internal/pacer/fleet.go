@@ -54,7 +54,7 @@ func (p *Pacer) answers(asked []string, now instant) delivery.Answers {
 
 // FleetAnswers tells the pacer what sinks answer to the other daemons. A sink that takes jobs from them has no outage, and a
 // campaign that it takes jobs of fails here by the jobs' own fault.
-func (p *Pacer) Elsewhere(e delivery.FleetAnswers) {
+func (p *Pacer) SetFleetAnswers(e delivery.FleetAnswers) {
 	p.inbox.do(func(now instant) {
 		for id, t := range e.Works {
 			s, at := p.sinks[id], p.at(t).local
@@ -62,7 +62,7 @@ func (p *Pacer) Elsewhere(e delivery.FleetAnswers) {
 				continue
 			}
 			s.othersAt = max(s.othersAt, at)
-			if s.breaker.workedElsewhere(at, now.local) {
+			if s.breaker.fleetDelivered(at, now.local) {
 				p.opt.Logger.Info("the sink takes jobs from other daemons; what fails here is each campaign's own", "sink", id)
 				p.askSoon(s, now)
 			}
@@ -77,13 +77,13 @@ func (p *Pacer) Elsewhere(e delivery.FleetAnswers) {
 			if q == nil {
 				continue
 			}
-			if q.circuit.workedElsewhere(p.at(t).local, now.local) {
+			if q.circuit.fleetDelivered(p.at(t).local, now.local) {
 				p.opt.Logger.Info("other daemons deliver this campaign's jobs: those that fail here are judged one by one", "campaign", id)
 				p.takes.askLater(q, now.local)
 			}
 		}
 		for id, t := range e.Refused {
-			if q := p.queues.byID[id]; q != nil && q.sink != nil && q.takenAt < p.at(t).local && q.circuit.refusedElsewhere() {
+			if q := p.queues.byID[id]; q != nil && q.sink != nil && q.takenAt < p.at(t).local && q.circuit.fleetRefused() {
 				p.opt.Logger.Info("another daemon holds this campaign for refusals: it is held here, too", "campaign", id)
 				p.holdRefused(q, now)
 			}

@@ -61,7 +61,7 @@ func (f *fleet) exchange(asked [][]string) (next [][]string) {
 			}
 			next[i] = append(next[i], a.Asks...)
 		}
-		d.Elsewhere(e)
+		d.SetFleetAnswers(e)
 	}
 	return next
 }

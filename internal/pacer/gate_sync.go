@@ -16,15 +16,15 @@ const (
 // found of the old address; and what is found of the new one, this daemon finds itself.
 const unreadFor = 3 * time.Second
 
-// tells are the changes of destinations' gates of which the other daemons have not been told. One call is under way at a time, and of
+// gateUpdates are the changes of destinations' gates of which the other daemons have not been told. One call is under way at a time, and of
 // each gate only the last change is told.
-type tells struct {
+type gateUpdates struct {
 	pending map[destinationKey]delivery.DestinationGate
 	calling bool
 }
 
-// tellDestination tells the other daemons that a destination is closed for a time, or, with no closure, that it works.
-func (p *Pacer) tellDestination(d *destination, c *delivery.Closure, now instant) {
+// publishDestination tells the other daemons that a destination is closed for a time, or, with no closure, that it works.
+func (p *Pacer) publishDestination(d *destination, c *delivery.Closure, now instant) {
 	t := &p.destinations.tells
 	if p.opt.DestinationGates == nil || len(t.pending) >= maxPending {
 		return
@@ -34,10 +34,10 @@ func (p *Pacer) tellDestination(d *destination, c *delivery.Closure, now instant
 		g.Cause, g.Probe, g.Until = c.Cause, c.Probe, now.wall.Add(c.For)
 	}
 	t.pending[d.destinationKey] = g
-	p.tellDestinations()
+	p.publishDestinations()
 }
 
-func (p *Pacer) tellDestinations() {
+func (p *Pacer) publishDestinations() {
 	t := &p.destinations.tells
 	if t.calling || len(t.pending) == 0 {
 		return
@@ -57,7 +57,7 @@ func (p *Pacer) tellDestinations() {
 		}
 		p.inbox.do(func(instant) {
 			p.destinations.tells.calling = false
-			p.tellDestinations()
+			p.publishDestinations()
 		})
 	})
 }
@@ -88,9 +88,9 @@ func (p *Pacer) seeDestination(g *delivery.DestinationGate, now instant) {
 		d = p.destinations.get(key)
 		p.limitsOf(d, now)
 		if d.renewedAt == 0 || p.at(g.At).local > d.renewedAt+unreadFor.Microseconds() { // otherwise it may be about what it was
-			d.openedElsewhere(p.at(g.Until).local, g.Gate, now.local)
+			d.openedByFleet(p.at(g.Until).local, g.Gate, now.local)
 		}
-	case d == nil || !d.closedElsewhere(p.at(g.At).local, now.local):
+	case d == nil || !d.closedByFleet(p.at(g.At).local, now.local):
 		return
 	default:
 		p.proceed(d, now)
@@ -98,8 +98,8 @@ func (p *Pacer) seeDestination(g *delivery.DestinationGate, now instant) {
 	p.destinations.note(d, now.local)
 }
 
-// tellClosedDestination logs that a destination was closed: one of many in a while.
-func (p *Pacer) tellClosedDestination(s *sinkState, d *destination, detail string, now instant) {
+// logClosedDestination logs that a destination was closed: one of many in a while.
+func (p *Pacer) logClosedDestination(s *sinkState, d *destination, detail string, now instant) {
 	if now.local < s.destined.told {
 		return
 	}

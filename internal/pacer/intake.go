@@ -7,11 +7,11 @@ import (
 
 // intake is what of a campaign's jobs may come from the sources that keep them until there is room. The zero value is ready.
 type intake struct {
-	waiting []roomer // sources with jobs that were refused for want of room, in the order in which they began to wait
-	window  int64    // units that may wait here, after yielding; 0: as many as usual
-	coming  int64    // units of room that lanes were told of and have not used
-	until   int64    // local time until which these are waited for
-	unit    int64    // bytes of a unit, about
+	waiting []capacityReceiver // sources with jobs that were refused for want of room, in the order in which they began to wait
+	window  int64              // units that may wait here, after yielding; 0: as many as usual
+	coming  int64              // units of room that lanes were told of and have not used
+	until   int64              // local time until which these are waited for
+	unit    int64              // bytes of a unit, about
 }
 
 const (
@@ -23,7 +23,7 @@ const (
 )
 
 // await adds a source that keeps jobs until there is room for them.
-func (i *intake) await(src roomer) {
+func (i *intake) await(src capacityReceiver) {
 	if !slices.Contains(i.waiting, src) {
 		i.waiting = append(i.waiting, src)
 	}
@@ -32,16 +32,16 @@ func (i *intake) await(src roomer) {
 // came records that a lane has used some of the room that it was told of.
 func (i *intake) came(units int64) { i.coming = max(0, i.coming-units) }
 
-// tell notifies waiting sources of room for units, of which each gets a part: the campaign may have several lanes
+// grant notifies waiting sources of room for units, of which each gets a part: the campaign may have several lanes
 // here, and what is read for room that another has taken is read again. Where the parts would be small, the lanes that began to
 // wait last go on waiting, so that all take turns. It returns how many units the lanes were told of.
-func (i *intake) tell(campaign string, units int64) (told int64) {
+func (i *intake) grant(campaign string, units int64) (told int64) {
 	n, most := int64(len(i.waiting)), max(1, units/leastTold)
 	part := func(of int64) int64 { return (units + of - 1) / of }
 	list := i.waiting
 	i.waiting = nil
 	for _, src := range list {
-		if _, ok := src.(releaser); !ok { // ingress: what is refused there is in memory
+		if _, ok := src.(laneReleaser); !ok { // ingress: what is refused there is in memory
 			src.Room(campaign, part(n))
 			continue
 		}

@@ -46,7 +46,7 @@ func TestRoomIsDivided(t *testing.T) {
 			for range tc.ingress {
 				i.await(&roomNotes{&told})
 			}
-			coming := i.tell("c", tc.units)
+			coming := i.grant("c", tc.units)
 			if n := len(i.waiting); n != tc.left {
 				t.Errorf("%d go on waiting, want %d", n, tc.left)
 			}
@@ -83,8 +83,8 @@ func TestLanesAreToldOfWhatFits(t *testing.T) {
 		return n
 	}
 	await(32)
-	room, now := p.laneRoom(q), instant{local: 1_000_000}
-	p.tellLanes(q, room, now)
+	room, now := p.laneCapacity(q), instant{local: 1_000_000}
+	p.grantLanes(q, room, now)
 	if n := sum(); room != 100_000 || n < 7000 || n > 8192-1000+32 {
 		t.Errorf("told of %d units, of %d in all: there is memory for %d", n, room, 8192-1000)
 	}
@@ -93,18 +93,18 @@ func TestLanesAreToldOfWhatFits(t *testing.T) {
 	}
 	before := len(told)
 	now.local += leastComing.Microseconds() / 2
-	p.tellLanes(q, room, now)
+	p.grantLanes(q, room, now)
 	if len(told) != before {
 		t.Errorf("%d further lanes are told before the others had time", len(told)-before)
 	}
 	q.came(4000)
-	p.tellLanes(q, room, now)
+	p.grantLanes(q, room, now)
 	if n := len(told) - before; n == 0 {
 		t.Error("no further lane is told of what is left")
 	}
 	before = len(told)
 	now.local += mostComing.Microseconds()
-	p.tellLanes(q, room, now)
+	p.grantLanes(q, room, now)
 	if len(told) == before {
 		t.Error("what lanes have not used in time is not told to others")
 	}

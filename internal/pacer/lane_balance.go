@@ -25,8 +25,8 @@ const (
 	lowPressure  = highPressure / 2
 )
 
-// look takes note of how many of the calls are taken: seven eighths are nearly all, since those that end are free for a moment.
-func (p *pressure) look(taken, calls int) {
+// update takes note of how many of the calls are taken: seven eighths are nearly all, since those that end are free for a moment.
+func (p *pressure) update(taken, calls int) {
 	if 8*taken >= 7*calls {
 		p.level = min(p.level+1, highPressure)
 	} else {
@@ -35,16 +35,16 @@ func (p *pressure) look(taken, calls int) {
 	p.high = p.level == highPressure || p.high && p.level >= lowPressure
 }
 
-// narrow is what is known of a campaign whose lanes here hold too much of its backlog.
-type narrow struct {
+// laneMove is what is known of a campaign whose lanes here hold too much of its backlog.
+type laneMove struct {
 	surplus map[int]int64 // jobs that may still be moved, by lane
 	few     bool          // the campaign has fewer lanes than it needs
 	calls   pressure      // on the calls that the campaign may have itself
 	until   int64         // local time until which this counts
 }
 
-// narrows are the queues with a narrow.
-type narrows struct {
+// laneMoves are the queues with a narrow.
+type laneMoves struct {
 	queues []*queue
 	asking bool // for more lanes
 }
@@ -64,11 +64,11 @@ const (
 )
 
 // UnevenLane tells the pacer which lanes of this daemon hold too much of the backlog of a campaign.
-func (p *Pacer) Narrow(list []delivery.UnevenLane) {
-	p.inbox.do(func(now instant) { p.narrowed(list, now) })
+func (p *Pacer) BalanceLanes(list []delivery.UnevenLane) {
+	p.inbox.do(func(now instant) { p.applyUnevenLanes(list, now) })
 }
 
-func (p *Pacer) narrowed(list []delivery.UnevenLane, now instant) {
+func (p *Pacer) applyUnevenLanes(list []delivery.UnevenLane, now instant) {
 	was := p.queues.narrows.queues
 	p.queues.narrows.queues = nil
 	for _, q := range was {
@@ -80,7 +80,7 @@ func (p *Pacer) narrowed(list []delivery.UnevenLane, now instant) {
 			continue
 		}
 		if q.narrow == nil {
-			q.narrow = &narrow{}
+			q.narrow = &laneMove{}
 		}
 		if q.narrow.surplus == nil {
 			q.narrow.surplus = map[int]int64{}
@@ -128,7 +128,7 @@ func (p *Pacer) readOn(q *queue, now instant) {
 		return
 	}
 	if most := q.campaign.MaxInFlight; most > 0 {
-		n.calls.look(q.calls.inFlight, most)
+		n.calls.update(q.calls.inFlight, most)
 	}
 	if !p.pressed(q) || now.local > n.until || q.opens() > now.local || !q.circuit.closed() || q.window > 0 || p.sends.behind(now) || p.drain.stopped {
 		return
@@ -171,5 +171,5 @@ func (p *Pacer) soonSent(q *queue) int64 {
 		calls = min(calls, most)
 	}
 	perSecond := int64(calls) * time.Second.Microseconds() / max(q.sink.latency, time.Millisecond.Microseconds())
-	return min(max(perSecond, 16), p.laneRoom(q)/2)
+	return min(max(perSecond, 16), p.laneCapacity(q)/2)
 }

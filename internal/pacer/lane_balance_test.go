@@ -30,7 +30,7 @@ func TestPressure(t *testing.T) {
 	} {
 		var p pressure
 		for _, taken := range c.taken {
-			p.look(taken, 64)
+			p.update(taken, 64)
 		}
 		if p.high != c.want {
 			t.Errorf("%s: %t", c.name, p.high)
@@ -97,7 +97,7 @@ func TestANarrowLaneIsReadOn(t *testing.T) {
 		if n := f.offer(t, list); n > 0 {
 			t.Fatalf("%d jobs are refused", n)
 		}
-		f.daemons[0].Narrow([]delivery.UnevenLane{{Campaign: "c", Lane: 3, Surplus: surplus}})
+		f.daemons[0].BalanceLanes([]delivery.UnevenLane{{Campaign: "c", Lane: 3, Surplus: surplus}})
 		time.Sleep(1500 * time.Millisecond)
 		if moved := f.outboxes[0].widened(); len(moved) > 0 {
 			t.Fatalf("%d jobs are moved on although calls have been taken for a moment", len(moved))
@@ -137,7 +137,7 @@ func TestWhatKeepsALaneFromBeingReadOn(t *testing.T) {
 		{"no memory", func(f *fleet, _ *partition) { f.yield(1) }, narrow, false},
 		{"another lane", func(*fleet, *partition) {}, []delivery.UnevenLane{{Campaign: "c", Lane: 4, Surplus: 500}, {Campaign: "d", Lane: 3, Surplus: 500}}, false},
 		{"too few lanes", func(*fleet, *partition) {}, []delivery.UnevenLane{{Campaign: "c", Lane: 3, Few: true}}, false},
-		{"no list any more", func(f *fleet, _ *partition) { f.daemons[0].Narrow(narrow); f.daemons[0].Narrow(nil) }, nil, false},
+		{"no list any more", func(f *fleet, _ *partition) { f.daemons[0].BalanceLanes(narrow); f.daemons[0].BalanceLanes(nil) }, nil, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			wide := campaign("c", 500)
@@ -151,7 +151,7 @@ func TestWhatKeepsALaneFromBeingReadOn(t *testing.T) {
 				c.keeps(f, lane)
 				for range 4 {
 					if c.list != nil {
-						f.daemons[0].Narrow(c.list)
+						f.daemons[0].BalanceLanes(c.list)
 					}
 					time.Sleep(time.Second)
 				}
@@ -172,7 +172,7 @@ func TestCallsOfACampaign(t *testing.T) {
 		f.receiver.setLatency(time.Second)
 		f.offer(t, jobs(newPartition("lanes/3"), delivery.FromLane, "c", 0, 900))
 		for range 4 {
-			f.daemons[0].Narrow([]delivery.UnevenLane{{Campaign: "c", Lane: 3, Surplus: 500}})
+			f.daemons[0].BalanceLanes([]delivery.UnevenLane{{Campaign: "c", Lane: 3, Surplus: 500}})
 			time.Sleep(time.Second)
 		}
 		if n := len(f.outboxes[0].widened()); n < 500 {
@@ -190,13 +190,13 @@ func TestLanesAreAskedFor(t *testing.T) {
 		f.receiver.setLatency(time.Second)
 		f.offer(t, jobs(newPartition("lanes/3"), delivery.FromLane, "c", 0, 900))
 		few := []delivery.UnevenLane{{Campaign: "c", Lane: 3, Few: true}, {Campaign: "idle", Lane: 3, Few: true}}
-		f.daemons[0].Narrow(few)
+		f.daemons[0].BalanceLanes(few)
 		time.Sleep(time.Second)
 		if asked := a.all(); len(asked) > 0 {
 			t.Errorf("lanes are asked for at once for %v", asked)
 		}
 		time.Sleep(2 * time.Second)
-		f.daemons[0].Narrow(few)
+		f.daemons[0].BalanceLanes(few)
 		time.Sleep(time.Second)
 		if asked := a.all(); !slices.Equal(asked, []string{"c"}) {
 			t.Errorf("lanes are asked for for %v", asked)

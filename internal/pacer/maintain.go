@@ -71,7 +71,7 @@ func (p *Pacer) maintain(now instant) {
 	p.campaigns.dropCounts(p.opt.UnknownGrace, now)
 	p.measure()
 	p.quantum.adapt()
-	p.lookAhead(now)
+	p.setReadahead(now)
 }
 
 // maintainQueue maintains one queue.
@@ -84,7 +84,7 @@ func (p *Pacer) maintainQueue(q *queue, now instant) {
 	p.returnBeyond(q, now)
 	p.moveOn(q, now)
 	p.readOn(q, now)
-	p.roomFor(q, now)
+	p.makeCapacity(q, now)
 }
 
 // moveOn relays the jobs from ingress and timers that will not get their turn in time: an ingress offset must not stay

@@ -90,15 +90,15 @@ type Widener interface {
 	Widen(ctx context.Context, campaigns []string)
 }
 
-// roomer is a source whose jobs may be refused for want of room: they wait there, in a lane or in ingress.
-type roomer interface {
+// capacityReceiver is a source whose jobs may be refused for want of room: they wait there, in a lane or in ingress.
+type capacityReceiver interface {
 	// Room reports that the campaign, whose jobs were refused before, has room in its queue for about units more. It never
 	// blocks.
 	Room(campaign string, units int64)
 }
 
-// releaser is a source that takes jobs back: a lane.
-type releaser interface {
+// laneReleaser is a source that takes jobs back: a lane.
+type laneReleaser interface {
 	// Release gives the job at offset back as unread, with its bytes: the campaign is left behind from that offset, and
 	// its jobs are offered again after Room. It never blocks.
 	Release(campaign string, offset int64)

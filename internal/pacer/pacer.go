@@ -37,7 +37,7 @@ type Pacer struct {
 	quantum      quantum
 	clocks       storeClocks
 	sends        sends
-	aside        aside
+	aside        delayedJobs
 	unsent       unsent // to be handed back to the windows of quotas
 	upkeep       upkeep
 	drain        draining
@@ -128,15 +128,15 @@ func (p *Pacer) turn() {
 	for _, f := range commands {
 		f(now)
 		now = p.now()
-		p.spend(now)
+		p.dispatchDue(now)
 	}
 	now = p.now()
-	p.follow(now)
+	p.applyDueChanges(now)
 	p.turned.Store(now.local)
-	p.spend(now)
-	p.release(now)
+	p.dispatchDue(now)
+	p.moveDelayed(now)
 	p.sendFollowUps(now)
-	p.lookAtDestinations(now)
+	p.maintainDestinations(now)
 	if now.local >= p.upkeep.at {
 		p.maintain(now)
 	}

@@ -65,7 +65,7 @@ func (p *Pacer) placeOne(j *delivery.Job, now instant) bool {
 		p.wait(j, wait, delivery.ReasonNotBefore, now)
 		return true
 	}
-	if p.missing(e.sink, j, now) || p.placeApart(e.sink, j, now) {
+	if p.parkUnknownDestination(e.sink, j, now) || p.parkAtDestination(e.sink, j, now) {
 		return true
 	}
 	q := p.queue(e)
@@ -73,7 +73,7 @@ func (p *Pacer) placeOne(j *delivery.Job, now instant) bool {
 		return true
 	}
 	if !p.fits(q, j, now) {
-		if src, ok := j.Source.(roomer); ok && p.refuses(q, j, now) {
+		if src, ok := j.Source.(capacityReceiver); ok && p.refuses(q, j, now) {
 			q.await(src)
 			return false
 		}
@@ -114,7 +114,7 @@ func (p *Pacer) overflow(j *delivery.Job, e *effective, now instant) bool {
 		p.relay(j, e.campaign, now)
 		return true
 	}
-	if src, ok := j.Source.(roomer); ok {
+	if src, ok := j.Source.(capacityReceiver); ok {
 		p.queue(e).await(src)
 	}
 	return false
@@ -136,7 +136,7 @@ func (p *Pacer) fits(q *queue, j *delivery.Job, now instant) bool {
 	if j.From == delivery.FromIngress && rank(j) == rankOther && (len(q.campaign.Lanes) > 0 || now.local < q.behindUntil && !stays(j, q.campaign)) {
 		return false // behind the campaign's backlog
 	}
-	room, far := p.laneRoom(q), p.far(q, now)
+	room, far := p.laneCapacity(q), p.far(q, now)
 	if !stays(j, q.campaign) {
 		if far {
 			return false
@@ -156,7 +156,7 @@ const maxUnknown = 10_000
 func (p *Pacer) unknown(j *delivery.Job, now instant) bool {
 	j.Account = nil // of the campaign that it had, if it was deleted just now
 	absent := p.absent(j.Campaign)
-	src, ok := j.Source.(roomer)
+	src, ok := j.Source.(capacityReceiver)
 	if ok && j.From == delivery.FromLane && !absent {
 		q := p.queues.byID[j.Campaign]
 		if q == nil && len(p.queues.list) < maxUnknown {

@@ -34,8 +34,8 @@ func (p *Pacer) untried(q *queue, now instant) bool {
 	return (q.ranked.untried > 0 || len(q.waiting) > 0) && q.campaign != nil && q.standing(now) == sending && !p.far(q, now)
 }
 
-// untriedElsewhere tells whether another daemon has such jobs for the sink, and nobody is known to have had a success since.
-func (s *sinkState) untriedElsewhere(since int64, now instant) bool {
+// untriedInFleet tells whether another daemon has such jobs for the sink, and nobody is known to have had a success since.
+func (s *sinkState) untriedInFleet(since int64, now instant) bool {
 	return s.untriedUntil > now.local && !s.tookSince(since)
 }
 
@@ -47,7 +47,7 @@ func (p *Pacer) spared(x *sent, v verdict, now instant) bool {
 		return false
 	case x.result.By == delivery.ByNobody:
 		return q.circuit.unansweredLong(now.local) && p.untried(q, now)
-	case s.untriedElsewhere(x.since, now):
+	case s.untriedInFleet(x.since, now):
 		return true
 	case v == tolerated:
 		return false
@@ -66,11 +66,11 @@ func (p *Pacer) spared(x *sent, v verdict, now instant) bool {
 // for long, since the outage may last.
 func (p *Pacer) holdBack(q *queue, j *delivery.Job, now instant) bool {
 	c := &q.circuit
-	if j.Attempt == 0 || q.sink == nil || c.held() || !c.allAnswered() {
+	if j.Attempt == 0 || q.sink == nil || c.isHeld() || !c.allAnswered() {
 		return false
 	}
 	here := mayBeOutage(q, now.local) && p.untried(q, now)
-	if !here && !q.sink.untriedElsewhere(c.since, now) {
+	if !here && !q.sink.untriedInFleet(c.since, now) {
 		return false
 	}
 	since, most := j.ReadAt, p.opt.MaxOpenAge

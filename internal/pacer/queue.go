@@ -16,7 +16,7 @@ type queue struct {
 
 	ranked
 	timeline
-	circuit circuit
+	circuit campaignBreaker
 	ask     asking
 
 	slotIndex   int   // in the slot heap, -1 when not there
@@ -26,7 +26,7 @@ type queue struct {
 	calls       calls
 	takenAt     int64 // local time when its sink last took a job; 0: never
 	behindUntil int64 // local time until which its jobs of ingress go to lanes, since others have
-	narrow      *narrow
+	narrow      *laneMove
 
 	place int // in the list of queues
 	intake
@@ -69,7 +69,7 @@ const rememberedFor = 24 * time.Hour
 func (q *queue) remembers(now int64) bool {
 	c := &q.circuit
 	failed := c.failures > 0 || c.refusals.failures > 0
-	return c.held() || c.waitUntil > now || failed && now-max(c.last, c.refusals.last) < rememberedFor.Microseconds()
+	return c.isHeld() || c.waitUntil > now || failed && now-max(c.last, c.refusals.last) < rememberedFor.Microseconds()
 }
 
 // standing tells whether the jobs may be sent at now; the campaign must be known.
@@ -170,7 +170,7 @@ type queues struct {
 	byID map[string]*queue
 	list []*queue // the same, in any order
 
-	narrows narrows // of those whose lanes hold too much of a backlog
+	narrows laneMoves // of those whose lanes hold too much of a backlog
 }
 
 // add makes the queue of a campaign.

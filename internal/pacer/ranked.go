@@ -38,7 +38,7 @@ type ranked struct {
 	direct   int          // jobs that were not read from a lane, and so must not stay open for long
 	oldest   time.Time    // no job of those was read before
 	returned bool         // the last job that left below high priority had returned
-	released released     // jobs that have left the line of their destination
+	released returnedJobs // jobs that have left the line of their destination
 }
 
 func (r *ranked) empty() bool { return r.len() == 0 }

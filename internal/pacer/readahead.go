@@ -40,7 +40,7 @@ func usual(r delivery.Rate) int64 {
 }
 
 // room is how many it may be.
-func (a *ahead) room(r delivery.Rate) int64 {
+func (a *ahead) units(r delivery.Rate) int64 {
 	if a.limit == 0 {
 		return usual(r)
 	}
@@ -57,7 +57,7 @@ func (a *ahead) fit(rates []delivery.Rate, bytes int64) {
 		a.limit = limit
 		sum := int64(0)
 		for _, r := range rates {
-			if sum += a.room(r); sum > bytes/each {
+			if sum += a.units(r); sum > bytes/each {
 				return false
 			}
 		}
@@ -89,9 +89,9 @@ func (a *ahead) fit(rates []delivery.Rate, bytes int64) {
 // jobsBytes is the memory that jobs of lanes may take here: half of the buffer, of which a campaign may take an eighth.
 func (p *Pacer) jobsBytes() int64 { return 4 * p.opt.MaxQueueBytes }
 
-// lookAhead sets for how long before their turn jobs of lanes are read, by the campaigns that have jobs here or in lanes that wait
+// setReadahead sets for how long before their turn jobs of lanes are read, by the campaigns that have jobs here or in lanes that wait
 // for room, and may send.
-func (p *Pacer) lookAhead(now instant) {
+func (p *Pacer) setReadahead(now instant) {
 	a := &p.upkeep.ahead
 	a.rates = a.rates[:0]
 	for _, q := range p.queues.list {

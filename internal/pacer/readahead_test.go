@@ -36,7 +36,7 @@ func TestAllCampaignsAreReadAheadForAsLong(t *testing.T) {
 			}
 			sum := int64(0)
 			for _, r := range tc.rates {
-				sum += a.room(r)
+				sum += a.units(r)
 			}
 			if sum > tc.bytes>>10 && a.limit > leastAhead {
 				t.Errorf("%d units, want at most %d", sum, tc.bytes>>10)
@@ -44,9 +44,9 @@ func TestAllCampaignsAreReadAheadForAsLong(t *testing.T) {
 			if a.limit > 0 && sum < tc.bytes>>10*2/5 {
 				t.Errorf("%d units of %d", sum, tc.bytes>>10)
 			}
-			if tc.slow > 0 && (a.room(tc.rates[0]) < tc.first*9/10-1 || a.room(tc.rates[0]) > tc.first || a.room(tc.rates[len(tc.rates)-1]) < tc.slow*9/10-1 ||
-				a.room(tc.rates[len(tc.rates)-1]) > tc.slow) {
-				t.Errorf("%d units of the first and %d of the last, want %d and %d", a.room(tc.rates[0]), a.room(tc.rates[len(tc.rates)-1]),
+			if tc.slow > 0 && (a.units(tc.rates[0]) < tc.first*9/10-1 || a.units(tc.rates[0]) > tc.first || a.units(tc.rates[len(tc.rates)-1]) < tc.slow*9/10-1 ||
+				a.units(tc.rates[len(tc.rates)-1]) > tc.slow) {
+				t.Errorf("%d units of the first and %d of the last, want %d and %d", a.units(tc.rates[0]), a.units(tc.rates[len(tc.rates)-1]),
 					tc.first, tc.slow)
 			}
 			a.fit(nil, tc.bytes)

@@ -11,12 +11,12 @@ import (
 // changes the campaign.
 func (p *Pacer) refused(q *queue, s *sinkState, j *delivery.Job, r delivery.Result, now instant) {
 	p.sinkWorked(s, now)
-	held := q.circuit.held()
+	held := q.circuit.isHeld()
 	first, closes := q.circuit.refused(now.local)
 	if closes && !first {
 		p.takesAgain(q, s, now)
 	}
-	if q.circuit.held() {
+	if q.circuit.isHeld() {
 		p.holdRefused(q, now)
 	}
 	if first {
@@ -57,7 +57,7 @@ func (p *Pacer) troubles(now instant) (list []delivery.Trouble) {
 	for _, q := range p.queues.list {
 		switch c := &q.circuit; {
 		case q.campaign == nil:
-		case c.held():
+		case c.isHeld():
 			list = append(list, delivery.Trouble{Campaign: q.id, Kind: delivery.TroubleRefused, Since: p.timeOf(c.refusals.since)})
 		case c.openUntil > c.waitUntil && c.failures > 0:
 			list = append(list, delivery.Trouble{Campaign: q.id, Since: p.timeOf(c.since)})

@@ -138,7 +138,7 @@ func TestAChangeEndsTheHold(t *testing.T) {
 // A campaign is held from the fiftieth refusal after its last success until the next success, whatever else happens.
 func TestWhatHoldsForRefusals(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		var c circuit
+		var c campaignBreaker
 		inRow, now := 0, int64(0)
 		for range rapid.IntRange(1, 300).Draw(rt, "answers") {
 			now += rapid.Int64Range(0, 400*millisecond).Draw(rt, "later")
@@ -159,13 +159,13 @@ func TestWhatHoldsForRefusals(t *testing.T) {
 				if first, _ := c.refused(now); first != (inRow == heldRefusals) {
 					rt.Fatalf("refusal %d in a row: the first that holds: %t", inRow, first)
 				}
-				if c.held() {
+				if c.isHeld() {
 					c.open(now)
 				} else if !c.closed() || c.failures != 0 {
 					rt.Fatalf("a refusal leaves %+v", c)
 				}
 			}
-			if c.held() != (inRow >= heldRefusals) || c.held() && c.closed() {
+			if c.isHeld() != (inRow >= heldRefusals) || c.isHeld() && c.closed() {
 				rt.Fatalf("after %d in a row: %+v", inRow, c)
 			}
 		}

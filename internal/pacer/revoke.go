@@ -15,7 +15,7 @@ type revocable interface {
 	Drop(offset int64)
 }
 
-func leaves(src revocable) bool {
+func revoked(src revocable) bool {
 	leaving, left := src.Revoked()
 	return leaving || left
 }
@@ -23,7 +23,7 @@ func leaves(src revocable) bool {
 // drop forgets a job whose source is revoked, and reports whether it is.
 func drop(j *delivery.Job) bool {
 	src, ok := j.Source.(revocable)
-	if !ok || !leaves(src) {
+	if !ok || !revoked(src) {
 		return false
 	}
 	src.Drop(j.Offset)
@@ -52,21 +52,21 @@ func (p *Pacer) dropRevoked(now instant) {
 	keep := func(j *delivery.Job) bool { return !drop(j) }
 	for _, q := range p.queues.list {
 		q.filter(func(_ int64, j *delivery.Job) bool { return keep(j) })
-		q.waiting = slices.DeleteFunc(q.waiting, func(src roomer) bool {
+		q.waiting = slices.DeleteFunc(q.waiting, func(src capacityReceiver) bool {
 			r, ok := src.(revocable)
-			return ok && leaves(r)
+			return ok && revoked(r)
 		})
 		p.returnUnused(q)
-		p.roomFor(q, now)
+		p.makeCapacity(q, now)
 	}
-	p.aside.keep(keep)
+	p.aside.retain(keep)
 	for d := range p.destinations.lines() {
 		p.destinations.filter(d, func(_ int, j *delivery.Job) bool { return keep(j) })
 	}
 }
 
-// keep drops the jobs for which keep returns false.
-func (a *aside) keep(keep func(*delivery.Job) bool) {
+// retain drops the jobs for which keep returns false.
+func (a *delayedJobs) retain(keep func(*delivery.Job) bool) {
 	entries := a.waits.entries
 	a.waits.entries = nil
 	for _, e := range entries {

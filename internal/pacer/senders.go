@@ -44,8 +44,8 @@ type dispatch struct {
 	since       int64 // local time when the job was last sent before, or else when it is now
 }
 
-// hand gives a job to a goroutine that is idle, or to a new one.
-func (s *senders) hand(x dispatch) {
+// start gives a job to a goroutine that is idle, or to a new one.
+func (s *senders) start(x dispatch) {
 	s.mu.Lock()
 	if s.taken > len(s.jobs)/2 { // the place of those that were taken is used again
 		n := copy(s.jobs, s.jobs[s.taken:])

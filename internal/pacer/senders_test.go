@@ -21,7 +21,7 @@ func TestSendersAreKeptAndTrimmed(t *testing.T) {
 		}}
 		for range 3 {
 			for range 20 {
-				s.hand(dispatch{})
+				s.start(dispatch{})
 			}
 			synctest.Wait()
 			if begun.Load() != ended.Load()+20 {
@@ -35,7 +35,7 @@ func TestSendersAreKeptAndTrimmed(t *testing.T) {
 			s.trim()
 		}
 		for range 5 {
-			s.hand(dispatch{})
+			s.start(dispatch{})
 		}
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
@@ -43,7 +43,7 @@ func TestSendersAreKeptAndTrimmed(t *testing.T) {
 		if n := len(s.idle); n != 5 {
 			t.Errorf("%d goroutines kept for 5 calls at once", n)
 		}
-		s.hand(dispatch{})
+		s.start(dispatch{})
 		s.close()
 		running.Wait()
 		if begun.Load() != 66 || ended.Load() != 66 {
@@ -60,7 +60,7 @@ func TestSendersSendManyAtOnce(t *testing.T) {
 		var sent [jobs]atomic.Int64
 		s := &senders{running: &running, send: func(x dispatch) { sent[x.at].Add(1) }}
 		for i := range jobs {
-			s.hand(dispatch{at: int64(i)})
+			s.start(dispatch{at: int64(i)})
 		}
 		synctest.Wait()
 		for i := range sent {
@@ -81,7 +81,7 @@ func TestSendersUsePlacesAgain(t *testing.T) {
 	var running sync.WaitGroup
 	s := &senders{running: &running, coming: true, closed: true} // a goroutine is on its way, and never comes
 	for i := range int64(10_000) {
-		s.hand(dispatch{at: i})
+		s.start(dispatch{at: i})
 		if i < 10 {
 			continue
 		}

@@ -136,7 +136,7 @@ func (p *Pacer) notTaken(x sent, now instant) {
 	opens := max(s.breaker.openUntil, q.circuit.openUntil)
 	probe := opens <= now.local && (s.breaker.tripped || !q.circuit.closed())
 	verdict := p.failed(x, now)
-	outage := verdict == sinkFails || verdict == campaignFails || q.circuit.held()
+	outage := verdict == sinkFails || verdict == campaignFails || q.circuit.isHeld()
 	counts := x.usesAttempt(outage, probe, now) && !p.spared(&x, verdict, now)
 	switch {
 	case p.drain.stopped: // stays open; it is tried again by the daemon that reads it next
@@ -147,13 +147,13 @@ func (p *Pacer) notTaken(x sent, now instant) {
 	case r.Class == delivery.Unreachable:
 		p.retry(j, r, counts, 0, now)
 	default:
-		p.tellRefused(q, s, j, r, now)
+		p.logRefused(q, s, j, r, now)
 		p.waitAlone(j, max(p.opt.Retry.after(1+int(j.TimerHops)), p.opt.MaxOpenAge), now)
 	}
 }
 
-// tellRefused logs a refusal of credentials or settings that closes nothing: the first ones, and those among jobs that are taken.
-func (p *Pacer) tellRefused(q *queue, s *sinkState, j *delivery.Job, r delivery.Result, now instant) {
+// logRefused logs a refusal of credentials or settings that closes nothing: the first ones, and those among jobs that are taken.
+func (p *Pacer) logRefused(q *queue, s *sinkState, j *delivery.Job, r delivery.Result, now instant) {
 	if now.local < s.quiet.refused {
 		return
 	}
@@ -176,7 +176,7 @@ func (x *sent) usesAttempt(outage, probe bool, now instant) bool {
 	r, c := x.result, &x.queue.circuit
 	long := c.unansweredLong(now.local)
 	switch {
-	case c.held():
+	case c.isHeld():
 		return false
 	case outage:
 		return probe && r.Class == delivery.Temporary && (r.By == delivery.ByDestination || r.By == delivery.ByNobody && (x.job.Attempt > 0 || long))
@@ -262,7 +262,7 @@ func (p *Pacer) failed(x sent, now instant) verdict {
 		if done, first := s.breaker.trip(cause, now.local); done {
 			call := gateCall{Closure: delivery.Closure{Cause: s.breaker.cause, For: halfOpenEvery, Probe: true}}
 			if first {
-				p.tellClosed(s, &call, r)
+				p.logClosed(s, &call, r)
 			}
 			p.closeGate(s, call, now)
 		}
@@ -270,7 +270,7 @@ func (p *Pacer) failed(x sent, now instant) verdict {
 	case campaignFails:
 		if done, first := q.circuit.open(now.local); done {
 			if first {
-				p.tellCampaignFails(q, s, r)
+				p.logCampaignFails(q, s, r)
 			}
 			p.pauseQueue(q)
 		}
@@ -278,9 +278,9 @@ func (p *Pacer) failed(x sent, now instant) verdict {
 	return v
 }
 
-// tellCampaignFails logs that failures have opened the campaign's circuit. Where no other campaign sends to the sink, it is not known
+// logCampaignFails logs that failures have opened the campaign's circuit. Where no other campaign sends to the sink, it is not known
 // whether it would take other jobs.
-func (p *Pacer) tellCampaignFails(q *queue, s *sinkState, r delivery.Result) {
+func (p *Pacer) logCampaignFails(q *queue, s *sinkState, r delivery.Result) {
 	log := p.opt.Logger.With("campaign", q.id, "sink", s.id, "detail", r.Detail)
 	if s.tookSince(q.circuit.since) {
 		log.Warn("the sink fails this campaign's jobs and takes others; one a second is tried")
@@ -291,14 +291,14 @@ func (p *Pacer) tellCampaignFails(q *queue, s *sinkState, r delivery.Result) {
 
 // pauseQueue hands the slots of a queue back whose circuit was opened.
 func (p *Pacer) pauseQueue(q *queue) {
-	p.handBack(q)
+	p.refundSlots(q)
 	q.turnAt, q.ask.paced = q.circuit.openUntil, false
 	p.takes.askLater(q, q.circuit.openUntil)
 }
 
-// tellClosed logs that failures have closed the sink's gate. All daemons find wrong settings at once: the one that closes
+// logClosed logs that failures have closed the sink's gate. All daemons find wrong settings at once: the one that closes
 // the gate first says so.
-func (p *Pacer) tellClosed(s *sinkState, call *gateCall, r delivery.Result) {
+func (p *Pacer) logClosed(s *sinkState, call *gateCall, r delivery.Result) {
 	if call.Cause == delivery.GateMisconfigured {
 		call.tell = func(first bool) {
 			level := slog.LevelInfo
@@ -341,7 +341,7 @@ func (p *Pacer) sinkWorked(s *sinkState, now instant) {
 	s.workedAt = now.local
 	tell, recovered := s.breaker.worked()
 	if tell {
-		p.tell(s, gateCall{open: true})
+		p.publishGate(s, gateCall{open: true})
 	}
 	if !recovered {
 		return

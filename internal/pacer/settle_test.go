@@ -169,7 +169,7 @@ func TestAFailingCampaignIsJudgedByTheFleet(t *testing.T) {
 		for range 12 {
 			since := time.Now()
 			time.Sleep(time.Second)
-			f.daemons[0].Elsewhere(delivery.FleetAnswers{Taken: map[string]time.Time{"c": since}})
+			f.daemons[0].SetFleetAnswers(delivery.FleetAnswers{Taken: map[string]time.Time{"c": since}})
 		}
 		if n := f.dead(delivery.ReasonAttemptsExhausted); n != 150 {
 			t.Errorf("%d of 150 jobs that always fail are dead letters", n)

@@ -43,9 +43,9 @@ type quiet struct {
 	refused int64 // of an answer about credentials
 }
 
-// room is how many further slots within the horizon the sink can serve: the calls that are free, and those that come
+// freeCalls is how many further slots within the horizon the sink can serve: the calls that are free, and those that come
 // free meanwhile.
-func (s *sinkState) room(horizon int64) int64 {
+func (s *sinkState) freeCalls(horizon int64) int64 {
 	within := int64(s.max) * horizon / max(s.latency, 1000)
 	return int64(s.max-s.calls.inFlight) + within - s.granted - s.asked
 }
@@ -73,7 +73,7 @@ func (p *Pacer) showPaces(now instant) {
 	paces := make(map[string]pace, len(p.sinks))
 	for id, s := range p.sinks {
 		s.settleLatency(now.local)
-		s.pressure.look(s.calls.inFlight, s.max)
+		s.pressure.update(s.calls.inFlight, s.max)
 		paces[id] = pace{time.Duration(s.steady) * time.Microsecond, s.max}
 	}
 	p.sends.paces.Store(&paces)
@@ -147,14 +147,14 @@ func (p *Pacer) closeGate(s *sinkState, call gateCall, now instant) {
 	until, before := now.in(call.For), s.breaker.openUntil
 	s.breaker.open(until, call.Cause == delivery.GateThrottled)
 	s.closedAt = now.local
-	p.tell(s, call)
+	p.publishGate(s, call)
 	if before > now.local && until-before < p.quantum.length {
 		return // one of many equal answers
 	}
 	until = s.breaker.openUntil
 	for _, q := range p.queues.list {
 		if q.sink == s {
-			p.handBack(q)
+			p.refundSlots(q)
 			q.turnAt, q.ask.paced = until, false
 			if q.ask.at < until {
 				p.takes.askLater(q, until)
@@ -205,12 +205,12 @@ func (g *gateCalls) next() (c gateCall, ok bool) {
 func (g *gateCalls) idle() bool { return !g.calling && len(g.waiting) == 0 }
 
 // tell changes the sink's gate in the store, after the changes before.
-func (p *Pacer) tell(s *sinkState, c gateCall) {
+func (p *Pacer) publishGate(s *sinkState, c gateCall) {
 	s.gate.add(c)
-	p.tellNext(s)
+	p.publishNextGate(s)
 }
 
-func (p *Pacer) tellNext(s *sinkState) {
+func (p *Pacer) publishNextGate(s *sinkState) {
 	c, ok := s.gate.next()
 	if !ok {
 		return
@@ -231,7 +231,7 @@ func (p *Pacer) tellNext(s *sinkState) {
 		}
 		p.inbox.do(func(instant) {
 			s.gate.calling = false
-			p.tellNext(s)
+			p.publishNextGate(s)
 		})
 	})
 }

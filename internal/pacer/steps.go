@@ -43,7 +43,7 @@ func (p *Pacer) waitStep(j *delivery.Job, s *sinkState, d time.Duration, now ins
 		return
 	}
 	j.Due = now.wall.Add(d)
-	p.follows(s)
+	p.hasFollowUps(s)
 	f.wait(j, now.in(d)+1)
 }
 
@@ -59,10 +59,10 @@ func (p *Pacer) storeStep(j *delivery.Job, s *sinkState, at time.Time, late bool
 	p.opt.Requeuer.Put(j, delivery.Reroute{Kind: delivery.ToTimer, Reason: delivery.ReasonStep, Due: due})
 }
 
-// follows has the scheduler look at the sink's follow-ups.
-func (p *Pacer) follows(s *sinkState) {
+// hasFollowUps has the scheduler look at the sink's follow-ups.
+func (p *Pacer) hasFollowUps(s *sinkState) {
 	if s.followUps.len() == 0 {
-		p.aside.follow(s)
+		p.aside.moveToSink(s)
 	}
 }
 
@@ -81,21 +81,21 @@ func (p *Pacer) placeStep(j *delivery.Job, e *effective, now instant) {
 		p.waitStep(j, s, wait, now)
 		return
 	}
-	if p.placeApart(s, j, now) {
+	if p.parkAtDestination(s, j, now) {
 		return
 	}
 	f := &s.followUps
-	turn := max(f.turnOf(j.Campaign, now.local), p.shut(s))
+	turn := max(f.turnOf(j.Campaign, now.local), p.closedUntil(s))
 	if f.size+j.Size > p.opt.MaxQueueBytes || p.timeOf(turn).Sub(j.ReadAt) >= p.opt.MaxOpenAge {
-		p.storeStep(j, s, p.timeOf(max(now.local, p.shut(s))), true, now)
+		p.storeStep(j, s, p.timeOf(max(now.local, p.closedUntil(s))), true, now)
 		return
 	}
-	p.follows(s)
+	p.hasFollowUps(s)
 	f.push(j)
 }
 
-// shut is the local time until which no follow-up of the sink is sent: this daemon or another has closed its gate.
-func (p *Pacer) shut(s *sinkState) int64 { return max(s.breaker.openUntil, s.followUps.shut) }
+// closedUntil is the local time until which no follow-up of the sink is sent: this daemon or another has closed its gate.
+func (p *Pacer) closedUntil(s *sinkState) int64 { return max(s.breaker.openUntil, s.followUps.shut) }
 
 // maxFollowUps bounds the follow-ups of a sink that are sent in one turn.
 const maxFollowUps = 128
@@ -117,7 +117,7 @@ func (p *Pacer) sendFollowUp(s *sinkState, now instant) bool {
 	if f.ready == 0 || f.next > now.local || p.drain.stopped {
 		return false
 	}
-	if shut := p.shut(s); shut > now.local {
+	if shut := p.closedUntil(s); shut > now.local {
 		f.next = shut
 		return false
 	}
@@ -142,14 +142,14 @@ func (p *Pacer) sendFollowUp(s *sinkState, now instant) bool {
 		p.replace(j, now)
 		return true
 	}
-	if !p.mayFollow(s, j, now) {
+	if !p.parkFollowUpIfClosed(s, j, now) {
 		return true
 	}
 	q := p.queue(e)
 	q.calls.began(now.local)
 	s.calls.began(now.local)
 	p.sends.inFlight++
-	p.sends.hand(dispatch{
+	p.sends.start(dispatch{
 		ctx: p.sends.ctx, queue: q, sink: s, destination: p.beginAt(s, j, now), job: j, at: now.local, epoch: p.drain.epoch,
 		since: p.lastTry(j, now), latest: never, begun: now.local,
 	})
@@ -184,7 +184,7 @@ func (p *Pacer) maintainFollowUps(now instant) {
 			return true
 		})
 		for _, j := range old {
-			p.storeStep(j, s, p.timeOf(max(now.local, p.shut(s))), true, now)
+			p.storeStep(j, s, p.timeOf(max(now.local, p.closedUntil(s))), true, now)
 		}
 		s.followUps.forget(now.local)
 	})

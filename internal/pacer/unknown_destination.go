@@ -10,12 +10,12 @@ import (
 // maxAstray bounds the destinations that are remembered as not known.
 const maxAstray = 10_000
 
-// astray are destinations that jobs name and that are not known, with the time since when.
-type astray map[string]time.Time
+// unknownSince are destinations that jobs name and that are not known, with the time since when.
+type unknownSince map[string]time.Time
 
-// missing lets a job wait for its destination to appear, as unknown does for campaigns, and tells whether the job is one of those
+// parkUnknownDestination lets a job wait for its destination to appear, as unknown does for campaigns, and tells whether the job is one of those
 // that have none. The grace begins when the job is first read or the destination disappears.
-func (p *Pacer) missing(s *sinkState, j *delivery.Job, now instant) bool {
+func (p *Pacer) parkUnknownDestination(s *sinkState, j *delivery.Job, now instant) bool {
 	if p.opt.Missing == nil {
 		return false
 	}
@@ -27,7 +27,7 @@ func (p *Pacer) missing(s *sinkState, j *delivery.Job, now instant) bool {
 	since, known := p.aside.astray[j.Destination]
 	if !known {
 		if p.aside.astray == nil || len(p.aside.astray) >= maxAstray {
-			p.aside.astray = astray{}
+			p.aside.astray = unknownSince{}
 		}
 		since = now.wall
 		p.aside.astray[strings.Clone(j.Destination)] = since

@@ -115,7 +115,7 @@ func newFleet(daemons, campaigns int) []*part {
 		l := &lanes[c%len(lanes)]
 		l.Waiting = append(l.Waiting, delivery.CampaignCount{Campaign: hash, Jobs: 100_000})
 		for _, p := range fleet {
-			p.held = append(p.held, held{hash, 10, 20, 20})
+			p.held = append(p.held, heldCampaign{hash, 10, 20, 20})
 			p.inHand = append(p.inHand, sent{hash, 2})
 			p.sent = append(p.sent, sent{hash, 5_000_000})
 		}

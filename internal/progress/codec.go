@@ -80,7 +80,7 @@ func (c *codec) part(p *part) {
 		})
 	})
 	list(c, &p.lanes.Held, c.most, func(lane *int) { number(c, lane) })
-	list(c, &p.held, c.most, func(h *held) {
+	list(c, &p.held, c.most, func(h *heldCampaign) {
 		c.hash(&h.campaign)
 		c.numbers(&h.direct, &h.jobs, &h.units)
 	})
@@ -103,7 +103,7 @@ func (c *codec) summary(s *summary) {
 	c.version(summaryVersion)
 	number(c, &s.daemons)
 	list(c, &s.silent, c.most, func(lane *int) { number(c, lane) })
-	list(c, &s.said, c.most, func(one *saying) {
+	list(c, &s.said, c.most, func(one *remoteFact) {
 		number(c, &one.about)
 		c.hash(&one.hash)
 		c.hash(&one.by)

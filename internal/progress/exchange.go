@@ -31,7 +31,7 @@ var (
 type Exchange interface {
 	// Swap stores this daemon's part and returns the newest summary of all parts. If this daemon leads, sumUp makes it from
 	// them; if that returns nil, nothing is stored.
-	Swap(ctx context.Context, daemon string, part []byte, sumUp func([]Left) []byte) (Told, error)
+	Swap(ctx context.Context, daemon string, part []byte, sumUp func([]Left) []byte) (Summary, error)
 	// Resign ends the lead of a daemon that stops, if it leads, so that another one leads at once.
 	Resign(ctx context.Context, daemon string) error
 }
@@ -43,8 +43,8 @@ type Left struct {
 	Part   []byte
 }
 
-// Told is a summary as a daemon is told of it.
-type Told struct {
+// Summary is a summary as a daemon is told of it.
+type Summary struct {
 	Leader  string // that made it
 	At      int64  // when that read the parts, microseconds of the exchange's time
 	Age     time.Duration
@@ -90,35 +90,35 @@ var (
 func failed(err error) error { return fmt.Errorf("exchange progress: %w", err) }
 
 // Swap implements Exchange.
-func (x *RedisExchange) Swap(ctx context.Context, daemon string, part []byte, sumUp func([]Left) []byte) (Told, error) {
+func (x *RedisExchange) Swap(ctx context.Context, daemon string, part []byte, sumUp func([]Left) []byte) (Summary, error) {
 	keys := []string{x.parts, x.leader, x.summary}
 	reply, err := leaveScript.Run(ctx, x.client, keys, daemon, part, keepFor.Milliseconds(), maxParts, leadFor.Milliseconds()).StringSlice()
 	if err != nil {
-		return Told{}, failed(err)
+		return Summary{}, failed(err)
 	}
 	if len(reply) != 3 {
-		return Told{}, failed(errReply)
+		return Summary{}, failed(errReply)
 	}
 	now, err := strconv.ParseInt(reply[0], 10, 64)
 	if err != nil {
-		return Told{}, failed(errReply)
+		return Summary{}, failed(errReply)
 	}
 	if reply[1] != daemon {
-		return told(reply[2], time.UnixMicro(now)), nil
+		return readSummary(reply[2], time.UnixMicro(now)), nil
 	}
 	at, left, err := x.read(ctx)
 	if err != nil {
-		return Told{}, err
+		return Summary{}, err
 	}
-	t := Told{Leader: daemon, At: at.UnixMicro(), Summary: sumUp(left)}
+	t := Summary{Leader: daemon, At: at.UnixMicro(), Summary: sumUp(left)}
 	if t.Summary == nil {
-		return Told{}, nil
+		return Summary{}, nil
 	}
 	return t, x.publish(ctx, t, left)
 }
 
 // publish stores a summary for the other daemons, and removes the parts that are too old.
-func (x *RedisExchange) publish(ctx context.Context, t Told, left []Left) error {
+func (x *RedisExchange) publish(ctx context.Context, t Summary, left []Left) error {
 	stored := strconv.FormatInt(t.At, 10) + " " + t.Leader + " " + string(t.Summary)
 	arguments := []any{t.Leader, stored, keepFor.Milliseconds(), leadFor.Milliseconds()}
 	for _, l := range left {
@@ -136,15 +136,15 @@ func (x *RedisExchange) publish(ctx context.Context, t Told, left []Left) error 
 	return nil
 }
 
-// told splits a summary as stored; it is empty if there is none.
-func told(stored string, now time.Time) (t Told) {
+// readSummary splits a summary as stored; it is empty if there is none.
+func readSummary(stored string, now time.Time) (t Summary) {
 	stamp, rest, _ := strings.Cut(stored, " ")
 	leader, body, found := strings.Cut(rest, " ")
 	at, err := strconv.ParseInt(stamp, 10, 64)
 	if !found || err != nil {
 		return t
 	}
-	return Told{Leader: leader, At: at, Age: max(0, now.Sub(time.UnixMicro(at))), Summary: []byte(body)}
+	return Summary{Leader: leader, At: at, Age: max(0, now.Sub(time.UnixMicro(at))), Summary: []byte(body)}
 }
 
 // read returns the parts of all daemons, and changes nothing.
@@ -163,11 +163,11 @@ func (x *RedisExchange) read(ctx context.Context) (at time.Time, all []Left, err
 }
 
 // last returns the summary that was stored last.
-func (x *RedisExchange) last(ctx context.Context) (Told, error) {
+func (x *RedisExchange) last(ctx context.Context) (Summary, error) {
 	pipe := x.client.Pipeline()
 	clock, stored := pipe.Time(ctx), pipe.Get(ctx, x.summary)
 	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
-		return Told{}, fmt.Errorf("read progress: %w", err)
+		return Summary{}, fmt.Errorf("read progress: %w", err)
 	}
-	return told(stored.Val(), clock.Val()), nil
+	return readSummary(stored.Val(), clock.Val()), nil
 }

@@ -87,11 +87,11 @@ func (t *Tracker) compare(f *forecast, totals map[uint64]total, sent map[uint64]
 			continue
 		}
 		rate := f.rates[c]
-		if f.held(c) {
+		if f.waits(c) {
 			rate = 0
 		}
 		a, held := t.holds.of(c.ID)
-		d := t.debts[hash].after(dt, look{
+		d := t.debts[hash].after(dt, lagReading{
 			rate: rate, sent: sent[hash], ready: float64(all.ready()) * all.meanWeight(), destination: held && a.Cause.Destination(),
 		})
 		t.debts[hash] = d
@@ -105,7 +105,7 @@ func (t *Tracker) compare(f *forecast, totals map[uint64]total, sent map[uint64]
 	}
 	for hash, d := range t.debts {
 		if totals[hash].ready() == 0 {
-			t.debts[hash] = d.after(dt, look{})
+			t.debts[hash] = d.after(dt, lagReading{})
 		}
 	}
 	maps.DeleteFunc(t.debts, func(hash uint64, d debt) bool { return totals[hash].ready() == 0 && d.planned < 0.01 })

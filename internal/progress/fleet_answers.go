@@ -13,7 +13,7 @@ type Answering interface {
 	// Answers returns what sinks lately answered; of campaigns only what was asked for.
 	Answers(ctx context.Context, asked []string) (delivery.Answers, error)
 	// FleetAnswers is told what they answer to the other daemons.
-	Elsewhere(e delivery.FleetAnswers)
+	SetFleetAnswers(e delivery.FleetAnswers)
 }
 
 // passedIn is how long a part may take to reach the exchange: what it says was seen may have been seen that much earlier.
@@ -47,7 +47,7 @@ func (a *answers) add(ctx context.Context, p *part) error {
 }
 
 // hear tells this daemon what the others said when a summary was made that is of this age, and notes what they ask.
-func (a *answers) hear(said []saying, age time.Duration, daemon string, byHash map[uint64]*delivery.Campaign, sinks []string) {
+func (a *answers) hear(said []remoteFact, age time.Duration, daemon string, byHash map[uint64]*delivery.Campaign, sinks []string) {
 	now, me := time.Now(), delivery.CampaignHash(daemon)
 	e := delivery.FleetAnswers{
 		Works: map[string]time.Time{}, Taken: map[string]time.Time{}, Untried: map[string]time.Time{}, Refused: map[string]time.Time{},
@@ -85,11 +85,11 @@ func (a *answers) hear(said []saying, age time.Duration, daemon string, byHash m
 		a.asked = append(a.asked, id)
 	}
 	slices.Sort(a.asked)
-	a.of.Elsewhere(e)
+	a.of.SetFleetAnswers(e)
 }
 
 // at returns when it was so, or somewhat earlier, by a summary that was made then.
-func (s *saying) at(made time.Time) time.Time {
+func (s *remoteFact) at(made time.Time) time.Time {
 	return made.Add(-time.Duration(s.when)*time.Millisecond - passedIn)
 }
 

@@ -107,7 +107,7 @@ func (f *forecast) divide(shares []*share, all float64) {
 
 // done returns when that many jobs of the campaign, each of a weight, will have been sent; ok is false if that cannot be predicted.
 func (f *forecast) done(c *delivery.Campaign, jobs, weight float64) (at time.Time, ok bool) {
-	p := &spending{campaign: c, now: f.now, most: math.Inf(1)}
+	p := &simulation{campaign: c, now: f.now, most: math.Inf(1)}
 	var parts []observed
 	for _, q := range c.Quotas {
 		share, shared := f.shares[q][c]
@@ -139,7 +139,7 @@ func (f *forecast) done(c *delivery.Campaign, jobs, weight float64) (at time.Tim
 
 // held reports whether a quota of the campaign keeps it from sending at its rate in the next second, or may do so
 // because its windows have not been observed.
-func (f *forecast) held(c *delivery.Campaign) bool {
+func (f *forecast) waits(c *delivery.Campaign) bool {
 	for _, q := range c.Quotas {
 		if !binds(q) {
 			continue

@@ -60,11 +60,11 @@ func TestForecast(t *testing.T) {
 		t.Error("a paused campaign has a rate")
 	}
 	c := campaign("c", 400, 1, minute)
-	if !newForecast(now, []*delivery.Campaign{c}, left).held(c) || !newForecast(now, []*delivery.Campaign{c}, nil).held(c) {
+	if !newForecast(now, []*delivery.Campaign{c}, left).waits(c) || !newForecast(now, []*delivery.Campaign{c}, nil).waits(c) {
 		t.Error("a quota with less than a second's worth, or one that was not seen, does not hold the campaign")
 	}
 	c = campaign("c", 300, 1, minute)
-	if newForecast(now, []*delivery.Campaign{c}, left).held(c) {
+	if newForecast(now, []*delivery.Campaign{c}, left).waits(c) {
 		t.Error("a quota with a second's worth holds the campaign")
 	}
 }

@@ -81,8 +81,8 @@ type findings struct {
 	sent     map[uint64]float64 // units since the last look, by campaign
 }
 
-// look finds out what holds each of the campaigns.
-func (h *holds) look(f findings) {
+// update finds out what holds each of the campaigns.
+func (h *holds) update(f findings) {
 	held, moved := make(map[string]*holding, len(h.held)), make(map[string]time.Time, len(h.moved))
 	count := make(map[string]int, len(h.states))
 	for id, c := range f.listed {
@@ -228,11 +228,11 @@ func (h *holds) say(now time.Time) {
 	if more := len(over) - sayAtOnce; more > 0 {
 		h.log.Info("more campaigns are held no longer", "campaigns", more)
 	}
-	h.sayHeld(begun)
+	h.logHeld(begun)
 }
 
-// sayHeld writes a line for each of the first of these campaigns, faults first, and one for the others.
-func (h *holds) sayHeld(ids []string) {
+// logHeld writes a line for each of the first of these campaigns, faults first, and one for the others.
+func (h *holds) logHeld(ids []string) {
 	rank := func(id string) int { return slices.Index(hold.Causes, h.held[id].answer.Cause) }
 	slices.SortFunc(ids, func(a, b string) int {
 		fault := func(id string) int {

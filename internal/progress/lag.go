@@ -23,7 +23,7 @@ type debt struct {
 }
 
 // look is what is seen of a campaign at one time.
-type look struct {
+type lagReading struct {
 	rate        float64 // units per second that it should send; 0 while it may not
 	sent        float64 // units that it sent since the look before
 	ready       float64 // units that could be sent now
@@ -39,7 +39,7 @@ func (l lateness) capacity() int64 { return l.jobs - l.destination }
 // after returns the debt dt later. Only what was there at the look before should have been sent since: of a campaign that is
 // published slower than its rate, something waits at each look and nothing is late. What was sent beyond that counts for the
 // time that reports of it may differ by.
-func (d debt) after(dt time.Duration, l look) debt {
+func (d debt) after(dt time.Duration, l lagReading) debt {
 	fade := math.Exp(-dt.Seconds() / lagMemory.Seconds())
 	d.planned *= fade
 	d.sent *= fade

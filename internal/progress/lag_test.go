@@ -42,7 +42,7 @@ func TestDebt(t *testing.T) {
 			rate := 0.0
 			for _, p := range tc.phases {
 				for range p.seconds {
-					d = d.after(time.Second, look{rate: p.rate, sent: p.sent, ready: float64(tc.waiting)})
+					d = d.after(time.Second, lagReading{rate: p.rate, sent: p.sent, ready: float64(tc.waiting)})
 				}
 				rate = p.rate
 			}
@@ -59,7 +59,7 @@ func TestDebtOfADestination(t *testing.T) {
 	var d debt
 	play := func(seconds int, sent float64, destination bool) lateness {
 		for range seconds {
-			d = d.after(time.Second, look{1000, sent, 1e6, destination})
+			d = d.after(time.Second, lagReading{1000, sent, 1e6, destination})
 		}
 		return d.late(1000, 1)
 	}
@@ -97,7 +97,7 @@ func TestWhatIsSentAtItsRateIsNeverLate(t *testing.T) {
 			more := min(backlog, rate*phase)
 			backlog -= more
 			told = append(told, sent+more)
-			d = d.after(time.Second, look{rate: rate, sent: told[0], ready: backlog})
+			d = d.after(time.Second, lagReading{rate: rate, sent: told[0], ready: backlog})
 			told = told[1:]
 			if l := d.late(rate, 1); l.jobs > 0 {
 				rt.Fatalf("second %d: %d are late: %+v", i, l.jobs, d)
@@ -105,7 +105,7 @@ func TestWhatIsSentAtItsRateIsNeverLate(t *testing.T) {
 		}
 		for range 30 {
 			backlog += max(2, rate)
-			d = d.after(time.Second, look{rate: rate, ready: backlog})
+			d = d.after(time.Second, lagReading{rate: rate, ready: backlog})
 		}
 		if l := d.late(rate, 1); l.jobs < int64(rate) || l.jobs == 0 {
 			rt.Fatalf("after half a minute in which nothing was sent, %d are late: %+v", l.jobs, d)

@@ -30,10 +30,10 @@ func surplus(waiting map[int]int64, lane int, here int64) int64 {
 	return (here - (here+others)/lanes) / 2
 }
 
-// narrow lists those of a daemon's lanes that hold more of a campaign's backlog than its other lanes, of which another daemon
+// unevenLanes lists those of a daemon's lanes that hold more of a campaign's backlog than its other lanes, of which another daemon
 // reads some, and those of campaigns that need more lanes than they have, if there are other daemons. stripes are what waits in each
 // lane, by campaign.
-func (b *Board) narrow(mine []delivery.LaneBacklog, campaigns map[uint64]*delivery.Campaign, stripes map[uint64]map[int]int64, needs func(campaign string) int) (list []delivery.UnevenLane) {
+func (b *Board) unevenLanes(mine []delivery.LaneBacklog, campaigns map[uint64]*delivery.Campaign, stripes map[uint64]map[int]int64, needs func(campaign string) int) (list []delivery.UnevenLane) {
 	if b.daemons < 2 {
 		return nil
 	}

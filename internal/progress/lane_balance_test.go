@@ -99,8 +99,8 @@ type beside struct {
 
 func (b *beside) Resign(context.Context, string) error { return nil }
 
-func (b *beside) Swap(_ context.Context, daemon string, part []byte, sumUp func([]Left) []byte) (Told, error) {
-	return Told{Leader: daemon, Summary: sumUp([]Left{{Daemon: daemon, Part: part}, {Daemon: "b", Part: b.part, Age: b.age}})}, nil
+func (b *beside) Swap(_ context.Context, daemon string, part []byte, sumUp func([]Left) []byte) (Summary, error) {
+	return Summary{Leader: daemon, Summary: sumUp([]Left{{Daemon: daemon, Part: part}, {Daemon: "b", Part: b.part, Age: b.age}})}, nil
 }
 
 // TestNarrowLanes: a daemon is told of its own lanes only, if another daemon reads one of the campaign's, and of campaigns that

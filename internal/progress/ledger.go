@@ -101,7 +101,7 @@ func (l *ledger) save(ctx context.Context, tallies []delivery.Tally, known func(
 
 // changes returns what the catalog does not have yet, of campaigns with a new outlook and of the others.
 func (l *ledger) changes(tallies []delivery.Tally, known func(string) bool) (with, without []delivery.Progress) {
-	l.follow(tallies)
+	l.track(tallies)
 	settled := map[string]delivery.Settled{}
 	for _, tally := range tallies {
 		more := tally.Settled.Minus(l.saved[tally.Campaign])
@@ -120,7 +120,7 @@ func (l *ledger) changes(tallies []delivery.Tally, known func(string) bool) (wit
 }
 
 // follow forgets what was saved of tallies that are gone or have restarted: those of deleted campaigns.
-func (l *ledger) follow(tallies []delivery.Tally) {
+func (l *ledger) track(tallies []delivery.Tally) {
 	saved := make(map[string]delivery.Settled, len(l.saved))
 	for _, tally := range tallies {
 		if s, ok := l.saved[tally.Campaign]; ok && s.Total() <= tally.Settled.Total() {

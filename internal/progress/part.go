@@ -10,7 +10,7 @@ type part struct {
 	started int64    // start of the daemon, microseconds since the Unix epoch by its own clock
 	late    lateness // as computed by this daemon
 	lanes   delivery.LanesBacklog
-	held    []held
+	held    []heldCampaign
 	sent    []sent
 	stuck   []note // what this daemon found out about campaigns
 	holds   []note // what holds campaigns; in summaries only
@@ -35,8 +35,8 @@ type seen struct {
 	ago  int64 // milliseconds, when the part was made
 }
 
-// held is the content of one daemon's memory for a campaign.
-type held struct {
+// heldCampaign is the content of one daemon's memory for a campaign.
+type heldCampaign struct {
 	campaign uint64
 	direct   int64 // jobs that are in no lane
 	jobs     int64 // all jobs, for their mean weight

@@ -33,7 +33,7 @@ func TestPartsComeBack(t *testing.T) {
 			p.lanes.Lanes = append(p.lanes.Lanes, l)
 		}
 		for range rapid.IntRange(0, 4).Draw(rt, "held") {
-			p.held = append(p.held, held{hash(rt, "of"), number(rt, "direct"), number(rt, "jobs"), number(rt, "units")})
+			p.held = append(p.held, heldCampaign{hash(rt, "of"), number(rt, "direct"), number(rt, "jobs"), number(rt, "units")})
 		}
 		for range rapid.IntRange(0, 4).Draw(rt, "sent") {
 			p.sent = append(p.sent, sent{hash(rt, "of"), number(rt, "units")})
@@ -122,7 +122,7 @@ func FuzzPart(f *testing.F) {
 	f.Add([]byte{partVersion, 0, 0, 0, 0xff, 0xff, 0x03})
 	f.Add([]byte{partVersion + 1})
 	f.Add((&part{nodes: []Node{{Name: "a"}}, sinks: []SinkReport{{Sink: "b"}}}).encode())
-	f.Add((&summary{daemons: 3, silent: []int{4}, said: []saying{{about: aboutTaken, hash: 1, by: 2, when: 3}}}).encode())
+	f.Add((&summary{daemons: 3, silent: []int{4}, said: []remoteFact{{about: aboutTaken, hash: 1, by: 2, when: 3}}}).encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if p, err := decodePart(b); err == nil {
 			(&merger{}).merge([]reported{{part: p}})
@@ -137,7 +137,7 @@ func FuzzPart(f *testing.F) {
 // lives.
 func TestSum(t *testing.T) {
 	part := func(daemon string, age time.Duration, generation int32, direct int64, lanes map[int]int64) reported {
-		p := &part{lanes: delivery.LanesBacklog{Generation: generation}, held: []held{{1, direct, direct + 2, 3 * (direct + 2)}}}
+		p := &part{lanes: delivery.LanesBacklog{Generation: generation}, held: []heldCampaign{{1, direct, direct + 2, 3 * (direct + 2)}}}
 		for lane, jobs := range lanes {
 			p.lanes.Lanes = append(p.lanes.Lanes, delivery.LaneBacklog{
 				Lane: lane, Waiting: []delivery.CampaignCount{{Campaign: 1, Jobs: jobs}},
@@ -180,7 +180,7 @@ func TestSummariesComeBack(t *testing.T) {
 		s.started, s.late.jobs = 5, rapid.Int64Range(0, 1<<50).Draw(rt, "late")
 		for range rapid.IntRange(0, 4).Draw(rt, "sayings") {
 			about := subject(rapid.IntRange(1, int(lastSubject)).Draw(rt, "about"))
-			s.said = append(s.said, saying{about, rapid.Uint64().Draw(rt, "of"), rapid.Uint64().Draw(rt, "by"), rapid.Int64Range(0, 1<<50).Draw(rt, "when")})
+			s.said = append(s.said, remoteFact{about, rapid.Uint64().Draw(rt, "of"), rapid.Uint64().Draw(rt, "by"), rapid.Int64Range(0, 1<<50).Draw(rt, "when")})
 		}
 		s.sent = []sent{{rapid.Uint64().Draw(rt, "campaign"), 7}}
 		b := s.encode()

@@ -8,7 +8,7 @@ import (
 )
 
 // look switches to a new snapshot of the catalog.
-func (t *Tracker) look() {
+func (t *Tracker) refreshListed() {
 	s := t.opt.Snapshot()
 	if s == nil || s == t.snapshot {
 		return
@@ -98,8 +98,8 @@ func (t *Tracker) busy(b *Board, sent map[uint64]float64) map[string]*delivery.C
 	return list
 }
 
-// lately is what was known at the last exchange.
-type lately struct {
+// recentlyActive is what was known at the last exchange.
+type recentlyActive struct {
 	stripes map[uint64]map[int]int64
 }
 

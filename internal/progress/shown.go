@@ -44,8 +44,8 @@ func (t *Tracker) everything() bool {
 	return len(t.snapshot.Campaigns) <= most
 }
 
-// enliven notes which campaigns are looked at and which have jobs.
-func (t *Tracker) enliven(listed, busy map[string]*delivery.Campaign, now time.Time) {
+// markActive notes which campaigns are looked at and which have jobs.
+func (t *Tracker) markActive(listed, busy map[string]*delivery.Campaign, now time.Time) {
 	if t.everything() || t.opt.Show == ShowNone {
 		clear(t.lively)
 		return

@@ -19,14 +19,14 @@ const (
 	longest = 10 * 366 * 24 * 60 * 60.0
 )
 
-// spending is how the units that a campaign has sent grow, as the windows of its quotas allow: as fast as its rate while all of
+// simulation is how the units that a campaign has sent grow, as the windows of its quotas allow: as fast as its rate while all of
 // them have room, and while one has none, as fast as what it has counted leaves it. So a long window that is used up at once
 // stands still until its units leave it, all at once again. What goes on alike, span after span of a window, while no longer one
 // binds, is passed over: see skip_periods.go. Units flow evenly, except where a window is small: see whole_units.go. Times are seconds from now.
-type spending struct {
+type simulation struct {
 	campaign *delivery.Campaign
 	now      time.Time
-	windows  []*spent
+	windows  []*windowState
 	most     float64 // units per second that is allowed besides
 	each     float64 // units of the campaign that are one unit here
 	units    float64 // to be sent
@@ -41,7 +41,7 @@ type spending struct {
 }
 
 // rate is what the schedule allows at t, and until when.
-func (p *spending) rate(t float64) (perSecond, until float64, ended bool) {
+func (p *simulation) rate(t float64) (perSecond, until float64, ended bool) {
 	at := p.now.Add(seconds(t + tiny))
 	if p.campaign.Ended(at) {
 		return 0, 0, true
@@ -59,8 +59,8 @@ func (p *spending) rate(t float64) (perSecond, until float64, ended bool) {
 
 // finish returns when the units will have been sent: never if ok is false. If so many bends are not enough to tell, the rest goes on
 // like that, or as in the last span of the longest window that had no room, or as windows that are longer allow in the long run.
-func (p *spending) finish(bends int) (at float64, ok bool) {
-	slices.SortFunc(p.windows, func(a, b *spent) int { return int(a.window.Span - b.window.Span) })
+func (p *simulation) finish(bends int) (at float64, ok bool) {
+	slices.SortFunc(p.windows, func(a, b *windowState) int { return int(a.window.Span - b.window.Span) })
 	p.curve = curve{at: []float64{0}, sent: []float64{0}}
 	t, sent := 0.0, 0.0
 	for range bends {
@@ -116,7 +116,7 @@ func (p *spending) finish(bends int) (at float64, ok bool) {
 }
 
 // inHours is when the units will have been sent if active hours go like the last ones, of which all is known, or as these began.
-func (p *spending) inHours(t, sent float64) (at float64, ok bool) {
+func (p *simulation) inHours(t, sent float64) (at float64, ok bool) {
 	gone, rest, from := sent-p.curve.by(p.since), p.units-sent, t
 	pace := gone / max(tiny, t-p.since)
 	if begin, end := p.went[0], p.went[1]; end > 0 {
@@ -138,7 +138,7 @@ func (p *spending) inHours(t, sent float64) (at float64, ok bool) {
 
 // again is when the units will have been sent if each span of the longest window that had no room goes like the last one: of a
 // day in whose first minutes all goes that may, the minutes count. Before a span is over, what is to come goes as fast as what went.
-func (p *spending) again(t, sent float64) float64 {
+func (p *simulation) again(t, sent float64) float64 {
 	for _, x := range slices.Backward(p.windows) {
 		if x.bound == 0 {
 			continue
@@ -160,7 +160,7 @@ func (p *spending) again(t, sent float64) float64 {
 }
 
 // step is how fast units are sent at t, and until when.
-func (p *spending) step(t, sent float64) (slope, until float64, ended bool) {
+func (p *simulation) step(t, sent float64) (slope, until float64, ended bool) {
 	slope, until, ended = p.rate(t)
 	if t >= p.next-tiny {
 		if p.since > 0 && sent-p.curve.by(p.since) > tiny {
@@ -181,7 +181,7 @@ func (p *spending) step(t, sent float64) (slope, until float64, ended bool) {
 	stands := 0.0 // until when it stands still
 	for i, x := range p.windows {
 		x.renew(&p.curve, p.now, t)
-		room, grows, ends := x.room(&p.curve, t)
+		room, grows, ends := x.free(&p.curve, t)
 		room -= sent
 		lines[i] = line{room, grows, ends}
 		some := min(max(1, min(x.limit/100, (p.units-sent)/20)), x.limit, p.units-sent)

@@ -19,7 +19,7 @@ const (
 )
 
 // pass passes over periods that are alike, if there are many to come.
-func (p *spending) pass(t, sent float64) (float64, float64) {
+func (p *simulation) pass(t, sent float64) (float64, float64) {
 	var lengths []float64
 	for _, x := range p.windows {
 		lengths = append(lengths, x.length())
@@ -52,7 +52,7 @@ func (p *spending) pass(t, sent float64) (float64, float64) {
 
 // passes passes over periods of a length, if the last ones were alike, until the schedule changes or a window longer than span
 // may bind.
-func (p *spending) passes(t, sent, length, changes float64, span time.Duration) bool {
+func (p *simulation) passes(t, sent, length, changes float64, span time.Duration) bool {
 	by := p.curve.by
 	if p.whole { // at the border of two periods, a unit that is under way belongs to the first
 		by = p.curve.begun
@@ -68,7 +68,7 @@ func (p *spending) passes(t, sent, length, changes float64, span time.Duration) 
 		}
 	}
 	most := min((p.units-sent)/each, (changes-t)/length)
-	var spare []*spent // fixed windows of which periods are passed over, too
+	var spare []*windowState // fixed windows of which periods are passed over, too
 	for _, x := range p.windows {
 		if x.even && x.step > alike*each*stepTo {
 			return false
@@ -85,7 +85,7 @@ func (p *spending) passes(t, sent, length, changes float64, span time.Duration) 
 			}
 			continue // it has room for what goes on like that, however long
 		}
-		room, _, _ := x.room(&p.curve, t)
+		room, _, _ := x.free(&p.curve, t)
 		most = min(most, (room-sent)/each)
 		if x.even && x.due > t+length {
 			most = min(most, (x.allow-sent)/each)

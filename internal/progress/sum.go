@@ -77,11 +77,11 @@ type counter struct {
 
 // merge returns the sum of the parts.
 func (m *merger) merge(parts []reported) *summary {
-	s, said := &summary{}, sayings{}
+	s, said := &summary{}, factSet{}
 	s.sent = m.sent.count(parts, func(p *part) []sent { return p.sent })
 	s.denied = m.denied.count(parts, func(p *part) []sent { return p.denied })
 	readers := laneReaders(parts)
-	memory, inHand, early := map[uint64]held{}, map[uint64]int64{}, map[uint64]int64{}
+	memory, inHand, early := map[uint64]heldCampaign{}, map[uint64]int64{}, map[uint64]int64{}
 	turns := map[uint64]int64{}
 	stuck, sinks := map[uint64]note{}, map[string]*SinkReport{}
 	for i := range parts {
@@ -104,7 +104,7 @@ func (m *merger) merge(parts []reported) *summary {
 		s.lanes.Held = append(s.lanes.Held, p.lanes.Held...)
 		for _, h := range p.held {
 			all := memory[h.campaign]
-			memory[h.campaign] = held{h.campaign, all.direct + h.direct, all.jobs + h.jobs, all.units + h.units}
+			memory[h.campaign] = heldCampaign{h.campaign, all.direct + h.direct, all.jobs + h.jobs, all.units + h.units}
 		}
 		addCounts(inHand, p.inHand)
 		addCounts(early, p.early)

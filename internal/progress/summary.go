@@ -14,11 +14,11 @@ type summary struct {
 	part
 	daemons int   // that run
 	silent  []int // lanes whose daemon runs no more
-	said    []saying
+	said    []remoteFact
 }
 
-// saying is what one daemon says to the others.
-type saying struct {
+// remoteFact is what one daemon says to the others.
+type remoteFact struct {
 	about subject
 	hash  uint64 // of the sink or the campaign
 	by    uint64 // hash of the daemon that says it
@@ -40,17 +40,17 @@ const (
 	lastSubject  = aboutRefused
 )
 
-// sayings collects what daemons say: of each thing the best word of two daemons, so that each daemon finds that of another.
-type sayings map[saying][2]saying // by about and hash
+// factSet collects what daemons say: of each thing the best word of two daemons, so that each daemon finds that of another.
+type factSet map[remoteFact][2]remoteFact // by about and hash
 
-func (s sayings) add(one saying) {
-	key := saying{about: one.about, hash: one.hash}
+func (s factSet) add(one remoteFact) {
+	key := remoteFact{about: one.about, hash: one.hash}
 	best, known := s[key]
 	switch {
 	case !known:
-		best = [2]saying{one, {}}
+		best = [2]remoteFact{one, {}}
 	case one.when < best[0].when:
-		best = [2]saying{one, best[0]}
+		best = [2]remoteFact{one, best[0]}
 	case best[1].about == 0 || one.when < best[1].when:
 		best[1] = one
 	}
@@ -58,25 +58,25 @@ func (s sayings) add(one saying) {
 }
 
 // hear adds what a daemon says in its part.
-func (s sayings) hear(p *reported) {
+func (s factSet) hear(p *reported) {
 	by, age := delivery.CampaignHash(p.daemon), p.age.Milliseconds()
 	for _, hash := range p.asks {
-		s.add(saying{aboutAsks, hash, by, 0})
+		s.add(remoteFact{aboutAsks, hash, by, 0})
 	}
 	for about, list := range map[subject][]seen{aboutTaken: p.taken, aboutWorks: p.works, aboutUntried: p.untried} {
 		for _, one := range list {
-			s.add(saying{about, one.hash, by, age + one.ago})
+			s.add(remoteFact{about, one.hash, by, age + one.ago})
 		}
 	}
 	for _, n := range p.stuck {
 		if n.cause == hold.Refused {
-			s.add(saying{aboutRefused, n.campaign, by, n.since})
+			s.add(remoteFact{aboutRefused, n.campaign, by, n.since})
 		}
 	}
 }
 
 // list returns what was said, at most maxAnswers times about each subject.
-func (s sayings) list() (list []saying) {
+func (s factSet) list() (list []remoteFact) {
 	count := map[subject]int{}
 	for _, best := range s {
 		for _, one := range best {
@@ -86,6 +86,6 @@ func (s sayings) list() (list []saying) {
 			}
 		}
 	}
-	slices.SortFunc(list, func(a, b saying) int { return cmp.Or(cmp.Compare(a.about, b.about), cmp.Compare(a.hash, b.hash)) })
+	slices.SortFunc(list, func(a, b remoteFact) int { return cmp.Or(cmp.Compare(a.about, b.about), cmp.Compare(a.hash, b.hash)) })
 	return list
 }

@@ -109,7 +109,7 @@ type Tracker struct {
 	recent    recent
 	debts     map[uint64]debt
 	campaigns int                                           // campaigns with entries in the last exchange
-	last      atomic.Pointer[lately]                        // see Waiting
+	last      atomic.Pointer[recentlyActive]                // see Waiting
 	showing   atomic.Pointer[map[string]*delivery.Campaign] // those with series of their own
 	late      lateness                                      // as computed by this daemon
 	at        time.Time
@@ -148,8 +148,8 @@ type activity struct {
 	at time.Time
 }
 
-// follow returns the counts with their last changes, and those that have changed within sentFor.
-func follow(before map[uint64]activity, counts []sent, now time.Time) (after map[uint64]activity, lately []sent) {
+// trackActivity returns the counts with their last changes, and those that have changed within sentFor.
+func trackActivity(before map[uint64]activity, counts []sent, now time.Time) (after map[uint64]activity, lately []sent) {
 	after = make(map[uint64]activity, len(counts))
 	for _, one := range counts {
 		a := before[one.campaign]
@@ -214,7 +214,7 @@ func exchangeAfter(campaigns int) time.Duration {
 
 // exchange stores this daemon's part, reads all parts, and shows their sum.
 func (t *Tracker) exchange(ctx context.Context) {
-	t.look()
+	t.refreshListed()
 	if t.snapshot == nil {
 		return
 	}
@@ -223,7 +223,7 @@ func (t *Tracker) exchange(ctx context.Context) {
 	defer cancel()
 	mine, err := t.part(call)
 	if err == nil {
-		var told Told
+		var told Summary
 		if told, err = t.opt.Exchange.Swap(call, t.opt.Daemon, mine.encode(), t.sumUp); err == nil {
 			t.outage.Worked()
 			t.hear(call, told, mine.lanes.Lanes)
@@ -271,7 +271,7 @@ func (t *Tracker) understood(err error) {
 
 // hear shows what a summary says. One that was used before, or is out of date, since a daemon that led has died, changes
 // nothing: another takes over within seconds.
-func (t *Tracker) hear(ctx context.Context, told Told, mine []delivery.LaneBacklog) {
+func (t *Tracker) hear(ctx context.Context, told Summary, mine []delivery.LaneBacklog) {
 	leads := told.Leader == t.opt.Daemon
 	if leads {
 		t.leads.Store(time.Now().Add(leadFor).UnixNano())
@@ -332,7 +332,7 @@ func (t *Tracker) part(ctx context.Context) (*part, error) {
 		node.Queued, node.InFlight = node.Queued+h.Jobs, node.InFlight+h.InHand
 		hash := delivery.CampaignHash(h.Campaign)
 		if h.Jobs > 0 {
-			p.held = append(p.held, held{hash, h.Direct, h.Jobs, h.Units})
+			p.held = append(p.held, heldCampaign{hash, h.Direct, h.Jobs, h.Units})
 		}
 		if h.InHand > 0 {
 			p.inHand = append(p.inHand, sent{hash, h.InHand})
@@ -369,14 +369,14 @@ func (t *Tracker) count(p *part, now time.Time) {
 	for _, tally := range t.opt.Work.Tallies() {
 		units = append(units, sent{delivery.CampaignHash(tally.Campaign), tally.Sent})
 	}
-	t.active.sent, p.sent = follow(t.active.sent, units, now)
+	t.active.sent, p.sent = trackActivity(t.active.sent, units, now)
 	if t.opt.Denials == nil {
 		return
 	}
 	for _, d := range t.opt.Denials() {
 		asks = append(asks, sent{windowHash(d.Quota, d.Span), d.Asks})
 	}
-	t.active.denied, p.denied = follow(t.active.denied, asks, now)
+	t.active.denied, p.denied = trackActivity(t.active.denied, asks, now)
 }
 
 // windowHash identifies a window of a quota in parts.
@@ -390,8 +390,8 @@ func (t *Tracker) combine(s *summary, sent map[uint64]float64, gates []delivery.
 	board := newBoard(now, s)
 	totals := board.totals
 	stripes := board.stripes(t.byHash)
-	t.last.Store(&lately{stripes})
-	t.opt.Narrow(board.narrow(mine, t.byHash, stripes, t.opt.Needs))
+	t.last.Store(&recentlyActive{stripes})
+	t.opt.Narrow(board.unevenLanes(mine, t.byHash, stripes, t.opt.Needs))
 	t.campaigns = len(totals)
 	var waiting []*delivery.Campaign
 	for hash, total := range totals {
@@ -402,14 +402,14 @@ func (t *Tracker) combine(s *summary, sent map[uint64]float64, gates []delivery.
 	windows := t.opt.Windows()
 	f := newForecast(now, waiting, windows)
 	listed, lively := t.listed(board, sent)
-	t.enliven(listed, lively, now)
+	t.markActive(listed, lively, now)
 	shown := t.shown()
 	t.showing.Store(&shown)
 	seen := findings{board: board, snapshot: t.snapshot, listed: listed, shown: shown, gates: gates, sink: t.opt.Sink, sent: sent}
 	if windows != nil {
 		seen.windows = hold.Windows(windows)
 	}
-	t.holds.look(seen)
+	t.holds.update(seen)
 	figures := t.figures(f, shown, totals)
 	late := t.compare(f, totals, sent)
 	t.metrics.showLate(late, shown)

@@ -43,7 +43,7 @@ func (d *desk) Answers(_ context.Context, asked []string) (delivery.Answers, err
 	return d.mine, nil
 }
 
-func (d *desk) Elsewhere(e delivery.FleetAnswers) { d.heard = e }
+func (d *desk) SetFleetAnswers(e delivery.FleetAnswers) { d.heard = e }
 
 func (d *desk) closed(context.Context) ([]delivery.Gate, error) { return d.gates, nil }
 
@@ -373,7 +373,7 @@ func TestExchange(t *testing.T) {
 	defer client.Close()
 	exchange, ctx := NewRedisExchange(client, "p."), t.Context()
 	var got map[string]string // the parts that were read
-	leave := func(daemon, part string) Told {
+	leave := func(daemon, part string) Summary {
 		t.Helper()
 		got = nil
 		told, err := exchange.Swap(ctx, daemon, []byte(part), func(left []Left) []byte {
@@ -505,11 +505,11 @@ type table struct {
 	Exchange
 	parts  map[string]Left
 	leader string
-	told   Told
+	told   Summary
 	made   time.Time
 }
 
-func (x *table) Swap(_ context.Context, daemon string, part []byte, sumUp func([]Left) []byte) (Told, error) {
+func (x *table) Swap(_ context.Context, daemon string, part []byte, sumUp func([]Left) []byte) (Summary, error) {
 	x.parts[daemon] = Left{daemon, time.Duration(time.Now().UnixNano()), part} // when it was left, here
 	x.leader = cmp.Or(x.leader, daemon)
 	if x.leader == daemon {
@@ -518,7 +518,7 @@ func (x *table) Swap(_ context.Context, daemon string, part []byte, sumUp func([
 			l.Age = time.Duration(time.Now().UnixNano()) - l.Age
 			left = append(left, l)
 		}
-		x.told, x.made = Told{Leader: daemon, At: time.Now().UnixMicro(), Summary: sumUp(left)}, time.Now()
+		x.told, x.made = Summary{Leader: daemon, At: time.Now().UnixMicro(), Summary: sumUp(left)}, time.Now()
 	}
 	x.told.Age = time.Since(x.made)
 	return x.told, nil
@@ -534,8 +534,8 @@ func (x *table) Resign(_ context.Context, daemon string) error {
 // broken is an exchange that does not answer.
 type broken struct{ Exchange }
 
-func (broken) Swap(context.Context, string, []byte, func([]Left) []byte) (Told, error) {
-	return Told{}, errors.New("no connection")
+func (broken) Swap(context.Context, string, []byte, func([]Left) []byte) (Summary, error) {
+	return Summary{}, errors.New("no connection")
 }
 
 // TestFiguresVanish: without the exchange the last figures stand for a while, and are not shown for true any longer.
@@ -609,8 +609,8 @@ type echo struct{}
 
 func (echo) Resign(context.Context, string) error { return nil }
 
-func (echo) Swap(_ context.Context, daemon string, part []byte, sumUp func([]Left) []byte) (Told, error) {
-	return Told{Leader: daemon, Summary: sumUp([]Left{{Daemon: daemon, Part: part}})}, nil
+func (echo) Swap(_ context.Context, daemon string, part []byte, sumUp func([]Left) []byte) (Summary, error) {
+	return Summary{Leader: daemon, Summary: sumUp([]Left{{Daemon: daemon, Part: part}})}, nil
 }
 
 func TestManyCampaignsAreToldOfLessOften(t *testing.T) {

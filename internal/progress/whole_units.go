@@ -22,7 +22,7 @@ func (o observed) limit() float64 { return float64(o.quota.Windows[o.state.Windo
 // count sets how much is to be sent under which windows. Where one is small, it is counted in the units that go together through it:
 // a job that goes as a whole, of any of the campaigns that share it. Three campaigns that share 7 units go on as one that has all of
 // them, not each with two and a third; and of jobs that weigh 5, each 7 units carry one.
-func (p *spending) count(jobs, weight float64, parts []observed) {
+func (p *simulation) count(jobs, weight float64, parts []observed) {
 	small := parts[0]
 	for _, one := range parts {
 		if one.part*one.limit() < small.part*small.limit() {
@@ -66,7 +66,7 @@ func whole(sent, slope float64) float64 {
 }
 
 // completed is until when a unit that is under way takes its slot, or a period ends meanwhile.
-func (p *spending) completed(t, sent, slope, until float64) float64 {
+func (p *simulation) completed(t, sent, slope, until float64) float64 {
 	until = min(until, t+(math.Ceil(sent)-sent)/slope)
 	for _, x := range p.windows {
 		if x.reset > t {
@@ -77,16 +77,16 @@ func (p *spending) completed(t, sent, slope, until float64) float64 {
 }
 
 // sent is how much was sent before a time, as the window counts it.
-func (x *spent) sent(c *curve, at float64) float64 {
+func (x *windowState) sent(c *curve, at float64) float64 {
 	if x.whole {
 		return c.begun(at)
 	}
 	return c.by(at)
 }
 
-// wholeRoom is the room of a window that units leave one by one, with that which what was counted at first leaves to it. It does
+// freeWhole is the room of a window that units leave one by one, with that which what was counted at first leaves to it. It does
 // not grow before the next unit leaves.
-func (x *spent) wholeRoom(c *curve, t float64, before line) (units, slope, until float64) {
+func (x *windowState) freeWhole(c *curve, t float64, before line) (units, slope, until float64) {
 	units, until = math.Floor(before.room+tiny), before.until
 	if before.slope > 0 {
 		until = min(until, t+(units+1-before.room)/before.slope)
@@ -101,7 +101,7 @@ func (x *spent) wholeRoom(c *curve, t float64, before line) (units, slope, until
 		gone++
 		next = c.leaves(gone)
 	}
-	return units + gone, 0, min(until, x.gone(max(next, counts)))
+	return units + gone, 0, min(until, x.leavesAt(max(next, counts)))
 }
 
 // begun is how many units were sent before a time, if each goes when the line begins that ends with it.

@@ -16,8 +16,8 @@ const (
 	tiny     = 1e-6
 )
 
-// spent is a window as one campaign sees it: its part of the limit. Times are seconds from now, as in a curve.
-type spent struct {
+// windowState is a window as one campaign sees it: its part of the limit. Times are seconds from now, as in a curve.
+type windowState struct {
 	window      delivery.Window
 	limit, left float64
 	span        float64   // for how long units count, to the end of their bucket
@@ -37,9 +37,9 @@ type spent struct {
 type leaving struct{ at, units float64 }
 
 // newSpent makes the state of a window of a quota of which the campaign has a part, as it was observed.
-func newSpent(q *delivery.Quota, part float64, s delivery.WindowState, now time.Time) *spent {
+func newSpent(q *delivery.Quota, part float64, s delivery.WindowState, now time.Time) *windowState {
 	w := q.Windows[s.Window]
-	x := &spent{
+	x := &windowState{
 		window: w, limit: part * float64(w.Limit), left: part * float64(s.Remaining), span: w.Span.Seconds(), even: q.Spend == delivery.SpendEven,
 	}
 	in := func(at int64) float64 { return max(0, time.UnixMicro(at).Sub(now).Seconds()) }
@@ -84,8 +84,8 @@ func newSpent(q *delivery.Quota, part float64, s delivery.WindowState, now time.
 	return x
 }
 
-// gone is when what is sent at a time has left the window.
-func (x *spent) gone(at float64) float64 {
+// leavesAt is when what is sent at a time has left the window.
+func (x *windowState) leavesAt(at float64) float64 {
 	if x.width > 0 {
 		at = (math.Floor((at+x.phase)/x.width+tiny)+1)*x.width - x.phase
 	}
@@ -93,15 +93,15 @@ func (x *spent) gone(at float64) float64 {
 }
 
 // length is after how long what goes on alike in a window is where it was.
-func (x *spent) length() float64 {
+func (x *windowState) length() float64 {
 	if x.width > 0 {
 		return (math.Floor(x.span/x.width) + 1) * x.width
 	}
 	return x.span
 }
 
-// room is how much may have been sent at t, how fast that grows, and until when it does.
-func (x *spent) room(c *curve, t float64) (units, slope, until float64) {
+// free is how much may have been sent at t, how fast that grows, and until when it does.
+func (x *windowState) free(c *curve, t float64) (units, slope, until float64) {
 	if x.window.Algorithm == delivery.AlgorithmFixed {
 		if units = x.left; x.whole {
 			units = math.Floor(units + tiny)
@@ -125,32 +125,32 @@ func (x *spent) room(c *curve, t float64) (units, slope, until float64) {
 		until = x.leave[i].at
 	}
 	if x.whole {
-		return x.wholeRoom(c, t, line{units, slope, until})
+		return x.freeWhole(c, t, line{units, slope, until})
 	}
 	if x.width > 0 {
 		begin := x.first(t)
 		gone := c.by(begin)
 		if i := c.last(func(i int) bool { return c.sent[i] <= gone }); i+1 < len(c.at) {
-			until = min(until, x.gone(max(begin, c.at[i])))
+			until = min(until, x.leavesAt(max(begin, c.at[i])))
 		} else if end, _ := c.end(); true {
-			until = min(until, x.gone(end))
+			until = min(until, x.leavesAt(end))
 		}
 		return units + gone, slope, until
 	}
-	i := c.last(func(i int) bool { return x.gone(c.at[i]) <= t+tiny })
+	i := c.last(func(i int) bool { return x.leavesAt(c.at[i]) <= t+tiny })
 	if i < 0 {
-		return units, slope, min(until, x.gone(0))
+		return units, slope, min(until, x.leavesAt(0))
 	}
 	units += c.sent[i]
 	if i+1 < len(c.at) {
-		grow(leaving{x.gone(c.at[i]), c.sent[i]}, leaving{x.gone(c.at[i+1]), c.sent[i+1]})
+		grow(leaving{x.leavesAt(c.at[i]), c.sent[i]}, leaving{x.leavesAt(c.at[i+1]), c.sent[i+1]})
 	}
 	return units, slope, until
 }
 
 // evenly is how much may be sent at t, and until when no more, if units are spent evenly; room is what the window has.
 // Units go one by one or, of many, together: a hundredth of what may go until the schedule changes, or a fiftieth of all.
-func (x *spent) evenly(p *spending, t, sent, room float64) (allow, next float64) {
+func (x *windowState) evenly(p *simulation, t, sent, room float64) (allow, next float64) {
 	if t >= x.due-ahead-tiny {
 		part, most := x.window.Span.Seconds()/max(tiny, x.limit), x.limit
 		if x.whole {
@@ -168,12 +168,12 @@ func (x *spent) evenly(p *spending, t, sent, room float64) (allow, next float64)
 }
 
 // first is the begin of the first bucket that counts at t.
-func (x *spent) first(t float64) float64 {
+func (x *windowState) first(t float64) float64 {
 	return math.Floor((t-x.span+x.phase)/x.width+tiny)*x.width - x.phase
 }
 
 // renew begins the period of a fixed window anew if it has ended by t. What is sent at its end counts in the next one, too.
-func (x *spent) renew(c *curve, now time.Time, t float64) {
+func (x *windowState) renew(c *curve, now time.Time, t float64) {
 	if x.window.Algorithm != delivery.AlgorithmFixed || t < x.reset-tiny {
 		return
 	}
@@ -192,7 +192,7 @@ func (x *spent) renew(c *curve, now time.Time, t float64) {
 }
 
 // move moves on the period of a fixed window after periods in which so much was sent have been passed over.
-func (x *spent) move(c *curve, now time.Time, long, units float64) {
+func (x *windowState) move(c *curve, now time.Time, long, units float64) {
 	if x.window.Algorithm != delivery.AlgorithmFixed {
 		return
 	}

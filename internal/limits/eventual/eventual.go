@@ -138,13 +138,13 @@ func New(o Options) (*Quotas, error) {
 func (e *Quotas) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	for _, r := range e.roots {
-		running.Go(func() { e.follow(ctx, r) })
+		running.Go(func() { e.syncRoot(ctx, r) })
 	}
 	running.Wait()
 	return nil
 }
 
-func (e *Quotas) follow(ctx context.Context, r *root) {
+func (e *Quotas) syncRoot(ctx context.Context, r *root) {
 	for ctx.Err() == nil {
 		e.sync(ctx, r)
 		// Daemons that were started together should not report together.
@@ -174,7 +174,7 @@ func (e *Quotas) Allow(q *delivery.Quota, want int64) int64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	s := e.soft(q)
-	n := s.room(want, e.limits())
+	n := s.free(want, e.limits())
 	s.take(n)
 	return n
 }
@@ -189,7 +189,7 @@ func (e *Quotas) Fits(q *delivery.Quota, sizes []int64) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	s := e.soft(q)
-	room := s.room(max(want, 1), e.limits())
+	room := s.free(max(want, 1), e.limits())
 	jobs := 0
 	for jobs < len(sizes) && used < room {
 		used += sizes[jobs]

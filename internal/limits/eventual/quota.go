@@ -83,15 +83,15 @@ func (s *soft) advance(now int64, l softLimits) {
 	}
 }
 
-// room returns how many of want units may be used now.
-func (s *soft) room(want int64, l softLimits) int64 {
+// free returns how many of want units may be used now.
+func (s *soft) free(want int64, l softLimits) int64 {
 	n := max(0, want)
 	for _, w := range s.windows {
 		switch {
 		case w.limit <= 0:
 			return 0
 		case !s.lost:
-			n = min(n, w.room(n, l), s.private(w, l))
+			n = min(n, w.free(n, l), s.private(w, l))
 		case s.quota.OnStoreFailure == delivery.PolicyOpen:
 		case s.quota.OnStoreFailure == delivery.PolicyLocalShare:
 			n = min(n, s.private(w, l))
@@ -102,8 +102,8 @@ func (s *soft) room(want int64, l softLimits) int64 {
 	return n
 }
 
-// room returns how many of want units the debt allows: all below low, a decreasing part of them from there to high.
-func (w *softWindow) room(want int64, l softLimits) int64 {
+// free returns how many of want units the debt allows: all below low, a decreasing part of them from there to high.
+func (w *softWindow) free(want int64, l softLimits) int64 {
 	low := max(l.low, w.cost(1))
 	high := max(l.high, low)
 	free := w.units(low - w.debt)
@@ -122,9 +122,9 @@ func (w *softWindow) room(want int64, l softLimits) int64 {
 	return free + int64(part)
 }
 
-// most returns the bound on the private debt, in nanoseconds. A daemon that is alone may use the whole burst; one that
+// allowed returns the bound on the private debt, in nanoseconds. A daemon that is alone may use the whole burst; one that
 // is not follows the rate, except for a tenth of a sync, since the others learn of its use only later.
-func (s *soft) most(w *softWindow, l softLimits) int64 {
+func (s *soft) allowed(w *softWindow, l softLimits) int64 {
 	if s.synced && s.nodes == 1 {
 		return max(l.high, w.cost(1))
 	}
@@ -132,7 +132,9 @@ func (s *soft) most(w *softWindow, l softLimits) int64 {
 }
 
 // private returns how many units this process may use before it gets counts of the others.
-func (s *soft) private(w *softWindow, l softLimits) int64 { return w.units(s.most(w, l) - w.private) }
+func (s *soft) private(w *softWindow, l softLimits) int64 {
+	return w.units(s.allowed(w, l) - w.private)
+}
 
 // wait returns approximately how long it takes until a unit may be used, in nanoseconds.
 func (s *soft) wait(l softLimits) int64 {
@@ -142,7 +144,7 @@ func (s *soft) wait(l softLimits) int64 {
 		case w.limit <= 0 || s.lost && s.quota.OnStoreFailure != delivery.PolicyOpen:
 			longest = max(longest, l.sync)
 		case !s.lost:
-			longest = max(longest, add(w.debt, w.cost(1))-max(l.high, w.cost(1)), add(w.private, w.cost(1))-s.most(w, l))
+			longest = max(longest, add(w.debt, w.cost(1))-max(l.high, w.cost(1)), add(w.private, w.cost(1))-s.allowed(w, l))
 		}
 	}
 	return longest

@@ -248,7 +248,7 @@ type recovery struct {
 
 // step makes one attempt, or waits. It returns the epoch in force, once there is one.
 func (r *recovery) step(ctx context.Context) (int64, error) {
-	record, found, err := r.look(ctx)
+	record, found, err := r.compare(ctx)
 	switch {
 	case err != nil:
 		return 0, err
@@ -257,7 +257,7 @@ func (r *recovery) step(ctx context.Context) (int64, error) {
 	}
 	cause := causeFresh
 	if record != 0 {
-		cause = r.tell(record, found)
+		cause = r.describe(record, found)
 	}
 	switch {
 	case r.wait(ctx, record):
@@ -272,10 +272,10 @@ func (r *recovery) step(ctx context.Context) (int64, error) {
 	return 0, r.restore(ctx, record)
 }
 
-// look reads the recorded epoch and the one that the store holds. The record is read before and after the
+// compare reads the recorded epoch and the one that the store holds. The record is read before and after the
 // store: an epoch that the store held in between and that the record does not name will never be in force
 // again.
-func (r *recovery) look(ctx context.Context) (record, found int64, err error) {
+func (r *recovery) compare(ctx context.Context) (record, found int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	for before := int64(-1); before != record; {
@@ -290,8 +290,8 @@ func (r *recovery) look(ctx context.Context) (record, found int64, err error) {
 	return record, found, nil
 }
 
-// tell logs once that the data is lost, and returns the cause.
-func (r *recovery) tell(record, found int64) string {
+// describe logs once that the data is lost, and returns the cause.
+func (r *recovery) describe(record, found int64) string {
 	cause := causeMissing
 	if found != 0 {
 		cause = causeOther

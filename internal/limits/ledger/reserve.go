@@ -301,14 +301,14 @@ func (r *Reserve) account(q *delivery.Quota, now int64) *account {
 		r.accounts[q.ID] = a
 	}
 	if a.quota != q {
-		a.quota, a.most, a.start = q, mostInAMinute(q), startOf(q)
+		a.quota, a.most, a.start = q, maxPerMinute(q), startOf(q)
 	}
 	return a
 }
 
-// mostInAMinute is the most units that the windows of a quota allow in a calendar minute. A fixed window may restart
+// maxPerMinute is the most units that the windows of a quota allow in a calendar minute. A fixed window may restart
 // in the middle of it.
-func mostInAMinute(q *delivery.Quota) int64 {
+func maxPerMinute(q *delivery.Quota) int64 {
 	most := model.MaxLimit
 	for _, w := range q.Windows {
 		times := ledgerMinute/w.Span.Microseconds() + 1

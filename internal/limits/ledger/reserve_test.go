@@ -723,7 +723,7 @@ func TestMostInAMinute(t *testing.T) {
 		{windows(int(model.MaxLimit), time.Second), model.MaxLimit},
 		{windows(0, time.Hour), 0},
 	} {
-		if n := mostInAMinute(&delivery.Quota{Windows: tc.windows}); n != tc.want {
+		if n := maxPerMinute(&delivery.Quota{Windows: tc.windows}); n != tc.want {
 			t.Errorf("%v: %d, want %d", tc.windows, n, tc.want)
 		}
 	}

@@ -144,7 +144,7 @@ func (f *Fallback) Grant(now int64, ask *delivery.Ask, out *delivery.Granted) bo
 		if policy == delivery.PolicyLocalShare && q.at == 0 {
 			return false // it is not known what is left of it
 		}
-		q.begin(g.failed, g.daemons.most(), ask.Horizon+ask.LateTolerance)
+		q.begin(g.failed, g.daemons.max(), ask.Horizon+ask.LateTolerance)
 	}
 	f.announce(g, policy)
 	f.take(now, v, ask, out)
@@ -170,7 +170,7 @@ func (f *Fallback) take(now int64, v *seenCampaign, ask *delivery.Ask, out *deli
 	if out.Units < a.Want && (out.NextAt == 0 || out.NextAt > now+Recheck) {
 		out.NextAt = now + Recheck
 	}
-	out.Revision, out.Daemons, out.Windows = v.inForce, v.home.daemons.most(), nil
+	out.Revision, out.Daemons, out.Windows = v.inForce, v.home.daemons.max(), nil
 	out.From = delivery.Provenance{Shard: v.shard, Epoch: Epoch, Campaign: ask.Campaign}
 }
 
@@ -192,7 +192,7 @@ func (f *Fallback) HeldUntil(now int64, ask *delivery.Ask) int64 {
 	}
 	shard, _ := f.homeOf(ask.Campaign) // policyOf found a binding quota
 	g := &f.shards[shard]
-	if g.daemons.most() == 1 {
+	if g.daemons.max() == 1 {
 		return held
 	}
 	from, out := g.back, g.lasted
@@ -202,7 +202,7 @@ func (f *Fallback) HeldUntil(now int64, ask *delivery.Ask) int64 {
 	if !out {
 		return held
 	}
-	gap := weight * shareOf(rate, g.daemons.most(), weight).Spacing()
+	gap := weight * shareOf(rate, g.daemons.max(), weight).Spacing()
 	return max(held, from+f.patience+Recheck+ask.Horizon+gap)
 }
 
@@ -304,5 +304,5 @@ func (f *Fallback) announce(g *seenShard, policy string) {
 		return
 	}
 	f.log.Warn("the quota store does not answer; daemons send their share of the last known rates",
-		"daemons", g.daemons.most())
+		"daemons", g.daemons.max())
 }

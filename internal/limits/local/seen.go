@@ -57,7 +57,7 @@ func (r *recent) observe(now, n int64) {
 	r.current = max(r.current, n)
 }
 
-func (r *recent) most() int64 { return max(1, r.current, r.previous) }
+func (r *recent) max() int64 { return max(1, r.current, r.previous) }
 
 // seenCampaign is a campaign as of the store's last answer, and its local share since the store failed. All times are
 // store time, in microseconds.
@@ -241,7 +241,7 @@ func (v *seenCampaign) begin(ask *delivery.Ask) bool {
 		rate, v.inForce = v.spec.Rate, v.spec.Revision
 	}
 	v.weight = max(v.weight, heaviest(ask))
-	share := shareOf(rate, g.daemons.most(), v.weight)
+	share := shareOf(rate, g.daemons.max(), v.weight)
 	if share != v.share || v.version == 0 {
 		v.share = share
 		v.version++

@@ -50,9 +50,9 @@ func (t *taking) gate() *gate {
 	return g
 }
 
-// shut reports whether a gate lets nothing through yet. Where it is known to open within the horizon, slots from then on are
+// isClosed reports whether a gate lets nothing through yet. Where it is known to open within the horizon, slots from then on are
 // given before.
-func (t *taking) shut(g *gate) bool {
+func (t *taking) isClosed(g *gate) bool {
 	if g.until <= t.now || !g.probe && g.until <= t.now+t.ask.Horizon {
 		return false
 	}

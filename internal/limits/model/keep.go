@@ -6,11 +6,11 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// keeps reports whether units of a quota are kept for the campaign until it asks again. They are not if another limit makes it wait
+// reserves reports whether units of a quota are kept for the campaign until it asks again. They are not if another limit makes it wait
 // for more than a second or, if that limit is another quota, for more than a span: what others take now will be there again by
 // then. Nor are they if another quota has units and keeps all of them for others: of two campaigns that each keep what the other
 // needs, none would ever be sent.
-func (t *taking) keeps(q *demand, units, slots int64) bool {
+func (t *taking) reserves(q *demand, units, slots int64) bool {
 	patience := second
 	if units < slots {
 		patience = max(second, q.tight.span)

@@ -66,7 +66,7 @@ func (t *taking) take() {
 	ask, tl := t.ask, t.tl
 	tl.catchUp(t.now, ask)
 	g := t.gate()
-	if g != nil && t.shut(g) {
+	if g != nil && t.isClosed(g) {
 		return
 	}
 	probe, want := g != nil && g.probe, jobs(ask, ask.Want, delivery.MaxGrant)
@@ -375,7 +375,7 @@ func (t *taking) settleQuotas(units, slots, want int64) {
 		r.seen, r.demand, r.due = t.now, 0, 0
 		r.service += units * r.cost
 		switch {
-		case units < want && next > 0 && t.keeps(q, units, slots):
+		case units < want && next > 0 && t.reserves(q, units, slots):
 			t.claim(q, units, slots, want)
 		case q.joint.Cost > 0 && q.joint.Left > 0:
 			r.due, r.demand = max(due, t.next(q)), q.joint.Left

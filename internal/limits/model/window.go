@@ -27,7 +27,7 @@ type window struct {
 	span, width int64
 	limit       int64
 	widen       int64
-	narrowing   narrowing
+	narrowing   shrinkingWidth
 	count       int64
 
 	buckets []bucket // sliding, log: oldest first, none of them empty
@@ -38,8 +38,8 @@ type window struct {
 	pace delivery.Slot // of a quota that is spent evenly: when the next unit may go
 }
 
-// narrowing is how a window gets narrower again: since a smaller widening than the window's was asked for, none as large was.
-type narrowing struct {
+// shrinkingWidth is how a window gets narrower again: since a smaller widening than the window's was asked for, none as large was.
+type shrinkingWidth struct {
 	at    int64 // when all that was granted before that will have left; 0: the widening was asked for lately
 	widen int64 // the largest that was asked for since
 }
@@ -48,7 +48,7 @@ type narrowing struct {
 // a larger widening is counted by that until it has left.
 func (w *window) widenTo(widen, now int64) {
 	if widen >= w.widen {
-		w.widen, w.narrowing = widen, narrowing{}
+		w.widen, w.narrowing = widen, shrinkingWidth{}
 		return
 	}
 	n := &w.narrowing
@@ -58,9 +58,9 @@ func (w *window) widenTo(widen, now int64) {
 	if n.widen = max(n.widen, widen); now < n.at {
 		return
 	}
-	w.widen, w.narrowing = n.widen, narrowing{}
+	w.widen, w.narrowing = n.widen, shrinkingWidth{}
 	if widen < w.widen { // and it gets narrower still
-		w.narrowing = narrowing{now + w.span + w.widen, widen}
+		w.narrowing = shrinkingWidth{now + w.span + w.widen, widen}
 	}
 }
 
