@@ -57,7 +57,7 @@ func (p *Parts) destinationLimits() func(sink, destination string) pacer.Destina
 		if !tables[name] {
 			return set
 		}
-		if e := p.Catalog.Snapshot().Endpoint(destination); e != nil {
+		if e := p.Catalog.Snapshot().Destination(destination); e != nil {
 			set = pacer.DestinationLimits{InFlight: e.MaxInFlight, Disabled: e.Disabled(), Version: e.Version}
 		}
 		return set

@@ -66,7 +66,7 @@ type ending struct {
 func (p *Parts) newDestinationReports() *destinationReports {
 	r := &destinationReports{
 		store: p.Catalog, log: p.Log, now: time.Now, wake: retry.NewSignal(), after: map[string]time.Duration{},
-		endpoint: func(id string) *delivery.Destination { return p.Catalog.Snapshot().Endpoint(id) },
+		endpoint: func(id string) *delivery.Destination { return p.Catalog.Snapshot().Destination(id) },
 		since:    map[string]time.Time{}, noted: map[string]time.Time{}, ends: map[string]ending{},
 	}
 	for name, e := range p.Sinks {

@@ -20,7 +20,7 @@ func (p *Parts) missing() func(name string, j *delivery.Job) string {
 		if j.Destination == "" {
 			return "the job names no destination, and its sink " + name + " needs one; publish it with " + delivery.HeaderDestination
 		}
-		e := p.Catalog.Snapshot().Endpoint(j.Destination)
+		e := p.Catalog.Snapshot().Destination(j.Destination)
 		switch {
 		case e == nil:
 			return "no destination with the id " + j.Destination + "; create it with pacer destination create, then replay"

@@ -59,7 +59,7 @@ func (s *Services) parts(registry Registry) (Parts, error) {
 	}
 	sinks, err := sink.OpenAll(cfg.Sinks, sink.Host{
 		Version: Version, Logger: s.Log, Writer: recordWriter{s.Kafka},
-		Endpoints: func(id string) *delivery.Destination { return c.Snapshot().Endpoint(id) },
+		Endpoints: func(id string) *delivery.Destination { return c.Snapshot().Destination(id) },
 	})
 	if err != nil {
 		return Parts{}, config.UsageError{Err: err}

@@ -20,7 +20,7 @@ type endpoints struct {
 // one is destinationOf with what is wrong with it.
 func (d endpoints) one(ctx context.Context, row *catalog.DestinationRow) *view.Destination {
 	v := destinationOf(ctx, row)
-	v.Fault = d.fault(row.Endpoint())
+	v.Fault = d.fault(row.Destination())
 	return v
 }
 

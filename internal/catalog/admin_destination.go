@@ -35,10 +35,10 @@ type DestinationRow struct {
 }
 
 // State is disabled, failing or enabled.
-func (r *DestinationRow) State() string { return r.Endpoint().State().String() }
+func (r *DestinationRow) State() string { return r.Destination().State().String() }
 
 // Destination converts the row to the form used by daemons.
-func (r *DestinationRow) Endpoint() *delivery.Destination {
+func (r *DestinationRow) Destination() *delivery.Destination {
 	e := &delivery.Destination{
 		ID: r.ID, Sink: r.Sink, URL: r.URL, Secrets: r.Secrets, MaxInFlight: int(r.MaxInFlight), DisabledReason: r.DisabledReason,
 		DisabledAt: delivery.StampOf(orZero(r.DisabledAt)), FailingSince: delivery.StampOf(orZero(r.FailingSince)), Revision: r.Revision,

@@ -109,28 +109,28 @@ func destinationsAreFollowed(t *testing.T, s source, e editor) {
 	}
 	e.endpoint(want)
 	before := await(t, s, changed, "both", func(s *delivery.Snapshot) bool {
-		return s.Endpoint("shop-7") != nil && s.Endpoint("other") != nil && s.Campaign("spring") != nil
+		return s.Destination("shop-7") != nil && s.Destination("other") != nil && s.Campaign("spring") != nil
 	})
-	got := *before.Endpoint("shop-7")
+	got := *before.Destination("shop-7")
 	if got.Revision <= 0 || got.Revision > before.Revision {
 		t.Errorf("revision %d of %d", got.Revision, before.Revision)
 	}
-	if got.Version == 0 || got.Version == before.Endpoint("other").Version {
+	if got.Version == 0 || got.Version == before.Destination("other").Version {
 		t.Errorf("version %x", got.Version)
 	}
 	if got.Revision, got.Version = 0, 0; !reflect.DeepEqual(got, want) {
 		t.Errorf("\n got %+v\nwant %+v", got, want)
 	}
-	if got.State() != delivery.DestinationDisabled || before.Endpoint("other").State() != delivery.DestinationEnabled || before.Endpoint("none") != nil {
+	if got.State() != delivery.DestinationDisabled || before.Destination("other").State() != delivery.DestinationEnabled || before.Destination("none") != nil {
 		t.Error("the states are others")
 	}
 	want.DisabledAt, want.DisabledReason, want.FailingSince, want.URL = 0, "", 0, "https://c.example/"
 	e.endpoint(want)
-	after := await(t, s, changed, "the change", func(s *delivery.Snapshot) bool { return s.Endpoint("shop-7").URL == want.URL })
-	if now := after.Endpoint("shop-7"); now.Disabled() || now.DisabledReason != "" || now.FailingSince != 0 || now.Revision <= before.Endpoint("shop-7").Revision {
+	after := await(t, s, changed, "the change", func(s *delivery.Snapshot) bool { return s.Destination("shop-7").URL == want.URL })
+	if now := after.Destination("shop-7"); now.Disabled() || now.DisabledReason != "" || now.FailingSince != 0 || now.Revision <= before.Destination("shop-7").Revision {
 		t.Errorf("enabled: %+v", now)
 	}
-	if before.Endpoint("shop-7").URL != "https://a.example/x?y=%20z" || before.Endpoint("other") != after.Endpoint("other") ||
+	if before.Destination("shop-7").URL != "https://a.example/x?y=%20z" || before.Destination("other") != after.Destination("other") ||
 		before.Campaign("spring") != after.Campaign("spring") || after.Revision <= before.Revision {
 		t.Error("something else has changed")
 	}
@@ -138,7 +138,9 @@ func destinationsAreFollowed(t *testing.T, s source, e editor) {
 		t.Error("a campaign is said to have changed")
 	}
 	e.removeEndpoint("shop-7")
-	await(t, s, changed, "the removal", func(s *delivery.Snapshot) bool { return s.Endpoint("shop-7") == nil && s.Endpoint("other") != nil })
+	await(t, s, changed, "the removal", func(s *delivery.Snapshot) bool {
+		return s.Destination("shop-7") == nil && s.Destination("other") != nil
+	})
 }
 
 // failingDestinations: several daemons note what they see of destinations, and disable what has not changed since.
@@ -147,7 +149,7 @@ func failingDestinations(t *testing.T, s source, e editor) {
 	for i := range 3 {
 		e.endpoint(shop(i))
 	}
-	row := func(id string) *delivery.Destination { return s.Snapshot().Endpoint(id) }
+	row := func(id string) *delivery.Destination { return s.Snapshot().Destination(id) }
 	first := await(t, s, changed, "all of them", func(s *delivery.Snapshot) bool { return len(s.Destinations) == 3 })
 	early, late := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC), time.Date(2026, 11, 2, 12, 0, 0, 0, time.UTC)
 	note := func(since map[string]time.Time) {
@@ -167,16 +169,16 @@ func failingDestinations(t *testing.T, s source, e editor) {
 	note(map[string]time.Time{"shop-1": early, "shop-0": early, "nowhere": early})
 	note(map[string]time.Time{"shop-1": late})
 	await(t, s, changed, "that they fail", func(s *delivery.Snapshot) bool {
-		return s.Endpoint("shop-0").FailingSince == delivery.StampOf(early) && s.Endpoint("shop-1").FailingSince == delivery.StampOf(early)
+		return s.Destination("shop-0").FailingSince == delivery.StampOf(early) && s.Destination("shop-1").FailingSince == delivery.StampOf(early)
 	})
-	if now := row("shop-1"); now.Version != first.Endpoint("shop-1").Version || now.Revision <= first.Endpoint("shop-1").Revision || row("shop-2").FailingSince != 0 {
+	if now := row("shop-1"); now.Version != first.Destination("shop-1").Version || now.Revision <= first.Destination("shop-1").Revision || row("shop-2").FailingSince != 0 {
 		t.Errorf("what daemons note is a change of the row: %+v", now)
 	}
 	note(map[string]time.Time{"shop-1": {}, "shop-2": {}})
-	await(t, s, changed, "that one works", func(s *delivery.Snapshot) bool { return s.Endpoint("shop-1").FailingSince == 0 })
+	await(t, s, changed, "that one works", func(s *delivery.Snapshot) bool { return s.Destination("shop-1").FailingSince == 0 })
 	seen := row("shop-0").Revision
 	switch {
-	case disable("shop-0", first.Endpoint("shop-0").Revision):
+	case disable("shop-0", first.Destination("shop-0").Revision):
 		t.Error("it was disabled as it was before it changed")
 	case !disable("shop-0", seen):
 		t.Error("it was not disabled")
@@ -185,13 +187,13 @@ func failingDestinations(t *testing.T, s source, e editor) {
 	case disable("nowhere", seen):
 		t.Error("one that does not exist was disabled")
 	}
-	off := await(t, s, changed, "that one is disabled", func(s *delivery.Snapshot) bool { return s.Endpoint("shop-0").Disabled() }).Endpoint("shop-0")
-	if !strings.HasPrefix(off.DisabledReason, "410 x") || len(off.DisabledReason) != 500 || off.Version != first.Endpoint("shop-0").Version {
+	off := await(t, s, changed, "that one is disabled", func(s *delivery.Snapshot) bool { return s.Destination("shop-0").Disabled() }).Destination("shop-0")
+	if !strings.HasPrefix(off.DisabledReason, "410 x") || len(off.DisabledReason) != 500 || off.Version != first.Destination("shop-0").Version {
 		t.Errorf("%+v", off)
 	}
 	enabled := func(how string, before *delivery.Destination) *delivery.Destination {
 		t.Helper()
-		on := await(t, s, changed, how, func(s *delivery.Snapshot) bool { return !s.Endpoint("shop-0").Disabled() }).Endpoint("shop-0")
+		on := await(t, s, changed, how, func(s *delivery.Snapshot) bool { return !s.Destination("shop-0").Disabled() }).Destination("shop-0")
 		if on.FailingSince != 0 || on.DisabledReason != "" || on.Version == before.Version {
 			t.Errorf("%s: %+v, it was %+v", how, on, before)
 		}
@@ -199,13 +201,13 @@ func failingDestinations(t *testing.T, s source, e editor) {
 	}
 	note(map[string]time.Time{"shop-0": late})
 	note(map[string]time.Time{"shop-0": {}})
-	on := enabled("a success that was not known when it was disabled", first.Endpoint("shop-0"))
+	on := enabled("a success that was not known when it was disabled", first.Destination("shop-0"))
 	byHand := shop(0)
 	byHand.DisabledAt, byHand.DisabledReason = delivery.StampOf(time.Now()), "moves"
 	e.endpoint(byHand)
-	await(t, s, changed, "that a person has disabled it", func(s *delivery.Snapshot) bool { return s.Endpoint("shop-0").Disabled() })
+	await(t, s, changed, "that a person has disabled it", func(s *delivery.Snapshot) bool { return s.Destination("shop-0").Disabled() })
 	note(map[string]time.Time{"shop-0": {}, "shop-2": late})
-	await(t, s, changed, "another", func(s *delivery.Snapshot) bool { return s.Endpoint("shop-2").FailingSince != 0 })
+	await(t, s, changed, "another", func(s *delivery.Snapshot) bool { return s.Destination("shop-2").FailingSince != 0 })
 	if !row("shop-0").Disabled() {
 		t.Error("a success has enabled what a person has disabled")
 	}
@@ -222,7 +224,7 @@ func manyDestinations(t *testing.T, s source, e editor) {
 	}
 	all := await(t, s, changed, "all of them", func(s *delivery.Snapshot) bool { return len(s.Destinations) == n })
 	e.endpoint(delivery.Destination{ID: "shop-7", URL: "https://a.example/"})
-	one := await(t, s, changed, "one change", func(s *delivery.Snapshot) bool { return s.Endpoint("shop-7").URL == "https://a.example/" })
+	one := await(t, s, changed, "one change", func(s *delivery.Snapshot) bool { return s.Destination("shop-7").URL == "https://a.example/" })
 	same := 0
 	for id, row := range one.Destinations {
 		if all.Destinations[id] == row {

@@ -100,7 +100,7 @@ func (d *destinationCheck) look(row *catalog.DestinationRow) {
 	if row.FailingSince != nil {
 		d.failing++
 	}
-	e := row.Endpoint()
+	e := row.Destination()
 	by, err := d.sinks.For(e)
 	if err != nil {
 		d.wrong = append(d.wrong, aboutDestination{e.ID, err.Error()})

@@ -200,7 +200,7 @@ func (c *cli) destinationTest() *cobra.Command {
 			}
 			t.sink = tables[0]
 		}
-		e := row.Endpoint()
+		e := row.Destination()
 		e.DisabledAt = 0 // to find out whether it may be enabled
 		t.destination, t.endpoints = id, func(string) *delivery.Destination { return e }
 		return c.testSink(ctx, &t)

@@ -54,7 +54,7 @@ func (d database) oneRow(do func(*catalog.Admin) (catalog.DestinationRow, error)
 		if err != nil {
 			return nil, err
 		}
-		return &destinationRow{row, s.DestinationFault(row.Endpoint())}, nil
+		return &destinationRow{row, s.DestinationFault(row.Destination())}, nil
 	})
 }
 

@@ -56,7 +56,7 @@ func unroutable(ctx context.Context, admin *catalog.Admin, cfg *config.Config, s
 	switch {
 	case errors.Is(err, catalog.ErrNotFound):
 		return err.Error()
-	case err == nil && !row.Endpoint().Serves(name):
+	case err == nil && !row.Destination().Serves(name):
 		return fmt.Sprintf("destination %s belongs to the sink %s, and the campaign's is %s; change one of them", id, row.Sink, name)
 	}
 	return ""

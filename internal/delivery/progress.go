@@ -156,9 +156,11 @@ func (a *Account) Add(j *Job, o Outcome) {
 // Tried counts a job that was sent and is to be sent again.
 func (a *Account) Tried(j *Job) { a.sent.Add(j.Weight) }
 
-// Succeeded notes that a job was taken, and Failed that one was not and is to be tried again.
+// Succeeded records the time of a delivery.
 func (a *Account) Succeeded(at time.Time) { a.success.Store(at.UnixMicro()) }
-func (a *Account) Failed(at time.Time)    { a.failure.Store(at.UnixMicro()) }
+
+// Failed records the time of an attempt that failed.
+func (a *Account) Failed(at time.Time) { a.failure.Store(at.UnixMicro()) }
 
 // Last returns when a job was last taken, and when one last failed; zero: never.
 func (a *Account) Last() (success, failure time.Time) {

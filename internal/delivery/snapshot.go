@@ -31,7 +31,7 @@ func (s *Snapshot) Campaign(id string) *Campaign {
 }
 
 // Destination looks a destination of pacer.destinations up; nil when it is unknown.
-func (s *Snapshot) Endpoint(id string) *Destination {
+func (s *Snapshot) Destination(id string) *Destination {
 	if s == nil {
 		return nil
 	}

@@ -61,10 +61,10 @@ func (s *stale) note(list []staleRevision, now int64) {
 }
 
 func (s *stale) warn(one staleRevision) {
-	message := "nothing is granted of a quota"
+	effect := "the quota grants nothing"
 	if one.kind == "campaign" {
-		message = "a campaign is sent at a rate that is not in the catalog"
+		effect = "the campaign is sent at a rate that is not in the catalog"
 	}
-	s.log.Warn(message+": the quota store has seen a newer revision of it than the catalog has, as after a restore of the database",
-		one.kind, one.id, "revision", one.have, "seen", one.newest, "remedy", "run pacer migrate catch-up")
+	s.log.Warn("the quota store has seen a newer revision than the catalog has, as after a restore of the database", one.kind, one.id, "effect", effect,
+		"revision", one.have, "seen", one.newest, "remedy", "run pacer migrate catch-up")
 }

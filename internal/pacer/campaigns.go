@@ -101,15 +101,6 @@ func (s *campaigns) row(id string) *delivery.Campaign {
 	return s.kept[id]
 }
 
-// current is the campaign with this id as it would be asked for now, also if it has had no jobs here; nil while it is
-// unknown.
-func (s *campaigns) current(id string, now instant) *delivery.Campaign {
-	if row := s.row(id); row != nil {
-		return row.At(now.wall)
-	}
-	return nil
-}
-
 // absentSince is the instant since when a campaign without a row is known to have none.
 func (s *campaigns) absentSince(id string) time.Time {
 	if gone, ok := s.gone[id]; ok {

@@ -52,7 +52,7 @@ func (p *Pacer) answers(asked []string, now instant) delivery.Answers {
 	return a
 }
 
-// FleetAnswers tells the pacer what sinks answer to the other daemons. A sink that takes jobs from them has no outage, and a
+// SetFleetAnswers tells the pacer what sinks answer to the other daemons. A sink that takes jobs from them has no outage, and a
 // campaign that it takes jobs of fails here by the jobs' own fault.
 func (p *Pacer) SetFleetAnswers(e delivery.FleetAnswers) {
 	p.inbox.do(func(now instant) {

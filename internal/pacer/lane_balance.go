@@ -63,7 +63,7 @@ const (
 	maxWiden = 100
 )
 
-// UnevenLane tells the pacer which lanes of this daemon hold too much of the backlog of a campaign.
+// BalanceLanes tells the pacer which lanes of this daemon hold too much of the backlog of a campaign.
 func (p *Pacer) BalanceLanes(list []delivery.UnevenLane) {
 	p.inbox.do(func(now instant) { p.applyUnevenLanes(list, now) })
 }

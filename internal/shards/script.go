@@ -49,9 +49,9 @@ func (s *Script) Pipeline(ctx context.Context, client redis.UniversalClient, run
 	replies := send(ctx, client, runs, redis.Pipeliner.EvalSha, sha)
 	var unknown []Run
 	var at []int
-	for i, r := range replies {
-		if redis.HasErrorPrefix(r.Err(), "NOSCRIPT") {
-			unknown, at = append(unknown, runs[i]), append(at, i)
+	for i, run := range runs {
+		if redis.HasErrorPrefix(replies[i].Err(), "NOSCRIPT") {
+			unknown, at = append(unknown, run), append(at, i)
 		}
 	}
 	if len(unknown) > 0 {
