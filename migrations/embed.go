@@ -1,5 +1,5 @@
 // Package migrations holds the database schema as numbered SQL files. They are append-only: a file that has been
-// released is never edited. Migrations only add, so a daemon of the version before works on the new schema.
+// released is never edited. Migrations only add, so daemons work on a newer schema.
 package migrations
 
 import "embed"
