@@ -326,7 +326,7 @@ func revisionsGrow(t *testing.T, s source, e editor) {
 func quotasReachCampaigns(t *testing.T, s source, e editor) {
 	changed := s.Subscribe()
 	e.quota("zeta")
-	e.quota("alpha", delivery.Window{Span: time.Hour, Limit: 5750, Algorithm: "log"}, delivery.Window{Span: time.Minute, Limit: 300})
+	e.quota("alpha", delivery.Window{Span: time.Hour, Limit: 575, Algorithm: "log"}, delivery.Window{Span: time.Minute, Limit: 300})
 	e.campaign("one", 1, "zeta", "alpha")
 	e.campaign("two", 2, "alpha")
 	first := await(t, s, changed, "both linked", func(s *delivery.Snapshot) bool {
@@ -341,7 +341,7 @@ func quotasReachCampaigns(t *testing.T, s source, e editor) {
 		t.Errorf("defaults of a quota: %+v", zeta)
 	}
 	want := []delivery.Window{
-		{Span: time.Minute, Limit: 300, Algorithm: "sliding"}, {Span: time.Hour, Limit: 5750, Algorithm: "log"},
+		{Span: time.Minute, Limit: 300, Algorithm: "sliding"}, {Span: time.Hour, Limit: 575, Algorithm: "log"},
 	}
 	if !slices.Equal(alpha.Windows, want) {
 		t.Errorf("windows %+v, want %+v", alpha.Windows, want)

@@ -223,7 +223,7 @@ VALUES ('ramp%d', 10000, '1 day', '{"start": 0.01, "add": 1, "every": "%s"}')`, 
 	run(t, conn, `INSERT INTO pacer.quota_windows VALUES ('traffic', '60 s', 1, 'fixed', 'minute'),
 ('traffic', '60 min', 1, 'fixed', 'hour@Asia/Kolkata'), ('traffic', '24 hours', 1, 'fixed', 'day@Europe/Moscow'),
 ('traffic', '7 days', 1, 'fixed', 'week@UTC'), ('traffic', '31 days', 1, 'fixed', 'month@America/New_York'),
-('traffic', '2 days', 1, 'fixed', ''), ('traffic', '10 s', 10000, 'log', null)`)
+('traffic', '2 days', 1, 'fixed', ''), ('traffic', '10 s', 1000, 'log', null)`)
 	run(t, conn, `BEGIN`) // the words and the windows of a quota, in any order
 	run(t, conn, `INSERT INTO pacer.quota_windows VALUES ('smev', '2 days', 68719476737)`)
 	run(t, conn, `UPDATE pacer.quotas SET spend = 'even' WHERE id = 'smev'`)

@@ -126,19 +126,20 @@ func TestWhyItSendsNothing(t *testing.T) {
 		}
 	}
 	exchange := progress.NewRedisExchange(redis.NewClient(&redis.Options{Addr: store.Addr}), "pacer.")
-	report := func(part ...byte) {
+	report := func(held ...byte) { // the jobs in memory, between the 7 bytes before that list and the 13 empty lists after it
 		t.Helper()
-		if _, err := exchange.Swap(t.Context(), "a", append([]byte{1, 0, 0, 0, 0}, part...), func([]progress.Left) []byte { return nil }); err != nil {
+		part := slices.Concat([]byte{1, 0, 0, 0, 0, 0, 0}, held, make([]byte, 13))
+		if _, err := exchange.Swap(t.Context(), "a", part, func([]progress.Left) []byte { return nil }); err != nil {
 			t.Fatal(err)
 		}
 	}
-	report(0, 0) // that of a daemon without jobs
+	report(0) // that of a daemon without jobs
 	for _, id := range []string{"fine", "used"} {
 		if text := d.run("explain " + id); !strings.HasPrefix(text, "Nothing holds campaign "+id+".\n") {
 			t.Error(text)
 		}
 	}
-	report(append(binary.BigEndian.AppendUint64([]byte{1}, delivery.CampaignHash("used")), 1, 1, 1, 0)...) // with a job of one
+	report(append(binary.BigEndian.AppendUint64([]byte{1}, delivery.CampaignHash("used")), 1, 1, 1)...) // with a job of one
 	if text := d.run("explain used"); !strings.HasPrefix(text, "Campaign used sends nothing because its quota provider is used up until 20") || !strings.Contains(text, "(in ") {
 		t.Error(text)
 	}

@@ -6,7 +6,7 @@ INSERT INTO pacer.quotas (id, on_store_failure, mode, spend, rollout, unit, shar
     ('traffic', 'open', 'eventual', 'greedy', 100, 'bytes', 0);
 INSERT INTO pacer.quota_windows (quota_id, span, max_units, algorithm, anchor) VALUES
     ('provider', '1 minute', 300, 'sliding', NULL),
-    ('provider', '1 hour', 9000, 'log', NULL),
+    ('provider', '1 hour', 900, 'log', NULL),
     ('provider', '1 day', 100000, 'fixed', 'day@Europe/Moscow'),
     ('traffic', '1 second', 1000000, 'sliding', NULL);
 
