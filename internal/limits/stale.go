@@ -65,6 +65,6 @@ func (s *stale) warn(one staleRevision) {
 	if one.kind == "campaign" {
 		effect = "the campaign is sent at a rate that is not in the catalog"
 	}
-	s.log.Warn("the quota store has seen a newer revision than the catalog has, as after a restore of the database", one.kind, one.id, "effect", effect,
-		"revision", one.have, "seen", one.newest, "remedy", "run pacer migrate catch-up")
+	s.log.Warn("the quota store has seen a newer revision than the catalog has, as after a restore of the database",
+		one.kind, one.id, "revision", one.have, "seen", one.newest, "effect", effect, "remedy", "run pacer migrate catch-up")
 }
