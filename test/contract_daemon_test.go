@@ -67,6 +67,16 @@ func (s *stack) everyMetric() *daemon {
 		{Key: "traceparent", Value: fmt.Appendf(nil, "00-%x-b7ad6b7169203331-01", tracedBy)},
 		{Key: "content-type", Value: []byte("application/json")},
 	}}
+	failed := false
+	s.receiver.mu.Lock()
+	s.receiver.answer = func(a arrival) (status int, wait time.Duration) {
+		if a.campaign == "eventual" && !failed {
+			failed = true
+			return http.StatusInternalServerError, 0
+		}
+		return http.StatusOK, 0
+	}
+	s.receiver.mu.Unlock()
 	d := s.start("daemon")
 	d.awaitReady(30 * time.Second)
 	s.page(d, "/")
@@ -78,7 +88,7 @@ func (s *stack) everyMetric() *daemon {
 		for _, name := range []string{
 			"pacer_quota_denied_total", "pacer_quota_shadow_denied_total", "pacer_duplicates_suppressed_total",
 			"pacer_campaign_eta_seconds", "pacer_campaign_backlog", "pacer_eventual_overshoot_bound_units", "pacer_sink_seconds",
-			"pacer_quota_remaining", "pacer_campaign_held_since_timestamp_seconds", "pacer_http_requests_total",
+			"pacer_quota_remaining", "pacer_campaign_held_since_timestamp_seconds", "pacer_http_requests_total", "pacer_campaign_last_error_timestamp_seconds",
 		} {
 			if families[name] == nil {
 				return false
