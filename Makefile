@@ -41,7 +41,7 @@ test: build ## All tests, over real services (started here; `make down` ends the
 	scripts/toolchain.sh
 	$(WITH_SERVICES) GOGC=300 go test -race -ldflags=-s -shuffle=on -timeout 9m -p 3 ./...
 	$(WITH_SERVICES) GOGC=300 CGO_ENABLED=0 go test -ldflags=-s -shuffle=on -timeout 9m -p 3 $(SIMULATED)
-	$(WITH_SERVICES) CGO_ENABLED=0 $(GO_TEST) test -ldflags=-s -shuffle=on -timeout 9m -p 1 -parallel 6 ./... && $(GO_CLIENTS) test -shuffle=on .
+	$(WITH_SERVICES) CGO_ENABLED=0 $(GO_TEST) test -ldflags=-s -shuffle=on -timeout 9m -p 1 -parallel 4 ./... && $(GO_CLIENTS) test -shuffle=on .
 
 .PHONY: console-test
 console-test: build ## The console in a Chromium, over real services (SCREENSHOTS=docs/images takes the pictures of docs/console.md anew)

@@ -27,7 +27,7 @@ func TestNoJobIsOpenForLong(t *testing.T) {
 		}
 		return committed == jobs
 	})
-	if took := time.Since(published); took > openFor+3*time.Second { // for a busy machine, which relays and commits late
+	if took := time.Since(published); took > openFor+10*time.Second { // a busy machine relays and commits late
 		t.Errorf("the last job was open for %s", took)
 	}
 	if n := s.receiver.count("slow"); n > 20 {
