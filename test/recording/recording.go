@@ -1,3 +1,4 @@
+// Package recording reads what a daemon's record sink wrote, while it is still written.
 package recording
 
 import (
