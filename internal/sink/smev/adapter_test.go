@@ -112,7 +112,9 @@ func testAdapterResponses(t *testing.T, protocol string) {
 			}
 			return false, nil
 		}}
-		far, s := through(t, sinktest.AdapterOptions{Supplier: func(sinktest.AdapterRequest) []sinktest.SMEVReply { return c.replies }}, &w, func(c *Config) { c.Protocol = protocol })
+		far, s := through(t, sinktest.AdapterOptions{Supplier: func(sinktest.AdapterRequest) []sinktest.SMEVReply { return c.replies }}, &w, func(c *Config) {
+			c.Protocol, c.Timeout = protocol, time.Second
+		})
 		job := jobOf(name)
 		res := deliver(t, s, job)
 		polls := 0
@@ -125,6 +127,9 @@ func testAdapterResponses(t *testing.T, protocol string) {
 		}
 		if w.len() != 1 || w.writes != 2 {
 			t.Fatalf("%s: %d records, %d writes", name, w.len(), w.writes)
+		}
+		if w.least < 2*time.Second {
+			t.Errorf("%s: %s for a write to Kafka: the destination is asked again when Kafka is slow", name, w.least)
 		}
 		r := w.records[0]
 		if r.Header(headerKind) != c.kind || r.Header(headerCode) != c.code || r.Header(delivery.HeaderJobID) != name || r.Header(headerClient) != clientID(job) ||

@@ -30,7 +30,7 @@ type collector struct {
 
 const (
 	maxResponse = 32 << 20        // bytes of an answer of GetResponse, attachments included
-	finishTime  = 5 * time.Second // for what has begun when the daemon ends
+	finishTime  = 5 * time.Second // for a write to the topic, and for what has begun when the daemon ends
 	ackTries    = 3
 	maxKept     = 16_384 // MessageIDs that are remembered
 )

@@ -22,11 +22,15 @@ type topic struct {
 	records []delivery.Record
 	fail    func(n int) (tooLarge bool, err error) // the n-th write, from 1; nil: none fails
 	writes  int
+	least   time.Duration // that a write had until its deadline; 0: none had one
 }
 
-func (w *topic) Write(_ context.Context, name string, r delivery.Record) (tooLarge bool, err error) {
+func (w *topic) Write(ctx context.Context, name string, r delivery.Record) (tooLarge bool, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if end, ok := ctx.Deadline(); ok && (w.least == 0 || time.Until(end) < w.least) {
+		w.least = time.Until(end)
+	}
 	if w.writes++; w.fail != nil {
 		if tooLarge, err = w.fail(w.writes); err != nil {
 			return tooLarge, err

@@ -79,7 +79,8 @@ func (a adapter) result(kind soap.Kind, code, client string) delivery.Result {
 	return res
 }
 
-// keep writes a final response to the topic. The problem is what is known if that failed: it is asked for once more.
+// keep writes a final response to the topic. The problem is what is known if that failed: it is asked for once more. The
+// sink's timeout is for the destination: a slow Kafka does not have the destination asked again.
 func (a adapter) keep(ctx context.Context, job *delivery.Job, client string, r response) (problem *delivery.Result) {
 	if a.writer == nil {
 		return nil
@@ -89,7 +90,9 @@ func (a adapter) keep(ctx context.Context, job *delivery.Job, client string, r r
 	record.Headers = append(record.Headers,
 		delivery.Header{Key: headerClient, Value: []byte(client)}, delivery.Header{Key: delivery.HeaderJobID, Value: []byte(job.ID)},
 		delivery.Header{Key: delivery.HeaderCampaign, Value: []byte(job.Campaign)})
-	tooLarge, err := a.writer.Write(ctx, a.config.Responses, record)
+	work, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTime)
+	defer cancel()
+	tooLarge, err := a.writer.Write(work, a.config.Responses, record)
 	if err == nil {
 		a.metrics.collected.WithLabelValues(string(r.Kind)).Inc()
 		return nil
