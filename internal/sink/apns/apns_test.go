@@ -285,7 +285,7 @@ func TestConnectionsThatEnd(t *testing.T) {
 			s := open(t, a, func(c *Config) {
 				c.Connections = 1
 				if reason == "silence" {
-					c.Timeout = 300 * time.Millisecond
+					c.Timeout = time.Second
 				}
 			})
 			want := delivery.Unreachable
