@@ -60,7 +60,7 @@ func BenchmarkForecast(b *testing.B) {
 	} {
 		for _, campaigns := range []int{10, 1000} {
 			b.Run(fmt.Sprintf("windows=%s/campaigns=%d", name, campaigns), func(b *testing.B) {
-				var waiting []*delivery.Campaign
+				waiting := map[*delivery.Campaign]todo{}
 				var seen []delivery.WindowState
 				for i := range campaigns {
 					q := &delivery.Quota{ID: strconv.Itoa(i), Revision: 1, Windows: windows}
@@ -71,12 +71,12 @@ func BenchmarkForecast(b *testing.B) {
 					if i%2 == 0 {
 						c.Hours = hours
 					}
-					waiting = append(waiting, c)
+					waiting[c] = todo{float64(100 * (1 + i%1000)), 1}
 				}
 				for b.Loop() {
 					f := newForecast(now, waiting, seen)
-					for i, c := range waiting {
-						f.done(c, float64(100*(1+i%1000)), 1)
+					for c, jobs := range waiting {
+						f.done(c, jobs)
 					}
 				}
 			})

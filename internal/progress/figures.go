@@ -49,14 +49,11 @@ func (t *Tracker) foreseen(
 
 // figure computes the figure of one campaign.
 func (t *Tracker) figure(f *forecast, c *delivery.Campaign, all total) figure {
-	todo := all.waiting
-	if c.ExpectedTotal > 0 {
-		todo = max(todo, c.ExpectedTotal-t.ledger.settled(c.ID))
-	}
-	if todo == 0 {
+	todo := t.todo(c, all)
+	if todo.jobs == 0 {
 		return figure{backlog: all.waiting, known: true}
 	}
-	at, ok := f.done(c, float64(todo), all.meanWeight())
+	at, ok := f.done(c, todo)
 	if a, held := t.holds.of(c.ID); held {
 		ok = ok && (!a.Until.IsZero() || a.Cause == hold.Quota || a.Cause == hold.Share) // otherwise it is not known when it goes on
 		switch {
@@ -70,6 +67,15 @@ func (t *Tracker) figure(f *forecast, c *delivery.Campaign, all total) figure {
 		return figure{backlog: all.waiting}
 	}
 	return figure{backlog: all.waiting, eta: at.Sub(f.now).Seconds(), known: true}
+}
+
+// todo returns what a campaign has still to send, including the jobs that are expected.
+func (t *Tracker) todo(c *delivery.Campaign, all total) todo {
+	jobs := all.waiting
+	if c.ExpectedTotal > 0 {
+		jobs = max(jobs, c.ExpectedTotal-t.ledger.settled(c.ID))
+	}
+	return todo{float64(jobs), all.meanWeight()}
 }
 
 // compare compares what was sent with what should have been, and sums up the late jobs. It returns those of each campaign that

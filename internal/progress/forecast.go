@@ -2,7 +2,6 @@ package progress
 
 import (
 	"cmp"
-	"maps"
 	"math"
 	"slices"
 	"time"
@@ -12,25 +11,23 @@ import (
 
 // forecast predicts when campaigns with a backlog will finish under the quotas they share. It is made for one moment.
 type forecast struct {
-	now    time.Time
-	rates  map[*delivery.Campaign]float64                    // of those that send now, units per second
-	shares map[*delivery.Quota]map[*delivery.Campaign]*share // of the quotas that bind at least one of them
-	seen   map[string]map[int]delivery.WindowState           // by quota and window
+	now   time.Time
+	todo  map[*delivery.Campaign]todo
+	rates map[*delivery.Campaign]float64                       // of those that send now, units per second
+	parts map[*delivery.Quota]map[*delivery.Campaign][]float64 // of the units of each window, between 0 and 1
+	seen  map[string]map[int]delivery.WindowState              // by quota and window
 }
 
-// share is a campaign's part of a quota.
-type share struct {
-	campaign *delivery.Campaign
-	weight   float64
-	wish     float64   // units per second that it could send by its weight
-	parts    []float64 // of each window, between 0 and 1
-}
+// todo is how many jobs a campaign has still to send, and their mean weight.
+type todo struct{ jobs, weight float64 }
 
-// newForecast makes a forecast for the campaigns with waiting jobs, from the windows as last observed.
-func newForecast(now time.Time, waiting []*delivery.Campaign, windows []delivery.WindowState) *forecast {
+func (t todo) units() float64 { return t.jobs * t.weight }
+
+// newForecast makes a forecast for the campaigns that have jobs to send, from the windows as last observed.
+func newForecast(now time.Time, waiting map[*delivery.Campaign]todo, windows []delivery.WindowState) *forecast {
 	f := &forecast{
-		now: now, rates: map[*delivery.Campaign]float64{}, seen: map[string]map[int]delivery.WindowState{},
-		shares: map[*delivery.Quota]map[*delivery.Campaign]*share{},
+		now: now, todo: waiting, rates: map[*delivery.Campaign]float64{}, seen: map[string]map[int]delivery.WindowState{},
+		parts: map[*delivery.Quota]map[*delivery.Campaign][]float64{},
 	}
 	for _, w := range windows {
 		if f.seen[w.Quota] == nil {
@@ -38,7 +35,7 @@ func newForecast(now time.Time, waiting []*delivery.Campaign, windows []delivery
 		}
 		f.seen[w.Quota][w.Window] = w
 	}
-	for _, c := range waiting {
+	for c := range waiting {
 		rate := rateNow(c, now)
 		if rate == 0 {
 			continue
@@ -48,17 +45,15 @@ func newForecast(now time.Time, waiting []*delivery.Campaign, windows []delivery
 			if !binds(q) {
 				continue
 			}
-			if f.shares[q] == nil {
-				f.shares[q] = map[*delivery.Campaign]*share{}
+			if f.parts[q] == nil {
+				f.parts[q] = map[*delivery.Campaign][]float64{}
 			}
-			weight := float64(max(1, c.PriorityWeight))
-			f.shares[q][c] = &share{campaign: c, weight: weight, wish: rate / weight}
+			f.parts[q][c] = nil
 		}
 	}
-	for q, shares := range f.shares {
-		order := slices.SortedFunc(maps.Values(shares), func(a, b *share) int { return cmp.Compare(a.wish, b.wish) })
+	for q, parts := range f.parts {
 		for _, w := range q.Windows {
-			f.divide(order, sustained(q, w))
+			f.divide(parts, sustained(w))
 		}
 	}
 	return f
@@ -79,65 +74,117 @@ func binds(q *delivery.Quota) bool {
 }
 
 // sustained returns the long-term rate of the window, in units per second.
-func sustained(q *delivery.Quota, w delivery.Window) float64 {
-	return float64(w.Limit) / w.Span.Seconds()
+func sustained(w delivery.Window) float64 { return float64(w.Limit) / w.Span.Seconds() }
+
+// share is a campaign's use of a window, in units.
+type share struct {
+	campaign           *delivery.Campaign
+	weight, rate, left float64
+	got                float64 // per second
 }
 
-// divide divides the rate of a window among campaigns by weight, as the quota engine does in the long run; what one
-// campaign cannot use goes to the others. The smallest wish is served first, so that what it leaves goes to the larger
-// ones.
-func (f *forecast) divide(shares []*share, all float64) {
-	left, weights := all, 0.0
+// divide appends, for each campaign, its part of the units that pass a window until the campaign has finished.
+func (f *forecast) divide(parts map[*delivery.Campaign][]float64, rate float64) {
+	var open []*share
+	for c := range parts {
+		open = append(open, &share{campaign: c, weight: float64(max(1, c.PriorityWeight)), rate: f.rates[c], left: f.todo[c].units()})
+	}
+	slices.SortFunc(open, func(a, b *share) int { return cmp.Compare(a.rate/a.weight, b.rate/b.weight) })
+	for passed := 0.0; len(open) > 0; {
+		used := divideRate(open, rate)
+		ends := slices.SortedFunc(slices.Values(open), func(a, b *share) int { return cmp.Compare(a.left*b.got, b.left*a.got) })
+		finished, time := max(1, len(ends)/2), 0.0 // the rest divides anew what these leave
+		for _, s := range ends[:finished] {
+			part := 0.0
+			if s.got > 0 {
+				time = s.left / s.got
+				part = f.todo[s.campaign].units() / (passed + time*used)
+			}
+			parts[s.campaign] = append(parts[s.campaign], part)
+			passed, used, s.left = passed+s.left, used-s.got, 0
+		}
+		passed += time * used
+		for _, s := range ends[finished:] {
+			s.left = max(momentary, s.left-time*s.got)
+		}
+		open = slices.DeleteFunc(open, func(s *share) bool { return s.left == 0 })
+	}
+}
+
+// divideRate divides the rate of a window by weight and returns how much of it is used. A campaign that needs less leaves
+// the rest to the others: shares are in the order of their rates by weight.
+func divideRate(shares []*share, rate float64) (used float64) {
+	weights := 0.0
 	for _, s := range shares {
 		weights += s.weight
 	}
-	got := make([]float64, len(shares))
-	for i, s := range shares {
-		got[i] = min(f.rates[s.campaign], left*s.weight/weights)
-		left, weights = left-got[i], weights-s.weight
+	for _, s := range shares {
+		s.got = min(s.rate, (rate-used)*s.weight/weights)
+		used, weights = used+s.got, weights-s.weight
 	}
-	for i, s := range shares {
-		part := 0.0
-		if all > 0 {
-			part = (got[i] + left) / all // what is left over is there for each of them
-		}
-		s.parts = append(s.parts, part)
-	}
+	return used
 }
 
-// done returns when that many jobs of the campaign, each of a weight, will have been sent; ok is false if that cannot be predicted.
-func (f *forecast) done(c *delivery.Campaign, jobs, weight float64) (at time.Time, ok bool) {
-	p := &simulation{campaign: c, now: f.now, most: math.Inf(1)}
-	var parts []observed
+// done returns when the campaign will have sent these jobs; ok is false if that cannot be predicted. The time is the
+// latest of those by the schedule and by each window.
+func (f *forecast) done(c *delivery.Campaign, jobs todo) (at time.Time, ok bool) {
+	begin, ok := c.Finish(f.now, momentary, delivery.Unbounded)
+	if !ok {
+		return at, false
+	}
+	units := jobs.units()
+	var windows []window
+	most, enough := math.Inf(1), true // what windows allow that are not observed, or whose counts are estimates
 	for _, q := range c.Quotas {
-		share, shared := f.shares[q][c]
 		if !binds(q) {
 			continue
 		}
-		for w, window := range q.Windows {
-			each := 1.0
-			if shared {
-				each = share.parts[w]
+		for i, w := range q.Windows {
+			part := 1.0
+			if parts := f.parts[q][c]; parts != nil {
+				part = parts[i]
 			}
-			if state, seen := f.seen[q.ID][w]; !seen || q.Mode == delivery.ModeEventual {
-				p.most = min(p.most, each*sustained(q, window))
-			} else if each*float64(state.Remaining) < jobs*weight || q.Spend == delivery.SpendEven {
-				parts = append(parts, observed{q, state, each})
+			state, seen := f.seen[q.ID][i]
+			if q.Spend == delivery.SpendEven || q.Mode == delivery.ModeEventual || !seen {
+				most = min(most, part*sustained(w))
+			}
+			if seen && q.Mode != delivery.ModeEventual {
+				windows = append(windows, newWindow(w, state, part, jobs.weight, begin))
+				enough = enough && part*float64(state.Remaining) >= units
 			}
 		}
 	}
-	if at, ok = c.Finish(f.now, jobs*weight, delivery.Sustained{PerSecond: p.most}); !ok || len(parts) == 0 {
-		return at, ok
+	if at, ok = c.Finish(f.now, units, delivery.Unbounded); !ok {
+		return at, false
 	}
-	p.count(jobs, weight, parts)
-	in, ok := p.finish(max(minBends, min(maxBends, forecastBends/max(1, len(f.rates)))))
-	if last := f.now.Add(seconds(in)); last.After(at) {
-		at = last
+	units = max(0, units-jobs.weight) + momentary // the last job goes as soon as the windows have any room
+	later := func(from time.Time, units, most float64) {
+		next, can := c.Finish(from, units, delivery.Sustained{PerSecond: most})
+		if ok = ok && can; next.After(at) {
+			at = next
+		}
 	}
+	if p := newPath(min(c.Rate.PerSecond(), most), windows); !enough {
+		in := p.finish(units)
+		if !(in < longest) {
+			return at, false
+		}
+		last := begin.Add(time.Duration(in * float64(time.Second)))
+		later(last, momentary, math.Inf(1))
+		if closes := c.Hours.NextChange(begin); !closes.IsZero() && closes.Before(last) {
+			most = p.inHours(c.Hours, begin)
+		}
+	}
+	later(f.now, units, most)
 	return at, ok
 }
 
-// held reports whether a quota of the campaign keeps it from sending at its rate in the next second, or may do so
+const (
+	momentary = 2e-6                      // so few units that sending them takes no time
+	longest   = 10 * 366 * 24 * 60 * 60.0 // seconds; more is not forecast
+)
+
+// waits reports whether a quota of the campaign keeps it from sending at its rate in the next second, or may do so
 // because its windows have not been observed.
 func (f *forecast) waits(c *delivery.Campaign) bool {
 	for _, q := range c.Quotas {

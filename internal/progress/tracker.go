@@ -393,10 +393,12 @@ func (t *Tracker) combine(s *summary, sent map[uint64]float64, gates []delivery.
 	t.last.Store(&recentlyActive{stripes})
 	t.opt.Narrow(board.unevenLanes(mine, t.byHash, stripes, t.opt.Needs))
 	t.campaigns = len(totals)
-	var waiting []*delivery.Campaign
+	waiting := map[*delivery.Campaign]todo{}
 	for hash, total := range totals {
-		if c := t.byHash[hash]; c != nil && (total.waiting > 0 || c.ExpectedTotal > 0) {
-			waiting = append(waiting, c)
+		if c := t.byHash[hash]; c != nil {
+			if todo := t.todo(c, total); todo.jobs > 0 {
+				waiting[c] = todo
+			}
 		}
 	}
 	windows := t.opt.Windows()

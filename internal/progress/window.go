@@ -1,0 +1,130 @@
+package progress
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/limits/model"
+)
+
+// window is a window of a quota as one campaign uses it. Times are seconds from the time when the campaign begins to send.
+type window struct {
+	limit, free float64 // units of the campaign in a span, and those that may go at once
+	span        float64
+	from, to    float64 // when the other units return: evenly in this time, or all at its end if they return together
+	together    bool
+	slows       bool // it allows less than the shorter ones in the long run
+}
+
+// newWindow returns a window of which the campaign has a part. Jobs of one weight fill the limit as far as whole jobs do.
+func newWindow(w delivery.Window, s delivery.WindowState, part, weight float64, begin time.Time) window {
+	whole := func(units int64) float64 {
+		if weight == math.Trunc(weight) && float64(w.Limit) >= weight {
+			return part * math.Floor(float64(units)/weight) * weight
+		}
+		return part * float64(units)
+	}
+	in := func(at int64) float64 { return time.UnixMicro(at).Sub(begin).Seconds() }
+	x := window{limit: whole(w.Limit), free: whole(s.Remaining), span: w.Span.Seconds(), to: in(s.ResetAt)}
+	if w.Algorithm == delivery.AlgorithmFixed {
+		x.together = s.Remaining < w.Limit || w.Anchor != ""
+		if w.Anchor != "" {
+			x.to = in(model.PeriodOf(w, begin.UnixMicro())[1])
+		}
+	} else if s.FreeAt != 0 {
+		x.from = max(0, in(s.FreeAt))
+	}
+	if x.to <= 0 || s.Remaining >= w.Limit && !x.together {
+		x.free, x.from, x.to, x.together = x.limit, 0, 0, false
+	}
+	return x
+}
+
+// path is the windows that a campaign's units pass, by their spans, and how many units per second they are at most.
+type path struct {
+	rate    float64
+	windows []window
+}
+
+func newPath(rate float64, windows []window) *path {
+	slices.SortFunc(windows, func(a, b window) int { return cmp.Compare(a.span, b.span) })
+	least := rate
+	for i := range windows {
+		w := &windows[i]
+		w.slows = w.limit/w.span < least
+		least = min(least, w.limit/w.span)
+	}
+	return &path{rate, windows}
+}
+
+// finish returns in how many seconds the units will have passed all windows: the latest time of any window.
+func (p *path) finish(units float64) (at float64) {
+	for i := range p.windows {
+		at = max(at, p.through(i, units))
+	}
+	return at
+}
+
+// through returns in how many seconds the units will have passed a window. A span of it goes like the one before.
+func (p *path) through(i int, units float64) float64 {
+	w := p.windows[i]
+	if units <= w.free {
+		return p.fresh(i, units)
+	}
+	if w.limit <= 0 {
+		return math.Inf(1)
+	}
+	if w.together {
+		return w.to + p.fresh(i+1, units-w.free)
+	}
+	spans := w.spans(units)
+	if units -= spans * w.limit; units <= w.free {
+		return spans*w.span + p.fresh(i, units)
+	}
+	units -= w.free
+	return spans*w.span + w.from + max((w.to-w.from)*units/(w.limit-w.free), p.fresh(i, units))
+}
+
+// fresh returns in how many seconds the units pass the first windows, if these are unused.
+func (p *path) fresh(windows int, units float64) (at float64) {
+	for _, w := range slices.Backward(p.windows[:windows]) {
+		if w.slows {
+			spans := w.spans(units)
+			at, units = at+spans*w.span, units-spans*w.limit
+		}
+	}
+	return at + units/p.rate
+}
+
+// spans returns how many spans are used up before the one in which the last of the units goes.
+func (w *window) spans(units float64) float64 { return max(0, math.Ceil(units/w.limit)-1) }
+
+// inHours returns how many units per second pass all windows in the active hours, as the mean of a week. A window that is
+// used up when they end is unused when they begin again.
+func (p *path) inHours(hours *delivery.ActiveHours, now time.Time) float64 {
+	var active, times float64
+	for at := now; at.Before(now.Add(week)); {
+		next := hours.NextChange(at)
+		if next.IsZero() {
+			return p.rate
+		}
+		if hours.Active(at) {
+			active, times = active+next.Sub(at).Seconds(), times+1
+		}
+		at = next
+	}
+	active, each := active/times, week.Seconds()/times
+	rate := p.rate
+	for _, w := range p.windows {
+		rate = min(rate, math.Ceil(active/w.span-tiny)*w.limit/active, each/active*w.limit/w.span)
+	}
+	return rate
+}
+
+const (
+	tiny = 1e-9
+	week = 7 * 24 * time.Hour
+)
