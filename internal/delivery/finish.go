@@ -5,15 +5,8 @@ import (
 	"time"
 )
 
-// Sustained is a bound on a campaign in addition to its schedule: Credit units as fast as the schedule allows, and
-// PerSecond from then on.
-type Sustained struct {
-	PerSecond float64
-	Credit    float64
-}
-
-// Unbounded is no bound in addition to the schedule.
-var Unbounded = Sustained{PerSecond: math.Inf(1)}
+// Unbounded is a bound of Finish that does not bind.
+const Unbounded = math.MaxFloat64
 
 const (
 	// finishSteps bounds the stretches that Finish looks at: every step of a ramp and a good many hours.
@@ -24,13 +17,13 @@ const (
 )
 
 // Finish is when the campaign will have sent units more units from now on: by the steps of its ramp, its active hours,
-// its start and its end, and not faster than the bound. It is false if the campaign does not send, ends before, or
+// its start and its end, and at most so many a second. It is false if the campaign does not send, ends before, or
 // needs more than ten years. It computes in floats, so it is for people and gauges only.
-func (c *Campaign) Finish(now time.Time, units float64, bound Sustained) (at time.Time, ok bool) {
-	if c.Status != StatusActive || c.Invalid != "" || c.Rate.Zero() || bound.PerSecond <= 0 && bound.Credit < units {
+func (c *Campaign) Finish(now time.Time, units, most float64) (at time.Time, ok bool) {
+	if c.Status != StatusActive || c.Invalid != "" || c.Rate.Zero() || most <= 0 && units > 0 {
 		return time.Time{}, false
 	}
-	p := newPlan(c, now, bound)
+	p := newPlan(c, now, most)
 	for range finishSteps {
 		if c.Ended(p.at) || p.at.Sub(now) > finishWithin {
 			return time.Time{}, false
@@ -56,7 +49,7 @@ func (c *Campaign) Finish(now time.Time, units float64, bound Sustained) (at tim
 // plan is a campaign's schedule from a current instant on; the instant moves forward.
 type plan struct {
 	campaign *Campaign
-	bound    Sustained
+	most     float64 // units per second
 	at       time.Time
 
 	perSecond float64   // of the rate in force
@@ -64,8 +57,8 @@ type plan struct {
 	step      time.Time // of the ramp, zero when there is none to come
 }
 
-func newPlan(c *Campaign, now time.Time, bound Sustained) *plan {
-	p := &plan{campaign: c, bound: bound, at: now.Round(0)}
+func newPlan(c *Campaign, now time.Time, most float64) *plan {
+	p := &plan{campaign: c, most: most, at: now.Round(0)}
 	rate, n, step := c.RateAt(p.at)
 	p.perSecond, p.step = rate.PerSecond(), step
 	if c.Ramp != nil {
@@ -80,39 +73,20 @@ func (p *plan) send(units, length float64) (sent, took float64) {
 	if !p.campaign.Active(p.at) || p.campaign.Ended(p.at) {
 		return 0, length
 	}
-	fast := p.perSecond - p.bound.PerSecond // how fast the credit is used up
-	if fast <= 0 {
-		took = min(units/p.perSecond, length)
-		return took * p.perSecond, took
-	}
-	credit := p.bound.Credit / fast // for how long there is any
-	if took = units / p.perSecond; took <= credit || length <= credit {
-		took = min(took, length)
-		p.bound.Credit = max(0, p.bound.Credit-took*fast)
-		return took * p.perSecond, took
-	}
-	took = length
-	if p.bound.PerSecond > 0 {
-		took = min(credit+(units-credit*p.perSecond)/p.bound.PerSecond, length)
-	}
-	p.bound.Credit = 0
-	return credit*p.perSecond + (took-credit)*p.bound.PerSecond, took
+	rate := min(p.perSecond, p.most)
+	took = min(units/rate, length)
+	return took * rate, took
 }
 
 // skipWeeks skips as many identical weeks as it can, and returns the units sent in them: a backlog of years is then as
 // cheap to compute as one of a day.
 func (p *plan) skipWeeks(units float64) (sent float64) {
-	c, each := p.campaign, min(p.perSecond, p.bound.PerSecond)
+	c := p.campaign
 	if c.Hours == nil || len(c.Hours.edges) == 0 || p.at.Before(c.StartsAt) || !p.step.IsZero() {
 		return 0
 	}
-	open, lasts, spent := c.Hours.weekly().Seconds(), math.Inf(1), 0.0
-	if p.bound.Credit > 0 && each < p.perSecond { // as many as the credit lasts
-		spent = open * (p.perSecond - each)
-		each, lasts = p.perSecond, p.bound.Credit/spent-1
-	}
-	weekly := each * open
-	weeks := min(math.Ceil(units/weekly)-1, math.Floor(lasts))
+	weekly := min(p.perSecond, p.most) * c.Hours.weekly().Seconds()
+	weeks := math.Ceil(units/weekly) - 1
 	_, shift := p.at.In(c.Hours.zone).ZoneBounds()
 	for _, end := range []time.Time{shift, c.EndsAt, p.at.Add(finishWithin)} {
 		if !end.IsZero() {
@@ -123,7 +97,6 @@ func (p *plan) skipWeeks(units float64) (sent float64) {
 		return 0
 	}
 	p.at = p.at.Add(time.Duration(weeks) * week)
-	p.bound.Credit -= weeks * spent
 	return weeks * weekly
 }
 

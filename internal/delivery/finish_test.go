@@ -21,26 +21,22 @@ func TestFinish(t *testing.T) {
 	for name, tc := range map[string]struct {
 		campaign *Campaign
 		units    float64
-		bound    Sustained
+		most     float64
 		want     string // "" for never
 	}{
-		"nothing to do":   {campaign(func(*Campaign) {}), 0, Unbounded, "2026-11-20T12:00:00Z"},
-		"at its rate":     {campaign(func(*Campaign) {}), 36_000, Unbounded, "2026-11-20T13:00:00Z"},
-		"rate 0":          {campaign(func(c *Campaign) { c.Rate = Rate{} }), 1, Unbounded, ""},
-		"paused":          {campaign(func(c *Campaign) { c.Status = StatusPaused }), 1, Unbounded, ""},
-		"unusable":        {campaign(func(c *Campaign) { c.Invalid = "no such zone" }), 1, Unbounded, ""},
-		"begins later":    {campaign(func(c *Campaign) { c.StartsAt = now.Add(time.Hour) }), 36_000, Unbounded, "2026-11-20T14:00:00Z"},
-		"ends before":     {campaign(func(c *Campaign) { c.EndsAt = now.Add(time.Hour) }), 36_001, Unbounded, ""},
-		"just in time":    {campaign(func(c *Campaign) { c.EndsAt = now.Add(time.Hour) }), 35_999, Unbounded, "2026-11-20T12:59:59.9Z"},
-		"has ended":       {campaign(func(c *Campaign) { c.EndsAt = now }), 1, Unbounded, ""},
-		"a million years": {campaign(func(c *Campaign) { c.Rate = Rate{N: 1, Per: 1e12} }), 1e9, Unbounded, ""},
-		"quota":           {campaign(func(*Campaign) {}), 36_000, Sustained{PerSecond: 5}, "2026-11-20T14:00:00Z"},
-		"quota, with something left": {
-			campaign(func(*Campaign) {}), 36_000, Sustained{PerSecond: 5, Credit: 9_000}, "2026-11-20T13:30:00Z",
-		},
-		"quota that does not bind": {campaign(func(*Campaign) {}), 36_000, Sustained{PerSecond: 10}, "2026-11-20T13:00:00Z"},
-		"quota of nothing":         {campaign(func(*Campaign) {}), 36_000, Sustained{}, ""},
-		"the rest of a quota":      {campaign(func(*Campaign) {}), 3600, Sustained{Credit: 3600}, "2026-11-20T12:06:00Z"},
+		"nothing to do":            {campaign(func(*Campaign) {}), 0, Unbounded, "2026-11-20T12:00:00Z"},
+		"at its rate":              {campaign(func(*Campaign) {}), 36_000, Unbounded, "2026-11-20T13:00:00Z"},
+		"rate 0":                   {campaign(func(c *Campaign) { c.Rate = Rate{} }), 1, Unbounded, ""},
+		"paused":                   {campaign(func(c *Campaign) { c.Status = StatusPaused }), 1, Unbounded, ""},
+		"unusable":                 {campaign(func(c *Campaign) { c.Invalid = "no such zone" }), 1, Unbounded, ""},
+		"begins later":             {campaign(func(c *Campaign) { c.StartsAt = now.Add(time.Hour) }), 36_000, Unbounded, "2026-11-20T14:00:00Z"},
+		"ends before":              {campaign(func(c *Campaign) { c.EndsAt = now.Add(time.Hour) }), 36_001, Unbounded, ""},
+		"just in time":             {campaign(func(c *Campaign) { c.EndsAt = now.Add(time.Hour) }), 35_999, Unbounded, "2026-11-20T12:59:59.9Z"},
+		"has ended":                {campaign(func(c *Campaign) { c.EndsAt = now }), 1, Unbounded, ""},
+		"a million years":          {campaign(func(c *Campaign) { c.Rate = Rate{N: 1, Per: 1e12} }), 1e9, Unbounded, ""},
+		"quota":                    {campaign(func(*Campaign) {}), 36_000, 5, "2026-11-20T14:00:00Z"},
+		"quota that does not bind": {campaign(func(*Campaign) {}), 36_000, 10, "2026-11-20T13:00:00Z"},
+		"quota of nothing":         {campaign(func(*Campaign) {}), 36_000, 0, ""},
 		"over the weekend": {
 			campaign(func(c *Campaign) { c.Hours = working }), 10 * 3600 * 4, Unbounded, "2026-11-23T07:00:00Z", // 3 h today
 		},
@@ -61,7 +57,7 @@ func TestFinish(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, ok := tc.campaign.Finish(now, tc.units, tc.bound)
+			got, ok := tc.campaign.Finish(now, tc.units, tc.most)
 			if ok != (tc.want != "") {
 				t.Fatalf("%s, %v; want %q", got, ok, tc.want)
 			}
@@ -107,22 +103,15 @@ func drawPlan(rt *rapid.T, now time.Time) *Campaign {
 	return c
 }
 
-// sentUntil adds up, stretch by stretch, what the schedule and the bound let through: the credit is used at the rate of
-// the schedule, less what the bound brings in while it sends.
-func sentUntil(c *Campaign, now, end time.Time, bound Sustained) (units float64) {
+// sentUntil adds up, stretch by stretch, what the schedule and the bound let through.
+func sentUntil(c *Campaign, now, end time.Time, most float64) (units float64) {
 	for now.Before(end) {
 		next := c.NextChange(now)
 		if next.IsZero() || next.After(end) {
 			next = end
 		}
 		if rate, _, _ := c.RateAt(now); c.Active(now) {
-			length := next.Sub(now).Seconds()
-			full := length
-			if over := rate.PerSecond() - bound.PerSecond; over > 0 {
-				full = min(length, bound.Credit/over)
-				bound.Credit = max(0, bound.Credit-full*over)
-			}
-			units += full*rate.PerSecond() + (length-full)*min(rate.PerSecond(), bound.PerSecond)
+			units += next.Sub(now).Seconds() * min(rate.PerSecond(), most)
 		}
 		now = next
 	}
@@ -134,28 +123,26 @@ func TestFinishIntegratesBack(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		now := time.Unix(rapid.Int64Range(1_780_000_000, 1_810_000_000).Draw(rt, "now"), 0)
 		c := drawPlan(rt, now)
-		bound := Unbounded
+		most := Unbounded
 		if rapid.Bool().Draw(rt, "bound") {
-			bound = Sustained{
-				PerSecond: float64(rapid.IntRange(1, 500).Draw(rt, "sustained")), Credit: float64(rapid.IntRange(0, 1_000_000).Draw(rt, "credit")),
-			}
+			most = float64(rapid.IntRange(1, 500).Draw(rt, "most"))
 		}
 		units := float64(rapid.Int64Range(1, 10_000_000).Draw(rt, "units"))
-		end, ok := c.Finish(now, units, bound)
+		end, ok := c.Finish(now, units, most)
 		if !ok {
-			if got := sentUntil(c, now, now.Add(finishWithin), bound); got > units {
+			if got := sentUntil(c, now, now.Add(finishWithin), most); got > units {
 				rt.Fatalf("never, though %f of %f go within ten years", got, units)
 			}
 			return
 		}
-		if got := sentUntil(c, now, end, bound); math.Abs(got-units) > 1e-3+units*1e-9 {
+		if got := sentUntil(c, now, end, most); math.Abs(got-units) > 1e-3+units*1e-9 {
 			rt.Fatalf("%f units until %s, want %f", got, end, units)
 		}
-		if more, ok := c.Finish(now, units*1.5, bound); ok && more.Before(end) {
+		if more, ok := c.Finish(now, units*1.5, most); ok && more.Before(end) {
 			rt.Fatalf("more takes until %s, less until %s", more, end)
 		}
 		c.EndsAt = end.Add(-time.Second)
-		if at, ok := c.Finish(now, units, bound); ok && c.EndsAt.After(now) {
+		if at, ok := c.Finish(now, units, most); ok && c.EndsAt.After(now) {
 			rt.Fatalf("ends at %s and is finished at %s", c.EndsAt, at)
 		}
 	})

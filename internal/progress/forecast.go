@@ -2,7 +2,6 @@ package progress
 
 import (
 	"cmp"
-	"math"
 	"slices"
 	"time"
 
@@ -134,7 +133,7 @@ func (f *forecast) done(c *delivery.Campaign, jobs todo) (at time.Time, ok bool)
 	}
 	units := jobs.units()
 	var windows []window
-	most, enough := math.Inf(1), true // what windows allow that are not observed, or whose counts are estimates
+	most, enough := delivery.Unbounded, true // what windows allow that are not observed, or whose counts are estimates
 	for _, q := range c.Quotas {
 		if !binds(q) {
 			continue
@@ -159,7 +158,7 @@ func (f *forecast) done(c *delivery.Campaign, jobs todo) (at time.Time, ok bool)
 	}
 	units = max(0, units-jobs.weight) + momentary // the last job goes as soon as the windows have any room
 	later := func(from time.Time, units, most float64) {
-		next, can := c.Finish(from, units, delivery.Sustained{PerSecond: most})
+		next, can := c.Finish(from, units, most)
 		if ok = ok && can; next.After(at) {
 			at = next
 		}
@@ -170,7 +169,7 @@ func (f *forecast) done(c *delivery.Campaign, jobs todo) (at time.Time, ok bool)
 			return at, false
 		}
 		last := begin.Add(time.Duration(in * float64(time.Second)))
-		later(last, momentary, math.Inf(1))
+		later(last, momentary, delivery.Unbounded)
 		if closes := c.Hours.NextChange(begin); !closes.IsZero() && closes.Before(last) {
 			most = p.inHours(c.Hours, begin)
 		}
