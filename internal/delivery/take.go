@@ -114,9 +114,6 @@ type WindowState struct {
 	ResetAt   int64 // store time at which the window would be full again if nothing more were granted
 	// FreeAt, where nothing remains, is the store time at which the next unit will; 0 if the limit is 0.
 	FreeAt int64
-	// Leaving, after a peek at a window whose units leave one after the other, is the store times by which the first, a
-	// quarter, a half and three quarters of what it counts will have left; all 0 if it counts nothing, or begins anew as a whole.
-	Leaving [4]int64
 }
 
 // Grant is a stretch of slots a daemon holds: Units consecutive slots from First on a timeline of Rate. Refunding a

@@ -353,13 +353,7 @@ func decodeWindows(in *reader, list []delivery.WindowState, q *delivery.Quota) [
 func decodePeek(c *call, quotas []*delivery.Quota) (out []delivery.WindowState, err error) {
 	in := reader{rest: c.reply}
 	for _, q := range quotas {
-		for i := range q.Windows {
-			w := delivery.WindowState{Quota: q.ID, Window: i, Remaining: in.next(7), ResetAt: in.next(7), FreeAt: in.next(7)}
-			for n := range w.Leaving {
-				w.Leaving[n] = in.next(7)
-			}
-			out = append(out, w)
-		}
+		out = decodeWindows(&in, out, q)
 	}
 	if in.err != nil {
 		return nil, fmt.Errorf("read the reply of a peek: %w", in.err)

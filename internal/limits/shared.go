@@ -143,7 +143,6 @@ func (s *SharedWindows) listen(ctx context.Context, byID map[string]*delivery.Qu
 		for range count {
 			states = append(states, delivery.WindowState{
 				Quota: id, Window: int(in.next(1)), Remaining: in.next(7), ResetAt: in.next(7), FreeAt: in.next(7),
-				Leaving: [4]int64{in.next(7), in.next(7), in.next(7), in.next(7)},
 			})
 		}
 		if q := byID[id]; q != nil && in.err == nil && q.Revision == revision && int(count) == len(q.Windows) {
@@ -160,7 +159,6 @@ func appendQuota(b []byte, q *delivery.Quota, states []delivery.WindowState) []b
 	b = put(put(b, 7, q.Revision), 1, int64(len(states)))
 	for _, w := range states {
 		b = put(put(b, 1, int64(w.Window)), 7, w.Remaining, w.ResetAt, w.FreeAt)
-		b = put(b, 7, w.Leaving[:]...)
 	}
 	return b
 }

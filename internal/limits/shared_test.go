@@ -24,7 +24,7 @@ func (b *memBoard) Peek(_ context.Context, quotas []*delivery.Quota) (list []del
 	for _, q := range quotas {
 		b.reads++
 		for i := range q.Windows {
-			list = append(list, delivery.WindowState{Quota: q.ID, Window: i, Remaining: b.left[q.ID], ResetAt: 77, FreeAt: 88, Leaving: [4]int64{1, 2, 3, 4}})
+			list = append(list, delivery.WindowState{Quota: q.ID, Window: i, Remaining: b.left[q.ID], ResetAt: 77, FreeAt: 88})
 		}
 	}
 	return list, b.err
@@ -80,7 +80,7 @@ func TestWindowsAreReadOnceForTheFleet(t *testing.T) {
 				}
 				for _, w := range seen {
 					if busy := w.Quota == "q0" || w.Quota == "q100" || w.Quota == "q200"; busy && w.Remaining != b.left[w.Quota] ||
-						w.ResetAt != 77 || w.FreeAt != 88 || w.Leaving != [4]int64{1, 2, 3, 4} {
+						w.ResetAt != 77 || w.FreeAt != 88 {
 						t.Fatalf("daemon %d: %+v, want %d", i, w, b.left[w.Quota])
 					}
 				}

@@ -84,9 +84,7 @@ func (s *Store) Peek(now int64, quotas []*delivery.Quota) []delivery.WindowState
 	var out []delivery.WindowState
 	for _, q := range quotas {
 		for i, w := range s.quotas[q.ID].copied().open(q, now, 0) {
-			s := w.state(now, q.ID, i)
-			s.Leaving = w.leaving()
-			out = append(out, s)
+			out = append(out, w.state(now, q.ID, i))
 		}
 	}
 	return out

@@ -274,18 +274,6 @@ func (w *window) resetAt(now int64) int64 {
 	}
 }
 
-// leaving is when the first, a quarter, a half and three quarters of the units counted will have left.
-func (w *window) leaving() (at [4]int64) {
-	quarter, gone := int64(0), int64(0)
-	for _, b := range w.buckets {
-		gone += b.units
-		for ; quarter < 4 && gone*4 >= w.count*quarter; quarter++ {
-			at[quarter] = w.leaves(b)
-		}
-	}
-	return at
-}
-
 func (w *window) state(now int64, quota string, i int) delivery.WindowState {
 	s := delivery.WindowState{Quota: quota, Window: i, Remaining: w.remaining(), ResetAt: w.resetAt(now)}
 	if s.Remaining == 0 && w.limit > 0 {
