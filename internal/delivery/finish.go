@@ -85,7 +85,8 @@ func (p *plan) skipWeeks(units float64) (sent float64) {
 	if c.Hours == nil || len(c.Hours.edges) == 0 || p.at.Before(c.StartsAt) || !p.step.IsZero() {
 		return 0
 	}
-	weekly := min(p.perSecond, p.most) * c.Hours.weekly().Seconds()
+	open, _ := c.Hours.Weekly()
+	weekly := min(p.perSecond, p.most) * open.Seconds()
 	weeks := math.Ceil(units/weekly) - 1
 	_, shift := p.at.In(c.Hours.zone).ZoneBounds()
 	for _, end := range []time.Time{shift, c.EndsAt, p.at.Add(finishWithin)} {
@@ -115,21 +116,6 @@ func (p *plan) goTo(at time.Time) {
 	}
 	height := min(c.Ramp.roundUp(p.height), top)
 	p.perSecond, p.step = float64(height)/float64(rateScale)/c.Ramp.Per.Seconds(), p.step.Add(c.Ramp.Every)
-}
-
-// weekly is how long the hours are open in a week without a shift of the clocks.
-func (h *ActiveHours) weekly() time.Duration {
-	open, minutes, from := h.first, 0, 0
-	for _, edge := range h.edges {
-		if open {
-			minutes += int(edge) - from
-		}
-		open, from = !open, int(edge)
-	}
-	if open {
-		minutes += minutesOfWeek - from
-	}
-	return time.Duration(minutes) * time.Minute
 }
 
 func seconds(s float64) time.Duration {

@@ -140,3 +140,18 @@ func (h *ActiveHours) weekSecond(at time.Time) int {
 	second := (at.Unix() + int64(offset) + thursday) % secondsOfWeek
 	return int((second + secondsOfWeek) % secondsOfWeek)
 }
+
+// Weekly is how long the hours are open in a week without a shift of the clocks, and how often they open.
+func (h *ActiveHours) Weekly() (open time.Duration, times int) {
+	opened, minutes, from := h.first, 0, 0
+	for _, edge := range h.edges {
+		if opened {
+			minutes += int(edge) - from
+		}
+		opened, from = !opened, int(edge)
+	}
+	if opened {
+		minutes += minutesOfWeek - from
+	}
+	return time.Duration(minutes) * time.Minute, (len(h.edges) + 1) / 2
+}

@@ -171,7 +171,7 @@ func (f *forecast) done(c *delivery.Campaign, jobs todo) (at time.Time, ok bool)
 		last := begin.Add(time.Duration(in * float64(time.Second)))
 		later(last, momentary, delivery.Unbounded)
 		if closes := c.Hours.NextChange(begin); !closes.IsZero() && closes.Before(last) {
-			most = p.inHours(c.Hours, begin)
+			most = p.inHours(c.Hours)
 		}
 	}
 	later(f.now, units, most)

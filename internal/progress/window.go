@@ -104,27 +104,17 @@ func (w *window) spans(units float64) float64 { return max(0, math.Ceil(units/w.
 
 // inHours returns how many units per second pass all windows in the active hours, as the mean of a week. A window that is
 // used up when they end is unused when they begin again.
-func (p *path) inHours(hours *delivery.ActiveHours, now time.Time) float64 {
-	var active, times float64
-	for at := now; at.Before(now.Add(week)); {
-		next := hours.NextChange(at)
-		if next.IsZero() {
-			return p.rate
-		}
-		if hours.Active(at) {
-			active, times = active+next.Sub(at).Seconds(), times+1
-		}
-		at = next
+func (p *path) inHours(hours *delivery.ActiveHours) float64 {
+	open, times := hours.Weekly()
+	if times == 0 {
+		return p.rate
 	}
-	active, each := active/times, week.Seconds()/times
+	active, each := open.Seconds()/float64(times), week.Seconds()/float64(times)
 	rate := p.rate
 	for _, w := range p.windows {
-		rate = min(rate, math.Ceil(active/w.span-tiny)*w.limit/active, each/active*w.limit/w.span)
+		rate = min(rate, math.Ceil(active/w.span)*w.limit/active, each/active*w.limit/w.span)
 	}
 	return rate
 }
 
-const (
-	tiny = 1e-9
-	week = 7 * 24 * time.Hour
-)
+const week = 7 * 24 * time.Hour
