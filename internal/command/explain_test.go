@@ -126,9 +126,9 @@ func TestWhyItSendsNothing(t *testing.T) {
 		}
 	}
 	exchange := progress.NewRedisExchange(redis.NewClient(&redis.Options{Addr: store.Addr}), "pacer.")
-	report := func(held ...byte) { // the jobs in memory, between the 7 bytes before that list and the 13 empty lists after it
+	report := func(held ...byte) { // the jobs in memory, between the 6 bytes before that list and the 13 empty lists after it
 		t.Helper()
-		part := slices.Concat([]byte{1, 0, 0, 0, 0, 0, 0}, held, make([]byte, 13))
+		part := slices.Concat([]byte{1, 0, 0, 0, 0, 0}, held, make([]byte, 13))
 		if _, err := exchange.Swap(t.Context(), "a", part, func([]progress.Left) []byte { return nil }); err != nil {
 			t.Fatal(err)
 		}

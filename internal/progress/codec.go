@@ -70,7 +70,7 @@ func decodeSummary(b []byte) (*summary, error) {
 
 func (c *codec) part(p *part) {
 	c.version(partVersion)
-	c.numbers(&p.started, &p.late.jobs, &p.late.destination)
+	c.numbers(&p.late.jobs, &p.late.destination)
 	number(c, &p.lanes.Generation)
 	list(c, &p.lanes.Lanes, c.most, func(l *delivery.LaneBacklog) {
 		number(c, &l.Lane)

@@ -7,13 +7,12 @@ import (
 
 // part is the knowledge of one daemon. It identifies campaigns by their hashes.
 type part struct {
-	started int64    // start of the daemon, microseconds since the Unix epoch by its own clock
-	late    lateness // as computed by this daemon
-	lanes   delivery.LanesBacklog
-	held    []heldCampaign
-	sent    []sent
-	stuck   []note // what this daemon found out about campaigns
-	holds   []note // what holds campaigns; in summaries only
+	late  lateness // as computed by this daemon
+	lanes delivery.LanesBacklog
+	held  []heldCampaign
+	sent  []sent
+	stuck []note // what this daemon found out about campaigns
+	holds []note // what holds campaigns; in summaries only
 
 	// How sinks answer it; not in summaries, which have sayings.
 	asks    []uint64 // campaigns of which others may know better

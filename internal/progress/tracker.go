@@ -326,7 +326,7 @@ func (t *Tracker) part(ctx context.Context) (*part, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &part{started: t.recent.started.UnixMicro(), late: t.late, lanes: t.opt.Work.Backlog()}
+	p := &part{late: t.late, lanes: t.opt.Work.Backlog()}
 	node, now := Node{Lanes: len(p.lanes.Lanes)}, time.Now()
 	for _, h := range jobs {
 		node.Queued, node.InFlight = node.Queued+h.Jobs, node.InFlight+h.InHand
