@@ -22,7 +22,7 @@ type debt struct {
 	ready         float64 // units that could be sent when it was looked at last
 }
 
-// look is what is seen of a campaign at one time.
+// lagReading is what is observed of a campaign at one time.
 type lagReading struct {
 	rate        float64 // units per second that it should send; 0 while it may not
 	sent        float64 // units that it sent since the look before

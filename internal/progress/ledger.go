@@ -119,7 +119,7 @@ func (l *ledger) changes(tallies []delivery.Tally, known func(string) bool) (wit
 	return with, without
 }
 
-// follow forgets what was saved of tallies that are gone or have restarted: those of deleted campaigns.
+// track forgets what was saved of tallies that are gone or have restarted: those of deleted campaigns.
 func (l *ledger) track(tallies []delivery.Tally) {
 	saved := make(map[string]delivery.Settled, len(l.saved))
 	for _, tally := range tallies {

@@ -7,7 +7,7 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// look switches to a new snapshot of the catalog.
+// refreshListed switches to a new snapshot of the catalog.
 func (t *Tracker) refreshListed() {
 	s := t.opt.Snapshot()
 	if s == nil || s == t.snapshot {
@@ -98,17 +98,11 @@ func (t *Tracker) busy(b *Board, sent map[uint64]float64) map[string]*delivery.C
 	return list
 }
 
-// recentlyActive is what was known at the last exchange.
-type recentlyActive struct {
-	stripes map[uint64]map[int]int64
-}
-
 // Waiting returns how many jobs of a campaign with several lanes wait in each of them that a daemon reads, as of the last
 // exchange; nil if that is not known. It may be called from any goroutine.
 func (t *Tracker) Waiting(campaign string) map[int]int64 {
-	last := t.last.Load()
-	if last == nil {
-		return nil
+	if last := t.stripes.Load(); last != nil {
+		return (*last)[delivery.CampaignHash(campaign)]
 	}
-	return last.stripes[delivery.CampaignHash(campaign)]
+	return nil
 }

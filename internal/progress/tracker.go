@@ -109,7 +109,7 @@ type Tracker struct {
 	recent    recent
 	debts     map[uint64]debt
 	campaigns int                                           // campaigns with entries in the last exchange
-	last      atomic.Pointer[recentlyActive]                // see Waiting
+	stripes   atomic.Pointer[map[uint64]map[int]int64]      // see Waiting
 	showing   atomic.Pointer[map[string]*delivery.Campaign] // those with series of their own
 	late      lateness                                      // as computed by this daemon
 	at        time.Time
@@ -390,7 +390,7 @@ func (t *Tracker) combine(s *summary, sent map[uint64]float64, gates []delivery.
 	board := newBoard(now, s)
 	totals := board.totals
 	stripes := board.stripes(t.byHash)
-	t.last.Store(&recentlyActive{stripes})
+	t.stripes.Store(&stripes)
 	t.opt.Narrow(board.unevenLanes(mine, t.byHash, stripes, t.opt.Needs))
 	t.campaigns = len(totals)
 	waiting := map[*delivery.Campaign]todo{}
