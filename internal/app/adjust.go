@@ -32,10 +32,10 @@ type QuotaAdjustment struct {
 func AdjustQuota(ctx context.Context, admin *catalog.Admin, engine *limits.Engine, a QuotaAdjustment) (done view.Adjusted, err error) {
 	_, err = admin.AdjustQuota(ctx, a.Quota, a.Span, a.Reason, func(q *delivery.Quota, window int) (before, after, minute int64, err error) {
 		if q.Mode == delivery.ModeEventual {
-			return 0, 0, 0, view.Fault(view.ErrInvalid, "quota %s is of mode eventual: the daemons count by themselves", a.Quota)
+			return 0, 0, 0, view.Fault(catalog.ErrInvalid, "quota %s is of mode eventual: the daemons count by themselves", a.Quota)
 		}
 		if limit := q.Windows[window].Limit; a.Used > limit {
-			return 0, 0, 0, view.Fault(view.ErrInvalid, "--used %d is more than window %s of quota %s allows, which is full with %d; raise its limit before",
+			return 0, 0, 0, view.Fault(catalog.ErrInvalid, "--used %d is more than window %s of quota %s allows, which is full with %d; raise its limit before",
 				a.Used, notation.FormatSpan(a.Span), a.Quota, limit)
 		}
 		ctx, cancel := context.WithTimeout(ctx, adjustWithin)
@@ -45,7 +45,7 @@ func AdjustQuota(ctx context.Context, admin *catalog.Admin, engine *limits.Engin
 			return 0, 0, 0, fmt.Errorf("redis.addrs: the quota store does not answer: %w", err)
 		}
 		if is.Used > a.Used {
-			return 0, 0, 0, view.Fault(view.ErrInvalid, "window %s of quota %s has counted %d units: --used %d would make room for %d more; give --lower to allow it",
+			return 0, 0, 0, view.Fault(catalog.ErrInvalid, "window %s of quota %s has counted %d units: --used %d would make room for %d more; give --lower to allow it",
 				notation.FormatSpan(a.Span), a.Quota, is.Before, a.Used, is.Before-a.Used)
 		}
 		done = view.Adjusted{Quota: a.Quota, Window: notation.FormatSpan(a.Span), Limit: q.Windows[window].Limit, Before: is.Before, Used: is.Used}
@@ -55,17 +55,15 @@ func AdjustQuota(ctx context.Context, admin *catalog.Admin, engine *limits.Engin
 }
 
 // adjuster returns how the console corrects counts.
-func adjuster(admin *catalog.Admin, engine *limits.Engine) func(context.Context, view.Actor, string, view.Adjustment) (view.Adjusted, error) {
-	return func(ctx context.Context, by view.Actor, quota string, a view.Adjustment) (view.Adjusted, error) {
+func adjuster(admin *catalog.Admin, engine *limits.Engine) func(context.Context, string, view.Adjustment) (view.Adjusted, error) {
+	return func(ctx context.Context, quota string, a view.Adjustment) (view.Adjusted, error) {
 		span, err := notation.ParseSpan(a.Span)
 		if err != nil {
-			return view.Adjusted{}, view.Fault(view.ErrInvalid, "span: %s", err)
+			return view.Adjusted{}, view.Fault(catalog.ErrInvalid, "span: %s", err)
 		}
 		if a.Used < 0 || a.Used > MaxAdjusted {
-			return view.Adjusted{}, view.Fault(view.ErrInvalid, "used must lie between 0 and %d", int64(MaxAdjusted))
+			return view.Adjusted{}, view.Fault(catalog.ErrInvalid, "used must lie between 0 and %d", int64(MaxAdjusted))
 		}
-		ctx = catalog.WithActor(ctx, catalog.Actor(by))
-		done, err := AdjustQuota(ctx, admin, engine, QuotaAdjustment{Quota: quota, Span: span, Reason: by.Reason, Used: a.Used, Lower: a.Lower})
-		return done, changer{admin}.explain(ctx, err)
+		return AdjustQuota(ctx, admin, engine, QuotaAdjustment{Quota: quota, Span: span, Reason: catalog.ActorOf(ctx).Reason, Used: a.Used, Lower: a.Lower})
 	}
 }

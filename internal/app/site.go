@@ -53,7 +53,7 @@ func (d *Daemon) newSite() (*console.Site, error) {
 	sources.Windows = func(context.Context, []*delivery.Quota) ([]delivery.WindowState, error) {
 		return d.windows.latest(), nil
 	}
-	sources.Claims = Claims(d.limits)
+	sources.Claims = d.limits.Claims
 	sources.Stores = func() []view.Store { return d.stores.list(d.parts.Catalog.Snapshot) }
 	showGates(&sources, d.limits, d.log)
 	if d.parts.DSN() != "" {
@@ -61,11 +61,7 @@ func (d *Daemon) newSite() (*console.Site, error) {
 		if d.console.admin, err = d.parts.admin(); err != nil {
 			return nil, err
 		}
-		sources.Records, sources.Changer, sources.Quotas = records{d.console.admin}, changer{d.console.admin}, quotas{changer{d.console.admin}}
-		sources.Delete, sources.Adjust = changer{d.console.admin}.delete, adjuster(d.console.admin, d.limits)
-		destinations := endpoints{changer{d.console.admin}, d.parts.DestinationFault}
-		sources.Destinations, sources.Endpoints = destinations, destinations
-		share(&sources, d.console.admin)
+		d.parts.withCatalog(&sources, d.console.admin, d.limits)
 	}
 	return d.parts.site(sources, d.parts.Registry), nil
 }
@@ -104,8 +100,8 @@ func (s *Services) sources(set *shards.Set) view.Sources {
 			}
 			return fleetOf(board), nil
 		},
-		Senders: func(ctx context.Context, c *delivery.Campaign) ([]view.Sender, error) {
-			return Senders(ctx, exchange, c)
+		Senders: func(ctx context.Context, c *delivery.Campaign) ([]progress.Sender, error) {
+			return progress.ReadSenders(ctx, exchange, c)
 		},
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Config.Sinks)) {
@@ -120,28 +116,11 @@ func (s *Services) sources(set *shards.Set) view.Sources {
 	return sources
 }
 
-// Senders reads which daemons send a campaign.
-func Senders(ctx context.Context, exchange *progress.RedisExchange, c *delivery.Campaign) ([]view.Sender, error) {
-	list, err := progress.ReadSenders(ctx, exchange, c)
-	if err != nil {
-		return nil, err
-	}
-	senders := make([]view.Sender, 0, len(list))
-	for _, s := range list {
-		senders = append(senders, view.Sender(s))
-	}
-	return senders, nil
-}
-
-// Claims returns what reads the claims on a quota that others give way to.
-func Claims(engine *limits.Engine) func(context.Context, *delivery.Quota) ([]view.Claim, error) {
-	return func(ctx context.Context, q *delivery.Quota) ([]view.Claim, error) {
-		claims, err := engine.Claims(ctx, q)
-		list := make([]view.Claim, 0, len(claims))
-		for _, one := range claims {
-			list = append(list, view.Claim{Campaign: one.Campaign, Daemon: one.Daemon, Wait: hold.Wait{Asked: one.Asked, Again: one.Due}})
-		}
-		return list, err
+// withCatalog lets the console read and change the database, and know the replays of other processes.
+func (s *Services) withCatalog(sources *view.Sources, admin *catalog.Admin, engine *limits.Engine) {
+	sources.Catalog, sources.Adjust, sources.Fault = admin, adjuster(admin, engine), s.DestinationFault
+	if sources.Replays != nil {
+		sources.Replays.Share(admin)
 	}
 }
 
@@ -178,15 +157,11 @@ func (s *Services) RunConsole(ctx context.Context) error {
 	watched := newStores(set.Up, kafka, registry)
 	sources := s.sources(set)
 	sources.Snapshot, sources.Refresh = follower.Snapshot, follower.Refresh
-	sources.Records, sources.Windows = records{admin}, engine.Peek
-	sources.Claims = Claims(engine)
+	sources.Windows = engine.Peek
+	sources.Claims = engine.Claims
 	sources.Stores = func() []view.Store { return watched.list(follower.Snapshot) }
 	showGates(&sources, engine, s.Log)
-	sources.Changer, sources.Quotas = changer{admin}, quotas{changer{admin}}
-	sources.Delete, sources.Adjust = changer{admin}.delete, adjuster(admin, engine)
-	destinations := endpoints{changer{admin}, s.DestinationFault}
-	sources.Destinations, sources.Endpoints = destinations, destinations
-	share(&sources, admin)
+	s.withCatalog(&sources, admin, engine)
 	sources.Gates = func(ctx context.Context) ([]delivery.Gate, error) {
 		return engine.Gates(ctx, slices.Sorted(maps.Keys(s.Config.Sinks)))
 	}

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"reflect"
 	"slices"
 	"strings"
@@ -46,8 +48,10 @@ func TestChangesOfTheConsole(t *testing.T) {
 	if _, err := admin.CreateCampaign(ctx, "spring", catalog.CampaignChange{}); err != nil {
 		t.Fatal(err)
 	}
-	c, alice := changer{admin}, view.Actor{Name: "alice@10.0.0.7", Reason: "why", RequestID: "r-1"}
-	now, err := c.Settings(ctx, "spring")
+	alice := catalog.Actor{Name: "alice@10.0.0.7", Reason: "why", RequestID: "r-1"}
+	c := &view.Sources{Catalog: admin, Fault: func(*delivery.Destination) string { return "" }}
+	ctx = catalog.WithActor(ctx, alice)
+	now, err := c.Campaign(ctx, "spring")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,9 +68,8 @@ func TestChangesOfTheConsole(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		edit.AtRevision = &now.Revision
 		before := now.Revision
-		if now, err = c.Edit(ctx, alice, "spring", edit); err != nil {
+		if now, err = c.WriteCampaign(ctx, "spring", edit, view.Condition{At: &before}); err != nil {
 			t.Fatal(err)
 		}
 		for _, field := range view.EditForm {
@@ -74,7 +77,7 @@ func TestChangesOfTheConsole(t *testing.T) {
 				t.Errorf("%d: %s is %q, want %q", i, field.Name, got, typed[field.Name])
 			}
 		}
-		if _, err := c.Edit(ctx, alice, "spring", &view.Edit{Status: "paused", AtRevision: &before}); !errors.Is(err, view.ErrStale) {
+		if _, err := c.SetStatus(ctx, "spring", delivery.StatusPaused, "", &before); !errors.Is(err, catalog.ErrStale) {
 			t.Errorf("a change of what was changed: %v", err)
 		}
 		for name, empty := range map[string]string{
@@ -84,7 +87,7 @@ func TestChangesOfTheConsole(t *testing.T) {
 			typed[name] = empty
 		}
 	}
-	changes, err := records{admin}.Changes(ctx, view.ChangesOf{Campaign: "spring", Limit: 1})
+	changes, err := c.Changes(ctx, catalog.ChangesOf{Campaign: "spring", Limit: 1})
 	if err != nil || len(changes) != 1 || changes[0].Actor != alice.Name || changes[0].Reason != "why" || changes[0].RequestID != "r-1" {
 		t.Errorf("the change is recorded as %+v, %v", changes, err)
 	}
@@ -93,93 +96,96 @@ func TestChangesOfTheConsole(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, role := range []auth.Role{auth.None, auth.Viewer, auth.Operator, auth.Admin} {
-		changes, err := records{admin}.Changes(auth.With(ctx, &auth.Identity{Role: role}), view.ChangesOf{Limit: 1})
+		changes, err := c.Changes(auth.With(ctx, &auth.Identity{Role: role}), catalog.ChangesOf{Limit: 1})
 		shown := fmt.Sprint(changes)
 		if err != nil || strings.Contains(shown, "hidden") != (role == auth.Admin) || !strings.Contains(shown, "https://shop.example/hook") || !strings.Contains(shown, "X-Tenant") {
 			t.Errorf("to %s the destination is shown as %s, %v", role, shown, err)
 		}
 	}
-	of, err := records{admin}.Changes(ctx, view.ChangesOf{Destination: "shop-7", Limit: 10})
+	of, err := c.Changes(ctx, catalog.ChangesOf{Destination: "shop-7", Limit: 10})
 	if err != nil || len(of) != 1 || of[0].Destination != "shop-7" || of[0].What != "destinations insert" {
 		t.Errorf("the changes of the destination are %+v, %v", of, err)
 	}
 	soon := "soon"
 	for _, edit := range []*view.Edit{{StartsAt: &soon}, {Rate: &soon}, {JobTTL: &soon}, {Ramp: &soon}, {ActiveHours: &soon}} {
-		if _, err := c.Edit(ctx, alice, "spring", edit); !errors.Is(err, view.ErrInvalid) || strings.Contains(err.Error(), "\n") {
+		if _, err := c.WriteCampaign(ctx, "spring", edit, view.Condition{}); !errors.Is(err, catalog.ErrInvalid) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%+v: %v", edit, err)
 		}
 	}
-	if _, err := c.Settings(ctx, "nobody"); !errors.Is(err, view.ErrNotFound) {
+	if _, err := c.Campaign(ctx, "nobody"); !errors.Is(err, catalog.ErrNotFound) {
 		t.Errorf("nobody: %v", err)
 	}
-	if n, err := c.Bulk(ctx, alice, []string{"spring"}, &view.Bulk{Action: "pause", Until: "tomorrow"}); n != 0 || !errors.Is(err, view.ErrInvalid) {
+	if n, err := c.Bulk(ctx, []string{"spring"}, &view.Bulk{Action: "pause", Until: "tomorrow"}); n != 0 || !errors.Is(err, catalog.ErrInvalid) {
 		t.Errorf("until nothing: %d, %v", n, err)
 	}
 	for _, role := range []auth.Role{auth.Viewer, auth.Operator, auth.Admin} { // whoever looks sees no secret, nor what is not for them
 		ctx := auth.With(ctx, &auth.Identity{Role: role})
-		list, next, err := endpoints{c, func(*delivery.Destination) string { return "" }}.Destinations(ctx, view.DestinationsOf{Limit: 1})
+		list, next, err := c.Destinations(ctx, view.DestinationsOf{Limit: 1})
 		if err != nil || len(list) != 1 || next != "" || list[0].URL != "https://shop.example/hook" || !list[0].Query || (list[0].Headers["X-Tenant"] == "hidden") != (role == auth.Admin) {
 			t.Errorf("to %s the destination is %+v, %q, %v", role, list, next, err)
 		}
 	}
-	if _, _, err := (endpoints{c, func(*delivery.Destination) string { return "" }}).Destinations(ctx, view.DestinationsOf{Limit: 1, After: "elsewhere"}); !errors.Is(err, view.ErrInvalid) {
+	if _, _, err := c.Destinations(ctx, view.DestinationsOf{Limit: 1, After: "elsewhere"}); !errors.Is(err, catalog.ErrInvalid) {
 		t.Errorf("a page after nothing: %v", err)
 	}
-	off, err := endpoints{c, func(*delivery.Destination) string { return "" }}.EditDestination(ctx, alice, "shop-7", &view.DestinationEdit{State: "disabled"})
+	off, err := c.SetDestination(ctx, "shop-7", true)
 	if err != nil || off.State != "disabled" || off.DisabledReason != "why" {
 		t.Errorf("disabled: %+v, %v", off, err)
 	}
-	if on, err := (endpoints{c, func(*delivery.Destination) string { return "" }}).EditDestination(ctx, alice, "shop-7", &view.DestinationEdit{State: "enabled"}); err != nil || on.State != "enabled" {
+	if on, err := c.SetDestination(ctx, "shop-7", false); err != nil || on.State != "enabled" {
 		t.Errorf("enabled: %+v, %v", on, err)
 	}
 	for action, want := range map[string]int{"pause": 1, "rate": 1} {
-		if n, err := c.Bulk(ctx, alice, []string{"spring"}, &view.Bulk{Action: action, Rate: "77", Percent: 50}); n != want || err != nil {
+		if n, err := c.Bulk(ctx, []string{"spring"}, &view.Bulk{Action: action, Rate: "77", Percent: 50}); n != want || err != nil {
 			t.Errorf("%s: %d, %v", action, n, err)
 		}
 	}
-	if n, err := c.Bulk(ctx, alice, []string{"spring"}, &view.Bulk{Action: "rate"}); n != 0 || !errors.Is(err, view.ErrInvalid) {
+	if n, err := c.Bulk(ctx, []string{"spring"}, &view.Bulk{Action: "rate"}); n != 0 || !errors.Is(err, catalog.ErrInvalid) {
 		t.Errorf("no rate: %d, %v", n, err)
 	}
-	if now, _ = c.Settings(ctx, "spring"); now.Rate != "77" || now.Status != "paused" {
+	if now, _ = c.Campaign(ctx, "spring"); now.Rate != "77" || now.Status != "paused" {
 		t.Errorf("then it is %s at %s", now.Status, now.Rate)
 	}
-	if _, err := c.Edit(ctx, alice, "spring", &view.Edit{Status: "cancelled"}); err != nil {
+	if _, err := c.SetStatus(ctx, "spring", delivery.StatusCancelled, "", nil); err != nil {
 		t.Error(err)
 	}
-	for _, status := range []string{"active", "paused"} {
-		if _, err := c.Edit(ctx, alice, "spring", &view.Edit{Status: status}); !errors.Is(err, view.ErrOver) || strings.Contains(err.Error(), "\n") {
+	for _, status := range []delivery.Status{delivery.StatusActive, delivery.StatusPaused} {
+		if _, err := c.SetStatus(ctx, "spring", status, "", nil); !errors.Is(err, catalog.ErrOver) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("a cancelled campaign becomes %s: %v", status, err)
 		}
 	}
-	createdByForm(t, c, alice)
-	quotasByForm(t, quotas{c}, alice)
-	replaysOfOthers(t, c)
-	readOnly(t, dsn, "spring", alice)
+	createdByForm(ctx, t, c)
+	quotasByForm(ctx, t, c, alice)
+	replaysOfOthers(t, admin)
+	readOnly(t, dsn, "spring")
 }
 
 // replaysOfOthers: a process sees the replays of another one, and may stop them.
-func replaysOfOthers(t *testing.T, c changer) {
+func replaysOfOthers(t *testing.T, admin *catalog.Admin) {
 	t.Helper()
 	ctx := t.Context()
 	job := replay.Job{ID: "r1", State: replay.Running, Rate: "100", Started: time.Now().UTC().Truncate(time.Second), Filter: replay.Filter{Campaign: "spring"}}
-	if stop, err := book(c).Save(ctx, &job); stop || err != nil {
+	text, _ := json.Marshal(job)
+	if stop, err := admin.SaveReplay(ctx, "r1", text, true); stop || err != nil {
 		t.Errorf("a replay: %t, %v", stop, err)
 	}
-	if list, err := book(c).List(ctx); err != nil || len(list) != 1 || !reflect.DeepEqual(list[0], job) {
-		t.Errorf("replays are %+v, %v", list, err)
+	others := replay.New(nil, nil, slog.New(slog.DiscardHandler))
+	others.Share(admin)
+	if list := others.List(); len(list) != 1 || !reflect.DeepEqual(list[0], job) {
+		t.Errorf("replays are %+v", list)
 	}
-	if asked, err := book(c).Stop(ctx, "r1"); !asked || err != nil {
-		t.Errorf("it is not asked to stop: %t, %v", asked, err)
+	if !others.Stop("r1") {
+		t.Error("it is not asked to stop")
 	}
-	if stop, err := book(c).Save(ctx, &job); !stop || err != nil {
+	if stop, err := admin.SaveReplay(ctx, "r1", text, true); !stop || err != nil {
 		t.Errorf("nobody asks to stop it: %t, %v", stop, err)
 	}
 }
 
 // createdByForm creates what the form of a new campaign and of a new quota begin with, once.
-func createdByForm(t *testing.T, c changer, by view.Actor) {
+func createdByForm(ctx context.Context, t *testing.T, c *view.Sources) {
 	t.Helper()
-	begin, ctx := view.NewCampaign(), t.Context()
+	begin := view.NewCampaign()
 	edit, err := view.EditOf(view.EditForm, view.NoCampaign(), func(name string) (string, bool) {
 		for _, field := range view.EditForm {
 			if field.Name == name {
@@ -191,42 +197,40 @@ func createdByForm(t *testing.T, c changer, by view.Actor) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	edit.New = true
 	begin.ID, begin.Status = "autumn", "active"
-	row, err := c.Edit(ctx, by, begin.ID, edit)
+	row, err := c.WriteCampaign(ctx, begin.ID, edit, view.Condition{New: true})
 	if err == nil {
 		begin.Revision = row.Revision
 	}
 	if err != nil || !reflect.DeepEqual(row, begin) {
 		t.Errorf("a new campaign is %+v, %v; want %+v", row, err, begin)
 	}
-	whole, short := &view.Edit{New: true}, &view.Edit{New: true}
+	whole, short := &view.Edit{}, &view.Edit{}
 	whole.FillDefaults()
-	first, err := c.Edit(ctx, by, "whole", whole)
+	first, err := c.WriteCampaign(ctx, "whole", whole, view.Condition{New: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := c.Edit(ctx, by, "short", short)
+	second, err := c.WriteCampaign(ctx, "short", short, view.Condition{New: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if second.ID, second.Revision = first.ID, first.Revision; !reflect.DeepEqual(first, second) {
 		t.Errorf("written whole it is %+v, and with the defaults of the database %+v", first, second)
 	}
-	whole.New = false
-	if replaced, err := c.Edit(ctx, by, begin.ID, whole); err != nil || replaced.Rate != "0" || replaced.TimeZone != "UTC" || replaced.Status != "active" {
+	if replaced, err := c.WriteCampaign(ctx, begin.ID, whole, view.Condition{}); err != nil || replaced.Rate != "0" || replaced.TimeZone != "UTC" || replaced.Status != "active" {
 		t.Errorf("replaced it is %+v, %v", replaced, err)
 	}
-	if _, err := c.Edit(ctx, by, begin.ID, edit); !errors.Is(err, view.ErrExists) || strings.Contains(err.Error(), "\n") {
+	if _, err := c.WriteCampaign(ctx, begin.ID, edit, view.Condition{New: true}); !errors.Is(err, catalog.ErrExists) || strings.Contains(err.Error(), "\n") {
 		t.Errorf("once more: %v", err)
 	}
 }
 
 // quotasByForm creates, changes and deletes a quota as the console does.
-func quotasByForm(t *testing.T, c quotas, by view.Actor) {
+func quotasByForm(ctx context.Context, t *testing.T, c *view.Sources, by catalog.Actor) {
 	t.Helper()
-	ctx, id := t.Context(), "fresh"
-	if _, err := c.EditQuota(ctx, by, id, &view.QuotaEdit{Windows: &[]string{"5/1s"}}); !errors.Is(err, view.ErrNotFound) {
+	const id = "fresh"
+	if _, err := c.WriteQuota(ctx, id, &view.QuotaEdit{Windows: &[]string{"5/1s"}}, view.Condition{}); !errors.Is(err, catalog.ErrNotFound) {
 		t.Errorf("a change of no quota: %v", err)
 	}
 	now := view.NewQuota()
@@ -243,8 +247,7 @@ func quotasByForm(t *testing.T, c quotas, by view.Actor) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	edit.New = true
-	row, err := c.EditQuota(ctx, by, id, edit)
+	row, err := c.WriteQuota(ctx, id, edit, view.Condition{New: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -252,54 +255,54 @@ func quotasByForm(t *testing.T, c quotas, by view.Actor) {
 	if !reflect.DeepEqual(row, now) {
 		t.Errorf("a new quota is %+v, want %+v", row, now)
 	}
-	if _, err := c.EditQuota(ctx, by, id, edit); !errors.Is(err, view.ErrExists) {
+	if _, err := c.WriteQuota(ctx, id, edit, view.Condition{New: true}); !errors.Is(err, catalog.ErrExists) {
 		t.Errorf("once more: %v", err)
 	}
 	stale := row.Revision
 	for _, tt := range []struct {
-		edit *view.QuotaEdit
 		want []string
+		at   *int64
 	}{
-		{&view.QuotaEdit{Windows: &[]string{"7/1s"}, AtRevision: &stale}, []string{"7/1s"}}, {&view.QuotaEdit{Windows: &[]string{}}, []string{}},
+		{[]string{"7/1s"}, &stale}, {[]string{}, nil},
 	} {
 		before := row.Revision
-		if row, err = c.EditQuota(ctx, by, id, tt.edit); err != nil || !slices.Equal(row.Windows, tt.want) || row.Revision <= before {
-			t.Fatalf("%+v: %+v, %v", tt.edit, row, err)
+		if row, err = c.WriteQuota(ctx, id, &view.QuotaEdit{Windows: &tt.want}, view.Condition{At: tt.at}); err != nil || !slices.Equal(row.Windows, tt.want) || row.Revision <= before {
+			t.Fatalf("%v: %+v, %v", tt.want, row, err)
 		}
 	}
 	for name, err := range map[string]error{
 		"windows": func() error {
-			_, err := c.EditQuota(ctx, by, id, &view.QuotaEdit{Windows: &[]string{"1/1s"}, AtRevision: &stale})
+			_, err := c.WriteQuota(ctx, id, &view.QuotaEdit{Windows: &[]string{"1/1s"}}, view.Condition{At: &stale})
 			return err
 		}(),
-		"nothing": c.DeleteQuota(ctx, by, id, false, &stale),
+		"nothing": func() error { _, err := c.Catalog.DeleteQuota(ctx, id, false, &stale); return err }(),
 	} {
-		if !errors.Is(err, view.ErrStale) || strings.Contains(err.Error(), "\n") {
+		if !errors.Is(err, catalog.ErrStale) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s of a quota that was changed: %v", name, err)
 		}
 	}
 	for _, edit := range []*view.QuotaEdit{{Windows: &[]string{"many"}}, {Windows: &[]string{"1/1s,2/1s"}}} {
-		if _, err := c.EditQuota(ctx, by, id, edit); !errors.Is(err, view.ErrInvalid) || strings.Contains(err.Error(), "\n") {
+		if _, err := c.WriteQuota(ctx, id, edit, view.Condition{}); !errors.Is(err, catalog.ErrInvalid) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%+v: %v", edit, err)
 		}
 	}
-	if err := c.DeleteQuota(ctx, by, "provider", false, nil); err != nil {
+	if _, err := c.Catalog.DeleteQuota(ctx, "provider", false, nil); err != nil {
 		t.Errorf("a quota of no campaign: %v", err)
 	}
-	if err := c.DeleteQuota(ctx, by, id, false, &row.Revision); err != nil {
+	if _, err := c.Catalog.DeleteQuota(ctx, id, false, &row.Revision); err != nil {
 		t.Error(err)
 	}
-	if _, err := c.QuotaSettings(ctx, id); !errors.Is(err, view.ErrNotFound) {
+	if _, err := c.Quota(ctx, id); !errors.Is(err, catalog.ErrNotFound) {
 		t.Errorf("then it is %v", err)
 	}
-	changes, err := records{c.admin}.Changes(ctx, view.ChangesOf{Quota: id, Limit: 1})
+	changes, err := c.Changes(ctx, catalog.ChangesOf{Quota: id, Limit: 1})
 	if err != nil || len(changes) != 1 || changes[0].Actor != by.Name {
 		t.Errorf("the change is recorded as %+v, %v", changes, err)
 	}
 }
 
 // readOnly tries a change with a role that may only read.
-func readOnly(t *testing.T, dsn, id string, by view.Actor) {
+func readOnly(t *testing.T, dsn, id string) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), dsn)
 	if err != nil {
@@ -327,11 +330,11 @@ func readOnly(t *testing.T, dsn, id string, by view.Actor) {
 		t.Fatal(err)
 	}
 	defer admin.Close()
-	_, err = changer{admin}.Edit(t.Context(), by, id, &view.Edit{Status: "paused"})
-	if !errors.Is(err, view.ErrForbidden) || !strings.Contains(err.Error(), "the database role "+role+" of this process may not change campaigns") {
+	_, err = (&view.Sources{Catalog: admin}).SetStatus(t.Context(), id, delivery.StatusPaused, "", nil)
+	if !errors.Is(err, catalog.ErrForbidden) || !strings.Contains(err.Error(), "the database role "+role+" of this process may not change campaigns") {
 		t.Errorf("with a role that may only read: %v", err)
 	}
-	if why, err := (changer{admin}).readOnly(t.Context()); err != nil || !strings.Contains(why, "the database role "+role+" of this process may not change") {
+	if why, err := admin.ReadOnly(t.Context()); err != nil || !strings.Contains(why, "the database role "+role+" of this process may not change") {
 		t.Errorf("the page says %q, %v", why, err)
 	}
 }

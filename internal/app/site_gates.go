@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/limits"
@@ -45,9 +46,10 @@ func showGates(sources *view.Sources, engine *limits.Engine, log *slog.Logger) {
 		return ClosedDestinations(ctx, engine)
 	}
 	configured := sources.Sinks
-	sources.Open = func(ctx context.Context, by view.Actor, sink, destination string) (closed bool, err error) {
+	sources.Open = func(ctx context.Context, sink, destination string) (closed bool, err error) {
+		by := catalog.ActorOf(ctx)
 		if !slices.ContainsFunc(configured, func(s view.Sink) bool { return s.Name == sink }) {
-			return false, view.Fault(view.ErrNotFound, "there is no sink %s in the configuration of this process", notation.Shorten(sink))
+			return false, view.Fault(catalog.ErrNotFound, "there is no sink %s in the configuration of this process", notation.Shorten(sink))
 		}
 		if destination != "" {
 			closed, err = openDestination(ctx, engine, sink, destination)

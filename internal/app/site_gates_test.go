@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/limits"
@@ -32,7 +33,7 @@ func TestTheConsoleOpensGates(t *testing.T) {
 	showGates(&sources, engine, slog.New(slog.NewTextHandler(&said, nil)))
 	open := func(destination string, want bool) {
 		t.Helper()
-		closed, err := sources.Open(t.Context(), view.Actor{Name: "alice@10.0.0.7", Reason: "mended"}, "shops", destination)
+		closed, err := sources.Open(catalog.WithActor(t.Context(), catalog.Actor{Name: "alice@10.0.0.7", Reason: "mended"}), "shops", destination)
 		if err != nil || closed != want {
 			t.Errorf("%q was closed: %v, %v", destination, closed, err)
 		}
@@ -60,7 +61,7 @@ func TestTheConsoleOpensGates(t *testing.T) {
 	if closed, err := sources.Closed(t.Context()); err != nil || len(closed["shops"]) != 1 || closed["shops"][0].Destination != "https://b.example:443" {
 		t.Errorf("of a sink that was opened, its destinations are as they were: %+v, %v", closed, err)
 	}
-	if _, err := sources.Open(t.Context(), view.Actor{}, "elsewhere", ""); !errors.Is(err, view.ErrNotFound) {
+	if _, err := sources.Open(t.Context(), "elsewhere", ""); !errors.Is(err, catalog.ErrNotFound) {
 		t.Errorf("of a sink that is not configured: %v", err)
 	}
 	if !strings.Contains(said.String(), `msg="gate opened by hand" sink=shops destination=https://a.example:443 was_closed=true by=alice@10.0.0.7 reason=mended`) {

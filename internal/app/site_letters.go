@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
 
+	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/config"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/deadletter"
@@ -17,12 +19,12 @@ import (
 )
 
 // letter reads one dead letter, with its payload.
-func (s *Services) letter(ctx context.Context, place view.LetterPlace) (*view.WholeLetter, error) {
+func (s *Services) letter(ctx context.Context, place deadletter.Place) (*view.WholeLetter, error) {
 	options := deadletter.Options{Topics: s.deadTopics(), Unmarked: func(error) {}}
-	d, err := deadletter.Read(ctx, options, deadletter.Place{Partition: place.Partition, Offset: place.Offset})
+	d, err := deadletter.Read(ctx, options, place)
 	switch {
 	case errors.Is(err, deadletter.ErrNoLetter):
-		return nil, view.Fault(view.ErrNotFound, "%s", err)
+		return nil, view.Fault(catalog.ErrNotFound, "%s", err)
 	case err != nil:
 		return nil, BrokersFault(err)
 	}
@@ -100,4 +102,79 @@ func headerTime(d *deadletter.Letter, key string) *time.Time {
 		}
 	}
 	return nil
+}
+
+const (
+	// maxLooked bounds the dead letters that one look reads, and maxLetters those that it shows.
+	maxLooked  = 10_000
+	maxLetters = 100
+)
+
+// letters looks for dead letters, the newest first.
+func (s *Services) letters(ctx context.Context, f view.LetterFilter) (found view.Letters, err error) {
+	before, err := deadletter.ParsePosition(f.After)
+	if err != nil {
+		return view.Letters{}, view.Fault(catalog.ErrInvalid, "after: %s", err)
+	}
+	since, limit := f.Since, cmp.Or(f.Limit, maxLetters)
+	if f.Last > 0 {
+		since = time.Now().Add(-f.Last)
+	}
+	matched, counts := 0, map[[2]string]*view.LetterCount{}
+	options := deadletter.Options{
+		Topics: s.deadTopics(),
+		Filter: deadletter.Filter{
+			Campaign: f.Campaign, Reason: delivery.Reason(f.Reason), JobID: f.JobID, Since: since, Until: f.Until,
+		},
+		Before: before, Mark: limit, Reached: func(p deadletter.Position) {
+			if found.Next == "" { // where the page is full, or else where the look ends
+				found.Next = p.String()
+			}
+		},
+		Unmarked:   func(error) {}, // then none is shown as replayed
+		MaxScanned: maxLooked, Scanned: &found.Looked,
+	}
+	if f.After != "" {
+		options.Limit = limit // the counts were those of the first page
+	}
+	err = deadletter.Newest(ctx, options, func(d deadletter.Letter) error {
+		key := [2]string{d.Campaign, string(d.Reason)}
+		count := counts[key]
+		if count == nil {
+			count = &view.LetterCount{Campaign: d.Campaign, Reason: string(d.Reason)}
+			counts[key] = count
+		}
+		count.Letters++
+		matched++
+		if d.Replayed {
+			count.Replayed++
+		}
+		if len(found.List) < limit {
+			found.List = append(found.List, Letter(&d))
+		}
+		return nil
+	})
+	if found.More = cutShort(ctx, found.Looked, err); err != nil && !found.More {
+		return view.Letters{}, BrokersFault(err)
+	}
+	if !found.More && (matched < limit || matched == limit && f.After == "") {
+		found.Next = "" // these were the last ones
+	}
+	found.More = found.More || f.After != "" && found.Next != ""
+	if found.Counts = []view.LetterCount{}; found.List == nil {
+		found.List = []view.Letter{}
+	}
+	for _, count := range counts {
+		found.Counts = append(found.Counts, *count)
+	}
+	slices.SortFunc(found.Counts, func(a, b view.LetterCount) int {
+		return cmp.Or(cmp.Compare(b.Letters, a.Letters), cmp.Compare(a.Campaign, b.Campaign), cmp.Compare(a.Reason, b.Reason))
+	})
+	return found, nil
+}
+
+// cutShort reports whether a look for letters has ended before the last one, but with an answer: what was found until then is more
+// than nothing.
+func cutShort(ctx context.Context, looked int, err error) bool {
+	return errors.Is(err, deadletter.ErrMore) || err != nil && looked > 0 && errors.Is(ctx.Err(), context.DeadlineExceeded)
 }

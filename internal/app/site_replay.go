@@ -46,9 +46,9 @@ func (s *Services) replay(ctx context.Context, r replay.Request, progress func(i
 	for _, text := range r.Places {
 		place, ok := view.ParsePlace(text)
 		if !ok {
-			return replay.Outcome{}, view.Fault(view.ErrInvalid, "%q is no place of a dead letter, such as 3/17", notation.Shorten(text))
+			return replay.Outcome{}, view.Fault(catalog.ErrInvalid, "%q is no place of a dead letter, such as 3/17", notation.Shorten(text))
 		}
-		options.Places = append(options.Places, deadletter.Place(place))
+		options.Places = append(options.Places, place)
 	}
 	if r.DryRun {
 		options.MaxScanned = maxCounted
@@ -61,13 +61,13 @@ func (s *Services) replay(ctx context.Context, r replay.Request, progress func(i
 			options.Rate, err = delivery.NewRate(micros, period)
 		}
 		if err != nil {
-			return replay.Outcome{}, view.Fault(view.ErrInvalid, "rate: %s", err)
+			return replay.Outcome{}, view.Fault(catalog.ErrInvalid, "rate: %s", err)
 		}
 	}
 	report, err := deadletter.Replay(ctx, options)
 	switch {
 	case errors.Is(err, deadletter.ErrMore):
-		err = view.Fault(view.ErrInvalid, "more than %d dead letters were read; narrow the time", maxCounted)
+		err = view.Fault(catalog.ErrInvalid, "more than %d dead letters were read; narrow the time", maxCounted)
 	case err != nil && ctx.Err() == nil:
 		err = BrokersFault(err)
 	}

@@ -20,10 +20,16 @@ func WithActor(ctx context.Context, by Actor) context.Context {
 	return context.WithValue(ctx, actorKey{}, by)
 }
 
+// ActorOf returns the actor of a context; the zero value if it has none.
+func ActorOf(ctx context.Context) Actor {
+	by, _ := ctx.Value(actorKey{}).(Actor)
+	return by
+}
+
 // noteActor tells the transaction whose it is.
 func noteActor(ctx context.Context, tx pgx.Tx) error {
-	by, ok := ctx.Value(actorKey{}).(Actor)
-	if !ok {
+	by := ActorOf(ctx)
+	if by == (Actor{}) {
 		return nil
 	}
 	_, err := tx.Exec(ctx, `SELECT set_config('pacer.actor', $1, true), set_config('pacer.reason', $2, true),
@@ -31,12 +37,17 @@ func noteActor(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// Rights returns the role with which the database is used, and whether it may change campaigns.
-func (a *Admin) Rights(ctx context.Context) (role string, change bool, err error) {
+// ReadOnly says in one line why the role of the database may not change campaigns; "" if it may.
+func (a *Admin) ReadOnly(ctx context.Context) (why string, err error) {
+	var role string
+	var may bool
 	err = a.with(ctx, func(ctx context.Context, pool *pgxpool.Pool) error {
-		return pool.QueryRow(ctx, `SELECT current_user::text, has_table_privilege('pacer.campaigns', 'UPDATE')`).Scan(&role, &change)
+		return pool.QueryRow(ctx, `SELECT current_user::text, has_table_privilege('pacer.campaigns', 'UPDATE')`).Scan(&role, &may)
 	})
-	return role, change, err
+	if err != nil || may {
+		return "", err
+	}
+	return fmt.Sprintf("the database role %s of this process may not change campaigns; use a process with the role of operators, such as pacer console", role), nil
 }
 
 // atRevision locks the campaign, and returns ErrStale unless it is as it was at the revision.

@@ -14,7 +14,7 @@ import (
 )
 
 // Admin reads and changes campaigns and quotas for the commands and the HTTP API. Input is checked before the database
-// is asked. Every error is one line that names the field and the remedy; ErrInvalid, ErrNotFound, ErrStale, ErrOver,
+// is asked. Every error is one line that names the field and the remedy; ErrInvalid, ErrNotFound, ErrStale, ErrOver, ErrForbidden,
 // ErrUnreachable, ErrInDoubt and ErrSchema distinguish the kinds. Safe for concurrent use.
 type Admin struct {
 	database *database
@@ -245,6 +245,7 @@ const alterAttempts = 3
 // campaigns may hold and want the same rows as this one; the server then ends one of them.
 func alter[T any](ctx context.Context, a *Admin, change func(context.Context, pgx.Tx) (T, error)) (T, error) {
 	return ask(ctx, a, func(ctx context.Context, pool *pgxpool.Pool) (answer T, err error) {
+		var server *pgconn.PgError
 		for range alterAttempts {
 			made := false
 			err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) (err error) {
@@ -254,7 +255,8 @@ func alter[T any](ctx context.Context, a *Admin, change func(context.Context, pg
 				made = err == nil
 				return err
 			})
-			server, refused := errors.AsType[*pgconn.PgError](err)
+			var refused bool
+			server, refused = errors.AsType[*pgconn.PgError](err)
 			if refused && server.Code == "40P01" {
 				continue
 			}
@@ -263,6 +265,11 @@ func alter[T any](ctx context.Context, a *Admin, change func(context.Context, pg
 				err = inLine(ErrInDoubt.Error(), ErrInDoubt, err)
 			}
 			break
+		}
+		if server != nil && server.Code == "42501" { // insufficient privilege
+			if why, failed := a.ReadOnly(ctx); failed == nil && why != "" {
+				err = inLine(why, ErrForbidden)
+			}
 		}
 		if err != nil {
 			return *new(T), err

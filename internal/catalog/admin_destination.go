@@ -49,14 +49,15 @@ func (r *DestinationRow) Destination() *delivery.Destination {
 	return e
 }
 
-// DestinationChange is a change of a destination; nil fields are kept.
+// DestinationChange is a change of a destination; what is nil stays, or gets its default in a new one.
 type DestinationChange struct {
-	URL         *string
-	Sink        *string            // "" for any
-	Headers     *map[string]string // replaces all
-	Secrets     *[]string          // replaces all
-	MaxInFlight *int64             // 0 for as many as the sink has
-	AtRevision  *int64             // only if the destination has this revision; else ErrStale
+	URL         *string            `json:"url,omitempty" minLength:"1" maxLength:"2048" example:"https://hooks.example.com/orders" doc:"the whole address, with its query"`
+	Sink        *string            `json:"sink,omitempty" maxLength:"256" doc:"empty: any with destinations"`
+	Headers     *map[string]string `json:"headers,omitempty" example:"{\"x-tenant\": \"blue\"}" doc:"all of them; a value may be a reference, file:NAME or env:DESTINATION_NAME"`
+	Secrets     *[]string          `json:"secrets,omitempty" maxItems:"4" nullable:"false" example:"[\"file:shop-7\"]" doc:"references to what signs its requests, all of them, the newest first"`
+	MaxInFlight *int64             `json:"max_in_flight,omitempty" minimum:"0" maximum:"2147483647" doc:"of one daemon; 0 for as many as the sink has"`
+
+	AtRevision *int64 `json:"-"` // only if the destination has this revision; else ErrStale
 }
 
 func (c *DestinationChange) empty() bool {

@@ -124,8 +124,8 @@ func TestActorsAndRevisions(t *testing.T) {
 			t.Errorf("nobody's change is %+v", c)
 		}
 	}
-	if role, may, err := a.Rights(t.Context()); err != nil || !may || role == "" {
-		t.Errorf("rights of %q: %v, %v", role, may, err)
+	if why, err := a.ReadOnly(t.Context()); err != nil || why != "" {
+		t.Errorf("read only because %q, %v", why, err)
 	}
 }
 

@@ -239,6 +239,8 @@ var (
 	ErrExists = errors.New("exists already")
 	// ErrInvalid means that the input cannot be used as it is.
 	ErrInvalid = errors.New("invalid input")
+	// ErrForbidden means that the role of the database may not make the change.
+	ErrForbidden = errors.New("forbidden")
 	// ErrUnreachable means that no connection to the database could be made.
 	ErrUnreachable = errors.New("the database cannot be reached")
 )

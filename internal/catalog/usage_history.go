@@ -14,28 +14,28 @@ import (
 // maxSteps bounds the number of steps of one history.
 const maxSteps = 10_000
 
-// UsageStep is the usage of a quota in the ledger within one step of time.
-type UsageStep struct {
-	Start     time.Time         `json:"start"`
-	End       time.Time         `json:"end"` // exclusive
-	Units     int64             `json:"units"`
-	Remaining []RemainingInSpan `json:"remaining"` // of each window, at the end of the step
+// Usage is what was used of a quota in the ledger within one step of time.
+type Usage struct {
+	Start     time.Time `json:"start"`
+	End       time.Time `json:"end"` // exclusive
+	Units     int64     `json:"units"`
+	Remaining []Left    `json:"remaining"` // of each window, at the end of the step
 }
 
-// RemainingInSpan is how much of a window was left.
-type RemainingInSpan struct {
+// Left is how much of a window was left.
+type Left struct {
 	Span  string `json:"span"`
 	Limit int64  `json:"limit"` // the current limit
 	// Units are the limit less the units used within the span, at least 0; nil for windows shorter than the minutes, and of
 	// old steps the hours, in which the ledger counts. For a fixed window that begins at its first use they are a lower bound: the ledger does
 	// not know when it began.
-	Units *int64 `json:"units"`
+	Units *int64 `json:"units,omitempty"`
 }
 
 // UsageHistory returns the units of the quota in steps between from and to, both rounded outwards to whole steps; a
 // step is a whole number of minutes. The last step ends at to, in whole minutes. Unused reservations count as used until
 // a checkpoint replaces them. Use of an hour that is older than a day counts in its last minute.
-func (a *Admin) UsageHistory(ctx context.Context, quota string, from, to time.Time, step time.Duration) ([]UsageStep, error) {
+func (a *Admin) UsageHistory(ctx context.Context, quota string, from, to time.Time, step time.Duration) ([]Usage, error) {
 	switch {
 	case step < time.Minute || step%time.Minute != 0:
 		return nil, invalid("step %s must be a whole number of minutes, such as 1h", notation.FormatSpan(max(step, 0)))
@@ -67,17 +67,17 @@ func (a *Admin) UsageHistory(ctx context.Context, quota string, from, to time.Ti
 }
 
 // historySteps divides the time between from and to into steps. Of those before merged only the hours are known.
-func historySteps(used totals, windows []delivery.Window, from, to time.Time, step time.Duration, merged time.Time) []UsageStep {
-	var steps []UsageStep
+func historySteps(used totals, windows []delivery.Window, from, to time.Time, step time.Duration, merged time.Time) []Usage {
+	var steps []Usage
 	for start := from; start.Before(to); start = start.Add(step) {
 		end := earlier(start.Add(step), to)
 		counted := time.Minute
 		if start.Before(merged) {
 			counted = time.Hour
 		}
-		s := UsageStep{Start: start, End: end, Units: used.between(start, end), Remaining: []RemainingInSpan{}}
+		s := Usage{Start: start, End: end, Units: used.between(start, end), Remaining: []Left{}}
 		for _, w := range windows {
-			remaining := RemainingInSpan{Span: notation.FormatSpan(w.Span), Limit: w.Limit}
+			remaining := Left{Span: notation.FormatSpan(w.Span), Limit: w.Limit}
 			if w.Span >= counted {
 				units := max(0, w.Limit-used.between(windowStart(w, end), end))
 				remaining.Units = &units

@@ -16,6 +16,7 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/hold"
 	"github.com/pacer/pacer/internal/notation"
+	"github.com/pacer/pacer/internal/progress"
 )
 
 func (c *cli) campaign() *cobra.Command {
@@ -153,9 +154,9 @@ func parseInstant(text string) (time.Time, error) {
 // campaignRow is a campaign with what holds it.
 type campaignRow struct {
 	*catalog.CampaignRow
-	Hold    *heldView     `json:"hold,omitempty"`
-	Senders []view.Sender `json:"senders,omitempty"`      // of one campaign: the daemons that send it
-	Failure string        `json:"last_failure,omitempty"` // of one campaign: its sink's, with a job of any campaign
+	Hold    *heldView         `json:"hold,omitempty"`
+	Senders []progress.Sender `json:"senders,omitempty"`      // of one campaign: the daemons that send it
+	Failure string            `json:"last_failure,omitempty"` // of one campaign: its sink's, with a job of any campaign
 }
 
 func newCampaignRow(row *catalog.CampaignRow, a *hold.Answer) campaignRow {
@@ -300,7 +301,7 @@ func showFailure(p *printer, failure string) {
 }
 
 // showSenders prints which daemons send a campaign, a line each.
-func showSenders(p *printer, senders []view.Sender) {
+func showSenders(p *printer, senders []progress.Sender) {
 	for i, s := range senders {
 		name, lanes := "", ""
 		if i == 0 {

@@ -125,14 +125,13 @@ func (r *remote) oneDestination(ctx context.Context, method, path string, body a
 }
 
 func (r *remote) setDestination(ctx context.Context, id string, create bool, c catalog.DestinationChange) (*destinationRow, error) {
-	edit := view.DestinationEdit{URL: c.URL, Sink: c.Sink, Headers: c.Headers, Secrets: c.Secrets, MaxInFlight: c.MaxInFlight}
 	if !create {
-		return r.oneDestination(ctx, http.MethodPatch, destinationPath(id), &edit)
+		return r.oneDestination(ctx, http.MethodPatch, destinationPath(id), &c)
 	}
 	return r.oneDestination(ctx, http.MethodPost, "/destinations", struct {
 		ID string `json:"id"`
-		view.DestinationEdit
-	}{id, edit})
+		catalog.DestinationChange
+	}{id, c})
 }
 
 func (r *remote) switchDestination(ctx context.Context, id string, disable bool, reason string) (*destinationRow, error) {

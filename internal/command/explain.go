@@ -10,6 +10,7 @@ import (
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/hold"
 	"github.com/pacer/pacer/internal/notation"
+	"github.com/pacer/pacer/internal/progress"
 )
 
 func (c *cli) explain() *cobra.Command {
@@ -26,12 +27,12 @@ type explanation struct {
 	Held     bool   `json:"held"`
 	Sentence string `json:"sentence"`
 	*heldView
-	Waiting *int64        `json:"waiting,omitempty"`      // jobs; nil if not known
-	Lanes   []int         `json:"lanes,omitempty"`        // where its backlog waits
-	Senders []view.Sender `json:"senders,omitempty"`      // the daemons that send it
-	Uneven  []int         `json:"uneven,omitempty"`       // lanes that hold much more of it than the others
-	Failure string        `json:"last_failure,omitempty"` // of its sink, with a job of any campaign
-	Note    string        `json:"note,omitempty"`
+	Waiting *int64            `json:"waiting,omitempty"`      // jobs; nil if not known
+	Lanes   []int             `json:"lanes,omitempty"`        // where its backlog waits
+	Senders []progress.Sender `json:"senders,omitempty"`      // the daemons that send it
+	Uneven  []int             `json:"uneven,omitempty"`       // lanes that hold much more of it than the others
+	Failure string            `json:"last_failure,omitempty"` // of its sink, with a job of any campaign
+	Note    string            `json:"note,omitempty"`
 }
 
 func (c *cli) explainCampaign(ctx context.Context, id string) error {

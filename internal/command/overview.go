@@ -30,7 +30,7 @@ type overview struct {
 	windows  map[string][]delivery.WindowState // by quota; nil: not asked
 	board    *progress.Board                   // nil: not asked
 	one      string                            // of which more is asked
-	senders  []view.Sender                     // of that one
+	senders  []progress.Sender                 // of that one
 	waits    map[string]hold.Wait              // what quotas have refused it, by quota
 	silent   bool                              // Redis does not answer
 	note     string                            // what could not be asked, and why
@@ -80,11 +80,11 @@ func (o *overview) askRedis(ctx context.Context, s *app.Services) error {
 	})
 	if c := o.snapshot.Campaign(o.one); c != nil {
 		all.Go(func() (err error) {
-			o.senders, err = app.Senders(ctx, exchange, c)
+			o.senders, err = progress.ReadSenders(ctx, exchange, c)
 			return err
 		})
 		all.Go(func() (err error) {
-			o.waits, err = view.Waits(ctx, app.Claims(engine), c)
+			o.waits, err = view.Waits(ctx, engine.Claims, c)
 			return err
 		})
 	}

@@ -29,7 +29,7 @@ func (c *cli) quotaUsage() *cobra.Command {
 type quotaUsage struct {
 	Quota string              `json:"quota"`
 	Step  string              `json:"step"`
-	Steps []catalog.UsageStep `json:"steps"`
+	Steps []catalog.Usage `json:"steps"`
 	Note  string              `json:"note,omitempty"` // why a step may show less or more than what was sent
 }
 
@@ -72,7 +72,7 @@ func keepsUse(w catalog.WindowRow) bool {
 
 // print leaves out the time before the first use.
 func (u *quotaUsage) print(p *printer) {
-	first := slices.IndexFunc(u.Steps, func(s catalog.UsageStep) bool { return s.Units > 0 })
+	first := slices.IndexFunc(u.Steps, func(s catalog.Usage) bool { return s.Units > 0 })
 	if first < 0 {
 		if len(u.Steps) > 0 {
 			p.line("no use of quota %s is known since %s", u.Quota, u.Steps[0].Start.Format(time.RFC3339))

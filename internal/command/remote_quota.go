@@ -83,7 +83,7 @@ func (r *remote) quotaUsage(ctx context.Context, id string, last, step time.Dura
 		return quotaUsage{}, err
 	}
 	var found struct {
-		Usage []catalog.UsageStep `json:"usage"`
+		Usage []catalog.Usage `json:"usage"`
 	}
 	usage := quotaUsage{Quota: id, Step: notation.FormatSpan(step), Note: usageNote(shownQuota(&q))}
 	err := r.get(ctx, "/quotas/"+url.PathEscape(id)+"/usage", url.Values{"last": {notation.FormatSpan(last)}, "step": {usage.Step}}, &found)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/live"
 	"github.com/pacer/pacer/internal/console/view"
@@ -134,7 +135,7 @@ func TestUsageBetween(t *testing.T) {
 	}
 	from := time.Now().Add(-5 * time.Hour).UTC().Truncate(time.Hour)
 	answer := ask(h, "GET", "/api/v1/quotas/provider/usage?from="+from.Format(time.RFC3339)+"&to="+from.Add(2*time.Hour).Format(time.RFC3339), "viewer", "")
-	var out struct{ Usage []view.Usage }
+	var out struct{ Usage []catalog.Usage }
 	if err := json.Unmarshal(answer.Body.Bytes(), &out); err != nil || len(out.Usage) != 2 || !out.Usage[0].Start.Equal(from) {
 		t.Errorf("two hours: %+v, %v", out, err)
 	}

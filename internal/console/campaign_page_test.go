@@ -14,6 +14,7 @@ import (
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/hold"
+	"github.com/pacer/pacer/internal/limits"
 )
 
 // TestPageOfACampaign: its last hour, its days to come, its dead letters by reason and its last changes are on the page itself.
@@ -102,9 +103,9 @@ func TestUnitsThatACampaignWaitsFor(t *testing.T) {
 		w := newWorld()
 		sources, asked := w.sources(), atomic.Int32{}
 		sources.Gates = func(context.Context) ([]delivery.Gate, error) { return nil, nil }
-		sources.Claims = func(context.Context, *delivery.Quota) ([]view.Claim, error) {
+		sources.Claims = func(context.Context, *delivery.Quota) ([]limits.Claim, error) {
 			asked.Add(1)
-			return []view.Claim{{Daemon: "a"}, {Campaign: "spring", Wait: hold.Wait{Asked: time.Now().Add(-time.Second), Again: time.Now().Add(10 * time.Second)}}}, nil
+			return []limits.Claim{{Daemon: "a"}, {Campaign: "spring", Asked: time.Now().Add(-time.Second), Due: time.Now().Add(10 * time.Second)}}, nil
 		}
 		looker := view.NewLooker(sources)
 		for range 4 {

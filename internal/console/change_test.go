@@ -99,11 +99,11 @@ func TestChangesByAPI(t *testing.T) {
 		{"open a destination", "POST", "/api/v1/sinks/receiver/open", "operator", `{"destination":"https://a.example:443"}`, "", 200, `sink receiver https://a.example:443 open by the-operator@127.0.0.1: `},
 		{"open by a viewer", "POST", "/api/v1/sinks/receiver/open", "viewer", "", "", 403, ""},
 		{"open no sink", "POST", "/api/v1/sinks/nowhere/open", "operator", "", "", 404, ""},
-		{"those until", "POST", "/api/v1/bulk-changes", "operator", `{"action":"pause","until":"2h","ids":["spring"],"expect":1}`, "", 200, `1 campaigns {"action":"pause","until":"2h"} by the-operator@127.0.0.1: `},
-		{"those", "POST", "/api/v1/bulk-changes", "operator", `{"action":"pause","ids":["spring","paused","spring"],"expect":2}`, "", 200, `2 campaigns {"action":"pause"} by the-operator@127.0.0.1: `},
+		{"those until", "POST", "/api/v1/bulk-changes", "operator", `{"action":"pause","until":"2h","ids":["spring"],"expect":1}`, "", 200, `1 campaigns {Status:paused Until:2h0m0s Rate: Percent:0} by the-operator@127.0.0.1: `},
+		{"those", "POST", "/api/v1/bulk-changes", "operator", `{"action":"pause","ids":["spring","paused","spring"],"expect":2}`, "", 200, `2 campaigns {Status:paused Until:0s Rate: Percent:0} by the-operator@127.0.0.1: `},
 		{"those and others", "POST", "/api/v1/bulk-changes", "operator", `{"action":"pause","ids":["spring"],"filter":{"q":"s"},"expect":1}`, "", 422, ""},
 		{"those that are gone", "POST", "/api/v1/bulk-changes", "operator", `{"action":"pause","ids":["spring","gone"],"expect":2}`, "", 409, ""},
-		{"many", "POST", "/api/v1/bulk-changes", "operator", `{"action":"percent","percent":80,"filter":{"q":"spring"},"expect":1}`, "", 200, `1 campaigns {"action":"percent","percent":80} by the-operator@127.0.0.1: `},
+		{"many", "POST", "/api/v1/bulk-changes", "operator", `{"action":"percent","percent":80,"filter":{"q":"spring"},"expect":1}`, "", 200, `1 campaigns {Status: Until:0s Rate: Percent:80} by the-operator@127.0.0.1: `},
 		{"more than expected", "POST", "/api/v1/bulk-changes", "operator", `{"action":"pause","filter":{},"expect":1}`, "", 409, ""},
 	} {
 		w.changes = nil
@@ -149,7 +149,7 @@ func TestTickedCampaigns(t *testing.T) {
 		code int
 		want string
 	}{
-		{url.Values{"id": {"spring", "paused"}, "expect": {"2"}}, http.StatusSeeOther, `2 campaigns {"action":"pause"} by the-operator@127.0.0.1: `},
+		{url.Values{"id": {"spring", "paused"}, "expect": {"2"}}, http.StatusSeeOther, `2 campaigns {Status:paused Until:0s Rate: Percent:0} by the-operator@127.0.0.1: `},
 		{url.Values{"id": {"spring", "gone"}, "expect": {"2"}}, http.StatusPreconditionFailed, ""},
 		{url.Values{"expect": {"0"}}, http.StatusUnprocessableEntity, ""},
 	} {
@@ -230,7 +230,7 @@ func TestForms(t *testing.T) {
 			`destination shop-8 {"url":"https://shop-8.example/","secrets":["file:a","file:b"],"max_in_flight":0}`},
 		"destination-delete": {"admin", url.Values{"typed": {"shop-7"}}, "destinations?done=destination-deleted", `no destination shop-7`},
 
-		"bulk": {"operator", url.Values{"q": {"spring"}, "expect": {"1"}, "action": {"percent"}, "rate": {"80 %"}}, "campaigns?done=bulk&q=spring", `1 campaigns {"action":"percent","percent":80}`},
+		"bulk": {"operator", url.Values{"q": {"spring"}, "expect": {"1"}, "action": {"percent"}, "rate": {"80 %"}}, "campaigns?done=bulk&q=spring", `1 campaigns {Status: Until:0s Rate: Percent:80}`},
 	}
 	roles := []string{"viewer", "operator", "admin"}
 	for _, role := range roles {

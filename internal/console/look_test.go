@@ -15,9 +15,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/deadletter"
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/progress"
 )
 
 // TestLookWhileSourcesHang: what hangs is waited for once, by one of those who look, and then not again at once.
@@ -30,7 +33,7 @@ func TestLookWhileSourcesHang(t *testing.T) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}
-		sources.Records = hanging{read: &read}
+		sources.Catalog = hanging{read: &read}
 		looker := view.NewLooker(sources)
 		began := time.Now()
 		var all sync.WaitGroup
@@ -105,7 +108,7 @@ func TestPagesDoNotWait(t *testing.T) {
 				}
 				return fleet(ctx)
 			}
-			sources.Senders = func(ctx context.Context, c *delivery.Campaign) ([]view.Sender, error) {
+			sources.Senders = func(ctx context.Context, c *delivery.Campaign) ([]progress.Sender, error) {
 				if hang.Load() {
 					<-end
 				}
@@ -173,7 +176,7 @@ func TestTheEndEndsWhatIsAskedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sources := newWorld().sources()
 		var asked, over atomic.Int32
-		sources.Senders = func(ctx context.Context, _ *delivery.Campaign) ([]view.Sender, error) {
+		sources.Senders = func(ctx context.Context, _ *delivery.Campaign) ([]progress.Sender, error) {
 			asked.Add(1)
 			<-ctx.Done()
 			time.Sleep(100 * time.Millisecond)
@@ -217,7 +220,7 @@ func TestTheNextPageShowsWhatWasChanged(t *testing.T) {
 		site := newSiteOf(prometheus.NewRegistry(), w, func(sources *view.Sources) {
 			sources.Snapshot = current.Load
 			sources.Refresh = func(context.Context) { current.Store(committed.Load()) }
-			sources.Records = rated{sources.Records, func() string { return string(current.Load().Campaigns["spring"].Status) + " at 250" }}
+			sources.Catalog = rated{sources.Catalog, func() string { return string(current.Load().Campaigns["spring"].Status) + " at 250" }}
 		})
 		looking(t, site)
 		server := newServer()
@@ -242,26 +245,27 @@ func TestTheNextPageShowsWhatWasChanged(t *testing.T) {
 
 // rated says how the rates of campaigns are written.
 type rated struct {
-	view.Records
+	view.Catalog
 	rate func() string
 }
 
-func (r rated) Campaigns(ctx context.Context) (map[string]view.Record, error) {
-	all, err := r.Records.Campaigns(ctx)
-	for id, record := range all {
-		record.Rate = r.rate()
-		all[id] = record
+func (r rated) ListCampaigns(ctx context.Context) ([]catalog.CampaignRow, error) {
+	all, err := r.Catalog.ListCampaigns(ctx)
+	for i := range all {
+		all[i].SendRate = r.rate()
 	}
 	return all, err
 }
 
 // hanging is a database that does not answer.
 type hanging struct {
-	view.Records
+	view.Catalog
 	read *atomic.Int32
 }
 
-func (h hanging) Campaigns(ctx context.Context) (map[string]view.Record, error) {
+func (h hanging) ReadOnly(context.Context) (string, error) { return "", nil }
+
+func (h hanging) ListCampaigns(ctx context.Context) ([]catalog.CampaignRow, error) {
 	h.read.Add(1)
 	<-ctx.Done()
 	return nil, ctx.Err()
@@ -290,7 +294,7 @@ func TestPagesDoNotWaitForKafka(t *testing.T) {
 		server := newServer()
 		server.Site = newSiteOf(prometheus.NewRegistry(), w, func(sources *view.Sources) {
 			read := sources.Letter
-			sources.Letter = func(ctx context.Context, at view.LetterPlace) (*view.WholeLetter, error) {
+			sources.Letter = func(ctx context.Context, at deadletter.Place) (*view.WholeLetter, error) {
 				time.Sleep(3 * time.Second)
 				return read(ctx, at)
 			}
@@ -356,7 +360,7 @@ func TestSendersAreAskedForByOneAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sources := newWorld().sources()
 		var asked atomic.Int32
-		sources.Senders = func(ctx context.Context, _ *delivery.Campaign) ([]view.Sender, error) {
+		sources.Senders = func(ctx context.Context, _ *delivery.Campaign) ([]progress.Sender, error) {
 			asked.Add(1)
 			<-ctx.Done()
 			return nil, ctx.Err()
@@ -384,9 +388,9 @@ func TestSendersAreAskedForByOneAtATime(t *testing.T) {
 func TestSendersAreShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sources, asked := newWorld().sources(), 0
-		sources.Senders = func(context.Context, *delivery.Campaign) ([]view.Sender, error) {
+		sources.Senders = func(context.Context, *delivery.Campaign) ([]progress.Sender, error) {
 			asked++
-			return []view.Sender{{Daemon: "host-a-17", Lanes: []int{1, 2, 3}, InMemory: 4}}, nil
+			return []progress.Sender{{Daemon: "host-a-17", Lanes: []int{1, 2, 3}, InMemory: 4}}, nil
 		}
 		looker := view.NewLooker(sources)
 		for range 10 {

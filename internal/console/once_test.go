@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/replay"
 	"github.com/pacer/pacer/internal/console/view"
 )
@@ -47,7 +48,7 @@ func TestProblemsHaveTypes(t *testing.T) {
 	if foreign.Code != http.StatusForbidden || !strings.Contains(foreign.Body.String(), `"urn:pacer:problem:foreign-origin"`) {
 		t.Errorf("from another site: %d %s", foreign.Code, foreign.Body)
 	}
-	w.fail = view.Fault(view.ErrForbidden, "the role may only read")
+	w.fail = view.Fault(catalog.ErrForbidden, "the role may only read")
 	if answer := ask(h, "POST", "/api/v1/bulk-changes", "operator", `{"action":"pause","filter":{"q":"spring"},"expect":1}`); answer.Code != http.StatusConflict ||
 		!strings.Contains(answer.Body.String(), `"urn:pacer:problem:partly-done"`) {
 		t.Errorf("a part of a change: %d %s", answer.Code, answer.Body)
@@ -86,30 +87,27 @@ func TestPut(t *testing.T) {
 // ledgerOfReplays is a replay.Book that two processes share.
 type ledgerOfReplays struct {
 	mu   sync.Mutex
-	jobs []replay.Job
+	jobs map[string]json.RawMessage
 	stop map[string]bool
 }
 
-func (l *ledgerOfReplays) Save(_ context.Context, job *replay.Job) (bool, error) {
+func (l *ledgerOfReplays) SaveReplay(_ context.Context, id string, job json.RawMessage, _ bool) (bool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for i := range l.jobs {
-		if l.jobs[i].ID == job.ID {
-			l.jobs[i] = *job
-			return l.stop[job.ID], nil
-		}
+	l.jobs[id] = job
+	return l.stop[id], nil
+}
+
+func (l *ledgerOfReplays) Replays(context.Context) (list []catalog.ReplayRow, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, job := range l.jobs {
+		list = append(list, catalog.ReplayRow{Job: job})
 	}
-	l.jobs = append(l.jobs, *job)
-	return false, nil
+	return list, nil
 }
 
-func (l *ledgerOfReplays) List(context.Context) ([]replay.Job, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return append([]replay.Job{}, l.jobs...), nil
-}
-
-func (l *ledgerOfReplays) Stop(_ context.Context, id string) (bool, error) {
+func (l *ledgerOfReplays) StopReplay(_ context.Context, id string) (bool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.stop[id] = true
@@ -120,7 +118,7 @@ func (l *ledgerOfReplays) Stop(_ context.Context, id string) (bool, error) {
 func TestReplaysOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := guarded()
-		w.book = &ledgerOfReplays{stop: map[string]bool{}}
+		w.book = &ledgerOfReplays{jobs: map[string]json.RawMessage{}, stop: map[string]bool{}}
 		w.replay = func(ctx context.Context, _ replay.Request, progress func(int)) (replay.Outcome, error) {
 			progress(3)
 			<-ctx.Done()

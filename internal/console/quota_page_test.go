@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
 )
@@ -18,13 +19,13 @@ import (
 func TestForesee(t *testing.T) {
 	now := time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
 	reset := now.Add(30 * time.Minute)
-	burst := []view.Usage{{Start: now.Add(-time.Hour), End: now.Add(-59 * time.Minute), Units: 600}} // leaves within the next minute
+	burst := []catalog.Usage{{Start: now.Add(-time.Hour), End: now.Add(-59 * time.Minute), Units: 600}} // leaves within the next minute
 	for _, tt := range []struct {
 		name      string
 		algorithm string
 		left      int64
 		fullAt    *time.Time
-		counted   []view.Usage
+		counted   []catalog.Usage
 		pace      float64
 		in        time.Duration // 0: never
 		reset     bool
@@ -53,9 +54,9 @@ func TestForesee(t *testing.T) {
 }
 
 // steps are an hour of minutes in which so many units were used.
-func steps(now time.Time, units int64) (list []view.Usage) {
+func steps(now time.Time, units int64) (list []catalog.Usage) {
 	for at := now.Add(-time.Hour); at.Before(now); at = at.Add(time.Minute) {
-		list = append(list, view.Usage{Start: at, End: at.Add(time.Minute), Units: units})
+		list = append(list, catalog.Usage{Start: at, End: at.Add(time.Minute), Units: units})
 	}
 	return list
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -14,12 +15,16 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/replay"
 	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/deadletter"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/hold"
+	"github.com/pacer/pacer/internal/limits"
 	"github.com/pacer/pacer/internal/notation"
+	"github.com/pacer/pacer/internal/progress"
 )
 
 // hostile are ids that may not become anything but text.
@@ -69,41 +74,46 @@ func campaign(id string, quotas ...*delivery.Quota) *delivery.Campaign {
 	}
 }
 
-func (w *world) Campaigns(context.Context) (map[string]view.Record, error) {
+func (w *world) ListCampaigns(context.Context) (list []catalog.CampaignRow, err error) {
 	done := time.Now().Add(time.Hour)
 	percent := 12.5
-	all := map[string]view.Record{}
 	if w.snapshot == nil {
-		return all, w.fail
+		return nil, w.fail
 	}
 	for id := range w.snapshot.Campaigns {
-		all[id] = view.Record{Revision: 6, Rate: "99", TimeZone: "UTC", Progress: view.Progress{Delivered: 1234567, Dead: 3, DoneAt: &done, Percent: &percent}}
+		list = append(list, catalog.CampaignRow{ID: id, Revision: 6, SendRate: "99", SendPer: "1s", TimeZone: "UTC", Progress: catalog.CampaignProgress{Delivered: 1234567, Dead: 3, DoneAt: &done, Percent: &percent}})
 	}
-	return all, w.fail
+	return list, w.fail
 }
 
-func (w *world) Usage(_ context.Context, quota string, from, to time.Time, step time.Duration) (list []view.Usage, err error) {
+func (w *world) ReadOnly(context.Context) (string, error) { return w.readOnly, nil }
+
+func (w *world) UsageHistory(_ context.Context, quota string, from, to time.Time, step time.Duration) (list []catalog.Usage, err error) {
 	begin := from.Truncate(step)
 	for i := range min(int64(to.Sub(from)/step), 10) {
 		left := 1000 - i%1000
-		one := view.Usage{Start: begin.Add(time.Duration(i) * step), End: begin.Add(time.Duration(i+1) * step), Units: 1}
+		one := catalog.Usage{Start: begin.Add(time.Duration(i) * step), End: begin.Add(time.Duration(i+1) * step), Units: 1}
 		for _, window := range w.snapshot.Quotas[quota].Windows {
-			one.Remaining = append(one.Remaining, view.Left{Span: notation.FormatSpan(window.Span), Limit: 1000, Units: &left})
+			one.Remaining = append(one.Remaining, catalog.Left{Span: notation.FormatSpan(window.Span), Limit: 1000, Units: &left})
 		}
 		list = append(list, one)
 	}
 	return list, w.fail
 }
 
-func (w *world) Changes(_ context.Context, of view.ChangesOf) (list []view.Change, err error) {
+func (w *world) Changes(_ context.Context, of catalog.ChangesOf) (list []catalog.Change, err error) {
 	newest := int64(1000)
 	if of.Before > 0 {
 		newest = min(newest, of.Before-1)
 	}
+	rate := func(text string) json.RawMessage {
+		row, _ := json.Marshal(map[string]string{"send_rate": text})
+		return row
+	}
 	for i := range min(of.Limit, 2*len(hostile)) {
-		list = append(list, view.Change{
-			Number: newest - int64(i), When: time.Now(), Who: "ops", What: "campaigns update", Campaign: hostile[i%len(hostile)],
-			Fields: []view.Field{{Name: "send_rate", Old: hostile[0], New: hostile[1]}},
+		list = append(list, catalog.Change{
+			Change: newest - int64(i), When: time.Now(), Who: "ops", Relation: "campaigns", Operation: "update", Campaign: hostile[i%len(hostile)],
+			Old: rate(hostile[0]), New: rate(hostile[1]),
 		})
 	}
 	return list, w.fail
@@ -111,7 +121,7 @@ func (w *world) Changes(_ context.Context, of view.ChangesOf) (list []view.Chang
 
 func (w *world) letters(_ context.Context, f view.LetterFilter) (view.Letters, error) {
 	if f.After == "elsewhere" {
-		return view.Letters{}, view.Fault(view.ErrInvalid, "after: this is no place")
+		return view.Letters{}, view.Fault(catalog.ErrInvalid, "after: this is no place")
 	}
 	if w.look != nil {
 		w.look()
@@ -126,9 +136,9 @@ func (w *world) letters(_ context.Context, f view.LetterFilter) (view.Letters, e
 	return found, w.fail
 }
 
-func (w *world) letter(_ context.Context, at view.LetterPlace) (*view.WholeLetter, error) {
-	if at != (view.LetterPlace{Partition: 3, Offset: 17}) {
-		return nil, view.Fault(view.ErrNotFound, "There is no such letter")
+func (w *world) letter(_ context.Context, at deadletter.Place) (*view.WholeLetter, error) {
+	if at != (deadletter.Place{Partition: 3, Offset: 17}) {
+		return nil, view.Fault(catalog.ErrNotFound, "There is no such letter")
 	}
 	text := hostile[0]
 	return &view.WholeLetter{
@@ -138,7 +148,6 @@ func (w *world) letter(_ context.Context, at view.LetterPlace) (*view.WholeLette
 
 func (w *world) sources() view.Sources {
 	sources := w.without()
-	sources.ReadOnly = func(context.Context) (string, error) { return w.readOnly, nil }
 	if w.book != nil {
 		sources.Replays.Share(w.book)
 	}
@@ -168,11 +177,11 @@ func (w *world) without() view.Sources {
 				},
 			}, w.fail
 		},
-		Senders: func(_ context.Context, c *delivery.Campaign) ([]view.Sender, error) {
-			return []view.Sender{{Daemon: "a", Lanes: c.Lanes, InMemory: 3, InFlight: 1}}, w.fail
+		Senders: func(_ context.Context, c *delivery.Campaign) ([]progress.Sender, error) {
+			return []progress.Sender{{Daemon: "a", Lanes: c.Lanes, InMemory: 3, InFlight: 1}}, w.fail
 		},
-		Claims: func(context.Context, *delivery.Quota) ([]view.Claim, error) {
-			return []view.Claim{{Daemon: hostile[0]}, {Campaign: "spring", Wait: hold.Wait{Asked: time.Now().Add(-time.Second), Again: time.Now().Add(10 * time.Second)}}}, w.fail
+		Claims: func(context.Context, *delivery.Quota) ([]limits.Claim, error) {
+			return []limits.Claim{{Daemon: hostile[0]}, {Campaign: "spring", Asked: time.Now().Add(-time.Second), Due: time.Now().Add(10 * time.Second)}}, w.fail
 		},
 		Stores: func() []view.Store {
 			return []view.Store{{Name: "Redis", Up: w.fail == nil}, {Name: "Kafka", Up: true}}
@@ -189,7 +198,7 @@ func (w *world) without() view.Sources {
 			}
 			return list, w.fail
 		},
-		Records: w, Changer: w, Quotas: w, Adjust: w.adjust, Delete: w.remove, Letters: w.letters, Letter: w.letter, Destinations: w, Endpoints: w, Replays: replay.New(w.replay, w.lease, slog.New(slog.DiscardHandler)), Version: "dev",
+		Catalog: w, Adjust: w.adjust, Fault: w.fault, Letters: w.letters, Letter: w.letter, Replays: replay.New(w.replay, w.lease, slog.New(slog.DiscardHandler)), Version: "dev",
 		Degraded: func() string {
 			if w.fail != nil {
 				return "redis has not answered for 9s"
@@ -229,11 +238,11 @@ func (w *world) closed(context.Context) (map[string][]delivery.DestinationGate, 
 	return map[string][]delivery.DestinationGate{"receiver": shut}, w.fail
 }
 
-func (w *world) open(_ context.Context, by view.Actor, sink, destination string) (bool, error) {
+func (w *world) open(ctx context.Context, sink, destination string) (bool, error) {
 	if sink == "nowhere" {
-		return false, view.Fault(view.ErrNotFound, "there is no sink %s", sink)
+		return false, view.Fault(catalog.ErrNotFound, "there is no sink %s", sink)
 	}
-	w.changes = append(w.changes, fmt.Sprintf("sink %s %s open by %s: %s", sink, destination, by.Name, by.Reason))
+	w.note(ctx, "sink %s %s open", sink, destination)
 	return destination != "open", w.fail
 }
 
@@ -259,151 +268,239 @@ func (w *world) crowd(n int) {
 	}
 }
 
-func (w *world) Settings(_ context.Context, id string) (*view.Settings, error) {
+// note notes a change, and whose it is.
+func (w *world) note(ctx context.Context, format string, args ...any) {
+	by := catalog.ActorOf(ctx)
+	w.changes = append(w.changes, fmt.Sprintf(format, args...)+fmt.Sprintf(" by %s: %s", by.Name, by.Reason))
+}
+
+// said is what a change sets, as the API writes it: pairs of a name and a pointer.
+func said(pairs ...any) string {
+	var list []string
+	for i := 0; i < len(pairs); i += 2 {
+		value := reflect.ValueOf(pairs[i+1])
+		if value.IsNil() {
+			continue
+		}
+		at := value.Elem().Interface()
+		switch v := at.(type) {
+		case time.Time:
+			at = view.Instant(&v)
+			if v.IsZero() {
+				at = ""
+			}
+		case json.RawMessage:
+			at = string(v)
+		case time.Duration:
+			if at = notation.FormatSpan(v); v == 0 {
+				at = ""
+			}
+		case []delivery.Window:
+			words := []string{}
+			for _, w := range v {
+				words = append(words, notation.FormatWindow(w))
+			}
+			at = words
+		}
+		text, _ := json.Marshal(at)
+		list = append(list, fmt.Sprintf("%q:%s", pairs[i], text))
+	}
+	return "{" + strings.Join(list, ",") + "}"
+}
+
+func stale(what, id string, revision *int64) error {
+	if revision != nil && *revision != 7 {
+		return view.Fault(catalog.ErrStale, "%s %s was changed meanwhile", what, id)
+	}
+	return nil
+}
+
+func (w *world) GetCampaign(_ context.Context, id string) (row catalog.CampaignRow, err error) {
 	if w.snapshot.Campaigns[id] == nil {
-		return nil, view.Fault(view.ErrNotFound, "campaign %s does not exist", id)
+		return row, view.Fault(catalog.ErrNotFound, "campaign %s does not exist", id)
 	}
-	return &view.Settings{ID: id, Revision: 7, Status: string(w.snapshot.Campaigns[id].Status), Rate: "100", TimeZone: "UTC", Quotas: []string{}, PriorityWeight: 1}, cmp.Or(w.away, w.fail)
+	return catalog.CampaignRow{ID: id, Revision: 7, Status: w.snapshot.Campaigns[id].Status, SendRate: "100", SendPer: "1s", TimeZone: "UTC", PriorityWeight: 1}, cmp.Or(w.away, w.fail)
 }
 
-func (w *world) Edit(_ context.Context, by view.Actor, id string, e *view.Edit) (*view.Settings, error) {
-	if e.AtRevision != nil && *e.AtRevision != 7 {
-		return nil, view.Fault(view.ErrStale, "campaign %s was changed meanwhile", id)
+func (w *world) CreateCampaign(ctx context.Context, id string, c catalog.CampaignChange) (row catalog.CampaignRow, err error) {
+	if row, err = w.GetCampaign(ctx, id); err == nil {
+		return row, view.Fault(catalog.ErrExists, "campaign %s exists already", id)
 	}
-	s, err := w.Settings(context.Background(), id)
-	switch {
-	case e.New && err == nil:
-		return nil, view.Fault(view.ErrExists, "campaign %s exists already", id)
-	case e.New:
-		s, id = view.NewCampaign(), "new "+id
-	case err != nil:
-		return nil, err
+	return w.changed(ctx, catalog.CampaignRow{SendRate: "100", SendPer: "1s"}, "new "+id+" ", c)
+}
+
+func (w *world) SetCampaign(ctx context.Context, id string, c catalog.CampaignChange) (row catalog.CampaignRow, err error) {
+	if row, err = w.GetCampaign(ctx, id); err == nil {
+		err = stale("campaign", id, c.AtRevision)
 	}
-	if e.Status != "" && s.Status == "cancelled" {
-		return nil, view.Fault(view.ErrOver, "campaign %s is over", id)
+	if err != nil {
+		return row, err
 	}
-	what, _ := json.Marshal(e)
+	return w.changed(ctx, row, id+" ", c)
+}
+
+func (w *world) SetStatusAt(ctx context.Context, id string, c catalog.CampaignChange) (row catalog.CampaignRow, err error) {
+	if row, err = w.GetCampaign(ctx, id); err == nil {
+		err = stale("campaign", id, c.AtRevision)
+	}
+	if err != nil {
+		return row, err
+	}
+	if row.Status == delivery.StatusCancelled {
+		return row, view.Fault(catalog.ErrOver, "campaign %s is over", id)
+	}
 	until := ""
-	if e.Until != "" {
-		until = " until " + e.Until
+	if c.PausedUntil != nil {
+		until = " until " + notation.FormatSpan(time.Until(*c.PausedUntil).Round(time.Minute))
 	}
-	w.changes = append(w.changes, fmt.Sprintf("%s %s%s%s by %s: %s", id, e.Status, until, what, by.Name, by.Reason))
-	s.Revision = 8
-	return s, nil
+	return w.changed(ctx, row, fmt.Sprintf("%s %s%s", id, *c.Status, until), c)
 }
 
-func (w *world) QuotaSettings(_ context.Context, id string) (*view.QuotaSettings, error) {
-	q := w.snapshot.Quotas[id]
-	if q == nil {
-		return nil, view.Fault(view.ErrNotFound, "quota %s does not exist", id)
-	}
-	s := view.NewQuota()
-	s.ID, s.Revision, s.Windows, s.Campaigns = id, 7, []string{"1000/1h"}, 1
-	return s, w.fail
+func (w *world) changed(ctx context.Context, row catalog.CampaignRow, what string, c catalog.CampaignChange) (catalog.CampaignRow, error) {
+	w.note(ctx, "%s%s", what, said("rate", c.Rate, "sink", c.Sink, "quotas", c.Quotas, "priority_weight", c.PriorityWeight, "burst", c.Burst, "max_in_flight", c.MaxInFlight,
+		"overflow", c.Overflow, "starts_at", c.StartsAt, "ends_at", c.EndsAt, "active_hours", c.ActiveHours, "time_zone", c.TimeZone, "ramp", c.Ramp, "job_ttl", c.JobTTL,
+		"expected_total", c.ExpectedTotal))
+	row.Revision = 8
+	return row, nil
 }
 
-func (w *world) EditQuota(_ context.Context, by view.Actor, id string, e *view.QuotaEdit) (*view.QuotaSettings, error) {
-	if e.AtRevision != nil && *e.AtRevision != 7 {
-		return nil, view.Fault(view.ErrStale, "quota %s was changed meanwhile", id)
-	}
-	s, err := w.QuotaSettings(context.Background(), id)
-	switch {
-	case e.New && err == nil:
-		return nil, view.Fault(view.ErrExists, "quota %s exists already", id)
-	case e.New:
-		s, err = view.NewQuota(), nil
-	case err != nil:
-		return nil, err
-	}
-	what, _ := json.Marshal(e)
-	w.changes = append(w.changes, fmt.Sprintf("quota %s %s by %s: %s", id, what, by.Name, by.Reason))
-	s.Revision = 8
-	return s, err
-}
-
-func (w *world) DeleteQuota(_ context.Context, by view.Actor, id string, unlink bool, revision *int64) error {
-	if revision != nil && *revision != 7 {
-		return view.Fault(view.ErrStale, "quota %s was changed meanwhile", id)
-	}
-	w.changes = append(w.changes, fmt.Sprintf("no quota %s %v by %s: %s", id, unlink, by.Name, by.Reason))
-	return nil
-}
-
-func (w *world) adjust(_ context.Context, by view.Actor, id string, a view.Adjustment) (view.Adjusted, error) {
-	w.changes = append(w.changes, fmt.Sprintf("quota %s %+v by %s: %s", id, a, by.Name, by.Reason))
-	return view.Adjusted{Quota: id, Window: a.Span, Limit: 1000, Before: 5, Used: a.Used}, nil
-}
-
-func (w *world) remove(_ context.Context, by view.Actor, id string, revision *int64) error {
-	if revision != nil && *revision != 7 {
-		return view.Fault(view.ErrStale, "campaign %s was changed meanwhile", id)
-	}
-	if id == "paused" {
-		return view.Fault(view.ErrInvalid, "campaign %s is not over", id)
-	}
-	w.changes = append(w.changes, fmt.Sprintf("no campaign %s by %s: %s", id, by.Name, by.Reason))
-	return nil
-}
-
-func (w *world) Bulk(_ context.Context, by view.Actor, ids []string, b *view.Bulk) (int, error) {
-	what, _ := json.Marshal(b)
-	w.changes = append(w.changes, fmt.Sprintf("%d campaigns %s by %s: %s", len(ids), what, by.Name, by.Reason))
+func (w *world) ChangeCampaigns(ctx context.Context, ids []string, c catalog.BulkChange) (int, error) {
+	w.note(ctx, "%d campaigns %+v", len(ids), struct {
+		Status  delivery.Status
+		Until   time.Duration
+		Rate    string
+		Percent float64
+	}{c.Status, max(0, time.Until(c.PausedUntil).Round(time.Minute)), c.Rate, c.Percent})
 	return len(ids), w.fail
 }
 
-func (w *world) Destinations(ctx context.Context, of view.DestinationsOf) (list []view.Destination, next string, err error) {
-	if of.After == "elsewhere:" {
-		return nil, "", view.Fault(view.ErrInvalid, "after: this is no place")
+func (w *world) DeleteCampaign(ctx context.Context, id string, revision *int64) (row catalog.CampaignRow, err error) {
+	if err := stale("campaign", id, revision); err != nil {
+		return row, err
 	}
-	for _, id := range append([]string{"shop-7"}, hostile...) {
-		d, _ := w.Destination(ctx, id)
-		list = append(list, *d)
+	if id == "paused" {
+		return row, view.Fault(catalog.ErrInvalid, "campaign %s is not over", id)
 	}
-	if w.more && of.After == "" {
-		next = "enabled:shop-7"
-	}
-	return list, next, w.fail
+	w.note(ctx, "no campaign %s", id)
+	return row, nil
 }
 
-func (w *world) Destination(_ context.Context, id string) (*view.Destination, error) {
-	if id != "shop-7" && !slices.Contains(hostile, id) {
-		return nil, view.Fault(view.ErrNotFound, "There is no destination %s", id)
+func (w *world) GetQuota(_ context.Context, id string) (row catalog.QuotaRow, err error) {
+	if w.snapshot.Quotas[id] == nil {
+		return row, view.Fault(catalog.ErrNotFound, "quota %s does not exist", id)
 	}
-	since := time.Now().Add(-time.Hour)
-	if id == hostile[1] {
-		return &view.Destination{ID: id, State: "enabled", URL: "https://10.0.0.1/", Headers: map[string]string{}, Secrets: []string{}, CreatedAt: since, UpdatedAt: since, Fault: "its sink " + hostile[0] + " is not configured", Revision: 7}, w.fail
-	}
-	return &view.Destination{
-		ID: id, State: "disabled", URL: "https://shop-7.example/hook", Query: id == "shop-7", Headers: map[string]string{"x-tenant": id}, Secrets: []string{"file:shop-7"},
-		DisabledAt: &since, DisabledReason: hostile[0], Revision: 7, CreatedAt: since, UpdatedAt: since,
+	return catalog.QuotaRow{
+		ID: id, Revision: 7, Windows: []catalog.WindowRow{{Span: "1h", MaxUnits: 1000, Algorithm: delivery.AlgorithmSliding}}, Campaigns: []string{"spring"},
+		Mode: "strict", Spend: "greedy", OnStoreFailure: "closed", Rollout: 100, Unit: "units",
 	}, w.fail
 }
 
-func (w *world) EditDestination(ctx context.Context, by view.Actor, id string, e *view.DestinationEdit) (*view.Destination, error) {
-	if e.AtRevision != nil && *e.AtRevision != 7 {
-		return nil, view.Fault(view.ErrStale, "destination %s was changed meanwhile", id)
-	}
-	d, err := w.Destination(ctx, id)
+func (w *world) SetQuota(ctx context.Context, id string, c catalog.QuotaChange) (row catalog.QuotaRow, err error) {
+	row, err = w.GetQuota(ctx, id)
 	switch {
-	case e.New && err == nil:
-		return nil, view.Fault(view.ErrExists, "destination %s exists already", id)
-	case e.New:
-		d, err = &view.Destination{ID: id, State: "enabled", Headers: map[string]string{}, Secrets: []string{}}, nil
-	case err != nil:
-		return nil, err
+	case !*c.Exists && err == nil:
+		return row, view.Fault(catalog.ErrExists, "quota %s exists already", id)
+	case *c.Exists && err != nil:
+		return row, err
+	case c.AtRevision != nil && *c.AtRevision != 7:
+		return row, stale("quota", id, c.AtRevision)
 	}
-	what, _ := json.Marshal(e)
-	w.changes = append(w.changes, fmt.Sprintf("destination %s %s%s by %s: %s", id, e.State, what, by.Name, by.Reason))
-	d.Revision = 8
-	return d, err
+	w.note(ctx, "quota %s %s", id, said("windows", c.Windows, "mode", c.Mode, "spend", c.Spend, "on_store_failure", c.OnStoreFailure, "rollout", c.Rollout, "unit", c.Unit, "with", c.With))
+	row.Revision = 8
+	return row, nil
 }
 
-func (w *world) DeleteDestination(_ context.Context, by view.Actor, id string, revision *int64) error {
-	if revision != nil && *revision != 7 {
-		return view.Fault(view.ErrStale, "destination %s was changed meanwhile", id)
+func (w *world) DeleteQuota(ctx context.Context, id string, unlink bool, revision *int64) (row catalog.QuotaRow, err error) {
+	if err = stale("quota", id, revision); err == nil {
+		w.note(ctx, "no quota %s %v", id, unlink)
 	}
-	w.changes = append(w.changes, fmt.Sprintf("no destination %s by %s: %s", id, by.Name, by.Reason))
-	return nil
+	return row, err
+}
+
+func (w *world) adjust(ctx context.Context, id string, a view.Adjustment) (view.Adjusted, error) {
+	w.note(ctx, "quota %s %+v", id, a)
+	return view.Adjusted{Quota: id, Window: a.Span, Limit: 1000, Before: 5, Used: a.Used}, nil
+}
+
+func (w *world) FindDestinations(ctx context.Context, of catalog.DestinationsOf) (list []catalog.DestinationRow, err error) {
+	for _, id := range append([]string{"shop-7"}, hostile...) {
+		row, _ := w.GetDestination(ctx, id)
+		list = append(list, row)
+	}
+	if w.more && of.After == "" {
+		for len(list) < of.Limit {
+			list = append(list, list[0])
+		}
+	}
+	return list, w.fail
+}
+
+func (w *world) GetDestination(_ context.Context, id string) (row catalog.DestinationRow, err error) {
+	if id != "shop-7" && !slices.Contains(hostile, id) {
+		return row, view.Fault(catalog.ErrNotFound, "There is no destination %s", id)
+	}
+	since := time.Now().Add(-time.Hour)
+	row = catalog.DestinationRow{ID: id, URL: "https://10.0.0.1/", Revision: 7, CreatedAt: since, UpdatedAt: since}
+	if id == hostile[1] {
+		return row, w.fail
+	}
+	row.URL, row.Headers, row.Secrets, row.DisabledAt, row.DisabledReason = "https://shop-7.example/hook", map[string]string{"x-tenant": id}, []string{"file:shop-7"}, &since, hostile[0]
+	if id == "shop-7" {
+		row.URL += "?key=hidden"
+	}
+	return row, w.fail
+}
+
+func (w *world) fault(d *delivery.Destination) string {
+	if d.ID == hostile[1] {
+		return "its sink " + hostile[0] + " is not configured"
+	}
+	return ""
+}
+
+func (w *world) CreateDestination(ctx context.Context, id string, c catalog.DestinationChange) (row catalog.DestinationRow, err error) {
+	if row, err = w.GetDestination(ctx, id); err == nil {
+		return row, view.Fault(catalog.ErrExists, "destination %s exists already", id)
+	}
+	return w.endpoint(ctx, catalog.DestinationRow{ID: id}, "", c)
+}
+
+func (w *world) SetDestination(ctx context.Context, id string, c catalog.DestinationChange) (row catalog.DestinationRow, err error) {
+	if row, err = w.GetDestination(ctx, id); err == nil {
+		err = stale("destination", id, c.AtRevision)
+	}
+	if err != nil {
+		return row, err
+	}
+	return w.endpoint(ctx, row, "", c)
+}
+
+func (w *world) DisableDestination(ctx context.Context, id, _ string) (row catalog.DestinationRow, err error) {
+	if row, err = w.GetDestination(ctx, id); err != nil {
+		return row, err
+	}
+	return w.endpoint(ctx, row, "disabled", catalog.DestinationChange{})
+}
+
+func (w *world) EnableDestination(ctx context.Context, id string) (row catalog.DestinationRow, err error) {
+	if row, err = w.GetDestination(ctx, id); err != nil {
+		return row, err
+	}
+	return w.endpoint(ctx, row, "enabled", catalog.DestinationChange{})
+}
+
+func (w *world) endpoint(ctx context.Context, row catalog.DestinationRow, state string, c catalog.DestinationChange) (catalog.DestinationRow, error) {
+	what, _ := json.Marshal(c)
+	w.note(ctx, "destination %s %s%s", row.ID, state, what)
+	row.Revision = 8
+	return row, nil
+}
+
+func (w *world) DeleteDestination(ctx context.Context, id string, revision *int64) (row catalog.DestinationRow, err error) {
+	if err = stale("destination", id, revision); err == nil {
+		w.note(ctx, "no destination %s", id)
+	}
+	return row, err
 }
 
 // lease refuses what another process does.

@@ -10,10 +10,10 @@ import (
 
 // Sender is a daemon that takes part in sending a campaign: it reads some of its lanes, or has jobs of it.
 type Sender struct {
-	Daemon   string
-	Lanes    []int // of the campaign, that it reads; ascending
-	InMemory int64 // jobs
-	InFlight int64 // jobs that its sink has been given and has not answered
+	Daemon   string `json:"daemon"`
+	Lanes    []int  `json:"lanes,omitempty" doc:"lanes of the campaign that it reads"` // ascending
+	InMemory int64  `json:"in_memory" doc:"jobs"`
+	InFlight int64  `json:"in_flight" doc:"jobs that the sink has been given and has not answered"`
 }
 
 // ReadSenders reads from what each daemon has left at the exchange which of them send a campaign, in the order of their names.

@@ -12,6 +12,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
+	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/live"
 	"github.com/pacer/pacer/internal/console/view"
@@ -30,6 +31,8 @@ type server struct {
 	guard  *auth.Guard
 	log    *slog.Logger
 }
+
+func (s *server) sources() *view.Sources { return s.looker.Sources() }
 
 // Options of the API. All are required.
 type Options struct {
@@ -191,11 +194,10 @@ type changesOut struct {
 }
 
 func (s *server) changes(ctx context.Context, in *changesIn) (*answer[changesOut], error) {
-	records := s.looker.Sources().Records
-	if records == nil {
+	if s.sources().Catalog == nil {
 		return nil, absent("there is no database here, and so no record of changes")
 	}
-	list, err := records.Changes(ctx, view.ChangesOf{Campaign: in.Campaign, Quota: in.Quota, Destination: in.Destination, Who: in.Who, Before: in.Before, Limit: in.Limit})
+	list, err := s.sources().Changes(ctx, catalog.ChangesOf{Campaign: in.Campaign, Quota: in.Quota, Destination: in.Destination, Who: in.Who, Before: in.Before, Limit: in.Limit})
 	if err != nil {
 		return nil, absent(line(err))
 	}

@@ -11,8 +11,10 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/delivery"
 )
 
 // registerChanges adds the operations that change campaigns.
@@ -20,8 +22,8 @@ func (s *server) registerChanges(api huma.API) {
 	create(api, "create-campaign", "/campaigns", "Create a campaign", auth.Admin, s.create)
 	change(api, "edit-campaign", http.MethodPatch, "/campaigns/{id}", "Change a campaign; anything but its rate takes an admin", auth.Operator, s.edit)
 	change(api, "pause-campaign", http.MethodPost, "/campaigns/{id}/pause", "Pause a campaign", auth.Operator, s.pause)
-	change(api, "resume-campaign", http.MethodPost, "/campaigns/{id}/resume", "Let a campaign go on", auth.Operator, s.setStatus("active"))
-	change(api, "cancel-campaign", http.MethodPost, "/campaigns/{id}/cancel", "Cancel a campaign for good", auth.Admin, s.setStatus("cancelled"))
+	change(api, "resume-campaign", http.MethodPost, "/campaigns/{id}/resume", "Let a campaign go on", auth.Operator, s.setStatus(delivery.StatusActive))
+	change(api, "cancel-campaign", http.MethodPost, "/campaigns/{id}/cancel", "Cancel a campaign for good", auth.Admin, s.setStatus(delivery.StatusCancelled))
 	change(api, "delete-campaign", http.MethodDelete, "/campaigns/{id}", "Delete a campaign that is cancelled or completed and has no backlog", auth.Admin, s.deleteCampaign)
 	change(api, "change-campaigns", http.MethodPost, "/bulk-changes", "Change campaigns: all that match a filter, or those that are named", auth.Operator, s.bulk)
 	requireMatch(api.OpenAPI().Paths["/campaigns/{id}"].Patch)
@@ -54,12 +56,12 @@ func changing(id, method, path, summary string) huma.Operation {
 
 const maxBody = 64 << 10
 
-// changed is a campaign after a change.
-type changed struct {
+// changed is a campaign, a quota or a destination after a change.
+type changed[S any] struct {
 	Status   int
 	ETag     string `header:"ETag"`
 	Location string `header:"Location"`
-	Body     *view.Settings
+	Body     *S
 }
 
 type createIn struct {
@@ -70,14 +72,11 @@ type createIn struct {
 	}
 }
 
-func (s *server) create(ctx context.Context, in *createIn) (*changed, error) {
-	edit := in.Body.Edit
-	edit.New = true
-	out, err := s.change(ctx, in.Body.ID, "", false, in.Body.Reason, &edit)
-	if err == nil {
-		out.Status, out.Location = http.StatusCreated, locationOf("campaigns", in.Body.ID)
-	}
-	return out, err
+func (s *server) create(ctx context.Context, in *createIn) (*changed[view.Settings], error) {
+	out, err := write(ctx, s, "campaign", in.Body.ID, in.Body.Reason, func(ctx context.Context) (*view.Settings, error) {
+		return s.sources().WriteCampaign(ctx, in.Body.ID, &in.Body.Edit, view.Condition{New: true})
+	})
+	return created(out, err, locationOf("campaigns", in.Body.ID))
 }
 
 type statusIn struct {
@@ -98,23 +97,33 @@ type pauseIn struct {
 }
 
 // pause takes no revision: it must not fail because somebody has changed the rate.
-func (s *server) pause(ctx context.Context, in *pauseIn) (*changed, error) {
-	edit, reason := view.Edit{Status: "paused"}, ""
+func (s *server) pause(ctx context.Context, in *pauseIn) (*changed[view.Settings], error) {
+	until, reason := "", ""
 	if in.Body != nil {
-		edit.Until, reason = strings.TrimSpace(in.Body.Until), in.Body.Reason
+		until, reason = strings.TrimSpace(in.Body.Until), in.Body.Reason
 	}
-	return s.change(ctx, in.ID, in.IfMatch, false, reason, &edit)
+	return s.toStatus(ctx, delivery.StatusPaused, until, &statusIn{ByID: in.ByID, Matching: in.Matching}, reason)
 }
 
 // setStatus changes the status of a campaign.
-func (s *server) setStatus(status string) func(context.Context, *statusIn) (*changed, error) {
-	return func(ctx context.Context, in *statusIn) (*changed, error) {
+func (s *server) setStatus(status delivery.Status) func(context.Context, *statusIn) (*changed[view.Settings], error) {
+	return func(ctx context.Context, in *statusIn) (*changed[view.Settings], error) {
 		reason := ""
 		if in.Body != nil {
 			reason = in.Body.Reason
 		}
-		return s.change(ctx, in.ID, in.IfMatch, status == "cancelled", reason, &view.Edit{Status: status})
+		return s.toStatus(ctx, status, "", in, reason)
 	}
+}
+
+func (s *server) toStatus(ctx context.Context, status delivery.Status, until string, in *statusIn, reason string) (*changed[view.Settings], error) {
+	at, err := seen(in.IfMatch, status == delivery.StatusCancelled)
+	if err != nil {
+		return nil, err
+	}
+	return write(ctx, s, "campaign", in.ID, reason, func(ctx context.Context) (*view.Settings, error) {
+		return s.sources().SetStatus(ctx, in.ID, status, until, at)
+	})
 }
 
 type editIn struct {
@@ -126,14 +135,11 @@ type editIn struct {
 	} `contentType:"application/merge-patch+json"`
 }
 
-func (s *server) edit(ctx context.Context, in *editIn) (*changed, error) {
+func (s *server) edit(ctx context.Context, in *editIn) (*changed[view.Settings], error) {
 	if who := auth.Of(ctx); !in.Body.OnlyRate() && who.Role < auth.Admin {
 		return nil, refuse(who, auth.Admin)
 	}
-	if in.Body.Edit == (view.Edit{}) {
-		return nil, huma.Error422UnprocessableEntity("nothing is to be changed; give at least one field, such as rate")
-	}
-	return s.change(ctx, in.ID, in.IfMatch, true, in.Body.Reason, &in.Body.Edit)
+	return edited(ctx, s, "campaign", "rate", in.ID, in.IfMatch, in.Body.Reason, &in.Body.Edit, s.sources().WriteCampaign)
 }
 
 type deleteIn struct {
@@ -143,53 +149,86 @@ type deleteIn struct {
 }
 
 func (s *server) deleteCampaign(ctx context.Context, in *deleteIn) (*nothing, error) {
-	if _, err := s.changer(in.Reason); err != nil {
+	return s.remove(ctx, "campaign", in, func(ctx context.Context, c view.Catalog, at *int64) error {
+		_, err := c.DeleteCampaign(ctx, in.ID, at)
+		return err
+	})
+}
+
+// by returns a context in which changes are those of whoever asks, if the reason can be recorded.
+func by(ctx context.Context, reason string) (context.Context, error) {
+	if err := view.CheckReason("reason", reason); err != nil {
+		return nil, problem(err, Conflict)
+	}
+	return catalog.WithActor(ctx, catalog.Actor{Name: auth.Of(ctx).Actor(), Reason: reason, RequestID: auth.RequestID(ctx)}), nil
+}
+
+// writing is by for a change in the database.
+func (s *server) writing(ctx context.Context, reason string) (context.Context, error) {
+	ctx, err := by(ctx, reason)
+	if err == nil && s.sources().Catalog == nil {
+		err = absent("there is no database here, and so nothing can be changed")
+	}
+	return ctx, err
+}
+
+// write makes a change of a campaign, a quota or a destination.
+func write[S any, R interface {
+	*S
+	Seen() int64
+}](ctx context.Context, s *server, kind, id, reason string, do func(context.Context) (R, error)) (*changed[S], error) {
+	ctx, err := s.writing(ctx, reason)
+	if err != nil {
+		return nil, err
+	}
+	row, err := do(ctx)
+	if err != nil {
+		return nil, problem(err, staleRevision)
+	}
+	s.log.Info("the API has made a change", "kind", kind, "id", id, "revision", row.Seen(), "by", auth.Of(ctx).Actor(), "request", auth.RequestID(ctx))
+	return &changed[S]{Status: http.StatusOK, ETag: etag(row.Seen()), Body: row}, nil
+}
+
+// created makes the answer to a change that of something new, at a location.
+func created[S any](out *changed[S], err error, location string) (*changed[S], error) {
+	if err == nil {
+		out.Status, out.Location = http.StatusCreated, location
+	}
+	return out, err
+}
+
+// edited makes a change of what exists; example is one of its fields.
+func edited[S any, E comparable, R interface {
+	*S
+	Seen() int64
+}](ctx context.Context, s *server, kind, example, id, match, reason string, edit *E, do func(context.Context, string, *E, view.Condition) (R, error)) (*changed[S], error) {
+	if *edit == *new(E) {
+		return nil, huma.Error422UnprocessableEntity("nothing is to be changed; give at least one field, such as " + example)
+	}
+	at, err := seen(match, true)
+	if err != nil {
+		return nil, err
+	}
+	return write(ctx, s, kind, id, reason, func(ctx context.Context) (R, error) { return do(ctx, id, edit, view.Condition{At: at}) })
+}
+
+// remove deletes a row of the database.
+func (s *server) remove(ctx context.Context, kind string, in *deleteIn, do func(ctx context.Context, c view.Catalog, at *int64) error) (*nothing, error) {
+	ctx, err := s.writing(ctx, in.Reason)
+	if err != nil {
 		return nil, err
 	}
 	at, err := seen(in.IfMatch, true)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.looker.Sources().Delete(ctx, s.actor(ctx, in.Reason), in.ID, at); err != nil {
-		return nil, notDeleted(err)
-	}
-	s.log.Info("a campaign was deleted", "campaign", in.ID, "by", auth.Of(ctx).Actor(), "request", auth.RequestID(ctx))
-	return &nothing{}, nil
-}
-
-// notDeleted converts an error of deleting something: what is in use is not so because of the request.
-func notDeleted(err error) error {
-	if errors.Is(err, view.ErrInvalid) {
-		return fail(inUse, line(err))
-	}
-	return problem(err, staleRevision)
-}
-
-// changer returns what makes changes, if the reason for one can be recorded.
-func (s *server) changer(reason string) (view.Changer, error) {
-	if err := view.CheckReason("reason", reason); err != nil {
-		return nil, problem(err, Conflict)
-	}
-	if changer := s.looker.Sources().Changer; changer != nil {
-		return changer, nil
-	}
-	return nil, absent("there is no database here, and so nothing can be changed")
-}
-
-func (s *server) change(ctx context.Context, id, match string, required bool, reason string, edit *view.Edit) (_ *changed, err error) {
-	changer, err := s.changer(reason)
-	if err != nil {
-		return nil, err
-	}
-	if edit.AtRevision, err = seen(match, required); err != nil {
-		return nil, err
-	}
-	settings, err := changer.Edit(ctx, s.actor(ctx, reason), id, edit)
-	if err != nil {
+	if err := do(ctx, s.sources().Catalog, at); errors.Is(err, catalog.ErrInvalid) {
+		return nil, fail(inUse, line(err)) // what is in use is not so because of the request
+	} else if err != nil {
 		return nil, problem(err, staleRevision)
 	}
-	s.log.Info("a campaign was changed", "campaign", id, "revision", settings.Revision, "by", auth.Of(ctx).Actor(), "request", auth.RequestID(ctx))
-	return &changed{Status: http.StatusOK, ETag: etag(settings.Revision), Body: settings}, nil
+	s.log.Info("the API has deleted something", "kind", kind, "id", in.ID, "by", auth.Of(ctx).Actor(), "request", auth.RequestID(ctx))
+	return &nothing{}, nil
 }
 
 type bulkIn struct {
@@ -213,17 +252,17 @@ type bulkOut struct {
 }
 
 func (s *server) bulk(ctx context.Context, in *bulkIn) (*answer[bulkOut], error) {
-	changer, err := s.changer(in.Body.Reason)
+	ctx, err := s.writing(ctx, in.Body.Reason)
 	if err != nil {
 		return nil, err
 	}
 	f := &in.Body.Filter
-	by := view.Selection{Text: f.Text, State: f.State, Quota: f.Quota, Sink: f.Sink}
-	ids, err := s.looker.Fresh(ctx).Chosen(by, in.Body.IDs, in.Body.Expect)
+	selected := view.Selection{Text: f.Text, State: f.State, Quota: f.Quota, Sink: f.Sink}
+	ids, err := s.looker.Fresh(ctx).Chosen(selected, in.Body.IDs, in.Body.Expect)
 	if err != nil {
 		return nil, problem(err, countChanged)
 	}
-	n, err := changer.Bulk(ctx, s.actor(ctx, in.Body.Reason), ids, &in.Body.Bulk)
+	n, err := s.sources().Bulk(ctx, ids, &in.Body.Bulk)
 	if n > 0 || err == nil {
 		s.log.Info("campaigns were changed", "action", in.Body.Action, "matched", len(ids), "changed", n,
 			"by", auth.Of(ctx).Actor(), "request", auth.RequestID(ctx))
@@ -235,10 +274,6 @@ func (s *server) bulk(ctx context.Context, in *bulkIn) (*answer[bulkOut], error)
 		return nil, problem(err, countChanged)
 	}
 	return &answer[bulkOut]{bulkOut{len(ids), n}}, nil
-}
-
-func (s *server) actor(ctx context.Context, reason string) view.Actor {
-	return view.Actor{Name: auth.Of(ctx).Actor(), Reason: reason, RequestID: auth.RequestID(ctx)}
 }
 
 // seen returns the revision that If-Match names; nil for any.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/view"
 )
@@ -18,8 +19,8 @@ func (s *server) registerDestinations(api huma.API) {
 	create(api, "create-destination", "/destinations", "Create a destination", auth.Admin, s.createDestination)
 	change(api, "edit-destination", http.MethodPatch, "/destinations/{id}", "Change a destination", auth.Admin, s.editDestination)
 	change(api, "delete-destination", http.MethodDelete, "/destinations/{id}", "Delete a destination; jobs that name it become dead letters", auth.Admin, s.deleteDestination)
-	change(api, "disable-destination", http.MethodPost, "/destinations/{id}/disable", "Disable a destination: its jobs wait", auth.Operator, s.setDestination("disabled"))
-	change(api, "enable-destination", http.MethodPost, "/destinations/{id}/enable", "Enable a destination: its jobs are sent", auth.Operator, s.setDestination("enabled"))
+	change(api, "disable-destination", http.MethodPost, "/destinations/{id}/disable", "Disable a destination: its jobs wait", auth.Operator, s.setDestination(true))
+	change(api, "enable-destination", http.MethodPost, "/destinations/{id}/enable", "Enable a destination: its jobs are sent", auth.Operator, s.setDestination(false))
 	requireMatch(api.OpenAPI().Paths["/destinations/{id}"].Patch)
 	requireMatch(api.OpenAPI().Paths["/destinations/{id}"].Delete)
 }
@@ -43,11 +44,10 @@ type destinationsOut struct {
 var errNoDestinations = absent("there is no database here, and so no destination is known")
 
 func (s *server) destinations(ctx context.Context, in *destinationsIn) (*answer[destinationsOut], error) {
-	reader := s.looker.Sources().Destinations
-	if reader == nil {
+	if s.sources().Catalog == nil {
 		return nil, errNoDestinations
 	}
-	list, next, err := reader.Destinations(ctx, view.DestinationsOf{Text: in.Text, State: in.State, Sink: in.Sink, After: in.After, Limit: in.Limit})
+	list, next, err := s.sources().Destinations(ctx, view.DestinationsOf{Text: in.Text, State: in.State, Sink: in.Sink, After: in.After, Limit: in.Limit})
 	if err != nil {
 		return nil, problem(err, Conflict)
 	}
@@ -60,62 +60,42 @@ type destinationOut struct {
 }
 
 func (s *server) destination(ctx context.Context, in *ByID) (*destinationOut, error) {
-	reader := s.looker.Sources().Destinations
-	if reader == nil {
+	if s.sources().Catalog == nil {
 		return nil, errNoDestinations
 	}
-	d, err := reader.Destination(ctx, in.ID)
+	d, err := s.sources().Destination(ctx, in.ID)
 	if err != nil {
 		return nil, problem(err, Conflict)
 	}
 	return &destinationOut{etag(d.Revision), d}, nil
 }
 
-// changedDestination is a destination after a change.
-type changedDestination struct {
-	Status   int
-	ETag     string `header:"ETag"`
-	Location string `header:"Location"`
-	Body     *view.Destination
-}
-
 type createDestinationIn struct {
 	Body struct {
 		NewID
-		view.DestinationEdit
+		catalog.DestinationChange
 		Because
 	}
 }
 
-func (s *server) createDestination(ctx context.Context, in *createDestinationIn) (*changedDestination, error) {
-	edit := in.Body.DestinationEdit
-	edit.New = true
-	out, err := s.changeDestination(ctx, in.Body.ID, in.Body.Reason, &edit)
-	if err == nil {
-		out.Status, out.Location = http.StatusCreated, locationOf("destinations", in.Body.ID)
-	}
-	return out, err
+func (s *server) createDestination(ctx context.Context, in *createDestinationIn) (*changed[view.Destination], error) {
+	out, err := write(ctx, s, "destination", in.Body.ID, in.Body.Reason, func(ctx context.Context) (*view.Destination, error) {
+		return s.sources().WriteDestination(ctx, in.Body.ID, &in.Body.DestinationChange, view.Condition{New: true})
+	})
+	return created(out, err, locationOf("destinations", in.Body.ID))
 }
 
 type editDestinationIn struct {
 	ByID
 	Matching
 	Body struct {
-		view.DestinationEdit
+		catalog.DestinationChange
 		Because
 	} `contentType:"application/merge-patch+json"`
 }
 
-func (s *server) editDestination(ctx context.Context, in *editDestinationIn) (*changedDestination, error) {
-	edit := in.Body.DestinationEdit
-	if edit.Empty() {
-		return nil, huma.Error422UnprocessableEntity("nothing is to be changed; give at least one field, such as url")
-	}
-	var err error
-	if edit.AtRevision, err = seen(in.IfMatch, true); err != nil {
-		return nil, err
-	}
-	return s.changeDestination(ctx, in.ID, in.Body.Reason, &edit)
+func (s *server) editDestination(ctx context.Context, in *editDestinationIn) (*changed[view.Destination], error) {
+	return edited(ctx, s, "destination", "url", in.ID, in.IfMatch, in.Body.Reason, &in.Body.DestinationChange, s.sources().WriteDestination)
 }
 
 type destinationStateIn struct {
@@ -126,58 +106,21 @@ type destinationStateIn struct {
 }
 
 // setDestination takes no revision: a destination must be disabled also where a daemon has noted meanwhile that it fails.
-func (s *server) setDestination(state string) func(context.Context, *destinationStateIn) (*changedDestination, error) {
-	return func(ctx context.Context, in *destinationStateIn) (*changedDestination, error) {
+func (s *server) setDestination(disable bool) func(context.Context, *destinationStateIn) (*changed[view.Destination], error) {
+	return func(ctx context.Context, in *destinationStateIn) (*changed[view.Destination], error) {
 		reason := ""
 		if in.Body != nil {
 			reason = in.Body.Reason
 		}
-		return s.changeDestination(ctx, in.ID, reason, &view.DestinationEdit{State: state})
+		return write(ctx, s, "destination", in.ID, reason, func(ctx context.Context) (*view.Destination, error) {
+			return s.sources().SetDestination(ctx, in.ID, disable)
+		})
 	}
 }
 
-type deleteDestinationIn struct {
-	ByID
-	Matching
-	BecauseOf
-}
-
-func (s *server) deleteDestination(ctx context.Context, in *deleteDestinationIn) (*nothing, error) {
-	changer, err := s.destinationChanger(in.Reason)
-	if err != nil {
-		return nil, err
-	}
-	at, err := seen(in.IfMatch, true)
-	if err != nil {
-		return nil, err
-	}
-	if err := changer.DeleteDestination(ctx, s.actor(ctx, in.Reason), in.ID, at); err != nil {
-		return nil, notDeleted(err)
-	}
-	s.log.Info("a destination was deleted", "destination", in.ID, "by", auth.Of(ctx).Actor(), "request", auth.RequestID(ctx))
-	return &nothing{}, nil
-}
-
-// destinationChanger returns what changes destinations, if the reason for that can be recorded.
-func (s *server) destinationChanger(reason string) (view.DestinationChanger, error) {
-	if err := view.CheckReason("reason", reason); err != nil {
-		return nil, problem(err, Conflict)
-	}
-	if changer := s.looker.Sources().Endpoints; changer != nil {
-		return changer, nil
-	}
-	return nil, absent("there is no database here, and so nothing can be changed")
-}
-
-func (s *server) changeDestination(ctx context.Context, id, reason string, edit *view.DestinationEdit) (*changedDestination, error) {
-	changer, err := s.destinationChanger(reason)
-	if err != nil {
-		return nil, err
-	}
-	d, err := changer.EditDestination(ctx, s.actor(ctx, reason), id, edit)
-	if err != nil {
-		return nil, problem(err, staleRevision)
-	}
-	s.log.Info("a destination was changed", "destination", id, "state", d.State, "revision", d.Revision, "by", auth.Of(ctx).Actor(), "request", auth.RequestID(ctx))
-	return &changedDestination{Status: http.StatusOK, ETag: etag(d.Revision), Body: d}, nil
+func (s *server) deleteDestination(ctx context.Context, in *deleteIn) (*nothing, error) {
+	return s.remove(ctx, "destination", in, func(ctx context.Context, c view.Catalog, at *int64) error {
+		_, err := c.DeleteDestination(ctx, in.ID, at)
+		return err
+	})
 }

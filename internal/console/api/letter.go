@@ -10,6 +10,7 @@ import (
 
 	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/deadletter"
 )
 
 // registerLetters adds the operations that read dead letters. What one says may be private, so all of it is for operators only.
@@ -38,7 +39,7 @@ func (s *server) letters(ctx context.Context, in *lettersIn) (*answer[view.Lette
 	if !in.Since.IsZero() {
 		last = 0
 	}
-	look := s.looker.Sources().Letters
+	look := s.sources().Letters
 	if look == nil {
 		return nil, absent("dead letters cannot be read here")
 	}
@@ -67,13 +68,13 @@ type letterIn struct {
 }
 
 func (s *server) letter(ctx context.Context, in *letterIn) (*answer[*view.WholeLetter], error) {
-	read := s.looker.Sources().Letter
+	read := s.sources().Letter
 	if read == nil {
 		return nil, absent("dead letters cannot be read here")
 	}
 	ctx, cancel := context.WithTimeout(ctx, view.LettersWithin)
 	defer cancel()
-	found, err := read(ctx, view.LetterPlace{Partition: in.Partition, Offset: in.Offset})
+	found, err := read(ctx, deadletter.Place{Partition: in.Partition, Offset: in.Offset})
 	if err != nil {
 		return nil, notLooked(err)
 	}

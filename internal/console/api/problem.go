@@ -6,7 +6,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/catalog"
 )
 
 // Kind is what kind of problem an answer tells of, as its type says: urn:pacer:problem: and the kind. Clients tell problems apart by it,
@@ -135,8 +135,8 @@ func problem(err error, stale Kind) error {
 		err  error
 		kind Kind
 	}{
-		{view.ErrNotFound, NotFound}, {view.ErrStale, stale}, {view.ErrOver, over}, {view.ErrExists, exists}, {view.ErrInvalid, invalid}, {view.ErrForbidden, readOnly},
-		{view.ErrInDoubt, inDoubt},
+		{catalog.ErrNotFound, NotFound}, {catalog.ErrStale, stale}, {catalog.ErrOver, over}, {catalog.ErrExists, exists}, {catalog.ErrInvalid, invalid}, {catalog.ErrForbidden, readOnly},
+		{catalog.ErrInDoubt, inDoubt},
 	} {
 		if errors.Is(err, as.err) {
 			return fail(as.kind, line(err))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/view"
 )
@@ -31,27 +32,41 @@ type Absent struct {
 	IfNoneMatch string `header:"If-None-Match" maxLength:"64" pattern:"^(|[*])$" patternDescription:"*" doc:"* to create it, and not to replace one; else give If-Match"`
 }
 
-// condition returns what a PUT is for: to create something, or to replace what is at a revision; nil for any.
-func condition(match, none string) (create bool, at *int64, err error) {
+// condition returns what a PUT is for: to create something, or to replace what is at a revision.
+func condition(match, none string) (on view.Condition, err error) {
 	match, none = strings.TrimSpace(match), strings.TrimSpace(none)
 	switch {
 	case match != "" && none != "":
-		return false, nil, fail(invalid, "give If-None-Match: * to create it, or If-Match to replace it, not both")
+		return on, fail(invalid, "give If-None-Match: * to create it, or If-Match to replace it, not both")
 	case none == "*":
-		return true, nil, nil
+		return view.Condition{New: true}, nil
 	case match == "":
-		return false, nil, fail(revisionNeeded, `give If-None-Match: * to create it, or the revision that you have seen as If-Match: "123", or * for any, to replace it`)
+		return on, fail(revisionNeeded, `give If-None-Match: * to create it, or the revision that you have seen as If-Match: "123", or * for any, to replace it`)
 	}
-	at, err = seen(match, true)
-	return false, at, err
+	on.At, err = seen(match, true)
+	return on, err
 }
 
-// notAsIs converts an error of a PUT whose condition the database has checked: that something is there, or is not, is what it was about.
-func notAsIs(err error) error {
-	if errors.Is(err, view.ErrExists) || errors.Is(err, view.ErrNotFound) {
-		return fail(staleRevision, line(err))
+// replaced writes something whole. That it is there, or is not, is what the condition was about.
+func replaced[S, E any, R interface {
+	*S
+	Seen() int64
+}](ctx context.Context, s *server, kind, id, match, none, reason string, edit *E, do func(context.Context, string, *E, view.Condition) (R, error)) (*changed[S], error) {
+	on, err := condition(match, none)
+	if err != nil {
+		return nil, err
 	}
-	return problem(err, staleRevision)
+	out, err := write(ctx, s, kind, id, reason, func(ctx context.Context) (R, error) {
+		row, err := do(ctx, id, edit, on)
+		if errors.Is(err, catalog.ErrExists) || errors.Is(err, catalog.ErrNotFound) {
+			err = view.Fault(catalog.ErrStale, "%s", line(err))
+		}
+		return row, err
+	})
+	if on.New {
+		return created(out, err, strings.TrimPrefix(locationOf("", id), "/"))
+	}
+	return out, err
 }
 
 type putCampaignIn struct {
@@ -64,26 +79,9 @@ type putCampaignIn struct {
 	}
 }
 
-func (s *server) putCampaign(ctx context.Context, in *putCampaignIn) (*changed, error) {
-	changer, err := s.changer(in.Body.Reason)
-	if err != nil {
-		return nil, err
-	}
-	edit := in.Body.Edit
-	if edit.New, edit.AtRevision, err = condition(in.IfMatch, in.IfNoneMatch); err != nil {
-		return nil, err
-	}
-	edit.FillDefaults()
-	settings, err := changer.Edit(ctx, s.actor(ctx, in.Body.Reason), in.ID, &edit)
-	if err != nil {
-		return nil, notAsIs(err)
-	}
-	s.log.Info("a campaign was written whole", "campaign", in.ID, "new", edit.New, "revision", settings.Revision, "by", auth.Of(ctx).Actor(), "request", auth.RequestID(ctx))
-	out := &changed{Status: http.StatusOK, ETag: etag(settings.Revision), Body: settings}
-	if edit.New {
-		out.Status, out.Location = http.StatusCreated, ownLocation(in.ID)
-	}
-	return out, nil
+func (s *server) putCampaign(ctx context.Context, in *putCampaignIn) (*changed[view.Settings], error) {
+	in.Body.FillDefaults()
+	return replaced(ctx, s, "campaign", in.ID, in.IfMatch, in.IfNoneMatch, in.Body.Reason, &in.Body.Edit, s.sources().WriteCampaign)
 }
 
 type putQuotaIn struct {
@@ -96,27 +94,7 @@ type putQuotaIn struct {
 	}
 }
 
-func (s *server) putQuota(ctx context.Context, in *putQuotaIn) (*changedQuota, error) {
-	changer, err := s.quotaChanger(in.Body.Reason)
-	if err != nil {
-		return nil, err
-	}
-	edit := in.Body.QuotaEdit
-	if edit.New, edit.AtRevision, err = condition(in.IfMatch, in.IfNoneMatch); err != nil {
-		return nil, err
-	}
-	edit.FillDefaults()
-	settings, err := changer.EditQuota(ctx, s.actor(ctx, in.Body.Reason), in.ID, &edit)
-	if err != nil {
-		return nil, notAsIs(err)
-	}
-	s.log.Info("a quota was written whole", "quota", in.ID, "new", edit.New, "revision", settings.Revision, "by", auth.Of(ctx).Actor(), "request", auth.RequestID(ctx))
-	out := &changedQuota{Status: http.StatusOK, ETag: etag(settings.Revision), Body: settings}
-	if edit.New {
-		out.Status, out.Location = http.StatusCreated, ownLocation(in.ID)
-	}
-	return out, nil
+func (s *server) putQuota(ctx context.Context, in *putQuotaIn) (*changed[view.QuotaSettings], error) {
+	in.Body.FillDefaults()
+	return replaced(ctx, s, "quota", in.ID, in.IfMatch, in.IfNoneMatch, in.Body.Reason, &in.Body.QuotaEdit, s.sources().WriteQuota)
 }
-
-// ownLocation is the path of something that was created there, relative to that of the request.
-func ownLocation(id string) string { return strings.TrimPrefix(locationOf("", id), "/") }

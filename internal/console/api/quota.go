@@ -8,6 +8,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/notation"
@@ -61,14 +62,6 @@ func (s *server) quota(ctx context.Context, in *ByID) (*quotaOut, error) {
 	return nil, huma.Error404NotFound("there is no quota " + notation.Shorten(in.ID))
 }
 
-// changedQuota is a quota after a change.
-type changedQuota struct {
-	Status   int
-	ETag     string `header:"ETag"`
-	Location string `header:"Location"`
-	Body     *view.QuotaSettings
-}
-
 type createQuotaIn struct {
 	Body struct {
 		NewID
@@ -77,14 +70,11 @@ type createQuotaIn struct {
 	}
 }
 
-func (s *server) createQuota(ctx context.Context, in *createQuotaIn) (*changedQuota, error) {
-	edit := in.Body.QuotaEdit
-	edit.New = true
-	out, err := s.changeQuota(ctx, in.Body.ID, in.Body.Reason, &edit)
-	if err == nil {
-		out.Status, out.Location = http.StatusCreated, locationOf("quotas", in.Body.ID)
-	}
-	return out, err
+func (s *server) createQuota(ctx context.Context, in *createQuotaIn) (*changed[view.QuotaSettings], error) {
+	out, err := write(ctx, s, "quota", in.Body.ID, in.Body.Reason, func(ctx context.Context) (*view.QuotaSettings, error) {
+		return s.sources().WriteQuota(ctx, in.Body.ID, &in.Body.QuotaEdit, view.Condition{New: true})
+	})
+	return created(out, err, locationOf("quotas", in.Body.ID))
 }
 
 type editQuotaIn struct {
@@ -96,40 +86,8 @@ type editQuotaIn struct {
 	} `contentType:"application/merge-patch+json"`
 }
 
-func (s *server) editQuota(ctx context.Context, in *editQuotaIn) (*changedQuota, error) {
-	edit := in.Body.QuotaEdit
-	if edit.Empty() {
-		return nil, huma.Error422UnprocessableEntity("nothing is to be changed; give at least one field, such as windows")
-	}
-	var err error
-	if edit.AtRevision, err = seen(in.IfMatch, true); err != nil {
-		return nil, err
-	}
-	return s.changeQuota(ctx, in.ID, in.Body.Reason, &edit)
-}
-
-func (s *server) changeQuota(ctx context.Context, id, reason string, edit *view.QuotaEdit) (*changedQuota, error) {
-	changer, err := s.quotaChanger(reason)
-	if err != nil {
-		return nil, err
-	}
-	settings, err := changer.EditQuota(ctx, s.actor(ctx, reason), id, edit)
-	if err != nil {
-		return nil, problem(err, staleRevision)
-	}
-	s.log.Info("a quota was changed", "quota", id, "revision", settings.Revision, "by", auth.Of(ctx).Actor(), "request", auth.RequestID(ctx))
-	return &changedQuota{Status: http.StatusOK, ETag: etag(settings.Revision), Body: settings}, nil
-}
-
-// quotaChanger returns what changes quotas, if the reason for that can be recorded.
-func (s *server) quotaChanger(reason string) (view.QuotaChanger, error) {
-	if err := view.CheckReason("reason", reason); err != nil {
-		return nil, problem(err, Conflict)
-	}
-	if changer := s.looker.Sources().Quotas; changer != nil {
-		return changer, nil
-	}
-	return nil, absent("there is no database here, and so nothing can be changed")
+func (s *server) editQuota(ctx context.Context, in *editQuotaIn) (*changed[view.QuotaSettings], error) {
+	return edited(ctx, s, "quota", "windows", in.ID, in.IfMatch, in.Body.Reason, &in.Body.QuotaEdit, s.sources().WriteQuota)
 }
 
 type deleteQuotaIn struct {
@@ -140,19 +98,10 @@ type deleteQuotaIn struct {
 }
 
 func (s *server) deleteQuota(ctx context.Context, in *deleteQuotaIn) (*nothing, error) {
-	changer, err := s.quotaChanger(in.Reason)
-	if err != nil {
-		return nil, err
-	}
-	at, err := seen(in.IfMatch, true)
-	if err != nil {
-		return nil, err
-	}
-	if err := changer.DeleteQuota(ctx, s.actor(ctx, in.Reason), in.ID, in.Unlink, at); err != nil {
-		return nil, notDeleted(err)
-	}
-	s.log.Info("a quota was deleted", "quota", in.ID, "by", auth.Of(ctx).Actor(), "request", auth.RequestID(ctx))
-	return &nothing{}, nil
+	return s.remove(ctx, "quota", &deleteIn{in.ByID, in.Matching, in.BecauseOf}, func(ctx context.Context, c view.Catalog, at *int64) error {
+		_, err := c.DeleteQuota(ctx, in.ID, in.Unlink, at)
+		return err
+	})
 }
 
 type adjustIn struct {
@@ -166,14 +115,11 @@ type adjustIn struct {
 }
 
 func (s *server) adjust(ctx context.Context, in *adjustIn) (*answer[view.Adjusted], error) {
-	if err := view.CheckReason("reason", in.Body.Reason); err != nil {
-		return nil, problem(err, Conflict)
+	ctx, err := s.writing(ctx, in.Body.Reason)
+	if err != nil {
+		return nil, err
 	}
-	adjust := s.looker.Sources().Adjust
-	if adjust == nil {
-		return nil, absent("there is no database here, and so nothing can be changed")
-	}
-	done, err := adjust(ctx, s.actor(ctx, in.Body.Reason), in.ID, view.Adjustment{Span: in.Span, Used: in.Body.Used, Lower: in.Body.Lower})
+	done, err := s.sources().Adjust(ctx, in.ID, view.Adjustment{Span: in.Span, Used: in.Body.Used, Lower: in.Body.Lower})
 	if err != nil {
 		return nil, problem(err, Conflict)
 	}
@@ -192,12 +138,11 @@ type usageIn struct {
 }
 
 type usageOut struct {
-	Usage []view.Usage `json:"usage"`
+	Usage []catalog.Usage `json:"usage"`
 }
 
 func (s *server) usage(ctx context.Context, in *usageIn) (*answer[usageOut], error) {
-	records := s.looker.Sources().Records
-	if records == nil {
+	if s.sources().Catalog == nil {
 		return nil, absent("there is no database here, and so no ledger")
 	}
 	from, to, err := in.between(time.Now())
@@ -214,7 +159,7 @@ func (s *server) usage(ctx context.Context, in *usageIn) (*answer[usageOut], err
 	if step < time.Minute || step%time.Minute != 0 || to.Sub(from)/step > maxEntries {
 		return nil, huma.Error422UnprocessableEntity(fmt.Sprintf("step must be a whole number of minutes, and at most %d of them fit", maxEntries))
 	}
-	usage, err := records.Usage(ctx, in.ID, from, to, step)
+	usage, err := s.sources().Catalog.UsageHistory(ctx, in.ID, from, to, step)
 	if err != nil {
 		return nil, absent(line(err))
 	}

@@ -30,7 +30,7 @@ type replaysOut struct {
 
 func (s *server) replays(context.Context, *nothing) (*answer[replaysOut], error) {
 	out := replaysOut{Replays: []replay.Job{}}
-	if jobs := s.looker.Sources().Replays; jobs != nil {
+	if jobs := s.sources().Replays; jobs != nil {
 		out.Replays = jobs.List()
 	}
 	return &answer[replaysOut]{out}, nil
@@ -57,7 +57,7 @@ type startOut struct {
 }
 
 func (s *server) startReplay(ctx context.Context, in *startIn) (*startOut, error) {
-	jobs := s.looker.Sources().Replays
+	jobs := s.sources().Replays
 	if jobs == nil {
 		return nil, absent("dead letters cannot be read here")
 	}
@@ -116,7 +116,7 @@ type replayIn struct {
 
 // replay returns a replay; without one it is a problem.
 func (s *server) replay(id string) (*replay.Job, error) {
-	if jobs := s.looker.Sources().Replays; jobs != nil {
+	if jobs := s.sources().Replays; jobs != nil {
 		for _, job := range jobs.List() {
 			if job.ID == id {
 				return &job, nil
@@ -142,6 +142,6 @@ func (s *server) stopReplay(_ context.Context, in *replayIn) (*stopOut, error) {
 		return nil, err
 	}
 	out := &stopOut{}
-	out.Body.Stopped = s.looker.Sources().Replays.Stop(in.ID)
+	out.Body.Stopped = s.sources().Replays.Stop(in.ID)
 	return out, nil
 }

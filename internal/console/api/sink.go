@@ -33,14 +33,15 @@ func (s *server) openSink(ctx context.Context, in *openSinkIn) (*answer[openedSi
 	if in.Body != nil {
 		destination, reason = in.Body.Destination, in.Body.Reason
 	}
-	if err := view.CheckReason("reason", reason); err != nil {
-		return nil, problem(err, Conflict)
+	ctx, err := by(ctx, reason)
+	if err != nil {
+		return nil, err
 	}
-	open := s.looker.Sources().Open
+	open := s.sources().Open
 	if open == nil {
 		return nil, absent("gates cannot be opened here")
 	}
-	opened, err := open(ctx, s.actor(ctx, reason), in.ID, destination)
+	opened, err := open(ctx, in.ID, destination)
 	if err != nil {
 		return nil, problem(err, Conflict)
 	}

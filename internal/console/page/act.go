@@ -8,8 +8,10 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/notation"
 )
 
@@ -29,25 +31,25 @@ type retry struct {
 }
 
 var actions = map[string]action{
-	"pause":  {role: auth.Operator, do: setStatus("paused", "paused")},
-	"resume": {role: auth.Operator, do: setStatus("active", "resumed")},
+	"pause":  {role: auth.Operator, do: setStatus(delivery.StatusPaused, "paused")},
+	"resume": {role: auth.Operator, do: setStatus(delivery.StatusActive, "resumed")},
 	"rate":   {role: auth.Operator, do: setRate},
-	"edit":   {role: auth.Admin, do: edit},
-	"create": {role: auth.Admin, do: create},
+	"edit":   {role: auth.Admin, do: campaigns.edit},
+	"create": {role: auth.Admin, do: campaigns.create},
 	"cancel": {role: auth.Admin, do: cancel},
 	"bulk":   {role: auth.Operator, do: bulk},
 	"ticked": {role: auth.Operator, do: showTicked},
 
-	"quota-edit":   {role: auth.Admin, do: editQuota},
-	"quota-create": {role: auth.Admin, do: createQuota},
-	"quota-delete": {role: auth.Admin, do: deleteQuota},
+	"quota-edit":   {role: auth.Admin, do: quotas.edit},
+	"quota-create": {role: auth.Admin, do: quotas.create},
+	"quota-delete": {role: auth.Admin, do: quotas.delete},
 	"quota-adjust": {role: auth.Admin, do: adjustQuota},
 
-	"destination-disable": {role: auth.Operator, do: setDestination("disabled", "disabled")},
-	"destination-enable":  {role: auth.Operator, do: setDestination("enabled", "enabled")},
-	"destination-edit":    {role: auth.Admin, do: editDestination},
-	"destination-create":  {role: auth.Admin, do: createDestination},
-	"destination-delete":  {role: auth.Admin, do: deleteDestination},
+	"destination-disable": {role: auth.Operator, do: setDestination(true, "disabled")},
+	"destination-enable":  {role: auth.Operator, do: setDestination(false, "enabled")},
+	"destination-edit":    {role: auth.Admin, do: destinations.edit},
+	"destination-create":  {role: auth.Admin, do: destinations.create},
+	"destination-delete":  {role: auth.Admin, do: destinations.delete},
 
 	"sink-open": {role: auth.Operator, do: openSink, beside: true},
 
@@ -117,10 +119,11 @@ func (s *Site) act(w http.ResponseWriter, r *http.Request, a action) {
 	next, again, err := "", (*retry)(nil), view.CheckReason("reason", strings.TrimSpace(r.PostForm.Get("reason")))
 	switch {
 	case err != nil:
-	case s.looker.Sources().Changer == nil && !a.beside:
-		err = view.Fault(view.ErrForbidden, "There is no database here, and so nothing can be changed.")
+	case s.looker.Sources().Catalog == nil && !a.beside:
+		err = view.Fault(catalog.ErrForbidden, "%s", s.noCatalog(""))
 	default:
-		next, again, err = a.do(ctx, s, r.PostForm)
+		by := catalog.Actor{Name: auth.Of(ctx).Actor(), Reason: strings.TrimSpace(r.PostForm.Get("reason")), RequestID: auth.RequestID(ctx)}
+		next, again, err = a.do(catalog.WithActor(ctx, by), s, r.PostForm)
 	}
 	if err == nil && again == nil {
 		who := auth.Of(ctx)
@@ -144,43 +147,33 @@ func (s *Site) act(w http.ResponseWriter, r *http.Request, a action) {
 
 func statusOf(err error) int {
 	switch {
-	case errors.Is(err, view.ErrNotFound):
+	case errors.Is(err, catalog.ErrNotFound):
 		return http.StatusNotFound
-	case errors.Is(err, view.ErrStale):
+	case errors.Is(err, catalog.ErrStale):
 		return http.StatusPreconditionFailed
-	case errors.Is(err, view.ErrOver), errors.Is(err, view.ErrExists):
+	case errors.Is(err, catalog.ErrOver), errors.Is(err, catalog.ErrExists):
 		return http.StatusConflict
-	case errors.Is(err, view.ErrInvalid):
+	case errors.Is(err, catalog.ErrInvalid):
 		return http.StatusUnprocessableEntity
-	case errors.Is(err, view.ErrForbidden):
+	case errors.Is(err, catalog.ErrForbidden):
 		return http.StatusForbidden
 	}
 	return http.StatusServiceUnavailable
 }
 
-// actor is who sent the form.
-func actor(ctx context.Context, form url.Values) view.Actor {
-	return view.Actor{Name: auth.Of(ctx).Actor(), Reason: strings.TrimSpace(form.Get("reason")), RequestID: auth.RequestID(ctx)}
-}
-
-// backTo is the page of a campaign, which says what was done.
-func backTo(id, what string) string {
-	return "campaign?" + url.Values{"id": {id}, "done": {what}}.Encode()
-}
-
 // setStatus does not ask what the campaign was: a pause must not fail because somebody has changed the rate.
-func setStatus(status, what string) func(context.Context, *Site, url.Values) (string, *retry, error) {
+func setStatus(status delivery.Status, what string) func(context.Context, *Site, url.Values) (string, *retry, error) {
 	return func(ctx context.Context, s *Site, form url.Values) (string, *retry, error) {
 		id := form.Get("id")
-		_, err := s.looker.Sources().Changer.Edit(ctx, actor(ctx, form), id, &view.Edit{Status: status, Until: strings.TrimSpace(form.Get("until"))})
-		return backTo(id, what), nil, err
+		_, err := s.looker.Sources().SetStatus(ctx, id, status, strings.TrimSpace(form.Get("until")), nil)
+		return campaigns.page(id, what), nil, err
 	}
 }
 
 func revisionOf(form url.Values) (*int64, error) {
 	revision, err := strconv.ParseInt(form.Get("revision"), 10, 64)
 	if err != nil {
-		return nil, view.Fault(view.ErrInvalid, "The form has no revision.")
+		return nil, view.Fault(catalog.ErrInvalid, "The form has no revision.")
 	}
 	return &revision, nil
 }
@@ -190,63 +183,35 @@ func setRate(ctx context.Context, s *Site, form url.Values) (string, *retry, err
 	id, rate := form.Get("id"), strings.TrimSpace(form.Get("rate"))
 	at, err := revisionOf(form)
 	if err == nil {
-		_, err = s.looker.Sources().Changer.Edit(ctx, actor(ctx, form), id, &view.Edit{Rate: &rate, AtRevision: at})
+		_, err = s.looker.Sources().WriteCampaign(ctx, id, &view.Edit{Rate: &rate}, view.Condition{At: at})
 	}
-	if errors.Is(err, view.ErrStale) {
-		return "", s.conflict(ctx, form, "rate", err), err
+	if errors.Is(err, catalog.ErrStale) {
+		return "", campaigns.again(ctx, s, form, "rate", err), err
 	}
-	return backTo(id, "changed"), nil, err
-}
-
-func edit(ctx context.Context, s *Site, form url.Values) (string, *retry, error) {
-	id, changer := form.Get("id"), s.looker.Sources().Changer
-	at, err := revisionOf(form)
-	if err != nil {
-		return "", nil, err
-	}
-	now, err := changer.Settings(ctx, id)
-	if err != nil {
-		return "", nil, err
-	}
-	if now.Revision != *at {
-		err = view.Fault(view.ErrStale, "Somebody has changed %s while you did; nothing of yours was done.", notation.Shorten(id))
-		return "", s.conflict(ctx, form, "edit", err), err
-	}
-	change, err := view.EditOf(view.EditForm, now, func(name string) (string, bool) { return entered(form, name) })
-	if err == nil && *change == (view.Edit{}) {
-		return "campaign?" + url.Values{"id": {id}}.Encode(), nil, nil
-	}
-	if err == nil {
-		change.AtRevision = at
-		_, err = changer.Edit(ctx, actor(ctx, form), id, change)
-	}
-	if err != nil {
-		return "", s.conflict(ctx, form, "edit", err), err
-	}
-	return backTo(id, "changed"), nil, nil
+	return campaigns.page(id, "changed"), nil, err
 }
 
 func cancel(ctx context.Context, s *Site, form url.Values) (string, *retry, error) {
 	id := form.Get("id")
 	if form.Get("typed") != id {
-		return "", nil, view.Fault(view.ErrInvalid, "What you typed is not the id of the campaign; nothing was cancelled.")
+		return "", nil, view.Fault(catalog.ErrInvalid, "What you typed is not the id of the campaign; nothing was cancelled.")
 	}
 	at, err := revisionOf(form)
 	if err == nil {
-		_, err = s.looker.Sources().Changer.Edit(ctx, actor(ctx, form), id, &view.Edit{Status: "cancelled", AtRevision: at})
+		_, err = s.looker.Sources().SetStatus(ctx, id, delivery.StatusCancelled, "", at)
 	}
-	return backTo(id, "cancelled"), nil, err
+	return campaigns.page(id, "cancelled"), nil, err
 }
 
 func bulk(ctx context.Context, s *Site, form url.Values) (string, *retry, error) {
 	expect, err := strconv.Atoi(form.Get("expect"))
 	if err != nil {
-		return "", nil, view.Fault(view.ErrInvalid, "The form does not say how many campaigns it is about.")
+		return "", nil, view.Fault(catalog.ErrInvalid, "The form does not say how many campaigns it is about.")
 	}
 	by, ids := view.SelectionOf(form), []string(nil)
 	if form.Has(ticked) {
 		if ids = form["id"]; len(ids) == 0 {
-			return "", nil, view.Fault(view.ErrInvalid, "No campaign is ticked.")
+			return "", nil, view.Fault(catalog.ErrInvalid, "No campaign is ticked.")
 		}
 	}
 	if ids, err = s.looker.Fresh(ctx).Chosen(by, ids, expect); err != nil {
@@ -256,10 +221,10 @@ func bulk(ctx context.Context, s *Site, form url.Values) (string, *retry, error)
 	if text := strings.TrimSuffix(strings.TrimSpace(form.Get("rate")), "%"); change.Action == "percent" {
 		change.Rate = ""
 		if change.Percent, err = strconv.ParseFloat(strings.TrimSpace(text), 64); err != nil {
-			return "", nil, view.Fault(view.ErrInvalid, "%q is not a number of percent.", notation.Shorten(text))
+			return "", nil, view.Fault(catalog.ErrInvalid, "%q is not a number of percent.", notation.Shorten(text))
 		}
 	}
-	n, err := s.looker.Sources().Changer.Bulk(ctx, actor(ctx, form), ids, &change)
+	n, err := s.looker.Sources().Bulk(ctx, ids, &change)
 	if err != nil && n > 0 {
 		s.log.Info("the console has done a part of what a form asks", "action", "bulk", "matched", len(ids), "changed", n,
 			"by", auth.Of(ctx).Actor(), "request", auth.RequestID(ctx))

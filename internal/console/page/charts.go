@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/limits/model"
@@ -66,7 +67,7 @@ func scheduleAhead(phases []view.Phase, cut bool, zone string) *ahead {
 // burnDown draws what was left of each window, and returns their names. Of a window that is shorter than a step a point would say nothing
 // about the rest of the step, and the ledger merges minutes to hours after a day: it is not drawn. Beside that of a fixed one is what would be
 // left if it were used evenly.
-func burnDown(usage []view.Usage, step time.Duration, windows []view.Window) (plots []*plot, heads []string) {
+func burnDown(usage []catalog.Usage, step time.Duration, windows []view.Window) (plots []*plot, heads []string) {
 	if len(usage) == 0 {
 		return nil, nil
 	}
@@ -136,7 +137,7 @@ func (p *plot) even(w *view.Window) {
 }
 
 // spent draws how much was used in each step.
-func spent(usage []view.Usage) *plot {
+func spent(usage []catalog.Usage) *plot {
 	if len(usage) == 0 {
 		return nil
 	}

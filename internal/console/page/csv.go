@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/notation"
 )
@@ -86,16 +87,15 @@ func campaignLines(ctx context.Context, s *Site, query url.Values) (rows [][]str
 func usageLines(ctx context.Context, s *Site, query url.Values) (rows [][]string, err error) {
 	q := s.looker.Fresh(ctx).Quota(query.Get("id"))
 	if q == nil {
-		return nil, view.Fault(view.ErrNotFound, "There is no quota %s.", notation.Shorten(query.Get("id")))
+		return nil, view.Fault(catalog.ErrNotFound, "There is no quota %s.", notation.Shorten(query.Get("id")))
 	}
-	records := s.looker.Sources().Records
-	if records == nil {
-		return nil, view.Fault(view.ErrForbidden, "There is no database here, and so no ledger of what was used.")
+	if s.looker.Sources().Catalog == nil {
+		return nil, view.Fault(catalog.ErrForbidden, "There is no database here, and so no ledger of what was used.")
 	}
 	span := oneOf(query.Get("last"), spans)
 	last, _ := notation.ParseSpan(span) // one of those
 	now := time.Now()
-	usage, err := records.Usage(ctx, q.ID, now.Add(-last), now, stepsOf[span])
+	usage, err := s.looker.Sources().Catalog.UsageHistory(ctx, q.ID, now.Add(-last), now, stepsOf[span])
 	for _, step := range usage {
 		for _, left := range step.Remaining {
 			rows = append(rows, []string{moment(&step.Start), moment(&step.End), count(step.Units), count(left.Limit) + "/" + left.Span, countOrNothing(left.Units)})
@@ -105,14 +105,13 @@ func usageLines(ctx context.Context, s *Site, query url.Values) (rows [][]string
 }
 
 func changeLines(ctx context.Context, s *Site, query url.Values) (rows [][]string, err error) {
-	records := s.looker.Sources().Records
-	if records == nil {
-		return nil, view.Fault(view.ErrForbidden, "There is no database here, and so no record of changes.")
+	if s.looker.Sources().Catalog == nil {
+		return nil, view.Fault(catalog.ErrForbidden, "There is no database here, and so no record of changes.")
 	}
 	of := changesOf(query)
 	of.Before, of.Limit = 0, csvPage
 	for len(rows) < maxLines {
-		list, err := records.Changes(ctx, of)
+		list, err := s.looker.Sources().Changes(ctx, of)
 		if err != nil {
 			return nil, err
 		}
@@ -139,7 +138,7 @@ func changeLines(ctx context.Context, s *Site, query url.Values) (rows [][]strin
 func letterLines(ctx context.Context, s *Site, query url.Values) (rows [][]string, err error) {
 	look := s.looker.Sources().Letters
 	if look == nil {
-		return nil, view.Fault(view.ErrForbidden, "Dead letters cannot be read here.")
+		return nil, view.Fault(catalog.ErrForbidden, "Dead letters cannot be read here.")
 	}
 	filter, err := searchOf(query).filter()
 	if err != nil {
@@ -159,13 +158,13 @@ func letterLines(ctx context.Context, s *Site, query url.Values) (rows [][]strin
 }
 
 func destinationLines(ctx context.Context, s *Site, query url.Values) (rows [][]string, err error) {
-	reader, of := s.looker.Sources().Destinations, view.DestinationsQuery(query)
-	if reader == nil {
-		return nil, errNoDestinations
+	of := view.DestinationsQuery(query)
+	if s.looker.Sources().Catalog == nil {
+		return nil, view.Fault(catalog.ErrForbidden, "%s", s.noCatalog("destination"))
 	}
 	of.After, of.Limit = "", csvPage
 	for len(rows) < maxLines {
-		list, next, err := reader.Destinations(ctx, of)
+		list, next, err := s.looker.Sources().Destinations(ctx, of)
 		if err != nil {
 			return nil, err
 		}

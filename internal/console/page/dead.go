@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/notation"
 )
@@ -70,7 +71,7 @@ func (s *search) between(now time.Time) (since, until time.Time, err error) {
 		until, err = typedTime("until", s.Until)
 	}
 	if err == nil && !until.IsZero() && !since.Before(until) {
-		err = view.Fault(view.ErrInvalid, "since: must lie before until")
+		err = view.Fault(catalog.ErrInvalid, "since: must lie before until")
 	}
 	return since, until, err
 }
@@ -85,7 +86,7 @@ func typedTime(name, text string) (time.Time, error) {
 			return at, nil
 		}
 	}
-	return time.Time{}, view.Fault(view.ErrInvalid, "%s: %q is not a time such as 2026-11-30 09:00", name, notation.Shorten(text))
+	return time.Time{}, view.Fault(catalog.ErrInvalid, "%s: %q is not a time such as 2026-11-30 09:00", name, notation.Shorten(text))
 }
 
 // filter is the search as sources take it.
@@ -116,7 +117,7 @@ func fillDead(ctx context.Context, s *Site, query url.Values, c *content) {
 	switch {
 	case errors.Is(err, view.ErrAsking):
 		data.Looking = true
-	case errors.Is(err, view.ErrBusy), errors.Is(err, view.ErrInvalid):
+	case errors.Is(err, view.ErrBusy), errors.Is(err, catalog.ErrInvalid):
 		c.status = statusOf(err)
 		data.Fault = "Not looked for: " + brief(err)
 	case err != nil:

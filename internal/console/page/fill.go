@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/notation"
@@ -65,7 +66,7 @@ func fillOverview(ctx context.Context, s *Site, _ url.Values, c *content) {
 		Changes changesTable
 	}{
 		tight[:min(len(tight), shortList)], table{Caption: "The ten campaigns with most jobs waiting", List: largest}, closed,
-		s.looker.Stores(), s.looker.Dead(), s.looker.Shut(ctx), s.lastChanges(ctx, view.ChangesOf{}),
+		s.looker.Stores(), s.looker.Dead(), s.looker.Shut(ctx), s.lastChanges(ctx, catalog.ChangesOf{}),
 	}
 }
 
@@ -83,7 +84,7 @@ func fillCampaigns(_ context.Context, s *Site, query url.Values, c *content) {
 		Table     table
 	}{by, first, next, all, view.Sorts, table{
 		Caption: "What they may send, send and have waiting", List: list,
-		Ticks: c.Who.Role >= auth.Operator && s.looker.Sources().Changer != nil && len(list) > 0,
+		Ticks: c.Who.Role >= auth.Operator && s.looker.Sources().Catalog != nil && len(list) > 0,
 	}}
 }
 
@@ -117,12 +118,12 @@ func fillCampaign(ctx context.Context, s *Site, query url.Values, c *content) {
 		Form     *view.Settings // nil: there are no forms
 	}{
 		Campaign: campaign, Windows: windows, Hour: lastHour(past, now), Ahead: scheduleAhead(phases, cut, campaign.TimeZone),
-		Dead: s.looker.Dead(), Changes: s.lastChanges(ctx, view.ChangesOf{Campaign: id}),
+		Dead: s.looker.Dead(), Changes: s.lastChanges(ctx, catalog.ChangesOf{Campaign: id}),
 	}
 	data.DeadOf = data.Dead.Of(id)
 	// What is shown may be a second old; a form has to be of what the last one has made. The stream sends no forms.
-	if changer := s.looker.Sources().Changer; changer != nil && c.Who.Role >= auth.Operator && !query.Has("page") {
-		data.Form, _ = changer.Settings(ctx, id) // without an answer there is nothing to be changed
+	if s.looker.Sources().Catalog != nil && c.Who.Role >= auth.Operator && !query.Has("page") {
+		data.Form, _ = s.looker.Sources().Campaign(ctx, id) // without an answer there is nothing to be changed
 	}
 	c.Data = data
 }
@@ -139,7 +140,7 @@ type changesTable struct {
 const shortChanges = 5
 
 // lastChanges are the last ones of what is selected.
-func (s *Site) lastChanges(ctx context.Context, of view.ChangesOf) changesTable {
+func (s *Site) lastChanges(ctx context.Context, of catalog.ChangesOf) changesTable {
 	of.Limit = shortChanges
 	table := changesTable{Caption: "The last changes"}
 	list, err := s.looker.Recent(ctx, of, auth.Of(ctx).Role >= auth.Admin)
@@ -178,8 +179,8 @@ func fillQuotas(_ context.Context, _ *Site, _ url.Values, c *content) {
 func fillDaemons(_ context.Context, _ *Site, _ url.Values, c *content) { c.Title = "Daemons" }
 
 // changesOf reads which changes to show from the query of a URL.
-func changesOf(query url.Values) view.ChangesOf {
-	of := view.ChangesOf{
+func changesOf(query url.Values) catalog.ChangesOf {
+	of := catalog.ChangesOf{
 		Campaign: query.Get("campaign"), Quota: query.Get("quota"), Destination: query.Get("destination"), Who: strings.TrimSpace(query.Get("who")), Limit: view.PageSize,
 	}
 	of.Before, _ = strconv.ParseInt(query.Get("before"), 10, 64) // 0: from the newest on
@@ -187,7 +188,7 @@ func changesOf(query url.Values) view.ChangesOf {
 }
 
 // changesQuery is the opposite of changesOf.
-func changesQuery(of view.ChangesOf) string {
+func changesQuery(of catalog.ChangesOf) string {
 	v := url.Values{}
 	for key, value := range map[string]string{"campaign": of.Campaign, "quota": of.Quota, "destination": of.Destination, "who": of.Who} {
 		if value != "" {
@@ -204,23 +205,23 @@ func fillChanges(ctx context.Context, s *Site, query url.Values, c *content) {
 	c.Title = "Changes"
 	of := changesOf(query)
 	data := struct {
-		Of    view.ChangesOf
+		Of    catalog.ChangesOf
 		Table changesTable
 		Next  string // query of the next page; "" on the last
 		All   string // query of all pages
 	}{Of: of, Table: changesTable{
 		Caption: "Changes of campaigns, quotas and destinations, the newest first",
-		Edit:    auth.Of(ctx).Role >= auth.Admin && s.looker.Sources().Changer != nil,
+		Edit:    auth.Of(ctx).Role >= auth.Admin && s.looker.Sources().Catalog != nil,
 	}}
-	if records := s.looker.Sources().Records; records == nil {
+	if s.looker.Sources().Catalog == nil {
 		data.Table.Fault = "There is no database here, and so no record of changes."
-	} else if list, err := records.Changes(ctx, of); err != nil {
+	} else if list, err := s.looker.Sources().Changes(ctx, of); err != nil {
 		data.Table.Fault = "Changes are not known: " + brief(err)
 	} else if data.Table.List = list; len(list) == of.Limit {
 		next := of
 		next.Before = list[len(list)-1].Number
 		data.Next = changesQuery(next)
 	}
-	data.All = changesQuery(view.ChangesOf{Campaign: of.Campaign, Quota: of.Quota, Destination: of.Destination, Who: of.Who})
+	data.All = changesQuery(catalog.ChangesOf{Campaign: of.Campaign, Quota: of.Quota, Destination: of.Destination, Who: of.Who})
 	c.Data = data
 }

@@ -59,58 +59,15 @@ func formOf[S, E any](fields []view.Setting[S, E], now *S, action string, typed 
 	return f
 }
 
-// conflict is the form again, with what was typed, and of the revision that the campaign has now: whoever sends it once more has seen
-// what others did.
-func (s *Site) conflict(ctx context.Context, typed url.Values, action string, why error) *retry {
-	now, err := s.looker.Sources().Changer.Settings(ctx, typed.Get("id"))
-	if err != nil {
-		return nil // the error is shown instead
-	}
-	f := campaignForm(now, action, typed)
-	f.Fault = brief(why)
-	s.addChanges(ctx, f, typed, view.ChangesOf{Campaign: now.ID})
-	return &retry{"edit", f}
-}
-
-// campaignForm is the form of a campaign that exists.
-func campaignForm(now *view.Settings, action string, typed url.Values) *form {
-	f := formOf(view.EditForm, now, action, typed)
-	f.ID, f.Revision, f.Back = now.ID, now.Revision, "campaign?"+url.Values{"id": {now.ID}}.Encode()
-	return f
-}
-
-// addChanges adds what others have changed since the form was made.
-func (s *Site) addChanges(ctx context.Context, f *form, typed url.Values, of view.ChangesOf) {
-	records := s.looker.Sources().Records
-	if at, err := revisionOf(typed); err == nil && *at != f.Revision && records != nil {
-		of.Limit = 3
-		f.Changes, _ = records.Changes(ctx, of) // without them it is a conflict as well
-	}
-}
-
-// settings looks a campaign up for its form.
-func settings(ctx context.Context, s *Site, id string, c *content) *view.Settings {
-	changer := s.looker.Sources().Changer
-	if changer == nil {
-		c.fail(http.StatusForbidden, "There is no database here, and so nothing can be changed.")
-		return nil
-	}
-	now, err := changer.Settings(ctx, id)
-	if err != nil {
-		c.fail(statusOf(err), "%s", brief(err))
-		return nil
-	}
-	return now
-}
-
+// fillEdit fills the form of a campaign in with the units of another rate, if there are some.
 func fillEdit(ctx context.Context, s *Site, query url.Values, c *content) {
-	if now := settings(ctx, s, query.Get("id"), c); now != nil {
-		if units := query.Get("send_rate"); units != "" {
+	if units := query.Get("send_rate"); units != "" && s.looker.Sources().Catalog != nil {
+		if now, err := s.looker.Sources().Campaign(ctx, query.Get("id")); err == nil {
 			_, per, _ := strings.Cut(now.Rate, "/")
 			query.Set("rate", strings.TrimSuffix(units+"/"+per, "/"))
 		}
-		c.Title, c.Data = "Change "+now.ID, campaignForm(now, "edit", query)
 	}
+	campaigns.fillEdit(ctx, s, query, c)
 }
 
 // before returns the address of the form that changes a campaign or a quota, filled in with the values from before a change; "" if the form
@@ -131,42 +88,6 @@ func before(c view.Change) string {
 	}
 	query.Set("id", cmp.Or(c.Campaign, c.Quota))
 	return page + "?" + query.Encode()
-}
-
-func fillCreate(_ context.Context, _ *Site, _ url.Values, c *content) {
-	c.Title, c.Data = "New campaign", newForm(view.EditForm, view.NewCampaign(), "create", "campaigns", url.Values{})
-}
-
-// newForm is the form of something that does not exist yet. All of it is sent as typed: what it begins with is shown.
-func newForm[S, E any](fields []view.Setting[S, E], begin *S, action, back string, typed url.Values) *form {
-	f := formOf(fields, begin, action, typed)
-	f.New, f.ID, f.Back = true, typed.Get("id"), back
-	for i := range f.Fields {
-		f.Fields[i].Now = ""
-	}
-	return f
-}
-
-// create creates a campaign.
-func create(ctx context.Context, s *Site, form url.Values) (string, *retry, error) {
-	id := strings.TrimSpace(form.Get("id"))
-	change, err := view.EditOf(view.EditForm, view.NoCampaign(), func(name string) (string, bool) { return form.Get(name), form.Has(name) })
-	if err == nil {
-		change.New = true
-		_, err = s.looker.Sources().Changer.Edit(ctx, actor(ctx, form), id, change)
-	}
-	if err != nil {
-		f := newForm(view.EditForm, view.NewCampaign(), "create", "campaigns", form)
-		f.Fault = brief(err)
-		return "", &retry{"edit", f}, err
-	}
-	return "campaigns?done=created", nil, nil // its page is there once the catalog has been read
-}
-
-func fillCancel(ctx context.Context, s *Site, query url.Values, c *content) {
-	if now := settings(ctx, s, query.Get("id"), c); now != nil {
-		c.Title, c.Data = "Cancel "+now.ID, now
-	}
 }
 
 // ticked is the field that tells a form about the campaigns that are ticked from one about all that match: without a tick it is about none.

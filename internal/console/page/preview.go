@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/notation"
 )
@@ -30,7 +31,7 @@ type previewRow struct {
 func previewOf(state *view.State, id string, typed []string) (*preview, error) {
 	windows, err := notation.ParseWindows(strings.Join(typed, ","))
 	if err != nil {
-		return nil, view.Fault(view.ErrInvalid, "%s", err)
+		return nil, view.Fault(catalog.ErrInvalid, "%s", err)
 	}
 	p := &preview{}
 	var before []view.Window

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/notation"
@@ -31,7 +32,7 @@ func fillQuota(ctx context.Context, s *Site, query url.Values, c *content) {
 		Step    string
 		Plots   []*plot
 		Used    *plot
-		Usage   []view.Usage
+		Usage   []catalog.Usage
 		Heads   []string
 		NoUsage string
 		Outlook *view.Outlook
@@ -40,7 +41,7 @@ func fillQuota(ctx context.Context, s *Site, query url.Values, c *content) {
 	step := stepsOf[data.Last]
 	data.Step = notation.FormatSpan(step)
 	switch {
-	case s.looker.Sources().Records == nil:
+	case s.looker.Sources().Catalog == nil:
 		data.NoUsage = "There is no database here, and so no ledger of what was used."
 	case q.Mode == delivery.ModeEventual:
 		data.NoUsage = "In mode eventual the use of a quota is not kept."

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/replay"
 	"github.com/pacer/pacer/internal/console/view"
@@ -75,11 +76,11 @@ func showTickedLetters(ctx context.Context, s *Site, form url.Values) (string, *
 func tickedPlaces(form url.Values) ([]string, error) {
 	places := slices.Compact(slices.Sorted(slices.Values(form["place"])))
 	if len(places) == 0 || len(places) > view.PageSize {
-		return nil, view.Fault(view.ErrInvalid, "Tick between 1 and %d letters.", view.PageSize)
+		return nil, view.Fault(catalog.ErrInvalid, "Tick between 1 and %d letters.", view.PageSize)
 	}
 	for _, place := range places {
 		if _, ok := view.ParsePlace(place); !ok {
-			return nil, view.Fault(view.ErrInvalid, "%q is no place of a dead letter.", notation.Shorten(place))
+			return nil, view.Fault(catalog.ErrInvalid, "%q is no place of a dead letter.", notation.Shorten(place))
 		}
 	}
 	return places, nil
@@ -101,7 +102,7 @@ func fillReplays(_ context.Context, s *Site, _ url.Values, c *content) {
 func startReplay(ctx context.Context, s *Site, form url.Values) (string, *retry, error) {
 	jobs := s.looker.Sources().Replays
 	if jobs == nil {
-		return "", nil, view.Fault(view.ErrForbidden, "Dead letters cannot be read here.")
+		return "", nil, view.Fault(catalog.ErrForbidden, "Dead letters cannot be read here.")
 	}
 	r := replay.Request{Rate: strings.TrimSpace(form.Get("rate")), Filter: replay.Filter{
 		Campaign: form.Get("campaign"), Reason: form.Get("reason"), JobID: form.Get("job"),
@@ -120,29 +121,29 @@ func startReplay(ctx context.Context, s *Site, form url.Values) (string, *retry,
 	if r.DropExpiry = form.Has("drop-expiry"); r.DropExpiry {
 		expired, err := strconv.Atoi(form.Get("expired"))
 		if err != nil || expired < 0 {
-			return "", nil, view.Fault(view.ErrInvalid, "The form does not say how many letters have expired.")
+			return "", nil, view.Fault(catalog.ErrInvalid, "The form does not say how many letters have expired.")
 		}
 		r.Limit = min(r.Limit+min(expired, replay.MaxLetters), replay.MaxLetters)
 	}
 	if errors.Join(errs[:]...) != nil || r.Limit < 1 || r.Limit > replay.MaxLetters {
-		return "", nil, view.Fault(view.ErrInvalid, "The form does not say which letters it is about.")
+		return "", nil, view.Fault(catalog.ErrInvalid, "The form does not say which letters it is about.")
 	}
 	if micros, _, err := notation.ParseRate(r.Rate); err != nil || micros == 0 {
-		return "", nil, view.Fault(view.ErrInvalid, "%q is not a rate above 0, such as 100 or 150/m.", notation.Shorten(r.Rate))
+		return "", nil, view.Fault(catalog.ErrInvalid, "%q is not a rate above 0, such as 100 or 150/m.", notation.Shorten(r.Rate))
 	}
 	if err := view.CheckReason("why", form.Get("why")); err != nil {
 		return "", nil, err
 	}
 	_, err := jobs.Start(auth.Of(ctx).Actor(), form.Get("why"), r)
 	if errors.Is(err, replay.ErrBusy) {
-		err = view.Fault(view.ErrStale, "%s.", err)
+		err = view.Fault(catalog.ErrStale, "%s.", err)
 	}
 	return "replays?done=replay", nil, err
 }
 
 func stopReplay(_ context.Context, s *Site, form url.Values) (string, *retry, error) {
 	if jobs := s.looker.Sources().Replays; jobs == nil || !jobs.Stop(form.Get("id")) {
-		return "", nil, view.Fault(view.ErrNotFound, "No such replay is running.")
+		return "", nil, view.Fault(catalog.ErrNotFound, "No such replay is running.")
 	}
 	return "replays?done=stop", nil, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/url"
 
+	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/view"
 )
@@ -20,9 +21,9 @@ func fillSinks(ctx context.Context, s *Site, _ url.Values, c *content) {
 func openSink(ctx context.Context, s *Site, form url.Values) (string, *retry, error) {
 	open := s.looker.Sources().Open
 	if open == nil {
-		return "", nil, view.Fault(view.ErrForbidden, "Gates cannot be opened here.")
+		return "", nil, view.Fault(catalog.ErrForbidden, "Gates cannot be opened here.")
 	}
-	closed, err := open(ctx, actor(ctx, form), form.Get("id"), form.Get("destination"))
+	closed, err := open(ctx, form.Get("id"), form.Get("destination"))
 	if err != nil {
 		return "", nil, err
 	}

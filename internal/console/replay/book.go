@@ -2,9 +2,13 @@ package replay
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/pacer/pacer/internal/catalog"
 )
 
 // The states of a replay.
@@ -15,14 +19,11 @@ const (
 	Failed  = "failed"
 )
 
-// Book is where the processes of an installation tell each other of their replays.
+// Book is where the processes of an installation tell each other of their replays, a *catalog.Admin.
 type Book interface {
-	// Save writes what became of a replay of this process, and returns whether somebody asks to stop it.
-	Save(ctx context.Context, job *Job) (stop bool, err error)
-	// List returns the replays of all processes, the newest first.
-	List(ctx context.Context) ([]Job, error)
-	// Stop asks the process that runs a replay to stop it, and returns whether one does.
-	Stop(ctx context.Context, id string) (bool, error)
+	SaveReplay(ctx context.Context, id string, job json.RawMessage, running bool) (stop bool, err error)
+	Replays(ctx context.Context) ([]catalog.ReplayRow, error)
+	StopReplay(ctx context.Context, id string) (asked bool, err error)
 }
 
 const (
@@ -76,7 +77,11 @@ func (j *Jobs) save(ctx context.Context, job *Job) (stop bool, err error) {
 	j.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bookWithin)
 	defer cancel()
-	return j.book.Save(ctx, &now)
+	text, err := json.Marshal(&now)
+	if err != nil {
+		return false, fmt.Errorf("save a replay: %w", err)
+	}
+	return j.book.SaveReplay(ctx, now.ID, text, now.State == Running)
 }
 
 // Stop stops a replay that is running, here or elsewhere, and returns whether it is. Another process finishes within some seconds.
@@ -93,7 +98,7 @@ func (j *Jobs) Stop(id string) bool {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), bookWithin)
 	defer cancel()
-	asked, err := j.book.Stop(ctx, id)
+	asked, err := j.book.StopReplay(ctx, id)
 	if err != nil {
 		j.log.Warn("a replay of another process cannot be stopped", "replay", id, "error", err)
 	}
@@ -102,11 +107,11 @@ func (j *Jobs) Stop(id string) bool {
 
 // List returns the replays, the newest first: those of this process, and as far as the book can be read those of others.
 func (j *Jobs) List() []Job {
-	var all []Job
+	var all []catalog.ReplayRow
 	if j.book != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), bookWithin)
 		defer cancel()
-		all, _ = j.book.List(ctx) // the rest is known without it, and that the database is away is said elsewhere
+		all, _ = j.book.Replays(ctx) // the rest is known without it, and that the database is away is said elsewhere
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -114,10 +119,15 @@ func (j *Jobs) List() []Job {
 	for _, job := range j.list {
 		list = append(list, *job)
 	}
-	for i := range all {
-		if !slices.ContainsFunc(j.list, func(mine *Job) bool { return mine.ID == all[i].ID }) {
-			list = append(list, all[i])
+	for _, row := range all {
+		var job Job
+		if json.Unmarshal(row.Job, &job) != nil || slices.ContainsFunc(j.list, func(mine *Job) bool { return mine.ID == job.ID }) {
+			continue
 		}
+		if row.Lost {
+			job.State, job.Error = Failed, "the process that ran it has ended, or cannot reach the database"
+		}
+		list = append(list, job)
 	}
 	slices.SortStableFunc(list, func(a, b Job) int { return b.Started.Compare(a.Started) })
 	return slices.Clip(list)

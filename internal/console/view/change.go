@@ -2,7 +2,6 @@ package view
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,40 +10,20 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/pacer/pacer/internal/catalog"
 )
 
-// Changer changes campaigns. Its errors are of one line, and of the kinds below.
-type Changer interface {
-	// Settings returns a campaign as the database has it.
-	Settings(ctx context.Context, id string) (*Settings, error)
-	// Edit changes a campaign, or creates it, and returns what it is then.
-	Edit(ctx context.Context, by Actor, id string, edit *Edit) (*Settings, error)
-	// Bulk changes campaigns, and returns how many have changed: with an error as well.
-	Bulk(ctx context.Context, by Actor, ids []string, bulk *Bulk) (changed int, err error)
-}
-
-// The kinds of errors of a Changer.
-var (
-	ErrNotFound  = errors.New("not found")
-	ErrStale     = errors.New("changed meanwhile")
-	ErrExists    = errors.New("exists already")
-	ErrInvalid   = errors.New("invalid")
-	ErrForbidden = errors.New("forbidden")
-	ErrInDoubt   = errors.New("in doubt") // whether the change was made is not known
-	ErrBusy      = errors.New("busy")     // others are being served; later it will do
-	ErrOver      = errors.New("over")     // a campaign that is cancelled or completed stays so
-)
-
-// Actor is who asks for a change, and why.
-type Actor struct{ Name, Reason, RequestID string }
+// ErrBusy means that others are being served, and a later request succeeds.
+var ErrBusy = errors.New("busy")
 
 // maxReason bounds the words in which somebody says why.
 const maxReason = 500
 
-// CheckReason returns ErrInvalid unless the text is one line that can be shown, logged and recorded as it is.
+// CheckReason returns catalog.ErrInvalid unless the text is one line that can be shown, logged and recorded as it is.
 func CheckReason(name, text string) error {
 	if utf8.RuneCountInString(text) > maxReason || !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl) {
-		return Fault(ErrInvalid, "%s: give one line of at most %d characters, without control characters", name, maxReason)
+		return Fault(catalog.ErrInvalid, "%s: give one line of at most %d characters, without control characters", name, maxReason)
 	}
 	return nil
 }
@@ -73,6 +52,9 @@ type Settings struct {
 	RampSince *time.Time `json:"ramp_since,omitempty" doc:"when the ramp was set"`
 }
 
+// Seen returns the revision at which the campaign was read.
+func (s *Settings) Seen() int64 { return s.Revision }
+
 // Edit is a change of a campaign; what is nil stays.
 type Edit struct {
 	Rate           *string   `json:"rate,omitempty" maxLength:"64" pattern:"^ *[0-9]+([.][0-9]{0,6})?(/[0-9a-zµμ. ]+)? *$" patternDescription:"a rate such as 500, 2.5 or 150/m" example:"150/m" doc:"500, 2.5, 150/m, 1/h; 0 holds"`
@@ -89,11 +71,6 @@ type Edit struct {
 	Ramp           *string   `json:"ramp,omitempty" maxLength:"256" example:"start=10,factor=1.5,every=1h" doc:"start=10,factor=1.5,every=1h; empty for none"`
 	JobTTL         *string   `json:"job_ttl,omitempty" maxLength:"64" pattern:"^[0-9a-zµμ. ]*$" patternDescription:"a span such as 36h or 7d, or empty" example:"36h" doc:"36h, 7d; empty for none"`
 	ExpectedTotal  *int64    `json:"expected_total,omitempty" minimum:"0" doc:"0 for unknown"`
-
-	New        bool   `json:"-"` // the campaign is created
-	Status     string `json:"-"` // "" stays; then nothing else is changed but the end of a pause
-	Until      string `json:"-"` // of a pause: a time or a span; "" for never
-	AtRevision *int64 `json:"-"` // only if it is still that
 }
 
 // NewCampaign is what the form of a new campaign begins with.
@@ -109,7 +86,7 @@ func NoCampaign() *Settings {
 // OnlyRate reports whether nothing but the rate is changed.
 func (e *Edit) OnlyRate() bool {
 	rest := *e
-	rest.Rate, rest.AtRevision = nil, nil
+	rest.Rate = nil
 	return rest == Edit{}
 }
 
@@ -130,25 +107,25 @@ func (s *State) Chosen(by Selection, ids []string, expect int) ([]string, error)
 		return s.All(by, expect)
 	}
 	if by != (Selection{}) {
-		return nil, Fault(ErrInvalid, "give a filter or ids, not both")
+		return nil, Fault(catalog.ErrInvalid, "give a filter or ids, not both")
 	}
 	ids = slices.DeleteFunc(slices.Compact(slices.Sorted(slices.Values(ids))), func(id string) bool { return s.Campaign(id) == nil })
 	if len(ids) != expect {
-		return nil, Fault(ErrStale, "%d of the campaigns exist, not %d as expected; look again", len(ids), expect)
+		return nil, Fault(catalog.ErrStale, "%d of the campaigns exist, not %d as expected; look again", len(ids), expect)
 	}
 	return ids, nil
 }
 
-// All returns the ids of the selected campaigns, on all pages. It is ErrInvalid if they are too many, and ErrStale if they are not as
+// All returns the ids of the selected campaigns, on all pages. It is catalog.ErrInvalid if they are too many, and catalog.ErrStale if they are not as
 // many as whoever asks has seen.
 func (s *State) All(by Selection, expect int) ([]string, error) {
 	by.After, by.Sort = "", ""
 	list, all, _ := s.Select(by, MaxBulk)
 	switch {
 	case all > MaxBulk:
-		return nil, Fault(ErrInvalid, "%d campaigns match, and at most %d are changed at once; narrow the filter", all, MaxBulk)
+		return nil, Fault(catalog.ErrInvalid, "%d campaigns match, and at most %d are changed at once; narrow the filter", all, MaxBulk)
 	case all != expect:
-		return nil, Fault(ErrStale, "%d campaigns match, not %d as expected; look again", all, expect)
+		return nil, Fault(catalog.ErrStale, "%d campaigns match, not %d as expected; look again", all, expect)
 	}
 	ids := make([]string, len(list))
 	for i, c := range list {
@@ -174,9 +151,9 @@ func numbers[S, E any](name, label, hint string, of func(*S) int64, set func(*E)
 		*set(e) = &n
 		switch {
 		case errors.Is(err, strconv.ErrRange):
-			return Fault(ErrInvalid, "%s: %q is out of range", label, text)
+			return Fault(catalog.ErrInvalid, "%s: %q is out of range", label, text)
 		case err != nil:
-			return Fault(ErrInvalid, "%s: %q is not a whole number", label, text)
+			return Fault(catalog.ErrInvalid, "%s: %q is not a whole number", label, text)
 		}
 		return nil
 	}}

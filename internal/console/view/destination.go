@@ -1,29 +1,14 @@
 package view
 
 import (
-	"context"
 	"encoding/json"
 	"net/url"
 	"strings"
 	"time"
 
+	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/notation"
 )
-
-// DestinationReader reads destinations from the database, of which there may be a million. Its errors are those of a Changer. Below the
-// role admin the values of headers are left out.
-type DestinationReader interface {
-	// Destinations returns a page of them: the disabled ones first, then those that fail, each in the order of their ids.
-	Destinations(ctx context.Context, of DestinationsOf) (list []Destination, next string, err error)
-	Destination(ctx context.Context, id string) (*Destination, error)
-}
-
-// DestinationChanger changes destinations. Its errors are those of a Changer.
-type DestinationChanger interface {
-	// EditDestination changes a destination, or creates it, and returns what it is then.
-	EditDestination(ctx context.Context, by Actor, id string, edit *DestinationEdit) (*Destination, error)
-	DeleteDestination(ctx context.Context, by Actor, id string, revision *int64) error
-}
 
 // DestinationsOf selects destinations; empty fields select all.
 type DestinationsOf struct {
@@ -72,23 +57,8 @@ type Destination struct {
 	UpdatedAt      time.Time         `json:"updated_at"`
 }
 
-// DestinationEdit is a change of a destination; what is nil stays, or gets its default in a new one.
-type DestinationEdit struct {
-	URL         *string            `json:"url,omitempty" minLength:"1" maxLength:"2048" example:"https://hooks.example.com/orders" doc:"the whole address, with its query"`
-	Sink        *string            `json:"sink,omitempty" maxLength:"256" doc:"empty: any with destinations"`
-	Headers     *map[string]string `json:"headers,omitempty" example:"{\"x-tenant\": \"blue\"}" doc:"all of them; a value may be a reference, file:NAME or env:DESTINATION_NAME"`
-	Secrets     *[]string          `json:"secrets,omitempty" maxItems:"4" nullable:"false" example:"[\"file:shop-7\"]" doc:"references to what signs its requests, all of them, the newest first"`
-	MaxInFlight *int64             `json:"max_in_flight,omitempty" minimum:"0" maximum:"2147483647" doc:"of one daemon; 0 for as many as the sink has"`
-
-	New        bool   `json:"-"` // the destination is created
-	State      string `json:"-"` // disabled or enabled; then nothing else is changed. "" stays
-	AtRevision *int64 `json:"-"` // only if it is still that
-}
-
-// Empty reports whether nothing is changed.
-func (e *DestinationEdit) Empty() bool {
-	return e.URL == nil && e.Sink == nil && e.Headers == nil && e.Secrets == nil && e.MaxInFlight == nil && e.State == ""
-}
+// Seen returns the revision at which the destination was read.
+func (d *Destination) Seen() int64 { return d.Revision }
 
 // NewDestination is what the form of a new destination begins with.
 func NewDestination() *Destination { return &Destination{} }
@@ -97,9 +67,9 @@ func NewDestination() *Destination { return &Destination{} }
 func NoDestination() *Destination { return &Destination{URL: " ", MaxInFlight: -1} }
 
 // DestinationForm lists the fields of the form of a destination.
-var DestinationForm = []Setting[Destination, DestinationEdit]{
-	words("url", "URL", "the whole address, with its query, which is not shown here; secrets belong into headers", func(d *Destination) string { return d.URL }, func(e *DestinationEdit) **string { return &e.URL }),
-	words("sink", "Sink", "that sends to it; empty for any with destinations", func(d *Destination) string { return d.Sink }, func(e *DestinationEdit) **string { return &e.Sink }),
+var DestinationForm = []Setting[Destination, catalog.DestinationChange]{
+	words("url", "URL", "the whole address, with its query, which is not shown here; secrets belong into headers", func(d *Destination) string { return d.URL }, func(e *catalog.DestinationChange) **string { return &e.URL }),
+	words("sink", "Sink", "that sends to it; empty for any with destinations", func(d *Destination) string { return d.Sink }, func(e *catalog.DestinationChange) **string { return &e.Sink }),
 	{
 		Name: "headers", Label: "Headers", Hint: `all of them, as {"x-tenant": "blue", "authorization": "file:shop-7"}; empty for none`,
 		Text: func(d *Destination) string {
@@ -109,10 +79,10 @@ var DestinationForm = []Setting[Destination, DestinationEdit]{
 			text, _ := json.Marshal(d.Headers) // texts never fail
 			return string(text)
 		},
-		set: func(e *DestinationEdit, text string) error {
+		set: func(e *catalog.DestinationChange, text string) error {
 			headers := map[string]string{}
 			if text != "" && json.Unmarshal([]byte(text), &headers) != nil || headers == nil {
-				return Fault(ErrInvalid, `headers: %s is not an object of names and texts; use one such as {"x-tenant": "blue"}`, notation.Shorten(text))
+				return Fault(catalog.ErrInvalid, `headers: %s is not an object of names and texts; use one such as {"x-tenant": "blue"}`, notation.Shorten(text))
 			}
 			e.Headers = &headers
 			return nil
@@ -121,11 +91,11 @@ var DestinationForm = []Setting[Destination, DestinationEdit]{
 	{
 		Name: "secrets", Label: "Secrets", Hint: "references to what signs its requests, the newest first, such as file:shop-7; empty for none",
 		Text: func(d *Destination) string { return strings.Join(d.Secrets, " ") },
-		set: func(e *DestinationEdit, text string) error {
+		set: func(e *catalog.DestinationChange, text string) error {
 			list := strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' })
 			e.Secrets = &list
 			return nil
 		},
 	},
-	numbers("max_in_flight", "Max in flight", "of one daemon; 0 for as many as the sink has", func(d *Destination) int64 { return d.MaxInFlight }, func(e *DestinationEdit) **int64 { return &e.MaxInFlight }),
+	numbers("max_in_flight", "Max in flight", "of one daemon; 0 for as many as the sink has", func(d *Destination) int64 { return d.MaxInFlight }, func(e *catalog.DestinationChange) **int64 { return &e.MaxInFlight }),
 }

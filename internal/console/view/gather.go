@@ -7,8 +7,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/hold"
+	"github.com/pacer/pacer/internal/notation"
 )
 
 const (
@@ -21,10 +23,36 @@ const (
 
 // counts are what the database has counted of campaigns.
 type counts struct {
-	records  map[string]Record // read last
+	records  map[string]record // read last
 	readOnly string            // why nothing can be changed
 	err      error             // of the last try
 	triedAt  time.Time         // when that was over
+}
+
+// record is what the database has of a campaign beyond what daemons keep in memory.
+type record struct {
+	revision                int64 // at which it was read
+	rate, hours, zone, ramp string
+	updated                 time.Time
+	progress                Progress
+}
+
+func recordsOf(rows []catalog.CampaignRow) map[string]record {
+	all := make(map[string]record, len(rows))
+	for i := range rows {
+		row, p := &rows[i], &rows[i].Progress
+		one := record{revision: row.Revision, rate: row.Rate(), zone: row.TimeZone, updated: row.UpdatedAt, progress: Progress{
+			Delivered: p.Delivered, Rejected: p.Rejected, Dead: p.Dead, Expired: p.Expired, Cancelled: p.Cancelled, DoneAt: p.DoneAt, Percent: p.Percent,
+		}}
+		if row.ActiveHours != nil {
+			one.hours = notation.FormatHours(row.ActiveHours)
+		}
+		if row.RampSince != nil {
+			one.ramp = notation.FormatRamp(row.Ramp)
+		}
+		all[row.ID] = one
+	}
+	return all
 }
 
 // gather asks all sources side by side; the counts may be as old as fresh.
@@ -50,16 +78,14 @@ func (l *Looker) gather(ctx context.Context, now time.Time, fresh time.Duration)
 			return nil
 		})
 	}
-	if l.sources.Records != nil && now.Sub(l.counts.triedAt) >= fresh {
+	if l.sources.Catalog != nil && now.Sub(l.counts.triedAt) >= fresh {
 		all.Go(func() error {
-			var read map[string]Record
-			if read, l.counts.err = l.sources.Records.Campaigns(ctx); l.counts.err == nil {
-				l.counts.records = read
+			var rows []catalog.CampaignRow
+			if rows, l.counts.err = l.sources.Catalog.ListCampaigns(ctx); l.counts.err == nil {
+				l.counts.records = recordsOf(rows)
 			}
-			if l.sources.ReadOnly != nil {
-				if why, err := l.sources.ReadOnly(ctx); err == nil {
-					l.counts.readOnly = why
-				}
+			if why, err := l.sources.Catalog.ReadOnly(ctx); err == nil {
+				l.counts.readOnly = why
 			}
 			l.counts.triedAt = time.Now() // also of a failure: a database that hangs is not asked each time
 			return nil

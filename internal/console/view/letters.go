@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/deadletter"
 )
 
 const (
@@ -27,7 +30,7 @@ type Found struct {
 // seconds ago. The error is ErrAsking while nobody has found them yet.
 func (l *Looker) FindLetters(ctx context.Context, f LetterFilter, anew bool) (Found, error) {
 	if l.sources.Letters == nil {
-		return Found{}, Fault(ErrForbidden, "Dead letters cannot be read here.")
+		return Found{}, Fault(catalog.ErrForbidden, "Dead letters cannot be read here.")
 	}
 	about, fresh := fmt.Sprintf("%+v", f), lettersFor/2
 	if last := l.found.last(about); anew || last.err != nil { // what has failed may soon be found
@@ -40,9 +43,9 @@ func (l *Looker) FindLetters(ctx context.Context, f LetterFilter, anew bool) (Fo
 }
 
 // WholeLetter returns one dead letter. The error is ErrAsking while it has not been read yet.
-func (l *Looker) WholeLetter(ctx context.Context, at LetterPlace) (*WholeLetter, error) {
+func (l *Looker) WholeLetter(ctx context.Context, at deadletter.Place) (*WholeLetter, error) {
 	if l.sources.Letter == nil {
-		return nil, Fault(ErrForbidden, "Dead letters cannot be read here.")
+		return nil, Fault(catalog.ErrForbidden, "Dead letters cannot be read here.")
 	}
 	about, fresh := fmt.Sprint(at), lettersFor/2 // but for whether it was replayed, it never changes
 	if last := l.whole.last(about); last.err != nil {

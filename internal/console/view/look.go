@@ -183,33 +183,28 @@ func (l *Looker) Renew(ctx context.Context) {
 // there is no such campaign.
 func (l *Looker) Campaign(ctx context.Context, id string) *Campaign {
 	shown := l.Close(ctx, l.Fresh(ctx), id)
-	if shown == nil && l.sources.Changer != nil {
-		if _, err := l.sources.Changer.Settings(ctx, id); err == nil { // it has been created a moment ago
-			l.Renew(ctx)
-			shown = l.Close(ctx, l.Look(ctx), id)
-		}
+	if l.sources.Catalog == nil {
+		return shown
 	}
-	if shown == nil {
-		return nil
+	now, err := l.sources.Campaign(ctx, id)
+	if shown == nil && err == nil { // it has been created a moment ago
+		l.Renew(ctx)
+		shown = l.Close(ctx, l.Look(ctx), id)
+	}
+	if shown == nil || err != nil {
+		return shown
 	}
 	c := *shown
-	if l.sources.Changer == nil {
-		return &c
-	}
-	now, err := l.sources.Changer.Settings(ctx, id)
-	if err != nil {
-		return &c
-	}
 	c.Revision, c.Status, c.Rate, c.PriorityWeight, c.Burst, c.Overflow = now.Revision, now.Status, now.Rate, now.PriorityWeight, now.Burst, now.Overflow
 	c.Quotas, c.MaxInFlight, c.ActiveHours, c.TimeZone, c.Ramp, c.ExpectedTotal = now.Quotas, int(now.MaxInFlight), now.ActiveHours, now.TimeZone, now.Ramp, now.ExpectedTotal
-	c.PausedUntil, c.StartsAt, c.EndsAt = parseInstant(now.PausedUntil), parseInstant(now.StartsAt), parseInstant(now.EndsAt)
+	c.PausedUntil, c.StartsAt, c.EndsAt = optionalInstant(now.PausedUntil), optionalInstant(now.StartsAt), optionalInstant(now.EndsAt)
 	c.RampSince, c.JobTTL = now.RampSince, now.JobTTL
 	c.Sink, _ = l.sources.Sink(now.Sink)
 	return &c
 }
 
-// parseInstant is the opposite of Instant.
-func parseInstant(text string) *time.Time {
+// optionalInstant is the opposite of Instant.
+func optionalInstant(text string) *time.Time {
 	t, err := time.Parse(time.RFC3339, text)
 	if err != nil {
 		return nil // there is none

@@ -10,8 +10,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/hold"
+	"github.com/pacer/pacer/internal/limits"
+	"github.com/pacer/pacer/internal/progress"
 )
 
 const (
@@ -36,11 +39,11 @@ const (
 
 // onDemand are what pages show beside the state.
 type onDemand struct {
-	senders  answers[[]Sender]
+	senders  answers[[]progress.Sender]
 	waits    answers[map[string]hold.Wait]
-	claims   answers[[]Claim]
+	claims   answers[[]limits.Claim]
 	changes  answers[[]Change]
-	usages   answers[[]Usage]
+	usages   answers[[]catalog.Usage]
 	outlooks answers[*Outlook]
 	shut     answers[Shut]
 	closed   answers[map[string][]delivery.DestinationGate]
@@ -51,8 +54,8 @@ type onDemand struct {
 // newOnDemand makes asides whose questions are among the errands.
 func newOnDemand(e *background) *onDemand {
 	return &onDemand{
-		senders: answers[[]Sender]{errands: e}, waits: answers[map[string]hold.Wait]{errands: e}, claims: answers[[]Claim]{errands: e},
-		changes: answers[[]Change]{errands: e}, usages: answers[[]Usage]{errands: e}, outlooks: answers[*Outlook]{errands: e},
+		senders: answers[[]progress.Sender]{errands: e}, waits: answers[map[string]hold.Wait]{errands: e}, claims: answers[[]limits.Claim]{errands: e},
+		changes: answers[[]Change]{errands: e}, usages: answers[[]catalog.Usage]{errands: e}, outlooks: answers[*Outlook]{errands: e},
 		shut: answers[Shut]{errands: e}, closed: answers[map[string][]delivery.DestinationGate]{errands: e},
 		found: answers[Found]{errands: e, within: LettersWithin, keptFor: lettersFor}, whole: answers[*WholeLetter]{errands: e, within: LettersWithin, keptFor: lettersFor},
 	}
@@ -133,12 +136,12 @@ func (a *answers[T]) last(about string) answered[T] {
 }
 
 // Senders returns which daemons send a campaign; nil if that is not known.
-func (l *Looker) Senders(ctx context.Context, id string) []Sender {
+func (l *Looker) Senders(ctx context.Context, id string) []progress.Sender {
 	row := l.sources.Snapshot().Campaign(id)
 	if row == nil || l.sources.Senders == nil {
 		return nil
 	}
-	senders, err := l.senders.of(ctx, id, closeFor, func(ctx context.Context) ([]Sender, error) { return l.sources.Senders(ctx, row) })
+	senders, err := l.senders.of(ctx, id, closeFor, func(ctx context.Context) ([]progress.Sender, error) { return l.sources.Senders(ctx, row) })
 	if err != nil {
 		return nil
 	}
@@ -175,8 +178,8 @@ func (l *Looker) Preview(id string, now time.Time) (phases []Phase, cut bool) {
 }
 
 // Recent returns the last changes of what is selected, for those who may see all of them or not, as some may have just been made.
-func (l *Looker) Recent(ctx context.Context, of ChangesOf, all bool) ([]Change, error) {
-	if l.sources.Records == nil {
+func (l *Looker) Recent(ctx context.Context, of catalog.ChangesOf, all bool) ([]Change, error) {
+	if l.sources.Catalog == nil {
 		return nil, errors.New("there is no database here, and so no record of changes")
 	}
 	revision := int64(0)
@@ -184,18 +187,18 @@ func (l *Looker) Recent(ctx context.Context, of ChangesOf, all bool) ([]Change, 
 		revision = s.Revision
 	}
 	return l.changes.of(ctx, fmt.Sprintf("%d %t %+v", revision, all, of), changesFor, func(ctx context.Context) ([]Change, error) {
-		return l.sources.Records.Changes(ctx, of)
+		return l.sources.Changes(ctx, of)
 	})
 }
 
 // Usage returns what was used of a quota lately, in steps.
-func (l *Looker) Usage(ctx context.Context, quota string, last, step time.Duration) ([]Usage, error) {
-	if l.sources.Records == nil {
+func (l *Looker) Usage(ctx context.Context, quota string, last, step time.Duration) ([]catalog.Usage, error) {
+	if l.sources.Catalog == nil {
 		return nil, errors.New("there is no database here, and so no ledger")
 	}
-	return l.usages.of(ctx, fmt.Sprintf("%s %s %s", quota, last, step), usageFor, func(ctx context.Context) ([]Usage, error) {
+	return l.usages.of(ctx, fmt.Sprintf("%s %s %s", quota, last, step), usageFor, func(ctx context.Context) ([]catalog.Usage, error) {
 		now := time.Now()
-		return l.sources.Records.Usage(ctx, quota, now.Add(-last), now, step)
+		return l.sources.Catalog.UsageHistory(ctx, quota, now.Add(-last), now, step)
 	})
 }
 

@@ -7,8 +7,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/hold"
+	"github.com/pacer/pacer/internal/limits"
 	"github.com/pacer/pacer/internal/notation"
 )
 
@@ -39,7 +41,7 @@ type Future struct {
 // Outlook returns what will be left of a quota; nil where the ledger does not say what was used of it.
 func (l *Looker) Outlook(ctx context.Context, q *Quota) (*Outlook, error) {
 	kept := slices.ContainsFunc(q.Windows, func(w Window) bool { return w.Seconds > keptAbove.Seconds() })
-	if l.sources.Records == nil || q.Mode == delivery.ModeEventual || q.Rollout == 0 || !kept {
+	if l.sources.Catalog == nil || q.Mode == delivery.ModeEventual || q.Rollout == 0 || !kept {
 		return nil, nil //nolint:nilnil // there is none
 	}
 	return l.outlooks.of(ctx, q.ID, outlookFor, func(ctx context.Context) (*Outlook, error) { return l.outlook(ctx, q) })
@@ -47,7 +49,7 @@ func (l *Looker) Outlook(ctx context.Context, q *Quota) (*Outlook, error) {
 
 func (l *Looker) outlook(ctx context.Context, q *Quota) (*Outlook, error) {
 	now := time.Now()
-	lately, err := l.sources.Records.Usage(ctx, q.ID, now.Add(-paceOver), now, time.Minute)
+	lately, err := l.sources.Catalog.UsageHistory(ctx, q.ID, now.Add(-paceOver), now, time.Minute)
 	if err != nil || len(lately) == 0 {
 		return nil, err
 	}
@@ -62,10 +64,10 @@ func (l *Looker) outlook(ctx context.Context, q *Quota) (*Outlook, error) {
 		if err != nil || w.Remaining == nil || span < keptAbove {
 			continue
 		}
-		var counted []Usage
+		var counted []catalog.Usage
 		if w.Algorithm != delivery.AlgorithmFixed {
 			step := max(time.Minute, (span / foreseenIn).Round(time.Minute))
-			if counted, err = l.sources.Records.Usage(ctx, q.ID, now.Add(-span), now, step); err != nil {
+			if counted, err = l.sources.Catalog.UsageHistory(ctx, q.ID, now.Add(-span), now, step); err != nil {
 				return nil, err
 			}
 		}
@@ -76,7 +78,7 @@ func (l *Looker) outlook(ctx context.Context, q *Quota) (*Outlook, error) {
 
 // Foresee returns what will be left of a window that is used at a pace, in units per second. What it has counted leaves a window that
 // slides in the order in which it came; a fixed one begins anew at once.
-func Foresee(w *Window, span time.Duration, counted []Usage, pace float64, now time.Time) Future {
+func Foresee(w *Window, span time.Duration, counted []catalog.Usage, pace float64, now time.Time) Future {
 	left := float64(*w.Remaining)
 	at := func(seconds float64) Future {
 		instant := now.Add(time.Duration(seconds * float64(time.Second))).UTC().Truncate(time.Second)
@@ -114,15 +116,8 @@ func Foresee(w *Window, span time.Duration, counted []Usage, pace float64, now t
 	return Future{}
 }
 
-// Claim is units of a quota that a campaign waits for.
-type Claim struct {
-	Campaign string // "": several do on the daemon
-	Daemon   string
-	hold.Wait
-}
-
 // Waits returns what quotas have refused a campaign, by quota.
-func Waits(ctx context.Context, claims func(context.Context, *delivery.Quota) ([]Claim, error), c *delivery.Campaign) (map[string]hold.Wait, error) {
+func Waits(ctx context.Context, claims func(context.Context, *delivery.Quota) ([]limits.Claim, error), c *delivery.Campaign) (map[string]hold.Wait, error) {
 	waits := map[string]hold.Wait{}
 	for _, q := range c.Quotas {
 		list, err := claims(ctx, q)
@@ -131,7 +126,7 @@ func Waits(ctx context.Context, claims func(context.Context, *delivery.Quota) ([
 		}
 		for _, one := range list {
 			if one.Campaign == c.ID {
-				waits[q.ID] = one.Wait
+				waits[q.ID] = hold.Wait{Asked: one.Asked, Again: one.Due}
 			}
 		}
 	}
@@ -198,11 +193,11 @@ func (l *Looker) claimsOn(ctx context.Context, s *State, id string) (waits map[s
 		return nil, nil, nil
 	}
 	q := s.known.snapshot.Quotas[id]
-	list, err := l.claims.of(ctx, id, closeFor, func(ctx context.Context) ([]Claim, error) { return l.sources.Claims(ctx, q) })
+	list, err := l.claims.of(ctx, id, closeFor, func(ctx context.Context) ([]limits.Claim, error) { return l.sources.Claims(ctx, q) })
 	waits = map[string]*hold.Wait{}
 	for i := range list {
 		if one := &list[i]; one.Campaign != "" {
-			waits[one.Campaign] = &one.Wait
+			waits[one.Campaign] = &hold.Wait{Asked: one.Asked, Again: one.Due}
 		} else {
 			joint = append(joint, one.Daemon)
 		}

@@ -1,19 +1,6 @@
 package view
 
-import (
-	"context"
-	"strings"
-)
-
-// QuotaChanger changes quotas. Its errors are those of a Changer.
-type QuotaChanger interface {
-	// QuotaSettings returns a quota as the database has it.
-	QuotaSettings(ctx context.Context, id string) (*QuotaSettings, error)
-	// EditQuota changes a quota, or creates it, and returns what it is then.
-	EditQuota(ctx context.Context, by Actor, id string, edit *QuotaEdit) (*QuotaSettings, error)
-	// DeleteQuota deletes a quota; one of campaigns only if unlink says so.
-	DeleteQuota(ctx context.Context, by Actor, id string, unlink bool, revision *int64) error
-}
+import "strings"
 
 // QuotaSettings are what people set of a quota, as they write it.
 type QuotaSettings struct {
@@ -30,6 +17,9 @@ type QuotaSettings struct {
 	CampaignIDs    []string `json:"campaign_ids" doc:"at most 1,000 of them"`
 }
 
+// Seen returns the revision at which the quota was read.
+func (s *QuotaSettings) Seen() int64 { return s.Revision }
+
 // QuotaEdit is a change of a quota; what is nil stays, or gets its default in a new one.
 type QuotaEdit struct {
 	Windows        *[]string `json:"windows,omitempty" maxItems:"64" example:"[\"300/1m\"]" doc:"all of them; 300/1m slides, 20/10s:log is exact, 5000/1d:fixed begins at its first use, 5000/1d:fixed:day@Europe/Moscow with the day" nullable:"false"`
@@ -40,16 +30,6 @@ type QuotaEdit struct {
 	Unit           *string   `json:"unit,omitempty" enum:"units,bytes" doc:"weights of jobs, or bytes of payloads (mode eventual only)"`
 
 	With *string `json:"with,omitempty" maxLength:"256" doc:"of a new quota: id of one with which campaigns are to have both"`
-
-	New        bool   `json:"-"` // the quota is created
-	AtRevision *int64 `json:"-"` // only if it is still that
-}
-
-// Empty reports whether nothing is changed.
-func (e *QuotaEdit) Empty() bool {
-	rest := *e
-	rest.New, rest.AtRevision = false, nil
-	return rest == QuotaEdit{}
 }
 
 // Adjustment corrects what a window of a quota has counted.

@@ -77,7 +77,7 @@ type evidence struct {
 	gates     []delivery.Gate
 	windows   map[string][]delivery.WindowState // nil: not known
 	storeDown bool
-	records   map[string]Record // nil: not known
+	records   map[string]record // nil: not known
 	readOnly  string
 	faults    []string
 }
@@ -170,8 +170,8 @@ func (l *Looker) campaign(e *evidence, c *delivery.Campaign) *Campaign {
 	if r, ok := e.records[c.ID]; ok {
 		// Records are some seconds old, and whoever changes what they see must have seen all of it as it was at one revision: the older one,
 		// which is refused if anything has changed since.
-		v.Revision = min(v.Revision, r.Revision)
-		v.Rate, v.ActiveHours, v.TimeZone, v.Ramp, v.UpdatedAt, v.Progress = r.Rate, r.ActiveHours, r.TimeZone, r.Ramp, instant(r.UpdatedAt), &r.Progress
+		v.Revision = min(v.Revision, r.revision)
+		v.Rate, v.ActiveHours, v.TimeZone, v.Ramp, v.UpdatedAt, v.Progress = r.rate, r.hours, r.zone, r.ramp, instant(r.updated), &r.progress
 	}
 	if e.fleet != nil {
 		v.Sent = e.sent(c.ID)

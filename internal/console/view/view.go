@@ -9,8 +9,11 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/console/replay"
+	"github.com/pacer/pacer/internal/deadletter"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/hold"
+	"github.com/pacer/pacer/internal/limits"
+	"github.com/pacer/pacer/internal/progress"
 )
 
 // Sources are where the console looks. Those that are nil are left out.
@@ -26,44 +29,30 @@ type Sources struct {
 	// Fleet reads what the daemons have exchanged.
 	Fleet func(ctx context.Context) (*Fleet, error)
 	// Senders reads which daemons send a campaign.
-	Senders func(ctx context.Context, c *delivery.Campaign) ([]Sender, error)
+	Senders func(ctx context.Context, c *delivery.Campaign) ([]progress.Sender, error)
 	// Claims reads which campaigns a quota has refused units that they wait for.
-	Claims func(ctx context.Context, q *delivery.Quota) ([]Claim, error)
+	Claims func(ctx context.Context, q *delivery.Quota) ([]limits.Claim, error)
 	// Gates reads which gates are closed, and Windows the windows of quotas, as far as they answer.
 	Gates   func(ctx context.Context) ([]delivery.Gate, error)
 	Windows func(ctx context.Context, quotas []*delivery.Quota) ([]delivery.WindowState, error)
 	// Closed reads the destinations whose own gates are closed, by sink, those that were changed last first. Open opens the gate of a sink
 	// for all daemons, whatever closed it, or that of one of its destinations, and returns whether it was closed.
-	Closed  func(ctx context.Context) (map[string][]delivery.DestinationGate, error)
-	Open    func(ctx context.Context, by Actor, sink, destination string) (closed bool, err error)
-	Records Records
-	// Changer changes campaigns, and Delete deletes one that is over and has no backlog.
-	Changer Changer
-	Delete  func(ctx context.Context, by Actor, id string, revision *int64) error
-	// Quotas changes quotas, and Adjust what their windows have counted.
-	Quotas QuotaChanger
-	Adjust func(ctx context.Context, by Actor, quota string, a Adjustment) (Adjusted, error)
-	// Destinations reads destinations, and Endpoints changes them.
-	Destinations DestinationReader
-	Endpoints    DestinationChanger
+	Closed func(ctx context.Context) (map[string][]delivery.DestinationGate, error)
+	Open   func(ctx context.Context, sink, destination string) (closed bool, err error)
+	// Catalog is the database; nil without one. Adjust changes what the windows of its quotas have counted, and Fault says why nothing is
+	// sent to one of its destinations; "" if something may be.
+	Catalog Catalog
+	Adjust  func(ctx context.Context, quota string, a Adjustment) (Adjusted, error)
+	Fault   func(*delivery.Destination) string
 	// Replays are of dead letters.
 	Replays *replay.Jobs
 	Letters func(ctx context.Context, filter LetterFilter) (Letters, error)
-	Letter  func(ctx context.Context, place LetterPlace) (*WholeLetter, error)
-	// ReadOnly says why nothing can be changed by this process; "" if it can.
-	ReadOnly func(ctx context.Context) (why string, err error)
+	Letter  func(ctx context.Context, place deadletter.Place) (*WholeLetter, error)
 	// Stores returns which services answer, which it knows without asking them.
 	Stores func() []Store
 	// Degraded says what is wrong with the services, in one line; "" if nothing is.
 	Degraded func() string
 	Version  string
-}
-
-// Records is what the database knows.
-type Records interface {
-	Campaigns(ctx context.Context) (map[string]Record, error)
-	Usage(ctx context.Context, quota string, from, to time.Time, step time.Duration) ([]Usage, error)
-	Changes(ctx context.Context, of ChangesOf) ([]Change, error)
 }
 
 // Fleet is what the daemons know together.
@@ -85,17 +74,6 @@ type Store struct {
 	Since *time.Time // since when it does not answer; nil: it does, or it has not answered yet
 }
 
-// Record is what the database has of a campaign beyond what daemons keep in memory.
-type Record struct {
-	Revision    int64  // at which it was read
-	Rate        string // as it was written: 150/1m
-	ActiveHours string // in words; "" for always
-	TimeZone    string
-	Ramp        string // in words; "" for none
-	UpdatedAt   time.Time
-	Progress    Progress
-}
-
 // Progress is what became of a campaign's jobs: counts for people, not exact.
 type Progress struct {
 	Delivered int64      `json:"delivered"`
@@ -109,45 +87,37 @@ type Progress struct {
 
 // Campaign is a campaign at one moment.
 type Campaign struct {
-	ID             string     `json:"id"`
-	State          string     `json:"state" doc:"sending, idle, or what holds it"`
-	Ramping        bool       `json:"ramping,omitempty" doc:"it sends, and its ramp has not reached its rate yet"`
-	Status         string     `json:"status" enum:"active,paused,cancelled,completed"`
-	PausedUntil    *time.Time `json:"paused_until,omitempty" doc:"when its pause ends by itself"`
-	Held           *Held      `json:"held,omitempty" doc:"why it sends nothing"`
-	Rate           string     `json:"rate" doc:"as it was set: 500, 150/1m"`
-	Allowed        float64    `json:"allowed" doc:"units per second that its schedule allows now"`
-	Sent           *float64   `json:"sent,omitempty" doc:"units per second that all daemons send, over the last seconds"`
-	Backlog        *int64     `json:"backlog,omitempty" doc:"jobs that wait in lanes and in memory"`
-	Sink           string     `json:"sink" doc:"the configured sink, empty if there is none"`
-	Quotas         []string   `json:"quotas"`
-	Lanes          []int      `json:"lanes"`
-	Senders        []Sender   `json:"senders,omitempty" doc:"the daemons that send it; of one campaign only"`
-	LastFailure    string     `json:"last_failure,omitempty" doc:"when its sink last did not take a job, of any campaign, and why; of one campaign only"`
-	PriorityWeight int64      `json:"priority_weight"`
-	MaxInFlight    int        `json:"max_in_flight" doc:"of one daemon; 0 for no limit"`
-	Burst          int64      `json:"burst"`
-	Overflow       string     `json:"overflow"`
-	ExpectedTotal  int64      `json:"expected_total,omitempty"`
-	StartsAt       *time.Time `json:"starts_at,omitempty"`
-	EndsAt         *time.Time `json:"ends_at,omitempty"`
-	ActiveHours    string     `json:"active_hours,omitempty"`
-	TimeZone       string     `json:"time_zone,omitempty"`
-	Ramp           string     `json:"ramp,omitempty"`
-	RampSince      *time.Time `json:"ramp_since,omitempty"`
-	JobTTL         string     `json:"job_ttl,omitempty"`
-	NextChange     *time.Time `json:"next_change,omitempty" doc:"when its schedule next changes what it may send"`
-	Revision       int64      `json:"revision"`
-	UpdatedAt      *time.Time `json:"updated_at,omitempty"`
-	Progress       *Progress  `json:"progress,omitempty"`
-}
-
-// Sender is a daemon that takes part in sending a campaign.
-type Sender struct {
-	Daemon   string `json:"daemon"`
-	Lanes    []int  `json:"lanes,omitempty" doc:"lanes of the campaign that it reads"`
-	InMemory int64  `json:"in_memory" doc:"jobs"`
-	InFlight int64  `json:"in_flight" doc:"jobs that the sink has been given and has not answered"`
+	ID             string            `json:"id"`
+	State          string            `json:"state" doc:"sending, idle, or what holds it"`
+	Ramping        bool              `json:"ramping,omitempty" doc:"it sends, and its ramp has not reached its rate yet"`
+	Status         string            `json:"status" enum:"active,paused,cancelled,completed"`
+	PausedUntil    *time.Time        `json:"paused_until,omitempty" doc:"when its pause ends by itself"`
+	Held           *Held             `json:"held,omitempty" doc:"why it sends nothing"`
+	Rate           string            `json:"rate" doc:"as it was set: 500, 150/1m"`
+	Allowed        float64           `json:"allowed" doc:"units per second that its schedule allows now"`
+	Sent           *float64          `json:"sent,omitempty" doc:"units per second that all daemons send, over the last seconds"`
+	Backlog        *int64            `json:"backlog,omitempty" doc:"jobs that wait in lanes and in memory"`
+	Sink           string            `json:"sink" doc:"the configured sink, empty if there is none"`
+	Quotas         []string          `json:"quotas"`
+	Lanes          []int             `json:"lanes"`
+	Senders        []progress.Sender `json:"senders,omitempty" doc:"the daemons that send it; of one campaign only"`
+	LastFailure    string            `json:"last_failure,omitempty" doc:"when its sink last did not take a job, of any campaign, and why; of one campaign only"`
+	PriorityWeight int64             `json:"priority_weight"`
+	MaxInFlight    int               `json:"max_in_flight" doc:"of one daemon; 0 for no limit"`
+	Burst          int64             `json:"burst"`
+	Overflow       string            `json:"overflow"`
+	ExpectedTotal  int64             `json:"expected_total,omitempty"`
+	StartsAt       *time.Time        `json:"starts_at,omitempty"`
+	EndsAt         *time.Time        `json:"ends_at,omitempty"`
+	ActiveHours    string            `json:"active_hours,omitempty"`
+	TimeZone       string            `json:"time_zone,omitempty"`
+	Ramp           string            `json:"ramp,omitempty"`
+	RampSince      *time.Time        `json:"ramp_since,omitempty"`
+	JobTTL         string            `json:"job_ttl,omitempty"`
+	NextChange     *time.Time        `json:"next_change,omitempty" doc:"when its schedule next changes what it may send"`
+	Revision       int64             `json:"revision"`
+	UpdatedAt      *time.Time        `json:"updated_at,omitempty"`
+	Progress       *Progress         `json:"progress,omitempty"`
 }
 
 // Held says what holds a campaign.
@@ -195,21 +165,6 @@ func (w *Window) Used() int64 {
 	return max(0, w.Limit-*w.Remaining)
 }
 
-// Usage is what was used of a quota in one step of time, and what was left at its end.
-type Usage struct {
-	Start     time.Time `json:"start"`
-	End       time.Time `json:"end"`
-	Units     int64     `json:"units"`
-	Remaining []Left    `json:"remaining"`
-}
-
-// Left is what was left of a window.
-type Left struct {
-	Span  string `json:"span"`
-	Limit int64  `json:"limit"`
-	Units *int64 `json:"units,omitempty"`
-}
-
 // Change is a change of a campaign or a quota.
 type Change struct {
 	Number      int64     `json:"number"`
@@ -231,14 +186,6 @@ type Field struct {
 	Name string `json:"name"`
 	Old  string `json:"old,omitempty"`
 	New  string `json:"new,omitempty"`
-}
-
-// ChangesOf selects changes.
-type ChangesOf struct {
-	Campaign, Quota, Destination string // the first of these that is not empty
-	Who                          string // an actor, with or without its address, or a role of the database; "": all
-	Before                       int64  // only those with a lower number; 0: all
-	Limit                        int
 }
 
 // LetterFilter selects dead letters.
@@ -293,21 +240,15 @@ type Letter struct {
 	Replayed bool      `json:"replayed"`
 }
 
-// LetterPlace is where a dead letter is.
-type LetterPlace struct {
-	Partition int
-	Offset    int64
-}
-
 // ParsePlace reads partition/offset.
-func ParsePlace(text string) (at LetterPlace, ok bool) {
+func ParsePlace(text string) (at deadletter.Place, ok bool) {
 	partition, offset, _ := strings.Cut(text, "/")
 	p, err := strconv.ParseUint(partition, 10, 31)
 	if err != nil {
 		return at, false
 	}
 	o, err := strconv.ParseUint(offset, 10, 63)
-	return LetterPlace{Partition: int(p), Offset: int64(o)}, err == nil
+	return deadletter.Place{Partition: int(p), Offset: int64(o)}, err == nil
 }
 
 // WholeLetter is all of a dead letter. What is not text is in the members that end in base64.

@@ -1,0 +1,231 @@
+package page
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/notation"
+)
+
+// rows are the rows of one table of the catalog. Forms create, change and delete them; E is a change of what S shows.
+type rows[S any, E comparable] struct {
+	name   string // of one, and of its page; that of all has an s at the end
+	prefix string // of the names of its forms
+	title  string // what precedes an id in titles
+	done   string // what says that one was changed
+	others string // who may change one meanwhile
+
+	fields      []view.Setting[S, E]
+	begin, none func() *S // what the form of a new one begins with, and what it is compared with: all that it has was typed
+	read        func(s *view.Sources, ctx context.Context, id string) (*S, error)
+	write       func(s *view.Sources, ctx context.Context, id string, change *E, on view.Condition) (*S, error)
+	remove      func(ctx context.Context, c view.Catalog, form url.Values, at *int64) error
+	revision    func(*S) int64
+	changes     func(id string) catalog.ChangesOf
+	form        func(now *S, action string, typed url.Values) *form                           // nil: formOf
+	preview     func(ctx context.Context, s *Site, now *S, change *E) (p *preview, err error) // nil: there is none
+}
+
+var campaigns = &rows[view.Settings, view.Edit]{
+	name: "campaign", done: "changed", others: "Somebody has", fields: view.EditForm, begin: view.NewCampaign, none: view.NoCampaign,
+	read: (*view.Sources).Campaign, write: (*view.Sources).WriteCampaign, revision: (*view.Settings).Seen,
+	changes: func(id string) catalog.ChangesOf { return catalog.ChangesOf{Campaign: id} },
+}
+
+var quotas = &rows[view.QuotaSettings, view.QuotaEdit]{
+	name: "quota", prefix: "quota-", title: "quota ", done: "quota", others: "Somebody has", fields: view.QuotaForm, begin: view.NewQuota, none: view.NoQuota,
+	read: (*view.Sources).Quota, write: (*view.Sources).WriteQuota, revision: (*view.QuotaSettings).Seen,
+	remove: func(ctx context.Context, c view.Catalog, form url.Values, at *int64) error {
+		_, err := c.DeleteQuota(ctx, form.Get("id"), form.Get("unlink") == "yes", at)
+		return err
+	},
+	changes: func(id string) catalog.ChangesOf { return catalog.ChangesOf{Quota: id} },
+	form: func(now *view.QuotaSettings, action string, typed url.Values) *form {
+		f := formOf(view.QuotaForm, now, action, typed)
+		f.Previews = true
+		return f
+	},
+	preview: func(ctx context.Context, s *Site, now *view.QuotaSettings, change *view.QuotaEdit) (*preview, error) {
+		return previewOf(s.looker.Look(ctx), now.ID, *cmp.Or(change.Windows, &now.Windows))
+	},
+}
+
+var destinations = &rows[view.Destination, catalog.DestinationChange]{
+	name: "destination", prefix: "destination-", title: "destination ", done: "destination", others: "Somebody, or a daemon, has",
+	fields: view.DestinationForm, begin: view.NewDestination, none: view.NoDestination,
+	read: (*view.Sources).Destination, write: (*view.Sources).WriteDestination, revision: (*view.Destination).Seen,
+	remove: func(ctx context.Context, c view.Catalog, form url.Values, at *int64) error {
+		_, err := c.DeleteDestination(ctx, form.Get("id"), at)
+		return err
+	},
+	changes: func(id string) catalog.ChangesOf { return catalog.ChangesOf{Destination: id} },
+	// An address with a query is not in the form, since it is not all of it: whoever changed its path would lose the query.
+	form: func(now *view.Destination, action string, typed url.Values) *form {
+		shown := *now
+		if now.Query {
+			shown.URL = ""
+		}
+		f := formOf(view.DestinationForm, &shown, action, typed)
+		if now.Query {
+			f.Fields[0].Hint += "; empty: it stays " + now.URL + "?…"
+		}
+		return f
+	},
+}
+
+// page is the page of a row, which says what was done; "" for nothing.
+func (r *rows[S, E]) page(id, what string) string {
+	query := url.Values{"id": {id}}
+	if what != "" {
+		query.Set("done", what)
+	}
+	return r.name + "?" + query.Encode()
+}
+
+// row looks a row up for its page or its form.
+func (r *rows[S, E]) row(ctx context.Context, s *Site, id string, c *content) *S {
+	if s.looker.Sources().Catalog == nil {
+		c.fail(http.StatusForbidden, "%s", s.noCatalog(r.name))
+		return nil
+	}
+	now, err := r.read(s.looker.Sources(), ctx, id)
+	if err != nil {
+		c.fail(statusOf(err), "%s", brief(err))
+		return nil
+	}
+	return now
+}
+
+// noCatalog says what a process without a database cannot do.
+func (s *Site) noCatalog(name string) string {
+	if name == "destination" {
+		return "There is no database here, and so no destination is known."
+	}
+	return "There is no database here, and so nothing can be changed."
+}
+
+// editForm is the form of a row that exists; typed is the form that was sent before, if any.
+func (r *rows[S, E]) editForm(id string, now *S, action string, typed url.Values) *form {
+	var f *form
+	if r.form != nil {
+		f = r.form(now, action, typed)
+	} else {
+		f = formOf(r.fields, now, action, typed)
+	}
+	f.ID, f.Revision, f.Back = id, r.revision(now), r.page(id, "")
+	return f
+}
+
+// newForm is the form of a row that does not exist yet. All of it is sent as typed: what it begins with is shown.
+func (r *rows[S, E]) newForm(typed url.Values) *form {
+	f := formOf(r.fields, r.begin(), r.prefix+"create", typed)
+	f.New, f.ID, f.Back = true, typed.Get("id"), r.name+"s"
+	for i := range f.Fields {
+		f.Fields[i].Now = ""
+	}
+	return f
+}
+
+func (r *rows[S, E]) fillEdit(ctx context.Context, s *Site, query url.Values, c *content) {
+	id := query.Get("id")
+	if now := r.row(ctx, s, id, c); now != nil {
+		c.Title, c.Data = "Change "+r.title+id, r.editForm(id, now, r.prefix+"edit", query)
+	}
+}
+
+func (r *rows[S, E]) fillCreate(_ context.Context, _ *Site, _ url.Values, c *content) {
+	c.Title, c.Data = "New "+r.name, r.newForm(url.Values{})
+}
+
+// fillLast makes the form that ends a row: what it says is done to it.
+func (r *rows[S, E]) fillLast(what string) func(context.Context, *Site, url.Values, *content) {
+	return func(ctx context.Context, s *Site, query url.Values, c *content) {
+		if now := r.row(ctx, s, query.Get("id"), c); now != nil {
+			c.Title, c.Data = what+" "+r.title+query.Get("id"), now
+		}
+	}
+}
+
+// edit changes what was typed, of the row as it was shown.
+func (r *rows[S, E]) edit(ctx context.Context, s *Site, form url.Values) (string, *retry, error) {
+	id, action := form.Get("id"), r.prefix+"edit"
+	at, err := revisionOf(form)
+	if err != nil {
+		return "", nil, err
+	}
+	now, err := r.read(s.looker.Sources(), ctx, id)
+	if err != nil {
+		return "", nil, err
+	}
+	change, err := view.EditOf(r.fields, now, func(name string) (string, bool) { return entered(form, name) })
+	if r.revision(now) != *at {
+		err = view.Fault(catalog.ErrStale, "%s changed %s while you did; nothing of yours was done.", r.others, notation.Shorten(id))
+	}
+	if err == nil && r.preview != nil && form.Has("preview") {
+		f := r.editForm(id, now, action, form)
+		if f.Preview, err = r.preview(ctx, s, now, change); err == nil {
+			return "", &retry{"edit", f}, nil
+		}
+	}
+	if err == nil && *change == *new(E) {
+		return r.page(id, ""), nil, nil
+	}
+	if err == nil {
+		_, err = r.write(s.looker.Sources(), ctx, id, change, view.Condition{At: at})
+	}
+	if err != nil {
+		return "", r.again(ctx, s, form, action, err), err
+	}
+	return r.page(id, r.done), nil, nil
+}
+
+// again is the form once more, with what was typed, and of the revision that the row has now: whoever sends it has seen what others did. nil:
+// the row cannot be read, and the error is shown instead.
+func (r *rows[S, E]) again(ctx context.Context, s *Site, typed url.Values, action string, why error) *retry {
+	id := typed.Get("id")
+	now, err := r.read(s.looker.Sources(), ctx, id)
+	if err != nil {
+		return nil
+	}
+	f := r.editForm(id, now, action, typed)
+	f.Fault = brief(why)
+	if at, err := revisionOf(typed); err == nil && *at != f.Revision {
+		of := r.changes(id)
+		of.Limit = 3
+		f.Changes, _ = s.looker.Sources().Changes(ctx, of) // without them it is a conflict as well
+	}
+	return &retry{"edit", f}
+}
+
+func (r *rows[S, E]) create(ctx context.Context, s *Site, form url.Values) (string, *retry, error) {
+	id := strings.TrimSpace(form.Get("id"))
+	change, err := view.EditOf(r.fields, r.none(), func(name string) (string, bool) { return form.Get(name), form.Has(name) })
+	if err == nil {
+		_, err = r.write(s.looker.Sources(), ctx, id, change, view.Condition{New: true})
+	}
+	if err != nil {
+		f := r.newForm(form)
+		f.Fault = brief(err)
+		return "", &retry{"edit", f}, err
+	}
+	if r.name == "destination" {
+		return r.page(id, r.prefix+"created"), nil, nil
+	}
+	return r.name + "s?done=" + r.prefix + "created", nil, nil // its page is there once the catalog has been read
+}
+
+func (r *rows[S, E]) delete(ctx context.Context, s *Site, form url.Values) (string, *retry, error) {
+	if form.Get("typed") != form.Get("id") {
+		return "", nil, view.Fault(catalog.ErrInvalid, "What you typed is not the id of the %s; nothing was deleted.", r.name)
+	}
+	at, err := revisionOf(form)
+	if err == nil {
+		err = r.remove(ctx, s.looker.Sources().Catalog, form, at)
+	}
+	return r.name + "s?done=" + r.prefix + "deleted", nil, err
+}

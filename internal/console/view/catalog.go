@@ -1,0 +1,336 @@
+package view
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/console/auth"
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/notation"
+	sinkhttp "github.com/pacer/pacer/internal/sink/http"
+)
+
+// Catalog is the database of campaigns, quotas and destinations, a *catalog.Admin. A change is that of the actor of its context.
+type Catalog interface {
+	ListCampaigns(ctx context.Context) ([]catalog.CampaignRow, error)
+	GetCampaign(ctx context.Context, id string) (catalog.CampaignRow, error)
+	CreateCampaign(ctx context.Context, id string, change catalog.CampaignChange) (catalog.CampaignRow, error)
+	SetCampaign(ctx context.Context, id string, change catalog.CampaignChange) (catalog.CampaignRow, error)
+	SetStatusAt(ctx context.Context, id string, change catalog.CampaignChange) (catalog.CampaignRow, error)
+	ChangeCampaigns(ctx context.Context, ids []string, change catalog.BulkChange) (changed int, err error)
+	DeleteCampaign(ctx context.Context, id string, revision *int64) (catalog.CampaignRow, error)
+	GetQuota(ctx context.Context, id string) (catalog.QuotaRow, error)
+	SetQuota(ctx context.Context, id string, change catalog.QuotaChange) (catalog.QuotaRow, error)
+	DeleteQuota(ctx context.Context, id string, unlink bool, revision *int64) (catalog.QuotaRow, error)
+	FindDestinations(ctx context.Context, of catalog.DestinationsOf) ([]catalog.DestinationRow, error)
+	GetDestination(ctx context.Context, id string) (catalog.DestinationRow, error)
+	CreateDestination(ctx context.Context, id string, change catalog.DestinationChange) (catalog.DestinationRow, error)
+	SetDestination(ctx context.Context, id string, change catalog.DestinationChange) (catalog.DestinationRow, error)
+	DisableDestination(ctx context.Context, id, reason string) (catalog.DestinationRow, error)
+	EnableDestination(ctx context.Context, id string) (catalog.DestinationRow, error)
+	DeleteDestination(ctx context.Context, id string, revision *int64) (catalog.DestinationRow, error)
+	UsageHistory(ctx context.Context, quota string, from, to time.Time, step time.Duration) ([]catalog.Usage, error)
+	Changes(ctx context.Context, of catalog.ChangesOf) ([]catalog.Change, error)
+	ReadOnly(ctx context.Context) (why string, err error)
+}
+
+// Condition is what must be so for a row to be written.
+type Condition struct {
+	New bool   // it does not exist
+	At  *int64 // it exists at this revision; nil: at any
+}
+
+// Campaign returns what people set of a campaign, as the database has it.
+func (s *Sources) Campaign(ctx context.Context, id string) (*Settings, error) {
+	return settingsOf(s.Catalog.GetCampaign(ctx, id))
+}
+
+// WriteCampaign changes a campaign, or creates it, and returns what it is then.
+func (s *Sources) WriteCampaign(ctx context.Context, id string, e *Edit, on Condition) (*Settings, error) {
+	change := catalog.CampaignChange{
+		Rate: e.Rate, Sink: e.Sink, Quotas: e.Quotas, PriorityWeight: e.PriorityWeight, Burst: e.Burst, MaxInFlight: e.MaxInFlight,
+		Overflow: (*delivery.Overflow)(e.Overflow), TimeZone: e.TimeZone, ExpectedTotal: e.ExpectedTotal, AtRevision: on.At,
+	}
+	err := cmp.Or(
+		parsed("starts_at", e.StartsAt, &change.StartsAt, parseInstant), parsed("ends_at", e.EndsAt, &change.EndsAt, parseInstant),
+		parsed("active_hours", e.ActiveHours, &change.ActiveHours, func(text string) (json.RawMessage, error) { return notation.ParseHours(cmp.Or(text, "none")) }),
+		parsed("ramp", e.Ramp, &change.Ramp, func(text string) (json.RawMessage, error) { return notation.ParseRamp(cmp.Or(text, "none")) }),
+		parsed("job_ttl", e.JobTTL, &change.JobTTL, func(text string) (time.Duration, error) { return notation.ParseSpan(cmp.Or(text, "0s")) }),
+	)
+	switch {
+	case err != nil:
+		return nil, err
+	case on.New:
+		return settingsOf(s.Catalog.CreateCampaign(ctx, id, change))
+	}
+	return settingsOf(s.Catalog.SetCampaign(ctx, id, change))
+}
+
+// SetStatus changes the status of a campaign at a revision; nil: at any. until is when a pause ends by itself, a time or a span; "" for never.
+func (s *Sources) SetStatus(ctx context.Context, id string, status delivery.Status, until string, at *int64) (*Settings, error) {
+	change := catalog.CampaignChange{Status: &status, AtRevision: at}
+	if status == delivery.StatusPaused && until != "" {
+		if err := parsed("until", &until, &change.PausedUntil, parseUntil); err != nil {
+			return nil, err
+		}
+	}
+	return settingsOf(s.Catalog.SetStatusAt(ctx, id, change))
+}
+
+// Bulk changes campaigns, and returns how many have changed: with an error as well.
+func (s *Sources) Bulk(ctx context.Context, ids []string, bulk *Bulk) (changed int, err error) {
+	var change catalog.BulkChange
+	switch bulk.Action {
+	case "pause":
+		change.Status = delivery.StatusPaused
+		if bulk.Until != "" {
+			until := &change.PausedUntil
+			if err := parsed("until", &bulk.Until, &until, parseUntil); err != nil {
+				return 0, err
+			}
+			change.PausedUntil = *until
+		}
+	case "resume":
+		change.Status = delivery.StatusActive
+	case "rate":
+		if change.Rate = bulk.Rate; bulk.Rate == "" {
+			return 0, Fault(catalog.ErrInvalid, "rate: give one such as 500 or 150/m")
+		}
+	default:
+		change.Percent = bulk.Percent
+	}
+	return s.Catalog.ChangeCampaigns(ctx, ids, change)
+}
+
+// parsed reads a text, if there is one.
+func parsed[T any](name string, text *string, into **T, parse func(string) (T, error)) error {
+	if text == nil {
+		return nil
+	}
+	value, err := parse(*text)
+	if err != nil {
+		return Fault(catalog.ErrInvalid, "%s: %s", name, err)
+	}
+	*into = &value
+	return nil
+}
+
+func parseUntil(text string) (time.Time, error) { return notation.ParseUntil(text, time.Now()) }
+
+func parseInstant(text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return at, fmt.Errorf("%q is not a time such as 2026-11-30T09:00:00+03:00", notation.Shorten(text))
+	}
+	return at, nil
+}
+
+func settingsOf(row catalog.CampaignRow, err error) (*Settings, error) {
+	if err != nil {
+		return nil, err
+	}
+	s := &Settings{
+		ID: row.ID, Revision: row.Revision, Status: string(row.Status), Rate: row.Rate(), Sink: row.Sink, Quotas: append([]string{}, row.Quotas...),
+		PriorityWeight: row.PriorityWeight, Burst: row.Burst, MaxInFlight: row.MaxInFlight, Overflow: string(row.Overflow),
+		PausedUntil: Instant(row.PausedUntil), StartsAt: Instant(row.StartsAt), EndsAt: Instant(row.EndsAt), TimeZone: row.TimeZone, JobTTL: row.JobTTL,
+		ExpectedTotal: orZero(row.ExpectedTotal),
+	}
+	if row.ActiveHours != nil {
+		s.ActiveHours = notation.FormatHours(row.ActiveHours)
+	}
+	if row.Ramp != nil {
+		s.Ramp, s.RampSince = notation.FormatRamp(row.Ramp), row.RampSince
+	}
+	return s, nil
+}
+
+// Quota returns what people set of a quota, as the database has it.
+func (s *Sources) Quota(ctx context.Context, id string) (*QuotaSettings, error) {
+	return quotaSettingsOf(s.Catalog.GetQuota(ctx, id))
+}
+
+// WriteQuota changes a quota, or creates it, and returns what it is then.
+func (s *Sources) WriteQuota(ctx context.Context, id string, e *QuotaEdit, on Condition) (*QuotaSettings, error) {
+	exists := !on.New
+	change := catalog.QuotaChange{
+		Mode: e.Mode, Spend: e.Spend, OnStoreFailure: e.OnStoreFailure, Rollout: e.Rollout, Unit: e.Unit, With: e.With, Exists: &exists, AtRevision: on.At,
+	}
+	if e.Windows != nil {
+		windows, err := catalog.ParseWindows(strings.Join(*e.Windows, ","))
+		if err != nil {
+			return nil, Fault(catalog.ErrInvalid, "windows: %s", err)
+		}
+		change.Windows = &windows
+	}
+	return quotaSettingsOf(s.Catalog.SetQuota(ctx, id, change))
+}
+
+func quotaSettingsOf(row catalog.QuotaRow, err error) (*QuotaSettings, error) {
+	if err != nil {
+		return nil, err
+	}
+	s := &QuotaSettings{
+		ID: row.ID, Revision: row.Revision, Windows: []string{}, Mode: row.Mode, Spend: row.Spend, OnStoreFailure: row.OnStoreFailure, Rollout: row.Rollout,
+		Unit: row.Unit, Shard: row.Shard, Campaigns: len(row.Campaigns), CampaignIDs: append([]string{}, row.Campaigns[:min(len(row.Campaigns), MaxListed)]...),
+	}
+	for _, w := range row.Windows {
+		s.Windows = append(s.Windows, w.String())
+	}
+	return s, nil
+}
+
+// Destinations returns a page of destinations: the disabled ones first, then those that fail, each in the order of their ids. There may be a
+// million of them. It reads one row more than the page has, by which it knows whether there is another page.
+func (s *Sources) Destinations(ctx context.Context, of DestinationsOf) (list []Destination, next string, err error) {
+	found := catalog.DestinationsOf{Text: of.Text, State: of.State, Sink: of.Sink, Limit: of.Limit + 1}
+	if of.After != "" {
+		// Where the next page begins is a state, by which the list is sorted first, and an id.
+		var ok bool
+		if found.AfterState, found.After, ok = strings.Cut(of.After, ":"); !ok || found.After == "" {
+			return nil, "", Fault(catalog.ErrInvalid, "after: it must be what next of the page before says")
+		}
+	}
+	rows, err := s.Catalog.FindDestinations(ctx, found)
+	if err != nil {
+		return nil, "", err
+	}
+	if len(rows) > of.Limit {
+		rows = rows[:of.Limit]
+		last := &rows[len(rows)-1]
+		next = last.State() + ":" + last.ID
+	}
+	list = make([]Destination, 0, len(rows))
+	for i := range rows {
+		list = append(list, *destinationOf(ctx, &rows[i]))
+	}
+	return list, next, nil
+}
+
+// Destination returns one destination, as the database has it.
+func (s *Sources) Destination(ctx context.Context, id string) (*Destination, error) {
+	row, err := s.Catalog.GetDestination(ctx, id)
+	return s.oneDestination(ctx, &row, err)
+}
+
+// WriteDestination changes a destination, or creates it, and returns what it is then.
+func (s *Sources) WriteDestination(ctx context.Context, id string, change *catalog.DestinationChange, on Condition) (*Destination, error) {
+	write := s.Catalog.SetDestination
+	if on.New {
+		write = s.Catalog.CreateDestination
+	}
+	at := *change
+	at.AtRevision = on.At
+	row, err := write(ctx, id, at)
+	return s.oneDestination(ctx, &row, err)
+}
+
+// SetDestination disables a destination, for the reason of the actor, or enables it.
+func (s *Sources) SetDestination(ctx context.Context, id string, disable bool) (*Destination, error) {
+	if !disable {
+		row, err := s.Catalog.EnableDestination(ctx, id)
+		return s.oneDestination(ctx, &row, err)
+	}
+	row, err := s.Catalog.DisableDestination(ctx, id, catalog.ActorOf(ctx).Reason)
+	return s.oneDestination(ctx, &row, err)
+}
+
+// oneDestination is destinationOf with what is wrong with the destination.
+func (s *Sources) oneDestination(ctx context.Context, row *catalog.DestinationRow, err error) (*Destination, error) {
+	if err != nil {
+		return nil, err
+	}
+	d := destinationOf(ctx, row)
+	d.Fault = s.Fault(row.Destination())
+	return d, nil
+}
+
+// destinationOf is a row as those who ask may see it: it has the values of headers for admins only, and the query of the address for nobody.
+func destinationOf(ctx context.Context, row *catalog.DestinationRow) *Destination {
+	d := &Destination{
+		ID: row.ID, State: row.State(), Sink: row.Sink, URL: sinkhttp.Redacted(row.URL), Query: strings.Contains(row.URL, "?"), Headers: map[string]string{},
+		Secrets: append([]string{}, row.Secrets...), MaxInFlight: row.MaxInFlight, DisabledAt: row.DisabledAt, DisabledReason: row.DisabledReason,
+		FailingSince: row.FailingSince, Revision: row.Revision, CreatedAt: row.CreatedAt.UTC(), UpdatedAt: row.UpdatedAt.UTC(),
+	}
+	for name, value := range row.Headers {
+		if auth.Of(ctx).Role < auth.Admin {
+			value = ""
+		}
+		d.Headers[name] = value
+	}
+	return d
+}
+
+// Changes returns changes of campaigns, quotas and destinations, the newest first, as those who ask may see them.
+func (s *Sources) Changes(ctx context.Context, of catalog.ChangesOf) ([]Change, error) {
+	changes, err := s.Catalog.Changes(ctx, of)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]Change, 0, len(changes))
+	for i := range changes {
+		c := &changes[i]
+		fields := fieldsOf(c.Old, c.New)
+		if c.Relation == "destinations" && auth.Of(ctx).Role < auth.Admin {
+			redact(fields)
+		}
+		list = append(list, Change{
+			Number: c.Change, When: c.When.UTC(), Who: c.Who, Application: c.Application, Actor: c.Actor, Reason: c.Reason, RequestID: c.RequestID,
+			What: c.Relation + " " + c.Operation, Campaign: c.Campaign, Quota: c.Quota, Destination: c.Destination, Fields: fields,
+		})
+	}
+	return list, nil
+}
+
+// redact takes out of the fields of a destination what may let others send to it: the query of its address, and the values of its headers.
+func redact(fields []Field) {
+	for i := range fields {
+		f := &fields[i]
+		for _, text := range []*string{&f.Old, &f.New} {
+			switch {
+			case *text == "":
+			case f.Name == "url":
+				*text = sinkhttp.Redacted(*text)
+			case f.Name == "headers":
+				var headers map[string]json.RawMessage
+				_ = json.Unmarshal([]byte(*text), &headers) // the table holds nothing else; of anything else no name is shown
+				*text = strings.Join(slices.Sorted(maps.Keys(headers)), ", ")
+			}
+		}
+	}
+}
+
+// fieldsOf lists what two rows differ in.
+func fieldsOf(before, after json.RawMessage) []Field {
+	var a, b map[string]json.RawMessage
+	_ = json.Unmarshal(before, &a) // of an insert there is none
+	_ = json.Unmarshal(after, &b)  // of a delete there is none
+	names := map[string]json.RawMessage{}
+	maps.Copy(names, a)
+	maps.Copy(names, b)
+	fields := []Field{}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if field := (Field{Name: name, Old: plain(a[name]), New: plain(b[name])}); field.Old != "" || field.New != "" {
+			fields = append(fields, field)
+		}
+	}
+	return fields
+}
+
+// plain is a value as people write it; "" for null and none.
+func plain(raw json.RawMessage) string {
+	var text string
+	if json.Unmarshal(raw, &text) == nil {
+		return text
+	}
+	return strings.TrimPrefix(string(raw), "null")
+}
