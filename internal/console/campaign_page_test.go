@@ -23,6 +23,7 @@ func TestPageOfACampaign(t *testing.T) {
 		w := newWorld()
 		spring := w.snapshot.Campaigns["spring"]
 		spring.StartsAt = time.Now().Add(26 * time.Hour)
+		w.look = func() { time.Sleep(time.Second) }
 		s := newServer()
 		s.Site = newSite(prometheus.NewRegistry(), w)
 		h := s.routes()
@@ -130,30 +131,25 @@ func TestDeadLettersAreCountedOnceAMinute(t *testing.T) {
 		w, counts := newWorld(), atomic.Int32{}
 		w.look = func() { counts.Add(1) }
 		looker := view.NewLooker(w.sources())
-		ctx, stop := context.WithCancel(t.Context())
-		ended := make(chan struct{})
-		go func() { looker.CountDead(ctx); close(ended) }()
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if n := counts.Load(); n != 0 {
 			t.Errorf("counted %d times for nobody", n)
 		}
 		for range 150 {
-			looker.Dead()
+			looker.Dead(t.Context())
 			time.Sleep(time.Second)
 		}
 		synctest.Wait()
-		if dead := looker.Dead(); counts.Load() != 3 || dead.Letters != 1 || dead.Err != nil || len(dead.Of(hostile[0])) != 1 || len(dead.Of("spring")) != 0 {
+		if dead := looker.Dead(t.Context()); counts.Load() != 3 || dead.Letters != 1 || dead.Err != nil || len(dead.Of(hostile[0])) != 1 || len(dead.Of("spring")) != 0 {
 			t.Errorf("counted %d times: %+v", counts.Load(), dead)
 		}
 		w.fail = errAway
 		time.Sleep(2 * time.Minute)
-		looker.Dead()
+		looker.Dead(t.Context())
 		synctest.Wait()
-		if dead := looker.Dead(); dead.Err == nil {
+		if dead := looker.Dead(t.Context()); dead.Err == nil {
 			t.Errorf("without Kafka: %+v", dead)
 		}
-		stop()
-		<-ended
 	})
 }

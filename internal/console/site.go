@@ -11,7 +11,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
@@ -70,13 +69,8 @@ func NewSite(o SiteOptions) *Site {
 	return s
 }
 
-// Run has a state ready for whoever looks, records the last hour of the campaigns, and counts dead letters for those who look, until ctx ends.
-func (s *Site) Run(ctx context.Context) {
-	var all sync.WaitGroup
-	defer all.Wait()
-	all.Go(func() { s.looker.CountDead(ctx) })
-	s.looker.Run(ctx)
-}
+// Run has a state ready for whoever looks, and records the last hour of the campaigns, until ctx ends.
+func (s *Site) Run(ctx context.Context) { s.looker.Run(ctx) }
 
 // Close ends the streams, which would otherwise keep a server from stopping, and the replay that is running.
 func (s *Site) Close() {

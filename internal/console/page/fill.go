@@ -66,7 +66,7 @@ func fillOverview(ctx context.Context, s *Site, _ url.Values, c *content) {
 		Changes changesTable
 	}{
 		tight[:min(len(tight), shortList)], table{Caption: "The ten campaigns with most jobs waiting", List: largest}, closed,
-		s.looker.Stores(), s.looker.Dead(), s.looker.Shut(ctx), s.lastChanges(ctx, catalog.ChangesOf{}),
+		s.looker.Stores(), s.looker.Dead(ctx), s.looker.Shut(ctx), s.lastChanges(ctx, catalog.ChangesOf{}),
 	}
 }
 
@@ -118,7 +118,7 @@ func fillCampaign(ctx context.Context, s *Site, query url.Values, c *content) {
 		Form     *view.Settings // nil: there are no forms
 	}{
 		Campaign: campaign, Windows: windows, Hour: lastHour(past, now), Ahead: scheduleAhead(phases, cut, campaign.TimeZone),
-		Dead: s.looker.Dead(), Changes: s.lastChanges(ctx, catalog.ChangesOf{Campaign: id}),
+		Dead: s.looker.Dead(ctx), Changes: s.lastChanges(ctx, catalog.ChangesOf{Campaign: id}),
 	}
 	data.DeadOf = data.Dead.Of(id)
 	// What is shown may be a second old; a form has to be of what the last one has made. The stream sends no forms.

@@ -3,7 +3,6 @@ package view
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/pacer/pacer/internal/catalog"
@@ -32,11 +31,11 @@ func (l *Looker) FindLetters(ctx context.Context, f LetterFilter, anew bool) (Fo
 	if l.sources.Letters == nil {
 		return Found{}, Fault(catalog.ErrForbidden, "Dead letters cannot be read here.")
 	}
-	about, fresh := fmt.Sprintf("%+v", f), lettersFor/2
-	if last := l.found.last(about); anew || last.err != nil { // what has failed may soon be found
-		fresh = closeFor
+	q := question{kind: "letters", about: fmt.Sprintf("%+v", f), fresh: lettersFor / 2, within: LettersWithin, keep: lettersFor}
+	if anew || l.cache.last(q).err != nil { // what has failed may soon be found
+		q.fresh = closeFor
 	}
-	return l.found.of(ctx, about, fresh, func(ctx context.Context) (Found, error) {
+	return cached(ctx, l.cache, q, func(ctx context.Context) (Found, error) {
 		letters, err := l.sources.Letters(ctx, f)
 		return Found{letters, time.Now()}, err
 	})
@@ -47,11 +46,11 @@ func (l *Looker) WholeLetter(ctx context.Context, at deadletter.Place) (*WholeLe
 	if l.sources.Letter == nil {
 		return nil, Fault(catalog.ErrForbidden, "Dead letters cannot be read here.")
 	}
-	about, fresh := fmt.Sprint(at), lettersFor/2 // but for whether it was replayed, it never changes
-	if last := l.whole.last(about); last.err != nil {
-		fresh = closeFor
+	q := question{kind: "letter", about: at.String(), fresh: lettersFor / 2, within: LettersWithin, keep: lettersFor} // but for whether it was replayed, it never changes
+	if l.cache.last(q).err != nil {
+		q.fresh = closeFor
 	}
-	return l.whole.of(ctx, about, fresh, func(ctx context.Context) (*WholeLetter, error) { return l.sources.Letter(ctx, at) })
+	return cached(ctx, l.cache, q, func(ctx context.Context) (*WholeLetter, error) { return l.sources.Letter(ctx, at) })
 }
 
 // Dead is how many jobs have died lately.
@@ -73,58 +72,19 @@ func (d *Dead) Of(campaign string) (list []LetterCount) {
 	return list
 }
 
-// lately counts dead letters while somebody wants to know.
-type lately struct {
-	look   func(context.Context, LetterFilter) (Letters, error) // besides those of people, who may look at most two at a time
-	wanted chan struct{}                                        // holds one while they are to be counted
-
-	mu   sync.Mutex // guards last
-	last Dead
-}
-
 // Dead returns how many jobs have died within the last hour, as it was counted last, and has them counted again if that was long ago: it
-// takes thousands of records of Kafka, and nobody waits for it.
-func (l *Looker) Dead() Dead {
-	l.letters.mu.Lock()
-	defer l.letters.mu.Unlock()
-	if time.Since(l.letters.last.At) > lettersFor {
-		select {
-		case l.letters.wanted <- struct{}{}:
-		default: // they are to be counted
+// takes thousands of records of Kafka.
+func (l *Looker) Dead(ctx context.Context) Dead {
+	if l.letters == nil {
+		return Dead{}
+	}
+	dead, _ := cached(ctx, l.cache, question{kind: "dead", fresh: lettersFor, within: LettersWithin, keep: LettersOf}, func(ctx context.Context) (Dead, error) {
+		found, err := l.letters(ctx, LetterFilter{Last: LettersOf, Limit: 1})
+		dead := Dead{At: time.Now(), Counts: found.Counts, More: found.More, Err: err}
+		for _, count := range found.Counts {
+			dead.Letters += count.Letters
 		}
-	}
-	return l.letters.last
-}
-
-// CountDead counts the dead letters of the last hour, while somebody wants to know, until ctx ends.
-func (l *Looker) CountDead(ctx context.Context) {
-	if l.letters.look == nil {
-		return
-	}
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-l.letters.wanted:
-		}
-		l.letters.mu.Lock()
-		recent := time.Since(l.letters.last.At) < lettersFor
-		l.letters.mu.Unlock()
-		if !recent {
-			l.countDead(ctx)
-		}
-	}
-}
-
-func (l *Looker) countDead(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, LettersWithin)
-	defer cancel()
-	found, err := l.letters.look(ctx, LetterFilter{Last: LettersOf, Limit: 1})
-	dead := Dead{At: time.Now(), Counts: found.Counts, More: found.More, Err: err}
-	for _, count := range found.Counts {
-		dead.Letters += count.Letters
-	}
-	l.letters.mu.Lock()
-	defer l.letters.mu.Unlock()
-	l.letters.last = dead
+		return dead, nil
+	})
+	return dead
 }

@@ -3,6 +3,7 @@ package view
 import (
 	"cmp"
 	"context"
+	"math"
 	"sync"
 	"time"
 )
@@ -27,19 +28,14 @@ const (
 // look, so that none of them waits for a source. Safe for concurrent use.
 type Looker struct {
 	sources Sources
+	letters func(context.Context, LetterFilter) (Letters, error) // besides those of people, who may look at most two at a time
 	past    History
 	wanted  chan struct{} // holds one when somebody looks again
+	cache   *cache
 
-	mu       sync.Mutex // guards what follows; never held while looking
-	last     *State
-	lookedAt time.Time     // when last was complete: sources that hang must not make it old at once
-	took     time.Duration // to compute it
-	looking  chan struct{} // closed when the look that is under way is over; nil if there is none
-	askedAt  time.Time     // when somebody has looked last
-
-	errands background // what is asked for others than those who have begun it
-	*onDemand
-	letters lately
+	mu      sync.Mutex    // guards what follows; never held while looking
+	took    time.Duration // to compute the last state
+	askedAt time.Time     // when somebody has looked last
 
 	// Only the look that is under way uses these.
 	fleets []*Fleet // of the last seconds, the oldest first
@@ -48,9 +44,7 @@ type Looker struct {
 
 // NewLooker makes a Looker; it starts nothing.
 func NewLooker(sources Sources) *Looker {
-	l := &Looker{wanted: make(chan struct{}, 1)}
-	l.onDemand = newOnDemand(&l.errands)
-	l.letters.look, l.letters.wanted = sources.Letters, make(chan struct{}, 1)
+	l := &Looker{wanted: make(chan struct{}, 1), cache: newCache(), letters: sources.Letters}
 	sources.Letters, sources.Letter = LimitLooks(sources.Letters), LimitLooks(sources.Letter)
 	l.sources = sources
 	return l
@@ -67,14 +61,17 @@ func (l *Looker) Run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			l.errands.end()
+			l.cache.end()
 			return
 		case <-timer.C:
 		case <-l.wanted:
 		}
 		began := time.Now()
-		if _, mine := l.begin(); mine {
-			l.past.record(l.look(ctx, false))
+		answered, _ := l.ask(ctx, false)
+		select {
+		case <-answered:
+			l.past.record(l.last().state)
+		case <-ctx.Done():
 		}
 		pause := l.pause()
 		timer.Reset(max(pause-time.Since(began), pause/2)) // sources that are slow have a rest, too
@@ -106,76 +103,83 @@ func (l *Looker) watched() bool {
 // one computed.
 func (l *Looker) Look(ctx context.Context) *State {
 	l.asked()
-	l.mu.Lock()
-	state, usable := l.last, l.looking != nil || time.Since(l.lookedAt) < StaleAfter
-	l.mu.Unlock()
-	if state != nil && usable {
-		return state
+	last := l.last()
+	if last.state != nil && time.Since(last.at) < StaleAfter {
+		return last.state
 	}
-	return l.next(ctx)
+	answered, mine := l.ask(ctx, false)
+	if last.state != nil && !mine && answered != nil {
+		return last.state
+	}
+	return l.wait(ctx, answered)
 }
 
 // Fresh is Look for programs, which ask once and want what is now: where nobody has looked lately, it waits for a new state, but not for
 // sources that hang.
 func (l *Looker) Fresh(ctx context.Context) *State {
-	unwatched := l.asked()
+	unwatched, last := l.asked(), l.last()
 	l.mu.Lock()
-	state, most := l.last, 2*l.age()
-	usable := unwatched < most && time.Since(l.lookedAt) < most
+	most := 2 * l.age()
 	l.mu.Unlock()
-	if state != nil && usable {
-		return state
+	if last.state != nil && unwatched < most && time.Since(last.at) < most {
+		return last.state
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookWithin+time.Second)
 	defer cancel()
-	next := l.next(ctx)
+	answered, _ := l.ask(ctx, false)
+	next := l.wait(ctx, answered)
 	if ctx.Err() != nil {
-		return cmp.Or(state, next)
+		return cmp.Or(last.state, next)
 	}
 	return next
 }
 
-// next waits for the next state, of which Faults are all that is known if ctx, or the Looker, ends before.
-func (l *Looker) next(ctx context.Context) *State {
-	for began := time.Now(); ; {
-		l.mu.Lock()
-		state, done := l.last, !l.lookedAt.Before(began)
-		l.mu.Unlock()
-		if state != nil && done {
-			return state
+// Renew has a new state computed, and returns when there is one, or ctx ends, or a source hangs: what was changed before the call is in it.
+func (l *Looker) Renew(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, lookWithin)
+	defer cancel()
+	if l.sources.Refresh != nil {
+		l.sources.Refresh(ctx)
+	}
+	for mine := false; !mine && ctx.Err() == nil; {
+		var answered <-chan struct{}
+		if answered, mine = l.ask(ctx, true); answered == nil {
+			return
 		}
-		wait, mine := l.begin()
-		if mine && !l.errands.start(ctx, lookWithin, func(ctx context.Context) { l.look(ctx, false) }) {
-			l.over(nil, 0)
-			return &State{Faults: []string{}}
-		}
-		select {
-		case <-wait:
-		case <-ctx.Done():
-			return &State{Faults: []string{}}
-		}
+		l.wait(ctx, answered)
 	}
 }
 
-// Renew has a new state computed, and returns when there is one, or ctx ends, or a source hangs: what was changed before the call is in it.
-func (l *Looker) Renew(ctx context.Context) {
-	within, cancel := context.WithTimeout(ctx, lookWithin)
-	defer cancel()
-	if l.sources.Refresh != nil {
-		l.sources.Refresh(within)
-	}
-	for {
-		wait, mine := l.begin()
-		if mine {
-			break
-		}
+// stateQuestion is what a state is the answer to. The last one is shown however old it is.
+var stateQuestion = question{kind: "state", keep: math.MaxInt64}
+
+// seen is a state, and when it was complete: sources that hang must not make it old at once.
+type seen struct {
+	state *State // nil: there is none yet
+	at    time.Time
+}
+
+func (l *Looker) last() seen {
+	last := l.cache.last(stateQuestion)
+	state, _ := last.value.(*State)
+	return seen{state, last.at}
+}
+
+// ask has a state computed, as cache.ask does; anew also of what the database has counted lately.
+func (l *Looker) ask(ctx context.Context, anew bool) (answered <-chan struct{}, mine bool) {
+	return l.cache.ask(ctx, stateQuestion, func(ctx context.Context) (any, error) { return l.look(ctx, anew), nil })
+}
+
+// wait waits for the state that is being computed, of which Faults are all that is known if ctx, or the Looker, ends before.
+func (l *Looker) wait(ctx context.Context, answered <-chan struct{}) *State {
+	if answered != nil {
 		select {
-		case <-wait:
-		case <-within.Done():
-			return
+		case <-answered:
+			return l.last().state
+		case <-ctx.Done():
 		}
 	}
-	l.look(context.WithoutCancel(ctx), true)
+	return &State{Faults: []string{}}
 }
 
 // Campaign returns a campaign of the current state with its settings as the database has them at this moment, which may be some
@@ -228,22 +232,8 @@ func (l *Looker) asked() (unwatched time.Duration) {
 	return unwatched
 }
 
-// begin returns what to wait for; mine: nobody looks yet, and the caller must.
-func (l *Looker) begin() (wait <-chan struct{}, mine bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.looking != nil {
-		return l.looking, false
-	}
-	l.looking = make(chan struct{})
-	return l.looking, true
-}
-
 // look looks, for all; anew also at what the database has counted lately. It takes lookWithin at most.
 func (l *Looker) look(ctx context.Context, anew bool) *State {
-	var state *State
-	var took time.Duration
-	defer func() { l.over(state, took) }() // also if a source panics: the next one tries again
 	fresh := countsIdle
 	switch {
 	case anew:
@@ -253,18 +243,9 @@ func (l *Looker) look(ctx context.Context, anew bool) *State {
 	}
 	e := l.gather(ctx, time.Now(), fresh)
 	asked := time.Now()
-	state = l.state(e)
-	took = time.Since(asked)
-	return state
-}
-
-// over ends the look that is under way, which has computed a state, or nil.
-func (l *Looker) over(state *State, took time.Duration) {
+	state := l.state(e)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if state != nil {
-		l.last, l.lookedAt, l.took = state, time.Now(), took
-	}
-	close(l.looking)
-	l.looking = nil
+	l.took = time.Since(asked)
+	return state
 }

@@ -5,21 +5,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/hold"
-	"github.com/pacer/pacer/internal/limits"
 	"github.com/pacer/pacer/internal/progress"
 )
 
 const (
-	// waitFor is how long a page waits for an answer of its own: three of them, and the page is there within a tenth of a second.
-	waitFor = 20 * time.Millisecond
 	// closeFor is how old an answer about one campaign may be: of a page that is watched it is asked for once a second.
 	closeFor = 2 * time.Second
 	// changesFor is how old a list of changes may be while the catalog has the revision that it had: what is counted of a quota is
@@ -27,8 +22,6 @@ const (
 	changesFor = 10 * time.Second
 	// usageFor is how old it may be what was used of a quota, of a page that is watched.
 	usageFor = 5 * time.Second
-	// mostKept bounds the answers of one kind that are kept: as many as there are streams of pages.
-	mostKept = 64
 	// shutFor is how old it may be which destinations are disabled: there may be a million.
 	shutFor = 10 * time.Second
 	// closedFor is how old the list of destinations may be whose gates are closed: there may be ten thousand.
@@ -37,114 +30,15 @@ const (
 	mostShut = 5
 )
 
-// onDemand are what pages show beside the state.
-type onDemand struct {
-	senders  answers[[]progress.Sender]
-	waits    answers[map[string]hold.Wait]
-	claims   answers[[]limits.Claim]
-	changes  answers[[]Change]
-	usages   answers[[]catalog.Usage]
-	outlooks answers[*Outlook]
-	shut     answers[Shut]
-	closed   answers[map[string][]delivery.DestinationGate]
-	found    answers[Found]
-	whole    answers[*WholeLetter]
-}
-
-// newOnDemand makes asides whose questions are among the errands.
-func newOnDemand(e *background) *onDemand {
-	return &onDemand{
-		senders: answers[[]progress.Sender]{errands: e}, waits: answers[map[string]hold.Wait]{errands: e}, claims: answers[[]limits.Claim]{errands: e},
-		changes: answers[[]Change]{errands: e}, usages: answers[[]catalog.Usage]{errands: e}, outlooks: answers[*Outlook]{errands: e},
-		shut: answers[Shut]{errands: e}, closed: answers[map[string][]delivery.DestinationGate]{errands: e},
-		found: answers[Found]{errands: e, within: LettersWithin, keptFor: lettersFor}, whole: answers[*WholeLetter]{errands: e, within: LettersWithin, keptFor: lettersFor},
-	}
-}
-
-// answers are what pages ask for beside the state, by what it is about. One at a time is asked for. Whoever comes meanwhile, and whoever
-// has waited for waitFor, does with the last answer, or without.
-type answers[T any] struct {
-	errands *background   // where questions are asked
-	within  time.Duration // bounds a question; 0: lookWithin
-	keptFor time.Duration // how long an answer is kept; 0: StaleAfter
-	asking  sync.Mutex    // held while one is asked for
-
-	mu   sync.Mutex // guards what follows; never held while asking
-	kept map[string]answered[T]
-}
-
-type answered[T any] struct {
-	at    time.Time
-	value T
-	err   error
-}
-
-// ErrAsking means that there is no answer yet: it is being asked for, or somebody else asks just now.
-var ErrAsking = errors.New("it is being asked for")
-
-// of returns the answer to a question, which may be as old as fresh. One that has failed is not asked for again at once either.
-func (a *answers[T]) of(ctx context.Context, about string, fresh time.Duration, ask func(context.Context) (T, error)) (T, error) {
-	last := a.last(about)
-	if time.Since(last.at) < fresh || !a.asking.TryLock() {
-		return last.value, last.err
-	}
-	begun, done := make(chan struct{}), make(chan struct{})
-	if !a.errands.start(ctx, cmp.Or(a.within, lookWithin), func(ctx context.Context) {
-		defer close(done)
-		close(begun)
-		defer a.asking.Unlock()
-		a.keep(about, func() (T, error) { return ask(ctx) })
-	}) {
-		a.asking.Unlock()
-		return last.value, last.err
-	}
-	<-begun // a source is not slow because this process is
-	select {
-	case <-done:
-	case <-time.After(waitFor):
-	}
-	last = a.last(about)
-	return last.value, last.err
-}
-
-// keep keeps an answer.
-func (a *answers[T]) keep(about string, ask func() (T, error)) {
-	value, err := ask()
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	now := time.Now()
-	maps.DeleteFunc(a.kept, func(_ string, one answered[T]) bool { return now.Sub(one.at) > cmp.Or(a.keptFor, StaleAfter) })
-	if a.kept == nil {
-		a.kept = map[string]answered[T]{}
-	}
-	if len(a.kept) >= mostKept {
-		oldest := slices.MinFunc(slices.Collect(maps.Keys(a.kept)), func(x, y string) int { return a.kept[x].at.Compare(a.kept[y].at) })
-		delete(a.kept, oldest)
-	}
-	a.kept[about] = answered[T]{now, value, err}
-}
-
-// last returns what was answered last, unless it is too old.
-func (a *answers[T]) last(about string) answered[T] {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	one, known := a.kept[about]
-	if !known || time.Since(one.at) > cmp.Or(a.keptFor, StaleAfter) {
-		return answered[T]{err: ErrAsking}
-	}
-	return one
-}
-
 // Senders returns which daemons send a campaign; nil if that is not known.
 func (l *Looker) Senders(ctx context.Context, id string) []progress.Sender {
 	row := l.sources.Snapshot().Campaign(id)
 	if row == nil || l.sources.Senders == nil {
 		return nil
 	}
-	senders, err := l.senders.of(ctx, id, closeFor, func(ctx context.Context) ([]progress.Sender, error) { return l.sources.Senders(ctx, row) })
-	if err != nil {
-		return nil
-	}
+	senders, _ := cached(ctx, l.cache, question{kind: "senders", about: id, fresh: closeFor}, func(ctx context.Context) ([]progress.Sender, error) {
+		return l.sources.Senders(ctx, row)
+	})
 	return senders
 }
 
@@ -162,7 +56,7 @@ func (l *Looker) Close(ctx context.Context, s *State, id string) *Campaign {
 	if l.sources.Claims == nil || len(row.Quotas) == 0 || s.known.storeDown {
 		return &c
 	}
-	waits, err := l.waits.of(ctx, id, closeFor, func(ctx context.Context) (map[string]hold.Wait, error) { return Waits(ctx, l.sources.Claims, row) })
+	waits, err := cached(ctx, l.cache, question{kind: "waits", about: id, fresh: closeFor}, func(ctx context.Context) (map[string]hold.Wait, error) { return Waits(ctx, l.sources.Claims, row) })
 	if err == nil && len(waits) > 0 {
 		l.judge(&c, s.known, row, waits)
 	}
@@ -186,7 +80,7 @@ func (l *Looker) Recent(ctx context.Context, of catalog.ChangesOf, all bool) ([]
 	if s := l.sources.Snapshot(); s != nil {
 		revision = s.Revision
 	}
-	return l.changes.of(ctx, fmt.Sprintf("%d %t %+v", revision, all, of), changesFor, func(ctx context.Context) ([]Change, error) {
+	return cached(ctx, l.cache, question{kind: "changes", about: fmt.Sprintf("%d %t %+v", revision, all, of), fresh: changesFor}, func(ctx context.Context) ([]Change, error) {
 		return l.sources.Changes(ctx, of)
 	})
 }
@@ -196,7 +90,7 @@ func (l *Looker) Usage(ctx context.Context, quota string, last, step time.Durati
 	if l.sources.Catalog == nil {
 		return nil, errors.New("there is no database here, and so no ledger")
 	}
-	return l.usages.of(ctx, fmt.Sprintf("%s %s %s", quota, last, step), usageFor, func(ctx context.Context) ([]catalog.Usage, error) {
+	return cached(ctx, l.cache, question{kind: "usage", about: fmt.Sprintf("%s %s %s", quota, last, step), fresh: usageFor}, func(ctx context.Context) ([]catalog.Usage, error) {
 		now := time.Now()
 		return l.sources.Catalog.UsageHistory(ctx, quota, now.Add(-last), now, step)
 	})
@@ -219,7 +113,7 @@ type Shut struct {
 
 // Shut returns the destinations to which nothing is sent, of the catalog in memory.
 func (l *Looker) Shut(ctx context.Context) Shut {
-	shut, _ := l.shut.of(ctx, "", shutFor, func(context.Context) (shut Shut, err error) {
+	shut, _ := cached(ctx, l.cache, question{kind: "shut", fresh: shutFor}, func(context.Context) (shut Shut, err error) {
 		snapshot := l.sources.Snapshot()
 		if snapshot == nil {
 			return shut, ErrAsking

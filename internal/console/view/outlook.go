@@ -44,7 +44,7 @@ func (l *Looker) Outlook(ctx context.Context, q *Quota) (*Outlook, error) {
 	if l.sources.Catalog == nil || q.Mode == delivery.ModeEventual || q.Rollout == 0 || !kept {
 		return nil, nil //nolint:nilnil // there is none
 	}
-	return l.outlooks.of(ctx, q.ID, outlookFor, func(ctx context.Context) (*Outlook, error) { return l.outlook(ctx, q) })
+	return cached(ctx, l.cache, question{kind: "outlook", about: q.ID, fresh: outlookFor}, func(ctx context.Context) (*Outlook, error) { return l.outlook(ctx, q) })
 }
 
 func (l *Looker) outlook(ctx context.Context, q *Quota) (*Outlook, error) {
@@ -193,7 +193,7 @@ func (l *Looker) claimsOn(ctx context.Context, s *State, id string) (waits map[s
 		return nil, nil, nil
 	}
 	q := s.known.snapshot.Quotas[id]
-	list, err := l.claims.of(ctx, id, closeFor, func(ctx context.Context) ([]limits.Claim, error) { return l.sources.Claims(ctx, q) })
+	list, err := cached(ctx, l.cache, question{kind: "claims", about: id, fresh: closeFor}, func(ctx context.Context) ([]limits.Claim, error) { return l.sources.Claims(ctx, q) })
 	waits = map[string]*hold.Wait{}
 	for i := range list {
 		if one := &list[i]; one.Campaign != "" {

@@ -113,7 +113,7 @@ func (l *Looker) sinks(e *evidence) (list []*Sink) {
 func (l *Looker) Sinks(ctx context.Context, s *State) (list []*Sink) {
 	var closed map[string][]delivery.DestinationGate // nil: not known
 	if l.sources.Closed != nil {
-		if all, err := l.closed.of(ctx, "", closedFor, l.sources.Closed); err == nil {
+		if all, err := cached(ctx, l.cache, question{kind: "closed", fresh: closedFor}, l.sources.Closed); err == nil {
 			closed = all
 		}
 	}
