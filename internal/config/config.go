@@ -26,7 +26,7 @@ import (
 
 // Config is the whole configuration. The `yaml` tag of a field is its key in the file, and "PACER_" with the path in
 // capitals its environment variable; docs/configuration.md describes each, which a test checks. Load returns a
-// validated Config; Require reports whether it contains what a command needs.
+// validated Config; Require reports whether it contains what a command needs. Other tags say which values a field takes: see setting.check.
 //
 // It may be logged and printed: secrets are not shown.
 type Config struct {
@@ -41,17 +41,17 @@ type Config struct {
 	Retry    Retry    `yaml:"retry"`
 	Dedupe   Dedupe   `yaml:"dedupe"`
 
-	UnknownGrace time.Duration `yaml:"unknown_grace"`  // how long jobs of an unknown campaign wait for the campaign
-	MaxWeight    int64         `yaml:"max_weight"`     // the largest pacer-weight
-	MaxNotBefore time.Duration `yaml:"max_not_before"` // how far ahead pacer-not-before may lie
+	UnknownGrace time.Duration `yaml:"unknown_grace" range:"1s..30d"`    // how long jobs of an unknown campaign wait for the campaign
+	MaxWeight    int64         `yaml:"max_weight" range:"1..65536"`      // the largest pacer-weight
+	MaxNotBefore time.Duration `yaml:"max_not_before" range:"1m..3650d"` // how far ahead pacer-not-before may lie
 
 	DefaultSink string                 `yaml:"default_sink"` // of campaigns that name none; the only sink where there is one
 	Sinks       map[string]sink.Config `yaml:"-"`            // by name; keys depend on the sink's type
 
 	Log             Log           `yaml:"log"`
-	ShutdownTimeout time.Duration `yaml:"shutdown_timeout"` // of a graceful stop
-	Watchdog        time.Duration `yaml:"watchdog"`         // how long a step of a reader may take
-	AdminToken      Secret        `yaml:"admin_token"`      // of an administrator of the console
+	ShutdownTimeout time.Duration `yaml:"shutdown_timeout" range:"1s..10m"` // of a graceful stop
+	Watchdog        time.Duration `yaml:"watchdog" range:"15s..1d"`         // how long a step of a reader may take
+	AdminToken      Secret        `yaml:"admin_token"`                      // of an administrator of the console
 
 	sources map[string]func() (string, error) // of secrets that refer to files, by path
 	unused  Problems                          // of sections that are not needed
@@ -59,22 +59,22 @@ type Config struct {
 
 // Kafka configures the brokers, the ingress topics and the topics of waiting jobs.
 type Kafka struct {
-	Brokers           []string        `yaml:"brokers"`
-	Topics            []string        `yaml:"topics"` // ingress
+	Brokers           []string        `yaml:"brokers" need:"kafka,topics" is:"address" such:"127.0.0.1:9092"`
+	Topics            []string        `yaml:"topics" need:"topics" is:"topic" such:"orders, of letters, digits, dots, - and _" once:"yes"` // ingress
 	Group             string          `yaml:"group"`
 	TopicPrefix       string          `yaml:"topic_prefix"` // of the topics that pacer owns
-	Lanes             int             `yaml:"lanes"`
-	TimerDelays       []time.Duration `yaml:"timer_delays"`
-	ReplicationFactor int             `yaml:"replication_factor"` // 0: min(3, brokers)
-	MaxRecordBytes    notation.Size   `yaml:"max_record_bytes"`   // a larger record is a dead letter without its content
-	Results           bool            `yaml:"results"`            // write an event for each job with a final outcome
+	Lanes             int             `yaml:"lanes" range:"1..10000"`
+	TimerDelays       []time.Duration `yaml:"timer_delays" range:"1ms..7d" once:"yes"`
+	ReplicationFactor int             `yaml:"replication_factor" range:"0..15"`     // 0: min(3, brokers)
+	MaxRecordBytes    notation.Size   `yaml:"max_record_bytes" range:"64KiB..1GiB"` // a larger record is a dead letter without its content
+	Results           bool            `yaml:"results"`                              // write an event for each job with a final outcome
 	TLS               TLS             `yaml:"tls"`
 	SASL              SASL            `yaml:"sasl"`
 }
 
 // SASL is pacer's authentication to Kafka; Mechanism "" means none.
 type SASL struct {
-	Mechanism string `yaml:"mechanism"` // plain, scram-sha-256, scram-sha-512
+	Mechanism string `yaml:"mechanism" oneof:"plain, scram-sha-256, scram-sha-512" zero:""`
 	Username  string `yaml:"username"`
 	Password  Secret `yaml:"password"`
 }
@@ -90,11 +90,11 @@ type TLS struct {
 
 // Redis configures the quota engine's store.
 type Redis struct {
-	Addrs      []string `yaml:"addrs"`       // host:port
-	Mode       string   `yaml:"mode"`        // single, cluster, sentinel, ring
-	MasterName string   `yaml:"master_name"` // sentinel only
-	Shards     int      `yaml:"shards"`      // number of shards (hash tags) of the keys; 0: the mode's default
-	KeyPrefix  string   `yaml:"key_prefix"`  // Kafka.TopicPrefix unless set
+	Addrs      []string `yaml:"addrs" need:"redis"` // host:port
+	Mode       string   `yaml:"mode"`               // single, cluster, sentinel, ring
+	MasterName string   `yaml:"master_name"`        // sentinel only
+	Shards     int      `yaml:"shards"`             // number of shards (hash tags) of the keys; 0: the mode's default
+	KeyPrefix  string   `yaml:"key_prefix"`         // Kafka.TopicPrefix unless set
 	Username   string   `yaml:"username"`
 	Password   Secret   `yaml:"password"`
 	DB         int      `yaml:"db"`
@@ -116,28 +116,28 @@ func (r *Redis) Options() shards.Options {
 // Eventual configures how daemons exchange their use of quotas of mode eventual. The bursts say how far ahead of such
 // a quota's limit all daemons together may be, as the time in which the limit allows as much.
 type Eventual struct {
-	Roots     []string      `yaml:"roots"`      // independent Redis servers, host:port; Redis.Addrs in mode single unless set
-	Sync      time.Duration `yaml:"sync"`       // between two exchanges with a root
-	LowBurst  time.Duration `yaml:"low_burst"`  // from here on jobs begin to wait
-	HighBurst time.Duration `yaml:"high_burst"` // from here on all jobs wait
+	Roots     []string      `yaml:"roots" is:"address" such:"127.0.0.1:6379" most:"16" once:"yes"` // independent Redis servers, host:port; Redis.Addrs in mode single unless set
+	Sync      time.Duration `yaml:"sync" range:"50ms..1m"`                                         // between two exchanges with a root
+	LowBurst  time.Duration `yaml:"low_burst" range:"0s..1h"`                                      // from here on jobs begin to wait
+	HighBurst time.Duration `yaml:"high_burst" range:"1ms..1h"`                                    // from here on all jobs wait
 }
 
 // Postgres configures the database of campaigns and quotas.
 type Postgres struct {
-	DSN Secret `yaml:"dsn"`
+	DSN Secret `yaml:"dsn" need:"postgres"`
 }
 
 // Metrics configures /metrics.
 type Metrics struct {
-	Campaigns string `yaml:"campaigns"` // which have series of their own: all, active, none
+	Campaigns string `yaml:"campaigns" oneof:"all, active, none"` // which have series of their own
 }
 
 // Tracing configures where spans of attempts to send jobs go.
 type Tracing struct {
-	Endpoint      string  `yaml:"endpoint"`      // of an OpenTelemetry collector, OTLP over HTTP; "": no tracing
-	Sample        float64 `yaml:"sample"`        // the part of the attempts that have a span; all do whose producer's trace is sampled
-	Authorization Secret  `yaml:"authorization"` // the header of that name
-	CAFile        string  `yaml:"ca_file"`       // "": the system's authorities
+	Endpoint      string  `yaml:"endpoint"`            // of an OpenTelemetry collector, OTLP over HTTP; "": no tracing
+	Sample        float64 `yaml:"sample" range:"0..1"` // the part of the attempts that have a span; all do whose producer's trace is sampled
+	Authorization Secret  `yaml:"authorization"`       // the header of that name
+	CAFile        string  `yaml:"ca_file"`             // "": the system's authorities
 }
 
 // Client returns the TLS configuration for the collector, nil for the system's authorities.
@@ -147,32 +147,32 @@ func (t Tracing) Client() (*tls.Config, error) {
 
 // Pacing bounds the pacing core.
 type Pacing struct {
-	MinQuantum     time.Duration `yaml:"min_quantum"`
-	MaxQuantum     time.Duration `yaml:"max_quantum"`
-	LateTolerance  time.Duration `yaml:"late_tolerance"`
-	MaxOpenAge     time.Duration `yaml:"max_open_age"`
-	MaxBufferBytes notation.Size `yaml:"max_buffer_bytes"`
-	ItemsPerSecond int           `yaml:"items_per_second"`
+	MinQuantum     time.Duration `yaml:"min_quantum" range:"10ms..1s"`
+	MaxQuantum     time.Duration `yaml:"max_quantum" range:"10ms..1s"`
+	LateTolerance  time.Duration `yaml:"late_tolerance" range:"1ms..1s"`
+	MaxOpenAge     time.Duration `yaml:"max_open_age" range:"100ms..1h"`
+	MaxBufferBytes notation.Size `yaml:"max_buffer_bytes" range:"1MiB..1024GiB"`
+	ItemsPerSecond int           `yaml:"items_per_second" range:"100..10000000"`
 }
 
 // Retry configures the back-off after temporary failures.
 type Retry struct {
-	MaxAttempts int           `yaml:"max_attempts"`
-	Initial     time.Duration `yaml:"initial"`
-	Max         time.Duration `yaml:"max"`
-	Jitter      float64       `yaml:"jitter"`
+	MaxAttempts int           `yaml:"max_attempts" range:"1..1000"`
+	Initial     time.Duration `yaml:"initial" range:"10ms..1d"`
+	Max         time.Duration `yaml:"max" range:"10ms..7d"`
+	Jitter      float64       `yaml:"jitter" range:"0..1"`
 }
 
 // Dedupe configures how long delivered jobs are remembered, so that none is sent again with the same id.
 type Dedupe struct {
-	TTL            time.Duration `yaml:"ttl"`              // 0: dedupe is off
-	OnStoreFailure string        `yaml:"on_store_failure"` // closed, open
+	TTL            time.Duration `yaml:"ttl" range:"1s..30d" zero:"no deduplication"`
+	OnStoreFailure string        `yaml:"on_store_failure" oneof:"closed, open"`
 }
 
 // Log configures what the daemon writes to standard error.
 type Log struct {
-	Level  string `yaml:"level"`  // debug, info, warn, error
-	Format string `yaml:"format"` // text, json
+	Level  string `yaml:"level" oneof:"debug, info, warn, error"`
+	Format string `yaml:"format" oneof:"text, json"`
 }
 
 // Default returns the default configuration. Each default is defined by the component that uses the setting.

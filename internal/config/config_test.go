@@ -283,7 +283,7 @@ func TestBadConfigurations(t *testing.T) {
 		{"file of tokens without file:", "http: {tokens: hunter22}", nil, []string{
 			"http.tokens: line 1 must be a name, a role, and the SHA-256 of the token; a file of such lines is named as file:PATH"}},
 		{"anonymous", "http: {anonymous: admin}", nil, []string{"http.anonymous: there is no \"admin\"; use one of viewer, none"}},
-		{"base path", "http: {base_path: pacer/}", nil, []string{"http.base_path: must begin with / and not end with it, such as /pacer, with letters, digits, - and _"}},
+		{"base path", "http: {base_path: pacer/}", nil, []string{"http.base_path: \"pacer/\" is not a path that begins with / and does not end with it; use one such as /pacer, with letters, digits, - and _"}},
 		{"proxy", "http: {trusted_origins: [ops], proxy: {networks: [10.0.0.1], user_header: \"a b\"}}", nil, []string{
 			"http.trusted_origins: \"ops\" is not an origin; use one such as https://ops.example.com",
 			"http.proxy.networks: \"10.0.0.1\" is not a network; use one such as 10.0.0.7/32 or 127.0.0.1/32",
@@ -321,7 +321,7 @@ func TestBadConfigurations(t *testing.T) {
 			`eventual.roots: "b" is not host:port;`, "eventual.roots: a:1 is listed twice",
 			"eventual.sync: 0s is out of range;", "eventual.low_burst: 5s is above eventual.high_burst, 2s;"}},
 		{"too many roots", "eventual: {roots: [" + strings.TrimSuffix(strings.Repeat("a:1, ", 17), ", ") + "]}", nil,
-			append([]string{"eventual.roots: 17 roots; use at most 16"}, slices.Repeat([]string{"eventual.roots: a:1 is listed twice"}, 16)...)},
+			append([]string{"eventual.roots: 17 of them; use at most 16"}, slices.Repeat([]string{"eventual.roots: a:1 is listed twice"}, 16)...)},
 		{"dsn", "postgres: {dsn: \"postgres://u:hunter22@h:port/x\"}", nil, []string{"postgres.dsn: not a PostgreSQL connection string;"}},
 		{"quanta", "pacing: {min_quantum: 500ms, max_quantum: 100ms}", nil, []string{"pacing.min_quantum: 500ms is above"}},
 		{"listen", "http: {listen: \"8080\"}", nil, []string{`http.listen: "8080" is not host:port;`}},
@@ -376,7 +376,7 @@ sinks:
 	want := []string{
 		"kafka.lanez: there is no such key; use one of", "kafka.max_record_bytes: ", "retry.max: ",
 		"sinks.hooks.ulr: there is no such key; use one of", `sinks.receiver.type: there is no type "htpp"`,
-		"redis.password: cannot read the secret: open " + missing, "kafka.group: must have 1 to 255 characters", "retry.jitter: 2 is out of range",
+		"redis.password: cannot read the secret: open " + missing, "retry.jitter: 2 is out of range", "kafka.group: must have 1 to 255 characters",
 		"sinks.hooks.url: required", "sinks.hooks.max_in_flight: 0 is out of range",
 	}
 	if err == nil || !slices.EqualFunc(strings.Split(err.Error(), "\n"), want, strings.HasPrefix) {

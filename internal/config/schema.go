@@ -16,6 +16,7 @@ type setting struct {
 	path  string        // kafka.topic_prefix
 	value reflect.Value // addressable
 	tag   string        // the field's `secret` tag, or "value" for a Secret
+	tags  reflect.StructTag
 }
 
 // Values of the `secret` tag.
@@ -65,7 +66,7 @@ func (s *schema) walk(prefix string, v reflect.Value) {
 			}
 			continue
 		}
-		leaf := setting{path: path, value: v.Field(i), tag: field.Tag.Get("secret")}
+		leaf := setting{path: path, value: v.Field(i), tag: field.Tag.Get("secret"), tags: field.Tag}
 		if field.Type == reflect.TypeFor[Secret]() {
 			leaf.tag = secretValue
 		}

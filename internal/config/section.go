@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 )
@@ -54,18 +55,13 @@ func (c *Config) Require(sections ...Section) error {
 
 // missing lists the settings without a default that are not set and that the sections contain.
 func (c *Config) missing(sections []Section) (p Problems) {
-	need := func(section []Section, missing bool, path string) {
-		for _, s := range section {
-			if missing && slices.Contains(sections, s) {
-				p = append(p, fmt.Sprintf("%s: required; set it in pacer.yaml or %s", path, EnvName(path)))
-				return
-			}
+	shown := *c // schemaOf needs an addressable value; nothing is written to it
+	for _, leaf := range schemaOf("", &shown).leaves {
+		needed := strings.Split(leaf.tags.Get("need"), ",")
+		if (leaf.value.Kind() == reflect.Slice && leaf.value.Len() == 0 || leaf.value.IsZero()) && slices.ContainsFunc(sections, func(s Section) bool { return slices.Contains(needed, string(s)) }) {
+			p = append(p, fmt.Sprintf("%s: required; set it in pacer.yaml or %s", leaf.path, EnvName(leaf.path)))
 		}
 	}
-	need([]Section{NeedKafka, NeedTopics}, len(c.Kafka.Brokers) == 0, "kafka.brokers")
-	need([]Section{NeedTopics}, len(c.Kafka.Topics) == 0, "kafka.topics")
-	need([]Section{NeedRedis}, len(c.Redis.Addrs) == 0, "redis.addrs")
-	need([]Section{NeedPostgres}, c.Postgres.DSN == "", "postgres.dsn")
 	if slices.Contains(sections, NeedSinks) && len(c.Sinks) == 0 {
 		p = append(p, "sinks: at least one is required; set one in pacer.yaml, such as "+
 			`receiver: {type: http, url: "http://127.0.0.1:9000/deliver"}, or with PACER_SINKS_RECEIVER_TYPE and PACER_SINKS_RECEIVER_URL`)
