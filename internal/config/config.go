@@ -2,12 +2,8 @@ package config
 
 import (
 	"crypto/tls"
-	"crypto/x509"
-	"errors"
-	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"slices"
 	"time"
 
@@ -22,6 +18,7 @@ import (
 	"github.com/pacer/pacer/internal/requeue"
 	"github.com/pacer/pacer/internal/shards"
 	"github.com/pacer/pacer/internal/sink"
+	"github.com/pacer/pacer/internal/sink/access"
 )
 
 // Config is the whole configuration. The `yaml` tag of a field is its key in the file, and "PACER_" with the path in
@@ -81,10 +78,8 @@ type SASL struct {
 
 // TLS configures the encryption of a connection. In the file, `tls: true` stands for `tls: {enabled: true}`.
 type TLS struct {
-	Enabled    bool   `yaml:"enabled"`
-	CAFile     string `yaml:"ca_file"`     // "": the system's authorities
-	CertFile   string `yaml:"cert_file"`   // of pacer itself, together with KeyFile
-	KeyFile    string `yaml:"key_file"`    //
+	Enabled bool `yaml:"enabled"`
+	access.Certificates
 	ServerName string `yaml:"server_name"` // "": the host of the connection
 }
 
@@ -142,7 +137,7 @@ type Tracing struct {
 
 // Client returns the TLS configuration for the collector, nil for the system's authorities.
 func (t Tracing) Client() (*tls.Config, error) {
-	return TLS{Enabled: t.CAFile != "", CAFile: t.CAFile}.Client()
+	return TLS{Enabled: t.CAFile != "", Certificates: access.Certificates{CAFile: t.CAFile}}.Client()
 }
 
 // Pacing bounds the pacing core.
@@ -269,43 +264,11 @@ func (t TLS) Client() (*tls.Config, error) {
 	if !t.Enabled {
 		return nil, nil
 	}
-	cfg := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
-	if t.CAFile != "" {
-		pem, err := readFile(t.CAFile)
-		if err != nil {
-			return nil, fmt.Errorf("ca_file: %w", err)
-		}
-		cfg.RootCAs = x509.NewCertPool()
-		if !cfg.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, errors.New("ca_file: " + t.CAFile + " holds no PEM certificate")
-		}
-	}
-	if t.CertFile != "" {
-		cert, err := readFile(t.CertFile)
-		if err != nil {
-			return nil, fmt.Errorf("cert_file: %w", err)
-		}
-		key, err := readFile(t.KeyFile)
-		if err != nil {
-			return nil, fmt.Errorf("key_file: %w", err)
-		}
-		pair, err := tls.X509KeyPair(cert, key)
-		if err != nil {
-			return nil, fmt.Errorf("cert_file: %s and %s: %w", t.CertFile, t.KeyFile, err)
-		}
-		cfg.Certificates = []tls.Certificate{pair}
-	}
-	return cfg, nil
-}
-
-// maxCertFile bounds a file of certificates, in bytes; the bundle of an operating system has about 220 KiB.
-const maxCertFile = 4 << 20
-
-func readFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
+	kept, err := access.Keep(access.Secrets{}, func(r *access.Reader) *tls.Config { return r.TLS(t.Certificates) })
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, maxCertFile))
+	cfg := kept.Now()
+	cfg.ServerName = t.ServerName
+	return cfg, nil
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/sink"
+	"github.com/pacer/pacer/internal/sink/access"
 	"github.com/pacer/pacer/internal/sink/discard"
 	"github.com/pacer/pacer/internal/sink/http"
 )
@@ -132,7 +133,7 @@ sinks:
 default_sink: a_max
 `, "PACER_KAFKA_GROUP=two", "PACER_KAFKA_TLS_CA_FILE=/ca", "PACER_SINKS_MY_SINK_A_B_URL=http://b/",
 		"PACER_SINKS_MY_SINK_A_B_HEADERS_X_KEY=three", "PACER_SINKS_A_MAX_MAX_IN_FLIGHT=9")
-	if cfg.Kafka.Group != "two" || cfg.Kafka.TLS != (TLS{Enabled: true, CAFile: "/ca"}) {
+	if cfg.Kafka.Group != "two" || cfg.Kafka.TLS != (TLS{Enabled: true, Certificates: access.Certificates{CAFile: "/ca"}}) {
 		t.Errorf("kafka %+v", cfg.Kafka)
 	}
 	h := cfg.Sinks["my-sink_a.b"].(*http.Config)
@@ -613,9 +614,9 @@ func TestTLSClient(t *testing.T) {
 		t.Errorf("on: %v, %v", c, err)
 	}
 	for want, cfg := range map[string]TLS{
-		"ca_file: open":   {Enabled: true, CAFile: "/nowhere"},
-		"ca_file: ":       {Enabled: true, CAFile: write(t, "ca", "no PEM")},
-		"cert_file: open": {Enabled: true, CertFile: "/nowhere", KeyFile: "/nowhere"},
+		"ca_file: open":   {Enabled: true, Certificates: access.Certificates{CAFile: "/nowhere"}},
+		"ca_file: ":       {Enabled: true, Certificates: access.Certificates{CAFile: write(t, "ca", "no PEM")}},
+		"cert_file: open": {Enabled: true, Certificates: access.Certificates{CertFile: "/nowhere", KeyFile: "/nowhere"}},
 	} {
 		if _, err := cfg.Client(); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)

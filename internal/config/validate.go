@@ -211,8 +211,8 @@ func (v *validator) notOwn(path, topic string, k *Kafka) {
 }
 
 func (v *validator) tls(path string, t *TLS) {
-	if (t.CertFile == "") != (t.KeyFile == "") {
-		v.add(path+".cert_file", "goes together with %s.key_file; set both or neither", path)
+	for _, problem := range t.Certificates.Problems() {
+		v.problems = append(v.problems, path+"."+problem)
 	}
 	if !t.Enabled && *t != (TLS{}) {
 		v.add(path+".enabled", "the other keys of %s have no effect without it; set it to true or remove them", path)
