@@ -206,7 +206,9 @@ func createdByForm(ctx context.Context, t *testing.T, c *view.Sources) {
 		t.Errorf("a new campaign is %+v, %v; want %+v", row, err, begin)
 	}
 	whole, short := &view.Edit{}, &view.Edit{}
-	whole.FillDefaults()
+	none := view.NewCampaign()
+	none.Rate = "0"
+	view.FillDefaults(view.EditForm, none, whole)
 	first, err := c.WriteCampaign(ctx, "whole", whole, view.Condition{New: true})
 	if err != nil {
 		t.Fatal(err)

@@ -191,7 +191,7 @@ func TestTheEndEndsWhatIsAskedFor(t *testing.T) {
 			looker.Run(ctx)
 		}()
 		state := looker.Look(ctx)
-		looker.Close(ctx, state, "spring")
+		looker.Detailed(ctx, state, "spring")
 		cancel()
 		began := time.Now()
 		<-ended
@@ -199,7 +199,7 @@ func TestTheEndEndsWhatIsAskedFor(t *testing.T) {
 			t.Errorf("after %s %d of %d questions are over", took, over.Load(), asked.Load())
 		}
 		time.Sleep(time.Minute)
-		if looker.Close(t.Context(), state, "spring"); asked.Load() != 1 {
+		if looker.Detailed(t.Context(), state, "spring"); asked.Load() != 1 {
 			t.Error("a question is asked after the end")
 		}
 		if state := looker.Look(t.Context()); len(state.Campaigns) > 0 {

@@ -80,7 +80,9 @@ type putCampaignIn struct {
 }
 
 func (s *server) putCampaign(ctx context.Context, in *putCampaignIn) (*changed[view.Settings], error) {
-	in.Body.FillDefaults()
+	begin := view.NewCampaign()
+	begin.Rate = "0" // it sends nothing until it is told to
+	view.FillDefaults(view.EditForm, begin, &in.Body.Edit)
 	return replaced(ctx, s, "campaign", in.ID, in.IfMatch, in.IfNoneMatch, in.Body.Reason, &in.Body.Edit, s.sources().WriteCampaign)
 }
 
@@ -95,6 +97,6 @@ type putQuotaIn struct {
 }
 
 func (s *server) putQuota(ctx context.Context, in *putQuotaIn) (*changed[view.QuotaSettings], error) {
-	in.Body.FillDefaults()
+	view.FillDefaults(view.QuotaForm, view.NewQuota(), &in.Body.QuotaEdit)
 	return replaced(ctx, s, "quota", in.ID, in.IfMatch, in.IfNoneMatch, in.Body.Reason, &in.Body.QuotaEdit, s.sources().WriteQuota)
 }

@@ -90,7 +90,7 @@ func fillCampaigns(_ context.Context, s *Site, query url.Values, c *content) {
 
 func fillCampaign(ctx context.Context, s *Site, query url.Values, c *content) {
 	id := query.Get("id")
-	campaign := s.looker.Close(ctx, c.State, id)
+	campaign := s.looker.Detailed(ctx, c.State, id)
 	if campaign == nil {
 		c.fail(http.StatusNotFound, "There is no campaign %s.", notation.Shorten(id))
 		return

@@ -139,10 +139,11 @@ type Setting[S, E any] struct {
 	Name, Label, Hint string
 	Text              func(*S) string
 	set               func(*E, string) error
+	given             func(*E) bool
 }
 
 func words[S, E any](name, label, hint string, of func(*S) string, set func(*E) **string) Setting[S, E] {
-	return Setting[S, E]{name, label, hint, of, func(e *E, text string) error { *set(e) = &text; return nil }}
+	return Setting[S, E]{name, label, hint, of, func(e *E, text string) error { *set(e) = &text; return nil }, func(e *E) bool { return *set(e) != nil }}
 }
 
 func numbers[S, E any](name, label, hint string, of func(*S) int64, set func(*E) **int64) Setting[S, E] {
@@ -156,7 +157,7 @@ func numbers[S, E any](name, label, hint string, of func(*S) int64, set func(*E)
 			return Fault(catalog.ErrInvalid, "%s: %q is not a whole number", label, text)
 		}
 		return nil
-	}}
+	}, func(e *E) bool { return *set(e) != nil }}
 }
 
 // EditForm lists the fields of the form of a campaign.
@@ -168,7 +169,7 @@ var EditForm = []Setting[Settings, Edit]{
 		list := strings.Fields(text)
 		e.Quotas = &list
 		return nil
-	}},
+	}, func(e *Edit) bool { return e.Quotas != nil }},
 	numbers("priority_weight", "Priority weight", "share of a contended quota", func(s *Settings) int64 { return s.PriorityWeight }, func(e *Edit) **int64 { return &e.PriorityWeight }),
 	numbers("burst", "Burst", "units at once after idle time", func(s *Settings) int64 { return s.Burst }, func(e *Edit) **int64 { return &e.Burst }),
 	numbers("max_in_flight", "Max in flight", "per daemon; 0 for no limit", func(s *Settings) int64 { return s.MaxInFlight }, func(e *Edit) **int64 { return &e.MaxInFlight }),
@@ -194,6 +195,15 @@ func EditOf[S, E any](fields []Setting[S, E], now *S, form func(name string) (te
 		}
 	}
 	return e, nil
+}
+
+// FillDefaults gives what is left out of a row that is written whole the value that it has in a new one.
+func FillDefaults[S, E any](fields []Setting[S, E], begin *S, e *E) {
+	for _, field := range fields {
+		if !field.given(e) {
+			_ = field.set(e, field.Text(begin)) // a default is no mistake
+		}
+	}
 }
 
 // fault is an error of one line with its kind.

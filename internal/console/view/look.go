@@ -186,14 +186,14 @@ func (l *Looker) wait(ctx context.Context, answered <-chan struct{}) *State {
 // seconds newer: their revision is the one to change it at. Without an answer of the database they are those of the state. nil:
 // there is no such campaign.
 func (l *Looker) Campaign(ctx context.Context, id string) *Campaign {
-	shown := l.Close(ctx, l.Fresh(ctx), id)
+	shown := l.Detailed(ctx, l.Fresh(ctx), id)
 	if l.sources.Catalog == nil {
 		return shown
 	}
 	now, err := l.sources.Campaign(ctx, id)
 	if shown == nil && err == nil { // it has been created a moment ago
 		l.Renew(ctx)
-		shown = l.Close(ctx, l.Look(ctx), id)
+		shown = l.Detailed(ctx, l.Look(ctx), id)
 	}
 	if shown == nil || err != nil {
 		return shown

@@ -42,9 +42,9 @@ func (l *Looker) Senders(ctx context.Context, id string) []progress.Sender {
 	return senders
 }
 
-// Close returns a campaign of the state with what is known of one only: who sends it, and whether a quota has too few units for it, which
+// Detailed returns a campaign of the state with what is known of one only: who sends it, and whether a quota has too few units for it, which
 // takes a question to each of its quotas. nil: there is no such campaign.
-func (l *Looker) Close(ctx context.Context, s *State, id string) *Campaign {
+func (l *Looker) Detailed(ctx context.Context, s *State, id string) *Campaign {
 	shown := s.Campaign(id)
 	if shown == nil {
 		return nil

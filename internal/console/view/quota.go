@@ -66,6 +66,7 @@ var QuotaForm = []Setting[QuotaSettings, QuotaEdit]{
 			e.Windows = &list
 			return nil
 		},
+		given: func(e *QuotaEdit) bool { return e.Windows != nil },
 	},
 	words("mode", "Mode", "strict (exact), shadow (evaluated and reported, does not bind) or eventual (approximate)", func(s *QuotaSettings) string { return s.Mode }, func(e *QuotaEdit) **string { return &e.Mode }),
 	words("spend", "Spend", "greedy (as fast as asked for) or even (over the span)", func(s *QuotaSettings) string { return s.Spend }, func(e *QuotaEdit) **string { return &e.Spend }),
