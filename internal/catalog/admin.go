@@ -51,8 +51,8 @@ func (a *Admin) GetCampaign(ctx context.Context, id string) (CampaignRow, error)
 // the campaign exists.
 func (a *Admin) CreateCampaign(ctx context.Context, id string, change CampaignChange) (CampaignRow, error) {
 	return a.changeCampaign(ctx, id, change, func(ctx context.Context, tx pgx.Tx) error {
-		names, places, values := change.assignments(id)
-		_, err := tx.Exec(ctx, fmt.Sprintf(`INSERT INTO pacer.campaigns (%s) VALUES (%s)`, names, places), values...)
+		set := change.assignment(id)
+		_, err := tx.Exec(ctx, set.statement(`INSERT INTO pacer.campaigns (%s) VALUES (%s)`), set.values...)
 		var server *pgconn.PgError
 		if errors.As(err, &server) && server.Code == "23505" {
 			return inLine(fmt.Sprintf("campaign %s exists already; change it with: pacer campaign set %s", id, id), ErrInvalid, ErrExists)
@@ -64,8 +64,8 @@ func (a *Admin) CreateCampaign(ctx context.Context, id string, change CampaignCh
 // SetCampaign changes the fields that change sets and keeps the rest.
 func (a *Admin) SetCampaign(ctx context.Context, id string, change CampaignChange) (CampaignRow, error) {
 	return a.changeCampaign(ctx, id, change, func(ctx context.Context, tx pgx.Tx) error {
-		names, places, values := change.assignments(id)
-		tag, err := tx.Exec(ctx, fmt.Sprintf(`UPDATE pacer.campaigns SET (%s) = ROW (%s) WHERE id = $1`, names, places), values...)
+		set := change.assignment(id)
+		tag, err := tx.Exec(ctx, set.statement(`UPDATE pacer.campaigns SET (%s) = ROW (%s) WHERE id = $1`), set.values...)
 		if err == nil && tag.RowsAffected() == 0 {
 			err = unknownCampaign(id)
 		}

@@ -202,45 +202,56 @@ func (c CampaignChange) validateQuotas() error {
 	return nil
 }
 
-// assignments returns the names of the columns to set, their placeholders and their values; the id is always $1.
-func (c CampaignChange) assignments(id string) (names, places string, values []any) {
-	columns := []string{"id"}
-	values = []any{id}
-	set := func(column string, value any) {
-		columns = append(columns, column)
-		values = append(values, value)
-	}
-	if c.Rate != nil {
-		if units, per, err := notation.ParseRate(*c.Rate); err == nil { // checked by validate
-			set("send_rate", notation.FormatMicros(units))
-			set("send_per", per)
-		}
-	}
-	setIf(set, "sink", c.Sink, nullable)
-	setIf(set, "starts_at", c.StartsAt, instant)
-	setIf(set, "ends_at", c.EndsAt, instant)
-	setIf(set, "active_hours", c.ActiveHours, text)
-	setIf(set, "ramp", c.Ramp, text)
-	setIf(set, "job_ttl", c.JobTTL, nullable)
-	setIf(set, "expected_total", c.ExpectedTotal, nullable)
-	setIf(set, "burst", c.Burst, asIs)
-	setIf(set, "status", c.Status, asIs)
-	setIf(set, "priority_weight", c.PriorityWeight, asIs)
-	setIf(set, "max_in_flight", c.MaxInFlight, asIs)
-	setIf(set, "overflow", c.Overflow, asIs)
-	setIf(set, "time_zone", c.TimeZone, asIs)
-	numbers := make([]string, len(columns))
+// assignment is what a statement sets of a row; the id is always $1.
+type assignment struct {
+	columns []string
+	values  []any
+}
+
+func assign(id string) *assignment { return &assignment{[]string{"id"}, []any{id}} }
+
+func (a *assignment) set(column string, value any) {
+	a.columns, a.values = append(a.columns, column), append(a.values, value)
+}
+
+// statement puts the names of the columns and their placeholders into a statement.
+func (a *assignment) statement(format string) string {
+	numbers := make([]string, len(a.columns))
 	for i := range numbers {
 		numbers[i] = "$" + strconv.Itoa(i+1)
 	}
-	return strings.Join(columns, ", "), strings.Join(numbers, ", "), values
+	return fmt.Sprintf(format, strings.Join(a.columns, ", "), strings.Join(numbers, ", "))
 }
 
 // setIf sets a column if there is a value, converted to its database form.
-func setIf[T, V any](set func(string, any), column string, value *T, as func(T) V) {
+func setIf[T, V any](a *assignment, column string, value *T, as func(T) V) {
 	if value != nil {
-		set(column, as(*value))
+		a.set(column, as(*value))
 	}
+}
+
+func (c CampaignChange) assignment(id string) *assignment {
+	a := assign(id)
+	if c.Rate != nil {
+		if units, per, err := notation.ParseRate(*c.Rate); err == nil { // checked by validate
+			a.set("send_rate", notation.FormatMicros(units))
+			a.set("send_per", per)
+		}
+	}
+	setIf(a, "sink", c.Sink, nullable)
+	setIf(a, "starts_at", c.StartsAt, instant)
+	setIf(a, "ends_at", c.EndsAt, instant)
+	setIf(a, "active_hours", c.ActiveHours, text)
+	setIf(a, "ramp", c.Ramp, text)
+	setIf(a, "job_ttl", c.JobTTL, nullable)
+	setIf(a, "expected_total", c.ExpectedTotal, nullable)
+	setIf(a, "burst", c.Burst, asIs)
+	setIf(a, "status", c.Status, asIs)
+	setIf(a, "priority_weight", c.PriorityWeight, asIs)
+	setIf(a, "max_in_flight", c.MaxInFlight, asIs)
+	setIf(a, "overflow", c.Overflow, asIs)
+	setIf(a, "time_zone", c.TimeZone, asIs)
+	return a
 }
 
 func asIs[T any](v T) T { return v }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -64,24 +63,14 @@ func (c *DestinationChange) empty() bool {
 	return c.URL == nil && c.Sink == nil && c.Headers == nil && c.Secrets == nil && c.MaxInFlight == nil
 }
 
-// assignments returns the names of the columns to set, their placeholders and their values; the id is always $1.
-func (c *DestinationChange) assignments(id string) (names, places string, values []any) {
-	columns := []string{"id"}
-	values = []any{id}
-	set := func(column string, value any) {
-		columns = append(columns, column)
-		values = append(values, value)
-	}
-	setIf(set, "url", c.URL, asIs)
-	setIf(set, "sink", c.Sink, nullable)
-	setIf(set, "headers", c.Headers, asIs)
-	setIf(set, "secrets", c.Secrets, func(list []string) []string { return append([]string{}, list...) })
-	setIf(set, "max_in_flight", c.MaxInFlight, asIs)
-	numbers := make([]string, len(columns))
-	for i := range numbers {
-		numbers[i] = "$" + strconv.Itoa(i+1)
-	}
-	return strings.Join(columns, ", "), strings.Join(numbers, ", "), values
+func (c *DestinationChange) assignment(id string) *assignment {
+	a := assign(id)
+	setIf(a, "url", c.URL, asIs)
+	setIf(a, "sink", c.Sink, nullable)
+	setIf(a, "headers", c.Headers, asIs)
+	setIf(a, "secrets", c.Secrets, func(list []string) []string { return append([]string{}, list...) })
+	setIf(a, "max_in_flight", c.MaxInFlight, asIs)
+	return a
 }
 
 // maxURL is the longest address of a destination.
@@ -167,8 +156,8 @@ func (a *Admin) CreateDestination(ctx context.Context, id string, change Destina
 	if err := change.check(); err != nil {
 		return DestinationRow{}, err
 	}
-	names, places, values := change.assignments(id)
-	return a.changeDestination(ctx, id, nil, fmt.Sprintf(`INSERT INTO pacer.destinations (%s) VALUES (%s)`, names, places), values...)
+	set := change.assignment(id)
+	return a.changeDestination(ctx, id, nil, set.statement(`INSERT INTO pacer.destinations (%s) VALUES (%s)`), set.values...)
 }
 
 // SetDestination changes the fields that change sets and keeps the rest.
@@ -179,8 +168,8 @@ func (a *Admin) SetDestination(ctx context.Context, id string, change Destinatio
 	if err := change.check(); err != nil {
 		return DestinationRow{}, err
 	}
-	names, places, values := change.assignments(id)
-	return a.changeDestination(ctx, id, change.AtRevision, fmt.Sprintf(`UPDATE pacer.destinations SET (%s) = ROW (%s) WHERE id = $1`, names, places), values...)
+	set := change.assignment(id)
+	return a.changeDestination(ctx, id, change.AtRevision, set.statement(`UPDATE pacer.destinations SET (%s) = ROW (%s) WHERE id = $1`), set.values...)
 }
 
 // DisableDestination has the jobs of a destination wait. One that is disabled keeps its time, and gets the reason.

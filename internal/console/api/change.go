@@ -172,11 +172,14 @@ func (s *server) writing(ctx context.Context, reason string) (context.Context, e
 	return ctx, err
 }
 
-// write makes a change of a campaign, a quota or a destination.
-func write[S any, R interface {
+// row is what people set of a campaign, a quota or a destination.
+type row[S any] interface {
 	*S
 	Seen() int64
-}](ctx context.Context, s *server, kind, id, reason string, do func(context.Context) (R, error)) (*changed[S], error) {
+}
+
+// write makes a change of a campaign, a quota or a destination.
+func write[S any, R row[S]](ctx context.Context, s *server, kind, id, reason string, do func(context.Context) (R, error)) (*changed[S], error) {
 	ctx, err := s.writing(ctx, reason)
 	if err != nil {
 		return nil, err
@@ -198,10 +201,7 @@ func created[S any](out *changed[S], err error, location string) (*changed[S], e
 }
 
 // edited makes a change of what exists; example is one of its fields.
-func edited[S any, E comparable, R interface {
-	*S
-	Seen() int64
-}](ctx context.Context, s *server, kind, example, id, match, reason string, edit *E, do func(context.Context, string, *E, view.Condition) (R, error)) (*changed[S], error) {
+func edited[S any, E comparable, R row[S]](ctx context.Context, s *server, kind, example, id, match, reason string, edit *E, do func(context.Context, string, *E, view.Condition) (R, error)) (*changed[S], error) {
 	if *edit == *new(E) {
 		return nil, huma.Error422UnprocessableEntity("nothing is to be changed; give at least one field, such as " + example)
 	}

@@ -48,10 +48,7 @@ func condition(match, none string) (on view.Condition, err error) {
 }
 
 // replaced writes something whole. That it is there, or is not, is what the condition was about.
-func replaced[S, E any, R interface {
-	*S
-	Seen() int64
-}](ctx context.Context, s *server, kind, id, match, none, reason string, edit *E, do func(context.Context, string, *E, view.Condition) (R, error)) (*changed[S], error) {
+func replaced[S, E any, R row[S]](ctx context.Context, s *server, kind, id, match, none, reason string, edit *E, do func(context.Context, string, *E, view.Condition) (R, error)) (*changed[S], error) {
 	on, err := condition(match, none)
 	if err != nil {
 		return nil, err

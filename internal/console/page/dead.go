@@ -38,15 +38,9 @@ func (s *search) Here() string { return s.from(s.After) }
 
 // from formats the search as the query of a URL, of the page after a place.
 func (s *search) from(after string) string {
-	v := url.Values{}
-	for key, value := range map[string]string{
+	return view.Query(map[string]string{
 		"campaign": s.Campaign, "reason": s.Reason, "job": s.JobID, "last": s.Last, "since": s.Since, "until": s.Until, "after": after,
-	} {
-		if value != "" {
-			v.Set(key, value)
-		}
-	}
-	return v.Encode()
+	})
 }
 
 // Time says in words which time it is about.

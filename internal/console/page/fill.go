@@ -189,16 +189,11 @@ func changesOf(query url.Values) catalog.ChangesOf {
 
 // changesQuery is the opposite of changesOf.
 func changesQuery(of catalog.ChangesOf) string {
-	v := url.Values{}
-	for key, value := range map[string]string{"campaign": of.Campaign, "quota": of.Quota, "destination": of.Destination, "who": of.Who} {
-		if value != "" {
-			v.Set(key, value)
-		}
-	}
+	before := ""
 	if of.Before > 0 {
-		v.Set("before", strconv.FormatInt(of.Before, 10))
+		before = strconv.FormatInt(of.Before, 10)
 	}
-	return v.Encode()
+	return view.Query(map[string]string{"campaign": of.Campaign, "quota": of.Quota, "destination": of.Destination, "who": of.Who, "before": before})
 }
 
 func fillChanges(ctx context.Context, s *Site, query url.Values, c *content) {

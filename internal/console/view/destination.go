@@ -29,13 +29,7 @@ func DestinationsQuery(q url.Values) DestinationsOf {
 
 // Query formats the selection as the query of a URL.
 func (o DestinationsOf) Query() string {
-	v := url.Values{}
-	for key, value := range map[string]string{"q": o.Text, "state": o.State, "sink": o.Sink, "after": o.After} {
-		if value != "" {
-			v.Set(key, value)
-		}
-	}
-	return v.Encode()
+	return Query(map[string]string{"q": o.Text, "state": o.State, "sink": o.Sink, "after": o.After})
 }
 
 // Destination is where jobs are sent that name it.

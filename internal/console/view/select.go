@@ -33,8 +33,13 @@ func SelectionOf(q url.Values) Selection {
 
 // Query formats the selection as the query of a URL.
 func (s Selection) Query() string {
+	return Query(map[string]string{"q": s.Text, "state": s.State, "quota": s.Quota, "sink": s.Sink, "sort": s.Sort, "after": s.After})
+}
+
+// Query formats parameters as the query of a URL, without those that are empty.
+func Query(parameters map[string]string) string {
 	v := url.Values{}
-	for key, value := range map[string]string{"q": s.Text, "state": s.State, "quota": s.Quota, "sink": s.Sink, "sort": s.Sort, "after": s.After} {
+	for key, value := range parameters {
 		if value != "" {
 			v.Set(key, value)
 		}
