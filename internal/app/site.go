@@ -107,7 +107,7 @@ func (s *Services) sources(set *shards.Set) view.Sources {
 	for _, name := range slices.Sorted(maps.Keys(s.Config.Sinks)) {
 		cfg := s.Config.Sinks[name]
 		sources.Sinks = append(sources.Sinks, view.Sink{
-			Name: name, Type: sink.KindOf(cfg), MaxInFlight: cfg.InFlight(), Default: name == s.Config.DefaultSink,
+			Name: name, Type: sink.KindOf(cfg), MaxInFlight: cfg.Entry().MaxInFlight, Default: name == s.Config.DefaultSink,
 		})
 	}
 	if s.Kafka != nil {

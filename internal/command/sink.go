@@ -125,7 +125,7 @@ func (c *cli) sinkViews(ctx context.Context) ([]sinkView, error) {
 			if i := slices.IndexFunc(closed, func(g delivery.Gate) bool { return g.Sink == name }); i >= 0 {
 				gate = &closed[i]
 			}
-			views = append(views, newSinkView(name, store.config.Sinks[name].InFlight(), gate, now))
+			views = append(views, newSinkView(name, store.config.Sinks[name].Entry().MaxInFlight, gate, now))
 		}
 		if err != nil {
 			return err
@@ -208,7 +208,7 @@ func (c *cli) openSink(ctx context.Context, name string) error {
 			return err
 		}
 		if len(closed) > 0 {
-			was := newSinkView(name, s.InFlight(), &closed[0], time.Now())
+			was := newSinkView(name, s.Entry().MaxInFlight, &closed[0], time.Now())
 			v.Was = &was
 		}
 		// Also if it is open: a daemon may be about to find out that it was closed.

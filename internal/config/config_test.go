@@ -140,7 +140,7 @@ default_sink: a_max
 	if h.URL != "http://b/" || !reflect.DeepEqual(h.Headers, map[string]string{"X-Key": "three", "X-Other": "two"}) {
 		t.Errorf("sink %q %q", h.URL, h.Headers)
 	}
-	if n := cfg.Sinks["a_max"].InFlight(); n != 9 || len(cfg.Sinks) != 2 {
+	if n := cfg.Sinks["a_max"].Entry().MaxInFlight; n != 9 || len(cfg.Sinks) != 2 {
 		t.Errorf("max_in_flight %d of %d sinks", n, len(cfg.Sinks))
 	}
 }

@@ -1,15 +1,15 @@
 package sink
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
+	"reflect"
 	"slices"
 
-	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/apns"
+	"github.com/pacer/pacer/internal/sink/base"
 	"github.com/pacer/pacer/internal/sink/discard"
 	"github.com/pacer/pacer/internal/sink/fcm"
 	"github.com/pacer/pacer/internal/sink/hms"
@@ -30,132 +30,56 @@ import (
 type Config interface {
 	// Problems returns the errors in the configuration, one line each, beginning with the key.
 	Problems() []string
-	// InFlight returns max_in_flight.
-	InFlight() int
+	// Entry returns what the router needs to know of the sink, without the sink.
+	Entry() Entry
 }
+
+// What kinds of sinks and their users share.
+type (
+	Sink   = base.Sink
+	Entry  = base.Entry
+	Host   = base.Host
+	Writer = base.Writer
+)
 
 // kinds are the types of sinks by name, one line each.
 var kinds = map[string]kind{
-	"fcm":      kindOf(fcm.Default, openFCM),
-	"hms":      kindOf(hms.Default, openHMS),
-	"http":     kindOf(http.Default, openHTTP),
+	"fcm":      kindOf(fcm.Default, fcm.New),
+	"hms":      kindOf(hms.Default, hms.New),
+	"http":     kindOf(http.Default, http.New),
 	"log":      kindOf(log.Default, openLog),
-	"apns":     kindOf(apns.Default, openAPNs),
+	"apns":     kindOf(apns.Default, apns.New),
 	"discard":  kindOf(discard.Default, openDiscard),
-	"kafka":    kindOf(kafka.Default, openKafka),
-	"smev":     kindOf(smev.Default, openSMEV),
-	"smtp":     kindOf(smtp.Default, openSMTP),
-	"rustore":  kindOf(rustore.Default, openRuStore),
-	"steps":    kindOf(steps.Default, openSteps),
-	"telegram": kindOf(telegram.Default, openTelegram),
-	"webpush":  kindOf(webpush.Default, openWebPush),
+	"kafka":    kindOf(kafka.Default, kafka.New),
+	"smev":     kindOf(smev.Default, smev.New),
+	"smtp":     kindOf(smtp.Default, smtp.New),
+	"rustore":  kindOf(rustore.Default, rustore.New),
+	"steps":    kindOf(steps.Default, steps.New),
+	"telegram": kindOf(telegram.Default, telegram.New),
+	"webpush":  kindOf(webpush.Default, webpush.New),
 }
 
 // kind is a type of sink.
 type kind struct {
 	config func() Config // the default configuration
-	has    func(cfg Config) bool
-	open   func(cfg Config, host Host) (Entry, error)
+	open   func(cfg Config, host Host) (Sink, error)
 }
 
-// kindOf returns the kind whose configurations are of type C. The function open makes a sink of a valid one; it may leave
-// MaxInFlight out of the entry. It reads the files that the configuration names, and opens no connection. An error begins
-// with the key.
-func kindOf[C Config](config func() C, open func(cfg C, host Host) (Entry, error)) kind {
+// kindOf returns the kind whose configurations are of type C. The function open makes a sink of a valid one. It reads the files
+// that the configuration names, and opens no connection. An error begins with the key.
+func kindOf[C Config, S Sink](config func() C, open func(cfg C, host Host) (S, error)) kind {
 	return kind{
 		config: func() Config { return config() },
-		has:    func(cfg Config) bool { _, ok := cfg.(C); return ok },
-		open:   func(cfg Config, host Host) (Entry, error) { return open(cfg.(C), host) },
+		open:   func(cfg Config, host Host) (Sink, error) { return open(cfg.(C), host) },
 	}
 }
 
-func openHTTP(c *http.Config, host Host) (Entry, error) {
-	s, err := http.New(http.Options{Config: *c, Version: host.Version, Logger: host.Logger, Endpoints: host.Endpoints})
-	if err != nil {
-		return Entry{}, err
-	}
-	return Entry{
-		Sink: s, Timeout: c.Timeout, MaxRetryAfter: c.MaxRetryAfter, KeepRejected: c.KeepRejected,
-		Destinations: c.Destinations, DisableAfter: c.DisableAfter,
-	}, nil
+func openLog(c *log.Config, host Host) (Sink, error) {
+	return recorded(c.Record, log.New(host.Logger), host.Logger), nil
 }
 
-func openAPNs(c *apns.Config, host Host) (Entry, error) {
-	s, err := apns.New(apns.Options{Config: *c, Version: host.Version, Logger: host.Logger})
-	if err != nil {
-		return Entry{}, err
-	}
-	return Entry{Sink: s, Timeout: c.Timeout, MaxRetryAfter: c.MaxRetryAfter, KeepRejected: c.KeepRejected}, nil
-}
-
-func openFCM(c *fcm.Config, host Host) (Entry, error) {
-	s, err := fcm.New(fcm.Options{Config: *c, Version: host.Version, Logger: host.Logger})
-	return ofService(s, c.Calls, err)
-}
-
-func openKafka(c *kafka.Config, host Host) (Entry, error) {
-	s, err := kafka.New(kafka.Options{Config: *c, Logger: host.Logger})
-	if err != nil {
-		return Entry{}, err
-	}
-	return Entry{Sink: s, Timeout: c.Timeout}, nil
-}
-
-func openSMEV(c *smev.Config, host Host) (Entry, error) {
-	s, err := smev.New(smev.Options{Config: *c, Version: host.Version, Logger: host.Logger, Writer: host.Writer})
-	e, err := ofService(s, c.Calls, err)
-	e.FollowUps = c.Poll.PerSecond
-	return e, err
-}
-
-func openSMTP(c *smtp.Config, host Host) (Entry, error) {
-	s, err := smtp.New(smtp.Options{Config: *c, Logger: host.Logger})
-	if err != nil {
-		return Entry{}, err
-	}
-	return Entry{Sink: s, Timeout: c.Timeout, MaxRetryAfter: c.MaxRetryAfter, KeepRejected: c.KeepRejected}, nil
-}
-
-func openHMS(c *hms.Config, host Host) (Entry, error) {
-	s, err := hms.New(hms.Options{Config: *c, Version: host.Version, Logger: host.Logger})
-	return ofService(s, c.Calls, err)
-}
-
-func openRuStore(c *rustore.Config, host Host) (Entry, error) {
-	s, err := rustore.New(rustore.Options{Config: *c, Version: host.Version, Logger: host.Logger})
-	return ofService(s, c.Calls, err)
-}
-
-func openSteps(c *steps.Config, host Host) (Entry, error) {
-	s, err := steps.New(steps.Options{Config: *c, Version: host.Version, Logger: host.Logger})
-	if err != nil {
-		return Entry{}, err
-	}
-	// A step may be two calls: its lookup, and itself.
-	return Entry{Sink: s, Timeout: 2 * c.Timeout, MaxRetryAfter: c.MaxRetryAfter, KeepRejected: c.KeepRejected, FollowUps: c.PollsPerSecond}, nil
-}
-
-func openTelegram(c *telegram.Config, host Host) (Entry, error) {
-	s, err := telegram.New(telegram.Options{Config: *c, Version: host.Version, Logger: host.Logger})
-	return ofService(s, c.Calls, err)
-}
-
-func openWebPush(c *webpush.Config, host Host) (Entry, error) {
-	s, err := webpush.New(webpush.Options{Config: *c, Version: host.Version, Logger: host.Logger})
-	return ofService(s, c.Calls, err)
-}
-
-// ofService is the entry of a sink that sends to a service.
-func ofService(s Sink, c http.Calls, err error) (Entry, error) {
-	return Entry{Sink: s, Timeout: c.Timeout, MaxRetryAfter: c.MaxRetryAfter, KeepRejected: c.KeepRejected}, err
-}
-
-func openLog(c *log.Config, host Host) (Entry, error) {
-	return Entry{Sink: recorded(c.Record, log.New(host.Logger), host.Logger)}, nil
-}
-
-func openDiscard(c *discard.Config, host Host) (Entry, error) {
-	return Entry{Sink: recorded(c.Record, discard.Sink{}, host.Logger)}, nil
+func openDiscard(c *discard.Config, host Host) (Sink, error) {
+	return recorded(c.Record, discard.Sink{}, host.Logger), nil
 }
 
 // Kinds returns the types that a sink may have.
@@ -173,7 +97,7 @@ func NewConfig(name string) (cfg Config, ok bool) {
 // KindOf returns the type of the sink that cfg configures.
 func KindOf(cfg Config) string {
 	for name, k := range kinds {
-		if k.has(cfg) {
+		if reflect.TypeOf(k.config()) == reflect.TypeOf(cfg) {
 			return name
 		}
 	}
@@ -185,26 +109,9 @@ const maxInFlight = 65_536
 
 // Problems returns the errors in the configuration of one sink, one line each, beginning with the key.
 func Problems(cfg Config) []string {
-	p := cfg.Problems()
-	if n := cfg.InFlight(); n < 1 || n > maxInFlight {
-		p = append(p, fmt.Sprintf("max_in_flight: %d is out of range; use a number between 1 and %d", n, maxInFlight))
-	}
+	p := base.Problems(cfg.Problems())
+	p.Number("max_in_flight", cfg.Entry().MaxInFlight, maxInFlight)
 	return p
-}
-
-// Host is what the daemon provides to its sinks.
-type Host struct {
-	Version string // of pacer
-	Logger  *slog.Logger
-	Writer  Writer // nil where there is no daemon
-	// Endpoints looks destinations of pacer.destinations up, nil for one that is not known; nil where there are none.
-	Endpoints func(id string) *delivery.Destination
-}
-
-// Writer writes a record to a topic of the daemon's own Kafka, in the partition of its key. It returns nil once all in-sync
-// replicas have it, and tooLarge if the topic never takes it.
-type Writer interface {
-	Write(ctx context.Context, topic string, record delivery.Record) (tooLarge bool, err error)
 }
 
 // Open makes the sink that cfg describes. It reads the files that cfg names, and opens no connection.
@@ -216,11 +123,12 @@ func Open(cfg Config, host Host) (Entry, error) {
 	if !ok {
 		return Entry{}, fmt.Errorf("type: no sink is made from a %T", cfg)
 	}
-	e, err := k.open(cfg, host)
+	opened, err := k.open(cfg, host)
 	if err != nil {
 		return Entry{}, err
 	}
-	e.MaxInFlight = cfg.InFlight()
+	e := cfg.Entry()
+	e.Sink = opened
 	return e, nil
 }
 

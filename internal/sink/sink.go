@@ -21,15 +21,6 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// Sink delivers one job and returns the result. Deliver is called concurrently, returns soon after ctx is cancelled
-// (with class Interrupted unless an answer was already there), and does not retain the job.
-//
-// A sink may also implement Run(ctx) error (background work) and io.Closer, which the router calls, and Check(ctx) error:
-// whether the destination can be reached, without delivering anything.
-type Sink interface {
-	Deliver(ctx context.Context, job *delivery.Job) delivery.Result
-}
-
 // destined is a sink with destinations of its own, whose waits and outages are about them alone.
 type destined interface {
 	// Several tells whether it has any, and not one for all jobs.
@@ -40,25 +31,6 @@ type destined interface {
 
 type runner interface {
 	Run(ctx context.Context) error
-}
-
-// Entry is one configured sink.
-type Entry struct {
-	Sink Sink
-	// MaxInFlight bounds the concurrent calls of Deliver in one daemon; at least 1.
-	MaxInFlight int
-	// Timeout bounds a call of Deliver; 0 for a sink that answers at once.
-	Timeout time.Duration
-	// MaxRetryAfter is how long a wait that the destination asks for is believed; 0 for one that asks for none.
-	MaxRetryAfter time.Duration
-	// FollowUps is how many calls a second this daemon may make for steps after the first of requests; 0 for the default.
-	FollowUps int
-	// Destinations says that it sends to those of pacer.destinations.
-	Destinations bool
-	// DisableAfter is how long one of these fails before it is disabled; 0 for never.
-	DisableAfter time.Duration
-	// KeepRejected makes dead letters of jobs that the destination rejects.
-	KeepRejected bool
 }
 
 // Options configure a Router.

@@ -129,7 +129,7 @@ func TestCredentialsOfHMS(t *testing.T) {
 		c := hms.Default()
 		c.URL, c.CAFile, c.KeyFile, c.TokenURL = h.URL, h.CAFile, h.KeyFile, h.TokenURL()
 		change(c)
-		s, err := hms.New(hms.Options{Config: *c, Logger: host.Logger})
+		s, err := hms.New(c, host)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -110,7 +110,7 @@ func TestBearerOfRuStore(t *testing.T) {
 	c.SecretFrom("bearer", read)
 	check := func() error {
 		t.Helper()
-		s, err := rustore.New(rustore.Options{Config: *c, Logger: host.Logger})
+		s, err := rustore.New(c, host)
 		if err != nil {
 			t.Fatal(err)
 		}

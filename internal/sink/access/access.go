@@ -23,18 +23,28 @@ const (
 	every   = 10 * time.Second // files are read again
 )
 
-// Secrets are the secrets of a configuration that come from files, by key. The zero value has none.
+// Secrets are the secrets of a configuration that come from files. The zero value has none. Configurations embed it, so that
+// none of them is printed with what is secret in it.
 type Secrets struct {
-	read map[string]func() (string, error)
+	Sources map[string]func() (string, error) // by key: reads the content as it is now
 }
 
-// From says how to read a secret that comes from a file: read returns its content as it is now.
-func (s *Secrets) From(key string, read func() (string, error)) {
-	if s.read == nil {
-		s.read = map[string]func() (string, error){}
+// SecretFrom says how to read a secret that comes from a file.
+func (s *Secrets) SecretFrom(key string, read func() (string, error)) {
+	if s.Sources == nil {
+		s.Sources = map[string]func() (string, error){}
 	}
-	s.read[key] = read
+	s.Sources[key] = read
 }
+
+// String, GoString and LogValue stand for all of the configuration.
+func (Secrets) String() string { return "(configuration of a sink)" }
+
+// GoString keeps secrets out of %#v.
+func (s Secrets) GoString() string { return s.String() }
+
+// LogValue implements slog.LogValuer.
+func (s Secrets) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
 // Certificates are the files of encrypted connections.
 type Certificates struct {
@@ -89,7 +99,7 @@ func readFile(path string) ([]byte, error) {
 
 // Secret returns the secret of the key as it is now: value, unless it comes from a file.
 func (r *Reader) Secret(key, value string) string {
-	if again, ok := r.secrets.read[key]; ok && r.err == nil {
+	if again, ok := r.secrets.Sources[key]; ok && r.err == nil {
 		var err error
 		if value, err = again(); err != nil {
 			r.Fail(fmt.Errorf("%s: %w", key, err))
@@ -180,12 +190,13 @@ func (k *Kept[T]) Follow(ctx context.Context, f Following[T]) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			k.again(f)
+			k.Again(f)
 		}
 	}
 }
 
-func (k *Kept[T]) again(f Following[T]) {
+// Again reads once more.
+func (k *Kept[T]) Again(f Following[T]) {
 	old := k.current.Load()
 	fresh, err := k.read()
 	switch {

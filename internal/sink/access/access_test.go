@@ -33,7 +33,7 @@ func TestFollow(t *testing.T) {
 	var mu sync.Mutex // the race detector does not see that a step is over before the next reading
 	secret, failing := "s1", error(nil)
 	var secrets Secrets
-	secrets.From("password", func() (string, error) {
+	secrets.SecretFrom("password", func() (string, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		return secret, failing

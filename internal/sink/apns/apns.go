@@ -4,76 +4,60 @@ package apns
 import (
 	"context"
 	"crypto/sha1" //nolint:gosec // what RFC 9562 makes ids of names with; nothing depends on its strength
-	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/access"
+	"github.com/pacer/pacer/internal/sink/base"
 	sinkhttp "github.com/pacer/pacer/internal/sink/http"
 	"github.com/pacer/pacer/internal/sink/render"
 )
 
-// Options configure a Sink.
-type Options struct {
-	Config  Config // valid: Config.Problems found none
-	Version string // of pacer, for User-Agent
-	Logger  *slog.Logger
-}
-
 // Sink sends each job's payload as a notification, over a few connections of HTTP/2 that keep to the limits of the service,
-// and classifies the answer (see classify). It is safe for concurrent use.
+// and classifies the answer (see classify).
 //
 // A notification that was sent and got no answer may have arrived, and is sent again by the next attempt.
 type Sink struct {
-	options Options
-	texts   map[string]*render.Template
-	parts   *access.Kept[parts]
-	resent  atomic.Uint64
+	base.Service[parts]
+	config *Config
+	texts  map[string]*render.Template
 }
 
 // parts are what is made of the files that the configuration names.
 type parts struct {
-	api    *sinkhttp.API
+	*sinkhttp.API
 	signer *signer // nil: a certificate stands for the sink
 }
 
-// New makes a Sink. It reads the files that the configuration names and opens no connection.
-func New(opt Options) (*Sink, error) {
-	if p := opt.Config.Problems(); len(p) > 0 {
-		return nil, errors.New(p[0])
-	}
-	s := &Sink{options: opt, texts: map[string]*render.Template{}}
-	for _, t := range opt.Config.texts() {
+// New makes a Sink of a valid configuration. It reads the files that the configuration names and opens no connection.
+func New(c *Config, host base.Host) (*Sink, error) {
+	s := &Sink{config: c, texts: map[string]*render.Template{}}
+	for _, t := range c.texts() {
 		if t.text == "" {
 			continue
 		}
-		parsed, err := render.Parse(t.key, t.text, render.Plain)
-		if err != nil {
+		var err error
+		if s.texts[t.key], err = render.Parse(t.key, t.text, render.Plain); err != nil {
 			return nil, fmt.Errorf("%s: %w", t.key, err)
 		}
-		s.texts[t.key] = parsed
 	}
-	var err error
-	s.parts, err = access.Keep(access.Secrets{}, s.build)
-	return s, err
+	return s, s.Open(host, base.Dialect[parts]{Build: s.build, Attempt: s.attempt})
 }
 
 func (s *Sink) build(r *access.Reader) (p parts) {
-	c, err := &s.options.Config, error(nil)
+	c, err := s.config, error(nil)
 	if c.AuthKeyFile != "" {
 		if p.signer, err = newSigner(r.File("auth_key_file", c.AuthKeyFile), c.KeyID, c.TeamID); err != nil {
 			r.Fail(fmt.Errorf("auth_key_file: %s %w", c.AuthKeyFile, err))
 		}
 	}
-	p.api, err = sinkhttp.NewAPI(sinkhttp.APIOptions{
-		URL: c.target(), Version: s.options.Version, MaxInFlight: c.MaxInFlight, Timeout: c.Timeout,
-		TLS: r.TLS(c.Certificates), Resent: &s.resent, Connections: c.Connections,
+	p.API, err = sinkhttp.NewAPI(sinkhttp.APIOptions{
+		URL: c.target(), Version: s.Version, MaxInFlight: c.MaxInFlight, Timeout: c.Timeout,
+		TLS: r.TLS(c.Certificates), Resent: &s.Repeats, Connections: c.Connections,
 	})
 	if err != nil {
 		r.Fail(fmt.Errorf("url: %w", err))
@@ -83,17 +67,7 @@ func (s *Sink) build(r *access.Reader) (p parts) {
 
 const maxText = 512 // bytes that a template makes
 
-// Deliver sends the job's notification and waits for the answer, at most for the configured timeout.
-func (s *Sink) Deliver(ctx context.Context, job *delivery.Job) delivery.Result {
-	return s.attempt(ctx, job, nil)
-}
-
-// Try delivers a job as Deliver does, and returns the request and its answer as text.
-func (s *Sink) Try(ctx context.Context, job *delivery.Job) (res delivery.Result, request, answer string) {
-	return sinkhttp.Trying(func(shown *sinkhttp.Exchange) delivery.Result { return s.attempt(ctx, job, shown) })
-}
-
-func (s *Sink) attempt(ctx context.Context, job *delivery.Job, shown *sinkhttp.Exchange) delivery.Result {
+func (s *Sink) attempt(ctx context.Context, job *delivery.Job, shown *base.Exchange) delivery.Result {
 	token, header, problem := s.request(job, time.Now())
 	if problem != "" {
 		return delivery.Result{Class: delivery.Permanent, Detail: problem}
@@ -106,7 +80,7 @@ const devicePath = "/3/device/"
 
 // send signs a request and sends it.
 func (s *Sink) send(ctx context.Context, r sinkhttp.Request) delivery.Result {
-	p := s.parts.Now()
+	p := s.Now()
 	if p.signer != nil {
 		jwt, err := p.signer.token(time.Now())
 		if err != nil {
@@ -115,23 +89,16 @@ func (s *Sink) send(ctx context.Context, r sinkhttp.Request) delivery.Result {
 		r.Header["Authorization"] = []string{"bearer " + jwt}
 	}
 	r.Retires = retires
-	answer, none := p.api.Post(ctx, r)
-	if none != nil {
-		return *none
-	}
-	res := classify(answer, s.byJob, time.Now())
-	if res.Class != delivery.Delivered {
-		res.Detail += " from " + p.api.Where()
-		if p := res.Provider; p != nil && p.Code == "ExpiredProviderToken" {
-			res.Detail += ": is this machine's clock right?"
-		}
+	res := p.Ask(ctx, r, func(a sinkhttp.Answer, now time.Time) delivery.Result { return classify(a, s.byJob, now) })
+	if p := res.Provider; p != nil && p.Code == "ExpiredProviderToken" {
+		res.Detail += ": is this machine's clock right?"
 	}
 	return res
 }
 
 // byJob tells whether a setting is a template.
 func (s *Sink) byJob(key string) bool {
-	for _, t := range s.options.Config.texts() {
+	for _, t := range s.config.texts() {
 		if t.key == key {
 			return render.IsTemplate(t.text)
 		}
@@ -173,8 +140,8 @@ func (s *Sink) request(job *delivery.Job, now time.Time) (token string, header h
 		header[headers["priority"]] = []string{"5"} // the service's default, 10, is an error there
 	}
 	expires := time.Time{}
-	if s.options.Config.StoreFor > 0 {
-		expires = now.Add(s.options.Config.StoreFor)
+	if s.config.StoreFor > 0 {
+		expires = now.Add(s.config.StoreFor)
 	}
 	if !job.ExpiresAt.IsZero() && (expires.IsZero() || job.ExpiresAt.Before(expires)) {
 		expires = job.ExpiresAt
@@ -200,14 +167,6 @@ func uuid(id string) string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
 }
 
-// Run reads the files that the configuration names again, until ctx is cancelled.
-func (s *Sink) Run(ctx context.Context) error {
-	s.parts.Follow(ctx, access.Following[parts]{
-		Logger: s.options.Logger, Destination: s.parts.Now().api.Where(), Changed: func(old parts) { old.api.Close() },
-	})
-	return nil
-}
-
 // checkToken is that of no device.
 const checkToken = "0000000000000000000000000000000000000000000000000000000000000000"
 
@@ -224,7 +183,7 @@ func (s *Sink) Check(ctx context.Context) error {
 			header[headers[key]] = []string{value}
 		}
 	}
-	defer s.parts.Now().api.Close()
+	defer s.Now().Close()
 	res := s.send(ctx, sinkhttp.Request{Path: devicePath + checkToken, Header: header, Body: []byte(`{"aps":{}}`)})
 	code := ""
 	if res.Provider != nil {
@@ -242,20 +201,11 @@ func (s *Sink) Check(ctx context.Context) error {
 		}
 		if key == "" {
 			key = "auth_key_file"
-			if s.parts.Now().signer == nil {
+			if s.Now().signer == nil {
 				key = "cert_file"
 			}
 		}
 		return fmt.Errorf("%s: %s", key, res.Detail)
 	}
-	return nil
-}
-
-// Resent returns how many requests were written once more, since the service had certainly not processed them.
-func (s *Sink) Resent() uint64 { return s.resent.Load() }
-
-// Close closes the connections.
-func (s *Sink) Close() error {
-	s.parts.Now().api.Close()
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/base"
 	sinkhttp "github.com/pacer/pacer/internal/sink/http"
 	"github.com/pacer/pacer/internal/sink/sinktest"
 )
@@ -35,7 +36,7 @@ func open(t *testing.T, a *sinktest.APNs, change func(*Config)) *Sink {
 	if change != nil {
 		change(c)
 	}
-	s, err := New(Options{Config: *c, Version: "1", Logger: slog.New(slog.DiscardHandler)})
+	s, err := New(c, base.Host{Version: "1", Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +164,7 @@ func TestStreams(t *testing.T) {
 	if got := many(t, s, 300); got[delivery.Delivered] != 300 {
 		t.Errorf("%v", got)
 	}
-	if a.Excess() != 0 || a.Connections() > s.options.Config.Connections || s.Resent() != 0 {
+	if a.Excess() != 0 || a.Connections() > s.config.Connections || s.Resent() != 0 {
 		t.Errorf("%d requests beyond the limit, %d connections, %d resent", a.Excess(), a.Connections(), s.Resent())
 	}
 	for i := range 300 {
@@ -422,7 +423,7 @@ func TestProblems(t *testing.T) {
 	}
 	c := Default()
 	c.AuthKeyFile, c.KeyID, c.TeamID, c.Topic = notKey, "K", "T", "t"
-	if _, err := New(Options{Config: *c}); err == nil || !strings.HasPrefix(err.Error(), "auth_key_file: "+notKey) || strings.Contains(err.Error(), "hunter22") {
+	if _, err := New(c, base.Host{}); err == nil || !strings.HasPrefix(err.Error(), "auth_key_file: "+notKey) || strings.Contains(err.Error(), "hunter22") {
 		t.Error(err)
 	}
 }

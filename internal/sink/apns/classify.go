@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -79,13 +78,9 @@ func classify(a sinkhttp.Answer, byJob func(key string) bool, now time.Time) del
 			res.RetryAfter = defaultWait
 		}
 	}
-	res.Detail = "HTTP " + strconv.Itoa(a.Status)
-	if body.Reason != "" {
-		res.Detail += " " + body.Reason
-		res.Provider = &delivery.Provider{Code: body.Reason}
-		if res.Class == delivery.Rejected && body.Timestamp > 0 {
-			res.Provider.GoneSince = time.UnixMilli(body.Timestamp).UTC()
-		}
+	res = a.Refusal(res, body.Reason)
+	if body.Reason != "" && res.Class == delivery.Rejected && body.Timestamp > 0 {
+		res.Provider.GoneSince = time.UnixMilli(body.Timestamp).UTC()
 	}
 	return res
 }

@@ -1,14 +1,13 @@
 package apns
 
 import (
-	"fmt"
-	"log/slog"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/pacer/pacer/internal/sink/access"
+	"github.com/pacer/pacer/internal/sink/base"
 	"github.com/pacer/pacer/internal/sink/http"
 	"github.com/pacer/pacer/internal/sink/render"
 )
@@ -63,15 +62,14 @@ func Default() *Config {
 	}
 }
 
-// InFlight returns the number of deliveries that may be in flight at once.
-func (c *Config) InFlight() int { return c.MaxInFlight }
+// Entry returns what the router needs to know of the sink.
+func (c *Config) Entry() base.Entry {
+	return base.Entry{MaxInFlight: c.MaxInFlight, Timeout: c.Timeout, MaxRetryAfter: c.MaxRetryAfter, KeepRejected: c.KeepRejected}
+}
 
 const (
-	minTimeout     = 100 * time.Millisecond
-	maxTimeout     = 10 * time.Minute
 	maxStore       = 30 * 24 * time.Hour
 	maxConnections = 64
-	maxRetryAfter  = 24 * time.Hour
 )
 
 var idPattern = regexp.MustCompile(`^[A-Z0-9]{1,32}$`)
@@ -86,48 +84,41 @@ func (c *Config) target() string {
 
 // Problems returns the errors in the configuration: one line each, beginning with the key, without secrets.
 func (c *Config) Problems() []string {
-	var p []string
-	add := func(format string, args ...any) { p = append(p, fmt.Sprintf(format, args...)) }
+	var p base.Problems
 	if _, ok := environments[c.Environment]; !ok {
-		add("environment: unknown; use production or sandbox")
+		p.Add("environment: unknown; use production or sandbox")
 	}
 	if c.URL != "" {
 		if why := http.URLProblem(c.URL); why != "" {
-			add("url: %s", why)
+			p.Add("url: %s", why)
 		} else if !strings.HasPrefix(c.URL, "https://") {
-			add("url: must begin with https://")
+			p.Add("url: must begin with https://")
 		}
 	}
 	switch {
 	case c.AuthKeyFile == "" && c.CertFile == "":
-		add("auth_key_file: required; name the file of a signing key (.p8), or use cert_file and key_file")
+		p.Add("auth_key_file: required; name the file of a signing key (.p8), or use cert_file and key_file")
 	case c.AuthKeyFile != "" && c.CertFile != "":
-		add("cert_file: goes not together with auth_key_file; remove one")
+		p.Add("cert_file: goes not together with auth_key_file; remove one")
 	case c.AuthKeyFile != "" && (!idPattern.MatchString(c.KeyID) || !idPattern.MatchString(c.TeamID)):
-		add("key_id: required with auth_key_file, as is team_id; use ids such as ABC123DEFG")
+		p.Add("key_id: required with auth_key_file, as is team_id; use ids such as ABC123DEFG")
 	}
 	p = append(p, c.Certificates.Problems()...)
 	for _, t := range c.texts() {
 		if t.text == "" && t.required {
-			add("%s: required; use a text or a template such as {{ .Header \"%s\" }}", t.key, t.key)
+			p.Add("%s: required; use a text or a template such as {{ .Header \"%s\" }}", t.key, t.key)
 		} else if _, err := render.Parse(t.key, t.text, render.Plain); t.text != "" && err != nil {
-			add("%s: %s", t.key, err)
+			p.Add("%s: %s", t.key, err)
 		} else if t.allowed != nil && t.text != "" && !render.IsTemplate(t.text) && !slices.Contains(t.allowed, t.text) {
-			add("%s: unknown; use one of %s", t.key, strings.Join(t.allowed, ", "))
+			p.Add("%s: unknown; use one of %s", t.key, strings.Join(t.allowed, ", "))
 		}
 	}
 	if c.StoreFor < 0 || c.StoreFor > maxStore {
-		add("store_for: %s is out of range; use a duration up to 30d, or 0 for what the service likes", c.StoreFor)
+		p.Add("store_for: %s is out of range; use a duration up to 30d, or 0 for what the service likes", c.StoreFor)
 	}
-	if c.Connections < 1 || c.Connections > maxConnections {
-		add("connections: %d is out of range; use a number between 1 and %d", c.Connections, maxConnections)
-	}
-	if c.Timeout < minTimeout || c.Timeout > maxTimeout {
-		add("timeout: %s is out of range; use a duration between %s and %s, such as 3s", c.Timeout, minTimeout, maxTimeout)
-	}
-	if c.MaxRetryAfter < time.Second || c.MaxRetryAfter > maxRetryAfter {
-		add("max_retry_after: %s is out of range; use a duration between 1s and %s, such as 5m", c.MaxRetryAfter, maxRetryAfter)
-	}
+	p.Number("connections", c.Connections, maxConnections)
+	p.Timeout(c.Timeout, "3s")
+	p.MaxRetryAfter(c.MaxRetryAfter)
 	return p
 }
 
@@ -149,15 +140,3 @@ func (c *Config) texts() []text {
 		{"collapse_id", c.CollapseID, false, nil}, {"token", c.Token, true, nil},
 	}
 }
-
-// String returns the configuration. It has no secrets, only the names of their files.
-func (c *Config) String() string {
-	return fmt.Sprintf("{url: %s, auth_key_file: %s, cert_file: %s, topic: %s, push_type: %s, connections: %d, max_in_flight: %d, timeout: %s}",
-		http.Redacted(c.target()), c.AuthKeyFile, c.CertFile, c.Topic, c.PushType, c.Connections, c.MaxInFlight, c.Timeout)
-}
-
-// GoString is String.
-func (c *Config) GoString() string { return c.String() }
-
-// LogValue implements slog.LogValuer.
-func (c *Config) LogValue() slog.Value { return slog.StringValue(c.String()) }

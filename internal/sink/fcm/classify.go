@@ -3,7 +3,6 @@ package fcm
 import (
 	"encoding/json"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
@@ -121,10 +120,5 @@ func classify(a sinkhttp.Answer, now time.Time) delivery.Result {
 	case res.Class == delivery.Delivered: // an error with a status of success
 		res.Class = delivery.Temporary
 	}
-	res.Detail = "HTTP " + strconv.Itoa(a.Status)
-	if code != "" {
-		res.Detail += " " + code
-		res.Provider = &delivery.Provider{Code: code}
-	}
-	return res
+	return a.Refusal(res, code)
 }

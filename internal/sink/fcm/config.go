@@ -1,11 +1,8 @@
 package fcm
 
 import (
-	"fmt"
-	"log/slog"
 	"regexp"
 
-	"github.com/pacer/pacer/internal/sink/access"
 	"github.com/pacer/pacer/internal/sink/http"
 )
 
@@ -20,12 +17,7 @@ type Config struct {
 	Bearer string `yaml:"bearer" secret:"value"`
 	// ValidateOnly has the service check messages and deliver none.
 	ValidateOnly bool `yaml:"validate_only"`
-
-	secrets access.Secrets
 }
-
-// SecretFrom says how to read a secret that comes from a file.
-func (c *Config) SecretFrom(key string, read func() (string, error)) { c.secrets.From(key, read) }
 
 // Default returns the configuration of an fcm sink without a key.
 func Default() *Config {
@@ -37,28 +29,16 @@ var projectPattern = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_-]{0,99}$`)
 // Problems returns the errors in the configuration: one line each, beginning with the key, without secrets.
 func (c *Config) Problems() []string {
 	p := c.Service.Problems()
-	add := func(text string) { p = append(p, text) }
 	switch {
 	case c.KeyFile == "" && c.Bearer == "":
-		add("service_account_file: required; name the JSON file of a service account's key")
+		p.Add("service_account_file: required; name the JSON file of a service account's key")
 	case c.KeyFile != "" && c.Bearer != "":
-		add("bearer: goes not together with service_account_file; remove one")
+		p.Add("bearer: goes not together with service_account_file; remove one")
 	case c.KeyFile == "" && c.Project == "":
-		add("project: required with bearer; use the project's id")
+		p.Add("project: required with bearer; use the project's id")
 	}
 	if c.Project != "" && !projectPattern.MatchString(c.Project) {
-		add("project: not the id of a project; use letters, digits, - and _")
+		p.Add("project: not the id of a project; use letters, digits, - and _")
 	}
 	return p
 }
-
-// String returns the configuration without its secrets.
-func (c *Config) String() string {
-	return fmt.Sprintf("{%s, project: %s, service_account_file: %s, validate_only: %t}", c.Text(), c.Project, c.KeyFile, c.ValidateOnly)
-}
-
-// GoString keeps secrets out of %#v.
-func (c *Config) GoString() string { return c.String() }
-
-// LogValue implements slog.LogValuer, without secrets.
-func (c *Config) LogValue() slog.Value { return slog.StringValue(c.String()) }

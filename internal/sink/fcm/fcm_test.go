@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/base"
 	sinkhttp "github.com/pacer/pacer/internal/sink/http"
 	"github.com/pacer/pacer/internal/sink/sinktest"
 )
@@ -31,7 +32,7 @@ func open(t *testing.T, f *sinktest.FCM, change func(*Config)) *Sink {
 	if change != nil {
 		change(cfg)
 	}
-	s, err := New(Options{Config: *cfg, Version: "1", Logger: slog.New(slog.DiscardHandler)})
+	s, err := New(cfg, base.Host{Version: "1", Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -242,7 +243,7 @@ func TestCheck(t *testing.T) {
 		cfg := Default()
 		cfg.URL, cfg.CAFile, cfg.KeyFile = f.URL, f.CAFile, f.KeyFile
 		change(cfg)
-		s, err := New(Options{Config: *cfg, Logger: slog.New(slog.DiscardHandler)})
+		s, err := New(cfg, base.Host{Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -297,7 +298,7 @@ func TestKeyFiles(t *testing.T) {
 		}
 		c := Default()
 		c.KeyFile = path
-		_, err := New(Options{Config: *c})
+		_, err := New(c, base.Host{})
 		if err == nil || !strings.HasPrefix(err.Error(), "service_account_file: "+path) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter22") {
 			t.Errorf("%v, want %q", err, want)
 		}

@@ -62,12 +62,12 @@ func (a *serviceAccount) assertion(now time.Time) (string, error) {
 
 // fetch gets a token.
 func (s *Sink) fetch(ctx context.Context) (token.Token, error) {
-	p := s.parts.Now()
+	p := s.Now()
 	assertion, err := p.key.assertion(time.Now())
 	if err != nil {
 		return token.Token{}, &token.Error{Class: delivery.Misconfigured, Detail: "service_account_file: " + err.Error()}
 	}
-	return p.api.FetchToken(ctx, sinkhttp.TokenRequest{
+	return p.FetchToken(ctx, sinkhttp.TokenRequest{
 		URL: p.key.TokenURI, Form: url.Values{"grant_type": {grant}, "assertion": {assertion}},
 		Key: "service_account_file", Hint: "the key is not accepted",
 	})

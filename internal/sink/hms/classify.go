@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
@@ -79,18 +78,13 @@ func classify(a sinkhttp.Answer, now time.Time) delivery.Result {
 	case res.Class == delivery.Delivered:
 		res.Class, res.By = delivery.Temporary, delivery.ByNobody
 	}
-	if body.Code != "" {
-		res.Provider = &delivery.Provider{Code: body.Code}
-	}
 	if res.Class == delivery.Delivered {
-		res.Provider = nil
 		if body.RequestID != "" {
 			res.Provider = &delivery.Provider{MessageID: body.RequestID}
 		}
 		return res
 	}
-	res.Detail = strings.TrimSpace("HTTP " + strconv.Itoa(a.Status) + " " + body.Code)
-	return res
+	return a.Refusal(res, body.Code)
 }
 
 // meaning returns what the code says.

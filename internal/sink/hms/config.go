@@ -1,13 +1,10 @@
 package hms
 
 import (
-	"fmt"
-	"log/slog"
 	"regexp"
 	"slices"
 	"strings"
 
-	"github.com/pacer/pacer/internal/sink/access"
 	"github.com/pacer/pacer/internal/sink/http"
 )
 
@@ -26,12 +23,7 @@ type Config struct {
 	ClientID     string `yaml:"client_id"`
 	ClientSecret string `yaml:"client_secret" secret:"value"`
 	TokenURL     string `yaml:"token_url"`
-
-	secrets access.Secrets
 }
-
-// SecretFrom says how to read a secret that comes from a file.
-func (c *Config) SecretFrom(key string, read func() (string, error)) { c.secrets.From(key, read) }
 
 // tokenURL is where access tokens are given; it is also whom a service account's own token is for.
 const tokenURL = "https://oauth-login.cloud.huawei.com/oauth2/v3/token" //nolint:gosec // no credential
@@ -54,40 +46,28 @@ var (
 func (c *Config) Problems() []string {
 	p := c.Service.Problems()
 	if !slices.Contains(versions, c.Version) {
-		p = append(p, "version: unknown; use v3, v2 or v1")
+		p.Add("version: unknown; use v3, v2 or v1")
 	}
 	switch byClient := c.ClientID != "" || c.ClientSecret != ""; {
 	case c.KeyFile == "" && !byClient:
-		p = append(p, "service_account_file: required; name the JSON file of a service account's key, or use client_id and client_secret")
+		p.Add("service_account_file: required; name the JSON file of a service account's key, or use client_id and client_secret")
 	case c.KeyFile != "" && byClient:
-		p = append(p, "client_id: goes not together with service_account_file; remove one")
+		p.Add("client_id: goes not together with service_account_file; remove one")
 	case c.KeyFile == "" && (c.ClientID == "" || c.ClientSecret == ""):
-		p = append(p, "client_id: goes together with client_secret; set both")
+		p.Add("client_id: goes together with client_secret; set both")
 	case c.KeyFile == "" && c.Project == "":
-		p = append(p, "project: required with client_id; use the project's id, or the app's with v1")
+		p.Add("project: required with client_id; use the project's id, or the app's with v1")
 	}
 	if c.Project != "" && !projectPattern.MatchString(c.Project) {
-		p = append(p, "project: not the id of a project; use letters, digits, - and _")
+		p.Add("project: not the id of a project; use letters, digits, - and _")
 	}
 	if !pushTypePattern.MatchString(c.PushType) {
-		p = append(p, "push_type: not a type; use a number such as 0")
+		p.Add("push_type: not a type; use a number such as 0")
 	}
 	if why := http.URLProblem(c.TokenURL); why != "" {
-		p = append(p, "token_url: "+why)
+		p.Add("token_url: %s", why)
 	} else if !strings.HasPrefix(c.TokenURL, "https://") {
-		p = append(p, "token_url: must begin with https://")
+		p.Add("token_url: must begin with https://")
 	}
 	return p
 }
-
-// String returns the configuration without its secrets.
-func (c *Config) String() string {
-	return fmt.Sprintf("{%s, version: %s, project: %s, push_type: %s, service_account_file: %s, client_id: %s, token_url: %s}",
-		c.Text(), c.Version, c.Project, c.PushType, c.KeyFile, c.ClientID, http.Redacted(c.TokenURL))
-}
-
-// GoString keeps secrets out of %#v.
-func (c *Config) GoString() string { return c.String() }
-
-// LogValue implements slog.LogValuer, without secrets.
-func (c *Config) LogValue() slog.Value { return slog.StringValue(c.String()) }

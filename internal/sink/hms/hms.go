@@ -2,48 +2,36 @@
 package hms
 
 import (
+	"cmp"
 	"context"
 	"crypto/rsa"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/url"
-	"sync/atomic"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/access"
+	"github.com/pacer/pacer/internal/sink/base"
 	sinkhttp "github.com/pacer/pacer/internal/sink/http"
 	"github.com/pacer/pacer/internal/sink/jwt"
 	"github.com/pacer/pacer/internal/sink/token"
 )
 
-// Options configure a Sink.
-type Options struct {
-	Config  Config // valid: Config.Problems found none
-	Version string // of pacer, for User-Agent
-	Logger  *slog.Logger
-}
-
-// Sink sends each job's payload as a message for one token, and classifies the answer (see classify). It is safe for
-// concurrent use. Run gets the token that messages are sent with; until there is one, Deliver waits, at most for the
-// configured timeout.
+// Sink sends each job's payload as a message for one token, and classifies the answer (see classify). Until there is the token
+// that messages are sent with, Deliver waits, at most for the configured timeout.
 //
 // A message that was sent and got no answer may have arrived, and is sent again by the next attempt.
 type Sink struct {
-	options Options
-	parts   *access.Kept[parts]
-	tokens  *token.Source
-	resent  atomic.Uint64
+	base.Service[parts]
+	config *Config
 }
 
 // parts are what is made of the configuration and of the files that it names.
 type parts struct {
-	api    *sinkhttp.API
+	*sinkhttp.API
 	key    *serviceAccount // nil: access tokens are given for a secret
 	secret string
 	path   string // of a send
@@ -75,33 +63,22 @@ func readServiceAccount(content []byte) (*serviceAccount, error) {
 	return a, nil
 }
 
-// New makes a Sink. It reads the files that the configuration names and opens no connection.
-func New(opt Options) (*Sink, error) {
-	if p := opt.Config.Problems(); len(p) > 0 {
-		return nil, errors.New(p[0])
-	}
-	s := &Sink{options: opt}
-	var err error
-	if s.parts, err = access.Keep(opt.Config.secrets, s.build); err != nil {
-		return nil, err
-	}
-	s.tokens = token.New(token.Options{Fetch: s.fetch, Logger: opt.Logger, Destination: s.parts.Now().api.Where()})
-	return s, nil
+// New makes a Sink of a valid configuration. It reads the files that the configuration names and opens no connection.
+func New(c *Config, host base.Host) (*Sink, error) {
+	s := &Sink{config: c}
+	return s, s.Open(host, base.Dialect[parts]{Secrets: c.Secrets, Build: s.build, Attempt: s.attempt, Fetch: s.fetch})
 }
 
 func (s *Sink) build(r *access.Reader) (p parts) {
-	c := &s.options.Config
-	project := c.Project
-	var secrets []string
+	c := s.config
+	project, secrets := c.Project, []string(nil)
 	if c.KeyFile != "" {
 		var err error
 		if p.key, err = readServiceAccount(r.File("service_account_file", c.KeyFile)); err != nil {
 			r.Fail(fmt.Errorf("service_account_file: %s %w", c.KeyFile, err))
 			return p
 		}
-		if project == "" {
-			project = p.key.Project
-		}
+		project = cmp.Or(project, p.key.Project)
 	} else {
 		p.secret = r.Secret("client_secret", c.ClientSecret)
 		secrets = append(secrets, p.secret)
@@ -111,10 +88,7 @@ func (s *Sink) build(r *access.Reader) (p parts) {
 		return p
 	}
 	p.path = "/" + c.Version + "/" + project + "/messages:send"
-	var err error
-	if p.api, err = c.API(r, sinkhttp.APIOptions{Version: s.options.Version, Secrets: secrets, Resent: &s.resent, Judged: true}); err != nil {
-		r.Fail(err)
-	}
+	p.API = c.API(r, sinkhttp.APIOptions{Version: s.Version, Secrets: secrets, Resent: &s.Repeats, Judged: true})
 	return p
 }
 
@@ -125,9 +99,9 @@ const (
 
 // fetch gets a token: one that it signs with the key of the service account, or an access token for the app's secret.
 func (s *Sink) fetch(ctx context.Context) (token.Token, error) {
-	p, c := s.parts.Now(), &s.options.Config
+	p, c := s.Now(), s.config
 	if p.key == nil {
-		return p.api.FetchToken(ctx, sinkhttp.TokenRequest{
+		return p.FetchToken(ctx, sinkhttp.TokenRequest{
 			URL: c.TokenURL, Key: "token_url", Hint: "check client_id and client_secret",
 			Form: url.Values{"grant_type": {"client_credentials"}, "client_id": {c.ClientID}, "client_secret": {p.secret}},
 		})
@@ -166,61 +140,24 @@ func problemOf(payload []byte) string {
 	return ""
 }
 
-// Deliver sends the job's message and waits for the answer, at most for the configured timeout.
-func (s *Sink) Deliver(ctx context.Context, job *delivery.Job) delivery.Result {
-	return s.attempt(ctx, job, nil)
-}
-
-// Try delivers a job as Deliver does, and returns the request and its answer as text.
-func (s *Sink) Try(ctx context.Context, job *delivery.Job) (res delivery.Result, request, answer string) {
-	return sinkhttp.Trying(func(shown *sinkhttp.Exchange) delivery.Result { return s.attempt(ctx, job, shown) })
-}
-
-func (s *Sink) attempt(ctx context.Context, job *delivery.Job, shown *sinkhttp.Exchange) delivery.Result {
+func (s *Sink) attempt(ctx context.Context, job *delivery.Job, shown *base.Exchange) delivery.Result {
 	if problem := problemOf(job.Payload); problem != "" {
 		return delivery.Result{Class: delivery.Permanent, Detail: problem}
 	}
-	limited, cancel := context.WithTimeout(ctx, s.options.Config.Timeout)
-	defer cancel()
-	held, none := s.tokens.Need(ctx, limited)
-	if none != nil {
-		return *none
-	}
-	res := s.send(ctx, held.Value, sinkhttp.Request{Body: job.Payload, Shown: shown})
-	if refusesToken(&res) {
-		s.tokens.Refused(held)
-	}
-	return res
+	return s.WithToken(ctx, s.config.Timeout, func(bearer string) delivery.Result {
+		return s.send(ctx, bearer, sinkhttp.Request{Body: job.Payload, Shown: shown})
+	}, refusesToken)
 }
 
 // send sends a request with the token.
 func (s *Sink) send(ctx context.Context, bearer string, r sinkhttp.Request) delivery.Result {
-	p := s.parts.Now()
+	p := s.Now()
 	r.Path = p.path
 	r.Header = http.Header{"Authorization": {"Bearer " + bearer}, "Content-Type": {"application/json; charset=utf-8"}}
-	if s.options.Config.PushType != "" {
-		r.Header["Push-Type"] = []string{s.options.Config.PushType}
+	if s.config.PushType != "" {
+		r.Header["Push-Type"] = []string{s.config.PushType}
 	}
-	answer, none := p.api.Post(ctx, r)
-	if none != nil {
-		return *none
-	}
-	res := classify(answer, time.Now())
-	if res.Class != delivery.Delivered {
-		res.Detail = p.api.Scrub(res.Detail + " from " + p.api.Where())
-	}
-	return res
-}
-
-// Run gets tokens until ctx is cancelled, and reads the files that the configuration names again.
-func (s *Sink) Run(ctx context.Context) error {
-	var group errgroup.Group
-	group.Go(func() error { s.tokens.Run(ctx); return nil })
-	s.parts.Follow(ctx, access.Following[parts]{
-		Logger: s.options.Logger, Destination: s.parts.Now().api.Where(),
-		Changed: func(old parts) { old.api.Close(); s.tokens.Renew() },
-	})
-	return group.Wait()
+	return p.Ask(ctx, r, classify)
 }
 
 // checkMessages are requests for a token that is none, by version: the service looks at the credentials first.
@@ -231,30 +168,21 @@ var checkMessages = map[bool]string{
 
 // Check gets a token, and sends a message for no device.
 func (s *Sink) Check(ctx context.Context) error {
-	defer s.parts.Now().api.Close()
+	defer s.Now().Close()
 	fresh, err := s.fetch(ctx)
 	if err != nil {
 		return err
 	}
-	res := s.send(ctx, fresh.Value, sinkhttp.Request{Body: []byte(checkMessages[s.options.Config.Version == "v3"])})
+	res := s.send(ctx, fresh.Value, sinkhttp.Request{Body: []byte(checkMessages[s.config.Version == "v3"])})
 	switch {
 	case res.Class == delivery.Unreachable:
 		return fmt.Errorf("url: cannot connect: %s", res.Detail)
-	case refusesToken(&res) && s.parts.Now().key != nil:
+	case refusesToken(&res) && s.Now().key != nil:
 		return fmt.Errorf("service_account_file: %s", res.Detail)
 	case refusesToken(&res):
 		return fmt.Errorf("client_id: %s", res.Detail)
 	case res.Class == delivery.Misconfigured && res.Scope == delivery.ScopeSink || res.Class == delivery.Temporary:
 		return fmt.Errorf("project: %s", res.Detail)
 	}
-	return nil
-}
-
-// Resent returns how many requests were written once more, since the service had certainly not processed them.
-func (s *Sink) Resent() uint64 { return s.resent.Load() }
-
-// Close closes idle connections.
-func (s *Sink) Close() error {
-	s.parts.Now().api.Close()
 	return nil
 }

@@ -228,12 +228,12 @@ func (f *form) place(j *render.Job) (u *url.URL, problem string) {
 }
 
 // Several tells whether the sink has destinations of its own, and not one for all jobs.
-func (s *Sink) Several() bool { return s.options.Config.reach() != fixed }
+func (s *Sink) Several() bool { return s.config.reach() != fixed }
 
 // Destination returns the name of the destination that a job is sent to: scheme, host and port. It is "" if the sink has only
 // one, or none for this job.
 func (s *Sink) Destination(job *delivery.Job) string {
-	c := s.client.Load()
+	c := s.Now()
 	if c.reach != byJob {
 		return ""
 	}

@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/access"
+	"github.com/pacer/pacer/internal/sink/base"
 	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
@@ -85,7 +87,7 @@ func TestDestination(t *testing.T) {
 // watched has a guarded sink dial nothing at all, and returns what it would have dialled.
 func watched(s *Sink) (dialled *atomic.Pointer[string]) {
 	dialled = &atomic.Pointer[string]{}
-	c := s.client.Load()
+	c := s.Now()
 	c.transport.DialContext = c.guard.Dialer(net.Dialer{
 		Resolver: &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("no DNS") }},
 		ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
@@ -157,7 +159,7 @@ func TestHostsThatTheGuardRefuses(t *testing.T) {
 		x.put(delivery.Destination{ID: "shop-7", URL: "https://" + host + "/x"})
 		rows := Default()
 		rows.Destinations = true
-		byRow, err := New(Options{Config: *rows, Version: "1", Endpoints: x.lookup})
+		byRow, err := New(rows, base.Host{Version: "1", Endpoints: x.lookup})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -168,7 +170,7 @@ func TestHostsThatTheGuardRefuses(t *testing.T) {
 			"row": {byRow, jobFor("shop-7")},
 			"job": {newSink(t, Config{URL: `{{ .Header "to" }}`}), toward("https://" + host + "/x")},
 		} {
-			cl := of.sink.client.Load()
+			cl := of.sink.Now()
 			cl.transport.DialContext = cl.guard.Dialer(names.Dialer())
 			r := of.sink.Deliver(t.Context(), of.job)
 			if r.Class != delivery.Permanent || !strings.HasPrefix(r.Detail, "refused by the sink's guard: ") || len(names.Dialled()) > 0 {
@@ -181,7 +183,7 @@ func TestHostsThatTheGuardRefuses(t *testing.T) {
 	}
 	names := sinktest.NewNames(map[string][]string{"rebinding.test": {"8.8.8.8", "127.0.0.1"}})
 	s := newSink(t, Config{URL: `{{ .Header "to" }}`})
-	c := s.client.Load()
+	c := s.Now()
 	c.transport.DialContext = c.guard.Dialer(names.Dialer())
 	for _, want := range []delivery.ResultClass{delivery.Unreachable, delivery.Permanent} {
 		if r := s.Deliver(t.Context(), toward("https://rebinding.test/")); r.Class != want || !slices.Equal(names.Dialled(), []string{"8.8.8.8:443"}) {
@@ -213,7 +215,7 @@ func TestScopeOfAnAddressOfTheJob(t *testing.T) {
 
 // TestProxyOfAGuardedSink: the proxy of the environment would get past the guard; that of the sink guards itself.
 func TestProxyOfAGuardedSink(t *testing.T) {
-	if s := newSink(t, Config{URL: `{{ .Header "to" }}`}); s.client.Load().transport.Proxy != nil || s.client.Load().trusted.Proxy == nil {
+	if s := newSink(t, Config{URL: `{{ .Header "to" }}`}); s.Now().transport.Proxy != nil || s.Now().trusted.Proxy == nil {
 		t.Error("the guarded requests go through the proxy of the environment, or the others do not")
 	}
 	var asked atomic.Pointer[string]
@@ -257,18 +259,19 @@ func TestAPIOfManyAddresses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := cfg.read()
+	kept, err := access.Keep(access.Secrets{}, func(r *access.Reader) *API {
+		api, err := NewAPI(APIOptions{
+			Version: "1", MaxInFlight: 1, Timeout: cfg.Timeout, TLS: r.TLS(cfg.certificates()), Resent: new(atomic.Uint64), Guard: g,
+		})
+		if err != nil {
+			r.Fail(err)
+		}
+		return api
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	secure := tlsConfig()
-	if secure.RootCAs, err = f.authorities(); err != nil {
-		t.Fatal(err)
-	}
-	api, err := NewAPI(APIOptions{Version: "1", MaxInFlight: 1, Timeout: cfg.Timeout, TLS: secure, Resent: new(atomic.Uint64), Guard: g})
-	if err != nil {
-		t.Fatal(err)
-	}
+	api := kept.Now()
 	t.Cleanup(api.Close)
 	post := func(address string) (Answer, *delivery.Result) {
 		u, err := url.Parse(address)

@@ -10,11 +10,13 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/base"
 	"github.com/pacer/pacer/internal/sink/guard"
 )
 
@@ -22,9 +24,8 @@ import (
 // and what is known of one that got no answer is a result. It is safe for concurrent use and starts no goroutines but
 // those of net/http, which end with Close.
 type API struct {
-	client *client
+	*client
 	resent *atomic.Uint64
-	pool   *pool // nil: the connections are those of the client
 	judged bool
 }
 
@@ -55,25 +56,21 @@ func NewAPI(o APIOptions) (*API, error) {
 	if err != nil {
 		return nil, errors.New("not a URL")
 	}
-	f := &files{config: Config{MaxInFlight: o.MaxInFlight, Timeout: o.Timeout, MaxConnAge: o.MaxConnAge, Proxy: o.Proxy}}
-	c := &client{from: f, target: target, where: target.Host, timeout: o.Timeout, secrets: scrubber(o.Secrets)}
-	if c.transport, err = newTransport(f, o.Guard); err != nil {
-		return nil, err
-	}
-	if c.trusted, c.guard = c.transport, o.Guard; c.guard != nil {
+	cfg := &Config{MaxInFlight: o.MaxInFlight, Timeout: o.Timeout, MaxConnAge: o.MaxConnAge, Proxy: o.Proxy}
+	c := &client{config: cfg, target: target, where: target.Host, timeout: o.Timeout, secrets: scrubber(o.Secrets), guard: o.Guard}
+	c.transport = newTransport(cfg, o.TLS, o.Guard)
+	if c.trusted = c.transport; c.guard != nil {
 		c.reach = byJob
 	}
-	c.transport.TLSClientConfig = o.TLS.Clone() // which the transport adds to
 	c.fixed = []field{{keyUserAgent, []string{"pacer/" + o.Version}}}
-	a := &API{client: c, resent: o.Resent, judged: o.Judged}
 	if o.Connections > 0 {
 		address := target.Host
 		if target.Port() == "" {
 			address = net.JoinHostPort(target.Hostname(), "443")
 		}
-		a.pool = newPool(c.transport, target.Scheme, address, o.Connections, o.Resent)
+		c.pool = newPool(c.transport, target.Scheme, address, o.Connections, o.Resent)
 	}
-	return a, nil
+	return &API{client: c, resent: o.Resent, judged: o.Judged}, nil
 }
 
 // WrongSettings tells whether a request failed for what an operator has to change: a certificate, a protocol, a proxy.
@@ -93,7 +90,7 @@ type Request struct {
 	// Retires, if set, tells whether an answer takes its connection out of use, where the API has a number of them.
 	Retires func(Answer) bool
 	// Shown, if set, gets the request and its answer as text.
-	Shown *Exchange
+	Shown *base.Exchange
 }
 
 // Answer is an answer to a request.
@@ -129,31 +126,25 @@ func (a *API) Post(ctx context.Context, r Request) (answer Answer, result *deliv
 	}
 	t.addBody(req)
 	if r.Shown != nil {
-		r.Shown.Request = a.shown(r.Header, requestText(req, r.Body, func(name string) bool { return name == keyAuthorization }))
+		t.extra = &extra{shown: r.Shown}
+		c.show(req, t)
 	}
-	var resp *http.Response
-	var err error
-	release := func(bool) {}
-	if a.pool != nil {
-		var inDoubt bool
-		resp, release, inDoubt, err = a.pool.do(req.WithContext(limited))
-		t.written.Store(inDoubt)
-	} else {
-		resp, err = c.send(req.WithContext(httptrace.WithClientTrace(limited, t.trace())), t)
+	under := limited
+	if c.pool == nil {
+		under = httptrace.WithClientTrace(limited, t.trace())
 	}
-	if err != nil {
-		res := c.interrupted()
-		if ctx.Err() == nil {
-			res = c.unanswered(err, errors.Is(limited.Err(), context.DeadlineExceeded), t)
-		}
-		return Answer{}, &res
+	resp, none := c.exchange(ctx, limited, req.WithContext(under), t)
+	if none != nil {
+		return Answer{}, none
 	}
 	answer = a.read(resp, cmp.Or(r.Most, maxAnswerBody), cancel)
 	_ = resp.Body.Close()
 	if r.Shown != nil {
-		r.Shown.Answer = a.shown(r.Header, answerText(resp, answer.Body))
+		r.Shown.Answer = c.public(r.Header, answerText(resp, answer.Body))
 	}
-	release(r.Retires != nil && r.Retires(answer))
+	if t.release != nil {
+		t.release(r.Retires != nil && r.Retires(answer))
+	}
 	// When a deadline of the caller's has come, what was read by then counts: it may say that the request was taken.
 	if a.judged && !answer.Whole && errors.Is(ctx.Err(), context.Canceled) {
 		res := c.interrupted()
@@ -162,8 +153,24 @@ func (a *API) Post(ctx context.Context, r Request) (answer Answer, result *deliv
 	return answer, nil
 }
 
-func (c *client) interrupted() delivery.Result {
-	return delivery.Result{Class: delivery.Interrupted, Detail: "given up by pacer before " + c.where + " answered"}
+// Ask sends a request and returns the result that classify makes of the answer, or what is known without one.
+func (a *API) Ask(ctx context.Context, r Request, classify func(a Answer, now time.Time) delivery.Result) delivery.Result {
+	answer, none := a.Post(ctx, r)
+	if none != nil {
+		return *none
+	}
+	res := classify(answer, time.Now())
+	if res.Class != delivery.Delivered {
+		where := a.Where()
+		if r.URL != nil {
+			where = r.URL.Host
+		}
+		res.Detail = a.Scrub(res.Detail + " from " + where)
+	}
+	if res.Provider != nil {
+		res.Provider.Code = a.Scrub(res.Provider.Code)
+	}
+	return res
 }
 
 // read reads the body of an answer, within its bounds.
@@ -183,18 +190,6 @@ func (a *API) read(resp *http.Response, most int64, cancel context.CancelFunc) A
 	return answer
 }
 
-// shown returns text of an exchange without secrets: neither those of the API, nor what the request has as its credentials.
-func (a *API) shown(header http.Header, text string) string {
-	text = a.Scrub(text)
-	// Such as "bearer TOKEN", or "vapid t=TOKEN, k=KEY".
-	for _, part := range strings.FieldsFunc(header.Get(keyAuthorization), func(c rune) bool { return strings.ContainsRune(" ,=", c) }) {
-		if len(part) >= minSecret {
-			text = strings.ReplaceAll(text, part, "***")
-		}
-	}
-	return text
-}
-
 // at returns the client for a URL, and if the guard refuses that, what this means for the job.
 func (c *client) at(u *url.URL) (*client, *delivery.Result) {
 	if c.guard == nil {
@@ -208,19 +203,8 @@ func (c *client) at(u *url.URL) (*client, *delivery.Result) {
 	return &next, nil
 }
 
-// Where is the destination's host and port, for details.
-func (a *API) Where() string { return a.client.where }
-
 // Scrub removes every secret from a detail.
-func (a *API) Scrub(detail string) string { return a.client.scrub(detail) }
-
-// Close closes idle connections. Those in use are closed once they are idle.
-func (a *API) Close() {
-	a.client.transport.CloseIdleConnections()
-	if a.pool != nil {
-		a.pool.close()
-	}
-}
+func (a *API) Scrub(detail string) string { return a.scrub(detail) }
 
 // Wait returns how long an answer asks to wait; 0 if it does not say.
 func (a Answer) Wait(now time.Time) time.Duration { return waitOf(a.Header, now) }
@@ -239,6 +223,15 @@ func (a Answer) ByStatus(now time.Time) delivery.Result {
 		if res.RetryAfter, _ = retryAfter(a.Header, now); res.RetryAfter > 0 && a.Status == http.StatusServiceUnavailable {
 			res.Class, res.By = delivery.Throttled, delivery.ByUnknown
 		}
+	}
+	return res
+}
+
+// Refusal completes the result for an answer other than success: by its status, and by the code in it, "" for none.
+func (a Answer) Refusal(res delivery.Result, code string) delivery.Result {
+	res.Detail = strings.TrimSpace("HTTP " + strconv.Itoa(a.Status) + " " + code)
+	if code != "" {
+		res.Provider = &delivery.Provider{Code: code}
 	}
 	return res
 }

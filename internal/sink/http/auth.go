@@ -121,7 +121,7 @@ func (o *OAuth2) problems() (p []string) {
 
 // deliverWithToken sends the job with an access token. Without one, nothing is sent, and the job is not to blame.
 func (s *Sink) deliverWithToken(ctx, limited context.Context, c *client, job *delivery.Job, t *trip) delivery.Result {
-	held, none := s.tokens.Need(ctx, limited)
+	held, none := s.Tokens.Need(ctx, limited)
 	if none != nil {
 		return *none
 	}
@@ -131,7 +131,7 @@ func (s *Sink) deliverWithToken(ctx, limited context.Context, c *client, job *de
 	t.extra.token = held
 	res := c.deliver(ctx, limited, job, t)
 	if res.Status == http.StatusUnauthorized && res.Class != delivery.Delivered {
-		s.tokens.Refused(held)
+		s.Tokens.Refused(held)
 	}
 	if res.Class != delivery.Delivered {
 		res.Detail = strings.ReplaceAll(res.Detail, held.Value, "***")
@@ -144,7 +144,7 @@ func (s *Sink) deliverWithToken(ctx, limited context.Context, c *client, job *de
 
 // fetchToken gets an access token.
 func (s *Sink) fetchToken(ctx context.Context) (token.Token, error) {
-	o := &s.client.Load().from.config.OAuth2
+	o := &s.Now().config.OAuth2
 	r := TokenRequest{
 		URL: o.TokenURL, Form: url.Values{"grant_type": {"client_credentials"}},
 		Key: "oauth2.token_url", Hint: "check oauth2.client_id and oauth2.client_secret",
@@ -161,5 +161,5 @@ func (s *Sink) fetchToken(ctx context.Context) (token.Token, error) {
 	} else {
 		r.User = url.UserPassword(url.QueryEscape(o.ClientID), url.QueryEscape(o.ClientSecret))
 	}
-	return s.client.Load().fetchToken(ctx, r)
+	return s.Now().fetchToken(ctx, r)
 }

@@ -189,7 +189,7 @@ func TestBasicAndBearer(t *testing.T) {
 			continue
 		}
 		secret = "second"
-		s.readAgain()
+		s.Reread()
 		if r := s.Deliver(t.Context(), job()); r.Class != delivery.Delivered || last.header.Get("Authorization") != "Bearer second" {
 			t.Errorf("%+v, %q", r, last.header.Get("Authorization"))
 		}

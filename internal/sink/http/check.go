@@ -23,8 +23,8 @@ import (
 // and with TLS if the URL is https. It sends no request. Where addresses come from jobs or from rows, there is only a proxy to
 // connect to; see CheckRow and ReachRow.
 func (s *Sink) Check(ctx context.Context) error {
-	c := s.client.Load()
-	if s.tokens != nil && s.options.Like == nil {
+	c := s.Now()
+	if s.Fetches() {
 		if _, err := s.fetchToken(ctx); err != nil {
 			return err
 		}
@@ -37,7 +37,7 @@ func (s *Sink) Check(ctx context.Context) error {
 
 // Unreached says what of the sink Check cannot reach; "" for nothing.
 func (s *Sink) Unreached() string {
-	switch s.options.Config.reach() {
+	switch s.config.reach() {
 	case byJob:
 		return "its addresses come from jobs, so none was tried"
 	case byTable:
@@ -64,7 +64,7 @@ func (s *Sink) ReachRow(ctx context.Context, row *delivery.Destination) error {
 }
 
 func (s *Sink) row(row *delivery.Destination) (*client, error) {
-	c, fault := s.client.Load().to(row)
+	c, fault := s.Now().to(row)
 	if fault != "" {
 		return nil, errors.New(fault)
 	}
@@ -190,4 +190,4 @@ func (c *client) reachProxy(ctx context.Context) error {
 }
 
 // CheckProxy connects to the proxy of the API, if its requests have URLs of their own and a proxy of the sink.
-func (a *API) CheckProxy(ctx context.Context) error { return a.client.reachProxy(ctx) }
+func (a *API) CheckProxy(ctx context.Context) error { return a.reachProxy(ctx) }

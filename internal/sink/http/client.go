@@ -3,6 +3,7 @@ package http
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/base64"
 	"errors"
 	"net"
@@ -51,7 +52,7 @@ const (
 
 // client is what a Sink makes of its configuration and of the files that it names. It never changes.
 type client struct {
-	from      *files
+	config    *Config // with the secrets as they are now
 	reach     reach
 	guard     *guard.Guard // nil if one host is the same for all jobs
 	target    *url.URL     // without user and password
@@ -67,6 +68,7 @@ type client struct {
 	timeout   time.Duration
 	transport *http.Transport
 	trusted   *http.Transport // for an address that the configuration names; the same unless there is a guard
+	pool      *pool           // nil: the connections are those of the transport
 	hidden    []string
 	secrets   *strings.Replacer // of these: replaces what must not appear in a detail
 }
@@ -77,14 +79,13 @@ type field struct {
 	values []string
 }
 
-func newClient(f *files, version string) (*client, error) {
-	cfg := &f.config
+func newClient(cfg *Config, secure *tls.Config, version string) (*client, error) {
 	address, _ := cfg.sample()
 	target, err := url.Parse(address)
 	if err != nil {
 		return nil, errors.New("url: not a URL") // the parser's own error repeats the URL, and with it the password
 	}
-	c := &client{from: f, reach: cfg.reach(), where: target.Host, events: cfg.CloudEvents, method: cmp.Or(cfg.Method, http.MethodPost), timeout: cfg.Timeout}
+	c := &client{config: cfg, reach: cfg.reach(), where: target.Host, events: cfg.CloudEvents, method: cmp.Or(cfg.Method, http.MethodPost), timeout: cfg.Timeout}
 	if c.form, err = cfg.form(); err != nil {
 		return nil, err
 	}
@@ -103,7 +104,7 @@ func newClient(f *files, version string) (*client, error) {
 	for _, values := range target.Query() {
 		secrets = append(secrets, values...)
 	}
-	if _, hidden := f.secrets["url"]; hidden { // such as that of a hook whose path lets whoever knows it send
+	if cfg.Sources["url"] != nil { // such as that of a hook whose path lets whoever knows it send
 		secrets = append(secrets, target.EscapedPath(), target.Path)
 	}
 	fixed := make(http.Header, len(cfg.Headers)+2)
@@ -139,13 +140,11 @@ func newClient(f *files, version string) (*client, error) {
 	if c.guard, err = cfg.guarding(); err != nil {
 		return nil, err
 	}
-	if c.transport, err = newTransport(f, c.guard); err != nil {
-		return nil, err
-	}
+	c.transport = newTransport(cfg, secure, c.guard)
 	if c.trusted = c.transport; c.guard != nil {
-		c.trusted, err = newTransport(f, nil)
+		c.trusted = newTransport(cfg, secure, nil)
 	}
-	return c, err
+	return c, nil
 }
 
 // spelling returns the name of a header as it is written; see keyIdempotency.
@@ -158,16 +157,7 @@ func spelling(name string) string {
 }
 
 // newTransport makes a transport. With a guard, it connects to nothing else but what that allows, and to a proxy of the sink.
-func newTransport(f *files, g *guard.Guard) (*http.Transport, error) {
-	cfg := &f.config
-	secure := tlsConfig()
-	var err error
-	if secure.RootCAs, err = f.authorities(); err != nil {
-		return nil, err
-	}
-	if secure.Certificates, err = f.certificates(); err != nil {
-		return nil, err
-	}
+func newTransport(cfg *Config, secure *tls.Config, g *guard.Guard) *http.Transport {
 	dialer := net.Dialer{Timeout: cfg.Timeout, KeepAlive: keepAlive}
 	dial := dialer.DialContext
 	if g != nil && cfg.Proxy == "" {
@@ -183,7 +173,7 @@ func newTransport(f *files, g *guard.Guard) (*http.Transport, error) {
 			}
 			return &agingConn{Conn: conn, until: time.Now().Add(lifetime(cfg.MaxConnAge))}, nil
 		},
-		TLSClientConfig:        secure,
+		TLSClientConfig:        secure.Clone(), // which the transport adds to
 		TLSHandshakeTimeout:    cfg.Timeout,
 		ForceAttemptHTTP2:      true, // which a custom TLSClientConfig would disable
 		MaxIdleConns:           cfg.MaxInFlight,
@@ -192,7 +182,7 @@ func newTransport(f *files, g *guard.Guard) (*http.Transport, error) {
 		MaxResponseHeaderBytes: maxAnswerHeader,
 		DisableCompression:     true, // the body is discarded
 		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingAfter},
-	}, nil
+	}
 }
 
 // request makes the job's request. It builds the request from a template (no http.NewRequest, a header map of the
@@ -214,7 +204,7 @@ func (c *client) request(ctx context.Context, job *delivery.Job, t *trip) (req *
 	}
 	// The destination gets the number of this attempt, from 1 on; job.Attempt counts the attempts before it.
 	id := job.ID
-	if step := c.from.config.Step; step != "" {
+	if step := c.config.Step; step != "" {
 		id += ":" + step
 	}
 	if c.signer != nil {

@@ -2,7 +2,6 @@ package http
 
 import (
 	"fmt"
-	"log/slog"
 	"maps"
 	"net/http"
 	"net/url"
@@ -11,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pacer/pacer/internal/sink/access"
+	"github.com/pacer/pacer/internal/sink/base"
 	"github.com/pacer/pacer/internal/sink/guard"
 	"github.com/pacer/pacer/internal/sink/render"
 	"github.com/pacer/pacer/internal/sink/rule"
@@ -72,7 +73,7 @@ type Config struct {
 	// Whole has answers read whole, for Ask.
 	Whole bool `yaml:"-"`
 
-	sources map[string]func() (string, error) // reads a secret again, by key
+	access.Secrets // by key: "url", "body", "headers." and a name
 }
 
 // Take has the expressions for what an answer says in the destination's own words.
@@ -107,15 +108,6 @@ func (c *Config) judging() (*rule.Set, error) {
 	})
 }
 
-// SecretFrom says how to read a secret that comes from a file: read returns its content as it is now. The key is "url",
-// "body" or "headers." and a name.
-func (c *Config) SecretFrom(key string, read func() (string, error)) {
-	if c.sources == nil {
-		c.sources = map[string]func() (string, error){}
-	}
-	c.sources[key] = read
-}
-
 const (
 	maxTimeout     = 10 * time.Minute
 	maxConnAge     = 24 * time.Hour
@@ -134,8 +126,18 @@ func Default() *Config {
 	}
 }
 
-// InFlight returns the number of deliveries that may be in flight at once.
-func (c *Config) InFlight() int { return c.MaxInFlight }
+// Entry returns what the router needs to know of the sink.
+func (c *Config) Entry() base.Entry {
+	return base.Entry{
+		MaxInFlight: c.MaxInFlight, Timeout: c.Timeout, MaxRetryAfter: c.MaxRetryAfter, KeepRejected: c.KeepRejected,
+		Destinations: c.Destinations, DisableAfter: c.DisableAfter,
+	}
+}
+
+// certificates are the files of connections to the destination.
+func (c *Config) certificates() access.Certificates {
+	return access.Certificates{CAFile: c.CAFile, CertFile: c.CertFile, KeyFile: c.KeyFile}
+}
 
 // own are the headers that a configuration may not set: pacer's and those of the protocol.
 var own = []string{
@@ -148,32 +150,25 @@ var signed = []string{keyTimestamp, keySignature}
 
 // Problems returns the errors in the configuration: one line each, beginning with the key, without secrets.
 func (c *Config) Problems() []string {
-	p := append(append(c.addressProblems(), c.guardProblems()...), c.tableProblems()...)
-	if c.Timeout < time.Millisecond || c.Timeout > maxTimeout {
-		p = append(p, fmt.Sprintf("timeout: %s is out of range; use a duration between 1ms and %s, such as 3s", c.Timeout, maxTimeout))
-	}
+	p := base.Problems(append(append(c.addressProblems(), c.guardProblems()...), c.tableProblems()...))
+	p.Between("timeout", c.Timeout, time.Millisecond, maxTimeout, "3s")
 	if c.MaxConnAge != 0 && (c.MaxConnAge < time.Second || c.MaxConnAge > maxConnAge) {
-		p = append(p, fmt.Sprintf("max_conn_age: %s is out of range; use a duration between 1s and 24h, such as 5m, or 0 for no limit", c.MaxConnAge))
+		p.Add("max_conn_age: %s is out of range; use a duration between 1s and 24h, such as 5m, or 0 for no limit", c.MaxConnAge)
 	}
 	if _, err := c.judging(); err != nil {
-		p = append(p, err.Error())
+		p.Add("%s", err)
 	}
 	if _, err := c.signing(); err != nil {
-		p = append(p, err.Error())
+		p.Add("%s", err)
 	}
-	p = append(append(p, c.authProblems()...), c.eventProblems()...)
-	if (c.CertFile == "") != (c.KeyFile == "") {
-		p = append(p, "cert_file: goes together with key_file; set both or neither")
-	}
-	if c.MaxRetryAfter < time.Second || c.MaxRetryAfter > maxRetryAfter {
-		p = append(p, fmt.Sprintf("max_retry_after: %s is out of range; use a duration between 1s and %s, such as 5m", c.MaxRetryAfter, maxRetryAfter))
-	}
+	p = append(append(append(p, c.authProblems()...), c.eventProblems()...), c.certificates().Problems()...)
+	p.MaxRetryAfter(c.MaxRetryAfter)
 	if len(c.Headers) > maxHeaders {
-		p = append(p, fmt.Sprintf("headers: %d of them; use at most %d", len(c.Headers), maxHeaders))
+		p.Add("headers: %d of them; use at most %d", len(c.Headers), maxHeaders)
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Headers)) {
 		if why := headerProblem(name, c.Headers[name], len(c.Sign.Secrets) > 0); why != "" {
-			p = append(p, why)
+			p.Add("%s", why)
 		}
 	}
 	return p
@@ -217,18 +212,6 @@ func urlProblem(s string) string {
 	}
 	return ""
 }
-
-// String returns the configuration without its secrets.
-func (c *Config) String() string {
-	return fmt.Sprintf("{method: %s, url: %s, max_in_flight: %d, timeout: %s, headers: %v, ca_file: %s, cert_file: %s, key_file: %s, max_conn_age: %s}",
-		c.Method, Redacted(c.URL), c.MaxInFlight, c.Timeout, slices.Sorted(maps.Keys(c.Headers)), c.CAFile, c.CertFile, c.KeyFile, c.MaxConnAge)
-}
-
-// GoString keeps secrets out of %#v.
-func (c *Config) GoString() string { return c.String() }
-
-// LogValue implements slog.LogValuer, without secrets.
-func (c *Config) LogValue() slog.Value { return slog.StringValue(c.String()) }
 
 // Redacted returns the URL without user, password and query, any of which may be a secret.
 func Redacted(s string) string {

@@ -54,8 +54,8 @@ func TestClosedWhileIdle(t *testing.T) {
 			}
 		})
 		s := newSink(t, Config{URL: srv.URL})
-		dial := s.client.Load().transport.DialContext
-		s.client.Load().transport.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		dial := s.Now().transport.DialContext
+		s.Now().transport.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			c, err := dial(ctx, network, addr)
 			return &watchedConn{Conn: c, closed: isClosed}, err
 		}
@@ -117,8 +117,8 @@ func TestConnectionsAreReplaced(t *testing.T) {
 				t.Errorf("%d connections within an hour", n)
 			}
 			before := srv.Connections()
-			s.client.Load().from.config.MaxConnAge = time.Nanosecond // connections are old at once, from now on
-			s.client.Load().transport.CloseIdleConnections()
+			s.Now().config.MaxConnAge = time.Nanosecond // connections are old at once, from now on
+			s.Now().transport.CloseIdleConnections()
 			deliver()
 			if n := srv.Connections() - before; n < each {
 				t.Errorf("%d new connections for %d requests", n, callers*each)
@@ -194,7 +194,7 @@ func TestProxy(t *testing.T) {
 	} {
 		status = tt.status
 		s := newSink(t, Config{URL: tt.url}, func(c *Config) { c.CAFile = srv.CAFile })
-		s.client.Load().transport.Proxy = http.ProxyURL(at) // the environment's is read once, and never for 127.0.0.1
+		s.Now().transport.Proxy = http.ProxyURL(at) // the environment's is read once, and never for 127.0.0.1
 		r := s.Deliver(t.Context(), job())
 		if r.Class != tt.class || !strings.Contains(r.Detail, tt.detail) || strings.Contains(r.Detail, "hunter22") {
 			t.Errorf("%s, %d: %+v", tt.url, tt.status, r)

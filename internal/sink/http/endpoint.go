@@ -83,7 +83,7 @@ func newEndpoint(base *client, row *delivery.Destination, now time.Time) *endpoi
 
 // to returns the client for a row, or why there is none: the settings are wrong, and no job is to blame.
 func (c *client) to(row *delivery.Destination) (to *client, fault string) {
-	cfg := &c.from.config
+	cfg := c.config
 	target, err := url.Parse(row.URL)
 	if err != nil || target.Host == "" || target.Fragment != "" {
 		return nil, "url: not a URL"
@@ -146,8 +146,8 @@ func (s *Sink) endpoint(base *client, job *delivery.Job) (*client, *delivery.Res
 		return nil, &delivery.Result{Class: class, Scope: delivery.ScopeDestination, Detail: detail}
 	}
 	var row *delivery.Destination
-	if s.options.Endpoints != nil {
-		row = s.options.Endpoints(job.Destination)
+	if s.Endpoints != nil {
+		row = s.Endpoints(job.Destination)
 	}
 	switch {
 	case row == nil && job.Destination == "": // only commands send such a job

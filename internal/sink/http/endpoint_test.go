@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/base"
 	"github.com/pacer/pacer/internal/sink/signature"
 	"github.com/pacer/pacer/internal/sink/sinktest"
 )
@@ -46,7 +47,7 @@ func tableSink(t *testing.T, x *table, srv *sinktest.Server, change ...func(*Con
 	for _, f := range change {
 		f(cfg)
 	}
-	s, err := New(Options{Config: *cfg, Version: "1", Endpoints: x.lookup})
+	s, err := New(cfg, base.Host{Version: "1", Endpoints: x.lookup})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -65,7 +65,7 @@ func TestAuthorityIsReadAgain(t *testing.T) {
 		t.Errorf("before: %+v", r)
 	}
 	copyFile(t, ca, srv.CAFile)
-	s.readAgain()
+	s.Reread()
 	if r := s.Deliver(t.Context(), job()); r.Class != delivery.Delivered {
 		t.Errorf("after: %+v", r)
 	}
@@ -93,7 +93,7 @@ func TestClientCertificateIsReadAgain(t *testing.T) {
 			s := newSink(t, Config{URL: srv.URL}, func(c *Config) { c.CAFile, c.CertFile, c.KeyFile = srv.CAFile, certFile, keyFile })
 			refused(t, s)
 			pair(t, known, certFile, keyFile)
-			s.readAgain()
+			s.Reread()
 			if r := s.Deliver(t.Context(), job()); r.Class != delivery.Delivered {
 				t.Errorf("%+v", r)
 			}
@@ -149,7 +149,7 @@ func TestSecretsAreReadAgain(t *testing.T) {
 		c.SecretFrom("headers.Authorization", token.read)
 	})
 	var logged bytes.Buffer
-	s.options.Logger = slog.New(slog.NewTextHandler(&logged, nil))
+	s.Logger = slog.New(slog.NewTextHandler(&logged, nil))
 	for _, step := range []struct {
 		value, want string
 		err         error
@@ -162,7 +162,7 @@ func TestSecretsAreReadAgain(t *testing.T) {
 		{"Bearer three", "Bearer three", nil},
 	} {
 		token.set(step.value, step.err)
-		s.readAgain()
+		s.Reread()
 		if r := s.Deliver(t.Context(), job()); r.Class != delivery.Delivered || *seen.Load() != step.want {
 			t.Errorf("%q: sent %q, %+v", step.value, *seen.Load(), r)
 		}

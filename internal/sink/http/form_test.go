@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/base"
 	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
@@ -116,7 +117,7 @@ func TestBadTemplates(t *testing.T) {
 		if p := c.Problems(); len(p) != 1 || !strings.HasPrefix(p[0], want) {
 			t.Errorf("%q, want %s", p, want)
 		}
-		if _, err := New(Options{Config: *c}); err == nil || !strings.HasPrefix(err.Error(), want) {
+		if _, err := New(c, base.Host{}); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("New: %v", err)
 		}
 	}

@@ -30,7 +30,7 @@ type TokenRequest struct {
 // FetchToken gets an access token over a connection as those to the destination. Errors are of type token.Error and begin
 // with the key; they repeat nothing that was sent or answered, but the code of an error.
 func (a *API) FetchToken(ctx context.Context, r TokenRequest) (token.Token, error) {
-	return a.client.fetchToken(ctx, r)
+	return a.fetchToken(ctx, r)
 }
 
 func (c *client) fetchToken(ctx context.Context, r TokenRequest) (token.Token, error) {

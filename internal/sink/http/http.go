@@ -3,18 +3,15 @@ package http
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"io"
-	"log/slog"
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/retry"
+	"github.com/pacer/pacer/internal/sink/base"
 	"github.com/pacer/pacer/internal/sink/rule"
-	"github.com/pacer/pacer/internal/sink/token"
 )
 
 const (
@@ -23,17 +20,6 @@ const (
 	maxAnswerTime   = 100 * time.Millisecond // for which the body is read, so that the connection can be used again
 )
 
-// Options configure a Sink.
-type Options struct {
-	Config  Config // valid: Config.Problems found none
-	Version string // of pacer, for User-Agent
-	Logger  *slog.Logger
-	// Like, if set, is a sink with the same credentials, whose access token this one uses.
-	Like *Sink
-	// Endpoints looks destinations up, nil for one that is not known; required if the configuration says that there are any.
-	Endpoints func(id string) *delivery.Destination
-}
-
 // Sink POSTs each job and classifies the answer (see classify), or what is known if there is none (see unanswered). It
 // is safe for concurrent use and starts no goroutines but those of net/http, which end with Close.
 //
@@ -41,61 +27,55 @@ type Options struct {
 // connection, only if the destination has certainly not processed it (see trip). Retrying is up to the pacer, since
 // every attempt takes a slot and a second copy would be a duplicate at the receiver.
 type Sink struct {
-	options   Options
-	client    atomic.Pointer[client] // replaced when a file that the configuration names changes
-	resent    atomic.Uint64
-	reading   retry.Outage // of these files
-	endpoints endpoints
-	tokens    *token.Source // nil: requests need no access token
+	base.Service[*client] // replaced when a file that the configuration names changes
+	config                *Config
+	endpoints             endpoints
 }
 
-// New makes a Sink. It reads the files that the configuration names and opens no connection.
-func New(opt Options) (*Sink, error) {
-	if p := opt.Config.Problems(); len(p) > 0 {
-		return nil, errors.New(p[0])
-	}
-	s := &Sink{options: opt}
-	f, err := opt.Config.read()
-	if err != nil {
-		return nil, err
-	}
-	c, err := newClient(f, opt.Version)
-	if err != nil {
-		return nil, err
-	}
-	s.client.Store(c)
-	if opt.Like != nil {
-		s.tokens = opt.Like.tokens
-	} else if opt.Config.OAuth2.TokenURL != "" {
-		s.tokens = token.New(token.Options{Fetch: s.fetchToken, Logger: opt.Logger, Destination: c.where})
-	}
-	return s, nil
-}
+// New makes a Sink of a valid configuration. It reads the files that the configuration names and opens no connection.
+func New(c *Config, host base.Host) (*Sink, error) { return NewLike(nil, c, host) }
 
-// Deliver POSTs the job and waits for the answer, at most for the configured timeout.
-func (s *Sink) Deliver(ctx context.Context, job *delivery.Job) delivery.Result {
-	return s.attempt(ctx, job, nil)
+// NewLike makes a Sink that uses the access token of another one with the same credentials.
+func NewLike(like *Sink, c *Config, host base.Host) (*Sink, error) {
+	s := &Sink{config: c}
+	d := base.Dialect[*client]{Secrets: c.Secrets, Build: s.build, Attempt: func(ctx context.Context, job *delivery.Job, shown *base.Exchange) delivery.Result {
+		if shown == nil {
+			return s.attempt(ctx, job, nil)
+		}
+		return s.attempt(ctx, job, &extra{shown: shown})
+	}}
+	if like != nil {
+		s.Tokens = like.Tokens
+	} else if c.OAuth2.TokenURL != "" {
+		d.Fetch = s.fetchToken
+	}
+	if host.Endpoints != nil {
+		d.Work = func(ctx context.Context) {
+			retry.Every(ctx, readEvery, func(time.Time) { s.endpoints.forget(host.Endpoints) })
+		}
+	}
+	return s, s.Open(host, d)
 }
 
 // Ask is Deliver for a sink that makes several requests for one job, this one among them: see is called with the answer, if
 // there is one that was read whole. The exchange is noted in shown, unless that is nil.
-func (s *Sink) Ask(ctx context.Context, job *delivery.Job, see func(*rule.Answer), shown *Exchange) delivery.Result {
+func (s *Sink) Ask(ctx context.Context, job *delivery.Job, see func(*rule.Answer), shown *base.Exchange) delivery.Result {
 	return s.attempt(ctx, job, &extra{see: see, shown: shown})
 }
 
 // attempt is Deliver, with what few requests have.
 func (s *Sink) attempt(ctx context.Context, job *delivery.Job, more *extra) delivery.Result {
-	c := s.client.Load()
+	c := s.Now()
 	limited, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	t := &trip{payload: job.Payload, cancel: cancel, resent: &s.resent, extra: more}
+	t := &trip{payload: job.Payload, cancel: cancel, resent: &s.Repeats, extra: more}
 	if c.reach == byTable {
 		var res *delivery.Result
 		if c, res = s.endpoint(c, job); res != nil {
 			return *res
 		}
 	}
-	if s.tokens != nil {
+	if s.Tokens != nil {
 		return s.deliverWithToken(ctx, limited, c, job, t)
 	}
 	return c.deliver(ctx, limited, job, t)
@@ -112,14 +92,9 @@ func (c *client) deliver(ctx, limited context.Context, job *delivery.Job, t *tri
 		return delivery.Result{Class: delivery.Permanent, Detail: problem}
 	}
 	defer t.end()
-	resp, err := c.send(req, t)
-	if err != nil {
-		// The caller's context is checked first, because limited is done too if it has ended, and a call that pacer
-		// itself cancelled says nothing about the destination.
-		if ctx.Err() != nil {
-			return delivery.Result{Class: delivery.Interrupted, Detail: "given up by pacer before " + c.where + " answered"}
-		}
-		return c.unanswered(err, errors.Is(limited.Err(), context.DeadlineExceeded), t)
+	resp, none := c.exchange(ctx, limited, req, t)
+	if none != nil {
+		return *none
 	}
 	if t.shown() != nil {
 		defer c.watch(resp, t)()
@@ -132,8 +107,33 @@ func (c *client) deliver(ctx, limited context.Context, job *delivery.Job, t *tri
 	return c.scope(c.gone(res))
 }
 
+// exchange sends a request. Without an answer, none is what is known.
+func (c *client) exchange(ctx, limited context.Context, req *http.Request, t *trip) (resp *http.Response, none *delivery.Result) {
+	resp, err := c.send(req, t)
+	if err == nil {
+		return resp, nil
+	}
+	// The caller's context is checked first, because limited is done too if it has ended, and a call that pacer
+	// itself cancelled says nothing about the destination.
+	res := c.interrupted()
+	if ctx.Err() == nil {
+		res = c.unanswered(err, errors.Is(limited.Err(), context.DeadlineExceeded), t)
+	}
+	return nil, &res
+}
+
+func (c *client) interrupted() delivery.Result {
+	return delivery.Result{Class: delivery.Interrupted, Detail: "given up by pacer before " + c.where + " answered"}
+}
+
 // send writes the request, to another connection as long as it gets one that has been closed already.
-func (c *client) send(req *http.Request, t *trip) (*http.Response, error) {
+func (c *client) send(req *http.Request, t *trip) (resp *http.Response, err error) {
+	if c.pool != nil {
+		var inDoubt bool
+		resp, t.release, inDoubt, err = c.pool.do(req)
+		t.written.Store(inDoubt)
+		return resp, err
+	}
 	for {
 		resp, err := c.transport.RoundTrip(req)
 		if err == nil || !t.reused || !t.closedIdle(err) || req.Context().Err() != nil {
@@ -155,19 +155,14 @@ func finish(resp *http.Response, cancel context.CancelFunc) {
 	_ = resp.Body.Close()
 }
 
-func (c *client) closeIdle() {
+// Where is the destination's host and port.
+func (c *client) Where() string { return c.where }
+
+// Close closes idle connections. Those in use are closed once they are idle.
+func (c *client) Close() {
 	c.transport.CloseIdleConnections()
 	c.trusted.CloseIdleConnections()
+	if c.pool != nil {
+		c.pool.close()
+	}
 }
-
-// Resent returns how many requests were written once more (see trip).
-func (s *Sink) Resent() uint64 { return s.resent.Load() }
-
-// Close closes idle connections.
-func (s *Sink) Close() error {
-	s.client.Load().closeIdle()
-	return nil
-}
-
-// tlsConfig is what the sink asks of every TLS connection.
-func tlsConfig() *tls.Config { return &tls.Config{MinVersion: tls.VersionTLS12} }

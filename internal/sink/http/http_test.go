@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/base"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -30,7 +31,7 @@ func newSink(t testing.TB, cfg Config, change ...func(*Config)) *Sink {
 	for _, f := range change {
 		f(def)
 	}
-	s, err := New(Options{Config: *def, Version: "1.2.3", Logger: slog.New(slog.DiscardHandler)})
+	s, err := New(def, base.Host{Version: "1.2.3", Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -427,7 +428,7 @@ func BenchmarkRequest(b *testing.B) {
 	j := job()
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, problem := s.client.Load().request(b.Context(), j, &trip{payload: j.Payload}); problem != "" {
+		if _, problem := s.Now().request(b.Context(), j, &trip{payload: j.Payload}); problem != "" {
 			b.Fatal(problem)
 		}
 	}

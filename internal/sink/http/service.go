@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/sink/access"
+	"github.com/pacer/pacer/internal/sink/base"
 )
 
 // Calls has the settings that the sinks of all services have in common, whose kinds embed it.
@@ -19,6 +20,8 @@ type Calls struct {
 	MaxRetryAfter time.Duration `yaml:"max_retry_after"`
 	// KeepRejected makes dead letters of rejected jobs.
 	KeepRejected bool `yaml:"keep_rejected"`
+
+	access.Secrets
 }
 
 // Service has the settings of a service with one address.
@@ -28,10 +31,8 @@ type Service struct {
 	Calls
 }
 
-const (
-	minCallTimeout = 100 * time.Millisecond
-	serviceConnAge = 30 * time.Minute
-)
+// ConnAge is how long a connection to a service is used.
+const ConnAge = 30 * time.Minute
 
 // DefaultCalls returns settings that are good for most services.
 func DefaultCalls() Calls {
@@ -41,55 +42,45 @@ func DefaultCalls() Calls {
 // DefaultService returns settings that are good for most services, for the one at the URL.
 func DefaultService(url string) Service { return Service{URL: url, Calls: DefaultCalls()} }
 
-// InFlight returns the number of deliveries that may be in flight at once.
-func (c *Calls) InFlight() int { return c.MaxInFlight }
+// Entry returns what the router needs to know of the sink.
+func (c *Calls) Entry() base.Entry {
+	return base.Entry{MaxInFlight: c.MaxInFlight, Timeout: c.Timeout, MaxRetryAfter: c.MaxRetryAfter, KeepRejected: c.KeepRejected}
+}
 
 // Problems returns the errors in the settings: one line each, beginning with the key.
-func (c *Calls) Problems() (p []string) {
-	if c.Timeout < minCallTimeout || c.Timeout > maxTimeout {
-		p = append(p, fmt.Sprintf("timeout: %s is out of range; use a duration between %s and %s, such as 10s", c.Timeout, minCallTimeout, maxTimeout))
-	}
-	if c.MaxRetryAfter < time.Second || c.MaxRetryAfter > maxRetryAfter {
-		p = append(p, fmt.Sprintf("max_retry_after: %s is out of range; use a duration between 1s and %s, such as 5m", c.MaxRetryAfter, maxRetryAfter))
-	}
+func (c *Calls) Problems() (p base.Problems) {
+	p.Timeout(c.Timeout, "10s")
+	p.MaxRetryAfter(c.MaxRetryAfter)
 	return p
 }
 
 // Problems returns the errors in the settings: one line each, beginning with the key.
-func (s *Service) Problems() (p []string) {
+func (s *Service) Problems() (p base.Problems) {
 	if why := urlProblem(s.URL); why != "" {
-		p = append(p, "url: "+why)
+		p.Add("url: %s", why)
 	} else if userIn(s.URL) {
-		p = append(p, "url: has a user, which is not sent; remove it")
+		p.Add("url: has a user, which is not sent; remove it")
 	}
 	return append(p, s.Calls.Problems()...)
 }
 
-// Text returns the settings for a log line.
-func (c *Calls) Text() string {
-	return fmt.Sprintf("max_in_flight: %d, timeout: %s, ca_file: %s", c.MaxInFlight, c.Timeout, c.CAFile)
-}
-
-// Text returns the settings for a log line.
-func (s *Service) Text() string { return "url: " + Redacted(s.URL) + ", " + s.Calls.Text() }
-
-// API makes an API of the settings and of the files that they name. What the settings say is left out of the options. An
-// error begins with the key.
-func (c *Calls) API(r *access.Reader, o APIOptions) (*API, error) {
+// API makes an API of the settings and of the files that they name, and tells the Reader of errors. What the settings say is
+// left out of the options.
+func (c *Calls) API(r *access.Reader, o APIOptions) *API {
 	o.MaxInFlight, o.Timeout = c.MaxInFlight, c.Timeout
 	o.TLS = r.TLS(access.Certificates{CAFile: c.CAFile})
 	if o.MaxConnAge == 0 {
-		o.MaxConnAge = serviceConnAge
+		o.MaxConnAge = ConnAge
 	}
 	api, err := NewAPI(o)
 	if err != nil {
-		return nil, fmt.Errorf("url: %w", err)
+		r.Fail(fmt.Errorf("url: %w", err))
 	}
-	return api, nil
+	return api
 }
 
 // API makes an API, as Calls does.
-func (s *Service) API(r *access.Reader, o APIOptions) (*API, error) {
+func (s *Service) API(r *access.Reader, o APIOptions) *API {
 	o.URL = s.URL
 	return s.Calls.API(r, o)
 }

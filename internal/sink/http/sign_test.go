@@ -30,7 +30,7 @@ func TestSignedRequests(t *testing.T) {
 	} {
 		if current != step.secret {
 			current = step.secret
-			s.readAgain()
+			s.Reread()
 		}
 		j := job()
 		j.ID = step.id

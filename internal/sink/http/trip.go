@@ -10,6 +10,7 @@ import (
 	"net/http/httptrace"
 	"sync/atomic"
 
+	"github.com/pacer/pacer/internal/sink/base"
 	"github.com/pacer/pacer/internal/sink/rule"
 	"github.com/pacer/pacer/internal/sink/token"
 )
@@ -40,14 +41,16 @@ type trip struct {
 	refused bool        // and was to be written a third time
 	reused  bool        // the connection of this try had served another request
 
+	release func(retire bool) // the connection, if it is one of a pool
+
 	whole net.Conn   // of this try
 	conn  *agingConn // the same, without TLS
 }
 
 // extra is what few requests have. It is apart, so that a trip of the others takes no more memory.
 type extra struct {
-	token *token.Held // nil: the request needs none
-	shown *Exchange   // nil: nobody looks
+	token *token.Held    // nil: the request needs none
+	shown *base.Exchange // nil: nobody looks
 	see   func(*rule.Answer)
 }
 
@@ -60,7 +63,7 @@ func (t *trip) token() *token.Held {
 }
 
 // shown returns where the request and its answer are noted; nil if nobody looks.
-func (t *trip) shown() *Exchange {
+func (t *trip) shown() *base.Exchange {
 	if t.extra == nil {
 		return nil
 	}

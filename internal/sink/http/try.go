@@ -2,7 +2,6 @@ package http
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"maps"
@@ -11,32 +10,14 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
-
-	"github.com/pacer/pacer/internal/delivery"
 )
 
 // maxShown bounds what is shown of a body, in bytes.
 const maxShown = 4 << 10
 
-// Exchange is a request and its answer, as a person is to see them: without secrets, and with the beginnings of their bodies.
-// Each is "" if there was none.
-type Exchange struct{ Request, Answer string }
-
-// Try delivers a job as Deliver does, and returns the request and its answer as text.
-func (s *Sink) Try(ctx context.Context, job *delivery.Job) (res delivery.Result, request, answer string) {
-	return Trying(func(shown *Exchange) delivery.Result { return s.attempt(ctx, job, &extra{shown: shown}) })
-}
-
-// Trying returns what an attempt has noted.
-func Trying(attempt func(shown *Exchange) delivery.Result) (res delivery.Result, request, answer string) {
-	var shown Exchange
-	res = attempt(&shown)
-	return res, shown.Request, shown.Answer
-}
-
 // show notes a request. What the configuration adds to it is not shown, since it may be a secret.
 func (c *client) show(req *http.Request, t *trip) {
-	t.shown().Request = t.hide(c.scrub(requestText(req, t.payload, c.hides)))
+	t.shown().Request = c.public(t.header, requestText(req, t.payload, c.hides))
 }
 
 // requestText returns a request as text, without the values of the headers that are hidden.
@@ -95,15 +76,20 @@ func (c *client) watch(resp *http.Response, t *trip) (end func()) {
 		io.Reader
 		io.Closer
 	}{io.TeeReader(resp.Body, &body), resp.Body}
-	return func() { t.shown().Answer = t.hide(c.scrub(answerText(resp, body.Bytes()))) }
+	return func() { t.shown().Answer = c.public(t.header, answerText(resp, body.Bytes())) }
 }
 
-// hide removes the access token from a text.
-func (t *trip) hide(text string) string {
-	if t.token() == nil {
-		return text
+// public returns text of an exchange without secrets: neither those of the configuration, nor what the request has as its
+// credentials.
+func (c *client) public(header http.Header, text string) string {
+	text = c.scrub(text)
+	// Such as "bearer TOKEN", or "vapid t=TOKEN, k=KEY".
+	for _, part := range strings.FieldsFunc(header.Get(keyAuthorization), func(c rune) bool { return strings.ContainsRune(" ,=", c) }) {
+		if len(part) >= minSecret {
+			text = strings.ReplaceAll(text, part, "***")
+		}
 	}
-	return strings.ReplaceAll(text, t.token().Value, "***")
+	return text
 }
 
 // Shorten returns the beginning of a body as a person is to see it.

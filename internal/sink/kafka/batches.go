@@ -269,7 +269,7 @@ func (s *Sink) send(ctx context.Context, chunks []broker.Chunk[*entry]) (again [
 				outcome(c.Items, err)
 				return
 			}
-			s.resent.Add(uint64(len(c.Items)))
+			s.Repeats.Add(uint64(len(c.Items)))
 			again = append(again, returned(c.Items, err)...)
 		},
 	}

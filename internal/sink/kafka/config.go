@@ -1,8 +1,6 @@
 package kafka
 
 import (
-	"fmt"
-	"log/slog"
 	"net"
 	"slices"
 	"strconv"
@@ -11,6 +9,7 @@ import (
 
 	"github.com/pacer/pacer/internal/notation"
 	"github.com/pacer/pacer/internal/sink/access"
+	"github.com/pacer/pacer/internal/sink/base"
 	"github.com/pacer/pacer/internal/sink/render"
 )
 
@@ -40,11 +39,8 @@ type Config struct {
 	Username      string `yaml:"username"`
 	Password      string `yaml:"password" secret:"value"`
 
-	secrets access.Secrets
+	access.Secrets
 }
-
-// SecretFrom says how to read a secret that comes from a file.
-func (c *Config) SecretFrom(key string, read func() (string, error)) { c.secrets.From(key, read) }
 
 const (
 	minTimeout = 100 * time.Millisecond
@@ -67,68 +63,55 @@ func Default() *Config {
 	return &Config{MaxInFlight: 1024, Timeout: 3 * time.Second, Linger: 5 * time.Millisecond, Compression: plain}
 }
 
-// InFlight returns the number of deliveries that may be in flight at once.
-func (c *Config) InFlight() int { return c.MaxInFlight }
+// Entry returns what the router needs to know of the sink.
+func (c *Config) Entry() base.Entry {
+	return base.Entry{MaxInFlight: c.MaxInFlight, Timeout: c.Timeout}
+}
 
 // WritesTo returns the topic, so that it can be compared with pacer's own.
 func (c *Config) WritesTo() string { return c.Topic }
 
 // Problems returns the errors in the configuration: one line each, beginning with the key, without secrets.
 func (c *Config) Problems() []string {
-	var p []string
-	add := func(format string, args ...any) { p = append(p, fmt.Sprintf(format, args...)) }
+	var p base.Problems
 	if n := len(c.Brokers); n == 0 || n > maxBrokers {
-		add("brokers: %d of them; use 1 to %d, such as 127.0.0.1:9092", n, maxBrokers)
+		p.Add("brokers: %d of them; use 1 to %d, such as 127.0.0.1:9092", n, maxBrokers)
 	}
 	for i, b := range c.Brokers {
 		host, port, err := net.SplitHostPort(b)
 		if n, bad := strconv.Atoi(port); err != nil || host == "" || bad != nil || n < 1 || n > 65535 {
-			add("brokers: item %d is not host:port; use one such as 127.0.0.1:9092", i+1)
+			p.Add("brokers: item %d is not host:port; use one such as 127.0.0.1:9092", i+1)
 		}
 	}
 	switch {
 	case c.Topic == "":
-		add("topic: required; use the name of a topic that exists")
+		p.Add("topic: required; use the name of a topic that exists")
 	case !notation.IsTopic(c.Topic):
-		add("topic: not a name for a topic; use at most 249 letters, digits, dots, - and _")
+		p.Add("topic: not a name for a topic; use at most 249 letters, digits, dots, - and _")
 	}
 	if c.Key != "" {
 		if _, err := render.Parse("key", c.Key, render.Plain); err != nil {
-			add("key: %s; use one such as {{ .ID }} or {{ .Header \"user\" }}", err)
+			p.Add("key: %s; use one such as {{ .ID }} or {{ .Header \"user\" }}", err)
 		}
 	}
-	if c.Timeout < minTimeout || c.Timeout > maxTimeout {
-		add("timeout: %s is out of range; use a duration between %s and %s, such as 3s", c.Timeout, minTimeout, maxTimeout)
-	}
+	p.Between("timeout", c.Timeout, minTimeout, maxTimeout, "3s")
 	if c.Linger < 0 || c.Linger > maxLinger || c.Linger > c.Timeout/2 {
-		add("linger: %s is out of range; use a duration between 0 and %s, at most half of timeout, such as 5ms", c.Linger, maxLinger)
+		p.Add("linger: %s is out of range; use a duration between 0 and %s, at most half of timeout, such as 5ms", c.Linger, maxLinger)
 	}
 	if c.Compression != plain && c.Compression != zstd {
-		add("compression: unknown; use one of %s, %s", plain, zstd)
+		p.Add("compression: unknown; use one of %s, %s", plain, zstd)
 	}
 	p = append(p, c.Certificates.Problems()...)
 	if !c.TLS && c.Certificates != (access.Certificates{}) {
-		add("tls: ca_file, cert_file and key_file have no effect without it; set it to true or remove them")
+		p.Add("tls: ca_file, cert_file and key_file have no effect without it; set it to true or remove them")
 	}
 	switch named := c.Username != "" || c.Password != ""; {
 	case c.SASLMechanism == "" && named:
-		add("sasl_mechanism: required with a username or password; use one of %s", strings.Join(mechanisms, ", "))
+		p.Add("sasl_mechanism: required with a username or password; use one of %s", strings.Join(mechanisms, ", "))
 	case c.SASLMechanism != "" && !slices.Contains(mechanisms, c.SASLMechanism):
-		add("sasl_mechanism: unknown; use one of %s", strings.Join(mechanisms, ", "))
+		p.Add("sasl_mechanism: unknown; use one of %s", strings.Join(mechanisms, ", "))
 	case c.SASLMechanism != "" && (c.Username == "" || c.Password == ""):
-		add("username: required together with password; set both or remove sasl_mechanism")
+		p.Add("username: required together with password; set both or remove sasl_mechanism")
 	}
 	return p
 }
-
-// String returns the configuration without its secrets.
-func (c *Config) String() string {
-	return fmt.Sprintf("{brokers: %v, topic: %s, key: %s, max_in_flight: %d, timeout: %s, linger: %s, compression: %s, tls: %t, sasl_mechanism: %s}",
-		c.Brokers, c.Topic, c.Key, c.MaxInFlight, c.Timeout, c.Linger, c.Compression, c.TLS, c.SASLMechanism)
-}
-
-// GoString keeps secrets out of %#v.
-func (c *Config) GoString() string { return c.String() }
-
-// LogValue implements slog.LogValuer, without secrets.
-func (c *Config) LogValue() slog.Value { return slog.StringValue(c.String()) }

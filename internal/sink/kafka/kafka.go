@@ -4,29 +4,19 @@ package kafka
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
-	"sync/atomic"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/access"
+	"github.com/pacer/pacer/internal/sink/base"
 	sinkhttp "github.com/pacer/pacer/internal/sink/http"
 	"github.com/pacer/pacer/internal/sink/render"
 )
 
-// Options configure a Sink.
-type Options struct {
-	Config Config // valid: Config.Problems found none
-	Logger *slog.Logger
-}
-
-// Sink writes each job to a topic, in batches, with acks=all. It is safe for concurrent use. Run collects the jobs of all
+// Sink writes each job to a topic, in batches, with acks=all. Run collects the jobs of all
 // calls of Deliver and writes them; without it nothing is written.
 //
 // A batch is written again only where the broker has certainly not written it (see batches): what may have been written
@@ -35,37 +25,43 @@ type Options struct {
 // Memory: at most max_in_flight jobs wait, in the memory that they have already. Requests in flight, one for each broker
 // that leads a partition, have up to 4 MiB of records each.
 type Sink struct {
-	config Config
+	base.Service[parts]
+	config *Config
 	key    *render.Template // nil: the key of the job's own record
 	client *broker.Client
-	access *access.Kept[broker.Security]
-	log    *slog.Logger
 	where  string // for details
 
-	queue  chan *entry // to the goroutine of Run
-	resent atomic.Uint64
+	queue chan *entry // to the goroutine of Run
 }
 
-// New makes a Sink. It reads the files that the configuration names and opens no connection.
-func New(opt Options) (*Sink, error) {
-	c := opt.Config
-	if p := c.Problems(); len(p) > 0 {
-		return nil, errors.New(p[0])
-	}
-	s := &Sink{config: c, log: opt.Logger, queue: make(chan *entry)}
-	s.where = "topic " + c.Topic + " at " + c.Brokers[0]
+// parts are what connections are made with.
+type parts struct {
+	broker.Security
+	sink *Sink
+}
+
+// Where is the topic.
+func (p parts) Where() string { return p.sink.where }
+
+// Close closes idle connections.
+func (p parts) Close() { p.sink.client.Close() }
+
+// New makes a Sink of a valid configuration. It reads the files that the configuration names and opens no connection.
+func New(c *Config, host base.Host) (*Sink, error) {
+	s := &Sink{config: c, queue: make(chan *entry), where: "topic " + c.Topic + " at " + c.Brokers[0]}
 	var err error
 	if c.Key != "" {
 		if s.key, err = render.Parse("key", c.Key, render.Plain); err != nil {
 			return nil, fmt.Errorf("key: %w", err)
 		}
 	}
-	if s.access, err = access.Keep(c.secrets, c.security); err != nil {
+	work := func(ctx context.Context) { newBatches(s).run(ctx) }
+	if err = s.Open(host, base.Dialect[parts]{Secrets: c.Secrets, Build: s.build, Attempt: s.attempt, Work: work}); err != nil {
 		return nil, err
 	}
 	s.client, err = broker.New(broker.Options{
 		// A connection that cannot be made is known to have failed before the call is over.
-		Brokers: c.Brokers, Topics: []string{c.Topic}, Security: s.access.Now, DialTimeout: c.Timeout * 2 / 3,
+		Brokers: c.Brokers, Topics: []string{c.Topic}, DialTimeout: c.Timeout * 2 / 3, Security: func() broker.Security { return s.Now().Security },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("username: %w", err)
@@ -73,40 +69,35 @@ func New(opt Options) (*Sink, error) {
 	return s, nil
 }
 
-// security reads what connections are made with.
-func (c *Config) security(r *access.Reader) (s broker.Security) {
+// build reads what connections are made with.
+func (s *Sink) build(r *access.Reader) parts {
+	c, p := s.config, parts{sink: s}
 	if c.TLS {
-		s.TLS = r.TLS(c.Certificates)
+		p.TLS = r.TLS(c.Certificates)
 	}
 	if c.SASLMechanism != "" {
-		s.SASL = broker.SASL{Mechanism: c.SASLMechanism, Username: c.Username, Password: r.Secret("password", c.Password)}
+		p.SASL = broker.SASL{Mechanism: c.SASLMechanism, Username: c.Username, Password: r.Secret("password", c.Password)}
 	}
-	return s
+	return p
 }
 
-// Deliver writes the job and waits for its acknowledgement, at most for the configured timeout.
-func (s *Sink) Deliver(ctx context.Context, job *delivery.Job) delivery.Result {
+func (s *Sink) attempt(ctx context.Context, job *delivery.Job, shown *base.Exchange) (res delivery.Result) {
 	e, problem := s.entry(job)
 	if problem != "" {
 		return delivery.Result{Class: delivery.Permanent, Detail: problem}
 	}
-	return s.write(ctx, e)
-}
-
-// Try delivers a job as Deliver does, and returns the record and what became of it as text.
-func (s *Sink) Try(ctx context.Context, job *delivery.Job) (res delivery.Result, request, answer string) {
-	e, problem := s.entry(job)
-	if problem != "" {
-		return delivery.Result{Class: delivery.Permanent, Detail: problem}, "", ""
+	if shown != nil {
+		shown.Request = s.shown(e.record)
 	}
-	request = s.shown(e.record)
-	switch res = s.write(ctx, e); {
+	res = s.write(ctx, e)
+	switch {
+	case shown == nil:
 	case res.Class == delivery.Delivered:
-		answer = "acknowledged by all in-sync replicas"
+		shown.Answer = "acknowledged by all in-sync replicas"
 	case res.Provider != nil:
-		answer = res.Provider.Code
+		shown.Answer = res.Provider.Code
 	}
-	return res, request, answer
+	return res
 }
 
 // shown returns a record as a person is to see it. None of the sink's secrets is in it.
@@ -191,19 +182,6 @@ func headers(job *delivery.Job) []delivery.Header {
 	return list
 }
 
-// Run writes jobs until ctx is cancelled, and reads the files that the configuration names again.
-func (s *Sink) Run(ctx context.Context) error {
-	var group errgroup.Group
-	group.Go(func() error { newBatches(s).run(ctx); return nil })
-	group.Go(func() error {
-		s.access.Follow(ctx, access.Following[broker.Security]{
-			Logger: s.log, Destination: s.where, Changed: func(broker.Security) { s.client.Close() },
-		})
-		return nil
-	})
-	return group.Wait()
-}
-
 // Check reads the layout of the topic, and whether the sink may write to it. It writes nothing.
 func (s *Sink) Check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, max(s.config.Timeout, checkTimeout))
@@ -222,12 +200,3 @@ func (s *Sink) Check(ctx context.Context) error {
 }
 
 const checkTimeout = 5 * time.Second
-
-// Resent returns how many records were written once more, since the broker had certainly not written them.
-func (s *Sink) Resent() uint64 { return s.resent.Load() }
-
-// Close closes idle connections.
-func (s *Sink) Close() error {
-	s.client.Close()
-	return nil
-}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/access"
+	"github.com/pacer/pacer/internal/sink/base"
 	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
@@ -39,7 +40,7 @@ func open(t *testing.T, b *sinktest.Broker, change func(*Config)) *Sink {
 	if change != nil {
 		change(cfg)
 	}
-	s, err := New(Options{Config: *cfg, Logger: slog.New(slog.DiscardHandler)})
+	s, err := New(cfg, base.Host{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/retry"
+	"github.com/pacer/pacer/internal/sink/base"
 )
 
 const (
@@ -37,8 +38,8 @@ func Default() Config { return Config{MaxInFlight: 1024} }
 // Problems returns nil: every value is valid.
 func (c *Config) Problems() []string { return nil }
 
-// InFlight returns the number of deliveries that may be in flight at once.
-func (c *Config) InFlight() int { return c.MaxInFlight }
+// Entry returns what the router needs to know of the sink.
+func (c *Config) Entry() base.Entry { return base.Entry{MaxInFlight: c.MaxInFlight} }
 
 // Next is the wrapped sink.
 type Next interface {

@@ -3,14 +3,11 @@ package rustore
 
 import (
 	"encoding/json"
-	"errors"
-	"fmt"
-	"log/slog"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/base"
 	"github.com/pacer/pacer/internal/sink/fcm"
 	sinkhttp "github.com/pacer/pacer/internal/sink/http"
 )
@@ -21,12 +18,7 @@ type Config struct {
 	// Project is the id of the project, and Bearer its service token.
 	Project string `yaml:"project"`
 	Bearer  string `yaml:"bearer" secret:"value"`
-
-	again func() (string, error) // reads Bearer from its file; nil: it does not come from one
 }
-
-// SecretFrom says how to read a secret that comes from a file: there is one.
-func (c *Config) SecretFrom(_ string, read func() (string, error)) { c.again = read }
 
 // Default returns the configuration of a rustore sink without a project and a token.
 func Default() *Config {
@@ -43,41 +35,15 @@ func (c *Config) Problems() []string {
 
 // client returns the configuration of the sink that does the work.
 func (c *Config) client() *fcm.Config {
-	inner := &fcm.Config{Service: c.Service, Project: c.Project, Bearer: c.Bearer}
-	if c.again != nil {
-		inner.SecretFrom("bearer", c.again)
-	}
-	return inner
-}
-
-// String returns the configuration without its secrets.
-func (c *Config) String() string { return fmt.Sprintf("{%s, project: %s}", c.Text(), c.Project) }
-
-// GoString keeps secrets out of %#v.
-func (c *Config) GoString() string { return c.String() }
-
-// LogValue implements slog.LogValuer, without secrets.
-func (c *Config) LogValue() slog.Value { return slog.StringValue(c.String()) }
-
-// Options configure a sink.
-type Options struct {
-	Config  Config // valid: Config.Problems found none
-	Version string // of pacer, for User-Agent
-	Logger  *slog.Logger
+	return &fcm.Config{Service: c.Service, Project: c.Project, Bearer: c.Bearer}
 }
 
 // checkMessage is one for a token that is none: the service looks at the credentials first.
 const checkMessage = `{"validate_only":true,"message":{"token":"pacer-check"}}`
 
-// New makes a sink. It reads the files that the configuration names and opens no connection.
-func New(opt Options) (*fcm.Sink, error) {
-	if p := opt.Config.Problems(); len(p) > 0 {
-		return nil, errors.New(p[0])
-	}
-	return fcm.New(fcm.Options{
-		Config: *opt.Config.client(), Version: opt.Version, Logger: opt.Logger,
-		Dialect: fcm.Dialect{Classify: classify, Check: checkMessage},
-	})
+// New makes a sink of a valid configuration. It reads the files that the configuration names and opens no connection.
+func New(c *Config, host base.Host) (*fcm.Sink, error) {
+	return fcm.NewDialect(c.client(), host, fcm.Dialect{Classify: classify, Check: checkMessage})
 }
 
 // said is an error, in the body of an answer or under the key error there.
@@ -115,10 +81,5 @@ func classify(a sinkhttp.Answer, now time.Time) delivery.Result {
 	case res.Class == delivery.Delivered: // an error with a status of success
 		res.Class = delivery.Temporary
 	}
-	res.Detail = "HTTP " + strconv.Itoa(a.Status)
-	if code != "" {
-		res.Detail += " " + code
-		res.Provider = &delivery.Provider{Code: code}
-	}
-	return res
+	return a.Refusal(res, code)
 }

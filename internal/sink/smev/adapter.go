@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/base"
 	sinkhttp "github.com/pacer/pacer/internal/sink/http"
 	"github.com/pacer/pacer/internal/sink/smev/soap"
 )
@@ -27,9 +28,9 @@ type adapter struct {
 // face is one of the two ways to call the adapter. A problem is what is known if there is no answer, or a refusal.
 type face interface {
 	// find asks for messages by the id of a request.
-	find(ctx context.Context, client, criteria string, shown *sinkhttp.Exchange) (found []response, problem *delivery.Result)
+	find(ctx context.Context, client, criteria string, shown *base.Exchange) (found []response, problem *delivery.Result)
 	// send sends a request.
-	send(ctx context.Context, r soap.AdapterRequest, shown *sinkhttp.Exchange) (problem *delivery.Result)
+	send(ctx context.Context, r soap.AdapterRequest, shown *base.Exchange) (problem *delivery.Result)
 }
 
 func newAdapter(s *Sink) adapter {
@@ -46,7 +47,7 @@ const (
 )
 
 // deliver sends the job's request, unless the adapter has it.
-func (a adapter) deliver(ctx context.Context, job *delivery.Job, shown *sinkhttp.Exchange) delivery.Result {
+func (a adapter) deliver(ctx context.Context, job *delivery.Job, shown *base.Exchange) delivery.Result {
 	client := clientID(job)
 	if job.State != nil {
 		return a.poll(ctx, job, client, shown)
@@ -98,7 +99,7 @@ func clientID(job *delivery.Job) string {
 var clientIDs = [16]byte{0x5d, 0x8f, 0x3c, 0x57, 0x0e, 0x42, 0x4b, 0x1d, 0x9a, 0x6c, 0x2f, 0x71, 0x84, 0xd3, 0xa9, 0x10}
 
 // find asks for messages by the id of a request. The problem is what is known if there is no answer.
-func (a adapter) find(ctx context.Context, client, criteria string, shown *sinkhttp.Exchange) (found []response, problem *delivery.Result) {
+func (a adapter) find(ctx context.Context, client, criteria string, shown *base.Exchange) (found []response, problem *delivery.Result) {
 	found, problem = a.face.find(ctx, client, criteria, shown)
 	if problem == nil {
 		return found, nil

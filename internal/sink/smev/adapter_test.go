@@ -12,13 +12,14 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/base"
 	sinkhttp "github.com/pacer/pacer/internal/sink/http"
 	"github.com/pacer/pacer/internal/sink/sinktest"
 	"github.com/pacer/pacer/internal/sink/smev/soap"
 )
 
 // through starts a stand-in of the adapter, and a sink that leads to it.
-func through(t *testing.T, o sinktest.AdapterOptions, w Writer, change func(*Config)) (*sinktest.Adapter, *Sink) {
+func through(t *testing.T, o sinktest.AdapterOptions, w base.Writer, change func(*Config)) (*sinktest.Adapter, *Sink) {
 	t.Helper()
 	far := sinktest.StartAdapter(t, o)
 	c := Default()

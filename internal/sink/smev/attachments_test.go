@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/base"
 	"github.com/pacer/pacer/internal/sink/sinktest"
 	"github.com/pacer/pacer/internal/sink/smev/soap"
 )
@@ -132,7 +133,7 @@ func TestAttachmentsOfTooMuch(t *testing.T) {
 	}
 	c := Default()
 	c.Attachments = "{{"
-	if _, err := New(Options{Config: *c}); err == nil || !slices.ContainsFunc(c.Problems(), func(p string) bool { return strings.HasPrefix(p, "attachments: ") }) {
+	if _, err := New(c, base.Host{}); err == nil || !slices.ContainsFunc(c.Problems(), func(p string) bool { return strings.HasPrefix(p, "attachments: ") }) {
 		t.Error(errors.Join(err, errors.New(strings.Join(c.Problems(), "; "))))
 	}
 }

@@ -76,13 +76,13 @@ func (c *collector) account(ctx context.Context, step string, o *retry.Outage, e
 	switch {
 	case err == nil:
 		if lasted, over := o.Worked(); over {
-			c.log.Info("responses of SMEV are collected again", "step", step, "after", lasted.Round(time.Millisecond))
+			c.Logger.Info("responses of SMEV are collected again", "step", step, "after", lasted.Round(time.Millisecond))
 		}
 		return true
 	case ctx.Err() == nil:
 		c.metrics.failed.WithLabelValues(step).Inc()
 		if o.Failed() {
-			c.log.Warn("responses of SMEV cannot be collected; they stay in its queue, and it is tried again", "step", step, "error", err)
+			c.Logger.Warn("responses of SMEV cannot be collected; they stay in its queue, and it is tried again", "step", step, "error", err)
 		}
 	}
 	return false
@@ -103,7 +103,7 @@ func (c *collector) next(ctx context.Context, s soap.Selector) (*response, error
 	case none != nil:
 		return nil, errors.New(none.Detail)
 	case said.Root != "GetResponseResponse":
-		return nil, errors.New(classify(answer, said, c.parts.Now().api.Where(), time.Now()).Detail)
+		return nil, errors.New(classify(answer, said, c.Now().Where(), time.Now()).Detail)
 	case !answer.Whole || !said.Whole:
 		return nil, errors.New("an answer of GetResponse was cut off, or is longer than 32 MiB")
 	case said.Message == nil:
@@ -173,10 +173,10 @@ var storeBackoff = retry.Backoff{Initial: 100 * time.Millisecond, Max: 10 * time
 // store writes a response to the topic, for as long as it takes.
 func (c *collector) store(ctx context.Context, r *response) bool {
 	for {
-		tooLarge, err := c.writer.Write(ctx, c.config.Responses, r.record())
+		tooLarge, err := c.Writer.Write(ctx, c.config.Responses, r.record())
 		if tooLarge {
 			c.metrics.failed.WithLabelValues(stepStore).Inc()
-			c.log.Error("a response of SMEV is larger than its topic takes; it stays in SMEV's queue: raise max.message.bytes",
+			c.Logger.Error("a response of SMEV is larger than its topic takes; it stays in SMEV's queue: raise max.message.bytes",
 				"topic", c.config.Responses, "smev_message", r.ID, "bytes", len(r.body), "error", err)
 			return false
 		}
@@ -199,7 +199,7 @@ func (c *collector) ack(ctx context.Context, r *response) bool {
 			err = errors.New(none.Detail)
 		case said.Root == "AckResponse", said.Fault.Name == "TargetMessageIsNotFound": // the latter: it is acknowledged already
 		default:
-			err = errors.New(classify(answer, said, c.parts.Now().api.Where(), time.Now()).Detail)
+			err = errors.New(classify(answer, said, c.Now().Where(), time.Now()).Detail)
 		}
 		if c.account(ctx, stepAck, &c.acking, err) {
 			return true

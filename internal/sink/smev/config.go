@@ -1,8 +1,6 @@
 package smev
 
 import (
-	"fmt"
-	"log/slog"
 	"regexp"
 	"slices"
 	"strings"
@@ -10,6 +8,7 @@ import (
 
 	"github.com/pacer/pacer/internal/notation"
 	"github.com/pacer/pacer/internal/sink/access"
+	"github.com/pacer/pacer/internal/sink/base"
 	"github.com/pacer/pacer/internal/sink/http"
 	"github.com/pacer/pacer/internal/sink/render"
 	"github.com/pacer/pacer/internal/sink/smev/soap"
@@ -47,8 +46,6 @@ type Config struct {
 	Version string  `yaml:"version"`
 	Signer  Signer  `yaml:"signer"`  // direct only
 	Collect Collect `yaml:"collect"` // direct only
-
-	secrets access.Secrets
 }
 
 // Poll says how often the adapter is asked for a response: after Every, and then ever more rarely, to once in Max.
@@ -89,9 +86,6 @@ const (
 	waitResponse = "response"
 )
 
-// SecretFrom says how to read a secret that comes from a file.
-func (c *Config) SecretFrom(key string, read func() (string, error)) { c.secrets.From(key, read) }
-
 // Default returns the configuration of a smev sink without a URL.
 func Default() *Config {
 	return &Config{
@@ -99,6 +93,13 @@ func Default() *Config {
 		Protocol: protocolREST, Wait: waitResponse, Poll: Poll{Every: 30 * time.Second, Max: 10 * time.Minute, PerSecond: 20}, Deadline: 72 * time.Hour,
 		Collect: Collect{Enabled: true, Interval: time.Second, Parallel: 4},
 	}
+}
+
+// Entry returns what the router needs to know of the sink.
+func (c *Config) Entry() base.Entry {
+	e := c.Service.Entry()
+	e.FollowUps = c.Poll.PerSecond
+	return e
 }
 
 // DeriveTopics sets the topic of the responses, unless it is configured.
@@ -124,8 +125,6 @@ func (c *Config) WritesResponsesTo() string {
 }
 
 const (
-	connAge = 30 * time.Minute
-
 	minPoll     = 100 * time.Millisecond
 	maxPoll     = 24 * time.Hour
 	maxPolls    = 10_000
@@ -142,16 +141,15 @@ var typePattern = regexp.MustCompile(`^\{([^{}\s]+)\}([^\s{}:<>&]+)$`)
 
 // Problems returns the errors in the configuration: one line each, beginning with the key, without secrets.
 func (c *Config) Problems() []string {
-	p := problems(c.Service.Problems())
-	p = append(p, c.certificates().Problems()...)
+	p := append(c.Service.Problems(), c.certificates().Problems()...)
 	if len(c.NodeID) > 50 || strings.ContainsFunc(c.NodeID, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		p.add("node_id: use at most 50 printable ASCII characters without spaces")
+		p.Add("node_id: use at most 50 printable ASCII characters without spaces")
 	}
 	if c.Responses != "" && !notation.IsTopic(c.Responses) {
-		p.add("responses: not a name for a topic; use at most 249 letters, digits, dots, - and _")
+		p.Add("responses: not a name for a topic; use at most 249 letters, digits, dots, - and _")
 	}
 	if _, err := render.Parse("attachments", c.Attachments, render.Plain); c.Attachments != "" && err != nil {
-		p.add("attachments: %s", err)
+		p.Add("attachments: %s", err)
 	}
 	switch c.Mode {
 	case modeDirect:
@@ -159,54 +157,50 @@ func (c *Config) Problems() []string {
 	case modeAdapter:
 		c.adapterProblems(&p)
 	default:
-		p.add("mode: unknown; use one of %s, %s", modeAdapter, modeDirect)
+		p.Add("mode: unknown; use one of %s, %s", modeAdapter, modeDirect)
 	}
 	return p
 }
 
-func (c *Config) directProblems(p *problems) {
+func (c *Config) directProblems(p *base.Problems) {
 	if !slices.Contains(soap.Versions, c.Version) {
-		p.add("version: unknown; use one of %s", strings.Join(soap.Versions, ", "))
+		p.Add("version: unknown; use one of %s", strings.Join(soap.Versions, ", "))
 	}
 	if s := c.Signer; s.URL != "" {
 		if why := http.URLProblem(s.URL); why != "" {
-			p.add("signer.url: %s", why)
+			p.Add("signer.url: %s", why)
 		}
 	} else if s != (Signer{}) {
-		p.add("signer.url: required with the other keys of signer; set it or remove them")
+		p.Add("signer.url: required with the other keys of signer; set it or remove them")
 	}
-	p.between("collect.interval", c.Collect.Interval, minInterval, maxInterval, "1s")
-	if n := c.Collect.Parallel; n < 1 || n > maxParallel {
-		p.add("collect.parallel: %d is out of range; use a number between 1 and %d", n, maxParallel)
-	}
+	p.Between("collect.interval", c.Collect.Interval, minInterval, maxInterval, "1s")
+	p.Number("collect.parallel", c.Collect.Parallel, maxParallel)
 	if n := len(c.Collect.Types); n > maxTypes {
-		p.add("collect.types: %d of them; use at most %d", n, maxTypes)
+		p.Add("collect.types: %d of them; use at most %d", n, maxTypes)
 	}
 	for i, t := range c.Collect.Types {
 		if len(t) > maxType || !typePattern.MatchString(t) {
-			p.add("collect.types: item %d is not {namespace}name; use one such as {urn://example/1.0}Response", i+1)
+			p.Add("collect.types: item %d is not {namespace}name; use one such as {urn://example/1.0}Response", i+1)
 		}
 	}
 }
 
 var systemPattern = regexp.MustCompile(`^[!-~]{1,100}$`)
 
-func (c *Config) adapterProblems(p *problems) {
+func (c *Config) adapterProblems(p *base.Problems) {
 	if !systemPattern.MatchString(c.ITSystem) {
-		p.add("it_system: required; use the mnemonic of the information system, such as RND001")
+		p.Add("it_system: required; use the mnemonic of the information system, such as RND001")
 	}
 	if c.Protocol != protocolREST && c.Protocol != protocolSOAP {
-		p.add("protocol: unknown; use one of %s, %s", protocolREST, protocolSOAP)
+		p.Add("protocol: unknown; use one of %s, %s", protocolREST, protocolSOAP)
 	}
 	if c.Wait != waitAccepted && c.Wait != waitResponse {
-		p.add("wait: unknown; use one of %s, %s", waitAccepted, waitResponse)
+		p.Add("wait: unknown; use one of %s, %s", waitAccepted, waitResponse)
 	}
-	p.between("poll.every", c.Poll.Every, minPoll, maxPoll, "30s")
-	p.between("poll.max", c.Poll.Max, c.Poll.Every, maxPoll, "10m")
-	if n := c.Poll.PerSecond; n < 1 || n > maxPolls {
-		p.add("poll.per_second: %d is out of range; use a number between 1 and %d", n, maxPolls)
-	}
-	p.between("deadline", c.Deadline, time.Second, maxDeadline, "72h")
+	p.Between("poll.every", c.Poll.Every, minPoll, maxPoll, "30s")
+	p.Between("poll.max", c.Poll.Max, c.Poll.Every, maxPoll, "10m")
+	p.Number("poll.per_second", c.Poll.PerSecond, maxPolls)
+	p.Between("deadline", c.Deadline, time.Second, maxDeadline, "72h")
 }
 
 // selectors returns what GetResponse is asked for.
@@ -222,30 +216,7 @@ func (c *Collect) selectors() (list []soap.Selector) {
 	return list
 }
 
-// problems are the errors in a configuration.
-type problems []string
-
-func (p *problems) add(format string, args ...any) { *p = append(*p, fmt.Sprintf(format, args...)) }
-
-func (p *problems) between(key string, d, low, high time.Duration, example string) {
-	if d < low || d > high {
-		p.add("%s: %s is out of range; use a duration between %s and %s, such as %s", key, d, low, high, example)
-	}
-}
-
 // certificates are the files of connections to the destination.
 func (c *Config) certificates() access.Certificates {
 	return access.Certificates{CAFile: c.CAFile, CertFile: c.CertFile, KeyFile: c.KeyFile}
 }
-
-// String returns the configuration without its secrets.
-func (c *Config) String() string {
-	return fmt.Sprintf("{mode: %s, %s, cert_file: %s, key_file: %s, test_message: %t, node_id: %s, attachments: %q, responses: %s, protocol: %s, it_system: %s, wait: %s, poll: %+v, deadline: %s, version: %s, signer: %s, collect: %+v}",
-		c.Mode, c.Text(), c.CertFile, c.KeyFile, c.TestMessage, c.NodeID, c.Attachments, c.Responses, c.Protocol, c.ITSystem, c.Wait, c.Poll, c.Deadline, c.Version, http.Redacted(c.Signer.URL), c.Collect)
-}
-
-// GoString keeps secrets out of %#v.
-func (c *Config) GoString() string { return c.String() }
-
-// LogValue implements slog.LogValuer, without secrets.
-func (c *Config) LogValue() slog.Value { return slog.StringValue(c.String()) }

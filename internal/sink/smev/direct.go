@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/base"
 	sinkhttp "github.com/pacer/pacer/internal/sink/http"
 	"github.com/pacer/pacer/internal/sink/smev/soap"
 )
@@ -21,7 +22,7 @@ type direct struct{ *Sink }
 const maxAnswer = 64 << 10
 
 // deliver sends the job's request.
-func (d direct) deliver(ctx context.Context, job *delivery.Job, shown *sinkhttp.Exchange) delivery.Result {
+func (d direct) deliver(ctx context.Context, job *delivery.Job, shown *base.Exchange) delivery.Result {
 	content, err := soap.Content(job.Payload)
 	if err != nil {
 		return delivery.Result{Class: delivery.Permanent, Detail: "payload: " + err.Error()}
@@ -48,7 +49,7 @@ func (d direct) deliver(ctx context.Context, job *delivery.Job, shown *sinkhttp.
 	if none != nil {
 		res = *none
 	} else {
-		res = classify(answer, said, d.parts.Now().api.Where(), time.Now())
+		res = classify(answer, said, d.Now().Where(), time.Now())
 	}
 	inDoubt = inDoubt || res.inDoubt
 	if inDoubt || res.Class == delivery.Delivered || res.Class == delivery.Permanent {
@@ -80,14 +81,14 @@ const maxPeriods = 400
 
 // call signs a call, sends it and reads the answer. If there is none, none is what is known.
 func (d direct) call(
-	ctx context.Context, c soap.Call, shown *sinkhttp.Exchange, most int64,
+	ctx context.Context, c soap.Call, shown *base.Exchange, most int64,
 ) (answer sinkhttp.Answer, said soap.Answer, none *judged) {
-	p := d.parts.Now()
+	p := d.Now()
 	envelope, problem := d.sign(ctx, p, c)
 	if problem != nil {
 		return answer, said, &judged{Result: *problem}
 	}
-	answer, res := p.api.Post(ctx, sinkhttp.Request{
+	answer, res := p.Post(ctx, sinkhttp.Request{
 		Path: p.path, Body: envelope, Most: most, Shown: shown,
 		Header: http.Header{"Content-Type": {"text/xml; charset=utf-8"}, "SOAPAction": {`"` + c.Action + `"`}},
 	})
@@ -161,7 +162,7 @@ func (d direct) check(ctx context.Context) error {
 	if said.Root == "GetIncomingQueueStatisticsResponse" {
 		return nil
 	}
-	res := classify(answer, said, d.parts.Now().api.Where(), time.Now())
+	res := classify(answer, said, d.Now().Where(), time.Now())
 	if said.Root == "Fault" && res.Class != delivery.Misconfigured {
 		return nil // SMEV, or what stands in for it, is there
 	}

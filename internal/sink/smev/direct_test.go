@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/base"
 	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
@@ -35,9 +36,9 @@ func start(t *testing.T, o sinktest.SMEVOptions, change func(*Config)) (*sinktes
 	return far, open(t, c, nil)
 }
 
-func open(t *testing.T, c *Config, w Writer) *Sink {
+func open(t *testing.T, c *Config, w base.Writer) *Sink {
 	t.Helper()
-	s, err := New(Options{Config: *c, Version: "1", Logger: slog.New(slog.DiscardHandler), Writer: w})
+	s, err := New(c, base.Host{Version: "1", Logger: slog.New(slog.DiscardHandler), Writer: w})
 	if err != nil {
 		t.Fatal(err)
 	}

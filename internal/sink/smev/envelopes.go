@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/base"
 	sinkhttp "github.com/pacer/pacer/internal/sink/http"
 	"github.com/pacer/pacer/internal/sink/smev/soap"
 )
@@ -12,13 +13,13 @@ import (
 // envelopes calls the adapter with SOAP: its methods are told apart by the action, and all have one URL.
 type envelopes struct{ *Sink }
 
-func (f envelopes) find(ctx context.Context, client, criteria string, shown *sinkhttp.Exchange) (found []response, problem *delivery.Result) {
+func (f envelopes) find(ctx context.Context, client, criteria string, shown *base.Exchange) (found []response, problem *delivery.Result) {
 	answer, said, bare, problem := f.post(ctx, soap.AdapterFind(f.config.ITSystem, client, criteria), maxFound, shown)
 	if problem != nil {
 		return nil, problem
 	}
 	if said.Root != "QueryResultList" || !answer.Whole || !said.Whole {
-		return nil, foreign(answer, "find", f.parts.Now().api.Where())
+		return nil, foreign(answer, "find", f.Now().Where())
 	}
 	for _, m := range said.Found {
 		next := response{Message: m.Message, body: m.Document, contentType: "text/xml; charset=utf-8"}
@@ -30,21 +31,21 @@ func (f envelopes) find(ctx context.Context, client, criteria string, shown *sin
 	return found, nil
 }
 
-func (f envelopes) send(ctx context.Context, r soap.AdapterRequest, shown *sinkhttp.Exchange) (problem *delivery.Result) {
+func (f envelopes) send(ctx context.Context, r soap.AdapterRequest, shown *base.Exchange) (problem *delivery.Result) {
 	answer, said, _, problem := f.post(ctx, soap.AdapterSend(r), maxAnswer, shown)
 	if problem == nil && (said.Root != "MessageResult" || said.MessageID == "") {
-		problem = foreign(answer, "send", f.parts.Now().api.Where())
+		problem = foreign(answer, "send", f.Now().Where())
 	}
 	return problem
 }
 
 // post makes a call. bare tells whether the answer is an envelope and nothing else. The problem is what is known if the
 // adapter does not answer with success: a fault counts whatever its status, which some gateways set to 200.
-func (f envelopes) post(ctx context.Context, c soap.Call, most int64, shown *sinkhttp.Exchange) (
+func (f envelopes) post(ctx context.Context, c soap.Call, most int64, shown *base.Exchange) (
 	answer sinkhttp.Answer, said soap.AdapterAnswer, bare bool, problem *delivery.Result,
 ) {
-	p := f.parts.Now()
-	answer, problem = p.api.Post(ctx, sinkhttp.Request{
+	p := f.Now()
+	answer, problem = p.Post(ctx, sinkhttp.Request{
 		Path: p.path, Body: c.Envelope, Most: most, Shown: shown,
 		Header: http.Header{"Content-Type": {"text/xml; charset=utf-8"}, "SOAPAction": {`"` + c.Action + `"`}},
 	})
@@ -59,5 +60,5 @@ func (f envelopes) post(ctx context.Context, c soap.Call, most int64, shown *sin
 	if said.Root == "Fault" && fault == (soap.Fault{}) {
 		fault.Text = "fault"
 	}
-	return answer, said, bare, refused(answer, fault, p.api.Where())
+	return answer, said, bare, refused(answer, fault, p.Where())
 }

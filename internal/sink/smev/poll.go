@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
-	sinkhttp "github.com/pacer/pacer/internal/sink/http"
+	"github.com/pacer/pacer/internal/sink/base"
 	"github.com/pacer/pacer/internal/sink/smev/soap"
 )
 
@@ -28,7 +28,7 @@ func (a adapter) accepted(client string, now time.Time) delivery.Result {
 }
 
 // poll asks for the response, and is done once there is a final one.
-func (a adapter) poll(ctx context.Context, job *delivery.Job, client string, shown *sinkhttp.Exchange) delivery.Result {
+func (a adapter) poll(ctx context.Context, job *delivery.Job, client string, shown *base.Exchange) delivery.Result {
 	found, problem := a.find(ctx, client, responseByRequest, shown)
 	if problem != nil {
 		problem.Provider = provider(problem.Provider, client)
@@ -82,7 +82,7 @@ func (a adapter) result(kind soap.Kind, code, client string) delivery.Result {
 // keep writes a final response to the topic. The problem is what is known if that failed: it is asked for once more. The
 // sink's timeout is for the destination: a slow Kafka does not have the destination asked again.
 func (a adapter) keep(ctx context.Context, job *delivery.Job, client string, r response) (problem *delivery.Result) {
-	if a.writer == nil {
+	if a.Writer == nil {
 		return nil
 	}
 	r.Original = cmp.Or(r.Original, client)
@@ -92,14 +92,14 @@ func (a adapter) keep(ctx context.Context, job *delivery.Job, client string, r r
 		delivery.Header{Key: delivery.HeaderCampaign, Value: []byte(job.Campaign)})
 	work, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTime)
 	defer cancel()
-	tooLarge, err := a.writer.Write(work, a.config.Responses, record)
+	tooLarge, err := a.Writer.Write(work, a.config.Responses, record)
 	if err == nil {
 		a.metrics.collected.WithLabelValues(string(r.Kind)).Inc()
 		return nil
 	}
 	a.metrics.failed.WithLabelValues(stepStore).Inc()
 	if tooLarge {
-		a.log.Error("a response of SMEV is larger than its topic takes; it is asked for again: raise max.message.bytes",
+		a.Logger.Error("a response of SMEV is larger than its topic takes; it is asked for again: raise max.message.bytes",
 			"topic", a.config.Responses, "campaign", job.Campaign, "job", job.ID, "bytes", len(r.body), "error", err)
 	}
 	return &delivery.Result{ // nothing is wrong with the destination, nor with the job

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/base"
 	sinkhttp "github.com/pacer/pacer/internal/sink/http"
 	"github.com/pacer/pacer/internal/sink/smev/soap"
 )
@@ -58,7 +59,7 @@ func (m *told) kind() (kind soap.Kind, code string) {
 	return soap.Status, ""
 }
 
-func (f rest) find(ctx context.Context, client, criteria string, shown *sinkhttp.Exchange) (found []response, problem *delivery.Result) {
+func (f rest) find(ctx context.Context, client, criteria string, shown *base.Exchange) (found []response, problem *delivery.Result) {
 	type specific struct {
 		Criteria struct {
 			ClientID string `json:"clientId"`
@@ -89,12 +90,12 @@ func (f rest) find(ctx context.Context, client, criteria string, shown *sinkhttp
 		found = append(found, next)
 	}
 	if err != nil || !answer.Whole || len(answer.Body) == 0 || answer.Body[0] != '{' {
-		return nil, foreign(answer, "find", f.parts.Now().api.Where())
+		return nil, foreign(answer, "find", f.Now().Where())
 	}
 	return found, nil
 }
 
-func (f rest) send(ctx context.Context, r soap.AdapterRequest, shown *sinkhttp.Exchange) (problem *delivery.Result) {
+func (f rest) send(ctx context.Context, r soap.AdapterRequest, shown *base.Exchange) (problem *delivery.Result) {
 	type metadata struct {
 		ClientID string    `json:"clientId"`
 		NodeID   string    `json:"nodeId,omitempty"`
@@ -139,19 +140,19 @@ func (f rest) send(ctx context.Context, r soap.AdapterRequest, shown *sinkhttp.E
 	}
 	d := json.NewDecoder(strings.NewReader(string(answer.Body))) // which does not mind what follows
 	if d.Decode(&said) != nil || said.MessageID == "" {
-		return foreign(answer, "send", f.parts.Now().api.Where())
+		return foreign(answer, "send", f.Now().Where())
 	}
 	return nil
 }
 
 // post calls a method of the adapter. The problem is what is known if it does not answer with success.
-func (f rest) post(ctx context.Context, method string, query any, most int64, shown *sinkhttp.Exchange) (answer sinkhttp.Answer, problem *delivery.Result) {
+func (f rest) post(ctx context.Context, method string, query any, most int64, shown *base.Exchange) (answer sinkhttp.Answer, problem *delivery.Result) {
 	body, err := json.Marshal(query)
 	if err != nil {
 		return answer, &delivery.Result{Class: delivery.Permanent, Detail: "payload: " + err.Error()}
 	}
-	p := f.parts.Now()
-	answer, problem = p.api.Post(ctx, sinkhttp.Request{
+	p := f.Now()
+	answer, problem = p.Post(ctx, sinkhttp.Request{
 		Path: strings.TrimSuffix(p.path, "/") + "/" + method, Body: body, Most: most, Shown: shown,
 		Header: http.Header{"Content-Type": {"application/json; charset=utf-8"}},
 	})
@@ -167,5 +168,5 @@ func (f rest) post(ctx context.Context, method string, query any, most int64, sh
 			}
 		}
 	}
-	return answer, refused(answer, fault, p.api.Where())
+	return answer, refused(answer, fault, p.Where())
 }

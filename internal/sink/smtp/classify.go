@@ -188,16 +188,16 @@ func broken(err error) bool {
 
 // describe says what went wrong without an answer, in one line.
 func (s *Sink) describe(f *failure, timedOut bool) string {
-	where := s.options.Config.Addr
+	where := s.config.Addr
 	var op *net.OpError
 	var text string
 	switch {
 	case f.stage == refusing:
 		return f.err.Error()
 	case f.stage == waiting:
-		return fmt.Sprintf("not sent to %s within %s: other messages took all connections", where, s.options.Config.Timeout)
+		return fmt.Sprintf("not sent to %s within %s: other messages took all connections", where, s.config.Timeout)
 	case timedOut || errors.Is(f.err, context.DeadlineExceeded):
-		text = "no answer from " + where + " within " + s.options.Config.Timeout.String()
+		text = "no answer from " + where + " within " + s.config.Timeout.String()
 	case errors.Is(f.err, io.EOF) || errors.Is(f.err, io.ErrUnexpectedEOF):
 		text = where + " closed the connection"
 	case errors.As(f.err, &op):

@@ -1,8 +1,6 @@
 package smtp
 
 import (
-	"fmt"
-	"log/slog"
 	"net"
 	"net/mail"
 	"regexp"
@@ -12,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/sink/access"
+	"github.com/pacer/pacer/internal/sink/base"
 	"github.com/pacer/pacer/internal/sink/render"
 )
 
@@ -46,7 +45,7 @@ type Config struct {
 	// KeepRejected makes dead letters of rejected jobs.
 	KeepRejected bool `yaml:"keep_rejected"`
 
-	secrets access.Secrets
+	access.Secrets
 }
 
 // Texts are the texts or templates of what is sent. Without a subject, a text and HTML the payload is the message.
@@ -63,9 +62,6 @@ type Texts struct {
 	// Headers are additional ones.
 	Headers map[string]string `yaml:"headers"`
 }
-
-// SecretFrom says how to read a secret that comes from a file.
-func (c *Config) SecretFrom(key string, read func() (string, error)) { c.secrets.From(key, read) }
 
 // How connections are encrypted.
 const (
@@ -86,8 +82,6 @@ const (
 var mechanisms = []string{authAuto, authPlain, authLogin, authSCRAM, authToken}
 
 const (
-	minTimeout      = 100 * time.Millisecond
-	maxTimeout      = 10 * time.Minute
 	minConnAge      = time.Second
 	maxConnAge      = 24 * time.Hour
 	maxConnMessages = 1_000_000
@@ -104,8 +98,10 @@ func Default() *Config {
 	}
 }
 
-// InFlight returns the number of deliveries that may be in flight at once.
-func (c *Config) InFlight() int { return c.MaxInFlight }
+// Entry returns what the router needs to know of the sink.
+func (c *Config) Entry() base.Entry {
+	return base.Entry{MaxInFlight: c.MaxInFlight, Timeout: c.Timeout, MaxRetryAfter: c.MaxRetryAfter, KeepRejected: c.KeepRejected}
+}
 
 const maxHost = 253 // of a name's characters
 
@@ -115,47 +111,41 @@ func isHost(name string) bool { return len(name) <= maxHost && hostPattern.Match
 
 // Problems returns the errors in the configuration: one line each, beginning with the key, without secrets.
 func (c *Config) Problems() []string {
-	var p []string
-	add := func(format string, args ...any) { p = append(p, fmt.Sprintf(format, args...)) }
+	var p base.Problems
 	host, port, err := net.SplitHostPort(c.Addr)
 	if n, bad := strconv.Atoi(port); err != nil || host == "" || bad != nil || n < 1 || n > 65535 {
-		add("addr: not host:port; use one such as smtp.example.com:587")
+		p.Add("addr: not host:port; use one such as smtp.example.com:587")
 	}
 	if !slices.Contains([]string{startTLS, implicit, noTLS}, c.TLS) {
-		add("tls: unknown; use one of %s, %s, %s", startTLS, implicit, noTLS)
+		p.Add("tls: unknown; use one of %s, %s, %s", startTLS, implicit, noTLS)
 	}
 	p = append(p, c.Certificates.Problems()...)
 	if c.TLS == noTLS && c.Certificates != (access.Certificates{}) {
-		add("tls: ca_file, cert_file and key_file have no effect with %s; remove them or use %s", noTLS, startTLS)
+		p.Add("tls: ca_file, cert_file and key_file have no effect with %s; remove them or use %s", noTLS, startTLS)
 	}
 	switch {
 	case !slices.Contains(mechanisms, c.Auth):
-		add("auth: unknown; use one of %s", strings.Join(mechanisms, ", "))
+		p.Add("auth: unknown; use one of %s", strings.Join(mechanisms, ", "))
 	case (c.Username == "") != (c.Password == ""):
-		add("username: goes together with password; set both or neither")
+		p.Add("username: goes together with password; set both or neither")
 	case c.Username != "" && c.TLS == noTLS:
-		add("username: would be sent unencrypted; set tls to %s or %s", startTLS, implicit)
+		p.Add("username: would be sent unencrypted; set tls to %s or %s", startTLS, implicit)
 	case c.Username == "" && c.Auth != authAuto:
-		add("username: required with auth, as is password")
+		p.Add("username: required with auth, as is password")
 	}
 	if c.Hello != "" && !isHost(c.Hello) {
-		add("hello: not the name of a host; use one such as pacer.example.com")
+		p.Add("hello: not the name of a host; use one such as pacer.example.com")
 	}
 	p = append(p, c.Texts.problems()...)
-	if c.Timeout < minTimeout || c.Timeout > maxTimeout {
-		add("timeout: %s is out of range; use a duration between %s and %s, such as 30s", c.Timeout, minTimeout, maxTimeout)
-	}
+	p.Timeout(c.Timeout, "30s")
 	if c.MaxConnAge != 0 && (c.MaxConnAge < minConnAge || c.MaxConnAge > maxConnAge) {
-		add("max_conn_age: %s is out of range; use a duration between %s and %s, or 0", c.MaxConnAge, minConnAge, maxConnAge)
+		p.Add("max_conn_age: %s is out of range; use a duration between %s and %s, or 0", c.MaxConnAge, minConnAge, maxConnAge)
 	}
 	if c.MaxConnMessages < 0 || c.MaxConnMessages > maxConnMessages {
-		add("max_conn_messages: %d is out of range; use a number up to %d, or 0 for any", c.MaxConnMessages, maxConnMessages)
+		p.Add("max_conn_messages: %d is out of range; use a number up to %d, or 0 for any", c.MaxConnMessages, maxConnMessages)
 	}
-	for key, d := range map[string]time.Duration{"retry_after": c.RetryAfter, "max_retry_after": c.MaxRetryAfter} {
-		if d < time.Second || d > maxRetryAfter {
-			add("%s: %s is out of range; use a duration between 1s and %s, such as 5m", key, d, maxRetryAfter)
-		}
-	}
+	p.Between("retry_after", c.RetryAfter, time.Second, maxRetryAfter, "5m")
+	p.MaxRetryAfter(c.MaxRetryAfter)
 	return p
 }
 
@@ -196,45 +186,44 @@ var ownHeaders = []string{
 
 var headerPattern = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9-]{0,63}$`)
 
-func (t *Texts) problems() (p []string) {
-	add := func(format string, args ...any) { p = append(p, fmt.Sprintf(format, args...)) }
+func (t *Texts) problems() (p base.Problems) {
 	if t.To == "" {
-		add("to: required; use a text or a template such as {{ .Header \"to\" }}")
+		p.Add("to: required; use a text or a template such as {{ .Header \"to\" }}")
 	}
 	if t.composed() {
 		if t.From == "" {
-			add("from: required; use an address such as News <news@example.com>")
+			p.Add("from: required; use an address such as News <news@example.com>")
 		}
 		if t.Text == "" && t.HTML == "" {
-			add("text: required, or html; without both and a subject, the payload is the message")
+			p.Add("text: required, or html; without both and a subject, the payload is the message")
 		}
 		if t.Subject == "" {
-			add("subject: required with text or html")
+			p.Add("subject: required with text or html")
 		}
 	} else if t.From != "" || t.ReplyTo != "" || len(t.Headers) > 0 {
-		add("subject: from, reply_to and headers have no effect without it, since the payload is the message; set it or remove them")
+		p.Add("subject: from, reply_to and headers have no effect without it, since the payload is the message; set it or remove them")
 	}
 	for _, s := range t.settings() {
 		if _, err := render.Parse(s.key, s.text, s.escape); err != nil {
-			add("%s: %s", s.key, err)
+			p.Add("%s: %s", s.key, err)
 		} else if isAddress(s.key) && !render.IsTemplate(s.text) {
 			if _, err := mail.ParseAddress(s.text); err != nil {
-				add("%s: not an address; use one such as News <news@example.com>", s.key)
+				p.Add("%s: not an address; use one such as News <news@example.com>", s.key)
 			}
 		}
 	}
 	if len(t.Headers) > maxHeaders {
-		add("headers: %d of them; use at most %d", len(t.Headers), maxHeaders)
+		p.Add("headers: %d of them; use at most %d", len(t.Headers), maxHeaders)
 	}
 	for name, text := range t.Headers {
 		canonical := canonicalHeader(name)
 		switch _, err := render.Parse(name, text, render.Plain); {
 		case !headerPattern.MatchString(name):
-			add("headers.%s: not a name for a header; use letters, digits and -", name)
+			p.Add("headers.%s: not a name for a header; use letters, digits and -", name)
 		case slices.Contains(ownHeaders, canonical) || strings.HasPrefix(canonical, "Content-"):
-			add("headers.%s: written by pacer; remove it", name)
+			p.Add("headers.%s: written by pacer; remove it", name)
 		case err != nil:
-			add("headers.%s: %s", name, err)
+			p.Add("headers.%s: %s", name, err)
 		}
 	}
 	slices.Sort(p)
@@ -245,15 +234,3 @@ func (t *Texts) problems() (p []string) {
 func isAddress(key string) bool {
 	return slices.Contains([]string{keyFrom, keyTo, keyEnvelopeFrom, keyReplyTo}, key)
 }
-
-// String returns the configuration without its secrets.
-func (c *Config) String() string {
-	return fmt.Sprintf("{addr: %s, tls: %s, auth: %s, username: %s, from: %s, to: %s, max_in_flight: %d, timeout: %s}",
-		c.Addr, c.TLS, c.Auth, c.Username, c.From, c.To, c.MaxInFlight, c.Timeout)
-}
-
-// GoString keeps secrets out of %#v.
-func (c *Config) GoString() string { return c.String() }
-
-// LogValue implements slog.LogValuer, without secrets.
-func (c *Config) LogValue() slog.Value { return slog.StringValue(c.String()) }

@@ -64,13 +64,13 @@ type login struct {
 
 // dialer makes connections.
 type dialer struct {
-	config Config
+	config *Config
 	host   string // of the server
 	hello  string
 	dial   func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
-func newDialer(c Config, hostname string) *dialer {
+func newDialer(c *Config, hostname string) *dialer {
 	d := &dialer{config: c, hello: c.Hello, dial: (&net.Dialer{}).DialContext}
 	d.host, _, _ = net.SplitHostPort(c.Addr) // checked before
 	if d.hello == "" {

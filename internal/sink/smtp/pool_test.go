@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/base"
 )
 
 // piped is a server without a network, so that time can be anything.
@@ -88,7 +89,7 @@ func inTime(t *testing.T, change func(*Config), test func(t *testing.T, s *piped
 		unencrypted(c)
 		c.Addr, c.From, c.Subject, c.Text, c.Hello = "mail:25", "news@example.com", "x", "y", "me"
 		change(c)
-		k, err := New(Options{Config: *c, Logger: slog.New(slog.DiscardHandler)})
+		k, err := New(c, base.Host{Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,65 +6,60 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/access"
+	"github.com/pacer/pacer/internal/sink/base"
 	"github.com/pacer/pacer/internal/sink/render"
 )
 
-// Options configure a Sink.
-type Options struct {
-	Config Config // valid: Config.Problems found none
-	Logger *slog.Logger
-}
-
 // Sink sends each job as a message to one recipient, over a bounded number of connections that are kept, and classifies what the
-// server says (see classify). It is safe for concurrent use. Without Run, idle connections are not looked after.
+// server says (see classify). Without Run, idle connections are not looked after.
 //
 // A message whose end was sent and got no answer may have been taken, and is sent again by the next attempt, with the same
 // Message-ID. Before that it was certainly not taken: where a connection that was used before turns out to be dead, the
 // message goes over a new one at once.
 type Sink struct {
-	options Options
-	parts   *access.Kept[parts]
-	dialer  *dialer
-	pool    *pool
-	resent  atomic.Uint64
-	crowd   failuresInRow
+	base.Service[parts]
+	config *Config
+	dialer *dialer
+	pool   *pool
+	crowd  failuresInRow
 }
 
 // parts are what is made of the files and secrets that the configuration names.
 type parts struct {
+	*dialer
+	*pool
 	login
 	form    *form
 	secrets *strings.Replacer
 }
 
-// New makes a Sink. It reads the files that the configuration names and opens no connection.
-func New(opt Options) (*Sink, error) {
-	c := opt.Config
-	if p := c.Problems(); len(p) > 0 {
-		return nil, errors.New(p[0])
-	}
+// Where is the server.
+func (p parts) Where() string { return p.config.Addr }
+
+// Close has other connections made.
+func (p parts) Close() { p.renew() }
+
+// New makes a Sink of a valid configuration. It reads the files that the configuration names and opens no connection.
+func New(c *Config, host base.Host) (*Sink, error) {
 	hostname, err := os.Hostname()
 	if err != nil {
 		hostname = ""
 	}
-	s := &Sink{options: opt, dialer: newDialer(c, hostname), pool: newPool(max(1, c.MaxInFlight), c.MaxConnAge, c.MaxConnMessages)}
-	s.parts, err = access.Keep(c.secrets, s.build)
-	return s, err
+	s := &Sink{config: c, dialer: newDialer(c, hostname), pool: newPool(max(1, c.MaxInFlight), c.MaxConnAge, c.MaxConnMessages)}
+	return s, s.Open(host, base.Dialect[parts]{Secrets: c.Secrets, Build: s.build, Attempt: s.attempt, Work: s.pool.keep})
 }
 
 func (s *Sink) build(r *access.Reader) (p parts) {
-	c := &s.options.Config
+	c := s.config
+	p.dialer, p.pool = s.dialer, s.pool
 	if c.TLS != noTLS {
 		p.tls = r.TLS(c.Certificates)
 	}
@@ -82,20 +77,13 @@ func (s *Sink) build(r *access.Reader) (p parts) {
 	return p
 }
 
-// Deliver sends the job's message and waits for the answer, at most for the configured timeout.
-func (s *Sink) Deliver(ctx context.Context, job *delivery.Job) delivery.Result {
-	res, _, _ := s.attempt(ctx, job)
-	return res
-}
-
-// attempt sends the job's message, and returns it with what the server said.
-func (s *Sink) attempt(ctx context.Context, job *delivery.Job) (res delivery.Result, m *message, said string) {
-	p := s.parts.Now()
+func (s *Sink) attempt(ctx context.Context, job *delivery.Job, shown *base.Exchange) (res delivery.Result) {
+	p := s.Now()
 	m, err := p.form.message(job, time.Now())
 	if err != nil {
-		return delivery.Result{Class: delivery.Permanent, Detail: err.Error()}, nil, ""
+		return delivery.Result{Class: delivery.Permanent, Detail: err.Error()}
 	}
-	limited, cancel := context.WithTimeout(ctx, s.options.Config.Timeout)
+	limited, cancel := context.WithTimeout(ctx, s.config.Timeout)
 	defer cancel()
 	r, f := s.send(limited, m)
 	answered := f == nil
@@ -107,20 +95,25 @@ func (s *Sink) attempt(ctx context.Context, job *delivery.Job) (res delivery.Res
 	switch {
 	case answered:
 		res = s.answered(at, r)
-		said = p.secrets.Replace(r.String())
 	case ctx.Err() != nil:
-		res = delivery.Result{Class: delivery.Interrupted, Detail: "given up by pacer before " + s.options.Config.Addr + " answered"}
+		res = delivery.Result{Class: delivery.Interrupted, Detail: "given up by pacer before " + s.config.Addr + " answered"}
 	default:
 		res = unanswered(f)
 		res.Detail = s.describe(f, errors.Is(limited.Err(), context.DeadlineExceeded))
 	}
+	if shown != nil {
+		shown.Request = p.secrets.Replace(m.String())
+		if answered {
+			shown.Answer = p.secrets.Replace(r.String())
+		}
+	}
 	res.Detail = p.secrets.Replace(res.Detail)
-	return res, m, said
+	return res
 }
 
 // answered returns the result for what the server said.
 func (s *Sink) answered(at stage, r reply) delivery.Result {
-	res := classify(at, r, s.senderByJob(), s.options.Config.RetryAfter)
+	res := classify(at, r, s.senderByJob(), s.config.RetryAfter)
 	if res.Class == delivery.Delivered {
 		s.crowd.taken()
 		if id := queueID(r.text); id != "" {
@@ -131,14 +124,14 @@ func (s *Sink) answered(at stage, r reply) delivery.Result {
 	if res.Scope == delivery.ScopeRecipient && s.crowd.refused() {
 		res.Scope, res.RetryAfter = delivery.ScopeSink, busyWait
 	}
-	res.Detail = r.String() + " from " + s.options.Config.Addr
+	res.Detail = r.String() + " from " + s.config.Addr
 	res.Provider = &delivery.Provider{Code: cmp.Or(r.enhanced, strconv.Itoa(r.code))}
 	return res
 }
 
 // senderByJob tells whether a job says the address that its message is sent from.
 func (s *Sink) senderByJob() bool {
-	t := &s.options.Config.Texts
+	t := &s.config.Texts
 	from := cmp.Or(t.EnvelopeFrom, t.From)
 	return from == "" || render.IsTemplate(from)
 }
@@ -154,7 +147,7 @@ func (s *Sink) send(ctx context.Context, m *message) (reply, *failure) {
 		if c == nil {
 			epoch := s.pool.now()
 			var f *failure
-			if c, f = s.dialer.connect(ctx, s.parts.Now().login); f != nil {
+			if c, f = s.dialer.connect(ctx, s.Now().login); f != nil {
 				return reply{}, f
 			}
 			c.epoch = epoch
@@ -164,38 +157,16 @@ func (s *Sink) send(ctx context.Context, m *message) (reply, *failure) {
 		if f == nil || !used || !f.stale() || ctx.Err() != nil {
 			return r, f
 		}
-		s.resent.Add(1)
+		s.Repeats.Add(1)
 		c = nil
 	}
 }
 
-// Run looks after idle connections until ctx is cancelled, and reads the files that the configuration names again.
-func (s *Sink) Run(ctx context.Context) error {
-	var group errgroup.Group
-	group.Go(func() error { s.pool.keep(ctx); return nil })
-	group.Go(func() error {
-		s.parts.Follow(ctx, access.Following[parts]{
-			Logger: s.options.Logger, Destination: s.options.Config.Addr, Changed: func(parts) { s.pool.renew() },
-		})
-		return nil
-	})
-	return group.Wait()
-}
-
-// Try delivers a job as Deliver does, and returns the message and what the server said.
-func (s *Sink) Try(ctx context.Context, job *delivery.Job) (res delivery.Result, request, answer string) {
-	res, m, answer := s.attempt(ctx, job)
-	if m != nil {
-		request = s.parts.Now().secrets.Replace(m.String())
-	}
-	return res, request, answer
-}
-
 // Check connects to the server, encrypts and logs in. No mail is sent.
 func (s *Sink) Check(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, s.options.Config.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, s.config.Timeout)
 	defer cancel()
-	p := s.parts.Now()
+	p := s.Now()
 	c, f := s.dialer.connect(ctx, p.login)
 	if f == nil {
 		c.close()
@@ -207,9 +178,6 @@ func (s *Sink) Check(ctx context.Context) error {
 	}
 	return fmt.Errorf("%s: %s", key, p.secrets.Replace(s.describe(f, errors.Is(ctx.Err(), context.DeadlineExceeded))))
 }
-
-// Resent returns how many messages were sent once more over another connection, since the one before was dead.
-func (s *Sink) Resent() uint64 { return s.resent.Load() }
 
 // Close closes the connections.
 func (s *Sink) Close() error {

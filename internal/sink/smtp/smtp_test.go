@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/base"
 	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
@@ -28,7 +29,7 @@ func open(t *testing.T, s *sinktest.SMTP, change func(*Config)) *Sink {
 	if change != nil {
 		change(c)
 	}
-	k, err := New(Options{Config: *c, Logger: slog.New(slog.DiscardHandler)})
+	k, err := New(c, base.Host{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -325,7 +326,7 @@ func TestProblems(t *testing.T) {
 	c := Default()
 	c.Addr, c.From, c.Subject, c.HTML = "a:25", "a@example.com", "x", "as it was"
 	c.SecretFrom("html", func() (string, error) { return "{{ nothing }}", nil })
-	if _, err := New(Options{Config: *c}); err == nil || !strings.HasPrefix(err.Error(), "html: line 1: ") {
+	if _, err := New(c, base.Host{}); err == nil || !strings.HasPrefix(err.Error(), "html: line 1: ") {
 		t.Error(err)
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/access"
+	"github.com/pacer/pacer/internal/sink/base"
 	"github.com/pacer/pacer/internal/sink/http"
 )
 
@@ -38,7 +40,7 @@ type Config struct {
 	Proxy         string            `yaml:"proxy" secret:"url"`
 	KeepRejected  bool              `yaml:"keep_rejected"`
 
-	sources map[string]func() (string, error) // reads a secret again, by key
+	access.Secrets // as in http.Config; those of a step have its number before their key
 }
 
 // Step is one call of a request.
@@ -100,15 +102,11 @@ func Default() *Config {
 	}
 }
 
-// InFlight returns the number of deliveries that may be in flight at once.
-func (c *Config) InFlight() int { return c.MaxInFlight }
-
-// SecretFrom says how to read a secret that comes from a file: see http.Config. Those of a step have its number before their key.
-func (c *Config) SecretFrom(key string, read func() (string, error)) {
-	if c.sources == nil {
-		c.sources = map[string]func() (string, error){}
+// Entry returns what the router needs to know of the sink.
+func (c *Config) Entry() base.Entry {
+	return base.Entry{ // a step may be two calls: its lookup, and itself
+		MaxInFlight: c.MaxInFlight, Timeout: 2 * c.Timeout, MaxRetryAfter: c.MaxRetryAfter, KeepRejected: c.KeepRejected, FollowUps: c.PollsPerSecond,
 	}
-	c.sources[key] = read
 }
 
 // call is what the http sink of one call is made of.
@@ -134,11 +132,11 @@ func (c *Config) config(of call) *http.Config {
 		h.Headers = map[string]string{}
 	}
 	maps.Copy(h.Headers, of.headers)
-	for _, key := range slices.Sorted(maps.Keys(c.sources)) {
+	for _, key := range slices.Sorted(maps.Keys(c.Sources)) {
 		if own, isOwn := strings.CutPrefix(key, of.at); isOwn && !strings.HasPrefix(own, "lookup.") {
-			h.SecretFrom(own, c.sources[key])
+			h.SecretFrom(own, c.Sources[key])
 		} else if name, isHeader := strings.CutPrefix(key, "headers."); !strings.HasPrefix(key, "steps.") && (!isHeader || of.headers[name] == "") {
-			h.SecretFrom(key, c.sources[key])
+			h.SecretFrom(key, c.Sources[key])
 		}
 	}
 	return h
@@ -167,13 +165,12 @@ func (c *Config) calls(n int) (own call, lookup *call) {
 const methodGet = "GET"
 
 // Problems returns the errors in the configuration: one line each, beginning with the key, without secrets.
-func (c *Config) Problems() (p []string) {
+func (c *Config) Problems() []string {
+	var p base.Problems
 	if c.Deadline < minDeadline || c.Deadline > maxDeadline {
-		p = append(p, fmt.Sprintf("deadline: %s is out of range; use a duration between 1s and 30d, such as 24h", c.Deadline))
+		p.Add("deadline: %s is out of range; use a duration between 1s and 30d, such as 24h", c.Deadline)
 	}
-	if c.PollsPerSecond < 1 || c.PollsPerSecond > maxPolls {
-		p = append(p, fmt.Sprintf("polls_per_second: %d is out of range; use a number between 1 and %d", c.PollsPerSecond, maxPolls))
-	}
+	p.Number("polls_per_second", c.PollsPerSecond, maxPolls)
 	if len(c.Steps) == 0 || len(c.Steps) > maxSteps {
 		return append(p, fmt.Sprintf("steps: there are %d; use 1 to %d", len(c.Steps), maxSteps))
 	}
@@ -254,15 +251,3 @@ func (c *Config) callProblems(of call) (p []string) {
 	}
 	return p
 }
-
-// String returns the configuration without its secrets.
-func (c *Config) String() string {
-	ids := make([]string, len(c.Steps))
-	for i := range c.Steps {
-		ids[i] = c.Steps[i].ID
-	}
-	return fmt.Sprintf("{deadline: %s, polls_per_second: %d, steps: %v, max_in_flight: %d, timeout: %s}", c.Deadline, c.PollsPerSecond, ids, c.MaxInFlight, c.Timeout)
-}
-
-// GoString keeps secrets out of %#v.
-func (c *Config) GoString() string { return c.String() }

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	nethttp "net/http"
 	"slices"
 	"strings"
@@ -16,16 +15,10 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/retry"
+	"github.com/pacer/pacer/internal/sink/base"
 	"github.com/pacer/pacer/internal/sink/http"
 	"github.com/pacer/pacer/internal/sink/rule"
 )
-
-// Options configure a Sink.
-type Options struct {
-	Config  Config // valid: Config.Problems found none
-	Version string // of pacer, for User-Agent
-	Logger  *slog.Logger
-}
 
 // Sink makes the steps of requests. It is safe for concurrent use. Which step comes next is said by the job's state; without
 // one it is the first. A step that is done, and is not the last, answers pending with the state of the next one.
@@ -88,37 +81,29 @@ func (c *Config) compile() ([]*step, error) {
 	return list, nil
 }
 
-// New makes a Sink. It reads the files that the configuration names and opens no connection.
-func New(opt Options) (*Sink, error) {
-	c := &opt.Config
-	if p := c.Problems(); len(p) > 0 {
-		return nil, errors.New(p[0])
-	}
+// New makes a Sink of a valid configuration. It reads the files that the configuration names and opens no connection.
+func New(c *Config, host base.Host) (*Sink, error) {
 	list, err := c.compile()
 	if err != nil {
 		return nil, err
 	}
+	host.Endpoints = nil
 	s := &Sink{deadline: c.Deadline, steps: list}
 	open := func(of call) (*http.Sink, error) {
-		o := http.Options{Config: *c.config(of), Version: opt.Version, Logger: opt.Logger}
+		var like *http.Sink
 		if len(s.calls) > 0 {
-			o.Like = s.calls[0]
+			like = s.calls[0]
 		}
-		h, err := http.New(o)
-		if err == nil {
-			s.calls = append(s.calls, h)
-		}
+		h, err := http.NewLike(like, c.config(of), host)
+		s.calls = append(s.calls, h)
 		return h, err
 	}
 	for i, st := range list {
 		own, lookup := c.calls(i)
-		if st.http, err = open(own); err != nil {
-			return nil, err
+		if st.http, err = open(own); err == nil && lookup != nil {
+			st.lookup, err = open(*lookup)
 		}
-		if lookup == nil {
-			continue
-		}
-		if st.lookup, err = open(*lookup); err != nil {
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -131,7 +116,7 @@ func (s *Sink) Deliver(ctx context.Context, job *delivery.Job) delivery.Result {
 }
 
 // attempt is Deliver. What is sent and answered is noted in shown, unless that is nil.
-func (s *Sink) attempt(ctx context.Context, job *delivery.Job, shown *http.Exchange) delivery.Result {
+func (s *Sink) attempt(ctx context.Context, job *delivery.Job, shown *base.Exchange) delivery.Result {
 	r := &request{sink: s, job: job, began: time.Now(), shown: shown}
 	if job.State != nil {
 		if !job.State.Began.IsZero() {
@@ -164,7 +149,7 @@ type request struct {
 	job   *delivery.Job
 	at    int // the step
 	began time.Time
-	shown *http.Exchange
+	shown *base.Exchange
 }
 
 // left is how much time there is until the deadline.
@@ -208,9 +193,9 @@ func (r *request) make(ctx context.Context, st *step) delivery.Result {
 
 // ask makes a call, and returns the answer that was read whole, if there is one.
 func (r *request) ask(ctx context.Context, h *http.Sink, vars map[string]any) (res delivery.Result, answer *rule.Answer) {
-	var shown *http.Exchange
+	var shown *base.Exchange
 	if r.shown != nil {
-		shown = &http.Exchange{}
+		shown = &base.Exchange{}
 	}
 	res = h.Ask(ctx, r.job, func(a *rule.Answer) { answer = a; a.Vars = vars }, shown)
 	if r.shown != nil {
@@ -284,15 +269,14 @@ func (r *request) done(st *step, res delivery.Result, vars map[string]any, missi
 // Try makes all steps of a job, waiting between them, and returns the requests and the answers as text.
 func (s *Sink) Try(ctx context.Context, job *delivery.Job) (res delivery.Result, request, answer string) {
 	own := *job
-	return http.Trying(func(shown *http.Exchange) delivery.Result {
-		for {
-			res := s.attempt(ctx, &own, shown)
-			if res.Class != delivery.Pending || retry.Sleep(ctx, res.RetryAfter) != nil {
-				return res
-			}
-			own.State = res.State
+	var shown base.Exchange
+	for {
+		res = s.attempt(ctx, &own, &shown)
+		if res.Class != delivery.Pending || retry.Sleep(ctx, res.RetryAfter) != nil {
+			return res, shown.Request, shown.Answer
 		}
-	})
+		own.State = res.State
+	}
 }
 
 // Check connects to the destination of each step, and fetches an access token if calls need one.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/base"
 	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
@@ -29,7 +30,7 @@ func three(g *sinktest.Registry) *Config {
 
 func open(t *testing.T, c *Config) *Sink {
 	t.Helper()
-	s, err := New(Options{Config: *c, Version: "1", Logger: slog.New(slog.DiscardHandler)})
+	s, err := New(c, base.Host{Version: "1", Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,11 +1,8 @@
 package telegram
 
 import (
-	"fmt"
-	"log/slog"
 	"regexp"
 
-	"github.com/pacer/pacer/internal/sink/access"
 	"github.com/pacer/pacer/internal/sink/http"
 )
 
@@ -16,12 +13,7 @@ type Config struct {
 	Token string `yaml:"token" secret:"value"`
 	// Method is the method of the Bot API that jobs are sent by.
 	Method string `yaml:"method"`
-
-	secrets access.Secrets
 }
-
-// SecretFrom says how to read a secret that comes from a file.
-func (c *Config) SecretFrom(key string, read func() (string, error)) { c.secrets.From(key, read) }
 
 // Default returns the configuration of a telegram sink without a token.
 func Default() *Config {
@@ -42,21 +34,12 @@ func (c *Config) Problems() []string {
 	p := c.Service.Problems()
 	switch {
 	case c.Token == "":
-		p = append(p, "token: required; use that of the bot, best by file:PATH")
+		p.Add("token: required; use that of the bot, best by file:PATH")
 	case !tokenPattern.MatchString(c.Token):
-		p = append(p, notAToken)
+		p.Add(notAToken)
 	}
 	if !methodPattern.MatchString(c.Method) {
-		p = append(p, "method: not a method of the Bot API; use one such as sendMessage")
+		p.Add("method: not a method of the Bot API; use one such as sendMessage")
 	}
 	return p
 }
-
-// String returns the configuration without its secrets.
-func (c *Config) String() string { return fmt.Sprintf("{%s, method: %s}", c.Text(), c.Method) }
-
-// GoString keeps secrets out of %#v.
-func (c *Config) GoString() string { return c.String() }
-
-// LogValue implements slog.LogValuer, without secrets.
-func (c *Config) LogValue() slog.Value { return slog.StringValue(c.String()) }

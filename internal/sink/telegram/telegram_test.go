@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/base"
 	sinkhttp "github.com/pacer/pacer/internal/sink/http"
 	"github.com/pacer/pacer/internal/sink/sinktest"
 )
@@ -24,7 +25,7 @@ func open(t *testing.T, g *sinktest.Telegram, change func(*Config)) *Sink {
 	if change != nil {
 		change(cfg)
 	}
-	s, err := New(Options{Config: *cfg, Version: "1", Logger: slog.New(slog.DiscardHandler)})
+	s, err := New(cfg, base.Host{Version: "1", Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -49,12 +49,7 @@ func classify(a sinkhttp.Answer, now time.Time) delivery.Result {
 	case res.Class == delivery.Misconfigured:
 		res.Class = delivery.Permanent
 	}
-	res.Detail = "HTTP " + strconv.Itoa(a.Status)
-	if code := codeOf(a.Body); code != "" {
-		res.Detail += " " + code
-		res.Provider = &delivery.Provider{Code: code}
-	}
-	return res
+	return a.Refusal(res, codeOf(a.Body))
 }
 
 // messageID returns the id that the service gave the message: Apple says it; elsewhere it is the end of the message's own address.

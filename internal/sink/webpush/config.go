@@ -1,14 +1,11 @@
 package webpush
 
 import (
-	"fmt"
-	"log/slog"
 	"net/url"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/pacer/pacer/internal/sink/access"
 	"github.com/pacer/pacer/internal/sink/guard"
 	"github.com/pacer/pacer/internal/sink/http"
 	"github.com/pacer/pacer/internal/sink/render"
@@ -34,12 +31,7 @@ type Config struct {
 	Guard guard.Config `yaml:"guard"`
 	// Proxy is a proxy for this sink; "" for none.
 	Proxy string `yaml:"proxy" secret:"url"`
-
-	secrets access.Secrets
 }
-
-// SecretFrom says how to read a secret that comes from a file.
-func (c *Config) SecretFrom(key string, read func() (string, error)) { c.secrets.From(key, read) }
 
 // Default returns the configuration of a webpush sink without a key.
 func Default() *Config {
@@ -54,32 +46,32 @@ var urgencies = []string{"very-low", "low", "normal", "high"}
 func (c *Config) Problems() []string {
 	p := c.Calls.Problems()
 	if c.Key == "" {
-		p = append(p, "vapid_key: required; use the private key of P-256 that browsers have subscribed with, best by file:PATH")
+		p.Add("vapid_key: required; use the private key of P-256 that browsers have subscribed with, best by file:PATH")
 	} else if _, err := readKey(c.Key); err != nil {
-		p = append(p, "vapid_key: "+err.Error())
+		p.Add("vapid_key: %s", err)
 	}
 	if u, err := url.Parse(c.Subject); err != nil || u.Scheme != "mailto" && u.Scheme != "https" {
-		p = append(p, "subject: required; use an address at which the push services can reach you, such as mailto:ops@example.com")
+		p.Add("subject: required; use an address at which the push services can reach you, such as mailto:ops@example.com")
 	}
 	for _, t := range c.texts() {
 		if _, err := render.Parse(t.key, t.text, render.Plain); t.text != "" && err != nil {
-			p = append(p, t.key+": "+err.Error())
+			p.Add("%s: %s", t.key, err)
 		}
 	}
 	if c.Subscription == "" {
-		p = append(p, `subscription: required; use a template such as {{ .Header "subscription" }}`)
+		p.Add(`subscription: required; use a template such as {{ .Header "subscription" }}`)
 	}
 	if c.Urgency != "" && !render.IsTemplate(c.Urgency) && !isUrgency(c.Urgency) {
-		p = append(p, "urgency: unknown; use one of "+strings.Join(urgencies, ", "))
+		p.Add("urgency: unknown; use one of %s", strings.Join(urgencies, ", "))
 	}
 	if c.Topic != "" && !render.IsTemplate(c.Topic) && !isTopic(c.Topic) {
-		p = append(p, "topic: not a topic; use up to 32 letters, digits, - and _")
+		p.Add("topic: not a topic; use up to 32 letters, digits, - and _")
 	}
 	if c.TTL < 0 || c.TTL > maxTTL {
-		p = append(p, fmt.Sprintf("ttl: %s is out of range; use a duration up to 60d", c.TTL))
+		p.Add("ttl: %s is out of range; use a duration up to 60d", c.TTL)
 	}
 	if why := http.ProxyProblem(c.Proxy); why != "" {
-		p = append(p, "proxy: "+why)
+		p.Add("proxy: %s", why)
 	}
 	return append(p, c.Guard.Problems("guard.")...)
 }
@@ -97,15 +89,3 @@ func isUrgency(s string) bool { return slices.Contains(urgencies, s) }
 func isTopic(s string) bool {
 	return len(s) <= 32 && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") == ""
 }
-
-// String returns the configuration without its secrets.
-func (c *Config) String() string {
-	return fmt.Sprintf("{%s, subject: %s, subscription: %s, ttl: %s, urgency: %s, topic: %s, guard: %+v}",
-		c.Text(), c.Subject, c.Subscription, c.TTL, c.Urgency, c.Topic, c.Guard)
-}
-
-// GoString keeps secrets out of %#v.
-func (c *Config) GoString() string { return c.String() }
-
-// LogValue implements slog.LogValuer, without secrets.
-func (c *Config) LogValue() slog.Value { return slog.StringValue(c.String()) }

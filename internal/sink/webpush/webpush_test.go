@@ -19,6 +19,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/base"
 	sinkhttp "github.com/pacer/pacer/internal/sink/http"
 	"github.com/pacer/pacer/internal/sink/sinktest"
 )
@@ -33,7 +34,7 @@ func open(t *testing.T, w *sinktest.WebPush, change func(*Config)) *Sink {
 	if change != nil {
 		change(c)
 	}
-	s, err := New(Options{Config: *c, Version: "1", Logger: slog.New(slog.DiscardHandler)})
+	s, err := New(c, base.Host{Version: "1", Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

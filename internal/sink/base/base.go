@@ -1,0 +1,174 @@
+// Package base is what the sinks of all kinds have in common: what the daemon provides, and what is made of settings,
+// files and secrets, which are read again while the daemon runs.
+package base
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/access"
+	"github.com/pacer/pacer/internal/sink/token"
+)
+
+// Host is what the daemon provides to its sinks.
+type Host struct {
+	Version string // of pacer, for User-Agent
+	Logger  *slog.Logger
+	Writer  Writer // nil where there is no daemon
+	// Endpoints looks destinations of pacer.destinations up, nil for one that is not known; nil where there are none.
+	Endpoints func(id string) *delivery.Destination
+}
+
+// Writer writes a record to a topic of the daemon's own Kafka, in the partition of its key. It returns nil once all in-sync
+// replicas have it, and tooLarge if the topic never takes it.
+type Writer interface {
+	Write(ctx context.Context, topic string, record delivery.Record) (tooLarge bool, err error)
+}
+
+// Sink delivers one job and returns the result. Deliver is called concurrently, returns soon after ctx is cancelled
+// (with class Interrupted unless an answer was already there), and does not retain the job.
+//
+// A sink may also implement Run(ctx) error (background work) and io.Closer, which the router calls, and Check(ctx) error:
+// whether the destination can be reached, without delivering anything.
+type Sink interface {
+	Deliver(ctx context.Context, job *delivery.Job) delivery.Result
+}
+
+// Entry is one configured sink.
+type Entry struct {
+	Sink Sink
+	// MaxInFlight bounds the concurrent calls of Deliver in one daemon; at least 1.
+	MaxInFlight int
+	// Timeout bounds a call of Deliver; 0 for a sink that answers at once.
+	Timeout time.Duration
+	// MaxRetryAfter is how long a wait that the destination asks for is believed; 0 for one that asks for none.
+	MaxRetryAfter time.Duration
+	// FollowUps is how many calls a second this daemon may make for steps after the first of requests; 0 for the default.
+	FollowUps int
+	// Destinations says that it sends to those of pacer.destinations.
+	Destinations bool
+	// DisableAfter is how long one of these fails before it is disabled; 0 for never.
+	DisableAfter time.Duration
+	// KeepRejected makes dead letters of jobs that the destination rejects.
+	KeepRejected bool
+}
+
+// Exchange is a request and its answer, as a person is to see them: without secrets, and with the beginnings of their bodies.
+// Each is "" if there was none.
+type Exchange struct{ Request, Answer string }
+
+// Parts are what a kind makes of its configuration, and of the files and secrets that the configuration names.
+type Parts interface {
+	// Where is the destination, for log lines.
+	Where() string
+	// Close closes idle connections. Those in use are closed once they are idle.
+	Close()
+}
+
+// Dialect is what one kind adds to a Service.
+type Dialect[P Parts] struct {
+	Secrets access.Secrets
+	// Build makes the parts, and tells the Reader of errors, each of which begins with the key. It opens no connection.
+	Build func(*access.Reader) P
+	// Attempt delivers a job, and notes what is sent and answered in shown, unless that is nil.
+	Attempt func(ctx context.Context, job *delivery.Job, shown *Exchange) delivery.Result
+	// Fetch gets an access token; nil if there are none.
+	Fetch func(ctx context.Context) (token.Token, error)
+	// Work is background work until ctx is cancelled; nil for none.
+	Work func(ctx context.Context)
+}
+
+// Service is the sink of a service, which the kinds embed. It is safe for concurrent use. Run gets the access token, if there
+// is one, and reads files and secrets again.
+type Service[P Parts] struct {
+	Host
+	Tokens *token.Source // nil: no access token is needed
+	// Repeats counts the requests that were written once more, since the destination had certainly not processed them.
+	Repeats atomic.Uint64
+	dialect Dialect[P]
+	parts   *access.Kept[P]
+}
+
+// Open reads the files and secrets for the first time. It is called before anything else. An error begins with the key.
+func (s *Service[P]) Open(host Host, d Dialect[P]) (err error) {
+	s.Host, s.dialect = host, d
+	if s.parts, err = access.Keep(d.Secrets, d.Build); err == nil && d.Fetch != nil {
+		s.Tokens = token.New(token.Options{Fetch: d.Fetch, Logger: host.Logger, Destination: s.Now().Where()})
+	}
+	return err
+}
+
+// Now returns the parts as they were made last.
+func (s *Service[P]) Now() P { return s.parts.Now() }
+
+// Deliver delivers the job and waits for the answer, at most for the configured timeout.
+func (s *Service[P]) Deliver(ctx context.Context, job *delivery.Job) delivery.Result {
+	return s.dialect.Attempt(ctx, job, nil)
+}
+
+// Try delivers a job as Deliver does, and returns the request and its answer as text.
+func (s *Service[P]) Try(ctx context.Context, job *delivery.Job) (res delivery.Result, request, answer string) {
+	var shown Exchange
+	res = s.dialect.Attempt(ctx, job, &shown)
+	return res, shown.Request, shown.Answer
+}
+
+// WithToken makes a call with the access token, or returns what is known without one. Call and token together take at most the
+// timeout. A token that was refused is fetched anew.
+func (s *Service[P]) WithToken(
+	ctx context.Context, timeout time.Duration, call func(bearer string) delivery.Result, refused func(*delivery.Result) bool,
+) delivery.Result {
+	limited, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	held, none := s.Tokens.Need(ctx, limited)
+	if none != nil {
+		return *none
+	}
+	res := call(held.Value)
+	if refused(&res) {
+		s.Tokens.Refused(held)
+	}
+	return res
+}
+
+// Run does the background work until ctx is cancelled.
+func (s *Service[P]) Run(ctx context.Context) error {
+	var work sync.WaitGroup
+	if s.Fetches() {
+		work.Go(func() { s.Tokens.Run(ctx) })
+	}
+	if s.dialect.Work != nil {
+		work.Go(func() { s.dialect.Work(ctx) })
+	}
+	s.parts.Follow(ctx, s.following())
+	work.Wait()
+	return nil
+}
+
+// Reread reads files and secrets again, as Run does every ten seconds.
+func (s *Service[P]) Reread() { s.parts.Again(s.following()) }
+
+func (s *Service[P]) following() access.Following[P] {
+	return access.Following[P]{Logger: s.Logger, Destination: s.Now().Where(), Changed: func(old P) {
+		old.Close()
+		if s.Fetches() {
+			s.Tokens.Renew()
+		}
+	}}
+}
+
+// Fetches tells whether the service gets access tokens itself.
+func (s *Service[P]) Fetches() bool { return s.dialect.Fetch != nil }
+
+// Resent returns how many requests were written once more.
+func (s *Service[P]) Resent() uint64 { return s.Repeats.Load() }
+
+// Close closes idle connections.
+func (s *Service[P]) Close() error {
+	s.Now().Close()
+	return nil
+}
