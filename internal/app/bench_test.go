@@ -26,8 +26,8 @@ import (
 	"github.com/pacer/pacer/internal/requeue"
 	"github.com/pacer/pacer/internal/shards"
 	"github.com/pacer/pacer/internal/sink"
-	"github.com/pacer/pacer/internal/sink/discard"
 	sinkhttp "github.com/pacer/pacer/internal/sink/http"
+	sinklog "github.com/pacer/pacer/internal/sink/log"
 	"github.com/pacer/pacer/internal/testservices"
 )
 
@@ -46,17 +46,17 @@ func BenchmarkDaemon(b *testing.B) {
 	cases := []benchCase{
 		{name: "http-64", sink: func(b *testing.B) sink.Config { return receiverOf(b, 64) }, overflow: delivery.OverflowBlock},
 		{
-			name: "overflow", sink: func(*testing.B) sink.Config { return discard.Default() },
+			name: "overflow", sink: func(*testing.B) sink.Config { return sinklog.DefaultDiscard() },
 			begin: func(c *delivery.Campaign) { c.Status = delivery.StatusPaused },
 		},
 	}
 	cases = append(cases, []benchCase{
-		{name: "discard", sink: func(*testing.B) sink.Config { return discard.Default() }},
-		{name: "block", sink: func(*testing.B) sink.Config { return discard.Default() }, overflow: delivery.OverflowBlock},
+		{name: "discard", sink: func(*testing.B) sink.Config { return sinklog.DefaultDiscard() }},
+		{name: "block", sink: func(*testing.B) sink.Config { return sinklog.DefaultDiscard() }, overflow: delivery.OverflowBlock},
 		{name: "http-256", sink: func(b *testing.B) sink.Config { return receiverOf(b, 256) }, overflow: delivery.OverflowBlock},
-		{name: "one", sink: func(*testing.B) sink.Config { return discard.Default() }, rate: delivery.PerSecond(50_000)},
+		{name: "one", sink: func(*testing.B) sink.Config { return sinklog.DefaultDiscard() }, rate: delivery.PerSecond(50_000)},
 		{
-			name: "campaigns", sink: func(*testing.B) sink.Config { return discard.Default() }, campaigns: 10_000, rate: delivery.PerSecond(5),
+			name: "campaigns", sink: func(*testing.B) sink.Config { return sinklog.DefaultDiscard() }, campaigns: 10_000, rate: delivery.PerSecond(5),
 		},
 	}...)
 	for _, bc := range cases {

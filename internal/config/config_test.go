@@ -16,8 +16,8 @@ import (
 
 	"github.com/pacer/pacer/internal/sink"
 	"github.com/pacer/pacer/internal/sink/access"
-	"github.com/pacer/pacer/internal/sink/discard"
 	"github.com/pacer/pacer/internal/sink/http"
+	"github.com/pacer/pacer/internal/sink/log"
 )
 
 // write puts text into a file of its own.
@@ -77,7 +77,7 @@ func TestExample(t *testing.T) {
 	want.DefaultSink = "receiver"
 	receiver := http.Default()
 	receiver.URL, receiver.MaxInFlight, receiver.Timeout = "http://127.0.0.1:9000/deliver", 128, 5*time.Second
-	want.Sinks = map[string]sink.Config{"receiver": receiver, "nowhere": discard.Default()}
+	want.Sinks = map[string]sink.Config{"receiver": receiver, "nowhere": log.DefaultDiscard()}
 	if !reflect.DeepEqual(cfg, want) {
 		t.Errorf("got\n%v\nwant\n%v", cfg, want)
 	}

@@ -3,20 +3,17 @@ package sink
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"reflect"
 	"slices"
 
 	"github.com/pacer/pacer/internal/sink/apns"
 	"github.com/pacer/pacer/internal/sink/base"
-	"github.com/pacer/pacer/internal/sink/discard"
 	"github.com/pacer/pacer/internal/sink/fcm"
 	"github.com/pacer/pacer/internal/sink/hms"
 	"github.com/pacer/pacer/internal/sink/http"
 	"github.com/pacer/pacer/internal/sink/kafka"
 	"github.com/pacer/pacer/internal/sink/log"
-	"github.com/pacer/pacer/internal/sink/record"
 	"github.com/pacer/pacer/internal/sink/rustore"
 	"github.com/pacer/pacer/internal/sink/smev"
 	"github.com/pacer/pacer/internal/sink/smtp"
@@ -47,9 +44,9 @@ var kinds = map[string]kind{
 	"fcm":      kindOf(fcm.Default, fcm.New),
 	"hms":      kindOf(hms.Default, hms.New),
 	"http":     kindOf(http.Default, http.New),
-	"log":      kindOf(log.Default, openLog),
+	"log":      kindOf(log.Default, log.New),
 	"apns":     kindOf(apns.Default, apns.New),
-	"discard":  kindOf(discard.Default, openDiscard),
+	"discard":  kindOf(log.DefaultDiscard, log.NewDiscard),
 	"kafka":    kindOf(kafka.Default, kafka.New),
 	"smev":     kindOf(smev.Default, smev.New),
 	"smtp":     kindOf(smtp.Default, smtp.New),
@@ -72,14 +69,6 @@ func kindOf[C Config, S Sink](config func() C, open func(cfg C, host Host) (S, e
 		config: func() Config { return config() },
 		open:   func(cfg Config, host Host) (Sink, error) { return open(cfg.(C), host) },
 	}
-}
-
-func openLog(c *log.Config, host Host) (Sink, error) {
-	return recorded(c.Record, log.New(host.Logger), host.Logger), nil
-}
-
-func openDiscard(c *discard.Config, host Host) (Sink, error) {
-	return recorded(c.Record, discard.Sink{}, host.Logger), nil
 }
 
 // Kinds returns the types that a sink may have.
@@ -143,11 +132,4 @@ func OpenAll(configs map[string]Config, host Host) (map[string]Entry, error) {
 		entries[name] = e
 	}
 	return entries, nil
-}
-
-func recorded(path string, s Sink, logger *slog.Logger) Sink {
-	if path == "" {
-		return s
-	}
-	return record.New(path, s, logger)
 }

@@ -13,10 +13,8 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink"
-	"github.com/pacer/pacer/internal/sink/discard"
 	"github.com/pacer/pacer/internal/sink/http"
 	"github.com/pacer/pacer/internal/sink/log"
-	"github.com/pacer/pacer/internal/sink/record"
 )
 
 var host = sink.Host{Version: "1", Logger: slog.New(slog.DiscardHandler)}
@@ -56,12 +54,12 @@ func TestOpenAllNamesTheKey(t *testing.T) {
 	}
 	for want, cfg := range map[string]sink.Config{
 		"sinks.x.url: required":            http.Default(),
-		"sinks.x.max_in_flight: 0 is out":  &discard.Config{},
-		"sinks.x.max_in_flight: -1 is out": &log.Config{Config: record.Config{MaxInFlight: -1}},
+		"sinks.x.max_in_flight: 0 is out":  &log.Discard{},
+		"sinks.x.max_in_flight: -1 is out": &log.Config{Settings: log.Settings{MaxInFlight: -1}},
 		"sinks.x.ca_file: open /nowhere":   &http.Config{URL: "https://a", MaxInFlight: 1, Timeout: 1e9, MaxRetryAfter: 1e9, CAFile: "/nowhere"},
 		"sinks.x.ca_file: " + notPEM:       &http.Config{URL: "https://a", MaxInFlight: 1, Timeout: 1e9, MaxRetryAfter: 1e9, CAFile: notPEM},
 	} {
-		_, err := sink.OpenAll(map[string]sink.Config{"x": cfg, "z": discard.Default()}, host)
+		_, err := sink.OpenAll(map[string]sink.Config{"x": cfg, "z": log.DefaultDiscard()}, host)
 		if err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
 		}
@@ -112,9 +110,9 @@ func TestCAFile(t *testing.T) {
 
 func TestRecordOfADiscardSink(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "record")
-	recorded := record.Config{MaxInFlight: 1, Record: file}
+	recorded := log.Settings{MaxInFlight: 1, Record: file}
 	entries, err := sink.OpenAll(map[string]sink.Config{
-		"d": &discard.Config{Config: recorded}, "l": &log.Config{Config: recorded},
+		"d": &log.Discard{Settings: recorded}, "l": &log.Config{Settings: recorded},
 	}, host)
 	if err != nil {
 		t.Fatal(err)

@@ -13,10 +13,8 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink"
-	"github.com/pacer/pacer/internal/sink/discard"
 	"github.com/pacer/pacer/internal/sink/http"
 	"github.com/pacer/pacer/internal/sink/log"
-	"github.com/pacer/pacer/internal/sink/record"
 	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
@@ -538,9 +536,9 @@ func TestConformanceSecrets(t *testing.T) {
 }
 
 func TestConformanceWithoutADestination(t *testing.T) {
-	recorded := record.Config{MaxInFlight: 64, Record: t.TempDir() + "/record"}
+	recorded := log.Settings{MaxInFlight: 64, Record: t.TempDir() + "/record"}
 	for name, cfg := range map[string]sink.Config{
-		"discard": discard.Default(), "log": log.Default(), "record": &discard.Config{Config: recorded},
+		"discard": log.DefaultDiscard(), "log": log.Default(), "record": &log.Discard{Settings: recorded},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e, err := sink.Open(cfg, host)

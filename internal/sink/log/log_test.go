@@ -1,18 +1,179 @@
-package log_test
+package log
 
 import (
 	"bytes"
+	"context"
+	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/sink/log"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func recording(t testing.TB) (s *Sink, path string, logged *bytes.Buffer) {
+	t.Helper()
+	path, logged = filepath.Join(t.TempDir(), "record"), &bytes.Buffer{}
+	return newSink(path, false, slog.New(slog.NewTextHandler(logged, nil))), path, logged
+}
+
+func read(t testing.TB, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func TestLineFormatAndFlushEvery100ms(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, path, _ := recording(t) // in the bubble: fake time stops for channels made outside it
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- s.Run(ctx) }()
+		synctest.Wait()
+		at := time.Now().UnixMicro()
+		if r := s.Deliver(t.Context(), &delivery.Job{ID: "pacer.jobs/3/7", Campaign: "spring"}); r.Class != delivery.Delivered {
+			t.Errorf("%+v", r)
+		}
+		time.Sleep(99 * time.Millisecond)
+		synctest.Wait()
+		if got := read(t, path); got != "" {
+			t.Errorf("written before the tick: %q", got)
+		}
+		time.Sleep(2 * time.Millisecond)
+		synctest.Wait()
+		want := fmt.Sprintf("%d spring pacer.jobs/3/7\n", at)
+		if got := read(t, path); got != want {
+			t.Errorf("file %q, want %q", got, want)
+		}
+		s.Deliver(t.Context(), &delivery.Job{ID: "2", Campaign: "spring"})
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		if got := read(t, path); strings.Count(got, "\n") != 2 {
+			t.Errorf("Run left lines behind: %q", got)
+		}
+	})
+}
+
+func TestAppendsAndLosesNothing(t *testing.T) {
+	s, path, _ := recording(t)
+	if err := os.WriteFile(path, []byte("1 old line\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	const goroutines, each = 16, 3000
+	var wg sync.WaitGroup
+	for g := range goroutines {
+		wg.Go(func() {
+			for i := range each {
+				s.Deliver(ctx, &delivery.Job{ID: strconv.Itoa(i), Campaign: strconv.Itoa(g)})
+				if g == 0 && i == each/2 {
+					cancel() // deliveries go on after Run; Close writes them
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSuffix(read(t, path), "\n"), "\n")
+	if lines[0] != "1 old line" || len(lines) != 1+goroutines*each {
+		t.Fatalf("%d lines, the first %q", len(lines), lines[0])
+	}
+	seen := map[string]bool{}
+	for _, l := range lines[1:] {
+		f := strings.Split(l, " ")
+		if len(f) != 3 || len(f[0]) != 16 || seen[f[1]+" "+f[2]] {
+			t.Fatalf("line %q", l)
+		}
+		seen[f[1]+" "+f[2]] = true
+	}
+}
+
+func TestFileThatCannotBeOpened(t *testing.T) {
+	s := newSink(filepath.Join(t.TempDir(), "no", "such", "dir"), false, slog.New(slog.DiscardHandler))
+	for what, err := range map[string]error{"Run": s.Run(t.Context()), "Check": s.Check(t.Context())} {
+		if err == nil || !strings.HasPrefix(err.Error(), "record: open ") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	s.Deliver(t.Context(), &delivery.Job{ID: "1", Campaign: "c"})
+	if err := s.Close(); err == nil {
+		t.Error("Close: the line is lost and nobody knows")
+	}
+}
+
+// TestFailingWritesAreTriedAgain: lines survive a file that cannot be written for a while, in order, and the log says
+// so once, not ten times a second.
+func TestFailingWritesAreTriedAgain(t *testing.T) {
+	s, path, logged := recording(t)
+	readOnly, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.file = readOnly
+	s.Deliver(t.Context(), &delivery.Job{ID: "1", Campaign: "c"})
+	for range 3 {
+		if err := s.flush(); err == nil {
+			t.Fatal("a write to a read-only file succeeded")
+		}
+	}
+	s.Deliver(t.Context(), &delivery.Job{ID: "2", Campaign: "c"})
+	_ = readOnly.Close()
+	s.file = nil
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := read(t, path); strings.Count(got, "\n") != 2 || strings.Index(got, "c 1") > strings.Index(got, "c 2") {
+		t.Errorf("file %q", got)
+	}
+	if n := strings.Count(logged.String(), "level=ERROR"); n != 1 {
+		t.Errorf("%d Error lines: %s", n, logged)
+	}
+}
+
+func TestBufferIsBounded(t *testing.T) {
+	s, path, logged := recording(t)
+	j := &delivery.Job{ID: strings.Repeat("x", 256), Campaign: strings.Repeat("c", 256)}
+	n := maxBytes/(256+256+19) + 10
+	for range n {
+		s.Deliver(t.Context(), j)
+	}
+	if len(s.buf) > maxBytes+1024 {
+		t.Errorf("buffer of %d bytes", len(s.buf))
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if lines := strings.Count(read(t, path), "\n"); lines == n || !strings.Contains(logged.String(), fmt.Sprint("lines=", n-lines)) {
+		t.Errorf("%d of %d lines written, log %q", lines, n, logged)
+	}
+}
 
 func TestOneLineWithoutThePayload(t *testing.T) {
 	var out bytes.Buffer
-	s := log.New(slog.New(slog.NewTextHandler(&out, nil)))
+	s := newSink("", true, slog.New(slog.NewTextHandler(&out, nil)))
 	r := s.Deliver(t.Context(), &delivery.Job{ID: "u-42", Campaign: "spring", Weight: 3, History: delivery.History{Attempt: 2}, Payload: []byte("hunter22")})
 	if r.Class != delivery.Delivered {
 		t.Errorf("result %+v", r)
@@ -26,4 +187,21 @@ func TestOneLineWithoutThePayload(t *testing.T) {
 			t.Errorf("line %q lacks %s", line, want)
 		}
 	}
+}
+
+func BenchmarkDeliver(b *testing.B) {
+	s, _, _ := recording(b)
+	ctx, cancel := context.WithCancel(b.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	j := &delivery.Job{ID: "pacer.jobs/3/123456", Campaign: "spring"}
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			s.Deliver(ctx, j)
+		}
+	})
+	cancel()
+	<-done
+	_ = s.Close()
 }
