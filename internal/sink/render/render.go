@@ -2,6 +2,7 @@
 package render
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -54,10 +55,7 @@ func Parse(name, text string, escape Escape) (*Template, error) {
 	if tree.Tree == nil || tree.Root == nil {
 		return nil, errors.New("the template is empty")
 	}
-	if err := judge(tree.Root, true); err != nil {
-		return nil, err
-	}
-	if err := t.prepare(tree.Root); err != nil {
+	if err := t.prepare(tree.Root, true); err != nil {
 		return nil, err
 	}
 	return t, nil
@@ -66,32 +64,36 @@ func Parse(name, text string, escape Escape) (*Template, error) {
 // Texts returns the parts of the template that are the same for all jobs. They may hold a secret.
 func (t *Template) Texts() []string { return t.texts }
 
-// prepare has every value pass the function that writes it, and every round of a loop be counted.
-func (t *Template) prepare(n parse.Node) error {
+// prepare has every value pass the function that writes it, and every round of a loop be counted. It judges what is asked of a
+// job; dot tells whether the dot is one.
+func (t *Template) prepare(n parse.Node, dot bool) error {
 	switch n := n.(type) {
 	case *parse.ListNode:
 		if n == nil {
 			return nil
 		}
 		for _, child := range n.Nodes {
-			if err := t.prepare(child); err != nil {
+			if err := t.prepare(child, dot); err != nil {
 				return err
 			}
 		}
 	case *parse.TextNode:
 		t.texts = append(t.texts, string(n.Text))
 	case *parse.ActionNode:
+		if err := judgePipe(n.Pipe, dot); err != nil {
+			return err
+		}
 		if len(n.Pipe.Decl) == 0 { // {{$x := …}} writes nothing
 			n.Pipe.Cmds = append(n.Pipe.Cmds, &parse.CommandNode{
 				NodeType: parse.NodeCommand, Pos: n.Pos, Args: []parse.Node{parse.NewIdentifier(write).SetPos(n.Pos).SetTree(t.tree.Tree)},
 			})
 		}
 	case *parse.IfNode:
-		return errors.Join(t.prepare(n.List), t.prepare(n.ElseList))
+		return t.branch(&n.BranchNode, dot, dot)
 	case *parse.WithNode:
-		return errors.Join(t.prepare(n.List), t.prepare(n.ElseList))
+		return t.branch(&n.BranchNode, dot, false)
 	case *parse.RangeNode:
-		if err := errors.Join(t.prepare(n.List), t.prepare(n.ElseList)); err != nil {
+		if err := t.branch(&n.BranchNode, dot, false); err != nil {
 			return err
 		}
 		n.List.Nodes = append([]parse.Node{&parse.TextNode{NodeType: parse.NodeText, Pos: n.Pos}}, n.List.Nodes...)
@@ -99,6 +101,11 @@ func (t *Template) prepare(n parse.Node) error {
 		return errors.New("define, block and template are not available")
 	}
 	return nil
+}
+
+// branch prepares what depends on a condition; inside is dot in the first list.
+func (t *Template) branch(n *parse.BranchNode, dot, inside bool) error {
+	return cmp.Or(judgePipe(n.Pipe, dot), t.prepare(n.List, inside), t.prepare(n.ElseList, dot))
 }
 
 // Append appends the text for a job to dst. A text of more than limit bytes is an error, as is a value that is not there.
