@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -76,9 +75,7 @@ func (s *Services) DestinationFault(row *delivery.Destination) string {
 			return "" // that is no fault of the row's
 		}
 		tables.Add(name, cfg, entry.Sink)
-		if closer, ok := entry.Sink.(io.Closer); ok {
-			defer func() { _ = closer.Close() }() // it has opened no connection
-		}
+		defer func() { _ = entry.Sink.Close() }() // it has opened no connection
 	}
 	if _, err := tables.For(row); err != nil {
 		return err.Error()

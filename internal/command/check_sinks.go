@@ -2,7 +2,6 @@ package command
 
 import (
 	"context"
-	"io"
 	"maps"
 	"net/url"
 	"slices"
@@ -61,17 +60,9 @@ func checkSink(ctx context.Context, cfg sink.Config, host sink.Host) (found sink
 	if err != nil {
 		return sinkCheck{err: err} // names the key
 	}
-	found.sink = entry.Sink
-	if reachable, ok := entry.Sink.(interface {
-		Check(ctx context.Context) error
-	}); ok {
-		found.err = reachable.Check(ctx)
-	}
-	if partly, ok := entry.Sink.(interface{ Unreached() string }); ok {
-		found.detail = partly.Unreached()
-	}
-	if closer, ok := entry.Sink.(io.Closer); ok && found.err == nil {
-		found.err = closer.Close()
+	found.sink, found.detail = entry.Sink, entry.Sink.Unreached()
+	if found.err = entry.Sink.Check(ctx); found.err == nil {
+		found.err = entry.Sink.Close()
 	}
 	return found
 }

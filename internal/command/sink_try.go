@@ -127,14 +127,14 @@ func (c *cli) testSink(ctx context.Context, t *trial) error {
 	}
 	running, stop := context.WithCancel(ctx)
 	var background sync.WaitGroup
-	background.Go(func() { _ = watched.run(running) })
+	background.Go(func() { _ = watched.Run(running) })
 	begun := time.Now()
 	res := router.Deliver(ctx, t.sink, job)
 	v := tested(t.sink, job, res, time.Since(begun))
 	v.Request, v.Answer = watched.request, watched.answer
 	stop()
 	background.Wait()
-	if err := watched.close(); err != nil {
+	if err := watched.Close(); err != nil {
 		return err
 	}
 	if err := c.print(v, func(p *printer) { v.show(p) }); err != nil {
@@ -149,7 +149,7 @@ func (c *cli) testSink(ctx context.Context, t *trial) error {
 	return ErrNotOK
 }
 
-// watchedSink notes the request and the answer, where the sink can tell them.
+// watchedSink notes the request and the answer.
 type watchedSink struct {
 	sink.Sink
 	request, answer string
@@ -157,30 +157,8 @@ type watchedSink struct {
 
 // Deliver implements sink.Sink.
 func (w *watchedSink) Deliver(ctx context.Context, job *delivery.Job) (res delivery.Result) {
-	shows, ok := w.Sink.(interface {
-		Try(ctx context.Context, job *delivery.Job) (res delivery.Result, request, answer string)
-	})
-	if !ok {
-		return w.Sink.Deliver(ctx, job)
-	}
-	res, w.request, w.answer = shows.Try(ctx, job)
+	res, w.request, w.answer = w.Try(ctx, job)
 	return res
-}
-
-func (w *watchedSink) run(ctx context.Context) error {
-	if r, ok := w.Sink.(interface {
-		Run(ctx context.Context) error
-	}); ok {
-		return r.Run(ctx)
-	}
-	return nil
-}
-
-func (w *watchedSink) close() error {
-	if c, ok := w.Sink.(interface{ Close() error }); ok {
-		return c.Close()
-	}
-	return nil
 }
 
 func tested(name string, job *delivery.Job, res delivery.Result, took time.Duration) *sinkTested {

@@ -16,7 +16,6 @@ import (
 // metrics are the router's metrics. Their labels are the configured sinks and the classes of results.
 type metrics struct {
 	reg      prometheus.Registerer
-	factory  promauto.Factory
 	seconds  *prometheus.HistogramVec
 	inFlight *prometheus.GaugeVec
 	most     *prometheus.GaugeVec
@@ -33,7 +32,7 @@ type routeMetrics struct {
 func newMetrics(reg prometheus.Registerer) *metrics {
 	factory := promauto.With(reg)
 	return &metrics{
-		reg: reg, factory: factory,
+		reg: reg,
 		seconds: factory.NewHistogramVec(metric.Latency("pacer_sink_seconds", "Time a sink took to answer for one job, by the class of the answer.",
 			.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30), []string{"sink", "class"}),
 		inFlight: factory.NewGaugeVec(prometheus.GaugeOpts{
@@ -48,17 +47,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 
 func (m *metrics) route(name string, e Entry) *routeMetrics {
 	m.most.WithLabelValues(name).Set(float64(e.MaxInFlight))
-	if counted, ok := e.Sink.(interface{ Resent() uint64 }); ok {
-		m.factory.NewCounterFunc(prometheus.CounterOpts{
-			Name:        "pacer_sink_resent_total",
-			Help:        "Requests that a sink wrote once more, since the destination had certainly not processed them.",
-			ConstLabels: prometheus.Labels{"sink": name},
-		}, func() float64 { return float64(counted.Resent()) })
-	}
-	if own, ok := e.Sink.(interface {
-		Instrument(reg prometheus.Registerer)
-	}); ok && m.reg != nil {
-		own.Instrument(prometheus.WrapRegistererWith(prometheus.Labels{"sink": name}, m.reg))
+	if m.reg != nil {
+		e.Sink.Instrument(prometheus.WrapRegistererWith(prometheus.Labels{"sink": name}, m.reg))
 	}
 	r := &routeMetrics{inFlight: m.inFlight.WithLabelValues(name)}
 	for _, class := range delivery.ResultClasses {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"runtime/debug"
@@ -20,18 +19,6 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 )
-
-// destined is a sink with destinations of its own, whose waits and outages are about them alone.
-type destined interface {
-	// Several tells whether it has any, and not one for all jobs.
-	Several() bool
-	// Destination returns the name of the one that a job is sent to, if the job does not name it itself; "" for none.
-	Destination(job *delivery.Job) string
-}
-
-type runner interface {
-	Run(ctx context.Context) error
-}
 
 // Options configure a Router.
 type Options struct {
@@ -118,9 +105,7 @@ func (r *Router) Capacity(sink string) (maxInFlight int, ok bool) {
 // destinations of its own, whatever its jobs name.
 func (r *Router) Destinations(sink string) func(*delivery.Job) string {
 	if rt, ok := r.routes[sink]; ok {
-		if s, ok := rt.entry.Sink.(destined); ok && s.Several() {
-			return s.Destination
-		}
+		return rt.entry.Sink.Destinations()
 	}
 	return nil
 }
@@ -183,14 +168,12 @@ func (r *Router) call(ctx context.Context, rt *route, job *delivery.Job) (res de
 func (r *Router) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, name := range r.names() {
-		if s, ok := r.routes[name].entry.Sink.(runner); ok {
-			g.Go(func() error {
-				if err := s.Run(ctx); err != nil {
-					return fmt.Errorf("sinks.%s: %w", name, err)
-				}
-				return nil
-			})
-		}
+		g.Go(func() error {
+			if err := r.routes[name].entry.Sink.Run(ctx); err != nil {
+				return fmt.Errorf("sinks.%s: %w", name, err)
+			}
+			return nil
+		})
 	}
 	g.Go(func() error { <-ctx.Done(); return nil })
 	return g.Wait()
@@ -200,10 +183,8 @@ func (r *Router) Run(ctx context.Context) error {
 func (r *Router) Close() error {
 	var errs []error
 	for _, name := range r.names() {
-		if c, ok := r.routes[name].entry.Sink.(io.Closer); ok {
-			if err := c.Close(); err != nil {
-				errs = append(errs, fmt.Errorf("sinks.%s: %w", name, err))
-			}
+		if err := r.routes[name].entry.Sink.Close(); err != nil {
+			errs = append(errs, fmt.Errorf("sinks.%s: %w", name, err))
 		}
 	}
 	return errors.Join(errs...)

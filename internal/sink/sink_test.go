@@ -17,6 +17,7 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink"
+	"github.com/pacer/pacer/internal/sink/base"
 	sinkhttp "github.com/pacer/pacer/internal/sink/http"
 )
 
@@ -24,6 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // fake is a sink made of functions.
 type fake struct {
+	base.Plain
 	deliver func(context.Context, *delivery.Job) delivery.Result
 	run     func(context.Context) error
 	closing error // of Close
@@ -38,6 +40,12 @@ func (f fake) Run(ctx context.Context) error {
 	}
 	return f.run(ctx)
 }
+
+func (f fake) Try(ctx context.Context, j *delivery.Job) (res delivery.Result, request, answer string) {
+	return f.deliver(ctx, j), "", ""
+}
+
+func (f fake) Check(context.Context) error { return nil }
 
 func (f fake) Close() error {
 	if f.closed != nil {

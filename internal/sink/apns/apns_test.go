@@ -164,8 +164,8 @@ func TestStreams(t *testing.T) {
 	if got := many(t, s, 300); got[delivery.Delivered] != 300 {
 		t.Errorf("%v", got)
 	}
-	if a.Excess() != 0 || a.Connections() > s.config.Connections || s.Resent() != 0 {
-		t.Errorf("%d requests beyond the limit, %d connections, %d resent", a.Excess(), a.Connections(), s.Resent())
+	if a.Excess() != 0 || a.Connections() > s.config.Connections || s.Repeats.Load() != 0 {
+		t.Errorf("%d requests beyond the limit, %d connections, %d resent", a.Excess(), a.Connections(), s.Repeats.Load())
 	}
 	for i := range 300 {
 		if n := a.Received(fmt.Sprintf("%04x", i+1)); n != 1 {
@@ -255,8 +255,8 @@ func TestGoAway(t *testing.T) {
 				t.Fatalf("%+v", res)
 			}
 			res := s.Deliver(t.Context(), job("ff"))
-			if res.Class != tt.want || a.Received("ff") != tt.reads || s.Resent() != uint64(tt.reads-1) {
-				t.Errorf("%+v, read %d times, %d resent", res, a.Received("ff"), s.Resent())
+			if res.Class != tt.want || a.Received("ff") != tt.reads || s.Repeats.Load() != uint64(tt.reads-1) {
+				t.Errorf("%+v, read %d times, %d resent", res, a.Received("ff"), s.Repeats.Load())
 			}
 			if got := many(t, s, 20); got[delivery.Delivered] != 20 {
 				t.Errorf("afterwards: %v", got)

@@ -9,6 +9,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/access"
 	"github.com/pacer/pacer/internal/sink/token"
@@ -29,14 +32,39 @@ type Writer interface {
 	Write(ctx context.Context, topic string, record delivery.Record) (tooLarge bool, err error)
 }
 
-// Sink delivers one job and returns the result. Deliver is called concurrently, returns soon after ctx is cancelled
-// (with class Interrupted unless an answer was already there), and does not retain the job.
-//
-// A sink may also implement Run(ctx) error (background work) and io.Closer, which the router calls, and Check(ctx) error:
-// whether the destination can be reached, without delivering anything.
+// Sink is a configured sink. All methods are safe for concurrent use. Deliver may be called before Run.
 type Sink interface {
+	// Deliver delivers one job and returns the result. It returns soon after ctx is cancelled (with class Interrupted unless
+	// an answer was already there), and does not retain the job.
 	Deliver(ctx context.Context, job *delivery.Job) delivery.Result
+	// Try delivers a job as Deliver does, and returns the request and its answer as text.
+	Try(ctx context.Context, job *delivery.Job) (res delivery.Result, request, answer string)
+	// Run does the background work until ctx is cancelled. An error means that the sink cannot work at all.
+	Run(ctx context.Context) error
+	// Check returns an error unless the destination can be reached. It delivers nothing.
+	Check(ctx context.Context) error
+	// Unreached says what of the sink Check cannot reach; "" for nothing.
+	Unreached() string
+	// Destinations returns what finds the name of the destination that a job is sent to, if the job does not name it itself, ""
+	// for none; nil for a sink with one destination for all jobs.
+	Destinations() func(job *delivery.Job) string
+	// Instrument registers the sink's own metrics.
+	Instrument(reg prometheus.Registerer)
+	// Close comes last, after Run and the last Deliver.
+	Close() error
 }
+
+// Plain has the methods of a Sink that has none of the things that they are about.
+type Plain struct{}
+
+// Unreached returns "".
+func (Plain) Unreached() string { return "" }
+
+// Destinations returns nil.
+func (Plain) Destinations() func(job *delivery.Job) string { return nil }
+
+// Instrument registers nothing.
+func (Plain) Instrument(prometheus.Registerer) {}
 
 // Entry is one configured sink.
 type Entry struct {
@@ -85,6 +113,7 @@ type Dialect[P Parts] struct {
 // Service is the sink of a service, which the kinds embed. It is safe for concurrent use. Run gets the access token, if there
 // is one, and reads files and secrets again.
 type Service[P Parts] struct {
+	Plain
 	Host
 	Tokens *token.Source // nil: no access token is needed
 	// Repeats counts the requests that were written once more, since the destination had certainly not processed them.
@@ -164,8 +193,16 @@ func (s *Service[P]) following() access.Following[P] {
 // Fetches tells whether the service gets access tokens itself.
 func (s *Service[P]) Fetches() bool { return s.dialect.Fetch != nil }
 
-// Resent returns how many requests were written once more.
-func (s *Service[P]) Resent() uint64 { return s.Repeats.Load() }
+// Instrument registers the counter of repeats.
+func (s *Service[P]) Instrument(reg prometheus.Registerer) { CountResent(reg, s.Repeats.Load) }
+
+// CountResent registers the counter of the requests of a sink that were written once more.
+func CountResent(reg prometheus.Registerer, n func() uint64) {
+	promauto.With(reg).NewCounterFunc(prometheus.CounterOpts{
+		Name: "pacer_sink_resent_total",
+		Help: "Requests that a sink wrote once more, since the destination had certainly not processed them.",
+	}, func() float64 { return float64(n()) })
+}
 
 // Close closes idle connections.
 func (s *Service[P]) Close() error {

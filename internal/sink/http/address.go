@@ -227,12 +227,17 @@ func (f *form) place(j *render.Job) (u *url.URL, problem string) {
 	return u, ""
 }
 
-// Several tells whether the sink has destinations of its own, and not one for all jobs.
-func (s *Sink) Several() bool { return s.config.reach() != fixed }
+// Destinations implements base.Sink.
+func (s *Sink) Destinations() func(job *delivery.Job) string {
+	if s.config.reach() == fixed {
+		return nil
+	}
+	return s.destination
+}
 
-// Destination returns the name of the destination that a job is sent to: scheme, host and port. It is "" if the sink has only
+// destination returns the name of the destination that a job is sent to: scheme, host and port. It is "" if the sink has only
 // one, or none for this job.
-func (s *Sink) Destination(job *delivery.Job) string {
+func (s *Sink) destination(job *delivery.Job) string {
 	c := s.Now()
 	if c.reach != byJob {
 		return ""

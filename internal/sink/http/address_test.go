@@ -59,7 +59,7 @@ func TestAddressOfTheJob(t *testing.T) {
 			if got := <-path; got != c.want {
 				t.Errorf("%s: %s: sent to %s", p, c.template, got)
 			}
-			if got := s.Destination(toward(c.header)); got != c.destination {
+			if got := s.destination(toward(c.header)); got != c.destination {
 				t.Errorf("%s: %s: the destination is %s", p, c.template, got)
 			}
 		}
@@ -78,7 +78,7 @@ func TestDestination(t *testing.T) {
 		{`https://{{ .Header "to" }}.shops.example/x`, "a/b", ""},
 		{`https://shops.example/{{ .Header "to" }}`, "x", ""},
 	} {
-		if got := newSink(t, Config{URL: c.template}).Destination(toward(c.header)); got != c.want {
+		if got := newSink(t, Config{URL: c.template}).destination(toward(c.header)); got != c.want {
 			t.Errorf("%s of %s: %q, want %q", c.template, c.header, got, c.want)
 		}
 	}

@@ -73,8 +73,8 @@ func TestClosedWhileIdle(t *testing.T) {
 		if r := s.Deliver(ctx, j); r.Class != delivery.Delivered {
 			t.Errorf("%+v", r)
 		}
-		if n := len(srv.Seen()); n != 2 || s.Resent() != 0 {
-			t.Errorf("%d requests arrived, %d were written again", n, s.Resent())
+		if n := len(srv.Seen()); n != 2 || s.Repeats.Load() != 0 {
+			t.Errorf("%d requests arrived, %d were written again", n, s.Repeats.Load())
 		}
 	}
 }

@@ -115,7 +115,7 @@ func TestDestinationsOfTheTable(t *testing.T) {
 	if len(s.endpoints.known) != 1 {
 		t.Errorf("%d rows are remembered", len(s.endpoints.known))
 	}
-	if s.Several() != true || s.Destination(jobFor("other")) != "" {
+	if s.Destinations() == nil || s.destination(jobFor("other")) != "" {
 		t.Error("the jobs name their destinations themselves")
 	}
 }

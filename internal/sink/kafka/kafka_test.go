@@ -239,8 +239,8 @@ func TestLeaderThatHasMoved(t *testing.T) {
 	})
 	s := open(t, b, nil)
 	refusals.Store(3)
-	if res := s.Deliver(t.Context(), job("x")); res.Class != delivery.Delivered || b.Kept(topic) != 1 || s.Resent() != 3 {
-		t.Errorf("%+v, %d kept, %d resent", res, b.Kept(topic), s.Resent())
+	if res := s.Deliver(t.Context(), job("x")); res.Class != delivery.Delivered || b.Kept(topic) != 1 || s.Repeats.Load() != 3 {
+		t.Errorf("%+v, %d kept, %d resent", res, b.Kept(topic), s.Repeats.Load())
 	}
 	refusals.Store(1 << 20)
 	s = open(t, b, func(c *Config) { c.Timeout = 300 * time.Millisecond })

@@ -66,6 +66,7 @@ func NewDiscard(c *Discard, host base.Host) (*Sink, error) {
 //
 // The file is appended to in whole lines, so several daemons may share it.
 type Sink struct {
+	base.Plain
 	path  string // "" for no file
 	lines bool   // each job has a line in the log
 	log   *slog.Logger
@@ -96,6 +97,11 @@ func (s *Sink) Deliver(ctx context.Context, job *delivery.Job) delivery.Result {
 			slog.Int("attempt", job.Attempt+1), slog.String("content_type", job.ContentType), slog.Int("bytes", len(job.Payload)))
 	}
 	return delivery.Result{Class: delivery.Delivered}
+}
+
+// Try is Deliver: there is no request.
+func (s *Sink) Try(ctx context.Context, job *delivery.Job) (res delivery.Result, request, answer string) {
+	return s.Deliver(ctx, job), "", ""
 }
 
 func (s *Sink) add(at time.Time, job *delivery.Job) {

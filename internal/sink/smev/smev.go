@@ -130,4 +130,7 @@ func (s *Sink) Check(ctx context.Context) error {
 }
 
 // Instrument registers the sink's own metrics.
-func (s *Sink) Instrument(reg prometheus.Registerer) { s.metrics.register(reg) }
+func (s *Sink) Instrument(reg prometheus.Registerer) {
+	s.Service.Instrument(reg)
+	s.metrics.register(reg)
+}

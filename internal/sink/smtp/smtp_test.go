@@ -147,8 +147,8 @@ func TestConnectionsAreKept(t *testing.T) {
 			t.Errorf("%+v", res)
 		}
 	}
-	if n := s.Connections() - before; n < 1 || n > 2 || k.Resent() < 1 || k.Resent() > 2 {
-		t.Errorf("%d connections, %d messages went over another one", n, k.Resent())
+	if n := s.Connections() - before; n < 1 || n > 2 || k.Repeats.Load() < 1 || k.Repeats.Load() > 2 {
+		t.Errorf("%d connections, %d messages went over another one", n, k.Repeats.Load())
 	}
 	var got []string
 	for _, m := range s.Messages() {

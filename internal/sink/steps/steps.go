@@ -13,6 +13,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/retry"
 	"github.com/pacer/pacer/internal/sink/base"
@@ -23,6 +25,7 @@ import (
 // Sink makes the steps of requests. It is safe for concurrent use. Which step comes next is said by the job's state; without
 // one it is the first. A step that is done, and is not the last, answers pending with the state of the next one.
 type Sink struct {
+	base.Plain
 	deadline time.Duration
 	steps    []*step
 	calls    []*http.Sink // of all steps
@@ -312,12 +315,14 @@ func (s *Sink) Run(ctx context.Context) error {
 	return nil
 }
 
-// Resent returns how many requests were written once more.
-func (s *Sink) Resent() (n uint64) {
-	for _, h := range s.calls {
-		n += h.Resent()
-	}
-	return n
+// Instrument registers the counter of requests that were written once more.
+func (s *Sink) Instrument(reg prometheus.Registerer) {
+	base.CountResent(reg, func() (n uint64) {
+		for _, h := range s.calls {
+			n += h.Repeats.Load()
+		}
+		return n
+	})
 }
 
 // Close closes idle connections.

@@ -76,11 +76,11 @@ const (
 	maxText         = 64
 )
 
-// Several implements the router's interface: each origin of endpoints is a destination.
-func (s *Sink) Several() bool { return true }
+// Destinations implements base.Sink: each origin of endpoints is a destination.
+func (s *Sink) Destinations() func(job *delivery.Job) string { return s.destination }
 
-// Destination returns the origin of the endpoint that a job is sent to; "" if the job has none.
-func (s *Sink) Destination(job *delivery.Job) string {
+// destination returns the origin of the endpoint that a job is sent to; "" if the job has none.
+func (s *Sink) destination(job *delivery.Job) string {
 	to, err := s.subscription(render.NewJob(job, time.Now()))
 	if err != nil {
 		return ""

@@ -168,10 +168,10 @@ func TestEndpointsAreGuarded(t *testing.T) {
 	if res := s.Deliver(t.Context(), at("https://127.0.0.1:1")); res.Class != delivery.Unreachable || res.Scope != delivery.ScopeDestination {
 		t.Errorf("%+v", res)
 	}
-	if got := s.Destination(at("https://PUSH.example.com/x?y")); got != "https://push.example.com:443" || !s.Several() {
+	if got := s.destination(at("https://PUSH.example.com/x?y")); got != "https://push.example.com:443" || s.Destinations() == nil {
 		t.Errorf("the destination is %s", got)
 	}
-	if got := s.Destination(job("hunter22", "")); got != "" {
+	if got := s.destination(job("hunter22", "")); got != "" {
 		t.Errorf("the destination is %s", got)
 	}
 	if err := s.Check(context.Background()); err != nil || w.Received("ann") != 0 {
