@@ -31,12 +31,13 @@ type Config interface {
 	Entry() Entry
 }
 
-// What kinds of sinks and their users share.
 type (
-	Sink   = base.Sink
-	Entry  = base.Entry
-	Host   = base.Host
-	Writer = base.Writer
+	// Sink is a configured sink.
+	Sink = base.Sink
+	// Entry is a configured sink with what the router needs to know of it.
+	Entry = base.Entry
+	// Host is what the daemon provides to its sinks.
+	Host = base.Host
 )
 
 // kinds are the types of sinks by name, one line each.

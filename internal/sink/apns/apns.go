@@ -3,12 +3,13 @@ package apns
 
 import (
 	"context"
-	"crypto/sha1" //nolint:gosec // what RFC 9562 makes ids of names with; nothing depends on its strength
 	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/access"
@@ -115,7 +116,7 @@ const maxCollapseID = 64 // bytes
 
 // request returns the device's token and the header for a job; problem says why there can be none.
 func (s *Sink) request(job *delivery.Job, now time.Time) (token string, header http.Header, problem string) {
-	header = http.Header{"Apns-Id": {uuid(job.ID)}}
+	header = http.Header{"Apns-Id": {uuid.NewSHA1(space, []byte(job.ID)).String()}}
 	view := render.NewJob(job, now)
 	for key, t := range s.texts {
 		value, err := t.Text(view, maxText)
@@ -156,16 +157,8 @@ func printable(s string) bool {
 	return strings.IndexFunc(s, func(c rune) bool { return c < ' ' || c > '~' }) < 0
 }
 
-// space is the one that ids of jobs are named in (RFC 9562, of version 5).
-var space = [16]byte{0x5b, 0x0e, 0x0c, 0x8e, 0x5d, 0x1f, 0x4c, 0x0a, 0x9d, 0x3e, 0x1a, 0x53, 0x70, 0x61, 0x63, 0x65}
-
-// uuid returns an id of a notification for a job's id, always the same.
-func uuid(id string) string {
-	sum := sha1.Sum(append(space[:], id...)) //nolint:gosec // see the import
-	u := sum[:16]
-	u[6], u[8] = u[6]&0x0f|0x50, u[8]&0x3f|0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
-}
+// space is the one that ids of notifications are made in, of the ids of jobs: always the same for a job.
+var space = uuid.MustParse("5b0e0c8e-5d1f-4c0a-9d3e-1a5370616365")
 
 // checkToken is that of no device.
 const checkToken = "0000000000000000000000000000000000000000000000000000000000000000"

@@ -15,6 +15,8 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/google/uuid"
+
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/base"
 	sinkhttp "github.com/pacer/pacer/internal/sink/http"
@@ -79,7 +81,7 @@ func TestHeaders(t *testing.T) {
 	j := job("ab")
 	j.ExpiresAt = time.Unix(2_000_000_000, 0)
 	for range 2 {
-		if res := s.Deliver(t.Context(), j); res.Class != delivery.Delivered || res.Provider.MessageID != uuid(j.ID) {
+		if res := s.Deliver(t.Context(), j); res.Class != delivery.Delivered || res.Provider.MessageID != uuid.NewSHA1(space, []byte(j.ID)).String() {
 			t.Fatalf("%+v", res)
 		}
 	}
@@ -93,7 +95,7 @@ func TestHeaders(t *testing.T) {
 	}
 	got := a.Headers()
 	for name, want := range map[string]string{
-		"apns-topic": "com.example.app", "apns-push-type": "background", "apns-priority": "5", "apns-collapse-id": "c", "apns-id": uuid(j.ID),
+		"apns-topic": "com.example.app", "apns-push-type": "background", "apns-priority": "5", "apns-collapse-id": "c", "apns-id": uuid.NewSHA1(space, []byte(j.ID)).String(),
 	} {
 		if got[0][name] != want || got[1][name] != want {
 			t.Errorf("%s: %q, want %q", name, got[0][name], want)

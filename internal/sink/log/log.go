@@ -32,11 +32,11 @@ type Settings struct {
 	Record      string `yaml:"record"` // file that gets a line per job; "" for none
 }
 
-// Config and Discard configure a log sink, and a discard sink.
-type (
-	Config  struct{ Settings }
-	Discard struct{ Settings }
-)
+// Config configures a log sink.
+type Config struct{ Settings }
+
+// Discard configures a discard sink.
+type Discard struct{ Settings }
 
 // Problems returns nil: every value is valid.
 func (c *Settings) Problems() []string { return nil }

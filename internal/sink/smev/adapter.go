@@ -3,13 +3,13 @@ package smev
 import (
 	"cmp"
 	"context"
-	"crypto/sha1" //nolint:gosec // what RFC 9562 makes a UUID of version 5 with; nothing depends on its strength
-	"encoding/hex"
 	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/base"
@@ -84,19 +84,12 @@ func provider(p *delivery.Provider, client string) *delivery.Provider {
 
 // clientID returns the id of a job's request: a UUID of version 5.
 func clientID(job *delivery.Job) string {
-	h := sha1.New() //nolint:gosec // see the import
 	who := identityOf(job)
-	_, _ = h.Write(clientIDs[:]) // hashing never fails, as documented
-	_, _ = h.Write(who.hash[:])
-	var u [sha1.Size]byte
-	h.Sum(u[:0])
-	u[6], u[8] = u[6]&0x0f|0x50, u[8]&0x3f|0x80
-	text := hex.EncodeToString(u[:16])
-	return strings.Join([]string{text[:8], text[8:12], text[12:16], text[16:20], text[20:]}, "-")
+	return uuid.NewSHA1(clientIDs, who.hash[:]).String()
 }
 
 // clientIDs is the namespace of the ids.
-var clientIDs = [16]byte{0x5d, 0x8f, 0x3c, 0x57, 0x0e, 0x42, 0x4b, 0x1d, 0x9a, 0x6c, 0x2f, 0x71, 0x84, 0xd3, 0xa9, 0x10}
+var clientIDs = uuid.MustParse("5d8f3c57-0e42-4b1d-9a6c-2f7184d3a910")
 
 // find asks for messages by the id of a request. The problem is what is known if there is no answer.
 func (a adapter) find(ctx context.Context, client, criteria string, shown *base.Exchange) (found []response, problem *delivery.Result) {

@@ -58,7 +58,7 @@ func (f envelopes) post(ctx context.Context, c soap.Call, most int64, shown *bas
 	}
 	fault := said.Fault
 	if said.Root == "Fault" && fault == (soap.Fault{}) {
-		fault.Text = "fault"
+		fault.Code = "SOAP fault"
 	}
 	return answer, said, bare, refused(answer, fault, p.Where())
 }

@@ -3,8 +3,9 @@ package smev
 import (
 	"crypto/sha256"
 	"encoding/binary"
-	"encoding/hex"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/pacer/pacer/internal/delivery"
 )
@@ -77,21 +78,14 @@ func (i identity) usable(k int64, now time.Time) bool {
 // messageID returns the MessageID of a period, in lower case.
 func (i identity) messageID(k int64) string {
 	at := uint64(i.base + k*unitsPerPeriod + gregorian)
-	var u [16]byte
+	var u uuid.UUID
 	binary.BigEndian.PutUint32(u[0:], uint32(at))
 	binary.BigEndian.PutUint16(u[4:], uint16(at>>32))
 	binary.BigEndian.PutUint16(u[6:], uint16(at>>48)&0x0fff|0x1000) // version 1
 	copy(u[8:], i.hash[:8])
 	u[8] = u[8]&0x3f | 0x80 // the variant of RFC 9562
 	u[10] |= 0x01           // a node that is no network card's
-	text := make([]byte, 36)
-	hex.Encode(text, u[:4])
-	hex.Encode(text[9:], u[4:6])
-	hex.Encode(text[14:], u[6:8])
-	hex.Encode(text[19:], u[8:10])
-	hex.Encode(text[24:], u[10:])
-	text[8], text[13], text[18], text[23] = '-', '-', '-', '-'
-	return string(text)
+	return u.String()
 }
 
 func units(t time.Time) int64 {

@@ -133,7 +133,7 @@ func (r *reader) listEnds() error {
 	if clean(r.texts[messageType]) == "ErrorMessage" || clean(r.texts[messageStatus]) == "ERROR" {
 		m.Kind = Refused
 	}
-	for _, text := range []*string{&m.ID, &m.Original, &m.Code, &m.Description} {
+	for _, text := range []*string{&m.ID, &m.Original, &m.Code} {
 		*text = clean(*text)
 	}
 	r.list.found = append(r.list.found, Found{m, r.list.document(r.envelope[r.list.from:r.decoder.InputOffset()])})
@@ -193,8 +193,6 @@ func (r *reader) inList(local string) *string {
 		m.Kind = Status
 	case "fault/code", "rejects/code", "status/code":
 		return first(&m.Code)
-	case "fault/description", "rejects/description", "status/description":
-		return first(&m.Description)
 	}
 	return nil
 }

@@ -30,29 +30,16 @@ var Kinds = []Kind{Response, Rejected, Status, Refused, Progress}
 
 // Message is a message of the queue of responses.
 type Message struct {
-	ID          string // by which it is acknowledged
-	Original    string // the MessageID of the request
-	Kind        Kind
-	Code        string // of a rejection, a state or a refusal
-	Description string
+	ID       string // by which it is acknowledged
+	Original string // the MessageID of the request
+	Kind     Kind
+	Code     string // of a rejection, a state or a refusal
 }
 
 // Fault is a fault.
 type Fault struct {
 	Name string // as the operator's schema has it, such as MessageIsAlreadySent; "" for one that is not SMEV's
 	Code string // what says more: SMEV-301, SignatureIsInvalid
-	Text string
-}
-
-func (f Fault) String() string {
-	text := cmp.Or(f.Name, "fault")
-	if f.Code != "" && f.Code != f.Name {
-		text += " " + f.Code
-	}
-	if f.Text != "" {
-		text += ": " + f.Text
-	}
-	return text
 }
 
 // Answer is an answer.
@@ -133,7 +120,6 @@ const (
 	faultCode   = iota // of SOAP
 	faultString        // of SOAP
 	smevCode
-	smevDescription
 	metadataID
 	messageType   // of a message of the adapter
 	messageStatus // the same
@@ -230,14 +216,10 @@ func (r *reader) begins(name xml.Name) *string {
 		m.Kind = Progress
 	case "RequestRejected/RejectionReasonCode", "RequestStatus/StatusCode", "AsyncProcessingStatus/StatusCategory":
 		return first(&m.Code) // the first of several reasons
-	case "RequestRejected/RejectionReasonDescription", "RequestStatus/StatusDescription", "AsyncProcessingStatus/StatusDetails":
-		return first(&m.Description)
 	case "AsyncProcessingStatus/OriginalMessageId":
 		return first(&m.Original)
 	case "SmevFault/Code":
 		return &r.texts[smevCode]
-	case "SmevFault/Description":
-		return &r.texts[smevDescription]
 	}
 	return nil
 }
@@ -264,8 +246,6 @@ func (r *reader) inFault(name xml.Name) *string {
 		}
 	case name.Local == "Code", name.Local == "code", name.Local == "SignatureVerificationFault":
 		return first(&r.texts[smevCode])
-	case name.Local == "Description", name.Local == "description":
-		return first(&r.texts[smevDescription])
 	}
 	return nil
 }
@@ -283,13 +263,12 @@ func (r *reader) complete() {
 	for i := range r.texts {
 		r.texts[i] = clean(r.texts[i])
 	}
-	for _, text := range []*string{&m.ID, &m.Original, &m.Code, &m.Description} {
+	for _, text := range []*string{&m.ID, &m.Original, &m.Code} {
 		*text = clean(*text)
 	}
-	code, description := r.texts[smevCode], r.texts[smevDescription]
+	code := r.texts[smevCode]
 	if r.answer.Root == "Fault" {
-		f.Code, f.Text = code, cmp.Or(description, r.texts[faultString])
-		if f.Name == "" {
+		if f.Code = code; f.Name == "" {
 			f.Code = cmp.Or(f.Code, number.FindString(r.texts[faultCode]+" "+r.texts[faultString]))
 			f.Name = numbered[f.Code]
 		}
@@ -300,7 +279,7 @@ func (r *reader) complete() {
 		if m.Code == "requestIsRejectedBySmev" {
 			m.Kind = Refused
 		}
-		m.Code, m.Description = cmp.Or(code, m.Code), cmp.Or(description, m.Description)
+		m.Code = cmp.Or(code, m.Code)
 	}
 	if r.answer.Root == "GetResponseResponse" && (m.Kind != "" || m.ID != "") {
 		m.Kind = cmp.Or(m.Kind, Progress) // of a version that is not known here
