@@ -111,7 +111,7 @@ func (c *Config) addressProblems() (p []string) {
 		return append(p, c.formProblems()...)
 	}
 	sample, ok := c.sample()
-	why := urlProblem(sample)
+	why := URLProblem(sample)
 	switch {
 	case !ok:
 		return []string{"url: a template must be all of it, or begin with http:// or https:// and have a / behind the host; use one such as https://example.com/{{ .Campaign }}"}

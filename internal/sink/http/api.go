@@ -73,12 +73,6 @@ func NewAPI(o APIOptions) (*API, error) {
 	return &API{client: c, resent: o.Resent, judged: o.Judged}, nil
 }
 
-// WrongSettings tells whether a request failed for what an operator has to change: a certificate, a protocol, a proxy.
-func WrongSettings(err error) bool { return wrongSettings(err) }
-
-// URLProblem returns the error in the URL of an API, without repeating it; "" if there is none.
-func URLProblem(s string) string { return urlProblem(s) }
-
 // Request is a request of an API.
 type Request struct {
 	Path   string      // from / on

@@ -3,10 +3,13 @@ package http
 import (
 	"context"
 	"encoding/base64"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
+
+	"golang.org/x/net/http/httpguts"
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/render"
@@ -56,7 +59,7 @@ func (c *Config) authProblems() (p []string) {
 	if c.Basic != (Basic{}) && (c.Basic.Username == "" || strings.Contains(c.Basic.Username, ":")) {
 		p = append(p, "basic.username: required, without a colon")
 	}
-	if !validValue(c.Bearer) || len(c.Bearer) > maxHeaderBytes {
+	if !httpguts.ValidHeaderFieldValue(c.Bearer) || len(c.Bearer) > maxHeaderBytes {
 		p = append(p, "bearer: not a token; use one line")
 	}
 	return append(p, c.OAuth2.problems()...)
@@ -69,7 +72,7 @@ func (c *Config) ways() (ways []string) {
 		used bool
 	}{
 		{"user and password in url", userIn(c.URL)}, {"basic", c.Basic != Basic{}}, {"bearer", c.Bearer != ""}, {"oauth2", c.OAuth2.used()},
-		{"headers.authorization", slices.ContainsFunc(names(c.Headers), func(name string) bool { return http.CanonicalHeaderKey(name) == keyAuthorization })},
+		{"headers.authorization", c.sets(keyAuthorization)},
 	} {
 		if way.used {
 			ways = append(ways, way.key)
@@ -78,11 +81,9 @@ func (c *Config) ways() (ways []string) {
 	return ways
 }
 
-func names(headers map[string]string) (list []string) {
-	for name := range headers {
-		list = append(list, name)
-	}
-	return list
+// sets tells whether a header is among those of every request.
+func (c *Config) sets(canonical string) bool {
+	return slices.ContainsFunc(slices.Collect(maps.Keys(c.Headers)), func(name string) bool { return http.CanonicalHeaderKey(name) == canonical })
 }
 
 func userIn(address string) bool {
@@ -105,7 +106,7 @@ func (o *OAuth2) problems() (p []string) {
 	if !o.used() {
 		return p
 	}
-	if why := urlProblem(o.TokenURL); why != "" {
+	if why := URLProblem(o.TokenURL); why != "" {
 		p = append(p, "oauth2.token_url: "+why)
 	} else if userIn(o.TokenURL) {
 		p = append(p, "oauth2.token_url: has a user; use oauth2.client_id and oauth2.client_secret")

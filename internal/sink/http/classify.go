@@ -21,26 +21,12 @@ import (
 //	other                   permanent
 func (c *client) classify(resp *http.Response, now time.Time) delivery.Result {
 	code := resp.StatusCode
-	res := delivery.Result{Status: code}
+	res := Answer{Status: code, Header: resp.Header}.ByStatus(now)
 	switch {
-	case code >= 200 && code < 300:
-		res.Class = delivery.Delivered
+	case res.Class == delivery.Delivered:
 		return res
-	case code == http.StatusTooManyRequests:
-		res.Class, res.RetryAfter = delivery.Throttled, waitOf(resp.Header, now)
-	case code >= 500 || code == http.StatusRequestTimeout || code == http.StatusTooEarly:
-		res.Class, res.By = delivery.Temporary, answerer(code)
-		if d, ok := retryAfter(resp.Header, now); ok {
-			res.RetryAfter = d
-			if code == http.StatusServiceUnavailable {
-				res.Class, res.By = delivery.Throttled, delivery.ByUnknown
-			}
-		}
-	case code < 400 && c.reach == byJob:
-		res.Class = delivery.Permanent
-	case code < 400 || aboutCredentials(code):
-		res.Class = delivery.Misconfigured
-	default:
+	case res.Class != delivery.Misconfigured || aboutCredentials(code):
+	case code >= 400 || c.reach == byJob:
 		res.Class = delivery.Permanent
 	}
 	res.Detail = c.scrub(c.statusDetail(resp))

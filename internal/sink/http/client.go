@@ -15,6 +15,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/net/http/httpguts"
+
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/guard"
 	"github.com/pacer/pacer/internal/sink/rule"
@@ -198,7 +200,7 @@ func (c *client) request(ctx context.Context, job *delivery.Job, t *trip) (req *
 		{delivery.HeaderJobID, job.ID}, {delivery.HeaderCampaign, job.Campaign}, {delivery.HeaderContentType, contentType},
 		{delivery.HeaderTraceParent, job.TraceParent},
 	} {
-		if !validValue(h.value) || len(h.value) > maxHeaderBytes {
+		if !httpguts.ValidHeaderFieldValue(h.value) || len(h.value) > maxHeaderBytes {
 			return nil, h.name + " cannot be sent as an HTTP header: it has control characters or is too long"
 		}
 	}

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/net/http/httpguts"
+
 	"github.com/pacer/pacer/internal/sink/access"
 	"github.com/pacer/pacer/internal/sink/base"
 	"github.com/pacer/pacer/internal/sink/guard"
@@ -178,18 +180,18 @@ func (c *Config) Problems() []string {
 func headerProblem(name, value string, isSigned bool) string {
 	canonical := http.CanonicalHeaderKey(name)
 	switch {
-	case !validName(name):
+	case !httpguts.ValidHeaderFieldName(name):
 		return fmt.Sprintf("headers.%s: not a header name; use letters, digits and -", name)
 	case slices.Contains(own, canonical) || isSigned && slices.Contains(signed, canonical) || strings.HasPrefix(canonical, "Pacer-"):
 		return fmt.Sprintf("headers.%s: pacer sets this header itself; remove it", name)
-	case !validValue(value) || len(value) > maxHeaderBytes:
+	case !httpguts.ValidHeaderFieldValue(value) || len(value) > maxHeaderBytes:
 		return fmt.Sprintf("headers.%s: not a header value; use one line of at most %d bytes", name, maxHeaderBytes)
 	}
 	return ""
 }
 
-// urlProblem returns the error in the URL without repeating the URL, since it may contain a password.
-func urlProblem(s string) string {
+// URLProblem returns the error in the URL without repeating the URL, since it may contain a password.
+func URLProblem(s string) string {
 	const remedy = "use one such as https://example.com/deliver"
 	if s == "" {
 		return "required; " + remedy
@@ -236,29 +238,4 @@ func Redacted(s string) string {
 		return u.Scheme + ":"
 	}
 	return u.String()
-}
-
-// validName reports whether s is a header name: a token of RFC 9110.
-func validName(s string) bool {
-	if s == "" {
-		return false
-	}
-	for i := range len(s) {
-		c := s[i]
-		alnum := c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z'
-		if !alnum && !strings.ContainsRune("!#$%&'*+-.^_`|~", rune(c)) {
-			return false
-		}
-	}
-	return true
-}
-
-// validValue reports whether s may be sent as the value of a header.
-func validValue(s string) bool {
-	for i := range len(s) {
-		if c := s[i]; c < ' ' && c != '\t' || c == 0x7f {
-			return false
-		}
-	}
-	return true
 }

@@ -210,7 +210,7 @@ func TestProxy(t *testing.T) {
 }
 
 func TestProxyOfTheEnvironmentIsNotQuoted(t *testing.T) {
-	if !wrongSettings(errProxy) || strings.Contains(errProxy.Error(), "://") {
+	if !WrongSettings(errProxy) || strings.Contains(errProxy.Error(), "://") {
 		t.Errorf("%v", errProxy)
 	}
 }

@@ -39,7 +39,7 @@ func (c *Config) eventProblems() (p []string) {
 	if c.Method == http.MethodGet {
 		p = append(p, "cloudevents: a GET has no body; use binary, or another method")
 	}
-	if slices.ContainsFunc(names(c.Headers), func(name string) bool { return http.CanonicalHeaderKey(name) == keyContentType }) {
+	if c.sets(keyContentType) {
 		p = append(p, "cloudevents: structured has a content type of its own; remove headers.content-type, or use binary")
 	}
 	return p

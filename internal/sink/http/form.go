@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/net/http/httpguts"
+
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/render"
 )
@@ -160,7 +162,7 @@ func (f *form) fill(req *http.Request, job *delivery.Job, t *trip, now time.Time
 		if err != nil {
 			return err.Error()
 		}
-		if !validValue(value) {
+		if !httpguts.ValidHeaderFieldValue(value) {
 			return "headers." + h.name + ": the template makes a value with control characters"
 		}
 		req.Header[h.name] = []string{strings.Trim(value, " \t")}

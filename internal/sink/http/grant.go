@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/net/http/httpguts"
+
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/token"
 )
@@ -53,7 +55,7 @@ func (c *client) fetchToken(ctx context.Context, r TokenRequest) (token.Token, e
 	at.where = req.URL.Host
 	failed := func(err error) error {
 		e := &token.Error{Class: delivery.Unreachable, Detail: r.Key + ": " + c.scrub(at.describe(err, false))}
-		if wrongSettings(err) {
+		if WrongSettings(err) {
 			e.Class = delivery.Misconfigured
 		}
 		return e
@@ -97,7 +99,7 @@ func readToken(status int, body []byte, where, hint string) (token.Token, *token
 		}
 		e.Detail += ": " + hint
 		return token.Token{}, e
-	case err != nil || answer.AccessToken == "" || !validValue(answer.AccessToken) || len(answer.AccessToken) > maxHeaderBytes:
+	case err != nil || answer.AccessToken == "" || !httpguts.ValidHeaderFieldValue(answer.AccessToken) || len(answer.AccessToken) > maxHeaderBytes:
 		e.Detail += " has no access token"
 		return token.Token{}, e
 	case answer.TokenType != "" && !strings.EqualFold(answer.TokenType, "bearer"):

@@ -56,7 +56,7 @@ func (c *Calls) Problems() (p base.Problems) {
 
 // Problems returns the errors in the settings: one line each, beginning with the key.
 func (s *Service) Problems() (p base.Problems) {
-	if why := urlProblem(s.URL); why != "" {
+	if why := URLProblem(s.URL); why != "" {
 		p.Add("url: %s", why)
 	} else if userIn(s.URL) {
 		p.Add("url: has a user, which is not sent; remove it")

@@ -28,7 +28,7 @@ func (c *client) unanswered(err error, timedOut bool, t *trip) delivery.Result {
 	}
 	res := delivery.Result{Class: delivery.Unreachable, Detail: c.describe(err, timedOut)}
 	switch {
-	case wrongSettings(err):
+	case WrongSettings(err):
 		res.Class = delivery.Misconfigured
 	case t.inDoubt(err):
 		res.Class, res.By = delivery.Temporary, delivery.ByNobody
@@ -60,8 +60,8 @@ func (c *client) describe(err error, timedOut bool) string {
 	return c.where + ": " + err.Error()
 }
 
-// wrongSettings tells whether a request failed for what an operator has to change, here or at the destination.
-func wrongSettings(err error) bool {
+// WrongSettings tells whether a request failed for what an operator has to change, here or at the destination.
+func WrongSettings(err error) bool {
 	var certificate *tls.CertificateVerificationError
 	var notTLS tls.RecordHeaderError
 	var byProxy proxyError

@@ -108,13 +108,14 @@ func TestReplies(t *testing.T) {
 
 // TestCrowd: one recipient who gets too much is not everybody, but ten in a row are.
 func TestCrowd(t *testing.T) {
-	var c failuresInRow
+	s := &Sink{config: Default()}
+	busy := reply{code: 450, enhanced: "4.7.1"}
 	for i := 1; i < 3*manyRefused; i++ {
 		if i == manyRefused-1 {
-			c.taken()
+			s.answered(ending, reply{code: 250})
 		}
-		if all, want := c.refused(), i >= 2*manyRefused-2; all != want {
-			t.Errorf("refusal %d: %t", i, all)
+		if res, want := s.answered(addressing, busy), i >= 2*manyRefused-2; (res.Scope == delivery.ScopeSink) != want {
+			t.Errorf("refusal %d: %+v", i, res)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package smtp
 import (
 	"net"
 	"net/mail"
+	"net/textproto"
 	"regexp"
 	"slices"
 	"strconv"
@@ -216,7 +217,7 @@ func (t *Texts) problems() (p base.Problems) {
 		p.Add("headers: %d of them; use at most %d", len(t.Headers), maxHeaders)
 	}
 	for name, text := range t.Headers {
-		canonical := canonicalHeader(name)
+		canonical := textproto.CanonicalMIMEHeaderKey(name)
 		switch _, err := render.Parse(name, text, render.Plain); {
 		case !headerPattern.MatchString(name):
 			p.Add("headers.%s: not a name for a header; use letters, digits and -", name)

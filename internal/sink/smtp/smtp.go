@@ -26,10 +26,10 @@ import (
 // message goes over a new one at once.
 type Sink struct {
 	base.Service[parts]
-	config *Config
-	dialer *dialer
-	pool   *pool
-	crowd  failuresInRow
+	config  *Config
+	dialer  *dialer
+	pool    *pool
+	refused atomic.Int32 // answers 4.7.x in a row
 }
 
 // parts are what is made of the files and secrets that the configuration names.
@@ -115,13 +115,13 @@ func (s *Sink) attempt(ctx context.Context, job *delivery.Job, shown *base.Excha
 func (s *Sink) answered(at stage, r reply) delivery.Result {
 	res := classify(at, r, s.senderByJob(), s.config.RetryAfter)
 	if res.Class == delivery.Delivered {
-		s.crowd.taken()
+		s.refused.Store(0)
 		if id := queueID(r.text); id != "" {
 			res.Provider = &delivery.Provider{MessageID: id}
 		}
 		return res
 	}
-	if res.Scope == delivery.ScopeRecipient && s.crowd.refused() {
+	if res.Scope == delivery.ScopeRecipient && s.refused.Add(1) >= manyRefused {
 		res.Scope, res.RetryAfter = delivery.ScopeSink, busyWait
 	}
 	res.Detail = r.String() + " from " + s.config.Addr
@@ -185,14 +185,6 @@ func (s *Sink) Close() error {
 	return nil
 }
 
-// failuresInRow tells one recipient who gets too much from a server that wants less of everybody's mail: both are answered 4.7.x when
-// a recipient is named. It counts such answers in a row. Safe for concurrent use.
-type failuresInRow struct{ inRow atomic.Int32 }
-
-// manyRefused in a row are more than one recipient's.
+// manyRefused answers 4.7.x in a row, when a recipient is named, are about more than one recipient: the server wants less of
+// everybody's mail.
 const manyRefused = 10
-
-func (c *failuresInRow) taken() { c.inRow.Store(0) }
-
-// refused counts an answer, and tells whether it is about everybody.
-func (c *failuresInRow) refused() bool { return c.inRow.Add(1) >= manyRefused }
