@@ -264,11 +264,10 @@ func (t TLS) Client() (*tls.Config, error) {
 	if !t.Enabled {
 		return nil, nil
 	}
-	kept, err := access.Keep(access.Secrets{}, func(r *access.Reader) *tls.Config { return r.TLS(t.Certificates) })
+	cfg, _, err := access.Read(access.Secrets{}, func(r *access.Reader) *tls.Config { return r.TLS(t.Certificates) })
 	if err != nil {
 		return nil, err
 	}
-	cfg := kept.Now()
 	cfg.ServerName = t.ServerName
 	return cfg, nil
 }

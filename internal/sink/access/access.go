@@ -1,9 +1,7 @@
-// Package access reads the secrets and files that the configuration of a sink names, and reads them again while the
-// daemon runs.
+// Package access reads the secrets and files that the configuration of a sink names.
 package access
 
 import (
-	"context"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
@@ -12,16 +10,9 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"sync/atomic"
-	"time"
-
-	"github.com/pacer/pacer/internal/retry"
 )
 
-const (
-	maxFile = 4 << 20          // bytes; the bundle of certificates of an operating system has about 220 KiB
-	every   = 10 * time.Second // files are read again
-)
+const maxFile = 4 << 20 // bytes; the bundle of certificates of an operating system has about 220 KiB
 
 // Secrets are the secrets of a configuration that come from files. The zero value has none. Configurations embed it, so that
 // none of them is printed with what is secret in it.
@@ -140,78 +131,9 @@ func (r *Reader) note(content []byte) {
 	_, _ = r.digest.Write(content)
 }
 
-// Kept is what a sink makes of its files and secrets, and makes anew when one has changed. Safe for concurrent use.
-type Kept[T any] struct {
-	secrets Secrets
-	build   func(*Reader) T
-	current atomic.Pointer[reading[T]]
-	outage  retry.Outage
-}
-
-type reading[T any] struct {
-	value  T
-	digest string
-}
-
-// Keep reads for the first time. build makes the value; errors are told to the Reader. An error begins with the key.
-func Keep[T any](secrets Secrets, build func(*Reader) T) (*Kept[T], error) {
-	k := &Kept[T]{secrets: secrets, build: build}
-	first, err := k.read()
-	if err != nil {
-		return nil, err
-	}
-	k.current.Store(first)
-	return k, nil
-}
-
-func (k *Kept[T]) read() (*reading[T], error) {
-	r := &Reader{secrets: k.secrets, digest: sha256.New()}
-	value := k.build(r)
-	return &reading[T]{value, string(r.digest.Sum(nil))}, r.err
-}
-
-// Now returns the value as it was made last.
-func (k *Kept[T]) Now() T { return k.current.Load().value }
-
-// Following is what Follow tells, and to whom.
-type Following[T any] struct {
-	Logger      *slog.Logger
-	Destination string // in log lines
-	// Changed is called with the value that was replaced.
-	Changed func(old T)
-}
-
-// Follow reads every ten seconds until ctx is cancelled. Content that cannot be used changes nothing.
-func (k *Kept[T]) Follow(ctx context.Context, f Following[T]) {
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			k.Again(f)
-		}
-	}
-}
-
-// Again reads once more.
-func (k *Kept[T]) Again(f Following[T]) {
-	old := k.current.Load()
-	fresh, err := k.read()
-	switch {
-	case err != nil:
-		if k.outage.Failed(); k.outage.Failures() == 2 { // one of two files may have been written before the other
-			f.Logger.Error("the certificates or secrets of a sink cannot be read again; it uses the old ones",
-				"destination", f.Destination, "error", err)
-		}
-		return
-	case fresh.digest != old.digest:
-		k.current.Store(fresh)
-		f.Logger.Info("the certificates or secrets of a sink have changed; it uses the new ones", "destination", f.Destination)
-		if f.Changed != nil {
-			f.Changed(old.value)
-		}
-	}
-	k.outage.Worked()
+// Read has build make a value of what it reads. The digest is that of all it has read. An error begins with the key.
+func Read[T any](secrets Secrets, build func(*Reader) T) (value T, digest string, err error) {
+	r := &Reader{secrets: secrets, digest: sha256.New()}
+	value = build(r)
+	return value, string(r.digest.Sum(nil)), r.err
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/retry"
 	"github.com/pacer/pacer/internal/sink/access"
 	"github.com/pacer/pacer/internal/sink/token"
 )
@@ -119,20 +120,40 @@ type Service[P Parts] struct {
 	// Repeats counts the requests that were written once more, since the destination had certainly not processed them.
 	Repeats atomic.Uint64
 	dialect Dialect[P]
-	parts   *access.Kept[P]
+	current atomic.Pointer[reading[P]]
+	outage  retry.Outage // of the files
 }
 
+// reading is what was made of the files and secrets at one time.
+type reading[P Parts] struct {
+	parts  P
+	digest string // of them
+}
+
+// RereadEvery is how often files and secrets are read again.
+const RereadEvery = 10 * time.Second
+
 // Open reads the files and secrets for the first time. It is called before anything else. An error begins with the key.
-func (s *Service[P]) Open(host Host, d Dialect[P]) (err error) {
+func (s *Service[P]) Open(host Host, d Dialect[P]) error {
 	s.Host, s.dialect = host, d
-	if s.parts, err = access.Keep(d.Secrets, d.Build); err == nil && d.Fetch != nil {
+	first, err := s.read()
+	if err != nil {
+		return err
+	}
+	s.current.Store(first)
+	if d.Fetch != nil {
 		s.Tokens = token.New(token.Options{Fetch: d.Fetch, Logger: host.Logger, Destination: s.Now().Where()})
 	}
-	return err
+	return nil
+}
+
+func (s *Service[P]) read() (*reading[P], error) {
+	parts, digest, err := access.Read(s.dialect.Secrets, s.dialect.Build)
+	return &reading[P]{parts, digest}, err
 }
 
 // Now returns the parts as they were made last.
-func (s *Service[P]) Now() P { return s.parts.Now() }
+func (s *Service[P]) Now() P { return s.current.Load().parts }
 
 // Deliver delivers the job and waits for the answer, at most for the configured timeout.
 func (s *Service[P]) Deliver(ctx context.Context, job *delivery.Job) delivery.Result {
@@ -173,21 +194,32 @@ func (s *Service[P]) Run(ctx context.Context) error {
 	if s.dialect.Work != nil {
 		work.Go(func() { s.dialect.Work(ctx) })
 	}
-	s.parts.Follow(ctx, s.following())
+	retry.Every(ctx, RereadEvery, func(time.Time) { s.Reread() })
 	work.Wait()
 	return nil
 }
 
-// Reread reads files and secrets again, as Run does every ten seconds.
-func (s *Service[P]) Reread() { s.parts.Again(s.following()) }
-
-func (s *Service[P]) following() access.Following[P] {
-	return access.Following[P]{Logger: s.Logger, Destination: s.Now().Where(), Changed: func(old P) {
-		old.Close()
-		if s.Fetches() {
-			s.Tokens.Renew()
+// Reread reads files and secrets again. Content that cannot be used changes nothing.
+func (s *Service[P]) Reread() {
+	old := s.current.Load()
+	fresh, err := s.read()
+	if err != nil {
+		if s.outage.Failed(); s.outage.Failures() == 2 { // one of two files may have been written before the other
+			s.Logger.Error("the certificates or secrets of a sink cannot be read again; it uses the old ones",
+				"destination", old.parts.Where(), "error", err)
 		}
-	}}
+		return
+	}
+	s.outage.Worked()
+	if fresh.digest == old.digest {
+		return
+	}
+	s.current.Store(fresh)
+	s.Logger.Info("the certificates or secrets of a sink have changed; it uses the new ones", "destination", old.parts.Where())
+	old.parts.Close()
+	if s.Fetches() {
+		s.Tokens.Renew()
+	}
 }
 
 // Fetches tells whether the service gets access tokens itself.

@@ -259,7 +259,7 @@ func TestAPIOfManyAddresses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kept, err := access.Keep(access.Secrets{}, func(r *access.Reader) *API {
+	api, _, err := access.Read(access.Secrets{}, func(r *access.Reader) *API {
 		api, err := NewAPI(APIOptions{
 			Version: "1", MaxInFlight: 1, Timeout: cfg.Timeout, TLS: r.TLS(cfg.certificates()), Resent: new(atomic.Uint64), Guard: g,
 		})
@@ -271,7 +271,6 @@ func TestAPIOfManyAddresses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	api := kept.Now()
 	t.Cleanup(api.Close)
 	post := func(address string) (Answer, *delivery.Result) {
 		u, err := url.Parse(address)

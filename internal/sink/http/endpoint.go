@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/base"
 	"github.com/pacer/pacer/internal/sink/guard"
 	"github.com/pacer/pacer/internal/sink/signature"
 )
@@ -21,7 +22,7 @@ type endpoints struct {
 
 // endpoint is what is made of a row. It never changes.
 type endpoint struct {
-	base   *client // of the sink
+	common *client // of the sink
 	row    *delivery.Destination
 	client *client // nil if the row cannot be used
 	fault  string  // why
@@ -30,20 +31,20 @@ type endpoint struct {
 }
 
 // fresh tells whether the row, the sink and the secrets are as they were, as far as they have to be looked at.
-func (e *endpoint) fresh(base *client, row *delivery.Destination, now time.Time) bool {
-	return e != nil && e.base == base && e.row == row && (!e.refers || now.Sub(e.readAt) < readEvery)
+func (e *endpoint) fresh(common *client, row *delivery.Destination, now time.Time) bool {
+	return e != nil && e.common == common && e.row == row && (!e.refers || now.Sub(e.readAt) < base.RereadEvery)
 }
 
 // of returns what is made of a row for the sink.
-func (l *endpoints) of(base *client, row *delivery.Destination, now time.Time) *endpoint {
+func (l *endpoints) of(common *client, row *delivery.Destination, now time.Time) *endpoint {
 	l.mu.Lock()
 	known := l.known[row.ID]
 	l.mu.Unlock()
-	if known.fresh(base, row, now) {
+	if known.fresh(common, row, now) {
 		return known
 	}
-	next := newEndpoint(base, row, now)
-	if next.client == nil && known != nil && known.row == row && known.client != nil && known.base == base {
+	next := newEndpoint(common, row, now)
+	if next.client == nil && known != nil && known.row == row && known.client != nil && known.common == common {
 		again := *known // with the secrets of before, as one that is rotated may be missing for a moment
 		again.readAt = now
 		next = &again
@@ -69,10 +70,10 @@ func (l *endpoints) forget(lookup func(id string) *delivery.Destination) {
 }
 
 // newEndpoint makes the client of a row: that of the sink, with the address, the headers and the secrets of the row.
-func newEndpoint(base *client, row *delivery.Destination, now time.Time) *endpoint {
-	e := &endpoint{base: base, row: row, readAt: now}
+func newEndpoint(common *client, row *delivery.Destination, now time.Time) *endpoint {
+	e := &endpoint{common: common, row: row, readAt: now}
 	e.refers = len(row.Secrets) > 0 || slices.ContainsFunc(row.Headers, func(h delivery.DestinationHeader) bool { return isReference(h.Value) })
-	c, fault := base.to(row)
+	c, fault := common.to(row)
 	if fault != "" {
 		e.fault = "destination " + row.ID + ": " + fault
 		return e
@@ -141,7 +142,7 @@ func (c *client) setFixed(name, value string) {
 
 // endpoint returns the client for the destination that a job names. Without one, the result says what is wrong, and that no job
 // is to blame: jobs whose destination is not known, or disabled, do not get here but for a moment.
-func (s *Sink) endpoint(base *client, job *delivery.Job) (*client, *delivery.Result) {
+func (s *Sink) endpoint(common *client, job *delivery.Job) (*client, *delivery.Result) {
 	wait := func(class delivery.ResultClass, detail string) (*client, *delivery.Result) {
 		return nil, &delivery.Result{Class: class, Scope: delivery.ScopeDestination, Detail: detail}
 	}
@@ -157,7 +158,7 @@ func (s *Sink) endpoint(base *client, job *delivery.Job) (*client, *delivery.Res
 	case row.Disabled():
 		return wait(delivery.Unreachable, "the destination is disabled: "+row.DisabledReason)
 	}
-	e := s.endpoints.of(base, row, time.Now())
+	e := s.endpoints.of(common, row, time.Now())
 	if e.client == nil {
 		return wait(delivery.Misconfigured, e.fault)
 	}

@@ -6,13 +6,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/pacer/pacer/internal/sink/access"
 )
-
-// readEvery is how often secrets of destinations are read again.
-const readEvery = 10 * time.Second
 
 // build makes the client of the configuration with its secrets as they are now, and of the files that it names.
 func (s *Sink) build(r *access.Reader) *client {

@@ -51,7 +51,7 @@ func NewLike(like *Sink, c *Config, host base.Host) (*Sink, error) {
 	}
 	if host.Endpoints != nil {
 		d.Work = func(ctx context.Context) {
-			retry.Every(ctx, readEvery, func(time.Time) { s.endpoints.forget(host.Endpoints) })
+			retry.Every(ctx, base.RereadEvery, func(time.Time) { s.endpoints.forget(host.Endpoints) })
 		}
 	}
 	return s, s.Open(host, d)

@@ -22,8 +22,7 @@ import (
 
 const (
 	flushEvery = 100 * time.Millisecond
-	kickBytes  = 256 << 10 // a buffer this full is flushed without waiting for the tick
-	maxBytes   = 16 << 20  // lines beyond this are dropped and counted while the file cannot be written
+	maxBytes   = 16 << 20 // lines beyond this are dropped and counted while the file cannot be written
 )
 
 // Settings are those of both kinds.
@@ -70,7 +69,6 @@ type Sink struct {
 	path  string // "" for no file
 	lines bool   // each job has a line in the log
 	log   *slog.Logger
-	kick  retry.Signal // the buffer is full enough to be written now
 
 	mu      sync.Mutex // guards buf and dropped; held for an append or a swap only, never for I/O
 	buf     []byte
@@ -82,7 +80,7 @@ type Sink struct {
 }
 
 func newSink(path string, lines bool, logger *slog.Logger) *Sink {
-	return &Sink{path: path, lines: lines, log: logger, kick: retry.NewSignal()}
+	return &Sink{path: path, lines: lines, log: logger}
 }
 
 // Deliver records the job, if there is a file, and returns Delivered. The logged attempt counts from 1; job.Attempt counts the
@@ -114,9 +112,6 @@ func (s *Sink) add(at time.Time, job *delivery.Job) {
 	b := append(strconv.AppendInt(s.buf, at.UnixMicro(), 10), ' ')
 	b = append(append(b, job.Campaign...), ' ')
 	s.buf = append(append(b, job.ID...), '\n')
-	if len(s.buf) >= kickBytes {
-		s.kick.Send()
-	}
 }
 
 // Run opens the file, or returns the error of that, and writes the buffer periodically until ctx is cancelled. A later
@@ -125,21 +120,8 @@ func (s *Sink) Run(ctx context.Context) error {
 	if err := s.Check(ctx); err != nil {
 		return err
 	}
-	if s.path == "" {
-		<-ctx.Done()
-		return nil
-	}
-	tick := time.NewTicker(flushEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return s.flush()
-		case <-tick.C:
-		case <-s.kick:
-		}
-		_ = s.flush() // it is logged, and tried again
-	}
+	retry.Every(ctx, flushEvery, func(time.Time) { _ = s.flush() }) // which logs an error, and tries again
+	return s.flush()
 }
 
 // Check returns an error unless the file can be opened for appending; it creates the file.
