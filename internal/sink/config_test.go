@@ -13,6 +13,7 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink"
+	"github.com/pacer/pacer/internal/sink/access"
 	"github.com/pacer/pacer/internal/sink/http"
 	"github.com/pacer/pacer/internal/sink/log"
 )
@@ -56,8 +57,8 @@ func TestOpenAllNamesTheKey(t *testing.T) {
 		"sinks.x.url: required":            http.Default(),
 		"sinks.x.max_in_flight: 0 is out":  &log.Discard{},
 		"sinks.x.max_in_flight: -1 is out": &log.Config{Settings: log.Settings{MaxInFlight: -1}},
-		"sinks.x.ca_file: open /nowhere":   &http.Config{URL: "https://a", MaxInFlight: 1, Timeout: 1e9, MaxRetryAfter: 1e9, CAFile: "/nowhere"},
-		"sinks.x.ca_file: " + notPEM:       &http.Config{URL: "https://a", MaxInFlight: 1, Timeout: 1e9, MaxRetryAfter: 1e9, CAFile: notPEM},
+		"sinks.x.ca_file: open /nowhere":   &http.Config{URL: "https://a", MaxInFlight: 1, Timeout: 1e9, MaxRetryAfter: 1e9, Certificates: access.Certificates{CAFile: "/nowhere"}},
+		"sinks.x.ca_file: " + notPEM:       &http.Config{URL: "https://a", MaxInFlight: 1, Timeout: 1e9, MaxRetryAfter: 1e9, Certificates: access.Certificates{CAFile: notPEM}},
 	} {
 		_, err := sink.OpenAll(map[string]sink.Config{"x": cfg, "z": log.DefaultDiscard()}, host)
 		if err == nil || !strings.HasPrefix(err.Error(), want) {

@@ -261,7 +261,7 @@ func TestAPIOfManyAddresses(t *testing.T) {
 	}
 	api, _, err := access.Read(access.Secrets{}, func(r *access.Reader) *API {
 		api, err := NewAPI(APIOptions{
-			Version: "1", MaxInFlight: 1, Timeout: cfg.Timeout, TLS: r.TLS(cfg.certificates()), Resent: new(atomic.Uint64), Guard: g,
+			Version: "1", MaxInFlight: 1, Timeout: cfg.Timeout, TLS: r.TLS(cfg.Certificates), Resent: new(atomic.Uint64), Guard: g,
 		})
 		if err != nil {
 			r.Fail(err)

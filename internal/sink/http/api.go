@@ -115,13 +115,11 @@ func (a *API) Post(ctx context.Context, r Request) (answer Answer, result *deliv
 	for _, f := range c.fixed {
 		r.Header[f.name] = f.values
 	}
-	req := &http.Request{
-		Method: http.MethodPost, URL: &target, Host: target.Host, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: r.Header,
-	}
-	t.addBody(req)
+	req := newRequest(http.MethodPost, &target, r.Header)
+	t.addBody(&req)
 	if r.Shown != nil {
 		t.extra = &extra{shown: r.Shown}
-		c.show(req, t)
+		c.show(&req, t)
 	}
 	under := limited
 	if c.pool == nil {

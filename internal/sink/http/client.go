@@ -231,20 +231,17 @@ func (c *client) request(ctx context.Context, job *delivery.Job, t *trip) (req *
 			header[keyTraceState] = []string{state}
 		}
 	}
-	template := http.Request{
-		Method:     c.method,
-		URL:        c.target,
-		Host:       c.target.Host,
-		Proto:      "HTTP/1.1",
-		ProtoMajor: 1,
-		ProtoMinor: 1,
-		Header:     header,
-	}
+	template := newRequest(c.method, c.target, header)
 	t.header = header
 	if problem = c.complete(&template, job, t); problem != "" {
 		return nil, problem
 	}
 	return template.WithContext(httptrace.WithClientTrace(ctx, t.trace())), ""
+}
+
+// newRequest returns a request without a body.
+func newRequest(method string, to *url.URL, header http.Header) http.Request {
+	return http.Request{Method: method, URL: to, Host: to.Host, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: header}
 }
 
 // headers is how many headers the request has, about.

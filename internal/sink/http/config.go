@@ -37,11 +37,7 @@ type Config struct {
 	MaxRetryAfter time.Duration `yaml:"max_retry_after"`
 	// Headers are sent with every request, after those of pacer. Values are secrets, and may be templates.
 	Headers map[string]string `yaml:"headers" secret:"value"`
-	// CAFile holds the PEM certificates that verify the destination's; "" for those of the system.
-	CAFile string `yaml:"ca_file"`
-	// CertFile and KeyFile are the PEM certificate that the sink shows to the destination, and its key; "" for none.
-	CertFile string `yaml:"cert_file"`
-	KeyFile  string `yaml:"key_file"`
+	access.Certificates
 	// MaxConnAge is how long a connection is used; 0 for as long as it works.
 	MaxConnAge time.Duration `yaml:"max_conn_age"`
 
@@ -136,11 +132,6 @@ func (c *Config) Entry() base.Entry {
 	}
 }
 
-// certificates are the files of connections to the destination.
-func (c *Config) certificates() access.Certificates {
-	return access.Certificates{CAFile: c.CAFile, CertFile: c.CertFile, KeyFile: c.KeyFile}
-}
-
 // own are the headers that a configuration may not set: pacer's and those of the protocol.
 var own = []string{
 	"Idempotency-Key", "Webhook-Id", "Content-Length", "Traceparent", "Host", "Connection",
@@ -163,7 +154,7 @@ func (c *Config) Problems() []string {
 	if _, err := c.signing(); err != nil {
 		p.Add("%s", err)
 	}
-	p = append(append(append(p, c.authProblems()...), c.eventProblems()...), c.certificates().Problems()...)
+	p = append(append(append(p, c.authProblems()...), c.eventProblems()...), c.Certificates.Problems()...)
 	p.MaxRetryAfter(c.MaxRetryAfter)
 	if len(c.Headers) > maxHeaders {
 		p.Add("headers: %d of them; use at most %d", len(c.Headers), maxHeaders)

@@ -26,7 +26,7 @@ func (s *Sink) build(r *access.Reader) *client {
 		r.Fail(errors.New(p[0]))
 		return nil
 	}
-	c, err := newClient(&cfg, r.TLS(cfg.certificates()), s.Version)
+	c, err := newClient(&cfg, r.TLS(cfg.Certificates), s.Version)
 	if err != nil {
 		r.Fail(err)
 	}

@@ -30,15 +30,13 @@ type Config struct {
 	Timeout       time.Duration     `yaml:"timeout"`
 	MaxRetryAfter time.Duration     `yaml:"max_retry_after"`
 	Headers       map[string]string `yaml:"headers" secret:"value"`
-	CAFile        string            `yaml:"ca_file"`
-	CertFile      string            `yaml:"cert_file"`
-	KeyFile       string            `yaml:"key_file"`
-	MaxConnAge    time.Duration     `yaml:"max_conn_age"`
-	Basic         http.Basic        `yaml:"basic"`
-	Bearer        string            `yaml:"bearer" secret:"value"`
-	OAuth2        http.OAuth2       `yaml:"oauth2"`
-	Proxy         string            `yaml:"proxy" secret:"url"`
-	KeepRejected  bool              `yaml:"keep_rejected"`
+	access.Certificates
+	MaxConnAge   time.Duration `yaml:"max_conn_age"`
+	Basic        http.Basic    `yaml:"basic"`
+	Bearer       string        `yaml:"bearer" secret:"value"`
+	OAuth2       http.OAuth2   `yaml:"oauth2"`
+	Proxy        string        `yaml:"proxy" secret:"url"`
+	KeepRejected bool          `yaml:"keep_rejected"`
 
 	access.Secrets // as in http.Config; those of a step have its number before their key
 }
@@ -125,7 +123,7 @@ func (c *Config) config(of call) *http.Config {
 	h.URL, h.Method, h.Body, h.Classes, h.Rules = of.url, of.method, of.body, of.classes, of.rules
 	h.Step, h.Whole = of.step, of.whole
 	h.MaxInFlight, h.Timeout, h.MaxRetryAfter, h.MaxConnAge = c.MaxInFlight, c.Timeout, c.MaxRetryAfter, c.MaxConnAge
-	h.CAFile, h.CertFile, h.KeyFile, h.Proxy = c.CAFile, c.CertFile, c.KeyFile, c.Proxy
+	h.Certificates, h.Proxy = c.Certificates, c.Proxy
 	h.Basic, h.Bearer, h.OAuth2 = c.Basic, c.Bearer, c.OAuth2
 	h.Headers = maps.Clone(c.Headers)
 	if h.Headers == nil {
