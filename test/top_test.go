@@ -2,19 +2,17 @@ package test
 
 import (
 	"encoding/json"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
 )
 
-// `pacer top` shows what a running daemon does, and says in one line when there is none.
+// `pacer top` shows what a running daemon does, in its own process and over the daemon's API.
 func TestTopOfARunningDaemon(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, stackOptions{})
-	out, err := s.try("top", "--addr", "127.0.0.1:1", "--once")
-	if exitCode(err) != 1 || strings.Count(out, "\n") != 1 || !strings.Contains(out, "no daemon answers at 127.0.0.1:1") {
-		t.Errorf("without a daemon: %v, %q", err, out)
+	if out := s.run("top", "--once"); !strings.Contains(out, "daemons ready 0 of 0") {
+		t.Errorf("without a daemon: %q", out)
 	}
 	s.campaign("quick", 200)
 	s.campaign("slow", 2)
@@ -38,7 +36,7 @@ func TestTopOfARunningDaemon(t *testing.T) {
 		}
 		Sinks []struct{ Sink string }
 	}
-	out = s.run("top", "--addr", d.listen, "--json", "--interval", "2s", "--limit", "1")
+	out := s.run("top", "--json", "--interval", "2s", "--limit", "1")
 	if err := json.Unmarshal([]byte(out), &frame); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -51,13 +49,13 @@ func TestTopOfARunningDaemon(t *testing.T) {
 	if q := frame.Quotas[0]; q.Quota != "provider" || q.Window != "1h" || q.Limit != 100_000 || q.Remaining >= q.Limit || q.Remaining <= 0 {
 		t.Errorf("%+v", q)
 	}
-	text := s.run("top", "--addr", d.listen, "--sort", "name", "--campaign", "slow")
-	if !strings.Contains(text, "pacer top  "+d.listen+"  ready") || !strings.Contains(text, "\nslow ") || strings.Contains(text, "\nquick ") {
+	text := s.run("top", "--server", "http://"+d.listen, "--sort", "name", "--campaign", "slow")
+	if !strings.Contains(text, "pacer top  "+d.listen+"  ready") || !strings.Contains(text, "daemons ready 1 of 1") || !strings.Contains(text, "\nslow ") || strings.Contains(text, "\nquick ") {
 		t.Error(text)
 	}
 	d.kill()
-	out, err = s.try("top", "--addr", d.listen)
-	if exitCode(err) != 1 || !strings.Contains(out, fmt.Sprintf("no daemon answers at %s", d.listen)) {
+	out, err := s.try("top", "--server", "http://"+d.listen)
+	if exitCode(err) != 1 || !strings.Contains(out, "--server "+d.listen+": no answer") {
 		t.Errorf("after the daemon: %v, %q", err, out)
 	}
 }

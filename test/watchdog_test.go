@@ -29,7 +29,7 @@ func TestWaitingIsNoStandstill(t *testing.T) {
 			t.Fatal("the daemon calls waiting a standstill")
 		}
 	}
-	t.Log(s.run("top", "--addr", d.listen))
+	t.Log(s.run("top", "--server", "http://"+d.listen))
 	if code := d.stop(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}

@@ -36,7 +36,7 @@ func sinkReadings(of []sink.Reading) []progress.SinkReading {
 }
 
 func fleetOf(b *progress.Board) *view.Fleet {
-	f := &view.Fleet{At: b.At(), Counter: b.Counter(), Sent: b.Sent, Denied: b.Denied, Of: b.Of, Daemons: []view.Daemon{}, Sinks: SinkFigures(b)}
+	f := &view.Fleet{At: b.At(), Counter: b.Counter(), Sent: b.Sent, Denied: b.Denied, Of: b.Of, Uneven: b.Uneven, Daemons: []view.Daemon{}, Sinks: figuresOf(b)}
 	f.LateCapacity, f.LateDestination = b.Late()
 	nodes, _ := b.Nodes()
 	for i := range nodes {
@@ -52,8 +52,8 @@ func fleetOf(b *progress.Board) *view.Fleet {
 	return f
 }
 
-// SinkFigures returns what the daemons tell of their sinks, by name.
-func SinkFigures(b *progress.Board) map[string]*view.SinkFigures {
+// figuresOf returns what the daemons tell of their sinks, by name.
+func figuresOf(b *progress.Board) map[string]*view.SinkFigures {
 	sinks := b.Sinks()
 	figures := make(map[string]*view.SinkFigures, len(sinks))
 	for i := range sinks {

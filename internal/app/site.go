@@ -61,9 +61,20 @@ func (d *Daemon) newSite() (*console.Site, error) {
 		if d.console.admin, err = d.parts.admin(); err != nil {
 			return nil, err
 		}
-		d.parts.withCatalog(&sources, d.console.admin, d.limits)
+		d.parts.addCatalog(&sources, d.console.admin, d.limits)
 	}
 	return d.parts.site(sources, d.parts.Registry), nil
+}
+
+// addCatalog lets the console read and change what the database has, and know the replays of other processes.
+func (s *Services) addCatalog(sources *view.Sources, admin *catalog.Admin, engine *limits.Engine) {
+	sources.Catalog, sources.Fault = admin, s.DestinationFault
+	if engine != nil {
+		sources.Adjust = adjuster(admin, engine)
+	}
+	if sources.Replays != nil {
+		sources.Replays.Share(admin)
+	}
 }
 
 func (s *Services) admin() (*catalog.Admin, error) {
@@ -81,9 +92,8 @@ func (s *Services) site(sources view.Sources, r prometheus.Registerer) *console.
 	})
 }
 
-// sources returns what the console of a daemon and that of a process of its own have in common.
+// sources returns what every console has. set is nil where the store is not known.
 func (s *Services) sources(set *shards.Set) view.Sources {
-	exchange := progress.NewRedisExchange(set.Master(0), s.Config.Redis.KeyPrefix)
 	sources := view.Sources{
 		Version: Version,
 		Sink: func(name string) (id, fault string) {
@@ -93,16 +103,19 @@ func (s *Services) sources(set *shards.Set) view.Sources {
 			}
 			return id, ""
 		},
-		Fleet: func(ctx context.Context) (*view.Fleet, error) {
+	}
+	if set != nil {
+		exchange := progress.NewRedisExchange(set.Master(0), s.Config.Redis.KeyPrefix)
+		sources.Fleet = func(ctx context.Context) (*view.Fleet, error) {
 			board, err := progress.ReadBoard(ctx, exchange)
 			if err != nil {
 				return nil, err
 			}
 			return fleetOf(board), nil
-		},
-		Senders: func(ctx context.Context, c *delivery.Campaign) ([]progress.Sender, error) {
+		}
+		sources.Senders = func(ctx context.Context, c *delivery.Campaign) ([]progress.Sender, error) {
 			return progress.ReadSenders(ctx, exchange, c)
-		},
+		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Config.Sinks)) {
 		cfg := s.Config.Sinks[name]
@@ -116,12 +129,13 @@ func (s *Services) sources(set *shards.Set) view.Sources {
 	return sources
 }
 
-// withCatalog lets the console read and change the database, and know the replays of other processes.
-func (s *Services) withCatalog(sources *view.Sources, admin *catalog.Admin, engine *limits.Engine) {
-	sources.Catalog, sources.Adjust, sources.Fault = admin, adjuster(admin, engine), s.DestinationFault
-	if sources.Replays != nil {
-		sources.Replays.Share(admin)
+// addStore makes a console that is not a daemon's read the store, and open gates.
+func (s *Services) addStore(sources *view.Sources, engine *limits.Engine) {
+	sources.Windows, sources.Claims = engine.Peek, engine.Claims
+	sources.Gates = func(ctx context.Context) ([]delivery.Gate, error) {
+		return engine.Gates(ctx, slices.Sorted(maps.Keys(s.Config.Sinks)))
 	}
+	showGates(sources, engine, s.Log)
 }
 
 // RunConsole serves the console of an installation, without taking part in its work, until ctx ends.
@@ -157,14 +171,9 @@ func (s *Services) RunConsole(ctx context.Context) error {
 	watched := newStores(set.Up, kafka, registry)
 	sources := s.sources(set)
 	sources.Snapshot, sources.Refresh = follower.Snapshot, follower.Refresh
-	sources.Windows = engine.Peek
-	sources.Claims = engine.Claims
 	sources.Stores = func() []view.Store { return watched.list(follower.Snapshot) }
-	showGates(&sources, engine, s.Log)
-	s.withCatalog(&sources, admin, engine)
-	sources.Gates = func(ctx context.Context) ([]delivery.Gate, error) {
-		return engine.Gates(ctx, slices.Sorted(maps.Keys(s.Config.Sinks)))
-	}
+	s.addStore(&sources, engine)
+	s.addCatalog(&sources, admin, engine)
 	sources.Degraded = degradedBy(watched, follower.Snapshot)
 	server := &console.Server{
 		Listen: s.Config.HTTP.Listen, MetricsListen: s.Config.HTTP.MetricsListen, Site: s.site(sources, registry),

@@ -49,7 +49,9 @@ func TestChangesOfTheConsole(t *testing.T) {
 		t.Fatal(err)
 	}
 	alice := catalog.Actor{Name: "alice@10.0.0.7", Reason: "why", RequestID: "r-1"}
-	c := &view.Sources{Catalog: admin, Fault: func(*delivery.Destination) string { return "" }}
+	c := &view.Sources{
+		Catalog: admin, Fault: func(*delivery.Destination) string { return "" }, Sink: func(name string) (id, fault string) { return name, "" },
+	}
 	ctx = catalog.WithActor(ctx, alice)
 	now, err := c.Campaign(ctx, "spring")
 	if err != nil {
@@ -154,6 +156,9 @@ func TestChangesOfTheConsole(t *testing.T) {
 			t.Errorf("a cancelled campaign becomes %s: %v", status, err)
 		}
 	}
+	if row, err := c.WriteCampaign(ctx, "spring", &view.Edit{NewStatus: "active"}, view.Condition{}); err != nil || row.Status != "active" {
+		t.Errorf("a cancelled campaign is taken up again in so many words: %+v, %v", row, err)
+	}
 	createdByForm(ctx, t, c)
 	quotasByForm(ctx, t, c, alice)
 	replaysOfOthers(t, admin)
@@ -200,7 +205,7 @@ func createdByForm(ctx context.Context, t *testing.T, c *view.Sources) {
 	begin.ID, begin.Status = "autumn", "active"
 	row, err := c.WriteCampaign(ctx, begin.ID, edit, view.Condition{New: true})
 	if err == nil {
-		begin.Revision = row.Revision
+		begin.Revision, begin.UpdatedAt, begin.Lanes, begin.Progress = row.Revision, row.UpdatedAt, row.Lanes, row.Progress
 	}
 	if err != nil || !reflect.DeepEqual(row, begin) {
 		t.Errorf("a new campaign is %+v, %v; want %+v", row, err, begin)
@@ -217,7 +222,7 @@ func createdByForm(ctx context.Context, t *testing.T, c *view.Sources) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if second.ID, second.Revision = first.ID, first.Revision; !reflect.DeepEqual(first, second) {
+	if second.ID, second.Revision, second.UpdatedAt = first.ID, first.Revision, first.UpdatedAt; !reflect.DeepEqual(first, second) {
 		t.Errorf("written whole it is %+v, and with the defaults of the database %+v", first, second)
 	}
 	if replaced, err := c.WriteCampaign(ctx, begin.ID, whole, view.Condition{}); err != nil || replaced.Rate != "0" || replaced.TimeZone != "UTC" || replaced.Status != "active" {
@@ -253,7 +258,7 @@ func quotasByForm(ctx context.Context, t *testing.T, c *view.Sources, by catalog
 	if err != nil {
 		t.Fatal(err)
 	}
-	now.ID, now.Revision, now.Shard = id, row.Revision, row.Shard
+	now.ID, now.Revision, now.Shard, now.UpdatedAt = id, row.Revision, row.Shard, row.UpdatedAt
 	if !reflect.DeepEqual(row, now) {
 		t.Errorf("a new quota is %+v, want %+v", row, now)
 	}

@@ -17,8 +17,8 @@ import (
 // halfOpenFor is how long after its time a destination is shown as half-open: it may have no jobs any more.
 const halfOpenFor = 10 * time.Minute
 
-// ClosedDestinations returns the destinations that are closed or half-open, by sink, those that were changed last first.
-func ClosedDestinations(ctx context.Context, engine *limits.Engine) (map[string][]delivery.DestinationGate, error) {
+// closedDestinations returns the destinations that are closed or half-open, by sink, those that were changed last first.
+func closedDestinations(ctx context.Context, engine *limits.Engine) (map[string][]delivery.DestinationGate, error) {
 	shut := map[string][]delivery.DestinationGate{}
 	for after, more := int64(0), true; more; {
 		gates, next, further, err := engine.DestinationsSince(ctx, after)
@@ -43,7 +43,7 @@ func ClosedDestinations(ctx context.Context, engine *limits.Engine) (map[string]
 // showGates makes the console show the gates of destinations, and open gates.
 func showGates(sources *view.Sources, engine *limits.Engine, log *slog.Logger) {
 	sources.Closed = func(ctx context.Context) (map[string][]delivery.DestinationGate, error) {
-		return ClosedDestinations(ctx, engine)
+		return closedDestinations(ctx, engine)
 	}
 	configured := sources.Sinks
 	sources.Open = func(ctx context.Context, sink, destination string) (closed bool, err error) {
@@ -73,7 +73,7 @@ func openSink(ctx context.Context, engine *limits.Engine, sink, by string) (clos
 }
 
 func openDestination(ctx context.Context, engine *limits.Engine, sink, destination string) (closed bool, err error) {
-	shut, err := ClosedDestinations(ctx, engine)
+	shut, err := closedDestinations(ctx, engine)
 	if err != nil || !slices.ContainsFunc(shut[sink], func(g delivery.DestinationGate) bool { return g.Destination == destination }) {
 		return false, err
 	}

@@ -20,7 +20,7 @@ import (
 
 // letter reads one dead letter, with its payload.
 func (s *Services) letter(ctx context.Context, place deadletter.Place) (*view.WholeLetter, error) {
-	options := deadletter.Options{Topics: s.deadTopics(), Unmarked: func(error) {}}
+	options := deadletter.Options{Topics: s.DeadTopics(), Unmarked: s.unmarked}
 	d, err := deadletter.Read(ctx, options, place)
 	switch {
 	case errors.Is(err, deadletter.ErrNoLetter):
@@ -29,6 +29,11 @@ func (s *Services) letter(ctx context.Context, place deadletter.Place) (*view.Wh
 		return nil, BrokersFault(err)
 	}
 	return showing(WholeLetter(&d), s.Config.HTTP.Payloads), nil
+}
+
+// unmarked says why letters are not shown as replayed that may have been.
+func (s *Services) unmarked(err error) {
+	s.Log.Warn("which letters were replayed is not shown", "error", err)
 }
 
 // shownBytes is how much of a payload is shown where only its beginning is.
@@ -49,7 +54,8 @@ func showing(w *view.WholeLetter, payloads string) *view.WholeLetter {
 	return w
 }
 
-func (s *Services) deadTopics() deadletter.Topics {
+// DeadTopics are the topics of dead letters.
+func (s *Services) DeadTopics() deadletter.Topics {
 	return deadletter.Topics{Client: s.Kafka, Letters: requeue.DeadTopic(s.Topics.Prefix), Replays: requeue.ReplaysTopic(s.Topics.Prefix)}
 }
 
@@ -122,7 +128,7 @@ func (s *Services) letters(ctx context.Context, f view.LetterFilter) (found view
 	}
 	matched, counts := 0, map[[2]string]*view.LetterCount{}
 	options := deadletter.Options{
-		Topics: s.deadTopics(),
+		Topics: s.DeadTopics(),
 		Filter: deadletter.Filter{
 			Campaign: f.Campaign, Reason: delivery.Reason(f.Reason), JobID: f.JobID, Since: since, Until: f.Until,
 		},
@@ -131,7 +137,7 @@ func (s *Services) letters(ctx context.Context, f view.LetterFilter) (found view
 				found.Next = p.String()
 			}
 		},
-		Unmarked:   func(error) {}, // then none is shown as replayed
+		Unmarked:   s.unmarked,
 		MaxScanned: maxLooked, Scanned: &found.Looked,
 	}
 	if f.After != "" {

@@ -37,7 +37,7 @@ const maxCounted = 5 * replay.MaxLetters
 // replay implements replay.Run: what pacer dead replay does.
 func (s *Services) replay(ctx context.Context, r replay.Request, progress func(int)) (replay.Outcome, error) {
 	options := deadletter.ReplayOptions{
-		Topics:  s.deadTopics(),
+		Topics:  s.DeadTopics(),
 		Ingress: s.Topics.Ingress, Limit: r.Limit, DryRun: r.DryRun, DropExpiry: r.DropExpiry, Progress: progress,
 		Filter: deadletter.Filter{
 			Campaign: r.Campaign, Reason: delivery.Reason(r.Reason), JobID: r.JobID, Since: r.Since, Until: r.Until,

@@ -79,11 +79,6 @@ func (a *Admin) SetStatus(ctx context.Context, id string, status delivery.Status
 	return a.setStatus(ctx, id, CampaignChange{Status: &status}, ``)
 }
 
-// PauseUntil pauses a campaign, as SetStatus does, until it is active again by itself.
-func (a *Admin) PauseUntil(ctx context.Context, id string, until time.Time) (CampaignRow, error) {
-	return a.setStatus(ctx, id, CampaignChange{Status: new(delivery.StatusPaused), PausedUntil: &until}, ``)
-}
-
 // SetStatusAt makes the status of a campaign, and the end of its pause, what the change says. It is for campaigns that are active or
 // paused; the error is ErrOver for others, which nobody is to take up again in passing.
 func (a *Admin) SetStatusAt(ctx context.Context, id string, change CampaignChange) (CampaignRow, error) {

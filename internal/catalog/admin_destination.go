@@ -101,13 +101,6 @@ func (c *DestinationChange) check() error {
 	return nil
 }
 
-// ListDestinations returns all destinations in the order of their ids.
-func (a *Admin) ListDestinations(ctx context.Context) ([]DestinationRow, error) {
-	return ask(ctx, a, func(ctx context.Context, pool *pgxpool.Pool) ([]DestinationRow, error) {
-		return queryDestinations(ctx, pool, `ORDER BY d.id COLLATE "C"`)
-	})
-}
-
 // DestinationsAfter returns at most limit destinations with ids behind the given one, in the order of their ids.
 func (a *Admin) DestinationsAfter(ctx context.Context, id string, limit int) ([]DestinationRow, error) {
 	return ask(ctx, a, func(ctx context.Context, pool *pgxpool.Pool) ([]DestinationRow, error) {

@@ -131,15 +131,6 @@ func (a *Admin) GetQuota(ctx context.Context, id string) (QuotaRow, error) {
 	return ask(ctx, a, func(ctx context.Context, pool *pgxpool.Pool) (QuotaRow, error) { return oneQuota(ctx, pool, id) })
 }
 
-// CampaignsOf returns the campaigns under the quota, in the order of their ids; it is empty if the quota does not
-// exist.
-func (a *Admin) CampaignsOf(ctx context.Context, quota string) ([]CampaignRow, error) {
-	return ask(ctx, a, func(ctx context.Context, pool *pgxpool.Pool) ([]CampaignRow, error) {
-		return queryCampaigns(ctx, pool, `JOIN pacer.campaign_quotas u ON u.campaign_id = c.id
-WHERE u.quota_id = $1 ORDER BY c.id COLLATE "C"`, quota)
-	})
-}
-
 // SetQuota creates the quota or changes it.
 func (a *Admin) SetQuota(ctx context.Context, id string, change QuotaChange) (QuotaRow, error) {
 	if err := change.validate(id); err != nil {

@@ -24,7 +24,7 @@ func TestAPauseEndsByItself(t *testing.T) {
 		t.Fatal(err)
 	}
 	until := time.Now().Add(time.Second / 2).Truncate(time.Microsecond)
-	row, err := p.Admin().PauseUntil(t.Context(), "night", until)
+	row, err := p.Admin().SetStatusAt(t.Context(), "night", CampaignChange{Status: new(delivery.StatusPaused), PausedUntil: &until})
 	if err != nil || row.Status != delivery.StatusPaused || row.PausedUntil == nil || !row.PausedUntil.Equal(until) {
 		t.Fatalf("%+v, %v", row, err)
 	}
@@ -61,7 +61,7 @@ func TestAPauseThatSomebodyEnds(t *testing.T) {
 	}
 	pause := func() {
 		t.Helper()
-		if row, err := a.PauseUntil(ctx, "spring", time.Now().Add(time.Hour)); err != nil || row.PausedUntil == nil {
+		if row, err := a.SetStatusAt(ctx, "spring", CampaignChange{Status: new(delivery.StatusPaused), PausedUntil: new(time.Now().Add(time.Hour))}); err != nil || row.PausedUntil == nil {
 			t.Fatalf("%+v, %v", row, err)
 		}
 	}

@@ -76,7 +76,7 @@ func readBack(ctx context.Context, p *Postgres, what string) (any, error) {
 	case "quotas":
 		return a.ListQuotas(ctx)
 	case "destinations":
-		return a.ListDestinations(ctx)
+		return a.DestinationsAfter(ctx, "", 1000)
 	case "pins":
 		return p.Pinned(ctx, 0)
 	case "positions":

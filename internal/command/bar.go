@@ -16,16 +16,16 @@ type progressBar struct {
 
 // newBar makes a progress bar for a number of jobs; 0 if the number is unknown.
 func (c *cli) newBar(ctx context.Context, doing string, total int64) *progressBar {
-	return c.barOf(ctx, total, 0, decor.Name(doing+" "), decor.CurrentNoUnit("%d jobs"), decor.AverageSpeed(0, " %.0f/s"))
+	return c.barOf(ctx, total, decor.Name(doing+" "), decor.CurrentNoUnit("%d jobs"), decor.AverageSpeed(0, " %.0f/s"))
 }
 
-// newByteBar makes a progress bar for the bytes of a file, of which some were read before.
-func (c *cli) newByteBar(ctx context.Context, doing string, total, before int64) *progressBar {
-	return c.barOf(ctx, total, before, decor.Name(doing))
+// newByteBar makes a progress bar for the bytes of a file.
+func (c *cli) newByteBar(ctx context.Context, doing string, total int64) *progressBar {
+	return c.barOf(ctx, total, decor.Name(doing))
 }
 
 // barOf makes a progress bar which also shows the percentage and the time left, where there is a total.
-func (c *cli) barOf(ctx context.Context, total, before int64, name ...decor.Decorator) *progressBar {
+func (c *cli) barOf(ctx context.Context, total int64, name ...decor.Decorator) *progressBar {
 	if !isTerminal(c.Stderr) {
 		return &progressBar{}
 	}
@@ -34,13 +34,10 @@ func (c *cli) barOf(ctx context.Context, total, before int64, name ...decor.Deco
 	var more []decor.Decorator
 	if total > 0 {
 		more = []decor.Decorator{decor.Percentage(decor.WCSyncSpace), decor.Any(func(s decor.Statistics) string {
-			return timeLeft(s.Current-before, s.Total-before, time.Since(began))
+			return timeLeft(s.Current, s.Total, time.Since(began))
 		})}
 	}
 	bar := progress.AddBar(total, mpb.PrependDecorators(name...), mpb.AppendDecorators(more...))
-	if before > 0 {
-		bar.SetCurrent(before)
-	}
 	return &progressBar{progress: progress, bar: bar}
 }
 

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -31,25 +33,26 @@ func (c *cli) campaign() *cobra.Command {
 }
 
 func (c *cli) pauseCampaign() *cobra.Command {
-	edit := campaignEdit{status: delivery.StatusPaused}
+	var until, reason string
 	many := manyCampaigns{from: delivery.StatusActive}
-	one := func(ctx context.Context, id string) error { return c.changeCampaign(ctx, id, edit, nil) }
+	one := func(ctx context.Context, id string) error { return c.switchCampaign(ctx, id, "pause", until, reason) }
 	cmd := c.ofMany(c.ofID("pause", "Pause a campaign, or many: their jobs wait", one), &many, one, func(ctx context.Context) error {
-		return c.changeMany(ctx, &many, &manyChange{view.Bulk{Action: "pause", Until: edit.until}, edit.reason})
+		return c.changeMany(ctx, &many, &manyChange{view.Bulk{Action: "pause", Until: until}, reason})
 	})
 	cmd.Example = "  pacer campaign pause spring\n  pacer campaign pause spring --until 2h\n  pacer campaign pause --of-quota provider --until 30m"
-	cmd.Flags().StringVar(&edit.until, "until", "", "`TIME` at which it goes on by itself, RFC 3339, or a span from now on such as 2h")
-	reasonFlag(cmd, &edit.reason)
+	cmd.Flags().StringVar(&until, "until", "", "`TIME` at which it goes on by itself, RFC 3339, or a span from now on such as 2h")
+	reasonFlag(cmd, &reason)
 	return c.withServer(cmd)
 }
 
 func (c *cli) resumeCampaign() *cobra.Command {
-	many, edit := manyCampaigns{from: delivery.StatusPaused}, campaignEdit{status: delivery.StatusActive}
-	one := func(ctx context.Context, id string) error { return c.changeCampaign(ctx, id, edit, nil) }
+	var reason string
+	many := manyCampaigns{from: delivery.StatusPaused}
+	one := func(ctx context.Context, id string) error { return c.switchCampaign(ctx, id, "resume", "", reason) }
 	cmd := c.ofMany(c.ofID("resume", "Let a campaign send again, or many that are paused; cancelled jobs stay cancelled", one), &many, one, func(ctx context.Context) error {
-		return c.changeMany(ctx, &many, &manyChange{view.Bulk{Action: "resume"}, edit.reason})
+		return c.changeMany(ctx, &many, &manyChange{view.Bulk{Action: "resume"}, reason})
 	})
-	reasonFlag(cmd, &edit.reason)
+	reasonFlag(cmd, &reason)
 	return c.withServer(cmd)
 }
 
@@ -59,16 +62,19 @@ func (c *cli) deleteCampaign() *cobra.Command {
 		if err := c.confirm(ctx, yes, "delete campaign "+id); err != nil {
 			return err
 		}
-		store, err := c.campaignStore()
+		api, err := c.client(config.NeedPostgres)
 		if err != nil {
 			return err
 		}
-		row, err := store.remove(ctx, id)
+		was, err := api.campaign(ctx, id)
 		if err != nil {
 			return err
 		}
-		return c.print(row, func(p *printer) {
-			p.line("deleted campaign %s, which had delivered %s", id, counted(row.Progress.Delivered, "job"))
+		if err := api.call(ctx, http.MethodDelete, campaignPath(id), nil, nil, nil); err != nil {
+			return err
+		}
+		return c.print(was.CampaignRow, func(p *printer) {
+			p.line("deleted campaign %s, which had delivered %s", id, counted(was.Progress.Delivered, "job"))
 		})
 	})
 	yesFlag(cmd, &yes)
@@ -76,34 +82,36 @@ func (c *cli) deleteCampaign() *cobra.Command {
 }
 
 func (c *cli) cancelCampaign() *cobra.Command {
-	yes, edit := false, campaignEdit{status: delivery.StatusCancelled}
+	var yes bool
+	var reason string
 	cmd := c.ofID("cancel", "Cancel a campaign: its jobs settle as cancelled, for good", func(ctx context.Context, id string) error {
 		if err := c.confirm(ctx, yes, "cancel campaign "+id+" for good"); err != nil {
 			return err
 		}
-		return c.changeCampaign(ctx, id, edit, nil)
+		return c.switchCampaign(ctx, id, "cancel", "", reason)
 	})
 	yesFlag(cmd, &yes)
-	reasonFlag(cmd, &edit.reason)
+	reasonFlag(cmd, &reason)
 	return c.withServer(cmd)
 }
 
 func (c *cli) campaignChange(name, short string) *cobra.Command {
-	var change catalog.CampaignChange
+	var change campaignEdit
 	many, bulk := manyCampaigns{}, manyChange{}
 	one := func(ctx context.Context, id string) error {
 		if bulk.Percent != 0 {
 			return config.Usagef("--percent is of many campaigns: give --all, --match, --of-quota or --of-sink, or for one the new --rate")
 		}
-		if name == "set" && change == (catalog.CampaignChange{}) {
+		if name == "set" && change == (campaignEdit{}) {
 			return config.Usagef("campaign set %s: nothing to set; give at least one flag, such as --rate 500", id)
 		}
-		if name == "set" && change.Status != nil && *change.Status == delivery.StatusCancelled {
+		if name == "set" && change.Status == string(delivery.StatusCancelled) {
 			if err := c.confirm(ctx, many.yes, "cancel campaign "+id+" for good"); err != nil {
 				return err
 			}
 		}
-		return c.changeCampaign(ctx, id, campaignEdit{create: name == "create", fields: change, reason: bulk.Reason}, c.warnCampaign)
+		change.Reason = bulk.Reason
+		return c.editCampaign(ctx, id, name == "create", &change)
 	}
 	cmd := c.ofID(name, short, one)
 	cmd.Example = "  pacer campaign " + name + " spring --rate 500\n  pacer campaign " + name + " slow --rate 150/m --quota provider\n" +
@@ -115,28 +123,39 @@ func (c *cli) campaignChange(name, short string) *cobra.Command {
 	}
 	reasonFlag(cmd, &bulk.Reason)
 	f := cmd.Flags()
-	optional(f, &change.Rate, "rate", "", parseRate, "send_rate: 500 (per second), 2.5, 150/m, 1/h; 0 holds")
+	optional(f, &change.Rate, "rate", "", checked(parseRate), "send_rate: 500 (per second), 2.5, 150/m, 1/h; 0 holds")
 	optional(f, &change.Sink, "sink", "", text, "name of a configured sink; \"\" for the default one")
 	optionalList(f, &change.Quotas, "quota", allOf, "ids of its quotas, all of them; \"\" for none")
 	optional(f, &change.Burst, "burst", "", wholeNumber, "units that may be sent at once after idle time")
 	optional(f, &change.PriorityWeight, "priority-weight", "1", wholeNumber, "share of a contended quota")
 	optional(f, &change.MaxInFlight, "max-in-flight", "", wholeNumber, "most jobs in flight per daemon; 0 for no limit")
-	optional(f, &change.JobTTL, "job-ttl", "", notation.ParseSpan, "jobs older than this expire, such as 36h or 7d; 0s for never")
-	optional(f, &change.StartsAt, "starts-at", "", parseInstant, "do not send before, RFC 3339; none for at once")
-	optional(f, &change.EndsAt, "ends-at", "", parseInstant, "jobs expire then, RFC 3339; none for never")
-	optional(f, &change.ActiveHours, "active-hours", "", notation.ParseHours, "when to send, such as \"mon-fri 09:00-21:00; sat 10:00-18:00\"; none for always")
+	optional(f, &change.JobTTL, "job-ttl", "", checked(notation.ParseSpan), "jobs older than this expire, such as 36h or 7d; 0s for never")
+	optional(f, &change.StartsAt, "starts-at", "", checked(parseInstant), "do not send before, RFC 3339; none for at once")
+	optional(f, &change.EndsAt, "ends-at", "", checked(parseInstant), "jobs expire then, RFC 3339; none for never")
+	optional(f, &change.ActiveHours, "active-hours", "", checked(notation.ParseHours), "when to send, such as \"mon-fri 09:00-21:00; sat 10:00-18:00\"; none for always")
 	optional(f, &change.TimeZone, "time-zone", "UTC", text, "of the active hours, such as Europe/Moscow")
-	optional(f, &change.Ramp, "ramp", "", notation.ParseRamp, "how the rate grows up to --rate: start=10,add=5,every=1m or start=10,factor=1.5,every=1h; none for at once")
-	optional(f, &change.Overflow, "overflow", "", word[delivery.Overflow], "where jobs wait that do not fit in memory: lane, or block for where they were published")
+	optional(f, &change.Ramp, "ramp", "", checked(notation.ParseRamp), "how the rate grows up to --rate: start=10,add=5,every=1m or start=10,factor=1.5,every=1h; none for at once")
+	optional(f, &change.Overflow, "overflow", "", text, "where jobs wait that do not fit in memory: lane, or block for where they were published")
 	optional(f, &change.ExpectedTotal, "expected-total", "", wholeNumber, "how many jobs there will be, for estimates; 0 for unknown")
-	optional(f, &change.Status, "status", "", word[delivery.Status], "active, paused, cancelled or completed")
+	f.StringVar(&change.Status, "status", "", "active, paused, cancelled or completed")
 	return cmd
 }
 
-// parseRate checks a rate, which the catalog stores in its own notation.
-func parseRate(text string) (string, error) {
-	_, _, err := notation.ParseRate(text)
-	return text, err
+// checked returns what has a text that the API takes, if it can be parsed; none is "".
+func checked[T any](parse func(string) (T, error)) func(string) (string, error) {
+	return func(text string) (string, error) {
+		_, err := parse(text)
+		if text == "none" {
+			text = ""
+		}
+		return text, err
+	}
+}
+
+// parseRate checks a rate.
+func parseRate(text string) (int64, error) {
+	micros, _, err := notation.ParseRate(text)
+	return micros, err
 }
 
 // parseInstant parses RFC 3339; "none" removes a time.
@@ -154,39 +173,108 @@ func parseInstant(text string) (time.Time, error) {
 // campaignRow is a campaign with what holds it.
 type campaignRow struct {
 	*catalog.CampaignRow
-	Hold    *heldView         `json:"hold,omitempty"`
+	Hold    *view.Held        `json:"hold,omitempty"`
 	Senders []progress.Sender `json:"senders,omitempty"`      // of one campaign: the daemons that send it
 	Failure string            `json:"last_failure,omitempty"` // of one campaign: its sink's, with a job of any campaign
 }
 
-func newCampaignRow(row *catalog.CampaignRow, a *hold.Answer) campaignRow {
-	if a.Cause != hold.None && a.Until.IsZero() && a.Cause != hold.Quota && a.Cause != hold.Share {
+// campaignAnswer is a campaign as the API shows it, or as it is after a change.
+type campaignAnswer struct {
+	catalog.CampaignRow
+	Rate        string     `json:"rate"`
+	StartsAt    string     `json:"starts_at"`
+	EndsAt      string     `json:"ends_at"`
+	ActiveHours string     `json:"active_hours"`
+	Ramp        string     `json:"ramp"`
+	ExpectedAll int64      `json:"expected_total"`
+	SinkSet     *string    `json:"sink_set"` // absent after a change: sink is it
+	Fault       string     `json:"fault"`    // after a change: of the sink
+	Uneven      []int      `json:"uneven"`
+	Waiting     *int64     `json:"backlog"`
+	Held        *view.Held `json:"held"`
+
+	Senders     []progress.Sender `json:"senders"`
+	LastFailure string            `json:"last_failure"`
+}
+
+// row returns the campaign as it is printed.
+func (a *campaignAnswer) row() *campaignRow {
+	row := &a.CampaignRow
+	row.SendRate, row.SendPer = splitRate(a.Rate)
+	row.StartsAt, row.EndsAt = parsedInstant(a.StartsAt), parsedInstant(a.EndsAt)
+	row.ActiveHours, _ = notation.ParseHours(cmp.Or(a.ActiveHours, "none")) // a console has written them
+	row.Ramp, _ = notation.ParseRamp(cmp.Or(a.Ramp, "none"))
+	if a.ExpectedAll > 0 {
+		row.ExpectedTotal = &a.ExpectedAll
+	}
+	if a.SinkSet != nil {
+		row.Sink = *a.SinkSet
+	}
+	if len(row.Lanes) > 0 {
+		row.Lane = &row.Lanes[0]
+	}
+	if h := a.Held; h != nil && h.Until == nil && h.Cause != string(hold.Quota) && h.Cause != string(hold.Share) {
 		row.Progress.DoneAt, row.Progress.ETASeconds = nil, nil // it is not known when it goes on
 	}
-	return campaignRow{CampaignRow: row, Hold: newHeldView(a)}
+	return &campaignRow{CampaignRow: row, Hold: a.Held, Senders: a.Senders, Failure: a.LastFailure}
+}
+
+// changed is row after a change, with what its row says of its being held.
+func (a *campaignAnswer) changed() *campaignRow {
+	row := a.row()
+	a.Held = heldOf(hold.Of(hold.Evidence{Now: time.Now(), Campaign: row.Campaign(), Sink: row.Sink, SinkFault: a.Fault}))
+	return a.row()
+}
+
+// splitRate reads 150/1m as units and a period.
+func splitRate(rate string) (units, per string) {
+	units, per, found := strings.Cut(rate, "/")
+	if !found {
+		per = "1s"
+	}
+	return units, per
+}
+
+func parsedInstant(text string) *time.Time {
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return nil // there is none
+	}
+	return &at
+}
+
+func campaignPath(id string) string { return "/campaigns/" + url.PathEscape(id) }
+
+// campaign asks for one campaign.
+func (r *client) campaign(ctx context.Context, id string) (*campaignAnswer, error) {
+	a := &campaignAnswer{}
+	if err := r.get(ctx, campaignPath(id), nil, a); err != nil {
+		return nil, err
+	}
+	a.row()
+	return a, nil
 }
 
 // eta formats the ETA for display.
 func (r *campaignRow) eta() string {
 	if r.Hold != nil && r.Progress.Backlog > 0 && r.Progress.ETASeconds == nil {
-		return "held: " + string(r.Hold.Cause)
+		return "held: " + r.Hold.Cause
 	}
 	return formatETA(&r.Progress)
 }
 
 func (c *cli) listCampaigns(ctx context.Context) error {
-	store, err := c.campaignStore()
+	api, err := c.client(config.NeedPostgres)
 	if err != nil {
 		return err
 	}
-	rows, err := store.list(ctx)
-	if err != nil {
+	rows := []*campaignRow{}
+	if err := pages(ctx, api, "campaigns", url.Values{}, func(a *campaignAnswer) { rows = append(rows, a.row()) }); err != nil {
 		return err
 	}
 	return c.printTable(rows, func(p *printer) {
 		p.line("ID\tRATE\tSTATUS\tSINK\tQUOTAS\tWEIGHT\tDELIVERED\tBACKLOG\tETA\tDONE\tHELD")
-		for i := range rows {
-			c := &rows[i]
+		for _, c := range rows {
 			g, held := &c.Progress, "-"
 			if c.Hold != nil {
 				held = c.Hold.Why
@@ -198,35 +286,72 @@ func (c *cli) listCampaigns(ctx context.Context) error {
 }
 
 func (c *cli) getCampaign(ctx context.Context, id string) error {
-	store, err := c.campaignStore()
+	api, err := c.client(config.NeedPostgres)
 	if err != nil {
 		return err
 	}
-	row, err := store.show(ctx, id)
+	a, err := api.campaign(ctx, id)
 	if err != nil {
 		return err
 	}
-	return c.showCampaign(&row)
+	return c.showCampaign(a.row())
 }
 
-// changeCampaign changes a campaign, and shows what it is then and what its row says of its being held; then, unless it
-// is nil, is told first.
-func (c *cli) changeCampaign(ctx context.Context, id string, edit campaignEdit, then func(*campaignRow)) error {
-	if err := checkReason(edit.reason); err != nil {
+// campaignEdit is the body of a change of a campaign.
+type campaignEdit struct {
+	ID string `json:"id,omitempty"` // of a new one
+	view.Edit
+	Status string `json:"status,omitempty"` // "" stays
+	Reason string `json:"reason,omitempty"`
+}
+
+// editCampaign creates or changes a campaign, and shows what it is then.
+func (c *cli) editCampaign(ctx context.Context, id string, create bool, edit *campaignEdit) error {
+	if err := checkReason(edit.Reason); err != nil {
 		return err
 	}
-	store, err := c.campaignStore()
+	api, err := c.client(config.NeedPostgres)
 	if err != nil {
 		return err
 	}
-	row, err := store.change(ctx, id, edit)
+	method, path := http.MethodPatch, campaignPath(id)
+	if create {
+		method, path, edit.ID = http.MethodPost, "/campaigns", id
+	}
+	var a campaignAnswer
+	if err := api.call(ctx, method, path, nil, edit, &a); err != nil {
+		return err
+	}
+	row := a.changed()
+	c.warnCampaign(row)
+	return c.showCampaign(row)
+}
+
+// statusAfter is the status of a campaign after a command.
+var statusAfter = map[string]string{"resume": string(delivery.StatusActive), "cancel": string(delivery.StatusCancelled)}
+
+// switchCampaign pauses, resumes or cancels a campaign, and shows what it is then.
+func (c *cli) switchCampaign(ctx context.Context, id, verb, until, reason string) error {
+	if err := cmp.Or(checkReason(reason), checkUntil(until)); err != nil {
+		return err
+	}
+	api, err := c.client(config.NeedPostgres)
 	if err != nil {
 		return err
 	}
-	if then != nil {
-		then(&row)
+	said := map[string]string{"reason": reason}
+	if until != "" {
+		said["until"] = until
 	}
-	return c.showCampaign(&row)
+	var a campaignAnswer
+	err = api.call(ctx, http.MethodPost, campaignPath(id)+"/"+verb, nil, said, &a)
+	if status := statusAfter[verb]; status != "" && refusedAs(err, "over") { // which has to be said as a change of the campaign
+		err = api.call(ctx, http.MethodPatch, campaignPath(id), nil, &campaignEdit{Status: status, Reason: reason}, &a)
+	}
+	if err != nil {
+		return err
+	}
+	return c.showCampaign(a.changed())
 }
 
 // showCampaign prints a campaign and what holds it.
@@ -252,7 +377,7 @@ func (c *cli) showCampaign(shown *campaignRow) error {
 		}
 		p.line("status\t%s", status)
 		if shown.Hold != nil {
-			shown.Hold.print(p)
+			printHeld(p, shown.Hold)
 		}
 		p.line("sink\t%s", cmp.Or(row.Sink, "-"))
 		p.line("quotas\t%s", cmp.Or(strings.Join(row.Quotas, ", "), "-"))

@@ -5,14 +5,12 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/config"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
@@ -67,13 +65,6 @@ func (c *cli) ofMany(cmd *cobra.Command, m *manyCampaigns, one func(ctx context.
 	return cmd
 }
 
-// bulkStore changes many campaigns.
-type bulkStore interface {
-	// countMany returns how many campaigns are selected, and changeMany changes those if they are still so many.
-	countMany(ctx context.Context, m *manyCampaigns) (int, error)
-	changeMany(ctx context.Context, m *manyCampaigns, expect int, change *manyChange) (changed int, err error)
-}
-
 // manyChange is a change of many campaigns, and why it is made.
 type manyChange struct {
 	view.Bulk
@@ -96,46 +87,56 @@ func (c *cli) changeMany(ctx context.Context, m *manyCampaigns, change *manyChan
 	if err := checkReason(change.Reason); err != nil {
 		return err
 	}
-	if change.Until != "" { // before anything is asked
-		if _, err := notation.ParseUntil(change.Until, time.Now()); err != nil {
-			return config.Usagef("--until: %w", err)
+	if err := checkUntil(change.Until); err != nil {
+		return err
+	}
+	api, err := c.client(config.NeedPostgres)
+	if err != nil {
+		return err
+	}
+	filter := map[string]string{"state": string(m.from), "q": m.match, "quota": m.quota, "sink": m.sink}
+	query := url.Values{"limit": {"1"}}
+	for name, value := range filter {
+		if value != "" {
+			query.Set(name, value)
 		}
 	}
-	store := bulkStore(database{c})
-	err := c.noToken()
-	if c.server.address != "" {
-		store, err = c.remote()
+	var page struct {
+		Total int `json:"total"`
 	}
-	if err != nil {
+	if err := api.get(ctx, "/campaigns", query, &page); err != nil {
 		return err
 	}
-	matched, err := store.countMany(ctx, m)
-	if err != nil {
-		return err
+	matched := page.Total
+	var made struct {
+		Changed int `json:"changed"`
 	}
-	changed := 0
 	asks, done := change.words(matched)
 	if matched > 0 {
 		if err := c.confirmMany(ctx, m.yes, asks); err != nil {
 			return err
 		}
-		if changed, err = store.changeMany(ctx, m, matched, change); err != nil {
+		if err := api.call(ctx, http.MethodPost, "/bulk-changes", nil, struct {
+			*manyChange
+			Filter map[string]string `json:"filter"`
+			Expect int               `json:"expect"`
+		}{change, filter, matched}, &made); err != nil {
 			return err
 		}
 	}
-	return c.print(map[string]int{"matched": matched, "changed": changed}, func(p *printer) {
+	return c.print(map[string]int{"matched": matched, "changed": made.Changed}, func(p *printer) {
 		if m.from == "" {
-			p.line("%s %d of %d campaigns that match; those that are over stay as they are", done, changed, matched)
+			p.line("%s %d of %d campaigns that match; those that are over stay as they are", done, made.Changed, matched)
 			return
 		}
-		p.line("%s %d of %d campaigns that match and are %s", done, changed, matched, m.from)
+		p.line("%s %d of %d campaigns that match and are %s", done, made.Changed, matched, m.from)
 	})
 }
 
 // setMany sets the rates of many campaigns. The rest of what may be set differs from one to the other.
-func (c *cli) setMany(ctx context.Context, m *manyCampaigns, change catalog.CampaignChange, bulk manyChange) error {
+func (c *cli) setMany(ctx context.Context, m *manyCampaigns, change campaignEdit, bulk manyChange) error {
 	rate := change.Rate
-	if change.Rate = nil; change != (catalog.CampaignChange{}) {
+	if change.Rate = nil; change != (campaignEdit{}) {
 		return config.Usagef("only --rate or --percent can be set of many campaigns; give an id for the rest")
 	}
 	if (rate == nil) == (bulk.Percent == 0) {
@@ -160,81 +161,6 @@ func (c *cli) confirmMany(ctx context.Context, yes bool, what string) error {
 	return confirmOn(ctx, c.Stdin, c.Stderr, what)
 }
 
-// manyIDs returns the ids of the campaigns that are selected.
-func (d database) manyIDs(ctx context.Context, m *manyCampaigns) (ids []string, err error) {
-	serves := func(string) bool { return true }
-	if m.sink != "" {
-		cfg, _, err := config.LoadFor(d.c.source())
-		if err != nil {
-			return nil, err
-		}
-		serves = func(name string) bool { id, _ := sinkOf(cfg, name); return id == m.sink }
-	}
-	rows, err := ask(d.c, func(a *catalog.Admin) ([]catalog.CampaignRow, error) { return a.ListCampaigns(ctx) })
-	for i := range rows {
-		row := &rows[i]
-		if (m.from == "" || row.Status == m.from) && serves(row.Sink) && strings.Contains(row.ID, m.match) && (m.quota == "" || slices.Contains(row.Quotas, m.quota)) {
-			ids = append(ids, row.ID)
-		}
-	}
-	return ids, err
-}
-
-func (d database) countMany(ctx context.Context, m *manyCampaigns) (int, error) {
-	ids, err := d.manyIDs(ctx, m)
-	return len(ids), err
-}
-
-func (d database) changeMany(ctx context.Context, m *manyCampaigns, expect int, b *manyChange) (int, error) {
-	ids, err := d.manyIDs(ctx, m)
-	if err != nil {
-		return 0, err
-	}
-	if len(ids) != expect {
-		return 0, fmt.Errorf("%d campaigns match, not %d as before; look again, nothing was changed", len(ids), expect)
-	}
-	change := catalog.BulkChange{Rate: b.Rate, Percent: b.Percent}
-	switch b.Action {
-	case "pause":
-		change.Status = delivery.StatusPaused
-	case "resume":
-		change.Status = delivery.StatusActive
-	}
-	if b.Until != "" {
-		if change.PausedUntil, err = notation.ParseUntil(b.Until, time.Now()); err != nil {
-			return 0, config.Usagef("--until: %w", err)
-		}
-	}
-	ctx = because(ctx, b.Reason)
-	return ask(d.c, func(a *catalog.Admin) (int, error) { return a.ChangeCampaigns(ctx, ids, change) })
-}
-
-func (r *remote) countMany(ctx context.Context, m *manyCampaigns) (int, error) {
-	var page struct {
-		Total int `json:"total"`
-	}
-	query := url.Values{"limit": {"1"}}
-	for name, value := range map[string]string{"state": string(m.from), "q": m.match, "quota": m.quota, "sink": m.sink} {
-		if value != "" {
-			query.Set(name, value)
-		}
-	}
-	err := r.get(ctx, "/campaigns", query, &page)
-	return page.Total, err
-}
-
-func (r *remote) changeMany(ctx context.Context, m *manyCampaigns, expect int, change *manyChange) (int, error) {
-	var done struct {
-		Changed int `json:"changed"`
-	}
-	err := r.call(ctx, http.MethodPost, "/bulk-changes", nil, struct {
-		*manyChange
-		Filter map[string]string `json:"filter"`
-		Expect int               `json:"expect"`
-	}{change, map[string]string{"q": m.match, "state": string(m.from), "quota": m.quota, "sink": m.sink}, expect}, &done)
-	return done.Changed, err
-}
-
 // reasonFlag adds the flag of why something is changed.
 func reasonFlag(cmd *cobra.Command, reason *string) {
 	cmd.Flags().StringVar(reason, "reason", "", "why, for pacer.campaign_changes")
@@ -247,10 +173,12 @@ func checkReason(reason string) error {
 	return nil
 }
 
-// because makes changes in the database name the reason.
-func because(ctx context.Context, reason string) context.Context {
-	if reason == "" {
-		return ctx
+func checkUntil(until string) error {
+	if until == "" {
+		return nil
 	}
-	return catalog.WithActor(ctx, catalog.Actor{Reason: reason})
+	if _, err := notation.ParseUntil(until, time.Now()); err != nil {
+		return config.Usagef("--until: %w", err)
+	}
+	return nil
 }

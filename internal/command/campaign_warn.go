@@ -8,7 +8,7 @@ import (
 // warnCampaign warns of what keeps a campaign that was created or set from sending, or does nothing, and may not be intended.
 func (c *cli) warnCampaign(row *campaignRow) {
 	if held := row.Hold; held != nil {
-		switch held.Cause {
+		switch hold.Cause(held.Cause) {
 		case hold.Invalid, hold.Ended, hold.Rate, hold.Sink:
 			c.warn("campaign %s sends nothing because %s; to do: %s", row.ID, held.Why, held.Remedy)
 		}

@@ -31,6 +31,9 @@ func Run(ctx context.Context, args []string, w World) int {
 		c.complete(root)
 	}
 	err := root.ExecuteContext(ctx)
+	for _, end := range c.atEnd {
+		end()
+	}
 	if err != nil && !c.started {
 		err = config.UsageError{Err: err} // cobra rejected the command line before any command began
 	}
@@ -55,13 +58,17 @@ type cli struct {
 	json      bool   // --json
 	server    server // --server and --token
 	started   bool   // a command began: flags and arguments were valid
+	atEnd     []func()
 }
+
+// Root returns the command line, for what is made from it.
+func Root() *cobra.Command { return (&cli{}).root() }
 
 func (c *cli) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "pacer",
 		Short: "Deliver jobs from Kafka at the pace that campaigns and quotas allow",
-		Long: `pacer delivers jobs from Kafka to HTTP endpoints, no faster than each campaign's send_rate and no faster
+		Long: `pacer delivers jobs from Kafka to destinations, no faster than each campaign's send_rate and no faster
 than the shared quotas of a destination allow, over any number of daemons, and never drops one.
 
 New here? Run: pacer demo`,

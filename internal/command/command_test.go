@@ -11,8 +11,8 @@ import (
 	"github.com/pacer/pacer/internal/app"
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/config"
+	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/deadletter"
-	"github.com/pacer/pacer/internal/notation"
 )
 
 func TestExitCodes(t *testing.T) {
@@ -37,13 +37,8 @@ func TestQuotaWindowsAreSpelledAsTheyAreRead(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		row := catalog.QuotaRow{}
-		for _, w := range windows {
-			row.Windows = append(row.Windows, catalog.WindowRow{
-				Span: notation.FormatSpan(w.Span), MaxUnits: w.Limit, Algorithm: w.Algorithm, Anchor: w.Anchor,
-			})
-		}
-		if got := spellWindows(&row); got != text {
+		row, _ := settledQuota(&view.QuotaSettings{Windows: windows})
+		if got := spellWindows(row); got != text {
 			t.Errorf("%s came back as %s", text, got)
 		}
 	}

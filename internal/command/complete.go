@@ -9,8 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/pacer/pacer/internal/catalog"
-	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/config"
 	"github.com/pacer/pacer/internal/top"
 )
 
@@ -88,30 +87,15 @@ func completions(cmd *cobra.Command, list ids, begun string) (found []cobra.Comp
 	return found, cobra.ShellCompDirectiveNoFileComp
 }
 
-func (c *cli) campaignIDs(ctx context.Context) (list []string, err error) {
-	if c.server.address != "" {
-		r, err := c.remote()
-		if err != nil {
-			return nil, err
-		}
-		err = r.eachCampaign(ctx, url.Values{"fields": {"id"}}, func(one *view.Campaign) { list = append(list, one.ID) })
-		return list, err
-	}
-	rows, err := ask(c, func(a *catalog.Admin) ([]catalog.CampaignRow, error) { return a.ListCampaigns(ctx) })
-	for i := range rows {
-		list = append(list, rows[i].ID)
-	}
-	return list, err
-}
+func (c *cli) campaignIDs(ctx context.Context) ([]string, error) { return c.listIDs(ctx, "campaigns") }
 
-func (c *cli) quotaIDs(ctx context.Context) (list []string, err error) {
-	store, err := c.quotaStore()
+func (c *cli) quotaIDs(ctx context.Context) ([]string, error) { return c.listIDs(ctx, "quotas") }
+
+func (c *cli) listIDs(ctx context.Context, of string) (list []string, err error) {
+	api, err := c.client(config.NeedPostgres)
 	if err != nil {
 		return nil, err
 	}
-	rows, err := store.listQuotas(ctx)
-	for i := range rows {
-		list = append(list, rows[i].ID)
-	}
+	err = pages(ctx, api, of, url.Values{"fields": {"id"}}, func(one *struct{ ID string }) { list = append(list, one.ID) })
 	return list, err
 }

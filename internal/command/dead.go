@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strconv"
@@ -14,13 +13,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/pacer/pacer/internal/app"
 	"github.com/pacer/pacer/internal/config"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/deadletter"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/notation"
-	"github.com/pacer/pacer/internal/requeue"
 )
 
 func (c *cli) dead() *cobra.Command {
@@ -31,7 +28,7 @@ func (c *cli) deadList() *cobra.Command {
 	var filters deadFilters
 	var limit int
 	var count bool
-	cmd := c.plain("list", "List dead letters, oldest first (over --server newest first), and count them", func(ctx context.Context) error {
+	cmd := c.plain("list", "List dead letters, the newest first, and count them", func(ctx context.Context) error {
 		return c.listDead(ctx, &filters, limit, count)
 	})
 	cmd.Example = "  pacer dead list --campaign spring --since 2h\n  pacer dead list --count"
@@ -108,7 +105,11 @@ func (c *cli) listDead(ctx context.Context, filters *deadFilters, limit int, cou
 	p := &printer{w: c.Stdout}
 	counts := deadCounts{}
 	n := 0
-	err = c.eachDead(ctx, filter, limit, func(d view.Letter) error {
+	api, err := c.client(config.NeedKafka)
+	if err != nil {
+		return err
+	}
+	err = api.eachDead(ctx, filter, limit, func(d view.Letter) error {
 		counts.add(&d)
 		if n++; countOnly {
 			return nil
@@ -120,7 +121,7 @@ func (c *cli) listDead(ctx context.Context, filters *deadFilters, limit int, cou
 	}
 	which := "all"
 	if n > 0 && n == limit {
-		which = c.listedFirst() + " " + strconv.Itoa(n)
+		which = "newest " + strconv.Itoa(n)
 	}
 	table := func(p *printer) { counts.print(p, which) }
 	switch {
@@ -139,54 +140,6 @@ func (c *cli) listDead(ctx context.Context, filters *deadFilters, limit int, cou
 		p.table(table)
 	}
 	return p.err
-}
-
-// listedFirst says which letters are listed where a limit leaves out others.
-func (c *cli) listedFirst() string {
-	if c.server.address != "" {
-		return "newest"
-	}
-	return "oldest"
-}
-
-// eachDead yields the letters that match, from Kafka or over the API of a console.
-func (c *cli) eachDead(ctx context.Context, filter deadletter.Filter, limit int, yield func(view.Letter) error) error {
-	if c.server.address != "" {
-		r, err := c.remote()
-		if err != nil {
-			return err
-		}
-		return r.eachDead(ctx, filter, limit, yield)
-	}
-	if err := c.noToken(); err != nil {
-		return err
-	}
-	s, err := c.services(config.NeedKafka)
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	err = deadletter.List(ctx, deadletter.Options{
-		Topics: deadTopics(s), Filter: filter, Limit: limit, Unmarked: unmarked(c.Stderr),
-	}, func(d deadletter.Letter) error { return yield(app.Letter(&d)) })
-	if err != nil {
-		return fmt.Errorf("list dead letters: %w", app.BrokersFault(err))
-	}
-	return nil
-}
-
-// deadTopics returns the topics of the dead letters.
-func deadTopics(s *app.Services) deadletter.Topics {
-	return deadletter.Topics{
-		Client: s.Kafka, Letters: requeue.DeadTopic(s.Topics.Prefix), Replays: requeue.ReplaysTopic(s.Topics.Prefix),
-	}
-}
-
-// unmarked returns a function that warns that it is unknown which letters have been replayed, and why.
-func unmarked(stderr io.Writer) func(error) {
-	return func(err error) {
-		(&printer{w: stderr}).line("pacer: which letters were replayed is not shown: %v", err)
-	}
 }
 
 // printDead writes one dead letter, as an element of an array or as a line.

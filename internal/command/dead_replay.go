@@ -80,7 +80,7 @@ func (c *cli) replayDead(ctx context.Context, opts deadletter.ReplayOptions) err
 		return err
 	}
 	defer s.Close()
-	opts.Topics, opts.Ingress = deadTopics(s), s.Topics.Ingress
+	opts.Topics, opts.Ingress = s.DeadTopics(), s.Topics.Ingress
 	if t := opts.ToTopic; t != "" && !slices.Contains(opts.Ingress, t) {
 		return config.Usagef("--to-topic %s is not among kafka.topics, so no daemon would read it; add it there", t)
 	}

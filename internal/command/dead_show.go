@@ -13,7 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/pacer/pacer/internal/app"
 	"github.com/pacer/pacer/internal/config"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/deadletter"
@@ -59,69 +58,25 @@ func (c *cli) showDead(ctx context.Context, what string, payloadOnly bool) error
 	if payloadOnly && c.json {
 		return config.Usagef("--payload and --json exclude each other; give one of them")
 	}
-	d, whole, err := c.oneDead(ctx, what)
+	api, err := c.client(config.NeedKafka)
 	if err != nil {
 		return err
 	}
+	if cfg, _, err := config.LoadFor(c.source()); err == nil { // as Kafka's own tools name a place
+		what = strings.TrimPrefix(what, requeue.DeadTopic(cfg.Kafka.TopicPrefix)+"/")
+	}
+	whole, err := api.oneDead(ctx, what)
+	if err != nil {
+		return err
+	}
+	if shown := whole.PayloadShown; shown != "" && shown != config.PayloadsAll {
+		c.warn("the payload is not shown whole: http.payloads of the console is %q", shown)
+	}
+	d := letterOf(&whole.WholeLetter)
 	if payloadOnly {
 		return c.printPayload(d)
 	}
 	return c.print(whole, func(p *printer) { writeDead(p, d, whole) })
-}
-
-// oneDead finds a letter in Kafka, or over the API of a console.
-func (c *cli) oneDead(ctx context.Context, what string) (*deadletter.Letter, *deadWhole, error) {
-	if c.server.address != "" {
-		r, err := c.remote()
-		if err != nil {
-			return nil, nil, err
-		}
-		whole, err := r.oneDead(ctx, what)
-		if err != nil {
-			return nil, nil, err
-		}
-		if shown := whole.PayloadShown; shown != "" && shown != config.PayloadsAll {
-			c.warn("the payload is not shown whole: http.payloads of the console is %q", shown)
-		}
-		return letterOf(&whole.WholeLetter), whole, nil
-	}
-	if err := c.noToken(); err != nil {
-		return nil, nil, err
-	}
-	s, err := c.services(config.NeedKafka)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer s.Close()
-	d, others, err := findDead(ctx, s, what, unmarked(c.Stderr))
-	if err != nil {
-		return nil, nil, fmt.Errorf("show a dead letter: %w", app.BrokersFault(err))
-	}
-	return d, &deadWhole{*app.WholeLetter(d), others}, nil
-}
-
-// findDead finds a letter by its place, or by the id of its job if what is not a place. others are the places of older
-// letters of the job.
-func findDead(
-	ctx context.Context, s *app.Services, what string, unmarked func(error),
-) (found *deadletter.Letter, others []string, err error) {
-	opts := deadletter.Options{Topics: deadTopics(s), Unmarked: unmarked}
-	if place, ok := view.ParsePlace(strings.TrimPrefix(what, requeue.DeadTopic(s.Topics.Prefix)+"/")); ok {
-		d, err := deadletter.Read(ctx, opts, deadletter.Place(place))
-		return &d, nil, err
-	}
-	opts.JobID = what
-	err = deadletter.List(ctx, opts, func(d deadletter.Letter) error {
-		if found != nil && len(others) < maxField {
-			others = append(others, found.Place.String())
-		}
-		found = &d
-		return nil
-	})
-	if err == nil && found == nil {
-		err = fmt.Errorf("there is none of job %s; pacer dead list shows what there is", strconv.Quote(what))
-	}
-	return found, others, err
 }
 
 // printPayload writes the payload unchanged, and warns on standard error if it could not be read.

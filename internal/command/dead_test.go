@@ -161,8 +161,8 @@ func TestCountsOfDeadLettersWithALimit(t *testing.T) {
 	for _, step := range [][2]string{
 		{"dead list", "\nall 9 0\n"},
 		{"dead list --limit 10 --count", "\nall 9 0\n"},
-		{"dead list --limit 2", "\noldest 2 2 0\n"},
-		{"dead list --limit 2 --count", "\noldest 2 2 0\n"},
+		{"dead list --limit 2", "\nnewest 2 2 0\n"},
+		{"dead list --limit 2 --count", "\nnewest 2 2 0\n"},
 		{"dead replay --dry-run", "\n9 dead letters match, 9 would be replayed\n"},
 		{"dead replay --limit 5", "\nat least 5 dead letters match, 5 replayed in "},
 		{"dead replay --limit 5", "\n9 dead letters match, 4 replayed in "},

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,43 +16,47 @@ import (
 
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/config"
-	"github.com/pacer/pacer/internal/delivery"
-	sinkhttp "github.com/pacer/pacer/internal/sink/http"
 )
 
 func (c *cli) destination() *cobra.Command {
 	var reason string
 	disable := c.ofID("disable", "Disable a destination: its jobs wait", func(ctx context.Context, id string) error {
-		return c.changeDestination(func(s destinationStore) (*destinationRow, error) {
-			return s.switchDestination(ctx, id, true, reason)
-		})
+		return c.askDestination(ctx, http.MethodPost, destinationPath(id)+"/disable", map[string]string{"reason": reason})
 	})
 	disable.Flags().StringVar(&reason, "reason", "by hand", "why, for whoever looks at it later")
 	return group("destination", "Destinations: where jobs are sent that name one",
 		c.withServer(c.plain("list", "List all destinations", c.listDestinations)),
 		c.withServer(c.ofID("show", "Show one destination", func(ctx context.Context, id string) error {
-			return c.changeDestination(func(s destinationStore) (*destinationRow, error) { return s.showDestination(ctx, id) })
+			return c.askDestination(ctx, http.MethodGet, destinationPath(id), nil)
 		})),
 		c.withServer(c.destinationChange("create", "Create a destination")),
 		c.withServer(c.destinationChange("set", "Change a destination; what is not given stays")),
 		c.withServer(disable),
 		c.withServer(c.ofID("enable", "Enable a destination: its jobs are sent", func(ctx context.Context, id string) error {
-			return c.changeDestination(func(s destinationStore) (*destinationRow, error) {
-				return s.switchDestination(ctx, id, false, "")
-			})
+			return c.askDestination(ctx, http.MethodPost, destinationPath(id)+"/enable", struct{}{})
 		})),
-		c.deleteDestination(), c.destinationTest())
+		c.deleteDestination())
+}
+
+func destinationPath(id string) string { return "/destinations/" + url.PathEscape(id) }
+
+// destinationEdit is the body of a change of a destination.
+type destinationEdit struct {
+	ID string `json:"id,omitempty"` // of a new one
+	catalog.DestinationChange
 }
 
 func (c *cli) destinationChange(name, short string) *cobra.Command {
-	var change catalog.DestinationChange
+	var change destinationEdit
 	cmd := c.ofID(name, short, func(ctx context.Context, id string) error {
-		if name == "set" && change == (catalog.DestinationChange{}) {
+		if name == "set" && change == (destinationEdit{}) {
 			return config.Usagef("destination set %s: nothing to set; give at least one flag, such as --url", id)
 		}
-		return c.changeDestination(func(s destinationStore) (*destinationRow, error) {
-			return s.setDestination(ctx, id, name == "create", change)
-		})
+		if name == "set" {
+			return c.askDestination(ctx, http.MethodPatch, destinationPath(id), &change)
+		}
+		change.ID = id
+		return c.askDestination(ctx, http.MethodPost, "/destinations", &change)
 	})
 	cmd.Example = "  pacer destination " + name + " shop-7 --url https://hooks.shop-7.example/orders --secret file:shop-7\n" +
 		"  pacer destination " + name + " shop-8 --url https://shop-8.example/hook --header authorization=env:DESTINATION_SHOP_8"
@@ -81,15 +87,18 @@ func (c *cli) deleteDestination() *cobra.Command {
 		if err := c.confirm(ctx, yes, "delete destination "+id); err != nil {
 			return err
 		}
-		store, err := c.destinationStore()
+		api, err := c.client(config.NeedPostgres)
 		if err != nil {
 			return err
 		}
-		row, err := store.deleteDestination(ctx, id)
-		if err != nil {
+		var was destinationView
+		if err := api.get(ctx, destinationPath(id), nil, &was); err != nil {
 			return err
 		}
-		return c.print(newDestinationView(row), func(p *printer) { p.line("deleted destination %s", id) })
+		if err := api.call(ctx, http.MethodDelete, destinationPath(id), nil, nil, nil); err != nil {
+			return err
+		}
+		return c.print(was, func(p *printer) { p.line("deleted destination %s", id) })
 	})
 	yesFlag(cmd, &yes)
 	return c.withServer(cmd)
@@ -97,33 +106,24 @@ func (c *cli) deleteDestination() *cobra.Command {
 
 // destinationView is a destination as it is printed, without what may be a secret in its address.
 type destinationView struct {
-	destinationRow
+	catalog.DestinationRow
+	Fault string `json:"fault,omitempty"` // why nothing is sent to it, "" if that is not known
 	State string `json:"state"`
 }
 
-func newDestinationView(row *destinationRow) destinationView {
-	v := destinationView{*row, row.State()}
-	v.URL = sinkhttp.Redacted(v.URL)
-	return v
-}
-
 func (c *cli) listDestinations(ctx context.Context) error {
-	store, err := c.destinationStore()
+	api, err := c.client(config.NeedPostgres)
 	if err != nil {
 		return err
 	}
-	rows, err := store.listDestinations(ctx)
-	if err != nil {
+	views := []*destinationView{}
+	if err := pages(ctx, api, "destinations", url.Values{}, func(v *destinationView) { views = append(views, v) }); err != nil {
 		return err
 	}
-	views := make([]destinationView, 0, len(rows))
-	for i := range rows {
-		views = append(views, newDestinationView(&destinationRow{DestinationRow: rows[i]}))
-	}
+	slices.SortFunc(views, func(a, b *destinationView) int { return cmp.Compare(a.ID, b.ID) })
 	return c.printTable(views, func(p *printer) {
 		p.line("ID\tSTATE\tSINCE\tSINK\tMAX IN FLIGHT\tURL\tREASON")
-		for i := range views {
-			v := &views[i]
+		for _, v := range views {
 			since := v.DisabledAt
 			if since == nil {
 				since = v.FailingSince
@@ -140,20 +140,19 @@ func calls(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// changeDestination reads or changes a destination, and shows what it is then.
-func (c *cli) changeDestination(apply func(destinationStore) (*destinationRow, error)) error {
-	store, err := c.destinationStore()
+// askDestination reads or changes a destination, and shows what it is then.
+func (c *cli) askDestination(ctx context.Context, method, path string, body any) error {
+	api, err := c.client(config.NeedPostgres)
 	if err != nil {
 		return err
 	}
-	row, err := apply(store)
-	if err != nil {
+	var v destinationView
+	if err := api.call(ctx, method, path, nil, body, &v); err != nil {
 		return err
 	}
-	if row.Fault != "" {
-		c.warn("nothing is sent to destination %s: %s", row.ID, row.Fault)
+	if v.Fault != "" {
+		c.warn("nothing is sent to destination %s: %s", v.ID, v.Fault)
 	}
-	v := newDestinationView(row)
 	return c.printTable(v, func(p *printer) {
 		p.line("id\t%s", v.ID)
 		p.line("state\t%s", v.State)
@@ -174,39 +173,4 @@ func (c *cli) changeDestination(apply func(destinationStore) (*destinationRow, e
 		p.line("created at\t%s", v.CreatedAt.UTC().Format(time.RFC3339))
 		p.line("updated at\t%s", v.UpdatedAt.UTC().Format(time.RFC3339))
 	})
-}
-
-// destinationTest is `sink test` for a destination: the row is read, and one job is sent to it with the secrets of this machine.
-func (c *cli) destinationTest() *cobra.Command {
-	var t trial
-	cmd := c.ofID("test", "Send one job to a destination, and show the request and the answer without secrets", func(ctx context.Context, id string) error {
-		row, err := ask(c, func(a *catalog.Admin) (catalog.DestinationRow, error) { return a.GetDestination(ctx, id) })
-		if err != nil {
-			return err
-		}
-		cfg, _, err := config.LoadFor(c.source())
-		if err != nil {
-			return err
-		}
-		if t.sink = cmp.Or(t.sink, row.Sink); t.sink == "" {
-			var tables []string
-			for name, sc := range cfg.Sinks {
-				if h, ok := sc.(*sinkhttp.Config); ok && h.Destinations {
-					tables = append(tables, name)
-				}
-			}
-			if len(tables) != 1 {
-				return config.Usagef("destination test %s: %d sinks have destinations; name one with --sink", id, len(tables))
-			}
-			t.sink = tables[0]
-		}
-		e := row.Destination()
-		e.DisabledAt = 0 // to find out whether it may be enabled
-		t.destination, t.endpoints = id, func(string) *delivery.Destination { return e }
-		return c.testSink(ctx, &t)
-	})
-	f := cmd.Flags()
-	f.StringVar(&t.sink, "sink", "", "the sink to send with, if several have destinations")
-	t.flags(f)
-	return cmd
 }

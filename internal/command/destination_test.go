@@ -97,7 +97,7 @@ func TestDestinationTest(t *testing.T) {
 		!strings.Contains(told, "ok    destinations: 1, of which 0 are disabled and 0 failing; connected to 1 of 1 chosen at random\n") {
 		t.Errorf("%v\n%s", got, told)
 	}
-	printed := d.run("destination test shop-7 --payload {}")
+	printed := d.run("sink test hooks --destination shop-7 --payload {}")
 	if got.Get("Authorization") != "opensesame" || !strings.Contains(printed, "POST "+srv.URL+"/hook") || strings.Contains(printed, "opensesame") ||
 		!strings.Contains(printed, "delivered in") {
 		t.Errorf("%v\n%s", got, printed)

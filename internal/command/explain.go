@@ -2,11 +2,10 @@ package command
 
 import (
 	"context"
-	"net/url"
 
 	"github.com/spf13/cobra"
 
-	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/config"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/hold"
 	"github.com/pacer/pacer/internal/notation"
@@ -24,9 +23,9 @@ campaign, and Redis for gates, quotas and what the daemons report; or with --ser
 // explanation is the JSON output of `explain`.
 type explanation struct {
 	Campaign string `json:"campaign"`
-	Held     bool   `json:"held"`
+	IsHeld   bool   `json:"held"`
 	Sentence string `json:"sentence"`
-	*heldView
+	*view.Held
 	Waiting *int64            `json:"waiting,omitempty"`      // jobs; nil if not known
 	Lanes   []int             `json:"lanes,omitempty"`        // where its backlog waits
 	Senders []progress.Sender `json:"senders,omitempty"`      // the daemons that send it
@@ -36,17 +35,24 @@ type explanation struct {
 }
 
 func (c *cli) explainCampaign(ctx context.Context, id string) error {
-	store, err := c.campaignStore()
+	api, err := c.client(config.NeedPostgres)
 	if err != nil {
 		return err
 	}
-	v, err := store.explain(ctx, id)
+	var state view.State
+	if err := api.get(ctx, "/status", nil, &state); err != nil {
+		return err
+	}
+	a, err := api.campaign(ctx, id)
 	if err != nil {
 		return err
 	}
-	v.Campaign, v.Held = id, v.heldView != nil
+	v := explanation{
+		Campaign: id, IsHeld: a.Held != nil, Held: a.Held, Waiting: a.Waiting, Lanes: a.Lanes, Senders: a.Senders, Uneven: a.Uneven, Failure: a.LastFailure,
+		Note: faults(&state),
+	}
 	var why, remedy string
-	if v.Held {
+	if v.IsHeld {
 		why, remedy = v.Why, v.Remedy
 	}
 	var waiting int64
@@ -57,7 +63,7 @@ func (c *cli) explainCampaign(ctx context.Context, id string) error {
 	return c.print(v, func(p *printer) {
 		p.line("%s", v.Sentence)
 		p.table(func(p *printer) {
-			if v.heldView != nil {
+			if v.IsHeld {
 				p.line("since\t%s", agoOrAhead(v.Since))
 				p.line("until\t%s", agoOrAhead(v.Until))
 			}
@@ -75,26 +81,4 @@ func (c *cli) explainCampaign(ctx context.Context, id string) error {
 			p.line("not known: %s", v.Note)
 		}
 	})
-}
-
-func (d database) explain(ctx context.Context, id string) (v explanation, err error) {
-	row, o, err := overviewWith(ctx, d.c, id, func(a *catalog.Admin) (catalog.CampaignRow, error) { return a.GetCampaign(ctx, id) })
-	if err != nil {
-		return v, err
-	}
-	a := o.of(id)
-	v = explanation{heldView: newHeldView(&a), Lanes: row.Lanes, Senders: o.senders, Failure: o.failure(row.Sink), Note: o.note}
-	if o.board != nil {
-		v.Waiting = &a.Waiting
-		v.Uneven = o.board.Uneven(id, row.Lanes)
-	}
-	return v, nil
-}
-
-func (r *remote) explain(ctx context.Context, id string) (v explanation, err error) {
-	var c view.Campaign
-	if err = r.get(ctx, "/campaigns/"+url.PathEscape(id), nil, &c); err != nil {
-		return v, err
-	}
-	return explanation{heldView: shownCampaign(&c).Hold, Waiting: c.Backlog, Lanes: c.Lanes, Senders: c.Senders, Failure: c.LastFailure}, nil
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -15,8 +14,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/config"
+	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/hold"
 	"github.com/pacer/pacer/internal/limits"
@@ -159,30 +158,33 @@ func TestUnitsThatWereHandedBack(t *testing.T) {
 	engine := d.engine(store.Addr)
 	granted := d.useUp(engine, "other", q)
 	d.useUp(engine, "spring", q)
-	look := func() (answer hold.Answer) {
-		c := &cli{World: World{Stderr: io.Discard, Environ: d.environ}, config: "pacer.yaml"}
-		_, o, err := overviewWith(t.Context(), c, "spring", func(a *catalog.Admin) (catalog.CampaignRow, error) { return a.GetCampaign(t.Context(), "spring") })
-		if err != nil || o.note != "" {
-			t.Fatal(err, o.note)
+	look := func() (held view.Held) {
+		t.Helper()
+		var shown explanation
+		if err := json.Unmarshal([]byte(d.run("explain spring --json")), &shown); err != nil || shown.Held == nil {
+			t.Fatal(err)
 		}
-		o.board = nil // no daemon runs
-		return o.of("spring")
+		return *shown.Held
 	}
-	if a := look(); a.Cause != hold.Quota || time.Until(a.Until) < 50*time.Minute {
-		t.Errorf("used up: %s, until %s", a.Why(), a.Until)
+	// A daemon that has a job of the campaign.
+	exchange := progress.NewRedisExchange(redis.NewClient(&redis.Options{Addr: store.Addr}), "pacer.")
+	held := append(binary.BigEndian.AppendUint64([]byte{1}, delivery.CampaignHash("spring")), 1, 1, 1)
+	if _, err := exchange.Swap(t.Context(), "a", slices.Concat([]byte{1, 0, 0, 0, 0, 0, 0}, held, make([]byte, 13)), func([]progress.Left) []byte { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if a := look(); a.Cause != string(hold.Quota) || time.Until(*a.Until) < 50*time.Minute {
+		t.Errorf("used up: %s, until %s", a.Why, a.Until)
 	}
 	if err := engine.Refund(t.Context(), granted); err != nil {
 		t.Fatal(err)
 	}
 	a := look()
-	if a.Cause != hold.Share || time.Until(a.Until) > 14*time.Second || !strings.HasPrefix(a.Why(), "its quota provider had too few units for it when it last asked, at 20") ||
-		!strings.HasSuffix(a.Why(), "; now it has 5") || !strings.HasPrefix(a.Remedy(), "wait: it asks again by 20") {
-		t.Errorf("handed back: %s; to do: %s; until %s", a.Why(), a.Remedy(), a.Until)
+	if a.Cause != string(hold.Share) || time.Until(*a.Until) > 14*time.Second || !strings.HasPrefix(a.Why, "its quota provider had too few units for it when it last asked, at 20") ||
+		!strings.HasSuffix(a.Why, "; now it has 5") || !strings.HasPrefix(a.Remedy, "wait: it asks again by 20") {
+		t.Errorf("handed back: %s; to do: %s; until %s", a.Why, a.Remedy, a.Until)
 	}
-	for _, line := range []string{"quota show provider", "quota show provider --json"} {
-		if shown := d.run(line); strings.Count(shown, "daemons") != 1 {
-			t.Errorf("%s does not say what holds spring: %s", line, shown)
-		}
+	if shown := d.run("quota show provider"); !strings.Contains(shown, "UNITS ARE KEPT FOR") || !strings.Contains(shown, "\nspring ") {
+		t.Errorf("it is not shown for whom units are kept: %s", shown)
 	}
 }
 

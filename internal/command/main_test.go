@@ -32,7 +32,7 @@ func TestBadArgumentsAreOneLineAndCode2(t *testing.T) {
 		{"campain list", `no command "campain"; pacer --help lists them`},
 		{"pause x", `has no command "pause"; did you mean campaign pause? pacer --help lists them`},
 		{"adjust", `did you mean quota adjust?`},
-		{"test", `did you mean destination test, or sink test?`},
+		{"test", `did you mean sink test?`},
 		{"campaign lsit", `has no command "lsit"; it has cancel, create`},
 		{"help campain", `no command "campain"; pacer --help lists them`},
 		{"help campaign shwo", `pacer campaign has no command "shwo"; it has`},

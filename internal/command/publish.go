@@ -182,14 +182,14 @@ func fileFault(name string, err error) error {
 }
 
 // numbered yields the test jobs, at a rate or, with none, at once. Each gets an id of its own, so that a record written twice can be told from two jobs.
-func (p *publishing) numbered(ctx context.Context, run string) iter.Seq2[jobfile.Entry, error] {
+func (p *publishing) numbered(ctx context.Context, run string) iter.Seq2[delivery.Record, error] {
 	rate := p.rate
-	return func(yield func(jobfile.Entry, error) bool) {
+	return func(yield func(delivery.Record, error) bool) {
 		next := delivery.Slot{At: time.Now().UnixMicro()}
 		for i := int64(1); i <= p.flags.Count; i++ {
 			if !rate.Zero() {
 				if err := retry.Sleep(ctx, time.Until(time.UnixMicro(next.Micros()))); err != nil {
-					yield(jobfile.Entry{}, err)
+					yield(delivery.Record{}, err)
 					return
 				}
 				next = next.Advance(1, rate)
@@ -197,7 +197,7 @@ func (p *publishing) numbered(ctx context.Context, run string) iter.Seq2[jobfile
 			number := strconv.FormatInt(i, 10)
 			r := record.New(p.flags.Campaign, run+"-"+number, []byte(`{"n":`+number+`}`))
 			jobfile.Dress(&r, p.source.Headers)
-			if !yield(jobfile.Entry{Record: r}, nil) {
+			if !yield(r, nil) {
 				return
 			}
 		}

@@ -42,7 +42,6 @@ type publishSummary struct {
 	Jobs       *int64    `json:"jobs,omitempty"`             // in the file; nil: not known
 	Before     int64     `json:"published_before,omitempty"` // by earlier calls, which were stopped
 	Complete   bool      `json:"complete"`
-	NextLine   *int64    `json:"next_line,omitempty"` // where the next call goes on
 	Checkpoint string    `json:"checkpoint,omitempty"`
 	DryRun     bool      `json:"dry_run"`
 	Bad        int64     `json:"bad_lines"`
@@ -75,7 +74,7 @@ func (p *publishing) stream(ctx context.Context, r io.Reader) error {
 		if err != nil {
 			return err
 		}
-		return p.checked(found, jobfile.Position{})
+		return p.checked(found, 0)
 	}
 	to, err := publishTo(ctx, p.services, p.flags)
 	if err != nil {
@@ -83,13 +82,13 @@ func (p *publishing) stream(ctx context.Context, r io.Reader) error {
 	}
 	run := strings.ToLower(rand.Text()[:12]) // distinguishes the jobs of one call from those of all others
 	p.source.Prefix = run
-	jobs := p.source.Jobs(r, jobfile.Position{})
+	jobs := p.source.Jobs(r)
 	if p.flags.File == "" {
 		jobs = p.numbered(ctx, run)
 	}
 	producer := broker.NewProducer(broker.ProducerOptions{Client: p.services.Kafka, Compress: p.flags.Direct})
 	bar := p.newBar(ctx, "publishing", p.flags.Count)
-	acked, err := to.publish(ctx, producer, recordsOf(jobs, nil), bar.add)
+	acked, err := to.publish(ctx, producer, jobs, bar.add)
 	bar.close()
 	if err != nil {
 		err = fmt.Errorf("%w (%s published)", app.BrokersFault(err), counted(acked, "job"))
@@ -103,14 +102,15 @@ func (p *publishing) published(jobs int64, to publishTarget) string {
 	return fmt.Sprintf("published %s of campaign %s to %s in %s", counted(jobs, "job"), p.flags.Campaign, to, time.Since(p.began).Round(time.Millisecond))
 }
 
-// recordsOf are the records of jobs. Where each ends is told to sent, if set, before the record is passed on.
-func recordsOf(jobs iter.Seq2[jobfile.Entry, error], sent func(jobfile.Position)) iter.Seq2[delivery.Record, error] {
+// skip leaves out the first jobs.
+func skip(jobs iter.Seq2[delivery.Record, error], n int64) iter.Seq2[delivery.Record, error] {
 	return func(yield func(delivery.Record, error) bool) {
+		left := n
 		for job, err := range jobs {
-			if err == nil && sent != nil {
-				sent(job.End)
+			if left--; left >= 0 && err == nil {
+				continue
 			}
-			if !yield(job.Record, err) || err != nil {
+			if !yield(job, err) || err != nil {
 				return
 			}
 		}
@@ -123,31 +123,23 @@ func (p *publishing) file(ctx context.Context, file *os.File) error {
 	if err != nil {
 		return fileFault(p.flags.File, err)
 	}
-	bar := p.newByteBar(ctx, "checking", info.Size(), 0)
+	bar := p.newByteBar(ctx, "checking", info.Size())
 	found, err := p.source.Check(ctx, file, bar.add)
 	bar.close()
 	if err != nil {
 		return fmt.Errorf("check %s: %w", p.flags.File, err)
 	}
 	path := p.checkpointPath()
-	now := &jobfile.Checkpoint{
-		SHA256: found.Hash, Campaign: p.flags.Campaign, Format: p.source.Format, Map: p.source.Map.String(),
-		Headers: jobfile.HashOf(p.source.Headers),
-	}
-	var from jobfile.Position
+	now := &jobfile.Checkpoint{}
 	if path != "" {
-		before, err := jobfile.ReadCheckpoint(path)
-		if err != nil {
-			return err
-		}
-		if from, err = now.GoOn(before, path); err != nil {
+		if now, err = jobfile.ReadCheckpoint(path, p.source.Key(found.Hash)); err != nil {
 			return err
 		}
 	}
 	if found.Bad > 0 || p.flags.DryRun {
-		return p.checked(found, from)
+		return p.checked(found, now.Jobs)
 	}
-	return p.fromPosition(ctx, file, now, found, from)
+	return p.rest(ctx, file, now, found)
 }
 
 // checkpointPath is the name of the checkpoint; "" for none.
@@ -162,8 +154,8 @@ func (p *publishing) checkpointPath() string {
 }
 
 // checked says what the check found, where nothing is published.
-func (p *publishing) checked(found *jobfile.Findings, from jobfile.Position) error {
-	v := &publishSummary{Jobs: &found.Jobs, Before: from.Jobs, Bad: found.Bad}
+func (p *publishing) checked(found *jobfile.Findings, before int64) error {
+	v := &publishSummary{Jobs: &found.Jobs, Before: before, Bad: found.Bad}
 	for _, bad := range found.First {
 		v.BadLines = append(v.BadLines, badLine{bad.Line, bad.Problem})
 	}
@@ -177,23 +169,20 @@ func (p *publishing) checked(found *jobfile.Findings, from jobfile.Position) err
 		}
 		err = fmt.Errorf("%s: %d lines are wrong, of which the first are above; nothing was published", p.flags.File, found.Bad)
 	}
-	text := fmt.Sprintf("%s of campaign %s would be published; no line is wrong", counted(found.Jobs-from.Jobs, "job"), p.flags.Campaign)
-	if from.Jobs > 0 {
-		text += fmt.Sprintf("; it would go on at line %d", from.Line+1)
+	text := fmt.Sprintf("%s of campaign %s would be published; no line is wrong", counted(found.Jobs-before, "job"), p.flags.Campaign)
+	if before > 0 {
+		text += fmt.Sprintf("; %d were published before", before)
 	}
 	return p.finish(v, err, text)
 }
 
-// fromPosition publishes the rest of a file, and notes in the checkpoint how far it came.
-func (p *publishing) fromPosition(
-	ctx context.Context, file *os.File, now *jobfile.Checkpoint, found *jobfile.Findings, from jobfile.Position,
-) error {
+// rest publishes the jobs of a file that were not published before, and notes in the checkpoint how far it came.
+func (p *publishing) rest(ctx context.Context, file *os.File, now *jobfile.Checkpoint, found *jobfile.Findings) error {
 	to, err := publishTo(ctx, p.services, p.flags)
 	if err != nil {
 		return err
 	}
-	path := p.checkpointPath()
-	now.Position = from
+	path, before := p.checkpointPath(), now.Jobs
 	save := func() error {
 		if path == "" {
 			return nil
@@ -206,32 +195,25 @@ func (p *publishing) fromPosition(
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return fileFault(p.flags.File, err)
 	}
-	var tracker jobfile.Tracker
-	bar := p.newByteBar(ctx, "publishing", found.Bytes, from.Offset)
+	bar := p.newBar(ctx, "publishing", found.Jobs-before)
 	producer := broker.NewProducer(broker.ProducerOptions{Client: p.services.Kafka, Compress: p.flags.Direct, Round: func(acked int64) error {
-		at, ok := tracker.Arrived(acked)
-		if !ok {
-			return nil
-		}
-		now.Position = at
-		bar.set(at.Offset)
+		now.Jobs = before + acked // the first ones
+		bar.set(acked)
 		return save()
 	}})
 	p.source.Prefix = found.Hash[:idDigits]
-	acked, err := to.publish(ctx, producer, recordsOf(p.source.Jobs(file, from), tracker.Sent), nil)
+	acked, err := to.publish(ctx, producer, skip(p.source.Jobs(file), before), nil)
 	bar.close()
 	if err == nil && now.Jobs != found.Jobs {
 		err = errors.New("the file was changed while it was published")
 	}
 	v := to.summary(acked)
-	v.Jobs, v.Before, v.Complete, v.Checkpoint = &found.Jobs, from.Jobs, err == nil, path
+	v.Jobs, v.Before, v.Complete, v.Checkpoint = &found.Jobs, before, err == nil, path
 	text := p.published(acked, to)
-	if from.Jobs > 0 {
-		text += fmt.Sprintf("; %d were published before", from.Jobs)
+	if before > 0 {
+		text += fmt.Sprintf("; %d were published before", before)
 	}
 	if err != nil {
-		line := now.Line + 1
-		v.NextLine = &line
 		return p.finish(v, p.stopped(ctx, err, acked, now, found), "")
 	}
 	if path != "" {
@@ -245,9 +227,9 @@ func (p *publishing) stopped(ctx context.Context, err error, acked int64, now *j
 	if ctx.Err() != nil {
 		err = errors.New("publish: interrupted")
 	}
-	goOn := fmt.Sprintf("the same command goes on at line %d", now.Line+1)
+	goOn := fmt.Sprintf("the same command goes on behind the first %s", counted(now.Jobs, "job"))
 	if p.checkpointPath() == "" {
-		goOn = "the same command begins at the first line, with the same ids"
+		goOn = "the same command begins at the first job, with the same ids"
 	}
 	return fmt.Errorf("%w (%d of %d jobs were published by this call; %s)", app.BrokersFault(err), acked, found.Jobs, goOn)
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/config"
@@ -12,6 +13,9 @@ import (
 	"github.com/pacer/pacer/internal/notation"
 	sinkhttp "github.com/pacer/pacer/internal/sink/http"
 )
+
+// warnWithin bounds the wait for the catalog.
+const warnWithin = time.Second
 
 // warnAstray warns if jobs are published to a campaign or to a destination that does not exist, or to none where one is needed, as far as the
 // catalog can be asked. Destinations that the file names are not looked up: there may be as many as jobs.
@@ -24,7 +28,7 @@ func (c *cli) warnAstray(ctx context.Context, cfg *config.Config, source *jobfil
 		return
 	}
 	defer admin.Close()
-	ctx, cancel := context.WithTimeout(ctx, peekTimeout)
+	ctx, cancel := context.WithTimeout(ctx, warnWithin)
 	defer cancel()
 	row, err := admin.GetCampaign(ctx, source.Campaign)
 	why := ""

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net/url"
 	"strings"
 	"time"
 
@@ -11,7 +12,9 @@ import (
 
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/config"
+	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/notation"
 )
 
 func (c *cli) quota() *cobra.Command {
@@ -22,9 +25,9 @@ func (c *cli) quota() *cobra.Command {
 }
 
 func (c *cli) quotaSet() *cobra.Command {
-	var change catalog.QuotaChange
+	var change view.QuotaEdit
 	cmd := c.ofID("set", "Create a quota or change it; what is not given stays", func(ctx context.Context, id string) error {
-		return c.setQuota(ctx, id, &change)
+		return c.changeQuota(ctx, id, &change)
 	})
 	cmd.Example = `  pacer quota set provider --window 300/1m --window 15750/1h
   pacer quota set provider --window 300000/1d:fixed:day@Europe/Moscow --mode shadow`
@@ -41,28 +44,56 @@ func (c *cli) quotaSet() *cobra.Command {
 	return c.withServer(cmd)
 }
 
-func parseWindows(words []string) ([]delivery.Window, error) {
-	return catalog.ParseWindows(strings.Join(words, ","))
+// parseWindows returns windows as the API takes them.
+func parseWindows(words []string) ([]string, error) {
+	windows, err := catalog.ParseWindows(strings.Join(words, ","))
+	list := make([]string, 0, len(windows))
+	for _, w := range windows {
+		list = append(list, notation.FormatWindow(w))
+	}
+	return list, err
+}
+
+// quotaListed is a quota of a list, which does not say when it was changed.
+type quotaListed struct {
+	*catalog.QuotaRow
+	UpdatedAt *time.Time `json:"updated_at,omitempty"`
 }
 
 func (c *cli) listQuotas(ctx context.Context) error {
-	store, err := c.quotaStore()
+	api, err := c.client(config.NeedPostgres)
 	if err != nil {
 		return err
 	}
-	quotas, err := store.listQuotas(ctx)
-	if err != nil {
+	quotas := []quotaListed{}
+	if err := pages(ctx, api, "quotas", url.Values{}, func(q *view.Quota) { quotas = append(quotas, quotaListed{QuotaRow: quotaRow(q)}) }); err != nil {
 		return err
 	}
 	return c.printTable(quotas, func(p *printer) {
 		p.line("ID\tWINDOWS\tMODE\tON STORE FAILURE\tCAMPAIGNS")
-		for i := range quotas {
-			q := &quotas[i]
-			p.line("%s\t%s\t%s\t%s\t%s", q.ID, cmp.Or(spellWindows(q), "-"), spellMode(q), q.OnStoreFailure,
+		for _, q := range quotas {
+			p.line("%s\t%s\t%s\t%s\t%s", q.ID, cmp.Or(spellWindows(q.QuotaRow), "-"), spellMode(q.QuotaRow), q.OnStoreFailure,
 				cmp.Or(strings.Join(q.Campaigns, ","), "-"))
 		}
 	})
 }
+
+// quotaRow reads a quota that the API shows.
+func quotaRow(q *view.Quota) *catalog.QuotaRow {
+	row := &catalog.QuotaRow{
+		ID: q.ID, Windows: []catalog.WindowRow{}, OnStoreFailure: q.OnStoreFailure, Mode: q.Mode, Spend: q.Spend, Rollout: q.Rollout, Unit: q.Unit,
+		Shard: q.Shard, Campaigns: q.Campaigns, Revision: q.Revision,
+	}
+	if q.UpdatedAt != nil {
+		row.UpdatedAt = *q.UpdatedAt
+	}
+	for _, w := range q.Windows {
+		row.Windows = append(row.Windows, catalog.WindowRow{Span: w.Span, MaxUnits: w.Limit, Algorithm: w.Algorithm, Anchor: w.Anchor})
+	}
+	return row
+}
+
+func quotaPath(id string) string { return "/quotas/" + url.PathEscape(id) }
 
 // spellMode describes how the quota limits: its mode and all settings that are not the default.
 func spellMode(q *catalog.QuotaRow) string {
@@ -77,25 +108,6 @@ func spellMode(q *catalog.QuotaRow) string {
 		words = append(words, q.Unit)
 	}
 	return strings.Join(words, ",")
-}
-
-func (c *cli) showQuota(ctx context.Context, id string) error {
-	store, err := c.quotaStore()
-	if err != nil {
-		return err
-	}
-	view, err := store.showQuota(ctx, id)
-	if err != nil {
-		return err
-	}
-	return c.printTable(view, view.print)
-}
-
-func (c *cli) setQuota(ctx context.Context, id string, change *catalog.QuotaChange) error {
-	if *change == (catalog.QuotaChange{}) {
-		return config.Usagef("quota set %s: nothing to set; give its windows, such as --window 300/1m --window 15750/1h", id)
-	}
-	return c.changeQuota(ctx, id, change)
 }
 
 // printQuota prints the quota's row in the catalog.

@@ -3,12 +3,17 @@ package command
 import (
 	"context"
 	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/pacer/pacer/internal/app"
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/config"
+	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/limits/model"
 	"github.com/pacer/pacer/internal/notation"
 )
@@ -19,16 +24,19 @@ func (c *cli) quotaDelete() *cobra.Command {
 		if err := c.confirm(ctx, yes, "delete quota "+id); err != nil {
 			return err
 		}
-		store, err := c.quotaStore()
+		api, err := c.client(config.NeedPostgres)
 		if err != nil {
 			return err
 		}
-		row, err := store.deleteQuota(ctx, id, unlink)
-		if err != nil {
+		var was view.Quota
+		if err := api.get(ctx, quotaPath(id), nil, &was); err != nil {
 			return err
 		}
-		return c.print(row, func(p *printer) {
-			p.line("deleted quota %s, which limited %s", id, counted(len(row.Campaigns), "campaign"))
+		if err := api.call(ctx, http.MethodDelete, quotaPath(id), url.Values{"unlink": {strconv.FormatBool(unlink)}}, nil, nil); err != nil {
+			return err
+		}
+		return c.print(quotaRow(&was), func(p *printer) {
+			p.line("deleted quota %s, which limited %s", id, counted(was.CampaignCount, "campaign"))
 		})
 	})
 	cmd.Flags().BoolVar(&unlink, "unlink", false, "also take its campaigns out of it; those without another are limited by their rate alone")
@@ -51,14 +59,7 @@ func (c *cli) quotaAdjust() *cobra.Command {
 		Example: `  pacer quota adjust provider 31d --used 120000 --reason "the contract began on the 1st"
   pacer quota adjust provider 1d --used 0 --lower --reason "credit, ticket 4711"`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			span, err := notation.ParseSpan(args[1])
-			if err != nil {
-				return config.Usagef("quota adjust: %s", err)
-			}
-			if used < 0 || used > app.MaxAdjusted {
-				return config.Usagef("quota adjust: --used must lie between 0 and %d", int64(app.MaxAdjusted))
-			}
-			return c.adjustQuota(cmd.Context(), app.QuotaAdjustment{Quota: args[0], Span: span, Reason: reason, Used: used, Lower: lower})
+			return c.adjustQuota(cmd.Context(), args[0], args[1], map[string]any{"used": used, "lower": lower, "reason": reason})
 		},
 	}))
 	f := cmd.Flags()
@@ -68,37 +69,59 @@ func (c *cli) quotaAdjust() *cobra.Command {
 	return cmd
 }
 
-func (c *cli) adjustQuota(ctx context.Context, a app.QuotaAdjustment) error {
-	store, err := c.quotaStore()
+func (c *cli) adjustQuota(ctx context.Context, id, span string, change map[string]any) error {
+	api, err := c.client(config.NeedPostgres, config.NeedRedis)
 	if err != nil {
 		return err
 	}
-	done, err := store.adjustQuota(ctx, a)
-	if err != nil {
+	var done view.Adjusted
+	if err := api.call(ctx, http.MethodPost, quotaPath(id)+"/windows/"+url.PathEscape(span)+"/adjust", nil, change, &done); err != nil {
 		return err
 	}
 	return c.print(done, func(p *printer) {
-		p.line("window %s of quota %s has counted %d of %d units, and %d before", done.Window, a.Quota, done.Used, done.Limit, done.Before)
+		p.line("window %s of quota %s has counted %d of %d units, and %d before", done.Window, id, done.Used, done.Limit, done.Before)
 		if done.Used < done.Before {
 			p.line("pacer quota usage still shows the others, and so does the window if Redis loses its data and it is rebuilt")
 		}
 	})
 }
 
-// changeQuota makes one change and prints the quota as it is then.
-func (c *cli) changeQuota(ctx context.Context, id string, change *catalog.QuotaChange) error {
-	store, err := c.quotaStore()
+// changeQuota changes a quota, or creates it if there is none, and prints it as it is then.
+func (c *cli) changeQuota(ctx context.Context, id string, edit *view.QuotaEdit) error {
+	if *edit == (view.QuotaEdit{}) {
+		return config.Usagef("quota set %s: nothing to set; give its windows, such as --window 300/1m --window 15750/1h", id)
+	}
+	api, err := c.client(config.NeedPostgres)
 	if err != nil {
 		return err
 	}
-	q, err := store.changeQuota(ctx, id, change)
+	var s view.QuotaSettings
+	err = api.call(ctx, http.MethodPatch, quotaPath(id), nil, edit, &s)
+	if refusedAs(err, "not-found") {
+		err = api.call(ctx, http.MethodPost, "/quotas", nil, struct {
+			ID string `json:"id"`
+			*view.QuotaEdit
+		}{id, edit}, &s)
+	}
 	if err != nil {
 		return err
 	}
-	if quota, err := q.Quota(); err == nil {
-		if idle, by, found := model.Idle(quota.Windows); found {
-			c.warn("the window %s of quota %s never decides: %s lets through no more", notation.FormatWindow(idle), id, notation.FormatWindow(by))
-		}
+	row, windows := settledQuota(&s)
+	if idle, by, found := model.Idle(windows); found {
+		c.warn("the window %s of quota %s never decides: %s lets through no more", notation.FormatWindow(idle), id, notation.FormatWindow(by))
 	}
-	return c.printTable(q, func(p *printer) { printQuota(p, &q) })
+	return c.printTable(row, func(p *printer) { printQuota(p, row) })
+}
+
+// settledQuota reads a quota after a change.
+func settledQuota(s *view.QuotaSettings) (*catalog.QuotaRow, []delivery.Window) {
+	row := quotaRow(&view.Quota{
+		ID: s.ID, OnStoreFailure: s.OnStoreFailure, Mode: s.Mode, Spend: s.Spend, Rollout: s.Rollout, Unit: s.Unit, Shard: s.Shard,
+		Campaigns: s.CampaignIDs, Revision: s.Revision, UpdatedAt: s.UpdatedAt,
+	})
+	windows, _ := notation.ParseWindows(strings.Join(s.Windows, ",")) // a console has written them
+	for _, w := range windows {
+		row.Windows = append(row.Windows, catalog.WindowRow{Span: notation.FormatSpan(w.Span), MaxUnits: w.Limit, Algorithm: w.Algorithm, Anchor: w.Anchor})
+	}
+	return row, windows
 }

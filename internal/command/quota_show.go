@@ -3,24 +3,23 @@ package command
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
+	"net/url"
 	"time"
 
-	"github.com/pacer/pacer/internal/app"
 	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/config"
+	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/limits"
 )
-
-// peekTimeout bounds the wait for the counts of a quota; the rest is shown without them too.
-const peekTimeout = time.Second
 
 // quotaView is the output of `quota show`: the quota, the state of its windows and its campaigns.
 type quotaView struct {
 	*catalog.QuotaRow
 	State  []windowView   `json:"state"`
 	Note   string         `json:"note,omitempty"` // why the state lacks counts
-	Claims []claimView    `json:"claims"`
+	Claims []limits.Claim `json:"claims"`
 	UsedBy []campaignView `json:"used_by"`
 }
 
@@ -33,15 +32,6 @@ type windowView struct {
 	NextAt    *time.Time `json:"next_at"`  // where nothing remains, when the next unit will; nil: something does, or never
 }
 
-// claimView is units that are kept for a campaign which was refused some, or for many that wait on a daemon.
-type claimView struct {
-	Campaign string    `json:"campaign"`
-	Daemon   string    `json:"daemon,omitempty"` // in place of campaigns
-	Units    int64     `json:"units"`
-	AskedAt  time.Time `json:"asked_at"`
-	DueAt    time.Time `json:"due_at"` // when it asks again at the latest
-}
-
 // campaignView is one of the campaigns that share the quota.
 type campaignView struct {
 	ID             string          `json:"id"`
@@ -50,69 +40,33 @@ type campaignView struct {
 	PriorityWeight int64           `json:"priority_weight"`
 	Covered        bool            `json:"covered"`           // the quota is rolled out to it
 	Waiting        *int64          `json:"waiting,omitempty"` // jobs; nil if not known
-	Hold           *heldView       `json:"hold,omitempty"`
+	Hold           *view.Held      `json:"hold,omitempty"`
 }
 
-func newQuotaView(row *catalog.QuotaRow, campaigns []catalog.CampaignRow) *quotaView {
-	v := &quotaView{QuotaRow: row, State: []windowView{}, Claims: []claimView{}, UsedBy: []campaignView{}}
-	for _, w := range row.Windows {
-		v.State = append(v.State, windowView{Span: w.Span, Limit: w.MaxUnits})
+func (c *cli) showQuota(ctx context.Context, id string) error {
+	api, err := c.client(config.NeedPostgres)
+	if err != nil {
+		return err
 	}
-	rolled := delivery.Quota{ID: row.ID, Exempt: 100 - row.Rollout}
-	for i := range campaigns {
-		c := &campaigns[i]
+	var q view.Quota
+	if err := api.get(ctx, quotaPath(id), nil, &q); err != nil {
+		return err
+	}
+	v := &quotaView{QuotaRow: quotaRow(&q), State: []windowView{}, Note: q.Unknown, Claims: append([]limits.Claim{}, q.Claims...), UsedBy: []campaignView{}}
+	for _, w := range q.Windows {
+		v.State = append(v.State, windowView{Span: w.Span, Limit: w.Limit, Remaining: w.Remaining, ResetAt: w.FullAt, NextAt: w.FreeAt})
+	}
+	rolled := delivery.Quota{ID: q.ID, Exempt: 100 - q.Rollout}
+	if err := pages(ctx, api, "campaigns", url.Values{"quota": {id}}, func(a *campaignAnswer) {
+		row := a.row()
 		v.UsedBy = append(v.UsedBy, campaignView{
-			ID: c.ID, SendRate: c.Rate(), Status: c.Status, PriorityWeight: c.PriorityWeight, Covered: rolled.Covers(c.ID),
+			ID: row.ID, SendRate: row.Rate(), Status: row.Status, PriorityWeight: row.PriorityWeight, Covered: rolled.Covers(row.ID),
+			Waiting: a.Waiting, Hold: row.Hold,
 		})
-	}
-	return v
-}
-
-// peek reads the state of the quota's windows from the store.
-func peek(ctx context.Context, s *app.Services, v *quotaView) error {
-	switch {
-	case len(v.State) == 0:
-		return nil
-	case v.Mode == delivery.ModeEventual:
-		return errors.New("in mode eventual the daemons count by themselves")
-	case len(s.Config.Redis.Addrs) == 0:
-		return errors.New("redis.addrs is not set; set it to see what is left")
-	}
-	quota, err := v.Quota()
-	if err != nil {
+	}); err != nil {
 		return err
 	}
-	engine, shards, err := openLimits(s)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = shards.Close() }() // nothing is written on closing
-	ctx, cancel := context.WithTimeout(ctx, peekTimeout)
-	defer cancel()
-	states, err := engine.Peek(ctx, []*delivery.Quota{quota})
-	if err != nil {
-		return fmt.Errorf("redis.addrs: the quota store does not answer: %w", err)
-	}
-	claims, err := engine.Claims(ctx, quota)
-	if err != nil {
-		return fmt.Errorf("redis.addrs: the quota store does not answer: %w", err)
-	}
-	for _, one := range claims {
-		v.Claims = append(v.Claims, claimView{Campaign: one.Campaign, Daemon: one.Daemon, Units: one.Units, AskedAt: one.Asked, DueAt: one.Due})
-	}
-	for i := range states {
-		state := &states[i]
-		if state.Window < 0 || state.Window >= len(v.State) {
-			continue
-		}
-		resetAt := time.UnixMicro(state.ResetAt).UTC()
-		v.State[state.Window].Remaining, v.State[state.Window].ResetAt = &state.Remaining, &resetAt
-		if state.FreeAt > 0 {
-			next := time.UnixMicro(state.FreeAt).UTC()
-			v.State[state.Window].NextAt = &next
-		}
-	}
-	return nil
+	return c.printTable(v, v.print)
 }
 
 func (v *quotaView) print(p *printer) {
@@ -156,7 +110,7 @@ func (v *quotaView) print(p *printer) {
 		p.line("UNITS ARE KEPT FOR\tUNITS\tASKED AT\tASKS AGAIN BY")
 	}
 	for _, one := range v.Claims {
-		p.line("%s\t%d\t%s\t%s", cmp.Or(one.Campaign, "several on daemon "+one.Daemon), one.Units, one.AskedAt.Format(preciseTime), one.DueAt.Format(preciseTime))
+		p.line("%s\t%d\t%s\t%s", cmp.Or(one.Campaign, "several on daemon "+one.Daemon), one.Units, one.Asked.Format(preciseTime), one.Due.Format(preciseTime))
 	}
 	if len(v.UsedBy) > 0 {
 		p.line("")
@@ -168,7 +122,7 @@ func (v *quotaView) print(p *printer) {
 			waiting = fmt.Sprint(*c.Waiting)
 		}
 		if c.Hold != nil {
-			by = string(c.Hold.Cause)
+			by = c.Hold.Cause
 			if c.Hold.Since != nil {
 				since = instant(c.Hold.Since, time.RFC3339)
 			}

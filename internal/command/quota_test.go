@@ -155,7 +155,7 @@ func TestQuotaAdjust(t *testing.T) {
 	d.refuses("quota adjust provider 1d --used 150 --reason credit", "has no window of 1d")
 	d.refuses("quota adjust provider 1h --used 1001 --reason typo", "is more than window 1h of quota provider allows")
 	d.refuses("quota adjust provider 1h --used 150", "--reason")
-	d.refuses("quota adjust provider 1h --used -1 --reason credit", "between 0 and")
+	d.refuses("quota adjust provider 1h --used -1 --reason credit", "used: expected number >= 0")
 	var done view.Adjusted
 	if err := json.Unmarshal([]byte(d.run("quota adjust provider 1h --used 150 --lower --reason credit --json")), &done); err != nil ||
 		done != (view.Adjusted{Quota: "provider", Window: "1h", Limit: 1000, Before: 200, Used: 150}) {

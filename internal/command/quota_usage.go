@@ -3,6 +3,7 @@ package command
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -10,6 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/config"
+	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/notation"
 )
@@ -27,22 +30,29 @@ func (c *cli) quotaUsage() *cobra.Command {
 
 // quotaUsage is the JSON output of `quota usage`.
 type quotaUsage struct {
-	Quota string              `json:"quota"`
-	Step  string              `json:"step"`
+	Quota string          `json:"quota"`
+	Step  string          `json:"step"`
 	Steps []catalog.Usage `json:"steps"`
-	Note  string              `json:"note,omitempty"` // why a step may show less or more than what was sent
+	Note  string          `json:"note,omitempty"` // why a step may show less or more than what was sent
 }
 
 // showUsage prints the usage of a quota, step by step, and the remaining units of its windows.
 func (c *cli) showUsage(ctx context.Context, id string, last, step time.Duration) error {
-	store, err := c.quotaStore()
+	api, err := c.client(config.NeedPostgres)
 	if err != nil {
 		return err
 	}
-	usage, err := store.quotaUsage(ctx, id, last, step)
-	if err != nil {
+	usage := quotaUsage{Quota: id, Step: notation.FormatSpan(step)}
+	var found struct{ Usage []catalog.Usage }
+	if err := api.get(ctx, quotaPath(id)+"/usage", url.Values{"last": {notation.FormatSpan(last)}, "step": {usage.Step}}, &found); err != nil {
 		return err
 	}
+	usage.Steps = found.Usage
+	var q view.Quota
+	if err := api.get(ctx, quotaPath(id), nil, &q); err != nil {
+		return err
+	}
+	usage.Note = usageNote(quotaRow(&q))
 	return c.printTable(usage, usage.print)
 }
 

@@ -65,7 +65,7 @@ func TestTestJobsAreSpacedAtTheirRate(t *testing.T) {
 		}
 		began, n := time.Now(), 0
 		for e, err := range p.numbered(t.Context(), "run") {
-			if err != nil || e.Record.Header("tenant") != "blue" {
+			if err != nil || e.Header("tenant") != "blue" {
 				t.Fatal(e, err)
 			}
 			n++

@@ -122,8 +122,8 @@ func TestCommandsOverAServer(t *testing.T) {
 	watchOver(t, d, flags)
 	changeQuotasOver(t, d, flags)
 	for line, says := range map[string]string{
-		"campaign show nobody": "no campaign nobody", "quota show nothing": "no quota nothing", "campaign create slow --rate 5": "exists already",
-		"campaign pause fast": "only active and paused campaigns", "campaign set slow --status paused": "--status does not work over --server",
+		"campaign show nobody": "campaign nobody does not exist", "quota show nothing": "quota nothing does not exist", "campaign create slow --rate 5": "exists already",
+		"campaign pause fast":                  "only active and paused campaigns",
 		"campaign pause slow --until tomorrow": "until: \"tomorrow\" is neither a time", "campaign pause slow --until 2020-01-01T00:00:00Z": "is not ahead",
 		"campaign set slow --quota nothing": "quota nothing does not exist",
 		"sink open nowhere":                 "no sink nowhere",
@@ -187,24 +187,25 @@ func manyOver(t *testing.T, d *desk, flags string) {
 	}
 }
 
-// watchOver watches an installation without daemons.
+// watchOver watches an installation without daemons, over the server and in its own process.
 func watchOver(t *testing.T, d *desk, flags string) {
 	t.Helper()
-	var frame top.Frame
-	if err := json.Unmarshal([]byte(d.run("top --json --interval 100ms --sort name --campaign slow"+flags)), &frame); err != nil {
-		t.Fatal(err)
-	}
-	if frame.Fleet == nil || frame.Fleet.Running != 0 || len(frame.Campaigns) != 1 || frame.Campaigns[0].Campaign != "slow" || frame.Campaigns[0].SendRate == nil ||
-		frame.Campaigns[0].Retried != nil || len(frame.Quotas) != 2 || *frame.Quotas[0].Limit != 300 || *frame.Quotas[0].Remaining != 300 {
-		t.Errorf("%+v", frame)
-	}
-	page := d.run("top --once --interval 100ms" + flags)
-	for _, says := range []string{"pacer top  127.0.0.1:", "daemons ready 0 of 0", "late by capacity 0", "\nslow ", "\nprovider "} {
-		if !strings.Contains(page, says) {
-			t.Errorf("no %q in\n%s", says, page)
+	for _, over := range []string{flags, ""} {
+		var frame top.Frame
+		if err := json.Unmarshal([]byte(d.run("top --json --interval 100ms --sort name --campaign slow"+over)), &frame); err != nil {
+			t.Fatal(err)
+		}
+		if frame.Fleet.Running != 0 || !frame.Ready || len(frame.Campaigns) != 1 || frame.Campaigns[0].Campaign != "slow" || frame.Campaigns[0].SendRate == nil ||
+			len(frame.Quotas) != 2 || frame.Quotas[0].Limit != 300 || *frame.Quotas[0].Remaining != 300 {
+			t.Errorf("%+v", frame)
+		}
+		page := d.run("top --once --interval 100ms" + over)
+		for _, says := range []string{"pacer top  ", "daemons ready 0 of 0", "late by capacity 0", "\nslow ", "\nprovider "} {
+			if !strings.Contains(page, says) {
+				t.Errorf("no %q in\n%s", says, page)
+			}
 		}
 	}
-	d.refuses("top --addr 127.0.0.1:1"+flags, "give one of them")
 	d.refuses("top --token file:absent", "--token goes with --server")
 }
 
@@ -298,7 +299,7 @@ func TestServersThatAreNoConsoles(t *testing.T) {
 		"campaign list --server " + h.URL + " --token secret-secret":         "--token must be file:PATH",
 		"campaign list --server " + h.URL + " --token file:absent":           "--token: open absent",
 		"campaign list --token file:token":                                   "--token goes with --server",
-		"destination test shop-7 --server " + h.URL:                          "unknown flag: --server",
+		"sink test hooks --server " + h.URL:                                  "unknown flag: --server",
 		"dead show 0/1 --payload --token file:token":                         "--token goes with --server",
 		"quota show provider --server http://127.0.0.1:1":                    "--server 127.0.0.1:1: no answer: connect: connection refused",
 	} {

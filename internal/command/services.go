@@ -60,32 +60,3 @@ func openAdmin(cfg *config.Config) (*catalog.Admin, error) {
 	}
 	return a, nil
 }
-
-// withAdmin opens the services that the command needs, and the catalog, for what it does with both.
-func withAdmin[T any](c *cli, what func(*app.Services, *catalog.Admin) (T, error), needs ...config.Section) (answer T, err error) {
-	s, err := c.services(append(needs, config.NeedPostgres)...)
-	if err != nil {
-		return answer, err
-	}
-	defer s.Close()
-	admin, err := openAdmin(s.Config)
-	if err != nil {
-		return answer, err
-	}
-	defer admin.Close()
-	return what(s, admin)
-}
-
-// ask opens the catalog for a command's requests.
-func ask[T any](c *cli, what func(*catalog.Admin) (T, error)) (answer T, err error) {
-	cfg, _, err := c.load(config.NeedPostgres)
-	if err != nil {
-		return answer, err
-	}
-	admin, err := openAdmin(cfg)
-	if err != nil {
-		return answer, err
-	}
-	defer admin.Close()
-	return what(admin)
-}

@@ -4,22 +4,20 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
+	"net/http"
+	"net/url"
 	"os"
 	"os/user"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/pacer/pacer/internal/app"
 	"github.com/pacer/pacer/internal/config"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/limits"
-	"github.com/pacer/pacer/internal/notation"
-	"github.com/pacer/pacer/internal/progress"
 )
 
 func (c *cli) sink() *cobra.Command {
@@ -27,16 +25,10 @@ func (c *cli) sink() *cobra.Command {
 	open := &cobra.Command{
 		Use: "open SINK", Short: "Open the gate of a sink, or of one of its destinations, for all daemons, whatever closed it", Args: oneID,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if c.server.address != "" {
-				return c.openRemote(cmd.Context(), args[0], destination)
+			if cmd.Flags().Changed("destination") && strings.TrimSpace(destination) == "" {
+				return config.Usagef("--destination: names none; pacer sink destinations %s lists those that are closed", args[0])
 			}
-			if err := c.noToken(); err != nil {
-				return err
-			}
-			if cmd.Flags().Changed("destination") {
-				return c.openDestination(cmd.Context(), args[0], destination)
-			}
-			return c.openSink(cmd.Context(), args[0])
+			return c.openSink(cmd.Context(), args[0], destination)
 		},
 		Long: `Opens the gate of a sink that a destination or its failures have closed, for all daemons: those that wait go on within
 a few seconds. If the destination still does not work, the gate closes again.`,
@@ -61,96 +53,69 @@ type sinkView struct {
 	Figures *view.SinkFigures `json:"figures,omitempty"`
 }
 
-func newSinkView(name string, calls int, g *delivery.Gate, now time.Time) sinkView {
-	v := sinkView{Sink: name, Gate: "open", Calls: calls}
-	if g == nil {
-		return v
-	}
-	v.Gate, v.Cause, v.Since = "half-open", g.Cause.String(), whole(g.Since)
-	if g.Until.After(now) {
-		v.Gate, v.Until = "closed", whole(notation.Until(g.Until))
+// newSinkView shows a sink with its gate, or without one that is open.
+func newSinkView(s *view.Sink) sinkView {
+	v := sinkView{Sink: s.Name, Gate: "open", Calls: s.MaxInFlight, Destinations: s.Closed(), Figures: s.Figures}
+	for _, g := range s.Gates { // there is one at most
+		v.Gate, v.Until = gateState(g.Until)
+		v.Cause, v.Since = g.Cause, g.Since
 	}
 	return v
 }
 
-// sinkStore is what Redis knows of sinks: their gates, and what daemons tell of them.
-type sinkStore struct {
-	*limits.Engine
-	exchange *progress.RedisExchange
-	config   *config.Config
+// gateState is the state of a gate that is not open.
+func gateState(until *time.Time) (string, *time.Time) {
+	if until != nil && until.After(time.Now()) {
+		return "closed", until
+	}
+	return "half-open", nil
 }
 
-// withGates passes what is known of sinks to what looks at it.
-func (c *cli) withGates(ctx context.Context, look func(context.Context, *sinkStore) error) error {
-	s, err := c.services(config.NeedRedis)
+// sinks asks for all sinks, with so many closed destinations of each.
+func (c *cli) sinks(ctx context.Context, destinations int) (*client, []view.Sink, error) {
+	api, err := c.clientBy(operator(), config.NeedRedis)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	if len(s.Config.Sinks) == 0 {
-		return config.Usagef("sinks: none is configured here; use the configuration of the daemons")
+	var answer struct{ Sinks []view.Sink }
+	if err := api.get(ctx, "/sinks", url.Values{"destinations": {strconv.Itoa(destinations)}}, &answer); err != nil {
+		return nil, nil, err
 	}
-	engine, shards, err := openLimits(s)
-	if err != nil {
-		return err
+	if len(answer.Sinks) == 0 {
+		return nil, nil, config.Usagef("sinks: none is configured here; use the configuration of the daemons")
 	}
-	defer func() { _ = shards.Close() }() // what is written is answered
-	ctx, cancel := context.WithTimeout(ctx, 5*peekTimeout)
-	defer cancel()
-	exchange := progress.NewRedisExchange(shards.Master(0), s.Config.Redis.KeyPrefix)
-	if err := look(ctx, &sinkStore{engine, exchange, s.Config}); err != nil {
-		return fmt.Errorf("redis.addrs: %w", err)
+	for i := range answer.Sinks {
+		if why := answer.Sinks[i].Unknown; why != "" {
+			return nil, nil, fmt.Errorf("redis.addrs: %s", why)
+		}
 	}
-	return nil
+	return api, answer.Sinks, nil
 }
 
-// sinkViews are all sinks, as the database of this configuration or the server knows them.
-func (c *cli) sinkViews(ctx context.Context) ([]sinkView, error) {
-	if c.server.address != "" {
-		r, err := c.remote()
-		if err != nil {
-			return nil, err
-		}
-		return r.sinkViews(ctx)
+// oneSink is sinks for one of them.
+func (c *cli) oneSink(ctx context.Context, name string, destinations int) (*client, *view.Sink, error) {
+	api, all, err := c.sinks(ctx, destinations)
+	if err != nil {
+		return nil, nil, err
 	}
-	if err := c.noToken(); err != nil {
-		return nil, err
+	var names []string
+	for i := range all {
+		if all[i].Name == name {
+			return api, &all[i], nil
+		}
+		names = append(names, all[i].Name)
 	}
-	views := []sinkView{}
-	err := c.withGates(ctx, func(ctx context.Context, store *sinkStore) error {
-		names := slices.Sorted(maps.Keys(store.config.Sinks))
-		closed, err := store.Gates(ctx, names)
-		now := time.Now()
-		for _, name := range names {
-			var gate *delivery.Gate
-			if i := slices.IndexFunc(closed, func(g delivery.Gate) bool { return g.Sink == name }); i >= 0 {
-				gate = &closed[i]
-			}
-			views = append(views, newSinkView(name, store.config.Sinks[name].Entry().MaxInFlight, gate, now))
-		}
-		if err != nil {
-			return err
-		}
-		shut, err := app.ClosedDestinations(ctx, store.Engine)
-		if err != nil {
-			return err
-		}
-		board, err := progress.ReadBoard(ctx, store.exchange)
-		if err != nil {
-			return err
-		}
-		figures := app.SinkFigures(board)
-		for i := range views {
-			views[i].Destinations, views[i].Figures = len(shut[views[i].Sink]), figures[views[i].Sink]
-		}
-		return nil
-	})
-	return views, err
+	return nil, nil, noSink(name, names)
 }
 
 func (c *cli) listSinks(ctx context.Context) error {
-	views, err := c.sinkViews(ctx)
+	_, all, err := c.sinks(ctx, 0)
 	if err != nil {
 		return err
+	}
+	views := make([]sinkView, 0, len(all))
+	for i := range all {
+		views = append(views, newSinkView(&all[i]))
 	}
 	return c.printTable(views, func(p *printer) {
 		p.line("SINK\tGATE\tCAUSE\tSINCE\tUNTIL\tMAX IN FLIGHT\tDESTINATIONS CLOSED\tIN FLIGHT\tANSWERS/S\tP50\tP99\tLAST FAILURE")
@@ -188,49 +153,48 @@ func milliseconds(seconds *float64) string {
 
 // sinkOpened is the JSON output of `sink open`.
 type sinkOpened struct {
-	Sink   string    `json:"sink"`
-	Opened bool      `json:"opened"` // false: it was open
-	Was    *sinkView `json:"was,omitempty"`
-	By     string    `json:"by"`
+	Sink        string    `json:"sink"`
+	Destination string    `json:"destination,omitempty"`
+	Opened      bool      `json:"opened"`        // false: it was open
+	Was         *sinkView `json:"was,omitempty"` // of the sink's own gate
+	Cause       string    `json:"cause,omitempty"`
+	By          string    `json:"by,omitempty"` // without --server, where the console knows it
 }
 
-func (c *cli) openSink(ctx context.Context, name string) error {
-	v := sinkOpened{Sink: name, By: operator()}
-	var unknown error
-	err := c.withGates(ctx, func(ctx context.Context, store *sinkStore) error {
-		s, ok := store.config.Sinks[name]
-		if !ok {
-			unknown = noSink(name, slices.Sorted(maps.Keys(store.config.Sinks)))
-			return nil
-		}
-		closed, err := store.Gates(ctx, []string{name})
-		if err != nil {
-			return err
-		}
-		if len(closed) > 0 {
-			was := newSinkView(name, s.Entry().MaxInFlight, &closed[0], time.Now())
-			v.Was = &was
-		}
-		// Also if it is open: a daemon may be about to find out that it was closed.
-		if err := store.ClearGate(ctx, name, v.By); err != nil {
-			return err
-		}
-		if v.Opened = len(closed) > 0; v.Opened {
-			store.config.Log.Logger(c.Stderr).Info("gate opened by hand", "sink", name, "by", v.By, "cause", v.Was.Cause)
-		}
-		return nil
-	})
-	if err = cmp.Or(err, unknown); err != nil {
+// openSink opens the gate of a sink or, if it is named, of one of its destinations. A gate that is shown as open may just be closing, and
+// is opened as well.
+func (c *cli) openSink(ctx context.Context, name, destination string) error {
+	api, s, err := c.oneSink(ctx, name, mostListed)
+	if err != nil {
 		return err
+	}
+	var v sinkOpened
+	if err := api.call(ctx, http.MethodPost, "/sinks/"+url.PathEscape(name)+"/open", nil, map[string]string{"destination": destination}, &v); err != nil {
+		return err
+	}
+	what, was := "the gate of sink "+name, newSinkView(s)
+	if destination != "" {
+		what, was = "destination "+destination+" of sink "+name, sinkView{Gate: "open"}
+		if i := slices.IndexFunc(s.Destinations, func(d view.ClosedDestination) bool { return d.Destination == destination }); i >= 0 {
+			was.Gate, v.Cause = "closed", s.Destinations[i].Cause
+			was.Cause = v.Cause
+		}
+	} else if v.Opened && was.Gate != "open" {
+		v.Was = &was
+	}
+	if c.server.address == "" {
+		v.By = operator()
 	}
 	return c.print(v, func(p *printer) {
 		switch {
 		case !v.Opened:
-			p.line("the gate of sink %s was open", name)
-		case v.Was.Until != nil:
-			p.line("opened the gate of sink %s, which was closed (%s) until %s", name, v.Was.Cause, v.Was.Until.Format(time.RFC3339))
+			p.line("%s was open", what)
+		case was.Until != nil:
+			p.line("opened %s, which was closed (%s) until %s", what, was.Cause, was.Until.Format(time.RFC3339))
+		case was.Gate == "open": // it was closed meanwhile
+			p.line("opened %s", what)
 		default:
-			p.line("opened the gate of sink %s, which was %s (%s)", name, v.Was.Gate, v.Was.Cause)
+			p.line("opened %s, which was %s (%s)", what, was.Gate, was.Cause)
 		}
 	})
 }

@@ -1,16 +1,11 @@
 package command
 
 import (
-	"cmp"
 	"context"
-	"maps"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/pacer/pacer/internal/app"
 	"github.com/pacer/pacer/internal/config"
 )
 
@@ -41,27 +36,19 @@ func (c *cli) sinkDestinations() *cobra.Command {
 		Example: "  pacer sink destinations shops",
 	}
 	cmd.Flags().IntVar(&limit, "limit", limit, "how many are listed at most")
-	return c.withJSON(cmd)
+	return c.withServer(c.withJSON(cmd))
 }
 
 func (c *cli) listClosedDestinations(ctx context.Context, name string, limit int) error {
-	list, all := []closedDestination{}, 0
-	var unknown error
-	err := c.withGates(ctx, func(ctx context.Context, store *sinkStore) error {
-		if _, ok := store.config.Sinks[name]; !ok {
-			unknown = noSink(name, slices.Sorted(maps.Keys(store.config.Sinks)))
-			return nil
-		}
-		shut, err := app.ClosedDestinations(ctx, store.Engine)
-		all = len(shut[name])
-		for _, g := range shut[name][:min(limit, all)] {
-			v := newSinkView(name, 0, &g.Gate, time.Now())
-			list = append(list, closedDestination{Destination: g.Destination, Gate: v.Gate, Cause: v.Cause, Since: v.Since, Until: v.Until})
-		}
+	_, s, err := c.oneSink(ctx, name, limit)
+	if err != nil {
 		return err
-	})
-	if err = cmp.Or(err, unknown); err != nil {
-		return err
+	}
+	list, all := make([]closedDestination, 0, len(s.Destinations)), s.Closed()
+	for _, d := range s.Destinations {
+		v := closedDestination{Destination: d.Destination, Cause: d.Cause, Since: d.Since}
+		v.Gate, v.Until = gateState(d.Until)
+		list = append(list, v)
 	}
 	if all > limit {
 		c.warn("%d destinations of sink %s are closed; %d are listed, use --limit for more", all, name, limit)
@@ -72,52 +59,5 @@ func (c *cli) listClosedDestinations(ctx context.Context, name string, limit int
 			v := &list[i]
 			p.line("%s\t%s\t%s\t%s\t%s", v.Destination, v.Gate, v.Cause, instant(v.Since, time.RFC3339), instant(v.Until, time.RFC3339))
 		}
-	})
-}
-
-// destinationOpened is the JSON output of `sink open --destination`.
-type destinationOpened struct {
-	Sink        string `json:"sink"`
-	Destination string `json:"destination"`
-	Opened      bool   `json:"opened"` // false: it was open
-	Cause       string `json:"cause,omitempty"`
-	By          string `json:"by"`
-}
-
-func (c *cli) openDestination(ctx context.Context, name, destination string) error {
-	if strings.TrimSpace(destination) == "" {
-		return config.Usagef("--destination: names none; pacer sink destinations %s lists those that are closed", name)
-	}
-	v := destinationOpened{Sink: name, Destination: destination, By: operator()}
-	var unknown error
-	err := c.withGates(ctx, func(ctx context.Context, store *sinkStore) error {
-		if _, ok := store.config.Sinks[name]; !ok {
-			unknown = noSink(name, slices.Sorted(maps.Keys(store.config.Sinks)))
-			return nil
-		}
-		shut, err := app.ClosedDestinations(ctx, store.Engine)
-		if err != nil {
-			return err
-		}
-		for i := range shut[name] {
-			if g := &shut[name][i]; g.Destination == destination {
-				v.Opened, v.Cause = true, g.Cause.String()
-			}
-		}
-		if !v.Opened {
-			return nil
-		}
-		store.config.Log.Logger(c.Stderr).Info("gate of a destination opened by hand", "sink", name, "destination", destination, "by", v.By, "cause", v.Cause)
-		return store.ClearDestination(ctx, name, destination)
-	})
-	if err = cmp.Or(err, unknown); err != nil {
-		return err
-	}
-	return c.print(v, func(p *printer) {
-		if !v.Opened {
-			p.line("destination %s of sink %s was open", destination, name)
-			return
-		}
-		p.line("opened destination %s of sink %s, which was closed (%s)", destination, name, v.Cause)
 	})
 }

@@ -65,6 +65,7 @@ func TestGatesOfSinks(t *testing.T) {
 	if _, err := engine.CloseGate(context.Background(), "other", delivery.Closure{Cause: delivery.GateFailing, Probe: true}); err != nil {
 		t.Fatal(err)
 	}
+	time.Sleep(time.Second) // until the end of the second in which the next job is tried
 	if v := list()[0]; v.Gate != "half-open" || v.Cause != "failing" || v.Until != nil {
 		t.Errorf("%+v", v)
 	}
@@ -113,6 +114,7 @@ func TestClosedDestinations(t *testing.T) {
 	if err := engine.MoveDestinations(t.Context(), gates); err != nil {
 		t.Fatal(err)
 	}
+	time.Sleep(time.Second) // until the end of the second in which shop-7 is tried
 	var list []closedDestination
 	if err := json.Unmarshal([]byte(d.run("sink destinations shops --json")), &list); err != nil || len(list) != 2 {
 		t.Fatalf("%+v, %v", list, err)

@@ -12,7 +12,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/pacer/pacer/internal/app"
 	"github.com/pacer/pacer/internal/config"
@@ -24,8 +23,7 @@ import (
 type trial struct {
 	sink, payload, campaign, id, key string
 	headers                          []string
-	destination                      string                                // of the job; "" for none
-	endpoints                        func(id string) *delivery.Destination // nil: none
+	destination                      string // of the job; "" for none
 }
 
 func (c *cli) sinkTest() *cobra.Command {
@@ -37,21 +35,19 @@ func (c *cli) sinkTest() *cobra.Command {
 			return c.testSink(cmd.Context(), &t)
 		},
 		Long: `Sends one job through a sink of the configuration, as the daemon would: a real request, which the destination processes.
-No Kafka, Redis or PostgreSQL is needed, and no campaign's rate or quota applies. Prints the request and the answer without secrets,
+Without --destination it needs no Kafka, Redis or PostgreSQL. No campaign's rate or quota applies. Prints the request and the answer without secrets,
 and what the answer means. Exit code 0: delivered, or taken where a response follows; 2: the sink's configuration or credentials are wrong; 1: anything else.`,
-		Example: `  pacer sink test receiver --payload '{"to":"ann"}' --header tenant=blue --header content-type=application/json`,
+		Example: `  pacer sink test receiver --payload '{"to":"ann"}' --header tenant=blue --header content-type=application/json
+  pacer sink test shops --destination shop-7 --payload '{"order": 42}'`,
 	}
-	t.flags(cmd.Flags())
-	return c.withJSON(cmd)
-}
-
-// flags adds the flags that say what the job is.
-func (t *trial) flags(f *pflag.FlagSet) {
+	f := cmd.Flags()
+	f.StringVar(&t.destination, "destination", "", "destination of the job, which is read from PostgreSQL; also one that is disabled")
 	f.StringVar(&t.payload, "payload", "", "payload of the job")
 	f.StringArrayVar(&t.headers, "header", nil, "header of the job's record, as name=value; may be given several times")
 	f.StringVar(&t.campaign, "campaign", "test", "campaign of the job")
 	f.StringVar(&t.id, "id", "", "id of the job (default test- and the time)")
 	f.StringVar(&t.key, "key", "", "key of the job's record")
+	return c.withJSON(cmd)
 }
 
 // job makes the job.
@@ -114,7 +110,15 @@ func (c *cli) testSink(ctx context.Context, t *trial) error {
 	if err != nil {
 		return err
 	}
-	entry, err := sink.Open(sc, sink.Host{Version: app.Version, Logger: log, Endpoints: t.endpoints})
+	host := sink.Host{Version: app.Version, Logger: log}
+	if t.destination != "" {
+		row, err := c.destinationRow(ctx, t.destination)
+		if err != nil {
+			return err
+		}
+		host.Endpoints = func(string) *delivery.Destination { return row }
+	}
+	entry, err := sink.Open(sc, host)
 	if err != nil {
 		return config.Usagef("sinks.%s.%s", t.sink, err)
 	}
@@ -147,6 +151,26 @@ func (c *cli) testSink(ctx context.Context, t *trial) error {
 		return config.Usagef("sinks.%s: %s", t.sink, res.Detail)
 	}
 	return ErrNotOK
+}
+
+// destinationRow reads a destination with all that it has, which the API does not show.
+func (c *cli) destinationRow(ctx context.Context, id string) (*delivery.Destination, error) {
+	cfg, _, err := c.load(config.NeedPostgres)
+	if err != nil {
+		return nil, err
+	}
+	admin, err := openAdmin(cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer admin.Close()
+	row, err := admin.GetDestination(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	d := row.Destination()
+	d.DisabledAt = 0 // to find out whether it may be enabled
+	return d, nil
 }
 
 // watchedSink notes the request and the answer.

@@ -2,29 +2,26 @@ package command
 
 import (
 	"context"
-	"net"
+	"net/url"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/pacer/pacer/internal/config"
-	"github.com/pacer/pacer/internal/console"
+	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/top"
 )
 
 func (c *cli) top() *cobra.Command {
-	watch := &top.Watch{Ready: console.AskReady}
+	watch := &top.Watch{}
 	var once bool
 	var sort string
-	cmd := c.withServer(c.plain("top", "Watch a running daemon, or all: rates, backlogs, quotas", func(ctx context.Context) error {
+	cmd := c.withServer(c.plain("top", "Watch all daemons: rates, backlogs, quotas", func(ctx context.Context) error {
 		return c.watch(ctx, watch, sort, once)
 	}))
-	cmd.Long = `Polls a daemon's /metrics and shows how fast each campaign sends, how many jobs wait, what is left of the quotas
-and the state of the daemon. Sent jobs are those of this daemon; rates, backlogs and quotas are those of all daemons.
-With --server, all daemons are watched over the API of a console; what only one daemon knows of itself is left out.
-If stdout is not a terminal, one picture is printed.`
-	cmd.Flags().StringVar(&watch.Address, "addr", "", "host:port of the daemon's metrics; http.metrics_listen or http.listen of the configuration unless given")
+	cmd.Long = `Shows how fast each campaign sends, how many jobs wait, what is left of the quotas and the state of the daemons, by what they
+exchange in Redis and what the database has. With --server a console is asked for it. If stdout is not a terminal, one picture is printed.`
 	spanVar(cmd.Flags(), &watch.Interval, "interval", time.Second, "time between two looks")
 	cmd.Flags().BoolVar(&once, "once", false, "print one picture and end")
 	cmd.Flags().StringVar(&sort, "sort", "sent", "order of the campaigns: "+strings.Join(top.OrderNames(), ", "))
@@ -40,15 +37,23 @@ const (
 	defaultTopRows = 20
 )
 
-// watch shows the activity of a running daemon, from its /metrics. On a terminal the view is redrawn until the user
-// quits; otherwise, and with --once or --json, it is printed once, over one interval.
+// watch shows an installation. On a terminal the view is redrawn until the user quits; otherwise, and with --once or --json, it is printed
+// once, over one interval.
 func (c *cli) watch(ctx context.Context, watch *top.Watch, sort string, once bool) (err error) {
 	if watch.Query.Sort, err = top.ParseOrder(sort); err != nil {
 		return config.Usagef("--sort %w", err)
 	}
-	if err := c.checkWatch(watch); err != nil {
+	switch {
+	case watch.Interval < minTopInterval || watch.Interval > maxTopInterval:
+		return config.Usagef("--interval %s is out of range; use a duration between %s and %s, such as 1s", watch.Interval, minTopInterval, maxTopInterval)
+	case watch.Query.Limit < 0 || watch.Query.Limit > maxTopRows:
+		return config.Usagef("--limit %d is out of range; use 1 to %d, or 0 for what fits", watch.Query.Limit, maxTopRows)
+	}
+	api, err := c.client(config.NeedPostgres, config.NeedRedis)
+	if err != nil {
 		return err
 	}
+	watch.Fetch = func(ctx context.Context) (*top.Frame, error) { return api.frame(ctx, watch.Query.Filter) }
 	first, err := watch.Ask(ctx)
 	if err != nil {
 		return err
@@ -68,41 +73,84 @@ func (c *cli) watch(ctx context.Context, watch *top.Watch, sort string, once boo
 	if watch.Query.Limit == 0 {
 		watch.Query.Limit = defaultTopRows
 	}
-	frame := watch.Frame(ctx, first, second)
+	frame := second.Arrange(first, watch.Query)
 	return c.print(frame, func(p *printer) { p.line("%s", top.Page(&frame)) })
 }
 
-// checkWatch checks the flags, and finds the daemon.
-func (c *cli) checkWatch(w *top.Watch) error {
-	switch {
-	case w.Interval < minTopInterval || w.Interval > maxTopInterval:
-		return config.Usagef("--interval %s is out of range; use a duration between %s and %s, such as 1s",
-			w.Interval, minTopInterval, maxTopInterval)
-	case w.Query.Limit < 0 || w.Query.Limit > maxTopRows:
-		return config.Usagef("--limit %d is out of range; use 1 to %d, or 0 for what fits", w.Query.Limit, maxTopRows)
+// frame asks for what pacer top shows, of campaigns whose id contains the filter.
+func (r *client) frame(ctx context.Context, filter string) (*top.Frame, error) {
+	var state view.State
+	if err := r.get(ctx, "/status", nil, &state); err != nil {
+		return nil, err
 	}
-	if c.server.address != "" {
-		return c.watchServer(w)
+	f := &top.Frame{
+		At: state.At, Version: state.Version, Address: r.address, Reason: faults(&state),
+		Fleet: top.Fleet{Running: state.DaemonsRunning, Ready: state.DaemonsReady, LateCapacity: state.LateCapacity, LateDestination: state.LateDestination},
 	}
-	if err := c.noToken(); err != nil {
-		return err
+	f.Ready = f.Reason == ""
+	err := pages(ctx, r, "campaigns", url.Values{"q": {filter}}, func(c *view.Campaign) { f.Campaigns = append(f.Campaigns, topRow(c)) })
+	if err != nil {
+		return nil, err
 	}
-	asked := w.Address
-	if asked == "" {
-		cfg, _, err := c.load()
-		if err != nil {
-			return err
+	if err := pages(ctx, r, "quotas", url.Values{}, func(q *view.Quota) {
+		for i := range q.Windows {
+			w := &q.Windows[i]
+			f.Quotas = append(f.Quotas, top.QuotaRow{Quota: q.ID, Window: w.Span, Remaining: number(w.Remaining), Limit: float64(w.Limit), Denied: w.Denied})
 		}
-		if asked = cfg.HTTP.Metrics(); asked == "" {
-			return config.Usagef("http.listen: off, so there is nothing to ask; set an address, or name a daemon with --addr")
+	}); err != nil {
+		return nil, err
+	}
+	var fleet struct{ Daemons []view.Daemon }
+	if err := r.get(ctx, "/daemons", nil, &fleet); err != nil {
+		return nil, err
+	}
+	var sinks struct{ Sinks []view.Sink }
+	if err := r.get(ctx, "/sinks", nil, &sinks); err != nil {
+		return nil, err
+	}
+	addDaemons(&f.Fleet, fleet.Daemons)
+	for i := range sinks.Sinks {
+		if s := &sinks.Sinks[i]; s.Figures != nil {
+			f.Sinks = append(f.Sinks, top.SinkRow{Sink: s.Name, InFlight: float64(s.Figures.InFlight)})
 		}
 	}
-	if _, _, err := net.SplitHostPort(asked); err != nil {
-		return config.Usagef("--addr %q is not host:port; use one such as 127.0.0.1:8080", asked)
+	return f, nil
+}
+
+// faults says in one line what a process could not ask, and which services do not answer it.
+func faults(s *view.State) string {
+	return strings.Trim(strings.Join(append(s.Faults, s.Degraded), "; "), "; ")
+}
+
+// addDaemons adds what the daemons tell of themselves: of what is late the worst of them.
+func addDaemons(fleet *top.Fleet, daemons []view.Daemon) {
+	for i := range daemons {
+		d := daemons[i].Figures
+		fleet.Queued += daemons[i].Queued
+		fleet.Stalled += d.Stalled
+		forfeited := d.Forfeited
+		if fleet.Forfeited != nil {
+			forfeited += *fleet.Forfeited
+		}
+		fleet.Forfeited = &forfeited
+		if late := d.LatenessP99; late != nil && (fleet.LatenessP99 == nil || *late > *fleet.LatenessP99) {
+			fleet.LatenessP99 = late
+		}
 	}
-	w.Address = console.Dialable(asked)
-	if err := w.Check(); err != nil {
-		return config.Usagef("--addr %s: %w", asked, err)
+}
+
+// topRow is a campaign as pacer top shows it. What became of its jobs is known as far as the daemons have stored it.
+func topRow(c *view.Campaign) top.Row {
+	row := top.Row{Campaign: c.ID, SendRate: &c.Allowed, Sent: c.Sent, Backlog: number(c.Backlog), Lanes: len(c.Lanes)}
+	if p := c.Progress; p != nil {
+		row.ETA, row.Total, row.DeadTotal = p.ETA, p.Delivered, p.Dead
 	}
-	return nil
+	return row
+}
+
+func number(n *int64) *float64 {
+	if n == nil {
+		return nil
+	}
+	return new(float64(*n))
 }

@@ -1,43 +1,43 @@
 package command
 
 import (
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/top"
 )
 
 // What goes wrong is said in one line with its remedy.
 func TestTopErrors(t *testing.T) {
-	foreign := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasPrefix(r.Host, "localhost") {
-			http.NotFound(w, r)
-		}
-	}))
-	defer foreign.Close()
-	addr := strings.TrimPrefix(foreign.URL, "http://")
-	_, port, _ := strings.Cut(addr, ":")
 	t.Chdir(t.TempDir())
 	for _, c := range []struct {
 		args string
-		env  string
 		want string
 		code int
 	}{
-		{"--addr 127.0.0.1:1", "", "no daemon answers at 127.0.0.1:1: ", 1},
-		{"", "PACER_HTTP_LISTEN=127.0.0.1:1", "start pacer run, or name another with --addr", 1},
-		{"", "PACER_HTTP_LISTEN=off", "http.listen: off", 2},
-		{"", "PACER_HTTP_METRICS_LISTEN=127.0.0.1:2", "no daemon answers at 127.0.0.1:2: ", 1},
-		{"--addr nonsense", "", "is not host:port", 2},
-		{"--sort size --addr " + addr, "", "use one of sent, rate", 2},
-		{"--interval 1ns --addr " + addr, "", "--interval", 2},
-		{"--limit -1 --addr " + addr, "", "--limit", 2},
-		{"--addr " + addr, "", "not the metrics of pacer run", 1},
-		{"--addr localhost:" + port, "", "404 Not Found", 1},
+		{"--server http://127.0.0.1:1", "--server 127.0.0.1:1: no answer: connect: connection refused", 1},
+		{"", "127.0.0.1:1", 1},
+		{"--sort size", "use one of sent, rate", 2},
+		{"--interval 1ns", "--interval", 2},
+		{"--limit -1", "--limit", 2},
 	} {
-		code, _, said := execute(t, []string{c.env}, append([]string{"top"}, strings.Fields(c.args)...)...)
+		environ := []string{"PACER_POSTGRES_DSN=postgres://pacer@127.0.0.1:1/pacer", "PACER_REDIS_ADDRS=127.0.0.1:1"}
+		code, _, said := execute(t, environ, append([]string{"top"}, strings.Fields(c.args)...)...)
 		if code != c.code || !strings.Contains(said, c.want) || strings.Count(said, "\n") != 1 {
 			t.Errorf("%s: code %d, says %q", c.args, code, said)
 		}
+	}
+}
+
+// TestDaemonsAddUp: what they forfeit is added up, of what is late the worst counts, and one that has sent nothing adds nothing.
+func TestDaemonsAddUp(t *testing.T) {
+	late, later := 0.001, 0.015
+	s := &top.Fleet{}
+	addDaemons(s, []view.Daemon{
+		{Queued: 3, Figures: &view.DaemonFigures{Forfeited: 0.5, LatenessP99: &later, Stalled: 1}}, {Figures: &view.DaemonFigures{Forfeited: 1, LatenessP99: &late}}, {Figures: &view.DaemonFigures{}},
+	})
+	if *s.Forfeited != 1.5 || *s.LatenessP99 != later || s.Stalled != 1 || s.Queued != 3 {
+		t.Errorf("%+v", s)
 	}
 }

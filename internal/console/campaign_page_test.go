@@ -110,7 +110,7 @@ func TestUnitsThatACampaignWaitsFor(t *testing.T) {
 		}
 		looker := view.NewLooker(sources)
 		for range 4 {
-			c := looker.Campaign(t.Context(), "spring")
+			c, _ := looker.Campaign(t.Context(), "spring")
 			if c == nil || c.State != string(hold.Share) || c.Held == nil || !strings.Contains(c.Held.Why, "its quota provider had too few units for it") {
 				t.Fatalf("%+v", c)
 			}
@@ -119,7 +119,7 @@ func TestUnitsThatACampaignWaitsFor(t *testing.T) {
 		if state := looker.Look(t.Context()); asked.Load() != 2 || state.Campaign("spring").Held != nil {
 			t.Errorf("asked %d times; all of them are shown as %+v", asked.Load(), state.Campaign("spring"))
 		}
-		if looker.Campaign(t.Context(), "paused").State != string(hold.Paused) || asked.Load() != 2 {
+		if c, err := looker.Campaign(t.Context(), "paused"); err != nil || c.State != string(hold.Paused) || asked.Load() != 2 {
 			t.Error("a campaign without quotas is asked about")
 		}
 	})

@@ -107,7 +107,7 @@ func TestCampaignsThatASinkDoesNotTake(t *testing.T) {
 	}
 	w.crowd(30)
 	looker := view.NewLooker(sources)
-	sinks := looker.Sinks(t.Context(), looker.Look(t.Context()))
+	sinks := looker.Sinks(t.Context(), looker.Look(t.Context()), view.ListedOfSink)
 	if len(sinks) != 1 || len(sinks[0].HeldCampaigns) != 20 || sinks[0].HeldCampaigns[0].Cause != "failing" || sinks[0].Held != 30 || sinks[0].Figures != nil {
 		t.Errorf("%+v", sinks[0])
 	}

@@ -371,7 +371,7 @@ func TestSendersAreAskedForByOneAtATime(t *testing.T) {
 		var all sync.WaitGroup
 		for range 10 {
 			all.Go(func() {
-				if c := looker.Campaign(t.Context(), "spring"); c == nil || c.Senders != nil {
+				if c, _ := looker.Campaign(t.Context(), "spring"); c == nil || c.Senders != nil {
 					t.Errorf("%+v", c)
 				}
 			})

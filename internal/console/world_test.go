@@ -89,11 +89,18 @@ func (w *world) ListCampaigns(context.Context) (list []catalog.CampaignRow, err 
 func (w *world) ReadOnly(context.Context) (string, error) { return w.readOnly, nil }
 
 func (w *world) UsageHistory(_ context.Context, quota string, from, to time.Time, step time.Duration) (list []catalog.Usage, err error) {
+	known := w.snapshot.Quotas[quota]
+	switch {
+	case known == nil:
+		return nil, view.Fault(catalog.ErrNotFound, "quota %s does not exist", quota)
+	case step < time.Minute || to.Sub(from)/step >= 10_000:
+		return nil, view.Fault(catalog.ErrInvalid, "step is too short")
+	}
 	begin := from.Truncate(step)
 	for i := range min(int64(to.Sub(from)/step), 10) {
 		left := 1000 - i%1000
 		one := catalog.Usage{Start: begin.Add(time.Duration(i) * step), End: begin.Add(time.Duration(i+1) * step), Units: 1}
-		for _, window := range w.snapshot.Quotas[quota].Windows {
+		for _, window := range known.Windows {
 			one.Remaining = append(one.Remaining, catalog.Left{Span: notation.FormatSpan(window.Span), Limit: 1000, Units: &left})
 		}
 		list = append(list, one)

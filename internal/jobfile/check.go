@@ -34,7 +34,7 @@ func (s *Source) Check(ctx context.Context, r io.Reader, onRead func(int)) (*Fin
 		}
 		return n, err
 	})
-	for _, err := range s.Jobs(counted, Position{}) {
+	for _, err := range s.Jobs(counted) {
 		var bad *LineError
 		switch {
 		case ctx.Err() != nil:

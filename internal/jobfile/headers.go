@@ -1,8 +1,6 @@
 package jobfile
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"maps"
 	"slices"
@@ -67,18 +65,6 @@ func (s *Source) Destination() (id string, byFile bool) {
 		}
 	}
 	return id, s.Map[fieldDestination] != ""
-}
-
-// HashOf returns a hash of headers, hexadecimal; "" if there are none.
-func HashOf(headers []delivery.Header) string {
-	if len(headers) == 0 {
-		return ""
-	}
-	h := sha256.New()
-	for _, header := range headers {
-		fmt.Fprintf(h, "%q %q\n", header.Key, header.Value)
-	}
-	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
 // headerProblem returns what is wrong with the name of a header that is not pacer's; "" for nothing.

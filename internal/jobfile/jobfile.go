@@ -95,19 +95,6 @@ func (m Map) String() string {
 	return strings.Join(pairs, ",")
 }
 
-// Position is a place between two entries of a file.
-type Position struct {
-	Offset int64 `json:"offset"` // bytes before it
-	Line   int64 `json:"line"`   // lines before it
-	Jobs   int64 `json:"jobs"`   // jobs before it
-}
-
-// Entry is a job of a file.
-type Entry struct {
-	Record delivery.Record
-	End    Position // behind it
-}
-
 // LineError is what is wrong with a line, and what to do.
 type LineError struct {
 	Line    int64
@@ -127,56 +114,39 @@ type Source struct {
 	Prefix string
 }
 
-// Jobs yields the jobs behind a position. Behind a *LineError the sequence goes on if the file can be read further; any
-// other error ends it. To begin anywhere but at the start, r must be an io.Seeker. It holds one entry in memory.
-func (s *Source) Jobs(r io.Reader, from Position) iter.Seq2[Entry, error] {
+// Jobs yields the jobs of a file. Behind a *LineError the sequence goes on if the file can be read further; any other error ends it. It
+// holds one entry in memory.
+func (s *Source) Jobs(r io.Reader) iter.Seq2[delivery.Record, error] {
 	entries := s.lines
 	if s.Format == CSV {
 		entries = s.table
 	}
-	return func(yield func(Entry, error) bool) {
-		at := from
-		for raw, err := range entries(r, from) {
-			var e Entry
+	return func(yield func(delivery.Record, error) bool) {
+		for raw, err := range entries(r) {
+			var job delivery.Record
 			if err == nil {
-				e, err = s.entry(&raw)
+				job, err = s.job(&raw)
 			}
-			if err == nil {
-				at.Offset, at.Line, at.Jobs = raw.end.Offset, raw.end.Line, at.Jobs+1
-				e.End = at
-			}
-			if !yield(e, err) {
+			if !yield(job, err) {
 				return
 			}
 		}
 	}
 }
 
-// seek goes to a position of a file.
-func seek(r io.Reader, to Position) error {
-	if to.Offset == 0 {
-		return nil
-	}
-	if _, err := r.(io.Seeker).Seek(to.Offset, io.SeekStart); err != nil {
-		return fmt.Errorf("go on at line %d: %w", to.Line+1, err)
-	}
-	return nil
-}
-
 // raw is an entry before it is a job.
 type raw struct {
-	line    int64 // its first
-	end     Position
+	line    int64  // its first
 	payload []byte // if the map names none
 	// value returns what is in a column; nil if there is nothing. JSON that is neither a string nor a number is for payloads and headers. An
 	// error is what is wrong with the line.
 	value func(column, field string) ([]byte, error)
 }
 
-// entry makes an entry a job.
-func (s *Source) entry(e *raw) (Entry, error) {
-	bad := func(format string, args ...any) (Entry, error) {
-		return Entry{}, &LineError{Line: e.line, Problem: fmt.Sprintf(format, args...)}
+// job makes an entry a job.
+func (s *Source) job(e *raw) (delivery.Record, error) {
+	bad := func(format string, args ...any) (delivery.Record, error) {
+		return delivery.Record{}, &LineError{Line: e.line, Problem: fmt.Sprintf(format, args...)}
 	}
 	id, payload := []byte(cmp.Or(s.Prefix, "job")+"-"+strconv.FormatInt(e.line, 10)), e.payload
 	more := slices.Clone(s.Headers)
@@ -201,7 +171,7 @@ func (s *Source) entry(e *raw) (Entry, error) {
 	if problem := s.defect(&r, len(more) > 0); problem != "" {
 		return bad("%s", problem)
 	}
-	return Entry{Record: r}, nil
+	return r, nil
 }
 
 // defect says what a daemon would find wrong with the record; "" for nothing. Without more headers, only the id can be

@@ -1,8 +1,6 @@
 package jobfile
 
 import (
-	"bytes"
-	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
@@ -11,8 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"pgregory.net/rapid"
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/record"
@@ -28,13 +24,13 @@ func source(t *testing.T, format Format, pairs ...string) *Source {
 }
 
 // read returns the jobs as "id payload headers…", and the errors.
-func read(s *Source, r io.Reader, from Position) (jobs, problems []string) {
-	for e, err := range s.Jobs(r, from) {
+func read(s *Source, r io.Reader) (jobs, problems []string) {
+	for e, err := range s.Jobs(r) {
 		if err != nil {
 			problems = append(problems, err.Error())
 			continue
 		}
-		jobs = append(jobs, describe(e.Record))
+		jobs = append(jobs, describe(e))
 	}
 	return jobs, problems
 }
@@ -99,7 +95,7 @@ func TestJobsOfFiles(t *testing.T) {
 		{"quotes that do not fit", "a\nx\n\"y\"z\nw\n", CSV, nil, []string{`abc-2 {"a":"x"}` + asJSON}, []string{"line 3 has quotes that do not fit"}},
 		{"quotes that do not end", "a\nx\n\"y\n" + full + full, CSV, nil, []string{`abc-2 {"a":"x"}` + asJSON}, []string{"line 3 is longer than"}},
 	} {
-		jobs, problems := read(source(t, tc.format, tc.pairs...), strings.NewReader(tc.input), Position{})
+		jobs, problems := read(source(t, tc.format, tc.pairs...), strings.NewReader(tc.input))
 		if !slices.Equal(jobs, tc.jobs) {
 			t.Errorf("%s: jobs %.300q, want %.300q", tc.name, jobs, tc.jobs)
 		}
@@ -115,56 +111,11 @@ func (failing) Read([]byte) (int, error) { return 0, errors.New("disk on fire") 
 
 func TestALineThatCannotBeReadIsNamed(t *testing.T) {
 	for _, format := range []Format{Lines, CSV} {
-		_, problems := read(source(t, format), io.MultiReader(strings.NewReader("a\nb\n"), failing{}), Position{})
+		_, problems := read(source(t, format), io.MultiReader(strings.NewReader("a\nb\n"), failing{}))
 		if len(problems) != 1 || !strings.Contains(problems[0], "line 3 cannot be read: disk on fire") {
 			t.Errorf("%s: %q", format, problems)
 		}
 	}
-}
-
-// TestAFileIsReadOnFromAnyJob: what comes behind a position is the same, wherever reading began.
-func TestAFileIsReadOnFromAnyJob(t *testing.T) {
-	cell := rapid.SampledFrom([]string{"", "a", "ü,", "x\ny", "\r\n", `"`, "z\n\n", "long long long"})
-	rapid.Check(t, func(rt *rapid.T) {
-		var text bytes.Buffer
-		format := rapid.SampledFrom([]Format{Lines, CSV}).Draw(rt, "format")
-		if rapid.Bool().Draw(rt, "mark") {
-			text.Write(mark)
-		}
-		if format == CSV {
-			w := csv.NewWriter(&text)
-			w.UseCRLF = rapid.Bool().Draw(rt, "crlf")
-			for i, row := range rapid.SliceOfN(rapid.SliceOfN(cell, 2, 2), 0, 20).Draw(rt, "rows") {
-				if i == 0 {
-					row = []string{"a", "b"}
-				}
-				if w.Write(row) != nil {
-					rt.Fatal("cannot write")
-				}
-				w.Flush()
-				if rapid.Bool().Draw(rt, "empty") {
-					text.WriteString("\n")
-				}
-			}
-		} else {
-			text.WriteString(strings.Join(rapid.SliceOfN(cell, 0, 20).Draw(rt, "lines"), "\n"))
-		}
-		s := &Source{Campaign: "spring", Format: format, Prefix: "abc"}
-		var ends []Position
-		for e, err := range s.Jobs(bytes.NewReader(text.Bytes()), Position{}) {
-			if err != nil {
-				rt.Fatalf("%q: %v", text.String(), err)
-			}
-			ends = append(ends, e.End)
-		}
-		all, _ := read(s, bytes.NewReader(text.Bytes()), Position{})
-		for i, end := range ends {
-			rest, problems := read(s, bytes.NewReader(text.Bytes()), end)
-			if len(problems) > 0 || !slices.Equal(rest, all[i+1:]) || end.Jobs != int64(i+1) {
-				rt.Fatalf("%q from %+v: %q, want %q; %q", text.String(), end, rest, all[i+1:], problems)
-			}
-		}
-	})
 }
 
 func TestAFileIsCheckedAsAWhole(t *testing.T) {
@@ -186,60 +137,39 @@ func TestAFileIsCheckedAsAWhole(t *testing.T) {
 
 func TestCheckpoints(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "jobs.checkpoint")
-	if c, err := ReadCheckpoint(path); c != nil || err != nil {
-		t.Fatalf("%+v, %v", c, err)
+	s := source(t, CSV, "id=key")
+	key := s.Key("ab")
+	now, err := ReadCheckpoint(path, key)
+	if err != nil || *now != (Checkpoint{Of: key}) {
+		t.Fatalf("%+v, %v", now, err)
 	}
-	now := Checkpoint{SHA256: "ab", Campaign: "spring", Format: CSV, Map: "id=key", Position: Position{120, 7, 6}}
+	now.Jobs = 7
 	if err := now.Write(path); err != nil {
 		t.Fatal(err)
 	}
-	before, err := ReadCheckpoint(path)
-	if err != nil || *before != now {
+	if before, err := ReadCheckpoint(path, key); err != nil || *before != *now {
 		t.Fatalf("%+v, %v", before, err)
 	}
-	for says, change := range map[string]func(*Checkpoint){
-		"":                func(*Checkpoint) {},
-		"another content": func(c *Checkpoint) { c.SHA256 = "cd" },
-		"campaign spring": func(c *Checkpoint) { c.Campaign = "autumn" },
-		"--format csv":    func(c *Checkpoint) { c.Format = Lines },
-		`--map "id=key"`:  func(c *Checkpoint) { c.Map = "" },
+	for what, change := range map[string]func(*Source){
+		"campaign": func(s *Source) { s.Campaign = "autumn" }, "format": func(s *Source) { s.Format = Lines },
+		"map": func(s *Source) { s.Map = nil }, "headers": func(s *Source) { s.Headers = []delivery.Header{{Key: "tenant"}} },
 	} {
-		c := now
-		c.Position = Position{}
-		change(&c)
-		at, err := c.GoOn(before, path)
-		if says == "" && (err != nil || at != now.Position) || says != "" && (err == nil || !strings.Contains(err.Error(), says)) {
-			t.Errorf("%q: %+v, %v", says, at, err)
+		other := *s
+		change(&other)
+		if other.Key("ab") == key || s.Key("cd") == key {
+			t.Errorf("another %s, or another content, has the same key", what)
 		}
 	}
-	if at, err := now.GoOn(nil, path); at != (Position{}) || err != nil {
-		t.Errorf("%+v, %v", at, err)
-	}
-	for _, text := range []string{"", "{}", "[1]", `{"sha256":"ab","offset":-1}`} {
+	for _, text := range []string{"", "{}", "[1]", `{"of":"` + key + `","jobs":-1}`, `{"of":"ab","jobs":1}`} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if c, err := ReadCheckpoint(path); err == nil || !strings.Contains(err.Error(), "is not a checkpoint") {
+		if c, err := ReadCheckpoint(path, key); err == nil || !strings.Contains(err.Error(), "is of another content") {
 			t.Errorf("%q: %+v, %v", text, c, err)
 		}
 	}
 	if err := now.Write(filepath.Join(path, "nowhere")); err == nil {
 		t.Error("it was written nowhere")
-	}
-}
-
-func TestTheTrackerKnowsWhatHasArrived(t *testing.T) {
-	var tr Tracker
-	for i := range int64(5) {
-		tr.Sent(Position{Line: i + 1})
-	}
-	for _, step := range []struct {
-		n, line int64
-		ok      bool
-	}{{0, 0, false}, {2, 2, true}, {2, 0, false}, {5, 5, true}, {6, 0, false}} {
-		if at, ok := tr.Arrived(step.n); ok != step.ok || at.Line != step.line {
-			t.Errorf("%d arrived: %+v, %v", step.n, at, ok)
-		}
 	}
 }
 
@@ -267,16 +197,13 @@ func TestHeadersOfEveryJob(t *testing.T) {
 	if s.Headers, err = ParseHeaders([]string{"pacer-destination=shop-1", "tenant=a=b, c", "content-type=text/plain"}); err != nil || s.HeadersProblem() != "" {
 		t.Fatal(err, s.HeadersProblem())
 	}
-	jobs, problems := read(s, strings.NewReader("{}\n{\"to\":\"shop-2\",\"who\":\"x\"}\n"), Position{})
+	jobs, problems := read(s, strings.NewReader("{}\n{\"to\":\"shop-2\",\"who\":\"x\"}\n"))
 	want := []string{
 		"abc-1 {} content-type=text/plain pacer-destination=shop-1 tenant=a=b, c",
 		`abc-2 {"to":"shop-2","who":"x"} content-type=text/plain pacer-destination=shop-2 tenant=x`,
 	}
 	if !slices.Equal(jobs, want) || len(problems) > 0 {
 		t.Errorf("%q, %q", jobs, problems)
-	}
-	if a, b := HashOf(s.Headers), HashOf(s.Headers[:2]); a == b || a == "" || HashOf(nil) != "" {
-		t.Errorf("hashes %q and %q", a, b)
 	}
 	for pair, problem := range map[string]string{
 		"tenant": "NAME=VALUE", "tenant=": "NAME=VALUE", "=x": "is no name", "a b=x": "is no name", "x=" + strings.Repeat("y", maxHeaderText+1): "NAME=VALUE",

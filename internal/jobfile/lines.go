@@ -16,28 +16,19 @@ import (
 var mark = []byte("\xef\xbb\xbf")
 
 // lines yields the lines of a file that are not empty, without their ends. A line that is too long ends the sequence.
-func (s *Source) lines(r io.Reader, from Position) iter.Seq2[raw, error] {
+func (s *Source) lines(r io.Reader) iter.Seq2[raw, error] {
 	return func(yield func(raw, error) bool) {
-		if err := seek(r, from); err != nil {
-			yield(raw{}, err)
-			return
-		}
-		at := from
+		at := int64(0) // the line
 		scanner := bufio.NewScanner(r)
 		scanner.Buffer(make([]byte, 0, 64<<10), MaxEntry+2) // and its line end
-		scanner.Split(func(data []byte, atEOF bool) (int, []byte, error) {
-			n, line, err := bufio.ScanLines(data, atEOF)
-			at.Offset += int64(n)
-			return n, line, err
-		})
 		for scanner.Scan() {
-			at.Line++
+			at++
 			line := scanner.Bytes()
 			if len(line) > MaxEntry {
-				yield(raw{}, tooLong(at.Line))
+				yield(raw{}, tooLong(at))
 				return
 			}
-			if at.Line == 1 && s.Map != nil {
+			if at == 1 && s.Map != nil {
 				line = bytes.TrimPrefix(line, mark)
 			}
 			if len(line) == 0 {
@@ -49,9 +40,9 @@ func (s *Source) lines(r io.Reader, from Position) iter.Seq2[raw, error] {
 		}
 		switch err := scanner.Err(); {
 		case errors.Is(err, bufio.ErrTooLong):
-			yield(raw{}, tooLong(at.Line+1))
+			yield(raw{}, tooLong(at+1))
 		case err != nil:
-			yield(raw{}, fmt.Errorf("line %d cannot be read: %w", at.Line+1, err))
+			yield(raw{}, fmt.Errorf("line %d cannot be read: %w", at+1, err))
 		}
 	}
 }
@@ -61,14 +52,14 @@ func tooLong(line int64) error {
 }
 
 // line is a line as an entry. Where a map names its parts, it must be a JSON object.
-func (s *Source) line(line []byte, end Position) (raw, error) {
-	e := raw{line: end.Line, end: end, payload: line}
+func (s *Source) line(line []byte, number int64) (raw, error) {
+	e := raw{line: number, payload: line}
 	if len(s.Map) == 0 {
 		return e, nil
 	}
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal(line, &object); err != nil || object == nil {
-		return e, &LineError{end.Line, `is not a JSON object, as --map needs it, such as {"key": "u-42"}; correct it`}
+		return e, &LineError{number, `is not a JSON object, as --map needs it, such as {"key": "u-42"}; correct it`}
 	}
 	e.value = func(column, field string) ([]byte, error) {
 		v := object[column]

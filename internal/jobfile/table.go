@@ -18,18 +18,13 @@ const readAhead = 4096
 
 // table yields the entries of a CSV file. Quotes that do not fit end the sequence: nobody knows where the next entry
 // begins.
-func (s *Source) table(r io.Reader, from Position) iter.Seq2[raw, error] {
+func (s *Source) table(r io.Reader) iter.Seq2[raw, error] {
 	return func(yield func(raw, error) bool) {
 		t := &table{source: s}
-		t.open(r, Position{})
+		t.open(r)
 		err := t.head()
 		if errors.Is(err, io.EOF) {
 			return
-		}
-		if err == nil && from.Offset > 0 {
-			if err = seek(r, from); err == nil {
-				t.open(r, from)
-			}
 		}
 		if err != nil {
 			yield(raw{}, err)
@@ -50,22 +45,20 @@ type table struct {
 	columns []string
 	csv     *csv.Reader
 	bound   *bounded
-	opened  Position // where csv began to read
-	at      Position // behind the last entry
-	lost    bool     // nobody knows where the next entry begins
+	offset  int64 // behind the last entry
+	line    int64 // likewise
+	lost    bool  // nobody knows where the next entry begins
 }
 
-// open reads on from a position, at which r is.
-func (t *table) open(r io.Reader, at Position) {
+// open begins to read, behind a byte order mark.
+func (t *table) open(r io.Reader) {
 	buffered := bufio.NewReaderSize(r, 64<<10)
-	if first, _ := buffered.Peek(len(mark)); at.Offset == 0 && bytes.Equal(first, mark) {
-		n, _ := buffered.Discard(len(mark)) // they were peeked
-		at.Offset = int64(n)
+	if first, _ := buffered.Peek(len(mark)); bytes.Equal(first, mark) {
+		_, _ = buffered.Discard(len(mark)) // they were peeked
 	}
 	t.bound = &bounded{r: buffered}
 	t.csv = csv.NewReader(t.bound)
 	t.csv.FieldsPerRecord, t.csv.ReuseRecord = -1, true
-	t.opened, t.at = at, at
 }
 
 // head reads the names of the columns.
@@ -94,7 +87,7 @@ func (t *table) next() (raw, error) {
 	if err != nil {
 		return raw{}, err
 	}
-	e := raw{line: line, end: t.at}
+	e := raw{line: line}
 	if len(cells) != len(t.columns) {
 		return e, &LineError{line, fmt.Sprintf("has %d cells, and the first line names %d columns; quote cells that contain commas",
 			len(cells), len(t.columns))}
@@ -113,32 +106,32 @@ func (t *table) next() (raw, error) {
 
 // read reads the cells of an entry, valid until the next call, and the number of its first line.
 func (t *table) read() (cells []string, line int64, err error) {
-	before := t.at
+	before := t.offset
 	t.bound.left = MaxEntry + readAhead
 	cells, err = t.csv.Read()
-	t.at.Offset = t.opened.Offset + t.csv.InputOffset()
+	t.offset = t.csv.InputOffset()
 	var wrong *csv.ParseError
 	switch {
 	case errors.Is(err, errBound):
 		t.lost = true
-		return nil, 0, tooLong(before.Line + 1)
+		return nil, 0, tooLong(t.line + 1)
 	case errors.As(err, &wrong):
 		t.lost = true
-		return nil, 0, &LineError{t.opened.Line + int64(wrong.StartLine),
+		return nil, 0, &LineError{int64(wrong.StartLine),
 			"has quotes that do not fit; quote the whole cell, and double the quotes within it"}
 	case err != nil && !errors.Is(err, io.EOF):
 		t.lost = true
-		return nil, 0, fmt.Errorf("line %d cannot be read: %w", before.Line+1, err)
+		return nil, 0, fmt.Errorf("line %d cannot be read: %w", t.line+1, err)
 	case err != nil:
 		return nil, 0, io.EOF
 	}
 	first, _ := t.csv.FieldPos(0)
-	line = t.opened.Line + int64(first)
-	t.at.Line = line
+	line = int64(first)
+	t.line = line
 	for _, cell := range cells {
-		t.at.Line += int64(strings.Count(cell, "\n"))
+		t.line += int64(strings.Count(cell, "\n"))
 	}
-	if t.at.Offset-before.Offset > MaxEntry+2 { // and its line end
+	if t.offset-before > MaxEntry+2 { // and its line end
 		return nil, 0, tooLong(line)
 	}
 	return cells, line, nil

@@ -54,11 +54,11 @@ func (e *Engine) Adjust(ctx context.Context, a Adjustment) (done Adjusted, err e
 
 // Claim is units of a quota that are kept for a campaign which was refused some, or for all that wait on a daemon.
 type Claim struct {
-	Campaign string // "": there are several
-	Daemon   string // on which they wait, by the name under which it competes; "" where there is one
-	Units    int64
-	Asked    time.Time // when the campaign last asked
-	Due      time.Time // when it asks again at the latest
+	Campaign string    `json:"campaign" doc:"empty: several wait on the daemon"`
+	Daemon   string    `json:"daemon,omitempty"` // by the name under which it competes; "" where one campaign waits
+	Units    int64     `json:"units" doc:"that are kept"`
+	Asked    time.Time `json:"asked_at"`
+	Due      time.Time `json:"due_at" doc:"when it asks again at the latest"`
 }
 
 const (

@@ -1,3 +1,4 @@
+// Package top shows an installation to operators, again and again: the rate of each campaign, what waits, and what is left of the quotas.
 package top
 
 import (
@@ -9,22 +10,34 @@ import (
 	"time"
 )
 
-// Frame is the state of a daemon for display. Rates are per second over the time between two samples, nil if there is
-// only one; values that the daemon does not report are nil.
+// Frame is the state of an installation for display. What is not known is nil.
 type Frame struct {
 	At      time.Time `json:"at"`
-	Address string    `json:"address"`
+	Address string    `json:"address,omitempty"` // of the console that says so
 	Version string    `json:"version"`
 	Ready   bool      `json:"ready"`
-	Reason  string    `json:"reason,omitempty"` // why the daemon is not ready
+	Reason  string    `json:"reason,omitempty"` // what is wrong
 
-	Total     Row         `json:"total"`     // of all campaigns that match the filter
-	Campaigns []Row       `json:"campaigns"` // the first of them
-	More      int         `json:"more"`      // campaigns that match and are not listed
-	Quotas    []QuotaRow  `json:"quotas"`    // those with the least left first
-	Sinks     []SinkRow   `json:"sinks"`
-	Daemon    DaemonState `json:"daemon"`
-	Fleet     *Fleet      `json:"fleet,omitempty"` // of all daemons; then daemon is not known
+	Total     Row        `json:"total"`     // of all campaigns that were asked for
+	Campaigns []Row      `json:"campaigns"` // the first of them
+	More      int        `json:"more"`      // campaigns that are not listed
+	Quotas    []QuotaRow `json:"quotas"`    // those with the least left first
+	Sinks     []SinkRow  `json:"sinks"`
+	Fleet     Fleet      `json:"fleet"`
+}
+
+// Fleet is the state of all daemons.
+type Fleet struct {
+	Running         int    `json:"daemons_running"`
+	Ready           int    `json:"daemons_ready"`
+	Queued          int64  `json:"queued"`             // jobs in memory
+	Stalled         int    `json:"partitions_stalled"` // that make no progress though they could
+	LateCapacity    *int64 `json:"late_capacity"`      // jobs
+	LateDestination *int64 `json:"late_destination"`   // jobs
+
+	// Of the last minute; nil: no daemon tells it, or none has used a slot.
+	Forfeited   *float64 `json:"slots_forfeited_per_second"`
+	LatenessP99 *float64 `json:"slot_lateness_p99_seconds"` // of the daemon that is latest
 }
 
 // Row is one campaign.
@@ -34,11 +47,11 @@ type Row struct {
 	Sent     *float64 `json:"sent_per_second"`
 	Backlog  *float64 `json:"backlog"`
 	ETA      *float64 `json:"eta_seconds"`
-	Lanes    *float64 `json:"lanes,omitempty"` // in which its backlog waits; of all daemons only
-	Requeued *float64 `json:"requeued_per_second"`
-	Retried  *float64 `json:"retried_per_second"`
-	Dead     *float64 `json:"dead_per_second"`
-	Total    float64  `json:"delivered"`
+	Lanes    int      `json:"lanes"`           // in which its backlog waits
+	Dead     *float64 `json:"dead_per_second"` // between two frames
+	Total    int64    `json:"delivered"`
+
+	DeadTotal int64 `json:"-"`
 }
 
 // QuotaRow is one window of a quota.
@@ -46,7 +59,7 @@ type QuotaRow struct {
 	Quota     string   `json:"quota"`
 	Window    string   `json:"window"`
 	Remaining *float64 `json:"remaining"`
-	Limit     *float64 `json:"limit"`
+	Limit     float64  `json:"limit"`
 	Denied    *float64 `json:"denied_per_second"`
 }
 
@@ -54,16 +67,6 @@ type QuotaRow struct {
 type SinkRow struct {
 	Sink     string  `json:"sink"`
 	InFlight float64 `json:"in_flight"`
-}
-
-// DaemonState is the state of the daemon as a whole.
-type DaemonState struct {
-	Queued      float64  `json:"queued"`                    // jobs in memory
-	LatenessP99 *float64 `json:"slot_lateness_p99_seconds"` // between the samples, or since the start
-	Forfeited   *float64 `json:"slots_forfeited_per_second"`
-	Quantum     float64  `json:"quantum_seconds"`
-	ReadFactor  float64  `json:"lane_read_factor"`
-	Stalled     float64  `json:"partitions_stalled"`
 }
 
 // Order is the order of the campaigns.
@@ -106,39 +109,34 @@ func OrderNames() []string {
 	return names
 }
 
-// Show makes the frame of the sample now; before is an earlier sample of the same daemon, or nil.
-func Show(before, now *Sample, q Query) Frame {
-	f := Frame{At: now.At, Version: now.Version, Campaigns: []Row{}, Quotas: []QuotaRow{}, Sinks: []SinkRow{}, Fleet: now.Fleet}
-	d := newDelta(before, now)
-	rows := make([]Row, 0, len(now.Campaigns))
-	for id, c := range now.Campaigns {
-		if strings.Contains(id, q.Filter) && !c.idle() {
-			rows = append(rows, d.row(id, c))
+// Arrange returns the frame as the query asks for it. before is an earlier one, or nil; both have all campaigns.
+func (f *Frame) Arrange(before *Frame, q Query) Frame {
+	shown := *f
+	rows := slices.Clone(f.Campaigns)
+	if before != nil && f.At.After(before.At) {
+		was := map[string]int64{}
+		for i := range before.Campaigns {
+			was[before.Campaigns[i].Campaign] = before.Campaigns[i].DeadTotal
+		}
+		seconds := f.At.Sub(before.At).Seconds()
+		for i := range rows {
+			if n, known := was[rows[i].Campaign]; known {
+				dead := max(0, float64(rows[i].DeadTotal-n)/seconds)
+				rows[i].Dead = &dead
+			}
 		}
 	}
 	for i := range rows {
-		f.Total.add(&rows[i])
+		shown.Total.add(&rows[i])
 	}
 	slices.SortFunc(rows, q.Sort.compare)
-	f.Campaigns = append(f.Campaigns, rows[:min(q.Limit, len(rows))]...)
-	f.More = len(rows) - len(f.Campaigns)
-	for w, quota := range now.Quotas {
-		f.Quotas = append(f.Quotas, d.quota(w, quota))
-	}
-	sortQuotas(f.Quotas)
-	for name, n := range now.Sinks {
-		f.Sinks = append(f.Sinks, SinkRow{name, n})
-	}
-	slices.SortFunc(f.Sinks, func(a, b SinkRow) int { return cmp.Compare(a.Sink, b.Sink) })
-	if now.Fleet != nil {
-		f.Daemon.Queued, f.Daemon.Stalled = now.Queued, now.Stalled
-		return f
-	}
-	f.Daemon = DaemonState{
-		Queued: now.Queued, LatenessP99: d.lateness(0.99), Quantum: now.Quantum, ReadFactor: now.ReadFactor, Stalled: now.Stalled,
-		Forfeited: d.rate(func(s *Sample) float64 { return s.Forfeited }),
-	}
-	return f
+	shown.Campaigns = append([]Row{}, rows[:min(q.Limit, len(rows))]...)
+	shown.More = len(rows) - len(shown.Campaigns)
+	shown.Quotas = append([]QuotaRow{}, f.Quotas...)
+	sortQuotas(shown.Quotas)
+	shown.Sinks = append([]SinkRow{}, f.Sinks...)
+	slices.SortFunc(shown.Sinks, func(a, b SinkRow) int { return cmp.Compare(a.Sink, b.Sink) })
+	return shown
 }
 
 // sortQuotas sorts the quotas by what is left in their tightest window, rounded to a tenth so that they do not change
@@ -153,7 +151,7 @@ func sortQuotas(rows []QuotaRow) {
 	}
 	slices.SortFunc(rows, func(a, b QuotaRow) int {
 		return cmp.Or(cmp.Compare(least[a.Quota], least[b.Quota]), cmp.Compare(a.Quota, b.Quota),
-			cmp.Compare(known0(a.Limit), known0(b.Limit)), cmp.Compare(a.Window, b.Window))
+			cmp.Compare(a.Limit, b.Limit), cmp.Compare(a.Window, b.Window))
 	})
 }
 
@@ -172,8 +170,8 @@ func (o Order) compare(a, b Row) int {
 		case ByName:
 			return 0
 		}
-		if r.Sent == nil { // one sample only: compare the totals
-			return r.Total
+		if r.Sent == nil { // not known yet: compare the totals
+			return float64(r.Total)
 		}
 		return *r.Sent
 	}
@@ -189,10 +187,10 @@ func known0(v *float64) float64 {
 
 // left returns the part of the window that remains; windows without counts come last.
 func (r QuotaRow) left() float64 {
-	if r.Remaining == nil || r.Limit == nil || *r.Limit <= 0 {
+	if r.Remaining == nil || r.Limit <= 0 {
 		return math.Inf(1)
 	}
-	return *r.Remaining / *r.Limit
+	return *r.Remaining / r.Limit
 }
 
 // add adds a campaign to the total. The ETA of the total is the latest one.
@@ -212,8 +210,6 @@ func (r *Row) add(o *Row) {
 	sum(&r.Sent, o.Sent, plus)
 	sum(&r.Backlog, o.Backlog, plus)
 	sum(&r.ETA, o.ETA, math.Max)
-	sum(&r.Requeued, o.Requeued, plus)
-	sum(&r.Retried, o.Retried, plus)
 	sum(&r.Dead, o.Dead, plus)
 	r.Total += o.Total
 }

@@ -12,9 +12,8 @@ import (
 )
 
 // Live draws until ctx ends or q is pressed.
-func (w *Watch) Live(ctx context.Context, out io.Writer, first *Sample) error {
-	m := screen{watch: w, ctx: ctx, size: size{width: defaultWidth, height: 24}, sample: first}
-	m.frame = w.Frame(ctx, nil, first)
+func (w *Watch) Live(ctx context.Context, out io.Writer, first *Frame) error {
+	m := screen{watch: w, ctx: ctx, size: size{width: defaultWidth, height: 24}, last: first, frame: first.Arrange(nil, w.Query)}
 	_, err := tea.NewProgram(m, tea.WithContext(ctx), tea.WithOutput(out), tea.WithAltScreen(), tea.WithoutSignalHandler()).Run()
 	if err != nil && !errors.Is(err, tea.ErrProgramKilled) && !errors.Is(err, context.Canceled) {
 		return fmt.Errorf("draw on the terminal: %w", err)
@@ -22,36 +21,36 @@ func (w *Watch) Live(ctx context.Context, out io.Writer, first *Sample) error {
 	return nil
 }
 
-// answer is the result of one look at the daemon.
+// answer is the result of one look.
 type answer struct {
-	sample *Sample
-	frame  Frame
-	err    error
+	last  *Frame
+	frame Frame
+	err   error
 }
 
 // screen is the bubbletea model; it is replaced, never changed.
 type screen struct {
-	watch  *Watch
-	ctx    context.Context // of the commands, to which bubbletea passes none
-	size   size
-	sample *Sample // the last one received
-	frame  Frame
-	err    error // of the last look
+	watch *Watch
+	ctx   context.Context // of the commands, to which bubbletea passes none
+	size  size
+	last  *Frame // the last one received, with all campaigns
+	frame Frame  // of it what is shown
+	err   error  // of the last look
 }
 
 // Init implements tea.Model.
 func (m screen) Init() tea.Cmd { return m.refresh() }
 
-// refresh requests a new sample after an interval.
+// refresh requests a new frame after an interval.
 func (m screen) refresh() tea.Cmd {
-	watch, before, ctx := *m.watch, m.sample, m.ctx
+	watch, before, ctx := *m.watch, m.last, m.ctx
 	watch.Query.Limit = m.rows()
 	return tea.Tick(watch.Interval, func(time.Time) tea.Msg {
 		now, err := watch.Ask(ctx)
 		if err != nil {
 			return answer{err: err}
 		}
-		return answer{sample: now, frame: watch.Frame(ctx, before, now)}
+		return answer{last: now, frame: now.Arrange(before, watch.Query)}
 	})
 }
 
@@ -80,7 +79,7 @@ func (m screen) Update(message tea.Msg) (tea.Model, tea.Cmd) {
 	case answer:
 		m.err = message.err
 		if message.err == nil {
-			m.sample, m.frame = message.sample, message.frame
+			m.last, m.frame = message.last, message.frame
 		}
 		return m, m.refresh()
 	}

@@ -15,9 +15,8 @@ const wideWidth = 100
 
 // columns of the table after the campaign's name.
 const (
-	columns      = " %9s %9s %8s %7s %7s %7s %6s"
-	columnsWidth = 60
-	lanesWidth   = 6 // of the column of lanes, which is there for all daemons only
+	columns      = " %9s %9s %8s %7s %6s %5s"
+	columnsWidth = 50
 	barWidth     = 16
 )
 
@@ -31,7 +30,7 @@ func Page(f *Frame) string {
 	return picture(f, size{width: defaultWidth, height: pageHeight}, "")
 }
 
-// picture formats a frame within the size: the daemon, its quotas, its campaigns, and a line at the foot. In a small
+// picture formats a frame within the size: the daemons, the quotas, the campaigns, and a line at the foot. In a small
 // terminal, quotas get a quarter of the height.
 func picture(f *Frame, size size, foot string) string {
 	lines := append(headLines(f, size.width), "")
@@ -45,24 +44,26 @@ func picture(f *Frame, size size, foot string) string {
 	return strings.Join(lines[:min(len(lines), size.height)], "\n")
 }
 
-// headLines describes the state of the daemon.
+// headLines describes the state of all daemons.
 func headLines(f *Frame, width int) []string {
 	state := StyleGood.Render("ready")
 	if !f.Ready {
-		state = StylePaused.Render("not ready: " + fit(f.Reason, max(10, width-len(f.Address)-40)))
+		state = StylePaused.Render("degraded: " + fit(f.Reason, max(10, width-len(f.Address)-40)))
 	}
-	if f.Fleet != nil {
-		return fleetLines(f, width)
+	if f.Address != "" {
+		state = fit(f.Address, width) + "  " + state
 	}
-	d := &f.Daemon
 	lines := []string{
-		StyleTitle.Render("pacer top") + "  " + f.Address + "  " + state + "  " + f.At.Format(time.TimeOnly),
-		fit(fmt.Sprintf("sends %s/s of %s/s   forfeits %s/s   lateness p99 %s   quantum %s", number(f.Total.Sent),
-			number(f.Total.SendRate), number(d.Forfeited), milliseconds(d.LatenessP99), milliseconds(&d.Quantum)), width),
+		StyleTitle.Render("pacer top") + "  " + state + "  " + f.At.Local().Format(time.TimeOnly),
+		fit(fmt.Sprintf("sends %s/s of %s/s   late by capacity %s, by destination %s", number(f.Total.Sent), number(f.Total.SendRate),
+			number(count(f.Fleet.LateCapacity)), number(count(f.Fleet.LateDestination))), width),
+		fit(fmt.Sprintf("forfeits %s/s   lateness p99 %s   in the last minute", number(f.Fleet.Forfeited), milliseconds(f.Fleet.LatenessP99)), width),
+		fit(fmt.Sprintf("daemons ready %d of %d   in memory %s   in flight: %s", f.Fleet.Ready, f.Fleet.Running, number(count(&f.Fleet.Queued)), inFlight(f.Sinks)), width),
 	}
-	lines = append(lines, fit(fmt.Sprintf("in memory %s   lanes read %.1fx   in flight: %s", number(&d.Queued), d.ReadFactor,
-		inFlight(f.Sinks)), width))
-	return append(lines, stalledLines(d, width)...)
+	if f.Fleet.Stalled > 0 {
+		lines = append(lines, styleBad.Render(fit(fmt.Sprintf("%d partitions make no progress though they could; see the log", f.Fleet.Stalled), width)))
+	}
+	return lines
 }
 
 // inFlight lists the sinks with what is in flight to each.
@@ -72,30 +73,6 @@ func inFlight(sinks []SinkRow) string {
 		list = append(list, s.Sink+" "+number(&s.InFlight))
 	}
 	return strings.Join(list, ", ")
-}
-
-// stalledLines says that partitions stand still, if any do.
-func stalledLines(d *DaemonState, width int) []string {
-	if d.Stalled == 0 {
-		return nil
-	}
-	return []string{styleBad.Render(fit(number(&d.Stalled)+" partitions make no progress though they could; see the log", width))}
-}
-
-// fleetLines describes the state of all daemons.
-func fleetLines(f *Frame, width int) []string {
-	state := StyleGood.Render("ready")
-	if !f.Ready {
-		state = StylePaused.Render("degraded: " + fit(f.Reason, max(10, width-len(f.Address)-40)))
-	}
-	lines := []string{
-		StyleTitle.Render("pacer top") + "  " + fit(f.Address, width) + "  " + state + "  " + f.At.Format(time.TimeOnly),
-		fit(fmt.Sprintf("sends %s/s of %s/s   late by capacity %s, by destination %s", number(f.Total.Sent), number(f.Total.SendRate),
-			number(count(f.Fleet.LateCapacity)), number(count(f.Fleet.LateDestination))), width),
-		fit(fmt.Sprintf("forfeits %s/s   lateness p99 %s   in the last minute", number(f.Fleet.Forfeited), milliseconds(f.Fleet.LatenessP99)), width),
-		fit(fmt.Sprintf("daemons ready %d of %d   in memory %s   in flight: %s", f.Fleet.Ready, f.Fleet.Running, number(&f.Daemon.Queued), inFlight(f.Sinks)), width),
-	}
-	return append(lines, stalledLines(&f.Daemon, width)...)
 }
 
 func count(n *int64) *float64 {
@@ -119,11 +96,11 @@ func quotaLines(f *Frame, width, room int) []string {
 		}
 		q := &f.Quotas[i]
 		share := 0.0
-		if q.Remaining != nil && q.Limit != nil && *q.Limit > 0 {
-			share = *q.Remaining / *q.Limit
+		if q.Remaining != nil && q.Limit > 0 {
+			share = *q.Remaining / q.Limit
 		}
 		lines = append(lines, fit(fmt.Sprintf("%-*s %-8s %s %-21s %s", name, fit(q.Quota, name), fit(q.Window, 8), Bar(share, barWidth),
-			number(q.Remaining)+" of "+number(q.Limit), number(q.Denied)), width))
+			number(q.Remaining)+" of "+number(&q.Limit), number(q.Denied)), width))
 	}
 	return lines
 }
@@ -131,17 +108,11 @@ func quotaLines(f *Frame, width, room int) []string {
 // campaignLines formats the campaigns, within a number of lines.
 func campaignLines(f *Frame, width, room int) []string {
 	name := max(8, width-columnsWidth)
-	wide, fleet := width >= wideWidth, f.Fleet != nil
+	wide := width >= wideWidth
 	if wide {
 		name = min(60, name-barWidth-1)
 	}
-	if fleet {
-		name = max(8, name-lanesWidth)
-	}
-	head := fmt.Sprintf("%-*s"+columns, name, "campaign", "rate/s", "sent/s", "backlog", "eta", "requ/s", "retry/s", "dead/s")
-	if fleet {
-		head += fmt.Sprintf(" %*s", lanesWidth-1, "lanes")
-	}
+	head := fmt.Sprintf("%-*s"+columns, name, "campaign", "rate/s", "sent/s", "backlog", "eta", "dead/s", "lanes")
 	if wide {
 		head += " sent of rate"
 	}
@@ -150,7 +121,7 @@ func campaignLines(f *Frame, width, room int) []string {
 		if left := len(f.Campaigns) - i + f.More; left > 1 && len(lines) >= room-1 {
 			return append(lines, StyleHead.Render(fmt.Sprintf("and %d campaigns more", left)))
 		}
-		lines = append(lines, campaignLine(&f.Campaigns[i], name, fleet, wide))
+		lines = append(lines, campaignLine(&f.Campaigns[i], name, wide))
 	}
 	switch {
 	case f.More > 0:
@@ -161,12 +132,9 @@ func campaignLines(f *Frame, width, room int) []string {
 	return lines
 }
 
-func campaignLine(r *Row, name int, fleet, wide bool) string {
+func campaignLine(r *Row, name int, wide bool) string {
 	line := fmt.Sprintf("%-*s"+columns, name, fit(r.Campaign, name), number(r.SendRate), number(r.Sent), number(r.Backlog),
-		toGo(r.ETA), number(r.Requeued), number(r.Retried), number(r.Dead))
-	if fleet {
-		line += fmt.Sprintf(" %*s", lanesWidth-1, number(r.Lanes))
-	}
+		toGo(r.ETA), number(r.Dead), strconv.Itoa(r.Lanes))
 	if wide && r.SendRate != nil && r.Sent != nil && *r.SendRate > 0 {
 		line += " " + Bar(*r.Sent / *r.SendRate, barWidth)
 	}

@@ -4,26 +4,20 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 	"unicode/utf8"
 )
 
 // A picture fits its terminal, whatever there is to show, and says how much is left out.
 func TestTopFits(t *testing.T) {
-	page := "# TYPE pacer_build_info gauge\npacer_build_info{version=\"v\"} 1\n# TYPE pacer_campaign_send_rate gauge\n"
+	now := &Frame{At: start}
 	for i := range 2_000 {
-		page += fmt.Sprintf("pacer_campaign_send_rate{campaign=\"%s-%05d\"} 123456789\n", strings.Repeat("long", i%60), i)
+		now.Campaigns = append(now.Campaigns, Row{Campaign: fmt.Sprintf("%s-%05d", strings.Repeat("long", i%60), i), SendRate: new(123456789.0)})
 	}
-	page += "# TYPE pacer_quota_remaining gauge\n"
 	for i := range 100 {
-		page += fmt.Sprintf("pacer_quota_remaining{quota=\"%s-%d\",window=\"31d\"} 1e14\n", strings.Repeat("quota", i%20), i)
-	}
-	sample, err := Read(strings.NewReader(page), time.Now())
-	if err != nil {
-		t.Fatal(err)
+		now.Quotas = append(now.Quotas, QuotaRow{Quota: fmt.Sprintf("%s-%d", strings.Repeat("quota", i%20), i), Window: "31d", Remaining: new(1e14)})
 	}
 	for _, size := range []size{{80, 24}, {120, 40}, {200, 60}, {99, 12}, {60, 8}} {
-		frame := Show(sample, sample, Query{Sort: ByRate, Limit: size.height})
+		frame := now.Arrange(nil, Query{Sort: ByRate, Limit: size.height})
 		frame.Address, frame.Reason = "127.0.0.1:8080", strings.Repeat("because ", 30)
 		text := picture(&frame, size, "q quits")
 		lines := strings.Split(text, "\n")

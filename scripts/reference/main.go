@@ -7,8 +7,6 @@ import (
 	"flag"
 	"log"
 	"os"
-
-	"github.com/pacer/pacer/internal/command"
 )
 
 func main() {
@@ -19,11 +17,11 @@ func main() {
 		if err != nil {
 			return err
 		}
-		return errors.Join(os.WriteFile("docs/reference/commands.md", command.Reference(), 0o600),
+		return errors.Join(os.WriteFile("docs/reference/commands.md", commands(), 0o600),
 			os.WriteFile("deploy/grafana/dashboards/pacer.json", board, 0o600))
 	}
 	if *dir != "" {
-		write = func() error { return command.PackageFiles(*dir) }
+		write = func() error { return packageFiles(*dir) }
 	}
 	if err := write(); err != nil {
 		log.Fatal(err)

@@ -139,10 +139,11 @@ type campaignOut struct {
 }
 
 func (s *server) campaign(ctx context.Context, in *ByID) (*campaignOut, error) {
-	if c := s.looker.Campaign(ctx, in.ID); c != nil {
-		return &campaignOut{etag(c.Revision), c}, nil
+	c, err := s.looker.Campaign(ctx, in.ID)
+	if err != nil {
+		return nil, problem(err, Conflict)
 	}
-	return nil, huma.Error404NotFound("there is no campaign " + notation.Shorten(in.ID))
+	return &campaignOut{etag(c.Revision), c}, nil
 }
 
 type historyIn struct {

@@ -64,17 +64,25 @@ type changed[S any] struct {
 	Body     *S
 }
 
+// ToStatus is the status that is set with other fields, or in so many words.
+type ToStatus struct {
+	Becomes string `json:"status,omitempty" enum:"active,paused,cancelled,completed" doc:"also of a campaign that is cancelled or completed, which takes it up again"`
+}
+
 type createIn struct {
 	Body struct {
 		NewID
 		view.Edit
+		ToStatus
 		Because
 	}
 }
 
 func (s *server) create(ctx context.Context, in *createIn) (*changed[view.Settings], error) {
+	edit := in.Body.Edit
+	edit.NewStatus = in.Body.Becomes
 	out, err := write(ctx, s, "campaign", in.Body.ID, in.Body.Reason, func(ctx context.Context) (*view.Settings, error) {
-		return s.sources().WriteCampaign(ctx, in.Body.ID, &in.Body.Edit, view.Condition{New: true})
+		return s.sources().WriteCampaign(ctx, in.Body.ID, &edit, view.Condition{New: true})
 	})
 	return created(out, err, locationOf("campaigns", in.Body.ID))
 }
@@ -131,15 +139,18 @@ type editIn struct {
 	Matching
 	Body struct {
 		view.Edit
+		ToStatus
 		Because
 	} `contentType:"application/merge-patch+json"`
 }
 
 func (s *server) edit(ctx context.Context, in *editIn) (*changed[view.Settings], error) {
-	if who := auth.Of(ctx); !in.Body.OnlyRate() && who.Role < auth.Admin {
+	edit := in.Body.Edit
+	edit.NewStatus = in.Body.Becomes
+	if who := auth.Of(ctx); !edit.OnlyRate() && who.Role < auth.Admin {
 		return nil, refuse(who, auth.Admin)
 	}
-	return edited(ctx, s, "campaign", "rate", in.ID, in.IfMatch, in.Body.Reason, &in.Body.Edit, s.sources().WriteCampaign)
+	return edited(ctx, s, "campaign", "rate", in.ID, in.IfMatch, in.Body.Reason, &edit, s.sources().WriteCampaign)
 }
 
 type deleteIn struct {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/live"
+	"github.com/pacer/pacer/internal/console/view"
 )
 
 // liveEvery is how often a stream looks for news.
@@ -50,7 +51,7 @@ func (s *server) look(ctx context.Context, in *liveIn) (any, error) {
 		out, err := s.quotas(ctx, &quotasIn{After: in.After, Limit: in.Limit})
 		return body(out, err)
 	case "sinks":
-		out, err := s.sinks(ctx, nil)
+		out, err := s.sinks(ctx, &sinksIn{Destinations: view.ListedOfSink})
 		return body(out, err)
 	case "daemons":
 		out, err := s.daemons(ctx, nil)

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"time"
 
@@ -11,7 +10,6 @@ import (
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/view"
-	"github.com/pacer/pacer/internal/notation"
 )
 
 // registerQuotas adds the operations about quotas.
@@ -56,10 +54,11 @@ type quotaOut struct {
 }
 
 func (s *server) quota(ctx context.Context, in *ByID) (*quotaOut, error) {
-	if q := s.looker.Fresh(ctx).Quota(in.ID); q != nil {
-		return &quotaOut{etag(q.Revision), q}, nil
+	q, err := s.looker.Quota(ctx, in.ID)
+	if err != nil {
+		return nil, problem(err, Conflict)
 	}
-	return nil, huma.Error404NotFound("there is no quota " + notation.Shorten(in.ID))
+	return &quotaOut{etag(q.Revision), q}, nil
 }
 
 type createQuotaIn struct {
@@ -119,7 +118,11 @@ func (s *server) adjust(ctx context.Context, in *adjustIn) (*answer[view.Adjuste
 	if err != nil {
 		return nil, err
 	}
-	done, err := s.sources().Adjust(ctx, in.ID, view.Adjustment{Span: in.Span, Used: in.Body.Used, Lower: in.Body.Lower})
+	adjust := s.sources().Adjust
+	if adjust == nil {
+		return nil, absent("no count can be changed here: Redis is not known")
+	}
+	done, err := adjust(ctx, in.ID, view.Adjustment{Span: in.Span, Used: in.Body.Used, Lower: in.Body.Lower})
 	if err != nil {
 		return nil, problem(err, Conflict)
 	}
@@ -153,15 +156,9 @@ func (s *server) usage(ctx context.Context, in *usageIn) (*answer[usageOut], err
 	if err != nil {
 		return nil, err
 	}
-	if s.looker.Fresh(ctx).Quota(in.ID) == nil {
-		return nil, huma.Error404NotFound("there is no quota " + notation.Shorten(in.ID))
-	}
-	if step < time.Minute || step%time.Minute != 0 || to.Sub(from)/step > maxEntries {
-		return nil, huma.Error422UnprocessableEntity(fmt.Sprintf("step must be a whole number of minutes, and at most %d of them fit", maxEntries))
-	}
 	usage, err := s.sources().Catalog.UsageHistory(ctx, in.ID, from, to, step)
 	if err != nil {
-		return nil, absent(line(err))
+		return nil, problem(err, Conflict)
 	}
 	return &answer[usageOut]{usageOut{usage}}, nil
 }
@@ -186,6 +183,3 @@ func (in *usageIn) between(now time.Time) (from, to time.Time, err error) {
 
 // maxUsage is how far back somebody may ask; the ledger keeps less.
 const maxUsage = 10 * 366 * 24 * time.Hour
-
-// maxEntries bounds one answer about the use of a quota.
-const maxEntries = 5000

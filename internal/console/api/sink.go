@@ -10,8 +10,12 @@ type sinksOut struct {
 	Sinks []*view.Sink `json:"sinks"`
 }
 
-func (s *server) sinks(ctx context.Context, _ *nothing) (*answer[sinksOut], error) {
-	return &answer[sinksOut]{sinksOut{append([]*view.Sink{}, s.looker.Sinks(ctx, s.looker.Fresh(ctx))...)}}, nil
+type sinksIn struct {
+	Destinations int `query:"destinations" minimum:"0" maximum:"10000" default:"20" doc:"how many closed destinations of each sink are listed at most"`
+}
+
+func (s *server) sinks(ctx context.Context, in *sinksIn) (*answer[sinksOut], error) {
+	return &answer[sinksOut]{sinksOut{append([]*view.Sink{}, s.looker.Sinks(ctx, s.looker.Fresh(ctx), in.Destinations)...)}}, nil
 }
 
 type openSinkIn struct {

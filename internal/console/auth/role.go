@@ -46,7 +46,12 @@ type Identity struct {
 }
 
 // Actor names the identity in the record of changes.
-func (i *Identity) Actor() string { return i.Name + "@" + i.Address }
+func (i *Identity) Actor() string {
+	if i.Address == "" {
+		return i.Name
+	}
+	return i.Name + "@" + i.Address
+}
 
 type identityKey struct{}
 

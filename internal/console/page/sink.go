@@ -14,7 +14,7 @@ func fillSinks(ctx context.Context, s *Site, _ url.Values, c *content) {
 	c.Data = struct {
 		Sinks []*view.Sink
 		Open  bool // gates can be opened
-	}{s.looker.Sinks(ctx, c.State), c.Who.Role >= auth.Operator && s.looker.Sources().Open != nil}
+	}{s.looker.Sinks(ctx, c.State, view.ListedOfSink), c.Who.Role >= auth.Operator && s.looker.Sources().Open != nil}
 }
 
 // openSink opens the gate of a sink, or of one of its destinations, as pacer sink open does.

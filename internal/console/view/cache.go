@@ -34,6 +34,8 @@ type cache struct {
 	ended context.Context // by stop
 	stop  context.CancelFunc
 
+	patience time.Duration // how long whoever asks waits for an answer
+
 	running sync.WaitGroup // questions
 	mu      sync.Mutex     // guards what follows; never held while asking
 	kinds   map[string]*answers
@@ -51,13 +53,13 @@ type answer struct {
 	err   error
 }
 
-func newCache() *cache {
-	c := &cache{kinds: map[string]*answers{}}
+func newCache(patience time.Duration) *cache {
+	c := &cache{patience: patience, kinds: map[string]*answers{}}
 	c.ended, c.stop = context.WithCancel(context.Background())
 	return c
 }
 
-// cached returns the answer to a question. Whoever asks while another question of the kind is asked, and whoever has waited for waitFor, gets
+// cached returns the answer to a question. Whoever asks while another question of the kind is asked, and whoever has waited long enough, gets
 // the last answer, or ErrAsking. A question that has failed is not asked again at once either.
 func cached[V any](ctx context.Context, c *cache, q question, load func(context.Context) (V, error)) (value V, err error) {
 	last := c.last(q)
@@ -65,7 +67,7 @@ func cached[V any](ctx context.Context, c *cache, q question, load func(context.
 		if answered, mine := c.ask(ctx, q, func(ctx context.Context) (any, error) { return load(ctx) }); mine {
 			select {
 			case <-answered:
-			case <-time.After(waitFor):
+			case <-time.After(c.patience):
 			}
 			last = c.last(q)
 		}

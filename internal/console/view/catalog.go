@@ -49,7 +49,7 @@ type Condition struct {
 
 // Campaign returns what people set of a campaign, as the database has it.
 func (s *Sources) Campaign(ctx context.Context, id string) (*Settings, error) {
-	return settingsOf(s.Catalog.GetCampaign(ctx, id))
+	return s.settingsOf(s.Catalog.GetCampaign(ctx, id))
 }
 
 // WriteCampaign changes a campaign, or creates it, and returns what it is then.
@@ -57,6 +57,9 @@ func (s *Sources) WriteCampaign(ctx context.Context, id string, e *Edit, on Cond
 	change := catalog.CampaignChange{
 		Rate: e.Rate, Sink: e.Sink, Quotas: e.Quotas, PriorityWeight: e.PriorityWeight, Burst: e.Burst, MaxInFlight: e.MaxInFlight,
 		Overflow: (*delivery.Overflow)(e.Overflow), TimeZone: e.TimeZone, ExpectedTotal: e.ExpectedTotal, AtRevision: on.At,
+	}
+	if e.NewStatus != "" {
+		change.Status = (*delivery.Status)(&e.NewStatus)
 	}
 	err := cmp.Or(
 		parsed("starts_at", e.StartsAt, &change.StartsAt, parseInstant), parsed("ends_at", e.EndsAt, &change.EndsAt, parseInstant),
@@ -68,9 +71,9 @@ func (s *Sources) WriteCampaign(ctx context.Context, id string, e *Edit, on Cond
 	case err != nil:
 		return nil, err
 	case on.New:
-		return settingsOf(s.Catalog.CreateCampaign(ctx, id, change))
+		return s.settingsOf(s.Catalog.CreateCampaign(ctx, id, change))
 	}
-	return settingsOf(s.Catalog.SetCampaign(ctx, id, change))
+	return s.settingsOf(s.Catalog.SetCampaign(ctx, id, change))
 }
 
 // SetStatus changes the status of a campaign at a revision; nil: at any. until is when a pause ends by itself, a time or a span; "" for never.
@@ -81,7 +84,7 @@ func (s *Sources) SetStatus(ctx context.Context, id string, status delivery.Stat
 			return nil, err
 		}
 	}
-	return settingsOf(s.Catalog.SetStatusAt(ctx, id, change))
+	return s.settingsOf(s.Catalog.SetStatusAt(ctx, id, change))
 }
 
 // Bulk changes campaigns, and returns how many have changed: with an error as well.
@@ -135,23 +138,24 @@ func parseInstant(text string) (time.Time, error) {
 	return at, nil
 }
 
-func settingsOf(row catalog.CampaignRow, err error) (*Settings, error) {
+func (s *Sources) settingsOf(row catalog.CampaignRow, err error) (*Settings, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Settings{
+	now := &Settings{
 		ID: row.ID, Revision: row.Revision, Status: string(row.Status), Rate: row.Rate(), Sink: row.Sink, Quotas: append([]string{}, row.Quotas...),
 		PriorityWeight: row.PriorityWeight, Burst: row.Burst, MaxInFlight: row.MaxInFlight, Overflow: string(row.Overflow),
 		PausedUntil: Instant(row.PausedUntil), StartsAt: Instant(row.StartsAt), EndsAt: Instant(row.EndsAt), TimeZone: row.TimeZone, JobTTL: row.JobTTL,
-		ExpectedTotal: orZero(row.ExpectedTotal),
+		ExpectedTotal: orZero(row.ExpectedTotal), UpdatedAt: &row.UpdatedAt, Lanes: row.Lanes, Progress: progressOf(&row.Progress),
 	}
 	if row.ActiveHours != nil {
-		s.ActiveHours = notation.FormatHours(row.ActiveHours)
+		now.ActiveHours = notation.FormatHours(row.ActiveHours)
 	}
 	if row.Ramp != nil {
-		s.Ramp, s.RampSince = notation.FormatRamp(row.Ramp), row.RampSince
+		now.Ramp, now.RampSince = notation.FormatRamp(row.Ramp), row.RampSince
 	}
-	return s, nil
+	_, now.Fault = s.Sink(row.Sink)
+	return now, nil
 }
 
 // Quota returns what people set of a quota, as the database has it.
@@ -182,6 +186,7 @@ func quotaSettingsOf(row catalog.QuotaRow, err error) (*QuotaSettings, error) {
 	s := &QuotaSettings{
 		ID: row.ID, Revision: row.Revision, Windows: []string{}, Mode: row.Mode, Spend: row.Spend, OnStoreFailure: row.OnStoreFailure, Rollout: row.Rollout,
 		Unit: row.Unit, Shard: row.Shard, Campaigns: len(row.Campaigns), CampaignIDs: append([]string{}, row.Campaigns[:min(len(row.Campaigns), MaxListed)]...),
+		UpdatedAt: &row.UpdatedAt,
 	}
 	for _, w := range row.Windows {
 		s.Windows = append(s.Windows, w.String())

@@ -50,6 +50,10 @@ type Settings struct {
 	ExpectedTotal  int64    `json:"expected_total"`
 
 	RampSince *time.Time `json:"ramp_since,omitempty" doc:"when the ramp was set"`
+	UpdatedAt *time.Time `json:"updated_at,omitempty"`
+	Lanes     []int      `json:"lanes,omitempty" doc:"where its backlog waits"`
+	Progress  *Progress  `json:"progress,omitempty"`
+	Fault     string     `json:"fault,omitempty" doc:"why its sink is none, as far as the process that answers knows"`
 }
 
 // Seen returns the revision at which the campaign was read.
@@ -71,6 +75,8 @@ type Edit struct {
 	Ramp           *string   `json:"ramp,omitempty" maxLength:"256" example:"start=10,factor=1.5,every=1h" doc:"start=10,factor=1.5,every=1h; empty for none"`
 	JobTTL         *string   `json:"job_ttl,omitempty" maxLength:"64" pattern:"^[0-9a-zµμ. ]*$" patternDescription:"a span such as 36h or 7d, or empty" example:"36h" doc:"36h, 7d; empty for none"`
 	ExpectedTotal  *int64    `json:"expected_total,omitempty" minimum:"0" doc:"0 for unknown"`
+
+	NewStatus string `json:"-"` // "" stays; also of one that is over, which takes it up again
 }
 
 // NewCampaign is what the form of a new campaign begins with.

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -34,16 +35,14 @@ type record struct {
 	revision                int64 // at which it was read
 	rate, hours, zone, ramp string
 	updated                 time.Time
-	progress                Progress
+	progress                *Progress
 }
 
 func recordsOf(rows []catalog.CampaignRow) map[string]record {
 	all := make(map[string]record, len(rows))
 	for i := range rows {
-		row, p := &rows[i], &rows[i].Progress
-		one := record{revision: row.Revision, rate: row.Rate(), zone: row.TimeZone, updated: row.UpdatedAt, progress: Progress{
-			Delivered: p.Delivered, Rejected: p.Rejected, Dead: p.Dead, Expired: p.Expired, Cancelled: p.Cancelled, DoneAt: p.DoneAt, Percent: p.Percent,
-		}}
+		row := &rows[i]
+		one := record{revision: row.Revision, rate: row.Rate(), zone: row.TimeZone, updated: row.UpdatedAt, progress: progressOf(&row.Progress)}
 		if row.ActiveHours != nil {
 			one.hours = notation.FormatHours(row.ActiveHours)
 		}
@@ -55,8 +54,17 @@ func recordsOf(rows []catalog.CampaignRow) map[string]record {
 	return all
 }
 
+func progressOf(p *catalog.CampaignProgress) *Progress {
+	return &Progress{
+		Delivered: p.Delivered, Rejected: p.Rejected, Dead: p.Dead, Expired: p.Expired, Cancelled: p.Cancelled, Backlog: p.Backlog,
+		DoneAt: p.DoneAt, ETA: p.ETASeconds, Percent: p.Percent, UpdatedAt: p.UpdatedAt,
+	}
+}
+
 // gather asks all sources side by side; the counts may be as old as fresh.
 func (l *Looker) gather(ctx context.Context, now time.Time, fresh time.Duration) *evidence {
+	counting, stop := context.WithTimeout(ctx, l.within())
+	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, lookWithin)
 	defer cancel()
 	e := &evidence{now: now, snapshot: l.sources.Snapshot()}
@@ -81,10 +89,10 @@ func (l *Looker) gather(ctx context.Context, now time.Time, fresh time.Duration)
 	if l.sources.Catalog != nil && now.Sub(l.counts.triedAt) >= fresh {
 		all.Go(func() error {
 			var rows []catalog.CampaignRow
-			if rows, l.counts.err = l.sources.Catalog.ListCampaigns(ctx); l.counts.err == nil {
+			if rows, l.counts.err = l.sources.Catalog.ListCampaigns(counting); l.counts.err == nil {
 				l.counts.records = recordsOf(rows)
 			}
-			if why, err := l.sources.Catalog.ReadOnly(ctx); err == nil {
+			if why, err := l.sources.Catalog.ReadOnly(counting); err == nil {
 				l.counts.readOnly = why
 			}
 			l.counts.triedAt = time.Now() // also of a failure: a database that hangs is not asked each time
@@ -99,6 +107,15 @@ func (l *Looker) gather(ctx context.Context, now time.Time, fresh time.Duration)
 		if fault.err != nil {
 			e.faults = append(e.faults, fmt.Sprintf("%s: %s", fault.what, fault.err))
 		}
+	}
+	switch {
+	case l.sources.Windows == nil:
+		e.uncounted = "redis.addrs is not set; set it to see what is left"
+	case cmp.Or(windowsErr, fleetErr) != nil:
+		e.uncounted = fmt.Sprintf("redis.addrs: the quota store does not answer: %s", cmp.Or(windowsErr, fleetErr))
+	}
+	if gatesErr != nil {
+		e.ungated = gatesErr.Error()
 	}
 	e.records, e.storeDown, e.readOnly = l.counts.records, fleetErr != nil, l.counts.readOnly
 	if gatesErr != nil {

@@ -6,6 +6,9 @@ import (
 	"math"
 	"sync"
 	"time"
+
+	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/notation"
 )
 
 const (
@@ -44,7 +47,7 @@ type Looker struct {
 
 // NewLooker makes a Looker; it starts nothing.
 func NewLooker(sources Sources) *Looker {
-	l := &Looker{wanted: make(chan struct{}, 1), cache: newCache(), letters: sources.Letters}
+	l := &Looker{wanted: make(chan struct{}, 1), cache: newCache(cmp.Or(sources.Patience, waitFor)), letters: sources.Letters}
 	sources.Letters, sources.Letter = LimitLooks(sources.Letters), LimitLooks(sources.Letter)
 	l.sources = sources
 	return l
@@ -120,11 +123,14 @@ func (l *Looker) Fresh(ctx context.Context) *State {
 	unwatched, last := l.asked(), l.last()
 	l.mu.Lock()
 	most := 2 * l.age()
+	if l.sources.Patience > 0 {
+		most = watchedEvery / 2 // the requests of one command
+	}
 	l.mu.Unlock()
 	if last.state != nil && unwatched < most && time.Since(last.at) < most {
 		return last.state
 	}
-	ctx, cancel := context.WithTimeout(ctx, lookWithin+time.Second)
+	ctx, cancel := context.WithTimeout(ctx, l.within()+time.Second)
 	defer cancel()
 	answered, _ := l.ask(ctx, false)
 	next := l.wait(ctx, answered)
@@ -136,7 +142,7 @@ func (l *Looker) Fresh(ctx context.Context) *State {
 
 // Renew has a new state computed, and returns when there is one, or ctx ends, or a source hangs: what was changed before the call is in it.
 func (l *Looker) Renew(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, lookWithin)
+	ctx, cancel := context.WithTimeout(ctx, l.within())
 	defer cancel()
 	if l.sources.Refresh != nil {
 		l.sources.Refresh(ctx)
@@ -167,7 +173,9 @@ func (l *Looker) last() seen {
 
 // ask has a state computed, as cache.ask does; anew also of what the database has counted lately.
 func (l *Looker) ask(ctx context.Context, anew bool) (answered <-chan struct{}, mine bool) {
-	return l.cache.ask(ctx, stateQuestion, func(ctx context.Context) (any, error) { return l.look(ctx, anew), nil })
+	q := stateQuestion
+	q.within = l.within()
+	return l.cache.ask(ctx, q, func(ctx context.Context) (any, error) { return l.look(ctx, anew), nil })
 }
 
 // wait waits for the state that is being computed, of which Faults are all that is known if ctx, or the Looker, ends before.
@@ -182,29 +190,63 @@ func (l *Looker) wait(ctx context.Context, answered <-chan struct{}) *State {
 	return &State{Faults: []string{}}
 }
 
+// within bounds the wait for a source.
+func (l *Looker) within() time.Duration { return cmp.Or(l.sources.Patience, lookWithin) }
+
 // Campaign returns a campaign of the current state with its settings as the database has them at this moment, which may be some
-// seconds newer: their revision is the one to change it at. Without an answer of the database they are those of the state. nil:
-// there is no such campaign.
-func (l *Looker) Campaign(ctx context.Context, id string) *Campaign {
-	shown := l.Detailed(ctx, l.Fresh(ctx), id)
-	if l.sources.Catalog == nil {
-		return shown
+// seconds newer: their revision is the one to change it at. Without an answer of the database they are those of the state. The error is
+// catalog.ErrNotFound, or why it is not known whether there is one.
+func (l *Looker) Campaign(ctx context.Context, id string) (*Campaign, error) {
+	c := l.Detailed(ctx, l.Fresh(ctx), id)
+	var now *Settings
+	if l.sources.Catalog != nil {
+		var err error
+		if now, err = l.sources.Campaign(ctx, id); err != nil && c == nil {
+			return nil, err
+		}
 	}
-	now, err := l.sources.Campaign(ctx, id)
-	if shown == nil && err == nil { // it has been created a moment ago
+	if now != nil && c == nil { // it has been created a moment ago
 		l.Renew(ctx)
-		shown = l.Detailed(ctx, l.Look(ctx), id)
+		c = l.Detailed(ctx, l.Look(ctx), id)
 	}
-	if shown == nil || err != nil {
-		return shown
+	switch {
+	case c == nil:
+		return nil, Fault(catalog.ErrNotFound, "there is no campaign %s", notation.Shorten(id))
+	case now == nil:
+		return c, nil
 	}
-	c := *shown
 	c.Revision, c.Status, c.Rate, c.PriorityWeight, c.Burst, c.Overflow = now.Revision, now.Status, now.Rate, now.PriorityWeight, now.Burst, now.Overflow
 	c.Quotas, c.MaxInFlight, c.ActiveHours, c.TimeZone, c.Ramp, c.ExpectedTotal = now.Quotas, int(now.MaxInFlight), now.ActiveHours, now.TimeZone, now.Ramp, now.ExpectedTotal
 	c.PausedUntil, c.StartsAt, c.EndsAt = optionalInstant(now.PausedUntil), optionalInstant(now.StartsAt), optionalInstant(now.EndsAt)
-	c.RampSince, c.JobTTL = now.RampSince, now.JobTTL
+	c.RampSince, c.JobTTL, c.UpdatedAt, c.SinkSet, c.Progress = now.RampSince, now.JobTTL, now.UpdatedAt, now.Sink, now.Progress
 	c.Sink, _ = l.sources.Sink(now.Sink)
-	return &c
+	return c, nil
+}
+
+// Quota returns a quota of the current state with the units that are kept for campaigns. The errors are those of Campaign.
+func (l *Looker) Quota(ctx context.Context, id string) (*Quota, error) {
+	state := l.Fresh(ctx)
+	var now *QuotaSettings
+	if l.sources.Catalog != nil {
+		var err error
+		if now, err = l.sources.Quota(ctx, id); err != nil && state.Quota(id) == nil {
+			return nil, err
+		}
+	}
+	if now != nil && state.Quota(id) == nil { // it has been created a moment ago
+		l.Renew(ctx)
+		state = l.Look(ctx)
+	}
+	shown := state.Quota(id)
+	if shown == nil {
+		return nil, Fault(catalog.ErrNotFound, "there is no quota %s", notation.Shorten(id))
+	}
+	q := *shown
+	q.Claims, _ = l.claimList(ctx, state, id) // what is not known is left out
+	if now != nil {
+		q.UpdatedAt = now.UpdatedAt
+	}
+	return &q, nil
 }
 
 // optionalInstant is the opposite of Instant.

@@ -189,11 +189,10 @@ func (l *Looker) Shares(ctx context.Context, s *State, id string, most int) Shar
 
 // claimsOn returns which campaigns a quota has refused, and the daemons on which several wait together.
 func (l *Looker) claimsOn(ctx context.Context, s *State, id string) (waits map[string]*hold.Wait, joint []string, err error) {
-	if l.sources.Claims == nil || s.known == nil || s.known.snapshot == nil || s.known.storeDown {
-		return nil, nil, nil
+	list, err := l.claimList(ctx, s, id)
+	if err != nil || list == nil {
+		return nil, nil, err
 	}
-	q := s.known.snapshot.Quotas[id]
-	list, err := cached(ctx, l.cache, question{kind: "claims", about: id, fresh: closeFor}, func(ctx context.Context) ([]limits.Claim, error) { return l.sources.Claims(ctx, q) })
 	waits = map[string]*hold.Wait{}
 	for i := range list {
 		if one := &list[i]; one.Campaign != "" {
@@ -202,5 +201,14 @@ func (l *Looker) claimsOn(ctx context.Context, s *State, id string) (waits map[s
 			joint = append(joint, one.Daemon)
 		}
 	}
-	return waits, joint, err
+	return waits, joint, nil
+}
+
+// claimList returns the units of a quota that are kept for campaigns; nil if that is not known.
+func (l *Looker) claimList(ctx context.Context, s *State, id string) ([]limits.Claim, error) {
+	if l.sources.Claims == nil || s.known == nil || s.known.snapshot == nil || s.known.storeDown {
+		return nil, nil
+	}
+	q := s.known.snapshot.Quotas[id]
+	return cached(ctx, l.cache, question{kind: "claims", about: id, fresh: closeFor}, func(ctx context.Context) ([]limits.Claim, error) { return l.sources.Claims(ctx, q) })
 }

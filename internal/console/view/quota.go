@@ -1,6 +1,9 @@
 package view
 
-import "strings"
+import (
+	"strings"
+	"time"
+)
 
 // QuotaSettings are what people set of a quota, as they write it.
 type QuotaSettings struct {
@@ -15,6 +18,8 @@ type QuotaSettings struct {
 	Shard          int      `json:"shard"`
 	Campaigns      int      `json:"campaigns" doc:"how many it limits"`
 	CampaignIDs    []string `json:"campaign_ids" doc:"at most 1,000 of them"`
+
+	UpdatedAt *time.Time `json:"updated_at,omitempty"`
 }
 
 // Seen returns the revision at which the quota was read.

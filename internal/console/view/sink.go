@@ -18,12 +18,13 @@ type Sink struct {
 	MaxInFlight int    `json:"max_in_flight" doc:"of one daemon"`
 	Default     bool   `json:"default"`
 	Gates       []Gate `json:"gates" doc:"those that are closed"`
+	Unknown     string `json:"unknown,omitempty" doc:"why it is not known which are closed"`
 	Campaigns   int    `json:"campaigns" doc:"that use it"`
 	Held        int    `json:"held" doc:"campaigns of these that send nothing because of it"`
 
 	HeldCampaigns      []HeldCampaign      `json:"held_campaigns" doc:"of the held ones those that it fails or refuses alone, at most 20"`
 	ClosedDestinations *int                `json:"closed_destinations,omitempty" doc:"destinations whose own gates are closed or half-open; absent while that is not known"`
-	Destinations       []ClosedDestination `json:"destinations" doc:"of these at most 20, those that were changed last first"`
+	Destinations       []ClosedDestination `json:"destinations" doc:"of these at most as many as were asked for, those that were changed last first"`
 
 	Figures *SinkFigures `json:"figures,omitempty" doc:"absent where no daemon has the sink"`
 }
@@ -82,8 +83,8 @@ type HeldCampaign struct {
 	Since    *time.Time `json:"since,omitempty"`
 }
 
-// listedOfSink bounds each list of a sink.
-const listedOfSink = 20
+// ListedOfSink bounds each list of a sink, where more destinations are not asked for.
+const ListedOfSink = 20
 
 // sinks returns those of the configuration, and then those that only daemons tell of, in the order of their names.
 func (l *Looker) sinks(e *evidence) (list []*Sink) {
@@ -92,7 +93,7 @@ func (l *Looker) sinks(e *evidence) (list []*Sink) {
 		maps.Copy(told, e.fleet.Sinks)
 	}
 	for _, s := range l.sources.Sinks {
-		s.Gates = []Gate{}
+		s.Gates, s.Unknown = []Gate{}, e.ungated
 		for _, g := range e.gates {
 			if g.Sink == s.Name {
 				s.Gates = append(s.Gates, Gate{Cause: g.Cause.String(), Since: instant(g.Since), Until: until(g.Until), Probed: g.Probe})
@@ -109,8 +110,8 @@ func (l *Looker) sinks(e *evidence) (list []*Sink) {
 }
 
 // Sinks returns the sinks of the state with what is known of each beside it: which of its destinations are closed, and which campaigns it
-// holds alone.
-func (l *Looker) Sinks(ctx context.Context, s *State) (list []*Sink) {
+// holds alone. Of its destinations at most so many are listed.
+func (l *Looker) Sinks(ctx context.Context, s *State, destinations int) (list []*Sink) {
 	var closed map[string][]delivery.DestinationGate // nil: not known
 	if l.sources.Closed != nil {
 		if all, err := cached(ctx, l.cache, question{kind: "closed", fresh: closedFor}, l.sources.Closed); err == nil {
@@ -129,19 +130,17 @@ func (l *Looker) Sinks(ctx context.Context, s *State) (list []*Sink) {
 		if shut := closed[one.Name]; closed != nil {
 			all := len(shut)
 			one.ClosedDestinations = &all
-			for _, g := range listed(shut) {
+			for _, g := range shut[:min(all, destinations)] {
 				one.Destinations = append(one.Destinations, ClosedDestination{g.Destination, g.Cause.String(), instant(g.Since), until(g.Until), g.Probe})
 			}
 		}
 		one.HeldCampaigns = held[one.Name]
 		slices.SortStableFunc(one.HeldCampaigns, func(a, b HeldCampaign) int { return cmp.Compare(since(b.Since), since(a.Since)) })
-		one.HeldCampaigns = listed(one.HeldCampaigns)
+		one.HeldCampaigns = append([]HeldCampaign{}, one.HeldCampaigns[:min(len(one.HeldCampaigns), ListedOfSink)]...)
 		list = append(list, &one)
 	}
 	return list
 }
-
-func listed[T any](list []T) []T { return append([]T{}, list[:min(len(list), listedOfSink)]...) }
 
 func since(t *time.Time) int64 {
 	if t == nil {

@@ -76,6 +76,8 @@ type evidence struct {
 	earlier   *Fleet // of some seconds ago; nil: not known
 	gates     []delivery.Gate
 	windows   map[string][]delivery.WindowState // nil: not known
+	uncounted string                            // why windows are not known; "" if they are
+	ungated   string                            // likewise gates
 	storeDown bool
 	records   map[string]record // nil: not known
 	readOnly  string
@@ -166,12 +168,13 @@ func (l *Looker) campaign(e *evidence, c *delivery.Campaign) *Campaign {
 	if v.Lanes == nil {
 		v.Lanes = []int{}
 	}
+	v.SinkSet = c.Sink
 	v.Allowed, v.Rate = allowed(c, e.now), fmt.Sprintf("%g", c.Rate.PerSecond())
 	if r, ok := e.records[c.ID]; ok {
 		// Records are some seconds old, and whoever changes what they see must have seen all of it as it was at one revision: the older one,
 		// which is refused if anything has changed since.
 		v.Revision = min(v.Revision, r.revision)
-		v.Rate, v.ActiveHours, v.TimeZone, v.Ramp, v.UpdatedAt, v.Progress = r.rate, r.hours, r.zone, r.ramp, instant(r.updated), &r.progress
+		v.Rate, v.ActiveHours, v.TimeZone, v.Ramp, v.UpdatedAt, v.Progress = r.rate, r.hours, r.zone, r.ramp, instant(r.updated), r.progress
 	}
 	if e.fleet != nil {
 		v.Sent = e.sent(c.ID)
@@ -256,6 +259,13 @@ func (s *State) addQuotas(e *evidence) {
 				}
 			}
 			v.Windows = append(v.Windows, one)
+		}
+		switch {
+		case len(q.Windows) == 0:
+		case v.Mode == delivery.ModeEventual:
+			v.Unknown = "in mode eventual the daemons count by themselves"
+		default:
+			v.Unknown = e.uncounted
 		}
 		s.Quotas = append(s.Quotas, v)
 	}

@@ -53,6 +53,8 @@ type Sources struct {
 	// Degraded says what is wrong with the services, in one line; "" if nothing is.
 	Degraded func() string
 	Version  string
+	// Patience bounds the wait for the database, and for what is asked for one thing, where a program asks once; 0: as pages need it.
+	Patience time.Duration
 }
 
 // Fleet is what the daemons know together.
@@ -65,6 +67,7 @@ type Fleet struct {
 	Sent                          func(campaign string) (units int64, ok bool)
 	Denied                        func(quota string, span time.Duration) (asks int64, ok bool) // as Sent is counted
 	Of                            func(c *delivery.Campaign, s *delivery.Snapshot) *hold.Board
+	Uneven                        func(campaign string, lanes []int) []int // lanes that hold much more of it than its others; nil: not known
 }
 
 // Store is a service that the installation uses.
@@ -81,8 +84,11 @@ type Progress struct {
 	Dead      int64      `json:"dead"`
 	Expired   int64      `json:"expired"`
 	Cancelled int64      `json:"cancelled"`
+	Backlog   int64      `json:"backlog" doc:"jobs that waited when this was stored"`
 	DoneAt    *time.Time `json:"done_at,omitempty" doc:"when the backlog will have been sent"`
+	ETA       *float64   `json:"eta_seconds,omitempty" doc:"seconds until then"`
 	Percent   *float64   `json:"percent,omitempty" doc:"settled jobs, of the expected total"`
+	UpdatedAt *time.Time `json:"updated_at,omitempty" doc:"when a daemon stored this; absent before the first time"`
 }
 
 // Campaign is a campaign at one moment.
@@ -98,8 +104,10 @@ type Campaign struct {
 	Sent           *float64          `json:"sent,omitempty" doc:"units per second that all daemons send, over the last seconds"`
 	Backlog        *int64            `json:"backlog,omitempty" doc:"jobs that wait in lanes and in memory"`
 	Sink           string            `json:"sink" doc:"the configured sink, empty if there is none"`
+	SinkSet        string            `json:"sink_set" doc:"the sink as it was set, empty for the default one"`
 	Quotas         []string          `json:"quotas"`
 	Lanes          []int             `json:"lanes"`
+	Uneven         []int             `json:"uneven,omitempty" doc:"lanes that hold much more of it than its others; of one campaign only"`
 	Senders        []progress.Sender `json:"senders,omitempty" doc:"the daemons that send it; of one campaign only"`
 	LastFailure    string            `json:"last_failure,omitempty" doc:"when its sink last did not take a job, of any campaign, and why; of one campaign only"`
 	PriorityWeight int64             `json:"priority_weight"`
@@ -131,17 +139,21 @@ type Held struct {
 
 // Quota is a quota at one moment.
 type Quota struct {
-	ID             string   `json:"id"`
-	Mode           string   `json:"mode"`
-	Spend          string   `json:"spend"`
-	OnStoreFailure string   `json:"on_store_failure"`
-	Rollout        int64    `json:"rollout" doc:"percent of its campaigns that it counts and limits"`
-	Unit           string   `json:"unit"`
-	Shard          int      `json:"shard"`
-	Revision       int64    `json:"revision"`
-	Windows        []Window `json:"windows"`
-	Campaigns      []string `json:"campaigns" doc:"at most 1,000 of them"`
-	CampaignCount  int      `json:"campaign_count"`
+	ID             string         `json:"id"`
+	Mode           string         `json:"mode"`
+	Spend          string         `json:"spend"`
+	OnStoreFailure string         `json:"on_store_failure"`
+	Rollout        int64          `json:"rollout" doc:"percent of its campaigns that it counts and limits"`
+	Unit           string         `json:"unit"`
+	Shard          int            `json:"shard"`
+	Revision       int64          `json:"revision"`
+	Windows        []Window       `json:"windows"`
+	Unknown        string         `json:"unknown,omitempty" doc:"why it is not known what remains of its windows"`
+	Claims         []limits.Claim `json:"claims,omitempty" doc:"units that are kept for campaigns which it has refused some; of one quota only"`
+	Campaigns      []string       `json:"campaigns" doc:"at most 1,000 of them"`
+	CampaignCount  int            `json:"campaign_count"`
+
+	UpdatedAt *time.Time `json:"updated_at,omitempty" doc:"of one quota only"`
 }
 
 // Window is a window of a quota at one moment.

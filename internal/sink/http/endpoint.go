@@ -152,7 +152,7 @@ func (s *Sink) endpoint(common *client, job *delivery.Job) (*client, *delivery.R
 	}
 	switch {
 	case row == nil && job.Destination == "": // only commands send such a job
-		return wait(delivery.Unreachable, "the job names no destination; pacer destination test ID sends one to the destination ID")
+		return wait(delivery.Unreachable, "the job names no destination; pacer sink test SINK --destination ID sends one to the destination ID")
 	case row == nil:
 		return wait(delivery.Unreachable, "there is no destination "+job.Destination)
 	case row.Disabled():

@@ -172,7 +172,7 @@ func TestDestinationsThatCannotBeUsed(t *testing.T) {
 			t.Errorf("%s: %+v", name, r)
 		}
 	}
-	if r := tableSink(t, &table{}, srv).Deliver(t.Context(), jobFor("")); !strings.Contains(r.Detail, "pacer destination test ID") {
+	if r := tableSink(t, &table{}, srv).Deliver(t.Context(), jobFor("")); !strings.Contains(r.Detail, "pacer sink test SINK --destination ID") {
 		t.Errorf("without a destination: %+v", r)
 	}
 	if n := len(srv.Seen()); n != 0 {

@@ -1,4 +1,4 @@
-package command
+package main
 
 import (
 	"bytes"
@@ -9,15 +9,17 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
+
+	"github.com/pacer/pacer/internal/command"
 )
 
-// Reference is the page of all commands, in Markdown: docs/reference/commands.md.
-func Reference() []byte {
+// commands is the page of all commands, in Markdown: docs/reference/commands.md.
+func commands() []byte {
 	var page bytes.Buffer
 	page.WriteString("# Commands\n\nGenerated from the program by `make reference`; `--help` prints the same. Every command also has `--config FILE`, by\n" +
 		"default `pacer.yaml`; `PACER_…` variables take precedence ([configuration.md](../configuration.md)). Exit codes: 0 done, 1 a check or\n" +
 		"an operation failed, also because what the command is about does not exist, 2 bad configuration or arguments.\n")
-	root := (&cli{}).root()
+	root := command.Root()
 	root.InitDefaultCompletionCmd()
 	eachCommand(root, func(cmd *cobra.Command) {
 		about := cmd.Long
@@ -49,9 +51,9 @@ func eachCommand(cmd *cobra.Command, visit func(*cobra.Command)) {
 	}
 }
 
-// PackageFiles writes what packages contain beside the program: man pages into man/, completions of shells into completions/.
-func PackageFiles(dir string) error {
-	root := (&cli{}).root()
+// packageFiles writes what packages contain beside the program: man pages into man/, completions of shells into completions/.
+func packageFiles(dir string) error {
+	root := command.Root()
 	root.DisableAutoGenTag = true
 	man, completions := filepath.Join(dir, "man"), filepath.Join(dir, "completions")
 	for _, d := range []string{man, completions} {

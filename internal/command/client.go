@@ -12,8 +12,12 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
+
+	"github.com/spf13/cobra"
 
 	"github.com/pacer/pacer/internal/config"
 )
@@ -22,25 +26,67 @@ const (
 	remoteWithin   = 15 * time.Second
 	maxRemote      = 64 << 20 // of one answer
 	maxTokenFile   = 4 << 10
-	remotePage     = 1000
+	pageSize       = 1000
 	apiPath        = "/api/v1"
 	tokenFileStart = "file:"
 )
 
-// remote is the API of a console, as a store.
-type remote struct {
-	base   *url.URL
-	token  config.Secret
-	client *http.Client
+// server is the console that commands work over, instead of the services that the configuration names.
+type server struct{ address, token string }
+
+// withServer adds the flags that name a console.
+func (c *cli) withServer(cmd *cobra.Command) *cobra.Command {
+	cmd.Flags().StringVar(&c.server.address, "server", "", "`URL` of a console to work over, such as https://pacer.example.com, instead of the database")
+	cmd.Flags().StringVar(&c.server.token, "token", "", "token for --server: `file:PATH` of a file that has it")
+	return cmd
 }
 
-// remote returns the console that the flags name.
-func (c *cli) remote() (*remote, error) {
+// client asks the API of a console, or that of this process.
+type client struct {
+	base    *url.URL
+	address string // of a console; "" for this process
+	token   config.Secret
+	http    *http.Client
+}
+
+// client returns the client of the console that the flags name. Without one, this process has the API itself, and needs these parts of
+// the configuration for it.
+func (c *cli) client(needs ...config.Section) (*client, error) { return c.clientBy("", needs...) }
+
+// clientBy is client for requests that name who makes them.
+func (c *cli) clientBy(who string, needs ...config.Section) (*client, error) {
+	if c.server.address != "" {
+		return c.remote()
+	}
+	if err := c.noToken(); err != nil {
+		return nil, err
+	}
+	s, err := c.services(needs...)
+	if err != nil {
+		return nil, err
+	}
+	transport, end, err := s.Local(who, slices.Contains(needs, config.NeedPostgres))
+	if err != nil {
+		return nil, err
+	}
+	c.atEnd = append(c.atEnd, end, s.Close)
+	return &client{base: &url.URL{Scheme: "http", Host: "localhost"}, http: &http.Client{Transport: transport}}, nil
+}
+
+func (c *cli) noToken() error {
+	if c.server.address == "" && c.server.token != "" {
+		return config.Usagef("--token goes with --server")
+	}
+	return nil
+}
+
+// remote returns the client of the console that the flags name.
+func (c *cli) remote() (*client, error) {
 	base, err := url.Parse(c.server.address)
 	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" || base.User != nil || base.RawQuery != "" {
 		return nil, config.Usagef("--server must be the address of a console, such as https://pacer.example.com or http://127.0.0.1:8080")
 	}
-	r := &remote{base: base, client: &http.Client{
+	r := &client{base: base, address: base.Host, http: &http.Client{
 		Timeout: remoteWithin, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // a token is for one host
 	}}
 	if c.server.token == "" {
@@ -79,12 +125,12 @@ func readToken(text string) (config.Secret, error) {
 }
 
 // get asks for something. A path has its parts escaped.
-func (r *remote) get(ctx context.Context, path string, query url.Values, into any) error {
+func (r *client) get(ctx context.Context, path string, query url.Values, into any) error {
 	return r.call(ctx, http.MethodGet, path, query, nil, into)
 }
 
 // call makes one request, and reads its answer.
-func (r *remote) call(ctx context.Context, method, path string, query url.Values, body, into any) error {
+func (r *client) call(ctx context.Context, method, path string, query url.Values, body, into any) error {
 	address := strings.TrimSuffix(r.base.String(), "/") + apiPath + path
 	if len(query) > 0 {
 		address += "?" + query.Encode()
@@ -111,9 +157,12 @@ func (r *remote) call(ctx context.Context, method, path string, query url.Values
 	if r.token != "" {
 		request.Header.Set("Authorization", "Bearer "+r.token.Reveal())
 	}
-	answer, err := r.client.Do(request)
+	answer, err := r.http.Do(request)
 	if err != nil {
-		return fmt.Errorf("--server %s: no answer: %w", r.base.Host, innermost(err))
+		if asked, ok := errors.AsType[*url.Error](err); ok && r.address == "" {
+			return asked.Err // of the service that this process asks
+		}
+		return fmt.Errorf("--server %s: no answer: %w", r.address, innermost(err))
 	}
 	defer func() { _ = answer.Body.Close() }() // read as far as needed
 	text, err := io.ReadAll(io.LimitReader(answer.Body, maxRemote+1))
@@ -134,8 +183,9 @@ func (r *remote) call(ctx context.Context, method, path string, query url.Values
 }
 
 // refused is why a request was refused, in one line.
-func (r *remote) refused(answer *http.Response, text []byte) error {
+func (r *client) refused(answer *http.Response, text []byte) error {
 	var problem struct {
+		Type   string
 		Detail string
 		Errors []struct{ Message, Location string }
 	}
@@ -143,26 +193,60 @@ func (r *remote) refused(answer *http.Response, text []byte) error {
 		return fmt.Errorf("--server %s answers %s, which is not what a console says", r.base.Host, answer.Status)
 	}
 	why := problem.Detail
-	for _, e := range problem.Errors {
-		why += "; " + strings.TrimPrefix(e.Location+": ", ": ") + e.Message
+	for i, e := range problem.Errors { // these say more than that the request is wrong
+		if text := strings.TrimPrefix(strings.TrimPrefix(e.Location, "body.")+": ", ": ") + e.Message; i == 0 {
+			why = text
+		} else {
+			why += "; " + text
+		}
 	}
 	if answer.StatusCode == http.StatusUnauthorized && r.token == "" { // the console tells programs of a header
 		what, _, _ := strings.Cut(why, ";")
 		why = what + "; give it with --token file:PATH"
 	}
-	if answer.StatusCode == http.StatusUnprocessableEntity {
+	kind := problem.Type[strings.LastIndex(problem.Type, ":")+1:]
+	if answer.StatusCode == http.StatusUnprocessableEntity || kind == "exists" || kind == "in-use" {
 		return config.Usagef("%s", why)
 	}
-	return &refusal{answer.StatusCode, why}
+	return &refusal{answer.StatusCode, kind, why}
 }
 
 // refusal is why a console does not do something.
 type refusal struct {
-	status int
-	why    string
+	status    int
+	kind, why string
 }
 
 func (r *refusal) Error() string { return r.why }
+
+// refusedAs reports whether a console does not do something for a reason of this kind.
+func refusedAs(err error, kind string) bool {
+	var r *refusal
+	return errors.As(err, &r) && r.kind == kind
+}
+
+// pages asks for all pages of a list, which the answers have under its name.
+func pages[T any](ctx context.Context, r *client, name string, query url.Values, do func(*T)) error {
+	query.Set("limit", strconv.Itoa(pageSize))
+	for {
+		var page map[string]json.RawMessage
+		var list []*T
+		var next string
+		if err := r.get(ctx, "/"+name, query, &page); err != nil {
+			return err
+		}
+		if err := json.Unmarshal(page[name], &list); err != nil {
+			return fmt.Errorf("the console lists no %s: %w", name, err)
+		}
+		for _, one := range list {
+			do(one)
+		}
+		if _ = json.Unmarshal(page["next"], &next); next == "" || len(list) == 0 { // absent on the last page
+			return nil
+		}
+		query.Set("after", next)
+	}
+}
 
 // innermost takes the address out of an error of a request: it stands before it.
 func innermost(err error) error {

@@ -27,7 +27,7 @@ const (
 )
 
 // eachDead yields the letters that match, the newest first, page by page; 0 is no limit.
-func (r *remote) eachDead(ctx context.Context, filter deadletter.Filter, limit int, yield func(view.Letter) error) error {
+func (r *client) eachDead(ctx context.Context, filter deadletter.Filter, limit int, yield func(view.Letter) error) error {
 	query := url.Values{"since": {time.Unix(0, 0).UTC().Format(time.RFC3339)}} // without any the last day is meant
 	for name, value := range map[string]string{"campaign": filter.Campaign, "reason": string(filter.Reason), "job_id": filter.JobID} {
 		if value != "" {
@@ -41,7 +41,7 @@ func (r *remote) eachDead(ctx context.Context, filter deadletter.Filter, limit i
 		query.Set("until", filter.Until.UTC().Format(time.RFC3339Nano))
 	}
 	for n := 0; ; {
-		page := remotePage
+		page := pageSize
 		if limit > 0 {
 			page = min(page, limit-n)
 		}
@@ -63,7 +63,7 @@ func (r *remote) eachDead(ctx context.Context, filter deadletter.Filter, limit i
 }
 
 // oneDead finds a letter by its place, or else the newest one of a job.
-func (r *remote) oneDead(ctx context.Context, what string) (*deadWhole, error) {
+func (r *client) oneDead(ctx context.Context, what string) (*deadWhole, error) {
 	whole := &deadWhole{}
 	if _, ok := view.ParsePlace(what); !ok {
 		var places []string
@@ -152,7 +152,7 @@ func (c *cli) replayDeadOver(ctx context.Context, opts *deadletter.ReplayOptions
 }
 
 // runReplay has a console replay so many letters, and waits until that is done. It is stopped when ctx ends.
-func (c *cli) runReplay(ctx context.Context, r *remote, which remoteReplay, rate string, limit int) (replay.Outcome, error) {
+func (c *cli) runReplay(ctx context.Context, r *client, which remoteReplay, rate string, limit int) (replay.Outcome, error) {
 	var begun struct {
 		Job replay.Job `json:"job"`
 	}

@@ -1,4 +1,4 @@
-package command
+package main
 
 import (
 	"bytes"
@@ -16,7 +16,7 @@ func TestThePageOfCommandsIsWhatTheProgramSays(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Equal(page, Reference()) {
+	if !bytes.Equal(page, commands()) {
 		t.Error("docs/reference/commands.md is not what the program says; run make reference")
 	}
 }
@@ -80,7 +80,7 @@ func TestPackagesContainWhatExists(t *testing.T) {
 		t.Fatal(err)
 	}
 	made := t.TempDir()
-	if err := PackageFiles(made); err != nil {
+	if err := packageFiles(made); err != nil {
 		t.Fatal(err)
 	}
 	const hook, folder = "go run ./scripts/reference -package ", "build/package"
@@ -118,23 +118,5 @@ func TestPackagesContainWhatExists(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(made, "man/pacer-campaign-set.1"))
 	if err != nil || !strings.Contains(string(page), `--rate`) {
 		t.Errorf("the page of campaign set: %v\n%s", err, page)
-	}
-}
-
-// The service of a package begins with the program and the configuration of the package, and the configuration is valid.
-func TestThePackagedServiceFindsItsFiles(t *testing.T) {
-	drop, err := os.ReadFile("../../deploy/package/package.conf")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := "ExecStart=\nExecStart=/usr/bin/pacer run --config /etc/pacer/pacer.yaml\n"; !strings.Contains(string(drop), want) {
-		t.Errorf("package.conf is\n%s", drop)
-	}
-	file, err := filepath.Abs("../../deploy/package/pacer.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if code, _, stderr := execute(t, nil, "config", "print", "--config", file); code != 0 || stderr != "" {
-		t.Errorf("code %d, %s", code, stderr)
 	}
 }

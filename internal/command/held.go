@@ -1,0 +1,48 @@
+package command
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/hold"
+)
+
+// heldOf returns what holds a campaign as it is printed; nil if nothing does.
+func heldOf(a hold.Answer) *view.Held {
+	if a.Cause == hold.None {
+		return nil
+	}
+	return &view.Held{Cause: string(a.Cause), Why: a.Why(), Since: whole(a.Since), Until: whole(a.Until), Remedy: a.Remedy()}
+}
+
+// whole returns t in UTC and whole seconds, which it has reached, nil for the zero time.
+func whole(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC().Truncate(time.Second)
+	return &t
+}
+
+func printHeld(p *printer, v *view.Held) {
+	p.line("held\t%s", v.Why)
+	p.line("held since\t%s", agoOrAhead(v.Since))
+	p.line("held until\t%s", agoOrAhead(v.Until))
+	p.line("to do\t%s", v.Remedy)
+}
+
+// agoOrAhead formats a time with how far off it is.
+func agoOrAhead(at *time.Time) string {
+	if at == nil {
+		return "not known"
+	}
+	off := time.Until(*at).Round(time.Second)
+	switch {
+	case off < 0:
+		return fmt.Sprintf("%s (%s ago)", instant(at, time.RFC3339), formatSeconds(-off))
+	case off == 0:
+		return instant(at, time.RFC3339) + " (now)"
+	}
+	return fmt.Sprintf("%s (in %s)", instant(at, time.RFC3339), formatSeconds(off))
+}
