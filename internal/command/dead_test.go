@@ -42,7 +42,7 @@ func TestPlaces(t *testing.T) {
 		"99999999999/1": false, "spring-0": false,
 	} {
 		place, got := view.ParsePlace(text)
-		if got != ok || ok && deadletter.Place(place).String() != text {
+		if got != ok || ok && place.String() != text {
 			t.Errorf("%q: %v, %v", text, place, got)
 		}
 	}

@@ -78,7 +78,6 @@ func (e valueError) Unwrap() error { return e.error }
 
 // Parsers of the values of flags.
 func text(text string) (string, error)       { return text, nil }
-func word[T ~string](text string) (T, error) { return T(text), nil }
 func wholeNumber(text string) (int64, error) { return strconv.ParseInt(text, 0, 64) }
 func allOf(texts []string) ([]string, error) { return texts, nil }
 
