@@ -270,7 +270,7 @@ func (d *Daemon) newProgress() *progress.Tracker {
 		Daemon: rand.Text(), Work: work{d.pacer, d.consumer}, Store: d.parts.Catalog, Snapshot: d.parts.Catalog.Snapshot,
 		Exchange: progress.NewRedisExchange(d.parts.Redis.Master(0), d.parts.Config.Redis.KeyPrefix),
 		Windows:  d.windows.latest, Gates: d.gates, Sink: d.sinks.Resolve, Stuck: d.stuck,
-		Denials: d.limits.Denials, Needs: d.stripes, Narrow: d.narrow, Answering: d.pacer, Sinks: slices.Sorted(maps.Keys(d.parts.Sinks)),
+		Denials: d.limits.Denials, Needs: d.stripes, Narrow: d.narrow,
 		Node: d.node, Readings: d.readings, Show: progress.Show(d.parts.Config.Metrics.Campaigns), Logger: d.log, Registerer: d.parts.Registry,
 	})
 }

@@ -69,21 +69,6 @@ const (
 	TroubleRefused                    // they are refused for good: one a second is tried
 )
 
-// Answers are what sinks lately answered to one daemon.
-type Answers struct {
-	Works map[string]time.Time // by sink: when it last took a job, or refused one for good
-	Taken map[string]time.Time // by campaign, of those that were asked for: when its sink last took a job of it
-	Asks  []string             // campaigns whose jobs fail or are refused, of which others may know better
-	// Untried are the sinks that take no jobs, while some wait that have not been tried: when that was so.
-	Untried map[string]time.Time
-}
-
-// FleetAnswers is what sinks lately answered to the other daemons.
-type FleetAnswers struct {
-	Works, Taken, Untried map[string]time.Time // as in Answers
-	Refused               map[string]time.Time // by campaign that one of them holds for refusals: since when
-}
-
 // Settled counts the jobs of one campaign whose outcome is durable.
 type Settled struct {
 	Delivered int64

@@ -31,23 +31,18 @@ func destinationMode(g *delivery.DestinationGate) int {
 	return mode(delivery.Closure{Cause: g.Cause, Probe: g.Probe})
 }
 
-// MoveDestinations closes each of the gates for as long as it says, and opens those without an Until, except where a destination
-// asked for a wait. All of them are in one shard.
-func (e *Engine) MoveDestinations(ctx context.Context, gates []delivery.DestinationGate) error {
-	return e.moveDestinations(ctx, gates, 0)
-}
-
-// ClearDestination opens the gate of a destination, whatever closed it.
+// ClearDestination opens the gate of a destination.
 func (e *Engine) ClearDestination(ctx context.Context, sink, destination string) error {
-	return e.moveDestinations(ctx, []delivery.DestinationGate{{Gate: delivery.Gate{Sink: sink}, Destination: destination}}, 1)
+	return e.MoveDestinations(ctx, []delivery.DestinationGate{{Gate: delivery.Gate{Sink: sink}, Destination: destination}})
 }
 
-func (e *Engine) moveDestinations(ctx context.Context, gates []delivery.DestinationGate, byHand int) error {
+// MoveDestinations closes each of the gates for as long as it says, and opens those without an Until. All of them are in one shard.
+func (e *Engine) MoveDestinations(ctx context.Context, gates []delivery.DestinationGate) error {
 	s := e.shards[0]
 	for len(gates) > 0 {
 		part := gates[:min(len(gates), maxShutMoved)]
 		gates = gates[len(part):]
-		c := &call{keys: []string{s.keys.clock(), s.keys.shut(), s.keys.shutChanges()}, args: []any{maxShut, byHand}}
+		c := &call{keys: []string{s.keys.clock(), s.keys.shut(), s.keys.shutChanges()}, args: []any{maxShut}}
 		for i := range part {
 			g, life := &part[i], int64(0)
 			if !g.Until.IsZero() {

@@ -49,7 +49,7 @@ func (e *Engine) CloseGate(ctx context.Context, gate string, c delivery.Closure)
 	return changed, err
 }
 
-// OpenGate opens a gate that is half-open. One that a destination asked to close stays closed until its time.
+// OpenGate opens a gate: a job was delivered.
 func (e *Engine) OpenGate(ctx context.Context, gate string) error {
 	_, err := e.moveGate(ctx, "open", openScript, gate, 0)
 	return err

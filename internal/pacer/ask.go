@@ -66,8 +66,11 @@ func (p *Pacer) askOf(q *queue, now instant) (a delivery.Ask, ok bool) {
 	room := p.freeCalls(q, horizon, now)
 	q.ask.short, q.ask.lined = room < want || q.ask.lined, false
 	want = min(want, room)
-	if !q.circuit.closed() { // half-open: one job is tried, and its result decides
+	if q.circuit.tripped { // half-open: one job is tried, and its result decides
 		want = min(want, 1-int64(q.calls.inFlight)-q.granted)
+	}
+	if s := q.sink; s.breaker.tripped {
+		want = min(want, 1-int64(s.calls.inFlight)-s.granted-s.asked)
 	}
 	if want <= 0 {
 		p.takes.askLater(q, now.local+p.quantum.length-1) // a moment before those that were served
@@ -180,8 +183,8 @@ func (p *Pacer) grant(q *queue, a delivery.Ask, g delivery.Granted, now instant)
 		return
 	}
 	p.schedule(q)
-	if g.Bound == delivery.BindGate && q.sink != nil && !q.sink.breaker.tripped {
-		q.sink.breaker.elsewhere = true
+	if g.Bound == delivery.BindGate && q.sink != nil {
+		q.sink.sawGate(now.local)
 	}
 	p.takes.askLater(q, p.nextAsk(q, a, g, now))
 }

@@ -39,7 +39,7 @@ func TestYieldOfACampaignThatWaits(t *testing.T) {
 		})
 		closed, open := newPartition("lanes/0"), newPartition("lanes/1")
 		refused := f.offer(t, jobs(closed, delivery.FromLane, "waits", 0, 4000))
-		time.Sleep(time.Second)
+		time.Sleep(5 * time.Minute) // the next probe is minutes away
 		f.offer(t, jobs(open, delivery.FromLane, "sends", 0, 200))
 		f.yield(1)
 		if n := closed.held(4000, refused); n > 1 {
@@ -51,12 +51,12 @@ func TestYieldOfACampaignThatWaits(t *testing.T) {
 		if n := f.offer(t, jobs(closed, delivery.FromLane, "waits", 4000, 10)); n != 10 {
 			t.Errorf("%d of 10 further jobs refused", n)
 		}
-		time.Sleep(58 * time.Minute)
-		if n := closed.counts().rooms; n > 0 {
+		time.Sleep(50 * time.Minute)
+		if n := closed.counts().rooms; n > 5 {
 			t.Errorf("asked for %d times while the gate is closed", n)
 		}
 		f.receiver.setAnswer(nil)
-		time.Sleep(2 * time.Minute)
+		time.Sleep(time.Hour)
 		if n := closed.counts().rooms; n == 0 {
 			t.Error("not asked for when the gate opens")
 		}

@@ -128,7 +128,7 @@ func (p *Pacer) changeCircuit(q *queue, is *delivery.Campaign, sink *sinkState, 
 	switch {
 	case was != nil && is != nil && was.RowRevision() == is.RowRevision() && q.sink == sink:
 	case changed(was, is):
-		q.circuit = campaignBreaker{}
+		q.circuit = breaker{}
 	case q.circuit.forgive(now.local):
 		p.opt.Logger.Info("the campaign was changed; it is held for refusals no longer", "campaign", q.id)
 	}

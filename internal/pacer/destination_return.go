@@ -127,10 +127,7 @@ func (p *Pacer) proceed(d *destination, now instant) {
 	}
 	var jobs, before []*delivery.Job
 	for n := p.free(d, nil, set.InFlight, now); n > 0 && d.line.len() > 0 && len(jobs) < mostReleased; {
-		j := p.nextOf(d, now)
-		if j == nil {
-			break
-		}
+		j := p.nextOf(d)
 		jobs = append(jobs, j)
 		if q := p.returnsTo(j, now); q != nil {
 			before = append(before, q.recall(d)...) // those that could not be sent soon
@@ -146,12 +143,12 @@ func (p *Pacer) proceed(d *destination, now instant) {
 	}
 }
 
-// nextOf takes the job out of a line, which must not be empty, that goes next; nil if none goes now.
-func (p *Pacer) nextOf(d *destination, now instant) *delivery.Job {
-	if !d.yields(d.line.at(0), now.local) {
-		return p.destinations.pop(d)
+// nextOf takes the job out of a line, which must not be empty, that goes next: in an outage one that has no attempt.
+func (p *Pacer) nextOf(d *destination) *delivery.Job {
+	if d.tripped && d.line.at(0).Attempt > 0 {
+		return p.destinations.popUntried(d)
 	}
-	return p.destinations.popUntried(d)
+	return p.destinations.pop(d)
 }
 
 // returnsTo is the queue to which a job of a line returns; nil if it has to be placed anew.
@@ -207,7 +204,7 @@ func (p *Pacer) maintainDestinations(now instant) {
 		}
 		if d.tripped && d.idle() {
 			if now.local-d.openUntil > forgetShut.Microseconds() {
-				d.destinationBreaker = destinationBreaker{}
+				d.breaker = breaker{}
 			} else {
 				l.checkAt(d, max(d.openUntil, now.local)+forgetShut.Microseconds()+1)
 			}

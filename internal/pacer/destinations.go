@@ -16,13 +16,11 @@ type destinationKey struct{ sink, name string }
 // destination is one destination of a sink in this daemon: its circuit breaker, its calls, and the jobs that wait for it here.
 type destination struct {
 	destinationKey
-	destinationBreaker
+	breaker
 	flow
 	line     fifo           // jobs that wait for it in memory
 	releases []*returnedJob // jobs that have left the line for the fronts of their queues
 	turnAt   int64          // local time when one more job in a timer could have its turn, while it is busy
-
-	untriedUntil int64 // local time by which a job in a timer comes back that has not been tried
 
 	version   uint64 // of what is set for it, as last seen
 	renewedAt int64  // local time when that changed; what was sent before says nothing of it
@@ -164,16 +162,16 @@ func (l *destinations) pop(d *destination) *delivery.Job {
 	return j
 }
 
-// popUntried takes the first job of a line that has not been tried; nil if there is none.
-func (l *destinations) popUntried(d *destination) (untried *delivery.Job) {
-	l.filter(d, func(_ int, j *delivery.Job) bool {
-		if untried != nil || j.Attempt > 0 {
-			return true
+// popUntried takes the job of a line, which must not be empty, with the fewest attempts.
+func (l *destinations) popUntried(d *destination) *delivery.Job {
+	fewest := d.line.at(0)
+	for i := range d.line.len() {
+		if j := d.line.at(i); j.Attempt < fewest.Attempt {
+			fewest = j
 		}
-		untried = j
-		return false
-	})
-	return untried
+	}
+	l.filter(d, func(_ int, j *delivery.Job) bool { return j != fewest })
+	return fewest
 }
 
 // filter keeps the jobs of a line for which keep returns true.

@@ -139,10 +139,10 @@ func (p *Pacer) send(q *queue, j *delivery.Job, used []delivery.Grant, at int64,
 	})
 }
 
-// lastTry is the local time when the job was last sent, or now.
+// lastTry is the local time when the job was last sent, or now. The call before that of a step was another one.
 func (p *Pacer) lastTry(j *delivery.Job, now instant) int64 {
 	switch {
-	case !j.Call.At.IsZero():
+	case !j.Call.At.IsZero() && j.State == nil:
 		return p.at(j.Call.At).local
 	case j.From == delivery.FromTimer && j.Reason == string(delivery.ReasonRetry):
 		return p.at(j.EnqueuedAt.Time()).local

@@ -81,6 +81,8 @@ func (p *Pacer) seeDestination(g *delivery.DestinationGate, now instant) {
 	key := destinationKey{g.Sink, g.Destination}
 	d := p.destinations.find(key)
 	switch {
+	case g.Cause == delivery.GateFailing && !g.Until.IsZero(): // each daemon finds that out by itself
+		return
 	case !g.Until.IsZero():
 		if d == nil && !g.Until.After(now.wall) {
 			return
@@ -88,9 +90,9 @@ func (p *Pacer) seeDestination(g *delivery.DestinationGate, now instant) {
 		d = p.destinations.get(key)
 		p.limitsOf(d, now)
 		if d.renewedAt == 0 || p.at(g.At).local > d.renewedAt+unreadFor.Microseconds() { // otherwise it may be about what it was
-			d.openedByFleet(p.at(g.Until).local, g.Gate, now.local)
+			d.seeGate(p.at(g.Until).local, g.Gate, now.local)
 		}
-	case d == nil || !d.closedByFleet(p.at(g.At).local, now.local):
+	case d == nil || !d.seeOpened(p.at(g.At).local, now.local):
 		return
 	default:
 		p.proceed(d, now)
@@ -103,7 +105,7 @@ func (p *Pacer) logClosedDestination(s *sinkState, d *destination, detail string
 	if now.local < s.destined.told {
 		return
 	}
-	s.destined.told = now.in(tellEvery)
+	s.destined.told = now.in(logEvery)
 	p.opt.Logger.Warn("a destination of the sink does not take its jobs; they wait, and it is tried again and again; the next minute's are not logged",
 		"sink", s.id, "destination", d.name, "cause", d.cause.String(), "closed", max(1, len(p.destinations.shut[s.id])), "detail", detail)
 }

@@ -130,7 +130,7 @@ func (p *Pacer) readOn(q *queue, now instant) {
 	if most := q.campaign.MaxInFlight; most > 0 {
 		n.calls.update(q.calls.inFlight, most)
 	}
-	if !p.pressed(q) || now.local > n.until || q.opens() > now.local || !q.circuit.closed() || q.window > 0 || p.sends.behind(now) || p.drain.stopped {
+	if !p.pressed(q) || now.local > n.until || q.opens() > now.local || q.circuit.tripped || q.window > 0 || p.sends.behind(now) || p.drain.stopped {
 		return
 	}
 	roomy := map[lane]bool{}

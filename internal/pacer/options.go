@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -166,6 +167,11 @@ const defaultMaxRetryAfter = 5 * time.Minute
 // after is how long to wait after the given number of attempts.
 func (r Retry) after(attempts int) time.Duration {
 	return retry.Backoff{Initial: r.Initial, Max: r.Max, Jitter: r.Jitter}.Delay(attempts)
+}
+
+// vary is a wait that a destination asked for, or up to a fifth more.
+func (r Retry) vary(asked time.Duration) time.Duration {
+	return asked + time.Duration(rand.Float64()*r.Jitter*float64(asked))
 }
 
 // Defaults are the default settings of a Pacer.

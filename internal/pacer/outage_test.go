@@ -15,7 +15,7 @@ func failing(campaigns ...string) func(int, *delivery.Job) delivery.Result {
 	return func(_ int, j *delivery.Job) delivery.Result {
 		for _, c := range campaigns {
 			if j.Campaign == c {
-				return delivery.Result{Class: delivery.Temporary, Detail: "500"}
+				return delivery.Result{Class: delivery.Temporary, By: delivery.ByNobody, Detail: "502"}
 			}
 		}
 		return delivery.Result{Class: delivery.Delivered}

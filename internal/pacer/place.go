@@ -33,7 +33,7 @@ func (p *Pacer) placeOne(j *delivery.Job, now instant) bool {
 	}
 	e := p.campaign(j.Campaign, now)
 	if e == nil {
-		return p.unknown(j, now)
+		return p.parkUnknown(j, now)
 	}
 	c := e.campaign
 	j.Campaign, j.Account = c.ID, e.account // one string for all jobs of the campaign
@@ -65,13 +65,16 @@ func (p *Pacer) placeOne(j *delivery.Job, now instant) bool {
 		p.wait(j, wait, delivery.ReasonNotBefore, now)
 		return true
 	}
-	if p.parkUnknownDestination(e.sink, j, now) || p.parkAtDestination(e.sink, j, now) {
+	if p.opt.Missing != nil {
+		if detail := p.opt.Missing(e.sink.id, j); detail != "" {
+			p.awaitRow(j, true, delivery.ReasonUnknownDestination, detail, now)
+			return true
+		}
+	}
+	if p.parkAtDestination(e.sink, j, now) {
 		return true
 	}
 	q := p.queue(e)
-	if p.holdBack(q, j, now) {
-		return true
-	}
 	if !p.fits(q, j, now) {
 		if src, ok := j.Source.(capacityReceiver); ok && p.refuses(q, j, now) {
 			q.await(src)
@@ -150,10 +153,9 @@ func (p *Pacer) fits(q *queue, j *delivery.Job, now instant) bool {
 // maxUnknown bounds the queues above which no further one is made for an unknown campaign.
 const maxUnknown = 10_000
 
-// unknown lets the job wait for its campaign to appear, and gives up once a catalog lacks the campaign that was loaded
-// after the grace, which begins when the job is first read or the campaign disappears. Until that is over for the
-// campaign, a job of a lane stays there: false.
-func (p *Pacer) unknown(j *delivery.Job, now instant) bool {
+// parkUnknown lets a job wait whose campaign is not known: in its lane for the grace, and in a timer otherwise. It returns false if the job
+// stays in its lane.
+func (p *Pacer) parkUnknown(j *delivery.Job, now instant) bool {
 	j.Account = nil // of the campaign that it had, if it was deleted just now
 	absent := p.absent(j.Campaign)
 	src, ok := j.Source.(capacityReceiver)
@@ -167,18 +169,27 @@ func (p *Pacer) unknown(j *delivery.Job, now instant) bool {
 			return false
 		}
 	}
+	p.awaitRow(j, absent, delivery.ReasonUnknownCampaign, "no campaign with this id; create it, then replay", now)
+	return true
+}
+
+// awaitRow moves a job whose campaign or destination has no row to a timer. If the row is absent, and was not in a catalog loaded after the
+// grace that began when the job was first read, the job becomes a dead letter.
+func (p *Pacer) awaitRow(j *delivery.Job, absent bool, why delivery.Reason, detail string, now instant) {
 	seen := j.FirstRead
 	if seen.IsZero() {
 		seen = j.ReadAt
 	}
-	if absent && p.campaigns.snapshot.LoadedAt.Sub(seen) > p.opt.UnknownGrace {
-		p.dead(j, delivery.ReasonUnknownCampaign, "no campaign with this id; create it, then replay")
-		return true
+	if s := p.campaigns.snapshot; absent && s != nil && s.LoadedAt.Sub(seen) > p.opt.UnknownGrace {
+		p.dead(j, why, detail)
+		return
 	}
-	p.opt.Requeuer.Put(j, delivery.Reroute{
-		Kind: delivery.ToTimer, Reason: delivery.ReasonUnknownCampaign, Due: now.wall.Add(p.unknownWait(j)),
-	})
-	return true
+	wait := 5 * time.Second
+	if j.TimerHops > 0 {
+		wait = 30 * time.Second
+	}
+	wait = min(wait, max(time.Second, p.opt.UnknownGrace))
+	p.opt.Requeuer.Put(j, delivery.Reroute{Kind: delivery.ToTimer, Reason: why, Due: now.wall.Add(wait)})
 }
 
 // absent tells whether a catalog that was loaded after the grace still lacks the unknown campaign.

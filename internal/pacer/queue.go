@@ -16,7 +16,7 @@ type queue struct {
 
 	ranked
 	timeline
-	circuit campaignBreaker
+	circuit breaker
 	ask     asking
 
 	slotIndex   int   // in the slot heap, -1 when not there
@@ -24,7 +24,6 @@ type queue struct {
 	turnAt      int64 // local time before which no further slot can come, by the last reply; 0 when unknown
 	competitors int64 // daemons that compete for the campaign's slots, this one included
 	calls       calls
-	takenAt     int64 // local time when its sink last took a job; 0: never
 	behindUntil int64 // local time until which its jobs of ingress go to lanes, since others have
 	narrow      *laneMove
 
@@ -69,7 +68,7 @@ const rememberedFor = 24 * time.Hour
 func (q *queue) remembers(now int64) bool {
 	c := &q.circuit
 	failed := c.failures > 0 || c.refusals.failures > 0
-	return c.isHeld() || c.waitUntil > now || failed && now-max(c.last, c.refusals.last) < rememberedFor.Microseconds()
+	return c.isHeld() || c.open(now) || failed && now-max(c.last, c.refusals.last) < rememberedFor.Microseconds()
 }
 
 // standing tells whether the jobs may be sent at now; the campaign must be known.
@@ -140,7 +139,23 @@ func (q *queue) goes() *delivery.Job {
 	if heavy, most := q.awaited(); heavy != nil && head.Weight > most {
 		return heavy
 	}
+	if head.Attempt > 0 && q.untried > 0 && (q.circuit.failures >= silentFailures || q.circuit.tripped || q.sink != nil && q.sink.breaker.tripped) {
+		return q.untriedBefore(head)
+	}
 	return head
+}
+
+// untriedBefore is the first job without an attempt, which probes a breaker: in a long outage no job uses up its attempts while others
+// come. It is the head if there is none that weighs as little.
+func (q *queue) untriedBefore(head *delivery.Job) *delivery.Job {
+	first := head
+	q.each(func(j *delivery.Job) bool {
+		if j.Attempt == 0 && j.Weight <= head.Weight {
+			first = j
+		}
+		return first == head
+	})
+	return first
 }
 
 // next calls f for the first jobs that have no slots yet, at most n.

@@ -50,9 +50,9 @@ func TestWhatFailedIsForgottenInTheEnd(t *testing.T) {
 		keeps, forget float64 // hours
 	}{
 		"nothing":             {func(*queue) {}, 0, 0.1},
-		"failures":            {func(q *queue) { q.circuit.add(at(1).local) }, 24.9, 25.1},
+		"failures":            {func(q *queue) { q.circuit.fail(failure{job: &delivery.Job{}}, at(1).local) }, 24.9, 25.1},
 		"a refusal":           {func(q *queue) { q.circuit.refused(at(1).local) }, 24.9, 25.1},
-		"as long as is asked": {func(q *queue) { q.circuit.wait(at(40).local) }, 39.9, 40.1},
+		"as long as is asked": {func(q *queue) { q.circuit.openUntil = at(40).local }, 39.9, 40.1},
 		"held": {func(q *queue) {
 			for range heldRefusals {
 				q.circuit.refused(at(1).local)

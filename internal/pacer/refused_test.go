@@ -138,17 +138,17 @@ func TestAChangeEndsTheHold(t *testing.T) {
 // A campaign is held from the fiftieth refusal after its last success until the next success, whatever else happens.
 func TestWhatHoldsForRefusals(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		var c campaignBreaker
+		var c breaker
 		inRow, now := 0, int64(0)
 		for range rapid.IntRange(1, 300).Draw(rt, "answers") {
 			now += rapid.Int64Range(0, 400*millisecond).Draw(rt, "later")
 			switch rapid.IntRange(0, 40).Draw(rt, "answer") {
 			case 0:
-				c.worked(now)
+				c.took(now)
 				inRow = 0
 			case 1:
-				c.add(now)
-				c.open(now)
+				c.fail(failure{job: &delivery.Job{}, cause: delivery.GateFailing}, now)
+				c.trip(delivery.GateFailing, probeEvery, now)
 			case 2:
 				if was := c.forgive(now); was != (inRow >= heldRefusals) {
 					rt.Fatalf("forgiven after %d: was held %t", inRow, was)
@@ -160,12 +160,12 @@ func TestWhatHoldsForRefusals(t *testing.T) {
 					rt.Fatalf("refusal %d in a row: the first that holds: %t", inRow, first)
 				}
 				if c.isHeld() {
-					c.open(now)
-				} else if !c.closed() || c.failures != 0 {
+					c.trip(delivery.GateRefused, probeEvery, now)
+				} else if c.tripped || c.failures != 0 {
 					rt.Fatalf("a refusal leaves %+v", c)
 				}
 			}
-			if c.isHeld() != (inRow >= heldRefusals) || c.isHeld() && c.closed() {
+			if c.isHeld() != (inRow >= heldRefusals) || c.isHeld() && !c.tripped {
 				rt.Fatalf("after %d in a row: %+v", inRow, c)
 			}
 		}

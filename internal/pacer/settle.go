@@ -10,202 +10,433 @@ import (
 )
 
 const (
-	defaultRetry   = time.Second            // a throttled answer that does not say how long
-	unreachedPause = 200 * time.Millisecond // before a job that a closed gate stopped is tried again
-	tellEvery      = time.Minute            // of lines about single answers of a sink
+	defaultRetry = time.Second // a throttled answer that does not say how long
+	logEvery     = time.Minute // of lines about single answers of a sink
+	// unreachedPause is how long a job waits that did not reach its destination, where the breaker decides when the next one is sent.
+	unreachedPause = 200 * time.Millisecond
 )
 
-// settle applies a sink's answer to its job and to the sink's gate.
-func (p *Pacer) settle(r sent, now instant) {
-	q, s, j := r.queue, r.sink, r.job
+// settle applies a sink's answer: what happens with the job, whether it uses an attempt, and what it says about the job's destination,
+// campaign and sink.
+func (p *Pacer) settle(x sent, now instant) {
+	q, s, j := x.queue, x.sink, x.job
 	p.sends.inFlight--
-	if !r.forfeited {
-		s.latency += (r.took.Microseconds() - s.latency) / 8
+	if !x.forfeited {
+		s.latency += (x.took.Microseconds() - s.latency) / 8
 	}
-	p.callEnded(q, &r, now)
+	p.callEnded(q, &x, now)
 	if len(s.full) > 0 {
 		s.fullAt = now.local
 	}
 	p.wakeFollowUp(s, now)
 	p.wake(s)
-	if r.destination != nil {
-		defer p.settledAt(r.destination, now)
+	if x.destination != nil {
+		p.limitsOf(x.destination, now)
+		defer p.settledAt(x.destination, now)
 	}
-	if r.forfeited || r.result.Class == delivery.Withheld || r.result.Class == delivery.Duplicate {
-		p.unsent.add(r.used)
+	if x.forfeited || x.result.Class == delivery.Withheld || x.result.Class == delivery.Duplicate {
+		p.unsent.add(x.used)
 	}
-	if r.epoch != p.drain.epoch {
+	if x.epoch != p.drain.epoch {
 		return // outlived a drain; the job has been read again
 	}
-	if r.forfeited {
+	switch r := x.result; {
+	case x.forfeited:
 		p.metrics.forfeited.Add(float64(j.Weight))
 		p.putBack(q, j, 0, now)
-		return
-	}
-	p.noteFailure(&r, now)
-	if r.ofDestination() {
-		p.settleAt(r, now)
-		return
-	}
-	switch r.result.Class {
-	case delivery.Delivered:
+	case r.Class == delivery.Delivered:
 		j.Attempt++
 		j.Settle(delivery.OutcomeDelivered)
-		p.worked(&r, now)
-	case delivery.Rejected:
+		p.took(&x, now)
+	case r.Class == delivery.Rejected:
 		j.Attempt++
-		if r.result.Keep {
-			p.dead(j, delivery.ReasonRejected, r.result.Detail)
+		if r.Keep {
+			p.dead(j, delivery.ReasonRejected, r.Detail)
 		} else {
 			j.Settle(delivery.OutcomeRejected)
 		}
-		p.worked(&r, now)
-	case delivery.Pending:
-		p.worked(&r, now)
-		p.goOn(s, j, r.result, now)
-	case delivery.Permanent:
-		if r.result.Reason != "" {
-			p.dead(j, r.result.Reason, r.result.Detail)
-			return
-		}
-		p.refused(q, s, j, r.result, now)
-	case delivery.Throttled:
-		p.throttled(q, s, j, r.result, now)
-	case delivery.Temporary, delivery.Unreachable, delivery.Misconfigured:
-		p.notTaken(r, now)
-	case delivery.Withheld:
+		p.took(&x, now)
+	case r.Class == delivery.Pending:
+		p.took(&x, now)
+		p.goOn(s, j, r, now)
+	case r.Class == delivery.Permanent && r.Reason != "":
+		p.dead(j, r.Reason, r.Detail)
+	case r.Class == delivery.Permanent:
+		p.refused(&x, now)
+	case r.Class == delivery.Withheld:
 		if j.State == nil {
 			p.metrics.forfeited.Add(float64(j.Weight))
 		}
-		p.putBack(q, j, r.result.RetryAfter, now)
-	case delivery.Duplicate:
+		p.putBack(q, j, r.RetryAfter, now)
+	case r.Class == delivery.Duplicate:
 		j.Settle(delivery.OutcomeDuplicate)
-	case delivery.Interrupted:
+	case r.Class == delivery.Interrupted:
 		p.drain.doubt++
+	default:
+		p.failed(&x, now)
 	}
 }
 
-// notedFailures is how many failures in a row, without a success, the log tells of: a single job is given up before that.
-const notedFailures = 10
+// settledAt lets the destination's next jobs go.
+func (p *Pacer) settledAt(d *destination, now instant) {
+	p.proceed(d, now)
+	p.destinations.note(d, now.local)
+}
 
-// noteFailure notes that a sink did not take a job for now. Few such jobs open no circuit, and wait in timers, where nothing counts them.
-func (p *Pacer) noteFailure(x *sent, now instant) {
-	e := p.campaigns.byID[x.queue.id]
-	switch x.result.Class {
-	case delivery.Temporary, delivery.Unreachable, delivery.Misconfigured, delivery.Throttled:
-		if e == nil {
-			return
+// took records that the job's destination, campaign and sink have taken it: their breakers close.
+func (p *Pacer) took(x *sent, now instant) {
+	q, s, d := x.queue, x.sink, x.destination
+	if d != nil {
+		if r := p.opt.DestinationReports; r != nil {
+			r.Works(s.id, d.name)
 		}
-	default:
+		if d.took(now.local) {
+			p.destinationRecovered(x, now)
+		}
+	}
+	if e := p.campaigns.byID[q.id]; e != nil {
+		e.account.Succeeded(now.wall)
+		e.failing.Worked()
+	}
+	if q.circuit.took(now.local) {
+		p.campaignRecovered(q, now)
+	}
+	p.sinkTook(s, x.begun, now)
+}
+
+func (p *Pacer) destinationRecovered(x *sent, now instant) {
+	p.opt.Logger.Debug("a destination works again", "sink", x.sink.id, "destination", x.destination.name)
+	p.publishDestination(x.destination, nil, now)
+}
+
+func (p *Pacer) campaignRecovered(q *queue, now instant) {
+	p.opt.Logger.Info("the sink takes this campaign's jobs again", "campaign", q.id, "sink", q.sink.id)
+	p.takes.askLater(q, now.local)
+}
+
+// sinkTook records that the sink answers as it should, whatever it says of a job. A gate that another daemon has closed is opened by a
+// call that began later.
+func (p *Pacer) sinkTook(s *sinkState, begun int64, now instant) {
+	recovered := s.breaker.took(now.local)
+	if recovered || s.gateSeen > 0 && begun > s.gateSeen {
+		s.gateSeen = 0
+		p.publishGate(s, gateCall{open: true})
+	}
+	if recovered {
+		p.opt.Logger.Info("the sink works again", "sink", s.id)
+		p.askSoon(s, now)
+	}
+}
+
+// askSoon lets the campaigns of a sink ask for slots now.
+func (p *Pacer) askSoon(s *sinkState, now instant) {
+	for _, q := range p.queues.list {
+		if q.sink == s {
+			p.takes.askLater(q, now.local)
+		}
+	}
+}
+
+// refusalsCounted is how many refusals in a row by one destination count as the campaign's: heldRefusals hold a campaign only
+// if several destinations refuse its jobs.
+const refusalsCounted = heldRefusals / 5
+
+// refused handles a job that will never be taken: it becomes a dead letter. Many in a row hold the campaign or the destination: then one
+// job is tried now and then, and one that is refused waits.
+func (p *Pacer) refused(x *sent, now instant) {
+	q, s, d, j := x.queue, x.sink, x.destination, x.job
+	held := q.circuit.isHeld()
+	p.sinkTook(s, x.begun, now)
+	counted := true
+	if d != nil {
+		held = held || d.isHeld()
+		p.refusedAt(x, now)
+		counted = d.refusals.failures <= refusalsCounted
+	}
+	if counted {
+		first, recovered := q.circuit.refused(now.local)
+		if recovered && !first {
+			p.campaignRecovered(q, now)
+		}
+		if q.circuit.isHeld() {
+			p.openCircuit(q, delivery.GateRefused, 0, now)
+		}
+		if first {
+			p.opt.Logger.Error("the sink refused many jobs of this campaign in a row and took none; the campaign is held, one job a "+
+				"second is tried, and no other is given up: look at its dead letters, repair, then pacer campaign resume",
+				"campaign", q.id, "sink", s.id, "refused", heldRefusals, "detail", x.result.Detail)
+		}
+	}
+	if held {
+		p.again(j, p.opt.MaxOpenAge, now) // another job is tried next
 		return
 	}
-	e.account.Failed(now.wall)
-	if e.failing.Failed(); e.failing.Failures() == notedFailures && x.queue.circuit.closed() {
-		success, _ := e.account.Last()
-		p.opt.Logger.Warn("the jobs of a campaign fail, and none has been taken since; they are tried again: look at the destination, and at what "+
-			"they have in common", "campaign", x.queue.id, "sink", x.sink.id, "last_success", success, "detail", x.result.Detail)
+	j.Attempt++
+	p.dead(j, delivery.ReasonRefused, x.result.Detail)
+}
+
+// refusedAt counts a refusal against the job's destination.
+func (p *Pacer) refusedAt(x *sent, now instant) {
+	d := x.destination
+	first, recovered := d.refused(now.local)
+	if recovered {
+		p.destinationRecovered(x, now)
+	}
+	if d.isHeld() {
+		p.closeDestination(x, delivery.GateRefused, 0, now)
+	}
+	if first {
+		p.opt.Logger.Error("a destination refused many jobs in a row and took none; it is held, tried again and again, and no other job for "+
+			"it is given up: look at its dead letters and repair", "sink", x.sink.id, "destination", d.name, "refused", heldRefusals, "detail", x.result.Detail)
 	}
 }
 
-// throttled makes whatever the destination asked to slow down wait: the recipient's job, the campaign on this daemon, or
-// the sink on every daemon. A wait is believed up to the sink's max_retry_after; then one job a second is tried.
-func (p *Pacer) throttled(q *queue, s *sinkState, j *delivery.Job, r delivery.Result, now instant) {
-	asked := cmp.Or(max(0, r.RetryAfter), defaultRetry)
-	d := min(asked, s.maxRetryAfter)
-	if asked >= tellEvery && now.local >= s.quiet.wait {
-		s.quiet.wait = now.in(max(d, tellEvery))
-		p.opt.Logger.Warn("the destination asks to wait; it is tried again after that, and after max_retry_after at the latest",
-			"sink", s.id, "campaign", q.id, "asked", asked, "wait", d)
-	}
-	switch r.Scope {
-	case delivery.ScopeRecipient:
-		p.waitAlone(j, d, now)
-	case delivery.ScopeCampaign:
-		q.circuit.wait(now.in(d))
-		p.pauseQueue(q)
-		p.putBack(q, j, 0, now)
-	default:
-		p.closeGate(s, gateCall{Closure: delivery.Closure{Cause: delivery.GateThrottled, For: d, Probe: asked > d}}, now)
-		p.putBack(q, j, 0, now)
-	}
-}
-
-// notTaken handles a job that the sink did not take for now.
-func (p *Pacer) notTaken(x sent, now instant) {
+// failed handles a job that was not taken for now. The failure is the job's own if the scope that it blames has taken another job since
+// this one was last sent: then it closes nothing, and uses an attempt. So each job comes to its end while its sink works, and none does
+// because its sink is down.
+func (p *Pacer) failed(x *sent, now instant) {
 	q, s, j, r := x.queue, x.sink, x.job, x.result
-	opens := max(s.breaker.openUntil, q.circuit.openUntil)
-	probe := opens <= now.local && (s.breaker.tripped || !q.circuit.closed())
-	verdict := p.failed(x, now)
-	outage := verdict == sinkFails || verdict == campaignFails || q.circuit.isHeld()
-	counts := x.usesAttempt(outage, probe, now) && !p.spared(&x, verdict, now)
-	switch {
-	case p.drain.stopped: // stays open; it is tried again by the daemon that reads it next
-	case r.Class == delivery.Temporary:
-		p.retry(j, r, counts, min(r.RetryAfter, s.maxRetryAfter), now)
-	case outage:
-		p.putBack(q, j, unreachedPause, now)
-	case r.Class == delivery.Unreachable:
-		p.retry(j, r, counts, 0, now)
-	default:
-		p.logRefused(q, s, j, r, now)
-		p.waitAlone(j, max(p.opt.Retry.after(1+int(j.TimerHops)), p.opt.MaxOpenAge), now)
+	p.noteFailure(x, now)
+	held := q.circuit.isHeld() || x.destination != nil && x.destination.isHeld()
+	counts := !held && p.usesAttempt(x, now)
+	asked := time.Duration(0)
+	if r.Class == delivery.Throttled {
+		asked = min(cmp.Or(max(0, r.RetryAfter), defaultRetry), s.maxRetryAfter)
 	}
-}
-
-// logRefused logs a refusal of credentials or settings that closes nothing: the first ones, and those among jobs that are taken.
-func (p *Pacer) logRefused(q *queue, s *sinkState, j *delivery.Job, r delivery.Result, now instant) {
-	if now.local < s.quiet.refused {
-		return
+	p.blame(x, asked, now)
+	if r.Class == delivery.Misconfigured && !s.breaker.tripped && now.local >= s.quietUntil {
+		s.quietUntil = now.in(logEvery)
+		p.opt.Logger.Warn("the sink refused pacer's credentials or settings for a job, which is tried again later: correct the sink's configuration, or "+
+			"the destination", "sink", s.id, "campaign", q.id, "job", j.ID, "detail", r.Detail)
 	}
-	s.quiet.refused = now.in(tellEvery)
-	log := p.opt.Logger.With("sink", s.id, "campaign", q.id, "job", j.ID, "detail", r.Detail)
-	if s.tookSince(max(0, now.in(-tellEvery))) {
-		log.Warn("the sink refused pacer's credentials or settings for a job, though it takes others; it is tried again later, and not given up: " +
-			"see what the answer says")
-		return
-	}
-	log.Warn("the sink refused pacer's credentials or settings for a job, which is tried again later, and none is given up: correct the sink's " +
-		"configuration, or the destination")
-}
-
-// usesAttempt tells whether a failure is the job's own, so that an attempt is used up. In an outage it is if the destination
-// itself answered a probe, or nobody did to one that had no answer before, while others were taken: many bad jobs look like
-// an outage when they are all that is left, and come to their end one by one. Otherwise it is, unless nothing says that the
-// destination works. A job that was written and never answered is not believed in for ever: see unansweredFor.
-func (x *sent) usesAttempt(outage, probe bool, now instant) bool {
-	r, c := x.result, &x.queue.circuit
-	long := c.unansweredLong(now.local)
-	switch {
-	case c.isHeld():
-		return false
-	case outage:
-		return probe && r.Class == delivery.Temporary && (r.By == delivery.ByDestination || r.By == delivery.ByNobody && (x.job.Attempt > 0 || long))
-	case r.Class == delivery.Unreachable:
-		return x.sink.tookSince(x.since)
-	}
-	return r.By != delivery.ByNobody || x.suspect() || long
-}
-
-// suspect tells whether a job that failed temporarily may be to blame itself: it has failed before, or the sink takes others.
-func (x *sent) suspect() bool {
-	return x.job.Attempt > 0 || x.result.By == delivery.ByNobody && x.sink.tookSince(x.since)
-}
-
-// retry counts the attempt, if it is one, and lets the job wait for its back-off, and at least for as long as the
-// destination asked.
-func (p *Pacer) retry(j *delivery.Job, r delivery.Result, counts bool, asked time.Duration, now instant) {
 	if counts {
-		j.Attempt++
-		if j.Attempt >= p.opt.Retry.MaxAttempts {
+		if j.Attempt++; j.Attempt >= p.opt.Retry.MaxAttempts {
 			p.dead(j, delivery.ReasonAttemptsExhausted, r.Detail)
 			return
 		}
 	}
-	p.waitAlone(j, max(p.opt.Retry.after(max(1, j.Attempt)), asked), now)
+	p.again(j, p.waitOf(x, asked), now)
 }
 
-// waitAlone lets a job that was sent wait for its next attempt, and others of its campaign pass it.
-func (p *Pacer) waitAlone(j *delivery.Job, d time.Duration, now instant) {
+// waitOf is how long the job waits for its next attempt: its back-off, or what was asked for if that is longer. What was asked is varied, so
+// that jobs do not come back together.
+func (p *Pacer) waitOf(x *sent, asked time.Duration) time.Duration {
+	j, r := x.job, x.result
+	blamed, _ := x.breakers()
+	switch {
+	case r.Class == delivery.Throttled:
+		return p.opt.Retry.vary(asked)
+	case r.Class == delivery.Temporary:
+		return max(p.opt.Retry.after(max(1, int(j.Attempt))), min(r.RetryAfter, x.sink.maxRetryAfter))
+	case blamed.tripped:
+		return unreachedPause
+	case r.Class == delivery.Misconfigured:
+		return max(p.opt.Retry.after(1+int(j.TimerHops)), p.opt.MaxOpenAge)
+	}
+	return p.opt.Retry.after(1 + int(j.TimerHops))
+}
+
+// scope is what the failure blames.
+func (x *sent) scope() delivery.Scope {
+	r := x.result
+	switch {
+	case r.Class == delivery.Temporary && x.destination != nil:
+		return delivery.ScopeDestination
+	case r.Class == delivery.Temporary:
+		return delivery.ScopeCampaign // and the sink, if jobs of several campaigns fail
+	case r.Scope == delivery.ScopeDestination && x.destination == nil:
+		return delivery.ScopeSink
+	}
+	return r.Scope
+}
+
+// usesAttempt reports whether the failure is the job's own. What is the destination's own answer about the job always is. A call
+// without an answer is, too, once none of its campaign has had one for long.
+func (p *Pacer) usesAttempt(x *sent, now instant) bool {
+	r := x.result
+	if r.Class == delivery.Temporary && r.By != delivery.ByNobody {
+		return true
+	}
+	own, b := x.breakers()
+	return own.tookSince(x.since) || r.Class == delivery.Temporary && b.unansweredLong(now.local)
+}
+
+// breakers are that of the scope that the failure blames, and that of the job's destination or campaign.
+func (x *sent) breakers() (blamed, narrow *breaker) {
+	narrow = &x.queue.circuit
+	if x.destination != nil {
+		narrow = &x.destination.breaker
+	}
+	switch x.scope() {
+	case delivery.ScopeDestination:
+		return narrow, narrow
+	case delivery.ScopeCampaign:
+		if x.result.Class != delivery.Temporary {
+			return &x.queue.circuit, narrow
+		}
+	case delivery.ScopeRecipient:
+		return &breaker{}, narrow
+	}
+	return &x.sink.breaker, narrow
+}
+
+// blame counts a failure against the scopes that it blames, and closes those that do not work.
+func (p *Pacer) blame(x *sent, asked time.Duration, now instant) {
+	q, s, d, r := x.queue, x.sink, x.destination, x.result
+	f := failure{job: x.job, cause: delivery.GateFailing, begun: x.begun}
+	f.answered = d == nil && r.Class == delivery.Temporary && r.By != delivery.ByNobody // bad jobs of one destination are few
+	switch r.Class {
+	case delivery.Throttled:
+		f.cause = delivery.GateThrottled
+	case delivery.Misconfigured:
+		f.cause = delivery.GateMisconfigured
+	}
+	switch scope := x.scope(); {
+	case scope == delivery.ScopeRecipient:
+	case scope == delivery.ScopeDestination:
+		if !d.tookSince(x.since) && (d.fail(f, now.local) || r.Gone) {
+			p.closeDestination(x, f.cause, asked, now)
+		}
+	case scope == delivery.ScopeSink:
+		if !s.breaker.tookSince(x.since) && s.breaker.fail(f, now.local) {
+			p.closeSink(x, f.cause, asked, now)
+		}
+	default:
+		sinkFails := !s.breaker.tookSince(x.since) && r.Class == delivery.Temporary && s.breaker.fail(f, now.local) &&
+			(s.breaker.several || s.breaker.tripped)
+		if q.circuit.tookSince(x.since) {
+			return
+		}
+		fails := q.circuit.fail(f, now.local)
+		if sinkFails {
+			p.closeSink(x, f.cause, asked, now)
+		} else if fails {
+			s.breaker.failureRun = failureRun{} // they are the campaign's
+			p.closeCampaign(x, f.cause, asked, now)
+		}
+	}
+}
+
+// closeSink opens the sink's breaker. Waits that it has asked for, and wrong credentials, hold for all daemons; that it does not work is
+// only shown, and each daemon finds it out by itself.
+func (p *Pacer) closeSink(x *sent, cause delivery.GateCause, asked time.Duration, now instant) {
+	q, s := x.queue, x.sink
+	done, first := s.breaker.trip(cause, cmp.Or(asked, probeEvery), now.local)
+	if !done {
+		return
+	}
+	call := gateCall{Closure: delivery.Closure{Cause: cause, For: now.until(s.breaker.openUntil), Probe: true}}
+	if first {
+		p.logClosed(s, &call, x.result, asked, now)
+	}
+	p.closeGate(s, call)
+	p.takes.askLater(q, s.breaker.openUntil+p.quantum.length) // another campaign tries next
+}
+
+// closeCampaign opens the campaign's breaker.
+func (p *Pacer) closeCampaign(x *sent, cause delivery.GateCause, asked time.Duration, now instant) {
+	q, s := x.queue, x.sink
+	since := q.circuit.since
+	if !p.openCircuit(q, cause, asked, now) || cause == delivery.GateThrottled {
+		return
+	}
+	log := p.opt.Logger.With("campaign", q.id, "sink", s.id, "detail", x.result.Detail)
+	if s.breaker.tookSince(since) {
+		log.Warn("the sink fails this campaign's jobs and takes others; one a second is tried")
+		return
+	}
+	log.Warn("the sink fails this campaign's jobs, and is not known to take others; one a second is tried")
+}
+
+// openCircuit lets no job of the campaign pass for a while, hands its slots back, and reports whether that is new.
+func (p *Pacer) openCircuit(q *queue, cause delivery.GateCause, asked time.Duration, now instant) (first bool) {
+	done, first := q.circuit.trip(cause, cmp.Or(asked, probeEvery), now.local)
+	if !done {
+		return false
+	}
+	p.refundSlots(q)
+	q.turnAt, q.ask.paced = q.circuit.openUntil, false
+	p.takes.askLater(q, q.circuit.openUntil)
+	return first
+}
+
+// closeDestination opens the breaker of the job's destination.
+func (p *Pacer) closeDestination(x *sent, cause delivery.GateCause, asked time.Duration, now instant) {
+	d := x.destination
+	if cause != delivery.GateThrottled {
+		p.reportFailing(x, now)
+	}
+	done, first := d.trip(cause, cmp.Or(asked, maxProbeEvery), now.local)
+	if !done {
+		return
+	}
+	p.publishDestination(d, &delivery.Closure{Cause: cause, For: now.until(d.openUntil), Probe: true}, now)
+	if first && cause != delivery.GateThrottled {
+		p.destinations.note(d, now.local)
+		p.logClosedDestination(x.sink, d, x.result.Detail, now)
+	}
+}
+
+// reportFailing reports that a destination does not work, with each call that shows it.
+func (p *Pacer) reportFailing(x *sent, now instant) {
+	d, reports := x.destination, p.opt.DestinationReports
+	switch {
+	case reports == nil:
+	case x.result.Gone:
+		reports.Gone(x.sink.id, d.name, x.result.Detail)
+	default:
+		since := now.local
+		for _, s := range []*failureRun{&d.failureRun, &d.refusals} {
+			if s.failures > 0 {
+				since = min(since, s.since)
+			}
+		}
+		reports.Fails(x.sink.id, d.name, now.wall.Add(-time.Duration(now.local-since)*time.Microsecond), x.result.Detail)
+	}
+}
+
+// logClosed logs that the sink's breaker was opened. All daemons find wrong settings at once: the one that closes the gate first logs
+// the Error.
+func (p *Pacer) logClosed(s *sinkState, call *gateCall, r delivery.Result, asked time.Duration, now instant) {
+	switch log := p.opt.Logger.With("sink", s.id, "detail", r.Detail); call.Cause {
+	case delivery.GateMisconfigured:
+		call.tell = func(first bool) {
+			level := slog.LevelInfo
+			if first {
+				level = slog.LevelError
+			}
+			log.Log(context.Background(), level, "the sink refuses pacer's credentials or settings; its gate is closed and "+
+				"probed once a second, and no job is given up: correct the sink's configuration, or the destination")
+		}
+	case delivery.GateThrottled:
+		if asked >= logEvery && now.local >= s.quietUntil {
+			s.quietUntil = now.in(asked)
+			log.Warn("the destination asks to wait; it is tried now and then, and after max_retry_after at the latest", "asked", r.RetryAfter, "wait", asked)
+		}
+	default:
+		log.Warn("the sink does not work; it is probed once a second")
+	}
+}
+
+// loggedFailures is how many failures in a row, without a success, the log reports: a single job is given up before that.
+const loggedFailures = 10
+
+// noteFailure notes that a job of the campaign was not taken. Few such jobs open no breaker, and wait in timers, where nothing counts them.
+func (p *Pacer) noteFailure(x *sent, now instant) {
+	e := p.campaigns.byID[x.queue.id]
+	if e == nil {
+		return
+	}
+	e.account.Failed(now.wall)
+	if e.failing.Failed(); e.failing.Failures() == loggedFailures && !x.queue.circuit.tripped {
+		success, _ := e.account.Last()
+		p.opt.Logger.Warn("the jobs of a campaign fail, and none was delivered since; they are tried again: look at the destination, and at what "+
+			"they have in common", "campaign", x.queue.id, "sink", x.sink.id, "last_success", success, "detail", x.result.Detail)
+	}
+}
+
+// again lets a job that was sent wait for its next attempt, and others of its campaign pass it.
+func (p *Pacer) again(j *delivery.Job, d time.Duration, now instant) {
 	if p.drain.stopped || drop(j) {
 		return // stays open; it is tried again by the daemon that reads it next
 	}
@@ -216,7 +447,7 @@ func (p *Pacer) waitAlone(j *delivery.Job, d time.Duration, now instant) {
 	p.wait(j, d, delivery.ReasonRetry, now)
 }
 
-// putBack returns a job that was not delivered through no fault of its own to the head of its queue.
+// putBack returns a job that was not sent to the head of its queue.
 func (p *Pacer) putBack(q *queue, j *delivery.Job, pause time.Duration, now instant) {
 	if p.drain.stopped || drop(j) {
 		return // stays open; it is sent by the daemon that reads it next
@@ -244,117 +475,29 @@ func (p *Pacer) putBack(q *queue, j *delivery.Job, pause time.Duration, now inst
 	p.takes.want(q)
 }
 
-// failed counts a failure of the sink, and closes the gate or the circuit if that shows an outage.
-func (p *Pacer) failed(x sent, now instant) verdict {
-	q, s, r := x.queue, x.sink, x.result
-	cause := delivery.GateFailing
-	if r.Class == delivery.Misconfigured {
-		cause = delivery.GateMisconfigured
+// Troubles lists the campaigns of this daemon whose breaker is open, because of failures or of refusals.
+func (p *Pacer) Troubles(ctx context.Context) ([]delivery.Trouble, error) {
+	answer := make(chan []delivery.Trouble, 1)
+	p.inbox.do(func(now instant) { answer <- p.troubles() })
+	select {
+	case list := <-answer:
+		return list, nil
+	case <-p.inbox.closed:
+		return nil, ErrDraining
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
-	f := failure{
-		campaign: q.id, again: r.Class == delivery.Temporary && x.suspect(),
-		sink:     r.Class != delivery.Temporary && r.Scope != delivery.ScopeCampaign,
-		answered: r.Class == delivery.Temporary && r.By == delivery.ByDestination,
-	}
-	v := s.breaker.failed(&q.circuit, f, now.local)
-	switch v {
-	case sinkFails:
-		if done, first := s.breaker.trip(cause, now.local); done {
-			call := gateCall{Closure: delivery.Closure{Cause: s.breaker.cause, For: halfOpenEvery, Probe: true}}
-			if first {
-				p.logClosed(s, &call, r)
-			}
-			p.closeGate(s, call, now)
-		}
-		p.takes.askLater(q, s.breaker.openUntil+p.quantum.length) // another campaign tries next
-	case campaignFails:
-		if done, first := q.circuit.open(now.local); done {
-			if first {
-				p.logCampaignFails(q, s, r)
-			}
-			p.pauseQueue(q)
-		}
-	}
-	return v
 }
 
-// logCampaignFails logs that failures have opened the campaign's circuit. Where no other campaign sends to the sink, it is not known
-// whether it would take other jobs.
-func (p *Pacer) logCampaignFails(q *queue, s *sinkState, r delivery.Result) {
-	log := p.opt.Logger.With("campaign", q.id, "sink", s.id, "detail", r.Detail)
-	if s.tookSince(q.circuit.since) {
-		log.Warn("the sink fails this campaign's jobs and takes others; one a second is tried")
-		return
-	}
-	log.Warn("the sink fails this campaign's jobs, and is not known to take others; one a second is tried")
-}
-
-// pauseQueue hands the slots of a queue back whose circuit was opened.
-func (p *Pacer) pauseQueue(q *queue) {
-	p.refundSlots(q)
-	q.turnAt, q.ask.paced = q.circuit.openUntil, false
-	p.takes.askLater(q, q.circuit.openUntil)
-}
-
-// logClosed logs that failures have closed the sink's gate. All daemons find wrong settings at once: the one that closes
-// the gate first says so.
-func (p *Pacer) logClosed(s *sinkState, call *gateCall, r delivery.Result) {
-	if call.Cause == delivery.GateMisconfigured {
-		call.tell = func(first bool) {
-			level := slog.LevelInfo
-			if first {
-				level = slog.LevelError
-			}
-			p.opt.Logger.Log(context.Background(), level, "the sink refuses pacer's credentials or settings; its gate is closed and "+
-				"probed once a second, and no job is given up: correct the sink's configuration, or the destination", "sink", s.id, "detail", r.Detail)
-		}
-		return
-	}
-	p.opt.Logger.Warn("the sink does not work; its gate is closed and probed once a second", "sink", s.id, "detail", r.Detail)
-}
-
-// worked records that the sink works, and opens a gate that failures had closed.
-func (p *Pacer) worked(x *sent, now instant) {
-	q, s := x.queue, x.sink
-	if x.destination != nil {
-		p.destinationWorked(x, now)
-	}
-	q.takenAt = now.local
-	if e := p.campaigns.byID[q.id]; e != nil {
-		e.account.Succeeded(now.wall)
-		e.failing.Worked()
-	}
-	if q.circuit.worked(now.local) {
-		p.takesAgain(q, s, now)
-	}
-	p.sinkWorked(s, now)
-}
-
-// takesAgain lets a campaign ask for slots whose circuit is closed again.
-func (p *Pacer) takesAgain(q *queue, s *sinkState, now instant) {
-	p.opt.Logger.Info("the sink takes this campaign's jobs again", "campaign", q.id, "sink", s.id)
-	p.takes.askLater(q, now.local)
-}
-
-// sinkWorked records that the sink answers as it should, whatever it says of a job.
-func (p *Pacer) sinkWorked(s *sinkState, now instant) {
-	s.workedAt = now.local
-	tell, recovered := s.breaker.worked()
-	if tell {
-		p.publishGate(s, gateCall{open: true})
-	}
-	if !recovered {
-		return
-	}
-	p.opt.Logger.Info("the sink works again", "sink", s.id)
-	p.askSoon(s, now)
-}
-
-// askSoon lets the campaigns of a sink ask for slots now.
-func (p *Pacer) askSoon(s *sinkState, now instant) {
+func (p *Pacer) troubles() (list []delivery.Trouble) {
 	for _, q := range p.queues.list {
-		if q.sink == s {
-			p.takes.askLater(q, now.local)
+		switch c := &q.circuit; {
+		case q.campaign == nil:
+		case c.isHeld():
+			list = append(list, delivery.Trouble{Campaign: q.id, Kind: delivery.TroubleRefused, Since: p.timeOf(c.refusals.since)})
+		case c.tripped && c.cause != delivery.GateThrottled:
+			list = append(list, delivery.Trouble{Campaign: q.id, Since: p.timeOf(c.trippedAt)})
 		}
 	}
+	return list
 }

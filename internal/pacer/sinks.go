@@ -25,22 +25,17 @@ type sinkState struct {
 	destined destined
 	pressure pressure // on its calls
 
-	workedAt      int64         // local time when it last took a job, or refused one for good; 0: never
-	othersAt      int64         // the same of other daemons, as far as it is known
-	closedAt      int64         // local time when the gate was last closed here
+	gateSeen      int64         // local time since when another daemon is known to have closed the gate; 0: none has
 	maxRetryAfter time.Duration // how long a wait that the destination asks for is believed
-	quiet         quiet
-
-	// untriedUntil is the local time until which another daemon is taken to have jobs for it that have not been tried, while
-	// it takes none.
-	untriedUntil int64
-	followUps    followUps
+	quietUntil    int64         // local time before which no further answer about waits or credentials is logged
+	followUps     followUps
 }
 
-// quiet holds the local times before which nothing more is logged of a sink's answers.
-type quiet struct {
-	wait    int64 // of a wait that the destination asks for
-	refused int64 // of an answer about credentials
+// sawGate records that another daemon has closed the gate.
+func (s *sinkState) sawGate(now int64) {
+	if s.gateSeen == 0 && !s.breaker.tripped {
+		s.gateSeen = now
+	}
 }
 
 // freeCalls is how many further slots within the horizon the sink can serve: the calls that are free, and those that come
@@ -56,7 +51,7 @@ const steadyFor = time.Second
 // settleLatency lets the steady latency follow: down at once, and up within a few rounds of maintenance. A moment in which
 // the destination is slow does not count, and neither do calls that fail.
 func (s *sinkState) settleLatency(now int64) {
-	if s.workedAt == 0 || now-s.workedAt > steadyFor.Microseconds() {
+	if s.breaker.takenAt == 0 || now-s.breaker.takenAt > steadyFor.Microseconds() {
 		return
 	}
 	s.steady = min(s.latency, s.steady+(s.latency-s.steady)/8+1)
@@ -93,9 +88,6 @@ func (p *Pacer) Pace(c *delivery.Campaign) (latency time.Duration, inFlight int)
 	}
 	return of.latency, of.inFlight
 }
-
-// tookSince tells whether the sink is known to have taken a job since then, from any daemon.
-func (s *sinkState) tookSince(local int64) bool { return max(s.workedAt, s.othersAt) > local }
 
 // leave takes a queue off the list of those that wait for a free call.
 func (s *sinkState) leave(q *queue) {
@@ -143,15 +135,9 @@ func (p *Pacer) wake(s *sinkState) {
 }
 
 // closeGate stops the sink here at once and on the other daemons with their next take, and hands the slots back.
-func (p *Pacer) closeGate(s *sinkState, call gateCall, now instant) {
-	until, before := now.in(call.For), s.breaker.openUntil
-	s.breaker.open(until, call.Cause == delivery.GateThrottled)
-	s.closedAt = now.local
+func (p *Pacer) closeGate(s *sinkState, call gateCall) {
 	p.publishGate(s, call)
-	if before > now.local && until-before < p.quantum.length {
-		return // one of many equal answers
-	}
-	until = s.breaker.openUntil
+	until := s.breaker.openUntil
 	for _, q := range p.queues.list {
 		if q.sink == s {
 			p.refundSlots(q)
@@ -250,17 +236,19 @@ func (p *Pacer) SeeGates(closed []delivery.Gate) {
 		for _, s := range p.sinks {
 			g, isShut := shut[s.id]
 			b := &s.breaker
-			s.followUps.shut, s.followUps.halfOpen = 0, isShut && g.Probe
-			if isShut {
+			obeyed := isShut && g.Cause != delivery.GateFailing
+			if s.followUps.shut, s.followUps.halfOpen = 0, obeyed && g.Probe; obeyed {
 				s.followUps.shut = now.in(g.Until.Sub(now.wall))
 			}
 			switch {
 			case isShut:
-				b.elsewhere = b.elsewhere || g.Probe && !b.tripped
-			case b.waitUntil > now.local && s.gate.idle() && now.local-s.closedAt > staleGate.Microseconds():
+				s.sawGate(now.local)
+			case b.open(now.local) && b.cause == delivery.GateThrottled && s.gate.idle() && now.local-b.movedAt > staleGate.Microseconds():
 				p.opt.Logger.Info("the sink's gate was opened", "sink", s.id)
-				b.openUntil, b.waitUntil = 0, 0
+				*b = breaker{takenAt: b.takenAt}
 				p.askSoon(s, now)
+			default:
+				s.gateSeen = 0
 			}
 		}
 	})

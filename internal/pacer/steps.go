@@ -132,7 +132,7 @@ func (p *Pacer) sendFollowUp(s *sinkState, now instant) bool {
 	}
 	j := f.take(now.local, func(campaign string) bool {
 		q := p.queues.byID[campaign]
-		return q == nil || !q.outOfCalls() && q.circuit.openUntil <= now.local && (q.circuit.closed() || q.calls.inFlight == 0)
+		return q == nil || !q.outOfCalls() && q.circuit.openUntil <= now.local && (!q.circuit.tripped || q.calls.inFlight == 0)
 	})
 	if j == nil {
 		return false

@@ -20,8 +20,6 @@ const (
 	maxPartEntries = 50_000
 	// maxSummaryEntries bounds each list of a summary: daemons may have different campaigns.
 	maxSummaryEntries = 4 * maxPartEntries
-	// maxAnswers bounds the lists of what sinks answer.
-	maxAnswers = 1000
 	// maxNodes bounds the nodes of a summary, and maxText each text, in bytes.
 	maxNodes = maxParts
 	maxText  = 200
@@ -87,10 +85,6 @@ func (c *codec) part(p *part) {
 	c.counts(&p.sent)
 	c.notes(&p.stuck)
 	c.notes(&p.holds)
-	list(c, &p.asks, maxAnswers, c.hash)
-	c.seen(&p.taken)
-	c.seen(&p.works)
-	c.seen(&p.untried)
 	c.counts(&p.inHand)
 	c.counts(&p.early)
 	c.counts(&p.denied)
@@ -103,12 +97,6 @@ func (c *codec) summary(s *summary) {
 	c.version(summaryVersion)
 	number(c, &s.daemons)
 	list(c, &s.silent, c.most, func(lane *int) { number(c, lane) })
-	list(c, &s.said, c.most, func(one *remoteFact) {
-		number(c, &one.about)
-		c.hash(&one.hash)
-		c.hash(&one.by)
-		number(c, &one.when)
-	})
 	c.part(&s.part)
 }
 
@@ -116,13 +104,6 @@ func (c *codec) counts(l *[]sent) {
 	list(c, l, c.most, func(s *sent) {
 		c.hash(&s.campaign)
 		number(c, &s.units)
-	})
-}
-
-func (c *codec) seen(l *[]seen) {
-	list(c, l, maxAnswers, func(s *seen) {
-		c.hash(&s.hash)
-		number(c, &s.ago)
 	})
 }
 

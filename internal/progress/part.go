@@ -14,24 +14,12 @@ type part struct {
 	stuck []note // what this daemon found out about campaigns
 	holds []note // what holds campaigns; in summaries only
 
-	// How sinks answer it; not in summaries, which have sayings.
-	asks    []uint64 // campaigns of which others may know better
-	taken   []seen   // campaigns whose jobs were taken
-	works   []seen   // sinks that work
-	untried []seen   // sinks that take no jobs, while some wait that have not been tried
-
 	inHand []sent       // jobs that sinks have been given and have not answered
 	nodes  []Node       // the daemon itself; in summaries all that run
 	early  []sent       // jobs in memory whose time has not come
 	sinks  []SinkReport // of the last minute
 	denied []sent       // asks that windows of quotas reduced or denied, by windowHash; of a daemon since it started
 	turns  []sent       // when the rate next allows a job, in microseconds since the Unix epoch; not of campaigns where that is soon
-}
-
-// seen is when something was last seen.
-type seen struct {
-	hash uint64
-	ago  int64 // milliseconds, when the part was made
 }
 
 // heldCampaign is the content of one daemon's memory for a campaign.

@@ -77,7 +77,7 @@ type counter struct {
 
 // merge returns the sum of the parts.
 func (m *merger) merge(parts []reported) *summary {
-	s, said := &summary{}, factSet{}
+	s := &summary{}
 	s.sent = m.sent.count(parts, func(p *part) []sent { return p.sent })
 	s.denied = m.denied.count(parts, func(p *part) []sent { return p.denied })
 	readers := laneReaders(parts)
@@ -118,14 +118,12 @@ func (m *merger) merge(parts []reported) *summary {
 				stuck[n.campaign] = n
 			}
 		}
-		said.hear(p)
 	}
 	for _, h := range memory {
 		s.held = append(s.held, h)
 	}
 	s.inHand, s.early, s.turns, s.sinks = counted(inHand), counted(early), counted(turns), summed(sinks)
 	s.stuck = slices.AppendSeq(s.stuck, maps.Values(stuck))
-	s.said = said.list()
 	return s
 }
 

@@ -75,10 +75,7 @@ type Options struct {
 	// this daemon hold too much of a campaign's.
 	Needs  func(campaign string) int
 	Narrow func(list []delivery.UnevenLane)
-	// Answering is what passes answers of sinks on, and Sinks lists the configured ones.
-	Answering Answering
-	Sinks     []string
-	Show      Show // "" is ShowAll
+	Show   Show // "" is ShowAll
 	// Node, if it is set, describes this daemon: Host, Address, Version, Ready, State and KafkaAway. Readings is what it counts and measures.
 	Node       func() Node
 	Readings   func() Readings
@@ -117,9 +114,8 @@ type Tracker struct {
 	outage    retry.Outage // of the exchange
 	foreign   retry.Outage // what others leave there cannot be read
 
-	holds   holds
-	ledger  ledger
-	answers answers
+	holds  holds
+	ledger ledger
 }
 
 // view is what is known of the catalog.
@@ -171,7 +167,6 @@ func New(o Options) *Tracker {
 		opt: o, log: o.Logger, metrics: newMetrics(o.Registerer), recent: newRecent(time.Now()), debts: map[uint64]debt{},
 		view:  view{watched: map[string]*delivery.Campaign{}, lively: map[string]time.Time{}},
 		holds: newHolds(o.Logger, o.Registerer), ledger: newLedger(o.Store, o.Logger),
-		answers: answers{of: o.Answering},
 	}
 }
 
@@ -298,7 +293,6 @@ func (t *Tracker) hear(ctx context.Context, told Summary, mine []delivery.LaneBa
 	if err != nil {
 		t.log.Debug("the gates of sinks could not be read", "error", err)
 	}
-	t.answers.hear(s.said, told.Age, t.opt.Daemon, t.byHash, t.opt.Sinks)
 	sent, known := t.sentSince(s, told.Leader)
 	if !known {
 		t.at = time.Time{} // what was sent meanwhile is not known, so nothing is late by it
@@ -360,7 +354,7 @@ func (t *Tracker) part(ctx context.Context) (*part, error) {
 		}
 		p.stuck = append(p.stuck, n)
 	}
-	return p, t.answers.add(ctx, p)
+	return p, nil
 }
 
 // count adds to the part what this daemon has sent, and what it was denied.

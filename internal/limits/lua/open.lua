@@ -1,5 +1,4 @@
--- Opens a gate that probes may open. One that a destination asked to close stays closed until its time, unless it is
--- opened by hand.
+-- Opens a gate: a job was delivered, or somebody opens it by hand.
 --
 -- KEYS  1 clock, 2 gate
 -- ARGV  1 header, 2 by hand (0|1), 3 by whom, noted for a minute
@@ -7,9 +6,9 @@
 
 local now, steps = clock(KEYS[1], false)
 if not now then return steps end
-local had, mode = gateOf(call('GET', KEYS[2]))
+local had = gateOf(call('GET', KEYS[2]))
 local opened = 0
-if had and (ARGV[2] == '1' or not ASKED[mode]) then
+if had then
   if ARGV[2] == '1' then
     call('SET', KEYS[2], string.format('0 0 %d ', now) .. ARGV[3], 'PX', 60000)
   else

@@ -1,9 +1,9 @@
--- Closes and opens gates of destinations. As with the gates of sinks, a wait that a destination asked for is never shortened but by
--- hand, and replaces any other closure. Of all gates only those that were changed last are kept.
+-- Closes and opens gates of destinations. As with the gates of sinks, a wait that a destination asked for is never shortened by
+-- another, and replaces any other closure. Of all gates only those that were changed last are kept.
 --
 -- KEYS  1 clock, 2 hash: of each destination until, mode and since; until is 0 if it was opened
 --       3 sorted set: of each destination when it was changed last; no two at once
--- ARGV  1 header, 2 how many destinations are kept, 3 by hand (0|1), then for each destination its name, microseconds from now
+-- ARGV  1 header, 2 how many destinations are kept, then for each destination its name, microseconds from now
 --       (0: it opens) and its mode
 -- Returns head and how many were changed.
 
@@ -11,14 +11,14 @@ local now, steps = clock(KEYS[1], true)
 if not now then return steps end
 local newest = call('ZRANGE', KEYS[3], -1, -1, 'WITHSCORES')
 local at, changed = max(now, (num(newest[2]) or 0) + 1), 0
-for i = 4, #ARGV, 3 do
+for i = 3, #ARGV, 3 do
   local name, life, mode = ARGV[i], num(ARGV[i + 1]), ARGV[i + 2]
   local had, before, since = gateOf(call('HGET', KEYS[2], name))
   had, since = had or 0, since or now
   local untilAt, waits = now + life, had > now and ASKED[before]
   if life == 0 then
     untilAt = 0
-    if had == 0 or waits and ARGV[3] == '0' then untilAt = nil end
+    if had == 0 then untilAt = nil end
   elseif waits and had > untilAt then
     untilAt = nil
   elseif had == 0 or CAUSE[before] ~= CAUSE[mode] then

@@ -190,7 +190,7 @@ end
 
 -- Gates -----------------------------------------------------------------------------------------------------------
 
--- The item's gate while it is closed or half-open, false otherwise.
+-- The item's gate while it is closed or half-open, false otherwise. That a sink does not work is only shown: each daemon finds it out.
 local function gateFor(it)
   local key = it[ISGATE]
   local gate = held[key - 2]
@@ -199,7 +199,7 @@ local function gateFor(it)
     gate = {key = KEYS[key], at = at, mode = mode, since = since, probe = mode ~= '0'}
     held[key - 2] = gate
   end
-  if gate and not gate.probe and gate.at <= now then return false end
+  if gate and (gate.mode == '1' or not gate.probe and gate.at <= now) then return false end
   return gate
 end
 

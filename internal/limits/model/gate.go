@@ -34,12 +34,8 @@ func (s *Store) CloseGate(now int64, id string, until int64, cause delivery.Gate
 	return changed
 }
 
-// OpenGate opens a gate that probes may open; others stay closed until their time.
-func (s *Store) OpenGate(id string) {
-	if g := s.gates[id]; g != nil && g.probe && !g.asked {
-		delete(s.gates, id)
-	}
-}
+// OpenGate opens a gate.
+func (s *Store) OpenGate(id string) { delete(s.gates, id) }
 
 // gate is the ask's gate while it is closed or half-open, nil otherwise.
 func (t *taking) gate() *gate {

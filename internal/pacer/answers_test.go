@@ -1,0 +1,164 @@
+package pacer
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/testservices"
+)
+
+// stream offers 50 jobs a second of a campaign until the end, as a lane does: what does not fit is offered again. Of each hundred, the first
+// bad are called poison.
+func (f *fleet) stream(ctx context.Context, t *testing.T, campaign string, bad int64, end time.Time) {
+	t.Helper()
+	lane := newPartition("lane/" + campaign)
+	for n := int64(0); time.Now().Before(end); n += 10 {
+		list := jobs(lane, delivery.FromLane, campaign, n, 10)
+		for _, j := range list {
+			if j.Offset*37%100 < bad {
+				j.ID = "poison" + j.ID
+			}
+		}
+		refused, err := f.daemons[0].Offer(ctx, list)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		n -= int64(len(refused))
+		time.Sleep(200 * time.Millisecond)
+	}
+}
+
+// TestPoisonCostsOthersLittle: answers about single recipients cost the others of their sink next to nothing, whatever they say, and the jobs
+// that get them come to their end.
+func TestPoisonCostsOthersLittle(t *testing.T) {
+	testservices.Simulation(t)
+	throttled := func(wait time.Duration) delivery.Result {
+		return delivery.Result{Class: delivery.Throttled, RetryAfter: wait}
+	}
+	for _, tc := range []struct {
+		name   string
+		bad    int64 // of a hundred; 0: a single job
+		answer delivery.Result
+		least  float64
+	}{
+		{"one message that is always greylisted", 0, throttled(10 * time.Second), 0.995},
+		{"one recipient with 429", 0, throttled(0), 0.995},
+		{"one recipient with 429 and Retry-After", 0, throttled(time.Minute), 0.995},
+		{"one job without permission", 0, delivery.Result{Class: delivery.Misconfigured, Status: 403}, 0.995},
+		{"one job that is never reached", 0, delivery.Result{Class: delivery.Unreachable}, 0.995},
+		{"1 % of the recipients", 1, throttled(time.Minute), 0.99},
+		{"5 % of the recipients", 5, throttled(time.Minute), 0.97},
+		{"20 % of the recipients", 20, throttled(time.Minute), 0.75},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet(1, uniform(3, 500*time.Microsecond, 0), newBook(campaign("good", 50), campaign("bad", 50)), nil)
+				defer f.stop()
+				f.receiver.max = 8
+				f.receiver.setLatency(20 * time.Millisecond)
+				var good, mixed atomic.Int64
+				f.receiver.setAnswer(func(_ int, j *delivery.Job) delivery.Result {
+					if strings.HasPrefix(j.ID, "poison") {
+						return tc.answer
+					}
+					if good.Add(1); j.Campaign == "bad" {
+						mixed.Add(1)
+					}
+					return delivery.Result{Class: delivery.Delivered}
+				})
+				defer f.timers(t.Context(), 0)()
+				const minutes = 20
+				end := time.Now().Add(minutes * time.Minute)
+				if tc.bad > 0 {
+					go f.stream(t.Context(), t, "bad", tc.bad, end)
+				} else {
+					one := jobs(newPartition("in"), delivery.FromIngress, "bad", 0, 1)
+					one[0].ID = "poison"
+					f.offer(t, one)
+				}
+				f.stream(t.Context(), t, "good", 0, end)
+				if n := good.Load() - mixed.Load(); float64(n) < tc.least*50*60*minutes {
+					t.Errorf("%d good jobs of %d", n, 50*60*minutes)
+				}
+				if n := f.count("bad"); tc.bad > 0 && float64(n) < tc.least*50*60*minutes {
+					t.Errorf("%d calls of the campaign with bad recipients, of %d", n, 50*60*minutes)
+				}
+				if n := f.dead(delivery.ReasonAttemptsExhausted); tc.bad == 0 && n != 1 {
+					t.Errorf("%d dead letters of 1", n)
+				}
+			})
+		})
+	}
+}
+
+// TestOutages: while a sink takes nothing it is asked seldom, no job of the backlog is given up, and afterwards the full rate is back within two
+// seconds.
+func TestOutages(t *testing.T) {
+	testservices.Simulation(t)
+	for _, tc := range []struct {
+		name   string
+		answer delivery.Result
+		most   int // calls in any 30 s, after the first
+	}{
+		{"429 to everything", delivery.Result{Class: delivery.Throttled, RetryAfter: 30 * time.Second}, 11},
+		{"down", delivery.Result{Class: delivery.Unreachable}, 40},
+		{"a gateway", delivery.Result{Class: delivery.Temporary, By: delivery.ByNobody}, 40},
+		{"500 to everything", delivery.Result{Class: delivery.Temporary, By: delivery.ByDestination}, 40},
+		{"credentials", delivery.Result{Class: delivery.Misconfigured, Status: 401}, 40},
+	} {
+		for daemons := range 2 {
+			t.Run(fmt.Sprint(tc.name, " ", 1+daemons), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					f := newFleet(1+daemons, uniform(3, 500*time.Microsecond, 0), newBook(campaign("c", 50)), nil)
+					defer f.stop()
+					f.receiver.max = 8
+					f.receiver.setLatency(20 * time.Millisecond)
+					const begins, lasts = 10 * time.Second, 20 * time.Minute
+					f.receiver.setAnswer(func(int, *delivery.Job) delivery.Result {
+						if at := time.Since(f.receiver.began); at > begins && at < begins+lasts {
+							return tc.answer
+						}
+						return delivery.Result{Class: delivery.Delivered}
+					})
+					defer f.timers(t.Context(), 0)()
+					f.stream(t.Context(), t, "c", 0, time.Now().Add(begins+lasts+10*time.Second))
+					if n := f.dead(delivery.ReasonAttemptsExhausted); n > 0 {
+						t.Errorf("%d dead letters", n)
+					}
+					calls := make([]int, 60*30)
+					for _, a := range f.receiver.history() {
+						calls[a.at/1e6]++
+					}
+					from, to := int(begins/time.Second), int((begins+lasts)/time.Second)
+					for s := from + 30; s+30 < to; s++ {
+						n := 0
+						for _, c := range calls[s : s+30] {
+							n += c
+						}
+						if n > tc.most*(1+daemons) {
+							t.Fatalf("%d calls in 30 s from second %d on", n, s)
+						}
+					}
+					after := 0
+					wait := 2
+					if tc.answer.Class == delivery.Throttled {
+						wait += int(tc.answer.RetryAfter / time.Second) // the last answer asked for it
+					}
+					for _, c := range calls[to+min(wait, 5) : to+min(wait, 5)+4] {
+						after += c
+					}
+					if after < 190 && tc.answer.Class != delivery.Throttled {
+						t.Errorf("%d jobs in four seconds after it, of 200", after)
+					}
+				})
+			})
+		}
+	}
+}

@@ -1,0 +1,124 @@
+package pacer
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// TestAFlowGrowsWithAnswers: a destination that answers gets as many calls as it needs, one that does not a few.
+func TestAFlowGrowsWithAnswers(t *testing.T) {
+	var f flow
+	const most = 512
+	if n := f.free(most, 0); n != silentFailures {
+		t.Errorf("%d calls at first", n)
+	}
+	if n := f.free(32, 0); n != 2 {
+		t.Errorf("%d calls at first of 32", n)
+	}
+	for range 10 { // rounds
+		n := f.free(most, 0)
+		f.calls.inFlight = n
+		for range n {
+			f.calls.inFlight--
+			f.ended(true, most)
+		}
+	}
+	if n := f.free(most, 0); n < most/2 || n > most {
+		t.Errorf("%d calls after 10 rounds", n)
+	}
+	if n := f.free(most, 7); n != 7 {
+		t.Errorf("%d calls of 7", n)
+	}
+	f.ended(false, most)
+	if n := f.free(most, 0); n != silentFailures {
+		t.Errorf("%d calls after one without an answer", n)
+	}
+	f.window = 0
+	for range 1000 { // one call at a time
+		f.ended(true, most)
+	}
+	if n := f.free(most, 0); n > silentFailures {
+		t.Errorf("%d calls to a destination that needs one at a time", n)
+	}
+}
+
+// TestDestinationsAreBounded: whatever is sent where, only so many destinations are kept of which nothing is in flight; those that work are
+// forgotten first, and of each kind those that were used longest ago. The counts of those that are closed are right.
+func TestDestinationsAreBounded(t *testing.T) {
+	const most = 4
+	rapid.Check(t, func(rt *rapid.T) {
+		l := newDestinations(most)
+		var order []string         // of use
+		flying := map[string]int{} // calls in flight
+		bad := map[string]bool{}   // open or half-open
+		lines := map[string]int{}  // jobs that wait
+		known := map[string]bool{} // destinations
+		now := int64(0)
+		trim := func() {
+			idle := slices.DeleteFunc(slices.Clone(order), func(s string) bool { return flying[s] > 0 || lines[s] > 0 })
+			for len(idle) > most {
+				i := max(0, slices.IndexFunc(idle, func(s string) bool { return !bad[s] }))
+				gone := idle[i]
+				idle = slices.Delete(idle, i, i+1)
+				order = slices.DeleteFunc(order, func(s string) bool { return s == gone })
+				delete(known, gone)
+				delete(bad, gone)
+			}
+		}
+		for range rapid.IntRange(1, 80).Draw(rt, "steps") {
+			now += rapid.Int64Range(0, 3000*millisecond).Draw(rt, "later")
+			for d := l.due(now); d != nil; d = l.due(now) {
+				l.note(d, now)
+				order = append(slices.DeleteFunc(order, func(s string) bool { return s == d.name }), d.name)
+			}
+			name := fmt.Sprint(rapid.IntRange(0, 9).Draw(rt, "destination"))
+			d := l.get(destinationKey{"s", name})
+			known[name] = true
+			switch rapid.IntRange(0, 5).Draw(rt, "step") {
+			case 0:
+				d.calls.began(now)
+				flying[name]++
+			case 1:
+				if flying[name] > 0 {
+					d.calls.ended(now, now)
+					flying[name]--
+				}
+			case 2:
+				d.trip(delivery.GateFailing, maxProbeEvery, now)
+				bad[name] = true
+			case 3:
+				d.took(now)
+				delete(bad, name)
+			case 4:
+				l.push(d, &delivery.Job{Reading: delivery.Reading{Size: 3}}, rapid.Bool().Draw(rt, "front"))
+				lines[name]++
+			case 5:
+				if d.line.len() > 0 {
+					l.pop(d)
+					lines[name]--
+				}
+			}
+			l.note(d, now)
+			order = append(slices.DeleteFunc(order, func(s string) bool { return s == name }), name)
+			trim()
+			jobs := 0
+			for _, n := range lines {
+				jobs += n
+			}
+			shut := len(l.shut["s"])
+			if len(l.byKey) != len(known) || shut != len(bad) || l.jobs != jobs || l.bytes != int64(3*jobs) {
+				rt.Fatalf("%d destinations, %d closed, %d jobs of %d bytes; want %v, %v, %d", len(l.byKey), shut, l.jobs, l.bytes, known, bad, jobs)
+			}
+			for name := range known {
+				if l.find(destinationKey{"s", name}) == nil {
+					rt.Fatalf("%s was forgotten; kept are %d of %v", name, len(l.byKey), known)
+				}
+			}
+		}
+	})
+}
