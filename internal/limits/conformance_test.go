@@ -365,7 +365,7 @@ func TestAProbedGateLetsOneJobThroughASecond(t *testing.T) {
 		a := ask(c, 10)
 		a.Gate = "sink"
 		until := now + second
-		s.CloseGate(now, "sink", until, delivery.GateFailing, true)
+		s.CloseGate(now, "sink", until, delivery.GateMisconfigured, true)
 		if g := take1(s, now, "a", a); g.Units != 0 || g.NextAt != until {
 			t.Fatalf("%+v", g)
 		}
@@ -379,18 +379,25 @@ func TestAProbedGateLetsOneJobThroughASecond(t *testing.T) {
 		if g := take1(s, until+2, "b", a); g.Units != 10 {
 			t.Errorf("%+v", g)
 		}
-		asked := until + 60*second // by the destination: neither probing nor a success shortens it
+		asked := until + 60*second // by the destination: no failure shortens it, a success does
 		s.CloseGate(until+3, "sink", asked, delivery.GateThrottled, false)
 		s.CloseGate(until+4, "sink", until+second, delivery.GateFailing, true)
-		s.OpenGate("sink")
 		if g := take1(s, until+2*second, "b", a); g.Units != 0 || g.Bound != delivery.BindGate {
+			t.Errorf("%+v", g)
+		}
+		s.OpenGate("sink")
+		if g := take1(s, until+3*second, "b", a); g.Units != 10 {
+			t.Errorf("%+v", g)
+		}
+		s.CloseGate(until+4*second, "sink", until+60*second, delivery.GateFailing, true) // is only shown
+		if g := take1(s, until+5*second, "b", a); g.Units != 10 {
 			t.Errorf("%+v", g)
 		}
 	})
 }
 
-// A wait that the destination asked for, of which only a part is believed, cannot be ended sooner; then one job a second
-// is let through, and a success opens the gate.
+// A wait that the destination asked for, of which only a part is believed: when that is over, one job a second is let through, and a
+// success opens the gate.
 func TestAWaitThatIsNotBelievedIsProbed(t *testing.T) {
 	eachStore(t, func(t *testing.T, s store) {
 		c := campaign(1000)
@@ -399,7 +406,6 @@ func TestAWaitThatIsNotBelievedIsProbed(t *testing.T) {
 		a.Gate = "sink"
 		until := now + 60*second
 		s.CloseGate(now, "sink", until, delivery.GateThrottled, true)
-		s.OpenGate("sink")
 		if g := take1(s, now+second, "a", a); g.Units != 0 || g.NextAt != until {
 			t.Fatalf("%+v", g)
 		}

@@ -55,8 +55,8 @@ func TestGatesOfDestinationsAreShared(t *testing.T) {
 		read("s/https://a:443 throttled false 5m0s since 0s", "s/b failing true 1m0s since 0s", "s/c refused true 1m0s since 0s")
 		read()
 		l.now += 10 * second
-		move(gate("https://a:443", 0, 0, false), gate("nobody", 0, 0, false)) // a success does not end a wait
-		move(gate("https://a:443", delivery.GateFailing, time.Minute, true))  // nor does a failure
+		move(gate("nobody", 0, 0, false))
+		move(gate("https://a:443", delivery.GateFailing, time.Minute, true)) // a failure does not shorten a wait
 		read()
 		move(gate("b", delivery.GateFailing, 2*time.Minute, true), gate("c", 0, 0, false))
 		read("s/b failing true 2m0s since 10s", "s/c open")

@@ -357,7 +357,7 @@ func TestAGateIsClosedInEveryShard(t *testing.T) {
 	}
 	r.Take(epoch, "a", asks)
 	now := epoch + second
-	r.CloseGate(now, "sink", now+second, delivery.GateFailing, true)
+	r.CloseGate(now, "sink", now+second, delivery.GateMisconfigured, true)
 	for i, g := range r.Take(now, "a", asks).Items {
 		if g.Units != 0 || g.Bound != delivery.BindGate || g.NextAt != now+second {
 			t.Errorf("item %d: %+v", i, g)
@@ -422,7 +422,6 @@ func TestClosedGatesAreListed(t *testing.T) {
 		t.Errorf("for another cause, closed for %s", got)
 	}
 	r.OpenGate("c")
-	r.OpenGate("d")
 	want("d throttled true 3m59s")
 	if err := e.ClearGate(context.Background(), "d", "alice@desk"); err != nil {
 		t.Fatal(err)

@@ -102,7 +102,7 @@ func newFleet(daemons, campaigns int) []*part {
 		start := time.Now()
 		x := newRecent(start)
 		n := Node{Name: "GQ3DQMJYGAZDCNBRGE2TSNZXHA" + strconv.Itoa(i), Host: "pacer-7d9c5b8f4-x2k9p", Address: ":8080", Version: "v1.0.0", Started: start, Ready: true, State: "ready", Revision: 4711}
-		fleet[i] = &part{lanes: delivery.LanesBacklog{Generation: 1}, works: []seen{{hash: 1, ago: 100}}}
+		fleet[i] = &part{lanes: delivery.LanesBacklog{Generation: 1}}
 		n.Report, fleet[i].sinks = x.report(start.Add(reportOver), r)
 		fleet[i].nodes = []Node{n}
 	}

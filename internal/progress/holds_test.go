@@ -25,7 +25,7 @@ func alone(snapshot *delivery.Snapshot) (*member, *bytes.Buffer) {
 	tracker := New(Options{
 		Daemon: "a", Work: d, Exchange: echo{}, Store: newShelf(), Snapshot: func() *delivery.Snapshot { return snapshot },
 		Windows: func() []delivery.WindowState { return d.windows }, Gates: d.closed,
-		Sink: func(name string) (string, bool) { return "receiver", name != "typo" }, Stuck: func(context.Context) []Stuck { return d.stuck }, Needs: d.lanesOf, Narrow: d.hear, Answering: d, Sinks: []string{"sink"},
+		Sink: func(name string) (string, bool) { return "receiver", name != "typo" }, Stuck: func(context.Context) []Stuck { return d.stuck }, Needs: d.lanesOf, Narrow: d.hear,
 		Logger: slog.New(slog.NewTextHandler(log, nil)), Registerer: prometheus.NewRegistry(),
 	})
 	return &member{tracker, d}, log

@@ -44,13 +44,7 @@ func TestPartsComeBack(t *testing.T) {
 		for range rapid.IntRange(0, 4).Draw(rt, "holds") {
 			p.holds = append(p.holds, note{hash(rt, "of"), rapid.SampledFrom(hold.Causes).Draw(rt, "cause"), number(rt, "since"), 0})
 		}
-		for range rapid.IntRange(0, 4).Draw(rt, "asks") {
-			p.asks = append(p.asks, hash(rt, "asked"))
-		}
 		for range rapid.IntRange(0, 4).Draw(rt, "answers") {
-			p.taken = append(p.taken, seen{hash(rt, "of"), number(rt, "ago")})
-			p.works = append(p.works, seen{hash(rt, "sink"), number(rt, "ago")})
-			p.untried = append(p.untried, seen{hash(rt, "sink"), number(rt, "ago")})
 			p.inHand = append(p.inHand, sent{hash(rt, "of"), number(rt, "jobs")})
 			p.early = append(p.early, sent{hash(rt, "of"), number(rt, "jobs")})
 			p.denied = append(p.denied, sent{hash(rt, "window"), number(rt, "asks")})
@@ -122,7 +116,7 @@ func FuzzPart(f *testing.F) {
 	f.Add([]byte{partVersion, 0, 0, 0, 0xff, 0xff, 0x03})
 	f.Add([]byte{partVersion + 1})
 	f.Add((&part{nodes: []Node{{Name: "a"}}, sinks: []SinkReport{{Sink: "b"}}}).encode())
-	f.Add((&summary{daemons: 3, silent: []int{4}, said: []remoteFact{{about: aboutTaken, hash: 1, by: 2, when: 3}}}).encode())
+	f.Add((&summary{daemons: 3, silent: []int{4}}).encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if p, err := decodePart(b); err == nil {
 			(&merger{}).merge([]reported{{part: p}})
@@ -178,10 +172,6 @@ func TestSummariesComeBack(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		s := &summary{daemons: rapid.IntRange(0, 256).Draw(rt, "daemons"), silent: rapid.SliceOfN(rapid.IntRange(0, 1000), 1, 4).Draw(rt, "silent")}
 		s.late.jobs = rapid.Int64Range(0, 1<<50).Draw(rt, "late")
-		for range rapid.IntRange(0, 4).Draw(rt, "sayings") {
-			about := subject(rapid.IntRange(1, int(lastSubject)).Draw(rt, "about"))
-			s.said = append(s.said, remoteFact{about, rapid.Uint64().Draw(rt, "of"), rapid.Uint64().Draw(rt, "by"), rapid.Int64Range(0, 1<<50).Draw(rt, "when")})
-		}
 		s.sent = []sent{{rapid.Uint64().Draw(rt, "campaign"), 7}}
 		b := s.encode()
 		if got, err := decodeSummary(b); err != nil || !reflect.DeepEqual(got, s) {
@@ -191,25 +181,4 @@ func TestSummariesComeBack(t *testing.T) {
 			rt.Fatalf("cut, it is read as %+v", got)
 		}
 	})
-}
-
-// TestTwoDaemonsAreHeard: of each thing that daemons say, the best word of two is passed on, so that each hears another's.
-func TestTwoDaemonsAreHeard(t *testing.T) {
-	var parts []reported
-	for i, ago := range []int64{50, 20, 90, 30, 70} {
-		p := &part{works: []seen{{1, ago}}, asks: []uint64{2}, stuck: []note{{campaign: 3, cause: hold.Refused, since: ago}, {campaign: 4, cause: hold.Failing, since: 1}}}
-		parts = append(parts, reported{part: p, daemon: strconv.Itoa(i), age: time.Duration(i) * time.Millisecond})
-	}
-	parts[1].age = freshFor // it does not count
-	got := map[subject][]int64{}
-	for _, one := range (&merger{}).merge(parts).said {
-		got[one.about] = append(got[one.about], one.when)
-	}
-	for about := range got {
-		slices.Sort(got[about])
-	}
-	want := map[subject][]int64{aboutWorks: {33, 50}, aboutAsks: {0, 0}, aboutRefused: {30, 50}}
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("%v, want %v", got, want)
-	}
 }

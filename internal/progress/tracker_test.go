@@ -27,9 +27,6 @@ type desk struct {
 	gates   []delivery.Gate
 	windows []delivery.WindowState
 	stuck   []Stuck
-	mine    delivery.Answers
-	asked   []string
-	heard   delivery.FleetAnswers
 	needs   map[string]int // lanes, 0 for one
 	narrow  []delivery.UnevenLane
 }
@@ -37,13 +34,6 @@ type desk struct {
 func (d *desk) lanesOf(campaign string) int { return max(1, d.needs[campaign]) }
 
 func (d *desk) hear(list []delivery.UnevenLane) { d.narrow = list }
-
-func (d *desk) Answers(_ context.Context, asked []string) (delivery.Answers, error) {
-	d.asked = asked
-	return d.mine, nil
-}
-
-func (d *desk) SetFleetAnswers(e delivery.FleetAnswers) { d.heard = e }
 
 func (d *desk) closed(context.Context) ([]delivery.Gate, error) { return d.gates, nil }
 
@@ -108,7 +98,7 @@ func newMember(t *testing.T, name string, exchange Exchange, store Store, snapsh
 	d := &desk{}
 	tracker := New(Options{
 		Daemon: name, Work: d, Exchange: exchange, Store: store, Snapshot: func() *delivery.Snapshot { return snapshot },
-		Windows: func() []delivery.WindowState { return nil }, Gates: d.closed, Sink: anySink, Stuck: func(context.Context) []Stuck { return d.stuck }, Needs: d.lanesOf, Narrow: d.hear, Answering: d, Sinks: []string{"sink"}, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+		Windows: func() []delivery.WindowState { return nil }, Gates: d.closed, Sink: anySink, Stuck: func(context.Context) []Stuck { return d.stuck }, Needs: d.lanesOf, Narrow: d.hear, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	})
 	return &member{tracker, d}
 }
@@ -595,7 +585,7 @@ func BenchmarkExchange(b *testing.B) {
 	}
 	tracker := New(Options{
 		Daemon: "a", Work: d, Exchange: echo{}, Store: newShelf(), Snapshot: func() *delivery.Snapshot { return nil },
-		Windows: func() []delivery.WindowState { return nil }, Gates: d.closed, Sink: anySink, Stuck: func(context.Context) []Stuck { return d.stuck }, Needs: d.lanesOf, Narrow: d.hear, Answering: d, Sinks: []string{"sink"}, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+		Windows: func() []delivery.WindowState { return nil }, Gates: d.closed, Sink: anySink, Stuck: func(context.Context) []Stuck { return d.stuck }, Needs: d.lanesOf, Narrow: d.hear, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	})
 	snapshot := catalogOf(list...)
 	tracker.opt.Snapshot = func() *delivery.Snapshot { return snapshot }
@@ -615,7 +605,7 @@ func (echo) Swap(_ context.Context, daemon string, part []byte, sumUp func([]Lef
 
 func TestManyCampaignsAreToldOfLessOften(t *testing.T) {
 	for campaigns, want := range map[int]time.Duration{0: time.Second, 2500: 1500 * time.Millisecond, 1_000_000: 2 * time.Second} {
-		if got := exchangeAfter(campaigns); got != want || 2*got+passedIn >= freshFor || got >= leadFor {
+		if got := exchangeAfter(campaigns); got != want || 2*got >= freshFor || got >= leadFor {
 			t.Errorf("%d campaigns: every %s, want %s", campaigns, got, want)
 		}
 	}

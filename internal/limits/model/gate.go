@@ -9,8 +9,7 @@ type gate struct {
 	// probe makes it half-open after until, letting one job through per second, until it is opened or replaced. Without it,
 	// the gate is open then.
 	probe bool
-	// asked says that the destination asked to wait until then, and no job has been let through since: nothing opens the
-	// gate sooner.
+	// asked says that the destination asked to wait until then, and no job has been let through since.
 	asked bool
 }
 
@@ -37,10 +36,10 @@ func (s *Store) CloseGate(now int64, id string, until int64, cause delivery.Gate
 // OpenGate opens a gate.
 func (s *Store) OpenGate(id string) { delete(s.gates, id) }
 
-// gate is the ask's gate while it is closed or half-open, nil otherwise.
+// gate is the ask's gate while it is closed or half-open, nil otherwise. That a sink does not work is only shown: each daemon finds it out.
 func (t *taking) gate() *gate {
 	g := t.store.gates[t.ask.Gate]
-	if t.ask.Gate == "" || g != nil && !g.probe && g.until <= t.now {
+	if t.ask.Gate == "" || g != nil && (g.cause == delivery.GateFailing || !g.probe && g.until <= t.now) {
 		return nil
 	}
 	return g
