@@ -234,7 +234,7 @@ func (r *limiterRig) tracker(daemon string, snapshot *delivery.Snapshot) *progre
 		Gates: func(context.Context) ([]delivery.Gate, error) { return nil, nil },
 		Sink:  func(string) (string, bool) { return "sink", true }, Stuck: func(context.Context) []progress.Stuck { return nil },
 		Needs: func(string) int { return 1 }, Narrow: func([]delivery.UnevenLane) {},
-		Answering: load, Sinks: []string{"sink"}, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+		Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	})
 }
 
@@ -261,7 +261,3 @@ func (d busyDaemon) LoadSettled(context.Context) (map[string]delivery.Settled, e
 func (d busyDaemon) LoadOutlooks(context.Context) (map[string]delivery.Outlook, error) {
 	return nil, nil
 }
-func (d busyDaemon) Answers(context.Context, []string) (delivery.Answers, error) {
-	return delivery.Answers{Works: map[string]time.Time{"sink": time.Now()}}, nil
-}
-func (d busyDaemon) SetFleetAnswers(delivery.FleetAnswers) {}

@@ -17,13 +17,13 @@ const (
 	// Temporary: the job may be taken later (5xx, 408, 425), or was written and got no answer. The job waits, for
 	// RetryAfter where the destination said it, and an attempt is used up.
 	Temporary
-	// Throttled: the destination asked to wait (429, or 503 with Retry-After). Uses up no attempt.
+	// Throttled: the destination asked to wait (429, or 503 with Retry-After). This, Unreachable and Misconfigured use up an attempt only if
+	// the scope that they blame has taken another job since this one was last sent.
 	Throttled
-	// Unreachable: nothing of the job reached the destination (no address, connection refused, no TLS). An attempt is
-	// used up only if the sink takes other jobs meanwhile.
+	// Unreachable: nothing of the job reached the destination (no address, connection refused, no TLS).
 	Unreachable
 	// Misconfigured: the answer is about credentials or settings and not about the job (401, 403, 407, 3xx, a
-	// certificate that is not valid). Uses up no attempt.
+	// certificate that is not valid).
 	Misconfigured
 	// Pending: a step of a longer request is done, and the request goes on from State after RetryAfter: without a slot, and
 	// without another unit of rate or quota. Uses up no attempt; the attempts of the step before are forgotten.

@@ -26,14 +26,13 @@
 //	ask.at               when it asks for slots next
 //	turnAt               before which no further slot can come, by the last reply: decides whether jobs wait here
 //	circuit.openUntil    while the campaign's jobs fail and others of the sink do not: when the next one is tried
-//	breaker.openUntil    of its sink: until when no campaign sends, whether this daemon closed the gate or another
-//	breaker.waitUntil    of its sink: the part of it for which the destination asked
-//	shutter.openUntil    of one destination of its sink: until when none of its jobs is sent; its other jobs pass them
+//	breaker.openUntil    of its sink: until when no campaign of this daemon sends
+//	breaker.openUntil    of one destination of its sink: until when none of its jobs is sent; its other jobs pass them
 //
 // The scheduler's decisions are split into types that it owns and that do no I/O: campaigns (the current state of the
-// catalog and the schedules), queue with ranked and timeline (jobs, slots), breaker and circuit (failures), destinations
-// with shutter and flow (failures and calls of single destinations), takes and quantum (when to ask for slots, and for how many). Their methods take the time as an argument: a turn reads the
-// clocks once.
+// catalog and the schedules), queue with ranked and timeline (jobs, slots), breaker (failures of a sink, a campaign or a destination), destinations
+// with flow (calls of single destinations), takes and quantum (when to ask for slots, and for how many). Their methods take the time as
+// an argument: a turn reads the clocks once.
 //
 // Two clocks are in use. Slots are in store time (the limiter's clock, microseconds). Everything else is the local
 // monotonic clock, in microseconds since the Pacer was made. storeClock maps one to the other; wall clocks are
