@@ -249,34 +249,6 @@ func line(t *testing.T, err, kind error, want string) {
 	}
 }
 
-// TestForgetPositions: the positions of topics that are about to be created are those of topics before them, unless they
-// are of another cluster.
-func TestForgetPositions(t *testing.T) {
-	t.Parallel()
-	dsn := migrated(t)
-	p, ctx := started(t, Options{DSN: dsn}), t.Context()
-	a, err := NewAdmin(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(a.Close)
-	kept := []delivery.Position{
-		{Topic: "pacer.dead", Cluster: "this"}, {Topic: "pacer.lanes", Partition: 2, Committed: 7, Cluster: "other"},
-	}
-	if err := p.SavePositions(ctx, "pacer", append([]delivery.Position{
-		{Topic: "pacer.lanes", Cluster: "this"}, {Topic: "pacer.lanes", Partition: 1}, {Topic: "pacer.timer.5s", Cluster: "this"},
-	}, kept...)); err != nil {
-		t.Fatal(err)
-	}
-	if err := a.ForgetPositions(ctx, "this", []string{"pacer.lanes", "pacer.timer.5s"}); err != nil {
-		t.Fatal(err)
-	}
-	if left, err := p.LoadPositions(ctx, "pacer"); err != nil || !slices.Equal(left, kept) {
-		t.Errorf("%+v, %v; want %+v", left, err, kept)
-	}
-}
-
-// TestInstallationsThatUseTheDatabase: by the positions of lanes that were saved in the last minute.
 func TestInstallationsThatUseTheDatabase(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)

@@ -59,15 +59,6 @@ WHERE group_id = $1 ORDER BY topic COLLATE "C", partition`, group)
 	})
 }
 
-// ForgetPositions deletes the positions of topics of a cluster, of all groups: those topics are about to be made anew.
-// Positions that do not say of which cluster they are are deleted as well.
-func (a *Admin) ForgetPositions(ctx context.Context, cluster string, topics []string) error {
-	return a.with(ctx, func(ctx context.Context, pool *pgxpool.Pool) error {
-		_, err := pool.Exec(ctx, `DELETE FROM pacer.positions WHERE topic = ANY ($1) AND cluster_id IN ('', $2)`, topics, cluster)
-		return err
-	})
-}
-
 func comparePositions(a, b delivery.Position) int {
 	return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
 }

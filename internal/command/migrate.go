@@ -48,9 +48,6 @@ func (c *cli) migrateUp(ctx context.Context) error {
 	if err := setShards(ctx, s); err != nil {
 		return err
 	}
-	if err := forgetPositions(ctx, s); err != nil {
-		return err
-	}
 	changes, err := requeue.EnsureTopics(ctx, s.Kafka, s.Topics, func(err error) {
 		c.warn("the new topics are created and have no leaders yet, as on a broker that has just started; waiting up to two minutes (%v)", err)
 	})
@@ -102,34 +99,6 @@ func setShards(ctx context.Context, s *app.Services) error {
 	}
 	defer admin.Close()
 	return admin.SetShards(ctx, shards.Count())
-}
-
-// forgetPositions deletes the stored positions of topics that do not exist: they would be taken for positions of the
-// topics that are created now, if the brokers know no ids of topics.
-func forgetPositions(ctx context.Context, s *app.Services) error {
-	topics, err := requeue.ListTopics(ctx, s.Kafka, s.Topics)
-	if err != nil {
-		return fmt.Errorf("kafka.brokers: %w", err)
-	}
-	var missing []string
-	for _, t := range topics {
-		if t.Owned && !t.Exists {
-			missing = append(missing, t.Name)
-		}
-	}
-	if len(missing) == 0 {
-		return nil
-	}
-	cluster, err := s.Kafka.Cluster(ctx)
-	if err != nil {
-		return fmt.Errorf("kafka.brokers: %w", err)
-	}
-	admin, err := openAdmin(s.Config)
-	if err != nil {
-		return err
-	}
-	defer admin.Close()
-	return admin.ForgetPositions(ctx, cluster, missing)
 }
 
 func (c *cli) migrateWipeCommand() *cobra.Command {
