@@ -409,8 +409,8 @@ func (p *Pacer) logClosed(s *sinkState, call *gateCall, r delivery.Result, asked
 				"probed once a second, and no job is given up: correct the sink's configuration, or the destination")
 		}
 	case delivery.GateThrottled:
-		if asked >= logEvery && now.local >= s.quietUntil {
-			s.quietUntil = now.in(asked)
+		if r.RetryAfter >= logEvery && now.local >= s.quietUntil {
+			s.quietUntil = now.in(max(asked, logEvery))
 			log.Warn("the destination asks to wait; it is tried now and then, and after max_retry_after at the latest", "asked", r.RetryAfter, "wait", asked)
 		}
 	default:
