@@ -91,12 +91,6 @@ func (r *ranked) first() *fifo { return &r.parts[r.turn([ranks]int{}, r.returned
 // head is the job that goes next; the queue must not be empty.
 func (r *ranked) head() *delivery.Job { return r.first().at(0) }
 
-func (r *ranked) pop() *delivery.Job {
-	j := r.head()
-	r.remove(j)
-	return j
-}
-
 // remove takes a job out that is sent now.
 func (r *ranked) remove(j *delivery.Job) {
 	k := rank(j)
