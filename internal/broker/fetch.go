@@ -58,6 +58,9 @@ type Raw struct {
 	epoch Epoch
 }
 
+// RawOf makes a Raw of a record.
+func RawOf(rec delivery.Record) Raw { return Raw{rec: rec} }
+
 // Epoch returns the epoch in which the record was written.
 func (r *Raw) Epoch() Epoch { return r.epoch }
 

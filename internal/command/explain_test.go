@@ -127,7 +127,7 @@ func TestWhyItSendsNothing(t *testing.T) {
 	exchange := progress.NewRedisExchange(redis.NewClient(&redis.Options{Addr: store.Addr}), "pacer.")
 	report := func(held ...byte) { // the jobs in memory, between the 6 bytes before that list and the 13 empty lists after it
 		t.Helper()
-		part := slices.Concat([]byte{1, 0, 0, 0, 0, 0}, held, make([]byte, 13))
+		part := slices.Concat([]byte{1, 0, 0, 0, 0, 0}, held, make([]byte, 9))
 		if _, err := exchange.Swap(t.Context(), "a", part, func([]progress.Left) []byte { return nil }); err != nil {
 			t.Fatal(err)
 		}
@@ -169,7 +169,7 @@ func TestUnitsThatWereHandedBack(t *testing.T) {
 	// A daemon that has a job of the campaign.
 	exchange := progress.NewRedisExchange(redis.NewClient(&redis.Options{Addr: store.Addr}), "pacer.")
 	held := append(binary.BigEndian.AppendUint64([]byte{1}, delivery.CampaignHash("spring")), 1, 1, 1)
-	if _, err := exchange.Swap(t.Context(), "a", slices.Concat([]byte{1, 0, 0, 0, 0, 0}, held, make([]byte, 13)), func([]progress.Left) []byte { return nil }); err != nil {
+	if _, err := exchange.Swap(t.Context(), "a", slices.Concat([]byte{1, 0, 0, 0, 0, 0}, held, make([]byte, 9)), func([]progress.Left) []byte { return nil }); err != nil {
 		t.Fatal(err)
 	}
 	if a := look(); a.Cause != string(hold.Quota) || time.Until(*a.Until) < 50*time.Minute {

@@ -70,7 +70,7 @@ func TestGatesOfSinks(t *testing.T) {
 		t.Errorf("%+v", v)
 	}
 	exchange := progress.NewRedisExchange(redis.NewClient(&redis.Options{Addr: store.Addr}), "pacer.")
-	if _, err := exchange.Swap(t.Context(), "a", append([]byte{1}, make([]byte, 19)...), func([]progress.Left) []byte { return nil }); err != nil { // that of a daemon without jobs
+	if _, err := exchange.Swap(t.Context(), "a", append([]byte{1}, make([]byte, 15)...), func([]progress.Left) []byte { return nil }); err != nil { // that of a daemon without jobs
 		t.Fatal(err)
 	}
 	if text := d.run("explain spring"); !strings.Contains(text, "receiver") || !strings.Contains(text, "is closed until 20") || !strings.Contains(text, "since    20") {
