@@ -36,10 +36,13 @@ func TestTopOfARunningDaemon(t *testing.T) {
 		}
 		Sinks []struct{ Sink string }
 	}
-	out := s.run("top", "--json", "--interval", "2s", "--limit", "1")
-	if err := json.Unmarshal([]byte(out), &frame); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	s.await(14*time.Second, "top to show the rate", func() bool { // daemons exchange their figures every second or two
+		out := s.run("top", "--json", "--interval", "2s", "--limit", "1")
+		if err := json.Unmarshal([]byte(out), &frame); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		return len(frame.Campaigns) == 1 && frame.Campaigns[0].Sent >= 100
+	})
 	if !frame.Ready || len(frame.Campaigns) != 1 || frame.More != 1 || len(frame.Quotas) != 1 || len(frame.Sinks) != 1 {
 		t.Fatalf("%+v", frame)
 	}
