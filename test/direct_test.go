@@ -123,7 +123,7 @@ func TestDirectProduction(t *testing.T) {
 	d.stop()
 }
 
-// has tells whether a job has arrived.
+// has reports whether a job has arrived.
 func (r *receiver) has(id string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -171,7 +171,7 @@ func TestFigureLateJobs(t *testing.T) {
 	}
 }
 
-// readsLane tells whether the only lane is this daemon's, as it said last.
+// readsLane reports whether the only lane is this daemon's, as it said last.
 func (d *daemon) readsLane() (is bool) {
 	for line := range strings.Lines(d.log.String()) {
 		if strings.Contains(line, "joined the group") {

@@ -46,7 +46,7 @@ type visit struct {
 	does fault
 	lost bool
 	done int64       // when it was answered; 0: not yet
-	late func() bool // tells whether the answer came too late; nil: no
+	late func() bool // reports whether the answer came too late; nil: no
 }
 
 // lateAnswer is how long after its request an answer may meet nobody.
@@ -133,7 +133,7 @@ func (d *destination) does(v *visit) {
 	}
 }
 
-// isTaken tells whether the destination does what the request asks for, whether it answers or not.
+// isTaken reports whether the destination does what the request asks for, whether it answers or not.
 func (v *visit) isTaken() bool {
 	switch v.does {
 	case faultless, loses, resets, goesAwayNow:
@@ -145,14 +145,14 @@ func (v *visit) isTaken() bool {
 	return false
 }
 
-// takenThough tells whether a destination that is deaf takes the job: it does half of them.
+// takenThough reports whether a destination that is deaf takes the job: it does half of them.
 func takenThough(id string) bool {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(id))
 	return h.Sum32()%2 == 0
 }
 
-// leaves tells whether a connection goes away before the request.
+// leaves reports whether a connection goes away before the request.
 func (d *destination) leaves(id string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -246,7 +246,7 @@ func (d *destination) deafOrDoubts() fault {
 	return faultless
 }
 
-// doubts tells whether the credential is not accepted, and notes that it was asked.
+// doubts reports whether the credential is not accepted, and notes that it was asked.
 func (d *destination) doubts() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -305,7 +305,7 @@ func (w *sinksWorld) verdict(share float64) (rows []sinksRow) {
 	return rows
 }
 
-// outage tells whether Kafka took partitions from daemons that could not commit, so that jobs may be sent again that arrived.
+// outage reports whether Kafka took partitions from daemons that could not commit, so that jobs may be sent again that arrived.
 // That is another test's matter: this one asks for a machine on which it does not happen.
 func (w *sinksWorld) outage() bool {
 	w.t.Helper()

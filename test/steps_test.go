@@ -47,7 +47,7 @@ func (s *halts) end() {
 	s.ended = true
 }
 
-// stops tells whether the request stops here.
+// stops reports whether the request stops here.
 func (s *halts) stops(key, call string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,7 +58,7 @@ func (s *halts) stops(key, call string) bool {
 	return true
 }
 
-// polls tells whether the request is between polls until the daemon is dead.
+// polls reports whether the request is between polls until the daemon is dead.
 func (s *halts) polls(key, call string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -145,7 +145,7 @@ func (r *destinationReports) Works(sink, id string) {
 	r.count()
 }
 
-// worked tells whether a success of the destination is still to be written. The caller holds the lock.
+// worked reports whether a success of the destination is still to be written. The caller holds the lock.
 func (r *destinationReports) worked(id string) bool {
 	at, ok := r.since[id]
 	return ok && at.IsZero()

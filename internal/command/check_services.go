@@ -25,7 +25,7 @@ const (
 	expiresSoon = 30 * 24 * time.Hour
 )
 
-// postgres checks the schema, and that the user has the rights of a daemon. Nothing is changed. ok tells whether what is in the
+// postgres checks the schema, and that the user has the rights of a daemon. Nothing is changed. ok reports whether what is in the
 // catalog can be looked at.
 func (c *checks) postgres(ctx context.Context, s *app.Services) (ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)

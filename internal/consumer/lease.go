@@ -11,7 +11,7 @@ import (
 // lookEvery is how often a lease is looked at.
 const lookEvery = time.Second
 
-// lease tells whether the partitions that are held still belong to this daemon, as far as it can know. The group gives up on a
+// lease reports whether the partitions that are held still belong to this daemon, as far as it can know. The group gives up on a
 // member that is silent for the session timeout, so every answer to a heartbeat proves that it has not until then. They do not
 // belong to it any more when the group has refused a heartbeat or a commit, or when that time is over: nobody answers, or the
 // process stood still, since it was suspended, or its machine was. The first goroutine that runs again finds that out, whichever it

@@ -49,10 +49,10 @@ func (e *Destination) Fingerprint() uint64 {
 // DestinationHeader is a header of the requests to an Destination. A value may be a reference.
 type DestinationHeader struct{ Name, Value string }
 
-// Disabled tells whether its jobs wait.
+// Disabled reports whether its jobs wait.
 func (e *Destination) Disabled() bool { return e.DisabledAt != 0 }
 
-// Serves tells whether a sink sends to it.
+// Serves reports whether a sink sends to it.
 func (e *Destination) Serves(sink string) bool { return e.Sink == "" || e.Sink == sink }
 
 // DestinationState is what is known of a destination, for metrics.

@@ -85,7 +85,7 @@ func (s HoursSpan) mark(week *[minutesOfWeek]bool) error {
 	return nil
 }
 
-// Active tells whether now lies within the hours.
+// Active reports whether now lies within the hours.
 func (h *ActiveHours) Active(now time.Time) bool {
 	return h == nil || h.open(h.weekSecond(now)/60)
 }
@@ -125,7 +125,7 @@ func (h *ActiveHours) nextEdge(at time.Time) time.Time {
 	return time.Unix(at.Unix()+int64(minute*60-second), 0).UTC()
 }
 
-// open tells whether the minute of the week lies within the hours.
+// open reports whether the minute of the week lies within the hours.
 func (h *ActiveHours) open(minute int) bool { return h.first != (h.passed(minute)%2 == 1) }
 
 // passed is how many edges lie at or before the minute of the week.

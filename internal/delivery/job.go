@@ -190,7 +190,7 @@ const implied = " "
 // SetFoundDestination gives the job a destination that its record does not name, and that its sink has found in it.
 func (j *Job) SetFoundDestination(destination string) { j.Destination = implied + destination }
 
-// FoundDestination tells whether the record does not name the job's destination.
+// FoundDestination reports whether the record does not name the job's destination.
 func (j *Job) FoundDestination() bool { return strings.HasPrefix(j.Destination, implied) }
 
 // ForgetDestination forgets an implied destination: the job may get another sink.
@@ -200,7 +200,7 @@ func (j *Job) ForgetDestination() {
 	}
 }
 
-// Expired tells whether the job may no longer be sent at now.
+// Expired reports whether the job may no longer be sent at now.
 func (j *Job) Expired(now time.Time) bool {
 	return !j.ExpiresAt.IsZero() && !now.Before(j.ExpiresAt) ||
 		j.TTL > 0 && !j.FirstRead.IsZero() && now.Sub(j.FirstRead) >= j.TTL
@@ -303,7 +303,7 @@ var Outcomes = []Outcome{
 	OutcomeDuplicate, OutcomeRejected,
 }
 
-// Final tells whether the job will not be seen again: it was not moved on.
+// Final reports whether the job will not be seen again: it was not moved on.
 func (o Outcome) Final() bool { return o != OutcomeRequeued && o != OutcomeRetried }
 
 func (o Outcome) String() string {

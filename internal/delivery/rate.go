@@ -76,7 +76,7 @@ func PerSecond(n int64) Rate {
 	return r
 }
 
-// Zero tells whether the rate grants nothing.
+// Zero reports whether the rate grants nothing.
 func (r Rate) Zero() bool { return r.N == 0 }
 
 // Spacing is the time between two slots in microseconds, rounded up; 0 for the zero Rate.

@@ -81,7 +81,7 @@ const MaxQuotas = 16
 // MaxIDLength bounds the ids of jobs, campaigns, quotas and destinations.
 const MaxIDLength = 256
 
-// ValidID tells whether s may be the id of a job, a campaign, a quota or a destination: 1 to 256 printable ASCII
+// ValidID reports whether s may be the id of a job, a campaign, a quota or a destination: 1 to 256 printable ASCII
 // characters without spaces.
 func ValidID(s string) bool {
 	if s == "" || len(s) > MaxIDLength {
@@ -99,5 +99,5 @@ func ValidID(s string) bool {
 // have it as its id.
 const UnknownCampaign = "(unknown)"
 
-// ValidCampaign tells whether s may be the id of a campaign.
+// ValidCampaign reports whether s may be the id of a campaign.
 func ValidCampaign(s string) bool { return ValidID(s) && s != UnknownCampaign }

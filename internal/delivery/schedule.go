@@ -24,7 +24,7 @@ func (c *Campaign) At(now time.Time) *Campaign {
 func (c *Campaign) RowRevision() int64 { return c.Revision >> rampBits }
 
 // RateAt is the rate in force at now, the number of steps its ramp has taken, and the time of the next one: the zero
-// time if there is none. It does not tell whether the campaign may send.
+// time if there is none. It does not report whether the campaign may send.
 func (c *Campaign) RateAt(now time.Time) (rate Rate, step int64, next time.Time) {
 	if c.Ramp == nil || c.Invalid != "" {
 		return c.Rate, 0, time.Time{}
@@ -36,11 +36,11 @@ func (c *Campaign) RateAt(now time.Time) (rate Rate, step int64, next time.Time)
 	return c.Ramp.at(now, begin, c.Rate)
 }
 
-// Active tells whether the campaign may send at now by its hours and its start. It ignores its end and its
+// Active reports whether the campaign may send at now by its hours and its start. It ignores its end and its
 // status, which settle its jobs.
 func (c *Campaign) Active(now time.Time) bool { return !now.Before(c.StartsAt) && c.Hours.Active(now) }
 
-// Ended tells whether the campaign's end has come.
+// Ended reports whether the campaign's end has come.
 func (c *Campaign) Ended(now time.Time) bool { return !c.EndsAt.IsZero() && !now.Before(c.EndsAt) }
 
 // NextChange is the first instant after now at which RateAt, Active or Ended say something else, or may; the zero time

@@ -33,7 +33,7 @@ func (s Slot) Micros() int64 {
 	return s.At
 }
 
-// Before tells whether s lies before o on the same timeline.
+// Before reports whether s lies before o on the same timeline.
 func (s Slot) Before(o Slot) bool { return s.At < o.At || s.At == o.At && s.Frac < o.Frac }
 
 // CountUntil is how many slots of a timeline of rate r, beginning with s, lie not after end (microseconds of

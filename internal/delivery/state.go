@@ -17,7 +17,7 @@ const (
 	MaxVars = 4096
 )
 
-// Valid tells whether the state can be written.
+// Valid reports whether the state can be written.
 func (s *State) Valid() bool {
 	if s == nil || s.Step == "" || len(s.Step) > MaxStep || len(s.Vars) > MaxVars || s.Waits < 0 {
 		return false

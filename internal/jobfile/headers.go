@@ -57,7 +57,7 @@ func (s *Source) HeadersProblem() string {
 	return ""
 }
 
-// Destination returns the destination that every job names, unless the file has another for it; byFile tells whether the file may name some.
+// Destination returns the destination that every job names, unless the file has another for it; byFile reports whether the file may name some.
 func (s *Source) Destination() (id string, byFile bool) {
 	for _, h := range s.Headers {
 		if h.Key == delivery.HeaderDestination {

@@ -326,7 +326,7 @@ func (p *play) checkWaiting(rt *rapid.T) {
 	}
 }
 
-// free tells whether the first job of a daemon surely has room.
+// free reports whether the first job of a daemon surely has room.
 func (p *play) free(c *player, d *queued) bool {
 	if p.now < c.next {
 		return false
@@ -358,7 +358,7 @@ func (p *play) wanted(q *ruled, self *queued) (units int64) {
 	return units
 }
 
-// hasRoom tells whether all windows surely have room for so many units.
+// hasRoom reports whether all windows surely have room for so many units.
 func (r *ruled) hasRoom(now, units int64) bool {
 	for _, w := range r.spec.Windows {
 		span := w.Span.Microseconds()
@@ -382,7 +382,7 @@ func (r *ruled) at(at int64) *delivery.Quota {
 	return r.changes[i-1].spec
 }
 
-// known tells whether the quota has had the window since a time, but for its limit.
+// known reports whether the quota has had the window since a time, but for its limit.
 func (r *ruled) known(w delivery.Window, since int64) bool {
 	for i, c := range r.changes[1:] {
 		if c.heard > since && !slices.ContainsFunc(r.changes[i].spec.Windows, func(o delivery.Window) bool { return o.Span == w.Span && o.Algorithm == w.Algorithm }) {

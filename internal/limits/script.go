@@ -86,7 +86,7 @@ func ahead(err error) time.Duration {
 	return time.Duration(micros) * time.Microsecond
 }
 
-// isLate tells whether a script was refused because it may have been under way for long, or Redis' clock have stepped.
+// isLate reports whether a script was refused because it may have been under way for long, or Redis' clock have stepped.
 func isLate(err error) bool { return ahead(err) > 0 }
 
 // run sends the calls in one pipeline and leaves reply or error in each. Calls of unknown outcome (a timeout, a

@@ -7,7 +7,7 @@ const maxTopic = 249
 
 var topicPattern = regexp.MustCompile(`^[a-zA-Z0-9._-]+$`)
 
-// IsTopic tells whether Kafka accepts a name for a topic: letters, digits and ._-, at most 249 of them, but not . and .. alone.
+// IsTopic reports whether Kafka accepts a name for a topic: letters, digits and ._-, at most 249 of them, but not . and .. alone.
 func IsTopic(name string) bool {
 	return len(name) <= maxTopic && name != "." && name != ".." && topicPattern.MatchString(name)
 }

@@ -34,10 +34,10 @@ const (
 	refuseFor, refuseAgain = time.Second, 5 * time.Second
 )
 
-// soon tells whether the units ahead are sent within a moment, as far as the campaign's rate and the calls of its sink go.
+// soon reports whether the units ahead are sent within a moment, as far as the campaign's rate and the calls of its sink go.
 func (q *queue) soon(ahead int64, now instant) bool { return ahead <= q.sentIn(soonWithin, now) }
 
-// fast tells whether the units ahead are sent soon, and as fast as they would be relayed.
+// fast reports whether the units ahead are sent soon, and as fast as they would be relayed.
 func (q *queue) fast(ahead int64, now instant) bool {
 	sent := q.sentIn(soonWithin, now)
 	return ahead <= sent && sent >= relayed*int64(soonWithin/time.Second)
@@ -56,7 +56,7 @@ func (q *queue) sentIn(within time.Duration, now instant) int64 {
 	return min(q.campaign.Rate.UnitsIn(within)/q.competitors, calls*within.Microseconds()/max(s.latency, 1))
 }
 
-// refuses tells whether a job of ingress that does not fit, for want of memory alone, is refused although its campaign uses
+// refuses reports whether a job of ingress that does not fit, for want of memory alone, is refused although its campaign uses
 // lanes: when what is before it is sent as fast as it would be relayed. Its partition is not read meanwhile. When that takes
 // longer, jobs are relayed.
 func (p *Pacer) refuses(q *queue, j *delivery.Job, now instant) bool {
@@ -70,12 +70,12 @@ func (p *Pacer) refuses(q *queue, j *delivery.Job, now instant) bool {
 	return !q.refusedLong(now)
 }
 
-// refusedLong tells whether intake has waited for the queue for too long.
+// refusedLong reports whether intake has waited for the queue for too long.
 func (q *queue) refusedLong(now instant) bool {
 	return q.refusesSince != 0 && now.local-q.refusesSince > refuseFor.Microseconds()
 }
 
-// far tells whether the campaign's turn is so far off that its jobs may not wait for it here.
+// far reports whether the campaign's turn is so far off that its jobs may not wait for it here.
 func (p *Pacer) far(q *queue, now instant) bool {
 	turn := q.turnAt
 	if q.sink != nil {

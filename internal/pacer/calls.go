@@ -70,7 +70,7 @@ func (c *calls) expected(n need, now int64) int64 {
 	return max(c.lasts, since*n.most)
 }
 
-// outOfCalls tells whether all calls that the campaign may have are in flight.
+// outOfCalls reports whether all calls that the campaign may have are in flight.
 func (q *queue) outOfCalls() bool {
 	return q.campaign != nil && q.campaign.MaxInFlight > 0 && q.calls.inFlight >= q.campaign.MaxInFlight
 }
@@ -126,7 +126,7 @@ func (p *Pacer) askSooner(q *queue, now instant) int64 {
 	return max(now.local, q.ask.last+after)
 }
 
-// waitedForCall tells whether the queue's slots are late because no call was free, of the campaign or of its sink, not for want of
+// waitedForCall reports whether the queue's slots are late because no call was free, of the campaign or of its sink, not for want of
 // CPU.
 func (q *queue) waitedForCall(now, late int64) bool {
 	lately := func(at int64) bool { return at != 0 && now-at <= late }

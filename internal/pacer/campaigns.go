@@ -214,7 +214,7 @@ func standingOf(c *delivery.Campaign, sink *sinkState, now time.Time) standing {
 	return sending
 }
 
-// lacksSink tells whether the campaign is held only because its sink is not configured; true once, until
+// lacksSink reports whether the campaign is held only because its sink is not configured; true once, until
 // it has a sink.
 func (e *effective) lacksSink(now time.Time) bool {
 	if e.sink != nil {
@@ -235,7 +235,7 @@ func keeps(was, is *delivery.Campaign) (revision int64) {
 	return is.Revision
 }
 
-// changed tells whether slots granted under a may no longer be used under b.
+// changed reports whether slots granted under a may no longer be used under b.
 func changed(a, b *delivery.Campaign) bool {
 	return a == nil || b == nil || a.Rate != b.Rate || a.Status != b.Status || a.Sink != b.Sink || a.Invalid != b.Invalid
 }

@@ -48,7 +48,7 @@ type storeClock struct {
 const clockHalfWindow = 10_000_000 // microseconds
 const clockStep = 50_000           // microseconds: a larger disagreement is a step of the store's clock
 
-// observe notes that a reply with store time now arrived at local time arrival. It tells whether the store's clock has
+// observe notes that a reply with store time now arrived at local time arrival. It reports whether the store's clock has
 // stepped forward.
 func (c *storeClock) observe(now, arrival int64) (stepped bool) {
 	bound := now - arrival

@@ -91,7 +91,7 @@ func (p *Pacer) set(key destinationKey, d *destination, now instant) Destination
 	return p.limitsOf(d, now)
 }
 
-// parkAtDestination lets a job that is placed wait apart if it need not wait for a slot, and tells whether it does.
+// parkAtDestination lets a job that is placed wait apart if it need not wait for a slot, and reports whether it does.
 func (p *Pacer) parkAtDestination(s *sinkState, j *delivery.Job, now instant) bool {
 	key, ok := s.keyOf(j)
 	if !ok {
@@ -108,7 +108,7 @@ func (p *Pacer) parkAtDestination(s *sinkState, j *delivery.Job, now instant) bo
 	return true
 }
 
-// parkIfClosed tells whether the job at the queue's slot may go to its destination now. If not, it has been taken out of the queue and waits
+// parkIfClosed reports whether the job at the queue's slot may go to its destination now. If not, it has been taken out of the queue and waits
 // apart.
 func (p *Pacer) parkIfClosed(q *queue, j *delivery.Job, now instant) bool {
 	key, destined := q.sink.keyOf(j)
@@ -135,7 +135,7 @@ func (p *Pacer) parkIfClosed(q *queue, j *delivery.Job, now instant) bool {
 	return false
 }
 
-// parkFollowUpIfClosed tells whether a job between its steps may go to its destination now. If not, it waits apart.
+// parkFollowUpIfClosed reports whether a job between its steps may go to its destination now. If not, it waits apart.
 func (p *Pacer) parkFollowUpIfClosed(s *sinkState, j *delivery.Job, now instant) bool {
 	key, destined := s.keyOf(j)
 	if !destined {
@@ -221,13 +221,13 @@ func (p *Pacer) addToDestination(s *sinkState, d *destination, j *delivery.Job, 
 	l.checkAt(d, now.in(lookEvery))
 }
 
-// obstructs tells whether a job would hold up its lane with a call that most likely ends only by its timeout: a lane is read no further
+// obstructs reports whether a job would hold up its lane with a call that most likely ends only by its timeout: a lane is read no further
 // than some thousand jobs beyond the first that is open. Such a destination is tried with jobs from timers, where this one goes, too.
 func (p *Pacer) obstructs(d *destination, j *delivery.Job, now instant) bool {
 	return j.From == delivery.FromLane && d.tripped && 4*d.callLasts(now.local) > p.opt.MaxOpenAge.Microseconds()
 }
 
-// overdue tells whether a job has been in memory for too long: its offset must not stay open, in ingress unless its campaign keeps its jobs
+// overdue reports whether a job has been in memory for too long: its offset must not stay open, in ingress unless its campaign keeps its jobs
 // there. A lane, too, is read no further than some thousand jobs beyond the first that is open.
 func (p *Pacer) overdue(j *delivery.Job, now instant) bool {
 	if e := p.campaigns.byID[j.Campaign]; j.From != delivery.FromLane && e != nil && stays(j, e.campaign) {

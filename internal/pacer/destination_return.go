@@ -87,7 +87,7 @@ func (d *destination) forget(r *returnedJob) {
 	d.releases = slices.DeleteFunc(d.releases, func(other *returnedJob) bool { return other == r })
 }
 
-// awaits tells whether the line waits for jobs that have left it.
+// awaits reports whether the line waits for jobs that have left it.
 func (d *destination) awaits() bool {
 	return slices.ContainsFunc(d.releases, func(r *returnedJob) bool { return !r.late })
 }
@@ -110,7 +110,7 @@ func (q *queue) recall(d *destination) (jobs []*delivery.Job) {
 	return jobs
 }
 
-// goesSoon tells whether the next job of the queue gets a slot and a call soon, as far as that is known.
+// goesSoon reports whether the next job of the queue gets a slot and a call soon, as far as that is known.
 func (q *queue) goesSoon(now instant) bool {
 	return !q.outOfCalls() && max(q.turnAt, q.opens()) <= now.in(soonReleased)
 }

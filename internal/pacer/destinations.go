@@ -32,7 +32,7 @@ type destination struct {
 	all        *destinations
 }
 
-// idle tells whether nothing here needs it but what is known of it.
+// idle reports whether nothing here needs it but what is known of it.
 func (d *destination) idle() bool { return d.calls.inFlight == 0 && d.line.len() == 0 }
 
 // closedSet are destinations whose gate is open or half-open.

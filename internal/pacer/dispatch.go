@@ -27,7 +27,7 @@ func (p *Pacer) dispatchDue(now instant) {
 	}
 }
 
-// dispatchNext uses the queue's first slot, which is due since at, if possible, and tells whether it did.
+// dispatchNext uses the queue's first slot, which is due since at, if possible, and reports whether it did.
 func (p *Pacer) dispatchNext(q *queue, at int64, now instant) bool {
 	if p.forfeit(q, now) > 0 {
 		p.takes.want(q)

@@ -47,7 +47,7 @@ func (p *Pacer) beginDrain(done chan<- int) {
 	p.dropQueued()
 }
 
-// disown drops every job that is not in flight if they belong to other daemons by now, and tells whether they do. A drain
+// disown drops every job that is not in flight if they belong to other daemons by now, and reports whether they do. A drain
 // follows.
 func (p *Pacer) disown(now instant) bool {
 	if p.opt.Owns == nil || p.opt.Owns(now.wall) {

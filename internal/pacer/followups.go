@@ -56,7 +56,7 @@ func newFollowUps(perSecond int) followUps {
 // len is how many jobs there are.
 func (f *followUps) len() int { return f.ready + f.waits.len() }
 
-// has tells whether there are jobs of a campaign whose turn may come.
+// has reports whether there are jobs of a campaign whose turn may come.
 func (f *followUps) has(campaign string) bool {
 	l := f.lines[campaign]
 	return l != nil && l.jobs.len() > 0

@@ -11,7 +11,7 @@ import (
 // calls are all taken, then jobs from the end of the queue are moved on to the other lanes, each once: the campaign is widened.
 // A campaign that has fewer lanes than it needs gets them first.
 
-// pressure tells whether calls have been taken for a stretch of time. It is told of them at each round of maintenance; the
+// pressure reports whether calls have been taken for a stretch of time. It is told of them at each round of maintenance; the
 // zero value says no.
 type pressure struct {
 	level int
@@ -115,7 +115,7 @@ func (p *Pacer) askForLanes() {
 	})
 }
 
-// pressed tells whether all calls that the campaign may have here have been taken for a while.
+// pressed reports whether all calls that the campaign may have here have been taken for a while.
 func (p *Pacer) pressed(q *queue) bool {
 	return q.campaign != nil && q.sink != nil && (q.sink.pressure.high || q.narrow.calls.high)
 }

@@ -100,7 +100,7 @@ func (p *Pacer) placeOne(j *delivery.Job, now instant) bool {
 // must not take the room of those that are sent meanwhile.
 const lanesKnown = 3 * time.Second
 
-// stays tells whether a job of the campaign that does not fit here waits where it was read: in a lane, or in ingress if
+// stays reports whether a job of the campaign that does not fit here waits where it was read: in a lane, or in ingress if
 // the campaign's overflow is block.
 func stays(j *delivery.Job, c *delivery.Campaign) bool {
 	return j.From == delivery.FromLane || j.From == delivery.FromIngress && c.Overflow == delivery.OverflowBlock
@@ -132,7 +132,7 @@ func (p *Pacer) relay(j *delivery.Job, c *delivery.Campaign, now instant) {
 	p.opt.Requeuer.Put(j, to)
 }
 
-// fits tells whether the job's turn can come soon enough for it to wait in the queue, behind the jobs of its rank and of
+// fits reports whether the job's turn can come soon enough for it to wait in the queue, behind the jobs of its rank and of
 // those before, and whether the campaign's part of the memory has room for it. A job that stays where it is until it is
 // taken may wait there for any time: of a campaign whose turn is far off, only one is taken, to ask for slots with.
 func (p *Pacer) fits(q *queue, j *delivery.Job, now instant) bool {
@@ -192,7 +192,7 @@ func (p *Pacer) awaitRow(j *delivery.Job, absent bool, why delivery.Reason, deta
 	p.opt.Requeuer.Put(j, delivery.Reroute{Kind: delivery.ToTimer, Reason: why, Due: now.wall.Add(wait)})
 }
 
-// absent tells whether a catalog that was loaded after the grace still lacks the unknown campaign.
+// absent reports whether a catalog that was loaded after the grace still lacks the unknown campaign.
 func (p *Pacer) absent(campaign string) bool {
 	s := p.campaigns.snapshot
 	return s != nil && s.LoadedAt.Sub(p.campaigns.absentSince(campaign)) > p.opt.UnknownGrace

@@ -54,7 +54,7 @@ func newQueue(id string) *queue {
 // idleQueue is how long an empty queue is kept.
 const idleQueue = time.Minute
 
-// idle tells whether the queue has no state that must be kept.
+// idle reports whether the queue has no state that must be kept.
 func (q *queue) idle(now instant) bool {
 	return q.empty() && len(q.waiting) == 0 && q.calls.inFlight == 0 && q.granted == 0 && q.ask.busy == 0 && q.ask.index < 0 &&
 		now.local-q.ask.at > idleQueue.Microseconds() && (q.sink == nil || !q.sink.followUps.has(q.id)) && (q.campaign == nil || !q.remembers(now.local))
@@ -63,7 +63,7 @@ func (q *queue) idle(now instant) bool {
 // rememberedFor is how long it matters that jobs of a campaign have failed or were refused, when none comes any more.
 const rememberedFor = 24 * time.Hour
 
-// remembers tells whether there is something to be known of jobs that have gone: the campaign is held, its destination has asked to wait,
+// remembers reports whether there is something to be known of jobs that have gone: the campaign is held, its destination has asked to wait,
 // or some have failed, and may be tried again.
 func (q *queue) remembers(now int64) bool {
 	c := &q.circuit
@@ -71,7 +71,7 @@ func (q *queue) remembers(now int64) bool {
 	return c.isHeld() || c.open(now) || failed && now-max(c.last, c.refusals.last) < rememberedFor.Microseconds()
 }
 
-// standing tells whether the jobs may be sent at now; the campaign must be known.
+// standing reports whether the jobs may be sent at now; the campaign must be known.
 func (q *queue) standing(now instant) standing { return standingOf(q.campaign, q.sink, now.wall) }
 
 // paced is the local time until which the campaign's rate allows no job, as those that were sent before have used the slots; 0: it does.

@@ -72,7 +72,7 @@ func (r *ranked) pushFront(j *delivery.Job) {
 	r.count(j, 1)
 }
 
-// turn is the rank of the job that goes next after passed jobs of each rank have gone; returned tells whether the last of
+// turn is the rank of the job that goes next after passed jobs of each rank have gone; returned reports whether the last of
 // them below high priority had returned. There must be such a job.
 func (r *ranked) turn(passed [ranks]int, returned bool) int {
 	left := func(rank int) bool { return r.parts[rank].len() > passed[rank] }

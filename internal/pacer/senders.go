@@ -189,7 +189,7 @@ func (s *sends) begin(ctx context.Context) {
 // behindFor is how long after a late slot sending counts as behind.
 const behindFor = 500 * time.Millisecond
 
-// behind tells whether sending is behind for want of CPU.
+// behind reports whether sending is behind for want of CPU.
 func (s *sends) behind(now instant) bool {
 	return s.lateAt != 0 && now.local <= s.lateAt+behindFor.Microseconds()
 }

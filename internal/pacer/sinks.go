@@ -187,7 +187,7 @@ func (g *gateCalls) next() (c gateCall, ok bool) {
 	return c, true
 }
 
-// idle tells whether the store knows of all changes.
+// idle reports whether the store knows of all changes.
 func (g *gateCalls) idle() bool { return !g.calling && len(g.waiting) == 0 }
 
 // tell changes the sink's gate in the store, after the changes before.

@@ -111,7 +111,7 @@ func (p *Pacer) sendFollowUps(now instant) {
 	})
 }
 
-// sendFollowUp sends the sink's next follow-up, and tells whether there was one that could be sent.
+// sendFollowUp sends the sink's next follow-up, and reports whether there was one that could be sent.
 func (p *Pacer) sendFollowUp(s *sinkState, now instant) bool {
 	f := &s.followUps
 	if f.ready == 0 || f.next > now.local || p.drain.stopped {

@@ -62,7 +62,7 @@ func (t *takes) from() int64 {
 	return t.last + t.gap
 }
 
-// ready tells whether a take may be made now.
+// ready reports whether a take may be made now.
 func (t *takes) ready(now int64) bool { return t.underWay < maxTakes && now >= t.from() }
 
 // next is when a take is next to be made; ok is false while no queue asks, or the end of a take has to be awaited.
@@ -79,7 +79,7 @@ func (t *takes) begin(items int, now int64) {
 	t.underWay++
 }
 
-// recovered tells whether an outage has ended by now: the last take was answered, and none has failed for a while. It is
+// recovered reports whether an outage has ended by now: the last take was answered, and none has failed for a while. It is
 // asked also while no takes are made, since nobody may have anything to ask for after the first that was answered.
 func (t *takes) recovered(now int64) (over bool) {
 	if t.outage.Failures() == 0 || t.answeredAt <= t.failedAt || now <= t.failedAt+recoveredAfter.Microseconds() {

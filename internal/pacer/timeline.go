@@ -146,7 +146,7 @@ func (u *unsent) add(parts []delivery.Grant) {
 	}
 }
 
-// sameTake tells whether two grants came from one ask.
+// sameTake reports whether two grants came from one ask.
 func sameTake(a, b *delivery.Grant) bool {
 	return a.GrantedAt == b.GrantedAt && a.From.Campaign == b.From.Campaign && a.From.Shard == b.From.Shard &&
 		a.From.Epoch == b.From.Epoch

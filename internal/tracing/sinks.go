@@ -59,7 +59,7 @@ func (s *traced) Deliver(ctx context.Context, id string, job *delivery.Job) deli
 	return result
 }
 
-// failed tells whether an attempt is shown as an error: it was made, and the job has not arrived.
+// failed reports whether an attempt is shown as an error: it was made, and the job has not arrived.
 func failed(class delivery.ResultClass) bool {
 	switch class {
 	case delivery.Permanent, delivery.Temporary, delivery.Throttled, delivery.Unreachable, delivery.Misconfigured, delivery.Interrupted:

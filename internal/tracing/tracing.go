@@ -64,7 +64,7 @@ func New(o Options) (*Tracer, error) {
 	}
 	settings := []otlptracehttp.Option{
 		otlptracehttp.WithEndpoint(to.Host), otlptracehttp.WithURLPath(cmp.Or(to.Path, defaultPath)), otlptracehttp.WithTimeout(sendTimeout),
-		otlptracehttp.WithRetry(otlptracehttp.RetryConfig{Enabled: false}), // the next batch tells whether it is there again
+		otlptracehttp.WithRetry(otlptracehttp.RetryConfig{Enabled: false}), // the next batch reports whether it is there again
 	}
 	if to.Scheme == "http" {
 		settings = append(settings, otlptracehttp.WithInsecure())

@@ -826,7 +826,7 @@ func exceeded(q *delivery.Quota, granted []Dated) string {
 	return ""
 }
 
-// heals tells whether grants go on when all is quiet.
+// heals reports whether grants go on when all is quiet.
 func (w *wild) heals() string {
 	w.ledger.fail(nil)
 	d := newGuarded("last", w.ledger, w.store, w.quotas)

@@ -12,7 +12,7 @@ import (
 // microseconds of store time. The zero Period is that of a window which begins at its first use.
 type Period [3]int64
 
-// Calendar tells whether the window follows a calendar.
+// Calendar reports whether the window follows a calendar.
 func (p Period) Calendar() bool { return p[2] != 0 }
 
 // at is the period that contains now. Beyond the known ones, periods are as long as the last of them.
@@ -174,7 +174,7 @@ func (a Anchor) whole(t time.Time) (count int64, into time.Duration) {
 	return (shown - into.Microseconds()) / unit, into
 }
 
-// jumped tells whether a change of the clock at t begins a period.
+// jumped reports whether a change of the clock at t begins a period.
 func (a Anchor) jumped(t time.Time) bool {
 	was, _ := a.whole(t.Add(-time.Microsecond))
 	is, into := a.whole(t)

@@ -39,7 +39,7 @@ func (l *holes) add(h hole) {
 }
 
 // end removes the holes that reach the end of the timeline, which is after its last slot, and moves that before them. It
-// tells whether there were any.
+// reports whether there were any.
 func (l *holes) end(last *int64) (joined bool) {
 	for n := len(*l) - 1; n >= 0 && (*l)[n].last >= *last; n-- {
 		*last, joined = min(*last, (*l)[n].before), true

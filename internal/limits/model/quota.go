@@ -151,10 +151,10 @@ func (q *quota) refund(now int64, spec *delivery.Quota, g delivery.Grant) {
 // until is how long the rival is awaited.
 func (r *rival) until(grace int64) int64 { return min(r.due+grace, r.seen+claimFor) }
 
-// awaited tells whether the rival was told to ask again, and may still do so.
+// awaited reports whether the rival was told to ask again, and may still do so.
 func (r *rival) awaited(now, grace int64) bool { return r.due > 0 && now <= r.until(grace) }
 
-// active tells whether room is kept for the rival.
+// active reports whether room is kept for the rival.
 func (r *rival) active(now, grace int64) bool { return r.demand > 0 && r.awaited(now, grace) }
 
 // jointName is the name of a daemon's claim, which no campaign has.

@@ -30,7 +30,7 @@ type node struct {
 	served int64 // units granted, comparable between nodes only
 }
 
-// awaited tells whether the node is expected to ask for units of a quota soon.
+// awaited reports whether the node is expected to ask for units of a quota soon.
 func (n *node) awaited(now, grace int64) bool {
 	return n.due > 0 && n.due-second <= now && now <= n.due+grace
 }
@@ -106,12 +106,12 @@ func (tl *timeline) catchUp(now int64, a *delivery.Ask) {
 	tl.next = delivery.Slot{At: floor}
 }
 
-// wanted tells whether a daemon was recently cut short for want of slots.
+// wanted reports whether a daemon was recently cut short for want of slots.
 func (tl *timeline) wanted(now int64) bool {
 	return slices.ContainsFunc(tl.nodes, func(n *node) bool { return n.cut > 0 && now-n.cut <= wantedFor })
 }
 
-// refused tells whether a daemon was refused by a quota, and asks as it was told; or has answered for the store until now, since
+// refused reports whether a daemon was refused by a quota, and asks as it was told; or has answered for the store until now, since
 // many wait.
 func (tl *timeline) refused(now int64, a *delivery.Ask) bool {
 	for i, j := range a.Joint {

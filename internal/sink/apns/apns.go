@@ -97,7 +97,7 @@ func (s *Sink) send(ctx context.Context, r sinkhttp.Request) delivery.Result {
 	return res
 }
 
-// byJob tells whether a setting is a template.
+// byJob reports whether a setting is a template.
 func (s *Sink) byJob(key string) bool {
 	for _, t := range s.config.texts() {
 		if t.key == key {

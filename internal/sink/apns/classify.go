@@ -38,12 +38,12 @@ func read(a sinkhttp.Answer) (s said) {
 	return s
 }
 
-// retires tells whether an answer ends the use of its connection.
+// retires reports whether an answer ends the use of its connection.
 func retires(a sinkhttp.Answer) bool {
 	return a.Status != http.StatusOK && slices.Contains(ending, read(a).Reason)
 }
 
-// classify returns the result for an answer; byJob tells whether a setting is a template, so that its value is the job's.
+// classify returns the result for an answer; byJob reports whether a setting is a template, so that its value is the job's.
 //
 //	200                                                       delivered
 //	410 (Unregistered, ExpiredToken)                          rejected, with the time since when

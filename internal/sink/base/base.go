@@ -222,7 +222,7 @@ func (s *Service[P]) Reread() {
 	}
 }
 
-// Fetches tells whether the service gets access tokens itself.
+// Fetches reports whether the service gets access tokens itself.
 func (s *Service[P]) Fetches() bool { return s.dialect.Fetch != nil }
 
 // Instrument registers the counter of repeats.

@@ -50,7 +50,7 @@ func (s *said) code() (code string, own bool) {
 	return s.Error.Status, false
 }
 
-// aboutFields tells whether an error names fields of the request, all of which are the job's.
+// aboutFields reports whether an error names fields of the request, all of which are the job's.
 func (s *said) aboutFields() bool {
 	for _, d := range s.Error.Details {
 		if d.Type == badRequest && len(d.Fields) > 0 {
@@ -60,7 +60,7 @@ func (s *said) aboutFields() bool {
 	return false
 }
 
-// aboutRecipient tells whether it is the quota of one device or topic that is used up.
+// aboutRecipient reports whether it is the quota of one device or topic that is used up.
 func (s *said) aboutRecipient() bool {
 	for _, d := range s.Error.Details {
 		if d.Type != quotaFailure {

@@ -99,7 +99,7 @@ func (s *Sink) attempt(ctx context.Context, job *delivery.Job, shown *base.Excha
 	return s.WithToken(ctx, s.config.Timeout, send, refusesToken)
 }
 
-// refusesToken tells whether an answer is about the token that the request was sent with.
+// refusesToken reports whether an answer is about the token that the request was sent with.
 func refusesToken(res *delivery.Result) bool {
 	return res.Status == http.StatusUnauthorized && res.Scope == delivery.ScopeSink
 }

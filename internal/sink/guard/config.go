@@ -44,7 +44,7 @@ func (c *Config) Problems(prefix string) (p []string) {
 	return p
 }
 
-// Equal tells whether both say the same.
+// Equal reports whether both say the same.
 func (c Config) Equal(o Config) bool {
 	return slices.Equal(c.Ports, o.Ports) && slices.Equal(c.Deny, o.Deny) && slices.Equal(c.Allow, o.Allow) && c.AllowHTTP == o.AllowHTTP
 }

@@ -123,7 +123,7 @@ func (g *Guard) URL(u *url.URL) error {
 	return nil
 }
 
-// endsInNumber tells whether the last label of a host is a number, as of 2130706433, 127.1 and 0x7f.1: no name ends so, and some
+// endsInNumber reports whether the last label of a host is a number, as of 2130706433, 127.1 and 0x7f.1: no name ends so, and some
 // resolvers, and proxies, take it for an address of IPv4.
 func endsInNumber(host string) bool {
 	host = strings.ToLower(strings.TrimSuffix(host, "."))

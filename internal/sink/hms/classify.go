@@ -121,7 +121,7 @@ func (s *said) meaning() (delivery.ResultClass, delivery.Scope) {
 	return delivery.Temporary, delivery.ScopeSink
 }
 
-// refusesToken tells whether an answer is about the token that the request was sent with.
+// refusesToken reports whether an answer is about the token that the request was sent with.
 func refusesToken(res *delivery.Result) bool {
 	return res.Class == delivery.Misconfigured &&
 		(res.Status == http.StatusUnauthorized || res.Provider != nil && strings.HasPrefix(res.Provider.Code, aboutCredentials))

@@ -37,7 +37,7 @@ func (c *Config) reach() reach {
 	return fixed
 }
 
-// Elsewhere tells whether the host comes from jobs.
+// Elsewhere reports whether the host comes from jobs.
 func (c *Config) Elsewhere() bool { return c.reach() != fixed }
 
 // parts are those of a URL that is a template.
@@ -47,7 +47,7 @@ type parts struct {
 	path, query string // the path begins with a slash
 }
 
-// byJob tells whether the host comes from the job.
+// byJob reports whether the host comes from the job.
 func (u *parts) byJob() bool { return u.whole || render.IsTemplate(u.base) }
 
 // splitURL divides a URL that is a template; ok is false for what is none. Actions may hold slashes and question marks.
@@ -174,7 +174,7 @@ func (c *Config) tableProblems() (p []string) {
 	return p
 }
 
-// ownDomain tells whether all hosts that jobs can name are in a domain that the configuration names.
+// ownDomain reports whether all hosts that jobs can name are in a domain that the configuration names.
 func (c *Config) ownDomain() bool {
 	if c.Destinations {
 		return false

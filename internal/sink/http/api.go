@@ -81,7 +81,7 @@ type Request struct {
 	Body   []byte
 	// Most, if set, is how much of the answer's body is read, in bytes, instead of 64 KiB.
 	Most int64
-	// Retires, if set, tells whether an answer takes its connection out of use, where the API has a number of them.
+	// Retires, if set, reports whether an answer takes its connection out of use, where the API has a number of them.
 	Retires func(Answer) bool
 	// Shown, if set, gets the request and its answer as text.
 	Shown *base.Exchange

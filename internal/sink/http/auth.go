@@ -81,7 +81,7 @@ func (c *Config) ways() (ways []string) {
 	return ways
 }
 
-// sets tells whether a header is among those of every request.
+// sets reports whether a header is among those of every request.
 func (c *Config) sets(canonical string) bool {
 	return slices.ContainsFunc(slices.Collect(maps.Keys(c.Headers)), func(name string) bool { return http.CanonicalHeaderKey(name) == canonical })
 }

@@ -42,7 +42,7 @@ func answerer(code int) delivery.Answerer {
 	return delivery.ByDestination
 }
 
-// aboutCredentials tells whether a status says that the destination, or a proxy before it, does not know or trust the
+// aboutCredentials reports whether a status says that the destination, or a proxy before it, does not know or trust the
 // sender.
 func aboutCredentials(code int) bool {
 	return code == http.StatusUnauthorized || code == http.StatusForbidden || code == http.StatusProxyAuthRequired

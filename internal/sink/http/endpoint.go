@@ -30,7 +30,7 @@ type endpoint struct {
 	readAt time.Time
 }
 
-// fresh tells whether the row, the sink and the secrets are as they were, as far as they have to be looked at.
+// fresh reports whether the row, the sink and the secrets are as they were, as far as they have to be looked at.
 func (e *endpoint) fresh(common *client, row *delivery.Destination, now time.Time) bool {
 	return e != nil && e.common == common && e.row == row && (!e.refers || now.Sub(e.readAt) < base.RereadEvery)
 }

@@ -55,7 +55,7 @@ type formHeader struct {
 	value *render.Template
 }
 
-// isTemplate tells whether the value of a key is a template. One that was read from a file is what it is, but for a body.
+// isTemplate reports whether the value of a key is a template. One that was read from a file is what it is, but for a body.
 func (c *Config) isTemplate(key, value string) bool {
 	return render.IsTemplate(value) && (c.Sources[key] == nil || key == "body")
 }

@@ -67,7 +67,7 @@ func (p *pool) signal() {
 	close(*p.changed.Swap(&next))
 }
 
-// do sends the request. release is to be called once the answer has been read. Without an answer, inDoubt tells whether the
+// do sends the request. release is to be called once the answer has been read. Without an answer, inDoubt reports whether the
 // destination may have processed the request.
 func (p *pool) do(req *http.Request) (resp *http.Response, release func(retire bool), inDoubt bool, err error) {
 	for again := false; ; again = true {
@@ -101,7 +101,7 @@ func (p *pool) do(req *http.Request) (resp *http.Response, release func(retire b
 	}
 }
 
-// notProcessed tells whether the destination has certainly not processed a request that ended with err. Two of these errors
+// notProcessed reports whether the destination has certainly not processed a request that ended with err. Two of these errors
 // have no name outside of net/http.
 func notProcessed(err error) bool {
 	var stream http2.StreamError
@@ -157,7 +157,7 @@ func (p *pool) started(c *pooled, begun *start) {
 	}
 }
 
-// choose reserves a request on the connection with the most room; dial tells whether another one may be opened.
+// choose reserves a request on the connection with the most room; dial reports whether another one may be opened.
 func (p *pool) choose(begun *start) (c *pooled, dial bool) {
 	var ended []*pooled
 	defer func() {

@@ -20,7 +20,7 @@ const (
 	maxReferenced = 64 << 10 // bytes of a file
 )
 
-// isReference tells whether a value of a destination stands for a secret that is elsewhere.
+// isReference reports whether a value of a destination stands for a secret that is elsewhere.
 func isReference(value string) bool {
 	return strings.HasPrefix(value, fileReference) || strings.HasPrefix(value, envReference)
 }

@@ -97,7 +97,7 @@ func (t *trip) addBody(req *http.Request) {
 	}
 }
 
-// repeat tells whether the request may be written now, as far as it has been written before.
+// repeat reports whether the request may be written now, as far as it has been written before.
 func (t *trip) repeat() (allowed bool) {
 	if !t.written.Swap(false) || !isHTTP2(t.whole) {
 		return true // nothing has left this process yet
@@ -156,13 +156,13 @@ func (t *trip) end() {
 	}
 }
 
-// closedIdle tells whether the request was not written because the connection that it got had been closed before. The
+// closedIdle reports whether the request was not written because the connection that it got had been closed before. The
 // error has no name outside of net/http, which repeats requests after it only if they are idempotent.
 func (t *trip) closedIdle(err error) bool {
 	return err.Error() == "http: server closed idle connection"
 }
 
-// inDoubt tells whether the destination may have processed the request that ended with err and without an answer.
+// inDoubt reports whether the destination may have processed the request that ended with err and without an answer.
 func (t *trip) inDoubt(err error) bool {
 	return t.written.Load() && !t.refused && !errors.Is(err, errRefused) && !t.closedIdle(err)
 }

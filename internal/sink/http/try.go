@@ -57,7 +57,7 @@ func answerText(resp *http.Response, body []byte) string {
 	return b.String()
 }
 
-// hides tells whether the value of a header is that of a setting.
+// hides reports whether the value of a header is that of a setting.
 func (c *client) hides(name string) bool {
 	switch name {
 	case keyAuthorization:

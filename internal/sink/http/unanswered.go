@@ -60,7 +60,7 @@ func (c *client) describe(err error, timedOut bool) string {
 	return c.where + ": " + err.Error()
 }
 
-// WrongSettings tells whether a request failed for what an operator has to change, here or at the destination.
+// WrongSettings reports whether a request failed for what an operator has to change, here or at the destination.
 func WrongSettings(err error) bool {
 	var certificate *tls.CertificateVerificationError
 	var notTLS tls.RecordHeaderError

@@ -297,7 +297,7 @@ type notSent struct{ error }
 
 func (n *notSent) Unwrap() error { return n.error }
 
-// notWritten tells whether a record was certainly not written.
+// notWritten reports whether a record was certainly not written.
 func notWritten(err error) bool {
 	if _, ok := errors.AsType[*notSent](err); ok {
 		return true

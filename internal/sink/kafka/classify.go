@@ -60,12 +60,12 @@ func (s *Sink) withdrawn(ctx context.Context, e *entry) delivery.Result {
 	}
 }
 
-// ofOneRecord tells whether a batch was refused for one of its records, so that the others can be written without it.
+// ofOneRecord reports whether a batch was refused for one of its records, so that the others can be written without it.
 func ofOneRecord(err error) bool {
 	return errors.Is(err, kafka.InvalidRecord) || errors.Is(err, kafka.InvalidTimestamp) || errors.Is(err, kafka.InvalidMessageSize)
 }
 
-// passing tells whether a batch was certainly not written, for a reason that belongs to the normal operation of a cluster:
+// passing reports whether a batch was certainly not written, for a reason that belongs to the normal operation of a cluster:
 // its leader has moved or is being elected.
 func passing(err error) bool {
 	if !broker.NotWritten(err) {
@@ -79,7 +79,7 @@ func passing(err error) bool {
 	return errors.Is(err, protocol.ErrNoLeader)
 }
 
-// misconfigured tells whether an error is about the sink's settings or credentials, or about the topic as a whole.
+// misconfigured reports whether an error is about the sink's settings or credentials, or about the topic as a whole.
 func misconfigured(err error) bool {
 	if broker.NoTopic(err) || broker.Refused(err) {
 		return true
@@ -98,7 +98,7 @@ func misconfigured(err error) bool {
 	}, code)
 }
 
-// answered tells whether a broker answered.
+// answered reports whether a broker answered.
 func answered(err error) bool {
 	_, ok := errors.AsType[kafka.Error](err)
 	return ok

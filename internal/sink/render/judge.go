@@ -14,7 +14,7 @@ import (
 // offered lists what a template sees of a job, as it is written. Only steps have .Vars.
 const offered = ".Attempt, .Campaign, .ContentType, .Header, .ID, .JSON, .Key, .Payload, .Time, .TraceParent, .Weight"
 
-// judgePipe finds what a pipe asks of a job that no job has, which would fail for each of them. dot tells whether the dot is the
+// judgePipe finds what a pipe asks of a job that no job has, which would fail for each of them. dot reports whether the dot is the
 // job: in {{range}} and {{with}} it is something else, of which nothing is known.
 func judgePipe(pipe *parse.PipeNode, dot bool) error {
 	for i, cmd := range pipe.Cmds {

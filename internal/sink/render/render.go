@@ -36,7 +36,7 @@ type Template struct {
 	texts []string
 }
 
-// IsTemplate tells whether a text of the configuration is a template: it has an action, {{…}}.
+// IsTemplate reports whether a text of the configuration is a template: it has an action, {{…}}.
 func IsTemplate(text string) bool { return strings.Contains(text, "{{") }
 
 // Parse parses a template, and finds what it asks of a job that no job has. The error is one line, with nothing of the template but names.
@@ -65,7 +65,7 @@ func Parse(name, text string, escape Escape) (*Template, error) {
 func (t *Template) Texts() []string { return t.texts }
 
 // prepare has every value pass the function that writes it, and every round of a loop be counted. It judges what is asked of a
-// job; dot tells whether the dot is one.
+// job; dot reports whether the dot is one.
 func (t *Template) prepare(n parse.Node, dot bool) error {
 	switch n := n.(type) {
 	case *parse.ListNode:

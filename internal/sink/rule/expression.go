@@ -70,7 +70,7 @@ func Compile(key, text string, isBool bool) (*Expression, error) {
 // Run returns the value of the expression for an answer; nil if it has none.
 func (e *Expression) Run(a *Answer) any { return e.of.run(a) }
 
-// Is tells whether the expression is true for an answer.
+// Is reports whether the expression is true for an answer.
 func (e *Expression) Is(a *Answer) bool {
 	is, _ := e.of.run(a).(bool)
 	return is

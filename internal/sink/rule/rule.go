@@ -197,7 +197,7 @@ func parseStatus(text string) (from, to int, ok bool) {
 	return from, to, err == nil && err2 == nil && len(first) == 3 && len(last) == 3 && minStatus <= from && from <= to && to <= maxStatus
 }
 
-// NeedsBody tells whether an expression looks at the body of answers.
+// NeedsBody reports whether an expression looks at the body of answers.
 func (s *Set) NeedsBody() bool { return s.needs.body }
 
 // NewAnswer returns an answer as expressions see it. The body is nil if none looks at it.

@@ -52,7 +52,7 @@ func New(secrets []string) (*Signer, error) {
 	return s, nil
 }
 
-// Shared tells whether whoever can verify signatures made with the secret can make them, too.
+// Shared reports whether whoever can verify signatures made with the secret can make them, too.
 func Shared(secret string) bool { return strings.HasPrefix(secret, prefixHMAC) }
 
 func parse(secret string) (k key, err error) {

@@ -35,12 +35,12 @@ type exchanger interface {
 	End()
 	// Gone is closed when the client has given the request up.
 	Gone() <-chan struct{}
-	// Cancelled tells whether the client of HTTP/2 has reset the request's stream. If it did so after the answer was written, the
+	// Cancelled reports whether the client of HTTP/2 has reset the request's stream. If it did so after the answer was written, the
 	// answer came too late for it.
 	Cancelled() bool
 }
 
-// GivenUp tells whether the client of HTTP/2 has given the request up. One of HTTP/1.1 cannot be asked while its connection is to
+// GivenUp reports whether the client of HTTP/2 has given the request up. One of HTTP/1.1 cannot be asked while its connection is to
 // be used again: false.
 func (c *Call) GivenUp() bool {
 	if _, ok := c.exchanger.(*stream); !ok {

@@ -74,7 +74,7 @@ func (h *HMS) give(c *Call) {
 	c.JSON(200, fmt.Sprintf(`{"access_token":"CgB6e3x9-%d","expires_in":3600,"token_type":"Bearer"}`, h.given.Add(1)))
 }
 
-// trusts tells whether a token is one of the service account, or was given out.
+// trusts reports whether a token is one of the service account, or was given out.
 func (h *HMS) trusts(bearer string) bool {
 	var n int32
 	if _, err := fmt.Sscanf(bearer, "CgB6e3x9-%d", &n); err == nil {

@@ -89,7 +89,7 @@ type queued struct {
 	acked        bool
 }
 
-// final tells whether nothing follows.
+// final reports whether nothing follows.
 func (q *queued) final() bool { return q.reply.Kind != "RequestStatus" }
 
 const smevTypes = "urn://x-artefacts-smev-gov-ru/services/message-exchange/types/"
@@ -303,7 +303,7 @@ func (s *SMEV) size(requests ...SMEVRequest) (n int64) {
 	return n
 }
 
-// beyond tells whether a limit is exceeded by the request that came at at, the last one. Needs the lock.
+// beyond reports whether a limit is exceeded by the request that came at at, the last one. Needs the lock.
 func (s *SMEV) beyond(at time.Time) bool {
 	for _, w := range s.options.Windows {
 		first := len(s.requests)

@@ -111,7 +111,7 @@ func (c *Config) DeriveTopics(prefix string) (derived bool) {
 	return true
 }
 
-// keepsResponses tells whether responses come to this sink.
+// keepsResponses reports whether responses come to this sink.
 func (c *Config) keepsResponses() bool {
 	return c.Mode == modeDirect && c.Collect.Enabled || c.Mode == modeAdapter && c.Wait == waitResponse
 }

@@ -113,7 +113,7 @@ func TestRequestInDoubtIsNotRegisteredTwice(t *testing.T) {
 	}
 }
 
-// TestRequestInDoubtForTooLong: SMEV no longer tells whether it has the request, so it is not sent once more.
+// TestRequestInDoubtForTooLong: SMEV no longer reports whether it has the request, so it is not sent once more.
 func TestRequestInDoubtForTooLong(t *testing.T) {
 	far, s := start(t, sinktest.SMEVOptions{}, nil)
 	job := jobOf("a")

@@ -28,7 +28,7 @@ type entry struct {
 
 func newMemory(most int) *memory { return &memory{most: most, state: map[string]*entry{}} }
 
-// begin returns how far a response has come. mine tells whether the caller is to go on with it, and then call end.
+// begin returns how far a response has come. mine reports whether the caller is to go on with it, and then call end.
 func (m *memory) begin(id string) (known progress, mine bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

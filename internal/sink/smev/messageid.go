@@ -69,7 +69,7 @@ func (i identity) periodAt(now time.Time) int64 {
 	return k
 }
 
-// usable tells whether SMEV still takes the MessageID of a period at now.
+// usable reports whether SMEV still takes the MessageID of a period at now.
 func (i identity) usable(k int64, now time.Time) bool {
 	age := units(now) - i.base - k*unitsPerPeriod
 	return age >= 0 && age < int64(keptFor/time.Second)*unitsPerSecond

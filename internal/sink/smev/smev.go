@@ -34,7 +34,7 @@ type Sink struct {
 type mode interface {
 	// deliver delivers a job. What is sent and answered is noted in shown, unless that is nil.
 	deliver(ctx context.Context, job *delivery.Job, shown *base.Exchange) delivery.Result
-	// check tells whether a request could be sent, without sending one.
+	// check reports whether a request could be sent, without sending one.
 	check(ctx context.Context) error
 }
 
@@ -122,7 +122,7 @@ func (s *Sink) attempt(ctx context.Context, job *delivery.Job, shown *base.Excha
 // grace is by how much a delivery may be longer than one call: a call that ends by its own time limit says more of itself.
 const grace = 100 * time.Millisecond
 
-// Check tells whether requests could be sent, without sending one.
+// Check reports whether requests could be sent, without sending one.
 func (s *Sink) Check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.config.Timeout)
 	defer cancel()

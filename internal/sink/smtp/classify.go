@@ -77,13 +77,13 @@ func (f *failure) reply() (r reply, ok bool) {
 
 const closing = 421 // service not available, closing the connection
 
-// closes tells whether the connection cannot be used after the failure.
+// closes reports whether the connection cannot be used after the failure.
 func (f *failure) closes() bool {
 	r, said := f.reply()
 	return f.stage != refusing && (!said || r.code == closing)
 }
 
-// stale tells whether the failure may come from the connection having been used before: the server has ended it meanwhile.
+// stale reports whether the failure may come from the connection having been used before: the server has ended it meanwhile.
 func (f *failure) stale() bool { return f.closes() && f.stage < ending }
 
 // Codes about pacer's credentials, at whatever stage.
@@ -104,7 +104,7 @@ var (
 // busyWait is how long the sink waits when the server has too much to do. It does not say how long.
 const busyWait = 10 * time.Second
 
-// classify returns the result for what a server said at a stage; byJob tells whether the sender's address is the job's, and
+// classify returns the result for what a server said at a stage; byJob reports whether the sender's address is the job's, and
 // wait is how long a job waits whose recipient is not taken for now. The code says what is wrong where it says enough, and
 // the stage what it is about.
 //
@@ -179,7 +179,7 @@ func unanswered(f *failure) delivery.Result {
 	return delivery.Result{Class: delivery.Unreachable}
 }
 
-// broken tells whether an error is about the connection.
+// broken reports whether an error is about the connection.
 func broken(err error) bool {
 	var op net.Error
 	return errors.As(err, &op) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, errLongReply) ||

@@ -150,7 +150,7 @@ func (c *Config) Problems() []string {
 	return p
 }
 
-// composed tells whether the sink makes the message; otherwise the payload is the message.
+// composed reports whether the sink makes the message; otherwise the payload is the message.
 func (t *Texts) composed() bool { return t.Subject != "" || t.Text != "" || t.HTML != "" }
 
 // setting is a setting that is a text or a template.
@@ -231,7 +231,7 @@ func (t *Texts) problems() (p base.Problems) {
 	return p
 }
 
-// isAddress tells whether the text of a key is an address.
+// isAddress reports whether the text of a key is an address.
 func isAddress(key string) bool {
 	return slices.Contains([]string{keyFrom, keyTo, keyEnvelopeFrom, keyReplyTo}, key)
 }

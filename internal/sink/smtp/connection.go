@@ -258,7 +258,7 @@ func (c *conn) lacks(m *message) *failure {
 	return nil
 }
 
-// lives tells whether the server still answers.
+// lives reports whether the server still answers.
 func (c *conn) lives(ctx context.Context) bool {
 	done := c.limit(ctx)
 	err := c.client.Noop()

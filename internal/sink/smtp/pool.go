@@ -86,7 +86,7 @@ func (p *pool) put(c *conn, now time.Time) {
 	}
 }
 
-// done tells whether a connection has served its time.
+// done reports whether a connection has served its time.
 func (p *pool) done(c *conn, now time.Time) bool {
 	return c.broken || c.epoch != p.epoch || p.maxAge > 0 && now.Sub(c.born) >= p.maxAge ||
 		p.maxMessages > 0 && c.messages >= p.maxMessages

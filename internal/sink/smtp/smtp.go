@@ -129,7 +129,7 @@ func (s *Sink) answered(at stage, r reply) delivery.Result {
 	return res
 }
 
-// senderByJob tells whether a job says the address that its message is sent from.
+// senderByJob reports whether a job says the address that its message is sent from.
 func (s *Sink) senderByJob() bool {
 	t := &s.config.Texts
 	from := cmp.Or(t.EnvelopeFrom, t.From)

@@ -79,7 +79,7 @@ type Poll struct {
 	Fail  string        `yaml:"fail"`  // is true of an answer that will never be another: the job is refused; "" for none
 }
 
-// used tells whether the step is polled.
+// used reports whether the step is polled.
 func (p *Poll) used() bool { return *p != Poll{} }
 
 // Bounds on a configuration.

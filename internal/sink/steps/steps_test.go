@@ -87,7 +87,7 @@ func TestThreeSteps(t *testing.T) {
 	}
 }
 
-// about tells whether a wait is not the expected one, but for the jitter.
+// about reports whether a wait is not the expected one, but for the jitter.
 func about(d, want time.Duration) bool { return d < want*9/10 || d > want*11/10 }
 
 // TestOnce: a step that was made before a crash, or whose answer was lost, is found and not made again.

@@ -47,7 +47,7 @@ func newTaking(key string, take, namespaces map[string]string) (taking, error) {
 	return t, nil
 }
 
-// validName tells whether a template can name the value: .Vars.name.
+// validName reports whether a template can name the value: .Vars.name.
 func validName(s string) bool {
 	for i, c := range s {
 		if c != '_' && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (i == 0 || c < '0' || c > '9') {

@@ -107,7 +107,7 @@ func foreign(res delivery.Result, a sinkhttp.Answer) delivery.Result {
 	return res
 }
 
-// took tells whether an answer that was cut off begins as one of success does: the service says that first.
+// took reports whether an answer that was cut off begins as one of success does: the service says that first.
 func took(body []byte) bool {
 	d := json.NewDecoder(bytes.NewReader(body))
 	for _, want := range []json.Token{json.Delim('{'), "ok", true} {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// floodWait tells whether the service holds back one chat or the whole bot: it answers both alike, with 429. Of chats alone,
+// floodWait reports whether the service holds back one chat or the whole bot: it answers both alike, with 429. Of chats alone,
 // several would have to be held back within a second by chance.
 //
 // The zero value has seen none. It is not safe for concurrent use.
@@ -26,7 +26,7 @@ const (
 
 var seed = maphash.MakeSeed()
 
-// refused notes that a request to a chat was answered with 429 at now. ofBot tells whether that is about all chats.
+// refused notes that a request to a chat was answered with 429 at now. ofBot reports whether that is about all chats.
 func (f *floodWait) refused(chat string, now time.Time) (ofBot bool) {
 	id := maphash.String(seed, chat)
 	place := 0

@@ -111,7 +111,7 @@ func (s *Source) Need(ctx, limited context.Context) (*Held, *delivery.Result) {
 	return h, nil
 }
 
-// Valid tells whether the token may be used at now.
+// Valid reports whether the token may be used at now.
 func (h *Held) Valid(now time.Time) bool { return h.Err == nil && now.Before(h.expires) }
 
 // Refused says that the destination does not accept the token. It is fetched anew, once for all who say so.

@@ -85,7 +85,7 @@ func (c *Config) texts() []text {
 
 func isUrgency(s string) bool { return slices.Contains(urgencies, s) }
 
-// isTopic tells whether a text may be a topic (RFC 8030).
+// isTopic reports whether a text may be a topic (RFC 8030).
 func isTopic(s string) bool {
 	return len(s) <= 32 && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") == ""
 }

@@ -51,7 +51,7 @@ type Answer struct {
 }
 
 // XML returns the envelope of an answer: the body, or the root part of a multipart/related one, which may come without
-// attachments too. bare tells whether there is nothing else. A part that is cut off is returned as far as it goes.
+// attachments too. bare reports whether there is nothing else. A part that is cut off is returned as far as it goes.
 func XML(contentType string, body []byte) (envelope []byte, bare bool, err error) {
 	kind, params, err := mime.ParseMediaType(contentType)
 	if err != nil || !strings.HasPrefix(kind, "multipart/") {

@@ -177,7 +177,7 @@ func Content(document []byte) ([]byte, error) {
 // maxDepth bounds elements in each other.
 const maxDepth = 1000
 
-// declared tells whether the root element declares the namespace. The decoder takes a prefix that is not declared for one.
+// declared reports whether the root element declares the namespace. The decoder takes a prefix that is not declared for one.
 func declared(root xml.StartElement, space string) bool {
 	for _, a := range root.Attr {
 		if (a.Name.Space == "xmlns" || a.Name.Space == "" && a.Name.Local == "xmlns") && a.Value == space {
