@@ -74,8 +74,8 @@ func (b *breaker) troubled(now int64) bool {
 	return b.tripped || b.openUntil > now || b.failures > 0 || b.refusals.failures > 0
 }
 
-// tookSince reports whether a job was delivered, or rejected, since then.
-func (b *breaker) tookSince(local int64) bool { return b.takenAt > local }
+// tookSince reports whether a job was delivered, or rejected, since then, which may be before this process.
+func (b *breaker) tookSince(local int64) bool { return b.takenAt > max(0, local) }
 
 // unansweredLong reports whether failures have gone on for so long that jobs without an answer may be to blame.
 func (b *breaker) unansweredLong(now int64) bool {

@@ -118,6 +118,18 @@ func TestACallThatIsGivenUpHasLasted(t *testing.T) {
 	}
 }
 
+// TestNothingIsTakenBeforeTheFirst: a job that was sent before this process began is not contradicted by deliveries that nobody has seen.
+func TestNothingIsTakenBeforeTheFirst(t *testing.T) {
+	for _, tc := range []struct {
+		taken, since int64
+		want         bool
+	}{{0, -5, false}, {0, 0, false}, {7, -5, true}, {7, 6, true}, {7, 7, false}} {
+		if got := (&breaker{takenAt: tc.taken}).tookSince(tc.since); got != tc.want {
+			t.Errorf("taken at %d, since %d: %t", tc.taken, tc.since, got)
+		}
+	}
+}
+
 // TestProbesAreEverMoreRare: up to the time that was asked for, or a minute; after a delivery they begin anew.
 func TestProbesAreEverMoreRare(t *testing.T) {
 	for _, tc := range []struct {

@@ -112,7 +112,7 @@ func (p *Pacer) blame(x *sent, asked time.Duration, now instant) {
 	switch x.scope() {
 	case delivery.ScopeRecipient:
 	case delivery.ScopeDestination:
-		if !d.tookSince(x.since) && (d.fail(f, now.local) || r.Gone) {
+		if r.Gone || !d.tookSince(x.since) && d.fail(f, now.local) {
 			p.closeDestination(x, f.cause, asked, now)
 		}
 	case delivery.ScopeSink:
