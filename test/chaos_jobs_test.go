@@ -95,8 +95,9 @@ func throttledStorm(t *testing.T, c *chaos) {
 	c.stack.publish(mix(map[string]int{"other": 6 * 50}))
 	one, two := c.join("one"), c.join("two")
 	c.await(10*time.Second, "the first answer", func() bool { return c.receiver.count("") > 0 })
-	began := c.receiver.arrivals("")[0].at
 	from := other.now()
+	time.Sleep(time.Until(ends) + time.Second)
+	asked := c.receiver.count("throttled")
 	c.answer(nil)
 	c.await(wait+5*time.Second, "dead letters of those that expired", func() bool {
 		return c.written(requeue.DeadTopic(c.prefix)) == int64(n)
@@ -110,10 +111,8 @@ func throttledStorm(t *testing.T, c *chaos) {
 		}
 	}
 	c.await(30*time.Second, "the others", func() bool { ok, _ := c.receiver.accepted(""); return ok == n })
-	for _, a := range c.receiver.arrivals("") {
-		if a.at > began+1_000_000 && a.at < began+wait.Microseconds()-50_000 {
-			t.Errorf("%s was sent %.2f s after a Retry-After of %s", a.id, float64(a.at-began)/1e6, wait)
-		}
+	if asked > 2*8 {
+		t.Errorf("%d requests in the storm, want a few probes of each daemon", asked)
 	}
 	c.oneHop(len(c.published) + 6*50)
 	c.quiet(one, two)
