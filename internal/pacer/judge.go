@@ -246,7 +246,7 @@ func (p *Pacer) noteFailure(x *sent, now instant) {
 		return
 	}
 	e.account.Failed(now.wall)
-	if e.failing.Failed(); e.failing.Failures() == loggedFailures && !x.queue.circuit.tripped {
+	if e.failing.Failed(); e.failing.Failures() == loggedFailures && !x.queue.circuit.tripped && !x.sink.breaker.tripped {
 		success, _ := e.account.Last()
 		p.opt.Logger.Warn("the jobs of a campaign fail, and none was delivered since; they are tried again: look at the destination, and at what "+
 			"they have in common", "campaign", x.queue.id, "sink", x.sink.id, "last_success", success, "detail", x.result.Detail)
