@@ -69,14 +69,15 @@ func (x *sent) scope() delivery.Scope {
 }
 
 // usesAttempt reports whether the failure is the job's own. What is the destination's own answer about the job always is. A call
-// without an answer is, too, once none of its campaign has had one for long.
+// without an answer is, too, if the job has failed by itself before, or once none of its campaign has had one for long.
 func (p *Pacer) usesAttempt(x *sent, now instant) bool {
 	r := x.result
 	if r.Class == delivery.Temporary && r.By != delivery.ByNobody {
 		return true
 	}
 	own, b := x.breakers()
-	return own.tookSince(x.since) || r.Class == delivery.Temporary && b.unansweredLong(now.local)
+	failedBefore := x.job.Attempt > 0 && !own.tripped && !b.tripped
+	return own.tookSince(x.since) || r.Class == delivery.Temporary && (failedBefore || b.unansweredLong(now.local))
 }
 
 // breakers are that of the scope that the failure blames, and that of the job's destination or campaign.
