@@ -16,7 +16,7 @@ func (p *Pacer) failed(x *sent, now instant) {
 	q, s, j, r := x.queue, x.sink, x.job, x.result
 	p.noteFailure(x, now)
 	held := q.circuit.isHeld() || x.destination != nil && x.destination.isHeld()
-	counts := !held && p.usesAttempt(x, now)
+	counts := !held && x.usesAttempt(now)
 	asked := time.Duration(0)
 	if r.Class == delivery.Throttled {
 		asked = min(cmp.Or(max(0, r.RetryAfter), defaultRetry), s.maxRetryAfter)
@@ -70,7 +70,7 @@ func (x *sent) scope() delivery.Scope {
 
 // usesAttempt reports whether the failure is the job's own. What is the destination's own answer about the job always is. A call
 // without an answer is, too, if the job has failed by itself before, or once none of its campaign has had one for long.
-func (p *Pacer) usesAttempt(x *sent, now instant) bool {
+func (x *sent) usesAttempt(now instant) bool {
 	r := x.result
 	if r.Class == delivery.Temporary && r.By != delivery.ByNobody {
 		return true
