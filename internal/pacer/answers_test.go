@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -13,13 +14,12 @@ import (
 	"github.com/pacer/pacer/internal/testservices"
 )
 
-// stream offers 50 jobs a second of a campaign until the end, as a lane does: what does not fit is offered again. Of each hundred, the first
-// bad are called poison.
-func (f *fleet) stream(ctx context.Context, t *testing.T, campaign string, bad int64, end time.Time) {
+// stream offers each jobs every 200 ms until the end, as a lane does: what does not fit is offered again. Of each hundred, bad are called poison.
+func (f *fleet) stream(ctx context.Context, t *testing.T, campaign string, bad int64, each int, end time.Time) {
 	t.Helper()
 	lane := newPartition("lane/" + campaign)
-	for n := int64(0); time.Now().Before(end); n += 10 {
-		list := jobs(lane, delivery.FromLane, campaign, n, 10)
+	for n := int64(0); time.Now().Before(end); n += int64(each) {
+		list := jobs(lane, delivery.FromLane, campaign, n, each)
 		for _, j := range list {
 			if j.Offset*37%100 < bad {
 				j.ID = "poison" + j.ID
@@ -80,13 +80,13 @@ func TestPoisonCostsOthersLittle(t *testing.T) {
 				}
 				end := time.Now().Add(time.Duration(minutes) * time.Minute)
 				if tc.bad > 0 {
-					go f.stream(t.Context(), t, "bad", tc.bad, end)
+					go f.stream(t.Context(), t, "bad", tc.bad, 10, end)
 				} else {
 					one := jobs(newPartition("in"), delivery.FromIngress, "bad", 0, 1)
 					one[0].ID = "poison"
 					f.offer(t, one)
 				}
-				f.stream(t.Context(), t, "good", 0, end)
+				f.stream(t.Context(), t, "good", 0, 10, end)
 				if n := good.Load() - mixed.Load(); float64(n) < tc.least*50*60*float64(minutes) {
 					t.Errorf("%d good jobs of %d", n, 50*60*minutes)
 				}
@@ -97,6 +97,38 @@ func TestPoisonCostsOthersLittle(t *testing.T) {
 					t.Errorf("%d dead letters of 1", n)
 				}
 			})
+		})
+	}
+}
+
+// TestASinkThatTakesLessThanIsSent: a provider that answers 429 to what is above its own rate gets that rate, and no job is given up for it.
+func TestASinkThatTakesLessThanIsSent(t *testing.T) {
+	testservices.Simulation(t)
+	for _, allowed := range []float64{130, 100, 50, 20} { // of 150 a second
+		synctest.Test(t, func(t *testing.T) {
+			f := newFleet(1, uniform(3, 500*time.Microsecond, 0), newBook(campaign("c", 150)), nil)
+			defer f.stop()
+			f.receiver.max = 64
+			f.receiver.setLatency(50 * time.Millisecond)
+			var mu sync.Mutex
+			tokens, last, taken := 10., time.Now(), 0
+			f.receiver.setAnswer(func(int, *delivery.Job) delivery.Result {
+				mu.Lock()
+				defer mu.Unlock()
+				tokens, last = min(10, tokens+time.Since(last).Seconds()*allowed), time.Now()
+				if tokens < 1 {
+					return delivery.Result{Class: delivery.Throttled, RetryAfter: time.Second}
+				}
+				tokens--
+				taken++
+				return delivery.Result{Class: delivery.Delivered}
+			})
+			defer f.timers(t.Context(), 0)()
+			const lasts = 5 * time.Minute
+			f.stream(t.Context(), t, "c", 0, 30, time.Now().Add(lasts))
+			if n := f.dead(delivery.ReasonAttemptsExhausted); n > 0 || float64(taken) < 0.9*allowed*lasts.Seconds() {
+				t.Errorf("%.0f/s allowed: %d taken in %s, %d dead letters", allowed, taken, lasts, n)
+			}
 		})
 	}
 }
@@ -131,7 +163,7 @@ func TestOutages(t *testing.T) {
 						return delivery.Result{Class: delivery.Delivered}
 					})
 					defer f.timers(t.Context(), 0)()
-					f.stream(t.Context(), t, "c", 0, time.Now().Add(begins+lasts+10*time.Second))
+					f.stream(t.Context(), t, "c", 0, 10, time.Now().Add(begins+lasts+10*time.Second))
 					if n := f.dead(delivery.ReasonAttemptsExhausted); n > 0 {
 						t.Errorf("%d dead letters", n)
 					}

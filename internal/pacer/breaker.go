@@ -20,6 +20,8 @@ const (
 	heldRefusals = 50
 	// unansweredFor is how long a campaign's jobs may get no answer, and none be delivered, before that may be their own fault.
 	unansweredFor = 15 * time.Minute
+	// maxThrottled is the part of throttled answers above which no job is to blame: more is sent than the scope takes.
+	maxThrottled = 0.25
 )
 
 // breaker is the circuit breaker of a destination, of a campaign or of a sink in this daemon. It is closed until enough calls in a row have
@@ -32,9 +34,10 @@ type breaker struct {
 	tripped   bool // open, or half-open when openUntil has passed
 	trippedAt int64
 	cause     delivery.GateCause
-	trips     int   // in a row
-	takenAt   int64 // when a job was last delivered or rejected; 0: never
-	movedAt   int64 // when it was last opened by what happened here
+	trips     int     // in a row
+	takenAt   int64   // when a job was last delivered or rejected; 0: never
+	movedAt   int64   // when it was last opened by what happened here
+	throttled float64 // part of about the last hundred answers that throttled a job without an attempt
 }
 
 // failureRun are failures in a row, of different jobs, without a delivery in between.
@@ -60,9 +63,6 @@ type failure struct {
 
 // open reports whether nothing may be sent now.
 func (b *breaker) open(now int64) bool { return b.openUntil > now }
-
-// halfOpen reports whether one job is to be sent now.
-func (b *breaker) halfOpen(now int64) bool { return b.tripped && b.openUntil <= now }
 
 // isHeld reports whether refusals hold the scope: none of its jobs is given up.
 func (b *breaker) isHeld() bool {
@@ -138,7 +138,7 @@ func (b *breaker) trip(cause delivery.GateCause, most time.Duration, now int64) 
 // took records a delivery, which closes the breaker. recovered reports whether it was open.
 func (b *breaker) took(now int64) (recovered bool) {
 	recovered = b.tripped
-	*b = breaker{takenAt: now, movedAt: b.movedAt}
+	*b = breaker{takenAt: now, movedAt: b.movedAt, throttled: b.throttled * (1 - 1./128)}
 	return recovered
 }
 

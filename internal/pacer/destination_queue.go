@@ -171,7 +171,7 @@ func (p *Pacer) free(d *destination, q *queue, limit int, now instant) int {
 	switch {
 	case d.open(now.local):
 		return 0
-	case d.halfOpen(now.local):
+	case d.tripped: // half-open
 		return 1 - d.calls.inFlight
 	}
 	most := s.max

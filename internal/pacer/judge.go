@@ -21,6 +21,9 @@ func (p *Pacer) failed(x *sent, now instant) {
 	if r.Class == delivery.Throttled {
 		asked = min(cmp.Or(max(0, r.RetryAfter), defaultRetry), s.maxRetryAfter)
 	}
+	if blamed, _ := x.breakers(); r.Class == delivery.Throttled && j.Attempt == 0 {
+		blamed.throttled += (1 - blamed.throttled) / 128
+	}
 	p.blame(x, asked, now)
 	if r.Class == delivery.Misconfigured && !s.breaker.tripped && now.local >= s.quietUntil {
 		s.quietUntil = now.in(logEvery)
@@ -77,7 +80,8 @@ func (x *sent) usesAttempt(now instant) bool {
 	}
 	own, b := x.breakers()
 	failedBefore := x.job.Attempt > 0 && !own.tripped && !b.tripped
-	return own.tookSince(x.since) || r.Class == delivery.Temporary && (failedBefore || b.unansweredLong(now.local))
+	contradicted := own.tookSince(x.since) && (r.Class != delivery.Throttled || own.throttled <= maxThrottled)
+	return contradicted || r.Class == delivery.Temporary && (failedBefore || b.unansweredLong(now.local))
 }
 
 // breakers are that of the scope that the failure blames, and that of the job's destination or campaign.
@@ -99,17 +103,17 @@ func (x *sent) breakers() (blamed, narrow *breaker) {
 	return &x.sink.breaker, narrow
 }
 
+// causes are those for which failures of a class close a scope.
+var causes = map[delivery.ResultClass]delivery.GateCause{
+	delivery.Throttled: delivery.GateThrottled, delivery.Misconfigured: delivery.GateMisconfigured,
+	delivery.Temporary: delivery.GateFailing, delivery.Unreachable: delivery.GateFailing,
+}
+
 // blame counts a failure against the scopes that it blames, and closes those that do not work.
 func (p *Pacer) blame(x *sent, asked time.Duration, now instant) {
 	q, s, d, r := x.queue, x.sink, x.destination, x.result
-	f := failure{job: x.job, cause: delivery.GateFailing, begun: x.begun}
+	f := failure{job: x.job, cause: causes[r.Class], begun: x.begun}
 	f.answered = d == nil && r.Class == delivery.Temporary && r.By != delivery.ByNobody // bad jobs of one destination are few
-	switch r.Class {
-	case delivery.Throttled:
-		f.cause = delivery.GateThrottled
-	case delivery.Misconfigured:
-		f.cause = delivery.GateMisconfigured
-	}
 	switch x.scope() {
 	case delivery.ScopeRecipient:
 	case delivery.ScopeDestination:
@@ -159,12 +163,11 @@ func (p *Pacer) closeCampaign(x *sent, cause delivery.GateCause, asked time.Dura
 	if !p.openCircuit(q, cause, asked, now) || cause == delivery.GateThrottled {
 		return
 	}
-	log := p.opt.Logger.With("campaign", q.id, "sink", s.id, "detail", x.result.Detail)
-	if s.breaker.tookSince(since) {
+	if log := p.opt.Logger.With("campaign", q.id, "sink", s.id, "detail", x.result.Detail); s.breaker.tookSince(since) {
 		log.Warn("the sink fails this campaign's jobs and takes others; one a second is tried")
-		return
+	} else {
+		log.Warn("the sink fails this campaign's jobs, and is not known to take others; one a second is tried")
 	}
-	log.Warn("the sink fails this campaign's jobs, and is not known to take others; one a second is tried")
 }
 
 // openCircuit lets no job of the campaign pass for a while, hands its slots back, and reports whether that is new.

@@ -30,7 +30,10 @@ func (p *Pacer) settle(x sent, now instant) {
 	p.wake(s)
 	if x.destination != nil {
 		p.limitsOf(x.destination, now)
-		defer p.settledAt(x.destination, now)
+		defer func() { // its next jobs go
+			p.proceed(x.destination, now)
+			p.destinations.note(x.destination, now.local)
+		}()
 	}
 	if x.forfeited || x.result.Class == delivery.Withheld || x.result.Class == delivery.Duplicate {
 		p.unsent.add(x.used)
@@ -73,12 +76,6 @@ func (p *Pacer) settle(x sent, now instant) {
 	default:
 		p.failed(&x, now)
 	}
-}
-
-// settledAt lets the destination's next jobs go.
-func (p *Pacer) settledAt(d *destination, now instant) {
-	p.proceed(d, now)
-	p.destinations.note(d, now.local)
 }
 
 // took records that the job's destination, campaign and sink have taken it: their breakers close.
