@@ -111,8 +111,8 @@ func throttledStorm(t *testing.T, c *chaos) {
 		}
 	}
 	c.await(30*time.Second, "the others", func() bool { ok, _ := c.receiver.accepted(""); return ok == n })
-	if asked > 3*8 {
-		t.Errorf("%d requests in the storm, want a few probes of each daemon", asked)
+	if asked > 100 { // those in flight when it begins, then a few probes of each daemon
+		t.Errorf("%d requests in the storm, in which the rate allows a thousand", asked)
 	}
 	c.oneHop(len(c.published) + 6*50)
 	c.quiet(one, two)
