@@ -72,9 +72,9 @@ var forms = map[string]struct {
 	"origin":  {"an origin", func(s string) bool { return http.NewCrossOriginProtection().AddTrustedOrigin(s) == nil }},
 }
 
-// check returns what is wrong with the value, or with the items of a list, by the tags of the field: range has the least and the most of a
-// number, a size or a duration, oneof lists words, is names a form, of which such has an example; a list has at most as many items as most says, and with once none occurs twice. With
-// zero the zero value is right as well, for what the tag says.
+// check returns what is wrong with the value, or with the items of a list. It reads the tags of the field: range (least and greatest number,
+// size or duration), oneof (words), is (the name of a form) and such (an example of it), most (items of a list), once (no item twice), and
+// zero (the zero value is valid and means what the tag says).
 func (l setting) check() (wrong []string) {
 	values := []reflect.Value{l.value}
 	if l.value.Kind() == reflect.Slice {

@@ -10,11 +10,11 @@ const (
 	// probeEvery is when one job is sent after a breaker has opened, and each time that it fails: to a destination twice as late each time, up
 	// to maxProbeEvery. Where a wait was asked for, the first is sent after firstProbe, and each twice as late, up to what was asked for.
 	firstProbe, probeEvery, maxProbeEvery = 500 * time.Millisecond, time.Second, time.Minute
-	// So many failures in a row open a breaker: of answers that name a wait or wrong credentials, of calls without an answer, and of
-	// answers about the job itself (500), since as many bad jobs may come together.
+	// So many failures in a row open a breaker: answers that ask to wait or refuse credentials; calls without an answer; answers about
+	// the job itself, such as 500. The last number is higher because bad jobs come in groups.
 	namedFailures, silentFailures, answeredFailures = 3, 5, 50
-	// failuresOver is the time over which silent failures last at least: at a thousand calls a second five mean little. As many answered
-	// ones over a minute open a breaker, too: a slow campaign must not use up attempts in an outage.
+	// Failures must last failuresOver: at a thousand calls a second, five mean little. silentFailures answered ones over answeredOver open
+	// a breaker too, so that an outage does not use up the attempts of a slow campaign.
 	failuresOver, answeredOver = 200 * time.Millisecond, time.Minute
 	// heldRefusals in a row hold a campaign or a destination: it may have the wrong template, or go to the wrong place.
 	heldRefusals = 50
@@ -74,7 +74,7 @@ func (b *breaker) troubled(now int64) bool {
 	return b.tripped || b.openUntil > now || b.failures > 0 || b.refusals.failures > 0
 }
 
-// tookSince reports whether a job was delivered, or rejected, since then, which may be before this process.
+// tookSince reports whether a job was delivered or rejected after a local time, which is negative for times before this process.
 func (b *breaker) tookSince(local int64) bool { return b.takenAt > max(0, local) }
 
 // unansweredLong reports whether failures have gone on for so long that jobs without an answer may be to blame.
@@ -82,8 +82,8 @@ func (b *breaker) unansweredLong(now int64) bool {
 	return b.last > 0 && now-b.since >= unansweredFor.Microseconds()
 }
 
-// fail adds a failure, and reports whether the breaker is to open: at once if it is half-open. A job that has failed before adds
-// nothing where the failure may be its own, and neither does the same job twice.
+// fail adds a failure and reports whether the breaker must open. A half-open one opens at once. The same job counts once in a row. A job
+// with an attempt does not count if the failure may be its own.
 func (b *breaker) fail(f failure, now int64) (opens bool) {
 	r := &b.failureRun
 	own := f.cause == delivery.GateFailing && f.job.Attempt > 0 || r.failures > 0 && r.job != "" && r.job == f.job.ID
@@ -116,8 +116,8 @@ func (r *failureRun) enough(now int64) bool {
 	}
 }
 
-// trip opens the breaker until the next probe, at most for a time. A few recipients may be all that asks to wait, so even then a job is sent
-// sooner than was asked. done is false while it is open already; first is true if it was closed, or opened for another cause.
+// trip opens the breaker until the next probe, for most at the longest. Where a wait was asked for, probes begin sooner than that: perhaps only a
+// few recipients are throttled. done is false if it is open already; first is true if it was closed, or opened for another cause.
 func (b *breaker) trip(cause delivery.GateCause, most time.Duration, now int64) (done, first bool) {
 	if b.openUntil > now {
 		return false, false
@@ -142,8 +142,8 @@ func (b *breaker) took(now int64) (recovered bool) {
 	return recovered
 }
 
-// refused records that a job will never be taken: the far side answers, so its breaker closes, but for refusals. Many in a row hold it;
-// first reports that this one does.
+// refused records a job that will never be taken. An answer closes the breaker, but many refusals in a row hold it; first reports whether
+// this refusal does.
 func (b *breaker) refused(now int64) (first, recovered bool) {
 	refusals, takenAt := b.refusals, b.takenAt
 	if refusals.failures == 0 {

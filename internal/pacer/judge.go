@@ -9,9 +9,9 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// failed handles a job that was not taken for now. The failure is the job's own if the scope that it blames has taken another job since
-// this one was last sent: then it closes nothing, and uses an attempt. So each job comes to its end while its sink works, and none does
-// because its sink is down.
+// failed handles a job that was not taken for now. The scope that the failure blames may have taken another job since this one was last
+// sent. Then the failure is contradicted: it is the job's own, closes nothing, and uses an attempt. So each job comes to its end while its
+// sink works, and no job ends because its sink is down.
 func (p *Pacer) failed(x *sent, now instant) {
 	q, s, j, r := x.queue, x.sink, x.job, x.result
 	p.noteFailure(x, now)
@@ -71,17 +71,16 @@ func (x *sent) scope() delivery.Scope {
 	return r.Scope
 }
 
-// usesAttempt reports whether the failure is the job's own. What is the destination's own answer about the job always is. A call
-// without an answer is, too, if the job has failed by itself before, or once none of its campaign has had one for long.
+// usesAttempt reports whether the failure is the job's own: an answer of the destination itself, or a contradicted failure. A call without an
+// answer also is if the job used an attempt before, or if its campaign has had no answer for unansweredFor.
 func (x *sent) usesAttempt(now instant) bool {
 	r := x.result
 	if r.Class == delivery.Temporary && r.By != delivery.ByNobody {
 		return true
 	}
 	own, b := x.breakers()
-	failedBefore := x.job.Attempt > 0 && !own.tripped && !b.tripped
 	contradicted := own.tookSince(x.since) && (r.Class != delivery.Throttled || own.throttled <= maxThrottled)
-	return contradicted || r.Class == delivery.Temporary && (failedBefore || b.unansweredLong(now.local))
+	return contradicted || r.Class == delivery.Temporary && (x.job.Attempt > 0 && !own.tripped && !b.tripped || b.unansweredLong(now.local))
 }
 
 // breakers are that of the scope that the failure blames, and that of the job's destination or campaign.

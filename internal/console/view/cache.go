@@ -67,6 +67,7 @@ func cached[V any](ctx context.Context, c *cache, q question, load func(context.
 		if answered, mine := c.ask(ctx, q, func(ctx context.Context) (any, error) { return load(ctx) }); mine {
 			select {
 			case <-answered:
+			case <-ctx.Done():
 			case <-time.After(c.patience):
 			}
 			last = c.last(q)

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// watchedEvery is how often a state is computed while somebody looks, for all that look, however many they are, and idleEvery how
-	// often while nobody does: whoever comes need not wait for one.
+	// A state is computed every watchedEvery for all viewers together, and every idleEvery without viewers, so that the first one need
+	// not wait.
 	watchedEvery = time.Second
 	idleEvery    = 10 * time.Second
 	// watchedFor is for how long after a look somebody is still taken to look: pages without a script are reloaded every ten seconds.

@@ -170,7 +170,7 @@ func TestFaults(t *testing.T) {
 		if kept := res.Provider != nil && res.Provider.MessageID != ""; kept != (w.class == delivery.Temporary || w.class == delivery.Delivered || w.class == delivery.Permanent) {
 			t.Errorf("%s: %+v", name, res.Provider)
 		}
-		if strings.Contains(res.Detail, "4509") {
+		if strings.Contains(res.Detail, "4509 123456") {
 			t.Errorf("the payload is in %q", res.Detail)
 		}
 	}
