@@ -143,6 +143,8 @@ type Marks struct {
 	Duplicate bool
 	// Widened says that one of its hops was from a lane to another one of its campaign.
 	Widened bool
+	// Returned says that it has waited for its destination, and goes before those that wait there now.
+	Returned bool
 }
 
 // Defect is the reason of the job's flaw, "" when it has none.

@@ -2,7 +2,6 @@ package pacer
 
 import (
 	"cmp"
-	"slices"
 	"strings"
 	"time"
 
@@ -117,20 +116,12 @@ func (p *Pacer) parkIfClosed(q *queue, j *delivery.Job, now instant) bool {
 	}
 	d := p.destinations.find(key)
 	set := p.set(key, d, now)
-	returns := d != nil && q.released.of(j) == d
-	if !set.Disabled && (d == nil || (returns || d.line.len() == 0) && p.free(d, q, set.InFlight, now) > 0 && !p.obstructs(d, j, now)) {
+	if !set.Disabled && (d == nil || (j.Returned || d.line.len() == 0) && p.free(d, q, set.InFlight, now) > 0 && !p.obstructs(d, j, now)) {
 		return true
 	}
 	d = p.destinations.get(key)
-	jobs := []*delivery.Job{j}
-	if returns {
-		jobs = q.recall(d) // none of them may go: they are before those that have come to the line since
-	} else {
-		q.remove(j)
-	}
-	for _, j := range slices.Backward(jobs) {
-		p.addToDestination(q.sink, d, j, returns, now)
-	}
+	q.remove(j)
+	p.addToDestination(q.sink, d, j, d.left(j), now)
 	p.destinations.note(d, now.local)
 	return false
 }
@@ -160,9 +151,18 @@ func (p *Pacer) beginAt(s *sinkState, j *delivery.Job, now instant) *destination
 	}
 	d := p.destinations.get(key)
 	p.limitsOf(d, now)
+	d.left(j)
 	d.calls.began(now.local)
 	p.destinations.note(d, now.local)
 	return d
+}
+
+// left records that a job is in its queue no more, and reports whether it had come there from the line.
+func (d *destination) left(j *delivery.Job) (returned bool) {
+	if returned = j.Returned; returned {
+		d.returned, j.Returned = max(0, d.returned-1), false
+	}
+	return returned
 }
 
 // free is how many further calls to the destination may begin with jobs of the queue; any queue if it is nil.

@@ -7,139 +7,45 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// A line is left by as many jobs as their destination has calls for. They go to the fronts of their queues, and when all of them have
-// gone, the next ones follow: if they followed sooner, they would pass them. Nothing waits for those that cannot be sent soon, or have
-// left their queue in another way.
+// Jobs leave a line for the fronts of their queues, as many as their destination has calls for, and get their slots there. One whose slot
+// comes while no call is free returns to the front of the line. The line does not wait for long for those that are not sent.
 
 const (
-	// releasedFor is how long jobs that have left a line are waited for at most, and soonReleased within what time their slots have to come.
-	releasedFor, soonReleased = time.Second, 100 * time.Millisecond
-	// mostReleased bounds the jobs that leave a line at once.
-	mostReleased = 256
+	// soonReturned is within what time the slot of a job has to come that the line waits for, and mostReturned bounds the jobs that leave
+	// it at once.
+	soonReturned, mostReturned = 100 * time.Millisecond, 256
 	// maxLooks bounds the destinations that one turn looks at.
 	maxLooks = 256
 	// forgetShut is how long a destination that does not work is remembered after its last job.
 	forgetShut = time.Hour
 )
 
-// returnedJob are the jobs that have left the line of a destination for the front of a queue, and are still there.
-type returnedJob struct {
-	of    *destination
-	queue *queue
-	jobs  int
-	at    int64 // local time of the last one
-	late  bool  // the line does not wait for them
-}
-
-// returnedJobs are all such jobs of a queue. The zero value is empty.
-type returnedJobs map[*delivery.Job]*returnedJob
-
-// of is the destination whose line the job has left; nil for none.
-func (l returnedJobs) of(j *delivery.Job) *destination {
-	if r := l[j]; r != nil {
-		return r.of
-	}
-	return nil
-}
-
-// left records that a job has left its queue.
-func (l returnedJobs) left(j *delivery.Job) {
-	r := l[j]
-	if r == nil {
-		return
-	}
-	delete(l, j)
-	if r.jobs--; r.jobs == 0 {
-		r.of.forget(r)
-		if r.of.line.len() > 0 && !r.of.awaits() {
-			r.of.all.freed = append(r.of.all.freed, r.of)
-		}
-	}
-}
-
-// release records that a job has left the line for the front of a queue.
-func (d *destination) returnJob(q *queue, j *delivery.Job, now instant) {
-	r := d.returnTo(q)
-	if r == nil {
-		r = &returnedJob{of: d, queue: q}
-		d.releases = append(d.releases, r)
-	}
-	r.at, r.late = now.local, !q.goesSoon(now)
-	r.jobs++
-	if q.released == nil {
-		q.released = returnedJobs{}
-	}
-	q.released[j] = r
-	q.ask.lined = q.ask.lined || d.line.len() > 0
-}
-
-// returnTo are the jobs that are in a queue; nil for none.
-func (d *destination) returnTo(q *queue) *returnedJob {
-	for _, r := range d.releases {
-		if r.queue == q {
-			return r
-		}
-	}
-	return nil
-}
-
-func (d *destination) forget(r *returnedJob) {
-	d.releases = slices.DeleteFunc(d.releases, func(other *returnedJob) bool { return other == r })
-}
-
-// awaits reports whether the line waits for jobs that have left it.
-func (d *destination) awaits() bool {
-	return slices.ContainsFunc(d.releases, func(r *returnedJob) bool { return !r.late })
-}
-
-// recall takes the jobs out of the queue that have left the line of a destination, in order.
-func (q *queue) recall(d *destination) (jobs []*delivery.Job) {
-	r := d.returnTo(q)
-	if r == nil {
-		return nil
-	}
-	d.forget(r)
-	q.filter(func(_ int64, j *delivery.Job) bool {
-		if q.released[j] != r {
-			return true
-		}
-		delete(q.released, j)
-		jobs = append(jobs, j)
-		return false
-	})
-	return jobs
-}
-
 // goesSoon reports whether the next job of the queue gets a slot and a call soon, as far as that is known.
 func (q *queue) goesSoon(now instant) bool {
-	return !q.outOfCalls() && max(q.turnAt, q.opens()) <= now.in(soonReleased)
+	return !q.outOfCalls() && max(q.turnAt, q.opens()) <= now.in(soonReturned)
 }
 
 // proceed lets as many jobs of the line go to their queues as the destination has calls for. Those that cannot be sent soon go there, too,
 // and do not count: their campaign asks for slots for jobs in its queue only.
 func (p *Pacer) proceed(d *destination, now instant) {
-	if d.line.len() == 0 || d.awaits() {
-		return
-	}
 	set := p.limitsOf(d, now)
 	if set.Disabled {
 		return
 	}
-	var jobs, before []*delivery.Job
-	for n := p.free(d, nil, set.InFlight, now); n > 0 && d.line.len() > 0 && len(jobs) < mostReleased; {
+	var jobs []*delivery.Job
+	for n := p.free(d, nil, set.InFlight, now) - d.returned; n > 0 && d.line.len() > 0 && len(jobs) < mostReturned; {
 		j := p.nextOf(d)
 		jobs = append(jobs, j)
-		if q := p.returnsTo(j, now); q != nil {
-			before = append(before, q.recall(d)...) // those that could not be sent soon
-			if q.goesSoon(now) {
-				n--
-			}
+		if q := p.returnsTo(j, now); q != nil && q.goesSoon(now) {
+			d.returned++
+			n--
 		}
 	}
-	for _, list := range [][]*delivery.Job{jobs, before} {
-		for _, j := range slices.Backward(list) { // the last first: each goes to the front
-			p.rejoin(d, j, now)
-		}
+	for _, j := range slices.Backward(jobs) { // the last first: each goes to the front
+		p.rejoin(d, j, now)
+	}
+	if d.returned > 0 && d.line.len() > 0 {
+		p.destinations.checkAt(d, now.local+2*p.quantum.length) // slots come once a quantum
 	}
 }
 
@@ -174,8 +80,9 @@ func (p *Pacer) rejoin(d *destination, j *delivery.Job, now instant) {
 		p.replace(j, now)
 		return
 	}
+	j.Returned = true
 	q.pushFront(j)
-	d.returnJob(q, j, now)
+	q.ask.lined = q.ask.lined || d.line.len() > 0
 	p.schedule(q)
 	p.takes.want(q)
 }
@@ -183,21 +90,13 @@ func (p *Pacer) rejoin(d *destination, j *delivery.Job, now instant) {
 // maintainDestinations looks at the destinations for which there is something to do.
 func (p *Pacer) maintainDestinations(now instant) {
 	l := &p.destinations
-	for len(l.freed) > 0 {
-		d := l.freed[0]
-		l.freed = l.freed[1:]
-		p.proceed(d, now)
-	}
-	l.freed = nil
 	for range maxLooks {
 		d := l.due(now.local)
 		if d == nil {
 			return
 		}
 		p.thinLine(d, now)
-		for _, r := range d.releases {
-			r.late = now.local-r.at > releasedFor.Microseconds() || !r.queue.goesSoon(now)
-		}
+		d.returned = 0 // those that have not been sent by now may never be
 		p.proceed(d, now)
 		if d.line.len() > 0 {
 			l.checkAt(d, now.in(lookEvery))

@@ -18,9 +18,9 @@ type destination struct {
 	destinationKey
 	breaker
 	flow
-	line     fifo           // jobs that wait for it in memory
-	releases []*returnedJob // jobs that have left the line for the fronts of their queues
-	turnAt   int64          // local time when one more job in a timer could have its turn, while it is busy
+	line     fifo  // jobs that wait for it in memory
+	returned int   // jobs that have left the line, and for which it waits
+	turnAt   int64 // local time when one more job in a timer could have its turn, while it is busy
 
 	version   uint64 // of what is set for it, as last seen
 	renewedAt int64  // local time when that changed; what was sent before says nothing of it
@@ -29,7 +29,6 @@ type destination struct {
 	prev, next *destination // in a list of those that are idle; nil when it is in none
 	of         *idleList
 	shut       bool // it is among those of its sink that are
-	all        *destinations
 }
 
 // idle reports whether nothing here needs it but what is known of it.
@@ -50,7 +49,6 @@ type destinations struct {
 	jobs  int                    // in all lines
 	bytes int64                  // of these
 	shut  map[string]closedSet   // by sink, those that are open or half-open
-	freed []*destination         // whose lines wait for no job that has left them any more
 	tells gateUpdates
 }
 
@@ -70,7 +68,7 @@ func (l *destinations) get(key destinationKey) *destination {
 	d := l.byKey[key]
 	if d == nil {
 		key.name = strings.Clone(key.name) // of the memory of a job
-		d = &destination{destinationKey: key, index: -1, all: l}
+		d = &destination{destinationKey: key, index: -1}
 		l.byKey[key] = d
 	}
 	return d

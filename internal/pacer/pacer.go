@@ -161,9 +161,6 @@ func (p *Pacer) wakeAt(now instant) int64 {
 			at = min(at, next)
 		}
 	})
-	if len(p.destinations.freed) > 0 {
-		at = now.local
-	}
 	if p.destinations.looks.len() > 0 {
 		at = min(at, p.destinations.looks.first().at)
 	}

@@ -38,7 +38,6 @@ type ranked struct {
 	direct   int          // jobs that were not read from a lane, and so must not stay open for long
 	oldest   time.Time    // no job of those was read before
 	returned bool         // the last job that left below high priority had returned
-	released returnedJobs // jobs that have left the line of their destination
 }
 
 func (r *ranked) empty() bool { return r.len() == 0 }
@@ -106,9 +105,6 @@ func (r *ranked) remove(j *delivery.Job) {
 }
 
 func (r *ranked) count(j *delivery.Job, sign int) {
-	if sign < 0 && len(r.released) > 0 {
-		r.released.left(j)
-	}
 	r.units += int64(sign) * j.Weight
 	r.size += int64(sign) * j.Size
 	r.sums[rank(j)] += int64(sign) * j.Weight
