@@ -62,8 +62,8 @@ func (p *Pacer) askOf(q *queue, now instant) (a delivery.Ask, ok bool) {
 		return a, false
 	}
 	horizon := p.horizon(q.campaign)
-	want := min(q.units-q.granted, q.sink.freeCalls(horizon), delivery.MaxGrant)
-	room := p.freeCalls(q, horizon, now)
+	shared, room := p.freeCalls(q, horizon, now)
+	want := min(q.units-q.granted, shared, delivery.MaxGrant)
 	q.ask.short, q.ask.lined = room < want || q.ask.lined, false
 	want = min(want, room)
 	if q.circuit.tripped { // half-open: one job is tried, and its result decides

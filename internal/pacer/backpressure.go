@@ -25,10 +25,10 @@ func (p *Pacer) laneCapacity(q *queue) int64 {
 const (
 	// soonWithin is within what time jobs are sent that are not worth a trip through a lane.
 	soonWithin = 2 * time.Second
-	// relayed is how many jobs a daemon relays in a second, as measured, about. What is sent no slower may stop its partition:
+	// relaySpeed is how many jobs a daemon relays in a second, as measured, about. What is sent no slower may stop its partition:
 	// relaying it would let those behind it through no sooner, and writing a job to a lane and reading it again costs
 	// several times what sending it costs. What is sent more slowly must not, or those behind it would wait for its rate.
-	relayed = 10_000
+	relaySpeed = 10_000
 	// refuseFor bounds how long intake waits for jobs that seem to be sent soon and are not, and refuseAgain how long after that
 	// it is not tried again.
 	refuseFor, refuseAgain = time.Second, 5 * time.Second
@@ -40,7 +40,7 @@ func (q *queue) soon(ahead int64, now instant) bool { return ahead <= q.sentIn(s
 // fast reports whether the units ahead are sent soon, and as fast as they would be relayed.
 func (q *queue) fast(ahead int64, now instant) bool {
 	sent := q.sentIn(soonWithin, now)
-	return ahead <= sent && sent >= relayed*int64(soonWithin/time.Second)
+	return ahead <= sent && sent >= relaySpeed*int64(soonWithin/time.Second)
 }
 
 // sentIn is how many units may be sent within a time, as far as the campaign's rate and the calls of its sink go; -1 if
@@ -53,7 +53,7 @@ func (q *queue) sentIn(within time.Duration, now instant) int64 {
 	if calls = int64(s.max); q.campaign.MaxInFlight > 0 {
 		calls = min(calls, int64(q.campaign.MaxInFlight))
 	}
-	return min(q.campaign.Rate.UnitsIn(within)/q.competitors, calls*within.Microseconds()/max(s.latency, 1))
+	return min(q.campaign.Rate.UnitsIn(within)/q.competitors, calls*within.Microseconds()/max(s.calls.lasts, 1))
 }
 
 // refuses reports whether a job of ingress that does not fit, for want of memory alone, is refused although its campaign uses
@@ -228,10 +228,7 @@ func (p *Pacer) giveLanes(q *queue, keep int, now instant) int {
 		return false
 	})
 	for _, j := range slices.Backward(jobs) { // the last first: a lane gives them back from its end
-		p.giveBack(j, now)
-		if src, ok := j.Source.(capacityReceiver); ok {
-			q.await(src)
-		}
+		p.carryOut(j, placement{where: stays}, now)
 	}
 	return len(jobs)
 }

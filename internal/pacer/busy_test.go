@@ -92,7 +92,7 @@ func TestRoomOfSinkAndCampaign(t *testing.T) {
 			q.sink, q.calls = &sinkState{max: 16, calls: tc.sink}, tc.own
 			q.push(&delivery.Job{Weight: 1})
 			room := make(chan int64, 1)
-			p.inbox.do(func(instant) { room <- p.freeCalls(q, 75_000, instant{}) })
+			p.inbox.do(func(instant) { _, own := p.freeCalls(q, 75_000, instant{}); room <- own })
 			if got := <-room; got != tc.want {
 				t.Errorf("room for %d, want %d: %+v", got, tc.want, tc)
 			}

@@ -75,21 +75,21 @@ func (q *queue) outOfCalls() bool {
 	return q.campaign != nil && q.campaign.MaxInFlight > 0 && q.calls.inFlight >= q.campaign.MaxInFlight
 }
 
-// freeCalls is for how many further units the campaign and its sink have calls; its queue has jobs.
-func (p *Pacer) freeCalls(q *queue, horizon int64, now instant) int64 {
-	c := q.campaign
+// freeCalls is for how many further units there are calls: of the sink, besides those that its campaigns have slots for, and for this
+// campaign alone; its queue has jobs.
+func (p *Pacer) freeCalls(q *queue, horizon int64, now instant) (shared, own int64) {
+	c, s := q.campaign, q.sink
+	n := need{most: int64(s.max), spacing: farSpacing, soon: p.quantum.length * 5 / 8, horizon: horizon}
+	shared = s.calls.free(n, now.local) - s.granted - s.asked
 	weight := max(1, q.units/int64(q.len())) // of a job, on average
 	late := p.lateBy(c, c.Rate)
-	n := need{
-		most: int64(q.sink.max), spacing: weight * q.competitors * min(c.Rate.Spacing(), farSpacing), late: late - late/16,
-		soon: p.quantum.length * 5 / 8, horizon: horizon,
-	}
-	room := q.sink.calls.free(n, now.local)
+	n.spacing, n.late = weight*q.competitors*min(c.Rate.Spacing(), farSpacing), late-late/16
+	own = s.calls.free(n, now.local)
 	if c.MaxInFlight > 0 {
 		n.most = min(n.most, int64(c.MaxInFlight))
-		room = min(room, q.calls.free(n, now.local))
+		own = min(own, q.calls.free(n, now.local))
 	}
-	return weight*room - q.granted
+	return shared, weight*own - q.granted
 }
 
 // callEnded records the end of a call. A campaign that was short of calls then uses the slots that have waited for one, or

@@ -54,17 +54,28 @@ func (a *delayedJobs) each(waits, parked func(*delivery.Job)) {
 	}
 }
 
-// wait keeps the job in memory when its time is near, and puts it into a timer otherwise.
-func (p *Pacer) wait(j *delivery.Job, d time.Duration, why delivery.Reason, now instant) {
+// wait returns where a job waits for its time: in memory if that is near, in a timer if not.
+func (p *Pacer) wait(j *delivery.Job, why delivery.Reason, due time.Time, now instant) placement {
 	long := j.From == delivery.FromLane && j.Destination != "" && p.overdue(j, now) // the lane would wait for one destination
-	if d < p.opt.MaxOpenAge && !long {
-		p.aside.waits.push(j, now.in(d)+1) // not a moment before it is ready
-		return
+	if due.Sub(now.wall) >= p.opt.MaxOpenAge || long {
+		return toTimer(why, due)
 	}
-	p.opt.Requeuer.Put(j, delivery.Reroute{Kind: delivery.ToTimer, Reason: why, Due: now.wall.Add(d)})
+	return placement{where: delayed, Reroute: delivery.Reroute{Due: due}}
 }
 
-// release places the jobs whose wait in memory is over.
+// delay keeps a job in memory until its time.
+func (p *Pacer) delay(j *delivery.Job, to placement, now instant) {
+	at := now.in(to.Due.Sub(now.wall)) + 1 // not a moment before it is ready
+	if to.sink == nil {
+		p.aside.waits.push(j, at)
+		return
+	}
+	j.Due = to.Due
+	p.hasFollowUps(to.sink)
+	to.sink.followUps.wait(j, at)
+}
+
+// moveDelayed places the jobs whose wait in memory is over.
 func (p *Pacer) moveDelayed(now instant) {
 	for waits := &p.aside.waits; waits.len() > 0 && waits.first().at <= now.local; {
 		p.replace(waits.pop(), now)
@@ -76,13 +87,6 @@ func (p *Pacer) moveDelayed(now instant) {
 	})
 }
 
-// replace places a job that was taken before.
-func (p *Pacer) replace(j *delivery.Job, now instant) {
-	if !p.placeOne(j, now) {
-		p.giveBack(j, now)
-	}
-}
-
 // giveBack handles a job that was accepted and lost its place, usually since its campaign may not send. A lane takes it
 // back; one that has used up attempts meanwhile is written to it once more, since the record there does not know of them.
 // One that stays in ingress is parked, since it is in memory and its offset is open anyway. Several jobs are given back
@@ -90,7 +94,7 @@ func (p *Pacer) replace(j *delivery.Job, now instant) {
 func (p *Pacer) giveBack(j *delivery.Job, now instant) {
 	if src, ok := j.Source.(laneReleaser); ok {
 		if e := p.campaign(j.Campaign, now); e != nil && j.Attempt > 0 && !j.Call.At.IsZero() {
-			p.relay(j, e.campaign, now)
+			p.carryOut(j, relayed(j, e.campaign, now), now)
 		} else {
 			src.Release(j.Campaign, j.Offset)
 		}
@@ -110,10 +114,13 @@ func (p *Pacer) unpark(q *queue, now instant) {
 	}
 	delete(p.aside.parked, q.id)
 	for i, j := range jobs {
-		if !p.placeOne(j, now) {
+		to := p.decide(j, now)
+		if to.where == stays {
+			p.awaitCapacity(j, now)
 			p.aside.parked[q.id] = jobs[i:]
 			return
 		}
+		p.carryOut(j, to, now)
 	}
 }
 

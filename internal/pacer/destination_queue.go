@@ -90,57 +90,32 @@ func (p *Pacer) set(key destinationKey, d *destination, now instant) Destination
 	return p.limitsOf(d, now)
 }
 
-// parkAtDestination lets a job that is placed wait apart if it need not wait for a slot, and reports whether it does.
-func (p *Pacer) parkAtDestination(s *sinkState, j *delivery.Job, now instant) bool {
+// closedTo returns the destination for which a job that is placed waits apart, since it need not wait for a slot; nil if it need not wait.
+func (p *Pacer) closedTo(s *sinkState, j *delivery.Job, now instant) *destination {
 	key, ok := s.keyOf(j)
 	if !ok {
-		return false
+		return nil
 	}
 	d := p.destinations.find(key)
 	set := p.set(key, d, now)
 	if !set.Disabled && (d == nil || !d.open(now.local) && d.line.len() < p.destinationCapacity(d, s, now) && !p.obstructs(d, j, now)) {
-		return false
+		return nil
 	}
-	d = p.destinations.get(key)
-	p.addToDestination(s, d, j, false, now)
-	p.destinations.note(d, now.local)
-	return true
+	return p.destinations.get(key)
 }
 
-// parkIfClosed reports whether the job at the queue's slot may go to its destination now. If not, it has been taken out of the queue and waits
-// apart.
-func (p *Pacer) parkIfClosed(q *queue, j *delivery.Job, now instant) bool {
-	key, destined := q.sink.keyOf(j)
-	if !destined {
-		return true
-	}
-	d := p.destinations.find(key)
-	set := p.set(key, d, now)
-	if !set.Disabled && (d == nil || (j.Returned || d.line.len() == 0) && p.free(d, q, set.InFlight, now) > 0 && !p.obstructs(d, j, now)) {
-		return true
-	}
-	d = p.destinations.get(key)
-	q.remove(j)
-	p.addToDestination(q.sink, d, j, d.left(j), now)
-	p.destinations.note(d, now.local)
-	return false
-}
-
-// parkFollowUpIfClosed reports whether a job between its steps may go to its destination now. If not, it waits apart.
-func (p *Pacer) parkFollowUpIfClosed(s *sinkState, j *delivery.Job, now instant) bool {
+// busyAt returns the destination to which a job may not go now; nil if it may. q is the queue whose slot it has, nil for a step without one.
+func (p *Pacer) busyAt(s *sinkState, q *queue, j *delivery.Job, now instant) *destination {
 	key, destined := s.keyOf(j)
 	if !destined {
-		return true
+		return nil
 	}
 	d := p.destinations.find(key)
 	set := p.set(key, d, now)
-	if !set.Disabled && (d == nil || p.free(d, nil, set.InFlight, now) > 0) {
-		return true
+	if !set.Disabled && (d == nil || (q == nil || j.Returned || d.line.len() == 0) && p.free(d, q, set.InFlight, now) > 0 && !p.obstructs(d, j, now)) {
+		return nil
 	}
-	d = p.destinations.get(key)
-	p.addToDestination(s, d, j, false, now)
-	p.destinations.note(d, now.local)
-	return false
+	return p.destinations.get(key)
 }
 
 // beginAt records the begin of a call to the job's destination, nil if it has none.
@@ -203,22 +178,17 @@ func (d *destination) callLasts(now int64) int64 {
 	return d.calls.lasts
 }
 
-// addToDestination lets a job wait in the line of its destination, or in a timer. The caller notes what has become of the destination.
-func (p *Pacer) addToDestination(s *sinkState, d *destination, j *delivery.Job, front bool, now instant) {
-	if p.drain.stopped || drop(j) {
-		return // stays open; it is sent by the daemon that reads it next
-	}
+// apart returns where a job waits for its destination: in its line, or in a timer.
+func (p *Pacer) apart(s *sinkState, d *destination, j *delivery.Job, front bool, now instant) placement {
+	defer p.destinations.note(d, now.local)
 	if j.State != nil { // its next step needs no slot, and has a place in timers anyway
-		p.storeStep(j, s, p.timeOf(max(d.openUntil, now.in(p.opt.MaxOpenAge))), true, now)
-		return
+		return p.stepTimer(j, s, p.timeOf(max(d.openUntil, now.in(p.opt.MaxOpenAge))), true, now)
 	}
 	l := &p.destinations
 	if d.line.len() >= p.destinationCapacity(d, s, now) || l.jobs >= mostLines || l.bytes+j.Size > p.opt.MaxQueueBytes || p.overdue(j, now) || p.obstructs(d, j, now) {
-		p.moveFromDestination(s, d, j, now)
-		return
+		return p.destinationTimer(s, d, j, now)
 	}
-	l.push(d, j, front)
-	l.checkAt(d, now.in(lookEvery))
+	return placement{where: atDestination, destination: d, front: front}
 }
 
 // obstructs reports whether a job would hold up its lane with a call that most likely ends only by its timeout: a lane is read no further
@@ -230,16 +200,16 @@ func (p *Pacer) obstructs(d *destination, j *delivery.Job, now instant) bool {
 // overdue reports whether a job has been in memory for too long: its offset must not stay open, in ingress unless its campaign keeps its jobs
 // there. A lane, too, is read no further than some thousand jobs beyond the first that is open.
 func (p *Pacer) overdue(j *delivery.Job, now instant) bool {
-	if e := p.campaigns.byID[j.Campaign]; j.From != delivery.FromLane && e != nil && stays(j, e.campaign) {
+	if e := p.campaigns.byID[j.Campaign]; j.From != delivery.FromLane && e != nil && remains(j, e.campaign) {
 		return false
 	}
 	return now.wall.Sub(j.ReadAt) > p.opt.MaxOpenAge
 }
 
-// moveFromDestination lets a job wait for its destination in a timer: while it is busy or has asked for a wait, until it could have its turn;
+// destinationTimer returns for how long a job waits for its destination in a timer: while it is busy or has asked for a wait, until it could have its turn;
 // while it does not work, for as long again as it has not, but no longer than the job's own waits have grown: a job that was unlucky
 // with a destination that asked for many short waits must not wait long for one that fails for a moment.
-func (p *Pacer) moveFromDestination(s *sinkState, d *destination, j *delivery.Job, now instant) {
+func (p *Pacer) destinationTimer(s *sinkState, d *destination, j *delivery.Job, now instant) placement {
 	set := p.limitsOf(d, now)
 	wait := p.opt.Retry.after(1 + int(j.TimerHops))
 	switch {
@@ -252,9 +222,7 @@ func (p *Pacer) moveFromDestination(s *sinkState, d *destination, j *delivery.Jo
 		wait = now.until(d.turnAt)
 	}
 	wait = max(min(max(wait, now.until(d.openUntil)), mostApart), p.opt.MaxOpenAge)
-	p.opt.Requeuer.Put(j, delivery.Reroute{
-		Kind: delivery.ToTimer, Reason: delivery.ReasonDestination, Due: now.wall.Add(wait),
-	})
+	return toTimer(delivery.ReasonDestination, now.wall.Add(wait))
 }
 
 // closedDestinations shows how many destinations of each sink are closed.

@@ -20,6 +20,32 @@ const (
 	forgetShut = time.Hour
 )
 
+// putApart takes a job out of its queue, whose destination has no call for it. If it has returned from the line, so do all that have: they
+// were before those that wait there now.
+func (p *Pacer) putApart(q *queue, d *destination, j *delivery.Job, now instant) {
+	jobs := []*delivery.Job{j}
+	if j.Returned {
+		jobs = q.recall(j.Destination)
+	} else {
+		q.remove(j)
+	}
+	for _, j := range slices.Backward(jobs) {
+		p.carryOut(j, p.apart(q.sink, d, j, d.left(j), now), now)
+	}
+}
+
+// recall takes the jobs out of the queue that have returned from the line of a destination, in order.
+func (q *queue) recall(destination string) (jobs []*delivery.Job) {
+	q.filter(func(_ int64, j *delivery.Job) bool {
+		returned := j.Returned && j.Destination == destination
+		if returned {
+			jobs = append(jobs, j)
+		}
+		return !returned
+	})
+	return jobs
+}
+
 // goesSoon reports whether the next job of the queue gets a slot and a call soon, as far as that is known.
 func (q *queue) goesSoon(now instant) bool {
 	return !q.outOfCalls() && max(q.turnAt, q.opens()) <= now.in(soonReturned)
@@ -32,16 +58,19 @@ func (p *Pacer) proceed(d *destination, now instant) {
 	if set.Disabled {
 		return
 	}
-	var jobs []*delivery.Job
+	var jobs, before []*delivery.Job
 	for n := p.free(d, nil, set.InFlight, now) - d.returned; n > 0 && d.line.len() > 0 && len(jobs) < mostReturned; {
 		j := p.nextOf(d)
 		jobs = append(jobs, j)
-		if q := p.returnsTo(j, now); q != nil && q.goesSoon(now) {
-			d.returned++
-			n--
+		if q := p.returnsTo(j, now); q != nil {
+			before = append(before, q.recall(j.Destination)...)
+			if q.goesSoon(now) {
+				d.returned++
+				n--
+			}
 		}
 	}
-	for _, j := range slices.Backward(jobs) { // the last first: each goes to the front
+	for _, j := range slices.Backward(append(before, jobs...)) { // the last first: each goes to the front
 		p.rejoin(d, j, now)
 	}
 	if d.returned > 0 && d.line.len() > 0 {
@@ -71,20 +100,15 @@ func (p *Pacer) returnsTo(j *delivery.Job, now instant) *queue {
 
 // rejoin puts a job that has waited for its destination at the front of its queue.
 func (p *Pacer) rejoin(d *destination, j *delivery.Job, now instant) {
-	if p.drain.stopped || drop(j) {
-		return // stays open; it is sent by the daemon that reads it next
-	}
-	j.ForgetDestination()
 	q := p.returnsTo(j, now)
-	if q == nil {
+	if q == nil || q.sink.id != d.sink {
+		j.ForgetDestination()
 		p.replace(j, now)
 		return
 	}
 	j.Returned = true
-	q.pushFront(j)
 	q.ask.lined = q.ask.lined || d.line.len() > 0
-	p.schedule(q)
-	p.takes.want(q)
+	p.carryOut(j, placement{where: atFront, queue: q}, now)
 }
 
 // maintainDestinations looks at the destinations for which there is something to do.
@@ -133,9 +157,9 @@ func (p *Pacer) thin(d *destination, keep func(i int, j *delivery.Job) bool, now
 	})
 	for _, j := range long {
 		if j.Expired(now.wall) {
-			p.dead(j, delivery.ReasonExpired, "expires-at or the campaign's job_ttl passed before its turn")
+			p.carryOut(j, late(), now)
 		} else {
-			p.moveFromDestination(p.sinks[d.sink], d, j, now)
+			p.carryOut(j, p.destinationTimer(p.sinks[d.sink], d, j, now), now)
 		}
 	}
 }

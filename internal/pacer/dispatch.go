@@ -51,7 +51,8 @@ func (p *Pacer) dispatchNext(q *queue, at int64, now instant) bool {
 		return false
 	}
 	j := q.goes()
-	if !p.parkIfClosed(q, j, now) { // the next one goes
+	if d := p.busyAt(s, q, j, now); d != nil { // the next one goes
+		p.putApart(q, d, j, now)
 		p.makeCapacity(q, now)
 		p.takes.want(q)
 		p.returnUnused(q)
@@ -63,7 +64,7 @@ func (p *Pacer) dispatchNext(q *queue, at int64, now instant) bool {
 		return false
 	}
 	if q.remove(j); j.Expired(now.wall) {
-		p.dead(j, delivery.ReasonExpired, "expires-at or the campaign's job_ttl passed before its turn")
+		p.carryOut(j, late(), now)
 		p.makeCapacity(q, now)
 		p.returnUnused(q)
 		return false

@@ -9,10 +9,10 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// failed handles a job that was not taken for now. The scope that the failure blames may have taken another job since this one was last
+// failed returns what happens with a job that was not taken for now. The scope that the failure blames may have taken another job since this one was last
 // sent. Then the failure is contradicted: it is the job's own, closes nothing, and uses an attempt. So each job comes to its end while its
 // sink works, and no job ends because its sink is down.
-func (p *Pacer) failed(x *sent, now instant) {
+func (p *Pacer) failed(x *sent, now instant) placement {
 	q, s, j, r := x.queue, x.sink, x.job, x.result
 	p.noteFailure(x, now)
 	held := q.circuit.isHeld() || x.destination != nil && x.destination.isHeld()
@@ -32,11 +32,10 @@ func (p *Pacer) failed(x *sent, now instant) {
 	}
 	if counts {
 		if j.Attempt++; j.Attempt >= p.opt.Retry.MaxAttempts {
-			p.dead(j, delivery.ReasonAttemptsExhausted, r.Detail)
-			return
+			return dead(delivery.ReasonAttemptsExhausted, r.Detail)
 		}
 	}
-	p.again(j, p.waitOf(x, asked), now)
+	return p.again(j, p.waitOf(x, asked), now)
 }
 
 // waitOf is how long the job waits for its next attempt: its back-off, or what was asked for if that is longer. What was asked is varied, so

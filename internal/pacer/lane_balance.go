@@ -159,7 +159,7 @@ func (p *Pacer) readOn(q *queue, now instant) {
 		return false
 	})
 	for _, j := range moved {
-		p.opt.Requeuer.Put(j, delivery.Reroute{Kind: delivery.ToLane, Reason: delivery.ReasonWidened})
+		p.carryOut(j, toLane(delivery.ReasonWidened), now)
 	}
 }
 
@@ -170,6 +170,6 @@ func (p *Pacer) soonSent(q *queue) int64 {
 	if most := q.campaign.MaxInFlight; most > 0 {
 		calls = min(calls, most)
 	}
-	perSecond := int64(calls) * time.Second.Microseconds() / max(q.sink.latency, time.Millisecond.Microseconds())
+	perSecond := int64(calls) * time.Second.Microseconds() / max(q.sink.calls.lasts, time.Millisecond.Microseconds())
 	return min(max(perSecond, 16), p.laneCapacity(q)/2)
 }

@@ -99,7 +99,7 @@ func (p *Pacer) moveOn(q *queue, now instant) {
 	q.oldest = now.wall
 	grace := latest.Add(-p.opt.MaxOpenAge / 2)
 	q.filter(func(ahead int64, j *delivery.Job) bool {
-		if stays(j, q.campaign) {
+		if remains(j, q.campaign) {
 			return true
 		}
 		if ahead < q.granted || j.ReadAt.After(latest) || j.ReadAt.After(grace) && q.soon(ahead, now) {
@@ -113,9 +113,9 @@ func (p *Pacer) moveOn(q *queue, now instant) {
 	})
 	for _, j := range moved {
 		if j.Expired(now.wall) {
-			p.dead(j, delivery.ReasonExpired, "expires-at or the campaign's job_ttl passed before its turn")
+			p.carryOut(j, late(), now)
 		} else {
-			p.relay(j, q.campaign, now)
+			p.carryOut(j, relayed(j, q.campaign, now), now)
 		}
 	}
 }
@@ -128,14 +128,14 @@ func (p *Pacer) relieve(src delivery.Source, before int64, now instant) {
 		}
 		var moved []*delivery.Job
 		q.filter(func(ahead int64, j *delivery.Job) bool {
-			if j.Source != src || j.Offset >= before || ahead < q.granted || stays(j, q.campaign) || q.fast(ahead, now) {
+			if j.Source != src || j.Offset >= before || ahead < q.granted || remains(j, q.campaign) || q.fast(ahead, now) {
 				return true
 			}
 			moved = append(moved, j)
 			return false
 		})
 		for _, j := range moved {
-			p.relay(j, q.campaign, now)
+			p.carryOut(j, relayed(j, q.campaign, now), now)
 		}
 	}
 	p.relieveLines(src, before, now)

@@ -6,9 +6,95 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// place decides for each job where it waits: its queue, a lane, a timer, memory for a moment, or the dead letters.
-// Jobs that stay where they are (see stays) and do not fit are returned, with every later job of the same campaign, so
-// that order is kept; high-priority jobs overtake those of ingress.
+// A placement says what happens with a job next. It is decided by decide, for a job that has come or whose wait is over, and by outcomeOf, for
+// one that was sent. Only carryOut acts on it.
+type placement struct {
+	where
+	delivery.Reroute                  // of a job that is moved; of a delayed one, its Due
+	outcome          delivery.Outcome // of a job that is settled
+	queue            *queue           // of a job that waits there
+	destination      *destination     // of a job that waits there
+	front            bool             // of its line
+	sink             *sinkState       // of a step that waits here
+	bound            bool             // it is done even if the job's source is another daemon's by now: what has happened must not be lost
+}
+
+type where uint8
+
+const (
+	stays         where = iota // where it was read, until there is room
+	inDoubt                    // it may have been sent; whoever reads it next decides
+	queued                     // in its queue
+	atFront                    // at the front of its queue
+	atDestination              // apart from its queue, for its destination
+	delayed                    // in memory, until Due
+	moved                      // to a lane, a timer, or the dead letters
+	settled
+)
+
+func settle(o delivery.Outcome) placement { return placement{where: settled, outcome: o, bound: true} }
+
+func dead(why delivery.Reason, detail string) placement {
+	return placement{where: moved, bound: true, Reroute: delivery.Reroute{Kind: delivery.ToDead, Reason: why, Detail: detail}}
+}
+
+func toLane(why delivery.Reason) placement {
+	return placement{where: moved, Reroute: delivery.Reroute{Kind: delivery.ToLane, Reason: why}}
+}
+
+func toTimer(why delivery.Reason, due time.Time) placement {
+	return placement{where: moved, Reroute: delivery.Reroute{Kind: delivery.ToTimer, Reason: why, Due: due}}
+}
+
+// late is where a job goes that has waited for so long that it expired.
+func late() placement {
+	return dead(delivery.ReasonExpired, "expires-at or the campaign's job_ttl passed before its turn")
+}
+
+// carryOut does what was decided for a job.
+func (p *Pacer) carryOut(j *delivery.Job, to placement, now instant) {
+	if !to.bound && (p.drain.stopped || drop(j)) {
+		return // stays open; it is sent by the daemon that reads it next
+	}
+	switch q := to.queue; to.where {
+	case settled:
+		j.Settle(to.outcome)
+	case moved:
+		p.opt.Requeuer.Put(j, to.Reroute)
+	case delayed:
+		p.delay(j, to, now)
+	case atDestination:
+		p.destinations.push(to.destination, j, to.front)
+		p.destinations.checkAt(to.destination, now.in(lookEvery))
+		p.destinations.note(to.destination, now.local)
+	case atFront:
+		q.pushFront(j)
+		p.schedule(q)
+		p.takes.want(q)
+	case queued:
+		if to.sink != nil { // a step needs no slot
+			p.hasFollowUps(to.sink)
+			to.sink.followUps.push(j)
+			return
+		}
+		q.push(j)
+		if j.From == delivery.FromLane {
+			q.came(j.Weight)
+		}
+		if q.granted > 0 {
+			p.schedule(q)
+		}
+		p.takes.want(q)
+	case stays:
+		p.awaitCapacity(j, now)
+		p.giveBack(j, now)
+	case inDoubt:
+		p.drain.doubt++
+	}
+}
+
+// place decides for each job where it waits. Jobs that stay where they are and do not fit are returned, with every later job of the same
+// campaign, so that order is kept; high-priority jobs overtake those of ingress.
 func (p *Pacer) place(jobs []*delivery.Job, now instant) (refused []*delivery.Job) {
 	full := map[string]bool{}
 	if len(jobs) > 0 && jobs[0].From == delivery.FromLane {
@@ -17,92 +103,95 @@ func (p *Pacer) place(jobs []*delivery.Job, now instant) (refused []*delivery.Jo
 	for _, j := range jobs {
 		if full[j.Campaign] && (j.From == delivery.FromLane || j.Priority != delivery.PriorityHigh) {
 			refused = append(refused, j)
-		} else if !p.placeOne(j, now) {
+		} else if to := p.decide(j, now); to.where == stays {
+			p.awaitCapacity(j, now)
 			full[j.Campaign] = true
 			refused = append(refused, j)
+		} else {
+			p.carryOut(j, to, now)
 		}
 	}
 	return refused
 }
 
-// placeOne returns false when a job that stays where it is has to be offered again later.
-func (p *Pacer) placeOne(j *delivery.Job, now instant) bool {
+// replace places a job that was taken before.
+func (p *Pacer) replace(j *delivery.Job, now instant) { p.carryOut(j, p.decide(j, now), now) }
+
+// awaitCapacity has a job's source told when there is room for its campaign, if it waits for that.
+func (p *Pacer) awaitCapacity(j *delivery.Job, now instant) {
+	src, ok := j.Source.(capacityReceiver)
+	if !ok {
+		return
+	}
+	q := p.queues.byID[j.Campaign]
+	if e := p.campaign(j.Campaign, now); e != nil {
+		q = p.queue(e)
+	} else if q == nil {
+		q = p.addQueue(j.Campaign)
+	}
+	q.await(src)
+}
+
+// decide returns where a job waits: its queue, a lane, a timer, memory for a moment, or the dead letters.
+func (p *Pacer) decide(j *delivery.Job, now instant) placement {
 	if j.Flaw != nil {
-		p.dead(j, j.Flaw.Defect, j.Flaw.Detail)
-		return true
+		return dead(j.Flaw.Defect, j.Flaw.Detail)
 	}
 	e := p.campaign(j.Campaign, now)
 	if e == nil {
-		return p.parkUnknown(j, now)
+		return p.decideUnknown(j, now)
 	}
 	c := e.campaign
 	j.Campaign, j.Account = c.ID, e.account // one string for all jobs of the campaign
 	if j.Duplicate {
-		j.Settle(delivery.OutcomeDuplicate)
-		return true
+		return settle(delivery.OutcomeDuplicate)
 	}
 	j.TTL = c.TTL
 	switch s := standingOf(c, e.sink, now.wall); {
 	case s == cancelled:
-		j.Settle(delivery.OutcomeCancelled)
-		return true
+		return settle(delivery.OutcomeCancelled)
 	case s == completed:
-		p.dead(j, delivery.ReasonExpired, delivery.DetailCompleted)
-		return true
+		return dead(delivery.ReasonExpired, delivery.DetailCompleted)
 	case j.Expired(now.wall):
-		p.dead(j, delivery.ReasonExpired, "expires-at or the campaign's job_ttl has passed")
-		return true
+		return dead(delivery.ReasonExpired, "expires-at or the campaign's job_ttl has passed")
 	case j.State != nil:
-		p.placeStep(j, e, now)
-		return true
+		return p.decideStep(j, e, now)
 	case j.Weight > p.opt.MaxWeight || j.Weight > maxUnits(c):
-		p.dead(j, delivery.ReasonOverweight, overweight(j.Weight, p.opt.MaxWeight, c))
-		return true
+		return dead(delivery.ReasonOverweight, overweight(j.Weight, p.opt.MaxWeight, c))
 	case s == held:
-		return p.overflow(j, e, now)
+		return overflow(j, c, now)
 	}
-	if wait := j.ReadyAt().Sub(now.wall); wait > 0 {
-		p.wait(j, wait, delivery.ReasonNotBefore, now)
-		return true
+	if ready := j.ReadyAt(); ready.After(now.wall) {
+		return p.wait(j, delivery.ReasonNotBefore, ready, now)
 	}
 	if p.opt.Missing != nil {
 		if detail := p.opt.Missing(e.sink.id, j); detail != "" {
-			p.awaitRow(j, true, delivery.ReasonUnknownDestination, detail, now)
-			return true
+			return p.awaitRow(j, true, delivery.ReasonUnknownDestination, detail, now)
 		}
 	}
-	if p.parkAtDestination(e.sink, j, now) {
-		return true
+	if d := p.closedTo(e.sink, j, now); d != nil {
+		return p.apart(e.sink, d, j, false, now)
 	}
 	q := p.queue(e)
-	if !p.fits(q, j, now) {
-		if src, ok := j.Source.(capacityReceiver); ok && p.refuses(q, j, now) {
-			q.await(src)
-			return false
-		}
-		if len(e.campaign.Lanes) == 0 && now.local >= q.behindUntil && j.From == delivery.FromIngress && rank(j) == rankOther {
-			q.behindUntil = now.in(lanesKnown)
-		}
-		return p.overflow(j, e, now)
+	if p.fits(q, j, now) {
+		return placement{where: queued, queue: q}
 	}
-	q.push(j)
-	if j.From == delivery.FromLane {
-		q.came(j.Weight)
+	if _, ok := j.Source.(capacityReceiver); ok && p.refuses(q, j, now) {
+		return placement{where: stays}
 	}
-	if q.granted > 0 {
-		p.schedule(q)
+	if len(c.Lanes) == 0 && now.local >= q.behindUntil && j.From == delivery.FromIngress && rank(j) == rankOther {
+		q.behindUntil = now.in(lanesKnown)
 	}
-	p.takes.want(q)
-	return true
+	return overflow(j, c, now)
 }
 
 // lanesKnown is how soon after its first job went to a lane a campaign is known to have one. Until then the jobs behind it
 // must not take the room of those that are sent meanwhile.
 const lanesKnown = 3 * time.Second
 
-// stays reports whether a job of the campaign that does not fit here waits where it was read: in a lane, or in ingress if
+// remains reports whether a job of the campaign that does not fit here waits where it was read: in a lane, or in ingress if
 // the campaign's overflow is block.
-func stays(j *delivery.Job, c *delivery.Campaign) bool {
+func remains(j *delivery.Job, c *delivery.Campaign) bool {
 	return j.From == delivery.FromLane || j.From == delivery.FromIngress && c.Overflow == delivery.OverflowBlock
 }
 
@@ -110,37 +199,35 @@ func stays(j *delivery.Job, c *delivery.Campaign) bool {
 // does not use lanes. Timers are shared, so it cannot stay in the one it came from.
 const blockedRetry = 30 * time.Second
 
-// overflow handles a job that does not fit: it goes to its campaign's lane, or stays where it is; false means that it
-// stays, and that its source is notified when there is room.
-func (p *Pacer) overflow(j *delivery.Job, e *effective, now instant) bool {
-	if !stays(j, e.campaign) {
-		p.relay(j, e.campaign, now)
-		return true
+// overflow returns where a job goes that does not fit.
+func overflow(j *delivery.Job, c *delivery.Campaign, now instant) placement {
+	if remains(j, c) {
+		return placement{where: stays}
 	}
-	if src, ok := j.Source.(capacityReceiver); ok {
-		p.queue(e).await(src)
-	}
-	return false
+	return relayed(j, c, now)
 }
 
-// relay moves a job that does not stay to its campaign's lane, or to a timer if the campaign does not use lanes.
-func (p *Pacer) relay(j *delivery.Job, c *delivery.Campaign, now instant) {
-	to := delivery.Reroute{Kind: delivery.ToLane, Reason: delivery.ReasonOverflow}
-	if c.Overflow == delivery.OverflowBlock {
-		to.Kind, to.Due = delivery.ToTimer, now.wall.Add(blockedRetry)
+// relayed returns where a job goes that is moved on: to its campaign's lane, or to a timer if the campaign does not use lanes.
+func relayed(j *delivery.Job, c *delivery.Campaign, now instant) placement {
+	if c.Overflow != delivery.OverflowBlock {
+		return toLane(delivery.ReasonOverflow)
 	}
-	p.opt.Requeuer.Put(j, to)
+	due := now.wall.Add(blockedRetry)
+	if ready := j.ReadyAt(); ready.After(due) {
+		due = ready
+	}
+	return toTimer(delivery.ReasonOverflow, due)
 }
 
 // fits reports whether the job's turn can come soon enough for it to wait in the queue, behind the jobs of its rank and of
 // those before, and whether the campaign's part of the memory has room for it. A job that stays where it is until it is
 // taken may wait there for any time: of a campaign whose turn is far off, only one is taken, to ask for slots with.
 func (p *Pacer) fits(q *queue, j *delivery.Job, now instant) bool {
-	if j.From == delivery.FromIngress && rank(j) == rankOther && (len(q.campaign.Lanes) > 0 || now.local < q.behindUntil && !stays(j, q.campaign)) {
+	if j.From == delivery.FromIngress && rank(j) == rankOther && (len(q.campaign.Lanes) > 0 || now.local < q.behindUntil && !remains(j, q.campaign)) {
 		return false // behind the campaign's backlog
 	}
 	room, far := p.laneCapacity(q), p.far(q, now)
-	if !stays(j, q.campaign) {
+	if !remains(j, q.campaign) {
 		if far {
 			return false
 		}
@@ -153,51 +240,36 @@ func (p *Pacer) fits(q *queue, j *delivery.Job, now instant) bool {
 // maxUnknown bounds the queues above which no further one is made for an unknown campaign.
 const maxUnknown = 10_000
 
-// parkUnknown lets a job wait whose campaign is not known: in its lane for the grace, and in a timer otherwise. It returns false if the job
-// stays in its lane.
-func (p *Pacer) parkUnknown(j *delivery.Job, now instant) bool {
+// decideUnknown returns where a job waits whose campaign is not known: in its lane for the grace, and in a timer otherwise.
+func (p *Pacer) decideUnknown(j *delivery.Job, now instant) placement {
 	j.Account = nil // of the campaign that it had, if it was deleted just now
 	absent := p.absent(j.Campaign)
-	src, ok := j.Source.(capacityReceiver)
-	if ok && j.From == delivery.FromLane && !absent {
-		q := p.queues.byID[j.Campaign]
-		if q == nil && len(p.queues.list) < maxUnknown {
-			q = p.addQueue(j.Campaign)
-		}
-		if q != nil {
-			q.await(src)
-			return false
-		}
+	if j.From == delivery.FromLane && !absent && (p.queues.byID[j.Campaign] != nil || len(p.queues.list) < maxUnknown) {
+		return placement{where: stays}
 	}
-	p.awaitRow(j, absent, delivery.ReasonUnknownCampaign, "no campaign with this id; create it, then replay", now)
-	return true
+	return p.awaitRow(j, absent, delivery.ReasonUnknownCampaign, "no campaign with this id; create it, then replay", now)
 }
 
-// awaitRow moves a job whose campaign or destination has no row to a timer. If the row is absent, and was not in a catalog loaded after the
+// awaitRow returns where a job waits whose campaign or destination has no row: in a timer. If the row is absent, and was not in a catalog loaded after the
 // grace that began when the job was first read, the job becomes a dead letter.
-func (p *Pacer) awaitRow(j *delivery.Job, absent bool, why delivery.Reason, detail string, now instant) {
+func (p *Pacer) awaitRow(j *delivery.Job, absent bool, why delivery.Reason, detail string, now instant) placement {
 	seen := j.FirstRead
 	if seen.IsZero() {
 		seen = j.ReadAt
 	}
 	if s := p.campaigns.snapshot; absent && s != nil && s.LoadedAt.Sub(seen) > p.opt.UnknownGrace {
-		p.dead(j, why, detail)
-		return
+		return dead(why, detail)
 	}
 	wait := 5 * time.Second
 	if j.TimerHops > 0 {
 		wait = 30 * time.Second
 	}
 	wait = min(wait, max(time.Second, p.opt.UnknownGrace))
-	p.opt.Requeuer.Put(j, delivery.Reroute{Kind: delivery.ToTimer, Reason: why, Due: now.wall.Add(wait)})
+	return toTimer(why, now.wall.Add(wait))
 }
 
 // absent reports whether a catalog that was loaded after the grace still lacks the unknown campaign.
 func (p *Pacer) absent(campaign string) bool {
 	s := p.campaigns.snapshot
 	return s != nil && s.LoadedAt.Sub(p.campaigns.absentSince(campaign)) > p.opt.UnknownGrace
-}
-
-func (p *Pacer) dead(j *delivery.Job, why delivery.Reason, detail string) {
-	p.opt.Requeuer.Put(j, delivery.Reroute{Kind: delivery.ToDead, Reason: why, Detail: detail})
 }

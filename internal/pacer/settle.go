@@ -19,9 +19,6 @@ const (
 func (p *Pacer) settle(x sent, now instant) {
 	q, s, j := x.queue, x.sink, x.job
 	p.sends.inFlight--
-	if !x.forfeited {
-		s.latency += (x.took.Microseconds() - s.latency) / 8
-	}
 	p.callEnded(q, &x, now)
 	if len(s.full) > 0 {
 		s.fullAt = now.local
@@ -41,41 +38,45 @@ func (p *Pacer) settle(x sent, now instant) {
 	if x.epoch != p.drain.epoch {
 		return // outlived a drain; the job has been read again
 	}
+	p.carryOut(j, p.outcomeOf(&x, now), now)
+}
+
+// outcomeOf returns what happens with a job that was passed to its sink, and notes what its answer says.
+func (p *Pacer) outcomeOf(x *sent, now instant) placement {
+	q, j := x.queue, x.job
 	switch r := x.result; {
 	case x.forfeited:
 		p.metrics.forfeited.Add(float64(j.Weight))
-		p.putBack(q, j, 0, now)
+		return p.unsentJob(q, j, 0, now)
 	case r.Class == delivery.Delivered:
 		j.Attempt++
-		j.Settle(delivery.OutcomeDelivered)
-		p.took(&x, now)
+		p.took(x, now)
+		return settle(delivery.OutcomeDelivered)
 	case r.Class == delivery.Rejected:
 		j.Attempt++
+		p.took(x, now)
 		if r.Keep {
-			p.dead(j, delivery.ReasonRejected, r.Detail)
-		} else {
-			j.Settle(delivery.OutcomeRejected)
+			return dead(delivery.ReasonRejected, r.Detail)
 		}
-		p.took(&x, now)
+		return settle(delivery.OutcomeRejected)
 	case r.Class == delivery.Pending:
-		p.took(&x, now)
-		p.goOn(s, j, r, now)
+		p.took(x, now)
+		return p.goOn(x.sink, j, r, now)
 	case r.Class == delivery.Permanent && r.Reason != "":
-		p.dead(j, r.Reason, r.Detail)
+		return dead(r.Reason, r.Detail)
 	case r.Class == delivery.Permanent:
-		p.refused(&x, now)
+		return p.refused(x, now)
 	case r.Class == delivery.Withheld:
 		if j.State == nil {
 			p.metrics.forfeited.Add(float64(j.Weight))
 		}
-		p.putBack(q, j, r.RetryAfter, now)
+		return p.unsentJob(q, j, r.RetryAfter, now)
 	case r.Class == delivery.Duplicate:
-		j.Settle(delivery.OutcomeDuplicate)
+		return settle(delivery.OutcomeDuplicate)
 	case r.Class == delivery.Interrupted:
-		p.drain.doubt++
-	default:
-		p.failed(&x, now)
+		return placement{where: inDoubt, bound: true}
 	}
+	return p.failed(x, now)
 }
 
 // took records that the job's destination, campaign and sink have taken it: their breakers close.
@@ -136,9 +137,9 @@ func (p *Pacer) askSoon(s *sinkState, now instant) {
 // if several destinations refuse its jobs.
 const refusalsCounted = heldRefusals / 5
 
-// refused handles a job that will never be taken: it becomes a dead letter. Many in a row hold the campaign or the destination: then one
+// refused returns what happens with a job that will never be taken: it becomes a dead letter. Many in a row hold the campaign or the destination: then one
 // job is tried now and then, and one that is refused waits.
-func (p *Pacer) refused(x *sent, now instant) {
+func (p *Pacer) refused(x *sent, now instant) placement {
 	q, s, d, j := x.queue, x.sink, x.destination, x.job
 	held := q.circuit.isHeld()
 	p.sinkTook(s, x.begun, now)
@@ -163,11 +164,10 @@ func (p *Pacer) refused(x *sent, now instant) {
 		}
 	}
 	if held {
-		p.again(j, p.opt.MaxOpenAge, now) // another job is tried next
-		return
+		return p.again(j, p.opt.MaxOpenAge, now) // another job is tried next
 	}
 	j.Attempt++
-	p.dead(j, delivery.ReasonRefused, x.result.Detail)
+	return dead(delivery.ReasonRefused, x.result.Detail)
 }
 
 // refusedAt counts a refusal against the job's destination.
@@ -186,44 +186,29 @@ func (p *Pacer) refusedAt(x *sent, now instant) {
 	}
 }
 
-// again lets a job that was sent wait for its next attempt, and others of its campaign pass it.
-func (p *Pacer) again(j *delivery.Job, d time.Duration, now instant) {
-	if p.drain.stopped || drop(j) {
-		return // stays open; it is tried again by the daemon that reads it next
-	}
+// again returns where a job that was sent waits for its next attempt; others of its campaign pass it.
+func (p *Pacer) again(j *delivery.Job, d time.Duration, now instant) placement {
 	if j.State == nil {
 		j.Account.Tried(j)
 	}
 	j.Due = now.wall.Add(d)
-	p.wait(j, d, delivery.ReasonRetry, now)
+	return p.wait(j, delivery.ReasonRetry, j.Due, now)
 }
 
-// putBack returns a job that was not sent to the head of its queue.
-func (p *Pacer) putBack(q *queue, j *delivery.Job, pause time.Duration, now instant) {
-	if p.drain.stopped || drop(j) {
-		return // stays open; it is sent by the daemon that reads it next
-	}
-	if j.State != nil {
+// unsentJob returns where a job goes that was not sent: to the front of its queue, if it need not pause.
+func (p *Pacer) unsentJob(q *queue, j *delivery.Job, pause time.Duration, now instant) placement {
+	if j.State != nil || pause > 0 {
 		j.Due = now.wall.Add(pause)
-		p.replace(j, now)
-		return
 	}
-	if pause > 0 {
-		j.Due = now.wall.Add(pause)
-		if c := q.campaign; c != nil && !stays(j, c) && j.Due.Sub(j.ReadAt) > p.opt.MaxOpenAge {
-			p.relay(j, c, now) // in memory it would keep its offset open for as long as this goes on
-		} else {
-			p.wait(j, pause, delivery.ReasonRetry, now)
-		}
-		return
+	switch c := q.campaign; {
+	case j.State == nil && pause > 0 && c != nil && !remains(j, c) && j.Due.Sub(j.ReadAt) > p.opt.MaxOpenAge:
+		return relayed(j, c, now) // in memory it would keep its offset open for as long as this goes on
+	case j.State == nil && pause > 0:
+		return p.wait(j, delivery.ReasonRetry, j.Due, now)
+	case j.State != nil || c == nil || q.standing(now) != sending || j.Weight > maxUnits(c):
+		return p.decide(j, now)
 	}
-	if q.campaign == nil || q.standing(now) != sending || j.Weight > maxUnits(q.campaign) {
-		p.replace(j, now)
-		return
-	}
-	q.pushFront(j)
-	p.schedule(q)
-	p.takes.want(q)
+	return placement{where: atFront, queue: q}
 }
 
 // Troubles lists the campaigns of this daemon whose breaker is open, because of failures or of refusals.

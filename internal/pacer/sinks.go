@@ -16,8 +16,7 @@ type sinkState struct {
 	calls    calls    // that are
 	granted  int64    // slots that the campaigns of this sink have
 	asked    int64    // slots that takes in flight may bring
-	latency  int64    // of a call, smoothed; microseconds
-	steady   int64    // the same, as it has been for some seconds while the sink worked
+	steady   int64    // how long a call lasts, as it has been for some seconds while the sink worked; microseconds
 	full     []*queue // queues whose slot came due while no call was free, in order
 	fullAt   int64    // local time when there was last one; 0: never
 	breaker  breaker
@@ -38,13 +37,6 @@ func (s *sinkState) sawGate(now int64) {
 	}
 }
 
-// freeCalls is how many further slots within the horizon the sink can serve: the calls that are free, and those that come
-// free meanwhile.
-func (s *sinkState) freeCalls(horizon int64) int64 {
-	within := int64(s.max) * horizon / max(s.latency, 1000)
-	return int64(s.max-s.calls.inFlight) + within - s.granted - s.asked
-}
-
 // steadyFor is how recently a sink must have taken a job for the latency of its calls to count.
 const steadyFor = time.Second
 
@@ -54,7 +46,7 @@ func (s *sinkState) settleLatency(now int64) {
 	if s.breaker.takenAt == 0 || now-s.breaker.takenAt > steadyFor.Microseconds() {
 		return
 	}
-	s.steady = min(s.latency, s.steady+(s.latency-s.steady)/8+1)
+	s.steady = min(s.calls.lasts, s.steady+(s.calls.lasts-s.steady)/8+1)
 }
 
 // pace is how fast a sink is: how long its calls last, and how many may be in flight in this daemon.

@@ -20,43 +20,36 @@ const (
 	longestHeldStep = 10 * time.Minute
 )
 
-// goOn makes a job wait for its next step, whose state the sink has said. The state is durable before the step begins, unless
+// goOn returns where a job waits for its next step, whose state the sink has said. The state is durable before the step begins, unless
 // the call that led to it may be repeated.
-func (p *Pacer) goOn(s *sinkState, j *delivery.Job, r delivery.Result, now instant) {
+func (p *Pacer) goOn(s *sinkState, j *delivery.Job, r delivery.Result, now instant) placement {
 	if j.State == nil {
 		j.Account.Tried(j) // its slot is used
 	}
 	j.State, j.Attempt = r.State, 0
-	wait := max(0, r.RetryAfter)
+	at := now.wall.Add(max(0, r.RetryAfter))
 	if r.Repeatable && !p.drain.stopped {
-		p.waitStep(j, s, wait, now)
-		return
+		return p.waitStep(j, s, at, now)
 	}
-	p.storeStep(j, s, now.wall.Add(wait), false, now)
+	to := p.stepTimer(j, s, at, false, now)
+	to.bound = true
+	return to
 }
 
-// waitStep lets the job wait here if its time is near, and there is memory; in a timer otherwise.
-func (p *Pacer) waitStep(j *delivery.Job, s *sinkState, d time.Duration, now instant) {
-	f := &s.followUps
-	if now.wall.Add(d).Sub(j.ReadAt) >= p.opt.MaxOpenAge || f.size+j.Size > p.opt.MaxQueueBytes {
-		p.storeStep(j, s, now.wall.Add(d), false, now)
-		return
+// waitStep returns where a job waits for the time of its step: here if that is near, and there is memory; in a timer otherwise.
+func (p *Pacer) waitStep(j *delivery.Job, s *sinkState, at time.Time, now instant) placement {
+	if at.Sub(j.ReadAt) >= p.opt.MaxOpenAge || s.followUps.size+j.Size > p.opt.MaxQueueBytes {
+		return p.stepTimer(j, s, at, false, now)
 	}
-	j.Due = now.wall.Add(d)
-	p.hasFollowUps(s)
-	f.wait(j, now.in(d)+1)
+	return placement{where: delayed, sink: s, Reroute: delivery.Reroute{Due: at}}
 }
 
-// storeStep writes the job with its state to a timer, until a time or later, if there is more to do than the ceiling allows.
-// late says that the job's time had come before.
-func (p *Pacer) storeStep(j *delivery.Job, s *sinkState, at time.Time, late bool, now instant) {
-	due := at
-	if s != nil {
-		until := now.in(at.Sub(now.wall))
-		due = at.Add(time.Duration(s.followUps.book(j.Campaign, until, late, now.local)-until) * time.Microsecond)
-	}
-	j.Due = due
-	p.opt.Requeuer.Put(j, delivery.Reroute{Kind: delivery.ToTimer, Reason: delivery.ReasonStep, Due: due})
+// stepTimer books the time at which a job with its state comes back from a timer: at a time, or later if there is more to do than the ceiling
+// allows. late says that the job's time had come before.
+func (p *Pacer) stepTimer(j *delivery.Job, s *sinkState, at time.Time, late bool, now instant) placement {
+	until := now.in(at.Sub(now.wall))
+	j.Due = at.Add(time.Duration(s.followUps.book(j.Campaign, until, late, now.local)-until) * time.Microsecond)
+	return toTimer(delivery.ReasonStep, j.Due)
 }
 
 // hasFollowUps has the scheduler look at the sink's follow-ups.
@@ -66,32 +59,29 @@ func (p *Pacer) hasFollowUps(s *sinkState) {
 	}
 }
 
-// placeStep decides where a job waits whose request has begun, and whose campaign is neither cancelled nor completed.
-func (p *Pacer) placeStep(j *delivery.Job, e *effective, now instant) {
+// decideStep returns where a job waits whose request has begun, and whose campaign is neither cancelled nor completed.
+func (p *Pacer) decideStep(j *delivery.Job, e *effective, now instant) placement {
 	if standingOf(e.campaign, e.sink, now.wall) == held {
 		wait := heldStep
 		if !e.next.IsZero() {
 			wait = min(max(wait, e.next.Sub(now.wall)), longestHeldStep)
 		}
-		p.storeStep(j, nil, now.wall.Add(wait), true, now)
-		return
+		j.Due = now.wall.Add(wait)
+		return toTimer(delivery.ReasonStep, j.Due)
 	}
 	s := e.sink
-	if wait := j.ReadyAt().Sub(now.wall); wait > 0 {
-		p.waitStep(j, s, wait, now)
-		return
+	if ready := j.ReadyAt(); ready.After(now.wall) {
+		return p.waitStep(j, s, ready, now)
 	}
-	if p.parkAtDestination(s, j, now) {
-		return
+	if d := p.closedTo(s, j, now); d != nil {
+		return p.apart(s, d, j, false, now)
 	}
 	f := &s.followUps
 	turn := max(f.turnOf(j.Campaign, now.local), p.closedUntil(s))
 	if f.size+j.Size > p.opt.MaxQueueBytes || p.timeOf(turn).Sub(j.ReadAt) >= p.opt.MaxOpenAge {
-		p.storeStep(j, s, p.timeOf(max(now.local, p.closedUntil(s))), true, now)
-		return
+		return p.stepTimer(j, s, p.timeOf(max(now.local, p.closedUntil(s))), true, now)
 	}
-	p.hasFollowUps(s)
-	f.push(j)
+	return placement{where: queued, sink: s}
 }
 
 // closedUntil is the local time until which no follow-up of the sink is sent: this daemon or another has closed its gate.
@@ -142,7 +132,8 @@ func (p *Pacer) sendFollowUp(s *sinkState, now instant) bool {
 		p.replace(j, now)
 		return true
 	}
-	if !p.parkFollowUpIfClosed(s, j, now) {
+	if d := p.busyAt(s, nil, j, now); d != nil {
+		p.carryOut(j, p.apart(s, d, j, false, now), now)
 		return true
 	}
 	q := p.queue(e)
@@ -184,7 +175,7 @@ func (p *Pacer) maintainFollowUps(now instant) {
 			return true
 		})
 		for _, j := range old {
-			p.storeStep(j, s, p.timeOf(max(now.local, p.closedUntil(s))), true, now)
+			p.carryOut(j, p.stepTimer(j, s, p.timeOf(max(now.local, p.closedUntil(s))), true, now), now)
 		}
 		s.followUps.forget(now.local)
 	})
