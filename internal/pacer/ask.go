@@ -192,6 +192,9 @@ func (p *Pacer) grant(q *queue, a delivery.Ask, g delivery.Granted, now instant)
 // nextAsk is the local time at which a queue asks again, given its ask and the grant.
 func (p *Pacer) nextAsk(q *queue, a delivery.Ask, g delivery.Granted, now instant) int64 {
 	next := now.local + p.quantum.length - p.quantum.spread()
+	if q.units <= q.granted { // the next job asks at once, while there are not too many that do
+		next = now.local + p.quantum.length - p.quantum.shortest
+	}
 	q.turnAt = 0
 	if q.ask.short = q.ask.short && g.Units == a.Want; q.ask.short {
 		next = min(next, p.askSooner(q, now))

@@ -57,7 +57,7 @@ func (t *takes) askLater(q *queue, at int64) {
 // from is when the next take may be made, if not too many are under way.
 func (t *takes) from() int64 {
 	if t.lastItems <= fewItems {
-		return t.last + t.gap/2
+		return t.last + t.gap/4
 	}
 	return t.last + t.gap
 }

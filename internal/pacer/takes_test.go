@@ -22,7 +22,7 @@ func TestQueuesAskInTurn(t *testing.T) {
 	q.push(&delivery.Job{Weight: 1})
 	takes.want(q)
 	takes.want(q)
-	if at, ok := takes.next(); takes.asks.len() != 1 || !ok || at != 5*millisecond {
+	if at, ok := takes.next(); takes.asks.len() != 1 || !ok || at != 2500 {
 		t.Errorf("%d ask, next at %d, %t", takes.asks.len(), at, ok)
 	}
 	takes.askLater(q, 70*millisecond)
@@ -39,7 +39,7 @@ func TestQueuesAskInTurn(t *testing.T) {
 	for _, tc := range []struct {
 		items int
 		next  int64
-	}{{fewItems + 1, 80 * millisecond}, {fewItems, 75 * millisecond}} {
+	}{{fewItems + 1, 80 * millisecond}, {fewItems, 72_500}} {
 		takes.begin(tc.items, 70*millisecond)
 		if at, _ := takes.next(); at != tc.next || takes.ready(tc.next-1) || !takes.ready(tc.next) {
 			t.Errorf("the gap after a take of %d items is not kept: next at %d", tc.items, at)
