@@ -6,9 +6,9 @@
 // results. The scheduler never blocks and does no I/O: takes, refunds and sends run in goroutines that it counts
 // and waits for.
 //
-// The path of a job: Offer places it (queue, lane, timer, dead letter); a tick asks the limiter for slots for
-// the queue's head; the slot comes due and the job goes to its sink; the result settles it, or makes it wait
-// again.
+// The path of a job: decide returns its placement (queue, destination, lane, timer, dead letter), and carryOut puts it there; a take asks
+// the limiter for slots; the slot comes due and dispatchNext sends the job to its sink; outcomeOf makes the answer a placement, and
+// carryOut settles the job, or makes it wait again.
 //
 // Waiting has several names, each for one thing:
 //
