@@ -34,7 +34,7 @@ type gateGauges struct {
 func newGateGauge(r prometheus.Registerer) *prometheus.GaugeVec {
 	return promauto.With(r).NewGaugeVec(prometheus.GaugeOpts{
 		Name: "pacer_gate_closed_until_timestamp_seconds",
-		Help: "Until when a sink's gate is closed, by what closed it; of one that is probed, a second from now at least. 0: it is open.",
+		Help: "Until when a sink's gate is closed, by what closed it; a second from now at least while it is probed. 0: it is open.",
 	}, []string{"sink", "cause"})
 }
 
@@ -76,7 +76,7 @@ func (g *gateGauges) show(closed []delivery.Gate, now time.Time) {
 	}
 	for _, gate := range closed {
 		until := gate.Until
-		if next := now.Add(gatesEvery); gate.Probe && until.Before(next) {
+		if next := now.Add(gatesEvery); until.Before(next) {
 			until = next
 		}
 		g.until.WithLabelValues(gate.Sink, gate.Cause.String()).Set(float64(until.UnixMicro()) / 1e6)

@@ -40,7 +40,7 @@ func TestGatesAreShown(t *testing.T) {
 		now := time.Now()
 		state = []delivery.Gate{
 			{Sink: "a", Cause: delivery.GateThrottled, Until: now.Add(time.Minute)},
-			{Sink: "b", Cause: delivery.GateMisconfigured, Until: now.Add(-time.Hour), Probe: true},
+			{Sink: "b", Cause: delivery.GateMisconfigured, Until: now.Add(-time.Hour)},
 		}
 		g.update(t.Context())
 		if a, b := value("a", delivery.GateThrottled), value("b", delivery.GateMisconfigured); a != float64(now.Unix()+60) || b != float64(now.Unix()+1) {

@@ -28,7 +28,7 @@ func closedDestinations(ctx context.Context, engine *limits.Engine) (map[string]
 		now := time.Now()
 		for i := range gates {
 			g := &gates[i]
-			if g.Until.After(now) || g.Probe && !g.Until.IsZero() && now.Sub(g.Until) < halfOpenFor {
+			if g.Until.After(now) || !g.Until.IsZero() && now.Sub(g.Until) < halfOpenFor {
 				shut[g.Sink] = append(shut[g.Sink], *g)
 			}
 		}

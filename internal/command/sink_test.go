@@ -49,7 +49,7 @@ func TestGatesOfSinks(t *testing.T) {
 	if out := d.run("sink open receiver"); out != "the gate of sink receiver was open\n" {
 		t.Error(out)
 	}
-	closure := delivery.Closure{Cause: delivery.GateThrottled, For: time.Hour, Probe: true}
+	closure := delivery.Closure{Cause: delivery.GateThrottled, For: time.Hour}
 	if _, err := engine.CloseGate(context.Background(), "receiver", closure); err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func TestGatesOfSinks(t *testing.T) {
 		t.Error(table)
 	}
 	d.run("campaign create spring --rate 10")
-	if _, err := engine.CloseGate(context.Background(), "other", delivery.Closure{Cause: delivery.GateFailing, Probe: true}); err != nil {
+	if _, err := engine.CloseGate(context.Background(), "other", delivery.Closure{Cause: delivery.GateFailing}); err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(time.Second) // until the end of the second in which the next job is tried
@@ -107,7 +107,7 @@ func TestClosedDestinations(t *testing.T) {
 	}
 	gate := func(name string, cause delivery.GateCause, d time.Duration) delivery.DestinationGate {
 		return delivery.DestinationGate{
-			Gate: delivery.Gate{Sink: "shops", Cause: cause, Probe: true, Until: time.Now().Add(d)}, Destination: name,
+			Gate: delivery.Gate{Sink: "shops", Cause: cause, Until: time.Now().Add(d)}, Destination: name,
 		}
 	}
 	gates := []delivery.DestinationGate{gate("https://a:443", delivery.GateThrottled, time.Hour), gate("shop-7", delivery.GateRefused, time.Microsecond)}

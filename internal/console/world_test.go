@@ -239,7 +239,7 @@ func (w *world) sinkFigures() map[string]*view.SinkFigures {
 func (w *world) closed(context.Context) (map[string][]delivery.DestinationGate, error) {
 	var shut []delivery.DestinationGate
 	for i := range 25 {
-		gate := delivery.Gate{Sink: "receiver", Cause: delivery.GateFailing, Since: time.Now().Add(-time.Hour), Until: time.Now().Add(time.Minute), Probe: true}
+		gate := delivery.Gate{Sink: "receiver", Cause: delivery.GateFailing, Since: time.Now().Add(-time.Hour), Until: time.Now().Add(time.Minute)}
 		shut = append(shut, delivery.DestinationGate{Gate: gate, Destination: hostile[i%len(hostile)]})
 	}
 	return map[string][]delivery.DestinationGate{"receiver": shut}, w.fail

@@ -174,10 +174,8 @@ func (c GateCause) String() string {
 // Closure says why a gate is closed and for how long.
 type Closure struct {
 	Cause GateCause
-	For   time.Duration // nothing passes
-	// Probe lets one job pass when that is over, and one a second from then on, until the gate is opened. Otherwise the
-	// gate opens by itself.
-	Probe bool
+	// For is how long nothing passes. Then one job passes, and one a second from then on, until the gate is opened.
+	For time.Duration
 }
 
 // Gate is a gate that is closed.
@@ -185,8 +183,7 @@ type Gate struct {
 	Sink  string
 	Cause GateCause
 	Since time.Time // when it was closed for this cause; zero: not known
-	Until time.Time // nothing passes before
-	Probe bool      // see Closure
+	Until time.Time // nothing passes before, see Closure
 }
 
 // DestinationGate is the gate of one destination of a sink. One without an Until is open.

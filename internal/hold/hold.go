@@ -202,12 +202,11 @@ func (e *Evidence) schedule() (a Answer, found bool) {
 // outside looks at the sink and the store.
 func (e *Evidence) outside() (a Answer, found bool) {
 	for _, g := range e.Gates {
-		brief := !g.Until.After(e.Now.Add(soon))
-		if g.Sink != e.Sink || brief && !g.Probe {
-			continue // another, or it slows the campaign down and does not stop it
+		if g.Sink != e.Sink {
+			continue
 		}
 		a = Answer{Cause: Gate, sink: e.Sink, gate: g.Cause, Since: g.Since}
-		if !brief && g.Cause == delivery.GateThrottled {
+		if g.Until.After(e.Now.Add(soon)) && g.Cause == delivery.GateThrottled {
 			a.Until = g.Until
 		}
 		return a, true

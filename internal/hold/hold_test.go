@@ -97,10 +97,10 @@ func TestEveryCause(t *testing.T) {
 		"throttled": {func(e *Evidence) { e.Gates = []delivery.Gate{{Sink: "receiver", Until: in(time.Minute)}} }, Gate, in(time.Minute),
 			"the gate of its sink receiver is closed until 2026-11-20T12:01:00Z, as the destination asked", "pacer sink open receiver"},
 		"failing": {func(e *Evidence) {
-			e.Gates = []delivery.Gate{{Sink: "receiver", Cause: delivery.GateFailing, Until: in(time.Second), Probe: true}}
+			e.Gates = []delivery.Gate{{Sink: "receiver", Cause: delivery.GateFailing, Until: in(time.Second)}}
 		}, Gate, time.Time{}, "as the sink does not work; one job a second is tried", "repair the destination"},
 		"misconfigured": {func(e *Evidence) {
-			e.Gates = []delivery.Gate{{Sink: "receiver", Cause: delivery.GateMisconfigured, Until: in(-time.Second), Probe: true}}
+			e.Gates = []delivery.Gate{{Sink: "receiver", Cause: delivery.GateMisconfigured, Until: in(-time.Second)}}
 		}, Gate, time.Time{}, "refuses the credentials or the settings", "correct sinks.receiver"},
 		"store":                  {func(e *Evidence) { e.Store = true }, Store, time.Time{}, "Redis", "bring Redis back"},
 		"store, without a quota": {func(e *Evidence) { e.Store, e.Campaign.Quotas = true, nil }, Store, time.Time{}, "Redis", "bring Redis back"},
@@ -175,8 +175,6 @@ func TestNothingHoldsIt(t *testing.T) {
 		"all is well":               func(*Evidence) {},
 		"nothing is known":          func(e *Evidence) { e.Windows, e.Board, e.Gates, e.Sink = nil, nil, nil, "" },
 		"the gate of another sink":  func(e *Evidence) { e.Gates = []delivery.Gate{{Sink: "other", Until: now.Add(time.Hour)}} },
-		"a gate that is open again": func(e *Evidence) { e.Gates = []delivery.Gate{{Sink: "receiver", Until: now}} },
-		"a wait of a second":        func(e *Evidence) { e.Gates = []delivery.Gate{{Sink: "receiver", Until: now.Add(time.Second)}} },
 		"a quota that slows it down": func(e *Evidence) {
 			e.Windows["provider"][0].Remaining, e.Windows["provider"][0].FreeAt = 0, now.Add(time.Second).UnixMicro()
 		},
@@ -295,7 +293,7 @@ func TestWhatTheSinkAnswers(t *testing.T) {
 		Refused:    func(e *Evidence) { e.Board.Stuck = &Stuck{Cause: Refused} },
 		Unanswered: func(e *Evidence) { e.Board.Idle, e.Board.InHand = time.Hour, 3 },
 		Gate: func(e *Evidence) {
-			e.Gates = []delivery.Gate{{Sink: "receiver", Cause: delivery.GateFailing, Until: now.Add(time.Second), Probe: true}}
+			e.Gates = []delivery.Gate{{Sink: "receiver", Cause: delivery.GateFailing, Until: now.Add(time.Second)}}
 		},
 		Paused: func(e *Evidence) { e.Campaign.Status = delivery.StatusPaused },
 	} {

@@ -3,7 +3,6 @@ package limits
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -20,16 +19,6 @@ const (
 
 // separator is between sink and destination in the store's name of a destination; neither has it.
 const separator = "\x00"
-
-// destinationModes are the modes of gates of destinations: those of sinks, and one more.
-var destinationModes = append(slices.Clone(modes), gateMode{delivery.GateRefused, true})
-
-func destinationMode(g *delivery.DestinationGate) int {
-	if g.Cause == delivery.GateRefused {
-		return len(modes)
-	}
-	return mode(delivery.Closure{Cause: g.Cause, Probe: g.Probe})
-}
 
 // ClearDestination opens the gate of a destination.
 func (e *Engine) ClearDestination(ctx context.Context, sink, destination string) error {
@@ -48,7 +37,7 @@ func (e *Engine) MoveDestinations(ctx context.Context, gates []delivery.Destinat
 			if !g.Until.IsZero() {
 				life = min(max(time.Until(g.Until), time.Microsecond), model.MaxSpan).Microseconds()
 			}
-			c.args = append(c.args, g.Sink+separator+g.Destination, life, destinationMode(g))
+			c.args = append(c.args, g.Sink+separator+g.Destination, life, int(g.Cause))
 		}
 		s.run(ctx, shutScript, []*call{c})
 		if c.err != nil {
@@ -82,13 +71,13 @@ func (e *Engine) DestinationsSince(ctx context.Context, after int64) (gates []de
 		name := in.text(int(in.next(2)))
 		at, until, mode, since := in.next(7), in.next(7), in.next(1), in.next(7)
 		sink, destination, ok := strings.Cut(name, separator)
-		if in.err != nil || int(mode) >= len(destinationModes) || !ok {
+		cause, known := causeOf(mode)
+		if in.err != nil || !known || !ok {
 			return nil, after, false, fmt.Errorf("read gates of destinations: %w", errShort)
 		}
-		m := destinationModes[mode]
 		next = at
 		gates = append(gates, delivery.DestinationGate{
-			Gate:        delivery.Gate{Sink: sink, Cause: m.cause, Since: local(since), Until: local(until), Probe: m.probe},
+			Gate:        delivery.Gate{Sink: sink, Cause: cause, Since: local(since), Until: local(until)},
 			Destination: strings.Clone(destination), At: local(at),
 		})
 	}

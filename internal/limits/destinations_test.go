@@ -21,8 +21,8 @@ func TestGatesOfDestinationsAreShared(t *testing.T) {
 		}
 		ctx := context.Background()
 		l.now = epoch
-		gate := func(name string, cause delivery.GateCause, d time.Duration, probe bool) delivery.DestinationGate {
-			g := delivery.DestinationGate{Gate: delivery.Gate{Sink: "s", Cause: cause, Probe: probe}, Destination: name}
+		gate := func(name string, cause delivery.GateCause, d time.Duration) delivery.DestinationGate {
+			g := delivery.DestinationGate{Gate: delivery.Gate{Sink: "s", Cause: cause}, Destination: name}
 			if d > 0 {
 				g.Until = time.Now().Add(d)
 			}
@@ -41,7 +41,7 @@ func TestGatesOfDestinationsAreShared(t *testing.T) {
 			for _, g := range gates {
 				until := "open"
 				if !g.Until.IsZero() {
-					until = fmt.Sprint(g.Cause, " ", g.Probe, " ", time.Until(g.Until).Round(time.Minute), " since ", time.Since(g.Since).Round(time.Second))
+					until = fmt.Sprint(g.Cause, " ", time.Until(g.Until).Round(time.Minute), " since ", time.Since(g.Since).Round(time.Second))
 				}
 				got = append(got, fmt.Sprint(g.Sink, "/", g.Destination, " ", until))
 			}
@@ -50,16 +50,16 @@ func TestGatesOfDestinationsAreShared(t *testing.T) {
 			}
 		}
 		read()
-		move(gate("https://a:443", delivery.GateThrottled, 5*time.Minute, false), gate("b", delivery.GateFailing, time.Minute, true))
-		move(gate("c", delivery.GateRefused, time.Minute, true))
-		read("s/https://a:443 throttled false 5m0s since 0s", "s/b failing true 1m0s since 0s", "s/c refused true 1m0s since 0s")
+		move(gate("https://a:443", delivery.GateThrottled, 5*time.Minute), gate("b", delivery.GateFailing, time.Minute))
+		move(gate("c", delivery.GateRefused, time.Minute))
+		read("s/https://a:443 throttled 5m0s since 0s", "s/b failing 1m0s since 0s", "s/c refused 1m0s since 0s")
 		read()
 		l.now += 10 * second
-		move(gate("nobody", 0, 0, false))
-		move(gate("https://a:443", delivery.GateFailing, time.Minute, true)) // a failure does not shorten a wait
+		move(gate("nobody", 0, 0))
+		move(gate("https://a:443", delivery.GateFailing, time.Minute)) // a failure does not shorten a wait
 		read()
-		move(gate("b", delivery.GateFailing, 2*time.Minute, true), gate("c", 0, 0, false))
-		read("s/b failing true 2m0s since 10s", "s/c open")
+		move(gate("b", delivery.GateFailing, 2*time.Minute), gate("c", 0, 0))
+		read("s/b failing 2m0s since 10s", "s/c open")
 		must(t, l.engine("a").ClearDestination(ctx, "s", "https://a:443"))
 		read("s/https://a:443 open")
 		l.now -= 3600 * second // other data, with another clock
@@ -79,7 +79,7 @@ func TestGatesOfDestinationsAreBounded(t *testing.T) {
 	var gates []delivery.DestinationGate
 	for i := range 1200 {
 		gates = append(gates, delivery.DestinationGate{
-			Gate: delivery.Gate{Sink: "s", Cause: delivery.GateFailing, Probe: true, Until: time.Now().Add(time.Hour)}, Destination: fmt.Sprint(i),
+			Gate: delivery.Gate{Sink: "s", Cause: delivery.GateFailing, Until: time.Now().Add(time.Hour)}, Destination: fmt.Sprint(i),
 		})
 	}
 	must(t, e.MoveDestinations(ctx, gates))

@@ -11,35 +11,22 @@ import (
 	"github.com/pacer/pacer/internal/shards"
 )
 
-// gateMode is why a gate is closed, and whether it is probed.
-type gateMode struct {
-	cause delivery.GateCause
-	probe bool
-}
-
-// modes are the modes of gates as the scripts know them, see state.lua.
-var modes = []gateMode{
-	{delivery.GateThrottled, false}, {delivery.GateFailing, true}, {delivery.GateThrottled, true},
-	{delivery.GateMisconfigured, true}, {delivery.GateThrottled, true},
-}
-
-// mode is the first mode of a closure.
-func mode(c delivery.Closure) int {
-	probe := c.Probe || c.Cause != delivery.GateThrottled
-	for i, m := range modes {
-		if m.cause == c.Cause && m.probe == probe {
-			return i
-		}
+// causeOf is why a gate of a mode is closed, see state.lua; false if there is no such mode.
+func causeOf(mode int64) (cause delivery.GateCause, ok bool) {
+	if mode == modeProbed {
+		return delivery.GateThrottled, true
 	}
-	return 0
+	return delivery.GateCause(mode), mode < modeProbed
 }
 
-// CloseGate closes a gate on every daemon, and returns whether it was not closed for this cause before. Where the
-// closure is probed, one job a second is let through when its time is over; one per shard, where campaigns of several
-// shards send through the gate. A wait that a destination asked for is never shortened; it replaces any other closure.
+// modeProbed is that of a gate whose destination asked to wait, since one job was let through.
+const modeProbed = 4
+
+// CloseGate closes a gate on every daemon, and returns whether it was not closed for this cause before. One job a second is let through when
+// its time is over; one per shard, where campaigns of several shards send through the gate. A wait that a destination asked for is never shortened; it replaces any other closure.
 func (e *Engine) CloseGate(ctx context.Context, gate string, c delivery.Closure) (changed bool, err error) {
 	length := min(max(0, c.For), model.MaxSpan).Microseconds()
-	calls, err := e.moveGate(ctx, "close", closeScript, gate, length, mode(c))
+	calls, err := e.moveGate(ctx, "close", closeScript, gate, length, int(c.Cause))
 	for _, c := range calls {
 		in := reader{rest: c.reply}
 		in.next(7)
@@ -104,16 +91,16 @@ func (e *Engine) GatesAndOpenings(ctx context.Context, gates []string) (closed [
 			until, mode, since := in.next(7), in.next(1), in.next(7)
 			by := in.text(int(in.next(1)))
 			local := func(at int64) time.Time { return now.Add(time.Duration(at-c.now) * time.Microsecond) }
-			if in.err != nil || int(mode) >= len(modes) {
+			cause, ok := causeOf(mode)
+			if in.err != nil || !ok {
 				return nil, nil, fmt.Errorf("read gates: %w", errShort)
 			}
-			m := modes[mode]
 			switch {
 			case until == 0 && by != "":
 				openings[i] = delivery.Opening{Sink: gate, By: by, At: local(since)}
-			case until == 0 || !m.probe && until <= c.now || longest[i].Until.After(local(until)):
+			case until == 0 || longest[i].Until.After(local(until)):
 			default:
-				longest[i] = delivery.Gate{Sink: gate, Cause: m.cause, Since: local(since), Until: local(until), Probe: m.probe}
+				longest[i] = delivery.Gate{Sink: gate, Cause: cause, Since: local(since), Until: local(until)}
 			}
 		}
 	}

@@ -145,9 +145,9 @@ func (h *history) step(rt *rapid.T, l, m store) {
 	case 0:
 		h.reconfigure(rt)
 	case 1:
-		until, probe := h.high+rapid.Int64Range(0, 3*second).Draw(rt, "closed"), rapid.Bool().Draw(rt, "probe")
+		until := h.high + rapid.Int64Range(0, 3*second).Draw(rt, "closed")
 		cause := rapid.SampledFrom(delivery.GateCauses).Draw(rt, "cause")
-		same(rt, "close", l.CloseGate(h.high, "g", until, cause, probe), m.CloseGate(h.high, "g", until, cause, probe))
+		same(rt, "close", l.CloseGate(h.high, "g", until, cause), m.CloseGate(h.high, "g", until, cause))
 	case 2:
 		l.OpenGate("g")
 		m.OpenGate("g")

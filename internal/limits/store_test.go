@@ -30,7 +30,7 @@ type store interface {
 	Take(now int64, node string, asks []delivery.Ask) delivery.TakeReply
 	Refund(now int64, refunds []delivery.Grant)
 	Peek(now int64, quotas []*delivery.Quota) []delivery.WindowState
-	CloseGate(now int64, gate string, until int64, cause delivery.GateCause, probe bool) (changed bool)
+	CloseGate(now int64, gate string, until int64, cause delivery.GateCause) (changed bool)
 	OpenGate(gate string)
 }
 
@@ -90,10 +90,10 @@ func (l *lua) Peek(now int64, quotas []*delivery.Quota) []delivery.WindowState {
 	return w
 }
 
-func (l *lua) CloseGate(now int64, gate string, until int64, cause delivery.GateCause, probe bool) bool {
+func (l *lua) CloseGate(now int64, gate string, until int64, cause delivery.GateCause) bool {
 	l.now = now
 	changed, err := l.engine("closer").CloseGate(context.Background(), gate, delivery.Closure{
-		Cause: cause, For: time.Duration(until-now) * time.Microsecond, Probe: probe,
+		Cause: cause, For: time.Duration(until-now) * time.Microsecond,
 	})
 	if err != nil {
 		panic(err)

@@ -357,7 +357,7 @@ func TestAGateIsClosedInEveryShard(t *testing.T) {
 	}
 	r.Take(epoch, "a", asks)
 	now := epoch + second
-	r.CloseGate(now, "sink", now+second, delivery.GateMisconfigured, true)
+	r.CloseGate(now, "sink", now+second, delivery.GateMisconfigured)
 	for i, g := range r.Take(now, "a", asks).Items {
 		if g.Units != 0 || g.Bound != delivery.BindGate || g.NextAt != now+second {
 			t.Errorf("item %d: %+v", i, g)
@@ -382,7 +382,7 @@ func TestClosedGatesAreListed(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, g := range closed {
-			got = append(got, fmt.Sprint(g.Sink, " ", g.Cause, " ", g.Probe, " ", time.Until(g.Until).Round(time.Second)))
+			got = append(got, fmt.Sprint(g.Sink, " ", g.Cause, " ", time.Until(g.Until).Round(time.Second)))
 		}
 		return got
 	}
@@ -393,12 +393,12 @@ func TestClosedGatesAreListed(t *testing.T) {
 		}
 	}
 	want()
-	r.CloseGate(epoch, "b", epoch+60*second, delivery.GateThrottled, false)
-	r.CloseGate(epoch, "c", epoch+second, delivery.GateMisconfigured, true)
-	r.CloseGate(epoch, "d", epoch+300*second, delivery.GateThrottled, true)
-	want("b throttled false 1m0s", "c misconfigured true 1s", "d throttled true 5m0s")
+	r.CloseGate(epoch, "b", epoch+60*second, delivery.GateThrottled)
+	r.CloseGate(epoch, "c", epoch+second, delivery.GateMisconfigured)
+	r.CloseGate(epoch, "d", epoch+300*second, delivery.GateThrottled)
+	want("b throttled 1m0s", "c misconfigured 1s", "d throttled 5m0s")
 	r.now += 61 * second
-	want("c misconfigured true -1m0s", "d throttled true 3m59s")
+	want("b throttled -1s", "c misconfigured -1m0s", "d throttled 3m59s")
 	since := func() string {
 		t.Helper()
 		closed, err := e.Gates(context.Background(), []string{"c"})
@@ -412,17 +412,18 @@ func TestClosedGatesAreListed(t *testing.T) {
 	}
 	probe := ask(campaign(1000, quotaIn(0, 1000)), 1)
 	probe.Gate = "c"
-	r.Take(r.now, "a", []delivery.Ask{probe})                               // a probe
-	r.CloseGate(r.now, "c", r.now+second, delivery.GateMisconfigured, true) // which was refused
+	r.Take(r.now, "a", []delivery.Ask{probe})                         // a probe
+	r.CloseGate(r.now, "c", r.now+second, delivery.GateMisconfigured) // which was refused
 	if got := since(); got != "1m1s" {
 		t.Errorf("after a probe, closed for %s", got)
 	}
-	r.CloseGate(r.now, "c", r.now+second, delivery.GateFailing, true)
+	r.CloseGate(r.now, "c", r.now+second, delivery.GateFailing)
 	if got := since(); got != "0s" {
 		t.Errorf("for another cause, closed for %s", got)
 	}
+	r.OpenGate("b")
 	r.OpenGate("c")
-	want("d throttled true 3m59s")
+	want("d throttled 3m59s")
 	if err := e.ClearGate(context.Background(), "d", "alice@desk"); err != nil {
 		t.Fatal(err)
 	}
@@ -432,8 +433,8 @@ func TestClosedGatesAreListed(t *testing.T) {
 	if err != nil || len(opened) != 1 || opened[0].Sink != "d" || opened[0].By != "alice@desk" || time.Since(opened[0].At).Round(time.Second) != 10*time.Second {
 		t.Errorf("opened by hand: %+v, %v", opened, err)
 	}
-	r.CloseGate(r.now, "d", r.now+second, delivery.GateFailing, true)
-	want("d failing true 1s")
+	r.CloseGate(r.now, "d", r.now+second, delivery.GateFailing)
+	want("d failing 1s")
 }
 
 func TestShadowedUnitsAreCounted(t *testing.T) {

@@ -162,7 +162,7 @@ func TestProbesAreEverMoreRare(t *testing.T) {
 func TestGatesOfOtherDaemons(t *testing.T) {
 	minute := time.Minute.Microseconds()
 	var b breaker
-	b.seeGate(minute, delivery.Gate{Cause: delivery.GateThrottled, Probe: true}, 0)
+	b.seeGate(minute, delivery.Gate{Cause: delivery.GateThrottled}, 0)
 	if !b.open(minute-1) || b.open(minute) || !b.tripped {
 		t.Errorf("throttled elsewhere: %+v", b)
 	}
@@ -171,7 +171,7 @@ func TestGatesOfOtherDaemons(t *testing.T) {
 		t.Errorf("opened elsewhere: %+v", b)
 	}
 	b = breaker{}
-	b.seeGate(1, delivery.Gate{Cause: delivery.GateRefused, Probe: true}, 0)
+	b.seeGate(1, delivery.Gate{Cause: delivery.GateRefused}, 0)
 	if !b.isHeld() {
 		t.Errorf("held elsewhere: %+v", b)
 	}

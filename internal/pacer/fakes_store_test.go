@@ -87,7 +87,7 @@ func (c *client) CloseGate(_ context.Context, gate string, closure delivery.Clos
 	time.Sleep(c.latency())
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.model.CloseGate(c.now(), gate, c.now()+closure.For.Microseconds(), closure.Cause, closure.Probe), nil
+	return c.model.CloseGate(c.now(), gate, c.now()+closure.For.Microseconds(), closure.Cause), nil
 }
 
 func (c *client) OpenGate(_ context.Context, gate string) error {

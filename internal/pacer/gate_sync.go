@@ -31,7 +31,7 @@ func (p *Pacer) publishDestination(d *destination, c *delivery.Closure, now inst
 	}
 	g := delivery.DestinationGate{Gate: delivery.Gate{Sink: d.sink}, Destination: d.name, At: now.wall}
 	if c != nil {
-		g.Cause, g.Probe, g.Until = c.Cause, c.Probe, now.wall.Add(c.For)
+		g.Cause, g.Until = c.Cause, now.wall.Add(c.For)
 	}
 	t.pending[d.destinationKey] = g
 	p.publishDestinations()

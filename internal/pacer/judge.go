@@ -146,7 +146,7 @@ func (p *Pacer) closeSink(x *sent, cause delivery.GateCause, asked time.Duration
 	if !done {
 		return
 	}
-	call := gateCall{Closure: delivery.Closure{Cause: cause, For: now.until(s.breaker.openUntil), Probe: true}}
+	call := gateCall{Closure: delivery.Closure{Cause: cause, For: now.until(s.breaker.openUntil)}}
 	if first {
 		p.logClosed(s, &call, x.result, asked, now)
 	}
@@ -190,7 +190,7 @@ func (p *Pacer) closeDestination(x *sent, cause delivery.GateCause, asked time.D
 	if !done {
 		return
 	}
-	p.publishDestination(d, &delivery.Closure{Cause: cause, For: now.until(d.openUntil), Probe: true}, now)
+	p.publishDestination(d, &delivery.Closure{Cause: cause, For: now.until(d.openUntil)}, now)
 	if first && cause != delivery.GateThrottled {
 		p.destinations.note(d, now.local)
 		p.logClosedDestination(x.sink, d, x.result.Detail, now)

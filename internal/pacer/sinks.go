@@ -229,7 +229,7 @@ func (p *Pacer) SeeGates(closed []delivery.Gate) {
 			g, isShut := shut[s.id]
 			b := &s.breaker
 			obeyed := isShut && g.Cause != delivery.GateFailing
-			if s.followUps.shut, s.followUps.halfOpen = 0, obeyed && g.Probe; obeyed {
+			if s.followUps.shut, s.followUps.halfOpen = 0, obeyed; obeyed {
 				s.followUps.shut = now.in(g.Until.Sub(now.wall))
 			}
 			switch {

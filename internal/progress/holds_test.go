@@ -52,7 +52,7 @@ func TestWhatIsHeldIsNeverSilent(t *testing.T) {
 		used.Quotas = []*delivery.Quota{quota}
 		m, log := alone(catalogOf(paused, unset, typo, gated, used))
 		begun := time.Now()
-		m.gates = []delivery.Gate{{Sink: "receiver", Cause: delivery.GateFailing, Until: begun.Add(time.Hour), Probe: true}}
+		m.gates = []delivery.Gate{{Sink: "receiver", Cause: delivery.GateFailing, Until: begun.Add(time.Hour)}}
 		m.windows = []delivery.WindowState{{Quota: "provider", FreeAt: begun.Add(30 * time.Minute).UnixMicro()}}
 		for i, c := range []*delivery.Campaign{paused, unset, gated} {
 			m.lane(1, i, c.ID, 50)

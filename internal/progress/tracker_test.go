@@ -347,7 +347,7 @@ func TestLateOverAllDaemons(t *testing.T) {
 	}
 	capacity := by(a, "capacity")
 	for _, m := range []*member{a, b} {
-		m.gates = []delivery.Gate{{Sink: "sink", Cause: delivery.GateFailing, Until: time.Now().Add(time.Hour), Probe: true}}
+		m.gates = []delivery.Gate{{Sink: "sink", Cause: delivery.GateFailing, Until: time.Now().Add(time.Hour)}}
 	}
 	play(30, 0)
 	if by(a, "capacity") > capacity || by(a, "destination") < 1500 || by(a, "destination")-by(b, "destination") > 100 {

@@ -61,10 +61,9 @@ func (f *Fleet) failure(sink string) (last delivery.Failure) {
 
 // Gate is a closed gate.
 type Gate struct {
-	Cause  string     `json:"cause" enum:"throttled,failing,misconfigured"`
-	Since  *time.Time `json:"since,omitempty"`
-	Until  *time.Time `json:"until,omitempty" doc:"nothing is sent before; of a gate that is probed, when the next job is tried"`
-	Probed bool       `json:"probed" doc:"one job a second is tried, from until on"`
+	Cause string     `json:"cause" enum:"throttled,failing,misconfigured"`
+	Since *time.Time `json:"since,omitempty"`
+	Until *time.Time `json:"until,omitempty" doc:"nothing is sent before; then one job is tried"`
 }
 
 // ClosedDestination is a destination of a sink whose own gate is closed or half-open.
@@ -72,8 +71,7 @@ type ClosedDestination struct {
 	Destination string     `json:"destination"`
 	Cause       string     `json:"cause" enum:"throttled,failing,misconfigured,refused"`
 	Since       *time.Time `json:"since,omitempty"`
-	Until       *time.Time `json:"until,omitempty" doc:"nothing is sent before; of a gate that is probed, when the next job is tried"`
-	Probed      bool       `json:"probed" doc:"single jobs are tried, from until on"`
+	Until       *time.Time `json:"until,omitempty" doc:"nothing is sent before; then one job is tried"`
 }
 
 // HeldCampaign is a campaign whose jobs alone a sink does not take: each daemon tries one of them a second.
@@ -96,7 +94,7 @@ func (l *Looker) sinks(e *evidence) (list []*Sink) {
 		s.Gates, s.Unknown = []Gate{}, e.ungated
 		for _, g := range e.gates {
 			if g.Sink == s.Name {
-				s.Gates = append(s.Gates, Gate{Cause: g.Cause.String(), Since: instant(g.Since), Until: until(g.Until), Probed: g.Probe})
+				s.Gates = append(s.Gates, Gate{Cause: g.Cause.String(), Since: instant(g.Since), Until: until(g.Until)})
 			}
 		}
 		s.Figures = told[s.Name]
@@ -131,7 +129,7 @@ func (l *Looker) Sinks(ctx context.Context, s *State, destinations int) (list []
 			all := len(shut)
 			one.ClosedDestinations = &all
 			for _, g := range shut[:min(all, destinations)] {
-				one.Destinations = append(one.Destinations, ClosedDestination{g.Destination, g.Cause.String(), instant(g.Since), until(g.Until), g.Probe})
+				one.Destinations = append(one.Destinations, ClosedDestination{g.Destination, g.Cause.String(), instant(g.Since), until(g.Until)})
 			}
 		}
 		one.HeldCampaigns = held[one.Name]

@@ -1,5 +1,5 @@
--- Closes a gate. A wait that the destination asked for is never shortened; it replaces any other closure. A closure that
--- probes may end is not shortened by another of its kind.
+-- Closes a gate. A wait that the destination asked for is never shortened; it replaces any other closure, and no other is shortened by
+-- one of its kind.
 --
 -- KEYS  1 clock, 2 gate
 -- ARGV  1 header, 2 microseconds from now, 3 mode
@@ -10,16 +10,15 @@ if not now then return steps end
 local mode, life, changed, since = ARGV[3], num(ARGV[2]), 1, now
 local untilAt = now + life
 local had, before, begun = gateOf(call('GET', KEYS[2]))
-if had and (before ~= '0' or had > now) then
+if had and had > 0 then
   if CAUSE[before] == CAUSE[mode] then changed, since = 0, begun end
-  if ASKED[before] and had > untilAt then return head(now, steps) .. pack('<I7B', had, changed) end
-  if not ASKED[before] and not ASKED[mode] and had > untilAt then
+  if before == ASKED and had > untilAt then return head(now, steps) .. pack('<I7B', had, changed) end
+  if before ~= ASKED and mode ~= ASKED and had > untilAt then
     untilAt = had
     life = untilAt - now
   end
 end
 -- A half-open gate stays until it is opened; if no daemon does that, it expires after a day.
-local ttl = floor(life / 1000) + 60000
-if mode ~= '0' then ttl = ttl + 86400000 end
+local ttl = floor(life / 1000) + 86460000
 call('SET', KEYS[2], string.format('%d %s %d', untilAt, mode, since), 'PX', string.format('%d', ttl))
 return head(now, steps) .. pack('<I7B', untilAt, changed)

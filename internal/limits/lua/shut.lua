@@ -15,7 +15,7 @@ for i = 3, #ARGV, 3 do
   local name, life, mode = ARGV[i], num(ARGV[i + 1]), ARGV[i + 2]
   local had, before, since = gateOf(call('HGET', KEYS[2], name))
   had, since = had or 0, since or now
-  local untilAt, waits = now + life, had > now and ASKED[before]
+  local untilAt, waits = now + life, had > now and before == ASKED
   if life == 0 then
     untilAt = 0
     if had == 0 then untilAt = nil end

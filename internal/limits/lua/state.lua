@@ -168,12 +168,12 @@ local function packHoles(holes)
 end
 
 -- The modes of gates, one digit each:
---   0  throttled: the destination asked to wait; open when the time is over
---   1  failing: half-open when the time is over, until it is opened
---   2  throttled: half-open when the time is over
---   3  misconfigured: as failing
---   4  throttled, and half-open since
---   5  refused: as failing; of single destinations only
+--   0  throttled: the destination asked to wait
+--   1  failing
+--   2  misconfigured
+--   3  refused; of single destinations only
+--   4  throttled, and a job was let through since
+-- A gate is half-open when its time is over, until it is opened.
 
 -- The time until which a gate is closed, its mode, since when and, of one that was opened by hand, by whom; nil where there is none.
 local function gateOf(v)

@@ -196,25 +196,16 @@ local function gateFor(it)
   local gate = held[key - 2]
   if type(gate) == 'string' then
     local at, mode, since = gateOf(gate)
-    gate = {key = KEYS[key], at = at, mode = mode, since = since, probe = mode ~= '0'}
+    gate = {key = KEYS[key], at = at, mode = mode, since = since}
     held[key - 2] = gate
   end
-  if gate and (gate.mode == '1' or not gate.probe and gate.at <= now) then return false end
-  return gate
-end
-
--- Whether a gate lets nothing through yet. Where it is known to open within the horizon, slots from then on are given before.
-local function shut(it, gate)
-  if gate.at <= now or not gate.probe and gate.at <= now + it[HORIZON] then return false end
-  g.bound, g.next = BOUND.GATE, gate.at
-  if not gate.probe then g.next = gate.at - it[HORIZON] end
-  return true
+  return gate and gate.at > 0 and gate.mode ~= '1' and gate
 end
 
 -- Closes a half-open gate again behind the job that is to find out whether the destination works.
 local function probing(gate)
   gate.at = now + SECOND
-  if gate.mode == '2' then gate.mode = '4' end
+  if gate.mode == '0' then gate.mode = '4' end
   call('SET', gate.key, string.format('%d %s %d', gate.at, gate.mode, gate.since), 'PX', 86400000)
 end
 
@@ -235,9 +226,7 @@ end
 -- Where the slots for an item begin, when the last may be, and the hole of the timeline they are in, false for none.
 local function slotsFrom(it, tl, gate)
   local at, frac, horizon = tl[AT], tl[FRAC], now + it[HORIZON]
-  if gate then
-    if not gate.probe and at < gate.at then at, frac = gate.at, 0 end
-  elseif not it[WEIGHTLIST] then -- a heavy job might not fit into a hole
+  if not gate and not it[WEIGHTLIST] then -- a heavy job might not fit into a hole
     local holes = tl[HOLES]
     for i = 1, #holes do
       local h = holes[i]
@@ -279,15 +268,18 @@ local function take(it, tl)
   if claims and outdated(it, claims) then return end
   catchUp(tl, it, now)
   if it[ISGATE] > 0 then gate = gateFor(it) end
-  if gate and shut(it, gate) then return end
-  local probe, want = gate and gate.probe, jobs(it, it[WANT], GRANT)
+  if gate and gate.at > now then
+    g.bound, g.next = BOUND.GATE, gate.at
+    return
+  end
+  local want = jobs(it, it[WANT], GRANT)
 
   -- What the timeline has for the daemon, and how much of that the quotas allow.
   local at, frac, last, hole = slotsFrom(it, tl, gate)
   local open, self = countUntil(tl, at, frac, last, GRANT), joinTimeline(it, tl)
   local slots
   slots, g.competitors = slotShare(it, tl, self, now, at, frac, open)
-  if probe then slots = min(slots, 1) end
+  if gate then slots = min(slots, 1) end
   slots = jobs(it, slots, GRANT)
   local units = slots
   if slots > 0 and claims then units = quotaShare(it, tl, claims, self, slots) end
@@ -297,7 +289,7 @@ local function take(it, tl)
     if claims then
       for i = 1, #claims do debitQuota(it, claims[i], units) end
     end
-    if probe then probing(gate) end
+    if gate then probing(gate) end
   end
 
   -- What ended the grant, and when there is more.
@@ -305,7 +297,7 @@ local function take(it, tl)
   if units < slots then
     g.bound, g.next = BOUND.QUOTA, quotaNext(it, claims, units)
     self[DUE] = g.next
-  elseif probe and units > 0 and units < want then
+  elseif gate and units > 0 and units < want then
     g.bound, g.next = BOUND.GATE, gate.at
   elseif units < want then
     g.bound, g.next = BOUND.RATE, rateNext(it, tl, at, frac, units, open)

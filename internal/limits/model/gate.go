@@ -2,23 +2,20 @@ package model
 
 import "github.com/pacer/pacer/internal/delivery"
 
-// gate is a closed destination: nothing is sent before until.
+// gate is a closed destination: nothing is sent before until, and then one job a second, until it is opened or replaced.
 type gate struct {
 	until int64
 	cause delivery.GateCause
-	// probe makes it half-open after until, letting one job through per second, until it is opened or replaced. Without it,
-	// the gate is open then.
-	probe bool
 	// asked says that the destination asked to wait until then, and no job has been let through since.
 	asked bool
 }
 
 // CloseGate closes a gate until the given store time, and returns whether it was not closed for this cause before. A
 // wait that the destination asked for is never shortened; it replaces any other closure.
-func (s *Store) CloseGate(now int64, id string, until int64, cause delivery.GateCause, probe bool) (changed bool) {
+func (s *Store) CloseGate(now int64, id string, until int64, cause delivery.GateCause) (changed bool) {
 	asked := cause == delivery.GateThrottled
-	next, now := &gate{until: until, cause: cause, probe: probe || !asked, asked: asked}, s.clock(now)
-	if g := s.gates[id]; g != nil && (g.probe || g.until > now) {
+	next, now := &gate{until: until, cause: cause, asked: asked}, s.clock(now)
+	if g := s.gates[id]; g != nil {
 		changed = g.cause != cause
 		if g.asked && g.until > until {
 			return changed
@@ -39,21 +36,8 @@ func (s *Store) OpenGate(id string) { delete(s.gates, id) }
 // gate is the ask's gate while it is closed or half-open, nil otherwise. That a sink does not work is only shown: each daemon finds it out.
 func (t *taking) gate() *gate {
 	g := t.store.gates[t.ask.Gate]
-	if t.ask.Gate == "" || g != nil && (g.cause == delivery.GateFailing || !g.probe && g.until <= t.now) {
+	if t.ask.Gate == "" || g != nil && g.cause == delivery.GateFailing {
 		return nil
 	}
 	return g
-}
-
-// isClosed reports whether a gate lets nothing through yet. Where it is known to open within the horizon, slots from then on are
-// given before.
-func (t *taking) isClosed(g *gate) bool {
-	if g.until <= t.now || !g.probe && g.until <= t.now+t.ask.Horizon {
-		return false
-	}
-	t.out.Bound, t.out.NextAt = delivery.BindGate, g.until
-	if !g.probe {
-		t.out.NextAt -= t.ask.Horizon
-	}
-	return true
 }

@@ -66,10 +66,11 @@ func (t *taking) take() {
 	ask, tl := t.ask, t.tl
 	tl.catchUp(t.now, ask)
 	g := t.gate()
-	if g != nil && t.isClosed(g) {
+	if g != nil && g.until > t.now {
+		t.out.Bound, t.out.NextAt = delivery.BindGate, g.until
 		return
 	}
-	probe, want := g != nil && g.probe, jobs(ask, ask.Want, delivery.MaxGrant)
+	want := jobs(ask, ask.Want, delivery.MaxGrant)
 
 	// What the timeline has for the daemon, and how much of that the quotas allow.
 	start, end, hole := t.slotsFrom(g)
@@ -77,7 +78,7 @@ func (t *taking) take() {
 	self := tl.join(t.now, t.node, t.grace())
 	t.out.Daemons = int64(len(tl.nodes))
 	slots := t.slotShare(self, start, open)
-	if probe {
+	if g != nil {
 		slots = min(slots, 1) // the head, and nothing else
 	}
 	slots = jobs(ask, slots, delivery.MaxGrant)
@@ -92,7 +93,7 @@ func (t *taking) take() {
 		for _, q := range t.quotas {
 			t.debit(q, units)
 		}
-		if probe {
+		if g != nil {
 			g.until, g.asked = t.now+probeEvery, false
 		}
 	}
@@ -104,7 +105,7 @@ func (t *taking) take() {
 		t.out.Bound = delivery.BindQuota
 		t.out.NextAt = t.quotaNext(units)
 		self.due = t.out.NextAt
-	case probe && units > 0 && units < want:
+	case g != nil && units > 0 && units < want:
 		t.out.Bound, t.out.NextAt = delivery.BindGate, g.until
 	case units < want:
 		t.out.Bound = delivery.BindRate
@@ -130,12 +131,7 @@ func (t *taking) slotsFrom(g *gate) (start delivery.Slot, end int64, hole int) {
 	tl, horizon := t.tl, t.now+t.ask.Horizon
 	tl.holes.expire(t.now)
 	start = tl.next
-	switch {
-	case g != nil:
-		if !g.probe && start.At < g.until {
-			start = delivery.Slot{At: g.until}
-		}
-	case t.ask.Weights == nil: // a heavy job might not fit into a hole
+	if g == nil && t.ask.Weights == nil { // a heavy job might not fit into a hole
 		if i, at := tl.holes.first(t.now, tl.rate.Spacing()); i >= 0 && at <= horizon {
 			return delivery.Slot{At: at}, min(horizon, tl.holes[i].last), i
 		}
