@@ -12,7 +12,7 @@ import (
 )
 
 var apnsPlay = play{
-	acts:    []act{takes, rejects, refuses, fails, failsFor7s, throttlesIt, distrusts, hangs, resets, babbles, trickles},
+	acts:    []act{takes, rejects, refuses, refusesLate, fails, failsFor7s, throttlesIt, distrusts, hangs, resets, babbles, trickles},
 	shorten: func(c sink.Config, d time.Duration) { c.(*apns.Config).Timeout = d },
 	divert:  func(c sink.Config, addr string) { c.(*apns.Config).URL = "https://" + addr },
 	start: func(t *testing.T, treat func(string, int) act) stage {
@@ -22,7 +22,8 @@ var apnsPlay = play{
 			switch how := treat(name(device), n); how {
 			case rejects:
 				a.Gone(c, time.Unix(1_700_000_000, 0))
-			case refuses:
+			case refuses, refusesLate:
+				c.Late = lateness[how]
 				a.Fail(c, 400, "BadDeviceToken")
 			case fails:
 				a.Fail(c, 500, "InternalServerError")

@@ -11,7 +11,7 @@ import (
 )
 
 var fcmPlay = play{
-	acts:    []act{takes, rejects, refuses, fails, failsFor7s, throttles, throttlesIt, distrusts, hangs, resets, babbles, trickles},
+	acts:    []act{takes, rejects, refuses, refusesLate, fails, failsFor7s, throttles, throttlesIt, distrusts, hangs, resets, babbles, trickles},
 	shorten: func(c sink.Config, d time.Duration) { c.(*fcm.Config).Timeout = d },
 	divert:  func(c sink.Config, addr string) { c.(*fcm.Config).URL = "https://" + addr },
 	start: func(t *testing.T, treat func(string, int) act) stage {
@@ -20,7 +20,8 @@ var fcmPlay = play{
 			switch how := treat(recipient, n); how {
 			case rejects:
 				f.Fail(c, 404, "NOT_FOUND", "UNREGISTERED")
-			case refuses:
+			case refuses, refusesLate:
+				c.Late = lateness[how]
 				f.Fail(c, 400, "INVALID_ARGUMENT", "INVALID_ARGUMENT")
 			case fails:
 				f.Fail(c, 500, "INTERNAL", "INTERNAL")

@@ -15,7 +15,7 @@ import (
 )
 
 var rustorePlay = play{
-	acts:    []act{takes, rejects, refuses, fails, failsFor7s, throttles, distrusts, hangs, resets, babbles, trickles},
+	acts:    []act{takes, rejects, refuses, refusesLate, fails, failsFor7s, throttles, distrusts, hangs, resets, babbles, trickles},
 	shorten: func(c sink.Config, d time.Duration) { c.(*rustore.Config).Timeout = d },
 	divert:  func(c sink.Config, addr string) { c.(*rustore.Config).URL = "https://" + addr },
 	start: func(t *testing.T, treat func(string, int) act) stage {
@@ -24,7 +24,8 @@ var rustorePlay = play{
 			switch how := treat(recipient, n); how {
 			case rejects:
 				f.Fail(c, 404, "NOT_FOUND", "")
-			case refuses:
+			case refuses, refusesLate:
+				c.Late = lateness[how]
 				f.Fail(c, 400, "INVALID_ARGUMENT", "")
 			case fails:
 				f.Fail(c, 500, "INTERNAL", "")

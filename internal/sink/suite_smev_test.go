@@ -35,7 +35,7 @@ var smevPlay, smevSOAPPlay = adapterPlay("rest"), adapterPlay("soap")
 
 func adapterPlay(protocol string) play {
 	return play{
-		acts: smevActs, judged: true, many: 25, // for each protocol
+		acts: smevActs, many: 25, // for each protocol
 		shorten: func(c sink.Config, d time.Duration) { c.(*smev.Config).Timeout = d },
 		divert:  func(c sink.Config, addr string) { c.(*smev.Config).URL = "https://" + addr },
 		start: func(t *testing.T, treat func(string, int) act) stage {
@@ -67,7 +67,7 @@ func adapterPlay(protocol string) play {
 }
 
 var smevDirectPlay = play{
-	acts: smevActs, judged: true, many: 50, shorten: smevPlay.shorten, divert: smevPlay.divert,
+	acts: smevActs, many: 50, shorten: smevPlay.shorten, divert: smevPlay.divert,
 	start: func(t *testing.T, treat func(string, int) act) stage {
 		received := newTally()
 		var s *sinktest.SMEV

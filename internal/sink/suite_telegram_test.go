@@ -13,7 +13,6 @@ import (
 
 var telegramPlay = play{
 	acts:    []act{takes, rejects, refuses, fails, throttlesIt, distrusts, hangs, resets, babbles, trickles, mumbles},
-	judged:  true,
 	shorten: func(c sink.Config, d time.Duration) { c.(*telegram.Config).Timeout = d },
 	divert:  func(c sink.Config, addr string) { c.(*telegram.Config).URL = "https://" + addr },
 	start: func(t *testing.T, treat func(string, int) act) stage {

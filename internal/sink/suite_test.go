@@ -26,6 +26,7 @@ const (
 	takes          act = "takes it"
 	rejects        act = "rejects the recipient"
 	refuses        act = "refuses it for good"
+	refusesLate    act = "refuses it for good, and says so 300 ms after the status"
 	fails          act = "fails"
 	failsFor7s     act = "fails, and names seven seconds"
 	throttles      act = "throttles everybody, for 90 seconds"
@@ -51,6 +52,7 @@ var situations = map[act]expected{
 	takes:          {classes: classes(delivery.Delivered)},
 	rejects:        {classes: classes(delivery.Rejected)},
 	refuses:        {classes: classes(delivery.Permanent)},
+	refusesLate:    {classes: classes(delivery.Permanent)},
 	fails:          {classes: classes(delivery.Temporary)},
 	failsFor7s:     {classes: classes(delivery.Temporary, delivery.Throttled), wait: 7 * time.Second},
 	throttles:      {classes: classes(delivery.Throttled), wait: 90 * time.Second},
@@ -64,6 +66,9 @@ var situations = map[act]expected{
 	trickles:       {classes: classes(delivery.Delivered)},
 	mumbles:        {classes: classes(delivery.Temporary)},
 }
+
+// lateness is how long after the status the body of an answer comes.
+var lateness = map[act]time.Duration{refusesLate: 300 * time.Millisecond}
 
 // stage is a sink's configuration and the stand-in that it leads to.
 type stage struct {
@@ -80,8 +85,6 @@ type play struct {
 	// start starts a stand-in. It asks how to treat the n-th request for a recipient, n from 1.
 	start func(t *testing.T, treat func(recipient string, n int) act) stage
 	acts  []act // what the protocol can say
-	// judged says that answers are judged by their bodies, which are read until the timeout.
-	judged bool
 	// many is how many jobs are sent at once; 0: 120. Each takes a connection of its own where one serves one request at a time.
 	many  int
 	waits map[act]time.Duration // where the protocol cannot say how long: what the sink waits instead
@@ -160,7 +163,7 @@ func (p play) check(t *testing.T, a act) {
 		}
 		return a
 	})
-	brief := a == hangs || a == trickles && p.judged // the answer is waited for until the timeout
+	brief := a == hangs || a == trickles // the answer is waited for until the timeout
 	if p.shorten(s.config, 20*time.Second); brief {
 		p.shorten(s.config, 700*time.Millisecond)
 	}

@@ -88,7 +88,7 @@ func (s *Sink) build(r *access.Reader) (p parts) {
 		return p
 	}
 	p.path = "/" + c.Version + "/" + project + "/messages:send"
-	p.API = c.API(r, sinkhttp.APIOptions{Version: s.Version, Secrets: secrets, Resent: &s.Repeats, Judged: true})
+	p.API = c.API(r, sinkhttp.APIOptions{Version: s.Version, Secrets: secrets, Resent: &s.Repeats})
 	return p
 }
 

@@ -26,7 +26,6 @@ import (
 type API struct {
 	*client
 	resent *atomic.Uint64
-	judged bool
 }
 
 // APIOptions configure an API.
@@ -45,9 +44,6 @@ type APIOptions struct {
 	Proxy string
 	// Connections, if set, are how many connections of HTTP/2 there may be, which then keep to the destination's limits.
 	Connections int
-	// Judged says that the body of an answer tells what became of the request: it is read until the timeout, and not only
-	// for as long as it takes to use the connection again.
-	Judged bool
 }
 
 // NewAPI makes an API. It opens no connection. An error is about the URL.
@@ -70,7 +66,7 @@ func NewAPI(o APIOptions) (*API, error) {
 		}
 		c.pool = newPool(c.transport, target.Scheme, address, o.Connections, o.Resent)
 	}
-	return &API{client: c, resent: o.Resent, judged: o.Judged}, nil
+	return &API{client: c, resent: o.Resent}, nil
 }
 
 // Request is a request of an API.
@@ -91,7 +87,7 @@ type Request struct {
 type Answer struct {
 	Status int
 	Header http.Header
-	Body   []byte // the first 64 KiB, or Most, of those that came within 100 ms if the API is not Judged
+	Body   []byte // the first 64 KiB, or Most, of what came until the timeout: it says what became of the request
 	Whole  bool   // that was all of it
 }
 
@@ -129,7 +125,7 @@ func (a *API) Post(ctx context.Context, r Request) (answer Answer, result *deliv
 	if none != nil {
 		return Answer{}, none
 	}
-	answer = a.read(resp, cmp.Or(r.Most, maxAnswerBody), cancel)
+	answer = readAnswer(resp, cmp.Or(r.Most, maxAnswerBody))
 	_ = resp.Body.Close()
 	if r.Shown != nil {
 		r.Shown.Answer = c.public(r.Header, answerText(resp, answer.Body))
@@ -138,7 +134,7 @@ func (a *API) Post(ctx context.Context, r Request) (answer Answer, result *deliv
 		t.release(r.Retires != nil && r.Retires(answer))
 	}
 	// When a deadline of the caller's has come, what was read by then counts: it may say that the request was taken.
-	if a.judged && !answer.Whole && errors.Is(ctx.Err(), context.Canceled) {
+	if !answer.Whole && errors.Is(ctx.Err(), context.Canceled) {
 		res := c.interrupted()
 		return Answer{}, &res
 	}
@@ -165,17 +161,11 @@ func (a *API) Ask(ctx context.Context, r Request, classify func(a Answer, now ti
 	return res
 }
 
-// read reads the body of an answer, within its bounds.
-func (a *API) read(resp *http.Response, most int64, cancel context.CancelFunc) Answer {
+// readAnswer reads the body of an answer, within its bounds.
+func readAnswer(resp *http.Response, most int64) Answer {
 	answer := Answer{Status: resp.StatusCode, Header: resp.Header}
 	var err error
-	if a.judged {
-		answer.Body, err = io.ReadAll(io.LimitReader(resp.Body, most+1))
-	} else {
-		enough := time.AfterFunc(maxAnswerTime, cancel)
-		answer.Body, err = io.ReadAll(io.LimitReader(resp.Body, most+1))
-		enough.Stop()
-	}
+	answer.Body, err = io.ReadAll(io.LimitReader(resp.Body, most+1))
 	if answer.Whole = err == nil && int64(len(answer.Body)) <= most; !answer.Whole {
 		answer.Body = answer.Body[:min(int64(len(answer.Body)), most)]
 	}

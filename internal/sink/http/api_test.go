@@ -11,9 +11,9 @@ import (
 	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
-// TestJudgedAnswerThatDoesNotEnd: what was read of it counts when the time of the call is over, whoever has set that, but not when
+// TestAnAnswerThatDoesNotEnd: what was read of it counts when the time of the call is over, whoever has set that, but not when
 // pacer gives the call up.
-func TestJudgedAnswerThatDoesNotEnd(t *testing.T) {
+func TestAnAnswerThatDoesNotEnd(t *testing.T) {
 	t.Parallel()
 	begun := make(chan struct{}, 100)
 	far := sinktest.Start(t, sinktest.Plain, sinktest.Options{}, func(c *sinktest.Call) {
@@ -22,7 +22,7 @@ func TestJudgedAnswerThatDoesNotEnd(t *testing.T) {
 		begun <- struct{}{}
 		c.Hang()
 	})
-	api, err := NewAPI(APIOptions{URL: far.URL, Version: "1", MaxInFlight: 4, Timeout: time.Minute, Resent: new(atomic.Uint64), Judged: true})
+	api, err := NewAPI(APIOptions{URL: far.URL, Version: "1", MaxInFlight: 4, Timeout: time.Minute, Resent: new(atomic.Uint64)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/net/http2"
 )
@@ -17,8 +18,9 @@ type Call struct {
 	N          int    // of all requests of the server, from 1
 	Connection int    // from 1
 	Header     http.Header
-	Path       string // with the query
-	Payload    []byte // the body
+	Path       string        // with the query
+	Payload    []byte        // the body
+	Late       time.Duration // after which JSON sends the body of the answer
 
 	exchanger
 	raw   net.Conn // without TLS

@@ -89,6 +89,7 @@ func accountKey(t testing.TB) (key *rsa.PrivateKey, inPEM string) {
 // JSON answers with a body of JSON.
 func (c *Call) JSON(status int, body string, header ...string) {
 	c.Begin(status, append([]string{"Content-Type", "application/json"}, header...)...)
+	time.Sleep(c.Late)
 	_ = c.Body([]byte(body))
 	c.End()
 }

@@ -74,7 +74,7 @@ func (s *Sink) build(r *access.Reader) (p parts) {
 	open := func(key, address string, secure *tls.Config) (api *sinkhttp.API, path string) {
 		api, err := sinkhttp.NewAPI(sinkhttp.APIOptions{
 			URL: address, Version: s.Version, MaxInFlight: c.MaxInFlight + c.Collect.Parallel, Timeout: c.Timeout, MaxConnAge: sinkhttp.ConnAge,
-			TLS: secure, Secrets: []string{p.bearer}, Resent: &s.Repeats, Judged: true,
+			TLS: secure, Secrets: []string{p.bearer}, Resent: &s.Repeats,
 		})
 		u, parseErr := url.Parse(address)
 		if errors.Join(err, parseErr) != nil {

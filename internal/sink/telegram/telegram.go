@@ -50,7 +50,7 @@ func (s *Sink) build(r *access.Reader) (p parts) {
 	}
 	_, key, _ := strings.Cut(token, ":")
 	p.path = "/bot" + token + "/"
-	p.API = s.config.API(r, sinkhttp.APIOptions{Version: s.Version, Secrets: []string{token, key}, Resent: &s.Repeats, Judged: true})
+	p.API = s.config.API(r, sinkhttp.APIOptions{Version: s.Version, Secrets: []string{token, key}, Resent: &s.Repeats})
 	return p
 }
 
