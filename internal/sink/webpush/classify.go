@@ -26,11 +26,16 @@ type said struct {
 //	2xx                           delivered
 //	404, 410                      rejected: the subscription is gone
 //	429, 406, 503 that says when  throttled, this origin (406 is how the Windows service says it)
-//	401, 403                      misconfigured, this origin: it does not accept the key, or the token made with it
+//	BadJwtToken, ExpiredJwtToken  misconfigured, this origin: it does not accept the token
 //	other 5xx, 408                temporary
+//	other 401 and 403             permanent: the subscription was made with another key
 //	other, 400 and 413 of them    permanent: the message, or an endpoint that is none; redirects are not followed
+//
+// A push service checks the key against each subscription (RFC 8292, 4.2), and some services do not say more than 401 or 403. A single answer
+// does not tell a stale subscription from a wrong key. The pacer can: where a key is wrong, all messages to the origin are refused, and
+// 50 refusals in a row hold the origin. Where only some subscriptions are stale, the others are not delayed.
 func classify(a sinkhttp.Answer, now time.Time) delivery.Result {
-	res := a.ByStatus(now)
+	res, code := a.ByStatus(now), codeOf(a.Body)
 	switch {
 	case res.Class == delivery.Delivered:
 		if id := messageID(a.Header); id != "" {
@@ -44,12 +49,12 @@ func classify(a sinkhttp.Answer, now time.Time) delivery.Result {
 		if res.RetryAfter == 0 {
 			res.RetryAfter = defaultWait
 		}
-	case a.Status == http.StatusUnauthorized || a.Status == http.StatusForbidden:
-		res.Scope = delivery.ScopeDestination
+	case strings.HasSuffix(code, "JwtToken"):
+		res.Class, res.Scope = delivery.Misconfigured, delivery.ScopeDestination
 	case res.Class == delivery.Misconfigured:
 		res.Class = delivery.Permanent
 	}
-	return a.Refusal(res, codeOf(a.Body))
+	return a.Refusal(res, code)
 }
 
 // messageID returns the id that the service gave the message: Apple says it; elsewhere it is the end of the message's own address.

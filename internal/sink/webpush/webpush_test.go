@@ -203,7 +203,10 @@ func TestClassify(t *testing.T) {
 		{503, "20", ``, delivery.Throttled, delivery.ScopeDestination, 20 * time.Second, ""},
 		{503, "", ``, delivery.Temporary, 0, 0, ""},
 		{500, "7", ``, delivery.Temporary, 0, 7 * time.Second, ""},
-		{401, "", `{"code":401,"errno":109}`, delivery.Misconfigured, delivery.ScopeDestination, 0, "errno 109"},
+		{401, "", `{"code":401,"errno":109,"message":"VAPID public key mismatch"}`, delivery.Permanent, 0, 0, "errno 109"},
+		{403, "", "the VAPID credentials do not correspond to the credentials used to create the subscriptions.\n", delivery.Permanent, 0, 0, ""},
+		{403, "", `{"reason":"VapidPkHashMismatch"}`, delivery.Permanent, 0, 0, "VapidPkHashMismatch"},
+		{403, "", `{"reason":"ExpiredJwtToken"}`, delivery.Misconfigured, delivery.ScopeDestination, 0, "ExpiredJwtToken"},
 		{403, "", `{"reason":"BadJwtToken"}`, delivery.Misconfigured, delivery.ScopeDestination, 0, "BadJwtToken"},
 	} {
 		h := http.Header{}
