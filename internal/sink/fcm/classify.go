@@ -3,6 +3,7 @@ package fcm
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,7 +17,6 @@ const defaultWait = time.Minute
 // Types of the details of an error.
 const (
 	fcmError     = "type.googleapis.com/google.firebase.fcm.v1.FcmError"
-	badRequest   = "type.googleapis.com/google.rpc.BadRequest"
 	quotaFailure = "type.googleapis.com/google.rpc.QuotaFailure"
 )
 
@@ -26,9 +26,8 @@ type said struct {
 	Error *struct {
 		Status  string `json:"status"`
 		Details []struct {
-			Type       string            `json:"@type"`
-			ErrorCode  string            `json:"errorCode"`
-			Fields     []json.RawMessage `json:"fieldViolations"`
+			Type       string `json:"@type"`
+			ErrorCode  string `json:"errorCode"`
 			Violations []struct {
 				Subject     string `json:"subject"`
 				Description string `json:"description"`
@@ -37,28 +36,23 @@ type said struct {
 	} `json:"error"`
 }
 
-// code returns the service's own code of the error, else the general one; own tells which.
-func (s *said) code() (code string, own bool) {
+// code returns the service's own code of the error, else the general one, which is not one of its own.
+func (s *said) code() string {
 	if s.Error == nil {
-		return "", false
+		return ""
 	}
 	for _, d := range s.Error.Details {
 		if d.Type == fcmError && d.ErrorCode != "" {
-			return d.ErrorCode, true
+			return d.ErrorCode
 		}
 	}
-	return s.Error.Status, false
+	return s.Error.Status
 }
 
-// aboutFields reports whether an error names fields of the request, all of which are the job's.
-func (s *said) aboutFields() bool {
-	for _, d := range s.Error.Details {
-		if d.Type == badRequest && len(d.Fields) > 0 {
-			return true
-		}
-	}
-	return false
-}
+// ofJob are the codes about a message or its token. Only some tokens need the project's key of APNs or of web push. The service says
+// INVALID_ARGUMENT and NOT_FOUND without more for single messages too, and a single answer does not tell these from wrong settings. The
+// pacer can: 50 refusals in a row hold the campaign.
+var ofJob = []string{"INVALID_ARGUMENT", "SENDER_ID_MISMATCH", "THIRD_PARTY_AUTH_ERROR", "NOT_FOUND"}
 
 // aboutRecipient reports whether it is the quota of one device or topic that is used up.
 func (s *said) aboutRecipient() bool {
@@ -80,14 +74,13 @@ func (s *said) aboutRecipient() bool {
 
 // classify returns the result for an answer:
 //
-//	200                                  delivered
-//	UNREGISTERED                         rejected
-//	INVALID_ARGUMENT, SENDER_ID_MISMATCH permanent; a 400 that names fields, too
-//	QUOTA_EXCEEDED, any other 429        throttled, a minute if it does not say; the recipient alone if the quota is his
-//	THIRD_PARTY_AUTH_ERROR               misconfigured, for the campaign: the project's key of APNs or of web push
-//	503 with Retry-After                 throttled
-//	other 5xx                            temporary
-//	other, 401, 403, 404 among them      misconfigured: the answer names no code of the service's own
+//	200                             delivered
+//	UNREGISTERED                    rejected
+//	codes about the job (ofJob)     permanent
+//	QUOTA_EXCEEDED, any other 429   throttled, a minute if it does not say; the recipient alone if the quota is his
+//	503 with Retry-After            throttled
+//	other 5xx                       temporary
+//	other, 401 and 403 among them   misconfigured; a 404 that is not the service's own, too
 func classify(a sinkhttp.Answer, now time.Time) delivery.Result {
 	var body said
 	if json.Unmarshal(a.Body, &body) != nil {
@@ -100,16 +93,13 @@ func classify(a sinkhttp.Answer, now time.Time) delivery.Result {
 		}
 		return res
 	}
-	code, own := body.code()
+	code := body.code()
 	switch {
-	case own && code == "UNREGISTERED":
+	case code == "UNREGISTERED":
 		res.Class = delivery.Rejected
-	case own && (code == "INVALID_ARGUMENT" || code == "SENDER_ID_MISMATCH"),
-		!own && a.Status == http.StatusBadRequest && body.Error != nil && body.aboutFields():
+	case slices.Contains(ofJob, code):
 		res.Class = delivery.Permanent
-	case own && code == "THIRD_PARTY_AUTH_ERROR":
-		res.Class, res.Scope = delivery.Misconfigured, delivery.ScopeCampaign
-	case own && code == "QUOTA_EXCEEDED" || a.Status == http.StatusTooManyRequests:
+	case code == "QUOTA_EXCEEDED" || a.Status == http.StatusTooManyRequests:
 		res.Class, res.By = delivery.Throttled, delivery.ByUnknown
 		if res.RetryAfter = a.Wait(now); res.RetryAfter == 0 {
 			res.RetryAfter = defaultWait

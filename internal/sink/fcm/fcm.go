@@ -101,7 +101,7 @@ func (s *Sink) attempt(ctx context.Context, job *delivery.Job, shown *base.Excha
 
 // refusesToken reports whether an answer is about the token that the request was sent with.
 func refusesToken(res *delivery.Result) bool {
-	return res.Status == http.StatusUnauthorized && res.Scope == delivery.ScopeSink
+	return res.Status == http.StatusUnauthorized && res.Class == delivery.Misconfigured
 }
 
 // send sends a request with the token.
@@ -133,7 +133,7 @@ func (s *Sink) Check(ctx context.Context) error {
 		return fmt.Errorf("url: cannot connect: %s", res.Detail)
 	case res.Class == delivery.Misconfigured && res.Status == http.StatusUnauthorized:
 		return fmt.Errorf("%s: %s", key, res.Detail)
-	case res.Class == delivery.Misconfigured || res.Class == delivery.Temporary:
+	case res.Class == delivery.Misconfigured || res.Class == delivery.Temporary || res.Class == delivery.Permanent && res.Status == http.StatusNotFound:
 		return fmt.Errorf("project: %s", res.Detail)
 	}
 	return nil // the service knows the project and the token
