@@ -12,7 +12,7 @@ import (
 
 var smtpPlay = play{
 	setting: "addr: ",
-	acts:    []act{takes, rejects, refuses, fails, throttles, throttlesIt, distrusts, hangs, resets},
+	acts:    []act{takes, rejects, refuses, fails, throttles, distrusts, hangs, resets},
 	waits:   map[act]time.Duration{throttles: 10 * time.Second}, // a server does not say how long
 	shorten: func(c sink.Config, d time.Duration) { c.(*smtp.Config).Timeout = d },
 	divert:  func(c sink.Config, addr string) { c.(*smtp.Config).Addr = addr },
@@ -28,8 +28,6 @@ var smtpPlay = play{
 				how.Recipient = sinktest.Refusal(451, [3]int{4, 4, 1}, "try again later")
 			case throttles:
 				how.Message = sinktest.Refusal(452, [3]int{4, 3, 1}, "no space left")
-			case throttlesIt:
-				how.Recipient = sinktest.Refusal(450, [3]int{4, 7, 1}, "greylisted")
 			case distrusts:
 				how.Message = sinktest.Refusal(530, [3]int{5, 7, 0}, "authentication required")
 			case hangs:

@@ -110,8 +110,7 @@ const busyWait = 10 * time.Second
 //
 //	2xx to the message                                            delivered
 //	421, 432, 452, 454; 4.3.x and 4.5.3; 4.7.x to the sender      throttled, the sink
-//	4.7.x to the recipient or the message                         throttled, this recipient
-//	4.2.x; other 4xx                                              temporary
+//	4.2.x, 4.7.x; other 4xx                                       temporary
 //	530, 534, 535, 538 and others about credentials               misconfigured
 //	5xx before there is a message; to commands                    misconfigured
 //	5xx to the sender                                             misconfigured; permanent where the job said it
@@ -153,8 +152,6 @@ func later(at stage, r reply, about string, wait time.Duration) delivery.Result 
 		about == "3" || r.enhanced == "4.5.3",
 		about == "7" && at == announcing:
 		return delivery.Result{Class: delivery.Throttled, RetryAfter: busyWait}
-	case about == "7":
-		return delivery.Result{Class: delivery.Throttled, Scope: delivery.ScopeRecipient, RetryAfter: wait}
 	}
 	return delivery.Result{Class: delivery.Temporary, By: delivery.ByDestination, RetryAfter: wait}
 }

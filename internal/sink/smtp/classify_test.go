@@ -16,7 +16,6 @@ func TestClassify(t *testing.T) {
 		said  string
 		byJob bool
 		want  delivery.ResultClass
-		scope delivery.Scope
 		wait  time.Duration
 	}{
 		{at: ending, said: "250 2.0.0 Ok: queued as 4F7AB12", want: delivery.Delivered},
@@ -58,7 +57,7 @@ func TestClassify(t *testing.T) {
 		{at: addressing, said: "452 4.2.2 mailbox full", want: delivery.Temporary, wait: wait},
 		{at: addressing, said: "450 4.2.0 greylisted", want: delivery.Temporary, wait: wait},
 		{at: addressing, said: "451 try later", want: delivery.Temporary, wait: wait},
-		{at: addressing, said: "450 4.7.1 greylisted", want: delivery.Throttled, scope: delivery.ScopeRecipient, wait: wait},
+		{at: addressing, said: "450 4.7.1 greylisted", want: delivery.Temporary, wait: wait},
 		{at: addressing, said: "452 4.5.3 too many recipients", want: delivery.Throttled, wait: busyWait},
 		{at: addressing, said: "450 4.3.2 overloaded", want: delivery.Throttled, wait: busyWait},
 		{at: addressing, said: "421 4.7.0 bye", want: delivery.Throttled, wait: busyWait},
@@ -70,14 +69,14 @@ func TestClassify(t *testing.T) {
 		{at: ending, said: "454 Throttling failure: Maximum sending rate exceeded.", want: delivery.Throttled, wait: busyWait},
 		{at: ending, said: "432 4.3.2 concurrent connections exceeded", want: delivery.Throttled, wait: busyWait},
 		{at: ending, said: "452 4.3.1 no space", want: delivery.Throttled, wait: busyWait},
-		{at: ending, said: "451 4.7.1 try again later", want: delivery.Throttled, scope: delivery.ScopeRecipient, wait: wait},
+		{at: ending, said: "451 4.7.1 try again later", want: delivery.Temporary, wait: wait},
 		{at: ending, said: "451 4.4.1 no answer behind", want: delivery.Temporary, wait: wait},
 		{at: ending, said: "354 what", want: delivery.Temporary},
 	} {
 		code, text, _ := strings.Cut(tt.said, " ")
 		n, _ := strconv.Atoi(code)
 		res := classify(tt.at, parseReply(n, text), tt.byJob, wait)
-		if res.Class != tt.want || res.Scope != tt.scope || res.RetryAfter != tt.wait {
+		if res.Class != tt.want || res.Scope != delivery.ScopeSink || res.RetryAfter != tt.wait {
 			t.Errorf("stage %d, %s (%t): %+v", tt.at, tt.said, tt.byJob, res)
 		}
 	}
@@ -102,20 +101,6 @@ func TestReplies(t *testing.T) {
 	} {
 		if got := queueID(text); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)
-		}
-	}
-}
-
-// TestCrowd: one recipient who gets too much is not everybody, but ten in a row are.
-func TestCrowd(t *testing.T) {
-	s := &Sink{config: Default()}
-	busy := reply{code: 450, enhanced: "4.7.1"}
-	for i := 1; i < 3*manyRefused; i++ {
-		if i == manyRefused-1 {
-			s.answered(ending, reply{code: 250})
-		}
-		if res, want := s.answered(addressing, busy), i >= 2*manyRefused-2; (res.Scope == delivery.ScopeSink) != want {
-			t.Errorf("refusal %d: %+v", i, res)
 		}
 	}
 }

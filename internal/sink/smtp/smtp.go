@@ -9,7 +9,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -26,10 +25,9 @@ import (
 // message goes over a new one at once.
 type Sink struct {
 	base.Service[parts]
-	config  *Config
-	dialer  *dialer
-	pool    *pool
-	refused atomic.Int32 // answers 4.7.x in a row
+	config *Config
+	dialer *dialer
+	pool   *pool
 }
 
 // parts are what is made of the files and secrets that the configuration names.
@@ -115,14 +113,10 @@ func (s *Sink) attempt(ctx context.Context, job *delivery.Job, shown *base.Excha
 func (s *Sink) answered(at stage, r reply) delivery.Result {
 	res := classify(at, r, s.senderByJob(), s.config.RetryAfter)
 	if res.Class == delivery.Delivered {
-		s.refused.Store(0)
 		if id := queueID(r.text); id != "" {
 			res.Provider = &delivery.Provider{MessageID: id}
 		}
 		return res
-	}
-	if res.Scope == delivery.ScopeRecipient && s.refused.Add(1) >= manyRefused {
-		res.Scope, res.RetryAfter = delivery.ScopeSink, busyWait
 	}
 	res.Detail = r.String() + " from " + s.config.Addr
 	res.Provider = &delivery.Provider{Code: cmp.Or(r.enhanced, strconv.Itoa(r.code))}
@@ -184,7 +178,3 @@ func (s *Sink) Close() error {
 	s.pool.end()
 	return nil
 }
-
-// manyRefused answers 4.7.x in a row, when a recipient is named, are about more than one recipient: the server wants less of
-// everybody's mail.
-const manyRefused = 10

@@ -224,25 +224,6 @@ func TestNeeds(t *testing.T) {
 	}
 }
 
-// TestCrowded: a recipient who gets too much waits alone, and many of them mean the sink.
-func TestCrowded(t *testing.T) {
-	t.Parallel()
-	s := sinktest.StartSMTP(t, sinktest.SMTPOptions{Treat: func(string, int) sinktest.MailTreatment {
-		return sinktest.MailTreatment{Recipient: sinktest.Refusal(450, [3]int{4, 7, 1}, "too much")}
-	}})
-	k := open(t, s, nil)
-	for i := range manyRefused + 2 {
-		want := delivery.Result{Class: delivery.Throttled, Scope: delivery.ScopeRecipient, RetryAfter: 5 * time.Minute}
-		if i >= manyRefused-1 {
-			want = delivery.Result{Class: delivery.Throttled, RetryAfter: busyWait}
-		}
-		res := k.Deliver(t.Context(), job("ann@example.org", "x"))
-		if res.Detail, res.Provider = "", nil; res != want {
-			t.Errorf("%d: %+v", i, res)
-		}
-	}
-}
-
 // TestSecretsThatChange: another password means other connections.
 func TestSecretsThatChange(t *testing.T) {
 	t.Parallel()
