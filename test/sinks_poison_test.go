@@ -1,0 +1,169 @@
+package test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+
+	"github.com/pacer/pacer/internal/sink/sinktest"
+)
+
+// poisoned is a sink with one recipient that is always told to wait.
+type poisoned struct {
+	name, settings string
+	count          func() int // messages to other recipients
+}
+
+// TestAPoisonedJobCostsOthersNothing: one recipient is always told to wait. The other campaigns of its sink keep their rates, as the receivers
+// count them, and the job becomes a dead letter. A sink without such a recipient measures the delays of the machine.
+func TestAPoisonedJobCostsOthersNothing(t *testing.T) {
+	t.Parallel()
+	const poison, good, rate, lasts, most, least = "poison", 2, 50, 10 * time.Second, 14 * time.Second, 0.995
+	over := func(name string, status int, wait time.Duration) poisoned {
+		r := newReceiver(t)
+		r.answer = func(a arrival) (int, time.Duration) {
+			if a.campaign == name+"-"+poison {
+				return status, wait
+			}
+			return http.StatusOK, 0
+		}
+		return poisoned{
+			name: name, settings: fmt.Sprintf(`type: http, url: %q, max_retry_after: 4s`, r.url),
+			count: func() int { return r.count("") - r.count(name+"-"+poison) },
+		}
+	}
+	var mails atomic.Int64
+	mail := sinktest.StartSMTP(t, sinktest.SMTPOptions{Treat: func(recipient string, _ int) (how sinktest.MailTreatment) {
+		if strings.HasPrefix(recipient, "mail-"+poison) {
+			how.Message = sinktest.Refusal(451, [3]int{4, 3, 0}, "Mail server temporarily rejected message")
+		} else {
+			mails.Add(1)
+		}
+		return how
+	}})
+	sinks := []poisoned{
+		over("without", http.StatusOK, 0), over("at-once", http.StatusTooManyRequests, 0), over("in-a-minute", http.StatusTooManyRequests, time.Minute),
+		{
+			name: "mail", count: func() int { return int(mails.Load()) },
+			settings: fmt.Sprintf(`type: smtp, addr: %q, ca_file: %q, username: %s, password: %s, from: "news@example.com", subject: Hello, text: Hello,
+      max_retry_after: 4s`, mail.Addr, mail.CAFile, sinktest.MailUser, sinktest.MailPassword),
+		},
+	}
+	var sections strings.Builder
+	for _, p := range sinks {
+		fmt.Fprintf(&sections, "  %s: {%s}\n", p.name, p.settings)
+	}
+	s := newStack(t, stackOptions{partitions: 4, sinks: sections.String(), settings: "retry: {max_attempts: 2, initial: 200ms}"})
+	var all, bad []job
+	for _, p := range sinks {
+		for i := range good + 1 {
+			id, n := fmt.Sprint(p.name, "-", i), int(rate*(most+10*time.Second).Seconds())
+			if i == good {
+				id, n = p.name+"-"+poison, 1
+			}
+			s.sql(`INSERT INTO pacer.campaigns (id, send_rate, sink) VALUES ($1, $2, $3)`, id, rate, p.name)
+			list := ofCampaign(id, 0, n)
+			for i, j := range list {
+				list[i].headers = []kafka.Header{{Key: "to", Value: []byte(j.id + "@example.org")}}
+			}
+			if i == good {
+				bad = append(bad, list...)
+			} else {
+				all = append(all, list...)
+			}
+		}
+	}
+	d := s.start("one")
+	d.awaitReady(30 * time.Second)
+	s.publish(all)
+	for _, p := range sinks {
+		s.await(20*time.Second, p.name+" to get messages", func() bool { return p.count() > good*rate })
+	}
+
+	counts := func() (list []int) {
+		for _, p := range sinks {
+			list = append(list, p.count())
+		}
+		return list
+	}
+	s.publish(bad)
+	begun, before := time.Now(), counts()
+	time.Sleep(lasts)
+	for len(s.dead()) < len(bad)-1 && time.Since(begun) < most {
+		time.Sleep(50 * time.Millisecond)
+	}
+	after, span := counts(), time.Since(begun)
+	asked := good * rate * span.Seconds()
+	machine := max(0, asked-float64(after[0]-before[0]))
+	for i, p := range sinks {
+		got := float64(after[i] - before[i])
+		t.Logf("%s: %.0f messages in %s, %.1f %% of the campaigns' rates", p.name, got, span.Round(time.Millisecond), 100*got/asked)
+		if got < least*asked-2*machine {
+			t.Errorf("%s: the other campaigns were sent %.0f messages of %.0f; %.0f were late because of the machine", p.name, got, asked, machine)
+		}
+	}
+	for _, j := range bad[1:] {
+		if why := s.dead()[j.id]; why != "attempts_exhausted" {
+			t.Errorf("%s: dead letter %q", j.id, why)
+		}
+	}
+	if code := d.stop(); code != 0 {
+		t.Errorf("exited with %d", code)
+	}
+}
+
+// TestStaleSubscriptions: half of the subscriptions to a push service were made with another key. The others get their messages in time, and
+// each message to a stale one becomes a dead letter after one request.
+func TestStaleSubscriptions(t *testing.T) {
+	t.Parallel()
+	const jobs, rate, limit = 800, 100, 1.2
+	var taken, refused atomic.Int64
+	w := sinktest.StartWebPush(t, func(c *sinktest.Call, recipient string, _ int) bool {
+		if !strings.HasSuffix(recipient, "-stale") {
+			taken.Add(1)
+			return false
+		}
+		if refused.Add(1)%2 == 0 {
+			c.JSON(http.StatusUnauthorized, `{"code":401,"errno":109,"error":"Unauthorized","message":"VAPID public key mismatch"}`)
+		} else {
+			c.Answer(http.StatusForbidden)
+		}
+		return true
+	})
+	s := newStack(t, stackOptions{partitions: 4, sinks: fmt.Sprintf("  web: {type: webpush, ca_file: %q, vapid_key: %q, "+
+		`subject: "mailto:ops@example.com", guard: {ports: [%d], allow: [127.0.0.1]}}`, w.CAFile, w.Key, w.Port)})
+	s.sql(`INSERT INTO pacer.campaigns (id, send_rate, sink) VALUES ('web', $1, 'web')`, rate)
+	list := ofCampaign("web", 0, jobs)
+	for i := range list {
+		if i*7919%100 < 50 {
+			list[i].id += "-stale"
+		}
+		list[i].headers = []kafka.Header{{Key: "subscription", Value: []byte(w.Subscription(list[i].id))}}
+	}
+	d := s.start("one")
+	d.awaitReady(30 * time.Second)
+	s.publish(list)
+	s.await(15*time.Second, "the first message", func() bool { return taken.Load()+refused.Load() > 0 })
+	begun := time.Now()
+	s.await(60*time.Second, "all good subscriptions to get theirs", func() bool { return taken.Load() == jobs/2 })
+	if took := time.Since(begun); took.Seconds() > limit*jobs/rate {
+		t.Errorf("%d good ones took %s", jobs/2, took)
+	}
+	s.await(10*time.Second, "the stale ones to be dead letters", func() bool { return len(s.dead()) == jobs/2 })
+	for id, why := range s.dead() {
+		if !strings.HasSuffix(id, "-stale") || why != "refused" {
+			t.Errorf("%s: dead letter %q", id, why)
+		}
+	}
+	if n := refused.Load(); n != jobs/2 {
+		t.Errorf("%d requests for %d stale subscriptions", n, jobs/2)
+	}
+	if code := d.stop(); code != 0 {
+		t.Errorf("exited with %d", code)
+	}
+}
