@@ -103,7 +103,7 @@ func TestAPoisonedJobCostsOthersNothing(t *testing.T) {
 	for i, p := range sinks {
 		got := float64(after[i] - before[i])
 		t.Logf("%s: %.0f messages in %s, %.1f %% of the campaigns' rates", p.name, got, span.Round(time.Millisecond), 100*got/asked)
-		if got < least*asked-2*machine {
+		if got < least*asked-2*machine-good { // the span begins and ends between two jobs
 			t.Errorf("%s: the other campaigns were sent %.0f messages of %.0f; %.0f were late because of the machine", p.name, got, asked, machine)
 		}
 	}
