@@ -141,9 +141,8 @@ func (p *Pacer) widen(q *queue) {
 	}
 }
 
-// Yield gives jobs of lanes back to them, because a lane that has something to read waits for memory: those of campaigns
-// whose turn is far off, all but one of each; or, if there are none, those of campaigns that are sent more slowly than their rate
-// allows, all but what is sent in time; or the later half of the jobs of every campaign. It is called again while lanes wait.
+// Yield gives jobs of lanes back to them, because a lane that has something to read waits for memory: those of campaigns whose turn is far
+// off, all but one of each; or, if there are none, the later half of the jobs of every campaign. It is called again while lanes wait.
 func (p *Pacer) Yield() { p.inbox.do(p.yield) }
 
 // maxYield bounds the jobs given back in one turn: slots come due in between.
@@ -153,57 +152,33 @@ func (p *Pacer) yield(now instant) {
 	if p.upkeep.yielding {
 		return
 	}
-	one := func(*queue, int) int { return 1 }
-	half := func(_ *queue, jobs int) int { return jobs / 2 }
-	timely := func(q *queue, jobs int) int { return min(jobs/2, p.timely(q, jobs, now)) }
-	var far, slow, all []*queue
+	var far, all []*queue
 	for _, q := range p.queues.list {
 		n := q.len() - q.direct
-		if n == 0 {
-			continue
+		if n > 0 {
+			all = append(all, q)
 		}
-		all = append(all, q)
 		if n > 1 && p.far(q, now) {
 			far = append(far, q)
 		}
-		if n > 1 && p.timely(q, n, now) < n/2 {
-			slow = append(slow, q)
-		}
 	}
-	switch {
-	case len(far) > 0:
-		p.yieldSome(far, one, false, now)
-	case len(slow) > 0:
-		p.yieldSome(slow, timely, true, now)
-	default:
-		p.yieldSome(all, half, true, now)
+	if len(far) > 0 {
+		p.yieldSome(far, func(int) int { return 1 }, false, now)
+	} else {
+		p.yieldSome(all, func(jobs int) int { return jobs / 2 }, true, now)
 	}
-}
-
-// timely is how many of its jobs the queue would hold if they had been read as long before their turn as they should be, by how
-// long its next job has waited: a campaign whose destination is slow sends fewer than its rate allows.
-func (p *Pacer) timely(q *queue, jobs int, now instant) int {
-	if q.campaign == nil {
-		return 0
-	}
-	should := float64(p.laneCapacity(q)) / max(q.campaign.Rate.PerSecond(), 1e-6)
-	waited := now.wall.Sub(q.head().ReadAt).Seconds()
-	if waited <= should {
-		return jobs
-	}
-	return int(float64(jobs) * should / waited)
 }
 
 // yieldSome gives back the jobs of each queue but for those to keep, and goes on in the next turn. narrows tells that these are
 // all that may wait there until the campaign sends.
-func (p *Pacer) yieldSome(queues []*queue, keep func(q *queue, jobs int) int, narrows bool, now instant) {
+func (p *Pacer) yieldSome(queues []*queue, keep func(jobs int) int, narrows bool, now instant) {
 	for most := maxYield; len(queues) > 0 && most > 0; queues = queues[1:] {
 		q := queues[0]
 		n := q.len() - q.direct
 		if n == 0 {
 			continue
 		}
-		most -= p.giveLanes(q, keep(q, n), now)
+		most -= p.giveLanes(q, keep(n), now)
 		if narrows {
 			q.window = max(1, q.units)
 		}
