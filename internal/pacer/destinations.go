@@ -1,6 +1,8 @@
 package pacer
 
 import (
+	"cmp"
+	"container/list"
 	"iter"
 	"strings"
 
@@ -25,14 +27,22 @@ type destination struct {
 	version   uint64 // of what is set for it, as last seen
 	renewedAt int64  // local time when that changed; what was sent before says nothing of it
 
-	index      int          // in the heap of looks, -1 when not there
-	prev, next *destination // in a list of those that are idle; nil when it is in none
-	of         *idleList
-	shut       bool // it is among those of its sink that are
+	index int           // in the heap of looks, -1 when not there
+	idler *list.Element // in of, the list of those that are idle; nil when it is in none
+	of    *list.List
+	shut  bool // it is among those of its sink that are
 }
 
 // idle reports whether nothing here needs it but what is known of it.
 func (d *destination) idle() bool { return d.calls.inFlight == 0 && d.line.len() == 0 }
+
+// busy takes it out of the list of those that are idle.
+func (d *destination) busy() {
+	if d.idler != nil {
+		d.of.Remove(d.idler)
+		d.idler = nil
+	}
+}
 
 // closedSet are destinations whose gate is open or half-open.
 type closedSet map[*destination]struct{}
@@ -44,8 +54,8 @@ type destinations struct {
 	byKey map[destinationKey]*destination
 	most  int
 	looks timeHeap[*destination] // by when there is something to do for them
-	fine  idleList               // without calls and jobs here, of which nothing is known
-	bad   idleList               // without calls and jobs here, of which something is
+	fine  list.List              // without calls and jobs here, of which nothing is known; in the order in which they became idle
+	bad   list.List              // without calls and jobs here, of which something is
 	jobs  int                    // in all lines
 	bytes int64                  // of these
 	shut  map[string]closedSet   // by sink, those that are open or half-open
@@ -78,26 +88,20 @@ func (l *destinations) get(key destinationKey) *destination {
 // has no calls and no jobs here may be forgotten by this itself.
 func (l *destinations) note(d *destination, now int64) {
 	l.countClosed(d, now)
-	if d.of != nil {
-		d.of.remove(d)
-	}
+	d.busy()
 	if d.open(now) {
 		l.checkAt(d, d.openUntil)
 	}
 	if !d.idle() {
 		return
 	}
-	if d.troubled(now) {
-		l.bad.add(d)
-	} else {
-		l.fine.add(d)
+	if d.of = &l.fine; d.troubled(now) {
+		d.of = &l.bad
 	}
-	for l.fine.n+l.bad.n > l.most {
-		if oldest := l.fine.oldest(); oldest != nil {
-			l.forget(oldest)
-		} else {
-			l.forget(l.bad.oldest())
-		}
+	d.idler = d.of.PushBack(d)
+	for l.fine.Len()+l.bad.Len() > l.most {
+		oldest := cmp.Or(l.fine.Front(), l.bad.Front())
+		l.forget(oldest.Value.(*destination))
 	}
 }
 
@@ -135,7 +139,7 @@ func (l *destinations) countClosed(d *destination, now int64) {
 // forget drops an idle destination.
 func (l *destinations) forget(d *destination) {
 	delete(l.shut[d.sink], d)
-	d.of.remove(d)
+	d.busy()
 	l.looks.remove(d)
 	delete(l.byKey, d.destinationKey)
 }
@@ -198,38 +202,4 @@ func (l *destinations) lines() iter.Seq[*destination] {
 			}
 		}
 	}
-}
-
-// idleList is a list of destinations, in the order in which they became idle. The zero value is empty.
-type idleList struct {
-	first, last *destination
-	n           int
-}
-
-func (l *idleList) oldest() *destination { return l.first }
-
-func (l *idleList) add(d *destination) {
-	d.of, d.prev, d.next = l, l.last, nil
-	if l.last != nil {
-		l.last.next = d
-	} else {
-		l.first = d
-	}
-	l.last = d
-	l.n++
-}
-
-func (l *idleList) remove(d *destination) {
-	if d.prev != nil {
-		d.prev.next = d.next
-	} else {
-		l.first = d.next
-	}
-	if d.next != nil {
-		d.next.prev = d.prev
-	} else {
-		l.last = d.prev
-	}
-	d.of, d.prev, d.next = nil, nil, nil
-	l.n--
 }
