@@ -172,9 +172,9 @@ func TestEveryCause(t *testing.T) {
 // TestNothingHoldsIt: what only slows a campaign down, or is about another one, is no cause.
 func TestNothingHoldsIt(t *testing.T) {
 	for name, change := range map[string]func(*Evidence){
-		"all is well":               func(*Evidence) {},
-		"nothing is known":          func(e *Evidence) { e.Windows, e.Board, e.Gates, e.Sink = nil, nil, nil, "" },
-		"the gate of another sink":  func(e *Evidence) { e.Gates = []delivery.Gate{{Sink: "other", Until: now.Add(time.Hour)}} },
+		"all is well":              func(*Evidence) {},
+		"nothing is known":         func(e *Evidence) { e.Windows, e.Board, e.Gates, e.Sink = nil, nil, nil, "" },
+		"the gate of another sink": func(e *Evidence) { e.Gates = []delivery.Gate{{Sink: "other", Until: now.Add(time.Hour)}} },
 		"a quota that slows it down": func(e *Evidence) {
 			e.Windows["provider"][0].Remaining, e.Windows["provider"][0].FreeAt = 0, now.Add(time.Second).UnixMicro()
 		},

@@ -14,7 +14,8 @@ type gate struct {
 // wait that the destination asked for is never shortened; it replaces any other closure.
 func (s *Store) CloseGate(now int64, id string, until int64, cause delivery.GateCause) (changed bool) {
 	asked := cause == delivery.GateThrottled
-	next, now := &gate{until: until, cause: cause, asked: asked}, s.clock(now)
+	s.clock(now)
+	next := &gate{until: until, cause: cause, asked: asked}
 	if g := s.gates[id]; g != nil {
 		changed = g.cause != cause
 		if g.asked && g.until > until {
