@@ -37,7 +37,7 @@ func (d *Daemon) newPacer() (*pacer.Pacer, error) {
 	cfg := d.parts.Config
 	set := cfg.Pacing
 	return pacer.New(pacer.Options{
-		Destinations: destinations{of: d.sinks.Destinations, limits: d.parts.destinationLimits()}, DestinationGates: d.limits,
+		Destinations: d.sinks.Destinations, DestinationLimits: d.parts.destinationLimits(), DestinationGates: d.limits,
 		DestinationReports: d.told.reports,
 		Limiter:            limiter, Gates: d.limits, Sinks: sinks, Requeuer: d.relay, Widener: d.relay, Catalog: d.parts.Catalog,
 		MinQuantum: set.MinQuantum, MaxQuantum: set.MaxQuantum, LateTolerance: set.LateTolerance,

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/pacer"
 	"github.com/pacer/pacer/internal/retry"
 )
 
@@ -45,18 +44,4 @@ func (g *destinationGates) update(ctx context.Context) {
 			return
 		}
 	}
-}
-
-// destinations tells the pacer of the destinations that sinks have.
-type destinations struct {
-	of     func(sink string) func(*delivery.Job) string
-	limits func(sink, destination string) pacer.DestinationLimits
-}
-
-// Of implements pacer.Destinations.
-func (d destinations) Of(sink string) func(*delivery.Job) string { return d.of(sink) }
-
-// Limits implements pacer.Destinations.
-func (d destinations) Limits(sink, destination string) pacer.DestinationLimits {
-	return d.limits(sink, destination)
 }

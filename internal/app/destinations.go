@@ -17,13 +17,14 @@ func (p *Parts) missing() func(name string, j *delivery.Job) string {
 		if !tables[name] {
 			return ""
 		}
-		if j.Destination == "" {
+		id, _ := j.DestinationAt(name)
+		if id == "" {
 			return "the job names no destination, and its sink " + name + " needs one; publish it with " + delivery.HeaderDestination
 		}
-		e := p.Catalog.Snapshot().Destination(j.Destination)
+		e := p.Catalog.Snapshot().Destination(id)
 		switch {
 		case e == nil:
-			return "no destination with the id " + j.Destination + "; create it with pacer destination create, then replay"
+			return "no destination with the id " + id + "; create it with pacer destination create, then replay"
 		case !e.Serves(name):
 			return fmt.Sprintf("destination %s belongs to the sink %s, and the campaign's is %s; change one of them, then replay", e.ID, e.Sink, name)
 		}

@@ -71,8 +71,8 @@ const (
 type Job struct {
 	ID       string
 	Campaign string
-	// Destination is the id of one of pacer.destinations, by which a sink finds where to send the job; or what else its sink
-	// knows its destination by, which is not in its record, see Imply; "" if it has none.
+	// Destination is the id of one of pacer.destinations that the record names, or what a sink has found in the record, see
+	// DestinationAt; "" if it names none, and none was looked for.
 	Destination string
 	Weight      int64     // units of rate and quota, at least 1
 	NotBefore   time.Time // zero: at once
@@ -186,20 +186,27 @@ func (j *Job) ReadyAt() time.Time {
 	return j.NotBefore
 }
 
-// implied begins a destination that the job's record does not name. An id has no spaces.
-const implied = " "
+// found begins a destination that the job's record does not name, and ends the sink's name in it. Ids and names of sinks have no spaces.
+const found = " "
 
-// SetFoundDestination gives the job a destination that its record does not name, and that its sink has found in it.
-func (j *Job) SetFoundDestination(destination string) { j.Destination = implied + destination }
+// SetFoundDestination records the destination that the sink has found in a job whose record names none; "" for none.
+func (j *Job) SetFoundDestination(sink, destination string) {
+	j.Destination = found + sink + found + destination
+}
 
-// FoundDestination reports whether the record does not name the job's destination.
-func (j *Job) FoundDestination() bool { return strings.HasPrefix(j.Destination, implied) }
+// FoundDestination reports whether a sink has looked for the job's destination, which the record does not name.
+func (j *Job) FoundDestination() bool { return strings.HasPrefix(j.Destination, found) }
 
-// ForgetDestination forgets an implied destination: the job may get another sink.
-func (j *Job) ForgetDestination() {
-	if j.FoundDestination() {
-		j.Destination = ""
+// DestinationAt returns the job's destination in a sink, "" for none. It is not known while this sink has not looked for it.
+func (j *Job) DestinationAt(sink string) (destination string, known bool) {
+	if !j.FoundDestination() {
+		return j.Destination, j.Destination != ""
 	}
+	of, destination, _ := strings.Cut(j.Destination[len(found):], found)
+	if of != sink {
+		return "", false
+	}
+	return destination, true
 }
 
 // Expired reports whether the job may no longer be sent at now.

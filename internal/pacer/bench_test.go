@@ -31,7 +31,7 @@ func BenchmarkOfferToSettle(b *testing.B) {
 	s := newStore(func() time.Duration { return 200 * time.Microsecond }).client()
 	o := Defaults()
 	o.Limiter, o.Gates, o.Sinks, o.Requeuer, o.Catalog = s, s, quick{}, &outbox{}, book
-	o.MaxOpenAge, o.LateTolerance = time.Hour, time.Second
+	o.MaxOpenAge, o.LateTolerance, o.Destinations = time.Hour, time.Second, nowhere
 	p, err := New(o)
 	if err != nil {
 		b.Fatal(err)

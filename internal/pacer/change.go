@@ -90,7 +90,6 @@ func (p *Pacer) change(q *queue, now instant) {
 			q.sink.leave(q)
 		}
 		if q.sink != sink {
-			q.each(func(j *delivery.Job) bool { j.ForgetDestination(); return true })
 			q.sink = sink
 			p.reviewSteps(q.id, now)
 		}

@@ -2,7 +2,6 @@ package pacer
 
 import (
 	"cmp"
-	"strings"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -22,36 +21,35 @@ const (
 	lookEvery = 250 * time.Millisecond
 )
 
-// destined is what a sink has of destinations.
-type destined struct {
-	of   func(*delivery.Job) string // nil: it has none of its own
-	told int64                      // local time before which nothing is logged of another destination that was closed
-}
-
-// keyOf is the key of the job's destination; false if it has none. What the sink finds in a job is found once.
-func (s *sinkState) keyOf(j *delivery.Job) (key destinationKey, ok bool) {
-	if s.destined.of == nil {
-		return key, false
-	}
-	if j.Destination == "" {
-		name := s.destined.of(j)
-		if name == "" {
-			return key, false
+// findDestinations finds the destinations of jobs whose records name none, in the goroutine that has read them: it may take long.
+func (p *Pacer) findDestinations(jobs []*delivery.Job) {
+	snapshot := p.opt.Catalog.Snapshot()
+	for _, j := range jobs {
+		c := snapshot.Campaign(j.Campaign)
+		if c == nil || j.Flaw != nil || j.Duplicate {
+			continue
 		}
-		j.SetFoundDestination(name[:min(len(name), delivery.MaxIDLength)])
+		sink, _ := p.opt.Sinks.Resolve(c.Sink)
+		if _, known := j.DestinationAt(sink); known {
+			continue
+		}
+		if find := p.opt.Destinations(sink); find != nil {
+			name := find(j)
+			j.SetFoundDestination(sink, name[:min(len(name), delivery.MaxIDLength)])
+		}
 	}
-	return destinationKey{s.id, strings.TrimPrefix(j.Destination, " ")}, true
 }
 
-// limits is what is set for a destination.
-func (p *Pacer) limits(key destinationKey) DestinationLimits {
-	return p.opt.Destinations.Limits(key.sink, key.name)
+// keyOf is the key of the job's destination; false if it has none. A job whose campaign got another sink since it was read has none there.
+func (s *sinkState) keyOf(j *delivery.Job) (key destinationKey, ok bool) {
+	name, _ := j.DestinationAt(s.id)
+	return destinationKey{s.id, name}, s.destined && name != ""
 }
 
-// limitsOf is limits for a destination that is known. If it was changed, all begins anew: another address may work, and whoever enables
+// limitsOf is what is set for a destination. If it was changed, all begins anew: another address may work, and whoever enables
 // it expects that it is tried now.
 func (p *Pacer) limitsOf(d *destination, now instant) DestinationLimits {
-	l := p.limits(d.destinationKey)
+	l := p.opt.DestinationLimits(d.sink, d.name)
 	if l.Version == d.version {
 		return l
 	}
@@ -85,7 +83,7 @@ func (p *Pacer) renewDestinations(now instant) {
 // set is limitsOf for a destination that need not be known.
 func (p *Pacer) set(key destinationKey, d *destination, now instant) DestinationLimits {
 	if d == nil {
-		return p.limits(key)
+		return p.opt.DestinationLimits(key.sink, key.name)
 	}
 	return p.limitsOf(d, now)
 }
@@ -228,9 +226,8 @@ func (p *Pacer) destinationTimer(s *sinkState, d *destination, j *delivery.Job, 
 // closedDestinations shows how many destinations of each sink are closed.
 func (p *Pacer) closedDestinations() {
 	for id, s := range p.sinks {
-		if s.destined.of == nil {
-			continue
+		if s.destined {
+			p.metrics.closedDestinations.WithLabelValues(id).Set(float64(len(p.destinations.shut[id])))
 		}
-		p.metrics.closedDestinations.WithLabelValues(id).Set(float64(len(p.destinations.shut[id])))
 	}
 }

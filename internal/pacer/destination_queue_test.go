@@ -104,8 +104,13 @@ func named(list []*delivery.Job, names ...string) []*delivery.Job {
 	return list
 }
 
+// nowhere are the destinations of sinks that have none.
+func nowhere(string) func(*delivery.Job) string { return nil }
+
 // withShops gives a pacer destinations.
-func withShops(s *shops) func(*Options) { return func(o *Options) { o.Destinations = s } }
+func withShops(s *shops) func(*Options) {
+	return func(o *Options) { o.Destinations, o.DestinationLimits = s.Of, s.Limits }
+}
 
 // down has the jobs fail whose destinations begin with a prefix.
 func down(prefix string, r delivery.Result) func(int, *delivery.Job) delivery.Result {
@@ -244,7 +249,8 @@ func playedWith(t *testing.T, daemons int, b *book, s *shops, more func(*Options
 	synctest.Test(t, func(t *testing.T) {
 		shared := &street{}
 		f := newFleet(daemons, uniform(3, 500*time.Microsecond, 0), b, func(o *Options) {
-			if o.Destinations, o.DestinationGates = s, shared; more != nil {
+			withShops(s)(o)
+			if o.DestinationGates = shared; more != nil {
 				more(o)
 			}
 		})
@@ -263,7 +269,7 @@ func playedWith(t *testing.T, daemons int, b *book, s *shops, more func(*Options
 // sentTo is how many jobs were sent to destinations that begin with a prefix, and the most attempts that one of them had used up.
 func (f *fleet) sentTo(prefix string) (n, attempts int) {
 	for _, a := range f.receiver.history() {
-		if strings.HasPrefix(strings.TrimSpace(a.destination), prefix) {
+		if strings.HasPrefix(a.destination, prefix) {
 			n, attempts = n+1, max(attempts, a.attempt)
 		}
 	}

@@ -102,7 +102,6 @@ func (p *Pacer) returnsTo(j *delivery.Job, now instant) *queue {
 func (p *Pacer) rejoin(d *destination, j *delivery.Job, now instant) {
 	q := p.returnsTo(j, now)
 	if q == nil || q.sink.id != d.sink {
-		j.ForgetDestination()
 		p.replace(j, now)
 		return
 	}

@@ -83,9 +83,10 @@ func (d daemonSinks) Resolve(name string) (string, bool) {
 
 func (d daemonSinks) Capacity(string) (int, bool) { return d.max, true }
 
-func (d daemonSinks) Deliver(ctx context.Context, _ string, j *delivery.Job) delivery.Result {
+func (d daemonSinks) Deliver(ctx context.Context, sink string, j *delivery.Job) delivery.Result {
+	to, _ := j.DestinationAt(sink)
 	d.mu.Lock()
-	a := arrival{time.Since(d.began).Microseconds(), j.Campaign, d.daemon, j.ID, j.Weight, j.Attempt, "", j.Destination}
+	a := arrival{time.Since(d.began).Microseconds(), j.Campaign, d.daemon, j.ID, j.Weight, j.Attempt, "", to}
 	if j.State != nil {
 		a.step = j.State.Step
 	}
@@ -93,12 +94,12 @@ func (d daemonSinks) Deliver(ctx context.Context, _ string, j *delivery.Job) del
 	if d.flyingTo == nil {
 		d.flyingTo, d.mostTo = map[string]int{}, map[string]int{}
 	}
-	d.flyingTo[j.Destination]++
-	d.mostTo[j.Destination] = max(d.mostTo[j.Destination], d.flyingTo[j.Destination])
+	d.flyingTo[to]++
+	d.mostTo[to] = max(d.mostTo[to], d.flyingTo[to])
 	answer, latency := d.answer, d.latency()
 	d.flying++
 	d.most = max(d.most, d.flying)
-	defer d.landed(j.Destination)
+	defer d.landed(to)
 	if d.hangs != nil && d.hangs(j) {
 		latency = time.Second
 	}

@@ -75,7 +75,7 @@ func (p *Pacer) SeeDestinations(gates []delivery.DestinationGate) {
 }
 
 func (p *Pacer) seeDestination(g *delivery.DestinationGate, now instant) {
-	if id, ok := p.opt.Sinks.Resolve(g.Sink); !ok || id != g.Sink || p.sinkByID(id).destined.of == nil {
+	if id, ok := p.opt.Sinks.Resolve(g.Sink); !ok || id != g.Sink || !p.sinkByID(id).destined {
 		return
 	}
 	key := destinationKey{g.Sink, g.Destination}
@@ -102,10 +102,10 @@ func (p *Pacer) seeDestination(g *delivery.DestinationGate, now instant) {
 
 // logClosedDestination logs that a destination was closed: one of many in a while.
 func (p *Pacer) logClosedDestination(s *sinkState, d *destination, detail string, now instant) {
-	if now.local < s.destined.told {
+	if now.local < s.toldClosed {
 		return
 	}
-	s.destined.told = now.in(logEvery)
+	s.toldClosed = now.in(logEvery)
 	p.opt.Logger.Warn("a destination of the sink does not take its jobs; they wait, and it is tried again and again; the next minute's are not logged",
 		"sink", s.id, "destination", d.name, "cause", d.cause.String(), "closed", max(1, len(p.destinations.shut[s.id])), "detail", detail)
 }

@@ -31,15 +31,6 @@ type Gates interface {
 	OpenGate(ctx context.Context, gate string) error
 }
 
-// Destinations tells to which destinations of a sink jobs go.
-type Destinations interface {
-	// Of returns what finds the destination of a job of the sink that names none, "" where it has none; nil for a sink that has no
-	// destinations of its own, whatever its jobs name. It is called for each job, by one goroutine at a time.
-	Of(sink string) func(*delivery.Job) string
-	// Limits returns what is set for a destination. It is called for each job, often, and never blocks.
-	Limits(sink, destination string) DestinationLimits
-}
-
 // DestinationLimits are what is set for a destination; the zero value says that nothing is.
 type DestinationLimits struct {
 	InFlight int    // how many calls may be in flight in this daemon; 0 for as many as the sink has
@@ -122,8 +113,12 @@ type Options struct {
 	Catalog  Catalog
 	Widener  Widener // nil: campaigns keep the lanes that they have
 
-	Destinations     Destinations     // nil: no sink has any
-	DestinationGates DestinationGates // nil: each daemon finds out alone
+	// Destinations returns what finds the destination of a job of the sink whose record names none, "" where it has none; nil for a sink that
+	// has no destinations of its own, whatever its jobs name. It is called by the goroutines that offer jobs.
+	Destinations func(sink string) func(*delivery.Job) string
+	// DestinationLimits returns what is set for a destination. It is called for each job, often, and never blocks.
+	DestinationLimits func(sink, destination string) DestinationLimits
+	DestinationGates  DestinationGates // nil: each daemon finds out alone
 	// DestinationReports are told what becomes of destinations; nil for none.
 	DestinationReports DestinationReports
 

@@ -63,7 +63,7 @@ func New(o Options) (*Pacer, error) {
 	p.campaigns = newCampaigns(p.sinkOf, c)
 	p.sends.send, p.sends.running = p.deliver, &p.running
 	for id := range o.MaxRetryAfter { // what is there from the start can be watched from the start
-		if o.Destinations != nil && o.Destinations.Of(id) != nil {
+		if o.Destinations(id) != nil {
 			m.closedDestinations.WithLabelValues(id)
 		}
 	}
@@ -184,6 +184,7 @@ func (p *Pacer) background(f func(ctx context.Context)) {
 // and in ingress under overflow block, are returned in refused, and Room of their source is called when there is room
 // again. All others are accepted.
 func (p *Pacer) Offer(ctx context.Context, jobs []*delivery.Job) (refused []*delivery.Job, err error) {
+	p.findDestinations(jobs)
 	answer := make(chan []*delivery.Job, 1)
 	var begun atomic.Bool // by the scheduler, or given up here
 	p.inbox.do(func(now instant) {

@@ -59,7 +59,7 @@ func TestWhatIsReportedOfADestination(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			told := &reports{}
-			one(t, newBook(campaign("c", 20)), func(o *Options) { o.Destinations, o.DestinationReports = &shops{}, told }, func(t *testing.T, f *fleet) {
+			one(t, newBook(campaign("c", 20)), func(o *Options) { withShops(&shops{})(o); o.DestinationReports = told }, func(t *testing.T, f *fleet) {
 				f.receiver.setAnswer(down("shop", tc.answer))
 				begun := time.Now()
 				f.push(t, named(jobs(newPartition("lane/0"), delivery.FromLane, "c", 0, 20), "shop"))
@@ -137,7 +137,8 @@ func TestADaemonThatReadsAChangeLate(t *testing.T) {
 				i := 0
 				b := newBook(campaign("c", 200))
 				f := newFleet(3, uniform(3, 500*time.Microsecond, 0), b, func(o *Options) {
-					o.Destinations, o.DestinationGates = views[i], shared
+					withShops(views[i])(o)
+					o.DestinationGates = shared
 					i++
 				})
 				ctx, cancel := context.WithCancel(context.Background())

@@ -21,12 +21,13 @@ type sinkState struct {
 	fullAt   int64    // local time when there was last one; 0: never
 	breaker  breaker
 	gate     gateCalls
-	destined destined
+	destined bool     // it has destinations of its own
 	pressure pressure // on its calls
 
 	gateSeen      int64         // local time since when another daemon is known to have closed the gate; 0: none has
 	maxRetryAfter time.Duration // how long a wait that the destination asks for is believed
 	quietUntil    int64         // local time before which no further answer about waits or credentials is logged
+	toldClosed    int64         // local time before which no further closed destination is logged
 	followUps     followUps
 }
 
@@ -101,10 +102,7 @@ func (p *Pacer) sinkByID(id string) *sinkState {
 	if s == nil {
 		n, _ := p.opt.Sinks.Capacity(id)
 		s = &sinkState{id: id, max: max(1, n), maxRetryAfter: cmp.Or(p.opt.MaxRetryAfter[id], defaultMaxRetryAfter),
-			followUps: newFollowUps(p.opt.FollowUps[id])}
-		if p.opt.Destinations != nil {
-			s.destined.of = p.opt.Destinations.Of(id)
-		}
+			destined: p.opt.Destinations(id) != nil, followUps: newFollowUps(p.opt.FollowUps[id])}
 		p.sinks[id] = s
 	}
 	return s

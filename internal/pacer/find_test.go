@@ -1,0 +1,106 @@
+package pacer
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// finder is a sink whose jobs name their destinations in their payloads, and in which it takes long to look.
+type finder struct {
+	shops
+	takes time.Duration
+
+	mu    sync.Mutex
+	looks map[string]int // by job
+}
+
+func (f *finder) set(o *Options) { o.Destinations, o.DestinationLimits = f.of, f.Limits }
+
+func (f *finder) of(sink string) func(*delivery.Job) string {
+	if sink != "hooks" {
+		return nil
+	}
+	return func(j *delivery.Job) string {
+		f.mu.Lock()
+		f.looks[j.ID]++
+		f.mu.Unlock()
+		time.Sleep(f.takes)
+		return string(j.Payload)
+	}
+}
+
+// TestNobodyWaitsForWhatIsFoundInAPayload: while a destination is looked for in jobs of one campaign, another one, of another sink, sends at
+// its rate, to the slot.
+func TestNobodyWaitsForWhatIsFoundInAPayload(t *testing.T) {
+	const seconds = 10
+	good, slow := campaign("good", 100), campaign("slow", 100)
+	good.Sink, slow.Sink = "plain", "hooks"
+	hooks := &finder{takes: time.Second, looks: map[string]int{}}
+	one(t, newBook(good, slow), hooks.set, func(t *testing.T, f *fleet) {
+		var reading sync.WaitGroup
+		p := newPartition("jobs/0")
+		for i := range int64(seconds - 2) { // each by a reader of its own
+			j := jobs(p, delivery.FromIngress, "slow", i, 1)
+			j[0].Payload = []byte([]string{"", "shop"}[i%2])
+			reading.Go(func() {
+				time.Sleep(time.Duration(i) * time.Second)
+				_, _ = f.daemons[0].Offer(context.Background(), j)
+			})
+		}
+		f.push(t, jobs(newPartition("lane/0"), delivery.FromLane, "good", 0, (seconds+1)*100))
+		reading.Wait()
+		sent := sorted(f.receiver.history(), "good")
+		for i := range sent[1:] {
+			if gap := sent[i+1].at - sent[i].at; gap > 20_000 {
+				t.Fatalf("%d us between two jobs, of 100 a second", gap)
+			}
+		}
+		if n := p.count(delivery.OutcomeDelivered); n < seconds-3 || len(sent) < (seconds-1)*100 {
+			t.Errorf("%d of the slow ones and %d of the others were sent", n, len(sent))
+		}
+	})
+}
+
+// TestADestinationIsLookedForOnce: whatever becomes of the job while it is here, and also if there is none in it.
+func TestADestinationIsLookedForOnce(t *testing.T) {
+	c := blocking("c", 20)
+	c.Sink = "hooks"
+	hooks := &finder{looks: map[string]int{}, shops: shops{limit: map[string]int{"busy": 1}}}
+	adjust := func(o *Options) { hooks.set(o); o.Retry.Initial = time.Second }
+	one(t, newBook(c), adjust, func(t *testing.T, f *fleet) {
+		f.receiver.setLatency(300 * time.Millisecond)
+		f.receiver.setAnswer(func(_ int, j *delivery.Job) delivery.Result {
+			if j.Attempt == 0 && j.Offset%3 == 0 {
+				return dead500
+			}
+			return delivery.Result{Class: delivery.Delivered}
+		})
+		p := newPartition("jobs/0")
+		list := jobs(p, delivery.FromIngress, "c", 0, 300)
+		for i, j := range list {
+			j.Payload = []byte([]string{"", "busy", "shop"}[i%3])
+		}
+		again := false
+		for rest := slices.Clone(list); len(rest) > 0; again = true {
+			var err error
+			if rest, err = f.daemons[0].Offer(t.Context(), rest); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		time.Sleep(time.Minute)
+		if n := p.counts().settled; n != len(list) || !again {
+			t.Errorf("%d of %d are settled; some were refused at first: %v", n, len(list), again)
+		}
+		for id, n := range hooks.looks {
+			if n != 1 || len(hooks.looks) != len(list) {
+				t.Fatalf("job %s was looked at %d times, and %d of them at all", id, n, len(hooks.looks))
+			}
+		}
+	})
+}
