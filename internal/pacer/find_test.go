@@ -104,3 +104,29 @@ func TestADestinationIsLookedForOnce(t *testing.T) {
 		}
 	})
 }
+
+// TestAJobWhoseDestinationIsNotFound, in a payload that takes too long to look at, stops no other campaign: what its answer blames is one
+// destination, and it is not known which one.
+func TestAJobWhoseDestinationIsNotFound(t *testing.T) {
+	large, other := campaign("large", 10), campaign("other", 100)
+	large.Sink, other.Sink = "hooks", "hooks"
+	hooks := &finder{looks: map[string]int{}}
+	one(t, newBook(large, other), hooks.set, func(t *testing.T, f *fleet) {
+		f.receiver.setAnswer(func(_ int, j *delivery.Job) delivery.Result {
+			if j.Campaign == "large" {
+				return unreachable
+			}
+			return delivery.Result{Class: delivery.Delivered}
+		})
+		f.push(t, jobs(newPartition("lane/0"), delivery.FromLane, "large", 0, 50))
+		list := jobs(newPartition("lane/1"), delivery.FromLane, "other", 0, 200)
+		for _, j := range list {
+			j.Payload = []byte("shop")
+		}
+		f.push(t, list)
+		time.Sleep(2100 * time.Millisecond)
+		if n := f.count("other"); n < 198 {
+			t.Errorf("%d of 200 jobs of another campaign were sent", n)
+		}
+	})
+}

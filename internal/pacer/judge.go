@@ -64,8 +64,10 @@ func (x *sent) scope() delivery.Scope {
 		return delivery.ScopeDestination
 	case r.Class == delivery.Temporary:
 		return delivery.ScopeCampaign // and the sink, if jobs of several campaigns fail
-	case r.Scope == delivery.ScopeDestination && x.destination == nil:
+	case r.Scope == delivery.ScopeDestination && x.destination == nil && !x.sink.destined:
 		return delivery.ScopeSink
+	case r.Scope == delivery.ScopeDestination && x.destination == nil: // which one it is was not found
+		return delivery.ScopeCampaign
 	}
 	return r.Scope
 }
