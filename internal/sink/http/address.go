@@ -236,13 +236,13 @@ func (s *Sink) Destinations() func(job *delivery.Job) string {
 }
 
 // destination returns the name of the destination that a job is sent to: scheme, host and port. It is "" if the sink has only
-// one, or none for this job.
+// one, or none for this job, or if that takes long to find out.
 func (s *Sink) destination(job *delivery.Job) string {
 	c := s.Now()
 	if c.reach != byJob {
 		return ""
 	}
-	u, problem := c.form.place(render.NewJob(job, time.Now()))
+	u, problem := c.form.place(render.NewQuick(job))
 	if problem != "" || u.Host == "" {
 		return ""
 	}

@@ -84,6 +84,34 @@ func TestDestination(t *testing.T) {
 	}
 }
 
+// TestDestinationInALongPayload: it is found as long as that is quick, and the job is sent there in any case. What is not in the payload is found
+// whatever its size.
+func TestDestinationInALongPayload(t *testing.T) {
+	srv := sinktest.Start(t, sinktest.Plain, sinktest.Options{}, func(c *sinktest.Call) { c.Answer(200) })
+	u, _ := url.Parse(srv.URL)
+	base := u.Scheme + "://" + u.Host
+	inJSON := newSink(t, Config{URL: `{{ .JSON.to }}`}, allowed(t, srv))
+	inHeader := newSink(t, Config{URL: `{{ .Header "to" }}`}, allowed(t, srv))
+	for name, c := range map[string]struct{ before, want string }{
+		"short":       {`"x"`, base},
+		"long":        {`"` + strings.Repeat("x", 200<<10) + `"`, base},
+		"too long":    {`"` + strings.Repeat("x", 256<<10) + `"`, ""},
+		"values":      {"[0" + strings.Repeat(",0", 8000) + "]", base},
+		"many values": {"[0" + strings.Repeat(",0", 9000) + "]", ""},
+		"deep":        {strings.Repeat("[", 9000) + strings.Repeat("]", 9000), ""},
+		"members":     {`[{}` + strings.Repeat(",{}", 4500) + "]", ""},
+	} {
+		j := toward(srv.URL)
+		j.Payload = []byte(`{"a":` + c.before + `,"to":"` + srv.URL + `"}`)
+		if found, other := inJSON.destination(j), inHeader.destination(j); found != c.want || other != base {
+			t.Errorf("%s: the destination in the payload is %q, and in the header %q", name, found, other)
+		}
+		if r := inJSON.Deliver(t.Context(), j); r.Class != delivery.Delivered {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+}
+
 // watched has a guarded sink dial nothing at all, and returns what it would have dialled.
 func watched(s *Sink) (dialled *atomic.Pointer[string]) {
 	dialled = &atomic.Pointer[string]{}

@@ -36,6 +36,21 @@ func NewJob(j *delivery.Job, now time.Time) *Job {
 	}
 }
 
+// Bounds on a payload that NewQuick decodes. The worst one takes 7 ms.
+const (
+	maxQuick  = 256 << 10 // bytes
+	maxValues = 8192      // commas and opening brackets: about as many as there are values
+)
+
+// NewQuick is NewJob for the readers of jobs, who must not wait: JSON fails for a payload that takes long to decode.
+func NewQuick(j *delivery.Job) *Job {
+	q, p := NewJob(j, time.Now()), j.Payload
+	if len(p) > maxQuick || bytes.Count(p, []byte{','})+bytes.Count(p, []byte{'['})+bytes.Count(p, []byte{'{'}) > maxValues {
+		q.decoded, q.failed = true, errSlow
+	}
+	return q
+}
+
 // Payload returns the job's payload.
 func (j *Job) Payload() string { return string(j.job.Payload) }
 
@@ -74,7 +89,10 @@ func (j *Job) Vars() (any, error) {
 	return v, nil
 }
 
-var errJSON = errors.New("the payload is not JSON")
+var (
+	errJSON = errors.New("the payload is not JSON")
+	errSlow = errors.New("the payload takes long to decode")
+)
 
 func decode(payload []byte) (value any, err error) {
 	d := json.NewDecoder(bytes.NewReader(payload))

@@ -79,9 +79,9 @@ const (
 // Destinations implements base.Sink: each origin of endpoints is a destination.
 func (s *Sink) Destinations() func(job *delivery.Job) string { return s.destination }
 
-// destination returns the origin of the endpoint that a job is sent to; "" if the job has none.
+// destination returns the origin of the endpoint that a job is sent to; "" if the job has none, or if that takes long to find out.
 func (s *Sink) destination(job *delivery.Job) string {
-	to, err := s.subscription(render.NewJob(job, time.Now()))
+	to, err := s.subscription(render.NewQuick(job))
 	if err != nil {
 		return ""
 	}

@@ -174,6 +174,13 @@ func TestEndpointsAreGuarded(t *testing.T) {
 	if got := s.destination(job("hunter22", "")); got != "" {
 		t.Errorf("the destination is %s", got)
 	}
+	whole := open(t, w, func(c *Config) { c.Subscription = `{{ json .JSON.subscription }}` })
+	for size, want := range map[int]string{1 << 10: w.URL, 1 << 20: ""} { // it takes too long
+		j := job("", `{"subscription":`+w.Subscription("ann")+`,"x":"`+strings.Repeat("x", size)+`"}`)
+		if got := whole.destination(j); got != want {
+			t.Errorf("with %d bytes, the destination is %q", size, got)
+		}
+	}
 	if err := s.Check(context.Background()); err != nil || w.Received("ann") != 0 {
 		t.Error(err)
 	}
