@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -67,10 +68,19 @@ func (j *Job) Header(name string) string {
 	return ""
 }
 
+// long is held while a long payload is decoded, which takes up to 0.2 s of a processor for each MiB: the scheduler needs a processor, too.
+var long = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))
+
+const longPayload = 16 << 10 // bytes
+
 // JSON returns the payload as JSON, decoded when it is first asked for. Numbers keep their digits.
 func (j *Job) JSON() (any, error) {
 	if !j.decoded {
 		j.decoded = true
+		if len(j.job.Payload) > longPayload {
+			long <- struct{}{}
+			defer func() { <-long }()
+		}
 		j.value, j.failed = decode(j.job.Payload)
 	}
 	return j.value, j.failed

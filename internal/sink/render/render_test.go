@@ -149,3 +149,30 @@ func BenchmarkText(b *testing.B) {
 		}
 	}
 }
+
+// TestLongPayloadsLeaveAProcessor: those that are decoded at a time are fewer than there are processors, and a short one does not wait for them.
+func TestLongPayloadsLeaveAProcessor(t *testing.T) {
+	for range cap(long) {
+		long <- struct{}{}
+	}
+	decoded := make(chan error, 1)
+	j := NewJob(&delivery.Job{Payload: []byte(`"` + strings.Repeat("x", longPayload) + `"`)}, time.Now())
+	go func() {
+		_, err := j.JSON()
+		decoded <- err
+	}()
+	if _, err := job().JSON(); err != nil {
+		t.Error(err)
+	}
+	select {
+	case <-decoded:
+		t.Error("there was a processor for it")
+	case <-time.After(20 * time.Millisecond):
+	}
+	for range cap(long) {
+		<-long
+	}
+	if err := <-decoded; err != nil {
+		t.Error(err)
+	}
+}
