@@ -37,31 +37,16 @@ func (d *Daemon) newPacer() (*pacer.Pacer, error) {
 	cfg := d.parts.Config
 	set := cfg.Pacing
 	return pacer.New(pacer.Options{
-		Destinations: d.sinks.Destinations, DestinationLimits: d.parts.destinationLimits(), DestinationGates: d.limits,
+		Destinations: d.sinks.Destinations, DestinationLimits: d.parts.destinationLimits, DestinationGates: d.limits,
 		DestinationReports: d.told.reports,
 		Limiter:            limiter, Gates: d.limits, Sinks: sinks, Requeuer: d.relay, Widener: d.relay, Catalog: d.parts.Catalog,
 		MinQuantum: set.MinQuantum, MaxQuantum: set.MaxQuantum, LateTolerance: set.LateTolerance,
 		MaxOpenAge: set.MaxOpenAge, MaxQueueBytes: int64(set.MaxBufferBytes) / 8, ItemsPerSecond: set.ItemsPerSecond, MaxWeight: cfg.MaxWeight,
-		UnknownGrace: cfg.UnknownGrace, Retry: pacer.Retry(cfg.Retry), MaxRetryAfter: d.parts.maxRetryAfter(), Missing: d.parts.missing(), FollowUps: d.parts.followUps(),
+		UnknownGrace: cfg.UnknownGrace, Retry: pacer.Retry(cfg.Retry), MaxRetryAfter: d.parts.maxRetryAfter(), Missing: d.parts.missing, FollowUps: d.parts.followUps(),
 		Owns:   func(now time.Time) bool { return d.consumer.Owns(now) },
 		Shows:  func(campaign string) bool { return d.progress.Shows(campaign) },
 		Logger: d.parts.Log, Registerer: d.parts.Registry,
 	})
-}
-
-// destinationLimits returns what tells what is set for a destination: what its row of pacer.destinations says, where the sink sends to
-// those.
-func (p *Parts) destinationLimits() func(sink, destination string) pacer.DestinationLimits {
-	tables := tableSinks(p.Sinks)
-	return func(name, destination string) (set pacer.DestinationLimits) {
-		if !tables[name] {
-			return set
-		}
-		if e := p.Catalog.Snapshot().Destination(destination); e != nil {
-			set = pacer.DestinationLimits{InFlight: e.MaxInFlight, Disabled: e.Disabled(), Version: e.Version}
-		}
-		return set
-	}
 }
 
 // maxRetryAfter returns how long a wait that a destination asks for is believed, by sink.

@@ -17,10 +17,10 @@ func TestMissing(t *testing.T) {
 	for want, j := range map[string]*delivery.Job{
 		"names no destination, and its sink hooks needs one": looked, "no destination with the id shop-7;": {Destination: "shop-7"},
 	} {
-		if got := p.missing()("hooks", j); !strings.Contains(got, want) {
+		if got := p.missing("hooks", j); !strings.Contains(got, want) {
 			t.Errorf("%s, want %s", got, want)
 		}
-		if got := p.missing()("plain", j); got != "" {
+		if got := p.missing("plain", j); got != "" {
 			t.Errorf("a sink that needs none: %s", got)
 		}
 	}
