@@ -7,6 +7,7 @@ import (
 	"iter"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -46,7 +47,8 @@ which is removed at the end: after a stop, the same command goes on there.`,
 	f.StringVar(&flags.File, "file", "", "file of the jobs; - for stdin, which is not checked first and has no checkpoint")
 	f.StringVar(&flags.Format, "format", "", "of the file: lines (one job a line) or csv (the first line names the columns); csv for *.csv, else lines")
 	f.StringSliceVar(&flags.Map, "map", nil,
-		"which column of a CSV file, or key of a line's JSON object, is the job's payload, id, weight, priority, not_before, expires_at, destination, or its header NAME (header.NAME), such as id=key,payload=body,header.device-token=token; the payload is otherwise the whole line, of CSV as a JSON object")
+		"which column of a CSV file, or key of a line's JSON object, is the job's "+strings.Join(jobfile.Fields, ", ")+
+			", or its header NAME (header.NAME), such as id=key,payload=body,header.device-token=token; the payload is otherwise the whole line, of CSV as a JSON object")
 	f.StringArrayVar(&flags.Headers, "header", nil,
 		"header of every job, such as pacer-destination=shop-7 or tenant=blue; one of the file's, by --map, is stronger")
 	f.StringVar(&flags.Checkpoint, "checkpoint", "", "file that notes how far the jobs were published; beside the file if not given, none for nowhere")

@@ -80,7 +80,7 @@ func headerProblem(name string) string {
 
 // used returns the fields that the map names, in the order in which they are written.
 func (m Map) used() (list []string) {
-	for _, field := range fields {
+	for _, field := range Fields {
 		if m[field] != "" {
 			list = append(list, field)
 		}

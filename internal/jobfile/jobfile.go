@@ -40,25 +40,24 @@ func FormatOf(name string) Format {
 // Map says which column of a CSV file, or which key of a line's JSON object, holds which field of the job.
 type Map map[string]string
 
-// The fields of a job that a Map may name.
+// The fields of a job that every file has, or has by its lines.
 const (
 	fieldPayload     = "payload"
 	fieldID          = "id"
-	fieldWeight      = "weight"
-	fieldPriority    = "priority"
-	fieldNotBefore   = "not_before"
-	fieldExpiresAt   = "expires_at"
 	fieldDestination = "destination"
 )
 
-var fields = []string{fieldPayload, fieldID, fieldWeight, fieldPriority, fieldNotBefore, fieldExpiresAt, fieldDestination}
+// Fields are the fields of a job that a Map may name.
+var Fields = append([]string{fieldPayload}, record.Keys[1:]...) // all jobs of a file are of one campaign
 
 // headerOf are the headers of the fields that may be missing.
-var headerOf = map[string]string{
-	fieldWeight: delivery.HeaderWeight, fieldPriority: delivery.HeaderPriority,
-	fieldNotBefore: delivery.HeaderNotBefore, fieldExpiresAt: delivery.HeaderExpiresAt,
-	fieldDestination: delivery.HeaderDestination,
-}
+var headerOf = func() map[string]string {
+	headers := map[string]string{}
+	for _, field := range record.Keys[2:] {
+		headers[field] = record.HeaderOf(field)
+	}
+	return headers
+}()
 
 // ParseMap parses pairs such as payload=body.
 func ParseMap(pairs []string) (Map, error) {
@@ -72,16 +71,16 @@ func ParseMap(pairs []string) (Map, error) {
 			if problem := headerProblem(name); problem != "" {
 				return nil, fmt.Errorf("%s: %s", field, problem)
 			}
-		} else if !slices.Contains(fields, field) {
-			return nil, fmt.Errorf("%q is not a field of a job; use one of %s, or %sNAME for another header", field, strings.Join(fields, ", "), headerField)
+		} else if !slices.Contains(Fields, field) {
+			return nil, fmt.Errorf("%q is not a field of a job; use one of %s, or %sNAME for another header", field, strings.Join(Fields, ", "), headerField)
 		}
 		if m[field] != "" {
 			return nil, fmt.Errorf("%s is given twice", field)
 		}
 		m[field] = column
 	}
-	if len(m) > len(fields)+maxHeaders {
-		return nil, fmt.Errorf("%d fields are more than %d; give fewer", len(m), len(fields)+maxHeaders)
+	if len(m) > len(Fields)+maxHeaders {
+		return nil, fmt.Errorf("%d fields are more than %d; give fewer", len(m), len(Fields)+maxHeaders)
 	}
 	return m, nil
 }

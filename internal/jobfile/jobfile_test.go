@@ -67,7 +67,7 @@ func TestJobsOfFiles(t *testing.T) {
 		{"endless", "a\nb\n" + full + full + full, Lines, nil, []string{"abc-1 a" + asBinary, "abc-2 b" + asBinary}, []string{"line 3 is longer than"}},
 		{"mapped keys", "\xef\xbb\xbf" + `{"key":"u-1","body":{"n":12345678901234567890},"units":2,"at":"2026-12-01T09:00:00Z"}` + "\n" +
 			`{"key":42,"body":"text","units":null}`, Lines, []string{"id=key", "payload=body", "weight=units", "not_before=at"},
-			[]string{`u-1 {"n":12345678901234567890}` + asJSON + " pacer-weight=2 pacer-not-before=2026-12-01T09:00:00Z", `42 "text"` + asJSON}, nil},
+			[]string{`u-1 {"n":12345678901234567890}` + asJSON + " pacer-not-before=2026-12-01T09:00:00Z pacer-weight=2", `42 "text"` + asJSON}, nil},
 		{"what is wrong with mapped keys", "{\"key\":\"u 1\"}\n[1]\nnull\n{}\n{\"key\":{}}\n{\"key\":true}\n{\"key\":\"ok\"}\n{\"key\":\"u\",\"w\":\"11\"}\n{\"key\":\"u\",\"w\":\"x\"}",
 			Lines, []string{"id=key", "weight=w"}, []string{`ok {"key":"ok"}` + asJSON}, []string{
 				`line 1 has a bad id: "key" must be 1 to 256`, "line 2 is not a JSON object", "line 3 is not a JSON object",

@@ -2,9 +2,11 @@ package record
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"hash/maphash"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -40,25 +42,39 @@ type Limits struct {
 // the zero value is ready.
 type Decoder struct {
 	names                     *[maxNames]string // each at a place of its hash
-	written, first, published last[time.Time]
-	topicID                   last[delivery.TopicID]
+	written, first, published last[string, time.Time]
+	topicID                   last[string, delivery.TopicID]
+
+	// Of the record that is decoded: its job, and one of its values with its header or key.
+	job    *delivery.Job
+	limits Limits
+	name   string
+	value  []byte
 }
 
-// last is the last value of a header, and what it means; that of none is the zero value.
-type last[T any] struct {
-	text string
-	is   T
+// last is the last thing of which something was made, and that.
+type last[K comparable, V any] struct {
+	from K
+	made V
 }
 
-// parse is parse(value).
-func (l *last[T]) parse(value []byte, parse func([]byte) T) T {
-	if len(value) > delivery.MaxIDLength {
-		return parse(value)
+// of returns make(from). That of the zero value is the zero value.
+func (l *last[K, V]) of(from K, make func(K) V) V {
+	if from != l.from {
+		l.from, l.made = from, make(from)
 	}
-	if string(value) != l.text {
-		l.text, l.is = string(value), parse(value)
+	return l.made
+}
+
+// lastOf returns make(d.value).
+func lastOf[V any](d *Decoder, l *last[string, V], make func(string) V) V {
+	switch {
+	case string(d.value) == l.from:
+		return l.made
+	case len(d.value) > delivery.MaxIDLength:
+		return make(string(d.value))
 	}
-	return l.is
+	return l.of(string(d.value), make)
 }
 
 // maxNames bounds the names that are remembered.
@@ -66,8 +82,10 @@ const maxNames = 256
 
 var seed = maphash.MakeSeed()
 
-// name returns the string of a name that other records are likely to have too.
-func (d *Decoder) name(b []byte) string {
+// shared returns the value as a string, for values that other records are likely to have too.
+func (d *Decoder) shared() string { return d.share(d.value) }
+
+func (d *Decoder) share(b []byte) string {
 	if len(b) > delivery.MaxIDLength {
 		return string(b)
 	}
@@ -88,13 +106,11 @@ func Decode(r *delivery.Record, from delivery.Place, limits Limits, now time.Tim
 
 // Decode turns a record into a job, which has memory of its own. It never fails: a record that cannot be delivered
 // becomes a job with a Flaw and with the payload and headers of the record, so that the dead letter is complete.
-// Headers written by pacer count only in topics that pacer owns (lanes and timers); in ingress any producer may have
-// written them. Names that are not known are a flaw where a producer wrote the record.
+// Headers written by pacer count only in topics that pacer owns (lanes and timers), and there in records that name their origin: any
+// producer may write the others. Names that are not known are a flaw where a producer wrote the record.
 func (d *Decoder) Decode(r *delivery.Record, from delivery.Place, limits Limits, now time.Time) *delivery.Job {
-	var h scanned
-	h.scan(r.Headers)
 	j := &delivery.Job{
-		Weight: 1, Flaw: r.Flaw,
+		Weight: 1, Flaw: r.Flaw, Meta: delivery.Meta{ContentType: contentTypeBinary},
 		History: delivery.History{
 			Origin: delivery.Origin{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, TopicID: r.TopicID}, FirstRead: now,
 		},
@@ -102,41 +118,70 @@ func (d *Decoder) Decode(r *delivery.Record, from delivery.Place, limits Limits,
 			From: from, Published: delivery.ShortStampOf(r.Time), Offset: r.Offset, Size: size(r), ReadAt: now,
 		},
 	}
-	moved := false
+	d.job, d.limits = j, limits
+	var v values
+	flaw := v.scan(r.Headers)
 	if from != delivery.FromIngress {
-		moved = d.applyHistory(j, &h, r.Time)
-		if h.format != nil && string(h.format) != "1" {
-			invalid(j, delivery.HeaderFormat, "must be 1: pacer reads no other format of its records")
+		if r.Time.Unix() > 0 && r.Time.Before(now) {
+			j.FirstRead = r.Time // of a producer's record; the same at every read
+		}
+		if o, ok := d.origin(v[origin]); ok {
+			j.Origin, j.Published, flaw = o, 0, nil
+			d.read(&v, true, false)
+			if !j.State.Valid() {
+				j.State = nil
+			}
+		}
+		if j.EnqueuedAt == 0 {
+			j.EnqueuedAt = delivery.StampOf(r.Time)
 		}
 	}
-	if !moved {
-		h.check(j)
-	}
+	j.Flaw = cmp.Or(j.Flaw, flaw)
 	switch {
-	case h.campaign != nil:
-		d.decodeHeaders(j, &h, limits)
+	case v[campaign] != nil:
+		if v[jobID] != nil {
+			v[cloudEvent] = nil
+		}
+		d.read(&v, false, false)
 	case r.Flaw == nil:
-		d.decodeEnvelope(j, r.Value, limits)
-	default:
-		j.ContentType = contentTypeBinary
+		d.readEnvelope(r.Value)
 	}
 	if j.ID == "" {
-		j.ID = FormatOrigin(j.Origin)
+		j.ID = j.Origin.String()
 	}
-	j.TraceParent = traceParent(h.traceParent)
+	j.TraceParent = validTraceParent(v[traceParent])
 	keep(j, r)
+	d.job, d.value = nil, nil
 	return j
+}
+
+// read reads those fields that are pacer's own, or the others; of an envelope, which has keys.
+func (d *Decoder) read(v *values, own, envelope bool) {
+	for i := range fields {
+		f := &fields[i]
+		if v[i] == nil || f.read == nil || f.own != own {
+			continue
+		}
+		if d.name, d.value = f.header, v[i]; envelope {
+			d.name = f.key
+		}
+		f.read(d)
+	}
 }
 
 // keep copies what the job has of its record, into one piece of memory: its key, its headers that stay on the record when it is
 // written again, and its value, unless it was an envelope.
 func keep(j *delivery.Job, r *delivery.Record) {
-	unread, headers, n := unread(j), 0, len(r.Key)
-	for _, h := range r.Headers {
-		if !rewritten(h.Key, unread) {
-			headers++
-			n += len(h.Value)
+	n, unread := len(r.Key), unread(j)
+	for i, h := range r.Headers {
+		if rewritten(h.Key, unread) {
+			continue
 		}
+		if j.Headers == nil {
+			j.Headers = make([]delivery.Header, 0, len(r.Headers)-i)
+		}
+		j.Headers = append(j.Headers, h)
+		n += len(h.Value)
 	}
 	if j.Payload == nil {
 		n += len(r.Value)
@@ -154,212 +199,165 @@ func keep(j *delivery.Job, r *delivery.Record) {
 		j.Payload = copied(r.Value)
 	}
 	j.Key = copied(r.Key)
-	if headers == 0 {
-		return
+	for i := range j.Headers {
+		j.Headers[i].Value = copied(j.Headers[i].Value)
 	}
-	j.Headers = make([]delivery.Header, 0, headers)
-	for _, h := range r.Headers {
-		if !rewritten(h.Key, unread) {
-			j.Headers = append(j.Headers, delivery.Header{Key: h.Key, Value: copied(h.Value)})
-		}
-	}
-}
-
-// decodeHeaders sets the job's fields from headers.
-func (d *Decoder) decodeHeaders(j *delivery.Job, h *scanned, limits Limits) {
-	j.ContentType = contentTypeBinary
-	d.setCampaign(j, delivery.HeaderCampaign, h.campaign)
-	id, idHeader := h.jobID, delivery.HeaderJobID
-	if id == nil {
-		id, idHeader = h.cloudEvent, delivery.HeaderCloudEvent
-	}
-	if id != nil {
-		if j.ID = string(id); !delivery.ValidID(j.ID) {
-			j.ID = ""
-			invalid(j, idHeader, idRule)
-		}
-	}
-	if h.contentType != nil {
-		if j.ContentType = contentType(h.contentType); !printable(j.ContentType) {
-			j.ContentType = contentTypeBinary
-			invalid(j, delivery.HeaderContentType, "must be printable ASCII")
-		}
-	}
-	d.setDestination(j, delivery.HeaderDestination, h.destination)
-	setPriority(j, delivery.HeaderPriority, h.priority)
-	setNotBefore(j, delivery.HeaderNotBefore, h.notBefore, limits)
-	setTime(j, delivery.HeaderExpiresAt, h.expiresAt, &j.ExpiresAt)
-	setWeight(j, delivery.HeaderWeight, h.weight, limits)
-}
-
-// setCampaign leaves the campaign empty if the value cannot name one.
-func (d *Decoder) setCampaign(j *delivery.Job, name string, value []byte) {
-	switch id := d.name(value); {
-	case delivery.ValidCampaign(id):
-		j.Campaign = id
-	case id == delivery.UnknownCampaign:
-		invalid(j, name, "must not be "+id+", which stands for jobs without a campaign")
-	default:
-		invalid(j, name, idRule)
-	}
-}
-
-// setDestination leaves the destination empty if the value cannot name one.
-func (d *Decoder) setDestination(j *delivery.Job, name string, value []byte) {
-	if value == nil {
-		return
-	}
-	if j.Destination = d.name(value); !delivery.ValidID(j.Destination) {
-		j.Destination = ""
-		invalid(j, name, idRule)
-	}
-}
-
-// contentType allocates no memory for the common types.
-func contentType(value []byte) string {
-	switch string(value) {
-	case contentTypeJSON:
-		return contentTypeJSON
-	case contentTypeBinary:
-		return contentTypeBinary
-	}
-	return string(value)
 }
 
 const idRule = "must be 1 to 256 printable ASCII characters without spaces"
 
-// invalid records the first defect.
-func invalid(j *delivery.Job, name, rule string) {
-	if j.Flaw == nil {
-		j.Flaw = &delivery.Flaw{Defect: delivery.ReasonInvalidHeader, Detail: name + " " + rule}
-	}
+func invalid(name, rule string) *delivery.Flaw {
+	return &delivery.Flaw{Defect: delivery.ReasonInvalidHeader, Detail: name + " " + rule}
 }
 
-// setWeight comes last: a job that is only too heavy is otherwise readable, and is written again from its fields.
-func setWeight(j *delivery.Job, name string, value []byte, limits Limits) {
-	maxWeight := limits.MaxWeight
-	if value == nil {
-		return
-	}
-	w, err := strconv.ParseInt(string(value), 10, 64)
-	switch {
-	case err != nil || w < 1:
-		invalid(j, name, fmt.Sprintf("must be an integer from 1 to %d", maxWeight))
-	case w > maxWeight && j.Flaw == nil:
-		j.Weight = w
-		j.Flaw = &delivery.Flaw{Defect: delivery.ReasonOverweight, Detail: fmt.Sprintf("%s %d is above max_weight %d", name, w, maxWeight)}
+// invalid records that the value breaks a rule, if that is the first defect.
+func (d *Decoder) invalid(rule string) { d.job.Flaw = cmp.Or(d.job.Flaw, invalid(d.name, rule)) }
+
+func (d *Decoder) readCampaign() {
+	switch id := d.shared(); {
+	case delivery.ValidCampaign(id):
+		d.job.Campaign = id
+	case id == delivery.UnknownCampaign:
+		d.invalid("must not be " + id + ", which stands for jobs without a campaign")
 	default:
-		j.Weight = w
+		d.invalid(idRule)
 	}
 }
 
-func setPriority(j *delivery.Job, name string, value []byte) {
-	switch string(value) {
+func (d *Decoder) readID() {
+	if id := string(d.value); delivery.ValidID(id) {
+		d.job.ID = id
+	} else {
+		d.invalid(idRule)
+	}
+}
+
+func (d *Decoder) readDestination() {
+	if id := d.shared(); delivery.ValidID(id) {
+		d.job.Destination = id
+	} else {
+		d.invalid(idRule)
+	}
+}
+
+// readContentType allocates no memory for the common types.
+func (d *Decoder) readContentType() {
+	switch string(d.value) {
+	case contentTypeJSON:
+		d.job.ContentType = contentTypeJSON
+	case contentTypeBinary:
+	default:
+		if s := string(d.value); printable(s) {
+			d.job.ContentType = s
+		} else {
+			d.invalid("must be printable ASCII")
+		}
+	}
+}
+
+func (d *Decoder) readWeight() {
+	w, err := strconv.ParseInt(string(d.value), 10, 64)
+	switch most := d.limits.MaxWeight; {
+	case err != nil || w < 1:
+		d.invalid(fmt.Sprintf("must be an integer from 1 to %d", most))
+		return
+	case w > most && d.job.Flaw == nil:
+		d.job.Flaw = &delivery.Flaw{Defect: delivery.ReasonOverweight, Detail: fmt.Sprintf("%s %d is above max_weight %d", d.name, w, most)}
+	}
+	d.job.Weight = w
+}
+
+func (d *Decoder) readPriority() {
+	switch string(d.value) {
 	case "high":
-		j.Priority = delivery.PriorityHigh
+		d.job.Priority = delivery.PriorityHigh
 	case "normal":
 	default:
-		if value != nil {
-			invalid(j, name, "must be high or normal")
-		}
+		d.invalid("must be high or normal")
 	}
 }
 
-// setNotBefore is setTime with a limit, so that no job circulates in the timers for years.
-func setNotBefore(j *delivery.Job, name string, value []byte, limits Limits) {
-	if value == nil {
-		return
-	}
-	setTime(j, name, value, &j.NotBefore)
-	if limits.MaxNotBefore > 0 && j.NotBefore.Sub(j.FirstRead) > limits.MaxNotBefore {
-		invalid(j, name, fmt.Sprintf("%s is further ahead than max_not_before (%s)", value, notation.FormatSpan(limits.MaxNotBefore)))
+// readNotBefore reads a bounded time, so that no job circulates in the timers for years.
+func (d *Decoder) readNotBefore() {
+	d.job.NotBefore = d.time()
+	if most := d.limits.MaxNotBefore; most > 0 && d.job.NotBefore.Sub(d.job.FirstRead) > most {
+		d.invalid(fmt.Sprintf("%s is further ahead than max_not_before (%s)", d.value, notation.FormatSpan(most)))
 	}
 }
 
-func setTime(j *delivery.Job, name string, value []byte, t *time.Time) {
-	if value == nil {
-		return
+func (d *Decoder) readExpiresAt() { d.job.ExpiresAt = d.time() }
+
+func (d *Decoder) readMessageID() {
+	if n := len(d.value); n > 0 && n <= delivery.MaxProviderText {
+		d.job.Call.Provider = &delivery.Provider{MessageID: string(d.value)}
 	}
-	parsed, err := time.Parse(time.RFC3339, string(value))
+}
+
+// time returns the time that a producer wrote.
+func (d *Decoder) time() time.Time {
+	at, err := time.Parse(time.RFC3339, string(d.value))
 	if err != nil {
-		invalid(j, name, "must be a time as in RFC 3339, such as 2006-01-02T15:04:05Z")
-		return
-	}
-	*t = parsed
-}
-
-// applyHistory reads the headers that pacer wrote when it moved the job. A header that is missing or unreadable,
-// because another program wrote the record, counts as zero. moved reports whether pacer wrote the record.
-func (d *Decoder) applyHistory(j *delivery.Job, h *scanned, written time.Time) (moved bool) {
-	j.Attempt, j.Hops, j.TimerHops = int(count(h.attempt)), count(h.hops), count(h.timerHops)
-	o, moved := d.origin(h.origin)
-	if moved {
-		j.Origin = o
-		j.Origin.TopicID = d.topicID.parse(h.originTopicID, func(b []byte) delivery.TopicID { return delivery.ParseTopicID(string(b)) })
-	}
-	if j.EnqueuedAt = delivery.StampOf(d.written.parse(h.enqueuedAt, instant)); j.EnqueuedAt == 0 {
-		j.EnqueuedAt = delivery.StampOf(written)
-	}
-	switch first := d.first.parse(h.firstRead, instant); {
-	case !first.IsZero():
-		j.FirstRead = first
-	case written.Unix() > 0 && written.Before(j.FirstRead): // by a producer, into a lane; the same at every read
-		j.FirstRead = written
-	}
-	if moved {
-		j.Published = delivery.ShortStampOf(d.published.parse(h.publishedAt, instant))
-		if len(h.messageID) > 0 && len(h.messageID) <= delivery.MaxProviderText {
-			j.Call.Provider = &delivery.Provider{MessageID: string(h.messageID)}
-		}
-	}
-	j.Due = instant(h.due)
-	j.Reason, j.Widened = d.name(h.reason), count(h.widened) > 0
-	if len(h.step) > 0 {
-		j.State = d.state(h)
-	}
-	return moved
-}
-
-// state returns how far the job's request has come; nil if its headers are not those of a state.
-func (d *Decoder) state(h *scanned) *delivery.State {
-	s := &delivery.State{Step: d.name(h.step), Began: instant(h.began), Waits: count(h.waits)}
-	if len(h.vars) > 0 {
-		s.Vars = bytes.Clone(h.vars)
-	}
-	if !s.Valid() {
-		return nil
-	}
-	return s
-}
-
-func count(value []byte) int32 {
-	if len(value) == 0 { // most records do not have it, and an error costs more than a number
-		return 0
-	}
-	n, err := strconv.ParseInt(string(value), 10, 32)
-	if err != nil || n < 0 {
-		return 0
-	}
-	return int32(n)
-}
-
-func instant(value []byte) time.Time {
-	if len(value) == 0 { // as in count
+		d.invalid("must be a time as in RFC 3339, such as 2006-01-02T15:04:05Z")
 		return time.Time{}
 	}
-	t, err := time.Parse(time.RFC3339Nano, string(value))
+	return at
+}
+
+func (d *Decoder) readFormat() {
+	if string(d.value) != "1" {
+		d.invalid("must be 1: pacer reads no other format of its records")
+	}
+}
+
+// state returns the job's state, which it has from now on.
+func (d *Decoder) state() *delivery.State {
+	if d.job.State == nil {
+		d.job.State = &delivery.State{}
+	}
+	return d.job.State
+}
+
+// count returns the value as a number of times; 0 if it is none.
+func (d *Decoder) count() int32 {
+	n, err := strconv.ParseInt(string(d.value), 10, 32)
+	if err != nil {
+		return 0
+	}
+	return int32(max(0, n))
+}
+
+// instant returns the time that was written; zero if it is none.
+func instant(text string) time.Time {
+	t, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil {
 		return time.Time{}
 	}
 	return t
 }
 
+// ParseOrigin parses the output of delivery.Origin.String.
+func ParseOrigin(s string) (delivery.Origin, bool) { return new(Decoder).origin([]byte(s)) }
+
+func (d *Decoder) origin(s []byte) (delivery.Origin, bool) {
+	rest, offset, ok1 := cutLast(s)
+	topic, partition, ok2 := cutLast(rest)
+	o, err1 := strconv.ParseInt(string(offset), 10, 64)
+	p, err2 := strconv.ParseInt(string(partition), 10, 32)
+	if !ok1 || !ok2 || err1 != nil || err2 != nil || o < 0 || p < 0 || len(topic) == 0 {
+		return delivery.Origin{}, false
+	}
+	return delivery.Origin{Topic: d.share(topic), Partition: int(p), Offset: o}, true
+}
+
+func cutLast(s []byte) (before, after []byte, ok bool) {
+	i := bytes.LastIndexByte(s, '/')
+	if i < 0 {
+		return nil, nil, false
+	}
+	return s[:i], s[i+1:], true
+}
+
 // printable reports whether a sink can send s as a header.
 func printable(s string) bool {
-	for i := 0; i < len(s); i++ {
-		if s[i] < ' ' || s[i] > '~' {
-			return false
-		}
-	}
-	return s != "" && len(s) <= 256
+	return s != "" && len(s) <= 256 && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
 }

@@ -12,34 +12,16 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
+// keyPayload is the key of an envelope that holds the payload, whatever JSON value that is.
+const keyPayload = "payload"
+
 // envelope is a job written as one JSON object. The values stay raw, so that an error can name its key; nil if the
 // object does not have the key.
 type envelope struct {
-	values [len(envelopeKeys)]json.RawMessage
+	values  values
+	payload []byte
 
-	// The first key that is not known, and the first that is there twice; nil if there is none.
-	stray, twice *string
-}
-
-// envelopeKeys are the keys of an envelope.
-var envelopeKeys = [...]string{"campaign", "id", "weight", "priority", "destination", "not_before", "expires_at", "payload"}
-
-// value returns the value of a known key.
-func (e *envelope) value(key string) json.RawMessage {
-	return e.values[slices.Index(envelopeKeys[:], key)]
-}
-
-// text returns the string of a key; nil if it is missing or no string.
-func (e *envelope) text(j *delivery.Job, key string) []byte {
-	raw := present(e.value(key))
-	if raw == nil {
-		return nil
-	}
-	s, ok := text(raw)
-	if !ok {
-		invalid(j, key, "must be a string")
-	}
-	return s
+	flaw *delivery.Flaw // the first key that is not known, or is there twice; nil if there is none
 }
 
 var errNoObject = errors.New("not a JSON object")
@@ -61,11 +43,14 @@ func (e *envelope) parse(value []byte) error {
 		if err := decoder.Decode(&raw); err != nil {
 			return err
 		}
-		switch at := slices.Index(envelopeKeys[:], key); {
-		case at < 0:
-			e.stray = cmp.Or(e.stray, &key)
-		case e.values[at] != nil:
-			e.twice = cmp.Or(e.twice, &key)
+		at := slices.IndexFunc(fields[:], func(f field) bool { return f.key == key })
+		switch {
+		case key == keyPayload && e.payload == nil:
+			e.payload = raw
+		case key == keyPayload || at >= 0 && e.values[at] != nil:
+			e.flaw = cmp.Or(e.flaw, invalid(key, "must be there once"))
+		case key == "" || at < 0:
+			e.flaw = cmp.Or(e.flaw, invalid(quoted(key), "is not a key of an envelope; use one of "+strings.Join(Keys, ", ")+", "+keyPayload))
 		default:
 			e.values[at] = raw
 		}
@@ -79,79 +64,55 @@ func (e *envelope) parse(value []byte) error {
 	return nil
 }
 
-// decodeEnvelope reads a job from a value that is a JSON envelope. If something in it is invalid, the job keeps the
+// readEnvelope reads a job from a value that is a JSON envelope. If something in it is invalid, the job keeps the
 // whole value as its payload, so that a corrected replay is read as an envelope again, and its campaign if that can be
 // read.
-func (d *Decoder) decodeEnvelope(j *delivery.Job, value []byte, limits Limits) {
-	j.ContentType = contentTypeBinary
+func (d *Decoder) readEnvelope(value []byte) {
+	j := d.job
 	var e envelope
 	err := e.parse(value)
-	campaign, isText := text(e.value("campaign"))
+	named, isText := unquoted(e.values[campaign])
 	if isText {
-		d.setCampaign(j, "campaign", campaign)
+		d.name, d.value = fields[campaign].key, named
+		d.readCampaign()
 	}
+	why := ""
 	switch {
-	case e.value("campaign") == nil:
-		undecodable(j, "no pacer-campaign header, and the value is not a JSON envelope with a campaign")
-		return
+	case e.values[campaign] == nil:
+		why = "no pacer-campaign header, and the value is not a JSON envelope with a campaign"
 	case err != nil:
-		undecodable(j, "no pacer-campaign header, and the value is not one JSON object, though it begins like an envelope")
-		return
+		why = "no pacer-campaign header, and the value is not one JSON object, though it begins like an envelope"
 	case !isText:
-		undecodable(j, "the envelope's campaign must be a string")
+		why = "the envelope's campaign must be a string"
+	case e.payload == nil && e.flaw != nil:
+		why = "the envelope has no payload, and " + e.flaw.Detail
+	case e.payload == nil:
+		why = "the envelope has no payload"
+	}
+	if why != "" {
+		j.Flaw = cmp.Or(j.Flaw, &delivery.Flaw{Defect: delivery.ReasonUndecodable, Detail: why})
 		return
-	case e.value("payload") == nil:
-		detail := "the envelope has no payload"
-		if e.stray != nil {
-			detail += ", and " + quoted(*e.stray) + " " + strayKey(*e.stray)
+	}
+	j.Flaw = cmp.Or(j.Flaw, e.flaw)
+	for i, raw := range e.values {
+		switch text, ok := unquoted(raw); {
+		case string(raw) == "null":
+			e.values[i] = nil // as if it were missing
+		case ok && !fields[i].raw:
+			e.values[i] = text
+		case raw != nil && !fields[i].raw:
+			j.Flaw = cmp.Or(j.Flaw, invalid(fields[i].key, "must be a string"))
+			e.values[i] = nil
 		}
-		undecodable(j, detail)
-		return
 	}
-	if e.stray != nil {
-		invalid(j, quoted(*e.stray), strayKey(*e.stray))
-	}
-	if e.twice != nil {
-		invalid(j, *e.twice, "must be there once")
-	}
-	if id := e.text(j, "id"); id != nil {
-		if j.ID = string(id); !delivery.ValidID(j.ID) {
-			j.ID = ""
-			invalid(j, "id", idRule)
-		}
-	}
-	setPriority(j, "priority", e.text(j, "priority"))
-	d.setDestination(j, "destination", e.text(j, "destination"))
-	setNotBefore(j, "not_before", e.text(j, "not_before"), limits)
-	setTime(j, "expires_at", e.text(j, "expires_at"), &j.ExpiresAt)
-	setWeight(j, "weight", present(e.value("weight")), limits)
-	if j.Defect() == delivery.ReasonInvalidHeader {
-		return
-	}
-	j.Payload, j.ContentType = e.value("payload"), contentTypeJSON
-}
-
-// strayKey says what is wrong with a key that is not known.
-func strayKey(key string) string {
-	return "is not a key of an envelope; use one of " + strings.Join(envelopeKeys[:], ", ")
-}
-
-// undecodable records the defect, unless there is one that says more: a misspelled header.
-func undecodable(j *delivery.Job, detail string) {
-	if j.Flaw == nil {
-		j.Flaw = &delivery.Flaw{Defect: delivery.ReasonUndecodable, Detail: detail}
+	d.read(&e.values, false, true)
+	if j.Defect() != delivery.ReasonInvalidHeader {
+		j.Payload, j.ContentType = e.payload, contentTypeJSON
 	}
 }
 
-// present treats an explicit null as a missing field.
-func present(raw json.RawMessage) []byte {
-	if string(raw) == "null" {
-		return nil
-	}
-	return raw
-}
-
-func text(raw json.RawMessage) ([]byte, bool) {
+// unquoted returns the text of a JSON string; false for another value.
+func unquoted(raw []byte) ([]byte, bool) {
 	var s string
 	if len(raw) == 0 || raw[0] != '"' || json.Unmarshal(raw, &s) != nil {
 		return nil, false

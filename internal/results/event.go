@@ -9,7 +9,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/record"
 )
 
 // event is the wire form of a result.
@@ -39,7 +38,7 @@ type event struct {
 func encode(f *finalJob) []byte {
 	j := f.job
 	e := event{
-		JobID: j.ID, Campaign: j.Campaign, Outcome: f.outcome.String(), Attempts: j.Attempt, Origin: record.FormatOrigin(j.Origin),
+		JobID: j.ID, Campaign: j.Campaign, Outcome: f.outcome.String(), Attempts: j.Attempt, Origin: j.Origin.String(),
 		EnqueuedAt: eventTime(j.EnqueuedAt.Time()), FirstReadAt: eventTime(j.FirstRead), SettledAt: eventTime(f.at),
 	}
 	if c := j.Call; !c.At.IsZero() {
