@@ -7,32 +7,38 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// A service that is asked for and never answers is named within a second, and once; when it answers, the daemon goes on.
+// A service that never answers is named within two seconds, and once.
 func TestWhatDoesNotAnswerIsNamedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		begun, d := time.Now(), &Daemon{}
-		var answered atomic.Bool
-		var told []time.Duration
-		d.ask(t.Context(), &answered, func(ctx context.Context) error {
+		begun, log := time.Now(), &shared{}
+		hangs := func(ctx context.Context) error {
+			<-ctx.Done()
 			if time.Since(begun) > time.Minute {
 				return nil
 			}
-			ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-			defer cancel()
-			<-ctx.Done()
 			return ctx.Err()
-		}, func(error) { told = append(told, time.Since(begun)) })
-		if len(told) != 1 || told[0] > firstPatience || !answered.Load() {
-			t.Errorf("told after %s", told)
+		}
+		s := newStores(func(ctx context.Context) []error { return []error{hangs(ctx)} }, hangs, slog.New(slog.NewTextHandler(log, nil)), prometheus.NewRegistry())
+		go func() { _ = s.Run(t.Context()) }() // until the end of the test
+		time.Sleep(2*time.Second + 1)
+		for _, service := range []string{"redis", "kafka"} {
+			if !strings.Contains(log.String(), service+" does not answer") || s.missing() == "" {
+				t.Errorf("after two seconds: %s", log.String())
+			}
+		}
+		time.Sleep(2 * time.Minute)
+		if n := strings.Count(log.String(), "does not answer"); n != 2 || s.missing() != "" {
+			t.Errorf("%q is missing: %s", s.missing(), log.String())
 		}
 	})
 }

@@ -116,7 +116,6 @@ type site struct {
 type life struct {
 	phase  atomic.Int32
 	ending chan struct{} // closed when Run accepts no more jobs
-	answered
 }
 
 // The phases of a daemon.
@@ -180,7 +179,7 @@ func NewDaemon(parts Parts) (*Daemon, error) {
 	}
 	d.closures = d.newGateGauges()
 	d.told.shut = &destinationGates{read: d.limits.DestinationsSince, see: d.pacer.SeeDestinations, log: d.log}
-	d.stores = newStores(parts.Redis.Up, parts.Kafka.Ping, parts.Registry)
+	d.stores = newStores(parts.Redis.Up, parts.Kafka.Ping, parts.Log, parts.Registry)
 	showReady(parts.Registry, d.Ready)
 	d.progress = d.newProgress()
 	site, err := d.newSite()
@@ -281,17 +280,11 @@ func (d *Daemon) size() (campaigns, busy int) {
 
 // Ready is the answer of /readyz: whether jobs can flow, and if not, what is missing.
 func (d *Daemon) Ready() (ok bool, why string) {
-	switch {
+	switch missing := d.missing(); {
 	case d.phase.Load() == phaseDraining:
 		return false, "draining"
-	case !d.parts.Catalog.Ready():
-		return false, "the catalog is not loaded: is PostgreSQL reachable, and migrated?"
-	case d.results != nil && !d.results.Ready():
-		return false, "the topic of the results has not been found: is Kafka reachable, and migrated?"
-	case !d.answered.redis.Load():
-		return false, "redis has not answered yet"
-	case !d.answered.kafka.Load():
-		return false, "kafka has not answered yet"
+	case missing != "":
+		return false, missing
 	case !d.consumer.Joined():
 		return false, "the consumer group is not joined: is Kafka reachable, and are all topics there?"
 	}

@@ -2,11 +2,12 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -35,57 +36,36 @@ type stores struct {
 	ping  func(ctx context.Context) []error // of each shard's server
 	kafka func(ctx context.Context) error   // nil: none is configured
 	up    *prometheus.GaugeVec
-	away  atomic.Pointer[[]time.Time] // since when each server is away; zero: it answers
-	// kafkaAway is since when Kafka is away; nil: it answers.
-	kafkaAway atomic.Pointer[time.Time]
+	log   *slog.Logger
+
+	mu              sync.Mutex // guards what follows
+	shards, brokers outages
 }
 
-func newStores(ping func(ctx context.Context) []error, kafka func(ctx context.Context) error, r prometheus.Registerer) *stores {
-	s := &stores{ping: ping, kafka: kafka, up: promauto.With(r).NewGaugeVec(prometheus.GaugeOpts{
+// outages are those of the servers of a service.
+type outages struct {
+	since    []time.Time // when each stopped to answer; zero: it answers
+	answered bool        // whether one has answered since the start
+	logged   bool        // whether it is logged that none has
+}
+
+func newStores(ping func(ctx context.Context) []error, kafka func(ctx context.Context) error, log *slog.Logger, r prometheus.Registerer) *stores {
+	return &stores{ping: ping, kafka: kafka, log: log, up: promauto.With(r).NewGaugeVec(prometheus.GaugeOpts{
 		Name: "pacer_store_up", Help: "1 while the server of a shard of the quota store (Redis) answers this daemon, else 0.",
 	}, []string{"shard"})}
-	s.away.Store(&[]time.Time{})
-	return s
 }
 
 // Run pings the servers every second until ctx ends.
 func (s *stores) Run(ctx context.Context) error {
 	var watching sync.WaitGroup
-	watch := func(update func(context.Context)) {
+	for _, update := range []func(context.Context){s.update, s.updateKafka} {
 		watching.Go(func() {
 			update(ctx)
 			retry.Every(ctx, storesEvery, func(time.Time) { update(ctx) })
 		})
 	}
-	watch(s.update)
-	if s.kafka != nil {
-		watch(s.updateKafka)
-	}
 	watching.Wait()
 	return nil
-}
-
-func (s *stores) updateKafka(ctx context.Context) {
-	now := time.Now()
-	call, cancel := context.WithTimeout(ctx, kafkaWithin)
-	defer cancel()
-	for range kafkaTries {
-		if s.kafka(call) == nil {
-			s.kafkaAway.Store(nil)
-			return
-		}
-	}
-	if ctx.Err() == nil {
-		s.kafkaAway.CompareAndSwap(nil, &now)
-	}
-}
-
-// KafkaAway returns since when Kafka does not answer; zero: it does, or was not asked yet.
-func (s *stores) KafkaAway() time.Time {
-	if since := s.kafkaAway.Load(); since != nil {
-		return *since
-	}
-	return time.Time{}
 }
 
 func (s *stores) update(ctx context.Context) {
@@ -95,49 +75,96 @@ func (s *stores) update(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
-	before, away := *s.away.Load(), make([]time.Time, len(errs))
+	s.note("redis", &s.shards, time.Now(), errs)
 	for i, err := range errs {
 		up := 1.0
 		if err != nil {
-			up, away[i] = 0, time.Now()
-			if i < len(before) && !before[i].IsZero() {
-				away[i] = before[i]
-			}
+			up = 0
 		}
 		s.up.WithLabelValues(strconv.Itoa(i)).Set(up)
 	}
-	s.away.Store(&away)
 }
 
-// withoutKafka says that Kafka has been away for some seconds; "" if it has not.
-func (s *stores) withoutKafka(now time.Time) string {
-	since := s.KafkaAway()
-	if since.IsZero() || now.Sub(since) < degradedAfter {
-		return ""
+func (s *stores) updateKafka(ctx context.Context) {
+	if s.kafka == nil {
+		return
 	}
-	return fmt.Sprintf("kafka has not answered for %s", now.Sub(since).Round(time.Second))
+	begun := time.Now()
+	call, cancel := context.WithTimeout(ctx, kafkaWithin)
+	defer cancel()
+	err := s.kafka(call)
+	for try := 1; err != nil && try < kafkaTries; try++ {
+		err = s.kafka(call)
+	}
+	if ctx.Err() == nil {
+		s.note("kafka", &s.brokers, begun, []error{BrokersFault(err)})
+	}
 }
 
-// degraded says which servers of the quota store have been away for some seconds; "" if none has.
-func (s *stores) degraded(now time.Time) string {
-	var shards []string
-	var since time.Time
-	away := *s.away.Load()
-	for i, at := range away {
-		if at.IsZero() || now.Sub(at) < degradedAfter {
-			continue
-		}
-		if shards = append(shards, strconv.Itoa(i)); since.IsZero() || at.Before(since) {
-			since = at
+// note records which servers answer. It logs once if none has since the start.
+func (s *stores) note(service string, o *outages, at time.Time, errs []error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if o.since == nil {
+		o.since = make([]time.Time, len(errs))
+	}
+	for i, err := range errs {
+		switch {
+		case err == nil:
+			o.since[i], o.answered = time.Time{}, true
+		case o.since[i].IsZero():
+			o.since[i] = at
 		}
 	}
+	if !o.answered && !o.logged {
+		o.logged = true
+		s.log.Warn(service+" does not answer; retrying until it does", "error", errors.Join(errs...))
+	}
+}
+
+// missing returns the service that has not answered since the start; "" if both have.
+func (s *stores) missing() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	switch {
-	case len(shards) == 0:
-		return ""
-	case len(shards) < len(away):
-		return fmt.Sprintf("redis has not answered for %s, shard %s", now.Sub(since).Round(time.Second), strings.Join(shards, ", "))
+	case !s.shards.answered:
+		return "redis"
+	case !s.brokers.answered && s.kafka != nil:
+		return "kafka"
 	}
-	return fmt.Sprintf("redis has not answered for %s", now.Sub(since).Round(time.Second))
+	return ""
+}
+
+// KafkaAway returns since when Kafka does not answer; zero: it does, or was not asked yet.
+func (s *stores) KafkaAway() (since time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, since = range s.brokers.since {
+	}
+	return since
+}
+
+// degraded says which servers have been away for some seconds; "" if none has.
+func (s *stores) degraded(service string, o *outages, now time.Time) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var away []string
+	first := now
+	for i, since := range o.since {
+		if !since.IsZero() && now.Sub(since) >= degradedAfter {
+			if away = append(away, strconv.Itoa(i)); since.Before(first) {
+				first = since
+			}
+		}
+	}
+	why := fmt.Sprintf("%s has not answered for %s", service, now.Sub(first).Round(time.Second))
+	switch len(away) {
+	case 0:
+		return ""
+	case len(o.since):
+		return why
+	}
+	return why + ", shard " + strings.Join(away, ", ")
 }
 
 // stale says that the catalog has not been read for long; "" if it has.
@@ -156,7 +183,7 @@ func degradedBy(s *stores, snapshot func() *delivery.Snapshot) func() string {
 	return func() string {
 		now := time.Now()
 		var why []string
-		for _, one := range []string{s.degraded(now), s.withoutKafka(now), stale(snapshot(), now)} {
+		for _, one := range []string{s.degraded("redis", &s.shards, now), s.degraded("kafka", &s.brokers, now), stale(snapshot(), now)} {
 			if one != "" {
 				why = append(why, one)
 			}

@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -19,7 +20,7 @@ import (
 func TestDegraded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answers := []error{nil, nil}
-		s := newStores(func(context.Context) []error { return answers }, nil, prometheus.NewRegistry())
+		s := newStores(func(context.Context) []error { return answers }, nil, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 		up := func(first, second float64) {
 			t.Helper()
 			a, b := testutil.ToFloat64(s.up.WithLabelValues("0")), testutil.ToFloat64(s.up.WithLabelValues("1"))
@@ -29,7 +30,7 @@ func TestDegraded(t *testing.T) {
 		}
 		says := func(want string) {
 			t.Helper()
-			if got := s.degraded(time.Now()); got != want {
+			if got := s.degraded("redis", &s.shards, time.Now()); got != want {
 				t.Errorf("says %q, want %q", got, want)
 			}
 		}
@@ -75,7 +76,7 @@ func TestKafkaAway(t *testing.T) {
 			}
 			fails.Add(-1)
 			return errors.New("connection refused")
-		}, prometheus.NewRegistry())
+		}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		go func() { _ = s.Run(ctx) }() // until the end of the test

@@ -168,7 +168,7 @@ func (s *Services) RunConsole(ctx context.Context) error {
 	if s.Kafka != nil {
 		kafka = s.Kafka.Ping
 	}
-	watched := newStores(set.Up, kafka, registry)
+	watched := newStores(set.Up, kafka, s.Log, registry)
 	sources := s.sources(set)
 	sources.Snapshot, sources.Refresh = follower.Snapshot, follower.Refresh
 	sources.Stores = func() []view.Store { return watched.list(follower.Snapshot) }

@@ -2,6 +2,7 @@ package app
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/pacer/pacer/internal/console/view"
@@ -13,7 +14,10 @@ const catalogLate = 10 * time.Second
 
 // list returns the services and whether they answer, for those who look. PostgreSQL answers if the catalog was read lately.
 func (s *stores) list(snapshot func() *delivery.Snapshot) (list []view.Store) {
-	now, away := time.Now(), *s.away.Load()
+	now := time.Now()
+	s.mu.Lock()
+	away := slices.Clone(s.shards.since)
+	s.mu.Unlock()
 	for i, since := range away {
 		store := view.Store{Name: "Redis", Up: since.IsZero(), Since: utc(since)}
 		if len(away) > 1 {

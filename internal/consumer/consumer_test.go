@@ -212,14 +212,17 @@ func TestTimers(t *testing.T) {
 		}
 		c := r.start(f)
 		r.eventually("joined", c.Joined)
-		stamp := func(t time.Time) string { return t.Format(time.RFC3339Nano) }
 		start := time.Now()
-		for i := range 5 {
-			r.produce(timer, 0, job("c", fmt.Sprint(i), delivery.HeaderEnqueuedAt, stamp(start.Add(time.Duration(i)*50*time.Millisecond))))
+		write := func(id string, after time.Duration, more ...string) {
+			more = append(more, delivery.HeaderOrigin, "jobs/0/7", delivery.HeaderEnqueuedAt, start.Add(after).Format(time.RFC3339Nano))
+			r.produce(timer, 0, job("c", id, more...))
 		}
-		r.produce(timer, 0, job("c", "old", delivery.HeaderEnqueuedAt, stamp(start.Add(-time.Hour))))
-		r.produce(timer, 0, job("c", "early", delivery.HeaderEnqueuedAt, stamp(start.Add(time.Hour)), delivery.HeaderDue, stamp(start)))
-		r.produce(timer, 0, job("c", "ahead", delivery.HeaderEnqueuedAt, stamp(start.Add(time.Hour))))
+		for i := range 5 {
+			write(fmt.Sprint(i), time.Duration(i)*50*time.Millisecond)
+		}
+		write("old", -time.Hour)
+		write("early", time.Hour, delivery.HeaderDue, start.Format(time.RFC3339Nano))
+		write("ahead", time.Hour)
 		r.eventually("all seen", func() bool { return c.count() == 8 })
 		c.stop()
 		if got := fmt.Sprint(c.orderOf("c")); got != "[0 1 2 3 4 old early ahead]" {
