@@ -91,19 +91,13 @@ type Daemon struct {
 	consumer *consumer.Consumer
 	console  site
 	windows  *lastWindows
-	closures *gateGauges
-	told     told
+	gates    *gates
+	reports  *destinationReports
 	stores   *stores
 	progress *progress.Tracker
 	manager  *supervisor
 
 	life
-}
-
-// told is what daemons tell each other, and the database, of destinations.
-type told struct {
-	shut    *destinationGates
-	reports *destinationReports
 }
 
 // site is what operators look at in a browser.
@@ -170,15 +164,14 @@ func NewDaemon(parts Parts) (*Daemon, error) {
 		d.janitor = consumer.NewJanitor(parts.Kafka, parts.Log, parts.Registry)
 	}
 	d.results = parts.newResults()
-	d.told.reports = parts.newDestinationReports()
+	d.reports = parts.newDestinationReports()
 	if d.pacer, err = d.newPacer(); err != nil {
 		return nil, err
 	}
 	if d.consumer, err = d.newConsumer(); err != nil {
 		return nil, err
 	}
-	d.closures = d.newGateGauges()
-	d.told.shut = &destinationGates{read: d.limits.DestinationsSince, see: d.pacer.SeeDestinations, log: d.log}
+	d.gates = d.newGates()
 	d.stores = newStores(parts.Redis.Up, parts.Kafka.Ping, parts.Log, parts.Registry)
 	showReady(parts.Registry, d.Ready)
 	d.progress = d.newProgress()
@@ -206,7 +199,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	parts := map[string]func(context.Context) error{
 		"catalog": d.parts.Catalog.Run, "console": d.console.server.Run, "requeue": d.relay.Run, "pacer": d.pacer.Run,
 		"sinks": d.sinks.Run, "quota gauges": d.gauges.Run,
-		"watchdog": d.watch, "gate gauges": d.closures.Run, "gates of destinations": d.told.shut.Run, "reports of destinations": d.told.reports.Run, "stores": d.stores.Run, "supervisor": d.manager.Run,
+		"watchdog": d.watch, "gates": d.gates.Run, "reports of destinations": d.reports.Run, "stores": d.stores.Run, "supervisor": d.manager.Run,
 	}
 	if d.janitor != nil {
 		parts["janitor"] = d.janitor.Run

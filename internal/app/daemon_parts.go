@@ -19,6 +19,7 @@ import (
 	"github.com/pacer/pacer/internal/progress"
 	"github.com/pacer/pacer/internal/requeue"
 	"github.com/pacer/pacer/internal/results"
+	"github.com/pacer/pacer/internal/sink"
 	"github.com/pacer/pacer/internal/tracing"
 )
 
@@ -37,44 +38,38 @@ func (d *Daemon) newPacer() (*pacer.Pacer, error) {
 	cfg := d.parts.Config
 	set := cfg.Pacing
 	return pacer.New(pacer.Options{
-		Destinations: d.sinks.Destinations, DestinationLimits: d.parts.destinationLimits, DestinationGates: d.limits,
-		DestinationReports: d.told.reports,
-		Limiter:            limiter, Gates: d.limits, Sinks: sinks, Requeuer: d.relay, Widener: d.relay, Catalog: d.parts.Catalog,
+		Destinations: d.sinks.Destinations, DestinationLimits: d.parts.destinationLimits, Missing: d.parts.missing,
+		DestinationGates: d.limits, DestinationReports: d.reports,
+		Limiter: limiter, Gates: d.limits, Sinks: sinks, Requeuer: d.relay, Widener: d.relay, Catalog: d.parts.Catalog,
 		MinQuantum: set.MinQuantum, MaxQuantum: set.MaxQuantum, LateTolerance: set.LateTolerance,
 		MaxOpenAge: set.MaxOpenAge, MaxQueueBytes: int64(set.MaxBufferBytes) / 8, ItemsPerSecond: set.ItemsPerSecond, MaxWeight: cfg.MaxWeight,
-		UnknownGrace: cfg.UnknownGrace, Retry: pacer.Retry(cfg.Retry), MaxRetryAfter: d.parts.maxRetryAfter(), Missing: d.parts.missing, FollowUps: d.parts.followUps(),
-		Owns:   func(now time.Time) bool { return d.consumer.Owns(now) },
-		Shows:  func(campaign string) bool { return d.progress.Shows(campaign) },
-		Logger: d.parts.Log, Registerer: d.parts.Registry,
+		UnknownGrace: cfg.UnknownGrace, Retry: pacer.Retry(cfg.Retry),
+		MaxRetryAfter: bySink(&d.parts, func(e sink.Entry) time.Duration { return e.MaxRetryAfter }),
+		FollowUps:     bySink(&d.parts, func(e sink.Entry) int { return e.FollowUps }),
+		Owns:          func(now time.Time) bool { return d.consumer.Owns(now) },
+		Shows:         func(campaign string) bool { return d.progress.Shows(campaign) },
+		Logger:        d.parts.Log, Registerer: d.parts.Registry,
 	})
 }
 
-// maxRetryAfter returns how long a wait that a destination asks for is believed, by sink.
-func (p *Parts) maxRetryAfter() map[string]time.Duration {
-	most := make(map[string]time.Duration, len(p.Sinks))
+// bySink returns a setting of each sink.
+func bySink[T any](p *Parts, of func(sink.Entry) T) map[string]T {
+	set := make(map[string]T, len(p.Sinks))
 	for name, e := range p.Sinks {
-		most[name] = e.MaxRetryAfter
+		set[name] = of(e)
 	}
-	return most
+	return set
 }
 
-// followUps returns how many calls a second may be made for steps after the first, by sink.
-func (p *Parts) followUps() map[string]int {
-	most := make(map[string]int, len(p.Sinks))
-	for name, e := range p.Sinks {
-		most[name] = e.FollowUps
-	}
-	return most
-}
-
-// newGateGauges makes the gauges of gates. The pacer must exist.
-func (d *Daemon) newGateGauges() *gateGauges {
+// newGates makes what reads gates. The pacer must exist.
+func (d *Daemon) newGates() *gates {
 	sinks := slices.Sorted(maps.Keys(d.parts.Sinks))
-	return &gateGauges{
+	return &gates{
 		read: func(ctx context.Context) ([]delivery.Gate, []delivery.Opening, error) {
 			return d.limits.GatesAndOpenings(ctx, sinks)
 		},
-		sinks: sinks, see: d.pacer.SeeGates, until: newGateGauge(d.parts.Registry), log: d.log, told: map[string]time.Time{},
+		sinks: sinks, see: d.pacer.SeeGates, until: newGateGauge(d.parts.Registry), log: d.log, logged: map[string]time.Time{},
+		readDestinations: d.limits.DestinationsSince, seeDestinations: d.pacer.SeeDestinations,
 	}
 }
 
@@ -148,13 +143,9 @@ func (d *Daemon) newDedupe() *dedupe.Ledger {
 	if set.TTL == 0 {
 		return nil
 	}
-	timeouts := make(map[string]time.Duration, len(d.parts.Sinks))
-	for name, e := range d.parts.Sinks {
-		timeouts[name] = e.Timeout
-	}
 	return dedupe.New(dedupe.Options{
 		Sinks: d.attempts(), Shards: d.parts.Redis, KeyPrefix: d.parts.Config.Redis.KeyPrefix, TTL: set.TTL,
-		Open: set.OnStoreFailure == delivery.PolicyOpen, Timeouts: timeouts,
+		Open: set.OnStoreFailure == delivery.PolicyOpen, Timeouts: bySink(&d.parts, func(e sink.Entry) time.Duration { return e.Timeout }),
 		Known:  func(campaign string) bool { return d.parts.Catalog.Snapshot().Campaign(campaign) != nil },
 		Logger: d.parts.Log, Registerer: d.parts.Registry,
 	})
@@ -254,7 +245,7 @@ func (d *Daemon) newProgress() *progress.Tracker {
 	return progress.New(progress.Options{
 		Daemon: rand.Text(), Work: work{d.pacer, d.consumer}, Store: d.parts.Catalog, Snapshot: d.parts.Catalog.Snapshot,
 		Exchange: progress.NewRedisExchange(d.parts.Redis.Master(0), d.parts.Config.Redis.KeyPrefix),
-		Windows:  d.windows.latest, Gates: d.gates, Sink: d.sinks.Resolve, Stuck: d.stuck,
+		Windows:  d.windows.latest, Gates: d.closedGates, Sink: d.sinks.Resolve, Stuck: d.stuck,
 		Denials: d.limits.Denials, Needs: d.stripes, Narrow: d.narrow,
 		Node: d.node, Readings: d.readings, Show: progress.Show(d.parts.Config.Metrics.Campaigns), Logger: d.log, Registerer: d.parts.Registry,
 	})
@@ -283,8 +274,8 @@ func (d *Daemon) stuck(ctx context.Context) (list []progress.Stuck) {
 	return list
 }
 
-// gates returns the gates of the sinks that are closed.
-func (d *Daemon) gates(ctx context.Context) ([]delivery.Gate, error) {
+// closedGates returns the gates of the sinks that are closed.
+func (d *Daemon) closedGates(ctx context.Context) ([]delivery.Gate, error) {
 	return d.limits.Gates(ctx, slices.Sorted(maps.Keys(d.parts.Sinks)))
 }
 

@@ -17,10 +17,13 @@ const (
 	gatesWithin = time.Second
 	// gatesShown is how long a state is shown that cannot be read again.
 	gatesShown = 10 * time.Second
+	// maxPages bounds the replies about destinations that are read in one second.
+	maxPages = 10
 )
 
-// gateGauges reads which gates are closed, for all daemons alike: it shows them as metrics and passes them on.
-type gateGauges struct {
+// gates reads every second which gates are closed, for all daemons alike: it shows those of sinks as metrics and passes all on. While they
+// cannot be read, this daemon goes by what it finds itself.
+type gates struct {
 	read  func(ctx context.Context) ([]delivery.Gate, []delivery.Opening, error)
 	sinks []string
 	see   func(closed []delivery.Gate)
@@ -28,7 +31,12 @@ type gateGauges struct {
 	log   *slog.Logger
 
 	readAt time.Time
-	told   map[string]time.Time // of each sink, when the opening was that was logged last
+	logged map[string]time.Time // of each sink, when the opening was that was logged last
+
+	// Those of destinations, and since when the changes are read, in the store's time.
+	readDestinations func(ctx context.Context, after int64) (gates []delivery.DestinationGate, next int64, more bool, err error)
+	seeDestinations  func([]delivery.DestinationGate)
+	after            int64
 }
 
 func newGateGauge(r prometheus.Registerer) *prometheus.GaugeVec {
@@ -38,14 +46,34 @@ func newGateGauge(r prometheus.Registerer) *prometheus.GaugeVec {
 	}, []string{"sink", "cause"})
 }
 
-// Run reads the gates every second until ctx ends.
-func (g *gateGauges) Run(ctx context.Context) error {
-	g.update(ctx)
-	retry.Every(ctx, gatesEvery, func(time.Time) { g.update(ctx) })
+// Run reads the gates until ctx ends.
+func (g *gates) Run(ctx context.Context) error {
+	update := func(time.Time) {
+		g.update(ctx)
+		g.updateDestinations(ctx)
+	}
+	update(time.Time{})
+	retry.Every(ctx, gatesEvery, update)
 	return nil
 }
 
-func (g *gateGauges) update(ctx context.Context) {
+func (g *gates) updateDestinations(ctx context.Context) {
+	call, cancel := context.WithTimeout(ctx, gatesWithin)
+	defer cancel()
+	for more, page := true, 0; more && page < maxPages; page++ {
+		var list []delivery.DestinationGate
+		var next int64
+		var err error
+		if list, next, more, err = g.readDestinations(call, g.after); err != nil {
+			g.log.Debug("which destinations are closed is not known", "error", err)
+			return
+		}
+		g.after = next
+		g.seeDestinations(list)
+	}
+}
+
+func (g *gates) update(ctx context.Context) {
 	call, cancel := context.WithTimeout(ctx, gatesWithin)
 	defer cancel()
 	closed, opened, err := g.read(call)
@@ -61,14 +89,14 @@ func (g *gateGauges) update(ctx context.Context) {
 	g.show(closed, now)
 	g.see(closed)
 	for _, o := range opened {
-		if o.At.Sub(g.told[o.Sink]) > gatesEvery { // the clocks differ a little each time
-			g.told[o.Sink] = o.At
+		if o.At.Sub(g.logged[o.Sink]) > gatesEvery { // the clocks differ a little each time
+			g.logged[o.Sink] = o.At
 			g.log.Info("a gate was opened by hand", "sink", o.Sink, "by", o.By)
 		}
 	}
 }
 
-func (g *gateGauges) show(closed []delivery.Gate, now time.Time) {
+func (g *gates) show(closed []delivery.Gate, now time.Time) {
 	for _, sink := range g.sinks {
 		for _, cause := range delivery.GateCauses {
 			g.until.WithLabelValues(sink, cause.String()).Set(0)

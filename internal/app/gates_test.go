@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -24,10 +25,10 @@ func TestGatesAreShown(t *testing.T) {
 		var failed error
 		var said strings.Builder
 		seen := -1
-		g := &gateGauges{
+		g := &gates{
 			read:  func(context.Context) ([]delivery.Gate, []delivery.Opening, error) { return state, opened, failed },
 			sinks: []string{"a", "b"}, see: func(closed []delivery.Gate) { seen = len(closed) },
-			until: newGateGauge(registry), log: slog.New(slog.NewTextHandler(&said, nil)), told: map[string]time.Time{},
+			until: newGateGauge(registry), log: slog.New(slog.NewTextHandler(&said, nil)), logged: map[string]time.Time{},
 		}
 		const name = "pacer_gate_closed_until_timestamp_seconds"
 		value := func(sink string, cause delivery.GateCause) float64 {
@@ -72,4 +73,34 @@ func TestGatesAreShown(t *testing.T) {
 			t.Errorf("a gate that was opened is shown: %v", err)
 		}
 	})
+}
+
+// TestGatesOfDestinationsAreReadOn: each change is passed on once, page by page, and from where a read failed.
+func TestGatesOfDestinationsAreReadOn(t *testing.T) {
+	var seen []string
+	var asked []int64
+	pages := []struct {
+		names []string
+		next  int64
+		more  bool
+		err   error
+	}{{[]string{"a", "b"}, 7, true, nil}, {[]string{"c"}, 9, false, nil}, {nil, 0, false, errors.New("down")}, {[]string{"d"}, 12, false, nil}}
+	g := &gates{log: slog.New(slog.DiscardHandler), seeDestinations: func(gates []delivery.DestinationGate) {
+		for _, g := range gates {
+			seen = append(seen, g.Destination)
+		}
+	}, readDestinations: func(_ context.Context, after int64) (gates []delivery.DestinationGate, next int64, more bool, err error) {
+		page := pages[len(asked)]
+		asked = append(asked, after)
+		for _, name := range page.names {
+			gates = append(gates, delivery.DestinationGate{Destination: name})
+		}
+		return gates, page.next, page.more, page.err
+	}}
+	for range 3 {
+		g.updateDestinations(t.Context())
+	}
+	if !slices.Equal(seen, []string{"a", "b", "c", "d"}) || !slices.Equal(asked, []int64{0, 7, 9, 9}) {
+		t.Errorf("%q, from %d", seen, asked)
+	}
 }

@@ -49,7 +49,7 @@ func (d *Daemon) newSite() (*console.Site, error) {
 	}
 	sources := d.parts.sources(d.parts.Redis)
 	sources.Snapshot, sources.Refresh = d.parts.Catalog.Snapshot, d.parts.Catalog.Refresh
-	sources.Degraded, sources.Gates = d.Degraded, d.gates
+	sources.Degraded, sources.Gates = d.Degraded, d.closedGates
 	sources.Windows = func(context.Context, []*delivery.Quota) ([]delivery.WindowState, error) {
 		return d.windows.latest(), nil
 	}

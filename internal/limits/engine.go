@@ -175,10 +175,3 @@ func (e *Engine) settleDebts(ctx context.Context) (unpaid []error) {
 
 // local is the engine's own monotonic clock, in microseconds.
 func (e *Engine) local() int64 { return time.Since(e.start).Microseconds() }
-
-// Ping checks that Redis answers: one of its servers at least, where there are several.
-func (e *Engine) Ping(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, e.shards[0].master.timeout)
-	defer cancel()
-	return e.set.PingAny(ctx)
-}

@@ -230,15 +230,6 @@ func (s *Set) Ping(ctx context.Context) error { return errors.Join(s.ping(ctx)..
 // Up pings every master and returns the error of each; nil of one that answers.
 func (s *Set) Up(ctx context.Context) []error { return s.ping(ctx) }
 
-// PingAny returns an error unless at least one master answers.
-func (s *Set) PingAny(ctx context.Context) error {
-	errs := s.ping(ctx)
-	if slices.Contains(errs, nil) {
-		return nil
-	}
-	return errors.Join(errs...)
-}
-
 func (s *Set) ping(ctx context.Context) []error {
 	errs := make([]error, len(s.masters))
 	var wg sync.WaitGroup
