@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -17,16 +16,15 @@ import (
 const (
 	// reportsEvery is the least time between two writes of what became of destinations.
 	reportsEvery = time.Second
-	// mostReports is how many destinations wait to be written; what is left out comes again with the next try of the destination. In one
-	// write, so many are noted to fail or to work, and mostEnds are disabled.
-	mostReports, mostEnds = 10_000, 100
+	// maxReports is how many destinations are remembered; those left out come again with their next try. One write disables maxEnds.
+	maxReports, maxEnds = 10_000, 100
+	// minSeen is how long a daemon has itself seen a destination fail before it disables it for that, unless disable_after is shorter.
+	minSeen = time.Hour
+	// unseenFor is how long the snapshot may take to show what was written.
+	unseenFor = time.Minute
+	// disabledEvery is how often it is logged that a destination is disabled: their rows say so of each.
+	disabledEvery = time.Minute
 )
-
-// leastSeen is how long a daemon has itself seen a destination fail before it disables it for that, unless disable_after is shorter.
-const leastSeen = time.Hour
-
-// unseenFor is how long the snapshot may take to show what was noted.
-const unseenFor = time.Minute
 
 // reportsBackoff is the delay between writes that fail.
 var reportsBackoff = retry.Backoff{Initial: reportsEvery, Max: 30 * time.Second, Jitter: 0.2}
@@ -46,28 +44,30 @@ type destinationReports struct {
 	endpoint func(id string) *delivery.Destination
 	after    map[string]time.Duration // by sink: how long one fails before it is disabled; 0: for ever. Others have no rows
 	log      *slog.Logger
-	now      func() time.Time
 	wake     retry.Signal
 
-	waiting atomic.Int64 // how many reports there are
-	mu      sync.Mutex
-	since   map[string]time.Time // to be noted; zero: it works
-	noted   map[string]time.Time // when others were noted to fail or disabled, which the snapshot may not show yet; at most mostReports
-	ends    map[string]ending    // to be disabled
-	told    time.Time            // when it was last logged that one is disabled
+	count    atomic.Int64 // of reports
+	mu       sync.Mutex
+	reports  map[string]*report
+	disabled time.Time // when it was last logged that one is disabled
 }
 
-// ending is why a destination is to be disabled, as it was at a revision.
-type ending struct {
-	revision int64
-	reason   string
+// report is what is known of one destination, and not in its row, or not seen there.
+type report struct {
+	pending bool      // since is to be written
+	since   time.Time // when it began to fail; zero: it works
+	end     string    // why it is to be disabled; "": it is not
+	seen    int64     // the revision of its row at its end
+	written time.Time // when it was written that it fails or is disabled
 }
+
+// works reports whether a success is still to be written.
+func (p *report) works() bool { return p.pending && p.since.IsZero() }
 
 func (p *Parts) newDestinationReports() *destinationReports {
 	r := &destinationReports{
-		store: p.Catalog, log: p.Log, now: time.Now, wake: retry.NewSignal(), after: map[string]time.Duration{},
+		store: p.Catalog, log: p.Log, wake: retry.NewSignal(), after: map[string]time.Duration{}, reports: map[string]*report{},
 		endpoint: func(id string) *delivery.Destination { return p.Catalog.Snapshot().Destination(id) },
-		since:    map[string]time.Time{}, noted: map[string]time.Time{}, ends: map[string]ending{},
 	}
 	for name, e := range p.Sinks {
 		if e.Destinations {
@@ -79,103 +79,76 @@ func (p *Parts) newDestinationReports() *destinationReports {
 
 // row returns the row of a destination, nil where there is nothing to report.
 func (r *destinationReports) row(sink, id string) *delivery.Destination {
-	if _, ok := r.after[sink]; !ok {
-		return nil
-	}
-	if e := r.endpoint(id); e != nil && !e.Disabled() {
-		return e
+	if _, ok := r.after[sink]; ok {
+		return r.endpoint(id)
 	}
 	return nil
 }
 
 // Fails implements pacer.DestinationReports.
 func (r *destinationReports) Fails(sink, id string, since time.Time, detail string) {
-	e := r.row(sink, id)
-	if e == nil {
-		return
-	}
-	if e.FailingSince == 0 {
-		r.add(func() {
-			if known, ok := r.since[id]; !ok || since.Before(known) { // a success stays: this failure may be older, and comes again
-				r.since[id] = since
+	e, after := r.row(sink, id), r.after[sink]
+	switch {
+	case e == nil || e.Disabled():
+	case e.FailingSince == 0:
+		r.change(id, func(p *report) {
+			if !p.pending || !p.works() && since.Before(p.since) { // a success stays: this failure may be older, and comes again
+				p.pending, p.since = true, since
 			}
 		})
-		return
-	}
-	at := e.FailingSince.Time()
-	after := r.after[sink]
-	if after == 0 || r.now().Sub(since) < min(after, leastSeen) {
-		return // two short outages with no job between them are no long one
-	}
-	if r.now().Sub(at) >= after {
-		r.end(e, fmt.Sprintf("has failed since %s, for %s; the last time: %s", at.UTC().Format(time.RFC3339), after, detail))
+	case after == 0 || time.Since(since) < min(after, minSeen): // two short outages with no job between them are no long one
+	case time.Since(e.FailingSince.Time()) >= after:
+		r.end(e, fmt.Sprintf("has failed since %s, for %s; the last time: %s", e.FailingSince.Time().UTC().Format(time.RFC3339), after, detail))
 	}
 }
 
 // Gone implements pacer.DestinationReports.
 func (r *destinationReports) Gone(sink, id, detail string) {
-	if e := r.row(sink, id); e != nil {
+	if e := r.row(sink, id); e != nil && !e.Disabled() {
 		r.end(e, "it wants no more: "+detail)
 	}
 }
 
-// Works implements pacer.DestinationReports. It is called with each job, and mostly there is nothing to say.
-func (r *destinationReports) Works(sink, id string) {
-	_, ok := r.after[sink]
-	if e := r.endpoint(id); ok && e != nil && (e.FailingSince != 0 || e.Disabled()) { // maybe by a daemon that did not know of this yet
-		r.add(func() { r.since[id] = time.Time{} }, id)
-		return
-	}
-	if r.waiting.Load() == 0 {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.worked(id) {
-		delete(r.since, id)
-	}
-	delete(r.ends, id)
-	if at, ok := r.noted[id]; ok {
-		delete(r.noted, id)
-		if r.now().Sub(at) < unseenFor {
-			r.since[id] = time.Time{}
-			r.wake.Send()
-		}
-	}
-	r.count()
-}
-
-// worked reports whether a success of the destination is still to be written. The caller holds the lock.
-func (r *destinationReports) worked(id string) bool {
-	at, ok := r.since[id]
-	return ok && at.IsZero()
-}
-
 func (r *destinationReports) end(e *delivery.Destination, reason string) {
-	r.add(func() {
-		if !r.worked(e.ID) {
-			r.ends[e.ID] = ending{e.Revision, reason}
+	r.change(e.ID, func(p *report) {
+		if !p.works() {
+			p.end, p.seen = reason, e.Revision
 		}
 	})
 }
 
-// add adds a report, unless there are too many. Those that work are not disabled.
-func (r *destinationReports) add(put func(), works ...string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, id := range works {
-		delete(r.ends, id)
+// Works implements pacer.DestinationReports. It is called with each job, and mostly there is nothing to say.
+func (r *destinationReports) Works(sink, id string) {
+	e := r.row(sink, id)
+	failing := e != nil && (e.FailingSince != 0 || e.Disabled()) // disabled by a daemon that did not know of this yet
+	if e == nil || !failing && r.count.Load() == 0 {
+		return
 	}
-	if len(r.since)+len(r.ends) < mostReports {
-		put()
-	}
-	r.count()
-	r.wake.Send()
+	r.change(id, func(p *report) {
+		works := failing || p.works() || time.Since(p.written) < unseenFor
+		*p = report{pending: works}
+	})
 }
 
-// count brings waiting up to date. The caller holds the lock.
-func (r *destinationReports) count() {
-	r.waiting.Store(int64(len(r.since) + len(r.ends) + len(r.noted)))
+// change changes the report of a destination, unless there are too many. One that says nothing is forgotten.
+func (r *destinationReports) change(id string, change func(*report)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p, known := r.reports[id]
+	if !known {
+		if len(r.reports) >= maxReports {
+			return
+		}
+		p = &report{}
+	}
+	change(p)
+	if *p == (report{}) {
+		delete(r.reports, id)
+	} else {
+		r.reports[id] = p
+		r.wake.Send()
+	}
+	r.count.Store(int64(len(r.reports)))
 }
 
 // Run writes reports until ctx ends.
@@ -201,7 +174,7 @@ func (r *destinationReports) Run(ctx context.Context) error {
 	return nil
 }
 
-// write writes what there is to report. What is not written stays, unless there is something newer of the destination.
+// write writes what there is to report.
 func (r *destinationReports) write(ctx context.Context) error {
 	since, ends := r.take()
 	if len(since) > 0 {
@@ -211,83 +184,69 @@ func (r *destinationReports) write(ctx context.Context) error {
 		}
 	}
 	for _, id := range ends {
-		e, ok := r.takeEnd(id)
-		if !ok {
+		var reason string
+		var seen int64
+		r.change(id, func(p *report) {
+			if reason, seen = p.end, p.seen; reason != "" { // else it has worked since
+				*p = report{written: time.Now()} // a success that comes meanwhile enables it again
+			}
+		})
+		if reason == "" {
 			continue
 		}
-		done, err := r.store.DisableFailing(ctx, id, e.revision, e.reason)
+		done, err := r.store.DisableFailing(ctx, id, seen, reason)
 		if err != nil {
 			r.keep(nil)
 			return err
 		}
-		if done {
-			r.logFailure(id, e.reason)
+		if now := time.Now(); done && now.Sub(r.disabled) >= disabledEvery {
+			r.disabled = now
+			r.log.Warn("a destination is disabled: its jobs wait until it is enabled with pacer destination enable; the next minute's are not "+
+				"logged, pacer destination list shows all", "destination", id, "reason", reason)
 		}
 	}
 	return nil
 }
 
-// take takes out what is noted next, and says which are disabled after that.
+// take returns what is noted next, and which are disabled after that. It forgets what the snapshot shows by now.
 func (r *destinationReports) take() (since map[string]time.Time, ends []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for id := range r.ends {
-		if len(ends) == mostEnds {
-			r.wake.Send()
-			break
+	since = map[string]time.Time{}
+	for id, p := range r.reports {
+		switch {
+		case p.end != "":
+			p.pending = false // the revision of its row would change
+			if ends = append(ends, id); len(ends) > maxEnds {
+				r.wake.Send()
+			}
+		case p.works():
+			since[id] = p.since
+			delete(r.reports, id)
+		case p.pending:
+			since[id] = p.since
+			p.pending, p.written = false, time.Now()
+		case time.Since(p.written) >= unseenFor:
+			delete(r.reports, id)
 		}
-		ends = append(ends, id)
-		delete(r.since, id) // its revision would change
 	}
-	since, r.since = r.since, map[string]time.Time{}
-	now := r.now()
-	maps.DeleteFunc(r.noted, func(_ string, at time.Time) bool { return now.Sub(at) >= unseenFor })
-	for id, at := range since {
-		if !at.IsZero() && len(r.noted) < mostReports {
-			r.noted[id] = now
-		}
-	}
-	r.count()
+	r.count.Store(int64(len(r.reports)))
 	slices.Sort(ends)
-	return since, ends
+	return since, ends[:min(len(ends), maxEnds)]
 }
 
-// takeEnd takes out why a destination is disabled; false if it has worked since.
-func (r *destinationReports) takeEnd(id string) (e ending, ok bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if e, ok = r.ends[id]; ok && len(r.noted) < mostReports {
-		r.noted[id] = r.now() // a success that comes meanwhile, or before the snapshot shows that it is disabled, enables it again
-	}
-	delete(r.ends, id)
-	r.count()
-	return e, ok
-}
-
-// keep puts back what was not noted, and forgets which are to be disabled.
+// keep puts back what was not noted, unless there is something newer, and forgets which are to be disabled.
 func (r *destinationReports) keep(since map[string]time.Time) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	clear(r.ends)
+	for _, p := range r.reports {
+		p.end = ""
+	}
+	r.mu.Unlock()
 	for id, at := range since {
-		if _, newer := r.since[id]; newer && !at.IsZero() || !newer && len(r.since) >= mostReports {
-			continue
-		}
-		r.since[id] = at
-		r.wake.Send()
+		r.change(id, func(p *report) {
+			if !p.pending || at.IsZero() {
+				*p = report{pending: true, since: at}
+			}
+		})
 	}
-	r.count()
-}
-
-// tellsEvery is how often it is logged that a destination is disabled: their rows say so of each.
-const tellsEvery = time.Minute
-
-func (r *destinationReports) logFailure(id, reason string) {
-	now := r.now()
-	if now.Sub(r.told) < tellsEvery {
-		return
-	}
-	r.told = now
-	r.log.Warn("a destination is disabled: its jobs wait until it is enabled with pacer destination enable; the next minute's are not logged, "+
-		"pacer destination list shows all", "destination", id, "reason", reason)
 }
