@@ -111,7 +111,7 @@ func (s *Services) sources(set *shards.Set) view.Sources {
 			if err != nil {
 				return nil, err
 			}
-			return fleetOf(board), nil
+			return view.FleetOf(board), nil
 		}
 		sources.Senders = func(ctx context.Context, c *delivery.Campaign) ([]progress.Sender, error) {
 			return progress.ReadSenders(ctx, exchange, c)

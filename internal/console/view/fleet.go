@@ -1,0 +1,73 @@
+package view
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/progress"
+)
+
+// FleetOf returns what daemons have exchanged.
+func FleetOf(b *progress.Board) *Fleet {
+	f := &Fleet{At: b.At(), Counter: b.Counter(), Sent: b.Sent, Denied: b.Denied, Of: b.Of, Uneven: b.Uneven, Daemons: []Daemon{}, Sinks: figuresOf(b)}
+	f.LateCapacity, f.LateDestination = b.Late()
+	nodes, _ := b.Nodes()
+	for i := range nodes {
+		n := &nodes[i]
+		f.Daemons = append(f.Daemons, Daemon{
+			Name: n.Name, Host: n.Host, Address: n.Address, Version: n.Version, Started: n.Started.UTC(), Ready: n.Ready, State: n.State,
+			Revision: n.Revision, Lanes: n.Lanes, InFlight: n.InFlight, Queued: n.Queued, Figures: daemonFigures(&n.Report),
+		})
+	}
+	slices.SortFunc(f.Daemons, func(a, b Daemon) int {
+		return cmp.Or(cmp.Compare(a.Host, b.Host), cmp.Compare(a.Address, b.Address), cmp.Compare(a.Name, b.Name))
+	})
+	return f
+}
+
+// figuresOf returns what the daemons tell of their sinks, by name.
+func figuresOf(b *progress.Board) map[string]*SinkFigures {
+	sinks := b.Sinks()
+	figures := make(map[string]*SinkFigures, len(sinks))
+	for i := range sinks {
+		figures[sinks[i].Sink] = sinkFigures(&sinks[i])
+	}
+	return figures
+}
+
+func daemonFigures(r *progress.Report) *DaemonFigures {
+	f := &DaemonFigures{
+		Ingress: r.Ingress, Timers: r.Timers, Stalled: r.Stalled, BufferBytes: r.Buffered, BufferMost: r.BufferMost,
+		Quantum: r.Quantum.Seconds(), Forfeited: r.Forfeited, Sinks: make([]SinkCalls, 0, len(r.Sinks)),
+	}
+	if r.Used > 0 {
+		f.LatenessP50, f.LatenessP99 = seconds(r.Late50), seconds(r.Late99)
+	}
+	for _, s := range r.Sinks {
+		f.Sinks = append(f.Sinks, SinkCalls{Sink: s.Sink, InFlight: s.InFlight, MaxInFlight: s.Most})
+	}
+	return f
+}
+
+func sinkFigures(s *progress.SinkReport) *SinkFigures {
+	f := &SinkFigures{Daemons: s.Daemons, InFlight: s.InFlight, MaxInFlight: s.Most, Answers: map[string]float64{}}
+	for class, perSecond := range s.Answers {
+		if perSecond > 0 {
+			f.Answers[delivery.ResultClass(class).String()] = perSecond
+		}
+	}
+	if last := s.Failure; !last.At.IsZero() {
+		f.LastFailure, f.LastFailureAt = last.Detail, instant(last.At)
+	}
+	if s.Took.Total() > 0 {
+		f.P50, f.P99 = seconds(s.Took.Quantile(0.5)), seconds(s.Took.Quantile(0.99))
+	}
+	return f
+}
+
+func seconds(d time.Duration) *float64 {
+	s := d.Seconds()
+	return &s
+}
