@@ -51,6 +51,7 @@ func TestPoisonCostsOthersLittle(t *testing.T) {
 		{"one message that is always greylisted", 0, throttled(10 * time.Second), 0.995},
 		{"one recipient with 429", 0, throttled(0), 0.995},
 		{"one recipient with 429 and Retry-After", 0, throttled(time.Minute), 0.995},
+		{"one recipient who gets too much", 0, delivery.Result{Class: delivery.Throttled, Scope: delivery.ScopeRecipient}, 0.995},
 		{"one job without permission", 0, delivery.Result{Class: delivery.Misconfigured, Status: 403}, 0.995},
 		{"one job that is never reached", 0, delivery.Result{Class: delivery.Unreachable}, 0.995},
 		{"1 % of the recipients", 1, throttled(time.Minute), 0.99},

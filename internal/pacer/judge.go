@@ -97,10 +97,8 @@ func (x *sent) breakers() (blamed, narrow *breaker) {
 		if x.result.Class != delivery.Temporary {
 			return &x.queue.circuit, narrow
 		}
-	case delivery.ScopeRecipient:
-		return &breaker{}, narrow
 	}
-	return &x.sink.breaker, narrow
+	return &x.sink.breaker, narrow // others of the sink contradict a failure of one recipient
 }
 
 // causes are those for which failures of a class close a scope.
