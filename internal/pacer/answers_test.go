@@ -94,6 +94,9 @@ func TestPoisonCostsOthersLittle(t *testing.T) {
 				if n := f.count("bad"); tc.bad > 0 && float64(n) < tc.least*50*60*float64(minutes) {
 					t.Errorf("%d calls of the campaign with bad recipients, of %d", n, 50*60*minutes)
 				}
+				if tries := sorted(f.receiver.history(), "bad"); tc.bad == 0 && tries[len(tries)-1].at < 5*60e6 {
+					t.Errorf("it was given up after %d s", tries[len(tries)-1].at/1e6)
+				}
 				if n := f.dead(delivery.ReasonAttemptsExhausted); tc.bad == 0 && n != 1 {
 					t.Errorf("%d dead letters of 1", n)
 				}

@@ -39,11 +39,13 @@ func (p *Pacer) failed(x *sent, now instant) placement {
 }
 
 // waitOf is how long the job waits for its next attempt: its back-off, or what was asked for if that is longer. What was asked is varied, so
-// that jobs do not come back together.
+// that jobs do not come back together. A throttled job without an attempt has no back-off, since it waits for others.
 func (p *Pacer) waitOf(x *sent, asked time.Duration) time.Duration {
 	j, r := x.job, x.result
 	blamed, _ := x.breakers()
 	switch {
+	case r.Class == delivery.Throttled && j.Attempt > 0:
+		return max(p.opt.Retry.vary(asked), p.opt.Retry.after(j.Attempt))
 	case r.Class == delivery.Throttled:
 		return p.opt.Retry.vary(asked)
 	case r.Class == delivery.Temporary:
