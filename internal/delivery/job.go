@@ -141,11 +141,16 @@ type Marks struct {
 	Priority Priority
 	// Duplicate is set before the job is offered to the pacer when one with its id is known to have been delivered.
 	Duplicate bool
-	// Widened says that one of its hops was from a lane to another one of its campaign.
-	Widened bool
-	// Returned says that it has waited for its destination, and goes before those that wait there now.
-	Returned bool
+	Moves     Moves
 }
+
+// Moves are what was done with a job, in bits.
+type Moves uint8
+
+const (
+	Widened  Moves = 1 << iota // one of its hops was from a lane to another one of its campaign
+	Returned                   // it has waited for its destination, and goes before those that wait there now
+)
 
 // Defect is the reason of the job's flaw, "" when it has none.
 func (j *Job) Defect() Reason {

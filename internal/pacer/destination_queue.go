@@ -110,7 +110,7 @@ func (p *Pacer) busyAt(s *sinkState, q *queue, j *delivery.Job, now instant) *de
 	}
 	d := p.destinations.find(key)
 	set := p.set(key, d, now)
-	if !set.Disabled && (d == nil || (q == nil || j.Returned || d.line.len() == 0) && p.free(d, q, set.InFlight, now) > 0 && !p.obstructs(d, j, now)) {
+	if !set.Disabled && (d == nil || (q == nil || j.Moves&delivery.Returned != 0 || d.line.len() == 0) && p.free(d, q, set.InFlight, now) > 0 && !p.obstructs(d, j, now)) {
 		return nil
 	}
 	return p.destinations.get(key)
@@ -132,8 +132,8 @@ func (p *Pacer) beginAt(s *sinkState, j *delivery.Job, now instant) *destination
 
 // left records that a job is in its queue no more, and reports whether it had come there from the line.
 func (d *destination) left(j *delivery.Job) (returned bool) {
-	if returned = j.Returned; returned {
-		d.returned, j.Returned = max(0, d.returned-1), false
+	if returned = j.Moves&delivery.Returned != 0; returned {
+		d.returned, j.Moves = max(0, d.returned-1), j.Moves&^delivery.Returned
 	}
 	return returned
 }

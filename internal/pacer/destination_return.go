@@ -24,7 +24,7 @@ const (
 // were before those that wait there now.
 func (p *Pacer) putApart(q *queue, d *destination, j *delivery.Job, now instant) {
 	jobs := []*delivery.Job{j}
-	if j.Returned {
+	if j.Moves&delivery.Returned != 0 {
 		jobs = q.recall(j.Destination)
 	} else {
 		q.remove(j)
@@ -37,7 +37,7 @@ func (p *Pacer) putApart(q *queue, d *destination, j *delivery.Job, now instant)
 // recall takes the jobs out of the queue that have returned from the line of a destination, in order.
 func (q *queue) recall(destination string) (jobs []*delivery.Job) {
 	q.filter(func(_ int64, j *delivery.Job) bool {
-		returned := j.Returned && j.Destination == destination
+		returned := j.Moves&delivery.Returned != 0 && j.Destination == destination
 		if returned {
 			jobs = append(jobs, j)
 		}
@@ -105,7 +105,7 @@ func (p *Pacer) rejoin(d *destination, j *delivery.Job, now instant) {
 		p.replace(j, now)
 		return
 	}
-	j.Returned = true
+	j.Moves |= delivery.Returned
 	q.ask.lined = q.ask.lined || d.line.len() > 0
 	p.carryOut(j, placement{where: atFront, queue: q}, now)
 }

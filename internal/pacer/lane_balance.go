@@ -136,7 +136,7 @@ func (p *Pacer) readOn(q *queue, now instant) {
 	roomy := map[lane]bool{}
 	movable := func(j *delivery.Job) bool {
 		l, ok := j.Source.(lane)
-		if !ok || j.Widened || j.From != delivery.FromLane || !j.Call.At.IsZero() || n.surplus[l.Lane()] <= 0 {
+		if !ok || j.Moves&delivery.Widened != 0 || j.From != delivery.FromLane || !j.Call.At.IsZero() || n.surplus[l.Lane()] <= 0 {
 			return false
 		}
 		room, known := roomy[l]

@@ -92,7 +92,7 @@ func TestANarrowLaneIsReadOn(t *testing.T) {
 		lane := newPartition("lanes/3")
 		list := jobs(lane, delivery.FromLane, "c", 0, offered)
 		for _, j := range list[offered-100:] {
-			j.Widened = true
+			j.Moves = delivery.Widened
 		}
 		if n := f.offer(t, list); n > 0 {
 			t.Fatalf("%d jobs are refused", n)

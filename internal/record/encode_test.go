@@ -63,7 +63,7 @@ func genJob(t *rapid.T) *delivery.Job {
 		},
 		Timing: delivery.Timing{Due: genTime(t, "due")},
 		Reading: delivery.Reading{Marks: delivery.Marks{
-			Priority: delivery.Priority(rapid.IntRange(0, 1).Draw(t, "priority")), Widened: rapid.Bool().Draw(t, "widened"),
+			Priority: delivery.Priority(rapid.IntRange(0, 1).Draw(t, "priority")), Moves: delivery.Moves(rapid.IntRange(0, 1).Draw(t, "widened")),
 		}, Published: delivery.ShortStampOf(genTime(t, "published"))},
 	}
 	if rapid.Bool().Draw(t, "called") {
@@ -111,7 +111,9 @@ func TestDecodeReadsWhatEncodeWrote(t *testing.T) {
 			want.Destination = ""
 		}
 		want.EnqueuedAt, want.Reason, want.Due = delivery.StampOf(now), string(why), job.Due
-		want.Widened = job.Widened || why == delivery.ReasonWidened
+		if why == delivery.ReasonWidened {
+			want.Moves |= delivery.Widened
+		}
 		if to.Due.After(job.Due) {
 			want.Due = to.Due
 		}

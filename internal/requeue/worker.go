@@ -124,7 +124,7 @@ func (t *turn) settle(items []*item) {
 // hopsBesidesWidening returns how often the job has been written to a lane, without the time when it was moved to another one.
 func hopsBesidesWidening(it *item) int32 {
 	hops := record.HopsAfter(it.job, it.to)
-	if it.job.Widened || it.to.Reason == delivery.ReasonWidened {
+	if it.job.Moves&delivery.Widened != 0 || it.to.Reason == delivery.ReasonWidened {
 		hops--
 	}
 	return hops
