@@ -115,13 +115,6 @@ func (r *Results) Ready() bool {
 	return r.ready
 }
 
-// Healthy reports whether the broker accepts events.
-func (r *Results) Healthy() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.up == nil
-}
-
 // open returns the number of jobs that wait for their event to be acknowledged.
 func (r *Results) open() int {
 	r.mu.Lock()
