@@ -118,7 +118,7 @@ func (s *stores) note(service string, o *outages, at time.Time, errs []error) {
 	}
 	if !o.answered && !o.logged {
 		o.logged = true
-		s.log.Warn(service+" does not answer; retrying until it does", "error", errors.Join(errs...))
+		s.log.Warn("a service does not answer; retrying until it does", "service", service, "error", errors.Join(errs...))
 	}
 }
 
@@ -139,7 +139,8 @@ func (s *stores) missing() string {
 func (s *stores) KafkaAway() (since time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, since = range s.brokers.since {
+	if len(s.brokers.since) > 0 {
+		since = s.brokers.since[0]
 	}
 	return since
 }

@@ -58,23 +58,23 @@ type last[K comparable, V any] struct {
 	made V
 }
 
-// of returns make(from). That of the zero value is the zero value.
-func (l *last[K, V]) of(from K, make func(K) V) V {
+// of returns read(from). That of the zero value is the zero value.
+func (l *last[K, V]) of(from K, read func(K) V) V {
 	if from != l.from {
-		l.from, l.made = from, make(from)
+		l.from, l.made = from, read(from)
 	}
 	return l.made
 }
 
-// lastOf returns make(d.value).
-func lastOf[V any](d *Decoder, l *last[string, V], make func(string) V) V {
+// lastOf returns read(d.value).
+func lastOf[V any](d *Decoder, l *last[string, V], read func(string) V) V {
 	switch {
 	case string(d.value) == l.from:
 		return l.made
 	case len(d.value) > delivery.MaxIDLength:
-		return make(string(d.value))
+		return read(string(d.value))
 	}
-	return l.of(string(d.value), make)
+	return l.of(string(d.value), read)
 }
 
 // maxNames bounds the names that are remembered.

@@ -140,10 +140,12 @@ var fields = [...]field{
 var campaign, jobID, cloudEvent, traceParent, origin = placeOf(delivery.HeaderCampaign), placeOf(delivery.HeaderJobID),
 	placeOf(delivery.HeaderCloudEvent), placeOf(delivery.HeaderTraceParent), placeOf(delivery.HeaderOrigin)
 
+// Keys are those of an envelope besides its payload; the first ones are those of the campaign and the id.
+var Keys = keys
+
 // byLength are the places of the fields whose headers have a length: each header of each record is looked up, and few have the same.
-// Keys are those of an envelope besides its payload; the first ones are those of the campaign and the id. producerHeaders are the
-// headers that stand for them.
-var byLength, Keys, producerHeaders = func() (places [32][]place, keys, headers []string) {
+// producerHeaders are the headers that stand for the keys.
+var byLength, keys, producerHeaders = func() (places [32][]place, keys, headers []string) {
 	for i := range fields {
 		f := &fields[i]
 		places[len(f.header)] = append(places[len(f.header)], place{f.header, i})
