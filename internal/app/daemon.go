@@ -63,7 +63,7 @@ type Parts struct {
 	*Services // OpenKafka has been called
 	Redis     *shards.Set
 	Roots     []redis.UniversalClient // of quotas in mode eventual; none: Redis
-	Ledger    ledger.Records          // independent of Redis; nil: a loss of Redis's data is not detected
+	Ledger    ledger.Database         // independent of Redis; nil: a loss of Redis's data is not detected
 	Catalog   Catalog
 	Sinks     map[string]sink.Entry
 	Registry  Registry

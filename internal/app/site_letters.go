@@ -111,8 +111,8 @@ func headerTime(d *deadletter.Letter, key string) *time.Time {
 }
 
 const (
-	// maxLooked bounds the dead letters that one look reads, and maxLetters those that it shows.
-	maxLooked  = 10_000
+	// maxScanned bounds the dead letters that one look reads, and maxLetters those that it shows.
+	maxScanned = 10_000
 	maxLetters = 100
 )
 
@@ -138,7 +138,7 @@ func (s *Services) letters(ctx context.Context, f view.LetterFilter) (found view
 			}
 		},
 		Unmarked:   s.unmarked,
-		MaxScanned: maxLooked, Scanned: &found.Looked,
+		MaxScanned: maxScanned, Scanned: &found.Looked,
 	}
 	if f.After != "" {
 		options.Limit = limit // the counts were those of the first page

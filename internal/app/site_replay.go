@@ -25,7 +25,7 @@ func (s *Services) HoldReplays(ctx context.Context) (held context.Context, relea
 		return nil, nil, err
 	}
 	held, release, err = admin.Hold(ctx, "replay of "+requeue.DeadTopic(s.Topics.Prefix))
-	if errors.Is(err, catalog.ErrHeld) {
+	if errors.Is(err, catalog.ErrLocked) {
 		err = fmt.Errorf("in another process %w", replay.ErrBusy)
 	}
 	return held, release, err

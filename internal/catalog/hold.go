@@ -11,15 +11,15 @@ import (
 )
 
 var (
-	// ErrHeld means that another process holds what is to be held.
-	ErrHeld = errors.New("held by another process")
+	// ErrLocked means that another process holds what is to be held.
+	ErrLocked = errors.New("held by another process")
 	// ErrLost means that the server may have given to others what was held.
 	ErrLost = errors.New("the connection to PostgreSQL was lost, which kept others from doing the same")
 )
 
 // Hold makes sure that no other process holds what, until release is called. held ends with ctx, and with ErrLost as its cause
 // when the connection breaks. The lock is one of a session of its own: the server releases it if this process dies, and no
-// clock decides. The error is ErrHeld if another process was first.
+// clock decides. The error is ErrLocked if another process was first.
 func (a *Admin) Hold(ctx context.Context, what string) (held context.Context, release func(), err error) {
 	dialing, cancel := context.WithTimeout(ctx, 2*queryTimeout)
 	defer cancel()
@@ -30,7 +30,7 @@ func (a *Admin) Hold(ctx context.Context, what string) (held context.Context, re
 	free := false
 	err = conn.QueryRow(dialing, `SELECT pg_try_advisory_lock($1)`, lockOf(what)).Scan(&free)
 	if err == nil && !free {
-		err = fmt.Errorf("%s: %w", what, ErrHeld)
+		err = fmt.Errorf("%s: %w", what, ErrLocked)
 	}
 	if err != nil {
 		hangUp(ctx, conn)

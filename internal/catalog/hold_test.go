@@ -23,7 +23,7 @@ func TestHold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := hold("replay a"); !errors.Is(err, ErrHeld) {
+	if _, _, err := hold("replay a"); !errors.Is(err, ErrLocked) {
 		t.Errorf("a second one: %v", err)
 	}
 	_, other, err := hold("replay b")

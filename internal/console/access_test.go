@@ -73,7 +73,7 @@ var bodies = map[string]string{
 // documented returns what says in which way an answer is not as its operation describes it; "" if it is.
 func documented(t *testing.T) func(path, method string, answer *httptest.ResponseRecorder) string {
 	t.Helper()
-	document := api.Register(http.NewServeMux(), api.Options{Looker: view.NewLooker(newWorld().sources())}).OpenAPI()
+	document := api.Register(http.NewServeMux(), api.Options{Watcher: view.NewWatcher(newWorld().sources())}).OpenAPI()
 	return func(path, method string, answer *httptest.ResponseRecorder) string {
 		operations := document.Paths[path]
 		o := map[string]*huma.Operation{"get": operations.Get, "post": operations.Post, "patch": operations.Patch, "put": operations.Put, "delete": operations.Delete}[method]

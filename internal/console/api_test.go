@@ -76,13 +76,13 @@ func TestHistoryOfACampaign(t *testing.T) {
 				},
 			}, nil
 		}
-		looker := view.NewLooker(sources)
+		watcher := view.NewWatcher(sources)
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
-		go looker.Run(ctx)
+		go watcher.Run(ctx)
 		past := func(id string, last time.Duration) *view.Past {
 			synctest.Wait()
-			return looker.History().Of(id, time.Now().Add(-last))
+			return watcher.History().Of(id, time.Now().Add(-last))
 		}
 		if p := past("spring", time.Hour); p.Kept || len(p.Points) != 0 || !p.Since.IsZero() {
 			t.Errorf("at once: %+v", p)

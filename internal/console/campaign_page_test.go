@@ -108,18 +108,18 @@ func TestUnitsThatACampaignWaitsFor(t *testing.T) {
 			asked.Add(1)
 			return []limits.Claim{{Daemon: "a"}, {Campaign: "spring", Asked: time.Now().Add(-time.Second), Due: time.Now().Add(10 * time.Second)}}, nil
 		}
-		looker := view.NewLooker(sources)
+		watcher := view.NewWatcher(sources)
 		for range 4 {
-			c, _ := looker.Campaign(t.Context(), "spring")
+			c, _ := watcher.Campaign(t.Context(), "spring")
 			if c == nil || c.State != string(hold.Share) || c.Held == nil || !strings.Contains(c.Held.Why, "its quota provider had too few units for it") {
 				t.Fatalf("%+v", c)
 			}
 			time.Sleep(time.Second)
 		}
-		if state := looker.Look(t.Context()); asked.Load() != 2 || state.Campaign("spring").Held != nil {
+		if state := watcher.Look(t.Context()); asked.Load() != 2 || state.Campaign("spring").Held != nil {
 			t.Errorf("asked %d times; all of them are shown as %+v", asked.Load(), state.Campaign("spring"))
 		}
-		if c, err := looker.Campaign(t.Context(), "paused"); err != nil || c.State != string(hold.Paused) || asked.Load() != 2 {
+		if c, err := watcher.Campaign(t.Context(), "paused"); err != nil || c.State != string(hold.Paused) || asked.Load() != 2 {
 			t.Error("a campaign without quotas is asked about")
 		}
 	})
@@ -130,25 +130,25 @@ func TestDeadLettersAreCountedOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, counts := newWorld(), atomic.Int32{}
 		w.look = func() { counts.Add(1) }
-		looker := view.NewLooker(w.sources())
+		watcher := view.NewWatcher(w.sources())
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if n := counts.Load(); n != 0 {
 			t.Errorf("counted %d times for nobody", n)
 		}
 		for range 150 {
-			looker.Dead(t.Context())
+			watcher.Dead(t.Context())
 			time.Sleep(time.Second)
 		}
 		synctest.Wait()
-		if dead := looker.Dead(t.Context()); counts.Load() != 3 || dead.Letters != 1 || dead.Err != nil || len(dead.Of(hostile[0])) != 1 || len(dead.Of("spring")) != 0 {
+		if dead := watcher.Dead(t.Context()); counts.Load() != 3 || dead.Letters != 1 || dead.Err != nil || len(dead.Of(hostile[0])) != 1 || len(dead.Of("spring")) != 0 {
 			t.Errorf("counted %d times: %+v", counts.Load(), dead)
 		}
 		w.fail = errAway
 		time.Sleep(2 * time.Minute)
-		looker.Dead(t.Context())
+		watcher.Dead(t.Context())
 		synctest.Wait()
-		if dead := looker.Dead(t.Context()); dead.Err == nil {
+		if dead := watcher.Dead(t.Context()); dead.Err == nil {
 			t.Errorf("without Kafka: %+v", dead)
 		}
 	})

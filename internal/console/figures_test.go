@@ -50,7 +50,7 @@ func TestDaemonsTellTheirFigures(t *testing.T) {
 func TestSinksTellTheirFigures(t *testing.T) {
 	w := guarded()
 	sources := w.sources()
-	state := view.NewLooker(sources).Look(t.Context())
+	state := view.NewWatcher(sources).Look(t.Context())
 	if len(state.Sinks) != 2 || state.Sinks[1].Name != hostile[0] || state.Sinks[1].Type != "" {
 		t.Errorf("%d sinks", len(state.Sinks))
 	}
@@ -106,8 +106,8 @@ func TestCampaignsThatASinkDoesNotTake(t *testing.T) {
 		return f, err
 	}
 	w.crowd(30)
-	looker := view.NewLooker(sources)
-	sinks := looker.Sinks(t.Context(), looker.Look(t.Context()), view.ListedOfSink)
+	watcher := view.NewWatcher(sources)
+	sinks := watcher.Sinks(t.Context(), watcher.Look(t.Context()), view.ListedOfSink)
 	if len(sinks) != 1 || len(sinks[0].HeldCampaigns) != 20 || sinks[0].HeldCampaigns[0].Cause != "failing" || sinks[0].Held != 30 || sinks[0].Figures != nil {
 		t.Errorf("%+v", sinks[0])
 	}

@@ -34,12 +34,12 @@ func TestLookWhileSourcesHang(t *testing.T) {
 			return nil, ctx.Err()
 		}
 		sources.Catalog = hanging{read: &read}
-		looker := view.NewLooker(sources)
+		watcher := view.NewWatcher(sources)
 		began := time.Now()
 		var all sync.WaitGroup
 		for range 5 {
 			all.Go(func() {
-				if state := looker.Look(t.Context()); len(state.Campaigns) == 0 || len(state.Faults) != 2 {
+				if state := watcher.Look(t.Context()); len(state.Campaigns) == 0 || len(state.Faults) != 2 {
 					t.Errorf("%d campaigns, faults %q", len(state.Campaigns), state.Faults)
 				}
 			})
@@ -49,10 +49,10 @@ func TestLookWhileSourcesHang(t *testing.T) {
 			t.Errorf("five who look wait for %s, and ask %d times", took, asked.Load())
 		}
 		ctx, stop := context.WithCancel(t.Context())
-		all.Go(func() { looker.Run(ctx) })
+		all.Go(func() { watcher.Run(ctx) })
 		for range 60 {
 			began = time.Now()
-			state := looker.Look(t.Context())
+			state := watcher.Look(t.Context())
 			if took := time.Since(began); took > 0 || len(state.Faults) != 2 || began.Sub(state.At) > 5*time.Second {
 				t.Errorf("after that one waits for %s, for a state of %s, faults %q", took, began.Sub(state.At), state.Faults)
 			}
@@ -78,11 +78,11 @@ func TestWhoeverLooksFindsAState(t *testing.T) {
 			if idle > 30*time.Second {
 				most = 10 * time.Second
 			}
-			if age := began.Sub(s.looker.Look(t.Context()).At); age > most || time.Since(began) > 0 {
+			if age := began.Sub(s.watcher.Look(t.Context()).At); age > most || time.Since(began) > 0 {
 				t.Errorf("after %s without a look the state is %s old, after waiting for %s", idle, age, time.Since(began))
 			}
 			time.Sleep(100 * time.Millisecond)
-			if age := time.Since(s.looker.Look(t.Context()).At); idle > 30*time.Second && age != 100*time.Millisecond {
+			if age := time.Since(s.watcher.Look(t.Context()).At); idle > 30*time.Second && age != 100*time.Millisecond {
 				t.Errorf("and then %s", age)
 			}
 		}
@@ -156,12 +156,12 @@ func TestTheEndWaitsForWhoeverLooks(t *testing.T) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			site.looker.Run(ctx)
+			site.watcher.Run(ctx)
 		}()
-		site.looker.Fresh(ctx)
+		site.watcher.Fresh(ctx)
 		time.Sleep(3500 * time.Millisecond) // so long that a program has a new state computed
 		slow.Store(true)
-		go site.looker.Fresh(ctx)
+		go site.watcher.Fresh(ctx)
 		synctest.Wait()
 		cancel()
 		<-ended
@@ -183,15 +183,15 @@ func TestTheEndEndsWhatIsAskedFor(t *testing.T) {
 			over.Add(1)
 			return nil, ctx.Err()
 		}
-		looker := view.NewLooker(sources)
+		watcher := view.NewWatcher(sources)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			looker.Run(ctx)
+			watcher.Run(ctx)
 		}()
-		state := looker.Look(ctx)
-		looker.Detailed(ctx, state, "spring")
+		state := watcher.Look(ctx)
+		watcher.Detailed(ctx, state, "spring")
 		cancel()
 		began := time.Now()
 		<-ended
@@ -199,10 +199,10 @@ func TestTheEndEndsWhatIsAskedFor(t *testing.T) {
 			t.Errorf("after %s %d of %d questions are over", took, over.Load(), asked.Load())
 		}
 		time.Sleep(time.Minute)
-		if looker.Detailed(t.Context(), state, "spring"); asked.Load() != 1 {
+		if watcher.Detailed(t.Context(), state, "spring"); asked.Load() != 1 {
 			t.Error("a question is asked after the end")
 		}
-		if state := looker.Look(t.Context()); len(state.Campaigns) > 0 {
+		if state := watcher.Look(t.Context()); len(state.Campaigns) > 0 {
 			t.Error("a state is computed after the end")
 		}
 	})
@@ -365,13 +365,13 @@ func TestSendersAreAskedForByOneAtATime(t *testing.T) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}
-		looker := view.NewLooker(sources)
-		looker.Look(t.Context())
+		watcher := view.NewWatcher(sources)
+		watcher.Look(t.Context())
 		began := time.Now()
 		var all sync.WaitGroup
 		for range 10 {
 			all.Go(func() {
-				if c, _ := looker.Campaign(t.Context(), "spring"); c == nil || c.Senders != nil {
+				if c, _ := watcher.Campaign(t.Context(), "spring"); c == nil || c.Senders != nil {
 					t.Errorf("%+v", c)
 				}
 			})
@@ -392,16 +392,16 @@ func TestSendersAreShown(t *testing.T) {
 			asked++
 			return []progress.Sender{{Daemon: "host-a-17", Lanes: []int{1, 2, 3}, InMemory: 4}}, nil
 		}
-		looker := view.NewLooker(sources)
+		watcher := view.NewWatcher(sources)
 		for range 10 {
 			for range 5 {
-				if senders := looker.Senders(t.Context(), "spring"); len(senders) != 1 || senders[0].InMemory != 4 {
+				if senders := watcher.Senders(t.Context(), "spring"); len(senders) != 1 || senders[0].InMemory != 4 {
 					t.Errorf("sent by %+v", senders)
 				}
 			}
 			time.Sleep(time.Second)
 		}
-		if asked != 5 || looker.Senders(t.Context(), "nobody") != nil {
+		if asked != 5 || watcher.Senders(t.Context(), "nobody") != nil {
 			t.Errorf("asked %d times", asked)
 		}
 	})

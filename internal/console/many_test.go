@@ -47,7 +47,7 @@ func BenchmarkTenThousandCampaigns(b *testing.B) {
 	w.crowd(10_000)
 	b.Run("state", func(b *testing.B) {
 		for b.Loop() {
-			view.NewLooker(w.sources()).Look(b.Context())
+			view.NewWatcher(w.sources()).Look(b.Context())
 		}
 	})
 	b.Run("page", func(b *testing.B) {

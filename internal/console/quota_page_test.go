@@ -74,9 +74,9 @@ func TestPageOfAQuota(t *testing.T) {
 		s := newServer()
 		s.Site = newSite(prometheus.NewRegistry(), w)
 		h := s.routes()
-		s.Site.looker.Renew(t.Context())
+		s.Site.watcher.Renew(t.Context())
 		time.Sleep(5 * time.Second)
-		s.Site.looker.Renew(t.Context()) // rates are known then
+		s.Site.watcher.Renew(t.Context()) // rates are known then
 		_, body, _ := get(t, h, "/quota?id=provider&last=30d")
 		for what, says := range map[string]string{
 			"the pace": "units per second were used; it is used up as foreseen", "when": `data-label="Used up">not before it begins anew<`,

@@ -39,7 +39,7 @@ type SiteOptions struct {
 // Site is the console's pages and API.
 type Site struct {
 	hub      *live.Hub
-	looker   *view.Looker
+	watcher  *view.Watcher
 	mux      *http.ServeMux
 	guard    *auth.Guard
 	origins  *http.CrossOriginProtection
@@ -63,14 +63,14 @@ func NewSite(o SiteOptions) *Site {
 	for _, origin := range o.TrustedOrigins {
 		_ = s.origins.AddTrustedOrigin(origin) // the configuration has checked it
 	}
-	s.looker = view.NewLooker(o.Sources)
-	page.New(s.looker, s.hub, o.Guard, o.Logger).Register(s.mux)
-	api.Register(s.mux, api.Options{Looker: s.looker, Hub: s.hub, Guard: o.Guard, Logger: o.Logger})
+	s.watcher = view.NewWatcher(o.Sources)
+	page.New(s.watcher, s.hub, o.Guard, o.Logger).Register(s.mux)
+	api.Register(s.mux, api.Options{Watcher: s.watcher, Hub: s.hub, Guard: o.Guard, Logger: o.Logger})
 	return s
 }
 
 // Run has a state ready for whoever looks, and records the last hour of the campaigns, until ctx ends.
-func (s *Site) Run(ctx context.Context) { s.looker.Run(ctx) }
+func (s *Site) Run(ctx context.Context) { s.watcher.Run(ctx) }
 
 // Close ends the streams, which would otherwise keep a server from stopping, and the replay that is running.
 func (s *Site) Close() {

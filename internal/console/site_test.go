@@ -47,7 +47,7 @@ func looking(t *testing.T, s *Site) {
 	var all sync.WaitGroup
 	all.Go(func() { s.Run(ctx) })
 	t.Cleanup(func() { stop(); all.Wait() })
-	s.looker.Look(ctx)
+	s.watcher.Look(ctx)
 	time.Sleep(500 * time.Millisecond)
 }
 
@@ -223,7 +223,7 @@ func TestRampingCampaigns(t *testing.T) {
 	spring.Ramp = &delivery.Ramp{Start: 10e6, Add: 10e6, Per: time.Second, Every: time.Hour, Since: time.Now()}
 	sources := w.sources()
 	sources.Gates, sources.Sink = nil, func(string) (string, string) { return "receiver", "" }
-	state := view.NewLooker(sources).Look(t.Context())
+	state := view.NewWatcher(sources).Look(t.Context())
 	list, all, _ := state.Select(view.Selection{State: view.Ramping}, 10)
 	if all != 1 || list[0].ID != "spring" || list[0].State != view.Sending || list[0].Allowed != 10 {
 		t.Errorf("%d are ramping: %+v", all, list)

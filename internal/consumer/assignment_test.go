@@ -179,7 +179,7 @@ func TestEachPartitionMovesWhenItCan(t *testing.T) {
 
 // movesTo reports whether one of two partitions has moved, and the other one waits.
 func movesTo(first, second *running) bool {
-	return len(second.Backlog().Lanes) == 1 && len(first.Backlog().Lanes)+len(first.Backlog().Held) == 3
+	return len(second.Backlog().Lanes) == 1 && len(first.Backlog().Lanes)+len(first.Backlog().Unreadable) == 3
 }
 
 // TestAStoppingMemberIsDealtNothing: while two members stop, of which one has to wait for what is in flight, the third one reads what the

@@ -14,8 +14,8 @@ const (
 	blockedProbe = 10 * time.Second
 	// blockedPause is the least time between two offers of which the first was refused as a whole.
 	blockedPause = 100 * time.Millisecond
-	// keptFor is how long jobs that were fetched behind refused ones are kept. Then they are dropped, and read again later.
-	keptFor = time.Second
+	// refusedFor is how long jobs that were fetched behind refused ones are kept. Then they are dropped, and read again later.
+	refusedFor = time.Second
 )
 
 // unblock offers the refused jobs again, when room is granted and periodically, until all are accepted. Nothing
@@ -30,7 +30,7 @@ func (r *ingressReader) unblock(ctx context.Context) error {
 	defer r.src.block(false)
 	probe := time.NewTicker(blockedProbe)
 	defer probe.Stop()
-	kept := time.NewTimer(keptFor)
+	kept := time.NewTimer(refusedFor)
 	defer kept.Stop()
 	for {
 		r.src.heart.rest()

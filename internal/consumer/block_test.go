@@ -62,7 +62,7 @@ func (s *stayers) send(ctx context.Context, n int) {
 	s.queue = s.queue[n:]
 	if len(s.queue) <= s.capacity/2 {
 		for src := range s.waiting {
-			src.(roomer).Room(s.campaign, int64(s.capacity-len(s.queue)))
+			src.(roomer).GrantCapacity(s.campaign, int64(s.capacity-len(s.queue)))
 		}
 		clear(s.waiting)
 	}
@@ -262,7 +262,7 @@ type early struct {
 func (e *early) Offer(ctx context.Context, jobs []*delivery.Job) (refused []*delivery.Job, err error) {
 	e.once.Do(func() {
 		refused = jobs
-		jobs[0].Source.(roomer).Room(jobs[0].Campaign, 100)
+		jobs[0].Source.(roomer).GrantCapacity(jobs[0].Campaign, 100)
 	})
 	if refused != nil {
 		return refused, nil

@@ -26,10 +26,10 @@ type budget struct {
 // the bytes reserved for them are charged without waiting, because they are in memory already.
 type share struct {
 	*budget
-	held    int64
-	waiting *list.List            // of *claim, in the order in which they asked
-	told    time.Time             // when waits was last called
-	waits   func(since time.Time) // called every tellEvery while claims wait, the first of them since then; may be nil
+	held       int64
+	waiting    *list.List            // of *claim, in the order in which they asked
+	notifiedAt time.Time             // when waits was last called
+	waits      func(since time.Time) // called every notifyEvery while claims wait, the first of them since then; may be nil
 }
 
 // claim is a fetch that waits for its share.
@@ -82,12 +82,12 @@ func (s *share) acquire(ctx context.Context, n int64) error {
 	return ctx.Err()
 }
 
-// tellEvery is how often a share tells that claims wait.
-const tellEvery = 250 * time.Millisecond
+// notifyEvery is how often a share tells that claims wait.
+const notifyEvery = 250 * time.Millisecond
 
 // await waits until the claim is granted; it returns false if ctx ends first.
 func (s *share) await(ctx context.Context, c *claim) bool {
-	tell := time.NewTicker(tellEvery)
+	tell := time.NewTicker(notifyEvery)
 	defer tell.Stop()
 	for {
 		select {
@@ -105,9 +105,9 @@ func (s *share) await(ctx context.Context, c *claim) bool {
 func (s *share) notify(now time.Time) {
 	since := s.waitingSince()
 	s.mu.Lock()
-	due := s.waits != nil && !since.IsZero() && now.Sub(s.told) > tellEvery/2
+	due := s.waits != nil && !since.IsZero() && now.Sub(s.notifiedAt) > notifyEvery/2
 	if due {
-		s.told = now
+		s.notifiedAt = now
 	}
 	s.mu.Unlock()
 	if due {

@@ -31,14 +31,14 @@ func TestALaneWhoseCommitCannotBeRead(t *testing.T) {
 		if n := len(r.logs.lines("level=WARN", "metadata", r.jobs()+"/0", "offset=2")); n != 1 {
 			t.Errorf("%d lines about ingress:\n%s", n, r.logs)
 		}
-		if got := testutil.ToFloat64(c.metrics.lanesHeld); got != 1 {
+		if got := testutil.ToFloat64(c.metrics.unreadableLanes); got != 1 {
 			t.Errorf("%v lanes are held", got)
 		}
-		if b := c.Backlog(); len(b.Lanes) != 1 || b.Lanes[0].Lane != 1 || len(b.Held) != 1 || b.Held[0] != 0 {
-			t.Errorf("the backlog is of %v, and %v are held", b.Lanes, b.Held)
+		if b := c.Backlog(); len(b.Lanes) != 1 || b.Lanes[0].Lane != 1 || len(b.Unreadable) != 1 || b.Unreadable[0] != 0 {
+			t.Errorf("the backlog is of %v, and %v are held", b.Lanes, b.Unreadable)
 		}
 		c.stop()
-		if got := testutil.ToFloat64(c.metrics.lanesHeld); got != 0 {
+		if got := testutil.ToFloat64(c.metrics.unreadableLanes); got != 0 {
 			t.Errorf("%v lanes are held after the end", got)
 		}
 		if c.count() != 15 || r.committed(r.opt.LaneTopic, 0) != 3 {

@@ -137,8 +137,8 @@ func (t *assignment) place(p placed, from start) (ok bool) {
 
 // pass counts a lane that is not read until ctx ends.
 func (t *assignment) pass(ctx context.Context) {
-	t.metrics.lanesHeld.Inc()
-	defer t.metrics.lanesHeld.Dec()
+	t.metrics.unreadableLanes.Inc()
+	defer t.metrics.unreadableLanes.Dec()
 	<-ctx.Done()
 }
 

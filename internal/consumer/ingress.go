@@ -189,7 +189,7 @@ func (r *ingressReader) piece(jobs []*delivery.Job) []int64 {
 // awaitIntake waits until the window has room for the offsets and commits keep up.
 func (r *ingressReader) awaitIntake(ctx context.Context, offsets ...int64) error {
 	w := r.src
-	room := func() bool { return w.window.HasRoom(r.opt.MaxOpen, offsets...) }
+	room := func() bool { return w.window.HasCapacity(r.opt.MaxOpen, offsets...) }
 	return w.awaitIntake(ctx, room, func() { r.relieve(offsets...) })
 }
 

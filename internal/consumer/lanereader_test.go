@@ -42,7 +42,7 @@ func TestACatchUpThatBreaksCommitsNothing(t *testing.T) {
 		t.Fatalf("%d jobs, main %d, %v", len(main.jobs), src.lane.Main(), err)
 	}
 	src.holdBack(0)
-	src.lane.GrantRoom(delivery.CampaignHash("c"), 5)
+	src.lane.GrantCapacity(delivery.CampaignHash("c"), 5)
 	src.lane.BeginCatchUp(0)
 	src.lane.BreakCatchUp()
 	if at := src.lane.Committed(); at != 0 {

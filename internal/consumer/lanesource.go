@@ -44,11 +44,11 @@ func (e laneReceipt) Drop(offset int64) { e.dropOf(offset, e.era) }
 // Lane is its number.
 func (e laneReceipt) Lane() int { return e.ID }
 
-// Roomy reports whether jobs of the campaign may be moved to other lanes without stopping those that are sent.
-func (e laneReceipt) Roomy(campaign string) bool {
+// HasCapacity reports whether jobs of the campaign may be moved to other lanes without stopping those that are sent.
+func (e laneReceipt) HasCapacity(campaign string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.lane.Roomy(delivery.CampaignHash(campaign))
+	return e.lane.HasCapacity(delivery.CampaignHash(campaign))
 }
 
 // seenCampaign is a campaign that had jobs in this lane since the generation began, or is pinned to it, until the lane is
@@ -104,10 +104,10 @@ func (s *laneSource) place(from start) error {
 	return nil
 }
 
-// Room reports that the campaign, whose jobs were refused before, has room in its queue for about units more. Room for
+// Capacity reports that the campaign, whose jobs were refused before, has room in its queue for about units more. Room for
 // a campaign whose refusal the reader has not seen yet is kept: the handler may make room between refusing a job and
 // the return of its Offer.
-func (s *laneSource) Room(campaign string, units int64) {
+func (s *laneSource) GrantCapacity(campaign string, units int64) {
 	if units <= 0 {
 		return
 	}
@@ -116,7 +116,7 @@ func (s *laneSource) Room(campaign string, units int64) {
 	if s.offering {
 		s.early[hash] = units
 	}
-	granted := s.lane.GrantRoom(hash, units)
+	granted := s.lane.GrantCapacity(hash, units)
 	s.mu.Unlock()
 	if granted {
 		s.wake.Send()
@@ -142,7 +142,7 @@ func (s *laneSource) giveBack(at int64, era int, room func(had, early int64) int
 		back, ok = s.lane.GiveBack(at)
 	}
 	if ok {
-		s.lane.GrantRoom(back.Campaign, max(room(back.Room, s.early[back.Campaign]), 0))
+		s.lane.GrantCapacity(back.Campaign, max(room(back.Capacity, s.early[back.Campaign]), 0))
 		signal(&s.onMove)
 	}
 	s.mu.Unlock()
@@ -181,8 +181,8 @@ func (s *laneSource) mainPosition() int64 {
 // drainedFor is how long a campaign's backlog in its lanes stays below a second of its rate before new jobs go direct.
 const drainedFor = 10 * time.Second
 
-// tellAgain is how often it is reported that a campaign is drained here whose other lanes are not.
-const tellAgain = 4 * time.Second
+// reportAgain is how often it is reported that a campaign is drained here whose other lanes are not.
+const reportAgain = 4 * time.Second
 
 // drained lists the campaigns whose backlog here has been below one second of their rate here for long enough: not left
 // behind, with the main reader at the end of the log. A campaign is listed again and again, until it is released or has
@@ -198,7 +198,7 @@ func (s *laneSource) drained(now time.Time, rate func(string) (float64, bool)) (
 		if v.since.IsZero() {
 			v.since = now
 		}
-		if now.Sub(v.since) >= drainedFor && now.Sub(v.told) >= tellAgain {
+		if now.Sub(v.since) >= drainedFor && now.Sub(v.told) >= reportAgain {
 			v.told = now
 			list = append(list, *v)
 		}
@@ -292,7 +292,7 @@ func (c *Consumer) Backlog() delivery.LanesBacklog {
 		if lane, read := s.backlog(); read {
 			b.Lanes = append(b.Lanes, lane)
 		} else {
-			b.Held = append(b.Held, lane.Lane)
+			b.Unreadable = append(b.Unreadable, lane.Lane)
 		}
 	}
 	return b

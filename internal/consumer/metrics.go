@@ -58,25 +58,25 @@ func (g *waitGauges) nothing(opt *Options) {
 
 // metrics of one consumer.
 type metrics struct {
-	fetches    *prometheus.CounterVec // place, result
-	records    *prometheus.CounterVec // place
-	defects    *prometheus.CounterVec // reason
-	openJobs   [3]prometheus.Gauge    // by delivery.Place
-	partitions [3]prometheus.Gauge
-	commits    *prometheus.CounterVec // result
-	generation prometheus.Gauge
-	joined     prometheus.Gauge
-	trimmed    prometheus.Counter
-	repeated   prometheus.Counter
-	resets     prometheus.Counter
-	lost       *prometheus.CounterVec // place, cause
-	reread     prometheus.Counter
-	doubt      prometheus.Counter
-	blocked    prometheus.Gauge
-	lanesFull  prometheus.Gauge
-	lanesHeld  prometheus.Gauge
-	stalled    *prometheus.GaugeVec // place
-	waiting    waitGauges
+	fetches         *prometheus.CounterVec // place, result
+	records         *prometheus.CounterVec // place
+	defects         *prometheus.CounterVec // reason
+	openJobs        [3]prometheus.Gauge    // by delivery.Place
+	partitions      [3]prometheus.Gauge
+	commits         *prometheus.CounterVec // result
+	generation      prometheus.Gauge
+	joined          prometheus.Gauge
+	trimmed         prometheus.Counter
+	repeated        prometheus.Counter
+	resets          prometheus.Counter
+	lost            *prometheus.CounterVec // place, cause
+	reread          prometheus.Counter
+	doubt           prometheus.Counter
+	blocked         prometheus.Gauge
+	lanesFull       prometheus.Gauge
+	unreadableLanes prometheus.Gauge
+	stalled         *prometheus.GaugeVec // place
+	waiting         waitGauges
 
 	lanes laneWork
 }
@@ -143,7 +143,7 @@ func newMetrics(reg prometheus.Registerer, b *budget) *metrics {
 			"Partitions of ingress that are not read on, because the next job stays there until there is room (overflow block)."),
 		lanesFull: gauge("pacer_lanes_full",
 			"Lanes that are not read on, because a commit has no room for the positions of more campaigns."),
-		lanesHeld: gauge("pacer_lanes_held", "Lanes that are not read, because the metadata of their offset cannot be read."),
+		unreadableLanes: gauge("pacer_lanes_held", "Lanes that are not read, because the metadata of their offset cannot be read."),
 	}
 	for place, name := range placeNames {
 		m.openJobs[place], m.partitions[place] = open.WithLabelValues(name), partitions.WithLabelValues(name)

@@ -512,5 +512,5 @@ func (c *running) fetches(place string) (n float64) {
 
 // roomer is a source whose jobs may have been refused.
 type roomer interface {
-	Room(campaign string, units int64)
+	GrantCapacity(campaign string, units int64)
 }

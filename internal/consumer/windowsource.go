@@ -33,8 +33,8 @@ func (e windowReceipt) Drop(offset int64) { e.dropOf(offset, e.era) }
 // ingressReceipt is what jobs of ingress see, where they may stay until there is room for them.
 type ingressReceipt struct{ windowReceipt }
 
-// Room reports that there is room for jobs that their campaign keeps in ingress.
-func (e ingressReceipt) Room(string, int64) {
+// Capacity reports that there is room for jobs that their campaign keeps in ingress.
+func (e ingressReceipt) GrantCapacity(string, int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	signal(&e.onRoom)
@@ -112,7 +112,7 @@ func (s *windowSource) block(is bool) {
 func (s *windowSource) isFull(maxOpen int, offsets []int64) (base int64, is bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.window.Base(), s.window.Fill(maxOpen) >= 0.75 || !s.window.HasRoom(maxOpen, offsets...)
+	return s.window.Base(), s.window.Fill(maxOpen) >= 0.75 || !s.window.HasCapacity(maxOpen, offsets...)
 }
 
 // middle returns an offset before which there is the older half of the open ones. It looks at all of them.

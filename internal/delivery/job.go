@@ -147,6 +147,7 @@ type Marks struct {
 // Moves are what was done with a job, in bits.
 type Moves uint8
 
+// The moves of a job.
 const (
 	Widened  Moves = 1 << iota // one of its hops was from a lane to another one of its campaign
 	Returned                   // it has waited for its destination, and goes before those that wait there now

@@ -31,7 +31,7 @@ type UnevenLane struct {
 type LanesBacklog struct {
 	Generation int32 // of the consumer group, by which the lanes were assigned
 	Lanes      []LaneBacklog
-	Held       []int // lanes that are not read, since what was committed for them cannot be read
+	Unreadable []int // lanes that are not read, since what was committed for them cannot be read
 }
 
 // Denial counts the asks that one window of a quota has reduced or denied to a daemon since it started.

@@ -11,9 +11,9 @@ type Ask struct {
 	// Weights are the weights of the jobs at the head of the queue, in order; nil when all are 1. A grant ends at a
 	// job boundary; jobs beyond the listed ones are not granted.
 	Weights []int64
-	// HeldUntil is the store time of the latest slot the daemon was granted and has not given back (0: none). The
+	// LastGranted is the store time of the latest slot the daemon was granted and has not given back (0: none). The
 	// timeline never falls back below it.
-	HeldUntil int64
+	LastGranted int64
 	// Horizon is how far ahead of now slots are granted, Quantum the stretch a daemon asks for at once, and
 	// LateTolerance how late a slot may be used; microseconds.
 	Horizon       int64

@@ -16,9 +16,9 @@ type shardClock struct {
 	sent, received time.Time // around now, on the local clock; zero: nothing is known
 }
 
-// foretellFor is how long a reply may be used for a prediction. Quartz drifts by less than 200 microseconds a second,
+// predictFor is how long a reply may be used for a prediction. Quartz drifts by less than 200 microseconds a second,
 // so the error stays far below the step that the scripts look for.
-const foretellFor = time.Minute
+const predictFor = time.Minute
 
 // observe notes that the clock read now in the given steps at some time between sent and received.
 func (c *shardClock) observe(now, steps int64, sent, received time.Time) {
@@ -35,7 +35,7 @@ func (c *shardClock) observe(now, steps int64, sent, received time.Time) {
 func (c *shardClock) expect(t time.Time) (low, high, steps int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.received.IsZero() || t.Sub(c.received) > foretellFor {
+	if c.received.IsZero() || t.Sub(c.received) > predictFor {
 		return 0, 0, 0
 	}
 	return c.now + t.Sub(c.received).Microseconds(), c.now + t.Sub(c.sent).Microseconds(), c.steps

@@ -296,8 +296,8 @@ func TestAFailOverNeverFallsBackBelowWhatIsHeld(t *testing.T) {
 		c := campaign(10)
 		now := settle(s, epoch, c)
 		a := ask(c, 5)
-		a.HeldUntil = now + 3*second
-		if g := take1(s, now, "a", a); g.Units != 0 || g.NextAt != a.HeldUntil+100_000-horizon {
+		a.LastGranted = now + 3*second
+		if g := take1(s, now, "a", a); g.Units != 0 || g.NextAt != a.LastGranted+100_000-horizon {
 			t.Errorf("%+v", g)
 		}
 	})

@@ -162,7 +162,7 @@ func (b *takeBatch) add(a *delivery.Ask, cost int, out *delivery.Granted) {
 	line := put(b.items, 2, timeline, gate)
 	line = put(line, 7, c.Revision, c.Rate.N, whole, rest, c.Burst)
 	line = put(line, 4, model.Phase(c.ID, c.Rate), min(a.Want, delivery.MaxGrant))
-	line = put(line, 7, a.HeldUntil)
+	line = put(line, 7, a.LastGranted)
 	line = put(line, 5, a.Horizon, a.Quantum, a.LateTolerance)
 	line = put(line, 4, model.Cost(c.PriorityWeight))
 	var weights []int64 // of the jobs that can be granted

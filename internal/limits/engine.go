@@ -36,7 +36,7 @@ type Options struct {
 	Registerer prometheus.Registerer
 	// Ledger survives a loss of the store, and Quotas are those of the catalog (nil: not loaded yet), which are
 	// rebuilt from it. Without a Ledger a loss of the store's data is not detected.
-	Ledger ledger.Records
+	Ledger ledger.Database
 	Quotas func() []*delivery.Quota
 	// Leads reports whether this daemon does what one daemon of the fleet is to do; several do no harm. nil: it does.
 	Leads func() bool
@@ -71,7 +71,7 @@ type Engine struct {
 
 	fence    *ledger.Fence   // nil without a ledger
 	reserve  *ledger.Reserve // nil without a ledger
-	keeper   *ledger.Keeper  // nil without a ledger
+	keeper   *ledger.Writer  // nil without a ledger
 	eventual *eventual.Quotas
 	fallback *local.Fallback
 
@@ -115,7 +115,7 @@ func (e *Engine) watch(o *Options) (err error) {
 	}
 	e.reserve = ledger.NewReserve(books)
 	e.fence = ledger.NewFence(books, dataStore{e}, e.reserve)
-	e.keeper = ledger.NewKeeper(books, dataStore{e}, e.fence)
+	e.keeper = ledger.NewWriter(books, dataStore{e}, e.fence)
 	for _, s := range e.shards {
 		s.fence, s.ended = e.fence, e.ended
 	}

@@ -101,7 +101,7 @@ func (f *fleet) turn(d *daemon, now int64) {
 		if g.Units > 0 {
 			f.asked += g.Units
 			d.held[i] = append(d.held[i], g.Grant())
-			d.asks[i].HeldUntil = g.First.Advance(g.Units-1, g.Rate).Micros()
+			d.asks[i].LastGranted = g.First.Advance(g.Units-1, g.Rate).Micros()
 		}
 		d.due[i] = max(now+quantum, g.NextAt) + f.rnd.Int64N(3_000)
 	}
@@ -140,7 +140,7 @@ func (f *fleet) settle(d *daemon, i int, now int64) {
 			f.slots, f.sent = append(f.slots, slot), append(f.sent, slot+f.rnd.Int64N(2)*late)
 		}
 	}
-	d.held[i], d.asks[i].HeldUntil = nil, 0
+	d.held[i], d.asks[i].LastGranted = nil, 0
 }
 
 // finish settles everything.

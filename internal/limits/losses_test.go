@@ -29,7 +29,7 @@ type live struct {
 }
 
 // join starts a daemon that works until ctx ends.
-func (l *live) join(ctx context.Context, wg *sync.WaitGroup, set *shards.Set, records ledger.Records) {
+func (l *live) join(ctx context.Context, wg *sync.WaitGroup, set *shards.Set, records ledger.Database) {
 	e, err := New(Options{
 		Shards: set, KeyPrefix: l.prefix, Ledger: records, Registerer: prometheus.NewRegistry(),
 		Quotas: func() []*delivery.Quota { return l.campaign.Quotas },
@@ -161,7 +161,7 @@ func TestASlotOfAClusterMoves(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name    string
-		records ledger.Records
+		records ledger.Database
 	}{{"counts go along", nil}, {"counts are rebuilt", newRecords()}} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()

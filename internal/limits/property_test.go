@@ -186,7 +186,7 @@ func (h *history) asks(rt *rapid.T) []delivery.Ask {
 			a.Weights = rapid.SliceOfN(rapid.Int64Range(1, 30), 1, 10).Draw(rt, "weights")
 		}
 		if rapid.IntRange(0, 9).Draw(rt, "held") == 0 {
-			a.HeldUntil = h.now + rapid.Int64Range(-second, second).Draw(rt, "heldUntil")
+			a.LastGranted = h.now + rapid.Int64Range(-second, second).Draw(rt, "heldUntil")
 		}
 		if rapid.IntRange(0, 3).Draw(rt, "gated") == 0 {
 			a.Gate = "g"

@@ -44,8 +44,8 @@ type shard struct {
 	epoch atomic.Int64
 	fence *ledger.Fence
 	// contentions are the quotas that many of this daemon's campaigns wait for.
-	crowds contentions
-	told   atomic.Bool // whether callers have heard of the clock, without which a time of this shard means nothing
+	crowds     contentions
+	clockKnown atomic.Bool // whether callers have heard of the clock, without which a time of this shard means nothing
 
 	sem  *semaphore.Weighted
 	mu   sync.Mutex
@@ -56,7 +56,7 @@ type shard struct {
 
 	back    chan struct{} // closed when the shard answers again; nil while it does; under mu
 	since   time.Time     // when it began not to answer; under mu
-	looking bool          // a goroutine is trying to reach it; under mu
+	probing bool          // a goroutine is trying to reach it; under mu
 	asked   time.Time     // of the last request for it while it did not answer; under mu
 }
 
@@ -120,8 +120,8 @@ func (s *shard) await(ctx context.Context) error {
 	back, wait := s.back, silentWait-time.Since(s.since)
 	if back != nil {
 		s.asked = time.Now()
-		if !s.looking {
-			s.looking = true
+		if !s.probing {
+			s.probing = true
 			s.lookouts.Go(func() { s.probe(context.WithoutCancel(ctx), back) })
 		}
 	}
@@ -152,7 +152,7 @@ func (s *shard) probe(ctx context.Context, back chan struct{}) {
 		found := err == nil || answered(err)
 		stop := found || time.Since(s.asked) > lookFor
 		if stop {
-			s.looking = false
+			s.probing = false
 		}
 		if found {
 			s.back = nil
@@ -166,7 +166,7 @@ func (s *shard) probe(ctx context.Context, back chan struct{}) {
 		case <-time.After(lookEvery):
 		case <-s.ended:
 			s.mu.Lock()
-			s.looking = false
+			s.probing = false
 			s.mu.Unlock()
 			return
 		}

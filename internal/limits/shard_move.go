@@ -61,8 +61,8 @@ type home struct {
 	daemons  int64 // on its timeline, at the last answer
 }
 
-// tellFor is how long a shard that a campaign has left is waited for, in microseconds.
-const tellFor = 10_000_000
+// waitFor is how long a shard that a campaign has left is waited for, in microseconds.
+const waitFor = 10_000_000
 
 // at updates the campaign's home for an ask. A campaign that moved must not be granted slots before those of its last
 // home have passed, and before daemons that do not know of the move are granted none there any more.
@@ -78,7 +78,7 @@ func (h *homes) at(a *delivery.Ask, count int, now int64) *home {
 		if x.campaign != nil && x.shard != shard {
 			x.moved, x.latest = true, 0
 			x.closed = now + max(x.reach, a.Horizon+a.LateTolerance)
-			x.left, x.tell = append(x.without(shard), x.shard), now+tellFor
+			x.left, x.tell = append(x.without(shard), x.shard), now+waitFor
 		}
 		x.campaign, x.shard = a.Campaign, shard
 	}

@@ -33,7 +33,7 @@ func TestNobodyLooksForAShardAfterTheEnd(t *testing.T) {
 	looked := func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return s.looking
+		return s.probing
 	}
 	if !looked() {
 		t.Fatal("nobody looks for the shard")

@@ -76,7 +76,7 @@ func (e *Engine) plan(asks []delivery.Ask, items []delivery.Granted) *taking {
 func (t *taking) prepare(x *request, now int64) {
 	t.mu.Lock()
 	x.home = t.homes.at(x.ask, len(t.shards), now)
-	held, closed := x.home.stopDeadline(x.ask.HeldUntil), x.home.closed
+	held, closed := x.home.stopDeadline(x.ask.LastGranted), x.home.closed
 	x.shard, x.own, x.daemons = x.home.shard, x.ask, x.home.daemons
 	if x.daemons == 0 {
 		x.daemons = t.fleet
@@ -92,12 +92,12 @@ func (t *taking) prepare(x *request, now int64) {
 			})
 		}
 	}
-	if later := t.fallback.HeldUntil(t.shards[x.shard].now(), x.ask); later > x.ask.HeldUntil {
+	if later := t.fallback.LastGranted(t.shards[x.shard].now(), x.ask); later > x.ask.LastGranted {
 		held = max(held, later)
 	}
-	if held != x.ask.HeldUntil {
+	if held != x.ask.LastGranted {
 		own := *x.ask
-		own.HeldUntil = held
+		own.LastGranted = held
 		x.own = &own
 	}
 	switch {
@@ -105,7 +105,7 @@ func (t *taking) prepare(x *request, now int64) {
 		x.introduce()
 		x.wait = closed - now
 	case !x.admit(t):
-		if t.shards[x.shard].told.Load() {
+		if t.shards[x.shard].clockKnown.Load() {
 			x.own = nil
 			return
 		}
@@ -222,7 +222,7 @@ func (t *taking) clocks() []delivery.ShardClock {
 	for shard, now := range t.nows {
 		if now > 0 {
 			list = append(list, delivery.ShardClock{Shard: shard, Now: now})
-			t.shards[shard].told.Store(true)
+			t.shards[shard].clockKnown.Store(true)
 		}
 	}
 	return list

@@ -255,7 +255,7 @@ func TestACampaignThatMovesWaitsUntilItsSlotsAreOver(t *testing.T) {
 	held := g.First.Advance(g.Units-1, g.Rate).Micros() + 3600*second // as if the clocks of the shards were apart
 	began := time.Now()
 	a := ask(after, 10)
-	a.HeldUntil = held
+	a.LastGranted = held
 	g = take1(r, now, "a", a)
 	if g.Units != 0 || g.Bound != delivery.BindRate || g.From.Shard != 1 || g.NextAt <= now || g.NextAt > now+horizon+late {
 		t.Fatalf("%+v", g)
@@ -268,7 +268,7 @@ func TestACampaignThatMovesWaitsUntilItsSlotsAreOver(t *testing.T) {
 	if waited := time.Since(began); waited < time.Duration(horizon+late)*time.Microsecond || g.Units != 10 {
 		t.Errorf("%+v after %s", g, waited)
 	}
-	a.HeldUntil = g.First.Advance(9, g.Rate).Micros()
+	a.LastGranted = g.First.Advance(9, g.Rate).Micros()
 	if g = take1(r, now+quantum, "a", a); g.Units != 10 {
 		t.Errorf("%+v", g)
 	}
@@ -335,7 +335,7 @@ func TestALostShardHoldsNobodyForLong(t *testing.T) {
 	a, b := ask(before, 1), ask(after, 1)
 	h.at(&a, 2, 0)
 	x := h.at(&b, 2, 1)
-	if !slices.Equal(x.left, []int{0}) || x.tell != 1+tellFor {
+	if !slices.Equal(x.left, []int{0}) || x.tell != 1+waitFor {
 		t.Errorf("%+v", x)
 	}
 	if x = h.at(&a, 2, 2); !slices.Equal(x.left, []int{1}) {

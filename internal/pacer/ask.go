@@ -42,7 +42,7 @@ func (p *Pacer) ask(now instant) {
 		arrival := p.now().local
 		p.inbox.do(func(now instant) {
 			if err == nil {
-				p.quantum.tookTake(arrival - sent)
+				p.quantum.observe(arrival - sent)
 			}
 			p.taken(queues, asks, reply, err, arrival, now)
 		})
@@ -81,7 +81,7 @@ func (p *Pacer) askOf(q *queue, now instant) (a delivery.Ask, ok bool) {
 		want = min(max(want, weights[0]), sum(weights))
 	}
 	return delivery.Ask{
-		Campaign: q.campaign, Want: want, Weights: weights, HeldUntil: q.lastHeld(),
+		Campaign: q.campaign, Want: want, Weights: weights, LastGranted: q.lastGranted(),
 		Horizon: horizon, Quantum: p.quantum.length, LateTolerance: p.opt.LateTolerance.Microseconds(), Gate: q.sink.id,
 		Bytes: q.bytes(),
 	}, true
@@ -178,7 +178,7 @@ func (p *Pacer) grant(q *queue, a delivery.Ask, g delivery.Granted, now instant)
 		p.takes.askLater(q, now.local)
 		return
 	case q.campaign != a.Campaign && changed(q.campaign, a.Campaign):
-		p.refundOldSlots(q, keeps(a.Campaign, q.campaign))
+		p.refundOldSlots(q, validFrom(a.Campaign, q.campaign))
 		p.takes.askLater(q, now.local)
 		return
 	}
@@ -235,7 +235,7 @@ func (p *Pacer) refundSlots(q *queue) { p.refundOldSlots(q, noRevision) }
 
 // refundOldSlots hands back the slots before a revision.
 func (p *Pacer) refundOldSlots(q *queue, revision int64) {
-	refunds, units := q.timeline.takeBack(revision)
+	refunds, units := q.timeline.withdraw(revision)
 	p.refund(q, refunds, units)
 }
 

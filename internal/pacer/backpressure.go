@@ -15,7 +15,7 @@ const maxLaneUnits = 2048
 // maxLaneUnits, or a tenth of a second's worth if that is more, since room is told of once in a few quanta. It is less if there
 // are so many campaigns that these would not fit into the memory (see ahead), and after yielding.
 func (p *Pacer) laneCapacity(q *queue) int64 {
-	room := p.upkeep.ahead.units(q.campaign.Rate)
+	room := p.maintenance.ahead.units(q.campaign.Rate)
 	if q.window > 0 {
 		return min(room, q.window)
 	}
@@ -118,7 +118,7 @@ func (p *Pacer) grantLanes(q *queue, room int64, now instant) {
 		left = min(left, max(1, (p.opt.MaxQueueBytes-q.size)/q.unit))
 	}
 	if now.local < q.until {
-		if left -= q.coming; left < (room+1)/2 && left < leastTold {
+		if left -= q.coming; left < (room+1)/2 && left < leastGranted {
 			return
 		}
 	} else {
@@ -149,7 +149,7 @@ func (p *Pacer) Yield() { p.inbox.do(p.yield) }
 const maxYield = 512
 
 func (p *Pacer) yield(now instant) {
-	if p.upkeep.yielding {
+	if p.maintenance.yielding {
 		return
 	}
 	var far, all []*queue
@@ -183,7 +183,7 @@ func (p *Pacer) yieldSome(queues []*queue, keep func(jobs int) int, narrows bool
 			q.window = max(1, q.units)
 		}
 	}
-	if p.upkeep.yielding = len(queues) > 0; p.upkeep.yielding {
+	if p.maintenance.yielding = len(queues) > 0; p.maintenance.yielding {
 		p.inbox.do(func(now instant) { p.yieldSome(queues, keep, narrows, now) })
 	}
 }

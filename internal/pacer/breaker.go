@@ -29,15 +29,15 @@ const (
 // microseconds. The zero value is closed.
 type breaker struct {
 	failureRun
-	refusals  failureRun // jobs that will never be taken
-	openUntil int64
-	tripped   bool // open, or half-open when openUntil has passed
-	trippedAt int64
-	cause     delivery.GateCause
-	trips     int     // in a row
-	takenAt   int64   // when a job was last delivered or rejected; 0: never
-	movedAt   int64   // when it was last opened by what happened here
-	throttled float64 // part of about the last hundred answers that throttled a job without an attempt
+	refusals    failureRun // jobs that will never be taken
+	openUntil   int64
+	tripped     bool // open, or half-open when openUntil has passed
+	trippedAt   int64
+	cause       delivery.GateCause
+	trips       int     // in a row
+	succeededAt int64   // when a job was last delivered or rejected; 0: never
+	movedAt     int64   // when it was last opened by what happened here
+	throttled   float64 // part of about the last hundred answers that throttled a job without an attempt
 }
 
 // failureRun are failures in a row, of different jobs, without a delivery in between.
@@ -74,8 +74,8 @@ func (b *breaker) troubled(now int64) bool {
 	return b.tripped || b.openUntil > now || b.failures > 0 || b.refusals.failures > 0
 }
 
-// tookSince reports whether a job was delivered or rejected after a local time, which is negative for times before this process.
-func (b *breaker) tookSince(local int64) bool { return b.takenAt > max(0, local) }
+// succeededSince reports whether a job was delivered or rejected after a local time, which is negative for times before this process.
+func (b *breaker) succeededSince(local int64) bool { return b.succeededAt > max(0, local) }
 
 // unansweredLong reports whether failures have gone on for so long that jobs without an answer may be to blame.
 func (b *breaker) unansweredLong(now int64) bool {
@@ -88,7 +88,7 @@ func (b *breaker) fail(f failure, now int64) (opens bool) {
 	r := &b.failureRun
 	own := f.cause == delivery.GateFailing && f.job.Attempt > 0 || r.failures > 0 && r.job != "" && r.job == f.job.ID
 	if r.last == 0 {
-		*r = failureRun{campaign: f.job.Campaign, since: min(now, max(f.begun, b.takenAt))}
+		*r = failureRun{campaign: f.job.Campaign, since: min(now, max(f.begun, b.succeededAt))}
 	}
 	if r.last = max(now, 1); !own {
 		if r.failures++; f.answered {
@@ -135,17 +135,17 @@ func (b *breaker) trip(cause delivery.GateCause, most time.Duration, now int64) 
 	return true, first
 }
 
-// took records a delivery, which closes the breaker. recovered reports whether it was open.
-func (b *breaker) took(now int64) (recovered bool) {
+// succeeded records a delivery, which closes the breaker. recovered reports whether it was open.
+func (b *breaker) succeeded(now int64) (recovered bool) {
 	recovered = b.tripped
-	*b = breaker{takenAt: now, movedAt: b.movedAt, throttled: b.throttled * (1 - 1./128)}
+	*b = breaker{succeededAt: now, movedAt: b.movedAt, throttled: b.throttled * (1 - 1./128)}
 	return recovered
 }
 
 // refused records a job that will never be taken. An answer closes the breaker, but many refusals in a row hold it; first reports whether
 // this refusal does.
 func (b *breaker) refused(now int64) (first, recovered bool) {
-	refusals, takenAt := b.refusals, b.takenAt
+	refusals, takenAt := b.refusals, b.succeededAt
 	if refusals.failures == 0 {
 		refusals.since = now
 	}
@@ -154,15 +154,15 @@ func (b *breaker) refused(now int64) (first, recovered bool) {
 		b.refusals = refusals
 		return false, false
 	}
-	recovered = b.took(now)
-	b.refusals, b.takenAt = refusals, takenAt
+	recovered = b.succeeded(now)
+	b.refusals, b.succeededAt = refusals, takenAt
 	return b.isHeld(), recovered
 }
 
 // forgive forgets refusals, and reports whether they held it.
 func (b *breaker) forgive(now int64) (was bool) {
 	if was = b.isHeld(); was {
-		b.took(now)
+		b.succeeded(now)
 	}
 	b.refusals = failureRun{}
 	return was
@@ -182,6 +182,6 @@ func (b *breaker) seeOpened(at, now int64) bool {
 	if b.movedAt > at || !b.tripped && b.openUntil <= now {
 		return false
 	}
-	*b = breaker{takenAt: max(b.takenAt, at)}
+	*b = breaker{succeededAt: max(b.succeededAt, at)}
 	return true
 }

@@ -27,7 +27,7 @@ func TestABreakerFollowsASimpleModel(t *testing.T) {
 			now += rapid.Int64Range(0, 400*millisecond).Draw(rt, "later")
 			switch rapid.IntRange(0, 30).Draw(rt, "answer") {
 			case 0:
-				if got := b.took(now); got != tripped {
+				if got := b.succeeded(now); got != tripped {
 					rt.Fatalf("a delivery at %d: recovered %t", now, got)
 				}
 				taken()
@@ -107,7 +107,7 @@ func TestACallThatIsGivenUpHasLasted(t *testing.T) {
 		taken int64
 		want  bool
 	}{"never": {0, true}, "just now": {9990 * millisecond, false}} {
-		b := breaker{takenAt: tc.taken}
+		b := breaker{succeededAt: tc.taken}
 		opened := false
 		for i := range silentFailures {
 			opened = b.fail(failure{job: &delivery.Job{ID: fmt.Sprint(i)}, cause: delivery.GateFailing}, 10_000*millisecond)
@@ -124,7 +124,7 @@ func TestNothingIsTakenBeforeTheFirst(t *testing.T) {
 		taken, since int64
 		want         bool
 	}{{0, -5, false}, {0, 0, false}, {7, -5, true}, {7, 6, true}, {7, 7, false}} {
-		if got := (&breaker{takenAt: tc.taken}).tookSince(tc.since); got != tc.want {
+		if got := (&breaker{succeededAt: tc.taken}).succeededSince(tc.since); got != tc.want {
 			t.Errorf("taken at %d, since %d: %t", tc.taken, tc.since, got)
 		}
 	}
@@ -153,7 +153,7 @@ func TestProbesAreEverMoreRare(t *testing.T) {
 				}
 				now = b.openUntil
 			}
-			b.took(now)
+			b.succeeded(now)
 		}
 	}
 }
@@ -167,7 +167,7 @@ func TestGatesOfOtherDaemons(t *testing.T) {
 		t.Errorf("throttled elsewhere: %+v", b)
 	}
 	b.trip(delivery.GateFailing, maxProbeEvery, minute)
-	if b.seeOpened(minute-1, minute+1) || !b.seeOpened(minute+1, minute+2) || b.open(minute+2) || b.tripped || b.takenAt != minute+1 {
+	if b.seeOpened(minute-1, minute+1) || !b.seeOpened(minute+1, minute+2) || b.open(minute+2) || b.tripped || b.succeededAt != minute+1 {
 		t.Errorf("opened elsewhere: %+v", b)
 	}
 	b = breaker{}

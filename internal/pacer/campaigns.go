@@ -28,14 +28,14 @@ type campaigns struct {
 	resolve func(*delivery.Campaign) *sinkState // the campaign's sink
 	counts  *counts                             // is told which campaigns there are
 
-	snapshot *delivery.Snapshot
-	number   int       // of the catalogs so far
-	begun    time.Time // when the first catalog was read: before, no campaign is known to be gone
-	byID     map[string]*effective
-	changes  timeHeap[*effective]          // by the wall clock
-	gone     map[string]time.Time          // since when a campaign is not in the catalog any more
-	kept     map[string]*delivery.Campaign // lost with most others at once, and in force until that is seen again
-	keptTill time.Time
+	snapshot  *delivery.Snapshot
+	number    int       // of the catalogs so far
+	begun     time.Time // when the first catalog was read: before, no campaign is known to be gone
+	byID      map[string]*effective
+	changes   timeHeap[*effective]          // by the wall clock
+	gone      map[string]time.Time          // since when a campaign is not in the catalog any more
+	lost      map[string]*delivery.Campaign // lost with most others at once, and in force until that is seen again
+	lostUntil time.Time
 }
 
 func newCampaigns(resolve func(*delivery.Campaign) *sinkState, c *counts) campaigns {
@@ -70,25 +70,25 @@ func (s *campaigns) use(snapshot *delivery.Snapshot, grace time.Duration, now in
 		}
 	}
 	if live >= leastLost && 2*len(missing) > len(was.Campaigns) {
-		if s.kept == nil {
-			s.kept, s.keptTill = map[string]*delivery.Campaign{}, now.wall.Add(grace)
+		if s.lost == nil {
+			s.lost, s.lostUntil = map[string]*delivery.Campaign{}, now.wall.Add(grace)
 		}
-		maps.Copy(s.kept, missing)
+		maps.Copy(s.lost, missing)
 		return live
 	}
 	for id := range missing {
 		s.forget(id, now)
 	}
-	for id := range s.kept {
+	for id := range s.lost {
 		if snapshot.Campaign(id) != nil {
-			delete(s.kept, id)
+			delete(s.lost, id)
 		}
 	}
-	if snapshot.LoadedAt.After(s.keptTill) {
-		for id := range s.kept {
+	if snapshot.LoadedAt.After(s.lostUntil) {
+		for id := range s.lost {
 			s.forget(id, now)
 		}
-		s.kept = nil
+		s.lost = nil
 	}
 	return 0
 }
@@ -98,7 +98,7 @@ func (s *campaigns) row(id string) *delivery.Campaign {
 	if row := s.snapshot.Campaign(id); row != nil {
 		return row
 	}
-	return s.kept[id]
+	return s.lost[id]
 }
 
 // absentSince is the instant since when a campaign without a row is known to have none.
@@ -226,9 +226,9 @@ func (e *effective) lacksSink(now time.Time) bool {
 
 const noRevision = math.MaxInt64 // no slot is of it, or of a later one
 
-// keeps is the revision from which on slots may still be used when a campaign has changed from was to is. If nothing but
+// validFrom is the revision from which on slots may still be used when a campaign has changed from was to is. If nothing but
 // the rate has changed, such slots may have been granted already: another daemon has told the store of the change first.
-func keeps(was, is *delivery.Campaign) (revision int64) {
+func validFrom(was, is *delivery.Campaign) (revision int64) {
 	if was == nil || is == nil || was.Status != is.Status || was.Sink != is.Sink || was.Invalid != is.Invalid {
 		return noRevision
 	}

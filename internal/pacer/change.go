@@ -81,7 +81,7 @@ func (p *Pacer) change(q *queue, now instant) {
 	p.changeCircuit(q, is, sink, now)
 	if changed(was, is) {
 		if q.sink == sink {
-			p.refundOldSlots(q, keeps(was, is)) // the slots lie on the old timeline
+			p.refundOldSlots(q, validFrom(was, is)) // the slots lie on the old timeline
 		} else {
 			p.refundSlots(q)
 		}

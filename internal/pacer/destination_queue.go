@@ -17,8 +17,8 @@ const (
 	mostLines, mostLine = 16_384, 1024
 	// shutLine is how many jobs wait in memory for a destination that is closed for a moment.
 	shutLine = 64
-	// lookEvery is how often a destination is looked at for which jobs wait here.
-	lookEvery = 250 * time.Millisecond
+	// checkEvery is how often a destination is looked at for which jobs wait here.
+	checkEvery = 250 * time.Millisecond
 )
 
 // findDestinations finds the destinations of jobs whose records name none, in the goroutine that has read them: it may take long.

@@ -14,8 +14,8 @@ const (
 	// soonReturned is within what time the slot of a job has to come that the line waits for, and mostReturned bounds the jobs that leave
 	// it at once.
 	soonReturned, mostReturned = 100 * time.Millisecond, 256
-	// maxLooks bounds the destinations that one turn looks at.
-	maxLooks = 256
+	// maxChecks bounds the destinations that one turn looks at.
+	maxChecks = 256
 	// forgetShut is how long a destination that does not work is remembered after its last job.
 	forgetShut = time.Hour
 )
@@ -113,7 +113,7 @@ func (p *Pacer) rejoin(d *destination, j *delivery.Job, now instant) {
 // maintainDestinations looks at the destinations for which there is something to do.
 func (p *Pacer) maintainDestinations(now instant) {
 	l := &p.destinations
-	for range maxLooks {
+	for range maxChecks {
 		d := l.due(now.local)
 		if d == nil {
 			return
@@ -122,7 +122,7 @@ func (p *Pacer) maintainDestinations(now instant) {
 		d.returned = 0 // those that have not been sent by now may never be
 		p.proceed(d, now)
 		if d.line.len() > 0 {
-			l.checkAt(d, now.in(lookEvery))
+			l.checkAt(d, now.in(checkEvery))
 		}
 		if d.tripped && d.idle() {
 			if now.local-d.openUntil > forgetShut.Microseconds() {

@@ -51,22 +51,22 @@ type closedSet map[*destination]struct{}
 // calls and jobs here, the ones that were used longest ago are forgotten, and before any of those that do not work, all others. It
 // is pure; use newDestinations.
 type destinations struct {
-	byKey map[destinationKey]*destination
-	most  int
-	looks timeHeap[*destination] // by when there is something to do for them
-	fine  list.List              // without calls and jobs here, of which nothing is known; in the order in which they became idle
-	bad   list.List              // without calls and jobs here, of which something is
-	jobs  int                    // in all lines
-	bytes int64                  // of these
-	shut  map[string]closedSet   // by sink, those that are open or half-open
-	tells gateUpdates
+	byKey   map[destinationKey]*destination
+	most    int
+	checks  timeHeap[*destination] // by when there is something to do for them
+	fine    list.List              // without calls and jobs here, of which nothing is known; in the order in which they became idle
+	bad     list.List              // without calls and jobs here, of which something is
+	jobs    int                    // in all lines
+	bytes   int64                  // of these
+	shut    map[string]closedSet   // by sink, those that are open or half-open
+	updates gateUpdates
 }
 
 func newDestinations(most int) destinations {
 	return destinations{
 		byKey: map[destinationKey]*destination{}, most: most, shut: map[string]closedSet{},
-		looks: timeHeap[*destination]{index: func(d *destination) *int { return &d.index }},
-		tells: gateUpdates{pending: map[destinationKey]delivery.DestinationGate{}},
+		checks:  timeHeap[*destination]{index: func(d *destination) *int { return &d.index }},
+		updates: gateUpdates{pending: map[destinationKey]delivery.DestinationGate{}},
 	}
 }
 
@@ -107,17 +107,17 @@ func (l *destinations) note(d *destination, now int64) {
 
 // checkAt makes sure that the destination is looked at by then.
 func (l *destinations) checkAt(d *destination, at int64) {
-	if d.index < 0 || l.looks.entries[d.index].at > at {
-		l.looks.set(d, at)
+	if d.index < 0 || l.checks.entries[d.index].at > at {
+		l.checks.set(d, at)
 	}
 }
 
 // due returns the next destination to be looked at now, nil for none, and takes it out of those to be looked at.
 func (l *destinations) due(now int64) *destination {
-	if l.looks.len() == 0 || l.looks.first().at > now {
+	if l.checks.len() == 0 || l.checks.first().at > now {
 		return nil
 	}
-	return l.looks.pop()
+	return l.checks.pop()
 }
 
 // countClosed counts it among those of its sink that are open or half-open, or not.
@@ -140,7 +140,7 @@ func (l *destinations) countClosed(d *destination, now int64) {
 func (l *destinations) forget(d *destination) {
 	delete(l.shut[d.sink], d)
 	d.busy()
-	l.looks.remove(d)
+	l.checks.remove(d)
 	delete(l.byKey, d.destinationKey)
 }
 

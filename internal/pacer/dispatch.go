@@ -119,7 +119,7 @@ func (p *Pacer) lateBy(c *delivery.Campaign, r delivery.Rate) int64 {
 type sent struct {
 	dispatch
 	result    delivery.Result
-	took      time.Duration
+	lasted    time.Duration
 	forfeited bool // it was not sent: its slot had passed too long ago
 }
 

@@ -191,7 +191,7 @@ func (p *partition) source(from delivery.Place) delivery.Source {
 // ingressSource hears of room.
 type ingressSource struct{ *partition }
 
-func (p ingressSource) Room(campaign string, units int64) {
+func (p ingressSource) GrantCapacity(campaign string, units int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.rooms = append(p.rooms, campaign)

@@ -92,7 +92,7 @@ func TestDestinationsAreBounded(t *testing.T) {
 				d.trip(delivery.GateFailing, maxProbeEvery, now)
 				bad[name] = true
 			case 3:
-				d.took(now)
+				d.succeeded(now)
 				delete(bad, name)
 			case 4:
 				l.push(d, &delivery.Job{Reading: delivery.Reading{Size: 3}}, rapid.Bool().Draw(rt, "front"))

@@ -127,9 +127,9 @@ func (f *followUps) book(campaign string, at int64, late bool, now int64) int64 
 	return max(at, l.booked)
 }
 
-// take takes out the job that goes at now, of a campaign that may send; nil if none may, and then the next call is tried a
+// nextJob takes out the job that goes at now, of a campaign that may send; nil if none may, and then the next call is tried a
 // little later.
-func (f *followUps) take(now int64, may func(campaign string) bool) *delivery.Job {
+func (f *followUps) nextJob(now int64, may func(campaign string) bool) *delivery.Job {
 	if f.ready == 0 || f.next > now {
 		return nil
 	}

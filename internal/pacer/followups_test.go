@@ -51,7 +51,7 @@ func TestFollowUps(t *testing.T) {
 			"take": func(t *rapid.T) {
 				may := rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "only")
 				before := f.next
-				j := f.take(now, func(c string) bool { return may == "" || c == may })
+				j := f.nextJob(now, func(c string) bool { return may == "" || c == may })
 				switch {
 				case j == nil:
 					for other := range here {
@@ -118,7 +118,7 @@ func TestFollowUpsTakeTurns(t *testing.T) {
 	var order string
 	for range 5 {
 		now += 1000
-		order += f.take(now, func(string) bool { return true }).Campaign + " "
+		order += f.nextJob(now, func(string) bool { return true }).Campaign + " "
 	}
 	if order != "many few many few many " {
 		t.Error(order)

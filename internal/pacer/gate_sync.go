@@ -9,7 +9,7 @@ import (
 
 const (
 	// maxTold bounds the gates of destinations of which the others are told in one call, and maxPending those that wait for it.
-	maxToldGates, maxPending = 1000, 10_000
+	maxGates, maxPending = 1000, 10_000
 )
 
 // unreadFor is how long after this daemon others may read that a destination was changed. What closes it meanwhile may be what they have
@@ -25,7 +25,7 @@ type gateUpdates struct {
 
 // publishDestination tells the other daemons that a destination is closed for a time, or, with no closure, that it works.
 func (p *Pacer) publishDestination(d *destination, c *delivery.Closure, now instant) {
-	t := &p.destinations.tells
+	t := &p.destinations.updates
 	if p.opt.DestinationGates == nil || len(t.pending) >= maxPending {
 		return
 	}
@@ -38,13 +38,13 @@ func (p *Pacer) publishDestination(d *destination, c *delivery.Closure, now inst
 }
 
 func (p *Pacer) publishDestinations() {
-	t := &p.destinations.tells
+	t := &p.destinations.updates
 	if t.calling || len(t.pending) == 0 {
 		return
 	}
-	gates := make([]delivery.DestinationGate, 0, min(len(t.pending), maxToldGates))
+	gates := make([]delivery.DestinationGate, 0, min(len(t.pending), maxGates))
 	for key, g := range t.pending {
-		if len(gates) == maxToldGates {
+		if len(gates) == maxGates {
 			break
 		}
 		gates = append(gates, g)
@@ -56,7 +56,7 @@ func (p *Pacer) publishDestinations() {
 			p.opt.Logger.Debug("other daemons were not told of the gates of destinations; they find out themselves", "gates", len(gates), "error", err)
 		}
 		p.inbox.do(func(instant) {
-			p.destinations.tells.calling = false
+			p.destinations.updates.calling = false
 			p.publishDestinations()
 		})
 	})

@@ -15,9 +15,9 @@ type intake struct {
 }
 
 const (
-	// leastTold and mostTold bound the units of room that one lane is told of. For fewer, as long as there are other lanes to be
+	// leastGranted and mostGranted bound the units of room that one lane is told of. For fewer, as long as there are other lanes to be
 	// told later, a read costs more than what it brings; for more, it may not hand over as many.
-	leastTold, mostTold = 512, 2048
+	leastGranted, mostGranted = 512, 2048
 	// leastComing and mostComing bound how long room that lanes were told of is waited for.
 	leastComing, mostComing = 20 * time.Millisecond, 250 * time.Millisecond
 )
@@ -36,24 +36,24 @@ func (i *intake) came(units int64) { i.coming = max(0, i.coming-units) }
 // here, and what is read for room that another has taken is read again. Where the parts would be small, the lanes that began to
 // wait last go on waiting, so that all take turns. It returns how many units the lanes were told of.
 func (i *intake) grant(campaign string, units int64) (told int64) {
-	n, most := int64(len(i.waiting)), max(1, units/leastTold)
+	n, most := int64(len(i.waiting)), max(1, units/leastGranted)
 	part := func(of int64) int64 { return (units + of - 1) / of }
 	list := i.waiting
 	i.waiting = nil
 	for _, src := range list {
 		if _, ok := src.(laneReleaser); !ok { // ingress: what is refused there is in memory
-			src.Room(campaign, part(n))
+			src.GrantCapacity(campaign, part(n))
 			continue
 		}
 		if most--; most < 0 {
 			i.waiting = append(i.waiting, src)
 			continue
 		}
-		room := part(min(n, max(1, units/leastTold)))
+		room := part(min(n, max(1, units/leastGranted)))
 		if units < settleAll {
-			room = min(room, mostTold)
+			room = min(room, mostGranted)
 		}
-		src.Room(campaign, room)
+		src.GrantCapacity(campaign, room)
 		told += room
 	}
 	return told

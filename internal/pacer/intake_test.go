@@ -11,7 +11,7 @@ import (
 // roomNotes is a source that notes the room it is told of.
 type roomNotes struct{ told *[]int64 }
 
-func (r *roomNotes) Room(_ string, units int64) { *r.told = append(*r.told, units) }
+func (r *roomNotes) GrantCapacity(_ string, units int64) { *r.told = append(*r.told, units) }
 
 // laneNotes is a lane that does so.
 type laneNotes struct{ roomNotes }
@@ -88,7 +88,7 @@ func TestLanesAreToldOfWhatFits(t *testing.T) {
 	if n := sum(); room != 100_000 || n < 7000 || n > 8192-1000+32 {
 		t.Errorf("told of %d units, of %d in all: there is memory for %d", n, room, 8192-1000)
 	}
-	if each := slices.Min(told); each < leastTold {
+	if each := slices.Min(told); each < leastGranted {
 		t.Errorf("a lane is told of %d units", each)
 	}
 	before := len(told)

@@ -82,7 +82,7 @@ func (x *sent) usesAttempt(now instant) bool {
 		return true
 	}
 	own, b := x.breakers()
-	contradicted := own.tookSince(x.since) && (r.Class != delivery.Throttled || own.throttled <= maxThrottled)
+	contradicted := own.succeededSince(x.since) && (r.Class != delivery.Throttled || own.throttled <= maxThrottled)
 	return contradicted || r.Class == delivery.Temporary && (x.job.Attempt > 0 && !own.tripped && !b.tripped || b.unansweredLong(now.local))
 }
 
@@ -117,17 +117,17 @@ func (p *Pacer) blame(x *sent, asked time.Duration, now instant) {
 	switch x.scope() {
 	case delivery.ScopeRecipient:
 	case delivery.ScopeDestination:
-		if r.Gone || !d.tookSince(x.since) && d.fail(f, now.local) {
+		if r.Gone || !d.succeededSince(x.since) && d.fail(f, now.local) {
 			p.closeDestination(x, f.cause, asked, now)
 		}
 	case delivery.ScopeSink:
-		if !s.breaker.tookSince(x.since) && s.breaker.fail(f, now.local) {
+		if !s.breaker.succeededSince(x.since) && s.breaker.fail(f, now.local) {
 			p.closeSink(x, f.cause, asked, now)
 		}
 	default:
-		sinkFails := !s.breaker.tookSince(x.since) && r.Class == delivery.Temporary && s.breaker.fail(f, now.local) &&
+		sinkFails := !s.breaker.succeededSince(x.since) && r.Class == delivery.Temporary && s.breaker.fail(f, now.local) &&
 			(s.breaker.several || s.breaker.tripped)
-		if q.circuit.tookSince(x.since) {
+		if q.circuit.succeededSince(x.since) {
 			return
 		}
 		fails := q.circuit.fail(f, now.local)
@@ -163,7 +163,7 @@ func (p *Pacer) closeCampaign(x *sent, cause delivery.GateCause, asked time.Dura
 	if !p.openCircuit(q, cause, asked, now) || cause == delivery.GateThrottled {
 		return
 	}
-	if log := p.opt.Logger.With("campaign", q.id, "sink", s.id, "detail", x.result.Detail); s.breaker.tookSince(since) {
+	if log := p.opt.Logger.With("campaign", q.id, "sink", s.id, "detail", x.result.Detail); s.breaker.succeededSince(since) {
 		log.Warn("the sink fails this campaign's jobs and takes others; one a second is tried")
 	} else {
 		log.Warn("the sink fails this campaign's jobs, and is not known to take others; one a second is tried")
@@ -222,7 +222,7 @@ func (p *Pacer) reportFailing(x *sent, now instant) {
 func (p *Pacer) logClosed(s *sinkState, call *gateCall, r delivery.Result, asked time.Duration, now instant) {
 	switch log := p.opt.Logger.With("sink", s.id, "detail", r.Detail); call.Cause {
 	case delivery.GateMisconfigured:
-		call.tell = func(first bool) {
+		call.then = func(first bool) {
 			level := slog.LevelInfo
 			if first {
 				level = slog.LevelError

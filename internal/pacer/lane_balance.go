@@ -52,8 +52,8 @@ type laneMoves struct {
 // lane is a source that is one of several lanes of its campaigns.
 type lane interface {
 	Lane() int
-	// Roomy reports whether jobs of the campaign may be moved to other lanes without stopping those that are sent.
-	Roomy(campaign string) bool
+	// HasCapacity reports whether jobs of the campaign may be moved to other lanes without stopping those that are sent.
+	HasCapacity(campaign string) bool
 }
 
 const (
@@ -141,7 +141,7 @@ func (p *Pacer) readOn(q *queue, now instant) {
 		}
 		room, known := roomy[l]
 		if !known {
-			room = l.Roomy(q.id)
+			room = l.HasCapacity(q.id)
 			roomy[l] = room
 		}
 		if room {

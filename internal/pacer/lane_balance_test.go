@@ -44,7 +44,7 @@ func (p laneSource) Lane() int {
 	return n
 }
 
-func (p laneSource) Roomy(string) bool {
+func (p laneSource) HasCapacity(string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return !p.cramped

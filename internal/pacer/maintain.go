@@ -14,8 +14,8 @@ const (
 	maintainBit   = 1000
 )
 
-// upkeep is the progress of maintenance: it goes round the list of queues.
-type upkeep struct {
+// maintenance is the progress of maintenance: it goes round the list of queues.
+type maintenance struct {
 	at    int64 // local time of the next step
 	done  int   // queues of the list, in this round
 	begun int64 // local time when the round began
@@ -25,11 +25,11 @@ type upkeep struct {
 }
 
 // step is how many queues of a list the next step maintains.
-func (u *upkeep) step(queues int) int { return max(maintainBit, queues/maintainSteps+1) }
+func (u *maintenance) step(queues int) int { return max(maintainBit, queues/maintainSteps+1) }
 
 // again says when to continue: soon, or, at the end of a round, which it reports, when the next one is
 // due.
-func (u *upkeep) again(queues int, now int64) (over bool) {
+func (u *maintenance) again(queues int, now int64) (over bool) {
 	if u.done < queues {
 		u.at = now + maintainEvery.Microseconds()/maintainSteps
 		return false
@@ -41,7 +41,7 @@ func (u *upkeep) again(queues int, now int64) (over bool) {
 // maintain does the work that no event triggers, for jobs that have waited too long and for load: some of the queues in
 // each step, and the work common to all at the end of a round.
 func (p *Pacer) maintain(now instant) {
-	u := &p.upkeep
+	u := &p.maintenance
 	if u.done == 0 {
 		u.begun = now.local
 		if s := p.opt.Catalog.Snapshot(); s != p.campaigns.snapshot {

@@ -84,9 +84,9 @@ type Widener interface {
 
 // capacityReceiver is a source whose jobs may be refused for want of room: they wait there, in a lane or in ingress.
 type capacityReceiver interface {
-	// Room reports that the campaign, whose jobs were refused before, has room in its queue for about units more. It never
+	// GrantCapacity reports that the campaign, whose jobs were refused before, has room in its queue for about units more. It never
 	// blocks.
-	Room(campaign string, units int64)
+	GrantCapacity(campaign string, units int64)
 }
 
 // laneReleaser is a source that takes jobs back: a lane.

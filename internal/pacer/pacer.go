@@ -39,7 +39,7 @@ type Pacer struct {
 	sends        sends
 	aside        delayedJobs
 	unsent       unsent // to be handed back to the windows of quotas
-	upkeep       upkeep
+	maintenance  maintenance
 	drain        draining
 }
 
@@ -118,7 +118,7 @@ func (p *Pacer) Stalled() time.Duration {
 // turn does all work that is due. It reads the clocks once for the results, once for due work, and after each command,
 // which may take long.
 func (p *Pacer) turn() {
-	commands, results := p.inbox.take()
+	commands, results := p.inbox.receive()
 	now := p.now()
 	p.disown(now)
 	for _, r := range results {
@@ -137,7 +137,7 @@ func (p *Pacer) turn() {
 	p.moveDelayed(now)
 	p.sendFollowUps(now)
 	p.maintainDestinations(now)
-	if now.local >= p.upkeep.at {
+	if now.local >= p.maintenance.at {
 		p.maintain(now)
 	}
 	p.ask(now)
@@ -146,7 +146,7 @@ func (p *Pacer) turn() {
 
 // wakeAt is the local time at which something is next due.
 func (p *Pacer) wakeAt(now instant) int64 {
-	at := p.upkeep.at
+	at := p.maintenance.at
 	if change, ok := p.campaigns.nextChange(now); ok {
 		at = min(at, change)
 	}
@@ -161,8 +161,8 @@ func (p *Pacer) wakeAt(now instant) int64 {
 			at = min(at, next)
 		}
 	})
-	if p.destinations.looks.len() > 0 {
-		at = min(at, p.destinations.looks.first().at)
+	if p.destinations.checks.len() > 0 {
+		at = min(at, p.destinations.checks.first().at)
 	}
 	if ask, ok := p.takes.next(); ok {
 		at = min(at, ask)
@@ -253,7 +253,7 @@ func (b *inbox) result(r sent) {
 	b.wake.Send()
 }
 
-func (b *inbox) take() (commands []func(instant), results []sent) {
+func (b *inbox) receive() (commands []func(instant), results []sent) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	commands, results = b.commands, b.results

@@ -65,7 +65,7 @@ func (p *Pacer) carryOut(j *delivery.Job, to placement, now instant) {
 		p.delay(j, to, now)
 	case atDestination:
 		p.destinations.push(to.destination, j, to.front)
-		p.destinations.checkAt(to.destination, now.in(lookEvery))
+		p.destinations.checkAt(to.destination, now.in(checkEvery))
 		p.destinations.note(to.destination, now.local)
 	case atFront:
 		q.pushFront(j)
@@ -98,7 +98,7 @@ func (p *Pacer) carryOut(j *delivery.Job, to placement, now instant) {
 func (p *Pacer) place(jobs []*delivery.Job, now instant) (refused []*delivery.Job) {
 	full := map[string]bool{}
 	if len(jobs) > 0 && jobs[0].From == delivery.FromLane {
-		p.upkeep.ahead.saw(jobs[0])
+		p.maintenance.ahead.saw(jobs[0])
 	}
 	for _, j := range jobs {
 		if full[j.Campaign] && (j.From == delivery.FromLane || j.Priority != delivery.PriorityHigh) {

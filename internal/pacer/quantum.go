@@ -17,7 +17,7 @@ type quantum struct {
 	shortest int64     // microseconds
 	longest  int64     // microseconds
 	budget   float64   // take items a second
-	takeTime int64     // about how long takes last, microseconds
+	lasts    int64     // about how long takes last, microseconds
 	rates    []float64 // per second, of the queues with jobs
 }
 
@@ -27,12 +27,12 @@ func newQuantum(shortest, longest time.Duration, budget int) quantum {
 	}
 }
 
-// tookTake records the duration of a take.
-func (q *quantum) tookTake(d int64) { q.takeTime += (d - q.takeTime) / takeSmoothing }
+// observe records the duration of a take.
+func (q *quantum) observe(d int64) { q.lasts += (d - q.lasts) / takeSmoothing }
 
 // adapt lengthens the quantum at once if necessary, and shortens it gradually.
 func (q *quantum) adapt() {
-	length := max(float64(q.shortest), float64(q.takeTime))
+	length := max(float64(q.shortest), float64(q.lasts))
 	for length < float64(q.longest) {
 		n := q.itemsPerSecond(length)
 		if n <= q.budget {

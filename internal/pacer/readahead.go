@@ -92,7 +92,7 @@ func (p *Pacer) jobsBytes() int64 { return 4 * p.opt.MaxQueueBytes }
 // setReadahead sets for how long before their turn jobs of lanes are read, by the campaigns that have jobs here or in lanes that wait
 // for room, and may send.
 func (p *Pacer) setReadahead(now instant) {
-	a := &p.upkeep.ahead
+	a := &p.maintenance.ahead
 	a.rates = a.rates[:0]
 	for _, q := range p.queues.list {
 		if len(q.waiting) == 0 && q.empty() {

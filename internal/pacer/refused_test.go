@@ -144,7 +144,7 @@ func TestWhatHoldsForRefusals(t *testing.T) {
 			now += rapid.Int64Range(0, 400*millisecond).Draw(rt, "later")
 			switch rapid.IntRange(0, 40).Draw(rt, "answer") {
 			case 0:
-				c.took(now)
+				c.succeeded(now)
 				inRow = 0
 			case 1:
 				c.fail(failure{job: &delivery.Job{}, cause: delivery.GateFailing}, now)

@@ -80,15 +80,15 @@ func (s *senders) call() chan struct{} {
 // work sends jobs until it is idle for long, or closed.
 func (s *senders) work(woken chan struct{}) {
 	for range woken {
-		for x, ok := s.take(woken, true); ok; x, ok = s.take(woken, false) {
+		for x, ok := s.nextJob(woken, true); ok; x, ok = s.nextJob(woken, false) {
 			s.send(x)
 		}
 	}
 }
 
-// take takes a job for a goroutine, and wakes another one for the next job. If there is none, the goroutine is idle, or ends.
+// nextJob takes a job for a goroutine, and wakes another one for the next job. If there is none, the goroutine is idle, or ends.
 // came says that it has just been woken.
-func (s *senders) take(woken chan struct{}, came bool) (x dispatch, ok bool) {
+func (s *senders) nextJob(woken chan struct{}, came bool) (x dispatch, ok bool) {
 	s.mu.Lock()
 	if came {
 		s.coming = false
@@ -161,7 +161,7 @@ func (p *Pacer) deliver(x dispatch) {
 	if r.Class <= delivery.Interrupted {
 		x.job.Call = delivery.Call{At: begun, Took: delivery.MicrosOf(took), Status: int32(r.Status), Provider: r.Provider}
 	}
-	p.inbox.result(sent{dispatch: x, result: r, took: took})
+	p.inbox.result(sent{dispatch: x, result: r, lasted: took})
 }
 
 // sends are the calls of sinks. Only the scheduler uses it, except for senders and paces.

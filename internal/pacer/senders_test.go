@@ -85,7 +85,7 @@ func TestSendersUsePlacesAgain(t *testing.T) {
 		if i < 10 {
 			continue
 		}
-		if x, ok := s.take(nil, false); !ok || x.at != i-10 {
+		if x, ok := s.nextJob(nil, false); !ok || x.at != i-10 {
 			t.Fatalf("job %d came as number %d", x.at, i-10)
 		}
 	}

@@ -50,17 +50,17 @@ func (p *Pacer) outcomeOf(x *sent, now instant) placement {
 		return p.unsentJob(q, j, 0, now)
 	case r.Class == delivery.Delivered:
 		j.Attempt++
-		p.took(x, now)
+		p.noteSuccess(x, now)
 		return settle(delivery.OutcomeDelivered)
 	case r.Class == delivery.Rejected:
 		j.Attempt++
-		p.took(x, now)
+		p.noteSuccess(x, now)
 		if r.Keep {
 			return dead(delivery.ReasonRejected, r.Detail)
 		}
 		return settle(delivery.OutcomeRejected)
 	case r.Class == delivery.Pending:
-		p.took(x, now)
+		p.noteSuccess(x, now)
 		return p.goOn(x.sink, j, r, now)
 	case r.Class == delivery.Permanent && r.Reason != "":
 		return dead(r.Reason, r.Detail)
@@ -80,13 +80,13 @@ func (p *Pacer) outcomeOf(x *sent, now instant) placement {
 }
 
 // took records that the job's destination, campaign and sink have taken it: their breakers close.
-func (p *Pacer) took(x *sent, now instant) {
+func (p *Pacer) noteSuccess(x *sent, now instant) {
 	q, s, d := x.queue, x.sink, x.destination
 	if d != nil {
 		if r := p.opt.DestinationReports; r != nil {
 			r.Works(s.id, d.name)
 		}
-		if d.took(now.local) {
+		if d.succeeded(now.local) {
 			p.destinationRecovered(x, now)
 		}
 	}
@@ -94,10 +94,10 @@ func (p *Pacer) took(x *sent, now instant) {
 		e.account.Succeeded(now.wall)
 		e.failing.Worked()
 	}
-	if q.circuit.took(now.local) {
+	if q.circuit.succeeded(now.local) {
 		p.campaignRecovered(q, now)
 	}
-	p.sinkTook(s, x.begun, now)
+	p.sinkSucceeded(s, x.begun, now)
 }
 
 func (p *Pacer) destinationRecovered(x *sent, now instant) {
@@ -110,10 +110,10 @@ func (p *Pacer) campaignRecovered(q *queue, now instant) {
 	p.takes.askLater(q, now.local)
 }
 
-// sinkTook records that the sink answers as it should, whatever it says of a job. A gate that another daemon has closed is opened by a
+// sinkSucceeded records that the sink answers as it should, whatever it says of a job. A gate that another daemon has closed is opened by a
 // call that began later.
-func (p *Pacer) sinkTook(s *sinkState, begun int64, now instant) {
-	recovered := s.breaker.took(now.local)
+func (p *Pacer) sinkSucceeded(s *sinkState, begun int64, now instant) {
+	recovered := s.breaker.succeeded(now.local)
 	if recovered || s.gateSeen > 0 && begun > s.gateSeen {
 		s.gateSeen = 0
 		p.publishGate(s, gateCall{open: true})
@@ -142,7 +142,7 @@ const refusalsCounted = heldRefusals / 5
 func (p *Pacer) refused(x *sent, now instant) placement {
 	q, s, d, j := x.queue, x.sink, x.destination, x.job
 	held := q.circuit.isHeld()
-	p.sinkTook(s, x.begun, now)
+	p.sinkSucceeded(s, x.begun, now)
 	counted := true
 	if d != nil {
 		held = held || d.isHeld()

@@ -44,7 +44,7 @@ const steadyFor = time.Second
 // settleLatency lets the steady latency follow: down at once, and up within a few rounds of maintenance. A moment in which
 // the destination is slow does not count, and neither do calls that fail.
 func (s *sinkState) settleLatency(now int64) {
-	if s.breaker.takenAt == 0 || now-s.breaker.takenAt > steadyFor.Microseconds() {
+	if s.breaker.succeededAt == 0 || now-s.breaker.succeededAt > steadyFor.Microseconds() {
 		return
 	}
 	s.steady = min(s.calls.lasts, s.steady+(s.calls.lasts-s.steady)/8+1)
@@ -143,7 +143,7 @@ func (p *Pacer) closeGate(s *sinkState, call gateCall) {
 type gateCall struct {
 	delivery.Closure
 	open bool
-	tell func(first bool) // if set, is told whether this daemon was the first to close it
+	then func(first bool) // if set, is told whether this daemon was the first to close it
 }
 
 // gateCalls are the pending changes of a gate in the store, in order; one call is in flight at a time, since otherwise
@@ -160,8 +160,8 @@ func (g *gateCalls) add(c gateCall) {
 		if c.For > last.For {
 			last.Closure = c.Closure
 		}
-		if last.tell == nil {
-			last.tell = c.tell
+		if last.then == nil {
+			last.then = c.then
 		}
 	} else {
 		g.waiting = append(g.waiting, c)
@@ -202,8 +202,8 @@ func (p *Pacer) publishNextGate(s *sinkState) {
 		if err != nil {
 			p.opt.Logger.Warn("other daemons were not told of the sink's gate; they find out themselves", "sink", s.id, "error", err)
 		}
-		if c.tell != nil {
-			c.tell(changed || err != nil)
+		if c.then != nil {
+			c.then(changed || err != nil)
 		}
 		p.inbox.do(func(instant) {
 			s.gate.calling = false
@@ -235,7 +235,7 @@ func (p *Pacer) SeeGates(closed []delivery.Gate) {
 				s.sawGate(now.local)
 			case b.open(now.local) && b.cause == delivery.GateThrottled && s.gate.idle() && now.local-b.movedAt > staleGate.Microseconds():
 				p.opt.Logger.Info("the sink's gate was opened", "sink", s.id)
-				*b = breaker{takenAt: b.takenAt}
+				*b = breaker{succeededAt: b.succeededAt}
 				p.askSoon(s, now)
 			default:
 				s.gateSeen = 0

@@ -120,7 +120,7 @@ func (p *Pacer) sendFollowUp(s *sinkState, now instant) bool {
 		f.next = now.local + f.slack
 		return false
 	}
-	j := f.take(now.local, func(campaign string) bool {
+	j := f.nextJob(now.local, func(campaign string) bool {
 		q := p.queues.byID[campaign]
 		return q == nil || !q.outOfCalls() && q.circuit.openUntil <= now.local && (!q.circuit.tripped || q.calls.inFlight == 0)
 	})

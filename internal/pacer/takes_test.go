@@ -203,14 +203,14 @@ func TestTheQuantumFollowsTheLoad(t *testing.T) {
 		q := newQuantum(25*time.Millisecond, time.Second, rapid.IntRange(100, 20_000).Draw(rt, "budget"))
 		for range rapid.IntRange(1, 20).Draw(rt, "rounds") {
 			q.rates = rapid.SliceOfN(rapid.Float64Range(0.01, 1000), 0, 300).Draw(rt, "rates")
-			q.tookTake(rapid.Int64Range(0, 2*time.Second.Microseconds()).Draw(rt, "take"))
+			q.observe(rapid.Int64Range(0, 2*time.Second.Microseconds()).Draw(rt, "take"))
 			before := q.length
 			q.adapt()
 			if q.length < q.shortest || q.length > q.longest {
 				rt.Fatalf("%d us", q.length)
 			}
-			if n := q.itemsPerSecond(float64(q.length + 1)); q.length < q.longest && (n > q.budget || q.length+1 < q.takeTime) {
-				rt.Fatalf("%d us: %g items, takes of %d us", q.length, n, q.takeTime)
+			if n := q.itemsPerSecond(float64(q.length + 1)); q.length < q.longest && (n > q.budget || q.length+1 < q.lasts) {
+				rt.Fatalf("%d us: %g items, takes of %d us", q.length, n, q.lasts)
 			}
 			if float64(q.length) < float64(before)*0.9-1 {
 				rt.Fatalf("from %d to %d us at once", before, q.length)

@@ -19,8 +19,8 @@ type timeline struct {
 	early    int64            // how far in the past a granted slot may lie without being credit
 }
 
-// lastHeld is the store time of the latest slot this daemon was granted and has not given back, 0 for none.
-func (t *timeline) lastHeld() int64 {
+// lastGranted is the store time of the latest slot this daemon was granted and has not given back, 0 for none.
+func (t *timeline) lastGranted() int64 {
 	if n := len(t.grants); n > 0 {
 		g := t.grants[n-1]
 		return g.First.Advance(g.Units-1, g.Rate).Micros()
@@ -69,7 +69,7 @@ func (t *timeline) use(n int64) (counted []delivery.Grant) {
 }
 
 // refundSlots gives up all slots but those of a revision or a later one, and returns them for a refund, with their sum.
-func (t *timeline) takeBack(from int64) (back []delivery.Grant, units int64) {
+func (t *timeline) withdraw(from int64) (back []delivery.Grant, units int64) {
 	kept := t.grants[:0:0]
 	for _, g := range t.grants {
 		if g.Revision >= from {

@@ -60,7 +60,7 @@ func TestATimelineIsAListOfSlots(t *testing.T) {
 					rt.Fatalf("%d are too late, want %d", got, want)
 				}
 			case 4:
-				back, _ := tl.takeBack(noRevision)
+				back, _ := tl.withdraw(noRevision)
 				var sum int64
 				before := int64(1) << 62
 				for _, g := range back {
@@ -85,7 +85,7 @@ func TestATimelineIsAListOfSlots(t *testing.T) {
 					rt.Fatalf("due at %d, want %d", tl.due(), due)
 				}
 			}
-			if got := tl.lastHeld(); got != until {
+			if got := tl.lastGranted(); got != until {
 				rt.Fatalf("held until %d, want %d", got, until)
 			}
 		}
@@ -112,7 +112,7 @@ func TestOldSlotsAreHandedBack(t *testing.T) {
 	for i := range int64(4) {
 		tl.add(delivery.Grant{First: delivery.Slot{At: 100 * i}, Rate: delivery.PerSecond(1000), Units: 3, Revision: i})
 	}
-	back, units := tl.takeBack(2)
+	back, units := tl.withdraw(2)
 	if units != 6 || len(back) != 2 || back[0].Revision != 1 || back[1].Revision != 0 {
 		t.Errorf("%d units handed back: %+v", units, back)
 	}

@@ -81,7 +81,7 @@ func newBoard(now time.Time, s *summary) *Board {
 	for _, lane := range s.silent {
 		b.read[lane] = false
 	}
-	for _, lane := range s.lanes.Held {
+	for _, lane := range s.lanes.Unreadable {
 		b.unread[lane] = true
 	}
 	return b

@@ -37,7 +37,7 @@ func TestWaitingByLane(t *testing.T) {
 func TestABoardKnowsWhatKeepsALane(t *testing.T) {
 	c := &delivery.Campaign{ID: "c", Lanes: []int{3}}
 	for age, want := range map[time.Duration]bool{0: true, freshFor: false} {
-		p := &part{lanes: delivery.LanesBacklog{Held: []int{3}}, inHand: []sent{{delivery.CampaignHash("c"), 2}}}
+		p := &part{lanes: delivery.LanesBacklog{Unreadable: []int{3}}, inHand: []sent{{delivery.CampaignHash("c"), 2}}}
 		b := newBoard(time.Now(), (&merger{}).merge([]reported{{part: p, daemon: "a", age: age}})).Of(c, nil)
 		if (len(b.Unread) == 1) != want || (b.InHand == 2) != want {
 			t.Errorf("%s old: %+v", age, b)

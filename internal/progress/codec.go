@@ -77,7 +77,7 @@ func (c *codec) part(p *part) {
 			number(c, &w.Jobs)
 		})
 	})
-	list(c, &p.lanes.Held, c.most, func(lane *int) { number(c, lane) })
+	list(c, &p.lanes.Unreadable, c.most, func(lane *int) { number(c, lane) })
 	list(c, &p.held, c.most, func(h *heldCampaign) {
 		c.hash(&h.campaign)
 		c.numbers(&h.direct, &h.jobs, &h.units)

@@ -49,7 +49,7 @@ func TestPartsComeBack(t *testing.T) {
 			p.early = append(p.early, sent{hash(rt, "of"), number(rt, "jobs")})
 			p.denied = append(p.denied, sent{hash(rt, "window"), number(rt, "asks")})
 			p.turns = append(p.turns, sent{hash(rt, "of"), number(rt, "turn")})
-			p.lanes.Held = append(p.lanes.Held, rapid.IntRange(0, 1000).Draw(rt, "lane"))
+			p.lanes.Unreadable = append(p.lanes.Unreadable, rapid.IntRange(0, 1000).Draw(rt, "lane"))
 		}
 		for range rapid.IntRange(0, 2).Draw(rt, "nodes") {
 			text := rapid.StringN(0, 10, 40).Draw

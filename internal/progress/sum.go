@@ -101,7 +101,7 @@ func (m *merger) merge(parts []reported) *summary {
 		s.daemons++
 		s.nodes = append(s.nodes, p.nodes...)
 		addSinks(sinks, p.sinks)
-		s.lanes.Held = append(s.lanes.Held, p.lanes.Held...)
+		s.lanes.Unreadable = append(s.lanes.Unreadable, p.lanes.Unreadable...)
 		for _, h := range p.held {
 			all := memory[h.campaign]
 			memory[h.campaign] = heldCampaign{h.campaign, all.direct + h.direct, all.jobs + h.jobs, all.units + h.units}

@@ -26,7 +26,7 @@ func (v clusterView) owned() []ownedTopic {
 			largest = max(largest, n)
 		}
 	}
-	return v.spec.owned(cmp.Or(largest, defaultMaxMessage) + headerRoom)
+	return v.spec.owned(cmp.Or(largest, defaultMaxMessage) + headerBytes)
 }
 
 // readTopics describes the topics of the spec, and fills in its defaults.

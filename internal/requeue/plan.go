@@ -70,7 +70,7 @@ type laneSource interface {
 	Lane() int
 	// Release takes a job back, and Room says that there is room for units of its campaign.
 	Release(campaign string, offset int64)
-	Room(campaign string, units int64)
+	GrantCapacity(campaign string, units int64)
 }
 
 // giveBack gives items back to the lanes that they were read from. These read them again: the least room is enough for that.
@@ -79,7 +79,7 @@ func giveBack(items []*item) {
 		if from, ok := it.job.Source.(laneSource); ok {
 			campaign := it.job.Campaign
 			from.Release(campaign, it.job.Offset)
-			from.Room(campaign, 1)
+			from.GrantCapacity(campaign, 1)
 		}
 	}
 }

@@ -21,8 +21,8 @@ const (
 	responseRetention = 30 * 24 * time.Hour
 )
 
-// headerRoom is the number of bytes by which the record of a re-enqueued job may exceed an ingress record.
-const headerRoom = 64 << 10
+// headerBytes is the number of bytes by which the record of a re-enqueued job may exceed an ingress record.
+const headerBytes = 64 << 10
 
 // defaultMaxMessage is Kafka's default of max.message.bytes.
 const defaultMaxMessage = 1_048_588

@@ -95,7 +95,7 @@ func checkTopicLife(t *testing.T, client *broker.Client, prefix, ingress string)
 		if s.Name == ingress {
 			continue
 		}
-		want := TopicStatus{Name: s.Name, Owned: true, Exists: true, Partitions: 2, Replicas: 1, Retention: -1, MaxMessage: 300_000 + headerRoom}
+		want := TopicStatus{Name: s.Name, Owned: true, Exists: true, Partitions: 2, Replicas: 1, Retention: -1, MaxMessage: 300_000 + headerBytes}
 		if s.Name == LaneTopic(prefix) {
 			want.Partitions = 8
 		}

@@ -32,7 +32,7 @@ func (l *fakeLane) Release(_ string, offset int64) {
 	l.back, l.room = append(l.back, offset), 0
 }
 
-func (l *fakeLane) Room(_ string, units int64) {
+func (l *fakeLane) GrantCapacity(_ string, units int64) {
 	l.taken.Lock()
 	defer l.taken.Unlock()
 	l.room = units

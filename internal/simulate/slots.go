@@ -61,7 +61,7 @@ func (s *slots) reserve(now, want int64) {
 	if g.Units > 0 {
 		s.held = append(s.held, g.Grant())
 		s.count += g.Units
-		s.ask.HeldUntil = g.First.Advance(g.Units-1, g.Rate).Micros()
+		s.ask.LastGranted = g.First.Advance(g.Units-1, g.Rate).Micros()
 	}
 	s.askAt = max(s.askAt, g.NextAt-epoch)
 }
@@ -80,5 +80,5 @@ func (s *slots) use() {
 func (s *slots) handBack(now int64) {
 	slices.Reverse(s.held)
 	s.store.Refund(epoch+now, s.held)
-	s.held, s.count, s.ask.HeldUntil, s.askAt = nil, 0, 0, now
+	s.held, s.count, s.ask.LastGranted, s.askAt = nil, 0, 0, now
 }

@@ -26,20 +26,20 @@ const Prefix = "/api/v1"
 const documentVersion = "1.0.0"
 
 type server struct {
-	looker *view.Looker
-	hub    *live.Hub
-	guard  *auth.Guard
-	log    *slog.Logger
+	watcher *view.Watcher
+	hub     *live.Hub
+	guard   *auth.Guard
+	log     *slog.Logger
 }
 
-func (s *server) sources() *view.Sources { return s.looker.Sources() }
+func (s *server) sources() *view.Sources { return s.watcher.Sources() }
 
 // Options of the API. All are required.
 type Options struct {
-	Looker *view.Looker
-	Hub    *live.Hub   // of the pages' streams: those of the API count as well
-	Guard  *auth.Guard // by which streams know that a token is still good
-	Logger *slog.Logger
+	Watcher *view.Watcher
+	Hub     *live.Hub   // of the pages' streams: those of the API count as well
+	Guard   *auth.Guard // by which streams know that a token is still good
+	Logger  *slog.Logger
 }
 
 // Register adds the operations of the API to the mux.
@@ -55,7 +55,7 @@ func Register(mux *http.ServeMux, o Options) huma.API {
 	config.RejectUnknownQueryParameters = true
 	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"token": {Type: "http", Scheme: "bearer"}}
 	api := humago.NewWithPrefix(mux, Prefix, config)
-	s := &server{looker: o.Looker, hub: o.Hub, guard: o.Guard, log: o.Logger}
+	s := &server{watcher: o.Watcher, hub: o.Hub, guard: o.Guard, log: o.Logger}
 	api.UseMiddleware(authorize(api), valued(api))
 	s.registerChanges(api)
 	s.registerPuts(api)
@@ -98,7 +98,7 @@ type nothing struct{}
 type answer[T any] struct{ Body T }
 
 func (s *server) status(ctx context.Context, _ *nothing) (*answer[*view.State], error) {
-	return &answer[*view.State]{s.looker.Fresh(ctx)}, nil
+	return &answer[*view.State]{s.watcher.Fresh(ctx)}, nil
 }
 
 type campaignsIn struct {
@@ -125,7 +125,7 @@ type campaignsOut struct {
 
 func (s *server) campaigns(ctx context.Context, in *campaignsIn) (*answer[campaignsOut], error) {
 	by := view.Selection{Text: in.Text, State: in.State, Quota: in.Quota, Sink: in.Sink, Sort: in.Sort, After: in.After}
-	list, total, next := s.looker.Fresh(ctx).Select(by, in.Limit)
+	list, total, next := s.watcher.Fresh(ctx).Select(by, in.Limit)
 	out := campaignsOut{Campaigns: someOf(list, in.Fields), Total: total}
 	if next != nil {
 		out.Next = next.After
@@ -139,7 +139,7 @@ type campaignOut struct {
 }
 
 func (s *server) campaign(ctx context.Context, in *ByID) (*campaignOut, error) {
-	c, err := s.looker.Campaign(ctx, in.ID)
+	c, err := s.watcher.Campaign(ctx, in.ID)
 	if err != nil {
 		return nil, problem(err, Conflict)
 	}
@@ -156,10 +156,10 @@ func (s *server) history(ctx context.Context, in *historyIn) (*answer[*view.Past
 	if err != nil {
 		return nil, err
 	}
-	if s.looker.Fresh(ctx).Campaign(in.ID) == nil {
+	if s.watcher.Fresh(ctx).Campaign(in.ID) == nil {
 		return nil, huma.Error404NotFound("there is no campaign " + notation.Shorten(in.ID))
 	}
-	return &answer[*view.Past]{s.looker.History().Of(in.ID, time.Now().Add(-min(last, view.HistoryKept)))}, nil
+	return &answer[*view.Past]{s.watcher.History().Of(in.ID, time.Now().Add(-min(last, view.HistoryKept)))}, nil
 }
 
 func span(name, text string) (time.Duration, error) {
@@ -175,7 +175,7 @@ type daemonsOut struct {
 }
 
 func (s *server) daemons(ctx context.Context, _ *nothing) (*answer[daemonsOut], error) {
-	return &answer[daemonsOut]{daemonsOut{append([]view.Daemon{}, s.looker.Fresh(ctx).Daemons...)}}, nil
+	return &answer[daemonsOut]{daemonsOut{append([]view.Daemon{}, s.watcher.Fresh(ctx).Daemons...)}}, nil
 }
 
 type changesIn struct {

@@ -269,7 +269,7 @@ func (s *server) bulk(ctx context.Context, in *bulkIn) (*answer[bulkOut], error)
 	}
 	f := &in.Body.Filter
 	selected := view.Selection{Text: f.Text, State: f.State, Quota: f.Quota, Sink: f.Sink}
-	ids, err := s.looker.Fresh(ctx).Chosen(selected, in.Body.IDs, in.Body.Expect)
+	ids, err := s.watcher.Fresh(ctx).Chosen(selected, in.Body.IDs, in.Body.Expect)
 	if err != nil {
 		return nil, problem(err, countChanged)
 	}

@@ -39,7 +39,7 @@ type quotasOut struct {
 }
 
 func (s *server) quotas(ctx context.Context, in *quotasIn) (*answer[quotasOut], error) {
-	state := s.looker.Fresh(ctx)
+	state := s.watcher.Fresh(ctx)
 	list, more := state.QuotasAfter(in.After, in.Limit)
 	out := quotasOut{Quotas: someOf(list, in.Fields), Total: len(state.Quotas)}
 	if more {
@@ -54,7 +54,7 @@ type quotaOut struct {
 }
 
 func (s *server) quota(ctx context.Context, in *ByID) (*quotaOut, error) {
-	q, err := s.looker.Quota(ctx, in.ID)
+	q, err := s.watcher.Quota(ctx, in.ID)
 	if err != nil {
 		return nil, problem(err, Conflict)
 	}

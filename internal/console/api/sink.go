@@ -15,7 +15,7 @@ type sinksIn struct {
 }
 
 func (s *server) sinks(ctx context.Context, in *sinksIn) (*answer[sinksOut], error) {
-	return &answer[sinksOut]{sinksOut{append([]*view.Sink{}, s.looker.Sinks(ctx, s.looker.Fresh(ctx), in.Destinations)...)}}, nil
+	return &answer[sinksOut]{sinksOut{append([]*view.Sink{}, s.watcher.Sinks(ctx, s.watcher.Fresh(ctx), in.Destinations)...)}}, nil
 }
 
 type openSinkIn struct {

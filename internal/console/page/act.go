@@ -119,7 +119,7 @@ func (s *Site) act(w http.ResponseWriter, r *http.Request, a action) {
 	next, again, err := "", (*retry)(nil), view.CheckReason("reason", strings.TrimSpace(r.PostForm.Get("reason")))
 	switch {
 	case err != nil:
-	case s.looker.Sources().Catalog == nil && !a.beside:
+	case s.watcher.Sources().Catalog == nil && !a.beside:
 		err = view.Fault(catalog.ErrForbidden, "%s", s.noCatalog(""))
 	default:
 		by := catalog.Actor{Name: auth.Of(ctx).Actor(), Reason: strings.TrimSpace(r.PostForm.Get("reason")), RequestID: auth.RequestID(ctx)}
@@ -129,7 +129,7 @@ func (s *Site) act(w http.ResponseWriter, r *http.Request, a action) {
 		who := auth.Of(ctx)
 		s.log.Info("the console has done what a form asks", "action", strings.TrimPrefix(r.URL.Path, "/"), "id", r.PostForm.Get("id"),
 			"by", who.Actor(), "request", auth.RequestID(ctx))
-		s.looker.Renew(ctx) // the page that follows shows what was done
+		s.watcher.Renew(ctx) // the page that follows shows what was done
 		redirect(w, next)
 		return
 	}
@@ -165,7 +165,7 @@ func statusOf(err error) int {
 func setStatus(status delivery.Status, what string) func(context.Context, *Site, url.Values) (string, *retry, error) {
 	return func(ctx context.Context, s *Site, form url.Values) (string, *retry, error) {
 		id := form.Get("id")
-		_, err := s.looker.Sources().SetStatus(ctx, id, status, strings.TrimSpace(form.Get("until")), nil)
+		_, err := s.watcher.Sources().SetStatus(ctx, id, status, strings.TrimSpace(form.Get("until")), nil)
 		return campaigns.page(id, what), nil, err
 	}
 }
@@ -183,7 +183,7 @@ func setRate(ctx context.Context, s *Site, form url.Values) (string, *retry, err
 	id, rate := form.Get("id"), strings.TrimSpace(form.Get("rate"))
 	at, err := revisionOf(form)
 	if err == nil {
-		_, err = s.looker.Sources().WriteCampaign(ctx, id, &view.Edit{Rate: &rate}, view.Condition{At: at})
+		_, err = s.watcher.Sources().WriteCampaign(ctx, id, &view.Edit{Rate: &rate}, view.Condition{At: at})
 	}
 	if errors.Is(err, catalog.ErrStale) {
 		return "", campaigns.again(ctx, s, form, "rate", err), err
@@ -198,7 +198,7 @@ func cancel(ctx context.Context, s *Site, form url.Values) (string, *retry, erro
 	}
 	at, err := revisionOf(form)
 	if err == nil {
-		_, err = s.looker.Sources().SetStatus(ctx, id, delivery.StatusCancelled, "", at)
+		_, err = s.watcher.Sources().SetStatus(ctx, id, delivery.StatusCancelled, "", at)
 	}
 	return campaigns.page(id, "cancelled"), nil, err
 }
@@ -214,7 +214,7 @@ func bulk(ctx context.Context, s *Site, form url.Values) (string, *retry, error)
 			return "", nil, view.Fault(catalog.ErrInvalid, "No campaign is ticked.")
 		}
 	}
-	if ids, err = s.looker.Fresh(ctx).Chosen(by, ids, expect); err != nil {
+	if ids, err = s.watcher.Fresh(ctx).Chosen(by, ids, expect); err != nil {
 		return "", nil, err
 	}
 	change := view.Bulk{Action: form.Get("action"), Rate: strings.TrimSpace(form.Get("rate")), Until: strings.TrimSpace(form.Get("until"))}
@@ -224,7 +224,7 @@ func bulk(ctx context.Context, s *Site, form url.Values) (string, *retry, error)
 			return "", nil, view.Fault(catalog.ErrInvalid, "%q is not a number of percent.", notation.Shorten(text))
 		}
 	}
-	n, err := s.looker.Sources().Bulk(ctx, ids, &change)
+	n, err := s.watcher.Sources().Bulk(ctx, ids, &change)
 	if err != nil && n > 0 {
 		s.log.Info("the console has done a part of what a form asks", "action", "bulk", "matched", len(ids), "changed", n,
 			"by", auth.Of(ctx).Actor(), "request", auth.RequestID(ctx))

@@ -66,7 +66,7 @@ func (s *Site) sheet(name string, of sheet) http.HandlerFunc {
 func campaignLines(ctx context.Context, s *Site, query url.Values) (rows [][]string, err error) {
 	by := view.SelectionOf(query)
 	by.After = ""
-	list, _, _ := s.looker.Fresh(ctx).Select(by, math.MaxInt)
+	list, _, _ := s.watcher.Fresh(ctx).Select(by, math.MaxInt)
 	for _, c := range list {
 		p, why := view.Progress{}, ""
 		if c.Progress != nil {
@@ -85,17 +85,17 @@ func campaignLines(ctx context.Context, s *Site, query url.Values) (rows [][]str
 
 // usageLines has a line for each step and window: windows differ from quota to quota.
 func usageLines(ctx context.Context, s *Site, query url.Values) (rows [][]string, err error) {
-	q := s.looker.Fresh(ctx).Quota(query.Get("id"))
+	q := s.watcher.Fresh(ctx).Quota(query.Get("id"))
 	if q == nil {
 		return nil, view.Fault(catalog.ErrNotFound, "There is no quota %s.", notation.Shorten(query.Get("id")))
 	}
-	if s.looker.Sources().Catalog == nil {
+	if s.watcher.Sources().Catalog == nil {
 		return nil, view.Fault(catalog.ErrForbidden, "There is no database here, and so no ledger of what was used.")
 	}
 	span := oneOf(query.Get("last"), spans)
 	last, _ := notation.ParseSpan(span) // one of those
 	now := time.Now()
-	usage, err := s.looker.Sources().Catalog.UsageHistory(ctx, q.ID, now.Add(-last), now, stepsOf[span])
+	usage, err := s.watcher.Sources().Catalog.UsageHistory(ctx, q.ID, now.Add(-last), now, stepsOf[span])
 	for _, step := range usage {
 		for _, left := range step.Remaining {
 			rows = append(rows, []string{moment(&step.Start), moment(&step.End), count(step.Units), count(left.Limit) + "/" + left.Span, countOrNothing(left.Units)})
@@ -105,13 +105,13 @@ func usageLines(ctx context.Context, s *Site, query url.Values) (rows [][]string
 }
 
 func changeLines(ctx context.Context, s *Site, query url.Values) (rows [][]string, err error) {
-	if s.looker.Sources().Catalog == nil {
+	if s.watcher.Sources().Catalog == nil {
 		return nil, view.Fault(catalog.ErrForbidden, "There is no database here, and so no record of changes.")
 	}
 	of := changesOf(query)
 	of.Before, of.Limit = 0, csvPage
 	for len(rows) < maxLines {
-		list, err := s.looker.Sources().Changes(ctx, of)
+		list, err := s.watcher.Sources().Changes(ctx, of)
 		if err != nil {
 			return nil, err
 		}
@@ -136,7 +136,7 @@ func changeLines(ctx context.Context, s *Site, query url.Values) (rows [][]strin
 }
 
 func letterLines(ctx context.Context, s *Site, query url.Values) (rows [][]string, err error) {
-	look := s.looker.Sources().Letters
+	look := s.watcher.Sources().Letters
 	if look == nil {
 		return nil, view.Fault(catalog.ErrForbidden, "Dead letters cannot be read here.")
 	}
@@ -159,12 +159,12 @@ func letterLines(ctx context.Context, s *Site, query url.Values) (rows [][]strin
 
 func destinationLines(ctx context.Context, s *Site, query url.Values) (rows [][]string, err error) {
 	of := view.DestinationsQuery(query)
-	if s.looker.Sources().Catalog == nil {
+	if s.watcher.Sources().Catalog == nil {
 		return nil, view.Fault(catalog.ErrForbidden, "%s", s.noCatalog("destination"))
 	}
 	of.After, of.Limit = "", csvPage
 	for len(rows) < maxLines {
-		list, next, err := s.looker.Sources().Destinations(ctx, of)
+		list, next, err := s.watcher.Sources().Destinations(ctx, of)
 		if err != nil {
 			return nil, err
 		}

@@ -106,7 +106,7 @@ func fillDead(ctx context.Context, s *Site, query url.Values, c *content) {
 	}{Search: searchOf(query), Spans: []string{"1h", "1d", "7d", "30d"}}
 	filter, err := data.Search.filter()
 	if err == nil {
-		data.Found, err = s.looker.FindLetters(ctx, filter, !query.Has("page")) // the stream watches
+		data.Found, err = s.watcher.FindLetters(ctx, filter, !query.Has("page")) // the stream watches
 	}
 	switch {
 	case errors.Is(err, view.ErrAsking):

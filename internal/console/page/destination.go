@@ -21,9 +21,9 @@ func fillDestinations(ctx context.Context, s *Site, query url.Values, c *content
 		Next      string // query of the next page; "" on the last
 		Fault     string
 	}{Of: of, First: first, States: view.DestinationStates}
-	if s.looker.Sources().Catalog == nil {
+	if s.watcher.Sources().Catalog == nil {
 		data.Fault = s.noCatalog("destination")
-	} else if list, next, err := s.looker.Sources().Destinations(ctx, of); err != nil {
+	} else if list, next, err := s.watcher.Sources().Destinations(ctx, of); err != nil {
 		data.Fault = "Destinations are not known: " + brief(err)
 	} else if data.List = list; next != "" {
 		following := of
@@ -47,7 +47,7 @@ func fillDestination(ctx context.Context, s *Site, query url.Values, c *content)
 func setDestination(disable bool, what string) func(context.Context, *Site, url.Values) (string, *retry, error) {
 	return func(ctx context.Context, s *Site, form url.Values) (string, *retry, error) {
 		id := form.Get("id")
-		_, err := s.looker.Sources().SetDestination(ctx, id, disable)
+		_, err := s.watcher.Sources().SetDestination(ctx, id, disable)
 		return destinations.page(id, what), nil, err
 	}
 }

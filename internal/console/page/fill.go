@@ -66,7 +66,7 @@ func fillOverview(ctx context.Context, s *Site, _ url.Values, c *content) {
 		Changes changesTable
 	}{
 		tight[:min(len(tight), shortList)], table{Caption: "The ten campaigns with most jobs waiting", List: largest}, closed,
-		s.looker.Stores(), s.looker.Dead(ctx), s.looker.Shut(ctx), s.lastChanges(ctx, catalog.ChangesOf{}),
+		s.watcher.Stores(), s.watcher.Dead(ctx), s.watcher.Shut(ctx), s.lastChanges(ctx, catalog.ChangesOf{}),
 	}
 }
 
@@ -84,13 +84,13 @@ func fillCampaigns(_ context.Context, s *Site, query url.Values, c *content) {
 		Table     table
 	}{by, first, next, all, view.Sorts, table{
 		Caption: "What they may send, send and have waiting", List: list,
-		Ticks: c.Who.Role >= auth.Operator && s.looker.Sources().Catalog != nil && len(list) > 0,
+		Ticks: c.Who.Role >= auth.Operator && s.watcher.Sources().Catalog != nil && len(list) > 0,
 	}}
 }
 
 func fillCampaign(ctx context.Context, s *Site, query url.Values, c *content) {
 	id := query.Get("id")
-	campaign := s.looker.Detailed(ctx, c.State, id)
+	campaign := s.watcher.Detailed(ctx, c.State, id)
 	if campaign == nil {
 		c.fail(http.StatusNotFound, "There is no campaign %s.", notation.Shorten(id))
 		return
@@ -105,8 +105,8 @@ func fillCampaign(ctx context.Context, s *Site, query url.Values, c *content) {
 		}
 	}
 	now := time.Now()
-	past := s.looker.History().Of(id, now.Add(-view.HistoryKept))
-	phases, cut := s.looker.Preview(id, now.Truncate(time.Minute))
+	past := s.watcher.History().Of(id, now.Add(-view.HistoryKept))
+	phases, cut := s.watcher.Preview(id, now.Truncate(time.Minute))
 	data := struct {
 		Campaign *view.Campaign
 		Windows  []windowRow
@@ -118,12 +118,12 @@ func fillCampaign(ctx context.Context, s *Site, query url.Values, c *content) {
 		Form     *view.Settings // nil: there are no forms
 	}{
 		Campaign: campaign, Windows: windows, Hour: lastHour(past, now), Ahead: scheduleAhead(phases, cut, campaign.TimeZone),
-		Dead: s.looker.Dead(ctx), Changes: s.lastChanges(ctx, catalog.ChangesOf{Campaign: id}),
+		Dead: s.watcher.Dead(ctx), Changes: s.lastChanges(ctx, catalog.ChangesOf{Campaign: id}),
 	}
 	data.DeadOf = data.Dead.Of(id)
 	// What is shown may be a second old; a form has to be of what the last one has made. The stream sends no forms.
-	if s.looker.Sources().Catalog != nil && c.Who.Role >= auth.Operator && !query.Has("page") {
-		data.Form, _ = s.looker.Sources().Campaign(ctx, id) // without an answer there is nothing to be changed
+	if s.watcher.Sources().Catalog != nil && c.Who.Role >= auth.Operator && !query.Has("page") {
+		data.Form, _ = s.watcher.Sources().Campaign(ctx, id) // without an answer there is nothing to be changed
 	}
 	c.Data = data
 }
@@ -143,7 +143,7 @@ const shortChanges = 5
 func (s *Site) lastChanges(ctx context.Context, of catalog.ChangesOf) changesTable {
 	of.Limit = shortChanges
 	table := changesTable{Caption: "The last changes"}
-	list, err := s.looker.Recent(ctx, of, auth.Of(ctx).Role >= auth.Admin)
+	list, err := s.watcher.Recent(ctx, of, auth.Of(ctx).Role >= auth.Admin)
 	if table.List = list; err != nil {
 		table.Fault = "Not known: " + brief(err)
 	}
@@ -206,11 +206,11 @@ func fillChanges(ctx context.Context, s *Site, query url.Values, c *content) {
 		All   string // query of all pages
 	}{Of: of, Table: changesTable{
 		Caption: "Changes of campaigns, quotas and destinations, the newest first",
-		Edit:    auth.Of(ctx).Role >= auth.Admin && s.looker.Sources().Catalog != nil,
+		Edit:    auth.Of(ctx).Role >= auth.Admin && s.watcher.Sources().Catalog != nil,
 	}}
-	if s.looker.Sources().Catalog == nil {
+	if s.watcher.Sources().Catalog == nil {
 		data.Table.Fault = "There is no database here, and so no record of changes."
-	} else if list, err := s.looker.Sources().Changes(ctx, of); err != nil {
+	} else if list, err := s.watcher.Sources().Changes(ctx, of); err != nil {
 		data.Table.Fault = "Changes are not known: " + brief(err)
 	} else if data.Table.List = list; len(list) == of.Limit {
 		next := of

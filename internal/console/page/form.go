@@ -61,8 +61,8 @@ func formOf[S, E any](fields []view.Setting[S, E], now *S, action string, typed 
 
 // fillEdit fills the form of a campaign in with the units of another rate, if there are some.
 func fillEdit(ctx context.Context, s *Site, query url.Values, c *content) {
-	if units := query.Get("send_rate"); units != "" && s.looker.Sources().Catalog != nil {
-		if now, err := s.looker.Sources().Campaign(ctx, query.Get("id")); err == nil {
+	if units := query.Get("send_rate"); units != "" && s.watcher.Sources().Catalog != nil {
+		if now, err := s.watcher.Sources().Campaign(ctx, query.Get("id")); err == nil {
 			_, per, _ := strings.Cut(now.Rate, "/")
 			query.Set("rate", strings.TrimSuffix(units+"/"+per, "/"))
 		}
@@ -96,7 +96,7 @@ const ticked = "ticked"
 // showTicked shows the form about the campaigns that are ticked. It is asked for with a form of its own, not with an address: a hundred
 // long ids are more than an address may have.
 func showTicked(ctx context.Context, s *Site, form url.Values) (string, *retry, error) {
-	c := &content{State: s.looker.Look(ctx)}
+	c := &content{State: s.watcher.Look(ctx)}
 	fillBulk(ctx, s, form, c)
 	return "", &retry{"bulk", c.Data}, nil
 }

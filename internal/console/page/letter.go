@@ -17,12 +17,12 @@ const shownPayload = 4 << 10
 // fillLetter shows one dead letter, with the beginning of its payload.
 func fillLetter(ctx context.Context, s *Site, query url.Values, c *content) {
 	at, ok := view.ParsePlace(query.Get("place"))
-	if !ok || s.looker.Sources().Letter == nil {
+	if !ok || s.watcher.Sources().Letter == nil {
 		c.fail(http.StatusNotFound, "There is no dead letter %s, or none can be read here.", notation.Shorten(query.Get("place")))
 		return
 	}
 	c.Title = "Dead letter " + query.Get("place")
-	letter, err := s.looker.WholeLetter(ctx, at)
+	letter, err := s.watcher.WholeLetter(ctx, at)
 	if err != nil && !errors.Is(err, view.ErrAsking) {
 		c.fail(statusOf(err), "%s", brief(err))
 		return

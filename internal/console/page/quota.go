@@ -28,6 +28,6 @@ func adjustQuota(ctx context.Context, s *Site, form url.Values) (string, *retry,
 	if err != nil {
 		return "", nil, view.Fault(catalog.ErrInvalid, "Used: %q is not a whole number.", notation.Shorten(form.Get("used")))
 	}
-	_, err = s.looker.Sources().Adjust(ctx, id, view.Adjustment{Span: form.Get("span"), Used: used, Lower: form.Get("lower") == "yes"})
+	_, err = s.watcher.Sources().Adjust(ctx, id, view.Adjustment{Span: form.Get("span"), Used: used, Lower: form.Get("lower") == "yes"})
 	return quotas.page(id, "adjusted"), nil, err
 }

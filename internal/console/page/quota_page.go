@@ -41,13 +41,13 @@ func fillQuota(ctx context.Context, s *Site, query url.Values, c *content) {
 	step := stepsOf[data.Last]
 	data.Step = notation.FormatSpan(step)
 	switch {
-	case s.looker.Sources().Catalog == nil:
+	case s.watcher.Sources().Catalog == nil:
 		data.NoUsage = "There is no database here, and so no ledger of what was used."
 	case q.Mode == delivery.ModeEventual:
 		data.NoUsage = "In mode eventual the use of a quota is not kept."
 	default:
 		last, _ := notation.ParseSpan(data.Last) // one of those above
-		usage, err := s.looker.Usage(ctx, q.ID, last, step)
+		usage, err := s.watcher.Usage(ctx, q.ID, last, step)
 		if err != nil {
 			data.NoUsage = "What was used is not known: " + brief(err)
 			break
@@ -62,7 +62,7 @@ func fillQuota(ctx context.Context, s *Site, query url.Values, c *content) {
 			data.NoUsage = "The use of a quota is kept only with a window of a minute or longer."
 		}
 	}
-	data.Outlook, _ = s.looker.Outlook(ctx, q) // where the ledger does not answer, that is said above
-	data.Shares = s.looker.Shares(ctx, c.State, q.ID, view.PageSize)
+	data.Outlook, _ = s.watcher.Outlook(ctx, q) // where the ledger does not answer, that is said above
+	data.Shares = s.watcher.Shares(ctx, c.State, q.ID, view.PageSize)
 	c.Data = data
 }

@@ -19,7 +19,7 @@ import (
 
 // mayReplay reports whether whoever asks may replay dead letters here.
 func mayReplay(ctx context.Context, s *Site) bool {
-	return auth.Of(ctx).Role >= auth.Operator && s.looker.Sources().Replays != nil
+	return auth.Of(ctx).Role >= auth.Operator && s.watcher.Sources().Replays != nil
 }
 
 // fillReplay counts what a replay would do, of all letters that match or of those that are ticked, and asks.
@@ -47,7 +47,7 @@ func fillReplay(ctx context.Context, s *Site, query url.Values, c *content) {
 			data.Since = view.Instant(&since)
 		}
 	}
-	if jobs := s.looker.Sources().Replays; err != nil {
+	if jobs := s.watcher.Sources().Replays; err != nil {
 		c.status, data.Fault = statusOf(err), brief(err)
 	} else if jobs == nil {
 		data.Fault = "Dead letters cannot be read here."
@@ -89,7 +89,7 @@ func tickedPlaces(form url.Values) ([]string, error) {
 func fillReplays(_ context.Context, s *Site, _ url.Values, c *content) {
 	c.Title = "Replays"
 	var list []replay.Job
-	if jobs := s.looker.Sources().Replays; jobs != nil {
+	if jobs := s.watcher.Sources().Replays; jobs != nil {
 		list = jobs.List()
 	}
 	c.Data = struct {
@@ -100,7 +100,7 @@ func fillReplays(_ context.Context, s *Site, _ url.Values, c *content) {
 
 // startReplay begins what fillReplay has counted: what has died since is left out.
 func startReplay(ctx context.Context, s *Site, form url.Values) (string, *retry, error) {
-	jobs := s.looker.Sources().Replays
+	jobs := s.watcher.Sources().Replays
 	if jobs == nil {
 		return "", nil, view.Fault(catalog.ErrForbidden, "Dead letters cannot be read here.")
 	}
@@ -142,7 +142,7 @@ func startReplay(ctx context.Context, s *Site, form url.Values) (string, *retry,
 }
 
 func stopReplay(_ context.Context, s *Site, form url.Values) (string, *retry, error) {
-	if jobs := s.looker.Sources().Replays; jobs == nil || !jobs.Stop(form.Get("id")) {
+	if jobs := s.watcher.Sources().Replays; jobs == nil || !jobs.Stop(form.Get("id")) {
 		return "", nil, view.Fault(catalog.ErrNotFound, "No such replay is running.")
 	}
 	return "replays?done=stop", nil, nil

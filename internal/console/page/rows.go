@@ -51,7 +51,7 @@ var quotas = &rows[view.QuotaSettings, view.QuotaEdit]{
 		return f
 	},
 	preview: func(ctx context.Context, s *Site, now *view.QuotaSettings, change *view.QuotaEdit) (*preview, error) {
-		return previewOf(s.looker.Look(ctx), now.ID, *cmp.Or(change.Windows, &now.Windows))
+		return previewOf(s.watcher.Look(ctx), now.ID, *cmp.Or(change.Windows, &now.Windows))
 	},
 }
 
@@ -89,11 +89,11 @@ func (r *rows[S, E]) page(id, what string) string {
 
 // row looks a row up for its page or its form.
 func (r *rows[S, E]) row(ctx context.Context, s *Site, id string, c *content) *S {
-	if s.looker.Sources().Catalog == nil {
+	if s.watcher.Sources().Catalog == nil {
 		c.fail(http.StatusForbidden, "%s", s.noCatalog(r.name))
 		return nil
 	}
-	now, err := r.read(s.looker.Sources(), ctx, id)
+	now, err := r.read(s.watcher.Sources(), ctx, id)
 	if err != nil {
 		c.fail(statusOf(err), "%s", brief(err))
 		return nil
@@ -158,7 +158,7 @@ func (r *rows[S, E]) edit(ctx context.Context, s *Site, form url.Values) (string
 	if err != nil {
 		return "", nil, err
 	}
-	now, err := r.read(s.looker.Sources(), ctx, id)
+	now, err := r.read(s.watcher.Sources(), ctx, id)
 	if err != nil {
 		return "", nil, err
 	}
@@ -176,7 +176,7 @@ func (r *rows[S, E]) edit(ctx context.Context, s *Site, form url.Values) (string
 		return r.page(id, ""), nil, nil
 	}
 	if err == nil {
-		_, err = r.write(s.looker.Sources(), ctx, id, change, view.Condition{At: at})
+		_, err = r.write(s.watcher.Sources(), ctx, id, change, view.Condition{At: at})
 	}
 	if err != nil {
 		return "", r.again(ctx, s, form, action, err), err
@@ -188,7 +188,7 @@ func (r *rows[S, E]) edit(ctx context.Context, s *Site, form url.Values) (string
 // the row cannot be read, and the error is shown instead.
 func (r *rows[S, E]) again(ctx context.Context, s *Site, typed url.Values, action string, why error) *retry {
 	id := typed.Get("id")
-	now, err := r.read(s.looker.Sources(), ctx, id)
+	now, err := r.read(s.watcher.Sources(), ctx, id)
 	if err != nil {
 		return nil
 	}
@@ -197,7 +197,7 @@ func (r *rows[S, E]) again(ctx context.Context, s *Site, typed url.Values, actio
 	if at, err := revisionOf(typed); err == nil && *at != f.Revision {
 		of := r.changes(id)
 		of.Limit = 3
-		f.Changes, _ = s.looker.Sources().Changes(ctx, of) // without them it is a conflict as well
+		f.Changes, _ = s.watcher.Sources().Changes(ctx, of) // without them it is a conflict as well
 	}
 	return &retry{"edit", f}
 }
@@ -206,7 +206,7 @@ func (r *rows[S, E]) create(ctx context.Context, s *Site, form url.Values) (stri
 	id := strings.TrimSpace(form.Get("id"))
 	change, err := view.EditOf(r.fields, r.none(), func(name string) (string, bool) { return form.Get(name), form.Has(name) })
 	if err == nil {
-		_, err = r.write(s.looker.Sources(), ctx, id, change, view.Condition{New: true})
+		_, err = r.write(s.watcher.Sources(), ctx, id, change, view.Condition{New: true})
 	}
 	if err != nil {
 		f := r.newForm(form)
@@ -225,7 +225,7 @@ func (r *rows[S, E]) delete(ctx context.Context, s *Site, form url.Values) (stri
 	}
 	at, err := revisionOf(form)
 	if err == nil {
-		err = r.remove(ctx, s.looker.Sources().Catalog, form, at)
+		err = r.remove(ctx, s.watcher.Sources().Catalog, form, at)
 	}
 	return r.name + "s?done=" + r.prefix + "deleted", nil, err
 }

@@ -14,12 +14,12 @@ func fillSinks(ctx context.Context, s *Site, _ url.Values, c *content) {
 	c.Data = struct {
 		Sinks []*view.Sink
 		Open  bool // gates can be opened
-	}{s.looker.Sinks(ctx, c.State, view.ListedOfSink), c.Who.Role >= auth.Operator && s.looker.Sources().Open != nil}
+	}{s.watcher.Sinks(ctx, c.State, view.ListedOfSink), c.Who.Role >= auth.Operator && s.watcher.Sources().Open != nil}
 }
 
 // openSink opens the gate of a sink, or of one of its destinations, as pacer sink open does.
 func openSink(ctx context.Context, s *Site, form url.Values) (string, *retry, error) {
-	open := s.looker.Sources().Open
+	open := s.watcher.Sources().Open
 	if open == nil {
 		return "", nil, view.Fault(catalog.ErrForbidden, "Gates cannot be opened here.")
 	}

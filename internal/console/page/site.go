@@ -26,15 +26,15 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 
 // Site serves the pages.
 type Site struct {
-	looker *view.Looker
-	hub    *live.Hub
-	log    *slog.Logger
-	guard  *auth.Guard
+	watcher *view.Watcher
+	hub     *live.Hub
+	log     *slog.Logger
+	guard   *auth.Guard
 }
 
 // New makes a Site.
-func New(looker *view.Looker, hub *live.Hub, guard *auth.Guard, log *slog.Logger) *Site {
-	return &Site{looker: looker, hub: hub, guard: guard, log: log}
+func New(watcher *view.Watcher, hub *live.Hub, guard *auth.Guard, log *slog.Logger) *Site {
+	return &Site{watcher: watcher, hub: hub, guard: guard, log: log}
 }
 
 // Register adds the routes of the site.
@@ -97,10 +97,10 @@ type link struct {
 // make computes the content of a page.
 func (s *Site) make(ctx context.Context, name string, p page, query url.Values) *content {
 	c := &content{
-		State: &view.State{}, Version: s.looker.Sources().Version, Who: auth.Of(ctx), Login: s.guard.Enabled(), Done: done[query.Get("done")],
+		State: &view.State{}, Version: s.watcher.Sources().Version, Who: auth.Of(ctx), Login: s.guard.Enabled(), Done: done[query.Get("done")],
 	}
 	if c.Who.Role >= auth.Viewer { // others see the form for logging in only, and nobody looks for them
-		c.State = s.looker.Look(ctx)
+		c.State = s.watcher.Look(ctx)
 		c.Old = !c.State.At.IsZero() && time.Since(c.State.At) >= view.StaleAfter
 	}
 	p.fill(ctx, s, query, c)

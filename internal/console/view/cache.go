@@ -24,7 +24,7 @@ var ErrAsking = errors.New("it is being asked for")
 type question struct {
 	kind, about string
 	fresh       time.Duration // how old the answer may be
-	within      time.Duration // bounds the question; 0: lookWithin
+	within      time.Duration // bounds the question; 0: sourceTimeout
 	keep        time.Duration // how long an answer is shown that cannot be had anew; 0: StaleAfter
 }
 
@@ -92,7 +92,7 @@ func (c *cache) ask(ctx context.Context, q question, load func(context.Context) 
 	}
 	begun, done := make(chan struct{}), make(chan struct{})
 	a.asking = done
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cmp.Or(q.within, lookWithin)) // others get the answer as well
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cmp.Or(q.within, sourceTimeout)) // others get the answer as well
 	unhook := context.AfterFunc(c.ended, cancel)
 	c.running.Go(func() {
 		defer cancel()
@@ -142,6 +142,6 @@ func (c *cache) end() {
 	}()
 	select {
 	case <-over:
-	case <-time.After(lookWithin + time.Second):
+	case <-time.After(sourceTimeout + time.Second):
 	}
 }

@@ -24,25 +24,25 @@ const (
 
 // counts are what the database has counted of campaigns.
 type counts struct {
-	records  map[string]record // read last
+	records  map[string]stored // read last
 	readOnly string            // why nothing can be changed
 	err      error             // of the last try
 	triedAt  time.Time         // when that was over
 }
 
-// record is what the database has of a campaign beyond what daemons keep in memory.
-type record struct {
+// stored is what the database has of a campaign beyond what daemons keep in memory.
+type stored struct {
 	revision                int64 // at which it was read
 	rate, hours, zone, ramp string
 	updated                 time.Time
 	progress                *Progress
 }
 
-func recordsOf(rows []catalog.CampaignRow) map[string]record {
-	all := make(map[string]record, len(rows))
+func storedOf(rows []catalog.CampaignRow) map[string]stored {
+	all := make(map[string]stored, len(rows))
 	for i := range rows {
 		row := &rows[i]
-		one := record{revision: row.Revision, rate: row.Rate(), zone: row.TimeZone, updated: row.UpdatedAt, progress: progressOf(&row.Progress)}
+		one := stored{revision: row.Revision, rate: row.Rate(), zone: row.TimeZone, updated: row.UpdatedAt, progress: progressOf(&row.Progress)}
 		if row.ActiveHours != nil {
 			one.hours = notation.FormatHours(row.ActiveHours)
 		}
@@ -62,10 +62,10 @@ func progressOf(p *catalog.CampaignProgress) *Progress {
 }
 
 // gather asks all sources side by side; the counts may be as old as fresh.
-func (l *Looker) gather(ctx context.Context, now time.Time, fresh time.Duration) *evidence {
+func (l *Watcher) gather(ctx context.Context, now time.Time, fresh time.Duration) *evidence {
 	counting, stop := context.WithTimeout(ctx, l.within())
 	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, lookWithin)
+	ctx, cancel := context.WithTimeout(ctx, sourceTimeout)
 	defer cancel()
 	e := &evidence{now: now, snapshot: l.sources.Snapshot()}
 	var fleetErr, gatesErr, windowsErr error
@@ -90,7 +90,7 @@ func (l *Looker) gather(ctx context.Context, now time.Time, fresh time.Duration)
 		all.Go(func() error {
 			var rows []catalog.CampaignRow
 			if rows, l.counts.err = l.sources.Catalog.ListCampaigns(counting); l.counts.err == nil {
-				l.counts.records = recordsOf(rows)
+				l.counts.records = storedOf(rows)
 			}
 			if why, err := l.sources.Catalog.ReadOnly(counting); err == nil {
 				l.counts.readOnly = why
@@ -129,7 +129,7 @@ func (l *Looker) gather(ctx context.Context, now time.Time, fresh time.Duration)
 }
 
 // remember keeps what the fleet says for some seconds, and returns what it said some seconds ago; nil if that is not known.
-func (l *Looker) remember(f *Fleet, now time.Time) *Fleet {
+func (l *Watcher) remember(f *Fleet, now time.Time) *Fleet {
 	if f != nil && (len(l.fleets) == 0 || f.At.After(l.fleets[len(l.fleets)-1].At.Add(watchedEvery/2))) {
 		l.fleets = append(l.fleets, f)
 	}

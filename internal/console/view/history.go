@@ -119,7 +119,7 @@ func (h *History) record(s *State) {
 }
 
 // History returns what is known of the last hours of campaigns.
-func (l *Looker) History() *History { return &l.past }
+func (l *Watcher) History() *History { return &l.past }
 
 // allowed returns the units per second that the schedule of a campaign allows.
 func allowed(c *delivery.Campaign, now time.Time) float64 {

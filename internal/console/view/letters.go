@@ -27,7 +27,7 @@ type Found struct {
 
 // FindLetters returns dead letters, as they were found last, and has them looked for again if that is long ago; anew: also if it was some
 // seconds ago. The error is ErrAsking while nobody has found them yet.
-func (l *Looker) FindLetters(ctx context.Context, f LetterFilter, anew bool) (Found, error) {
+func (l *Watcher) FindLetters(ctx context.Context, f LetterFilter, anew bool) (Found, error) {
 	if l.sources.Letters == nil {
 		return Found{}, Fault(catalog.ErrForbidden, "Dead letters cannot be read here.")
 	}
@@ -42,7 +42,7 @@ func (l *Looker) FindLetters(ctx context.Context, f LetterFilter, anew bool) (Fo
 }
 
 // WholeLetter returns one dead letter. The error is ErrAsking while it has not been read yet.
-func (l *Looker) WholeLetter(ctx context.Context, at deadletter.Place) (*WholeLetter, error) {
+func (l *Watcher) WholeLetter(ctx context.Context, at deadletter.Place) (*WholeLetter, error) {
 	if l.sources.Letter == nil {
 		return nil, Fault(catalog.ErrForbidden, "Dead letters cannot be read here.")
 	}
@@ -74,7 +74,7 @@ func (d *Dead) Of(campaign string) (list []LetterCount) {
 
 // Dead returns how many jobs have died within the last hour, as it was counted last, and has them counted again if that was long ago: it
 // takes thousands of records of Kafka.
-func (l *Looker) Dead(ctx context.Context) Dead {
+func (l *Watcher) Dead(ctx context.Context) Dead {
 	if l.letters == nil {
 		return Dead{}
 	}

@@ -31,7 +31,7 @@ const (
 )
 
 // Senders returns which daemons send a campaign; nil if that is not known.
-func (l *Looker) Senders(ctx context.Context, id string) []progress.Sender {
+func (l *Watcher) Senders(ctx context.Context, id string) []progress.Sender {
 	row := l.sources.Snapshot().Campaign(id)
 	if row == nil || l.sources.Senders == nil {
 		return nil
@@ -44,7 +44,7 @@ func (l *Looker) Senders(ctx context.Context, id string) []progress.Sender {
 
 // Detailed returns a campaign of the state with what is known of one only: who sends it, and whether a quota has too few units for it, which
 // takes a question to each of its quotas. nil: there is no such campaign.
-func (l *Looker) Detailed(ctx context.Context, s *State, id string) *Campaign {
+func (l *Watcher) Detailed(ctx context.Context, s *State, id string) *Campaign {
 	shown := s.Campaign(id)
 	if shown == nil {
 		return nil
@@ -69,7 +69,7 @@ func (l *Looker) Detailed(ctx context.Context, s *State, id string) *Campaign {
 }
 
 // Preview returns what the schedule of a campaign allows from now on, and whether that ends early.
-func (l *Looker) Preview(id string, now time.Time) (phases []Phase, cut bool) {
+func (l *Watcher) Preview(id string, now time.Time) (phases []Phase, cut bool) {
 	if row := l.sources.Snapshot().Campaign(id); row != nil {
 		return Preview(row, now, PreviewOf)
 	}
@@ -77,7 +77,7 @@ func (l *Looker) Preview(id string, now time.Time) (phases []Phase, cut bool) {
 }
 
 // Recent returns the last changes of what is selected, for those who may see all of them or not, as some may have just been made.
-func (l *Looker) Recent(ctx context.Context, of catalog.ChangesOf, all bool) ([]Change, error) {
+func (l *Watcher) Recent(ctx context.Context, of catalog.ChangesOf, all bool) ([]Change, error) {
 	if l.sources.Catalog == nil {
 		return nil, errors.New("there is no database here, and so no record of changes")
 	}
@@ -91,7 +91,7 @@ func (l *Looker) Recent(ctx context.Context, of catalog.ChangesOf, all bool) ([]
 }
 
 // Usage returns what was used of a quota lately, in steps.
-func (l *Looker) Usage(ctx context.Context, quota string, last, step time.Duration) ([]catalog.Usage, error) {
+func (l *Watcher) Usage(ctx context.Context, quota string, last, step time.Duration) ([]catalog.Usage, error) {
 	if l.sources.Catalog == nil {
 		return nil, errors.New("there is no database here, and so no ledger")
 	}
@@ -102,7 +102,7 @@ func (l *Looker) Usage(ctx context.Context, quota string, last, step time.Durati
 }
 
 // Stores returns which services answer.
-func (l *Looker) Stores() []Store {
+func (l *Watcher) Stores() []Store {
 	if l.sources.Stores == nil {
 		return nil
 	}
@@ -117,7 +117,7 @@ type Shut struct {
 }
 
 // Shut returns the destinations to which nothing is sent, of the catalog in memory.
-func (l *Looker) Shut(ctx context.Context) Shut {
+func (l *Watcher) Shut(ctx context.Context) Shut {
 	shut, _ := cached(ctx, l.cache, question{kind: "shut", fresh: shutFor}, func(context.Context) (shut Shut, err error) {
 		snapshot := l.sources.Snapshot()
 		if snapshot == nil {

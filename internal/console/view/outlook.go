@@ -39,7 +39,7 @@ type Future struct {
 }
 
 // Outlook returns what will be left of a quota; nil where the ledger does not say what was used of it.
-func (l *Looker) Outlook(ctx context.Context, q *Quota) (*Outlook, error) {
+func (l *Watcher) Outlook(ctx context.Context, q *Quota) (*Outlook, error) {
 	kept := slices.ContainsFunc(q.Windows, func(w Window) bool { return w.Seconds > keptAbove.Seconds() })
 	if l.sources.Catalog == nil || q.Mode == delivery.ModeEventual || q.Rollout == 0 || !kept {
 		return nil, nil //nolint:nilnil // there is none
@@ -47,7 +47,7 @@ func (l *Looker) Outlook(ctx context.Context, q *Quota) (*Outlook, error) {
 	return cached(ctx, l.cache, question{kind: "outlook", about: q.ID, fresh: outlookFor}, func(ctx context.Context) (*Outlook, error) { return l.outlook(ctx, q) })
 }
 
-func (l *Looker) outlook(ctx context.Context, q *Quota) (*Outlook, error) {
+func (l *Watcher) outlook(ctx context.Context, q *Quota) (*Outlook, error) {
 	now := time.Now()
 	lately, err := l.sources.Catalog.UsageHistory(ctx, q.ID, now.Add(-paceOver), now, time.Minute)
 	if err != nil || len(lately) == 0 {
@@ -152,7 +152,7 @@ type Shares struct {
 }
 
 // Shares returns what campaigns have of a quota: those first that get most, then those that ask for most.
-func (l *Looker) Shares(ctx context.Context, s *State, id string, most int) Shares {
+func (l *Watcher) Shares(ctx context.Context, s *State, id string, most int) Shares {
 	var shares Shares
 	weights := 0.0
 	for _, c := range s.Campaigns {
@@ -188,7 +188,7 @@ func (l *Looker) Shares(ctx context.Context, s *State, id string, most int) Shar
 }
 
 // claimsOn returns which campaigns a quota has refused, and the daemons on which several wait together.
-func (l *Looker) claimsOn(ctx context.Context, s *State, id string) (waits map[string]*hold.Wait, joint []string, err error) {
+func (l *Watcher) claimsOn(ctx context.Context, s *State, id string) (waits map[string]*hold.Wait, joint []string, err error) {
 	list, err := l.claimList(ctx, s, id)
 	if err != nil || list == nil {
 		return nil, nil, err
@@ -205,7 +205,7 @@ func (l *Looker) claimsOn(ctx context.Context, s *State, id string) (waits map[s
 }
 
 // claimList returns the units of a quota that are kept for campaigns; nil if that is not known.
-func (l *Looker) claimList(ctx context.Context, s *State, id string) ([]limits.Claim, error) {
+func (l *Watcher) claimList(ctx context.Context, s *State, id string) ([]limits.Claim, error) {
 	if l.sources.Claims == nil || s.known == nil || s.known.snapshot == nil || s.known.storeDown {
 		return nil, nil
 	}

@@ -85,7 +85,7 @@ type HeldCampaign struct {
 const ListedOfSink = 20
 
 // sinks returns those of the configuration, and then those that only daemons tell of, in the order of their names.
-func (l *Looker) sinks(e *evidence) (list []*Sink) {
+func (l *Watcher) sinks(e *evidence) (list []*Sink) {
 	told := map[string]*SinkFigures{}
 	if e.fleet != nil {
 		maps.Copy(told, e.fleet.Sinks)
@@ -109,7 +109,7 @@ func (l *Looker) sinks(e *evidence) (list []*Sink) {
 
 // Sinks returns the sinks of the state with what is known of each beside it: which of its destinations are closed, and which campaigns it
 // holds alone. Of its destinations at most so many are listed.
-func (l *Looker) Sinks(ctx context.Context, s *State, destinations int) (list []*Sink) {
+func (l *Watcher) Sinks(ctx context.Context, s *State, destinations int) (list []*Sink) {
 	var closed map[string][]delivery.DestinationGate // nil: not known
 	if l.sources.Closed != nil {
 		if all, err := cached(ctx, l.cache, question{kind: "closed", fresh: closedFor}, l.sources.Closed); err == nil {

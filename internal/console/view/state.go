@@ -79,13 +79,13 @@ type evidence struct {
 	uncounted string                            // why windows are not known; "" if they are
 	ungated   string                            // likewise gates
 	storeDown bool
-	records   map[string]record // nil: not known
+	records   map[string]stored // nil: not known
 	readOnly  string
 	faults    []string
 }
 
 // state computes what is shown.
-func (l *Looker) state(e *evidence) *State {
+func (l *Watcher) state(e *evidence) *State {
 	s := &State{
 		At: e.now, Version: l.sources.Version, ReadOnly: e.readOnly, Faults: e.faults, Counts: map[string]int{}, Campaigns: []*Campaign{}, Quotas: []*Quota{},
 		known: e,
@@ -150,7 +150,7 @@ func plus[T int64 | float64](sum *T, n T) *T {
 	return &n
 }
 
-func (l *Looker) campaign(e *evidence, c *delivery.Campaign) *Campaign {
+func (l *Watcher) campaign(e *evidence, c *delivery.Campaign) *Campaign {
 	v := &Campaign{
 		ID: c.ID, Status: string(c.Status), Quotas: []string{}, Lanes: slices.Clone(c.Lanes), PriorityWeight: c.PriorityWeight,
 		MaxInFlight: c.MaxInFlight, Burst: c.Burst, Overflow: string(c.Overflow), ExpectedTotal: c.ExpectedTotal, Revision: c.Revision,
@@ -184,7 +184,7 @@ func (l *Looker) campaign(e *evidence, c *delivery.Campaign) *Campaign {
 }
 
 // judge says what holds the campaign; waits are what quotas have refused it, nil where they were not asked.
-func (l *Looker) judge(v *Campaign, e *evidence, c *delivery.Campaign, waits map[string]hold.Wait) {
+func (l *Watcher) judge(v *Campaign, e *evidence, c *delivery.Campaign, waits map[string]hold.Wait) {
 	known := hold.Evidence{Now: e.now, Campaign: c, Gates: e.gates, Windows: e.windows, Store: e.storeDown, Stores: e.snapshot.Stores, Waits: waits}
 	known.Sink, known.SinkFault = l.sources.Sink(c.Sink)
 	v.Sink, known.Failure = known.Sink, e.fleet.failure(known.Sink)

@@ -218,22 +218,22 @@ type Letters struct {
 	More   bool          `json:"more" doc:"not all were looked at: there are older ones"`
 }
 
-// maxLooks bounds how many look for dead letters at a time: each reads thousands of records.
-const maxLooks = 2
+// maxSearches bounds how many look for dead letters at a time: each reads thousands of records.
+const maxSearches = 2
 
-// LimitLooks returns a look for dead letters that is ErrBusy while others look.
-func LimitLooks[F, A any](look func(context.Context, F) (A, error)) func(context.Context, F) (A, error) {
+// Limited returns a look for dead letters that is ErrBusy while others look.
+func Limited[F, A any](look func(context.Context, F) (A, error)) func(context.Context, F) (A, error) {
 	if look == nil {
 		return nil
 	}
-	looking := make(chan struct{}, maxLooks)
+	looking := make(chan struct{}, maxSearches)
 	return func(ctx context.Context, f F) (answer A, err error) {
 		select {
 		case looking <- struct{}{}:
 			defer func() { <-looking }()
 			return look(ctx, f)
 		default:
-			return answer, Fault(ErrBusy, "%d others look for dead letters already; try again in some seconds", maxLooks)
+			return answer, Fault(ErrBusy, "%d others look for dead letters already; try again in some seconds", maxSearches)
 		}
 	}
 }

@@ -18,17 +18,17 @@ type campaign struct {
 	left     int64  // records before main that are neither in records nor settled; see waiting
 	restored []span // "every record of the campaign in here is settled", from the last owner; ascending
 
-	behind  bool
-	next    int64  // behind: the first offset that was not handed over
-	room    int64  // behind: about how many units the queue would accept; 0 from a refusal until room is granted
-	granted int64  // the room granted last
-	queued  int64  // units that were open when it last refused: about what the queue holds
-	chase   bool   // takes part in the current catch-up read
-	passing bool   // takes part only because its records lie in the range; its room is derived from queued
-	capped  bool   // left behind because too much of it is handed over, not because its queue is full
-	served  uint64 // the last catch-up read that found one of its records
-	found   int64  // its records in the current catch-up read
-	stride  int64  // bytes of lane read per record of this campaign, a moving average
+	behind   bool
+	next     int64  // behind: the first offset that was not handed over
+	capacity int64  // behind: about how many units the queue would accept; 0 from a refusal until room is granted
+	granted  int64  // the room granted last
+	queued   int64  // units that were open when it last refused: about what the queue holds
+	chase    bool   // takes part in the current catch-up read
+	passing  bool   // takes part only because its records lie in the range; its room is derived from queued
+	capped   bool   // left behind because too much of it is handed over, not because its queue is full
+	served   uint64 // the last catch-up read that found one of its records
+	found    int64  // its records in the current catch-up read
+	stride   int64  // bytes of lane read per record of this campaign, a moving average
 }
 
 // waiting is the number of the campaign's records before main that are not settled. If the campaign is level with main
@@ -51,7 +51,7 @@ func (c *campaign) leave(offset int64) {
 	if !c.behind || offset < c.next {
 		c.next = offset
 	}
-	c.behind, c.chase, c.passing, c.room = true, false, false, 0
+	c.behind, c.chase, c.passing, c.capacity = true, false, false, 0
 }
 
 // trim drops settled records at the front.

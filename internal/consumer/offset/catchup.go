@@ -12,7 +12,7 @@ func (l *Lane) Candidate() (from, bytes int64, ok bool) {
 	var best *campaign
 	oldest := l.reads%4 == 3
 	for _, c := range l.campaigns {
-		if !c.behind || c.room <= 0 {
+		if !c.behind || c.capacity <= 0 {
 			continue
 		}
 		if best == nil || oldest && c.served < best.served || (!oldest || c.served == best.served) && c.next < best.next {
@@ -24,7 +24,7 @@ func (l *Lane) Candidate() (from, bytes int64, ok bool) {
 	}
 	// A quarter more than is expected to hold the records, and one more record: a read that ends just before the last
 	// of them needs a second read.
-	room := min(best.room, maxHandedOver)
+	room := min(best.capacity, maxHandedOver)
 	apart := max(1, best.stride/max(1, l.each)) // its records, on average
 	l.span = 5 * room * apart
 	from = best.next
@@ -47,15 +47,17 @@ func (l *Lane) near(c *campaign, from int64) bool {
 
 // passes reports whether the queue of a campaign that was left behind probably has room, of which it has not told yet, since
 // fewer of its units are open than when it last refused.
-func (c *campaign) passes() bool { return c.behind && !c.capped && c.room <= 0 && c.queued > c.units }
+func (c *campaign) passes() bool {
+	return c.behind && !c.capped && c.capacity <= 0 && c.queued > c.units
+}
 
 // Expected returns about how many records a catch-up read that begins at from will hand over.
 func (l *Lane) Expected(from int64) (n int64) {
 	for _, c := range l.campaigns {
 		switch {
 		case !c.behind || !l.near(c, from):
-		case c.room > 0:
-			n += min(c.room, c.left, maxHandedOver) + 1
+		case c.capacity > 0:
+			n += min(c.capacity, c.left, maxHandedOver) + 1
 		case c.passes():
 			n += min(c.queued-c.units, c.left)
 		}
@@ -74,9 +76,9 @@ func (l *Lane) BeginCatchUp(from int64) {
 		near := l.near(c, from)
 		c.passing = near && c.passes()
 		if c.passing {
-			c.room = c.queued - c.units - 1
+			c.capacity = c.queued - c.units - 1
 		}
-		if c.chase = c.passing || near && c.behind && c.room > 0; c.chase {
+		if c.chase = c.passing || near && c.behind && c.capacity > 0; c.chase {
 			l.chasing++
 		}
 	}
@@ -102,7 +104,7 @@ func (l *Lane) ClassifyCatchUp(hash uint64, offset int64) Verdict {
 		c.capped = true
 		l.chasing--
 		return Skip
-	case c.room < 0:
+	case c.capacity < 0:
 		c.next = offset
 		l.stopChase(c)
 		l.chasing--
@@ -136,9 +138,9 @@ func (l *Lane) BreakCatchUp() {
 func (l *Lane) stopChase(c *campaign) {
 	switch {
 	case c.passing: // the handler will still report room
-		c.room = 0
-	case c.room <= 0: // all room is used: offer a little more, since only a refusal makes the handler report room again
-		c.room = c.unasked()
+		c.capacity = 0
+	case c.capacity <= 0: // all room is used: offer a little more, since only a refusal makes the handler report room again
+		c.capacity = c.unasked()
 	}
 	c.chase, c.passing = false, false
 }

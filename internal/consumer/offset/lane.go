@@ -63,9 +63,9 @@ const (
 	// ends by its timeout keeps the low where it is for ten seconds, and a wait for as long as max_open_age: in that time a lane of
 	// 500 a second must not come to its end.
 	maxHandedOver, maxBeyond = 4096, 2 * 4096
-	// unlimitedRoom stands for the room of a campaign whose room is not known, so that it is tried.
-	unlimitedRoom = 1 << 30
-	firstStride   = 1 << 10
+	// unlimited stands for the room of a campaign whose room is not known, so that it is tried.
+	unlimited   = 1 << 30
+	firstStride = 1 << 10
 )
 
 // NewLane returns a Lane that starts at the offset main.
@@ -89,7 +89,7 @@ func newLane(p lanePositions) *Lane {
 			continue
 		}
 		l.campaigns[e.hash] = &campaign{
-			hash: e.hash, restored: e.settled, behind: true, next: e.low, room: unlimitedRoom, stride: firstStride,
+			hash: e.hash, restored: e.settled, behind: true, next: e.low, capacity: unlimited, stride: firstStride,
 			left: e.waiting,
 		}
 	}
@@ -182,13 +182,15 @@ func (l *Lane) exhausted(c *campaign) bool {
 	return c.open >= maxHandedOver || len(c.records) >= maxBeyond || c.bytes >= l.maxBytes
 }
 
-// roomy reports whether half of the records that the campaign may have are gone.
-func (c *campaign) roomy() bool { return c.open < maxHandedOver/2 && len(c.records) < maxBeyond/2 }
+// hasCapacity reports whether half of the records that the campaign may have are gone.
+func (c *campaign) hasCapacity() bool {
+	return c.open < maxHandedOver/2 && len(c.records) < maxBeyond/2
+}
 
-// Roomy reports whether a quarter of what may be handed over of the campaign is still to be had. The rest is for jobs that
+// HasCapacity reports whether a quarter of what may be handed over of the campaign is still to be had. The rest is for jobs that
 // are sent: others are moved on only if they do not take their place, since those that are settled count as well until
 // all before them are.
-func (l *Lane) Roomy(hash uint64) bool {
+func (l *Lane) HasCapacity(hash uint64) bool {
 	c := l.campaigns[hash]
 	return c == nil || len(c.records) < maxHandedOver/4*3 && c.bytes < l.maxBytes/4*3
 }
@@ -217,7 +219,7 @@ func (l *Lane) Add(hash uint64, r Record) {
 		c.units += r.Weight
 		c.bytes += r.Size
 		c.open++
-		c.room -= r.Weight
+		c.capacity -= r.Weight
 		l.at[r.Offset] = c
 	}
 }
@@ -226,7 +228,7 @@ func (l *Lane) Add(hash uint64, r Record) {
 type Returned struct {
 	Campaign uint64 // hash
 	Size     int64  // bytes
-	Room     int64  // units that its campaign's queue would have taken
+	Capacity int64  // units that its campaign's queue would have taken
 }
 
 // GiveBack undoes Add: the campaign is left behind from this offset on, without room. ok is false if the offset is not
@@ -238,7 +240,7 @@ func (l *Lane) GiveBack(offset int64) (Returned, bool) {
 	}
 	i, _ := c.find(offset)
 	r := c.records[i]
-	back := Returned{Campaign: c.hash, Size: r.Size, Room: c.room}
+	back := Returned{Campaign: c.hash, Size: r.Size, Capacity: c.capacity}
 	c.records = slices.Delete(c.records, i, i+1)
 	c.units -= r.Weight
 	c.bytes -= r.Size
@@ -246,7 +248,7 @@ func (l *Lane) GiveBack(offset int64) (Returned, bool) {
 	c.left++
 	delete(l.at, offset)
 	c.leave(offset)
-	c.capped = false // there may be no open record whose settling lifts the cap; GrantRoom will
+	c.capped = false // there may be no open record whose settling lifts the cap; GrantCapacity will
 	c.queued = c.units
 	l.trim(c)
 	return back, true
@@ -266,8 +268,8 @@ func (l *Lane) Settle(offset int64) (size int64, ok bool) {
 	c.bytes -= r.Size
 	c.open--
 	l.trim(c)
-	if c.capped && c.roomy() && c.bytes <= l.maxBytes/2 {
-		c.capped, c.room, l.freed = false, unlimitedRoom, true
+	if c.capped && c.hasCapacity() && c.bytes <= l.maxBytes/2 {
+		c.capped, c.capacity, l.freed = false, unlimited, true
 	}
 	return size, true
 }
@@ -279,14 +281,14 @@ func (l *Lane) TakeFreed() bool {
 	return freed
 }
 
-// GrantRoom records that the queue of a campaign that was left behind has room for that many units; it returns false
+// GrantCapacity records that the queue of a campaign that was left behind has room for that many units; it returns false
 // if the campaign was not left behind.
-func (l *Lane) GrantRoom(hash uint64, units int64) bool {
+func (l *Lane) GrantCapacity(hash uint64, units int64) bool {
 	c := l.campaigns[hash]
 	if c == nil || !c.behind || c.capped {
 		return false
 	}
-	c.room, c.granted, c.passing = units, units, false
+	c.capacity, c.granted, c.passing = units, units, false
 	return true
 }
 
@@ -294,8 +296,8 @@ func (l *Lane) GrantRoom(hash uint64, units int64) bool {
 // is settled will make room.
 func (l *Lane) Probe() {
 	for _, c := range l.campaigns {
-		if c.behind && !c.capped && c.room <= 0 && c.open == 0 {
-			c.room = c.unasked()
+		if c.behind && !c.capped && c.capacity <= 0 && c.open == 0 {
+			c.capacity = c.unasked()
 		}
 	}
 }
@@ -350,8 +352,8 @@ func (l *Lane) Cut(at int64) (open int, bytes int64) {
 			c.left -= int64(float64(c.left) * float64(max(0, was-max(at, c.next))) / float64(max(1, was-c.next)))
 			c.next = min(c.next, at)
 		}
-		if c.capped && c.roomy() { // perhaps none is left whose settling lifts the cap
-			c.capped, c.room, l.freed = false, unlimitedRoom, true
+		if c.capped && c.hasCapacity() { // perhaps none is left whose settling lifts the cap
+			c.capped, c.capacity, l.freed = false, unlimited, true
 		}
 		l.trim(c)
 	}
@@ -361,7 +363,7 @@ func (l *Lane) Cut(at int64) (open int, bytes int64) {
 // trim drops settled records at the front of the campaign, and the campaign if nothing of it is left before main.
 func (l *Lane) trim(c *campaign) {
 	if c.behind && c.next >= l.main {
-		c.behind, c.capped, c.room, c.chase, c.passing = false, false, 0, false, false
+		c.behind, c.capped, c.capacity, c.chase, c.passing = false, false, 0, false, false
 		c.left = 0 // zero already, unless the log or a commit has lost records
 	}
 	c.trim()

@@ -24,13 +24,13 @@ func TestACappedCampaignIsReadAgainAfterARelease(t *testing.T) {
 		t.Fatalf("capped %v, %d slots, %d units", c.capped, len(c.records), c.units)
 	}
 	l.GiveBack(0) // the only open job, which waited for its retry, is given back: the campaign is paused
-	granted := l.GrantRoom(h, 1000)
+	granted := l.GrantCapacity(h, 1000)
 	l.Probe()
 	if _, _, ok := l.Candidate(); !ok {
 		t.Errorf("the campaign was granted room (%v) and probed, and is not read: capped %v, %d open", granted, c.capped, len(l.at))
 	}
 	// The same wedge one step later: even with room, the cap is looked at before what is tracked already.
-	c.capped, c.room = false, 1000
+	c.capped, c.capacity = false, 1000
 	for round := range 5 {
 		from, _, ok := l.Candidate()
 		if !ok {
@@ -51,7 +51,7 @@ func TestACappedCampaignIsReadAgainAfterARelease(t *testing.T) {
 		if l.Committed() == l.main {
 			return
 		}
-		l.GrantRoom(h, 1000)
+		l.GrantCapacity(h, 1000)
 	}
 	t.Errorf("not drained: committed %d of %d", l.Committed(), l.main)
 }
@@ -69,7 +69,7 @@ func TestABrokenCatchUpGoesOn(t *testing.T) {
 	for o := range int64(20) {
 		l.GiveBack(o)
 	}
-	l.GrantRoom(h, 4)
+	l.GrantCapacity(h, 4)
 	from, _, _ := l.Candidate()
 	l.BeginCatchUp(from)
 	for o := range int64(4) {
@@ -104,8 +104,8 @@ func TestOnlyWhatHasNothingOpenIsTried(t *testing.T) {
 	}
 	l.Settle(0)
 	l.Probe()
-	if from, _, ok := l.Candidate(); !ok || from != 1 || l.campaigns[h].room != 1 {
-		t.Errorf("from %d, %v, room %d", from, ok, l.campaigns[h].room)
+	if from, _, ok := l.Candidate(); !ok || from != 1 || l.campaigns[h].capacity != 1 {
+		t.Errorf("from %d, %v, room %d", from, ok, l.campaigns[h].capacity)
 	}
 }
 

@@ -122,7 +122,7 @@ func (s *readSim) pass() {
 		}
 		if s.owed[i] && len(s.queue[i]) <= s.room(i)/2 {
 			s.owed[i] = false
-			s.lane.GrantRoom(s.hash[i], int64(s.room(i)-len(s.queue[i])))
+			s.lane.GrantCapacity(s.hash[i], int64(s.room(i)-len(s.queue[i])))
 		}
 	}
 }

@@ -116,7 +116,7 @@ func (s *laneSim) settle() {
 			s.t.Fatalf("offset %d is not open", o)
 		}
 		s.settled[o] = true
-		s.lane.GrantRoom(delivery.CampaignHash(id), int64(s.capacity-len(s.queue[id])))
+		s.lane.GrantCapacity(delivery.CampaignHash(id), int64(s.capacity-len(s.queue[id])))
 	}
 }
 
@@ -127,7 +127,7 @@ func (s *laneSim) release() {
 		if _, ok = s.lane.GiveBack(o); !ok {
 			s.t.Fatalf("offset %d cannot be released", o)
 		}
-		s.lane.GrantRoom(delivery.CampaignHash(id), int64(s.capacity-len(s.queue[id])))
+		s.lane.GrantCapacity(delivery.CampaignHash(id), int64(s.capacity-len(s.queue[id])))
 	}
 }
 
@@ -315,11 +315,11 @@ func TestLaneBoundsItsCampaigns(t *testing.T) {
 func TestLaneIsRoomy(t *testing.T) {
 	l, h := NewLane(0), delivery.CampaignHash("c")
 	l.Bound(1 << 20)
-	if !l.Roomy(h) {
+	if !l.HasCapacity(h) {
 		t.Fatal("an empty lane is not roomy")
 	}
 	for o := range int64(maxHandedOver) {
-		if want := o < maxHandedOver/4*3; l.Roomy(h) != want {
+		if want := o < maxHandedOver/4*3; l.HasCapacity(h) != want {
 			t.Fatalf("with %d records: roomy is %t", o, !want)
 		}
 		if l.ClassifyMain(h, o) != HandOver {
@@ -330,11 +330,11 @@ func TestLaneIsRoomy(t *testing.T) {
 			l.Settle(o)
 		}
 	}
-	if l.Settle(0); !l.Roomy(h) {
+	if l.Settle(0); !l.HasCapacity(h) {
 		t.Fatal("not roomy once its head is through")
 	}
 	l.Add(h, Record{Offset: maxHandedOver, Weight: 1, Size: 3 << 18})
-	if l.Roomy(h) || !l.Roomy(delivery.CampaignHash("d")) {
+	if l.HasCapacity(h) || !l.HasCapacity(delivery.CampaignHash("d")) {
 		t.Fatal("a campaign with large records is roomy, or another one is not")
 	}
 }
@@ -356,7 +356,7 @@ func TestLaneCapsOneCampaign(t *testing.T) {
 	for o := int64(1); o < taken; o++ {
 		l.Settle(o)
 	}
-	if l.GrantRoom(h, 5) {
+	if l.GrantCapacity(h, 5) {
 		t.Fatal("a capped campaign was given room")
 	}
 	if _, _, ok := l.Candidate(); ok {

@@ -34,7 +34,7 @@ type read struct {
 	done   bool
 }
 
-// MaxOpen is the greatest number of open offsets for which HasRoom may be asked to leave room.
+// MaxOpen is the greatest number of open offsets for which HasCapacity may be asked to leave room.
 const MaxOpen = 20_000
 
 // NewWindow returns a Window that starts at the offset base.
@@ -179,10 +179,10 @@ func (w *Window) measure() {
 	}
 }
 
-// HasRoom reports whether the records at these offsets, the next ones in the log, may be read: whichever of them and of
+// HasCapacity reports whether the records at these offsets, the next ones in the log, may be read: whichever of them and of
 // the open ones are settled first, the commit has room to say so. Not more than maxOpen are open then. A Window without
 // open offsets has room for any that Fit.
-func (w *Window) HasRoom(maxOpen int, offsets ...int64) bool {
+func (w *Window) HasCapacity(maxOpen int, offsets ...int64) bool {
 	if w.open == 0 || len(offsets) == 0 {
 		return true
 	}
@@ -259,7 +259,7 @@ func (w *Window) find(offset int64) (i int, found bool) {
 	return slices.BinarySearchFunc(w.reads[:n], offset, func(r read, o int64) int { return cmp.Compare(r.offset, o) })
 }
 
-// Position returns the content of the next commit. It is not trimmed while HasRoom was asked before each Read.
+// Position returns the content of the next commit. It is not trimmed while HasCapacity was asked before each Read.
 func (w *Window) Position() Position {
 	metadata, trimmed := encodeSettled(w.base, w.settled())
 	return Position{Offset: w.base, Metadata: metadata, Trimmed: trimmed}

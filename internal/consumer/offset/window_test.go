@@ -138,13 +138,13 @@ func TestSettledMetadataFits(t *testing.T) {
 		}
 		rt.Repeat(map[string]func(*rapid.T){
 			"dense": func(rt *rapid.T) { // as much as there is room for
-				for n := rapid.IntRange(1, 6000).Draw(rt, "jobs"); n > 0 && w.HasRoom(MaxOpen, next); n-- {
+				for n := rapid.IntRange(1, 6000).Draw(rt, "jobs"); n > 0 && w.HasCapacity(MaxOpen, next); n-- {
 					read(next)
 				}
 			},
 			"sparse": func(rt *rapid.T) {
 				gap := rapid.SampledFrom([]int64{2, 7, 8, 9, 60, 1000, 1 << 30}).Draw(rt, "gap")
-				for n := rapid.IntRange(1, 1000).Draw(rt, "jobs"); n > 0 && w.HasRoom(MaxOpen, next+gap); n-- {
+				for n := rapid.IntRange(1, 1000).Draw(rt, "jobs"); n > 0 && w.HasCapacity(MaxOpen, next+gap); n-- {
 					read(next + gap)
 				}
 			},
@@ -172,7 +172,7 @@ func TestSettledMetadataFits(t *testing.T) {
 		})
 	})
 	w := NewWindow(0)
-	for w.HasRoom(MaxOpen, w.Next()) {
+	for w.HasCapacity(MaxOpen, w.Next()) {
 		w.Read(w.Next(), 1)
 	}
 	if w.Open() != MaxOpen {
@@ -185,7 +185,7 @@ func TestOneOpenJobStopsNothing(t *testing.T) {
 	w := NewWindow(0)
 	w.Read(0, 1)
 	for o := int64(1); o <= 1_000_000; o++ {
-		if !w.HasRoom(MaxOpen, o) {
+		if !w.HasCapacity(MaxOpen, o) {
 			t.Fatalf("no room for %d", o)
 		}
 		w.Read(o, 1)

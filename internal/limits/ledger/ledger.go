@@ -11,11 +11,11 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// Records is the data that survives a loss of the store: which epoch of each shard's data is in force, and
+// Database is the data that survives a loss of the store: which epoch of each shard's data is in force, and
 // the use of the quotas, from which windows are rebuilt. It must be durable, and is shared by all daemons.
 //
 // Minutes are counted from the Unix epoch on the store's clock.
-type Records interface {
+type Database interface {
 	// Epoch is the recorded epoch of a shard, 0 for none.
 	Epoch(ctx context.Context, shard int) (int64, error)
 	// ReplaceEpoch records next in place of old, if old is still recorded, and returns the epoch recorded
@@ -50,8 +50,8 @@ const (
 
 // Options configure a reserve, a fence and a keeper of the same ledger. All but Records and Leads are required.
 type Options struct {
-	Records Records // nil: the store is not watched and nothing is kept
-	Node    string  // the name of this process, never used by another
+	Records Database // nil: the store is not watched and nothing is kept
+	Node    string   // the name of this process, never used by another
 	// Quotas are those of the catalog; nil, unlike an empty list, says that it is not loaded yet.
 	Quotas func() []*delivery.Quota
 	// Now is the time of a shard's store, false before it is known.

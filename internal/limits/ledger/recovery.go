@@ -231,19 +231,19 @@ func (g *Fence) admit(shard int, epoch int64) {
 // recovery brings one shard to an epoch that is in force.
 type recovery struct {
 	*Fence
-	shard    int
-	believed int64         // the epoch expected before, 0 at the start
-	known    int64         // the record to be replaced; another one was written by a daemon that is recovering
-	own      int64         // the latest that this daemon recorded, or may have recorded
-	waiting  int64         // the epoch that another daemon recorded meanwhile
-	until    time.Time     // how long its windows are waited for
-	patience time.Duration // with the next one
-	polls    int           // pauses while waiting for it
-	now      int64         // the store's time in its last answer
-	began    time.Time
-	lossTold bool
-	outage   retry.Outage
-	counted  bool
+	shard      int
+	believed   int64         // the epoch expected before, 0 at the start
+	known      int64         // the record to be replaced; another one was written by a daemon that is recovering
+	own        int64         // the latest that this daemon recorded, or may have recorded
+	waiting    int64         // the epoch that another daemon recorded meanwhile
+	until      time.Time     // how long its windows are waited for
+	patience   time.Duration // with the next one
+	polls      int           // pauses while waiting for it
+	now        int64         // the store's time in its last answer
+	began      time.Time
+	lossLogged bool
+	outage     retry.Outage
+	counted    bool
 }
 
 // step makes one attempt, or waits. It returns the epoch in force, once there is one.
@@ -296,8 +296,8 @@ func (r *recovery) describe(record, found int64) string {
 	if found != 0 {
 		cause = causeOther
 	}
-	if !r.lossTold {
-		r.lossTold = true
+	if !r.lossLogged {
+		r.lossLogged = true
 		r.opt.Logger.Warn("the store has lost its data; nothing is granted until the windows are rebuilt",
 			"shard", r.shard, "incarnation", record, "cause", cause)
 	}
@@ -382,7 +382,7 @@ func (r *recovery) failed(ctx context.Context, err error) {
 
 // done logs that grants continue, if their interruption was logged or noticeable.
 func (r *recovery) done(epoch int64) {
-	if r.lossTold || r.outage.Failures() > 0 || r.believed != 0 && r.believed != epoch {
+	if r.lossLogged || r.outage.Failures() > 0 || r.believed != 0 && r.believed != epoch {
 		r.opt.Logger.Info("the store's data is in force; grants continue", "shard", r.shard, "incarnation", epoch,
 			"took", time.Since(r.began).Round(time.Millisecond))
 	}

@@ -217,13 +217,13 @@ func (s *memStore) flushAll() { s.change(func() { s.data = emptyData() }) }
 type guarded struct {
 	*Fence
 	reserve *Reserve
-	keeper  *Keeper
+	keeper  *Writer
 	log     *journal
 	reg     *prometheus.Registry
 	stop    func()
 }
 
-func newGuarded(node string, l Records, s Store, quotas []*delivery.Quota) *guarded {
+func newGuarded(node string, l Database, s Store, quotas []*delivery.Quota) *guarded {
 	d := &guarded{log: &journal{}, reg: prometheus.NewRegistry()}
 	o := Options{
 		Records: l, Node: node, Quotas: func() []*delivery.Quota { return quotas }, Now: storeNow, Shards: 1,
@@ -231,7 +231,7 @@ func newGuarded(node string, l Records, s Store, quotas []*delivery.Quota) *guar
 	}
 	d.reserve = NewReserve(o)
 	d.Fence = NewFence(o, s, d.reserve)
-	d.keeper = NewKeeper(o, s.(Counter), d.Fence)
+	d.keeper = NewWriter(o, s.(Counter), d.Fence)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { _ = d.Fence.Run(ctx) })

@@ -43,7 +43,7 @@ const Epoch = -1
 //     have been granted.
 //   - When the store is back, the first daemon to ask does not know what the others sent. Local grants are
 //     charged before the first take, and no slots are granted until all daemons have had the time to do so
-//     (HeldUntil).
+//     (LastGranted).
 //
 // The caller must ensure that an attempt to reach the store is in flight or failed less than Recheck before every local
 // answer, and that the units returned by Spent are charged before a take is tried, whether jobs wait or not, at least
@@ -156,7 +156,7 @@ func (f *Fallback) Grant(now int64, ask *delivery.Ask, out *delivery.Granted) bo
 func (f *Fallback) take(now int64, v *seenCampaign, ask *delivery.Ask, out *delivery.Granted) {
 	a := *ask
 	a.Campaign = v.localCampaign(now, policyOf(ask.Campaign))
-	a.HeldUntil = max(a.HeldUntil, v.last, v.start-v.share.Spacing())
+	a.LastGranted = max(a.LastGranted, v.last, v.start-v.share.Spacing())
 	a.Gate = "" // the caller knows of the gates it has seen closed
 	*out = f.local.Take(now, "local", []delivery.Ask{a}).Items[0]
 	if out.Units > 0 {
@@ -174,16 +174,16 @@ func (f *Fallback) take(now int64, v *seenCampaign, ask *delivery.Ask, out *deli
 	out.From = delivery.Provenance{Shard: v.shard, Epoch: Epoch, Campaign: ask.Campaign}
 }
 
-// HeldUntil is the store time to send to the store in place of ask.HeldUntil, at now: its timeline continues after
+// LastGranted is the store time to send to the store in place of ask.LastGranted, at now: its timeline continues after
 // that. It is later during and just after an outage, so that the local grants of all daemons have been used and charged
 // before the store grants again. A daemon that is alone does not have to wait.
-func (f *Fallback) HeldUntil(now int64, ask *delivery.Ask) int64 {
+func (f *Fallback) LastGranted(now int64, ask *delivery.Ask) int64 {
 	if policyOf(ask.Campaign) == delivery.PolicyClosed {
-		return ask.HeldUntil
+		return ask.LastGranted
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	held, rate, weight := ask.HeldUntil, ask.Campaign.Rate, heaviest(ask)
+	held, rate, weight := ask.LastGranted, ask.Campaign.Rate, heaviest(ask)
 	if v := f.campaigns[ask.Campaign.ID]; v != nil {
 		held, weight = max(held, v.last), max(weight, v.weight)
 		if v.revision > ask.Campaign.Revision {

@@ -141,7 +141,7 @@ func (o *outage) charge(d *cutOff, now int64) {
 
 func (o *outage) ask(d *cutOff, f *feed, now int64) {
 	a := ask(f.campaign, f.queued)
-	a.HeldUntil, a.Horizon = f.held, f.horizon
+	a.LastGranted, a.Horizon = f.held, f.horizon
 	var g delivery.Granted
 	if now >= o.down && now < o.up {
 		if !d.f.Grant(now, &a, &g) {
@@ -151,7 +151,7 @@ func (o *outage) ask(d *cutOff, f *feed, now int64) {
 		f.local += g.Units
 	} else {
 		told := a
-		told.HeldUntil = d.f.HeldUntil(now, &a)
+		told.LastGranted = d.f.LastGranted(now, &a)
 		reply := o.store.Take(now, d.name, []delivery.Ask{told})
 		d.f.Observe([]delivery.Ask{a}, &reply)
 		g = reply.Items[0]
@@ -445,7 +445,7 @@ func TestShortSilencesAreWaitedOut(t *testing.T) {
 		t.Errorf("granted after %d µs", got[0].GrantedAt-now)
 	}
 	a := ask(c, 1)
-	if got := f.HeldUntil(now+outageAfter, &a); got != 0 {
+	if got := f.LastGranted(now+outageAfter, &a); got != 0 {
 		t.Errorf("a daemon that is alone waits until %d", got-now)
 	}
 }

@@ -3,7 +3,7 @@
 -- Fields of items.
 local ITEM = '<I2I2I7I7I7I7I7I4I4I7I5I5I5I4I2B'
 local CAMPAIGN, WEIGHTLIST, CLAIMS = 1, 2, 3 -- beside the format; false where there are none
-local TIMELINE, ISGATE, IREV, IN, IWHOLE, IREST, IBURST, PHASE, WANT, HELDUNTIL, HORIZON, QUANTUM, LATE, ICOST, WEIGHTS,
+local TIMELINE, ISGATE, IREV, IN, IWHOLE, IREST, IBURST, PHASE, WANT, LASTGRANTED, HORIZON, QUANTUM, LATE, ICOST, WEIGHTS,
   QUOTAS = 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19
 
 -- The units of the jobs at the head that begin within the first soft units and end within the first hard ones.

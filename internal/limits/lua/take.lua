@@ -2,7 +2,7 @@
 --
 -- KEYS  1 clock, 2 the node's reply slot, then timelines, gates and quotas, each once
 -- ARGV  1 header, 2 node
---       3 per item: timeline, gate, rev, n, whole, rest, burst, phase, want, held_until, horizon, quantum, late, cost,
+--       3 per item: timeline, gate, rev, n, whole, rest, burst, phase, want, last_granted, horizon, quantum, late, cost,
 --         weights, quotas, then the weights and the quotas
 --         timeline and gate (0: none) are indexes into KEYS, quotas are positions in the list of quotas
 --       4 quotas, as parseSpecs reads them

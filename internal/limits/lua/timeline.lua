@@ -126,11 +126,11 @@ end
 -- Moves the timeline past the slots a daemon holds, in case the store lost them, and past unused time. A slow timeline
 -- that has not idled is kept if its slot is still in time; otherwise it starts again at its phase, unless a quota held it up.
 local function catchUp(tl, it, now)
-  local spacing, heldUntil = tl[SPACING], it[HELDUNTIL]
-  if heldUntil > tl[HIGHEST] then
-    tl[HIGHEST], tl[LASTSLOT] = heldUntil, max(tl[LASTSLOT], heldUntil)
-    if micros(tl, tl[AT], tl[FRAC], 0) < heldUntil + spacing then
-      tl[AT], tl[FRAC] = heldUntil + spacing, 0
+  local spacing, lastGranted = tl[SPACING], it[LASTGRANTED]
+  if lastGranted > tl[HIGHEST] then
+    tl[HIGHEST], tl[LASTSLOT] = lastGranted, max(tl[LASTSLOT], lastGranted)
+    if micros(tl, tl[AT], tl[FRAC], 0) < lastGranted + spacing then
+      tl[AT], tl[FRAC] = lastGranted + spacing, 0
     end
   end
   local credit = 0

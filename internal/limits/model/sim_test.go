@@ -33,7 +33,7 @@ type asker struct {
 // ask takes once and plans the next ask: a quantum (with some jitter) later, or at NextAt if that is further off.
 func (a *asker) ask(s *model.Store, rnd *rand.Rand) delivery.Granted {
 	g := s.Take(a.at, a.node, []delivery.Ask{{
-		Campaign: a.campaign, Want: a.want, Horizon: a.horizon, Quantum: quantum, LateTolerance: late, HeldUntil: a.heldTo,
+		Campaign: a.campaign, Want: a.want, Horizon: a.horizon, Quantum: quantum, LateTolerance: late, LastGranted: a.heldTo,
 	}}).Items[0]
 	for i := int64(0); i < g.Units; i++ {
 		a.slots = append(a.slots, g.First.Advance(i, g.Rate).Micros())

@@ -84,7 +84,7 @@ func (s *Store) timeline(now int64, c *delivery.Campaign) *timeline {
 // should not all continue at the same instant. Where a quota was the cause, it starts again at once: at another instant, the
 // units that were kept for it might be gone.
 func (tl *timeline) catchUp(now int64, a *delivery.Ask) {
-	spacing, heldUntil := tl.rate.Spacing(), a.HeldUntil
+	spacing, heldUntil := tl.rate.Spacing(), a.LastGranted
 	if heldUntil > tl.high {
 		tl.high, tl.last = heldUntil, max(tl.last, heldUntil)
 		if tl.next.Micros() < heldUntil+spacing {

@@ -49,13 +49,13 @@ type trip struct {
 
 // extra is what few requests have. It is apart, so that a trip of the others takes no more memory.
 type extra struct {
-	token *token.Held    // nil: the request needs none
+	token *token.Current // nil: the request needs none
 	shown *base.Exchange // nil: nobody looks
 	see   func(*rule.Answer)
 }
 
 // token returns the access token of the request; nil if it needs none.
-func (t *trip) token() *token.Held {
+func (t *trip) token() *token.Current {
 	if t.extra == nil {
 		return nil
 	}

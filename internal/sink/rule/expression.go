@@ -37,7 +37,7 @@ func (s *Set) compile(key, text string, isBool bool) (*expression, error) {
 	if len(text) > maxExpression {
 		return nil, fmt.Errorf("%s: the expression is longer than %d bytes", key, maxExpression)
 	}
-	look := &looks{needs: &s.needs}
+	look := &inspector{needs: &s.needs}
 	options := []expr.Option{expr.Env(Answer{}), expr.MaxNodes(maxNodes), expr.DisableAllBuiltins(), expr.Patch(look), expr.AsAny()}
 	for _, name := range builtins {
 		options = append(options, expr.EnableBuiltin(name))
@@ -95,14 +95,14 @@ func (e *expression) run(a *Answer) any {
 	return v
 }
 
-// looks finds out what an expression looks at, and whether it has a loop in a loop.
-type looks struct {
+// inspector finds out what an expression looks at, and whether it has a loop in a loop.
+type inspector struct {
 	needs  *needs
 	nested bool
 }
 
 // Visit implements ast.Visitor.
-func (l *looks) Visit(node *ast.Node) {
+func (l *inspector) Visit(node *ast.Node) {
 	switch n := (*node).(type) {
 	case *ast.IdentifierNode:
 		all := n.Value == "$env"

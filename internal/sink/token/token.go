@@ -39,8 +39,8 @@ type Error struct {
 // Error implements error.
 func (e *Error) Error() string { return e.Detail }
 
-// Held is a token, or why there is none. It never changes. One that is empty stands for a token that is being fetched.
-type Held struct {
+// Current is a token, or why there is none. It never changes. One that is empty stands for a token that is being fetched.
+type Current struct {
 	Value    string
 	Header   []string // the value of the header Authorization
 	Err      error    // there is no token; the others are empty
@@ -48,7 +48,7 @@ type Held struct {
 	replaced chan struct{} // closed when another one has taken its place
 }
 
-func (h *Held) empty() bool { return h.Value == "" && h.Err == nil }
+func (h *Current) empty() bool { return h.Value == "" && h.Err == nil }
 
 // Options configure a Source.
 type Options struct {
@@ -62,8 +62,8 @@ type Options struct {
 // that was refused.
 type Source struct {
 	opt   Options
-	now   atomic.Pointer[Held] // written by Run and Refused
-	stale atomic.Pointer[Held] // the one that is to be replaced, if it is still the one that is held
+	now   atomic.Pointer[Current] // written by Run and Refused
+	stale atomic.Pointer[Current] // the one that is to be replaced, if it is still the one that is held
 	wake  retry.Signal
 	fails retry.Outage
 }
@@ -71,13 +71,13 @@ type Source struct {
 // New makes a Source, which has no token before Run.
 func New(opt Options) *Source {
 	s := &Source{opt: opt, wake: retry.NewSignal()}
-	s.now.Store(&Held{replaced: make(chan struct{})})
+	s.now.Store(&Current{replaced: make(chan struct{})})
 	return s
 }
 
 // Get returns the token, or why there is none: Err is set then. While one is being fetched without which there is none, it
 // waits for it, at most until ctx ends, and returns nil in that case.
-func (s *Source) Get(ctx context.Context) *Held {
+func (s *Source) Get(ctx context.Context) *Current {
 	for {
 		h := s.now.Load()
 		if !h.empty() {
@@ -93,7 +93,7 @@ func (s *Source) Get(ctx context.Context) *Held {
 
 // Need returns the token for a delivery, or the result of the delivery without one. It waits as Get does, at most until limited
 // ends, which is when the delivery has to end; ctx is the context of its caller.
-func (s *Source) Need(ctx, limited context.Context) (*Held, *delivery.Result) {
+func (s *Source) Need(ctx, limited context.Context) (*Current, *delivery.Result) {
 	h := s.Get(limited)
 	var e *Error
 	switch {
@@ -112,14 +112,14 @@ func (s *Source) Need(ctx, limited context.Context) (*Held, *delivery.Result) {
 }
 
 // Valid reports whether the token may be used at now.
-func (h *Held) Valid(now time.Time) bool { return h.Err == nil && now.Before(h.expires) }
+func (h *Current) Valid(now time.Time) bool { return h.Err == nil && now.Before(h.expires) }
 
 // Refused says that the destination does not accept the token. It is fetched anew, once for all who say so.
-func (s *Source) Refused(h *Held) {
+func (s *Source) Refused(h *Current) {
 	if h.Err != nil {
 		return
 	}
-	none := &Held{replaced: make(chan struct{})}
+	none := &Current{replaced: make(chan struct{})}
 	if s.now.CompareAndSwap(h, none) {
 		close(h.replaced)
 		s.wake.Send()
@@ -153,7 +153,7 @@ func (s *Source) Run(ctx context.Context) {
 			continue
 		}
 		if s.now.Load().empty() { // the one before was refused as well
-			s.hold(&Held{Err: &Error{Class: delivery.Misconfigured, Detail: "the access token is not accepted"}})
+			s.hold(&Current{Err: &Error{Class: delivery.Misconfigured, Detail: "the access token is not accepted"}})
 		}
 		if retry.Sleep(ctx, wait) != nil {
 			return
@@ -193,7 +193,7 @@ func (s *Source) fetch(ctx context.Context) (wait time.Duration) {
 		if life <= 0 {
 			life = defaultLife
 		}
-		s.hold(&Held{Value: t.Value, Header: []string{"Bearer " + t.Value}, expires: begun.Add(life)})
+		s.hold(&Current{Value: t.Value, Header: []string{"Bearer " + t.Value}, expires: begun.Add(life)})
 		if _, over := s.fails.Worked(); over {
 			s.opt.Logger.Info("the access token of a sink is fetched again", "destination", s.opt.Destination)
 		}
@@ -203,12 +203,12 @@ func (s *Source) fetch(ctx context.Context) (wait time.Duration) {
 		s.opt.Logger.Warn("the access token of a sink cannot be fetched; it is tried again", "destination", s.opt.Destination, "error", err)
 	}
 	if h := s.now.Load(); h.empty() || !h.Valid(time.Now()) {
-		s.hold(&Held{Err: err})
+		s.hold(&Current{Err: err})
 	}
 	return back.Delay(s.fails.Failures())
 }
 
-func (s *Source) hold(h *Held) {
+func (s *Source) hold(h *Current) {
 	h.replaced = make(chan struct{})
 	close(s.now.Swap(h).replaced)
 }

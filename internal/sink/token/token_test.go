@@ -149,13 +149,13 @@ func TestNeed(t *testing.T) {
 		{fmt.Errorf("x: %w", &Error{Class: delivery.Misconfigured, Status: 401, Detail: "no"}), delivery.Result{Class: delivery.Misconfigured, Status: 401, Detail: "no"}},
 	} {
 		s := New(Options{})
-		s.hold(&Held{Err: tt.err})
+		s.hold(&Current{Err: tt.err})
 		if h, none := s.Need(t.Context(), t.Context()); h != nil || *none != tt.want {
 			t.Errorf("%v: %+v, %+v", tt.err, h, none)
 		}
 	}
 	s := New(Options{})
-	s.hold(&Held{Value: "old", expires: time.Now()})
+	s.hold(&Current{Value: "old", expires: time.Now()})
 	if h, none := s.Need(t.Context(), t.Context()); h != nil || none.Class != delivery.Unreachable {
 		t.Errorf("%+v, %+v", h, none)
 	}

@@ -16,13 +16,13 @@ import (
 
 const (
 	keepEvery = time.Second
-	// firstLook is how many past minutes are searched at first for reservations to be replaced, and laterLook afterwards.
-	firstLook, laterLook = 24 * 60, 15
-	maxCounted           = 32 // quotas that are counted at once
-	pruneEvery           = time.Hour
-	pruneTimeout         = time.Minute
-	maxKept              = 400 * 24 * time.Hour // longest time that use is kept
-	minKept              = 31 * 24 * time.Hour  // what people look back at, however short the windows are
+	// firstDepth is how many past minutes are searched at first for reservations to be replaced, and laterDepth afterwards.
+	firstDepth, laterDepth = 24 * 60, 15
+	maxCounted             = 32 // quotas that are counted at once
+	pruneEvery             = time.Hour
+	pruneTimeout           = time.Minute
+	maxKept                = 400 * 24 * time.Hour // longest time that use is kept
+	minKept                = 31 * 24 * time.Hour  // what people look back at, however short the windows are
 )
 
 // Counter is the part of the engine from which checkpoints are made.
@@ -47,31 +47,31 @@ type Counted struct {
 	Newest int64  // units in the bucket of now
 }
 
-// Keeper keeps the ledger true and small. Once a minute it reads what the store has counted since the last time, and
+// Writer keeps the ledger true and small. Once a minute it reads what the store has counted since the last time, and
 // puts that in place of what the daemons reserved, some of which was not used by daemons that crashed. The counts of
 // one window are compared, the longest; where they cannot be, the reservations stay.
 //
 // A nil *Keeper keeps nothing.
-type Keeper struct {
+type Writer struct {
 	opt   Options
 	fence *Fence
 	store Counter
 
 	counted []int64 // the minute of the last checkpoints, by shard
-	look    int64   // how many past minutes are searched
+	depth   int64   // how many past minutes are searched
 	outage  retry.Outage
 }
 
-// NewKeeper makes the keeper of a ledger, nil without one.
-func NewKeeper(o Options, store Counter, fence *Fence) *Keeper {
+// NewWriter makes the keeper of a ledger, nil without one.
+func NewWriter(o Options, store Counter, fence *Fence) *Writer {
 	if o.Records == nil {
 		return nil
 	}
-	return &Keeper{opt: o, fence: fence, store: store, counted: make([]int64, o.Shards), look: firstLook}
+	return &Writer{opt: o, fence: fence, store: store, counted: make([]int64, o.Shards), depth: firstDepth}
 }
 
 // Run writes checkpoints and prunes the ledger until ctx ends, while this daemon leads.
-func (k *Keeper) Run(ctx context.Context) error {
+func (k *Writer) Run(ctx context.Context) error {
 	if k == nil {
 		return nil
 	}
@@ -93,14 +93,14 @@ func (k *Keeper) Run(ctx context.Context) error {
 }
 
 // now is the time of a shard's store.
-func (k *Keeper) now(shard int) (int64, bool) {
+func (k *Writer) now(shard int) (int64, bool) {
 	k.fence.reserve.mu.Lock()
 	defer k.fence.reserve.mu.Unlock()
 	return k.fence.reserve.nowIn(shard)
 }
 
 // count writes the checkpoints of all shards for which a minute has begun.
-func (k *Keeper) count(ctx context.Context) error {
+func (k *Writer) count(ctx context.Context) error {
 	due, first := map[int]int64{}, int64(math.MaxInt64)
 	for shard, last := range k.counted {
 		now, known := k.now(shard)
@@ -115,7 +115,7 @@ func (k *Keeper) count(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, rebuildTimeout)
 	defer cancel()
-	known, err := k.opt.Records.Checkpoints(ctx, first-k.look)
+	known, err := k.opt.Records.Checkpoints(ctx, first-k.depth)
 	if err != nil {
 		return fmt.Errorf("read the checkpoints of quotas: %w", err)
 	}
@@ -140,12 +140,12 @@ func (k *Keeper) count(ctx context.Context) error {
 		}
 		k.counted[shard] = minute
 	}
-	k.look = laterLook
+	k.depth = laterDepth
 	return nil
 }
 
 // countShard writes the next checkpoints of some of a shard's quotas.
-func (k *Keeper) countShard(ctx context.Context, shard int, last []delivery.Checkpoint, quotas map[string]*delivery.Quota) error {
+func (k *Writer) countShard(ctx context.Context, shard int, last []delivery.Checkpoint, quotas map[string]*delivery.Quota) error {
 	// If the store loses its data from here on, it does not answer, or the ledger does not record this epoch any more.
 	epoch, open := k.fence.Epoch(shard)
 	if !open {
@@ -280,7 +280,7 @@ func vanished(last *delivery.Checkpoint, of *Counting, c *Counted, returned, epo
 
 // prune deletes minutes that no window can need again and nobody looks at, and merges those of the last days; false when that is not
 // known yet.
-func (k *Keeper) prune(ctx context.Context) bool {
+func (k *Writer) prune(ctx context.Context) bool {
 	kept, oldest := time.Duration(0), int64(math.MaxInt64)
 	for _, q := range k.opt.Quotas() {
 		now, known := k.now(shards.Of(uint64(q.Shard), k.opt.Shards))

@@ -21,15 +21,15 @@ const (
 	// shareOfTime is how many times as long as computing a state takes it is shown, for at most idleEvery: with 100,000 campaigns
 	// looking must not cost a daemon its processor.
 	shareOfTime = 20
-	// lookWithin bounds a look at each source.
-	lookWithin = 2 * time.Second
+	// sourceTimeout bounds a look at each source.
+	sourceTimeout = 2 * time.Second
 	// StaleAfter is how old a state gets at most while the sources answer, and this process has the time to ask them.
-	StaleAfter = idleEvery + 2*lookWithin
+	StaleAfter = idleEvery + 2*sourceTimeout
 )
 
-// Looker looks at the sources for everyone who wants to see the State, and never twice at the same time. Run does so ahead of those who
+// Watcher looks at the sources for everyone who wants to see the State, and never twice at the same time. Run does so ahead of those who
 // look, so that none of them waits for a source. Safe for concurrent use.
-type Looker struct {
+type Watcher struct {
 	sources Sources
 	letters func(context.Context, LetterFilter) (Letters, error) // besides those of people, who may look at most two at a time
 	past    History
@@ -45,20 +45,20 @@ type Looker struct {
 	counts counts
 }
 
-// NewLooker makes a Looker; it starts nothing.
-func NewLooker(sources Sources) *Looker {
-	l := &Looker{wanted: make(chan struct{}, 1), cache: newCache(cmp.Or(sources.Patience, waitFor)), letters: sources.Letters}
-	sources.Letters, sources.Letter = LimitLooks(sources.Letters), LimitLooks(sources.Letter)
+// NewWatcher makes a Watcher; it starts nothing.
+func NewWatcher(sources Sources) *Watcher {
+	l := &Watcher{wanted: make(chan struct{}, 1), cache: newCache(cmp.Or(sources.Patience, waitFor)), letters: sources.Letters}
+	sources.Letters, sources.Letter = Limited(sources.Letters), Limited(sources.Letter)
 	l.sources = sources
 	return l
 }
 
-// Sources returns where the Looker looks.
-func (l *Looker) Sources() *Sources { return &l.sources }
+// Sources returns where the Watcher looks.
+func (l *Watcher) Sources() *Sources { return &l.sources }
 
 // Run has a state computed again and again until ctx ends, and records the last hour of the campaigns. At the end it ends what is being
 // asked for, and waits for that, but not for sources that hang; nothing is asked for after it.
-func (l *Looker) Run(ctx context.Context) {
+func (l *Watcher) Run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -82,7 +82,7 @@ func (l *Looker) Run(ctx context.Context) {
 }
 
 // pause returns the time from one state to the next.
-func (l *Looker) pause() time.Duration {
+func (l *Watcher) pause() time.Duration {
 	if !l.watched() {
 		return idleEvery
 	}
@@ -92,10 +92,10 @@ func (l *Looker) pause() time.Duration {
 }
 
 // age is how old a state gets while somebody looks. Under mu.
-func (l *Looker) age() time.Duration { return min(max(watchedEvery, shareOfTime*l.took), idleEvery) }
+func (l *Watcher) age() time.Duration { return min(max(watchedEvery, shareOfTime*l.took), idleEvery) }
 
 // watched reports whether somebody looks.
-func (l *Looker) watched() bool {
+func (l *Watcher) watched() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return time.Since(l.askedAt) < watchedFor
@@ -104,7 +104,7 @@ func (l *Looker) watched() bool {
 // Look returns the last state, which Run keeps fresh. What could not be asked is left out, and State.Faults says so. Look waits only where
 // there is no state at all: for that of who looks just now, or until ctx ends. Without Run whoever finds a state that is too old has a new
 // one computed.
-func (l *Looker) Look(ctx context.Context) *State {
+func (l *Watcher) Look(ctx context.Context) *State {
 	l.asked()
 	last := l.last()
 	if last.state != nil && time.Since(last.at) < StaleAfter {
@@ -119,7 +119,7 @@ func (l *Looker) Look(ctx context.Context) *State {
 
 // Fresh is Look for programs, which ask once and want what is now: where nobody has looked lately, it waits for a new state, but not for
 // sources that hang.
-func (l *Looker) Fresh(ctx context.Context) *State {
+func (l *Watcher) Fresh(ctx context.Context) *State {
 	unwatched, last := l.asked(), l.last()
 	l.mu.Lock()
 	most := 2 * l.age()
@@ -141,7 +141,7 @@ func (l *Looker) Fresh(ctx context.Context) *State {
 }
 
 // Renew has a new state computed, and returns when there is one, or ctx ends, or a source hangs: what was changed before the call is in it.
-func (l *Looker) Renew(ctx context.Context) {
+func (l *Watcher) Renew(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, l.within())
 	defer cancel()
 	if l.sources.Refresh != nil {
@@ -165,21 +165,21 @@ type seen struct {
 	at    time.Time
 }
 
-func (l *Looker) last() seen {
+func (l *Watcher) last() seen {
 	last := l.cache.last(stateQuestion)
 	state, _ := last.value.(*State)
 	return seen{state, last.at}
 }
 
 // ask has a state computed, as cache.ask does; anew also of what the database has counted lately.
-func (l *Looker) ask(ctx context.Context, anew bool) (answered <-chan struct{}, mine bool) {
+func (l *Watcher) ask(ctx context.Context, anew bool) (answered <-chan struct{}, mine bool) {
 	q := stateQuestion
 	q.within = l.within()
 	return l.cache.ask(ctx, q, func(ctx context.Context) (any, error) { return l.look(ctx, anew), nil })
 }
 
-// wait waits for the state that is being computed, of which Faults are all that is known if ctx, or the Looker, ends before.
-func (l *Looker) wait(ctx context.Context, answered <-chan struct{}) *State {
+// wait waits for the state that is being computed, of which Faults are all that is known if ctx, or the Watcher, ends before.
+func (l *Watcher) wait(ctx context.Context, answered <-chan struct{}) *State {
 	if answered != nil {
 		select {
 		case <-answered:
@@ -191,12 +191,12 @@ func (l *Looker) wait(ctx context.Context, answered <-chan struct{}) *State {
 }
 
 // within bounds the wait for a source.
-func (l *Looker) within() time.Duration { return cmp.Or(l.sources.Patience, lookWithin) }
+func (l *Watcher) within() time.Duration { return cmp.Or(l.sources.Patience, sourceTimeout) }
 
 // Campaign returns a campaign of the current state with its settings as the database has them at this moment, which may be some
 // seconds newer: their revision is the one to change it at. Without an answer of the database they are those of the state. The error is
 // catalog.ErrNotFound, or why it is not known whether there is one.
-func (l *Looker) Campaign(ctx context.Context, id string) (*Campaign, error) {
+func (l *Watcher) Campaign(ctx context.Context, id string) (*Campaign, error) {
 	c := l.Detailed(ctx, l.Fresh(ctx), id)
 	var now *Settings
 	if l.sources.Catalog != nil {
@@ -224,7 +224,7 @@ func (l *Looker) Campaign(ctx context.Context, id string) (*Campaign, error) {
 }
 
 // Quota returns a quota of the current state with the units that are kept for campaigns. The errors are those of Campaign.
-func (l *Looker) Quota(ctx context.Context, id string) (*Quota, error) {
+func (l *Watcher) Quota(ctx context.Context, id string) (*Quota, error) {
 	state := l.Fresh(ctx)
 	var now *QuotaSettings
 	if l.sources.Catalog != nil {
@@ -259,7 +259,7 @@ func optionalInstant(text string) *time.Time {
 }
 
 // asked notes that somebody looks, and returns for how long nobody has.
-func (l *Looker) asked() (unwatched time.Duration) {
+func (l *Watcher) asked() (unwatched time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
@@ -274,8 +274,8 @@ func (l *Looker) asked() (unwatched time.Duration) {
 	return unwatched
 }
 
-// look looks, for all; anew also at what the database has counted lately. It takes lookWithin at most.
-func (l *Looker) look(ctx context.Context, anew bool) *State {
+// look looks, for all; anew also at what the database has counted lately. It takes sourceTimeout at most.
+func (l *Watcher) look(ctx context.Context, anew bool) *State {
 	fresh := countsIdle
 	switch {
 	case anew:
