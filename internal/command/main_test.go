@@ -89,7 +89,7 @@ func TestBadArgumentsAreOneLineAndCode2(t *testing.T) {
 		{"publish --campaign spring --count 1 --dry-run", "give --file instead of --count"},
 		{"publish --campaign spring --file - --format xml", `--format "xml" must be lines or csv`},
 		{"publish --campaign spring --file - --map body", `--map: "body" must be FIELD=COLUMN`},
-		{"publish --campaign spring --file - --map data=body", "use one of payload, id, weight"},
+		{"publish --campaign spring --file - --map data=body", "use one of payload, id, destination"},
 		{"publish --campaign spring --file .", "is a directory"},
 		{"publish --campaign spring --count 1 --rate 0", "--rate 0 would publish nothing"},
 		{"publish --campaign spring --file - --rate 5", "--rate goes with --count"},
