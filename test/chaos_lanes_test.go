@@ -376,7 +376,7 @@ func (c *chaos) answer(f func(a arrival) (status int, retryAfter time.Duration))
 	c.receiver.answer = f
 }
 
-// at is a header with a time.
+// atTime is a header with a time.
 func atTime(key string, when time.Time) kafka.Header {
 	return kafka.Header{Key: key, Value: []byte(when.UTC().Format(time.RFC3339Nano))}
 }

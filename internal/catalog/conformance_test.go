@@ -701,7 +701,7 @@ func (e memoryEditor) cover(quota, mode, unit string, rollout int64) {
 
 func rateOf(n int64) delivery.Rate { return delivery.PerSecond(n) }
 
-// sqlEditor writes what a person at psql would.
+// endpoint writes what a person at psql would.
 func (e memoryEditor) endpoint(row delivery.Destination) { e.m.PutEndpoint(row) }
 func (e memoryEditor) removeEndpoint(id string)          { e.m.RemoveEndpoint(id) }
 

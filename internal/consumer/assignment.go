@@ -109,7 +109,7 @@ func (t *assignment) letGo() {
 	t.stop()
 }
 
-// follow waits for the end of a generation, and joins the next one while it goes on with what is held. It returns nil when
+// serve waits for the end of a generation, and joins the next one while it goes on with what is held. It returns nil when
 // everything is let go of, or has to be.
 func (t *assignment) serve(g generation, ended <-chan struct{}) *generation {
 	over, stop := context.WithCancel(context.WithoutCancel(t.work))

@@ -101,7 +101,7 @@ func (s *share) await(ctx context.Context, c *claim) bool {
 	}
 }
 
-// tell calls waits, unless another claim has just done so.
+// notify calls waits, unless another claim has just done so.
 func (s *share) notify(now time.Time) {
 	since := s.waitingSince()
 	s.mu.Lock()

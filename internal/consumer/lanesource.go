@@ -33,7 +33,7 @@ type laneReceipt struct {
 func (e laneReceipt) Settle(job *delivery.Job, _ delivery.Outcome) { e.settle(job.Offset, e.era) }
 
 // Release gives back the job at offset, with its bytes: its campaign is left behind from the smallest released offset
-// on, and these jobs are offered again after Room.
+// on, and these jobs are offered again after GrantCapacity.
 func (e laneReceipt) Release(_ string, offset int64) {
 	e.giveBack(offset, e.era, func(int64, int64) int64 { return 0 })
 }
@@ -104,7 +104,7 @@ func (s *laneSource) place(from start) error {
 	return nil
 }
 
-// Capacity reports that the campaign, whose jobs were refused before, has room in its queue for about units more. Room for
+// GrantCapacity reports that the campaign, whose jobs were refused before, has room in its queue for about units more. Room for
 // a campaign whose refusal the reader has not seen yet is kept: the handler may make room between refusing a job and
 // the return of its Offer.
 func (s *laneSource) GrantCapacity(campaign string, units int64) {

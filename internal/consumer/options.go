@@ -21,7 +21,7 @@ import (
 type Handler interface {
 	// Offer hands jobs over. Jobs from timers are always accepted. A lane job whose campaign's queue is full is
 	// returned in refused, with all later jobs of the same campaign; so are jobs of ingress whose campaign keeps them
-	// there (overflow block). The handler calls Room(campaign string, units int64) of the source when there is room
+	// there (overflow block). The handler calls GrantCapacity(campaign string, units int64) of the source when there is room
 	// again. On an error no job was accepted, and the same jobs are offered again as long as their partition is held.
 	Offer(ctx context.Context, jobs []*delivery.Job) (refused []*delivery.Job, err error)
 	// Relieve asks the handler to move the queued jobs of src with offsets below before to lanes or timers now,

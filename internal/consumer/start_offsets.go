@@ -114,7 +114,7 @@ func (l *startOffsets) left() []partition {
 	return slices.Collect(maps.Keys(l.missing))
 }
 
-// locate finds the starts that can be found now.
+// resolve finds the starts that can be found now.
 func (l *startOffsets) resolve(ctx context.Context) {
 	begins, ends := l.bounds(ctx)
 	waiting, needing := map[partition]int64{}, 0 // for stored positions, by the earliest record

@@ -33,7 +33,7 @@ func (e windowReceipt) Drop(offset int64) { e.dropOf(offset, e.era) }
 // ingressReceipt is what jobs of ingress see, where they may stay until there is room for them.
 type ingressReceipt struct{ windowReceipt }
 
-// Capacity reports that there is room for jobs that their campaign keeps in ingress.
+// GrantCapacity reports that there is room for jobs that their campaign keeps in ingress.
 func (e ingressReceipt) GrantCapacity(string, int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -107,7 +107,7 @@ func (s *windowSource) block(is bool) {
 	s.blocked = is
 }
 
-// crowded reports whether the window is three quarters full, or has no room for the offsets. It returns the offset that
+// isFull reports whether the window is three quarters full, or has no room for the offsets. It returns the offset that
 // will be committed.
 func (s *windowSource) isFull(maxOpen int, offsets []int64) (base int64, is bool) {
 	s.mu.Lock()

@@ -66,7 +66,7 @@ const (
 // which it is settled. It is made by the consumer and then owned by one component at a time: consumer, pacer queue, sink
 // call, requeue outbox. No component touches a job after passing it on.
 //
-// It takes at most 512 bytes: Go's garbage collector marks larger objects one by one, and with tens of thousands of jobs
+// It takes 512 bytes, and no byte is left: spare bits are in Moves. Go's garbage collector marks larger objects one by one, and with tens of thousands of jobs
 // in memory that keeps the scheduler from the processor for longer than a slot may be late.
 type Job struct {
 	ID       string
@@ -100,7 +100,7 @@ type Meta struct {
 
 // History is the state that pacer wrote into the job's record when it moved the job.
 type History struct {
-	Attempt    int       // answers so far that counted as an attempt, the last one included; of a step, where there are several
+	Attempt    int       // answers so far that counted as an attempt, the last one included; of a request of several steps, those of its step
 	Hops       int32     // re-enqueues into a lane
 	TimerHops  int32     // re-enqueues into a timer
 	Origin     Origin    // the first record

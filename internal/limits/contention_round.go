@@ -153,7 +153,7 @@ func (x *ranked) joint() *delivery.Ask {
 	return &own
 }
 
-// look is an ask for nothing, which tells how much there is.
+// peekNext is an ask for nothing, which tells how much there is.
 func (x *ranked) peekNext() *contender {
 	own := x.joint()
 	own.Want, own.Weights = 0, nil

@@ -41,7 +41,7 @@ type need struct {
 	horizon int64 // how far ahead slots are granted
 }
 
-// room is how many further jobs can be sent: one with each call that is free, and one with each that comes free in time.
+// free is how many further jobs can be sent: one with each call that is free, and one with each that comes free in time.
 // While slots are not closer together than the ends of calls, that is within the horizon. If they are, each waits longer
 // for its call than the one before, and is lost when it has waited too long; so no more are asked for than are used before
 // the next ask, and in time.

@@ -15,8 +15,8 @@ type delayedJobs struct {
 	sinks  []*sinkState               // with follow-ups
 }
 
-// follow adds a sink that gets follow-ups.
-func (a *delayedJobs) moveToSink(s *sinkState) {
+// addSink adds a sink that gets follow-ups.
+func (a *delayedJobs) addSink(s *sinkState) {
 	if !slices.Contains(a.sinks, s) {
 		a.sinks = append(a.sinks, s)
 	}

@@ -7,14 +7,14 @@
 // and waits for.
 //
 // The path of a job: decide returns its placement (queue, destination, lane, timer, dead letter), and carryOut puts it there; a take asks
-// the limiter for slots; the slot comes due and dispatchNext sends the job to its sink; outcomeOf makes the answer a placement, and
+// the limiter for slots; the slot comes due and dispatchNext sends the job to its sink; placementAfter makes the answer a placement, and
 // carryOut settles the job, or makes it wait again.
 //
 // Waiting has several names, each for one thing:
 //
 //   - queued: a job in its campaign's queue (ranked), for a slot; timeline.granted counts the slots that the queue has.
 //   - aside.waits: jobs in memory until a time that is near, a short back-off or not-before.
-//   - queue.waiting: lanes whose jobs were refused for want of room, until Room is called.
+//   - queue.waiting: lanes whose jobs were refused for want of room, until GrantCapacity is called.
 //   - aside.parked: jobs of ingress that lost their place and stay in memory, since their campaign overflows by block.
 //   - destination.line: jobs in memory until their destination may have another call, or is tried again.
 //   - queue.blocked: the queue's slot has come and its sink has no call free; sinkState.full lists such queues.

@@ -68,7 +68,7 @@ func (r *receiver) setDeaf(deaf bool) {
 	r.deaf = func(*delivery.Job) bool { return deaf }
 }
 
-// daemon is the receiver as one daemon's sinks: every sink name that does not begin with "no" exists.
+// daemonSinks is the receiver as one daemon's sinks: every sink name that does not begin with "no" exists.
 type daemonSinks struct {
 	*receiver
 	daemon int

@@ -16,7 +16,7 @@ type flow struct {
 // firstWindow is how many calls of most, which all destinations share, may be in flight to one that has not answered.
 func firstWindow(most int) int { return min(max(1, most/firstCalls), silentFailures) }
 
-// room is how many further calls may begin. most is what all destinations share, limit what this one may have; 0 for no such limit.
+// free is how many further calls may begin. most is what all destinations share, limit what this one may have; 0 for no such limit.
 func (f *flow) free(most, limit int) int {
 	if limit == 0 {
 		limit = most

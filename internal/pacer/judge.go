@@ -39,7 +39,7 @@ func (p *Pacer) failed(x *sent, now instant) placement {
 }
 
 // waitOf is how long the job waits for its next attempt: its back-off, or what was asked for if that is longer. What was asked is varied, so
-// that jobs do not come back together. A throttled job without an attempt has no back-off, since it waits for others.
+// that jobs do not come back together. A throttled job without an attempt has no back-off: it is the load that is throttled, not the job.
 func (p *Pacer) waitOf(x *sent, asked time.Duration) time.Duration {
 	j, r := x.job, x.result
 	blamed, _ := x.breakers()
@@ -81,9 +81,10 @@ func (x *sent) usesAttempt(now instant) bool {
 	if r.Class == delivery.Temporary && r.By != delivery.ByNobody {
 		return true
 	}
-	own, b := x.breakers()
-	contradicted := own.succeededSince(x.since) && (r.Class != delivery.Throttled || own.throttled <= maxThrottled)
-	return contradicted || r.Class == delivery.Temporary && (x.job.Attempt > 0 && !own.tripped && !b.tripped || b.unansweredLong(now.local))
+	blamed, narrow := x.breakers()
+	contradicted := blamed.succeededSince(x.since) && (r.Class != delivery.Throttled || blamed.throttled <= maxThrottled)
+	return contradicted || r.Class == delivery.Temporary &&
+		(x.job.Attempt > 0 && !blamed.tripped && !narrow.tripped || narrow.unansweredLong(now.local))
 }
 
 // breakers are that of the scope that the failure blames, and that of the job's destination or campaign.

@@ -92,7 +92,7 @@ type capacityReceiver interface {
 // laneReleaser is a source that takes jobs back: a lane.
 type laneReleaser interface {
 	// Release gives the job at offset back as unread, with its bytes: the campaign is left behind from that offset, and
-	// its jobs are offered again after Room. It never blocks.
+	// its jobs are offered again after GrantCapacity. It never blocks.
 	Release(campaign string, offset int64)
 }
 

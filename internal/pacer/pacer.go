@@ -181,7 +181,7 @@ func (p *Pacer) background(f func(ctx context.Context)) {
 }
 
 // Offer passes jobs to the pacer. Jobs that do not fit their campaign's queue and wait where they were read, in lanes
-// and in ingress under overflow block, are returned in refused, and Room of their source is called when there is room
+// and in ingress under overflow block, are returned in refused, and GrantCapacity of their source is called when there is room
 // again. All others are accepted.
 func (p *Pacer) Offer(ctx context.Context, jobs []*delivery.Job) (refused []*delivery.Job, err error) {
 	p.findDestinations(jobs)

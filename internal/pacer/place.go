@@ -6,7 +6,7 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// A placement says what happens with a job next. It is decided by decide, for a job that has come or whose wait is over, and by outcomeOf, for
+// A placement says what happens with a job next. It is decided by decide, for a job that has come or whose wait is over, and by placementAfter, for
 // one that was sent. Only carryOut acts on it.
 type placement struct {
 	where
@@ -32,7 +32,9 @@ const (
 	settled
 )
 
-func settle(o delivery.Outcome) placement { return placement{where: settled, outcome: o, bound: true} }
+func settledAs(o delivery.Outcome) placement {
+	return placement{where: settled, outcome: o, bound: true}
+}
 
 func dead(why delivery.Reason, detail string) placement {
 	return placement{where: moved, bound: true, Reroute: delivery.Reroute{Kind: delivery.ToDead, Reason: why, Detail: detail}}
@@ -144,12 +146,12 @@ func (p *Pacer) decide(j *delivery.Job, now instant) placement {
 	c := e.campaign
 	j.Campaign, j.Account = c.ID, e.account // one string for all jobs of the campaign
 	if j.Duplicate {
-		return settle(delivery.OutcomeDuplicate)
+		return settledAs(delivery.OutcomeDuplicate)
 	}
 	j.TTL = c.TTL
 	switch s := standingOf(c, e.sink, now.wall); {
 	case s == cancelled:
-		return settle(delivery.OutcomeCancelled)
+		return settledAs(delivery.OutcomeCancelled)
 	case s == completed:
 		return dead(delivery.ReasonExpired, delivery.DetailCompleted)
 	case j.Expired(now.wall):

@@ -39,7 +39,7 @@ func usual(r delivery.Rate) int64 {
 	return max(16, min(r.UnitsIn(2*time.Second), maxLaneUnits), r.UnitsIn(100*time.Millisecond))
 }
 
-// room is how many it may be.
+// units is how many it may be.
 func (a *ahead) units(r delivery.Rate) int64 {
 	if a.limit == 0 {
 		return usual(r)

@@ -38,11 +38,11 @@ func (p *Pacer) settle(x sent, now instant) {
 	if x.epoch != p.drain.epoch {
 		return // outlived a drain; the job has been read again
 	}
-	p.carryOut(j, p.outcomeOf(&x, now), now)
+	p.carryOut(j, p.placementAfter(&x, now), now)
 }
 
-// outcomeOf returns what happens with a job that was passed to its sink, and notes what its answer says.
-func (p *Pacer) outcomeOf(x *sent, now instant) placement {
+// placementAfter returns what happens with a job that was passed to its sink, and notes what its answer says.
+func (p *Pacer) placementAfter(x *sent, now instant) placement {
 	q, j := x.queue, x.job
 	switch r := x.result; {
 	case x.forfeited:
@@ -51,14 +51,14 @@ func (p *Pacer) outcomeOf(x *sent, now instant) placement {
 	case r.Class == delivery.Delivered:
 		j.Attempt++
 		p.noteSuccess(x, now)
-		return settle(delivery.OutcomeDelivered)
+		return settledAs(delivery.OutcomeDelivered)
 	case r.Class == delivery.Rejected:
 		j.Attempt++
 		p.noteSuccess(x, now)
 		if r.Keep {
 			return dead(delivery.ReasonRejected, r.Detail)
 		}
-		return settle(delivery.OutcomeRejected)
+		return settledAs(delivery.OutcomeRejected)
 	case r.Class == delivery.Pending:
 		p.noteSuccess(x, now)
 		return p.goOn(x.sink, j, r, now)
@@ -72,14 +72,14 @@ func (p *Pacer) outcomeOf(x *sent, now instant) placement {
 		}
 		return p.unsentJob(q, j, r.RetryAfter, now)
 	case r.Class == delivery.Duplicate:
-		return settle(delivery.OutcomeDuplicate)
+		return settledAs(delivery.OutcomeDuplicate)
 	case r.Class == delivery.Interrupted:
 		return placement{where: inDoubt, bound: true}
 	}
 	return p.failed(x, now)
 }
 
-// took records that the job's destination, campaign and sink have taken it: their breakers close.
+// noteSuccess records that the job's destination, campaign and sink have taken it: their breakers close.
 func (p *Pacer) noteSuccess(x *sent, now instant) {
 	q, s, d := x.queue, x.sink, x.destination
 	if d != nil {

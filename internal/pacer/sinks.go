@@ -180,7 +180,7 @@ func (g *gateCalls) next() (c gateCall, ok bool) {
 // idle reports whether the store knows of all changes.
 func (g *gateCalls) idle() bool { return !g.calling && len(g.waiting) == 0 }
 
-// tell changes the sink's gate in the store, after the changes before.
+// publishGate changes the sink's gate in the store, after the changes before.
 func (p *Pacer) publishGate(s *sinkState, c gateCall) {
 	s.gate.add(c)
 	p.publishNextGate(s)

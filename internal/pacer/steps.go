@@ -55,7 +55,7 @@ func (p *Pacer) stepTimer(j *delivery.Job, s *sinkState, at time.Time, late bool
 // hasFollowUps has the scheduler look at the sink's follow-ups.
 func (p *Pacer) hasFollowUps(s *sinkState) {
 	if s.followUps.len() == 0 {
-		p.aside.moveToSink(s)
+		p.aside.addSink(s)
 	}
 }
 

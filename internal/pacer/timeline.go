@@ -68,7 +68,7 @@ func (t *timeline) use(n int64) (counted []delivery.Grant) {
 	return counted
 }
 
-// refundSlots gives up all slots but those of a revision or a later one, and returns them for a refund, with their sum.
+// withdraw gives up all slots but those of a revision or a later one, and returns them for a refund, with their sum.
 func (t *timeline) withdraw(from int64) (back []delivery.Grant, units int64) {
 	kept := t.grants[:0:0]
 	for _, g := range t.grants {

@@ -94,7 +94,7 @@ var fields = [...]field{
 		read:  func(d *Decoder) { d.job.TimerHops = d.count() },
 		write: func(e *Encoder) { e.count(e.job.TimerHops + one(e.to.Kind == delivery.ToTimer)) }},
 	{header: delivery.HeaderWidened, own: true,
-		read: func(d *Decoder) { d.job.Moves = delivery.Widened * delivery.Moves(one(d.count() > 0)) },
+		read: func(d *Decoder) { d.job.Moves |= delivery.Widened * delivery.Moves(one(d.count() > 0)) },
 		write: func(e *Encoder) {
 			e.count(one(e.job.Moves&delivery.Widened != 0 || e.to.Reason == delivery.ReasonWidened))
 		}},

@@ -68,7 +68,7 @@ const noPartition = -2
 // laneSource is a lane as a source of jobs.
 type laneSource interface {
 	Lane() int
-	// Release takes a job back, and Room says that there is room for units of its campaign.
+	// Release takes a job back, and GrantCapacity says that there is room for units of its campaign.
 	Release(campaign string, offset int64)
 	GrantCapacity(campaign string, units int64)
 }

@@ -96,7 +96,7 @@ type failure struct {
 	err   error
 }
 
-// stalledPartition lets the items of a failure wait for their place. It returns the hold if it is new.
+// hold lets the items of a failure wait for their place. It returns the hold if it is new.
 func (o *outbox) hold(f failure, now time.Time) *stalledPartition {
 	h, known := o.held[f.place], true
 	if h == nil {

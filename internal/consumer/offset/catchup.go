@@ -67,7 +67,7 @@ func (l *Lane) Expected(from int64) (n int64) {
 
 // BeginCatchUp determines which campaigns take part in a read that begins at from: those with room, and those with
 // records in the range whose queue probably has room already, since fewer of their units are open than when it last
-// refused. If the latter waited for Room, each would need its own read over the same records.
+// refused. If the latter waited for GrantCapacity, each would need its own read over the same records.
 func (l *Lane) BeginCatchUp(from int64) {
 	l.reads++
 	l.readFrom, l.chasing = from, 0

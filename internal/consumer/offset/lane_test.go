@@ -448,7 +448,7 @@ func TestLaneMetadataTrims(t *testing.T) {
 	}
 }
 
-// raise moves positions into a log that was cut off, and no further.
+// TestLaneRaise: positions move into a log that was cut off, and no further.
 func TestLaneRaise(t *testing.T) {
 	l := newLane(lanePositions{main: 100, entries: []laneEntry{{hash: 1, low: 10}, {hash: 2, low: 60}}})
 	if !l.Raise(50) || l.Committed() != 50 || l.main != 100 {
