@@ -23,7 +23,8 @@ type poisoned struct {
 // count them, and the job becomes a dead letter. A sink without such a recipient measures the delays of the machine.
 func TestAPoisonedJobCostsOthersNothing(t *testing.T) {
 	t.Parallel()
-	const poison, good, rate, lasts, most, least = "poison", 2, 50, 10 * time.Second, 14 * time.Second, 0.995
+	// least is 99.9 % on a quiet machine, and 85 % if one failure closes the sink.
+	const poison, good, rate, lasts, most, least = "poison", 2, 50, 10 * time.Second, 14 * time.Second, 0.98
 	over := func(name string, status int, wait time.Duration) poisoned {
 		r := newReceiver(t)
 		r.answer = func(a arrival) (int, time.Duration) {
@@ -121,7 +122,7 @@ func TestAPoisonedJobCostsOthersNothing(t *testing.T) {
 // each message to a stale one becomes a dead letter after one request.
 func TestStaleSubscriptions(t *testing.T) {
 	t.Parallel()
-	const jobs, rate, limit = 800, 100, 1.2
+	const jobs, rate, limit = 800, 100, 3 // a shared machine may stand still; minutes were needed when each refusal closed the push service
 	var taken, refused atomic.Int64
 	w := sinktest.StartWebPush(t, func(c *sinktest.Call, recipient string, _ int) bool {
 		if !strings.HasSuffix(recipient, "-stale") {

@@ -18,6 +18,7 @@ type sinksRow struct {
 	jobs, taken      int
 	lost, duplicates int
 	unheard          int // answers that may not have arrived
+	unexplained      int // jobs that were taken again although theirs did
 	dead, rejected   int
 	over             float64 // requests beyond the rate, in the worst stretch
 	bystander        float64 // the part of its rate
