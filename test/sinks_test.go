@@ -37,7 +37,7 @@ type sinkSize struct {
 var (
 	fullSinks = sinkSize{
 		jobs: 20_000, campaigns: 4, rate: 125, deaf: time.Second, expired: 5 * time.Second, timeout: 2 * time.Second,
-		attempts: 6, first: 500 * time.Millisecond,
+		attempts: 8, first: 500 * time.Millisecond,
 		shares: map[fault]float64{
 			fails: 0.05, throttlesAll: 0.01, throttlesHost: 0.01, throttlesOne: 0.01, throttlesIt: 0.01, gone: 0.01, refuses: 0.01,
 			alwaysFails: 0.001, loses: 0.002, resets: 0.002, goesAway: 0.005, goesAwayNow: 0.005, refusesOne: 0.01,
@@ -46,7 +46,7 @@ var (
 	// The short form has few waits: each that is asked of the whole sink takes a second.
 	shortSinks = sinkSize{
 		jobs: 300, campaigns: 2, rate: 100, deaf: 300 * time.Millisecond, expired: 500 * time.Millisecond, timeout: 1500 * time.Millisecond,
-		attempts: 4, first: 100 * time.Millisecond,
+		attempts: 6, first: 100 * time.Millisecond,
 		shares: map[fault]float64{
 			fails: 0.05, throttlesAll: 0.0025, throttlesHost: 0.0025, throttlesOne: 0.005, throttlesIt: 0.01, gone: 0.01, refuses: 0.01,
 			alwaysFails: 0.0025, loses: 0.005, resets: 0.005, goesAway: 0.005, goesAwayNow: 0.005, refusesOne: 0.01,
