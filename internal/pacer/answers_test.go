@@ -201,3 +201,32 @@ func TestOutages(t *testing.T) {
 		}
 	}
 }
+
+// TestAWaitOfASecondIsASecond: the destination asks three daemons to wait for a second, again and again. Between these seconds the campaign has
+// its rate, but for the moment until three answers in a row have closed the gate, which is as long at the other end.
+func TestAWaitOfASecondIsASecond(t *testing.T) {
+	testservices.Simulation(t)
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(3, uniform(3, 500*time.Microsecond, 0), newBook(campaign("c", 60)), nil)
+		defer f.stop()
+		f.receiver.setLatency(10 * time.Millisecond)
+		const every, rounds = 7 * time.Second, 10
+		f.receiver.setAnswer(func(int, *delivery.Job) delivery.Result {
+			if at := time.Since(f.receiver.began); at > every && at%every < time.Second {
+				return delivery.Result{Class: delivery.Throttled, RetryAfter: time.Second}
+			}
+			return delivery.Result{Class: delivery.Delivered}
+		})
+		defer f.timers(t.Context(), 0)()
+		f.stream(t.Context(), t, "c", 0, 10, time.Now().Add(rounds*every))
+		taken := 0
+		for _, a := range f.receiver.history() {
+			if at := time.Duration(a.at) * time.Microsecond; at < every || at%every >= time.Second {
+				taken++
+			}
+		}
+		if asked := 60 * (rounds*every - (rounds-1)*time.Second).Seconds(); float64(taken) < 0.93*asked {
+			t.Errorf("%d jobs were taken of %.0f that the destination would have taken", taken, asked)
+		}
+	})
+}

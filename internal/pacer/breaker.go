@@ -116,8 +116,8 @@ func (r *failureRun) enough(now int64) bool {
 	}
 }
 
-// trip opens the breaker until the next probe, for most at the longest. Where a wait was asked for, probes begin sooner than that: perhaps only a
-// few recipients are throttled. done is false if it is open already; first is true if it was closed, or opened for another cause.
+// trip opens the breaker until the next probe, for most at the longest. Where a wait was asked for, and is longer than
+// a second, probes begin sooner than that: perhaps only a few recipients are throttled. done is false if it is open already; first is true if it was closed, or opened for another cause.
 func (b *breaker) trip(cause delivery.GateCause, most time.Duration, now int64) (done, first bool) {
 	if b.openUntil > now {
 		return false, false
@@ -127,7 +127,7 @@ func (b *breaker) trip(cause delivery.GateCause, most time.Duration, now int64) 
 		b.tripped, b.trippedAt = true, now
 	}
 	after := probeEvery
-	if cause == delivery.GateThrottled {
+	if cause == delivery.GateThrottled && most > probeEvery {
 		after = firstProbe
 	}
 	b.cause, b.openUntil, b.movedAt = cause, now+min(after<<b.trips, most).Microseconds(), now

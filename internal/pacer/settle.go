@@ -120,7 +120,6 @@ func (p *Pacer) sinkSucceeded(s *sinkState, begun int64, now instant) {
 	}
 	if recovered {
 		p.opt.Logger.Info("the sink works again", "sink", s.id)
-		p.askSoon(s, now)
 	}
 }
 

@@ -205,9 +205,11 @@ func (p *Pacer) publishNextGate(s *sinkState) {
 		if c.then != nil {
 			c.then(changed || err != nil)
 		}
-		p.inbox.do(func(instant) {
+		p.inbox.do(func(now instant) {
 			s.gate.calling = false
-			p.publishNextGate(s)
+			if p.publishNextGate(s); c.open { // not before: the store would say that it is closed
+				p.askSoon(s, now)
+			}
 		})
 	})
 }

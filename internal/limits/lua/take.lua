@@ -15,6 +15,7 @@
 --   bound as in delivery.Binding; quotas and windows are positions, from 0. window is 255 where the caller's revision of the
 --   quota is an old one; at is then the newest.
 
+local PROBED = 250000 -- when to ask again while a job finds out whether a gate may open
 local BOUND = {RATE = 1, QUOTA = 2, GATE = 3, HELD = 4}
 
 local again = stored(KEYS[2])
@@ -270,6 +271,7 @@ local function take(it, tl)
   if it[ISGATE] > 0 then gate = gateFor(it) end
   if gate and gate.at > now then
     g.bound, g.next = BOUND.GATE, gate.at
+    if gate.mode == '4' then g.next = min(gate.at, now + PROBED) end -- the job that was let through may open it at any time
     return
   end
   local want = jobs(it, it[WANT], GRANT)

@@ -24,6 +24,8 @@ const (
 	wantedFor = 5 * second
 	// probeEvery is how often a half-open gate lets one job through.
 	probeEvery = second
+	// probed is when to ask again while such a job is under way: it may open the gate at any time.
+	probed = second / 4
 	// maxCredit bounds a burst in microseconds, so that all sums stay below 2^53.
 	maxCredit = int64(1) << 50
 	// costScale is the virtual service of one unit at weight 1.

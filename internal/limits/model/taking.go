@@ -68,6 +68,9 @@ func (t *taking) take() {
 	g := t.gate()
 	if g != nil && g.until > t.now {
 		t.out.Bound, t.out.NextAt = delivery.BindGate, g.until
+		if g.cause == delivery.GateThrottled && !g.asked {
+			t.out.NextAt = min(g.until, t.now+probed)
+		}
 		return
 	}
 	want := jobs(ask, ask.Want, delivery.MaxGrant)
