@@ -2,6 +2,7 @@ package pacer
 
 import (
 	"cmp"
+	"context"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -22,9 +23,12 @@ const (
 )
 
 // findDestinations finds the destinations of jobs whose records name none, in the goroutine that has read them: it may take long.
-func (p *Pacer) findDestinations(jobs []*delivery.Job) {
+func (p *Pacer) findDestinations(ctx context.Context, jobs []*delivery.Job) {
 	snapshot := p.opt.Catalog.Snapshot()
 	for _, j := range jobs {
+		if ctx.Err() != nil {
+			return
+		}
 		c := snapshot.Campaign(j.Campaign)
 		if c == nil || j.Flaw != nil || j.Duplicate {
 			continue

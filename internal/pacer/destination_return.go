@@ -36,6 +36,9 @@ func (p *Pacer) putApart(q *queue, d *destination, j *delivery.Job, now instant)
 
 // recall takes the jobs out of the queue that have returned from the line of a destination, in order.
 func (q *queue) recall(destination string) (jobs []*delivery.Job) {
+	if q.returning == 0 {
+		return nil
+	}
 	q.filter(func(_ int64, j *delivery.Job) bool {
 		returned := j.Moves&delivery.Returned != 0 && j.Destination == destination
 		if returned {

@@ -184,7 +184,7 @@ func (p *Pacer) background(f func(ctx context.Context)) {
 // and in ingress under overflow block, are returned in refused, and GrantCapacity of their source is called when there is room
 // again. All others are accepted.
 func (p *Pacer) Offer(ctx context.Context, jobs []*delivery.Job) (refused []*delivery.Job, err error) {
-	p.findDestinations(jobs)
+	p.findDestinations(ctx, jobs)
 	answer := make(chan []*delivery.Job, 1)
 	var begun atomic.Bool // by the scheduler, or given up here
 	p.inbox.do(func(now instant) {

@@ -29,15 +29,16 @@ func rank(j *delivery.Job) int {
 // ranked are the jobs of one campaign, which leave from the front, in the order of their ranks. It is pure; the zero value
 // is empty.
 type ranked struct {
-	parts    [ranks]fifo
-	sums     [ranks]int64 // of the weights of the jobs in each part
-	units    int64        // of weights of all jobs
-	size     int64        // of memory that all jobs take
-	heavy    int          // jobs with a weight above 1
-	untried  int          // jobs that have used up no attempt
-	direct   int          // jobs that were not read from a lane, and so must not stay open for long
-	oldest   time.Time    // no job of those was read before
-	returned bool         // the last job that left below high priority had returned
+	parts     [ranks]fifo
+	sums      [ranks]int64 // of the weights of the jobs in each part
+	units     int64        // of weights of all jobs
+	size      int64        // of memory that all jobs take
+	heavy     int          // jobs with a weight above 1
+	untried   int          // jobs that have used up no attempt
+	returning int          // jobs that have returned from the line of their destination
+	direct    int          // jobs that were not read from a lane, and so must not stay open for long
+	oldest    time.Time    // no job of those was read before
+	returned  bool         // the last job that left below high priority had returned
 }
 
 func (r *ranked) empty() bool { return r.len() == 0 }
@@ -113,6 +114,9 @@ func (r *ranked) count(j *delivery.Job, sign int) {
 	}
 	if j.Attempt == 0 {
 		r.untried += sign
+	}
+	if j.Moves&delivery.Returned != 0 {
+		r.returning += sign
 	}
 	if j.From == delivery.FromLane {
 		return

@@ -16,7 +16,7 @@ func TestRevoke(t *testing.T) {
 		f.receiver.setLatency(700 * time.Millisecond)
 		gone, kept := newPartition("lanes/0"), newPartition("lanes/1")
 		f.receiver.setAnswer(func(_ int, j *delivery.Job) delivery.Result {
-			if j.Offset%10 == 7 && revoked(gone) && j.ID[:7] == "lanes/0" {
+			if j.Offset%3 == 1 && revoked(gone) && j.ID[:7] == "lanes/0" {
 				return delivery.Result{Class: delivery.Temporary, By: delivery.ByDestination}
 			}
 			return delivery.Result{Class: delivery.Delivered}
@@ -37,6 +37,9 @@ func TestRevoke(t *testing.T) {
 		}
 		if n := gone.counts().settled + gone.dropped; n != each || gone.counts().settled == 0 {
 			t.Errorf("%d of %d jobs were settled, %d dropped", gone.counts().settled, each, gone.dropped)
+		}
+		if n := gone.count(delivery.OutcomeRetried); n > 0 || gone.dropped == 0 {
+			t.Errorf("%d were written to a timer, though others read them now", n)
 		}
 		time.Sleep(5 * time.Second)
 		if n := kept.count(delivery.OutcomeDelivered); n != each || kept.dropped != 0 {
@@ -62,6 +65,26 @@ func TestAnOfferThatWasGivenUp(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		if n := f.count("c"); n != taken {
 			t.Errorf("%d jobs were sent, and %d taken", n, taken)
+		}
+	})
+}
+
+// TestADrainWritesNothing: a job that fails while the daemon drains stays open for whoever reads it next.
+func TestADrainWritesNothing(t *testing.T) {
+	one(t, newBook(campaign("c", 100)), nil, func(t *testing.T, f *fleet) {
+		f.receiver.setLatency(500 * time.Millisecond)
+		f.receiver.setAnswer(func(int, *delivery.Job) delivery.Result {
+			return delivery.Result{Class: delivery.Temporary, By: delivery.ByDestination, RetryAfter: time.Minute}
+		})
+		in := newPartition("jobs/0")
+		f.offer(t, jobs(in, delivery.FromIngress, "c", 0, 20))
+		time.Sleep(400 * time.Millisecond)
+		if open, err := f.daemons[0].Drain(t.Context()); open != 0 || err != nil {
+			t.Errorf("%d in doubt, %v", open, err)
+		}
+		time.Sleep(time.Second)
+		if to := f.outboxes[0].all(); len(to) > 0 || in.counts().settled > 0 || f.count("c") == 0 {
+			t.Errorf("%d written, %d settled, %d sent", len(to), in.counts().settled, f.count("c"))
 		}
 	})
 }

@@ -71,15 +71,21 @@ func (j *Job) Header(name string) string {
 // long is held while a long payload is decoded, which takes up to 0.2 s of a processor for each MiB: the scheduler needs a processor, too.
 var long = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))
 
-const longPayload = 16 << 10 // bytes
+const (
+	longPayload = 16 << 10               // bytes
+	longWait    = 200 * time.Millisecond // then it is decoded all the same: the call has a timeout
+)
 
 // JSON returns the payload as JSON, decoded when it is first asked for. Numbers keep their digits.
 func (j *Job) JSON() (any, error) {
 	if !j.decoded {
 		j.decoded = true
 		if len(j.job.Payload) > longPayload {
-			long <- struct{}{}
-			defer func() { <-long }()
+			select {
+			case long <- struct{}{}:
+				defer func() { <-long }()
+			case <-time.After(longWait):
+			}
 		}
 		j.value, j.failed = decode(j.job.Payload)
 	}
