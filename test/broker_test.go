@@ -75,9 +75,6 @@ func (s *stack) maxHops() (most int) {
 	}
 	s.each("lanes", func(_ string, r delivery.Record) {
 		n, _ := strconv.Atoi(r.Header("pacer-hops"))
-		if r.Header("pacer-widened") != "" {
-			n--
-		}
 		most = max(most, n)
 	})
 	return most

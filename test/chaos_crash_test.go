@@ -83,7 +83,7 @@ func crashAmongStripes(t *testing.T, c *chaos) {
 	const partitions, jobs = 2, 8000
 	broker, network := proxiedKafka(t)
 	broker.answersThrough(t, network)
-	c.world(t, stackOptions{partitions: partitions, brokers: broker.brokers, lanes: stripedLanes - 1})
+	c.world(t, stackOptions{partitions: partitions, brokers: broker.brokers, lanes: manyLanes - 1})
 	c.campaign("wide", 2000)
 	c.sql(`UPDATE pacer.campaigns SET status = 'paused' WHERE id = 'wide'`)
 	one := c.join("one", "PACER_KAFKA_BROKERS="+network.addr)
@@ -114,8 +114,8 @@ func crashAmongStripes(t *testing.T, c *chaos) {
 			}
 		}
 	}
-	t.Logf("%d jobs were written twice, %d of them to different lanes; the campaign has %d", twice, apart, len(c.stripes("wide")))
-	if twice == 0 || apart > 0 || len(c.stripes("wide")) < 2 {
+	t.Logf("%d jobs were written twice, %d of them to different lanes; the campaign has %d", twice, apart, len(c.stack.inLanes("wide")))
+	if twice == 0 || apart > 0 || len(c.stack.inLanes("wide")) < 2 {
 		t.Error("the daemon was not killed between a produce and its commit, or a second record is in another lane")
 	}
 	c.sql(`UPDATE pacer.campaigns SET status = 'active' WHERE id = 'wide'`)

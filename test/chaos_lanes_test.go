@@ -26,6 +26,7 @@ var laneCases = []chaosCase{
 	{"cancel-with-many-queued", false, cancelQueued},
 	{"a-hundred-paused-campaigns", false, hundredPaused},
 	{"behind-a-backlog-in-one-partition", false, behindBacklog},
+	{"slow-destination-of-a-backlog", false, slowDestination},
 }
 
 // rateUpAndDown raises the rate of a campaign whose jobs wait in a lane from 50 to 1,000 a second and lowers it again.
@@ -241,6 +242,47 @@ func hundredPaused(t *testing.T, c *chaos) {
 	c.delivered(30 * time.Second)
 	c.oneHop(len(c.published))
 	c.quiet(one, two)
+}
+
+// slowDestination makes the destination of a backlog slow that was written at a low rate, and raises the rate. All daemons send it with all
+// their calls, and no job is moved once more.
+func slowDestination(t *testing.T, c *chaos) {
+	const jobs, calls, took = 3000, 16, time.Second
+	c.world(t, stackOptions{partitions: 6, lanes: 64})
+	daemons := []*daemon{c.join("one"), c.join("two"), c.join("three")}
+	c.campaign("large", 20)
+	c.sql(`UPDATE pacer.campaigns SET max_in_flight = $1 WHERE id = 'large'`, calls)
+	c.publish(ofCampaign("large", 0, jobs))
+	c.await(30*time.Second, "an empty ingress", func() bool { return c.openIn(c.ingress) == 0 })
+	c.await(10*time.Second, "jobs from the lanes", func() bool { return c.receiver.count("large") > 100 })
+	c.answersAfter("large", took)
+	c.setRate("large", 300, time.Second)
+	time.Sleep(2 * took)
+	from := c.receiver.now()
+	const span = 10 * time.Second
+	time.Sleep(span)
+	sent := float64(c.between("large", from, from+span.Microseconds())) / span.Seconds()
+	possible := float64(len(daemons)*calls) / took.Seconds()
+	var each []int
+	for _, d := range daemons {
+		each = append(each, d.settledBy("large"))
+	}
+	t.Logf("%.1f/s of %.0f/s possible; sent by the daemons: %v; in lanes: %v", sent, possible, each, c.stack.inLanes("large"))
+	if sent < 0.9*possible {
+		t.Errorf("%.1f/s are sent, of %.1f/s possible", sent, possible)
+	}
+	c.answersAfter("large", 0)
+	c.healed()
+	c.delivered(60 * time.Second)
+	c.oneHop(len(c.published))
+	c.quiet(daemons...)
+}
+
+// answersAfter has the receiver answer a campaign so late from now on.
+func (c *chaos) answersAfter(campaign string, d time.Duration) {
+	c.receiver.mu.Lock()
+	defer c.receiver.mu.Unlock()
+	c.receiver.delays = map[string]time.Duration{campaign: d}
 }
 
 // seconds is a length of time: twice as long in the full form.

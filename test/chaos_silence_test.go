@@ -41,7 +41,6 @@ var tells = map[string]telling{
 	"crash-after-the-sink-accepted":         {},
 	"crash-between-lane-produce-and-commit": {},
 	"crash-while-relaying-to-several-lanes": {},
-	"crash-while-widening":                  {},
 	"daemon-suspended-for-a-minute":         {line: "the group has gone on without this daemon"},
 	"daemons-that-disagree":                 {line: "catalog cannot be read"},
 	"database-of-yesterday":                 {line: "catalog cannot be read"},

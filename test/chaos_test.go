@@ -37,7 +37,7 @@ type chaosCase struct {
 
 // chaosCases are all cases, in the order of the table.
 func chaosCases() []chaosCase {
-	return slices.Concat(crashCases, storeCases, quotaCases, brokerCases, catalogCases, laneCases, widenCases, jobCases, sinkCases,
+	return slices.Concat(crashCases, storeCases, quotaCases, brokerCases, catalogCases, laneCases, jobCases, sinkCases,
 		anewCases, replicaCases, compressedCases, memoryCases, randomCases)
 }
 

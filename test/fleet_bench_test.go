@@ -233,7 +233,6 @@ func (r *limiterRig) tracker(daemon string, snapshot *delivery.Snapshot) *progre
 		Snapshot: func() *delivery.Snapshot { return snapshot }, Windows: func() []delivery.WindowState { return nil },
 		Gates: func(context.Context) ([]delivery.Gate, error) { return nil, nil },
 		Sink:  func(string) (string, bool) { return "sink", true }, Stuck: func(context.Context) []progress.Stuck { return nil },
-		Needs: func(string) int { return 1 }, Narrow: func([]delivery.UnevenLane) {},
 		Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	})
 }

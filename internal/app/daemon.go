@@ -39,9 +39,6 @@ type Catalog interface {
 	Snapshot() *delivery.Snapshot
 	Refresh(ctx context.Context)
 	Subscribe() <-chan struct{}
-	Pin(ctx context.Context, wanted map[string]int, lanes int, avoid []int) (map[string][]int, error)
-	Pinned(ctx context.Context, age time.Duration) (map[string][]int, error)
-	Unpin(ctx context.Context, campaign string, lane int, seen bool) (released bool, err error)
 	SavePositions(ctx context.Context, group string, positions []delivery.Position) error
 	LoadPositions(ctx context.Context, group string) ([]delivery.Position, error)
 	Installations(ctx context.Context) ([]delivery.Installation, error)
@@ -155,8 +152,7 @@ func NewDaemon(parts Parts) (*Daemon, error) {
 	}
 	d.dedupe = d.newDedupe()
 	if d.relay, err = requeue.New(requeue.Options{
-		Client: parts.Kafka, Topics: parts.Topics, Pins: parts.Catalog, Pinned: d.pinned, Stripes: d.stripes,
-		Waiting: func(campaign string) map[int]int64 { return d.progress.Waiting(campaign) }, Logger: parts.Log, Registerer: parts.Registry,
+		Client: parts.Kafka, Topics: parts.Topics, Backlog: d.inLanes, Logger: parts.Log, Registerer: parts.Registry,
 	}); err != nil {
 		return nil, err
 	}

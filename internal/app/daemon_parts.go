@@ -40,7 +40,11 @@ func (d *Daemon) newPacer() (*pacer.Pacer, error) {
 	return pacer.New(pacer.Options{
 		Destinations: d.sinks.Destinations, DestinationLimits: d.parts.destinationLimits, Missing: d.parts.missing,
 		DestinationGates: d.limits, DestinationReports: d.reports,
-		Limiter: limiter, Gates: d.limits, Sinks: sinks, Requeuer: d.relay, Widener: d.relay, Catalog: d.parts.Catalog,
+		Limiter: limiter, Gates: d.limits, Sinks: sinks, Requeuer: d.relay, Catalog: d.parts.Catalog,
+		Backlog: func(campaign string) int64 {
+			jobs, _ := d.inLanes(campaign)
+			return jobs
+		},
 		MinQuantum: set.MinQuantum, MaxQuantum: set.MaxQuantum, LateTolerance: set.LateTolerance,
 		MaxOpenAge: set.MaxOpenAge, MaxQueueBytes: int64(set.MaxBufferBytes) / 8, ItemsPerSecond: set.ItemsPerSecond, MaxWeight: cfg.MaxWeight,
 		UnknownGrace: cfg.UnknownGrace, Retry: pacer.Retry(cfg.Retry),
@@ -82,8 +86,7 @@ func (d *Daemon) newConsumer() (*consumer.Consumer, error) {
 	options := consumer.Options{
 		Client: d.parts.Kafka, Group: cfg.Kafka.Group,
 		Ingress: topics.Ingress, LaneTopic: requeue.LaneTopic(topics.Prefix), Timers: timers,
-		Handler: d.handler(), Receipt: d.receipt, Positions: d.parts.Catalog, Lanes: d.parts.Catalog, LaneRate: d.laneRate,
-		Snapshot:       d.parts.Catalog.Snapshot,
+		Handler: d.handler(), Receipt: d.receipt, Positions: d.parts.Catalog,
 		MaxBufferBytes: int64(cfg.Pacing.MaxBufferBytes), MaxWeight: cfg.MaxWeight,
 		MaxNotBefore: cfg.MaxNotBefore, Watchdog: cfg.Watchdog,
 		ShutdownTimeout: drainWithin(cfg.ShutdownTimeout), Logger: d.parts.Log, Registerer: d.parts.Registry,
@@ -98,18 +101,6 @@ func (d *Daemon) newConsumer() (*consumer.Consumer, error) {
 // last commit, leaving the group.
 func drainWithin(shutdown time.Duration) time.Duration {
 	return max(shutdown-5*time.Second, shutdown/2)
-}
-
-// laneRate returns the part of a campaign's rate that falls to each of its lanes: at least one unit a second, if the rate
-// is, since of many lanes hardly all would be empty at once while jobs come.
-func (d *Daemon) laneRate(campaign string) (unitsPerSecond float64, known bool) {
-	c := d.parts.Catalog.Snapshot().Campaign(campaign)
-	if c == nil {
-		return 0, false
-	}
-	rate, _, _ := c.RateAt(time.Now())
-	all := rate.PerSecond()
-	return max(all/float64(max(1, len(c.Lanes))), min(all, 1)), true
 }
 
 // newTracer makes what sends spans of attempts to a collector, nil if none is configured.
@@ -201,24 +192,6 @@ func (d *Daemon) receipt(partition delivery.Receipt) delivery.Receipt {
 	return r
 }
 
-// pinned returns the lanes that a campaign is pinned to as far as the catalog has been read.
-func (d *Daemon) pinned(campaign string) []int {
-	if c := d.parts.Catalog.Snapshot().Campaign(campaign); c != nil {
-		return c.Lanes
-	}
-	return nil
-}
-
-// stripes returns how many lanes the backlog of a campaign needs. The pacer must exist.
-func (d *Daemon) stripes(campaign string) int {
-	c := d.parts.Catalog.Snapshot().Campaign(campaign)
-	if c == nil {
-		return 1
-	}
-	latency, inFlight := d.pacer.Pace(c)
-	return delivery.Stripes(c.Rate, latency, inFlight, d.parts.Topics.Lanes)
-}
-
 // reporting wraps the pacer if results are written: jobs wait while no result can be written.
 type reporting struct {
 	*pacer.Pacer
@@ -240,23 +213,18 @@ func (r reporting) Drain(ctx context.Context) (open int, err error) {
 	return open + r.results.Drain(ctx), err
 }
 
+// inLanes returns how many jobs wait in lanes, as far as the daemons have told each other: of a campaign, and of all.
+func (d *Daemon) inLanes(campaign string) (jobs, all int64) { return d.progress.InLanes(campaign) }
+
 // newProgress makes the tracker. The pacer and the consumer must exist.
 func (d *Daemon) newProgress() *progress.Tracker {
 	return progress.New(progress.Options{
 		Daemon: rand.Text(), Work: work{d.pacer, d.consumer}, Store: d.parts.Catalog, Snapshot: d.parts.Catalog.Snapshot,
 		Exchange: progress.NewRedisExchange(d.parts.Redis.Master(0), d.parts.Config.Redis.KeyPrefix),
 		Windows:  d.windows.latest, Gates: d.closedGates, Sink: d.sinks.Resolve, Stuck: d.stuck,
-		Denials: d.limits.Denials, Needs: d.stripes, Narrow: d.narrow,
-		Node: d.node, Readings: d.readings, Show: progress.Show(d.parts.Config.Metrics.Campaigns), Logger: d.log, Registerer: d.parts.Registry,
+		Denials: d.limits.Denials,
+		Node:    d.node, Readings: d.readings, Show: progress.Show(d.parts.Config.Metrics.Campaigns), Logger: d.log, Registerer: d.parts.Registry,
 	})
-}
-
-// narrow tells the pacer which lanes hold too much of a campaign's backlog. While a lane refuses records, nothing is moved.
-func (d *Daemon) narrow(list []delivery.UnevenLane) {
-	if d.relay.LanesRefuse() {
-		list = nil
-	}
-	d.pacer.BalanceLanes(list)
 }
 
 // stuck returns the campaigns whose jobs their sinks do not take from this daemon.

@@ -63,7 +63,7 @@ var countedIn = map[string]string{
 	"units":   `quota_(limit|remaining)|.*_shadow_denied_total|local_granted_total|.*_units`,
 	"units/s": `campaign_send_rate`,
 	"records": `ingress_lag|timer_backlog|.*records.*|defects_total|lane_repeats_total|open_offsets|dead_letters_total`,
-	"jobs": `actionable_lag|campaign_(backlog|late)|jobs_.*|sink_max_in_flight|duplicates_.*|drain_.*|widened_total|requeue_(held|oversize|queued)|results_waiting|` +
+	"jobs": `actionable_lag|campaign_(backlog|late)|jobs_.*|sink_max_in_flight|duplicates_.*|drain_.*|requeue_(held|oversize|queued)|results_waiting|` +
 		`dedupe_(claims|unmarked)_total`,
 	"1 or 0":       `.*_(up|listening|joined|outage|info)|ready`,
 	"campaigns":    `campaigns|catalog_(campaigns|invalid_campaigns)|queues|take_items`,

@@ -12,7 +12,6 @@ import (
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/config"
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/requeue"
 	"github.com/pacer/pacer/internal/sink"
 )
 
@@ -51,7 +50,7 @@ func (s *Services) parts(registry Registry) (Parts, error) {
 		return Parts{}, err
 	}
 	c, err := catalog.NewPostgres(catalog.Options{
-		DSN: s.DSN(), Renewal: s.renewal(), Logger: s.Log, Registerer: registry, LanesTopic: requeue.LaneTopic(cfg.Kafka.TopicPrefix),
+		DSN: s.DSN(), Renewal: s.renewal(), Logger: s.Log, Registerer: registry,
 		HasSink: func(name string) bool { _, ok := cfg.Sinks[cmp.Or(name, cfg.DefaultSink)]; return ok },
 	})
 	if err != nil {

@@ -20,7 +20,6 @@ import (
 	"github.com/pacer/pacer/internal/hold"
 	"github.com/pacer/pacer/internal/limits"
 	"github.com/pacer/pacer/internal/progress"
-	"github.com/pacer/pacer/internal/requeue"
 	"github.com/pacer/pacer/internal/shards"
 	"github.com/pacer/pacer/internal/sink"
 )
@@ -143,7 +142,7 @@ func (s *Services) RunConsole(ctx context.Context) error {
 	registry := prometheus.NewRegistry()
 	showBuild(registry)
 	follower, err := catalog.NewPostgres(catalog.Options{
-		DSN: s.DSN(), Renewal: s.renewal(), Logger: s.Log, Registerer: registry, LanesTopic: requeue.LaneTopic(s.Config.Kafka.TopicPrefix),
+		DSN: s.DSN(), Renewal: s.renewal(), Logger: s.Log, Registerer: registry,
 	})
 	if err != nil {
 		return config.UsageError{Err: err}

@@ -205,7 +205,7 @@ func createdByForm(ctx context.Context, t *testing.T, c *view.Sources) {
 	begin.ID, begin.Status = "autumn", "active"
 	row, err := c.WriteCampaign(ctx, begin.ID, edit, view.Condition{New: true})
 	if err == nil {
-		begin.Revision, begin.UpdatedAt, begin.Lanes, begin.Progress = row.Revision, row.UpdatedAt, row.Lanes, row.Progress
+		begin.Revision, begin.UpdatedAt, begin.Progress = row.Revision, row.UpdatedAt, row.Progress
 	}
 	if err != nil || !reflect.DeepEqual(row, begin) {
 		t.Errorf("a new campaign is %+v, %v; want %+v", row, err, begin)

@@ -38,8 +38,6 @@ type CampaignRow struct {
 	JobTTL         string            `json:"job_ttl,omitempty"`
 	ExpectedTotal  *int64            `json:"expected_total,omitempty"`
 	Quotas         []string          `json:"quotas"`
-	Lane           *int              `json:"lane,omitempty"`  // the lowest of them
-	Lanes          []int             `json:"lanes,omitempty"` // where its backlog waits
 	Revision       int64             `json:"revision"`
 	UpdatedAt      time.Time         `json:"updated_at"`
 	Progress       CampaignProgress  `json:"progress"`
@@ -283,7 +281,6 @@ SELECT c.id, trim_scale(c.send_rate)::text, (extract(epoch FROM c.send_per) * 10
        c.active_hours::text, c.time_zone, c.ramp::text, c.ramp_since, c.overflow,
        (extract(epoch FROM c.job_ttl) * 1000000)::bigint, c.expected_total,
        ARRAY(SELECT l.quota_id FROM pacer.campaign_quotas l WHERE l.campaign_id = c.id ORDER BY l.quota_id COLLATE "C"),
-       ARRAY(SELECT p.lane FROM pacer.lane_pins p WHERE p.campaign_id = c.id ORDER BY 1),
        c.revision, c.updated_at,
        coalesce(g.delivered, 0), coalesce(g.dead, 0), coalesce(g.expired, 0), coalesce(g.cancelled, 0), coalesce(g.rejected, 0),
        coalesce(g.backlog, 0), g.done_at, g.updated_at
@@ -298,11 +295,8 @@ FROM pacer.campaigns c LEFT JOIN pacer.campaign_progress g ON g.campaign_id = c.
 		var hours, ramp *string
 		err := row.Scan(&c.ID, &c.SendRate, &per, &c.Burst, &c.Status, &c.PausedUntil, &c.Sink, &c.PriorityWeight, &c.MaxInFlight,
 			&c.StartsAt, &c.EndsAt, &hours, &c.TimeZone, &ramp, &c.RampSince, &c.Overflow, &ttl, &c.ExpectedTotal, &c.Quotas,
-			&c.Lanes, &c.Revision, &c.UpdatedAt, &c.Progress.Delivered, &c.Progress.Dead, &c.Progress.Expired,
+			&c.Revision, &c.UpdatedAt, &c.Progress.Delivered, &c.Progress.Dead, &c.Progress.Expired,
 			&c.Progress.Cancelled, &c.Progress.Rejected, &c.Progress.Backlog, &c.Progress.DoneAt, &c.Progress.UpdatedAt)
-		if len(c.Lanes) > 0 {
-			c.Lane = &c.Lanes[0]
-		}
 		c.Progress.complete(time.Now(), c.ExpectedTotal)
 		c.ActiveHours, c.Ramp = compact(hours), compact(ramp)
 		c.SendPer = notation.FormatSpan(micros(per))

@@ -16,7 +16,7 @@ func (a *Admin) Snapshot(ctx context.Context) (*delivery.Snapshot, error) {
 		started, options := time.Now(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 		err = pgx.BeginTxFunc(ctx, pool, options, func(tx pgx.Tx) error {
 			all := newState()
-			d, err := all.readDelta(ctx, tx, everything, true)
+			d, err := all.readDelta(ctx, tx, everything)
 			if err != nil {
 				return err
 			}

@@ -2,14 +2,11 @@ package catalog
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"maps"
 	"reflect"
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -48,7 +45,7 @@ func TestConformance(t *testing.T) {
 // emptied is a catalog over a database in which nothing is left of the tests before.
 func emptied(t *testing.T, dsn string) (*Postgres, editor) {
 	conn := connected(t, dsn)
-	run(t, conn, `TRUNCATE pacer.campaigns, pacer.quotas, pacer.destinations, pacer.lane_pins, pacer.positions, pacer.store_incarnations CASCADE`)
+	run(t, conn, `TRUNCATE pacer.campaigns, pacer.quotas, pacer.destinations, pacer.positions, pacer.store_incarnations CASCADE`)
 	return started(t, Options{DSN: dsn, PollInterval: time.Minute}), &sqlEditor{t: t, conn: conn}
 }
 
@@ -58,11 +55,6 @@ func conform(t *testing.T, open func(*testing.T) (source, editor)) {
 		"revisions grow":             revisionsGrow,
 		"quotas reach campaigns":     quotasReachCampaigns,
 		"a deleted campaign is out":  deletedCampaignIsOut,
-		"pins":                       pinsAreKept,
-		"pins agree":                 pinsAgree,
-		"pins in one call":           pinsInOneCall,
-		"stripes are pinned":         stripesArePinned,
-		"pins avoid backlogs":        pinsAvoidBacklogs,
 		"positions":                  positionsAreKept,
 		"quotas say what they cover": quotasSayWhatTheyCover,
 		"signals coalesce":           signalsCoalesce,
@@ -396,224 +388,6 @@ func deletedCampaignIsOut(t *testing.T, s source, e editor) {
 	again := await(t, s, changed, "it is back", func(s *delivery.Snapshot) bool { return s.Campaign("goes") != nil })
 	if again.Campaign("goes").Revision <= before.Campaign("goes").Revision {
 		t.Error("a campaign that was created again has no higher revision")
-	}
-}
-
-func pinsAreKept(t *testing.T, s source, e editor) {
-	ctx, changed := t.Context(), s.Subscribe()
-	e.campaign("spring", 1)
-	lane, err := pinOne(ctx, s, "spring", 8)
-	if err != nil || lane < 0 || lane >= 8 {
-		t.Fatalf("pin: lane %d, %v", lane, err)
-	}
-	if again, err := pinOne(ctx, s, "spring", 8); err != nil || again != lane {
-		t.Errorf("pin again: lane %d, %v; want %d", again, err, lane)
-	}
-	pinned := await(t, s, changed, "the pin shows", func(s *delivery.Snapshot) bool {
-		return s.Campaign("spring") != nil && slices.Equal(s.Campaign("spring").Lanes, []int{lane})
-	})
-	e.rate("spring", 2)
-	changedRate := await(t, s, changed, "the rate", func(s *delivery.Snapshot) bool { return s.Campaign("spring").Rate == delivery.PerSecond(2) })
-	if !slices.Equal(changedRate.Campaign("spring").Lanes, []int{lane}) {
-		t.Error("a change of the row lost the pin")
-	}
-	if pins, err := s.Pinned(ctx, 0); err != nil || len(pins) != 1 || !slices.Equal(pins["spring"], []int{lane}) {
-		t.Errorf("pins %v, %v; want spring in lane %d", pins, err, lane)
-	}
-	if pins, err := s.Pinned(ctx, time.Hour); err != nil || len(pins) != 0 {
-		t.Errorf("pins of an hour ago: %v, %v", pins, err)
-	}
-	if released, err := s.Unpin(ctx, "spring", lane+1, true); err != nil || !released {
-		t.Fatalf("released %t, %v", released, err)
-	}
-	if again, err := pinOne(ctx, s, "spring", 8); err != nil || again != lane {
-		t.Errorf("drained elsewhere: lane %d, %v; want %d", again, err, lane)
-	}
-	if released, err := s.Unpin(ctx, "spring", lane, false); err != nil || !released {
-		t.Fatalf("released %t, %v", released, err)
-	}
-	free := await(t, s, changed, "the pin is gone", func(s *delivery.Snapshot) bool { return len(s.Campaign("spring").Lanes) == 0 })
-	if free.Campaign("spring").Revision != changedRate.Campaign("spring").Revision || !slices.Equal(pinned.Campaign("spring").Lanes, []int{lane}) {
-		t.Error("unpinning changed the revision, or an old snapshot")
-	}
-	if released, err := s.Unpin(ctx, "spring", lane, true); err != nil || !released {
-		t.Errorf("unpin twice: released %t, %v", released, err)
-	}
-	if _, err := pinOne(ctx, s, "spring", 0); err == nil {
-		t.Error("pinned to no lane")
-	}
-	if _, err := pinOne(ctx, s, "spring", 2, 0, 1); err == nil {
-		t.Error("pinned though all lanes are to be avoided")
-	}
-	cancelled, cancel := context.WithCancel(ctx)
-	cancel()
-	if _, err := pinOne(cancelled, s, "spring", 8); err == nil {
-		t.Error("pinned although the context had ended")
-	}
-	if _, err := s.Pinned(cancelled, 0); err == nil {
-		t.Error("pins were read although the context had ended")
-	}
-}
-
-// pinsAgree lets many ask at once: for one campaign they get one lane, and campaigns are spread evenly.
-func pinsAgree(t *testing.T, s source, _ editor) {
-	const lanes, campaigns, askers = 4, 32, 6
-	got := make([][askers]int, campaigns)
-	var wg sync.WaitGroup
-	for c := range campaigns {
-		for a := range askers {
-			wg.Go(func() {
-				var lane int
-				err := errors.New("not tried")
-				for try := 0; err != nil && try < 10; try++ { // a busy database may answer too late
-					lane, err = pinOne(context.Background(), s, fmt.Sprintf("c%d", c), lanes)
-				}
-				if err != nil {
-					t.Errorf("pin: %v", err)
-				}
-				got[c][a] = lane
-			})
-		}
-	}
-	wg.Wait()
-	pins := make([]int, lanes)
-	for c := range campaigns {
-		pins[got[c][0]]++
-		for a := range askers {
-			if got[c][a] != got[c][0] {
-				t.Errorf("campaign c%d was pinned to lanes %v", c, got[c])
-			}
-		}
-	}
-	if !slices.Equal(pins, []int{8, 8, 8, 8}) {
-		t.Errorf("pins per lane %v, want eight each", pins)
-	}
-}
-
-// pinsInOneCall: campaigns pinned and not yet pinned get their lanes in one call, spread like those of many calls; a pin to
-// a lane that is to be avoided is replaced.
-func pinsInOneCall(t *testing.T, s source, _ editor) {
-	ctx := t.Context()
-	old, err := pinOne(ctx, s, "c0", 8)
-	if err != nil {
-		t.Fatal(err)
-	}
-	campaigns := map[string]int{}
-	for c := range 64 {
-		campaigns[fmt.Sprint("c", c)] = 1
-	}
-	pins, err := s.Pin(ctx, campaigns, 8, nil)
-	if err != nil || len(pins) != 64 || !slices.Equal(pins["c0"], []int{old}) {
-		t.Fatalf("%d pins, c0 in lanes %d, %v; want 64, lane %d", len(pins), pins["c0"], err, old)
-	}
-	used := [8]int{}
-	for _, lanes := range pins {
-		used[lanes[0]]++
-	}
-	if used != [8]int{8, 8, 8, 8, 8, 8, 8, 8} {
-		t.Errorf("pins per lane %v, want eight each", used)
-	}
-	avoid := []int{old, (old + 1) % 8}
-	moved, err := s.Pin(ctx, campaigns, 8, avoid)
-	if err != nil || len(moved) != 64 {
-		t.Fatalf("%d pins, %v", len(moved), err)
-	}
-	for id, lanes := range moved {
-		if len(lanes) != 1 || slices.Contains(avoid, lanes[0]) || !slices.Contains(avoid, pins[id][0]) && lanes[0] != pins[id][0] {
-			t.Errorf("%s moved from lanes %d to %d, away from %v", id, pins[id], lanes, avoid)
-		}
-	}
-	if again, err := s.Pin(ctx, campaigns, 8, nil); err != nil || !maps.EqualFunc(again, moved, slices.Equal) {
-		t.Errorf("the lanes were not kept: %v, %v", again, err)
-	}
-}
-
-// stripesArePinned: a campaign gets as many lanes as it wants, neighbours if they are equally loaded; it keeps them until all
-// are drained, and loses none before.
-func stripesArePinned(t *testing.T, s source, e editor) {
-	ctx, changed := t.Context(), s.Subscribe()
-	e.campaign("wide", 1000)
-	pin := func(wanted int, avoid ...int) []int {
-		t.Helper()
-		pins, err := s.Pin(ctx, map[string]int{"wide": wanted}, 16, avoid)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return pins["wide"]
-	}
-	one := pin(1)
-	four := pin(4)
-	want := []int{one[0], (one[0] + 1) % 16, (one[0] + 2) % 16, (one[0] + 3) % 16}
-	slices.Sort(want)
-	if !slices.Equal(four, want) {
-		t.Fatalf("lanes %v after %v, want the neighbours", four, one)
-	}
-	if again := pin(2); !slices.Equal(again, four) {
-		t.Errorf("lanes %v, want the four as before", again)
-	}
-	if again := pin(4, four[0], four[1]); !slices.Equal(again, four) {
-		t.Errorf("lanes %v though two of four can be used", again)
-	}
-	await(t, s, changed, "the lanes", func(s *delivery.Snapshot) bool {
-		return s.Campaign("wide") != nil && slices.Equal(s.Campaign("wide").Lanes, four)
-	})
-	other, err := pinOne(ctx, s, "other", 16)
-	if err != nil || slices.Contains(four, other) {
-		t.Errorf("another campaign in lane %d, %v; lanes %v have pins", other, err, four)
-	}
-	if pins, err := s.Pinned(ctx, time.Hour); err != nil || len(pins) != 1 || !slices.Equal(pins["wide"], four) {
-		t.Errorf("pins %v, %v; want all of the campaign with several", pins, err)
-	}
-	unpin := func(lane int, seen bool) bool {
-		t.Helper()
-		released, err := s.Unpin(ctx, "wide", lane, seen)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return released
-	}
-	for _, lane := range four[:3] {
-		if unpin(lane, true) {
-			t.Errorf("released when lane %d was drained", lane)
-		}
-	}
-	if got := pin(1); !slices.Equal(got, four) {
-		t.Errorf("lanes %v, want %v until the last is drained", got, four)
-	}
-	if unpin(four[3], false) {
-		t.Error("released by a lane without a job, whose pin is new")
-	}
-	if !unpin(four[0], true) {
-		t.Error("not released, though all are drained")
-	}
-	await(t, s, changed, "no lanes", func(s *delivery.Snapshot) bool { return len(s.Campaign("wide").Lanes) == 0 })
-	if pins, err := s.Pinned(ctx, 0); err != nil || len(pins) != 1 || !slices.Equal(pins["other"], []int{other}) {
-		t.Errorf("pins %v, %v; want the other's", pins, err)
-	}
-	few := pin(5, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
-	if !slices.Equal(few, []int{13, 14, 15}) {
-		t.Errorf("lanes %v, want those that are left", few)
-	}
-	if moved := pin(1, few...); len(moved) != 3 || !slices.ContainsFunc(moved, func(lane int) bool { return lane < 13 }) {
-		t.Errorf("lanes %v, want one that can be used", moved)
-	}
-}
-
-func pinsAvoidBacklogs(t *testing.T, s source, _ editor) {
-	ctx := t.Context()
-	var positions []delivery.Position
-	for lane, backlog := range []int64{500, 0, 20, 900} {
-		positions = append(positions, delivery.Position{Topic: "pacer.lanes", Partition: lane, Backlog: backlog})
-	}
-	positions = append(positions, delivery.Position{Topic: "pacer.timer.5s", Partition: 1, Backlog: 1e6})
-	if err := s.SavePositions(ctx, "pacer", positions); err != nil {
-		t.Fatal(err)
-	}
-	for i, want := range []int{1, 2, 0, 3, 1} { // by pins, and by backlog among equals
-		lane, err := pinOne(ctx, s, fmt.Sprintf("c%d", i), 4)
-		if err != nil || lane != want {
-			t.Errorf("campaign %d: lane %d, %v; want %d", i, lane, err, want)
-		}
 	}
 }
 

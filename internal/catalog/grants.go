@@ -19,12 +19,11 @@ type right struct {
 // The rights of the roles that docs/operations.md describes.
 var (
 	daemonRights = []right{
-		{[]string{"INSERT", "UPDATE", "DELETE"}, []string{"lane_pins", "positions", "quota_usage", "quota_checkpoints", "quota_anchors", "store_incarnations", "replays"}},
+		{[]string{"INSERT", "UPDATE", "DELETE"}, []string{"positions", "quota_usage", "quota_checkpoints", "quota_anchors", "store_incarnations", "replays"}},
 		{[]string{"INSERT", "UPDATE"}, []string{"campaign_progress"}},
 	}
 	opsRights = []right{
 		{[]string{"INSERT", "UPDATE", "DELETE"}, []string{"campaigns", "quotas", "quota_windows", "campaign_quotas", "destinations", "replays"}},
-		{[]string{"INSERT", "DELETE"}, []string{"lane_pins"}}, // of those who publish to lanes
 	}
 )
 

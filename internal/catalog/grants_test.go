@@ -48,7 +48,7 @@ func TestMigrationsGrantWhatIsLacking(t *testing.T) {
 		t.Fatal(err)
 	}
 	run(t, conn, `GRANT SELECT ON ALL TABLES IN SCHEMA pacer TO `+daemon+`, `+ops)
-	run(t, conn, `GRANT INSERT, UPDATE, DELETE ON pacer.lane_pins, pacer.positions TO `+daemon)
+	run(t, conn, `GRANT INSERT, UPDATE, DELETE ON pacer.positions TO `+daemon)
 	run(t, conn, `GRANT INSERT, UPDATE, DELETE ON pacer.campaigns TO `+ops)
 	run(t, conn, `GRANT SELECT ON pacer.campaigns TO `+reader)
 	for range 2 { // again, it changes nothing
@@ -67,15 +67,12 @@ func TestMigrationsGrantWhatIsLacking(t *testing.T) {
 	if _, err := a.CreateCampaign(ctx, "c", CampaignChange{Quotas: &[]string{"q"}}); err != nil {
 		t.Error(err)
 	}
-	if _, err := started(t, Options{DSN: opsDSN}).Pin(ctx, map[string]int{"direct": 2}, 16, nil); err != nil {
-		t.Error(err)
-	}
 	everyWrite(t, started(t, Options{DSN: daemonDSN}))
 	if got, err := lacking(ctx, t, daemonDSN); err != nil || got != "" {
 		t.Errorf("a daemon lacks %q, %v", got, err)
 	}
 	got, err := lacking(ctx, t, readerDSN)
-	if err != nil || !strings.Contains(got, "GRANT SELECT ON pacer.campaign_changes, ") || !strings.Contains(got, "GRANT INSERT ON pacer.lane_pins, ") {
+	if err != nil || !strings.Contains(got, "GRANT SELECT ON pacer.campaign_changes, ") || !strings.Contains(got, "GRANT INSERT ON ") {
 		t.Errorf("a reader lacks %q, %v", got, err)
 	}
 	if _, err := connected(t, daemonDSN).Exec(ctx, `UPDATE pacer.campaigns SET burst = 1`); err == nil {
@@ -108,7 +105,7 @@ func TestCheckOfACatalog(t *testing.T) {
 	run(t, conn, `GRANT USAGE ON SCHEMA pacer TO `+quoted)
 	run(t, conn, `GRANT SELECT ON ALL TABLES IN SCHEMA pacer TO `+quoted)
 	found, err = Check(ctx, readerDSN, Renewal{})
-	if err != nil || !strings.Contains(found.Missing, "GRANT INSERT ON pacer.lane_pins") {
+	if err != nil || !strings.Contains(found.Missing, "GRANT INSERT ON pacer.positions") {
 		t.Errorf("of a reader: %+v, %v", found, err)
 	}
 	run(t, conn, `ALTER ROLE `+quoted+` SET default_transaction_read_only = on`)
@@ -139,21 +136,13 @@ func everyWrite(t *testing.T, p *Postgres) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	lanes, err := p.Pin(ctx, map[string]int{"c": 2}, 16, nil)
-	check("pin", err)
-	_, err = p.Pinned(ctx, 0)
-	check("read pins", err)
-	for _, lane := range lanes["c"] {
-		_, err = p.Unpin(ctx, "c", lane, true)
-		check("unpin", err)
-	}
 	for range 2 {
 		check("save positions", p.SavePositions(ctx, "g", []delivery.Position{{Topic: "t", Partition: 1, Committed: 5}}))
 		check("write usage", putUsage(ctx, p, "n", []delivery.Usage{{Quota: "q", Minute: 1, Units: 1}},
 			[]delivery.Anchor{{Quota: "q", Span: day, ResetAt: 1}}))
 		check("save progress", p.SaveProgress(ctx, []delivery.Progress{{Campaign: "c", Settled: delivery.Settled{Delivered: 1}}}))
 	}
-	_, err = p.LoadPositions(ctx, "g")
+	_, err := p.LoadPositions(ctx, "g")
 	check("load positions", err)
 	check("prune usage", p.PruneUsage(ctx, 9, 9))
 	for old := range int64(2) {

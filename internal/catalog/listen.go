@@ -17,8 +17,7 @@ const channel = "pacer_catalog"
 // scope says how much of the catalog to load.
 type scope struct {
 	full bool // everything, not only what has a higher revision
-	pins bool // the lane pins, which have no revisions
-	poll bool // the poll is due; it implies pins
+	poll bool // the poll is due
 }
 
 // hints collects the listener's hints until the loader takes them. It is safe for concurrent use.
@@ -27,30 +26,14 @@ type hints struct {
 
 	mu     sync.Mutex // guards the rest
 	wanted scope
-	soon   bool // the loader will be woken within pinGap
 }
 
 // add requests a load.
 func (h *hints) add(s scope) {
 	h.mu.Lock()
 	h.wanted.full = h.wanted.full || s.full
-	h.wanted.pins = h.wanted.pins || s.pins
 	h.mu.Unlock()
 	h.wake.Send()
-}
-
-// addPins requests a load of the pins within pinGap. When ten thousand campaigns overflow within minutes, each pin is
-// announced; a load for each would take more CPU than sending. The delay does no harm, because a writer to a lane
-// looks up the pin itself.
-func (h *hints) addPins() {
-	h.mu.Lock()
-	h.wanted.pins = true
-	first := !h.soon
-	h.soon = true
-	h.mu.Unlock()
-	if first {
-		time.AfterFunc(pinGap, h.wake.Send)
-	}
 }
 
 // take returns what was requested since the last take.
@@ -58,7 +41,7 @@ func (h *hints) take() scope {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s := h.wanted
-	h.wanted, h.soon = scope{}, false
+	h.wanted = scope{}
 	return s
 }
 
@@ -75,7 +58,7 @@ func (p *Postgres) listen(ctx context.Context, attempted chan<- struct{}) {
 			failures = 0
 			p.hear(ctx, conn)
 			// The loader finds out, and reports, whether only this connection is lost or the whole database.
-			p.hints.add(scope{pins: true})
+			p.hints.add(scope{})
 		}
 		_ = retry.Sleep(ctx, backoff.Delay(failures+1))
 	}
@@ -106,17 +89,13 @@ func (p *Postgres) hear(ctx context.Context, conn *pgx.Conn) {
 		p.metrics.listening.Set(0)
 	}()
 	// Changes committed before LISTEN were not announced.
-	p.hints.add(scope{pins: true})
+	p.hints.add(scope{})
 	for {
 		notification, err := conn.WaitForNotification(ctx)
 		if err != nil {
 			return
 		}
-		if s := hint(notification.Payload); s == (scope{pins: true}) {
-			p.hints.addPins()
-		} else {
-			p.hints.add(s)
-		}
+		p.hints.add(hint(notification.Payload))
 	}
 }
 
@@ -124,13 +103,7 @@ func (p *Postgres) hear(ctx context.Context, conn *pgx.Conn) {
 // unknown payload causes a full load, so that no change is missed.
 func hint(payload string) scope {
 	table, _, row := strings.Cut(payload, " ")
-	switch {
-	case row && (table == "campaigns" || table == "quotas" || table == "destinations"):
-		return scope{}
-	case table == "lane_pins":
-		return scope{pins: true}
-	}
-	return scope{full: true}
+	return scope{full: !row || table != "campaigns" && table != "quotas" && table != "destinations"}
 }
 
 // closeConn closes the connection within a second, although ctx may have ended.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -38,8 +37,6 @@ SELECT q.id, q.revision, q.on_store_failure, q.mode, q.spend, q.unit, 100 - q.ro
        least(greatest(extract(epoch FROM w.span) * 1000000, -1), 9e15)::bigint, w.max_units, w.algorithm, w.anchor
 FROM pacer.quotas q LEFT JOIN pacer.quota_windows w ON w.quota_id = q.id
 WHERE q.revision > $1 ORDER BY q.id COLLATE "C", w.span`
-
-	selectPins = `SELECT campaign_id, lane FROM pacer.lane_pins`
 
 	// A shard has one row, whose time is changed when its data is another.
 	selectStores = `SELECT shard, since FROM pacer.store_incarnations WHERE isfinite(since)`
@@ -131,11 +128,11 @@ func (p *Postgres) read(ctx context.Context, wanted scope) (changed, full bool, 
 		if full {
 			since = everything
 		}
-		d, err := p.state.readDelta(ctx, tx, since, full || wanted.pins || wanted.poll)
+		d, err := p.state.readDelta(ctx, tx, since)
 		if err == nil && !full && d.removed != p.state.removed {
 			// Rows were removed, and no revision says which.
 			full = true
-			d, err = p.state.readDelta(ctx, tx, everything, true)
+			d, err = p.state.readDelta(ctx, tx, everything)
 		}
 		if err != nil {
 			return err
@@ -159,14 +156,13 @@ type delta struct {
 	campaigns []*campaignEntry // those that are new or changed
 	gone      []string         // campaigns that are no more; of a full read
 	quotas    []*quotaEntry
-	lanes     map[string][]int // nil if not read
 	endpoints endpointDelta
 	stores    map[int]time.Time
 }
 
 // readDelta reads the rows with a revision above since, in one round trip. It compares them with the state, which it does not
 // change, so that rows that are as they were cost next to nothing.
-func (s *state) readDelta(ctx context.Context, tx pgx.Tx, since int64, pins bool) (*delta, error) {
+func (s *state) readDelta(ctx context.Context, tx pgx.Tx, since int64) (*delta, error) {
 	d := &delta{full: since == everything}
 	s.loads++
 	batch := &pgx.Batch{}
@@ -176,9 +172,6 @@ func (s *state) readDelta(ctx context.Context, tx pgx.Tx, since int64, pins bool
 	batch.Queue(selectQuotas, since).Query(func(rows pgx.Rows) error { return d.scanQuotas(rows, s) })
 	batch.Queue(selectDestinations, since).Query(func(rows pgx.Rows) error { return d.endpoints.scan(rows, &s.endpoints, s.loads, d.full) })
 	batch.Queue(selectStores).Query(d.scanStores)
-	if pins {
-		batch.Queue(selectPins).Query(d.scanPins)
-	}
 	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
 		return nil, fmt.Errorf("read the catalog: %w", err)
 	}
@@ -260,11 +253,6 @@ func (d *delta) scanQuotas(rows pgx.Rows, s *state) error {
 	return rows.Err()
 }
 
-func (d *delta) scanPins(rows pgx.Rows) (err error) {
-	d.lanes, err = collectPins(rows)
-	return err
-}
-
 // apply applies the delta to s.
 func (d *delta) apply(s *state) {
 	if d.full {
@@ -280,19 +268,6 @@ func (d *delta) apply(s *state) {
 	d.applyQuotas(s)
 	s.seen(d.endpoints.revision)
 	d.endpoints.apply(&s.endpoints)
-	if d.lanes != nil {
-		for id, lanes := range d.lanes {
-			if !slices.Equal(lanes, s.lanes[id]) {
-				s.touched[id] = true
-			}
-		}
-		for id := range s.lanes {
-			if d.lanes[id] == nil {
-				s.touched[id] = true
-			}
-		}
-		s.lanes = d.lanes
-	}
 	s.removed, s.stores = d.removed, d.stores
 }
 

@@ -2,7 +2,6 @@ package catalog
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"os"
 	"strings"
@@ -118,25 +117,10 @@ type source interface {
 	Ready() bool
 	Healthy() error
 	Refresh(ctx context.Context)
-	Pin(ctx context.Context, wanted map[string]int, lanes int, avoid []int) (map[string][]int, error)
-	Pinned(ctx context.Context, age time.Duration) (map[string][]int, error)
-	Unpin(ctx context.Context, campaign string, lane int, seen bool) (released bool, err error)
 	SavePositions(ctx context.Context, group string, positions []delivery.Position) error
 	LoadPositions(ctx context.Context, group string) ([]delivery.Position, error)
 	NoteFailing(ctx context.Context, since map[string]time.Time) error
 	DisableFailing(ctx context.Context, id string, seen int64, reason string) (done bool, err error)
-}
-
-// pinOne pins one campaign to one lane.
-func pinOne(ctx context.Context, s source, campaign string, lanes int, avoid ...int) (int, error) {
-	pins, err := s.Pin(ctx, map[string]int{campaign: 1}, lanes, avoid)
-	if len(pins[campaign]) != 1 && err == nil {
-		err = fmt.Errorf("pins %v have not one of %s", pins, campaign)
-	}
-	if err != nil {
-		return 0, err
-	}
-	return pins[campaign][0], nil
 }
 
 // await waits until the snapshot satisfies ok, woken by the subscription alone.

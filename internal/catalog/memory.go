@@ -24,8 +24,6 @@ type Memory struct {
 	mu        sync.Mutex // guards what follows, and the order of publishing
 	state     *state
 	positions map[string][]delivery.Position // by group, in order
-	pinnedAt  map[pin]time.Time              // when a campaign got a lane
-	drainedAt map[pin]time.Time              // when the lane was last reported to be drained of it
 	settled   map[string]delivery.Settled    // by campaign
 }
 
@@ -33,7 +31,6 @@ type Memory struct {
 func NewMemory() *Memory {
 	m := &Memory{
 		state: newState(), positions: map[string][]delivery.Position{}, settled: map[string]delivery.Settled{},
-		pinnedAt: map[pin]time.Time{}, drainedAt: map[pin]time.Time{},
 	}
 	m.publish(m.state.snapshot(time.Now()))
 	return m
@@ -51,11 +48,11 @@ func (m *Memory) Healthy() error { return nil }
 // Refresh does nothing: a change is published before it returns.
 func (m *Memory) Refresh(context.Context) {}
 
-// PutCampaign creates or replaces a campaign and links it to the quotas. Revision, Quotas and Lanes of c are
+// PutCampaign creates or replaces a campaign and links it to the quotas. Revision and Quotas of c are
 // ignored; an empty status, overflow or weight gets its default, and a ramp that does not say when it began begins now.
 func (m *Memory) PutCampaign(c delivery.Campaign, quotas ...string) {
 	m.change(func(s *state, revision int64) {
-		c.Revision, c.Quotas, c.Lanes = revision, nil, nil
+		c.Revision, c.Quotas = revision, nil
 		c.Status = cmp.Or(c.Status, delivery.StatusActive)
 		c.Overflow = cmp.Or(c.Overflow, delivery.OverflowLane)
 		c.PriorityWeight = max(c.PriorityWeight, 1)
@@ -145,106 +142,6 @@ func (m *Memory) locked(ctx context.Context, what string, operate func()) error 
 	defer m.mu.Unlock()
 	operate()
 	return nil
-}
-
-// pin is one lane of a campaign.
-type pin struct {
-	campaign string
-	lane     int
-}
-
-// Pin returns the lanes of the campaigns and pins those that have too few, as Postgres.Pin does.
-func (m *Memory) Pin(ctx context.Context, wanted map[string]int, lanes int, avoid []int) (map[string][]int, error) {
-	if err := checkLanes(lanes, avoid); err != nil {
-		return nil, err
-	}
-	sets := make(map[string][]int, len(wanted))
-	err := m.locked(ctx, "pin campaigns", func() {
-		for id := range wanted {
-			set := slices.DeleteFunc(slices.Clone(m.state.lanes[id]), func(lane int) bool { return lane >= lanes })
-			if len(set) > 0 {
-				sets[id] = set
-			}
-		}
-		c := choice{wanted: wanted, loads: m.laneLoads(lanes), avoid: avoid}
-		added, removed := c.choose(slices.Sorted(maps.Keys(wanted)), sets)
-		if len(added.lanes) == 0 {
-			return
-		}
-		now := time.Now()
-		for i, id := range removed.campaigns {
-			delete(m.drainedAt, pin{id, removed.lanes[i]})
-			delete(m.pinnedAt, pin{id, removed.lanes[i]})
-		}
-		for i, id := range added.campaigns {
-			m.state.setLanes(id, slices.Clone(sets[id]))
-			m.pinnedAt[pin{id, added.lanes[i]}] = now
-		}
-		m.publish(m.state.snapshot(now))
-	})
-	return sets, err
-}
-
-// laneLoads returns the load of each lane.
-func (m *Memory) laneLoads(lanes int) []laneLoad {
-	loads := make([]laneLoad, lanes)
-	for _, set := range m.state.lanes {
-		for _, lane := range set {
-			if lane < lanes {
-				loads[lane].pins++
-			}
-		}
-	}
-	for _, positions := range m.positions {
-		for _, at := range positions {
-			if at.Topic == defaultLanesTopic && at.Partition < lanes {
-				loads[at.Partition].backlog = max(loads[at.Partition].backlog, at.Backlog)
-			}
-		}
-	}
-	return loads
-}
-
-// Pinned returns the lanes of the campaigns that were pinned at least age ago, and of those with several lanes, as
-// Postgres.Pinned does.
-func (m *Memory) Pinned(ctx context.Context, age time.Duration) (map[string][]int, error) {
-	pins, until := make(map[string][]int), time.Now().Add(-age)
-	err := m.locked(ctx, "read the pins", func() {
-		for campaign, set := range m.state.lanes {
-			if len(set) > 1 || !m.pinnedAt[pin{campaign, set[0]}].After(until) {
-				pins[campaign] = set
-			}
-		}
-	})
-	return pins, err
-}
-
-// Unpin reports that a lane is drained of the campaign, as Postgres.Unpin does.
-func (m *Memory) Unpin(ctx context.Context, campaign string, lane int, seen bool) (released bool, err error) {
-	err = m.locked(ctx, "unpin campaign "+campaign, func() {
-		set, now := m.state.lanes[campaign], time.Now()
-		if !slices.Contains(set, lane) {
-			released = true
-			return
-		}
-		m.drainedAt[pin{campaign, lane}] = now
-		var stripes []stripe
-		for _, other := range set {
-			at := pin{campaign, other}
-			stripes = append(stripes, stripe{
-				Lane: other, Drained: now.Sub(m.drainedAt[at]) < drainedAge, Idle: now.Sub(m.pinnedAt[at]) > idlePin,
-			})
-		}
-		if released = len(set) == 1 || allDrained(stripes, seen); released {
-			for _, other := range set {
-				delete(m.pinnedAt, pin{campaign, other})
-				delete(m.drainedAt, pin{campaign, other})
-			}
-			m.state.setLanes(campaign, nil)
-			m.publish(m.state.snapshot(now))
-		}
-	})
-	return released, err
 }
 
 // Installations returns none: the memory of a process is its own.

@@ -16,7 +16,6 @@ import (
 
 const (
 	defaultPollInterval = 3 * time.Second
-	defaultLanesTopic   = "pacer.lanes"
 	// listenWithin is how long the first load waits for the listener.
 	listenWithin = time.Second
 	// fullInterval is the interval of full loads, made although the revisions show no gap: changes made with the
@@ -26,8 +25,6 @@ const (
 	// read in batches. Readers of the catalog examine every campaign after a change.
 	minGap  = 5 * time.Millisecond
 	gapEach = 2 * time.Microsecond
-	// pinGap is the longest time for which a pin may go unread.
-	pinGap = 250 * time.Millisecond
 	// jitter is the part of an interval by which it varies, so that daemons started together do not query together.
 	jitter = 0.2
 )
@@ -46,8 +43,6 @@ type Options struct {
 	Registerer prometheus.Registerer
 	// PollInterval is the average interval of reads without a notification. Default 3 s.
 	PollInterval time.Duration
-	// LanesTopic is the topic whose stored positions give the backlogs when a lane is chosen. Default pacer.lanes.
-	LanesTopic string
 	// HasSink reports whether a sink of this name is configured, "" being the default one. Campaigns without one count as
 	// invalid in the metrics. Default: every name is.
 	HasSink func(name string) bool
@@ -59,7 +54,7 @@ type Options struct {
 // revision, and a poll finds what notifications missed. Each state is published as an immutable snapshot. While the
 // database cannot be read, the last snapshot stays current, Healthy returns the reason, and Run keeps trying.
 //
-// All methods are safe for concurrent use. Pin, Pinned, Unpin and the positions work without Run. Close closes the
+// All methods are safe for concurrent use. The positions work without Run. Close closes the
 // connections once everything that uses the catalog has stopped.
 type Postgres struct {
 	publisher
@@ -85,7 +80,6 @@ type Postgres struct {
 func NewPostgres(options Options) (*Postgres, error) {
 	options.Logger = cmp.Or(options.Logger, slog.Default())
 	options.PollInterval = cmp.Or(max(options.PollInterval, 0), defaultPollInterval)
-	options.LanesTopic = cmp.Or(options.LanesTopic, defaultLanesTopic)
 	database, err := newDatabase(options.DSN, daemonApplication, options.Renewal)
 	if err != nil {
 		return nil, err

@@ -237,17 +237,12 @@ func TestPollFindsWhatNotificationsMissed(t *testing.T) {
 	p := started(t, Options{DSN: dsn, PollInterval: 50 * time.Millisecond})
 	changed := p.Subscribe()
 	run(t, conn, `CREATE OR REPLACE FUNCTION pacer.record_change() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'`)
-	run(t, conn, `CREATE OR REPLACE FUNCTION pacer.announce_pin() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'`)
 	run(t, conn, `CREATE OR REPLACE FUNCTION pacer.note_removal() RETURNS trigger LANGUAGE plpgsql AS
 'BEGIN UPDATE pacer.revision SET removed = nextval(''pacer.revisions''); RETURN NULL; END'`)
 	run(t, conn, setRate, "spring", 7)
 	await(t, p, changed, "the rate", hasRate("spring", 7))
 	run(t, conn, `DELETE FROM pacer.campaigns WHERE id = 'autumn'`)
 	await(t, p, changed, "the deletion", func(s *delivery.Snapshot) bool { return s.Campaign("autumn") == nil })
-	if _, err := pinOne(t.Context(), p, "spring", 1); err != nil {
-		t.Fatal(err)
-	}
-	await(t, p, changed, "the pin", func(s *delivery.Snapshot) bool { return slices.Equal(s.Campaign("spring").Lanes, []int{0}) })
 	loaded := p.Snapshot().LoadedAt
 	eventually(t, "LoadedAt moves though nothing changed", func() bool { return p.Snapshot().LoadedAt.After(loaded) })
 }
@@ -270,8 +265,8 @@ func TestDatabaseGone(t *testing.T) {
 	if !p.Ready() || !hasRate("spring", 5)(p.Snapshot()) {
 		t.Error("the last snapshot is gone")
 	}
-	if _, err := pinOne(t.Context(), p, "spring", 4); !errors.Is(err, ErrUnreachable) {
-		t.Errorf("pin: %v", err)
+	if _, err := p.LoadPositions(t.Context(), "pacer"); !errors.Is(err, ErrUnreachable) {
+		t.Errorf("positions: %v", err)
 	}
 	failures := testutil.ToFloat64(p.metrics.failures)
 	eventually(t, "it keeps trying", func() bool { return testutil.ToFloat64(p.metrics.failures) >= failures+3 })
@@ -293,8 +288,8 @@ func TestOldSchema(t *testing.T) {
 	p := running(t, Options{DSN: dsn, PollInterval: 50 * time.Millisecond, Logger: log.logger()})
 	changed := p.Subscribe()
 	eventually(t, "it reports the schema", func() bool { return errors.Is(p.Healthy(), ErrSchema) })
-	if _, err := pinOne(t.Context(), p, "spring", 4); !errors.Is(err, ErrSchema) {
-		t.Errorf("pin: %v", err)
+	if _, err := p.LoadPositions(t.Context(), "pacer"); !errors.Is(err, ErrSchema) {
+		t.Errorf("positions: %v", err)
 	}
 	m, err := NewMigrator(dsn)
 	if err != nil {

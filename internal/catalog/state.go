@@ -16,7 +16,6 @@ import (
 type state struct {
 	campaigns map[string]*campaignEntry
 	quotas    map[string]*quotaEntry
-	lanes     map[string][]int // pins, by campaign, ascending
 	endpoints endpoints
 	pauses    map[string]time.Time // when the pauses end that do so by themselves, by campaign
 	// revision is the highest revision seen; the state contains every change up to it.
@@ -33,7 +32,7 @@ type state struct {
 
 // campaignEntry is a row of campaigns with its links.
 type campaignEntry struct {
-	row    *delivery.Campaign // as built last; before that without Quotas and Lanes
+	row    *delivery.Campaign // as built last; before that without Quotas
 	built  bool               // row is in a snapshot
 	fault  string             // why the row itself cannot be used; "" if it can
 	quotas []string           // ids, in order
@@ -73,7 +72,7 @@ func (e *quotaEntry) of(campaign string) *delivery.Quota {
 
 func newState() *state {
 	return &state{
-		campaigns: make(map[string]*campaignEntry), quotas: make(map[string]*quotaEntry), lanes: make(map[string][]int), endpoints: newEndpoints(),
+		campaigns: make(map[string]*campaignEntry), quotas: make(map[string]*quotaEntry), endpoints: newEndpoints(),
 		pauses: make(map[string]time.Time),
 		last:   &delivery.Snapshot{}, touched: make(map[string]bool), quoted: true,
 	}
@@ -127,16 +126,6 @@ func (s *state) current(entry *campaignEntry) bool {
 	})
 }
 
-// setLanes replaces the pins of a campaign.
-func (s *state) setLanes(id string, lanes []int) {
-	s.touched[id] = true
-	if len(lanes) == 0 {
-		delete(s.lanes, id)
-	} else {
-		s.lanes[id] = lanes
-	}
-}
-
 // changed reports whether the next snapshot may differ from the last one.
 func (s *state) changed() bool {
 	return len(s.touched) > 0 || s.quoted || s.endpoints.changed || s.last.Revision < max(s.revision, s.removed)
@@ -167,14 +156,14 @@ func (s *state) snapshot(loadedAt time.Time) *delivery.Snapshot {
 	return next
 }
 
-// build builds the campaign of a row, its links and its pins.
+// build builds the campaign of a row and its links.
 func (s *state) build(id string, entry *campaignEntry) {
 	campaign := entry.row
 	if entry.built {
 		campaign = new(delivery.Campaign)
 		*campaign = *entry.row
 	}
-	campaign.Lanes, campaign.Invalid = s.lanes[id], entry.fault
+	campaign.Invalid = entry.fault
 	if campaign.Ramp != nil && campaign.Invalid == "" {
 		if err := campaign.Ramp.Validate(campaign.Rate); err != nil {
 			campaign.Invalid = err.Error()

@@ -71,7 +71,7 @@ func TestRatesSurviveTheDatabase(t *testing.T) {
 func TestHints(t *testing.T) {
 	t.Parallel()
 	for payload, want := range map[string]scope{
-		"campaigns spring": {}, "quotas q": {}, "lane_pins spring": {pins: true},
+		"campaigns spring": {}, "quotas q": {}, "destinations d": {},
 		"campaigns": {full: true}, "quotas": {full: true}, "": {full: true}, "something else": {full: true},
 	} {
 		if got := hint(payload); got != want {
@@ -79,44 +79,14 @@ func TestHints(t *testing.T) {
 		}
 	}
 	h := hints{wake: retry.NewSignal()}
-	h.add(scope{pins: true})
+	h.add(scope{poll: true})
 	h.add(scope{full: true})
 	h.add(scope{})
-	if got := h.take(); got != (scope{full: true, pins: true}) || len(h.wake) != 1 {
+	if got := h.take(); got != (scope{full: true}) || len(h.wake) != 1 {
 		t.Errorf("%+v", got)
 	}
 	if got := h.take(); got != (scope{}) {
 		t.Errorf("taken twice: %+v", got)
-	}
-}
-
-func TestChooseLane(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		loads []laneLoad
-		avoid []int
-		want  int
-	}{
-		{[]laneLoad{{}}, nil, 0},
-		{[]laneLoad{{pins: 1}, {backlog: 9}, {}}, nil, 2}, // empty first
-		{[]laneLoad{{pins: 1, backlog: 7}, {pins: 2, backlog: 3}, {pins: 9, backlog: 2}}, nil, 0}, // then by pins
-		{[]laneLoad{{pins: 2, backlog: 6}, {pins: 2, backlog: 5}}, nil, 1},                        // then by backlog
-		{[]laneLoad{{pins: 3}, {pins: 1}, {pins: 2}, {}}, []int{1, 3}, 2},
-		{[]laneLoad{{}, {}}, []int{0, 1}, -1},
-	} {
-		if got := (&choice{loads: c.loads, avoid: c.avoid}).chooseLane("spring", nil); got != c.want {
-			t.Errorf("%+v: lane %d, want %d", c.loads, got, c.want)
-		}
-	}
-	// A few campaigns on many lanes must not fill the lanes from the bottom: those belong to one daemon.
-	upper := 0
-	for i := range 100 {
-		if (&choice{loads: make([]laneLoad, 256)}).chooseLane(fmt.Sprintf("c%d", i), nil) >= 128 {
-			upper++
-		}
-	}
-	if upper < 30 || upper > 70 {
-		t.Errorf("%d of 100 campaigns in the upper half", upper)
 	}
 }
 
@@ -186,32 +156,6 @@ func TestAForecastThatHasPassed(t *testing.T) {
 		p.complete(now, nil)
 		if *p.ETASeconds != c.want.Seconds() || !p.DoneAt.Equal(now.Add(c.want)) {
 			t.Errorf("said %s ago, done in %s: eta %g s, want %s", c.saidAgo, c.doneIn, *p.ETASeconds, c.want)
-		}
-	}
-}
-
-// TestSmallCampaignsSpread: small campaigns that overflow one after the other, each counted in the backlogs before the
-// next, share all lanes evenly, though each lane but one has a far larger backlog.
-func TestSmallCampaignsSpread(t *testing.T) {
-	t.Parallel()
-	const lanes, campaigns = 256, 1024
-	loads := make([]laneLoad, lanes)
-	for i := range loads {
-		loads[i] = laneLoad{pins: 1, backlog: 1_000_000 + int64(i)*1000}
-	}
-	loads[77].backlog = 5_000
-	used := [lanes]int{}
-	for c := range campaigns {
-		id := fmt.Sprint("small-", c)
-		sets := map[string][]int{}
-		(&choice{wanted: map[string]int{id: 1}, loads: loads}).choose([]string{id}, sets)
-		lane := sets[id][0]
-		used[lane]++
-		loads[lane].backlog += 500
-	}
-	for lane, n := range used {
-		if n != campaigns/lanes {
-			t.Fatalf("%d of %d campaigns in lane %d, want %d in each", n, campaigns, lane, campaigns/lanes)
 		}
 	}
 }

@@ -51,7 +51,6 @@ func TestRowsOfEachReleaseAreRead(t *testing.T) {
 					`"delivered":7,"dead":2,"expired":3,"cancelled":4,"rejected":1,"backlog":5`},
 				"quotas":       {`"id":"provider"`, `"spend":"even"`, `"rollout":50`, `"shard":1`, `"algorithm":"log"`, `"anchor":"day@Europe/Moscow"`, `"unit":"bytes"`},
 				"destinations": {`"id":"shop-7"`, `"x-tenant":"blue"`, `"file:new","env:DESTINATION_OLD"`, `"the customer asked for it"`},
-				"pins":         {`"full":[3]`, `"gone":[4]`},
 				"positions":    {`42`, `"AQ"`},
 				"usage":        {`12`, `30`},
 				"changes":      {`"the customer asked for it"`},
@@ -77,8 +76,6 @@ func readBack(ctx context.Context, p *Postgres, what string) (any, error) {
 		return a.ListQuotas(ctx)
 	case "destinations":
 		return a.DestinationsAfter(ctx, "", 1000)
-	case "pins":
-		return p.Pinned(ctx, 0)
 	case "positions":
 		return p.LoadPositions(ctx, "pacer")
 	case "usage":

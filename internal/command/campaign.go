@@ -173,6 +173,7 @@ func parseInstant(text string) (time.Time, error) {
 type campaignRow struct {
 	*catalog.CampaignRow
 	Hold    *view.Held        `json:"hold,omitempty"`
+	Lanes   []int             `json:"lanes,omitempty"`        // where its backlog waits
 	Senders []progress.Sender `json:"senders,omitempty"`      // of one campaign: the daemons that send it
 	Failure string            `json:"last_failure,omitempty"` // of one campaign: its sink's, with a job of any campaign
 }
@@ -188,7 +189,7 @@ type campaignAnswer struct {
 	ExpectedAll int64      `json:"expected_total"`
 	SinkSet     *string    `json:"sink_set"` // absent after a change: sink is it
 	Fault       string     `json:"fault"`    // after a change: of the sink
-	Uneven      []int      `json:"uneven"`
+	Lanes       []int      `json:"lanes"`
 	Waiting     *int64     `json:"backlog"`
 	Held        *view.Held `json:"held"`
 
@@ -209,13 +210,10 @@ func (a *campaignAnswer) row() *campaignRow {
 	if a.SinkSet != nil {
 		row.Sink = *a.SinkSet
 	}
-	if len(row.Lanes) > 0 {
-		row.Lane = &row.Lanes[0]
-	}
 	if h := a.Held; h != nil && h.Until == nil && h.Cause != string(hold.Quota) && h.Cause != string(hold.Share) {
 		row.Progress.DoneAt, row.Progress.ETASeconds = nil, nil // it is not known when it goes on
 	}
-	return &campaignRow{CampaignRow: row, Hold: a.Held, Senders: a.Senders, Failure: a.LastFailure}
+	return &campaignRow{CampaignRow: row, Hold: a.Held, Lanes: a.Lanes, Senders: a.Senders, Failure: a.LastFailure}
 }
 
 // changed is row after a change, with what its row says of its being held.

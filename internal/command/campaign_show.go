@@ -59,7 +59,7 @@ func (c *cli) showCampaign(shown *campaignRow) error {
 			p.line("done\t%s", formatPercent(&row.Progress))
 		}
 		showProgress(p, shown)
-		showLanes(p, row.Lanes)
+		showLanes(p, shown.Lanes)
 		showSenders(p, shown.Senders)
 		showFailure(p, shown.Failure)
 		p.line("updated at\t%s", instant(whole(row.UpdatedAt), time.RFC3339))

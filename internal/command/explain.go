@@ -8,7 +8,6 @@ import (
 	"github.com/pacer/pacer/internal/config"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/hold"
-	"github.com/pacer/pacer/internal/notation"
 	"github.com/pacer/pacer/internal/progress"
 )
 
@@ -29,7 +28,6 @@ type explanation struct {
 	Waiting *int64            `json:"waiting,omitempty"`      // jobs; nil if not known
 	Lanes   []int             `json:"lanes,omitempty"`        // where its backlog waits
 	Senders []progress.Sender `json:"senders,omitempty"`      // the daemons that send it
-	Uneven  []int             `json:"uneven,omitempty"`       // lanes that hold much more of it than the others
 	Failure string            `json:"last_failure,omitempty"` // of its sink, with a job of any campaign
 	Note    string            `json:"note,omitempty"`
 }
@@ -48,7 +46,7 @@ func (c *cli) explainCampaign(ctx context.Context, id string) error {
 		return err
 	}
 	v := explanation{
-		Campaign: id, IsHeld: a.Held != nil, Held: a.Held, Waiting: a.Waiting, Lanes: a.Lanes, Senders: a.Senders, Uneven: a.Uneven, Failure: a.LastFailure,
+		Campaign: id, IsHeld: a.Held != nil, Held: a.Held, Waiting: a.Waiting, Lanes: a.Lanes, Senders: a.Senders, Failure: a.LastFailure,
 		Note: faults(&state),
 	}
 	var why, remedy string
@@ -73,9 +71,6 @@ func (c *cli) explainCampaign(ctx context.Context, id string) error {
 			showFailure(p, v.Failure)
 			showLanes(p, v.Lanes)
 			showSenders(p, v.Senders)
-			if len(v.Uneven) > 0 {
-				p.line("uneven\tmuch waits in %s; the daemons that read that move it on while they have no free call", notation.List(v.Uneven))
-			}
 		})
 		if v.Note != "" {
 			p.line("not known: %s", v.Note)

@@ -10,7 +10,6 @@ import (
 
 	"github.com/pacer/pacer/internal/app"
 	"github.com/pacer/pacer/internal/broker"
-	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/config"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/notation"
@@ -20,14 +19,13 @@ import (
 // publishTarget is the destination of `publish`: an ingress topic, or the lanes of the campaign.
 type publishTarget struct {
 	topic string
-	lanes []int // none: all partitions of the topic, in turn
+	lanes []int // of --direct, in the order in which the campaign takes them; none: all partitions of the topic, in turn
 }
 
-// publishTo returns the destination of the jobs. With --direct, the campaign is pinned to lanes as if it had
-// overflowed.
+// publishTo returns the destination of the jobs. With --direct, that is lanes.
 func publishTo(ctx context.Context, s *app.Services, flags *publishFlags) (publishTarget, error) {
 	if flags.Direct {
-		return publishLane(ctx, s, flags.Campaign)
+		return publishLanes(ctx, s, flags.Campaign)
 	}
 	topic := flags.Topic
 	if topic == "" {
@@ -39,8 +37,11 @@ func publishTo(ctx context.Context, s *app.Services, flags *publishFlags) (publi
 	return publishTarget{topic: topic}, nil
 }
 
-// publishLane pins the campaign to as many of the existing lanes as its rate needs.
-func publishLane(ctx context.Context, s *app.Services, campaign string) (publishTarget, error) {
+// directShare is the part of all lanes that jobs of one campaign are published to, as a divisor.
+const directShare = 8
+
+// publishLanes returns the first lanes in the order of the campaign, as many as one campaign gets.
+func publishLanes(ctx context.Context, s *app.Services, campaign string) (publishTarget, error) {
 	topic := requeue.LaneTopic(s.Topics.Prefix)
 	lanes, err := s.Kafka.Partitions(ctx, topic)
 	if errors.Is(err, broker.ErrNoTopic) {
@@ -49,20 +50,11 @@ func publishLane(ctx context.Context, s *app.Services, campaign string) (publish
 	if err != nil {
 		return publishTarget{}, fmt.Errorf("count the lanes: %w", app.BrokersFault(err))
 	}
-	c, err := catalog.NewPostgres(catalog.Options{DSN: s.DSN(), LanesTopic: topic, Logger: s.Log})
-	if err != nil {
-		return publishTarget{}, config.UsageError{Err: err}
+	to := publishTarget{topic: topic}
+	for order, i := delivery.OrderOfLanes(campaign, lanes), 0; i < max(1, lanes/directShare); i++ {
+		to.lanes = append(to.lanes, order.Lane(i))
 	}
-	defer c.Close()
-	rate, err := c.Rate(ctx, campaign)
-	if err != nil {
-		return publishTarget{}, err
-	}
-	pins, err := c.Pin(ctx, map[string]int{campaign: delivery.Stripes(rate, 0, 0, lanes)}, lanes, nil)
-	if err != nil {
-		return publishTarget{}, err
-	}
-	return publishTarget{topic: topic, lanes: pins[campaign]}, nil
+	return to, nil
 }
 
 func (t publishTarget) publish(

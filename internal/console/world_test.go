@@ -185,7 +185,7 @@ func (w *world) without() view.Sources {
 			}, w.fail
 		},
 		Senders: func(_ context.Context, c *delivery.Campaign) ([]progress.Sender, error) {
-			return []progress.Sender{{Daemon: "a", Lanes: c.Lanes, InMemory: 3, InFlight: 1}}, w.fail
+			return []progress.Sender{{Daemon: "a", Lanes: []int{17}, InMemory: 3, InFlight: 1}}, w.fail
 		},
 		Claims: func(context.Context, *delivery.Quota) ([]limits.Claim, error) {
 			return []limits.Claim{{Daemon: hostile[0]}, {Campaign: "spring", Asked: time.Now().Add(-time.Second), Due: time.Now().Add(10 * time.Second)}}, w.fail

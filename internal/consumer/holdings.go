@@ -147,9 +147,7 @@ func (t *assignment) run(ctx context.Context) {
 	lasting := context.WithoutCancel(ctx)
 	committing, stopCommitting := context.WithCancel(lasting)
 	defer stopCommitting()
-	keep := &checkpointer{opt: &t.opt, sources: t.sources, lanes: t.lanes, count: func(ctx context.Context) (int, error) {
-		return t.opt.Client.Partitions(ctx, t.opt.LaneTopic)
-	}}
+	keep := &checkpointer{opt: &t.opt, sources: t.sources}
 	survey := &survey{opt: &t.opt, metrics: t.metrics, ends: map[partition]int64{}, open: map[partition]opened{}, sources: func() (list []surveyed) {
 		for _, h := range t.holdings() {
 			list = append(list, h.placed)

@@ -288,7 +288,6 @@ func (v *visit) record(rec *broker.Raw) error {
 		r.src.metrics.repeated.Inc()
 		return nil
 	}
-	r.src.saw(hash, j.Campaign)
 	if len(v.jobs) == 0 {
 		r.src.ages.note(j.Offset, j.FirstRead)
 	}

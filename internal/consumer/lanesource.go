@@ -18,8 +18,7 @@ type laneSource struct {
 	lane     *offset.Lane     // the position of source
 	offering bool             // jobs of this lane have been offered, and the handler has not returned yet
 	early    map[uint64]int64 // room granted while offering, before the refusal it answers has been seen
-	seen     map[uint64]*seenCampaign
-	held     bool // what was committed cannot be read, so the lane is not
+	held     bool             // what was committed cannot be read, so the lane is not
 	ages     ages
 }
 
@@ -44,29 +43,13 @@ func (e laneReceipt) Drop(offset int64) { e.dropOf(offset, e.era) }
 // Lane is its number.
 func (e laneReceipt) Lane() int { return e.ID }
 
-// HasCapacity reports whether jobs of the campaign may be moved to other lanes without stopping those that are sent.
-func (e laneReceipt) HasCapacity(campaign string) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.lane.HasCapacity(delivery.CampaignHash(campaign))
-}
-
-// seenCampaign is a campaign that had jobs in this lane since the generation began, or is pinned to it, until the lane is
-// found drained of it.
-type seenCampaign struct {
-	id    string
-	used  bool      // it had jobs here
-	since time.Time // when its backlog here was first below one second of its rate in this lane; zero if it was not
-	told  time.Time // when that was last reported
-}
-
 var (
 	_ receipt = laneReceipt{}
 	_ placed  = (*laneSource)(nil)
 )
 
 func newLaneSource(at partition, l *offset.Lane, b *budget, m *metrics, kick func()) *laneSource {
-	s := &laneSource{wake: retry.NewSignal(), early: map[uint64]int64{}, seen: map[uint64]*seenCampaign{}}
+	s := &laneSource{wake: retry.NewSignal(), early: map[uint64]int64{}}
 	s.partition, s.from, s.budget, s.metrics, s.kick = at, delivery.FromLane, b.of(delivery.FromLane), m, kick
 	s.onSettled = func() {
 		if s.lane.TakeFreed() {
@@ -98,9 +81,6 @@ func (s *laneSource) place(from start) error {
 	s.placedAt(from)
 	s.setLane(l)
 	s.ages.forget()
-	if len(s.seen) > 0 { // see expect
-		s.edge.Store(l.Main() + 1)
-	}
 	return nil
 }
 
@@ -176,83 +156,6 @@ func (s *laneSource) mainPosition() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.lane.Main()
-}
-
-// drainedFor is how long a campaign's backlog in its lanes stays below a second of its rate before new jobs go direct.
-const drainedFor = 10 * time.Second
-
-// reportAgain is how often it is reported that a campaign is drained here whose other lanes are not.
-const reportAgain = 4 * time.Second
-
-// drained lists the campaigns whose backlog here has been below one second of their rate here for long enough: not left
-// behind, with the main reader at the end of the log. A campaign is listed again and again, until it is released or has
-// jobs here again.
-func (s *laneSource) drained(now time.Time, rate func(string) (float64, bool)) (list []seenCampaign) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for hash, v := range s.seen {
-		if !s.small(hash, v.id, rate) {
-			v.since = time.Time{}
-			continue
-		}
-		if v.since.IsZero() {
-			v.since = now
-		}
-		if now.Sub(v.since) >= drainedFor && now.Sub(v.told) >= reportAgain {
-			v.told = now
-			list = append(list, *v)
-		}
-	}
-	return list
-}
-
-// returned records that a campaign that was listed has no pins any more. If it has jobs here again, it stays.
-func (s *laneSource) returned(d seenCampaign) {
-	hash := delivery.CampaignHash(d.id)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if v := s.seen[hash]; v != nil && !v.since.IsZero() && v.told.Equal(d.told) {
-		delete(s.seen, hash)
-	}
-}
-
-// expect records that a campaign is pinned here. If that is new, it makes the reader look up the end of the log: a
-// position that reached an old end says nothing about records written since.
-func (s *laneSource) expect(id string) {
-	hash := delivery.CampaignHash(id)
-	s.mu.Lock()
-	known := s.seen[hash] != nil
-	if !known {
-		s.seen[hash] = &seenCampaign{id: id}
-		s.edge.Store(max(s.edge.Load(), s.lane.Main()+1))
-	}
-	s.mu.Unlock()
-	if !known {
-		s.wake.Send()
-	}
-}
-
-// saw records that a campaign has jobs here. Needs the lock.
-func (s *laneSource) saw(hash uint64, id string) {
-	v := s.seen[hash]
-	if v == nil {
-		v = &seenCampaign{id: id}
-		s.seen[hash] = v
-	}
-	v.used, v.told = true, time.Time{}
-}
-
-// small reports whether almost nothing of the campaign waits here. Needs the lock.
-func (s *laneSource) small(hash uint64, id string, rate func(string) (float64, bool)) bool {
-	if s.lane.Main() < s.edge.Load() {
-		return false
-	}
-	units, behind := s.lane.Backlog(hash)
-	if behind {
-		return false
-	}
-	perSecond, known := rate(id)
-	return units == 0 || known && float64(units) <= perSecond
 }
 
 // waits implements surveyed.

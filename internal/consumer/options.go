@@ -46,17 +46,6 @@ type Positions interface {
 	LoadPositions(ctx context.Context, group string) ([]delivery.Position, error)
 }
 
-// Lanes knows which campaigns are pinned to lanes.
-type Lanes interface {
-	// Unpin reports that the backlog of a campaign in a lane, where jobs of it were seen or were not, has been almost
-	// empty for a while. Once this is reported of all its lanes, it is released: its new jobs may be sent directly again.
-	// Until then the report has to be repeated, since it holds for some seconds. It does nothing if the campaign is
-	// pinned to other lanes only, and returns true.
-	Unpin(ctx context.Context, campaign string, lane int, seen bool) (released bool, err error)
-	// Pinned lists the lanes of the campaigns that were pinned at least age ago, and of those with several lanes.
-	Pinned(ctx context.Context, age time.Duration) (map[string][]int, error)
-}
-
 // Timer is a topic whose jobs come back after a constant delay.
 type Timer struct {
 	Topic string
@@ -81,17 +70,11 @@ type Options struct {
 	// Receipt wraps the receipt of a partition, once for each partition, and returns the receipt of its jobs.
 	Receipt   func(delivery.Receipt) delivery.Receipt
 	Positions Positions
-	Lanes     Lanes
-	// Snapshot returns the catalog, nil while it is not loaded.
-	Snapshot func() *delivery.Snapshot
 	// Trim reports that no record of a partition of a lane or a timer before offset will be read again: the group's commit
 	// of offset was acknowledged, and Positions holds no smaller one. The offset is one in the log of the topic with
 	// this id; 0 takes back what was reported before. It is called every PositionInterval and never blocks. May be
 	// nil.
 	Trim func(at broker.Partition, topic delivery.TopicID, offset int64)
-	// LaneRate returns the part of a campaign's rate that falls to one of its lanes, in units per second; known is false if
-	// the campaign does not exist.
-	LaneRate func(campaign string) (unitsPerSecond float64, known bool)
 
 	MaxBufferBytes int64         // 64 MiB: jobs in memory and fetches in flight, of the whole process
 	MaxWeight      int64         // delivery.MaxWeight

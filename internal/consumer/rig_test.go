@@ -76,8 +76,7 @@ func newRig(t *testing.T, brokers []string) *rig {
 	r := &rig{t: t, brokers: brokers, client: newClient(t, brokers), logs: &logBook{}}
 	r.opt = Options{
 		Group: prefix, Ingress: []string{prefix + ".jobs"}, LaneTopic: prefix + ".lanes",
-		Receipt: func(r delivery.Receipt) delivery.Receipt { return r }, Positions: noCatalog{}, Lanes: noCatalog{},
-		Snapshot: func() *delivery.Snapshot { return nil }, LaneRate: unknownRate,
+		Receipt: func(r delivery.Receipt) delivery.Receipt { return r }, Positions: noCatalog{},
 		Logger: slog.New(slog.NewTextHandler(r.logs, &slog.HandlerOptions{Level: slog.LevelInfo})),
 	}
 	return r
@@ -88,11 +87,6 @@ type noCatalog struct{}
 
 func (noCatalog) SavePositions(context.Context, string, []delivery.Position) error   { return nil }
 func (noCatalog) LoadPositions(context.Context, string) ([]delivery.Position, error) { return nil, nil }
-func (noCatalog) Unpin(context.Context, string, int, bool) (bool, error)             { return true, nil }
-func (noCatalog) Pinned(context.Context, time.Duration) (map[string][]int, error)    { return nil, nil }
-
-func unknownRate(string) (float64, bool) { return 0, false }
-
 func newClient(t *testing.T, brokers []string) *kafka.Client {
 	transport := &kafka.Transport{MetadataTTL: 200 * time.Millisecond}
 	t.Cleanup(transport.CloseIdleConnections)

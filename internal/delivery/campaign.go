@@ -41,7 +41,6 @@ type Campaign struct {
 	Hours          *ActiveHours // nil: always
 	Ramp           *Ramp        // nil: none
 	ExpectedTotal  int64
-	Lanes          []int // ascending; none unless the campaign has a backlog in lanes
 
 	// Invalid, if set, says in one line why the campaign is held (an invalid rate, an unknown status).
 	Invalid string

@@ -149,8 +149,7 @@ type Moves uint8
 
 // The moves of a job.
 const (
-	Widened  Moves = 1 << iota // one of its hops was from a lane to another one of its campaign
-	Returned                   // it has waited for its destination, and goes before those that wait there now
+	Returned Moves = 1 << iota // it has waited for its destination, and goes before those that wait there now
 )
 
 // Defect is the reason of the job's flaw, "" when it has none.
@@ -360,7 +359,6 @@ const (
 	ReasonStep      Reason = "step"       // between two steps of a request, or two polls
 	// ReasonDestination: the destination is closed, disabled or busy.
 	ReasonDestination Reason = "destination"
-	ReasonWidened     Reason = "widened" // from a lane that holds too much of its campaign's backlog to another one
 )
 
 // Reroute is where a job is to be written: a lane, a timer or the dead letters.

@@ -18,15 +18,6 @@ type LaneBacklog struct {
 	Waiting []CampaignCount // in no order, each campaign once
 }
 
-// UnevenLane is a lane that holds more of a campaign's backlog than the other lanes of the campaign do, or whose campaign has
-// too few lanes.
-type UnevenLane struct {
-	Campaign string
-	Lane     int
-	Surplus  int64 // jobs that may be moved from it to the others
-	Few      bool  // the campaign has fewer lanes than it needs
-}
-
 // LanesBacklog is the backlog of the lanes that one daemon reads.
 type LanesBacklog struct {
 	Generation int32 // of the consumer group, by which the lanes were assigned

@@ -55,8 +55,7 @@ const (
 	HeaderFirstRead     = "pacer-first-read"      // RFC 3339 with nanoseconds; kept on every re-enqueue
 	HeaderPublishedAt   = "pacer-published-at"    // RFC 3339; the timestamp of the first record
 	HeaderReason        = "pacer-reason"
-	HeaderWidened       = "pacer-widened" // 1 once the job was moved to another lane of its campaign; it is not moved so again
-	HeaderDetail        = "pacer-detail"  // dead letters: one line for the reader
+	HeaderDetail        = "pacer-detail" // dead letters: one line for the reader
 	// HeaderStep and the following are a job's State: between the steps of a request, and on a dead letter.
 	HeaderStep  = "pacer-step"  // the name of the step that comes next
 	HeaderVars  = "pacer-vars"  // JSON

@@ -110,8 +110,9 @@ type Board struct {
 	Early     int64         // of these, jobs whose time has not come, or whose destination is closed
 	InHand    int64         // jobs that its sink was given and has not answered; those of lanes wait as well
 	Turn      time.Time     // when its rate next allows a job; zero: soon, or it is not known
-	LanesRead bool          // daemons read all its lanes
-	Unread    []int         // its lanes that a daemon has, and cannot read what was committed for them
+	Lanes     []int         // where its backlog waits, ascending
+	LanesRead bool          // daemons read all of them
+	Unread    []int         // of them, those that a daemon has, and cannot read what was committed for them
 	Idle      time.Duration // nothing was sent for that long; 0: something was lately, or it is not known
 	Stuck     *Stuck        // what a daemon found out that the others cannot know; nil: nothing
 	Since     time.Time     // when Held began; zero: unknown
@@ -322,7 +323,7 @@ func (e *Evidence) reported() (a Answer, found bool) {
 	if b == nil {
 		return e.waits()
 	}
-	if n := len(b.Unread); n > 0 && n == len(e.Campaign.Lanes) {
+	if n := len(b.Unread); n > 0 && n == len(b.Lanes) {
 		return Answer{Cause: Unreadable, lanes: b.Unread}, true
 	}
 	if b.Stuck != nil {
@@ -342,7 +343,7 @@ func (e *Evidence) reported() (a Answer, found bool) {
 	if b.Idle < e.patience() {
 		return a, false
 	}
-	a = Answer{Cause: Stalled, Since: e.Now.Add(-b.Idle), lanes: e.Campaign.Lanes, read: b.LanesRead}
+	a = Answer{Cause: Stalled, Since: e.Now.Add(-b.Idle), lanes: b.Lanes, read: b.LanesRead}
 	switch {
 	case len(b.Unread) > 0:
 		a.Cause, a.lanes = Unreadable, b.Unread
@@ -350,7 +351,7 @@ func (e *Evidence) reported() (a Answer, found bool) {
 		a.Cause, a.sink, a.inHand = Unanswered, e.Sink, b.InHand
 	case e.slow != nil:
 		a.Cause, a.quota = Share, e.slow
-	case b.InMemory == 0 && len(e.Campaign.Lanes) > 0:
+	case b.InMemory == 0 && len(b.Lanes) > 0:
 		a.Cause = Lane
 	}
 	return a, true

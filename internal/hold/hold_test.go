@@ -13,7 +13,7 @@ var now = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC) // a Friday
 // campaign is one that nothing holds: 10/s, under a quota with two windows.
 func campaign() *delivery.Campaign {
 	return &delivery.Campaign{
-		ID: "spring", Status: delivery.StatusActive, Rate: delivery.PerSecond(10), PriorityWeight: 1, Lanes: []int{17},
+		ID: "spring", Status: delivery.StatusActive, Rate: delivery.PerSecond(10), PriorityWeight: 1,
 		Quotas: []*delivery.Quota{{ID: "provider", Windows: []delivery.Window{
 			{Span: time.Minute, Limit: 300}, {Span: time.Hour, Limit: 15_750},
 		}}},
@@ -25,7 +25,7 @@ func evidence() Evidence {
 	return Evidence{
 		Now: now, Campaign: campaign(), Sink: "receiver",
 		Windows: Windows([]delivery.WindowState{{Quota: "provider", Window: 0, Remaining: 7}, {Quota: "provider", Window: 1, Remaining: 7}}),
-		Board:   &Board{Daemons: 3, Waiting: 100, InMemory: 20, LanesRead: true},
+		Board:   &Board{Daemons: 3, Waiting: 100, InMemory: 20, Lanes: []int{17}, LanesRead: true},
 	}
 }
 
@@ -132,14 +132,14 @@ func TestEveryCause(t *testing.T) {
 			e.Board.InMemory, e.Board.LanesRead, e.Board.Idle = 0, false, time.Minute
 		}, Lane, time.Time{}, "no daemon reads its lane 17", "log"},
 		"one of several lanes": {func(e *Evidence) {
-			e.Campaign.Lanes, e.Board.InMemory, e.Board.Idle = []int{17, 18}, 0, time.Minute
+			e.Board.Lanes, e.Board.InMemory, e.Board.Idle = []int{17, 18}, 0, time.Minute
 		}, Lane, time.Time{}, "one of its lanes 17, 18 is held up", "pacer_partition_stalled"},
 		"lane that is held up": {func(e *Evidence) { e.Board.InMemory, e.Board.Idle = 0, time.Minute }, Lane, time.Time{},
 			"its lane 17 is held up", "pacer_partition_stalled"},
 		"lane whose commit cannot be read": {func(e *Evidence) { e.Board.Waiting, e.Board.LanesRead, e.Board.Unread = 0, false, []int{17} },
 			Unreadable, time.Time{}, "nothing is read from its lane 17", "run the version"},
 		"one of two lanes whose commit cannot be read": {func(e *Evidence) {
-			e.Campaign.Lanes, e.Board.LanesRead, e.Board.Unread, e.Board.Idle = []int{17, 18}, false, []int{18}, time.Minute
+			e.Board.Lanes, e.Board.LanesRead, e.Board.Unread, e.Board.Idle = []int{17, 18}, false, []int{18}, time.Minute
 		}, Unreadable, time.Time{}, "nothing is read from its lane 18", "run the version"},
 		"last job in hand": {func(e *Evidence) {
 			e.Board.Waiting, e.Board.InMemory, e.Board.InHand, e.Board.LanesRead, e.Board.Idle = 1, 0, 1, false, time.Minute

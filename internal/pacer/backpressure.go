@@ -61,7 +61,7 @@ func (q *queue) sentIn(within time.Duration, now instant) int64 {
 // longer, jobs are relayed.
 func (p *Pacer) refuses(q *queue, j *delivery.Job, now instant) bool {
 	ahead := q.ahead(rank(j))
-	if j.From != delivery.FromIngress || len(q.campaign.Lanes) > 0 || q.size+j.Size <= p.opt.MaxQueueBytes || !q.fast(ahead, now) {
+	if j.From != delivery.FromIngress || now.local < q.behindUntil || q.size+j.Size <= p.opt.MaxQueueBytes || !q.fast(ahead, now) {
 		return false
 	}
 	if q.refusesSince == 0 || now.local-q.refusesSince > refuseAgain.Microseconds() {

@@ -157,10 +157,10 @@ func TestOverflowGoesToTheLaneOnce(t *testing.T) {
 	})
 }
 
-func TestAPinnedCampaignsNewJobsGoToItsLane(t *testing.T) {
-	c := campaign("c", 100)
-	c.Lanes = []int{3}
-	one(t, newBook(c), nil, func(t *testing.T, f *fleet) {
+func TestNewJobsGoBehindTheBacklog(t *testing.T) {
+	b := newBook(campaign("c", 100))
+	b.setBacklog("c", 101)
+	one(t, b, nil, func(t *testing.T, f *fleet) {
 		src := newPartition("in/0")
 		list := jobs(src, delivery.FromIngress, "c", 0, 10)
 		list[4].Priority = delivery.PriorityHigh
@@ -175,21 +175,22 @@ func TestAPinnedCampaignsNewJobsGoToItsLane(t *testing.T) {
 	})
 }
 
-// TestJobsGoDirectAsSoonAsTheLaneIsDrained: those that went to the lane because of the backlog are no reason for the next to
-// follow them, or a campaign with a steady trickle of jobs would never leave its lane.
-func TestJobsGoDirectAsSoonAsTheLaneIsDrained(t *testing.T) {
-	c := campaign("c", 100)
-	c.Lanes = []int{3}
-	b := newBook(c)
+// TestJobsGoDirectOnceTheLanesAreDrained: when no more than a second's worth has waited there for ten seconds. Those that went there because of
+// the backlog are no reason for the next to follow them, or a campaign with a steady trickle of jobs would never leave its lanes.
+func TestJobsGoDirectOnceTheLanesAreDrained(t *testing.T) {
+	b := newBook(campaign("c", 100))
+	b.setBacklog("c", 5000)
 	one(t, b, nil, func(t *testing.T, f *fleet) {
 		src := newPartition("in/0")
 		f.offer(t, jobs(src, delivery.FromIngress, "c", 0, 10))
-		b.set(campaign("c", 100))
-		time.Sleep(100 * time.Millisecond)
+		b.setBacklog("c", 100)
+		time.Sleep(drainedFor - time.Second)
 		f.offer(t, jobs(src, delivery.FromIngress, "c", 10, 10))
+		time.Sleep(1100 * time.Millisecond)
+		f.offer(t, jobs(src, delivery.FromIngress, "c", 20, 10))
 		time.Sleep(time.Second)
-		if laned, sent := src.count(delivery.OutcomeRequeued), f.count("c"); laned != 10 || sent != 10 {
-			t.Errorf("%d went to the lane and %d direct, want 10 and 10", laned, sent)
+		if laned, sent := src.count(delivery.OutcomeRequeued), f.count("c"); laned != 20 || sent != 10 {
+			t.Errorf("%d went to the lane and %d direct, want 20 and 10", laned, sent)
 		}
 	})
 }

@@ -293,11 +293,12 @@ func TestBlockRemembersWhatIsParked(t *testing.T) {
 		c.Status = delivery.StatusPaused
 		b.set(c)
 		time.Sleep(time.Second)
-		c.Status, c.Lanes = delivery.StatusActive, []int{3}
+		c.Status = delivery.StatusActive
+		b.setBacklog("c", 1000)
 		b.set(c)
 		time.Sleep(2 * idleQueue)
-		b.set(blocking("c", 10))
-		time.Sleep(2 * time.Second)
+		b.setBacklog("c", 0)
+		time.Sleep(drainedFor + 2*time.Second)
 		if n := src.counts().settled; n != 10 {
 			t.Errorf("%d of 10 settled", n)
 		}

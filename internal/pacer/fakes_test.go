@@ -81,6 +81,19 @@ type book struct {
 	mu       sync.Mutex
 	snapshot *delivery.Snapshot
 	watchers []chan struct{}
+	inLanes  map[string]int64 // jobs that wait there, by campaign
+}
+
+func (b *book) backlog(campaign string) int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.inLanes[campaign]
+}
+
+func (b *book) setBacklog(campaign string, jobs int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.inLanes = map[string]int64{campaign: jobs}
 }
 
 func newBook(campaigns ...delivery.Campaign) *book {

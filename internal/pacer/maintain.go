@@ -63,7 +63,6 @@ func (p *Pacer) maintain(now instant) {
 		p.wake(s) // a free call may have been meant for a queue that could not use it any more
 	}
 	p.maintainFollowUps(now)
-	p.showPaces(now)
 	p.closedDestinations()
 	p.returnUnsent()
 	p.recover(now.local)
@@ -83,7 +82,6 @@ func (p *Pacer) maintainQueue(q *queue, now instant) {
 	p.unpark(q, now)
 	p.returnBeyond(q, now)
 	p.moveOn(q, now)
-	p.readOn(q, now)
 	p.makeCapacity(q, now)
 }
 

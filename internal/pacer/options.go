@@ -76,12 +76,6 @@ type Requeuer interface {
 	Throttle(d time.Duration)
 }
 
-// Widener gives campaigns more lanes.
-type Widener interface {
-	// Widen gives each of the campaigns as many lanes as it needs. The catalog tells of them.
-	Widen(ctx context.Context, campaigns []string)
-}
-
 // capacityReceiver is a source whose jobs may be refused for want of room: they wait there, in a lane or in ingress.
 type capacityReceiver interface {
 	// GrantCapacity reports that the campaign, whose jobs were refused before, has room in its queue for about units more. It never
@@ -111,7 +105,8 @@ type Options struct {
 	Sinks    Sinks
 	Requeuer Requeuer
 	Catalog  Catalog
-	Widener  Widener // nil: campaigns keep the lanes that they have
+	// Backlog returns about how many jobs of a campaign wait in lanes; nil: none is known of.
+	Backlog func(campaign string) int64
 
 	// Destinations returns what finds the destination of a job of the sink whose record names none, "" where it has none; nil for a sink that
 	// has no destinations of its own, whatever its jobs name. It is called by the goroutines that offer jobs.
@@ -186,6 +181,9 @@ func (o *Options) validate() error {
 	}
 	if o.Retry.Jitter < 0 || o.Retry.Jitter > retry.MaxJitter {
 		return fmt.Errorf("retry.jitter must be between 0 and %v", retry.MaxJitter)
+	}
+	if o.Backlog == nil {
+		o.Backlog = func(string) int64 { return 0 }
 	}
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	if o.Registerer == nil {

@@ -8,7 +8,7 @@ import (
 )
 
 // TestBacklogIsNotOvertaken: once jobs of a campaign have gone to its lane, those that are read behind them go there as well,
-// also while the catalog does not know of the lane yet. After a while in which none came, they are sent at once again.
+// also while nobody has counted them yet. After a while in which none came, they are sent at once again.
 func TestBacklogIsNotOvertaken(t *testing.T) {
 	one(t, newBook(campaign("c", 100)), nil, func(t *testing.T, f *fleet) {
 		p := newPartition("jobs/0")
@@ -23,7 +23,7 @@ func TestBacklogIsNotOvertaken(t *testing.T) {
 		if n := inLane() - before; n != 50 {
 			t.Errorf("%d of 50 behind the backlog went to the lane", n)
 		}
-		time.Sleep(2 * lanesKnown)
+		time.Sleep(2 * knownAfter)
 		before = inLane()
 		f.offer(t, jobs(p, delivery.FromIngress, "c", 650, 50))
 		if n := inLane() - before; n != 0 {

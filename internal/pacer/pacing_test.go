@@ -36,6 +36,7 @@ func newFleet(n int, latency func() time.Duration, b *book, adjust func(*Options
 		c, out := f.store.client(), &outbox{}
 		o := Defaults()
 		o.Limiter, o.Gates, o.Sinks, o.Requeuer, o.Catalog = c, c, daemonSinks{f.receiver, i}, out, b
+		o.Backlog = b.backlog
 		o.Retry.Jitter, o.Logger, o.Destinations = 0, slog.New(slog.DiscardHandler), nowhere
 		if adjust != nil {
 			adjust(&o)

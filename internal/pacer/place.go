@@ -174,22 +174,29 @@ func (p *Pacer) decide(j *delivery.Job, now instant) placement {
 	if d := p.closedTo(e.sink, j, now); d != nil {
 		return p.apart(e.sink, d, j, false, now)
 	}
-	q := p.queue(e)
+	q, fresh := p.queue(e), j.From == delivery.FromIngress && rank(j) == rankOther
+	if fresh && p.opt.Backlog(c.ID) > c.Rate.UnitsIn(time.Second) {
+		q.behindUntil = now.in(drainedFor)
+	}
 	if p.fits(q, j, now) {
 		return placement{where: queued, queue: q}
 	}
 	if _, ok := j.Source.(capacityReceiver); ok && p.refuses(q, j, now) {
 		return placement{where: stays}
 	}
-	if len(c.Lanes) == 0 && now.local >= q.behindUntil && j.From == delivery.FromIngress && rank(j) == rankOther {
-		q.behindUntil = now.in(lanesKnown)
+	if fresh && now.local >= q.behindUntil && !remains(j, c) {
+		q.behindUntil = now.in(knownAfter)
 	}
 	return overflow(j, c, now)
 }
 
-// lanesKnown is how soon after its first job went to a lane a campaign is known to have one. Until then the jobs behind it
-// must not take the room of those that are sent meanwhile.
-const lanesKnown = 3 * time.Second
+const (
+	// knownAfter is how soon after its first job went to a lane a campaign is known to have a backlog there. Until then the jobs
+	// behind it must not take the room of those that are sent meanwhile.
+	knownAfter = 5 * time.Second
+	// drainedFor is how long a campaign's backlog in lanes stays below a second of its rate before new jobs go direct.
+	drainedFor = 10 * time.Second
+)
 
 // remains reports whether a job of the campaign that does not fit here waits where it was read: in a lane, or in ingress if
 // the campaign's overflow is block.
@@ -225,7 +232,7 @@ func relayed(j *delivery.Job, c *delivery.Campaign, now instant) placement {
 // those before, and whether the campaign's part of the memory has room for it. A job that stays where it is until it is
 // taken may wait there for any time: of a campaign whose turn is far off, only one is taken, to ask for slots with.
 func (p *Pacer) fits(q *queue, j *delivery.Job, now instant) bool {
-	if j.From == delivery.FromIngress && rank(j) == rankOther && (len(q.campaign.Lanes) > 0 || now.local < q.behindUntil && !remains(j, q.campaign)) {
+	if j.From == delivery.FromIngress && rank(j) == rankOther && now.local < q.behindUntil {
 		return false // behind the campaign's backlog
 	}
 	room, far := p.laneCapacity(q), p.far(q, now)

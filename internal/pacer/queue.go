@@ -25,7 +25,6 @@ type queue struct {
 	competitors int64 // daemons that compete for the campaign's slots, this one included
 	calls       calls
 	behindUntil int64 // local time until which its jobs of ingress go to lanes, since others have
-	narrow      *laneMove
 
 	place int // in the list of queues
 	intake
@@ -184,8 +183,6 @@ func (q *queue) next(n int, f func(j *delivery.Job)) {
 type queues struct {
 	byID map[string]*queue
 	list []*queue // the same, in any order
-
-	narrows laneMoves // of those whose lanes hold too much of a backlog
 }
 
 // add makes the queue of a campaign.

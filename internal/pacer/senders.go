@@ -3,7 +3,6 @@ package pacer
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -164,11 +163,10 @@ func (p *Pacer) deliver(x dispatch) {
 	p.inbox.result(sent{dispatch: x, result: r, lasted: took})
 }
 
-// sends are the calls of sinks. Only the scheduler uses it, except for senders and paces.
+// sends are the calls of sinks. Only the scheduler uses it, except for senders.
 type sends struct {
 	senders
-	paces    atomic.Pointer[map[string]pace] // by sink; read by any goroutine
-	ctx      context.Context                 // of the calls
+	ctx      context.Context // of the calls
 	cancel   context.CancelFunc
 	inFlight int
 	lateAt   int64 // local time when a slot was last used so late that relaying has to wait; 0: never

@@ -16,13 +16,11 @@ type sinkState struct {
 	calls    calls    // that are
 	granted  int64    // slots that the campaigns of this sink have
 	asked    int64    // slots that takes in flight may bring
-	steady   int64    // how long a call lasts, as it has been for some seconds while the sink worked; microseconds
 	full     []*queue // queues whose slot came due while no call was free, in order
 	fullAt   int64    // local time when there was last one; 0: never
 	breaker  breaker
 	gate     gateCalls
-	destined bool     // it has destinations of its own
-	pressure pressure // on its calls
+	destined bool // it has destinations of its own
 
 	gateSeen      int64         // local time since when another daemon is known to have closed the gate; 0: none has
 	maxRetryAfter time.Duration // how long a wait that the destination asks for is believed
@@ -36,50 +34,6 @@ func (s *sinkState) sawGate(now int64) {
 	if s.gateSeen == 0 && !s.breaker.tripped {
 		s.gateSeen = now
 	}
-}
-
-// steadyFor is how recently a sink must have taken a job for the latency of its calls to count.
-const steadyFor = time.Second
-
-// settleLatency lets the steady latency follow: down at once, and up within a few rounds of maintenance. A moment in which
-// the destination is slow does not count, and neither do calls that fail.
-func (s *sinkState) settleLatency(now int64) {
-	if s.breaker.succeededAt == 0 || now-s.breaker.succeededAt > steadyFor.Microseconds() {
-		return
-	}
-	s.steady = min(s.calls.lasts, s.steady+(s.calls.lasts-s.steady)/8+1)
-}
-
-// pace is how fast a sink is: how long its calls last, and how many may be in flight in this daemon.
-type pace struct {
-	latency  time.Duration
-	inFlight int
-}
-
-// showPaces makes the paces of the sinks known to other goroutines.
-func (p *Pacer) showPaces(now instant) {
-	paces := make(map[string]pace, len(p.sinks))
-	for id, s := range p.sinks {
-		s.settleLatency(now.local)
-		s.pressure.update(s.calls.inFlight, s.max)
-		paces[id] = pace{time.Duration(s.steady) * time.Microsecond, s.max}
-	}
-	p.sends.paces.Store(&paces)
-}
-
-// Pace returns how long a call of the campaign's sink lasts, as it has been for some seconds, and how many calls for the
-// campaign may be in flight in this daemon; zeros if that is not known. It may be called from any goroutine.
-func (p *Pacer) Pace(c *delivery.Campaign) (latency time.Duration, inFlight int) {
-	paces := p.sends.paces.Load()
-	id, ok := p.opt.Sinks.Resolve(c.Sink)
-	if paces == nil || !ok {
-		return 0, 0
-	}
-	of := (*paces)[id]
-	if c.MaxInFlight > 0 {
-		of.inFlight = min(of.inFlight, c.MaxInFlight)
-	}
-	return of.latency, of.inFlight
 }
 
 // leave takes a queue off the list of those that wait for a free call.

@@ -2,6 +2,8 @@ package progress
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -13,6 +15,8 @@ type Board struct {
 	at      time.Time
 	totals  map[uint64]total
 	lanes   []delivery.LaneBacklog
+	where   map[uint64][]int // lanes in which jobs of a campaign wait
+	inLanes *inLanes
 	read    map[int]bool // lanes whose daemon runs; false: it ran no more
 	daemons int          // that run
 	unread  map[int]bool // lanes that their daemon does not read
@@ -70,13 +74,16 @@ func ReadBoard(ctx context.Context, x *RedisExchange) (*Board, error) {
 
 func newBoard(now time.Time, s *summary) *Board {
 	b := &Board{
-		at: now, totals: s.totals(), lanes: s.lanes.Lanes, read: map[int]bool{}, daemons: s.daemons,
+		at: now, totals: s.totals(), lanes: s.lanes.Lanes, where: map[uint64][]int{}, inLanes: s.inLanes(), read: map[int]bool{}, daemons: s.daemons,
 		unread: map[int]bool{}, stuck: byCampaign(s.stuck), holds: byCampaign(s.holds),
 		late: s.late, nodes: s.nodes, sinks: s.sinks, sent: byHash(s.sent), denied: byHash(s.denied),
 	}
 	b.kafka = kafkaAway(s.nodes)
 	for _, l := range s.lanes.Lanes {
 		b.read[l.Lane] = true
+		for _, w := range l.Waiting {
+			b.where[w.Campaign] = append(b.where[w.Campaign], l.Lane)
+		}
 	}
 	for _, lane := range s.silent {
 		b.read[lane] = false
@@ -191,10 +198,18 @@ func (b *Board) Of(c *delivery.Campaign, s *delivery.Snapshot) *hold.Board {
 	hash := delivery.CampaignHash(c.ID)
 	all := b.totals[hash]
 	out := &hold.Board{Daemons: b.daemons, Waiting: all.waiting, InMemory: all.jobs, Early: all.early, InHand: all.inHand, Kafka: b.kafka, LanesRead: true}
-	for _, lane := range c.Lanes {
+	out.Lanes = slices.Sorted(slices.Values(b.where[hash]))
+	for _, lane := range out.Lanes {
 		out.LanesRead = out.LanesRead && b.read[lane]
-		if b.unread[lane] {
-			out.Unread = append(out.Unread, lane)
+	}
+	if len(b.unread) > 0 {
+		lanes := 1 + max(slices.Max(slices.Collect(maps.Keys(b.unread))), slices.Max(append(slices.Collect(maps.Keys(b.read)), 0)))
+		order := delivery.OrderOfLanes(c.ID, lanes)
+		_, end := delivery.LanesFor(all.waiting, b.inLanes.all, lanes)
+		for i := range end { // nobody knows what waits there
+			if lane := order.Lane(i); b.unread[lane] {
+				out.Unread, out.Lanes = append(out.Unread, lane), append(out.Lanes, lane)
+			}
 		}
 	}
 	if all.turn > 0 {
@@ -210,32 +225,6 @@ func (b *Board) Of(c *delivery.Campaign, s *delivery.Snapshot) *hold.Board {
 		}
 	}
 	return out
-}
-
-// stripes returns what waits in each lane of the campaigns with several of which something waits. Lanes that no daemon
-// reads are left out.
-func (b *Board) stripes(campaigns map[uint64]*delivery.Campaign) map[uint64]map[int]int64 {
-	all := map[uint64]map[int]int64{}
-	for _, l := range b.lanes {
-		for _, w := range l.Waiting {
-			if c := campaigns[w.Campaign]; c == nil || len(c.Lanes) < 2 {
-				continue
-			}
-			if all[w.Campaign] == nil {
-				all[w.Campaign] = map[int]int64{}
-			}
-			all[w.Campaign][l.Lane] = w.Jobs
-		}
-	}
-	for hash, waiting := range all {
-		for _, lane := range campaigns[hash].Lanes {
-			_, counted := waiting[lane]
-			if _, known := b.read[lane]; known && !counted {
-				waiting[lane] = 0
-			}
-		}
-	}
-	return all
 }
 
 // nameOf returns the id of the campaign with this hash, "(unknown)" if it is not in the catalog, and "" for none.

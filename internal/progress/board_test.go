@@ -1,43 +1,18 @@
 package progress
 
 import (
-	"maps"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/hold"
 )
 
-// TestWaitingByLane: what waits in each lane of a campaign with several is known, also that it is nothing; of lanes that
-// nobody reads, and of other campaigns, it is not.
-func TestWaitingByLane(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		wide, narrow := campaign("wide", 1000, 0), campaign("narrow", 10, 0)
-		wide.Lanes, narrow.Lanes = []int{3, 4, 5, 6}, []int{3}
-		m, _ := alone(catalogOf(wide, narrow))
-		if m.Waiting("wide") != nil {
-			t.Error("something waits before the first exchange")
-		}
-		m.lane(1, 3, "wide", 50)
-		m.lane(1, 4, "wide", 70)
-		m.lane(1, 6, "narrow", 20)
-		m.exchange(t.Context())
-		if got := m.Waiting("wide"); !maps.Equal(got, map[int]int64{3: 50, 4: 70, 6: 0}) {
-			t.Errorf("waiting %v", got)
-		}
-		if got := m.Waiting("narrow"); got != nil {
-			t.Errorf("waiting %v of a campaign with one lane", got)
-		}
-	})
-}
-
 // TestABoardKnowsWhatKeepsALane: lanes that their daemon does not read, and jobs that sinks have in hand, as long as it runs.
 func TestABoardKnowsWhatKeepsALane(t *testing.T) {
-	c := &delivery.Campaign{ID: "c", Lanes: []int{3}}
+	c, first := &delivery.Campaign{ID: "c"}, delivery.OrderOfLanes("c", 8).Lane(0)
 	for age, want := range map[time.Duration]bool{0: true, freshFor: false} {
-		p := &part{lanes: delivery.LanesBacklog{Unreadable: []int{3}}, inHand: []sent{{delivery.CampaignHash("c"), 2}}}
+		p := &part{lanes: delivery.LanesBacklog{Lanes: []delivery.LaneBacklog{{Lane: 7}}, Unreadable: []int{first}}, inHand: []sent{{delivery.CampaignHash("c"), 2}}}
 		b := newBoard(time.Now(), (&merger{}).merge([]reported{{part: p, daemon: "a", age: age}})).Of(c, nil)
 		if (len(b.Unread) == 1) != want || (b.InHand == 2) != want {
 			t.Errorf("%s old: %+v", age, b)

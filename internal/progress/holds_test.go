@@ -25,7 +25,7 @@ func alone(snapshot *delivery.Snapshot) (*member, *bytes.Buffer) {
 	tracker := New(Options{
 		Daemon: "a", Work: d, Exchange: echo{}, Store: newShelf(), Snapshot: func() *delivery.Snapshot { return snapshot },
 		Windows: func() []delivery.WindowState { return d.windows }, Gates: d.closed,
-		Sink: func(name string) (string, bool) { return "receiver", name != "typo" }, Stuck: func(context.Context) []Stuck { return d.stuck }, Needs: d.lanesOf, Narrow: d.hear,
+		Sink: func(name string) (string, bool) { return "receiver", name != "typo" }, Stuck: func(context.Context) []Stuck { return d.stuck },
 		Logger: slog.New(slog.NewTextHandler(log, nil)), Registerer: prometheus.NewRegistry(),
 	})
 	return &member{tracker, d}, log
@@ -105,7 +105,6 @@ func TestWhatIsHeldIsNeverSilent(t *testing.T) {
 func TestNothingIsSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := campaign("c", 10, 1)
-		c.Lanes = []int{4}
 		m, log := alone(catalogOf(c))
 		m.lane(1, 4, "c", 50)
 		m.tallies = []delivery.Tally{{Campaign: "c", Sent: 1}}

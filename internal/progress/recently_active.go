@@ -57,7 +57,7 @@ func windowsOf(s *delivery.Snapshot) func(hash uint64) bool {
 // matters reports whether there is something to find out about a campaign although it has no jobs.
 func (t *Tracker) matters(c *delivery.Campaign) bool {
 	_, sink := t.opt.Sink(c.Sink)
-	return !sink || c.Invalid != "" || c.ExpectedTotal > 0 || len(c.Lanes) > 0
+	return !sink || c.Invalid != "" || c.ExpectedTotal > 0
 }
 
 const (
@@ -98,11 +98,27 @@ func (t *Tracker) busy(b *Board, sent map[uint64]float64) map[string]*delivery.C
 	return list
 }
 
-// Waiting returns how many jobs of a campaign with several lanes wait in each of them that a daemon reads, as of the last
-// exchange; nil if that is not known. It may be called from any goroutine.
-func (t *Tracker) Waiting(campaign string) map[int]int64 {
-	if last := t.stripes.Load(); last != nil {
-		return (*last)[delivery.CampaignHash(campaign)]
+// InLanes returns how many jobs wait in lanes, as of the last exchange: of a campaign, and of all. It may be called from any goroutine.
+func (t *Tracker) InLanes(campaign string) (jobs, all int64) {
+	if last := t.inLanes.Load(); last != nil {
+		return last.of[delivery.CampaignHash(campaign)], last.all
 	}
-	return nil
+	return 0, 0
+}
+
+// inLanes are the jobs that wait in lanes.
+type inLanes struct {
+	of  map[uint64]int64 // by campaign
+	all int64
+}
+
+func (s *summary) inLanes() *inLanes {
+	n := &inLanes{of: map[uint64]int64{}}
+	for _, l := range s.lanes.Lanes {
+		for _, w := range l.Waiting {
+			n.of[w.Campaign] += w.Jobs
+			n.all += w.Jobs
+		}
+	}
+	return n
 }

@@ -34,11 +34,12 @@ func sendersOf(parts []reported, c *delivery.Campaign) (senders []Sender) {
 			continue
 		}
 		s := Sender{Daemon: p.daemon}
-		for _, lane := range c.Lanes {
-			if readers[lane] == p {
-				s.Lanes = append(s.Lanes, lane)
+		for _, l := range p.lanes.Lanes {
+			if readers[l.Lane] == p && slices.ContainsFunc(l.Waiting, func(w delivery.CampaignCount) bool { return w.Campaign == hash }) {
+				s.Lanes = append(s.Lanes, l.Lane)
 			}
 		}
+		slices.Sort(s.Lanes)
 		for _, h := range p.held {
 			if h.campaign == hash {
 				s.InMemory = h.jobs

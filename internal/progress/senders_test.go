@@ -9,12 +9,16 @@ import (
 
 // TestSenders: those that read its lanes, as the last to have taken one over says, or have jobs of it; not those that have died.
 func TestSenders(t *testing.T) {
-	c := &delivery.Campaign{ID: "c", Lanes: []int{3, 4, 5, 6}}
+	c := &delivery.Campaign{ID: "c"}
 	hash := delivery.CampaignHash("c")
 	reads := func(generation int32, lanes ...int) delivery.LanesBacklog {
 		b := delivery.LanesBacklog{Generation: generation}
 		for _, lane := range lanes {
-			b.Lanes = append(b.Lanes, delivery.LaneBacklog{Lane: lane})
+			of := hash
+			if lane > 6 {
+				of++
+			}
+			b.Lanes = append(b.Lanes, delivery.LaneBacklog{Lane: lane, Waiting: []delivery.CampaignCount{{Campaign: of, Jobs: 1}}})
 		}
 		return b
 	}

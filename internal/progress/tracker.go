@@ -71,11 +71,7 @@ type Options struct {
 	Stuck func(ctx context.Context) []Stuck
 	// Denials, if it is set, lists what windows of quotas have reduced or denied to this daemon.
 	Denials func() []delivery.Denial
-	// Needs returns how many lanes the backlog of a campaign needs, and Narrow is told, after each exchange, which lanes of
-	// this daemon hold too much of a campaign's.
-	Needs  func(campaign string) int
-	Narrow func(list []delivery.UnevenLane)
-	Show   Show // "" is ShowAll
+	Show    Show // "" is ShowAll
 	// Node, if it is set, describes this daemon: Host, Address, Version, Ready, State and KafkaAway. Readings is what it counts and measures.
 	Node       func() Node
 	Readings   func() Readings
@@ -106,7 +102,7 @@ type Tracker struct {
 	recent    recent
 	debts     map[uint64]debt
 	campaigns int                                           // campaigns with entries in the last exchange
-	stripes   atomic.Pointer[map[uint64]map[int]int64]      // see Waiting
+	inLanes   atomic.Pointer[inLanes]                       // see InLanes
 	showing   atomic.Pointer[map[string]*delivery.Campaign] // those with series of their own
 	late      lateness                                      // as computed by this daemon
 	at        time.Time
@@ -221,7 +217,7 @@ func (t *Tracker) exchange(ctx context.Context) {
 		var told Summary
 		if told, err = t.opt.Exchange.Swap(call, t.opt.Daemon, mine.encode(), t.sumUp); err == nil {
 			t.outage.Worked()
-			t.hear(call, told, mine.lanes.Lanes)
+			t.hear(call, told)
 			return
 		}
 	}
@@ -266,7 +262,7 @@ func (t *Tracker) understood(err error) {
 
 // hear shows what a summary says. One that was used before, or is out of date, since a daemon that led has died, changes
 // nothing: another takes over within seconds.
-func (t *Tracker) hear(ctx context.Context, told Summary, mine []delivery.LaneBacklog) {
+func (t *Tracker) hear(ctx context.Context, told Summary) {
 	leads := told.Leader == t.opt.Daemon
 	if leads {
 		t.leads.Store(time.Now().Add(leadFor).UnixNano())
@@ -298,7 +294,7 @@ func (t *Tracker) hear(ctx context.Context, told Summary, mine []delivery.LaneBa
 		t.at = time.Time{} // what was sent meanwhile is not known, so nothing is late by it
 	}
 	t.leader, t.toldAt = told.Leader, told.At
-	t.combine(s, sent, gates, mine)
+	t.combine(s, sent, gates)
 }
 
 // Leads reports whether this daemon leads the exchange. For seconds after a change, two daemons may do so, or none.
@@ -378,14 +374,12 @@ func windowHash(quota string, span time.Duration) uint64 {
 	return delivery.CampaignHash(quota + " " + span.String()) // an id has no space
 }
 
-// combine computes the figures and shows them. mine are the lanes of this daemon.
-func (t *Tracker) combine(s *summary, sent map[uint64]float64, gates []delivery.Gate, mine []delivery.LaneBacklog) {
+// combine computes the figures and shows them.
+func (t *Tracker) combine(s *summary, sent map[uint64]float64, gates []delivery.Gate) {
 	now := time.Now()
 	board := newBoard(now, s)
 	totals := board.totals
-	stripes := board.stripes(t.byHash)
-	t.stripes.Store(&stripes)
-	t.opt.Narrow(board.unevenLanes(mine, t.byHash, stripes, t.opt.Needs))
+	t.inLanes.Store(board.inLanes)
 	t.campaigns = len(totals)
 	waiting := map[*delivery.Campaign]todo{}
 	for hash, total := range totals {

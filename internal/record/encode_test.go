@@ -63,7 +63,7 @@ func genJob(t *rapid.T) *delivery.Job {
 		},
 		Timing: delivery.Timing{Due: genTime(t, "due")},
 		Reading: delivery.Reading{Marks: delivery.Marks{
-			Priority: delivery.Priority(rapid.IntRange(0, 1).Draw(t, "priority")), Moves: delivery.Moves(rapid.IntRange(0, 1).Draw(t, "widened")),
+			Priority: delivery.Priority(rapid.IntRange(0, 1).Draw(t, "priority")),
 		}, Published: delivery.ShortStampOf(genTime(t, "published"))},
 	}
 	if rapid.Bool().Draw(t, "called") {
@@ -96,7 +96,7 @@ func TestDecodeReadsWhatEncodeWrote(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		job := genJob(t)
 		kind := delivery.RerouteKind(rapid.IntRange(0, 1).Draw(t, "kind"))
-		why := rapid.SampledFrom([]delivery.Reason{"why", delivery.ReasonWidened}).Draw(t, "why")
+		why := rapid.SampledFrom([]delivery.Reason{"why", delivery.ReasonRetry}).Draw(t, "why")
 		to := delivery.Reroute{Kind: kind, Reason: why, Due: genTime(t, "to due")}
 		written := Encode(job, to, now)
 		written.Topic, written.Partition, written.Offset = "t", 3, 42
@@ -111,9 +111,6 @@ func TestDecodeReadsWhatEncodeWrote(t *testing.T) {
 			want.Destination = ""
 		}
 		want.EnqueuedAt, want.Reason, want.Due = delivery.StampOf(now), string(why), job.Due
-		if why == delivery.ReasonWidened {
-			want.Moves |= delivery.Widened
-		}
 		if to.Due.After(job.Due) {
 			want.Due = to.Due
 		}

@@ -93,11 +93,6 @@ var fields = [...]field{
 	{header: delivery.HeaderTimerHops, own: true,
 		read:  func(d *Decoder) { d.job.TimerHops = d.count() },
 		write: func(e *Encoder) { e.count(e.job.TimerHops + one(e.to.Kind == delivery.ToTimer)) }},
-	{header: delivery.HeaderWidened, own: true,
-		read: func(d *Decoder) { d.job.Moves |= delivery.Widened * delivery.Moves(one(d.count() > 0)) },
-		write: func(e *Encoder) {
-			e.count(one(e.job.Moves&delivery.Widened != 0 || e.to.Reason == delivery.ReasonWidened))
-		}},
 	{header: delivery.HeaderEnqueuedAt, own: true,
 		read:  func(d *Decoder) { d.job.EnqueuedAt = delivery.StampOf(lastOf(d, &d.written, instant)) },
 		write: func(e *Encoder) { e.put(e.written.of(e.now, text)) }},

@@ -7,9 +7,8 @@
 //	  -> queue of its source    one for lanes, one for timers and      bounded by the consumer's byte budget
 //	                            dead letters
 //	  -> worker                 at most 500 jobs and 512 KiB of this one queue
-//	                            destination partition: the campaign's pin (lanes), the source (timers),
+//	                            destination partition: by its backlog (lanes), the source (timers),
 //	                            the campaign (dead letters)
-//	                            a job that is moved from lane to lane goes to any of the pin but its own, or back
 //	                            one produce request per broker, acks=all
 //	  -> acknowledged           Job.Settle: requeued, retried, dead or expired
 //	     refused                waits for its partition, tried again with back-off, for ever; after some seconds
@@ -26,7 +25,7 @@
 //   - A partition that refuses stops what must go there and nothing else. If all refuse, the jobs stay open, and the front
 //     windows fill up.
 //   - Sources are served in turn, one batch each, so a partition full of overflowing jobs delays no other
-//     partition's retries. Timers and dead letters have workers of their own, which wait for no pins.
+//     partition's retries. Timers and dead letters have workers of their own.
 //   - Writing to lanes is never urgent: Relay.Throttle makes it give way to sending for a moment.
 //
 // # Owned topics

@@ -14,12 +14,10 @@ var kinds = map[delivery.RerouteKind]string{
 }
 
 type metrics struct {
-	hops      prometheus.Histogram
-	produce   prometheus.Histogram
-	records   map[delivery.RerouteKind]prometheus.Counter
-	dead      *prometheus.CounterVec // reason
-	fallbacks prometheus.Counter
-	widened   prometheus.Counter
+	hops    prometheus.Histogram
+	produce prometheus.Histogram
+	records map[delivery.RerouteKind]prometheus.Counter
+	dead    *prometheus.CounterVec // reason
 }
 
 // newMetrics registers the metrics of a relay, some of which it reads at each scrape; a nil registerer leaves them
@@ -33,7 +31,7 @@ func newMetrics(reg prometheus.Registerer, r *Relay) *metrics {
 	m := &metrics{
 		hops: factory.NewHistogram(prometheus.HistogramOpts{
 			Name:    "pacer_requeue_hops",
-			Help:    "Lane writes a job has behind it besides widening, observed at each of them. Above 1 is a defect.",
+			Help:    "Lane writes a job has behind it, observed at each of them. Above 1 is a defect.",
 			Buckets: []float64{1, 2, 3, 5, 10},
 		}),
 		produce: factory.NewHistogram(metric.Latency("pacer_requeue_produce_seconds", "Duration of a round of produce requests for one batch.",
@@ -43,15 +41,7 @@ func newMetrics(reg prometheus.Registerer, r *Relay) *metrics {
 			Name: "pacer_dead_letters_total",
 			Help: "Dead letters written and acknowledged, by reason.",
 		}, []string{"reason"}),
-		fallbacks: factory.NewCounter(prometheus.CounterOpts{
-			Name: "pacer_requeue_pin_fallbacks_total",
-			Help: "Lane lookups answered from memory or by hash because the catalog did not answer.",
-		}),
 	}
-	m.widened = factory.NewCounter(prometheus.CounterOpts{
-		Name: "pacer_widened_total",
-		Help: "Jobs moved from a lane that held too much of their campaign's backlog to another one, each once.",
-	})
 	for kind, label := range kinds {
 		m.records[kind] = records.WithLabelValues(label)
 	}

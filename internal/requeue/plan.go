@@ -12,18 +12,10 @@ import (
 
 // plan chooses the partitions of one batch, whose items have one source.
 type plan struct {
-	turn    *turn
-	now     time.Time
-	lanes   map[string][]int // by campaign, those that accept records if there are any
-	stripes map[route]*stripes
-	topics  map[string]layout
-	back    []*item // those for which there is no lane but the one that they come from
-}
-
-// route is what the lane of a job depends on, besides where it was read.
-type route struct {
-	campaign string
-	from     int // the lane that it is not written to; -1: none
+	turn   *turn
+	now    time.Time
+	lanes  map[string]*lanesOf // by campaign
+	topics map[string]layout
 }
 
 // layout is what a plan knows of a topic; partitions is 0 if they cannot be counted.
@@ -37,7 +29,7 @@ type layout struct {
 // plan groups the items by partition, in their order. Items whose partition is held, or whose topic has no known layout,
 // are left out: they have failed.
 func (t *turn) plan(ctx context.Context, items []*item) []broker.Chunk[*item] {
-	p := &plan{turn: t, now: time.Now(), stripes: make(map[route]*stripes), topics: make(map[string]layout)}
+	p := &plan{turn: t, now: time.Now(), topics: make(map[string]layout)}
 	p.findLanes(ctx, items)
 	var chunks []broker.Chunk[*item]
 	of := make(map[broker.Partition]int)
@@ -45,10 +37,6 @@ func (t *turn) plan(ctx context.Context, items []*item) []broker.Chunk[*item] {
 		to := it.at
 		if !it.unknown {
 			to = p.destination(ctx, it)
-		}
-		if to.ID == noPartition {
-			p.back = append(p.back, it)
-			continue
 		}
 		i, known := of[to]
 		if !known {
@@ -58,30 +46,7 @@ func (t *turn) plan(ctx context.Context, items []*item) []broker.Chunk[*item] {
 		}
 		chunks[i].Items = append(chunks[i].Items, it)
 	}
-	giveBack(p.back)
 	return p.withoutStalled(chunks)
-}
-
-// noPartition stands for the lane of an item that has none.
-const noPartition = -2
-
-// laneSource is a lane as a source of jobs.
-type laneSource interface {
-	Lane() int
-	// Release takes a job back, and GrantCapacity says that there is room for units of its campaign.
-	Release(campaign string, offset int64)
-	GrantCapacity(campaign string, units int64)
-}
-
-// giveBack gives items back to the lanes that they were read from. These read them again: the least room is enough for that.
-func giveBack(items []*item) {
-	for _, it := range slices.Backward(items) {
-		if from, ok := it.job.Source.(laneSource); ok {
-			campaign := it.job.Campaign
-			from.Release(campaign, it.job.Offset)
-			from.GrantCapacity(campaign, 1)
-		}
-	}
 }
 
 // withoutStalled returns the chunks that may be written.
@@ -126,58 +91,27 @@ func (p *plan) layout(ctx context.Context, topic string) layout {
 	return l
 }
 
-// findLanes finds the lanes of all campaigns of the batch at once.
+// findLanes finds the lanes of all campaigns of the batch.
 func (p *plan) findLanes(ctx context.Context, items []*item) {
-	r := p.turn.relay
-	var campaigns []string
-	seen := make(map[string]bool)
+	jobs := make(map[string]int64)
 	for _, it := range items {
-		if it.to.Kind == delivery.ToLane && !it.unknown && !seen[it.job.Campaign] {
-			seen[it.job.Campaign] = true
-			campaigns = append(campaigns, it.job.Campaign)
+		if it.to.Kind == delivery.ToLane && !it.unknown {
+			jobs[it.job.Campaign]++
 		}
 	}
-	if len(campaigns) == 0 {
+	if len(jobs) == 0 {
 		return
 	}
-	l := p.layout(ctx, LaneTopic(r.opts.Topics.Prefix))
-	if l.partitions == 0 {
+	r := p.turn.relay
+	lanes := p.layout(ctx, LaneTopic(r.opts.Topics.Prefix)).partitions
+	if lanes == 0 {
 		return
 	}
-	p.lanes = r.pins.find(ctx, campaigns, l.avoid)
-	for id, lanes := range p.lanes {
-		if free := leaveOut(lanes, l.held); len(free) > 0 {
-			p.lanes[id] = free
-		}
+	p.lanes = make(map[string]*lanesOf, len(jobs))
+	for campaign, n := range jobs {
+		own, all := r.backlogs.grow(written{items[0].job.Source.Name(), campaign}, n)
+		p.lanes[campaign] = &lanesOf{delivery.OrderOfLanes(campaign, lanes), own, all}
 	}
-}
-
-// lane returns the lane for an item. A job that is moved to another lane of its campaign gets none that refuses records: it
-// can stay where it is.
-func (p *plan) lane(it *item, l layout) int {
-	to := route{campaign: it.job.Campaign, from: -1}
-	if from, ok := it.job.Source.(laneSource); ok && it.to.Reason == delivery.ReasonWidened {
-		to.from = from.Lane()
-	}
-	of := p.stripes[to]
-	if of == nil {
-		of = &stripes{lanes: p.lanes[to.campaign]}
-		waiting := p.turn.relay.opts.Waiting
-		switch {
-		case to.from >= 0:
-			of.lanes = leaveOut(leaveOut(of.lanes, []int{to.from}), l.held)
-			if len(of.lanes) > 1 && waiting != nil {
-				of.lanes = level(of.lanes, waiting(to.campaign))
-			}
-		case len(of.lanes) > 1 && waiting != nil:
-			of.weigh(waiting(to.campaign))
-		}
-		p.stripes[to] = of
-	}
-	if len(of.lanes) == 0 {
-		return noPartition
-	}
-	return of.of(it.job) % l.partitions
 }
 
 // destination chooses the partition of an item. The items of a source share a timer's partition: they come back in
@@ -198,7 +132,7 @@ func (p *plan) destination(ctx context.Context, it *item) broker.Partition {
 		return broker.Partition{Topic: topic, ID: anyPartition}
 	}
 	if it.to.Kind == delivery.ToLane {
-		return broker.Partition{Topic: topic, ID: p.lane(it, l)}
+		return broker.Partition{Topic: topic, ID: p.lanes[it.job.Campaign].next(it.job, l)}
 	}
 	return broker.Partition{Topic: topic, ID: without(l.avoid, broker.HashPartition(key, l.partitions), l.partitions)}
 }

@@ -33,14 +33,8 @@ type Options struct {
 	// Client reaches Kafka. Its Topics, if set, must contain TopicSpec.Names.
 	Client *broker.Client
 	Topics TopicSpec
-	Pins   Pins // nil: a campaign's lanes follow its hash
-	// Pinned returns the lanes that a campaign is known to be pinned to. Pins is asked for the others.
-	Pinned func(campaign string) []int
-	// Stripes returns how many lanes the backlog of a campaign needs; nil: one.
-	Stripes func(campaign string) int
-	// Waiting returns about how many jobs of a campaign with several lanes wait in each of them, without the lanes of which
-	// that is not known; nil: as many everywhere.
-	Waiting func(campaign string) map[int]int64
+	// Backlog returns how many jobs wait in lanes, as far as that is known: of a campaign, and of all. nil: it is not known.
+	Backlog func(campaign string) (jobs, all int64)
 	// Workers is the number of sources whose jobs are written to lanes at the same time; 4. Timers and dead letters have
 	// two workers of their own.
 	Workers    int
@@ -55,9 +49,9 @@ type Options struct {
 //
 // One lock guards the queues; it is held for bookkeeping only, never during I/O.
 type Relay struct {
-	opts    Options
-	pins    *pinCache
-	metrics *metrics
+	opts     Options
+	backlogs backlogs
+	metrics  *metrics
 
 	batchBytes atomic.Int64          // bounds a batch; lowered when a topic accepts less
 	wake       [classes]retry.Signal // an item may be servable
@@ -86,7 +80,7 @@ func New(opts Options) (*Relay, error) {
 	}
 	r.batchBytes.Store(maxBatchBytes)
 	r.metrics = newMetrics(opts.Registerer, r)
-	r.pins = newPinCache(&r.opts, r.metrics.fallbacks)
+	r.backlogs.counted = opts.Backlog
 	return r, nil
 }
 
@@ -113,14 +107,6 @@ func (r *Relay) Put(job *delivery.Job, to delivery.Reroute) {
 	r.box.put(it)
 	r.mu.Unlock()
 	r.wake[classOf(to)].Send()
-}
-
-// Widen gives each of the campaigns as many lanes as it needs, if it has fewer and Pins can be asked.
-func (r *Relay) Widen(ctx context.Context, campaigns []string) {
-	r.mu.Lock()
-	avoid := r.avoid(LaneTopic(r.opts.Topics.Prefix), time.Now())
-	r.mu.Unlock()
-	r.pins.find(ctx, campaigns, avoid)
 }
 
 // wakeAll wakes a worker of each class.

@@ -87,7 +87,6 @@ func TestJobsAreSettledOnlyOnceTheBrokerHasThem(t *testing.T) {
 	for name, want := range map[string]float64{
 		"pacer_requeue_records_total/dead": 2, "pacer_requeue_records_total/lane": 1, "pacer_requeue_records_total/timer": 1,
 		"pacer_dead_letters_total/refused": 1, "pacer_dead_letters_total/expired": 1, "pacer_dead_letters_total/too_large": 0,
-		"pacer_requeue_outage": 0, "pacer_requeue_queued": 0, "pacer_requeue_hops": 1, "pacer_requeue_pin_fallbacks_total": 0,
 	} {
 		if got, ok := values[name]; !ok || got != want {
 			t.Errorf("%s = %v (there: %t), want %v", name, got, ok, want)
@@ -276,16 +275,6 @@ func TestSmallSourceIsNotStarved(t *testing.T) {
 	wg.Wait()
 	if before.Load() > 2*maxBatchJobs {
 		t.Errorf("%d jobs of the big source went before the small one's", before.Load())
-	}
-}
-
-func TestLaneFollowsThePin(t *testing.T) {
-	m, s := newMemory("t."), newSource("a")
-	r := start(t, Options{Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t.", Lanes: 8}, Pins: &fakePins{lane: 3}})
-	r.Put(s.job(1, "c"), lane)
-	kafkatest.Eventually(t, "settled", func() bool { return s.count() == 1 })
-	if all, pinned := m.Total(""), m.Total("t.lanes/3"); all != 1 || pinned != 1 {
-		t.Errorf("%d written, %d of them to the lane", all, pinned)
 	}
 }
 

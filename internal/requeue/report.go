@@ -110,19 +110,6 @@ func (o *outbox) refusing() (n int) {
 	return n
 }
 
-// LanesRefuse reports whether a lane refuses records, or does not answer.
-func (r *Relay) LanesRefuse() bool {
-	topic := LaneTopic(r.opts.Topics.Prefix)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for p := range r.box.held {
-		if p.at.Topic == topic && !p.large {
-			return true
-		}
-	}
-	return false
-}
-
 // waiting returns the number of jobs that wait for partitions which refuse.
 func (o *outbox) waiting() int { return o.count(false) }
 

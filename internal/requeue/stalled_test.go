@@ -2,57 +2,27 @@ package requeue
 
 import (
 	"fmt"
-	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"context"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/segmentio/kafka-go"
 	"pgregory.net/rapid"
 
+	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/testservices"
 	"github.com/pacer/pacer/internal/testservices/kafkatest"
 )
 
-// pinsByName pins campaigns by a rule, and counts.
-type pinsByName struct {
-	of    func(campaign string, avoid []int) int
-	delay time.Duration
-
-	mu    sync.Mutex
-	calls int
-}
-
-func (p *pinsByName) Pin(ctx context.Context, wanted map[string]int, _ int, avoid []int) (map[string][]int, error) {
-	p.mu.Lock()
-	p.calls++
-	p.mu.Unlock()
-	select {
-	case <-time.After(p.delay):
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	pins := make(map[string][]int)
-	for id := range wanted {
-		pins[id] = []int{p.of(id, avoid)}
-	}
-	return pins, nil
-}
-
-// unlucky pins the campaign unlucky to lane 3 while that is possible and all others to lane 1.
-func unlucky(campaign string, avoid []int) int {
-	switch {
-	case campaign != "unlucky":
-		return 1
-	case slices.Contains(avoid, 3):
-		return 5
-	default:
-		return 3
+// campaignIn returns the id of a campaign whose first lane of eight is that one.
+func campaignIn(lane int) string {
+	for n := 0; ; n++ {
+		if id := fmt.Sprint("c", n); delivery.OrderOfLanes(id, 8).Lane(0) == lane {
+			return id
+		}
 	}
 }
 
@@ -89,16 +59,16 @@ func TestOnePartitionRefusesAlone(t *testing.T) {
 		lane3 := &refusal{at: "t.lanes/3", code: kafka.NotEnoughReplicasAfterAppend}
 		m.Refuse = lane3.answer
 		r := start(t, Options{
-			Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t.", Lanes: 8}, Pins: &pinsByName{of: unlucky}, Logger: log.Logger(), Registerer: reg,
+			Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t.", Lanes: 8}, Logger: log.Logger(), Registerer: reg,
 		})
 		s := newSource("pacer.jobs/0")
-		r.Put(s.job(0, "unlucky"), lane)
+		r.Put(s.job(0, campaignIn(3)), lane)
 		time.Sleep(100 * time.Millisecond)
 		for i := range int64(1000) {
-			r.Put(s.job(1+i, "other"), lane)
+			r.Put(s.job(1+i, campaignIn(1)), lane)
 		}
-		r.Put(s.job(5000, "other"), timer)
-		r.Put(s.job(5001, "other"), dead)
+		r.Put(s.job(5000, campaignIn(1)), timer)
+		r.Put(s.job(5001, campaignIn(1)), dead)
 		time.Sleep(time.Second)
 		if s.count() != 1002 {
 			t.Errorf("%d of 1002 jobs for other partitions are settled", s.count())
@@ -129,14 +99,13 @@ func TestWhatWaitsForAPlaceAfterAnotherPartitionHasMoved(t *testing.T) {
 		m := newMemory("t.")
 		lane3 := &refusal{at: "t.lanes/3", code: kafka.NotEnoughReplicas}
 		m.Refuse = lane3.answer
-		pins := &pinsByName{of: func(string, []int) int { return 3 }}
-		r := start(t, Options{Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t.", Lanes: 8}, Pins: pins})
+		r := start(t, Options{Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t.", Lanes: 8}})
 		a, b := newSource("a"), newSource("b")
-		r.Put(a.job(0, "c"), lane)
+		r.Put(a.job(0, campaignIn(3)), lane)
 		time.Sleep(4 * time.Second) // its attempts are two seconds apart by now
 		set(a, true, false)
 		r.Revoke()
-		r.Put(b.job(1, "c"), lane)
+		r.Put(b.job(1, campaignIn(3)), lane)
 		time.Sleep(3 * time.Second)
 		if a.dropped != 1 || b.count() != 0 {
 			t.Errorf("%d dropped, %d settled", a.dropped, b.count())
@@ -154,7 +123,7 @@ func TestWhatHasMovedIsNotWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory("t.")
 		m.Refuse = func(string, int, int) (int16, bool) { return int16(kafka.NotEnoughReplicas), false }
-		r := start(t, Options{Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t.", Lanes: 8}, Pins: &pinsByName{of: unlucky}})
+		r := start(t, Options{Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t.", Lanes: 8}})
 		a := newSource("a")
 		r.Put(a.job(0, "c"), timer)
 		time.Sleep(time.Second)
@@ -183,10 +152,9 @@ func TestALeaderThatMovesIsNotLogged(t *testing.T) {
 			m, log := newMemory("t."), &kafkatest.LogBook{}
 			moved := &refusal{at: "t.lanes/3", code: kafka.NotLeaderForPartition}
 			m.Refuse = moved.answer
-			pins := &pinsByName{of: func(string, []int) int { return 3 }}
-			r := start(t, Options{Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t.", Lanes: 8}, Pins: pins, Logger: log.Logger()})
+			r := start(t, Options{Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t.", Lanes: 8}, Logger: log.Logger()})
 			s := newSource("pacer.jobs/0")
-			r.Put(s.job(0, "spring"), lane)
+			r.Put(s.job(0, campaignIn(3)), lane)
 			time.Sleep(after)
 			moved.mend()
 			time.Sleep(10 * time.Second)
@@ -200,34 +168,34 @@ func TestALeaderThatMovesIsNotLogged(t *testing.T) {
 	}
 }
 
-// TestACampaignTakesAnotherLane: a campaign whose lane refuses for some seconds is pinned to another, in the order of its
+// TestACampaignTakesAnotherLane: a campaign whose lane refuses for some seconds gets another, in the order of its
 // jobs; nothing is written twice.
 func TestACampaignTakesAnotherLane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newMemory("t.")
+		m, next := newMemory("t."), fmt.Sprint("t.lanes/", delivery.OrderOfLanes(campaignIn(3), 8).Lane(1))
 		m.Refuse = (&refusal{at: "t.lanes/3", code: kafka.NotEnoughReplicas}).answer
-		r := start(t, Options{Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t.", Lanes: 8}, Pins: &pinsByName{of: unlucky}})
+		r := start(t, Options{Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t.", Lanes: 8}})
 		s := newSource("a")
-		for i := range int64(2000) {
-			r.Put(s.job(i, "unlucky"), lane)
+		for i := range int64(400) {
+			r.Put(s.job(i, campaignIn(3)), lane)
 			time.Sleep(time.Millisecond)
 		}
 		if s.count() != 0 {
 			t.Errorf("%d settled too early", s.count())
 		}
 		time.Sleep(moveAfter + 2*time.Second)
-		if s.count() != 2000 || m.Total("t.lanes/5") != 2000 || m.Total("") != 2000 {
-			t.Errorf("%d settled, %d written to the other lane, %d in all", s.count(), m.Total("t.lanes/5"), m.Total(""))
+		if s.count() != 400 || m.Total(next) != 400 || m.Total("") != 400 {
+			t.Errorf("%d settled, %d written to the other lane, %d in all", s.count(), m.Total(next), m.Total(""))
 		}
-		r.Put(s.job(2000, "unlucky"), lane)
+		r.Put(s.job(400, campaignIn(3)), lane)
 		time.Sleep(50 * time.Millisecond)
-		if s.count() != 2001 || outage(r) {
+		if s.count() != 401 || outage(r) {
 			t.Error("the next job waits again")
 		}
 	})
 }
 
-// TestAnotherTimerPartitionIsTaken: retries and dead letters need no pin.
+// TestAnotherTimerPartitionIsTaken: retries and dead letters take another partition as well.
 func TestAnotherTimerPartitionIsTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory("t.")
@@ -263,17 +231,17 @@ func TestWhatMayBeWrittenStaysAtItsPartition(t *testing.T) {
 
 func mayBeWritten(t *testing.T, code kafka.Error) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newMemory("t.")
+		m, next := newMemory("t."), fmt.Sprint("t.lanes/", delivery.OrderOfLanes(campaignIn(3), 8).Lane(1))
 		lane3 := &refusal{at: "t.lanes/3", code: code, keep: true}
 		m.Refuse = lane3.answer
-		r := start(t, Options{Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t.", Lanes: 8}, Pins: &pinsByName{of: unlucky}})
+		r := start(t, Options{Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t.", Lanes: 8}})
 		s := newSource("a")
-		r.Put(s.job(0, "unlucky"), lane)
+		r.Put(s.job(0, campaignIn(3)), lane)
 		time.Sleep(time.Second)
-		r.Put(s.job(1, "unlucky"), lane) // not tried yet: it may go elsewhere
+		r.Put(s.job(1, campaignIn(3)), lane) // not tried yet: it may go elsewhere
 		time.Sleep(10 * time.Minute)
-		if m.Total("t.lanes/5") != 1 || s.count() != 1 {
-			t.Errorf("%d written to the other lane, %d settled; want 1", m.Total("t.lanes/5"), s.count())
+		if m.Total(next) != 1 || s.count() != 1 {
+			t.Errorf("%d written to the other lane, %d settled; want 1", m.Total(next), s.count())
 		}
 		lane3.mend()
 		time.Sleep(3 * time.Second)
@@ -297,16 +265,10 @@ func TestAnOutageMovesNobody(t *testing.T) {
 			}
 			return 0, true
 		}
-		pins := &pinsByName{of: func(campaign string, avoid []int) int {
-			if len(avoid) > 0 {
-				t.Errorf("%s is to avoid lanes %v", campaign, avoid)
-			}
-			return int(campaign[0]-'a') % 8
-		}}
-		r := start(t, Options{Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t.", Lanes: 8}, Pins: pins, Logger: log.Logger()})
+		r := start(t, Options{Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t.", Lanes: 8}, Logger: log.Logger()})
 		s := newSource("a")
 		for i := range int64(80) {
-			r.Put(s.job(i, string(rune('a'+i%8))), lane)
+			r.Put(s.job(i, campaignIn(int(i%8))), lane)
 		}
 		time.Sleep(2 * time.Minute)
 		if s.count() != 0 || log.Count("WARN") > 2 {
@@ -316,81 +278,13 @@ func TestAnOutageMovesNobody(t *testing.T) {
 		down = false
 		mu.Unlock()
 		time.Sleep(5 * time.Second)
+		for l := range 8 {
+			if n := m.Total(fmt.Sprint("t.lanes/", l)); n != 10 {
+				t.Errorf("%d of 10 jobs are in lane %d", n, l)
+			}
+		}
 		if s.count() != 80 || m.Total("") != 80 || log.Count("INFO") != 1 || outage(r) {
 			t.Errorf("%d settled, %d written, log %q", s.count(), m.Total(""), log.Lines(""))
-		}
-	})
-}
-
-// TestRetriesDoNotWaitForPins: slow lookups delay jobs for lanes only, and there is one for a batch.
-func TestRetriesDoNotWaitForPins(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, pins := newMemory("t."), &pinsByName{of: unlucky, delay: 300 * time.Millisecond}
-		r := prepare(t, Options{Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t.", Lanes: 8}, Pins: pins})
-		var sources []*fakeSource
-		for p := range 8 {
-			s := newSource(fmt.Sprint("pacer.jobs/", p))
-			sources = append(sources, s)
-			for i := range int64(500) {
-				r.Put(s.job(i, fmt.Sprint("c", p, "-", i)), lane)
-			}
-		}
-		run(t, r)
-		time.Sleep(time.Millisecond)
-		retried, same := newSource("pacer.jobs/9"), sources[0]
-		r.Put(retried.job(0, "x"), timer)
-		r.Put(same.job(900, "x"), dead)
-		time.Sleep(10 * time.Millisecond)
-		if _, ok := same.outcome(900); !ok || retried.count() != 1 {
-			t.Error("a retry or a dead letter waits for the lookup of lanes")
-		}
-		time.Sleep(time.Second) // two rounds of four workers
-		for _, s := range sources {
-			if s.count() < 500 {
-				t.Errorf("%s: %d of 500 settled", s.name, s.count())
-			}
-		}
-		if pins.calls != 8 {
-			t.Errorf("%d lookups of 8 batches", pins.calls)
-		}
-	})
-}
-
-// TestKnownCampaignsDoNotWaitForPins: of 2,000 campaigns whose jobs alternate, those with known lanes are written at once;
-// those of the others wait for one lookup of each batch, also if that takes a second and a half.
-func TestKnownCampaignsDoNotWaitForPins(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, pins := newMemory("t."), &pinsByName{of: unlucky, delay: 1500 * time.Millisecond}
-		r := prepare(t, Options{
-			Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t.", Lanes: 8}, Pins: pins,
-			Pinned: func(campaign string) []int {
-				if strings.HasPrefix(campaign, "known") {
-					return []int{2}
-				}
-				return nil
-			},
-		})
-		var sources []*fakeSource
-		for p := range 4 {
-			s := newSource(fmt.Sprint("pacer.jobs/", p))
-			sources = append(sources, s)
-			for i := range int64(500) {
-				r.Put(s.job(i, fmt.Sprint([]string{"new", "known"}[i%2], p, "-", i)), lane)
-			}
-		}
-		run(t, r)
-		time.Sleep(10 * time.Millisecond)
-		if n := m.Total("lanes/2"); n != 1000 {
-			t.Errorf("%d of 1000 jobs with known lanes are written", n)
-		}
-		time.Sleep(1500 * time.Millisecond)
-		if n := m.Total("lanes/1"); n != 1000 || pins.calls != 4 {
-			t.Errorf("%d of 1000 jobs with new lanes are written after %d lookups", n, pins.calls)
-		}
-		for _, s := range sources {
-			if s.count() != 500 || s.twice != 0 {
-				t.Errorf("%s: %d of 500 settled, %d twice", s.name, s.count(), s.twice)
-			}
 		}
 	})
 }

@@ -42,23 +42,7 @@ func (t *turn) serve(ctx context.Context) {
 	r.mu.Lock()
 	items := t.box.take(t, int(r.batchBytes.Load()))
 	r.mu.Unlock()
-	known, asked := t.divide(items)
-	t.write(ctx, t.plan(ctx, known))
-	t.write(ctx, t.plan(ctx, asked))
-}
-
-// divide separates the items that can be written at once from those whose lanes have to be asked for, which may take as
-// long as the database does. Those of one campaign stay in their order.
-func (t *turn) divide(items []*item) (known, asked []*item) {
-	now := time.Now()
-	for _, it := range items {
-		if it.to.Kind != delivery.ToLane || it.unknown || t.relay.pins.knows(it.job.Campaign, now) {
-			known = append(known, it)
-		} else {
-			asked = append(asked, it)
-		}
-	}
-	return known, asked
+	t.write(ctx, t.plan(ctx, items))
 }
 
 // write sends the chunks and settles what is acknowledged. It ends early if the outbox was drained: the rest stays
@@ -103,10 +87,7 @@ func (t *turn) settle(items []*item) {
 	for _, it := range items {
 		m.records[it.to.Kind].Inc()
 		if it.to.Kind == delivery.ToLane {
-			m.hops.Observe(float64(hopsBesidesWidening(it)))
-			if it.to.Reason == delivery.ReasonWidened {
-				m.widened.Inc()
-			}
+			m.hops.Observe(float64(record.HopsAfter(it.job, it.to)))
 		}
 		if it.to.Kind == delivery.ToDead {
 			it.job.Reason = string(it.to.Reason)
@@ -119,15 +100,6 @@ func (t *turn) settle(items []*item) {
 	defer t.relay.mu.Unlock()
 	t.relay.worked[items[0].to.Kind] = time.Now()
 	t.open -= len(items)
-}
-
-// hopsBesidesWidening returns how often the job has been written to a lane, without the time when it was moved to another one.
-func hopsBesidesWidening(it *item) int32 {
-	hops := record.HopsAfter(it.job, it.to)
-	if it.job.Moves&delivery.Widened != 0 || it.to.Reason == delivery.ReasonWidened {
-		hops--
-	}
-	return hops
 }
 
 // fail records that items were not written to a place, or not certainly.

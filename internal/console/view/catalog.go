@@ -146,7 +146,7 @@ func (s *Sources) settingsOf(row catalog.CampaignRow, err error) (*Settings, err
 		ID: row.ID, Revision: row.Revision, Status: string(row.Status), Rate: row.Rate(), Sink: row.Sink, Quotas: append([]string{}, row.Quotas...),
 		PriorityWeight: row.PriorityWeight, Burst: row.Burst, MaxInFlight: row.MaxInFlight, Overflow: string(row.Overflow),
 		PausedUntil: Instant(row.PausedUntil), StartsAt: Instant(row.StartsAt), EndsAt: Instant(row.EndsAt), TimeZone: row.TimeZone, JobTTL: row.JobTTL,
-		ExpectedTotal: orZero(row.ExpectedTotal), UpdatedAt: &row.UpdatedAt, Lanes: row.Lanes, Progress: progressOf(&row.Progress),
+		ExpectedTotal: orZero(row.ExpectedTotal), UpdatedAt: &row.UpdatedAt, Progress: progressOf(&row.Progress),
 	}
 	if row.ActiveHours != nil {
 		now.ActiveHours = notation.FormatHours(row.ActiveHours)

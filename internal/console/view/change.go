@@ -51,7 +51,6 @@ type Settings struct {
 
 	RampSince *time.Time `json:"ramp_since,omitempty" doc:"when the ramp was set"`
 	UpdatedAt *time.Time `json:"updated_at,omitempty"`
-	Lanes     []int      `json:"lanes,omitempty" doc:"where its backlog waits"`
 	Progress  *Progress  `json:"progress,omitempty"`
 	Fault     string     `json:"fault,omitempty" doc:"why its sink is none, as far as the process that answers knows"`
 }

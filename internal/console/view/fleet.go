@@ -11,7 +11,7 @@ import (
 
 // FleetOf returns what daemons have exchanged.
 func FleetOf(b *progress.Board) *Fleet {
-	f := &Fleet{At: b.At(), Counter: b.Counter(), Sent: b.Sent, Denied: b.Denied, Of: b.Of, Uneven: b.Uneven, Daemons: []Daemon{}, Sinks: figuresOf(b)}
+	f := &Fleet{At: b.At(), Counter: b.Counter(), Sent: b.Sent, Denied: b.Denied, Of: b.Of, Daemons: []Daemon{}, Sinks: figuresOf(b)}
 	f.LateCapacity, f.LateDestination = b.Late()
 	nodes, _ := b.Nodes()
 	for i := range nodes {

@@ -55,9 +55,6 @@ func (l *Watcher) Detailed(ctx context.Context, s *State, id string) *Campaign {
 	}
 	c.LastFailure = hold.LastFailure(s.known.fleet.failure(c.Sink))
 	row := s.known.snapshot.Campaign(id)
-	if fleet := s.known.fleet; fleet != nil && fleet.Uneven != nil {
-		c.Uneven = fleet.Uneven(id, row.Lanes)
-	}
 	if l.sources.Claims == nil || len(row.Quotas) == 0 || s.known.storeDown {
 		return &c
 	}

@@ -152,7 +152,7 @@ func plus[T int64 | float64](sum *T, n T) *T {
 
 func (l *Watcher) campaign(e *evidence, c *delivery.Campaign) *Campaign {
 	v := &Campaign{
-		ID: c.ID, Status: string(c.Status), Quotas: []string{}, Lanes: slices.Clone(c.Lanes), PriorityWeight: c.PriorityWeight,
+		ID: c.ID, Status: string(c.Status), Quotas: []string{}, Lanes: []int{}, PriorityWeight: c.PriorityWeight,
 		MaxInFlight: c.MaxInFlight, Burst: c.Burst, Overflow: string(c.Overflow), ExpectedTotal: c.ExpectedTotal, Revision: c.Revision,
 		PausedUntil: instant(c.PausedUntil), StartsAt: instant(c.StartsAt), EndsAt: instant(c.EndsAt), NextChange: until(c.NextChange(e.now)),
 	}
@@ -164,9 +164,6 @@ func (l *Watcher) campaign(e *evidence, c *delivery.Campaign) *Campaign {
 	}
 	for _, q := range c.Quotas {
 		v.Quotas = append(v.Quotas, q.ID)
-	}
-	if v.Lanes == nil {
-		v.Lanes = []int{}
 	}
 	v.SinkSet = c.Sink
 	v.Allowed, v.Rate = allowed(c, e.now), fmt.Sprintf("%g", c.Rate.PerSecond())
@@ -190,7 +187,7 @@ func (l *Watcher) judge(v *Campaign, e *evidence, c *delivery.Campaign, waits ma
 	v.Sink, known.Failure = known.Sink, e.fleet.failure(known.Sink)
 	if e.fleet != nil {
 		known.Board = e.fleet.Of(c, e.snapshot)
-		v.Backlog = &known.Board.Waiting
+		v.Backlog, v.Lanes = &known.Board.Waiting, append([]int{}, known.Board.Lanes...)
 	}
 	a := hold.Of(known)
 	v.Held, v.Ramping = nil, false

@@ -67,7 +67,6 @@ type Fleet struct {
 	Sent                          func(campaign string) (units int64, ok bool)
 	Denied                        func(quota string, span time.Duration) (asks int64, ok bool) // as Sent is counted
 	Of                            func(c *delivery.Campaign, s *delivery.Snapshot) *hold.Board
-	Uneven                        func(campaign string, lanes []int) []int // lanes that hold much more of it than its others; nil: not known
 }
 
 // Store is a service that the installation uses.
@@ -106,8 +105,7 @@ type Campaign struct {
 	Sink           string            `json:"sink" doc:"the configured sink, empty if there is none"`
 	SinkSet        string            `json:"sink_set" doc:"the sink as it was set, empty for the default one"`
 	Quotas         []string          `json:"quotas"`
-	Lanes          []int             `json:"lanes"`
-	Uneven         []int             `json:"uneven,omitempty" doc:"lanes that hold much more of it than its others; of one campaign only"`
+	Lanes          []int             `json:"lanes" doc:"where its backlog waits"`
 	Senders        []progress.Sender `json:"senders,omitempty" doc:"the daemons that send it; of one campaign only"`
 	LastFailure    string            `json:"last_failure,omitempty" doc:"when its sink last did not take a job, of any campaign, and why; of one campaign only"`
 	PriorityWeight int64             `json:"priority_weight"`

@@ -145,14 +145,6 @@ func (l *Lane) Waiting() iter.Seq2[uint64, int64] {
 	}
 }
 
-// Backlog returns the units of a campaign's open records, and whether it was left behind.
-func (l *Lane) Backlog(hash uint64) (units int64, behind bool) {
-	if c := l.campaigns[hash]; c != nil {
-		return c.units, c.behind
-	}
-	return 0, false
-}
-
 // ClassifyMain returns the verdict about the next record of the log. Skip moves main past it; HandOver leaves that to
 // Add, so that a record which cannot be registered is read again.
 func (l *Lane) ClassifyMain(hash uint64, offset int64) Verdict {
@@ -185,14 +177,6 @@ func (l *Lane) exhausted(c *campaign) bool {
 // hasCapacity reports whether half of the records that the campaign may have are gone.
 func (c *campaign) hasCapacity() bool {
 	return c.open < maxHandedOver/2 && len(c.records) < maxBeyond/2
-}
-
-// HasCapacity reports whether a quarter of what may be handed over of the campaign is still to be had. The rest is for jobs that
-// are sent: others are moved on only if they do not take their place, since those that are settled count as well until
-// all before them are.
-func (l *Lane) HasCapacity(hash uint64) bool {
-	c := l.campaigns[hash]
-	return c == nil || len(c.records) < maxHandedOver/4*3 && c.bytes < l.maxBytes/4*3
 }
 
 // Pass moves main over offsets that hold no record.

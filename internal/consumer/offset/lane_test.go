@@ -310,35 +310,6 @@ func TestLaneBoundsItsCampaigns(t *testing.T) {
 	}
 }
 
-// Jobs may be moved on while a quarter of what may be handed over is left for those that are sent, however many have been settled
-// behind one that is not.
-func TestLaneIsRoomy(t *testing.T) {
-	l, h := NewLane(0), delivery.CampaignHash("c")
-	l.Bound(1 << 20)
-	if !l.HasCapacity(h) {
-		t.Fatal("an empty lane is not roomy")
-	}
-	for o := range int64(maxHandedOver) {
-		if want := o < maxHandedOver/4*3; l.HasCapacity(h) != want {
-			t.Fatalf("with %d records: roomy is %t", o, !want)
-		}
-		if l.ClassifyMain(h, o) != HandOver {
-			t.Fatalf("record %d is not handed over", o)
-		}
-		l.Add(h, Record{Offset: o, Weight: 1, Size: 1})
-		if o > 0 {
-			l.Settle(o)
-		}
-	}
-	if l.Settle(0); !l.HasCapacity(h) {
-		t.Fatal("not roomy once its head is through")
-	}
-	l.Add(h, Record{Offset: maxHandedOver, Weight: 1, Size: 3 << 18})
-	if l.HasCapacity(h) || !l.HasCapacity(delivery.CampaignHash("d")) {
-		t.Fatal("a campaign with large records is roomy, or another one is not")
-	}
-}
-
 // A campaign whose head is slow does not take the whole lane into memory, and goes on when the head is through.
 func TestLaneCapsOneCampaign(t *testing.T) {
 	l := NewLane(0)

@@ -1,0 +1,134 @@
+package test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/notation"
+	"github.com/pacer/pacer/internal/requeue"
+)
+
+// manyLanes is the number of lanes of tests of large backlogs.
+const manyLanes = 32
+
+// inLanes counts the records of a campaign by lane.
+func (s *stack) inLanes(campaign string) map[int]int {
+	s.t.Helper()
+	counts := map[int]int{}
+	s.each("lanes", func(_ string, r delivery.Record) {
+		if r.Header("pacer-campaign") == campaign {
+			counts[r.Partition]++
+		}
+	})
+	return counts
+}
+
+// settledBy is how many jobs of a campaign a daemon delivered.
+func (d *daemon) settledBy(campaign string) int {
+	return int(d.samplesOf(fmt.Sprintf(`pacer_jobs_settled_total{campaign=%q,outcome="delivered"}`, campaign)))
+}
+
+// TestALargeBacklogIsSentByAll: the backlog of a campaign lies in all lanes, at whatever rate it was written; two daemons send it, each job once, after
+// one hop at most; then new jobs go direct again. A few jobs lie in one lane.
+func TestALargeBacklogIsSentByAll(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, stackOptions{partitions: 4, lanes: manyLanes})
+	const rate, published, direct = 2000, 12_000, 1000
+	s.sql(`INSERT INTO pacer.campaigns (id, send_rate, status) VALUES ('large', 1, 'paused'), ('small', 20, 'paused')`)
+	daemons := []*daemon{s.start("one"), s.start("two")}
+	for _, d := range daemons {
+		d.awaitReady(20 * time.Second)
+	}
+	s.publish(append(ofCampaign("large", 0, published), ofCampaign("small", 0, 200)...))
+	s.await(30*time.Second, "the overflow", func() bool {
+		return s.written(requeue.LaneTopic(s.prefix)) >= published+200
+	})
+	counts := s.inLanes("large")
+	if len(counts) < manyLanes/2 {
+		t.Fatalf("the backlog lies in %d of %d lanes", len(counts), manyLanes)
+	}
+	first := delivery.OrderOfLanes("small", manyLanes).Lane(0)
+	if counts := s.inLanes("small"); len(counts) != 1 || counts[first] != 200 {
+		t.Errorf("the few jobs lie in lanes %v, want them in %d", counts, first)
+	}
+	for _, d := range daemons {
+		s.await(15*time.Second, d.name+" to show what waits in all lanes", func() bool {
+			return d.samplesOf(`pacer_campaign_backlog{campaign="large"}`) == published
+		})
+	}
+	lanes := slices.Sorted(maps.Keys(counts))
+	s.run("publish", "--campaign", "large", "--count", fmt.Sprint(direct), "--direct")
+	for i := range manyLanes / 8 {
+		if lane := delivery.OrderOfLanes("large", manyLanes).Lane(i); !slices.Contains(lanes, lane) {
+			lanes = append(lanes, lane)
+		}
+	}
+	slices.Sort(lanes)
+	s.shownSenders("large", lanes, len(daemons))
+	if out := s.run("campaign", "show", "large"); !strings.Contains(out, fmt.Sprintf("%d: %s", len(lanes), notation.List(lanes))) {
+		t.Errorf("lanes %v are not shown: %s", lanes, out)
+	}
+
+	s.sql(`UPDATE pacer.campaigns SET status = 'active', send_rate = $1`, rate)
+	s.await(60*time.Second, "every job", func() bool {
+		n, _ := s.receiver.accepted("large")
+		return n == published+direct
+	})
+	s.withinBound("large", rate)
+	for _, d := range daemons {
+		if n := d.settledBy("large"); n < (published+direct)/10 {
+			t.Errorf("%s sent %d of %d jobs", d.name, n, published+direct)
+		}
+	}
+	var before int64
+	s.await(60*time.Second, "new jobs to go direct", func() bool {
+		was, now := before, s.written(requeue.LaneTopic(s.prefix))
+		before = now
+		s.publish(ofCampaign("large", int(now), 1))
+		return now == was
+	})
+	for _, d := range daemons {
+		d.stop()
+	}
+	if n, again := s.receiver.accepted("large"); n < published+direct || again != 0 {
+		t.Errorf("%d of %d jobs arrived, %d twice", n, published+direct, again)
+	}
+	if hops := s.maxHops(); hops > 1 {
+		t.Errorf("a job made %d hops", hops)
+	}
+}
+
+// shownSenders awaits that each lane of the campaign is shown with one daemon, and that each daemon has one.
+func (s *stack) shownSenders(campaign string, lanes []int, daemons int) {
+	s.t.Helper()
+	var read []int
+	s.await(15*time.Second, "explain to say who sends "+campaign, func() bool {
+		var v struct {
+			Senders []struct {
+				Daemon string
+				Lanes  []int
+			}
+		}
+		if err := json.Unmarshal([]byte(s.run("explain", campaign, "--json")), &v); err != nil {
+			s.t.Fatal(err)
+		}
+		read = nil
+		for _, one := range v.Senders {
+			if len(one.Lanes) == 0 {
+				return false
+			}
+			read = append(read, one.Lanes...)
+		}
+		slices.Sort(read)
+		return len(v.Senders) == daemons && slices.Equal(read, lanes)
+	})
+	if out := s.run("campaign", "show", campaign); strings.Count(out, "jobs in memory, ") != daemons || !strings.Contains(out, "sent by") {
+		s.t.Errorf("who sends it is not shown: %s", out)
+	}
+}
