@@ -90,7 +90,7 @@ func TestALargeBacklogIsSentByAll(t *testing.T) {
 	s.await(60*time.Second, "new jobs to go direct", func() bool {
 		was, now := before, s.written(requeue.LaneTopic(s.prefix))
 		before = now
-		s.publish(ofCampaign("large", int(now), 1))
+		s.publish(ofCampaign("large", 1_000_000+int(now), 1))
 		return now == was
 	})
 	for _, d := range daemons {
