@@ -20,9 +20,12 @@ type backlogs struct {
 	now, before map[written]int64 // jobs written since then, and in up to knownAfter before
 }
 
-// written are jobs of one campaign that were read from one source. Other sources do not count, so that after a crash their numbers are the
-// same again.
+// written are jobs of one campaign that were read from one source.
 type written struct{ source, campaign string }
+
+// asMuch is for how many jobs one counts that was just written: the others are those of other sources. These are not counted
+// themselves, so that after a crash, jobs that are written again meet the same numbers.
+const asMuch = 4
 
 // grow notes that so many jobs are written, and returns how many waited before, of the campaign and of all.
 func (b *backlogs) grow(w written, jobs int64) (own, all int64) {
@@ -38,7 +41,7 @@ func (b *backlogs) grow(w written, jobs int64) (own, all int64) {
 		}
 		b.now, b.since = map[written]int64{}, time.Now()
 	}
-	own += b.now[w] + b.before[w]
+	own += asMuch * (b.now[w] + b.before[w])
 	b.now[w] += jobs
 	return own, all
 }
@@ -58,7 +61,7 @@ const stretchBits = 7
 // another of the campaign's lanes accepts records.
 func (s *lanesOf) next(j *delivery.Job, l layout) int {
 	first, end := delivery.LanesFor(s.own, max(s.own, s.all), l.partitions)
-	s.own++
+	s.own += asMuch
 	width := end - first
 	at := int(mix(delivery.CampaignHash(j.Source.Name())^uint64(j.Offset>>stretchBits)) % uint64(width))
 	for k := range width {
