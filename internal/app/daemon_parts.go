@@ -41,10 +41,7 @@ func (d *Daemon) newPacer() (*pacer.Pacer, error) {
 		Destinations: d.sinks.Destinations, DestinationLimits: d.parts.destinationLimits, Missing: d.parts.missing,
 		DestinationGates: d.limits, DestinationReports: d.reports,
 		Limiter: limiter, Gates: d.limits, Sinks: sinks, Requeuer: d.relay, Catalog: d.parts.Catalog,
-		Backlog: func(campaign string) int64 {
-			jobs, _ := d.inLanes(campaign)
-			return jobs
-		},
+		Backlog:    func(campaign string) int64 { return d.inLanes(campaign).Jobs },
 		MinQuantum: set.MinQuantum, MaxQuantum: set.MaxQuantum, LateTolerance: set.LateTolerance,
 		MaxOpenAge: set.MaxOpenAge, MaxQueueBytes: int64(set.MaxBufferBytes) / 8, ItemsPerSecond: set.ItemsPerSecond, MaxWeight: cfg.MaxWeight,
 		UnknownGrace: cfg.UnknownGrace, Retry: pacer.Retry(cfg.Retry),
@@ -213,8 +210,11 @@ func (r reporting) Drain(ctx context.Context) (open int, err error) {
 	return open + r.results.Drain(ctx), err
 }
 
-// inLanes returns how many jobs wait in lanes, as far as the daemons have told each other: of a campaign, and of all.
-func (d *Daemon) inLanes(campaign string) (jobs, all int64) { return d.progress.InLanes(campaign) }
+// inLanes returns how much waits in lanes, as far as the daemons have told each other.
+func (d *Daemon) inLanes(campaign string) (b requeue.Backlog) {
+	b.Jobs, b.Large, b.Huge = d.progress.InLanes(campaign)
+	return b
+}
 
 // newProgress makes the tracker. The pacer and the consumer must exist.
 func (d *Daemon) newProgress() *progress.Tracker {

@@ -1,12 +1,11 @@
 package delivery
 
 const (
-	// lanePortion is how many jobs of a campaign wait in its first lane before others are used, at least.
-	lanePortion = 512
-	// lanesOfSome is how many lanes a backlog has that is too large for one, and has less than so many portions.
-	lanesOfSome = 16
-	// lanePortions bounds how many portions wait in a lane, on average: portions grow with what waits of all campaigns.
-	lanePortions = 4
+	// LargeBacklog is how many waiting jobs of a campaign lie in one lane, and HugeBacklog how many in some; more lie in all.
+	LargeBacklog, HugeBacklog = 512, someLanes * LargeBacklog
+	someLanes                 = 16
+	// maxShared bounds how many large backlogs share a lane, and maxHuge how many huge ones, on average.
+	maxShared, maxHuge = 8, 4
 )
 
 // LaneOrder is the order in which the backlog of one campaign takes lanes. It depends on the campaign's id and on the number of lanes
@@ -29,20 +28,15 @@ func OrderOfLanes(campaign string, lanes int) LaneOrder {
 func (o LaneOrder) Lane(i int) int { return (o.first + i%o.lanes*o.step) % o.lanes }
 
 // LanesFor returns which lanes of its order the next jobs of a campaign go to, from the first up to but without the end, if so
-// many of its jobs wait in lanes, and so many jobs of all campaigns: the first lane until a portion waits, then the next fifteen, and
-// from sixteen portions on all. There are few steps, since a job that is written again after a crash is recognised only in the
-// lane where it is. It does not matter at what rate the backlog was written: when the rate is raised, many daemons send it. Portions are
-// larger if much waits of other campaigns, since a lane serves few campaigns better than many.
-func LanesFor(jobs, all int64, lanes int) (first, end int) {
-	portion := int64(lanePortion)
-	for portion*lanePortions*int64(lanes) < all {
-		portion *= 8
-	}
+// many of its jobs wait in lanes: the first lane, then the next fifteen, then all. There are few steps, since a job that is written again
+// after a crash is recognised only in the lane where it is. It does not matter at what rate the backlog was written: when the rate is raised,
+// many daemons send it. If so many campaigns have large and huge backlogs that too many would share a lane, they get fewer.
+func LanesFor(jobs int64, large, huge, lanes int) (first, end int) {
 	switch {
-	case jobs < portion || lanes == 1:
+	case jobs < LargeBacklog || large*someLanes > maxShared*lanes || lanes == 1:
 		return 0, 1
-	case jobs < lanesOfSome*portion:
-		return 1, min(lanesOfSome, lanes)
+	case jobs < HugeBacklog || huge > maxHuge:
+		return 1, min(someLanes, lanes)
 	}
 	return 0, lanes
 }

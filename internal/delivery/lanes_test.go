@@ -37,35 +37,26 @@ func TestOrderOfLanes(t *testing.T) {
 
 func TestLanesFor(t *testing.T) {
 	for _, c := range []struct {
-		jobs, all  int64
-		lanes      int
-		first, end int
+		jobs               int64
+		large, huge, lanes int
+		first, end         int
 	}{
-		{0, 0, 256, 0, 1},
-		{511, 511, 256, 0, 1},
-		{512, 512, 256, 1, 16},
-		{8191, 8191, 256, 1, 16},
-		{8192, 8192, 256, 0, 256},
-		{300_000, 300_000, 256, 0, 256},
-		{300_000, 3_000_000, 64, 1, 16}, // one of ten
-		{8_500, 1_700_000, 64, 0, 1},    // one of two hundred
-		{150, 300_000, 64, 0, 1},
-		{10_000, 10_000, 1, 0, 1},
-		{1000, 1000, 4, 1, 4},
-		{100_000, 100_000, 4, 1, 4},
-		{100_000, 100_000, 32, 0, 32},
+		{0, 0, 0, 256, 0, 1},
+		{511, 0, 0, 256, 0, 1},
+		{512, 1, 0, 256, 1, 16},
+		{8191, 1, 0, 256, 1, 16},
+		{8192, 1, 1, 256, 0, 256},
+		{300_000, 100, 4, 256, 0, 256},
+		{300_000, 100, 5, 256, 1, 16},
+		{300_000, 128, 100, 256, 1, 16},
+		{300_000, 129, 100, 256, 0, 1},
+		{10_000, 1, 1, 1, 0, 1},
+		{1000, 1, 0, 4, 1, 4},
+		{100_000, 1, 1, 4, 0, 4},
 	} {
-		if first, end := LanesFor(c.jobs, c.all, c.lanes); first != c.first || end != c.end {
-			t.Errorf("%d jobs of %d over %d lanes: from %d to %d, want from %d to %d", c.jobs, c.all, c.lanes, first, end, c.first, c.end)
-		}
-	}
-}
-
-// TestALargeBacklogKeepsItsLanes: a campaign that has most of what waits lies in all lanes, however much that is.
-func TestALargeBacklogKeepsItsLanes(t *testing.T) {
-	for jobs := int64(lanesOfSome * lanePortion); jobs < 1e10; jobs += jobs / 7 {
-		if first, end := LanesFor(jobs, jobs, 64); first != 0 || end != 64 {
-			t.Fatalf("%d jobs lie in lanes %d to %d of their order", jobs, first, end)
+		if first, end := LanesFor(c.jobs, c.large, c.huge, c.lanes); first != c.first || end != c.end {
+			t.Errorf("%d jobs, of %d large and %d huge backlogs over %d lanes: from %d to %d, want from %d to %d",
+				c.jobs, c.large, c.huge, c.lanes, first, end, c.first, c.end)
 		}
 	}
 }

@@ -205,7 +205,7 @@ func (b *Board) Of(c *delivery.Campaign, s *delivery.Snapshot) *hold.Board {
 	if len(b.unread) > 0 {
 		lanes := 1 + max(slices.Max(slices.Collect(maps.Keys(b.unread))), slices.Max(append(slices.Collect(maps.Keys(b.read)), 0)))
 		order := delivery.OrderOfLanes(c.ID, lanes)
-		_, end := delivery.LanesFor(all.waiting, b.inLanes.all, lanes)
+		_, end := delivery.LanesFor(all.waiting, b.inLanes.large, b.inLanes.huge, lanes)
 		for i := range end { // nobody knows what waits there
 			if lane := order.Lane(i); b.unread[lane] {
 				out.Unread, out.Lanes = append(out.Unread, lane), append(out.Lanes, lane)

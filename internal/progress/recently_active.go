@@ -98,18 +98,19 @@ func (t *Tracker) busy(b *Board, sent map[uint64]float64) map[string]*delivery.C
 	return list
 }
 
-// InLanes returns how many jobs wait in lanes, as of the last exchange: of a campaign, and of all. It may be called from any goroutine.
-func (t *Tracker) InLanes(campaign string) (jobs, all int64) {
+// InLanes returns how many jobs of a campaign wait in lanes, and how many campaigns have large and huge backlogs there, as of the last
+// exchange. It may be called from any goroutine.
+func (t *Tracker) InLanes(campaign string) (jobs int64, large, huge int) {
 	if last := t.inLanes.Load(); last != nil {
-		return last.of[delivery.CampaignHash(campaign)], last.all
+		return last.of[delivery.CampaignHash(campaign)], last.large, last.huge
 	}
-	return 0, 0
+	return 0, 0, 0
 }
 
-// inLanes are the jobs that wait in lanes.
+// inLanes are the jobs that wait in lanes, by campaign.
 type inLanes struct {
-	of  map[uint64]int64 // by campaign
-	all int64
+	of          map[uint64]int64
+	large, huge int
 }
 
 func (s *summary) inLanes() *inLanes {
@@ -117,7 +118,14 @@ func (s *summary) inLanes() *inLanes {
 	for _, l := range s.lanes.Lanes {
 		for _, w := range l.Waiting {
 			n.of[w.Campaign] += w.Jobs
-			n.all += w.Jobs
+		}
+	}
+	for _, jobs := range n.of {
+		if jobs >= delivery.LargeBacklog {
+			n.large++
+		}
+		if jobs >= delivery.HugeBacklog {
+			n.huge++
 		}
 	}
 	return n

@@ -11,13 +11,20 @@ import (
 // knownAfter is how soon a job that was written to a lane is in the counts of what waits there.
 const knownAfter = 3 * time.Second
 
+// Backlog is how much waits in lanes: jobs of one campaign, and how many campaigns have large and huge backlogs.
+type Backlog struct {
+	Jobs        int64
+	Large, Huge int
+}
+
 // backlogs are how much waits in lanes: what the daemons count together, and what this one has written lately. Safe for concurrent use.
 type backlogs struct {
-	counted func(campaign string) (jobs, all int64) // nil: nothing is counted
+	counted func(campaign string) Backlog // nil: nothing is counted
 
 	mu          sync.Mutex
-	since       time.Time         // when now was begun
-	now, before map[written]int64 // jobs written since then, and in up to knownAfter before
+	since       time.Time           // when now was begun
+	now, before map[written]int64   // jobs written since then, and in up to knownAfter before
+	sizes       map[string]*Backlog // how many of them are large and huge, by source
 }
 
 // written are jobs of one campaign that were read from one source.
@@ -27,54 +34,69 @@ type written struct{ source, campaign string }
 // themselves, so that after a crash, jobs that are written again meet the same numbers.
 const asMuch = 4
 
-// grow notes that so many jobs are written, and returns how many waited before, of the campaign and of all.
-func (b *backlogs) grow(w written, jobs int64) (own, all int64) {
+// grow notes that a job is written, and returns what waited before.
+func (b *backlogs) grow(w written) (waits Backlog) {
 	if b.counted != nil {
-		own, all = b.counted(w.campaign)
+		waits = b.counted(w.campaign)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if age := time.Since(b.since); age > knownAfter || b.now == nil {
-		b.before = b.now
+		b.before, b.now, b.since, b.sizes = b.now, map[written]int64{}, time.Now(), map[string]*Backlog{}
 		if age > 2*knownAfter {
 			b.before = nil
 		}
-		b.now, b.since = map[written]int64{}, time.Now()
+		for w, jobs := range b.before {
+			b.sized(w.source).add(0, asMuch*jobs)
+		}
 	}
-	own += asMuch * (b.now[w] + b.before[w])
-	b.now[w] += jobs
-	return own, all
+	jobs, sizes := asMuch*(b.now[w]+b.before[w]), b.sized(w.source)
+	b.now[w]++
+	waits.Jobs, waits.Large, waits.Huge = waits.Jobs+jobs, max(waits.Large, sizes.Large), max(waits.Huge, sizes.Huge)
+	sizes.add(jobs, jobs+asMuch)
+	return waits
 }
 
-// lanesOf are the lanes of one campaign that jobs of a batch are written to.
-type lanesOf struct {
-	order    delivery.LaneOrder
-	own, all int64 // how many jobs wait, those of the batch included whose lane is chosen
+func (b *backlogs) sized(source string) *Backlog {
+	if b.sizes[source] == nil {
+		b.sizes[source] = &Backlog{}
+	}
+	return b.sizes[source]
+}
+
+// add counts a backlog that has grown.
+func (s *Backlog) add(before, after int64) {
+	if before < delivery.LargeBacklog && after >= delivery.LargeBacklog {
+		s.Large++
+	}
+	if before < delivery.HugeBacklog && after >= delivery.HugeBacklog {
+		s.Huge++
+	}
 }
 
 // stretchBits is the logarithm of how many successive offsets of a source go to one lane: they need few requests, and keep their order
 // for a while.
 const stretchBits = 7
 
-// next returns the lane of the next job. It depends on where the job was read, so that after a crash it is most likely written to the
+// laneOf returns the lane of a job. It depends on where the job was read, so that after a crash it is most likely written to the
 // same lane again, whose reader recognises its second record. Of partitions that refuse, those to avoid get none, and the others none while
 // another of the campaign's lanes accepts records.
-func (s *lanesOf) next(j *delivery.Job, l layout) int {
-	first, end := delivery.LanesFor(s.own, max(s.own, s.all), l.partitions)
-	s.own += asMuch
-	width := end - first
+func (b *backlogs) laneOf(j *delivery.Job, l layout) int {
+	waits := b.grow(written{j.Source.Name(), j.Campaign})
+	first, end := delivery.LanesFor(waits.Jobs, waits.Large, waits.Huge, l.partitions)
+	order, width := delivery.OrderOfLanes(j.Campaign, l.partitions), end-first
 	at := int(mix(delivery.CampaignHash(j.Source.Name())^uint64(j.Offset>>stretchBits)) % uint64(width))
 	for k := range width {
-		if lane := s.order.Lane(first + (at+k)%width); !slices.Contains(l.avoid, lane) && !slices.Contains(l.held, lane) {
+		if lane := order.Lane(first + (at+k)%width); !slices.Contains(l.avoid, lane) && !slices.Contains(l.held, lane) {
 			return lane
 		}
 	}
 	for k := range l.partitions {
-		if lane := s.order.Lane(first + at + k); !slices.Contains(l.avoid, lane) {
+		if lane := order.Lane(first + at + k); !slices.Contains(l.avoid, lane) {
 			return lane
 		}
 	}
-	return s.order.Lane(first + at)
+	return order.Lane(first + at)
 }
 
 // mix spreads the bits of a hash: the finalizer of SplitMix64.

@@ -9,7 +9,6 @@ import (
 	"github.com/segmentio/kafka-go"
 	"pgregory.net/rapid"
 
-	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/testservices"
 )
 
@@ -18,7 +17,7 @@ func TestLanesOfABacklog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, counted := newMemory("t."), int64(0)
 		r := start(t, Options{
-			Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t.", Lanes: 8}, Backlog: func(string) (jobs, all int64) { return counted, counted },
+			Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t.", Lanes: 8}, Backlog: func(string) Backlog { return Backlog{Jobs: counted, Large: 1, Huge: 1} },
 		})
 		s, jobs := newSource("pacer.jobs/0"), int64(0)
 		put := func(n int64) (in []int) {
@@ -45,32 +44,32 @@ func TestLanesOfABacklog(t *testing.T) {
 		counted = 1_000_000
 		time.Sleep(time.Minute)
 		for l, n := range put(32_000) {
-			if n < 2000 || n > 7000 {
+			if n < 1200 || n > 8000 {
 				t.Errorf("%d of 32000 jobs of a large backlog are in lane %d", n, l)
 			}
 		}
 	})
 }
 
-// TestAJobWrittenAgain: after a crash, jobs are written to the lanes where they are, wherever the batches begin and end.
+// TestAJobWrittenAgain: after a crash, jobs are written to the lanes where they are, whatever is written of other sources meanwhile.
 func TestAJobWrittenAgain(t *testing.T) {
 	testservices.Few(t, 50, func(rt *rapid.T) {
 		counted := rapid.Int64Range(0, 100_000).Draw(rt, "jobs that wait")
+		campaigns := rapid.IntRange(1, 20).Draw(rt, "campaigns")
 		source := newSource(rapid.String().Draw(rt, "source"))
 		write := func(name string) (lanes []int) {
-			b := backlogs{counted: func(string) (jobs, all int64) { return counted, 2 * counted }}
+			b := backlogs{counted: func(string) Backlog { return Backlog{Jobs: counted} }}
+			other := newSource(source.name + "'")
 			for len(lanes) < 3000 {
-				n := rapid.Int64Range(1, maxBatchJobs).Draw(rt, name)
-				own, all := b.grow(written{source.name, "c"}, n)
-				to := lanesOf{delivery.OrderOfLanes("c", 64), own, all}
-				for range n {
-					lanes = append(lanes, to.next(source.job(int64(len(lanes)), "c"), layout{partitions: 64}))
+				campaign := fmt.Sprint("c", len(lanes)%campaigns)
+				lanes = append(lanes, b.laneOf(source.job(int64(len(lanes)), campaign), layout{partitions: 16}))
+				for range rapid.IntRange(0, 3).Draw(rt, name) {
+					b.laneOf(other.job(int64(len(lanes)), campaign), layout{partitions: 16})
 				}
-				b.grow(written{"another source", "c"}, n)
 			}
-			return lanes[:3000]
+			return lanes
 		}
-		first, second := write("batch"), write("batch after the crash")
+		first, second := write("others"), write("others after the crash")
 		for offset := range first {
 			if first[offset] != second[offset] {
 				rt.Fatalf("offset %d is in lane %d, and after the crash in lane %d", offset, first[offset], second[offset])
@@ -92,7 +91,7 @@ func TestALaneThatRefuses(t *testing.T) {
 		}
 		r := start(t, Options{
 			Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t.", Lanes: 8},
-			Backlog: func(string) (jobs, all int64) { return 100_000, 100_000 },
+			Backlog: func(string) Backlog { return Backlog{Jobs: 100_000, Large: 1, Huge: 1} },
 		})
 		s, jobs := newSource("pacer.jobs/0"), int64(0)
 		put := func() {

@@ -14,7 +14,6 @@ import (
 type plan struct {
 	turn   *turn
 	now    time.Time
-	lanes  map[string]*lanesOf // by campaign
 	topics map[string]layout
 }
 
@@ -30,7 +29,6 @@ type layout struct {
 // are left out: they have failed.
 func (t *turn) plan(ctx context.Context, items []*item) []broker.Chunk[*item] {
 	p := &plan{turn: t, now: time.Now(), topics: make(map[string]layout)}
-	p.findLanes(ctx, items)
 	var chunks []broker.Chunk[*item]
 	of := make(map[broker.Partition]int)
 	for _, it := range items {
@@ -91,29 +89,6 @@ func (p *plan) layout(ctx context.Context, topic string) layout {
 	return l
 }
 
-// findLanes finds the lanes of all campaigns of the batch.
-func (p *plan) findLanes(ctx context.Context, items []*item) {
-	jobs := make(map[string]int64)
-	for _, it := range items {
-		if it.to.Kind == delivery.ToLane && !it.unknown {
-			jobs[it.job.Campaign]++
-		}
-	}
-	if len(jobs) == 0 {
-		return
-	}
-	r := p.turn.relay
-	lanes := p.layout(ctx, LaneTopic(r.opts.Topics.Prefix)).partitions
-	if lanes == 0 {
-		return
-	}
-	p.lanes = make(map[string]*lanesOf, len(jobs))
-	for campaign, n := range jobs {
-		own, all := r.backlogs.grow(written{items[0].job.Source.Name(), campaign}, n)
-		p.lanes[campaign] = &lanesOf{delivery.OrderOfLanes(campaign, lanes), own, all}
-	}
-}
-
 // destination chooses the partition of an item. The items of a source share a timer's partition: they come back in
 // their order, and need few requests.
 func (p *plan) destination(ctx context.Context, it *item) broker.Partition {
@@ -132,7 +107,7 @@ func (p *plan) destination(ctx context.Context, it *item) broker.Partition {
 		return broker.Partition{Topic: topic, ID: anyPartition}
 	}
 	if it.to.Kind == delivery.ToLane {
-		return broker.Partition{Topic: topic, ID: p.lanes[it.job.Campaign].next(it.job, l)}
+		return broker.Partition{Topic: topic, ID: p.turn.relay.backlogs.laneOf(it.job, l)}
 	}
 	return broker.Partition{Topic: topic, ID: without(l.avoid, broker.HashPartition(key, l.partitions), l.partitions)}
 }

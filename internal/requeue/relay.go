@@ -33,8 +33,8 @@ type Options struct {
 	// Client reaches Kafka. Its Topics, if set, must contain TopicSpec.Names.
 	Client *broker.Client
 	Topics TopicSpec
-	// Backlog returns how many jobs wait in lanes, as far as that is known: of a campaign, and of all. nil: it is not known.
-	Backlog func(campaign string) (jobs, all int64)
+	// Backlog returns how much waits in lanes, as far as that is known. nil: it is not known.
+	Backlog func(campaign string) Backlog
 	// Workers is the number of sources whose jobs are written to lanes at the same time; 4. Timers and dead letters have
 	// two workers of their own.
 	Workers    int
