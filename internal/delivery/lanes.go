@@ -5,7 +5,7 @@ const (
 	LargeBacklog, HugeBacklog = 512, someLanes * LargeBacklog
 	someLanes                 = 16
 	// maxShared bounds how many large backlogs share a lane, and maxHuge how many huge ones, on average.
-	maxShared, maxHuge = 8, 4
+	maxShared, maxHuge = 4, 4
 )
 
 // LaneOrder is the order in which the backlog of one campaign takes lanes. It depends on the campaign's id and on the number of lanes

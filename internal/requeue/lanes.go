@@ -22,10 +22,12 @@ type backlogs struct {
 	counted func(campaign string) Backlog // nil: nothing is counted
 
 	mu          sync.Mutex
-	since       time.Time           // when now was begun
-	now, before map[written]int64   // jobs written since then, and in up to knownAfter before
-	sizes       map[string]*Backlog // how many of them are large and huge, by source
+	since       time.Time         // when now was begun
+	now, before map[written]int64 // jobs written since then, and in up to knownAfter before
+	large, huge map[string]ids    // campaigns that were seen to have such a backlog since then, by source
 }
+
+type ids = map[string]struct{}
 
 // written are jobs of one campaign that were read from one source.
 type written struct{ source, campaign string }
@@ -42,36 +44,27 @@ func (b *backlogs) grow(w written) (waits Backlog) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if age := time.Since(b.since); age > knownAfter || b.now == nil {
-		b.before, b.now, b.since, b.sizes = b.now, map[written]int64{}, time.Now(), map[string]*Backlog{}
+		b.before, b.now, b.since, b.large, b.huge = b.now, map[written]int64{}, time.Now(), map[string]ids{}, map[string]ids{}
 		if age > 2*knownAfter {
 			b.before = nil
 		}
-		for w, jobs := range b.before {
-			b.sized(w.source).add(0, asMuch*jobs)
-		}
 	}
-	jobs, sizes := asMuch*(b.now[w]+b.before[w]), b.sized(w.source)
+	waits.Jobs += asMuch * (b.now[w] + b.before[w])
 	b.now[w]++
-	waits.Jobs, waits.Large, waits.Huge = waits.Jobs+jobs, max(waits.Large, sizes.Large), max(waits.Huge, sizes.Huge)
-	sizes.add(jobs, jobs+asMuch)
+	waits.Large = max(waits.Large, seen(b.large, w, waits.Jobs >= delivery.LargeBacklog))
+	waits.Huge = max(waits.Huge, seen(b.huge, w, waits.Jobs >= delivery.HugeBacklog))
 	return waits
 }
 
-func (b *backlogs) sized(source string) *Backlog {
-	if b.sizes[source] == nil {
-		b.sizes[source] = &Backlog{}
+// seen returns how many campaigns of the source have been seen, with this one if it is.
+func seen(by map[string]ids, w written, is bool) int {
+	if is && by[w.source] == nil {
+		by[w.source] = ids{}
 	}
-	return b.sizes[source]
-}
-
-// add counts a backlog that has grown.
-func (s *Backlog) add(before, after int64) {
-	if before < delivery.LargeBacklog && after >= delivery.LargeBacklog {
-		s.Large++
+	if is {
+		by[w.source][w.campaign] = struct{}{}
 	}
-	if before < delivery.HugeBacklog && after >= delivery.HugeBacklog {
-		s.Huge++
-	}
+	return len(by[w.source])
 }
 
 // stretchBits is the logarithm of how many successive offsets of a source go to one lane: they need few requests, and keep their order
