@@ -21,50 +21,49 @@ type Backlog struct {
 type backlogs struct {
 	counted func(campaign string) Backlog // nil: nothing is counted
 
-	mu          sync.Mutex
-	since       time.Time         // when now was begun
-	now, before map[written]int64 // jobs written since then, and in up to knownAfter before
-	large, huge map[string]ids    // campaigns that were seen to have such a backlog since then, by source
+	mu     sync.Mutex
+	since  time.Time          // when the present span of knownAfter began
+	lately map[string]*recent // by source
 }
 
-type ids = map[string]struct{}
+// recent is what was written of one source in the present span and in the one before, by campaign. Other sources do not count, so that
+// after a crash, jobs that are written again meet the same numbers.
+type recent struct{ now, before map[string]int64 }
 
-// written are jobs of one campaign that were read from one source.
-type written struct{ source, campaign string }
-
-// asMuch is for how many jobs one counts that was just written: the others are those of other sources. These are not counted
-// themselves, so that after a crash, jobs that are written again meet the same numbers.
-const asMuch = 4
+const (
+	// asMuch is for how many jobs one counts that was just written: the others are those of other sources.
+	asMuch = 4
+	// fewCampaigns is of how many campaigns a source may have jobs for these to count at once. Otherwise many backlogs would become large together,
+	// before it is known that they are many.
+	fewCampaigns = 16
+)
 
 // grow notes that a job is written, and returns what waited before.
-func (b *backlogs) grow(w written) (waits Backlog) {
+func (b *backlogs) grow(source, campaign string) (waits Backlog) {
 	if b.counted != nil {
-		waits = b.counted(w.campaign)
+		waits = b.counted(campaign)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if age := time.Since(b.since); age > knownAfter || b.now == nil {
-		b.before, b.now, b.since, b.large, b.huge = b.now, map[written]int64{}, time.Now(), map[string]ids{}, map[string]ids{}
-		if age > 2*knownAfter {
-			b.before = nil
+	if age := time.Since(b.since); age > knownAfter {
+		for source, r := range b.lately {
+			if r.before, r.now = r.now, map[string]int64{}; len(r.before) == 0 || age > 2*knownAfter {
+				delete(b.lately, source)
+			}
 		}
+		b.since = time.Now()
 	}
-	waits.Jobs += asMuch * (b.now[w] + b.before[w])
-	b.now[w]++
-	waits.Large = max(waits.Large, seen(b.large, w, waits.Jobs >= delivery.LargeBacklog))
-	waits.Huge = max(waits.Huge, seen(b.huge, w, waits.Jobs >= delivery.HugeBacklog))
+	r := b.lately[source]
+	if r == nil {
+		r = &recent{now: map[string]int64{}}
+		b.lately[source] = r
+	}
+	own := r.now[campaign] + r.before[campaign]
+	r.now[campaign]++
+	if max(len(r.now), len(r.before)) <= fewCampaigns {
+		waits.Jobs += asMuch * own
+	}
 	return waits
-}
-
-// seen returns how many campaigns of the source have been seen, with this one if it is.
-func seen(by map[string]ids, w written, is bool) int {
-	if is && by[w.source] == nil {
-		by[w.source] = ids{}
-	}
-	if is {
-		by[w.source][w.campaign] = struct{}{}
-	}
-	return len(by[w.source])
 }
 
 // stretchBits is the logarithm of how many successive offsets of a source go to one lane: they need few requests, and keep their order
@@ -75,7 +74,7 @@ const stretchBits = 7
 // same lane again, whose reader recognises its second record. Of partitions that refuse, those to avoid get none, and the others none while
 // another of the campaign's lanes accepts records.
 func (b *backlogs) laneOf(j *delivery.Job, l layout) int {
-	waits := b.grow(written{j.Source.Name(), j.Campaign})
+	waits := b.grow(j.Source.Name(), j.Campaign)
 	first, end := delivery.LanesFor(waits.Jobs, waits.Large, waits.Huge, l.partitions)
 	order, width := delivery.OrderOfLanes(j.Campaign, l.partitions), end-first
 	at := int(mix(delivery.CampaignHash(j.Source.Name())^uint64(j.Offset>>stretchBits)) % uint64(width))

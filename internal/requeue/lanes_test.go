@@ -58,7 +58,7 @@ func TestAJobWrittenAgain(t *testing.T) {
 		campaigns := rapid.IntRange(1, 20).Draw(rt, "campaigns")
 		source := newSource(rapid.String().Draw(rt, "source"))
 		write := func(name string) (lanes []int) {
-			b := backlogs{counted: func(string) Backlog { return Backlog{Jobs: counted} }}
+			b := backlogs{counted: func(string) Backlog { return Backlog{Jobs: counted} }, lately: map[string]*recent{}}
 			other := newSource(source.name + "'")
 			for len(lanes) < 3000 {
 				campaign := fmt.Sprint("c", len(lanes)%campaigns)

@@ -80,7 +80,7 @@ func New(opts Options) (*Relay, error) {
 	}
 	r.batchBytes.Store(maxBatchBytes)
 	r.metrics = newMetrics(opts.Registerer, r)
-	r.backlogs.counted = opts.Backlog
+	r.backlogs = backlogs{counted: opts.Backlog, lately: map[string]*recent{}}
 	return r, nil
 }
 
