@@ -1,9 +1,11 @@
 package consumer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/pacer/pacer/internal/broker"
@@ -13,10 +15,16 @@ import (
 const (
 	commitInterval = 100 * time.Millisecond
 	commitTimeout  = 2 * time.Second // of one request
+	// maxCommitBytes bounds a request. Kafka stores it as one batch of __consumer_offsets, whose max.message.bytes is 1 MiB.
+	maxCommitBytes = 500 << 10
+	commitOverhead = 64 // bytes that Kafka stores for a partition besides names and metadata
 )
 
-// committer commits the partitions of a tenure, all that have changed in one request: every interval, and at once when kicked. One
-// goroutine runs it; kicked may be sent by any.
+// commitBackoff has no jitter, so that partitions whose commits failed together stay in one request.
+var commitBackoff = retry.Backoff{Initial: brokerBackoff.Initial, Max: brokerBackoff.Max}
+
+// committer commits the partitions of an assignment that have changed: every interval, and at once when kicked. One goroutine
+// runs it; kicked may be sent by any. A partition whose commit fails backs off alone.
 type committer struct {
 	client  *broker.Client
 	member  *membership
@@ -26,7 +34,7 @@ type committer struct {
 	kicked  retry.Signal // a commit is wanted soon
 	fenced  bool         // the group has gone on without this daemon: nothing can be committed any more
 	lost    func()       // called when it has; may be nil
-	// answered is whether the last request was answered, and not by a broker that is busy with itself.
+	// answered is whether the last requests were answered, and not by a broker that is busy with itself.
 	answered bool
 	heart    heart
 }
@@ -40,7 +48,6 @@ func (c *committer) run(ctx context.Context) {
 	defer c.health.Forget("commit")
 	ticker := time.NewTicker(commitInterval)
 	defer ticker.Stop()
-	var wait backoff
 	for {
 		c.heart.beat("the broker to answer a commit")
 		select {
@@ -49,20 +56,16 @@ func (c *committer) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		if err := c.commit(context.WithoutCancel(ctx)); err == nil {
-			wait.reset()
-		} else if wait.pause(ctx) != nil {
-			return
-		}
+		_ = c.commit(context.WithoutCancel(ctx), false) // classify has logged it
 	}
 }
 
 // last commits once more, until nothing is left to commit, the group has gone on without this daemon, or ctx ends. It returns the
-// error of the last request if something is left.
+// error of the last requests if something is left.
 func (c *committer) last(ctx context.Context) error {
 	var wait backoff
 	for {
-		err := c.commit(ctx)
+		err := c.commit(ctx, true)
 		if err == nil || wait.pause(ctx) != nil {
 			return err
 		}
@@ -71,26 +74,60 @@ func (c *committer) last(ctx context.Context) error {
 
 var errPartlyCommitted = errors.New("some partitions were not committed")
 
-// commit sends one request for all that changed. It returns an error when something is left to try again.
-func (c *committer) commit(ctx context.Context) error {
-	if c.fenced {
-		return nil
-	}
+// commit sends requests for what has changed, also in partitions that back off if all is true. It returns an error when something
+// is left to try again.
+func (c *committer) commit(ctx context.Context, all bool) (err error) {
+	c.answered = true
 	member, _ := c.member.now() // before the positions: those of a partition that moves meanwhile are refused
-	commits, sent := map[partition]broker.Commit{}, map[*source]progress{}
+	began, size, sent := time.Now(), 0, map[*source]progress{}
 	for _, s := range c.sources() {
-		if p, dirty := s.progress(); dirty {
-			commits[s.partition], sent[s] = broker.Commit{Offset: p.Offset, Metadata: p.Metadata, Epoch: p.epoch}, p
+		if !all && began.Before(s.commitAfter) {
+			continue
 		}
+		p, dirty := s.progress()
+		if !dirty {
+			continue
+		}
+		if size += commitOverhead + len(member.Group) + len(s.Topic) + len(p.Metadata); size > maxCommitBytes {
+			err = cmp.Or(c.send(ctx, member, sent), err)
+			size, sent = 0, map[*source]progress{}
+		}
+		sent[s] = p
 	}
-	if len(commits) == 0 {
+	return cmp.Or(c.send(ctx, member, sent), err)
+}
+
+// send commits in one request, and notes the outcome of each partition.
+func (c *committer) send(ctx context.Context, member broker.Member, sent map[*source]progress) (err error) {
+	if c.fenced || len(sent) == 0 {
 		return nil
+	}
+	commits := make(map[partition]broker.Commit, len(sent))
+	for s, p := range sent {
+		commits[s.partition] = broker.Commit{Offset: p.Offset, Metadata: p.Metadata, Epoch: p.epoch}
 	}
 	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
-	outcomes, err := c.client.Commit(ctx, member, commits)
-	if err == nil {
-		err = acknowledge(outcomes, sent)
+	outcomes, failure := c.client.Commit(ctx, member, commits)
+	for s, p := range sent {
+		outcome, answered := outcomes[s.partition]
+		switch {
+		case failure != nil:
+			outcome = failure
+		case !answered:
+			outcome = errPartlyCommitted
+		case outcome == nil:
+			s.commitFailures, s.commitAfter = 0, time.Time{}
+			s.committed(p)
+			continue
+		default:
+			outcome = fmt.Errorf("commit %s: %w", s.partition, outcome)
+		}
+		s.commitFailures++
+		s.commitAfter = time.Now().Add(commitBackoff.Delay(s.commitFailures))
+		if err == nil || errors.Is(err, errPartlyCommitted) || broker.Fenced(outcome) {
+			err = outcome
+		}
 	}
 	if c.member.outdated(member, err) {
 		return err // it is repeated as one of the generation that the member has by then
@@ -98,33 +135,16 @@ func (c *committer) commit(ctx context.Context) error {
 	return c.classify(err)
 }
 
-// acknowledge notifies each source that was committed, and returns an error of the others.
-func acknowledge(outcomes map[partition]error, sent map[*source]progress) error {
-	var refused, left error
-	for s, p := range sent {
-		switch err, answered := outcomes[s.partition]; {
-		case !answered:
-			left = errPartlyCommitted
-		case err != nil:
-			refused = fmt.Errorf("commit %s: %w", s.partition, err)
-		default:
-			s.committed(p)
-		}
-	}
-	if refused != nil {
-		return refused
-	}
-	return left
-}
-
 // classify classifies an error. A commit that is fenced is dropped: the partitions have other owners now, which continue
 // from the last accepted commit.
 func (c *committer) classify(err error) error {
-	c.answered = errors.Is(err, errPartlyCommitted) || broker.Answered(err)
+	c.answered = c.answered && (errors.Is(err, errPartlyCommitted) || broker.Answered(err))
 	switch {
 	case err == nil:
 		c.metrics.commits.WithLabelValues(resultOK).Inc()
-		c.health.OK("commit")
+		if !slices.ContainsFunc(c.sources(), func(s *source) bool { return s.commitFailures > 0 }) {
+			c.health.OK("commit")
+		}
 		return nil
 	case broker.Fenced(err):
 		c.metrics.commits.WithLabelValues(resultFenced).Inc()

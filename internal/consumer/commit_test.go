@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -11,6 +12,8 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol/offsetcommit"
 
+	"github.com/pacer/pacer/internal/broker"
+	"github.com/pacer/pacer/internal/consumer/offset"
 	"github.com/pacer/pacer/internal/delivery"
 )
 
@@ -119,6 +122,54 @@ func TestALastCommitThatFailsIsTold(t *testing.T) {
 		c.stop()
 		if lines := r.logs.lines("level=WARN", "the last commit was not accepted", "may be sent twice"); len(lines) != 1 {
 			t.Errorf("%s", r.logs)
+		}
+	})
+}
+
+// full is a position whose commit takes all the room that Kafka gives to the metadata of one.
+type full struct{ position }
+
+func (full) Position() offset.Position {
+	return offset.Position{Offset: 1, Metadata: strings.Repeat("x", 4096)}
+}
+
+// Kafka refuses all of a request above its message size. So there are several, and one that fails holds up no other.
+func TestCommitsOfManyPartitionsFit(t *testing.T) {
+	onBrokers(t, func(t *testing.T, r *rig) {
+		const partitions = 300
+		r.create(partitions, r.jobs())
+		d := &detained{}
+		client := newBroker(t, r.brokers, func(rt kafka.RoundTripper) kafka.RoundTripper { d.RoundTripper = rt; return d })
+		b := newBudget(1 << 20)
+		m := newMetrics(newRegistry(), b)
+		nobody := &membership{member: broker.Member{Group: r.opt.Group, Generation: -1}}
+		c := newCommitter(client, nobody, m, broker.NewHealth(discardLog()))
+		var sources []*source
+		for p := range partitions {
+			src := newWindowSource(partition{Topic: r.jobs(), ID: p}, delivery.FromIngress, offset.NewWindow(0), b, m, c.kicked.Send)
+			src.position = full{src.position}
+			src.commits.Changed()
+			sources = append(sources, &src.source)
+		}
+		c.sources = func() []*source { return sources }
+		left := func() (n int) {
+			for _, s := range sources {
+				if s.commits.Uncommitted() > 0 {
+					n++
+				}
+			}
+			return n
+		}
+		r.eventually("a coordinator", func() bool {
+			_, err := client.Committed(t.Context(), r.opt.Group, []partition{{Topic: r.jobs()}})
+			return err == nil
+		})
+		d.next(func(context.Context, func()) error { return kafka.GroupLoadInProgress })
+		if err := c.commit(t.Context(), true); err == nil || left() > partitions/2 {
+			t.Errorf("%d partitions are not committed: %v", left(), err)
+		}
+		if err := c.commit(t.Context(), true); err != nil || left() > 0 {
+			t.Errorf("then %d partitions are not committed: %v", left(), err)
 		}
 	})
 }

@@ -63,10 +63,10 @@ func TestCommitOfALostGenerationIsDropped(t *testing.T) {
 				src.settle(o, 0)
 			}
 			r.eventually(name+": an answer to the commit", func() bool { // a broker that is slow gives none
-				err := c.commit(t.Context())
+				err := c.commit(t.Context(), true)
 				return err == nil && commitsOf(t, m, resultFenced)+commitsOf(t, m, resultOK) > 0
 			})
-			if err := c.commit(t.Context()); err != nil {
+			if err := c.commit(t.Context(), true); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
 			if commitsOf(t, m, resultFenced) != 1 || commitsOf(t, m, resultOK) != 0 {

@@ -38,6 +38,9 @@ type source struct {
 	kick    func()       // asks the committer for a commit soon; never blocks
 	edge    atomic.Int64 // the end of the readable log, from the broker's last answer
 
+	commitFailures int       // the committer's: commits that have failed one after the other
+	commitAfter    time.Time // the committer's: when the next one may be sent
+
 	mu       sync.Mutex // guards everything below
 	position position
 	commits  offset.Commits

@@ -1,0 +1,109 @@
+package consumer
+
+import (
+	"context"
+	"net"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+	fetchapi "github.com/segmentio/kafka-go/protocol/fetch"
+	"github.com/segmentio/kafka-go/protocol/metadata"
+	"github.com/segmentio/kafka-go/protocol/offsetcommit"
+	"github.com/segmentio/kafka-go/protocol/offsetfetch"
+)
+
+// denied is a transport that answers as a broker does that denies its user one topic.
+type denied struct {
+	kafka.RoundTripper
+	topic   *atomic.Pointer[string]
+	commits bool // only commits are denied
+}
+
+func (d *denied) RoundTrip(ctx context.Context, addr net.Addr, request kafka.Request) (kafka.Response, error) {
+	const refusal = int16(kafka.TopicAuthorizationFailed)
+	topic := d.topic.Load()
+	if f, ok := request.(*fetchapi.Request); ok && topic != nil && !d.commits && f.Topics[0].Topic == *topic {
+		time.Sleep(20 * time.Millisecond)
+		return nil, kafka.TopicAuthorizationFailed
+	}
+	answer, err := d.RoundTripper.RoundTrip(ctx, addr, request)
+	if topic == nil || err != nil {
+		return answer, err
+	}
+	switch a := answer.(type) {
+	case *offsetcommit.Response:
+		for _, t := range a.Topics {
+			for i := range t.Partitions {
+				if t.Name == *topic {
+					t.Partitions[i].ErrorCode = refusal
+				}
+			}
+		}
+	case *offsetfetch.Response:
+		for _, t := range a.Topics {
+			for i := range t.Partitions {
+				if t.Name == *topic && !d.commits {
+					t.Partitions[i].ErrorCode = refusal
+				}
+			}
+		}
+	case *metadata.Response:
+		if d.commits {
+			break
+		}
+		is := *a // it is that of the transport's cache
+		is.Topics = slices.Clone(a.Topics)
+		for i := range is.Topics {
+			if is.Topics[i].Name == *topic {
+				is.Topics[i].ErrorCode, is.Topics[i].Partitions = refusal, nil
+			}
+		}
+		return &is, nil
+	}
+	return answer, err
+}
+
+// deny has a consumer denied the topic of the pointer, if there is one.
+func (r *rig) deny(topic *atomic.Pointer[string], commits bool) func(*Options) {
+	return func(o *Options) {
+		o.Client = newBroker(r.t, r.brokers, func(inner kafka.RoundTripper) kafka.RoundTripper {
+			return &denied{RoundTripper: inner, topic: topic, commits: commits}
+		})
+	}
+}
+
+// The broker refuses the commits of one partition. All others are committed, and read, as soon as before.
+func TestARefusedCommitSlowsNoOther(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, inProcess(t).ListenAddrs())
+	other := r.jobs() + ".other"
+	r.opt.Ingress = append(r.opt.Ingress, other)
+	r.create(1, r.jobs(), other, r.opt.LaneTopic)
+	var topic atomic.Pointer[string]
+	c := r.start(newFake(), r.deny(&topic, true))
+	const jobs = 8000
+	send := func(name string) time.Duration {
+		began := time.Now()
+		for i := 0; i < jobs; i += 1000 {
+			r.produceIDs(r.jobs(), 0, "c", numbered(name, i, i+1000))
+		}
+		r.eventually("all of "+name, func() bool { return c.saw(name + "-7999") })
+		return time.Since(began)
+	}
+	without := send("without")
+	topic.Store(&other)
+	r.produceIDs(other, 0, "d", []string{"refused"})
+	r.eventually("the other job", func() bool { return c.saw("refused") })
+	time.Sleep(3 * time.Second) // until the backoff has grown
+	if with := send("with"); with > 5*without+time.Second {
+		t.Errorf("%d jobs take %s, and %s while the commit of another partition is refused", jobs, without, with)
+	}
+	if lines := r.logs.lines("level=WARN", "kafka does not answer as it should", "commit "+other+"/0"); len(lines) != 1 {
+		t.Errorf("%d lines: %s", len(lines), r.logs)
+	}
+	topic.Store(nil)
+	r.eventually("the commit that was refused", func() bool { return r.committed(other, 0) == 1 })
+}
