@@ -44,7 +44,7 @@ func TestAServerThatIsNoBrokerIsToldFromOne(t *testing.T) {
 	} {
 		address := answering(t, c.answer)
 		client := dial(t, Options{Brokers: []string{address}})
-		_, err := client.Missing(t.Context(), []string{"pacer.jobs"})
+		_, err := client.Counts(t.Context(), []string{"pacer.jobs"})
 		if err == nil || !strings.Contains(err.Error(), address+" ") || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%q: error %v, want %q", c.answer, err, c.says)
 		}
@@ -76,7 +76,7 @@ func TestErrorsNameNoMethods(t *testing.T) {
 	client := dial(t, Options{Brokers: []string{"127.0.0.1:1"}})
 	at, topics := Partition{Topic: "pacer.jobs"}, []Topic{{Name: "pacer.jobs", Partitions: 1, Replicas: 1}}
 	for what, ask := range map[string]func(context.Context) error{
-		"missing":    func(ctx context.Context) error { _, err := client.Missing(ctx, []string{"pacer.jobs"}); return err },
+		"counts":     func(ctx context.Context) error { _, err := client.Counts(ctx, []string{"pacer.jobs"}); return err },
 		"partitions": func(ctx context.Context) error { _, err := client.Partitions(ctx, "pacer.jobs"); return err },
 		"offsets":    func(ctx context.Context) error { _, err := client.Offsets(ctx, Latest, at); return err },
 		"create":     func(ctx context.Context) error { _, err := client.CreateTopics(ctx, topics, nil); return err },

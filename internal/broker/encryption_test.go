@@ -97,7 +97,7 @@ func TestABrokerWithoutTLSIsTold(t *testing.T) {
 		address := answering(t, answer)
 		trusted, _ := issued(t)
 		client := dial(t, Options{Brokers: []string{address}, Security: func() Security { return Security{TLS: trusted} }})
-		_, err := client.Missing(t.Context(), []string{"pacer.jobs"})
+		_, err := client.Counts(t.Context(), []string{"pacer.jobs"})
 		if err == nil || !strings.Contains(err.Error(), address+" does not answer in TLS") || !strings.Contains(err.Error(), "kafka.tls") {
 			t.Errorf("%q: %v", answer, err)
 		}

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -107,10 +108,11 @@ type Commit struct {
 	Offset   int64
 	Metadata string
 	Epoch    Epoch // of the last record before the offset
+	None     bool  // the group has committed nothing
 }
 
-// Committed returns the offsets that the group has committed. Partitions without one are left out. An error means that
-// some partition has no answer: an offset that cannot be read for the moment must not be taken for a missing one.
+// Committed returns what the group has committed. Partitions that have no answer are left out: an offset that cannot be read for the
+// moment must not be taken for a missing one. The error is that of the first of them. There are no commits if no coordinator answers.
 func (c *Client) Committed(ctx context.Context, group string, partitions []Partition) (map[Partition]Commit, error) {
 	commits := make(map[Partition]Commit, len(partitions))
 	if len(partitions) == 0 {
@@ -127,28 +129,31 @@ func (c *Client) Committed(ctx context.Context, group string, partitions []Parti
 		err = codeError(answer.ErrorCode)
 	}
 	if errors.Is(err, kafka.GroupIdNotFound) {
-		return commits, nil // nothing has been committed yet
+		for _, at := range partitions {
+			commits[at] = Commit{None: true}
+		}
+		return commits, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("fetch offsets of group %s: %w", group, err)
 	}
-	answered := 0
 	for _, topic := range answer.Topics {
 		for _, p := range topic.Partitions {
 			at := Partition{topic.Name, int(p.PartitionIndex)}
-			if err := codeError(p.ErrorCode); err != nil {
-				return nil, fmt.Errorf("fetch the offset of %s: %w", at, err)
-			}
-			answered++
-			if p.CommittedOffset >= 0 {
-				commits[at] = Commit{p.CommittedOffset, p.Metadata, Epoch(p.ComittedLeaderEpoch + 1)}
+			switch {
+			case p.ErrorCode != 0:
+				err = cmp.Or(err, fmt.Errorf("fetch the offset of %s: %w", at, codeError(p.ErrorCode)))
+			case p.CommittedOffset < 0:
+				commits[at] = Commit{None: true}
+			default:
+				commits[at] = Commit{Offset: p.CommittedOffset, Metadata: p.Metadata, Epoch: Epoch(p.ComittedLeaderEpoch + 1)}
 			}
 		}
 	}
-	if answered < len(partitions) {
-		return nil, errors.New("the coordinator has not answered for every partition")
+	if err == nil && len(commits) < len(partitions) {
+		err = errors.New("the coordinator has not answered for every partition")
 	}
-	return commits, nil
+	return commits, err
 }
 
 // Member is the identity by which the coordinator fences commits.

@@ -105,38 +105,42 @@ func (c *Consumer) Run(ctx context.Context) error {
 	return nil
 }
 
-// awaitTopics returns when every topic exists. It logs once what it waits for.
+// awaitTopics returns when the topics of lanes and timers exist. It logs once what it waits for, and which topics of ingress are
+// missing: the leader of the group looks for them (watchPartitions).
 func (c *Consumer) awaitTopics(ctx context.Context) error {
 	said := map[string]bool{}
 	for {
-		missing, err := c.opt.Client.Missing(ctx, c.opt.topics())
+		counts, err := c.opt.Client.Counts(ctx, c.opt.topics())
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err != nil:
 			c.health.Fail("topics", err)
-		case len(missing) == 0:
-			c.health.OK("topics")
-			return nil
 		default:
 			c.health.OK("topics")
 		}
-		for _, topic := range missing {
+		waits := err != nil
+		for _, topic := range c.opt.topics() {
+			if err != nil || counts[topic] > 0 {
+				continue
+			}
+			what, remedy := "a topic does not exist, or may not be read; waiting for it", "run pacer migrate up"
+			if slices.Contains(c.opt.Ingress, topic) {
+				what = "a topic does not exist, or may not be read; reading the others until it can be"
+				remedy = "create it, correct kafka.topics, or grant the user of kafka.sasl Read and Describe"
+			} else {
+				waits = true
+			}
 			if !said[topic] {
 				said[topic] = true
-				c.opt.Logger.Warn("a topic does not exist; waiting for it", "topic", topic, "remedy", c.remedy(topic))
+				c.opt.Logger.Warn(what, "topic", topic, "remedy", remedy)
 			}
+		}
+		if !waits {
+			return nil
 		}
 		if err = retry.Sleep(ctx, topicCheck); err != nil {
 			return err
 		}
 	}
-}
-
-// remedy says how the topic is created.
-func (c *Consumer) remedy(topic string) string {
-	if slices.Contains(c.opt.Ingress, topic) {
-		return "create it, or correct kafka.topics"
-	}
-	return "run pacer migrate up"
 }

@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -266,23 +265,32 @@ func TestTimerDropsRepeats(t *testing.T) {
 	})
 }
 
-// A topic that does not exist is named once, waited for, and read when it appears.
+// A topic that does not exist is named once. Only pacer's own are waited for; one of ingress is read when it appears.
 func TestMissingTopic(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, inProcess(t).ListenAddrs())
-	r.create(1, r.opt.LaneTopic)
-	c := r.start(newFake())
-	r.eventually("a line", func() bool { return len(r.logs.lines("level=WARN", r.jobs())) > 0 })
-	time.Sleep(topicCheck + topicCheck/2)
-	if lines := r.logs.lines("level=WARN"); len(lines) != 1 || !strings.Contains(lines[0], "waiting for it") {
-		t.Errorf("%q", lines)
-	}
-	if c.Joined() {
-		t.Error("joined without the topic")
-	}
-	r.create(1, r.jobs())
-	r.produceIDs(r.jobs(), 0, "c", []string{"a"})
-	r.eventually("the job", func() bool { return c.saw("a") })
+	onBrokers(t, func(t *testing.T, r *rig) {
+		missing := r.jobs() + ".missing"
+		r.opt.Ingress = append(r.opt.Ingress, missing)
+		r.create(1, r.jobs())
+		c := r.start(newFake(), func(o *Options) { o.partitionsWatched = 50 * time.Millisecond })
+		r.eventually("a line of each", func() bool { return len(r.logs.lines("level=WARN", "a topic does not exist")) == 2 })
+		time.Sleep(topicCheck + topicCheck/2)
+		for topic, words := range map[string][2]string{
+			r.opt.LaneTopic: {"waiting for it", "pacer migrate up"}, missing: {"reading the others", "kafka.topics"},
+		} {
+			if lines := r.logs.lines("level=WARN", "topic="+topic, words[0], words[1]); len(lines) != 1 {
+				t.Errorf("%s: %q", topic, lines)
+			}
+		}
+		if c.Joined() {
+			t.Error("joined without lanes")
+		}
+		r.create(1, r.opt.LaneTopic)
+		r.produceIDs(r.jobs(), 0, "c", []string{"a"})
+		r.eventually("the job", func() bool { return c.saw("a") })
+		r.create(1, missing)
+		r.produceIDs(missing, 0, "c", []string{"b"})
+		r.eventually("the other topic's job", func() bool { return c.saw("b") })
+	})
 }
 
 // Without a broker at the start, and when it goes away later, there is one line each time, and everything goes on

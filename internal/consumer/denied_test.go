@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"slices"
 	"sync/atomic"
@@ -106,4 +107,43 @@ func TestARefusedCommitSlowsNoOther(t *testing.T) {
 	}
 	topic.Store(nil)
 	r.eventually("the commit that was refused", func() bool { return r.committed(other, 0) == 1 })
+}
+
+// An operator takes away the right to one of several topics of ingress. A daemon that leaves then, and one that comes, cost the
+// others nothing.
+func TestOneTopicThatIsDeniedStopsNoOther(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, inProcess(t).ListenAddrs())
+	other := r.jobs() + ".other"
+	r.opt.Ingress = append(r.opt.Ingress, other)
+	const partitions = 6
+	r.create(partitions, r.jobs())
+	r.create(2, other, r.opt.LaneTopic)
+	var topic atomic.Pointer[string]
+	f := newFake()
+	first, second := r.start(f, r.deny(&topic, false)), r.start(f, r.deny(&topic, false))
+	r.eventually("both have their share", func() bool { return len(r.logs.lines("joined the group", "ingress=4")) >= 2 })
+	send := func(name string) {
+		for p := range partitions {
+			r.produceIDs(r.jobs(), p, "c", numbered(fmt.Sprint(name, p), 0, 3000)) // more than may be uncommitted
+			r.produceIDs(r.opt.LaneTopic, p%2, "c", []string{fmt.Sprint(name, p)})
+		}
+	}
+	topic.Store(&other)
+	first.stop()
+	send("after")
+	r.eventually("all jobs of the other topics", func() bool { return f.count() == partitions*3001 })
+	third := r.start(f, r.deny(&topic, false))
+	r.eventually("the third has its share", func() bool { return third.Joined() && len(third.reading.Load().lanes) == 1 })
+	second.stop()
+	send("later")
+	r.eventually("all again", func() bool { return f.count() == 2*partitions*3001 })
+	r.produceIDs(other, 0, "c", []string{"denied"})
+	topic.Store(nil)
+	r.eventually("the job of the topic that is allowed again", func() bool { return f.saw("denied") })
+	for id, n := range f.seen {
+		if n != 1 {
+			t.Errorf("%s was handed over %d times", id, n)
+		}
+	}
 }

@@ -90,7 +90,7 @@ type Options struct {
 	Logger           *slog.Logger          // slog.Default()
 	Registerer       prometheus.Registerer // a registry of its own
 
-	partitionsWatched time.Duration // how soon partitions added to a topic are read; 10 s
+	partitionsWatched time.Duration // how soon partitions and topics that were added are read; 5 s
 }
 
 func (o *Options) limits() record.Limits {
@@ -107,7 +107,7 @@ func (o *Options) defaults() error {
 	o.ShutdownTimeout = cmp.Or(o.ShutdownTimeout, 20*time.Second)
 	o.PositionInterval = cmp.Or(o.PositionInterval, 5*time.Second)
 	o.Watchdog = cmp.Or(o.Watchdog, DefaultWatchdog)
-	o.partitionsWatched = cmp.Or(o.partitionsWatched, 10*time.Second)
+	o.partitionsWatched = cmp.Or(o.partitionsWatched, 5*time.Second)
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	if o.Registerer == nil {
 		o.Registerer = prometheus.NewRegistry()

@@ -3,7 +3,6 @@ package consumer
 import (
 	"cmp"
 	"context"
-	"maps"
 	"slices"
 	"sync"
 
@@ -20,31 +19,6 @@ type start struct {
 	topic     broker.Identity // of the log
 	proven    bool            // the offset is known to be one in this log
 	epoch     broker.Epoch    // of the last record before it; 0 if unknown
-}
-
-// starts returns where reading begins in the partitions for which the group has committed an offset. It retries until
-// the coordinator has answered for all, or returns the error of the context: an offset that cannot be read for the
-// moment must not be taken for a missing one. Partitions without an offset are left out: see locator.
-func (l *startOffsets) starts(ctx context.Context, partitions []partition) (map[partition]start, error) {
-	var wait backoff
-	for {
-		commits, err := l.opt.Client.Committed(ctx, l.opt.Group, partitions)
-		if err == nil {
-			l.health.OK("offsets")
-			starts := make(map[partition]start, len(commits))
-			for at, c := range commits {
-				starts[at] = start{offset: c.Offset, metadata: c.Metadata, committed: true, epoch: c.Epoch}
-			}
-			return starts, nil
-		}
-		if ctx.Err() == nil {
-			l.health.Fail("offsets", err)
-		}
-		if err = wait.pause(ctx); err != nil {
-			l.health.Forget("offsets")
-			return nil, err
-		}
-	}
 }
 
 // startOffsets finds out where to begin in partitions: at the offset that the group has committed, or, in new ones and those whose
@@ -88,37 +62,56 @@ func (l *startOffsets) await(at partition) func(context.Context) (start, error) 
 }
 
 // run works until all starts of the partitions are found or ctx ends. It calls known when it is known which of them the group has
-// committed.
+// committed. A partition whose offset cannot be read waits alone.
 func (l *startOffsets) run(ctx context.Context, partitions []partition, known func()) {
-	commits, err := l.starts(ctx, partitions)
-	if err != nil {
-		return
-	}
-	for at, from := range commits {
-		l.found(at, from)
-	}
-	known()
 	defer l.health.Forget("offsets")
 	var wait backoff
-	for len(l.left()) > 0 {
-		if l.resolve(ctx); len(l.left()) == 0 || wait.pause(ctx) != nil {
+	for unread := partitions; ; {
+		commits, err := l.opt.Client.Committed(ctx, l.opt.Group, unread)
+		for at, c := range commits {
+			if !c.None {
+				l.found(at, start{offset: c.Offset, metadata: c.Metadata, committed: true, epoch: c.Epoch})
+			}
+		}
+		unread = slices.DeleteFunc(slices.Clone(unread), func(at partition) bool { _, read := commits[at]; return read })
+		if commits != nil {
+			known()
+			err = cmp.Or(err, l.resolve(ctx, unread))
+		}
+		if err == nil {
+			l.health.OK("offsets")
+		} else if ctx.Err() == nil {
+			l.health.Fail("offsets", err)
+		}
+		if len(l.left(nil)) == 0 || wait.pause(ctx) != nil {
 			return
 		}
 	}
 }
 
-// left lists the partitions whose start is not found.
-func (l *startOffsets) left() []partition {
+// left lists the partitions whose start is not found, without some.
+func (l *startOffsets) left(without []partition) (list []partition) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return slices.Collect(maps.Keys(l.missing))
+	for at := range l.missing {
+		if !slices.Contains(without, at) {
+			list = append(list, at)
+		}
+	}
+	return list
 }
 
-// resolve finds the starts that can be found now.
-func (l *startOffsets) resolve(ctx context.Context) {
-	begins, ends := l.bounds(ctx)
+// resolve finds the starts that can be found now, where the group has committed nothing: not in those of which that is not known.
+func (l *startOffsets) resolve(ctx context.Context, unread []partition) error {
+	left := l.left(unread)
+	if len(left) == 0 {
+		return nil
+	}
+	begins, err := l.opt.Client.Offsets(ctx, broker.Earliest, left...)
+	ends, failure := l.opt.Client.Offsets(ctx, broker.Latest, left...)
+	err = cmp.Or(err, failure)
 	waiting, needing := map[partition]int64{}, 0 // for stored positions, by the earliest record
-	for _, at := range l.left() {
+	for _, at := range left {
 		begin, ok := begins[at]
 		end, answered := ends[at]
 		ingress := l.ingress(at)
@@ -134,7 +127,7 @@ func (l *startOffsets) resolve(ctx context.Context) {
 		}
 	}
 	if len(waiting) == 0 {
-		return
+		return err
 	}
 	stored, ok := l.stored(ctx, needing)
 	topics := map[string]broker.Identity{}
@@ -147,9 +140,8 @@ func (l *startOffsets) resolve(ctx context.Context) {
 		}
 		topic, known := topics[at.Topic]
 		if !known {
-			var err error
-			if topic, err = l.opt.Client.IdentityOf(ctx, at); err != nil {
-				l.health.Fail("offsets", err)
+			if topic, failure = l.opt.Client.IdentityOf(ctx, at); failure != nil {
+				err = cmp.Or(err, failure)
 				continue
 			}
 			topics[at.Topic] = topic
@@ -161,6 +153,7 @@ func (l *startOffsets) resolve(ctx context.Context) {
 			l.found(at, l.resume(at, stored, topic, begin))
 		}
 	}
+	return err
 }
 
 func (l *startOffsets) ingress(at partition) bool {
@@ -212,20 +205,6 @@ func (l *startOffsets) found(at partition, s start) {
 		found <- s
 		delete(l.missing, at)
 	}
-}
-
-// bounds asks for the first offsets and the ends of the missing partitions. Those that do not answer are left out.
-func (l *startOffsets) bounds(ctx context.Context) (begins, ends map[partition]int64) {
-	missing := l.left()
-	begins, err := l.opt.Client.Offsets(ctx, broker.Earliest, missing...)
-	ends, failure := l.opt.Client.Offsets(ctx, broker.Latest, missing...)
-	switch err = cmp.Or(err, failure); {
-	case err == nil:
-		l.health.OK("offsets")
-	case ctx.Err() == nil:
-		l.health.Fail("offsets", err)
-	}
-	return begins, ends
 }
 
 // stored loads the stored positions, without which that many partitions cannot begin.
