@@ -84,7 +84,6 @@ func (s recordSet) release() {
 // logBatch is one batch of a log.
 type logBatch struct {
 	attributes  protocol.Attributes
-	epoch       Epoch
 	first, last int64 // offsets; compaction may have removed their records
 	since       int64 // the time that those of the records are relative to, in Unix milliseconds
 	producer    int64
@@ -145,7 +144,6 @@ func (s recordSet) next() (b logBatch, rest recordSet, ok bool, err error) {
 	if got, want := crc32.Checksum(whole[batchAttributes:], castagnoli), binary.BigEndian.Uint32(whole[batchCRC:]); got != want {
 		return b, nil, false, fmt.Errorf("%w: its checksum is %08x, not %08x", errDamaged, got, want)
 	}
-	b.epoch = Epoch(int32(binary.BigEndian.Uint32(whole[batchEpoch:])) + 1)
 	b.attributes = protocol.Attributes(binary.BigEndian.Uint16(whole[batchAttributes:]))
 	b.last = b.first + max(int64(int32(binary.BigEndian.Uint32(whole[batchLastDelta:]))), 0)
 	b.since = int64(binary.BigEndian.Uint64(whole[batchSince:]))

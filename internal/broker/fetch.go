@@ -28,12 +28,6 @@ type FetchRequest struct {
 	// Uncommitted reads up to the high watermark instead of the last stable offset. Such a reader also sees the
 	// records of aborted transactions.
 	Uncommitted bool
-	// After is the epoch of the records before Read, or a later one that the log had then, if it is known. Fetch ends with
-	// ErrNewEpoch before a record that shows that another leader has written since: one before Read of a later epoch, or
-	// the first one if it is not before Read and of another epoch. Records before Read may not be in the log any more (see
-	// EpochEnd).
-	After Epoch
-	Read  int64
 	// Charge, if set, is called with the bytes of the answer beyond MaxBytes, and with their negative afterwards: a broker
 	// sends one batch at least, however large.
 	Charge func(bytes int64)
@@ -46,23 +40,16 @@ type Fetched struct {
 	Bytes   int64 // of keys, values and headers
 	Packed  int64 // of the batches that contain them, as the broker has sent them
 	Records int
-	Epoch   Epoch // of the last record that the answer covers; unknown if it covers none
 }
 
 // DefaultMaxRecordBytes is how large a record may be that is read.
 const DefaultMaxRecordBytes = 16 << 20
 
 // Raw is a record in the buffers of a fetch. It is valid until the function that it was passed to returns.
-type Raw struct {
-	rec   delivery.Record
-	epoch Epoch
-}
+type Raw struct{ rec delivery.Record }
 
 // RawOf makes a Raw of a record.
-func RawOf(rec delivery.Record) Raw { return Raw{rec: rec} }
-
-// Epoch returns the epoch in which the record was written.
-func (r *Raw) Epoch() Epoch { return r.epoch }
+func RawOf(rec delivery.Record) Raw { return Raw{rec} }
 
 // Record returns the record, whose memory is that of the fetch.
 func (r *Raw) Record() delivery.Record { return r.rec }
@@ -139,7 +126,6 @@ func (c *Client) Fetch(ctx context.Context, r FetchRequest, visit func(*Raw) err
 		at: r.Partition, from: r.Offset, limit: c.maxRecord, most: max(minBatch, maxExpansion*c.maxRecord),
 		aborted: newAbortedReads(p.AbortedTransactions), visit: visit, out: &out,
 	}
-	first := true
 	for set := p.RecordSet; ; {
 		b, rest, ok, err := set.next()
 		if err != nil {
@@ -148,10 +134,6 @@ func (c *Client) Fetch(ctx context.Context, r FetchRequest, visit func(*Raw) err
 		if !ok {
 			return out, nil
 		}
-		if r.After != 0 && (b.epoch > r.After && b.first < r.Read || first && r.Offset >= r.Read && b.epoch != r.After) {
-			return out, fmt.Errorf("fetch %s at %d: %w", r.Partition, r.Offset, ErrNewEpoch)
-		}
-		first, out.Epoch = false, b.epoch
 		if err = f.read(b); err != nil {
 			return out, err
 		}
@@ -218,7 +200,7 @@ func (f *fetching) readRecords(b logBatch) error {
 		if size > f.limit {
 			rec.Flaw = &delivery.Flaw{Defect: delivery.ReasonTooLarge, Detail: tooLarge(size, f.limit), Lost: size}
 		}
-		f.raw = Raw{rec: rec, epoch: b.epoch}
+		f.raw = Raw{rec}
 		if err = f.pass(&f.raw); err != nil {
 			return err
 		}
@@ -246,7 +228,7 @@ func (f *fetching) unreadable(b logBatch, cause error) error {
 	if first > b.last || b.attributes.Control() {
 		return nil
 	}
-	return f.pass(&Raw{epoch: b.epoch, rec: delivery.Record{Offset: first, Time: time.UnixMilli(b.since), Flaw: &delivery.Flaw{
+	return f.pass(&Raw{delivery.Record{Offset: first, Time: time.UnixMilli(b.since), Flaw: &delivery.Flaw{
 		Defect: delivery.ReasonUndecodable, Lost: int64(len(b.body)),
 		Detail: fmt.Sprintf("the records from offset %d to %d cannot be read from their batch (%s): %v",
 			first, b.last, b.attributes.Compression(), cause),

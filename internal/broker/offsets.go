@@ -107,8 +107,7 @@ func (c *Client) edge(ctx context.Context, at Partition, which int64) (found map
 type Commit struct {
 	Offset   int64
 	Metadata string
-	Epoch    Epoch // of the last record before the offset
-	None     bool  // the group has committed nothing
+	None     bool // the group has committed nothing
 }
 
 // Committed returns what the group has committed. Partitions that have no answer are left out: an offset that cannot be read for the
@@ -146,7 +145,7 @@ func (c *Client) Committed(ctx context.Context, group string, partitions []Parti
 			case p.CommittedOffset < 0:
 				commits[at] = Commit{None: true}
 			default:
-				commits[at] = Commit{Offset: p.CommittedOffset, Metadata: p.Metadata, Epoch: Epoch(p.ComittedLeaderEpoch + 1)}
+				commits[at] = Commit{Offset: p.CommittedOffset, Metadata: p.Metadata}
 			}
 		}
 	}
@@ -169,7 +168,7 @@ func (c *Client) Commit(ctx context.Context, m Member, commits map[Partition]Com
 	for topic, list := range byTopic(slices.Collect(maps.Keys(commits)), func(at Partition) (string, offsetcommit.RequestPartition) {
 		p := commits[at]
 		return at.Topic, offsetcommit.RequestPartition{
-			PartitionIndex: int32(at.ID), CommittedOffset: p.Offset, CommittedLeaderEpoch: int32(p.Epoch) - 1, CommittedMetadata: p.Metadata,
+			PartitionIndex: int32(at.ID), CommittedOffset: p.Offset, CommittedLeaderEpoch: -1, CommittedMetadata: p.Metadata,
 		}
 	}) {
 		request.Topics = append(request.Topics, offsetcommit.RequestTopic{Name: topic, Partitions: list})

@@ -104,7 +104,7 @@ func (c *committer) send(ctx context.Context, member broker.Member, sent map[*so
 	}
 	commits := make(map[partition]broker.Commit, len(sent))
 	for s, p := range sent {
-		commits[s.partition] = broker.Commit{Offset: p.Offset, Metadata: p.Metadata, Epoch: p.epoch}
+		commits[s.partition] = broker.Commit{Offset: p.Offset, Metadata: p.Metadata}
 	}
 	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()

@@ -74,8 +74,7 @@ func (r *reader) turn(ctx context.Context, turn func(context.Context) (worked bo
 		defer end()
 		worked, err = turn(turning)
 		switch {
-		case broker.OutOfRange(err), broker.NoTopic(err), // a topic that is gone for a moment may be made anew
-			errors.Is(err, broker.ErrNewEpoch): // the log may have lost its end and grown again
+		case broker.OutOfRange(err), broker.NoTopic(err): // a topic that is gone for a moment may be made anew
 			r.base.suspect(broker.NoTopic(err))
 		case turning.Err() == nil || ctx.Err() != nil:
 			return worked, err
@@ -108,30 +107,13 @@ var errEnough = errors.New("enough was read")
 // read fetches once, within the budget, and calls visit for each record. It returns the error of the context, of the
 // fetch, or errEnough of visit; records visited before an error are valid.
 func (r *reader) read(ctx context.Context, from, maxBytes int64, maxWait time.Duration, visit func(*broker.Raw) error) (broker.Fetched, error) {
-	w := r.base.logPosition()
-	r.topic = w.topic.Topic
+	r.topic = r.base.logPosition().topic.Topic
 	request := broker.FetchRequest{
 		Partition: r.base.partition, Offset: from, MaxBytes: maxBytes, MaxWait: maxWait, Charge: r.base.budget.charge,
-		After: w.epoch, Read: w.high,
-	}
-	// The epoch is known before a record moves the position, so that no commit has the position without it.
-	note := func(epoch broker.Epoch) {
-		if epoch != 0 && epoch != w.epoch {
-			w.epoch = epoch
-			r.base.enter(epoch)
-		}
 	}
 	r.base.heart.beat("a fetch to end")
-	out, err := r.opt.Client.Fetch(ctx, request, func(rec *broker.Raw) error {
-		if rec.Offset() >= w.high {
-			note(rec.Epoch())
-		}
-		return visit(rec)
-	})
+	out, err := r.opt.Client.Fetch(ctx, request, visit)
 	r.base.heart.beat("its next step")
-	if out.Next > w.high { // also where there are no records to visit
-		note(out.Epoch)
-	}
 	result, failed := resultOK, err != nil && !errors.Is(err, errEnough)
 	switch {
 	case failed && ctx.Err() != nil:

@@ -22,9 +22,6 @@ type identified struct {
 	cuts    []int64 // where the log was cut or, at 0, made anew, by era
 	doubted bool    // the log may be another one: the reader has to look before it reads on
 	foreign bool    // the topic was not there, or another one has its name: a commit would be one in that
-	// epoch is that of the last record before the greatest offset to read from, or a later one that the log had; unknown at
-	// first. It never falls behind the position: then the log would seem to have lost its end.
-	epoch broker.Epoch
 }
 
 // source is one partition: its position and its pending commit, under a lock. Its reader registers records and waits
@@ -71,7 +68,6 @@ type position interface {
 type progress struct {
 	offset.Position
 	version uint64
-	epoch   broker.Epoch
 }
 
 // placed is a partition whose position can be set.
@@ -196,7 +192,7 @@ func (s *source) placedAt(from start) {
 		s.forget(s.position.Open(), s.position.OpenBytes(), 0)
 		s.dropped = 0
 	}
-	s.topic, s.proven, s.unplaced, s.epoch = from.topic, from.proven, false, from.epoch
+	s.topic, s.proven, s.unplaced = from.topic, from.proven, false
 	s.doubted, s.foreign = false, false
 	if from.committed {
 		s.commits = offset.NewCommits(from.offset)
@@ -232,7 +228,6 @@ func (s *source) cut(end int64, topic broker.Identity) {
 		open, bytes := p.Cut(end)
 		s.forget(open, bytes, end)
 		s.edge.Store(end)
-		s.epoch = 0
 	})
 }
 
@@ -251,14 +246,13 @@ type logPosition struct {
 	topic     broker.Identity // of the log
 	proven    bool            // the position is known to be one in it
 	low, high int64           // the smallest of the offsets to read, and the one after all that were read or settled
-	epoch     broker.Epoch
 }
 
 func (s *source) logPosition() logPosition {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	low, high := s.position.Span()
-	return logPosition{topic: s.topic, proven: s.proven, low: low, high: high, epoch: s.epoch}
+	return logPosition{topic: s.topic, proven: s.proven, low: low, high: high}
 }
 
 // identity returns the topic that is read, and whether another one has its name now, or none.
@@ -266,13 +260,6 @@ func (s *source) identity() (topic broker.Identity, foreign bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.topic, s.foreign
-}
-
-// enter records the epoch of the records that are read from now on.
-func (s *source) enter(epoch broker.Epoch) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.epoch = epoch
 }
 
 // prove records that the log contains the position.
@@ -367,7 +354,7 @@ func (s *source) now() progress {
 	if p.Trimmed {
 		s.metrics.trimmed.Inc()
 	}
-	return progress{p, s.commits.Version(), s.epoch}
+	return progress{p, s.commits.Version()}
 }
 
 // committed records that the broker has acknowledged a commit of p.

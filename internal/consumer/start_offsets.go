@@ -18,7 +18,6 @@ type start struct {
 	committed bool            // by the group
 	topic     broker.Identity // of the log
 	proven    bool            // the offset is known to be one in this log
-	epoch     broker.Epoch    // of the last record before it; 0 if unknown
 }
 
 // startOffsets finds out where to begin in partitions: at the offset that the group has committed, or, in new ones and those whose
@@ -70,7 +69,7 @@ func (l *startOffsets) run(ctx context.Context, partitions []partition, known fu
 		commits, err := l.opt.Client.Committed(ctx, l.opt.Group, unread)
 		for at, c := range commits {
 			if !c.None {
-				l.found(at, start{offset: c.Offset, metadata: c.Metadata, committed: true, epoch: c.Epoch})
+				l.found(at, start{offset: c.Offset, metadata: c.Metadata, committed: true})
 			}
 		}
 		unread = slices.DeleteFunc(slices.Clone(unread), func(at partition) bool { _, read := commits[at]; return read })

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/segmentio/kafka-go/protocol/offsetcommit"
 
 	"github.com/pacer/pacer/internal/delivery"
 )
@@ -113,6 +114,32 @@ func TestPositionsOfAnotherTopic(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestAGroupThatAnotherProgramUsed: an offset that lies in the log is used as it is, whatever epoch was committed with it.
+func TestAGroupThatAnotherProgramUsed(t *testing.T) {
+	t.Parallel()
+	cluster := inProcess(t)
+	r := newRig(t, cluster.ListenAddrs())
+	r.create(1, r.jobs(), r.opt.LaneTopic)
+	r.produceIDs(r.jobs(), 0, "c", numbered("j", 0, 50))
+	if err := cluster.MoveTopicPartition(r.jobs(), 0, cluster.LeaderFor(r.jobs(), 0)); err != nil { // a clean election
+		t.Fatal(err)
+	}
+	r.produceIDs(r.jobs(), 0, "c", numbered("j", 50, 100))
+	r.eventually("a commit", func() bool {
+		answer, err := r.client.Transport.RoundTrip(t.Context(), r.client.Addr, &offsetcommit.Request{
+			GroupID: r.opt.Group, GenerationID: -1, RetentionTimeMs: -1, Topics: []offsetcommit.RequestTopic{{
+				Name: r.jobs(), Partitions: []offsetcommit.RequestPartition{{CommittedOffset: 80}}, // of epoch 0, which ends at 50
+			}},
+		})
+		return err == nil && answer.(*offsetcommit.Response).Topics[0].Partitions[0].ErrorCode == 0
+	})
+	c := r.start(newFake())
+	r.eventually("the rest", func() bool { return r.committed(r.jobs(), 0) == 100 })
+	if c.stop(); c.count() != 20 {
+		t.Errorf("%d jobs were read\n%s", c.count(), r.logs)
+	}
 }
 
 // TestExpiredIngressOffsets: a partition of ingress whose offset has expired is read from the earliest record. The log and

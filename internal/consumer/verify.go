@@ -87,15 +87,6 @@ func (r *reader) verify(ctx context.Context) error {
 	r.base.heart.beat("the broker to say what the log is")
 	w := r.base.logPosition()
 	was, low, high := w.topic, w.low, w.high
-	if w.epoch != 0 && !another(was, topic) {
-		left, known, err := r.opt.Client.EpochEnd(ctx, r.base.partition, w.epoch)
-		if err != nil {
-			return err
-		}
-		if known { // what comes after it, another leader has written instead of what was read
-			end = min(end, left)
-		}
-	}
 	log := r.opt.Logger.With("partition", r.base.String(), "offset", low, "earliest", first, "end", end)
 	switch {
 	case another(was, topic):
@@ -122,8 +113,7 @@ func (r *reader) verify(ctx context.Context) error {
 			"offset", high, "records", high-end)
 		r.lost(lostTruncated, high-end)
 		r.base.cut(end, topic)
-	default: // the log has moved since, or another leader writes on
-		r.base.enter(0)
+	default: // the log has moved since
 		r.base.correct(topic, func(position) {})
 		return nil
 	}
