@@ -34,7 +34,7 @@ type committer struct {
 	kicked  retry.Signal // a commit is wanted soon
 	fenced  bool         // the group has gone on without this daemon: nothing can be committed any more
 	lost    func()       // called when it has; may be nil
-	// answered is whether the last requests were answered, and not by a broker that is busy with itself.
+	// answered is whether the last requests were answered, and not by a broker that is busy with itself: it will go on to refuse.
 	answered bool
 	heart    heart
 }
@@ -60,13 +60,13 @@ func (c *committer) run(ctx context.Context) {
 	}
 }
 
-// last commits once more, until nothing is left to commit, the group has gone on without this daemon, or ctx ends. It returns the
-// error of the last requests if something is left.
+// last commits once more, until nothing is left but what is refused, the group has gone on without this daemon, or ctx ends. It
+// returns the error of the last requests if something is left.
 func (c *committer) last(ctx context.Context) error {
 	var wait backoff
 	for {
 		err := c.commit(ctx, true)
-		if err == nil || wait.pause(ctx) != nil {
+		if err == nil || c.answered || wait.pause(ctx) != nil {
 			return err
 		}
 	}
@@ -125,11 +125,12 @@ func (c *committer) send(ctx context.Context, member broker.Member, sent map[*so
 		}
 		s.commitFailures++
 		s.commitAfter = time.Now().Add(commitBackoff.Delay(s.commitFailures))
-		if err == nil || errors.Is(err, errPartlyCommitted) || broker.Fenced(outcome) {
+		if err == nil || broker.Fenced(outcome) || broker.Answered(err) && !broker.Fenced(err) {
 			err = outcome
 		}
 	}
 	if c.member.outdated(member, err) {
+		c.answered = false
 		return err // it is repeated as one of the generation that the member has by then
 	}
 	return c.classify(err)
@@ -138,7 +139,7 @@ func (c *committer) send(ctx context.Context, member broker.Member, sent map[*so
 // classify classifies an error. A commit that is fenced is dropped: the partitions have other owners now, which continue
 // from the last accepted commit.
 func (c *committer) classify(err error) error {
-	c.answered = c.answered && (errors.Is(err, errPartlyCommitted) || broker.Answered(err))
+	c.answered = c.answered && broker.Answered(err)
 	switch {
 	case err == nil:
 		c.metrics.commits.WithLabelValues(resultOK).Inc()

@@ -107,6 +107,15 @@ func TestARefusedCommitSlowsNoOther(t *testing.T) {
 	}
 	topic.Store(nil)
 	r.eventually("the commit that was refused", func() bool { return r.committed(other, 0) == 1 })
+
+	topic.Store(&other)
+	r.produceIDs(other, 0, "d", []string{"again"})
+	r.eventually("its job", func() bool { return c.saw("again") })
+	began := time.Now()
+	c.stop()
+	if took := time.Since(began); took > 5*time.Second || len(r.logs.lines("level=WARN", "the last commit was not accepted")) != 1 {
+		t.Errorf("a stop takes %s\n%s", took, r.logs)
+	}
 }
 
 // An operator takes away the right to one of several topics of ingress. A daemon that leaves then, and one that comes, cost the
