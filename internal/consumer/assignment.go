@@ -281,7 +281,10 @@ func (t *assignment) add(gained []partition) {
 	locate := newStartOffsets(&t.opt, t.metrics, t.health)
 	made := t.build(gained, locate)
 	if !t.help(func(ctx context.Context) {
-		locate.topics = t.identify(ctx)
+		var err error // a topic that was made anew while nobody read it has no reader that notices
+		if locate.topics, err = t.opt.Client.Identify(ctx, t.opt.topics()...); err != nil {
+			t.opt.Logger.Debug("the ids of topics are not known", "error", err)
+		}
 		locate.run(ctx, gained, t.reads)
 	}) {
 		return // everything is let go of
@@ -317,9 +320,7 @@ func (t *assignment) revoke(gone []*holding) {
 		<-h.done
 	}
 	t.forfeit(ctx)
-	confirming, confirmed := context.WithTimeout(ctx, commitTimeout)
-	t.confirm(confirming, gone)
-	confirmed()
+	t.confirm(ctx, commitTimeout, gone)
 	var leaving sync.WaitGroup
 	var left atomic.Bool // something that could not be waited for
 	for _, h := range gone {
@@ -330,7 +331,8 @@ func (t *assignment) revoke(gone []*holding) {
 			if t.work.Err() != nil {
 				return // everything is let go of
 			}
-			t.dropHolding(h)
+			h.base().leave()
+			t.change(func(held map[partition]*holding) { delete(held, h.base().partition) })
 			t.again.Send()
 		})
 	}
@@ -359,7 +361,7 @@ func (t *assignment) finishOne(ctx context.Context, h *holding) (open int) {
 		t.opt.Logger.Warn("jobs in flight were not finished before their partitions were lost; they may be sent twice",
 			"partition", s.String(), "jobs", open)
 	}
-	if _, foreign := s.identity(); foreign {
+	if s.isForeign() {
 		return open // nothing can be committed in it
 	}
 	ctx, cancel := context.WithTimeout(t.work, t.opt.ShutdownTimeout)
@@ -369,13 +371,6 @@ func (t *assignment) finishOne(ctx context.Context, h *holding) (open int) {
 			"partition", s.String(), "error", err)
 	}
 	return open
-}
-
-// dropHolding ends a holding.
-func (t *assignment) dropHolding(h *holding) {
-	h.base().leave()
-	t.remember([]*holding{h})
-	t.change(func(held map[partition]*holding) { delete(held, h.base().partition) })
 }
 
 // inOrder orders partitions.

@@ -27,9 +27,6 @@ type Consumer struct {
 	hearts  *heartbeats
 	lease   lease // of what is held
 
-	known  sync.Mutex                 // guards topics
-	topics map[string]broker.Identity // those that were read last
-
 	warned  [len(placeNames)]atomic.Int64 // when it was last said that fetches wait, by place
 	joined  atomic.Bool
 	reading atomic.Pointer[reading] // the lanes that are held, or were last; see Backlog
@@ -45,7 +42,6 @@ func New(o Options) (*Consumer, error) {
 	m.waiting.nothing(&o)
 	c := &Consumer{
 		opt: o, budget: b, metrics: m, health: broker.NewHealth(o.Logger), origins: offset.NewOrigins(),
-		topics: map[string]broker.Identity{},
 		hearts: &heartbeats{log: o.Logger, stalled: m.stalled, bound: o.Watchdog, hearts: map[*heart]bool{}},
 	}
 	for _, from := range []delivery.Place{delivery.FromIngress, delivery.FromLane} {

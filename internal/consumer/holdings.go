@@ -5,62 +5,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/consumer/offset"
 	"github.com/pacer/pacer/internal/delivery"
 )
-
-// identify asks for the ids of the topics. Where that fails, they are not known. A topic that was made anew while nobody
-// read it has no reader that notices.
-func (t *assignment) identify(ctx context.Context) map[string]broker.Identity {
-	found, err := t.opt.Client.Identify(ctx, t.opt.topics()...)
-	if err != nil {
-		t.opt.Logger.Debug("the ids of topics are not known", "error", err)
-	}
-	read := t.readNow()
-	t.known.Lock()
-	defer t.known.Unlock()
-	for name, topic := range found {
-		if another(t.topics[name], topic) && !read[name] {
-			t.logRecreated(name)
-		}
-		if !read[name] || !t.topics[name].Topic.Known() {
-			t.topics[name] = topic // this daemon may have no partition of it
-		}
-	}
-	return found
-}
-
-// readNow returns the topics that are read at the moment: their readers notice what becomes of them.
-func (t *assignment) readNow() map[string]bool {
-	read := map[string]bool{}
-	for _, s := range t.sources() {
-		if topic, _ := s.identity(); topic.Topic.Known() {
-			read[s.Topic] = true
-		}
-	}
-	return read
-}
-
-// logRecreated tells of a topic that was made anew where no reader does.
-func (t *assignment) logRecreated(topic string) {
-	t.opt.Logger.Warn("the topic was made anew; reading it from the earliest record", "topic", topic)
-	t.metrics.resets.Inc()
-}
-
-// remember remembers which topics were read. Those that were made anew meanwhile were told of, unless nobody noticed.
-func (t *assignment) remember(list []*holding) {
-	t.known.Lock()
-	defer t.known.Unlock()
-	noticed := map[string]bool{}
-	for _, h := range list {
-		s := h.base()
-		if topic, foreign := s.identity(); topic.Topic.Known() && (!foreign || !noticed[s.Topic]) {
-			t.topics[s.Topic] = topic
-			noticed[s.Topic] = !foreign
-		}
-	}
-}
 
 // build makes a source and a reader for every partition. It starts nothing.
 func (t *assignment) build(partitions []partition, locate *startOffsets) (made []*holding) {
@@ -184,9 +131,7 @@ func (t *assignment) run(ctx context.Context) {
 			keep.save(final)
 		}
 	})
-	held := t.holdings()
-	t.remember(held)
-	for _, h := range held {
+	for _, h := range t.holdings() {
 		h.base().leave()
 	}
 	t.change(func(held map[partition]*holding) { clear(held) })
@@ -202,9 +147,7 @@ func (t *assignment) finish(ctx, stopping context.Context, within time.Duration,
 	for {
 		final, cancel := context.WithTimeout(ctx, within)
 		if !t.commit.fenced {
-			confirming, confirmed := context.WithTimeout(final, commitTimeout/2)
-			t.confirm(confirming, t.holdings())
-			confirmed()
+			t.confirm(final, commitTimeout/2, t.holdings())
 		}
 		err := t.commit.last(final)
 		if err != nil && !t.commit.answered && stopping.Err() == nil && time.Since(begun) < outageEndured {

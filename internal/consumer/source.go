@@ -255,11 +255,11 @@ func (s *source) logPosition() logPosition {
 	return logPosition{topic: s.topic, proven: s.proven, low: low, high: high}
 }
 
-// identity returns the topic that is read, and whether another one has its name now, or none.
-func (s *source) identity() (topic broker.Identity, foreign bool) {
+// isForeign reports whether another topic has the name of the one that is read, or none.
+func (s *source) isForeign() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.topic, s.foreign
+	return s.foreign
 }
 
 // prove records that the log contains the position.

@@ -3,6 +3,7 @@ package consumer
 import (
 	"cmp"
 	"context"
+	"log/slog"
 	"slices"
 	"sync"
 
@@ -145,12 +146,20 @@ func (l *startOffsets) resolve(ctx context.Context, unread []partition) error {
 			}
 			topics[at.Topic] = topic
 		}
-		if l.ingress(at) {
-			l.expired(at, stored, topic, begin)
-			l.found(at, start{offset: begin, topic: topic, proven: true})
-		} else {
-			l.found(at, l.resume(at, stored, topic, begin))
+		from := start{offset: begin, topic: topic, proven: true}
+		p, ok := stored[at]
+		log := l.opt.Logger.With("partition", at.String(), "committed", p.Committed, "earliest", begin)
+		switch {
+		case !ok:
+		case !isOf(p, topic):
+			log.Warn("the position kept in the catalog for a partition is of another topic with its name; reading from the earliest record")
+		case l.ingress(at):
+			l.expired(log, p.Committed, begin)
+		case p.Committed > 0: // at 0 nothing was lost: nothing was ever committed there
+			log.Warn("the group has no offset for a partition; going on from the position kept in the catalog")
+			from.offset, from.metadata = p.Committed, p.Metadata
 		}
+		l.found(at, from)
 	}
 	return err
 }
@@ -160,40 +169,22 @@ func (l *startOffsets) ingress(at partition) bool {
 	return place == delivery.FromIngress
 }
 
-// expired logs and counts what it means that a partition of ingress is read from the earliest record, if the group had
-// an offset in it. A new group has none, and a topic made anew is another one.
-func (l *startOffsets) expired(at partition, stored map[partition]delivery.Position, topic broker.Identity, begin int64) {
-	p, ok := stored[at]
-	if !ok || !isOf(p, topic) || p.Committed == begin {
+// expired logs and counts what it means that a partition of ingress, in which the group had committed an offset, is read from the
+// earliest record.
+func (l *startOffsets) expired(log *slog.Logger, committed, begin int64) {
+	if committed == begin {
 		return
 	}
-	log := l.opt.Logger.With("partition", at.String(), "committed", p.Committed, "earliest", begin)
 	l.metrics.resets.Inc()
-	if p.Committed > begin {
-		l.metrics.reread.Add(float64(p.Committed - begin))
+	if committed > begin {
+		l.metrics.reread.Add(float64(committed - begin))
 		log.Warn("the group's offset of a partition is gone; reading from the earliest record, though later ones were read before",
-			"records", p.Committed-begin, "remedy", "raise offsets.retention.minutes of the brokers above the longest stop")
+			"records", committed-begin, "remedy", "raise offsets.retention.minutes of the brokers above the longest stop")
 		return
 	}
-	l.metrics.lost.WithLabelValues(placeNames[delivery.FromIngress], lostDeleted).Add(float64(begin - p.Committed))
+	l.metrics.lost.WithLabelValues(placeNames[delivery.FromIngress], lostDeleted).Add(float64(begin - committed))
 	log.Warn("the group's offset of a partition is gone, and records after it have been deleted from the log; reading from the "+
-		"earliest record", "records", begin-p.Committed, "remedy", "raise the retention of the topic above the longest stop")
-}
-
-// resume returns the stored position of a partition, or the earliest record.
-func (l *startOffsets) resume(at partition, stored map[partition]delivery.Position, topic broker.Identity, begin int64) start {
-	p, ok := stored[at]
-	switch {
-	case !ok || p.Committed <= 0: // at 0 nothing was lost: nothing was ever committed there
-		return start{offset: begin, topic: topic, proven: true}
-	case !isOf(p, topic):
-		l.opt.Logger.Warn("the position kept in the catalog for a partition is of another topic with its name; "+
-			"reading from the earliest record", "partition", at.String(), "offset", p.Committed, "earliest", begin)
-		return start{offset: begin, topic: topic, proven: true}
-	}
-	l.opt.Logger.Warn("the group has no offset for a partition; going on from the position kept in the catalog",
-		"partition", at.String(), "offset", p.Committed)
-	return start{offset: p.Committed, metadata: p.Metadata, topic: topic, proven: true}
+		"earliest record", "records", begin-committed, "remedy", "raise the retention of the topic above the longest stop")
 }
 
 func (l *startOffsets) found(at partition, s start) {

@@ -36,7 +36,9 @@ func (t *assignment) watchTopics(ctx context.Context) {
 // confirm asks, before the last commit, whether the topics are those that were read. One that was made anew a moment ago was
 // not noticed yet, and may have been committed in: the next owner would go on in it from a position in the topic before it.
 // A topic that is not there may be unknown to a broker that was just started.
-func (t *assignment) confirm(ctx context.Context, partitions []*holding) {
+func (t *assignment) confirm(ctx context.Context, within time.Duration, partitions []*holding) {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
 	left := map[string][]*holding{} // by topic
 	for _, p := range partitions {
 		left[p.base().Topic] = append(left[p.base().Topic], p)
@@ -56,7 +58,8 @@ func (t *assignment) confirm(ctx context.Context, partitions []*holding) {
 				}
 			}
 			if anew {
-				t.logRecreated(name)
+				t.opt.Logger.Warn("the topic was made anew; reading it from the earliest record", "topic", name)
+				t.metrics.resets.Inc()
 			}
 			delete(left, name)
 		}
