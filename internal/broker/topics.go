@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/segmentio/kafka-go"
@@ -48,6 +49,23 @@ func (c *Client) Topics(ctx context.Context, names, configs []string) (topics ma
 		}
 	}
 	return topics, brokers, nil
+}
+
+// BrokerConfig returns a configuration of a broker, "" if the user may not read it.
+func (c *Client) BrokerConfig(ctx context.Context, name string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
+	defer cancel()
+	layout, err := c.kafka.Metadata(ctx, &kafka.MetadataRequest{Topics: []string{}})
+	if err != nil || len(layout.Brokers) == 0 {
+		return "", err
+	}
+	answer, err := c.kafka.DescribeConfigs(ctx, &kafka.DescribeConfigsRequest{Resources: []kafka.DescribeConfigRequestResource{{
+		ResourceType: kafka.ResourceTypeBroker, ResourceName: strconv.Itoa(layout.Brokers[0].ID), ConfigNames: []string{name},
+	}}})
+	if err != nil || len(answer.Resources) != 1 || len(answer.Resources[0].ConfigEntries) != 1 {
+		return "", err
+	}
+	return answer.Resources[0].ConfigEntries[0].ConfigValue, nil
 }
 
 // CreateTopics creates topics, waits until their partitions have leaders, and returns those that it created. A topic

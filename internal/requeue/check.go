@@ -73,7 +73,12 @@ func CheckTopics(ctx context.Context, client *broker.Client, spec TopicSpec) (pr
 				t.name, d.config, orNone(d.have), d.must, remedy))
 		}
 	}
-	return problems, nil
+	const setting, needed = "offset.metadata.max.bytes", 4096
+	value, err := client.BrokerConfig(ctx, setting)
+	if most, bad := strconv.Atoi(value); bad == nil && most < needed {
+		problems = append(problems, fmt.Sprintf("the brokers have %s %d, so they refuse commits of busy lanes: set at least %d", setting, most, needed))
+	}
+	return problems, err
 }
 
 // TopicStatus is one line of `pacer migrate status`.
