@@ -1,9 +1,11 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -163,18 +165,24 @@ func unnamed(err error) error {
 }
 
 // Health reduces the failures of hundreds of readers at one broker to one Warn line when trouble begins and one Info
-// line when it is over. Safe for concurrent use.
+// line when it is over. What is refused until an operator acts is apart from the rest, so that it does not hide an outage. Safe for
+// concurrent use.
 type Health struct {
 	log *slog.Logger
 
 	mu      sync.Mutex
-	failing map[string]time.Time // since when
-	warned  bool
+	failing map[string]failure
+	warned  map[bool]bool // of what is refused, and of the rest
+}
+
+type failure struct {
+	since   time.Time
+	refused bool
 }
 
 // NewHealth makes a Health without failures.
 func NewHealth(log *slog.Logger) *Health {
-	return &Health{log: log, failing: map[string]time.Time{}}
+	return &Health{log: log, failing: map[string]failure{}, warned: map[bool]bool{}}
 }
 
 // settling is how long a cluster may be busy (electing, loading, rebalancing, telling its brokers of a new topic)
@@ -185,13 +193,12 @@ const settling = 10 * time.Second
 func (h *Health) Fail(key string, err error) {
 	now, err := time.Now(), Explained(err)
 	h.mu.Lock()
-	since, known := h.failing[key]
-	if !known {
-		since = now
-		h.failing[key] = now
+	is := failure{cmp.Or(h.failing[key].since, now), Refused(err)}
+	h.failing[key] = is
+	warn := !h.warned[is.refused] && (!Busy(err) || now.Sub(is.since) > settling)
+	if warn {
+		h.warned[is.refused] = true
 	}
-	warn := !h.warned && (!Busy(err) || now.Sub(since) > settling)
-	h.warned = h.warned || warn
 	h.mu.Unlock()
 	if warn {
 		h.log.Warn("kafka does not answer as it should; retrying until it does", "at", key, "error", err)
@@ -204,22 +211,17 @@ func (h *Health) Fail(key string, err error) {
 func (h *Health) OK(key string) {
 	h.mu.Lock()
 	delete(h.failing, key)
-	over := h.warned && len(h.failing) == 0
-	if over {
-		h.warned = false
+	over := false
+	for refused := range h.warned {
+		if !slices.ContainsFunc(slices.Collect(maps.Values(h.failing)), func(f failure) bool { return f.refused == refused }) {
+			delete(h.warned, refused)
+			over = true
+		}
 	}
 	h.mu.Unlock()
 	if over {
 		h.log.Info("kafka answers again")
 	}
-}
-
-// Fails reports whether something fails at the moment.
-func (h *Health) Fails(key string) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	_, failing := h.failing[key]
-	return failing
 }
 
 // Forget drops a key that will not be tried again, such as a lost partition. It says nothing about the broker.

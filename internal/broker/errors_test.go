@@ -1,11 +1,14 @@
 package broker
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
+	"strings"
 	"testing"
 
 	"github.com/segmentio/kafka-go"
@@ -52,6 +55,27 @@ func TestAnswered(t *testing.T) {
 		}
 		if got := Answered(wrapped); got != want {
 			t.Errorf("%v: %t", err, got)
+		}
+	}
+}
+
+// A topic that is denied for good is named once, and hides no outage.
+func TestHealth(t *testing.T) {
+	var log bytes.Buffer
+	h := NewHealth(slog.New(slog.NewTextHandler(&log, nil)))
+	for range 3 {
+		h.Fail("denied/0", kafka.TopicAuthorizationFailed)
+		h.Fail("denied/1", kafka.TopicAuthorizationFailed)
+		h.Fail("jobs/0", io.ErrUnexpectedEOF)
+		h.Fail("jobs/1", io.ErrUnexpectedEOF)
+		h.OK("jobs/0")
+		h.OK("jobs/1")
+	}
+	h.OK("denied/0")
+	h.OK("denied/1")
+	for line, want := range map[string]int{"at=denied/0": 1, "at=denied/1": 0, "at=jobs/0": 3, "at=jobs/1": 0, "answers again": 4} {
+		if got := strings.Count(log.String(), line); got != want {
+			t.Errorf("%d lines with %q, want %d:\n%s", got, line, want, &log)
 		}
 	}
 }
