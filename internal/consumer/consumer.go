@@ -120,17 +120,18 @@ func (c *Consumer) awaitTopics(ctx context.Context) error {
 			if err != nil || counts[topic] > 0 {
 				continue
 			}
-			what, remedy := "a topic does not exist, or may not be read; waiting for it", "run pacer migrate up"
-			if slices.Contains(c.opt.Ingress, topic) {
-				what = "a topic does not exist, or may not be read; reading the others until it can be"
-				remedy = "create it, correct kafka.topics, or grant the user of kafka.sasl Read and Describe"
-			} else {
-				waits = true
+			ingress := slices.Contains(c.opt.Ingress, topic)
+			waits = waits || !ingress
+			switch {
+			case said[topic]:
+			case ingress:
+				c.opt.Logger.Warn("a topic does not exist, or may not be read; reading the others until it can be", "topic", topic,
+					"remedy", "create it, correct kafka.topics, or grant the user of kafka.sasl Read and Describe")
+			default:
+				c.opt.Logger.Warn("a topic does not exist, or may not be read; waiting for it", "topic", topic,
+					"remedy", "run pacer migrate up")
 			}
-			if !said[topic] {
-				said[topic] = true
-				c.opt.Logger.Warn(what, "topic", topic, "remedy", remedy)
-			}
+			said[topic] = true
 		}
 		if !waits {
 			return nil
