@@ -176,7 +176,7 @@ func logsTruncated(t *testing.T, c *chaos) {
 	c.delivered(60 * time.Second)
 	time.Sleep(2 * commitLag)
 	topics := []string{c.ingress, requeue.LaneTopic(c.prefix)}
-	before := c.written(topics[0]) + c.written(topics[1])
+	before := c.ends(topics...)
 	lost := int64(0)
 	c.outage(func() {
 		if err := kafkas.kill(); err != nil {

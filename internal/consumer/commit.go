@@ -18,6 +18,7 @@ const (
 	// maxCommitBytes bounds a request. Kafka stores it as one batch of __consumer_offsets, whose max.message.bytes is 1 MiB.
 	maxCommitBytes = 500 << 10
 	commitOverhead = 64 // bytes that Kafka stores for a partition besides names and metadata
+	lastAttempts   = 4  // of a last commit that is refused
 )
 
 // commitBackoff has no jitter, so that partitions whose commits failed together stay in one request.
@@ -60,13 +61,13 @@ func (c *committer) run(ctx context.Context) {
 	}
 }
 
-// last commits once more, until nothing is left but what is refused, the group has gone on without this daemon, or ctx ends. It
+// last commits until nothing is left but what is refused again and again, the group has gone on without this daemon, or ctx ends. It
 // returns the error of the last requests if something is left.
 func (c *committer) last(ctx context.Context) error {
 	var wait backoff
 	for {
 		err := c.commit(ctx, true)
-		if err == nil || c.answered || wait.pause(ctx) != nil {
+		if err == nil || c.answered && wait.failures >= lastAttempts || wait.pause(ctx) != nil {
 			return err
 		}
 	}

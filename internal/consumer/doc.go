@@ -3,7 +3,7 @@
 //
 // The path of a record: a reader fetches it, decodes it, registers its offset as open at the partition's source,
 // charges its bytes to the budget of the process, and offers the job. When the job's outcome is durable, its
-// delivery.Receipt is settled. The committer, one goroutine per generation, commits the contiguous prefix of settled
+// delivery.Receipt is settled. The committer, one goroutine, commits the contiguous prefix of settled
 // offsets of every partition that changed; offsets settled beyond the prefix go into the commit's metadata, so that
 // the next owner does not send them again.
 //
@@ -22,6 +22,7 @@
 // Package offset is pure: it takes no lock, no clock and no context. The sources put a lock around positions; the readers, the
 // committer, the checkpointer and the generation are the goroutines. Readers and the committer have heartbeats (heartbeat.go).
 //
-// A generation ends as a whole, since the classic protocol revokes every partition at a rebalance: readers stop, the
-// handler drains, the last commit is sent, and the sources are closed, so that a late Settle or Flush does nothing.
+// A daemon keeps what it holds while the group rebalances (assignment.go). It lets go of each partition that it is not dealt any more
+// alone (revoke.go), and of all when it stops or the group has gone on without it: readers stop, the handler drains, the last commit
+// is sent, and the sources are closed, so that a late Settle or Flush does nothing.
 package consumer
