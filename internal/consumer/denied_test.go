@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"reflect"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -19,19 +20,19 @@ import (
 // denied is a transport that answers as a broker does that denies its user one topic.
 type denied struct {
 	kafka.RoundTripper
-	topic   *atomic.Pointer[string]
-	commits bool // only commits are denied
+	topic *atomic.Pointer[string]
+	only  kafka.Response // a kind of answer; nil: all
 }
 
 func (d *denied) RoundTrip(ctx context.Context, addr net.Addr, request kafka.Request) (kafka.Response, error) {
 	const refusal = int16(kafka.TopicAuthorizationFailed)
 	topic := d.topic.Load()
-	if f, ok := request.(*fetchapi.Request); ok && topic != nil && !d.commits && f.Topics[0].Topic == *topic {
+	if f, ok := request.(*fetchapi.Request); ok && topic != nil && d.only == nil && f.Topics[0].Topic == *topic {
 		time.Sleep(20 * time.Millisecond)
 		return nil, kafka.TopicAuthorizationFailed
 	}
 	answer, err := d.RoundTripper.RoundTrip(ctx, addr, request)
-	if topic == nil || err != nil {
+	if topic == nil || err != nil || d.only != nil && reflect.TypeOf(d.only) != reflect.TypeOf(answer) {
 		return answer, err
 	}
 	switch a := answer.(type) {
@@ -46,15 +47,12 @@ func (d *denied) RoundTrip(ctx context.Context, addr net.Addr, request kafka.Req
 	case *offsetfetch.Response:
 		for _, t := range a.Topics {
 			for i := range t.Partitions {
-				if t.Name == *topic && !d.commits {
+				if t.Name == *topic {
 					t.Partitions[i].ErrorCode = refusal
 				}
 			}
 		}
 	case *metadata.Response:
-		if d.commits {
-			break
-		}
 		is := *a // it is that of the transport's cache
 		is.Topics = slices.Clone(a.Topics)
 		for i := range is.Topics {
@@ -68,10 +66,10 @@ func (d *denied) RoundTrip(ctx context.Context, addr net.Addr, request kafka.Req
 }
 
 // deny has a consumer denied the topic of the pointer, if there is one.
-func (r *rig) deny(topic *atomic.Pointer[string], commits bool) func(*Options) {
+func (r *rig) deny(topic *atomic.Pointer[string], only kafka.Response) func(*Options) {
 	return func(o *Options) {
 		o.Client = newBroker(r.t, r.brokers, func(inner kafka.RoundTripper) kafka.RoundTripper {
-			return &denied{RoundTripper: inner, topic: topic, commits: commits}
+			return &denied{RoundTripper: inner, topic: topic, only: only}
 		})
 	}
 }
@@ -84,7 +82,7 @@ func TestARefusedCommitSlowsNoOther(t *testing.T) {
 	r.opt.Ingress = append(r.opt.Ingress, other)
 	r.create(1, r.jobs(), other, r.opt.LaneTopic)
 	var topic atomic.Pointer[string]
-	c := r.start(newFake(), r.deny(&topic, true))
+	c := r.start(newFake(), r.deny(&topic, &offsetcommit.Response{}))
 	const jobs = 8000
 	send := func(name string) time.Duration {
 		began := time.Now()
@@ -130,7 +128,7 @@ func TestOneTopicThatIsDeniedStopsNoOther(t *testing.T) {
 	r.create(2, other, r.opt.LaneTopic)
 	var topic atomic.Pointer[string]
 	f := newFake()
-	first, second := r.start(f, r.deny(&topic, false)), r.start(f, r.deny(&topic, false))
+	first, second := r.start(f, r.deny(&topic, nil)), r.start(f, r.deny(&topic, nil))
 	r.eventually("both have their share", func() bool { return len(r.logs.lines("joined the group", "ingress=4")) >= 2 })
 	send := func(name string) {
 		for p := range partitions {
@@ -142,7 +140,7 @@ func TestOneTopicThatIsDeniedStopsNoOther(t *testing.T) {
 	first.stop()
 	send("after")
 	r.eventually("all jobs of the other topics", func() bool { return f.count() == partitions*3001 })
-	third := r.start(f, r.deny(&topic, false))
+	third := r.start(f, r.deny(&topic, nil))
 	r.eventually("the third has its share", func() bool { return third.Joined() && len(third.reading.Load().lanes) == 1 })
 	second.stop()
 	send("later")
@@ -155,4 +153,22 @@ func TestOneTopicThatIsDeniedStopsNoOther(t *testing.T) {
 			t.Errorf("%s was handed over %d times", id, n)
 		}
 	}
+}
+
+// The committed offset of one partition cannot be read. Those that were gained with it are read.
+func TestAnOffsetThatCannotBeReadStopsNoOther(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, inProcess(t).ListenAddrs())
+	other := r.jobs() + ".other"
+	r.opt.Ingress = append(r.opt.Ingress, other)
+	r.create(1, r.jobs(), other, r.opt.LaneTopic)
+	for _, at := range []string{r.jobs(), r.opt.LaneTopic, other} {
+		r.produceIDs(at, 0, "c", []string{at})
+	}
+	var topic atomic.Pointer[string]
+	topic.Store(&other)
+	c := r.start(newFake(), r.deny(&topic, &offsetfetch.Response{}))
+	r.eventually("the jobs of the others", func() bool { return c.Joined() && c.count() == 2 })
+	topic.Store(nil)
+	r.eventually("the last job", func() bool { return c.saw(other) })
 }
