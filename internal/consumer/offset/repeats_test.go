@@ -9,7 +9,7 @@ import (
 func TestRepeats(t *testing.T) {
 	topics := NewOrigins()
 	r := NewRepeats(topics)
-	r.limit, r.total = 3, 5
+	r.most = 4
 	job := func(origin int64, attempt int) *delivery.Job {
 		return &delivery.Job{History: delivery.History{
 			Origin: delivery.Origin{Topic: "jobs", Offset: origin}, Attempt: attempt, Hops: 1,
@@ -27,8 +27,10 @@ func TestRepeats(t *testing.T) {
 		{1, 0, 11, true},
 		{1, 1, 12, false}, // back from a timer
 		{2, 0, 13, false},
-		{3, 0, 14, false}, // forgets origin 1, attempt 0
-		{1, 0, 11, false}, // forgets attempt 1
+		{1, 0, 11, true},
+		{3, 0, 14, false},
+		{4, 0, 15, false}, // forgets both of origin 1
+		{1, 0, 11, false},
 		{1, 0, 10, false}, // the first turns up again
 		{1, 0, 11, true},
 	} {
@@ -50,17 +52,48 @@ func TestRepeats(t *testing.T) {
 			t.Errorf("change %d: another job is a repeat, or its twin is none", i)
 		}
 	}
-	other := NewRepeats(topics)
-	other.total = r.total
-	for i := range int64(10) {
-		other.Repeated(job(100+i, 0), i)
+}
+
+// Busy lanes leave every other partition the memory for a batch of the relay, and all together stay within the bound.
+func TestRepeatsShareTheMemory(t *testing.T) {
+	const lanes, batch = 512, 500
+	origins := NewOrigins()
+	read := func(r *Repeats, lane, first, n, at int) (repeated int) {
+		for i := range n {
+			if r.Repeated(&delivery.Job{History: delivery.History{
+				Origin: delivery.Origin{Topic: "jobs", Partition: lane, Offset: int64(first + i)}, Hops: 1,
+			}}, int64(at+i)) {
+				repeated++
+			}
+		}
+		return repeated
 	}
-	if len(other.order) != 2 || topics.stored.Load() != 5 {
-		t.Errorf("%d remembered beyond the total, %d stored", len(other.order), topics.stored.Load())
+	all := make([]*Repeats, lanes)
+	for lane := range all {
+		all[lane] = NewRepeats(origins)
 	}
-	r.Forget()
-	other.Forget()
-	if topics.stored.Load() != 0 {
-		t.Errorf("%d stored after all was forgotten", topics.stored.Load())
+	for lane := range 4 {
+		read(all[lane], lane, 0, maxRepeats/4, 0)
+	}
+	for lane, r := range all {
+		read(r, lane, maxRepeats, batch, maxRepeats)
+		if n := read(r, lane, maxRepeats, batch, maxRepeats+batch); n != batch {
+			t.Errorf("lane %d: %d of %d twins are recognised", lane, n, batch)
+		}
+	}
+	sum := 0
+	for lane, r := range all {
+		read(r, lane, 2*maxRepeats, 10*batch, 2*maxRepeats)
+		sum += len(r.recent) + len(r.before)
+	}
+	if sum > maxRepeats {
+		t.Errorf("%d are remembered, more than %d", sum, maxRepeats)
+	}
+	for _, r := range all {
+		r.Forget()
+		r.Forget()
+	}
+	if n := origins.users.Load(); n != 0 {
+		t.Errorf("%d users after all was forgotten", n)
 	}
 }
