@@ -217,7 +217,7 @@ func TestTimers(t *testing.T) {
 			r.produce(timer, 0, job("c", id, more...))
 		}
 		for i := range 5 {
-			write(fmt.Sprint(i), time.Duration(i)*50*time.Millisecond)
+			write(fmt.Sprint(i), time.Duration(i-5)*50*time.Millisecond)
 		}
 		write("old", -time.Hour)
 		write("early", time.Hour, delivery.HeaderDue, start.Format(time.RFC3339Nano))
@@ -228,7 +228,7 @@ func TestTimers(t *testing.T) {
 			t.Errorf("order %s", got)
 		}
 		for i := range 5 {
-			due := start.Add(time.Duration(i)*50*time.Millisecond + delay)
+			due := start.Add(time.Duration(i-5)*50*time.Millisecond + delay)
 			if late := c.at[fmt.Sprint(i)].Sub(due); late < 0 || late > 2*time.Second {
 				t.Errorf("job %d came %s after it was due", i, late)
 			}

@@ -24,6 +24,8 @@ type ingressReader struct {
 	// repeats recognises records that were written twice, because the answer to the first write was lost; nil in ingress.
 	repeats *offset.Repeats
 
+	known   int64 // of a timer: what lies before this offset was there at knownAt
+	knownAt time.Time
 	fetched fetched
 	refused []*delivery.Job // by the handler, because they stay here until there is room (block.go); in order
 	room    <-chan struct{} // closed when there may be
@@ -48,7 +50,10 @@ func (r *ingressReader) run(ctx context.Context) {
 	r.doubted = r.drop
 	if r.repeats != nil {
 		defer r.repeats.Forget()
-		r.corrected = r.repeats.Forget
+		r.corrected = func() {
+			r.repeats.Forget()
+			r.known = 0
+		}
 	}
 	r.reader.run(ctx, r.turn)
 }
@@ -83,6 +88,9 @@ func (r *ingressReader) turn(ctx context.Context) (worked bool, err error) {
 			return errEnough
 		}
 		j := r.adopt(r.decode(rec, now))
+		if r.hold != nil && rec.Offset() < r.known {
+			j.ReadAt = r.knownAt
+		}
 		if len(f.jobs) == 0 {
 			r.src.dated(j.Offset, sinceOf(rec, j))
 		}
@@ -97,6 +105,9 @@ func (r *ingressReader) turn(ctx context.Context) (worked bool, err error) {
 	if err == nil {
 		r.src.edge.Store(out.End)
 		f.next = out.Next
+		if from >= r.known {
+			r.known, r.knownAt = out.End, now
+		}
 	}
 	if handErr := r.offerPiece(ctx); handErr != nil {
 		return false, handErr
@@ -229,30 +240,23 @@ func (r *ingressReader) asTimer(delay time.Duration, idle *broker.Poll, origins 
 
 // holdUntilDue sleeps until the first job is due and returns the number of jobs that are due.
 func holdUntilDue(ctx context.Context, jobs []*delivery.Job, delay time.Duration) (int, error) {
-	now := time.Now()
-	if wait := dueAt(jobs[0], delay, now).Sub(now); wait > 0 {
-		if err := retry.Sleep(ctx, wait); err != nil {
-			return 0, err
-		}
-		now = time.Now()
+	if err := retry.Sleep(ctx, dueIn(jobs[0], delay, time.Now())); err != nil {
+		return 0, err
 	}
-	n := 1
-	for n < len(jobs) && !dueAt(jobs[n], delay, now).After(now) {
+	now, n := time.Now(), 1
+	for n < len(jobs) && dueIn(jobs[n], delay, now) <= 0 {
 		n++
 	}
 	return n, nil
 }
 
-// dueAt returns when a job in a timer is due: when it has waited the timer's delay, or earlier, at its own time. Both
-// times come from the clock of the daemon that wrote the job. In case that clock is ahead, no job waits longer than
-// the delay from now.
-func dueAt(j *delivery.Job, delay time.Duration, now time.Time) time.Time {
-	due := j.EnqueuedAt.Time().Add(delay)
-	if own := j.ReadyAt(); !own.IsZero() && own.Before(due) {
-		due = own
+// dueIn returns in how long a job in a timer is due at now: when it has waited the timer's delay, or earlier, at its own time. Both
+// times come from the clock of the daemon that wrote the job. In case that clock is ahead, or this one was, no job waits longer
+// than the delay from when it was known to be there (ReadAt).
+func dueIn(j *delivery.Job, delay time.Duration, now time.Time) time.Duration {
+	in := min(j.EnqueuedAt.Time().Add(delay).Sub(now), j.ReadAt.Add(delay).Sub(now))
+	if own := j.ReadyAt(); !own.IsZero() {
+		in = min(in, own.Sub(now))
 	}
-	if latest := now.Add(delay); due.After(latest) {
-		due = latest
-	}
-	return due
+	return in
 }
