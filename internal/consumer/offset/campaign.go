@@ -9,14 +9,14 @@ import (
 type campaign struct {
 	hash uint64
 
-	// records are those handed over (or found settled), ascending, from the low on. Every record of the campaign
-	// before next is either in here or settled.
-	records  []Record
-	units    int64  // of the open records
-	bytes    int64  // of the open records
-	open     int64  // records that are not settled
-	left     int64  // records before main that are neither in records nor settled; see waiting
-	restored []span // "every record of the campaign in here is settled", from the last owner; ascending
+	// records are those handed over, ascending; the first is open, and those that are settled are removed when they are the most.
+	// Every record of the campaign before settledTo is open in here, or in the pending ones of the lane, or settled.
+	records   []Record
+	settledTo int64 // after the last record of the campaign that was settled
+	units     int64 // of the open records
+	bytes     int64 // of the open records
+	open      int64 // records that are not settled
+	left      int64 // records before main that are neither open nor settled; see waiting
 
 	behind   bool
 	next     int64  // behind: the first offset that was not handed over
@@ -54,21 +54,16 @@ func (c *campaign) leave(offset int64) {
 	c.behind, c.chase, c.passing, c.capacity = true, false, false, 0
 }
 
-// trim drops settled records at the front.
+// trim drops settled records at the front, and all of them when they are the most.
 func (c *campaign) trim() {
 	n := 0
-	for n < len(c.records) && c.records[n].Settled && (!c.behind || c.records[n].Offset < c.next) {
+	for n < len(c.records) && c.records[n].Settled {
 		n++
 	}
-	if c.records = c.records[n:]; len(c.records) == 0 {
+	if c.records = c.records[n:]; c.open == 0 {
 		c.records = nil
-		if !c.behind {
-			return
-		}
-	}
-	low := c.low()
-	for len(c.restored) > 0 && c.restored[0].last < low {
-		c.restored = c.restored[1:]
+	} else if int64(len(c.records)) > 2*c.open+minSettles {
+		c.records = slices.DeleteFunc(c.records, func(r Record) bool { return r.Settled })
 	}
 }
 
@@ -76,41 +71,8 @@ func (c *campaign) find(offset int64) (int, bool) {
 	return slices.BinarySearchFunc(c.records, offset, func(r Record, o int64) int { return cmp.Compare(r.Offset, o) })
 }
 
-// insert keeps the order; mostly it appends. It returns false if the offset is present already.
-func (c *campaign) insert(r Record) bool {
-	i, found := c.find(r.Offset)
-	if !found {
-		c.records = slices.Insert(c.records, i, r)
-	}
-	return !found
-}
-
-// settled lists the spans beyond the low in which every record of this campaign is settled.
-//
-// Before next, all records of the campaign that may not be settled are in records, so a run of settled ones is one
-// span, even with records of other campaigns in between. From next on, there may be records that were not handed over
-// between two that were, so each is a span of its own.
-func (c *campaign) settled() []span {
-	var spans []span
-	joined := false
-	for _, r := range c.records {
-		ahead := c.behind && r.Offset >= c.next
-		switch {
-		case !r.Settled:
-			joined = false
-		case joined && !ahead:
-			spans[len(spans)-1].last = r.Offset
-		case !ahead || !covered(c.restored, r.Offset):
-			spans, joined = append(spans, span{r.Offset, r.Offset}), !ahead
-		}
-	}
-	if c.behind {
-		for _, r := range c.restored {
-			if r.last >= c.next {
-				spans = append(spans, span{max(r.first, c.next), r.last})
-			}
-		}
-		slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.first, b.first) })
-	}
-	return spans
+// insert keeps the order; mostly it appends.
+func (c *campaign) insert(r Record) {
+	i, _ := c.find(r.Offset)
+	c.records = slices.Insert(c.records, i, r)
 }

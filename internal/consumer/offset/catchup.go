@@ -95,10 +95,9 @@ func (l *Lane) ClassifyCatchUp(hash uint64, offset int64) Verdict {
 	if c == nil || !c.chase || offset < c.next {
 		return Skip
 	}
-	_, tracked := c.find(offset)
-	settled := covered(c.restored, offset)
-	switch { // settled records need neither an entry nor room
-	case tracked || settled:
+	known := l.at[offset] != nil || offset < c.settledTo && !l.pending[offset] // handed over or settled: it needs no room
+	switch {
+	case known:
 	case l.exhausted(c):
 		c.leave(offset)
 		c.capped = true
@@ -112,11 +111,7 @@ func (l *Lane) ClassifyCatchUp(hash uint64, offset int64) Verdict {
 	}
 	c.served = l.reads
 	c.found++
-	switch {
-	case tracked:
-	case settled:
-		c.insert(Record{Offset: offset, Settled: true})
-	default:
+	if !known {
 		return HandOver
 	}
 	c.next = offset + 1

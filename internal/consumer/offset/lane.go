@@ -2,6 +2,7 @@ package offset
 
 import (
 	"iter"
+	"maps"
 	"math"
 	"slices"
 )
@@ -26,6 +27,8 @@ type Lane struct {
 	main      int64
 	campaigns map[uint64]*campaign
 	at        map[int64]*campaign // of the open offsets
+	pending   map[int64]bool      // open offsets before the last settled one of their campaign that are to be handed over again
+	crowded   bool                // the last commit had hardly room for what is settled between open records
 	reads     uint64              // number of catch-up reads begun
 	readFrom  int64               // the offset at which the current catch-up read began
 	span      int64               // how many offsets from its start a catch-up read looks for campaigns that take part
@@ -59,10 +62,8 @@ const (
 	// until a campaign has finished before it reads a further one. Campaigns are spread over lanes, so this takes tens
 	// of thousands of backlogs.
 	maxLaneCampaigns = 150
-	// maxHandedOver bounds the open records of one campaign, and maxBeyond those beyond its low, settled ones included. A call that
-	// ends by its timeout keeps the low where it is for ten seconds, and a wait for as long as max_open_age: in that time a lane of
-	// 500 a second must not come to its end.
-	maxHandedOver, maxBeyond = 4096, 2 * 4096
+	// maxHandedOver bounds the open records of one campaign.
+	maxHandedOver = 4096
 	// unlimited stands for the room of a campaign whose room is not known, so that it is tried.
 	unlimited   = 1 << 30
 	firstStride = 1 << 10
@@ -83,13 +84,18 @@ func RestoreLane(committed int64, metadata string) (*Lane, error) {
 }
 
 func newLane(p lanePositions) *Lane {
-	l := &Lane{main: p.main, campaigns: map[uint64]*campaign{}, at: map[int64]*campaign{}, maxBytes: math.MaxInt64}
+	l := &Lane{
+		main: p.main, campaigns: map[uint64]*campaign{}, at: map[int64]*campaign{}, pending: map[int64]bool{}, maxBytes: math.MaxInt64,
+	}
+	for _, o := range p.open {
+		l.pending[o] = true
+	}
 	for _, e := range p.entries {
 		if e.low >= p.main {
 			continue
 		}
 		l.campaigns[e.hash] = &campaign{
-			hash: e.hash, restored: e.settled, behind: true, next: e.low, capacity: unlimited, stride: firstStride,
+			hash: e.hash, settledTo: e.settledTo, behind: true, next: e.low, capacity: unlimited, stride: firstStride,
 			left: e.waiting,
 		}
 	}
@@ -129,6 +135,7 @@ func (l *Lane) OpenBytes() (bytes int64) {
 // Position returns the content of the next commit.
 func (l *Lane) Position() Position {
 	offset, metadata, trimmed := encodeLane(l.positions())
+	l.crowded = len(metadata) > maxMetadata/8*7
 	return Position{Offset: offset, Metadata: metadata, Trimmed: trimmed}
 }
 
@@ -171,12 +178,15 @@ func (l *Lane) ClassifyMain(hash uint64, offset int64) Verdict {
 
 // exhausted reports whether no further record of the campaign may be handed over for now.
 func (l *Lane) exhausted(c *campaign) bool {
-	return c.open >= maxHandedOver || len(c.records) >= maxBeyond || c.bytes >= l.maxBytes
+	return c.open >= maxHandedOver || c.bytes >= l.maxBytes || l.crowds(c)
 }
 
+// crowds reports whether commits hardly have room, and the campaign has settled records between open ones.
+func (l *Lane) crowds(c *campaign) bool { return l.crowded && c.open > 0 && c.settledTo > c.low() }
+
 // hasCapacity reports whether half of the records that the campaign may have are gone.
-func (c *campaign) hasCapacity() bool {
-	return c.open < maxHandedOver/2 && len(c.records) < maxBeyond/2
+func (l *Lane) hasCapacity(c *campaign) bool {
+	return c.open < maxHandedOver/2 && c.bytes <= l.maxBytes/2 && !l.crowds(c)
 }
 
 // Pass moves main over offsets that hold no record.
@@ -195,17 +205,18 @@ func (l *Lane) Add(hash uint64, r Record) {
 		c.left = max(0, c.left-1)
 		c.next = max(c.next, r.Offset+1)
 	}
-	switch {
-	case !c.insert(r):
-	case r.Settled:
+	delete(l.pending, r.Offset)
+	if r.Settled {
+		c.settledTo = max(c.settledTo, r.Offset+1)
 		l.trim(c)
-	default:
-		c.units += r.Weight
-		c.bytes += r.Size
-		c.open++
-		c.capacity -= r.Weight
-		l.at[r.Offset] = c
+		return
 	}
+	c.insert(r)
+	c.units += r.Weight
+	c.bytes += r.Size
+	c.open++
+	c.capacity -= r.Weight
+	l.at[r.Offset] = c
 }
 
 // Returned is a record that was given back.
@@ -225,7 +236,9 @@ func (l *Lane) GiveBack(offset int64) (Returned, bool) {
 	i, _ := c.find(offset)
 	r := c.records[i]
 	back := Returned{Campaign: c.hash, Size: r.Size, Capacity: c.capacity}
-	c.records = slices.Delete(c.records, i, i+1)
+	if c.records = slices.Delete(c.records, i, i+1); i < len(c.records) || offset < c.settledTo {
+		l.pending[offset] = true
+	}
 	c.units -= r.Weight
 	c.bytes -= r.Size
 	c.open--
@@ -248,11 +261,12 @@ func (l *Lane) Settle(offset int64) (size int64, ok bool) {
 	i, _ := c.find(offset)
 	r := &c.records[i]
 	r.Settled, size = true, r.Size
+	c.settledTo = max(c.settledTo, offset+1)
 	c.units -= r.Weight
 	c.bytes -= r.Size
 	c.open--
 	l.trim(c)
-	if c.capped && c.hasCapacity() && c.bytes <= l.maxBytes/2 {
+	if c.capped && l.hasCapacity(c) {
 		c.capped, c.capacity, l.freed = false, unlimited, true
 	}
 	return size, true
@@ -319,6 +333,7 @@ func (l *Lane) Span() (low, high int64) {
 func (l *Lane) Cut(at int64) (open int, bytes int64) {
 	was := l.main
 	l.main = min(l.main, at)
+	maps.DeleteFunc(l.pending, func(o int64, _ bool) bool { return o >= at })
 	for _, c := range l.campaigns {
 		i, _ := c.find(at)
 		for _, r := range c.records[i:] {
@@ -331,12 +346,12 @@ func (l *Lane) Cut(at int64) (open int, bytes int64) {
 			}
 		}
 		c.records = c.records[:i]
-		c.restored = before(c.restored, at)
+		c.settledTo = min(c.settledTo, at)
 		if c.behind { // as in Raise, only the share of the records left behind that lie there can be told
 			c.left -= int64(float64(c.left) * float64(max(0, was-max(at, c.next))) / float64(max(1, was-c.next)))
 			c.next = min(c.next, at)
 		}
-		if c.capped && c.hasCapacity() { // perhaps none is left whose settling lifts the cap
+		if c.capped && l.hasCapacity(c) { // perhaps none is left whose settling lifts the cap
 			c.capped, c.capacity, l.freed = false, unlimited, true
 		}
 		l.trim(c)

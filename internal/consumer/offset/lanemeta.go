@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"errors"
+	"maps"
 	"slices"
 )
 
@@ -11,20 +12,21 @@ import (
 type lanePositions struct {
 	main    int64
 	entries []laneEntry
+	open    []int64 // the offsets of open records before settledTo of their campaign, ascending; others may be in here
 }
 
-// laneEntry is the position of one campaign that is before main.
+// laneEntry is the position of one campaign that is before main. Its records before low are settled, and those from low to
+// settledTo, unless they are open.
 type laneEntry struct {
-	hash    uint64
-	low     int64
-	settled []span // beyond low: every record of this campaign in here is settled
-	waiting int64  // records before main that are not settled
-	done    int64  // settled records of campaign.records; they wait again if a commit has no room for settled; not encoded
+	hash           uint64
+	low, settledTo int64
+	waiting        int64 // records before main that are not settled
 }
 
 // Bounds that keep damaged metadata from costing memory.
 const (
 	maxLaneEntries = maxMetadata
+	maxLaneOpen    = 8 * maxMetadata
 	maxLaneDelta   = 1 << 40
 	maxLaneCount   = 1<<35 - 1 // what a commit keeps of a count, 5 bytes
 )
@@ -33,67 +35,79 @@ const (
 func (l *Lane) positions() lanePositions {
 	p := lanePositions{main: l.main, entries: make([]laneEntry, 0, len(l.campaigns))}
 	for _, c := range l.campaigns {
-		p.entries = append(p.entries, laneEntry{
-			hash: c.hash, low: c.low(), settled: c.settled(), waiting: c.waiting(), done: int64(len(c.records)) - c.open,
-		})
+		low := c.low()
+		p.entries = append(p.entries, laneEntry{hash: c.hash, low: low, settledTo: max(low, c.settledTo), waiting: c.waiting()})
+		for _, r := range c.records {
+			if r.Offset < c.settledTo && !r.Settled {
+				p.open = append(p.open, r.Offset)
+			}
+		}
 	}
+	committed, _ := p.span()
+	maps.DeleteFunc(l.pending, func(o int64, _ bool) bool { return o < committed }) // the log has lost them
+	p.open = slices.AppendSeq(p.open, maps.Keys(l.pending))
+	slices.Sort(p.open)
 	slices.SortFunc(p.entries, func(a, b laneEntry) int {
 		return cmp.Or(cmp.Compare(a.low, b.low), cmp.Compare(a.hash, b.hash))
 	})
 	return p
 }
 
-// encodeLane packs the positions. If they do not fit, the spans of the campaigns with the most of them are left out,
-// and trimmed is true: after a crash those campaigns send again what they had settled beyond their low. Positions
-// themselves are never left out: maxLaneCampaigns ensures that they fit.
-func encodeLane(p lanePositions) (committed int64, metadata string, trimmed bool) {
+// span returns the smallest low, or main, and the greatest settledTo of a campaign with settled records beyond its low.
+func (p lanePositions) span() (committed, settledTo int64) {
 	committed = p.main
 	for _, e := range p.entries {
-		committed = min(committed, e.low)
+		if committed = min(committed, e.low); e.settledTo > e.low {
+			settledTo = max(settledTo, e.settledTo)
+		}
 	}
+	return committed, settledTo
+}
+
+// settled returns the spans between the open offsets, from the committed one to settledTo. The committed one counts as open.
+func (p lanePositions) settled() (spans []span) {
+	at, end := p.span()
+	for _, o := range append(p.open, end) {
+		if at++; at < min(o, end) {
+			spans = append(spans, span{at, min(o, end) - 1})
+		}
+		at = max(at-1, o)
+	}
+	return spans
+}
+
+// encodeLane packs the positions. If they do not fit, what was settled farthest is left out, and trimmed is true: it is handed over
+// again. Positions themselves are never left out: maxLaneCampaigns ensures that they fit.
+func encodeLane(p lanePositions) (committed int64, metadata string, trimmed bool) {
+	committed, _ = p.span()
 	if len(p.entries) == 0 {
 		return committed, "", false
 	}
-	bodies := make([][]byte, len(p.entries))
-	head := binary.AppendUvarint(nil, uint64(p.main-committed))
-	total := len(head)
-	for i, e := range p.entries {
-		bodies[i] = appendEntry(nil, committed, e)
-		total += len(bodies[i])
-	}
-	for total > maxRawMetadata {
+	for {
+		body := binary.AppendUvarint(nil, uint64(p.main-committed))
+		body = binary.AppendUvarint(body, uint64(len(p.entries)))
+		for _, e := range p.entries {
+			body = binary.BigEndian.AppendUint64(body, e.hash)
+			body = binary.AppendUvarint(body, uint64(e.low-committed))
+			body = binary.AppendUvarint(body, uint64(min(e.waiting, maxLaneCount)))
+			body = binary.AppendUvarint(body, uint64(e.settledTo-e.low))
+		}
+		spans := p.settled()
+		if len(spans) > 0 {
+			body = appendRuns(body, committed, spans)
+		}
+		if len(body) <= maxRawMetadata || len(spans) == 0 {
+			return committed, frame(committed, kindLane, body), trimmed
+		}
 		trimmed = true
-		most := 0
-		for i := range bodies {
-			if len(bodies[i]) > len(bodies[most]) {
-				most = i
-			}
+		end := int64(0)
+		if kept := spans[:len(spans)/2]; len(kept) > 0 {
+			end = kept[len(kept)-1].last + 1
 		}
-		bare := p.entries[most]
-		bare.settled = nil
-		bare.waiting += bare.done
-		short := appendEntry(nil, committed, bare)
-		if len(short) == len(bodies[most]) {
-			break // cannot happen with maxLaneCampaigns entries
+		for i, e := range p.entries {
+			p.entries[i].settledTo = max(e.low, min(e.settledTo, end))
 		}
-		total -= len(bodies[most]) - len(short)
-		bodies[most] = short
 	}
-	return committed, frame(committed, kindLane, append(head, slices.Concat(bodies...)...)), trimmed
-}
-
-func appendEntry(b []byte, committed int64, e laneEntry) []byte {
-	b = binary.BigEndian.AppendUint64(b, e.hash)
-	b = binary.AppendUvarint(b, uint64(e.low-committed))
-	b = binary.AppendUvarint(b, uint64(min(e.waiting, maxLaneCount)))
-	b = binary.AppendUvarint(b, uint64(len(e.settled)))
-	at := e.low
-	for _, s := range e.settled {
-		b = binary.AppendUvarint(b, uint64(s.first-at)) // since the span before
-		b = binary.AppendUvarint(b, uint64(s.last-s.first))
-		at = s.last
-	}
-	return b
 }
 
 var errShortMetadata = errors.New("metadata of a lane ends early")
@@ -110,11 +124,22 @@ func decodeLane(committed int64, metadata string) (lanePositions, error) {
 	}
 	d := &laneDecoder{body: body}
 	p := lanePositions{main: committed + d.delta()}
-	for len(d.body) > 0 && d.err == nil && len(p.entries) < maxLaneEntries {
+	for n := d.delta(); n > 0 && d.err == nil && len(p.entries) < maxLaneEntries; n-- {
 		p.entries = append(p.entries, d.entry(committed))
 	}
-	if d.err != nil {
-		return none, d.err
+	spans, err := readRuns(committed, d.body)
+	if err = cmp.Or(d.err, err); err != nil {
+		return none, err
+	}
+	at, end := p.span()
+	for _, s := range append(spans, span{end, end}) {
+		if s.first-at > maxLaneOpen-int64(len(p.open)) {
+			return none, errForeignMetadata
+		}
+		for ; at < min(s.first, end); at++ {
+			p.open = append(p.open, at)
+		}
+		at = s.last + 1
 	}
 	return p, nil
 }
@@ -133,19 +158,7 @@ func (d *laneDecoder) entry(committed int64) laneEntry {
 	e := laneEntry{hash: binary.BigEndian.Uint64(d.body)}
 	d.body = d.body[8:]
 	e.low, e.waiting = committed+d.delta(), d.delta()
-	n, at := d.delta(), e.low
-	if n > maxMetadata {
-		d.err = errForeignMetadata
-		return laneEntry{}
-	}
-	for range n {
-		first := at + d.delta()
-		at = first + d.delta()
-		if d.err != nil {
-			return laneEntry{}
-		}
-		e.settled = append(e.settled, span{first, at})
-	}
+	e.settledTo = e.low + d.delta()
 	return e
 }
 

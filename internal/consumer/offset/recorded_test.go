@@ -33,7 +33,7 @@ func TestReadsVersion1(t *testing.T) {
 		},
 		// Records of autumn are at the multiples of ten, of spring at the other even offsets and of summer at the odd ones.
 		"lane": {
-			lane: true, committed: 7, metadata: "AQIhjQwUlHDUT5QADgECBAtNeRDYJZAMCQgBFAL823P6DqE6sw0CAFTp1l0", end: 40, open: map[string][]int64{
+			lane: true, committed: 7, metadata: "AQIhA40MFJRw1E+UAA4HC015ENglkAwJCBf823P6DqE6sw0CAAAFAP+66nrMPgh/", end: 40, open: map[string][]int64{
 				"summer": append([]int64{7}, between(15, 40, 2)...), "autumn": {20, 30}, "spring": {16, 18, 22, 24, 26, 28, 32, 34},
 			},
 		},
@@ -97,7 +97,7 @@ func campaignAt(offset int64) string {
 // TestALaneIsNotRestoredFromForeignMetadata: neither from that of another kind or offset, nor
 // from a damaged one.
 func TestALaneIsNotRestoredFromForeignMetadata(t *testing.T) {
-	committed, metadata, _ := encodeLane(lanePositions{main: 50, entries: []laneEntry{{hash: 1, low: 20}}})
+	committed, metadata, _ := encodeLane(lanePositions{main: 50, entries: []laneEntry{{hash: 1, low: 20, settledTo: 20}}})
 	other := frame(committed, kindLane+1, []byte{1})
 	window, _ := encodeSettled(committed, []span{{22, 23}})
 	for name, m := range map[string]string{

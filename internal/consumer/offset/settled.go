@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"slices"
 
 	"github.com/pacer/pacer/internal/delivery"
 )
@@ -144,7 +145,8 @@ func (p lanePositions) unsettled(campaign string, offset int64) bool {
 	hash := delivery.CampaignHash(campaign)
 	for _, e := range p.entries {
 		if e.hash == hash {
-			return offset >= e.low && !covered(e.settled, offset)
+			_, open := slices.BinarySearch(p.open, offset)
+			return offset >= e.settledTo || offset >= e.low && open
 		}
 	}
 	return offset >= p.main

@@ -22,8 +22,8 @@ func TestUnsettledOfIngress(t *testing.T) {
 
 func TestUnsettledOfALane(t *testing.T) {
 	committed, metadata, _ := encodeLane(lanePositions{main: 50, entries: []laneEntry{
-		{hash: delivery.CampaignHash("slow"), low: 20, settled: []span{{25, 30}}},
-	}})
+		{hash: delivery.CampaignHash("slow"), low: 20, settledTo: 31},
+	}, open: []int64{20, 21, 22, 24}})
 	open, err := Unsettled(true, committed, metadata)
 	if err != nil {
 		t.Fatal(err)
@@ -33,7 +33,7 @@ func TestUnsettledOfALane(t *testing.T) {
 		offset   int64
 		want     bool
 	}{
-		{"slow", 19, false}, {"slow", 20, true}, {"slow", 25, false}, {"slow", 30, false}, {"slow", 31, true},
+		{"slow", 19, false}, {"slow", 20, true}, {"slow", 23, false}, {"slow", 24, true}, {"slow", 25, false}, {"slow", 30, false}, {"slow", 31, true},
 		{"slow", 60, true}, {"fast", 20, false}, {"fast", 49, false}, {"fast", 50, true},
 	} {
 		if got := open(c.campaign, c.offset); got != c.want {
