@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -14,55 +15,59 @@ const (
 	blockedProbe = 10 * time.Second
 	// blockedPause is the least time between two offers of which the first was refused as a whole.
 	blockedPause = 100 * time.Millisecond
-	// refusedFor is how long jobs that were fetched behind refused ones are kept. Then they are dropped, and read again later.
+	// refusedFor is how long more than the bytes of a fetch are kept behind refused jobs of which some are accepted now and then.
 	refusedFor = time.Second
 )
 
-// unblock offers the refused jobs again, when room is granted and periodically, until all are accepted. Nothing
-// is read meanwhile: they are registered, and charged to the budget. What was fetched behind them is kept for a moment.
+// unblock waits after jobs were refused, until room is granted, or it is time to try.
 func (r *ingressReader) unblock(ctx context.Context) error {
-	if len(r.refused) == 0 {
+	if r.room == nil {
 		return nil
 	}
 	r.src.metrics.blocked.Inc()
 	defer r.src.metrics.blocked.Dec()
-	r.src.block(true)
-	defer r.src.block(false)
-	probe := time.NewTicker(blockedProbe)
-	defer probe.Stop()
-	kept := time.NewTimer(refusedFor)
-	defer kept.Stop()
-	for {
-		r.src.heart.rest()
-		select {
-		case <-r.room:
-		case <-probe.C:
-		case <-kept.C:
-			r.drop()
-			continue
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		before := len(r.refused)
-		if err := r.offerOnce(ctx, r.refused); err != nil {
-			return err
-		}
-		switch len(r.refused) {
-		case 0:
-			return nil
-		case before:
-			if err := retry.Sleep(ctx, blockedPause); err != nil {
-				return err
-			}
-		}
+	probe := blockedProbe
+	if r.fetched.bytes > r.maxBytes() {
+		probe = refusedFor
 	}
+	r.src.heart.rest()
+	select {
+	case <-r.room:
+	case <-time.After(probe):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	r.room = nil
+	return nil
 }
 
-// offerOnce offers the jobs, and keeps those that are refused for unblock.
-func (r *ingressReader) offerOnce(ctx context.Context, jobs []*delivery.Job) (err error) {
-	r.room = r.src.listen()
-	if r.refused, err = r.offer(ctx, jobs); err != nil {
-		r.refused = jobs // they are registered; if the log is only verified, they are offered again
+// offerOnce offers the jobs, which are registered, and takes back those that are refused. Of these and of what was fetched behind them,
+// no more than the bytes of a fetch are kept for long: they may wait for any time, and are read again.
+func (r *ingressReader) offerOnce(ctx context.Context, jobs []*delivery.Job) error {
+	room := r.src.listen()
+	refused, err := r.offer(ctx, jobs)
+	if err != nil {
+		refused = jobs
+	}
+	if len(refused) == 0 {
+		return nil
+	}
+	r.room = room
+	f := &r.fetched
+	for _, j := range refused {
+		r.src.giveBack(j.Offset, r.src.era())
+		r.charge(j.Size)
+	}
+	f.jobs = append(slices.Clone(refused), f.jobs...)
+	if all := len(refused) == len(jobs); all || time.Since(f.at) > refusedFor {
+		for most := r.maxBytes(); f.bytes > most; f.next = 0 {
+			last := len(f.jobs) - 1
+			r.charge(-f.jobs[last].Size)
+			f.jobs[last], f.jobs = nil, f.jobs[:last]
+		}
+		if all && err == nil {
+			err = retry.Sleep(ctx, blockedPause)
+		}
 	}
 	return err
 }

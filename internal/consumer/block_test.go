@@ -68,6 +68,18 @@ func (s *stayers) send(ctx context.Context, n int) {
 	}
 }
 
+// pause gives the queue back, the last job first, and takes no more.
+func (s *stayers) pause() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.capacity = 0
+	for _, j := range slices.Backward(s.queue) {
+		s.waiting[j.Source] = true
+		j.Source.(interface{ Release(string, int64) }).Release(j.Campaign, j.Offset)
+	}
+	s.queue = nil
+}
+
 // resize changes the room, and says so.
 func (s *stayers) resize(capacity int) {
 	s.mu.Lock()

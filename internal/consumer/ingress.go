@@ -27,26 +27,23 @@ type ingressReader struct {
 	known   int64 // of a timer: what lies before this offset was there at knownAt
 	knownAt time.Time
 	fetched fetched
-	refused []*delivery.Job // by the handler, because they stay here until there is room (block.go); in order
-	room    <-chan struct{} // closed when there may be
+	room    <-chan struct{} // after jobs were refused: closed when there may be room for them (block.go)
 
 	relieved int64 // the base when relief was last asked for
 	askedAt  time.Time
 }
 
-// fetched are the jobs of the last fetch that are not registered yet. They are charged to the budget.
+// fetched are the jobs of the last fetch that are not registered yet, or were refused. They are charged to the budget.
 type fetched struct {
+	at    time.Time
 	jobs  []*delivery.Job
 	bytes int64
-	next  int64 // the offset after the last record that the fetch covers; 0 if it failed
+	next  int64 // the offset after the last record that the fetch covers; 0 if it failed, or some of its jobs are gone
 }
 
 // run reads until ctx ends.
 func (r *ingressReader) run(ctx context.Context) {
-	defer func() {
-		r.drop()
-		r.src.abandon(r.refused)
-	}()
+	defer r.drop()
 	r.doubted = r.drop
 	if r.repeats != nil {
 		defer r.repeats.Forget()
@@ -70,6 +67,7 @@ func (r *ingressReader) turn(ctx context.Context) (worked bool, err error) {
 	if err = r.awaitIntake(ctx, from); err != nil {
 		return false, err
 	}
+	from = r.src.next() // jobs may have been given back
 	r.src.heart.rest()
 	if r.idle != nil && from >= r.src.edge.Load() {
 		if err = r.idle(ctx, from); err != nil {
@@ -81,8 +79,8 @@ func (r *ingressReader) turn(ctx context.Context) (worked bool, err error) {
 		return false, err
 	}
 	defer r.src.budget.charge(-maxBytes)
-	f := &r.fetched
-	now := time.Now()
+	f, now := &r.fetched, time.Now()
+	f.at = now
 	out, err := r.read(ctx, from, maxBytes, r.maxWait, func(rec *broker.Raw) error {
 		if f.bytes >= expansion*maxBytes {
 			return errEnough
@@ -94,8 +92,7 @@ func (r *ingressReader) turn(ctx context.Context) (worked bool, err error) {
 		if len(f.jobs) == 0 {
 			r.src.dated(j.Offset, sinceOf(rec, j))
 		}
-		f.bytes += j.Size
-		r.src.budget.charge(j.Size)
+		r.charge(j.Size)
 		f.jobs = append(f.jobs, j)
 		return nil
 	})
@@ -104,7 +101,9 @@ func (r *ingressReader) turn(ctx context.Context) (worked bool, err error) {
 	}
 	if err == nil {
 		r.src.edge.Store(out.End)
-		f.next = out.Next
+		if f.next = out.Next; f.next > from && (len(f.jobs) == 0 || f.jobs[0].Offset > from) {
+			r.src.settle(from, r.src.era()) // it was given back, and the log has lost it
+		}
 		if from >= r.known {
 			r.known, r.knownAt = out.End, now
 		}
@@ -118,20 +117,20 @@ func (r *ingressReader) turn(ctx context.Context) (worked bool, err error) {
 	return true, err
 }
 
-// uncharge gives back what jobs were charged when they were fetched: they are charged again when they are registered.
-func (r *ingressReader) uncharge(bytes int64) {
-	r.fetched.bytes -= bytes
-	r.src.budget.charge(-bytes)
+// charge charges what is fetched. Jobs are charged again when they are registered.
+func (r *ingressReader) charge(bytes int64) {
+	r.fetched.bytes += bytes
+	r.src.budget.charge(bytes)
 }
 
 // drop forgets what was fetched and is not registered; it is read again.
 func (r *ingressReader) drop() {
-	r.uncharge(r.fetched.bytes)
-	r.fetched = fetched{}
+	r.charge(-r.fetched.bytes)
+	r.fetched, r.room = fetched{}, nil
 }
 
 // offerPiece registers and offers the fetched jobs in pieces, each as soon as the window has room for it. When the handler
-// refuses some of a piece, what comes after it waits until they are accepted (block.go).
+// refuses some of a piece, they and what comes after them wait (block.go). If jobs before them were given back, these are read first.
 func (r *ingressReader) offerPiece(ctx context.Context) (err error) {
 	defer func() {
 		if err != nil {
@@ -152,6 +151,10 @@ func (r *ingressReader) offerPiece(ctx context.Context) (err error) {
 		if err := r.awaitIntake(ctx, offsets[:n]...); err != nil {
 			return err
 		}
+		if r.src.isBack(offsets[0]) {
+			r.drop()
+			return nil
+		}
 		fresh, bytes := make([]*delivery.Job, 0, n), int64(0)
 		for _, j := range jobs[:n] {
 			bytes += j.Size
@@ -167,7 +170,7 @@ func (r *ingressReader) offerPiece(ctx context.Context) (err error) {
 				fresh = append(fresh, j)
 			}
 		}
-		r.uncharge(bytes)
+		r.charge(-bytes)
 		clear(jobs[:n])
 		r.fetched.jobs = jobs[n:]
 		if len(fresh) == 0 {
@@ -176,14 +179,12 @@ func (r *ingressReader) offerPiece(ctx context.Context) (err error) {
 		if err := r.offerOnce(ctx, fresh); err != nil {
 			return err
 		}
-		if len(r.refused) > 0 {
-			break
+		if r.room != nil {
+			return nil
 		}
 		r.relieve()
 	}
-	if len(r.fetched.jobs) == 0 && len(r.refused) == 0 {
-		r.src.passed(r.fetched.next)
-	}
+	r.src.passed(r.fetched.next)
 	return nil
 }
 
@@ -197,10 +198,10 @@ func (r *ingressReader) piece(jobs []*delivery.Job) []int64 {
 	return offsets[:offset.Fit(offsets)]
 }
 
-// awaitIntake waits until the window has room for the offsets and commits keep up.
+// awaitIntake waits until the window has room for the offsets, or jobs before them were given back, and commits keep up.
 func (r *ingressReader) awaitIntake(ctx context.Context, offsets ...int64) error {
 	w := r.src
-	room := func() bool { return w.window.HasCapacity(r.opt.MaxOpen, offsets...) }
+	room := func() bool { return w.window.IsBack(offsets[0]) || w.window.HasCapacity(r.opt.MaxOpen, offsets...) }
 	return w.awaitIntake(ctx, room, func() { r.relieve(offsets...) })
 }
 

@@ -1,6 +1,9 @@
 package consumer
 
 import (
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -34,5 +37,57 @@ func TestAClockThatWasAheadStopsNoTimer(t *testing.T) {
 	}
 	if early := c.at["ahead-0000"].Sub(began); early < delay {
 		t.Errorf("a job of a timer came after %s", early)
+	}
+}
+
+// A paused campaign that keeps its jobs in ingress, in a topic of its own, leaves most of the memory to other topics.
+func TestAPausedCampaignThatBlocksLeavesMemoryToOthers(t *testing.T) {
+	t.Parallel()
+	const limit, partitions = 4 << 20, 16
+	for name, tc := range map[string]struct{ jobs, size int }{"small": {1500, 10}, "large": {3, 300 << 10}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, inProcess(t).ListenAddrs())
+			other := r.jobs() + ".other"
+			r.create(partitions, r.jobs())
+			r.create(1, other, r.opt.LaneTopic)
+			for p := range partitions {
+				for piece := range slices.Chunk(numbered(fmt.Sprint("b", p), 0, tc.jobs), max(1, 500/tc.size)) {
+					records := make([]kafka.Record, len(piece))
+					for i, id := range piece {
+						records[i] = job("b", id)
+						records[i].Value = kafka.NewBytes(make([]byte, tc.size))
+					}
+					r.produce(r.jobs(), p, records...)
+				}
+			}
+			r.opt.Ingress = append(r.opt.Ingress, other)
+			s := newStayers("b", 20)
+			c := r.start(s.fake, func(o *Options) { o.Handler, o.MaxBufferBytes = s, limit })
+			r.eventually("the campaign waits", func() bool { return s.calls() > partitions })
+			s.pause()
+			time.Sleep(2 * refusedFor)
+			if held := c.budget.inUse(); held > limit/4+limit/8 {
+				t.Errorf("%d KiB of %d are held", held>>10, limit>>10)
+			}
+			for i := range 10 {
+				id := fmt.Sprint("bystander-", i)
+				r.produceIDs(other, 0, "bystander", []string{id})
+				began := time.Now()
+				r.eventually("a job of another topic", func() bool { return c.saw(id) })
+				if took := time.Since(began); took > time.Second {
+					t.Errorf("a job of another topic took %s", took)
+				}
+			}
+			s.resize(1000)
+			defer s.run(t, 1000)()
+			r.eventually("all is sent", func() bool { return len(c.orderOf("b")) == partitions*tc.jobs })
+			for p := range partitions {
+				of := func(id string) bool { return !strings.HasPrefix(id, fmt.Sprint("b", p, "-")) }
+				if got := slices.DeleteFunc(c.orderOf("b"), of); !slices.Equal(got, numbered(fmt.Sprint("b", p), 0, tc.jobs)) {
+					t.Errorf("partition %d: out of order, or twice", p)
+				}
+			}
+		})
 	}
 }

@@ -1,10 +1,6 @@
 package consumer
 
-import (
-	"context"
-
-	"github.com/pacer/pacer/internal/delivery"
-)
+import "context"
 
 // The stages of a partition.
 const (
@@ -38,13 +34,6 @@ func (s *source) dropOf(at int64, era int) {
 	if s.stage.Load() == leaves && !s.forgotten(at, era) {
 		s.dropped++
 		signal(&s.onMove)
-	}
-}
-
-// abandon notes that the reader does not hand over jobs that it has registered.
-func (s *source) abandon(jobs []*delivery.Job) {
-	for _, j := range jobs {
-		j.Source.(receipt).Drop(j.Offset)
 	}
 }
 

@@ -12,10 +12,9 @@ type windowSource struct {
 	source
 
 	// The lock of source guards everything below.
-	window  *offset.Window // the position of source
-	onRoom  chan struct{}  // closed and set to nil when room is granted; nil while no goroutine listens
-	blocked bool           // the reader holds refused jobs and reads nothing (block.go)
-	ages    ages
+	window *offset.Window // the position of source
+	onRoom chan struct{}  // closed and set to nil when room is granted; nil while no goroutine listens
+	ages   ages
 }
 
 // windowReceipt is what jobs of a timer see.
@@ -39,6 +38,9 @@ func (e ingressReceipt) GrantCapacity(string, int64) {
 	defer e.mu.Unlock()
 	signal(&e.onRoom)
 }
+
+// Release gives back the job at offset, with its bytes: it is read again.
+func (e ingressReceipt) Release(_ string, offset int64) { e.giveBack(offset, e.era) }
 
 var (
 	_ receipt = ingressReceipt{}
@@ -79,10 +81,31 @@ func (s *windowSource) register(at, size int64) bool {
 func (s *windowSource) passed(at int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if at > s.window.Next() {
-		s.window.Pass(at)
+	if s.window.Pass(at) {
 		s.commits.Changed()
 	}
+}
+
+// giveBack takes back the job at an offset that was read in an era.
+func (s *windowSource) giveBack(at int64, era int) {
+	s.mu.Lock()
+	size, ok := int64(0), false
+	if !s.left() && !s.forgotten(at, era) {
+		size, ok = s.window.GiveBack(at)
+		signal(&s.onMove)
+	}
+	s.mu.Unlock()
+	if ok {
+		s.metrics.openJobs[s.from].Dec()
+		s.budget.charge(-size)
+	}
+}
+
+// isBack reports whether an offset before this one was given back.
+func (s *windowSource) isBack(before int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.window.IsBack(before)
 }
 
 // next returns the next offset to read.
@@ -98,13 +121,6 @@ func (s *windowSource) listen() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return waitOn(&s.onRoom)
-}
-
-// block records whether the reader holds refused jobs and reads nothing.
-func (s *windowSource) block(is bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.blocked = is
 }
 
 // isFull reports whether the window is three quarters full, or has no room for the offsets. It returns the offset that
@@ -126,7 +142,7 @@ func (s *windowSource) middle() int64 {
 func (s *windowSource) waits() (w waits, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w.first, w.next = s.window.Base(), s.window.Next()
+	w.first, w.next = s.window.Base(), s.window.Base()+s.window.Width()
 	if w.first < w.next {
 		w.since, _ = s.ages.at(w.first)
 	}

@@ -122,24 +122,20 @@ func TestBlockPausedResumedCancelled(t *testing.T) {
 		if n := f.count("c"); n != sent {
 			t.Errorf("%d sent while paused", n-sent)
 		}
-		if c := src.counts(); c.settled != sent || c.released > 0 || c.rooms != rooms {
+		if c := src.counts(); c.settled != sent || c.released != 200-sent || c.rooms != rooms {
 			t.Errorf("paused: %+v, %d sent", c, sent)
 		}
 		if n := f.count("other"); n != 100 {
 			t.Errorf("the other campaign sent %d of 100", n)
 		}
-		again, err := f.daemons[0].Offer(t.Context(), refused)
-		if err != nil || len(again) != 300 {
-			t.Fatalf("paused: %d of 300 refused, %v", len(again), err)
+		again, err := f.daemons[0].Offer(t.Context(), list[sent:])
+		if err != nil || len(again) != 500-sent {
+			t.Fatalf("paused: %d of %d refused, %v", len(again), 500-sent, err)
 		}
 		b.set(blocking("c", 100))
-		time.Sleep(300 * time.Millisecond)
+		again = f.hand(t, src, again, 300*time.Millisecond)
 		if n := f.count("c") - sent; n < 20 || n > 35 {
 			t.Errorf("%d sent in 300 ms after the resume", n)
-		}
-		time.Sleep(time.Second)
-		if src.counts().rooms == rooms {
-			t.Fatal("the partition was not told of the resume")
 		}
 		if left := f.hand(t, src, again, 10*time.Second); len(left) > 0 {
 			t.Errorf("%d refused", len(left))
@@ -172,37 +168,39 @@ func TestBlockPausedResumedCancelled(t *testing.T) {
 	})
 }
 
-// TestBlockCancelledSettlesWhatIsParked: also the jobs that were in the queue when the campaign was paused.
-func TestBlockCancelledSettlesWhatIsParked(t *testing.T) {
+// TestBlockCancelledSettlesWhatWasGivenBack: jobs that were in the queue when the campaign was paused are read again when it is cancelled.
+func TestBlockCancelledSettlesWhatWasGivenBack(t *testing.T) {
 	b := newBook(blocking("c", 10))
 	one(t, b, nil, func(t *testing.T, f *fleet) {
 		src := newPartition("in/0")
-		f.offer(t, jobs(src, delivery.FromIngress, "c", 0, 20))
+		list := jobs(src, delivery.FromIngress, "c", 0, 20)
+		f.offer(t, list)
 		time.Sleep(450 * time.Millisecond)
 		c := blocking("c", 10)
 		c.Status = delivery.StatusPaused
 		b.set(c)
 		time.Sleep(time.Hour)
-		sent := f.count("c")
+		sent, rooms := f.count("c"), src.counts().rooms
 		c.Status = delivery.StatusCancelled
 		b.set(c)
 		time.Sleep(50 * time.Millisecond)
-		if n := src.count(delivery.OutcomeCancelled); n != 20-sent || sent > 6 {
+		if n := src.counts(); n.rooms == rooms || n.released != 20-sent || sent > 6 {
+			t.Errorf("%+v, %d sent", n, sent)
+		}
+		f.offer(t, list[sent:])
+		if n := src.count(delivery.OutcomeCancelled); n != 20-sent {
 			t.Errorf("%d sent, %d cancelled of 20", sent, n)
 		}
 	})
 }
 
-// TestBlockGivesUpToALane: when the policy changes, what was parked or refused goes to the lane.
+// TestBlockGivesUpToALane: when the policy changes, what was given back or refused goes to the lane.
 func TestBlockGivesUpToALane(t *testing.T) {
 	b := newBook(blocking("c", 10))
 	one(t, b, nil, func(t *testing.T, f *fleet) {
 		src := newPartition("in/0")
 		list := jobs(src, delivery.FromIngress, "c", 0, 60)
-		refused, err := f.daemons[0].Offer(t.Context(), list)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f.offer(t, list)
 		c := blocking("c", 10)
 		c.Status = delivery.StatusPaused
 		b.set(c)
@@ -210,10 +208,11 @@ func TestBlockGivesUpToALane(t *testing.T) {
 		c.Overflow = delivery.OverflowLane
 		b.set(c)
 		time.Sleep(300 * time.Millisecond)
-		if n := f.offer(t, refused); n != 0 {
+		sent := f.count("c")
+		if n := f.offer(t, list[sent:]); n != 0 {
 			t.Errorf("%d refused under overflow lane", n)
 		}
-		if sent, laned := f.count("c"), src.count(delivery.OutcomeRequeued); sent+laned != 60 || sent > 2 {
+		if laned := src.count(delivery.OutcomeRequeued); sent+laned != 60 || sent > 2 {
 			t.Errorf("%d sent, %d put into the lane", sent, laned)
 		}
 	})
@@ -258,7 +257,7 @@ func TestBlockRetriesStayInTimers(t *testing.T) {
 	})
 }
 
-// TestBlockDrains: a drain forgets what is parked; the jobs stay open for the daemon that reads them next.
+// TestBlockDrains: a drain forgets what was given back; the jobs stay open for the daemon that reads them next.
 func TestBlockDrains(t *testing.T) {
 	b := newBook(blocking("c", 10))
 	one(t, b, nil, func(t *testing.T, f *fleet) {
@@ -282,13 +281,14 @@ func TestBlockDrains(t *testing.T) {
 	})
 }
 
-// TestBlockRemembersWhatIsParked: also of a campaign whose queue was idle for long, since it has a backlog in a lane that
+// TestBlockTellsOfRoomLater: also of a campaign whose queue was idle for long, since it has a backlog in a lane that
 // another daemon reads.
-func TestBlockRemembersWhatIsParked(t *testing.T) {
+func TestBlockTellsOfRoomLater(t *testing.T) {
 	b := newBook(blocking("c", 10))
 	one(t, b, nil, func(t *testing.T, f *fleet) {
 		src := newPartition("in/0")
-		f.offer(t, jobs(src, delivery.FromIngress, "c", 0, 10))
+		list := jobs(src, delivery.FromIngress, "c", 0, 10)
+		f.offer(t, list)
 		c := blocking("c", 10)
 		c.Status = delivery.StatusPaused
 		b.set(c)
@@ -296,9 +296,11 @@ func TestBlockRemembersWhatIsParked(t *testing.T) {
 		c.Status = delivery.StatusActive
 		b.setBacklog("c", 1000)
 		b.set(c)
-		time.Sleep(2 * idleQueue)
+		sent := f.count("c")
+		list = f.hand(t, src, list[sent:], 2*idleQueue)
 		b.setBacklog("c", 0)
-		time.Sleep(drainedFor + 2*time.Second)
+		f.hand(t, src, list, drainedFor+2*time.Second)
+		time.Sleep(2 * time.Second)
 		if n := src.counts().settled; n != 10 {
 			t.Errorf("%d of 10 settled", n)
 		}

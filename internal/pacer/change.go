@@ -135,7 +135,6 @@ func (p *Pacer) changeCircuit(q *queue, is *delivery.Campaign, sink *sinkState, 
 
 // review empties the queue of a campaign that may not send, and wakes sources whose jobs need not wait.
 func (p *Pacer) review(q *queue, now instant) {
-	p.unpark(q, now)
 	if q.campaign != nil && q.standing(now) == sending {
 		p.makeCapacity(q, now)
 		return

@@ -10,9 +10,8 @@ import (
 
 // delayedJobs are the jobs in memory that wait for anything but a slot. The zero value is empty.
 type delayedJobs struct {
-	waits  timeHeap[*delivery.Job]    // by the local time at which they are ready: after a short back-off, or a not-before
-	parked map[string][]*delivery.Job // by campaign, in order: of ingress, which lost their place; see giveBack
-	sinks  []*sinkState               // with follow-ups
+	waits timeHeap[*delivery.Job] // by the local time at which they are ready: after a short back-off, or a not-before
+	sinks []*sinkState            // with follow-ups
 }
 
 // addSink adds a sink that gets follow-ups.
@@ -40,18 +39,6 @@ func (a *delayedJobs) drop() {
 		s.followUps.filter(func(*delivery.Job, bool) bool { return false })
 	}
 	*a = delayedJobs{}
-}
-
-// each calls waits for every job whose time is to come, and parked for every one that is parked. It leaves out the follow-ups.
-func (a *delayedJobs) each(waits, parked func(*delivery.Job)) {
-	for _, e := range a.waits.entries {
-		waits(e.item)
-	}
-	for _, jobs := range a.parked {
-		for _, j := range jobs {
-			parked(j)
-		}
-	}
 }
 
 // wait returns where a job waits for its time: in memory if that is near, in a timer if not.
@@ -87,40 +74,14 @@ func (p *Pacer) moveDelayed(now instant) {
 	})
 }
 
-// giveBack handles a job that was accepted and lost its place, usually since its campaign may not send. A lane takes it
-// back; one that has used up attempts meanwhile is written to it once more, since the record there does not know of them.
-// One that stays in ingress is parked, since it is in memory and its offset is open anyway. Several jobs are given back
-// last first.
+// giveBack handles a job that was accepted and lost its place, usually since its campaign may not send. Its lane or its ingress
+// partition takes it back; one that has used up attempts meanwhile is written once more, since the record there does not know of them.
+// Several jobs are given back last first.
 func (p *Pacer) giveBack(j *delivery.Job, now instant) {
-	if src, ok := j.Source.(laneReleaser); ok {
-		if e := p.campaign(j.Campaign, now); e != nil && j.Attempt > 0 && !j.Call.At.IsZero() {
-			p.carryOut(j, relayed(j, e.campaign, now), now)
-		} else {
-			src.Release(j.Campaign, j.Offset)
-		}
-		return
-	}
-	if p.aside.parked == nil {
-		p.aside.parked = map[string][]*delivery.Job{}
-	}
-	p.aside.parked[j.Campaign] = slices.Insert(p.aside.parked[j.Campaign], 0, j)
-}
-
-// unpark places the parked jobs of the queue's campaign again, when there may be room for them.
-func (p *Pacer) unpark(q *queue, now instant) {
-	jobs, c := p.aside.parked[q.id], q.campaign
-	if len(jobs) == 0 || c != nil && c.Overflow == delivery.OverflowBlock && q.standing(now) == held {
-		return
-	}
-	delete(p.aside.parked, q.id)
-	for i, j := range jobs {
-		to := p.decide(j, now)
-		if to.where == stays {
-			p.awaitCapacity(j, now)
-			p.aside.parked[q.id] = jobs[i:]
-			return
-		}
-		p.carryOut(j, to, now)
+	if e := p.campaign(j.Campaign, now); e != nil && j.Attempt > 0 && !j.Call.At.IsZero() {
+		p.carryOut(j, relayed(j, e.campaign, now), now)
+	} else if src, ok := j.Source.(capacityReceiver); ok {
+		src.Release(j.Campaign, j.Offset)
 	}
 }
 
@@ -151,7 +112,7 @@ func (p *Pacer) inMemory(now instant) (list []delivery.MemoryJobs) {
 			list = append(list, m)
 		}
 	}
-	if p.aside.waits.len() == 0 && len(p.aside.parked) == 0 && len(p.aside.sinks) == 0 && p.destinations.jobs == 0 {
+	if p.aside.waits.len() == 0 && len(p.aside.sinks) == 0 && p.destinations.jobs == 0 {
 		return list
 	}
 	at := make(map[string]int, len(list))
@@ -180,7 +141,9 @@ func (p *Pacer) inMemory(now instant) (list []delivery.MemoryJobs) {
 	}
 	early := func(j *delivery.Job) { count(j, 1) }
 	ready := func(j *delivery.Job) { count(j, 0) }
-	p.aside.each(early, ready)
+	for _, e := range p.aside.waits.entries {
+		early(e.item)
+	}
 	p.aside.eachSink(func(s *sinkState) { s.followUps.each(early) })
 	for d := range p.destinations.lines() {
 		for i := range d.line.len() {

@@ -14,8 +14,7 @@
 //
 //   - queued: a job in its campaign's queue (ranked), for a slot; timeline.granted counts the slots that the queue has.
 //   - aside.waits: jobs in memory until a time that is near, a short back-off or not-before.
-//   - queue.waiting: lanes whose jobs were refused for want of room, until GrantCapacity is called.
-//   - aside.parked: jobs of ingress that lost their place and stay in memory, since their campaign overflows by block.
+//   - queue.waiting: lanes, and partitions of ingress, whose jobs were refused for want of room, until GrantCapacity is called.
 //   - destination.line: jobs in memory until their destination may have another call, or is tried again.
 //   - queue.blocked: the queue's slot has come and its sink has no call free; sinkState.full lists such queues.
 //   - followUps, of a sink: jobs whose request has begun, in memory until their next step may be made; the others are in timers.

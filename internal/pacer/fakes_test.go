@@ -201,7 +201,7 @@ func (p *partition) source(from delivery.Place) delivery.Source {
 	return p
 }
 
-// ingressSource hears of room.
+// ingressSource hears of room, and takes jobs back.
 type ingressSource struct{ *partition }
 
 func (p ingressSource) GrantCapacity(campaign string, units int64) {
@@ -211,10 +211,12 @@ func (p ingressSource) GrantCapacity(campaign string, units int64) {
 	p.units += units
 }
 
-// laneSource takes jobs back as well.
+// laneSource is a lane.
 type laneSource struct{ ingressSource }
 
-func (p laneSource) Release(_ string, offset int64) {
+func (laneSource) Lane() int { return 0 }
+
+func (p ingressSource) Release(_ string, offset int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.released = append(p.released, offset)

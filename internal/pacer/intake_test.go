@@ -13,10 +13,12 @@ type roomNotes struct{ told *[]int64 }
 
 func (r *roomNotes) GrantCapacity(_ string, units int64) { *r.told = append(*r.told, units) }
 
+func (*roomNotes) Release(string, int64) {}
+
 // laneNotes is a lane that does so.
 type laneNotes struct{ roomNotes }
 
-func (*laneNotes) Release(string, int64) {}
+func (*laneNotes) Lane() int { return 0 }
 
 // TestRoomIsDivided: of several sources with jobs of a campaign, each gets a part of its room. Lanes get no small parts, and none
 // that is more than they may hand over; those that get nothing are told later.

@@ -50,7 +50,7 @@ func (p *Pacer) maintain(now instant) {
 	}
 	for n := u.step(len(p.queues.list)); n > 0 && u.done < len(p.queues.list); n-- {
 		q := p.queues.list[u.done]
-		if p.maintainQueue(q, now); q.idle(now) && len(p.aside.parked[q.id]) == 0 {
+		if p.maintainQueue(q, now); q.idle(now) {
 			p.queues.drop(q)
 		} else {
 			u.done++
@@ -79,7 +79,6 @@ func (p *Pacer) maintainQueue(q *queue, now instant) {
 		p.review(q, now)
 		return
 	}
-	p.unpark(q, now)
 	p.returnBeyond(q, now)
 	p.moveOn(q, now)
 	p.makeCapacity(q, now)
@@ -150,9 +149,6 @@ func (p *Pacer) measure() {
 		}
 	}
 	p.aside.eachSink(func(s *sinkState) { jobs += s.followUps.len() })
-	for _, parked := range p.aside.parked {
-		jobs += len(parked)
-	}
 	jobs += p.destinations.jobs
 	p.quantum.rates = rates
 	p.metrics.quantum.Set(float64(p.quantum.length) / 1e6)

@@ -77,15 +77,4 @@ func (a *delayedJobs) retain(keep func(*delivery.Job) bool) {
 	for _, s := range a.sinks {
 		s.followUps.filter(func(j *delivery.Job, _ bool) bool { return keep(j) })
 	}
-	for campaign, jobs := range a.parked {
-		kept := jobs[:0:0]
-		for _, j := range jobs {
-			if keep(j) {
-				kept = append(kept, j)
-			}
-		}
-		if a.parked[campaign] = kept; len(kept) == 0 {
-			delete(a.parked, campaign)
-		}
-	}
 }

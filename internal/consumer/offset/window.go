@@ -21,17 +21,18 @@ type Window struct {
 	next     int64
 	reads    []read // ascending; the first is open, and those that are done are removed when they are the most
 	open     int    // number of reads that are open
+	back     int    // of these, those that were given back
 	restored []span // beyond next, or containing it; ascending
 	meter    meter  // of the offsets before metered that were not settled when it was taken
 	metered  int64  // next, or the end of restored if that is later
 	settles  int    // since meter was taken
 }
 
-// read is an offset that was open when it was read, and its bytes in the budget.
+// read is an offset that was open when it was read, and its bytes in the budget. One that was given back is open, and read again.
 type read struct {
-	offset int64
-	size   int32
-	done   bool
+	offset     int64
+	size       int32
+	done, back bool
 }
 
 // MaxOpen is the greatest number of open offsets for which HasCapacity may be asked to leave room.
@@ -58,21 +59,24 @@ func restoreWindow(base int64, settled []span) *Window {
 // Base returns the offset to commit.
 func (w *Window) Base() int64 { return w.base }
 
-// Next returns the offset to read next.
-func (w *Window) Next() int64 { return w.next }
-
-// Open returns the number of open offsets.
-func (w *Window) Open() int { return w.open }
+// Open returns the number of open offsets that were not given back.
+func (w *Window) Open() int { return w.open - w.back }
 
 // Width returns the number of offsets that are read and not committed.
 func (w *Window) Width() int64 { return w.next - w.base }
 
-// Read registers the record at offset, the next one in the log, with its size in bytes, and reports whether it is to
-// be handed over; false means that it was settled before. Offsets must ascend.
+// Read registers the record at offset, the next one in the log or one that was given back, with its size in bytes, and reports
+// whether it is to be handed over; false means that it was settled before, or is open. Offsets that were not given back must ascend.
 func (w *Window) Read(offset, size int64) bool {
 	w.Pass(offset)
 	if offset < w.next {
-		return false
+		i, found := w.find(offset)
+		if !found || !w.reads[i].back {
+			return false
+		}
+		w.reads[i].size, w.reads[i].back = clampSize(size), false
+		w.back--
+		return true
 	}
 	settled := len(w.restored) > 0 && w.restored[0].first <= offset
 	w.next = offset + 1
@@ -80,7 +84,7 @@ func (w *Window) Read(offset, size int64) bool {
 		w.advance()
 		return false
 	}
-	w.reads = append(w.reads, read{offset: offset, size: int32(min(size, 1<<31-1))})
+	w.reads = append(w.reads, read{offset: offset, size: clampSize(size)})
 	w.open++
 	if offset >= w.metered {
 		w.meter.add(offset)
@@ -89,17 +93,20 @@ func (w *Window) Read(offset, size int64) bool {
 	return true
 }
 
-// Pass records that the log holds no more records before offset.
-func (w *Window) Pass(offset int64) {
-	if offset > w.next {
+func clampSize(size int64) int32 { return int32(min(size, 1<<31-1)) }
+
+// Pass records that the log holds no more records before offset, and reports whether that moves anything.
+func (w *Window) Pass(offset int64) (moved bool) {
+	if moved = offset > w.next; moved {
 		w.next = offset
 		w.advance()
 	}
+	return moved
 }
 
 // Span returns the next offset to read, and the one after all that were settled or read.
 func (w *Window) Span() (low, high int64) {
-	low, high = w.next, w.next
+	low, high = w.Next(), w.next
 	if n := len(w.restored); n > 0 {
 		high = max(high, w.restored[n-1].last+1)
 	}
@@ -108,9 +115,10 @@ func (w *Window) Span() (low, high int64) {
 
 // Raise records that the log now begins at first, and reports whether that moves anything.
 func (w *Window) Raise(first int64) (moved bool) {
-	moved = first > w.next
-	w.Pass(first)
-	return moved
+	for w.IsBack(first) {
+		_, moved = w.Settle(w.Next())
+	}
+	return w.Pass(first) || moved
 }
 
 // Cut forgets all offsets from at on, because the log has lost them and gives them to other records. It returns the
@@ -118,7 +126,11 @@ func (w *Window) Raise(first int64) (moved bool) {
 func (w *Window) Cut(at int64) (open int, bytes int64) {
 	kept, _ := w.find(at)
 	for _, r := range w.reads[kept:] {
-		if !r.done {
+		switch {
+		case r.back:
+			w.open--
+			w.back--
+		case !r.done:
 			open++
 			bytes += int64(r.size)
 		}
@@ -139,7 +151,10 @@ func (w *Window) Settle(offset int64) (size int64, ok bool) {
 		return 0, false
 	}
 	size = int64(w.reads[i].size)
-	w.reads[i].done = true
+	if w.reads[i].back {
+		w.back--
+	}
+	w.reads[i].done, w.reads[i].back = true, false
 	w.open--
 	w.settles++
 	if i == 0 {
@@ -183,6 +198,8 @@ func (w *Window) measure() {
 // the open ones are settled first, the commit has room to say so. Not more than maxOpen are open then. A Window without
 // open offsets has room for any that Fit.
 func (w *Window) HasCapacity(maxOpen int, offsets ...int64) bool {
+	n, _ := slices.BinarySearch(offsets, w.next)
+	offsets = offsets[n:] // those before were read already
 	if w.open == 0 || len(offsets) == 0 {
 		return true
 	}

@@ -17,7 +17,7 @@ func TestWindowAgreesWithSets(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		start := rapid.Int64Range(0, 1000).Draw(rt, "start")
 		w := NewWindow(start)
-		open, settled, safe := map[int64]int64{}, map[int64]bool{}, map[int64]bool{}
+		open, settled, safe, back := map[int64]int64{}, map[int64]bool{}, map[int64]bool{}, map[int64]bool{}
 		next := start
 		var committed int64
 		var metadata string
@@ -59,6 +59,31 @@ func TestWindowAgreesWithSets(t *testing.T) {
 				delete(open, o)
 				settled[o] = true
 			},
+			"give back": func(rt *rapid.T) {
+				if len(open) == 0 {
+					return
+				}
+				o := rapid.SampledFrom(slices.Sorted(maps.Keys(open))).Draw(rt, "offset")
+				if size, ok := w.GiveBack(o); !ok || size != open[o] {
+					rt.Fatalf("give back %d: %d %t, want %d", o, size, ok, open[o])
+				}
+				if _, ok := w.GiveBack(o); ok {
+					rt.Fatalf("%d was given back twice", o)
+				}
+				delete(open, o)
+				back[o] = true
+			},
+			"read again": func(rt *rapid.T) {
+				o := w.Next()
+				if len(back) == 0 {
+					return
+				}
+				if o != slices.Min(slices.Collect(maps.Keys(back))) || w.IsBack(o) || !w.IsBack(o+1) || !w.Read(o, 7) || w.Read(o, 7) {
+					rt.Fatalf("%d is not read again, of %v", o, back)
+				}
+				delete(back, o)
+				open[o] = 7
+			},
 			"commit": func(*rapid.T) {
 				committed, metadata = w.base, w.Position().Metadata
 				safe = maps.Clone(settled)
@@ -69,12 +94,14 @@ func TestWindowAgreesWithSets(t *testing.T) {
 					rt.Fatalf("decode: %v", err)
 				}
 				w, next, open, settled = restoreWindow(committed, spans), committed, map[int64]int64{}, maps.Clone(safe)
+				clear(back)
 			},
 			"cut": func(rt *rapid.T) {
 				at := rapid.Int64Range(max(0, w.base-5), w.next).Draw(rt, "cut at")
 				lost := func(o int64, _ bool) bool { return o >= at }
 				maps.DeleteFunc(settled, lost)
 				maps.DeleteFunc(safe, lost)
+				maps.DeleteFunc(back, lost)
 				n, bytes := 0, int64(0)
 				for o, size := range open {
 					if o >= at {
@@ -97,12 +124,17 @@ func TestWindowAgreesWithSets(t *testing.T) {
 						rt.Fatalf("base %d is beyond the open offset %d", w.base, o)
 					}
 				}
+				for o := range back {
+					if w.base > o {
+						rt.Fatalf("base %d is beyond %d, which was given back", w.base, o)
+					}
+				}
 				for o := next; o < w.base; o++ {
 					if !safe[o] {
 						rt.Fatalf("base %d is beyond %d, which was not read", w.base, o)
 					}
 				}
-				if len(open) == 0 && w.base != w.next {
+				if len(open)+len(back) == 0 && w.base != w.next {
 					rt.Fatalf("base %d, next %d, nothing open", w.base, w.next)
 				}
 				if held, n := w.OpenBytes(), w.Open(); held != bytes || n != len(open) || w.next != max(next, w.base) {
