@@ -2,7 +2,6 @@ package consumer
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -54,15 +53,18 @@ func (r *ingressReader) offerOnce(ctx context.Context, jobs []*delivery.Job) err
 	}
 	r.room = room
 	f := &r.fetched
+	back := make([]*delivery.Job, 0, len(refused)+len(f.jobs))
 	for _, j := range refused {
-		r.src.giveBack(j.Offset, r.src.era())
-		r.charge(j.Size)
+		if size := r.src.giveBack(j.Offset, r.src.era()); size > 0 {
+			back = append(back, j)
+			f.bytes += size
+		}
 	}
-	f.jobs = append(slices.Clone(refused), f.jobs...)
+	f.jobs = append(back, f.jobs...)
 	if all := len(refused) == len(jobs); all || time.Since(f.at) > refusedFor {
 		for most := r.maxBytes(); f.bytes > most; f.next = 0 {
 			last := len(f.jobs) - 1
-			r.charge(-f.jobs[last].Size)
+			r.uncharge(f.jobs[last].Size)
 			f.jobs[last], f.jobs = nil, f.jobs[:last]
 		}
 		if all && err == nil {

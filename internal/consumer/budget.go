@@ -22,8 +22,8 @@ type budget struct {
 	shares [2]*share // the first is served first
 }
 
-// share is a part of the budget. Fetches wait for theirs in the order in which they asked; jobs that are larger than
-// the bytes reserved for them are charged without waiting, because they are in memory already.
+// share is a part of the budget. Fetches wait for theirs in the order in which they asked; an answer that is larger than the bytes
+// claimed for it is charged without waiting, because it is in memory already.
 type share struct {
 	*budget
 	held       int64
@@ -113,6 +113,17 @@ func (s *share) notify(now time.Time) {
 	if due {
 		s.waits(since)
 	}
+}
+
+// try adds n bytes if they are free and nothing waits for them.
+func (s *share) try(n int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ok := s.waiting.Len() == 0 && s.fits(n)
+	if ok {
+		s.add(n)
+	}
+	return ok
 }
 
 // charge adds n bytes without waiting; a negative n gives them back.

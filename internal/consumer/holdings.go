@@ -39,7 +39,10 @@ func (t *assignment) buildLane(at partition, locate *startOffsets) *holding {
 
 // reader makes the part common to all readers.
 func (t *assignment) reader(p placed, enter func(era int) receipt) reader {
-	return reader{opt: &t.opt, health: t.health, hearts: t.hearts, base: p.base(), partition: p, enter: enter}
+	return reader{
+		opt: &t.opt, health: t.health, hearts: t.hearts, base: p.base(), partition: p, enter: enter,
+		memory: fetchMemory{last: t.budget.limit / 64}, // of the default buffer, the largest batch by Kafka's default
+	}
 }
 
 // ingressFetchBytes bounds a fetch of ingress.

@@ -75,27 +75,31 @@ func (r *ingressReader) turn(ctx context.Context) (worked bool, err error) {
 		}
 	}
 	maxBytes := r.maxBytes()
-	if err = r.src.budget.acquire(ctx, maxBytes); err != nil {
+	if err = r.admit(ctx, maxBytes, 0); err != nil {
 		return false, err
 	}
-	defer r.src.budget.charge(-maxBytes)
 	f, now := &r.fetched, time.Now()
 	f.at = now
 	out, err := r.read(ctx, from, maxBytes, r.maxWait, func(rec *broker.Raw) error {
 		if f.bytes >= expansion*maxBytes {
 			return errEnough
 		}
-		j := r.adopt(r.decode(rec, now))
+		j := r.decode(rec, now)
+		if !r.keep(j.Size) {
+			return errEnough
+		}
+		r.adopt(j)
 		if r.hold != nil && rec.Offset() < r.known {
 			j.ReadAt = r.knownAt
 		}
 		if len(f.jobs) == 0 {
 			r.src.dated(j.Offset, sinceOf(rec, j))
 		}
-		r.charge(j.Size)
+		f.bytes += j.Size
 		f.jobs = append(f.jobs, j)
 		return nil
 	})
+	r.release()
 	if errors.Is(err, errEnough) {
 		err = nil
 	}
@@ -117,15 +121,15 @@ func (r *ingressReader) turn(ctx context.Context) (worked bool, err error) {
 	return true, err
 }
 
-// charge charges what is fetched. Jobs are charged again when they are registered.
-func (r *ingressReader) charge(bytes int64) {
-	r.fetched.bytes += bytes
-	r.src.budget.charge(bytes)
+// uncharge gives back what jobs were charged that are not kept.
+func (r *ingressReader) uncharge(bytes int64) {
+	r.fetched.bytes -= bytes
+	r.src.budget.charge(-bytes)
 }
 
 // drop forgets what was fetched and is not registered; it is read again.
 func (r *ingressReader) drop() {
-	r.charge(-r.fetched.bytes)
+	r.uncharge(r.fetched.bytes)
 	r.fetched, r.room = fetched{}, nil
 }
 
@@ -155,11 +159,14 @@ func (r *ingressReader) offerPiece(ctx context.Context) (err error) {
 			r.drop()
 			return nil
 		}
-		fresh, bytes := make([]*delivery.Job, 0, n), int64(0)
+		fresh := make([]*delivery.Job, 0, n)
 		for _, j := range jobs[:n] {
-			bytes += j.Size
+			if !r.src.register(j.Offset, j.Size) {
+				r.uncharge(j.Size)
+				continue
+			}
+			r.fetched.bytes -= j.Size
 			switch {
-			case !r.src.register(j.Offset, j.Size):
 			case r.repeats != nil && r.repeats.Repeated(j, j.Offset):
 				r.src.metrics.repeated.Inc()
 				r.src.settle(j.Offset, r.src.era())
@@ -170,7 +177,6 @@ func (r *ingressReader) offerPiece(ctx context.Context) (err error) {
 				fresh = append(fresh, j)
 			}
 		}
-		r.charge(-bytes)
 		clear(jobs[:n])
 		r.fetched.jobs = jobs[n:]
 		if len(fresh) == 0 {

@@ -44,7 +44,7 @@ func TestAClockThatWasAheadStopsNoTimer(t *testing.T) {
 func TestAPausedCampaignThatBlocksLeavesMemoryToOthers(t *testing.T) {
 	t.Parallel()
 	const limit, partitions = 4 << 20, 16
-	for name, tc := range map[string]struct{ jobs, size int }{"small": {1500, 10}, "large": {3, 300 << 10}} {
+	for name, tc := range map[string]struct{ jobs, size, capacity int }{"small": {1500, 10, 20}, "large": {3, 300 << 10, 4}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, inProcess(t).ListenAddrs())
@@ -62,7 +62,7 @@ func TestAPausedCampaignThatBlocksLeavesMemoryToOthers(t *testing.T) {
 				}
 			}
 			r.opt.Ingress = append(r.opt.Ingress, other)
-			s := newStayers("b", 20)
+			s := newStayers("b", tc.capacity)
 			c := r.start(s.fake, func(o *Options) { o.Handler, o.MaxBufferBytes = s, limit })
 			r.eventually("the campaign waits", func() bool { return s.calls() > partitions })
 			s.pause()

@@ -156,17 +156,16 @@ func (r *laneReader) catchUp(ctx context.Context, from, bytes, jobs int64) error
 func (r *laneReader) readLane(ctx context.Context, v *visit, from, bytes, jobs int64, done func(out broker.Fetched, err error)) error {
 	jobs = min(jobs, r.src.budget.limit/campaignShare)
 	r.src.heart.rest()
-	if err := r.src.budget.acquire(ctx, bytes+jobs); err != nil {
+	if err := r.admit(ctx, bytes, jobs); err != nil {
 		return err
 	}
-	defer r.src.budget.charge(-bytes)
 	if v.catchUp {
 		r.src.mu.Lock()
 		r.src.lane.BeginCatchUp(from)
 		r.src.mu.Unlock()
 	}
 	out, err := r.read(ctx, from, bytes, shortPoll, v.record)
-	r.src.budget.charge(-jobs) // those that were found are charged by now
+	r.release()
 	r.src.metrics.lanes.read.Add(int64(out.Records))
 	r.packing.note(out.Packed, out.Bytes)
 	r.packing.took(len(v.jobs), v.bytes)
@@ -280,8 +279,11 @@ func (v *visit) record(rec *broker.Raw) error {
 	if j == nil {
 		j = r.decode(rec, v.now)
 	}
-	r.adopt(j)
 	repeat := r.repeats.Repeated(j, j.Offset)
+	if !repeat && !r.keep(j.Size) {
+		return errEnough
+	}
+	r.adopt(j)
 	s := offset.Record{Offset: j.Offset, Size: j.Size, Weight: j.Weight, Settled: repeat}
 	r.src.add(hash, s)
 	if repeat {

@@ -132,7 +132,7 @@ func (s *laneSource) giveBack(at int64, era int, room func(had, early int64) int
 	}
 }
 
-// add registers a record; see offset.Lane. Needs the lock.
+// add registers a record, whose bytes are charged; see offset.Lane. Needs the lock.
 func (s *laneSource) add(hash uint64, r offset.Record) {
 	s.lane.Add(hash, r)
 	if r.Settled {
@@ -140,7 +140,7 @@ func (s *laneSource) add(hash uint64, r offset.Record) {
 		s.metrics.lanes.done.Add(1)
 		return
 	}
-	s.opened(r.Size)
+	s.metrics.openJobs[s.from].Inc()
 }
 
 // offers records that a call of the handler begins or has ended.

@@ -33,6 +33,7 @@ type reader struct {
 	corrected func()                // the position was corrected
 	doubted   func()                // the log is about to be verified: what was fetched and not registered may not be in it; may be nil
 	waits     retry.Outage
+	memory    fetchMemory
 	// Common to all jobs that are read now.
 	source  delivery.Source
 	receipt delivery.Receipt
@@ -108,8 +109,18 @@ var errEnough = errors.New("enough was read")
 // fetch, or errEnough of visit; records visited before an error are valid.
 func (r *reader) read(ctx context.Context, from, maxBytes int64, maxWait time.Duration, visit func(*broker.Raw) error) (broker.Fetched, error) {
 	r.topic = r.base.logPosition().topic.Topic
+	m, large := &r.memory, int64(0)
+	m.kept = 0
+	charge := func(more int64) { // of a large answer, what was not claimed for it; in the end the same, negative
+		large = max(large, maxBytes+more)
+		extra := max(0, large-m.answer)
+		if more < 0 {
+			extra = -extra
+		}
+		r.base.budget.charge(extra)
+	}
 	request := broker.FetchRequest{
-		Partition: r.base.partition, Offset: from, MaxBytes: maxBytes, MaxWait: maxWait, Charge: r.base.budget.charge,
+		Partition: r.base.partition, Offset: from, MaxBytes: maxBytes, MaxWait: maxWait, Charge: charge,
 	}
 	r.base.heart.beat("a fetch to end")
 	out, err := r.opt.Client.Fetch(ctx, request, visit)
@@ -123,14 +134,50 @@ func (r *reader) read(ctx context.Context, from, maxBytes int64, maxWait time.Du
 	case out.Records == 0:
 		result = resultEmpty
 	}
-	m, label := r.base.metrics, placeNames[r.base.from]
-	m.fetches.WithLabelValues(label, result).Inc()
-	m.records.WithLabelValues(label).Add(float64(out.Records))
+	metrics, label := r.base.metrics, placeNames[r.base.from]
+	metrics.fetches.WithLabelValues(label, result).Inc()
+	metrics.records.WithLabelValues(label).Add(float64(out.Records))
 	if !failed {
+		m.last, m.need = large, min(m.need, m.kept)
 		r.health.OK(r.base.String())
 		r.base.prove()
 	}
 	return out, err
+}
+
+// fetchMemory is the memory of a reader's fetch, and what the last one tells of the next.
+type fetchMemory struct {
+	answer, jobs int64 // what is claimed for the answer, and what is left of that for jobs
+	kept         int64 // bytes of jobs
+	last         int64 // the bytes of the last answer, if it was larger than asked for
+	need         int64 // of jobs, since there was no memory for them
+}
+
+// admit waits for the memory of a fetch: for its answer, which is as large as the last one, and for jobs, as many as are expected and
+// as there was no memory for.
+func (r *reader) admit(ctx context.Context, maxBytes, jobs int64) error {
+	m := &r.memory
+	m.answer, m.jobs = max(maxBytes, min(m.last, r.base.budget.limit/4)), max(jobs, m.need)
+	return r.base.budget.acquire(ctx, m.answer+m.jobs)
+}
+
+// release gives back what was claimed for a fetch and is not used by its jobs.
+func (r *reader) release() {
+	r.base.budget.charge(-r.memory.answer - r.memory.jobs)
+	r.memory.answer, r.memory.jobs = 0, 0
+}
+
+// keep charges a job that was read. Without memory for it, it returns false: the job is read again, once there is.
+func (r *reader) keep(size int64) bool {
+	m := &r.memory
+	if more := size - m.jobs; more > 0 && !r.base.budget.try(more) {
+		m.need = max(size, min(m.answer, r.base.budget.limit/16))
+		m.kept = m.need
+		return false
+	}
+	m.jobs = max(0, m.jobs-size)
+	m.kept += size
+	return true
 }
 
 // decode makes a job of a record.

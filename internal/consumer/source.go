@@ -131,12 +131,6 @@ func (s *source) settle(at int64, era int) {
 	}
 }
 
-// opened counts a registered job as open.
-func (s *source) opened(size int64) {
-	s.metrics.openJobs[s.from].Inc()
-	s.budget.charge(size)
-}
-
 // Flush waits until all changes so far are committed, or the source is gone.
 func (s *source) Flush(ctx context.Context) error {
 	s.mu.Lock()

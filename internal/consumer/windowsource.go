@@ -40,7 +40,7 @@ func (e ingressReceipt) GrantCapacity(string, int64) {
 }
 
 // Release gives back the job at offset, with its bytes: it is read again.
-func (e ingressReceipt) Release(_ string, offset int64) { e.giveBack(offset, e.era) }
+func (e ingressReceipt) Release(_ string, offset int64) { e.budget.charge(-e.giveBack(offset, e.era)) }
 
 var (
 	_ receipt = ingressReceipt{}
@@ -63,7 +63,7 @@ func (s *windowSource) place(from start) error {
 	return err
 }
 
-// register opens a job's offset and charges its size; false if it was settled before this generation.
+// register opens the offset of a job, whose bytes are charged; false if it was settled before this generation, or is open.
 func (s *windowSource) register(at, size int64) bool {
 	s.mu.Lock()
 	fresh := s.window.Read(at, size)
@@ -72,7 +72,7 @@ func (s *windowSource) register(at, size int64) bool {
 	}
 	s.mu.Unlock()
 	if fresh {
-		s.opened(size)
+		s.metrics.openJobs[s.from].Inc()
 	}
 	return fresh
 }
@@ -86,19 +86,19 @@ func (s *windowSource) passed(at int64) {
 	}
 }
 
-// giveBack takes back the job at an offset that was read in an era.
-func (s *windowSource) giveBack(at int64, era int) {
+// giveBack takes back the job at an offset that was read in an era. It returns the bytes that were charged for it; 0 if it is not open.
+func (s *windowSource) giveBack(at int64, era int) int64 {
 	s.mu.Lock()
-	size, ok := int64(0), false
-	if !s.left() && !s.forgotten(at, era) {
-		size, ok = s.window.GiveBack(at)
-		signal(&s.onMove)
+	defer s.mu.Unlock()
+	if s.left() || s.forgotten(at, era) {
+		return 0
 	}
-	s.mu.Unlock()
+	size, ok := s.window.GiveBack(at)
 	if ok {
 		s.metrics.openJobs[s.from].Dec()
-		s.budget.charge(-size)
+		signal(&s.onMove)
 	}
+	return size
 }
 
 // isBack reports whether an offset before this one was given back.
