@@ -41,7 +41,7 @@ func (t *assignment) buildLane(at partition, locate *startOffsets) *holding {
 func (t *assignment) reader(p placed, enter func(era int) receipt) reader {
 	return reader{
 		opt: &t.opt, health: t.health, hearts: t.hearts, base: p.base(), partition: p, enter: enter,
-		memory: fetchMemory{last: t.budget.limit / 64}, // of the default buffer, the largest batch by Kafka's default
+		memory: fetchMemory{last: min(1<<20, t.budget.limit/16)}, // a batch is no larger by Kafka's default
 	}
 }
 

@@ -27,7 +27,7 @@ func (c cold) RoundTrip(ctx context.Context, addr net.Addr, request kafka.Reques
 // read when there is room.
 func TestLargeJobsOfManyPartitionsStayWithinTheBuffer(t *testing.T) {
 	t.Parallel()
-	const partitions, size = 160, 900 << 10
+	const limit, partitions, size = 16 << 20, 48, 900 << 10
 	for _, place := range []string{"ingress", "lanes"} {
 		t.Run(place, func(t *testing.T) {
 			t.Parallel()
@@ -48,13 +48,14 @@ func TestLargeJobsOfManyPartitionsStayWithinTheBuffer(t *testing.T) {
 			f := newFake()
 			f.keep = func(*delivery.Job) bool { return true } // they wait for their slots
 			c := r.start(f, func(o *Options) {
+				o.MaxBufferBytes = limit
 				o.Client = newBroker(t, r.brokers, func(inner kafka.RoundTripper) kafka.RoundTripper { return cold{inner} })
 			})
 			r.eventually("the buffer is full", func() bool {
-				if held := c.budget.inUse(); held > DefaultMaxBufferBytes*9/8 {
-					t.Fatalf("%d MiB are held, of %d MiB", held>>20, DefaultMaxBufferBytes>>20)
+				if held := c.budget.inUse(); held > limit*9/8 {
+					t.Fatalf("%d MiB are held, of %d MiB", held>>20, limit>>20)
 				}
-				return c.count()*size > DefaultMaxBufferBytes*5/8
+				return c.count()*size > limit/2
 			})
 			r.eventually("all are read", func() bool { c.settle(nil); return c.count() == partitions })
 		})
