@@ -3,6 +3,7 @@ package requeue
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -275,6 +276,47 @@ func TestSmallSourceIsNotStarved(t *testing.T) {
 	wg.Wait()
 	if before.Load() > 2*maxBatchJobs {
 		t.Errorf("%d jobs of the big source went before the small one's", before.Load())
+	}
+}
+
+// uncommitted is a source whose commits never come: its topic was deleted, or the broker refuses them.
+type uncommitted struct{ *fakeSource }
+
+func (uncommitted) Flush(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+
+// Partitions whose commits never come hold up no others: nothing that is written waits for a commit.
+func TestPartitionsWithoutCommitsDelayNoOther(t *testing.T) {
+	for name, to := range map[string]delivery.Reroute{"lanes": lane, "timers": timer, "dead letters": dead} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := newMemory("t.")
+				m.OnProduce = func(context.Context, int) (int16, error) { time.Sleep(time.Millisecond); return 0, nil }
+				r := start(t, Options{Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t.", Lanes: 8}})
+				took := func(jobs int64) time.Duration {
+					began, s := time.Now(), newSource("healthy/0")
+					for i := range jobs {
+						r.Put(s.job(i, "b"), to)
+					}
+					for s.count() < int(jobs) && time.Since(began) < time.Hour {
+						time.Sleep(time.Millisecond)
+					}
+					return time.Since(began)
+				}
+				alone := took(10_000)
+				for p := range 6 {
+					s := newSource(fmt.Sprint("deleted/", p))
+					for i := range int64(2 * maxBatchJobs) {
+						job := s.job(i, "a")
+						job.Source = uncommitted{s}
+						r.Put(job, to)
+					}
+				}
+				time.Sleep(time.Second)
+				if beside := took(10_000); beside > 2*alone {
+					t.Errorf("10,000 jobs took %s, and %s beside six partitions without commits", alone, beside)
+				}
+			})
+		})
 	}
 }
 
