@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"iter"
 	"math"
 	"slices"
@@ -25,6 +26,7 @@ type Letter struct {
 	Reason    delivery.Reason
 	Detail    string // one line
 	Attempts  int
+	Hops      int             // times the job was written to a lane
 	Origin    delivery.Origin // zero if unknown
 	ExpiresAt time.Time
 	Bytes     int // length of the payload, or what there would be
@@ -155,12 +157,40 @@ func (o *Options) between(ctx context.Context, at broker.Partition) iter.Seq2[de
 	}
 }
 
-// sieve yields the letters that match, as many as are wanted.
+// sieve yields the letters that match, each once, as many as are wanted.
 type sieve struct {
 	opts            *Options
 	done            replays
 	yield           func(Letter) error
+	seen            seen
 	scanned, listed int
+}
+
+// seen holds the letters that were read last. A letter is written twice if the broker's answer was lost, or if the daemon
+// crashed before its commit.
+type seen struct{ last, before map[uint64]bool }
+
+const maxSeen = 50_000 // letters in each map
+
+var seed = maphash.MakeSeed()
+
+// repeats reports whether the letter is the second one of the same death of a job. It remembers the first.
+func (s *seen) repeats(d *Letter) bool {
+	if d.Origin.Topic == "" {
+		return false
+	}
+	key := maphash.Comparable(seed, struct {
+		delivery.Origin
+		attempts, hops int
+	}{d.Origin, d.Attempts, d.Hops})
+	if s.last[key] || s.before[key] {
+		return true
+	}
+	if s.last == nil || len(s.last) == maxSeen {
+		s.last, s.before = make(map[uint64]bool), s.last
+	}
+	s.last[key] = true
+	return false
 }
 
 // full reports whether no more are to be read.
@@ -174,7 +204,7 @@ func (s *sieve) put(d Letter) (over bool, err error) {
 	if s.scanned++; s.opts.Scanned != nil {
 		*s.opts.Scanned = s.scanned
 	}
-	if !s.opts.matches(&d) {
+	if !s.opts.matches(&d) || s.seen.repeats(&d) {
 		return false, nil
 	}
 	d.Replayed = s.done.covers(&d)
@@ -293,11 +323,14 @@ func read(r delivery.Record) Letter {
 		d.ExpiresAt = at
 	}
 	d.Attempts, _ = strconv.Atoi(r.Header(delivery.HeaderAttempt))
+	d.Hops, _ = strconv.Atoi(r.Header(delivery.HeaderHops))
 	d.Truncated, _ = strconv.Atoi(r.Header(record.HeaderTruncated))
 	if r.Flaw != nil {
 		d.Truncated = max(d.Truncated, int(r.Flaw.Lost))
 	}
 	d.Bytes = max(len(r.Value), d.Truncated)
-	d.Origin, _ = record.ParseOrigin(r.Header(delivery.HeaderOrigin))
+	if from, ok := record.ParseOrigin(r.Header(delivery.HeaderOrigin)); ok {
+		d.Origin, d.Origin.TopicID = from, delivery.ParseTopicID(r.Header(delivery.HeaderOriginTopicID))
+	}
 	return d
 }

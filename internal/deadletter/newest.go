@@ -130,6 +130,7 @@ func (b *backwards) fill(ctx context.Context) error {
 	for len(b.letters) == 0 && b.first < b.end { // a portion may hold nothing but markers
 		from := max(b.first, b.end-b.portion)
 		var portion []written // which is whole, or not there: a position must not leave letters out
+		var seen seen         // a replay publishes the first of two, so that one is listed
 		for r, err := range b.client.Scan(ctx, b.at, from) {
 			if err != nil {
 				return err
@@ -137,7 +138,9 @@ func (b *backwards) fill(ctx context.Context) error {
 			if r.Offset >= b.end {
 				break
 			}
-			portion = append(portion, brief(r))
+			if d := brief(r); !seen.repeats(&d.Letter) {
+				portion = append(portion, d)
+			}
 		}
 		b.letters, b.end = portion, from
 	}

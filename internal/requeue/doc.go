@@ -21,7 +21,8 @@
 //     so a crash at any instant leaves at least one record of it. Nothing of its payload is cut.
 //   - A crash leaves few second records: what was settled since the last commit of the source, a tenth of a second or
 //     1,000 jobs. Of what may have been written to a partition that does not answer, one batch per source is in doubt; it
-//     is written to no other partition. The reader of a lane or a timer recognises the second record by its origin.
+//     is written to no other partition. The reader of a lane, a timer or the dead letters recognises the second record by
+//     its origin.
 //   - A partition that refuses stops what must go there and nothing else. If all refuse, the jobs stay open, and the front
 //     windows fill up.
 //   - Sources are served in turn, one batch each, so a partition full of overflowing jobs delays no other
