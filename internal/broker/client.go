@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"log/slog"
 	"strconv"
 	"sync"
 	"time"
@@ -48,6 +49,10 @@ type Options struct {
 	DialTimeout time.Duration // of a new connection; 5 s
 	// MaxRecordBytes is how large a record may be that is read; 16 MiB.
 	MaxRecordBytes int64
+	// Cluster, if set, returns the id of the only cluster that is used; "": any. Connections follow it with their next request. Brokers of
+	// another one are passed over, which Logger gets an error of.
+	Cluster func() string
+	Logger  *slog.Logger
 	// Wrap, if set, wraps the connections of the client. Tests simulate network failures with it.
 	Wrap func(kafka.RoundTripper) kafka.RoundTripper
 }
@@ -74,9 +79,12 @@ func New(o Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	dial := dialer(o.Security).dial
+	if o.Cluster == nil {
+		o.Cluster = func() string { return "" }
+	}
+	d := &dialer{security: o.Security, cluster: o.Cluster, log: cmp.Or(o.Logger, slog.New(slog.DiscardHandler))}
 	transport := &kafka.Transport{
-		Dial: dial, ClientID: clientID, DialTimeout: cmp.Or(o.DialTimeout, dialTimeout), MetadataTTL: cmp.Or(o.MetadataTTL, metadataTTL),
+		Dial: d.dial, ClientID: clientID, DialTimeout: cmp.Or(o.DialTimeout, dialTimeout), MetadataTTL: cmp.Or(o.MetadataTTL, metadataTTL),
 		MetadataTopics: o.Topics, SASL: mechanism,
 	}
 	var network kafka.RoundTripper = transport
@@ -85,7 +93,7 @@ func New(o Options) (*Client, error) {
 	}
 	return &Client{
 		// No Timeout: kafka-go would halve it for the broker's waits.
-		kafka: &kafka.Client{Addr: kafka.TCP(o.Brokers...), Transport: explaining{network}},
+		kafka: &kafka.Client{Addr: kafka.TCP(o.Brokers...), Transport: explaining{network, o.Cluster}},
 		idle:  transport.CloseIdleConnections, maxRecord: cmp.Or(o.MaxRecordBytes, DefaultMaxRecordBytes),
 		layout: make(map[string][]int),
 	}, nil

@@ -7,8 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
+	"sync"
 	"syscall"
+	"time"
+
+	"github.com/segmentio/kafka-go/protocol"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // maxFirstReply bounds the first answer on a connection to a broker: the API versions or the SASL mechanisms that it
@@ -17,19 +23,69 @@ const maxFirstReply = 1 << 20
 
 // dialer connects to brokers. The client library trusts any length and count in an answer, so a server of another kind,
 // such as an HTTP port, would cost half a gigabyte and all of a core.
-type dialer func() Security
+type dialer struct {
+	security  func() Security
+	cluster   func() string // see Options.Cluster
+	log       *slog.Logger
+	strangers sync.Map // address -> stranger
+}
 
-func (d dialer) dial(ctx context.Context, network, address string) (net.Conn, error) {
+// stranger is an address at which another cluster has answered. It is not dialled for a while, so that the next seed is.
+type stranger struct {
+	err   error
+	until time.Time
+}
+
+const passOver = 5 * time.Second
+
+func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	if s, ok := d.strangers.Load(address); ok && time.Now().Before(s.(stranger).until) {
+		return nil, s.(stranger).err
+	}
 	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
 	if err != nil {
 		return nil, err
 	}
-	if encryption := d().TLS; encryption != nil {
+	if encryption := d.security().TLS; encryption != nil {
 		if conn, err = encrypt(ctx, conn, encryption, address); err != nil {
 			return nil, &unsent{err}
 		}
 	}
-	return &brokerConn{Conn: conn, address: address}, nil
+	return &brokerConn{Conn: conn, address: address, dialer: d}, nil
+}
+
+// ErrOtherCluster means that a broker belongs to another cluster than the one that alone is to be used.
+var ErrOtherCluster = errors.New("another Kafka cluster answers")
+
+// verify asks the broker at the other end of a connection for the id of its cluster.
+func (d *dialer) verify(conn *brokerConn, want string) error {
+	request, answer := kmsg.NewPtrMetadataRequest(), kmsg.NewPtrMetadataResponse()
+	request.Version, answer.Version = clusterVersion, clusterVersion
+	request.Topics = []kmsg.MetadataRequestTopic{} // none; nil is all
+	if err := exchange(conn.Conn, request, answer); err != nil {
+		return &unsent{err}
+	}
+	if err := other(conn.address, answer.ClusterID, want); err != nil {
+		before, known := d.strangers.Swap(conn.address, stranger{err, time.Now().Add(passOver)})
+		if !known || before.(stranger).err.Error() != err.Error() {
+			d.log.Error("another Kafka cluster answers; nothing is read from it or written to it", "error", err)
+		}
+		return err
+	}
+	d.strangers.Delete(conn.address)
+	return nil
+}
+
+// clusterVersion of a request for metadata has the id of the cluster in its answer, and no tagged fields.
+const clusterVersion = 7
+
+// other returns the error of an answer from another cluster than the one wanted; nil if that does not matter or is not known.
+func other(address string, id *string, want string) error {
+	if id == nil || *id == "" || *id == want || want == "" {
+		return nil
+	}
+	return &unsent{fmt.Errorf("%w at %s: its id is %s, and pacer is set up with %s; correct kafka.brokers. To use that cluster from now on, stop all "+
+		"daemons and run pacer migrate up --cluster %s", ErrOtherCluster, address, *id, want, *id)}
 }
 
 // encrypt closes the connection if the handshake fails.
@@ -51,15 +107,43 @@ func encrypt(ctx context.Context, conn net.Conn, encryption *tls.Config, address
 	return nil, fmt.Errorf("TLS to %s: %w; look at kafka.tls", address, err)
 }
 
-// brokerConn rejects a first answer that no broker gives.
+// brokerConn rejects a first answer that no broker gives, and asks for the cluster before the first request that is not part of the login.
 type brokerConn struct {
 	net.Conn
 	address string
 	head    []byte // of the first answer, up to the four bytes of its length
+
+	dialer  *dialer
+	cluster string // the broker's, as far as it matters
+	busy    bool   // a request is under way
+}
+
+func (c *brokerConn) Write(p []byte) (int, error) {
+	if want := c.dialer.cluster(); want != c.cluster && !c.busy && !logsIn(p) {
+		if err := c.dialer.verify(c, want); err != nil {
+			return 0, err
+		}
+		c.cluster = want
+	}
+	c.busy = true
+	return c.Conn.Write(p)
+}
+
+// logsIn reports whether a request is one of those that begin a connection.
+func logsIn(request []byte) bool {
+	if len(request) < 6 {
+		return false
+	}
+	switch protocol.ApiKey(binary.BigEndian.Uint16(request[4:])) {
+	case protocol.ApiVersions, protocol.SaslHandshake, protocol.SaslAuthenticate:
+		return true
+	}
+	return false
 }
 
 func (c *brokerConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
+	c.busy = false
 	if missing := 4 - len(c.head); missing > 0 && n > 0 {
 		c.head = append(c.head, p[:min(n, missing)]...)
 		if fault := c.judge(); fault != nil {

@@ -66,7 +66,7 @@ func TestConnectionsUseTheSecurityOfTheMoment(t *testing.T) {
 	address := encrypting(t, &server)
 	var current atomic.Pointer[tls.Config]
 	current.Store(trusted)
-	dial := dialer(func() Security { return Security{TLS: current.Load()} }).dial
+	dial := (&dialer{security: func() Security { return Security{TLS: current.Load()} }, cluster: func() string { return "" }}).dial
 	echo := func() error {
 		conn, err := dial(t.Context(), "tcp", address)
 		if err != nil {
