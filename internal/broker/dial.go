@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/binary"
@@ -51,28 +52,42 @@ func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 			return nil, &unsent{err}
 		}
 	}
-	return &brokerConn{Conn: conn, address: address, dialer: d}, nil
+	c := &brokerConn{Conn: conn, address: address, dialer: d}
+	if d.security().SASL.Mechanism == "" { // otherwise nothing is answered before the login
+		deadline, _ := ctx.Deadline() // kafka-go sets the next one
+		if err = cmp.Or(conn.SetDeadline(deadline), c.follow()); err != nil {
+			_ = conn.Close()
+			return nil, err
+		}
+	}
+	return c, nil
 }
 
 // ErrOtherCluster means that a broker belongs to another cluster than the one that alone is to be used.
 var ErrOtherCluster = errors.New("another Kafka cluster answers")
 
-// verify asks the broker at the other end of a connection for the id of its cluster.
-func (d *dialer) verify(conn *brokerConn, want string) error {
+// follow has the connection be one to the cluster that is used now, or returns an error: then it is none.
+func (c *brokerConn) follow() error {
+	d, want := c.dialer, c.dialer.cluster()
+	if c.cluster == want {
+		return nil
+	}
 	request, answer := kmsg.NewPtrMetadataRequest(), kmsg.NewPtrMetadataResponse()
 	request.Version, answer.Version = clusterVersion, clusterVersion
 	request.Topics = []kmsg.MetadataRequestTopic{} // none; nil is all
-	if err := exchange(conn.Conn, request, answer); err != nil {
+	c.busy = true
+	if err := exchange(c, request, answer); err != nil {
 		return &unsent{err}
 	}
-	if err := other(conn.address, answer.ClusterID, want); err != nil {
-		before, known := d.strangers.Swap(conn.address, stranger{err, time.Now().Add(passOver)})
+	if err := other(c.address, answer.ClusterID, want); err != nil {
+		before, known := d.strangers.Swap(c.address, stranger{err, time.Now().Add(passOver)})
 		if !known || before.(stranger).err.Error() != err.Error() {
 			d.log.Error("another Kafka cluster answers; nothing is read from it or written to it", "error", err)
 		}
 		return err
 	}
-	d.strangers.Delete(conn.address)
+	d.strangers.Delete(c.address)
+	c.cluster = want
 	return nil
 }
 
@@ -119,11 +134,10 @@ type brokerConn struct {
 }
 
 func (c *brokerConn) Write(p []byte) (int, error) {
-	if want := c.dialer.cluster(); want != c.cluster && !c.busy && !logsIn(p) {
-		if err := c.dialer.verify(c, want); err != nil {
+	if !c.busy && !logsIn(p) {
+		if err := c.follow(); err != nil {
 			return 0, err
 		}
-		c.cluster = want
 	}
 	c.busy = true
 	return c.Conn.Write(p)
