@@ -129,6 +129,7 @@ func (p *Parts) quotas() []*delivery.Quota {
 func NewDaemon(parts Parts) (*Daemon, error) {
 	cfg := parts.Config
 	d := &Daemon{parts: parts, log: parts.Log, life: life{ending: make(chan struct{})}}
+	parts.Cluster = clusterOf(parts.Catalog.Snapshot)
 	var err error
 	if d.limits, err = limits.New(limits.Options{
 		Shards: parts.Redis, KeyPrefix: cfg.Redis.KeyPrefix, Ledger: parts.Ledger, Quotas: parts.quotas,

@@ -10,10 +10,12 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
 
+	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -101,6 +103,17 @@ func other(address string, id *string, want string) error {
 	}
 	return &unsent{fmt.Errorf("%w at %s: its id is %s, and pacer is set up with %s; correct kafka.brokers. To use that cluster from now on, stop all "+
 		"daemons and run pacer migrate up --cluster %s", ErrOtherCluster, address, *id, want, *id)}
+}
+
+// Strangers asks each of the brokers that the client was given alone, and returns an error for each that is of another cluster.
+func (c *Client) Strangers(ctx context.Context) (errs []error) {
+	for seed := range strings.SplitSeq(c.kafka.Addr.String(), ",") {
+		_, err := c.kafka.Metadata(ctx, &kafka.MetadataRequest{Addr: kafka.TCP(seed), Topics: []string{}})
+		if errors.Is(err, ErrOtherCluster) {
+			errs = append(errs, unnamed(err))
+		}
+	}
+	return errs
 }
 
 // encrypt closes the connection if the handshake fails.

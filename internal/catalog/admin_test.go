@@ -268,7 +268,7 @@ func TestInstallationsThatUseTheDatabase(t *testing.T) {
 	if _, err := connected(t, dsn).Exec(ctx, `UPDATE pacer.positions SET updated_at = now() - interval '61 seconds' WHERE group_id = 'gone'`); err != nil {
 		t.Fatal(err)
 	}
-	want := []delivery.Installation{{Group: "night", Lanes: "night.lanes", Cluster: "A"}, {Group: "pacer", Lanes: "pacer.lanes", Cluster: "A"}}
+	want := []delivery.Installation{{Group: "night", Lanes: "night.lanes"}, {Group: "pacer", Lanes: "pacer.lanes"}}
 	for _, look := range []func(context.Context) ([]delivery.Installation, error){p.Installations, a.Installations} {
 		if got, err := look(ctx); err != nil || !slices.Equal(got, want) {
 			t.Errorf("%+v, %v", got, err)

@@ -15,6 +15,7 @@ type Condition struct {
 	Missing   string
 	Ahead     time.Duration // of the server's clock, as far as it is certain
 	Encrypted bool          // the connection is
+	Cluster   string        // as Migrator.Cluster returns it
 }
 
 // Check connects to the catalog once, as a daemon would, and changes nothing. The error is one line about what does not
@@ -62,6 +63,9 @@ func (c *Condition) read(ctx context.Context, tx pgx.Tx) (err error) {
 		return err
 	}
 	if c.Missing, err = missingRights(ctx, tx); err != nil || c.Missing != "" {
+		return err
+	}
+	if err = tx.QueryRow(ctx, selectCluster).Scan(&c.Cluster); err != nil {
 		return err
 	}
 	// A server that takes no writes, such as a standby, says so only when it is written to.

@@ -135,6 +135,27 @@ func (m *Migrator) CatchUp(ctx context.Context) (rows int64, err error) {
 	return rows, explain(err)
 }
 
+// Cluster returns the id of the Kafka cluster that alone is used; "" if it is not stored yet, or there is no schema.
+func (m *Migrator) Cluster(ctx context.Context) (id string, err error) {
+	err = m.connected(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, selectCluster).Scan(&id)
+	})
+	if errors.Is(err, ErrSchema) {
+		err = nil
+	}
+	return id, err
+}
+
+const selectCluster = `SELECT coalesce(max(cluster_id), '') FROM pacer.store`
+
+// SetCluster stores the id of the Kafka cluster that alone is used from now on.
+func (m *Migrator) SetCluster(ctx context.Context, id string) error {
+	return m.connected(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, `UPDATE pacer.store SET cluster_id = $1`, id)
+		return err
+	})
+}
+
 // Sessions returns the number of sessions of daemons and consoles in the database. A role may see it whoever they connect as.
 func (m *Migrator) Sessions(ctx context.Context) (count int, err error) {
 	err = m.connected(ctx, func(ctx context.Context, conn *pgx.Conn) error {

@@ -65,8 +65,8 @@ func comparePositions(a, b delivery.Position) int {
 
 // selectInstallations finds the groups that store positions of lanes, as each does every few seconds.
 const selectInstallations = `
-SELECT DISTINCT group_id, topic, cluster_id FROM pacer.positions
-WHERE topic LIKE '%lanes' AND updated_at > now() - interval '1 minute' ORDER BY 1, 2, 3 LIMIT 100`
+SELECT DISTINCT group_id, topic FROM pacer.positions
+WHERE topic LIKE '%lanes' AND updated_at > now() - interval '1 minute' ORDER BY 1, 2 LIMIT 100`
 
 func queryInstallations(ctx context.Context, pool *pgxpool.Pool) ([]delivery.Installation, error) {
 	rows, _ := pool.Query(ctx, selectInstallations)

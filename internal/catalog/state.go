@@ -23,6 +23,7 @@ type state struct {
 	// removed is the revision of the last deletion that the state contains.
 	removed int64
 	stores  map[int]time.Time // since when shards of the quota store have their data
+	cluster string            // of Kafka
 
 	last    *delivery.Snapshot
 	touched map[string]bool // campaigns that may differ from those of last
@@ -151,7 +152,7 @@ func (s *state) snapshot(loadedAt time.Time) *delivery.Snapshot {
 			next.Quotas[id] = entry.quota
 		}
 	}
-	next.Destinations, next.Stores = s.endpoints.snapshot(), s.stores
+	next.Destinations, next.Stores, next.Cluster = s.endpoints.snapshot(), s.stores, s.cluster
 	s.last, s.touched, s.quoted = next, make(map[string]bool), false
 	return next
 }

@@ -35,6 +35,7 @@ func (c *checks) postgres(ctx context.Context, s *app.Services) (ok bool) {
 	if err != nil {
 		return false
 	}
+	s.Cluster = func() string { return found.Cluster }
 	c.clock("postgres", found.Ahead)
 	if to, err := pgx.ParseConfig(s.DSN()); err == nil && !found.Encrypted && !onThisMachine(to.Host) {
 		c.note("postgres.dsn", "not encrypted; add sslmode=verify-full")
@@ -144,6 +145,9 @@ func (c *checks) kafka(ctx context.Context, s *app.Services) (answers bool) {
 		c.all("topics", problems)
 	case len(lacks) == 0: // otherwise this is the consequence
 		c.say("topics", broker.Explained(err))
+	}
+	for _, err := range s.Kafka.Strangers(ctx) { // the last, since one that does not answer takes time
+		c.say("kafka", fmt.Errorf("kafka.brokers: %w", err))
 	}
 	k := &s.Config.Kafka
 	switch {

@@ -19,15 +19,26 @@ import (
 
 func (c *cli) migrate() *cobra.Command {
 	return group("migrate", "Schema and topics",
-		c.plain("up", "Create or update the schema and pacer's own topics; running it again changes nothing", c.migrateUp),
+		c.migrateUpCommand(),
 		c.migrateWipeCommand(),
 		c.migrateCatchUpCommand(),
 		c.plain("status", "Show the schema and the topics; exit code 1 while something is missing", c.migrateStatus))
 }
 
-// migrateUp is `pacer migrate up`: the schema first, then the topics. Running it again changes nothing.
-func (c *cli) migrateUp(ctx context.Context) error {
-	s, migrator, err := c.migrator(config.NeedKafka, config.NeedPostgres)
+func (c *cli) migrateUpCommand() *cobra.Command {
+	var cluster string
+	cmd := c.plain("up", "Create or update the schema and pacer's own topics; running it again changes nothing", func(ctx context.Context) error {
+		return c.migrateUp(ctx, cluster)
+	})
+	cmd.Long = `Creates or updates the schema and pacer's own topics, and stores the id of the Kafka cluster. From then on pacer uses no other
+cluster: brokers of another one that answer at kafka.brokers are passed over. Running it again changes nothing.`
+	cmd.Flags().StringVar(&cluster, "cluster", "", "use the Kafka cluster with this id from now on; stop all daemons first")
+	return cmd
+}
+
+// migrateUp is `pacer migrate up`: the schema first, then the topics.
+func (c *cli) migrateUp(ctx context.Context, cluster string) error {
+	s, migrator, err := c.migrator(ctx, config.NeedKafka, config.NeedPostgres)
 	if err != nil {
 		return err
 	}
@@ -48,6 +59,19 @@ func (c *cli) migrateUp(ctx context.Context) error {
 	if err := setShards(ctx, s); err != nil {
 		return err
 	}
+	known := s.Cluster()
+	if cluster != "" {
+		s.Cluster = func() string { return cluster }
+	}
+	if cluster, err = s.Kafka.Cluster(ctx); err != nil {
+		return app.BrokersFault(err)
+	}
+	if cluster != known {
+		if err := migrator.SetCluster(ctx, cluster); err != nil {
+			return err
+		}
+		p.line("daemons use the Kafka cluster %s and no other", cluster)
+	}
 	changes, err := requeue.EnsureTopics(ctx, s.Kafka, s.Topics, func(err error) {
 		c.warn("the new topics are created and have no leaders yet, as on a broker that has just started; waiting up to two minutes (%v)", err)
 	})
@@ -57,7 +81,7 @@ func (c *cli) migrateUp(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("kafka.brokers: %w", err)
 	}
-	if len(applied)+len(changes) == 0 {
+	if len(applied)+len(changes) == 0 && cluster == known {
 		p.line("nothing to do: schema and topics are up to date")
 	}
 	if c.json {
@@ -74,12 +98,17 @@ type migrationDone struct {
 }
 
 // migrator makes a Migrator, and connections to the other services that the command needs.
-func (c *cli) migrator(needs ...config.Section) (*app.Services, *catalog.Migrator, error) {
+func (c *cli) migrator(ctx context.Context, needs ...config.Section) (*app.Services, *catalog.Migrator, error) {
 	s, err := c.services(needs...)
 	if err != nil {
 		return nil, nil, err
 	}
 	m, err := catalog.NewMigrator(s.DSN())
+	if err != nil {
+		return nil, nil, err
+	}
+	cluster, err := m.Cluster(ctx)
+	s.Cluster = func() string { return cluster }
 	return s, m, err
 }
 
@@ -125,7 +154,7 @@ type migrationWiped struct {
 
 // migrateWipe is `pacer migrate wipe`: it removes what `pacer migrate up` makes.
 func (c *cli) migrateWipe(ctx context.Context, yes bool) error {
-	s, migrator, err := c.migrator(config.NeedKafka, config.NeedPostgres)
+	s, migrator, err := c.migrator(ctx, config.NeedKafka, config.NeedPostgres)
 	if err != nil {
 		return err
 	}
@@ -185,7 +214,7 @@ and grant nothing of quotas that had changed. Daemons may run meanwhile. Running
 
 // migrateCatchUp is `pacer migrate catch-up`.
 func (c *cli) migrateCatchUp(ctx context.Context) error {
-	s, migrator, err := c.migrator(config.NeedPostgres)
+	s, migrator, err := c.migrator(ctx, config.NeedPostgres)
 	if err != nil {
 		return err
 	}
@@ -207,7 +236,7 @@ type migrationStatus struct {
 
 // migrateStatus is `pacer migrate status`. The error is ErrNotOK while something is missing.
 func (c *cli) migrateStatus(ctx context.Context) error {
-	s, migrator, err := c.migrator(config.NeedKafka, config.NeedPostgres)
+	s, migrator, err := c.migrator(ctx, config.NeedKafka, config.NeedPostgres)
 	if err != nil {
 		return err
 	}

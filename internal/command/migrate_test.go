@@ -7,9 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/catalog"
@@ -176,4 +179,38 @@ func TestConfirm(t *testing.T) {
 	if err := confirmOn(ctx, silent, &strings.Builder{}, "undo"); err == nil {
 		t.Error("an interrupt was taken for a yes")
 	}
+}
+
+// TestTheClusterIsStored: `migrate up` stores the id of the cluster, and changes it only when told to. With another one nothing is made
+// or removed, and the check says so, also of a single seed.
+func TestTheClusterIsStored(t *testing.T) {
+	d := newDesk(t, testservices.FreshRedis(t).Addr)
+	ours := kafkatest.Cluster(t, kfake.ClusterID("ours"), kfake.SeedTopics(1, "jobs")).ListenAddrs()[0]
+	theirs := kafkatest.Cluster(t, kfake.ClusterID("theirs"), kfake.SeedTopics(1, "jobs")).ListenAddrs()[0]
+	environ := append(d.environ, "PACER_KAFKA_LANES=2", "PACER_KAFKA_TOPICS=jobs", "PACER_SINKS_NOWHERE_TYPE=discard")
+	at := func(brokers string) { d.environ = append(slices.Clone(environ), "PACER_KAFKA_BROKERS="+brokers) }
+	at(ours)
+	if out := d.run("migrate up"); !strings.Contains(out, "daemons use the Kafka cluster ours and no other\n") {
+		t.Error(out)
+	}
+	if out := d.run("migrate up"); out != "nothing to do: schema and topics are up to date\n" {
+		t.Error(out)
+	}
+	for _, line := range []string{"migrate up", "migrate up --cluster ours", "migrate status", "migrate wipe --yes"} {
+		at(theirs)
+		d.refuses(line, "its id is theirs, and pacer is set up with ours; correct kafka.brokers. To use that cluster from now on, stop all daemons and "+
+			"run pacer migrate up --cluster theirs")
+	}
+	at(theirs + "," + ours)
+	for range 5 {
+		d.run("migrate up")
+		if code, out, _ := d.try("check"); code != 1 || strings.Count(out, "its id is theirs, and pacer is set up with ours") != 1 || !strings.Contains(out, "ok    topics\n") {
+			t.Errorf("check: code %d, %s", code, out)
+		}
+	}
+	at(theirs)
+	if out := d.run("migrate up --cluster theirs"); !strings.Contains(out, "the Kafka cluster theirs and no other\n") || !strings.Contains(out, "pacer.lanes") {
+		t.Error(out)
+	}
+	d.run("migrate status")
 }
