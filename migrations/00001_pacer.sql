@@ -35,13 +35,17 @@ CREATE TABLE pacer.store (
     only_row     boolean  PRIMARY KEY DEFAULT true CHECK (only_row),
     shards       integer  NOT NULL DEFAULT 1,
     cluster_id   text     NOT NULL DEFAULT '',
+    group_id     text     NOT NULL DEFAULT '',
+    topic_prefix text     NOT NULL DEFAULT '',
     changes_kept interval NOT NULL DEFAULT '400 days' CONSTRAINT changes_kept_must_be_positive CHECK (changes_kept > '0')
 );
 INSERT INTO pacer.store DEFAULT VALUES;
 COMMENT ON TABLE pacer.store IS 'settings that are the same for all daemons, in one row';
 COMMENT ON COLUMN pacer.store.only_row IS 'there is one row';
 COMMENT ON COLUMN pacer.store.shards IS 'among how many shards new quotas are spread';
-COMMENT ON COLUMN pacer.store.cluster_id IS 'id of the only Kafka cluster that daemons use; pacer migrate up stores it. Empty: not known yet';
+COMMENT ON COLUMN pacer.store.cluster_id IS 'id of the only Kafka cluster that daemons use, as pacer migrate up found it; empty: not known';
+COMMENT ON COLUMN pacer.store.group_id IS 'kafka.group at the last pacer migrate up; empty: not known';
+COMMENT ON COLUMN pacer.store.topic_prefix IS 'kafka.topic_prefix at the last pacer migrate up';
 COMMENT ON COLUMN pacer.store.changes_kept IS 'how long rows of campaign_changes are kept';
 
 ----------------------------------------------------------------------------------------------------------------------------------

@@ -18,7 +18,9 @@ func (d *Daemon) await(ctx context.Context) bool {
 			return false
 		}
 	}
-	d.lookForOthers(ctx)
+	if why := d.parts.Catalog.Snapshot().Installation.Other(d.parts.Installation()); why != "" {
+		d.log.Error("the database is shared with another installation", "why", why)
+	}
 	return ctx.Err() == nil
 }
 
@@ -33,15 +35,4 @@ func (d *Daemon) missing() string {
 		return service + " has not answered yet"
 	}
 	return ""
-}
-
-// lookForOthers says if daemons of another installation use the same database.
-func (d *Daemon) lookForOthers(ctx context.Context) {
-	why, err := d.parts.Others(ctx, d.parts.Catalog.Installations)
-	switch {
-	case err != nil && ctx.Err() == nil:
-		d.log.Warn("whether daemons of another installation use the same database could not be looked up", "error", err)
-	case why != "":
-		d.log.Error("the database is shared with another installation", "why", why)
-	}
 }

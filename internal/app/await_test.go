@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -61,25 +62,35 @@ func (s *shared) String() string {
 	return s.text.String()
 }
 
-// inhabited is a catalog that other daemons use as well.
-type inhabited struct {
+// setUp is a catalog of a database that is set up for an installation.
+type setUp struct {
 	*catalog.Memory
-	by delivery.Installation
+	installation atomic.Pointer[delivery.Installation]
 }
 
-func (c inhabited) Installations(context.Context) ([]delivery.Installation, error) {
-	return []delivery.Installation{c.by}, nil
+func (c *setUp) Snapshot() *delivery.Snapshot {
+	s := *c.Memory.Snapshot()
+	s.Installation = *c.installation.Load()
+	return &s
+}
+
+// installed gives the parts a catalog that is set up so.
+func installed(parts *Parts, i delivery.Installation) *setUp {
+	c := &setUp{Memory: parts.Catalog.(*catalog.Memory)}
+	c.installation.Store(&i)
+	parts.Catalog = c
+	return c
 }
 
 // A daemon says at its start that another installation uses its database, and nothing of its like.
 func TestAnotherInstallationIsToldOfAtTheStart(t *testing.T) {
 	t.Parallel()
-	for lanes, want := range map[string]int{"night.lanes": 1, "pacer.lanes": 0} {
-		t.Run(lanes, func(t *testing.T) {
+	for prefix, want := range map[string]int{"night.": 1, "pacer.": 0} {
+		t.Run(prefix, func(t *testing.T) {
 			t.Parallel()
 			log := &shared{}
 			parts := testParts(t, slog.New(slog.NewTextHandler(log, nil)))
-			parts.Catalog = inhabited{parts.Catalog.(*catalog.Memory), delivery.Installation{Group: "pacer", Lanes: lanes}}
+			installed(&parts, delivery.Installation{Group: "pacer", Prefix: prefix})
 			d, err := NewDaemon(parts)
 			if err != nil {
 				t.Fatal(err)

@@ -41,7 +41,6 @@ type Catalog interface {
 	Subscribe() <-chan struct{}
 	SavePositions(ctx context.Context, group string, positions []delivery.Position) error
 	LoadPositions(ctx context.Context, group string) ([]delivery.Position, error)
-	Installations(ctx context.Context) ([]delivery.Installation, error)
 	SaveProgress(ctx context.Context, list []delivery.Progress) error
 	LoadSettled(ctx context.Context) (map[string]delivery.Settled, error)
 	NoteFailing(ctx context.Context, since map[string]time.Time) error
@@ -129,7 +128,7 @@ func (p *Parts) quotas() []*delivery.Quota {
 func NewDaemon(parts Parts) (*Daemon, error) {
 	cfg := parts.Config
 	d := &Daemon{parts: parts, log: parts.Log, life: life{ending: make(chan struct{})}}
-	parts.Cluster = clusterOf(parts.Catalog.Snapshot)
+	parts.Catalogued = parts.Catalog.Snapshot
 	var err error
 	if d.limits, err = limits.New(limits.Options{
 		Shards: parts.Redis, KeyPrefix: cfg.Redis.KeyPrefix, Ledger: parts.Ledger, Quotas: parts.quotas,

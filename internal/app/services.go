@@ -22,14 +22,14 @@ type Services struct {
 	Log    *slog.Logger
 	Topics requeue.TopicSpec
 	Kafka  *broker.Client // nil before OpenKafka
-	// Cluster returns the id of the only Kafka cluster that is used; "": any. It is set before Kafka is used.
-	Cluster func() string
-	keeper  *certificateCache
+	// Catalogued returns the catalog, which has the id of the only Kafka cluster that is used; nil for any. It is set before Kafka is used.
+	Catalogued func() *delivery.Snapshot
+	keeper     *certificateCache
 }
 
 // NewServices prepares connections to the services of a configuration, except Kafka.
 func NewServices(cfg *config.Config, log *slog.Logger) *Services {
-	return &Services{Config: cfg, Log: log, keeper: newCertificateCache(), Cluster: func() string { return "" }, Topics: requeue.TopicSpec{
+	return &Services{Config: cfg, Log: log, keeper: newCertificateCache(), Catalogued: func() *delivery.Snapshot { return nil }, Topics: requeue.TopicSpec{
 		Prefix: cfg.Kafka.TopicPrefix, Ingress: cfg.Kafka.Topics, Lanes: cfg.Kafka.Lanes, Timers: cfg.Kafka.TimerDelays,
 		ReplicationFactor: cfg.Kafka.ReplicationFactor, Results: cfg.Kafka.Results, Responses: cfg.ResponseTopics(),
 	}}
@@ -50,7 +50,12 @@ func (s *Services) OpenKafka() error {
 	s.Kafka, err = broker.New(broker.Options{
 		Brokers: s.Config.Kafka.Brokers, Topics: s.Topics.Names(), Security: s.kafkaAccess,
 		MaxRecordBytes: int64(s.Config.Kafka.MaxRecordBytes), Logger: s.Log,
-		Cluster: func() string { return s.Cluster() },
+		Cluster: func() string {
+			if c := s.Catalogued(); c != nil {
+				return c.Installation.Cluster
+			}
+			return ""
+		},
 	})
 	if err != nil {
 		return config.UsageError{Err: fmt.Errorf("kafka.sasl: %w", err)}
@@ -58,20 +63,9 @@ func (s *Services) OpenKafka() error {
 	return nil
 }
 
-// clusterOf returns the id of the Kafka cluster in the catalog.
-func clusterOf(snapshot func() *delivery.Snapshot) func() string {
-	return func() string {
-		if s := snapshot(); s != nil {
-			return s.Cluster
-		}
-		return ""
-	}
-}
-
-// Others says what is wrong if daemons of another installation use the same database; "" if none do. seen lists those that use it.
-func (s *Services) Others(ctx context.Context, seen func(context.Context) ([]delivery.Installation, error)) (why string, err error) {
-	list, err := seen(ctx)
-	return delivery.Installation{Group: s.Config.Kafka.Group, Lanes: requeue.LaneTopic(s.Topics.Prefix)}.Other(list), err
+// Installation is what the configuration says of it.
+func (s *Services) Installation() delivery.Installation {
+	return delivery.Installation{Group: s.Config.Kafka.Group, Prefix: s.Topics.Prefix}
 }
 
 // Close closes idle connections.

@@ -164,7 +164,7 @@ func (s *Services) RunConsole(ctx context.Context) error {
 	}
 	defer admin.Close()
 	var kafka func(context.Context) error
-	s.Cluster = clusterOf(follower.Snapshot)
+	s.Catalogued = follower.Snapshot
 	if s.Kafka != nil {
 		kafka = s.Kafka.Ping
 	}

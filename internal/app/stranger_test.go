@@ -12,23 +12,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/pacer/pacer/internal/broker"
-	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/requeue"
 	"github.com/pacer/pacer/internal/testservices/kafkatest"
 )
-
-// oneCluster is a catalog that has the id of a Kafka cluster.
-type oneCluster struct {
-	*catalog.Memory
-	id atomic.Value
-}
-
-func (c *oneCluster) Snapshot() *delivery.Snapshot {
-	s := *c.Memory.Snapshot()
-	s.Cluster = c.id.Load().(string)
-	return &s
-}
 
 // ask returns a client of a cluster that publishes jobs, and reads what became of them.
 func ask(t *testing.T, cluster *kfake.Cluster) *broker.Client {
@@ -87,9 +74,8 @@ func TestAStrangerIsNeverServed(t *testing.T) {
 		})
 	}
 
-	pin := &oneCluster{Memory: parts.Catalog.(*catalog.Memory)}
-	pin.id.Store("ours")
-	parts.Catalog, parts.Config.Kafka.Brokers = pin, append(theirs.ListenAddrs(), ours.ListenAddrs()...)
+	catalog := installed(&parts, delivery.Installation{Cluster: "ours"})
+	parts.Config.Kafka.Brokers = append(theirs.ListenAddrs(), ours.ListenAddrs()...)
 	if err := parts.OpenKafka(); err != nil {
 		t.Fatal(err)
 	}
@@ -105,8 +91,8 @@ func TestAStrangerIsNeverServed(t *testing.T) {
 		t.Errorf("the other cluster got %d requests", n)
 	}
 
-	pin.id.Store("neither")
-	kafkatest.Eventually(t, "the change is noticed", func() bool { return strings.Contains(log.String(), "its id is ours, and pacer is set up with neither") })
+	catalog.installation.Store(&delivery.Installation{Cluster: "neither"})
+	kafkatest.Eventually(t, "the change is noticed", func() bool { return strings.Contains(log.String(), "its id is ours, and pacer is set up for neither") })
 	publishBroken(t, here)
 	time.Sleep(time.Second)
 	if n := deadLetters(t, here); n != jobsEach {

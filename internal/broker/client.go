@@ -49,8 +49,8 @@ type Options struct {
 	DialTimeout time.Duration // of a new connection; 5 s
 	// MaxRecordBytes is how large a record may be that is read; 16 MiB.
 	MaxRecordBytes int64
-	// Cluster, if set, returns the id of the only cluster that is used; "": any. Connections follow it with their next request. Brokers of
-	// another one are passed over, which Logger gets an error of.
+	// Cluster, if set, returns the id of the only cluster that is used; "": any. Brokers of another one are passed over, and Logger gets
+	// an error of each.
 	Cluster func() string
 	Logger  *slog.Logger
 	// Wrap, if set, wraps the connections of the client. Tests simulate network failures with it.
@@ -93,7 +93,7 @@ func New(o Options) (*Client, error) {
 	}
 	return &Client{
 		// No Timeout: kafka-go would halve it for the broker's waits.
-		kafka: &kafka.Client{Addr: kafka.TCP(o.Brokers...), Transport: explaining{network, o.Cluster}},
+		kafka: &kafka.Client{Addr: kafka.TCP(o.Brokers...), Transport: explaining{network}},
 		idle:  transport.CloseIdleConnections, maxRecord: cmp.Or(o.MaxRecordBytes, DefaultMaxRecordBytes),
 		layout: make(map[string][]int),
 	}, nil

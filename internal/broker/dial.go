@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/binary"
@@ -10,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -33,9 +33,9 @@ type dialer struct {
 	strangers sync.Map // address -> stranger
 }
 
-// stranger is an address at which another cluster has answered. It is not dialled for a while, so that the next seed is.
+// stranger is a broker of another cluster. It is not dialled for a while, so that the next seed is.
 type stranger struct {
-	err   error
+	error
 	until time.Time
 }
 
@@ -43,7 +43,7 @@ const passOver = 5 * time.Second
 
 func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	if s, ok := d.strangers.Load(address); ok && time.Now().Before(s.(stranger).until) {
-		return nil, s.(stranger).err
+		return nil, s.(stranger).error
 	}
 	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
 	if err != nil {
@@ -54,58 +54,13 @@ func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 			return nil, &unsent{err}
 		}
 	}
-	c := &brokerConn{Conn: conn, address: address, dialer: d}
-	if d.security().SASL.Mechanism == "" { // otherwise nothing is answered before the login
-		deadline, _ := ctx.Deadline() // kafka-go sets the next one
-		if err = cmp.Or(conn.SetDeadline(deadline), c.follow()); err != nil {
-			_ = conn.Close()
-			return nil, err
-		}
-	}
-	return c, nil
+	return &brokerConn{Conn: conn, address: address, dialer: d}, nil
 }
 
-// ErrOtherCluster means that a broker belongs to another cluster than the one that alone is to be used.
+// ErrOtherCluster means that a broker is of another cluster than the one that alone is used.
 var ErrOtherCluster = errors.New("another Kafka cluster answers")
 
-// follow has the connection be one to the cluster that is used now, or returns an error: then it is none.
-func (c *brokerConn) follow() error {
-	d, want := c.dialer, c.dialer.cluster()
-	if c.cluster == want {
-		return nil
-	}
-	request, answer := kmsg.NewPtrMetadataRequest(), kmsg.NewPtrMetadataResponse()
-	request.Version, answer.Version = clusterVersion, clusterVersion
-	request.Topics = []kmsg.MetadataRequestTopic{} // none; nil is all
-	c.busy = true
-	if err := exchange(c, request, answer); err != nil {
-		return &unsent{err}
-	}
-	if err := other(c.address, answer.ClusterID, want); err != nil {
-		before, known := d.strangers.Swap(c.address, stranger{err, time.Now().Add(passOver)})
-		if !known || before.(stranger).err.Error() != err.Error() {
-			d.log.Error("another Kafka cluster answers; nothing is read from it or written to it", "error", err)
-		}
-		return err
-	}
-	d.strangers.Delete(c.address)
-	c.cluster = want
-	return nil
-}
-
-// clusterVersion of a request for metadata has the id of the cluster in its answer, and no tagged fields.
-const clusterVersion = 7
-
-// other returns the error of an answer from another cluster than the one wanted; nil if that does not matter or is not known.
-func other(address string, id *string, want string) error {
-	if id == nil || *id == "" || *id == want || want == "" {
-		return nil
-	}
-	return &unsent{fmt.Errorf("%w at %s: its id is %s, and pacer is set up with %s; correct kafka.brokers. To use that cluster from now on, stop all "+
-		"daemons and run pacer migrate up --cluster %s", ErrOtherCluster, address, *id, want, *id)}
-}
-
-// Strangers asks each of the brokers that the client was given alone, and returns an error for each that is of another cluster.
+// Strangers asks each of the client's seeds alone, and returns the errors of those that are of another cluster.
 func (c *Client) Strangers(ctx context.Context) (errs []error) {
 	for seed := range strings.SplitSeq(c.kafka.Addr.String(), ",") {
 		_, err := c.kafka.Metadata(ctx, &kafka.MetadataRequest{Addr: kafka.TCP(seed), Topics: []string{}})
@@ -135,42 +90,56 @@ func encrypt(ctx context.Context, conn net.Conn, encryption *tls.Config, address
 	return nil, fmt.Errorf("TLS to %s: %w; look at kafka.tls", address, err)
 }
 
-// brokerConn rejects a first answer that no broker gives, and asks for the cluster before the first request that is not part of the login.
+// brokerConn rejects a first answer that no broker gives, and requests to brokers of another cluster.
 type brokerConn struct {
 	net.Conn
 	address string
 	head    []byte // of the first answer, up to the four bytes of its length
-
 	dialer  *dialer
-	cluster string // the broker's, as far as it matters
-	busy    bool   // a request is under way
+	cluster string // of the broker, once it matters
+	asked   bool   // a request is under way
 }
 
+// loginKeys are of the requests that a broker answers before the login.
+var loginKeys = []protocol.ApiKey{protocol.ApiVersions, protocol.SaslHandshake, protocol.SaslAuthenticate}
+
+// Write asks for the cluster before the first request after the login, and before the next one when another cluster is used from now on.
 func (c *brokerConn) Write(p []byte) (int, error) {
-	if !c.busy && !logsIn(p) {
-		if err := c.follow(); err != nil {
-			return 0, err
+	if want := c.dialer.cluster(); c.cluster != want && !c.asked && !slices.Contains(loginKeys, protocol.ApiKey(binary.BigEndian.Uint16(p[4:]))) {
+		if err := c.verify(want); err != nil {
+			return 0, &unsent{err}
 		}
 	}
-	c.busy = true
+	c.asked = true
 	return c.Conn.Write(p)
 }
 
-// logsIn reports whether a request is one of those that begin a connection.
-func logsIn(request []byte) bool {
-	if len(request) < 6 {
-		return false
+// verify returns an error unless the broker is of a cluster, as far as it knows of which.
+func (c *brokerConn) verify(cluster string) error {
+	request, answer := kmsg.NewPtrMetadataRequest(), kmsg.NewPtrMetadataResponse()
+	request.Version, answer.Version = 7, 7         // without tagged fields
+	request.Topics = []kmsg.MetadataRequestTopic{} // none; nil is all
+	if err := exchange(c.Conn, request, answer); err != nil {
+		return err
 	}
-	switch protocol.ApiKey(binary.BigEndian.Uint16(request[4:])) {
-	case protocol.ApiVersions, protocol.SaslHandshake, protocol.SaslAuthenticate:
-		return true
+	c.cluster = cluster
+	id := answer.ClusterID
+	if id == nil || *id == cluster || cluster == "" {
+		c.dialer.strangers.Delete(c.address)
+		return nil
 	}
-	return false
+	err := fmt.Errorf("%w at %s: its id is %s, and pacer is set up for %s; correct kafka.brokers. To use that cluster from now on, stop all "+
+		"daemons and run pacer migrate up --cluster %s", ErrOtherCluster, c.address, *id, cluster, *id)
+	before, known := c.dialer.strangers.Swap(c.address, stranger{&unsent{err}, time.Now().Add(passOver)})
+	if !known || before.(stranger).Error() != err.Error() {
+		c.dialer.log.Error("a broker of another Kafka cluster is passed over; nothing is read from it or written to it", "error", err)
+	}
+	return err
 }
 
 func (c *brokerConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	c.busy = false
+	c.asked = false
 	if missing := 4 - len(c.head); missing > 0 && n > 0 {
 		c.head = append(c.head, p[:min(n, missing)]...)
 		if fault := c.judge(); fault != nil {

@@ -14,7 +14,6 @@ import (
 
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
-	"github.com/segmentio/kafka-go/protocol/metadata"
 )
 
 // ErrNoTopic means that the broker does not know a topic.
@@ -140,19 +139,12 @@ func (a *advice) Error() string { return a.error.Error() + "; " + a.what }
 
 func (a *advice) Unwrap() error { return a.error }
 
-// explaining explains the errors of a network: a login is refused before any request is answered. What kafka-go remembers of another
-// cluster is no answer.
-type explaining struct {
-	kafka.RoundTripper
-	cluster func() string
-}
+// explaining explains the errors of a network: a login is refused before any request is answered.
+type explaining struct{ kafka.RoundTripper }
 
 // RoundTrip implements kafka.RoundTripper.
 func (e explaining) RoundTrip(ctx context.Context, addr net.Addr, request kafka.Request) (kafka.Response, error) {
 	answer, err := e.RoundTripper.RoundTrip(ctx, addr, request)
-	if m, ok := answer.(*metadata.Response); ok && err == nil {
-		err = other(addr.String(), &m.ClusterID, e.cluster())
-	}
 	return answer, Explained(err)
 }
 

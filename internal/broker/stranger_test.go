@@ -71,14 +71,14 @@ func TestASeedOfAnotherClusterIsPassedOver(t *testing.T) {
 				t.Errorf("the other cluster got %d requests", n)
 			}
 			lines := strings.Join(log.Lines("ERROR"), "")
-			if !strings.Contains(lines, "its id is theirs, and pacer is set up with ours") || !strings.Contains(lines, "pacer migrate up --cluster theirs") {
+			if !strings.Contains(lines, "its id is theirs, and pacer is set up for ours") || !strings.Contains(lines, "pacer migrate up --cluster theirs") {
 				t.Errorf("logged %s", lines)
 			}
 		})
 	}
 }
 
-// Connections that are open follow the cluster with their next request, and so does what is remembered of the layout.
+// Connections that are open follow the cluster with their next request.
 func TestOpenConnectionsFollowTheCluster(t *testing.T) {
 	t.Parallel()
 	_, other := clusters(t)
@@ -91,9 +91,6 @@ func TestOpenConnectionsFollowTheCluster(t *testing.T) {
 	}
 	pin("ours")
 	asked := requests(other)
-	if id, err := client.Cluster(t.Context()); !errors.Is(err, ErrOtherCluster) {
-		t.Errorf("the remembered cluster is %s, %v", id, err)
-	}
 	if _, err := client.Offsets(t.Context(), Latest, Partition{Topic: "jobs"}); err == nil || asked.Load() > 0 {
 		t.Errorf("the other cluster is asked for offsets: %v", err)
 	}

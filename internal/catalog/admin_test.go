@@ -249,29 +249,25 @@ func line(t *testing.T, err, kind error, want string) {
 	}
 }
 
-func TestInstallationsThatUseTheDatabase(t *testing.T) {
+// TestTheInstallationIsStored: daemons and the check see what the database is set up for, also when that changes.
+func TestTheInstallationIsStored(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
 	p, ctx := started(t, Options{DSN: dsn}), t.Context()
-	a, err := NewAdmin(dsn)
+	if got := p.Snapshot().Installation; got != (delivery.Installation{}) {
+		t.Errorf("a new database is set up for %+v", got)
+	}
+	m, err := NewMigrator(dsn)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(a.Close)
-	for group, topic := range map[string]string{"night": "night.lanes", "pacer": "pacer.lanes", "gone": "gone.lanes"} {
-		if err := p.SavePositions(ctx, group, []delivery.Position{
-			{Topic: topic, Cluster: "A"}, {Topic: topic, Partition: 1, Cluster: "A"}, {Topic: "pacer.timer.5s", Cluster: "A"},
-		}); err != nil {
+	for _, want := range []delivery.Installation{{Cluster: "A", Group: "pacer", Prefix: "pacer."}, {Cluster: "B", Group: "night", Prefix: "night."}} {
+		if err := m.Install(ctx, want); err != nil {
 			t.Fatal(err)
 		}
-	}
-	if _, err := connected(t, dsn).Exec(ctx, `UPDATE pacer.positions SET updated_at = now() - interval '61 seconds' WHERE group_id = 'gone'`); err != nil {
-		t.Fatal(err)
-	}
-	want := []delivery.Installation{{Group: "night", Lanes: "night.lanes"}, {Group: "pacer", Lanes: "pacer.lanes"}}
-	for _, look := range []func(context.Context) ([]delivery.Installation, error){p.Installations, a.Installations} {
-		if got, err := look(ctx); err != nil || !slices.Equal(got, want) {
-			t.Errorf("%+v, %v", got, err)
+		eventually(t, "the catalog has it", func() bool { return p.Snapshot().Installation == want })
+		if found, err := Check(ctx, dsn, Renewal{}); err != nil || found.Installation != want {
+			t.Errorf("%+v, %v", found, err)
 		}
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/pacer/pacer/internal/delivery"
 )
 
 // Condition is what Check has found. Of a schema that is older than this pacer, only the versions are known.
@@ -15,7 +17,7 @@ type Condition struct {
 	Missing   string
 	Ahead     time.Duration // of the server's clock, as far as it is certain
 	Encrypted bool          // the connection is
-	Cluster   string        // as Migrator.Cluster returns it
+	delivery.Installation
 }
 
 // Check connects to the catalog once, as a daemon would, and changes nothing. The error is one line about what does not
@@ -62,10 +64,10 @@ func (c *Condition) read(ctx context.Context, tx pgx.Tx) (err error) {
 	if c.Schema, err = schemaVersionSeen(ctx, tx); err != nil || c.Schema < c.Newest {
 		return err
 	}
-	if c.Missing, err = missingRights(ctx, tx); err != nil || c.Missing != "" {
+	if err = tx.QueryRow(ctx, selectStore).Scan(new(int64), &c.Cluster, &c.Group, &c.Prefix); err != nil {
 		return err
 	}
-	if err = tx.QueryRow(ctx, selectCluster).Scan(&c.Cluster); err != nil {
+	if c.Missing, err = missingRights(ctx, tx); err != nil || c.Missing != "" {
 		return err
 	}
 	// A server that takes no writes, such as a standby, says so only when it is written to.

@@ -19,7 +19,7 @@ const (
 	// for a query of less than one.
 	tunePlans = `SELECT set_config('plan_cache_mode', 'force_custom_plan', true), set_config('jit', 'off', true)`
 
-	selectRemoved = `SELECT coalesce(max(removed), 0), coalesce((SELECT cluster_id FROM pacer.store), '') FROM pacer.revision`
+	selectStore = `SELECT removed, cluster_id, group_id, topic_prefix FROM pacer.revision, pacer.store`
 
 	selectCampaigns = `
 SELECT c.id, c.revision, trim_scale(c.send_rate)::text,
@@ -73,7 +73,7 @@ func (p *Postgres) publishState(changed bool, started time.Time) {
 	previous := p.Snapshot()
 	if !changed && previous != nil {
 		same := *previous
-		same.LoadedAt, same.Stores, same.Cluster = started, p.state.stores, p.state.cluster
+		same.LoadedAt, same.Stores, same.Installation = started, p.state.stores, p.state.installation
 		p.current.Store(&same) // wakes no subscriber
 		return
 	}
@@ -152,7 +152,7 @@ func (p *Postgres) read(ctx context.Context, wanted scope) (changed, full bool, 
 type delta struct {
 	full      bool
 	removed   int64
-	cluster   string
+	set       delivery.Installation
 	revision  int64            // the highest that was read
 	campaigns []*campaignEntry // those that are new or changed
 	gone      []string         // campaigns that are no more; of a full read
@@ -168,7 +168,7 @@ func (s *state) readDelta(ctx context.Context, tx pgx.Tx, since int64) (*delta, 
 	s.loads++
 	batch := &pgx.Batch{}
 	batch.Queue(tunePlans)
-	batch.Queue(selectRemoved).QueryRow(func(row pgx.Row) error { return row.Scan(&d.removed, &d.cluster) })
+	batch.Queue(selectStore).QueryRow(func(row pgx.Row) error { return row.Scan(&d.removed, &d.set.Cluster, &d.set.Group, &d.set.Prefix) })
 	batch.Queue(selectCampaigns, since).Query(func(rows pgx.Rows) error { return d.scanCampaigns(rows, s) })
 	batch.Queue(selectQuotas, since).Query(func(rows pgx.Rows) error { return d.scanQuotas(rows, s) })
 	batch.Queue(selectDestinations, since).Query(func(rows pgx.Rows) error { return d.endpoints.scan(rows, &s.endpoints, s.loads, d.full) })
@@ -269,7 +269,7 @@ func (d *delta) apply(s *state) {
 	d.applyQuotas(s)
 	s.seen(d.endpoints.revision)
 	d.endpoints.apply(&s.endpoints)
-	s.removed, s.stores, s.cluster = d.removed, d.stores, d.cluster
+	s.removed, s.stores, s.installation = d.removed, d.stores, d.set
 }
 
 func (d *delta) applyQuotas(s *state) {

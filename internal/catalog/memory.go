@@ -144,9 +144,6 @@ func (m *Memory) locked(ctx context.Context, what string, operate func()) error 
 	return nil
 }
 
-// Installations returns none: the memory of a process is its own.
-func (*Memory) Installations(context.Context) ([]delivery.Installation, error) { return nil, nil }
-
 // SavePositions stores positions of the group, as Postgres.SavePositions does.
 func (m *Memory) SavePositions(ctx context.Context, group string, positions []delivery.Position) error {
 	return m.locked(ctx, "save positions of group "+group, func() {

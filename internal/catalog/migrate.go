@@ -14,6 +14,7 @@ import (
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/lock"
 
+	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/migrations"
 )
 
@@ -135,23 +136,10 @@ func (m *Migrator) CatchUp(ctx context.Context) (rows int64, err error) {
 	return rows, explain(err)
 }
 
-// Cluster returns the id of the Kafka cluster that alone is used; "" if it is not stored yet, or there is no schema.
-func (m *Migrator) Cluster(ctx context.Context) (id string, err error) {
-	err = m.connected(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		return conn.QueryRow(ctx, selectCluster).Scan(&id)
-	})
-	if errors.Is(err, ErrSchema) {
-		err = nil
-	}
-	return id, err
-}
-
-const selectCluster = `SELECT coalesce(max(cluster_id), '') FROM pacer.store`
-
-// SetCluster stores the id of the Kafka cluster that alone is used from now on.
-func (m *Migrator) SetCluster(ctx context.Context, id string) error {
+// Install stores what the database is set up for.
+func (m *Migrator) Install(ctx context.Context, i delivery.Installation) error {
 	return m.connected(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, `UPDATE pacer.store SET cluster_id = $1`, id)
+		_, err := conn.Exec(ctx, `UPDATE pacer.store SET cluster_id = $1, group_id = $2, topic_prefix = $3`, i.Cluster, i.Group, i.Prefix)
 		return err
 	})
 }

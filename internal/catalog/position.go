@@ -62,23 +62,3 @@ WHERE group_id = $1 ORDER BY topic COLLATE "C", partition`, group)
 func comparePositions(a, b delivery.Position) int {
 	return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
 }
-
-// selectInstallations finds the groups that store positions of lanes, as each does every few seconds.
-const selectInstallations = `
-SELECT DISTINCT group_id, topic FROM pacer.positions
-WHERE topic LIKE '%lanes' AND updated_at > now() - interval '1 minute' ORDER BY 1, 2 LIMIT 100`
-
-func queryInstallations(ctx context.Context, pool *pgxpool.Pool) ([]delivery.Installation, error) {
-	rows, _ := pool.Query(ctx, selectInstallations)
-	return pgx.CollectRows(rows, pgx.RowToStructByPos[delivery.Installation])
-}
-
-// Installations returns those whose daemons have used the database in the last minute.
-func (p *Postgres) Installations(ctx context.Context) ([]delivery.Installation, error) {
-	return read(ctx, p.database, queryTimeout, "read whose daemons use the database", queryInstallations)
-}
-
-// Installations returns those whose daemons have used the database in the last minute.
-func (a *Admin) Installations(ctx context.Context) ([]delivery.Installation, error) {
-	return ask(ctx, a, queryInstallations)
-}

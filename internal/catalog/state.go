@@ -21,9 +21,9 @@ type state struct {
 	// revision is the highest revision seen; the state contains every change up to it.
 	revision int64
 	// removed is the revision of the last deletion that the state contains.
-	removed int64
-	stores  map[int]time.Time // since when shards of the quota store have their data
-	cluster string            // of Kafka
+	removed      int64
+	stores       map[int]time.Time // since when shards of the quota store have their data
+	installation delivery.Installation
 
 	last    *delivery.Snapshot
 	touched map[string]bool // campaigns that may differ from those of last
@@ -152,7 +152,7 @@ func (s *state) snapshot(loadedAt time.Time) *delivery.Snapshot {
 			next.Quotas[id] = entry.quota
 		}
 	}
-	next.Destinations, next.Stores, next.Cluster = s.endpoints.snapshot(), s.stores, s.cluster
+	next.Destinations, next.Stores, next.Installation = s.endpoints.snapshot(), s.stores, s.installation
 	s.last, s.touched, s.quoted = next, make(map[string]bool), false
 	return next
 }

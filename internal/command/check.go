@@ -48,9 +48,7 @@ func (c *cli) checkAll(ctx context.Context, tries int) error {
 	out.dedupe(&s.Config.Dedupe)
 	catalogued := out.postgres(ctx, s)
 	out.redis(ctx, s)
-	if answers := out.kafka(ctx, s); answers && catalogued {
-		out.installations(ctx, s)
-	}
+	out.kafka(ctx, s)
 	out.certificates(s.Certificates(), time.Now())
 	tables := out.sinks(ctx, s)
 	if catalogued {

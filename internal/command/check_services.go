@@ -14,6 +14,7 @@ import (
 	"github.com/pacer/pacer/internal/app"
 	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/requeue"
 	"github.com/pacer/pacer/internal/shards"
 )
@@ -35,7 +36,10 @@ func (c *checks) postgres(ctx context.Context, s *app.Services) (ok bool) {
 	if err != nil {
 		return false
 	}
-	s.Cluster = func() string { return found.Cluster }
+	s.Catalogued = func() *delivery.Snapshot { return &delivery.Snapshot{Installation: found.Installation} }
+	if why := found.Other(s.Installation()); why != "" {
+		c.fail("installation", why)
+	}
 	c.clock("postgres", found.Ahead)
 	if to, err := pgx.ParseConfig(s.DSN()); err == nil && !found.Encrypted && !onThisMachine(to.Host) {
 		c.note("postgres.dsn", "not encrypted; add sslmode=verify-full")
@@ -52,25 +56,6 @@ func (c *checks) destinations(ctx context.Context, s *app.Services, d *destinati
 	}
 	defer admin.Close()
 	d.run(ctx, c, admin.DestinationsAfter)
-}
-
-// installations checks that no daemons but those of this configuration use the database.
-func (c *checks) installations(ctx context.Context, s *app.Services) {
-	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
-	defer cancel()
-	admin, err := openAdmin(s.Config)
-	if err != nil {
-		c.say("installation", err)
-		return
-	}
-	defer admin.Close()
-	why, err := s.Others(ctx, admin.Installations)
-	switch {
-	case err != nil:
-		c.say("installation", err)
-	case why != "":
-		c.fail("installation", why)
-	}
 }
 
 func postgresFault(found catalog.Condition, err error) error {
@@ -129,14 +114,17 @@ func probeRedis(ctx context.Context, s *app.Services) (found shards.Condition, e
 	return found, nil
 }
 
-// kafka checks the topics, and that the user may do what a daemon does. It reports whether Kafka answers.
-func (c *checks) kafka(ctx context.Context, s *app.Services) (answers bool) {
+// kafka checks the cluster and the topics, and that the user may do what a daemon does.
+func (c *checks) kafka(ctx context.Context, s *app.Services) {
+	for _, err := range s.Kafka.Strangers(ctx) {
+		c.say("kafka", fmt.Errorf("kafka.brokers: %w", err))
+	}
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	lacks, err := requeue.CheckRights(ctx, s.Kafka, s.Topics, s.Config.Kafka.Group)
 	if err != nil {
 		c.say("kafka", fmt.Errorf("kafka.brokers: %w", broker.Explained(err)))
-		return false
+		return
 	}
 	c.all("kafka", lacks)
 	problems, err := requeue.CheckTopics(ctx, s.Kafka, s.Topics)
@@ -146,9 +134,6 @@ func (c *checks) kafka(ctx context.Context, s *app.Services) (answers bool) {
 	case len(lacks) == 0: // otherwise this is the consequence
 		c.say("topics", broker.Explained(err))
 	}
-	for _, err := range s.Kafka.Strangers(ctx) { // the last, since one that does not answer takes time
-		c.say("kafka", fmt.Errorf("kafka.brokers: %w", err))
-	}
 	k := &s.Config.Kafka
 	switch {
 	case k.TLS.Enabled || onThisMachine(k.Brokers...):
@@ -157,7 +142,6 @@ func (c *checks) kafka(ctx context.Context, s *app.Services) (answers bool) {
 	default:
 		c.note("kafka.tls", "not encrypted; set kafka.tls")
 	}
-	return true
 }
 
 // all reports each problem, or that there is none.

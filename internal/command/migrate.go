@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -13,32 +14,26 @@ import (
 	"github.com/pacer/pacer/internal/app"
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/config"
+	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/notation"
 	"github.com/pacer/pacer/internal/requeue"
 )
 
 func (c *cli) migrate() *cobra.Command {
-	return group("migrate", "Schema and topics",
-		c.migrateUpCommand(),
+	var cluster string
+	up := c.plain("up", "Create or update the schema and pacer's own topics; running it again changes nothing", func(ctx context.Context) error {
+		return c.migrateUp(ctx, cluster)
+	})
+	up.Flags().StringVar(&cluster, "cluster", "", "id of the Kafka cluster to use from now on, instead of the one used before; stop all daemons first")
+	return group("migrate", "Schema and topics", up,
 		c.migrateWipeCommand(),
 		c.migrateCatchUpCommand(),
 		c.plain("status", "Show the schema and the topics; exit code 1 while something is missing", c.migrateStatus))
 }
 
-func (c *cli) migrateUpCommand() *cobra.Command {
-	var cluster string
-	cmd := c.plain("up", "Create or update the schema and pacer's own topics; running it again changes nothing", func(ctx context.Context) error {
-		return c.migrateUp(ctx, cluster)
-	})
-	cmd.Long = `Creates or updates the schema and pacer's own topics, and stores the id of the Kafka cluster. From then on pacer uses no other
-cluster: brokers of another one that answer at kafka.brokers are passed over. Running it again changes nothing.`
-	cmd.Flags().StringVar(&cluster, "cluster", "", "use the Kafka cluster with this id from now on; stop all daemons first")
-	return cmd
-}
-
-// migrateUp is `pacer migrate up`: the schema first, then the topics.
+// migrateUp is `pacer migrate up`: the schema first, then the topics. Running it again changes nothing.
 func (c *cli) migrateUp(ctx context.Context, cluster string) error {
-	s, migrator, err := c.migrator(ctx, config.NeedKafka, config.NeedPostgres)
+	s, migrator, err := c.migrator(ctx, cluster, config.NeedKafka, config.NeedPostgres)
 	if err != nil {
 		return err
 	}
@@ -59,18 +54,18 @@ func (c *cli) migrateUp(ctx context.Context, cluster string) error {
 	if err := setShards(ctx, s); err != nil {
 		return err
 	}
-	known := s.Cluster()
-	if cluster != "" {
-		s.Cluster = func() string { return cluster }
-	}
-	if cluster, err = s.Kafka.Cluster(ctx); err != nil {
+	found, known := s.Installation(), s.Catalogued().Installation
+	if found.Cluster, err = s.Kafka.Cluster(ctx); err != nil {
 		return app.BrokersFault(err)
 	}
-	if cluster != known {
-		if err := migrator.SetCluster(ctx, cluster); err != nil {
+	if found != known || cluster != "" {
+		if why := known.Other(found); why != "" {
+			c.warn("%s", why)
+		}
+		if err := migrator.Install(ctx, found); err != nil {
 			return err
 		}
-		p.line("daemons use the Kafka cluster %s and no other", cluster)
+		p.line("set up for the Kafka cluster %s, consumer group %s and topics %s*", found.Cluster, found.Group, found.Prefix)
 	}
 	changes, err := requeue.EnsureTopics(ctx, s.Kafka, s.Topics, func(err error) {
 		c.warn("the new topics are created and have no leaders yet, as on a broker that has just started; waiting up to two minutes (%v)", err)
@@ -81,7 +76,7 @@ func (c *cli) migrateUp(ctx context.Context, cluster string) error {
 	if err != nil {
 		return fmt.Errorf("kafka.brokers: %w", err)
 	}
-	if len(applied)+len(changes) == 0 && cluster == known {
+	if len(applied)+len(changes) == 0 && found == known {
 		p.line("nothing to do: schema and topics are up to date")
 	}
 	if c.json {
@@ -97,18 +92,23 @@ type migrationDone struct {
 	Topics  []string `json:"topics,omitempty"` // a line for each change
 }
 
-// migrator makes a Migrator, and connections to the other services that the command needs.
-func (c *cli) migrator(ctx context.Context, needs ...config.Section) (*app.Services, *catalog.Migrator, error) {
+// migrator makes a Migrator, and connections to the other services that the command needs: to this cluster of Kafka, or else the one
+// that is stored.
+func (c *cli) migrator(ctx context.Context, cluster string, needs ...config.Section) (*app.Services, *catalog.Migrator, error) {
 	s, err := c.services(needs...)
 	if err != nil {
 		return nil, nil, err
 	}
-	m, err := catalog.NewMigrator(s.DSN())
+	found, err := s.CheckCatalog(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	cluster, err := m.Cluster(ctx)
-	s.Cluster = func() string { return cluster }
+	found.Cluster = cmp.Or(cluster, found.Cluster)
+	s.Catalogued = func() *delivery.Snapshot { return &delivery.Snapshot{Installation: found.Installation} }
+	if s.Kafka != nil {
+		s.Kafka.Strangers(ctx) // they are passed over then
+	}
+	m, err := catalog.NewMigrator(s.DSN())
 	return s, m, err
 }
 
@@ -154,7 +154,7 @@ type migrationWiped struct {
 
 // migrateWipe is `pacer migrate wipe`: it removes what `pacer migrate up` makes.
 func (c *cli) migrateWipe(ctx context.Context, yes bool) error {
-	s, migrator, err := c.migrator(ctx, config.NeedKafka, config.NeedPostgres)
+	s, migrator, err := c.migrator(ctx, "", config.NeedKafka, config.NeedPostgres)
 	if err != nil {
 		return err
 	}
@@ -214,7 +214,7 @@ and grant nothing of quotas that had changed. Daemons may run meanwhile. Running
 
 // migrateCatchUp is `pacer migrate catch-up`.
 func (c *cli) migrateCatchUp(ctx context.Context) error {
-	s, migrator, err := c.migrator(ctx, config.NeedPostgres)
+	s, migrator, err := c.migrator(ctx, "", config.NeedPostgres)
 	if err != nil {
 		return err
 	}
@@ -236,7 +236,7 @@ type migrationStatus struct {
 
 // migrateStatus is `pacer migrate status`. The error is ErrNotOK while something is missing.
 func (c *cli) migrateStatus(ctx context.Context) error {
-	s, migrator, err := c.migrator(ctx, config.NeedKafka, config.NeedPostgres)
+	s, migrator, err := c.migrator(ctx, "", config.NeedKafka, config.NeedPostgres)
 	if err != nil {
 		return err
 	}

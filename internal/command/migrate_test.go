@@ -190,7 +190,7 @@ func TestTheClusterIsStored(t *testing.T) {
 	environ := append(d.environ, "PACER_KAFKA_LANES=2", "PACER_KAFKA_TOPICS=jobs", "PACER_SINKS_NOWHERE_TYPE=discard")
 	at := func(brokers string) { d.environ = append(slices.Clone(environ), "PACER_KAFKA_BROKERS="+brokers) }
 	at(ours)
-	if out := d.run("migrate up"); !strings.Contains(out, "daemons use the Kafka cluster ours and no other\n") {
+	if out := d.run("migrate up"); !strings.Contains(out, "set up for the Kafka cluster ours, consumer group pacer and topics pacer.*\n") {
 		t.Error(out)
 	}
 	if out := d.run("migrate up"); out != "nothing to do: schema and topics are up to date\n" {
@@ -198,18 +198,18 @@ func TestTheClusterIsStored(t *testing.T) {
 	}
 	for _, line := range []string{"migrate up", "migrate up --cluster ours", "migrate status", "migrate wipe --yes"} {
 		at(theirs)
-		d.refuses(line, "its id is theirs, and pacer is set up with ours; correct kafka.brokers. To use that cluster from now on, stop all daemons and "+
+		d.refuses(line, "its id is theirs, and pacer is set up for ours; correct kafka.brokers. To use that cluster from now on, stop all daemons and "+
 			"run pacer migrate up --cluster theirs")
 	}
 	at(theirs + "," + ours)
 	for range 5 {
 		d.run("migrate up")
-		if code, out, _ := d.try("check"); code != 1 || strings.Count(out, "its id is theirs, and pacer is set up with ours") != 1 || !strings.Contains(out, "ok    topics\n") {
+		if code, out, _ := d.try("check"); code != 1 || strings.Count(out, "its id is theirs, and pacer is set up for ours") != 1 || !strings.Contains(out, "ok    topics\n") {
 			t.Errorf("check: code %d, %s", code, out)
 		}
 	}
 	at(theirs)
-	if out := d.run("migrate up --cluster theirs"); !strings.Contains(out, "the Kafka cluster theirs and no other\n") || !strings.Contains(out, "pacer.lanes") {
+	if out := d.run("migrate up --cluster theirs"); !strings.Contains(out, "set up for the Kafka cluster theirs") || !strings.Contains(out, "pacer.lanes") {
 		t.Error(out)
 	}
 	d.run("migrate status")

@@ -2,24 +2,19 @@ package delivery
 
 import "fmt"
 
-// Installation is what daemons that work together have in common, as their stored positions show it.
+// Installation is what a database is set up for by pacer migrate up, and by a configuration. What is not known is "".
 type Installation struct {
-	Group string // consumer group
-	Lanes string // the topic of their lanes
+	Cluster string // id of the only Kafka cluster that is used
+	Group   string // consumer group
+	Prefix  string // of pacer's own topics
 }
 
-// Other says in one line what is wrong if another installation uses the same database; "" if this one has none but itself.
-func (i Installation) Other(seen []Installation) string {
-	for _, o := range seen {
-		switch {
-		case o == i:
-		case o.Lanes == i.Lanes:
-			return fmt.Sprintf("daemons of the consumer group %q read the same topics, %s and others, so each job that waits there is sent by both: "+
-				"set kafka.group to the same, or kafka.topic_prefix and the database to others", o.Group, o.Lanes)
-		default:
-			return fmt.Sprintf("daemons of another installation used this database in the last minute (consumer group %q, topic %s), and "+
-				"each takes the lanes and counts of the other for its own: give it a database and a redis.key_prefix of its own", o.Group, o.Lanes)
-		}
+// Other says in one line what is wrong if another installation uses the database; "" if only the cluster differs, or nothing does.
+func (i Installation) Other(mine Installation) string {
+	if i.Group == "" || i.Group == mine.Group && i.Prefix == mine.Prefix {
+		return ""
 	}
-	return ""
+	return fmt.Sprintf("pacer migrate up was run for the consumer group %q and topics %s*, not for %q and %s*. Installations that share a database take the "+
+		"lanes and counts of each other for their own, and groups that share topics send each job twice: give each a database and a redis.key_prefix of "+
+		"its own, or, if these settings have changed, run pacer migrate up", i.Group, i.Prefix, mine.Group, mine.Prefix)
 }

@@ -6,14 +6,15 @@ import (
 )
 
 func TestOtherInstallations(t *testing.T) {
-	mine := Installation{"pacer", "pacer.lanes"}
+	mine := Installation{"A", "pacer", "pacer."}
 	for other, want := range map[Installation]string{
+		{}:                       "", // of a database that was not set up with Kafka
 		mine:                     "",
-		{"pacer", "night.lanes"}: "topic night.lanes",
-		{"night", "night.lanes"}: `consumer group "night"`,
-		{"night", "pacer.lanes"}: "each job that waits there is sent by both",
+		{"B", "pacer", "pacer."}: "", // which the broker's client sees
+		{"A", "night", "pacer."}: `for the consumer group "night" and topics pacer.*, not for "pacer" and pacer.*`,
+		{"A", "pacer", "night."}: "topics night.*",
 	} {
-		got := mine.Other([]Installation{mine, other})
+		got := other.Other(mine)
 		if (want == "") != (got == "") || !strings.Contains(got, want) || strings.Contains(got, "\n") {
 			t.Errorf("%+v: %q", other, got)
 		}

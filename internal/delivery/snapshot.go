@@ -16,8 +16,8 @@ type Snapshot struct {
 	Destinations map[string]*Destination // of pacer.destinations, by id
 	// Stores is since when each shard of the quota store has the data that it has: those before were lost, or it is new. What is not known
 	// is left out.
-	Stores  map[int]time.Time
-	Cluster string // id of the only Kafka cluster that is used; "": any
+	Stores       map[int]time.Time
+	Installation Installation
 
 	serial  int64      // of the snapshots that followed each other; 0: not known
 	changes [][]string // campaigns that differ from the one before, in each of the last ones
