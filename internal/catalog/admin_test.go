@@ -254,14 +254,16 @@ func TestTheInstallationIsStored(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
 	p, ctx := started(t, Options{DSN: dsn}), t.Context()
-	if got := p.Snapshot().Installation; got != (delivery.Installation{}) {
+	if got := p.Snapshot().Installation; got != (delivery.Installation{Shards: 1}) {
 		t.Errorf("a new database is set up for %+v", got)
 	}
 	m, err := NewMigrator(dsn)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []delivery.Installation{{Cluster: "A", Group: "pacer", Prefix: "pacer."}, {Cluster: "B", Group: "night", Prefix: "night."}} {
+	for _, want := range []delivery.Installation{
+		{Cluster: "A", Group: "pacer", Prefix: "pacer.", Shards: 1}, {Cluster: "B", Group: "night", Prefix: "night.", Shards: 2},
+	} {
 		if err := m.Install(ctx, want); err != nil {
 			t.Fatal(err)
 		}

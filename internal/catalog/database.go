@@ -187,15 +187,6 @@ func read[T any](ctx context.Context, d *database, limit time.Duration, what str
 	return answer, nil
 }
 
-// inTx runs one operation in a transaction.
-func inTx[T any](ctx context.Context, pool *pgxpool.Pool, operate func(pgx.Tx) (T, error)) (answer T, err error) {
-	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) (err error) {
-		answer, err = operate(tx)
-		return err
-	})
-	return answer, err
-}
-
 // querier is the part of a pool, a connection or a transaction that reading needs.
 type querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)

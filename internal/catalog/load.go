@@ -19,7 +19,7 @@ const (
 	// for a query of less than one.
 	tunePlans = `SELECT set_config('plan_cache_mode', 'force_custom_plan', true), set_config('jit', 'off', true)`
 
-	selectStore = `SELECT removed, cluster_id, group_id, topic_prefix FROM pacer.revision, pacer.store`
+	selectStore = `SELECT removed, cluster_id, group_id, topic_prefix, shards FROM pacer.revision, pacer.store`
 
 	selectCampaigns = `
 SELECT c.id, c.revision, trim_scale(c.send_rate)::text,
@@ -168,7 +168,9 @@ func (s *state) readDelta(ctx context.Context, tx pgx.Tx, since int64) (*delta, 
 	s.loads++
 	batch := &pgx.Batch{}
 	batch.Queue(tunePlans)
-	batch.Queue(selectStore).QueryRow(func(row pgx.Row) error { return row.Scan(&d.removed, &d.set.Cluster, &d.set.Group, &d.set.Prefix) })
+	batch.Queue(selectStore).QueryRow(func(row pgx.Row) error {
+		return row.Scan(&d.removed, &d.set.Cluster, &d.set.Group, &d.set.Prefix, &d.set.Shards)
+	})
 	batch.Queue(selectCampaigns, since).Query(func(rows pgx.Rows) error { return d.scanCampaigns(rows, s) })
 	batch.Queue(selectQuotas, since).Query(func(rows pgx.Rows) error { return d.scanQuotas(rows, s) })
 	batch.Queue(selectDestinations, since).Query(func(rows pgx.Rows) error { return d.endpoints.scan(rows, &s.endpoints, s.loads, d.full) })

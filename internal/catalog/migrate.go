@@ -136,10 +136,12 @@ func (m *Migrator) CatchUp(ctx context.Context) (rows int64, err error) {
 	return rows, explain(err)
 }
 
-// Install stores what the database is set up for.
+// Install stores what the database is set up for. Quotas stay in their shards, so the number of shards may grow: the error is ErrInvalid
+// if a quota would lose its shard. 0 leaves it as it is.
 func (m *Migrator) Install(ctx context.Context, i delivery.Installation) error {
 	return m.connected(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, `UPDATE pacer.store SET cluster_id = $1, group_id = $2, topic_prefix = $3`, i.Cluster, i.Group, i.Prefix)
+		_, err := conn.Exec(ctx, `UPDATE pacer.store SET cluster_id = $1, group_id = $2, topic_prefix = $3, shards = coalesce(nullif($4, 0), shards)`,
+			i.Cluster, i.Group, i.Prefix, i.Shards)
 		return err
 	})
 }

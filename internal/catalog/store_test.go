@@ -33,7 +33,11 @@ func TestShards(t *testing.T) {
 	if got := place("one"); got != [4]int{40} {
 		t.Errorf("on one shard: %v", got)
 	}
-	if err := a.SetShards(ctx, 4); err != nil {
+	m, err := NewMigrator(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Install(ctx, delivery.Installation{Shards: 4}); err != nil {
 		t.Fatal(err)
 	}
 	if got := place("four"); slices.Min(got[:]) < 3 {
@@ -60,9 +64,9 @@ func TestShards(t *testing.T) {
 	if s.Quotas["chosen"].Shard != 3 {
 		t.Errorf("%+v", s.Quotas["chosen"])
 	}
-	line(t, a.SetShards(ctx, 3), ErrInvalid, "there are quotas on shard 3: Use at least 4")
-	line(t, a.SetShards(ctx, 0), ErrInvalid, "must not be 0: Use 1 to 1024")
-	if err := a.SetShards(ctx, 6); err != nil {
+	line(t, m.Install(ctx, delivery.Installation{Shards: 3}), ErrInvalid, "there are quotas on shard 3: Use at least 4")
+	line(t, m.Install(ctx, delivery.Installation{Shards: 1025}), ErrInvalid, "must not be 1025: Use 1 to 1024")
+	if err := m.Install(ctx, delivery.Installation{Shards: 6}); err != nil {
 		t.Error(err)
 	}
 }
@@ -117,22 +121,4 @@ WHERE campaign_id = 'spring' AND quota_id IN ('a', 'c')`)
 	line(t, err, ErrInvalid, "quota new0 lives in shard 2, quota a in shard 1")
 	_, err = a.SetQuota(ctx, "other", QuotaChange{With: with("nothing")})
 	line(t, err, ErrNotFound, "quota nothing does not exist")
-}
-
-// TestSetShardsAgainWaitsForNobody: daemons set it as they start, also while a person's transaction is open.
-func TestSetShardsAgainWaitsForNobody(t *testing.T) {
-	t.Parallel()
-	dsn := migrated(t)
-	conn := connected(t, dsn)
-	run(t, conn, `BEGIN`)
-	run(t, conn, `INSERT INTO pacer.quotas (id) VALUES ('q')`)
-	a, err := NewAdmin(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(a.Close)
-	if err := a.SetShards(t.Context(), 1); err != nil {
-		t.Error(err)
-	}
-	run(t, conn, `ROLLBACK`)
 }

@@ -51,12 +51,17 @@ func (c *cli) migrateUp(ctx context.Context, cluster string) error {
 	if err != nil {
 		return err
 	}
-	if err := setShards(ctx, s); err != nil {
-		return err
-	}
 	found, known := s.Installation(), s.Catalogued().Installation
 	if found.Cluster, err = s.Kafka.Cluster(ctx); err != nil {
 		return app.BrokersFault(err)
+	}
+	if found.Shards = known.Shards; len(s.Config.Redis.Addrs) > 0 {
+		store, err := s.Shards()
+		if err != nil {
+			return err
+		}
+		found.Shards = store.Count()
+		_ = store.Close() // it has not been used
 	}
 	if found != known || cluster != "" {
 		if why := known.Other(found); why != "" {
@@ -110,24 +115,6 @@ func (c *cli) migrator(ctx context.Context, cluster string, needs ...config.Sect
 	}
 	m, err := catalog.NewMigrator(s.DSN())
 	return s, m, err
-}
-
-// setShards writes the number of shards, among which new quotas are spread, to the catalog.
-func setShards(ctx context.Context, s *app.Services) error {
-	if len(s.Config.Redis.Addrs) == 0 {
-		return nil
-	}
-	shards, err := s.Shards()
-	if err != nil {
-		return err
-	}
-	defer func() { _ = shards.Close() }() // it has not been used
-	admin, err := openAdmin(s.Config)
-	if err != nil {
-		return err
-	}
-	defer admin.Close()
-	return admin.SetShards(ctx, shards.Count())
 }
 
 func (c *cli) migrateWipeCommand() *cobra.Command {

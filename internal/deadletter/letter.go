@@ -179,10 +179,7 @@ func (s *seen) repeats(d *Letter) bool {
 	if d.Origin.Topic == "" {
 		return false
 	}
-	key := maphash.Comparable(seed, struct {
-		delivery.Origin
-		attempts, hops int
-	}{d.Origin, d.Attempts, d.Hops})
+	key := maphash.Comparable(seed, [...]any{d.Origin, d.Attempts, d.Hops})
 	if s.last[key] || s.before[key] {
 		return true
 	}

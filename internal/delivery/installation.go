@@ -7,6 +7,7 @@ type Installation struct {
 	Cluster string // id of the only Kafka cluster that is used
 	Group   string // consumer group
 	Prefix  string // of pacer's own topics
+	Shards  int    // of the quota store, 1 to 1024, among which new quotas are spread
 }
 
 // Other says in one line what is wrong if another installation uses the database; "" if only the cluster differs, or nothing does.

@@ -6,13 +6,13 @@ import (
 )
 
 func TestOtherInstallations(t *testing.T) {
-	mine := Installation{"A", "pacer", "pacer."}
+	mine := Installation{"A", "pacer", "pacer.", 1}
 	for other, want := range map[Installation]string{
-		{}:                       "", // of a database that was not set up with Kafka
-		mine:                     "",
-		{"B", "pacer", "pacer."}: "", // which the broker's client sees
-		{"A", "night", "pacer."}: `for the consumer group "night" and topics pacer.*, not for "pacer" and pacer.*`,
-		{"A", "pacer", "night."}: "topics night.*",
+		{}:                          "", // of a database that was not set up with Kafka
+		mine:                        "",
+		{"B", "pacer", "pacer.", 1}: "", // which the broker's client sees
+		{"A", "night", "pacer.", 1}: `for the consumer group "night" and topics pacer.*, not for "pacer" and pacer.*`,
+		{"A", "pacer", "night.", 1}: "topics night.*",
 	} {
 		got := other.Other(mine)
 		if (want == "") != (got == "") || !strings.Contains(got, want) || strings.Contains(got, "\n") {
