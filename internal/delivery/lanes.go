@@ -1,10 +1,14 @@
 package delivery
 
+// LargeBacklog is up to how many waiting jobs a campaign has one lane.
+const LargeBacklog = 512
+
+// HugeBacklog is up to how many it has some lanes, and then all.
+const HugeBacklog = someLanes * LargeBacklog
+
 const (
-	// LargeBacklog is how many waiting jobs of a campaign lie in one lane, and HugeBacklog how many in some; more lie in all.
-	LargeBacklog, HugeBacklog = 512, someLanes * LargeBacklog
-	someLanes                 = 16
-	// maxShared bounds how many large backlogs share a lane, and maxHuge how many huge ones, on average.
+	someLanes = 16
+	// maxShared bounds how many large backlogs share a lane, on average, and maxHuge how many huge ones there are.
 	maxShared, maxHuge = 4, 4
 )
 

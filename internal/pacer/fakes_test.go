@@ -151,7 +151,6 @@ type partition struct {
 	released []int64
 	rooms    []string
 	units    int64 // of room, in all
-	cramped  bool  // no room for jobs that are moved on
 	revoked  bool
 	dropped  int
 }

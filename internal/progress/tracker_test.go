@@ -27,7 +27,6 @@ type desk struct {
 	gates   []delivery.Gate
 	windows []delivery.WindowState
 	stuck   []Stuck
-	needs   map[string]int // lanes, 0 for one
 }
 
 func (d *desk) closed(context.Context) ([]delivery.Gate, error) { return d.gates, nil }
