@@ -1,14 +1,12 @@
 package test
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"slices"
 	"testing"
 	"time"
 
-	"github.com/segmentio/kafka-go"
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/requeue"
@@ -251,20 +249,6 @@ func (c *chaos) written(topic string) int64 {
 		n -= c.bystander.filled
 	}
 	return n
-}
-
-// endOf is the end of a partition.
-func (c *chaos) endOf(topic string, partition int) int64 {
-	c.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	answer, err := c.client.ListOffsets(ctx, &kafka.ListOffsetsRequest{
-		Topics: map[string][]kafka.OffsetRequest{topic: {kafka.LastOffsetOf(partition)}},
-	})
-	if err != nil {
-		c.t.Fatalf("end of %s/%d: %v", topic, partition, err)
-	}
-	return answer.Topics[topic][0].LastOffset
 }
 
 // since counts the bystander's arrivals of the last moments.

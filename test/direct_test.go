@@ -91,13 +91,6 @@ func TestDirectProduction(t *testing.T) {
 	d.stop()
 }
 
-// has reports whether a job has arrived.
-func (r *receiver) has(id string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.tallyOf("").accepted[id]
-}
-
 // TestDirectJobsExpire: a direct job counts from when it was written, however often its lane is read.
 func TestDirectJobsExpire(t *testing.T) {
 	t.Parallel()
