@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/requeue"
 )
