@@ -30,7 +30,6 @@ type telling struct{ line, metric string }
 var tells = map[string]telling{
 	"429-storm-beyond-expiry":               {metric: "pacer_dead_letters_total"},
 	"a-hundred-paused-campaigns":            {},
-	"backlog-in-too-few-lanes":              {},
 	"behind-a-backlog-in-one-partition":     {},
 	"broker-killed":                         {line: "kafka does not answer as it should"},
 	"broker-refuses-the-lane-produce":       {line: "kafka refuses re-enqueued jobs"},
@@ -92,6 +91,7 @@ var tells = map[string]telling{
 	"sink-deaf":                             {line: "the sink does not work"},
 	"sink-slow":                             {},
 	"sink-trickles":                         {},
+	"slow-destination-of-a-backlog":         {},
 	"timers-made-anew":                      {line: "the topic was made anew", metric: "pacer_offset_resets_total"},
 	"two-on-a-lane-one-paused":              {},
 	"usage-after-five-crashes":              {},

@@ -71,9 +71,9 @@ func TestALargeBacklogIsSentByAll(t *testing.T) {
 	}
 	slices.Sort(lanes)
 	s.shownSenders("large", lanes, len(daemons))
-	if out := s.run("campaign", "show", "large"); !strings.Contains(out, fmt.Sprintf("%d: %s", len(lanes), notation.List(lanes))) {
-		t.Errorf("lanes %v are not shown: %s", lanes, out)
-	}
+	s.await(10*time.Second, "its lanes to be shown", func() bool {
+		return strings.Contains(s.run("campaign", "show", "large"), fmt.Sprintf("%d: %s", len(lanes), notation.List(lanes)))
+	})
 
 	s.sql(`UPDATE pacer.campaigns SET status = 'active', send_rate = $1`, rate)
 	s.await(60*time.Second, "every job", func() bool {

@@ -83,6 +83,7 @@ func TestWhatWasDeliveredIsRemoved(t *testing.T) {
 	// Another group has no offsets: lanes and timers go on from the positions in PostgreSQL, ingress begins anew, as that of a
 	// group that has never read it.
 	s.sql(`UPDATE pacer.positions SET group_id = 'another' WHERE topic <> $1`, s.ingress)
+	s.sql(`UPDATE pacer.store SET group_id = 'another'`)
 	s.sql(`UPDATE pacer.campaigns SET status = 'paused'`)
 	four := s.start("four", "PACER_KAFKA_GROUP=another")
 	four.awaitReady(15 * time.Second)

@@ -19,6 +19,9 @@ const (
 	// memory. With many campaigns the interval grows by exchangeEach per campaign, up to exchangeLeast: what a daemon says
 	// is summed up within one interval and heard within another, and both are less than freshFor.
 	exchangeEvery = time.Second
+	// exchangeFirst is how soon after the start, and after the catalog is loaded, the first exchange comes: what waits in lanes is then known
+	// before a job is read.
+	exchangeFirst = 50 * time.Millisecond
 	exchangeEach  = 200 * time.Microsecond
 	exchangeLeast = 2 * time.Second
 	callTimeout   = 2 * time.Second
@@ -168,7 +171,7 @@ func New(o Options) *Tracker {
 
 // Run updates the figures until ctx ends, and then saves what was settled since the last save.
 func (t *Tracker) Run(ctx context.Context) error {
-	exchange := time.NewTicker(exchangeEvery)
+	exchange := time.NewTicker(exchangeFirst)
 	defer exchange.Stop()
 	save := time.NewTicker(saveEvery)
 	defer save.Stop()
@@ -176,7 +179,9 @@ func (t *Tracker) Run(ctx context.Context) error {
 		select {
 		case <-exchange.C:
 			t.exchange(ctx)
-			exchange.Reset(exchangeAfter(t.campaigns))
+			if t.snapshot != nil {
+				exchange.Reset(exchangeAfter(t.campaigns))
+			}
 		case <-save.C:
 			t.ledger.save(ctx, t.opt.Work.Tallies(), t.known)
 			t.ledger.load(ctx, t.watched, t.leader == t.opt.Daemon)
