@@ -68,7 +68,7 @@ var tells = map[string]telling{
 	"postgres-down-and-a-daemon-killed":     {line: "catalog cannot be read", metric: "pacer_catalog_failures_total"},
 	"postgres-down-at-a-first-overflow":     {line: "catalog cannot be read", metric: "pacer_catalog_failures_total"},
 	"postgres-down-during-a-rebalance":      {line: "catalog cannot be read", metric: "pacer_catalog_failures_total"},
-	"postgres-slow":                         {line: "lanes cannot be looked up", metric: "pacer_requeue_pin_fallbacks_total"},
+	"postgres-slow":                         {},
 	"postgres-slow-during-rebalances":       {},
 	"quota-exhausted-for-a-day":             {metric: "pacer_quota_denied_total"},
 	"quota-flushed-in-the-middle":           {line: "the store has lost its data", metric: "pacer_store_losses_total"},
