@@ -96,16 +96,21 @@ type brokerConn struct {
 	address string
 	head    []byte // of the first answer, up to the four bytes of its length
 	dialer  *dialer
-	cluster string // of the broker, once it matters
+	cluster string // that the broker was found to be of
 	asked   bool   // a request is under way
 }
 
 // loginKeys are of the requests that a broker answers before the login.
 var loginKeys = []protocol.ApiKey{protocol.ApiVersions, protocol.SaslHandshake, protocol.SaslAuthenticate}
 
+// ofLogin reports whether bytes begin a request of the login, or are no request.
+func ofLogin(p []byte) bool {
+	return len(p) < 6 || slices.Contains(loginKeys, protocol.ApiKey(binary.BigEndian.Uint16(p[4:])))
+}
+
 // Write asks for the cluster before the first request after the login, and before the next one when another cluster is used from now on.
 func (c *brokerConn) Write(p []byte) (int, error) {
-	if want := c.dialer.cluster(); c.cluster != want && !c.asked && !slices.Contains(loginKeys, protocol.ApiKey(binary.BigEndian.Uint16(p[4:]))) {
+	if want := c.dialer.cluster(); c.cluster != want && !c.asked && !ofLogin(p) {
 		if err := c.verify(want); err != nil {
 			return 0, &unsent{err}
 		}
@@ -122,9 +127,9 @@ func (c *brokerConn) verify(cluster string) error {
 	if err := exchange(c.Conn, request, answer); err != nil {
 		return err
 	}
-	c.cluster = cluster
 	id := answer.ClusterID
 	if id == nil || *id == cluster || cluster == "" {
+		c.cluster = cluster
 		c.dialer.strangers.Delete(c.address)
 		return nil
 	}

@@ -40,7 +40,7 @@ func publishTo(ctx context.Context, s *app.Services, flags *publishFlags) (publi
 // directShare is the part of all lanes that jobs of one campaign are published to, as a divisor.
 const directShare = 8
 
-// publishLanes returns the first lanes in the order of the campaign, as many as one campaign gets.
+// publishLanes returns the first lanes in the order of the campaign.
 func publishLanes(ctx context.Context, s *app.Services, campaign string) (publishTarget, error) {
 	topic := requeue.LaneTopic(s.Topics.Prefix)
 	lanes, err := s.Kafka.Partitions(ctx, topic)

@@ -12,8 +12,7 @@ import (
 // positionTimeout bounds one save or load of positions.
 const positionTimeout = 5 * time.Second
 
-// checkpointer saves the positions of lanes and timers. One goroutine runs
-// it.
+// checkpointer saves the positions of lanes and timers. One goroutine runs it.
 type checkpointer struct {
 	opt     *Options
 	sources func() []*source

@@ -89,11 +89,12 @@ func (c *committer) commit(ctx context.Context, all bool) (err error) {
 		if !dirty {
 			continue
 		}
-		if size += commitOverhead + len(member.Group) + len(s.Topic) + len(p.Metadata); size > maxCommitBytes {
+		more := commitOverhead + len(member.Group) + len(s.Topic) + len(p.Metadata)
+		if size+more > maxCommitBytes {
 			err = cmp.Or(c.send(ctx, member, sent), err)
 			size, sent = 0, map[*source]progress{}
 		}
-		sent[s] = p
+		size, sent[s] = size+more, p
 	}
 	return cmp.Or(c.send(ctx, member, sent), err)
 }

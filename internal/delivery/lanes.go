@@ -1,9 +1,9 @@
 package delivery
 
-// LargeBacklog is up to how many waiting jobs a campaign has one lane.
+// LargeBacklog is how many jobs of a campaign have to wait for it to get several lanes.
 const LargeBacklog = 512
 
-// HugeBacklog is up to how many it has some lanes, and then all.
+// HugeBacklog is how many have to wait for it to get all lanes.
 const HugeBacklog = someLanes * LargeBacklog
 
 const (

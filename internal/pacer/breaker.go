@@ -116,8 +116,9 @@ func (r *failureRun) enough(now int64) bool {
 	}
 }
 
-// trip opens the breaker until the next probe, for most at the longest. Where a wait was asked for, and is longer than
-// a second, probes begin sooner than that: perhaps only a few recipients are throttled. done is false if it is open already; first is true if it was closed, or opened for another cause.
+// trip opens the breaker until the next probe, for most at the longest. Where a wait of more than a second was asked for, probes begin
+// sooner: perhaps only a few recipients are throttled. done is false if it is open already; first is true if it was closed, or opened for
+// another cause.
 func (b *breaker) trip(cause delivery.GateCause, most time.Duration, now int64) (done, first bool) {
 	if b.openUntil > now {
 		return false, false

@@ -41,7 +41,7 @@ func (i *intake) grant(campaign string, units int64) (told int64) {
 	list := i.waiting
 	i.waiting = nil
 	for _, src := range list {
-		if _, ok := src.(lane); !ok { // ingress: what is refused there is in memory
+		if _, ok := src.(lane); !ok { // a partition of ingress
 			src.GrantCapacity(campaign, part(n))
 			continue
 		}

@@ -2,7 +2,6 @@ package progress
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"time"
 
@@ -14,9 +13,9 @@ import (
 type Board struct {
 	at      time.Time
 	totals  map[uint64]total
-	lanes   []delivery.LaneBacklog
 	where   map[uint64][]int // lanes in which jobs of a campaign wait
 	inLanes *inLanes
+	count   int          // of lanes, as far as is known
 	read    map[int]bool // lanes whose daemon runs; false: it ran no more
 	daemons int          // that run
 	unread  map[int]bool // lanes that their daemon does not read
@@ -74,13 +73,13 @@ func ReadBoard(ctx context.Context, x *RedisExchange) (*Board, error) {
 
 func newBoard(now time.Time, s *summary) *Board {
 	b := &Board{
-		at: now, totals: s.totals(), lanes: s.lanes.Lanes, where: map[uint64][]int{}, inLanes: s.inLanes(), read: map[int]bool{}, daemons: s.daemons,
+		at: now, totals: s.totals(), where: map[uint64][]int{}, inLanes: s.inLanes(), read: map[int]bool{}, daemons: s.daemons,
 		unread: map[int]bool{}, stuck: byCampaign(s.stuck), holds: byCampaign(s.holds),
 		late: s.late, nodes: s.nodes, sinks: s.sinks, sent: byHash(s.sent), denied: byHash(s.denied),
 	}
 	b.kafka = kafkaAway(s.nodes)
 	for _, l := range s.lanes.Lanes {
-		b.read[l.Lane] = true
+		b.read[l.Lane], b.count = true, max(b.count, l.Lane+1)
 		for _, w := range l.Waiting {
 			b.where[w.Campaign] = append(b.where[w.Campaign], l.Lane)
 		}
@@ -89,7 +88,7 @@ func newBoard(now time.Time, s *summary) *Board {
 		b.read[lane] = false
 	}
 	for _, lane := range s.lanes.Unreadable {
-		b.unread[lane] = true
+		b.unread[lane], b.count = true, max(b.count, lane+1)
 	}
 	return b
 }
@@ -203,9 +202,8 @@ func (b *Board) Of(c *delivery.Campaign, s *delivery.Snapshot) *hold.Board {
 		out.LanesRead = out.LanesRead && b.read[lane]
 	}
 	if len(b.unread) > 0 {
-		lanes := 1 + max(slices.Max(slices.Collect(maps.Keys(b.unread))), slices.Max(append(slices.Collect(maps.Keys(b.read)), 0)))
-		order := delivery.OrderOfLanes(c.ID, lanes)
-		_, end := delivery.LanesFor(all.waiting, b.inLanes.large, b.inLanes.huge, lanes)
+		order := delivery.OrderOfLanes(c.ID, b.count)
+		_, end := delivery.LanesFor(all.waiting, b.inLanes.large, b.inLanes.huge, b.count)
 		for i := range end { // nobody knows what waits there
 			if lane := order.Lane(i); b.unread[lane] {
 				out.Unread, out.Lanes = append(out.Unread, lane), append(out.Lanes, lane)

@@ -19,8 +19,7 @@ const (
 	// memory. With many campaigns the interval grows by exchangeEach per campaign, up to exchangeLeast: what a daemon says
 	// is summed up within one interval and heard within another, and both are less than freshFor.
 	exchangeEvery = time.Second
-	// exchangeFirst is how soon after the start, and after the catalog is loaded, the first exchange comes: what waits in lanes is then known
-	// before a job is read.
+	// exchangeFirst is how soon the first exchange comes once the catalog is loaded: jobs that are read go behind those that wait in lanes.
 	exchangeFirst = 50 * time.Millisecond
 	exchangeEach  = 200 * time.Microsecond
 	exchangeLeast = 2 * time.Second

@@ -31,8 +31,8 @@ type backlogs struct {
 type recent struct{ now, before map[string]int64 }
 
 const (
-	// asMuch is for how many jobs one counts that was just written: the others are those of other sources.
-	asMuch = 4
+	// writtenAlike is for how many jobs one of a source counts that was just written: as many again are written of other sources.
+	writtenAlike = 4
 	// fewCampaigns is of how many campaigns a source may have jobs for these to count at once. Otherwise many backlogs would become large together,
 	// before it is known that they are many.
 	fewCampaigns = 16
@@ -58,10 +58,9 @@ func (b *backlogs) grow(source, campaign string) (waits Backlog) {
 		r = &recent{now: map[string]int64{}}
 		b.lately[source] = r
 	}
-	own := r.now[campaign] + r.before[campaign]
-	r.now[campaign]++
-	if max(len(r.now), len(r.before)) <= fewCampaigns {
-		waits.Jobs += asMuch * own
+	if max(len(r.now), len(r.before)) <= fewCampaigns { // otherwise nobody asks for the counts
+		waits.Jobs += writtenAlike * (r.now[campaign] + r.before[campaign])
+		r.now[campaign]++
 	}
 	return waits
 }
@@ -70,14 +69,14 @@ func (b *backlogs) grow(source, campaign string) (waits Backlog) {
 // for a while.
 const stretchBits = 7
 
-// laneOf returns the lane of a job. It depends on where the job was read, so that after a crash it is most likely written to the
+// laneOf returns the lane of a job of a source. It depends on where the job was read, so that after a crash it is most likely written to the
 // same lane again, whose reader recognises its second record. Of partitions that refuse, those to avoid get none, and the others none while
 // another of the campaign's lanes accepts records.
-func (b *backlogs) laneOf(j *delivery.Job, l layout) int {
-	waits := b.grow(j.Source.Name(), j.Campaign)
+func (b *backlogs) laneOf(j *delivery.Job, source string, l layout) int {
+	waits := b.grow(source, j.Campaign)
 	first, end := delivery.LanesFor(waits.Jobs, waits.Large, waits.Huge, l.partitions)
 	order, width := delivery.OrderOfLanes(j.Campaign, l.partitions), end-first
-	at := int(mix(delivery.CampaignHash(j.Source.Name())^uint64(j.Offset>>stretchBits)) % uint64(width))
+	at := int(mix(delivery.CampaignHash(source)^uint64(j.Offset>>stretchBits)) % uint64(width))
 	for k := range width {
 		if lane := order.Lane(first + (at+k)%width); !slices.Contains(l.avoid, lane) && !slices.Contains(l.held, lane) {
 			return lane

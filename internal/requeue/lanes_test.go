@@ -62,9 +62,9 @@ func TestAJobWrittenAgain(t *testing.T) {
 			other := newSource(source.name + "'")
 			for len(lanes) < 3000 {
 				campaign := fmt.Sprint("c", len(lanes)%campaigns)
-				lanes = append(lanes, b.laneOf(source.job(int64(len(lanes)), campaign), layout{partitions: 16}))
+				lanes = append(lanes, b.laneOf(source.job(int64(len(lanes)), campaign), source.name, layout{partitions: 16}))
 				for range rapid.IntRange(0, 3).Draw(rt, name) {
-					b.laneOf(other.job(int64(len(lanes)), campaign), layout{partitions: 16})
+					b.laneOf(other.job(int64(len(lanes)), campaign), other.name, layout{partitions: 16})
 				}
 			}
 			return lanes
@@ -76,6 +76,19 @@ func TestAJobWrittenAgain(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestManyCampaignsAreNotCounted: what is remembered of a source is bounded, however many campaigns it has.
+func TestManyCampaignsAreNotCounted(t *testing.T) {
+	b := backlogs{lately: map[string]*recent{}}
+	for n := range 10_000 {
+		if waits := b.grow("jobs/0", fmt.Sprint("c", n%5000)); n >= 5000 && waits.Jobs != 0 {
+			t.Fatalf("%d jobs count, of a source with 5000 campaigns", waits.Jobs)
+		}
+	}
+	if n := len(b.lately["jobs/0"].now); n > fewCampaigns+1 {
+		t.Errorf("%d campaigns are remembered", n)
+	}
 }
 
 // TestALaneThatRefuses: while the partition of a lane refuses, the campaign's other lanes get all jobs, also those that were

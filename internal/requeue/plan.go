@@ -13,6 +13,7 @@ import (
 // plan chooses the partitions of one batch, whose items have one source.
 type plan struct {
 	turn   *turn
+	source string // of all items
 	now    time.Time
 	topics map[string]layout
 }
@@ -29,6 +30,9 @@ type layout struct {
 // are left out: they have failed.
 func (t *turn) plan(ctx context.Context, items []*item) []broker.Chunk[*item] {
 	p := &plan{turn: t, now: time.Now(), topics: make(map[string]layout)}
+	if len(items) > 0 {
+		p.source = items[0].job.Source.Name()
+	}
 	var chunks []broker.Chunk[*item]
 	of := make(map[broker.Partition]int)
 	for _, it := range items {
@@ -98,7 +102,7 @@ func (p *plan) destination(ctx context.Context, it *item) broker.Partition {
 	case delivery.ToLane:
 		topic = LaneTopic(topics.Prefix)
 	case delivery.ToTimer:
-		topic, key = TimerTopic(topics.Prefix, TimerFor(topics.Timers, p.now, record.DueAt(it.job, it.to))), it.job.Source.Name()
+		topic, key = TimerTopic(topics.Prefix, TimerFor(topics.Timers, p.now, record.DueAt(it.job, it.to))), p.source
 	default:
 		topic, key = DeadTopic(topics.Prefix), it.job.Campaign
 	}
@@ -107,7 +111,7 @@ func (p *plan) destination(ctx context.Context, it *item) broker.Partition {
 		return broker.Partition{Topic: topic, ID: anyPartition}
 	}
 	if it.to.Kind == delivery.ToLane {
-		return broker.Partition{Topic: topic, ID: p.turn.relay.backlogs.laneOf(it.job, l)}
+		return broker.Partition{Topic: topic, ID: p.turn.relay.backlogs.laneOf(it.job, p.source, l)}
 	}
 	return broker.Partition{Topic: topic, ID: without(l.avoid, broker.HashPartition(key, l.partitions), l.partitions)}
 }
