@@ -211,7 +211,7 @@ func (r *request) ask(ctx context.Context, h *http.Sink, vars map[string]any) (r
 func join(a, b string) string { return strings.TrimPrefix(a+"\n\n"+b, "\n\n") }
 
 // lookUp asks whether the step was made before. A crash leaves no trace of a call that was in flight, so it is asked before
-// every call. over says that the step is not to be made: it was, or this is not known.
+// every call. over says that the step is not to be made: it was, or this is not known, since found has no value for the answer.
 func (r *request) lookUp(ctx context.Context, st *step, vars map[string]any) (res delivery.Result, over bool) {
 	res, answer := r.ask(ctx, st.lookup, vars)
 	switch {
@@ -222,10 +222,24 @@ func (r *request) lookUp(ctx context.Context, st *step, vars map[string]any) (re
 			res.Detail = "lookup: " + res.Detail
 		}
 		return res, true
-	case answer == nil, st.found != nil && !st.found.Is(answer):
-		return res, false
 	}
-	return r.done(st, res, vars, st.lookedUp.from(answer, vars)), true
+	var made any = answer != nil
+	if made == true && st.found != nil {
+		made = st.found.Run(answer)
+	}
+	if made == false {
+		return res, answer == nil
+	}
+	unclear := delivery.Result{Class: delivery.Temporary, By: delivery.ByNobody, Status: res.Status}
+	if made != true {
+		unclear.Detail = "lookup: the answer does not say whether the step was made: lookup.found has no value for it"
+		return unclear, true
+	}
+	if missing := st.lookedUp.from(answer, vars); len(missing) > 0 {
+		unclear.Detail = "lookup: the answer does not have what take." + missing[0] + " says"
+		return unclear, true
+	}
+	return r.done(st, res, vars, nil), true
 }
 
 // again has a poll wait. It does not wait beyond the deadline: then it is over.

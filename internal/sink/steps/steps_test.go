@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -110,6 +111,37 @@ func TestOnce(t *testing.T) {
 	}
 	if g.Orders("u-42") != 1 || g.Calls("new", "u-42") != 1 {
 		t.Errorf("%d orders", g.Orders("u-42"))
+	}
+}
+
+// TestLookupThatDoesNotSay: a lookup that found has no value for leaves open whether the step was made, and it is not made.
+func TestLookupThatDoesNotSay(t *testing.T) {
+	for name, answer := range map[string]string{
+		"longer than what is read": `{"items":[{"id":"u-42.1"}],"pad":"` + strings.Repeat("x", 64<<10) + `"}`,
+		"a page":                   "<html>we will be back soon</html>",
+		"an error":                 `{"error":{"code":"BACKEND_TIMEOUT"}}`,
+		"nothing":                  "",
+		"cut off":                  `{"items":[{"id":"u-42.1"`,
+		"without what is taken":    `{"items":[{}]}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := sinktest.StartRegistry(t, 0, func(c *sinktest.Call, what, _ string, _ int) bool {
+				if what == "find" {
+					c.Begin(200, "Content-Length", strconv.Itoa(len(answer)))
+					_ = c.Body([]byte(answer))
+					c.End()
+				}
+				return what == "find"
+			})
+			s, j := open(t, three(g)), job()
+			res := advance(t, s, j)
+			if res.Class != delivery.Temporary || res.By != delivery.ByNobody || !strings.HasPrefix(res.Detail, "step create: lookup: the answer does not ") {
+				t.Errorf("%+v", res)
+			}
+			if n := g.Calls("new", "u-42"); n != 0 {
+				t.Errorf("made %d times", n)
+			}
+		})
 	}
 }
 
