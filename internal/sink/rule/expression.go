@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -15,7 +16,8 @@ import (
 	"github.com/expr-lang/expr/vm"
 )
 
-// Bounds on expressions. With no loop in a loop, and answers of bounded size, they bound the time that one takes.
+// Bounds on expressions. With no loop in a loop, where a loop searches nothing but its element, and answers of bounded size, they bound the time that
+// one takes.
 const (
 	maxExpression = 4 << 10 // bytes of its text
 	maxNodes      = 500
@@ -49,8 +51,12 @@ func (s *Set) compile(key, text string, isBool bool) (*expression, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: not an expression: %s", key, firstLine(err))
 	}
-	if look.nested {
+	if look.within.loop {
 		return nil, fmt.Errorf("%s: a loop in a loop is not available; use one of them", key)
+	}
+	if look.within.search {
+		return nil, fmt.Errorf("%s: a loop may search its element only, not the rest of the answer: "+
+			"functions, in, contains, matches and the like may not have body, text or headers in it", key)
 	}
 	return &expression{program}, nil
 }
@@ -95,10 +101,10 @@ func (e *expression) run(a *Answer) any {
 	return v
 }
 
-// inspector finds out what an expression looks at, and whether it has a loop in a loop.
+// inspector finds out what an expression looks at, and what its loops do.
 type inspector struct {
 	needs  *needs
-	nested bool
+	within within
 }
 
 // Visit implements ast.Visitor.
@@ -109,18 +115,35 @@ func (l *inspector) Visit(node *ast.Node) {
 		l.needs.body = l.needs.body || all || n.Value == "body" || n.Value == "text"
 		l.needs.headers = l.needs.headers || all || n.Value == "headers"
 	case *ast.PredicateNode:
-		inner := loops{}
-		ast.Walk(&n.Node, &inner)
-		l.nested = l.nested || inner.found
+		ast.Walk(&n.Node, &l.within)
 	}
 }
 
-type loops struct{ found bool }
+// within is what is done for each element of a loop, and takes as long as what it looks at is long: another loop, or a search of something else
+// than the element.
+type within struct{ loop, search bool }
 
 // Visit implements ast.Visitor.
-func (l *loops) Visit(node *ast.Node) {
-	if _, is := (*node).(*ast.PredicateNode); is {
-		l.found = true
+func (w *within) Visit(node *ast.Node) {
+	switch n := (*node).(type) {
+	case *ast.PredicateNode:
+		w.loop = true
+	case *ast.BuiltinNode, *ast.CallNode:
+		ast.Walk(node, (*search)(w))
+	case *ast.BinaryNode:
+		if slices.Contains([]string{"in", "contains", "startsWith", "endsWith", "matches", "..", "+"}, n.Operator) {
+			ast.Walk(node, (*search)(w))
+		}
+	}
+}
+
+// search looks for anything but the element, what steps have found out, and the status.
+type search within
+
+// Visit implements ast.Visitor.
+func (s *search) Visit(node *ast.Node) {
+	if n, is := (*node).(*ast.IdentifierNode); is && n.Value != "vars" && n.Value != "status" {
+		s.search = true
 	}
 }
 
