@@ -25,6 +25,8 @@ func TestContent(t *testing.T) {
 		`<?xml version="1.0" encoding="windows-1251"?><a xmlns="urn:x"/>`:       "not well-formed",
 		"<a xmlns=\"urn:x\">\xff</a>":                                           "not well-formed",
 		`<a xmlns="` + basicNS + `1.3"/>`:                                       "in no namespace",
+		`<a xmlns="urn:x"><b Id="SIGNED_BY_CONSUMER"/></a>`:                     "begins with SIGNED_BY_",
+		`<a xmlns="urn:x"><b ID="&#83;IGNED_BY_CALLER"/></a>`:                   "begins with SIGNED_BY_",
 		`<a xmlns="urn:x">` + strings.Repeat("<b>", 2000):                       "elements in each other",
 		`</b:MessagePrimaryContent><b:MessagePrimaryContent><a xmlns="urn:x"/>`: "not well-formed",
 	} {

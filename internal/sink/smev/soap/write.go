@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 )
@@ -24,8 +25,9 @@ const (
 
 // Ids of the elements that are signed, as the operator's guidelines name them.
 const (
-	SignedByConsumer = "SIGNED_BY_CONSUMER" // what a sender of requests has made
-	SignedByCaller   = "SIGNED_BY_CALLER"   // parameters of another call
+	signedBy         = "SIGNED_BY_"
+	SignedByConsumer = signedBy + "CONSUMER" // what a sender of requests has made
+	SignedByCaller   = signedBy + "CALLER"   // parameters of another call
 )
 
 // Call is a call of SMEV.
@@ -149,6 +151,9 @@ func Content(document []byte) ([]byte, error) {
 		case xml.StartElement:
 			if depth++; depth > maxDepth {
 				return nil, fmt.Errorf("more than %d elements in each other", maxDepth)
+			}
+			if slices.ContainsFunc(t.Attr, func(a xml.Attr) bool { return strings.HasPrefix(a.Value, signedBy) }) {
+				return nil, fmt.Errorf("an attribute begins with %s, as the Ids of what pacer has signed do", signedBy)
 			}
 			if depth > 1 {
 				continue
