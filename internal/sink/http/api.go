@@ -64,6 +64,7 @@ func NewAPI(o APIOptions) (*API, error) {
 		if target.Port() == "" {
 			address = net.JoinHostPort(target.Hostname(), "443")
 		}
+		c.transport.IdleConnTimeout = 0 // they last, idle or not, for MaxConnAge
 		c.pool = newPool(c.transport, target.Scheme, address, o.Connections, o.Resent)
 	}
 	return &API{client: c, resent: o.Resent}, nil

@@ -177,6 +177,8 @@ func headerProblem(name, value string, isSigned bool) string {
 		return fmt.Sprintf("headers.%s: pacer sets this header itself; remove it", name)
 	case !httpguts.ValidHeaderFieldValue(value) || len(value) > maxHeaderBytes:
 		return fmt.Sprintf("headers.%s: not a header value; use one line of at most %d bytes", name, maxHeaderBytes)
+	case signature.IsSecret(value):
+		return fmt.Sprintf("headers.%s: is a secret that signs requests, which is never sent", name)
 	}
 	return ""
 }

@@ -1,6 +1,7 @@
 package http
 
 import (
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -14,10 +15,13 @@ import (
 	"github.com/pacer/pacer/internal/sink/signature"
 )
 
-// endpoints are what a sink has made of the rows of pacer.destinations that it has sent to. The zero value is ready.
+// maxEndpoints is of how many destinations a sink keeps what it has made of them, at least, and twice as many at most.
+const maxEndpoints = 5000
+
+// endpoints are what a sink has made of the rows of pacer.destinations that it has sent to lately. The zero value is ready.
 type endpoints struct {
-	mu    sync.Mutex
-	known map[string]*endpoint
+	mu            sync.Mutex
+	known, before map[string]*endpoint // when known is full, it takes the place of before
 }
 
 // endpoint is what is made of a row. It never changes.
@@ -38,9 +42,15 @@ func (e *endpoint) fresh(common *client, row *delivery.Destination, now time.Tim
 // of returns what is made of a row for the sink.
 func (l *endpoints) of(common *client, row *delivery.Destination, now time.Time) *endpoint {
 	l.mu.Lock()
-	known := l.known[row.ID]
+	known, recent := l.known[row.ID]
+	if !recent {
+		known = l.before[row.ID]
+	}
 	l.mu.Unlock()
 	if known.fresh(common, row, now) {
+		if !recent {
+			l.keep(known)
+		}
 		return known
 	}
 	next := newEndpoint(common, row, now)
@@ -49,23 +59,25 @@ func (l *endpoints) of(common *client, row *delivery.Destination, now time.Time)
 		again.readAt = now
 		next = &again
 	}
+	l.keep(next)
+	return next
+}
+
+func (l *endpoints) keep(e *endpoint) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.known == nil {
-		l.known = map[string]*endpoint{}
+	if l.known == nil || len(l.known) >= maxEndpoints && l.known[e.row.ID] == nil {
+		l.known, l.before = map[string]*endpoint{}, l.known
 	}
-	l.known[row.ID] = next
-	return next
+	l.known[e.row.ID] = e
 }
 
 // forget drops what is made of rows that are there no more, or were replaced.
 func (l *endpoints) forget(lookup func(id string) *delivery.Destination) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for id, e := range l.known {
-		if lookup(id) != e.row {
-			delete(l.known, id)
-		}
+	for _, part := range []map[string]*endpoint{l.known, l.before} {
+		maps.DeleteFunc(part, func(id string, e *endpoint) bool { return lookup(id) != e.row })
 	}
 }
 

@@ -2,6 +2,7 @@ package http
 
 import (
 	"encoding/base64"
+	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -127,6 +128,7 @@ func TestDestinationsThatCannotBeUsed(t *testing.T) {
 	put(t, outside, "secret", "hunter22")
 	put(t, dir, "empty", "\n")
 	put(t, dir, "lines", "hunter22\nhunter22")
+	put(t, dir, "signs", "whsec_hunter22hunter22hunter22hunter22")
 	if err := os.Symlink(filepath.Join(outside, "secret"), filepath.Join(dir, "link")); err != nil {
 		t.Fatal(err)
 	}
@@ -147,6 +149,7 @@ func TestDestinationsThatCannotBeUsed(t *testing.T) {
 		"missing":            {header("file:none"), delivery.Misconfigured, "there is no file none in the sink's secrets_dir"},
 		"empty":              {header("file:empty"), delivery.Misconfigured, "the file empty is empty"},
 		"two lines":          {header("file:lines"), delivery.Misconfigured, "headers.x-key: not a header value"},
+		"what signs":         {header("file:signs"), delivery.Misconfigured, "headers.x-key: is a secret that signs requests"},
 		"another variable":   {header("env:HUNTER"), delivery.Misconfigured, "must name a variable that begins with DESTINATION_"},
 		"no variable":        {header("env:DESTINATION_NONE"), delivery.Misconfigured, "this daemon has no variable DESTINATION_NONE"},
 		"no signing secret":  {delivery.Destination{Secrets: []string{"file:" + dir + "/lines"}}, delivery.Misconfigured, "secrets: item 1: must begin with whsec_"},
@@ -247,5 +250,24 @@ func TestSecretsOfDestinationsAreNotTold(t *testing.T) {
 	}
 	if !strings.Contains(request, "POST ") || res.Class != delivery.Misconfigured {
 		t.Errorf("%+v\n%s", res, request)
+	}
+}
+
+// TestFewEndpointsAreKept: what is made of destinations is kept of those that were sent to lately.
+func TestFewEndpointsAreKept(t *testing.T) {
+	srv := sinktest.Start(t, sinktest.TLS, sinktest.Options{}, func(c *sinktest.Call) { c.Answer(200) })
+	var x table
+	s := tableSink(t, &x, srv)
+	often := &delivery.Destination{ID: "often", URL: "https://often.example/"}
+	first := s.endpoints.of(s.Now(), often, time.Now())
+	for i := range 4 * maxEndpoints {
+		id := fmt.Sprint("shop-", i)
+		s.endpoints.of(s.Now(), &delivery.Destination{ID: id, URL: "https://" + id + ".example/"}, time.Now())
+		if e := s.endpoints.of(s.Now(), often, time.Now()); e != first {
+			t.Fatalf("made anew after %d others", i)
+		}
+	}
+	if n := len(s.endpoints.known) + len(s.endpoints.before); n > 2*maxEndpoints {
+		t.Errorf("%d are kept", n)
 	}
 }

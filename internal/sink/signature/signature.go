@@ -52,6 +52,9 @@ func New(secrets []string) (*Signer, error) {
 	return s, nil
 }
 
+// IsSecret reports whether a value is a secret that signs requests.
+func IsSecret(value string) bool { return Shared(value) || strings.HasPrefix(value, prefixEd25519) }
+
 // Shared reports whether whoever can verify signatures made with the secret can make them, too.
 func Shared(secret string) bool { return strings.HasPrefix(secret, prefixHMAC) }
 
