@@ -22,8 +22,13 @@ func (c *Config) lines(each func(path, value string)) {
 	for _, name := range slices.Sorted(maps.Keys(c.Sinks)) {
 		prefix := "sinks." + name + "."
 		each(prefix+"type", sink.KindOf(c.Sinks[name]))
+		again, rereads := c.Sinks[name].(rereader)
 		for _, leaf := range schemaOf(prefix, c.Sinks[name]).leaves {
-			each(leaf.path, leaf.shown())
+			value := leaf.shown()
+			if leaf.tag == secretURL && rereads && again.FromFile(strings.TrimPrefix(leaf.path, prefix)) {
+				value = redacted // whoever knows its path may be able to send
+			}
+			each(leaf.path, value)
 		}
 	}
 }

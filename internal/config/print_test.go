@@ -73,3 +73,29 @@ func TestSettingsOfAnAlias(t *testing.T) {
 		}
 	}
 }
+
+// TestURLsAreNotPrintedWithSecrets: neither what comes from a file nor the query of a URL is.
+func TestURLsAreNotPrintedWithSecrets(t *testing.T) {
+	hook := write(t, "hook", "https://hooks.example/services/T0/XXXXXXXX\n")
+	path := write(t, "pacer.yaml", `kafka: {brokers: [a:1]}
+redis: {addrs: [r:1]}
+postgres: {dsn: "postgres://u@h/x"}
+sinks:
+  chat: {type: http, url: "file:`+hook+`"}
+  push: {type: fcm, url: "https://gateway.example/fcm?key=0123456789abcdef", bearer: abcdefgh, project: p}
+`)
+	settings, _, err := Settings(path, true, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	printed := map[string]string{}
+	for _, s := range settings {
+		printed[s.Key] = s.Value
+		if strings.Contains(s.Value, "XXXX") || strings.Contains(s.Value, "0123456789abcdef") {
+			t.Errorf("%s: %s", s.Key, s.Value)
+		}
+	}
+	if printed["sinks.chat.url"] != redacted || printed["sinks.push.url"] != "https://gateway.example/fcm" {
+		t.Errorf("%q, %q", printed["sinks.chat.url"], printed["sinks.push.url"])
+	}
+}

@@ -28,6 +28,9 @@ func (s *Secrets) SecretFrom(key string, read func() (string, error)) {
 	s.Sources[key] = read
 }
 
+// FromFile reports whether a setting comes from a file.
+func (s *Secrets) FromFile(key string) bool { return s.Sources[key] != nil }
+
 // String, GoString and LogValue stand for all of the configuration.
 func (Secrets) String() string { return "(configuration of a sink)" }
 

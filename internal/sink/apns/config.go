@@ -17,7 +17,7 @@ type Config struct {
 	// Environment is production or sandbox.
 	Environment string `yaml:"environment"`
 	// URL is that of the service, instead of the environment's.
-	URL string `yaml:"url"`
+	URL string `yaml:"url" secret:"url"`
 
 	// AuthKeyFile is the signing key (.p8), KeyID its id and TeamID that of the team.
 	AuthKeyFile string `yaml:"auth_key_file"`

@@ -22,7 +22,7 @@ type Config struct {
 	// ClientID and ClientSecret are the credentials of the app instead of KeyFile, for which TokenURL gives access tokens.
 	ClientID     string `yaml:"client_id"`
 	ClientSecret string `yaml:"client_secret" secret:"value"`
-	TokenURL     string `yaml:"token_url"`
+	TokenURL     string `yaml:"token_url" secret:"url"`
 }
 
 // tokenURL is where access tokens are given; it is also whom a service account's own token is for.

@@ -27,7 +27,7 @@ type Calls struct {
 // Service has the settings of a service with one address.
 type Service struct {
 	// URL is that of the service.
-	URL string `yaml:"url"`
+	URL string `yaml:"url" secret:"url"`
 	Calls
 }
 

@@ -57,7 +57,7 @@ type Poll struct {
 
 // Signer signs calls; without a URL, they are not signed.
 type Signer struct {
-	URL    string `yaml:"url"`
+	URL    string `yaml:"url" secret:"url"`
 	Bearer string `yaml:"bearer" secret:"value"`
 	// CAFile holds the PEM certificates that verify the signer's; "" for those of the system.
 	CAFile string `yaml:"ca_file"`
