@@ -13,11 +13,14 @@ import (
 )
 
 const (
-	fetchTimeout = 10 * time.Second
-	defaultLife  = time.Hour // of a token that does not say
-	maxLife      = 365 * 24 * time.Hour
-	minWait      = time.Second // between two tokens
-	calm         = time.Minute // a token that was not refused for so long has worked
+	// A source that is reachable again is noticed within ten seconds, whether it refused connections or did not answer.
+	fetchTimeout = 8 * time.Second
+	maxUnreached = 2 * time.Second // between fetches while it cannot be reached
+
+	defaultLife = time.Hour // of a token that does not say
+	maxLife     = 365 * 24 * time.Hour
+	minWait     = time.Second // between two tokens
+	calm        = time.Minute // a token that was not refused for so long has worked
 )
 
 // back is how long to wait after fetches that failed, and after tokens that were refused at once.
@@ -205,7 +208,11 @@ func (s *Source) fetch(ctx context.Context) (wait time.Duration) {
 	if h := s.now.Load(); h.empty() || !h.Valid(time.Now()) {
 		s.hold(&Current{Err: err})
 	}
-	return back.Delay(s.fails.Failures())
+	wait = back.Delay(s.fails.Failures())
+	if e := (*Error)(nil); !errors.As(err, &e) || e.Class == delivery.Unreachable {
+		wait = min(wait, maxUnreached)
+	}
+	return wait
 }
 
 func (s *Source) hold(h *Current) {

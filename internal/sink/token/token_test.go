@@ -184,7 +184,7 @@ func TestFailingFetch(t *testing.T) {
 		if got := s.Get(t.Context()); !errors.Is(got.Err, errDown) || h.Valid(time.Now()) {
 			t.Errorf("%+v", got)
 		}
-		if n := v.fetched.Load(); n < 5 || n > 12 {
+		if n := v.fetched.Load(); n < 5 || n > 40 {
 			t.Errorf("%d fetches", n)
 		}
 		v.failing.Store(false)
@@ -204,6 +204,36 @@ func TestFailingFetch(t *testing.T) {
 		time.Sleep(8 * time.Second)
 		if h := s.Get(t.Context()); h == nil || !errors.Is(h.Err, context.DeadlineExceeded) {
 			t.Errorf("%+v", h)
+		}
+	})
+}
+
+// TestASourceThatHangsIsNoticedSoonAfterItsRepair: within ten seconds, after however long an outage.
+func TestASourceThatHangsIsNoticedSoonAfterItsRepair(t *testing.T) {
+	var repaired atomic.Bool
+	v := &server{}
+	hangs := func(ctx context.Context) (Token, error) {
+		if !repaired.Load() {
+			<-ctx.Done()
+			return Token{}, ctx.Err()
+		}
+		return v.fetch(ctx)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		for after := 10 * time.Minute; after < 11*time.Minute; after += 700 * time.Millisecond {
+			repaired.Store(false)
+			s := New(Options{Fetch: hangs, Logger: slog.New(slog.DiscardHandler), Destination: "x"})
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan struct{})
+			go func() { s.Run(ctx); close(done) }()
+			time.Sleep(after)
+			repaired.Store(true)
+			time.Sleep(10*time.Second + time.Millisecond)
+			if h := s.Get(ctx); h.Err != nil {
+				t.Errorf("repaired after %s, and ten seconds later: %v", after, h.Err)
+			}
+			cancel()
+			<-done
 		}
 	})
 }
