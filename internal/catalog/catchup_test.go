@@ -7,6 +7,34 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
+// TestASequenceBehindItsRows, as that of a database that a logical replica has become, is told of, with what to do.
+func TestASequenceBehindItsRows(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	conn := connected(t, dsn)
+	run(t, conn, `INSERT INTO pacer.campaigns (id, send_rate) VALUES ('c', 1)`)
+	var log journal
+	p := started(t, Options{DSN: dsn, PollInterval: time.Hour, Logger: log.logger()})
+	changed := p.Subscribe()
+	if n := log.count("sequence"); n > 0 {
+		t.Errorf("%d lines of a sequence that is right", n)
+	}
+	run(t, conn, `SELECT setval('pacer.revisions', 1)`)
+	p.hints.add(scope{full: true})
+	eventually(t, "a line about the sequence", func() bool { return log.count("the sequence pacer.revisions is behind") == 1 })
+	if found, err := Check(t.Context(), dsn, Renewal{}); err != nil || !found.Behind {
+		t.Errorf("%+v, %v", found, err)
+	}
+	if _, err := migrator(t, dsn).CatchUp(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	run(t, conn, setRate, "c", 7)
+	await(t, p, changed, "a change", hasRate("c", 7))
+	if found, err := Check(t.Context(), dsn, Renewal{}); err != nil || found.Behind {
+		t.Errorf("%+v, %v", found, err)
+	}
+}
+
 // TestADatabaseOfYesterdayCatchesUp: a daemon that has read the newer database logs it and what to do. Then everything has a revision above
 // those that were seen, so that changes act; what was not there yesterday is gone.
 func TestADatabaseOfYesterdayCatchesUp(t *testing.T) {

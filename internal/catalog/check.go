@@ -15,6 +15,7 @@ type Condition struct {
 	Schema, Newest int64 // version of the schema, and the newest that this pacer knows
 	// Missing are the rights that the user lacks as a daemon's, as GRANT statements; "" for none.
 	Missing   string
+	Behind    bool          // the sequence of revisions is behind the rows: changes do not act
 	Ahead     time.Duration // of the server's clock, as far as it is certain
 	Encrypted bool          // the connection is
 	delivery.Installation
@@ -68,6 +69,11 @@ func (c *Condition) read(ctx context.Context, tx pgx.Tx) (err error) {
 		return err
 	}
 	if c.Missing, err = missingRights(ctx, tx); err != nil || c.Missing != "" {
+		return err
+	}
+	if err = tx.QueryRow(ctx, `SELECT coalesce(last_value, newest) < newest FROM pg_sequences, (SELECT greatest(
+    (SELECT max(revision) FROM pacer.campaigns), (SELECT max(revision) FROM pacer.quotas), (SELECT removed FROM pacer.revision)) AS newest) AS rows
+WHERE schemaname = 'pacer' AND sequencename = 'revisions'`).Scan(&c.Behind); err != nil {
 		return err
 	}
 	// A server that takes no writes, such as a standby, says so only when it is written to.

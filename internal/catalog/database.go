@@ -73,6 +73,10 @@ func (d *database) parse(dsn string) (*pgxpool.Config, error) {
 	if to.ConnectTimeout == 0 {
 		to.ConnectTimeout = connectTimeout
 	}
+	if !strings.Contains(dsn, "default_query_exec_mode") {
+		// Statements with names stay in a session, which a pooler in transaction mode exchanges.
+		to.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+	}
 	if _, ok := to.RuntimeParams["application_name"]; !ok {
 		to.RuntimeParams["application_name"] = d.application
 	}
@@ -278,6 +282,9 @@ func explainServer(server *pgconn.PgError, cause error) error {
 		return inLine(ErrSchema.Error(), ErrSchema, cause)
 	}
 	line := withHint(server.Message, server.Hint)
+	if strings.HasPrefix(server.Code, "57P") { // it is being stopped or started
+		return inLine(line, ErrUnreachable, cause)
+	}
 	if class := server.Code[:min(2, len(server.Code))]; class == "22" || class == "23" { // data, constraints
 		return inLine(line, ErrInvalid, cause)
 	}

@@ -2,11 +2,14 @@ package catalog
 
 import (
 	"context"
+	"fmt"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pacer/pacer/internal/retry"
 )
@@ -48,15 +51,17 @@ func (h *hints) take() scope {
 // listen keeps one connection listening until ctx ends, and turns notifications into hints. It closes attempted
 // once the first LISTEN has succeeded or failed.
 func (p *Postgres) listen(ctx context.Context, attempted chan<- struct{}) {
+	own := fmt.Sprintf("%s_%016x", channel, rand.Uint64())
 	for failures := 0; ctx.Err() == nil; failures++ {
-		conn, err := p.connectListener(ctx)
+		conn, err := p.connectListener(ctx, own)
 		if attempted != nil {
 			close(attempted)
 			attempted = nil
 		}
 		if err == nil {
-			failures = 0
-			p.hear(ctx, conn)
+			if p.hear(ctx, conn, own) {
+				failures = 0
+			}
 			// The loader finds out, and reports, whether only this connection is lost or the whole database.
 			p.hints.add(scope{})
 		}
@@ -64,26 +69,46 @@ func (p *Postgres) listen(ctx context.Context, attempted chan<- struct{}) {
 	}
 }
 
-// connectListener opens a connection that listens.
-func (p *Postgres) connectListener(ctx context.Context) (*pgx.Conn, error) {
+// connectListener opens a connection that listens to what the triggers notify, and to a channel of its own.
+func (p *Postgres) connectListener(ctx context.Context, own string) (*pgx.Conn, error) {
 	dialCtx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	conn, err := pgx.ConnectConfig(dialCtx, p.database.target())
 	if err != nil {
 		return nil, err
 	}
-	if _, err := conn.Exec(dialCtx, "LISTEN "+channel); err != nil {
-		closeConn(ctx, conn)
-		return nil, err
+	for _, name := range []string{channel, own} {
+		if _, err := conn.Exec(dialCtx, "LISTEN "+name); err != nil {
+			closeConn(ctx, conn)
+			return nil, err
+		}
 	}
 	return conn, nil
 }
 
-// hear handles notifications until the connection or ctx ends.
-func (p *Postgres) hear(ctx context.Context, conn *pgx.Conn) {
+// A connection on which no notification arrives for so many polls is given up: it is dead, or a pooler passes notifications to others.
+const (
+	deafPolls = 3
+	deafLeast = time.Second
+)
+
+// hear handles notifications until the connection or ctx ends, or none arrives, and reports whether any did. At each poll the database
+// is asked for one on the channel own, over another connection.
+func (p *Postgres) hear(ctx context.Context, conn *pgx.Conn, own string) (heard bool) {
 	defer closeConn(ctx, conn)
-	p.listening.Store(true)
-	p.metrics.listening.Set(1)
+	asking, cancel := context.WithCancel(ctx)
+	var asks sync.WaitGroup
+	asks.Go(func() {
+		for asking.Err() == nil {
+			_ = p.database.do(asking, queryTimeout, "notify", func(ctx context.Context, pool *pgxpool.Pool) error {
+				_, err := pool.Exec(ctx, `SELECT pg_notify($1, '')`, own)
+				return err
+			})
+			_ = retry.Sleep(asking, p.options.PollInterval)
+		}
+	})
+	defer asks.Wait()
+	defer cancel()
 	defer func() {
 		p.listening.Store(false)
 		p.metrics.listening.Set(0)
@@ -91,11 +116,19 @@ func (p *Postgres) hear(ctx context.Context, conn *pgx.Conn) {
 	// Changes committed before LISTEN were not announced.
 	p.hints.add(scope{})
 	for {
-		notification, err := conn.WaitForNotification(ctx)
+		limited, stop := context.WithTimeout(ctx, max(deafPolls*p.options.PollInterval, deafLeast))
+		notification, err := conn.WaitForNotification(limited)
+		stop()
 		if err != nil {
-			return
+			return heard
 		}
-		p.hints.add(hint(notification.Payload))
+		if notification.Channel != own {
+			p.hints.add(hint(notification.Payload))
+		} else if !heard {
+			heard = true
+			p.listening.Store(true)
+			p.metrics.listening.Set(1)
+		}
 	}
 }
 

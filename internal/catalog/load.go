@@ -15,11 +15,13 @@ import (
 // The queries return durations in microseconds, bounded so that no interval overflows, and a rate as text, so that no
 // digit is lost. Infinite instants, which the triggers refuse, are read as null.
 const (
-	// A generic plan, made without the revision, reads every row, and is so costly that the server compiles it: 20 ms
-	// for a query of less than one.
-	tunePlans = `SELECT set_config('plan_cache_mode', 'force_custom_plan', true), set_config('jit', 'off', true)`
+	// A plan that reads every row is so costly that the server would compile it: 20 ms for a query of less than one.
+	tunePlans = `SELECT set_config('jit', 'off', true)`
 
 	selectStore = `SELECT removed, cluster_id, group_id, topic_prefix, shards FROM pacer.revision, pacer.store`
+
+	// selectGiven reads the last revision that was given out, if the user may see it.
+	selectGiven = `SELECT last_value FROM pg_sequences WHERE schemaname = 'pacer' AND sequencename = 'revisions'`
 
 	selectCampaigns = `
 SELECT c.id, c.revision, trim_scale(c.send_rate)::text,
@@ -137,10 +139,14 @@ func (p *Postgres) read(ctx context.Context, wanted scope) (changed, full bool, 
 		if err != nil {
 			return err
 		}
-		if newest := max(d.revision, d.endpoints.revision, d.removed); full && newest < p.state.revision {
+		newest, remedy := max(d.revision, d.endpoints.revision, d.removed), "run pacer migrate catch-up"
+		if full && newest < p.state.revision {
 			p.options.Logger.Error("the database is older than what was read of it, as after a restore from a backup: changes of its campaigns and quotas "+
-				"do not act", "revision", newest, "seen", p.state.revision,
-				"remedy", "run pacer migrate catch-up, and compare rates, quotas and states with what they should be")
+				"do not act", "revision", newest, "seen", p.state.revision, "remedy", remedy+", and compare rates, quotas and states with what they should be")
+		}
+		if d.given != nil && *d.given < newest {
+			p.options.Logger.Error("the sequence pacer.revisions is behind the rows, as after logical replication, which copies no sequences: changes of "+
+				"campaigns and quotas do not act", "given", *d.given, "newest", newest, "remedy", remedy)
 		}
 		d.apply(p.state)
 		return nil
@@ -152,6 +158,7 @@ func (p *Postgres) read(ctx context.Context, wanted scope) (changed, full bool, 
 type delta struct {
 	full      bool
 	removed   int64
+	given     *int64 // the last revision that was given out; nil: not known
 	set       delivery.Installation
 	revision  int64            // the highest that was read
 	campaigns []*campaignEntry // those that are new or changed
@@ -175,6 +182,9 @@ func (s *state) readDelta(ctx context.Context, tx pgx.Tx, since int64) (*delta, 
 	batch.Queue(selectQuotas, since).Query(func(rows pgx.Rows) error { return d.scanQuotas(rows, s) })
 	batch.Queue(selectDestinations, since).Query(func(rows pgx.Rows) error { return d.endpoints.scan(rows, &s.endpoints, s.loads, d.full) })
 	batch.Queue(selectStores).Query(d.scanStores)
+	if d.full {
+		batch.Queue(selectGiven).QueryRow(func(row pgx.Row) error { return row.Scan(&d.given) })
+	}
 	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
 		return nil, fmt.Errorf("read the catalog: %w", err)
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
@@ -228,6 +229,56 @@ func TestListenerBack(t *testing.T) {
 	}
 }
 
+// TestAListenerThatHearsNothing, since its connection is dead or a pooler has given its session to others, is given up, and is no listener.
+func TestAListenerThatHearsNothing(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	p, err := NewPostgres(Options{DSN: dsn, PollInterval: 10 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	conn, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.hear(t.Context(), conn, "its_own") {
+		t.Error("it has heard something")
+	}
+	if !conn.IsClosed() || p.listening.Load() {
+		t.Errorf("closed: %t, listening: %t", conn.IsClosed(), p.listening.Load())
+	}
+}
+
+// TestNoStatementHasAName: a pooler in transaction mode gives each transaction another session.
+func TestNoStatementHasAName(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	p := started(t, Options{DSN: dsn, PollInterval: 10 * time.Millisecond})
+	if _, err := p.Admin().SetQuota(t.Context(), "q", QuotaChange{Windows: &[]delivery.Window{{Span: time.Minute, Limit: 5}}}); err != nil {
+		t.Fatal(err)
+	}
+	pool, err := p.database.pool()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sessions []*pgxpool.Conn
+	for range pool.Stat().TotalConns() {
+		c, err := pool.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		sessions = append(sessions, c)
+		var named int
+		if err := c.QueryRow(t.Context(), `SELECT count(*) FROM pg_prepared_statements`).Scan(&named); err != nil || named > 0 {
+			t.Errorf("%d statements have names, %v", named, err)
+		}
+	}
+	for _, c := range sessions {
+		c.Release()
+	}
+}
+
 // TestPollFindsWhatNotificationsMissed takes the notifications away altogether.
 func TestPollFindsWhatNotificationsMissed(t *testing.T) {
 	t.Parallel()
@@ -376,7 +427,7 @@ func TestUnusableRows(t *testing.T) {
 	}
 	p.hints.add(scope{full: true})
 	eventually(t, "it was read again", func() bool { return p.Snapshot() != s })
-	if n := log.count("level=ERROR"); n != held {
+	if n := log.count("campaign is held"); n != held {
 		t.Errorf("%d lines for %d campaigns", n, held)
 	}
 	run(t, conn, `SET session_replication_role = origin`)

@@ -64,6 +64,8 @@ func postgresFault(found catalog.Condition, err error) error {
 		return err
 	case found.Schema < found.Newest:
 		return fmt.Errorf("the schema is at version %d of %d; run pacer migrate up", found.Schema, found.Newest)
+	case found.Behind:
+		return errors.New("the sequence pacer.revisions is behind the rows, so that no change acts; run pacer migrate catch-up")
 	case found.Missing != "":
 		return fmt.Errorf("the user of postgres.dsn lacks rights of a daemon: %s", found.Missing)
 	}
