@@ -15,6 +15,7 @@ import (
 	"github.com/pressly/goose/v3/lock"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/retry"
 	"github.com/pacer/pacer/migrations"
 )
 
@@ -25,6 +26,10 @@ const (
 	migrationLock int64 = 0x70616365726d6967
 	// lockAttempts, a second apart, bounds the wait for another migrating process.
 	lockAttempts = 60
+	// lockTimeout is how long a statement waits for the sessions that use a table: those that come later wait behind it. It is tried
+	// again as often as lockTries, at intervals of the same length.
+	lockTimeout = time.Second
+	lockTries   = 15
 )
 
 // Migration is one step of the schema.
@@ -52,7 +57,7 @@ func NewMigrator(dsn string) (*Migrator, error) {
 // Up applies the pending migrations and returns them, in order. Roles of daemons and operators get their rights on what
 // is new.
 func (m *Migrator) Up(ctx context.Context) (applied []Migration, err error) {
-	err = m.with(ctx, func(db *sql.DB, provider *goose.Provider) error {
+	up := func(db *sql.DB, provider *goose.Provider) error {
 		results, err := provider.Up(ctx)
 		for _, result := range results {
 			applied = append(applied, Migration{Version: result.Source.Version, Name: result.Source.Path, Applied: true})
@@ -61,8 +66,21 @@ func (m *Migrator) Up(ctx context.Context) (applied []Migration, err error) {
 			err = extendGrants(ctx, db)
 		}
 		return err
-	})
+	}
+	err = m.with(ctx, up)
+	for tries := 1; isLocked(err) && tries < lockTries && retry.Sleep(ctx, lockTimeout) == nil; tries++ {
+		err = m.with(ctx, up)
+	}
+	if isLocked(err) {
+		err = fmt.Errorf("other sessions use the tables; end those that are idle in a transaction, then run pacer migrate up again: %w", err)
+	}
 	return applied, err
+}
+
+// isLocked reports whether a statement has waited in vain for another session.
+func isLocked(err error) bool {
+	var server *pgconn.PgError
+	return errors.As(err, &server) && server.Code == "55P03"
 }
 
 // Status returns all migrations and whether they are applied. It only reads.
@@ -181,7 +199,10 @@ func (m *Migrator) connected(ctx context.Context, operate func(context.Context, 
 
 // with runs one operation of goose with its own connection pool.
 func (m *Migrator) with(ctx context.Context, operate func(*sql.DB, *goose.Provider) error) error {
-	db := stdlib.OpenDB(*m.database.target())
+	db := stdlib.OpenDB(*m.database.target(), stdlib.OptionAfterConnect(func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, fmt.Sprintf("SET lock_timeout = '%dms'", lockTimeout.Milliseconds()))
+		return err
+	}))
 	defer func() { _ = db.Close() }()
 	if err := createSchema(ctx, db); err != nil {
 		return explain(err)

@@ -39,6 +39,38 @@ func TestMigrateUp(t *testing.T) {
 	}
 }
 
+// TestMigratingBlocksNobody: while a session uses a table, a migration waits for it for a moment at a time, since others wait behind, and is made
+// when it can be.
+func TestMigratingBlocksNobody(t *testing.T) {
+	t.Parallel()
+	dsn, ctx := migrated(t), t.Context()
+	user, observer := connected(t, dsn), connected(t, dsn)
+	run(t, user, `BEGIN`)
+	run(t, user, `LOCK TABLE `+versionTable)
+	done := make(chan error, 1)
+	go func() {
+		_, err := migrator(t, dsn).Up(ctx)
+		done <- err
+	}()
+	waits := map[time.Time]bool{}
+	eventually(t, "it waits a second time", func() bool {
+		var since *time.Time
+		err := observer.QueryRow(ctx, `SELECT max(query_start) FROM pg_stat_activity
+WHERE datname = current_database() AND application_name = 'pacer migrate' AND wait_event_type = 'Lock'`).Scan(&since)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if since != nil {
+			waits[*since] = true
+		}
+		return len(waits) > 1
+	})
+	run(t, user, `COMMIT`)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
 // TestStatusOnlyReads: a role that may read and change nothing sees what is applied, and without a schema that nothing is.
 func TestStatusOnlyReads(t *testing.T) {
 	t.Parallel()
