@@ -217,6 +217,16 @@ func (s *Services) renewal() catalog.Renewal {
 
 func (s *Services) dsn() string { return s.keeper.current.Load().config.Postgres.DSN.Reveal() }
 
+// latest returns the configuration with the secrets that were read last.
+func (s *Services) latest() *config.Config {
+	if s.keeper != nil {
+		if a := s.keeper.current.Load(); a != nil {
+			return a.config
+		}
+	}
+	return s.Config
+}
+
 // followAccess reads certificates and secrets again when hangup says so, and every ten seconds, until ctx ends. New
 // connections use what has changed; those that are open stay.
 func (s *Services) followAccess(ctx context.Context, hangup <-chan os.Signal) {

@@ -417,6 +417,10 @@ func (w *world) SetQuota(ctx context.Context, id string, c catalog.QuotaChange) 
 	return row, nil
 }
 
+func (w *world) AdjustQuota(context.Context, string, time.Duration, string, func(*delivery.Quota, int) (int64, int64, int64, error)) (catalog.QuotaRow, error) {
+	return catalog.QuotaRow{}, errors.ErrUnsupported // see adjust
+}
+
 func (w *world) DeleteQuota(ctx context.Context, id string, unlink bool, revision *int64) (row catalog.QuotaRow, err error) {
 	if err = stale("quota", id, revision); err == nil {
 		w.note(ctx, "no quota %s %v", id, unlink)

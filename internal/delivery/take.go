@@ -193,8 +193,3 @@ type DestinationGate struct {
 	At          time.Time // when it was closed or opened last
 }
 
-// Opening is that somebody opened a gate.
-type Opening struct {
-	Sink, By string
-	At       time.Time
-}

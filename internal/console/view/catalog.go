@@ -28,6 +28,7 @@ type Catalog interface {
 	DeleteCampaign(ctx context.Context, id string, revision *int64) (catalog.CampaignRow, error)
 	GetQuota(ctx context.Context, id string) (catalog.QuotaRow, error)
 	SetQuota(ctx context.Context, id string, change catalog.QuotaChange) (catalog.QuotaRow, error)
+	AdjustQuota(ctx context.Context, id string, span time.Duration, reason string, adjust func(q *delivery.Quota, window int) (before, after, minute int64, err error)) (catalog.QuotaRow, error)
 	DeleteQuota(ctx context.Context, id string, unlink bool, revision *int64) (catalog.QuotaRow, error)
 	FindDestinations(ctx context.Context, of catalog.DestinationsOf) ([]catalog.DestinationRow, error)
 	GetDestination(ctx context.Context, id string) (catalog.DestinationRow, error)

@@ -2,6 +2,7 @@ package view
 
 import (
 	"cmp"
+	"context"
 	"slices"
 	"time"
 
@@ -9,8 +10,12 @@ import (
 	"github.com/pacer/pacer/internal/progress"
 )
 
-// FleetOf returns what daemons have exchanged.
-func FleetOf(b *progress.Board) *Fleet {
+// ReadFleet reads what the daemons have exchanged.
+func ReadFleet(ctx context.Context, exchange *progress.RedisExchange) (*Fleet, error) {
+	b, err := progress.ReadBoard(ctx, exchange)
+	if err != nil {
+		return nil, err
+	}
 	f := &Fleet{At: b.At(), Counter: b.Counter(), Sent: b.Sent, Denied: b.Denied, Of: b.Of, Daemons: []Daemon{}, Sinks: figuresOf(b)}
 	f.LateCapacity, f.LateDestination = b.Late()
 	nodes, _ := b.Nodes()
@@ -24,7 +29,7 @@ func FleetOf(b *progress.Board) *Fleet {
 	slices.SortFunc(f.Daemons, func(a, b Daemon) int {
 		return cmp.Or(cmp.Compare(a.Host, b.Host), cmp.Compare(a.Address, b.Address), cmp.Compare(a.Name, b.Name))
 	})
-	return f
+	return f, nil
 }
 
 // figuresOf returns what the daemons tell of their sinks, by name.
