@@ -55,17 +55,17 @@ var quotas = &rows[view.QuotaSettings, view.QuotaEdit]{
 	},
 }
 
-var destinations = &rows[view.Destination, catalog.DestinationChange]{
+var destinations = &rows[catalog.DestinationRow, catalog.DestinationChange]{
 	name: "destination", prefix: "destination-", title: "destination ", done: "destination", others: "Somebody, or a daemon, has",
 	fields: view.DestinationForm, begin: view.NewDestination, none: view.NoDestination,
-	read: (*view.Sources).Destination, write: (*view.Sources).WriteDestination, revision: (*view.Destination).Seen,
+	read: (*view.Sources).Destination, write: (*view.Sources).WriteDestination, revision: (*catalog.DestinationRow).Seen,
 	remove: func(ctx context.Context, c view.Catalog, form url.Values, at *int64) error {
 		_, err := c.DeleteDestination(ctx, form.Get("id"), at)
 		return err
 	},
 	changes: func(id string) catalog.ChangesOf { return catalog.ChangesOf{Destination: id} },
 	// An address with a query is not in the form, since it is not all of it: whoever changed its path would lose the query.
-	form: func(now *view.Destination, action string, typed url.Values) *form {
+	form: func(now *catalog.DestinationRow, action string, typed url.Values) *form {
 		shown := *now
 		if now.Query {
 			shown.URL = ""

@@ -104,7 +104,7 @@ func TestChangesOfTheConsole(t *testing.T) {
 		t.Errorf("the changes of the destination are %+v, %v", of, err)
 	}
 	soon := "soon"
-	for _, edit := range []*Edit{{StartsAt: &soon}, {Rate: &soon}, {JobTTL: &soon}, {Ramp: &soon}, {ActiveHours: &soon}} {
+	for _, edit := range []*Edit{{StartsAt: &soon}, {CampaignChange: catalog.CampaignChange{Rate: &soon}}, {JobTTL: &soon}, {Ramp: &soon}, {ActiveHours: &soon}} {
 		if _, err := c.WriteCampaign(ctx, "spring", edit, Condition{}); !errors.Is(err, catalog.ErrInvalid) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%+v: %v", edit, err)
 		}
@@ -151,7 +151,7 @@ func TestChangesOfTheConsole(t *testing.T) {
 			t.Errorf("a cancelled campaign becomes %s: %v", status, err)
 		}
 	}
-	if row, err := c.WriteCampaign(ctx, "spring", &Edit{NewStatus: "active"}, Condition{}); err != nil || row.Status != "active" {
+	if row, err := c.WriteCampaign(ctx, "spring", &Edit{CampaignChange: catalog.CampaignChange{Status: new(delivery.StatusActive)}}, Condition{}); err != nil || row.Status != "active" {
 		t.Errorf("a cancelled campaign is taken up again in so many words: %+v, %v", row, err)
 	}
 	createdByForm(ctx, t, c)
