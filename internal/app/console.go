@@ -99,7 +99,13 @@ func (s *Services) sources(set *shards.Set, engine *limits.Engine, admin *catalo
 	}
 	if set != nil {
 		exchange := progress.NewRedisExchange(set.Master(0), s.Config.Redis.KeyPrefix)
-		sources.Fleet = func(ctx context.Context) (*view.Fleet, error) { return view.ReadFleet(ctx, exchange) }
+		sources.Fleet = func(ctx context.Context) (*view.Fleet, error) {
+			fleet, err := view.ReadFleet(ctx, exchange)
+			if err == nil && len(fleet.Daemons) == 0 { // daemons may run, and not be able to say so
+				err = errors.Join(set.Up(ctx, s.Config.Redis.KeyPrefix)...)
+			}
+			return fleet, err
+		}
 		sources.Senders = func(ctx context.Context, c *delivery.Campaign) ([]progress.Sender, error) {
 			return progress.ReadSenders(ctx, exchange, c)
 		}
@@ -118,6 +124,30 @@ func (s *Services) sources(set *shards.Set, engine *limits.Engine, admin *catalo
 		}
 	}
 	return sources
+}
+
+// DestinationFault returns why nothing is sent to a destination, as far as this process's configuration, files and variables say; "" if that
+// is not known, as where no sink is configured. What a disabled one needs may be on its way.
+func (s *Services) DestinationFault(row *delivery.Destination) string {
+	if row.Disabled() || len(s.Config.Sinks) == 0 || s.Config.Fault(config.NeedSinks) != nil {
+		return ""
+	}
+	tables := sink.Tables{}
+	for name, cfg := range s.Config.Sinks {
+		if !cfg.Entry().Destinations {
+			continue
+		}
+		entry, err := sink.Open(cfg, sink.Host{Version: Version, Logger: s.Log})
+		if err != nil {
+			return "" // that is no fault of the row's
+		}
+		tables.Add(name, cfg, entry.Sink)
+		defer func() { _ = entry.Sink.Close() }() // it has opened no connection
+	}
+	if _, err := tables.For(row); err != nil {
+		return err.Error()
+	}
+	return ""
 }
 
 // DeadTopics are the topics of dead letters.
@@ -162,6 +192,11 @@ func (s *Services) guard() *auth.Guard {
 	return auth.NewGuard(options)
 }
 
+// storeUp returns what asks the servers of the quota store whether they take writes.
+func (s *Services) storeUp(set *shards.Set) func(ctx context.Context) []error {
+	return func(ctx context.Context) []error { return set.Up(ctx, s.Config.Redis.KeyPrefix) }
+}
+
 // engine makes a quota engine that takes nothing: it reads, opens gates and corrects counts.
 func (s *Services) engine(set *shards.Set) (*limits.Engine, error) {
 	return limits.New(limits.Options{Shards: set, KeyPrefix: s.Config.Redis.KeyPrefix, Logger: s.Log, Registerer: prometheus.NewRegistry()})
@@ -196,7 +231,7 @@ func (s *Services) RunConsole(ctx context.Context) error {
 	if s.Kafka != nil {
 		kafka = s.Kafka.Ping
 	}
-	health := newHealth(set.Up, kafka, follower.Snapshot, s.Log, registry)
+	health := newHealth(s.storeUp(set), kafka, follower.Snapshot, s.Log, registry)
 	sources := s.sources(set, engine, admin)
 	sources.Snapshot, sources.Refresh, sources.Stores, sources.Degraded = follower.Snapshot, follower.Refresh, health.list, health.degraded
 	server := &console.Server{

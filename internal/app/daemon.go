@@ -166,7 +166,7 @@ func NewDaemon(parts Parts) (*Daemon, error) {
 	if d.consumer, err = d.newConsumer(filter); err != nil {
 		return nil, err
 	}
-	d.health = newHealth(parts.Redis.Up, parts.Kafka.Ping, parts.Catalog.Snapshot, parts.Log, parts.Registry)
+	d.health = newHealth(parts.storeUp(parts.Redis), parts.Kafka.Ping, parts.Catalog.Snapshot, parts.Log, parts.Registry)
 	promauto.With(parts.Registry).NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "pacer_ready", Help: "1 while /readyz answers 200: jobs can flow as far as this daemon knows.",
 	}, func() float64 {

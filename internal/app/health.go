@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
@@ -46,11 +47,12 @@ type service struct {
 	away     []time.Time // since when each server does not answer; zero: it does
 	answered bool        // one has since the start
 	logged   bool        // that none has
+	words    string      // in which a server of Redis refuses what it is asked; "": none does
 }
 
 func newHealth(redis func(ctx context.Context) []error, kafka func(ctx context.Context) error, snapshot func() *delivery.Snapshot, log *slog.Logger, r prometheus.Registerer) *health {
 	h := &health{snapshot: snapshot, log: log, services: []*service{{name: "Redis", within: time.Second, ask: redis, up: promauto.With(r).NewGaugeVec(prometheus.GaugeOpts{
-		Name: "pacer_store_up", Help: "1 while the server of a shard of the quota store (Redis) answers this daemon, else 0.",
+		Name: "pacer_store_up", Help: "1 while the server of a shard of the quota store (Redis) takes writes of this daemon, else 0.",
 	}, []string{"shard"})}}}
 	if kafka != nil {
 		h.services = append(h.services, &service{name: "Kafka", within: 2 * time.Second, ask: func(ctx context.Context) []error {
@@ -91,8 +93,12 @@ func (s *service) look(ctx context.Context, log *slog.Logger) {
 	if s.away == nil {
 		s.away = make([]time.Time, len(errs))
 	}
+	s.words = ""
 	for i, err := range errs {
 		up := 0.0
+		if reply, refused := errors.AsType[redis.Error](err); refused {
+			s.words = reply.Error()
+		}
 		switch {
 		case err == nil:
 			up, s.away[i], s.answered = 1, time.Time{}, true
@@ -109,17 +115,17 @@ func (s *service) look(ctx context.Context, log *slog.Logger) {
 	}
 }
 
-// state returns since when each server does not answer, and whether one has since the start.
-func (s *service) state() (away []time.Time, answered bool) {
+// state returns since when each server does not answer, in which words one refuses, and whether one has answered since the start.
+func (s *service) state() (away []time.Time, words string, answered bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.away), s.answered
+	return slices.Clone(s.away), s.words, s.answered
 }
 
 // missing says which service has not answered since the start; "" if all have.
 func (h *health) missing() string {
 	for _, s := range h.services {
-		if _, answered := s.state(); !answered {
+		if _, _, answered := s.state(); !answered {
 			return strings.ToLower(s.name) + " has not answered yet"
 		}
 	}
@@ -129,7 +135,7 @@ func (h *health) missing() string {
 // kafkaAway returns since when Kafka does not answer; zero: it does, or was not asked yet.
 func (h *health) kafkaAway() (since time.Time) {
 	for _, s := range h.services[1:] {
-		if away, _ := s.state(); len(away) > 0 {
+		if away, _, _ := s.state(); len(away) > 0 {
 			since = away[0]
 		}
 	}
@@ -142,7 +148,7 @@ func (h *health) degraded() string {
 	now := time.Now()
 	var why []string
 	for _, s := range h.services {
-		all, _ := s.state()
+		all, words, _ := s.state()
 		first, which := now, []string{}
 		for i, since := range all {
 			if !since.IsZero() && now.Sub(since) >= degradedAfter {
@@ -158,6 +164,9 @@ func (h *health) degraded() string {
 		if len(which) < len(all) {
 			text += ", shard " + strings.Join(which, ", ")
 		}
+		if words != "" {
+			text += ": " + words
+		}
 		why = append(why, text)
 	}
 	if read := h.snapshot(); read != nil && !read.LoadedAt.IsZero() && now.Sub(read.LoadedAt) >= catalogAge {
@@ -169,7 +178,7 @@ func (h *health) degraded() string {
 // list returns the services and whether they answer, for pages. PostgreSQL answers if the catalog was read lately.
 func (h *health) list() (list []view.Store) {
 	for i, s := range h.services {
-		all, _ := s.state()
+		all, _, _ := s.state()
 		for shard, since := range all {
 			store := view.Store{Name: s.name, Up: since.IsZero(), Since: utc(since)}
 			if len(all) > 1 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -12,7 +13,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/pacer/pacer/internal/config"
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // TestDegraded: an outage shows at once in the metric, and for readers only once it lasts.
@@ -104,4 +107,38 @@ func TestKafkaAway(t *testing.T) {
 		time.Sleep(time.Second)
 		says(true, "")
 	})
+}
+
+// TestAStoreThatRefusesWritesIsDown, though it answers: it is shown as down in its own words, and nobody is told that no daemon runs.
+func TestAStoreThatRefusesWritesIsDown(t *testing.T) {
+	cfg := config.Default()
+	cfg.Redis.Addrs, cfg.Redis.KeyPrefix = []string{testservices.FreshRedis(t).Addr}, "pacer."
+	s := NewServices(cfg, slog.New(slog.DiscardHandler))
+	set, err := s.Shards()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = set.Close() }()
+	h := newHealth(s.storeUp(set), nil, func() *delivery.Snapshot { return nil }, s.Log, prometheus.NewRegistry())
+	sources := s.sources(set, nil, nil)
+	for _, full := range []bool{false, true} {
+		want := 1.0
+		if full {
+			want = 0
+			if err := set.Master(0).ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		h.services[0].look(t.Context(), s.Log)
+		if up := testutil.ToFloat64(h.services[0].up.WithLabelValues("0")); up != want {
+			t.Errorf("full: %t; up is %v", full, up)
+		}
+		if _, err := sources.Fleet(t.Context()); (err != nil) != full || full && !strings.Contains(err.Error(), "OOM") {
+			t.Errorf("full: %t; of the fleet is known: %v", full, err)
+		}
+	}
+	h.services[0].away[0] = time.Now().Add(-time.Minute)
+	if why := h.degraded(); !strings.HasPrefix(why, "redis has not answered for 1m0s: OOM command not allowed") {
+		t.Errorf("degraded: %q", why)
+	}
 }

@@ -522,6 +522,6 @@ func (w *world) lease(ctx context.Context) (held context.Context, release func()
 }
 
 // counted is a replay of seven letters.
-func counted(_ context.Context, r replay.Request, _ func(int)) (replay.Outcome, error) {
-	return replay.Outcome{Matched: 9, Replayed: min(7, r.Limit), Before: 2}, nil
+func counted(_ context.Context, r replay.Request, _ func(int)) (deadletter.ReplayReport, error) {
+	return deadletter.ReplayReport{Matched: 9, Replayed: min(7, r.Limit), Before: 2}, nil
 }

@@ -192,4 +192,3 @@ type DestinationGate struct {
 	Destination string
 	At          time.Time // when it was closed or opened last
 }
-

@@ -227,8 +227,23 @@ func (s *Set) Masters() []redis.UniversalClient { return s.masters[:min(len(s.ma
 // Ping returns an error unless every master answers.
 func (s *Set) Ping(ctx context.Context) error { return errors.Join(s.ping(ctx)...) }
 
-// Up pings every master and returns the error of each; nil of one that answers.
-func (s *Set) Up(ctx context.Context) []error { return s.ping(ctx) }
+// Up writes a key to every shard, and returns for each master why it does not take it; nil of one that does. A server that is full, or has
+// become a replica, answers everything but writes.
+func (s *Set) Up(ctx context.Context, prefix string) []error {
+	errs := make([]error, len(s.masters))
+	var wg sync.WaitGroup
+	for i, c := range s.masters {
+		wg.Go(func() {
+			var all []error
+			for shard := i; shard < s.count; shard += len(s.masters) {
+				all = append(all, c.Set(ctx, Tag(prefix, shard)+"up", 1, time.Minute).Err())
+			}
+			errs[i] = closedAtOnce(errors.Join(all...), s.encrypted)
+		})
+	}
+	wg.Wait()
+	return errs
+}
 
 func (s *Set) ping(ctx context.Context) []error {
 	errs := make([]error, len(s.masters))

@@ -12,6 +12,7 @@ import (
 	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/replay"
 	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/deadletter"
 	"github.com/pacer/pacer/internal/notation"
 )
 
@@ -51,8 +52,8 @@ type startIn struct {
 type startOut struct {
 	Status int
 	Body   struct {
-		Outcome replay.Outcome `json:"outcome"`
-		Job     *replay.Job    `json:"job,omitempty" doc:"absent of a dry run"`
+		Outcome deadletter.ReplayReport `json:"outcome"`
+		Job     *replay.Job             `json:"job,omitempty" doc:"absent of a dry run"`
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/pacer/pacer/internal/deadletter"
 )
 
 const (
@@ -43,17 +45,6 @@ type Request struct {
 	DryRun     bool
 }
 
-// Outcome is what a replay did, or would do.
-type Outcome struct {
-	Matched   int `json:"matched" doc:"letters that the filter selects"`
-	Replayed  int `json:"replayed" doc:"published as jobs again; in a dry run, would be"`
-	Before    int `json:"before" doc:"left out: replayed before"`
-	Truncated int `json:"truncated" doc:"left out: the payload could not be read"`
-	Expired   int `json:"expired" doc:"left out: their time is over; drop_expiry replays them all the same"`
-	Oversize  int `json:"oversize" doc:"left out: larger than their topic takes"`
-	Doubtful  int `json:"doubtful" doc:"of the last batch of a replay that failed: they may have been published, and would be once more"`
-}
-
 // Job is a replay.
 type Job struct {
 	ID     string `json:"id"`
@@ -61,19 +52,19 @@ type Job struct {
 	Filter Filter `json:"filter"`
 	Chosen int    `json:"chosen,omitempty" doc:"how many letters were chosen one by one; absent: all that the filter selects"`
 	// DropExpiry is that of the request.
-	DropExpiry bool       `json:"drop_expiry,omitempty" doc:"those that have expired, too"`
-	Rate       string     `json:"rate"`
-	Expected   int        `json:"expected" doc:"letters at most"`
-	By         string     `json:"by"`
-	Why        string     `json:"why,omitempty"`
-	Started    time.Time  `json:"started"`
-	Ended      *time.Time `json:"ended,omitempty"`
-	Error      string     `json:"error,omitempty"`
-	Outcome    Outcome    `json:"outcome"`
+	DropExpiry bool                    `json:"drop_expiry,omitempty" doc:"those that have expired, too"`
+	Rate       string                  `json:"rate"`
+	Expected   int                     `json:"expected" doc:"letters at most"`
+	By         string                  `json:"by"`
+	Why        string                  `json:"why,omitempty"`
+	Started    time.Time               `json:"started"`
+	Ended      *time.Time              `json:"ended,omitempty"`
+	Error      string                  `json:"error,omitempty"`
+	Outcome    deadletter.ReplayReport `json:"outcome"`
 }
 
 // Run replays. When ctx ends it finishes the current batch. progress is told how many letters have been replayed so far.
-type Run func(ctx context.Context, request Request, progress func(replayed int)) (Outcome, error)
+type Run func(ctx context.Context, request Request, progress func(replayed int)) (deadletter.ReplayReport, error)
 
 // Lease keeps other processes from replaying until release is called; held ends when it no longer can. The error is ErrBusy if
 // another process replays.
@@ -108,12 +99,12 @@ func New(run Run, lease Lease, log *slog.Logger) *Jobs {
 var ErrCounting = errors.New("others count dead letters already; try again in some seconds")
 
 // Count returns what a replay would do, of the letters at these places if there are any. The error is ErrCounting while others count.
-func (j *Jobs) Count(ctx context.Context, request Request) (Outcome, error) {
+func (j *Jobs) Count(ctx context.Context, request Request) (deadletter.ReplayReport, error) {
 	select {
 	case j.counts <- struct{}{}:
 		defer func() { <-j.counts }()
 	default:
-		return Outcome{}, ErrCounting
+		return deadletter.ReplayReport{}, ErrCounting
 	}
 	ctx, cancel := context.WithTimeout(ctx, countWithin)
 	defer cancel()
@@ -184,7 +175,7 @@ func (j *Jobs) Start(by, why string, request Request) (Job, error) {
 	return *job, nil
 }
 
-func (j *Jobs) end(job *Job, outcome Outcome, err error, stopped bool) {
+func (j *Jobs) end(job *Job, outcome deadletter.ReplayReport, err error, stopped bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	now := time.Now().UTC()

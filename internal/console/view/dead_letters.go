@@ -164,7 +164,7 @@ func cutShort(ctx context.Context, looked int, err error) bool {
 }
 
 // Replay implements replay.Run.
-func (d *DeadLetters) Replay(ctx context.Context, r replay.Request, progress func(int)) (replay.Outcome, error) {
+func (d *DeadLetters) Replay(ctx context.Context, r replay.Request, progress func(int)) (deadletter.ReplayReport, error) {
 	options := deadletter.ReplayOptions{
 		Topics: d.Topics, Ingress: d.Ingress, Limit: r.Limit, DryRun: r.DryRun, DropExpiry: r.DropExpiry, Progress: progress,
 		Filter: deadletter.Filter{Campaign: r.Campaign, Reason: delivery.Reason(r.Reason), JobID: r.JobID, Since: r.Since, Until: r.Until},
@@ -172,7 +172,7 @@ func (d *DeadLetters) Replay(ctx context.Context, r replay.Request, progress fun
 	for _, text := range r.Places {
 		place, ok := ParsePlace(text)
 		if !ok {
-			return replay.Outcome{}, Fault(catalog.ErrInvalid, "%q is no place of a dead letter, such as 3/17", notation.Shorten(text))
+			return deadletter.ReplayReport{}, Fault(catalog.ErrInvalid, "%q is no place of a dead letter, such as 3/17", notation.Shorten(text))
 		}
 		options.Places = append(options.Places, place)
 	}
@@ -187,7 +187,7 @@ func (d *DeadLetters) Replay(ctx context.Context, r replay.Request, progress fun
 			options.Rate, err = delivery.NewRate(micros, period)
 		}
 		if err != nil {
-			return replay.Outcome{}, Fault(catalog.ErrInvalid, "rate: %s", err)
+			return deadletter.ReplayReport{}, Fault(catalog.ErrInvalid, "rate: %s", err)
 		}
 	}
 	report, err := deadletter.Replay(ctx, options)
@@ -197,8 +197,5 @@ func (d *DeadLetters) Replay(ctx context.Context, r replay.Request, progress fun
 	case err != nil && ctx.Err() == nil:
 		err = d.Explain(err)
 	}
-	return replay.Outcome{
-		Matched: report.Matched, Replayed: report.Replayed, Before: report.Before, Truncated: report.Truncated, Expired: report.Expired,
-		Oversize: report.Oversize, Doubtful: report.Doubtful,
-	}, err
+	return report, err
 }
