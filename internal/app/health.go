@@ -180,33 +180,24 @@ func (h *health) list() (list []view.Store) {
 	for i, s := range h.services {
 		all, _, _ := s.state()
 		for shard, since := range all {
-			store := view.Store{Name: s.name, Up: since.IsZero(), Since: utc(since)}
+			name := s.name
 			if len(all) > 1 {
-				store.Name = fmt.Sprintf("%s, shard %d", s.name, shard)
+				name = fmt.Sprintf("%s, shard %d", name, shard)
 			}
-			list = append(list, store)
+			list = append(list, view.StoreOf(name, since))
 		}
 		if i > 0 {
 			continue
 		}
 		catalog := view.Store{Name: "PostgreSQL"}
-		if read := h.snapshot(); read != nil {
-			if catalog.Up = time.Since(read.LoadedAt) < catalogLate; !catalog.Up {
-				catalog.Since = utc(read.LoadedAt)
-			}
+		if read := h.snapshot(); read != nil && time.Since(read.LoadedAt) < catalogLate {
+			catalog.Up = true
+		} else if read != nil {
+			catalog = view.StoreOf(catalog.Name, read.LoadedAt)
 		}
 		list = append(list, catalog)
 	}
 	return list
-}
-
-// utc returns a time in UTC and whole seconds; nil for the zero time.
-func utc(at time.Time) *time.Time {
-	if at.IsZero() {
-		return nil
-	}
-	at = at.UTC().Truncate(time.Second)
-	return &at
 }
 
 // Ready is the answer of /readyz: whether jobs can flow, and if not, what is missing.

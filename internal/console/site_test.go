@@ -445,7 +445,7 @@ func TestCountsOfLettersAreLimited(t *testing.T) {
 		<-begun
 	}
 	for _, way := range ways {
-		if answer := way(); answer.Code != http.StatusServiceUnavailable || answer.Header().Get("Retry-After") != "10" || !strings.Contains(answer.Body.String(), "others count dead letters already") {
+		if answer := way(); answer.Code != http.StatusServiceUnavailable || answer.Header().Get("Retry-After") != "10" || !strings.Contains(answer.Body.String(), "others look for dead letters already") {
 			t.Errorf("while two count: %d %s", answer.Code, answer.Body)
 		}
 	}

@@ -70,11 +70,8 @@ func (s *server) startReplay(ctx context.Context, in *startIn) (*startOut, error
 	out := &startOut{Status: http.StatusOK}
 	if in.Body.DryRun {
 		outcome, err := jobs.Count(ctx, request)
-		if errors.Is(err, replay.ErrCounting) {
-			return nil, huma.ErrorWithHeaders(fail(busy, line(err)), http.Header{"Retry-After": {"10"}})
-		}
 		if err != nil {
-			return nil, problem(err, Conflict)
+			return nil, notLooked(err)
 		}
 		out.Body.Outcome = outcome
 		return out, nil

@@ -54,7 +54,7 @@ func fillReplay(ctx context.Context, s *Site, query url.Values, c *content) {
 		data.Fault = "Dead letters cannot be read here."
 	} else if outcome, err := jobs.Count(ctx, replay.Request{Filter: filter, Places: data.Places}); err != nil {
 		data.Fault = "Not counted: " + brief(err)
-		if errors.Is(err, replay.ErrCounting) {
+		if errors.Is(err, replay.ErrSearching) {
 			c.status = http.StatusServiceUnavailable
 		}
 	} else {

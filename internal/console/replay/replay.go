@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -17,9 +18,8 @@ import (
 const (
 	// MaxLetters bounds one replay.
 	MaxLetters = 100_000
-	// countWithin bounds a dry run, of which there are maxCounts at a time, and runWithin a replay.
+	// countWithin bounds a dry run, and runWithin a replay.
 	countWithin = 10 * time.Second
-	maxCounts   = 2
 	runWithin   = 24 * time.Hour
 	// keep is how many replays are remembered.
 	keep = 20
@@ -80,7 +80,7 @@ type Jobs struct {
 	book  Book // nil: those of others are not known
 	log   *slog.Logger
 
-	counts  chan struct{} // holds one for each dry run
+	count   func(context.Context, Request) (deadletter.ReplayReport, error) // a dry run
 	running sync.WaitGroup
 	mu      sync.Mutex // guards what follows
 	list    []*Job     // the newest first
@@ -92,24 +92,40 @@ type Jobs struct {
 
 // New makes Jobs; it starts nothing.
 func New(run Run, lease Lease, log *slog.Logger) *Jobs {
-	return &Jobs{run: run, lease: lease, log: log, counts: make(chan struct{}, maxCounts)}
+	j := &Jobs{run: run, lease: lease, log: log}
+	j.count = Limited(func(ctx context.Context, r Request) (deadletter.ReplayReport, error) { return run(ctx, r, nil) })
+	return j
 }
 
-// ErrCounting means that enough others count already: each reads up to all letters.
-var ErrCounting = errors.New("others count dead letters already; try again in some seconds")
+// ErrSearching means that enough others read dead letters already.
+var ErrSearching = fmt.Errorf("%d others look for dead letters already; try again in some seconds", maxSearches)
 
-// Count returns what a replay would do, of the letters at these places if there are any. The error is ErrCounting while others count.
-func (j *Jobs) Count(ctx context.Context, request Request) (deadletter.ReplayReport, error) {
-	select {
-	case j.counts <- struct{}{}:
-		defer func() { <-j.counts }()
-	default:
-		return deadletter.ReplayReport{}, ErrCounting
+// maxSearches bounds how many look for dead letters at a time: each reads thousands of records.
+const maxSearches = 2
+
+// Limited returns a look for dead letters that is ErrSearching while others look.
+func Limited[F, A any](look func(context.Context, F) (A, error)) func(context.Context, F) (A, error) {
+	if look == nil {
+		return nil
 	}
+	looking := make(chan struct{}, maxSearches)
+	return func(ctx context.Context, f F) (answer A, err error) {
+		select {
+		case looking <- struct{}{}:
+			defer func() { <-looking }()
+			return look(ctx, f)
+		default:
+			return answer, ErrSearching
+		}
+	}
+}
+
+// Count returns what a replay would do, of the letters at these places if there are any. The error is ErrSearching while others count.
+func (j *Jobs) Count(ctx context.Context, request Request) (deadletter.ReplayReport, error) {
 	ctx, cancel := context.WithTimeout(ctx, countWithin)
 	defer cancel()
 	request.Limit, request.DryRun = MaxLetters, true
-	outcome, err := j.run(ctx, request, nil)
+	outcome, err := j.count(ctx, request)
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = errors.New("counting the letters takes too long; narrow the filter")
 	}

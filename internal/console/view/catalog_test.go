@@ -186,7 +186,7 @@ func replaysOfOthers(t *testing.T, admin *catalog.Admin) {
 func createdByForm(ctx context.Context, t *testing.T, c *Sources) {
 	t.Helper()
 	begin := NewCampaign()
-	edit, err := EditOf(EditForm, NoCampaign(), func(name string) (string, bool) {
+	edit, err := EditOf(EditForm, nil, func(name string) (string, bool) {
 		for _, field := range EditForm {
 			if field.Name == name {
 				return field.Text(begin), true
@@ -245,7 +245,7 @@ func quotasByForm(ctx context.Context, t *testing.T, c *Sources, by catalog.Acto
 		}
 		return "", false
 	}
-	edit, err := EditOf(QuotaForm, NoQuota(), text)
+	edit, err := EditOf(QuotaForm, nil, text)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,9 +14,6 @@ import (
 	"github.com/pacer/pacer/internal/catalog"
 )
 
-// ErrBusy means that others are being served, and a later request succeeds.
-var ErrBusy = errors.New("busy")
-
 // maxReason bounds the words in which somebody says why.
 const maxReason = 500
 
@@ -73,11 +70,6 @@ type Edit struct {
 // NewCampaign is what the form of a new campaign begins with.
 func NewCampaign() *Settings {
 	return &Settings{Rate: "100", Quotas: []string{}, PriorityWeight: 1, Overflow: "lane", TimeZone: "UTC"}
-}
-
-// NoCampaign is what the form of a new campaign is compared with: all that it has was typed.
-func NoCampaign() *Settings {
-	return &Settings{PriorityWeight: -1, Burst: -1, MaxInFlight: -1, ExpectedTotal: -1}
 }
 
 // OnlyRate reports whether nothing but the rate is changed.
@@ -179,12 +171,16 @@ var EditForm = []Setting[Settings, Edit]{
 	numbers("expected_total", "Expected total", "jobs, for estimates; 0 for unknown", func(s *Settings) int64 { return s.ExpectedTotal }, func(e *Edit) **int64 { return &e.ExpectedTotal }),
 }
 
-// EditOf returns what a form changes of the settings. Fields that it does not have stay.
+// EditOf returns what a form changes of the settings; nil: of a new row, of which it sets all that was typed. Fields that it does not have stay.
 func EditOf[S, E any](fields []Setting[S, E], now *S, form func(name string) (text string, ok bool)) (*E, error) {
 	e := new(E)
 	for _, field := range fields {
 		text, ok := form(field.Name)
-		if text = strings.TrimSpace(text); !ok || text == field.Text(now) {
+		was := ""
+		if now != nil {
+			was = field.Text(now)
+		}
+		if text = strings.TrimSpace(text); !ok || text == was {
 			continue
 		}
 		if err := field.set(e, text); err != nil {

@@ -34,11 +34,6 @@ func (o DestinationsOf) Query() string {
 // NewDestination is what the form of a new destination begins with.
 func NewDestination() *catalog.DestinationRow { return &catalog.DestinationRow{} }
 
-// NoDestination is what the form of a new destination is compared with: all that it has was typed.
-func NoDestination() *catalog.DestinationRow {
-	return &catalog.DestinationRow{URL: " ", MaxInFlight: -1}
-}
-
 // DestinationForm lists the fields of the form of a destination.
 var DestinationForm = []Setting[catalog.DestinationRow, catalog.DestinationChange]{
 	words("url", "URL", "the whole address, with its query, which is not shown here; secrets belong into headers", func(d *catalog.DestinationRow) string { return d.URL }, func(e *catalog.DestinationChange) **string { return &e.URL }),

@@ -55,9 +55,6 @@ func NewQuota() *QuotaSettings {
 	return &QuotaSettings{Windows: []string{}, CampaignIDs: []string{}, Mode: "strict", Spend: "greedy", OnStoreFailure: "closed", Rollout: 100, Unit: "units"}
 }
 
-// NoQuota is what the form of a new quota is compared with: all that it has was typed.
-func NoQuota() *QuotaSettings { return &QuotaSettings{Rollout: -1} }
-
 // QuotaForm lists the fields of the form of a quota.
 var QuotaForm = []Setting[QuotaSettings, QuotaEdit]{
 	{

@@ -77,6 +77,9 @@ type Store struct {
 	Since *time.Time // since when it does not answer; nil: it does, or it has not answered yet
 }
 
+// StoreOf returns a service that has not answered since a time; zero: it answers.
+func StoreOf(name string, since time.Time) Store { return Store{name, since.IsZero(), instant(since)} }
+
 // Campaign is a campaign at one moment.
 type Campaign struct {
 	ID             string                    `json:"id"`
@@ -178,26 +181,6 @@ type Letters struct {
 	Next   string        `json:"next,omitempty" doc:"what to pass as after for the next page, of older ones; absent on the last"`
 	Looked int           `json:"looked" doc:"letters that were looked at, the newest first"`
 	More   bool          `json:"more" doc:"not all were looked at: there are older ones"`
-}
-
-// maxSearches bounds how many look for dead letters at a time: each reads thousands of records.
-const maxSearches = 2
-
-// Limited returns a look for dead letters that is ErrBusy while others look.
-func Limited[F, A any](look func(context.Context, F) (A, error)) func(context.Context, F) (A, error) {
-	if look == nil {
-		return nil
-	}
-	looking := make(chan struct{}, maxSearches)
-	return func(ctx context.Context, f F) (answer A, err error) {
-		select {
-		case looking <- struct{}{}:
-			defer func() { <-looking }()
-			return look(ctx, f)
-		default:
-			return answer, Fault(ErrBusy, "%d others look for dead letters already; try again in some seconds", maxSearches)
-		}
-	}
 }
 
 // Letter is a dead letter, without its payload.
