@@ -64,18 +64,6 @@ type changed[S any] struct {
 	Body     *S
 }
 
-// ToStatus is the status that is set with other fields, or in so many words.
-type ToStatus struct {
-	Becomes string `json:"status,omitempty" enum:"active,paused,cancelled,completed" doc:"also of a campaign that is cancelled or completed, which takes it up again"`
-}
-
-func (s *ToStatus) becomes() *delivery.Status {
-	if s.Becomes == "" {
-		return nil
-	}
-	return (*delivery.Status)(&s.Becomes)
-}
-
 type createIn struct {
 	Body struct {
 		NewID
@@ -92,14 +80,6 @@ func (s *server) create(ctx context.Context, in *createIn) (*changed[view.Settin
 		return s.sources().WriteCampaign(ctx, in.Body.ID, &edit, view.Condition{New: true})
 	})
 	return created(out, err, locationOf("campaigns", in.Body.ID))
-}
-
-type statusIn struct {
-	ByID
-	Matching
-	Body *struct {
-		Because
-	}
 }
 
 type pauseIn struct {
