@@ -91,7 +91,7 @@ func TestFiguresOfTheFleet(t *testing.T) {
 			if f.LatenessP99 != nil {
 				used++
 			}
-			if f.Stalled != 0 || f.BufferMost == 0 || f.Quantum < 0.025 || len(f.Sinks) != len(sinks.Sinks) || f.Sinks[0].MaxInFlight == 0 {
+			if f.Stalled != 0 || f.BufferMost == 0 || f.Quantum < 0.025 || len(f.Sinks) != len(sinks.Sinks) || f.Sinks[0].Most == 0 {
 				t.Errorf("%+v", f)
 			}
 		}

@@ -30,53 +30,45 @@ const accessEvery = 10 * time.Second
 // access is what connections to the services are opened with, as read at one time.
 type access struct {
 	config       *config.Config
-	kafka, redis *tls.Config // nil: not encrypted
-
-	secretFault            error // why secrets cannot be read, or the DSN not be used
-	kafkaFault, redisFault error // why files of theirs cannot be used
+	kafka, redis encryption
 }
 
-// readAccess reads the files that the configuration names. What cannot be read is as the configuration has it. Files of Kafka and Redis
-// that cannot be used concern only who connects to them.
-func readAccess(cfg *config.Config) *access {
-	a := &access{}
-	a.config, a.secretFault = cfg.Reread()
-	var err error
-	if a.kafka, err = a.config.Kafka.TLS.Client(); err != nil {
-		a.kafkaFault = fmt.Errorf("kafka.tls.%w", err)
+// encryption is that of connections to a service.
+type encryption struct {
+	tls   *tls.Config // nil: they are not encrypted
+	fault error       // why the files cannot be used; it concerns only who connects to the service
+}
+
+// readAccess reads the files that the configuration names. What cannot be used is as it was in old, and err says why. Files of Kafka and Redis
+// that could not be used from the beginning are no error.
+func readAccess(cfg *config.Config, old *access) (a *access, err error) {
+	a = &access{}
+	a.config, err = cfg.Reread()
+	renew := func(key string, files func() (*tls.Config, error), was *encryption) (now encryption) {
+		var fault error
+		if now.tls, fault = files(); fault == nil {
+			return now
+		}
+		if fault = fmt.Errorf("%s.%w", key, fault); was == nil || was.fault != nil {
+			return encryption{fault: fault}
+		}
+		err = errors.Join(err, fault)
+		return *was
 	}
-	if a.redis, err = a.config.Redis.TLS.Client(); err != nil {
-		a.redisFault = fmt.Errorf("redis.tls.%w", err)
+	var kafka, redis *encryption
+	if old != nil {
+		kafka, redis = &old.kafka, &old.redis
 	}
+	a.kafka, a.redis = renew("kafka.tls", a.config.Kafka.TLS.Client, kafka), renew("redis.tls", a.config.Redis.TLS.Client, redis)
 	if dsn := a.config.Postgres.DSN.Reveal(); dsn != "" && cfg.Fault(config.NeedPostgres) == nil {
-		if err := catalog.CheckDSN(dsn); err != nil {
-			a.config.Postgres, a.secretFault = cfg.Postgres, errors.Join(a.secretFault, err)
+		if fault := catalog.CheckDSN(dsn); fault != nil {
+			a.config.Postgres, err = cfg.Postgres, errors.Join(err, fault)
 		}
 	}
-	if err := auth.CheckTokens(a.config.HTTP.Tokens.Reveal()); err != nil && cfg.Fault(config.NeedServer) == nil {
-		a.config.HTTP.Tokens, a.secretFault = cfg.HTTP.Tokens, errors.Join(a.secretFault, fmt.Errorf("http.tokens: %w", err))
+	if fault := auth.CheckTokens(a.config.HTTP.Tokens.Reveal()); fault != nil && cfg.Fault(config.NeedServer) == nil {
+		a.config.HTTP.Tokens, err = cfg.HTTP.Tokens, errors.Join(err, fmt.Errorf("http.tokens: %w", fault))
 	}
-	return a
-}
-
-// keep leaves what cannot be used as it was, and returns why it cannot.
-func (a *access) keep(old *access) error {
-	var kafka, redis error
-	a.kafka, a.kafkaFault, kafka = kept(a.kafka, a.kafkaFault, old.kafka, old.kafkaFault)
-	a.redis, a.redisFault, redis = kept(a.redis, a.redisFault, old.redis, old.redisFault)
-	return errors.Join(a.secretFault, kafka, redis)
-}
-
-// kept returns the encryption to use for a service, what is wrong with it, and what is newly wrong. Files that could not be used from the
-// beginning stay a fault for whoever connects to it, and are none for those who do not.
-func kept(fresh *tls.Config, fault error, old *tls.Config, before error) (use *tls.Config, still, news error) {
-	switch {
-	case fault == nil:
-		return fresh, nil, nil
-	case before != nil:
-		return nil, fault, nil
-	}
-	return old, nil, fault
+	return a, err
 }
 
 // changes names what differs between two readings.
@@ -85,9 +77,9 @@ func (a *access) changes(b *access) (keys []string) {
 		key  string
 		same bool
 	}{
-		{"kafka.tls", sameTLS(a.kafka, b.kafka)},
+		{"kafka.tls", sameTLS(a.kafka.tls, b.kafka.tls)},
 		{"kafka.sasl.password", a.config.Kafka.SASL == b.config.Kafka.SASL},
-		{"redis.tls", sameTLS(a.redis, b.redis)},
+		{"redis.tls", sameTLS(a.redis.tls, b.redis.tls)},
 		{"redis.password", a.config.Redis.Password == b.config.Redis.Password},
 		{"postgres.dsn", a.config.Postgres == b.config.Postgres},
 		{"http.tokens", a.config.HTTP.Tokens == b.config.HTTP.Tokens},
@@ -135,7 +127,7 @@ func newCertificateCache() *certificateCache {
 
 // set makes new connections use what was read.
 func (k *certificateCache) set(a *access) {
-	for service, encryption := range map[string]*tls.Config{"kafka": a.kafka, "redis": a.redis} {
+	for service, encryption := range map[string]*tls.Config{"kafka": a.kafka.tls, "redis": a.redis.tls} {
 		if encryption == nil || encryption.VerifyConnection != nil { // that of before is in use
 			continue
 		}
@@ -188,9 +180,9 @@ func (s *Services) access() (*access, error) {
 	if a := s.keeper.current.Load(); a != nil {
 		return a, nil
 	}
-	a := readAccess(s.Config)
-	if a.secretFault != nil {
-		return nil, config.UsageError{Err: a.secretFault}
+	a, err := readAccess(s.Config, nil)
+	if err != nil {
+		return nil, config.UsageError{Err: err}
 	}
 	s.keeper.set(a)
 	return a, nil
@@ -200,14 +192,14 @@ func (s *Services) access() (*access, error) {
 func (s *Services) kafkaAccess() broker.Security {
 	a := s.keeper.current.Load()
 	login := a.config.Kafka.SASL
-	return broker.Security{TLS: a.kafka, SASL: broker.SASL{
+	return broker.Security{TLS: a.kafka.tls, SASL: broker.SASL{
 		Mechanism: login.Mechanism, Username: login.Username, Password: login.Password.Reveal(),
 	}}
 }
 
 func (s *Services) redisAccess() shards.Access {
 	a := s.keeper.current.Load()
-	return shards.Access{Username: a.config.Redis.Username, Password: a.config.Redis.Password.Reveal(), TLS: a.redis}
+	return shards.Access{Username: a.config.Redis.Username, Password: a.config.Redis.Password.Reveal(), TLS: a.redis.tls}
 }
 
 // renewal is how the DSN of the catalog changes.
@@ -216,6 +208,14 @@ func (s *Services) renewal() catalog.Renewal {
 }
 
 func (s *Services) dsn() string { return s.keeper.current.Load().config.Postgres.DSN.Reveal() }
+
+// latest returns the configuration with the secrets that were read last.
+func (s *Services) latest() *config.Config {
+	if a := s.keeper.current.Load(); a != nil {
+		return a.config
+	}
+	return s.Config
+}
 
 // followAccess reads certificates and secrets again when hangup says so, and every ten seconds, until ctx ends. New
 // connections use what has changed; those that are open stay.
@@ -258,8 +258,7 @@ func (s *Services) renewAccess() (changed []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	fresh := readAccess(old.config)
-	err = fresh.keep(old)
+	fresh, err := readAccess(old.config, old)
 	if changed = fresh.changes(old); len(changed) > 0 {
 		s.keeper.set(fresh)
 		if s.Kafka != nil {

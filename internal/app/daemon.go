@@ -9,16 +9,15 @@ import (
 	"maps"
 	"slices"
 	"sync/atomic"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console"
 	"github.com/pacer/pacer/internal/consumer"
-	"github.com/pacer/pacer/internal/dedupe"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/limits"
 	"github.com/pacer/pacer/internal/limits/eventual"
@@ -27,25 +26,20 @@ import (
 	"github.com/pacer/pacer/internal/progress"
 	"github.com/pacer/pacer/internal/requeue"
 	"github.com/pacer/pacer/internal/results"
+	"github.com/pacer/pacer/internal/retry"
 	"github.com/pacer/pacer/internal/shards"
 	"github.com/pacer/pacer/internal/sink"
-	"github.com/pacer/pacer/internal/tracing"
 )
 
 // Catalog is the catalog of a daemon; catalog.Postgres and catalog.Memory implement it.
 type Catalog interface {
+	pacer.Catalog
+	consumer.Positions
+	progress.Store
+	catalog.FailingStore
 	Run(ctx context.Context) error
 	Ready() bool
-	Snapshot() *delivery.Snapshot
 	Refresh(ctx context.Context)
-	Subscribe() <-chan struct{}
-	SavePositions(ctx context.Context, group string, positions []delivery.Position) error
-	LoadPositions(ctx context.Context, group string) ([]delivery.Position, error)
-	SaveProgress(ctx context.Context, list []delivery.Progress) error
-	LoadSettled(ctx context.Context) (map[string]delivery.Settled, error)
-	NoteFailing(ctx context.Context, since map[string]time.Time) error
-	DisableFailing(ctx context.Context, id string, seen int64, reason string) (done bool, err error)
-	LoadOutlooks(ctx context.Context) (map[string]delivery.Outlook, error)
 }
 
 // Registry is where metrics are registered and gathered; *prometheus.Registry is one.
@@ -78,35 +72,44 @@ type Daemon struct {
 	limits   *limits.Engine
 	gauges   *limits.Gauges
 	sinks    *sink.Router
-	tracer   *tracing.Tracer // nil: none
-	dedupe   *dedupe.Ledger  // nil: none
-	relay    *requeue.Relay
-	janitor  *consumer.Janitor // nil: none
-	results  *results.Results  // nil: none
+	results  *results.Results // nil: none
 	pacer    *pacer.Pacer
 	consumer *consumer.Consumer
-	console  site
-	windows  *lastWindows
-	gates    *gates
-	reports  *destinationReports
-	stores   *stores
+	health   *health
 	progress *progress.Tracker
-	manager  *supervisor
+	watchdog *watchdog
+	stages   [stages]runs
 
-	life
-}
-
-// site is what operators look at in a browser.
-type site struct {
-	server *console.Server
-	admin  *catalog.Admin // nil: there is no database
-}
-
-// life is how far a daemon has come.
-type life struct {
 	phase  atomic.Int32
 	ending chan struct{} // closed when Run accepts no more jobs
 }
+
+// runs are what runs in a stage, by name.
+type runs map[string]func(ctx context.Context) error
+
+// start runs all, and calls failed with the first failure. end stops them and returns their errors.
+func (r runs) start(ctx context.Context, failed func()) (end func() error) {
+	ctx, stop := context.WithCancel(ctx)
+	var group errgroup.Group
+	for name, run := range r {
+		group.Go(func() error {
+			if err := run(ctx); err != nil && !errors.Is(err, context.Canceled) {
+				failed()
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			return nil
+		})
+	}
+	return func() error { stop(); return group.Wait() }
+}
+
+// The stages of a daemon's end. What is in one ends when the intake and all stages behind it have ended.
+const (
+	books    = iota // the quota engine, while units can be granted or returned, and what follows attempts
+	working         // what jobs in flight need
+	counting        // after the last job, before the catalog that stores the counts
+	stages
+)
 
 // The phases of a daemon.
 const (
@@ -127,8 +130,9 @@ func (p *Parts) quotas() []*delivery.Quota {
 // NewDaemon builds a daemon. It opens no connection and starts nothing.
 func NewDaemon(parts Parts) (*Daemon, error) {
 	cfg := parts.Config
-	d := &Daemon{parts: parts, log: parts.Log, life: life{ending: make(chan struct{})}}
+	d := &Daemon{parts: parts, log: parts.Log, ending: make(chan struct{}), stages: [stages]runs{{}, {}, {}}}
 	parts.Catalogued = parts.Catalog.Snapshot
+	showBuild(parts.Registry)
 	var err error
 	if d.limits, err = limits.New(limits.Options{
 		Shards: parts.Redis, KeyPrefix: cfg.Redis.KeyPrefix, Ledger: parts.Ledger, Quotas: parts.quotas,
@@ -139,119 +143,91 @@ func NewDaemon(parts Parts) (*Daemon, error) {
 	}); err != nil {
 		return nil, err
 	}
-	d.windows = &lastWindows{Peeker: limits.NewSharedWindows(d.limits, func() bool { return d.progress.Leads() })}
-	d.gauges = limits.NewGauges(d.windows, parts.Catalog.Snapshot, parts.Log, parts.Registry)
-	showBuild(parts.Registry)
+	windows := limits.NewSharedWindows(d.limits, func() bool { return d.progress.Leads() })
+	d.gauges = limits.NewGauges(windows, parts.Catalog.Snapshot, parts.Log, parts.Registry)
 	if d.sinks, err = sink.New(sink.Options{
 		Default: cfg.DefaultSink, Sinks: parts.Sinks, Logger: parts.Log, Registerer: parts.Registry,
 	}); err != nil {
 		return nil, err
 	}
-	if d.tracer, err = parts.newTracer(); err != nil {
-		return nil, err
-	}
-	d.dedupe = d.newDedupe()
-	if d.relay, err = requeue.New(requeue.Options{
+	relay, err := requeue.New(requeue.Options{
 		Client: parts.Kafka, Topics: parts.Topics, Backlog: d.inLanes, Logger: parts.Log, Registerer: parts.Registry,
-	}); err != nil {
+	})
+	if err != nil {
 		return nil, err
 	}
-	if !parts.KeepDelivered {
-		d.janitor = consumer.NewJanitor(parts.Kafka, parts.Log, parts.Registry)
-	}
-	d.results = parts.newResults()
-	d.reports = parts.newDestinationReports()
-	if d.pacer, err = d.newPacer(); err != nil {
+	attempts, filter, err := d.newAttempts()
+	if err != nil {
 		return nil, err
 	}
-	if d.consumer, err = d.newConsumer(); err != nil {
+	if d.pacer, err = d.newPacer(relay, attempts); err != nil {
 		return nil, err
 	}
-	d.gates = d.newGates()
-	d.stores = newStores(parts.Redis.Up, parts.Kafka.Ping, parts.Log, parts.Registry)
-	showReady(parts.Registry, d.Ready)
+	if d.consumer, err = d.newConsumer(filter); err != nil {
+		return nil, err
+	}
+	d.health = newHealth(parts.storeUp(parts.Redis), parts.Kafka.Ping, parts.Catalog.Snapshot, parts.Log, parts.Registry)
+	promauto.With(parts.Registry).NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "pacer_ready", Help: "1 while /readyz answers 200: jobs can flow as far as this daemon knows.",
+	}, func() float64 {
+		if ok, _ := d.Ready(); ok {
+			return 1
+		}
+		return 0
+	})
 	d.progress = d.newProgress()
 	site, err := d.newSite()
 	if err != nil {
 		return nil, err
 	}
-	d.console.server = &console.Server{
+	server := &console.Server{
 		Listen: cfg.HTTP.Listen, MetricsListen: cfg.HTTP.MetricsListen, Site: site,
-		Ready: d.Ready, Healthy: d.healthy, Degraded: d.Degraded, Gatherer: parts.Registry, Logger: parts.Log,
+		Ready: d.Ready, Healthy: d.healthy, Degraded: d.health.degraded, Gatherer: parts.Registry, Logger: parts.Log,
 	}
-	d.manager = d.newSupervisor()
+	d.watchdog = d.newWatchdog()
+	gates := &gates{sinks: parts.sinkNames(), store: d.limits, pacer: d.pacer, until: newGateGauge(parts.Registry), log: d.log}
+	d.stages[books]["quotas"], d.stages[counting]["progress"] = d.limits.Run, d.progress.Run
+	maps.Copy(d.stages[working], runs{
+		"catalog": parts.Catalog.Run, "console": server.Run, "requeue": relay.Run, "pacer": d.pacer.Run, "sinks": d.sinks.Run,
+		"quota gauges": d.gauges.Run, "watchdog": d.watchdog.Run, "gates": gates.Run, "health": d.health.Run,
+	})
 	return d, nil
 }
 
 // Run runs the daemon until ctx ends, then drains it within the shutdown timeout and returns nil. It waits for
 // services that cannot be reached, for as long as it takes.
 func (d *Daemon) Run(ctx context.Context) error {
-	// Everything but the intake outlives ctx: jobs in flight need their sinks, slots and broker.
-	work, stop := context.WithCancel(context.WithoutCancel(ctx))
-	defer stop()
 	intake, stopIntake := context.WithCancel(ctx)
 	defer stopIntake()
 	context.AfterFunc(intake, func() { close(d.ending) })
-	parts := map[string]func(context.Context) error{
-		"catalog": d.parts.Catalog.Run, "console": d.console.server.Run, "requeue": d.relay.Run, "pacer": d.pacer.Run,
-		"sinks": d.sinks.Run, "quota gauges": d.gauges.Run,
-		"watchdog": d.watch, "gates": d.gates.Run, "reports of destinations": d.reports.Run, "stores": d.stores.Run, "supervisor": d.manager.Run,
+	var ends []func() error
+	for _, stage := range d.stages {
+		// Everything but the intake outlives ctx, and any failure: jobs in flight need their sinks, slots and broker.
+		ends = append(ends, stage.start(context.WithoutCancel(ctx), stopIntake))
 	}
-	if d.janitor != nil {
-		parts["janitor"] = d.janitor.Run
-	}
-	if d.results != nil {
-		parts["results"] = d.results.Run
-	}
-	var group errgroup.Group
-	for name, run := range parts {
-		group.Go(func() error {
-			if err := run(work); err != nil && !errors.Is(err, context.Canceled) {
-				stopIntake() // the other parts run on until the jobs in flight are settled
-				return fmt.Errorf("%s: %w", name, err)
-			}
-			return nil
-		})
-	}
-	// The quota engine runs as long as units can be granted or returned, and the ledger as long as jobs can be
-	// delivered.
-	books, closeBooks := context.WithCancel(context.WithoutCancel(ctx))
-	defer closeBooks()
-	var kept errgroup.Group
-	kept.Go(func() error { return d.limits.Run(books) })
-	if d.dedupe != nil {
-		kept.Go(func() error { return d.dedupe.Run(books) })
-	}
-	if d.tracer != nil {
-		kept.Go(func() error { return d.tracer.Run(books) })
-	}
-	// The counts stop after the last job and before the catalog that stores them.
-	counting, stopCounting := context.WithCancel(work)
-	defer stopCounting()
-	var counted errgroup.Group
-	counted.Go(func() error { return d.progress.Run(counting) })
 	err := d.consume(intake)
-	stopCounting()
-	err = errors.Join(err, counted.Wait())
-	stop()
-	err = errors.Join(err, group.Wait())
-	closeBooks()
-	if d.console.admin != nil {
-		d.console.admin.Close()
+	for _, end := range slices.Backward(ends) {
+		err = errors.Join(err, end())
 	}
-	return errors.Join(err, kept.Wait(), d.sinks.Close())
+	return errors.Join(err, d.sinks.Close())
 }
 
+// consume reads jobs from when the services have answered and the catalog is loaded until ctx ends.
 func (d *Daemon) consume(ctx context.Context) error {
-	if !d.await(ctx) {
-		return nil
+	for d.missing() != "" {
+		if retry.Sleep(ctx, awaitEvery) != nil {
+			return nil
+		}
+	}
+	if why := d.parts.Catalog.Snapshot().Installation.Other(d.parts.Installation()); why != "" {
+		d.log.Error("the database is shared with another installation", "why", why)
 	}
 	d.phase.Store(phaseRunning)
 	d.log.Info("taking jobs", "topics", d.parts.Topics.Ingress, "group", d.parts.Config.Kafka.Group)
 	context.AfterFunc(ctx, func() {
 		d.phase.Store(phaseDraining)
 		d.log.Info("draining")
-		d.manager.stopping()
+		d.watchdog.stopping()
 	})
 	if err := d.consumer.Run(ctx); err != nil && !errors.Is(err, context.Canceled) {
 		return fmt.Errorf("consumer: %w", err)
@@ -265,17 +241,4 @@ func (d *Daemon) size() (campaigns, busy int) {
 		campaigns = len(s.Campaigns)
 	}
 	return campaigns, d.pacer.Busy()
-}
-
-// Ready is the answer of /readyz: whether jobs can flow, and if not, what is missing.
-func (d *Daemon) Ready() (ok bool, why string) {
-	switch missing := d.missing(); {
-	case d.phase.Load() == phaseDraining:
-		return false, "draining"
-	case missing != "":
-		return false, missing
-	case !d.consumer.Joined():
-		return false, "the consumer group is not joined: is Kafka reachable, and are all topics there?"
-	}
-	return true, "ready"
 }

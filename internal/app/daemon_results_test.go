@@ -28,7 +28,7 @@ func TestOffersReturnBeforeTheWatchdogMinds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if h, ok := d.handler().(reporting); !ok || h.patience != want {
+		if h := d.newIntake(nil); h.results == nil || h.patience != want {
 			t.Errorf("watchdog %s: offers wait for %s, want %s", watchdog, h.patience, want)
 		}
 	}

@@ -21,22 +21,23 @@ const (
 	maxPages = 10
 )
 
-// gates reads every second which gates are closed, for all daemons alike: it shows those of sinks as metrics and passes all on. While they
-// cannot be read, this daemon goes by what it finds itself.
+// gates reads every second which gates are closed for all daemons, shows those of sinks as metrics, and passes all on to the pacer. While they
+// cannot be read, this daemon goes by its own breakers.
 type gates struct {
-	read  func(ctx context.Context) ([]delivery.Gate, []delivery.Opening, error)
 	sinks []string
-	see   func(closed []delivery.Gate)
+	store interface {
+		Gates(ctx context.Context, sinks []string) ([]delivery.Gate, error)
+		DestinationsSince(ctx context.Context, after int64) (gates []delivery.DestinationGate, next int64, more bool, err error)
+	}
+	pacer interface {
+		SeeGates(closed []delivery.Gate)
+		SeeDestinations(gates []delivery.DestinationGate)
+	}
 	until *prometheus.GaugeVec
 	log   *slog.Logger
 
 	readAt time.Time
-	logged map[string]time.Time // of each sink, when the opening was that was logged last
-
-	// Those of destinations, and since when the changes are read, in the store's time.
-	readDestinations func(ctx context.Context, after int64) (gates []delivery.DestinationGate, next int64, more bool, err error)
-	seeDestinations  func([]delivery.DestinationGate)
-	after            int64
+	after  int64 // until when changes of destinations have been read, in the store's time
 }
 
 func newGateGauge(r prometheus.Registerer) *prometheus.GaugeVec {
@@ -48,55 +49,43 @@ func newGateGauge(r prometheus.Registerer) *prometheus.GaugeVec {
 
 // Run reads the gates until ctx ends.
 func (g *gates) Run(ctx context.Context) error {
-	update := func(time.Time) {
-		g.update(ctx)
-		g.updateDestinations(ctx)
-	}
-	update(time.Time{})
-	retry.Every(ctx, gatesEvery, update)
+	g.update(ctx)
+	retry.Every(ctx, gatesEvery, func(time.Time) { g.update(ctx) })
 	return nil
 }
 
-func (g *gates) updateDestinations(ctx context.Context) {
-	call, cancel := context.WithTimeout(ctx, gatesWithin)
-	defer cancel()
-	for more, page := true, 0; more && page < maxPages; page++ {
-		var list []delivery.DestinationGate
-		var next int64
-		var err error
-		if list, next, more, err = g.readDestinations(call, g.after); err != nil {
-			g.log.Debug("which destinations are closed is not known", "error", err)
-			return
+func (g *gates) update(ctx context.Context) {
+	for _, read := range []func(context.Context) error{g.readSinks, g.readDestinations} {
+		call, cancel := context.WithTimeout(ctx, gatesWithin)
+		if err := read(call); err != nil {
+			g.log.Debug("gates cannot be read", "error", err)
 		}
-		g.after = next
-		g.seeDestinations(list)
+		cancel()
 	}
 }
 
-func (g *gates) update(ctx context.Context) {
-	call, cancel := context.WithTimeout(ctx, gatesWithin)
-	defer cancel()
-	closed, opened, err := g.read(call)
+func (g *gates) readDestinations(ctx context.Context) error {
+	for more, page := true, 0; more && page < maxPages; page++ {
+		list, next, further, err := g.store.DestinationsSince(ctx, g.after)
+		if err != nil {
+			return err
+		}
+		g.after, more = next, further
+		g.pacer.SeeDestinations(list)
+	}
+	return nil
+}
+
+func (g *gates) readSinks(ctx context.Context) error {
+	closed, err := g.store.Gates(ctx, g.sinks)
 	now := time.Now()
 	if err != nil {
-		g.log.Debug("which gates are closed is not known", "error", err)
 		if now.Sub(g.readAt) > gatesShown {
 			g.until.Reset()
 		}
-		return
+		return err
 	}
 	g.readAt = now
-	g.show(closed, now)
-	g.see(closed)
-	for _, o := range opened {
-		if o.At.Sub(g.logged[o.Sink]) > gatesEvery { // the clocks differ a little each time
-			g.logged[o.Sink] = o.At
-			g.log.Info("a gate was opened by hand", "sink", o.Sink, "by", o.By)
-		}
-	}
-}
-
-func (g *gates) show(closed []delivery.Gate, now time.Time) {
 	for _, sink := range g.sinks {
 		for _, cause := range delivery.GateCauses {
 			g.until.WithLabelValues(sink, cause.String()).Set(0)
@@ -109,4 +98,6 @@ func (g *gates) show(closed []delivery.Gate, now time.Time) {
 		}
 		g.until.WithLabelValues(gate.Sink, gate.Cause.String()).Set(float64(until.UnixMicro()) / 1e6)
 	}
+	g.pacer.SeeGates(closed)
+	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -12,195 +13,215 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+	"github.com/redis/go-redis/v9"
 
+	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/retry"
 )
 
 const (
-	storesEvery  = time.Second
-	storesWithin = time.Second
-	// kafkaWithin is how long a broker may take to answer, and kafkaTries how often it is asked: a connection to one that was restarted
-	// fails once.
-	kafkaWithin = 2 * time.Second
-	kafkaTries  = 2
+	lookEvery = time.Second
 	// degradedAfter is how long a service may be away before the daemon calls itself degraded: reconnecting takes a moment.
 	degradedAfter = 3 * time.Second
-	// catalogAge is how old the catalog may be: it is read every three seconds or so.
-	catalogAge = 30 * time.Second
+	// catalogLate is from when on the catalog is shown as old, and catalogAge from when on the daemon is degraded: it is read every three
+	// seconds or so.
+	catalogLate, catalogAge = 10 * time.Second, 30 * time.Second
 )
 
-// stores watches the servers of the quota store, and Kafka, so that an outage shows although everything that is computed from them
-// disappears.
-type stores struct {
-	ping  func(ctx context.Context) []error // of each shard's server
-	kafka func(ctx context.Context) error   // nil: none is configured
-	up    *prometheus.GaugeVec
-	log   *slog.Logger
-
-	mu              sync.Mutex // guards what follows
-	shards, brokers outages
+// health watches whether the services answer, so that an outage shows although everything that is computed from them disappears.
+type health struct {
+	services []*service // Redis, and Kafka if it is configured
+	snapshot func() *delivery.Snapshot
+	log      *slog.Logger
 }
 
-// outages are those of the servers of a service.
-type outages struct {
-	since    []time.Time // when each stopped to answer; zero: it answers
-	answered bool        // whether one has answered since the start
-	logged   bool        // whether it is logged that none has
+// service is one that is asked every second. The servers of Redis are its shards.
+type service struct {
+	name   string
+	within time.Duration // how long it may take to answer
+	ask    func(ctx context.Context) []error
+	up     *prometheus.GaugeVec // nil: it has none
+
+	mu       sync.Mutex  // guards what follows
+	away     []time.Time // since when each server does not answer; zero: it does
+	answered bool        // one has since the start
+	logged   bool        // that none has
+	words    string      // in which a server of Redis refuses what it is asked; "": none does
 }
 
-func newStores(ping func(ctx context.Context) []error, kafka func(ctx context.Context) error, log *slog.Logger, r prometheus.Registerer) *stores {
-	return &stores{ping: ping, kafka: kafka, log: log, up: promauto.With(r).NewGaugeVec(prometheus.GaugeOpts{
-		Name: "pacer_store_up", Help: "1 while the server of a shard of the quota store (Redis) answers this daemon, else 0.",
-	}, []string{"shard"})}
+func newHealth(redis func(ctx context.Context) []error, kafka func(ctx context.Context) error, snapshot func() *delivery.Snapshot, log *slog.Logger, r prometheus.Registerer) *health {
+	h := &health{snapshot: snapshot, log: log, services: []*service{{name: "Redis", within: time.Second, ask: redis, up: promauto.With(r).NewGaugeVec(prometheus.GaugeOpts{
+		Name: "pacer_store_up", Help: "1 while the server of a shard of the quota store (Redis) takes writes of this daemon, else 0.",
+	}, []string{"shard"})}}}
+	if kafka != nil {
+		h.services = append(h.services, &service{name: "Kafka", within: 2 * time.Second, ask: func(ctx context.Context) []error {
+			err := kafka(ctx)
+			if err != nil { // a connection to a broker that was restarted fails once
+				err = kafka(ctx)
+			}
+			return []error{BrokersFault(err)}
+		}})
+	}
+	return h
 }
 
-// Run pings the servers every second until ctx ends.
-func (s *stores) Run(ctx context.Context) error {
+// Run asks the services every second until ctx ends.
+func (h *health) Run(ctx context.Context) error {
 	var watching sync.WaitGroup
-	for _, update := range []func(context.Context){s.update, s.updateKafka} {
+	for _, s := range h.services {
 		watching.Go(func() {
-			update(ctx)
-			retry.Every(ctx, storesEvery, func(time.Time) { update(ctx) })
+			s.look(ctx, h.log)
+			retry.Every(ctx, lookEvery, func(time.Time) { s.look(ctx, h.log) })
 		})
 	}
 	watching.Wait()
 	return nil
 }
 
-func (s *stores) update(ctx context.Context) {
-	call, cancel := context.WithTimeout(ctx, storesWithin)
+// look asks the service. It logs once if none of its servers has answered since the start.
+func (s *service) look(ctx context.Context, log *slog.Logger) {
+	begun := time.Now()
+	call, cancel := context.WithTimeout(ctx, s.within)
 	defer cancel()
-	errs := s.ping(call)
+	errs := s.ask(call)
 	if ctx.Err() != nil {
 		return
 	}
-	s.note("redis", &s.shards, time.Now(), errs)
-	for i, err := range errs {
-		up := 1.0
-		if err != nil {
-			up = 0
-		}
-		s.up.WithLabelValues(strconv.Itoa(i)).Set(up)
-	}
-}
-
-func (s *stores) updateKafka(ctx context.Context) {
-	if s.kafka == nil {
-		return
-	}
-	begun := time.Now()
-	call, cancel := context.WithTimeout(ctx, kafkaWithin)
-	defer cancel()
-	err := s.kafka(call)
-	for try := 1; err != nil && try < kafkaTries; try++ {
-		err = s.kafka(call)
-	}
-	if ctx.Err() == nil {
-		s.note("kafka", &s.brokers, begun, []error{BrokersFault(err)})
-	}
-}
-
-// note records which servers answer. It logs once if none has since the start.
-func (s *stores) note(service string, o *outages, at time.Time, errs []error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if o.since == nil {
-		o.since = make([]time.Time, len(errs))
+	if s.away == nil {
+		s.away = make([]time.Time, len(errs))
 	}
+	s.words = ""
 	for i, err := range errs {
+		up := 0.0
+		if reply, refused := errors.AsType[redis.Error](err); refused {
+			s.words = reply.Error()
+		}
 		switch {
 		case err == nil:
-			o.since[i], o.answered = time.Time{}, true
-		case o.since[i].IsZero():
-			o.since[i] = at
+			up, s.away[i], s.answered = 1, time.Time{}, true
+		case s.away[i].IsZero():
+			s.away[i] = begun
+		}
+		if s.up != nil {
+			s.up.WithLabelValues(strconv.Itoa(i)).Set(up)
 		}
 	}
-	if !o.answered && !o.logged {
-		o.logged = true
-		s.log.Warn("a service does not answer; retrying until it does", "service", service, "error", errors.Join(errs...))
+	if !s.answered && !s.logged {
+		s.logged = true
+		log.Warn("a service does not answer; retrying until it does", "service", strings.ToLower(s.name), "error", errors.Join(errs...))
 	}
 }
 
-// missing returns the service that has not answered since the start; "" if both have.
-func (s *stores) missing() string {
+// state returns since when each server does not answer, in which words one refuses, and whether one has answered since the start.
+func (s *service) state() (away []time.Time, words string, answered bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case !s.shards.answered:
-		return "redis"
-	case !s.brokers.answered && s.kafka != nil:
-		return "kafka"
+	return slices.Clone(s.away), s.words, s.answered
+}
+
+// missing says which service has not answered since the start; "" if all have.
+func (h *health) missing() string {
+	for _, s := range h.services {
+		if _, _, answered := s.state(); !answered {
+			return strings.ToLower(s.name) + " has not answered yet"
+		}
 	}
 	return ""
 }
 
-// KafkaAway returns since when Kafka does not answer; zero: it does, or was not asked yet.
-func (s *stores) KafkaAway() (since time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.brokers.since) > 0 {
-		since = s.brokers.since[0]
+// kafkaAway returns since when Kafka does not answer; zero: it does, or was not asked yet.
+func (h *health) kafkaAway() (since time.Time) {
+	for _, s := range h.services[1:] {
+		if away, _, _ := s.state(); len(away) > 0 {
+			since = away[0]
+		}
 	}
 	return since
 }
 
-// degraded says which servers have been away for some seconds; "" if none has.
-func (s *stores) degraded(service string, o *outages, now time.Time) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var away []string
-	first := now
-	for i, since := range o.since {
-		if !since.IsZero() && now.Sub(since) >= degradedAfter {
-			if away = append(away, strconv.Itoa(i)); since.Before(first) {
-				first = since
+// degraded says which services have been away for some seconds, though the daemon is ready: jobs may wait, but another daemon would do no
+// better. "" if none has.
+func (h *health) degraded() string {
+	now := time.Now()
+	var why []string
+	for _, s := range h.services {
+		all, words, _ := s.state()
+		first, which := now, []string{}
+		for i, since := range all {
+			if !since.IsZero() && now.Sub(since) >= degradedAfter {
+				if which = append(which, strconv.Itoa(i)); since.Before(first) {
+					first = since
+				}
 			}
 		}
+		if len(which) == 0 {
+			continue
+		}
+		text := fmt.Sprintf("%s has not answered for %s", strings.ToLower(s.name), now.Sub(first).Round(time.Second))
+		if len(which) < len(all) {
+			text += ", shard " + strings.Join(which, ", ")
+		}
+		if words != "" {
+			text += ": " + words
+		}
+		why = append(why, text)
 	}
-	why := fmt.Sprintf("%s has not answered for %s", service, now.Sub(first).Round(time.Second))
-	switch len(away) {
-	case 0:
-		return ""
-	case len(o.since):
-		return why
+	if read := h.snapshot(); read != nil && !read.LoadedAt.IsZero() && now.Sub(read.LoadedAt) >= catalogAge {
+		why = append(why, fmt.Sprintf("the catalog has not been read for %s: is PostgreSQL reachable?", now.Sub(read.LoadedAt).Round(time.Second)))
 	}
-	return why + ", shard " + strings.Join(away, ", ")
+	return strings.Join(why, "; ")
 }
 
-// stale says that the catalog has not been read for long; "" if it has.
-func stale(s *delivery.Snapshot, now time.Time) string {
-	if s == nil || s.LoadedAt.IsZero() || now.Sub(s.LoadedAt) < catalogAge {
-		return ""
-	}
-	return fmt.Sprintf("the catalog has not been read for %s: is PostgreSQL reachable?", now.Sub(s.LoadedAt).Round(time.Second))
-}
-
-// Degraded says what is wrong although the daemon is ready: jobs may wait, but another daemon would do no better. "" if nothing
-// is.
-func (d *Daemon) Degraded() string { return degradedBy(d.stores, d.parts.Catalog.Snapshot)() }
-
-func degradedBy(s *stores, snapshot func() *delivery.Snapshot) func() string {
-	return func() string {
-		now := time.Now()
-		var why []string
-		for _, one := range []string{s.degraded("redis", &s.shards, now), s.degraded("kafka", &s.brokers, now), stale(snapshot(), now)} {
-			if one != "" {
-				why = append(why, one)
+// list returns the services and whether they answer, for pages. PostgreSQL answers if the catalog was read lately.
+func (h *health) list() (list []view.Store) {
+	for i, s := range h.services {
+		all, _, _ := s.state()
+		for shard, since := range all {
+			name := s.name
+			if len(all) > 1 {
+				name = fmt.Sprintf("%s, shard %d", name, shard)
 			}
+			list = append(list, view.StoreOf(name, since))
 		}
-		return strings.Join(why, "; ")
+		if i > 0 {
+			continue
+		}
+		catalog := view.Store{Name: "PostgreSQL"}
+		if read := h.snapshot(); read != nil && time.Since(read.LoadedAt) < catalogLate {
+			catalog.Up = true
+		} else if read != nil {
+			catalog = view.StoreOf(catalog.Name, read.LoadedAt)
+		}
+		list = append(list, catalog)
 	}
+	return list
 }
 
-// showReady exports what /readyz answers.
-func showReady(r prometheus.Registerer, ready func() (bool, string)) {
-	promauto.With(r).NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "pacer_ready", Help: "1 while /readyz answers 200: jobs can flow as far as this daemon knows.",
-	}, func() float64 {
-		if ok, _ := ready(); ok {
-			return 1
-		}
-		return 0
-	})
+// Ready is the answer of /readyz: whether jobs can flow, and if not, what is missing.
+func (d *Daemon) Ready() (ok bool, why string) {
+	switch missing := d.missing(); {
+	case d.phase.Load() == phaseDraining:
+		return false, "draining"
+	case missing != "":
+		return false, missing
+	case !d.consumer.Joined():
+		return false, "the consumer group is not joined: is Kafka reachable, and are all topics there?"
+	}
+	return true, "ready"
 }
+
+// missing says what has to be there before a job can be sent, and is not; "" for nothing.
+func (d *Daemon) missing() string {
+	switch {
+	case !d.parts.Catalog.Ready():
+		return notLoaded
+	case d.results != nil && !d.results.Ready():
+		return "the topic of the results has not been found: is Kafka reachable, and migrated?"
+	}
+	return d.health.missing()
+}
+
+const notLoaded = "the catalog is not loaded: is PostgreSQL reachable, and migrated?"

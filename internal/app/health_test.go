@@ -13,14 +13,19 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/pacer/pacer/internal/config"
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // TestDegraded: an outage shows at once in the metric, and for readers only once it lasts.
 func TestDegraded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answers := []error{nil, nil}
-		s := newStores(func(context.Context) []error { return answers }, nil, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+		read := time.Now()
+		h := newHealth(func(context.Context) []error { return answers }, nil, func() *delivery.Snapshot { return &delivery.Snapshot{LoadedAt: read} },
+			slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+		s := h.services[0]
 		up := func(first, second float64) {
 			t.Helper()
 			a, b := testutil.ToFloat64(s.up.WithLabelValues("0")), testutil.ToFloat64(s.up.WithLabelValues("1"))
@@ -30,39 +35,33 @@ func TestDegraded(t *testing.T) {
 		}
 		says := func(want string) {
 			t.Helper()
-			if got := s.degraded("redis", &s.shards, time.Now()); got != want {
+			if got := h.degraded(); got != want {
 				t.Errorf("says %q, want %q", got, want)
 			}
 		}
 		says("")
-		s.update(t.Context())
+		s.look(t.Context(), h.log)
 		up(1, 1)
 		answers = []error{nil, errors.New("refused")}
-		s.update(t.Context())
+		s.look(t.Context(), h.log)
 		up(1, 0)
 		says("")
 		time.Sleep(5 * time.Second)
-		s.update(t.Context())
+		s.look(t.Context(), h.log)
 		says("redis has not answered for 5s, shard 1")
 		answers[0] = answers[1]
-		s.update(t.Context())
+		s.look(t.Context(), h.log)
 		time.Sleep(4 * time.Second)
 		says("redis has not answered for 9s")
 		answers = []error{nil, nil}
-		s.update(t.Context())
+		s.look(t.Context(), h.log)
 		up(1, 1)
 		says("")
+		read = time.Now().Add(-10 * time.Second)
+		says("")
+		read = time.Now().Add(-time.Minute)
+		says("the catalog has not been read for 1m0s: is PostgreSQL reachable?")
 	})
-}
-
-func TestTheCatalogGrowsOld(t *testing.T) {
-	now := time.Now()
-	if why := stale(nil, now) + stale(&delivery.Snapshot{LoadedAt: now.Add(-10 * time.Second)}, now); why != "" {
-		t.Error(why)
-	}
-	if why := stale(&delivery.Snapshot{LoadedAt: now.Add(-time.Minute)}, now); !strings.Contains(why, "not been read for 1m0s") {
-		t.Errorf("says %q", why)
-	}
 }
 
 // TestKafkaAway: it is known since when Kafka does not answer, whether anybody looks or not, and that it is over; a connection that is lost
@@ -70,26 +69,25 @@ func TestTheCatalogGrowsOld(t *testing.T) {
 func TestKafkaAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var fails atomic.Int32
-		s := newStores(func(context.Context) []error { return []error{nil} }, func(context.Context) error {
+		h := newHealth(func(context.Context) []error { return []error{nil} }, func(context.Context) error {
 			if fails.Load() == 0 {
 				return nil
 			}
 			fails.Add(-1)
 			return errors.New("connection refused")
-		}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+		}, func() *delivery.Snapshot { return &delivery.Snapshot{LoadedAt: time.Now()} }, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
-		go func() { _ = s.Run(ctx) }() // until the end of the test
-		snapshot := func() *delivery.Snapshot { return &delivery.Snapshot{LoadedAt: time.Now()} }
+		go func() { _ = h.Run(ctx) }() // until the end of the test
 		says := func(up bool, degraded string) *time.Time {
 			t.Helper()
 			synctest.Wait()
-			list := s.list(snapshot)
+			list := h.list()
 			kafka := list[len(list)-1]
 			if kafka.Name != "Kafka" || kafka.Up != up || up != (kafka.Since == nil) {
 				t.Errorf("%+v", kafka)
 			}
-			if why := degradedBy(s, snapshot)(); why != degraded {
+			if why := h.degraded(); why != degraded {
 				t.Errorf("degraded: %q, want %q", why, degraded)
 			}
 			return kafka.Since
@@ -109,4 +107,38 @@ func TestKafkaAway(t *testing.T) {
 		time.Sleep(time.Second)
 		says(true, "")
 	})
+}
+
+// TestAStoreThatRefusesWritesIsDown, though it answers: it is shown as down in its own words, and nobody is told that no daemon runs.
+func TestAStoreThatRefusesWritesIsDown(t *testing.T) {
+	cfg := config.Default()
+	cfg.Redis.Addrs, cfg.Redis.KeyPrefix = []string{testservices.FreshRedis(t).Addr}, "pacer."
+	s := NewServices(cfg, slog.New(slog.DiscardHandler))
+	set, err := s.Shards()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = set.Close() }()
+	h := newHealth(s.storeUp(set), nil, func() *delivery.Snapshot { return nil }, s.Log, prometheus.NewRegistry())
+	sources := s.sources(set, nil, nil)
+	for _, full := range []bool{false, true} {
+		want := 1.0
+		if full {
+			want = 0
+			if err := set.Master(0).ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		h.services[0].look(t.Context(), s.Log)
+		if up := testutil.ToFloat64(h.services[0].up.WithLabelValues("0")); up != want {
+			t.Errorf("full: %t; up is %v", full, up)
+		}
+		if _, err := sources.Fleet(t.Context()); (err != nil) != full || full && !strings.Contains(err.Error(), "OOM") {
+			t.Errorf("full: %t; of the fleet is known: %v", full, err)
+		}
+	}
+	h.services[0].away[0] = time.Now().Add(-time.Minute)
+	if why := h.degraded(); !strings.HasPrefix(why, "redis has not answered for 1m0s: OOM command not allowed") {
+		t.Errorf("degraded: %q", why)
+	}
 }

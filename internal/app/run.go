@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/config"
@@ -17,6 +18,13 @@ import (
 
 // Version is set by the linker; "dev" in a binary built without it.
 var Version = "dev"
+
+// showBuild exports the version.
+func showBuild(r prometheus.Registerer) {
+	promauto.With(r).NewGauge(prometheus.GaugeOpts{
+		Name: "pacer_build_info", Help: "1; the version is in the label.", ConstLabels: prometheus.Labels{"version": Version},
+	}).Set(1)
+}
 
 // RunDaemon runs the daemon that the configuration describes. It returns nil after a graceful stop. Certificates and
 // secrets are read again after a hangup.

@@ -44,8 +44,8 @@ func (s *Services) OpenKafka() error {
 	if err != nil {
 		return err
 	}
-	if a.kafkaFault != nil {
-		return config.UsageError{Err: a.kafkaFault}
+	if a.kafka.fault != nil {
+		return config.UsageError{Err: a.kafka.fault}
 	}
 	s.Kafka, err = broker.New(broker.Options{
 		Brokers: s.Config.Kafka.Brokers, Topics: s.Topics.Names(), Security: s.kafkaAccess,
@@ -81,8 +81,8 @@ func (s *Services) topology() (o shards.Options, err error) {
 	if err != nil {
 		return o, err
 	}
-	if a.redisFault != nil {
-		return o, config.UsageError{Err: a.redisFault}
+	if a.redis.fault != nil {
+		return o, config.UsageError{Err: a.redis.fault}
 	}
 	o = s.Config.Redis.Options()
 	o.Renew = s.redisAccess

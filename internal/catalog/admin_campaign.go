@@ -43,18 +43,18 @@ type CampaignRow struct {
 	Progress       CampaignProgress  `json:"progress"`
 }
 
-// CampaignProgress is the progress of a campaign, as last saved by the daemons.
+// CampaignProgress is what became of a campaign's jobs, as last saved by the daemons: counts for people, not exact.
 type CampaignProgress struct {
 	Delivered  int64      `json:"delivered"`
+	Rejected   int64      `json:"rejected"`
 	Dead       int64      `json:"dead"`
 	Expired    int64      `json:"expired"`
 	Cancelled  int64      `json:"cancelled"`
-	Rejected   int64      `json:"rejected"`
-	Backlog    int64      `json:"backlog"`
-	DoneAt     *time.Time `json:"done_at,omitempty"`     // when the backlog will have been sent; nil: unknown
-	ETASeconds *float64   `json:"eta_seconds,omitempty"` // seconds until then; nil: unknown
-	Percent    *float64   `json:"percent,omitempty"`     // settled jobs, of the expected total; nil: no total is set
-	UpdatedAt  *time.Time `json:"updated_at,omitempty"`  // nil: no progress has been saved yet
+	Backlog    int64      `json:"backlog" doc:"jobs that waited when this was stored"`
+	DoneAt     *time.Time `json:"done_at,omitempty" doc:"when the backlog will have been sent"`
+	ETASeconds *float64   `json:"eta_seconds,omitempty" doc:"seconds until then"`
+	Percent    *float64   `json:"percent,omitempty" doc:"settled jobs, of the expected total"`
+	UpdatedAt  *time.Time `json:"updated_at,omitempty" doc:"when a daemon stored this; absent before the first time"`
 }
 
 // complete computes the derived fields at now.
@@ -105,23 +105,24 @@ func text(raw json.RawMessage) *string { return nullable(string(raw)) }
 
 // CampaignChange is a change of a campaign; nil fields are kept.
 type CampaignChange struct {
-	Rate           *string // 500, 2.5, 150/m, 1/h; sets send_rate and send_per
-	Burst          *int64
-	Status         *delivery.Status
-	PausedUntil    *time.Time // of SetStatusAt: when a pause ends by itself; nil or the zero time for never
-	Sink           *string    // "" for the default sink
-	PriorityWeight *int64
-	MaxInFlight    *int64           // 0 for no limit
-	StartsAt       *time.Time       // the zero time for none
-	EndsAt         *time.Time       // the zero time for none
-	ActiveHours    *json.RawMessage // as notation.ParseHours makes it; nil for always
-	TimeZone       *string
-	Ramp           *json.RawMessage // as notation.ParseRamp makes it; nil for none
-	Overflow       *delivery.Overflow
-	JobTTL         *time.Duration // 0 for none
-	ExpectedTotal  *int64         // 0 for unknown
-	Quotas         *[]string      // replaces all
-	AtRevision     *int64         // only if the campaign has this revision; else ErrStale
+	Rate           *string   `json:"rate,omitempty" maxLength:"64" pattern:"^ *[0-9]+([.][0-9]{0,6})?(/[0-9a-zµμ. ]+)? *$" patternDescription:"a rate such as 500, 2.5 or 150/m" example:"150/m" doc:"500, 2.5, 150/m, 1/h; 0 holds"`
+	Sink           *string   `json:"sink,omitempty" maxLength:"256" doc:"name of a configured sink; empty for the default one"`
+	Quotas         *[]string `json:"quotas,omitempty" maxItems:"64" doc:"all of them" nullable:"false"`
+	PriorityWeight *int64    `json:"priority_weight,omitempty" minimum:"1" maximum:"1000000"`
+	Burst          *int64    `json:"burst,omitempty" minimum:"0" maximum:"1000000"`
+	MaxInFlight    *int64    `json:"max_in_flight,omitempty" minimum:"0" maximum:"2147483647" doc:"per daemon; 0 for no limit"`
+	TimeZone       *string   `json:"time_zone,omitempty" maxLength:"64" example:"Europe/Moscow"`
+	ExpectedTotal  *int64    `json:"expected_total,omitempty" minimum:"0" doc:"0 for unknown"`
+
+	Status      *delivery.Status   `json:"-"`
+	PausedUntil *time.Time         `json:"-"` // of SetStatusAt: when a pause ends by itself; nil or the zero time for never
+	StartsAt    *time.Time         `json:"-"` // the zero time for none
+	EndsAt      *time.Time         `json:"-"` // the zero time for none
+	ActiveHours *json.RawMessage   `json:"-"` // as notation.ParseHours makes it; nil for always
+	Ramp        *json.RawMessage   `json:"-"` // as notation.ParseRamp makes it; nil for none
+	Overflow    *delivery.Overflow `json:"-"`
+	JobTTL      *time.Duration     `json:"-"` // 0 for none
+	AtRevision  *int64             `json:"-"` // only if the campaign has this revision; else ErrStale
 }
 
 // validate returns in one line what the database would refuse, in more readable words.

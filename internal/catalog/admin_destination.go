@@ -17,24 +17,27 @@ import (
 	"github.com/pacer/pacer/internal/notation"
 )
 
-// DestinationRow is a destination for display.
+// DestinationRow is where jobs are sent that name it, as the API shows it. As it is read, the URL has its query, and the headers their values.
 type DestinationRow struct {
 	ID             string            `json:"id"`
-	Sink           string            `json:"sink"` // "" is any sink with destinations
-	URL            string            `json:"url"`
-	Headers        map[string]string `json:"headers"` // secrets as references
-	Secrets        []string          `json:"secrets"` // references
-	MaxInFlight    int64             `json:"max_in_flight"`
+	State          string            `json:"state" enum:"disabled,failing,enabled" doc:"jobs of a disabled one wait; to a failing one nothing has been delivered of late"`
+	Sink           string            `json:"sink" doc:"the sink that sends to it; empty: any with destinations"`
+	URL            string            `json:"url" doc:"without its query, which may hold a secret"`
+	Query          bool              `json:"query" doc:"it has a query, which is not shown"`
+	Headers        map[string]string `json:"headers" doc:"of its requests; the values are for admins, and secrets are references, file:NAME or env:NAME"`
+	Secrets        []string          `json:"secrets" doc:"references to what signs its requests, the newest first"`
+	MaxInFlight    int64             `json:"max_in_flight" doc:"of one daemon; 0 for as many as the sink has"`
 	DisabledAt     *time.Time        `json:"disabled_at,omitempty"`
 	DisabledReason string            `json:"disabled_reason,omitempty"`
 	FailingSince   *time.Time        `json:"failing_since,omitempty"`
+	Fault          string            `json:"fault,omitempty" doc:"why nothing is sent to it, as far as the process that answers knows; of one destination, not in lists"`
 	Revision       int64             `json:"revision"`
 	CreatedAt      time.Time         `json:"created_at"`
 	UpdatedAt      time.Time         `json:"updated_at"`
 }
 
-// State is disabled, failing or enabled.
-func (r *DestinationRow) State() string { return r.Destination().State().String() }
+// Seen returns the revision at which the destination was read.
+func (r *DestinationRow) Seen() int64 { return r.Revision }
 
 // Destination converts the row to the form used by daemons.
 func (r *DestinationRow) Destination() *delivery.Destination {
@@ -257,6 +260,7 @@ FROM pacer.destinations d `+clause, args...)
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (r DestinationRow, err error) {
 		err = row.Scan(&r.ID, &r.Sink, &r.URL, &r.Headers, &r.Secrets, &r.MaxInFlight, &r.DisabledAt, &r.DisabledReason,
 			&r.FailingSince, &r.Revision, &r.CreatedAt, &r.UpdatedAt)
+		r.State, r.Query, r.CreatedAt, r.UpdatedAt = r.Destination().State().String(), strings.Contains(r.URL, "?"), r.CreatedAt.UTC(), r.UpdatedAt.UTC()
 		return r, err
 	})
 }

@@ -66,19 +66,16 @@ func (w WindowRow) String() string {
 
 // QuotaChange is a change of a quota; nil fields are kept, or get their defaults in a new quota.
 type QuotaChange struct {
-	Windows        *[]delivery.Window // replaces all; none: the quota does not bind
-	OnStoreFailure *string            // closed, local-share, open
-	Mode           *string            // strict, eventual, shadow
-	Spend          *string            // greedy, even
-	Rollout        *int64             // 0 to 100 percent
-	Unit           *string            // units, bytes
-	// Exists, if set, says whether the quota must exist before; else the error is ErrNotFound or ErrExists.
-	Exists *bool
-	// AtRevision, if set, is that of the quota before; else the error is ErrStale.
-	AtRevision *int64
-	// With names a quota with which a new one is to be used together: it is created in the same shard. nil: a shard is
-	// chosen.
-	With *string
+	Mode           *string `json:"mode,omitempty" enum:"strict,shadow,eventual" doc:"exact; evaluated and reported only; approximate"`
+	Spend          *string `json:"spend,omitempty" enum:"greedy,even" doc:"as fast as asked for, or over the span"`
+	OnStoreFailure *string `json:"on_store_failure,omitempty" enum:"closed,local-share,open" doc:"when Redis fails: wait; each daemon its share; unlimited"`
+	Rollout        *int64  `json:"rollout,omitempty" minimum:"0" maximum:"100" doc:"percent of its campaigns that it counts and limits"`
+	Unit           *string `json:"unit,omitempty" enum:"units,bytes" doc:"weights of jobs, or bytes of payloads (mode eventual only)"`
+	With           *string `json:"with,omitempty" maxLength:"256" doc:"of a new quota: id of one with which campaigns are to have both"` // it is created in the same shard
+
+	Windows    *[]delivery.Window `json:"-"` // replaces all; none: the quota does not bind
+	Exists     *bool              `json:"-"` // whether the quota must exist before; else the error is ErrNotFound or ErrExists
+	AtRevision *int64             `json:"-"` // that of the quota before; else the error is ErrStale
 }
 
 // validate returns in one line what the database would refuse.

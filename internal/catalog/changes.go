@@ -4,28 +4,36 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Change is one row of campaign_changes.
+// Change is a change of a campaign, a quota or a destination: a row of campaign_changes.
 type Change struct {
-	Change      int64           `json:"change"` // its number; later ones are higher
-	When        time.Time       `json:"when"`
-	Who         string          `json:"who"`             // the role of the database
-	Application string          `json:"application"`     // as it called itself
-	Actor       string          `json:"actor,omitempty"` // for whom the application did it, as it said
-	Reason      string          `json:"reason,omitempty"`
-	RequestID   string          `json:"request_id,omitempty"`
-	Relation    string          `json:"relation"`
-	Operation   string          `json:"operation"`
-	Campaign    string          `json:"campaign,omitempty"`
-	Quota       string          `json:"quota,omitempty"`
-	Destination string          `json:"destination,omitempty"`
-	Old         json.RawMessage `json:"old,omitempty"` // what of it was changed, or all that was there
-	New         json.RawMessage `json:"new,omitempty"`
+	Number      int64     `json:"number"` // later ones have higher numbers
+	When        time.Time `json:"when"`
+	Who         string    `json:"who" doc:"role of the database"`
+	Application string    `json:"application"`
+	Actor       string    `json:"actor,omitempty" doc:"for whom the application did it, as it said"`
+	Reason      string    `json:"reason,omitempty"`
+	RequestID   string    `json:"request_id,omitempty"`
+	What        string    `json:"what" doc:"table and operation"`
+	Campaign    string    `json:"campaign,omitempty"`
+	Quota       string    `json:"quota,omitempty"`
+	Destination string    `json:"destination,omitempty"`
+	Fields      []Field   `json:"fields"`
+}
+
+// Field is a column that was changed.
+type Field struct {
+	Name string `json:"name"`
+	Old  string `json:"old,omitempty"`
+	New  string `json:"new,omitempty"`
 }
 
 // ChangesOf selects changes; the zero value selects all.
@@ -57,7 +65,7 @@ func (a *Admin) Changes(ctx context.Context, of ChangesOf) ([]Change, error) {
 			args = append(args, of.Who)
 			where += fmt.Sprintf(" AND $%d IN (who, actor, regexp_replace(actor, '@[^@]*$', ''))", len(args))
 		}
-		rows, err := pool.Query(ctx, `SELECT change, "when", who, application, relation, operation, coalesce(campaign_id, ''),
+		rows, err := pool.Query(ctx, `SELECT change, "when", who, application, relation || ' ' || operation, coalesce(campaign_id, ''),
        coalesce(quota_id, ''), coalesce(destination_id, ''), coalesce(actor, ''), coalesce(reason, ''), coalesce(request_id, ''), old, new FROM pacer.campaign_changes
 WHERE ($2::bigint = 0 OR change < $2::bigint)`+where+` ORDER BY change DESC LIMIT $1`, args...)
 		if err != nil {
@@ -65,35 +73,38 @@ WHERE ($2::bigint = 0 OR change < $2::bigint)`+where+` ORDER BY change DESC LIMI
 		}
 		return pgx.CollectRows(rows, func(row pgx.CollectableRow) (c Change, err error) {
 			var before, after *string
-			err = row.Scan(&c.Change, &c.When, &c.Who, &c.Application, &c.Relation, &c.Operation, &c.Campaign, &c.Quota, &c.Destination,
+			err = row.Scan(&c.Number, &c.When, &c.Who, &c.Application, &c.What, &c.Campaign, &c.Quota, &c.Destination,
 				&c.Actor, &c.Reason, &c.RequestID, &before, &after)
-			if err == nil {
-				c.Old, c.New = differences(before, after)
-			}
+			c.When, c.Fields = c.When.UTC(), fieldsOf(before, after)
 			return c, err
 		})
 	})
 }
 
-// differences leaves out of two objects what both have alike. What cannot be read is returned as it is.
-func differences(before, after *string) (old, changed json.RawMessage) {
-	raw := func(s *string) json.RawMessage {
-		if s == nil {
-			return nil
-		}
-		return json.RawMessage(*s)
-	}
+// fieldsOf lists in what two rows differ.
+func fieldsOf(before, after *string) []Field {
 	var a, b map[string]json.RawMessage
-	if before == nil || after == nil || json.Unmarshal([]byte(*before), &a) != nil || json.Unmarshal([]byte(*after), &b) != nil {
-		return raw(before), raw(after)
+	_ = json.Unmarshal([]byte(orZero(before)), &a) // an insert has none
+	_ = json.Unmarshal([]byte(orZero(after)), &b)  // a delete has none
+	names := maps.Clone(a)
+	if names == nil {
+		names = b
 	}
-	for key, value := range a {
-		if other, ok := b[key]; ok && string(other) == string(value) {
-			delete(a, key)
-			delete(b, key)
+	maps.Copy(names, b)
+	fields := []Field{}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if field := (Field{name, plain(a[name]), plain(b[name])}); field.Old != field.New {
+			fields = append(fields, field)
 		}
 	}
-	old, _ = json.Marshal(a) // maps of valid JSON
-	changed, _ = json.Marshal(b)
-	return old, changed
+	return fields
+}
+
+// plain is a value as people write it; "" for null and none.
+func plain(raw json.RawMessage) string {
+	var text string
+	if json.Unmarshal(raw, &text) == nil {
+		return text
+	}
+	return strings.TrimPrefix(string(raw), "null")
 }

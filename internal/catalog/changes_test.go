@@ -3,6 +3,7 @@ package catalog
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -40,8 +41,8 @@ func TestChangesOfCampaigns(t *testing.T) {
 		t.Fatalf("%+v, %v", newest, err)
 	}
 	c := newest[0]
-	if c.Campaign != "spring" || c.Application != "pacer console" || c.Operation != "update" || string(c.Old) != `{"status":"active"}` || string(c.New) != `{"status":"paused"}` {
-		t.Errorf("the newest change is %+v: %s to %s", c, c.Old, c.New)
+	if c.Campaign != "spring" || c.Application != "pacer console" || c.What != "campaigns update" || !slices.Equal(c.Fields, []Field{{"status", "active", "paused"}}) {
+		t.Errorf("the newest change is %+v", c)
 	}
 	of := func(o ChangesOf) (list []string) {
 		o.Limit = 100
@@ -50,11 +51,11 @@ func TestChangesOfCampaigns(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, c := range changes {
-			list = append(list, c.Relation+" "+c.Operation)
+			list = append(list, c.What)
 		}
 		return list
 	}
-	if got, want := of(ChangesOf{Campaign: "spring", Before: c.Change}), []string{"campaign_quotas insert", "campaigns insert"}; !slices.Equal(got, want) {
+	if got, want := of(ChangesOf{Campaign: "spring", Before: c.Number}), []string{"campaign_quotas insert", "campaigns insert"}; !slices.Equal(got, want) {
 		t.Errorf("before that, spring had %v, want %v", got, want)
 	}
 	if got, want := of(ChangesOf{Quota: "provider"}), []string{"campaign_quotas insert", "quotas insert"}; !slices.Equal(got, want) {
@@ -172,8 +173,8 @@ func TestBulkChanges(t *testing.T) {
 		t.Fatal(changes, err)
 	}
 	for i := range changes {
-		if strings.Contains(string(changes[i].New), "000") { // as a rate is written, without zeros that say nothing
-			t.Errorf("the record of changes has %s", changes[i].New)
+		if text := fmt.Sprint(changes[i].Fields); strings.Contains(text, "000") { // as a rate is written, without zeros that say nothing
+			t.Errorf("the record of changes has %s", text)
 		}
 	}
 	// Those that go on by themselves are those that it pauses: one that was paused before stays so.
@@ -251,7 +252,7 @@ func TestFindDestinations(t *testing.T) {
 			}
 			for i := range rows {
 				found += " " + rows[i].ID
-				of.After, of.AfterState = rows[i].ID, rows[i].State()
+				of.After, of.AfterState = rows[i].ID, rows[i].State
 			}
 		}
 		if strings.TrimSpace(found) != tt.want {

@@ -8,9 +8,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/pacer/pacer/internal/app"
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink"
 )
 
 const (
@@ -29,7 +29,7 @@ type destinationPage func(ctx context.Context, after string, limit int) ([]catal
 
 // destinationCheck looks at all rows of pacer.destinations, as far as that needs no network, and connects to a few of them.
 type destinationCheck struct {
-	sinks app.TableSinks
+	sinks sink.Tables
 	most  int // how many are connected to
 
 	seen, disabled, failing int
@@ -45,7 +45,7 @@ type aboutDestination struct{ id, what string }
 // reachedDestination is one that is connected to.
 type reachedDestination struct {
 	row  *delivery.Destination
-	sink app.TableSink
+	sink sink.Table
 	done bool // false: there was no time for it
 	err  error
 }

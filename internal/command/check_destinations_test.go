@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pacer/pacer/internal/app"
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink"
 )
 
 // fakeTable is a sink with destinations, of which some are wrong and some cannot be reached.
@@ -53,12 +53,12 @@ func TestCheckOfDestinations(t *testing.T) {
 		}
 	}
 	few := []catalog.DestinationRow{{ID: "a"}, {ID: "b", Sink: "second"}, {ID: "c", DisabledAt: &now}, {ID: "d", FailingSince: &now}}
-	two := app.TableSinks{
+	two := sink.Tables{
 		"first":  fakeTable{wrong: map[string]string{"a": "secrets: this daemon has no variable X", "d": "url: no"}},
 		"second": fakeTable{wrong: map[string]string{"a": "secrets: no"}, out: map[string]string{"b": "url: cannot connect: connection refused"}},
 	}
 	for name, tt := range map[string]struct {
-		sinks app.TableSinks
+		sinks sink.Tables
 		most  int
 		rows  []catalog.DestinationRow
 		want  string
@@ -77,10 +77,10 @@ func TestCheckOfDestinations(t *testing.T) {
 			"note  destination b: url: cannot connect: connection refused; its jobs wait until it can be\n" +
 				"FAIL  destinations: 2, of which 1 are disabled and 0 failing; connected to 0 of 1 chosen at random: " +
 				"if others reach them, look at the network, the names and the proxy of this machine\n", false},
-		"another sink": {app.TableSinks{"first": fakeTable{}}, 20, few[1:2],
+		"another sink": {sink.Tables{"first": fakeTable{}}, 20, few[1:2],
 			"FAIL  destination b: its sink second is not configured with destinations: true; use first\n" +
 				"ok    destinations: 1, of which 0 are disabled and 0 failing\n", false},
-		"many": {app.TableSinks{"first": fakeTable{wrong: bad}}, 50, many,
+		"many": {sink.Tables{"first": fakeTable{wrong: bad}}, 50, many,
 			strings.Repeat("FAIL  destination d-?: url: no\n", 20) + "FAIL  destinations: 1 more cannot be sent to\n" +
 				"ok    destinations: 2001, of which 0 are disabled and 0 failing; connected to 50 of 50 chosen at random\n", false},
 	} {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/pacer/pacer/internal/app"
 	"github.com/pacer/pacer/internal/broker"
@@ -106,8 +107,8 @@ func probeRedis(ctx context.Context, s *app.Services) (found shards.Condition, e
 	if err != nil {
 		return found, err
 	}
-	defer func() { _ = set.Close() }() // what is written expires by itself
-	if err = set.Ping(ctx); err == nil {
+	defer func() { _ = set.Close() }()                                                                                  // what is written expires by itself
+	if err = errors.Join(set.Up(ctx, s.Config.Redis.KeyPrefix)...); err == nil || redis.HasErrorPrefix(err, "NOPERM") { // which rights are lacking is found
 		found, err = set.Probe(ctx, s.Config.Redis.KeyPrefix)
 	}
 	if err != nil {

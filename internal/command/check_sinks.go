@@ -24,7 +24,7 @@ type sinkCheck struct {
 }
 
 // sinks checks every sink, and sends nothing. It returns those that send to rows of pacer.destinations, by name.
-func (c *checks) sinks(ctx context.Context, s *app.Services) app.TableSinks {
+func (c *checks) sinks(ctx context.Context, s *app.Services) sink.Tables {
 	names := slices.Sorted(maps.Keys(s.Config.Sinks))
 	found := make([]sinkCheck, len(names))
 	var all errgroup.Group
@@ -36,7 +36,7 @@ func (c *checks) sinks(ctx context.Context, s *app.Services) app.TableSinks {
 		})
 	}
 	_ = all.Wait() // each has its own result
-	tables := app.TableSinks{}
+	tables := sink.Tables{}
 	for i, name := range names {
 		f := &found[i]
 		if f.err != nil {

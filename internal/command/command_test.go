@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pacer/pacer/internal/app"
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/config"
 	"github.com/pacer/pacer/internal/console/view"
@@ -48,7 +47,7 @@ func TestDeadLettersAsJSONAreOneArray(t *testing.T) {
 	var out bytes.Buffer
 	p := &printer{w: &out}
 	for i := range 2 {
-		if err := printDead(p, true, i == 0, app.Letter(&deadletter.Letter{JobID: fmt.Sprint("j", i), Reason: "refused"})); err != nil {
+		if err := printDead(p, true, i == 0, view.LetterOf(&deadletter.Letter{JobID: fmt.Sprint("j", i), Reason: "refused"})); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -125,7 +125,7 @@ func (c *cli) replayDeadOver(ctx context.Context, opts *deadletter.ReplayOptions
 	}
 	began := time.Now()
 	var counted struct {
-		Outcome replay.Outcome `json:"outcome"`
+		Outcome deadletter.ReplayReport `json:"outcome"`
 	}
 	err = r.call(ctx, http.MethodPost, "/replays", nil, struct {
 		remoteReplay
@@ -152,7 +152,7 @@ func (c *cli) replayDeadOver(ctx context.Context, opts *deadletter.ReplayOptions
 }
 
 // runReplay has a console replay so many letters, and waits until that is done. It is stopped when ctx ends.
-func (c *cli) runReplay(ctx context.Context, r *client, which remoteReplay, rate string, limit int) (replay.Outcome, error) {
+func (c *cli) runReplay(ctx context.Context, r *client, which remoteReplay, rate string, limit int) (deadletter.ReplayReport, error) {
 	var begun struct {
 		Job replay.Job `json:"job"`
 	}
@@ -162,7 +162,7 @@ func (c *cli) runReplay(ctx context.Context, r *client, which remoteReplay, rate
 		Limit int    `json:"limit"`
 	}{which, rate, limit}, &begun)
 	if err != nil {
-		return replay.Outcome{}, err
+		return deadletter.ReplayReport{}, err
 	}
 	job, path := begun.Job, "/replays/"+url.PathEscape(begun.Job.ID)
 	bar := c.newBar(ctx, "replaying", int64(limit))

@@ -69,7 +69,7 @@ func (c *cli) showDead(ctx context.Context, what string, payloadOnly bool) error
 	if err != nil {
 		return err
 	}
-	if shown := whole.PayloadShown; shown != "" && shown != config.PayloadsAll {
+	if shown := whole.PayloadShown; shown != "" && shown != view.PayloadsAll {
 		c.warn("the payload is not shown whole: http.payloads of the console is %q", shown)
 	}
 	d := letterOf(&whole.WholeLetter)

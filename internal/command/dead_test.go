@@ -13,7 +13,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"pgregory.net/rapid"
 
-	"github.com/pacer/pacer/internal/app"
 	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/deadletter"
@@ -70,9 +69,9 @@ func TestNothingSteersTheTerminal(t *testing.T) {
 		}
 		var out bytes.Buffer
 		p := &printer{w: &out}
-		whole := deadWhole{WholeLetter: *app.WholeLetter(&d)}
+		whole := deadWhole{WholeLetter: *view.WholeLetterOf(&d, "")}
 		writeDead(p, &d, &whole)
-		if err := printDead(p, false, true, app.Letter(&d)); err != nil || p.err != nil {
+		if err := printDead(p, false, true, view.LetterOf(&d)); err != nil || p.err != nil {
 			t.Fatal(err, p.err)
 		}
 		for _, b := range []byte(strings.ReplaceAll(out.String(), "\t", "")) {

@@ -91,7 +91,7 @@ func (c *cli) deleteDestination() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		var was destinationView
+		var was catalog.DestinationRow
 		if err := api.get(ctx, destinationPath(id), nil, &was); err != nil {
 			return err
 		}
@@ -104,23 +104,16 @@ func (c *cli) deleteDestination() *cobra.Command {
 	return c.withServer(cmd)
 }
 
-// destinationView is a destination as it is printed, without what may be a secret in its address.
-type destinationView struct {
-	catalog.DestinationRow
-	Fault string `json:"fault,omitempty"` // why nothing is sent to it, "" if that is not known
-	State string `json:"state"`
-}
-
 func (c *cli) listDestinations(ctx context.Context) error {
 	api, err := c.client(config.NeedPostgres)
 	if err != nil {
 		return err
 	}
-	views := []*destinationView{}
-	if err := pages(ctx, api, "destinations", url.Values{}, func(v *destinationView) { views = append(views, v) }); err != nil {
+	views := []*catalog.DestinationRow{}
+	if err := pages(ctx, api, "destinations", url.Values{}, func(v *catalog.DestinationRow) { views = append(views, v) }); err != nil {
 		return err
 	}
-	slices.SortFunc(views, func(a, b *destinationView) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(views, func(a, b *catalog.DestinationRow) int { return cmp.Compare(a.ID, b.ID) })
 	return c.printTable(views, func(p *printer) {
 		p.line("ID\tSTATE\tSINCE\tSINK\tMAX IN FLIGHT\tURL\tREASON")
 		for _, v := range views {
@@ -146,7 +139,7 @@ func (c *cli) askDestination(ctx context.Context, method, path string, body any)
 	if err != nil {
 		return err
 	}
-	var v destinationView
+	var v catalog.DestinationRow
 	if err := api.call(ctx, method, path, nil, body, &v); err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package command
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"slices"
 	"strings"
@@ -58,7 +59,7 @@ func TestShardsOfEveryMode(t *testing.T) {
 			defer func() { _ = shards.Close() }()
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 			defer cancel()
-			err = shards.Ping(ctx)
+			err = errors.Join(shards.Up(ctx, "pacer.")...)
 			if tt.shards == 0 {
 				if err == nil {
 					t.Error("it answers")
@@ -95,7 +96,7 @@ func TestTheRedisClientSpeaksThroughTheLog(t *testing.T) {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		if err := shards.Ping(ctx); err == nil {
+		if err := shards.Up(ctx, "pacer.")[0]; err == nil {
 			t.Error("something answers on port 1")
 		}
 		cancel()

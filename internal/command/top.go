@@ -143,7 +143,7 @@ func addDaemons(fleet *top.Fleet, daemons []view.Daemon) {
 func topRow(c *view.Campaign) top.Row {
 	row := top.Row{Campaign: c.ID, SendRate: &c.Allowed, Sent: c.Sent, Backlog: number(c.Backlog), Lanes: len(c.Lanes)}
 	if p := c.Progress; p != nil {
-		row.ETA, row.Total, row.DeadTotal = p.ETA, p.Delivered, p.Dead
+		row.ETA, row.Total, row.DeadTotal = p.ETASeconds, p.Delivered, p.Dead
 	}
 	return row
 }

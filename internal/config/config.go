@@ -180,7 +180,7 @@ func Default() *Config {
 		},
 		Eventual: Eventual{Sync: eventual.DefaultSync, LowBurst: eventual.DefaultLowBurst, HighBurst: eventual.DefaultHighBurst},
 		HTTP: HTTP{
-			Listen: "127.0.0.1:8080", Console: true, Anonymous: auth.Viewer.String(), Payloads: PayloadsAll,
+			Listen: "127.0.0.1:8080", Console: true, Anonymous: auth.Viewer.String(), Payloads: "all",
 			Proxy: HTTPProxy{UserHeader: "X-Forwarded-User", GroupsHeader: "X-Forwarded-Groups"},
 		},
 		Tracing: Tracing{Sample: 0.01},

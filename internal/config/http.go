@@ -6,13 +6,6 @@ import (
 	"net/netip"
 )
 
-// How much of the payloads of dead letters the console shows to operators.
-const (
-	PayloadsAll       = "all"
-	PayloadsBeginning = "beginning"
-	PayloadsHidden    = "hidden"
-)
-
 // HTTP configures the server of the console, health and metrics; "" for none.
 type HTTP struct {
 	Listen        string `yaml:"listen" is:"address" such:"127.0.0.1:8080, or \"off\"" zero:""`

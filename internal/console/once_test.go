@@ -15,6 +15,7 @@ import (
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/replay"
 	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/deadletter"
 )
 
 // TestProblemsHaveTypes: clients tell problems apart by their types, where several have one status as well.
@@ -119,10 +120,10 @@ func TestReplaysOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := guarded()
 		w.book = &ledgerOfReplays{jobs: map[string]json.RawMessage{}, stop: map[string]bool{}}
-		w.replay = func(ctx context.Context, _ replay.Request, progress func(int)) (replay.Outcome, error) {
+		w.replay = func(ctx context.Context, _ replay.Request, progress func(int)) (deadletter.ReplayReport, error) {
 			progress(3)
 			<-ctx.Done()
-			return replay.Outcome{Replayed: 4}, ctx.Err()
+			return deadletter.ReplayReport{Replayed: 4}, ctx.Err()
 		}
 		s := newServer()
 		s.Site = newSite(prometheus.NewRegistry(), w)

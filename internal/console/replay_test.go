@@ -16,20 +16,21 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pacer/pacer/internal/console/replay"
+	"github.com/pacer/pacer/internal/deadletter"
 )
 
 // TestReplays: dead letters are counted, then replayed in the background as often as was seen, one replay at a time, until it is stopped.
 func TestReplays(t *testing.T) {
 	w := guarded()
 	asked, stopped := make(chan replay.Request, 1), errors.New("stopped")
-	w.replay = func(ctx context.Context, r replay.Request, progress func(int)) (replay.Outcome, error) {
+	w.replay = func(ctx context.Context, r replay.Request, progress func(int)) (deadletter.ReplayReport, error) {
 		if r.DryRun {
 			return counted(ctx, r, progress)
 		}
 		asked <- r
 		progress(3)
 		<-ctx.Done()
-		return replay.Outcome{Replayed: 4, Doubtful: 2}, stopped
+		return deadletter.ReplayReport{Replayed: 4, Doubtful: 2}, stopped
 	}
 	s := newServer()
 	s.Site = newSite(prometheus.NewRegistry(), w)
@@ -111,9 +112,9 @@ func TestReplays(t *testing.T) {
 func TestReplayOfWhatHasExpired(t *testing.T) {
 	w := guarded()
 	asked := make(chan replay.Request, 2)
-	w.replay = func(_ context.Context, r replay.Request, _ func(int)) (replay.Outcome, error) {
+	w.replay = func(_ context.Context, r replay.Request, _ func(int)) (deadletter.ReplayReport, error) {
 		asked <- r
-		return replay.Outcome{Matched: 9, Replayed: 2, Expired: 5}, nil
+		return deadletter.ReplayReport{Matched: 9, Replayed: 2, Expired: 5}, nil
 	}
 	s := newServer()
 	s.Site = newSite(prometheus.NewRegistry(), w)
@@ -153,7 +154,7 @@ func TestReplayOfWhatHasExpired(t *testing.T) {
 func TestReplayOfTickedLetters(t *testing.T) {
 	w := guarded()
 	asked := make(chan replay.Request, 2)
-	w.replay = func(ctx context.Context, r replay.Request, progress func(int)) (replay.Outcome, error) {
+	w.replay = func(ctx context.Context, r replay.Request, progress func(int)) (deadletter.ReplayReport, error) {
 		asked <- r
 		return counted(ctx, r, progress)
 	}

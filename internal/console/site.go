@@ -128,7 +128,7 @@ func (s *Site) answer(w http.ResponseWriter, r *http.Request) (route string) {
 	r = r.WithContext(auth.WithRequestID(auth.With(r.Context(), who), id))
 	if strings.HasPrefix(r.URL.Path, api.Prefix) {
 		if none, route := s.mux.Handler(r); route == "" { // or not by this method, which the mux says in plain text
-			said := silent{header: w.Header(), code: http.StatusNotFound}
+			said := answer{header: w.Header(), code: http.StatusNotFound}
 			none.ServeHTTP(&said, r)
 			return refuse(said.code, "", "there is no such operation; "+api.Prefix+"/openapi.json lists them")
 		}
@@ -136,21 +136,6 @@ func (s *Site) answer(w http.ResponseWriter, r *http.Request) (route string) {
 	s.mux.ServeHTTP(w, r)
 	return r.Pattern
 }
-
-// silent is where an answer is written of which only the status and the header are of use.
-type silent struct {
-	header http.Header
-	code   int
-}
-
-// Header implements http.ResponseWriter.
-func (s *silent) Header() http.Header { return s.header }
-
-// WriteHeader implements http.ResponseWriter.
-func (s *silent) WriteHeader(code int) { s.code = code }
-
-// Write implements http.ResponseWriter.
-func (s *silent) Write(b []byte) (int, error) { return len(b), nil }
 
 // noting notes the status of an answer.
 type noting struct {

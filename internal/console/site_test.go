@@ -28,6 +28,7 @@ import (
 	"github.com/pacer/pacer/internal/console/live"
 	"github.com/pacer/pacer/internal/console/replay"
 	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/deadletter"
 	"github.com/pacer/pacer/internal/delivery"
 )
 
@@ -422,7 +423,7 @@ func TestCountsOfLettersAreLimited(t *testing.T) {
 	w := newWorld()
 	w.guard.Anonymous = auth.Operator
 	begun, end := make(chan struct{}), make(chan struct{})
-	w.replay = func(ctx context.Context, r replay.Request, progress func(int)) (replay.Outcome, error) {
+	w.replay = func(ctx context.Context, r replay.Request, progress func(int)) (deadletter.ReplayReport, error) {
 		begun <- struct{}{}
 		<-end
 		return counted(ctx, r, progress)
@@ -444,7 +445,7 @@ func TestCountsOfLettersAreLimited(t *testing.T) {
 		<-begun
 	}
 	for _, way := range ways {
-		if answer := way(); answer.Code != http.StatusServiceUnavailable || answer.Header().Get("Retry-After") != "10" || !strings.Contains(answer.Body.String(), "others count dead letters already") {
+		if answer := way(); answer.Code != http.StatusServiceUnavailable || answer.Header().Get("Retry-After") != "10" || !strings.Contains(answer.Body.String(), "others look for dead letters already") {
 			t.Errorf("while two count: %d %s", answer.Code, answer.Body)
 		}
 	}

@@ -113,14 +113,10 @@ func (w *world) Changes(_ context.Context, of catalog.ChangesOf) (list []catalog
 	if of.Before > 0 {
 		newest = min(newest, of.Before-1)
 	}
-	rate := func(text string) json.RawMessage {
-		row, _ := json.Marshal(map[string]string{"send_rate": text})
-		return row
-	}
 	for i := range min(of.Limit, 2*len(hostile)) {
 		list = append(list, catalog.Change{
-			Change: newest - int64(i), When: time.Now(), Who: "ops", Relation: "campaigns", Operation: "update", Campaign: hostile[i%len(hostile)],
-			Old: rate(hostile[0]), New: rate(hostile[1]),
+			Number: newest - int64(i), When: time.Now(), Who: "ops", What: "campaigns update", Campaign: hostile[i%len(hostile)],
+			Fields: []catalog.Field{{Name: "send_rate", Old: hostile[0], New: hostile[1]}},
 		})
 	}
 	return list, w.fail
@@ -220,11 +216,11 @@ func (w *world) daemons() []view.Daemon {
 	half, most := 0.0004, 0.012
 	figures := &view.DaemonFigures{
 		Ingress: 4, Timers: 8, Stalled: 1, BufferBytes: 100 << 20, BufferMost: 256 << 20, Quantum: 0.025, Forfeited: 0.5, LatenessP50: &half, LatenessP99: &most,
-		Sinks: []view.SinkCalls{{Sink: "receiver", InFlight: 12, MaxInFlight: 256}, {Sink: hostile[0], InFlight: 1, MaxInFlight: 5}},
+		Sinks: []progress.SinkCalls{{Sink: "receiver", InFlight: 12, Most: 256}, {Sink: hostile[0], InFlight: 1, Most: 5}},
 	}
 	return []view.Daemon{
-		{Name: "a", Host: hostile[0], Version: "dev", Started: time.Now().Add(-time.Hour), Ready: true, Lanes: 32, Figures: figures},
-		{Name: "b", Host: "idle", Version: "dev", Started: time.Now().Add(-time.Hour), Ready: true, Lanes: 7, InFlight: 3, Figures: &view.DaemonFigures{Sinks: []view.SinkCalls{}}},
+		{Node: progress.Node{Name: "a", Host: hostile[0], Version: "dev", Started: time.Now().Add(-time.Hour), Ready: true, Lanes: 32}, Figures: figures},
+		{Node: progress.Node{Name: "b", Host: "idle", Version: "dev", Started: time.Now().Add(-time.Hour), Ready: true, Lanes: 7, InFlight: 3}, Figures: &view.DaemonFigures{Sinks: []progress.SinkCalls{}}},
 	}
 }
 
@@ -417,6 +413,10 @@ func (w *world) SetQuota(ctx context.Context, id string, c catalog.QuotaChange) 
 	return row, nil
 }
 
+func (w *world) AdjustQuota(context.Context, string, time.Duration, string, func(*delivery.Quota, int) (int64, int64, int64, error)) (catalog.QuotaRow, error) {
+	return catalog.QuotaRow{}, errors.ErrUnsupported // see adjust
+}
+
 func (w *world) DeleteQuota(ctx context.Context, id string, unlink bool, revision *int64) (row catalog.QuotaRow, err error) {
 	if err = stale("quota", id, revision); err == nil {
 		w.note(ctx, "no quota %s %v", id, unlink)
@@ -447,13 +447,15 @@ func (w *world) GetDestination(_ context.Context, id string) (row catalog.Destin
 		return row, view.Fault(catalog.ErrNotFound, "There is no destination %s", id)
 	}
 	since := time.Now().Add(-time.Hour)
-	row = catalog.DestinationRow{ID: id, URL: "https://10.0.0.1/", Revision: 7, CreatedAt: since, UpdatedAt: since}
+	row = catalog.DestinationRow{ID: id, State: "enabled", URL: "https://10.0.0.1/", Headers: map[string]string{}, Secrets: []string{}, Revision: 7, CreatedAt: since, UpdatedAt: since}
 	if id == hostile[1] {
 		return row, w.fail
 	}
+	row.State = "disabled"
 	row.URL, row.Headers, row.Secrets, row.DisabledAt, row.DisabledReason = "https://shop-7.example/hook", map[string]string{"x-tenant": id}, []string{"file:shop-7"}, &since, hostile[0]
 	if id == "shop-7" {
 		row.URL += "?key=hidden"
+		row.Query = true
 	}
 	return row, w.fail
 }
@@ -469,7 +471,7 @@ func (w *world) CreateDestination(ctx context.Context, id string, c catalog.Dest
 	if row, err = w.GetDestination(ctx, id); err == nil {
 		return row, view.Fault(catalog.ErrExists, "destination %s exists already", id)
 	}
-	return w.endpoint(ctx, catalog.DestinationRow{ID: id}, "", c)
+	return w.endpoint(ctx, catalog.DestinationRow{ID: id, State: "enabled", Headers: map[string]string{}, Secrets: []string{}}, "", c)
 }
 
 func (w *world) SetDestination(ctx context.Context, id string, c catalog.DestinationChange) (row catalog.DestinationRow, err error) {
@@ -520,6 +522,6 @@ func (w *world) lease(ctx context.Context) (held context.Context, release func()
 }
 
 // counted is a replay of seven letters.
-func counted(_ context.Context, r replay.Request, _ func(int)) (replay.Outcome, error) {
-	return replay.Outcome{Matched: 9, Replayed: min(7, r.Limit), Before: 2}, nil
+func counted(_ context.Context, r replay.Request, _ func(int)) (deadletter.ReplayReport, error) {
+	return deadletter.ReplayReport{Matched: 9, Replayed: min(7, r.Limit), Before: 2}, nil
 }

@@ -36,21 +36,21 @@ type ReplayOptions struct {
 
 // ReplayReport counts what a replay did, or, with DryRun, would do.
 type ReplayReport struct {
-	Matched   int              // letters selected, as far as they were read
-	More      bool             // the limit was reached, so there may be more letters
-	Replayed  int              // written back and acknowledged; with DryRun, would be
-	Before    int              // left out: replayed before
-	Truncated int              // left out: the payload could not be read
-	Expired   int              // left out: the job's expiry has passed, or it died of that or of its campaign's job_ttl
-	Oversize  int              // left out: larger than the target topic accepts; unknown in a dry run
-	Oversized []OversizeLetter // the first few of these
-	Topics    map[string]int   // Replayed by topic
-	Groups    map[Group]int    // Replayed by campaign and reason
-	// Doubtful is the number of letters of the failed batch that may have been written without a note.
-	Doubtful int
+	Matched   int `json:"matched" doc:"letters that the filter selects"` // as far as they were read
+	Replayed  int `json:"replayed" doc:"published as jobs again; in a dry run, would be"`
+	Before    int `json:"before" doc:"left out: replayed before"`
+	Truncated int `json:"truncated" doc:"left out: the payload could not be read"`
+	Expired   int `json:"expired" doc:"left out: their time is over; drop_expiry replays them all the same"`
+	Oversize  int `json:"oversize" doc:"left out: larger than their topic takes"` // unknown in a dry run
+	Doubtful  int `json:"doubtful" doc:"of the last batch of a replay that failed: they may have been published, and would be once more"`
+
+	More      bool             `json:"-"` // the limit was reached, so there may be more letters
+	Oversized []OversizeLetter `json:"-"` // the first few of these
+	Topics    map[string]int   `json:"-"` // Replayed by topic
+	Groups    map[Group]int    `json:"-"` // Replayed by campaign and reason
 	// GoOn is where the next replay should continue: the time of the oldest letter that was chosen and may not have
 	// been written, or else of the last one written. Zero if none was chosen.
-	GoOn time.Time
+	GoOn time.Time `json:"-"`
 }
 
 // Group is the key by which dead letters are counted.

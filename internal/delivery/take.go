@@ -192,9 +192,3 @@ type DestinationGate struct {
 	Destination string
 	At          time.Time // when it was closed or opened last
 }
-
-// Opening is that somebody opened a gate.
-type Opening struct {
-	Sink, By string
-	At       time.Time
-}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -36,18 +37,9 @@ func (e *Engine) CloseGate(ctx context.Context, gate string, c delivery.Closure)
 	return changed, err
 }
 
-// OpenGate opens a gate: a job was delivered.
+// OpenGate opens a gate: a job was delivered, or somebody opens it by hand.
 func (e *Engine) OpenGate(ctx context.Context, gate string) error {
-	_, err := e.moveGate(ctx, "open", openScript, gate, 0)
-	return err
-}
-
-// maxOpener bounds who opened a gate, in bytes.
-const maxOpener = 200
-
-// ClearGate opens a gate whatever closed it, and notes for a minute by whom.
-func (e *Engine) ClearGate(ctx context.Context, gate, by string) error {
-	_, err := e.moveGate(ctx, "open", openScript, gate, 1, by[:min(len(by), maxOpener)])
+	_, err := e.moveGate(ctx, "open", openScript, gate)
 	return err
 }
 
@@ -70,49 +62,30 @@ func (e *Engine) moveGate(ctx context.Context, verb string, script *shards.Scrip
 
 // Gates returns those of the gates that are closed, in their order. Where shards differ, it is the state that lasts
 // longest.
-func (e *Engine) Gates(ctx context.Context, gates []string) ([]delivery.Gate, error) {
-	closed, _, err := e.GatesAndOpenings(ctx, gates)
-	return closed, err
-}
-
-// GatesAndOpenings is Gates, and returns which gates were opened by hand within the last minute.
-func (e *Engine) GatesAndOpenings(ctx context.Context, gates []string) (closed []delivery.Gate, opened []delivery.Opening, err error) {
+func (e *Engine) Gates(ctx context.Context, gates []string) (closed []delivery.Gate, err error) {
 	if len(gates) == 0 {
-		return nil, nil, nil
+		return nil, nil
 	}
 	replies, err := e.readGates(ctx, gates)
 	if err != nil {
-		return nil, nil, fmt.Errorf("read gates: %w", err)
+		return nil, fmt.Errorf("read gates: %w", err)
 	}
-	longest, openings, now := make([]delivery.Gate, len(gates)), make([]delivery.Opening, len(gates)), time.Now()
+	longest, now := make([]delivery.Gate, len(gates)), time.Now()
 	for _, c := range replies {
 		in := reader{rest: c.reply}
 		for i, gate := range gates {
 			until, mode, since := in.next(7), in.next(1), in.next(7)
-			by := in.text(int(in.next(1)))
 			local := func(at int64) time.Time { return now.Add(time.Duration(at-c.now) * time.Microsecond) }
 			cause, ok := causeOf(mode)
 			if in.err != nil || !ok {
-				return nil, nil, fmt.Errorf("read gates: %w", errShort)
+				return nil, fmt.Errorf("read gates: %w", errShort)
 			}
-			switch {
-			case until == 0 && by != "":
-				openings[i] = delivery.Opening{Sink: gate, By: by, At: local(since)}
-			case until == 0 || longest[i].Until.After(local(until)):
-			default:
+			if until != 0 && !longest[i].Until.After(local(until)) {
 				longest[i] = delivery.Gate{Sink: gate, Cause: cause, Since: local(since), Until: local(until)}
 			}
 		}
 	}
-	for i := range gates {
-		switch {
-		case longest[i].Sink != "":
-			closed = append(closed, longest[i])
-		case openings[i].Sink != "":
-			opened = append(opened, openings[i])
-		}
-	}
-	return closed, opened, nil
+	return slices.DeleteFunc(longest, func(g delivery.Gate) bool { return g.Sink == "" }), nil
 }
 
 // readGates asks every shard.

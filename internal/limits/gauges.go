@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,6 +21,8 @@ const (
 	gaugesEvery = time.Second
 	// showFor is how long a value is shown that cannot be updated.
 	showFor = 10 * time.Second
+	// latestFor is how old windows may be for a forecast.
+	latestFor = 5 * time.Second
 )
 
 // Peeker reads windows; *Engine is one. With an error, the windows that could be read are returned.
@@ -28,7 +31,7 @@ type Peeker interface {
 }
 
 // Gauges exports the state of every quota. The values are the cluster's, not this daemon's: every daemon exports the
-// same, and they are aggregated with max. Run does the work; nothing else is safe to call while it runs.
+// same, and they are aggregated with max. Run does the work; only Latest is safe to call while it runs.
 type Gauges struct {
 	peeker                  Peeker
 	snapshot                func() *delivery.Snapshot
@@ -38,6 +41,21 @@ type Gauges struct {
 	shown                   map[series]time.Time // the exported series and when they were last brought up to date
 	algorithms              map[series]string    // of these
 	outage                  retry.Outage
+	latest                  atomic.Pointer[reading]
+}
+
+// reading is what was read of all windows.
+type reading struct {
+	windows []delivery.WindowState
+	at      time.Time
+}
+
+// Latest returns the windows as they were read last; nil if that is long ago.
+func (g *Gauges) Latest() []delivery.WindowState {
+	if last := g.latest.Load(); last != nil && time.Since(last.at) < latestFor {
+		return last.windows
+	}
+	return nil
 }
 
 // series are the labels of a window's metrics.
@@ -98,6 +116,7 @@ func (g *Gauges) update(ctx context.Context) {
 		g.log.Warn("quota gauges are not up to date", "error", err)
 	}
 	now := time.Now()
+	g.latest.Store(&reading{states, now})
 	for _, w := range states {
 		g.show(s.Quotas[w.Quota], w, now)
 	}

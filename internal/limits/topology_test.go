@@ -421,15 +421,8 @@ func TestClosedGatesAreListed(t *testing.T) {
 	r.OpenGate("b")
 	r.OpenGate("c")
 	want("d throttled 3m59s")
-	if err := e.ClearGate(context.Background(), "d", "alice@desk"); err != nil {
-		t.Fatal(err)
-	}
+	r.OpenGate("d")
 	want()
-	r.now += 10 * second
-	_, opened, err := e.GatesAndOpenings(context.Background(), []string{"a", "c", "d"})
-	if err != nil || len(opened) != 1 || opened[0].Sink != "d" || opened[0].By != "alice@desk" || time.Since(opened[0].At).Round(time.Second) != 10*time.Second {
-		t.Errorf("opened by hand: %+v, %v", opened, err)
-	}
 	r.CloseGate(r.now, "d", r.now+second, delivery.GateFailing)
 	want("d failing 1s")
 }

@@ -4,18 +4,18 @@ import "time"
 
 // Node is a daemon, as it describes itself to those who look at the fleet.
 type Node struct {
-	Name     string // unique
-	Host     string
-	Address  string // of its HTTP server; "" for none
-	Version  string
-	Started  time.Time
-	Ready    bool
-	State    string // why it is not ready, or what is wrong although it is
-	Revision int64  // of the catalog in force
-	Lanes    int    // that it reads
-	InFlight int64  // jobs that sinks have not answered yet
-	Queued   int64  // jobs in memory
+	Name     string    `json:"name" doc:"unique name of the process"`
+	Host     string    `json:"host"`
+	Address  string    `json:"address,omitempty" doc:"of its HTTP server"`
+	Version  string    `json:"version"`
+	Started  time.Time `json:"started"`
+	Ready    bool      `json:"ready"`
+	State    string    `json:"state" doc:"why it is not ready, or what is wrong although it is"`
+	Revision int64     `json:"revision" doc:"of the catalog in force"`
+	Lanes    int       `json:"lanes" doc:"that it reads"`
+	InFlight int64     `json:"in_flight" doc:"jobs that sinks have not answered"`
+	Queued   int64     `json:"queued" doc:"jobs in memory"`
 	// KafkaAway is since when the daemon reads nothing since no broker answers it; zero: it reads.
-	KafkaAway time.Time
-	Report    Report
+	KafkaAway time.Time `json:"-"`
+	Report    Report    `json:"-"`
 }

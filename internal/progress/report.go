@@ -51,8 +51,9 @@ type Report struct {
 
 // SinkCalls are the calls of a daemon to one of its sinks.
 type SinkCalls struct {
-	Sink           string
-	InFlight, Most int64
+	Sink     string `json:"sink"`
+	InFlight int64  `json:"in_flight" doc:"jobs that it has not answered"`
+	Most     int64  `json:"max_in_flight"`
 }
 
 // SinkReport is what daemons tell of a sink together, of the last minute.

@@ -224,37 +224,22 @@ func (s *Set) Master(shard int) redis.UniversalClient { return s.masters[shard%l
 // Masters returns the clients of all masters.
 func (s *Set) Masters() []redis.UniversalClient { return s.masters[:min(len(s.masters), s.count)] }
 
-// Ping returns an error unless every master answers.
-func (s *Set) Ping(ctx context.Context) error { return errors.Join(s.ping(ctx)...) }
-
-// Up pings every master and returns the error of each; nil of one that answers.
-func (s *Set) Up(ctx context.Context) []error { return s.ping(ctx) }
-
-func (s *Set) ping(ctx context.Context) []error {
+// Up writes a key to every shard, and returns for each master why it does not take it; nil of one that does. A server that is full, or has
+// become a replica, answers everything but writes.
+func (s *Set) Up(ctx context.Context, prefix string) []error {
 	errs := make([]error, len(s.masters))
 	var wg sync.WaitGroup
 	for i, c := range s.masters {
-		wg.Go(func() { errs[i] = closedAtOnce(ping(ctx, c), s.encrypted) })
+		wg.Go(func() {
+			var all []error
+			for shard := i; shard < s.count; shard += len(s.masters) {
+				all = append(all, c.Set(ctx, Tag(prefix, shard)+"up", 1, time.Minute).Err())
+			}
+			errs[i] = closedAtOnce(errors.Join(all...), s.encrypted)
+		})
 	}
 	wg.Wait()
 	return errs
-}
-
-// ping pings a client's server, or every master of a cluster.
-func ping(ctx context.Context, client redis.UniversalClient) error {
-	switch c := client.(type) {
-	case *redis.ClusterClient:
-		return c.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return ping(ctx, node) })
-	case *redis.Client:
-		if err := c.Ping(ctx).Err(); err != nil {
-			return fmt.Errorf("ping redis at %s: %w", c.Options().Addr, explained(err))
-		}
-	default:
-		if err := c.Ping(ctx).Err(); err != nil {
-			return fmt.Errorf("ping redis: %w", err)
-		}
-	}
-	return nil
 }
 
 // Close closes all clients.

@@ -3,9 +3,11 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
+	"reflect"
 	"strings"
 	"time"
 
@@ -24,6 +26,9 @@ const Prefix = "/api/v1"
 
 // documentVersion is that of the contract, not of the program.
 const documentVersion = "1.0.0"
+
+// schemaNames are the names of types in the document that differ from those in the code.
+var schemaNames = map[string]string{"CampaignProgress": "Progress", "DestinationRow": "Destination", "ReplayReport": "Outcome"}
 
 type server struct {
 	watcher *view.Watcher
@@ -52,6 +57,10 @@ func Register(mux *http.ServeMux, o Options) huma.API {
 	config.CreateHooks = nil // no $schema in answers
 	config.Transformers = append(config.Transformers, withType)
 	config.Formats = formats()
+	config.Components.Schemas = huma.NewMapRegistry("#/components/schemas/", func(t reflect.Type, hint string) string {
+		name := huma.DefaultSchemaNamer(t, hint)
+		return cmp.Or(schemaNames[name], name)
+	})
 	config.RejectUnknownQueryParameters = true
 	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"token": {Type: "http", Scheme: "bearer"}}
 	api := humago.NewWithPrefix(mux, Prefix, config)
@@ -75,8 +84,8 @@ func Register(mux *http.ServeMux, o Options) huma.API {
 	describeProblems(api)
 	describeFields[view.Campaign](api, "/campaigns")
 	describeFields[view.Quota](api, "/quotas")
-	describeFields[view.Destination](api, "/destinations")
-	describeFields[view.Change](api, "/changes")
+	describeFields[catalog.DestinationRow](api, "/destinations")
+	describeFields[catalog.Change](api, "/changes")
 	return api
 }
 
@@ -190,8 +199,8 @@ type changesIn struct {
 }
 
 type changesOut struct {
-	Changes []some[view.Change] `json:"changes"`
-	Next    int64               `json:"next,omitempty" doc:"what to pass as before for the next page; absent on the last"`
+	Changes []some[catalog.Change] `json:"changes"`
+	Next    int64                  `json:"next,omitempty" doc:"what to pass as before for the next page; absent on the last"`
 }
 
 func (s *server) changes(ctx context.Context, in *changesIn) (*answer[changesOut], error) {

@@ -64,11 +64,6 @@ type changed[S any] struct {
 	Body     *S
 }
 
-// ToStatus is the status that is set with other fields, or in so many words.
-type ToStatus struct {
-	Becomes string `json:"status,omitempty" enum:"active,paused,cancelled,completed" doc:"also of a campaign that is cancelled or completed, which takes it up again"`
-}
-
 type createIn struct {
 	Body struct {
 		NewID
@@ -80,19 +75,11 @@ type createIn struct {
 
 func (s *server) create(ctx context.Context, in *createIn) (*changed[view.Settings], error) {
 	edit := in.Body.Edit
-	edit.NewStatus = in.Body.Becomes
+	edit.Status = in.Body.becomes()
 	out, err := write(ctx, s, "campaign", in.Body.ID, in.Body.Reason, func(ctx context.Context) (*view.Settings, error) {
 		return s.sources().WriteCampaign(ctx, in.Body.ID, &edit, view.Condition{New: true})
 	})
 	return created(out, err, locationOf("campaigns", in.Body.ID))
-}
-
-type statusIn struct {
-	ByID
-	Matching
-	Body *struct {
-		Because
-	}
 }
 
 type pauseIn struct {
@@ -146,7 +133,7 @@ type editIn struct {
 
 func (s *server) edit(ctx context.Context, in *editIn) (*changed[view.Settings], error) {
 	edit := in.Body.Edit
-	edit.NewStatus = in.Body.Becomes
+	edit.Status = in.Body.becomes()
 	if who := auth.Of(ctx); !edit.OnlyRate() && who.Role < auth.Admin {
 		return nil, refuse(who, auth.Admin)
 	}

@@ -36,8 +36,8 @@ type destinationsIn struct {
 }
 
 type destinationsOut struct {
-	Destinations []some[view.Destination] `json:"destinations"`
-	Next         string                   `json:"next,omitempty" doc:"what to pass as after for the next page; absent on the last"`
+	Destinations []some[catalog.DestinationRow] `json:"destinations"`
+	Next         string                         `json:"next,omitempty" doc:"what to pass as after for the next page; absent on the last"`
 }
 
 // errNoDestinations means that there is no database.
@@ -56,7 +56,7 @@ func (s *server) destinations(ctx context.Context, in *destinationsIn) (*answer[
 
 type destinationOut struct {
 	ETag string `header:"ETag"`
-	Body *view.Destination
+	Body *catalog.DestinationRow
 }
 
 func (s *server) destination(ctx context.Context, in *ByID) (*destinationOut, error) {
@@ -78,8 +78,8 @@ type createDestinationIn struct {
 	}
 }
 
-func (s *server) createDestination(ctx context.Context, in *createDestinationIn) (*changed[view.Destination], error) {
-	out, err := write(ctx, s, "destination", in.Body.ID, in.Body.Reason, func(ctx context.Context) (*view.Destination, error) {
+func (s *server) createDestination(ctx context.Context, in *createDestinationIn) (*changed[catalog.DestinationRow], error) {
+	out, err := write(ctx, s, "destination", in.Body.ID, in.Body.Reason, func(ctx context.Context) (*catalog.DestinationRow, error) {
 		return s.sources().WriteDestination(ctx, in.Body.ID, &in.Body.DestinationChange, view.Condition{New: true})
 	})
 	return created(out, err, locationOf("destinations", in.Body.ID))
@@ -94,7 +94,7 @@ type editDestinationIn struct {
 	} `contentType:"application/merge-patch+json"`
 }
 
-func (s *server) editDestination(ctx context.Context, in *editDestinationIn) (*changed[view.Destination], error) {
+func (s *server) editDestination(ctx context.Context, in *editDestinationIn) (*changed[catalog.DestinationRow], error) {
 	return edited(ctx, s, "destination", "url", in.ID, in.IfMatch, in.Body.Reason, &in.Body.DestinationChange, s.sources().WriteDestination)
 }
 
@@ -106,13 +106,13 @@ type destinationStateIn struct {
 }
 
 // setDestination takes no revision: a destination must be disabled also where a daemon has noted meanwhile that it fails.
-func (s *server) setDestination(disable bool) func(context.Context, *destinationStateIn) (*changed[view.Destination], error) {
-	return func(ctx context.Context, in *destinationStateIn) (*changed[view.Destination], error) {
+func (s *server) setDestination(disable bool) func(context.Context, *destinationStateIn) (*changed[catalog.DestinationRow], error) {
+	return func(ctx context.Context, in *destinationStateIn) (*changed[catalog.DestinationRow], error) {
 		reason := ""
 		if in.Body != nil {
 			reason = in.Body.Reason
 		}
-		return write(ctx, s, "destination", in.ID, reason, func(ctx context.Context) (*view.Destination, error) {
+		return write(ctx, s, "destination", in.ID, reason, func(ctx context.Context) (*catalog.DestinationRow, error) {
 			return s.sources().SetDestination(ctx, in.ID, disable)
 		})
 	}

@@ -3,6 +3,7 @@ package api
 import (
 	"encoding/json"
 	"fmt"
+	"path"
 	"reflect"
 	"slices"
 
@@ -58,7 +59,7 @@ func (s some[T]) MarshalJSON() ([]byte, error) {
 // Schema implements huma.SchemaProvider: all of the value, or with fields any part of it.
 func (some[T]) Schema(r huma.Registry) *huma.Schema {
 	whole := r.Schema(reflect.TypeFor[T](), true, "")
-	name := "PartOf" + reflect.TypeFor[T]().Name()
+	name := "PartOf" + path.Base(whole.Ref)
 	if r.Map()[name] == nil {
 		r.Map()[name] = &huma.Schema{
 			Type: huma.TypeObject, Properties: r.SchemaFromRef(whole.Ref).Properties, AdditionalProperties: false,

@@ -9,6 +9,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/pacer/pacer/internal/console/auth"
+	"github.com/pacer/pacer/internal/console/replay"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/deadletter"
 )
@@ -56,7 +57,7 @@ func (s *server) letters(ctx context.Context, in *lettersIn) (*answer[view.Lette
 
 // notLooked converts an error of a look for dead letters.
 func notLooked(err error) error {
-	if errors.Is(err, view.ErrBusy) {
+	if errors.Is(err, replay.ErrSearching) {
 		return huma.ErrorWithHeaders(fail(busy, line(err)), http.Header{"Retry-After": {"10"}})
 	}
 	return problem(err, Conflict)

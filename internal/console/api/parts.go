@@ -1,5 +1,7 @@
 package api
 
+import "github.com/pacer/pacer/internal/delivery"
+
 // Parts that the requests of several operations have. huma looks only into those with exported names.
 
 // ByID names what an operation is about.
@@ -35,4 +37,24 @@ type OfWindow struct {
 // Lately is how far back an operation looks.
 type Lately struct {
 	Last string `query:"last" default:"1d" maxLength:"64" pattern:"^[0-9a-zµμ. ]*$" patternDescription:"a span such as 36h or 7d" doc:"how far back, such as 36h or 7d"`
+}
+
+// ToStatus is the status that is set with other fields, or in so many words.
+type ToStatus struct {
+	Becomes string `json:"status,omitempty" enum:"active,paused,cancelled,completed" doc:"also of a campaign that is cancelled or completed, which takes it up again"`
+}
+
+func (s *ToStatus) becomes() *delivery.Status {
+	if s.Becomes == "" {
+		return nil
+	}
+	return (*delivery.Status)(&s.Becomes)
+}
+
+type statusIn struct {
+	ByID
+	Matching
+	Body *struct {
+		Because
+	}
 }

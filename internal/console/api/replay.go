@@ -12,6 +12,7 @@ import (
 	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/replay"
 	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/deadletter"
 	"github.com/pacer/pacer/internal/notation"
 )
 
@@ -51,8 +52,8 @@ type startIn struct {
 type startOut struct {
 	Status int
 	Body   struct {
-		Outcome replay.Outcome `json:"outcome"`
-		Job     *replay.Job    `json:"job,omitempty" doc:"absent of a dry run"`
+		Outcome deadletter.ReplayReport `json:"outcome"`
+		Job     *replay.Job             `json:"job,omitempty" doc:"absent of a dry run"`
 	}
 }
 
@@ -69,11 +70,8 @@ func (s *server) startReplay(ctx context.Context, in *startIn) (*startOut, error
 	out := &startOut{Status: http.StatusOK}
 	if in.Body.DryRun {
 		outcome, err := jobs.Count(ctx, request)
-		if errors.Is(err, replay.ErrCounting) {
-			return nil, huma.ErrorWithHeaders(fail(busy, line(err)), http.Header{"Retry-After": {"10"}})
-		}
 		if err != nil {
-			return nil, problem(err, Conflict)
+			return nil, notLooked(err)
 		}
 		out.Body.Outcome = outcome
 		return out, nil

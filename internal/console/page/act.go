@@ -183,7 +183,7 @@ func setRate(ctx context.Context, s *Site, form url.Values) (string, *retry, err
 	id, rate := form.Get("id"), strings.TrimSpace(form.Get("rate"))
 	at, err := revisionOf(form)
 	if err == nil {
-		_, err = s.watcher.Sources().WriteCampaign(ctx, id, &view.Edit{Rate: &rate}, view.Condition{At: at})
+		_, err = s.watcher.Sources().WriteCampaign(ctx, id, &view.Edit{CampaignChange: catalog.CampaignChange{Rate: &rate}}, view.Condition{At: at})
 	}
 	if errors.Is(err, catalog.ErrStale) {
 		return "", campaigns.again(ctx, s, form, "rate", err), err

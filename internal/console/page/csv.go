@@ -68,7 +68,7 @@ func campaignLines(ctx context.Context, s *Site, query url.Values) (rows [][]str
 	by.After = ""
 	list, _, _ := s.watcher.Fresh(ctx).Select(by, math.MaxInt)
 	for _, c := range list {
-		p, why := view.Progress{}, ""
+		p, why := catalog.CampaignProgress{}, ""
 		if c.Progress != nil {
 			p = *c.Progress
 		}
@@ -119,7 +119,7 @@ func changeLines(ctx context.Context, s *Site, query url.Values) (rows [][]strin
 			c := &list[i]
 			fields := c.Fields
 			if len(fields) == 0 {
-				fields = []view.Field{{}}
+				fields = []catalog.Field{{}}
 			}
 			for _, f := range fields {
 				rows = append(rows, []string{

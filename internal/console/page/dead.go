@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/console/replay"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/notation"
 )
@@ -111,7 +112,7 @@ func fillDead(ctx context.Context, s *Site, query url.Values, c *content) {
 	switch {
 	case errors.Is(err, view.ErrAsking):
 		data.Looking = true
-	case errors.Is(err, view.ErrBusy), errors.Is(err, catalog.ErrInvalid):
+	case errors.Is(err, replay.ErrSearching), errors.Is(err, catalog.ErrInvalid):
 		c.status = statusOf(err)
 		data.Fault = "Not looked for: " + brief(err)
 	case err != nil:

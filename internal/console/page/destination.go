@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/url"
 
+	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/view"
 )
@@ -17,7 +18,7 @@ func fillDestinations(ctx context.Context, s *Site, query url.Values, c *content
 	data := struct {
 		Of, First view.DestinationsOf
 		States    []string
-		List      []view.Destination
+		List      []catalog.DestinationRow
 		Next      string // query of the next page; "" on the last
 		Fault     string
 	}{Of: of, First: first, States: view.DestinationStates}
@@ -37,7 +38,7 @@ func fillDestination(ctx context.Context, s *Site, query url.Values, c *content)
 	if d := destinations.row(ctx, s, query.Get("id"), c); d != nil {
 		c.Title = d.ID
 		c.Data = struct {
-			Destination *view.Destination
+			Destination *catalog.DestinationRow
 			Forms       bool
 		}{d, c.Who.Role >= auth.Operator}
 	}

@@ -131,7 +131,7 @@ func fillCampaign(ctx context.Context, s *Site, query url.Values, c *content) {
 // changesTable is a table of changes.
 type changesTable struct {
 	Caption string
-	List    []view.Change
+	List    []catalog.Change
 	Edit    bool // a link leads to the form, with the values from before the change
 	Fault   string
 }

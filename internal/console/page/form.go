@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/view"
 )
@@ -22,10 +23,10 @@ type form struct {
 	Revision int64
 	Reason   string
 	Fields   []formField
-	Fault    string        // why it was not done
-	Changes  []view.Change // what others did meanwhile, the newest first
-	Previews bool          // what it would mean can be seen before
-	Preview  *preview      // what it would mean; nil: nobody has asked
+	Fault    string           // why it was not done
+	Changes  []catalog.Change // what others did meanwhile, the newest first
+	Previews bool             // what it would mean can be seen before
+	Preview  *preview         // what it would mean; nil: nobody has asked
 }
 
 // formField is a field of a form. Was is what the campaign has, and Now says so where that is not what the form has.
@@ -72,7 +73,7 @@ func fillEdit(ctx context.Context, s *Site, query url.Values, c *content) {
 
 // before returns the address of the form that changes a campaign or a quota, filled in with the values from before a change; "" if the form
 // writes none of them as the table does.
-func before(c view.Change) string {
+func before(c catalog.Change) string {
 	page, query := map[string]string{"campaigns update": "edit", "quotas update": "quota-edit"}[c.What], url.Values{}
 	for _, field := range c.Fields {
 		switch field.Name {

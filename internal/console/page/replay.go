@@ -14,6 +14,7 @@ import (
 	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/replay"
 	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/deadletter"
 	"github.com/pacer/pacer/internal/notation"
 )
 
@@ -29,7 +30,7 @@ func fillReplay(ctx context.Context, s *Site, query url.Values, c *content) {
 		Search       *search
 		Since, Until string
 		Places       []string
-		Outcome      replay.Outcome
+		Outcome      deadletter.ReplayReport
 		Most         int
 		Fault        string
 	}{Search: searchOf(query), Most: replay.MaxLetters}
@@ -53,7 +54,7 @@ func fillReplay(ctx context.Context, s *Site, query url.Values, c *content) {
 		data.Fault = "Dead letters cannot be read here."
 	} else if outcome, err := jobs.Count(ctx, replay.Request{Filter: filter, Places: data.Places}); err != nil {
 		data.Fault = "Not counted: " + brief(err)
-		if errors.Is(err, replay.ErrCounting) {
+		if errors.Is(err, replay.ErrSearching) {
 			c.status = http.StatusServiceUnavailable
 		}
 	} else {

@@ -20,25 +20,25 @@ type rows[S any, E comparable] struct {
 	done   string // what says that one was changed
 	others string // who may change one meanwhile
 
-	fields      []view.Setting[S, E]
-	begin, none func() *S // what the form of a new one begins with, and what it is compared with: all that it has was typed
-	read        func(s *view.Sources, ctx context.Context, id string) (*S, error)
-	write       func(s *view.Sources, ctx context.Context, id string, change *E, on view.Condition) (*S, error)
-	remove      func(ctx context.Context, c view.Catalog, form url.Values, at *int64) error
-	revision    func(*S) int64
-	changes     func(id string) catalog.ChangesOf
-	form        func(now *S, action string, typed url.Values) *form                           // nil: formOf
-	preview     func(ctx context.Context, s *Site, now *S, change *E) (p *preview, err error) // nil: there is none
+	fields   []view.Setting[S, E]
+	begin    func() *S // what the form of a new one begins with
+	read     func(s *view.Sources, ctx context.Context, id string) (*S, error)
+	write    func(s *view.Sources, ctx context.Context, id string, change *E, on view.Condition) (*S, error)
+	remove   func(ctx context.Context, c view.Catalog, form url.Values, at *int64) error
+	revision func(*S) int64
+	changes  func(id string) catalog.ChangesOf
+	form     func(now *S, action string, typed url.Values) *form                           // nil: formOf
+	preview  func(ctx context.Context, s *Site, now *S, change *E) (p *preview, err error) // nil: there is none
 }
 
 var campaigns = &rows[view.Settings, view.Edit]{
-	name: "campaign", done: "changed", others: "Somebody has", fields: view.EditForm, begin: view.NewCampaign, none: view.NoCampaign,
+	name: "campaign", done: "changed", others: "Somebody has", fields: view.EditForm, begin: view.NewCampaign,
 	read: (*view.Sources).Campaign, write: (*view.Sources).WriteCampaign, revision: (*view.Settings).Seen,
 	changes: func(id string) catalog.ChangesOf { return catalog.ChangesOf{Campaign: id} },
 }
 
 var quotas = &rows[view.QuotaSettings, view.QuotaEdit]{
-	name: "quota", prefix: "quota-", title: "quota ", done: "quota", others: "Somebody has", fields: view.QuotaForm, begin: view.NewQuota, none: view.NoQuota,
+	name: "quota", prefix: "quota-", title: "quota ", done: "quota", others: "Somebody has", fields: view.QuotaForm, begin: view.NewQuota,
 	read: (*view.Sources).Quota, write: (*view.Sources).WriteQuota, revision: (*view.QuotaSettings).Seen,
 	remove: func(ctx context.Context, c view.Catalog, form url.Values, at *int64) error {
 		_, err := c.DeleteQuota(ctx, form.Get("id"), form.Get("unlink") == "yes", at)
@@ -55,17 +55,17 @@ var quotas = &rows[view.QuotaSettings, view.QuotaEdit]{
 	},
 }
 
-var destinations = &rows[view.Destination, catalog.DestinationChange]{
+var destinations = &rows[catalog.DestinationRow, catalog.DestinationChange]{
 	name: "destination", prefix: "destination-", title: "destination ", done: "destination", others: "Somebody, or a daemon, has",
-	fields: view.DestinationForm, begin: view.NewDestination, none: view.NoDestination,
-	read: (*view.Sources).Destination, write: (*view.Sources).WriteDestination, revision: (*view.Destination).Seen,
+	fields: view.DestinationForm, begin: view.NewDestination,
+	read: (*view.Sources).Destination, write: (*view.Sources).WriteDestination, revision: (*catalog.DestinationRow).Seen,
 	remove: func(ctx context.Context, c view.Catalog, form url.Values, at *int64) error {
 		_, err := c.DeleteDestination(ctx, form.Get("id"), at)
 		return err
 	},
 	changes: func(id string) catalog.ChangesOf { return catalog.ChangesOf{Destination: id} },
 	// An address with a query is not in the form, since it is not all of it: whoever changed its path would lose the query.
-	form: func(now *view.Destination, action string, typed url.Values) *form {
+	form: func(now *catalog.DestinationRow, action string, typed url.Values) *form {
 		shown := *now
 		if now.Query {
 			shown.URL = ""
@@ -204,7 +204,7 @@ func (r *rows[S, E]) again(ctx context.Context, s *Site, typed url.Values, actio
 
 func (r *rows[S, E]) create(ctx context.Context, s *Site, form url.Values) (string, *retry, error) {
 	id := strings.TrimSpace(form.Get("id"))
-	change, err := view.EditOf(r.fields, r.none(), func(name string) (string, bool) { return form.Get(name), form.Has(name) })
+	change, err := view.EditOf(r.fields, nil, func(name string) (string, bool) { return form.Get(name), form.Has(name) })
 	if err == nil {
 		_, err = r.write(s.watcher.Sources(), ctx, id, change, view.Condition{New: true})
 	}

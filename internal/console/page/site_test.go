@@ -3,8 +3,8 @@ package page
 import (
 	"testing"
 
+	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/auth"
-	"github.com/pacer/pacer/internal/console/view"
 )
 
 // TestEveryPageTakesARole: a page or a form without one would be for everybody. Only the form for logging in is.
@@ -26,17 +26,17 @@ func TestEveryPageTakesARole(t *testing.T) {
 
 // TestEditWithTheOldValues: a change leads to its form with the values from before it, as far as the form writes them as the table does.
 func TestEditWithTheOldValues(t *testing.T) {
-	rate := view.Field{Name: "send_rate", Old: "250", New: "2500"}
+	rate := catalog.Field{Name: "send_rate", Old: "250", New: "2500"}
 	for _, tt := range []struct {
-		change view.Change
+		change catalog.Change
 		want   string
 	}{
-		{view.Change{What: "campaigns update", Campaign: "a:b", Fields: []view.Field{rate, {Name: "sink", New: "other"}, {Name: "ramp", Old: "{}"}}}, "edit?id=a%3Ab&send_rate=250&sink="},
-		{view.Change{What: "quotas update", Quota: "provider", Fields: []view.Field{{Name: "mode", Old: "strict", New: "shadow"}}}, "quota-edit?id=provider&mode=strict"},
-		{view.Change{What: "campaigns update", Campaign: "a", Fields: []view.Field{rate, {Name: "send_per", Old: "00:01:00", New: "00:00:01"}}}, ""},
-		{view.Change{What: "campaigns update", Campaign: "a", Fields: []view.Field{{Name: "status", Old: "active", New: "paused"}}}, ""},
-		{view.Change{What: "campaigns insert", Campaign: "a", Fields: []view.Field{rate}}, ""},
-		{view.Change{What: "quota_windows update", Quota: "provider", Fields: []view.Field{{Name: "max_units", Old: "5", New: "6"}}}, ""},
+		{catalog.Change{What: "campaigns update", Campaign: "a:b", Fields: []catalog.Field{rate, {Name: "sink", New: "other"}, {Name: "ramp", Old: "{}"}}}, "edit?id=a%3Ab&send_rate=250&sink="},
+		{catalog.Change{What: "quotas update", Quota: "provider", Fields: []catalog.Field{{Name: "mode", Old: "strict", New: "shadow"}}}, "quota-edit?id=provider&mode=strict"},
+		{catalog.Change{What: "campaigns update", Campaign: "a", Fields: []catalog.Field{rate, {Name: "send_per", Old: "00:01:00", New: "00:00:01"}}}, ""},
+		{catalog.Change{What: "campaigns update", Campaign: "a", Fields: []catalog.Field{{Name: "status", Old: "active", New: "paused"}}}, ""},
+		{catalog.Change{What: "campaigns insert", Campaign: "a", Fields: []catalog.Field{rate}}, ""},
+		{catalog.Change{What: "quota_windows update", Quota: "provider", Fields: []catalog.Field{{Name: "max_units", Old: "5", New: "6"}}}, ""},
 	} {
 		if got := before(tt.change); got != tt.want {
 			t.Errorf("%+v leads to %q, want %q", tt.change, got, tt.want)

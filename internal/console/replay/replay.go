@@ -6,18 +6,20 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/pacer/pacer/internal/deadletter"
 )
 
 const (
 	// MaxLetters bounds one replay.
 	MaxLetters = 100_000
-	// countWithin bounds a dry run, of which there are maxCounts at a time, and runWithin a replay.
+	// countWithin bounds a dry run, and runWithin a replay.
 	countWithin = 10 * time.Second
-	maxCounts   = 2
 	runWithin   = 24 * time.Hour
 	// keep is how many replays are remembered.
 	keep = 20
@@ -43,17 +45,6 @@ type Request struct {
 	DryRun     bool
 }
 
-// Outcome is what a replay did, or would do.
-type Outcome struct {
-	Matched   int `json:"matched" doc:"letters that the filter selects"`
-	Replayed  int `json:"replayed" doc:"published as jobs again; in a dry run, would be"`
-	Before    int `json:"before" doc:"left out: replayed before"`
-	Truncated int `json:"truncated" doc:"left out: the payload could not be read"`
-	Expired   int `json:"expired" doc:"left out: their time is over; drop_expiry replays them all the same"`
-	Oversize  int `json:"oversize" doc:"left out: larger than their topic takes"`
-	Doubtful  int `json:"doubtful" doc:"of the last batch of a replay that failed: they may have been published, and would be once more"`
-}
-
 // Job is a replay.
 type Job struct {
 	ID     string `json:"id"`
@@ -61,19 +52,19 @@ type Job struct {
 	Filter Filter `json:"filter"`
 	Chosen int    `json:"chosen,omitempty" doc:"how many letters were chosen one by one; absent: all that the filter selects"`
 	// DropExpiry is that of the request.
-	DropExpiry bool       `json:"drop_expiry,omitempty" doc:"those that have expired, too"`
-	Rate       string     `json:"rate"`
-	Expected   int        `json:"expected" doc:"letters at most"`
-	By         string     `json:"by"`
-	Why        string     `json:"why,omitempty"`
-	Started    time.Time  `json:"started"`
-	Ended      *time.Time `json:"ended,omitempty"`
-	Error      string     `json:"error,omitempty"`
-	Outcome    Outcome    `json:"outcome"`
+	DropExpiry bool                    `json:"drop_expiry,omitempty" doc:"those that have expired, too"`
+	Rate       string                  `json:"rate"`
+	Expected   int                     `json:"expected" doc:"letters at most"`
+	By         string                  `json:"by"`
+	Why        string                  `json:"why,omitempty"`
+	Started    time.Time               `json:"started"`
+	Ended      *time.Time              `json:"ended,omitempty"`
+	Error      string                  `json:"error,omitempty"`
+	Outcome    deadletter.ReplayReport `json:"outcome"`
 }
 
 // Run replays. When ctx ends it finishes the current batch. progress is told how many letters have been replayed so far.
-type Run func(ctx context.Context, request Request, progress func(replayed int)) (Outcome, error)
+type Run func(ctx context.Context, request Request, progress func(replayed int)) (deadletter.ReplayReport, error)
 
 // Lease keeps other processes from replaying until release is called; held ends when it no longer can. The error is ErrBusy if
 // another process replays.
@@ -89,7 +80,7 @@ type Jobs struct {
 	book  Book // nil: those of others are not known
 	log   *slog.Logger
 
-	counts  chan struct{} // holds one for each dry run
+	count   func(context.Context, Request) (deadletter.ReplayReport, error) // a dry run
 	running sync.WaitGroup
 	mu      sync.Mutex // guards what follows
 	list    []*Job     // the newest first
@@ -101,24 +92,40 @@ type Jobs struct {
 
 // New makes Jobs; it starts nothing.
 func New(run Run, lease Lease, log *slog.Logger) *Jobs {
-	return &Jobs{run: run, lease: lease, log: log, counts: make(chan struct{}, maxCounts)}
+	j := &Jobs{run: run, lease: lease, log: log}
+	j.count = Limited(func(ctx context.Context, r Request) (deadletter.ReplayReport, error) { return run(ctx, r, nil) })
+	return j
 }
 
-// ErrCounting means that enough others count already: each reads up to all letters.
-var ErrCounting = errors.New("others count dead letters already; try again in some seconds")
+// ErrSearching means that enough others read dead letters already.
+var ErrSearching = fmt.Errorf("%d others look for dead letters already; try again in some seconds", maxSearches)
 
-// Count returns what a replay would do, of the letters at these places if there are any. The error is ErrCounting while others count.
-func (j *Jobs) Count(ctx context.Context, request Request) (Outcome, error) {
-	select {
-	case j.counts <- struct{}{}:
-		defer func() { <-j.counts }()
-	default:
-		return Outcome{}, ErrCounting
+// maxSearches bounds how many look for dead letters at a time: each reads thousands of records.
+const maxSearches = 2
+
+// Limited returns a look for dead letters that is ErrSearching while others look.
+func Limited[F, A any](look func(context.Context, F) (A, error)) func(context.Context, F) (A, error) {
+	if look == nil {
+		return nil
 	}
+	looking := make(chan struct{}, maxSearches)
+	return func(ctx context.Context, f F) (answer A, err error) {
+		select {
+		case looking <- struct{}{}:
+			defer func() { <-looking }()
+			return look(ctx, f)
+		default:
+			return answer, ErrSearching
+		}
+	}
+}
+
+// Count returns what a replay would do, of the letters at these places if there are any. The error is ErrSearching while others count.
+func (j *Jobs) Count(ctx context.Context, request Request) (deadletter.ReplayReport, error) {
 	ctx, cancel := context.WithTimeout(ctx, countWithin)
 	defer cancel()
 	request.Limit, request.DryRun = MaxLetters, true
-	outcome, err := j.run(ctx, request, nil)
+	outcome, err := j.count(ctx, request)
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = errors.New("counting the letters takes too long; narrow the filter")
 	}
@@ -184,7 +191,7 @@ func (j *Jobs) Start(by, why string, request Request) (Job, error) {
 	return *job, nil
 }
 
-func (j *Jobs) end(job *Job, outcome Outcome, err error, stopped bool) {
+func (j *Jobs) end(job *Job, outcome deadletter.ReplayReport, err error, stopped bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	now := time.Now().UTC()

@@ -28,6 +28,7 @@ type Catalog interface {
 	DeleteCampaign(ctx context.Context, id string, revision *int64) (catalog.CampaignRow, error)
 	GetQuota(ctx context.Context, id string) (catalog.QuotaRow, error)
 	SetQuota(ctx context.Context, id string, change catalog.QuotaChange) (catalog.QuotaRow, error)
+	AdjustQuota(ctx context.Context, id string, span time.Duration, reason string, adjust func(q *delivery.Quota, window int) (before, after, minute int64, err error)) (catalog.QuotaRow, error)
 	DeleteQuota(ctx context.Context, id string, unlink bool, revision *int64) (catalog.QuotaRow, error)
 	FindDestinations(ctx context.Context, of catalog.DestinationsOf) ([]catalog.DestinationRow, error)
 	GetDestination(ctx context.Context, id string) (catalog.DestinationRow, error)
@@ -54,13 +55,8 @@ func (s *Sources) Campaign(ctx context.Context, id string) (*Settings, error) {
 
 // WriteCampaign changes a campaign, or creates it, and returns what it is then.
 func (s *Sources) WriteCampaign(ctx context.Context, id string, e *Edit, on Condition) (*Settings, error) {
-	change := catalog.CampaignChange{
-		Rate: e.Rate, Sink: e.Sink, Quotas: e.Quotas, PriorityWeight: e.PriorityWeight, Burst: e.Burst, MaxInFlight: e.MaxInFlight,
-		Overflow: (*delivery.Overflow)(e.Overflow), TimeZone: e.TimeZone, ExpectedTotal: e.ExpectedTotal, AtRevision: on.At,
-	}
-	if e.NewStatus != "" {
-		change.Status = (*delivery.Status)(&e.NewStatus)
-	}
+	change := e.CampaignChange
+	change.Overflow, change.AtRevision = (*delivery.Overflow)(e.Overflow), on.At
 	err := cmp.Or(
 		parsed("starts_at", e.StartsAt, &change.StartsAt, parseInstant), parsed("ends_at", e.EndsAt, &change.EndsAt, parseInstant),
 		parsed("active_hours", e.ActiveHours, &change.ActiveHours, func(text string) (json.RawMessage, error) { return notation.ParseHours(cmp.Or(text, "none")) }),
@@ -146,7 +142,7 @@ func (s *Sources) settingsOf(row catalog.CampaignRow, err error) (*Settings, err
 		ID: row.ID, Revision: row.Revision, Status: string(row.Status), Rate: row.Rate(), Sink: row.Sink, Quotas: append([]string{}, row.Quotas...),
 		PriorityWeight: row.PriorityWeight, Burst: row.Burst, MaxInFlight: row.MaxInFlight, Overflow: string(row.Overflow),
 		PausedUntil: Instant(row.PausedUntil), StartsAt: Instant(row.StartsAt), EndsAt: Instant(row.EndsAt), TimeZone: row.TimeZone, JobTTL: row.JobTTL,
-		ExpectedTotal: orZero(row.ExpectedTotal), UpdatedAt: &row.UpdatedAt, Progress: progressOf(&row.Progress),
+		ExpectedTotal: orZero(row.ExpectedTotal), UpdatedAt: &row.UpdatedAt, Progress: &row.Progress,
 	}
 	if row.ActiveHours != nil {
 		now.ActiveHours = notation.FormatHours(row.ActiveHours)
@@ -166,9 +162,8 @@ func (s *Sources) Quota(ctx context.Context, id string) (*QuotaSettings, error) 
 // WriteQuota changes a quota, or creates it, and returns what it is then.
 func (s *Sources) WriteQuota(ctx context.Context, id string, e *QuotaEdit, on Condition) (*QuotaSettings, error) {
 	exists := !on.New
-	change := catalog.QuotaChange{
-		Mode: e.Mode, Spend: e.Spend, OnStoreFailure: e.OnStoreFailure, Rollout: e.Rollout, Unit: e.Unit, With: e.With, Exists: &exists, AtRevision: on.At,
-	}
+	change := e.QuotaChange
+	change.Exists, change.AtRevision = &exists, on.At
 	if e.Windows != nil {
 		windows, err := catalog.ParseWindows(strings.Join(*e.Windows, ","))
 		if err != nil {
@@ -196,7 +191,7 @@ func quotaSettingsOf(row catalog.QuotaRow, err error) (*QuotaSettings, error) {
 
 // Destinations returns a page of destinations: the disabled ones first, then those that fail, each in the order of their ids. There may be a
 // million of them. It reads one row more than the page has, by which it knows whether there is another page.
-func (s *Sources) Destinations(ctx context.Context, of DestinationsOf) (list []Destination, next string, err error) {
+func (s *Sources) Destinations(ctx context.Context, of DestinationsOf) (list []catalog.DestinationRow, next string, err error) {
 	found := catalog.DestinationsOf{Text: of.Text, State: of.State, Sink: of.Sink, Limit: of.Limit + 1}
 	if of.After != "" {
 		// Where the next page begins is a state, by which the list is sorted first, and an id.
@@ -205,30 +200,28 @@ func (s *Sources) Destinations(ctx context.Context, of DestinationsOf) (list []D
 			return nil, "", Fault(catalog.ErrInvalid, "after: it must be what next of the page before says")
 		}
 	}
-	rows, err := s.Catalog.FindDestinations(ctx, found)
-	if err != nil {
+	if list, err = s.Catalog.FindDestinations(ctx, found); err != nil {
 		return nil, "", err
 	}
-	if len(rows) > of.Limit {
-		rows = rows[:of.Limit]
-		last := &rows[len(rows)-1]
-		next = last.State() + ":" + last.ID
+	if len(list) > of.Limit {
+		list = list[:of.Limit]
+		last := &list[len(list)-1]
+		next = last.State + ":" + last.ID
 	}
-	list = make([]Destination, 0, len(rows))
-	for i := range rows {
-		list = append(list, *destinationOf(ctx, &rows[i]))
+	for i := range list {
+		hideSecrets(ctx, &list[i])
 	}
 	return list, next, nil
 }
 
 // Destination returns one destination, as the database has it.
-func (s *Sources) Destination(ctx context.Context, id string) (*Destination, error) {
+func (s *Sources) Destination(ctx context.Context, id string) (*catalog.DestinationRow, error) {
 	row, err := s.Catalog.GetDestination(ctx, id)
 	return s.oneDestination(ctx, &row, err)
 }
 
 // WriteDestination changes a destination, or creates it, and returns what it is then.
-func (s *Sources) WriteDestination(ctx context.Context, id string, change *catalog.DestinationChange, on Condition) (*Destination, error) {
+func (s *Sources) WriteDestination(ctx context.Context, id string, change *catalog.DestinationChange, on Condition) (*catalog.DestinationRow, error) {
 	write := s.Catalog.SetDestination
 	if on.New {
 		write = s.Catalog.CreateDestination
@@ -240,7 +233,7 @@ func (s *Sources) WriteDestination(ctx context.Context, id string, change *catal
 }
 
 // SetDestination disables a destination, for the reason of the actor, or enables it.
-func (s *Sources) SetDestination(ctx context.Context, id string, disable bool) (*Destination, error) {
+func (s *Sources) SetDestination(ctx context.Context, id string, disable bool) (*catalog.DestinationRow, error) {
 	if !disable {
 		row, err := s.Catalog.EnableDestination(ctx, id)
 		return s.oneDestination(ctx, &row, err)
@@ -249,55 +242,39 @@ func (s *Sources) SetDestination(ctx context.Context, id string, disable bool) (
 	return s.oneDestination(ctx, &row, err)
 }
 
-// oneDestination is destinationOf with what is wrong with the destination.
-func (s *Sources) oneDestination(ctx context.Context, row *catalog.DestinationRow, err error) (*Destination, error) {
+// oneDestination is a destination as those who ask may see it, with what is wrong with it.
+func (s *Sources) oneDestination(ctx context.Context, row *catalog.DestinationRow, err error) (*catalog.DestinationRow, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := destinationOf(ctx, row)
-	d.Fault = s.Fault(row.Destination())
-	return d, nil
+	row.Fault = s.Fault(row.Destination())
+	hideSecrets(ctx, row)
+	return row, nil
 }
 
-// destinationOf is a row as those who ask may see it: it has the values of headers for admins only, and the query of the address for nobody.
-func destinationOf(ctx context.Context, row *catalog.DestinationRow) *Destination {
-	d := &Destination{
-		ID: row.ID, State: row.State(), Sink: row.Sink, URL: sinkhttp.Redacted(row.URL), Query: strings.Contains(row.URL, "?"), Headers: map[string]string{},
-		Secrets: append([]string{}, row.Secrets...), MaxInFlight: row.MaxInFlight, DisabledAt: row.DisabledAt, DisabledReason: row.DisabledReason,
-		FailingSince: row.FailingSince, Revision: row.Revision, CreatedAt: row.CreatedAt.UTC(), UpdatedAt: row.UpdatedAt.UTC(),
-	}
-	for name, value := range row.Headers {
+// hideSecrets takes out of a destination what may let others send to it: the query of its address, and for all but admins the values of its headers.
+func hideSecrets(ctx context.Context, row *catalog.DestinationRow) {
+	row.URL = sinkhttp.Redacted(row.URL)
+	for name := range row.Headers {
 		if auth.Of(ctx).Role < auth.Admin {
-			value = ""
+			row.Headers[name] = ""
 		}
-		d.Headers[name] = value
 	}
-	return d
 }
 
 // Changes returns changes of campaigns, quotas and destinations, the newest first, as those who ask may see them.
-func (s *Sources) Changes(ctx context.Context, of catalog.ChangesOf) ([]Change, error) {
+func (s *Sources) Changes(ctx context.Context, of catalog.ChangesOf) ([]catalog.Change, error) {
 	changes, err := s.Catalog.Changes(ctx, of)
-	if err != nil {
-		return nil, err
-	}
-	list := make([]Change, 0, len(changes))
 	for i := range changes {
-		c := &changes[i]
-		fields := fieldsOf(c.Old, c.New)
-		if c.Relation == "destinations" && auth.Of(ctx).Role < auth.Admin {
-			redact(fields)
+		if c := &changes[i]; c.Destination != "" && auth.Of(ctx).Role < auth.Admin {
+			redact(c.Fields)
 		}
-		list = append(list, Change{
-			Number: c.Change, When: c.When.UTC(), Who: c.Who, Application: c.Application, Actor: c.Actor, Reason: c.Reason, RequestID: c.RequestID,
-			What: c.Relation + " " + c.Operation, Campaign: c.Campaign, Quota: c.Quota, Destination: c.Destination, Fields: fields,
-		})
 	}
-	return list, nil
+	return changes, err
 }
 
 // redact takes out of the fields of a destination what may let others send to it: the query of its address, and the values of its headers.
-func redact(fields []Field) {
+func redact(fields []catalog.Field) {
 	for i := range fields {
 		f := &fields[i]
 		for _, text := range []*string{&f.Old, &f.New} {
@@ -312,30 +289,4 @@ func redact(fields []Field) {
 			}
 		}
 	}
-}
-
-// fieldsOf lists what two rows differ in.
-func fieldsOf(before, after json.RawMessage) []Field {
-	var a, b map[string]json.RawMessage
-	_ = json.Unmarshal(before, &a) // of an insert there is none
-	_ = json.Unmarshal(after, &b)  // of a delete there is none
-	names := map[string]json.RawMessage{}
-	maps.Copy(names, a)
-	maps.Copy(names, b)
-	fields := []Field{}
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		if field := (Field{Name: name, Old: plain(a[name]), New: plain(b[name])}); field.Old != "" || field.New != "" {
-			fields = append(fields, field)
-		}
-	}
-	return fields
-}
-
-// plain is a value as people write it; "" for null and none.
-func plain(raw json.RawMessage) string {
-	var text string
-	if json.Unmarshal(raw, &text) == nil {
-		return text
-	}
-	return strings.TrimPrefix(string(raw), "null")
 }

@@ -14,9 +14,6 @@ import (
 	"github.com/pacer/pacer/internal/catalog"
 )
 
-// ErrBusy means that others are being served, and a later request succeeds.
-var ErrBusy = errors.New("busy")
-
 // maxReason bounds the words in which somebody says why.
 const maxReason = 500
 
@@ -49,43 +46,30 @@ type Settings struct {
 	JobTTL         string   `json:"job_ttl"`
 	ExpectedTotal  int64    `json:"expected_total"`
 
-	RampSince *time.Time `json:"ramp_since,omitempty" doc:"when the ramp was set"`
-	UpdatedAt *time.Time `json:"updated_at,omitempty"`
-	Progress  *Progress  `json:"progress,omitempty"`
-	Fault     string     `json:"fault,omitempty" doc:"why its sink is none, as far as the process that answers knows"`
+	RampSince *time.Time                `json:"ramp_since,omitempty" doc:"when the ramp was set"`
+	UpdatedAt *time.Time                `json:"updated_at,omitempty"`
+	Progress  *catalog.CampaignProgress `json:"progress,omitempty"`
+	Fault     string                    `json:"fault,omitempty" doc:"why its sink is none, as far as the process that answers knows"`
 }
 
 // Seen returns the revision at which the campaign was read.
 func (s *Settings) Seen() int64 { return s.Revision }
 
-// Edit is a change of a campaign; what is nil stays.
+// Edit is a change of a campaign, as people write it; what is nil stays.
 type Edit struct {
-	Rate           *string   `json:"rate,omitempty" maxLength:"64" pattern:"^ *[0-9]+([.][0-9]{0,6})?(/[0-9a-zµμ. ]+)? *$" patternDescription:"a rate such as 500, 2.5 or 150/m" example:"150/m" doc:"500, 2.5, 150/m, 1/h; 0 holds"`
-	Sink           *string   `json:"sink,omitempty" maxLength:"256" doc:"name of a configured sink; empty for the default one"`
-	Quotas         *[]string `json:"quotas,omitempty" maxItems:"64" doc:"all of them" nullable:"false"`
-	PriorityWeight *int64    `json:"priority_weight,omitempty" minimum:"1" maximum:"1000000"`
-	Burst          *int64    `json:"burst,omitempty" minimum:"0" maximum:"1000000"`
-	MaxInFlight    *int64    `json:"max_in_flight,omitempty" minimum:"0" maximum:"2147483647" doc:"per daemon; 0 for no limit"`
-	Overflow       *string   `json:"overflow,omitempty" enum:"lane,block"`
-	StartsAt       *string   `json:"starts_at,omitempty" maxLength:"64" example:"2026-11-30T09:00:00+03:00" doc:"RFC 3339; empty for at once"`
-	EndsAt         *string   `json:"ends_at,omitempty" maxLength:"64" example:"2036-11-30T09:00:00+03:00" doc:"RFC 3339; empty for never"`
-	ActiveHours    *string   `json:"active_hours,omitempty" maxLength:"4096" example:"mon-fri 09:00-21:00; sat 10:00-18:00" doc:"mon-fri 09:00-21:00; sat 10:00-18:00; empty for always"`
-	TimeZone       *string   `json:"time_zone,omitempty" maxLength:"64" example:"Europe/Moscow"`
-	Ramp           *string   `json:"ramp,omitempty" maxLength:"256" example:"start=10,factor=1.5,every=1h" doc:"start=10,factor=1.5,every=1h; empty for none"`
-	JobTTL         *string   `json:"job_ttl,omitempty" maxLength:"64" pattern:"^[0-9a-zµμ. ]*$" patternDescription:"a span such as 36h or 7d, or empty" example:"36h" doc:"36h, 7d; empty for none"`
-	ExpectedTotal  *int64    `json:"expected_total,omitempty" minimum:"0" doc:"0 for unknown"`
+	catalog.CampaignChange
 
-	NewStatus string `json:"-"` // "" stays; also of one that is over, which takes it up again
+	Overflow    *string `json:"overflow,omitempty" enum:"lane,block"`
+	StartsAt    *string `json:"starts_at,omitempty" maxLength:"64" example:"2026-11-30T09:00:00+03:00" doc:"RFC 3339; empty for at once"`
+	EndsAt      *string `json:"ends_at,omitempty" maxLength:"64" example:"2036-11-30T09:00:00+03:00" doc:"RFC 3339; empty for never"`
+	ActiveHours *string `json:"active_hours,omitempty" maxLength:"4096" example:"mon-fri 09:00-21:00; sat 10:00-18:00" doc:"mon-fri 09:00-21:00; sat 10:00-18:00; empty for always"`
+	Ramp        *string `json:"ramp,omitempty" maxLength:"256" example:"start=10,factor=1.5,every=1h" doc:"start=10,factor=1.5,every=1h; empty for none"`
+	JobTTL      *string `json:"job_ttl,omitempty" maxLength:"64" pattern:"^[0-9a-zµμ. ]*$" patternDescription:"a span such as 36h or 7d, or empty" example:"36h" doc:"36h, 7d; empty for none"`
 }
 
 // NewCampaign is what the form of a new campaign begins with.
 func NewCampaign() *Settings {
 	return &Settings{Rate: "100", Quotas: []string{}, PriorityWeight: 1, Overflow: "lane", TimeZone: "UTC"}
-}
-
-// NoCampaign is what the form of a new campaign is compared with: all that it has was typed.
-func NoCampaign() *Settings {
-	return &Settings{PriorityWeight: -1, Burst: -1, MaxInFlight: -1, ExpectedTotal: -1}
 }
 
 // OnlyRate reports whether nothing but the rate is changed.
@@ -187,12 +171,16 @@ var EditForm = []Setting[Settings, Edit]{
 	numbers("expected_total", "Expected total", "jobs, for estimates; 0 for unknown", func(s *Settings) int64 { return s.ExpectedTotal }, func(e *Edit) **int64 { return &e.ExpectedTotal }),
 }
 
-// EditOf returns what a form changes of the settings. Fields that it does not have stay.
+// EditOf returns what a form changes of the settings; nil: of a new row, of which it sets all that was typed. Fields that it does not have stay.
 func EditOf[S, E any](fields []Setting[S, E], now *S, form func(name string) (text string, ok bool)) (*E, error) {
 	e := new(E)
 	for _, field := range fields {
 		text, ok := form(field.Name)
-		if text = strings.TrimSpace(text); !ok || text == field.Text(now) {
+		was := ""
+		if now != nil {
+			was = field.Text(now)
+		}
+		if text = strings.TrimSpace(text); !ok || text == was {
 			continue
 		}
 		if err := field.set(e, text); err != nil {

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"net/url"
 	"strings"
-	"time"
 
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/notation"
@@ -32,41 +31,16 @@ func (o DestinationsOf) Query() string {
 	return Query(map[string]string{"q": o.Text, "state": o.State, "sink": o.Sink, "after": o.After})
 }
 
-// Destination is where jobs are sent that name it.
-type Destination struct {
-	ID             string            `json:"id"`
-	State          string            `json:"state" enum:"disabled,failing,enabled" doc:"jobs of a disabled one wait; to a failing one nothing has been delivered of late"`
-	Sink           string            `json:"sink" doc:"the sink that sends to it; empty: any with destinations"`
-	URL            string            `json:"url" doc:"without its query, which may hold a secret"`
-	Query          bool              `json:"query" doc:"it has a query, which is not shown"`
-	Headers        map[string]string `json:"headers" doc:"of its requests; the values are for admins, and secrets are references, file:NAME or env:NAME"`
-	Secrets        []string          `json:"secrets" doc:"references to what signs its requests, the newest first"`
-	MaxInFlight    int64             `json:"max_in_flight" doc:"of one daemon; 0 for as many as the sink has"`
-	DisabledAt     *time.Time        `json:"disabled_at,omitempty"`
-	DisabledReason string            `json:"disabled_reason,omitempty"`
-	FailingSince   *time.Time        `json:"failing_since,omitempty"`
-	Fault          string            `json:"fault,omitempty" doc:"why nothing is sent to it, as far as the process that answers knows; of one destination, not in lists"`
-	Revision       int64             `json:"revision"`
-	CreatedAt      time.Time         `json:"created_at"`
-	UpdatedAt      time.Time         `json:"updated_at"`
-}
-
-// Seen returns the revision at which the destination was read.
-func (d *Destination) Seen() int64 { return d.Revision }
-
 // NewDestination is what the form of a new destination begins with.
-func NewDestination() *Destination { return &Destination{} }
-
-// NoDestination is what the form of a new destination is compared with: all that it has was typed.
-func NoDestination() *Destination { return &Destination{URL: " ", MaxInFlight: -1} }
+func NewDestination() *catalog.DestinationRow { return &catalog.DestinationRow{} }
 
 // DestinationForm lists the fields of the form of a destination.
-var DestinationForm = []Setting[Destination, catalog.DestinationChange]{
-	words("url", "URL", "the whole address, with its query, which is not shown here; secrets belong into headers", func(d *Destination) string { return d.URL }, func(e *catalog.DestinationChange) **string { return &e.URL }),
-	words("sink", "Sink", "that sends to it; empty for any with destinations", func(d *Destination) string { return d.Sink }, func(e *catalog.DestinationChange) **string { return &e.Sink }),
+var DestinationForm = []Setting[catalog.DestinationRow, catalog.DestinationChange]{
+	words("url", "URL", "the whole address, with its query, which is not shown here; secrets belong into headers", func(d *catalog.DestinationRow) string { return d.URL }, func(e *catalog.DestinationChange) **string { return &e.URL }),
+	words("sink", "Sink", "that sends to it; empty for any with destinations", func(d *catalog.DestinationRow) string { return d.Sink }, func(e *catalog.DestinationChange) **string { return &e.Sink }),
 	{
 		Name: "headers", Label: "Headers", Hint: `all of them, as {"x-tenant": "blue", "authorization": "file:shop-7"}; empty for none`,
-		Text: func(d *Destination) string {
+		Text: func(d *catalog.DestinationRow) string {
 			if len(d.Headers) == 0 {
 				return ""
 			}
@@ -84,12 +58,12 @@ var DestinationForm = []Setting[Destination, catalog.DestinationChange]{
 	},
 	{
 		Name: "secrets", Label: "Secrets", Hint: "references to what signs its requests, the newest first, such as file:shop-7; empty for none",
-		Text: func(d *Destination) string { return strings.Join(d.Secrets, " ") },
+		Text: func(d *catalog.DestinationRow) string { return strings.Join(d.Secrets, " ") },
 		set: func(e *catalog.DestinationChange, text string) error {
 			list := strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' })
 			e.Secrets = &list
 			return nil
 		},
 	},
-	numbers("max_in_flight", "Max in flight", "of one daemon; 0 for as many as the sink has", func(d *Destination) int64 { return d.MaxInFlight }, func(e *catalog.DestinationChange) **int64 { return &e.MaxInFlight }),
+	numbers("max_in_flight", "Max in flight", "of one daemon; 0 for as many as the sink has", func(d *catalog.DestinationRow) int64 { return d.MaxInFlight }, func(e *catalog.DestinationChange) **int64 { return &e.MaxInFlight }),
 }

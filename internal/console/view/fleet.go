@@ -2,6 +2,7 @@ package view
 
 import (
 	"cmp"
+	"context"
 	"slices"
 	"time"
 
@@ -9,22 +10,24 @@ import (
 	"github.com/pacer/pacer/internal/progress"
 )
 
-// FleetOf returns what daemons have exchanged.
-func FleetOf(b *progress.Board) *Fleet {
+// ReadFleet reads what the daemons have exchanged.
+func ReadFleet(ctx context.Context, exchange *progress.RedisExchange) (*Fleet, error) {
+	b, err := progress.ReadBoard(ctx, exchange)
+	if err != nil {
+		return nil, err
+	}
 	f := &Fleet{At: b.At(), Counter: b.Counter(), Sent: b.Sent, Denied: b.Denied, Of: b.Of, Daemons: []Daemon{}, Sinks: figuresOf(b)}
 	f.LateCapacity, f.LateDestination = b.Late()
 	nodes, _ := b.Nodes()
 	for i := range nodes {
-		n := &nodes[i]
-		f.Daemons = append(f.Daemons, Daemon{
-			Name: n.Name, Host: n.Host, Address: n.Address, Version: n.Version, Started: n.Started.UTC(), Ready: n.Ready, State: n.State,
-			Revision: n.Revision, Lanes: n.Lanes, InFlight: n.InFlight, Queued: n.Queued, Figures: daemonFigures(&n.Report),
-		})
+		n := nodes[i]
+		n.Started = n.Started.UTC()
+		f.Daemons = append(f.Daemons, Daemon{n, daemonFigures(&n.Report)})
 	}
 	slices.SortFunc(f.Daemons, func(a, b Daemon) int {
 		return cmp.Or(cmp.Compare(a.Host, b.Host), cmp.Compare(a.Address, b.Address), cmp.Compare(a.Name, b.Name))
 	})
-	return f
+	return f, nil
 }
 
 // figuresOf returns what the daemons tell of their sinks, by name.
@@ -40,13 +43,10 @@ func figuresOf(b *progress.Board) map[string]*SinkFigures {
 func daemonFigures(r *progress.Report) *DaemonFigures {
 	f := &DaemonFigures{
 		Ingress: r.Ingress, Timers: r.Timers, Stalled: r.Stalled, BufferBytes: r.Buffered, BufferMost: r.BufferMost,
-		Quantum: r.Quantum.Seconds(), Forfeited: r.Forfeited, Sinks: make([]SinkCalls, 0, len(r.Sinks)),
+		Quantum: r.Quantum.Seconds(), Forfeited: r.Forfeited, Sinks: append([]progress.SinkCalls{}, r.Sinks...),
 	}
 	if r.Used > 0 {
 		f.LatenessP50, f.LatenessP99 = seconds(r.Late50), seconds(r.Late99)
-	}
-	for _, s := range r.Sinks {
-		f.Sinks = append(f.Sinks, SinkCalls{Sink: s.Sink, InFlight: s.InFlight, MaxInFlight: s.Most})
 	}
 	return f
 }

@@ -35,14 +35,14 @@ type stored struct {
 	revision                int64 // at which it was read
 	rate, hours, zone, ramp string
 	updated                 time.Time
-	progress                *Progress
+	progress                *catalog.CampaignProgress
 }
 
 func storedOf(rows []catalog.CampaignRow) map[string]stored {
 	all := make(map[string]stored, len(rows))
 	for i := range rows {
 		row := &rows[i]
-		one := stored{revision: row.Revision, rate: row.Rate(), zone: row.TimeZone, updated: row.UpdatedAt, progress: progressOf(&row.Progress)}
+		one := stored{revision: row.Revision, rate: row.Rate(), zone: row.TimeZone, updated: row.UpdatedAt, progress: &row.Progress}
 		if row.ActiveHours != nil {
 			one.hours = notation.FormatHours(row.ActiveHours)
 		}
@@ -52,13 +52,6 @@ func storedOf(rows []catalog.CampaignRow) map[string]stored {
 		all[row.ID] = one
 	}
 	return all
-}
-
-func progressOf(p *catalog.CampaignProgress) *Progress {
-	return &Progress{
-		Delivered: p.Delivered, Rejected: p.Rejected, Dead: p.Dead, Expired: p.Expired, Cancelled: p.Cancelled, Backlog: p.Backlog,
-		DoneAt: p.DoneAt, ETA: p.ETASeconds, Percent: p.Percent, UpdatedAt: p.UpdatedAt,
-	}
 }
 
 // gather asks all sources side by side; the counts may be as old as fresh.

@@ -13,7 +13,7 @@ const (
 	HistoryStep = 10 * time.Second
 	// HistoryKept is how far a history goes back.
 	HistoryKept = time.Hour
-	// maxHistories bounds the campaigns whose history is kept: with an hour of each, 12 MB.
+	// maxHistories bounds the campaigns whose history is kept: with an hour of each, 17 MB.
 	maxHistories = 1000
 )
 
@@ -40,22 +40,16 @@ type History struct {
 
 	mu    sync.Mutex // guards what follows
 	since time.Time  // when it began; zero before the first points
-	kept  map[string][]moment
+	kept  map[string][]Point
 }
 
-// moment is a Point as it is kept.
-type moment struct {
-	at, backlog   int64 // seconds since the Unix epoch, jobs
-	allowed, sent float64
-}
-
-func (m *moment) idle() bool { return m.sent == 0 && m.backlog == 0 }
+func (p *Point) idle() bool { return p.Sent == 0 && p.Backlog == 0 }
 
 // Of returns the points of a campaign since an instant.
 func (h *History) Of(campaign string, since time.Time) *Past {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	moments, kept := h.kept[campaign]
+	points, kept := h.kept[campaign]
 	past := &Past{Kept: kept, Points: []Point{}}
 	switch {
 	case h.since.IsZero(): // nothing was recorded
@@ -64,20 +58,20 @@ func (h *History) Of(campaign string, since time.Time) *Past {
 	default:
 		past.Since = since.UTC().Truncate(time.Second)
 	}
-	for _, m := range moments {
-		if at := time.Unix(m.at, 0).UTC(); !at.Before(since) {
-			past.Points = append(past.Points, Point{At: at, Allowed: m.allowed, Sent: m.sent, Backlog: m.backlog})
+	for _, p := range points {
+		if !p.At.Before(since) {
+			past.Points = append(past.Points, p)
 		}
 	}
 	return past
 }
 
 // add adds the points of one moment. A campaign that does nothing any more is followed as long as something is known of it.
-func (h *History) add(now time.Time, all map[string]moment) {
+func (h *History) add(now time.Time, all map[string]Point) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.since.IsZero() {
-		h.since, h.kept = now, map[string][]moment{}
+		h.since, h.kept = now, map[string][]Point{}
 	}
 	oldest := now.Add(-HistoryKept)
 	if h.since.Before(oldest) {
@@ -88,12 +82,12 @@ func (h *History) add(now time.Time, all map[string]moment) {
 		case kept:
 			h.kept[id] = append(list, m)
 		case !m.idle() && len(h.kept) < maxHistories:
-			h.kept[id] = append(make([]moment, 0, HistoryKept/HistoryStep+8), m)
+			h.kept[id] = append(make([]Point, 0, HistoryKept/HistoryStep+8), m)
 		}
 	}
 	for id, list := range h.kept {
-		list = slices.DeleteFunc(list, func(m moment) bool { return m.at < oldest.Unix() })
-		if h.kept[id] = list; !slices.ContainsFunc(list, func(m moment) bool { return !m.idle() }) {
+		list = slices.DeleteFunc(list, func(p Point) bool { return p.At.Before(oldest) })
+		if h.kept[id] = list; !slices.ContainsFunc(list, func(p Point) bool { return !p.idle() }) {
 			delete(h.kept, id) // an hour without anything to tell
 		}
 	}
@@ -107,10 +101,10 @@ func (h *History) record(s *State) {
 	}
 	since := &evidence{fleet: e.fleet, earlier: h.before}
 	h.before, h.at = e.fleet, e.now
-	all := make(map[string]moment, len(s.Campaigns))
+	all := make(map[string]Point, len(s.Campaigns))
 	for _, c := range s.Campaigns {
 		if sent := since.sent(c.ID); sent != nil {
-			all[c.ID] = moment{at: e.now.Unix(), allowed: c.Allowed, sent: *sent, backlog: *c.Backlog}
+			all[c.ID] = Point{e.now.UTC().Truncate(time.Second), c.Allowed, *sent, *c.Backlog}
 		}
 	}
 	if len(all) > 0 {

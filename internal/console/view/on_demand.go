@@ -74,7 +74,7 @@ func (l *Watcher) Preview(id string, now time.Time) (phases []Phase, cut bool) {
 }
 
 // Recent returns the last changes of what is selected, for those who may see all of them or not, as some may have just been made.
-func (l *Watcher) Recent(ctx context.Context, of catalog.ChangesOf, all bool) ([]Change, error) {
+func (l *Watcher) Recent(ctx context.Context, of catalog.ChangesOf, all bool) ([]catalog.Change, error) {
 	if l.sources.Catalog == nil {
 		return nil, errors.New("there is no database here, and so no record of changes")
 	}
@@ -82,7 +82,7 @@ func (l *Watcher) Recent(ctx context.Context, of catalog.ChangesOf, all bool) ([
 	if s := l.sources.Snapshot(); s != nil {
 		revision = s.Revision
 	}
-	return cached(ctx, l.cache, question{kind: "changes", about: fmt.Sprintf("%d %t %+v", revision, all, of), fresh: changesFor}, func(ctx context.Context) ([]Change, error) {
+	return cached(ctx, l.cache, question{kind: "changes", about: fmt.Sprintf("%d %t %+v", revision, all, of), fresh: changesFor}, func(ctx context.Context) ([]catalog.Change, error) {
 		return l.sources.Changes(ctx, of)
 	})
 }

@@ -3,6 +3,8 @@ package view
 import (
 	"strings"
 	"time"
+
+	"github.com/pacer/pacer/internal/catalog"
 )
 
 // QuotaSettings are what people set of a quota, as they write it.
@@ -25,16 +27,11 @@ type QuotaSettings struct {
 // Seen returns the revision at which the quota was read.
 func (s *QuotaSettings) Seen() int64 { return s.Revision }
 
-// QuotaEdit is a change of a quota; what is nil stays, or gets its default in a new one.
+// QuotaEdit is a change of a quota, as people write it; what is nil stays, or gets its default in a new one.
 type QuotaEdit struct {
-	Windows        *[]string `json:"windows,omitempty" maxItems:"64" example:"[\"300/1m\"]" doc:"all of them; 300/1m slides, 20/10s:log is exact, 5000/1d:fixed begins at its first use, 5000/1d:fixed:day@Europe/Moscow with the day" nullable:"false"`
-	Mode           *string   `json:"mode,omitempty" enum:"strict,shadow,eventual" doc:"exact; evaluated and reported only; approximate"`
-	Spend          *string   `json:"spend,omitempty" enum:"greedy,even" doc:"as fast as asked for, or over the span"`
-	OnStoreFailure *string   `json:"on_store_failure,omitempty" enum:"closed,local-share,open" doc:"when Redis fails: wait; each daemon its share; unlimited"`
-	Rollout        *int64    `json:"rollout,omitempty" minimum:"0" maximum:"100" doc:"percent of its campaigns that it counts and limits"`
-	Unit           *string   `json:"unit,omitempty" enum:"units,bytes" doc:"weights of jobs, or bytes of payloads (mode eventual only)"`
+	catalog.QuotaChange
 
-	With *string `json:"with,omitempty" maxLength:"256" doc:"of a new quota: id of one with which campaigns are to have both"`
+	Windows *[]string `json:"windows,omitempty" maxItems:"64" example:"[\"300/1m\"]" doc:"all of them; 300/1m slides, 20/10s:log is exact, 5000/1d:fixed begins at its first use, 5000/1d:fixed:day@Europe/Moscow with the day" nullable:"false"`
 }
 
 // Adjustment corrects what a window of a quota has counted.
@@ -57,9 +54,6 @@ type Adjusted struct {
 func NewQuota() *QuotaSettings {
 	return &QuotaSettings{Windows: []string{}, CampaignIDs: []string{}, Mode: "strict", Spend: "greedy", OnStoreFailure: "closed", Rollout: 100, Unit: "units"}
 }
-
-// NoQuota is what the form of a new quota is compared with: all that it has was typed.
-func NoQuota() *QuotaSettings { return &QuotaSettings{Rollout: -1} }
 
 // QuotaForm lists the fields of the form of a quota.
 var QuotaForm = []Setting[QuotaSettings, QuotaEdit]{

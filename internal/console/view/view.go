@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/replay"
 	"github.com/pacer/pacer/internal/deadletter"
 	"github.com/pacer/pacer/internal/delivery"
@@ -76,54 +77,43 @@ type Store struct {
 	Since *time.Time // since when it does not answer; nil: it does, or it has not answered yet
 }
 
-// Progress is what became of a campaign's jobs: counts for people, not exact.
-type Progress struct {
-	Delivered int64      `json:"delivered"`
-	Rejected  int64      `json:"rejected"`
-	Dead      int64      `json:"dead"`
-	Expired   int64      `json:"expired"`
-	Cancelled int64      `json:"cancelled"`
-	Backlog   int64      `json:"backlog" doc:"jobs that waited when this was stored"`
-	DoneAt    *time.Time `json:"done_at,omitempty" doc:"when the backlog will have been sent"`
-	ETA       *float64   `json:"eta_seconds,omitempty" doc:"seconds until then"`
-	Percent   *float64   `json:"percent,omitempty" doc:"settled jobs, of the expected total"`
-	UpdatedAt *time.Time `json:"updated_at,omitempty" doc:"when a daemon stored this; absent before the first time"`
-}
+// StoreOf returns a service that has not answered since a time; zero: it answers.
+func StoreOf(name string, since time.Time) Store { return Store{name, since.IsZero(), instant(since)} }
 
 // Campaign is a campaign at one moment.
 type Campaign struct {
-	ID             string            `json:"id"`
-	State          string            `json:"state" doc:"sending, idle, or what holds it"`
-	Ramping        bool              `json:"ramping,omitempty" doc:"it sends, and its ramp has not reached its rate yet"`
-	Status         string            `json:"status" enum:"active,paused,cancelled,completed"`
-	PausedUntil    *time.Time        `json:"paused_until,omitempty" doc:"when its pause ends by itself"`
-	Held           *Held             `json:"held,omitempty" doc:"why it sends nothing"`
-	Rate           string            `json:"rate" doc:"as it was set: 500, 150/1m"`
-	Allowed        float64           `json:"allowed" doc:"units per second that its schedule allows now"`
-	Sent           *float64          `json:"sent,omitempty" doc:"units per second that all daemons send, over the last seconds"`
-	Backlog        *int64            `json:"backlog,omitempty" doc:"jobs that wait in lanes and in memory"`
-	Sink           string            `json:"sink" doc:"the configured sink, empty if there is none"`
-	SinkSet        string            `json:"sink_set" doc:"the sink as it was set, empty for the default one"`
-	Quotas         []string          `json:"quotas"`
-	Lanes          []int             `json:"lanes" doc:"where its backlog waits"`
-	Senders        []progress.Sender `json:"senders,omitempty" doc:"the daemons that send it; of one campaign only"`
-	LastFailure    string            `json:"last_failure,omitempty" doc:"when its sink last did not take a job, of any campaign, and why; of one campaign only"`
-	PriorityWeight int64             `json:"priority_weight"`
-	MaxInFlight    int               `json:"max_in_flight" doc:"of one daemon; 0 for no limit"`
-	Burst          int64             `json:"burst"`
-	Overflow       string            `json:"overflow"`
-	ExpectedTotal  int64             `json:"expected_total,omitempty"`
-	StartsAt       *time.Time        `json:"starts_at,omitempty"`
-	EndsAt         *time.Time        `json:"ends_at,omitempty"`
-	ActiveHours    string            `json:"active_hours,omitempty"`
-	TimeZone       string            `json:"time_zone,omitempty"`
-	Ramp           string            `json:"ramp,omitempty"`
-	RampSince      *time.Time        `json:"ramp_since,omitempty"`
-	JobTTL         string            `json:"job_ttl,omitempty"`
-	NextChange     *time.Time        `json:"next_change,omitempty" doc:"when its schedule next changes what it may send"`
-	Revision       int64             `json:"revision"`
-	UpdatedAt      *time.Time        `json:"updated_at,omitempty"`
-	Progress       *Progress         `json:"progress,omitempty"`
+	ID             string                    `json:"id"`
+	State          string                    `json:"state" doc:"sending, idle, or what holds it"`
+	Ramping        bool                      `json:"ramping,omitempty" doc:"it sends, and its ramp has not reached its rate yet"`
+	Status         string                    `json:"status" enum:"active,paused,cancelled,completed"`
+	PausedUntil    *time.Time                `json:"paused_until,omitempty" doc:"when its pause ends by itself"`
+	Held           *Held                     `json:"held,omitempty" doc:"why it sends nothing"`
+	Rate           string                    `json:"rate" doc:"as it was set: 500, 150/1m"`
+	Allowed        float64                   `json:"allowed" doc:"units per second that its schedule allows now"`
+	Sent           *float64                  `json:"sent,omitempty" doc:"units per second that all daemons send, over the last seconds"`
+	Backlog        *int64                    `json:"backlog,omitempty" doc:"jobs that wait in lanes and in memory"`
+	Sink           string                    `json:"sink" doc:"the configured sink, empty if there is none"`
+	SinkSet        string                    `json:"sink_set" doc:"the sink as it was set, empty for the default one"`
+	Quotas         []string                  `json:"quotas"`
+	Lanes          []int                     `json:"lanes" doc:"where its backlog waits"`
+	Senders        []progress.Sender         `json:"senders,omitempty" doc:"the daemons that send it; of one campaign only"`
+	LastFailure    string                    `json:"last_failure,omitempty" doc:"when its sink last did not take a job, of any campaign, and why; of one campaign only"`
+	PriorityWeight int64                     `json:"priority_weight"`
+	MaxInFlight    int                       `json:"max_in_flight" doc:"of one daemon; 0 for no limit"`
+	Burst          int64                     `json:"burst"`
+	Overflow       string                    `json:"overflow"`
+	ExpectedTotal  int64                     `json:"expected_total,omitempty"`
+	StartsAt       *time.Time                `json:"starts_at,omitempty"`
+	EndsAt         *time.Time                `json:"ends_at,omitempty"`
+	ActiveHours    string                    `json:"active_hours,omitempty"`
+	TimeZone       string                    `json:"time_zone,omitempty"`
+	Ramp           string                    `json:"ramp,omitempty"`
+	RampSince      *time.Time                `json:"ramp_since,omitempty"`
+	JobTTL         string                    `json:"job_ttl,omitempty"`
+	NextChange     *time.Time                `json:"next_change,omitempty" doc:"when its schedule next changes what it may send"`
+	Revision       int64                     `json:"revision"`
+	UpdatedAt      *time.Time                `json:"updated_at,omitempty"`
+	Progress       *catalog.CampaignProgress `json:"progress,omitempty"`
 }
 
 // Held says what holds a campaign.
@@ -175,29 +165,6 @@ func (w *Window) Used() int64 {
 	return max(0, w.Limit-*w.Remaining)
 }
 
-// Change is a change of a campaign or a quota.
-type Change struct {
-	Number      int64     `json:"number"`
-	When        time.Time `json:"when"`
-	Who         string    `json:"who" doc:"role of the database"`
-	Application string    `json:"application"`
-	Actor       string    `json:"actor,omitempty" doc:"for whom the application did it, as it said"`
-	Reason      string    `json:"reason,omitempty"`
-	RequestID   string    `json:"request_id,omitempty"`
-	What        string    `json:"what" doc:"table and operation"`
-	Campaign    string    `json:"campaign,omitempty"`
-	Quota       string    `json:"quota,omitempty"`
-	Destination string    `json:"destination,omitempty"`
-	Fields      []Field   `json:"fields"`
-}
-
-// Field is a column that was changed.
-type Field struct {
-	Name string `json:"name"`
-	Old  string `json:"old,omitempty"`
-	New  string `json:"new,omitempty"`
-}
-
 // LetterFilter selects dead letters.
 type LetterFilter struct {
 	Campaign, Reason, JobID string
@@ -214,26 +181,6 @@ type Letters struct {
 	Next   string        `json:"next,omitempty" doc:"what to pass as after for the next page, of older ones; absent on the last"`
 	Looked int           `json:"looked" doc:"letters that were looked at, the newest first"`
 	More   bool          `json:"more" doc:"not all were looked at: there are older ones"`
-}
-
-// maxSearches bounds how many look for dead letters at a time: each reads thousands of records.
-const maxSearches = 2
-
-// Limited returns a look for dead letters that is ErrBusy while others look.
-func Limited[F, A any](look func(context.Context, F) (A, error)) func(context.Context, F) (A, error) {
-	if look == nil {
-		return nil
-	}
-	looking := make(chan struct{}, maxSearches)
-	return func(ctx context.Context, f F) (answer A, err error) {
-		select {
-		case looking <- struct{}{}:
-			defer func() { <-looking }()
-			return look(ctx, f)
-		default:
-			return answer, Fault(ErrBusy, "%d others look for dead letters already; try again in some seconds", maxSearches)
-		}
-	}
 }
 
 // Letter is a dead letter, without its payload.

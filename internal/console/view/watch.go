@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/console/replay"
 	"github.com/pacer/pacer/internal/notation"
 )
 
@@ -48,7 +49,7 @@ type Watcher struct {
 // NewWatcher makes a Watcher; it starts nothing.
 func NewWatcher(sources Sources) *Watcher {
 	l := &Watcher{wanted: make(chan struct{}, 1), cache: newCache(cmp.Or(sources.Patience, waitFor)), letters: sources.Letters}
-	sources.Letters, sources.Letter = Limited(sources.Letters), Limited(sources.Letter)
+	sources.Letters, sources.Letter = replay.Limited(sources.Letters), replay.Limited(sources.Letter)
 	l.sources = sources
 	return l
 }

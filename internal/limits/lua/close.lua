@@ -10,7 +10,7 @@ if not now then return steps end
 local mode, life, changed, since = ARGV[3], num(ARGV[2]), 1, now
 local untilAt = now + life
 local had, before, begun = gateOf(call('GET', KEYS[2]))
-if had and had > 0 then
+if had then
   if CAUSE[before] == CAUSE[mode] then changed, since = 0, begun end
   if before == ASKED and had > untilAt then return head(now, steps) .. pack('<I7B', had, changed) end
   if before ~= ASKED and mode ~= ASKED and had > untilAt then

@@ -2,13 +2,13 @@
 --
 -- KEYS  1 clock, then gates
 -- ARGV  1 header
--- Returns head, then for each gate until (0: there is none), mode, since and, after its length, who opened it.
+-- Returns head, then for each gate until (0: there is none), mode and since.
 
 local now, steps = clock(KEYS[1], false)
 if not now then return steps end
 local out = {head(now, steps)}
 for i = 2, #KEYS do
-  local had, mode, since, by = gateOf(call('GET', KEYS[i]))
-  out[i] = pack('<I7BI7B', had or 0, num(mode or '0'), since or 0, #(by or '')) .. (by or '')
+  local had, mode, since = gateOf(call('GET', KEYS[i]))
+  out[i] = pack('<I7BI7', had or 0, num(mode or '0'), since or 0)
 end
 return table.concat(out)

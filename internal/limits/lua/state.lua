@@ -6,7 +6,7 @@
 --
 --   clock     string: now offset steps epoch run_id
 --   reply     string: the reply, which begins with its seq
---   gate      string: until mode since by, see gateOf. With by, the gate was opened by hand: until is 0, and since is when
+--   gate      string: until mode since, see gateOf
 --   timeline  string, see timeline.lua
 --   quota     string, see window.lua
 --
@@ -175,9 +175,9 @@ end
 --   4  throttled, and a job was let through since
 -- A gate is half-open when its time is over, until it is opened.
 
--- The time until which a gate is closed, its mode, since when and, of one that was opened by hand, by whom; nil where there is none.
+-- The time until which a gate is closed, its mode and since when; nil where there is none.
 local function gateOf(v)
   if not v then return nil end
-  local at, mode, since, by = match(v, '^(%d+) (%d) (%d+) ?(.*)$')
-  return num(at), mode, num(since), by
+  local at, mode, since = match(v, '^(%d+) (%d) (%d+)')
+  return num(at), mode, num(since)
 end

@@ -1,4 +1,4 @@
-package app
+package view
 
 import (
 	"errors"
@@ -10,7 +10,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pacer/pacer/internal/catalog"
-	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/limits"
 	"github.com/pacer/pacer/internal/shards"
@@ -29,8 +28,8 @@ func TestTheConsoleOpensGates(t *testing.T) {
 		t.Fatal(err)
 	}
 	var said strings.Builder
-	sources := view.Sources{Sinks: []view.Sink{{Name: "shops"}}}
-	showGates(&sources, engine, slog.New(slog.NewTextHandler(&said, nil)))
+	sources := Sources{Sinks: []Sink{{Name: "shops"}}}
+	sources.AddStore(engine, slog.New(slog.NewTextHandler(&said, nil)))
 	open := func(destination string, want bool) {
 		t.Helper()
 		closed, err := sources.Open(catalog.WithActor(t.Context(), catalog.Actor{Name: "alice@10.0.0.7", Reason: "mended"}), "shops", destination)

@@ -20,16 +20,20 @@ func TestTheServiceManagerIsTold(t *testing.T) {
 			defer mu.Unlock()
 			f()
 		}
-		s := &supervisor{
+		s := &watchdog{
 			ready: func() (ok bool, is string) {
 				locked(func() { ok, is = ready, why })
 				return ok, is
 			},
-			healthy: func() (ok bool, is string) {
-				locked(func() { ok = healthy })
-				return ok, ""
+			stalled: func() (is string, over time.Duration) {
+				locked(func() {
+					if !healthy {
+						is = "the scheduler has not turned for 31s"
+					}
+				})
+				return is, 0
 			},
-			tell: func(state string) { locked(func() { told = append(told, state) }) }, watchdog: 30 * time.Second,
+			notify: func(state string) { locked(func() { told = append(told, state) }) }, within: 30 * time.Second, patience: time.Minute,
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)

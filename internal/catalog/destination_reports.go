@@ -1,4 +1,4 @@
-package app
+package catalog
 
 import (
 	"context"
@@ -29,71 +29,60 @@ const (
 // reportsBackoff is the delay between writes that fail.
 var reportsBackoff = retry.Backoff{Initial: reportsEvery, Max: 30 * time.Second, Jitter: 0.2}
 
-// failingStore keeps what became of destinations.
-type failingStore interface {
+// FailingStore keeps what became of destinations; Postgres and Memory implement it.
+type FailingStore interface {
 	NoteFailing(ctx context.Context, since map[string]time.Time) error
 	DisableFailing(ctx context.Context, id string, seen int64, reason string) (done bool, err error)
 }
 
-// destinationReports writes down which destinations of pacer.destinations fail, and disables those that have failed for too long, or want no
-// more. All daemons write into the same rows, so a success of any of them counts for all: a destination is disabled if none has had
-// one. While the store is away, it keeps since when they fail and which work again, but not which are to be disabled: others may have had
-// a success meanwhile, and the next try that fails says it again. Nothing waits for the store.
-type destinationReports struct {
-	store    failingStore
-	endpoint func(id string) *delivery.Destination
-	after    map[string]time.Duration // by sink: how long one fails before it is disabled; 0: for ever. Others have no rows
-	log      *slog.Logger
-	wake     retry.Signal
+// DestinationReports writes which rows of pacer.destinations fail, and disables those that have failed for too long, or want no more. All
+// daemons write into the same rows, so that a destination is disabled only if no daemon has had a success. While the store is away, reports
+// of failures and successes are kept. Those of ends are dropped: another daemon may have had a success, and the next failure repeats them.
+// Nothing waits for the store. Safe for concurrent use.
+type DestinationReports struct {
+	store FailingStore
+	row   func(id string) *delivery.Destination
+	after map[string]time.Duration // by sink: how long one fails before it is disabled; 0: for ever. Others have no rows
+	log   *slog.Logger
+	wake  retry.Signal
 
 	count    atomic.Int64 // of reports
-	mu       sync.Mutex
+	mu       sync.Mutex   // guards what follows
 	reports  map[string]*report
 	disabled time.Time // when it was last logged that one is disabled
 }
 
-// report is what is known of one destination, and not in its row, or not seen there.
+// report is what is known of one destination and was not seen in its row yet. One of these is still to be written, or nothing.
 type report struct {
-	pending bool      // since is to be written
-	since   time.Time // when it began to fail; zero: it works
-	end     string    // why it is to be disabled; "": it is not
+	works   bool
+	fails   time.Time // since when
+	end     string    // why it is to be disabled
 	seen    int64     // the revision of its row at its end
 	written time.Time // when it was written that it fails or is disabled
 }
 
-// works reports whether a success is still to be written.
-func (p *report) works() bool { return p.pending && p.since.IsZero() }
-
-func (p *Parts) newDestinationReports() *destinationReports {
-	r := &destinationReports{
-		store: p.Catalog, log: p.Log, wake: retry.NewSignal(), after: map[string]time.Duration{}, reports: map[string]*report{},
-		endpoint: func(id string) *delivery.Destination { return p.Catalog.Snapshot().Destination(id) },
-	}
-	for name, e := range p.Sinks {
-		if e.Destinations {
-			r.after[name] = e.DisableAfter
-		}
-	}
-	return r
+// NewDestinationReports makes DestinationReports. after has the sinks that send to rows, and row returns one of the snapshot.
+func NewDestinationReports(store FailingStore, row func(id string) *delivery.Destination, after map[string]time.Duration, log *slog.Logger) *DestinationReports {
+	return &DestinationReports{store: store, row: row, after: after, log: log, wake: retry.NewSignal(), reports: map[string]*report{}}
 }
 
-// row returns the row of a destination, nil where there is nothing to report.
-func (r *destinationReports) row(sink, id string) *delivery.Destination {
+// of returns the row of a destination, nil where there is nothing to report.
+func (r *DestinationReports) of(sink, id string) *delivery.Destination {
 	if _, ok := r.after[sink]; ok {
-		return r.endpoint(id)
+		return r.row(id)
 	}
 	return nil
 }
 
 // Fails implements pacer.DestinationReports.
-func (r *destinationReports) Fails(sink, id string, since time.Time, detail string) {
-	e, after := r.row(sink, id), r.after[sink]
+func (r *DestinationReports) Fails(sink, id string, since time.Time, detail string) {
+	e, after := r.of(sink, id), r.after[sink]
 	switch {
 	case e == nil || e.Disabled():
 	case e.FailingSince == 0:
 		r.change(id, func(p *report) {
-			if !p.pending || !p.works() && since.Before(p.since) { // a success stays: this failure may be older, and comes again
-				p.pending, p.since = true, since
+			if !p.works && (p.fails.IsZero() || since.Before(p.fails)) { // a success stays: this failure may be older, and comes again
+				p.fails = since
 			}
 		})
 	case after == 0 || time.Since(since) < min(after, minSeen): // two short outages with no job between them are no long one
@@ -103,35 +92,32 @@ func (r *destinationReports) Fails(sink, id string, since time.Time, detail stri
 }
 
 // Gone implements pacer.DestinationReports.
-func (r *destinationReports) Gone(sink, id, detail string) {
-	if e := r.row(sink, id); e != nil && !e.Disabled() {
+func (r *DestinationReports) Gone(sink, id, detail string) {
+	if e := r.of(sink, id); e != nil && !e.Disabled() {
 		r.end(e, "it wants no more: "+detail)
 	}
 }
 
-func (r *destinationReports) end(e *delivery.Destination, reason string) {
+func (r *DestinationReports) end(e *delivery.Destination, reason string) {
 	r.change(e.ID, func(p *report) {
-		if !p.works() {
+		if !p.works {
 			p.end, p.seen = reason, e.Revision
 		}
 	})
 }
 
 // Works implements pacer.DestinationReports. It is called with each job, and mostly there is nothing to say.
-func (r *destinationReports) Works(sink, id string) {
-	e := r.row(sink, id)
+func (r *DestinationReports) Works(sink, id string) {
+	e := r.of(sink, id)
 	failing := e != nil && (e.FailingSince != 0 || e.Disabled()) // disabled by a daemon that did not know of this yet
 	if e == nil || !failing && r.count.Load() == 0 {
 		return
 	}
-	r.change(id, func(p *report) {
-		works := failing || p.works() || time.Since(p.written) < unseenFor
-		*p = report{pending: works}
-	})
+	r.change(id, func(p *report) { *p = report{works: failing || p.works || time.Since(p.written) < unseenFor} })
 }
 
 // change changes the report of a destination, unless there are too many. One that says nothing is forgotten.
-func (r *destinationReports) change(id string, change func(*report)) {
+func (r *DestinationReports) change(id string, change func(*report)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p, known := r.reports[id]
@@ -152,7 +138,7 @@ func (r *destinationReports) change(id string, change func(*report)) {
 }
 
 // Run writes reports until ctx ends.
-func (r *destinationReports) Run(ctx context.Context) error {
+func (r *DestinationReports) Run(ctx context.Context) error {
 	var outage retry.Outage
 	for ctx.Err() == nil {
 		select {
@@ -175,68 +161,68 @@ func (r *destinationReports) Run(ctx context.Context) error {
 }
 
 // write writes what there is to report.
-func (r *destinationReports) write(ctx context.Context) error {
+func (r *DestinationReports) write(ctx context.Context) error {
 	since, ends := r.take()
 	if len(since) > 0 {
 		if err := r.store.NoteFailing(ctx, since); err != nil {
-			r.keep(since)
+			r.restore(since)
 			return err
 		}
 	}
 	for _, id := range ends {
-		var reason string
-		var seen int64
+		var is report
 		r.change(id, func(p *report) {
-			if reason, seen = p.end, p.seen; reason != "" { // else it has worked since
+			if is = *p; is.end != "" { // else it has worked since
 				*p = report{written: time.Now()} // a success that comes meanwhile enables it again
 			}
 		})
-		if reason == "" {
+		if is.end == "" {
 			continue
 		}
-		done, err := r.store.DisableFailing(ctx, id, seen, reason)
+		done, err := r.store.DisableFailing(ctx, id, is.seen, is.end)
 		if err != nil {
-			r.keep(nil)
+			r.restore(nil)
 			return err
 		}
 		if now := time.Now(); done && now.Sub(r.disabled) >= disabledEvery {
 			r.disabled = now
 			r.log.Warn("a destination is disabled: its jobs wait until it is enabled with pacer destination enable; the next minute's are not "+
-				"logged, pacer destination list shows all", "destination", id, "reason", reason)
+				"logged, pacer destination list shows all", "destination", id, "reason", is.end)
 		}
 	}
 	return nil
 }
 
-// take returns what is noted next, and which are disabled after that. It forgets what the snapshot shows by now.
-func (r *destinationReports) take() (since map[string]time.Time, ends []string) {
+// take returns what is noted next, the zero time for one that works, and which are disabled after that. It forgets what the snapshot shows
+// by now.
+func (r *DestinationReports) take() (since map[string]time.Time, ends []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	since = map[string]time.Time{}
 	for id, p := range r.reports {
 		switch {
-		case p.end != "":
-			p.pending = false // the revision of its row would change
-			if ends = append(ends, id); len(ends) > maxEnds {
-				r.wake.Send()
-			}
-		case p.works():
-			since[id] = p.since
+		case p.end != "": // that it fails is not noted: the revision of its row would change
+			p.fails = time.Time{}
+			ends = append(ends, id)
+		case p.works:
+			since[id] = time.Time{}
 			delete(r.reports, id)
-		case p.pending:
-			since[id] = p.since
-			p.pending, p.written = false, time.Now()
+		case !p.fails.IsZero():
+			since[id] = p.fails
+			*p = report{written: time.Now()}
 		case time.Since(p.written) >= unseenFor:
 			delete(r.reports, id)
 		}
 	}
 	r.count.Store(int64(len(r.reports)))
-	slices.Sort(ends)
+	if slices.Sort(ends); len(ends) > maxEnds {
+		r.wake.Send()
+	}
 	return since, ends[:min(len(ends), maxEnds)]
 }
 
-// keep puts back what was not noted, unless there is something newer, and forgets which are to be disabled.
-func (r *destinationReports) keep(since map[string]time.Time) {
+// restore puts back what was not noted, unless something newer is known, and drops the ends.
+func (r *DestinationReports) restore(since map[string]time.Time) {
 	r.mu.Lock()
 	for _, p := range r.reports {
 		p.end = ""
@@ -244,8 +230,8 @@ func (r *destinationReports) keep(since map[string]time.Time) {
 	r.mu.Unlock()
 	for id, at := range since {
 		r.change(id, func(p *report) {
-			if !p.pending || at.IsZero() {
-				*p = report{pending: true, since: at}
+			if at.IsZero() || !p.works && p.fails.IsZero() {
+				*p = report{works: at.IsZero(), fails: at}
 			}
 		})
 	}

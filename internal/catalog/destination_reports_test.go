@@ -1,4 +1,4 @@
-package app
+package catalog
 
 import (
 	"context"
@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/retry"
 )
 
 // register is pacer.destinations as one daemon sees it.
@@ -102,13 +101,10 @@ func (s *register) states() string {
 }
 
 // reported runs the reports of a daemon about the destinations a and b. Those of the sink "plain" have no rows, and "for-ever" disables none.
-func reported(t *testing.T, play func(s *register, r *destinationReports)) {
+func reported(t *testing.T, play func(s *register, r *DestinationReports)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &register{ended: map[string]time.Time{}, rows: map[string]*delivery.Destination{"a": {ID: "a", Revision: 1}, "b": {ID: "b", Revision: 2}}}
-		r := &destinationReports{
-			store: s, endpoint: s.row, log: slog.New(slog.DiscardHandler), wake: retry.NewSignal(), reports: map[string]*report{},
-			after: map[string]time.Duration{"hooks": 5 * 24 * time.Hour, "for-ever": 0},
-		}
+		r := NewDestinationReports(s, s.row, map[string]time.Duration{"hooks": 5 * 24 * time.Hour, "for-ever": 0}, slog.New(slog.DiscardHandler))
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- r.Run(ctx) }()
@@ -129,31 +125,31 @@ func pass(d time.Duration) {
 // TestWhatBecomesOfDestinationsIsWrittenDown, and one that fails for too long, or wants no more, is disabled.
 func TestWhatBecomesOfDestinationsIsWrittenDown(t *testing.T) {
 	const day = 24 * time.Hour
-	fails := func(sink string) func(*destinationReports) {
-		return func(r *destinationReports) { r.Fails(sink, "a", time.Now().Add(-2*time.Hour), "500") }
+	fails := func(sink string) func(*DestinationReports) {
+		return func(r *DestinationReports) { r.Fails(sink, "a", time.Now().Add(-2*time.Hour), "500") }
 	}
-	briefly := func(r *destinationReports) { r.Fails("hooks", "a", time.Now().Add(-time.Minute), "500") }
-	works := func(r *destinationReports) { r.Works("hooks", "a") }
-	gone := func(r *destinationReports) { r.Gone("hooks", "a", "410 Gone") }
+	briefly := func(r *DestinationReports) { r.Fails("hooks", "a", time.Now().Add(-time.Minute), "500") }
+	works := func(r *DestinationReports) { r.Works("hooks", "a") }
+	gone := func(r *DestinationReports) { r.Gone("hooks", "a", "410 Gone") }
 	for name, tc := range map[string]struct {
-		steps []func(*destinationReports) // two days apart
+		steps []func(*DestinationReports) // two days apart
 		want  string
 	}{
-		"works":                                  {[]func(*destinationReports){works, works}, "a enabled, b enabled"},
-		"fails":                                  {[]func(*destinationReports){fails("hooks")}, "a failing, b enabled"},
-		"fails for four days":                    {[]func(*destinationReports){fails("hooks"), fails("hooks"), fails("hooks")}, "a failing, b enabled"},
-		"fails for six days":                     {[]func(*destinationReports){fails("hooks"), fails("hooks"), fails("hooks"), fails("hooks")}, "a disabled, b enabled"},
-		"fails, and then nothing":                {[]func(*destinationReports){fails("hooks"), func(*destinationReports) {}, func(*destinationReports) {}, func(*destinationReports) {}}, "a failing, b enabled"},
-		"fails, nothing, and then fails briefly": {[]func(*destinationReports){fails("hooks"), func(*destinationReports) {}, func(*destinationReports) {}, briefly}, "a failing, b enabled"},
-		"fails, works":                           {[]func(*destinationReports){fails("hooks"), works}, "a enabled, b enabled"},
-		"fails, works, fails":                    {[]func(*destinationReports){fails("hooks"), works, fails("hooks"), fails("hooks"), fails("hooks")}, "a failing, b enabled"},
-		"fails, of a sink for ever":              {[]func(*destinationReports){fails("for-ever"), fails("for-ever"), fails("for-ever"), fails("for-ever")}, "a failing, b enabled"},
-		"fails, of a sink without any":           {[]func(*destinationReports){fails("plain"), fails("plain")}, "a enabled, b enabled"},
-		"gone":                                   {[]func(*destinationReports){gone}, "a disabled, b enabled"},
-		"gone, though it works":                  {[]func(*destinationReports){works, gone, works}, "a disabled, b enabled"},
+		"works":                                  {[]func(*DestinationReports){works, works}, "a enabled, b enabled"},
+		"fails":                                  {[]func(*DestinationReports){fails("hooks")}, "a failing, b enabled"},
+		"fails for four days":                    {[]func(*DestinationReports){fails("hooks"), fails("hooks"), fails("hooks")}, "a failing, b enabled"},
+		"fails for six days":                     {[]func(*DestinationReports){fails("hooks"), fails("hooks"), fails("hooks"), fails("hooks")}, "a disabled, b enabled"},
+		"fails, and then nothing":                {[]func(*DestinationReports){fails("hooks"), func(*DestinationReports) {}, func(*DestinationReports) {}, func(*DestinationReports) {}}, "a failing, b enabled"},
+		"fails, nothing, and then fails briefly": {[]func(*DestinationReports){fails("hooks"), func(*DestinationReports) {}, func(*DestinationReports) {}, briefly}, "a failing, b enabled"},
+		"fails, works":                           {[]func(*DestinationReports){fails("hooks"), works}, "a enabled, b enabled"},
+		"fails, works, fails":                    {[]func(*DestinationReports){fails("hooks"), works, fails("hooks"), fails("hooks"), fails("hooks")}, "a failing, b enabled"},
+		"fails, of a sink for ever":              {[]func(*DestinationReports){fails("for-ever"), fails("for-ever"), fails("for-ever"), fails("for-ever")}, "a failing, b enabled"},
+		"fails, of a sink without any":           {[]func(*DestinationReports){fails("plain"), fails("plain")}, "a enabled, b enabled"},
+		"gone":                                   {[]func(*DestinationReports){gone}, "a disabled, b enabled"},
+		"gone, though it works":                  {[]func(*DestinationReports){works, gone, works}, "a disabled, b enabled"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			reported(t, func(s *register, r *destinationReports) {
+			reported(t, func(s *register, r *DestinationReports) {
 				for _, step := range tc.steps {
 					step(r)
 					pass(2 * day)
@@ -178,7 +174,7 @@ func TestWhatBecomesOfDestinationsIsWrittenDown(t *testing.T) {
 
 // TestReportsWaitForTheStore: they are kept while it is away, are bounded, and what is no longer true is not written.
 func TestReportsWaitForTheStore(t *testing.T) {
-	reported(t, func(s *register, r *destinationReports) {
+	reported(t, func(s *register, r *DestinationReports) {
 		stateIs := func(id, want string) {
 			t.Helper()
 			if got := s.row(id).State().String(); got != want {
@@ -189,7 +185,7 @@ func TestReportsWaitForTheStore(t *testing.T) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			for _, p := range r.reports {
-				if p.pending {
+				if p.works || !p.fails.IsZero() {
 					n++
 				}
 			}
@@ -241,16 +237,16 @@ func TestReportsWaitForTheStore(t *testing.T) {
 
 // TestASuccessIsStrongerThanAnEnd, whenever it comes before the daemon sees that the destination is disabled.
 func TestASuccessIsStrongerThanAnEnd(t *testing.T) {
-	for name, play := range map[string]func(s *register, r *destinationReports){
-		"just before": func(_ *register, r *destinationReports) {
+	for name, play := range map[string]func(s *register, r *DestinationReports){
+		"just before": func(_ *register, r *DestinationReports) {
 			r.Works("hooks", "b")
 			r.Fails("hooks", "b", time.Now().Add(-10*24*time.Hour), "500")
 		},
-		"just before, and gone": func(_ *register, r *destinationReports) {
+		"just before, and gone": func(_ *register, r *DestinationReports) {
 			r.Works("hooks", "b")
 			r.Gone("hooks", "b", "410")
 		},
-		"while another one is disabled": func(s *register, r *destinationReports) {
+		"while another one is disabled": func(s *register, r *DestinationReports) {
 			s.before = func(id string) {
 				if id == "a" {
 					r.Works("hooks", "b")
@@ -259,27 +255,27 @@ func TestASuccessIsStrongerThanAnEnd(t *testing.T) {
 			r.Gone("hooks", "a", "410")
 			r.Gone("hooks", "b", "410")
 		},
-		"while it is disabled": func(s *register, r *destinationReports) {
+		"while it is disabled": func(s *register, r *DestinationReports) {
 			s.before = func(id string) { r.Works("hooks", id) }
 			r.Fails("hooks", "b", time.Now().Add(-2*time.Hour), "500")
 		},
-		"while it is disabled, and gone": func(s *register, r *destinationReports) {
+		"while it is disabled, and gone": func(s *register, r *DestinationReports) {
 			s.with(func() { s.rows["b"].FailingSince = 0 })
 			s.before = func(id string) { r.Works("hooks", id) }
 			r.Gone("hooks", "b", "410")
 		},
-		"before the snapshot shows that it is disabled": func(s *register, r *destinationReports) {
+		"before the snapshot shows that it is disabled": func(s *register, r *DestinationReports) {
 			old := s.row("b")
-			r.endpoint = func(string) *delivery.Destination { return old }
+			r.row = func(string) *delivery.Destination { return old }
 			r.Gone("hooks", "b", "410")
 			pass(time.Second)
 			r.Works("hooks", "b")
 		},
-		"when the snapshot shows that another daemon has disabled it": func(s *register, r *destinationReports) {
+		"when the snapshot shows that another daemon has disabled it": func(s *register, r *DestinationReports) {
 			_, _ = s.DisableFailing(t.Context(), "b", s.row("b").Revision, "410")
 			r.Works("hooks", "b")
 		},
-		"while another one cannot be disabled": func(s *register, r *destinationReports) {
+		"while another one cannot be disabled": func(s *register, r *DestinationReports) {
 			s.before = func(id string) {
 				if id == "a" {
 					r.Works("hooks", "b")
@@ -293,7 +289,7 @@ func TestASuccessIsStrongerThanAnEnd(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			reported(t, func(s *register, r *destinationReports) {
+			reported(t, func(s *register, r *DestinationReports) {
 				s.with(func() { s.rows["b"].FailingSince = delivery.StampOf(time.Now().Add(-10 * 24 * time.Hour)) })
 				r.Fails("hooks", "a", time.Now(), "500")
 				pass(reportsEvery / 2) // nothing is written for as long again, however play is interrupted
@@ -309,9 +305,9 @@ func TestASuccessIsStrongerThanAnEnd(t *testing.T) {
 
 // TestASuccessRightAfterAFailureIsWrittenDown, though the daemon's snapshot does not show the failure yet.
 func TestASuccessRightAfterAFailureIsWrittenDown(t *testing.T) {
-	reported(t, func(s *register, r *destinationReports) {
+	reported(t, func(s *register, r *DestinationReports) {
 		old := s.row("a")
-		r.endpoint = func(string) *delivery.Destination { return old }
+		r.row = func(string) *delivery.Destination { return old }
 		r.Fails("hooks", "a", time.Now(), "500")
 		pass(time.Second / 2)
 		if got := s.row("a").State(); got != delivery.DestinationFailing {
@@ -335,7 +331,7 @@ func TestASuccessRightAfterAFailureIsWrittenDown(t *testing.T) {
 
 // TestManyAreDisabledBitByBit, so that no write lasts for long.
 func TestManyAreDisabledBitByBit(t *testing.T) {
-	reported(t, func(s *register, r *destinationReports) {
+	reported(t, func(s *register, r *DestinationReports) {
 		for i := range 3 * maxEnds {
 			id := fmt.Sprint("shop-", i)
 			s.with(func() { s.rows[id] = &delivery.Destination{ID: id, Revision: 1} })

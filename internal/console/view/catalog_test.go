@@ -1,13 +1,10 @@
-package app
+package view
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"reflect"
 	"slices"
@@ -20,8 +17,6 @@ import (
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/replay"
-	"github.com/pacer/pacer/internal/console/view"
-	"github.com/pacer/pacer/internal/deadletter"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/testservices"
 )
@@ -49,7 +44,7 @@ func TestChangesOfTheConsole(t *testing.T) {
 		t.Fatal(err)
 	}
 	alice := catalog.Actor{Name: "alice@10.0.0.7", Reason: "why", RequestID: "r-1"}
-	c := &view.Sources{
+	c := &Sources{
 		Catalog: admin, Fault: func(*delivery.Destination) string { return "" }, Sink: func(name string) (id, fault string) { return name, "" },
 	}
 	ctx = catalog.WithActor(ctx, alice)
@@ -62,19 +57,19 @@ func TestChangesOfTheConsole(t *testing.T) {
 		"overflow": "block", "active_hours": "mon-fri 09:00-21:00", "time_zone": "Europe/Moscow", "starts_at": "2026-11-30T09:00:00Z",
 		"ends_at": "2027-11-30T09:00:00Z", "job_ttl": "7d", "expected_total": "1000", "sink": "receiver",
 	}
-	if len(typed) != len(view.EditForm) {
-		t.Errorf("%d of %d fields are tried", len(typed), len(view.EditForm))
+	if len(typed) != len(EditForm) {
+		t.Errorf("%d of %d fields are tried", len(typed), len(EditForm))
 	}
 	for i := range 2 { // the second time what was set is taken away again
-		edit, err := view.EditOf(view.EditForm, now, func(name string) (string, bool) { text, ok := typed[name]; return text, ok })
+		edit, err := EditOf(EditForm, now, func(name string) (string, bool) { text, ok := typed[name]; return text, ok })
 		if err != nil {
 			t.Fatal(err)
 		}
 		before := now.Revision
-		if now, err = c.WriteCampaign(ctx, "spring", edit, view.Condition{At: &before}); err != nil {
+		if now, err = c.WriteCampaign(ctx, "spring", edit, Condition{At: &before}); err != nil {
 			t.Fatal(err)
 		}
-		for _, field := range view.EditForm {
+		for _, field := range EditForm {
 			if got := field.Text(now); got != typed[field.Name] {
 				t.Errorf("%d: %s is %q, want %q", i, field.Name, got, typed[field.Name])
 			}
@@ -109,25 +104,25 @@ func TestChangesOfTheConsole(t *testing.T) {
 		t.Errorf("the changes of the destination are %+v, %v", of, err)
 	}
 	soon := "soon"
-	for _, edit := range []*view.Edit{{StartsAt: &soon}, {Rate: &soon}, {JobTTL: &soon}, {Ramp: &soon}, {ActiveHours: &soon}} {
-		if _, err := c.WriteCampaign(ctx, "spring", edit, view.Condition{}); !errors.Is(err, catalog.ErrInvalid) || strings.Contains(err.Error(), "\n") {
+	for _, edit := range []*Edit{{StartsAt: &soon}, {CampaignChange: catalog.CampaignChange{Rate: &soon}}, {JobTTL: &soon}, {Ramp: &soon}, {ActiveHours: &soon}} {
+		if _, err := c.WriteCampaign(ctx, "spring", edit, Condition{}); !errors.Is(err, catalog.ErrInvalid) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%+v: %v", edit, err)
 		}
 	}
 	if _, err := c.Campaign(ctx, "nobody"); !errors.Is(err, catalog.ErrNotFound) {
 		t.Errorf("nobody: %v", err)
 	}
-	if n, err := c.Bulk(ctx, []string{"spring"}, &view.Bulk{Action: "pause", Until: "tomorrow"}); n != 0 || !errors.Is(err, catalog.ErrInvalid) {
+	if n, err := c.Bulk(ctx, []string{"spring"}, &Bulk{Action: "pause", Until: "tomorrow"}); n != 0 || !errors.Is(err, catalog.ErrInvalid) {
 		t.Errorf("until nothing: %d, %v", n, err)
 	}
 	for _, role := range []auth.Role{auth.Viewer, auth.Operator, auth.Admin} { // whoever looks sees no secret, nor what is not for them
 		ctx := auth.With(ctx, &auth.Identity{Role: role})
-		list, next, err := c.Destinations(ctx, view.DestinationsOf{Limit: 1})
+		list, next, err := c.Destinations(ctx, DestinationsOf{Limit: 1})
 		if err != nil || len(list) != 1 || next != "" || list[0].URL != "https://shop.example/hook" || !list[0].Query || (list[0].Headers["X-Tenant"] == "hidden") != (role == auth.Admin) {
 			t.Errorf("to %s the destination is %+v, %q, %v", role, list, next, err)
 		}
 	}
-	if _, _, err := c.Destinations(ctx, view.DestinationsOf{Limit: 1, After: "elsewhere"}); !errors.Is(err, catalog.ErrInvalid) {
+	if _, _, err := c.Destinations(ctx, DestinationsOf{Limit: 1, After: "elsewhere"}); !errors.Is(err, catalog.ErrInvalid) {
 		t.Errorf("a page after nothing: %v", err)
 	}
 	off, err := c.SetDestination(ctx, "shop-7", true)
@@ -138,11 +133,11 @@ func TestChangesOfTheConsole(t *testing.T) {
 		t.Errorf("enabled: %+v, %v", on, err)
 	}
 	for action, want := range map[string]int{"pause": 1, "rate": 1} {
-		if n, err := c.Bulk(ctx, []string{"spring"}, &view.Bulk{Action: action, Rate: "77", Percent: 50}); n != want || err != nil {
+		if n, err := c.Bulk(ctx, []string{"spring"}, &Bulk{Action: action, Rate: "77", Percent: 50}); n != want || err != nil {
 			t.Errorf("%s: %d, %v", action, n, err)
 		}
 	}
-	if n, err := c.Bulk(ctx, []string{"spring"}, &view.Bulk{Action: "rate"}); n != 0 || !errors.Is(err, catalog.ErrInvalid) {
+	if n, err := c.Bulk(ctx, []string{"spring"}, &Bulk{Action: "rate"}); n != 0 || !errors.Is(err, catalog.ErrInvalid) {
 		t.Errorf("no rate: %d, %v", n, err)
 	}
 	if now, _ = c.Campaign(ctx, "spring"); now.Rate != "77" || now.Status != "paused" {
@@ -156,7 +151,7 @@ func TestChangesOfTheConsole(t *testing.T) {
 			t.Errorf("a cancelled campaign becomes %s: %v", status, err)
 		}
 	}
-	if row, err := c.WriteCampaign(ctx, "spring", &view.Edit{NewStatus: "active"}, view.Condition{}); err != nil || row.Status != "active" {
+	if row, err := c.WriteCampaign(ctx, "spring", &Edit{CampaignChange: catalog.CampaignChange{Status: new(delivery.StatusActive)}}, Condition{}); err != nil || row.Status != "active" {
 		t.Errorf("a cancelled campaign is taken up again in so many words: %+v, %v", row, err)
 	}
 	createdByForm(ctx, t, c)
@@ -188,11 +183,11 @@ func replaysOfOthers(t *testing.T, admin *catalog.Admin) {
 }
 
 // createdByForm creates what the form of a new campaign and of a new quota begin with, once.
-func createdByForm(ctx context.Context, t *testing.T, c *view.Sources) {
+func createdByForm(ctx context.Context, t *testing.T, c *Sources) {
 	t.Helper()
-	begin := view.NewCampaign()
-	edit, err := view.EditOf(view.EditForm, view.NoCampaign(), func(name string) (string, bool) {
-		for _, field := range view.EditForm {
+	begin := NewCampaign()
+	edit, err := EditOf(EditForm, nil, func(name string) (string, bool) {
+		for _, field := range EditForm {
 			if field.Name == name {
 				return field.Text(begin), true
 			}
@@ -203,58 +198,58 @@ func createdByForm(ctx context.Context, t *testing.T, c *view.Sources) {
 		t.Fatal(err)
 	}
 	begin.ID, begin.Status = "autumn", "active"
-	row, err := c.WriteCampaign(ctx, begin.ID, edit, view.Condition{New: true})
+	row, err := c.WriteCampaign(ctx, begin.ID, edit, Condition{New: true})
 	if err == nil {
 		begin.Revision, begin.UpdatedAt, begin.Progress = row.Revision, row.UpdatedAt, row.Progress
 	}
 	if err != nil || !reflect.DeepEqual(row, begin) {
 		t.Errorf("a new campaign is %+v, %v; want %+v", row, err, begin)
 	}
-	whole, short := &view.Edit{}, &view.Edit{}
-	none := view.NewCampaign()
+	whole, short := &Edit{}, &Edit{}
+	none := NewCampaign()
 	none.Rate = "0"
-	view.FillDefaults(view.EditForm, none, whole)
-	first, err := c.WriteCampaign(ctx, "whole", whole, view.Condition{New: true})
+	FillDefaults(EditForm, none, whole)
+	first, err := c.WriteCampaign(ctx, "whole", whole, Condition{New: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := c.WriteCampaign(ctx, "short", short, view.Condition{New: true})
+	second, err := c.WriteCampaign(ctx, "short", short, Condition{New: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if second.ID, second.Revision, second.UpdatedAt = first.ID, first.Revision, first.UpdatedAt; !reflect.DeepEqual(first, second) {
 		t.Errorf("written whole it is %+v, and with the defaults of the database %+v", first, second)
 	}
-	if replaced, err := c.WriteCampaign(ctx, begin.ID, whole, view.Condition{}); err != nil || replaced.Rate != "0" || replaced.TimeZone != "UTC" || replaced.Status != "active" {
+	if replaced, err := c.WriteCampaign(ctx, begin.ID, whole, Condition{}); err != nil || replaced.Rate != "0" || replaced.TimeZone != "UTC" || replaced.Status != "active" {
 		t.Errorf("replaced it is %+v, %v", replaced, err)
 	}
-	if _, err := c.WriteCampaign(ctx, begin.ID, edit, view.Condition{New: true}); !errors.Is(err, catalog.ErrExists) || strings.Contains(err.Error(), "\n") {
+	if _, err := c.WriteCampaign(ctx, begin.ID, edit, Condition{New: true}); !errors.Is(err, catalog.ErrExists) || strings.Contains(err.Error(), "\n") {
 		t.Errorf("once more: %v", err)
 	}
 }
 
 // quotasByForm creates, changes and deletes a quota as the console does.
-func quotasByForm(ctx context.Context, t *testing.T, c *view.Sources, by catalog.Actor) {
+func quotasByForm(ctx context.Context, t *testing.T, c *Sources, by catalog.Actor) {
 	t.Helper()
 	const id = "fresh"
-	if _, err := c.WriteQuota(ctx, id, &view.QuotaEdit{Windows: &[]string{"5/1s"}}, view.Condition{}); !errors.Is(err, catalog.ErrNotFound) {
+	if _, err := c.WriteQuota(ctx, id, &QuotaEdit{Windows: &[]string{"5/1s"}}, Condition{}); !errors.Is(err, catalog.ErrNotFound) {
 		t.Errorf("a change of no quota: %v", err)
 	}
-	now := view.NewQuota()
+	now := NewQuota()
 	now.Windows = []string{"300/1m", "5000/1d:fixed:day@Europe/Moscow"}
 	text := func(name string) (string, bool) {
-		for _, field := range view.QuotaForm {
+		for _, field := range QuotaForm {
 			if field.Name == name {
 				return field.Text(now), true
 			}
 		}
 		return "", false
 	}
-	edit, err := view.EditOf(view.QuotaForm, view.NoQuota(), text)
+	edit, err := EditOf(QuotaForm, nil, text)
 	if err != nil {
 		t.Fatal(err)
 	}
-	row, err := c.WriteQuota(ctx, id, edit, view.Condition{New: true})
+	row, err := c.WriteQuota(ctx, id, edit, Condition{New: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -262,7 +257,7 @@ func quotasByForm(ctx context.Context, t *testing.T, c *view.Sources, by catalog
 	if !reflect.DeepEqual(row, now) {
 		t.Errorf("a new quota is %+v, want %+v", row, now)
 	}
-	if _, err := c.WriteQuota(ctx, id, edit, view.Condition{New: true}); !errors.Is(err, catalog.ErrExists) {
+	if _, err := c.WriteQuota(ctx, id, edit, Condition{New: true}); !errors.Is(err, catalog.ErrExists) {
 		t.Errorf("once more: %v", err)
 	}
 	stale := row.Revision
@@ -273,13 +268,13 @@ func quotasByForm(ctx context.Context, t *testing.T, c *view.Sources, by catalog
 		{[]string{"7/1s"}, &stale}, {[]string{}, nil},
 	} {
 		before := row.Revision
-		if row, err = c.WriteQuota(ctx, id, &view.QuotaEdit{Windows: &tt.want}, view.Condition{At: tt.at}); err != nil || !slices.Equal(row.Windows, tt.want) || row.Revision <= before {
+		if row, err = c.WriteQuota(ctx, id, &QuotaEdit{Windows: &tt.want}, Condition{At: tt.at}); err != nil || !slices.Equal(row.Windows, tt.want) || row.Revision <= before {
 			t.Fatalf("%v: %+v, %v", tt.want, row, err)
 		}
 	}
 	for name, err := range map[string]error{
 		"windows": func() error {
-			_, err := c.WriteQuota(ctx, id, &view.QuotaEdit{Windows: &[]string{"1/1s"}}, view.Condition{At: &stale})
+			_, err := c.WriteQuota(ctx, id, &QuotaEdit{Windows: &[]string{"1/1s"}}, Condition{At: &stale})
 			return err
 		}(),
 		"nothing": func() error { _, err := c.Catalog.DeleteQuota(ctx, id, false, &stale); return err }(),
@@ -288,8 +283,8 @@ func quotasByForm(ctx context.Context, t *testing.T, c *view.Sources, by catalog
 			t.Errorf("%s of a quota that was changed: %v", name, err)
 		}
 	}
-	for _, edit := range []*view.QuotaEdit{{Windows: &[]string{"many"}}, {Windows: &[]string{"1/1s,2/1s"}}} {
-		if _, err := c.WriteQuota(ctx, id, edit, view.Condition{}); !errors.Is(err, catalog.ErrInvalid) || strings.Contains(err.Error(), "\n") {
+	for _, edit := range []*QuotaEdit{{Windows: &[]string{"many"}}, {Windows: &[]string{"1/1s,2/1s"}}} {
+		if _, err := c.WriteQuota(ctx, id, edit, Condition{}); !errors.Is(err, catalog.ErrInvalid) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%+v: %v", edit, err)
 		}
 	}
@@ -337,50 +332,11 @@ func readOnly(t *testing.T, dsn, id string) {
 		t.Fatal(err)
 	}
 	defer admin.Close()
-	_, err = (&view.Sources{Catalog: admin}).SetStatus(t.Context(), id, delivery.StatusPaused, "", nil)
+	_, err = (&Sources{Catalog: admin}).SetStatus(t.Context(), id, delivery.StatusPaused, "", nil)
 	if !errors.Is(err, catalog.ErrForbidden) || !strings.Contains(err.Error(), "the database role "+role+" of this process may not change campaigns") {
 		t.Errorf("with a role that may only read: %v", err)
 	}
 	if why, err := admin.ReadOnly(t.Context()); err != nil || !strings.Contains(why, "the database role "+role+" of this process may not change") {
 		t.Errorf("the page says %q, %v", why, err)
-	}
-}
-
-// TestLookForLettersThatIsCutShort: what was found until then is shown, but a broker that does not answer at all is an error.
-func TestLookForLettersThatIsCutShort(t *testing.T) {
-	t.Parallel()
-	late, cancel := context.WithTimeout(t.Context(), 0)
-	defer cancel()
-	left, leave := context.WithCancel(t.Context())
-	leave()
-	for _, tt := range []struct {
-		ctx    context.Context
-		looked int
-		err    error
-		want   bool
-	}{
-		{t.Context(), 5, nil, false}, {t.Context(), 5, deadletter.ErrMore, true}, {t.Context(), 5, io.EOF, false}, {late, 5, late.Err(), true},
-		{late, 5, nil, false}, {late, 0, late.Err(), false}, {left, 5, left.Err(), false},
-	} {
-		if got := cutShort(tt.ctx, tt.looked, tt.err); got != tt.want {
-			t.Errorf("%d letters, then %v: %v", tt.looked, tt.err, got)
-		}
-	}
-}
-
-// TestPayloadsAreShownAsConfigured: all, the first KiB in whole characters, or nothing.
-func TestPayloadsAreShownAsConfigured(t *testing.T) {
-	t.Parallel()
-	text, binary := "a"+strings.Repeat("é", 1000), bytes.Repeat([]byte{0xff}, 2000)
-	for payloads, want := range map[string][2]int{"": {2001, 2000}, "all": {2001, 2000}, "beginning": {1023, 1024}, "hidden": {-1, 0}} {
-		d := showing(WholeLetter(&deadletter.Letter{Payload: []byte(text)}), payloads)
-		length := -1
-		if d.Payload != nil {
-			length = len(*d.Payload)
-		}
-		other := showing(WholeLetter(&deadletter.Letter{Payload: binary}), payloads)
-		if got := [2]int{length, len(other.PayloadBase64)}; got != want || d.PayloadShown != cmp.Or(payloads, "all") || other.Payload != nil {
-			t.Errorf("%q: %v bytes, %s", payloads, got, d.PayloadShown)
-		}
 	}
 }

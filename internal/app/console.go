@@ -1,0 +1,330 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/config"
+	"github.com/pacer/pacer/internal/console"
+	"github.com/pacer/pacer/internal/console/auth"
+	"github.com/pacer/pacer/internal/console/replay"
+	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/deadletter"
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/hold"
+	"github.com/pacer/pacer/internal/limits"
+	"github.com/pacer/pacer/internal/progress"
+	"github.com/pacer/pacer/internal/requeue"
+	"github.com/pacer/pacer/internal/shards"
+	"github.com/pacer/pacer/internal/sink"
+)
+
+const (
+	// localPatience bounds a look at the database by a command, which has bounds of its own.
+	localPatience = time.Minute
+	// snapshotFor is how old the catalog may be that a command which goes on sees.
+	snapshotFor = 3 * time.Second
+)
+
+// newSite makes the daemon's console; nil if none is configured.
+func (d *Daemon) newSite() (*console.Site, error) {
+	cfg := d.parts.Config
+	if cfg.HTTP.Listen == "" || !cfg.HTTP.Console {
+		return nil, nil
+	}
+	var admin *catalog.Admin
+	if d.parts.DSN() != "" {
+		var err error
+		if admin, err = d.parts.admin(); err != nil {
+			return nil, err
+		}
+		d.stages[books]["database of the console"] = func(ctx context.Context) error {
+			<-ctx.Done()
+			admin.Close()
+			return nil
+		}
+	}
+	sources := d.parts.sources(d.parts.Redis, d.limits, admin)
+	sources.Snapshot, sources.Refresh = d.parts.Catalog.Snapshot, d.parts.Catalog.Refresh
+	sources.Degraded, sources.Stores = d.health.degraded, d.health.list
+	sources.Windows = func(context.Context, []*delivery.Quota) ([]delivery.WindowState, error) {
+		return d.gauges.Latest(), nil
+	}
+	return d.parts.site(sources, d.parts.Registry), nil
+}
+
+func (s *Services) admin() (*catalog.Admin, error) {
+	admin, err := catalog.NewAdminAs(s.DSN(), "pacer console", s.renewal())
+	if err != nil {
+		return nil, config.UsageError{Err: err}
+	}
+	return admin, nil
+}
+
+func (s *Services) site(sources view.Sources, r prometheus.Registerer) *console.Site {
+	return console.NewSite(console.SiteOptions{
+		Sources: sources, BasePath: s.Config.HTTP.BasePath, Guard: s.guard(), TrustedOrigins: s.Config.HTTP.TrustedOrigins,
+		Logger: s.Log, Registerer: r,
+	})
+}
+
+// sources returns what every console has: of Redis, the quota engine and the database what is not nil.
+func (s *Services) sources(set *shards.Set, engine *limits.Engine, admin *catalog.Admin) view.Sources {
+	sources := view.Sources{
+		Version: Version,
+		Sink: func(name string) (id, fault string) {
+			id = cmp.Or(name, s.Config.DefaultSink)
+			if _, ok := s.Config.Sinks[id]; !ok && len(s.Config.Sinks) > 0 {
+				return "", hold.SinkFault(name)
+			}
+			return id, ""
+		},
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Config.Sinks)) {
+		cfg := s.Config.Sinks[name]
+		sources.Sinks = append(sources.Sinks, view.Sink{
+			Name: name, Type: sink.KindOf(cfg), MaxInFlight: cfg.Entry().MaxInFlight, Default: name == s.Config.DefaultSink,
+		})
+	}
+	if set != nil {
+		exchange := progress.NewRedisExchange(set.Master(0), s.Config.Redis.KeyPrefix)
+		sources.Fleet = func(ctx context.Context) (*view.Fleet, error) {
+			fleet, err := view.ReadFleet(ctx, exchange)
+			if err == nil && len(fleet.Daemons) == 0 { // daemons may run, and not be able to say so
+				err = errors.Join(set.Up(ctx, s.Config.Redis.KeyPrefix)...)
+			}
+			return fleet, err
+		}
+		sources.Senders = func(ctx context.Context, c *delivery.Campaign) ([]progress.Sender, error) {
+			return progress.ReadSenders(ctx, exchange, c)
+		}
+	}
+	if admin != nil {
+		sources.Catalog, sources.Fault = admin, s.DestinationFault
+	}
+	if engine != nil {
+		sources.AddStore(engine, s.Log)
+	}
+	if s.Kafka != nil {
+		letters := &view.DeadLetters{Topics: s.DeadTopics(), Ingress: s.Topics.Ingress, Payloads: s.Config.HTTP.Payloads, Explain: BrokersFault, Log: s.Log}
+		sources.Letters, sources.Letter, sources.Replays = letters.Find, letters.Read, replay.New(letters.Replay, s.HoldReplays, s.Log)
+		if admin != nil {
+			sources.Replays.Share(admin)
+		}
+	}
+	return sources
+}
+
+// DestinationFault returns why nothing is sent to a destination, as far as this process's configuration, files and variables say; "" if that
+// is not known, as where no sink is configured. What a disabled one needs may be on its way.
+func (s *Services) DestinationFault(row *delivery.Destination) string {
+	if row.Disabled() || len(s.Config.Sinks) == 0 || s.Config.Fault(config.NeedSinks) != nil {
+		return ""
+	}
+	tables := sink.Tables{}
+	for name, cfg := range s.Config.Sinks {
+		if !cfg.Entry().Destinations {
+			continue
+		}
+		entry, err := sink.Open(cfg, sink.Host{Version: Version, Logger: s.Log})
+		if err != nil {
+			return "" // that is no fault of the row's
+		}
+		tables.Add(name, cfg, entry.Sink)
+		defer func() { _ = entry.Sink.Close() }() // it has opened no connection
+	}
+	if _, err := tables.For(row); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// DeadTopics are the topics of dead letters.
+func (s *Services) DeadTopics() deadletter.Topics {
+	return deadletter.Topics{Client: s.Kafka, Letters: requeue.DeadTopic(s.Topics.Prefix), Replays: requeue.ReplaysTopic(s.Topics.Prefix)}
+}
+
+// HoldReplays implements replay.Lease for the console and pacer dead replay: letters are chosen by what notes say when a replay
+// begins, so that two at a time would publish each letter twice. Without a database nobody is kept from anything.
+func (s *Services) HoldReplays(ctx context.Context) (held context.Context, release func(), err error) {
+	if s.DSN() == "" {
+		return ctx, func() {}, nil
+	}
+	admin, err := s.admin()
+	if err != nil {
+		return nil, nil, err
+	}
+	held, release, err = admin.Hold(ctx, "replay of "+requeue.DeadTopic(s.Topics.Prefix))
+	if errors.Is(err, catalog.ErrLocked) {
+		err = fmt.Errorf("in another process %w", replay.ErrBusy)
+	}
+	return held, release, err
+}
+
+// guard says who may do what on the console. The tokens are those that were read last.
+func (s *Services) guard() *auth.Guard {
+	h := &s.Config.HTTP
+	anonymous, _ := auth.ParseRole(h.Anonymous) // checked by the configuration
+	options := auth.Options{
+		Tokens:    func() string { return s.latest().HTTP.Tokens.Reveal() },
+		Admin:     func() string { return s.latest().AdminToken.Reveal() },
+		Anonymous: anonymous, InsecureLogin: h.InsecureLogin, Logger: s.Log,
+		Proxy: auth.Proxy{
+			UserHeader: h.Proxy.UserHeader, GroupsHeader: h.Proxy.GroupsHeader, Operators: h.Proxy.Operators, Admins: h.Proxy.Admins,
+		},
+	}
+	for _, text := range h.Proxy.Networks {
+		if network, err := netip.ParsePrefix(text); err == nil { // checked by the configuration
+			options.Proxy.Networks = append(options.Proxy.Networks, network)
+		}
+	}
+	return auth.NewGuard(options)
+}
+
+// storeUp returns what asks the servers of the quota store whether they take writes.
+func (s *Services) storeUp(set *shards.Set) func(ctx context.Context) []error {
+	return func(ctx context.Context) []error { return set.Up(ctx, s.Config.Redis.KeyPrefix) }
+}
+
+// engine makes a quota engine that takes nothing: it reads, opens gates and corrects counts.
+func (s *Services) engine(set *shards.Set) (*limits.Engine, error) {
+	return limits.New(limits.Options{Shards: set, KeyPrefix: s.Config.Redis.KeyPrefix, Logger: s.Log, Registerer: prometheus.NewRegistry()})
+}
+
+// RunConsole serves the console of an installation, without taking part in its work, until ctx ends.
+func (s *Services) RunConsole(ctx context.Context) error {
+	registry := prometheus.NewRegistry()
+	showBuild(registry)
+	follower, err := catalog.NewPostgres(catalog.Options{
+		DSN: s.DSN(), Renewal: s.renewal(), Logger: s.Log, Registerer: registry,
+	})
+	if err != nil {
+		return config.UsageError{Err: err}
+	}
+	set, err := s.Shards()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = set.Close() }() // nothing is written on closing
+	engine, err := s.engine(set)
+	if err != nil {
+		return err
+	}
+	admin, err := s.admin()
+	if err != nil {
+		return err
+	}
+	defer admin.Close()
+	var kafka func(context.Context) error
+	s.Catalogued = follower.Snapshot
+	if s.Kafka != nil {
+		kafka = s.Kafka.Ping
+	}
+	health := newHealth(s.storeUp(set), kafka, follower.Snapshot, s.Log, registry)
+	sources := s.sources(set, engine, admin)
+	sources.Snapshot, sources.Refresh, sources.Stores, sources.Degraded = follower.Snapshot, follower.Refresh, health.list, health.degraded
+	server := &console.Server{
+		Listen: s.Config.HTTP.Listen, MetricsListen: s.Config.HTTP.MetricsListen, Site: s.site(sources, registry),
+		Gatherer: registry, Logger: s.Log, Degraded: health.degraded,
+		Healthy: func() (bool, string) { return true, "" },
+		Ready:   func() (bool, string) { return follower.Ready(), notLoaded },
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	go s.followAccess(ctx, nil)
+	end := runs{"catalog": follower.Run, "health": health.Run, "console": server.Run}.start(ctx, stop)
+	<-ctx.Done()
+	return end()
+}
+
+// local has the API in the process of a command, which it serves one request at a time.
+type local struct {
+	*console.Local
+	admin *catalog.Admin // nil: the command needs no database
+	set   *shards.Set    // nil: the configuration has no store
+
+	mu       sync.Mutex // guards what follows
+	snapshot *delivery.Snapshot
+	loadedAt time.Time
+	fault    error // why the database could not be read
+}
+
+// Local returns the transport to the API in this process, for the user by, and what closes it. Without database it has none.
+func (s *Services) Local(by string, database bool) (transport http.RoundTripper, end func(), err error) {
+	l := &local{}
+	degraded := ""
+	var engine *limits.Engine
+	if fault := s.Config.Fault(config.NeedRedis); fault != nil {
+		degraded = fault.Error()
+	} else if len(s.Config.Redis.Addrs) == 0 {
+		degraded = "redis.addrs is not set, so gates, quotas and daemons were not asked"
+	} else if l.set, err = s.Shards(); err == nil {
+		engine, err = s.engine(l.set)
+	}
+	if err != nil { // the rest is of use where there is a database
+		degraded = err.Error()
+		l.close()
+		if l.set = nil; !database {
+			return nil, nil, err
+		}
+	}
+	if database {
+		if l.admin, err = catalog.NewAdmin(s.DSN()); err != nil {
+			l.close()
+			return nil, nil, config.UsageError{Err: err}
+		}
+	}
+	s.Config.HTTP.Payloads = view.PayloadsAll // who reaches Kafka may see them
+	sources := s.sources(l.set, engine, l.admin)
+	sources.Patience, sources.Snapshot, sources.Degraded = localPatience, l.latest, func() string { return degraded }
+	l.Local = console.NewLocal(sources, by)
+	return l, l.close, nil
+}
+
+// RoundTrip implements http.RoundTripper. An answer that lacks what the database has is none.
+func (l *local) RoundTrip(r *http.Request) (*http.Response, error) {
+	l.mu.Lock()
+	if l.fault = nil; r.Method != http.MethodGet {
+		l.loadedAt = time.Time{}
+	}
+	l.mu.Unlock()
+	answer, err := l.Local.RoundTrip(r)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err == nil && l.fault != nil {
+		return nil, l.fault
+	}
+	return answer, err
+}
+
+// latest returns the catalog, which it reads if it is old.
+func (l *local) latest() *delivery.Snapshot {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.admin == nil || l.fault != nil || time.Since(l.loadedAt) < snapshotFor {
+		return l.snapshot
+	}
+	l.snapshot, l.fault = l.admin.Snapshot(context.Background()) // it bounds that itself
+	l.loadedAt = time.Now()
+	return l.snapshot
+}
+
+func (l *local) close() {
+	if l.admin != nil {
+		l.admin.Close()
+	}
+	if l.set != nil {
+		_ = l.set.Close() // nothing is written on closing
+	}
+}

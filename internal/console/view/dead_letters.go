@@ -1,0 +1,201 @@
+package view
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/console/replay"
+	"github.com/pacer/pacer/internal/deadletter"
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/notation"
+)
+
+// DeadLetters reads and replays dead letters.
+type DeadLetters struct {
+	deadletter.Topics
+	Ingress  []string              // where jobs are published
+	Payloads string                // how much of them is shown: PayloadsAll, PayloadsBeginning or PayloadsHidden
+	Explain  func(err error) error // names the setting in an error of Kafka
+	Log      *slog.Logger
+}
+
+// How much of a payload is shown: all, its first KiB, or nothing.
+const (
+	PayloadsAll       = "all"
+	PayloadsBeginning = "beginning"
+	PayloadsHidden    = "hidden"
+)
+
+const (
+	// shownBytes is how much of a payload is shown where only its beginning is.
+	shownBytes = 1 << 10
+	// maxScanned bounds the dead letters that one look reads, maxLetters those that it shows, and maxCounted those that a dry run of a replay
+	// reads.
+	maxScanned = 10_000
+	maxLetters = 100
+	maxCounted = 5 * replay.MaxLetters
+)
+
+// unmarked says why letters are not shown as replayed that may have been.
+func (d *DeadLetters) unmarked(err error) {
+	d.Log.Warn("which letters were replayed is not shown", "error", err)
+}
+
+// Read returns one dead letter, with its payload.
+func (d *DeadLetters) Read(ctx context.Context, place deadletter.Place) (*WholeLetter, error) {
+	found, err := deadletter.Read(ctx, deadletter.Options{Topics: d.Topics, Unmarked: d.unmarked}, place)
+	switch {
+	case errors.Is(err, deadletter.ErrNoLetter):
+		return nil, Fault(catalog.ErrNotFound, "%s", err)
+	case err != nil:
+		return nil, d.Explain(err)
+	}
+	return WholeLetterOf(&found, d.Payloads), nil
+}
+
+// LetterOf is a dead letter as it is listed.
+func LetterOf(d *deadletter.Letter) Letter {
+	return Letter{
+		Place: d.Place.String(), At: d.At.UTC(), Campaign: d.Campaign, JobID: d.JobID, Reason: string(d.Reason), Detail: d.Detail,
+		Attempts: d.Attempts, Bytes: d.Bytes, Replayed: d.Replayed, Origin: d.Origin.String(),
+	}
+}
+
+// WholeLetterOf is all of a dead letter, and as much of its payload as may be shown.
+func WholeLetterOf(d *deadletter.Letter, payloads string) *WholeLetter {
+	w := &WholeLetter{Letter: LetterOf(d), PayloadShown: cmp.Or(payloads, PayloadsAll), Truncated: d.Truncated > 0, Headers: []LetterHeader{}}
+	w.Key, w.KeyBase64 = textOr64(d.Key)
+	for _, h := range d.Headers {
+		shown := LetterHeader{Key: h.Key}
+		shown.Value, shown.ValueBase64 = textOr64(h.Value)
+		w.Headers = append(w.Headers, shown)
+		at, err := time.Parse(time.RFC3339Nano, shown.Value)
+		for key, into := range map[string]**time.Time{delivery.HeaderFirstRead: &w.FirstRead, delivery.HeaderExpiresAt: &w.ExpiresAt} {
+			if h.Key == key && err == nil && *into == nil {
+				*into = &at
+			}
+		}
+	}
+	if payloads == PayloadsHidden {
+		return w
+	}
+	text, binary := textOr64(d.Payload)
+	if payloads == PayloadsBeginning {
+		text, binary = strings.ToValidUTF8(text[:min(len(text), shownBytes)], ""), binary[:min(len(binary), shownBytes)]
+	}
+	if w.PayloadBase64 = binary; binary == nil {
+		w.Payload = &text
+	}
+	return w
+}
+
+// textOr64 returns bytes in the form in which JSON can hold them.
+func textOr64(b []byte) (text string, binary []byte) {
+	if utf8.Valid(b) {
+		return string(b), nil
+	}
+	return "", b
+}
+
+// Find looks for dead letters, the newest first.
+func (d *DeadLetters) Find(ctx context.Context, f LetterFilter) (found Letters, err error) {
+	before, err := deadletter.ParsePosition(f.After)
+	if err != nil {
+		return Letters{}, Fault(catalog.ErrInvalid, "after: %s", err)
+	}
+	since, limit := f.Since, cmp.Or(f.Limit, maxLetters)
+	if f.Last > 0 {
+		since = time.Now().Add(-f.Last)
+	}
+	options := deadletter.Options{
+		Topics: d.Topics, Unmarked: d.unmarked, MaxScanned: maxScanned, Scanned: &found.Looked,
+		Filter: deadletter.Filter{Campaign: f.Campaign, Reason: delivery.Reason(f.Reason), JobID: f.JobID, Since: since, Until: f.Until},
+		Before: before, Mark: limit, Reached: func(p deadletter.Position) {
+			if found.Next == "" { // where the page is full, or else where the look ends
+				found.Next = p.String()
+			}
+		},
+	}
+	if f.After != "" {
+		options.Limit = limit // the counts were those of the first page
+	}
+	found.List, found.Counts = []Letter{}, []LetterCount{}
+	matched, counts := 0, map[deadletter.Group]int{}
+	err = deadletter.Newest(ctx, options, func(d deadletter.Letter) error {
+		matched++
+		i, known := counts[deadletter.Group{Campaign: d.Campaign, Reason: d.Reason}]
+		if !known {
+			i = len(found.Counts)
+			counts[deadletter.Group{Campaign: d.Campaign, Reason: d.Reason}] = i
+			found.Counts = append(found.Counts, LetterCount{Campaign: d.Campaign, Reason: string(d.Reason)})
+		}
+		if found.Counts[i].Letters++; d.Replayed {
+			found.Counts[i].Replayed++
+		}
+		if len(found.List) < limit {
+			found.List = append(found.List, LetterOf(&d))
+		}
+		return nil
+	})
+	if found.More = cutShort(ctx, found.Looked, err); err != nil && !found.More {
+		return Letters{}, d.Explain(err)
+	}
+	if !found.More && (matched < limit || matched == limit && f.After == "") {
+		found.Next = "" // these were the last ones
+	}
+	found.More = found.More || f.After != "" && found.Next != ""
+	slices.SortFunc(found.Counts, func(a, b LetterCount) int {
+		return cmp.Or(cmp.Compare(b.Letters, a.Letters), cmp.Compare(a.Campaign, b.Campaign), cmp.Compare(a.Reason, b.Reason))
+	})
+	return found, nil
+}
+
+// cutShort reports whether a look for letters has ended before the last one, but with an answer: what was found until then is more
+// than nothing.
+func cutShort(ctx context.Context, looked int, err error) bool {
+	return errors.Is(err, deadletter.ErrMore) || err != nil && looked > 0 && errors.Is(ctx.Err(), context.DeadlineExceeded)
+}
+
+// Replay implements replay.Run.
+func (d *DeadLetters) Replay(ctx context.Context, r replay.Request, progress func(int)) (deadletter.ReplayReport, error) {
+	options := deadletter.ReplayOptions{
+		Topics: d.Topics, Ingress: d.Ingress, Limit: r.Limit, DryRun: r.DryRun, DropExpiry: r.DropExpiry, Progress: progress,
+		Filter: deadletter.Filter{Campaign: r.Campaign, Reason: delivery.Reason(r.Reason), JobID: r.JobID, Since: r.Since, Until: r.Until},
+	}
+	for _, text := range r.Places {
+		place, ok := ParsePlace(text)
+		if !ok {
+			return deadletter.ReplayReport{}, Fault(catalog.ErrInvalid, "%q is no place of a dead letter, such as 3/17", notation.Shorten(text))
+		}
+		options.Places = append(options.Places, place)
+	}
+	if r.DryRun {
+		options.MaxScanned = maxCounted
+	} else {
+		micros, period, err := notation.ParseRate(r.Rate)
+		if err == nil && micros == 0 {
+			err = errors.New("a rate of 0 would replay nothing")
+		}
+		if err == nil {
+			options.Rate, err = delivery.NewRate(micros, period)
+		}
+		if err != nil {
+			return deadletter.ReplayReport{}, Fault(catalog.ErrInvalid, "rate: %s", err)
+		}
+	}
+	report, err := deadletter.Replay(ctx, options)
+	switch {
+	case errors.Is(err, deadletter.ErrMore):
+		err = Fault(catalog.ErrInvalid, "more than %d dead letters were read; narrow the time", maxCounted)
+	case err != nil && ctx.Err() == nil:
+		err = d.Explain(err)
+	}
+	return report, err
+}

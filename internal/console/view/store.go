@@ -1,0 +1,123 @@
+package view
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/limits"
+	"github.com/pacer/pacer/internal/notation"
+)
+
+const (
+	// halfOpenFor is how long after its time a destination is shown as half-open: it may have no jobs any more.
+	halfOpenFor = 10 * time.Minute
+	// maxAdjusted bounds what a window is told that it has counted.
+	maxAdjusted = 10_000_000_000
+	// adjustWithin bounds the wait for the store, during which writers of quotas wait.
+	adjustWithin = 5 * time.Second
+)
+
+// AddStore has the quota store read and changed. The catalog and the sinks must be set before.
+func (s *Sources) AddStore(engine *limits.Engine, log *slog.Logger) {
+	var sinks []string
+	for i := range s.Sinks {
+		sinks = append(sinks, s.Sinks[i].Name)
+	}
+	s.Windows, s.Claims = engine.Peek, engine.Claims
+	s.Gates = func(ctx context.Context) ([]delivery.Gate, error) { return engine.Gates(ctx, sinks) }
+	s.Closed = func(ctx context.Context) (map[string][]delivery.DestinationGate, error) {
+		return closedDestinations(ctx, engine)
+	}
+	s.Open = func(ctx context.Context, sink, destination string) (closed bool, err error) {
+		if !slices.Contains(sinks, sink) {
+			return false, Fault(catalog.ErrNotFound, "there is no sink %s in the configuration of this process", notation.Shorten(sink))
+		}
+		if closed, err = openGate(ctx, engine, sink, destination); err != nil {
+			return false, fmt.Errorf("redis does not answer: %w", err)
+		}
+		by := catalog.ActorOf(ctx)
+		log.Info("gate opened by hand", "sink", sink, "destination", destination, "was_closed", closed, "by", by.Name, "reason", by.Reason, "request", by.RequestID)
+		return closed, nil
+	}
+	if admin := s.Catalog; admin != nil {
+		s.Adjust = func(ctx context.Context, quota string, a Adjustment) (Adjusted, error) {
+			return adjustQuota(ctx, admin, engine, quota, a)
+		}
+	}
+}
+
+// closedDestinations returns the destinations that are closed or half-open, by sink, those that were changed last first.
+func closedDestinations(ctx context.Context, engine *limits.Engine) (map[string][]delivery.DestinationGate, error) {
+	shut := map[string][]delivery.DestinationGate{}
+	for after, more := int64(0), true; more; {
+		gates, next, further, err := engine.DestinationsSince(ctx, after)
+		if err != nil {
+			return nil, err
+		}
+		for _, g := range gates {
+			if !g.Until.IsZero() && time.Since(g.Until) < halfOpenFor {
+				shut[g.Sink] = append(shut[g.Sink], g)
+			}
+		}
+		after, more = next, further
+	}
+	for _, list := range shut {
+		slices.Reverse(list)
+	}
+	return shut, nil
+}
+
+// openGate opens the gate of a sink, or of one of its destinations, and returns whether it was closed.
+func openGate(ctx context.Context, engine *limits.Engine, sink, destination string) (closed bool, err error) {
+	if destination == "" {
+		gates, err := engine.Gates(ctx, []string{sink})
+		if err != nil {
+			return false, err
+		}
+		return len(gates) > 0, engine.OpenGate(ctx, sink) // also if it is open: a daemon may be about to find out that it was closed
+	}
+	shut, err := closedDestinations(ctx, engine)
+	if err != nil || !slices.ContainsFunc(shut[sink], func(g delivery.DestinationGate) bool { return g.Destination == destination }) {
+		return false, err
+	}
+	return true, engine.ClearDestination(ctx, sink, destination)
+}
+
+// adjustQuota corrects a count in the store, and records it in the catalog for the reason of the actor.
+func adjustQuota(ctx context.Context, admin Catalog, engine *limits.Engine, quota string, a Adjustment) (done Adjusted, err error) {
+	span, err := notation.ParseSpan(a.Span)
+	if err != nil {
+		return done, Fault(catalog.ErrInvalid, "span: %s", err)
+	}
+	if a.Used < 0 || a.Used > maxAdjusted {
+		return done, Fault(catalog.ErrInvalid, "used must lie between 0 and %d", int64(maxAdjusted))
+	}
+	_, err = admin.AdjustQuota(ctx, quota, span, catalog.ActorOf(ctx).Reason, func(q *delivery.Quota, window int) (before, after, minute int64, err error) {
+		if q.Mode == delivery.ModeEventual {
+			return 0, 0, 0, Fault(catalog.ErrInvalid, "quota %s is of mode eventual: the daemons count by themselves", quota)
+		}
+		done = Adjusted{Quota: quota, Window: notation.FormatSpan(span), Limit: q.Windows[window].Limit}
+		if a.Used > done.Limit {
+			return 0, 0, 0, Fault(catalog.ErrInvalid, "--used %d is more than window %s of quota %s allows, which is full with %d; raise its limit before",
+				a.Used, done.Window, quota, done.Limit)
+		}
+		ctx, cancel := context.WithTimeout(ctx, adjustWithin)
+		defer cancel()
+		is, err := engine.Adjust(ctx, limits.Adjustment{Quota: q, Window: window, Used: a.Used, Lower: a.Lower})
+		if err != nil {
+			return 0, 0, 0, fmt.Errorf("redis.addrs: the quota store does not answer: %w", err)
+		}
+		if is.Used > a.Used {
+			return 0, 0, 0, Fault(catalog.ErrInvalid, "window %s of quota %s has counted %d units: --used %d would make room for %d more; give --lower to allow it",
+				done.Window, quota, is.Before, a.Used, is.Before-a.Used)
+		}
+		done.Before, done.Used = is.Before, is.Used
+		return is.Before, is.Used, is.At / time.Minute.Microseconds(), nil
+	})
+	return done, err
+}
