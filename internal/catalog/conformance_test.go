@@ -404,19 +404,19 @@ func positionsAreKept(t *testing.T, s source, _ editor) {
 	}
 	save()
 	first, second := delivery.NewTopicID([16]byte{1}), delivery.NewTopicID([16]byte{2})
-	save(delivery.Position{Topic: "b", Partition: 1, Committed: 7, Metadata: "m", Backlog: 3, Cluster: "one", TopicID: first},
+	save(delivery.Position{Topic: "b", Partition: 1, Committed: 7, Metadata: "m", TopicID: first},
 		delivery.Position{Topic: "B", Partition: 2, Committed: 8},
 		delivery.Position{Topic: "b", Partition: 0, Committed: 1},
 		delivery.Position{Topic: "b", Partition: 0, Committed: 2})
 	// A topic made anew goes back.
-	save(delivery.Position{Topic: "b", Partition: 1, Committed: 5, Metadata: "n", Cluster: "two", TopicID: second})
+	save(delivery.Position{Topic: "b", Partition: 1, Committed: 5, Metadata: "n", TopicID: second})
 	if err := s.SavePositions(ctx, "other", []delivery.Position{{Topic: "b", Committed: 99}}); err != nil {
 		t.Fatal(err)
 	}
 	got, err := s.LoadPositions(ctx, "pacer")
 	want := []delivery.Position{
 		{Topic: "B", Partition: 2, Committed: 8}, {Topic: "b", Partition: 0, Committed: 2},
-		{Topic: "b", Partition: 1, Committed: 5, Metadata: "n", Cluster: "two", TopicID: second},
+		{Topic: "b", Partition: 1, Committed: 5, Metadata: "n", TopicID: second},
 	}
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("got %+v, %v; want %+v", got, err, want)
