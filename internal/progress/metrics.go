@@ -82,7 +82,7 @@ func (m *metrics) showRates(campaigns map[string]*delivery.Campaign, now time.Ti
 // show sets the gauges to these figures; unchanged figures cost one comparison.
 func (m *metrics) show(figures map[string]figure, late lateness) {
 	m.late.WithLabelValues("capacity").Set(float64(late.capacity()))
-	m.late.WithLabelValues("destination").Set(float64(late.destination))
+	m.late.WithLabelValues("destination").Set(float64(late.Destination))
 	for id, f := range figures {
 		before, shown := m.shown[id]
 		if shown && before == f {
