@@ -10,7 +10,7 @@ import (
 // destinationLimits returns what is set for a destination: what its row of pacer.destinations says, where the sink sends to those.
 func (p *Parts) destinationLimits(sink, destination string) (set pacer.DestinationLimits) {
 	if e := p.Catalog.Snapshot().Destination(destination); e != nil && p.Sinks[sink].Destinations {
-		set = pacer.DestinationLimits{InFlight: e.MaxInFlight, Disabled: e.Disabled(), Version: e.Version}
+		set = pacer.DestinationLimits{InFlight: e.MaxInFlight, Disabled: e.Disabled(), Version: uint64(e.Renewed) + 1}
 	}
 	return set
 }
