@@ -2,10 +2,10 @@
 package results
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
@@ -18,13 +18,9 @@ import (
 
 const (
 	linger     = 5 * time.Millisecond // how long an event waits for others to share its batch
-	maxRound   = 4096                 // events per round of produce requests
+	maxRound   = 1024                 // events per round of produce requests, of a few hundred bytes each
 	drainPoll  = 2 * time.Millisecond
 	maxBackoff = 2 * time.Second // after a refusal
-
-	// maxBatchBytes bounds a batch. It is lowered when the topic accepts less.
-	maxBatchBytes = 512 << 10
-	minBatchBytes = 16 << 10
 )
 
 // Options of Results. Client, Topic and Logger are required.
@@ -50,9 +46,7 @@ type Results struct {
 	metrics *metrics
 	wake    retry.Signal // an event waits
 
-	// Owned by the goroutine of Run.
-	maxBytes int // of one batch, lowered when the topic accepts less
-	outage   retry.Outage
+	outage retry.Outage
 
 	mu      sync.Mutex
 	waiting []*finalJob
@@ -68,13 +62,11 @@ type finalJob struct {
 	outcome delivery.Outcome
 	next    delivery.Receipt // where the job is settled
 	at      time.Time
-	event   []byte // nil until it is first written
-	epoch   int
 }
 
 // New makes a writer of results. It does no I/O.
 func New(opts Options) *Results {
-	r := &Results{opts: opts, wake: retry.NewSignal(), maxBytes: maxBatchBytes}
+	r := &Results{opts: opts, wake: retry.NewSignal()}
 	r.metrics = newMetrics(opts.Registerer, func() float64 { return float64(r.open()) })
 	return r
 }
@@ -102,7 +94,6 @@ func (r *receipt) Settle(job *delivery.Job, outcome delivery.Outcome) {
 // put queues a job with a final outcome. It never blocks.
 func (r *Results) put(f *finalJob) {
 	r.mu.Lock()
-	f.epoch = r.epoch
 	r.waiting = append(r.waiting, f)
 	r.mu.Unlock()
 	r.wake.Send()
@@ -207,38 +198,22 @@ func (r *Results) await(ctx context.Context) bool {
 	}
 }
 
-// take removes the events of one round from the queue.
-func (r *Results) take() []*finalJob {
+// take removes the jobs of one round from the queue, and returns them by partition, and the number of drains so far.
+func (r *Results) take(partitions int) (chunks []broker.Chunk[*finalJob], epoch int) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	n := min(len(r.waiting), maxRound)
-	taken := r.waiting[:n:n]
-	r.waiting = r.waiting[n:]
-	r.writing = n
-	return taken
-}
-
-// plan distributes jobs over the partitions, in batches.
-func (r *Results) plan(jobs []*finalJob, partitions int) []broker.Chunk[*finalJob] {
-	type open struct{ chunk, bytes int }
-	var chunks []broker.Chunk[*finalJob]
-	last := make(map[int]open) // of each partition
+	r.writing = min(len(r.waiting), maxRound)
+	jobs := r.waiting[:r.writing:r.writing]
+	r.waiting, epoch = r.waiting[r.writing:], r.epoch
+	r.mu.Unlock()
+	byPartition := make(map[int][]*finalJob)
 	for _, f := range jobs {
-		if f.event == nil {
-			f.event = encode(f)
-		}
 		id := broker.HashPartition(f.job.ID, partitions)
-		size := 64 + len(f.job.ID) + len(f.event)
-		o, known := last[id]
-		if !known || o.bytes+size > r.maxBytes {
-			o = open{chunk: len(chunks)}
-			chunks = append(chunks, broker.Chunk[*finalJob]{To: broker.Partition{Topic: r.opts.Topic, ID: id}})
-		}
-		o.bytes += size
-		last[id] = o
-		chunks[o.chunk].Items = append(chunks[o.chunk].Items, f)
+		byPartition[id] = append(byPartition[id], f)
 	}
-	return chunks
+	for id, list := range byPartition {
+		chunks = append(chunks, broker.Chunk[*finalJob]{To: broker.Partition{Topic: r.opts.Topic, ID: id}, Items: list})
+	}
+	return chunks, epoch
 }
 
 // write writes the events and settles the acknowledged jobs; the others go back to the front of the queue. The error
@@ -248,7 +223,7 @@ func (r *Results) write(ctx context.Context, partitions int) (err error) {
 	w := broker.Writer[*finalJob]{
 		Client: r.opts.Client,
 		Encode: func(f *finalJob, _ time.Time) delivery.Record {
-			return delivery.Record{Time: f.at, Key: []byte(f.job.ID), Value: f.event}
+			return delivery.Record{Time: f.at, Key: []byte(f.job.ID), Value: encode(f)}
 		},
 		Acked: func(jobs []*finalJob) {
 			for _, f := range jobs {
@@ -258,20 +233,16 @@ func (r *Results) write(ctx context.Context, partitions int) (err error) {
 		},
 		Failed: func(c broker.Chunk[*finalJob], refusal error) {
 			again = append(again, c.Items...)
-			if err == nil {
-				err = refusal
-			}
+			err = cmp.Or(err, refusal)
 		},
-		Halved: func([]*finalJob) { r.maxBytes = max(r.maxBytes/2, minBatchBytes) },
 	}
-	for _, c := range w.Write(ctx, r.plan(r.take(), partitions)) {
+	chunks, epoch := r.take(partitions)
+	for _, c := range w.Write(ctx, chunks) {
 		again = append(again, c.Items...)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.writing = 0
-	again = slices.DeleteFunc(again, func(f *finalJob) bool { return f.epoch != r.epoch })
-	if len(again) > 0 {
+	if r.writing = 0; epoch == r.epoch { // else they were dropped by a drain meanwhile
 		r.waiting = append(again, r.waiting...)
 	}
 	return err
