@@ -58,7 +58,12 @@ func newMetrics(reg prometheus.Registerer, r *Relay) *metrics {
 	gauge("pacer_requeue_queued", "Jobs waiting to be written to a lane, a timer or the dead letters.",
 		func(o *outbox) int { return o.queued + o.waiting() + o.large() })
 	gauge("pacer_requeue_outage", "1 while re-enqueued jobs cannot be written, else 0.",
-		func(*outbox) int { return r.trouble.level() })
+		func(*outbox) (refused int) {
+			if !r.trouble.since.IsZero() {
+				refused = 1
+			}
+			return refused
+		})
 	gauge("pacer_requeue_refusing_partitions",
 		"Partitions of lanes, timers and dead letters that refuse records or do not answer.", (*outbox).refusing)
 	gauge("pacer_requeue_held", "Jobs waiting for partitions that refuse records or do not answer.", (*outbox).waiting)

@@ -57,9 +57,11 @@ type Relay struct {
 	wake       [classes]retry.Signal // an item may be servable
 	running    sync.WaitGroup        // the goroutines of Run
 
-	mu      sync.Mutex
-	box     *outbox // of the current generation; replaced by Drain
-	lanes   throttle
+	mu  sync.Mutex
+	box *outbox // of the current generation; replaced by Drain
+	// Of writing to lanes: when the last pause ends, and when another may begin.
+	pausedUntil, nextPause time.Time
+
 	stopped bool // Run has ended
 	trouble trouble
 	avoided map[broker.Partition]time.Time     // until when
@@ -172,12 +174,19 @@ func (r *Relay) finish(ctx context.Context, box *outbox) {
 
 const finishPoll = 2 * time.Millisecond
 
-// Throttle pauses writing to lanes for d, at most 200 ms without a break, because sending is behind. Timers and dead
-// letters are not held: a retry that is written late comes back late.
+// maxPause bounds one pause of writing to lanes.
+const maxPause = 200 * time.Millisecond
+
+// Throttle pauses writing to lanes for d, because sending is behind. The next pause begins only after as much time again:
+// otherwise a machine that is always behind would never empty its front windows, and the campaigns queued behind the busy ones
+// would starve. Timers and dead letters are not held: a retry that is written late comes back late.
 func (r *Relay) Throttle(d time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.lanes.pause(time.Now(), d)
+	if now := time.Now(); d > 0 && !now.Before(r.nextPause) {
+		d = min(d, maxPause)
+		r.pausedUntil, r.nextPause = now.Add(d), now.Add(2*d)
+	}
 }
 
 // acquire waits for a queue whose turn it is; nil means that ctx has ended.
@@ -185,7 +194,7 @@ func (r *Relay) acquire(ctx context.Context, class queueClass) (*outbox, *queue)
 	for ctx.Err() == nil {
 		r.mu.Lock()
 		box := r.box
-		q, wait := box.next(class, time.Now(), r.lanes.until)
+		q, wait := box.next(class, time.Now(), r.pausedUntil)
 		more := q != nil && len(box.rings[class]) > 0
 		r.mu.Unlock()
 		if more {
@@ -209,35 +218,5 @@ func (r *Relay) sleep(ctx context.Context, class queueClass, d time.Duration) {
 	case <-r.wake[class]:
 	case <-due:
 	case <-ctx.Done():
-	}
-}
-
-// maxPause bounds one pause of writing to lanes.
-const maxPause = 200 * time.Millisecond
-
-// throttle pauses writing to lanes while sending is behind. A pause lasts at most maxPause, and the next one begins
-// only after as much time again: otherwise a machine that is always behind would never empty its front windows, and
-// the campaigns queued behind the busy ones would starve. The zero throttle is open.
-type throttle struct {
-	from, until time.Time // of the last pause
-}
-
-// pause pauses until now+d, within the bounds.
-func (t *throttle) pause(now time.Time, d time.Duration) {
-	if d <= 0 {
-		return
-	}
-	if !now.Before(t.until) { // not paused
-		if now.Before(t.until.Add(t.until.Sub(t.from))) {
-			return
-		}
-		t.from, t.until = now, now
-	}
-	end := now.Add(d)
-	if last := t.from.Add(maxPause); end.After(last) {
-		end = last
-	}
-	if end.After(t.until) {
-		t.until = end
 	}
 }
