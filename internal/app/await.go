@@ -29,7 +29,7 @@ func (d *Daemon) missing() string {
 	switch service := d.stores.missing(); {
 	case !d.parts.Catalog.Ready():
 		return "the catalog is not loaded: is PostgreSQL reachable, and migrated?"
-	case d.results != nil && !d.results.Ready():
+	case d.parts.Topics.Results && !d.relay.Ready():
 		return "the topic of the results has not been found: is Kafka reachable, and migrated?"
 	case service != "":
 		return service + " has not answered yet"

@@ -26,7 +26,6 @@ import (
 	"github.com/pacer/pacer/internal/pacer"
 	"github.com/pacer/pacer/internal/progress"
 	"github.com/pacer/pacer/internal/requeue"
-	"github.com/pacer/pacer/internal/results"
 	"github.com/pacer/pacer/internal/shards"
 	"github.com/pacer/pacer/internal/sink"
 	"github.com/pacer/pacer/internal/tracing"
@@ -82,7 +81,6 @@ type Daemon struct {
 	dedupe   *dedupe.Ledger  // nil: none
 	relay    *requeue.Relay
 	janitor  *consumer.Janitor // nil: none
-	results  *results.Results  // nil: none
 	pacer    *pacer.Pacer
 	consumer *consumer.Consumer
 	console  site
@@ -159,7 +157,6 @@ func NewDaemon(parts Parts) (*Daemon, error) {
 	if !parts.KeepDelivered {
 		d.janitor = consumer.NewJanitor(parts.Kafka, parts.Log, parts.Registry)
 	}
-	d.results = parts.newResults()
 	d.reports = parts.newDestinationReports()
 	if d.pacer, err = d.newPacer(); err != nil {
 		return nil, err
@@ -199,9 +196,6 @@ func (d *Daemon) Run(ctx context.Context) error {
 	}
 	if d.janitor != nil {
 		parts["janitor"] = d.janitor.Run
-	}
-	if d.results != nil {
-		parts["results"] = d.results.Run
 	}
 	var group errgroup.Group
 	for name, run := range parts {

@@ -18,7 +18,6 @@ import (
 	"github.com/pacer/pacer/internal/pacer"
 	"github.com/pacer/pacer/internal/progress"
 	"github.com/pacer/pacer/internal/requeue"
-	"github.com/pacer/pacer/internal/results"
 	"github.com/pacer/pacer/internal/sink"
 	"github.com/pacer/pacer/internal/tracing"
 )
@@ -155,23 +154,11 @@ func (s filtering) Offer(ctx context.Context, jobs []*delivery.Job) (refused []*
 // intake slows to a trickle, and the heartbeats of readers go on.
 const admitWithin = 20 * time.Second
 
-// newResults makes the writer of results, nil if none is configured.
-func (p *Parts) newResults() *results.Results {
-	if !p.Topics.Results {
-		return nil
-	}
-	return results.New(results.Options{
-		Client: p.Kafka, Topic: requeue.ResultsTopic(p.Topics.Prefix), Logger: p.Log, Registerer: p.Registry,
-	})
-}
-
 // handler returns the handler of the jobs that are read.
 func (d *Daemon) handler() consumer.Handler {
 	var h consumer.Handler = d.pacer
-	if d.results != nil {
-		h = reporting{
-			Pacer: d.pacer, results: d.results, patience: min(admitWithin, d.parts.Config.Watchdog/2),
-		}
+	if d.parts.Topics.Results {
+		h = reporting{Pacer: d.pacer, relay: d.relay, patience: min(admitWithin, d.parts.Config.Watchdog/2)}
 	}
 	if d.dedupe != nil {
 		h = filtering{Handler: h, ledger: d.dedupe}
@@ -183,8 +170,8 @@ func (d *Daemon) handler() consumer.Handler {
 // last it is settled at the partition.
 func (d *Daemon) receipt(partition delivery.Receipt) delivery.Receipt {
 	r := d.pacer.Receipt(partition)
-	if d.results != nil {
-		r = d.results.Receipt(r)
+	if d.parts.Topics.Results {
+		r = d.relay.Receipt(r)
 	}
 	return r
 }
@@ -192,22 +179,16 @@ func (d *Daemon) receipt(partition delivery.Receipt) delivery.Receipt {
 // reporting wraps the pacer if results are written: jobs wait while no result can be written.
 type reporting struct {
 	*pacer.Pacer
-	results  *results.Results
+	relay    *requeue.Relay
 	patience time.Duration // of one Offer
 }
 
 // Offer implements consumer.Handler.
 func (r reporting) Offer(ctx context.Context, jobs []*delivery.Job) (refused []*delivery.Job, err error) {
-	if err := r.results.Admit(ctx, r.patience); err != nil {
+	if err := r.relay.Admit(ctx, r.patience); err != nil {
 		return nil, err
 	}
 	return r.Pacer.Offer(ctx, jobs)
-}
-
-// Drain implements consumer.Handler. Results of jobs that are settled during the drain are written too.
-func (r reporting) Drain(ctx context.Context) (open int, err error) {
-	open, err = r.Pacer.Drain(ctx)
-	return open + r.results.Drain(ctx), err
 }
 
 // inLanes returns how much waits in lanes, as far as the daemons have told each other.

@@ -54,6 +54,7 @@ type Relay struct {
 	metrics  *metrics
 
 	batchBytes atomic.Int64          // bounds a batch; lowered when a topic accepts less
+	ready      atomic.Bool           // see Ready
 	wake       [classes]retry.Signal // an item may be servable
 	running    sync.WaitGroup        // the goroutines of Run
 
@@ -77,7 +78,7 @@ func New(opts Options) (*Relay, error) {
 	opts.Workers = cmp.Or(opts.Workers, defaultWorkers)
 	opts.Logger = cmp.Or(opts.Logger, slog.New(slog.DiscardHandler))
 	r := &Relay{
-		opts: opts, wake: [classes]retry.Signal{retry.NewSignal(), retry.NewSignal()}, box: newOutbox(),
+		opts: opts, wake: [classes]retry.Signal{retry.NewSignal(), retry.NewSignal(), retry.NewSignal()}, box: newOutbox(),
 		avoided: make(map[broker.Partition]time.Time), worked: make(map[delivery.RerouteKind]time.Time),
 	}
 	r.batchBytes.Store(maxBatchBytes)
@@ -88,7 +89,10 @@ func New(opts Options) (*Relay, error) {
 
 // Run writes until ctx ends, and then returns nil. Jobs that are not written stay open.
 func (r *Relay) Run(ctx context.Context) error {
-	for class, workers := range [classes]int{urgent: urgentWorkers, lanes: r.opts.Workers} {
+	if r.opts.Topics.Results {
+		r.running.Go(func() { r.findResults(ctx) })
+	}
+	for class, workers := range [classes]int{urgent: urgentWorkers, lanes: r.opts.Workers, events: 1} {
 		for range workers {
 			r.running.Go(func() { r.work(ctx, queueClass(class)) })
 		}
@@ -104,11 +108,14 @@ func (r *Relay) Run(ctx context.Context) error {
 // Put accepts a job for writing. It never blocks. The relay owns the job from now on, and settles it once the broker
 // has acknowledged its record.
 func (r *Relay) Put(job *delivery.Job, to delivery.Reroute) {
-	it := &item{job: job, to: to, size: record.Size(job)}
+	r.put(&item{job: job, to: to, size: record.Size(job)})
+}
+
+func (r *Relay) put(it *item) {
 	r.mu.Lock()
 	r.box.put(it)
 	r.mu.Unlock()
-	r.wake[classOf(to)].Send()
+	r.wake[classOf(it.to)].Send()
 }
 
 // wakeAll wakes a worker of each class.
@@ -155,11 +162,11 @@ func (r *Relay) Revoke() {
 	r.box.revoke()
 }
 
-// finish waits until everything is written, except where Kafka refuses, or until ctx ends.
+// finish waits until everything is written, except where Kafka refuses what is no event, or until ctx ends.
 func (r *Relay) finish(ctx context.Context, box *outbox) {
 	for {
 		r.mu.Lock()
-		over := r.stopped || box.queued == 0 && box.busy == 0
+		over := r.stopped || box.queued == 0 && box.busy == 0 && !box.refusesResults()
 		r.mu.Unlock()
 		if over {
 			return
