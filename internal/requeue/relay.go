@@ -25,7 +25,6 @@ const (
 
 	maxBatchJobs  = 500
 	maxBatchBytes = 512 << 10
-	minBatchBytes = 16 << 10
 )
 
 // Options of a Relay. Zero values stand for the defaults.
@@ -53,10 +52,9 @@ type Relay struct {
 	backlogs backlogs
 	metrics  *metrics
 
-	batchBytes atomic.Int64          // bounds a batch; lowered when a topic accepts less
-	ready      atomic.Bool           // see Ready
-	wake       [classes]retry.Signal // an item may be servable
-	running    sync.WaitGroup        // the goroutines of Run
+	ready   atomic.Bool           // see Ready
+	wake    [classes]retry.Signal // an item may be servable
+	running sync.WaitGroup        // the goroutines of Run
 
 	mu  sync.Mutex
 	box *outbox // of the current generation; replaced by Drain
@@ -81,7 +79,6 @@ func New(opts Options) (*Relay, error) {
 		opts: opts, wake: [classes]retry.Signal{retry.NewSignal(), retry.NewSignal(), retry.NewSignal()}, box: newOutbox(),
 		avoided: make(map[broker.Partition]time.Time), worked: make(map[delivery.RerouteKind]time.Time),
 	}
-	r.batchBytes.Store(maxBatchBytes)
 	r.metrics = newMetrics(opts.Registerer, r)
 	r.backlogs = backlogs{counted: opts.Backlog, lately: map[string]*recent{}}
 	return r, nil

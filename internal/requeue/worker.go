@@ -44,7 +44,7 @@ func (r *Relay) work(ctx context.Context, class queueClass) {
 func (t *turn) serve(ctx context.Context) {
 	r := t.relay
 	r.mu.Lock()
-	items := t.box.take(t, int(r.batchBytes.Load()))
+	items := t.box.take(t, maxBatchBytes)
 	r.mu.Unlock()
 	t.write(ctx, t.plan(ctx, items))
 }
@@ -61,7 +61,7 @@ func (t *turn) write(ctx context.Context, chunks []broker.Chunk[*item]) {
 			}
 			return encoder.Encode(it.job, it.to, now)
 		},
-		Begin: t.enter, Acked: t.settle, Halved: t.relay.lowerBatchBytes,
+		Begin: t.enter, Acked: t.settle,
 		Failed: func(c broker.Chunk[*item], err error) { t.fail(place{at: c.To}, c.Items, err) },
 		Sent:   func(took time.Duration) { t.relay.metrics.produce.Observe(took.Seconds()) },
 		TooLarge: func(to broker.Partition, it *item, err error) *broker.Chunk[*item] {
@@ -127,17 +127,6 @@ func (t *turn) fail(p place, items []*item, err error) {
 		}
 	}
 	t.failures = append(t.failures, failure{place: p, items: items, err: err})
-}
-
-// lowerBatchBytes lowers the bound after a batch that was too large.
-func (r *Relay) lowerBatchBytes(items []*item) {
-	size := 0
-	for _, it := range items {
-		size += it.size
-	}
-	if lower := max(int64(size/2), minBatchBytes); lower < r.batchBytes.Load() {
-		r.batchBytes.Store(lower)
-	}
 }
 
 // outcomeOf returns the outcome of a job that is written to its destination.
