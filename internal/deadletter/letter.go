@@ -36,6 +36,8 @@ type Letter struct {
 	Key       []byte
 	Headers   []delivery.Header // all of them, including pacer's own
 	Payload   []byte
+
+	written time.Time // of its record, by which the partition is ordered
 }
 
 // expired reports whether the time of the job is over. That of one whose campaign was completed is not: the campaign may be active again.
@@ -295,7 +297,7 @@ func merge(sources []iter.Seq2[delivery.Record, error]) iter.Seq2[delivery.Recor
 // contain anything: a header that cannot be parsed leaves its field zero.
 func read(r delivery.Record) Letter {
 	d := Letter{
-		Place: Place{Partition: r.Partition, Offset: r.Offset}, At: r.Time,
+		Place: Place{Partition: r.Partition, Offset: r.Offset}, At: r.Time, written: r.Time,
 		Campaign: cmp.Or(r.Header(delivery.HeaderCampaign), r.Header(delivery.HeaderEnvelopeCampaign)), JobID: r.Header(delivery.HeaderJobID),
 		Reason: delivery.Reason(r.Header(delivery.HeaderReason)), Detail: r.Header(delivery.HeaderDetail),
 		Key: r.Key, Headers: r.Headers, Payload: r.Value,
