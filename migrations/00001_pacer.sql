@@ -253,28 +253,24 @@ COMMENT ON COLUMN pacer.campaign_progress.backlog IS 'jobs that wait, as the dae
 COMMENT ON COLUMN pacer.campaign_progress.done_at IS 'when the backlog, and what is expected, will have been sent; null: unknown';
 COMMENT ON COLUMN pacer.campaign_progress.updated_at IS 'when any of these changed last';
 
--- Names of topics are used again when a topic is made anew, and by other clusters, so a position has the ids of both.
+-- Names of topics are used again when a topic is made anew, so a position has the id of its topic.
 CREATE TABLE pacer.positions (
     group_id   text        NOT NULL,
     topic      text        NOT NULL,
     partition  integer     NOT NULL CONSTRAINT partition_must_not_be_negative CHECK (partition >= 0),
     committed  bigint      NOT NULL,
     metadata   text        NOT NULL DEFAULT '',
-    backlog    bigint      NOT NULL DEFAULT 0,
     updated_at timestamptz NOT NULL DEFAULT now(),
-    cluster_id text        NOT NULL DEFAULT '',
     topic_id   text        NOT NULL DEFAULT '',
     PRIMARY KEY (group_id, topic, partition)
 );
-COMMENT ON TABLE pacer.positions IS 'how far daemons have read lanes and timers, and how many records wait; Kafka has the same as offsets of the group';
+COMMENT ON TABLE pacer.positions IS 'how far daemons have read lanes and timers; Kafka has the same as offsets of the group';
 COMMENT ON COLUMN pacer.positions.group_id IS 'the consumer group';
 COMMENT ON COLUMN pacer.positions.topic IS 'the topic';
 COMMENT ON COLUMN pacer.positions.partition IS 'its partition';
 COMMENT ON COLUMN pacer.positions.committed IS 'offset up to which all jobs are settled';
 COMMENT ON COLUMN pacer.positions.metadata IS 'what is settled beyond it, in the form of the metadata of an offset';
-COMMENT ON COLUMN pacer.positions.backlog IS 'records that wait from there on';
 COMMENT ON COLUMN pacer.positions.updated_at IS 'when a daemon saved it';
-COMMENT ON COLUMN pacer.positions.cluster_id IS 'of Kafka; empty where it is not known';
 COMMENT ON COLUMN pacer.positions.topic_id IS 'as Kafka''s tools spell it; empty where the brokers know none';
 
 -- The ledger of what was used. The counts of a shard are rebuilt from it when Redis has lost them.

@@ -184,7 +184,7 @@ func (s *stack) losesNoResult(d *daemon, jobs []job) {
 		}
 	}
 	s.t.Logf("%d of %d jobs, %d duplicates, %d events more than jobs", n, len(jobs), duplicates, again)
-	if n != len(jobs) || d.log.lines("kafka refuses results") == 0 {
-		s.t.Errorf("%d jobs arrived; %d warnings", n, d.log.lines("kafka refuses results"))
+	if n != len(jobs) || d.log.lines("kafka refuses re-enqueued jobs") == 0 {
+		s.t.Errorf("%d jobs arrived; %d warnings", n, d.log.lines("kafka refuses re-enqueued jobs"))
 	}
 }

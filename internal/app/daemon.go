@@ -25,7 +25,6 @@ import (
 	"github.com/pacer/pacer/internal/pacer"
 	"github.com/pacer/pacer/internal/progress"
 	"github.com/pacer/pacer/internal/requeue"
-	"github.com/pacer/pacer/internal/results"
 	"github.com/pacer/pacer/internal/retry"
 	"github.com/pacer/pacer/internal/shards"
 	"github.com/pacer/pacer/internal/sink"
@@ -72,7 +71,7 @@ type Daemon struct {
 	limits   *limits.Engine
 	gauges   *limits.Gauges
 	sinks    *sink.Router
-	results  *results.Results // nil: none
+	relay    *requeue.Relay
 	pacer    *pacer.Pacer
 	consumer *consumer.Consumer
 	health   *health
@@ -150,17 +149,16 @@ func NewDaemon(parts Parts) (*Daemon, error) {
 	}); err != nil {
 		return nil, err
 	}
-	relay, err := requeue.New(requeue.Options{
+	if d.relay, err = requeue.New(requeue.Options{
 		Client: parts.Kafka, Topics: parts.Topics, Backlog: d.inLanes, Logger: parts.Log, Registerer: parts.Registry,
-	})
-	if err != nil {
+	}); err != nil {
 		return nil, err
 	}
 	attempts, filter, err := d.newAttempts()
 	if err != nil {
 		return nil, err
 	}
-	if d.pacer, err = d.newPacer(relay, attempts); err != nil {
+	if d.pacer, err = d.newPacer(attempts); err != nil {
 		return nil, err
 	}
 	if d.consumer, err = d.newConsumer(filter); err != nil {
@@ -188,7 +186,7 @@ func NewDaemon(parts Parts) (*Daemon, error) {
 	gates := &gates{sinks: parts.sinkNames(), store: d.limits, pacer: d.pacer, until: newGateGauge(parts.Registry), log: d.log}
 	d.stages[books]["quotas"], d.stages[counting]["progress"] = d.limits.Run, d.progress.Run
 	maps.Copy(d.stages[working], runs{
-		"catalog": parts.Catalog.Run, "console": server.Run, "requeue": relay.Run, "pacer": d.pacer.Run, "sinks": d.sinks.Run,
+		"catalog": parts.Catalog.Run, "console": server.Run, "requeue": d.relay.Run, "pacer": d.pacer.Run, "sinks": d.sinks.Run,
 		"quota gauges": d.gauges.Run, "watchdog": d.watchdog.Run, "gates": gates.Run, "health": d.health.Run,
 	})
 	return d, nil

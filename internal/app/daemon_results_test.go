@@ -13,7 +13,6 @@ import (
 	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/requeue"
-	"github.com/pacer/pacer/internal/results"
 	"github.com/pacer/pacer/internal/testservices/kafkatest"
 )
 
@@ -66,14 +65,12 @@ func TestADeadLetterIsReportedWithItsReason(t *testing.T) {
 	if _, err := requeue.EnsureTopics(t.Context(), client, spec, nil); err != nil {
 		t.Fatal(err)
 	}
-	events := results.New(results.Options{Client: client, Topic: requeue.ResultsTopic("t."), Logger: slog.New(slog.DiscardHandler)})
-	relay, err := requeue.New(requeue.Options{Client: client, Topics: requeue.TopicSpec{Prefix: "t.", Lanes: 8}})
+	relay, err := requeue.New(requeue.Options{Client: client, Topics: spec})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
-	running.Go(func() { _ = events.Run(ctx) })
 	running.Go(func() { _ = relay.Run(ctx) })
 	defer running.Wait()
 	defer cancel()
@@ -84,7 +81,7 @@ func TestADeadLetterIsReportedWithItsReason(t *testing.T) {
 	} {
 		relay.Put(&delivery.Job{
 			ID: fmt.Sprint("spring-", i), Campaign: "spring", Weight: 1,
-			Reading: delivery.Reading{Source: s, Offset: int64(i)}, Receipt: events.Receipt(s),
+			Reading: delivery.Reading{Source: s, Offset: int64(i)}, Receipt: relay.Receipt(s),
 		}, to)
 	}
 	kafkatest.Eventually(t, "settled", func() bool { return s.count() == 4 })

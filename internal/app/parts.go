@@ -17,7 +17,6 @@ import (
 	"github.com/pacer/pacer/internal/pacer"
 	"github.com/pacer/pacer/internal/progress"
 	"github.com/pacer/pacer/internal/requeue"
-	"github.com/pacer/pacer/internal/results"
 	"github.com/pacer/pacer/internal/sink"
 	"github.com/pacer/pacer/internal/tracing"
 )
@@ -62,7 +61,7 @@ func (d *Daemon) newAttempts() (attempts pacer.Sinks, filter *dedupe.Ledger, err
 	return attempts, filter, nil
 }
 
-func (d *Daemon) newPacer(relay pacer.Requeuer, attempts pacer.Sinks) (*pacer.Pacer, error) {
+func (d *Daemon) newPacer(attempts pacer.Sinks) (*pacer.Pacer, error) {
 	var limiter pacer.Limiter = d.limits
 	if d.parts.WrapLimiter != nil {
 		limiter = d.parts.WrapLimiter(limiter)
@@ -80,7 +79,7 @@ func (d *Daemon) newPacer(relay pacer.Requeuer, attempts pacer.Sinks) (*pacer.Pa
 	return pacer.New(pacer.Options{
 		Destinations: d.sinks.Destinations, DestinationLimits: p.destinationLimits, Missing: p.missing,
 		DestinationGates: d.limits, DestinationReports: reports,
-		Limiter: limiter, Gates: d.limits, Sinks: attempts, Requeuer: relay, Catalog: p.Catalog,
+		Limiter: limiter, Gates: d.limits, Sinks: attempts, Requeuer: d.relay, Catalog: p.Catalog,
 		Backlog:    func(campaign string) int64 { return d.inLanes(campaign).Jobs },
 		MinQuantum: set.MinQuantum, MaxQuantum: set.MaxQuantum, LateTolerance: set.LateTolerance,
 		MaxOpenAge: set.MaxOpenAge, MaxQueueBytes: int64(set.MaxBufferBytes) / 8, ItemsPerSecond: set.ItemsPerSecond, MaxWeight: cfg.MaxWeight,
@@ -112,7 +111,7 @@ func (p *Parts) destination(id string) *delivery.Destination {
 // destinationLimits returns what is set for a destination: what its row of pacer.destinations says, where the sink sends to those.
 func (p *Parts) destinationLimits(sink, destination string) (set pacer.DestinationLimits) {
 	if e := p.destination(destination); e != nil && p.Sinks[sink].Destinations {
-		set = pacer.DestinationLimits{InFlight: e.MaxInFlight, Disabled: e.Disabled(), Version: e.Version}
+		set = pacer.DestinationLimits{InFlight: e.MaxInFlight, Disabled: e.Disabled(), Version: uint64(e.Renewed) + 1}
 	}
 	return set
 }
@@ -143,13 +142,9 @@ func (d *Daemon) newConsumer(filter *dedupe.Ledger) (*consumer.Consumer, error) 
 	}
 	receipt := d.pacer.Receipt
 	if topics.Results {
-		d.results = results.New(results.Options{
-			Client: p.Kafka, Topic: requeue.ResultsTopic(topics.Prefix), Logger: d.log, Registerer: p.Registry,
-		})
-		d.stages[working]["results"] = d.results.Run
 		// An event of a settled job is written, then the job is counted, and last it is settled at its partition.
 		receipt = func(partition delivery.Receipt) delivery.Receipt {
-			return d.results.Receipt(d.pacer.Receipt(partition))
+			return d.relay.Receipt(d.pacer.Receipt(partition))
 		}
 	}
 	options := consumer.Options{
@@ -171,9 +166,9 @@ func (d *Daemon) newConsumer(filter *dedupe.Ledger) (*consumer.Consumer, error) 
 // intake is the pacer for the readers.
 type intake struct {
 	*pacer.Pacer
-	results  *results.Results // nil: none are written
-	patience time.Duration    // for which one offer waits while no result can be written
-	filter   *dedupe.Ledger   // nil: delivered jobs are not known
+	results  *requeue.Relay // nil: none are written
+	patience time.Duration  // for which one offer waits while no result can be written
+	filter   *dedupe.Ledger // nil: delivered jobs are not known
 }
 
 // admitWithin bounds one wait while the broker refuses events, if `watchdog` is at least twice as long:
@@ -181,7 +176,11 @@ type intake struct {
 const admitWithin = 20 * time.Second
 
 func (d *Daemon) newIntake(filter *dedupe.Ledger) intake {
-	return intake{d.pacer, d.results, min(admitWithin, d.parts.Config.Watchdog/2), filter}
+	i := intake{Pacer: d.pacer, patience: min(admitWithin, d.parts.Config.Watchdog/2), filter: filter}
+	if d.parts.Topics.Results {
+		i.results = d.relay
+	}
+	return i
 }
 
 // Offer implements consumer.Handler.
@@ -195,15 +194,6 @@ func (i intake) Offer(ctx context.Context, jobs []*delivery.Job) (refused []*del
 		i.filter.FilterDelivered(ctx, jobs)
 	}
 	return i.Pacer.Offer(ctx, jobs)
-}
-
-// Drain implements consumer.Handler. Results of jobs that are settled during the drain are written too.
-func (i intake) Drain(ctx context.Context) (open int, err error) {
-	open, err = i.Pacer.Drain(ctx)
-	if i.results != nil {
-		open += i.results.Drain(ctx)
-	}
-	return open, err
 }
 
 // inLanes returns how much waits in lanes, as far as the daemons have told each other.

@@ -14,31 +14,24 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// Identity says which topic a name stands for. A topic made anew has another id than the one before it. What is not known
-// is zero.
-type Identity struct {
-	Cluster string
-	Topic   delivery.TopicID
-}
-
-// Identify asks any broker what names stand for. Names of topics that do not exist are left out. For a moment after a
-// topic was made anew, the answer may be the topic before it.
-func (c *Client) Identify(ctx context.Context, topics ...string) (map[string]Identity, error) {
+// Identify asks any broker for the ids of topics. A topic made anew has another id than the one before it. Names of topics that
+// do not exist are left out. For a moment after a topic was made anew, the answer may be the id of the topic before it.
+func (c *Client) Identify(ctx context.Context, topics ...string) (map[string]delivery.TopicID, error) {
 	return c.identify(ctx, &identityRequest{topics: topics})
 }
 
-// IdentityOf asks the leader of a partition for the identity of its topic. A broker that serves the log of a topic does
+// IdentityOf asks the leader of a partition for the id of its topic. A broker that serves the log of a topic does
 // not take its name for a topic before it.
-func (c *Client) IdentityOf(ctx context.Context, at Partition) (Identity, error) {
+func (c *Client) IdentityOf(ctx context.Context, at Partition) (delivery.TopicID, error) {
 	found, err := c.identify(ctx, &identityRequest{topics: []string{at.Topic}, of: at, led: true})
-	identity, ok := found[at.Topic]
+	id, ok := found[at.Topic]
 	if err == nil && !ok {
 		err = fmt.Errorf("read the id of topic %s: %w", at.Topic, ErrNoTopic)
 	}
-	return identity, err
+	return id, err
 }
 
-func (c *Client) identify(ctx context.Context, r *identityRequest) (map[string]Identity, error) {
+func (c *Client) identify(ctx context.Context, r *identityRequest) (map[string]delivery.TopicID, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	answer, err := ask[*identityResponse](ctx, c, r)
@@ -59,7 +52,7 @@ type identityRequest struct {
 }
 
 type identityResponse struct {
-	topics  map[string]Identity
+	topics  map[string]delivery.TopicID
 	allowed map[string]int32 // if asked for; see lacking
 }
 
@@ -115,15 +108,12 @@ func (r *identityRequest) RawExchange(conn io.ReadWriter) (protocol.Message, err
 	if err := exchange(conn, request, metadata); err != nil {
 		return nil, err
 	}
-	answer, cluster := &identityResponse{map[string]Identity{}, map[string]int32{}}, ""
-	if metadata.ClusterID != nil {
-		cluster = *metadata.ClusterID
-	}
+	answer := &identityResponse{map[string]delivery.TopicID{}, map[string]int32{}}
 	for _, t := range metadata.Topics {
 		switch {
 		case t.Topic == nil:
 		case t.ErrorCode == 0:
-			answer.topics[*t.Topic] = Identity{cluster, delivery.NewTopicID(t.TopicID)}
+			answer.topics[*t.Topic] = delivery.NewTopicID(t.TopicID)
 			answer.allowed[*t.Topic] = t.AuthorizedOperations
 		case kafka.Error(t.ErrorCode) == kafka.TopicAuthorizationFailed:
 			answer.allowed[*t.Topic] = 0

@@ -7,6 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kversion"
 
+	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/testservices"
 	"github.com/pacer/pacer/internal/testservices/kafkatest"
 )
@@ -26,34 +27,31 @@ func TestTopicMadeAnewHasAnotherID(t *testing.T) {
 			if err != nil || len(found) != 1 || found[topic] != first {
 				t.Errorf("the topic is %s, and then %v, %v", first, found, err)
 			}
-			if cluster, err := client.Cluster(t.Context()); err != nil || cluster != first.Cluster {
-				t.Errorf("the cluster is %q, %v", cluster, err)
-			}
 			if _, err = client.IdentityOf(t.Context(), Partition{"no-such-topic", 0}); !errors.Is(err, ErrNoTopic) {
 				t.Errorf("a topic that does not exist: %v", err)
 			}
 			if err := client.DeleteTopics(t.Context(), []string{topic}); err != nil {
 				t.Fatal(err)
 			}
-			if second := makeTopic(t, client, topic); second.Topic == first.Topic || second.Cluster != first.Cluster {
+			if second := makeTopic(t, client, topic); second == first {
 				t.Errorf("made anew, the topic is %s, and was %s", second, first)
 			}
 		})
 	}
 }
 
-// makeTopic creates a topic and returns its identity.
-func makeTopic(t *testing.T, client *Client, topic string) Identity {
+// makeTopic creates a topic and returns its id.
+func makeTopic(t *testing.T, client *Client, topic string) delivery.TopicID {
 	t.Helper()
 	kafkatest.Eventually(t, "the topic is created", func() bool {
 		made, err := client.CreateTopics(t.Context(), []Topic{{Name: topic, Partitions: 2, Replicas: 1}}, nil)
 		return err == nil && len(made) == 1
 	})
-	identity, err := client.IdentityOf(t.Context(), Partition{topic, 1})
-	if err != nil || identity.Cluster == "" || !identity.Topic.Known() {
-		t.Fatalf("the identity of a new topic: %s, %v", identity, err)
+	id, err := client.IdentityOf(t.Context(), Partition{topic, 1})
+	if err != nil || !id.Known() {
+		t.Fatalf("the id of a new topic: %s, %v", id, err)
 	}
-	return identity
+	return id
 }
 
 // TestBrokersHaveToKnowIDs: before Kafka 2.8 there are none.
@@ -62,8 +60,8 @@ func TestBrokersHaveToKnowIDs(t *testing.T) {
 	if found, err := client.Identify(t.Context(), "old"); !errors.Is(err, errNoIDs) {
 		t.Errorf("%v, %v", found, err)
 	}
-	if identity, err := client.IdentityOf(t.Context(), Partition{"old", 0}); !errors.Is(err, errNoIDs) {
-		t.Errorf("%s, %v", identity, err)
+	if id, err := client.IdentityOf(t.Context(), Partition{"old", 0}); !errors.Is(err, errNoIDs) {
+		t.Errorf("%s, %v", id, err)
 	}
 }
 

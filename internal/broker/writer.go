@@ -45,8 +45,6 @@ type Writer[T any] struct {
 	Begin func(items int) bool
 	// Sent is called with the duration of each round.
 	Sent func(took time.Duration)
-	// Halved is called with items that were too large for one batch.
-	Halved func(items []T)
 	// TooLarge is called with an item that is larger than its topic accepts. It returns what to write instead, or nil
 	// if it has dealt with the item. Without TooLarge such an item has failed.
 	TooLarge func(to Partition, item T, err error) *Chunk[T]
@@ -69,9 +67,6 @@ func (w *Writer[T]) Write(ctx context.Context, chunks []Chunk[T]) (left []Chunk[
 			case b.err == nil:
 				w.Acked(c.Items)
 			case TooLarge(b.err) && len(c.Items) > 1:
-				if w.Halved != nil {
-					w.Halved(c.Items)
-				}
 				half := len(c.Items) / 2
 				smaller = append(smaller, Chunk[T]{c.To, c.Items[:half]}, Chunk[T]{c.To, c.Items[half:]})
 			case TooLarge(b.err) && w.TooLarge != nil:

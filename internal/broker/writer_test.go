@@ -27,7 +27,7 @@ func TestNothingIsWrittenBehindAFailure(t *testing.T) {
 		}
 		return 0, nil
 	}
-	var acked, failed, halved []int
+	var acked, failed []int
 	begin := true
 	w := &Writer[int]{
 		Client: memoryClient(t, m),
@@ -38,13 +38,12 @@ func TestNothingIsWrittenBehindAFailure(t *testing.T) {
 				t.Errorf("failed with %v", err)
 			}
 		},
-		Halved: func(items []int) { halved = append(halved, items...) },
-		Begin:  func(int) bool { return begin },
+		Begin: func(int) bool { return begin },
 	}
 	left := w.Write(t.Context(), []Chunk[int]{{jobs, []int{1, 2, 3, 4}}, {jobs, []int{5}}})
-	if !slices.Equal(halved, []int{1, 2, 3, 4}) || !slices.Equal(acked, []int{1, 2}) || !slices.Equal(failed, []int{3, 4}) ||
+	if !slices.Equal(acked, []int{1, 2}) || !slices.Equal(failed, []int{3, 4}) ||
 		len(left) != 1 || !slices.Equal(left[0].Items, []int{5}) {
-		t.Errorf("halved %v, acknowledged %v, failed %v, left %v", halved, acked, failed, left)
+		t.Errorf("acknowledged %v, failed %v, left %v", acked, failed, left)
 	}
 	begin = false
 	if left = w.Write(t.Context(), left); len(left) != 1 || m.Total("jobs") != 2 {

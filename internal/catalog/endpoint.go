@@ -119,7 +119,6 @@ func readEndpoint(rows pgx.Rows, words *interner) (*delivery.Destination, error)
 	if len(e.Secrets) == 0 {
 		e.Secrets = nil
 	}
-	e.Version = e.Fingerprint()
 	return &e, nil
 }
 

@@ -82,7 +82,7 @@ func (m *Memory) alterEndpoints(ctx context.Context, what string, ids []string, 
 				continue
 			}
 			m.state.revision++
-			row.Revision, row.Version = m.state.revision, row.Fingerprint()
+			row.Revision = m.state.revision
 			entry = &endpointEntry{row: &row}
 			if row.Disabled() {
 				entry.ended = row.DisabledAt.Time()

@@ -87,7 +87,7 @@ func (m *Memory) PutEndpoint(e delivery.Destination) {
 				e.Renewed++
 			}
 		}
-		e.Revision, e.Version = revision, e.Fingerprint()
+		e.Revision = revision
 		s.endpoints.put(&endpointEntry{row: &e})
 	})
 }

@@ -21,19 +21,16 @@ func (p *Postgres) SavePositions(ctx context.Context, group string, positions []
 	return p.database.do(ctx, queryTimeout, "save positions of group "+group, func(ctx context.Context, pool *pgxpool.Pool) error {
 		for part := range slices.Chunk(positions, positionBatch) {
 			_, err := pool.Exec(ctx, `
-INSERT INTO pacer.positions (group_id, topic, partition, committed, metadata, backlog, cluster_id, topic_id, updated_at)
+INSERT INTO pacer.positions (group_id, topic, partition, committed, metadata, topic_id, updated_at)
 SELECT $1, t.*, now()
-FROM unnest($2::text[], $3::int[], $4::bigint[], $5::text[], $6::bigint[], $7::text[], $8::text[]) AS t
+FROM unnest($2::text[], $3::int[], $4::bigint[], $5::text[], $6::text[]) AS t
 ON CONFLICT (group_id, topic, partition) DO UPDATE
-SET committed = excluded.committed, metadata = excluded.metadata, backlog = excluded.backlog,
-    cluster_id = excluded.cluster_id, topic_id = excluded.topic_id, updated_at = now()`,
+SET committed = excluded.committed, metadata = excluded.metadata, topic_id = excluded.topic_id, updated_at = now()`,
 				group,
 				column(part, func(at delivery.Position) string { return at.Topic }),
 				column(part, func(at delivery.Position) int { return at.Partition }),
 				column(part, func(at delivery.Position) int64 { return at.Committed }),
 				column(part, func(at delivery.Position) string { return at.Metadata }),
-				column(part, func(at delivery.Position) int64 { return at.Backlog }),
-				column(part, func(at delivery.Position) string { return at.Cluster }),
 				column(part, func(at delivery.Position) string { return at.TopicID.String() }))
 			if err != nil {
 				return err
@@ -48,11 +45,11 @@ func (p *Postgres) LoadPositions(ctx context.Context, group string) ([]delivery.
 	what := "load positions of group " + group
 	return read(ctx, p.database, queryTimeout, what, func(ctx context.Context, pool *pgxpool.Pool) ([]delivery.Position, error) {
 		rows, _ := pool.Query(ctx, `
-SELECT topic, partition, committed, metadata, backlog, cluster_id, topic_id FROM pacer.positions
+SELECT topic, partition, committed, metadata, topic_id FROM pacer.positions
 WHERE group_id = $1 ORDER BY topic COLLATE "C", partition`, group)
 		return pgx.CollectRows(rows, func(row pgx.CollectableRow) (at delivery.Position, err error) {
 			var id string
-			err = row.Scan(&at.Topic, &at.Partition, &at.Committed, &at.Metadata, &at.Backlog, &at.Cluster, &id)
+			err = row.Scan(&at.Topic, &at.Partition, &at.Committed, &at.Metadata, &id)
 			at.TopicID = delivery.ParseTopicID(id)
 			return at, err
 		})

@@ -34,10 +34,10 @@ func (c *checks) postgres(ctx context.Context, s *app.Services) (ok bool) {
 	defer cancel()
 	found, err := s.CheckCatalog(ctx)
 	c.say("postgres", postgresFault(found, err))
+	s.Catalogued = func() *delivery.Snapshot { return &delivery.Snapshot{Installation: found.Installation} }
 	if err != nil {
 		return false
 	}
-	s.Catalogued = func() *delivery.Snapshot { return &delivery.Snapshot{Installation: found.Installation} }
 	if why := found.Other(s.Installation()); why != "" {
 		c.fail("installation", why)
 	}

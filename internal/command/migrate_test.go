@@ -201,6 +201,9 @@ func TestTheClusterIsStored(t *testing.T) {
 		d.refuses(line, "its id is theirs, and pacer is set up for ours; correct kafka.brokers. To use that cluster from now on, stop all daemons and "+
 			"run pacer migrate up --cluster theirs")
 	}
+	for _, line := range []string{"publish --campaign spring --count 1", "dead list", "dead replay"} {
+		d.refuses(line, "its id is theirs, and pacer is set up for ours")
+	}
 	at(theirs + "," + ours)
 	for range 5 {
 		d.run("migrate up")

@@ -1,13 +1,16 @@
 package command
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"slices"
+	"sync"
 
 	"github.com/pacer/pacer/internal/app"
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/config"
+	"github.com/pacer/pacer/internal/delivery"
 )
 
 // services loads the configuration and prepares connections to the services that the command needs.
@@ -21,6 +24,14 @@ func (c *cli) services(needs ...config.Section) (*app.Services, error) {
 		if err := s.OpenKafka(); err != nil {
 			return nil, err
 		}
+	}
+	if s.DSN() != "" {
+		s.Catalogued = sync.OnceValue(func() *delivery.Snapshot {
+			ctx, cancel := context.WithTimeout(context.Background(), warnWithin)
+			defer cancel()
+			found, _ := s.CheckCatalog(ctx) // without the catalog, any cluster is used
+			return &delivery.Snapshot{Installation: found.Installation}
+		})
 	}
 	return s, nil
 }

@@ -344,7 +344,7 @@ func TestCommitBeyondTheEnd(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				p := delivery.Position{Topic: topic, Committed: 95, Cluster: identity.Cluster, TopicID: identity.Topic}
+				p := delivery.Position{Topic: topic, Committed: 95, TopicID: identity}
 				switch name {
 				case "another log":
 					p.TopicID = delivery.NewTopicID([16]byte{1})

@@ -127,7 +127,7 @@ func (j *Janitor) sweepOnce(ctx context.Context) {
 // current returns the offsets of the low watermarks that are still of the topics with those names. The others are dropped.
 func (j *Janitor) current(ctx context.Context, marks map[partition]lowWatermark) map[partition]int64 {
 	due := make(map[partition]int64, len(marks))
-	topics := map[string]broker.Identity{}
+	topics := map[string]delivery.TopicID{}
 	for at, w := range marks {
 		topic, asked := topics[at.Topic]
 		if !asked {
@@ -138,7 +138,7 @@ func (j *Janitor) current(ctx context.Context, marks map[partition]lowWatermark)
 			}
 			topics[at.Topic] = topic
 		}
-		if w.topic == topic.Topic {
+		if w.topic == topic {
 			due[at] = w.offset
 		} else {
 			j.done(at, w.offset)

@@ -108,7 +108,7 @@ var errEnough = errors.New("enough was read")
 // read fetches once, within the budget, and calls visit for each record. It returns the error of the context, of the
 // fetch, or errEnough of visit; records visited before an error are valid.
 func (r *reader) read(ctx context.Context, from, maxBytes int64, maxWait time.Duration, visit func(*broker.Raw) error) (broker.Fetched, error) {
-	r.topic = r.base.logPosition().topic.Topic
+	r.topic = r.base.logPosition().topic
 	m, large := &r.memory, int64(0)
 	m.kept = 0
 	charge := func(more int64) { // of a large answer, what was not claimed for it; in the end the same, negative

@@ -17,7 +17,7 @@ const maxUncommitted = 1000
 
 // identified is which log a source reads.
 type identified struct {
-	topic   broker.Identity
+	topic   delivery.TopicID
 	proven  bool    // the position is one in this log
 	cuts    []int64 // where the log was cut or, at 0, made anew, by era
 	doubted bool    // the log may be another one: the reader has to look before it reads on
@@ -217,7 +217,7 @@ func (s *source) era() int {
 }
 
 // cut goes on at the end of a log that has lost its last records.
-func (s *source) cut(end int64, topic broker.Identity) {
+func (s *source) cut(end int64, topic delivery.TopicID) {
 	s.correct(topic, func(p position) {
 		open, bytes := p.Cut(end)
 		s.forget(open, bytes, end)
@@ -226,7 +226,7 @@ func (s *source) cut(end int64, topic broker.Identity) {
 }
 
 // correct corrects the position in the log that is read.
-func (s *source) correct(topic broker.Identity, change func(position)) {
+func (s *source) correct(topic delivery.TopicID, change func(position)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	change(s.position)
@@ -237,9 +237,9 @@ func (s *source) correct(topic broker.Identity, change func(position)) {
 
 // logPosition is where reading goes on.
 type logPosition struct {
-	topic     broker.Identity // of the log
-	proven    bool            // the position is known to be one in it
-	low, high int64           // the smallest of the offsets to read, and the one after all that were read or settled
+	topic     delivery.TopicID // of the log
+	proven    bool             // the position is known to be one in it
+	low, high int64            // the smallest of the offsets to read, and the one after all that were read or settled
 }
 
 func (s *source) logPosition() logPosition {
@@ -264,7 +264,7 @@ func (s *source) prove() {
 }
 
 // compare compares the topic that is read with the one that has its name now.
-func (s *source) compare(now broker.Identity) {
+func (s *source) compare(now delivery.TopicID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -272,7 +272,7 @@ func (s *source) compare(now broker.Identity) {
 	case another(s.topic, now):
 		s.foreign = true
 		s.distrust()
-	case !s.topic.Topic.Known():
+	case !s.topic.Known():
 		s.topic = now
 	}
 }
@@ -287,7 +287,7 @@ func (s *source) suspect(noTopic bool) {
 
 // confirm is compare for a log that is not read any more: what it has settled is committed if the topic is the one that was
 // read. It reports whether it is another one.
-func (s *source) confirm(now broker.Identity) bool {
+func (s *source) confirm(now delivery.TopicID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.left() || s.unplaced || another(s.topic, now) {
@@ -337,8 +337,7 @@ func (s *source) storedPosition() (p delivery.Position, ok bool) {
 	}
 	now := s.now()
 	return delivery.Position{
-		Topic: s.Topic, Partition: s.ID, Committed: now.Offset, Metadata: now.Metadata,
-		Backlog: max(0, s.edge.Load()-now.Offset), Cluster: s.topic.Cluster, TopicID: s.topic.Topic,
+		Topic: s.Topic, Partition: s.ID, Committed: now.Offset, Metadata: now.Metadata, TopicID: s.topic,
 	}, true
 }
 

@@ -16,9 +16,9 @@ import (
 type start struct {
 	offset    int64
 	metadata  string
-	committed bool            // by the group
-	topic     broker.Identity // of the log
-	proven    bool            // the offset is known to be one in this log
+	committed bool             // by the group
+	topic     delivery.TopicID // of the log
+	proven    bool             // the offset is known to be one in this log
 }
 
 // startOffsets finds out where to begin in partitions: at the offset that the group has committed, or, in new ones and those whose
@@ -26,13 +26,13 @@ type start struct {
 // offset has expired is seen by its stored position, and logged. Lanes and timers go on from the stored position, because
 // their jobs may have waited for longer than offsets are kept, or else begin at the earliest record too. A partition
 // waits for what has to be asked for its own start only, and ingress at most for one attempt to load stored positions. A
-// stored position is used only if it is of this topic in this cluster, not of another one with its name.
+// stored position is used only if it is of this topic, not of another one with its name.
 type startOffsets struct {
 	opt     *Options
 	metrics *metrics
 	health  *broker.Health
 	loading retry.Outage
-	topics  map[string]broker.Identity // as they were when the partitions were assigned
+	topics  map[string]delivery.TopicID // as they were when the partitions were assigned
 
 	mu      sync.Mutex
 	missing map[partition]chan start // of capacity 1; of those who still wait
@@ -130,7 +130,7 @@ func (l *startOffsets) resolve(ctx context.Context, unread []partition) error {
 		return err
 	}
 	stored, ok := l.stored(ctx, needing)
-	topics := map[string]broker.Identity{}
+	topics := map[string]delivery.TopicID{}
 	for at, begin := range waiting {
 		if !ok {
 			if l.ingress(at) {
@@ -151,7 +151,7 @@ func (l *startOffsets) resolve(ctx context.Context, unread []partition) error {
 		log := l.opt.Logger.With("partition", at.String(), "committed", p.Committed, "earliest", begin)
 		switch {
 		case !ok:
-		case !isOf(p, topic):
+		case p.TopicID != topic:
 			log.Warn("the position kept in the catalog for a partition is of another topic with its name; reading from the earliest record")
 		case l.ingress(at):
 			l.expired(log, p.Committed, begin)

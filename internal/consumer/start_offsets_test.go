@@ -73,7 +73,7 @@ func TestRebalanceWithoutPositions(t *testing.T) {
 }
 
 // TestPositionsOfAnotherTopic: a stored position counts for the topic that it is of, and not for another one that has its
-// name: in another cluster, or made anew.
+// name, made anew.
 func TestPositionsOfAnotherTopic(t *testing.T) {
 	onBrokers(t, func(t *testing.T, r *rig) {
 		r.create(1, r.jobs(), r.opt.LaneTopic)
@@ -84,19 +84,17 @@ func TestPositionsOfAnotherTopic(t *testing.T) {
 		}
 		group := r.opt.Group
 		for name, c := range map[string]struct {
-			cluster string
-			topic   delivery.TopicID
-			want    int
+			topic delivery.TopicID
+			want  int
 		}{
-			"the same":                       {topic.Cluster, topic.Topic, 3},
-			"made anew since":                {topic.Cluster, delivery.NewTopicID([16]byte{1}), 10},
-			"another cluster":                {"other", topic.Topic, 10},
-			"saved by a daemon without them": {"", delivery.TopicID{}, 10},
+			"the same":                       {topic, 3},
+			"made anew since":                {delivery.NewTopicID([16]byte{1}), 10},
+			"saved by a daemon without them": {delivery.TopicID{}, 10},
 		} {
 			kept := &keptPositions{}
 			r.opt.Group = group + "-" + name
 			if err := kept.SavePositions(t.Context(), "", []delivery.Position{
-				{Topic: r.opt.LaneTopic, Committed: 7, Cluster: c.cluster, TopicID: c.topic},
+				{Topic: r.opt.LaneTopic, Committed: 7, TopicID: c.topic},
 			}); err != nil {
 				t.Fatal(err)
 			}
@@ -105,7 +103,7 @@ func TestPositionsOfAnotherTopic(t *testing.T) {
 			r.eventually("its position is stored", func() bool {
 				list, _ := kept.LoadPositions(t.Context(), "")
 				return slices.ContainsFunc(list, func(p delivery.Position) bool {
-					return p.Topic == r.opt.LaneTopic && p.Committed == 10 && p.Cluster == topic.Cluster && p.TopicID == topic.Topic
+					return p.Topic == r.opt.LaneTopic && p.Committed == 10 && p.TopicID == topic
 				})
 			})
 			d.stop()
@@ -165,7 +163,7 @@ func TestExpiredIngressOffsets(t *testing.T) {
 					return err == nil && out[partition{Topic: r.jobs(), ID: p}].Err == nil
 				})
 			}
-			position := delivery.Position{Topic: r.jobs(), Partition: p, Committed: 3, Cluster: topic.Cluster, TopicID: topic.Topic}
+			position := delivery.Position{Topic: r.jobs(), Partition: p, Committed: 3, TopicID: topic}
 			switch p {
 			case again:
 				position.Committed = 7

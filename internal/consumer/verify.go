@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/retry"
 )
@@ -69,12 +68,8 @@ func (t *assignment) confirm(ctx context.Context, within time.Duration, partitio
 	}
 }
 
-// another reports whether two identities are those of different topics with the same name. What is not known proves
-// nothing.
-func another(a, b broker.Identity) bool {
-	return a.Topic.Known() && b.Topic.Known() && a.Topic != b.Topic ||
-		a.Cluster != "" && b.Cluster != "" && a.Cluster != b.Cluster
-}
+// another reports whether two ids are those of different topics with the same name. What is not known proves nothing.
+func another(a, b delivery.TopicID) bool { return a.Known() && b.Known() && a != b }
 
 // verify finds out whether the log is still the one that the position is of, and contains it, and corrects the position
 // if not. An error means that this cannot be found out now.
@@ -101,7 +96,7 @@ func (r *reader) verify(ctx context.Context) error {
 		r.lost(lostDeleted, first-low)
 		r.base.correct(topic, func(p position) { p.Raise(first) })
 	case high > end:
-		same, err := w.proven && was.Topic.Known() && topic.Topic.Known(), error(nil)
+		same, err := w.proven && was.Known() && topic.Known(), error(nil)
 		if !same {
 			same, err = r.storedOf(ctx, topic)
 		}
@@ -127,7 +122,7 @@ func (r *reader) verify(ctx context.Context) error {
 }
 
 // restart begins with another log.
-func (r *reader) restart(first int64, topic broker.Identity) error {
+func (r *reader) restart(first int64, topic delivery.TopicID) error {
 	r.base.metrics.resets.Inc()
 	err := r.partition.place(start{offset: first, topic: topic, proven: true})
 	r.entered()
@@ -157,7 +152,7 @@ var errWaits = errors.New("the stored position cannot be read")
 
 // storedOf reports whether the stored position of the partition is one of this topic. It decides about a position
 // beyond the end of the log at which nothing has been read yet.
-func (r *reader) storedOf(ctx context.Context, topic broker.Identity) (bool, error) {
+func (r *reader) storedOf(ctx context.Context, topic delivery.TopicID) (bool, error) {
 	call, cancel := context.WithTimeout(ctx, positionTimeout)
 	defer cancel()
 	stored, err := r.opt.Positions.LoadPositions(call, r.opt.Group)
@@ -171,13 +166,8 @@ func (r *reader) storedOf(ctx context.Context, topic broker.Identity) (bool, err
 	r.waits.Worked()
 	for _, p := range stored {
 		if p.Topic == r.base.Topic && p.Partition == r.base.ID {
-			return topic.Topic.Known() && isOf(p, topic), nil
+			return topic.Known() && p.TopicID == topic, nil
 		}
 	}
 	return false, nil
-}
-
-// isOf reports whether a stored position is one of this topic.
-func isOf(p delivery.Position, topic broker.Identity) bool {
-	return p.Cluster == topic.Cluster && p.TopicID == topic.Topic
 }

@@ -36,6 +36,8 @@ type Letter struct {
 	Key       []byte
 	Headers   []delivery.Header // all of them, including pacer's own
 	Payload   []byte
+
+	written time.Time // of its record, by which the partition is ordered
 }
 
 // expired reports whether the time of the job is over. That of one whose campaign was completed is not: the campaign may be active again.
@@ -226,30 +228,17 @@ var ErrNoLetter = errors.New("no dead letter lies there; it may have been remove
 
 // Read reads the dead letter at a partition and offset, as List yields it; filter and limit are ignored. The error is
 // ErrNoLetter if there is none.
-func Read(ctx context.Context, opts Options, place Place) (Letter, error) {
-	n, err := opts.count(ctx, opts.Letters)
-	if err != nil {
-		return Letter{}, err
+func Read(ctx context.Context, opts Options, place Place) (letter Letter, err error) {
+	opts.Filter, opts.Limit, opts.MaxScanned = Filter{Places: []Place{place}}, 0, 0
+	found := false
+	err = List(ctx, opts, func(d Letter) error {
+		letter, found = d, true
+		return nil
+	})
+	if err == nil && !found {
+		err = fmt.Errorf("%s/%s: %w", opts.Letters, place, ErrNoLetter)
 	}
-	if place.Partition < 0 || place.Partition >= n || place.Offset < 0 {
-		return Letter{}, fmt.Errorf("%s/%s: %w", opts.Letters, place, ErrNoLetter)
-	}
-	done, err := opts.replays(ctx)
-	if err != nil {
-		return Letter{}, err
-	}
-	for r, err := range opts.Client.Scan(ctx, broker.Partition{Topic: opts.Letters, ID: place.Partition}, place.Offset) {
-		if err != nil {
-			return Letter{}, err
-		}
-		if r.Offset != place.Offset {
-			break // the letter is gone, and this is the next one
-		}
-		d := read(r)
-		d.Replayed = done.covers(&d)
-		return d, nil
-	}
-	return Letter{}, fmt.Errorf("%s/%s: %w", opts.Letters, place, ErrNoLetter)
+	return letter, err
 }
 
 // Place is the position of a dead letter in the topic of the dead letters.
@@ -308,7 +297,7 @@ func merge(sources []iter.Seq2[delivery.Record, error]) iter.Seq2[delivery.Recor
 // contain anything: a header that cannot be parsed leaves its field zero.
 func read(r delivery.Record) Letter {
 	d := Letter{
-		Place: Place{Partition: r.Partition, Offset: r.Offset}, At: r.Time,
+		Place: Place{Partition: r.Partition, Offset: r.Offset}, At: r.Time, written: r.Time,
 		Campaign: cmp.Or(r.Header(delivery.HeaderCampaign), r.Header(delivery.HeaderEnvelopeCampaign)), JobID: r.Header(delivery.HeaderJobID),
 		Reason: delivery.Reason(r.Header(delivery.HeaderReason)), Detail: r.Header(delivery.HeaderDetail),
 		Key: r.Key, Headers: r.Headers, Payload: r.Value,

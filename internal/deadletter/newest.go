@@ -4,10 +4,8 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"time"
 
 	"github.com/pacer/pacer/internal/broker"
-	"github.com/pacer/pacer/internal/delivery"
 )
 
 // Bounds of how many letters of a partition are read at once: they are held without their payloads.
@@ -116,21 +114,15 @@ type backwards struct {
 	at         broker.Partition
 	portion    int64
 	first, end int64 // offsets that were not read yet
-	letters    []written
-}
-
-// written is a letter with the time of its record, by which the partition is ordered.
-type written struct {
-	Letter
-	written time.Time
+	letters    []Letter
 }
 
 // fill reads the portion before what was read last, if all of that was taken.
 func (b *backwards) fill(ctx context.Context) error {
 	for len(b.letters) == 0 && b.first < b.end { // a portion may hold nothing but markers
 		from := max(b.first, b.end-b.portion)
-		var portion []written // which is whole, or not there: a position must not leave letters out
-		var seen seen         // a replay publishes the first of two, so that one is listed
+		var portion []Letter // which is whole, or not there: a position must not leave letters out
+		var seen seen        // a replay publishes the first of two, so that one is listed
 		for r, err := range b.client.Scan(ctx, b.at, from) {
 			if err != nil {
 				return err
@@ -138,7 +130,9 @@ func (b *backwards) fill(ctx context.Context) error {
 			if r.Offset >= b.end {
 				break
 			}
-			if d := brief(r); !seen.repeats(&d.Letter) {
+			d := read(r)
+			d.Key, d.Headers, d.Payload = nil, nil, nil // a list shows none
+			if !seen.repeats(&d) {
 				portion = append(portion, d)
 			}
 		}
@@ -147,17 +141,10 @@ func (b *backwards) fill(ctx context.Context) error {
 	return nil
 }
 
-func (b *backwards) last() *written { return &b.letters[len(b.letters)-1] }
+func (b *backwards) last() *Letter { return &b.letters[len(b.letters)-1] }
 
 func (b *backwards) take() Letter {
-	d := b.last().Letter
+	d := *b.last()
 	b.letters = b.letters[:len(b.letters)-1]
 	return d
-}
-
-// brief keeps of a letter what a list shows.
-func brief(r delivery.Record) written {
-	d := read(r)
-	d.Key, d.Headers, d.Payload = nil, nil, nil
-	return written{d, r.Time}
 }

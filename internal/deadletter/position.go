@@ -1,9 +1,9 @@
 package deadletter
 
 import (
-	"encoding/base64"
-	"encoding/binary"
 	"errors"
+	"strconv"
+	"strings"
 )
 
 // Position is where Newest has come to: of each partition, the offset before which letters were not taken yet.
@@ -26,11 +26,11 @@ var errPosition = errors.New("this is no place in the list of dead letters; begi
 
 // String writes a position for an address; ParsePosition reads it.
 func (p Position) String() string {
-	b := []byte{1} // version
-	for _, offset := range p {
-		b = binary.AppendUvarint(b, uint64(max(0, offset)))
+	offsets := make([]string, len(p))
+	for i, offset := range p {
+		offsets[i] = strconv.FormatInt(max(0, offset), 10)
 	}
-	return base64.RawURLEncoding.EncodeToString(b)
+	return strings.Join(offsets, ".")
 }
 
 // ParsePosition reads what String has written; "" is the newest letter.
@@ -38,16 +38,12 @@ func ParsePosition(text string) (p Position, err error) {
 	if text == "" {
 		return nil, nil
 	}
-	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
-	if err != nil || len(b) < 2 || b[0] != 1 {
-		return nil, errPosition
-	}
-	for b = b[1:]; len(b) > 0; {
-		offset, n := binary.Uvarint(b)
-		if n <= 0 || offset > 1<<62 || len(p) == maxPosition {
+	for offset := range strings.SplitSeq(text, ".") {
+		n, err := strconv.ParseInt(offset, 10, 64)
+		if err != nil || n < 0 || len(p) == maxPosition {
 			return nil, errPosition
 		}
-		p, b = append(p, int64(offset)), b[n:]
+		p = append(p, n)
 	}
 	return p, nil
 }

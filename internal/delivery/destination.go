@@ -1,10 +1,5 @@
 package delivery
 
-import (
-	"hash/maphash"
-	"strconv"
-)
-
 // Destination is a row of pacer.destinations: where the jobs are sent that name it. It does not change once it is in a Snapshot.
 type Destination struct {
 	ID          string
@@ -18,35 +13,12 @@ type Destination struct {
 	DisabledReason string
 	FailingSince   Stamp // since when it has not taken a job; 0: it works, or is not known
 	Revision       int64
-	// Renewed is how often it began anew: by another address, other headers or secrets, or when it was enabled.
+	// Renewed is how often it began anew: by another address, other headers or secrets, or when it was enabled. What daemons note of it
+	// does not count, nor that it is disabled: calls that are under way then are to what it is.
 	Renewed int64
-	// Version changes with all that decides whether it takes jobs, and when it is enabled, but neither with what daemons note of it nor when it
-	// is disabled: calls that are under way then are to what it is. See Fingerprint.
-	Version uint64
 }
 
-var fingerprints = maphash.MakeSeed()
-
-// Fingerprint returns the Version of the row, which is not 0. Those of two processes have nothing in common.
-func (e *Destination) Fingerprint() uint64 {
-	var h maphash.Hash
-	h.SetSeed(fingerprints)
-	add := func(texts ...string) {
-		for _, s := range texts {
-			_, _ = h.WriteString(s)
-			_ = h.WriteByte(0)
-		}
-	}
-	add(e.Sink, e.URL)
-	for _, header := range e.Headers {
-		add(header.Name, header.Value)
-	}
-	add("", strconv.FormatInt(e.Renewed, 10))
-	add(e.Secrets...)
-	return max(h.Sum64(), 1)
-}
-
-// DestinationHeader is a header of the requests to an Destination. A value may be a reference.
+// DestinationHeader is a header of the requests to a Destination. A value may be a reference.
 type DestinationHeader struct{ Name, Value string }
 
 // Disabled reports whether its jobs wait.

@@ -377,4 +377,5 @@ const (
 	ToLane RerouteKind = iota
 	ToTimer
 	ToDead
+	ToResult // of jobs that are settled: an event of each
 )

@@ -1,5 +1,10 @@
 package delivery
 
+import (
+	"strconv"
+	"strings"
+)
+
 // LargeBacklog is how many jobs of a campaign have to wait for it to get several lanes.
 const LargeBacklog = 512
 
@@ -18,14 +23,17 @@ type LaneOrder struct {
 	first, step, lanes int
 }
 
-// OrderOfLanes returns the order of a campaign among so many lanes, at least one. The steps from a lane to the next are near
-// the golden section of them all, so that successive lanes are spread evenly, and so are the daemons that read them.
+// OrderOfLanes returns the order of a campaign among so many lanes, at least one. Campaigns that are numbered begin at successive lanes: a
+// hash would give some lanes several of them, and others none. The steps from a lane to the next are near the golden section of them all,
+// so that successive lanes are spread evenly, and so are the daemons that read them.
 func OrderOfLanes(campaign string, lanes int) LaneOrder {
 	step := max(1, lanes*618/1000)
 	for gcd(int64(step), int64(lanes)) != 1 {
 		step++
 	}
-	return LaneOrder{int(CampaignHash(campaign) % uint64(lanes)), step, lanes}
+	name := strings.TrimRight(campaign, "0123456789")
+	number, _ := strconv.ParseUint(campaign[len(name):], 10, 64) // too large a number is the largest one
+	return LaneOrder{int((CampaignHash(name)%uint64(lanes) + number%uint64(lanes)) % uint64(lanes)), step, lanes}
 }
 
 // Lane returns the i-th lane of the order, from 0 on; after the last one comes the first again.

@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -30,6 +31,21 @@ func TestOrderOfLanes(t *testing.T) {
 			}
 			if lanes >= 64 && (len(blocks) < 4 || len(turns) < 3) {
 				t.Errorf("%d lanes: 16 of them are read by %v and %v", lanes, blocks, turns)
+			}
+		}
+	}
+}
+
+// TestLanesFillEvenly: each lane is the first one of as many numbered campaigns as another.
+func TestLanesFillEvenly(t *testing.T) {
+	for _, lanes := range []int{16, 64, 100, 256} {
+		for _, id := range []string{"c%d", "tenant-%04d", "2026-%d"} {
+			in := make([]int, lanes)
+			for c := range 200 {
+				in[OrderOfLanes(fmt.Sprintf(id, c), lanes).Lane(0)]++
+			}
+			if least, most := slices.Min(in), slices.Max(in); most > least+1 {
+				t.Errorf("%s: of %d lanes, some are the first of %d campaigns and some of %d", id, lanes, least, most)
 			}
 		}
 	}

@@ -167,8 +167,5 @@ type Position struct {
 	Partition int
 	Committed int64  // the offset to go on from
 	Metadata  string // of the commit: what is settled or left behind beyond Committed
-	Backlog   int64  // jobs that wait, by the reader's count
-	// The topic that it is of, where known: names are used again by topics made anew and by other clusters.
-	Cluster string
-	TopicID TopicID
+	TopicID   TopicID
 }

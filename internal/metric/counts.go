@@ -3,6 +3,8 @@
 package metric
 
 import (
+	"encoding/binary"
+	"errors"
 	"math"
 	"math/bits"
 	"sync/atomic"
@@ -56,6 +58,28 @@ func middle(cell int) time.Duration {
 
 // Counts is what a histogram has counted, by cell.
 type Counts [Cells]uint64
+
+// MarshalBinary writes the cells that have counted something.
+func (c Counts) MarshalBinary() (b []byte, err error) {
+	for at, n := range c {
+		if n > 0 {
+			b = binary.AppendUvarint(append(b, byte(at)), n)
+		}
+	}
+	return b, nil
+}
+
+// UnmarshalBinary reads what MarshalBinary has written.
+func (c *Counts) UnmarshalBinary(b []byte) error {
+	for *c = (Counts{}); len(b) > 0; {
+		n, size := binary.Uvarint(b[1:])
+		if size <= 0 || int(b[0]) >= Cells {
+			return errors.New("these are no counts")
+		}
+		c[b[0]], b = min(n, math.MaxUint32), b[1+size:] // the sums of all daemons still fit
+	}
+	return nil
+}
 
 // Add adds what another histogram has counted.
 func (c *Counts) Add(o *Counts) {

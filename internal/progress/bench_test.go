@@ -102,9 +102,9 @@ func newFleet(daemons, campaigns int) []*part {
 		start := time.Now()
 		x := newRecent(start)
 		n := Node{Name: "GQ3DQMJYGAZDCNBRGE2TSNZXHA" + strconv.Itoa(i), Host: "pacer-7d9c5b8f4-x2k9p", Address: ":8080", Version: "v1.0.0", Started: start, Ready: true, State: "ready", Revision: 4711}
-		fleet[i] = &part{lanes: delivery.LanesBacklog{Generation: 1}}
-		n.Report, fleet[i].sinks = x.report(start.Add(reportOver), r)
-		fleet[i].nodes = []Node{n}
+		fleet[i] = &part{Lanes: delivery.LanesBacklog{Generation: 1}}
+		n.Report, fleet[i].Sinks = x.report(start.Add(reportOver), r)
+		fleet[i].Nodes = []Node{n}
 	}
 	lanes := make([]delivery.LaneBacklog, 256)
 	for i := range lanes {
@@ -115,14 +115,13 @@ func newFleet(daemons, campaigns int) []*part {
 		l := &lanes[c%len(lanes)]
 		l.Waiting = append(l.Waiting, delivery.CampaignCount{Campaign: hash, Jobs: 100_000})
 		for _, p := range fleet {
-			p.held = append(p.held, heldCampaign{hash, 10, 20, 20})
-			p.inHand = append(p.inHand, sent{hash, 2})
-			p.sent = append(p.sent, sent{hash, 5_000_000})
+			p.Memory = append(p.Memory, memory{Campaign: hash, Direct: 10, Jobs: 20, Units: 20, InHand: 2})
+			p.Sent = append(p.Sent, count{hash, 5_000_000})
 		}
 	}
 	for i, l := range lanes {
 		p := fleet[i%daemons]
-		p.lanes.Lanes = append(p.lanes.Lanes, l)
+		p.Lanes.Lanes = append(p.Lanes.Lanes, l)
 	}
 	return fleet
 }

@@ -33,23 +33,19 @@ type Board struct {
 
 // total is the sum over all daemons for a campaign.
 type total struct {
-	waiting int64 // jobs
-	jobs    int64 // of those, in memory
-	units   int64 // weights of the jobs in memory
-	inHand  int64 // jobs that its sink has been given and has not answered; those of lanes wait as well
-	early   int64 // of those in memory, jobs whose time has not come
-	turn    int64 // when its rate next allows a job, in microseconds since the Unix epoch; 0: soon, or not known
+	memory
+	waiting int64 // jobs, those in memory and those in lanes
 }
 
 // ready returns how many jobs could be sent at once, at least.
-func (t total) ready() int64 { return max(0, t.waiting-t.early-t.inHand) }
+func (t total) ready() int64 { return max(0, t.waiting-t.Early-t.InHand) }
 
 // meanWeight returns the mean weight of the jobs in memory, 1 if there are none.
 func (t total) meanWeight() float64 {
-	if t.jobs <= 0 || t.units < t.jobs {
+	if t.Jobs <= 0 || t.Units < t.Jobs {
 		return 1
 	}
-	return float64(t.units) / float64(t.jobs)
+	return float64(t.Units) / float64(t.Jobs)
 }
 
 // ReadBoard reads what the daemons have left at the exchange: the last summary, or their parts if nobody has made one lately.
@@ -58,7 +54,7 @@ func ReadBoard(ctx context.Context, x *RedisExchange) (*Board, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s, err := decodeSummary(last.Summary); err == nil && last.Age < freshFor {
+	if s, err := decodePart(last.Summary); err == nil && last.Age < freshFor {
 		b := newBoard(time.Now().Add(-last.Age), s)
 		b.counter = last.Leader
 		return b, nil
@@ -71,23 +67,23 @@ func ReadBoard(ctx context.Context, x *RedisExchange) (*Board, error) {
 	return newBoard(time.Now(), (&merger{}).merge(parts)), nil
 }
 
-func newBoard(now time.Time, s *summary) *Board {
+func newBoard(now time.Time, s *part) *Board {
 	b := &Board{
-		at: now, totals: s.totals(), where: map[uint64][]int{}, inLanes: s.inLanes(), read: map[int]bool{}, daemons: s.daemons,
-		unread: map[int]bool{}, stuck: byCampaign(s.stuck), holds: byCampaign(s.holds),
-		late: s.late, nodes: s.nodes, sinks: s.sinks, sent: byHash(s.sent), denied: byHash(s.denied),
+		at: now, totals: s.totals(), where: map[uint64][]int{}, inLanes: s.inLanes(), read: map[int]bool{}, daemons: s.Daemons,
+		unread: map[int]bool{}, stuck: byCampaign(s.Stuck), holds: byCampaign(s.Holds),
+		late: s.Late, nodes: s.Nodes, sinks: s.Sinks, sent: byHash(s.Sent), denied: byHash(s.Denied),
 	}
-	b.kafka = kafkaAway(s.nodes)
-	for _, l := range s.lanes.Lanes {
+	b.kafka = kafkaAway(s.Nodes)
+	for _, l := range s.Lanes.Lanes {
 		b.read[l.Lane], b.count = true, max(b.count, l.Lane+1)
 		for _, w := range l.Waiting {
 			b.where[w.Campaign] = append(b.where[w.Campaign], l.Lane)
 		}
 	}
-	for _, lane := range s.silent {
+	for _, lane := range s.Silent {
 		b.read[lane] = false
 	}
-	for _, lane := range s.lanes.Unreadable {
+	for _, lane := range s.Lanes.Unreadable {
 		b.unread[lane], b.count = true, max(b.count, lane+1)
 	}
 	return b
@@ -106,10 +102,10 @@ func kafkaAway(nodes []Node) (since time.Time) {
 	return since
 }
 
-func byHash(list []sent) map[uint64]int64 {
+func byHash(list []count) map[uint64]int64 {
 	m := make(map[uint64]int64, len(list))
 	for _, one := range list {
-		m[one.campaign] = one.units
+		m[one.Of] = one.N
 	}
 	return m
 }
@@ -117,38 +113,23 @@ func byHash(list []sent) map[uint64]int64 {
 func byCampaign(list []note) map[uint64]note {
 	m := make(map[uint64]note, len(list))
 	for _, n := range list {
-		m[n.campaign] = n
+		m[n.Campaign] = n
 	}
 	return m
 }
 
 // totals adds up what the summary says of each campaign.
-func (s *summary) totals() map[uint64]total {
-	totals := make(map[uint64]total, len(s.held))
-	for _, h := range s.held {
-		totals[h.campaign] = total{waiting: h.direct, jobs: h.jobs, units: h.units}
+func (p *part) totals() map[uint64]total {
+	totals := make(map[uint64]total, len(p.Memory))
+	for _, m := range p.Memory {
+		totals[m.Campaign] = total{m, m.Direct}
 	}
-	for _, l := range s.lanes.Lanes {
+	for _, l := range p.Lanes.Lanes {
 		for _, w := range l.Waiting {
 			t := totals[w.Campaign]
 			t.waiting += w.Jobs
 			totals[w.Campaign] = t
 		}
-	}
-	for _, h := range s.inHand {
-		t := totals[h.campaign]
-		t.inHand += h.units
-		totals[h.campaign] = t
-	}
-	for _, e := range s.early {
-		t := totals[e.campaign]
-		t.early += e.units
-		totals[e.campaign] = t
-	}
-	for _, one := range s.turns {
-		t := totals[one.campaign]
-		t.turn = one.units
-		totals[one.campaign] = t
 	}
 	return totals
 }
@@ -173,7 +154,7 @@ func (b *Board) Failure(sink string) (last delivery.Failure) {
 }
 
 // Late returns how many jobs are late by lack of capacity, and by their destination.
-func (b *Board) Late() (capacity, destination int64) { return b.late.capacity(), b.late.destination }
+func (b *Board) Late() (capacity, destination int64) { return b.late.capacity(), b.late.Destination }
 
 // Counter returns who counts what was sent; counts of different ones cannot be compared. "" is nobody.
 func (b *Board) Counter() string { return b.counter }
@@ -196,7 +177,7 @@ func (b *Board) Denied(quota string, span time.Duration) (asks int64, ok bool) {
 func (b *Board) Of(c *delivery.Campaign, s *delivery.Snapshot) *hold.Board {
 	hash := delivery.CampaignHash(c.ID)
 	all := b.totals[hash]
-	out := &hold.Board{Daemons: b.daemons, Waiting: all.waiting, InMemory: all.jobs, Early: all.early, InHand: all.inHand, Kafka: b.kafka, LanesRead: true}
+	out := &hold.Board{Daemons: b.daemons, Waiting: all.waiting, InMemory: all.Jobs, Early: all.Early, InHand: all.InHand, Kafka: b.kafka, LanesRead: true}
 	out.Lanes = slices.Sorted(slices.Values(b.where[hash]))
 	for _, lane := range out.Lanes {
 		out.LanesRead = out.LanesRead && b.read[lane]
@@ -210,15 +191,15 @@ func (b *Board) Of(c *delivery.Campaign, s *delivery.Snapshot) *hold.Board {
 			}
 		}
 	}
-	if all.turn > 0 {
-		out.Turn = time.UnixMicro(all.turn)
+	if all.Turn > 0 {
+		out.Turn = time.UnixMicro(all.Turn)
 	}
 	if n, ok := b.stuck[hash]; ok {
-		out.Stuck = &hold.Stuck{Cause: n.cause, By: nameOf(n.by, s)}
+		out.Stuck = &hold.Stuck{Cause: n.Cause, By: nameOf(n.By, s)}
 	}
 	if n, ok := b.holds[hash]; ok {
-		out.Held, out.Since = n.cause, time.UnixMicro(n.since)
-		if n.cause.Stall() { // only the leader has watched for long enough to tell
+		out.Held, out.Since = n.Cause, time.UnixMicro(n.Since)
+		if n.Cause.Stall() { // only the leader has watched for long enough to tell
 			out.Idle = b.at.Sub(out.Since)
 		}
 	}

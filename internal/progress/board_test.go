@@ -12,7 +12,7 @@ import (
 func TestABoardKnowsWhatKeepsALane(t *testing.T) {
 	c, first := &delivery.Campaign{ID: "c"}, delivery.OrderOfLanes("c", 8).Lane(0)
 	for age, want := range map[time.Duration]bool{0: true, freshFor: false} {
-		p := &part{lanes: delivery.LanesBacklog{Lanes: []delivery.LaneBacklog{{Lane: 7}}, Unreadable: []int{first}}, inHand: []sent{{delivery.CampaignHash("c"), 2}}}
+		p := &part{Lanes: delivery.LanesBacklog{Lanes: []delivery.LaneBacklog{{Lane: 7}}, Unreadable: []int{first}}, Memory: []memory{{Campaign: delivery.CampaignHash("c"), InHand: 2}}}
 		b := newBoard(time.Now(), (&merger{}).merge([]reported{{part: p, daemon: "a", age: age}})).Of(c, nil)
 		if (len(b.Unread) == 1) != want || (b.InHand == 2) != want {
 			t.Errorf("%s old: %+v", age, b)
@@ -36,13 +36,13 @@ func TestKafkaAnswersNone(t *testing.T) {
 		parts := []reported{{part: &part{}, daemon: "quiet"}}
 		for i, away := range tc.away {
 			node := Node{Name: string(rune('a' + i)), KafkaAway: away}
-			p, err := decodePart((&part{nodes: []Node{node}}).encode())
+			p, err := decodePart((&part{Nodes: []Node{node}}).encode())
 			if err != nil {
 				t.Fatal(err)
 			}
 			parts = append(parts, reported{part: p, daemon: node.Name})
 		}
-		s, err := decodeSummary((&merger{}).merge(parts).encode())
+		s, err := decodePart((&merger{}).merge(parts).encode())
 		if err != nil {
 			t.Fatal(err)
 		}

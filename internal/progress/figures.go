@@ -103,9 +103,9 @@ func (t *Tracker) compare(f *forecast, totals map[uint64]total, sent map[uint64]
 		t.debts[hash] = d
 		if rate > 0 {
 			late := d.late(rate, all.meanWeight())
-			t.late.jobs, t.late.destination = t.late.jobs+late.jobs, t.late.destination+late.destination
-			if late.jobs > 0 {
-				byCampaign[c.ID] = late.jobs
+			t.late.Jobs, t.late.Destination = t.late.Jobs+late.Jobs, t.late.Destination+late.Destination
+			if late.Jobs > 0 {
+				byCampaign[c.ID] = late.Jobs
 			}
 		}
 	}

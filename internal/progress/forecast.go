@@ -82,31 +82,23 @@ type share struct {
 	got                float64 // per second
 }
 
-// divide appends, for each campaign, its part of the units that pass a window until the campaign has finished.
+// divide appends, for each campaign, its part of the units that pass a window until the campaign has finished. What those leave that
+// finish before it is not divided anew.
 func (f *forecast) divide(parts map[*delivery.Campaign][]float64, rate float64) {
 	var open []*share
 	for c := range parts {
 		open = append(open, &share{campaign: c, weight: float64(max(1, c.PriorityWeight)), rate: f.rates[c], left: f.todo[c].units()})
 	}
 	slices.SortFunc(open, func(a, b *share) int { return cmp.Compare(a.rate/a.weight, b.rate/b.weight) })
-	for passed := 0.0; len(open) > 0; {
-		used := divideRate(open, rate)
-		ends := slices.SortedFunc(slices.Values(open), func(a, b *share) int { return cmp.Compare(a.left*b.got, b.left*a.got) })
-		finished, time := max(1, len(ends)/2), 0.0 // the rest divides anew what these leave
-		for _, s := range ends[:finished] {
-			part := 0.0
-			if s.got > 0 {
-				time = s.left / s.got
-				part = f.todo[s.campaign].units() / (passed + time*used)
-			}
-			parts[s.campaign] = append(parts[s.campaign], part)
-			passed, used, s.left = passed+s.left, used-s.got, 0
+	used, passed := divideRate(open, rate), 0.0
+	slices.SortFunc(open, func(a, b *share) int { return cmp.Compare(a.left*b.got, b.left*a.got) })
+	for _, s := range open { // in the order in which they finish
+		part := 0.0
+		if s.got > 0 {
+			part = s.left / (passed + s.left/s.got*used)
 		}
-		passed += time * used
-		for _, s := range ends[finished:] {
-			s.left = max(momentary, s.left-time*s.got)
-		}
-		open = slices.DeleteFunc(open, func(s *share) bool { return s.left == 0 })
+		parts[s.campaign] = append(parts[s.campaign], part)
+		passed, used = passed+s.left, used-s.got
 	}
 }
 
@@ -163,7 +155,7 @@ func (f *forecast) done(c *delivery.Campaign, jobs todo) (at time.Time, ok bool)
 			at = next
 		}
 	}
-	if p := newPath(min(c.Rate.PerSecond(), most), windows); !enough {
+	if p := (&path{min(c.Rate.PerSecond(), most), windows}); !enough {
 		in := p.finish(units)
 		if !(in < longest) {
 			return at, false

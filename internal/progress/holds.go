@@ -195,7 +195,7 @@ func (h *holds) hide(before *holding) {
 func (h *holds) notes() []note {
 	list := make([]note, 0, len(h.held))
 	for id, one := range h.held {
-		list = append(list, note{campaign: delivery.CampaignHash(id), cause: one.answer.Cause, since: one.answer.Since.UnixMicro()})
+		list = append(list, note{Campaign: delivery.CampaignHash(id), Cause: one.answer.Cause, Since: one.answer.Since.UnixMicro()})
 	}
 	return list
 }

@@ -31,10 +31,10 @@ type lagReading struct {
 }
 
 // lateness is how many jobs are late, and how many of them because of their destination.
-type lateness struct{ jobs, destination int64 }
+type lateness struct{ Jobs, Destination int64 }
 
 // capacity returns the jobs that more daemons, or faster sinks, would have sent.
-func (l lateness) capacity() int64 { return l.jobs - l.destination }
+func (l lateness) capacity() int64 { return l.Jobs - l.Destination }
 
 // after returns the debt dt later. Only what was there at the look before should have been sent since: of a campaign that is
 // published slower than its rate, something waits at each look and nothing is late. What was sent beyond that counts for the
@@ -61,5 +61,5 @@ func (d debt) after(dt time.Duration, l lagReading) debt {
 func (d debt) late(rate, weight float64) lateness {
 	missing := d.planned*(1-lagTolerance) - d.sent - rate*lagGrace.Seconds()
 	jobs := max(0, min(missing, d.ready-rate)/weight)
-	return lateness{jobs: int64(jobs), destination: int64(min(jobs, d.destination/weight))}
+	return lateness{int64(jobs), int64(min(jobs, d.destination/weight))}
 }

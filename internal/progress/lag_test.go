@@ -63,16 +63,16 @@ func TestDebtOfADestination(t *testing.T) {
 		}
 		return d.late(1000, 1)
 	}
-	if l := play(60, 0, true); l.jobs < 20_000 || l.capacity() != 0 {
+	if l := play(60, 0, true); l.Jobs < 20_000 || l.capacity() != 0 {
 		t.Errorf("behind a closed gate: %+v", l)
 	}
-	if l := play(5, 1000, false); l.jobs < 20_000 || l.capacity() != 0 {
+	if l := play(5, 1000, false); l.Jobs < 20_000 || l.capacity() != 0 {
 		t.Errorf("after it has opened: %+v", l)
 	}
-	if l := play(600, 500, false); l.capacity() < 20_000 || l.destination > 10 {
+	if l := play(600, 500, false); l.capacity() < 20_000 || l.Destination > 10 {
 		t.Errorf("with half of the capacity: %+v", l)
 	}
-	if l := play(10, 0, true); l.capacity() < 15_000 || l.destination < 9_000 {
+	if l := play(10, 0, true); l.capacity() < 15_000 || l.Destination < 9_000 {
 		t.Errorf("and with a closed gate as well: %+v", l)
 	}
 }
@@ -99,16 +99,16 @@ func TestWhatIsSentAtItsRateIsNeverLate(t *testing.T) {
 			told = append(told, sent+more)
 			d = d.after(time.Second, lagReading{rate: rate, sent: told[0], ready: backlog})
 			told = told[1:]
-			if l := d.late(rate, 1); l.jobs > 0 {
-				rt.Fatalf("second %d: %d are late: %+v", i, l.jobs, d)
+			if l := d.late(rate, 1); l.Jobs > 0 {
+				rt.Fatalf("second %d: %d are late: %+v", i, l.Jobs, d)
 			}
 		}
 		for range 30 {
 			backlog += max(2, rate)
 			d = d.after(time.Second, lagReading{rate: rate, ready: backlog})
 		}
-		if l := d.late(rate, 1); l.jobs < int64(rate) || l.jobs == 0 {
-			rt.Fatalf("after half a minute in which nothing was sent, %d are late: %+v", l.jobs, d)
+		if l := d.late(rate, 1); l.Jobs < int64(rate) || l.Jobs == 0 {
+			rt.Fatalf("after half a minute in which nothing was sent, %d are late: %+v", l.Jobs, d)
 		}
 	})
 }

@@ -113,9 +113,9 @@ type inLanes struct {
 	large, huge int
 }
 
-func (s *summary) inLanes() *inLanes {
+func (p *part) inLanes() *inLanes {
 	n := &inLanes{of: map[uint64]int64{}}
-	for _, l := range s.lanes.Lanes {
+	for _, l := range p.Lanes.Lanes {
 		for _, w := range l.Waiting {
 			n.of[w.Campaign] += w.Jobs
 		}

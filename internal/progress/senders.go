@@ -34,20 +34,15 @@ func sendersOf(parts []reported, c *delivery.Campaign) (senders []Sender) {
 			continue
 		}
 		s := Sender{Daemon: p.daemon}
-		for _, l := range p.lanes.Lanes {
+		for _, l := range p.Lanes.Lanes {
 			if readers[l.Lane] == p && slices.ContainsFunc(l.Waiting, func(w delivery.CampaignCount) bool { return w.Campaign == hash }) {
 				s.Lanes = append(s.Lanes, l.Lane)
 			}
 		}
 		slices.Sort(s.Lanes)
-		for _, h := range p.held {
-			if h.campaign == hash {
-				s.InMemory = h.jobs
-			}
-		}
-		for _, h := range p.inHand {
-			if h.campaign == hash {
-				s.InFlight = h.units
+		for _, m := range p.Memory {
+			if m.Campaign == hash {
+				s.InMemory, s.InFlight = m.Jobs, m.InHand
 			}
 		}
 		if len(s.Lanes) > 0 || s.InMemory > 0 || s.InFlight > 0 {

@@ -44,7 +44,7 @@ func laneReaders(parts []reported) map[int]*reported {
 	readers := map[int]*reported{}
 	for i := range parts {
 		p := &parts[i]
-		for _, l := range p.lanes.Lanes {
+		for _, l := range p.Lanes.Lanes {
 			if before := readers[l.Lane]; before == nil || p.supersedes(before) {
 				readers[l.Lane] = p
 			}
@@ -59,8 +59,8 @@ func (r *reported) supersedes(o *reported) bool {
 	switch {
 	case r.fresh() != o.fresh():
 		return r.fresh()
-	case r.lanes.Generation != o.lanes.Generation:
-		return r.lanes.Generation > o.lanes.Generation
+	case r.Lanes.Generation != o.Lanes.Generation:
+		return r.Lanes.Generation > o.Lanes.Generation
 	}
 	return r.age < o.age
 }
@@ -76,73 +76,46 @@ type counter struct {
 }
 
 // merge returns the sum of the parts.
-func (m *merger) merge(parts []reported) *summary {
-	s := &summary{}
-	s.sent = m.sent.count(parts, func(p *part) []sent { return p.sent })
-	s.denied = m.denied.count(parts, func(p *part) []sent { return p.denied })
+func (m *merger) merge(parts []reported) *part {
+	s := &part{}
+	s.Sent = m.sent.count(parts, func(p *part) []count { return p.Sent })
+	s.Denied = m.denied.count(parts, func(p *part) []count { return p.Denied })
 	readers := laneReaders(parts)
-	memory, inHand, early := map[uint64]heldCampaign{}, map[uint64]int64{}, map[uint64]int64{}
-	turns := map[uint64]int64{}
-	stuck, sinks := map[uint64]note{}, map[string]*SinkReport{}
+	held, stuck, sinks := map[uint64]memory{}, map[uint64]note{}, map[string]*SinkReport{}
 	for i := range parts {
 		p := &parts[i]
-		for _, l := range p.lanes.Lanes {
+		for _, l := range p.Lanes.Lanes {
 			if readers[l.Lane] != p {
 				continue
 			}
-			s.lanes.Lanes = append(s.lanes.Lanes, l)
+			s.Lanes.Lanes = append(s.Lanes.Lanes, l)
 			if !p.fresh() {
-				s.silent = append(s.silent, l.Lane)
+				s.Silent = append(s.Silent, l.Lane)
 			}
 		}
 		if !p.fresh() {
 			continue
 		}
-		s.daemons++
-		s.nodes = append(s.nodes, p.nodes...)
-		addSinks(sinks, p.sinks)
-		s.lanes.Unreadable = append(s.lanes.Unreadable, p.lanes.Unreadable...)
-		for _, h := range p.held {
-			all := memory[h.campaign]
-			memory[h.campaign] = heldCampaign{h.campaign, all.direct + h.direct, all.jobs + h.jobs, all.units + h.units}
+		s.Daemons++
+		s.Nodes = append(s.Nodes, p.Nodes...)
+		addSinks(sinks, p.Sinks)
+		s.Lanes.Unreadable = append(s.Lanes.Unreadable, p.Lanes.Unreadable...)
+		for _, m := range p.Memory {
+			held[m.Campaign] = held[m.Campaign].plus(m)
 		}
-		addCounts(inHand, p.inHand)
-		addCounts(early, p.early)
-		for _, one := range p.turns {
-			if before, told := turns[one.campaign]; !told || one.units < before {
-				turns[one.campaign] = one.units
-			}
-		}
-		for _, n := range p.stuck {
-			if before, ok := stuck[n.campaign]; !ok || n.since < before.since {
-				stuck[n.campaign] = n
+		for _, n := range p.Stuck {
+			if before, ok := stuck[n.Campaign]; !ok || n.Since < before.Since {
+				stuck[n.Campaign] = n
 			}
 		}
 	}
-	for _, h := range memory {
-		s.held = append(s.held, h)
-	}
-	s.inHand, s.early, s.turns, s.sinks = counted(inHand), counted(early), counted(turns), summed(sinks)
-	s.stuck = slices.AppendSeq(s.stuck, maps.Values(stuck))
+	s.Memory, s.Stuck, s.Sinks = slices.Collect(maps.Values(held)), slices.Collect(maps.Values(stuck)), summed(sinks)
 	return s
-}
-
-func addCounts(to map[uint64]int64, list []sent) {
-	for _, one := range list {
-		to[one.campaign] += one.units
-	}
-}
-
-func counted(by map[uint64]int64) (list []sent) {
-	for campaign, n := range by {
-		list = append(list, sent{campaign, n})
-	}
-	return list
 }
 
 // count returns how much was counted of what is in the lists of the parts since the first call. What a daemon had counted of
 // something when that was first seen does not count, since it is not known since when.
-func (c *counter) count(parts []reported, of func(*part) []sent) (list []sent) {
+func (c *counter) count(parts []reported, of func(*part) []count) (list []count) {
 	seen, told := map[string]map[uint64]int64{}, map[uint64]bool{}
 	if c.sums == nil {
 		c.sums = map[uint64]int64{}
@@ -154,19 +127,19 @@ func (c *counter) count(parts []reported, of func(*part) []sent) (list []sent) {
 		}
 		seen[p.daemon] = before
 		for _, s := range of(p.part) {
-			if was, ok := before[s.campaign]; ok {
-				c.sums[s.campaign] += max(0, s.units-was)
+			if was, ok := before[s.Of]; ok {
+				c.sums[s.Of] += max(0, s.N-was)
 			}
-			before[s.campaign] = s.units
-			if !told[s.campaign] {
-				told[s.campaign] = true
-				list = append(list, sent{campaign: s.campaign})
+			before[s.Of] = s.N
+			if !told[s.Of] {
+				told[s.Of] = true
+				list = append(list, count{Of: s.Of})
 			}
 		}
 	}
 	c.seen = seen
 	for i := range list {
-		list[i].units = c.sums[list[i].campaign]
+		list[i].N = c.sums[list[i].Of]
 	}
 	return list
 }

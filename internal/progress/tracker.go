@@ -143,14 +143,14 @@ type activity struct {
 }
 
 // trackActivity returns the counts with their last changes, and those that have changed within sentFor.
-func trackActivity(before map[uint64]activity, counts []sent, now time.Time) (after map[uint64]activity, lately []sent) {
+func trackActivity(before map[uint64]activity, counts []count, now time.Time) (after map[uint64]activity, lately []count) {
 	after = make(map[uint64]activity, len(counts))
 	for _, one := range counts {
-		a := before[one.campaign]
-		if a.n != one.units {
-			a = activity{one.units, now}
+		a := before[one.Of]
+		if a.n != one.N {
+			a = activity{one.N, now}
 		}
-		after[one.campaign] = a
+		after[one.Of] = a
 		if now.Sub(a.at) < sentFor {
 			lately = append(lately, one)
 		}
@@ -251,7 +251,7 @@ func (t *Tracker) sumUp(left []Left) []byte {
 	parts, err := decode(left)
 	t.understood(err)
 	s := t.merger.merge(parts)
-	s.late, s.holds = t.late, t.holds.notes()
+	s.Late, s.Holds = t.late, t.holds.notes()
 	return s.encode()
 }
 
@@ -280,7 +280,7 @@ func (t *Tracker) hear(ctx context.Context, told Summary) {
 		t.merger = merger{}
 	}
 	t.okAt = time.Now()
-	s, err := decodeSummary(told.Summary)
+	s, err := decodePart(told.Summary)
 	if !leads && told.Summary != nil {
 		t.understood(err)
 	}
@@ -288,7 +288,7 @@ func (t *Tracker) hear(ctx context.Context, told Summary) {
 		t.outdated()
 		return
 	}
-	t.fleet.Store(int64(s.daemons))
+	t.fleet.Store(int64(s.Daemons))
 	gates, err := t.opt.Gates(ctx)
 	if err != nil {
 		t.log.Debug("the gates of sinks could not be read", "error", err)
@@ -320,57 +320,50 @@ func (t *Tracker) part(ctx context.Context) (*part, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &part{late: t.late, lanes: t.opt.Work.Backlog()}
-	node, now := Node{Lanes: len(p.lanes.Lanes)}, time.Now()
-	for _, h := range jobs {
-		node.Queued, node.InFlight = node.Queued+h.Jobs, node.InFlight+h.InHand
-		hash := delivery.CampaignHash(h.Campaign)
-		if h.Jobs > 0 {
-			p.held = append(p.held, heldCampaign{hash, h.Direct, h.Jobs, h.Units})
+	p, now := &part{Late: t.late, Lanes: t.opt.Work.Backlog()}, time.Now()
+	queued, inFlight := int64(0), int64(0)
+	for _, m := range jobs {
+		queued, inFlight = queued+m.Jobs, inFlight+m.InHand
+		one := memory{Campaign: delivery.CampaignHash(m.Campaign), Direct: m.Direct, Jobs: m.Jobs, Units: m.Units, InHand: m.InHand, Early: m.Early}
+		if m.Turn.After(now.Add(turnSoon)) {
+			one.Turn = m.Turn.UnixMicro()
 		}
-		if h.InHand > 0 {
-			p.inHand = append(p.inHand, sent{hash, h.InHand})
-		}
-		if h.Early > 0 {
-			p.early = append(p.early, sent{hash, h.Early})
-		}
-		if h.Turn.After(now.Add(turnSoon)) {
-			p.turns = append(p.turns, sent{hash, h.Turn.UnixMicro()})
+		if one != (memory{Campaign: one.Campaign}) {
+			p.Memory = append(p.Memory, one)
 		}
 	}
 	t.count(p, now)
 	if t.opt.Node != nil {
-		lanes, queued, inFlight := node.Lanes, node.Queued, node.InFlight
-		node = t.opt.Node()
+		node := t.opt.Node()
 		node.Name, node.Started, node.Revision = t.opt.Daemon, t.recent.started, t.snapshot.Revision
-		node.Lanes, node.Queued, node.InFlight = lanes, queued, inFlight
-		node.Report, p.sinks = t.recent.report(now, t.opt.Readings())
-		p.nodes = []Node{node}
+		node.Lanes, node.Queued, node.InFlight = len(p.Lanes.Lanes), queued, inFlight
+		node.Report, p.Sinks = t.recent.report(now, t.opt.Readings())
+		p.Nodes = []Node{node}
 	}
 	for _, s := range t.opt.Stuck(ctx) {
-		n := note{campaign: delivery.CampaignHash(s.Campaign), cause: s.Cause, since: s.Since.UnixMicro()}
+		n := note{Campaign: delivery.CampaignHash(s.Campaign), Cause: s.Cause, Since: s.Since.UnixMicro()}
 		if s.By != "" {
-			n.by = delivery.CampaignHash(s.By)
+			n.By = delivery.CampaignHash(s.By)
 		}
-		p.stuck = append(p.stuck, n)
+		p.Stuck = append(p.Stuck, n)
 	}
 	return p, nil
 }
 
 // count adds to the part what this daemon has sent, and what it was denied.
 func (t *Tracker) count(p *part, now time.Time) {
-	var units, asks []sent
+	var units, asks []count
 	for _, tally := range t.opt.Work.Tallies() {
-		units = append(units, sent{delivery.CampaignHash(tally.Campaign), tally.Sent})
+		units = append(units, count{delivery.CampaignHash(tally.Campaign), tally.Sent})
 	}
-	t.active.sent, p.sent = trackActivity(t.active.sent, units, now)
+	t.active.sent, p.Sent = trackActivity(t.active.sent, units, now)
 	if t.opt.Denials == nil {
 		return
 	}
 	for _, d := range t.opt.Denials() {
-		asks = append(asks, sent{windowHash(d.Quota, d.Span), d.Asks})
+		asks = append(asks, count{windowHash(d.Quota, d.Span), d.Asks})
 	}
-	t.active.denied, p.denied = trackActivity(t.active.denied, asks, now)
+	t.active.denied, p.Denied = trackActivity(t.active.denied, asks, now)
 }
 
 // windowHash identifies a window of a quota in parts.
@@ -379,7 +372,7 @@ func windowHash(quota string, span time.Duration) uint64 {
 }
 
 // combine computes the figures and shows them.
-func (t *Tracker) combine(s *summary, sent map[uint64]float64, gates []delivery.Gate) {
+func (t *Tracker) combine(s *part, sent map[uint64]float64, gates []delivery.Gate) {
 	now := time.Now()
 	board := newBoard(now, s)
 	totals := board.totals
@@ -408,7 +401,7 @@ func (t *Tracker) combine(s *summary, sent map[uint64]float64, gates []delivery.
 	late := t.compare(f, totals, sent)
 	t.metrics.showLate(late, shown)
 	if t.leader != t.opt.Daemon {
-		t.metrics.show(figures, s.late)
+		t.metrics.show(figures, s.Late)
 		return
 	}
 	t.metrics.show(figures, t.late)
@@ -418,16 +411,16 @@ func (t *Tracker) combine(s *summary, sent map[uint64]float64, gates []delivery.
 
 // sentSince returns how many units of each campaign all daemons have sent since the summary before; known is false if that
 // was made by another daemon, which counts from another time on.
-func (t *Tracker) sentSince(s *summary, leader string) (delta map[uint64]float64, known bool) {
+func (t *Tracker) sentSince(s *part, leader string) (delta map[uint64]float64, known bool) {
 	if known = leader == t.leader; !known {
 		t.sent = map[uint64]int64{}
 	}
 	delta = map[uint64]float64{}
-	for _, one := range s.sent {
-		if was, ok := t.sent[one.campaign]; ok { // otherwise it is not known since when
-			delta[one.campaign] = float64(max(0, one.units-was))
+	for _, one := range s.Sent {
+		if was, ok := t.sent[one.Of]; ok { // otherwise it is not known since when
+			delta[one.Of] = float64(max(0, one.N-was))
 		}
-		t.sent[one.campaign] = one.units
+		t.sent[one.Of] = one.N
 	}
 	return delta, known
 }

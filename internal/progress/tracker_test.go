@@ -632,8 +632,8 @@ func TestDenialsAreAddedUp(t *testing.T) {
 		t.Errorf("the other window denied %d, %t", n, ok)
 	}
 	a.active.denied[windowHash("q", time.Hour)] = activity{105, time.Now().Add(-sentFor)}
-	if p, err := a.part(t.Context()); err != nil || len(p.denied) != 0 {
-		t.Errorf("half a minute later %+v, %v", p.denied, err)
+	if p, err := a.part(t.Context()); err != nil || len(p.Denied) != 0 {
+		t.Errorf("half a minute later %+v, %v", p.Denied, err)
 	}
 	if a.merger.denied.forget(func(uint64) bool { return false }); len(a.merger.denied.sums) != 0 {
 		t.Errorf("of windows that are gone: %v", a.merger.denied.sums)

@@ -1,9 +1,7 @@
 package progress
 
 import (
-	"cmp"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -16,7 +14,6 @@ type window struct {
 	span        float64
 	from, to    float64 // when the other units return: evenly in this time, or all at its end if they return together
 	together    bool
-	slows       bool // it allows less than the shorter ones in the long run
 }
 
 // newWindow returns a window of which the campaign has a part. Jobs of one weight fill the limit as far as whole jobs do.
@@ -43,60 +40,47 @@ func newWindow(w delivery.Window, s delivery.WindowState, part, weight float64, 
 	return x
 }
 
-// path is the windows that a campaign's units pass, by their spans, and how many units per second they are at most.
+// path is the windows that a campaign's units pass, and how many units per second they are at most.
 type path struct {
 	rate    float64
 	windows []window
 }
 
-func newPath(rate float64, windows []window) *path {
-	slices.SortFunc(windows, func(a, b window) int { return cmp.Compare(a.span, b.span) })
-	least := rate
-	for i := range windows {
-		w := &windows[i]
-		w.slows = w.limit/w.span < least
-		least = min(least, w.limit/w.span)
-	}
-	return &path{rate, windows}
-}
-
 // finish returns in how many seconds the units will have passed all windows: the latest time of any window.
 func (p *path) finish(units float64) (at float64) {
 	for i := range p.windows {
-		at = max(at, p.through(i, units))
+		at = max(at, p.through(&p.windows[i], units))
 	}
 	return at
 }
 
 // through returns in how many seconds the units will have passed a window. A span of it goes like the one before.
-func (p *path) through(i int, units float64) float64 {
-	w := p.windows[i]
-	if units <= w.free {
-		return p.fresh(i, units)
-	}
-	if w.limit <= 0 {
+func (p *path) through(w *window, units float64) float64 {
+	switch {
+	case units <= w.free:
+		return p.fresh(units)
+	case w.limit <= 0:
 		return math.Inf(1)
-	}
-	if w.together {
-		return w.to + p.fresh(i+1, units-w.free)
+	case w.together:
+		return w.to + p.fresh(units-w.free)
 	}
 	spans := w.spans(units)
 	if units -= spans * w.limit; units <= w.free {
-		return spans*w.span + p.fresh(i, units)
+		return spans*w.span + p.fresh(units)
 	}
 	units -= w.free
-	return spans*w.span + w.from + max((w.to-w.from)*units/(w.limit-w.free), p.fresh(i, units))
+	return spans*w.span + w.from + max((w.to-w.from)*units/(w.limit-w.free), p.fresh(units))
 }
 
-// fresh returns in how many seconds the units pass the first windows, if these are unused.
-func (p *path) fresh(windows int, units float64) (at float64) {
-	for _, w := range slices.Backward(p.windows[:windows]) {
-		if w.slows {
-			spans := w.spans(units)
-			at, units = at+spans*w.span, units-spans*w.limit
-		}
+// fresh returns in how many seconds the units pass the windows, if these are unused: by the one that takes longest.
+func (p *path) fresh(units float64) (at float64) {
+	at = units / p.rate
+	for i := range p.windows {
+		w := &p.windows[i]
+		spans := w.spans(units)
+		at = max(at, spans*w.span+(units-spans*w.limit)/p.rate)
 	}
-	return at + units/p.rate
+	return at
 }
 
 // spans returns how many spans are used up before the one in which the last of the units goes.

@@ -1,6 +1,7 @@
 package record
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 	"strconv"
@@ -25,11 +26,16 @@ type Encoder struct {
 	written, first, published last[time.Time, string]
 	topicID                   last[delivery.TopicID, string]
 
-	// Of the record that is encoded.
-	job *delivery.Job
-	to  delivery.Reroute
-	now time.Time
+	// Of the record that is encoded. The state and the provider are empty if the job has none.
+	job      *delivery.Job
+	state    *delivery.State
+	provider *delivery.Provider
+	unread   bool
+	to       delivery.Reroute
+	now      time.Time
 }
+
+var noState, noProvider = &delivery.State{}, &delivery.Provider{}
 
 // Encode is Encoder.Encode for one record.
 func Encode(job *delivery.Job, to delivery.Reroute, now time.Time) delivery.Record {
@@ -39,18 +45,18 @@ func Encode(job *delivery.Job, to delivery.Reroute, now time.Time) delivery.Reco
 // Encode returns the record of a job for its destination, written at now. The record shares the job's memory, and is valid until
 // the next call. Of a job that could not be read, the record keeps the producer's headers: the dead letter shows what was published.
 func (e *Encoder) Encode(job *delivery.Job, to delivery.Reroute, now time.Time) delivery.Record {
-	e.job, e.to, e.now = job, to, now
+	e.job, e.to, e.now, e.unread = job, to, now, unread(job)
+	if e.state = noState; job.State.Valid() {
+		e.state = job.State
+	}
+	e.provider = cmp.Or(job.Call.Provider, noProvider)
 	e.headers, e.memory = slices.Grow(e.headers[:0], 20+len(job.Headers)), slices.Grow(e.memory[:0], 384)
-	is := conditionOf(job, to.Kind)
-	unread := is&isRead == 0
 	for i := range fields {
 		f, from := &fields[i], len(e.memory)
 		switch {
-		case f.only&^is != 0:
-		case unread && !f.own && (!strings.HasPrefix(f.header, delivery.HeaderPrefix) || has(job.Headers, f.header)):
-		case f.text != nil:
-			e.put(f.text(job))
-		case f.write != nil:
+		case f.write == nil || f.dead && to.Kind != delivery.ToDead:
+		case e.unread && !f.own && (!strings.HasPrefix(f.header, delivery.HeaderPrefix) || has(job.Headers, f.header)):
+		default:
 			f.write(e)
 		}
 		if to := len(e.memory); to > from {
@@ -58,7 +64,7 @@ func (e *Encoder) Encode(job *delivery.Job, to delivery.Reroute, now time.Time) 
 		}
 	}
 	for own, i := e.headers, 0; i < len(job.Headers); i++ {
-		if h := job.Headers[i]; !rewritten(h.Key, unread) && !has(own, h.Key) {
+		if h := job.Headers[i]; !rewritten(h.Key, e.unread) && !has(own, h.Key) {
 			e.headers = append(e.headers, h)
 		}
 	}
@@ -130,17 +136,16 @@ func DueAt(job *delivery.Job, to delivery.Reroute) time.Time {
 // Size estimates how many bytes the job's record takes in a batch: texts and the producer's parts exactly, pacer's other headers and the
 // framing generously.
 func Size(job *delivery.Job) int {
-	n, is := 568+len(job.Origin.Topic)+len(job.Payload)+len(job.Key), conditionOf(job, delivery.ToDead)
-	for i := range fields {
-		if f := &fields[i]; f.text != nil && f.only&^is == 0 {
-			n += len(f.text(job))
-		}
-	}
+	n := 572 + len(job.Origin.Topic) + len(job.Payload) + len(job.Key) + len(job.Campaign) + len(job.ID) + len(job.ContentType) +
+		len(job.TraceParent) + len(job.Destination)
 	for _, h := range job.Headers {
 		n += len(h.Key) + len(h.Value) + 8
 	}
-	if is&(hasState|hasProvider) != 0 {
-		n += 256
+	if job.State.Valid() {
+		n += 256 + len(job.State.Vars)
+	}
+	if p := job.Call.Provider; p != nil {
+		n += 256 + len(p.Code) + len(p.MessageID)
 	}
 	return n
 }

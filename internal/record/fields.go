@@ -11,66 +11,37 @@ import (
 	"github.com/pacer/pacer/internal/notation"
 )
 
-// field is a header of a job's record. Decode, Encode, Size, envelopes and error messages all go by the table of fields.
+// field is a header of a job's record. Decode, Encode, envelopes and error messages all go by the table of fields.
 type field struct {
 	header string
-	key    string    // in an envelope; "" if envelopes do not have it
-	raw    bool      // in an envelope it is no string
-	own    bool      // it describes one record of the job: pacer writes it anew each time, and reads it only from its own topics
-	kept   bool      // it stays on the record as the producer wrote it
-	only   condition // of the jobs that have it
+	key    string // in an envelope; "" if envelopes do not have it
+	raw    bool   // in an envelope it is no string
+	own    bool   // it describes one record of the job: pacer writes it anew each time, and reads it only from its own topics
+	kept   bool   // it stays on the record as the producer wrote it
+	dead   bool   // only dead letters have it
 
-	read  func(d *Decoder)             // sets the job's field from d.value; nil: Decode does, or no one
-	text  func(j *delivery.Job) string // what is written; "": no header
-	write func(e *Encoder)             // instead of text: appends to e.memory, or leaves the header out
-}
-
-// condition is a set of what some jobs and records are.
-type condition uint8
-
-const (
-	hasState condition = 1 << iota
-	hasProvider
-	isDead
-	isRead
-	isEnvelope // and could not be read
-)
-
-// conditionOf returns what is true of a job that is written.
-func conditionOf(j *delivery.Job, to delivery.RerouteKind) (c condition) {
-	switch {
-	case !unread(j):
-		c = isRead
-	case !has(j.Headers, delivery.HeaderCampaign):
-		c = isEnvelope
-	}
-	if j.State.Valid() {
-		c |= hasState
-	}
-	if j.Call.Provider != nil {
-		c |= hasProvider
-	}
-	if to == delivery.ToDead {
-		c |= isDead
-	}
-	return c
+	read  func(d *Decoder) // sets the job's field from d.value; nil: Decode does, or no one
+	write func(e *Encoder) // appends to e.memory, or leaves the header out
 }
 
 // fields is the table, in the order in which fields are read and written.
 var fields = [...]field{
-	{header: delivery.HeaderCampaign, key: "campaign", only: isRead, read: (*Decoder).readCampaign, text: func(j *delivery.Job) string { return j.Campaign }},
-	{header: delivery.HeaderJobID, key: "id", read: (*Decoder).readID, text: func(j *delivery.Job) string { return j.ID }},
-	{header: delivery.HeaderCloudEvent, kept: true, read: (*Decoder).readID},
-	{header: delivery.HeaderContentType, read: (*Decoder).readContentType, text: func(j *delivery.Job) string { return j.ContentType }},
-	{header: delivery.HeaderTraceParent, kept: true, text: func(j *delivery.Job) string { return j.TraceParent }},
-	{header: delivery.HeaderDestination, key: "destination", read: (*Decoder).readDestination, text: func(j *delivery.Job) string {
-		if j.FoundDestination() {
-			return ""
+	{header: delivery.HeaderCampaign, key: "campaign", read: (*Decoder).readCampaign, write: func(e *Encoder) {
+		if !e.unread {
+			e.put(e.job.Campaign)
 		}
-		return j.Destination
 	}},
-	{header: delivery.HeaderPriority, key: "priority", read: (*Decoder).readPriority, text: func(j *delivery.Job) string {
-		return [...]string{delivery.PriorityHigh: "high"}[j.Priority]
+	{header: delivery.HeaderJobID, key: "id", read: (*Decoder).readID, write: func(e *Encoder) { e.put(e.job.ID) }},
+	{header: delivery.HeaderCloudEvent, kept: true, read: (*Decoder).readID},
+	{header: delivery.HeaderContentType, read: (*Decoder).readContentType, write: func(e *Encoder) { e.put(e.job.ContentType) }},
+	{header: delivery.HeaderTraceParent, kept: true, write: func(e *Encoder) { e.put(e.job.TraceParent) }},
+	{header: delivery.HeaderDestination, key: "destination", read: (*Decoder).readDestination, write: func(e *Encoder) {
+		if !e.job.FoundDestination() {
+			e.put(e.job.Destination)
+		}
+	}},
+	{header: delivery.HeaderPriority, key: "priority", read: (*Decoder).readPriority, write: func(e *Encoder) {
+		e.put([...]string{delivery.PriorityHigh: "high"}[e.job.Priority])
 	}},
 	{header: delivery.HeaderNotBefore, key: "not_before", read: (*Decoder).readNotBefore, write: func(e *Encoder) { e.time(e.job.NotBefore) }},
 	{header: delivery.HeaderExpiresAt, key: "expires_at", read: (*Decoder).readExpiresAt, write: func(e *Encoder) { e.time(e.job.ExpiresAt) }},
@@ -106,25 +77,29 @@ var fields = [...]field{
 		read: func(d *Decoder) { d.job.Due = instant(string(d.value)) }, write: func(e *Encoder) { e.time(DueAt(e.job, e.to)) }},
 	{header: delivery.HeaderReason, own: true,
 		read: func(d *Decoder) { d.job.Reason = d.shared() }, write: func(e *Encoder) { e.put(string(e.to.Reason)) }},
-	{header: delivery.HeaderStep, own: true, only: hasState,
-		read: func(d *Decoder) { d.state().Step = d.shared() }, text: func(j *delivery.Job) string { return j.State.Step }},
-	{header: delivery.HeaderVars, own: true, only: hasState,
-		read: func(d *Decoder) { d.state().Vars = bytes.Clone(d.value) }, text: func(j *delivery.Job) string { return string(j.State.Vars) }},
-	{header: delivery.HeaderBegan, own: true, only: hasState,
-		read: func(d *Decoder) { d.state().Began = instant(string(d.value)) }, write: func(e *Encoder) { e.time(e.job.State.Began) }},
-	{header: delivery.HeaderWaits, own: true, only: hasState,
-		read: func(d *Decoder) { d.state().Waits = d.count() }, write: func(e *Encoder) { e.count(e.job.State.Waits) }},
+	{header: delivery.HeaderStep, own: true,
+		read: func(d *Decoder) { d.state().Step = d.shared() }, write: func(e *Encoder) { e.put(e.state.Step) }},
+	{header: delivery.HeaderVars, own: true,
+		read: func(d *Decoder) { d.state().Vars = bytes.Clone(d.value) }, write: func(e *Encoder) { e.put(string(e.state.Vars)) }},
+	{header: delivery.HeaderBegan, own: true,
+		read: func(d *Decoder) { d.state().Began = instant(string(d.value)) }, write: func(e *Encoder) { e.time(e.state.Began) }},
+	{header: delivery.HeaderWaits, own: true,
+		read: func(d *Decoder) { d.state().Waits = d.count() }, write: func(e *Encoder) { e.count(e.state.Waits) }},
 	// A retry may have to use the same id, which the destination may know by now.
-	{header: delivery.HeaderProviderMessageID, own: true, only: hasProvider,
-		read: (*Decoder).readMessageID, text: func(j *delivery.Job) string { return j.Call.Provider.MessageID }},
+	{header: delivery.HeaderProviderMessageID, own: true,
+		read: (*Decoder).readMessageID, write: func(e *Encoder) { e.put(e.provider.MessageID) }},
 
 	// Those of dead letters alone are read by package deadletter. A value that could not be read and named its campaign itself stays what
 	// the job is decoded from when it is replayed.
-	{header: delivery.HeaderEnvelopeCampaign, own: true, only: isEnvelope, text: func(j *delivery.Job) string { return j.Campaign }},
-	{header: delivery.HeaderDetail, own: true, only: isDead, write: func(e *Encoder) { e.put(OneLine(e.to.Detail, MaxDetail)) }},
-	{header: delivery.HeaderProviderCode, own: true, only: isDead | hasProvider, text: func(j *delivery.Job) string { return j.Call.Provider.Code }},
-	{header: delivery.HeaderGoneSince, own: true, only: isDead | hasProvider, write: func(e *Encoder) { e.time(e.job.Call.Provider.GoneSince) }},
-	{header: HeaderTruncated, own: true, only: isDead, write: func(e *Encoder) {
+	{header: delivery.HeaderEnvelopeCampaign, own: true, write: func(e *Encoder) {
+		if e.unread && !has(e.job.Headers, delivery.HeaderCampaign) {
+			e.put(e.job.Campaign)
+		}
+	}},
+	{header: delivery.HeaderDetail, own: true, dead: true, write: func(e *Encoder) { e.put(OneLine(e.to.Detail, MaxDetail)) }},
+	{header: delivery.HeaderProviderCode, own: true, dead: true, write: func(e *Encoder) { e.put(e.provider.Code) }},
+	{header: delivery.HeaderGoneSince, own: true, dead: true, write: func(e *Encoder) { e.time(e.provider.GoneSince) }},
+	{header: HeaderTruncated, own: true, dead: true, write: func(e *Encoder) {
 		if f := e.job.Flaw; f != nil && f.Lost > 0 {
 			e.number(f.Lost)
 		}

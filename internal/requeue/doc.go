@@ -1,18 +1,19 @@
 // Package requeue moves jobs that cannot be sent now into lanes and timers, and jobs that can never be sent into the dead
-// letters. It names, makes and checks the topics that pacer owns.
+// letters. It writes an event of each job with a final outcome, if that is wanted. It names, makes and checks the topics that pacer owns.
 //
 // # The way of a re-enqueued job
 //
 //	pacer decides               Relay.Put(job, destination)            never blocks
 //	  -> queue of its source    one for lanes, one for timers and      bounded by the consumer's byte budget
-//	                            dead letters
+//	                            dead letters; one of all sources for
+//	                            results
 //	  -> worker                 at most 500 jobs and 512 KiB of this one queue
 //	                            destination partition: by its backlog (lanes), the source (timers),
-//	                            the campaign (dead letters)
+//	                            the campaign (dead letters), the job (results)
 //	                            one produce request per broker, acks=all
 //	  -> acknowledged           Job.Settle: requeued, retried, dead or expired
 //	     refused                waits for its partition, tried again with back-off, for ever; after some seconds
-//	                            another partition is taken if that is safe (hold.go)
+//	                            another partition is taken if that is safe (stalled.go)
 //	     too large              the batch is halved down to the record; that one waits, and is logged as an error
 //
 // What is promised:

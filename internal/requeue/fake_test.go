@@ -126,7 +126,7 @@ func run(t testing.TB, r *Relay) {
 func outage(r *Relay) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.trouble.level() > 0
+	return !r.trouble.since.IsZero()
 }
 
 // queued returns how many jobs wait to be written.

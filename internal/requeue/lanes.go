@@ -65,8 +65,8 @@ func (b *backlogs) grow(source, campaign string) (waits Backlog) {
 	return waits
 }
 
-// stretchBits is the logarithm of how many successive offsets of a source go to one lane: they need few requests, and keep their order
-// for a while.
+// stretchBits is the logarithm of how many successive offsets of a source go to one lane, before the next ones go to the next lane: they need
+// few requests, and keep their order for a while.
 const stretchBits = 7
 
 // laneOf returns the lane of a job of a source. It depends on where the job was read, so that after a crash it is most likely written to the
@@ -76,7 +76,7 @@ func (b *backlogs) laneOf(j *delivery.Job, source string, l layout) int {
 	waits := b.grow(source, j.Campaign)
 	first, end := delivery.LanesFor(waits.Jobs, waits.Large, waits.Huge, l.partitions)
 	order, width := delivery.OrderOfLanes(j.Campaign, l.partitions), end-first
-	at := int(mix(delivery.CampaignHash(source)^uint64(j.Offset>>stretchBits)) % uint64(width))
+	at := int((delivery.CampaignHash(source)>>1 + uint64(j.Offset>>stretchBits)) % uint64(width))
 	for k := range width {
 		if lane := order.Lane(first + (at+k)%width); !slices.Contains(l.avoid, lane) && !slices.Contains(l.held, lane) {
 			return lane
@@ -88,14 +88,6 @@ func (b *backlogs) laneOf(j *delivery.Job, source string, l layout) int {
 		}
 	}
 	return order.Lane(first + at)
-}
-
-// mix spreads the bits of a hash: the finalizer of SplitMix64.
-func mix(h uint64) uint64 {
-	h += 0x9e3779b97f4a7c15
-	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
-	h = (h ^ h>>27) * 0x94d049bb133111eb
-	return h ^ h>>31
 }
 
 // without returns the first of n partitions, from id on, that is not to be avoided; id if all are.

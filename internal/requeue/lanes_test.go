@@ -2,6 +2,7 @@ package requeue
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -49,6 +50,24 @@ func TestLanesOfABacklog(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestABacklogFillsItsLanesEvenly: whatever part of the jobs of its sources it has.
+func TestABacklogFillsItsLanesEvenly(t *testing.T) {
+	b := backlogs{counted: func(string) Backlog { return Backlog{Jobs: 1 << 20} }, lately: map[string]*recent{}}
+	const sources, lanes, stretches = 6, 32, 3 * 32
+	for _, every := range []int64{1, 7, 100} {
+		in := make([]int, lanes)
+		for n := range sources {
+			s := newSource(fmt.Sprint("jobs/", n))
+			for offset := int64(0); offset < stretches<<stretchBits; offset += every {
+				in[b.laneOf(s.job(offset, "wide"), s.name, layout{partitions: lanes})]++
+			}
+		}
+		if least, most := slices.Min(in), slices.Max(in); most > least+least/4 {
+			t.Errorf("every %d. job: %d to %d jobs are in a lane", every, least, most)
+		}
+	}
 }
 
 // TestAJobWrittenAgain: after a crash, jobs are written to the lanes where they are, whatever is written of other sources meanwhile.

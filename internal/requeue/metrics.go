@@ -18,6 +18,7 @@ type metrics struct {
 	produce prometheus.Histogram
 	records map[delivery.RerouteKind]prometheus.Counter
 	dead    *prometheus.CounterVec // reason
+	results prometheus.Counter
 }
 
 // newMetrics registers the metrics of a relay, some of which it reads at each scrape; a nil registerer leaves them
@@ -58,11 +59,26 @@ func newMetrics(reg prometheus.Registerer, r *Relay) *metrics {
 	gauge("pacer_requeue_queued", "Jobs waiting to be written to a lane, a timer or the dead letters.",
 		func(o *outbox) int { return o.queued + o.waiting() + o.large() })
 	gauge("pacer_requeue_outage", "1 while re-enqueued jobs cannot be written, else 0.",
-		func(*outbox) int { return r.trouble.level() })
+		func(*outbox) int { return one(!r.trouble.since.IsZero()) })
 	gauge("pacer_requeue_refusing_partitions",
 		"Partitions of lanes, timers and dead letters that refuse records or do not answer.", (*outbox).refusing)
 	gauge("pacer_requeue_held", "Jobs waiting for partitions that refuse records or do not answer.", (*outbox).waiting)
 	gauge("pacer_requeue_oversize", "Jobs that stay open because their records are larger than the topic takes.",
 		(*outbox).large)
+	if !r.opts.Topics.Results {
+		factory = promauto.With(nil)
+	}
+	m.results = factory.NewCounter(prometheus.CounterOpts{
+		Name: "pacer_results_written_total", Help: "Events of settled jobs written and acknowledged.",
+	})
+	gauge("pacer_results_waiting", "Jobs that are not settled because their event is not acknowledged yet.", func(o *outbox) int { return o.results })
+	gauge("pacer_results_outage", "1 while events of settled jobs cannot be written, else 0.", func(o *outbox) int { return one(o.refusesResults()) })
 	return m
+}
+
+func one(yes bool) int {
+	if yes {
+		return 1
+	}
+	return 0
 }

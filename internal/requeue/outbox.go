@@ -21,7 +21,8 @@ type outbox struct {
 	noLanes bool               // being drained: lane items are dropped
 	closed  bool
 	idle    chan struct{} // closed when the outbox is closed and no turn is sending
-	inDoubt int           // dropped although the broker may have written them
+	results int           // jobs whose events are not acknowledged
+	inDoubt int           // dropped although the broker may have written them, or although they were sent: those with results
 }
 
 type queueKey struct {
@@ -44,16 +45,22 @@ const maxIdleQueues = 1024
 
 func (o *outbox) put(it *item) {
 	class := classOf(it.to)
+	if it.result != nil {
+		o.results++
+	}
 	if o.closed || o.noLanes && class == lanes || o.dropIfRevoked(it) {
 		return
 	}
 	key := queueKey{it.job.Source, class}
+	if class == events {
+		key.source = nil
+	}
 	q := o.queues[key]
 	if q == nil {
 		if len(o.queues) >= maxIdleQueues {
 			o.forgetIdle()
 		}
-		q = &queue{source: it.job.Source, class: class}
+		q = &queue{source: key.source, class: class}
 		o.queues[key] = q
 	}
 	it.q = q
@@ -108,7 +115,11 @@ func (o *outbox) take(t *turn, maxBytes int) []*item {
 	before := len(t.q.items)
 	t.q.items = slices.DeleteFunc(t.q.items, o.dropIfRevoked)
 	o.queued -= before - len(t.q.items)
-	items, rest := split(t.q.items, maxBatchJobs, maxBytes)
+	jobs := maxBatchJobs
+	if t.q.class == events {
+		jobs = eventsBatch
+	}
+	items, rest := split(t.q.items, jobs, maxBytes)
 	t.q.items = rest
 	o.queued -= len(items)
 	o.begin(t, items)
@@ -189,6 +200,9 @@ func (o *outbox) dropIfRevoked(it *item) bool {
 	if !left && (!leaving || it.unknown || classOf(it.to) != lanes) {
 		return false
 	}
+	if it.result != nil {
+		o.results--
+	}
 	src.Drop(it.job.Offset)
 	return true
 }
@@ -228,14 +242,27 @@ func (o *outbox) close() {
 
 func (o *outbox) drop(items []*item) { o.inDoubt += countUnacknowledged(items) }
 
-// countUnacknowledged returns the number of items that the broker may have written already.
+// countUnacknowledged returns the number of items that the broker may have written already, and of those whose jobs have been sent.
 func countUnacknowledged(items []*item) (n int) {
 	for _, it := range items {
-		if it.unknown {
+		if it.unknown || it.result != nil {
 			n++
 		}
 	}
 	return n
+}
+
+// refusesResults reports whether events wait for a partition that refuses.
+func (o *outbox) refusesResults() bool {
+	for _, h := range o.held {
+		for it := range h.each() {
+			if it.result != nil {
+				return true
+			}
+			break // all go to the same topic
+		}
+	}
+	return false
 }
 
 // open returns the number of jobs, over all turns, whose records may or may not have been written.

@@ -3,31 +3,31 @@ package requeue
 import (
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
-func TestBrake(t *testing.T) {
-	base := time.Unix(1_800_000_000, 0)
-	ms := func(n int) time.Time { return base.Add(time.Duration(n) * time.Millisecond) }
-	var b throttle
-	for _, step := range []struct {
-		at, d, until int
-	}{
-		{0, 50, 50},     // a pause
-		{20, 100, 120},  // made longer
-		{110, 500, 200}, // by no more than 200 ms in all
-		{200, 50, 200},  // the lanes' own time
-		{399, 50, 200},
-		{400, 50, 450}, // the next pause
-		{450, 50, 450},
-		{500, 10, 510},
-		{505, -1, 510},
-	} {
-		b.pause(ms(step.at), time.Duration(step.d)*time.Millisecond)
-		if !b.until.Equal(ms(step.until)) {
-			t.Fatalf("hold(%d) at %d: until %d, want %d", step.d, step.at, b.until.Sub(base).Milliseconds(), step.until)
+// TestLanesHaveTimeOfTheirOwn: writing to them is paused for half of the time at most, however often sending is behind.
+func TestLanesHaveTimeOfTheirOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := prepare(t, Options{Client: memoryClient(t, newMemory("t."))})
+		paused, longest := 0, 0
+		for range 1000 {
+			r.Throttle(25 * time.Millisecond)
+			if time.Now().Before(r.pausedUntil) {
+				paused, longest = paused+1, longest+1
+			} else {
+				longest = 0
+			}
+			if longest > 200 {
+				t.Fatal("a pause has no end")
+			}
+			time.Sleep(time.Millisecond)
 		}
-	}
+		if paused < 450 || paused > 550 {
+			t.Errorf("writing to lanes is paused for %d of 1000 ms", paused)
+		}
+	})
 }
 
 // serve takes a batch of a queue and gives the queue back.

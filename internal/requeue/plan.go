@@ -103,6 +103,8 @@ func (p *plan) destination(ctx context.Context, it *item) broker.Partition {
 		topic = LaneTopic(topics.Prefix)
 	case delivery.ToTimer:
 		topic, key = TimerTopic(topics.Prefix, TimerFor(topics.Timers, p.now, record.DueAt(it.job, it.to))), p.source
+	case delivery.ToResult:
+		topic, key = ResultsTopic(topics.Prefix), it.job.ID
 	default:
 		topic, key = DeadTopic(topics.Prefix), it.job.Campaign
 	}

@@ -13,12 +13,16 @@ type queueClass uint8
 const (
 	urgent  queueClass = iota // timers and dead letters
 	lanes                     // never urgent
+	events                    // of results, of all sources together
 	classes                   // their number
 )
 
 func classOf(to delivery.Reroute) queueClass {
-	if to.Kind == delivery.ToLane {
+	switch to.Kind {
+	case delivery.ToLane:
 		return lanes
+	case delivery.ToResult:
+		return events
 	}
 	return urgent
 }
@@ -29,15 +33,17 @@ type item struct {
 	to   delivery.Reroute
 	size int // estimated bytes of the record
 	q    *queue
+	// result is set if an event of the job is written instead of the job.
+	result *result
 	// unknown is set once a produce call ended without a certain outcome: the record may be at the partition at, and
 	// must not be written to another, where its repetition would not be recognised.
 	unknown bool
 	at      broker.Partition
 }
 
-// queue holds the items of one source and class in their order. The relay's lock guards it.
+// queue holds the items of one source and class in their order, or the events of all sources. The relay's lock guards it.
 type queue struct {
-	source delivery.Source
+	source delivery.Source // nil: of all
 	class  queueClass
 	items  []*item
 

@@ -25,7 +25,6 @@ const (
 
 	maxBatchJobs  = 500
 	maxBatchBytes = 512 << 10
-	minBatchBytes = 16 << 10
 )
 
 // Options of a Relay. Zero values stand for the defaults.
@@ -53,13 +52,15 @@ type Relay struct {
 	backlogs backlogs
 	metrics  *metrics
 
-	batchBytes atomic.Int64          // bounds a batch; lowered when a topic accepts less
-	wake       [classes]retry.Signal // an item may be servable
-	running    sync.WaitGroup        // the goroutines of Run
+	ready   atomic.Bool           // see Ready
+	wake    [classes]retry.Signal // an item may be servable
+	running sync.WaitGroup        // the goroutines of Run
 
-	mu      sync.Mutex
-	box     *outbox // of the current generation; replaced by Drain
-	lanes   throttle
+	mu  sync.Mutex
+	box *outbox // of the current generation; replaced by Drain
+	// Of writing to lanes: when the last pause ends, and when another may begin.
+	pausedUntil, nextPause time.Time
+
 	stopped bool // Run has ended
 	trouble trouble
 	avoided map[broker.Partition]time.Time     // until when
@@ -75,10 +76,9 @@ func New(opts Options) (*Relay, error) {
 	opts.Workers = cmp.Or(opts.Workers, defaultWorkers)
 	opts.Logger = cmp.Or(opts.Logger, slog.New(slog.DiscardHandler))
 	r := &Relay{
-		opts: opts, wake: [classes]retry.Signal{retry.NewSignal(), retry.NewSignal()}, box: newOutbox(),
+		opts: opts, wake: [classes]retry.Signal{retry.NewSignal(), retry.NewSignal(), retry.NewSignal()}, box: newOutbox(),
 		avoided: make(map[broker.Partition]time.Time), worked: make(map[delivery.RerouteKind]time.Time),
 	}
-	r.batchBytes.Store(maxBatchBytes)
 	r.metrics = newMetrics(opts.Registerer, r)
 	r.backlogs = backlogs{counted: opts.Backlog, lately: map[string]*recent{}}
 	return r, nil
@@ -86,7 +86,10 @@ func New(opts Options) (*Relay, error) {
 
 // Run writes until ctx ends, and then returns nil. Jobs that are not written stay open.
 func (r *Relay) Run(ctx context.Context) error {
-	for class, workers := range [classes]int{urgent: urgentWorkers, lanes: r.opts.Workers} {
+	if r.opts.Topics.Results {
+		r.running.Go(func() { r.findResults(ctx) })
+	}
+	for class, workers := range [classes]int{urgent: urgentWorkers, lanes: r.opts.Workers, events: 1} {
 		for range workers {
 			r.running.Go(func() { r.work(ctx, queueClass(class)) })
 		}
@@ -102,11 +105,14 @@ func (r *Relay) Run(ctx context.Context) error {
 // Put accepts a job for writing. It never blocks. The relay owns the job from now on, and settles it once the broker
 // has acknowledged its record.
 func (r *Relay) Put(job *delivery.Job, to delivery.Reroute) {
-	it := &item{job: job, to: to, size: record.Size(job)}
+	r.put(&item{job: job, to: to, size: record.Size(job)})
+}
+
+func (r *Relay) put(it *item) {
 	r.mu.Lock()
 	r.box.put(it)
 	r.mu.Unlock()
-	r.wake[classOf(to)].Send()
+	r.wake[classOf(it.to)].Send()
 }
 
 // wakeAll wakes a worker of each class.
@@ -153,11 +159,11 @@ func (r *Relay) Revoke() {
 	r.box.revoke()
 }
 
-// finish waits until everything is written, except where Kafka refuses, or until ctx ends.
+// finish waits until everything is written, except where Kafka refuses what is no event, or until ctx ends.
 func (r *Relay) finish(ctx context.Context, box *outbox) {
 	for {
 		r.mu.Lock()
-		over := r.stopped || box.queued == 0 && box.busy == 0
+		over := r.stopped || box.queued == 0 && box.busy == 0 && !box.refusesResults()
 		r.mu.Unlock()
 		if over {
 			return
@@ -172,12 +178,19 @@ func (r *Relay) finish(ctx context.Context, box *outbox) {
 
 const finishPoll = 2 * time.Millisecond
 
-// Throttle pauses writing to lanes for d, at most 200 ms without a break, because sending is behind. Timers and dead
-// letters are not held: a retry that is written late comes back late.
+// maxPause bounds one pause of writing to lanes.
+const maxPause = 200 * time.Millisecond
+
+// Throttle pauses writing to lanes for d, because sending is behind. The next pause begins only after as much time again:
+// otherwise a machine that is always behind would never empty its front windows, and the campaigns queued behind the busy ones
+// would starve. Timers and dead letters are not held: a retry that is written late comes back late.
 func (r *Relay) Throttle(d time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.lanes.pause(time.Now(), d)
+	if now := time.Now(); d > 0 && !now.Before(r.nextPause) {
+		d = min(d, maxPause)
+		r.pausedUntil, r.nextPause = now.Add(d), now.Add(2*d)
+	}
 }
 
 // acquire waits for a queue whose turn it is; nil means that ctx has ended.
@@ -185,7 +198,7 @@ func (r *Relay) acquire(ctx context.Context, class queueClass) (*outbox, *queue)
 	for ctx.Err() == nil {
 		r.mu.Lock()
 		box := r.box
-		q, wait := box.next(class, time.Now(), r.lanes.until)
+		q, wait := box.next(class, time.Now(), r.pausedUntil)
 		more := q != nil && len(box.rings[class]) > 0
 		r.mu.Unlock()
 		if more {
@@ -209,35 +222,5 @@ func (r *Relay) sleep(ctx context.Context, class queueClass, d time.Duration) {
 	case <-r.wake[class]:
 	case <-due:
 	case <-ctx.Done():
-	}
-}
-
-// maxPause bounds one pause of writing to lanes.
-const maxPause = 200 * time.Millisecond
-
-// throttle pauses writing to lanes while sending is behind. A pause lasts at most maxPause, and the next one begins
-// only after as much time again: otherwise a machine that is always behind would never empty its front windows, and
-// the campaigns queued behind the busy ones would starve. The zero throttle is open.
-type throttle struct {
-	from, until time.Time // of the last pause
-}
-
-// pause pauses until now+d, within the bounds.
-func (t *throttle) pause(now time.Time, d time.Duration) {
-	if d <= 0 {
-		return
-	}
-	if !now.Before(t.until) { // not paused
-		if now.Before(t.until.Add(t.until.Sub(t.from))) {
-			return
-		}
-		t.from, t.until = now, now
-	}
-	end := now.Add(d)
-	if last := t.from.Add(maxPause); end.After(last) {
-		end = last
-	}
-	if end.After(t.until) {
-		t.until = end
 	}
 }

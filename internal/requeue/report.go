@@ -8,9 +8,7 @@ import (
 )
 
 const (
-	// warnAgain is the shortest time between two lines about partitions that refuse, and largeAgain between two about
-	// records that are too large.
-	warnAgain  = 10 * time.Second
+	// largeAgain is the shortest time between two lines about records that are too large.
 	largeAgain = time.Minute
 	// calm is how long a partition may be without a leader before that is logged: leaders move in normal operation.
 	calm = time.Second
@@ -20,28 +18,17 @@ const (
 type trouble struct {
 	since   time.Time // of the first failure; zero while everything works
 	warned  bool      // since then
-	counted int       // partitions that refused when it was logged last, or fewer since
-	warnAt  time.Time // when it may be logged again
-	largeAt time.Time // the same of records that are too large
+	largeAt time.Time // when records that are too large may be logged again
 }
 
-// level returns 0 while everything works, and 1 otherwise.
-func (s *trouble) level() int {
-	if s.since.IsZero() {
-		return 0
-	}
-	return 1
-}
-
-// logTrouble updates the trouble after a turn and returns what logs it: a line when something begins to refuse or more does,
-// and one when everything works. It needs the relay's lock; the result has to be called without it.
+// logTrouble updates the trouble after a turn and returns what logs it: a line when something begins to refuse, and one when
+// everything works. It needs the relay's lock; the result has to be called without it.
 func (r *Relay) logTrouble(ctx context.Context, t *turn, now time.Time) (tell func()) {
 	if ctx.Err() != nil || t.box != r.box {
 		return func() {}
 	}
 	large := r.logTooLarge(t, now)
 	s, count := &r.trouble, t.box.refusing()
-	s.counted = min(s.counted, count)
 	at, err := t.failed()
 	switch {
 	case count == 0 && t.wrote && !s.since.IsZero():
@@ -56,16 +43,15 @@ func (r *Relay) logTrouble(ctx context.Context, t *turn, now time.Time) (tell fu
 	case count > 0 && s.since.IsZero():
 		s.since = now
 	}
-	passing := broker.Busy(err) && now.Sub(s.since) < calm
-	if err == nil || passing || count <= s.counted || now.Before(s.warnAt) && s.warned {
+	if err == nil || s.warned || broker.Busy(err) && now.Sub(s.since) < calm {
 		return large
 	}
-	s.warned, s.counted, s.warnAt = true, count, now.Add(warnAgain)
-	partitions, jobs := t.box.refusing(), t.box.waiting()
+	s.warned = true
+	jobs := t.box.waiting()
 	return func() {
 		large()
 		r.opts.Logger.Warn("kafka refuses re-enqueued jobs; they stay open and are tried again",
-			"at", at, "partitions", partitions, "jobs", jobs, "error", err)
+			"at", at, "partitions", count, "jobs", jobs, "error", err)
 	}
 }
 

@@ -1,7 +1,6 @@
 package requeue
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -51,21 +50,13 @@ func CheckRights(ctx context.Context, client *broker.Client, spec TopicSpec, gro
 
 // describeMissing returns one line for all topics that lack the same operations.
 func describeMissing(missing map[string][]broker.Operation) (lines []string) {
-	type group struct {
-		without []broker.Operation
-		topics  []string
-	}
-	var groups []*group
+	topics := map[string][]string{} // by what is missing
 	for _, topic := range slices.Sorted(maps.Keys(missing)) {
-		at := slices.IndexFunc(groups, func(g *group) bool { return slices.Equal(g.without, missing[topic]) })
-		if at < 0 {
-			at, groups = len(groups), append(groups, &group{without: missing[topic]})
-		}
-		groups[at].topics = append(groups[at].topics, topic)
+		of := fmt.Sprint(missing[topic])
+		topics[of] = append(topics[of], topic)
 	}
-	slices.SortStableFunc(groups, func(a, b *group) int { return cmp.Compare(len(b.topics), len(a.topics)) })
-	for _, g := range groups {
-		lines = append(lines, lackingLine(g.without, strings.Join(g.topics, ", ")))
+	for _, of := range slices.Sorted(maps.Keys(topics)) {
+		lines = append(lines, lackingLine(missing[topics[of][0]], strings.Join(topics[of], ", ")))
 	}
 	return lines
 }

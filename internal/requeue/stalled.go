@@ -147,7 +147,7 @@ func (r *Relay) probe(ctx context.Context, box *outbox, h *stalledPartition) {
 			r.mu.Unlock()
 			return
 		}
-		box.try(h, int(r.batchBytes.Load()))
+		box.try(h, maxBatchBytes)
 		box.begin(t, h.trying)
 		r.mu.Unlock()
 

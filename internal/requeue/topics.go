@@ -221,7 +221,7 @@ func EnsureTopics(ctx context.Context, client *broker.Client, spec TopicSpec, sl
 		return changes, err
 	}
 	// Not every cluster lets every configuration be set, so what must only not be changed is corrected where it is.
-	lines, err := correct(ctx, client, spec, created)
+	lines, err := EnsureTopics(ctx, client, spec, slow)
 	return append(changes, lines...), err
 }
 
@@ -240,25 +240,6 @@ func RemoveTopics(ctx context.Context, client *broker.Client, spec TopicSpec) ([
 		names[i] = t.Name
 	}
 	return names, client.DeleteTopics(ctx, names)
-}
-
-// correct corrects the configurations that new topics have from the cluster.
-func correct(ctx context.Context, client *broker.Client, spec TopicSpec, created []broker.Topic) (changes []string, err error) {
-	view, err := readTopics(ctx, client, spec)
-	if err != nil {
-		return nil, err
-	}
-	for _, t := range view.owned() {
-		if !slices.ContainsFunc(created, func(c broker.Topic) bool { return c.Name == t.name }) {
-			continue
-		}
-		lines, err := adjust(ctx, client, t, view.topics[t.name])
-		changes = append(changes, lines...)
-		if err != nil {
-			return changes, err
-		}
-	}
-	return changes, nil
 }
 
 // adjust corrects an existing topic.

@@ -7,6 +7,7 @@ import (
 	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/record"
+	"github.com/pacer/pacer/internal/retry"
 )
 
 // turn is one service of one queue by a worker, or one attempt of a hold: at most one batch. Its goroutine owns it,
@@ -30,6 +31,9 @@ func (r *Relay) work(ctx context.Context, class queueClass) {
 		if q == nil {
 			return
 		}
+		if class == events {
+			_ = retry.Sleep(ctx, linger) // when ctx ends, nothing is written
+		}
 		t := &turn{relay: r, box: box, q: q}
 		t.serve(ctx)
 		r.end(ctx, t)
@@ -40,7 +44,7 @@ func (r *Relay) work(ctx context.Context, class queueClass) {
 func (t *turn) serve(ctx context.Context) {
 	r := t.relay
 	r.mu.Lock()
-	items := t.box.take(t, int(r.batchBytes.Load()))
+	items := t.box.take(t, maxBatchBytes)
 	r.mu.Unlock()
 	t.write(ctx, t.plan(ctx, items))
 }
@@ -50,9 +54,14 @@ func (t *turn) serve(ctx context.Context) {
 func (t *turn) write(ctx context.Context, chunks []broker.Chunk[*item]) {
 	var encoder record.Encoder
 	w := broker.Writer[*item]{
-		Client: t.relay.opts.Client, Compress: true,
-		Encode: func(it *item, now time.Time) delivery.Record { return encoder.Encode(it.job, it.to, now) },
-		Begin:  t.enter, Acked: t.settle, Halved: t.relay.lowerBatchBytes,
+		Client: t.relay.opts.Client, Compress: len(chunks) == 0 || chunks[0].Items[0].result == nil,
+		Encode: func(it *item, now time.Time) delivery.Record {
+			if f := it.result; f != nil {
+				return delivery.Record{Time: f.at, Key: []byte(it.job.ID), Value: f.encode(it.job)}
+			}
+			return encoder.Encode(it.job, it.to, now)
+		},
+		Begin: t.enter, Acked: t.settle,
 		Failed: func(c broker.Chunk[*item], err error) { t.fail(place{at: c.To}, c.Items, err) },
 		Sent:   func(took time.Duration) { t.relay.metrics.produce.Observe(took.Seconds()) },
 		TooLarge: func(to broker.Partition, it *item, err error) *broker.Chunk[*item] {
@@ -84,7 +93,14 @@ func (t *turn) enter(items int) bool {
 // must not touch a settled job.
 func (t *turn) settle(items []*item) {
 	m := t.relay.metrics
+	results := 0
 	for _, it := range items {
+		if f := it.result; f != nil {
+			results++
+			m.results.Inc()
+			f.next.Settle(it.job, f.outcome)
+			continue
+		}
 		m.records[it.to.Kind].Inc()
 		if it.to.Kind == delivery.ToLane {
 			m.hops.Observe(float64(record.HopsAfter(it.job, it.to)))
@@ -100,6 +116,7 @@ func (t *turn) settle(items []*item) {
 	defer t.relay.mu.Unlock()
 	t.relay.worked[items[0].to.Kind] = time.Now()
 	t.open -= len(items)
+	t.box.results -= results
 }
 
 // fail records that items were not written to a place, or not certainly.
@@ -110,17 +127,6 @@ func (t *turn) fail(p place, items []*item, err error) {
 		}
 	}
 	t.failures = append(t.failures, failure{place: p, items: items, err: err})
-}
-
-// lowerBatchBytes lowers the bound after a batch that was too large.
-func (r *Relay) lowerBatchBytes(items []*item) {
-	size := 0
-	for _, it := range items {
-		size += it.size
-	}
-	if lower := max(int64(size/2), minBatchBytes); lower < r.batchBytes.Load() {
-		r.batchBytes.Store(lower)
-	}
 }
 
 // outcomeOf returns the outcome of a job that is written to its destination.

@@ -24,8 +24,8 @@ INSERT INTO pacer.destinations (id, sink, url, headers, secrets, max_in_flight, 
 
 INSERT INTO pacer.campaign_progress (campaign_id, delivered, rejected, dead, expired, cancelled, backlog, done_at)
 VALUES ('full', 7, 1, 2, 3, 4, 5, '2026-12-01 00:00Z');
-INSERT INTO pacer.positions (group_id, topic, partition, committed, metadata, backlog, cluster_id, topic_id)
-VALUES ('pacer', 'pacer.lanes', 3, 42, 'AQ', 5, 'cluster', 'AAAAAAAAAAAAAAAAAAAAAQ');
+INSERT INTO pacer.positions (group_id, topic, partition, committed, metadata, topic_id)
+VALUES ('pacer', 'pacer.lanes', 3, 42, 'AQ', 'AAAAAAAAAAAAAAAAAAAAAQ');
 INSERT INTO pacer.quota_usage (quota_id, minute, node, units, incarnation) VALUES ('provider', 29000000, '', 12, 5), ('provider', 29000001, 'one', 30, NULL);
 INSERT INTO pacer.quota_anchors VALUES ('provider', '1 day', '2026-12-01 21:00Z');
 INSERT INTO pacer.store_incarnations (shard, incarnation, cause) VALUES (1, 5, 'the first');

@@ -1,14 +1,11 @@
-package results
+package requeue
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -16,33 +13,22 @@ import (
 
 	"github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kfake"
-	"go.uber.org/goleak"
 
 	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/testservices/kafkatest"
 )
 
-// startResults runs a writer of results until the test ends.
-func startResults(t testing.TB, opts Options) *Results {
-	t.Helper()
-	opts.Logger = cmp.Or(opts.Logger, slog.New(slog.DiscardHandler))
-	r := New(opts)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- r.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("Run: %v", err)
-		}
-	})
-	return r
+// withResults is a relay that writes results to a broker in memory.
+func withResults(t testing.TB, m *kafkatest.Memory, book *kafkatest.LogBook) *Relay {
+	return start(t, Options{Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t.", Lanes: 8, Results: true}, Logger: book.Logger()})
 }
 
-// memoryResults is a writer on a broker in memory.
-func memoryResults(t testing.TB, m *kafkatest.Memory, book *kafkatest.LogBook) *Results {
-	return startResults(t, Options{Client: memoryClient(t, m), Topic: "t.results", Logger: book.Logger()})
+// open returns how many jobs wait for their event.
+func open(r *Relay) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.box.results
 }
 
 func TestAJobIsSettledOnceItsEventIsAcknowledged(t *testing.T) {
@@ -50,8 +36,8 @@ func TestAJobIsSettledOnceItsEventIsAcknowledged(t *testing.T) {
 		m, book := kafkatest.NewMemory(map[string]int{"t.results": 3}), &kafkatest.LogBook{}
 		acked := make(chan struct{})
 		m.OnProduce = func(context.Context, int) (int16, error) { <-acked; return 0, nil }
-		r := memoryResults(t, m, book)
-		s := newSource()
+		r := withResults(t, m, book)
+		s := newSource("pacer.jobs/0")
 		for i := range int64(100) {
 			job := s.job(i, "spring")
 			job.Receipt = r.Receipt(job.Receipt)
@@ -59,8 +45,8 @@ func TestAJobIsSettledOnceItsEventIsAcknowledged(t *testing.T) {
 		}
 		synctest.Wait()
 		time.Sleep(time.Second)
-		if s.count() != 0 || r.open() != 100 {
-			t.Errorf("%d settled before the broker has their events, %d open", s.count(), r.open())
+		if s.count() != 0 || open(r) != 100 {
+			t.Errorf("%d settled before the broker has their events, %d open", s.count(), open(r))
 		}
 		close(acked)
 		if left := r.Drain(t.Context()); left != 0 || s.count() != 100 || m.Total("results") != 100 || s.twice != 0 {
@@ -69,7 +55,7 @@ func TestAJobIsSettledOnceItsEventIsAcknowledged(t *testing.T) {
 		moved := s.job(200, "spring")
 		moved.Receipt = r.Receipt(moved.Receipt)
 		moved.Settle(delivery.OutcomeRequeued)
-		if _, ok := s.outcome(200); !ok || r.open() != 0 {
+		if _, ok := s.outcome(200); !ok || open(r) != 0 {
 			t.Error("a job that was only moved on was reported")
 		}
 	})
@@ -86,15 +72,15 @@ func TestEventsWaitForARefusingBroker(t *testing.T) {
 			}
 			return 0, nil
 		}
-		r := memoryResults(t, m, book)
-		s := newSource()
-		const n = 3 * maxRound
+		r := withResults(t, m, book)
+		s := newSource("pacer.jobs/0")
+		const n = 3 * eventsBatch
 		for i := range int64(n) {
 			report(r, s.job(i, "spring"), delivery.OutcomeDelivered)
 		}
 		time.Sleep(time.Minute)
-		if s.count() != 0 || healthy(r) || book.Count("WARN") != 1 {
-			t.Errorf("%d settled, healthy %v, %d warnings", s.count(), healthy(r), book.Count("WARN"))
+		if s.count() != 0 || !r.refusesResults() || book.Count("WARN") != 1 {
+			t.Errorf("%d settled, healthy %v, %d warnings", s.count(), !r.refusesResults(), book.Count("WARN"))
 		}
 		began := time.Now()
 		if err := r.Admit(t.Context(), 20*time.Second); err != nil || time.Since(began) != 20*time.Second {
@@ -122,8 +108,8 @@ func TestADrainThatRunsOutOfTimeLeavesJobsOpen(t *testing.T) {
 			}
 			return 0, nil
 		}
-		r := memoryResults(t, m, book)
-		s := newSource()
+		r := withResults(t, m, book)
+		s := newSource("pacer.jobs/0")
 		for i := range int64(10) {
 			report(r, s.job(i, "spring"), delivery.OutcomeDead)
 		}
@@ -133,14 +119,14 @@ func TestADrainThatRunsOutOfTimeLeavesJobsOpen(t *testing.T) {
 			t.Errorf("%d left", left)
 		}
 		time.Sleep(time.Minute)
-		if began := time.Now(); r.Admit(t.Context(), time.Minute) != nil || time.Since(began) > maxBackoff {
+		if began := time.Now(); r.Admit(t.Context(), time.Minute) != nil || time.Since(began) > time.Second {
 			t.Errorf("intake waited %s for events that were given up", time.Since(began))
 		}
 		down.Store(false)
 		report(r, s.job(20, "spring"), delivery.OutcomeDelivered)
 		time.Sleep(10 * time.Second)
-		if s.count() != 1 || m.Total("results") != 1 || r.open() != 0 {
-			t.Errorf("%d settled, %d events, %d open; want the new one only", s.count(), m.Total("results"), r.open())
+		if s.count() != 1 || m.Total("results") != 1 || open(r) != 0 {
+			t.Errorf("%d settled, %d events, %d open; want the new one only", s.count(), m.Total("results"), open(r))
 		}
 		if err := r.Admit(t.Context(), time.Minute); err != nil {
 			t.Error(err)
@@ -151,11 +137,13 @@ func TestADrainThatRunsOutOfTimeLeavesJobsOpen(t *testing.T) {
 func TestEventsWaitForTheirTopic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, book := kafkatest.NewMemory(nil), &kafkatest.LogBook{}
-		r := startResults(t, Options{Client: memoryClient(t, m), Topic: "t.results", Logger: book.Logger()})
+		r := withResults(t, m, book)
 		time.Sleep(time.Minute)
-		if r.Ready() || healthy(r) || book.Count("WARN") != 1 || !strings.Contains(book.Lines("")[0], "migrate up") {
+		if r.Ready() || book.Count("WARN") != 1 || !strings.Contains(book.Lines("")[0], "migrate up") {
 			t.Errorf("ready %v, log %q", r.Ready(), book.Lines(""))
 		}
+		report(r, newSource("pacer.jobs/0").job(1, "spring"), delivery.OutcomeDelivered)
+		time.Sleep(time.Second)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		if err := r.Admit(ctx, time.Minute); !errors.Is(err, context.Canceled) {
@@ -166,9 +154,9 @@ func TestEventsWaitForTheirTopic(t *testing.T) {
 
 func TestResultsOfEveryOutcome(t *testing.T) {
 	t.Parallel()
-	client := fakeCluster(t, kfake.SeedTopics(4, "t.results"), kfake.BrokerConfigs(map[string]string{"message.max.bytes": "30000"}))
-	r := startResults(t, Options{Client: client, Topic: "t.results"})
-	s := newSource()
+	_, client := fakeCluster(t, kfake.SeedTopics(4, "t.results"), kfake.BrokerConfigs(map[string]string{"message.max.bytes": "30000"}))
+	r := start(t, Options{Client: client, Topics: TopicSpec{Prefix: "t.", Results: true}})
+	s := newSource("pacer.jobs/0")
 	const n = 2000
 	first := time.Date(2026, 12, 1, 12, 0, 0, 0, time.UTC)
 	for i := range int64(n) {
@@ -223,8 +211,8 @@ func TestResultsOfEveryOutcome(t *testing.T) {
 // BenchmarkResults writes the events of settled jobs.
 func BenchmarkResults(b *testing.B) {
 	m := kafkatest.NewMemory(map[string]int{"t.results": 3})
-	r := startResults(b, Options{Client: memoryClient(b, m), Topic: "t.results"})
-	s := newSource()
+	r := withResults(b, m, &kafkatest.LogBook{})
+	s := newSource("pacer.jobs/0")
 	b.ReportAllocs()
 	for i := range b.N {
 		job := s.job(int64(i), "spring")
@@ -236,76 +224,6 @@ func BenchmarkResults(b *testing.B) {
 }
 
 // report settles a job whose results are written.
-func report(r *Results, job *delivery.Job, outcome delivery.Outcome) {
+func report(r *Relay, job *delivery.Job, outcome delivery.Outcome) {
 	r.Receipt(job.Receipt).Settle(job, outcome)
-}
-
-// source records what is settled.
-type source struct {
-	mu      sync.Mutex
-	settled map[int64]delivery.Outcome
-	twice   int
-}
-
-func newSource() *source { return &source{settled: make(map[int64]delivery.Outcome)} }
-
-func (*source) Name() string { return "pacer.jobs/0" }
-
-func (s *source) Settle(job *delivery.Job, outcome delivery.Outcome) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if _, ok := s.settled[job.Offset]; ok {
-		s.twice++
-	}
-	s.settled[job.Offset] = outcome
-}
-
-func (s *source) count() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.settled)
-}
-
-func (s *source) outcome(offset int64) (delivery.Outcome, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	o, ok := s.settled[offset]
-	return o, ok
-}
-
-// job makes a plain job of the source.
-func (s *source) job(offset int64, campaign string) *delivery.Job {
-	return &delivery.Job{
-		ID: fmt.Sprintf("%s-%d", campaign, offset), Campaign: campaign, Weight: 1, Payload: []byte("payload"),
-		History: delivery.History{Origin: delivery.Origin{Topic: "pacer.jobs", Offset: offset}},
-		Reading: delivery.Reading{Source: s, Offset: offset}, Receipt: s,
-	}
-}
-
-func dial(t testing.TB, opts broker.Options) *broker.Client {
-	t.Helper()
-	client, err := broker.New(opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.Close)
-	return client
-}
-
-func fakeCluster(t testing.TB, opts ...kfake.Opt) *broker.Client {
-	t.Helper()
-	return dial(t, broker.Options{Brokers: kafkatest.Cluster(t, opts...).ListenAddrs()})
-}
-
-func memoryClient(t testing.TB, m *kafkatest.Memory) *broker.Client {
-	return dial(t, broker.Options{Brokers: []string{"memory:1"}, Wrap: m.Wrap})
-}
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// healthy reports whether the broker accepts events.
-func healthy(r *Results) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.up == nil
 }

@@ -1,0 +1,141 @@
+package requeue
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pacer/pacer/internal/broker"
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/retry"
+)
+
+const (
+	linger      = 5 * time.Millisecond // how long an event waits for others to share its batch
+	admitPoll   = 50 * time.Millisecond
+	eventsBatch = 2 * maxBatchJobs
+)
+
+// result is the final outcome of a job. Its item writes an event of it and then settles the job at next.
+type result struct {
+	outcome delivery.Outcome
+	next    delivery.Receipt
+	at      time.Time
+}
+
+// Receipt returns a receipt that settles jobs with a final outcome at next once the broker has acknowledged an event of each. Until then
+// their offsets stay open, so events are delivered at least once, like jobs: after a crash the job is read again and makes its event
+// again. The key of an event is the job's id, so a large campaign loads all partitions evenly.
+func (r *Relay) Receipt(next delivery.Receipt) delivery.Receipt { return &resultReceipt{r, next} }
+
+type resultReceipt struct {
+	relay *Relay
+	next  delivery.Receipt
+}
+
+// Settle implements delivery.Receipt.
+func (c *resultReceipt) Settle(job *delivery.Job, outcome delivery.Outcome) {
+	if !outcome.Final() {
+		c.next.Settle(job, outcome)
+		return
+	}
+	const event = 600 // bytes, at most, besides the names
+	c.relay.put(&item{
+		job: job, to: delivery.Reroute{Kind: delivery.ToResult}, size: event + 2*len(job.ID) + len(job.Campaign),
+		result: &result{outcome, c.next, time.Now()},
+	})
+}
+
+// Admit waits while the broker refuses events, until ctx ends but not longer than atMost: jobs that are sent meanwhile
+// cannot be settled, and a crash would send all of them again. The error is the context's.
+func (r *Relay) Admit(ctx context.Context, atMost time.Duration) error {
+	for until := time.Now().Add(atMost); r.refusesResults() && time.Now().Before(until); {
+		if err := retry.Sleep(ctx, admitPoll); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *Relay) refusesResults() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.box.refusesResults()
+}
+
+// Ready reports whether the topic of the results, if they are written, has been found.
+func (r *Relay) Ready() bool { return r.ready.Load() }
+
+// findResults waits until the topic of the results exists.
+func (r *Relay) findResults(ctx context.Context) {
+	topic, logged := ResultsTopic(r.opts.Topics.Prefix), false
+	for n := 1; ; n++ {
+		_, err := r.opts.Client.Partitions(ctx, topic)
+		if err == nil {
+			r.ready.Store(true)
+			return
+		}
+		if errors.Is(err, broker.ErrNoTopic) && !logged { // that Kafka does not answer, the daemon says
+			logged = true
+			r.opts.Logger.Warn("the topic of the results is missing; jobs wait for it: run pacer migrate up, or set kafka.results to false", "topic", topic)
+		}
+		if retry.Sleep(ctx, refusedBackoff.Delay(n)) != nil {
+			return
+		}
+	}
+}
+
+// event is the wire form of a result.
+type event struct {
+	JobID    string `json:"job_id"`
+	Campaign string `json:"campaign"`
+	Outcome  string `json:"outcome"`
+	Reason   string `json:"reason,omitempty"` // of a dead letter
+	Attempts int    `json:"attempts"`
+	Status   int    `json:"status,omitempty"` // of the last call, if it had one
+
+	ProviderCode      string    `json:"provider_code,omitempty"` // of the last call
+	ProviderMessageID string    `json:"provider_message_id,omitempty"`
+	GoneSince         time.Time `json:"gone_since,omitzero"` // since when the recipient's token has not been valid
+
+	Origin string `json:"origin"` // <topic>/<partition>/<offset> of the first record
+
+	EnqueuedAt   time.Time `json:"enqueued_at,omitzero"`   // when pacer last moved the job to a lane or a timer
+	FirstReadAt  time.Time `json:"first_read_at,omitzero"` // by pacer
+	DispatchedAt time.Time `json:"dispatched_at,omitzero"` // the last time
+	SettledAt    time.Time `json:"settled_at"`
+
+	SinkLatency  float64 `json:"sink_latency_ms,omitzero"` // of the last call
+	TotalLatency float64 `json:"total_latency_ms"`         // from the first read until it was settled
+}
+
+func (f *result) encode(j *delivery.Job) []byte {
+	e := event{
+		JobID: j.ID, Campaign: j.Campaign, Outcome: f.outcome.String(), Attempts: j.Attempt, Origin: j.Origin.String(),
+		EnqueuedAt: eventTime(j.EnqueuedAt.Time()), FirstReadAt: eventTime(j.FirstRead), SettledAt: eventTime(f.at),
+	}
+	if c := j.Call; !c.At.IsZero() {
+		e.Status, e.DispatchedAt, e.SinkLatency = int(c.Status), eventTime(c.At), float64(c.Took)/1000
+	}
+	if p := j.Call.Provider; p != nil {
+		e.ProviderCode, e.ProviderMessageID, e.GoneSince = p.Code, p.MessageID, eventTime(p.GoneSince)
+	}
+	if f.outcome == delivery.OutcomeDead {
+		e.Reason = j.Reason
+	}
+	if !j.FirstRead.IsZero() {
+		e.TotalLatency = milliseconds(max(0, f.at.Sub(j.FirstRead)))
+	}
+	text, err := json.Marshal(&e)
+	if err != nil {
+		panic(fmt.Sprintf("encode a result: %v", err)) // strings, numbers and times of this century can always be encoded
+	}
+	return text
+}
+
+// eventTime truncates a time to microseconds in UTC; zero stays zero.
+func eventTime(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
+
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
