@@ -191,16 +191,12 @@ func (p *Pacer) yieldSome(queues []*queue, keep func(jobs int) int, narrows bool
 // giveLanes gives the jobs of lanes back, except for the first keep of them and those that have a slot, and returns how
 // many.
 func (p *Pacer) giveLanes(q *queue, keep int, now instant) int {
-	var jobs []*delivery.Job
-	q.filter(func(ahead int64, j *delivery.Job) bool {
+	jobs := takeOut(q, func(ahead int64, j *delivery.Job) bool {
 		if j.From != delivery.FromLane {
-			return true
+			return false
 		}
-		if keep--; keep >= 0 || ahead < q.granted {
-			return true
-		}
-		jobs = append(jobs, j)
-		return false
+		keep--
+		return keep < 0 && ahead >= q.granted
 	})
 	for _, j := range slices.Backward(jobs) { // the last first: a lane gives them back from its end
 		p.carryOut(j, placement{where: stays}, now)

@@ -1,8 +1,6 @@
 package pacer
 
 import (
-	"slices"
-
 	"github.com/pacer/pacer/internal/delivery"
 )
 
@@ -90,8 +88,9 @@ func (p *Pacer) change(q *queue, now instant) {
 			q.sink.leave(q)
 		}
 		if q.sink != sink {
+			steps := q.takeSteps()
 			q.sink = sink
-			p.reviewSteps(q.id, now)
+			p.replaceAll(steps, now)
 		}
 	}
 	q.campaign, q.turnAt = is, 0
@@ -107,17 +106,8 @@ func (p *Pacer) rejectOverweight(q *queue, now instant) {
 	if q.heavy == 0 || q.campaign == nil {
 		return
 	}
-	var jobs []*delivery.Job
 	most := maxUnits(q.campaign)
-	q.filter(func(_ int64, j *delivery.Job) bool {
-		if j.Weight > most {
-			jobs = append(jobs, j)
-		}
-		return j.Weight <= most
-	})
-	for _, j := range jobs {
-		p.replace(j, now)
-	}
+	p.replaceAll(takeOut(q, func(_ int64, j *delivery.Job) bool { return j.Weight > most }), now)
 }
 
 // changeCircuit forgets what its sink has answered, where somebody has changed what matters to it. A step of a schedule
@@ -140,12 +130,8 @@ func (p *Pacer) review(q *queue, now instant) {
 		return
 	}
 	p.refundSlots(q)
-	p.reviewSteps(q.id, now)
-	var jobs []*delivery.Job
-	q.filter(func(_ int64, j *delivery.Job) bool { jobs = append(jobs, j); return false })
-	for _, j := range slices.Backward(jobs) { // the last first: a lane gives them back from its end
-		p.replace(j, now)
-	}
+	p.replaceAll(q.takeSteps(), now)
+	p.replaceAll(takeOut(q, func(int64, *delivery.Job) bool { return true }), now)
 	if q.refusesSince == 0 && (q.campaign == nil && !p.absent(q.id) || q.campaign != nil && q.standing(now) == held) {
 		return
 	}

@@ -144,7 +144,7 @@ func (d *destination) left(j *delivery.Job) (returned bool) {
 
 // free is how many further calls to the destination may begin with jobs of the queue; any queue if it is nil.
 func (p *Pacer) free(d *destination, q *queue, limit int, now instant) int {
-	s := p.sinks[d.sink]
+	s := p.sinkByID(d.sink)
 	switch {
 	case d.open(now.local):
 		return 0
@@ -187,7 +187,7 @@ func (p *Pacer) apart(s *sinkState, d *destination, j *delivery.Job, front bool,
 		return p.stepTimer(j, s, p.timeOf(max(d.openUntil, now.in(p.opt.MaxOpenAge))), true, now)
 	}
 	l := &p.destinations
-	if d.line.len() >= p.destinationCapacity(d, s, now) || l.jobs >= mostLines || l.bytes+j.Size > p.opt.MaxQueueBytes || p.overdue(j, now) || p.obstructs(d, j, now) {
+	if d.line.len() >= p.destinationCapacity(d, s, now) || l.waiting.jobs >= mostLines || l.waiting.bytes+j.Size > p.opt.MaxQueueBytes || p.overdue(j, now) || p.obstructs(d, j, now) {
 		return p.destinationTimer(s, d, j, now)
 	}
 	return placement{where: atDestination, destination: d, front: front}
@@ -229,9 +229,9 @@ func (p *Pacer) destinationTimer(s *sinkState, d *destination, j *delivery.Job, 
 
 // closedDestinations shows how many destinations of each sink are closed.
 func (p *Pacer) closedDestinations() {
-	for id, s := range p.sinks {
+	for _, s := range p.sinks {
 		if s.destined {
-			p.metrics.closedDestinations.WithLabelValues(id).Set(float64(len(p.destinations.shut[id])))
+			p.metrics.closedDestinations.WithLabelValues(s.id).Set(float64(len(p.destinations.shut[s.id])))
 		}
 	}
 }

@@ -63,7 +63,7 @@ func (p *Pacer) proceed(d *destination, now instant) {
 	}
 	var jobs, before []*delivery.Job
 	for n := p.free(d, nil, set.InFlight, now) - d.returned; n > 0 && d.line.len() > 0 && len(jobs) < mostReturned; {
-		j := p.nextOf(d)
+		j := d.line.pop(d.tripped && d.line.at(0).Attempt > 0) // in an outage one that has no attempt
 		jobs = append(jobs, j)
 		if q := p.returnsTo(j, now); q != nil {
 			before = append(before, q.recall(j.Destination)...)
@@ -79,14 +79,6 @@ func (p *Pacer) proceed(d *destination, now instant) {
 	if d.returned > 0 && d.line.len() > 0 {
 		p.destinations.checkAt(d, now.local+2*p.quantum.length) // slots come once a quantum
 	}
-}
-
-// nextOf takes the job out of a line, which must not be empty, that goes next: in an outage one that has no attempt.
-func (p *Pacer) nextOf(d *destination) *delivery.Job {
-	if d.tripped && d.line.at(0).Attempt > 0 {
-		return p.destinations.popUntried(d)
-	}
-	return p.destinations.pop(d)
 }
 
 // returnsTo is the queue to which a job of a line returns; nil if it has to be placed anew.
@@ -140,37 +132,19 @@ func (p *Pacer) maintainDestinations(now instant) {
 
 // thinLine moves jobs whose turn will not come soon from the line to timers: the last ones, and those that must not stay in memory.
 func (p *Pacer) thinLine(d *destination, now instant) {
-	if d.line.len() == 0 {
-		return
+	if d.line.len() > 0 {
+		room := int64(p.destinationCapacity(d, p.sinkByID(d.sink), now))
+		p.thin(d, func(i int64, j *delivery.Job) bool { return i >= room || p.overdue(j, now) || p.obstructs(d, j, now) }, now)
 	}
-	room := p.destinationCapacity(d, p.sinks[d.sink], now)
-	p.thin(d, func(i int, j *delivery.Job) bool { return i < room && !p.overdue(j, now) && !p.obstructs(d, j, now) }, now)
 }
 
-// thin moves the jobs from a line to timers for which keep returns false.
-func (p *Pacer) thin(d *destination, keep func(i int, j *delivery.Job) bool, now instant) {
-	var long []*delivery.Job
-	p.destinations.filter(d, func(i int, j *delivery.Job) bool {
-		ok := keep(i, j)
-		if !ok {
-			long = append(long, j)
-		}
-		return ok
-	})
-	for _, j := range long {
+// thin moves jobs from a line to timers.
+func (p *Pacer) thin(d *destination, moves func(i int64, j *delivery.Job) bool, now instant) {
+	for _, j := range takeOut(&d.line, moves) {
 		if j.Expired(now.wall) {
 			p.carryOut(j, late(), now)
 		} else {
-			p.carryOut(j, p.destinationTimer(p.sinks[d.sink], d, j, now), now)
+			p.carryOut(j, p.destinationTimer(p.sinkByID(d.sink), d, j, now), now)
 		}
-	}
-}
-
-// relieveLines moves the jobs of a source below an offset from lines to timers.
-func (p *Pacer) relieveLines(src delivery.Source, before int64, now instant) {
-	for d := range p.destinations.lines() {
-		p.thin(d, func(_ int, j *delivery.Job) bool {
-			return j.Source != src || j.Offset >= before || j.From == delivery.FromLane
-		}, now)
 	}
 }

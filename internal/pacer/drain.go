@@ -66,9 +66,8 @@ func (p *Pacer) dropQueued() {
 		q.waiting = nil
 		p.takes.asks.remove(q)
 	}
-	p.aside.drop()
-	for d := range p.destinations.lines() {
-		p.destinations.filter(d, func(int, *delivery.Job) bool { return false })
+	for c := range p.notQueued() {
+		c.filter(func(int64, *delivery.Job) bool { return false })
 	}
 }
 

@@ -95,11 +95,11 @@ func TestDestinationsAreBounded(t *testing.T) {
 				d.succeeded(now)
 				delete(bad, name)
 			case 4:
-				l.push(d, &delivery.Job{Reading: delivery.Reading{Size: 3}}, rapid.Bool().Draw(rt, "front"))
+				d.line.push(&delivery.Job{Reading: delivery.Reading{Size: 3}}, rapid.Bool().Draw(rt, "front"))
 				lines[name]++
 			case 5:
 				if d.line.len() > 0 {
-					l.pop(d)
+					d.line.pop(rapid.Bool().Draw(rt, "fewest"))
 					lines[name]--
 				}
 			}
@@ -111,8 +111,8 @@ func TestDestinationsAreBounded(t *testing.T) {
 				jobs += n
 			}
 			shut := len(l.shut["s"])
-			if len(l.byKey) != len(known) || shut != len(bad) || l.jobs != jobs || l.bytes != int64(3*jobs) {
-				rt.Fatalf("%d destinations, %d closed, %d jobs of %d bytes; want %v, %v, %d", len(l.byKey), shut, l.jobs, l.bytes, known, bad, jobs)
+			if len(l.byKey) != len(known) || shut != len(bad) || l.waiting.jobs != jobs || l.waiting.bytes != int64(3*jobs) {
+				rt.Fatalf("%d destinations, %d closed, %d jobs of %d bytes; want %v, %v, %d", len(l.byKey), shut, l.waiting.jobs, l.waiting.bytes, known, bad, jobs)
 			}
 			for name := range known {
 				if l.find(destinationKey{"s", name}) == nil {

@@ -61,8 +61,8 @@ func (p *Pacer) maintain(now instant) {
 	}
 	for _, s := range p.sinks {
 		p.wake(s) // a free call may have been meant for a queue that could not use it any more
+		p.maintainFollowUps(s, now)
 	}
-	p.maintainFollowUps(now)
 	p.closedDestinations()
 	p.returnUnsent()
 	p.recover(now.local)
@@ -92,23 +92,23 @@ func (p *Pacer) moveOn(q *queue, now instant) {
 	if q.direct == 0 || q.oldest.After(latest) {
 		return
 	}
-	var moved []*delivery.Job
 	q.oldest = now.wall
 	grace := latest.Add(-p.opt.MaxOpenAge / 2)
-	q.filter(func(ahead int64, j *delivery.Job) bool {
+	p.relay(q, func(ahead int64, j *delivery.Job) bool {
 		if remains(j, q.campaign) {
-			return true
+			return false
 		}
-		if ahead < q.granted || j.ReadAt.After(latest) || j.ReadAt.After(grace) && q.soon(ahead, now) {
-			if j.ReadAt.Before(q.oldest) {
-				q.oldest = j.ReadAt
-			}
-			return true
+		stays := ahead < q.granted || j.ReadAt.After(latest) || j.ReadAt.After(grace) && q.soon(ahead, now)
+		if stays && j.ReadAt.Before(q.oldest) {
+			q.oldest = j.ReadAt
 		}
-		moved = append(moved, j)
-		return false
-	})
-	for _, j := range moved {
+		return !stays
+	}, now)
+}
+
+// relay moves jobs of a queue on to their lane, or a timer.
+func (p *Pacer) relay(q *queue, moves func(ahead int64, j *delivery.Job) bool, now instant) {
+	for _, j := range takeOut(q, moves) {
 		if j.Expired(now.wall) {
 			p.carryOut(j, late(), now)
 		} else {
@@ -123,19 +123,15 @@ func (p *Pacer) relieve(src delivery.Source, before int64, now instant) {
 		if q.direct == 0 || q.campaign == nil {
 			continue
 		}
-		var moved []*delivery.Job
-		q.filter(func(ahead int64, j *delivery.Job) bool {
-			if j.Source != src || j.Offset >= before || ahead < q.granted || remains(j, q.campaign) || q.fast(ahead, now) {
-				return true
-			}
-			moved = append(moved, j)
-			return false
-		})
-		for _, j := range moved {
-			p.carryOut(j, relayed(j, q.campaign, now), now)
-		}
+		p.relay(q, func(ahead int64, j *delivery.Job) bool {
+			return j.Source == src && j.Offset < before && ahead >= q.granted && !remains(j, q.campaign) && !q.fast(ahead, now)
+		}, now)
 	}
-	p.relieveLines(src, before, now)
+	for d := range p.destinations.lines() {
+		p.thin(d, func(_ int64, j *delivery.Job) bool {
+			return j.Source == src && j.Offset < before && j.From != delivery.FromLane
+		}, now)
+	}
 }
 
 // measure records the rates of the queues with jobs, and sets the gauges.
@@ -148,8 +144,10 @@ func (p *Pacer) measure() {
 			rates = append(rates, q.campaign.Rate.PerSecond())
 		}
 	}
-	p.aside.eachSink(func(s *sinkState) { jobs += s.followUps.len() })
-	jobs += p.destinations.jobs
+	for _, s := range p.sinks {
+		jobs += s.followUps.ready
+	}
+	jobs += p.destinations.waiting.jobs
 	p.quantum.rates = rates
 	p.metrics.quantum.Set(float64(p.quantum.length) / 1e6)
 	p.metrics.queued.Set(float64(jobs))

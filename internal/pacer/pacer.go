@@ -30,7 +30,7 @@ type Pacer struct {
 	// Everything below belongs to the scheduler goroutine.
 	campaigns    campaigns
 	queues       queues
-	sinks        map[string]*sinkState
+	sinks        []*sinkState
 	destinations destinations
 	slots        timeHeap[*queue] // by the local time of their first slot
 	takes        takes
@@ -53,7 +53,6 @@ func New(o Options) (*Pacer, error) {
 	p := &Pacer{
 		opt: o, metrics: m, counts: c, start: time.Now(), inbox: newInbox(),
 		queues:       queues{byID: map[string]*queue{}},
-		sinks:        map[string]*sinkState{},
 		destinations: newDestinations(maxDestinations),
 		slots:        timeHeap[*queue]{index: func(q *queue) *int { return &q.slotIndex }},
 		takes:        newTakes(o.MinQuantum / 2),
@@ -156,11 +155,11 @@ func (p *Pacer) wakeAt(now instant) int64 {
 	if p.aside.waits.len() > 0 {
 		at = min(at, p.aside.waits.first().at)
 	}
-	p.aside.eachSink(func(s *sinkState) {
-		if next, ok := s.followUps.nextAt(); ok {
-			at = min(at, next)
+	for _, s := range p.sinks {
+		if f := &s.followUps; f.ready > 0 && !f.full {
+			at = min(at, f.next)
 		}
-	})
+	}
 	if p.destinations.checks.len() > 0 {
 		at = min(at, p.destinations.checks.first().at)
 	}

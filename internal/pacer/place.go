@@ -1,6 +1,7 @@
 package pacer
 
 import (
+	"slices"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -15,7 +16,6 @@ type placement struct {
 	queue            *queue           // of a job that waits there
 	destination      *destination     // of a job that waits there
 	front            bool             // of its line
-	sink             *sinkState       // of a step that waits here
 	bound            bool             // it is done even if the job's source is another daemon's by now: what has happened must not be lost
 }
 
@@ -64,9 +64,9 @@ func (p *Pacer) carryOut(j *delivery.Job, to placement, now instant) {
 	case moved:
 		p.opt.Requeuer.Put(j, to.Reroute)
 	case delayed:
-		p.delay(j, to, now)
+		p.aside.push(j, now.in(to.Due.Sub(now.wall))+1) // not a moment before it is ready
 	case atDestination:
-		p.destinations.push(to.destination, j, to.front)
+		to.destination.line.push(j, to.front)
 		p.destinations.checkAt(to.destination, now.in(checkEvery))
 		p.destinations.note(to.destination, now.local)
 	case atFront:
@@ -74,9 +74,8 @@ func (p *Pacer) carryOut(j *delivery.Job, to placement, now instant) {
 		p.schedule(q)
 		p.takes.want(q)
 	case queued:
-		if to.sink != nil { // a step needs no slot
-			p.hasFollowUps(to.sink)
-			to.sink.followUps.push(j)
+		if j.State != nil { // a step needs no slot
+			q.sink.followUps.push(j)
 			return
 		}
 		q.push(j)
@@ -118,6 +117,13 @@ func (p *Pacer) place(jobs []*delivery.Job, now instant) (refused []*delivery.Jo
 
 // replace places a job that was taken before.
 func (p *Pacer) replace(j *delivery.Job, now instant) { p.carryOut(j, p.decide(j, now), now) }
+
+// replaceAll places jobs that were taken before, the last first: a lane gives them back from its end.
+func (p *Pacer) replaceAll(jobs []*delivery.Job, now instant) {
+	for _, j := range slices.Backward(jobs) {
+		p.replace(j, now)
+	}
+}
 
 // awaitCapacity has a job's source told when there is room for its campaign, if it waits for that.
 func (p *Pacer) awaitCapacity(j *delivery.Job, now instant) {

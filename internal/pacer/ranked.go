@@ -97,7 +97,7 @@ func (r *ranked) remove(j *delivery.Job) {
 	if part := &r.parts[k]; part.at(0) == j {
 		part.popFront()
 	} else {
-		part.filter(func(_ int, other *delivery.Job) bool { return other != j })
+		part.filter(func(_ int64, other *delivery.Job) bool { return other != j })
 	}
 	if k != rankHigh {
 		r.returned = k == rankReturned
@@ -130,7 +130,7 @@ func (r *ranked) count(j *delivery.Job, sign int) {
 // filter keeps the jobs for which keep returns true. ahead is the sum of the weights of the jobs that go before.
 func (r *ranked) filter(keep func(ahead int64, j *delivery.Job) bool) {
 	var ahead int64
-	pass := func(_ int, j *delivery.Job) bool {
+	pass := func(_ int64, j *delivery.Job) bool {
 		ok := keep(ahead, j)
 		ahead += j.Weight
 		if !ok {
@@ -210,11 +210,11 @@ func (f *fifo) grow() {
 }
 
 // filter keeps the jobs for which keep returns true, in order; keep is called once for each job with its position.
-func (f *fifo) filter(keep func(i int, j *delivery.Job) bool) {
+func (f *fifo) filter(keep func(i int64, j *delivery.Job) bool) {
 	kept := 0
 	for i := range f.n {
 		j := f.at(i)
-		if keep(i, j) {
+		if keep(int64(i), j) {
 			f.ring[(f.head+kept)&(len(f.ring)-1)] = j
 			kept++
 		}

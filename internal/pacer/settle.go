@@ -212,19 +212,10 @@ func (p *Pacer) unsentJob(q *queue, j *delivery.Job, pause time.Duration, now in
 
 // Troubles lists the campaigns of this daemon whose breaker is open, because of failures or of refusals.
 func (p *Pacer) Troubles(ctx context.Context) ([]delivery.Trouble, error) {
-	answer := make(chan []delivery.Trouble, 1)
-	p.inbox.do(func(now instant) { answer <- p.troubles() })
-	select {
-	case list := <-answer:
-		return list, nil
-	case <-p.inbox.closed:
-		return nil, ErrDraining
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
+	return inTurn(ctx, p, p.troubles)
 }
 
-func (p *Pacer) troubles() (list []delivery.Trouble) {
+func (p *Pacer) troubles(instant) (list []delivery.Trouble) {
 	for _, q := range p.queues.list {
 		switch c := &q.circuit; {
 		case q.campaign == nil:

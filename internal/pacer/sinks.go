@@ -52,13 +52,15 @@ func (p *Pacer) sinkOf(c *delivery.Campaign) *sinkState {
 
 // sinkByID is the state of a configured sink.
 func (p *Pacer) sinkByID(id string) *sinkState {
-	s := p.sinks[id]
-	if s == nil {
-		n, _ := p.opt.Sinks.Capacity(id)
-		s = &sinkState{id: id, max: max(1, n), maxRetryAfter: cmp.Or(p.opt.MaxRetryAfter[id], defaultMaxRetryAfter),
-			destined: p.opt.Destinations(id) != nil, followUps: newFollowUps(p.opt.FollowUps[id])}
-		p.sinks[id] = s
+	for _, s := range p.sinks { // there are few
+		if s.id == id {
+			return s
+		}
 	}
+	n, _ := p.opt.Sinks.Capacity(id)
+	s := &sinkState{id: id, max: max(1, n), maxRetryAfter: cmp.Or(p.opt.MaxRetryAfter[id], defaultMaxRetryAfter),
+		destined: p.opt.Destinations(id) != nil, followUps: newFollowUps(p.opt.FollowUps[id])}
+	p.sinks = append(p.sinks, s)
 	return s
 }
 

@@ -38,10 +38,16 @@ func (p *Pacer) goOn(s *sinkState, j *delivery.Job, r delivery.Result, now insta
 
 // waitStep returns where a job waits for the time of its step: here if that is near, and there is memory; in a timer otherwise.
 func (p *Pacer) waitStep(j *delivery.Job, s *sinkState, at time.Time, now instant) placement {
-	if at.Sub(j.ReadAt) >= p.opt.MaxOpenAge || s.followUps.size+j.Size > p.opt.MaxQueueBytes {
+	if at.Sub(j.ReadAt) >= p.opt.MaxOpenAge || !p.fitsStep(j, s) {
 		return p.stepTimer(j, s, at, false, now)
 	}
-	return placement{where: delayed, sink: s, Reroute: delivery.Reroute{Due: at}}
+	j.Due = at
+	return placement{where: delayed, Reroute: delivery.Reroute{Due: at}}
+}
+
+// fitsStep reports whether there is memory for a job whose request has begun.
+func (p *Pacer) fitsStep(j *delivery.Job, s *sinkState) bool {
+	return s.followUps.size+p.aside.steps+j.Size <= p.opt.MaxQueueBytes
 }
 
 // stepTimer books the time at which a job with its state comes back from a timer: at a time, or later if there is more to do than the ceiling
@@ -50,13 +56,6 @@ func (p *Pacer) stepTimer(j *delivery.Job, s *sinkState, at time.Time, late bool
 	until := now.in(at.Sub(now.wall))
 	j.Due = at.Add(time.Duration(s.followUps.book(j.Campaign, until, late, now.local)-until) * time.Microsecond)
 	return toTimer(delivery.ReasonStep, j.Due)
-}
-
-// hasFollowUps has the scheduler look at the sink's follow-ups.
-func (p *Pacer) hasFollowUps(s *sinkState) {
-	if s.followUps.len() == 0 {
-		p.aside.addSink(s)
-	}
 }
 
 // decideStep returns where a job waits whose request has begun, and whose campaign is neither cancelled nor completed.
@@ -78,10 +77,10 @@ func (p *Pacer) decideStep(j *delivery.Job, e *effective, now instant) placement
 	}
 	f := &s.followUps
 	turn := max(f.turnOf(j.Campaign, now.local), p.closedUntil(s))
-	if f.size+j.Size > p.opt.MaxQueueBytes || p.timeOf(turn).Sub(j.ReadAt) >= p.opt.MaxOpenAge {
+	if !p.fitsStep(j, s) || p.timeOf(turn).Sub(j.ReadAt) >= p.opt.MaxOpenAge {
 		return p.stepTimer(j, s, p.timeOf(max(now.local, p.closedUntil(s))), true, now)
 	}
-	return placement{where: queued, sink: s}
+	return placement{where: queued, queue: p.queue(e)}
 }
 
 // closedUntil is the local time until which no follow-up of the sink is sent: this daemon or another has closed its gate.
@@ -92,13 +91,10 @@ const maxFollowUps = 128
 
 // sendFollowUps sends the follow-ups whose turn has come.
 func (p *Pacer) sendFollowUps(now instant) {
-	p.aside.eachSink(func(s *sinkState) {
-		for range maxFollowUps {
-			if !p.sendFollowUp(s, now) {
-				return
-			}
+	for _, s := range p.sinks {
+		for n := 0; n < maxFollowUps && p.sendFollowUp(s, now); n++ {
 		}
-	})
+	}
 }
 
 // sendFollowUp sends the sink's next follow-up, and reports whether there was one that could be sent.
@@ -163,37 +159,18 @@ func (p *Pacer) wakeFollowUp(s *sinkState, now instant) {
 }
 
 // maintainFollowUps moves those on that were read too long ago.
-func (p *Pacer) maintainFollowUps(now instant) {
+func (p *Pacer) maintainFollowUps(s *sinkState, now instant) {
 	latest := now.wall.Add(-p.opt.MaxOpenAge * 3 / 2)
-	p.aside.eachSink(func(s *sinkState) {
-		var old []*delivery.Job
-		s.followUps.filter(func(j *delivery.Job, ready bool) bool {
-			if ready && j.ReadAt.Before(latest) {
-				old = append(old, j)
-				return false
-			}
-			return true
-		})
-		for _, j := range old {
-			p.carryOut(j, p.stepTimer(j, s, p.timeOf(max(now.local, p.closedUntil(s))), true, now), now)
-		}
-		s.followUps.forget(now.local)
-	})
-	p.aside.forget()
+	for _, j := range takeOut(&s.followUps, func(_ int64, j *delivery.Job) bool { return j.ReadAt.Before(latest) }) {
+		p.carryOut(j, p.stepTimer(j, s, p.timeOf(max(now.local, p.closedUntil(s))), true, now), now)
+	}
+	s.followUps.forget(now.local)
 }
 
-// reviewSteps places the follow-ups of a campaign again that has changed.
-func (p *Pacer) reviewSteps(campaign string, now instant) {
-	var jobs []*delivery.Job
-	p.aside.eachSink(func(s *sinkState) {
-		s.followUps.filter(func(j *delivery.Job, _ bool) bool {
-			if j.Campaign == campaign {
-				jobs = append(jobs, j)
-			}
-			return j.Campaign != campaign
-		})
-	})
-	for _, j := range jobs {
-		p.replace(j, now)
+// takeSteps takes out the follow-ups of the queue's campaign.
+func (q *queue) takeSteps() []*delivery.Job {
+	if q.sink == nil {
+		return nil
 	}
+	return takeOut(&q.sink.followUps, func(_ int64, j *delivery.Job) bool { return j.Campaign == q.id })
 }
