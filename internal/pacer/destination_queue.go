@@ -44,22 +44,24 @@ func (p *Pacer) findDestinations(ctx context.Context, jobs []*delivery.Job) {
 	}
 }
 
-// keyOf is the key of the job's destination; false if it has none. A job whose campaign got another sink since it was read has none there.
-func (s *sinkState) keyOf(j *delivery.Job) (key destinationKey, ok bool) {
+// destinationOf is the job's destination; nil if it has none. A job whose campaign got another sink since it was read has none there.
+func (p *Pacer) destinationOf(s *sinkState, j *delivery.Job, now instant) *destination {
 	name, _ := j.DestinationAt(s.id)
-	return destinationKey{s.id, name}, s.destined && name != ""
+	if !s.destined || name == "" {
+		return nil
+	}
+	d := p.destinations.get(destinationKey{s.id, name})
+	d.at = s
+	p.limitsOf(d, now)
+	return d
 }
 
-// limitsOf is what is set for a destination. If it was changed, all begins anew: another address may work, and whoever enables
+// limitsOf reads what is set for a destination. If it was changed, all begins anew: another address may work, and whoever enables
 // it expects that it is tried now.
-func (p *Pacer) limitsOf(d *destination, now instant) DestinationLimits {
-	l := p.opt.DestinationLimits(d.sink, d.name)
-	if l.Version == d.version {
-		return l
-	}
-	before := d.version
-	if d.version = l.Version; before == 0 {
-		return l
+func (p *Pacer) limitsOf(d *destination, now instant) {
+	before := d.set.Version
+	if d.set = p.opt.DestinationLimits(d.sink, d.name); before == d.set.Version || before == 0 {
+		return
 	}
 	if d.tripped || d.open(now.local) {
 		p.publishDestination(d, nil, now)
@@ -69,7 +71,6 @@ func (p *Pacer) limitsOf(d *destination, now instant) DestinationLimits {
 	if d.line.len() > 0 {
 		p.destinations.checkAt(d, now.local)
 	}
-	return l
 }
 
 // renewDestinations looks whether destinations were changed that are closed. Others may go by what this daemon has told of them, and here
@@ -84,53 +85,42 @@ func (p *Pacer) renewDestinations(now instant) {
 	}
 }
 
-// set is limitsOf for a destination that need not be known.
-func (p *Pacer) set(key destinationKey, d *destination, now instant) DestinationLimits {
-	if d == nil {
-		return p.opt.DestinationLimits(key.sink, key.name)
-	}
-	return p.limitsOf(d, now)
-}
-
 // closedTo returns the destination for which a job that is placed waits apart, since it need not wait for a slot; nil if it need not wait.
 func (p *Pacer) closedTo(s *sinkState, j *delivery.Job, now instant) *destination {
-	key, ok := s.keyOf(j)
-	if !ok {
+	d := p.destinationOf(s, j, now)
+	if d == nil || !d.open(now.local) && d.line.len() < d.capacity(p.opt.MaxOpenAge, now) && !p.obstructs(d, j, now) {
 		return nil
 	}
-	d := p.destinations.find(key)
-	set := p.set(key, d, now)
-	if !set.Disabled && (d == nil || !d.open(now.local) && d.line.len() < p.destinationCapacity(d, s, now) && !p.obstructs(d, j, now)) {
-		return nil
-	}
-	return p.destinations.get(key)
+	return d
 }
 
 // busyAt returns the destination to which a job may not go now; nil if it may. q is the queue whose slot it has, nil for a step without one.
+// Calls are kept for the jobs that have left the line, and for the line.
 func (p *Pacer) busyAt(s *sinkState, q *queue, j *delivery.Job, now instant) *destination {
-	key, destined := s.keyOf(j)
-	if !destined {
+	d := p.destinationOf(s, j, now)
+	if d == nil {
 		return nil
 	}
-	d := p.destinations.find(key)
-	set := p.set(key, d, now)
-	if !set.Disabled && (d == nil || (q == nil || j.Moves&delivery.Returned != 0 || d.line.len() == 0) && p.free(d, q, set.InFlight, now) > 0 && !p.obstructs(d, j, now)) {
+	free := d.free(q, now.local)
+	if q != nil && j.Moves&delivery.Returned == 0 {
+		if free -= d.returned; d.line.len() > 0 {
+			free = 0
+		}
+	}
+	if free > 0 && !p.obstructs(d, j, now) {
 		return nil
 	}
-	return p.destinations.get(key)
+	return d
 }
 
 // beginAt records the begin of a call to the job's destination, nil if it has none.
 func (p *Pacer) beginAt(s *sinkState, j *delivery.Job, now instant) *destination {
-	key, destined := s.keyOf(j)
-	if !destined {
-		return nil
+	d := p.destinationOf(s, j, now)
+	if d != nil {
+		d.left(j)
+		d.calls.began(now.local)
+		p.destinations.note(d, now.local)
 	}
-	d := p.destinations.get(key)
-	p.limitsOf(d, now)
-	d.left(j)
-	d.calls.began(now.local)
-	p.destinations.note(d, now.local)
 	return d
 }
 
@@ -143,33 +133,35 @@ func (d *destination) left(j *delivery.Job) (returned bool) {
 }
 
 // free is how many further calls to the destination may begin with jobs of the queue; any queue if it is nil.
-func (p *Pacer) free(d *destination, q *queue, limit int, now instant) int {
-	s := p.sinkByID(d.sink)
+func (d *destination) free(q *queue, now int64) int {
 	switch {
-	case d.open(now.local):
+	case d.set.Disabled, d.open(now):
 		return 0
 	case d.tripped: // half-open
 		return 1 - d.calls.inFlight
 	}
-	most := s.max
+	most := d.at.max
 	if q != nil && q.campaign.MaxInFlight > 0 {
 		most = min(most, q.campaign.MaxInFlight)
 	}
-	return d.free(most, limit)
+	return d.flow.free(most, d.set.InFlight)
 }
 
-// destinationCapacity is how many jobs may wait in the line of a destination: those whose turn comes within max_open_age.
-func (p *Pacer) destinationCapacity(d *destination, s *sinkState, now instant) int {
-	switch set := p.limitsOf(d, now); {
-	case set.Disabled, now.until(d.openUntil) > p.opt.MaxOpenAge:
+// calls is how many calls the destination may have.
+func (d *destination) maxCalls() int {
+	return d.flow.free(d.at.max, d.set.InFlight) + d.flow.calls.inFlight
+}
+
+// capacity is how many jobs may wait in its line: those whose turn comes while they may be open.
+func (d *destination) capacity(openAge time.Duration, now instant) int {
+	switch {
+	case d.set.Disabled, now.until(d.openUntil) > openAge:
 		return 0
 	case d.open(now.local), d.tripped:
 		return shutLine
-	default:
-		each := max(d.callLasts(now.local), time.Millisecond.Microseconds())
-		room := int64(d.free(s.max, set.InFlight)+d.calls.inFlight) * p.opt.MaxOpenAge.Microseconds() / each
-		return int(min(max(room, 1), mostLine))
 	}
+	each := max(d.callLasts(now.local), time.Millisecond.Microseconds())
+	return int(min(max(int64(d.maxCalls())*openAge.Microseconds()/each, 1), mostLine))
 }
 
 // callLasts is how long a call of the destination lasts, as far as it is known.
@@ -187,8 +179,8 @@ func (p *Pacer) apart(s *sinkState, d *destination, j *delivery.Job, front bool,
 		return p.stepTimer(j, s, p.timeOf(max(d.openUntil, now.in(p.opt.MaxOpenAge))), true, now)
 	}
 	l := &p.destinations
-	if d.line.len() >= p.destinationCapacity(d, s, now) || l.waiting.jobs >= mostLines || l.waiting.bytes+j.Size > p.opt.MaxQueueBytes || p.overdue(j, now) || p.obstructs(d, j, now) {
-		return p.destinationTimer(s, d, j, now)
+	if d.line.len() >= d.capacity(p.opt.MaxOpenAge, now) || l.waiting.jobs >= mostLines || l.waiting.bytes+j.Size > p.opt.MaxQueueBytes || p.overdue(j, now) || p.obstructs(d, j, now) {
+		return p.destinationTimer(d, j, now)
 	}
 	return placement{where: atDestination, destination: d, front: front}
 }
@@ -211,15 +203,14 @@ func (p *Pacer) overdue(j *delivery.Job, now instant) bool {
 // destinationTimer returns for how long a job waits for its destination in a timer: while it is busy or has asked for a wait, until it could have its turn;
 // while it does not work, for as long again as it has not, but no longer than the job's own waits have grown: a job that was unlucky
 // with a destination that asked for many short waits must not wait long for one that fails for a moment.
-func (p *Pacer) destinationTimer(s *sinkState, d *destination, j *delivery.Job, now instant) placement {
-	set := p.limitsOf(d, now)
+func (p *Pacer) destinationTimer(d *destination, j *delivery.Job, now instant) placement {
 	wait := p.opt.Retry.after(1 + int(j.TimerHops))
 	switch {
-	case set.Disabled:
+	case d.set.Disabled:
 	case d.tripped:
 		wait = min(wait, now.since(d.trippedAt))
 	default:
-		each := max(cmp.Or(d.callLasts(now.local), time.Second.Microseconds())/int64(max(1, d.free(s.max, set.InFlight)+d.calls.inFlight)), 1)
+		each := max(cmp.Or(d.callLasts(now.local), time.Second.Microseconds())/int64(max(1, d.maxCalls())), 1)
 		d.turnAt = min(max(d.turnAt, d.openUntil, now.in(p.opt.MaxOpenAge)), now.in(mostApart)) + each
 		wait = now.until(d.turnAt)
 	}

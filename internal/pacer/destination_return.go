@@ -7,8 +7,9 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// Jobs leave a line for the fronts of their queues, as many as their destination has calls for, and get their slots there. One whose slot
-// comes while no call is free returns to the front of the line. The line does not wait for long for those that are not sent.
+// Jobs leave a line for their queues, as many as their destination has calls for, and get their slots there. Those calls are kept for them. If
+// the slot of one comes while no call is free, all that have left the line return to its front. The line does not wait for long for those
+// that are not sent.
 
 const (
 	// soonReturned is within what time the slot of a job has to come that the line waits for, and mostReturned bounds the jobs that leave
@@ -23,30 +24,13 @@ const (
 // putApart takes a job out of its queue, whose destination has no call for it. If it has returned from the line, so do all that have: they
 // were before those that wait there now.
 func (p *Pacer) putApart(q *queue, d *destination, j *delivery.Job, now instant) {
-	jobs := []*delivery.Job{j}
-	if j.Moves&delivery.Returned != 0 {
-		jobs = q.recall(j.Destination)
-	} else {
-		q.remove(j)
-	}
+	returned := j.Moves&delivery.Returned != 0
+	jobs := takeOut(q, func(_ int64, other *delivery.Job) bool {
+		return other == j || returned && other.Moves&delivery.Returned != 0 && other.Destination == j.Destination
+	})
 	for _, j := range slices.Backward(jobs) {
 		p.carryOut(j, p.apart(q.sink, d, j, d.left(j), now), now)
 	}
-}
-
-// recall takes the jobs out of the queue that have returned from the line of a destination, in order.
-func (q *queue) recall(destination string) (jobs []*delivery.Job) {
-	if q.returning == 0 {
-		return nil
-	}
-	q.filter(func(_ int64, j *delivery.Job) bool {
-		returned := j.Moves&delivery.Returned != 0 && j.Destination == destination
-		if returned {
-			jobs = append(jobs, j)
-		}
-		return !returned
-	})
-	return jobs
 }
 
 // goesSoon reports whether the next job of the queue gets a slot and a call soon, as far as that is known.
@@ -57,24 +41,21 @@ func (q *queue) goesSoon(now instant) bool {
 // proceed lets as many jobs of the line go to their queues as the destination has calls for. Those that cannot be sent soon go there, too,
 // and do not count: their campaign asks for slots for jobs in its queue only.
 func (p *Pacer) proceed(d *destination, now instant) {
-	set := p.limitsOf(d, now)
-	if set.Disabled {
-		return
-	}
-	var jobs, before []*delivery.Job
-	for n := p.free(d, nil, set.InFlight, now) - d.returned; n > 0 && d.line.len() > 0 && len(jobs) < mostReturned; {
+	p.limitsOf(d, now)
+	n := d.free(nil, now.local) - d.returned
+	for left := 0; n > 0 && d.line.len() > 0 && left < mostReturned; left++ {
 		j := d.line.pop(d.tripped && d.line.at(0).Attempt > 0) // in an outage one that has no attempt
-		jobs = append(jobs, j)
-		if q := p.returnsTo(j, now); q != nil {
-			before = append(before, q.recall(j.Destination)...)
-			if q.goesSoon(now) {
-				d.returned++
-				n--
-			}
+		q := p.returnsTo(d, j, now)
+		if q == nil {
+			p.replace(j, now)
+			continue
 		}
-	}
-	for _, j := range slices.Backward(append(before, jobs...)) { // the last first: each goes to the front
-		p.rejoin(d, j, now)
+		if j.Moves |= delivery.Returned; q.goesSoon(now) {
+			d.returned++
+			n--
+		}
+		q.ask.lined = q.ask.lined || d.line.len() > 0
+		p.carryOut(j, placement{where: queued, queue: q}, now)
 	}
 	if d.returned > 0 && d.line.len() > 0 {
 		p.destinations.checkAt(d, now.local+2*p.quantum.length) // slots come once a quantum
@@ -82,27 +63,15 @@ func (p *Pacer) proceed(d *destination, now instant) {
 }
 
 // returnsTo is the queue to which a job of a line returns; nil if it has to be placed anew.
-func (p *Pacer) returnsTo(j *delivery.Job, now instant) *queue {
+func (p *Pacer) returnsTo(d *destination, j *delivery.Job, now instant) *queue {
 	e := p.campaign(j.Campaign, now)
 	if e == nil {
 		return nil
 	}
-	if q := p.queue(e); q.standing(now) == sending && j.Weight <= maxUnits(q.campaign) {
+	if q := p.queue(e); q.standing(now) == sending && q.sink == d.at && j.Weight <= maxUnits(q.campaign) {
 		return q
 	}
 	return nil
-}
-
-// rejoin puts a job that has waited for its destination at the front of its queue.
-func (p *Pacer) rejoin(d *destination, j *delivery.Job, now instant) {
-	q := p.returnsTo(j, now)
-	if q == nil || q.sink.id != d.sink {
-		p.replace(j, now)
-		return
-	}
-	j.Moves |= delivery.Returned
-	q.ask.lined = q.ask.lined || d.line.len() > 0
-	p.carryOut(j, placement{where: atFront, queue: q}, now)
 }
 
 // maintainDestinations looks at the destinations for which there is something to do.
@@ -133,7 +102,7 @@ func (p *Pacer) maintainDestinations(now instant) {
 // thinLine moves jobs whose turn will not come soon from the line to timers: the last ones, and those that must not stay in memory.
 func (p *Pacer) thinLine(d *destination, now instant) {
 	if d.line.len() > 0 {
-		room := int64(p.destinationCapacity(d, p.sinkByID(d.sink), now))
+		room := int64(d.capacity(p.opt.MaxOpenAge, now))
 		p.thin(d, func(i int64, j *delivery.Job) bool { return i >= room || p.overdue(j, now) || p.obstructs(d, j, now) }, now)
 	}
 }
@@ -144,7 +113,7 @@ func (p *Pacer) thin(d *destination, moves func(i int64, j *delivery.Job) bool, 
 		if j.Expired(now.wall) {
 			p.carryOut(j, late(), now)
 		} else {
-			p.carryOut(j, p.destinationTimer(p.sinkByID(d.sink), d, j, now), now)
+			p.carryOut(j, p.destinationTimer(d, j, now), now)
 		}
 	}
 }

@@ -24,8 +24,9 @@ type destination struct {
 	returned int   // jobs that have left the line, and for which it waits
 	turnAt   int64 // local time when one more job in a timer could have its turn, while it is busy
 
-	version   uint64 // of what is set for it, as last seen
-	renewedAt int64  // local time when that changed; what was sent before says nothing of it
+	at        *sinkState
+	set       DestinationLimits // as last seen
+	renewedAt int64             // local time when that changed; what was sent before says nothing of it
 
 	index int           // in the heap of looks, -1 when not there
 	idler *list.Element // in of, the list of those that are idle; nil when it is in none
@@ -69,9 +70,6 @@ func newDestinations(most int) destinations {
 	}
 }
 
-// find returns what is known of a destination, nil for nothing.
-func (l *destinations) find(key destinationKey) *destination { return l.byKey[key] }
-
 // get returns a destination, which is made if it is not known. The caller calls note when it has changed it.
 func (l *destinations) get(key destinationKey) *destination {
 	d := l.byKey[key]
@@ -79,8 +77,18 @@ func (l *destinations) get(key destinationKey) *destination {
 		key.name = strings.Clone(key.name) // of the memory of a job
 		d = &destination{destinationKey: key, index: -1, line: line{all: l.waiting}}
 		l.byKey[key] = d
+		l.trim(l.most - 1)
+		d.of = &l.fine
+		d.idler = d.of.PushBack(d)
 	}
 	return d
+}
+
+// trim forgets idle destinations if there are more.
+func (l *destinations) trim(most int) {
+	for l.fine.Len()+l.bad.Len() > most {
+		l.forget(cmp.Or(l.fine.Front(), l.bad.Front()).Value.(*destination))
+	}
 }
 
 // note brings the lists and counts to what has become of a destination, and forgets others if they are too many. A destination that
@@ -99,10 +107,7 @@ func (l *destinations) note(d *destination, now int64) {
 		d.of = &l.bad
 	}
 	d.idler = d.of.PushBack(d)
-	for l.fine.Len()+l.bad.Len() > l.most {
-		oldest := cmp.Or(l.fine.Front(), l.bad.Front())
-		l.forget(oldest.Value.(*destination))
-	}
+	l.trim(l.most)
 }
 
 // checkAt makes sure that the destination is looked at by then.

@@ -79,7 +79,7 @@ func (p *Pacer) seeDestination(g *delivery.DestinationGate, now instant) {
 		return
 	}
 	key := destinationKey{g.Sink, g.Destination}
-	d := p.destinations.find(key)
+	d := p.destinations.byKey[key]
 	switch {
 	case g.Cause == delivery.GateFailing && !g.Until.IsZero(): // each daemon finds that out by itself
 		return
@@ -88,6 +88,7 @@ func (p *Pacer) seeDestination(g *delivery.DestinationGate, now instant) {
 			return
 		}
 		d = p.destinations.get(key)
+		d.at = p.sinkByID(g.Sink)
 		p.limitsOf(d, now)
 		if d.renewedAt == 0 || p.at(g.At).local > d.renewedAt+unreadFor.Microseconds() { // otherwise it may be about what it was
 			d.seeGate(p.at(g.Until).local, g.Gate, now.local)
