@@ -39,8 +39,8 @@ func (d *Daemon) newPacer() (*pacer.Pacer, error) {
 	set := cfg.Pacing
 	return pacer.New(pacer.Options{
 		Destinations: d.sinks.Destinations, DestinationLimits: d.parts.destinationLimits, Missing: d.parts.missing,
-		DestinationGates: d.limits, DestinationReports: d.reports,
-		Limiter: limiter, Gates: d.limits, Sinks: sinks, Requeuer: d.relay, Catalog: d.parts.Catalog,
+		DestinationReports: d.reports,
+		Limiter:            limiter, Gates: d.limits, Sinks: sinks, Requeuer: d.relay, Catalog: d.parts.Catalog,
 		Backlog:    func(campaign string) int64 { return d.inLanes(campaign).Jobs },
 		MinQuantum: set.MinQuantum, MaxQuantum: set.MaxQuantum, LateTolerance: set.LateTolerance,
 		MaxOpenAge: set.MaxOpenAge, MaxQueueBytes: int64(set.MaxBufferBytes) / 8, ItemsPerSecond: set.ItemsPerSecond, MaxWeight: cfg.MaxWeight,

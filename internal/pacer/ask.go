@@ -184,7 +184,7 @@ func (p *Pacer) grant(q *queue, a delivery.Ask, g delivery.Granted, now instant)
 	}
 	p.schedule(q)
 	if g.Bound == delivery.BindGate && q.sink != nil {
-		q.sink.sawGate(now.local)
+		q.sink.breaker.seeGate(0, delivery.Gate{Cause: delivery.GateThrottled}, now.local)
 	}
 	p.takes.askLater(q, p.nextAsk(q, a, g, now))
 }

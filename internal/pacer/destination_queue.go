@@ -64,7 +64,7 @@ func (p *Pacer) limitsOf(d *destination, now instant) {
 		return
 	}
 	if d.tripped || d.open(now.local) {
-		p.publishDestination(d, nil, now)
+		p.moveGate(d.destinationKey, nil, nil, now)
 	}
 	d.breaker, d.window, d.turnAt = breaker{movedAt: now.local}, 0, 0
 	d.renewedAt = now.local

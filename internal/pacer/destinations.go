@@ -59,14 +59,12 @@ type destinations struct {
 	bad     list.List              // without calls and jobs here, of which something is
 	waiting *waiting               // in all lines
 	shut    map[string]closedSet   // by sink, those that are open or half-open
-	updates gateUpdates
 }
 
 func newDestinations(most int) destinations {
 	return destinations{
 		byKey: map[destinationKey]*destination{}, most: most, shut: map[string]closedSet{}, waiting: &waiting{},
-		checks:  timeHeap[*destination]{index: func(d *destination) *int { return &d.index }},
-		updates: gateUpdates{pending: map[destinationKey]delivery.DestinationGate{}},
+		checks: timeHeap[*destination]{index: func(d *destination) *int { return &d.index }},
 	}
 }
 

@@ -22,10 +22,8 @@ type followUps struct {
 	ready int         // jobs
 	size  int64       // their memory
 
-	full     bool  // one was due while the sink had no free call
-	last     bool  // the call that came free last went to one of them
-	shut     int64 // until when the store keeps the sink's gate closed, as last read
-	halfOpen bool  // the gate is probed then, by one job at a time
+	full bool // one was due while the sink had no free call
+	last bool // the call that came free last went to one of them
 }
 
 // stepLine is what followUps know of one campaign.

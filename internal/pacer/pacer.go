@@ -32,6 +32,7 @@ type Pacer struct {
 	queues       queues
 	sinks        []*sinkState
 	destinations destinations
+	moves        gateMoves
 	slots        timeHeap[*queue] // by the local time of their first slot
 	takes        takes
 	quantum      quantum
@@ -54,6 +55,7 @@ func New(o Options) (*Pacer, error) {
 		opt: o, metrics: m, counts: c, start: time.Now(), inbox: newInbox(),
 		queues:       queues{byID: map[string]*queue{}},
 		destinations: newDestinations(maxDestinations),
+		moves:        gateMoves{pending: map[destinationKey]gateMove{}},
 		slots:        timeHeap[*queue]{index: func(q *queue) *int { return &q.slotIndex }},
 		takes:        newTakes(o.MinQuantum / 2),
 		quantum:      newQuantum(o.MinQuantum, o.MaxQuantum, o.ItemsPerSecond),

@@ -76,15 +76,12 @@ func (p *Pacer) decideStep(j *delivery.Job, e *effective, now instant) placement
 		return p.apart(s, d, j, false, now)
 	}
 	f := &s.followUps
-	turn := max(f.turnOf(j.Campaign, now.local), p.closedUntil(s))
+	turn := max(f.turnOf(j.Campaign, now.local), s.breaker.openUntil)
 	if !p.fitsStep(j, s) || p.timeOf(turn).Sub(j.ReadAt) >= p.opt.MaxOpenAge {
-		return p.stepTimer(j, s, p.timeOf(max(now.local, p.closedUntil(s))), true, now)
+		return p.stepTimer(j, s, p.timeOf(max(now.local, s.breaker.openUntil)), true, now)
 	}
 	return placement{where: queued, queue: p.queue(e)}
 }
-
-// closedUntil is the local time until which no follow-up of the sink is sent: this daemon or another has closed its gate.
-func (p *Pacer) closedUntil(s *sinkState) int64 { return max(s.breaker.openUntil, s.followUps.shut) }
 
 // maxFollowUps bounds the follow-ups of a sink that are sent in one turn.
 const maxFollowUps = 128
@@ -103,7 +100,7 @@ func (p *Pacer) sendFollowUp(s *sinkState, now instant) bool {
 	if f.ready == 0 || f.next > now.local || p.drain.stopped {
 		return false
 	}
-	if shut := p.closedUntil(s); shut > now.local {
+	if shut := s.breaker.openUntil; shut > now.local {
 		f.next = shut
 		return false
 	}
@@ -112,7 +109,7 @@ func (p *Pacer) sendFollowUp(s *sinkState, now instant) bool {
 		return false
 	}
 	f.full = false
-	if (s.breaker.tripped || f.halfOpen) && s.calls.inFlight > 0 { // one job is tried
+	if s.breaker.tripped && s.calls.inFlight > 0 { // one job is tried
 		f.next = now.local + f.slack
 		return false
 	}
@@ -162,7 +159,7 @@ func (p *Pacer) wakeFollowUp(s *sinkState, now instant) {
 func (p *Pacer) maintainFollowUps(s *sinkState, now instant) {
 	latest := now.wall.Add(-p.opt.MaxOpenAge * 3 / 2)
 	for _, j := range takeOut(&s.followUps, func(_ int64, j *delivery.Job) bool { return j.ReadAt.Before(latest) }) {
-		p.carryOut(j, p.stepTimer(j, s, p.timeOf(max(now.local, p.closedUntil(s))), true, now), now)
+		p.carryOut(j, p.stepTimer(j, s, p.timeOf(max(now.local, s.breaker.openUntil)), true, now), now)
 	}
 	s.followUps.forget(now.local)
 }
