@@ -61,7 +61,7 @@ func (p *Pacer) askOf(q *queue, now instant) (a delivery.Ask, ok bool) {
 		p.takes.askLater(q, opens)
 		return a, false
 	}
-	horizon := p.horizon(q.campaign)
+	horizon := p.quantum.horizon(q.campaign)
 	shared, room := p.freeCalls(q, horizon, now)
 	want := min(q.units-q.granted, shared, delivery.MaxGrant)
 	q.ask.short, q.ask.lined = room < want || q.ask.lined, false
@@ -88,14 +88,14 @@ func (p *Pacer) askOf(q *queue, now instant) (a delivery.Ask, ok bool) {
 }
 
 // horizon is how far ahead slots of the campaign are asked for, in microseconds.
-func (p *Pacer) horizon(c *delivery.Campaign) int64 {
-	horizon := 3 * p.quantum.length
+func (u *quantum) horizon(c *delivery.Campaign) int64 {
+	horizon := 3 * u.length
 	for _, quota := range c.Quotas {
 		if !quota.Strict() || !quota.Covers(c.ID) {
 			continue // it is not the horizon that may exceed it
 		}
 		for _, w := range quota.Windows {
-			horizon = min(horizon, max(w.Span.Microseconds()/50, p.quantum.length))
+			horizon = min(horizon, max(w.Span.Microseconds()/50, u.length))
 		}
 	}
 	return horizon
@@ -171,14 +171,14 @@ func (p *Pacer) grant(q *queue, a delivery.Ask, g delivery.Granted, now instant)
 	}
 	switch {
 	case p.drain.stopped:
-		p.refundSlots(q)
+		p.refundSlots(q, noRevision)
 		return
 	case q.units == 0:
-		p.refundSlots(q)
+		p.refundSlots(q, noRevision)
 		p.takes.askLater(q, now.local)
 		return
 	case q.campaign != a.Campaign && changed(q.campaign, a.Campaign):
-		p.refundOldSlots(q, validFrom(a.Campaign, q.campaign))
+		p.refundSlots(q, validFrom(a.Campaign, q.campaign))
 		p.takes.askLater(q, now.local)
 		return
 	}
@@ -197,7 +197,7 @@ func (p *Pacer) nextAsk(q *queue, a delivery.Ask, g delivery.Granted, now instan
 	}
 	q.turnAt = 0
 	if q.ask.short = q.ask.short && g.Units == a.Want; q.ask.short {
-		next = min(next, p.askSooner(q, now))
+		next = min(next, q.askSooner(p.quantum.length, now))
 	}
 	if g.Units < a.Want && g.NextAt > 0 {
 		at := p.clocks.of(g.From.Shard).local(g.NextAt)
@@ -229,13 +229,10 @@ func (p *Pacer) due(q *queue) int64 {
 	return p.clocks.of(q.grants[0].From.Shard).local(q.timeline.due())
 }
 
-// refundSlots gives the queue's slots back to the timeline. Until that is done the queue does not ask, so that a take never
+// refundSlots gives the queue's slots before a revision back to the timeline. Until that is done the queue does not ask, so that a take never
 // overtakes the refund of the slots before it.
-func (p *Pacer) refundSlots(q *queue) { p.refundOldSlots(q, noRevision) }
-
-// refundOldSlots hands back the slots before a revision.
-func (p *Pacer) refundOldSlots(q *queue, revision int64) {
-	refunds, units := q.timeline.withdraw(revision)
+func (p *Pacer) refundSlots(q *queue, before int64) {
+	refunds, units := q.timeline.withdraw(before)
 	p.refund(q, refunds, units)
 }
 

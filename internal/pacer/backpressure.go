@@ -14,8 +14,8 @@ const maxLaneUnits = 2048
 // laneCapacity is how many units of a campaign may wait here that could also wait where they were read: two seconds' worth up to
 // maxLaneUnits, or a tenth of a second's worth if that is more, since room is told of once in a few quanta. It is less if there
 // are so many campaigns that these would not fit into the memory (see ahead), and after yielding.
-func (p *Pacer) laneCapacity(q *queue) int64 {
-	room := p.maintenance.ahead.units(q.campaign.Rate)
+func (a *ahead) laneCapacity(q *queue) int64 {
+	room := a.units(q.campaign.Rate)
 	if q.window > 0 {
 		return min(room, q.window)
 	}
@@ -76,21 +76,21 @@ func (q *queue) refusedLong(now instant) bool {
 }
 
 // far reports whether the campaign's turn is so far off that its jobs may not wait for it here.
-func (p *Pacer) far(q *queue, now instant) bool {
+func (q *queue) far(openAge time.Duration, now instant) bool {
 	turn := q.turnAt
 	if q.sink != nil {
 		turn = max(turn, q.opens())
 	}
-	return now.until(turn) > p.opt.MaxOpenAge
+	return now.until(turn) > openAge
 }
 
 // makeCapacity tells the lanes whose jobs were refused that the queue has room again, once it is half empty and its turn is
 // near.
 func (p *Pacer) makeCapacity(q *queue, now instant) {
-	if len(q.waiting) == 0 || p.far(q, now) {
+	if len(q.waiting) == 0 || q.far(p.opt.MaxOpenAge, now) {
 		return
 	}
-	room := p.laneCapacity(q)
+	room := p.maintenance.ahead.laneCapacity(q)
 	switch {
 	case q.refusesSince == 0:
 	case q.size <= p.opt.MaxQueueBytes/8*7:
@@ -132,7 +132,7 @@ func (p *Pacer) grantLanes(q *queue, room int64, now instant) {
 
 // widen lets more jobs wait in a queue that has yielded, each time that it has sent half of them: a campaign that sends
 // has its whole room again soon, and one that does not send keeps what it has.
-func (p *Pacer) widen(q *queue) {
+func (q *queue) widen() {
 	if q.window == 0 || q.units > q.window/2 {
 		return
 	}
@@ -158,7 +158,7 @@ func (p *Pacer) yield(now instant) {
 		if n > 0 {
 			all = append(all, q)
 		}
-		if n > 1 && p.far(q, now) {
+		if n > 1 && q.far(p.opt.MaxOpenAge, now) {
 			far = append(far, q)
 		}
 	}

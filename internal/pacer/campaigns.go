@@ -101,12 +101,13 @@ func (s *campaigns) row(id string) *delivery.Campaign {
 	return s.lost[id]
 }
 
-// absentSince is the instant since when a campaign without a row is known to have none.
-func (s *campaigns) absentSince(id string) time.Time {
-	if gone, ok := s.gone[id]; ok {
-		return gone
+// absent reports whether a catalog that was loaded after the grace still lacks a campaign without a row.
+func (s *campaigns) absent(id string, grace time.Duration) bool {
+	since, gone := s.gone[id]
+	if !gone {
+		since = s.begun
 	}
-	return s.begun
+	return s.snapshot != nil && s.snapshot.LoadedAt.Sub(since) > grace
 }
 
 // effective is the campaign with this id, its schedule applied, nil while it is unknown.

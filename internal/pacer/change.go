@@ -45,7 +45,13 @@ func (p *Pacer) apply(s *delivery.Snapshot, now instant) {
 	for _, q := range p.queues.list {
 		p.change(q, now)
 	}
-	p.renewDestinations(now)
+	for _, shut := range p.destinations.shut { // nothing else may look at them for as long as they are closed
+		for d := range shut {
+			if p.limitsOf(d, now); d.renewedAt == now.local {
+				p.destinations.note(d, now.local)
+			}
+		}
+	}
 }
 
 // maxChanges bounds the schedule changes of one turn: thousands may change at the same minute, and slots come due in
@@ -79,9 +85,9 @@ func (p *Pacer) change(q *queue, now instant) {
 	p.changeCircuit(q, is, sink, now)
 	if changed(was, is) {
 		if q.sink == sink {
-			p.refundOldSlots(q, validFrom(was, is)) // the slots lie on the old timeline
+			p.refundSlots(q, validFrom(was, is)) // the slots lie on the old timeline
 		} else {
-			p.refundSlots(q)
+			p.refundSlots(q, noRevision)
 		}
 		if q.blocked {
 			q.blocked = false
@@ -129,10 +135,10 @@ func (p *Pacer) review(q *queue, now instant) {
 		p.makeCapacity(q, now)
 		return
 	}
-	p.refundSlots(q)
+	p.refundSlots(q, noRevision)
 	p.replaceAll(q.takeSteps(), now)
 	p.replaceAll(takeOut(q, func(int64, *delivery.Job) bool { return true }), now)
-	if q.refusesSince == 0 && (q.campaign == nil && !p.absent(q.id) || q.campaign != nil && q.standing(now) == held) {
+	if q.refusesSince == 0 && (q.campaign == nil && !p.campaigns.absent(q.id, p.opt.UnknownGrace) || q.campaign != nil && q.standing(now) == held) {
 		return
 	}
 	q.refusesSince = 0

@@ -8,6 +8,21 @@ type instant struct {
 	wall  time.Time // the wall clock
 }
 
+// localClock is the local clock, which began at start.
+type localClock struct{ start time.Time }
+
+// at is an instant on both clocks.
+func (c localClock) at(t time.Time) instant {
+	return instant{local: t.Sub(c.start).Microseconds(), wall: t}
+}
+
+func (c localClock) now() instant { return c.at(time.Now()) }
+
+// timeOf is the time of a local one.
+func (c localClock) timeOf(local int64) time.Time {
+	return c.start.Add(time.Duration(local) * time.Microsecond)
+}
+
 // in is the local time at which d has passed.
 func (i instant) in(d time.Duration) int64 { return i.local + d.Microseconds() }
 

@@ -54,13 +54,6 @@ func (p *Pacer) wait(j *delivery.Job, why delivery.Reason, due time.Time, now in
 	return placement{where: delayed, Reroute: delivery.Reroute{Due: due}}
 }
 
-// moveDelayed places the jobs whose wait in memory is over.
-func (p *Pacer) moveDelayed(now instant) {
-	for j := p.aside.due(now.local); j != nil; j = p.aside.due(now.local) {
-		p.replace(j, now)
-	}
-}
-
 // giveBack handles a job that was accepted and lost its place, usually since its campaign may not send. Its lane or its ingress
 // partition takes it back; one that has used up attempts meanwhile is written once more, since the record there does not know of them.
 // Several jobs are given back last first.

@@ -23,8 +23,8 @@ const (
 )
 
 // findDestinations finds the destinations of jobs whose records name none, in the goroutine that has read them: it may take long.
-func (p *Pacer) findDestinations(ctx context.Context, jobs []*delivery.Job) {
-	snapshot := p.opt.Catalog.Snapshot()
+func (o *Options) findDestinations(ctx context.Context, jobs []*delivery.Job) {
+	snapshot := o.Catalog.Snapshot()
 	for _, j := range jobs {
 		if ctx.Err() != nil {
 			return
@@ -33,11 +33,11 @@ func (p *Pacer) findDestinations(ctx context.Context, jobs []*delivery.Job) {
 		if c == nil || j.Flaw != nil || j.Duplicate {
 			continue
 		}
-		sink, _ := p.opt.Sinks.Resolve(c.Sink)
+		sink, _ := o.Sinks.Resolve(c.Sink)
 		if _, known := j.DestinationAt(sink); known {
 			continue
 		}
-		if find := p.opt.Destinations(sink); find != nil {
+		if find := o.Destinations(sink); find != nil {
 			name := find(j)
 			j.SetFoundDestination(sink, name[:min(len(name), delivery.MaxIDLength)])
 		}
@@ -73,22 +73,10 @@ func (p *Pacer) limitsOf(d *destination, now instant) {
 	}
 }
 
-// renewDestinations looks whether destinations were changed that are closed. Others may go by what this daemon has told of them, and here
-// nothing else may look at them for as long as they were closed.
-func (p *Pacer) renewDestinations(now instant) {
-	for _, shut := range p.destinations.shut {
-		for d := range shut {
-			if p.limitsOf(d, now); d.renewedAt == now.local {
-				p.destinations.note(d, now.local)
-			}
-		}
-	}
-}
-
 // closedTo returns the destination for which a job that is placed waits apart, since it need not wait for a slot; nil if it need not wait.
 func (p *Pacer) closedTo(s *sinkState, j *delivery.Job, now instant) *destination {
 	d := p.destinationOf(s, j, now)
-	if d == nil || !d.open(now.local) && d.line.len() < d.capacity(p.opt.MaxOpenAge, now) && !p.obstructs(d, j, now) {
+	if d == nil || !d.open(now.local) && d.line.len() < d.capacity(p.opt.MaxOpenAge, now) && !d.obstructs(j, p.opt.MaxOpenAge, now) {
 		return nil
 	}
 	return d
@@ -107,7 +95,7 @@ func (p *Pacer) busyAt(s *sinkState, q *queue, j *delivery.Job, now instant) *de
 			free = 0
 		}
 	}
-	if free > 0 && !p.obstructs(d, j, now) {
+	if free > 0 && !d.obstructs(j, p.opt.MaxOpenAge, now) {
 		return nil
 	}
 	return d
@@ -179,7 +167,7 @@ func (p *Pacer) apart(s *sinkState, d *destination, j *delivery.Job, front bool,
 		return p.stepTimer(j, s, p.timeOf(max(d.openUntil, now.in(p.opt.MaxOpenAge))), true, now)
 	}
 	l := &p.destinations
-	if d.line.len() >= d.capacity(p.opt.MaxOpenAge, now) || l.waiting.jobs >= mostLines || l.waiting.bytes+j.Size > p.opt.MaxQueueBytes || p.overdue(j, now) || p.obstructs(d, j, now) {
+	if d.line.len() >= d.capacity(p.opt.MaxOpenAge, now) || l.waiting.jobs >= mostLines || l.waiting.bytes+j.Size > p.opt.MaxQueueBytes || p.overdue(j, now) || d.obstructs(j, p.opt.MaxOpenAge, now) {
 		return p.destinationTimer(d, j, now)
 	}
 	return placement{where: atDestination, destination: d, front: front}
@@ -187,8 +175,8 @@ func (p *Pacer) apart(s *sinkState, d *destination, j *delivery.Job, front bool,
 
 // obstructs reports whether a job would hold up its lane with a call that most likely ends only by its timeout: a lane is read no further
 // than some thousand jobs beyond the first that is open. Such a destination is tried with jobs from timers, where this one goes, too.
-func (p *Pacer) obstructs(d *destination, j *delivery.Job, now instant) bool {
-	return j.From == delivery.FromLane && d.tripped && 4*d.callLasts(now.local) > p.opt.MaxOpenAge.Microseconds()
+func (d *destination) obstructs(j *delivery.Job, openAge time.Duration, now instant) bool {
+	return j.From == delivery.FromLane && d.tripped && 4*d.callLasts(now.local) > openAge.Microseconds()
 }
 
 // overdue reports whether a job has been in memory for too long: its offset must not stay open, in ingress unless its campaign keeps its jobs
@@ -216,13 +204,4 @@ func (p *Pacer) destinationTimer(d *destination, j *delivery.Job, now instant) p
 	}
 	wait = max(min(max(wait, now.until(d.openUntil)), mostApart), p.opt.MaxOpenAge)
 	return toTimer(delivery.ReasonDestination, now.wall.Add(wait))
-}
-
-// closedDestinations shows how many destinations of each sink are closed.
-func (p *Pacer) closedDestinations() {
-	for _, s := range p.sinks {
-		if s.destined {
-			p.metrics.closedDestinations.WithLabelValues(s.id).Set(float64(len(p.destinations.shut[s.id])))
-		}
-	}
 }

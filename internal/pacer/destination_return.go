@@ -103,7 +103,9 @@ func (p *Pacer) maintainDestinations(now instant) {
 func (p *Pacer) thinLine(d *destination, now instant) {
 	if d.line.len() > 0 {
 		room := int64(d.capacity(p.opt.MaxOpenAge, now))
-		p.thin(d, func(i int64, j *delivery.Job) bool { return i >= room || p.overdue(j, now) || p.obstructs(d, j, now) }, now)
+		p.thin(d, func(i int64, j *delivery.Job) bool {
+			return i >= room || p.overdue(j, now) || d.obstructs(j, p.opt.MaxOpenAge, now)
+		}, now)
 	}
 }
 

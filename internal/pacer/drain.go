@@ -61,7 +61,7 @@ func (p *Pacer) disown(now instant) bool {
 func (p *Pacer) dropQueued() {
 	p.returnUnsent()
 	for _, q := range p.queues.list {
-		p.refundSlots(q)
+		p.refundSlots(q, noRevision)
 		q.filter(func(int64, *delivery.Job) bool { return false })
 		q.waiting = nil
 		p.takes.asks.remove(q)

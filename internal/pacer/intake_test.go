@@ -85,7 +85,7 @@ func TestLanesAreToldOfWhatFits(t *testing.T) {
 		return n
 	}
 	await(32)
-	room, now := p.laneCapacity(q), instant{local: 1_000_000}
+	room, now := p.maintenance.ahead.laneCapacity(q), instant{local: 1_000_000}
 	p.grantLanes(q, room, now)
 	if n := sum(); room != 100_000 || n < 7000 || n > 8192-1000+32 {
 		t.Errorf("told of %d units, of %d in all: there is memory for %d", n, room, 8192-1000)

@@ -32,27 +32,27 @@ func (p *Pacer) failed(x *sent, now instant) placement {
 			return dead(delivery.ReasonAttemptsExhausted, r.Detail)
 		}
 	}
-	return p.again(j, p.waitOf(x, asked), now)
+	return p.again(j, p.opt.waitOf(x, asked), now)
 }
 
 // waitOf is how long the job waits for its next attempt: its back-off, or what was asked for if that is longer. What was asked is varied, so
 // that jobs do not come back together. A throttled job without an attempt has no back-off: it is the load that is throttled, not the job.
-func (p *Pacer) waitOf(x *sent, asked time.Duration) time.Duration {
+func (o *Options) waitOf(x *sent, asked time.Duration) time.Duration {
 	j, r := x.job, x.result
 	blamed, _ := x.breakers()
 	switch {
 	case r.Class == delivery.Throttled && j.Attempt > 0:
-		return max(p.opt.Retry.vary(asked), p.opt.Retry.after(j.Attempt))
+		return max(o.Retry.vary(asked), o.Retry.after(j.Attempt))
 	case r.Class == delivery.Throttled:
-		return p.opt.Retry.vary(asked)
+		return o.Retry.vary(asked)
 	case r.Class == delivery.Temporary:
-		return max(p.opt.Retry.after(max(1, j.Attempt)), min(r.RetryAfter, x.sink.maxRetryAfter))
+		return max(o.Retry.after(max(1, j.Attempt)), min(r.RetryAfter, x.sink.maxRetryAfter))
 	case blamed.tripped:
 		return unreachedPause
 	case r.Class == delivery.Misconfigured:
-		return max(p.opt.Retry.after(1+int(j.TimerHops)), p.opt.MaxOpenAge)
+		return max(o.Retry.after(1+int(j.TimerHops)), o.MaxOpenAge)
 	}
-	return p.opt.Retry.after(1 + int(j.TimerHops))
+	return o.Retry.after(1 + int(j.TimerHops))
 }
 
 // scope is what the failure blames.

@@ -50,7 +50,14 @@ func (p *Pacer) maintain(now instant) {
 	}
 	for n := u.step(len(p.queues.list)); n > 0 && u.done < len(p.queues.list); n-- {
 		q := p.queues.list[u.done]
-		if p.maintainQueue(q, now); q.idle(now) {
+		if q.campaign == nil || q.standing(now) != sending {
+			p.review(q, now)
+		} else {
+			p.returnBeyond(q, now)
+			p.moveOn(q, now)
+			p.makeCapacity(q, now)
+		}
+		if q.idle(now) {
 			p.queues.drop(q)
 		} else {
 			u.done++
@@ -61,9 +68,10 @@ func (p *Pacer) maintain(now instant) {
 	}
 	for _, s := range p.sinks {
 		p.wake(s) // a free call may have been meant for a queue that could not use it any more
-		p.maintainFollowUps(s, now)
+		if p.maintainFollowUps(s, now); s.destined {
+			p.metrics.closedDestinations.WithLabelValues(s.id).Set(float64(len(p.destinations.shut[s.id])))
+		}
 	}
-	p.closedDestinations()
 	p.returnUnsent()
 	p.recover(now.local)
 	p.sends.trim()
@@ -71,17 +79,6 @@ func (p *Pacer) maintain(now instant) {
 	p.measure()
 	p.quantum.adapt()
 	p.setReadahead(now)
-}
-
-// maintainQueue maintains one queue.
-func (p *Pacer) maintainQueue(q *queue, now instant) {
-	if q.campaign == nil || q.standing(now) != sending {
-		p.review(q, now)
-		return
-	}
-	p.returnBeyond(q, now)
-	p.moveOn(q, now)
-	p.makeCapacity(q, now)
 }
 
 // moveOn relays the jobs from ingress and timers that will not get their turn in time: an ingress offset must not stay
@@ -114,23 +111,6 @@ func (p *Pacer) relay(q *queue, moves func(ahead int64, j *delivery.Job) bool, n
 		} else {
 			p.carryOut(j, relayed(j, q.campaign, now), now)
 		}
-	}
-}
-
-// relieve moves on the jobs of src that keep its window of open offsets from advancing.
-func (p *Pacer) relieve(src delivery.Source, before int64, now instant) {
-	for _, q := range p.queues.list {
-		if q.direct == 0 || q.campaign == nil {
-			continue
-		}
-		p.relay(q, func(ahead int64, j *delivery.Job) bool {
-			return j.Source == src && j.Offset < before && ahead >= q.granted && !remains(j, q.campaign) && !q.fast(ahead, now)
-		}, now)
-	}
-	for d := range p.destinations.lines() {
-		p.thin(d, func(_ int64, j *delivery.Job) bool {
-			return j.Source == src && j.Offset < before && j.From != delivery.FromLane
-		}, now)
 	}
 }
 

@@ -21,7 +21,7 @@ type Pacer struct {
 	opt     Options
 	metrics *metrics
 	counts  *counts
-	start   time.Time
+	localClock
 
 	inbox   inbox
 	running sync.WaitGroup // takes, refunds and senders
@@ -52,7 +52,7 @@ func New(o Options) (*Pacer, error) {
 	m := newMetrics(o.Registerer)
 	c := newCounts(o.Registerer, o.Shows)
 	p := &Pacer{
-		opt: o, metrics: m, counts: c, start: time.Now(), inbox: newInbox(),
+		opt: o, metrics: m, counts: c, localClock: localClock{start: time.Now()}, inbox: newInbox(),
 		queues:       queues{byID: map[string]*queue{}},
 		destinations: newDestinations(maxDestinations),
 		moves:        gateMoves{pending: map[destinationKey]gateMove{}},
@@ -70,18 +70,6 @@ func New(o Options) (*Pacer, error) {
 	}
 	return p, nil
 }
-
-// at is an instant on both clocks.
-func (p *Pacer) at(t time.Time) instant {
-	return instant{local: t.Sub(p.start).Microseconds(), wall: t}
-}
-
-// timeOf is the time of a local one.
-func (p *Pacer) timeOf(local int64) time.Time {
-	return p.start.Add(time.Duration(local) * time.Microsecond)
-}
-
-func (p *Pacer) now() instant { return p.at(time.Now()) }
 
 // Run schedules until ctx ends; then it cancels what is in flight, waits for it and returns nil. Jobs still queued stay
 // open at their source. Drain first for a graceful end.
@@ -135,8 +123,13 @@ func (p *Pacer) turn() {
 	p.applyDueChanges(now)
 	p.turned.Store(now.local)
 	p.dispatchDue(now)
-	p.moveDelayed(now)
-	p.sendFollowUps(now)
+	for j := p.aside.due(now.local); j != nil; j = p.aside.due(now.local) {
+		p.replace(j, now)
+	}
+	for _, s := range p.sinks {
+		for n := 0; n < maxFollowUps && p.sendFollowUp(s, now); n++ {
+		}
+	}
 	p.maintainDestinations(now)
 	if now.local >= p.maintenance.at {
 		p.maintain(now)
@@ -185,7 +178,7 @@ func (p *Pacer) background(f func(ctx context.Context)) {
 // and in ingress under overflow block, are returned in refused, and GrantCapacity of their source is called when there is room
 // again. All others are accepted.
 func (p *Pacer) Offer(ctx context.Context, jobs []*delivery.Job) (refused []*delivery.Job, err error) {
-	p.findDestinations(ctx, jobs)
+	p.opt.findDestinations(ctx, jobs)
 	answer := make(chan []*delivery.Job, 1)
 	var begun atomic.Bool // by the scheduler, or given up here
 	p.inbox.do(func(now instant) {
@@ -214,14 +207,31 @@ func (p *Pacer) Offer(ctx context.Context, jobs []*delivery.Job) (refused []*del
 	}
 }
 
-// Relieve moves the queued jobs of src with offsets below before, and no slot yet, on to their lanes now; but not while
-// sending is behind for want of CPU: relaying a job costs more CPU than sending it, and the source asks again.
+// Relieve moves the queued jobs of src with offsets below before, and no slot yet, on to their lanes now: they keep its window of open offsets
+// from advancing. It does nothing while sending is behind for want of CPU: relaying a job costs more CPU than sending it, and the source asks
+// again.
 func (p *Pacer) Relieve(src delivery.Source, before int64) {
 	p.inbox.do(func(now instant) {
 		if !p.sends.behind(now) {
 			p.relieve(src, before, now)
 		}
 	})
+}
+
+func (p *Pacer) relieve(src delivery.Source, before int64, now instant) {
+	for _, q := range p.queues.list {
+		if q.direct == 0 || q.campaign == nil {
+			continue
+		}
+		p.relay(q, func(ahead int64, j *delivery.Job) bool {
+			return j.Source == src && j.Offset < before && ahead >= q.granted && !remains(j, q.campaign) && !q.fast(ahead, now)
+		}, now)
+	}
+	for d := range p.destinations.lines() {
+		p.thin(d, func(_ int64, j *delivery.Job) bool {
+			return j.Source == src && j.Offset < before && j.From != delivery.FromLane
+		}, now)
+	}
 }
 
 // maxSpare is how many results' memory is kept for the next ones.

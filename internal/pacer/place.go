@@ -241,7 +241,7 @@ func (p *Pacer) fits(q *queue, j *delivery.Job, now instant) bool {
 	if j.From == delivery.FromIngress && rank(j) == rankOther && now.local < q.behindUntil {
 		return false // behind the campaign's backlog
 	}
-	room, far := p.laneCapacity(q), p.far(q, now)
+	room, far := p.maintenance.ahead.laneCapacity(q), q.far(p.opt.MaxOpenAge, now)
 	if !remains(j, q.campaign) {
 		if far {
 			return false
@@ -258,7 +258,7 @@ const maxUnknown = 10_000
 // decideUnknown returns where a job waits whose campaign is not known: in its lane for the grace, and in a timer otherwise.
 func (p *Pacer) decideUnknown(j *delivery.Job, now instant) placement {
 	j.Account = nil // of the campaign that it had, if it was deleted just now
-	absent := p.absent(j.Campaign)
+	absent := p.campaigns.absent(j.Campaign, p.opt.UnknownGrace)
 	if j.From == delivery.FromLane && !absent && (p.queues.byID[j.Campaign] != nil || len(p.queues.list) < maxUnknown) {
 		return placement{where: stays}
 	}
@@ -281,10 +281,4 @@ func (p *Pacer) awaitRow(j *delivery.Job, absent bool, why delivery.Reason, deta
 	}
 	wait = min(wait, max(time.Second, p.opt.UnknownGrace))
 	return toTimer(why, now.wall.Add(wait))
-}
-
-// absent reports whether a catalog that was loaded after the grace still lacks the unknown campaign.
-func (p *Pacer) absent(campaign string) bool {
-	s := p.campaigns.snapshot
-	return s != nil && s.LoadedAt.Sub(p.campaigns.absentSince(campaign)) > p.opt.UnknownGrace
 }

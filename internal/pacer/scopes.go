@@ -35,7 +35,7 @@ func (p *Pacer) open(x *sent, in delivery.Scope, cause delivery.GateCause, asked
 	q, s, d, b, most := x.queue, x.sink, x.destination, x.breakerOf(in), probeEvery
 	if in == delivery.ScopeDestination {
 		if most = maxProbeEvery; cause != delivery.GateThrottled {
-			p.reportFailing(x, now)
+			x.reportFailing(p.opt.DestinationReports, now)
 		}
 	}
 	since := b.since
@@ -65,7 +65,7 @@ func (p *Pacer) open(x *sent, in delivery.Scope, cause delivery.GateCause, asked
 
 // pause hands the slots of a queue back, and has it ask for none before a local time.
 func (p *Pacer) pause(q *queue, until int64) {
-	p.refundSlots(q)
+	p.refundSlots(q, noRevision)
 	q.turnAt, q.ask.paced = until, false
 	p.takes.askLater(q, max(q.ask.at, until))
 }
@@ -107,8 +107,8 @@ func (p *Pacer) logOpened(x *sent, in delivery.Scope, asked time.Duration, since
 }
 
 // reportFailing reports that a destination does not work, with each call that shows it.
-func (p *Pacer) reportFailing(x *sent, now instant) {
-	d, reports := x.destination, p.opt.DestinationReports
+func (x *sent) reportFailing(reports DestinationReports, now instant) {
+	d := x.destination
 	switch {
 	case reports == nil:
 	case x.result.Gone:

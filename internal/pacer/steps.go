@@ -86,14 +86,6 @@ func (p *Pacer) decideStep(j *delivery.Job, e *effective, now instant) placement
 // maxFollowUps bounds the follow-ups of a sink that are sent in one turn.
 const maxFollowUps = 128
 
-// sendFollowUps sends the follow-ups whose turn has come.
-func (p *Pacer) sendFollowUps(now instant) {
-	for _, s := range p.sinks {
-		for n := 0; n < maxFollowUps && p.sendFollowUp(s, now); n++ {
-		}
-	}
-}
-
 // sendFollowUp sends the sink's next follow-up, and reports whether there was one that could be sent.
 func (p *Pacer) sendFollowUp(s *sinkState, now instant) bool {
 	f := &s.followUps
