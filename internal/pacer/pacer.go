@@ -18,9 +18,9 @@ var ErrDraining = errors.New("pacer is draining")
 // Pacer owns the queues of one daemon. Make one with New, run it with Run; Offer, Relieve and Drain may be called from
 // any goroutine while it runs.
 type Pacer struct {
-	opt     Options
-	metrics *metrics
-	counts  *counts
+	opt Options
+	*metrics
+	*counts
 	localClock
 
 	inbox   inbox
