@@ -107,7 +107,7 @@ func (p *Pacer) taken(queues []*queue, asks []delivery.Ask, reply delivery.TakeR
 	p.takes.underWay--
 	for _, c := range reply.Clocks {
 		if p.clocks.of(c.Shard).observe(c.Now, arrival) {
-			p.slots.reorder(p.due)
+			p.slots.reorder(p.clocks.due)
 		}
 	}
 	var unanswered []*queue
@@ -131,7 +131,13 @@ func (p *Pacer) taken(queues []*queue, asks []delivery.Ask, reply delivery.TakeR
 		}
 	}
 	if failure != nil {
-		p.takeFailed(unanswered, failure, now)
+		pause, first := p.takes.failed(now.local)
+		if first {
+			p.opt.Logger.Warn("the quota store does not answer; jobs wait until it does", "error", failure)
+		}
+		for _, q := range unanswered {
+			p.takes.askLater(q, now.in(pause))
+		}
 	} else if len(reply.Clocks) > 0 {
 		p.takes.answeredAt = arrival
 		p.recover(arrival)
@@ -145,16 +151,6 @@ var errLate = errors.New("requests are under way for so long that its clock may 
 func (p *Pacer) recover(now int64) {
 	if p.takes.recovered(now) {
 		p.opt.Logger.Info("the quota store answers again")
-	}
-}
-
-func (p *Pacer) takeFailed(queues []*queue, err error, now instant) {
-	pause, first := p.takes.failed(now.local)
-	if first {
-		p.opt.Logger.Warn("the quota store does not answer; jobs wait until it does", "error", err)
-	}
-	for _, q := range queues {
-		p.takes.askLater(q, now.in(pause))
 	}
 }
 
@@ -218,15 +214,10 @@ func (p *Pacer) nextAsk(q *queue, a delivery.Ask, g delivery.Granted, now instan
 // schedule keeps the queue in the slot heap while it has slots that it can use.
 func (p *Pacer) schedule(q *queue) {
 	if q.granted > 0 && !q.blocked && !q.empty() && !q.outOfCalls() && q.granted >= q.goes().Weight {
-		p.slots.set(q, p.due(q))
+		p.slots.set(q, p.clocks.due(q))
 	} else {
 		p.slots.remove(q)
 	}
-}
-
-// due is the local time of the queue's first slot; there must be one.
-func (p *Pacer) due(q *queue) int64 {
-	return p.clocks.of(q.grants[0].From.Shard).local(q.timeline.due())
 }
 
 // refundSlots gives the queue's slots before a revision back to the timeline. Until that is done the queue does not ask, so that a take never

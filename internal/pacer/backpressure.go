@@ -59,9 +59,9 @@ func (q *queue) sentIn(within time.Duration, now instant) int64 {
 // refuses reports whether a job of ingress that does not fit, for want of memory alone, is refused although its campaign uses
 // lanes: when what is before it is sent as fast as it would be relayed. Its partition is not read meanwhile. When that takes
 // longer, jobs are relayed.
-func (p *Pacer) refuses(q *queue, j *delivery.Job, now instant) bool {
+func (q *queue) refuses(j *delivery.Job, maxBytes int64, now instant) bool {
 	ahead := q.ahead(rank(j))
-	if j.From != delivery.FromIngress || now.local < q.behindUntil || q.size+j.Size <= p.opt.MaxQueueBytes || !q.fast(ahead, now) {
+	if j.From != delivery.FromIngress || now.local < q.behindUntil || q.size+j.Size <= maxBytes || !q.fast(ahead, now) {
 		return false
 	}
 	if q.refusesSince == 0 || now.local-q.refusesSince > refuseAgain.Microseconds() {
@@ -104,18 +104,18 @@ func (p *Pacer) makeCapacity(q *queue, now instant) {
 	if q.units > room/2 || q.size > p.opt.MaxQueueBytes/2 {
 		return
 	}
-	p.grantLanes(q, room, now)
+	q.grantLanes(room, p.opt.MaxQueueBytes, now)
 }
 
 // grantLanes tells lanes of the room that is left of room units, less what was told and is still to come, and less what there is
 // no memory for.
-func (p *Pacer) grantLanes(q *queue, room int64, now instant) {
+func (q *queue) grantLanes(room, maxBytes int64, now instant) {
 	if q.units > 0 {
 		q.unit = max(1, q.size/q.units)
 	}
 	left := room - q.units
 	if q.unit > 0 {
-		left = min(left, max(1, (p.opt.MaxQueueBytes-q.size)/q.unit))
+		left = min(left, max(1, (maxBytes-q.size)/q.unit))
 	}
 	if now.local < q.until {
 		if left -= q.coming; left < (room+1)/2 && left < leastGranted {

@@ -110,6 +110,15 @@ func (s *campaigns) absent(id string, grace time.Duration) bool {
 	return s.snapshot != nil && s.snapshot.LoadedAt.Sub(since) > grace
 }
 
+// overdue reports whether a job has been in memory for too long: its offset must not stay open, in ingress unless its campaign keeps its jobs
+// there. A lane, too, is read no further than some thousand jobs beyond the first that is open.
+func (s *campaigns) overdue(j *delivery.Job, openAge time.Duration, now instant) bool {
+	if e := s.byID[j.Campaign]; j.From != delivery.FromLane && e != nil && remains(j, e.campaign) {
+		return false
+	}
+	return now.wall.Sub(j.ReadAt) > openAge
+}
+
 // effective is the campaign with this id, its schedule applied, nil while it is unknown.
 func (s *campaigns) effective(id string, now instant) *effective {
 	e := s.byID[id]

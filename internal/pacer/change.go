@@ -18,17 +18,11 @@ func (p *Pacer) campaign(id string, now instant) *effective {
 func (p *Pacer) queue(e *effective) *queue {
 	q := p.queues.byID[e.campaign.ID]
 	if q == nil {
-		q = p.addQueue(e.campaign.ID)
+		q = p.queues.add(e.campaign.ID)
 	}
 	if q.campaign == nil {
 		q.campaign, q.sink = e.campaign, e.sink
 	}
-	return q
-}
-
-func (p *Pacer) addQueue(id string) *queue {
-	q := p.queues.add(id)
-	q.early = delivery.WireMargin(p.opt.LateTolerance.Microseconds())
 	return q
 }
 
@@ -100,20 +94,13 @@ func (p *Pacer) change(q *queue, now instant) {
 		}
 	}
 	q.campaign, q.turnAt = is, 0
-	p.rejectOverweight(q, now)
+	if q.heavy > 0 && is != nil { // a limit may have been lowered: the first that weighs more would never be granted, and the others wait behind it
+		most := maxUnits(is)
+		p.replaceAll(takeOut(q, func(_ int64, j *delivery.Job) bool { return j.Weight > most }), now)
+	}
 	p.schedule(q)                  // it may have more calls now
 	p.takes.askLater(q, now.local) // the reason it waited may be gone: a quota may have been raised
 	p.review(q, now)
-}
-
-// rejectOverweight places the jobs again that weigh more than a limit, which may have been lowered: the first of them would never be
-// granted, and the others would wait behind it for ever.
-func (p *Pacer) rejectOverweight(q *queue, now instant) {
-	if q.heavy == 0 || q.campaign == nil {
-		return
-	}
-	most := maxUnits(q.campaign)
-	p.replaceAll(takeOut(q, func(_ int64, j *delivery.Job) bool { return j.Weight > most }), now)
 }
 
 // changeCircuit forgets what its sink has answered, where somebody has changed what matters to it. A step of a schedule

@@ -1,6 +1,10 @@
 package pacer
 
-import "time"
+import (
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
 
 // instant is one reading of the clocks. A turn of the scheduler has one, and all its decisions use it.
 type instant struct {
@@ -21,6 +25,17 @@ func (c localClock) now() instant { return c.at(time.Now()) }
 // timeOf is the time of a local one.
 func (c localClock) timeOf(local int64) time.Time {
 	return c.start.Add(time.Duration(local) * time.Microsecond)
+}
+
+// lastTry is the local time when the job was last sent, or now. The call before that of a step was another one.
+func (c localClock) lastTry(j *delivery.Job, now instant) int64 {
+	switch {
+	case !j.Call.At.IsZero() && j.State == nil:
+		return c.at(j.Call.At).local
+	case j.From == delivery.FromTimer && j.Reason == string(delivery.ReasonRetry):
+		return c.at(j.EnqueuedAt.Time()).local
+	}
+	return now.local
 }
 
 // in is the local time at which d has passed.
@@ -47,6 +62,11 @@ func (c storeClocks) of(shard int) *storeClock {
 		c[shard] = clock
 	}
 	return clock
+}
+
+// due is the local time of the queue's first slot; there must be one.
+func (c storeClocks) due(q *queue) int64 {
+	return c.of(q.grants[0].From.Shard).local(q.timeline.due())
 }
 
 // storeClock maps store time to the local monotonic clock. Each take says that the store's clock read now at some

@@ -164,11 +164,11 @@ func (d *destination) callLasts(now int64) int64 {
 func (p *Pacer) apart(s *sinkState, d *destination, j *delivery.Job, front bool, now instant) placement {
 	defer p.destinations.note(d, now.local)
 	if j.State != nil { // its next step needs no slot, and has a place in timers anyway
-		return p.stepTimer(j, s, p.timeOf(max(d.openUntil, now.in(p.opt.MaxOpenAge))), true, now)
+		return s.stepTimer(j, p.timeOf(max(d.openUntil, now.in(p.opt.MaxOpenAge))), true, now)
 	}
 	l := &p.destinations
-	if d.line.len() >= d.capacity(p.opt.MaxOpenAge, now) || l.waiting.jobs >= mostLines || l.waiting.bytes+j.Size > p.opt.MaxQueueBytes || p.overdue(j, now) || d.obstructs(j, p.opt.MaxOpenAge, now) {
-		return p.destinationTimer(d, j, now)
+	if d.line.len() >= d.capacity(p.opt.MaxOpenAge, now) || l.waiting.jobs >= mostLines || l.waiting.bytes+j.Size > p.opt.MaxQueueBytes || p.campaigns.overdue(j, p.opt.MaxOpenAge, now) || d.obstructs(j, p.opt.MaxOpenAge, now) {
+		return d.timer(j, &p.opt, now)
 	}
 	return placement{where: atDestination, destination: d, front: front}
 }
@@ -179,29 +179,20 @@ func (d *destination) obstructs(j *delivery.Job, openAge time.Duration, now inst
 	return j.From == delivery.FromLane && d.tripped && 4*d.callLasts(now.local) > openAge.Microseconds()
 }
 
-// overdue reports whether a job has been in memory for too long: its offset must not stay open, in ingress unless its campaign keeps its jobs
-// there. A lane, too, is read no further than some thousand jobs beyond the first that is open.
-func (p *Pacer) overdue(j *delivery.Job, now instant) bool {
-	if e := p.campaigns.byID[j.Campaign]; j.From != delivery.FromLane && e != nil && remains(j, e.campaign) {
-		return false
-	}
-	return now.wall.Sub(j.ReadAt) > p.opt.MaxOpenAge
-}
-
-// destinationTimer returns for how long a job waits for its destination in a timer: while it is busy or has asked for a wait, until it could have its turn;
+// timer returns for how long a job waits for its destination in a timer: while it is busy or has asked for a wait, until it could have its turn;
 // while it does not work, for as long again as it has not, but no longer than the job's own waits have grown: a job that was unlucky
 // with a destination that asked for many short waits must not wait long for one that fails for a moment.
-func (p *Pacer) destinationTimer(d *destination, j *delivery.Job, now instant) placement {
-	wait := p.opt.Retry.after(1 + int(j.TimerHops))
+func (d *destination) timer(j *delivery.Job, o *Options, now instant) placement {
+	wait := o.Retry.after(1 + int(j.TimerHops))
 	switch {
 	case d.set.Disabled:
 	case d.tripped:
 		wait = min(wait, now.since(d.trippedAt))
 	default:
 		each := max(cmp.Or(d.callLasts(now.local), time.Second.Microseconds())/int64(max(1, d.maxCalls())), 1)
-		d.turnAt = min(max(d.turnAt, d.openUntil, now.in(p.opt.MaxOpenAge)), now.in(mostApart)) + each
+		d.turnAt = min(max(d.turnAt, d.openUntil, now.in(o.MaxOpenAge)), now.in(mostApart)) + each
 		wait = now.until(d.turnAt)
 	}
-	wait = max(min(max(wait, now.until(d.openUntil)), mostApart), p.opt.MaxOpenAge)
+	wait = max(min(max(wait, now.until(d.openUntil)), mostApart), o.MaxOpenAge)
 	return toTimer(delivery.ReasonDestination, now.wall.Add(wait))
 }

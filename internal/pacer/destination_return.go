@@ -82,7 +82,10 @@ func (p *Pacer) maintainDestinations(now instant) {
 		if d == nil {
 			return
 		}
-		p.thinLine(d, now)
+		room := int64(d.capacity(p.opt.MaxOpenAge, now))
+		p.thin(d, func(i int64, j *delivery.Job) bool { // whose turn will not come soon, and those that must not stay in memory
+			return i >= room || p.campaigns.overdue(j, p.opt.MaxOpenAge, now) || d.obstructs(j, p.opt.MaxOpenAge, now)
+		}, now)
 		d.returned = 0 // those that have not been sent by now may never be
 		p.proceed(d, now)
 		if d.line.len() > 0 {
@@ -99,23 +102,13 @@ func (p *Pacer) maintainDestinations(now instant) {
 	}
 }
 
-// thinLine moves jobs whose turn will not come soon from the line to timers: the last ones, and those that must not stay in memory.
-func (p *Pacer) thinLine(d *destination, now instant) {
-	if d.line.len() > 0 {
-		room := int64(d.capacity(p.opt.MaxOpenAge, now))
-		p.thin(d, func(i int64, j *delivery.Job) bool {
-			return i >= room || p.overdue(j, now) || d.obstructs(j, p.opt.MaxOpenAge, now)
-		}, now)
-	}
-}
-
 // thin moves jobs from a line to timers.
 func (p *Pacer) thin(d *destination, moves func(i int64, j *delivery.Job) bool, now instant) {
 	for _, j := range takeOut(&d.line, moves) {
 		if j.Expired(now.wall) {
 			p.carryOut(j, late(), now)
 		} else {
-			p.carryOut(j, p.destinationTimer(d, j, now), now)
+			p.carryOut(j, d.timer(j, &p.opt, now), now)
 		}
 	}
 }

@@ -16,7 +16,7 @@ func (p *Pacer) dispatchDue(now instant) {
 			return
 		}
 		q := p.slots.first().item
-		at := p.due(q)
+		at := p.clocks.due(q)
 		if at > now.local {
 			return
 		}
@@ -138,15 +138,4 @@ func (p *Pacer) send(q *queue, j *delivery.Job, used []delivery.Grant, at int64,
 		ctx: p.sends.ctx, queue: q, sink: s, destination: p.beginAt(s, j, now), job: j, used: used, at: at, epoch: p.drain.epoch,
 		since: p.lastTry(j, now), latest: at + p.opt.lateBy(q.campaign, q.campaign.Rate), begun: now.local,
 	})
-}
-
-// lastTry is the local time when the job was last sent, or now. The call before that of a step was another one.
-func (p *Pacer) lastTry(j *delivery.Job, now instant) int64 {
-	switch {
-	case !j.Call.At.IsZero() && j.State == nil:
-		return p.at(j.Call.At).local
-	case j.From == delivery.FromTimer && j.Reason == string(delivery.ReasonRetry):
-		return p.at(j.EnqueuedAt.Time()).local
-	}
-	return now.local
 }

@@ -35,7 +35,11 @@ func (p *Pacer) Drain(ctx context.Context) (open int, err error) {
 		}
 	}
 	open += p.opt.Requeuer.Drain(ctx)
-	p.inbox.do(func(instant) { p.endDrain() })
+	p.inbox.do(func(instant) {
+		p.drain.done, p.drain.stopped = nil, false
+		p.drain.epoch++
+		p.sends.renew()
+	})
 	return open, err
 }
 
@@ -77,10 +81,4 @@ func (p *Pacer) drained() {
 		p.drain.done <- p.drain.doubt
 		p.drain.done = nil
 	}
-}
-
-func (p *Pacer) endDrain() {
-	p.drain.done, p.drain.stopped = nil, false
-	p.drain.epoch++
-	p.sends.renew()
 }

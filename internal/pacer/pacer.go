@@ -53,7 +53,7 @@ func New(o Options) (*Pacer, error) {
 	c := newCounts(o.Registerer, o.Shows)
 	p := &Pacer{
 		opt: o, metrics: m, counts: c, localClock: localClock{start: time.Now()}, inbox: newInbox(),
-		queues:       queues{byID: map[string]*queue{}},
+		queues:       queues{byID: map[string]*queue{}, early: delivery.WireMargin(o.LateTolerance.Microseconds())},
 		destinations: newDestinations(maxDestinations),
 		moves:        gateMoves{pending: map[destinationKey]gateMove{}},
 		slots:        timeHeap[*queue]{index: func(q *queue) *int { return &q.slotIndex }},
@@ -145,7 +145,7 @@ func (p *Pacer) wakeAt(now instant) int64 {
 		at = min(at, change)
 	}
 	if p.slots.len() > 0 {
-		at = min(at, p.due(p.slots.first().item))
+		at = min(at, p.clocks.due(p.slots.first().item))
 	}
 	if p.aside.waits.len() > 0 {
 		at = min(at, p.aside.waits.first().at)
@@ -212,26 +212,23 @@ func (p *Pacer) Offer(ctx context.Context, jobs []*delivery.Job) (refused []*del
 // again.
 func (p *Pacer) Relieve(src delivery.Source, before int64) {
 	p.inbox.do(func(now instant) {
-		if !p.sends.behind(now) {
-			p.relieve(src, before, now)
+		if p.sends.behind(now) {
+			return
+		}
+		for _, q := range p.queues.list {
+			if q.direct == 0 || q.campaign == nil {
+				continue
+			}
+			p.relay(q, func(ahead int64, j *delivery.Job) bool {
+				return j.Source == src && j.Offset < before && ahead >= q.granted && !remains(j, q.campaign) && !q.fast(ahead, now)
+			}, now)
+		}
+		for d := range p.destinations.lines() {
+			p.thin(d, func(_ int64, j *delivery.Job) bool {
+				return j.Source == src && j.Offset < before && j.From != delivery.FromLane
+			}, now)
 		}
 	})
-}
-
-func (p *Pacer) relieve(src delivery.Source, before int64, now instant) {
-	for _, q := range p.queues.list {
-		if q.direct == 0 || q.campaign == nil {
-			continue
-		}
-		p.relay(q, func(ahead int64, j *delivery.Job) bool {
-			return j.Source == src && j.Offset < before && ahead >= q.granted && !remains(j, q.campaign) && !q.fast(ahead, now)
-		}, now)
-	}
-	for d := range p.destinations.lines() {
-		p.thin(d, func(_ int64, j *delivery.Job) bool {
-			return j.Source == src && j.Offset < before && j.From != delivery.FromLane
-		}, now)
-	}
 }
 
 // maxSpare is how many results' memory is kept for the next ones.

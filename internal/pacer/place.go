@@ -135,7 +135,7 @@ func (p *Pacer) awaitCapacity(j *delivery.Job, now instant) {
 	if e := p.campaign(j.Campaign, now); e != nil {
 		q = p.queue(e)
 	} else if q == nil {
-		q = p.addQueue(j.Campaign)
+		q = p.queues.add(j.Campaign)
 	}
 	q.await(src)
 }
@@ -187,7 +187,7 @@ func (p *Pacer) decide(j *delivery.Job, now instant) placement {
 	if p.fits(q, j, now) {
 		return placement{where: queued, queue: q}
 	}
-	if _, ok := j.Source.(capacityReceiver); ok && p.refuses(q, j, now) {
+	if _, ok := j.Source.(capacityReceiver); ok && q.refuses(j, p.opt.MaxQueueBytes, now) {
 		return placement{where: stays}
 	}
 	if fresh && now.local >= q.behindUntil && !remains(j, c) {

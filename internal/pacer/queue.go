@@ -183,12 +183,14 @@ func (q *queue) next(n int, f func(j *delivery.Job)) {
 type queues struct {
 	byID map[string]*queue
 	list []*queue // the same, in any order
+
+	early int64 // see timeline
 }
 
 // add makes the queue of a campaign.
 func (l *queues) add(id string) *queue {
 	q := newQueue(id)
-	q.place = len(l.list)
+	q.place, q.early = len(l.list), l.early
 	l.byID[id], l.list = q, append(l.list, q)
 	return q
 }

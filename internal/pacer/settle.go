@@ -140,18 +140,16 @@ func (p *Pacer) unsentJob(q *queue, j *delivery.Job, pause time.Duration, now in
 
 // Troubles lists the campaigns of this daemon whose breaker is open, because of failures or of refusals.
 func (p *Pacer) Troubles(ctx context.Context) ([]delivery.Trouble, error) {
-	return inTurn(ctx, p, p.troubles)
-}
-
-func (p *Pacer) troubles(instant) (list []delivery.Trouble) {
-	for _, q := range p.queues.list {
-		switch c := &q.circuit; {
-		case q.campaign == nil:
-		case c.isHeld():
-			list = append(list, delivery.Trouble{Campaign: q.id, Kind: delivery.TroubleRefused, Since: p.timeOf(c.refusals.since)})
-		case c.tripped && c.cause != delivery.GateThrottled:
-			list = append(list, delivery.Trouble{Campaign: q.id, Since: p.timeOf(c.trippedAt)})
+	return inTurn(ctx, p, func(instant) (list []delivery.Trouble) {
+		for _, q := range p.queues.list {
+			switch c := &q.circuit; {
+			case q.campaign == nil:
+			case c.isHeld():
+				list = append(list, delivery.Trouble{Campaign: q.id, Kind: delivery.TroubleRefused, Since: p.timeOf(c.refusals.since)})
+			case c.tripped && c.cause != delivery.GateThrottled:
+				list = append(list, delivery.Trouble{Campaign: q.id, Since: p.timeOf(c.trippedAt)})
+			}
 		}
-	}
-	return list
+		return list
+	})
 }

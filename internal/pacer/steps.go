@@ -31,7 +31,7 @@ func (p *Pacer) goOn(s *sinkState, j *delivery.Job, r delivery.Result, now insta
 	if r.Repeatable && !p.drain.stopped {
 		return p.waitStep(j, s, at, now)
 	}
-	to := p.stepTimer(j, s, at, false, now)
+	to := s.stepTimer(j, at, false, now)
 	to.bound = true
 	return to
 }
@@ -39,7 +39,7 @@ func (p *Pacer) goOn(s *sinkState, j *delivery.Job, r delivery.Result, now insta
 // waitStep returns where a job waits for the time of its step: here if that is near, and there is memory; in a timer otherwise.
 func (p *Pacer) waitStep(j *delivery.Job, s *sinkState, at time.Time, now instant) placement {
 	if at.Sub(j.ReadAt) >= p.opt.MaxOpenAge || !p.fitsStep(j, s) {
-		return p.stepTimer(j, s, at, false, now)
+		return s.stepTimer(j, at, false, now)
 	}
 	j.Due = at
 	return placement{where: delayed, Reroute: delivery.Reroute{Due: at}}
@@ -52,7 +52,7 @@ func (p *Pacer) fitsStep(j *delivery.Job, s *sinkState) bool {
 
 // stepTimer books the time at which a job with its state comes back from a timer: at a time, or later if there is more to do than the ceiling
 // allows. late says that the job's time had come before.
-func (p *Pacer) stepTimer(j *delivery.Job, s *sinkState, at time.Time, late bool, now instant) placement {
+func (s *sinkState) stepTimer(j *delivery.Job, at time.Time, late bool, now instant) placement {
 	until := now.in(at.Sub(now.wall))
 	j.Due = at.Add(time.Duration(s.followUps.book(j.Campaign, until, late, now.local)-until) * time.Microsecond)
 	return toTimer(delivery.ReasonStep, j.Due)
@@ -78,7 +78,7 @@ func (p *Pacer) decideStep(j *delivery.Job, e *effective, now instant) placement
 	f := &s.followUps
 	turn := max(f.turnOf(j.Campaign, now.local), s.breaker.openUntil)
 	if !p.fitsStep(j, s) || p.timeOf(turn).Sub(j.ReadAt) >= p.opt.MaxOpenAge {
-		return p.stepTimer(j, s, p.timeOf(max(now.local, s.breaker.openUntil)), true, now)
+		return s.stepTimer(j, p.timeOf(max(now.local, s.breaker.openUntil)), true, now)
 	}
 	return placement{where: queued, queue: p.queue(e)}
 }
@@ -151,7 +151,7 @@ func (p *Pacer) wakeFollowUp(s *sinkState, now instant) {
 func (p *Pacer) maintainFollowUps(s *sinkState, now instant) {
 	latest := now.wall.Add(-p.opt.MaxOpenAge * 3 / 2)
 	for _, j := range takeOut(&s.followUps, func(_ int64, j *delivery.Job) bool { return j.ReadAt.Before(latest) }) {
-		p.carryOut(j, p.stepTimer(j, s, p.timeOf(max(now.local, s.breaker.openUntil)), true, now), now)
+		p.carryOut(j, s.stepTimer(j, p.timeOf(max(now.local, s.breaker.openUntil)), true, now), now)
 	}
 	s.followUps.forget(now.local)
 }
