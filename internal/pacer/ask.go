@@ -107,7 +107,9 @@ func (p *Pacer) taken(queues []*queue, asks []delivery.Ask, reply delivery.TakeR
 	p.takes.underWay--
 	for _, c := range reply.Clocks {
 		if p.clocks.of(c.Shard).observe(c.Now, arrival) {
-			p.slots.reorder(p.clocks.due)
+			for _, q := range p.queues.list {
+				p.schedule(q)
+			}
 		}
 	}
 	var unanswered []*queue
@@ -179,7 +181,7 @@ func (p *Pacer) grant(q *queue, a delivery.Ask, g delivery.Granted, now instant)
 		return
 	}
 	p.schedule(q)
-	if g.Bound == delivery.BindGate && q.sink != nil {
+	if g.Bound == delivery.BindGate && q.sink != nil && p.moves.idle(destinationKey{sink: q.sink.id}) {
 		q.sink.breaker.seeGate(0, delivery.Gate{Cause: delivery.GateThrottled}, now.local)
 	}
 	p.takes.askLater(q, p.nextAsk(q, a, g, now))

@@ -101,17 +101,6 @@ func (p *Pacer) busyAt(s *sinkState, q *queue, j *delivery.Job, now instant) *de
 	return d
 }
 
-// beginAt records the begin of a call to the job's destination, nil if it has none.
-func (p *Pacer) beginAt(s *sinkState, j *delivery.Job, now instant) *destination {
-	d := p.destinationOf(s, j, now)
-	if d != nil {
-		d.left(j)
-		d.calls.began(now.local)
-		p.destinations.note(d, now.local)
-	}
-	return d
-}
-
 // left records that a job is in its queue no more, and reports whether it had come there from the line.
 func (d *destination) left(j *delivery.Job) (returned bool) {
 	if returned = j.Moves&delivery.Returned != 0; returned {
@@ -135,7 +124,7 @@ func (d *destination) free(q *queue, now int64) int {
 	return d.flow.free(most, d.set.InFlight)
 }
 
-// calls is how many calls the destination may have.
+// maxCalls is how many calls the destination may have.
 func (d *destination) maxCalls() int {
 	return d.flow.free(d.at.max, d.set.InFlight) + d.flow.calls.inFlight
 }
@@ -166,8 +155,9 @@ func (p *Pacer) apart(s *sinkState, d *destination, j *delivery.Job, front bool,
 	if j.State != nil { // its next step needs no slot, and has a place in timers anyway
 		return s.stepTimer(j, p.timeOf(max(d.openUntil, now.in(p.opt.MaxOpenAge))), true, now)
 	}
-	l := &p.destinations
-	if d.line.len() >= d.capacity(p.opt.MaxOpenAge, now) || l.waiting.jobs >= mostLines || l.waiting.bytes+j.Size > p.opt.MaxQueueBytes || p.campaigns.overdue(j, p.opt.MaxOpenAge, now) || d.obstructs(j, p.opt.MaxOpenAge, now) {
+	all, openAge := d.line.all, p.opt.MaxOpenAge
+	if d.line.len() >= d.capacity(openAge, now) || all.jobs >= mostLines || all.bytes+j.Size > p.opt.MaxQueueBytes ||
+		p.campaigns.overdue(j, openAge, now) || d.obstructs(j, openAge, now) {
 		return d.timer(j, &p.opt, now)
 	}
 	return placement{where: atDestination, destination: d, front: front}

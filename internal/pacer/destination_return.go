@@ -24,10 +24,14 @@ const (
 // putApart takes a job out of its queue, whose destination has no call for it. If it has returned from the line, so do all that have: they
 // were before those that wait there now.
 func (p *Pacer) putApart(q *queue, d *destination, j *delivery.Job, now instant) {
-	returned := j.Moves&delivery.Returned != 0
-	jobs := takeOut(q, func(_ int64, other *delivery.Job) bool {
-		return other == j || returned && other.Moves&delivery.Returned != 0 && other.Destination == j.Destination
-	})
+	jobs := []*delivery.Job{j}
+	if j.Moves&delivery.Returned == 0 {
+		q.remove(j)
+	} else {
+		jobs = takeOut(q, func(_ int64, other *delivery.Job) bool {
+			return other.Moves&delivery.Returned != 0 && other.Destination == j.Destination
+		})
+	}
 	for _, j := range slices.Backward(jobs) {
 		p.carryOut(j, p.apart(q.sink, d, j, d.left(j), now), now)
 	}
@@ -83,9 +87,9 @@ func (p *Pacer) maintainDestinations(now instant) {
 			return
 		}
 		room := int64(d.capacity(p.opt.MaxOpenAge, now))
-		p.thin(d, func(i int64, j *delivery.Job) bool { // whose turn will not come soon, and those that must not stay in memory
+		p.moveOut(&d.line, func(i int64, j *delivery.Job) bool { // whose turn will not come soon, and those that must not stay in memory
 			return i >= room || p.campaigns.overdue(j, p.opt.MaxOpenAge, now) || d.obstructs(j, p.opt.MaxOpenAge, now)
-		}, now)
+		}, func(j *delivery.Job) placement { return d.timer(j, &p.opt, now) }, now)
 		d.returned = 0 // those that have not been sent by now may never be
 		p.proceed(d, now)
 		if d.line.len() > 0 {
@@ -99,16 +103,5 @@ func (p *Pacer) maintainDestinations(now instant) {
 			}
 		}
 		l.note(d, now.local)
-	}
-}
-
-// thin moves jobs from a line to timers.
-func (p *Pacer) thin(d *destination, moves func(i int64, j *delivery.Job) bool, now instant) {
-	for _, j := range takeOut(&d.line, moves) {
-		if j.Expired(now.wall) {
-			p.carryOut(j, late(), now)
-		} else {
-			p.carryOut(j, d.timer(j, &p.opt, now), now)
-		}
 	}
 }

@@ -127,15 +127,23 @@ type sent struct {
 func (p *Pacer) send(q *queue, j *delivery.Job, used []delivery.Grant, at int64, now instant) {
 	s := q.sink
 	late := now.local - max(at, q.calls.freeAt, s.fullAt)
-	q.calls.began(now.local)
-	s.calls.began(now.local)
-	p.sends.inFlight++
 	if late > p.opt.LateTolerance.Microseconds()/2 {
 		p.sends.lateAt = now.local
 		p.opt.Requeuer.Throttle(p.opt.MinQuantum)
 	}
-	p.sends.start(dispatch{
-		ctx: p.sends.ctx, queue: q, sink: s, destination: p.beginAt(s, j, now), job: j, used: used, at: at, epoch: p.drain.epoch,
-		since: p.lastTry(j, now), latest: at + p.opt.lateBy(q.campaign, q.campaign.Rate), begun: now.local,
-	})
+	p.begin(dispatch{queue: q, sink: s, job: j, used: used, at: at, latest: at + p.opt.lateBy(q.campaign, q.campaign.Rate)}, now)
+}
+
+// begin passes a job to a goroutine.
+func (p *Pacer) begin(x dispatch, now instant) {
+	x.queue.calls.began(now.local)
+	x.sink.calls.began(now.local)
+	p.sends.inFlight++
+	x.ctx, x.epoch, x.begun, x.since = p.sends.ctx, p.drain.epoch, now.local, p.lastTry(x.job, now)
+	if x.destination = p.destinationOf(x.sink, x.job, now); x.destination != nil {
+		x.destination.left(x.job)
+		x.destination.calls.began(now.local)
+		p.destinations.note(x.destination, now.local)
+	}
+	p.sends.start(x)
 }

@@ -22,7 +22,6 @@ type followUps struct {
 	ready int         // jobs
 	size  int64       // their memory
 
-	full bool // one was due while the sink had no free call
 	last bool // the call that came free last went to one of them
 }
 

@@ -94,11 +94,13 @@ func (p *Pacer) SeeGates(closed []delivery.Gate) {
 	p.inbox.do(func(now instant) {
 		for _, s := range p.sinks {
 			b := &s.breaker
+			if !p.moves.idle(destinationKey{sink: s.id}) || b.movedAt > 0 && now.local-b.movedAt <= staleGate.Microseconds() {
+				continue
+			}
 			switch i := slices.IndexFunc(closed, func(g delivery.Gate) bool { return g.Sink == s.id }); {
 			case i >= 0 && closed[i].Cause != delivery.GateFailing: // which each daemon finds out by itself
 				b.seeGate(p.at(closed[i].Until).local, closed[i], now.local)
-			case i < 0 && b.tripped && b.cause != delivery.GateFailing && p.moves.idle(destinationKey{sink: s.id}) &&
-				now.local-b.movedAt > staleGate.Microseconds():
+			case i < 0 && b.tripped && b.cause != delivery.GateFailing:
 				p.opt.Logger.Info("the sink's gate was opened", "sink", s.id)
 				*b = breaker{succeededAt: b.succeededAt}
 				p.askSoon(s, now)

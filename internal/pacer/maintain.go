@@ -91,7 +91,7 @@ func (p *Pacer) moveOn(q *queue, now instant) {
 	}
 	q.oldest = now.wall
 	grace := latest.Add(-p.opt.MaxOpenAge / 2)
-	p.relay(q, func(ahead int64, j *delivery.Job) bool {
+	p.moveOut(q, func(ahead int64, j *delivery.Job) bool {
 		if remains(j, q.campaign) {
 			return false
 		}
@@ -100,18 +100,7 @@ func (p *Pacer) moveOn(q *queue, now instant) {
 			q.oldest = j.ReadAt
 		}
 		return !stays
-	}, now)
-}
-
-// relay moves jobs of a queue on to their lane, or a timer.
-func (p *Pacer) relay(q *queue, moves func(ahead int64, j *delivery.Job) bool, now instant) {
-	for _, j := range takeOut(q, moves) {
-		if j.Expired(now.wall) {
-			p.carryOut(j, late(), now)
-		} else {
-			p.carryOut(j, relayed(j, q.campaign, now), now)
-		}
-	}
+	}, func(j *delivery.Job) placement { return relayed(j, q.campaign, now) }, now)
 }
 
 // measure records the rates of the queues with jobs, and sets the gauges.

@@ -25,6 +25,17 @@ func takeOut(c container, out func(before int64, j *delivery.Job) bool) (jobs []
 	return jobs
 }
 
+// moveOut moves jobs out of what holds them, if they have not expired.
+func (p *Pacer) moveOut(c container, out func(before int64, j *delivery.Job) bool, to func(*delivery.Job) placement, now instant) {
+	for _, j := range takeOut(c, out) {
+		if j.Expired(now.wall) {
+			p.carryOut(j, late(), now)
+		} else {
+			p.carryOut(j, to(j), now)
+		}
+	}
+}
+
 // notQueued yields all that holds jobs but the queues, and for each whether a slot is all that its jobs need.
 func (p *Pacer) notQueued() iter.Seq2[container, bool] {
 	return func(yield func(container, bool) bool) {

@@ -151,7 +151,7 @@ func (p *Pacer) wakeAt(now instant) int64 {
 		at = min(at, p.aside.waits.first().at)
 	}
 	for _, s := range p.sinks {
-		if f := &s.followUps; f.ready > 0 && !f.full {
+		if f := &s.followUps; f.ready > 0 && s.calls.inFlight < s.max {
 			at = min(at, f.next)
 		}
 	}
@@ -219,14 +219,14 @@ func (p *Pacer) Relieve(src delivery.Source, before int64) {
 			if q.direct == 0 || q.campaign == nil {
 				continue
 			}
-			p.relay(q, func(ahead int64, j *delivery.Job) bool {
+			p.moveOut(q, func(ahead int64, j *delivery.Job) bool {
 				return j.Source == src && j.Offset < before && ahead >= q.granted && !remains(j, q.campaign) && !q.fast(ahead, now)
-			}, now)
+			}, func(j *delivery.Job) placement { return relayed(j, q.campaign, now) }, now)
 		}
 		for d := range p.destinations.lines() {
-			p.thin(d, func(_ int64, j *delivery.Job) bool {
+			p.moveOut(&d.line, func(_ int64, j *delivery.Job) bool {
 				return j.Source == src && j.Offset < before && j.From != delivery.FromLane
-			}, now)
+			}, func(j *delivery.Job) placement { return d.timer(j, &p.opt, now) }, now)
 		}
 	})
 }

@@ -126,7 +126,11 @@ func (x *sent) reportFailing(reports DestinationReports, now instant) {
 
 // succeeded records that a scope has answered as it should.
 func (p *Pacer) succeeded(x *sent, in delivery.Scope, now instant) {
-	if b := x.breakerOf(in); b != nil && b.succeeded(now.local) {
+	switch b := x.breakerOf(in); {
+	case b == nil:
+	case b.tripped && b.trippedAt > max(b.movedAt, x.begun): // another daemon has closed it since
+		b.succeededAt = now.local
+	case b.succeeded(now.local):
 		p.recovered(x, in, now)
 	}
 }

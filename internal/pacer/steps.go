@@ -97,10 +97,8 @@ func (p *Pacer) sendFollowUp(s *sinkState, now instant) bool {
 		return false
 	}
 	if s.calls.inFlight >= s.max {
-		f.full = true
 		return false
 	}
-	f.full = false
 	if s.breaker.tripped && s.calls.inFlight > 0 { // one job is tried
 		f.next = now.local + f.slack
 		return false
@@ -121,38 +119,25 @@ func (p *Pacer) sendFollowUp(s *sinkState, now instant) bool {
 		p.carryOut(j, p.apart(s, d, j, false, now), now)
 		return true
 	}
-	q := p.queue(e)
-	q.calls.began(now.local)
-	s.calls.began(now.local)
-	p.sends.inFlight++
-	p.sends.start(dispatch{
-		ctx: p.sends.ctx, queue: q, sink: s, destination: p.beginAt(s, j, now), job: j, at: now.local, epoch: p.drain.epoch,
-		since: p.lastTry(j, now), latest: never, begun: now.local,
-	})
+	p.begin(dispatch{queue: p.queue(e), sink: s, job: j, at: now.local, latest: never}, now)
 	return true
 }
 
-// wakeFollowUp gives a call that came free to a follow-up that waits for one. While queues wait for calls as well, they take
-// turns.
+// wakeFollowUp gives a call that came free to a follow-up. While queues wait for calls as well, they take turns.
 func (p *Pacer) wakeFollowUp(s *sinkState, now instant) {
-	f := &s.followUps
-	if !f.full || s.calls.inFlight >= s.max {
-		return
+	if f := &s.followUps; len(s.full) > 0 && f.last {
+		f.last = false
+	} else {
+		f.last = p.sendFollowUp(s, now)
 	}
-	f.full = false
-	if len(s.full) > 0 && f.last {
-		f.full, f.last = true, false
-		return
-	}
-	f.last = p.sendFollowUp(s, now)
 }
 
 // maintainFollowUps moves those on that were read too long ago.
 func (p *Pacer) maintainFollowUps(s *sinkState, now instant) {
 	latest := now.wall.Add(-p.opt.MaxOpenAge * 3 / 2)
-	for _, j := range takeOut(&s.followUps, func(_ int64, j *delivery.Job) bool { return j.ReadAt.Before(latest) }) {
-		p.carryOut(j, s.stepTimer(j, p.timeOf(max(now.local, s.breaker.openUntil)), true, now), now)
-	}
+	p.moveOut(&s.followUps, func(_ int64, j *delivery.Job) bool { return j.ReadAt.Before(latest) }, func(j *delivery.Job) placement {
+		return s.stepTimer(j, p.timeOf(max(now.local, s.breaker.openUntil)), true, now)
+	}, now)
 	s.followUps.forget(now.local)
 }
 
