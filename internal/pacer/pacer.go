@@ -127,7 +127,10 @@ func (p *Pacer) turn() {
 		p.replace(j, now)
 	}
 	for _, s := range p.sinks {
-		for n := 0; n < maxFollowUps && p.sendFollowUp(s, now); n++ {
+		for range maxFollowUps {
+			if !p.sendFollowUp(s, now) {
+				break
+			}
 		}
 	}
 	p.maintainDestinations(now)
