@@ -129,23 +129,3 @@ func (e *Engine) readGates(ctx context.Context, gates []string) ([]*call, error)
 	})
 	return calls, err
 }
-
-// MoveGates closes each of the gates until its Until, or opens those that have none; one of a sink only if it is half-open. It returns the
-// sinks whose gates were not closed for this cause before.
-func (e *Engine) MoveGates(ctx context.Context, gates []delivery.DestinationGate) (closed []string, err error) {
-	var destinations []delivery.DestinationGate
-	for i := range gates {
-		switch g := &gates[i]; {
-		case g.Destination != "":
-			destinations = append(destinations, *g)
-		case g.Until.IsZero():
-			err = errors.Join(err, e.OpenGate(ctx, g.Sink))
-		default:
-			first, closeErr := e.CloseGate(ctx, g.Sink, delivery.Closure{Cause: g.Cause, For: time.Until(g.Until)})
-			if err = errors.Join(err, closeErr); first {
-				closed = append(closed, g.Sink)
-			}
-		}
-	}
-	return closed, errors.Join(err, e.MoveDestinations(ctx, destinations))
-}
