@@ -64,7 +64,7 @@ func (p *Pacer) askOf(q *queue, now instant) (a delivery.Ask, ok bool) {
 	horizon := p.quantum.horizon(q.campaign)
 	shared, room := p.freeCalls(q, horizon, now)
 	want := min(q.units-q.granted, shared, delivery.MaxGrant)
-	q.ask.short, q.ask.lined = room < want || q.ask.lined, false
+	q.ask.short = room < want
 	want = min(want, room)
 	if q.circuit.tripped { // half-open: one job is tried, and its result decides
 		want = min(want, 1-int64(q.calls.inFlight)-q.granted)
@@ -194,7 +194,7 @@ func (p *Pacer) nextAsk(q *queue, a delivery.Ask, g delivery.Granted, now instan
 		next = now.local + p.quantum.length - p.quantum.shortest
 	}
 	q.turnAt = 0
-	if q.ask.short = q.ask.short && g.Units == a.Want; q.ask.short {
+	if q.ask.short = q.ask.short && g.Units == a.Want; q.ask.short || q.sums[rankLined] > 0 { // others follow these
 		next = min(next, q.askSooner(p.quantum.length, now))
 	}
 	if g.Units < a.Want && g.NextAt > 0 {

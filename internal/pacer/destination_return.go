@@ -58,7 +58,6 @@ func (p *Pacer) proceed(d *destination, now instant) {
 			d.returned++
 			n--
 		}
-		q.ask.lined = q.ask.lined || d.line.len() > 0
 		p.carryOut(j, placement{where: queued, queue: q}, now)
 	}
 	if d.returned > 0 && d.line.len() > 0 {
