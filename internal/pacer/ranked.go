@@ -6,9 +6,9 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// Ranks of jobs. High priority goes first, then the jobs that have left the line of their destination. A job that has waited for its time, in a timer or here, should not wait
-// again: behind a full window of others it would be late, or not fit and go to the end of its campaign's lane. Such
-// jobs take turns with the others, since many that keep failing must not block the rest.
+// Ranks of jobs. High priority goes first, then the jobs that have left the line of their destination. A job that has waited for its time,
+// in a timer or here, should not wait again: behind a full window of others it would be late, or not fit and go to the end of its campaign's
+// lane. Such jobs take turns with the others, since many that keep failing must not block the rest.
 const (
 	rankHigh     = iota // high priority
 	rankLined           // from the line of a destination
