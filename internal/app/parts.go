@@ -78,7 +78,7 @@ func (d *Daemon) newPacer(attempts pacer.Sinks) (*pacer.Pacer, error) {
 	set := cfg.Pacing
 	return pacer.New(pacer.Options{
 		Destinations: d.sinks.Destinations, DestinationLimits: p.destinationLimits, Missing: p.missing,
-		DestinationGates: d.limits, DestinationReports: reports,
+		DestinationReports: reports,
 		Limiter: limiter, Gates: d.limits, Sinks: attempts, Requeuer: d.relay, Catalog: p.Catalog,
 		Backlog:    func(campaign string) int64 { return d.inLanes(campaign).Jobs },
 		MinQuantum: set.MinQuantum, MaxQuantum: set.MaxQuantum, LateTolerance: set.LateTolerance,

@@ -2,6 +2,7 @@ package limits
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -45,6 +46,26 @@ func (e *Engine) MoveDestinations(ctx context.Context, gates []delivery.Destinat
 		}
 	}
 	return nil
+}
+
+// MoveGates closes each of the gates until its Until, or opens those that have none; one of a sink only if it is half-open. It returns the
+// sinks whose gates were not closed for this cause before.
+func (e *Engine) MoveGates(ctx context.Context, gates []delivery.DestinationGate) (closed []string, err error) {
+	var destinations []delivery.DestinationGate
+	for i := range gates {
+		switch g := &gates[i]; {
+		case g.Destination != "":
+			destinations = append(destinations, *g)
+		case g.Until.IsZero():
+			err = errors.Join(err, e.OpenGate(ctx, g.Sink))
+		default:
+			first, closeErr := e.CloseGate(ctx, g.Sink, delivery.Closure{Cause: g.Cause, For: time.Until(g.Until)})
+			if err = errors.Join(err, closeErr); first {
+				closed = append(closed, g.Sink)
+			}
+		}
+	}
+	return closed, errors.Join(err, e.MoveDestinations(ctx, destinations))
 }
 
 // DestinationsSince returns the gates of destinations that were closed or opened after a time of the store, 0 for all, and the time to go

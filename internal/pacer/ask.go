@@ -61,10 +61,10 @@ func (p *Pacer) askOf(q *queue, now instant) (a delivery.Ask, ok bool) {
 		p.takes.askLater(q, opens)
 		return a, false
 	}
-	horizon := p.horizon(q.campaign)
+	horizon := p.quantum.horizon(q.campaign)
 	shared, room := p.freeCalls(q, horizon, now)
 	want := min(q.units-q.granted, shared, delivery.MaxGrant)
-	q.ask.short, q.ask.lined = room < want || q.ask.lined, false
+	q.ask.short = room < want
 	want = min(want, room)
 	if q.circuit.tripped { // half-open: one job is tried, and its result decides
 		want = min(want, 1-int64(q.calls.inFlight)-q.granted)
@@ -88,14 +88,14 @@ func (p *Pacer) askOf(q *queue, now instant) (a delivery.Ask, ok bool) {
 }
 
 // horizon is how far ahead slots of the campaign are asked for, in microseconds.
-func (p *Pacer) horizon(c *delivery.Campaign) int64 {
-	horizon := 3 * p.quantum.length
+func (u *quantum) horizon(c *delivery.Campaign) int64 {
+	horizon := 3 * u.length
 	for _, quota := range c.Quotas {
 		if !quota.Strict() || !quota.Covers(c.ID) {
 			continue // it is not the horizon that may exceed it
 		}
 		for _, w := range quota.Windows {
-			horizon = min(horizon, max(w.Span.Microseconds()/50, p.quantum.length))
+			horizon = min(horizon, max(w.Span.Microseconds()/50, u.length))
 		}
 	}
 	return horizon
@@ -107,7 +107,9 @@ func (p *Pacer) taken(queues []*queue, asks []delivery.Ask, reply delivery.TakeR
 	p.takes.underWay--
 	for _, c := range reply.Clocks {
 		if p.clocks.of(c.Shard).observe(c.Now, arrival) {
-			p.slots.reorder(p.due)
+			for _, q := range p.queues.list {
+				p.schedule(q)
+			}
 		}
 	}
 	var unanswered []*queue
@@ -131,7 +133,13 @@ func (p *Pacer) taken(queues []*queue, asks []delivery.Ask, reply delivery.TakeR
 		}
 	}
 	if failure != nil {
-		p.takeFailed(unanswered, failure, now)
+		pause, first := p.takes.failed(now.local)
+		if first {
+			p.opt.Logger.Warn("the quota store does not answer; jobs wait until it does", "error", failure)
+		}
+		for _, q := range unanswered {
+			p.takes.askLater(q, now.in(pause))
+		}
 	} else if len(reply.Clocks) > 0 {
 		p.takes.answeredAt = arrival
 		p.recover(arrival)
@@ -148,16 +156,6 @@ func (p *Pacer) recover(now int64) {
 	}
 }
 
-func (p *Pacer) takeFailed(queues []*queue, err error, now instant) {
-	pause, first := p.takes.failed(now.local)
-	if first {
-		p.opt.Logger.Warn("the quota store does not answer; jobs wait until it does", "error", err)
-	}
-	for _, q := range queues {
-		p.takes.askLater(q, now.in(pause))
-	}
-}
-
 // grant records the slots a queue was granted and decides when it asks again.
 func (p *Pacer) grant(q *queue, a delivery.Ask, g delivery.Granted, now instant) {
 	q.competitors, q.ask.lates = max(1, g.Competitors), 0
@@ -171,20 +169,20 @@ func (p *Pacer) grant(q *queue, a delivery.Ask, g delivery.Granted, now instant)
 	}
 	switch {
 	case p.drain.stopped:
-		p.refundSlots(q)
+		p.refundSlots(q, noRevision)
 		return
 	case q.units == 0:
-		p.refundSlots(q)
+		p.refundSlots(q, noRevision)
 		p.takes.askLater(q, now.local)
 		return
 	case q.campaign != a.Campaign && changed(q.campaign, a.Campaign):
-		p.refundOldSlots(q, validFrom(a.Campaign, q.campaign))
+		p.refundSlots(q, validFrom(a.Campaign, q.campaign))
 		p.takes.askLater(q, now.local)
 		return
 	}
 	p.schedule(q)
-	if g.Bound == delivery.BindGate && q.sink != nil {
-		q.sink.sawGate(now.local)
+	if g.Bound == delivery.BindGate && q.sink != nil && p.moves.idle(destinationKey{sink: q.sink.id}) {
+		q.sink.breaker.seeGate(0, delivery.Gate{Cause: delivery.GateThrottled}, now.local)
 	}
 	p.takes.askLater(q, p.nextAsk(q, a, g, now))
 }
@@ -196,8 +194,8 @@ func (p *Pacer) nextAsk(q *queue, a delivery.Ask, g delivery.Granted, now instan
 		next = now.local + p.quantum.length - p.quantum.shortest
 	}
 	q.turnAt = 0
-	if q.ask.short = q.ask.short && g.Units == a.Want; q.ask.short {
-		next = min(next, p.askSooner(q, now))
+	if q.ask.short = q.ask.short && g.Units == a.Want; q.ask.short || q.sums[rankLined] > 0 { // others follow these
+		next = min(next, q.askSooner(p.quantum.length, now))
 	}
 	if g.Units < a.Want && g.NextAt > 0 {
 		at := p.clocks.of(g.From.Shard).local(g.NextAt)
@@ -218,24 +216,16 @@ func (p *Pacer) nextAsk(q *queue, a delivery.Ask, g delivery.Granted, now instan
 // schedule keeps the queue in the slot heap while it has slots that it can use.
 func (p *Pacer) schedule(q *queue) {
 	if q.granted > 0 && !q.blocked && !q.empty() && !q.outOfCalls() && q.granted >= q.goes().Weight {
-		p.slots.set(q, p.due(q))
+		p.slots.set(q, p.clocks.due(q))
 	} else {
 		p.slots.remove(q)
 	}
 }
 
-// due is the local time of the queue's first slot; there must be one.
-func (p *Pacer) due(q *queue) int64 {
-	return p.clocks.of(q.grants[0].From.Shard).local(q.timeline.due())
-}
-
-// refundSlots gives the queue's slots back to the timeline. Until that is done the queue does not ask, so that a take never
+// refundSlots gives the queue's slots before a revision back to the timeline. Until that is done the queue does not ask, so that a take never
 // overtakes the refund of the slots before it.
-func (p *Pacer) refundSlots(q *queue) { p.refundOldSlots(q, noRevision) }
-
-// refundOldSlots hands back the slots before a revision.
-func (p *Pacer) refundOldSlots(q *queue, revision int64) {
-	refunds, units := q.timeline.withdraw(revision)
+func (p *Pacer) refundSlots(q *queue, before int64) {
+	refunds, units := q.timeline.withdraw(before)
 	p.refund(q, refunds, units)
 }
 

@@ -14,8 +14,8 @@ const maxLaneUnits = 2048
 // laneCapacity is how many units of a campaign may wait here that could also wait where they were read: two seconds' worth up to
 // maxLaneUnits, or a tenth of a second's worth if that is more, since room is told of once in a few quanta. It is less if there
 // are so many campaigns that these would not fit into the memory (see ahead), and after yielding.
-func (p *Pacer) laneCapacity(q *queue) int64 {
-	room := p.maintenance.ahead.units(q.campaign.Rate)
+func (a *ahead) laneCapacity(q *queue) int64 {
+	room := a.units(q.campaign.Rate)
 	if q.window > 0 {
 		return min(room, q.window)
 	}
@@ -59,9 +59,9 @@ func (q *queue) sentIn(within time.Duration, now instant) int64 {
 // refuses reports whether a job of ingress that does not fit, for want of memory alone, is refused although its campaign uses
 // lanes: when what is before it is sent as fast as it would be relayed. Its partition is not read meanwhile. When that takes
 // longer, jobs are relayed.
-func (p *Pacer) refuses(q *queue, j *delivery.Job, now instant) bool {
+func (q *queue) refuses(j *delivery.Job, maxBytes int64, now instant) bool {
 	ahead := q.ahead(rank(j))
-	if j.From != delivery.FromIngress || now.local < q.behindUntil || q.size+j.Size <= p.opt.MaxQueueBytes || !q.fast(ahead, now) {
+	if j.From != delivery.FromIngress || now.local < q.behindUntil || q.size+j.Size <= maxBytes || !q.fast(ahead, now) {
 		return false
 	}
 	if q.refusesSince == 0 || now.local-q.refusesSince > refuseAgain.Microseconds() {
@@ -76,21 +76,21 @@ func (q *queue) refusedLong(now instant) bool {
 }
 
 // far reports whether the campaign's turn is so far off that its jobs may not wait for it here.
-func (p *Pacer) far(q *queue, now instant) bool {
+func (q *queue) far(openAge time.Duration, now instant) bool {
 	turn := q.turnAt
 	if q.sink != nil {
 		turn = max(turn, q.opens())
 	}
-	return now.until(turn) > p.opt.MaxOpenAge
+	return now.until(turn) > openAge
 }
 
 // makeCapacity tells the lanes whose jobs were refused that the queue has room again, once it is half empty and its turn is
 // near.
 func (p *Pacer) makeCapacity(q *queue, now instant) {
-	if len(q.waiting) == 0 || p.far(q, now) {
+	if len(q.waiting) == 0 || q.far(p.opt.MaxOpenAge, now) {
 		return
 	}
-	room := p.laneCapacity(q)
+	room := p.maintenance.ahead.laneCapacity(q)
 	switch {
 	case q.refusesSince == 0:
 	case q.size <= p.opt.MaxQueueBytes/8*7:
@@ -104,18 +104,18 @@ func (p *Pacer) makeCapacity(q *queue, now instant) {
 	if q.units > room/2 || q.size > p.opt.MaxQueueBytes/2 {
 		return
 	}
-	p.grantLanes(q, room, now)
+	q.grantLanes(room, p.opt.MaxQueueBytes, now)
 }
 
 // grantLanes tells lanes of the room that is left of room units, less what was told and is still to come, and less what there is
 // no memory for.
-func (p *Pacer) grantLanes(q *queue, room int64, now instant) {
+func (q *queue) grantLanes(room, maxBytes int64, now instant) {
 	if q.units > 0 {
 		q.unit = max(1, q.size/q.units)
 	}
 	left := room - q.units
 	if q.unit > 0 {
-		left = min(left, max(1, (p.opt.MaxQueueBytes-q.size)/q.unit))
+		left = min(left, max(1, (maxBytes-q.size)/q.unit))
 	}
 	if now.local < q.until {
 		if left -= q.coming; left < (room+1)/2 && left < leastGranted {
@@ -132,7 +132,7 @@ func (p *Pacer) grantLanes(q *queue, room int64, now instant) {
 
 // widen lets more jobs wait in a queue that has yielded, each time that it has sent half of them: a campaign that sends
 // has its whole room again soon, and one that does not send keeps what it has.
-func (p *Pacer) widen(q *queue) {
+func (q *queue) widen() {
 	if q.window == 0 || q.units > q.window/2 {
 		return
 	}
@@ -158,7 +158,7 @@ func (p *Pacer) yield(now instant) {
 		if n > 0 {
 			all = append(all, q)
 		}
-		if n > 1 && p.far(q, now) {
+		if n > 1 && q.far(p.opt.MaxOpenAge, now) {
 			far = append(far, q)
 		}
 	}
@@ -191,16 +191,12 @@ func (p *Pacer) yieldSome(queues []*queue, keep func(jobs int) int, narrows bool
 // giveLanes gives the jobs of lanes back, except for the first keep of them and those that have a slot, and returns how
 // many.
 func (p *Pacer) giveLanes(q *queue, keep int, now instant) int {
-	var jobs []*delivery.Job
-	q.filter(func(ahead int64, j *delivery.Job) bool {
+	jobs := takeOut(q, func(ahead int64, j *delivery.Job) bool {
 		if j.From != delivery.FromLane {
-			return true
+			return false
 		}
-		if keep--; keep >= 0 || ahead < q.granted {
-			return true
-		}
-		jobs = append(jobs, j)
-		return false
+		keep--
+		return keep < 0 && ahead >= q.granted
 	})
 	for _, j := range slices.Backward(jobs) { // the last first: a lane gives them back from its end
 		p.carryOut(j, placement{where: stays}, now)

@@ -36,7 +36,7 @@ type breaker struct {
 	cause       delivery.GateCause
 	trips       int     // in a row
 	succeededAt int64   // when a job was last delivered or rejected; 0: never
-	movedAt     int64   // when it was last opened by what happened here
+	movedAt     int64   // when it was last opened or closed by what happened here
 	throttled   float64 // part of about the last hundred answers that throttled a job without an attempt
 }
 
@@ -139,7 +139,11 @@ func (b *breaker) trip(cause delivery.GateCause, most time.Duration, now int64) 
 // succeeded records a delivery, which closes the breaker. recovered reports whether it was open.
 func (b *breaker) succeeded(now int64) (recovered bool) {
 	recovered = b.tripped
-	*b = breaker{succeededAt: now, movedAt: b.movedAt, throttled: b.throttled * (1 - 1./128)}
+	moved := b.movedAt
+	if recovered {
+		moved = now
+	}
+	*b = breaker{succeededAt: now, movedAt: moved, throttled: b.throttled * (1 - 1./128)}
 	return recovered
 }
 

@@ -82,7 +82,7 @@ func (p *Pacer) freeCalls(q *queue, horizon int64, now instant) (shared, own int
 	n := need{most: int64(s.max), spacing: farSpacing, soon: p.quantum.length * 5 / 8, horizon: horizon}
 	shared = s.calls.free(n, now.local) - s.granted - s.asked
 	weight := max(1, q.units/int64(q.len())) // of a job, on average
-	late := p.lateBy(c, c.Rate)
+	late := p.opt.lateBy(c, c.Rate)
 	n.spacing, n.late = weight*q.competitors*min(c.Rate.Spacing(), farSpacing), late-late/16
 	own = s.calls.free(n, now.local)
 	if c.MaxInFlight > 0 {
@@ -104,23 +104,23 @@ func (p *Pacer) callEnded(q *queue, r *sent, now instant) {
 		r.sink.calls.ended(r.begun, now.local)
 	}
 	if r.destination != nil {
-		p.callEndedAt(r, now)
+		r.destination.callEnded(r, now)
 	}
 	if waited {
 		q.calls.freeAt = now.local
 		p.schedule(q)
 	}
 	if q.ask.short && q.ask.index >= 0 {
-		p.takes.askLater(q, min(q.ask.at, p.askSooner(q, now)))
+		p.takes.askLater(q, min(q.ask.at, q.askSooner(p.quantum.length, now)))
 	}
 }
 
 // askSooner is when a campaign that is short of calls asks again: half a quantum after it has asked last, or now. It asks
 // for what is used until then. If its calls are short, it asks in half that time, so that it still has slots when a take is slow,
 // or calls become quicker.
-func (p *Pacer) askSooner(q *queue, now instant) int64 {
-	after := p.quantum.length / 2
-	if q.calls.lasts < p.quantum.length {
+func (q *queue) askSooner(quantum int64, now instant) int64 {
+	after := quantum / 2
+	if q.calls.lasts < quantum {
 		after /= 2
 	}
 	return max(now.local, q.ask.last+after)

@@ -101,12 +101,22 @@ func (s *campaigns) row(id string) *delivery.Campaign {
 	return s.lost[id]
 }
 
-// absentSince is the instant since when a campaign without a row is known to have none.
-func (s *campaigns) absentSince(id string) time.Time {
-	if gone, ok := s.gone[id]; ok {
-		return gone
+// absent reports whether a catalog that was loaded after the grace still lacks a campaign without a row.
+func (s *campaigns) absent(id string, grace time.Duration) bool {
+	since, gone := s.gone[id]
+	if !gone {
+		since = s.begun
 	}
-	return s.begun
+	return s.snapshot != nil && s.snapshot.LoadedAt.Sub(since) > grace
+}
+
+// overdue reports whether a job has been in memory for too long: its offset must not stay open, in ingress unless its campaign keeps its jobs
+// there. A lane, too, is read no further than some thousand jobs beyond the first that is open.
+func (s *campaigns) overdue(j *delivery.Job, openAge time.Duration, now instant) bool {
+	if e := s.byID[j.Campaign]; j.From != delivery.FromLane && e != nil && remains(j, e.campaign) {
+		return false
+	}
+	return now.wall.Sub(j.ReadAt) > openAge
 }
 
 // effective is the campaign with this id, its schedule applied, nil while it is unknown.

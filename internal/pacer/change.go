@@ -1,8 +1,6 @@
 package pacer
 
 import (
-	"slices"
-
 	"github.com/pacer/pacer/internal/delivery"
 )
 
@@ -20,17 +18,11 @@ func (p *Pacer) campaign(id string, now instant) *effective {
 func (p *Pacer) queue(e *effective) *queue {
 	q := p.queues.byID[e.campaign.ID]
 	if q == nil {
-		q = p.addQueue(e.campaign.ID)
+		q = p.queues.add(e.campaign.ID)
 	}
 	if q.campaign == nil {
 		q.campaign, q.sink = e.campaign, e.sink
 	}
-	return q
-}
-
-func (p *Pacer) addQueue(id string) *queue {
-	q := p.queues.add(id)
-	q.early = delivery.WireMargin(p.opt.LateTolerance.Microseconds())
 	return q
 }
 
@@ -47,7 +39,13 @@ func (p *Pacer) apply(s *delivery.Snapshot, now instant) {
 	for _, q := range p.queues.list {
 		p.change(q, now)
 	}
-	p.renewDestinations(now)
+	for _, shut := range p.destinations.shut { // nothing else may look at them for as long as they are closed
+		for d := range shut {
+			if p.limitsOf(d, now); d.renewedAt == now.local {
+				p.destinations.note(d, now.local)
+			}
+		}
+	}
 }
 
 // maxChanges bounds the schedule changes of one turn: thousands may change at the same minute, and slots come due in
@@ -81,43 +79,28 @@ func (p *Pacer) change(q *queue, now instant) {
 	p.changeCircuit(q, is, sink, now)
 	if changed(was, is) {
 		if q.sink == sink {
-			p.refundOldSlots(q, validFrom(was, is)) // the slots lie on the old timeline
+			p.refundSlots(q, validFrom(was, is)) // the slots lie on the old timeline
 		} else {
-			p.refundSlots(q)
+			p.refundSlots(q, noRevision)
 		}
 		if q.blocked {
 			q.blocked = false
 			q.sink.leave(q)
 		}
 		if q.sink != sink {
+			steps := q.takeSteps()
 			q.sink = sink
-			p.reviewSteps(q.id, now)
+			p.replaceAll(steps, now)
 		}
 	}
 	q.campaign, q.turnAt = is, 0
-	p.rejectOverweight(q, now)
+	if q.heavy > 0 && is != nil { // a limit may have been lowered: the first that weighs more would never be granted, and the others wait behind it
+		most := maxUnits(is)
+		p.replaceAll(takeOut(q, func(_ int64, j *delivery.Job) bool { return j.Weight > most }), now)
+	}
 	p.schedule(q)                  // it may have more calls now
 	p.takes.askLater(q, now.local) // the reason it waited may be gone: a quota may have been raised
 	p.review(q, now)
-}
-
-// rejectOverweight places the jobs again that weigh more than a limit, which may have been lowered: the first of them would never be
-// granted, and the others would wait behind it for ever.
-func (p *Pacer) rejectOverweight(q *queue, now instant) {
-	if q.heavy == 0 || q.campaign == nil {
-		return
-	}
-	var jobs []*delivery.Job
-	most := maxUnits(q.campaign)
-	q.filter(func(_ int64, j *delivery.Job) bool {
-		if j.Weight > most {
-			jobs = append(jobs, j)
-		}
-		return j.Weight <= most
-	})
-	for _, j := range jobs {
-		p.replace(j, now)
-	}
 }
 
 // changeCircuit forgets what its sink has answered, where somebody has changed what matters to it. A step of a schedule
@@ -139,14 +122,10 @@ func (p *Pacer) review(q *queue, now instant) {
 		p.makeCapacity(q, now)
 		return
 	}
-	p.refundSlots(q)
-	p.reviewSteps(q.id, now)
-	var jobs []*delivery.Job
-	q.filter(func(_ int64, j *delivery.Job) bool { jobs = append(jobs, j); return false })
-	for _, j := range slices.Backward(jobs) { // the last first: a lane gives them back from its end
-		p.replace(j, now)
-	}
-	if q.refusesSince == 0 && (q.campaign == nil && !p.absent(q.id) || q.campaign != nil && q.standing(now) == held) {
+	p.refundSlots(q, noRevision)
+	p.replaceAll(q.takeSteps(), now)
+	p.replaceAll(takeOut(q, func(int64, *delivery.Job) bool { return true }), now)
+	if q.refusesSince == 0 && (q.campaign == nil && !p.campaigns.absent(q.id, p.opt.UnknownGrace) || q.campaign != nil && q.standing(now) == held) {
 		return
 	}
 	q.refusesSince = 0

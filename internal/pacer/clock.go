@@ -1,11 +1,41 @@
 package pacer
 
-import "time"
+import (
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
 
 // instant is one reading of the clocks. A turn of the scheduler has one, and all its decisions use it.
 type instant struct {
 	local int64     // the local monotonic clock, in microseconds since the Pacer was made
 	wall  time.Time // the wall clock
+}
+
+// localClock is the local clock, which began at start.
+type localClock struct{ start time.Time }
+
+// at is an instant on both clocks.
+func (c localClock) at(t time.Time) instant {
+	return instant{local: t.Sub(c.start).Microseconds(), wall: t}
+}
+
+func (c localClock) now() instant { return c.at(time.Now()) }
+
+// timeOf is the time of a local one.
+func (c localClock) timeOf(local int64) time.Time {
+	return c.start.Add(time.Duration(local) * time.Microsecond)
+}
+
+// lastTry is the local time when the job was last sent, or now. The call before that of a step was another one.
+func (c localClock) lastTry(j *delivery.Job, now instant) int64 {
+	switch {
+	case !j.Call.At.IsZero() && j.State == nil:
+		return c.at(j.Call.At).local
+	case j.From == delivery.FromTimer && j.Reason == string(delivery.ReasonRetry):
+		return c.at(j.EnqueuedAt.Time()).local
+	}
+	return now.local
 }
 
 // in is the local time at which d has passed.
@@ -32,6 +62,11 @@ func (c storeClocks) of(shard int) *storeClock {
 		c[shard] = clock
 	}
 	return clock
+}
+
+// due is the local time of the queue's first slot; there must be one.
+func (c storeClocks) due(q *queue) int64 {
+	return c.of(q.grants[0].From.Shard).local(q.timeline.due())
 }
 
 // storeClock maps store time to the local monotonic clock. Each take says that the store's clock read now at some

@@ -5,20 +5,16 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/metric"
 )
 
 // counts keeps an account for each campaign of the catalog that has had jobs here, and one for all other jobs, so that the
 // labels of metrics stay a closed set. The scheduler says which campaigns there are, and gives each job its account when it
-// places it; the goroutine that settles the job adds to it. As a prometheus.Collector it shows the outcomes that occurred, and
-// from the first job of a campaign on those that rules look at, so that these begin at 0.
+// places it; the goroutine that settles the job adds to it. See collector.
 type counts struct {
-	settled, success, failure family
-	unknown                   delivery.Account // of jobs whose campaign is not in the catalog
-	shows                     func(campaign string) bool
+	unknown delivery.Account // of jobs whose campaign is not in the catalog
+	shows   func(campaign string) bool
 
 	mu     sync.Mutex // guards what follows; the delivery.Accounts need no lock
 	byID   map[string]*account
@@ -43,14 +39,8 @@ func newCounts(r prometheus.Registerer, shows func(campaign string) bool) *count
 	if shows == nil {
 		shows = func(string) bool { return true }
 	}
-	c := &counts{
-		byID: map[string]*account{}, shows: shows,
-		settled: newFamily(prometheus.CounterValue, "pacer_jobs_settled_total", "Jobs whose outcome became durable, by campaign and outcome.", "outcome"),
-		success: newFamily(prometheus.GaugeValue, "pacer_campaign_last_success_timestamp_seconds", "When the sink last took a job of the campaign from this daemon."),
-		failure: newFamily(prometheus.GaugeValue, "pacer_campaign_last_error_timestamp_seconds",
-			"When the sink last failed a job of the campaign that this daemon sent: it could not be reached, did not answer, or asked to send the job later."),
-	}
-	r.MustRegister(c)
+	c := &counts{byID: map[string]*account{}, shows: shows}
+	r.MustRegister(collector{c})
 	return c
 }
 
@@ -107,70 +97,109 @@ func (r *countingReceipt) Settle(j *delivery.Job, o delivery.Outcome) {
 }
 
 // Busy returns how many campaigns have had jobs here.
-func (p *Pacer) Busy() int { return p.counts.busy() }
+func (c *counts) Busy() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.byID)
+}
 
 // Receipt counts the jobs that are settled at next.
-func (p *Pacer) Receipt(next delivery.Receipt) delivery.Receipt {
-	return &countingReceipt{counts: p.counts, next: next}
+func (c *counts) Receipt(next delivery.Receipt) delivery.Receipt {
+	return &countingReceipt{counts: c, next: next}
 }
 
 // Tallies lists the work of this daemon for each campaign of the catalog that had jobs here. A campaign that was
 // deleted, and some minutes later created again, begins at zero.
-func (p *Pacer) Tallies() []delivery.Tally {
-	p.counts.mu.Lock()
-	defer p.counts.mu.Unlock()
-	list := make([]delivery.Tally, 0, len(p.counts.byID))
-	for campaign, a := range p.counts.byID {
+func (c *counts) Tallies() []delivery.Tally {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	list := make([]delivery.Tally, 0, len(c.byID))
+	for campaign, a := range c.byID {
 		list = append(list, a.Tally(campaign))
 	}
 	return list
 }
 
-type metrics struct {
-	lateness  prometheus.Histogram
-	late      metric.Histogram // the same, finer
-	forfeited prometheus.Counter
-	quantum   prometheus.Gauge
-	queued    prometheus.Gauge
-	queues    prometheus.Gauge
+// collector shows the outcomes of campaigns that occurred, and from the first job of a campaign on those that rules look at, so that
+// these begin at 0.
+type collector struct{ *counts }
 
-	closedDestinations *prometheus.GaugeVec // by sink
+// The metrics of a campaign.
+var (
+	settledTotal = prometheus.NewDesc("pacer_jobs_settled_total", "Jobs whose outcome became durable, by campaign and outcome.",
+		[]string{"campaign", "outcome"}, nil)
+	lastSuccess = prometheus.NewDesc("pacer_campaign_last_success_timestamp_seconds",
+		"When the sink last took a job of the campaign from this daemon.", []string{"campaign"}, nil)
+	lastError = prometheus.NewDesc("pacer_campaign_last_error_timestamp_seconds",
+		"When the sink last failed a job of the campaign that this daemon sent: it could not be reached, did not answer, or asked to send the job later.",
+		[]string{"campaign"}, nil)
+)
+
+// series is one series as it was when it was read.
+type series struct {
+	of       *prometheus.Desc
+	campaign string
+	outcome  delivery.Outcome // of settledTotal
+	value    float64
 }
 
-func newMetrics(r prometheus.Registerer) *metrics {
-	factory := promauto.With(r)
-	return &metrics{
-		lateness: factory.NewHistogram(metric.Latency("pacer_slot_lateness_seconds", "How long after its slot a job was passed to its sink.",
-			.0001, .00025, .0005, .001, .002, .003, .005, .0075, .01, .015, .02, .05, .1, 1)),
-		forfeited: factory.NewCounter(prometheus.CounterOpts{
-			Name: "pacer_slots_forfeited_total", Help: "Slots given up because they could not be used in time.",
-		}),
-		quantum: factory.NewGauge(prometheus.GaugeOpts{
-			Name: "pacer_quantum_seconds", Help: "Stretch of a campaign's timeline that is asked for at once.",
-		}),
-		queued: factory.NewGauge(prometheus.GaugeOpts{
-			Name: "pacer_jobs_queued", Help: "Jobs held in memory, waiting for their slots.",
-		}),
-		queues: factory.NewGauge(prometheus.GaugeOpts{
-			Name: "pacer_queues", Help: "Campaigns with a queue in this daemon.",
-		}),
-		closedDestinations: factory.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "pacer_destinations_closed", Help: "Destinations of a sink whose own gates are closed or half-open, as far as this daemon knows.",
-		}, []string{"sink"}),
+// Describe implements prometheus.Collector.
+func (collector) Describe(descs chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{settledTotal, lastSuccess, lastError} {
+		descs <- d
 	}
 }
 
-// Readings are figures of this daemon as a whole: of slots, those since the start.
-type Readings struct {
-	Quantum   time.Duration
-	Forfeited uint64
-	Lateness  metric.Counts // of jobs that were passed to their sinks
+// Collect implements prometheus.Collector.
+func (c collector) Collect(metrics chan<- prometheus.Metric) {
+	for _, s := range c.series() { // not while the lock is held: the scheduler waits for it, and the reader of the channel may be slow
+		if s.of == settledTotal {
+			metrics <- prometheus.MustNewConstMetric(s.of, prometheus.CounterValue, s.value, s.campaign, s.outcome.String())
+		} else {
+			metrics <- prometheus.MustNewConstMetric(s.of, prometheus.GaugeValue, s.value, s.campaign)
+		}
+	}
 }
 
-// Readings returns the figures of this daemon. It may be called concurrently.
-func (p *Pacer) Readings() Readings {
-	return Readings{
-		Quantum:   time.Duration(metric.Value(p.metrics.quantum) * float64(time.Second)),
-		Forfeited: uint64(metric.Value(p.metrics.forfeited)), Lateness: p.metrics.late.Counts(),
+// series returns what Collect shows. The scheduler waits while the lock is held, so that only numbers are read then: there is room
+// for what most campaigns have before, and what is shown is made of it afterwards.
+func (c *counts) series() []series {
+	list := make([]series, 0, 3*c.Busy()+2*len(delivery.Outcomes))
+	show := func(campaign string, o delivery.Outcome, n int64) {
+		list = append(list, series{settledTotal, campaign, o, float64(n)})
 	}
+	showTime := func(of *prometheus.Desc, campaign string, at time.Time) {
+		if !at.IsZero() {
+			list = append(list, series{of, campaign, 0, float64(at.UnixMilli()) / 1000})
+		}
+	}
+	for _, o := range delivery.Outcomes {
+		show(delivery.UnknownCampaign, o, c.unknown.Jobs(o))
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for campaign, a := range c.byID {
+		if !c.shows(campaign) {
+			c.fold(a)
+			continue
+		}
+		for _, o := range delivery.Outcomes {
+			n := a.Jobs(o)
+			if a.folded != nil {
+				n -= a.folded[o]
+			}
+			if n > 0 || o == delivery.OutcomeDelivered || o == delivery.OutcomeDead {
+				show(campaign, o, n)
+			}
+		}
+		success, failure := a.Last()
+		showTime(lastSuccess, campaign, success)
+		showTime(lastError, campaign, failure)
+	}
+	if c.hidden {
+		for _, o := range delivery.Outcomes {
+			show(others, o, c.others[o])
+		}
+	}
+	return list
 }

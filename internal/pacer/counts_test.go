@@ -58,7 +58,7 @@ func TestAScrapeIsNotWaitedFor(t *testing.T) {
 	c := newCounts(prometheus.NewRegistry(), nil)
 	c.know("a")
 	series := make(chan prometheus.Metric)
-	go func() { defer close(series); c.Collect(series) }()
+	go func() { defer close(series); collector{c}.Collect(series) }()
 	for range series {
 		if !c.mu.TryLock() {
 			t.Fatal("the lock is held while series are passed on")

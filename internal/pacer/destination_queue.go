@@ -23,8 +23,8 @@ const (
 )
 
 // findDestinations finds the destinations of jobs whose records name none, in the goroutine that has read them: it may take long.
-func (p *Pacer) findDestinations(ctx context.Context, jobs []*delivery.Job) {
-	snapshot := p.opt.Catalog.Snapshot()
+func (o *Options) findDestinations(ctx context.Context, jobs []*delivery.Job) {
+	snapshot := o.Catalog.Snapshot()
 	for _, j := range jobs {
 		if ctx.Err() != nil {
 			return
@@ -33,104 +33,71 @@ func (p *Pacer) findDestinations(ctx context.Context, jobs []*delivery.Job) {
 		if c == nil || j.Flaw != nil || j.Duplicate {
 			continue
 		}
-		sink, _ := p.opt.Sinks.Resolve(c.Sink)
+		sink, _ := o.Sinks.Resolve(c.Sink)
 		if _, known := j.DestinationAt(sink); known {
 			continue
 		}
-		if find := p.opt.Destinations(sink); find != nil {
+		if find := o.Destinations(sink); find != nil {
 			name := find(j)
 			j.SetFoundDestination(sink, name[:min(len(name), delivery.MaxIDLength)])
 		}
 	}
 }
 
-// keyOf is the key of the job's destination; false if it has none. A job whose campaign got another sink since it was read has none there.
-func (s *sinkState) keyOf(j *delivery.Job) (key destinationKey, ok bool) {
+// destinationOf is the job's destination; nil if it has none. A job whose campaign got another sink since it was read has none there.
+func (p *Pacer) destinationOf(s *sinkState, j *delivery.Job, now instant) *destination {
 	name, _ := j.DestinationAt(s.id)
-	return destinationKey{s.id, name}, s.destined && name != ""
+	if !s.destined || name == "" {
+		return nil
+	}
+	d := p.destinations.get(destinationKey{s.id, name})
+	d.at = s
+	p.limitsOf(d, now)
+	return d
 }
 
-// limitsOf is what is set for a destination. If it was changed, all begins anew: another address may work, and whoever enables
+// limitsOf reads what is set for a destination. If it was changed, all begins anew: another address may work, and whoever enables
 // it expects that it is tried now.
-func (p *Pacer) limitsOf(d *destination, now instant) DestinationLimits {
-	l := p.opt.DestinationLimits(d.sink, d.name)
-	if l.Version == d.version {
-		return l
-	}
-	before := d.version
-	if d.version = l.Version; before == 0 {
-		return l
+func (p *Pacer) limitsOf(d *destination, now instant) {
+	before := d.set.Version
+	if d.set = p.opt.DestinationLimits(d.sink, d.name); before == d.set.Version || before == 0 {
+		return
 	}
 	if d.tripped || d.open(now.local) {
-		p.publishDestination(d, nil, now)
+		p.moveGate(d.destinationKey, nil, nil, now)
 	}
 	d.breaker, d.window, d.turnAt = breaker{movedAt: now.local}, 0, 0
 	d.renewedAt = now.local
 	if d.line.len() > 0 {
 		p.destinations.checkAt(d, now.local)
 	}
-	return l
-}
-
-// renewDestinations looks whether destinations were changed that are closed. Others may go by what this daemon has told of them, and here
-// nothing else may look at them for as long as they were closed.
-func (p *Pacer) renewDestinations(now instant) {
-	for _, shut := range p.destinations.shut {
-		for d := range shut {
-			if p.limitsOf(d, now); d.renewedAt == now.local {
-				p.destinations.note(d, now.local)
-			}
-		}
-	}
-}
-
-// set is limitsOf for a destination that need not be known.
-func (p *Pacer) set(key destinationKey, d *destination, now instant) DestinationLimits {
-	if d == nil {
-		return p.opt.DestinationLimits(key.sink, key.name)
-	}
-	return p.limitsOf(d, now)
 }
 
 // closedTo returns the destination for which a job that is placed waits apart, since it need not wait for a slot; nil if it need not wait.
 func (p *Pacer) closedTo(s *sinkState, j *delivery.Job, now instant) *destination {
-	key, ok := s.keyOf(j)
-	if !ok {
+	d := p.destinationOf(s, j, now)
+	if d == nil || !d.open(now.local) && d.line.len() < d.capacity(p.opt.MaxOpenAge, now) && !d.obstructs(j, p.opt.MaxOpenAge, now) {
 		return nil
 	}
-	d := p.destinations.find(key)
-	set := p.set(key, d, now)
-	if !set.Disabled && (d == nil || !d.open(now.local) && d.line.len() < p.destinationCapacity(d, s, now) && !p.obstructs(d, j, now)) {
-		return nil
-	}
-	return p.destinations.get(key)
+	return d
 }
 
 // busyAt returns the destination to which a job may not go now; nil if it may. q is the queue whose slot it has, nil for a step without one.
+// Calls are kept for the jobs that have left the line, and for the line.
 func (p *Pacer) busyAt(s *sinkState, q *queue, j *delivery.Job, now instant) *destination {
-	key, destined := s.keyOf(j)
-	if !destined {
+	d := p.destinationOf(s, j, now)
+	if d == nil {
 		return nil
 	}
-	d := p.destinations.find(key)
-	set := p.set(key, d, now)
-	if !set.Disabled && (d == nil || (q == nil || j.Moves&delivery.Returned != 0 || d.line.len() == 0) && p.free(d, q, set.InFlight, now) > 0 && !p.obstructs(d, j, now)) {
+	free := d.free(q, now.local)
+	if q != nil && j.Moves&delivery.Returned == 0 {
+		if free -= d.returned; d.line.len() > 0 {
+			free = 0
+		}
+	}
+	if free > 0 && !d.obstructs(j, p.opt.MaxOpenAge, now) {
 		return nil
 	}
-	return p.destinations.get(key)
-}
-
-// beginAt records the begin of a call to the job's destination, nil if it has none.
-func (p *Pacer) beginAt(s *sinkState, j *delivery.Job, now instant) *destination {
-	key, destined := s.keyOf(j)
-	if !destined {
-		return nil
-	}
-	d := p.destinations.get(key)
-	p.limitsOf(d, now)
-	d.left(j)
-	d.calls.began(now.local)
-	p.destinations.note(d, now.local)
 	return d
 }
 
@@ -143,33 +110,35 @@ func (d *destination) left(j *delivery.Job) (returned bool) {
 }
 
 // free is how many further calls to the destination may begin with jobs of the queue; any queue if it is nil.
-func (p *Pacer) free(d *destination, q *queue, limit int, now instant) int {
-	s := p.sinks[d.sink]
+func (d *destination) free(q *queue, now int64) int {
 	switch {
-	case d.open(now.local):
+	case d.set.Disabled, d.open(now):
 		return 0
 	case d.tripped: // half-open
 		return 1 - d.calls.inFlight
 	}
-	most := s.max
+	most := d.at.max
 	if q != nil && q.campaign.MaxInFlight > 0 {
 		most = min(most, q.campaign.MaxInFlight)
 	}
-	return d.free(most, limit)
+	return d.flow.free(most, d.set.InFlight)
 }
 
-// destinationCapacity is how many jobs may wait in the line of a destination: those whose turn comes within max_open_age.
-func (p *Pacer) destinationCapacity(d *destination, s *sinkState, now instant) int {
-	switch set := p.limitsOf(d, now); {
-	case set.Disabled, now.until(d.openUntil) > p.opt.MaxOpenAge:
+// maxCalls is how many calls the destination may have.
+func (d *destination) maxCalls() int {
+	return d.flow.free(d.at.max, d.set.InFlight) + d.flow.calls.inFlight
+}
+
+// capacity is how many jobs may wait in its line: those whose turn comes while they may be open.
+func (d *destination) capacity(openAge time.Duration, now instant) int {
+	switch {
+	case d.set.Disabled, now.until(d.openUntil) > openAge:
 		return 0
 	case d.open(now.local), d.tripped:
 		return shutLine
-	default:
-		each := max(d.callLasts(now.local), time.Millisecond.Microseconds())
-		room := int64(d.free(s.max, set.InFlight)+d.calls.inFlight) * p.opt.MaxOpenAge.Microseconds() / each
-		return int(min(max(room, 1), mostLine))
 	}
+	each := max(d.callLasts(now.local), time.Millisecond.Microseconds())
+	return int(min(max(int64(d.maxCalls())*openAge.Microseconds()/each, 1), mostLine))
 }
 
 // callLasts is how long a call of the destination lasts, as far as it is known.
@@ -184,54 +153,36 @@ func (d *destination) callLasts(now int64) int64 {
 func (p *Pacer) apart(s *sinkState, d *destination, j *delivery.Job, front bool, now instant) placement {
 	defer p.destinations.note(d, now.local)
 	if j.State != nil { // its next step needs no slot, and has a place in timers anyway
-		return p.stepTimer(j, s, p.timeOf(max(d.openUntil, now.in(p.opt.MaxOpenAge))), true, now)
+		return s.stepTimer(j, p.timeOf(max(d.openUntil, now.in(p.opt.MaxOpenAge))), true, now)
 	}
-	l := &p.destinations
-	if d.line.len() >= p.destinationCapacity(d, s, now) || l.jobs >= mostLines || l.bytes+j.Size > p.opt.MaxQueueBytes || p.overdue(j, now) || p.obstructs(d, j, now) {
-		return p.destinationTimer(s, d, j, now)
+	all, openAge := d.line.all, p.opt.MaxOpenAge
+	if d.line.len() >= d.capacity(openAge, now) || all.jobs >= mostLines || all.bytes+j.Size > p.opt.MaxQueueBytes ||
+		p.campaigns.overdue(j, openAge, now) || d.obstructs(j, openAge, now) {
+		return d.timer(j, &p.opt, now)
 	}
 	return placement{where: atDestination, destination: d, front: front}
 }
 
 // obstructs reports whether a job would hold up its lane with a call that most likely ends only by its timeout: a lane is read no further
 // than some thousand jobs beyond the first that is open. Such a destination is tried with jobs from timers, where this one goes, too.
-func (p *Pacer) obstructs(d *destination, j *delivery.Job, now instant) bool {
-	return j.From == delivery.FromLane && d.tripped && 4*d.callLasts(now.local) > p.opt.MaxOpenAge.Microseconds()
+func (d *destination) obstructs(j *delivery.Job, openAge time.Duration, now instant) bool {
+	return j.From == delivery.FromLane && d.tripped && 4*d.callLasts(now.local) > openAge.Microseconds()
 }
 
-// overdue reports whether a job has been in memory for too long: its offset must not stay open, in ingress unless its campaign keeps its jobs
-// there. A lane, too, is read no further than some thousand jobs beyond the first that is open.
-func (p *Pacer) overdue(j *delivery.Job, now instant) bool {
-	if e := p.campaigns.byID[j.Campaign]; j.From != delivery.FromLane && e != nil && remains(j, e.campaign) {
-		return false
-	}
-	return now.wall.Sub(j.ReadAt) > p.opt.MaxOpenAge
-}
-
-// destinationTimer returns for how long a job waits for its destination in a timer: while it is busy or has asked for a wait, until it could have its turn;
+// timer returns for how long a job waits for its destination in a timer: while it is busy or has asked for a wait, until it could have its turn;
 // while it does not work, for as long again as it has not, but no longer than the job's own waits have grown: a job that was unlucky
 // with a destination that asked for many short waits must not wait long for one that fails for a moment.
-func (p *Pacer) destinationTimer(s *sinkState, d *destination, j *delivery.Job, now instant) placement {
-	set := p.limitsOf(d, now)
-	wait := p.opt.Retry.after(1 + int(j.TimerHops))
+func (d *destination) timer(j *delivery.Job, o *Options, now instant) placement {
+	wait := o.Retry.after(1 + int(j.TimerHops))
 	switch {
-	case set.Disabled:
+	case d.set.Disabled:
 	case d.tripped:
 		wait = min(wait, now.since(d.trippedAt))
 	default:
-		each := max(cmp.Or(d.callLasts(now.local), time.Second.Microseconds())/int64(max(1, d.free(s.max, set.InFlight)+d.calls.inFlight)), 1)
-		d.turnAt = min(max(d.turnAt, d.openUntil, now.in(p.opt.MaxOpenAge)), now.in(mostApart)) + each
+		each := max(cmp.Or(d.callLasts(now.local), time.Second.Microseconds())/int64(max(1, d.maxCalls())), 1)
+		d.turnAt = min(max(d.turnAt, d.openUntil, now.in(o.MaxOpenAge)), now.in(mostApart)) + each
 		wait = now.until(d.turnAt)
 	}
-	wait = max(min(max(wait, now.until(d.openUntil)), mostApart), p.opt.MaxOpenAge)
+	wait = max(min(max(wait, now.until(d.openUntil)), mostApart), o.MaxOpenAge)
 	return toTimer(delivery.ReasonDestination, now.wall.Add(wait))
-}
-
-// closedDestinations shows how many destinations of each sink are closed.
-func (p *Pacer) closedDestinations() {
-	for id, s := range p.sinks {
-		if s.destined {
-			p.metrics.closedDestinations.WithLabelValues(id).Set(float64(len(p.destinations.shut[id])))
-		}
-	}
 }

@@ -65,17 +65,20 @@ func (s *shops) renew(name string) {
 
 // street is the gates of destinations as several daemons are told of them, every second.
 type street struct {
+	sinks Gates
 	mu    sync.Mutex
 	gates []delivery.DestinationGate
-	moves int
 }
 
-func (s *street) MoveDestinations(_ context.Context, gates []delivery.DestinationGate) error {
+func (s *street) MoveGates(ctx context.Context, gates []delivery.DestinationGate) ([]string, error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.gates = append(s.gates, gates...)
-	s.moves++
-	return nil
+	for _, g := range gates {
+		if g.Destination != "" {
+			s.gates = append(s.gates, g)
+		}
+	}
+	s.mu.Unlock()
+	return s.sinks.MoveGates(ctx, gates)
 }
 
 // run tells the daemons what is new every second until ctx ends.
@@ -250,7 +253,8 @@ func playedWith(t *testing.T, daemons int, b *book, s *shops, more func(*Options
 		shared := &street{}
 		f := newFleet(daemons, uniform(3, 500*time.Microsecond, 0), b, func(o *Options) {
 			withShops(s)(o)
-			if o.DestinationGates = shared; more != nil {
+			shared.sinks = o.Gates // any daemon's are as good
+			if o.Gates = shared; more != nil {
 				more(o)
 			}
 		})

@@ -7,8 +7,9 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// Jobs leave a line for the fronts of their queues, as many as their destination has calls for, and get their slots there. One whose slot
-// comes while no call is free returns to the front of the line. The line does not wait for long for those that are not sent.
+// Jobs leave a line for their queues, as many as their destination has calls for, and get their slots there. Those calls are kept for them. If
+// the slot of one comes while no call is free, all that have left the line return to its front. The line does not wait for long for those
+// that are not sent.
 
 const (
 	// soonReturned is within what time the slot of a job has to come that the line waits for, and mostReturned bounds the jobs that leave
@@ -24,29 +25,16 @@ const (
 // were before those that wait there now.
 func (p *Pacer) putApart(q *queue, d *destination, j *delivery.Job, now instant) {
 	jobs := []*delivery.Job{j}
-	if j.Moves&delivery.Returned != 0 {
-		jobs = q.recall(j.Destination)
-	} else {
+	if j.Moves&delivery.Returned == 0 {
 		q.remove(j)
+	} else {
+		jobs = takeOut(q, func(_ int64, other *delivery.Job) bool {
+			return other.Moves&delivery.Returned != 0 && other.Destination == j.Destination
+		})
 	}
 	for _, j := range slices.Backward(jobs) {
 		p.carryOut(j, p.apart(q.sink, d, j, d.left(j), now), now)
 	}
-}
-
-// recall takes the jobs out of the queue that have returned from the line of a destination, in order.
-func (q *queue) recall(destination string) (jobs []*delivery.Job) {
-	if q.returning == 0 {
-		return nil
-	}
-	q.filter(func(_ int64, j *delivery.Job) bool {
-		returned := j.Moves&delivery.Returned != 0 && j.Destination == destination
-		if returned {
-			jobs = append(jobs, j)
-		}
-		return !returned
-	})
-	return jobs
 }
 
 // goesSoon reports whether the next job of the queue gets a slot and a call soon, as far as that is known.
@@ -57,60 +45,36 @@ func (q *queue) goesSoon(now instant) bool {
 // proceed lets as many jobs of the line go to their queues as the destination has calls for. Those that cannot be sent soon go there, too,
 // and do not count: their campaign asks for slots for jobs in its queue only.
 func (p *Pacer) proceed(d *destination, now instant) {
-	set := p.limitsOf(d, now)
-	if set.Disabled {
-		return
-	}
-	var jobs, before []*delivery.Job
-	for n := p.free(d, nil, set.InFlight, now) - d.returned; n > 0 && d.line.len() > 0 && len(jobs) < mostReturned; {
-		j := p.nextOf(d)
-		jobs = append(jobs, j)
-		if q := p.returnsTo(j, now); q != nil {
-			before = append(before, q.recall(j.Destination)...)
-			if q.goesSoon(now) {
-				d.returned++
-				n--
-			}
+	p.limitsOf(d, now)
+	n := d.free(nil, now.local) - d.returned
+	for left := 0; n > 0 && d.line.len() > 0 && left < mostReturned; left++ {
+		j := d.line.pop(d.tripped && d.line.at(0).Attempt > 0) // in an outage one that has no attempt
+		q := p.returnsTo(d, j, now)
+		if q == nil {
+			p.replace(j, now)
+			continue
 		}
-	}
-	for _, j := range slices.Backward(append(before, jobs...)) { // the last first: each goes to the front
-		p.rejoin(d, j, now)
+		if j.Moves |= delivery.Returned; q.goesSoon(now) {
+			d.returned++
+			n--
+		}
+		p.carryOut(j, placement{where: queued, queue: q}, now)
 	}
 	if d.returned > 0 && d.line.len() > 0 {
 		p.destinations.checkAt(d, now.local+2*p.quantum.length) // slots come once a quantum
 	}
 }
 
-// nextOf takes the job out of a line, which must not be empty, that goes next: in an outage one that has no attempt.
-func (p *Pacer) nextOf(d *destination) *delivery.Job {
-	if d.tripped && d.line.at(0).Attempt > 0 {
-		return p.destinations.popUntried(d)
-	}
-	return p.destinations.pop(d)
-}
-
 // returnsTo is the queue to which a job of a line returns; nil if it has to be placed anew.
-func (p *Pacer) returnsTo(j *delivery.Job, now instant) *queue {
+func (p *Pacer) returnsTo(d *destination, j *delivery.Job, now instant) *queue {
 	e := p.campaign(j.Campaign, now)
 	if e == nil {
 		return nil
 	}
-	if q := p.queue(e); q.standing(now) == sending && j.Weight <= maxUnits(q.campaign) {
+	if q := p.queue(e); q.standing(now) == sending && q.sink == d.at && j.Weight <= maxUnits(q.campaign) {
 		return q
 	}
 	return nil
-}
-
-// rejoin puts a job that has waited for its destination at the front of its queue.
-func (p *Pacer) rejoin(d *destination, j *delivery.Job, now instant) {
-	q := p.returnsTo(j, now)
-	if q == nil || q.sink.id != d.sink {
-		p.replace(j, now)
-		return
-	}
-	j.Moves |= delivery.Returned
-	q.ask.lined = q.ask.lined || d.line.len() > 0
-	p.carryOut(j, placement{where: atFront, queue: q}, now)
 }
 
 // maintainDestinations looks at the destinations for which there is something to do.
@@ -121,7 +85,10 @@ func (p *Pacer) maintainDestinations(now instant) {
 		if d == nil {
 			return
 		}
-		p.thinLine(d, now)
+		room := int64(d.capacity(p.opt.MaxOpenAge, now))
+		p.moveOut(&d.line, func(i int64, j *delivery.Job) bool { // whose turn will not come soon, and those that must not stay in memory
+			return i >= room || p.campaigns.overdue(j, p.opt.MaxOpenAge, now) || d.obstructs(j, p.opt.MaxOpenAge, now)
+		}, func(j *delivery.Job) placement { return d.timer(j, &p.opt, now) }, now)
 		d.returned = 0 // those that have not been sent by now may never be
 		p.proceed(d, now)
 		if d.line.len() > 0 {
@@ -135,42 +102,5 @@ func (p *Pacer) maintainDestinations(now instant) {
 			}
 		}
 		l.note(d, now.local)
-	}
-}
-
-// thinLine moves jobs whose turn will not come soon from the line to timers: the last ones, and those that must not stay in memory.
-func (p *Pacer) thinLine(d *destination, now instant) {
-	if d.line.len() == 0 {
-		return
-	}
-	room := p.destinationCapacity(d, p.sinks[d.sink], now)
-	p.thin(d, func(i int, j *delivery.Job) bool { return i < room && !p.overdue(j, now) && !p.obstructs(d, j, now) }, now)
-}
-
-// thin moves the jobs from a line to timers for which keep returns false.
-func (p *Pacer) thin(d *destination, keep func(i int, j *delivery.Job) bool, now instant) {
-	var long []*delivery.Job
-	p.destinations.filter(d, func(i int, j *delivery.Job) bool {
-		ok := keep(i, j)
-		if !ok {
-			long = append(long, j)
-		}
-		return ok
-	})
-	for _, j := range long {
-		if j.Expired(now.wall) {
-			p.carryOut(j, late(), now)
-		} else {
-			p.carryOut(j, p.destinationTimer(p.sinks[d.sink], d, j, now), now)
-		}
-	}
-}
-
-// relieveLines moves the jobs of a source below an offset from lines to timers.
-func (p *Pacer) relieveLines(src delivery.Source, before int64, now instant) {
-	for d := range p.destinations.lines() {
-		p.thin(d, func(_ int, j *delivery.Job) bool {
-			return j.Source != src || j.Offset >= before || j.From == delivery.FromLane
-		}, now)
 	}
 }

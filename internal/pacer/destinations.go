@@ -20,12 +20,13 @@ type destination struct {
 	destinationKey
 	breaker
 	flow
-	line     fifo  // jobs that wait for it in memory
+	line     line  // jobs that wait for it in memory
 	returned int   // jobs that have left the line, and for which it waits
 	turnAt   int64 // local time when one more job in a timer could have its turn, while it is busy
 
-	version   uint64 // of what is set for it, as last seen
-	renewedAt int64  // local time when that changed; what was sent before says nothing of it
+	at        *sinkState
+	set       DestinationLimits // as last seen
+	renewedAt int64             // local time when that changed; what was sent before says nothing of it
 
 	index int           // in the heap of looks, -1 when not there
 	idler *list.Element // in of, the list of those that are idle; nil when it is in none
@@ -56,32 +57,36 @@ type destinations struct {
 	checks  timeHeap[*destination] // by when there is something to do for them
 	fine    list.List              // without calls and jobs here, of which nothing is known; in the order in which they became idle
 	bad     list.List              // without calls and jobs here, of which something is
-	jobs    int                    // in all lines
-	bytes   int64                  // of these
+	waiting *waiting               // in all lines
 	shut    map[string]closedSet   // by sink, those that are open or half-open
-	updates gateUpdates
 }
 
 func newDestinations(most int) destinations {
 	return destinations{
-		byKey: map[destinationKey]*destination{}, most: most, shut: map[string]closedSet{},
-		checks:  timeHeap[*destination]{index: func(d *destination) *int { return &d.index }},
-		updates: gateUpdates{pending: map[destinationKey]delivery.DestinationGate{}},
+		byKey: map[destinationKey]*destination{}, most: most, shut: map[string]closedSet{}, waiting: &waiting{},
+		checks: timeHeap[*destination]{index: func(d *destination) *int { return &d.index }},
 	}
 }
-
-// find returns what is known of a destination, nil for nothing.
-func (l *destinations) find(key destinationKey) *destination { return l.byKey[key] }
 
 // get returns a destination, which is made if it is not known. The caller calls note when it has changed it.
 func (l *destinations) get(key destinationKey) *destination {
 	d := l.byKey[key]
 	if d == nil {
 		key.name = strings.Clone(key.name) // of the memory of a job
-		d = &destination{destinationKey: key, index: -1}
+		d = &destination{destinationKey: key, index: -1, line: line{all: l.waiting}}
 		l.byKey[key] = d
+		l.trim(l.most - 1)
+		d.of = &l.fine
+		d.idler = d.of.PushBack(d)
 	}
 	return d
+}
+
+// trim forgets idle destinations if there are more.
+func (l *destinations) trim(most int) {
+	for l.fine.Len()+l.bad.Len() > most {
+		l.forget(cmp.Or(l.fine.Front(), l.bad.Front()).Value.(*destination))
+	}
 }
 
 // note brings the lists and counts to what has become of a destination, and forgets others if they are too many. A destination that
@@ -95,14 +100,12 @@ func (l *destinations) note(d *destination, now int64) {
 	if !d.idle() {
 		return
 	}
+	d.line.fifo = fifo{} // many may be remembered
 	if d.of = &l.fine; d.troubled(now) {
 		d.of = &l.bad
 	}
 	d.idler = d.of.PushBack(d)
-	for l.fine.Len()+l.bad.Len() > l.most {
-		oldest := cmp.Or(l.fine.Front(), l.bad.Front())
-		l.forget(oldest.Value.(*destination))
-	}
+	l.trim(l.most)
 }
 
 // checkAt makes sure that the destination is looked at by then.
@@ -144,56 +147,65 @@ func (l *destinations) forget(d *destination) {
 	delete(l.byKey, d.destinationKey)
 }
 
-// push adds a job to the end of a line, or to its front.
-func (l *destinations) push(d *destination, j *delivery.Job, front bool) {
+// waiting is how many jobs wait in lines, and their memory.
+type waiting struct {
+	jobs  int
+	bytes int64
+}
+
+// line are the jobs in memory that wait for a destination.
+type line struct {
+	fifo
+	all *waiting
+}
+
+// push adds a job to the end, or to the front.
+func (l *line) push(j *delivery.Job, front bool) {
 	if front {
-		d.line.pushFront(j)
+		l.pushFront(j)
 	} else {
-		d.line.pushBack(j)
+		l.pushBack(j)
 	}
-	l.jobs, l.bytes = l.jobs+1, l.bytes+j.Size
+	l.all.jobs, l.all.bytes = l.all.jobs+1, l.all.bytes+j.Size
 }
 
-// pop takes the first job of a line, which must not be empty.
-func (l *destinations) pop(d *destination) *delivery.Job {
-	j := d.line.popFront()
-	l.jobs, l.bytes = l.jobs-1, l.bytes-j.Size
-	if d.line.len() == 0 {
-		d.line = fifo{} // many may be remembered
-	}
-	return j
-}
-
-// popUntried takes the job of a line, which must not be empty, with the fewest attempts.
-func (l *destinations) popUntried(d *destination) *delivery.Job {
-	fewest := d.line.at(0)
-	for i := range d.line.len() {
-		if j := d.line.at(i); j.Attempt < fewest.Attempt {
-			fewest = j
-		}
-	}
-	l.filter(d, func(_ int, j *delivery.Job) bool { return j != fewest })
-	return fewest
-}
-
-// filter keeps the jobs of a line for which keep returns true.
-func (l *destinations) filter(d *destination, keep func(i int, j *delivery.Job) bool) {
-	d.line.filter(func(i int, j *delivery.Job) bool {
+// filter keeps the jobs for which keep returns true.
+func (l *line) filter(keep func(i int64, j *delivery.Job) bool) {
+	l.fifo.filter(func(i int64, j *delivery.Job) bool {
 		ok := keep(i, j)
 		if !ok {
-			l.jobs, l.bytes = l.jobs-1, l.bytes-j.Size
+			l.left(j)
 		}
 		return ok
 	})
-	if d.line.len() == 0 {
-		d.line = fifo{}
+}
+
+// left records that a job is in the line no more.
+func (l *line) left(j *delivery.Job) {
+	l.all.jobs, l.all.bytes = l.all.jobs-1, l.all.bytes-j.Size
+}
+
+// pop takes out the first job of a line, which must not be empty, or that with the fewest attempts.
+func (l *line) pop(fewest bool) *delivery.Job {
+	next := l.at(0)
+	for i := 0; fewest && i < l.len(); i++ {
+		if j := l.at(i); j.Attempt < next.Attempt {
+			next = j
+		}
 	}
+	if next == l.at(0) {
+		l.popFront()
+		l.left(next)
+	} else {
+		l.filter(func(_ int64, j *delivery.Job) bool { return j != next })
+	}
+	return next
 }
 
 // lines yields the destinations for which jobs wait here. It visits all destinations if there are such jobs.
 func (l *destinations) lines() iter.Seq[*destination] {
 	return func(yield func(*destination) bool) {
-		if l.jobs == 0 {
+		if l.waiting.jobs == 0 {
 			return
 		}
 		for _, d := range l.byKey {

@@ -16,7 +16,7 @@ func (p *Pacer) dispatchDue(now instant) {
 			return
 		}
 		q := p.slots.first().item
-		at := p.due(q)
+		at := p.clocks.due(q)
 		if at > now.local {
 			return
 		}
@@ -35,7 +35,7 @@ func (p *Pacer) dispatchNext(q *queue, at int64, now instant) bool {
 	}
 	s := q.sink
 	if opens := q.opens(); opens > now.local {
-		p.refundSlots(q)
+		p.refundSlots(q, noRevision)
 		p.takes.askLater(q, opens)
 		return false
 	}
@@ -72,7 +72,7 @@ func (p *Pacer) dispatchNext(q *queue, at int64, now instant) bool {
 	used := q.use(j.Weight)
 	s.granted -= j.Weight
 	p.send(q, j, used, at, now)
-	p.widen(q)
+	q.widen()
 	p.makeCapacity(q, now)
 	p.takes.want(q)
 	p.returnUnused(q)
@@ -82,7 +82,7 @@ func (p *Pacer) dispatchNext(q *queue, at int64, now instant) bool {
 // returnUnused hands back the slots of a queue that has become empty.
 func (p *Pacer) returnUnused(q *queue) {
 	if q.empty() && q.granted > 0 {
-		p.refundSlots(q)
+		p.refundSlots(q, noRevision)
 	}
 }
 
@@ -90,7 +90,7 @@ func (p *Pacer) returnUnused(q *queue) {
 func (p *Pacer) forfeit(q *queue, now instant) (n int64) {
 	for q.granted > 0 {
 		g := &q.grants[0]
-		k := q.tooLate(p.clocks.of(g.From.Shard).store(now.local) - p.lateBy(q.campaign, g.Rate) - 1)
+		k := q.tooLate(p.clocks.of(g.From.Shard).store(now.local) - p.opt.lateBy(q.campaign, g.Rate) - 1)
 		if k == 0 {
 			break
 		}
@@ -111,8 +111,8 @@ func (p *Pacer) forfeit(q *queue, now instant) (n int64) {
 }
 
 // lateBy is how late, in microseconds, a slot of the campaign may be handed to its sink.
-func (p *Pacer) lateBy(c *delivery.Campaign, r delivery.Rate) int64 {
-	return lateBy(c, p.opt.LateTolerance.Microseconds(), r.Spacing())
+func (o *Options) lateBy(c *delivery.Campaign, r delivery.Rate) int64 {
+	return lateBy(c, o.LateTolerance.Microseconds(), r.Spacing())
 }
 
 // sent is the result of one sink call.
@@ -127,26 +127,23 @@ type sent struct {
 func (p *Pacer) send(q *queue, j *delivery.Job, used []delivery.Grant, at int64, now instant) {
 	s := q.sink
 	late := now.local - max(at, q.calls.freeAt, s.fullAt)
-	q.calls.began(now.local)
-	s.calls.began(now.local)
-	p.sends.inFlight++
 	if late > p.opt.LateTolerance.Microseconds()/2 {
 		p.sends.lateAt = now.local
 		p.opt.Requeuer.Throttle(p.opt.MinQuantum)
 	}
-	p.sends.start(dispatch{
-		ctx: p.sends.ctx, queue: q, sink: s, destination: p.beginAt(s, j, now), job: j, used: used, at: at, epoch: p.drain.epoch,
-		since: p.lastTry(j, now), latest: at + p.lateBy(q.campaign, q.campaign.Rate), begun: now.local,
-	})
+	p.begin(dispatch{queue: q, sink: s, job: j, used: used, at: at, latest: at + p.opt.lateBy(q.campaign, q.campaign.Rate)}, now)
 }
 
-// lastTry is the local time when the job was last sent, or now. The call before that of a step was another one.
-func (p *Pacer) lastTry(j *delivery.Job, now instant) int64 {
-	switch {
-	case !j.Call.At.IsZero() && j.State == nil:
-		return p.at(j.Call.At).local
-	case j.From == delivery.FromTimer && j.Reason == string(delivery.ReasonRetry):
-		return p.at(j.EnqueuedAt.Time()).local
+// begin passes a job to a goroutine.
+func (p *Pacer) begin(x dispatch, now instant) {
+	x.queue.calls.began(now.local)
+	x.sink.calls.began(now.local)
+	p.sends.inFlight++
+	x.ctx, x.epoch, x.begun, x.since = p.sends.ctx, p.drain.epoch, now.local, p.lastTry(x.job, now)
+	if x.destination = p.destinationOf(x.sink, x.job, now); x.destination != nil {
+		x.destination.left(x.job)
+		x.destination.calls.began(now.local)
+		p.destinations.note(x.destination, now.local)
 	}
-	return now.local
+	p.sends.start(x)
 }

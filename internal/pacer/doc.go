@@ -13,11 +13,11 @@
 // Waiting has several names, each for one thing:
 //
 //   - queued: a job in its campaign's queue (ranked), for a slot; timeline.granted counts the slots that the queue has.
-//   - aside.waits: jobs in memory until a time that is near, a short back-off or not-before.
+//   - aside.waits: jobs in memory until a time that is near: a short back-off, a not-before, or their next step.
 //   - queue.waiting: lanes, and partitions of ingress, whose jobs were refused for want of room, until GrantCapacity is called.
 //   - destination.line: jobs in memory until their destination may have another call, or is tried again.
 //   - queue.blocked: the queue's slot has come and its sink has no call free; sinkState.full lists such queues.
-//   - followUps, of a sink: jobs whose request has begun, in memory until their next step may be made; the others are in timers.
+//   - followUps, of a sink: jobs whose request has begun and whose next step may be made; the others are in aside.waits or in timers.
 //   - held, a standing: the campaign may not send at all, and its jobs go to lanes.
 //
 // And so have the instants of a queue, all local times:

@@ -35,7 +35,11 @@ func (p *Pacer) Drain(ctx context.Context) (open int, err error) {
 		}
 	}
 	open += p.opt.Requeuer.Drain(ctx)
-	p.inbox.do(func(instant) { p.endDrain() })
+	p.inbox.do(func(instant) {
+		p.drain.done, p.drain.stopped = nil, false
+		p.drain.epoch++
+		p.sends.renew()
+	})
 	return open, err
 }
 
@@ -61,14 +65,13 @@ func (p *Pacer) disown(now instant) bool {
 func (p *Pacer) dropQueued() {
 	p.returnUnsent()
 	for _, q := range p.queues.list {
-		p.refundSlots(q)
+		p.refundSlots(q, noRevision)
 		q.filter(func(int64, *delivery.Job) bool { return false })
 		q.waiting = nil
 		p.takes.asks.remove(q)
 	}
-	p.aside.drop()
-	for d := range p.destinations.lines() {
-		p.destinations.filter(d, func(int, *delivery.Job) bool { return false })
+	for c := range p.notQueued() {
+		c.filter(func(int64, *delivery.Job) bool { return false })
 	}
 }
 
@@ -78,10 +81,4 @@ func (p *Pacer) drained() {
 		p.drain.done <- p.drain.doubt
 		p.drain.done = nil
 	}
-}
-
-func (p *Pacer) endDrain() {
-	p.drain.done, p.drain.stopped = nil, false
-	p.drain.epoch++
-	p.sends.renew()
 }

@@ -254,7 +254,7 @@ func TestRoomIsSharedInOneTake(t *testing.T) {
 		for range 1000 {
 			time.Sleep(time.Millisecond)
 			f.daemons[0].inbox.do(func(instant) {
-				s := f.daemons[0].sinks["default"]
+				s := f.daemons[0].sinkByID("default")
 				most = max(most, s.granted)
 			})
 			synctest.Wait()

@@ -83,19 +83,20 @@ func (c *client) Refund(_ context.Context, grants []delivery.Grant) error {
 	return nil
 }
 
-func (c *client) CloseGate(_ context.Context, gate string, closure delivery.Closure) (bool, error) {
+func (c *client) MoveGates(_ context.Context, gates []delivery.DestinationGate) (closed []string, err error) {
 	time.Sleep(c.latency())
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.model.CloseGate(c.now(), gate, c.now()+closure.For.Microseconds(), closure.Cause), nil
-}
-
-func (c *client) OpenGate(_ context.Context, gate string) error {
-	time.Sleep(c.latency())
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.model.OpenGate(gate)
-	return nil
+	for _, g := range gates {
+		switch {
+		case g.Destination != "":
+		case g.Until.IsZero():
+			c.model.OpenGate(g.Sink)
+		case c.model.CloseGate(c.now(), g.Sink, c.now()+time.Until(g.Until).Microseconds(), g.Cause):
+			closed = append(closed, g.Sink)
+		}
+	}
+	return closed, nil
 }
 
 // uniform draws latencies between base and base + jitter.

@@ -35,8 +35,7 @@ func (f *flow) ended(answered bool, most int) {
 }
 
 // callEndedAt records the end of a call to a destination.
-func (p *Pacer) callEndedAt(x *sent, now instant) {
-	d := x.destination
+func (d *destination) callEnded(x *sent, now instant) {
 	if x.forfeited {
 		d.calls.inFlight--
 		return

@@ -59,7 +59,7 @@ func TestDestinationsAreBounded(t *testing.T) {
 		lines := map[string]int{}  // jobs that wait
 		known := map[string]bool{} // destinations
 		now := int64(0)
-		trim := func() {
+		trim := func(most int) {
 			idle := slices.DeleteFunc(slices.Clone(order), func(s string) bool { return flying[s] > 0 || lines[s] > 0 })
 			for len(idle) > most {
 				i := max(0, slices.IndexFunc(idle, func(s string) bool { return !bad[s] }))
@@ -78,7 +78,10 @@ func TestDestinationsAreBounded(t *testing.T) {
 			}
 			name := fmt.Sprint(rapid.IntRange(0, 9).Draw(rt, "destination"))
 			d := l.get(destinationKey{"s", name})
-			known[name] = true
+			if !known[name] {
+				trim(most - 1)
+				order, known[name] = append(order, name), true
+			}
 			switch rapid.IntRange(0, 5).Draw(rt, "step") {
 			case 0:
 				d.calls.began(now)
@@ -95,27 +98,27 @@ func TestDestinationsAreBounded(t *testing.T) {
 				d.succeeded(now)
 				delete(bad, name)
 			case 4:
-				l.push(d, &delivery.Job{Reading: delivery.Reading{Size: 3}}, rapid.Bool().Draw(rt, "front"))
+				d.line.push(&delivery.Job{Reading: delivery.Reading{Size: 3}}, rapid.Bool().Draw(rt, "front"))
 				lines[name]++
 			case 5:
 				if d.line.len() > 0 {
-					l.pop(d)
+					d.line.pop(rapid.Bool().Draw(rt, "fewest"))
 					lines[name]--
 				}
 			}
 			l.note(d, now)
 			order = append(slices.DeleteFunc(order, func(s string) bool { return s == name }), name)
-			trim()
+			trim(most)
 			jobs := 0
 			for _, n := range lines {
 				jobs += n
 			}
 			shut := len(l.shut["s"])
-			if len(l.byKey) != len(known) || shut != len(bad) || l.jobs != jobs || l.bytes != int64(3*jobs) {
-				rt.Fatalf("%d destinations, %d closed, %d jobs of %d bytes; want %v, %v, %d", len(l.byKey), shut, l.jobs, l.bytes, known, bad, jobs)
+			if len(l.byKey) != len(known) || shut != len(bad) || l.waiting.jobs != jobs || l.waiting.bytes != int64(3*jobs) {
+				rt.Fatalf("%d destinations, %d closed, %d jobs of %d bytes; want %v, %v, %d", len(l.byKey), shut, l.waiting.jobs, l.waiting.bytes, known, bad, jobs)
 			}
 			for name := range known {
-				if l.find(destinationKey{"s", name}) == nil {
+				if l.byKey[destinationKey{"s", name}] == nil {
 					rt.Fatalf("%s was forgotten; kept are %d of %v", name, len(l.byKey), known)
 				}
 			}

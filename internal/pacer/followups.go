@@ -1,15 +1,13 @@
 package pacer
 
 import (
-	"math"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// followUps are the jobs of one sink in this daemon's memory whose request has begun and has further steps: those that wait
-// for a time, and those whose turn may come now. They need no slots, and have a ceiling of their own; campaigns take turns. It
-// is pure; times are local ones, in microseconds. Make one with newFollowUps.
+// followUps are the jobs of one sink in this daemon's memory whose request has begun and has a further step that may be made
+// now. They need no slots, and have a ceiling of their own; campaigns take turns. It is pure; times are local ones, in microseconds. Make one with newFollowUps.
 //
 // Memory holds few of them: what cannot be sent soon waits in timers. While there is more to do than the ceiling allows, each
 // job that has to come back is told a time behind all that were told one before (see book), so that all make progress, and
@@ -19,20 +17,16 @@ type followUps struct {
 	slack int64 // by how much calls may come closer, for a daemon that was late
 	next  int64 // when the next call may be made
 
-	waits timeHeap[*delivery.Job]
-	lines map[string]*line
-	order []*line // those with jobs; the first goes next
-	ready int     // jobs in lines
-	size  int64   // memory of all jobs
+	lines map[string]*stepLine
+	order []*stepLine // those with jobs; the first goes next
+	ready int         // jobs
+	size  int64       // their memory
 
-	full     bool  // one was due while the sink had no free call
-	last     bool  // the call that came free last went to one of them
-	shut     int64 // until when the store keeps the sink's gate closed, as last read
-	halfOpen bool  // the gate is probed then, by one job at a time
+	last bool // the call that came free last went to one of them
 }
 
-// line is what followUps know of one campaign.
-type line struct {
+// stepLine is what followUps know of one campaign.
+type stepLine struct {
 	campaign string
 	jobs     fifo
 	booked   int64 // the last time that a job in a timer was told to come back
@@ -50,11 +44,8 @@ func newFollowUps(perSecond int) followUps {
 	if perSecond <= 0 {
 		perSecond = defaultFollowUps
 	}
-	return followUps{gap: 1_000_000 / int64(perSecond), slack: followUpSlack.Microseconds(), lines: map[string]*line{}}
+	return followUps{gap: 1_000_000 / int64(perSecond), slack: followUpSlack.Microseconds(), lines: map[string]*stepLine{}}
 }
-
-// len is how many jobs there are.
-func (f *followUps) len() int { return f.ready + f.waits.len() }
 
 // has reports whether there are jobs of a campaign whose turn may come.
 func (f *followUps) has(campaign string) bool {
@@ -63,29 +54,13 @@ func (f *followUps) has(campaign string) bool {
 }
 
 // line returns the campaign's line, made if it is missing.
-func (f *followUps) line(campaign string) *line {
+func (f *followUps) line(campaign string) *stepLine {
 	l := f.lines[campaign]
 	if l == nil {
-		l = &line{campaign: campaign}
+		l = &stepLine{campaign: campaign}
 		f.lines[campaign] = l
 	}
 	return l
-}
-
-// wait keeps a job until a time.
-func (f *followUps) wait(j *delivery.Job, at int64) {
-	f.waits.push(j, at)
-	f.size += j.Size
-}
-
-// due takes out a job whose time has come; nil if there is none.
-func (f *followUps) due(now int64) *delivery.Job {
-	if f.waits.len() == 0 || f.waits.first().at > now {
-		return nil
-	}
-	j := f.waits.pop()
-	f.size -= j.Size
-	return j
 }
 
 // push adds a job whose turn may come.
@@ -153,46 +128,20 @@ func (f *followUps) nextJob(now int64, may func(campaign string) bool) *delivery
 	return nil
 }
 
-// nextAt is when something is to be done; ok is false if nothing is before an event.
-func (f *followUps) nextAt() (at int64, ok bool) {
-	at = math.MaxInt64
-	if f.waits.len() > 0 {
-		at = f.waits.first().at
-	}
-	if f.ready > 0 && !f.full {
-		at = min(at, f.next)
-	}
-	return at, at < math.MaxInt64
-}
-
-// each calls f for every job.
-func (f *followUps) each(visit func(*delivery.Job)) {
-	f.filter(func(j *delivery.Job, _ bool) bool { visit(j); return true })
-}
-
-// filter keeps the jobs for which keep returns true. ready says that the job's turn may come.
-func (f *followUps) filter(keep func(j *delivery.Job, ready bool) bool) {
-	pass := func(j *delivery.Job, ready bool) bool {
-		ok := keep(j, ready)
-		if !ok {
-			f.size -= j.Size
-		}
-		return ok
-	}
-	entries := f.waits.entries
-	f.waits.entries = nil
-	for _, e := range entries {
-		if pass(e.item, false) {
-			f.waits.push(e.item, e.at)
-		}
-	}
+// filter keeps the jobs for which keep returns true.
+func (f *followUps) filter(keep func(before int64, j *delivery.Job) bool) {
 	order := f.order
-	f.order, f.ready = nil, 0
+	f.order, f.ready, f.size = nil, 0, 0
 	for _, l := range order {
-		l.jobs.filter(func(_ int, j *delivery.Job) bool { return pass(j, true) })
-		if n := l.jobs.len(); n > 0 {
+		l.jobs.filter(func(i int64, j *delivery.Job) bool {
+			ok := keep(i, j)
+			if ok {
+				f.ready, f.size = f.ready+1, f.size+j.Size
+			}
+			return ok
+		})
+		if l.jobs.len() > 0 {
 			f.order = append(f.order, l)
-			f.ready += n
 		}
 	}
 }

@@ -15,7 +15,7 @@ func TestFollowUps(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		perSecond := rapid.SampledFrom([]int{1, 7, 100, 5000}).Draw(t, "a second")
 		f := newFollowUps(perSecond)
-		here, waiting := map[*delivery.Job]bool{}, map[*delivery.Job]int64{}
+		here := map[*delivery.Job]bool{}
 		var sent []int64
 		now, made := int64(1_000_000), 0
 		next := func() *delivery.Job {
@@ -29,24 +29,6 @@ func TestFollowUps(t *testing.T) {
 				j := next()
 				f.push(j)
 				here[j] = true
-			},
-			"wait": func(t *rapid.T) {
-				j, at := next(), now+rapid.Int64Range(0, 2_000_000).Draw(t, "for")
-				f.wait(j, at)
-				waiting[j] = at
-			},
-			"due": func(t *rapid.T) {
-				for j := f.due(now); j != nil; j = f.due(now) {
-					if at, ok := waiting[j]; !ok || at > now {
-						t.Fatalf("%s is not due", j.ID)
-					}
-					delete(waiting, j)
-				}
-				for j, at := range waiting {
-					if at <= now {
-						t.Fatalf("%s is due since %d", j.ID, now-at)
-					}
-				}
 			},
 			"take": func(t *rapid.T) {
 				may := rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "only")
@@ -68,16 +50,9 @@ func TestFollowUps(t *testing.T) {
 			},
 			"drop": func(t *rapid.T) {
 				c := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "of")
-				f.filter(func(j *delivery.Job, ready bool) bool {
-					if ready != here[j] {
-						t.Fatalf("%s: ready %t", j.ID, ready)
-					}
-					if j.Campaign == c {
-						delete(here, j)
-						delete(waiting, j)
-					}
-					return j.Campaign != c
-				})
+				for _, j := range takeOut(&f, func(_ int64, j *delivery.Job) bool { return j.Campaign == c }) {
+					delete(here, j)
+				}
 			},
 			"later": func(t *rapid.T) { now += rapid.Int64Range(1, 700_000).Draw(t, "by") },
 			"": func(t *rapid.T) {
@@ -85,11 +60,8 @@ func TestFollowUps(t *testing.T) {
 				for j := range here {
 					size += j.Size
 				}
-				for j := range waiting {
-					size += j.Size
-				}
-				if f.ready != len(here) || f.len() != len(here)+len(waiting) || f.size != size {
-					t.Fatalf("%d ready, %d in all, %d bytes; want %d, %d, %d", f.ready, f.len(), f.size, len(here), len(here)+len(waiting), size)
+				if f.ready != len(here) || f.size != size {
+					t.Fatalf("%d ready, %d bytes; want %d, %d", f.ready, f.size, len(here), size)
 				}
 				for from := range sent {
 					for to := from; to < len(sent); to++ {
@@ -97,9 +69,6 @@ func TestFollowUps(t *testing.T) {
 							t.Fatalf("%d calls in %d µs", to-from+1, sent[to]-sent[from])
 						}
 					}
-				}
-				if at, ok := f.nextAt(); ok != (f.len() > 0) || ok && f.ready > 0 && at > f.next {
-					t.Fatalf("next at %d, %t", at, ok)
 				}
 			},
 		})

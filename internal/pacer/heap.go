@@ -1,7 +1,5 @@
 package pacer
 
-import "slices"
-
 // timeHeap holds items ordered by the instant at which they are due, the earliest first. The instants are stored with
 // the items and every node has four children, so that ten thousand queues are kept in order with few cache misses.
 type timeHeap[T any] struct {
@@ -57,16 +55,6 @@ func (h *timeHeap[T]) pop() T {
 	item := h.entries[0].item
 	h.removeAt(0)
 	return item
-}
-
-// reorder asks again when each item is due.
-func (h *timeHeap[T]) reorder(due func(item T) int64) {
-	for i := range h.entries {
-		h.entries[i].at = due(h.entries[i].item)
-	}
-	for i := range slices.Backward(h.entries) { // its children are in order by then
-		h.down(i)
-	}
 }
 
 func (h *timeHeap[T]) removeAt(i int) {

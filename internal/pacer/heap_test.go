@@ -49,14 +49,6 @@ func TestTimeHeapAgreesWithAMap(t *testing.T) {
 					delete(at, i)
 				}
 			},
-			"reorder": func(t *rapid.T) {
-				for _, i := range items {
-					if _, in := at[i]; in {
-						at[i] = when.Draw(t, "at")
-					}
-				}
-				h.reorder(func(i *item) int64 { return at[i] })
-			},
 			"": func(t *rapid.T) {
 				if h.len() != len(at) {
 					t.Fatalf("%d items, want %d", h.len(), len(at))

@@ -2,8 +2,6 @@ package pacer
 
 import (
 	"cmp"
-	"context"
-	"log/slog"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -15,8 +13,7 @@ import (
 func (p *Pacer) failed(x *sent, now instant) placement {
 	q, s, j, r := x.queue, x.sink, x.job, x.result
 	p.noteFailure(x, now)
-	held := q.circuit.isHeld() || x.destination != nil && x.destination.isHeld()
-	counts := !held && x.usesAttempt(now)
+	counts := !x.held() && x.usesAttempt(now)
 	asked := time.Duration(0)
 	if r.Class == delivery.Throttled {
 		asked = min(cmp.Or(max(0, r.RetryAfter), defaultRetry), s.maxRetryAfter)
@@ -35,27 +32,27 @@ func (p *Pacer) failed(x *sent, now instant) placement {
 			return dead(delivery.ReasonAttemptsExhausted, r.Detail)
 		}
 	}
-	return p.again(j, p.waitOf(x, asked), now)
+	return p.again(j, p.opt.waitOf(x, asked), now)
 }
 
 // waitOf is how long the job waits for its next attempt: its back-off, or what was asked for if that is longer. What was asked is varied, so
 // that jobs do not come back together. A throttled job without an attempt has no back-off: it is the load that is throttled, not the job.
-func (p *Pacer) waitOf(x *sent, asked time.Duration) time.Duration {
+func (o *Options) waitOf(x *sent, asked time.Duration) time.Duration {
 	j, r := x.job, x.result
 	blamed, _ := x.breakers()
 	switch {
 	case r.Class == delivery.Throttled && j.Attempt > 0:
-		return max(p.opt.Retry.vary(asked), p.opt.Retry.after(j.Attempt))
+		return max(o.Retry.vary(asked), o.Retry.after(j.Attempt))
 	case r.Class == delivery.Throttled:
-		return p.opt.Retry.vary(asked)
+		return o.Retry.vary(asked)
 	case r.Class == delivery.Temporary:
-		return max(p.opt.Retry.after(max(1, j.Attempt)), min(r.RetryAfter, x.sink.maxRetryAfter))
+		return max(o.Retry.after(max(1, j.Attempt)), min(r.RetryAfter, x.sink.maxRetryAfter))
 	case blamed.tripped:
 		return unreachedPause
 	case r.Class == delivery.Misconfigured:
-		return max(p.opt.Retry.after(1+int(j.TimerHops)), p.opt.MaxOpenAge)
+		return max(o.Retry.after(1+int(j.TimerHops)), o.MaxOpenAge)
 	}
-	return p.opt.Retry.after(1 + int(j.TimerHops))
+	return o.Retry.after(1 + int(j.TimerHops))
 }
 
 // scope is what the failure blames.
@@ -89,17 +86,12 @@ func (x *sent) usesAttempt(now instant) bool {
 
 // breakers are that of the scope that the failure blames, and that of the job's destination or campaign.
 func (x *sent) breakers() (blamed, narrow *breaker) {
-	narrow = &x.queue.circuit
-	if x.destination != nil {
-		narrow = &x.destination.breaker
-	}
-	switch x.scope() {
-	case delivery.ScopeDestination:
+	narrow = cmp.Or(x.breakerOf(delivery.ScopeDestination), &x.queue.circuit)
+	switch in := x.scope(); {
+	case in == delivery.ScopeDestination:
 		return narrow, narrow
-	case delivery.ScopeCampaign:
-		if x.result.Class != delivery.Temporary {
-			return &x.queue.circuit, narrow
-		}
+	case in == delivery.ScopeCampaign && x.result.Class != delivery.Temporary:
+		return &x.queue.circuit, narrow
 	}
 	return &x.sink.breaker, narrow // others of the sink contradict a failure of one recipient
 }
@@ -110,134 +102,30 @@ var causes = map[delivery.ResultClass]delivery.GateCause{
 	delivery.Temporary: delivery.GateFailing, delivery.Unreachable: delivery.GateFailing,
 }
 
-// blame counts a failure against the scopes that it blames, and closes those that do not work.
+// blame counts a failure against the scopes that it blames, and opens the breakers of those that do not work.
 func (p *Pacer) blame(x *sent, asked time.Duration, now instant) {
-	q, s, d, r := x.queue, x.sink, x.destination, x.result
+	q, s, r, in := x.queue, x.sink, x.result, x.scope()
 	f := failure{job: x.job, cause: causes[r.Class], begun: x.begun}
-	f.answered = d == nil && r.Class == delivery.Temporary && r.By != delivery.ByNobody // bad jobs of one destination are few
-	switch x.scope() {
-	case delivery.ScopeRecipient:
-	case delivery.ScopeDestination:
-		if r.Gone || !d.succeededSince(x.since) && d.fail(f, now.local) {
-			p.closeDestination(x, f.cause, asked, now)
-		}
-	case delivery.ScopeSink:
-		if !s.breaker.succeededSince(x.since) && s.breaker.fail(f, now.local) {
-			p.closeSink(x, f.cause, asked, now)
+	f.answered = x.destination == nil && r.Class == delivery.Temporary && r.By != delivery.ByNobody // bad jobs of one destination are few
+	fails := func(b *breaker) bool { return !b.succeededSince(x.since) && b.fail(f, now.local) }
+	switch {
+	case in == delivery.ScopeRecipient:
+	case in != delivery.ScopeCampaign:
+		if in == delivery.ScopeDestination && r.Gone || fails(x.breakerOf(in)) {
+			p.open(x, in, f.cause, asked, now)
 		}
 	default:
-		sinkFails := !s.breaker.succeededSince(x.since) && r.Class == delivery.Temporary && s.breaker.fail(f, now.local) &&
-			(s.breaker.several || s.breaker.tripped)
+		sinkFails := r.Class == delivery.Temporary && fails(&s.breaker) && (s.breaker.several || s.breaker.tripped)
+		campaignFails := fails(&q.circuit)
 		if q.circuit.succeededSince(x.since) {
 			return
 		}
-		fails := q.circuit.fail(f, now.local)
 		if sinkFails {
-			p.closeSink(x, f.cause, asked, now)
-		} else if fails {
+			p.open(x, delivery.ScopeSink, f.cause, asked, now)
+		} else if campaignFails {
 			s.breaker.failureRun = failureRun{} // they are the campaign's
-			p.closeCampaign(x, f.cause, asked, now)
+			p.open(x, in, f.cause, asked, now)
 		}
-	}
-}
-
-// closeSink opens the sink's breaker. Waits that it has asked for, and wrong credentials, hold for all daemons; that it does not work is
-// only shown, and each daemon finds it out by itself.
-func (p *Pacer) closeSink(x *sent, cause delivery.GateCause, asked time.Duration, now instant) {
-	q, s := x.queue, x.sink
-	done, first := s.breaker.trip(cause, cmp.Or(asked, probeEvery), now.local)
-	if !done {
-		return
-	}
-	call := gateCall{Closure: delivery.Closure{Cause: cause, For: now.until(s.breaker.openUntil)}}
-	if first {
-		p.logClosed(s, &call, x.result, asked, now)
-	}
-	p.closeGate(s, call)
-	p.takes.askLater(q, s.breaker.openUntil+p.quantum.length) // another campaign tries next
-}
-
-// closeCampaign opens the campaign's breaker.
-func (p *Pacer) closeCampaign(x *sent, cause delivery.GateCause, asked time.Duration, now instant) {
-	q, s := x.queue, x.sink
-	since := q.circuit.since
-	if !p.openCircuit(q, cause, asked, now) || cause == delivery.GateThrottled {
-		return
-	}
-	if log := p.opt.Logger.With("campaign", q.id, "sink", s.id, "detail", x.result.Detail); s.breaker.succeededSince(since) {
-		log.Warn("the sink fails this campaign's jobs and takes others; one a second is tried")
-	} else {
-		log.Warn("the sink fails this campaign's jobs, and is not known to take others; one a second is tried")
-	}
-}
-
-// openCircuit lets no job of the campaign pass for a while, hands its slots back, and reports whether that is new.
-func (p *Pacer) openCircuit(q *queue, cause delivery.GateCause, asked time.Duration, now instant) (first bool) {
-	done, first := q.circuit.trip(cause, cmp.Or(asked, probeEvery), now.local)
-	if !done {
-		return false
-	}
-	p.refundSlots(q)
-	q.turnAt, q.ask.paced = q.circuit.openUntil, false
-	p.takes.askLater(q, q.circuit.openUntil)
-	return first
-}
-
-// closeDestination opens the breaker of the job's destination.
-func (p *Pacer) closeDestination(x *sent, cause delivery.GateCause, asked time.Duration, now instant) {
-	d := x.destination
-	if cause != delivery.GateThrottled {
-		p.reportFailing(x, now)
-	}
-	done, first := d.trip(cause, cmp.Or(asked, maxProbeEvery), now.local)
-	if !done {
-		return
-	}
-	p.publishDestination(d, &delivery.Closure{Cause: cause, For: now.until(d.openUntil)}, now)
-	if first && cause != delivery.GateThrottled {
-		p.destinations.note(d, now.local)
-		p.logClosedDestination(x.sink, d, x.result.Detail, now)
-	}
-}
-
-// reportFailing reports that a destination does not work, with each call that shows it.
-func (p *Pacer) reportFailing(x *sent, now instant) {
-	d, reports := x.destination, p.opt.DestinationReports
-	switch {
-	case reports == nil:
-	case x.result.Gone:
-		reports.Gone(x.sink.id, d.name, x.result.Detail)
-	default:
-		since := now.local
-		for _, s := range []*failureRun{&d.failureRun, &d.refusals} {
-			if s.failures > 0 {
-				since = min(since, s.since)
-			}
-		}
-		reports.Fails(x.sink.id, d.name, now.wall.Add(-time.Duration(now.local-since)*time.Microsecond), x.result.Detail)
-	}
-}
-
-// logClosed logs that the sink's breaker was opened. All daemons find wrong settings at once: the one that closes the gate first logs
-// the Error.
-func (p *Pacer) logClosed(s *sinkState, call *gateCall, r delivery.Result, asked time.Duration, now instant) {
-	switch log := p.opt.Logger.With("sink", s.id, "detail", r.Detail); call.Cause {
-	case delivery.GateMisconfigured:
-		call.then = func(first bool) {
-			level := slog.LevelInfo
-			if first {
-				level = slog.LevelError
-			}
-			log.Log(context.Background(), level, "the sink refuses pacer's credentials or settings; its gate is closed and "+
-				"probed once a second, and no job is given up: correct the sink's configuration, or the destination")
-		}
-	case delivery.GateThrottled:
-		if r.RetryAfter >= logEvery && now.local >= s.quietUntil {
-			s.quietUntil = now.in(max(asked, logEvery))
-			log.Warn("the destination asks to wait; it is tried now and then, and after max_retry_after at the latest", "asked", r.RetryAfter, "wait", asked)
-		}
-	default:
-		log.Warn("the sink does not work; it is probed once a second")
 	}
 }
 

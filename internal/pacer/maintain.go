@@ -50,7 +50,14 @@ func (p *Pacer) maintain(now instant) {
 	}
 	for n := u.step(len(p.queues.list)); n > 0 && u.done < len(p.queues.list); n-- {
 		q := p.queues.list[u.done]
-		if p.maintainQueue(q, now); q.idle(now) {
+		if q.campaign == nil || q.standing(now) != sending {
+			p.review(q, now)
+		} else {
+			p.returnBeyond(q, now)
+			p.moveOn(q, now)
+			p.makeCapacity(q, now)
+		}
+		if q.idle(now) {
 			p.queues.drop(q)
 		} else {
 			u.done++
@@ -61,9 +68,10 @@ func (p *Pacer) maintain(now instant) {
 	}
 	for _, s := range p.sinks {
 		p.wake(s) // a free call may have been meant for a queue that could not use it any more
+		if p.maintainFollowUps(s, now); s.destined {
+			p.metrics.closedDestinations.WithLabelValues(s.id).Set(float64(len(p.destinations.shut[s.id])))
+		}
 	}
-	p.maintainFollowUps(now)
-	p.closedDestinations()
 	p.returnUnsent()
 	p.recover(now.local)
 	p.sends.trim()
@@ -71,17 +79,6 @@ func (p *Pacer) maintain(now instant) {
 	p.measure()
 	p.quantum.adapt()
 	p.setReadahead(now)
-}
-
-// maintainQueue maintains one queue.
-func (p *Pacer) maintainQueue(q *queue, now instant) {
-	if q.campaign == nil || q.standing(now) != sending {
-		p.review(q, now)
-		return
-	}
-	p.returnBeyond(q, now)
-	p.moveOn(q, now)
-	p.makeCapacity(q, now)
 }
 
 // moveOn relays the jobs from ingress and timers that will not get their turn in time: an ingress offset must not stay
@@ -92,50 +89,18 @@ func (p *Pacer) moveOn(q *queue, now instant) {
 	if q.direct == 0 || q.oldest.After(latest) {
 		return
 	}
-	var moved []*delivery.Job
 	q.oldest = now.wall
 	grace := latest.Add(-p.opt.MaxOpenAge / 2)
-	q.filter(func(ahead int64, j *delivery.Job) bool {
+	p.moveOut(q, func(ahead int64, j *delivery.Job) bool {
 		if remains(j, q.campaign) {
-			return true
-		}
-		if ahead < q.granted || j.ReadAt.After(latest) || j.ReadAt.After(grace) && q.soon(ahead, now) {
-			if j.ReadAt.Before(q.oldest) {
-				q.oldest = j.ReadAt
-			}
-			return true
-		}
-		moved = append(moved, j)
-		return false
-	})
-	for _, j := range moved {
-		if j.Expired(now.wall) {
-			p.carryOut(j, late(), now)
-		} else {
-			p.carryOut(j, relayed(j, q.campaign, now), now)
-		}
-	}
-}
-
-// relieve moves on the jobs of src that keep its window of open offsets from advancing.
-func (p *Pacer) relieve(src delivery.Source, before int64, now instant) {
-	for _, q := range p.queues.list {
-		if q.direct == 0 || q.campaign == nil {
-			continue
-		}
-		var moved []*delivery.Job
-		q.filter(func(ahead int64, j *delivery.Job) bool {
-			if j.Source != src || j.Offset >= before || ahead < q.granted || remains(j, q.campaign) || q.fast(ahead, now) {
-				return true
-			}
-			moved = append(moved, j)
 			return false
-		})
-		for _, j := range moved {
-			p.carryOut(j, relayed(j, q.campaign, now), now)
 		}
-	}
-	p.relieveLines(src, before, now)
+		stays := ahead < q.granted || j.ReadAt.After(latest) || j.ReadAt.After(grace) && q.soon(ahead, now)
+		if stays && j.ReadAt.Before(q.oldest) {
+			q.oldest = j.ReadAt
+		}
+		return !stays
+	}, func(j *delivery.Job) placement { return relayed(j, q.campaign, now) }, now)
 }
 
 // measure records the rates of the queues with jobs, and sets the gauges.
@@ -148,8 +113,10 @@ func (p *Pacer) measure() {
 			rates = append(rates, q.campaign.Rate.PerSecond())
 		}
 	}
-	p.aside.eachSink(func(s *sinkState) { jobs += s.followUps.len() })
-	jobs += p.destinations.jobs
+	for _, s := range p.sinks {
+		jobs += s.followUps.ready
+	}
+	jobs += p.destinations.waiting.jobs
 	p.quantum.rates = rates
 	p.metrics.quantum.Set(float64(p.quantum.length) / 1e6)
 	p.metrics.queued.Set(float64(jobs))

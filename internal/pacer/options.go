@@ -23,12 +23,11 @@ type Limiter interface {
 	Refund(ctx context.Context, grants []delivery.Grant) error
 }
 
-// Gates closes and opens the gate of a sink for every daemon.
+// Gates closes and opens gates of sinks and of destinations for every daemon.
 type Gates interface {
-	// CloseGate closes the gate, and returns whether it was not closed for this cause before.
-	CloseGate(ctx context.Context, gate string, c delivery.Closure) (changed bool, err error)
-	// OpenGate opens a gate that is half-open, and nothing else.
-	OpenGate(ctx context.Context, gate string) error
+	// MoveGates closes each of the gates until its Until, or opens those that have none; one of a sink only if it is half-open. It returns the
+	// sinks whose gates were not closed for this cause before.
+	MoveGates(ctx context.Context, gates []delivery.DestinationGate) (closed []string, err error)
 }
 
 // DestinationLimits are what is set for a destination; the zero value says that nothing is.
@@ -46,12 +45,6 @@ type DestinationReports interface {
 	Gone(sink, destination, detail string)
 	// Works says that a destination has taken a job. It is called with each job.
 	Works(sink, destination string)
-}
-
-// DestinationGates closes and opens gates of destinations for every daemon.
-type DestinationGates interface {
-	// MoveDestinations closes each of the gates for as long as it says, or opens it where it has no Until.
-	MoveDestinations(ctx context.Context, gates []delivery.DestinationGate) error
 }
 
 // Sinks delivers jobs.
@@ -112,7 +105,6 @@ type Options struct {
 	Destinations func(sink string) func(*delivery.Job) string
 	// DestinationLimits returns what is set for a destination. It is called for each job, often, and never blocks.
 	DestinationLimits func(sink, destination string) DestinationLimits
-	DestinationGates  DestinationGates // nil: each daemon finds out alone
 	// DestinationReports are told what becomes of destinations; nil for none.
 	DestinationReports DestinationReports
 

@@ -18,10 +18,10 @@ var ErrDraining = errors.New("pacer is draining")
 // Pacer owns the queues of one daemon. Make one with New, run it with Run; Offer, Relieve and Drain may be called from
 // any goroutine while it runs.
 type Pacer struct {
-	opt     Options
-	metrics *metrics
-	counts  *counts
-	start   time.Time
+	opt Options
+	*metrics
+	*counts
+	localClock
 
 	inbox   inbox
 	running sync.WaitGroup // takes, refunds and senders
@@ -30,8 +30,9 @@ type Pacer struct {
 	// Everything below belongs to the scheduler goroutine.
 	campaigns    campaigns
 	queues       queues
-	sinks        map[string]*sinkState
+	sinks        []*sinkState
 	destinations destinations
+	moves        gateMoves
 	slots        timeHeap[*queue] // by the local time of their first slot
 	takes        takes
 	quantum      quantum
@@ -51,10 +52,10 @@ func New(o Options) (*Pacer, error) {
 	m := newMetrics(o.Registerer)
 	c := newCounts(o.Registerer, o.Shows)
 	p := &Pacer{
-		opt: o, metrics: m, counts: c, start: time.Now(), inbox: newInbox(),
-		queues:       queues{byID: map[string]*queue{}},
-		sinks:        map[string]*sinkState{},
+		opt: o, metrics: m, counts: c, localClock: localClock{start: time.Now()}, inbox: newInbox(),
+		queues:       queues{byID: map[string]*queue{}, early: delivery.WireMargin(o.LateTolerance.Microseconds())},
 		destinations: newDestinations(maxDestinations),
+		moves:        gateMoves{pending: map[destinationKey]gateMove{}},
 		slots:        timeHeap[*queue]{index: func(q *queue) *int { return &q.slotIndex }},
 		takes:        newTakes(o.MinQuantum / 2),
 		quantum:      newQuantum(o.MinQuantum, o.MaxQuantum, o.ItemsPerSecond),
@@ -69,18 +70,6 @@ func New(o Options) (*Pacer, error) {
 	}
 	return p, nil
 }
-
-// at is an instant on both clocks.
-func (p *Pacer) at(t time.Time) instant {
-	return instant{local: t.Sub(p.start).Microseconds(), wall: t}
-}
-
-// timeOf is the time of a local one.
-func (p *Pacer) timeOf(local int64) time.Time {
-	return p.start.Add(time.Duration(local) * time.Microsecond)
-}
-
-func (p *Pacer) now() instant { return p.at(time.Now()) }
 
 // Run schedules until ctx ends; then it cancels what is in flight, waits for it and returns nil. Jobs still queued stay
 // open at their source. Drain first for a graceful end.
@@ -134,8 +123,16 @@ func (p *Pacer) turn() {
 	p.applyDueChanges(now)
 	p.turned.Store(now.local)
 	p.dispatchDue(now)
-	p.moveDelayed(now)
-	p.sendFollowUps(now)
+	for j := p.aside.due(now.local); j != nil; j = p.aside.due(now.local) {
+		p.replace(j, now)
+	}
+	for _, s := range p.sinks {
+		for range maxFollowUps {
+			if !p.sendFollowUp(s, now) {
+				break
+			}
+		}
+	}
 	p.maintainDestinations(now)
 	if now.local >= p.maintenance.at {
 		p.maintain(now)
@@ -151,16 +148,16 @@ func (p *Pacer) wakeAt(now instant) int64 {
 		at = min(at, change)
 	}
 	if p.slots.len() > 0 {
-		at = min(at, p.due(p.slots.first().item))
+		at = min(at, p.clocks.due(p.slots.first().item))
 	}
 	if p.aside.waits.len() > 0 {
 		at = min(at, p.aside.waits.first().at)
 	}
-	p.aside.eachSink(func(s *sinkState) {
-		if next, ok := s.followUps.nextAt(); ok {
-			at = min(at, next)
+	for _, s := range p.sinks {
+		if f := &s.followUps; f.ready > 0 && s.calls.inFlight < s.max {
+			at = min(at, f.next)
 		}
-	})
+	}
 	if p.destinations.checks.len() > 0 {
 		at = min(at, p.destinations.checks.first().at)
 	}
@@ -184,7 +181,7 @@ func (p *Pacer) background(f func(ctx context.Context)) {
 // and in ingress under overflow block, are returned in refused, and GrantCapacity of their source is called when there is room
 // again. All others are accepted.
 func (p *Pacer) Offer(ctx context.Context, jobs []*delivery.Job) (refused []*delivery.Job, err error) {
-	p.findDestinations(ctx, jobs)
+	p.opt.findDestinations(ctx, jobs)
 	answer := make(chan []*delivery.Job, 1)
 	var begun atomic.Bool // by the scheduler, or given up here
 	p.inbox.do(func(now instant) {
@@ -213,12 +210,26 @@ func (p *Pacer) Offer(ctx context.Context, jobs []*delivery.Job) (refused []*del
 	}
 }
 
-// Relieve moves the queued jobs of src with offsets below before, and no slot yet, on to their lanes now; but not while
-// sending is behind for want of CPU: relaying a job costs more CPU than sending it, and the source asks again.
+// Relieve moves the queued jobs of src with offsets below before, and no slot yet, on to their lanes now: they keep its window of open offsets
+// from advancing. It does nothing while sending is behind for want of CPU: relaying a job costs more CPU than sending it, and the source asks
+// again.
 func (p *Pacer) Relieve(src delivery.Source, before int64) {
 	p.inbox.do(func(now instant) {
-		if !p.sends.behind(now) {
-			p.relieve(src, before, now)
+		if p.sends.behind(now) {
+			return
+		}
+		for _, q := range p.queues.list {
+			if q.direct == 0 || q.campaign == nil {
+				continue
+			}
+			p.moveOut(q, func(ahead int64, j *delivery.Job) bool {
+				return j.Source == src && j.Offset < before && ahead >= q.granted && !remains(j, q.campaign) && !q.fast(ahead, now)
+			}, func(j *delivery.Job) placement { return relayed(j, q.campaign, now) }, now)
+		}
+		for d := range p.destinations.lines() {
+			p.moveOut(&d.line, func(_ int64, j *delivery.Job) bool {
+				return j.Source == src && j.Offset < before && j.From != delivery.FromLane
+			}, func(j *delivery.Job) placement { return d.timer(j, &p.opt, now) }, now)
 		}
 	})
 }

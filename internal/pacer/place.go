@@ -1,6 +1,7 @@
 package pacer
 
 import (
+	"slices"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -15,7 +16,6 @@ type placement struct {
 	queue            *queue           // of a job that waits there
 	destination      *destination     // of a job that waits there
 	front            bool             // of its line
-	sink             *sinkState       // of a step that waits here
 	bound            bool             // it is done even if the job's source is another daemon's by now: what has happened must not be lost
 }
 
@@ -64,9 +64,9 @@ func (p *Pacer) carryOut(j *delivery.Job, to placement, now instant) {
 	case moved:
 		p.opt.Requeuer.Put(j, to.Reroute)
 	case delayed:
-		p.delay(j, to, now)
+		p.aside.push(j, now.in(to.Due.Sub(now.wall))+1) // not a moment before it is ready
 	case atDestination:
-		p.destinations.push(to.destination, j, to.front)
+		to.destination.line.push(j, to.front)
 		p.destinations.checkAt(to.destination, now.in(checkEvery))
 		p.destinations.note(to.destination, now.local)
 	case atFront:
@@ -74,13 +74,12 @@ func (p *Pacer) carryOut(j *delivery.Job, to placement, now instant) {
 		p.schedule(q)
 		p.takes.want(q)
 	case queued:
-		if to.sink != nil { // a step needs no slot
-			p.hasFollowUps(to.sink)
-			to.sink.followUps.push(j)
+		if j.State != nil { // a step needs no slot
+			q.sink.followUps.push(j)
 			return
 		}
 		q.push(j)
-		if j.From == delivery.FromLane {
+		if j.From == delivery.FromLane && j.Moves&delivery.Returned == 0 {
 			q.came(j.Weight)
 		}
 		if q.granted > 0 {
@@ -119,6 +118,13 @@ func (p *Pacer) place(jobs []*delivery.Job, now instant) (refused []*delivery.Jo
 // replace places a job that was taken before.
 func (p *Pacer) replace(j *delivery.Job, now instant) { p.carryOut(j, p.decide(j, now), now) }
 
+// replaceAll places jobs that were taken before, the last first: a lane gives them back from its end.
+func (p *Pacer) replaceAll(jobs []*delivery.Job, now instant) {
+	for _, j := range slices.Backward(jobs) {
+		p.replace(j, now)
+	}
+}
+
 // awaitCapacity has a job's source told when there is room for its campaign, if it waits for that.
 func (p *Pacer) awaitCapacity(j *delivery.Job, now instant) {
 	src, ok := j.Source.(capacityReceiver)
@@ -129,7 +135,7 @@ func (p *Pacer) awaitCapacity(j *delivery.Job, now instant) {
 	if e := p.campaign(j.Campaign, now); e != nil {
 		q = p.queue(e)
 	} else if q == nil {
-		q = p.addQueue(j.Campaign)
+		q = p.queues.add(j.Campaign)
 	}
 	q.await(src)
 }
@@ -181,7 +187,7 @@ func (p *Pacer) decide(j *delivery.Job, now instant) placement {
 	if p.fits(q, j, now) {
 		return placement{where: queued, queue: q}
 	}
-	if _, ok := j.Source.(capacityReceiver); ok && p.refuses(q, j, now) {
+	if _, ok := j.Source.(capacityReceiver); ok && q.refuses(j, p.opt.MaxQueueBytes, now) {
 		return placement{where: stays}
 	}
 	if fresh && now.local >= q.behindUntil && !remains(j, c) {
@@ -235,7 +241,7 @@ func (p *Pacer) fits(q *queue, j *delivery.Job, now instant) bool {
 	if j.From == delivery.FromIngress && rank(j) == rankOther && now.local < q.behindUntil {
 		return false // behind the campaign's backlog
 	}
-	room, far := p.laneCapacity(q), p.far(q, now)
+	room, far := p.maintenance.ahead.laneCapacity(q), q.far(p.opt.MaxOpenAge, now)
 	if !remains(j, q.campaign) {
 		if far {
 			return false
@@ -252,7 +258,7 @@ const maxUnknown = 10_000
 // decideUnknown returns where a job waits whose campaign is not known: in its lane for the grace, and in a timer otherwise.
 func (p *Pacer) decideUnknown(j *delivery.Job, now instant) placement {
 	j.Account = nil // of the campaign that it had, if it was deleted just now
-	absent := p.absent(j.Campaign)
+	absent := p.campaigns.absent(j.Campaign, p.opt.UnknownGrace)
 	if j.From == delivery.FromLane && !absent && (p.queues.byID[j.Campaign] != nil || len(p.queues.list) < maxUnknown) {
 		return placement{where: stays}
 	}
@@ -275,10 +281,4 @@ func (p *Pacer) awaitRow(j *delivery.Job, absent bool, why delivery.Reason, deta
 	}
 	wait = min(wait, max(time.Second, p.opt.UnknownGrace))
 	return toTimer(why, now.wall.Add(wait))
-}
-
-// absent reports whether a catalog that was loaded after the grace still lacks the unknown campaign.
-func (p *Pacer) absent(campaign string) bool {
-	s := p.campaigns.snapshot
-	return s != nil && s.LoadedAt.Sub(p.campaigns.absentSince(campaign)) > p.opt.UnknownGrace
 }

@@ -41,7 +41,6 @@ type asking struct {
 	last     int64      // of the last one
 	lates    int        // asks in a row that came too late to be carried out
 	short    bool       // it was for fewer slots than there were jobs, for want of calls
-	lined    bool       // some are for jobs that have left the line of their destination, and others follow
 	paced    bool       // it is the campaign's rate that allows nothing before turnAt
 	index    int        // in the ask heap, -1 when not there
 }
@@ -183,12 +182,14 @@ func (q *queue) next(n int, f func(j *delivery.Job)) {
 type queues struct {
 	byID map[string]*queue
 	list []*queue // the same, in any order
+
+	early int64 // see timeline
 }
 
 // add makes the queue of a campaign.
 func (l *queues) add(id string) *queue {
 	q := newQueue(id)
-	q.place = len(l.list)
+	q.place, q.early = len(l.list), l.early
 	l.byID[id], l.list = q, append(l.list, q)
 	return q
 }

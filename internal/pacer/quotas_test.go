@@ -56,8 +56,8 @@ func TestQuotasThatDoNotBindChangeNothing(t *testing.T) {
 				}
 				p, free := f.daemons[0], campaign("c", 1000)
 				p.inbox.do(func(instant) { // the goroutine that Run has
-					if got := p.horizon(&c) == p.horizon(&free); got != tc.asWithout {
-						t.Errorf("horizon %d us, %d without a quota", p.horizon(&c), p.horizon(&free))
+					if got := p.quantum.horizon(&c) == p.quantum.horizon(&free); got != tc.asWithout {
+						t.Errorf("horizon %d us, %d without a quota", p.quantum.horizon(&c), p.quantum.horizon(&free))
 					}
 				})
 				if got := lateBy(&c, 20_000, 1_000_000) == lateBy(&free, 20_000, 1_000_000); got != tc.asWithout {

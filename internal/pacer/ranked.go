@@ -6,11 +6,12 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// Ranks of jobs. High priority goes first. A job that has waited for its time, in a timer or here, should not wait
-// again: behind a full window of others it would be late, or not fit and go to the end of its campaign's lane. Such
-// jobs take turns with the others, since many that keep failing must not block the rest.
+// Ranks of jobs. High priority goes first, then the jobs that have left the line of their destination. A job that has waited for its time,
+// in a timer or here, should not wait again: behind a full window of others it would be late, or not fit and go to the end of its campaign's
+// lane. Such jobs take turns with the others, since many that keep failing must not block the rest.
 const (
 	rankHigh     = iota // high priority
+	rankLined           // from the line of a destination
 	rankReturned        // from a timer, or tried before
 	rankOther
 	ranks
@@ -20,6 +21,8 @@ func rank(j *delivery.Job) int {
 	switch {
 	case j.Priority == delivery.PriorityHigh:
 		return rankHigh
+	case j.Moves&delivery.Returned != 0:
+		return rankLined
 	case j.From == delivery.FromTimer, j.Attempt > 0, !j.Due.IsZero():
 		return rankReturned
 	}
@@ -29,16 +32,15 @@ func rank(j *delivery.Job) int {
 // ranked are the jobs of one campaign, which leave from the front, in the order of their ranks. It is pure; the zero value
 // is empty.
 type ranked struct {
-	parts     [ranks]fifo
-	sums      [ranks]int64 // of the weights of the jobs in each part
-	units     int64        // of weights of all jobs
-	size      int64        // of memory that all jobs take
-	heavy     int          // jobs with a weight above 1
-	untried   int          // jobs that have used up no attempt
-	returning int          // jobs that have returned from the line of their destination
-	direct    int          // jobs that were not read from a lane, and so must not stay open for long
-	oldest    time.Time    // no job of those was read before
-	returned  bool         // the last job that left below high priority had returned
+	parts    [ranks]fifo
+	sums     [ranks]int64 // of the weights of the jobs in each part
+	units    int64        // of weights of all jobs
+	size     int64        // of memory that all jobs take
+	heavy    int          // jobs with a weight above 1
+	untried  int          // jobs that have used up no attempt
+	direct   int          // jobs that were not read from a lane, and so must not stay open for long
+	oldest   time.Time    // no job of those was read before
+	returned bool         // the last job that left, of those that take turns, had returned
 }
 
 func (r *ranked) empty() bool { return r.len() == 0 }
@@ -52,11 +54,11 @@ func (r *ranked) len() (n int) {
 
 // ahead is about the sum of the weights of the jobs that go before a new one of the rank.
 func (r *ranked) ahead(rank int) int64 {
-	switch high, returned := r.sums[rankHigh], r.sums[rankReturned]; rank {
-	case rankHigh:
-		return high
+	switch first, returned := r.sums[rankHigh]+r.sums[rankLined], r.sums[rankReturned]; rank {
+	case rankHigh, rankLined:
+		return first
 	case rankReturned:
-		return high + returned + min(returned, r.sums[rankOther])
+		return first + returned + min(returned, r.sums[rankOther])
 	}
 	return r.units
 }
@@ -73,12 +75,14 @@ func (r *ranked) pushFront(j *delivery.Job) {
 }
 
 // turn is the rank of the job that goes next after passed jobs of each rank have gone; returned reports whether the last of
-// them below high priority had returned. There must be such a job.
+// those that take turns had returned. There must be such a job.
 func (r *ranked) turn(passed [ranks]int, returned bool) int {
 	left := func(rank int) bool { return r.parts[rank].len() > passed[rank] }
 	switch {
 	case left(rankHigh):
 		return rankHigh
+	case left(rankLined):
+		return rankLined
 	case !left(rankOther) || left(rankReturned) && !returned:
 		return rankReturned
 	}
@@ -97,9 +101,9 @@ func (r *ranked) remove(j *delivery.Job) {
 	if part := &r.parts[k]; part.at(0) == j {
 		part.popFront()
 	} else {
-		part.filter(func(_ int, other *delivery.Job) bool { return other != j })
+		part.filter(func(_ int64, other *delivery.Job) bool { return other != j })
 	}
-	if k != rankHigh {
+	if k >= rankReturned {
 		r.returned = k == rankReturned
 	}
 	r.count(j, -1)
@@ -115,9 +119,6 @@ func (r *ranked) count(j *delivery.Job, sign int) {
 	if j.Attempt == 0 {
 		r.untried += sign
 	}
-	if j.Moves&delivery.Returned != 0 {
-		r.returning += sign
-	}
 	if j.From == delivery.FromLane {
 		return
 	}
@@ -130,7 +131,7 @@ func (r *ranked) count(j *delivery.Job, sign int) {
 // filter keeps the jobs for which keep returns true. ahead is the sum of the weights of the jobs that go before.
 func (r *ranked) filter(keep func(ahead int64, j *delivery.Job) bool) {
 	var ahead int64
-	pass := func(_ int, j *delivery.Job) bool {
+	pass := func(_ int64, j *delivery.Job) bool {
 		ok := keep(ahead, j)
 		ahead += j.Weight
 		if !ok {
@@ -153,7 +154,7 @@ func (r *ranked) each(f func(j *delivery.Job) bool) {
 			return
 		}
 		passed[k]++
-		if k != rankHigh {
+		if k >= rankReturned {
 			returned = k == rankReturned
 		}
 	}
@@ -210,11 +211,11 @@ func (f *fifo) grow() {
 }
 
 // filter keeps the jobs for which keep returns true, in order; keep is called once for each job with its position.
-func (f *fifo) filter(keep func(i int, j *delivery.Job) bool) {
+func (f *fifo) filter(keep func(i int64, j *delivery.Job) bool) {
 	kept := 0
 	for i := range f.n {
 		j := f.at(i)
-		if keep(i, j) {
+		if keep(int64(i), j) {
 			f.ring[(f.head+kept)&(len(f.ring)-1)] = j
 			kept++
 		}

@@ -1,6 +1,7 @@
 package pacer
 
 import (
+	"math"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -63,21 +64,12 @@ func (a *ahead) fit(rates []delivery.Rate, bytes int64) {
 		}
 		return true
 	}
-	was := a.limit
 	if fits(0) {
 		return
 	}
 	low, high := leastAhead, mostAhead
-	if was > 0 { // most likely it has changed little
-		if near := was / 16 * 15; near > low && fits(near) {
-			low = near
-		}
-		if near := was / 16 * 17; near < high && !fits(near) {
-			high = near
-		}
-	}
 	for low < high/16*15 {
-		if middle := (low + high) / 2; fits(middle) {
+		if middle := time.Duration(math.Sqrt(float64(low) * float64(high))); fits(middle) {
 			low = middle
 		} else {
 			high = middle
@@ -85,9 +77,6 @@ func (a *ahead) fit(rates []delivery.Rate, bytes int64) {
 	}
 	a.limit = low
 }
-
-// jobsBytes is the memory that jobs of lanes may take here: half of the buffer, of which a campaign may take an eighth.
-func (p *Pacer) jobsBytes() int64 { return 4 * p.opt.MaxQueueBytes }
 
 // setReadahead sets for how long before their turn jobs of lanes are read, by the campaigns that have jobs here or in lanes that wait
 // for room, and may send.
@@ -102,5 +91,5 @@ func (p *Pacer) setReadahead(now instant) {
 			a.rates = append(a.rates, e.campaign.Rate)
 		}
 	}
-	a.fit(a.rates, p.jobsBytes())
+	a.fit(a.rates, 4*p.opt.MaxQueueBytes) // half of the buffer, of which a campaign may take an eighth
 }

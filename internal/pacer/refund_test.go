@@ -58,7 +58,7 @@ func TestNoTakeOvertakesARefund(t *testing.T) {
 			t.Errorf("%d of 2000 sent", n)
 		}
 		asked := make(chan int64)
-		f.daemons[0].inbox.do(func(instant) { asked <- f.daemons[0].sinks["default"].asked })
+		f.daemons[0].inbox.do(func(instant) { asked <- f.daemons[0].sinkByID("default").asked })
 		if n := <-asked; n != 0 {
 			t.Errorf("%d slots are expected, though none were asked for", n)
 		}

@@ -138,7 +138,7 @@ func TestADaemonThatReadsAChangeLate(t *testing.T) {
 				b := newBook(campaign("c", 200))
 				f := newFleet(3, uniform(3, 500*time.Microsecond, 0), b, func(o *Options) {
 					withShops(views[i])(o)
-					o.DestinationGates = shared
+					shared.sinks, o.Gates = o.Gates, shared
 					i++
 				})
 				ctx, cancel := context.WithCancel(context.Background())

@@ -2,6 +2,7 @@ package pacer
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -33,16 +34,9 @@ func drop(j *delivery.Job) bool {
 // Revoke drops every job of a revoked source that is not in flight; one in flight that is not settled when it comes back is dropped
 // then. All other jobs stay, and the slots go to them.
 func (p *Pacer) Revoke(ctx context.Context) error {
-	done := make(chan struct{})
-	p.inbox.do(func(now instant) {
-		p.dropRevoked(now)
-		close(done)
-	})
-	select {
-	case <-done:
-	case <-p.inbox.closed:
-	case <-ctx.Done():
-		return ctx.Err()
+	_, err := inTurn(ctx, p, func(now instant) (done struct{}) { p.dropRevoked(now); return done })
+	if err != nil && !errors.Is(err, ErrDraining) {
+		return err
 	}
 	p.opt.Requeuer.Revoke()
 	return nil
@@ -59,22 +53,7 @@ func (p *Pacer) dropRevoked(now instant) {
 		p.returnUnused(q)
 		p.makeCapacity(q, now)
 	}
-	p.aside.retain(keep)
-	for d := range p.destinations.lines() {
-		p.destinations.filter(d, func(_ int, j *delivery.Job) bool { return keep(j) })
-	}
-}
-
-// retain drops the jobs for which keep returns false.
-func (a *delayedJobs) retain(keep func(*delivery.Job) bool) {
-	entries := a.waits.entries
-	a.waits.entries = nil
-	for _, e := range entries {
-		if keep(e.item) {
-			a.waits.push(e.item, e.at)
-		}
-	}
-	for _, s := range a.sinks {
-		s.followUps.filter(func(j *delivery.Job, _ bool) bool { return keep(j) })
+	for c := range p.notQueued() {
+		c.filter(func(_ int64, j *delivery.Job) bool { return keep(j) })
 	}
 }

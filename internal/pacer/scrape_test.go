@@ -87,7 +87,7 @@ func TestCampaignsComeAndGoDuringScrapes(t *testing.T) {
 		}
 	}
 	changes.Wait()
-	if n := testutil.CollectAndCount(c); n != len(delivery.Outcomes) {
+	if n := testutil.CollectAndCount(collector{c}); n != len(delivery.Outcomes) {
 		t.Errorf("%d series, want those of unknown campaigns", n)
 	}
 }
@@ -96,7 +96,7 @@ func TestCampaignsComeAndGoDuringScrapes(t *testing.T) {
 func BenchmarkScrape(b *testing.B) {
 	c, _ := countsOf(10_000)
 	reg := prometheus.NewRegistry()
-	reg.MustRegister(c)
+	reg.MustRegister(collector{c})
 	b.Run("series", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {

@@ -81,55 +81,16 @@ func (p *Pacer) placementAfter(x *sent, now instant) placement {
 
 // noteSuccess records that the job's destination, campaign and sink have taken it: their breakers close.
 func (p *Pacer) noteSuccess(x *sent, now instant) {
-	q, s, d := x.queue, x.sink, x.destination
-	if d != nil {
-		if r := p.opt.DestinationReports; r != nil {
-			r.Works(s.id, d.name)
-		}
-		if d.succeeded(now.local) {
-			p.destinationRecovered(x, now)
-		}
+	if r := p.opt.DestinationReports; r != nil && x.destination != nil {
+		r.Works(x.sink.id, x.destination.name)
 	}
-	if e := p.campaigns.byID[q.id]; e != nil {
+	if e := p.campaigns.byID[x.queue.id]; e != nil {
 		e.account.Succeeded(now.wall)
 		e.failing.Worked()
 	}
-	if q.circuit.succeeded(now.local) {
-		p.campaignRecovered(q, now)
-	}
-	p.sinkSucceeded(s, x.begun, now)
-}
-
-func (p *Pacer) destinationRecovered(x *sent, now instant) {
-	p.opt.Logger.Debug("a destination works again", "sink", x.sink.id, "destination", x.destination.name)
-	p.publishDestination(x.destination, nil, now)
-}
-
-func (p *Pacer) campaignRecovered(q *queue, now instant) {
-	p.opt.Logger.Info("the sink takes this campaign's jobs again", "campaign", q.id, "sink", q.sink.id)
-	p.takes.askLater(q, now.local)
-}
-
-// sinkSucceeded records that the sink answers as it should, whatever it says of a job. A gate that another daemon has closed is opened by a
-// call that began later.
-func (p *Pacer) sinkSucceeded(s *sinkState, begun int64, now instant) {
-	recovered := s.breaker.succeeded(now.local)
-	if recovered || s.gateSeen > 0 && begun > s.gateSeen {
-		s.gateSeen = 0
-		p.publishGate(s, gateCall{open: true})
-	}
-	if recovered {
-		p.opt.Logger.Info("the sink works again", "sink", s.id)
-	}
-}
-
-// askSoon lets the campaigns of a sink ask for slots now.
-func (p *Pacer) askSoon(s *sinkState, now instant) {
-	for _, q := range p.queues.list {
-		if q.sink == s {
-			p.takes.askLater(q, now.local)
-		}
-	}
+	p.succeeded(x, delivery.ScopeDestination, now)
+	p.succeeded(x, delivery.ScopeCampaign, now)
+	p.succeeded(x, delivery.ScopeSink, now)
 }
 
 // refusalsCounted is how many refusals in a row by one destination count as the campaign's: heldRefusals hold a campaign only
@@ -139,50 +100,17 @@ const refusalsCounted = heldRefusals / 5
 // refused returns what happens with a job that will never be taken: it becomes a dead letter. Many in a row hold the campaign or the destination: then one
 // job is tried now and then, and one that is refused waits.
 func (p *Pacer) refused(x *sent, now instant) placement {
-	q, s, d, j := x.queue, x.sink, x.destination, x.job
-	held := q.circuit.isHeld()
-	p.sinkSucceeded(s, x.begun, now)
-	counted := true
-	if d != nil {
-		held = held || d.isHeld()
-		p.refusedAt(x, now)
-		counted = d.refusals.failures <= refusalsCounted
-	}
-	if counted {
-		first, recovered := q.circuit.refused(now.local)
-		if recovered && !first {
-			p.campaignRecovered(q, now)
-		}
-		if q.circuit.isHeld() {
-			p.openCircuit(q, delivery.GateRefused, 0, now)
-		}
-		if first {
-			p.opt.Logger.Error("the sink refused many jobs of this campaign in a row and took none; the campaign is held, one job a "+
-				"second is tried, and no other is given up: look at its dead letters, repair, then pacer campaign resume",
-				"campaign", q.id, "sink", s.id, "refused", heldRefusals, "detail", x.result.Detail)
-		}
+	held := x.held()
+	p.succeeded(x, delivery.ScopeSink, now)
+	p.countRefusal(x, delivery.ScopeDestination, now)
+	if d := x.destination; d == nil || d.refusals.failures <= refusalsCounted {
+		p.countRefusal(x, delivery.ScopeCampaign, now)
 	}
 	if held {
-		return p.again(j, p.opt.MaxOpenAge, now) // another job is tried next
+		return p.again(x.job, p.opt.MaxOpenAge, now) // another job is tried next
 	}
-	j.Attempt++
+	x.job.Attempt++
 	return dead(delivery.ReasonRefused, x.result.Detail)
-}
-
-// refusedAt counts a refusal against the job's destination.
-func (p *Pacer) refusedAt(x *sent, now instant) {
-	d := x.destination
-	first, recovered := d.refused(now.local)
-	if recovered {
-		p.destinationRecovered(x, now)
-	}
-	if d.isHeld() {
-		p.closeDestination(x, delivery.GateRefused, 0, now)
-	}
-	if first {
-		p.opt.Logger.Error("a destination refused many jobs in a row and took none; it is held, tried again and again, and no other job for "+
-			"it is given up: look at its dead letters and repair", "sink", x.sink.id, "destination", d.name, "refused", heldRefusals, "detail", x.result.Detail)
-	}
 }
 
 // again returns where a job that was sent waits for its next attempt; others of its campaign pass it.
@@ -212,27 +140,16 @@ func (p *Pacer) unsentJob(q *queue, j *delivery.Job, pause time.Duration, now in
 
 // Troubles lists the campaigns of this daemon whose breaker is open, because of failures or of refusals.
 func (p *Pacer) Troubles(ctx context.Context) ([]delivery.Trouble, error) {
-	answer := make(chan []delivery.Trouble, 1)
-	p.inbox.do(func(now instant) { answer <- p.troubles() })
-	select {
-	case list := <-answer:
-		return list, nil
-	case <-p.inbox.closed:
-		return nil, ErrDraining
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
-func (p *Pacer) troubles() (list []delivery.Trouble) {
-	for _, q := range p.queues.list {
-		switch c := &q.circuit; {
-		case q.campaign == nil:
-		case c.isHeld():
-			list = append(list, delivery.Trouble{Campaign: q.id, Kind: delivery.TroubleRefused, Since: p.timeOf(c.refusals.since)})
-		case c.tripped && c.cause != delivery.GateThrottled:
-			list = append(list, delivery.Trouble{Campaign: q.id, Since: p.timeOf(c.trippedAt)})
+	return inTurn(ctx, p, func(instant) (list []delivery.Trouble) {
+		for _, q := range p.queues.list {
+			switch c := &q.circuit; {
+			case q.campaign == nil:
+			case c.isHeld():
+				list = append(list, delivery.Trouble{Campaign: q.id, Kind: delivery.TroubleRefused, Since: p.timeOf(c.refusals.since)})
+			case c.tripped && c.cause != delivery.GateThrottled:
+				list = append(list, delivery.Trouble{Campaign: q.id, Since: p.timeOf(c.trippedAt)})
+			}
 		}
-	}
-	return list
+		return list
+	})
 }

@@ -31,32 +31,31 @@ func (p *Pacer) goOn(s *sinkState, j *delivery.Job, r delivery.Result, now insta
 	if r.Repeatable && !p.drain.stopped {
 		return p.waitStep(j, s, at, now)
 	}
-	to := p.stepTimer(j, s, at, false, now)
+	to := s.stepTimer(j, at, false, now)
 	to.bound = true
 	return to
 }
 
 // waitStep returns where a job waits for the time of its step: here if that is near, and there is memory; in a timer otherwise.
 func (p *Pacer) waitStep(j *delivery.Job, s *sinkState, at time.Time, now instant) placement {
-	if at.Sub(j.ReadAt) >= p.opt.MaxOpenAge || s.followUps.size+j.Size > p.opt.MaxQueueBytes {
-		return p.stepTimer(j, s, at, false, now)
+	if at.Sub(j.ReadAt) >= p.opt.MaxOpenAge || !p.fitsStep(j, s) {
+		return s.stepTimer(j, at, false, now)
 	}
-	return placement{where: delayed, sink: s, Reroute: delivery.Reroute{Due: at}}
+	j.Due = at
+	return placement{where: delayed, Reroute: delivery.Reroute{Due: at}}
+}
+
+// fitsStep reports whether there is memory for a job whose request has begun.
+func (p *Pacer) fitsStep(j *delivery.Job, s *sinkState) bool {
+	return s.followUps.size+p.aside.steps+j.Size <= p.opt.MaxQueueBytes
 }
 
 // stepTimer books the time at which a job with its state comes back from a timer: at a time, or later if there is more to do than the ceiling
 // allows. late says that the job's time had come before.
-func (p *Pacer) stepTimer(j *delivery.Job, s *sinkState, at time.Time, late bool, now instant) placement {
+func (s *sinkState) stepTimer(j *delivery.Job, at time.Time, late bool, now instant) placement {
 	until := now.in(at.Sub(now.wall))
 	j.Due = at.Add(time.Duration(s.followUps.book(j.Campaign, until, late, now.local)-until) * time.Microsecond)
 	return toTimer(delivery.ReasonStep, j.Due)
-}
-
-// hasFollowUps has the scheduler look at the sink's follow-ups.
-func (p *Pacer) hasFollowUps(s *sinkState) {
-	if s.followUps.len() == 0 {
-		p.aside.addSink(s)
-	}
 }
 
 // decideStep returns where a job waits whose request has begun, and whose campaign is neither cancelled nor completed.
@@ -77,29 +76,15 @@ func (p *Pacer) decideStep(j *delivery.Job, e *effective, now instant) placement
 		return p.apart(s, d, j, false, now)
 	}
 	f := &s.followUps
-	turn := max(f.turnOf(j.Campaign, now.local), p.closedUntil(s))
-	if f.size+j.Size > p.opt.MaxQueueBytes || p.timeOf(turn).Sub(j.ReadAt) >= p.opt.MaxOpenAge {
-		return p.stepTimer(j, s, p.timeOf(max(now.local, p.closedUntil(s))), true, now)
+	turn := max(f.turnOf(j.Campaign, now.local), s.breaker.openUntil)
+	if !p.fitsStep(j, s) || p.timeOf(turn).Sub(j.ReadAt) >= p.opt.MaxOpenAge {
+		return s.stepTimer(j, p.timeOf(max(now.local, s.breaker.openUntil)), true, now)
 	}
-	return placement{where: queued, sink: s}
+	return placement{where: queued, queue: p.queue(e)}
 }
-
-// closedUntil is the local time until which no follow-up of the sink is sent: this daemon or another has closed its gate.
-func (p *Pacer) closedUntil(s *sinkState) int64 { return max(s.breaker.openUntil, s.followUps.shut) }
 
 // maxFollowUps bounds the follow-ups of a sink that are sent in one turn.
 const maxFollowUps = 128
-
-// sendFollowUps sends the follow-ups whose turn has come.
-func (p *Pacer) sendFollowUps(now instant) {
-	p.aside.eachSink(func(s *sinkState) {
-		for range maxFollowUps {
-			if !p.sendFollowUp(s, now) {
-				return
-			}
-		}
-	})
-}
 
 // sendFollowUp sends the sink's next follow-up, and reports whether there was one that could be sent.
 func (p *Pacer) sendFollowUp(s *sinkState, now instant) bool {
@@ -107,16 +92,14 @@ func (p *Pacer) sendFollowUp(s *sinkState, now instant) bool {
 	if f.ready == 0 || f.next > now.local || p.drain.stopped {
 		return false
 	}
-	if shut := p.closedUntil(s); shut > now.local {
+	if shut := s.breaker.openUntil; shut > now.local {
 		f.next = shut
 		return false
 	}
 	if s.calls.inFlight >= s.max {
-		f.full = true
 		return false
 	}
-	f.full = false
-	if (s.breaker.tripped || f.halfOpen) && s.calls.inFlight > 0 { // one job is tried
+	if s.breaker.tripped && s.calls.inFlight > 0 { // one job is tried
 		f.next = now.local + f.slack
 		return false
 	}
@@ -136,64 +119,32 @@ func (p *Pacer) sendFollowUp(s *sinkState, now instant) bool {
 		p.carryOut(j, p.apart(s, d, j, false, now), now)
 		return true
 	}
-	q := p.queue(e)
-	q.calls.began(now.local)
-	s.calls.began(now.local)
-	p.sends.inFlight++
-	p.sends.start(dispatch{
-		ctx: p.sends.ctx, queue: q, sink: s, destination: p.beginAt(s, j, now), job: j, at: now.local, epoch: p.drain.epoch,
-		since: p.lastTry(j, now), latest: never, begun: now.local,
-	})
+	p.begin(dispatch{queue: p.queue(e), sink: s, job: j, at: now.local, latest: never}, now)
 	return true
 }
 
-// wakeFollowUp gives a call that came free to a follow-up that waits for one. While queues wait for calls as well, they take
-// turns.
+// wakeFollowUp gives a call that came free to a follow-up. While queues wait for calls as well, they take turns.
 func (p *Pacer) wakeFollowUp(s *sinkState, now instant) {
-	f := &s.followUps
-	if !f.full || s.calls.inFlight >= s.max {
-		return
+	if f := &s.followUps; len(s.full) > 0 && f.last {
+		f.last = false
+	} else {
+		f.last = p.sendFollowUp(s, now)
 	}
-	f.full = false
-	if len(s.full) > 0 && f.last {
-		f.full, f.last = true, false
-		return
-	}
-	f.last = p.sendFollowUp(s, now)
 }
 
 // maintainFollowUps moves those on that were read too long ago.
-func (p *Pacer) maintainFollowUps(now instant) {
+func (p *Pacer) maintainFollowUps(s *sinkState, now instant) {
 	latest := now.wall.Add(-p.opt.MaxOpenAge * 3 / 2)
-	p.aside.eachSink(func(s *sinkState) {
-		var old []*delivery.Job
-		s.followUps.filter(func(j *delivery.Job, ready bool) bool {
-			if ready && j.ReadAt.Before(latest) {
-				old = append(old, j)
-				return false
-			}
-			return true
-		})
-		for _, j := range old {
-			p.carryOut(j, p.stepTimer(j, s, p.timeOf(max(now.local, p.closedUntil(s))), true, now), now)
-		}
-		s.followUps.forget(now.local)
-	})
-	p.aside.forget()
+	p.moveOut(&s.followUps, func(_ int64, j *delivery.Job) bool { return j.ReadAt.Before(latest) }, func(j *delivery.Job) placement {
+		return s.stepTimer(j, p.timeOf(max(now.local, s.breaker.openUntil)), true, now)
+	}, now)
+	s.followUps.forget(now.local)
 }
 
-// reviewSteps places the follow-ups of a campaign again that has changed.
-func (p *Pacer) reviewSteps(campaign string, now instant) {
-	var jobs []*delivery.Job
-	p.aside.eachSink(func(s *sinkState) {
-		s.followUps.filter(func(j *delivery.Job, _ bool) bool {
-			if j.Campaign == campaign {
-				jobs = append(jobs, j)
-			}
-			return j.Campaign != campaign
-		})
-	})
-	for _, j := range jobs {
-		p.replace(j, now)
+// takeSteps takes out the follow-ups of the queue's campaign.
+func (q *queue) takeSteps() []*delivery.Job {
+	if q.sink == nil {
+		return nil
 	}
+	return takeOut(&q.sink.followUps, func(_ int64, j *delivery.Job) bool { return j.Campaign == q.id })
 }

@@ -1,0 +1,119 @@
+package pacer
+
+import (
+	"context"
+	"iter"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// container is what holds jobs in memory: a queue, the delayed jobs, the line of a destination, the follow-ups of a sink.
+type container interface {
+	// filter keeps the jobs for which keep returns true. before is the units, or else the jobs, that go before.
+	filter(keep func(before int64, j *delivery.Job) bool)
+}
+
+// takeOut takes the jobs out of a container for which out returns true.
+func takeOut(c container, out func(before int64, j *delivery.Job) bool) (jobs []*delivery.Job) {
+	c.filter(func(before int64, j *delivery.Job) bool {
+		if !out(before, j) {
+			return true
+		}
+		jobs = append(jobs, j)
+		return false
+	})
+	return jobs
+}
+
+// moveOut moves jobs out of what holds them, if they have not expired.
+func (p *Pacer) moveOut(c container, out func(before int64, j *delivery.Job) bool, to func(*delivery.Job) placement, now instant) {
+	for _, j := range takeOut(c, out) {
+		if j.Expired(now.wall) {
+			p.carryOut(j, late(), now)
+		} else {
+			p.carryOut(j, to(j), now)
+		}
+	}
+}
+
+// notQueued yields all that holds jobs but the queues, and for each whether a slot is all that its jobs need.
+func (p *Pacer) notQueued() iter.Seq2[container, bool] {
+	return func(yield func(container, bool) bool) {
+		if !yield(&p.aside, false) {
+			return
+		}
+		for _, s := range p.sinks {
+			if !yield(&s.followUps, false) {
+				return
+			}
+		}
+		for d := range p.destinations.lines() {
+			if !yield(&d.line, !d.shut) {
+				return
+			}
+		}
+	}
+}
+
+// inTurn calls f in a turn of the scheduler, and returns its result.
+func inTurn[T any](ctx context.Context, p *Pacer, f func(now instant) T) (result T, err error) {
+	answer := make(chan T, 1)
+	p.inbox.do(func(now instant) { answer <- f(now) })
+	select {
+	case result = <-answer:
+		return result, nil
+	case <-p.inbox.closed:
+		return result, ErrDraining
+	case <-ctx.Done():
+		return result, ctx.Err()
+	}
+}
+
+// InMemory lists the campaigns that have jobs in this daemon's memory, waiting for a slot, for their time, or for their
+// campaign to be resumed; jobs in a sink call are counted apart. The scheduler visits every queue and every job that
+// waits for anything but a slot; campaigns without jobs cost nothing. It is meant to be called about once a second.
+func (p *Pacer) InMemory(ctx context.Context) ([]delivery.MemoryJobs, error) {
+	return inTurn(ctx, p, p.inMemory)
+}
+
+func (p *Pacer) inMemory(now instant) (list []delivery.MemoryJobs) {
+	list = make([]delivery.MemoryJobs, 0, len(p.queues.list))
+	for _, q := range p.queues.list {
+		if n := int64(q.len()); n > 0 || q.calls.inFlight > 0 {
+			m := delivery.MemoryJobs{Campaign: q.id, Jobs: n, Units: q.units, Direct: int64(q.direct), InHand: int64(q.calls.inFlight)}
+			if turn := q.paced(now); turn > 0 {
+				m.Turn = p.timeOf(turn)
+			}
+			list = append(list, m)
+		}
+	}
+	at := map[string]int{}
+	for c, ready := range p.notQueued() {
+		c.filter(func(_ int64, j *delivery.Job) bool {
+			if len(at) == 0 {
+				for i := range list {
+					at[list[i].Campaign] = i
+				}
+			}
+			i, ok := at[j.Campaign]
+			if !ok {
+				i = len(list)
+				at[j.Campaign] = i
+				list = append(list, delivery.MemoryJobs{Campaign: j.Campaign})
+			}
+			m := &list[i]
+			m.Jobs++
+			if !ready {
+				m.Early++
+			}
+			if j.State == nil {
+				m.Units += j.Weight
+			}
+			if j.From != delivery.FromLane {
+				m.Direct++
+			}
+			return true
+		})
+	}
+	return list
+}
