@@ -146,10 +146,10 @@ func TestCommitsOfManyPartitionsFit(t *testing.T) {
 		c := newCommitter(client, nobody, m, broker.NewHealth(discardLog()))
 		var sources []*source
 		for p := range partitions {
-			src := newWindowSource(partition{Topic: r.jobs(), ID: p}, delivery.FromIngress, offset.NewWindow(0), b, m, c.kicked.Send)
+			src, _ := newSource(partition{Topic: r.jobs(), ID: p}, delivery.FromIngress, start{committed: true}, b, m, c.kicked.Send)
 			src.position = full{src.position}
 			src.commits.Changed()
-			sources = append(sources, &src.source)
+			sources = append(sources, src)
 		}
 		c.sources = func() []*source { return sources }
 		left := func() (n int) {

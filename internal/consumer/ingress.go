@@ -14,7 +14,6 @@ import (
 // ingressReader reads one partition of ingress, or, with jobs held until they are due, of a timer.
 type ingressReader struct {
 	reader
-	src      *windowSource
 	maxBytes func() int64
 	maxWait  time.Duration
 	// hold waits until the jobs before n of the batch may be offered, at least one; nil for at once.
@@ -41,18 +40,13 @@ type fetched struct {
 	next  int64 // the offset after the last record that the fetch covers; 0 if it failed, or some of its jobs are gone
 }
 
-// run reads until ctx ends.
-func (r *ingressReader) run(ctx context.Context) {
+// run reads until ctx ends, or the partition has to be begun anew.
+func (r *ingressReader) run(ctx context.Context) *start {
 	defer r.drop()
-	r.doubted = r.drop
 	if r.repeats != nil {
 		defer r.repeats.Forget()
-		r.corrected = func() {
-			r.repeats.Forget()
-			r.known = 0
-		}
 	}
-	r.reader.run(ctx, r.turn)
+	return r.reader.run(ctx, r.turn)
 }
 
 // turn fetches once and offers the jobs of the fetch, or those that are left of the last one.
@@ -106,7 +100,7 @@ func (r *ingressReader) turn(ctx context.Context) (worked bool, err error) {
 	if err == nil {
 		r.src.edge.Store(out.End)
 		if f.next = out.Next; f.next > from && (len(f.jobs) == 0 || f.jobs[0].Offset > from) {
-			r.src.settle(from, r.src.era()) // it was given back, and the log has lost it
+			r.src.settle(from) // it was given back, and the log has lost it
 		}
 		if from >= r.known {
 			r.known, r.knownAt = out.End, now
@@ -169,7 +163,7 @@ func (r *ingressReader) offerPiece(ctx context.Context) (err error) {
 			switch {
 			case r.repeats != nil && r.repeats.Repeated(j, j.Offset):
 				r.src.metrics.repeated.Inc()
-				r.src.settle(j.Offset, r.src.era())
+				r.src.settle(j.Offset)
 			default:
 				if r.hold != nil {
 					j.ReadAt = time.Now() // it has been open since now
@@ -223,7 +217,7 @@ func (r *ingressReader) relieve(offsets ...int64) {
 		return
 	}
 	r.relieved, r.askedAt = base, now
-	r.opt.Handler.Relieve(r.source, r.src.middle())
+	r.opt.Handler.Relieve(r.src, r.src.middle())
 }
 
 // asTimer makes an ingressReader read one partition of a timer topic. The topic's delay is constant, so its jobs

@@ -24,7 +24,6 @@ const (
 // behind and have room again.
 type laneReader struct {
 	reader
-	src     *laneSource
 	idle    *broker.Poll
 	repeats *offset.Repeats
 	probe   <-chan time.Time
@@ -36,20 +35,17 @@ type laneReader struct {
 	told    bool      // that it is stopped
 }
 
-// run reads until ctx ends.
-func (r *laneReader) run(ctx context.Context) {
+// run reads until ctx ends, or the partition has to be begun anew.
+func (r *laneReader) run(ctx context.Context) (anew *start) {
 	defer r.repeats.Forget()
 	probe := time.NewTicker(probeEvery)
 	defer probe.Stop()
 	r.probe = probe.C
-	r.corrected = func() {
-		r.repeats.Forget()
-		r.stopped = false
-	}
-	r.reader.run(ctx, r.turn)
+	anew = r.reader.run(ctx, r.turn)
 	if !r.since.IsZero() {
 		r.src.metrics.lanesFull.Dec()
 	}
+	return anew
 }
 
 // turn does one catch-up read and one main read, if they have work; otherwise it waits until there is some.

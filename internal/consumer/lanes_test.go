@@ -194,7 +194,7 @@ func TestLaneRelease(t *testing.T) {
 	for id, j := range f.open {
 		if src = j.Source; j.Offset >= 3 {
 			delete(f.open, id)
-			j.Source.(laneReceipt).Release("a", j.Offset)
+			j.Source.(*source).Release("a", j.Offset)
 		}
 	}
 	f.mu.Unlock()

@@ -363,8 +363,8 @@ func (f *fake) Revoke(context.Context) error {
 
 // revokedOf drops a job whose source is revoked, and reports whether it is.
 func revokedOf(j *delivery.Job) bool {
-	src := j.Source.(receipt)
-	if leaving, _ := src.base().Revoked(); !leaving {
+	src := j.Source.(*source)
+	if leaving, _ := src.Revoked(); !leaving {
 		return false
 	}
 	src.Drop(j.Offset)

@@ -192,7 +192,7 @@ type openJobs struct {
 func (o *openJobs) settle(j *delivery.Job) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	at := j.Source.(receipt).base().partition
+	at := j.Source.(*source).partition
 	if o.settled == nil {
 		o.settled = map[partition]map[int64]bool{}
 	}

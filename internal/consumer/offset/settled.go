@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"slices"
+	"strings"
 
 	"github.com/pacer/pacer/internal/delivery"
 )
@@ -14,8 +15,25 @@ import (
 // maxMetadata is the number of characters that a broker stores with a committed offset by default.
 const maxMetadata = 4096
 
-// maxRawMetadata is the number of bytes that fit into it in base64, less the frame.
-const maxRawMetadata = maxMetadata/4*3 - frameOverhead
+// maxRawMetadata is the number of bytes that fit into it in base64 beside the topic, less the frame.
+const maxRawMetadata = (maxMetadata-topicChars-1)/4*3 - frameOverhead
+
+// topicChars is how many characters of the id of its topic a commit has, after a dot. Topics get random ids.
+const topicChars = 8
+
+// InTopic returns metadata that names the topic: names of topics are used again, and the broker stores offsets by name.
+func InTopic(metadata string, topic delivery.TopicID) string {
+	if !topic.Known() {
+		return metadata
+	}
+	return metadata + "." + topic.String()[:topicChars]
+}
+
+// Names reports whether metadata names a topic, and whether that is this one.
+func Names(metadata string, topic delivery.TopicID) (any, this bool) {
+	_, named, any := strings.Cut(metadata, ".")
+	return any, any && topic.Known() && named == topic.String()[:topicChars]
+}
 
 // span is the offsets from first to last, both included.
 type span struct{ first, last int64 }
@@ -76,9 +94,6 @@ func encodeSettled(base int64, spans []span) (metadata string, trimmed bool) {
 
 // decodeSettled reads the output of encodeSettled.
 func decodeSettled(base int64, metadata string) ([]span, error) {
-	if metadata == "" {
-		return nil, nil
-	}
 	body, err := unframe(base, kindWindow, metadata)
 	if err != nil {
 		return nil, err
@@ -93,8 +108,11 @@ func frame(base int64, kind byte, body []byte) string {
 	return metadataEncoding.EncodeToString(binary.BigEndian.AppendUint32(raw, frameSum(base, raw)))
 }
 
-// unframe returns the body of metadata of a kind.
+// unframe returns the body of metadata of a kind; nil if there is none.
 func unframe(base int64, kind byte, metadata string) (body []byte, err error) {
+	if metadata, _, _ = strings.Cut(metadata, "."); metadata == "" {
+		return nil, nil
+	}
 	raw, err := metadataEncoding.DecodeString(metadata)
 	if err != nil || len(metadata) > maxMetadata || len(raw) < frameOverhead {
 		return nil, errForeignMetadata
