@@ -25,10 +25,14 @@ func (s *source) grantLane(campaign string, units int64) {
 }
 
 // refused takes back a job that the handler refused. Room granted since it was offered counts.
-func (s *source) refused(offset int64) { s.giveBack(offset, func(_, early int64) int64 { return early }) }
+func (s *source) refused(offset int64) {
+	s.giveBack(offset, func(_, early int64) int64 { return early })
+}
 
 // holdBack takes back a job that was not offered, because one before it was refused. It says nothing about room.
-func (s *source) holdBack(offset int64) { s.giveBack(offset, func(room, _ int64) int64 { return room }) }
+func (s *source) holdBack(offset int64) {
+	s.giveBack(offset, func(room, _ int64) int64 { return room })
+}
 
 // giveBack takes back a job; room computes the campaign's new room from its room so far and the room granted since
 // the jobs were offered.

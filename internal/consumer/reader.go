@@ -28,7 +28,7 @@ type reader struct {
 	health  *broker.Health
 	hearts  *heartbeats
 	src     *source
-	receipt delivery.Receipt           // of the jobs that are read
+	receipt delivery.Receipt          // of the jobs that are read
 	settle  func(ctx context.Context) // waits until what is in hand of the source is settled or dropped
 	memory  fetchMemory
 	decoder record.Decoder

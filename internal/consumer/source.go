@@ -38,10 +38,10 @@ type source struct {
 	window         *offset.Window // the position of ingress or of a timer,
 	lane           *offset.Lane   // or of a lane
 	commits        offset.Commits
-	commitFailures int // commits that have failed one after the other
-	refusals       int // of these, those that the broker has refused
-	proven         bool            // the position is one in this log
-	endTurn        func()          // ends the turn of the reader
+	commitFailures int    // commits that have failed one after the other
+	refusals       int    // of these, those that the broker has refused
+	proven         bool   // the position is one in this log
+	endTurn        func() // ends the turn of the reader
 	ages           ages
 	dropped        int           // open jobs of a partition that leaves that nobody has in hand any more
 	fenced         bool          // nothing will be committed any more

@@ -73,7 +73,9 @@ func (l *startOffsets) find(ctx context.Context) (err error) {
 	return cmp.Or(err, l.findOthers(ctx, others))
 }
 
-func warnAnew(log *slog.Logger) { log.Warn("the topic was made anew; reading it from the earliest record") }
+func warnAnew(log *slog.Logger) {
+	log.Warn("the topic was made anew; reading it from the earliest record")
+}
 
 // findOthers finds the starts of partitions that do not go on from an offset of the group.
 func (l *startOffsets) findOthers(ctx context.Context, others []partition) error {

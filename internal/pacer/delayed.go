@@ -80,8 +80,8 @@ func (p *Pacer) moveDelayed(now instant) {
 func (p *Pacer) giveBack(j *delivery.Job, now instant) {
 	if e := p.campaign(j.Campaign, now); e != nil && j.Attempt > 0 && !j.Call.At.IsZero() {
 		p.carryOut(j, relayed(j, e.campaign, now), now)
-	} else if src, ok := j.Source.(capacityReceiver); ok {
-		src.Release(j.Campaign, j.Offset)
+	} else {
+		j.Source.Release(j.Campaign, j.Offset)
 	}
 }
 

@@ -121,8 +121,7 @@ func (p *Pacer) replace(j *delivery.Job, now instant) { p.carryOut(j, p.decide(j
 
 // awaitCapacity has a job's source told when there is room for its campaign, if it waits for that.
 func (p *Pacer) awaitCapacity(j *delivery.Job, now instant) {
-	src, ok := j.Source.(capacityReceiver)
-	if !ok {
+	if j.From == delivery.FromTimer {
 		return
 	}
 	q := p.queues.byID[j.Campaign]
@@ -131,7 +130,7 @@ func (p *Pacer) awaitCapacity(j *delivery.Job, now instant) {
 	} else if q == nil {
 		q = p.addQueue(j.Campaign)
 	}
-	q.await(src)
+	q.await(j.Source)
 }
 
 // decide returns where a job waits: its queue, a lane, a timer, memory for a moment, or the dead letters.
@@ -181,7 +180,7 @@ func (p *Pacer) decide(j *delivery.Job, now instant) placement {
 	if p.fits(q, j, now) {
 		return placement{where: queued, queue: q}
 	}
-	if _, ok := j.Source.(capacityReceiver); ok && p.refuses(q, j, now) {
+	if j.From != delivery.FromTimer && p.refuses(q, j, now) {
 		return placement{where: stays}
 	}
 	if fresh && now.local >= q.behindUntil && !remains(j, c) {

@@ -242,6 +242,8 @@ func report(r *Results, job *delivery.Job, outcome delivery.Outcome) {
 
 // source records what is settled.
 type source struct {
+	delivery.Source
+
 	mu      sync.Mutex
 	settled map[int64]delivery.Outcome
 	twice   int
