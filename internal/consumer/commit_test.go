@@ -148,13 +148,13 @@ func TestCommitsOfManyPartitionsFit(t *testing.T) {
 		for p := range partitions {
 			src, _ := newSource(partition{Topic: r.jobs(), ID: p}, delivery.FromIngress, start{committed: true}, b, m, c.kicked.Send)
 			src.position = full{src.position}
-			src.commits.Changed()
+			src.changes++
 			sources = append(sources, src)
 		}
 		c.sources = func() []*source { return sources }
 		left := func() (n int) {
 			for _, s := range sources {
-				if s.commits.Uncommitted() > 0 {
+				if s.changes > s.acked {
 					n++
 				}
 			}

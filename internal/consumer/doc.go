@@ -16,7 +16,7 @@
 //     position for every campaign left behind.
 //
 // The progress of a partition is kept in four places: its position (package offset), which the next commit will
-// contain; the last acknowledged commit (offset.Commits); the position stored in Positions (checkpointer.go); and the
+// contain; the last acknowledged commit; the position stored in Positions (checkpointer.go); and the
 // low watermark up to which the janitor has deleted. Each follows the one before it.
 //
 // Package offset is pure: it takes no lock, no clock and no context. The sources put a lock around positions; the readers, the

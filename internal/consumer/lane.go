@@ -57,7 +57,7 @@ func (s *source) giveBack(at int64, room func(had, early int64) int64) {
 func (s *source) add(hash uint64, r offset.Record) {
 	s.lane.Add(hash, r)
 	if r.Settled {
-		s.commits.Changed()
+		s.changes++
 		s.metrics.lanes.done.Add(1)
 		return
 	}

@@ -129,7 +129,7 @@ func (r *laneReader) readMain(ctx context.Context, main int64) error {
 		if err == nil {
 			r.src.edge.Store(out.End)
 			r.src.lane.Pass(out.Next)
-			r.src.commits.Changed()
+			r.src.changes++
 		}
 	})
 }
@@ -140,7 +140,7 @@ func (r *laneReader) catchUp(ctx context.Context, from, bytes, jobs int64) error
 	return r.readLane(ctx, v, from, bytes, r.packing.jobs(jobs), func(out broker.Fetched, err error) {
 		if err == nil {
 			r.src.lane.EndCatchUp(out.Next, out.Bytes)
-			r.src.commits.Changed()
+			r.src.changes++
 		} else { // jobs read before a failure are registered; the rest is read again
 			r.src.lane.BreakCatchUp()
 		}

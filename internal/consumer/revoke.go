@@ -96,7 +96,7 @@ func (s *source) stop() {
 func (s *source) progress() (p progress, dirty bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.fenced || s.commits.Uncommitted() == 0 {
+	if s.fenced || s.changes == s.acked {
 		return progress{}, false
 	}
 	return s.now(), true
@@ -109,7 +109,7 @@ func (s *source) now() progress {
 	if p.Trimmed {
 		s.metrics.trimmed.Inc()
 	}
-	return progress{p, s.commits.Version()}
+	return progress{p, s.changes}
 }
 
 // answered records the outcome of a commit of p.
@@ -124,7 +124,7 @@ func (s *source) answered(p progress, err error) {
 		s.commitAfter = time.Now().Add(commitBackoff.Delay(s.commitFailures))
 	} else {
 		s.commitFailures, s.refusals, s.commitAfter = 0, 0, time.Time{}
-		s.commits.Acknowledge(p.version, p.Offset)
+		s.acked, s.committed = max(s.acked, p.changes), p.Offset
 		signal(&s.onMove)
 	}
 	signal(&s.onAck)
@@ -136,9 +136,9 @@ var errRefused = errors.New("the broker refuses it")
 // and again, or ctx ends.
 func (s *source) flush(ctx context.Context) error {
 	s.mu.Lock()
-	target := s.commits.Version()
+	target := s.changes
 	for {
-		if s.fenced || s.commits.Acknowledged() >= target {
+		if s.fenced || s.acked >= target {
 			s.mu.Unlock()
 			return nil
 		}
@@ -176,6 +176,5 @@ func (s *source) storedPosition() (p delivery.Position, ok bool) {
 func (s *source) lowWatermark(kept int64) (offset int64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	offset, ok = s.commits.LowWatermark(kept)
-	return offset, ok && !s.gone
+	return min(s.committed, kept), s.committed >= 0 && !s.gone
 }

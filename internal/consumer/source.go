@@ -37,11 +37,12 @@ type source struct {
 	position       position
 	window         *offset.Window // the position of ingress or of a timer,
 	lane           *offset.Lane   // or of a lane
-	commits        offset.Commits
-	commitFailures int    // commits that have failed one after the other
-	refusals       int    // of these, those that the broker has refused
-	proven         bool   // the position is one in this log
-	endTurn        func() // ends the turn of the reader
+	changes, acked uint64         // of the position, and how many of them are in the last acknowledged commit
+	committed      int64          // the offset of that; -1 for none
+	commitFailures int            // commits that have failed one after the other
+	refusals       int            // of these, those that the broker has refused
+	proven         bool           // the position is one in this log
+	endTurn        func()         // ends the turn of the reader
 	ages           ages
 	dropped        int           // open jobs of a partition that leaves that nobody has in hand any more
 	fenced         bool          // nothing will be committed any more
@@ -68,11 +69,10 @@ type position interface {
 	OpenBytes() int64
 }
 
-// progress is the content of a commit of one partition. An acknowledged commit of a version covers every change up to
-// it.
+// progress is the content of a commit of one partition. It covers so many changes.
 type progress struct {
 	offset.Position
-	version uint64
+	changes uint64
 }
 
 type partition = broker.Partition
@@ -110,10 +110,8 @@ func newSource(at partition, from delivery.Place, begin start, b *budget, m *met
 		s.position.Cut(begin.end)
 		s.edge.Store(begin.end)
 	}
-	if begin.committed {
-		s.commits = offset.NewCommits(begin.offset)
-	} else { // it is committed next, whether it has records or not
-		s.commits.Changed()
+	if s.committed = begin.offset; !begin.committed { // it is committed next, whether it has records or not
+		s.committed, s.changes = -1, 1
 	}
 	return s, err
 }
@@ -151,8 +149,8 @@ func (s *source) settle(at int64) {
 	}
 	full := false
 	if ok {
-		s.commits.Changed()
-		full = s.commits.Uncommitted() == maxUncommitted
+		s.changes++
+		full = s.changes-s.acked == maxUncommitted
 		if s.lane != nil && s.lane.TakeFreed() {
 			s.wake.Send()
 		}
@@ -197,7 +195,7 @@ func (s *source) Release(_ string, offset int64) {
 func (s *source) awaitIntake(ctx context.Context, room func() bool, stuck func()) error {
 	for {
 		s.mu.Lock()
-		behind := s.commits.Uncommitted() >= maxUncommitted
+		behind := s.changes-s.acked >= maxUncommitted
 		if !behind && room() {
 			s.mu.Unlock()
 			s.heart.beat("its next step")

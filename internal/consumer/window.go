@@ -5,7 +5,7 @@ func (s *source) register(at, size int64) bool {
 	s.mu.Lock()
 	fresh := s.window.Read(at, size)
 	if !fresh {
-		s.commits.Changed() // base may have moved over it
+		s.changes++ // base may have moved over it
 	}
 	s.mu.Unlock()
 	if fresh {
@@ -19,7 +19,7 @@ func (s *source) passed(at int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.window.Pass(at) {
-		s.commits.Changed()
+		s.changes++
 	}
 }
 

@@ -35,6 +35,14 @@ func Names(metadata string, topic delivery.TopicID) (any, this bool) {
 	return any, any && topic.Known() && named == topic.String()[:topicChars]
 }
 
+// Position is the content of a commit of a partition: the offset before which everything is settled, and metadata for
+// RestoreWindow or RestoreLane with what is settled beyond it.
+type Position struct {
+	Offset   int64
+	Metadata string
+	Trimmed  bool // the metadata has no room for all settled offsets: after a crash some records are handed over again
+}
+
 // span is the offsets from first to last, both included.
 type span struct{ first, last int64 }
 
