@@ -69,7 +69,7 @@ func (r *ingressReader) turn(ctx context.Context) (worked bool, err error) {
 		}
 	}
 	maxBytes := r.maxBytes()
-	if err = r.admit(ctx, maxBytes, 0); err != nil {
+	if err = r.admit(ctx, maxBytes); err != nil {
 		return false, err
 	}
 	f, now := &r.fetched, time.Now()

@@ -121,11 +121,11 @@ type fetchMemory struct {
 	need         int64 // of jobs, since there was no memory for them
 }
 
-// admit waits for the memory of a fetch: for its answer, which is as large as the last one, and for jobs, as many as are expected and
-// as there was no memory for.
-func (r *reader) admit(ctx context.Context, maxBytes, jobs int64) error {
+// admit waits for the memory of a fetch: for its answer, which is as large as the last one, and for the jobs that there was no
+// memory for.
+func (r *reader) admit(ctx context.Context, maxBytes int64) error {
 	m := &r.memory
-	m.answer, m.jobs = max(maxBytes, min(m.last, r.src.budget.limit/4)), max(jobs, m.need)
+	m.answer, m.jobs = max(maxBytes, min(m.last, r.src.budget.limit/4)), m.need
 	return r.src.budget.acquire(ctx, m.answer+m.jobs)
 }
 
