@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"slices"
 	"strings"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -152,28 +151,20 @@ const maxRun = 1 << 48
 // cannot be read.
 func Unsettled(lane bool, committed int64, metadata string) (open func(campaign string, offset int64) bool, err error) {
 	if lane {
-		p, err := decodeLane(committed, metadata)
+		l, err := RestoreLane(committed, metadata)
 		if err != nil {
 			return nil, fmt.Errorf("read the commit of a lane: %w", err)
 		}
-		return p.unsettled, nil
+		return func(campaign string, offset int64) bool {
+			if c := l.campaigns[delivery.CampaignHash(campaign)]; c != nil {
+				return offset >= c.settledTo || offset >= c.next && l.pending[offset]
+			}
+			return offset >= l.main
+		}, nil
 	}
-	spans, err := decodeSettled(committed, metadata)
+	w, err := RestoreWindow(committed, metadata)
 	if err != nil {
 		return nil, fmt.Errorf("read a commit: %w", err)
 	}
-	return func(_ string, offset int64) bool { return offset >= committed && !covered(spans, offset) }, nil
-}
-
-// unsettled reports whether the record at offset is open: for a campaign with a position of its own from its low on,
-// for all others from the main position on.
-func (p lanePositions) unsettled(campaign string, offset int64) bool {
-	hash := delivery.CampaignHash(campaign)
-	for _, e := range p.entries {
-		if e.hash == hash {
-			_, open := slices.BinarySearch(p.open, offset)
-			return offset >= e.settledTo || offset >= e.low && open
-		}
-	}
-	return offset >= p.main
+	return func(_ string, offset int64) bool { return offset >= w.base && !covered(w.restored, offset) }, nil
 }
