@@ -228,6 +228,54 @@ func TestTopicMadeAnewBetweenGenerations(t *testing.T) {
 	}
 }
 
+// unidentified is a transport whose first questions for the ids of topics fail.
+type unidentified struct {
+	kafka.RoundTripper
+	asked atomic.Int32
+}
+
+func (u *unidentified) RoundTrip(ctx context.Context, addr net.Addr, request kafka.Request) (kafka.Response, error) {
+	if fmt.Sprintf("%T", request) == "*broker.identityRequest" && u.asked.Add(1) <= 3 {
+		return nil, kafka.LeaderNotAvailable
+	}
+	return u.RoundTripper.RoundTrip(ctx, addr, request)
+}
+
+// TestADoubtLastsUntilTheLogIsVerified: a topic that was gone for a moment is not read on before it is known which one it is: a new
+// one may have grown beyond the position meanwhile.
+func TestADoubtLastsUntilTheLogIsVerified(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, inProcess(t).ListenAddrs())
+	r.create(1, r.jobs())
+	network := &unidentified{}
+	client := newBroker(t, r.brokers, func(inner kafka.RoundTripper) kafka.RoundTripper {
+		network.RoundTripper = inner
+		return network
+	})
+	b := newBudget(1 << 20)
+	m := newMetrics(newRegistry(), b)
+	src, _ := newSource(partition{Topic: r.jobs()}, delivery.FromIngress, start{}, b, m, func() {})
+	reads := reader{
+		opt: &Options{Client: client, Logger: discardLog()}, health: broker.NewHealth(discardLog()), src: src,
+		hearts: &heartbeats{log: discardLog(), stalled: m.stalled, bound: time.Minute, hearts: map[*heart]bool{}},
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	turns := 0
+	reads.run(ctx, func(context.Context) (bool, error) {
+		if turns++; turns == 1 {
+			return false, kafka.UnknownTopicOrPartition
+		}
+		if n := network.asked.Load(); n != 4 {
+			t.Errorf("read on after %d questions for the id, of which 3 failed", n)
+		}
+		cancel()
+		return false, nil
+	})
+	if turns != 2 {
+		t.Errorf("%d turns", turns)
+	}
+}
+
 // committedAll reports whether the group's offset is this in partition 0 of each topic.
 func (r *rig) committedAll(topics []string, offset int64) bool {
 	return !slices.ContainsFunc(topics, func(topic string) bool { return r.committed(topic, 0) != offset })

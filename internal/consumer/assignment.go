@@ -23,8 +23,9 @@ type assignment struct {
 	member *membership
 	work   context.Context // of readers
 	stop   context.CancelFunc
-	hurry  chan struct{} // closed when others may have the partitions soon, so that there is little time to let go of them
-	again  retry.Signal  // the group has to deal anew
+	hurry  context.Context // ends when others may have the partitions soon, so that there is little time to let go of them
+	hasten context.CancelFunc
+	again  retry.Signal // the group has to deal anew
 	idle   *broker.Poll
 	commit *committer
 
@@ -32,11 +33,10 @@ type assignment struct {
 	ingress atomic.Int64   // partitions of ingress that are held
 	helpers sync.WaitGroup // the readers, and those who work for them
 
-	mu      sync.Mutex // guards those below
-	held    map[partition]*holding
-	list    []*holding // held, in order; replaced at every change
-	hurried bool
-	ending  bool // no more helpers begin
+	mu     sync.Mutex // guards those below
+	held   map[partition]*holding
+	list   []*holding // held, in order; replaced at every change
+	ending bool       // no more helpers begin
 }
 
 // help runs f until work ends; ok is false if it has.
@@ -57,27 +57,29 @@ func (c *Consumer) hold(ctx context.Context, m *membership) {
 		return
 	}
 	t := &assignment{
-		Consumer: c, member: m, hurry: make(chan struct{}), again: retry.NewSignal(), idle: broker.NewPoll(c.opt.Client),
+		Consumer: c, member: m, again: retry.NewSignal(), idle: broker.NewPoll(c.opt.Client),
 		held: map[partition]*holding{},
 	}
 	t.work, t.stop = context.WithCancel(ctx)
 	defer t.stop()
+	t.hurry, t.hasten = context.WithCancel(context.WithoutCancel(ctx))
+	defer t.hasten()
 	t.commit = newCommitter(c.opt.Client, m, c.metrics, c.health)
 	t.commit.sources = t.sources
 	t.commit.lost = c.lease.lose
 	c.lease.begin(time.Now(), t.lost)
 	defer c.lease.end()
 
-	ended := make(chan struct{})
+	running, ended := context.WithCancel(context.WithoutCancel(ctx))
 	go func() {
-		defer close(ended)
+		defer ended()
 		t.run(ctx)
 	}()
 	for next := &gen; next != nil; {
 		t.take(*next)
-		next = t.serve(*next, ended)
+		next = t.serve(*next, running)
 	}
-	<-ended
+	<-running.Done()
 }
 
 // lost is called when the group has gone on without this daemon, or may do so soon.
@@ -91,31 +93,18 @@ func (t *assignment) lost(idle time.Duration) {
 
 // letGo begins to let go of everything, in a hurry.
 func (t *assignment) letGo() {
-	t.mu.Lock()
-	if !t.hurried {
-		t.hurried = true
-		close(t.hurry)
-	}
-	t.mu.Unlock()
+	t.hasten()
 	t.stop()
 }
 
 // serve waits for the end of a generation, and joins the next one while it goes on with what is held. It returns nil when
 // everything is let go of, or has to be.
-func (t *assignment) serve(g generation, ended <-chan struct{}) *generation {
-	over, stop := context.WithCancel(context.WithoutCancel(t.work))
-	defer stop()
+func (t *assignment) serve(g generation, running context.Context) *generation {
+	over, stop := context.WithCancel(running)
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	defer stop()
-	watching.Go(func() {
-		select {
-		case <-ended:
-		case <-t.hurry:
-		case <-over.Done():
-		}
-		stop()
-	})
+	defer context.AfterFunc(t.hurry, stop)()
 	if g.dealt != nil {
 		watching.Go(func() { t.watchPartitions(over, g.dealt, t.again.Send) })
 	}

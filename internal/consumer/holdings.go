@@ -195,23 +195,8 @@ func (t *assignment) finish(ctx, stopping context.Context, within time.Duration,
 func (t *assignment) drain(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, t.opt.ShutdownTimeout)
 	defer cancel()
-	done := make(chan struct{})
-	var cut sync.WaitGroup
-	cut.Go(func() {
-		select {
-		case <-done:
-			return
-		case <-t.hurry:
-		}
-		select {
-		case <-done:
-		case <-time.After(t.opt.DrainTimeout):
-			cancel()
-		}
-	})
+	defer context.AfterFunc(t.hurry, func() { time.AfterFunc(t.opt.DrainTimeout, cancel) })()
 	open, err := t.opt.Handler.Drain(ctx)
-	close(done)
-	cut.Wait()
 	t.metrics.doubt.Add(float64(open))
 	if err != nil {
 		t.opt.Logger.Warn("sinks do not return although their calls were cancelled; what is in flight may be sent twice", "error", err)

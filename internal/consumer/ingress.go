@@ -137,8 +137,11 @@ func (r *ingressReader) offerPiece(ctx context.Context) (err error) {
 	}()
 	for len(r.fetched.jobs) > 0 {
 		jobs := r.fetched.jobs
-		offsets := r.piece(jobs)
-		n := len(offsets)
+		n := min(len(jobs), offerJobs, r.opt.MaxOpen/2)
+		offsets := make([]int64, n)
+		for i := range offsets {
+			offsets[i] = jobs[i].Offset
+		}
 		if r.hold != nil {
 			var err error
 			r.src.heart.rest()
@@ -186,16 +189,6 @@ func (r *ingressReader) offerPiece(ctx context.Context) (err error) {
 	}
 	r.src.passed(r.fetched.next)
 	return nil
-}
-
-// piece returns the offsets of the jobs to offer at once, the next ones. Where compaction has left gaps, a commit has room
-// for fewer.
-func (r *ingressReader) piece(jobs []*delivery.Job) []int64 {
-	offsets := make([]int64, min(len(jobs), offerJobs, r.opt.MaxOpen/2))
-	for i := range offsets {
-		offsets[i] = jobs[i].Offset
-	}
-	return offsets[:offset.Fit(offsets)]
 }
 
 // awaitIntake waits until the window has room for the offsets, or jobs before them were given back, and commits keep up.

@@ -24,26 +24,20 @@ func (s *source) grantLane(campaign string, units int64) {
 	}
 }
 
-// refused takes back a job that the handler refused. Room granted since it was offered counts.
-func (s *source) refused(offset int64) {
-	s.giveBack(offset, func(_, early int64) int64 { return early })
-}
-
-// holdBack takes back a job that was not offered, because one before it was refused. It says nothing about room.
-func (s *source) holdBack(offset int64) {
-	s.giveBack(offset, func(room, _ int64) int64 { return room })
-}
-
-// giveBack takes back a job; room computes the campaign's new room from its room so far and the room granted since
-// the jobs were offered.
-func (s *source) giveBack(at int64, room func(had, early int64) int64) {
+// giveBack takes back a job: one that the handler refused or released, so that the campaign has no room but what was granted since it
+// was offered; or one that was not offered, because one before it was refused, which says nothing about room.
+func (s *source) giveBack(at int64, offered bool) {
 	s.mu.Lock()
 	back, ok := offset.Returned{}, false
 	if !s.gone {
 		back, ok = s.lane.GiveBack(at)
 	}
 	if ok {
-		s.lane.GrantCapacity(back.Campaign, max(room(back.Capacity, s.early[back.Campaign]), 0))
+		room := s.early[back.Campaign]
+		if !offered {
+			room = max(0, back.Capacity)
+		}
+		s.lane.GrantCapacity(back.Campaign, room)
 		signal(&s.onMove)
 	}
 	s.mu.Unlock()

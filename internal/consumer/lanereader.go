@@ -185,7 +185,7 @@ func (r *laneReader) offerAll(ctx context.Context, jobs []*delivery.Job) error {
 		piece := make([]*delivery.Job, 0, n)
 		for _, j := range jobs[:n] {
 			if refusedOf[j.Campaign] {
-				r.src.holdBack(j.Offset)
+				r.src.giveBack(j.Offset, false)
 			} else {
 				piece = append(piece, j)
 			}
@@ -198,13 +198,13 @@ func (r *laneReader) offerAll(ctx context.Context, jobs []*delivery.Job) error {
 		refused, err := r.offer(ctx, piece)
 		if err != nil {
 			for _, j := range append(piece, jobs...) {
-				r.src.holdBack(j.Offset)
+				r.src.giveBack(j.Offset, false)
 			}
 			return err
 		}
 		for _, j := range refused {
 			refusedOf[j.Campaign] = true
-			r.src.refused(j.Offset)
+			r.src.giveBack(j.Offset, true)
 		}
 		r.src.offers(false)
 	}

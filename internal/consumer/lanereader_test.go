@@ -41,7 +41,7 @@ func TestACatchUpThatBreaksCommitsNothing(t *testing.T) {
 	if err := main.record(laneRecord(0, "c", "{}")); err != nil || len(main.jobs) != 1 || src.lane.Main() != 1 {
 		t.Fatalf("%d jobs, main %d, %v", len(main.jobs), src.lane.Main(), err)
 	}
-	src.holdBack(0)
+	src.giveBack(0, false)
 	src.lane.GrantCapacity(delivery.CampaignHash("c"), 5)
 	src.lane.BeginCatchUp(0)
 	src.lane.BreakCatchUp()

@@ -41,30 +41,34 @@ func (r *reader) run(ctx context.Context, turn func(context.Context) (worked boo
 	defer r.health.Forget(name)
 	defer r.hearts.begin(&r.src.heart, name, placeNames[r.src.from])()
 	var wait backoff
+	doubted := false
 	for ctx.Err() == nil {
 		r.src.heart.beat("its next step")
-		turning, end := r.src.beginTurn(ctx)
-		worked, err := turn(turning)
-		doubted := broker.OutOfRange(err) || broker.NoTopic(err) || turning.Err() != nil
-		end()
-		if doubted && ctx.Err() == nil { // a topic that is gone for a moment may be made anew
-			if anew, err = r.verify(ctx); anew != nil {
-				return anew
+		worked, err := false, error(nil)
+		pause := doubted
+		if doubted { // until it works: a topic that is gone for a moment may be made anew, and have grown
+			anew, err = r.verify(ctx)
+			doubted = err != nil
+		} else {
+			turning, end := r.src.beginTurn(ctx)
+			worked, err = turn(turning)
+			if doubted = broker.OutOfRange(err) || broker.NoTopic(err) || turning.Err() != nil; doubted {
+				err = nil
 			}
+			end()
 		}
 		switch {
 		case ctx.Err() != nil:
 			return nil
+		case anew != nil:
+			return anew
 		case err != nil:
+			pause = true
 			r.health.Fail(name, err)
-		case doubted:
 		case worked:
 			wait.reset()
-			continue
-		default:
-			continue
 		}
-		if wait.pause(ctx) != nil {
+		if pause && wait.pause(ctx) != nil {
 			return nil
 		}
 	}

@@ -184,7 +184,7 @@ func (s *source) GrantCapacity(campaign string, units int64) {
 // Release implements delivery.Source.
 func (s *source) Release(_ string, offset int64) {
 	if s.lane != nil {
-		s.giveBack(offset, func(int64, int64) int64 { return 0 })
+		s.giveBack(offset, true)
 	} else {
 		s.budget.charge(-s.reopen(offset))
 	}

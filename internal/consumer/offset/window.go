@@ -178,7 +178,7 @@ func (w *Window) measure() {
 
 // HasCapacity reports whether the records at these offsets, the next ones in the log, may be read: whichever of them and of
 // the open ones are settled first, the commit has room to say so. Not more than maxOpen are open then. A Window without
-// open offsets has room for any that Fit.
+// open offsets has room for any that are offered at once.
 func (w *Window) HasCapacity(maxOpen int, offsets ...int64) bool {
 	n, _ := slices.BinarySearch(offsets, w.next)
 	offsets = offsets[n:] // those before were read already
@@ -205,18 +205,6 @@ func (w *Window) HasCapacity(maxOpen int, offsets ...int64) bool {
 	}
 	w.measure()
 	return room()
-}
-
-// Fit returns how many of the offsets, which ascend, may be registered in one step: a commit has room for them beside
-// others. It is one at least.
-func Fit(offsets []int64) int {
-	m := newMeter(offsets[0])
-	for i, o := range offsets {
-		if m.add(o); m.bytes() > maxRawMetadata/4 && i > 0 {
-			return i
-		}
-	}
-	return len(offsets)
 }
 
 // Fill returns which part of the Window is taken, from 0 to about 1.
