@@ -405,12 +405,6 @@ func TestCommitBeyondTheEnd(t *testing.T) {
 	})
 }
 
-// commit commits an offset for the group, which has no members.
-func (r *rig) commit(topic string, partition int, offset int64) {
-	r.t.Helper()
-	r.commitWith(topic, partition, offset, "")
-}
-
 // lostRecords returns how many records count as lost from ingress and lanes.
 func (c *running) lostRecords(cause string) (n float64) {
 	for _, place := range placeNames {

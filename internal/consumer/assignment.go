@@ -77,7 +77,7 @@ func (c *Consumer) hold(ctx context.Context, m *membership) {
 	}()
 	for next := &gen; next != nil; {
 		t.take(*next)
-		next = t.serve(*next, running)
+		next = t.serve(running, *next)
 	}
 	<-running.Done()
 }
@@ -99,7 +99,7 @@ func (t *assignment) letGo() {
 
 // serve waits for the end of a generation, and joins the next one while it goes on with what is held. It returns nil when
 // everything is let go of, or has to be.
-func (t *assignment) serve(g generation, running context.Context) *generation {
+func (t *assignment) serve(running context.Context, g generation) *generation {
 	over, stop := context.WithCancel(running)
 	var watching sync.WaitGroup
 	defer watching.Wait()

@@ -118,7 +118,7 @@ func (s *source) answered(p progress, err error) {
 	defer s.mu.Unlock()
 	if err != nil {
 		s.commitFailures++
-		if broker.Answered(err) {
+		if broker.Answered(err) || broker.NoTopic(err) {
 			s.refusals++
 		}
 		s.commitAfter = time.Now().Add(commitBackoff.Delay(s.commitFailures))

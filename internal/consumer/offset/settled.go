@@ -29,9 +29,9 @@ func InTopic(metadata string, topic delivery.TopicID) string {
 }
 
 // Names reports whether metadata names a topic, and whether that is this one.
-func Names(metadata string, topic delivery.TopicID) (any, this bool) {
-	_, named, any := strings.Cut(metadata, ".")
-	return any, any && topic.Known() && named == topic.String()[:topicChars]
+func Names(metadata string, topic delivery.TopicID) (one, this bool) {
+	_, named, one := strings.Cut(metadata, ".")
+	return one, one && topic.Known() && named == topic.String()[:topicChars]
 }
 
 // Position is the content of a commit of a partition: the offset before which everything is settled, and metadata for
