@@ -35,11 +35,15 @@ func TestOffersReturnBeforeTheWatchdogMinds(t *testing.T) {
 
 // settled keeps the outcomes of jobs, by offset.
 type settled struct {
+	delivery.Source
+
 	mu       sync.Mutex
 	outcomes map[int64]delivery.Outcome
 }
 
 func (*settled) Name() string { return "pacer.jobs/0" }
+
+func (*settled) Revoked() (leaving, left bool) { return false, false }
 
 func (s *settled) Settle(job *delivery.Job, outcome delivery.Outcome) {
 	s.mu.Lock()

@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
-	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
 )
 
@@ -124,20 +122,4 @@ func (c *Client) deleteOf(ctx context.Context, led []Partition, before map[Parti
 		}
 	}
 	return out, nil
-}
-
-// CanDeleteRecords reports whether the brokers support DeleteRecords.
-func (c *Client) CanDeleteRecords(ctx context.Context) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	answer, err := c.kafka.ApiVersions(ctx, &kafka.ApiVersionsRequest{})
-	if err == nil {
-		err = answer.Error
-	}
-	if err != nil {
-		return false, fmt.Errorf("ask what the brokers know: %w", err)
-	}
-	return slices.ContainsFunc(answer.ApiKeys, func(k kafka.ApiVersionsResponseApiKey) bool {
-		return k.ApiKey == int(protocol.DeleteRecords)
-	}), nil
 }

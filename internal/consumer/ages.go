@@ -54,9 +54,6 @@ func (a *ages) at(offset int64) (at time.Time, ok bool) {
 	return a.marks[0].at, true
 }
 
-// forget forgets everything, because offsets have come to mean other records.
-func (a *ages) forget() { a.marks = nil }
-
 func (a *ages) find(offset int64) (i int, known bool) {
 	return slices.BinarySearchFunc(a.marks, offset, func(m ageMark, offset int64) int { return int(min(max(m.offset-offset, -1), 1)) })
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/segmentio/kafka-go"
 
 	"github.com/pacer/pacer/internal/broker"
+	"github.com/pacer/pacer/internal/consumer/offset"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/record"
 )
@@ -156,38 +157,28 @@ func TestTopicsMadeAnewWhileJobsAreOpen(t *testing.T) {
 	})
 }
 
-// deaf is a transport whose fetches get no answer once it is set, and whose questions for the ids of topics wait until it is
-// told to ask them.
+// deaf is a transport whose fetches, and questions for the ids of topics, get no answer once it is set.
 type deaf struct {
 	kafka.RoundTripper
-	is  atomic.Bool
-	ask chan struct{}
+	is atomic.Bool
 }
 
 func (d *deaf) RoundTrip(ctx context.Context, addr net.Addr, request kafka.Request) (kafka.Response, error) {
-	kind := fmt.Sprintf("%T", request)
-	if d.is.Load() && kind == "*broker.identityRequest" {
-		select {
-		case <-d.ask:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
 	answer, err := d.RoundTripper.RoundTrip(ctx, addr, request)
-	if d.is.Load() && kind == "*fetch.Request" {
+	if kind := fmt.Sprintf("%T", request); d.is.Load() && (kind == "*broker.identityRequest" || kind == "*fetch.Request") {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
 	return answer, err
 }
 
-// TestTopicMadeAnewBeforeTheLastCommit: a daemon that leaves before it has noticed that topics were made anew leaves none of its
-// positions in them, which would make the next owner skip records, also where it has committed some already.
+// TestTopicMadeAnewBeforeTheLastCommit: the positions of a daemon that leaves before it has noticed that topics were made anew make
+// the next owner skip nothing: they name the topics before.
 func TestTopicMadeAnewBeforeTheLastCommit(t *testing.T) {
 	onBrokers(t, func(t *testing.T, r *rig) {
 		topics := []string{r.jobs(), r.opt.LaneTopic}
 		r.create(1, topics...)
-		network := &deaf{ask: make(chan struct{})}
+		network := &deaf{}
 		client := newBroker(t, r.brokers, func(inner kafka.RoundTripper) kafka.RoundTripper {
 			network.RoundTripper = inner
 			return network
@@ -207,13 +198,12 @@ func TestTopicMadeAnewBeforeTheLastCommit(t *testing.T) {
 		}
 		c.settle(nil)
 		r.eventually("commits in the new topics", func() bool { return r.committedAll(topics, 10) })
-		close(network.ask)
 		c.stop()
+		c = r.start(newFake(), func(o *Options) { o.Positions = positions })
+		r.eventually("the new jobs", func() bool { return c.count() == 60 })
 		if n := len(r.logs.lines("level=WARN", "the topic was made anew")); n != 2 {
 			t.Errorf("%d lines: %s", n, r.logs)
 		}
-		c = r.start(newFake(), func(o *Options) { o.Positions = positions })
-		r.eventually("the new jobs", func() bool { return c.count() == 60 })
 	})
 }
 
@@ -235,6 +225,54 @@ func TestTopicMadeAnewBetweenGenerations(t *testing.T) {
 	r.eventually("the new jobs", func() bool { return c.count() == 20 })
 	if n := len(r.logs.lines("level=WARN", "the topic was made anew")); n != 1 {
 		t.Errorf("%d lines: %s", n, r.logs)
+	}
+}
+
+// unidentified is a transport whose first questions for the ids of topics fail.
+type unidentified struct {
+	kafka.RoundTripper
+	asked atomic.Int32
+}
+
+func (u *unidentified) RoundTrip(ctx context.Context, addr net.Addr, request kafka.Request) (kafka.Response, error) {
+	if fmt.Sprintf("%T", request) == "*broker.identityRequest" && u.asked.Add(1) <= 3 {
+		return nil, kafka.LeaderNotAvailable
+	}
+	return u.RoundTripper.RoundTrip(ctx, addr, request)
+}
+
+// TestADoubtLastsUntilTheLogIsVerified: a topic that was gone for a moment is not read on before it is known which one it is: a new
+// one may have grown beyond the position meanwhile.
+func TestADoubtLastsUntilTheLogIsVerified(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, inProcess(t).ListenAddrs())
+	r.create(1, r.jobs())
+	network := &unidentified{}
+	client := newBroker(t, r.brokers, func(inner kafka.RoundTripper) kafka.RoundTripper {
+		network.RoundTripper = inner
+		return network
+	})
+	b := newBudget(1 << 20)
+	m := newMetrics(newRegistry(), b)
+	src, _ := newSource(partition{Topic: r.jobs()}, delivery.FromIngress, start{}, b, m, func() {})
+	reads := reader{
+		opt: &Options{Client: client, Logger: discardLog()}, health: broker.NewHealth(discardLog()), src: src,
+		hearts: &heartbeats{log: discardLog(), stalled: m.stalled, bound: time.Minute, hearts: map[*heart]bool{}},
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	turns := 0
+	reads.run(ctx, func(context.Context) (bool, error) {
+		if turns++; turns == 1 {
+			return false, kafka.UnknownTopicOrPartition
+		}
+		if n := network.asked.Load(); n != 4 {
+			t.Errorf("read on after %d questions for the id, of which 3 failed", n)
+		}
+		cancel()
+		return false, nil
+	})
+	if turns != 2 {
+		t.Errorf("%d turns", turns)
 	}
 }
 
@@ -281,6 +319,7 @@ func TestLogLosesItsEnd(t *testing.T) {
 	r.create(1, topics...)
 	f := newFake()
 	f.keep = func(j *delivery.Job) bool { return j.Offset == 5 || j.Offset == 95 }
+	f.lingers = true
 	ids := &sameIDs{first: map[string]kafka.Response{}}
 	client := newBroker(t, r.brokers, func(inner kafka.RoundTripper) kafka.RoundTripper {
 		ids.RoundTripper = inner
@@ -305,13 +344,13 @@ func TestLogLosesItsEnd(t *testing.T) {
 	}
 	ids.open.Unlock()
 	r.eventually("lines of both", func() bool { return len(r.logs.lines("level=ERROR", "has lost its last records", "records=10")) == 2 })
+	if n := c.settle(nil); n != 4 {
+		t.Errorf("%d jobs were in flight", n)
+	}
 	for _, topic := range topics {
 		r.produceIDs(topic, 0, "c", numbered("new-"+topic, 0, 10))
 	}
 	r.eventually("the new jobs", func() bool { return c.count() == 220 })
-	if n := c.settle(func(j *delivery.Job) bool { return strings.HasPrefix(j.ID, "lost") || j.Offset == 5 }); n != 4 {
-		t.Errorf("%d jobs were open", n)
-	}
 	r.eventually("the commits stop at the open new jobs", func() bool { return r.committedAll(topics, 95) })
 	c.settle(nil)
 	r.eventually("the commits of all", func() bool { return r.committedAll(topics, 100) })
@@ -325,8 +364,8 @@ func TestLogLosesItsEnd(t *testing.T) {
 	}
 }
 
-// TestCommitBeyondTheEnd: whether a log has lost its end, or is another one, the stored position tells; while it cannot be
-// read, its partition waits.
+// TestCommitBeyondTheEnd: a commit of pacer's beyond the end is of a log that has lost its end, or of another one, by the topic that it
+// names. One that names none decides nothing: its partition is not read, and a line says what to do.
 func TestCommitBeyondTheEnd(t *testing.T) {
 	onBrokers(t, func(t *testing.T, r *rig) {
 		r.create(1, r.jobs(), r.opt.LaneTopic)
@@ -335,45 +374,35 @@ func TestCommitBeyondTheEnd(t *testing.T) {
 			r.produceIDs(topic, 0, "c", numbered(topic, 0, 90))
 		}
 		group, client := r.opt.Group, newBroker(t, r.brokers)
-		for name, again := range map[string]bool{"the same log": false, "another log": true, "no stored position": true} {
+		for name, c := range map[string]struct {
+			commit int64
+			jobs   int
+		}{"the same log": {90, 0}, "another log": {90, 180}, "another program": {100, 0}} {
 			r.opt.Group = group + "-" + name
-			kept := &downPositions{}
-			kept.down.Store(true)
 			for _, topic := range topics {
 				identity, err := client.IdentityOf(t.Context(), partition{Topic: topic})
 				if err != nil {
 					t.Fatal(err)
 				}
-				p := delivery.Position{Topic: topic, Committed: 95, TopicID: identity}
-				switch name {
-				case "another log":
-					p.TopicID = delivery.NewTopicID([16]byte{1})
-				case "no stored position":
-					continue
+				if name == "another log" {
+					identity = delivery.NewTopicID([16]byte{1})
 				}
-				_ = kept.keptPositions.SavePositions(t.Context(), "", []delivery.Position{p})
+				metadata := offset.InTopic("", identity)
+				if name == "another program" {
+					metadata = ""
+				}
+				r.commitWith(topic, 0, 100, metadata)
 			}
-			for _, topic := range topics {
-				r.commit(topic, 0, 100)
+			d := r.start(newFake())
+			r.eventually("the commits", func() bool { return r.committedAll(topics, c.commit) })
+			if name == "another program" {
+				r.eventually("lines", func() bool { return len(r.logs.lines("level=ERROR", "did not commit it", "remedy=")) == 2 })
 			}
-			warned := len(r.logs.lines("level=WARN", "waiting for the stored position"))
-			c := r.start(newFake(), func(o *Options) { o.Positions = kept })
-			r.eventually("a line of each", func() bool {
-				return len(r.logs.lines("level=WARN", "waiting for the stored position")) == warned+2
-			})
-			kept.down.Store(false)
-			r.eventually("the commits", func() bool { return r.committedAll(topics, 90) })
-			if c.stop(); again != (c.count() == 180) || !again && c.count() != 0 {
-				t.Errorf("%s: %d jobs were read", name, c.count())
+			if d.stop(); d.count() != c.jobs {
+				t.Errorf("%s: %d jobs were read", name, d.count())
 			}
 		}
 	})
-}
-
-// commit commits an offset for the group, which has no members.
-func (r *rig) commit(topic string, partition int, offset int64) {
-	r.t.Helper()
-	r.commitWith(topic, partition, offset, "")
 }
 
 // lostRecords returns how many records count as lost from ingress and lanes.

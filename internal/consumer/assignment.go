@@ -23,8 +23,9 @@ type assignment struct {
 	member *membership
 	work   context.Context // of readers
 	stop   context.CancelFunc
-	hurry  chan struct{} // closed when others may have the partitions soon, so that there is little time to let go of them
-	again  retry.Signal  // the group has to deal anew
+	hurry  context.Context // ends when others may have the partitions soon, so that there is little time to let go of them
+	hasten context.CancelFunc
+	again  retry.Signal // the group has to deal anew
 	idle   *broker.Poll
 	commit *committer
 
@@ -32,20 +33,10 @@ type assignment struct {
 	ingress atomic.Int64   // partitions of ingress that are held
 	helpers sync.WaitGroup // the readers, and those who work for them
 
-	mu      sync.Mutex // guards those below
-	held    map[partition]*holding
-	list    []*holding // held, in order; replaced at every change
-	hurried bool
-	ending  bool // no more helpers begin
-}
-
-// holding is a partition that is held, and its reader.
-type holding struct {
-	placed
-	read  func(context.Context)
-	stop  context.CancelFunc
-	done  chan struct{} // closed when the reader has ended
-	going bool          // it is being let go of
+	mu     sync.Mutex // guards those below
+	held   map[partition]*holding
+	list   []*holding // held, in order; replaced at every change
+	ending bool       // no more helpers begin
 }
 
 // help runs f until work ends; ok is false if it has.
@@ -66,27 +57,29 @@ func (c *Consumer) hold(ctx context.Context, m *membership) {
 		return
 	}
 	t := &assignment{
-		Consumer: c, member: m, hurry: make(chan struct{}), again: retry.NewSignal(), idle: broker.NewPoll(c.opt.Client),
+		Consumer: c, member: m, again: retry.NewSignal(), idle: broker.NewPoll(c.opt.Client),
 		held: map[partition]*holding{},
 	}
 	t.work, t.stop = context.WithCancel(ctx)
 	defer t.stop()
+	t.hurry, t.hasten = context.WithCancel(context.WithoutCancel(ctx))
+	defer t.hasten()
 	t.commit = newCommitter(c.opt.Client, m, c.metrics, c.health)
 	t.commit.sources = t.sources
 	t.commit.lost = c.lease.lose
 	c.lease.begin(time.Now(), t.lost)
 	defer c.lease.end()
 
-	ended := make(chan struct{})
+	running, ended := context.WithCancel(context.WithoutCancel(ctx))
 	go func() {
-		defer close(ended)
+		defer ended()
 		t.run(ctx)
 	}()
 	for next := &gen; next != nil; {
 		t.take(*next)
-		next = t.serve(*next, ended)
+		next = t.serve(running, *next)
 	}
-	<-ended
+	<-running.Done()
 }
 
 // lost is called when the group has gone on without this daemon, or may do so soon.
@@ -100,31 +93,18 @@ func (t *assignment) lost(idle time.Duration) {
 
 // letGo begins to let go of everything, in a hurry.
 func (t *assignment) letGo() {
-	t.mu.Lock()
-	if !t.hurried {
-		t.hurried = true
-		close(t.hurry)
-	}
-	t.mu.Unlock()
+	t.hasten()
 	t.stop()
 }
 
 // serve waits for the end of a generation, and joins the next one while it goes on with what is held. It returns nil when
 // everything is let go of, or has to be.
-func (t *assignment) serve(g generation, ended <-chan struct{}) *generation {
-	over, stop := context.WithCancel(context.WithoutCancel(t.work))
-	defer stop()
+func (t *assignment) serve(running context.Context, g generation) *generation {
+	over, stop := context.WithCancel(running)
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	defer stop()
-	watching.Go(func() {
-		select {
-		case <-ended:
-		case <-t.hurry:
-		case <-over.Done():
-		}
-		stop()
-	})
+	defer context.AfterFunc(t.hurry, stop)()
 	if g.dealt != nil {
 		watching.Go(func() { t.watchPartitions(over, g.dealt, t.again.Send) })
 	}
@@ -188,8 +168,11 @@ func (t *assignment) compare(g generation) (gained []partition, gone []*holding)
 		}
 	}
 	for _, h := range t.list {
-		if !h.going && !slices.Contains(g.assigned, h.base().partition) {
-			h.going = true
+		if !h.going && !slices.Contains(g.assigned, h.partition) {
+			if h.going = true; !h.begun {
+				h.begun = true
+				close(h.done)
+			}
 			gone = append(gone, h)
 		}
 	}
@@ -218,7 +201,7 @@ func (t *assignment) change(f func(held map[partition]*holding)) {
 	for _, h := range t.held {
 		t.list = append(t.list, h)
 	}
-	slices.SortFunc(t.list, func(a, b *holding) int { return inOrder(a.base().partition, b.base().partition) })
+	slices.SortFunc(t.list, func(a, b *holding) int { return inOrder(a.partition, b.partition) })
 	t.mu.Unlock()
 	t.ingress.Store(int64(t.count(delivery.FromIngress)))
 	t.show()
@@ -237,7 +220,7 @@ func (t *assignment) show() {
 // count is the number of partitions of a place.
 func (t *assignment) count(place delivery.Place) (n int) {
 	for _, h := range t.holdings() {
-		if h.base().from == place {
+		if h.from == place {
 			n++
 		}
 	}
@@ -249,7 +232,7 @@ func (t *assignment) holds() (is holds) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, h := range t.list {
-		if at := h.base().partition; h.going {
+		if at := h.partition; h.going {
 			is.leaving = append(is.leaving, at)
 		} else {
 			is.kept = append(is.kept, at)
@@ -258,81 +241,46 @@ func (t *assignment) holds() (is holds) {
 	return is
 }
 
-func (t *assignment) sources() []*source {
-	holdings := t.holdings()
-	list := make([]*source, len(holdings))
-	for i, h := range holdings {
-		list[i] = h.base()
-	}
-	return list
-}
-
-func (t *assignment) lanes() (list []*laneSource) {
+// sources are those of the partitions of which it is known where they begin.
+func (t *assignment) sources() (list []*source) {
 	for _, h := range t.holdings() {
-		if lane, is := h.placed.(*laneSource); is {
-			list = append(list, lane)
+		if s := h.source.Load(); s != nil {
+			list = append(list, s)
 		}
 	}
 	return list
 }
 
-// add begins to hold partitions, and to find out where they begin.
-func (t *assignment) add(gained []partition) {
-	locate := newStartOffsets(&t.opt, t.metrics, t.health)
-	made := t.build(gained, locate)
-	if !t.help(func(ctx context.Context) {
-		var err error // a topic that was made anew while nobody read it has no reader that notices
-		if locate.topics, err = t.opt.Client.Identify(ctx, t.opt.topics()...); err != nil {
-			t.opt.Logger.Debug("the ids of topics are not known", "error", err)
-		}
-		locate.run(ctx, gained, t.reads)
-	}) {
-		return // everything is let go of
-	}
-	t.change(func(held map[partition]*holding) {
-		for _, h := range made {
-			if !t.ending {
-				held[h.base().partition] = h
-			}
-		}
-	})
-	for _, h := range made {
-		var reading context.Context
-		reading, h.stop = context.WithCancel(t.work)
-		if !t.help(func(context.Context) {
-			defer close(h.done)
-			h.read(reading)
-		}) {
-			close(h.done)
-		}
-	}
+func (t *assignment) lanes() []*holding {
+	return slices.DeleteFunc(slices.Clone(t.holdings()), func(h *holding) bool { return h.from != delivery.FromLane })
 }
 
 // revoke lets go of partitions that this daemon is not dealt any more, each as soon as it can, and has the group deal them.
 func (t *assignment) revoke(gone []*holding) {
 	for _, h := range gone {
-		h.base().revoke()
 		h.stop()
 	}
-	ctx, cancel := context.WithTimeout(t.work, t.opt.ShutdownTimeout)
-	defer cancel()
 	for _, h := range gone {
-		<-h.done
+		if <-h.done; h.source.Load() != nil {
+			h.source.Load().revoke()
+		}
 	}
-	t.forfeit(ctx)
-	t.confirm(ctx, commitTimeout, gone)
+	t.forfeit(t.work)
 	var leaving sync.WaitGroup
 	var left atomic.Bool // something that could not be waited for
 	for _, h := range gone {
 		leaving.Go(func() {
-			if t.finishOne(ctx, h) > 0 {
-				left.Store(true)
+			if s := h.source.Load(); s != nil {
+				if t.awaitInFlight(t.work, s) > 0 {
+					left.Store(true)
+				}
+				t.flush(s)
+				if t.work.Err() != nil {
+					return // everything is let go of
+				}
+				s.leave()
 			}
-			if t.work.Err() != nil {
-				return // everything is let go of
-			}
-			h.base().leave()
-			t.change(func(held map[partition]*holding) { delete(held, h.base().partition) })
+			t.change(func(held map[partition]*holding) { delete(held, h.partition) })
 			t.again.Send()
 		})
 	}
@@ -349,28 +297,35 @@ func (t *assignment) forfeit(ctx context.Context) {
 	}
 }
 
-// finishOne waits until what is in flight of a partition has ended, and is committed. It returns how many jobs have not.
-func (t *assignment) finishOne(ctx context.Context, h *holding) (open int) {
-	s := h.base()
+// settle waits until what is in hand of a source is settled or dropped.
+func (t *assignment) settle(ctx context.Context, s *source) {
+	s.revoke()
+	t.forfeit(ctx)
+	t.awaitInFlight(ctx, s)
+}
+
+// awaitInFlight waits until what is in flight of a revoked source has ended, for ShutdownTimeout at most. It returns how many jobs
+// have not.
+func (t *assignment) awaitInFlight(ctx context.Context, s *source) (open int) {
+	ctx, cancel := context.WithTimeout(ctx, t.opt.ShutdownTimeout)
+	defer cancel()
 	open = s.awaitInFlight(ctx)
-	if t.work.Err() != nil {
-		return open
-	}
-	t.metrics.doubt.Add(float64(open))
-	if open > 0 {
+	if open > 0 && t.work.Err() == nil {
+		t.metrics.doubt.Add(float64(open))
 		t.opt.Logger.Warn("jobs in flight were not finished before their partitions were lost; they may be sent twice",
 			"partition", s.String(), "jobs", open)
 	}
-	if s.isForeign() {
-		return open // nothing can be committed in it
-	}
+	return open
+}
+
+// flush commits what was settled last of a source.
+func (t *assignment) flush(s *source) {
 	ctx, cancel := context.WithTimeout(t.work, t.opt.ShutdownTimeout)
 	defer cancel()
-	if err := s.Flush(ctx); err != nil && t.work.Err() == nil {
+	if err := s.flush(ctx); err != nil && t.work.Err() == nil {
 		t.opt.Logger.Warn("the last commit was not accepted; jobs that were settled since the one before may be sent twice",
 			"partition", s.String(), "error", err)
 	}
-	return open
 }
 
 // inOrder orders partitions.

@@ -162,7 +162,7 @@ func TestEachPartitionMovesWhenItCan(t *testing.T) {
 	r.create(1, r.jobs())
 	r.create(4, r.opt.LaneTopic)
 	f := newFake()
-	f.keep = func(j *delivery.Job) bool { return j.Source.(receipt).base().ID == 0 }
+	f.keep = func(j *delivery.Job) bool { return j.Source.(*source).ID == 0 }
 	f.lingers = true
 	first := r.start(f)
 	for p := range 4 {

@@ -4,10 +4,8 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"time"
 
@@ -19,28 +17,16 @@ import (
 const groupProtocol = "pacer-1"
 
 // claims are what a member holds while it joins, since a generation. It goes on with them, so nobody else may begin. Members
-// send them to the leader as claimsVersion and JSON.
+// send them to the leader as JSON.
 type claims struct {
 	Generation int              `json:"generation"`
 	Kept       map[string][]int `json:"kept,omitempty"`    // by topic
 	Leaving    map[string][]int `json:"leaving,omitempty"` // held until their jobs in flight have ended; then others get them
 }
 
-const claimsVersion = 1
-
 func (c claims) encode() []byte {
 	said, _ := json.Marshal(c) // numbers and strings
-	return append([]byte{claimsVersion}, said...)
-}
-
-func decodeClaims(data []byte) (c claims, err error) {
-	switch {
-	case len(data) == 0:
-		return c, errors.New("it says nothing about what it holds")
-	case data[0] != claimsVersion:
-		return c, fmt.Errorf("it says what it holds in version %d, and this daemon reads version %d", data[0], claimsVersion)
-	}
-	return c, json.Unmarshal(data[1:], &c)
+	return said
 }
 
 func byTopic(partitions []partition) map[string][]int {
@@ -58,10 +44,8 @@ type shares = map[string]map[string][]int
 type dealt struct {
 	broker.Subscriber
 	claims
-	total int // partitions of the topics before
-	// Of one topic:
-	count, target int       // partitions that it has so far, and is to have
-	crowd         []float64 // for each partition, how near others are that it has
+	total         int // partitions of the topics before
+	count, target int // partitions of one topic that it has so far, and is to have
 }
 
 // assignPartitions deals the partitions of all topics, of which there are so many, to the members of the group: each topic evenly, and all of
@@ -80,11 +64,10 @@ func assignPartitions(subscribers []broker.Subscriber, counts map[string]int) (s
 	var members []*dealt
 	keeper, holder := map[partition]*dealt{}, map[partition]*dealt{}
 	for _, s := range slices.SortedFunc(slices.Values(subscribers), func(a, b broker.Subscriber) int { return cmp.Compare(a.ID, b.ID) }) {
-		said, err := decodeClaims(s.Data)
-		if err != nil {
-			return nil, fmt.Errorf("member %s of the group: %w", s.ID, err)
+		m := &dealt{Subscriber: s}
+		if err := json.Unmarshal(s.Data, &m.claims); err != nil {
+			return nil, fmt.Errorf("what member %s of the group holds: %w", s.ID, err)
 		}
-		m := &dealt{Subscriber: s, claims: said}
 		members, all[s.ID] = append(members, m), map[string][]int{}
 		hold := func(at partition, keeps bool) {
 			if other := holder[at]; other != nil && other.Generation >= m.Generation {
@@ -124,66 +107,46 @@ func assignPartitions(subscribers []broker.Subscriber, counts map[string]int) (s
 }
 
 // assignTopic returns who of the members that subscribe to a topic is to have each of its partitions. Those with more than their share
-// give up what is nearest to others that they have, and each partition goes where the fewest are near to it. So whoever came and
-// went, the lanes of one campaign, which are neighbours, are with many daemons.
+// give up some, which go in turn to those with less.
 func assignTopic(topic string, partitions []int, members []*dealt, keeper map[partition]*dealt) (has []*dealt) {
 	members = slices.DeleteFunc(slices.Clone(members), func(m *dealt) bool { return !slices.Contains(m.Topics, topic) })
 	if len(members) == 0 {
 		return nil
 	}
-	nobody := &dealt{}
-	for _, m := range append(members, nobody) {
-		m.count, m.target, m.crowd = 0, 0, make([]float64, len(partitions))
+	for _, m := range members {
+		m.count, m.target = 0, 0
 	}
+	has = make([]*dealt, len(partitions))
 	for i, p := range partitions {
-		m := keeper[partition{Topic: topic, ID: p}]
-		if !slices.Contains(members, m) {
-			m = nobody
+		if m := keeper[partition{Topic: topic, ID: p}]; slices.Contains(members, m) {
+			has[i] = m
+			m.count++
 		}
-		has = append(has, m)
-		m.put(i, 1)
 	}
 	// Those with the fewest partitions so far get one more, and among them those who had it.
-	byNeed := slices.SortedStableFunc(slices.Values(members), func(a, b *dealt) int {
+	slices.SortStableFunc(members, func(a, b *dealt) int {
 		return cmp.Or(cmp.Compare(a.total, b.total), cmp.Compare(b.count, a.count))
 	})
 	for i := range partitions {
-		byNeed[i%len(byNeed)].target++
+		members[i%len(members)].target++
 	}
-	for moves := true; moves; {
-		moves = false
-		for _, m := range members {
-			if m.count < m.target {
-				i := m.choose(has)
-				has[i].put(i, -1)
+	turn := 0
+	for i, from := range has {
+		switch {
+		case from == nil:
+		case from.count > from.target:
+			from.count--
+		default:
+			continue
+		}
+		for has[i] = nil; has[i] == nil; turn++ {
+			if m := members[turn%len(members)]; m.count < m.target {
 				has[i] = m
-				m.put(i, 1)
-				moves = true
+				m.count++
 			}
 		}
 	}
 	return has
-}
-
-// choose returns which partition goes to the member: one of those whose holders have more than their target.
-func (m *dealt) choose(has []*dealt) (best int) {
-	least := math.Inf(1)
-	for i, from := range has {
-		if crowd := m.crowd[i] - from.crowd[i]; from.count > from.target && crowd < least {
-			best, least = i, crowd
-		}
-	}
-	return best
-}
-
-// put adds the i-th partition to those of the member, or takes it away (-1). Crowds are sums of 1 / distance, on a circle.
-func (m *dealt) put(i, sign int) {
-	m.count += sign
-	for k := range m.crowd {
-		if away := max(i-k, k-i); away > 0 {
-			m.crowd[k] += float64(sign) / float64(min(away, len(m.crowd)-away))
-		}
-	}
 }
 
 // watchPartitions calls changed when the topics have other numbers of partitions than the leader has dealt, and returns then, or

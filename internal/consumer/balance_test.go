@@ -17,6 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pacer/pacer/internal/broker"
+	"github.com/pacer/pacer/internal/delivery"
 )
 
 // Whoever joins and leaves: every partition has one owner, all have the same number of each topic and of all, and few
@@ -51,7 +52,7 @@ func TestPartitionsAreDealt(t *testing.T) {
 }
 
 // A rolling restart of n daemons moves each partition about twice, not n times; a join moves little more than the share of
-// the one that joins, and leaves it partitions that are spread.
+// the one that joins.
 func TestARollingRestartMovesLittle(t *testing.T) {
 	topics := map[string]int{"lanes": 256, "jobs": 24}
 	for i := range 20 {
@@ -68,15 +69,6 @@ func TestARollingRestartMovesLittle(t *testing.T) {
 		if moved, _, _ := g.deal(t); moved > all/(n+1)+3*len(topics) {
 			t.Errorf("%d daemons: %d of %d partitions moved at a join", n, moved, all)
 		}
-		neighbours := 0
-		for p := range 255 {
-			if g.owner[partition{Topic: "lanes", ID: p}] == g.owner[partition{Topic: "lanes", ID: p + 1}] {
-				neighbours++
-			}
-		}
-		if neighbours > 255/(n+1)/3 { // a third of what chance would give
-			t.Errorf("%d daemons: %d of 255 neighbours are with the same one", n, neighbours)
-		}
 		delete(g.members, "one-more")
 		g.deal(t)
 		total := 0
@@ -91,15 +83,15 @@ func TestARollingRestartMovesLittle(t *testing.T) {
 		if total > 3*all {
 			t.Errorf("%d daemons: each partition moved %.1f times in a rolling restart", n, float64(total)/float64(all))
 		}
-		t.Logf("%d daemons: each partition moved %.2f times in a rolling restart; %d neighbours", n, float64(total)/float64(all), neighbours)
+		t.Logf("%d daemons: each partition moved %.2f times in a rolling restart", n, float64(total)/float64(all))
 	}
 }
 
-// TestTheLanesOfACampaignAreWithMany: lanes that are neighbours, as those of one campaign are, are with many daemons, whoever came and
-// went.
+// TestTheLanesOfACampaignAreWithMany: nearly all campaigns with as many lanes as four for each daemon have some at all daemons,
+// whoever came and went.
 func TestTheLanesOfACampaignAreWithMany(t *testing.T) {
-	const lanes = 256
-	for n := 2; n <= 8; n++ {
+	const lanes, campaigns = 256, 500
+	for n := 2; n <= 4; n++ {
 		g := new(group).of(map[string]int{"lanes": lanes, "jobs": 12})
 		for i := range n {
 			g.members[fmt.Sprintf("%d-first", i)] = claims{}
@@ -111,14 +103,16 @@ func TestTheLanesOfACampaignAreWithMany(t *testing.T) {
 			delete(g.members, slices.Sorted(maps.Keys(g.members))[rand.IntN(n+1)])
 			g.deal(t)
 		}
-		for from := range lanes {
-			has := map[string]int{}
-			for k := range 4 * n {
-				has[g.owner[partition{Topic: "lanes", ID: (from + k) % lanes}]]++
+		lack := 0
+		for c := range campaigns {
+			order, has := delivery.OrderOfLanes(fmt.Sprint("c", c), lanes), map[string]bool{}
+			for k := range 16 {
+				has[g.owner[partition{Topic: "lanes", ID: order.Lane(k)}]] = true
 			}
-			if len(has) < n {
-				t.Fatalf("of lanes %d to %d, %d of %d daemons have none: %v", from, from+4*n-1, n-len(has), n, has)
-			}
+			lack += n - len(has)
+		}
+		if lack > campaigns/10 {
+			t.Errorf("%d daemons: %d times, one of them has no lane of a campaign", n, lack)
 		}
 	}
 }
@@ -141,9 +135,7 @@ func TestClaimsOfMembers(t *testing.T) {
 
 // TestClaimsThatCannotBeRead: what such a member holds is not known, so nothing is dealt, and the error names it.
 func TestClaimsThatCannotBeRead(t *testing.T) {
-	later := claims{}.encode()
-	later[0]++
-	for name, data := range map[string][]byte{"none": nil, "version 2": later, "damaged": {claimsVersion, '{'}} {
+	for name, data := range map[string][]byte{"none": nil, "damaged": {'{'}} {
 		got, err := assignPartitions([]broker.Subscriber{
 			subscriber("a", []string{"lanes"}, claims{}), {ID: "other", Topics: []string{"lanes"}, Data: data},
 		}, map[string]int{"lanes": 2})

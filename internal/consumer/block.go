@@ -55,7 +55,7 @@ func (r *ingressReader) offerOnce(ctx context.Context, jobs []*delivery.Job) err
 	f := &r.fetched
 	back := make([]*delivery.Job, 0, len(refused)+len(f.jobs))
 	for _, j := range refused {
-		if size := r.src.giveBack(j.Offset, r.src.era()); size > 0 {
+		if size := r.src.reopen(j.Offset); size > 0 {
 			back = append(back, j)
 			f.bytes += size
 		}

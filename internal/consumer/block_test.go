@@ -62,7 +62,7 @@ func (s *stayers) send(ctx context.Context, n int) {
 	s.queue = s.queue[n:]
 	if len(s.queue) <= s.capacity/2 {
 		for src := range s.waiting {
-			src.(roomer).GrantCapacity(s.campaign, int64(s.capacity-len(s.queue)))
+			src.GrantCapacity(s.campaign, int64(s.capacity-len(s.queue)))
 		}
 		clear(s.waiting)
 	}
@@ -75,7 +75,7 @@ func (s *stayers) pause() {
 	s.capacity = 0
 	for _, j := range slices.Backward(s.queue) {
 		s.waiting[j.Source] = true
-		j.Source.(interface{ Release(string, int64) }).Release(j.Campaign, j.Offset)
+		j.Source.Release(j.Campaign, j.Offset)
 	}
 	s.queue = nil
 }
@@ -274,7 +274,7 @@ type early struct {
 func (e *early) Offer(ctx context.Context, jobs []*delivery.Job) (refused []*delivery.Job, err error) {
 	e.once.Do(func() {
 		refused = jobs
-		jobs[0].Source.(roomer).GrantCapacity(jobs[0].Campaign, 100)
+		jobs[0].Source.GrantCapacity(jobs[0].Campaign, 100)
 	})
 	if refused != nil {
 		return refused, nil

@@ -118,15 +118,12 @@ func (c *committer) send(ctx context.Context, member broker.Member, sent map[*so
 			outcome = failure
 		case !answered:
 			outcome = errPartlyCommitted
-		case outcome == nil:
-			s.commitFailures, s.commitAfter = 0, time.Time{}
-			s.committed(p)
-			continue
-		default:
+		case outcome != nil:
 			outcome = fmt.Errorf("commit %s: %w", s.partition, outcome)
 		}
-		s.commitFailures++
-		s.commitAfter = time.Now().Add(commitBackoff.Delay(s.commitFailures))
+		if s.answered(p, outcome); outcome == nil {
+			continue
+		}
 		if err == nil || broker.Fenced(outcome) || broker.Answered(err) && !broker.Fenced(err) {
 			err = outcome
 		}

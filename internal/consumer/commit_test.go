@@ -146,15 +146,15 @@ func TestCommitsOfManyPartitionsFit(t *testing.T) {
 		c := newCommitter(client, nobody, m, broker.NewHealth(discardLog()))
 		var sources []*source
 		for p := range partitions {
-			src := newWindowSource(partition{Topic: r.jobs(), ID: p}, delivery.FromIngress, offset.NewWindow(0), b, m, c.kicked.Send)
+			src, _ := newSource(partition{Topic: r.jobs(), ID: p}, delivery.FromIngress, start{committed: true}, b, m, c.kicked.Send)
 			src.position = full{src.position}
-			src.commits.Changed()
-			sources = append(sources, &src.source)
+			src.changes++
+			sources = append(sources, src)
 		}
 		c.sources = func() []*source { return sources }
 		left := func() (n int) {
 			for _, s := range sources {
-				if s.commits.Uncommitted() > 0 {
+				if s.changes > s.acked {
 					n++
 				}
 			}

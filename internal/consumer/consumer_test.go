@@ -129,9 +129,9 @@ func TestCrashRepeatsOnlyWhatIsNotCommitted(t *testing.T) {
 			})
 		})
 		r.eventually("all seen", func() bool { return first.count() == len(ids) })
-		var src ingressReceipt
-		first.settle(func(j *delivery.Job) bool { src = j.Source.(ingressReceipt); return j.Offset < 100 || j.Offset >= 250 })
-		if err := src.Flush(t.Context()); err != nil {
+		var src *source
+		first.settle(func(j *delivery.Job) bool { src = j.Source.(*source); return j.Offset < 100 || j.Offset >= 250 })
+		if err := src.flush(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if at := r.committed(r.jobs(), 0); at != 100 {
@@ -140,10 +140,10 @@ func TestCrashRepeatsOnlyWhatIsNotCommitted(t *testing.T) {
 		network.cut.Store(true)
 		first.settle(func(j *delivery.Job) bool { return j.Offset < 200 })
 		first.stop()
-		if err := src.Flush(t.Context()); err != nil {
+		if err := src.flush(t.Context()); err != nil {
 			t.Errorf("flush of a source that is gone: %v", err)
 		}
-		src.settle(240, 0)
+		src.settle(240)
 
 		second := r.start(newFake())
 		r.eventually("the repeats", func() bool { return second.count() >= 150 })

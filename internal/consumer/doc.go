@@ -12,11 +12,11 @@
 //   - ingress (ingress.go): read as fast as the window of open offsets and the budget allow; while the handler refuses
 //     jobs that stay there (block.go), reading stops until it accepts them;
 //   - timers (ingress.go): the same, but a job is offered only when it is due, and the reader sleeps until then;
-//   - lanes (lanereader.go, lanesource.go): a main position that passes campaigns whose queue is full, and a separate
+//   - lanes (lanereader.go, lane.go): a main position that passes campaigns whose queue is full, and a separate
 //     position for every campaign left behind.
 //
 // The progress of a partition is kept in four places: its position (package offset), which the next commit will
-// contain; the last acknowledged commit (offset.Commits); the position stored in Positions (checkpointer.go); and the
+// contain; the last acknowledged commit; the position stored in Positions (checkpointer.go); and the
 // low watermark up to which the janitor has deleted. Each follows the one before it.
 //
 // Package offset is pure: it takes no lock, no clock and no context. The sources put a lock around positions; the readers, the

@@ -10,7 +10,6 @@ import (
 	"github.com/segmentio/kafka-go"
 
 	"github.com/pacer/pacer/internal/broker"
-	"github.com/pacer/pacer/internal/consumer/offset"
 	"github.com/pacer/pacer/internal/delivery"
 )
 
@@ -56,11 +55,11 @@ func TestCommitOfALostGenerationIsDropped(t *testing.T) {
 			b := newBudget(1 << 20)
 			m := newMetrics(newRegistry(), b)
 			c := newCommitter(newBroker(t, r.brokers), &membership{member: lost}, m, broker.NewHealth(discardLog()))
-			src := newWindowSource(partition{Topic: r.jobs(), ID: 0}, delivery.FromIngress, offset.NewWindow(0), b, m, c.kicked.Send)
-			c.sources = func() []*source { return []*source{&src.source} }
+			src, _ := newSource(partition{Topic: r.jobs()}, delivery.FromIngress, start{committed: true}, b, m, c.kicked.Send)
+			c.sources = func() []*source { return []*source{src} }
 			for o := range int64(5) {
 				src.register(o, 1)
-				src.settle(o, 0)
+				src.settle(o)
 			}
 			r.eventually(name+": an answer to the commit", func() bool { // a broker that is slow gives none
 				err := c.commit(t.Context(), true)
@@ -73,7 +72,7 @@ func TestCommitOfALostGenerationIsDropped(t *testing.T) {
 				t.Errorf("%s: %v commits were fenced", name, commitsOf(t, m, resultFenced))
 			}
 			flush, cancel := context.WithTimeout(t.Context(), patience)
-			if err := src.Flush(flush); err != nil {
+			if err := src.flush(flush); err != nil {
 				t.Errorf("%s: flush: %v", name, err)
 			}
 			cancel()

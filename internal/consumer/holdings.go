@@ -3,46 +3,107 @@ package consumer
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pacer/pacer/internal/consumer/offset"
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// build makes a source and a reader for every partition. It starts nothing.
-func (t *assignment) build(partitions []partition, locate *startOffsets) (made []*holding) {
-	for _, at := range partitions {
-		place, delay := t.opt.place(at.Topic)
-		if place == delivery.FromLane {
-			made = append(made, t.buildLane(at, locate))
-			continue
+// holding is a partition that is held, and its reader.
+type holding struct {
+	partition
+	from    delivery.Place
+	source  atomic.Pointer[source] // nil while it is not known where to begin
+	reading context.Context
+	stop    context.CancelFunc
+	begun   bool          // it is known where to begin, or not needed any more
+	done    chan struct{} // closed when the reader has ended
+	going   bool          // it is being let go of
+}
+
+// add begins to hold partitions, and to find out where they begin.
+func (t *assignment) add(gained []partition) {
+	t.change(func(held map[partition]*holding) {
+		for _, at := range gained {
+			if !t.ending {
+				h := &holding{partition: at, done: make(chan struct{})}
+				h.from, _ = t.opt.place(at.Topic)
+				h.reading, h.stop = context.WithCancel(t.work)
+				held[at] = h
+			}
 		}
-		src := newWindowSource(at, place, offset.NewWindow(0), t.budget, t.metrics, t.commit.kicked.Send)
-		r := &ingressReader{src: src, maxBytes: t.ingressFetchBytes, maxWait: longPoll}
-		if place == delivery.FromTimer {
-			r.reader = t.reader(src, func(era int) receipt { return windowReceipt{src, era} })
-			r.asTimer(delay, t.idle, t.origins)
-		} else {
-			r.reader = t.reader(src, func(era int) receipt { return ingressReceipt{windowReceipt{src, era}} })
-		}
-		made = append(made, t.make(src, locate, r.run))
+	})
+	t.help((&startOffsets{assignment: t, left: gained}).run)
+}
+
+// awaits reports whether it is not known yet where to begin in a partition that is held.
+func (t *assignment) awaits(at partition) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.held[at] != nil && !t.held[at].begun
+}
+
+// begin begins to read a partition.
+func (t *assignment) begin(at partition, from start) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	h := t.held[at]
+	if h == nil || h.begun || t.ending {
+		return
 	}
-	return made
+	h.begun = true
+	t.helpers.Go(func() {
+		defer close(h.done)
+		t.read(h, &from)
+	})
 }
 
-func (t *assignment) buildLane(at partition, locate *startOffsets) *holding {
-	src := newLaneSource(at, offset.NewLane(0), t.budget, t.metrics, t.commit.kicked.Send)
-	enter := func(era int) receipt { return laneReceipt{src, era} }
-	r := &laneReader{reader: t.reader(src, enter), src: src, idle: t.idle, repeats: offset.NewRepeats(t.origins)}
-	return t.make(src, locate, r.run)
+// read reads a partition until it is let go of: one log after the other, each with a source of its own.
+func (t *assignment) read(h *holding, from *start) {
+	for from != nil && !from.held {
+		s, err := newSource(h.partition, h.from, *from, t.budget, t.metrics, t.commit.kicked.Send)
+		log := t.opt.Logger.With("partition", h.String(), "offset", from.offset)
+		switch {
+		case s == nil: // from the offset alone, all that was sent beyond a paused campaign would be sent again
+			log.Error("the metadata of a lane's offset cannot be read, so it is not known which of its jobs were sent; the lane is not read",
+				"error", err, "remedy", "run the version that wrote it, or "+resetOffset)
+			from = &start{held: true}
+			continue
+		case err != nil:
+			log.Warn("the metadata of a committed offset cannot be read; what was settled beyond it may be sent again", "error", err)
+		}
+		h.source.Store(s)
+		if from = t.reader(s)(h.reading); from == nil {
+			return
+		}
+		if leaving, _ := s.Revoked(); leaving {
+			s.leave()
+		} else {
+			s.forget()
+		}
+	}
+	if from != nil {
+		h.source.Store(nil)
+		t.pass(h)
+	}
 }
 
-// reader makes the part common to all readers.
-func (t *assignment) reader(p placed, enter func(era int) receipt) reader {
-	return reader{
-		opt: &t.opt, health: t.health, hearts: t.hearts, base: p.base(), partition: p, enter: enter,
+// reader makes the reader of a source.
+func (t *assignment) reader(s *source) (run func(context.Context) *start) {
+	base := reader{
+		opt: &t.opt, health: t.health, hearts: t.hearts, src: s, receipt: t.opt.Receipt(s), settle: func(ctx context.Context) { t.settle(ctx, s) },
 		memory: fetchMemory{last: min(1<<20, t.budget.limit/16)}, // a batch is no larger by Kafka's default
 	}
+	if s.from == delivery.FromLane {
+		r := &laneReader{reader: base, idle: t.idle, repeats: offset.NewRepeats(t.origins)}
+		return r.run
+	}
+	r := &ingressReader{reader: base, maxBytes: t.ingressFetchBytes, maxWait: longPoll}
+	if _, delay := t.opt.place(s.Topic); s.from == delivery.FromTimer {
+		r.asTimer(delay, t.idle, t.origins)
+	}
+	return r.run
 }
 
 // ingressFetchBytes bounds a fetch of ingress.
@@ -50,46 +111,15 @@ func (t *assignment) ingressFetchBytes() int64 {
 	return ingressFetchBytes(t.opt.MaxBufferBytes, int(t.ingress.Load()))
 }
 
-// make makes a holding that is read as soon as it is known where to begin.
-func (t *assignment) make(p placed, locate *startOffsets, read func(context.Context)) *holding {
-	p.base().unplaced = true
-	await := locate.await(p.base().partition)
-	return &holding{placed: p, done: make(chan struct{}), read: func(ctx context.Context) {
-		from, err := await(ctx)
-		switch {
-		case err != nil:
-		case t.place(p, from):
-			read(ctx)
-		default:
-			t.pass(ctx)
-		}
-	}}
-}
-
-// place sets the position of a partition. ok is false if the metadata of a lane cannot be read, so that its position is
-// not known: a version that is newer has written it, or a tool. From the offset alone, all that was sent beyond a paused
-// campaign would be sent again.
-func (t *assignment) place(p placed, from start) (ok bool) {
-	err := p.place(from)
-	log := t.opt.Logger.With("partition", p.base().String(), "offset", from.offset)
-	switch {
-	case err == nil:
-	case p.base().from == delivery.FromLane:
-		log.Error("the metadata of a lane's offset cannot be read, so it is not known which of its jobs were sent; the lane is not read",
-			"error", err, "remedy", "run the version that wrote it, or stop all daemons and reset the offset of this partition: "+
-				"all jobs after it are sent again")
-		return false
-	default:
-		log.Warn("the metadata of a committed offset cannot be read; what was settled beyond it may be sent again", "error", err)
+// pass counts a partition that is not read until it is let go of.
+func (t *assignment) pass(h *holding) {
+	shown := t.metrics.stalled.WithLabelValues(placeNames[h.from])
+	if h.from == delivery.FromLane {
+		shown = t.metrics.unreadableLanes
 	}
-	return true
-}
-
-// pass counts a lane that is not read until ctx ends.
-func (t *assignment) pass(ctx context.Context) {
-	t.metrics.unreadableLanes.Inc()
-	defer t.metrics.unreadableLanes.Dec()
-	<-ctx.Done()
+	shown.Inc()
+	defer shown.Dec()
+	<-h.reading.Done()
 }
 
 // run reads and commits until everything has to be let go of, and lets go of it: it drains, commits and forgets.
@@ -98,12 +128,7 @@ func (t *assignment) run(ctx context.Context) {
 	committing, stopCommitting := context.WithCancel(lasting)
 	defer stopCommitting()
 	keep := &checkpointer{opt: &t.opt, sources: t.sources}
-	survey := &survey{opt: &t.opt, metrics: t.metrics, ends: map[partition]int64{}, open: map[partition]opened{}, sources: func() (list []surveyed) {
-		for _, h := range t.holdings() {
-			list = append(list, h.placed)
-		}
-		return list
-	}}
+	survey := &survey{opt: &t.opt, metrics: t.metrics, ends: map[partition]int64{}, open: map[partition]opened{}, sources: t.sources}
 	var committer sync.WaitGroup
 	defer t.hearts.begin(&t.commit.heart, "the goroutine that commits", labelGroup)()
 	committer.Go(func() { t.commit.run(committing) })
@@ -134,8 +159,8 @@ func (t *assignment) run(ctx context.Context) {
 			keep.save(final)
 		}
 	})
-	for _, h := range t.holdings() {
-		h.base().leave()
+	for _, s := range t.sources() {
+		s.leave()
 	}
 	t.change(func(held map[partition]*holding) { clear(held) })
 }
@@ -149,9 +174,6 @@ func (t *assignment) finish(ctx, stopping context.Context, within time.Duration,
 	begun := time.Now()
 	for {
 		final, cancel := context.WithTimeout(ctx, within)
-		if !t.commit.fenced {
-			t.confirm(final, commitTimeout/2, t.holdings())
-		}
 		err := t.commit.last(final)
 		if err != nil && !t.commit.answered && stopping.Err() == nil && time.Since(begun) < outageEndured {
 			cancel()
@@ -173,23 +195,8 @@ func (t *assignment) finish(ctx, stopping context.Context, within time.Duration,
 func (t *assignment) drain(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, t.opt.ShutdownTimeout)
 	defer cancel()
-	done := make(chan struct{})
-	var cut sync.WaitGroup
-	cut.Go(func() {
-		select {
-		case <-done:
-			return
-		case <-t.hurry:
-		}
-		select {
-		case <-done:
-		case <-time.After(t.opt.DrainTimeout):
-			cancel()
-		}
-	})
+	defer context.AfterFunc(t.hurry, func() { time.AfterFunc(t.opt.DrainTimeout, cancel) })()
 	open, err := t.opt.Handler.Drain(ctx)
-	close(done)
-	cut.Wait()
 	t.metrics.doubt.Add(float64(open))
 	if err != nil {
 		t.opt.Logger.Warn("sinks do not return although their calls were cancelled; what is in flight may be sent twice", "error", err)

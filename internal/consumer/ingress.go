@@ -14,7 +14,6 @@ import (
 // ingressReader reads one partition of ingress, or, with jobs held until they are due, of a timer.
 type ingressReader struct {
 	reader
-	src      *windowSource
 	maxBytes func() int64
 	maxWait  time.Duration
 	// hold waits until the jobs before n of the batch may be offered, at least one; nil for at once.
@@ -41,18 +40,13 @@ type fetched struct {
 	next  int64 // the offset after the last record that the fetch covers; 0 if it failed, or some of its jobs are gone
 }
 
-// run reads until ctx ends.
-func (r *ingressReader) run(ctx context.Context) {
+// run reads until ctx ends, or the partition has to be begun anew.
+func (r *ingressReader) run(ctx context.Context) *start {
 	defer r.drop()
-	r.doubted = r.drop
 	if r.repeats != nil {
 		defer r.repeats.Forget()
-		r.corrected = func() {
-			r.repeats.Forget()
-			r.known = 0
-		}
 	}
-	r.reader.run(ctx, r.turn)
+	return r.reader.run(ctx, r.turn)
 }
 
 // turn fetches once and offers the jobs of the fetch, or those that are left of the last one.
@@ -75,7 +69,7 @@ func (r *ingressReader) turn(ctx context.Context) (worked bool, err error) {
 		}
 	}
 	maxBytes := r.maxBytes()
-	if err = r.admit(ctx, maxBytes, 0); err != nil {
+	if err = r.admit(ctx, maxBytes); err != nil {
 		return false, err
 	}
 	f, now := &r.fetched, time.Now()
@@ -106,7 +100,7 @@ func (r *ingressReader) turn(ctx context.Context) (worked bool, err error) {
 	if err == nil {
 		r.src.edge.Store(out.End)
 		if f.next = out.Next; f.next > from && (len(f.jobs) == 0 || f.jobs[0].Offset > from) {
-			r.src.settle(from, r.src.era()) // it was given back, and the log has lost it
+			r.src.settle(from) // it was given back, and the log has lost it
 		}
 		if from >= r.known {
 			r.known, r.knownAt = out.End, now
@@ -143,8 +137,11 @@ func (r *ingressReader) offerPiece(ctx context.Context) (err error) {
 	}()
 	for len(r.fetched.jobs) > 0 {
 		jobs := r.fetched.jobs
-		offsets := r.piece(jobs)
-		n := len(offsets)
+		n := min(len(jobs), offerJobs, r.opt.MaxOpen/2)
+		offsets := make([]int64, n)
+		for i := range offsets {
+			offsets[i] = jobs[i].Offset
+		}
 		if r.hold != nil {
 			var err error
 			r.src.heart.rest()
@@ -169,7 +166,7 @@ func (r *ingressReader) offerPiece(ctx context.Context) (err error) {
 			switch {
 			case r.repeats != nil && r.repeats.Repeated(j, j.Offset):
 				r.src.metrics.repeated.Inc()
-				r.src.settle(j.Offset, r.src.era())
+				r.src.settle(j.Offset)
 			default:
 				if r.hold != nil {
 					j.ReadAt = time.Now() // it has been open since now
@@ -194,16 +191,6 @@ func (r *ingressReader) offerPiece(ctx context.Context) (err error) {
 	return nil
 }
 
-// piece returns the offsets of the jobs to offer at once, the next ones. Where compaction has left gaps, a commit has room
-// for fewer.
-func (r *ingressReader) piece(jobs []*delivery.Job) []int64 {
-	offsets := make([]int64, min(len(jobs), offerJobs, r.opt.MaxOpen/2))
-	for i := range offsets {
-		offsets[i] = jobs[i].Offset
-	}
-	return offsets[:offset.Fit(offsets)]
-}
-
 // awaitIntake waits until the window has room for the offsets, or jobs before them were given back, and commits keep up.
 func (r *ingressReader) awaitIntake(ctx context.Context, offsets ...int64) error {
 	w := r.src
@@ -223,7 +210,7 @@ func (r *ingressReader) relieve(offsets ...int64) {
 		return
 	}
 	r.relieved, r.askedAt = base, now
-	r.opt.Handler.Relieve(r.source, r.src.middle())
+	r.opt.Handler.Relieve(r.src, r.src.middle())
 }
 
 // asTimer makes an ingressReader read one partition of a timer topic. The topic's delay is constant, so its jobs

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -41,14 +42,10 @@ type Janitor struct {
 	logger  *slog.Logger
 	deleted prometheus.Counter
 
+	refusals retry.Outage
+
 	mu    sync.Mutex
 	marks map[partition]lowWatermark // of which it is not known that all before them is removed
-
-	// Of Run's goroutine.
-	begins   map[partition]int64 // where the partitions begin, from the last answer
-	asked    bool                // whether the brokers know the request,
-	able     bool                // and whether they do
-	refusals retry.Outage
 }
 
 // lowWatermark is the offset of a partition before which nothing will be read again.
@@ -61,7 +58,7 @@ type lowWatermark struct {
 // NewJanitor makes a janitor. It does no I/O.
 func NewJanitor(client *broker.Client, logger *slog.Logger, registerer prometheus.Registerer) *Janitor {
 	return &Janitor{
-		client: client, sweep: sweepEvery, logger: logger, marks: map[partition]lowWatermark{}, begins: map[partition]int64{},
+		client: client, sweep: sweepEvery, logger: logger, marks: map[partition]lowWatermark{},
 		deleted: promauto.With(registerer).NewCounter(prometheus.CounterOpts{
 			Name: "pacer_janitor_deleted_records_total",
 			Help: "Records removed from lanes and timers because every position has passed them.",
@@ -96,22 +93,19 @@ func (j *Janitor) Run(ctx context.Context) error {
 // sweepOnce deletes all records before the low watermarks.
 func (j *Janitor) sweepOnce(ctx context.Context) {
 	j.mu.Lock()
-	marks := make(map[partition]lowWatermark, len(j.marks))
-	for at, w := range j.marks {
-		if time.Since(w.at) > markHolds {
-			delete(j.marks, at)
-		} else {
-			marks[at] = w
-		}
-	}
+	maps.DeleteFunc(j.marks, func(_ partition, w lowWatermark) bool { return time.Since(w.at) > markHolds })
+	marks := maps.Clone(j.marks)
 	j.mu.Unlock()
-	if len(marks) == 0 || !j.can(ctx) {
+	due := j.current(ctx, marks)
+	if len(due) == 0 {
 		return
 	}
-	due := j.current(ctx, marks)
-	j.findPartitions(ctx, due)
+	begins, err := j.client.Offsets(ctx, broker.Earliest, slices.Collect(maps.Keys(due))...)
+	if err != nil {
+		j.logger.Debug("the first offsets of lanes and timers cannot be read; trying again later", "error", err)
+	}
 	for at, offset := range due {
-		begin, known := j.begins[at]
+		begin, known := begins[at]
 		if known && begin >= offset {
 			j.done(at, offset)
 		}
@@ -120,7 +114,7 @@ func (j *Janitor) sweepOnce(ctx context.Context) {
 		}
 	}
 	if len(due) > 0 {
-		j.remove(ctx, due)
+		j.remove(ctx, due, begins)
 	}
 }
 
@@ -147,44 +141,9 @@ func (j *Janitor) current(ctx context.Context, marks map[partition]lowWatermark)
 	return due
 }
 
-// findPartitions asks where partitions begin, where that is not known or no longer true: one whose low watermark lies before
-// its beginning was recreated. Deleted records are counted from there.
-func (j *Janitor) findPartitions(ctx context.Context, due map[partition]int64) {
-	var ask []partition
-	for at, offset := range due {
-		if begin, known := j.begins[at]; !known || offset < begin {
-			delete(j.begins, at)
-			ask = append(ask, at)
-		}
-	}
-	if len(ask) == 0 {
-		return
-	}
-	begins, err := j.client.Offsets(ctx, broker.Earliest, ask...)
-	if err != nil {
-		j.logger.Debug("the first offsets of lanes and timers cannot be read; trying again later", "error", err)
-	}
-	maps.Copy(j.begins, begins)
-}
-
-// can finds out, once, whether the brokers know the request.
-func (j *Janitor) can(ctx context.Context) bool {
-	if j.asked {
-		return j.able
-	}
-	able, err := j.client.CanDeleteRecords(ctx)
-	if err != nil {
-		j.logger.Debug("kafka was not asked whether it can delete records", "error", err)
-		return false
-	}
-	if j.asked, j.able = true, able; !able {
-		j.logger.Info("kafka does not support deleting records; delivered records stay in lanes and timers")
-	}
-	return able
-}
-
-// remove asks for everything before the offsets to be removed. What fails is tried again with the next sweep.
-func (j *Janitor) remove(ctx context.Context, before map[partition]int64) {
+// remove asks for everything from where the partitions begin to the offsets to be removed. What fails is tried again with the next
+// sweep.
+func (j *Janitor) remove(ctx context.Context, before, begins map[partition]int64) {
 	answer, err := j.client.DeleteRecords(ctx, before)
 	if err != nil {
 		j.logger.Debug("kafka was not asked to delete delivered records; trying again later", "error", err)
@@ -198,12 +157,11 @@ func (j *Janitor) remove(ctx context.Context, before map[partition]int64) {
 		case !answered:
 		case deleted.Err == nil:
 			worked = true
-			j.begin(at, deleted.Low)
+			j.deleted.Add(float64(max(0, deleted.Low-begins[at])))
 			if deleted.Low >= offset {
 				j.done(at, offset)
 			}
 		case broker.OutOfRange(deleted.Err): // the topic was recreated, and is shorter
-			delete(j.begins, at)
 			j.done(at, offset)
 		case broker.Refused(deleted.Err):
 			refusal = fmt.Errorf("delete records of %s: %w", at, deleted.Err)
@@ -211,28 +169,6 @@ func (j *Janitor) remove(ctx context.Context, before map[partition]int64) {
 			j.logger.Debug("delivered records are not deleted yet", "topic", at.Topic, "partition", at.ID, "error", deleted.Err)
 		}
 	}
-	j.report(worked, refusal)
-}
-
-// begin records where a partition begins, and counts the records deleted since the last answer.
-func (j *Janitor) begin(at partition, low int64) {
-	if was, known := j.begins[at]; known && low > was {
-		j.deleted.Add(float64(low - was))
-	}
-	j.begins[at] = low
-}
-
-// done drops a low watermark unless there is a later one by now.
-func (j *Janitor) done(at partition, offset int64) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.marks[at].offset == offset {
-		delete(j.marks, at)
-	}
-}
-
-// report logs when refusals begin and end.
-func (j *Janitor) report(worked bool, refusal error) {
 	if refusal != nil {
 		if j.refusals.Failed() {
 			j.logger.Warn("kafka refuses to delete delivered records; lanes and timers grow until it accepts",
@@ -242,5 +178,14 @@ func (j *Janitor) report(worked bool, refusal error) {
 		if _, over := j.refusals.Worked(); over {
 			j.logger.Info("kafka deletes delivered records again")
 		}
+	}
+}
+
+// done drops a low watermark unless there is a later one by now.
+func (j *Janitor) done(at partition, offset int64) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.marks[at].offset == offset {
+		delete(j.marks, at)
 	}
 }

@@ -16,30 +16,15 @@ import (
 type survey struct {
 	opt     *Options
 	metrics *metrics
-	sources func() []surveyed
+	sources func() []*source
 	ends    map[partition]int64 // of ingress and timers, as the brokers last said
 	open    map[partition]opened
-}
-
-// surveyed is a partition as a survey sees it.
-type surveyed interface {
-	base() *source
-	// waits returns what waits in the partition at now; ok is false while that is not known.
-	waits() (w waits, ok bool)
-	// dated notes the time of the job at an offset.
-	dated(offset int64, at time.Time)
 }
 
 // opened is the oldest open job of a partition of ingress or of a timer, and when it was first seen as that.
 type opened struct {
 	offset int64
 	since  time.Time
-}
-
-// waits is what waits in a partition.
-type waits struct {
-	first, next int64     // the oldest offset that is not settled, and the next to be read
-	since       time.Time // of the job at first; zero if it is not known, or if there is none
 }
 
 // run measures until ctx ends; after that, nothing waits here.
@@ -54,12 +39,8 @@ func (s *survey) measure(ctx context.Context) {
 	backlog, dates, now := map[string]int64{}, 0, time.Now()
 	var oldest, open [len(placeNames)]time.Duration
 	opens := map[partition]opened{}
-	for _, p := range s.sources() {
-		w, ok := p.waits()
-		if !ok {
-			continue
-		}
-		at := p.base()
+	for _, at := range s.sources() {
+		w := at.waits()
 		end, known := s.ends[at.partition]
 		if !known {
 			end = at.edge.Load()
@@ -75,7 +56,7 @@ func (s *survey) measure(ctx context.Context) {
 		}
 		if w.first < w.next && w.since.IsZero() && dates < datesAtOnce {
 			dates++
-			w.since = s.date(ctx, p, w.first)
+			w.since = s.date(ctx, at, w.first)
 		}
 		if !w.since.IsZero() {
 			oldest[at.from] = max(oldest[at.from], now.Sub(w.since))
@@ -92,8 +73,8 @@ func (s *survey) measure(ctx context.Context) {
 // answer, the last one counts.
 func (s *survey) askEnds(ctx context.Context) {
 	var partitions []partition
-	for _, p := range s.sources() {
-		if at := p.base(); at.from != delivery.FromLane {
+	for _, at := range s.sources() {
+		if at.from != delivery.FromLane {
 			partitions = append(partitions, at.partition)
 		}
 	}
@@ -114,16 +95,16 @@ const datesAtOnce = 8
 
 // date reads the time of the job at an offset, which was read by an earlier generation: the lane goes on beyond it. It
 // returns zero if that fails.
-func (s *survey) date(ctx context.Context, p surveyed, offset int64) (since time.Time) {
+func (s *survey) date(ctx context.Context, p *source, offset int64) (since time.Time) {
 	_, err := s.opt.Client.Fetch(ctx, broker.FetchRequest{
-		Partition: p.base().partition, Offset: offset, MaxBytes: 1, MaxWait: shortPoll,
+		Partition: p.partition, Offset: offset, MaxBytes: 1, MaxWait: shortPoll,
 	}, func(rec *broker.Raw) error {
 		r := rec.Record()
-		since = sinceOf(rec, record.Decode(&r, p.base().from, s.opt.limits(), time.Now()))
+		since = sinceOf(rec, record.Decode(&r, p.from, s.opt.limits(), time.Now()))
 		return errEnough
 	})
 	if err != nil && !errors.Is(err, errEnough) {
-		s.opt.Logger.Debug("the age of the oldest job is not known", "partition", p.base().String(), "error", err)
+		s.opt.Logger.Debug("the age of the oldest job is not known", "partition", p.String(), "error", err)
 		return time.Time{}
 	}
 	p.dated(offset, since)

@@ -24,11 +24,10 @@ const (
 // behind and have room again.
 type laneReader struct {
 	reader
-	src     *laneSource
 	idle    *broker.Poll
 	repeats *offset.Repeats
 	probe   <-chan time.Time
-	packing packing
+	saved   float64       // part of the bytes of records that their batches, which are compressed, do not take; a moving average
 	named   namedCampaign // by the last record
 
 	stopped bool      // the main reader may not go on before a campaign has finished
@@ -36,20 +35,17 @@ type laneReader struct {
 	told    bool      // that it is stopped
 }
 
-// run reads until ctx ends.
-func (r *laneReader) run(ctx context.Context) {
+// run reads until ctx ends, or the partition has to be begun anew.
+func (r *laneReader) run(ctx context.Context) (anew *start) {
 	defer r.repeats.Forget()
 	probe := time.NewTicker(probeEvery)
 	defer probe.Stop()
 	r.probe = probe.C
-	r.corrected = func() {
-		r.repeats.Forget()
-		r.stopped = false
-	}
-	r.reader.run(ctx, r.turn)
+	anew = r.reader.run(ctx, r.turn)
 	if !r.since.IsZero() {
 		r.src.metrics.lanesFull.Dec()
 	}
+	return anew
 }
 
 // turn does one catch-up read and one main read, if they have work; otherwise it waits until there is some.
@@ -64,13 +60,12 @@ func (r *laneReader) turn(ctx context.Context) (worked bool, err error) {
 	default:
 	}
 	from, bytes, behind := r.src.lane.Candidate()
-	expected := r.src.lane.Expected(from)
 	main := r.src.lane.Main()
 	r.stopped = r.stopped && r.src.lane.Full()
 	r.src.mu.Unlock()
 	r.logUnread(time.Now())
 	if behind {
-		if err = r.catchUp(ctx, from, min(max(r.packing.packed(bytes), minFetchBytes), maxFetchBytes), expected); err != nil {
+		if err = r.catchUp(ctx, from, min(max(int64(float64(bytes)*(1-r.saved)), minFetchBytes), maxFetchBytes)); err != nil {
 			return true, err
 		}
 	}
@@ -128,23 +123,23 @@ func (r *laneReader) logUnread(now time.Time) {
 // readMain reads on from main, for all campaigns that are not left behind.
 func (r *laneReader) readMain(ctx context.Context, main int64) error {
 	v := &visit{reader: r, now: time.Now(), classify: (*offset.Lane).ClassifyMain}
-	return r.readLane(ctx, v, main, maxFetchBytes, 0, func(out broker.Fetched, err error) {
+	return r.readLane(ctx, v, main, maxFetchBytes, func(out broker.Fetched, err error) {
 		r.stopped = v.stopped
 		if err == nil {
 			r.src.edge.Store(out.End)
 			r.src.lane.Pass(out.Next)
-			r.src.commits.Changed()
+			r.src.changes++
 		}
 	})
 }
 
-// catchUp reads from a position before main: the campaigns that were left behind and have room, for about so many jobs.
-func (r *laneReader) catchUp(ctx context.Context, from, bytes, jobs int64) error {
+// catchUp reads from a position before main: the campaigns that were left behind and have room.
+func (r *laneReader) catchUp(ctx context.Context, from, bytes int64) error {
 	v := &visit{reader: r, now: time.Now(), classify: (*offset.Lane).ClassifyCatchUp, catchUp: true}
-	return r.readLane(ctx, v, from, bytes, r.packing.jobs(jobs), func(out broker.Fetched, err error) {
+	return r.readLane(ctx, v, from, bytes, func(out broker.Fetched, err error) {
 		if err == nil {
 			r.src.lane.EndCatchUp(out.Next, out.Bytes)
-			r.src.commits.Changed()
+			r.src.changes++
 		} else { // jobs read before a failure are registered; the rest is read again
 			r.src.lane.BreakCatchUp()
 		}
@@ -152,11 +147,10 @@ func (r *laneReader) catchUp(ctx context.Context, from, bytes, jobs int64) error
 }
 
 // readLane reads the lane once and offers the jobs that the visit has collected. In between it calls done, with the
-// lock. Before it reads, there must be memory for what is fetched and for the jobs that are expected.
-func (r *laneReader) readLane(ctx context.Context, v *visit, from, bytes, jobs int64, done func(out broker.Fetched, err error)) error {
-	jobs = min(jobs, r.src.budget.limit/campaignShare)
+// lock.
+func (r *laneReader) readLane(ctx context.Context, v *visit, from, bytes int64, done func(out broker.Fetched, err error)) error {
 	r.src.heart.rest()
-	if err := r.admit(ctx, bytes, jobs); err != nil {
+	if err := r.admit(ctx, bytes); err != nil {
 		return err
 	}
 	if v.catchUp {
@@ -167,8 +161,9 @@ func (r *laneReader) readLane(ctx context.Context, v *visit, from, bytes, jobs i
 	out, err := r.read(ctx, from, bytes, shortPoll, v.record)
 	r.release()
 	r.src.metrics.lanes.read.Add(int64(out.Records))
-	r.packing.note(out.Packed, out.Bytes)
-	r.packing.took(len(v.jobs), v.bytes)
+	if out.Bytes > 0 {
+		r.saved += (max(0, 1-float64(out.Packed)/float64(out.Bytes)) - r.saved) / 8
+	}
 	if errors.Is(err, errEnough) {
 		err = nil
 	}
@@ -190,7 +185,7 @@ func (r *laneReader) offerAll(ctx context.Context, jobs []*delivery.Job) error {
 		piece := make([]*delivery.Job, 0, n)
 		for _, j := range jobs[:n] {
 			if refusedOf[j.Campaign] {
-				r.src.holdBack(j.Offset)
+				r.src.giveBack(j.Offset, false)
 			} else {
 				piece = append(piece, j)
 			}
@@ -203,46 +198,17 @@ func (r *laneReader) offerAll(ctx context.Context, jobs []*delivery.Job) error {
 		refused, err := r.offer(ctx, piece)
 		if err != nil {
 			for _, j := range append(piece, jobs...) {
-				r.src.holdBack(j.Offset)
+				r.src.giveBack(j.Offset, false)
 			}
 			return err
 		}
 		for _, j := range refused {
 			refusedOf[j.Campaign] = true
-			r.src.refused(j.Offset)
+			r.src.giveBack(j.Offset, true)
 		}
 		r.src.offers(false)
 	}
 	return nil
-}
-
-// packing is how much smaller the records of a lane are in their batches, which are compressed; the zero value does not know. A
-// fetch is charged to the budget as long as what it brings is looked at, so it asks for no more than is expected to be needed.
-type packing struct {
-	saved float64 // part of the bytes, a moving average
-	each  float64 // memory of a job, a moving average
-}
-
-// packed is about what records of so many bytes take in their batches.
-func (p *packing) packed(bytes int64) int64 { return int64(float64(bytes) * (1 - p.saved)) }
-
-// note takes note of what was read.
-func (p *packing) note(packed, bytes int64) {
-	if bytes > 0 {
-		p.saved += (max(0, 1-float64(packed)/float64(bytes)) - p.saved) / 8
-	}
-}
-
-// took takes note of the memory of jobs.
-func (p *packing) took(jobs int, bytes int64) {
-	if jobs > 0 {
-		p.each += (float64(bytes)/float64(jobs) - p.each) / 8
-	}
-}
-
-// jobs is about the memory of so many jobs that one read hands over.
-func (p *packing) jobs(n int64) int64 {
-	return min(int64(float64(min(n, laneJobs))*p.each), expansion*maxFetchBytes)
 }
 
 // visit collects the jobs of one read that are to be offered. All other records are skipped without being copied.

@@ -18,10 +18,10 @@ import (
 // newLaneReader makes the reader of an empty lane, which reads only what it is given.
 func newLaneReader(log *slog.Logger) *laneReader {
 	b := newBudget(1 << 20)
-	src := newLaneSource(partition{Topic: "lanes", ID: 0}, offset.NewLane(0), b, newMetrics(newRegistry(), b), func() {})
+	src, _ := newSource(partition{Topic: "lanes"}, delivery.FromLane, start{}, b, newMetrics(newRegistry(), b), func() {})
 	return &laneReader{
-		reader: reader{opt: &Options{MaxWeight: 1, Logger: log}, base: &src.source, source: laneReceipt{src, 0}, receipt: laneReceipt{src, 0}},
-		src:    src, repeats: offset.NewRepeats(offset.NewOrigins()),
+		reader:  reader{opt: &Options{MaxWeight: 1, Logger: log}, src: src, receipt: src},
+		repeats: offset.NewRepeats(offset.NewOrigins()),
 	}
 }
 
@@ -41,7 +41,7 @@ func TestACatchUpThatBreaksCommitsNothing(t *testing.T) {
 	if err := main.record(laneRecord(0, "c", "{}")); err != nil || len(main.jobs) != 1 || src.lane.Main() != 1 {
 		t.Fatalf("%d jobs, main %d, %v", len(main.jobs), src.lane.Main(), err)
 	}
-	src.holdBack(0)
+	src.giveBack(0, false)
 	src.lane.GrantCapacity(delivery.CampaignHash("c"), 5)
 	src.lane.BeginCatchUp(0)
 	src.lane.BreakCatchUp()
@@ -53,7 +53,7 @@ func TestACatchUpThatBreaksCommitsNothing(t *testing.T) {
 		t.Fatalf("read again: %d jobs, %v", len(catchUp.jobs), err)
 	}
 	src.lane.EndCatchUp(1, 100)
-	src.settle(0, 0)
+	src.settle(0)
 	if at := src.lane.Committed(); at != 1 {
 		t.Errorf("%d is committed of 1", at)
 	}
@@ -80,7 +80,7 @@ func TestAFullLaneIsNotSilent(t *testing.T) {
 	if n := len(logs.lines("WARN", "lanes/0", fmt.Sprintf("offset=%d", at-1))); n != 1 || full() != 1 {
 		t.Errorf("%d warnings, %v full lanes: %s", n, full(), logs)
 	}
-	r.src.settle(0, 0)
+	r.src.settle(0)
 	r.stopped = r.stopped && r.src.lane.Full()
 	for range 2 {
 		r.logUnread(now)

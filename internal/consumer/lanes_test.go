@@ -76,7 +76,7 @@ func (q *queues) send() {
 		q.queue[id] = nil
 		if src := q.waiting[id]; src != nil {
 			delete(q.waiting, id)
-			src.(roomer).GrantCapacity(id, int64(q.capacity))
+			src.GrantCapacity(id, int64(q.capacity))
 		}
 	}
 }
@@ -194,7 +194,7 @@ func TestLaneRelease(t *testing.T) {
 	for id, j := range f.open {
 		if src = j.Source; j.Offset >= 3 {
 			delete(f.open, id)
-			j.Source.(laneReceipt).Release("a", j.Offset)
+			j.Source.(*source).Release("a", j.Offset)
 		}
 	}
 	f.mu.Unlock()
@@ -209,7 +209,7 @@ func TestLaneRelease(t *testing.T) {
 	f.mu.Lock()
 	f.keep = nil
 	f.mu.Unlock()
-	src.(roomer).GrantCapacity("a", 100)
+	src.GrantCapacity("a", 100)
 	r.eventually("they come again", func() bool { return len(c.orderOf("a")) == 17 })
 	if got := c.orderOf("a")[10:]; !slices.Equal(got, numbered("a", 3, 10)) {
 		t.Errorf("came again: %v", got)

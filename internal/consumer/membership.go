@@ -101,7 +101,9 @@ func (m *membership) join(ctx context.Context, held holds, stopping func() bool)
 			continue // a session timeout would pass before the group forgets a member that does not
 		case broker.Outdated(err): // the group was faster
 		case broker.Fenced(err):
+			m.mu.Lock()
 			m.forget(err)
+			m.mu.Unlock()
 			if len(held.all()) > 0 {
 				m.lease.lose()
 				return g, err
@@ -186,7 +188,7 @@ func (m *membership) heard(of broker.Member, sent time.Time, err error) {
 	case m.joining && broker.Outdated(err): // it has, with this member, whose answer is under way, and who keeps what it holds
 		m.lease.renew(sent)
 	case broker.Fenced(err):
-		m.drop(err)
+		m.forget(err)
 		m.lease.lose()
 	default:
 		m.health.Fail("group", fmt.Errorf("heartbeat of group %s: %w", m.opt.Group, err))
@@ -199,15 +201,8 @@ func (m *membership) outdated(of broker.Member, err error) bool {
 	return broker.Outdated(err) && now.ID == of.ID && (joining || now != of)
 }
 
-// forget begins anew, as another member if the group does not know this one.
+// forget begins anew, as another member if the group does not know this one. Needs the lock.
 func (m *membership) forget(err error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.drop(err)
-}
-
-// drop is forget with the lock.
-func (m *membership) drop(err error) {
 	m.member.Generation = 0
 	if !broker.Outdated(err) {
 		m.member.ID = ""

@@ -180,6 +180,12 @@ func newMetrics(reg prometheus.Registerer, b *budget) *metrics {
 	return m
 }
 
+// The causes of lost records in labels.
+const (
+	lostDeleted   = "deleted"   // before they were read, by retention for example
+	lostTruncated = "truncated" // after they were read, by the election of a leader that did not have them
+)
+
 // The results in labels.
 const (
 	resultOK      = "ok"

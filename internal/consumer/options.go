@@ -21,8 +21,8 @@ import (
 type Handler interface {
 	// Offer hands jobs over. Jobs from timers are always accepted. A lane job whose campaign's queue is full is
 	// returned in refused, with all later jobs of the same campaign; so are jobs of ingress whose campaign keeps them
-	// there (overflow block). The handler calls GrantCapacity(campaign string, units int64) of the source when there is room
-	// again. On an error no job was accepted, and the same jobs are offered again as long as their partition is held.
+	// there (overflow block). The handler calls GrantCapacity of the source when there is room again. On an error no job was
+	// accepted, and the same jobs are offered again as long as their partition is held.
 	Offer(ctx context.Context, jobs []*delivery.Job) (refused []*delivery.Job, err error)
 	// Relieve asks the handler to move the queued jobs of src with offsets below before to lanes or timers now,
 	// because the window of open offsets is nearly full.
@@ -30,9 +30,8 @@ type Handler interface {
 	// Yield asks the handler to give back (Release of their source) jobs of lanes that it will not send soon, because a
 	// lane that has something to read waits for memory. It is called again while lanes wait.
 	Yield()
-	// Revoke forgets every job that is not in flight and whose source is revoked (Revoked of the source), and tells the source so
-	// (Drop, with the offset). Jobs in flight that are not settled when they come back, it forgets in the same way. It does not wait
-	// for them.
+	// Revoke forgets every job that is not in flight and whose source is revoked, and drops it from the source. Jobs in flight that
+	// are not settled when they come back, it forgets in the same way. It does not wait for them.
 	Revoke(ctx context.Context) error
 	// Drain forgets every job that is not in flight, waits until those in flight are settled or ctx ends, and returns
 	// the number of jobs in doubt. The offsets of forgotten jobs stay open; the next owner of their partition reads

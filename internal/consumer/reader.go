@@ -24,82 +24,55 @@ const (
 
 // reader is the part common to the readers of all partitions: one goroutine that fetches, decodes and offers.
 type reader struct {
-	opt       *Options
-	health    *broker.Health
-	hearts    *heartbeats
-	base      *source
-	partition placed
-	enter     func(era int) receipt // makes what jobs see of the partition
-	corrected func()                // the position was corrected
-	doubted   func()                // the log is about to be verified: what was fetched and not registered may not be in it; may be nil
-	waits     retry.Outage
-	memory    fetchMemory
-	// Common to all jobs that are read now.
-	source  delivery.Source
-	receipt delivery.Receipt
-	topic   delivery.TopicID
+	opt     *Options
+	health  *broker.Health
+	hearts  *heartbeats
+	src     *source
+	receipt delivery.Receipt          // of the jobs that are read
+	settle  func(ctx context.Context) // waits until what is in hand of the source is settled or dropped
+	memory  fetchMemory
 	decoder record.Decoder
 }
 
-// run calls turn until ctx ends. A turn does one piece of work and returns whether there was any; it returns the error
-// of a fetch at once, before it waits.
-func (r *reader) run(ctx context.Context, turn func(context.Context) (worked bool, err error)) {
-	name := r.base.String()
+// run calls turn until ctx ends, or the partition has to be begun anew. A turn does one piece of work and returns whether there was
+// any; it returns the error of a fetch at once, before it waits.
+func (r *reader) run(ctx context.Context, turn func(context.Context) (worked bool, err error)) (anew *start) {
+	name := r.src.String()
 	defer r.health.Forget(name)
-	defer r.hearts.begin(&r.base.heart, name, placeNames[r.base.from])()
-	r.entered()
+	defer r.hearts.begin(&r.src.heart, name, placeNames[r.src.from])()
 	var wait backoff
+	doubted := false
 	for ctx.Err() == nil {
-		r.base.heart.beat("its next step")
-		worked, err := r.turn(ctx, turn)
+		r.src.heart.beat("its next step")
+		worked, err := false, error(nil)
+		pause := doubted
+		if doubted { // until it works: a topic that is gone for a moment may be made anew, and have grown
+			anew, err = r.verify(ctx)
+			doubted = err != nil
+		} else {
+			turning, end := r.src.beginTurn(ctx)
+			worked, err = turn(turning)
+			if doubted = broker.OutOfRange(err) || broker.NoTopic(err) || turning.Err() != nil; doubted {
+				err = nil
+			}
+			end()
+		}
 		switch {
 		case ctx.Err() != nil:
-			return
-		case err == nil:
-			if worked {
-				wait.reset()
-			}
-			continue
-		case !errors.Is(err, errWaits) && !errors.Is(err, errVerified):
+			return nil
+		case anew != nil:
+			return anew
+		case err != nil:
+			pause = true
 			r.health.Fail(name, err)
+		case worked:
+			wait.reset()
 		}
-		if wait.pause(ctx) != nil {
-			return
-		}
-	}
-}
-
-// turn makes a turn, or verifies the log if there is a doubt.
-func (r *reader) turn(ctx context.Context, turn func(context.Context) (worked bool, err error)) (worked bool, err error) {
-	if turning, end, ok := r.base.beginTurn(ctx); ok {
-		defer end()
-		worked, err = turn(turning)
-		switch {
-		case broker.OutOfRange(err), broker.NoTopic(err): // a topic that is gone for a moment may be made anew
-			r.base.suspect(broker.NoTopic(err))
-		case turning.Err() == nil || ctx.Err() != nil:
-			return worked, err
+		if pause && wait.pause(ctx) != nil {
+			return nil
 		}
 	}
-	if r.doubted != nil {
-		r.doubted()
-	}
-	if err = r.verify(ctx); err == nil {
-		err = errVerified
-	}
-	return false, err
-}
-
-// errVerified ends a turn in which nothing was read, because the log was doubted.
-var errVerified = errors.New("the log was verified")
-
-// entered makes jobs that are read from now on belong to the log that is read now.
-func (r *reader) entered() {
-	p := r.enter(r.base.era())
-	r.source, r.receipt = p, r.opt.Receipt(p)
-	if r.corrected != nil {
-		r.corrected()
-	}
+	return nil
 }
 
 // errEnough ends a fetch from which enough was taken; the rest is read again.
@@ -108,7 +81,6 @@ var errEnough = errors.New("enough was read")
 // read fetches once, within the budget, and calls visit for each record. It returns the error of the context, of the
 // fetch, or errEnough of visit; records visited before an error are valid.
 func (r *reader) read(ctx context.Context, from, maxBytes int64, maxWait time.Duration, visit func(*broker.Raw) error) (broker.Fetched, error) {
-	r.topic = r.base.logPosition().topic
 	m, large := &r.memory, int64(0)
 	m.kept = 0
 	charge := func(more int64) { // of a large answer, what was not claimed for it; in the end the same, negative
@@ -117,14 +89,14 @@ func (r *reader) read(ctx context.Context, from, maxBytes int64, maxWait time.Du
 		if more < 0 {
 			extra = -extra
 		}
-		r.base.budget.charge(extra)
+		r.src.budget.charge(extra)
 	}
 	request := broker.FetchRequest{
-		Partition: r.base.partition, Offset: from, MaxBytes: maxBytes, MaxWait: maxWait, Charge: charge,
+		Partition: r.src.partition, Offset: from, MaxBytes: maxBytes, MaxWait: maxWait, Charge: charge,
 	}
-	r.base.heart.beat("a fetch to end")
+	r.src.heart.beat("a fetch to end")
 	out, err := r.opt.Client.Fetch(ctx, request, visit)
-	r.base.heart.beat("its next step")
+	r.src.heart.beat("its next step")
 	result, failed := resultOK, err != nil && !errors.Is(err, errEnough)
 	switch {
 	case failed && ctx.Err() != nil:
@@ -134,13 +106,13 @@ func (r *reader) read(ctx context.Context, from, maxBytes int64, maxWait time.Du
 	case out.Records == 0:
 		result = resultEmpty
 	}
-	metrics, label := r.base.metrics, placeNames[r.base.from]
+	metrics, label := r.src.metrics, placeNames[r.src.from]
 	metrics.fetches.WithLabelValues(label, result).Inc()
 	metrics.records.WithLabelValues(label).Add(float64(out.Records))
 	if !failed {
 		m.last, m.need = large, min(m.need, m.kept)
-		r.health.OK(r.base.String())
-		r.base.prove()
+		r.health.OK(r.src.String())
+		r.src.prove()
 	}
 	return out, err
 }
@@ -153,25 +125,25 @@ type fetchMemory struct {
 	need         int64 // of jobs, since there was no memory for them
 }
 
-// admit waits for the memory of a fetch: for its answer, which is as large as the last one, and for jobs, as many as are expected and
-// as there was no memory for.
-func (r *reader) admit(ctx context.Context, maxBytes, jobs int64) error {
+// admit waits for the memory of a fetch: for its answer, which is as large as the last one, and for the jobs that there was no
+// memory for.
+func (r *reader) admit(ctx context.Context, maxBytes int64) error {
 	m := &r.memory
-	m.answer, m.jobs = max(maxBytes, min(m.last, r.base.budget.limit/4)), max(jobs, m.need)
-	return r.base.budget.acquire(ctx, m.answer+m.jobs)
+	m.answer, m.jobs = max(maxBytes, min(m.last, r.src.budget.limit/4)), m.need
+	return r.src.budget.acquire(ctx, m.answer+m.jobs)
 }
 
 // release gives back what was claimed for a fetch and is not used by its jobs.
 func (r *reader) release() {
-	r.base.budget.charge(-r.memory.answer - r.memory.jobs)
+	r.src.budget.charge(-r.memory.answer - r.memory.jobs)
 	r.memory.answer, r.memory.jobs = 0, 0
 }
 
 // keep charges a job that was read. Without memory for it, it returns false: the job is read again, once there is.
 func (r *reader) keep(size int64) bool {
 	m := &r.memory
-	if more := size - m.jobs; more > 0 && !r.base.budget.try(more) {
-		m.need = max(size, min(m.answer, r.base.budget.limit/16))
+	if more := size - m.jobs; more > 0 && !r.src.budget.try(more) {
+		m.need = max(size, min(m.answer, r.src.budget.limit/16))
 		m.kept = m.need
 		return false
 	}
@@ -183,19 +155,19 @@ func (r *reader) keep(size int64) bool {
 // decode makes a job of a record.
 func (r *reader) decode(rec *broker.Raw, now time.Time) *delivery.Job {
 	c := rec.Record()
-	c.TopicID = r.topic
+	c.TopicID = r.src.topic
 	if c.Flaw != nil {
 		r.opt.Logger.Error("a record cannot be read as a whole; it becomes a dead letter without its payload",
-			"partition", r.base.String(), "offset", c.Offset, "reason", c.Flaw.Defect, "detail", c.Flaw.Detail)
+			"partition", r.src.String(), "offset", c.Offset, "reason", c.Flaw.Defect, "detail", c.Flaw.Detail)
 	}
-	return r.decoder.Decode(&c, r.base.from, r.opt.limits(), now)
+	return r.decoder.Decode(&c, r.src.from, r.opt.limits(), now)
 }
 
 // adopt sets the fields of a decoded job that are common to the partition.
 func (r *reader) adopt(j *delivery.Job) *delivery.Job {
-	j.Source, j.Receipt = r.source, r.receipt
+	j.Source, j.Receipt = r.src, r.receipt
 	if j.Flaw != nil {
-		r.base.metrics.defects.WithLabelValues(string(j.Flaw.Defect)).Inc()
+		r.src.metrics.defects.WithLabelValues(string(j.Flaw.Defect)).Inc()
 	}
 	return j
 }
@@ -203,10 +175,10 @@ func (r *reader) adopt(j *delivery.Job) *delivery.Job {
 // offer calls the handler until it accepts the call, and returns the jobs that it refused. An error of the handler
 // means that it accepted none of them, and is retried; the error returned is the context's.
 func (r *reader) offer(ctx context.Context, jobs []*delivery.Job) (refused []*delivery.Job, err error) {
-	defer r.base.heart.beat("its next step")
+	defer r.src.heart.beat("its next step")
 	var wait backoff
 	for {
-		r.base.heart.beat("the handler to take the jobs it is offered")
+		r.src.heart.beat("the handler to take the jobs it is offered")
 		refused, err = r.opt.Handler.Offer(ctx, jobs)
 		if err == nil {
 			return refused, nil
@@ -216,19 +188,6 @@ func (r *reader) offer(ctx context.Context, jobs []*delivery.Job) (refused []*de
 			return nil, err
 		}
 	}
-}
-
-// receipt is a partition as its jobs see it. Jobs that were read before the log was cut, or made anew, have one of
-// their own, so that what becomes of them is not taken for that of other records with their offsets.
-type receipt interface {
-	delivery.Source
-	delivery.Receipt
-	base() *source
-	// Drop notes that nobody has the job at an offset any more, and that it was not settled.
-	Drop(offset int64)
-	// Flush commits what is settled. It returns once the broker has acknowledged the commit, or nil if the partition
-	// is gone.
-	Flush(ctx context.Context) error
 }
 
 // brokerBackoff waits from 50 to 100 ms at first and up to 2 s, with jitter so that readers do not retry together.

@@ -1,6 +1,14 @@
 package consumer
 
-import "context"
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/pacer/pacer/internal/broker"
+	"github.com/pacer/pacer/internal/consumer/offset"
+	"github.com/pacer/pacer/internal/delivery"
+)
 
 // The stages of a partition.
 const (
@@ -9,32 +17,27 @@ const (
 	hasLeft       // it is not this daemon's any more
 )
 
-// left reports whether the partition is not this daemon's any more.
-func (s *source) left() bool { return s.stage.Load() == hasLeft }
+// Revoked implements delivery.Source.
+func (s *source) Revoked() (leaving, left bool) {
+	stage := s.stage.Load()
+	return stage == leaves, stage == hasLeft
+}
+
+// Drop implements delivery.Source: the job stays open for the next owner of the partition.
+func (s *source) Drop(int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stage.Load() == leaves {
+		s.dropped++
+		signal(&s.onMove)
+	}
+}
 
 // revoke begins to let go of the partition: its reader has to end, and who has jobs of it in hand finishes or drops them.
 func (s *source) revoke() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stage.Store(leaves)
-}
-
-// Revoked reports whether the partition is about to move to another daemon, so that its jobs must not be begun any more, and whether
-// it has.
-func (s *source) Revoked() (leaving, left bool) {
-	stage := s.stage.Load()
-	return stage == leaves, stage == hasLeft
-}
-
-// dropOf notes that nobody has a job any more that was read in an era, and was not settled: it stays open for the next owner of
-// the partition.
-func (s *source) dropOf(at int64, era int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.stage.Load() == leaves && !s.forgotten(at, era) {
-		s.dropped++
-		signal(&s.onMove)
-	}
 }
 
 // awaitInFlight waits until nobody has jobs of a revoked partition in hand, or ctx ends, and returns how many they are then.
@@ -53,4 +56,124 @@ func (s *source) awaitInFlight(ctx context.Context) (jobs int) {
 			return jobs
 		}
 	}
+}
+
+// leave marks the source as gone: it forgets its open offsets and returns their bytes to the budget.
+func (s *source) leave() {
+	s.mu.Lock()
+	s.stage.Store(hasLeft)
+	s.mu.Unlock()
+	s.forget()
+}
+
+// forget is leave for a log that is gone itself: who has jobs of it in hand goes on with them.
+func (s *source) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.gone {
+		s.metrics.openJobs[s.from].Sub(float64(s.position.Open()))
+		s.budget.charge(-s.position.OpenBytes())
+	}
+	s.gone = true
+	s.stop()
+}
+
+// fence makes the source commit nothing from now on.
+func (s *source) fence() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stop()
+}
+
+// stop wakes all waiting goroutines. Needs the lock.
+func (s *source) stop() {
+	s.fenced = true
+	signal(&s.onAck)
+	signal(&s.onMove)
+}
+
+// progress returns what to commit now; dirty is false if the last acknowledged commit contained the same.
+func (s *source) progress() (p progress, dirty bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fenced || s.changes == s.acked {
+		return progress{}, false
+	}
+	return s.now(), true
+}
+
+// now returns the current progress. Needs the lock.
+func (s *source) now() progress {
+	p := s.position.Position()
+	p.Metadata = offset.InTopic(p.Metadata, s.topic)
+	if p.Trimmed {
+		s.metrics.trimmed.Inc()
+	}
+	return progress{p, s.changes}
+}
+
+// answered records the outcome of a commit of p.
+func (s *source) answered(p progress, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		s.commitFailures++
+		if broker.Answered(err) || broker.NoTopic(err) {
+			s.refusals++
+		}
+		s.commitAfter = time.Now().Add(commitBackoff.Delay(s.commitFailures))
+	} else {
+		s.commitFailures, s.refusals, s.commitAfter = 0, 0, time.Time{}
+		s.acked, s.committed = max(s.acked, p.changes), p.Offset
+		signal(&s.onMove)
+	}
+	signal(&s.onAck)
+}
+
+var errRefused = errors.New("the broker refuses it")
+
+// flush waits until all changes so far are committed, or the source is gone. It returns an error when the broker refuses that again
+// and again, or ctx ends.
+func (s *source) flush(ctx context.Context) error {
+	s.mu.Lock()
+	target := s.changes
+	for {
+		if s.fenced || s.acked >= target {
+			s.mu.Unlock()
+			return nil
+		}
+		refused, acked := s.refusals >= lastAttempts, waitOn(&s.onAck)
+		s.mu.Unlock()
+		if refused {
+			return errRefused
+		}
+		s.kick()
+		select {
+		case <-acked:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		s.mu.Lock()
+	}
+}
+
+// storedPosition returns the position to be stored, which is that of the next commit; ok is false if the partition leaves.
+func (s *source) storedPosition() (p delivery.Position, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.gone || s.stage.Load() != staying {
+		return delivery.Position{}, false
+	}
+	now := s.now()
+	return delivery.Position{
+		Topic: s.Topic, Partition: s.ID, Committed: now.Offset, Metadata: now.Metadata, TopicID: s.topic,
+	}, true
+}
+
+// lowWatermark returns the offset before which no later owner reads again, given the stored position kept; false if
+// the group has committed nothing.
+func (s *source) lowWatermark(kept int64) (offset int64, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return min(s.committed, kept), s.committed >= 0 && !s.gone
 }

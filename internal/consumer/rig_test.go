@@ -345,12 +345,11 @@ func (f *fake) Yield() {
 	}
 	half := 0
 	for id, j := range f.open {
-		src, ok := j.Source.(interface{ Release(string, int64) })
-		if half++; !ok || half%2 == 0 {
+		if half++; half%2 == 0 {
 			continue
 		}
 		delete(f.open, id)
-		src.Release(j.Campaign, j.Offset)
+		j.Source.Release(j.Campaign, j.Offset)
 	}
 }
 
@@ -363,8 +362,8 @@ func (f *fake) Revoke(context.Context) error {
 
 // revokedOf drops a job whose source is revoked, and reports whether it is.
 func revokedOf(j *delivery.Job) bool {
-	src := j.Source.(receipt)
-	if leaving, _ := src.base().Revoked(); !leaving {
+	src := j.Source.(*source)
+	if leaving, _ := src.Revoked(); !leaving {
 		return false
 	}
 	src.Drop(j.Offset)
@@ -502,9 +501,4 @@ func (c *running) fetches(place string) (n float64) {
 		n += m.GetCounter().GetValue()
 	}
 	return n
-}
-
-// roomer is a source whose jobs may have been refused.
-type roomer interface {
-	GrantCapacity(campaign string, units int64)
 }

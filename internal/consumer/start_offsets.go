@@ -5,163 +5,123 @@ import (
 	"context"
 	"log/slog"
 	"slices"
-	"sync"
 
 	"github.com/pacer/pacer/internal/broker"
+	"github.com/pacer/pacer/internal/consumer/offset"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/retry"
 )
 
-// start is where reading a partition begins.
-type start struct {
-	offset    int64
-	metadata  string
-	committed bool             // by the group
-	topic     delivery.TopicID // of the log
-	proven    bool             // the offset is known to be one in this log
-}
+// resetOffset is the remedy for an offset that cannot be used.
+const resetOffset = "stop all daemons, choose an offset, and set it for this partition with kafka-consumer-groups.sh --reset-offsets: " +
+	"all jobs after it are sent"
 
-// startOffsets finds out where to begin in partitions: at the offset that the group has committed, or, in new ones and those whose
-// offset has expired with the group, elsewhere. An empty partition is begun at its end, and one of ingress at its earliest record; that its
-// offset has expired is seen by its stored position, and logged. Lanes and timers go on from the stored position, because
-// their jobs may have waited for longer than offsets are kept, or else begin at the earliest record too. A partition
-// waits for what has to be asked for its own start only, and ingress at most for one attempt to load stored positions. A
-// stored position is used only if it is of this topic, not of another one with its name.
+// startOffsets finds out where to begin in partitions: at the offset that the group has committed, unless that names another topic;
+// elsewhere at the earliest record. Where the group's offset has expired, lanes and timers go on from the stored position if it is of
+// this topic, because their jobs may have waited for longer than offsets are kept. A partition waits for what has to be asked for its
+// own start only, and ingress at most for one attempt to load stored positions.
 type startOffsets struct {
-	opt     *Options
-	metrics *metrics
-	health  *broker.Health
+	*assignment
 	loading retry.Outage
-	topics  map[string]delivery.TopicID // as they were when the partitions were assigned
-
-	mu      sync.Mutex
-	missing map[partition]chan start // of capacity 1; of those who still wait
+	topics  map[string]delivery.TopicID
+	commits map[partition]broker.Commit
+	left    []partition // whose start is not found
 }
 
-func newStartOffsets(opt *Options, m *metrics, health *broker.Health) *startOffsets {
-	return &startOffsets{opt: opt, metrics: m, health: health, missing: map[partition]chan start{}}
-}
-
-// await returns a function that waits until the start of the partition is known; its error is that of the context.
-func (l *startOffsets) await(at partition) func(context.Context) (start, error) {
-	found := make(chan start, 1)
-	l.mu.Lock()
-	l.missing[at] = found
-	l.mu.Unlock()
-	return func(ctx context.Context) (start, error) {
-		select {
-		case s := <-found:
-			return s, nil
-		case <-ctx.Done():
-			l.mu.Lock()
-			delete(l.missing, at)
-			l.mu.Unlock()
-			return start{}, ctx.Err()
-		}
-	}
-}
-
-// run works until all starts of the partitions are found or ctx ends. It calls known when it is known which of them the group has
-// committed. A partition whose offset cannot be read waits alone.
-func (l *startOffsets) run(ctx context.Context, partitions []partition, known func()) {
+// run works until all starts are found or ctx ends.
+func (l *startOffsets) run(ctx context.Context) {
 	defer l.health.Forget("offsets")
 	var wait backoff
-	for unread := partitions; ; {
-		commits, err := l.opt.Client.Committed(ctx, l.opt.Group, unread)
-		for at, c := range commits {
-			if !c.None {
-				l.found(at, start{offset: c.Offset, metadata: c.Metadata, committed: true})
-			}
-		}
-		unread = slices.DeleteFunc(slices.Clone(unread), func(at partition) bool { _, read := commits[at]; return read })
-		if commits != nil {
-			known()
-			err = cmp.Or(err, l.resolve(ctx, unread))
-		}
+	for {
+		err := l.find(ctx)
 		if err == nil {
 			l.health.OK("offsets")
 		} else if ctx.Err() == nil {
 			l.health.Fail("offsets", err)
 		}
-		if len(l.left(nil)) == 0 || wait.pause(ctx) != nil {
+		if l.left = slices.DeleteFunc(l.left, func(at partition) bool { return !l.awaits(at) }); len(l.left) == 0 || wait.pause(ctx) != nil {
 			return
 		}
 	}
 }
 
-// left lists the partitions whose start is not found, without some.
-func (l *startOffsets) left(without []partition) (list []partition) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for at := range l.missing {
-		if !slices.Contains(without, at) {
-			list = append(list, at)
+// find finds the starts that can be found now. A partition of which it is not known what the group has committed waits alone.
+func (l *startOffsets) find(ctx context.Context) (err error) {
+	if l.topics, err = l.opt.Client.Identify(ctx, l.opt.topics()...); err != nil {
+		return err
+	}
+	if l.commits, err = l.opt.Client.Committed(ctx, l.opt.Group, l.left); l.commits == nil {
+		return err
+	}
+	l.reads()
+	var others []partition
+	for _, at := range l.left {
+		topic, there := l.topics[at.Topic]
+		c, read := l.commits[at]
+		named, same := offset.Names(c.Metadata, topic)
+		switch {
+		case !there || !read:
+		case c.None || named && !same && topic.Known():
+			others = append(others, at)
+		default:
+			l.begin(at, start{offset: c.Offset, metadata: c.Metadata, committed: true, topic: topic, proven: same})
 		}
 	}
-	return list
+	if len(others) == 0 {
+		return err
+	}
+	return cmp.Or(err, l.findOthers(ctx, others))
 }
 
-// resolve finds the starts that can be found now, where the group has committed nothing: not in those of which that is not known.
-func (l *startOffsets) resolve(ctx context.Context, unread []partition) error {
-	left := l.left(unread)
-	if len(left) == 0 {
-		return nil
-	}
-	begins, err := l.opt.Client.Offsets(ctx, broker.Earliest, left...)
-	ends, failure := l.opt.Client.Offsets(ctx, broker.Latest, left...)
-	err = cmp.Or(err, failure)
-	waiting, needing := map[partition]int64{}, 0 // for stored positions, by the earliest record
-	for _, at := range left {
+func warnAnew(log *slog.Logger) {
+	log.Warn("the topic was made anew; reading it from the earliest record")
+}
+
+// findOthers finds the starts of partitions that do not go on from an offset of the group.
+func (l *startOffsets) findOthers(ctx context.Context, others []partition) error {
+	begins, err := l.opt.Client.Offsets(ctx, broker.Earliest, others...)
+	ends, failure := l.opt.Client.Offsets(ctx, broker.Latest, others...)
+	waiting, needing := map[partition]start{}, 0 // for stored positions
+	for _, at := range others {
 		begin, ok := begins[at]
 		end, answered := ends[at]
-		ingress := l.ingress(at)
+		from, ingress := start{offset: begin, topic: l.topics[at.Topic], proven: true}, l.ingress(at)
 		switch {
 		case !ok || !answered:
+		case !l.commits[at].None:
+			warnAnew(l.opt.Logger.With("partition", at.String(), "committed", l.commits[at].Offset))
+			l.metrics.resets.Inc()
+			l.begin(at, from)
 		case begin == end && (!ingress || begin == 0):
-			l.found(at, start{offset: begin, proven: true})
+			l.begin(at, from)
 		default:
-			waiting[at] = begin
-			if !ingress {
+			if waiting[at] = from; !ingress {
 				needing++
 			}
 		}
 	}
 	if len(waiting) == 0 {
-		return err
+		return cmp.Or(err, failure)
 	}
 	stored, ok := l.stored(ctx, needing)
-	topics := map[string]delivery.TopicID{}
-	for at, begin := range waiting {
-		if !ok {
-			if l.ingress(at) {
-				l.found(at, start{offset: begin, proven: true})
-			}
-			continue
-		}
-		topic, known := topics[at.Topic]
-		if !known {
-			if topic, failure = l.opt.Client.IdentityOf(ctx, at); failure != nil {
-				err = cmp.Or(err, failure)
-				continue
-			}
-			topics[at.Topic] = topic
-		}
-		from := start{offset: begin, topic: topic, proven: true}
-		p, ok := stored[at]
-		log := l.opt.Logger.With("partition", at.String(), "committed", p.Committed, "earliest", begin)
+	for at, from := range waiting {
+		p, is := stored[at]
+		log := l.opt.Logger.With("partition", at.String(), "committed", p.Committed, "earliest", from.offset)
 		switch {
-		case !ok:
-		case p.TopicID != topic:
+		case !ok && !l.ingress(at):
+			continue
+		case !is:
+		case p.TopicID != from.topic:
 			log.Warn("the position kept in the catalog for a partition is of another topic with its name; reading from the earliest record")
 		case l.ingress(at):
-			l.expired(log, p.Committed, begin)
+			l.expired(log, p.Committed, from.offset)
 		case p.Committed > 0: // at 0 nothing was lost: nothing was ever committed there
 			log.Warn("the group has no offset for a partition; going on from the position kept in the catalog")
 			from.offset, from.metadata = p.Committed, p.Metadata
 		}
-		l.found(at, from)
+		l.begin(at, from)
 	}
-	return err
+	return cmp.Or(err, failure)
 }
 
 func (l *startOffsets) ingress(at partition) bool {
@@ -185,16 +145,6 @@ func (l *startOffsets) expired(log *slog.Logger, committed, begin int64) {
 	l.metrics.lost.WithLabelValues(placeNames[delivery.FromIngress], lostDeleted).Add(float64(begin - committed))
 	log.Warn("the group's offset of a partition is gone, and records after it have been deleted from the log; reading from the "+
 		"earliest record", "records", begin-committed, "remedy", "raise the retention of the topic above the longest stop")
-}
-
-func (l *startOffsets) found(at partition, s start) {
-	s.topic = cmp.Or(s.topic, l.topics[at.Topic])
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if found := l.missing[at]; found != nil {
-		found <- s
-		delete(l.missing, at)
-	}
 }
 
 // stored loads the stored positions, without which that many partitions cannot begin.

@@ -44,7 +44,7 @@ func (s *sweepings) remove(at partition, offset int64) {
 	before := kmsg.NewDeleteRecordsRequestTopicPartition()
 	before.Partition, before.Offset = int32(at.ID), offset
 	topic := kmsg.NewDeleteRecordsRequestTopic()
-	topic.Topic, topic.Partitions = at.Topic, append(topic.Partitions, before)
+	topic, topic.Partitions = at.Topic, append(topic.Partitions, before)
 	req := kmsg.NewPtrDeleteRecordsRequest()
 	req.Topics, req.TimeoutMillis = append(req.Topics, topic), 10_000
 	if _, err := req.RequestWith(context.Background(), s.broker); err != nil {
@@ -192,7 +192,7 @@ type openJobs struct {
 func (o *openJobs) settle(j *delivery.Job) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	at := j.Source.(receipt).base().partition
+	at := j.Source.(*source).partition
 	if o.settled == nil {
 		o.settled = map[partition]map[int64]bool{}
 	}

@@ -220,12 +220,23 @@ func (j *Job) Expired(now time.Time) bool {
 		j.TTL > 0 && !j.FirstRead.IsZero() && now.Sub(j.FirstRead) >= j.TTL
 }
 
-// Source is the partition a job was read from. Two are the same if they are equal. Other methods depend on the kind of
-// source; a component that needs one declares the interface: the pacer reports room to sources whose jobs it refused, and releases
-// jobs to lanes.
+// Source is the partition a job was read from. Two are the same if they are equal. No method blocks.
 type Source interface {
 	// Name identifies the source within the process, e.g. "pacer.jobs/3".
 	Name() string
+	// Place is the kind of its topic.
+	Place() Place
+	// GrantCapacity reports that the campaign, whose jobs were refused before, has room in its queue for about units more. A timer
+	// has none that were refused.
+	GrantCapacity(campaign string, units int64)
+	// Release gives the job at offset back as unread, with its bytes. In a lane, the campaign is left behind from that offset, and
+	// its jobs are offered again after GrantCapacity; elsewhere, the job is offered again at once.
+	Release(campaign string, offset int64)
+	// Revoked reports whether the partition is about to move to another daemon, so that its jobs must not be begun any more, and
+	// whether it has.
+	Revoked() (leaving, left bool)
+	// Drop notes that nobody has the job at an offset any more, and that it was not settled.
+	Drop(offset int64)
 }
 
 // Receipt makes the outcome of jobs durable. The receipt of a source closes the job's offset; others are decorators,

@@ -89,7 +89,7 @@ func TestBlockKnowsNoAge(t *testing.T) {
 		if err != nil || len(refused) != 24 {
 			t.Fatalf("%d refused of 40, %v", len(refused), err)
 		}
-		f.daemons[0].Relieve(src.source(delivery.FromIngress), 100)
+		f.daemons[0].Relieve(source{src, delivery.FromIngress}, 100)
 		time.Sleep(5*time.Hour + time.Minute)
 		if n := f.count("slow"); n < 5 || n > 7 {
 			t.Errorf("%d sent in five hours", n)

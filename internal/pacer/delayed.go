@@ -60,7 +60,7 @@ func (p *Pacer) wait(j *delivery.Job, why delivery.Reason, due time.Time, now in
 func (p *Pacer) giveBack(j *delivery.Job, now instant) {
 	if e := p.campaign(j.Campaign, now); e != nil && j.Attempt > 0 && !j.Call.At.IsZero() {
 		p.carryOut(j, relayed(j, e.campaign, now), now)
-	} else if src, ok := j.Source.(capacityReceiver); ok {
-		src.Release(j.Campaign, j.Offset)
+	} else {
+		j.Source.Release(j.Campaign, j.Offset)
 	}
 }

@@ -672,7 +672,7 @@ func TestABlockingCampaignWaitsForItsDestinationInIngress(t *testing.T) {
 		if moved := f.outboxes[0].all(); len(moved) > 0 || ingress.counts().settled > 0 {
 			t.Errorf("%d jobs were moved, %d offsets are closed", len(moved), ingress.counts().settled)
 		}
-		f.daemons[0].Relieve(ingress.source(delivery.FromIngress), 10) // the window is nearly full
+		f.daemons[0].Relieve(source{ingress, delivery.FromIngress}, 10) // the window is nearly full
 		time.Sleep(10 * time.Second)
 		if n := f.outboxes[0].count(delivery.ToTimer, delivery.ReasonDestination); n != 10 {
 			t.Errorf("%d jobs were moved for the sake of others on their partition, and not the older 10", n)

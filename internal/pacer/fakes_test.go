@@ -190,32 +190,21 @@ func (p *partition) Settle(j *delivery.Job, o delivery.Outcome) {
 }
 
 // source is the partition as a source of its kind.
-func (p *partition) source(from delivery.Place) delivery.Source {
-	switch from {
-	case delivery.FromLane:
-		return laneSource{ingressSource{p}}
-	case delivery.FromIngress:
-		return ingressSource{p}
-	}
-	return p
+type source struct {
+	*partition
+	from delivery.Place
 }
 
-// ingressSource hears of room, and takes jobs back.
-type ingressSource struct{ *partition }
+func (s source) Place() delivery.Place { return s.from }
 
-func (p ingressSource) GrantCapacity(campaign string, units int64) {
+func (p *partition) GrantCapacity(campaign string, units int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.rooms = append(p.rooms, campaign)
 	p.units += units
 }
 
-// laneSource is a lane.
-type laneSource struct{ ingressSource }
-
-func (laneSource) Lane() int { return 0 }
-
-func (p ingressSource) Release(_ string, offset int64) {
+func (p *partition) Release(_ string, offset int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.released = append(p.released, offset)
@@ -248,7 +237,7 @@ func jobs(p *partition, from delivery.Place, campaign string, first int64, n int
 		offset := first + int64(i)
 		list[i] = &delivery.Job{
 			ID: fmt.Sprintf("%s/%d", p.name, offset), Campaign: campaign, Weight: 1, Receipt: p,
-			Reading: delivery.Reading{From: from, Source: p.source(from), Offset: offset, ReadAt: time.Now()},
+			Reading: delivery.Reading{From: from, Source: source{p, from}, Offset: offset, ReadAt: time.Now()},
 			History: delivery.History{FirstRead: time.Now()},
 		}
 	}

@@ -3,15 +3,17 @@ package pacer
 import (
 	"slices"
 	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
 )
 
 // intake is what of a campaign's jobs may come from the sources that keep them until there is room. The zero value is ready.
 type intake struct {
-	waiting []capacityReceiver // sources with jobs that were refused for want of room, in the order in which they began to wait
-	window  int64              // units that may wait here, after yielding; 0: as many as usual
-	coming  int64              // units of room that lanes were told of and have not used
-	until   int64              // local time until which these are waited for
-	unit    int64              // bytes of a unit, about
+	waiting []delivery.Source // sources with jobs that were refused for want of room, in the order in which they began to wait
+	window  int64             // units that may wait here, after yielding; 0: as many as usual
+	coming  int64             // units of room that lanes were told of and have not used
+	until   int64             // local time until which these are waited for
+	unit    int64             // bytes of a unit, about
 }
 
 const (
@@ -23,7 +25,7 @@ const (
 )
 
 // await adds a source that keeps jobs until there is room for them.
-func (i *intake) await(src capacityReceiver) {
+func (i *intake) await(src delivery.Source) {
 	if !slices.Contains(i.waiting, src) {
 		i.waiting = append(i.waiting, src)
 	}
@@ -41,7 +43,7 @@ func (i *intake) grant(campaign string, units int64) (told int64) {
 	list := i.waiting
 	i.waiting = nil
 	for _, src := range list {
-		if _, ok := src.(lane); !ok { // a partition of ingress
+		if src.Place() == delivery.FromIngress {
 			src.GrantCapacity(campaign, part(n))
 			continue
 		}

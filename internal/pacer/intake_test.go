@@ -9,16 +9,12 @@ import (
 )
 
 // roomNotes is a source that notes the room it is told of.
-type roomNotes struct{ told *[]int64 }
+type roomNotes struct {
+	source
+	told *[]int64
+}
 
 func (r *roomNotes) GrantCapacity(_ string, units int64) { *r.told = append(*r.told, units) }
-
-func (*roomNotes) Release(string, int64) {}
-
-// laneNotes is a lane that does so.
-type laneNotes struct{ roomNotes }
-
-func (*laneNotes) Lane() int { return 0 }
 
 // TestRoomIsDivided: of several sources with jobs of a campaign, each gets a part of its room. Lanes get no small parts, and none
 // that is more than they may hand over; those that get nothing are told later.
@@ -43,10 +39,10 @@ func TestRoomIsDivided(t *testing.T) {
 			var told []int64
 			var i intake
 			for range tc.lanes {
-				i.await(&laneNotes{roomNotes{&told}})
+				i.await(&roomNotes{source{from: delivery.FromLane}, &told})
 			}
 			for range tc.ingress {
-				i.await(&roomNotes{&told})
+				i.await(&roomNotes{told: &told})
 			}
 			coming := i.grant("c", tc.units)
 			if n := len(i.waiting); n != tc.left {
@@ -75,7 +71,7 @@ func TestLanesAreToldOfWhatFits(t *testing.T) {
 	var told []int64
 	await := func(n int) {
 		for range n {
-			q.await(&laneNotes{roomNotes{&told}})
+			q.await(&roomNotes{source{from: delivery.FromLane}, &told})
 		}
 	}
 	sum := func() (n int64) {

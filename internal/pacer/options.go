@@ -69,19 +69,6 @@ type Requeuer interface {
 	Throttle(d time.Duration)
 }
 
-// capacityReceiver is a source whose jobs may be refused for want of room, and which takes jobs back: a lane, or ingress.
-type capacityReceiver interface {
-	// GrantCapacity reports that the campaign, whose jobs were refused before, has room in its queue for about units more. It never
-	// blocks.
-	GrantCapacity(campaign string, units int64)
-	// Release gives the job at offset back as unread, with its bytes. In a lane, the campaign is left behind from that offset, and
-	// its jobs are offered again after GrantCapacity; in ingress, the job is offered again at once. It never blocks.
-	Release(campaign string, offset int64)
-}
-
-// lane is a source that is a lane.
-type lane interface{ Lane() int }
-
 // Catalog is the source of campaigns.
 type Catalog interface {
 	// Snapshot is the newest catalog; nil before the first was loaded.

@@ -127,8 +127,7 @@ func (p *Pacer) replaceAll(jobs []*delivery.Job, now instant) {
 
 // awaitCapacity has a job's source told when there is room for its campaign, if it waits for that.
 func (p *Pacer) awaitCapacity(j *delivery.Job, now instant) {
-	src, ok := j.Source.(capacityReceiver)
-	if !ok {
+	if j.From == delivery.FromTimer {
 		return
 	}
 	q := p.queues.byID[j.Campaign]
@@ -137,7 +136,7 @@ func (p *Pacer) awaitCapacity(j *delivery.Job, now instant) {
 	} else if q == nil {
 		q = p.queues.add(j.Campaign)
 	}
-	q.await(src)
+	q.await(j.Source)
 }
 
 // decide returns where a job waits: its queue, a lane, a timer, memory for a moment, or the dead letters.
@@ -187,7 +186,7 @@ func (p *Pacer) decide(j *delivery.Job, now instant) placement {
 	if p.fits(q, j, now) {
 		return placement{where: queued, queue: q}
 	}
-	if _, ok := j.Source.(capacityReceiver); ok && q.refuses(j, p.opt.MaxQueueBytes, now) {
+	if q.refuses(j, p.opt.MaxQueueBytes, now) {
 		return placement{where: stays}
 	}
 	if fresh && now.local >= q.behindUntil && !remains(j, c) {

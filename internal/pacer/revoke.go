@@ -8,26 +8,17 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// revocable is a source whose partition may move to another daemon while others stay.
-type revocable interface {
-	// Revoked reports whether it is about to, and whether it has.
-	Revoked() (leaving, left bool)
-	// Drop notes that nobody has the job at an offset any more, and that it was not settled.
-	Drop(offset int64)
-}
-
-func revoked(src revocable) bool {
+func revoked(src delivery.Source) bool {
 	leaving, left := src.Revoked()
 	return leaving || left
 }
 
 // drop forgets a job whose source is revoked, and reports whether it is.
 func drop(j *delivery.Job) bool {
-	src, ok := j.Source.(revocable)
-	if !ok || !revoked(src) {
+	if !revoked(j.Source) {
 		return false
 	}
-	src.Drop(j.Offset)
+	j.Source.Drop(j.Offset)
 	return true
 }
 
@@ -46,10 +37,7 @@ func (p *Pacer) dropRevoked(now instant) {
 	keep := func(j *delivery.Job) bool { return !drop(j) }
 	for _, q := range p.queues.list {
 		q.filter(func(_ int64, j *delivery.Job) bool { return keep(j) })
-		q.waiting = slices.DeleteFunc(q.waiting, func(src capacityReceiver) bool {
-			r, ok := src.(revocable)
-			return ok && revoked(r)
-		})
+		q.waiting = slices.DeleteFunc(q.waiting, revoked)
 		p.returnUnused(q)
 		p.makeCapacity(q, now)
 	}

@@ -16,7 +16,7 @@ func TestRevoke(t *testing.T) {
 		f.receiver.setLatency(700 * time.Millisecond)
 		gone, kept := newPartition("lanes/0"), newPartition("lanes/1")
 		f.receiver.setAnswer(func(_ int, j *delivery.Job) delivery.Result {
-			if j.Offset%3 == 1 && revoked(gone) && j.ID[:7] == "lanes/0" {
+			if j.Offset%3 == 1 && revoked(source{partition: gone}) && j.ID[:7] == "lanes/0" {
 				return delivery.Result{Class: delivery.Temporary, By: delivery.ByDestination}
 			}
 			return delivery.Result{Class: delivery.Delivered}

@@ -57,7 +57,7 @@ func (f *fleet) timers(ctx context.Context, daemon int) (stop func() int) {
 				} else {
 					j.TimerHops++
 				}
-				j.Source, j.Offset, j.Receipt, j.ReadAt = src.source(j.From), offset, src, time.Now()
+				j.Source, j.Offset, j.Receipt, j.ReadAt = source{src, j.From}, offset, src, time.Now()
 				offset++
 				j.Reason, j.Due, j.Call, j.EnqueuedAt = string(p.to.Reason), p.to.Due, delivery.Call{}, delivery.StampOf(p.at)
 				due = append(due, &j)

@@ -36,6 +36,12 @@ func (s *fakeSource) Revoked() (leaving, left bool) {
 	return s.revoked, s.left
 }
 
+func (*fakeSource) Place() delivery.Place { return delivery.FromIngress }
+
+func (*fakeSource) GrantCapacity(string, int64) {}
+
+func (*fakeSource) Release(string, int64) {}
+
 func (s *fakeSource) Drop(int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -181,29 +181,17 @@ func (o *outbox) closeLanes() {
 	o.rings[lanes] = nil
 }
 
-// revocable is a source whose partition may move to another daemon while others stay.
-type revocable interface {
-	// Revoked reports whether it is about to, and whether it has.
-	Revoked() (leaving, left bool)
-	// Drop notes that nobody has the job at an offset any more, and that it was not settled.
-	Drop(offset int64)
-}
-
 // dropIfRevoked drops an item whose partition has moved to another daemon, which has its job now, or is about to move, if the item is one for a
 // lane and certainly not written. What was sent is written to its timer, or as a dead letter, as long as its partition is here.
 func (o *outbox) dropIfRevoked(it *item) bool {
-	src, ok := it.job.Source.(revocable)
-	if !ok {
-		return false
-	}
-	leaving, left := src.Revoked()
+	leaving, left := it.job.Source.Revoked()
 	if !left && (!leaving || it.unknown || classOf(it.to) != lanes) {
 		return false
 	}
 	if it.result != nil {
 		o.results--
 	}
-	src.Drop(it.job.Offset)
+	it.job.Source.Drop(it.job.Offset)
 	return true
 }
 

@@ -51,20 +51,6 @@ func (c *campaign) passes() bool {
 	return c.behind && !c.capped && c.capacity <= 0 && c.queued > c.units
 }
 
-// Expected returns about how many records a catch-up read that begins at from will hand over.
-func (l *Lane) Expected(from int64) (n int64) {
-	for _, c := range l.campaigns {
-		switch {
-		case !c.behind || !l.near(c, from):
-		case c.capacity > 0:
-			n += min(c.capacity, c.left, maxHandedOver) + 1
-		case c.passes():
-			n += min(c.queued-c.units, c.left)
-		}
-	}
-	return n
-}
-
 // BeginCatchUp determines which campaigns take part in a read that begins at from: those with room, and those with
 // records in the range whose queue probably has room already, since fewer of their units are open than when it last
 // refused. If the latter waited for GrantCapacity, each would need its own read over the same records.

@@ -4,7 +4,6 @@
 //   - Window is a partition of ingress or of a timer: the offsets that are read and not yet committed.
 //   - Lane is a partition of the overflow topic: a main position, and one of its own for every campaign that was left
 //     behind.
-//   - Commits tells which version of a position the broker has acknowledged, and what will not be read again.
 //   - Repeats recognises records that a crash has written twice.
 //
 // A commit is an offset, before which everything is settled, and metadata that says what is settled beyond it, so that

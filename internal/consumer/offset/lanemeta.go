@@ -115,11 +115,8 @@ var errShortMetadata = errors.New("metadata of a lane ends early")
 // decodeLane reads the output of encodeLane. Without metadata, main is the committed offset.
 func decodeLane(committed int64, metadata string) (lanePositions, error) {
 	none := lanePositions{main: committed}
-	if metadata == "" {
-		return none, nil
-	}
 	body, err := unframe(committed, kindLane, metadata)
-	if err != nil {
+	if body == nil {
 		return none, err
 	}
 	d := &laneDecoder{body: body}

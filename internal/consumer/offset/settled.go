@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"slices"
+	"strings"
 
 	"github.com/pacer/pacer/internal/delivery"
 )
@@ -14,8 +14,33 @@ import (
 // maxMetadata is the number of characters that a broker stores with a committed offset by default.
 const maxMetadata = 4096
 
-// maxRawMetadata is the number of bytes that fit into it in base64, less the frame.
-const maxRawMetadata = maxMetadata/4*3 - frameOverhead
+// maxRawMetadata is the number of bytes that fit into it in base64 beside the topic, less the frame.
+const maxRawMetadata = (maxMetadata-topicChars-1)/4*3 - frameOverhead
+
+// topicChars is how many characters of the id of its topic a commit has, after a dot. Topics get random ids.
+const topicChars = 8
+
+// InTopic returns metadata that names the topic: names of topics are used again, and the broker stores offsets by name.
+func InTopic(metadata string, topic delivery.TopicID) string {
+	if !topic.Known() {
+		return metadata
+	}
+	return metadata + "." + topic.String()[:topicChars]
+}
+
+// Names reports whether metadata names a topic, and whether that is this one.
+func Names(metadata string, topic delivery.TopicID) (one, this bool) {
+	_, named, one := strings.Cut(metadata, ".")
+	return one, one && topic.Known() && named == topic.String()[:topicChars]
+}
+
+// Position is the content of a commit of a partition: the offset before which everything is settled, and metadata for
+// RestoreWindow or RestoreLane with what is settled beyond it.
+type Position struct {
+	Offset   int64
+	Metadata string
+	Trimmed  bool // the metadata has no room for all settled offsets: after a crash some records are handed over again
+}
 
 // span is the offsets from first to last, both included.
 type span struct{ first, last int64 }
@@ -76,9 +101,6 @@ func encodeSettled(base int64, spans []span) (metadata string, trimmed bool) {
 
 // decodeSettled reads the output of encodeSettled.
 func decodeSettled(base int64, metadata string) ([]span, error) {
-	if metadata == "" {
-		return nil, nil
-	}
 	body, err := unframe(base, kindWindow, metadata)
 	if err != nil {
 		return nil, err
@@ -93,8 +115,11 @@ func frame(base int64, kind byte, body []byte) string {
 	return metadataEncoding.EncodeToString(binary.BigEndian.AppendUint32(raw, frameSum(base, raw)))
 }
 
-// unframe returns the body of metadata of a kind.
+// unframe returns the body of metadata of a kind; nil if there is none.
 func unframe(base int64, kind byte, metadata string) (body []byte, err error) {
+	if metadata, _, _ = strings.Cut(metadata, "."); metadata == "" {
+		return nil, nil
+	}
 	raw, err := metadataEncoding.DecodeString(metadata)
 	if err != nil || len(metadata) > maxMetadata || len(raw) < frameOverhead {
 		return nil, errForeignMetadata
@@ -126,28 +151,20 @@ const maxRun = 1 << 48
 // cannot be read.
 func Unsettled(lane bool, committed int64, metadata string) (open func(campaign string, offset int64) bool, err error) {
 	if lane {
-		p, err := decodeLane(committed, metadata)
+		l, err := RestoreLane(committed, metadata)
 		if err != nil {
 			return nil, fmt.Errorf("read the commit of a lane: %w", err)
 		}
-		return p.unsettled, nil
+		return func(campaign string, offset int64) bool {
+			if c := l.campaigns[delivery.CampaignHash(campaign)]; c != nil {
+				return offset >= c.settledTo || offset >= c.next && l.pending[offset]
+			}
+			return offset >= l.main
+		}, nil
 	}
-	spans, err := decodeSettled(committed, metadata)
+	w, err := RestoreWindow(committed, metadata)
 	if err != nil {
 		return nil, fmt.Errorf("read a commit: %w", err)
 	}
-	return func(_ string, offset int64) bool { return offset >= committed && !covered(spans, offset) }, nil
-}
-
-// unsettled reports whether the record at offset is open: for a campaign with a position of its own from its low on,
-// for all others from the main position on.
-func (p lanePositions) unsettled(campaign string, offset int64) bool {
-	hash := delivery.CampaignHash(campaign)
-	for _, e := range p.entries {
-		if e.hash == hash {
-			_, open := slices.BinarySearch(p.open, offset)
-			return offset >= e.settledTo || offset >= e.low && open
-		}
-	}
-	return offset >= p.main
+	return func(_ string, offset int64) bool { return offset >= w.base && !covered(w.restored, offset) }, nil
 }

@@ -56,14 +56,11 @@ func restoreWindow(base int64, settled []span) *Window {
 	return w
 }
 
-// Base returns the offset to commit.
-func (w *Window) Base() int64 { return w.base }
+// Committed returns the offset to commit.
+func (w *Window) Committed() int64 { return w.base }
 
 // Open returns the number of open offsets that were not given back.
 func (w *Window) Open() int { return w.open - w.back }
-
-// Width returns the number of offsets that are read and not committed.
-func (w *Window) Width() int64 { return w.next - w.base }
 
 // Read registers the record at offset, the next one in the log or one that was given back, with its size in bytes, and reports
 // whether it is to be handed over; false means that it was settled before, or is open. Offsets that were not given back must ascend.
@@ -121,27 +118,12 @@ func (w *Window) Raise(first int64) (moved bool) {
 	return w.Pass(first) || moved
 }
 
-// Cut forgets all offsets from at on, because the log has lost them and gives them to other records. It returns the
-// number of those that were open, and their bytes.
-func (w *Window) Cut(at int64) (open int, bytes int64) {
-	kept, _ := w.find(at)
-	for _, r := range w.reads[kept:] {
-		switch {
-		case r.back:
-			w.open--
-			w.back--
-		case !r.done:
-			open++
-			bytes += int64(r.size)
-		}
-	}
-	w.reads = w.reads[:kept]
+// Cut drops the offsets from at on, because the log has lost them and gives them to other records. No offset is open.
+func (w *Window) Cut(at int64) {
 	w.restored = before(w.restored, at)
 	w.base, w.next = min(w.base, at), min(w.next, at)
-	w.open -= open
 	w.advance()
 	w.measure()
-	return open, bytes
 }
 
 // Settle marks the offset as done and returns its size in bytes; ok is false if the offset is not open.
@@ -196,7 +178,7 @@ func (w *Window) measure() {
 
 // HasCapacity reports whether the records at these offsets, the next ones in the log, may be read: whichever of them and of
 // the open ones are settled first, the commit has room to say so. Not more than maxOpen are open then. A Window without
-// open offsets has room for any that Fit.
+// open offsets has room for any that are offered at once.
 func (w *Window) HasCapacity(maxOpen int, offsets ...int64) bool {
 	n, _ := slices.BinarySearch(offsets, w.next)
 	offsets = offsets[n:] // those before were read already
@@ -223,18 +205,6 @@ func (w *Window) HasCapacity(maxOpen int, offsets ...int64) bool {
 	}
 	w.measure()
 	return room()
-}
-
-// Fit returns how many of the offsets, which ascend, may be registered in one step: a commit has room for them beside
-// others. It is one at least.
-func Fit(offsets []int64) int {
-	m := newMeter(offsets[0])
-	for i, o := range offsets {
-		if m.add(o); m.bytes() > maxRawMetadata/4 && i > 0 {
-			return i
-		}
-	}
-	return len(offsets)
 }
 
 // Fill returns which part of the Window is taken, from 0 to about 1.

@@ -1,0 +1,112 @@
+package consumer
+
+import (
+	"github.com/pacer/pacer/internal/consumer/offset"
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// campaignShare is the part of the budget that the jobs of one campaign in one lane may take.
+const campaignShare = 8
+
+// grantLane reports that the campaign, whose jobs were refused before, has room in its queue for about units more. Room for
+// a campaign whose refusal the reader has not seen yet is kept: the handler may make room between refusing a job and
+// the return of its Offer. Needs the lock.
+func (s *source) grantLane(campaign string, units int64) {
+	if units <= 0 {
+		return
+	}
+	hash := delivery.CampaignHash(campaign)
+	if s.offering {
+		s.early[hash] = units
+	}
+	if s.lane.GrantCapacity(hash, units) {
+		s.wake.Send()
+	}
+}
+
+// giveBack takes back a job: one that the handler refused or released, so that the campaign has no room but what was granted since it
+// was offered; or one that was not offered, because one before it was refused, which says nothing about room.
+func (s *source) giveBack(at int64, offered bool) {
+	s.mu.Lock()
+	back, ok := offset.Returned{}, false
+	if !s.gone {
+		back, ok = s.lane.GiveBack(at)
+	}
+	if ok {
+		room := s.early[back.Campaign]
+		if !offered {
+			room = max(0, back.Capacity)
+		}
+		s.lane.GrantCapacity(back.Campaign, room)
+		signal(&s.onMove)
+	}
+	s.mu.Unlock()
+	if ok {
+		s.metrics.openJobs[delivery.FromLane].Dec()
+		s.budget.charge(-back.Size)
+	}
+}
+
+// add registers a record, whose bytes are charged; see offset.Lane. Needs the lock.
+func (s *source) add(hash uint64, r offset.Record) {
+	s.lane.Add(hash, r)
+	if r.Settled {
+		s.changes++
+		s.metrics.lanes.done.Add(1)
+		return
+	}
+	s.metrics.openJobs[s.from].Inc()
+}
+
+// offers records that a call of the handler begins or has ended.
+func (s *source) offers(begun bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.offering = begun
+	clear(s.early)
+}
+
+// mainPosition returns the next offset of the main reader.
+func (s *source) mainPosition() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lane.Main()
+}
+
+// reading is the lanes that are held, since a generation.
+type reading struct {
+	generation int32
+	lanes      []*holding
+}
+
+// Backlog counts, for every campaign, the records that are not settled in the lanes that this daemon reads, or read
+// last if it is between two generations. It is exact up to the positions of the main readers, which are almost always
+// at the end of the lane. Safe for use by several goroutines; before the first assignment, Lanes is nil.
+func (c *Consumer) Backlog() delivery.LanesBacklog {
+	r := c.reading.Load()
+	if r == nil {
+		return delivery.LanesBacklog{}
+	}
+	b := delivery.LanesBacklog{Generation: r.generation, Lanes: make([]delivery.LaneBacklog, 0, len(r.lanes))}
+	for _, h := range r.lanes {
+		if s := h.source.Load(); s != nil {
+			b.Lanes = append(b.Lanes, s.backlog())
+		} else {
+			b.Unreadable = append(b.Unreadable, h.ID)
+		}
+	}
+	return b
+}
+
+// backlog counts what waits in the lane.
+func (s *source) backlog() (b delivery.LaneBacklog) {
+	b.Lane = s.ID
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for hash, n := range s.lane.Waiting() {
+		if n > 0 {
+			b.Waiting = append(b.Waiting, delivery.CampaignCount{Campaign: hash, Jobs: n})
+		}
+	}
+	return b
+}

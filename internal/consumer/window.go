@@ -1,0 +1,76 @@
+package consumer
+
+// register opens the offset of a job, whose bytes are charged; false if it was settled before this generation, or is open.
+func (s *source) register(at, size int64) bool {
+	s.mu.Lock()
+	fresh := s.window.Read(at, size)
+	if !fresh {
+		s.changes++ // base may have moved over it
+	}
+	s.mu.Unlock()
+	if fresh {
+		s.metrics.openJobs[s.from].Inc()
+	}
+	return fresh
+}
+
+// passed records that the log holds no more records before an offset.
+func (s *source) passed(at int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.window.Pass(at) {
+		s.changes++
+	}
+}
+
+// reopen takes back the job at an offset, which is read again. It returns the bytes that were charged for it; 0 if it is not open.
+func (s *source) reopen(at int64) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.gone {
+		return 0
+	}
+	size, ok := s.window.GiveBack(at)
+	if ok {
+		s.metrics.openJobs[s.from].Dec()
+		signal(&s.onMove)
+	}
+	return size
+}
+
+// isBack reports whether an offset before this one was given back.
+func (s *source) isBack(before int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.window.IsBack(before)
+}
+
+// next returns the next offset to read.
+func (s *source) next() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.window.Next()
+}
+
+// listen returns a channel that is closed at the next grant of room. A reader that listens before an offer misses no
+// grant.
+func (s *source) listen() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return waitOn(&s.onGrant)
+}
+
+// isFull reports whether the window is three quarters full, or has no room for the offsets. It returns the offset that
+// will be committed.
+func (s *source) isFull(maxOpen int, offsets []int64) (base int64, is bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.window.Committed(), s.window.Fill(maxOpen) >= 0.75 || !s.window.HasCapacity(maxOpen, offsets...)
+}
+
+// middle returns an offset before which there is the older half of the open ones. It looks at all of them.
+func (s *source) middle() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.window.Middle()
+}
