@@ -63,7 +63,7 @@ type Client struct {
 	idle      func() // closes idle connections
 	maxRecord int64
 
-	coordinators sync.Map // group -> id of its broker, int32
+	coordinators sync.Map // group -> id of its broker, int
 
 	mu     sync.Mutex
 	layout map[string][]int // topic -> partition -> leader

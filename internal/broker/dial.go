@@ -124,7 +124,7 @@ func (c *brokerConn) verify(cluster string) error {
 	request, answer := kmsg.NewPtrMetadataRequest(), kmsg.NewPtrMetadataResponse()
 	request.Version, answer.Version = 7, 7         // without tagged fields
 	request.Topics = []kmsg.MetadataRequestTopic{} // none; nil is all
-	if err := exchange(c.Conn, request, answer); err != nil {
+	if _, err := exchange(c.Conn, request, answer); err != nil {
 		return err
 	}
 	id := answer.ClusterID

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"time"
 
-	fetchapi "github.com/segmentio/kafka-go/protocol/fetch"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/pacer/pacer/internal/delivery"
 )
@@ -99,26 +99,27 @@ func (r *Raw) Copy() delivery.Record {
 // Records are decompressed one after the other, so that memory is needed for one of them, of Options.MaxRecordBytes at
 // most, and for what the broker has sent: MaxBytes, or one batch if that is larger. visit gets a larger record without its
 // content, and one record for all that remain of a batch that cannot be read; their copies have a Flaw.
-//
-// It uses the protocol's fetch message instead of kafka.Client.Fetch, which hides three things that are needed here:
-// several partitions in one request (see Poll), the list of aborted transactions, and the positions of control
-// batches.
 func (c *Client) Fetch(ctx context.Context, r FetchRequest, visit func(*Raw) error) (Fetched, error) {
 	out := Fetched{Next: r.Offset}
-	response, err := c.fetch(ctx, []FetchRequest{r})
+	leader, err := c.leader(ctx, r.Partition)
+	if err != nil {
+		return out, fmt.Errorf("fetch %s: %w", r.Partition, err)
+	}
+	response, free, err := c.fetch(ctx, leader, []FetchRequest{r})
 	if err != nil {
 		return out, err
 	}
+	defer free()
 	if len(response.Topics) != 1 || len(response.Topics[0].Partitions) != 1 {
 		return out, fmt.Errorf("fetch %s: the answer is for another partition", r.Partition)
 	}
 	p := &response.Topics[0].Partitions[0]
-	defer p.RecordSet.release()
 	if err := codeError(p.ErrorCode); err != nil {
+		c.forget()
 		return out, fmt.Errorf("fetch %s at %d: %w", r.Partition, r.Offset, err)
 	}
 	out.End = readable(p)
-	if more := int64(len(p.RecordSet)) - r.MaxBytes; more > 0 && r.Charge != nil {
+	if more := int64(len(p.RecordBatches)) - r.MaxBytes; more > 0 && r.Charge != nil {
 		r.Charge(more)
 		defer r.Charge(-more)
 	}
@@ -126,7 +127,7 @@ func (c *Client) Fetch(ctx context.Context, r FetchRequest, visit func(*Raw) err
 		at: r.Partition, from: r.Offset, limit: c.maxRecord, most: max(minBatch, maxExpansion*c.maxRecord),
 		aborted: newAbortedReads(p.AbortedTransactions), visit: visit, out: &out,
 	}
-	for set := p.RecordSet; ; {
+	for set := recordSet(p.RecordBatches); ; {
 		b, rest, ok, err := set.next()
 		if err != nil {
 			return out, fmt.Errorf("fetch %s at %d: %w", r.Partition, out.Next, err)
@@ -142,7 +143,7 @@ func (c *Client) Fetch(ctx context.Context, r FetchRequest, visit func(*Raw) err
 }
 
 // readable returns the end of the log for a committed reader.
-func readable(p *fetchedPartition) int64 {
+func readable(p *kmsg.FetchResponseTopicPartition) int64 {
 	if p.LastStableOffset >= 0 {
 		return min(p.LastStableOffset, p.HighWatermark)
 	}
@@ -254,12 +255,14 @@ func recordBytes(r *delivery.Record) int64 {
 // abortedReads determines which batches belong to aborted transactions: those of a producer from the first offset of
 // its aborted transaction up to its abort marker. The broker lists the former; the log holds the latter.
 type abortedReads struct {
-	coming []fetchapi.ResponseTransaction // by first offset
-	active map[int64]bool                 // producers
+	coming []kmsg.FetchResponseTopicPartitionAbortedTransaction // by first offset
+	active map[int64]bool                                       // producers
 }
 
-func newAbortedReads(list []fetchapi.ResponseTransaction) *abortedReads {
-	slices.SortFunc(list, func(a, b fetchapi.ResponseTransaction) int { return cmp.Compare(a.FirstOffset, b.FirstOffset) })
+func newAbortedReads(list []kmsg.FetchResponseTopicPartitionAbortedTransaction) *abortedReads {
+	slices.SortFunc(list, func(a, b kmsg.FetchResponseTopicPartitionAbortedTransaction) int {
+		return cmp.Compare(a.FirstOffset, b.FirstOffset)
+	})
 	return &abortedReads{coming: list, active: map[int64]bool{}}
 }
 
@@ -283,33 +286,30 @@ func (a *abortedReads) ended(offset, producer int64) {
 	delete(a.active, producer)
 }
 
-// fetch sends one fetch for several partitions of one leader.
-func (c *Client) fetch(ctx context.Context, requests []FetchRequest) (*fetchResponse, error) {
+// fetch sends one fetch for several partitions of one leader. Call free when the records are not used any more.
+func (c *Client) fetch(ctx context.Context, leader int, requests []FetchRequest) (response *kmsg.FetchResponse, free func(), err error) {
 	first := requests[0]
 	ctx, cancel := context.WithTimeout(ctx, first.MaxWait+fetchGrace)
 	defer cancel()
-	isolation := int8(1) // read committed
-	if first.Uncommitted {
-		isolation = 0
+	request := kmsg.NewPtrFetchRequest()
+	request.MaxWaitMillis, request.MinBytes, request.MaxBytes = int32(first.MaxWait.Milliseconds()), 1, int32(first.MaxBytes)
+	request.SessionEpoch = -1 // none
+	if !first.Uncommitted {
+		request.IsolationLevel = 1
 	}
-	request := &fetchapi.Request{
-		ReplicaID: -1, MaxWaitTime: int32(first.MaxWait.Milliseconds()), MinBytes: 1, MaxBytes: int32(first.MaxBytes),
-		IsolationLevel: isolation, SessionID: 0, SessionEpoch: -1,
-	}
-	for topic, list := range byTopic(requests, func(r FetchRequest) (string, fetchapi.RequestPartition) {
-		return r.Topic, fetchapi.RequestPartition{
-			Partition: int32(r.ID), CurrentLeaderEpoch: -1, FetchOffset: r.Offset, LogStartOffset: -1,
-			PartitionMaxBytes: int32(r.MaxBytes),
-		}
+	for topic, list := range byTopic(requests, func(r FetchRequest) (string, kmsg.FetchRequestTopicPartition) {
+		p := kmsg.NewFetchRequestTopicPartition()
+		p.Partition, p.FetchOffset, p.PartitionMaxBytes = int32(r.ID), r.Offset, int32(r.MaxBytes)
+		return r.Topic, p
 	}) {
-		request.Topics = append(request.Topics, fetchapi.RequestTopic{Topic: topic, Partitions: list})
+		request.Topics = append(request.Topics, kmsg.FetchRequestTopic{Topic: topic, Partitions: list})
 	}
-	response, err := ask[*fetchResponse](ctx, c, request)
+	response, free, err = exchanged[*kmsg.FetchResponse](ctx, c, leader, request)
 	if err == nil {
 		err = codeError(response.ErrorCode)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("fetch %s: %w", first.Partition, err)
+		return nil, nil, fmt.Errorf("fetch %s: %w", first.Partition, err)
 	}
-	return response, nil
+	return response, free, nil
 }

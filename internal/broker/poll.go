@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kmsg"
+
 	"github.com/pacer/pacer/internal/retry"
 )
 
@@ -31,7 +33,7 @@ type Poll struct {
 
 // pollClient is what a Poll needs of a Client.
 type pollClient interface {
-	fetch(ctx context.Context, requests []FetchRequest) (*fetchResponse, error)
+	fetch(ctx context.Context, leader int, requests []FetchRequest) (*kmsg.FetchResponse, func(), error)
 	byLeader(ctx context.Context, partitions iter.Seq[Partition], unknown func(Partition, error)) map[int][]Partition
 	forget()
 }
@@ -84,7 +86,7 @@ func (p *Poll) Run(ctx context.Context) {
 			}
 			busy[r] = true
 			polls.Go(func() {
-				p.poll(ctx, group)
+				p.poll(ctx, leader, group)
 				select {
 				case done <- r:
 				case <-ctx.Done():
@@ -142,8 +144,8 @@ func (p *Poll) watch(group []FetchRequest, long bool) (list []FetchRequest) {
 }
 
 // poll waits for data of one broker's partitions and releases the readers of those that have some.
-func (p *Poll) poll(ctx context.Context, group []FetchRequest) {
-	response, err := p.client.fetch(ctx, group)
+func (p *Poll) poll(ctx context.Context, leader int, group []FetchRequest) {
+	response, free, err := p.client.fetch(ctx, leader, group)
 	if ctx.Err() != nil {
 		return
 	}
@@ -155,6 +157,7 @@ func (p *Poll) poll(ctx context.Context, group []FetchRequest) {
 		_ = retry.Sleep(ctx, pollWait)
 		return
 	}
+	defer free()
 	asked := make(map[Partition]int64, len(group))
 	for _, r := range group {
 		asked[r.Partition] = r.Offset

@@ -14,10 +14,12 @@ import (
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/segmentio/kafka-go"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/record"
+	"github.com/pacer/pacer/internal/testservices/kafkatest"
 )
 
 // relaying is a Handler that writes the jobs of ingress to lane 0, as those of a campaign with a backlog, and settles
@@ -165,8 +167,8 @@ type deaf struct {
 }
 
 func (d *deaf) RoundTrip(ctx context.Context, addr net.Addr, request kafka.Request) (kafka.Response, error) {
-	kind := fmt.Sprintf("%T", request)
-	if d.is.Load() && kind == "*broker.identityRequest" {
+	message := kafkatest.Message(request)
+	if _, ids := message.(*kmsg.MetadataRequest); d.is.Load() && ids {
 		select {
 		case <-d.ask:
 		case <-ctx.Done():
@@ -174,7 +176,7 @@ func (d *deaf) RoundTrip(ctx context.Context, addr net.Addr, request kafka.Reque
 		}
 	}
 	answer, err := d.RoundTripper.RoundTrip(ctx, addr, request)
-	if d.is.Load() && kind == "*fetch.Request" {
+	if _, fetches := message.(*kmsg.FetchRequest); d.is.Load() && fetches {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
@@ -256,12 +258,13 @@ type sameIDs struct {
 func (s *sameIDs) RoundTrip(ctx context.Context, addr net.Addr, request kafka.Request) (kafka.Response, error) {
 	s.open.RLock()
 	defer s.open.RUnlock()
-	if fmt.Sprintf("%T", request) != "*broker.identityRequest" {
+	message, ids := kafkatest.Message(request).(*kmsg.MetadataRequest)
+	if !ids {
 		return s.RoundTripper.RoundTrip(ctx, addr, request)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	key := fmt.Sprintf("%v", request)
+	key := string(message.AppendTo(nil))
 	if s.first[key] == nil {
 		answer, err := s.RoundTripper.RoundTrip(ctx, addr, request)
 		if err != nil {

@@ -4,12 +4,15 @@ package kafkatest
 
 import (
 	"log/slog"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // Cluster starts a broker in this process, or several if the options say so.
@@ -33,6 +36,16 @@ func Eventually(t testing.TB, what string, condition func() bool) {
 		}
 		time.Sleep(2 * time.Millisecond)
 	}
+}
+
+// Message returns the message of a request that package broker encodes itself; nil for those of kafka-go.
+func Message(request kafka.Request) kmsg.Request {
+	field := reflect.ValueOf(request).Elem().FieldByName("Request")
+	if !field.IsValid() {
+		return nil
+	}
+	message, _ := field.Interface().(kmsg.Request)
+	return message
 }
 
 // LogBook records the log lines of a test. The zero value is ready; safe for concurrent use.
