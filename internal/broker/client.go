@@ -75,8 +75,7 @@ func New(o Options) (*Client, error) {
 	if o.Security == nil {
 		o.Security = func() Security { return Security{} }
 	}
-	mechanism, err := login(o.Security)
-	if err != nil {
+	if _, err := o.Security().SASL.mechanism(); err != nil {
 		return nil, err
 	}
 	if o.Cluster == nil {
@@ -85,7 +84,7 @@ func New(o Options) (*Client, error) {
 	d := &dialer{security: o.Security, cluster: o.Cluster, log: cmp.Or(o.Logger, slog.New(slog.DiscardHandler))}
 	transport := &kafka.Transport{
 		Dial: d.dial, ClientID: clientID, DialTimeout: cmp.Or(o.DialTimeout, dialTimeout), MetadataTTL: cmp.Or(o.MetadataTTL, metadataTTL),
-		MetadataTopics: o.Topics, SASL: mechanism,
+		MetadataTopics: o.Topics,
 	}
 	var network kafka.RoundTripper = transport
 	if o.Wrap != nil {

@@ -9,14 +9,12 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/segmentio/kafka-go"
-	"github.com/segmentio/kafka-go/protocol"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -54,7 +52,19 @@ func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 			return nil, &unsent{err}
 		}
 	}
-	return &brokerConn{Conn: conn, address: address, dialer: d}, nil
+	c := &brokerConn{Conn: conn, address: address, dialer: d}
+	if deadline, ok := ctx.Deadline(); ok {
+		_ = conn.SetDeadline(deadline)
+		defer func() { _ = conn.SetDeadline(time.Time{}) }()
+	}
+	if err = c.login(ctx); err == nil {
+		err = c.prepare(ctx)
+	}
+	if err != nil {
+		_ = conn.Close()
+		return nil, &unsent{err}
+	}
+	return c, nil
 }
 
 // ErrOtherCluster means that a broker is of another cluster than the one that alone is used.
@@ -90,28 +100,22 @@ func encrypt(ctx context.Context, conn net.Conn, encryption *tls.Config, address
 	return nil, fmt.Errorf("TLS to %s: %w; look at kafka.tls", address, err)
 }
 
-// brokerConn rejects a first answer that no broker gives, and requests to brokers of another cluster.
+// brokerConn is a connection to a broker, on which pacer's user is logged in. It rejects a first answer that no broker gives, and requests
+// to brokers of another cluster.
 type brokerConn struct {
 	net.Conn
 	address string
 	head    []byte // of the first answer, up to the four bytes of its length
 	dialer  *dialer
-	cluster string // that the broker was found to be of
-	asked   bool   // a request is under way
+	cluster string    // that the broker was found to be of
+	renew   time.Time // when to log in again; zero: never
+	asked   bool      // a request is under way
 }
 
-// loginKeys are of the requests that a broker answers before the login.
-var loginKeys = []protocol.ApiKey{protocol.ApiVersions, protocol.SaslHandshake, protocol.SaslAuthenticate}
-
-// ofLogin reports whether bytes begin a request of the login, or are no request.
-func ofLogin(p []byte) bool {
-	return len(p) < 6 || slices.Contains(loginKeys, protocol.ApiKey(binary.BigEndian.Uint16(p[4:])))
-}
-
-// Write asks for the cluster before the first request after the login, and before the next one when another cluster is used from now on.
+// Write prepares the connection for a request, of which p is the beginning or a later part.
 func (c *brokerConn) Write(p []byte) (int, error) {
-	if want := c.dialer.cluster(); c.cluster != want && !c.asked && !ofLogin(p) {
-		if err := c.verify(want); err != nil {
+	if !c.asked {
+		if err := c.prepare(context.Background()); err != nil {
 			return 0, &unsent{err}
 		}
 	}
@@ -119,12 +123,35 @@ func (c *brokerConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
+// prepare logs in again before the session of the last login ends, and asks for the cluster unless it is known to be the one to use. Nothing
+// is under way on the connection.
+func (c *brokerConn) prepare(ctx context.Context) error {
+	if !c.renew.IsZero() && time.Now().After(c.renew) {
+		if err := c.login(ctx); err != nil {
+			return err
+		}
+	}
+	if want := c.dialer.cluster(); c.cluster != want {
+		return c.verify(want)
+	}
+	return nil
+}
+
+// exchange sends a request of the connection's own, and reads the answer.
+func (c *brokerConn) exchange(request kmsg.Request, answer kmsg.Response) error {
+	_, err := exchange(struct {
+		io.Reader
+		io.Writer
+	}{c, c.Conn}, request, answer)
+	return err
+}
+
 // verify returns an error unless the broker is of a cluster, as far as it knows of which.
 func (c *brokerConn) verify(cluster string) error {
 	request, answer := kmsg.NewPtrMetadataRequest(), kmsg.NewPtrMetadataResponse()
-	request.Version, answer.Version = 7, 7         // without tagged fields
+	request.Version = 7                            // without tagged fields
 	request.Topics = []kmsg.MetadataRequestTopic{} // none; nil is all
-	if _, err := exchange(c.Conn, request, answer); err != nil {
+	if err := c.exchange(request, answer); err != nil {
 		return err
 	}
 	id := answer.ClusterID
