@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"syscall"
@@ -29,6 +30,7 @@ type dialer struct {
 	cluster   func() string // see Options.Cluster
 	log       *slog.Logger
 	strangers sync.Map // address -> stranger
+	silent    sync.Map // address of a broker -> when a request was sent to it that got no answer in time, time.Time
 }
 
 // stranger is a broker of another cluster. It is not dialled for a while, so that the next seed is.
@@ -40,29 +42,9 @@ type stranger struct {
 const passOver = 5 * time.Second
 
 func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	if s, ok := d.strangers.Load(address); ok && time.Now().Before(s.(stranger).until) {
-		return nil, s.(stranger).error
-	}
-	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
-	if err != nil {
+	c := &brokerConn{network: network, address: address, dialer: d}
+	if err := c.open(ctx); err != nil {
 		return nil, err
-	}
-	if encryption := d.security().TLS; encryption != nil {
-		if conn, err = encrypt(ctx, conn, encryption, address); err != nil {
-			return nil, &unsent{err}
-		}
-	}
-	c := &brokerConn{Conn: conn, address: address, dialer: d}
-	if deadline, ok := ctx.Deadline(); ok {
-		_ = conn.SetDeadline(deadline)
-		defer func() { _ = conn.SetDeadline(time.Time{}) }()
-	}
-	if err = c.login(ctx); err == nil {
-		err = c.prepare(ctx)
-	}
-	if err != nil {
-		_ = conn.Close()
-		return nil, &unsent{err}
 	}
 	return c, nil
 }
@@ -104,28 +86,76 @@ func encrypt(ctx context.Context, conn net.Conn, encryption *tls.Config, address
 // to brokers of another cluster.
 type brokerConn struct {
 	net.Conn
-	address string
-	head    []byte // of the first answer, up to the four bytes of its length
-	dialer  *dialer
-	cluster string    // that the broker was found to be of
-	renew   time.Time // when to log in again; zero: never
-	asked   bool      // a request is under way
+	network, address string
+	dialer           *dialer
+	deadline         time.Time
+	head             []byte    // of the first answer, up to the four bytes of its length
+	cluster          string    // that the broker was found to be of
+	renew            time.Time // when to log in again; zero: never
+	answered         time.Time // when the broker last did
+	asked            time.Time // when the request that is under way was sent; zero: none is
+}
+
+// open connects and logs in.
+func (c *brokerConn) open(ctx context.Context) error {
+	d := c.dialer
+	if s, ok := d.strangers.Load(c.address); ok && time.Now().Before(s.(stranger).until) {
+		return s.(stranger).error
+	}
+	conn, err := (&net.Dialer{}).DialContext(ctx, c.network, c.address)
+	if err != nil {
+		return err
+	}
+	if encryption := d.security().TLS; encryption != nil {
+		if conn, err = encrypt(ctx, conn, encryption, c.address); err != nil {
+			return &unsent{err}
+		}
+	}
+	c.Conn, c.head, c.cluster, c.answered = conn, nil, "", time.Now()
+	if deadline, ok := ctx.Deadline(); ok {
+		_ = conn.SetDeadline(deadline)
+		defer func() { _ = conn.SetDeadline(c.deadline) }()
+	}
+	if err = c.login(ctx); err == nil {
+		err = c.prepare(ctx)
+	}
+	if err != nil {
+		_ = conn.Close()
+		return &unsent{err}
+	}
+	return nil
+}
+
+// SetDeadline implements net.Conn.
+func (c *brokerConn) SetDeadline(at time.Time) error {
+	c.deadline = at
+	return c.Conn.SetDeadline(at)
 }
 
 // Write prepares the connection for a request, of which p is the beginning or a later part.
 func (c *brokerConn) Write(p []byte) (int, error) {
-	if !c.asked {
-		if err := c.prepare(context.Background()); err != nil {
+	if c.asked.IsZero() {
+		until := time.Now().Add(dialTimeout)
+		if !c.deadline.IsZero() {
+			until = c.deadline
+		}
+		ctx, cancel := context.WithDeadline(context.Background(), until)
+		defer cancel()
+		if err := c.prepare(ctx); err != nil {
 			return 0, &unsent{err}
 		}
+		c.asked = time.Now()
 	}
-	c.asked = true
 	return c.Conn.Write(p)
 }
 
-// prepare logs in again before the session of the last login ends, and asks for the cluster unless it is known to be the one to use. Nothing
-// is under way on the connection.
+// prepare logs in again before the session of the last login ends, and asks for the cluster unless it is known to be the one to use. If the
+// broker left a request on another connection without an answer, this one may be dead as well, and is made anew. Nothing is under way on it.
 func (c *brokerConn) prepare(ctx context.Context) error {
+	if silent, ok := c.dialer.silent.Load(c.address); ok && c.answered.Before(silent.(time.Time)) {
+		_ = c.Conn.Close()
+		return c.open(ctx)
+	}
 	if !c.renew.IsZero() && time.Now().After(c.renew) {
 		if err := c.login(ctx); err != nil {
 			return err
@@ -171,7 +201,12 @@ func (c *brokerConn) verify(cluster string) error {
 
 func (c *brokerConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	c.asked = false
+	switch {
+	case n > 0:
+		c.asked, c.answered = time.Time{}, time.Now()
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		c.dialer.silent.Store(c.address, c.asked)
+	}
 	if missing := 4 - len(c.head); missing > 0 && n > 0 {
 		c.head = append(c.head, p[:min(n, missing)]...)
 		if fault := c.judge(); fault != nil {

@@ -2,7 +2,6 @@ package broker
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"log/slog"
 	"maps"
@@ -138,15 +137,6 @@ type advice struct {
 func (a *advice) Error() string { return a.error.Error() + "; " + a.what }
 
 func (a *advice) Unwrap() error { return a.error }
-
-// explaining explains the errors of a network: a login is refused before any request is answered.
-type explaining struct{ kafka.RoundTripper }
-
-// RoundTrip implements kafka.RoundTripper.
-func (e explaining) RoundTrip(ctx context.Context, addr net.Addr, request kafka.Request) (kafka.Response, error) {
-	answer, err := e.RoundTripper.RoundTrip(ctx, addr, request)
-	return answer, Explained(err)
-}
 
 // codeError returns the error of a code in an answer; nil for none.
 func codeError(code int16) error {

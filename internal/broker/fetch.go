@@ -15,9 +15,12 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// fetchGrace is how long an answer may take beyond the requested wait. It bounds the time lost on a connection to a
-// broker that is gone.
-const fetchGrace = 10 * time.Second
+// fetchGrace is how long an answer may take beyond the requested wait. It bounds the time lost on a connection to a broker that is gone.
+// The next fetch of the partition may take twice as long, up to maxFetchGrace: its disk may be slow.
+const fetchGrace, maxFetchGrace = 3 * time.Second, 24 * time.Second
+
+// littleBytes are what a fetch that yields asks for while the broker throttles.
+const littleBytes = 32 << 10
 
 // FetchRequest asks for the records of one partition from an offset on.
 type FetchRequest struct {
@@ -31,6 +34,9 @@ type FetchRequest struct {
 	// Charge, if set, is called with the bytes of the answer beyond MaxBytes, and with their negative afterwards: a broker
 	// sends one batch at least, however large.
 	Charge func(bytes int64)
+	// Yields lets fetches that do not yield pass while the broker throttles. Throttled, if set, is called when the broker tells to wait.
+	Yields    bool
+	Throttled func()
 }
 
 // Fetched is the result of a fetch besides the records.
@@ -105,7 +111,16 @@ func (c *Client) Fetch(ctx context.Context, r FetchRequest, visit func(*Raw) err
 	if err != nil {
 		return out, fmt.Errorf("fetch %s: %w", r.Partition, err)
 	}
+	if !r.Yields {
+		defer c.throttle.hurry(gate{fetches, leader})()
+	}
 	response, free, err := c.fetch(ctx, leader, []FetchRequest{r})
+	for err == nil && response.ThrottleMillis > 0 && len(response.Topics) == 0 { // the answer was kept back
+		if r.Throttled != nil {
+			r.Throttled()
+		}
+		response, free, err = c.fetch(ctx, leader, []FetchRequest{r})
+	}
 	if err != nil {
 		return out, err
 	}
@@ -286,10 +301,20 @@ func (a *abortedReads) ended(offset, producer int64) {
 	delete(a.active, producer)
 }
 
-// fetch sends one fetch for several partitions of one leader. Call free when the records are not used any more.
+// fetch sends one fetch for several partitions of one leader, once it may. A broker that throttles may answer for none of them. Call free when the records are not used any more.
 func (c *Client) fetch(ctx context.Context, leader int, requests []FetchRequest) (response *kmsg.FetchResponse, free func(), err error) {
-	first := requests[0]
-	ctx, cancel := context.WithTimeout(ctx, first.MaxWait+fetchGrace)
+	first, grace, at := requests[0], fetchGrace, gate{fetches, leader}
+	if slow, ok := c.slow.Load(first.Partition); ok {
+		grace = slow.(time.Duration)
+	}
+	little, err := c.throttle.wait(ctx, at, first.Yields)
+	if err != nil {
+		return nil, nil, err
+	}
+	if little {
+		first.MaxBytes = min(first.MaxBytes, littleBytes)
+	}
+	within, cancel := context.WithTimeout(ctx, first.MaxWait+grace)
 	defer cancel()
 	request := kmsg.NewPtrFetchRequest()
 	request.MaxWaitMillis, request.MinBytes, request.MaxBytes = int32(first.MaxWait.Milliseconds()), 1, int32(first.MaxBytes)
@@ -304,9 +329,14 @@ func (c *Client) fetch(ctx context.Context, leader int, requests []FetchRequest)
 	}) {
 		request.Topics = append(request.Topics, kmsg.FetchRequestTopic{Topic: topic, Partitions: list})
 	}
-	response, free, err = exchanged[*kmsg.FetchResponse](ctx, c, leader, request)
-	if err == nil {
+	response, free, err = exchanged[*kmsg.FetchResponse](within, c, leader, request)
+	switch {
+	case err == nil:
+		c.slow.Delete(first.Partition)
+		c.throttle.note(at, response.ThrottleMillis)
 		err = codeError(response.ErrorCode)
+	case within.Err() != nil && ctx.Err() == nil:
+		c.slow.Store(first.Partition, min(2*grace, maxFetchGrace))
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("fetch %s: %w", first.Partition, err)
