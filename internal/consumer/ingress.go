@@ -81,7 +81,7 @@ func (r *ingressReader) turn(ctx context.Context) (worked bool, err error) {
 	f, now := &r.fetched, time.Now()
 	f.at = now
 	out, err := r.read(ctx, from, maxBytes, r.maxWait, func(rec *broker.Raw) error {
-		if f.bytes >= expansion*maxBytes {
+		if f.bytes >= expansion*max(maxBytes, r.memory.large) {
 			return errEnough
 		}
 		j := r.decode(rec, now)

@@ -109,11 +109,11 @@ var errEnough = errors.New("enough was read")
 // fetch, or errEnough of visit; records visited before an error are valid.
 func (r *reader) read(ctx context.Context, from, maxBytes int64, maxWait time.Duration, visit func(*broker.Raw) error) (broker.Fetched, error) {
 	r.topic = r.base.logPosition().topic.Topic
-	m, large := &r.memory, int64(0)
-	m.kept = 0
+	m := &r.memory
+	m.kept, m.large = 0, 0
 	charge := func(more int64) { // of a large answer, what was not claimed for it; in the end the same, negative
-		large = max(large, maxBytes+more)
-		extra := max(0, large-m.answer)
+		m.large = max(m.large, maxBytes+more)
+		extra := max(0, m.large-m.answer)
 		if more < 0 {
 			extra = -extra
 		}
@@ -121,6 +121,7 @@ func (r *reader) read(ctx context.Context, from, maxBytes int64, maxWait time.Du
 	}
 	request := broker.FetchRequest{
 		Partition: r.base.partition, Offset: from, MaxBytes: maxBytes, MaxWait: maxWait, Charge: charge,
+		Yields: r.base.from == delivery.FromIngress, Throttled: r.base.heart.rest, // what is due goes first
 	}
 	r.base.heart.beat("a fetch to end")
 	out, err := r.opt.Client.Fetch(ctx, request, visit)
@@ -138,7 +139,7 @@ func (r *reader) read(ctx context.Context, from, maxBytes int64, maxWait time.Du
 	metrics.fetches.WithLabelValues(label, result).Inc()
 	metrics.records.WithLabelValues(label).Add(float64(out.Records))
 	if !failed {
-		m.last, m.need = large, min(m.need, m.kept)
+		m.last, m.need = m.large, min(m.need, m.kept)
 		r.health.OK(r.base.String())
 		r.base.prove()
 	}
@@ -149,6 +150,7 @@ func (r *reader) read(ctx context.Context, from, maxBytes int64, maxWait time.Du
 type fetchMemory struct {
 	answer, jobs int64 // what is claimed for the answer, and what is left of that for jobs
 	kept         int64 // bytes of jobs
+	large        int64 // bytes of the answer, if it is larger than asked for
 	last         int64 // the bytes of the last answer, if it was larger than asked for
 	need         int64 // of jobs, since there was no memory for them
 }
