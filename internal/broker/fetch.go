@@ -37,6 +37,7 @@ type FetchRequest struct {
 	// Yields lets fetches that do not yield pass while the broker throttles. Throttled, if set, is called when the broker tells to wait.
 	Yields    bool
 	Throttled func()
+	Brought   *Brought // if set, what is read instead of asking the broker
 }
 
 // Fetched is the result of a fetch besides the records.
@@ -107,32 +108,11 @@ func (r *Raw) Copy() delivery.Record {
 // content, and one record for all that remain of a batch that cannot be read; their copies have a Flaw.
 func (c *Client) Fetch(ctx context.Context, r FetchRequest, visit func(*Raw) error) (Fetched, error) {
 	out := Fetched{Next: r.Offset}
-	leader, err := c.leader(ctx, r.Partition)
+	p, free, err := c.read(ctx, r)
 	if err != nil {
-		return out, fmt.Errorf("fetch %s: %w", r.Partition, err)
-	}
-	if !r.Yields {
-		defer c.throttle.hurry(gate{fetches, leader})()
-	}
-	response, free, err := c.fetch(ctx, leader, []FetchRequest{r})
-	for err == nil && response.ThrottleMillis > 0 && len(response.Topics) == 0 { // the answer was kept back
-		if r.Throttled != nil {
-			r.Throttled()
-		}
-		response, free, err = c.fetch(ctx, leader, []FetchRequest{r})
-	}
-	if err != nil {
-		return out, err
-	}
-	defer free()
-	if len(response.Topics) != 1 || len(response.Topics[0].Partitions) != 1 {
-		return out, fmt.Errorf("fetch %s: the answer is for another partition", r.Partition)
-	}
-	p := &response.Topics[0].Partitions[0]
-	if err := codeError(p.ErrorCode); err != nil {
-		c.forget()
 		return out, fmt.Errorf("fetch %s at %d: %w", r.Partition, r.Offset, err)
 	}
+	defer free()
 	out.End = readable(p)
 	if more := int64(len(p.RecordBatches)) - r.MaxBytes; more > 0 && r.Charge != nil {
 		r.Charge(more)
@@ -155,6 +135,38 @@ func (c *Client) Fetch(ctx context.Context, r FetchRequest, visit func(*Raw) err
 		}
 		set = rest
 	}
+}
+
+// read returns what the broker answers, once it does not throttle, or what was brought. Call free when it is not used any more.
+func (c *Client) read(ctx context.Context, r FetchRequest) (p *kmsg.FetchResponseTopicPartition, free func(), err error) {
+	if r.Brought != nil && r.Brought.Offset == r.Offset {
+		return &r.Brought.answer, func() {}, nil
+	}
+	leader, err := c.leader(ctx, r.Partition)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !r.Yields {
+		defer c.throttle.hurry(gate{fetches, leader})()
+	}
+	response, free, err := c.fetch(ctx, leader, []FetchRequest{r})
+	for err == nil && response.ThrottleMillis > 0 && len(response.Topics) == 0 { // the answer was kept back
+		if r.Throttled != nil {
+			r.Throttled()
+		}
+		response, free, err = c.fetch(ctx, leader, []FetchRequest{r})
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(response.Topics) != 1 || len(response.Topics[0].Partitions) != 1 {
+		return nil, nil, errors.New("the answer is for another partition")
+	}
+	p = &response.Topics[0].Partitions[0]
+	if err = codeError(p.ErrorCode); err != nil {
+		c.forget()
+	}
+	return p, free, err
 }
 
 // readable returns the end of the log for a committed reader.
@@ -338,8 +350,5 @@ func (c *Client) fetch(ctx context.Context, leader int, requests []FetchRequest)
 	case within.Err() != nil && ctx.Err() == nil:
 		c.slow.Store(first.Partition, min(2*grace, maxFetchGrace))
 	}
-	if err != nil {
-		return nil, nil, fmt.Errorf("fetch %s: %w", first.Partition, err)
-	}
-	return response, free, nil
+	return response, free, err
 }

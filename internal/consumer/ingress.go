@@ -237,7 +237,7 @@ func (r *ingressReader) asTimer(delay time.Duration, idle *broker.Poll, origins 
 		wake, leave := idle.Park(r.src.partition, offset)
 		defer leave()
 		select {
-		case <-wake:
+		case r.brought = <-wake:
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()

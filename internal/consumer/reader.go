@@ -34,6 +34,7 @@ type reader struct {
 	doubted   func()                // the log is about to be verified: what was fetched and not registered may not be in it; may be nil
 	waits     retry.Outage
 	memory    fetchMemory
+	brought   *broker.Brought // by the poll that woke this reader
 	// Common to all jobs that are read now.
 	source  delivery.Source
 	receipt delivery.Receipt
@@ -96,7 +97,7 @@ var errVerified = errors.New("the log was verified")
 // entered makes jobs that are read from now on belong to the log that is read now.
 func (r *reader) entered() {
 	p := r.enter(r.base.era())
-	r.source, r.receipt = p, r.opt.Receipt(p)
+	r.source, r.receipt, r.brought = p, r.opt.Receipt(p), nil
 	if r.corrected != nil {
 		r.corrected()
 	}
@@ -122,6 +123,9 @@ func (r *reader) read(ctx context.Context, from, maxBytes int64, maxWait time.Du
 	request := broker.FetchRequest{
 		Partition: r.base.partition, Offset: from, MaxBytes: maxBytes, MaxWait: maxWait, Charge: charge,
 		Yields: r.base.from == delivery.FromIngress, Throttled: r.base.heart.rest, // what is due goes first
+	}
+	if r.brought != nil && r.brought.Offset == from {
+		request.Brought, r.brought = r.brought, nil
 	}
 	r.base.heart.beat("a fetch to end")
 	out, err := r.opt.Client.Fetch(ctx, request, visit)

@@ -40,12 +40,22 @@ func Eventually(t testing.TB, what string, condition func() bool) {
 
 // Message returns the message of a request that package broker encodes itself; nil for those of kafka-go.
 func Message(request kafka.Request) kmsg.Request {
-	field := reflect.ValueOf(request).Elem().FieldByName("Request")
-	if !field.IsValid() {
+	message, _ := field(request, "Request").(kmsg.Request)
+	return message
+}
+
+// Answer is Message for a response.
+func Answer(response kafka.Response) kmsg.Response {
+	message, _ := field(response, "Response").(kmsg.Response)
+	return message
+}
+
+func field(of any, name string) any {
+	is := reflect.ValueOf(of).Elem().FieldByName(name)
+	if !is.IsValid() {
 		return nil
 	}
-	message, _ := field.Interface().(kmsg.Request)
-	return message
+	return is.Interface()
 }
 
 // LogBook records the log lines of a test. The zero value is ready; safe for concurrent use.
