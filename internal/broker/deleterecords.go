@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/segmentio/kafka-go/protocol"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -71,10 +70,4 @@ func (c *Client) deleteOf(ctx context.Context, leader int, led []Partition, befo
 		}
 	}
 	return out, nil
-}
-
-// CanDeleteRecords reports whether the brokers support DeleteRecords.
-func (c *Client) CanDeleteRecords(ctx context.Context) (bool, error) {
-	version, err := c.knows(ctx, protocol.DeleteRecords)
-	return version >= 0, err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
@@ -67,7 +68,7 @@ func (c *Client) metadata(ctx context.Context, broker int, request *kmsg.Metadat
 	}
 	answer, _, err := exchanged[*kmsg.MetadataResponse](ctx, c, broker, request)
 	if err != nil {
-		if known, failed := c.knows(ctx, protocol.Metadata); failed == nil && known < firstWithIDs {
+		if c.old(ctx) {
 			err = errNoIDs
 		}
 		return nil, fmt.Errorf("read the ids of topics: %w", err)
@@ -77,22 +78,10 @@ func (c *Client) metadata(ctx context.Context, broker int, request *kmsg.Metadat
 
 var errNoIDs = errors.New("the broker knows no ids of topics; pacer needs Kafka 2.8 or later")
 
-// knows returns the latest version of a request that the brokers accept; -1 for none.
-func (c *Client) knows(ctx context.Context, key protocol.ApiKey) (version int, err error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
+// old reports whether a broker answers that it knows no ids of topics.
+func (c *Client) old(ctx context.Context) bool {
 	answer, err := c.kafka.ApiVersions(ctx, &kafka.ApiVersionsRequest{})
-	if err == nil {
-		err = answer.Error
-	}
-	if err != nil {
-		return 0, fmt.Errorf("ask what the brokers know: %w", unnamed(err))
-	}
-	version = -1
-	for _, k := range answer.ApiKeys {
-		if k.ApiKey == int(key) {
-			version = k.MaxVersion
-		}
-	}
-	return version, nil
+	return err == nil && slices.ContainsFunc(answer.ApiKeys, func(k kafka.ApiVersionsResponseApiKey) bool {
+		return k.ApiKey == int(protocol.Metadata) && k.MaxVersion < firstWithIDs
+	})
 }

@@ -21,14 +21,8 @@ const noLeader = -1
 
 // Partitions returns the number of partitions of the topic; the error is ErrNoTopic if it does not exist.
 func (c *Client) Partitions(ctx context.Context, topic string) (int, error) {
-	leaders, err := c.leaders(ctx, topic)
+	leaders, err := c.Leaders(ctx, topic)
 	return len(leaders), err
-}
-
-// Leaders returns the number of the leader of each partition of the topic, negative where there is none; the error is
-// ErrNoTopic if the topic does not exist. The result is shared, and not to be changed.
-func (c *Client) Leaders(ctx context.Context, topic string) ([]int, error) {
-	return c.leaders(ctx, topic)
 }
 
 // PartitionsOf returns all partitions of topics, in order; the error is ErrNoTopic if one does not exist.
@@ -45,8 +39,9 @@ func (c *Client) PartitionsOf(ctx context.Context, topics ...string) (all []Part
 	return all, nil
 }
 
-// leaders returns the leader of each partition of the topic, at most layoutTTL (and the transport's metadata TTL) old.
-func (c *Client) leaders(ctx context.Context, topic string) ([]int, error) {
+// Leaders returns the number of the leader of each partition of the topic, negative where there is none, at most layoutTTL (and the
+// transport's metadata TTL) old. The error is ErrNoTopic if the topic does not exist. The result is shared, and not to be changed.
+func (c *Client) Leaders(ctx context.Context, topic string) ([]int, error) {
 	c.mu.Lock()
 	if time.Since(c.readAt) > layoutTTL {
 		clear(c.layout)
@@ -100,7 +95,7 @@ func (c *Client) byLeader(ctx context.Context, partitions iter.Seq[Partition], u
 
 // leader returns the broker that leads a partition, noLeader if there is none or it is not known.
 func (c *Client) leader(ctx context.Context, at Partition) (int, error) {
-	leaders, err := c.leaders(ctx, at.Topic)
+	leaders, err := c.Leaders(ctx, at.Topic)
 	if err == nil && at.ID >= len(leaders) {
 		err = fmt.Errorf("topic %s has no partition %d: %w", at.Topic, at.ID, kafka.UnknownTopicOrPartition)
 	}

@@ -46,8 +46,6 @@ type Janitor struct {
 
 	// Of Run's goroutine.
 	begins   map[partition]int64 // where the partitions begin, from the last answer
-	asked    bool                // whether the brokers know the request,
-	able     bool                // and whether they do
 	refusals retry.Outage
 }
 
@@ -105,7 +103,7 @@ func (j *Janitor) sweepOnce(ctx context.Context) {
 		}
 	}
 	j.mu.Unlock()
-	if len(marks) == 0 || !j.can(ctx) {
+	if len(marks) == 0 {
 		return
 	}
 	due := j.current(ctx, marks)
@@ -165,22 +163,6 @@ func (j *Janitor) findPartitions(ctx context.Context, due map[partition]int64) {
 		j.logger.Debug("the first offsets of lanes and timers cannot be read; trying again later", "error", err)
 	}
 	maps.Copy(j.begins, begins)
-}
-
-// can finds out, once, whether the brokers know the request.
-func (j *Janitor) can(ctx context.Context) bool {
-	if j.asked {
-		return j.able
-	}
-	able, err := j.client.CanDeleteRecords(ctx)
-	if err != nil {
-		j.logger.Debug("kafka was not asked whether it can delete records", "error", err)
-		return false
-	}
-	if j.asked, j.able = true, able; !able {
-		j.logger.Info("kafka does not support deleting records; delivered records stay in lanes and timers")
-	}
-	return able
 }
 
 // remove asks for everything before the offsets to be removed. What fails is tried again with the next sweep.

@@ -10,7 +10,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
-	"github.com/twmb/franz-go/pkg/kversion"
 
 	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/delivery"
@@ -286,22 +285,6 @@ func TestJanitorIsRefused(t *testing.T) {
 				t.Errorf("begins at %d", at)
 			}
 		})
-	}
-}
-
-// A broker that does not know the request is asked nothing, and one line says so.
-func TestJanitorWithoutTheRequest(t *testing.T) {
-	versions := kversion.V3_0_0()
-	versions.SetMaxKeyVersion(int16(kmsg.DeleteRecords), -1)
-	_, client := janitorCluster(t, kfake.SeedTopics(1, "lanes"), kfake.MaxVersions(versions))
-	fill(t, client, "lanes", 1, 10)
-	s := startJanitor(t, client, 5*time.Millisecond)
-	s.trim("lanes", 0, 10)
-	kafkatest.Eventually(t, "the line", func() bool { return s.logs.Count("INFO") > 0 })
-	time.Sleep(50 * time.Millisecond)
-	s.stop()
-	if n := s.logs.Count("INFO") + s.logs.Count("WARN"); n != 1 {
-		t.Errorf("%d lines: %q", n, s.logs.Lines(""))
 	}
 }
 
