@@ -162,6 +162,7 @@ func (s *secured) kafkaUser(name string, rights []kafka.ACLEntry) {
 	salt := []byte("a salt for " + name)
 	salted, err := pbkdf2.Key(sha512.New, s.password, salt, iterations, sha512.Size)
 	s.check(err)
+	s.admin.Transport.(*kafka.Transport).CloseIdleConnections() // their sessions have ended
 	made, err := s.admin.AlterUserScramCredentials(ctx, &kafka.AlterUserScramCredentialsRequest{
 		Upsertions: []kafka.UserScramCredentialsUpsertion{{
 			Name: name, Mechanism: kafka.ScramMechanismSha512, Iterations: iterations, Salt: salt, SaltedPassword: salted,
@@ -244,6 +245,21 @@ func TestSecure(t *testing.T) {
 	}
 }
 
+// sessionsEnd sends jobs while the sessions of all connections to Kafka end, several times.
+func (s *stack) sessionsEnd(do func(as []string, line string) string, people []string) {
+	s.t.Helper()
+	const jobs, bound = 1500, 300 * time.Millisecond
+	do(people, "campaign create sessions --rate 100")
+	do(people, fmt.Sprint("publish --campaign sessions --count ", jobs))
+	s.await(time.Minute, "the jobs of several sessions", func() bool { n, _ := s.receiver.accepted("sessions"); return n == jobs })
+	sent := s.receiver.arrivals("sessions")
+	for i := range len(sent) - 1 {
+		if gap := time.Duration(sent[i+1].at-sent[i].at) * time.Microsecond; gap > bound {
+			s.t.Errorf("no job was sent for %v while sessions ended", gap)
+		}
+	}
+}
+
 // documentedRightsSuffice runs all of pacer as the documented users.
 func (s *secured) documentedRightsSuffice(t *testing.T) {
 	st := s.stack(t)
@@ -311,6 +327,7 @@ func (s *secured) documentedRightsSuffice(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = metrics.Body.Close() }()
+	st.sessionsEnd(do, people)
 	if code := d.stop(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
@@ -319,6 +336,7 @@ func (s *secured) documentedRightsSuffice(t *testing.T) {
 			t.Errorf("the daemon logs %s", cmp.Or(line, "nothing"))
 		}
 	}
+	s.admin.Transport.(*kafka.Transport).CloseIdleConnections() // their sessions have ended
 	results, err := s.admin.ListOffsets(context.Background(), &kafka.ListOffsetsRequest{
 		Topics: map[string][]kafka.OffsetRequest{"pacer.results": {kafka.LastOffsetOf(0), kafka.LastOffsetOf(1), kafka.LastOffsetOf(2)}},
 	})

@@ -144,6 +144,7 @@ func NewDaemon(parts Parts) (*Daemon, error) {
 	}
 	windows := limits.NewSharedWindows(d.limits, func() bool { return d.progress.Leads() })
 	d.gauges = limits.NewGauges(windows, parts.Catalog.Snapshot, parts.Log, parts.Registry)
+	showThrottle(parts.Registry, parts.Kafka)
 	if d.sinks, err = sink.New(sink.Options{
 		Default: cfg.DefaultSink, Sinks: parts.Sinks, Logger: parts.Log, Registerer: parts.Registry,
 	}); err != nil {

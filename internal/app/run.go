@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/config"
 	"github.com/pacer/pacer/internal/delivery"
@@ -24,6 +25,16 @@ func showBuild(r prometheus.Registerer) {
 	promauto.With(r).NewGauge(prometheus.GaugeOpts{
 		Name: "pacer_build_info", Help: "1; the version is in the label.", ConstLabels: prometheus.Labels{"version": Version},
 	}).Set(1)
+}
+
+// showThrottle exports how long the brokers have throttled the daemon.
+func showThrottle(r prometheus.Registerer, kafka *broker.Client) {
+	for _, kind := range broker.Kinds {
+		promauto.With(r).NewCounterFunc(prometheus.CounterOpts{
+			Name: "pacer_kafka_throttle_seconds", ConstLabels: prometheus.Labels{"request": kind},
+			Help: "Time for which brokers told this daemon to send no requests of a kind, since a client quota was exceeded.",
+		}, func() float64 { return kafka.Throttled(kind).Seconds() })
+	}
 }
 
 // RunDaemon runs the daemon that the configuration describes. It returns nil after a graceful stop. Certificates and

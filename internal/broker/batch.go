@@ -1,85 +1,16 @@
 package broker
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"io"
-	"sync"
 
 	"github.com/segmentio/kafka-go/protocol"
-	fetchapi "github.com/segmentio/kafka-go/protocol/fetch"
 )
-
-// kafka-go decompresses all batches of an answer before it returns the first record, whatever that takes, and drops what
-// follows a batch that it cannot read. So this package has an answer of its own, of which the records stay as they are in
-// the log, and decompresses them one after the other (records.go).
-
-func init() { protocol.Register(&fetchapi.Request{}, &fetchResponse{}) }
-
-// fetchResponse is fetchapi.Response but for RecordSet.
-type fetchResponse struct {
-	ThrottleTimeMs int32          `kafka:"min=v1,max=v11"`
-	ErrorCode      int16          `kafka:"min=v7,max=v11"`
-	SessionID      int32          `kafka:"min=v7,max=v11"`
-	Topics         []fetchedTopic `kafka:"min=v0,max=v11"`
-}
-
-// ApiKey implements protocol.Message.
-//
-//revive:disable-next-line:var-naming the name is that of the interface
-func (*fetchResponse) ApiKey() protocol.ApiKey { return protocol.Fetch }
-
-type fetchedTopic struct {
-	Topic      string             `kafka:"min=v0,max=v11"`
-	Partitions []fetchedPartition `kafka:"min=v0,max=v11"`
-}
-
-type fetchedPartition struct {
-	Partition            int32                          `kafka:"min=v0,max=v11"`
-	ErrorCode            int16                          `kafka:"min=v0,max=v11"`
-	HighWatermark        int64                          `kafka:"min=v0,max=v11"`
-	LastStableOffset     int64                          `kafka:"min=v4,max=v11"`
-	LogStartOffset       int64                          `kafka:"min=v5,max=v11"`
-	AbortedTransactions  []fetchapi.ResponseTransaction `kafka:"min=v4,max=v11"`
-	PreferredReadReplica int32                          `kafka:"min=v11,max=v11"`
-	RecordSet            recordSet                      `kafka:"min=v0,max=v11"`
-}
 
 // recordSet is a part of a log: batches, the last of which may be incomplete.
 type recordSet []byte
-
-// ReadFrom implements io.ReaderFrom, as kafka-go decodes a field of a type of its own.
-func (s *recordSet) ReadFrom(r io.Reader) (int64, error) {
-	var head [4]byte
-	if _, err := io.ReadFull(r, head[:]); err != nil {
-		return 0, err
-	}
-	size := int32(binary.BigEndian.Uint32(head[:]))
-	if size <= 0 {
-		return int64(len(head)), nil
-	}
-	b := sets.Get().(*bytes.Buffer)
-	b.Grow(int(min(size, maxKeptSet)) + bytes.MinRead)
-	n, err := io.CopyN(b, r, int64(size))
-	*s = b.Bytes()
-	return int64(len(head)) + n, err
-}
-
-// sets has the memory of sets that were read, for the next ones.
-var sets = sync.Pool{New: func() any { return new(bytes.Buffer) }}
-
-// maxKeptSet bounds the memory of a set, in bytes, that is kept, and that is believed to be needed before it is read.
-const maxKeptSet = 1 << 20
-
-// release gives the memory of the set back: nobody has a part of it any more.
-func (s recordSet) release() {
-	if n := cap(s); n > 0 && n <= 2*maxKeptSet {
-		sets.Put(bytes.NewBuffer(s[:0]))
-	}
-}
 
 // logBatch is one batch of a log.
 type logBatch struct {

@@ -59,11 +59,13 @@ type Options struct {
 
 // Client reaches a cluster. Every call has its own deadline besides that of its context. Safe for concurrent use.
 type Client struct {
-	kafka     *kafka.Client
-	idle      func() // closes idle connections
-	maxRecord int64
+	kafka       *kafka.Client
+	connections *pools
+	throttle    *throttle
+	maxRecord   int64
+	slow        sync.Map // Partition whose last fetch got no answer in time -> how long the next one may take, time.Duration
 
-	coordinators sync.Map // group -> id of its broker, int32
+	coordinators sync.Map // group -> id of its broker, int
 
 	mu     sync.Mutex
 	layout map[string][]int // topic -> partition -> leader
@@ -75,32 +77,39 @@ func New(o Options) (*Client, error) {
 	if o.Security == nil {
 		o.Security = func() Security { return Security{} }
 	}
-	mechanism, err := login(o.Security)
-	if err != nil {
+	if _, err := o.Security().SASL.mechanism(); err != nil {
 		return nil, err
 	}
 	if o.Cluster == nil {
 		o.Cluster = func() string { return "" }
 	}
-	d := &dialer{security: o.Security, cluster: o.Cluster, log: cmp.Or(o.Logger, slog.New(slog.DiscardHandler))}
-	transport := &kafka.Transport{
-		Dial: d.dial, ClientID: clientID, DialTimeout: cmp.Or(o.DialTimeout, dialTimeout), MetadataTTL: cmp.Or(o.MetadataTTL, metadataTTL),
-		MetadataTopics: o.Topics, SASL: mechanism,
+	log := cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	d := &dialer{security: o.Security, cluster: o.Cluster, log: log}
+	var connections pools
+	for i := range connections {
+		connections[i] = &kafka.Transport{
+			Dial: d.dial, ClientID: clientID, DialTimeout: cmp.Or(o.DialTimeout, dialTimeout), MetadataTTL: cmp.Or(o.MetadataTTL, metadataTTL),
+			MetadataTopics: o.Topics,
+		}
 	}
-	var network kafka.RoundTripper = transport
+	var transport kafka.RoundTripper = &connections
 	if o.Wrap != nil {
-		network = o.Wrap(network)
+		transport = o.Wrap(transport)
 	}
+	t := &throttle{log: log, until: map[gate]time.Time{}, urgent: map[gate]int{}}
 	return &Client{
 		// No Timeout: kafka-go would halve it for the broker's waits.
-		kafka: &kafka.Client{Addr: kafka.TCP(o.Brokers...), Transport: explaining{network}},
-		idle:  transport.CloseIdleConnections, maxRecord: cmp.Or(o.MaxRecordBytes, DefaultMaxRecordBytes),
-		layout: make(map[string][]int),
+		kafka: &kafka.Client{Addr: kafka.TCP(o.Brokers...), Transport: network{transport, t}}, throttle: t,
+		connections: &connections, maxRecord: cmp.Or(o.MaxRecordBytes, DefaultMaxRecordBytes), layout: make(map[string][]int),
 	}, nil
 }
 
 // Close closes idle connections.
-func (c *Client) Close() { c.idle() }
+func (c *Client) Close() {
+	for _, pool := range c.connections {
+		pool.CloseIdleConnections()
+	}
+}
 
 // byTopic groups partitions by topic, as requests need them.
 func byTopic[S, T any](list []S, of func(S) (topic string, part T)) map[string][]T {

@@ -8,61 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/segmentio/kafka-go/protocol"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
-
-// kafka-go has no DeleteRecords message. These are its versions 0 and 1, which are equal, as described in Kafka's
-// protocol guide: https://kafka.apache.org/protocol#The_Messages_DeleteRecords.
-
-func init() { protocol.Register(&deleteRequest{}, &deleteResponse{}) }
-
-// deleteRequest asks to delete all records before an offset from partitions.
-type deleteRequest struct {
-	Topics    []deleteTopic `kafka:"min=v0,max=v1"`
-	TimeoutMs int32         `kafka:"min=v0,max=v1"`
-}
-
-type deleteTopic struct {
-	Topic      string            `kafka:"min=v0,max=v1"`
-	Partitions []deletePartition `kafka:"min=v0,max=v1"`
-}
-
-type deletePartition struct {
-	Partition int32 `kafka:"min=v0,max=v1"`
-	Offset    int64 `kafka:"min=v0,max=v1"`
-}
-
-// deleteResponse contains the new first offset of each partition.
-type deleteResponse struct {
-	ThrottleTimeMs int32          `kafka:"min=v0,max=v1"`
-	Topics         []deletedTopic `kafka:"min=v0,max=v1"`
-}
-
-type deletedTopic struct {
-	Topic      string             `kafka:"min=v0,max=v1"`
-	Partitions []deletedPartition `kafka:"min=v0,max=v1"`
-}
-
-type deletedPartition struct {
-	Partition    int32 `kafka:"min=v0,max=v1"`
-	LowWatermark int64 `kafka:"min=v0,max=v1"`
-	ErrorCode    int16 `kafka:"min=v0,max=v1"`
-}
-
-var _ protocol.BrokerMessage = (*deleteRequest)(nil)
-
-// ApiKey implements protocol.Message.
-func (*deleteRequest) ApiKey() protocol.ApiKey { return protocol.DeleteRecords } //nolint:revive // its spelling
-
-// ApiKey implements protocol.Message.
-func (*deleteResponse) ApiKey() protocol.ApiKey { return protocol.DeleteRecords } //nolint:revive // its spelling
-
-// Broker returns the leader of the request's partitions, which all have the same one. Without a leader it returns any
-// broker, which will answer that it is not the leader.
-func (r *deleteRequest) Broker(cluster protocol.Cluster) (protocol.Broker, error) {
-	first := r.Topics[0]
-	return leaderOf(cluster, Partition{first.Topic, int(first.Partitions[0].Partition)}), nil
-}
 
 // deleteTimeout bounds one request; the broker waits for its replicas for half of it.
 const deleteTimeout = 10 * time.Second
@@ -84,9 +31,9 @@ func (c *Client) DeleteRecords(ctx context.Context, before map[Partition]int64) 
 	var mu sync.Mutex // guards out and failure
 	var failure error
 	var asking sync.WaitGroup
-	for _, group := range groups {
+	for leader, group := range groups {
 		asking.Go(func() {
-			answer, err := c.deleteOf(ctx, group, before)
+			answer, err := c.deleteOf(ctx, leader, group, before)
 			mu.Lock()
 			defer mu.Unlock()
 			maps.Copy(out, answer)
@@ -104,14 +51,15 @@ func (c *Client) DeleteRecords(ctx context.Context, before map[Partition]int64) 
 }
 
 // deleteOf sends the request to one broker, the leader of the partitions.
-func (c *Client) deleteOf(ctx context.Context, led []Partition, before map[Partition]int64) (map[Partition]Deleted, error) {
-	req := &deleteRequest{TimeoutMs: int32((deleteTimeout / 2).Milliseconds())}
-	for topic, list := range byTopic(led, func(at Partition) (string, deletePartition) {
-		return at.Topic, deletePartition{Partition: int32(at.ID), Offset: before[at]}
+func (c *Client) deleteOf(ctx context.Context, leader int, led []Partition, before map[Partition]int64) (map[Partition]Deleted, error) {
+	request := kmsg.NewPtrDeleteRecordsRequest()
+	request.TimeoutMillis = int32((deleteTimeout / 2).Milliseconds())
+	for topic, list := range byTopic(led, func(at Partition) (string, kmsg.DeleteRecordsRequestTopicPartition) {
+		return at.Topic, kmsg.DeleteRecordsRequestTopicPartition{Partition: int32(at.ID), Offset: before[at]}
 	}) {
-		req.Topics = append(req.Topics, deleteTopic{topic, list})
+		request.Topics = append(request.Topics, kmsg.DeleteRecordsRequestTopic{Topic: topic, Partitions: list})
 	}
-	answer, err := ask[*deleteResponse](ctx, c, req)
+	answer, _, err := exchanged[*kmsg.DeleteRecordsResponse](ctx, c, leader, request)
 	if err != nil {
 		return nil, err
 	}

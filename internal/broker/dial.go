@@ -9,14 +9,13 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"slices"
+	"os"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/segmentio/kafka-go"
-	"github.com/segmentio/kafka-go/protocol"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -31,6 +30,7 @@ type dialer struct {
 	cluster   func() string // see Options.Cluster
 	log       *slog.Logger
 	strangers sync.Map // address -> stranger
+	silent    sync.Map // address of a broker -> when a request was sent to it that got no answer in time, time.Time
 }
 
 // stranger is a broker of another cluster. It is not dialled for a while, so that the next seed is.
@@ -42,19 +42,11 @@ type stranger struct {
 const passOver = 5 * time.Second
 
 func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	if s, ok := d.strangers.Load(address); ok && time.Now().Before(s.(stranger).until) {
-		return nil, s.(stranger).error
-	}
-	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
-	if err != nil {
+	c := &brokerConn{network: network, address: address, dialer: d}
+	if err := c.open(ctx); err != nil {
 		return nil, err
 	}
-	if encryption := d.security().TLS; encryption != nil {
-		if conn, err = encrypt(ctx, conn, encryption, address); err != nil {
-			return nil, &unsent{err}
-		}
-	}
-	return &brokerConn{Conn: conn, address: address, dialer: d}, nil
+	return c, nil
 }
 
 // ErrOtherCluster means that a broker is of another cluster than the one that alone is used.
@@ -90,41 +82,106 @@ func encrypt(ctx context.Context, conn net.Conn, encryption *tls.Config, address
 	return nil, fmt.Errorf("TLS to %s: %w; look at kafka.tls", address, err)
 }
 
-// brokerConn rejects a first answer that no broker gives, and requests to brokers of another cluster.
+// brokerConn is a connection to a broker, on which pacer's user is logged in. It rejects a first answer that no broker gives, and requests
+// to brokers of another cluster.
 type brokerConn struct {
 	net.Conn
-	address string
-	head    []byte // of the first answer, up to the four bytes of its length
-	dialer  *dialer
-	cluster string // that the broker was found to be of
-	asked   bool   // a request is under way
+	network, address string
+	dialer           *dialer
+	deadline         time.Time
+	head             []byte    // of the first answer, up to the four bytes of its length
+	cluster          string    // that the broker was found to be of
+	renew            time.Time // when to log in again; zero: never
+	answered         time.Time // when the broker last did
+	asked            time.Time // when the request that is under way was sent; zero: none is
 }
 
-// loginKeys are of the requests that a broker answers before the login.
-var loginKeys = []protocol.ApiKey{protocol.ApiVersions, protocol.SaslHandshake, protocol.SaslAuthenticate}
-
-// ofLogin reports whether bytes begin a request of the login, or are no request.
-func ofLogin(p []byte) bool {
-	return len(p) < 6 || slices.Contains(loginKeys, protocol.ApiKey(binary.BigEndian.Uint16(p[4:])))
-}
-
-// Write asks for the cluster before the first request after the login, and before the next one when another cluster is used from now on.
-func (c *brokerConn) Write(p []byte) (int, error) {
-	if want := c.dialer.cluster(); c.cluster != want && !c.asked && !ofLogin(p) {
-		if err := c.verify(want); err != nil {
-			return 0, &unsent{err}
+// open connects and logs in.
+func (c *brokerConn) open(ctx context.Context) error {
+	d := c.dialer
+	if s, ok := d.strangers.Load(c.address); ok && time.Now().Before(s.(stranger).until) {
+		return s.(stranger).error
+	}
+	conn, err := (&net.Dialer{}).DialContext(ctx, c.network, c.address)
+	if err != nil {
+		return err
+	}
+	if encryption := d.security().TLS; encryption != nil {
+		if conn, err = encrypt(ctx, conn, encryption, c.address); err != nil {
+			return &unsent{err}
 		}
 	}
-	c.asked = true
+	c.Conn, c.head, c.cluster, c.answered = conn, nil, "", time.Now()
+	if deadline, ok := ctx.Deadline(); ok {
+		_ = conn.SetDeadline(deadline)
+		defer func() { _ = conn.SetDeadline(c.deadline) }()
+	}
+	if err = c.login(ctx); err == nil {
+		err = c.prepare(ctx)
+	}
+	if err != nil {
+		_ = conn.Close()
+		return &unsent{err}
+	}
+	return nil
+}
+
+// SetDeadline implements net.Conn.
+func (c *brokerConn) SetDeadline(at time.Time) error {
+	c.deadline = at
+	return c.Conn.SetDeadline(at)
+}
+
+// Write prepares the connection for a request, of which p is the beginning or a later part.
+func (c *brokerConn) Write(p []byte) (int, error) {
+	if c.asked.IsZero() {
+		until := time.Now().Add(dialTimeout)
+		if !c.deadline.IsZero() {
+			until = c.deadline
+		}
+		ctx, cancel := context.WithDeadline(context.Background(), until)
+		defer cancel()
+		if err := c.prepare(ctx); err != nil {
+			return 0, &unsent{err}
+		}
+		c.asked = time.Now()
+	}
 	return c.Conn.Write(p)
+}
+
+// prepare logs in again before the session of the last login ends, and asks for the cluster unless it is known to be the one to use. If the
+// broker left a request on another connection without an answer, this one may be dead as well, and is made anew. Nothing is under way on it.
+func (c *brokerConn) prepare(ctx context.Context) error {
+	if silent, ok := c.dialer.silent.Load(c.address); ok && c.answered.Before(silent.(time.Time)) {
+		_ = c.Conn.Close()
+		return c.open(ctx)
+	}
+	if !c.renew.IsZero() && time.Now().After(c.renew) {
+		if err := c.login(ctx); err != nil {
+			return err
+		}
+	}
+	if want := c.dialer.cluster(); c.cluster != want {
+		return c.verify(want)
+	}
+	return nil
+}
+
+// exchange sends a request of the connection's own, and reads the answer.
+func (c *brokerConn) exchange(request kmsg.Request, answer kmsg.Response) error {
+	_, err := exchange(struct {
+		io.Reader
+		io.Writer
+	}{c, c.Conn}, request, answer)
+	return err
 }
 
 // verify returns an error unless the broker is of a cluster, as far as it knows of which.
 func (c *brokerConn) verify(cluster string) error {
 	request, answer := kmsg.NewPtrMetadataRequest(), kmsg.NewPtrMetadataResponse()
-	request.Version, answer.Version = 7, 7         // without tagged fields
+	request.Version = 7                            // without tagged fields
 	request.Topics = []kmsg.MetadataRequestTopic{} // none; nil is all
-	if err := exchange(c.Conn, request, answer); err != nil {
+	if err := c.exchange(request, answer); err != nil {
 		return err
 	}
 	id := answer.ClusterID
@@ -144,7 +201,12 @@ func (c *brokerConn) verify(cluster string) error {
 
 func (c *brokerConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	c.asked = false
+	switch {
+	case n > 0:
+		c.asked, c.answered = time.Time{}, time.Now()
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		c.dialer.silent.Store(c.address, c.asked)
+	}
 	if missing := 4 - len(c.head); missing > 0 && n > 0 {
 		c.head = append(c.head, p[:min(n, missing)]...)
 		if fault := c.judge(); fault != nil {

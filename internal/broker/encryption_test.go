@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"io"
@@ -101,23 +100,5 @@ func TestABrokerWithoutTLSIsTold(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), address+" does not answer in TLS") || !strings.Contains(err.Error(), "kafka.tls") {
 			t.Errorf("%q: %v", answer, err)
 		}
-	}
-}
-
-// TestLoginsUseTheSecretOfTheMoment: each exchange of SASL takes the password of the moment.
-func TestLoginsUseTheSecretOfTheMoment(t *testing.T) {
-	password := "first"
-	m, err := login(func() Security { return Security{SASL: SASL{Mechanism: "plain", Username: "u", Password: password}} })
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, password = range []string{"first", "second"} {
-		_, sent, err := m.Start(context.Background())
-		if err != nil || !strings.Contains(string(sent), password) {
-			t.Errorf("sent %q, %v, want %q", sent, err, password)
-		}
-	}
-	if _, err := login(func() Security { return Security{SASL: SASL{Mechanism: "scram-sha-512", Username: "\x00"}} }); err == nil {
-		t.Error("a username that cannot be sent was accepted")
 	}
 }

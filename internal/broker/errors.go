@@ -2,7 +2,6 @@ package broker
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"log/slog"
 	"maps"
@@ -139,15 +138,6 @@ func (a *advice) Error() string { return a.error.Error() + "; " + a.what }
 
 func (a *advice) Unwrap() error { return a.error }
 
-// explaining explains the errors of a network: a login is refused before any request is answered.
-type explaining struct{ kafka.RoundTripper }
-
-// RoundTrip implements kafka.RoundTripper.
-func (e explaining) RoundTrip(ctx context.Context, addr net.Addr, request kafka.Request) (kafka.Response, error) {
-	answer, err := e.RoundTripper.RoundTrip(ctx, addr, request)
-	return answer, Explained(err)
-}
-
 // codeError returns the error of a code in an answer; nil for none.
 func codeError(code int16) error {
 	if code == 0 {
@@ -165,24 +155,43 @@ func unnamed(err error) error {
 }
 
 // Health reduces the failures of hundreds of readers at one broker to one Warn line when trouble begins and one Info
-// line when it is over. What is refused until an operator acts is apart from the rest, so that it does not hide an outage. Safe for
-// concurrent use.
+// line when it is over. What is refused until an operator acts is apart from the rest, so that it does not hide an outage, and so is a
+// refused login, which is an Error. Safe for concurrent use.
 type Health struct {
 	log *slog.Logger
 
 	mu      sync.Mutex
 	failing map[string]failure
-	warned  map[bool]bool // of what is refused, and of the rest
+	warned  map[trouble]bool
+}
+
+// trouble is a kind of failures.
+type trouble int
+
+const (
+	unanswered trouble = iota
+	refused
+	noLogin
+)
+
+func troubleOf(err error) trouble {
+	switch {
+	case errors.Is(err, kafka.SASLAuthenticationFailed):
+		return noLogin
+	case Refused(err):
+		return refused
+	}
+	return unanswered
 }
 
 type failure struct {
-	since   time.Time
-	refused bool
+	since time.Time
+	trouble
 }
 
 // NewHealth makes a Health without failures.
 func NewHealth(log *slog.Logger) *Health {
-	return &Health{log: log, failing: map[string]failure{}, warned: map[bool]bool{}}
+	return &Health{log: log, failing: map[string]failure{}, warned: map[trouble]bool{}}
 }
 
 // settling is how long a cluster may be busy (electing, loading, rebalancing, telling its brokers of a new topic)
@@ -193,18 +202,21 @@ const settling = 10 * time.Second
 func (h *Health) Fail(key string, err error) {
 	now, err := time.Now(), Explained(err)
 	h.mu.Lock()
-	is := failure{cmp.Or(h.failing[key].since, now), Refused(err)}
+	is := failure{cmp.Or(h.failing[key].since, now), troubleOf(err)}
 	h.failing[key] = is
-	warn := !h.warned[is.refused] && (!Busy(err) || now.Sub(is.since) > settling)
+	warn := !h.warned[is.trouble] && (!Busy(err) || now.Sub(is.since) > settling)
 	if warn {
-		h.warned[is.refused] = true
+		h.warned[is.trouble] = true
 	}
 	h.mu.Unlock()
-	if warn {
+	switch {
+	case warn && is.trouble == noLogin:
+		h.log.Error("kafka refuses the login of this daemon; nothing is read or written until kafka accepts it", "at", key, "error", err)
+	case warn:
 		h.log.Warn("kafka does not answer as it should; retrying until it does", "at", key, "error", err)
-		return
+	default:
+		h.log.Debug("kafka does not answer as it should", "at", key, "error", err)
 	}
-	h.log.Debug("kafka does not answer as it should", "at", key, "error", err)
 }
 
 // OK records that something works.
@@ -212,9 +224,9 @@ func (h *Health) OK(key string) {
 	h.mu.Lock()
 	delete(h.failing, key)
 	over := false
-	for refused := range h.warned {
-		if !slices.ContainsFunc(slices.Collect(maps.Values(h.failing)), func(f failure) bool { return f.refused == refused }) {
-			delete(h.warned, refused)
+	for kind := range h.warned {
+		if !slices.ContainsFunc(slices.Collect(maps.Values(h.failing)), func(f failure) bool { return f.trouble == kind }) {
+			delete(h.warned, kind)
 			over = true
 		}
 	}

@@ -68,12 +68,16 @@ func TestHealth(t *testing.T) {
 		h.Fail("denied/1", kafka.TopicAuthorizationFailed)
 		h.Fail("jobs/0", io.ErrUnexpectedEOF)
 		h.Fail("jobs/1", io.ErrUnexpectedEOF)
+		h.Fail("jobs/2", fmt.Errorf("fetch: %w", &unsent{kafka.SASLAuthenticationFailed}))
+		h.OK("jobs/2")
 		h.OK("jobs/0")
 		h.OK("jobs/1")
 	}
 	h.OK("denied/0")
 	h.OK("denied/1")
-	for line, want := range map[string]int{"at=denied/0": 1, "at=denied/1": 0, "at=jobs/0": 3, "at=jobs/1": 0, "answers again": 4} {
+	for line, want := range map[string]int{"at=denied/0": 1, "at=denied/1": 0, "at=jobs/0": 3, "at=jobs/1": 0,
+		"level=ERROR": 3, "correct kafka.sasl.username or kafka.sasl.password": 3, "answers again": 7,
+	} {
 		if got := strings.Count(log.String(), line); got != want {
 			t.Errorf("%d lines with %q, want %d:\n%s", got, line, want, &log)
 		}

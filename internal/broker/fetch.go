@@ -10,14 +10,17 @@ import (
 	"slices"
 	"time"
 
-	fetchapi "github.com/segmentio/kafka-go/protocol/fetch"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// fetchGrace is how long an answer may take beyond the requested wait. It bounds the time lost on a connection to a
-// broker that is gone.
-const fetchGrace = 10 * time.Second
+// fetchGrace is how long an answer may take beyond the requested wait. It bounds the time lost on a connection to a broker that is gone.
+// The next fetch of the partition may take twice as long, up to maxFetchGrace: its disk may be slow.
+const fetchGrace, maxFetchGrace = 3 * time.Second, 24 * time.Second
+
+// littleBytes are what a fetch that yields asks for while the broker throttles.
+const littleBytes = 32 << 10
 
 // FetchRequest asks for the records of one partition from an offset on.
 type FetchRequest struct {
@@ -31,6 +34,10 @@ type FetchRequest struct {
 	// Charge, if set, is called with the bytes of the answer beyond MaxBytes, and with their negative afterwards: a broker
 	// sends one batch at least, however large.
 	Charge func(bytes int64)
+	// Yields lets fetches that do not yield pass while the broker throttles. Throttled, if set, is called when the broker tells to wait.
+	Yields    bool
+	Throttled func()
+	Brought   *Brought // if set, what is read instead of asking the broker
 }
 
 // Fetched is the result of a fetch besides the records.
@@ -99,26 +106,15 @@ func (r *Raw) Copy() delivery.Record {
 // Records are decompressed one after the other, so that memory is needed for one of them, of Options.MaxRecordBytes at
 // most, and for what the broker has sent: MaxBytes, or one batch if that is larger. visit gets a larger record without its
 // content, and one record for all that remain of a batch that cannot be read; their copies have a Flaw.
-//
-// It uses the protocol's fetch message instead of kafka.Client.Fetch, which hides three things that are needed here:
-// several partitions in one request (see Poll), the list of aborted transactions, and the positions of control
-// batches.
 func (c *Client) Fetch(ctx context.Context, r FetchRequest, visit func(*Raw) error) (Fetched, error) {
 	out := Fetched{Next: r.Offset}
-	response, err := c.fetch(ctx, []FetchRequest{r})
+	p, free, err := c.read(ctx, r)
 	if err != nil {
-		return out, err
-	}
-	if len(response.Topics) != 1 || len(response.Topics[0].Partitions) != 1 {
-		return out, fmt.Errorf("fetch %s: the answer is for another partition", r.Partition)
-	}
-	p := &response.Topics[0].Partitions[0]
-	defer p.RecordSet.release()
-	if err := codeError(p.ErrorCode); err != nil {
 		return out, fmt.Errorf("fetch %s at %d: %w", r.Partition, r.Offset, err)
 	}
+	defer free()
 	out.End = readable(p)
-	if more := int64(len(p.RecordSet)) - r.MaxBytes; more > 0 && r.Charge != nil {
+	if more := int64(len(p.RecordBatches)) - r.MaxBytes; more > 0 && r.Charge != nil {
 		r.Charge(more)
 		defer r.Charge(-more)
 	}
@@ -126,7 +122,7 @@ func (c *Client) Fetch(ctx context.Context, r FetchRequest, visit func(*Raw) err
 		at: r.Partition, from: r.Offset, limit: c.maxRecord, most: max(minBatch, maxExpansion*c.maxRecord),
 		aborted: newAbortedReads(p.AbortedTransactions), visit: visit, out: &out,
 	}
-	for set := p.RecordSet; ; {
+	for set := recordSet(p.RecordBatches); ; {
 		b, rest, ok, err := set.next()
 		if err != nil {
 			return out, fmt.Errorf("fetch %s at %d: %w", r.Partition, out.Next, err)
@@ -141,8 +137,40 @@ func (c *Client) Fetch(ctx context.Context, r FetchRequest, visit func(*Raw) err
 	}
 }
 
+// read returns what the broker answers, once it does not throttle, or what was brought. Call free when it is not used any more.
+func (c *Client) read(ctx context.Context, r FetchRequest) (p *kmsg.FetchResponseTopicPartition, free func(), err error) {
+	if r.Brought != nil && r.Brought.Offset == r.Offset {
+		return &r.Brought.answer, func() {}, nil
+	}
+	leader, err := c.leader(ctx, r.Partition)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !r.Yields {
+		defer c.throttle.hurry(gate{fetches, leader})()
+	}
+	response, free, err := c.fetch(ctx, leader, []FetchRequest{r})
+	for err == nil && response.ThrottleMillis > 0 && len(response.Topics) == 0 { // the answer was kept back
+		if r.Throttled != nil {
+			r.Throttled()
+		}
+		response, free, err = c.fetch(ctx, leader, []FetchRequest{r})
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(response.Topics) != 1 || len(response.Topics[0].Partitions) != 1 {
+		return nil, nil, errors.New("the answer is for another partition")
+	}
+	p = &response.Topics[0].Partitions[0]
+	if err = codeError(p.ErrorCode); err != nil {
+		c.forget()
+	}
+	return p, free, err
+}
+
 // readable returns the end of the log for a committed reader.
-func readable(p *fetchedPartition) int64 {
+func readable(p *kmsg.FetchResponseTopicPartition) int64 {
 	if p.LastStableOffset >= 0 {
 		return min(p.LastStableOffset, p.HighWatermark)
 	}
@@ -254,12 +282,14 @@ func recordBytes(r *delivery.Record) int64 {
 // abortedReads determines which batches belong to aborted transactions: those of a producer from the first offset of
 // its aborted transaction up to its abort marker. The broker lists the former; the log holds the latter.
 type abortedReads struct {
-	coming []fetchapi.ResponseTransaction // by first offset
-	active map[int64]bool                 // producers
+	coming []kmsg.FetchResponseTopicPartitionAbortedTransaction // by first offset
+	active map[int64]bool                                       // producers
 }
 
-func newAbortedReads(list []fetchapi.ResponseTransaction) *abortedReads {
-	slices.SortFunc(list, func(a, b fetchapi.ResponseTransaction) int { return cmp.Compare(a.FirstOffset, b.FirstOffset) })
+func newAbortedReads(list []kmsg.FetchResponseTopicPartitionAbortedTransaction) *abortedReads {
+	slices.SortFunc(list, func(a, b kmsg.FetchResponseTopicPartitionAbortedTransaction) int {
+		return cmp.Compare(a.FirstOffset, b.FirstOffset)
+	})
 	return &abortedReads{coming: list, active: map[int64]bool{}}
 }
 
@@ -283,33 +313,42 @@ func (a *abortedReads) ended(offset, producer int64) {
 	delete(a.active, producer)
 }
 
-// fetch sends one fetch for several partitions of one leader.
-func (c *Client) fetch(ctx context.Context, requests []FetchRequest) (*fetchResponse, error) {
-	first := requests[0]
-	ctx, cancel := context.WithTimeout(ctx, first.MaxWait+fetchGrace)
-	defer cancel()
-	isolation := int8(1) // read committed
-	if first.Uncommitted {
-		isolation = 0
+// fetch sends one fetch for several partitions of one leader, once it may. A broker that throttles may answer for none of them. Call free when the records are not used any more.
+func (c *Client) fetch(ctx context.Context, leader int, requests []FetchRequest) (response *kmsg.FetchResponse, free func(), err error) {
+	first, grace, at := requests[0], fetchGrace, gate{fetches, leader}
+	if slow, ok := c.slow.Load(first.Partition); ok {
+		grace = slow.(time.Duration)
 	}
-	request := &fetchapi.Request{
-		ReplicaID: -1, MaxWaitTime: int32(first.MaxWait.Milliseconds()), MinBytes: 1, MaxBytes: int32(first.MaxBytes),
-		IsolationLevel: isolation, SessionID: 0, SessionEpoch: -1,
-	}
-	for topic, list := range byTopic(requests, func(r FetchRequest) (string, fetchapi.RequestPartition) {
-		return r.Topic, fetchapi.RequestPartition{
-			Partition: int32(r.ID), CurrentLeaderEpoch: -1, FetchOffset: r.Offset, LogStartOffset: -1,
-			PartitionMaxBytes: int32(r.MaxBytes),
-		}
-	}) {
-		request.Topics = append(request.Topics, fetchapi.RequestTopic{Topic: topic, Partitions: list})
-	}
-	response, err := ask[*fetchResponse](ctx, c, request)
-	if err == nil {
-		err = codeError(response.ErrorCode)
-	}
+	little, err := c.throttle.wait(ctx, at, first.Yields)
 	if err != nil {
-		return nil, fmt.Errorf("fetch %s: %w", first.Partition, err)
+		return nil, nil, err
 	}
-	return response, nil
+	if little {
+		first.MaxBytes = min(first.MaxBytes, littleBytes)
+	}
+	within, cancel := context.WithTimeout(ctx, first.MaxWait+grace)
+	defer cancel()
+	request := kmsg.NewPtrFetchRequest()
+	request.MaxWaitMillis, request.MinBytes, request.MaxBytes = int32(first.MaxWait.Milliseconds()), 1, int32(first.MaxBytes)
+	request.SessionEpoch = -1 // none
+	if !first.Uncommitted {
+		request.IsolationLevel = 1
+	}
+	for topic, list := range byTopic(requests, func(r FetchRequest) (string, kmsg.FetchRequestTopicPartition) {
+		p := kmsg.NewFetchRequestTopicPartition()
+		p.Partition, p.FetchOffset, p.PartitionMaxBytes = int32(r.ID), r.Offset, int32(r.MaxBytes)
+		return r.Topic, p
+	}) {
+		request.Topics = append(request.Topics, kmsg.FetchRequestTopic{Topic: topic, Partitions: list})
+	}
+	response, free, err = exchanged[*kmsg.FetchResponse](within, c, leader, request)
+	switch {
+	case err == nil:
+		c.slow.Delete(first.Partition)
+		c.throttle.note(at, response.ThrottleMillis)
+		err = codeError(response.ErrorCode)
+	case within.Err() != nil && ctx.Err() == nil:
+		c.slow.Store(first.Partition, min(2*grace, maxFetchGrace))
+	}
+	return response, free, err
 }

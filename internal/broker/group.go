@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/segmentio/kafka-go"
-	"github.com/segmentio/kafka-go/protocol"
 	"github.com/segmentio/kafka-go/protocol/findcoordinator"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -127,9 +125,7 @@ func coordinate[R kmsg.Response](ctx context.Context, c *Client, group string, r
 	if err != nil {
 		return answer, err
 	}
-	out, err := ask[*groupResponse](ctx, c, &groupRequest{broker: id, request: request})
-	if err == nil {
-		answer, _ = out.Response.(R) // the response that request makes
+	if answer, _, err = exchanged[R](ctx, c, id, request); err == nil {
 		err = codeError(code(answer))
 	}
 	if err != nil && !Fenced(err) && !Rebalances(err) && !errors.Is(err, kafka.MemberIDRequired) {
@@ -139,9 +135,9 @@ func coordinate[R kmsg.Response](ctx context.Context, c *Client, group string, r
 }
 
 // coordinator returns the broker that coordinates a group.
-func (c *Client) coordinator(ctx context.Context, group string) (id int32, err error) {
+func (c *Client) coordinator(ctx context.Context, group string) (id int, err error) {
 	if known, ok := c.coordinators.Load(group); ok {
-		return known.(int32), nil
+		return known.(int), nil
 	}
 	answer, err := ask[*findcoordinator.Response](ctx, c, &findcoordinator.Request{Key: group})
 	if err == nil {
@@ -150,49 +146,6 @@ func (c *Client) coordinator(ctx context.Context, group string) (id int32, err e
 	if err != nil {
 		return 0, fmt.Errorf("find the coordinator: %w", err)
 	}
-	c.coordinators.Store(group, answer.NodeID)
-	return answer.NodeID, nil
-}
-
-// groupRequest is a request to the coordinator of a group in the encoding of kmsg: kafka-go's messages of the newer versions are
-// not those of the protocol.
-type groupRequest struct {
-	broker  int32
-	request kmsg.Request
-}
-
-type groupResponse struct{ kmsg.Response }
-
-// The last versions without tagged fields, which brokers since Kafka 2.3 understand. kafka-go knows them too, so it has found
-// out whether the broker does.
-var groupVersions = map[protocol.ApiKey]int16{protocol.JoinGroup: 5, protocol.SyncGroup: 3, protocol.Heartbeat: 3}
-
-// ApiKey implements protocol.Message.
-func (r *groupRequest) ApiKey() protocol.ApiKey { return protocol.ApiKey(r.request.Key()) } //nolint:revive // its spelling
-
-// ApiKey implements protocol.Message.
-func (r *groupResponse) ApiKey() protocol.ApiKey { return protocol.ApiKey(r.Key()) } //nolint:revive // its spelling
-
-// Broker returns the coordinator, or any broker, which will answer that it is not.
-func (r *groupRequest) Broker(cluster protocol.Cluster) (protocol.Broker, error) {
-	if b, ok := cluster.Brokers[r.broker]; ok {
-		return b, nil
-	}
-	return protocol.Broker{ID: noLeader}, nil
-}
-
-// Required makes kafka-go call RawExchange, after it has told the versions.
-func (r *groupRequest) Required(versions map[protocol.ApiKey]int16) bool {
-	r.request.SetVersion(min(versions[r.ApiKey()], groupVersions[r.ApiKey()]))
-	return true
-}
-
-// RawExchange sends the request and reads the answer. A connection has one exchange at a time, with kafka-go's deadline.
-func (r *groupRequest) RawExchange(conn io.ReadWriter) (protocol.Message, error) {
-	answer := r.request.ResponseKind()
-	answer.SetVersion(r.request.GetVersion())
-	if err := exchange(conn, r.request, answer); err != nil {
-		return nil, err
-	}
-	return &groupResponse{answer}, nil
+	c.coordinators.Store(group, int(answer.NodeID))
+	return int(answer.NodeID), nil
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go"
-	"github.com/segmentio/kafka-go/protocol"
 )
 
 const (
@@ -22,14 +21,8 @@ const noLeader = -1
 
 // Partitions returns the number of partitions of the topic; the error is ErrNoTopic if it does not exist.
 func (c *Client) Partitions(ctx context.Context, topic string) (int, error) {
-	leaders, err := c.leaders(ctx, topic)
+	leaders, err := c.Leaders(ctx, topic)
 	return len(leaders), err
-}
-
-// Leaders returns the number of the leader of each partition of the topic, negative where there is none; the error is
-// ErrNoTopic if the topic does not exist. The result is shared, and not to be changed.
-func (c *Client) Leaders(ctx context.Context, topic string) ([]int, error) {
-	return c.leaders(ctx, topic)
 }
 
 // PartitionsOf returns all partitions of topics, in order; the error is ErrNoTopic if one does not exist.
@@ -46,8 +39,9 @@ func (c *Client) PartitionsOf(ctx context.Context, topics ...string) (all []Part
 	return all, nil
 }
 
-// leaders returns the leader of each partition of the topic, at most layoutTTL (and the transport's metadata TTL) old.
-func (c *Client) leaders(ctx context.Context, topic string) ([]int, error) {
+// Leaders returns the number of the leader of each partition of the topic, negative where there is none, at most layoutTTL (and the
+// transport's metadata TTL) old. The error is ErrNoTopic if the topic does not exist. The result is shared, and not to be changed.
+func (c *Client) Leaders(ctx context.Context, topic string) ([]int, error) {
 	c.mu.Lock()
 	if time.Since(c.readAt) > layoutTTL {
 		clear(c.layout)
@@ -89,27 +83,26 @@ func (c *Client) leaders(ctx context.Context, topic string) ([]int, error) {
 func (c *Client) byLeader(ctx context.Context, partitions iter.Seq[Partition], unknown func(Partition, error)) map[int][]Partition {
 	groups := map[int][]Partition{}
 	for at := range partitions {
-		leaders, err := c.leaders(ctx, at.Topic)
-		if err == nil && at.ID >= len(leaders) {
-			err = fmt.Errorf("topic %s has no partition %d: %w", at.Topic, at.ID, kafka.UnknownTopicOrPartition)
-		}
+		leader, err := c.leader(ctx, at)
 		if err != nil {
 			unknown(at, err)
 			continue
 		}
-		groups[leaders[at.ID]] = append(groups[leaders[at.ID]], at)
+		groups[leader] = append(groups[leader], at)
 	}
 	return groups
 }
 
-// leaderOf returns the leader of a partition in kafka-go's view of the cluster, or any broker if that has none.
-func leaderOf(cluster protocol.Cluster, at Partition) protocol.Broker {
-	if p, ok := cluster.Topics[at.Topic].Partitions[int32(at.ID)]; ok {
-		if broker, ok := cluster.Brokers[p.Leader]; ok {
-			return broker
-		}
+// leader returns the broker that leads a partition, noLeader if there is none or it is not known.
+func (c *Client) leader(ctx context.Context, at Partition) (int, error) {
+	leaders, err := c.Leaders(ctx, at.Topic)
+	if err == nil && at.ID >= len(leaders) {
+		err = fmt.Errorf("topic %s has no partition %d: %w", at.Topic, at.ID, kafka.UnknownTopicOrPartition)
 	}
-	return protocol.Broker{ID: noLeader}
+	if err != nil {
+		return noLeader, err
+	}
+	return leaders[at.ID], nil
 }
 
 // forget makes the next call read the layout again: after a refusal the leader may have moved.

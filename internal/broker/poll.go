@@ -1,11 +1,14 @@
 package broker
 
 import (
+	"bytes"
 	"context"
 	"iter"
 	"maps"
 	"sync"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/pacer/pacer/internal/retry"
 )
@@ -17,7 +20,7 @@ const (
 )
 
 // Poll watches partitions that have nothing to read, with one long poll per broker for all of them and a byte limit of
-// 1, so that an answer tells where there is data and contains next to none. A long poll per partition would need a
+// 1, so that an answer tells where there is data and contains one batch: its reader gets that along. A long poll per partition would need a
 // connection each; ListOffsets, which kafka-go splits into one request per partition, would need a request each and
 // notice data up to a second late. A partition that becomes idle again during a long poll, as in a burst, is not in it:
 // until it ends, short polls watch those. Safe for concurrent use.
@@ -31,7 +34,7 @@ type Poll struct {
 
 // pollClient is what a Poll needs of a Client.
 type pollClient interface {
-	fetch(ctx context.Context, requests []FetchRequest) (*fetchResponse, error)
+	fetch(ctx context.Context, leader int, requests []FetchRequest) (*kmsg.FetchResponse, func(), error)
 	byLeader(ctx context.Context, partitions iter.Seq[Partition], unknown func(Partition, error)) map[int][]Partition
 	forget()
 }
@@ -39,7 +42,7 @@ type pollClient interface {
 // parked is a reader that waits for data.
 type parked struct {
 	offset int64
-	wake   chan struct{} // closed when there is something to read, or an error that the reader should see for itself
+	wake   chan *Brought // closed when there is something to read, or an error that the reader should see for itself
 	long   bool          // the long poll of its broker watches it, or the last one did
 }
 
@@ -48,10 +51,28 @@ func NewPoll(c *Client) *Poll {
 	return &Poll{client: c, parked: map[Partition]*parked{}, more: retry.NewSignal()}
 }
 
-// Park returns a channel that is closed when the partition contains a record at or beyond the offset. There is one
+// Brought is what a poll has read of a partition, for the next Fetch from the offset on.
+type Brought struct {
+	Offset int64
+	answer kmsg.FetchResponseTopicPartition
+}
+
+// maxBrought bounds what is kept for a reader, which may wait for memory.
+const maxBrought = 64 << 10
+
+// broughtBy returns what an answer has brought, in memory of its own; nil for nothing that is worth keeping.
+func broughtBy(offset int64, answer kmsg.FetchResponseTopicPartition) *Brought {
+	if _, _, whole, err := recordSet(answer.RecordBatches).next(); !whole || err != nil || len(answer.RecordBatches) > maxBrought {
+		return nil
+	}
+	answer.RecordBatches = bytes.Clone(answer.RecordBatches)
+	return &Brought{offset, answer}
+}
+
+// Park returns a channel that is closed when the partition contains a record at or beyond the offset, after what there is of it. There is one
 // waiter per partition; parking again replaces the previous one. Call leave when no longer interested.
-func (p *Poll) Park(at Partition, offset int64) (wake <-chan struct{}, leave func()) {
-	w := &parked{offset: offset, wake: make(chan struct{})}
+func (p *Poll) Park(at Partition, offset int64) (wake <-chan *Brought, leave func()) {
+	w := &parked{offset: offset, wake: make(chan *Brought, 1)}
 	p.mu.Lock()
 	p.parked[at] = w
 	p.mu.Unlock()
@@ -84,7 +105,7 @@ func (p *Poll) Run(ctx context.Context) {
 			}
 			busy[r] = true
 			polls.Go(func() {
-				p.poll(ctx, group)
+				p.poll(ctx, leader, group)
 				select {
 				case done <- r:
 				case <-ctx.Done():
@@ -114,7 +135,7 @@ func (p *Poll) byLeader(ctx context.Context) map[int][]FetchRequest {
 	p.mu.Unlock()
 	groups := map[int][]FetchRequest{}
 	for leader, list := range p.client.byLeader(ctx, maps.Keys(waiting), func(at Partition, _ error) {
-		p.release(at, waiting[at]) // its reader finds the error, and backs off
+		p.release(at, waiting[at], nil) // its reader finds the error, and backs off
 	}) {
 		for _, at := range list {
 			groups[leader] = append(groups[leader], FetchRequest{Partition: at, Offset: waiting[at], MaxBytes: 1})
@@ -142,19 +163,20 @@ func (p *Poll) watch(group []FetchRequest, long bool) (list []FetchRequest) {
 }
 
 // poll waits for data of one broker's partitions and releases the readers of those that have some.
-func (p *Poll) poll(ctx context.Context, group []FetchRequest) {
-	response, err := p.client.fetch(ctx, group)
+func (p *Poll) poll(ctx context.Context, leader int, group []FetchRequest) {
+	response, free, err := p.client.fetch(ctx, leader, group)
 	if ctx.Err() != nil {
 		return
 	}
 	if err != nil {
 		p.client.forget()
 		for _, r := range group {
-			p.release(r.Partition, r.Offset)
+			p.release(r.Partition, r.Offset, nil)
 		}
 		_ = retry.Sleep(ctx, pollWait)
 		return
 	}
+	defer free()
 	asked := make(map[Partition]int64, len(group))
 	for _, r := range group {
 		asked[r.Partition] = r.Offset
@@ -163,19 +185,26 @@ func (p *Poll) poll(ctx context.Context, group []FetchRequest) {
 		for i := range t.Partitions {
 			q := &t.Partitions[i]
 			at := Partition{t.Topic, int(q.Partition)}
-			if offset, ok := asked[at]; ok && (q.ErrorCode != 0 || readable(q) > offset) {
-				p.release(at, offset)
+			switch offset, ok := asked[at]; {
+			case !ok:
+			case q.ErrorCode != 0:
+				p.release(at, offset, nil)
+			case readable(q) > offset:
+				p.release(at, offset, broughtBy(offset, *q))
 			}
 		}
 	}
 }
 
 // release wakes the reader that was parked at the offset.
-func (p *Poll) release(at Partition, offset int64) {
+func (p *Poll) release(at Partition, offset int64, brought *Brought) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if w := p.parked[at]; w != nil && w.offset == offset {
 		delete(p.parked, at)
+		if brought != nil {
+			w.wake <- brought
+		}
 		close(w.wake)
 	}
 }

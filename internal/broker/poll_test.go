@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kmsg"
+
 	"github.com/pacer/pacer/internal/retry"
 )
 
@@ -38,7 +40,7 @@ func (l *logs) write(at Partition) {
 	l.written = make(chan struct{})
 }
 
-func (l *logs) fetch(ctx context.Context, requests []FetchRequest) (*fetchResponse, error) {
+func (l *logs) fetch(ctx context.Context, _ int, requests []FetchRequest) (*kmsg.FetchResponse, func(), error) {
 	l.mu.Lock()
 	l.asked++
 	l.now++
@@ -48,24 +50,24 @@ func (l *logs) fetch(ctx context.Context, requests []FetchRequest) (*fetchRespon
 	over := time.After(requests[0].MaxWait)
 	for {
 		l.mu.Lock()
-		topic, written := fetchedTopic{Topic: "lanes"}, l.written
+		topic, written := kmsg.FetchResponseTopic{Topic: "lanes"}, l.written
 		found := false
 		for _, r := range requests {
 			end := l.ends[r.Partition]
 			found = found || end > r.Offset
-			topic.Partitions = append(topic.Partitions, fetchedPartition{Partition: int32(r.ID), HighWatermark: end, LastStableOffset: -1})
+			topic.Partitions = append(topic.Partitions, kmsg.FetchResponseTopicPartition{Partition: int32(r.ID), HighWatermark: end, LastStableOffset: -1})
 		}
 		l.mu.Unlock()
-		answer := &fetchResponse{Topics: []fetchedTopic{topic}}
+		answer := &kmsg.FetchResponse{Topics: []kmsg.FetchResponseTopic{topic}}
 		if found {
-			return answer, nil
+			return answer, func() {}, nil
 		}
 		select {
 		case <-written:
 		case <-over:
-			return answer, nil
+			return answer, func() {}, nil
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return nil, nil, ctx.Err()
 		}
 	}
 }

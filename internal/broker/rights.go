@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol/describegroups"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/pacer/pacer/internal/retry"
 )
@@ -30,20 +33,23 @@ func (o Operation) String() string { return kafka.ACLOperationType(o).String() }
 // LackingOnTopics returns the operations on topics that the user of the client needs and may not do. Topics that do not
 // exist are left out, and all of a cluster that does not tell.
 func (c *Client) LackingOnTopics(ctx context.Context, need map[string][]Operation) (map[string][]Operation, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	request := &identityRequest{rights: true}
-	for topic := range need {
-		request.topics = append(request.topics, topic)
-	}
-	answer, err := ask[*identityResponse](ctx, c, request)
+	request := kmsg.NewPtrMetadataRequest()
+	request.IncludeTopicAuthorizedOperations = true
+	answer, err := c.metadata(ctx, noLeader, request, slices.Collect(maps.Keys(need)))
 	if err != nil {
 		return nil, fmt.Errorf("read the rights on topics: %w", err)
 	}
 	missing := map[string][]Operation{}
-	for topic, allowed := range answer.allowed {
-		if without := lacking(allowed, need[topic]); len(without) > 0 {
-			missing[topic] = without
+	for _, t := range answer.Topics {
+		denied := kafka.Error(t.ErrorCode) == kafka.TopicAuthorizationFailed
+		if t.Topic == nil || t.ErrorCode != 0 && !denied {
+			continue
+		}
+		if denied {
+			t.AuthorizedOperations = 0
+		}
+		if without := lacking(t.AuthorizedOperations, need[*t.Topic]); len(without) > 0 {
+			missing[*t.Topic] = without
 		}
 	}
 	return missing, nil

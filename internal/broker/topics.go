@@ -134,7 +134,7 @@ func (c *Client) awaitLeaders(ctx context.Context, topics []Topic, slow func(err
 func (c *Client) led(ctx context.Context, topics []Topic) (bool, error) {
 	var partitions []Partition
 	for _, t := range topics {
-		leaders, err := c.leaders(ctx, t.Name)
+		leaders, err := c.Leaders(ctx, t.Name)
 		if err != nil || len(leaders) < t.Partitions || slices.Contains(leaders, noLeader) {
 			return false, err
 		}

@@ -144,20 +144,18 @@ type batch struct {
 // returns when each batch has its err. It uses the transport rather than kafka.Client.Produce, which writes one
 // partition per call: a batch of jobs of a hundred campaigns goes to a hundred lanes.
 func (c *Client) send(ctx context.Context, batches []*batch) {
-	ctx, cancel := context.WithTimeout(ctx, produceTimeout)
-	defer cancel()
 	to := make(map[Partition]*batch, len(batches))
 	for _, b := range batches {
 		to[b.to] = b
 	}
 	groups := c.byLeader(ctx, maps.Keys(to), func(at Partition, err error) { to[at].err = &unsent{err} })
 	var wg sync.WaitGroup
-	for _, group := range groups {
+	for leader, group := range groups {
 		led := make([]*batch, len(group))
 		for i, at := range group {
 			led[i] = to[at]
 		}
-		wg.Go(func() { c.request(ctx, led) })
+		wg.Go(func() { c.request(ctx, leader, led) })
 	}
 	wg.Wait()
 	if slices.ContainsFunc(batches, func(b *batch) bool { return b.err != nil }) {
@@ -165,12 +163,21 @@ func (c *Client) send(ctx context.Context, batches []*batch) {
 	}
 }
 
-// request writes batches of partitions with the same leader.
-func (c *Client) request(ctx context.Context, batches []*batch) {
-	answer, err := ask[*produceapi.Response](ctx, c, produceRequest(batches))
+// request writes batches of partitions with the same leader, once it may.
+func (c *Client) request(ctx context.Context, leader int, batches []*batch) {
+	at := gate{produces, leader}
 	var outcome map[Partition]error
-	if err == nil {
-		outcome = outcomes(answer)
+	_, err := c.throttle.wait(ctx, at, false)
+	if err != nil {
+		err = &unsent{err}
+	} else {
+		within, cancel := context.WithTimeout(ctx, produceTimeout)
+		defer cancel()
+		var answer *produceapi.Response
+		if answer, err = ask[*produceapi.Response](within, c, produceRequest(batches)); err == nil {
+			outcome = outcomes(answer)
+			c.throttle.note(at, answer.ThrottleTimeMs)
+		}
 	}
 	for _, rb := range batches {
 		refusal, answered := outcome[rb.to]

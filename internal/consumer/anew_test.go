@@ -14,11 +14,13 @@ import (
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/segmentio/kafka-go"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/consumer/offset"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/record"
+	"github.com/pacer/pacer/internal/testservices/kafkatest"
 )
 
 // relaying is a Handler that writes the jobs of ingress to lane 0, as those of a campaign with a backlog, and settles
@@ -165,9 +167,12 @@ type deaf struct {
 
 func (d *deaf) RoundTrip(ctx context.Context, addr net.Addr, request kafka.Request) (kafka.Response, error) {
 	answer, err := d.RoundTripper.RoundTrip(ctx, addr, request)
-	if kind := fmt.Sprintf("%T", request); d.is.Load() && (kind == "*broker.identityRequest" || kind == "*fetch.Request") {
-		<-ctx.Done()
-		return nil, ctx.Err()
+	switch kafkatest.Message(request).(type) {
+	case *kmsg.MetadataRequest, *kmsg.FetchRequest:
+		if d.is.Load() {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
 	}
 	return answer, err
 }
@@ -235,7 +240,7 @@ type unidentified struct {
 }
 
 func (u *unidentified) RoundTrip(ctx context.Context, addr net.Addr, request kafka.Request) (kafka.Response, error) {
-	if fmt.Sprintf("%T", request) == "*broker.identityRequest" && u.asked.Add(1) <= 3 {
+	if _, ids := kafkatest.Message(request).(*kmsg.MetadataRequest); ids && u.asked.Add(1) <= 3 {
 		return nil, kafka.LeaderNotAvailable
 	}
 	return u.RoundTripper.RoundTrip(ctx, addr, request)
@@ -294,12 +299,13 @@ type sameIDs struct {
 func (s *sameIDs) RoundTrip(ctx context.Context, addr net.Addr, request kafka.Request) (kafka.Response, error) {
 	s.open.RLock()
 	defer s.open.RUnlock()
-	if fmt.Sprintf("%T", request) != "*broker.identityRequest" {
+	message, ids := kafkatest.Message(request).(*kmsg.MetadataRequest)
+	if !ids {
 		return s.RoundTripper.RoundTrip(ctx, addr, request)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	key := fmt.Sprintf("%v", request)
+	key := string(message.AppendTo(nil))
 	if s.first[key] == nil {
 		answer, err := s.RoundTripper.RoundTrip(ctx, addr, request)
 		if err != nil {

@@ -11,10 +11,12 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go"
-	fetchapi "github.com/segmentio/kafka-go/protocol/fetch"
 	"github.com/segmentio/kafka-go/protocol/metadata"
 	"github.com/segmentio/kafka-go/protocol/offsetcommit"
 	"github.com/segmentio/kafka-go/protocol/offsetfetch"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/pacer/pacer/internal/testservices/kafkatest"
 )
 
 // denied is a transport that answers as a broker does that denies its user one topic.
@@ -27,7 +29,7 @@ type denied struct {
 func (d *denied) RoundTrip(ctx context.Context, addr net.Addr, request kafka.Request) (kafka.Response, error) {
 	const refusal = int16(kafka.TopicAuthorizationFailed)
 	topic := d.topic.Load()
-	if f, ok := request.(*fetchapi.Request); ok && topic != nil && d.only == nil && f.Topics[0].Topic == *topic {
+	if f, ok := kafkatest.Message(request).(*kmsg.FetchRequest); ok && topic != nil && d.only == nil && f.Topics[0].Topic == *topic {
 		time.Sleep(20 * time.Millisecond)
 		return nil, kafka.TopicAuthorizationFailed
 	}

@@ -75,7 +75,7 @@ func (r *ingressReader) turn(ctx context.Context) (worked bool, err error) {
 	f, now := &r.fetched, time.Now()
 	f.at = now
 	out, err := r.read(ctx, from, maxBytes, r.maxWait, func(rec *broker.Raw) error {
-		if f.bytes >= expansion*maxBytes {
+		if f.bytes >= expansion*max(maxBytes, r.memory.large) {
 			return errEnough
 		}
 		j := r.decode(rec, now)
@@ -224,7 +224,7 @@ func (r *ingressReader) asTimer(delay time.Duration, idle *broker.Poll, origins 
 		wake, leave := idle.Park(r.src.partition, offset)
 		defer leave()
 		select {
-		case <-wake:
+		case r.brought = <-wake:
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()

@@ -80,7 +80,7 @@ func (r *laneReader) turn(ctx context.Context) (worked bool, err error) {
 
 // await sleeps until there is data beyond main, a campaign has room, or a probe is due.
 func (r *laneReader) await(ctx context.Context) {
-	var data <-chan struct{}
+	var data <-chan *broker.Brought
 	if !r.stopped {
 		wake, leave := r.idle.Park(r.src.partition, r.src.mainPosition())
 		defer leave()
@@ -88,7 +88,7 @@ func (r *laneReader) await(ctx context.Context) {
 	}
 	r.src.heart.rest()
 	select {
-	case <-data:
+	case r.brought = <-data:
 		r.src.edge.Store(max(r.src.edge.Load(), r.src.mainPosition()+1)) // at least one more: read and see
 	case <-r.src.wake:
 	case <-r.probe:

@@ -93,7 +93,7 @@ func TestAFencedDaemonJoinsAnew(t *testing.T) {
 		out := in.ResponseKind().(*kmsg.OffsetCommitResponse)
 		for _, topic := range in.Topics {
 			t := kmsg.NewOffsetCommitResponseTopic()
-			t.Topic = topic
+			t.Topic = topic.Topic
 			for _, p := range topic.Partitions {
 				at := kmsg.NewOffsetCommitResponseTopicPartition()
 				at.Partition, at.ErrorCode = p.Partition, kerr.IllegalGeneration.Code

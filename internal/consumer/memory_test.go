@@ -8,16 +8,17 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go"
-	fetchapi "github.com/segmentio/kafka-go/protocol/fetch"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/testservices/kafkatest"
 )
 
 // cold is a broker that takes a while to find what is asked for, so that the fetches of all partitions overlap.
 type cold struct{ kafka.RoundTripper }
 
 func (c cold) RoundTrip(ctx context.Context, addr net.Addr, request kafka.Request) (kafka.Response, error) {
-	if f, ok := request.(*fetchapi.Request); ok && f.MaxBytes > 1 {
+	if f, ok := kafkatest.Message(request).(*kmsg.FetchRequest); ok && f.MaxBytes > 1 {
 		time.Sleep(300 * time.Millisecond)
 	}
 	return c.RoundTripper.RoundTrip(ctx, addr, request)

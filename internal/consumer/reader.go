@@ -31,6 +31,7 @@ type reader struct {
 	receipt delivery.Receipt          // of the jobs that are read
 	settle  func(ctx context.Context) // waits until what is in hand of the source is settled or dropped
 	memory  fetchMemory
+	brought *broker.Brought // by the poll that woke this reader
 	decoder record.Decoder
 }
 
@@ -81,11 +82,11 @@ var errEnough = errors.New("enough was read")
 // read fetches once, within the budget, and calls visit for each record. It returns the error of the context, of the
 // fetch, or errEnough of visit; records visited before an error are valid.
 func (r *reader) read(ctx context.Context, from, maxBytes int64, maxWait time.Duration, visit func(*broker.Raw) error) (broker.Fetched, error) {
-	m, large := &r.memory, int64(0)
-	m.kept = 0
+	m := &r.memory
+	m.kept, m.large = 0, 0
 	charge := func(more int64) { // of a large answer, what was not claimed for it; in the end the same, negative
-		large = max(large, maxBytes+more)
-		extra := max(0, large-m.answer)
+		m.large = max(m.large, maxBytes+more)
+		extra := max(0, m.large-m.answer)
 		if more < 0 {
 			extra = -extra
 		}
@@ -93,6 +94,10 @@ func (r *reader) read(ctx context.Context, from, maxBytes int64, maxWait time.Du
 	}
 	request := broker.FetchRequest{
 		Partition: r.src.partition, Offset: from, MaxBytes: maxBytes, MaxWait: maxWait, Charge: charge,
+		Yields: r.src.from == delivery.FromIngress, Throttled: r.src.heart.rest, // what is due goes first
+	}
+	if r.brought != nil && r.brought.Offset == from {
+		request.Brought, r.brought = r.brought, nil
 	}
 	r.src.heart.beat("a fetch to end")
 	out, err := r.opt.Client.Fetch(ctx, request, visit)
@@ -110,7 +115,7 @@ func (r *reader) read(ctx context.Context, from, maxBytes int64, maxWait time.Du
 	metrics.fetches.WithLabelValues(label, result).Inc()
 	metrics.records.WithLabelValues(label).Add(float64(out.Records))
 	if !failed {
-		m.last, m.need = large, min(m.need, m.kept)
+		m.last, m.need = m.large, min(m.need, m.kept)
 		r.health.OK(r.src.String())
 		r.src.prove()
 	}
@@ -121,6 +126,7 @@ func (r *reader) read(ctx context.Context, from, maxBytes int64, maxWait time.Du
 type fetchMemory struct {
 	answer, jobs int64 // what is claimed for the answer, and what is left of that for jobs
 	kept         int64 // bytes of jobs
+	large        int64 // bytes of the answer, if it is larger than asked for
 	last         int64 // the bytes of the last answer, if it was larger than asked for
 	need         int64 // of jobs, since there was no memory for them
 }

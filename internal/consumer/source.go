@@ -81,11 +81,11 @@ type partition = broker.Partition
 type start struct {
 	offset    int64
 	metadata  string
-	committed bool            // by the group
+	committed bool             // by the group
 	topic     delivery.TopicID // of the log
-	proven    bool            // the offset is known to be one in this log
-	held      bool            // it is not known: the partition is not read
-	end       int64           // of a log that has lost what lay beyond; 0 otherwise
+	proven    bool             // the offset is known to be one in this log
+	held      bool             // it is not known: the partition is not read
+	end       int64            // of a log that has lost what lay beyond; 0 otherwise
 }
 
 // newSource makes the source of a partition that begins there. If the metadata cannot be read, it returns an error: with a source

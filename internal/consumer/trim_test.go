@@ -44,7 +44,7 @@ func (s *sweepings) remove(at partition, offset int64) {
 	before := kmsg.NewDeleteRecordsRequestTopicPartition()
 	before.Partition, before.Offset = int32(at.ID), offset
 	topic := kmsg.NewDeleteRecordsRequestTopic()
-	topic, topic.Partitions = at.Topic, append(topic.Partitions, before)
+	topic.Topic, topic.Partitions = at.Topic, append(topic.Partitions, before)
 	req := kmsg.NewPtrDeleteRecordsRequest()
 	req.Topics, req.TimeoutMillis = append(req.Topics, topic), 10_000
 	if _, err := req.RequestWith(context.Background(), s.broker); err != nil {

@@ -71,7 +71,7 @@ func (a *Answer) what() string {
 	case Daemons:
 		return "no daemon runs"
 	case Kafka:
-		return "Kafka does not answer the daemons"
+		return "Kafka does not answer the daemons, or refuses their login"
 	case Start:
 		return "it begins at " + instant(a.Until)
 	case Hours:
@@ -170,7 +170,7 @@ func (a *Answer) Remedy() string {
 	case Daemons:
 		return "start pacer run"
 	case Kafka:
-		return "bring Kafka back; the log of the daemons says what it answers"
+		return "bring Kafka back, or correct kafka.sasl; the log of the daemons says what it answers"
 	case Turn:
 		return "wait; a heavy job takes the slots of as many light ones"
 	case Start:

@@ -54,7 +54,7 @@ secure_env() {
 }
 
 # secure_kafka prints the settings of a secure broker. The controller is the broker itself: its listener is on
-# loopback, and only there nobody has to log in.
+# loopback, and only there nobody has to log in. Sessions are short, so that tests see many of them end.
 secure_kafka() {
   cat <<PROPERTIES
 authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
@@ -62,6 +62,7 @@ super.users=User:admin;User:ANONYMOUS
 allow.everyone.if.no.acl.found=false
 sasl.enabled.mechanisms=SCRAM-SHA-512
 sasl.mechanism.inter.broker.protocol=SCRAM-SHA-512
+connections.max.reauth.ms=5000
 listener.name.secure.scram-sha-512.sasl.jaas.config=$(secure_jaas)
 ssl.keystore.type=PEM
 ssl.keystore.location=$dir/secure/keystore.pem

@@ -4,12 +4,15 @@ package kafkatest
 
 import (
 	"log/slog"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // Cluster starts a broker in this process, or several if the options say so.
@@ -33,6 +36,26 @@ func Eventually(t testing.TB, what string, condition func() bool) {
 		}
 		time.Sleep(2 * time.Millisecond)
 	}
+}
+
+// Message returns the message of a request that package broker encodes itself; nil for those of kafka-go.
+func Message(request kafka.Request) kmsg.Request {
+	message, _ := field(request, "Request").(kmsg.Request)
+	return message
+}
+
+// Answer is Message for a response.
+func Answer(response kafka.Response) kmsg.Response {
+	message, _ := field(response, "Response").(kmsg.Response)
+	return message
+}
+
+func field(of any, name string) any {
+	is := reflect.ValueOf(of).Elem().FieldByName(name)
+	if !is.IsValid() {
+		return nil
+	}
+	return is.Interface()
 }
 
 // LogBook records the log lines of a test. The zero value is ready; safe for concurrent use.

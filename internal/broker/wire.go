@@ -1,0 +1,139 @@
+package broker
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/segmentio/kafka-go/protocol"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// kafka-go lacks some messages, has others in old versions only, and decompresses all records of an answer before it returns the first. So
+// these requests are encoded by kmsg, and exchanged over the connections of kafka-go.
+
+// versions are those of the requests that are encoded by kmsg. Brokers since Kafka 2.8 accept them.
+var versions = map[protocol.ApiKey]int16{
+	protocol.Fetch: 11, protocol.JoinGroup: 5, protocol.SyncGroup: 3, protocol.Heartbeat: 3, protocol.DeleteRecords: 1,
+	protocol.Metadata: firstWithIDs,
+}
+
+// firstWithIDs is the first version of the metadata that has ids of topics.
+const firstWithIDs = 10
+
+// wireRequest is a request to one broker, or, without that, to any.
+type wireRequest struct {
+	kmsg.Request
+	broker int
+}
+
+type wireAnswer struct {
+	kmsg.Response
+	body *bytes.Buffer // a part of the answer may refer to it
+}
+
+// ApiKey implements protocol.Message.
+func (r *wireRequest) ApiKey() protocol.ApiKey { return protocol.ApiKey(r.Key()) } //nolint:revive // its spelling
+
+// ApiKey implements protocol.Message.
+func (a *wireAnswer) ApiKey() protocol.ApiKey { return protocol.ApiKey(a.Key()) } //nolint:revive // its spelling
+
+// Broker implements protocol.BrokerMessage. A broker that is unknown is replaced by any, which answers that it is not the one.
+func (r *wireRequest) Broker(cluster protocol.Cluster) (protocol.Broker, error) {
+	if b, ok := cluster.Brokers[int32(r.broker)]; ok {
+		return b, nil
+	}
+	return protocol.Broker{ID: noLeader}, nil
+}
+
+// Required makes kafka-go call RawExchange.
+func (*wireRequest) Required(map[protocol.ApiKey]int16) bool { return true }
+
+// RawExchange sends the request and reads the answer. A connection has one exchange at a time, with kafka-go's deadline.
+func (r *wireRequest) RawExchange(conn io.ReadWriter) (protocol.Message, error) {
+	r.SetVersion(versions[r.ApiKey()])
+	answer := &wireAnswer{Response: r.ResponseKind()}
+	var err error
+	answer.body, err = exchange(conn, r.Request, answer.Response)
+	return answer, err
+}
+
+// exchanged sends a request to a broker, or to any, and returns the answer. Call free when its bytes are not used any more.
+func exchanged[R kmsg.Response](ctx context.Context, c *Client, broker int, request kmsg.Request) (response R, free func(), err error) {
+	answer, err := ask[*wireAnswer](ctx, c, &wireRequest{request, broker})
+	if err != nil {
+		return response, nil, err
+	}
+	response, ok := answer.Response.(R)
+	if !ok {
+		return response, nil, fmt.Errorf("unexpected answer %T", answer.Response)
+	}
+	return response, func() { keepBody(answer.body) }, nil
+}
+
+// bodies have memory for answers to come.
+var bodies = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+// maxKeptBody bounds the memory of an answer, in bytes, that is kept, and that is believed to be needed before it is read.
+const maxKeptBody = 1 << 20
+
+func keepBody(b *bytes.Buffer) {
+	if b != nil && b.Cap() <= 2*maxKeptBody {
+		b.Reset()
+		bodies.Put(b)
+	}
+}
+
+// exchange writes one request and reads its answer, which may refer to the body.
+func exchange(conn io.ReadWriter, request kmsg.Request, answer kmsg.Response) (body *bytes.Buffer, err error) {
+	const correlation = 1
+	format := kmsg.NewRequestFormatter(kmsg.FormatterClientID(clientID))
+	answer.SetVersion(request.GetVersion())
+	if _, err = conn.Write(format.AppendRequest(nil, request, correlation)); err != nil {
+		return nil, err
+	}
+	var head [8]byte
+	if _, err = io.ReadFull(conn, head[:]); err != nil {
+		return nil, err
+	}
+	size := int64(int32(binary.BigEndian.Uint32(head[:]))) - 4
+	if size < 0 || binary.BigEndian.Uint32(head[4:]) != correlation {
+		return nil, fmt.Errorf("the answer to a request begins with %x", head)
+	}
+	body = bodies.Get().(*bytes.Buffer)
+	body.Grow(int(min(size, maxKeptBody)) + bytes.MinRead) // more as it comes: the size may be wrong
+	if _, err = io.CopyN(body, conn, size); err != nil {
+		return nil, err
+	}
+	content, ok := body.Bytes(), true
+	if answer.IsFlexible() && request.Key() != int16(protocol.ApiVersions) {
+		content, ok = withoutTags(content)
+	}
+	if !ok {
+		return nil, errors.New("the header of an answer ends early")
+	}
+	return body, answer.ReadFrom(content)
+}
+
+// withoutTags skips the tags that end the header of an answer.
+func withoutTags(b []byte) (rest []byte, ok bool) {
+	next := func() (v uint64) {
+		v, n := binary.Uvarint(b)
+		ok = ok && n > 0
+		b = b[max(n, 0):]
+		return v
+	}
+	ok = true
+	for tags := next(); ok && tags > 0; tags-- {
+		next() // the tag
+		size := next()
+		if ok = ok && size <= uint64(len(b)); ok {
+			b = b[size:]
+		}
+	}
+	return b, ok
+}

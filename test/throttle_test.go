@@ -1,0 +1,85 @@
+package test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+)
+
+// quota sets quotas of clients that call themselves as pacer does.
+func (b *privateKafka) quota(t *testing.T, quotas map[string]float64) {
+	t.Helper()
+	entry := kafka.AlterClientQuotaEntry{Entities: []kafka.AlterClientQuotaEntity{{EntityType: "client-id", EntityName: "pacer"}}}
+	for name, value := range quotas {
+		entry.Ops = append(entry.Ops, kafka.AlterClientQuotaOps{Key: name, Value: value})
+	}
+	answer, err := kafkaClient(t, b.brokers[0]).AlterClientQuotas(context.Background(), &kafka.AlterClientQuotasRequest{Entries: []kafka.AlterClientQuotaEntry{entry}})
+	if err != nil || answer.Entries[0].Error != nil {
+		t.Fatal(err, answer)
+	}
+}
+
+// TestQuotasOfKafkaAreObeyed: under quotas of Kafka, pacer takes what they allow, and what is due goes before what is new.
+func TestQuotasOfKafkaAreObeyed(t *testing.T) {
+	t.Parallel()
+	const (
+		rate     = 200_000 // bytes per second, in and out
+		size     = 1000    // of a payload
+		seconds  = 30
+		backlog  = (seconds + 20) * rate / size // a window of quotas is 11 s
+		share    = 0.8
+		bystands = 20 // per second
+	)
+	for name, quotas := range map[string]map[string]float64{
+		"consumer": {"consumer_byte_rate": rate},
+		"all":      {"consumer_byte_rate": rate, "producer_byte_rate": rate, "request_percentage": 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			kafka := freshKafka(t, "")
+			s := newStack(t, stackOptions{partitions: 6, brokers: kafka.brokers})
+			s.campaign("all", 1e6)
+			s.campaign("due", bystands)
+			jobs := make([]job, 0, backlog)
+			for i := range backlog {
+				jobs = append(jobs, job{campaign: "all", id: fmt.Sprint("all-", i), payload: make([]byte, size)})
+			}
+			due := make([]job, 0, 2*bystands*seconds)
+			for i := range cap(due) {
+				due = append(due, job{campaign: "due", id: fmt.Sprint("due-", i)})
+			}
+			d := s.start("one")
+			d.awaitReady(30 * time.Second)
+			s.publish(due)
+			s.await(10*time.Second, "jobs that wait in lanes", func() bool { return s.receiver.count("due") > 2*bystands })
+			kafka.quota(t, quotas)
+			begun := s.receiver.now()
+			for batch := range slices.Chunk(jobs, 6*16) { // as large as a producer makes them that lingers for a moment
+				s.publish(batch)
+			}
+			time.Sleep(time.Until(s.receiver.began.Add(time.Duration(begun) * time.Microsecond).Add(seconds * time.Second)))
+			got, others := 0, 0
+			for _, a := range s.receiver.arrivals("") {
+				switch {
+				case a.at < begun:
+				case a.campaign == "all":
+					got++
+				default:
+					others++
+				}
+			}
+			t.Logf("%s: %d kB/s of %d, %d of %d of the other campaign; throttled for %.1f s of fetches, %.1f of writes, %.1f of others", name,
+				got*size/seconds/1000, rate/1000, others, bystands*seconds, d.samplesOf(`pacer_kafka_throttle_seconds{request="fetch"}`),
+				d.samplesOf(`pacer_kafka_throttle_seconds{request="produce"}`), d.samplesOf(`pacer_kafka_throttle_seconds{request="other"}`))
+			if float64(got*size) < share*rate*seconds || others < bystands*seconds*9/10 {
+				t.Error("less than Kafka allows")
+			}
+			if d.log.lines("level=WARN", "kafka throttles this daemon") != 1 || d.log.lines("level=WARN") != 1 || d.samplesOf("pacer_kafka_throttle_seconds") == 0 {
+				t.Errorf("logged %s", d.log.tail(20))
+			}
+		})
+	}
+}
