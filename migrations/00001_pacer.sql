@@ -329,13 +329,17 @@ CREATE TABLE pacer.store_incarnations (
     shard       integer     PRIMARY KEY CONSTRAINT shard_must_not_be_negative CHECK (shard >= 0),
     incarnation bigint      NOT NULL CONSTRAINT incarnation_must_be_positive CHECK (incarnation > 0),
     since       timestamptz NOT NULL DEFAULT now(),
-    cause       text        NOT NULL
+    cause       text        NOT NULL,
+    ahead       bigint      NOT NULL DEFAULT 0,
+    jumped_at   bigint      NOT NULL DEFAULT 0
 );
 COMMENT ON TABLE pacer.store_incarnations IS 'which life of a shard''s data holds the counts; another one has lost them';
 COMMENT ON COLUMN pacer.store_incarnations.shard IS 'number of the shard of Redis';
 COMMENT ON COLUMN pacer.store_incarnations.incarnation IS 'of its data';
 COMMENT ON COLUMN pacer.store_incarnations.since IS 'when this life of the data was entered here';
 COMMENT ON COLUMN pacer.store_incarnations.cause IS 'why that was: the first, or data that were lost; for people';
+COMMENT ON COLUMN pacer.store_incarnations.ahead IS 'microseconds by which the clock of the store has jumped forward until jumped_at';
+COMMENT ON COLUMN pacer.store_incarnations.jumped_at IS 'the time of the store after the clock jumped last, in microseconds since 1970; 0: never';
 
 ----------------------------------------------------------------------------------------------------------------------------------
 -- What the processes that serve the API share

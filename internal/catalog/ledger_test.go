@@ -44,12 +44,12 @@ func incarnationsAreReplaced(t *testing.T, s *Postgres, _ editor) {
 		{0, 5, 6, 6},
 		{0, 6, 6, 6},
 	} {
-		got, err := s.ReplaceEpoch(ctx, step.shard, step.old, step.next, "restarted without its data")
+		got, err := s.ReplaceEpoch(ctx, step.shard, step.old, delivery.Incarnation{Epoch: step.next, Ahead: step.next, JumpedAt: 2 * step.next}, "restarted without its data")
 		if err != nil || got != step.want {
 			t.Errorf("%+v: %d, %v", step, got, err)
 		}
-		if known, err := s.Epoch(ctx, step.shard); err != nil || known != step.want {
-			t.Errorf("%+v: recorded %d, %v", step, known, err)
+		if known, err := s.Epoch(ctx, step.shard); err != nil || known != (delivery.Incarnation{Epoch: step.want, Ahead: step.want, JumpedAt: 2 * step.want}) {
+			t.Errorf("%+v: recorded %+v, %v", step, known, err)
 		}
 	}
 	admin, err := NewAdmin(s.options.DSN)
@@ -61,11 +61,11 @@ func incarnationsAreReplaced(t *testing.T, s *Postgres, _ editor) {
 	if err != nil || len(read.Stores) != 2 || read.Stores[0].Before(begun) || read.Stores[1].Before(begun) {
 		t.Errorf("the stores have their data since %v, %v", read.Stores, err)
 	}
-	if none, err := s.Epoch(ctx, 2); err != nil || none != 0 {
-		t.Errorf("%d, %v", none, err)
+	if none, err := s.Epoch(ctx, 2); err != nil || none != (delivery.Incarnation{}) {
+		t.Errorf("%+v, %v", none, err)
 	}
 	for _, bad := range [][3]int64{{-1, 0, 1}, {0, -1, 1}, {0, 6, 0}} {
-		_, err := s.ReplaceEpoch(ctx, int(bad[0]), bad[1], bad[2], "")
+		_, err := s.ReplaceEpoch(ctx, int(bad[0]), bad[1], delivery.Incarnation{Epoch: bad[2]}, "")
 		line(t, err, ErrInvalid, "incarnation")
 	}
 }
@@ -79,7 +79,7 @@ func oneIncarnationWins(t *testing.T, s *Postgres, _ editor) {
 		for i := range rivals {
 			wg.Go(func() {
 				var err error
-				inForce[i], err = s.ReplaceEpoch(context.Background(), 3, old, int64(round*100+i+1), "test")
+				inForce[i], err = s.ReplaceEpoch(context.Background(), 3, old, delivery.Incarnation{Epoch: int64(round*100 + i + 1)}, "test")
 				if err != nil {
 					t.Error(err)
 				}
@@ -242,7 +242,7 @@ func TestLedgerRights(t *testing.T) {
 	run(t, conn, `GRANT INSERT, UPDATE, DELETE ON pacer.quota_usage, pacer.quota_anchors, pacer.store_incarnations TO `+role)
 	run(t, conn, `INSERT INTO pacer.quotas (id) VALUES ('q')`)
 	p := started(t, Options{DSN: dsn + "?options=-c%20role%3D" + role})
-	if _, err := p.ReplaceEpoch(ctx, 0, 0, 1, "fresh"); err != nil {
+	if _, err := p.ReplaceEpoch(ctx, 0, 0, delivery.Incarnation{Epoch: 1}, "fresh"); err != nil {
 		t.Error(err)
 	}
 	for range 2 {

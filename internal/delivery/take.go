@@ -61,9 +61,6 @@ type Granted struct {
 	Revision int64
 	// GrantedAt is the store time of the grant; a refund names it.
 	GrantedAt int64
-	// Late says that the ask came to the store so late that its clock may have stepped meanwhile, and so was not carried
-	// out: GrantedAt is 0. Nothing is wrong with the store.
-	Late bool
 	// NextAt, when Units fell short of Want, is the store time at which asking again can first bring more.
 	NextAt int64
 	Bound  Binding
@@ -147,8 +144,9 @@ type TakeReply struct {
 
 // ShardClock is the time of a shard at some moment between the call and the return of a take.
 type ShardClock struct {
-	Shard int
-	Now   int64
+	Shard  int
+	Now    int64
+	Jumped int64 // by how much its clock has jumped, in all: what was granted before is lost
 }
 
 // GateCause is why the gate of a sink is closed.

@@ -18,7 +18,6 @@ type store struct {
 	began   time.Time
 	latency func() time.Duration
 	down    bool
-	late    int // so many takes come too late
 	takes   int
 	node    int
 }
@@ -54,25 +53,11 @@ func (c *client) Take(_ context.Context, asks []delivery.Ask) (delivery.TakeRepl
 		c.mu.Unlock()
 		return delivery.TakeReply{}, fmt.Errorf("the store is down")
 	}
-	if c.late > 0 {
-		c.late--
-		c.mu.Unlock()
-		return lateReply(len(asks)), nil
-	}
 	c.takes++
 	reply := c.model.Take(c.now(), c.node, asks)
 	c.mu.Unlock()
 	time.Sleep(c.latency())
 	return reply, nil
-}
-
-// lateReply is the answer to asks that came too late.
-func lateReply(asks int) delivery.TakeReply {
-	reply := delivery.TakeReply{Items: make([]delivery.Granted, asks)}
-	for i := range reply.Items {
-		reply.Items[i].Late = true
-	}
-	return reply
 }
 
 func (c *client) Refund(_ context.Context, grants []delivery.Grant) error {

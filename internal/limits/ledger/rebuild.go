@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,8 +23,9 @@ const (
 	clockSlack = 10 * second
 )
 
-// rebuild computes the counts of the windows of a shard's quotas at the store time now, never too low.
-func (g *Fence) rebuild(ctx context.Context, shard int, now int64) ([]Restored, error) {
+// rebuild computes the counts of the windows of a shard's quotas at the store time now, never too low. The ledger's minutes are by the
+// store's clock: what it holds from before a jump forward was used later than it says.
+func (g *Fence) rebuild(ctx context.Context, shard int, now int64, of delivery.Incarnation) ([]Restored, error) {
 	all := g.opt.Quotas()
 	if all == nil {
 		return nil, errors.New("the catalog is not loaded yet")
@@ -36,7 +38,7 @@ func (g *Fence) rebuild(ctx context.Context, shard int, now int64) ([]Restored, 
 	}
 	var restored []Restored
 	for part := range slices.Chunk(quotas, rebuildBatch) {
-		batch, err := g.rebuildBatch(ctx, part, now)
+		batch, err := g.rebuildBatch(ctx, part, now, of)
 		if err != nil {
 			return nil, err
 		}
@@ -45,7 +47,7 @@ func (g *Fence) rebuild(ctx context.Context, shard int, now int64) ([]Restored, 
 	return restored, nil
 }
 
-func (g *Fence) rebuildBatch(ctx context.Context, quotas []*delivery.Quota, now int64) ([]Restored, error) {
+func (g *Fence) rebuildBatch(ctx context.Context, quotas []*delivery.Quota, now int64, of delivery.Incarnation) ([]Restored, error) {
 	ctx, cancel := context.WithTimeout(ctx, rebuildTimeout)
 	defer cancel()
 	var ids []string
@@ -59,14 +61,14 @@ func (g *Fence) rebuildBatch(ctx context.Context, quotas []*delivery.Quota, now 
 	usage := map[string][]Dated{}
 	anchors := map[delivery.Anchor]int64{} // by quota and span
 	if longest > longSpan {
-		since := (now-longest.Microseconds()-bucketWidth(longest)-clockSlack)/ledgerMinute - 1
+		since := (now-longest.Microseconds()-bucketWidth(longest)-clockSlack-of.Ahead)/ledgerMinute - 1
 		minutes, err := g.opt.Records.Usage(ctx, ids, since)
 		if err != nil {
 			return nil, fmt.Errorf("read the usage ledger: %w", err)
 		}
 		for _, m := range minutes {
 			if m.Units > 0 {
-				usage[m.Quota] = append(usage[m.Quota], Dated{dateOf(m.Minute, now), m.Units})
+				usage[m.Quota] = append(usage[m.Quota], Dated{dateOf(m.Minute, now, of), m.Units})
 			}
 		}
 		known, err := g.opt.Records.Anchors(ctx, ids)
@@ -80,17 +82,27 @@ func (g *Fence) rebuildBatch(ctx context.Context, quotas []*delivery.Quota, now 
 	restored := make([]Restored, len(quotas))
 	for i, q := range quotas {
 		restored[i].Quota = q
+		slices.SortStableFunc(usage[q.ID], func(a, b Dated) int { return cmp.Compare(a.At, b.At) }) // a jump has changed the order
 		for _, w := range q.Windows {
 			anchor := anchors[delivery.Anchor{Quota: q.ID, Span: w.Span}]
+			if now < of.JumpedAt+2*w.Span.Microseconds() || anchor > now+w.Span.Microseconds() {
+				anchor = 0 // it is by the clock before the jump
+			}
 			restored[i].Windows = append(restored[i].Windows, rebuildWindow(w, usage[q.ID], anchor, now))
 		}
 	}
 	return restored, nil
 }
 
-// dateOf is when the units of a minute count as used: at its end, or now if that is earlier. A new store's clock may
-// be ahead of the old one's, so that less time has passed than it shows.
-func dateOf(minute, now int64) int64 { return min((minute+1)*ledgerMinute+clockSlack, now) }
+// dateOf is when the units of a minute count as used: at its end, or now if that is earlier. The store's clock may
+// have jumped since, so that less time has passed than it shows.
+func dateOf(minute, now int64, of delivery.Incarnation) int64 {
+	at := (minute+1)*ledgerMinute + clockSlack
+	if minute*ledgerMinute <= of.JumpedAt {
+		at += of.Ahead
+	}
+	return min(at, now)
+}
 
 // bucketWidth is that of a sliding window of the span: no other kind has longer buckets.
 func bucketWidth(span time.Duration) int64 { return model.Step(delivery.Window{Span: span}) }

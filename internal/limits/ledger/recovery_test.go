@@ -94,12 +94,12 @@ func (s *memStore) held() (n int64) {
 	return n
 }
 
-func (s *memStore) Inspect(ctx context.Context, _ int) (epoch, now int64, err error) {
+func (s *memStore) Inspect(ctx context.Context, _ int) (found Found, err error) {
 	err = s.do(ctx, func() error {
-		epoch, now = s.inForce(), time.Now().UnixMicro()
+		found = Found{Epoch: s.inForce(), Now: time.Now().UnixMicro()}
 		return nil
 	})
-	return epoch, now, err
+	return found, err
 }
 
 func (s *memStore) Retire(ctx context.Context, _ int, epoch int64) error {
@@ -258,7 +258,7 @@ func (d *guarded) take(ctx context.Context, s *memStore, q *delivery.Quota, want
 	}
 	d.reserve.Use(quotas, held, n, at)
 	if errors.Is(err, ErrEpoch) {
-		d.Lost(0, epoch)
+		d.Lost(0, epoch, false)
 	}
 	return n, at, err
 }
@@ -283,7 +283,7 @@ func TestWithoutALedgerNothingIsWatched(t *testing.T) {
 	if g != nil {
 		t.Fatal(g)
 	}
-	g.Lost(0, 7)
+	g.Lost(0, 7, false)
 	if n, ok := g.Epoch(0); n != 0 || !ok {
 		t.Error(n, ok)
 	}
@@ -421,11 +421,11 @@ func (c *stumbler) step(do func() error) error {
 	return nil
 }
 
-func (c *stumbler) Epoch(ctx context.Context, shard int) (n int64, err error) {
-	return n, c.step(func() error { n, err = c.memLedger.Epoch(ctx, shard); return err })
+func (c *stumbler) Epoch(ctx context.Context, shard int) (is delivery.Incarnation, err error) {
+	return is, c.step(func() error { is, err = c.memLedger.Epoch(ctx, shard); return err })
 }
 
-func (c *stumbler) ReplaceEpoch(ctx context.Context, shard int, old, next int64, why string) (int64, error) {
+func (c *stumbler) ReplaceEpoch(ctx context.Context, shard int, old int64, next delivery.Incarnation, why string) (int64, error) {
 	var n int64
 	err := c.step(func() error {
 		var err error
@@ -461,13 +461,13 @@ func (c *stumbler) Anchors(ctx context.Context, quotas []string) (list []deliver
 	return list, err
 }
 
-func (c *stumbler) Inspect(ctx context.Context, shard int) (n, now int64, err error) {
+func (c *stumbler) Inspect(ctx context.Context, shard int) (found Found, err error) {
 	err = c.step(func() error {
 		var err error
-		n, now, err = c.memStore.Inspect(ctx, shard)
+		found, err = c.memStore.Inspect(ctx, shard)
 		return err
 	})
-	return n, now, err
+	return found, err
 }
 
 func (c *stumbler) Retire(ctx context.Context, shard int, epoch int64) error {
@@ -847,7 +847,9 @@ func (w *wild) heals() string {
 func TestRebuildWindow(t *testing.T) {
 	now := epoch + 17*second
 	m := now / ledgerMinute
-	at := func(minutesAgo, units int64) Dated { return Dated{dateOf(m-minutesAgo, now), units} }
+	at := func(minutesAgo, units int64) Dated {
+		return Dated{dateOf(m-minutesAgo, now, delivery.Incarnation{}), units}
+	}
 	end := func(minutesAgo int64) int64 { return (m-minutesAgo+1)*ledgerMinute + clockSlack }
 	fixed := func(span time.Duration, anchor string) delivery.Window {
 		return delivery.Window{Span: span, Limit: 100, Algorithm: delivery.AlgorithmFixed, Anchor: anchor}
@@ -916,7 +918,7 @@ func TestARebuiltSlidingWindowNeverHoldsLess(t *testing.T) {
 		var usage []Dated
 		for m := first; m <= now/ledgerMinute; m++ {
 			if minutes[m] > 0 {
-				usage = append(usage, Dated{dateOf(m, now), minutes[m]})
+				usage = append(usage, Dated{dateOf(m, now, delivery.Incarnation{}), minutes[m]})
 			}
 		}
 		got := rebuildWindow(delivery.Window{Span: span, Limit: 100}, usage, 0, now)

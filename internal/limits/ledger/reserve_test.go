@@ -33,6 +33,7 @@ type memLedger struct {
 	delay   func() time.Duration
 	err     error // of every call
 	epochs  map[int]int64
+	clocks  map[int]delivery.Incarnation // what is recorded with the epochs
 	causes  []string
 	usage   map[memMinute]int64
 	written map[memMinute]int64            // the epoch that the units are taken from
@@ -49,7 +50,7 @@ type memMinute struct {
 
 func newMemLedger() *memLedger {
 	return &memLedger{
-		delay: func() time.Duration { return 0 }, epochs: map[int]int64{}, usage: map[memMinute]int64{}, written: map[memMinute]int64{},
+		delay: func() time.Duration { return 0 }, epochs: map[int]int64{}, clocks: map[int]delivery.Incarnation{}, usage: map[memMinute]int64{}, written: map[memMinute]int64{},
 		points:  map[string]delivery.Checkpoint{},
 		anchors: map[delivery.Anchor]int64{},
 	}
@@ -91,17 +92,20 @@ func (l *memLedger) fail(err error) {
 	l.err = err
 }
 
-func (l *memLedger) Epoch(ctx context.Context, shard int) (n int64, err error) {
-	err = l.do(ctx, func() { n = l.epochs[shard] })
-	return n, err
+func (l *memLedger) Epoch(ctx context.Context, shard int) (is delivery.Incarnation, err error) {
+	err = l.do(ctx, func() {
+		is = l.clocks[shard]
+		is.Epoch = l.epochs[shard]
+	})
+	return is, err
 }
 
 func (l *memLedger) ReplaceEpoch(
-	ctx context.Context, shard int, old, next int64, cause string,
+	ctx context.Context, shard int, old int64, next delivery.Incarnation, cause string,
 ) (n int64, err error) {
 	err = l.do(ctx, func() {
 		if l.epochs[shard] == old {
-			l.epochs[shard] = next
+			l.epochs[shard], l.clocks[shard] = next.Epoch, next
 			l.causes = append(l.causes, cause)
 		}
 		n = l.epochs[shard]

@@ -4,9 +4,9 @@
 -- ARGV  1 header, 2 by hand (0|1), 3 by whom, noted for a minute
 -- Returns head and whether a gate was opened (0|1).
 
-local now, steps = clock(KEYS[1], false)
-if not now then return steps end
-local had = gateOf(call('GET', KEYS[2]))
+local now, refused = clock(KEYS[1], false)
+if not now then return refused end
+local had = gateOf(call('GET', KEYS[2]), now)
 local opened = 0
 if had then
   if ARGV[2] == '1' then
@@ -16,4 +16,4 @@ if had then
   end
   opened = 1
 end
-return head(now, steps) .. pack('<B', opened)
+return head(now) .. pack('<B', opened)
