@@ -14,6 +14,8 @@ type Ask struct {
 	// LastGranted is the store time of the latest slot the daemon was granted and has not given back (0: none). The
 	// timeline never falls back below it.
 	LastGranted int64
+	// Jumped is by how much the shard's clock had jumped when the caller heard of it last: LastGranted is by that.
+	Jumped int64
 	// Horizon is how far ahead of now slots are granted, Quantum the stretch a daemon asks for at once, and
 	// LateTolerance how late a slot may be used; microseconds.
 	Horizon       int64

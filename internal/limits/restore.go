@@ -35,8 +35,10 @@ func (e dataStore) Inspect(ctx context.Context, shard int) (found ledger.Found, 
 	in := reader{rest: c.reply}
 	found = ledger.Found{Epoch: in.next(7), Now: c.now}
 	if s.master.uptime != nil {
-		found.Jumped = s.clock.renew(c.now, sent, s.master.now())
-		s.jumped.Add(found.Jumped)
+		if found.Jumped = s.clock.renew(c.now, sent, s.master.now()); found.Jumped != 0 {
+			s.jumped.Add(found.Jumped)
+			e.fallback.Forget(shard)
+		}
 	}
 	return found, in.err
 }

@@ -76,6 +76,11 @@ func (e *Engine) plan(asks []delivery.Ask, items []delivery.Granted) *taking {
 func (t *taking) prepare(x *request, now int64) {
 	t.mu.Lock()
 	x.home = t.homes.at(x.ask, len(t.shards), now)
+	if by := t.shards[x.home.shard].jumped.Load() - x.ask.Jumped; by != 0 && x.ask.LastGranted > 0 {
+		own := *x.ask
+		own.LastGranted += by
+		x.ask = &own
+	}
 	held, closed := x.home.stopDeadline(x.ask.LastGranted), x.home.closed
 	x.shard, x.own, x.daemons = x.home.shard, x.ask, x.home.daemons
 	if x.daemons == 0 {

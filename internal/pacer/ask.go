@@ -80,7 +80,7 @@ func (p *Pacer) askOf(q *queue, now instant) (a delivery.Ask, ok bool) {
 		want = min(max(want, weights[0]), sum(weights))
 	}
 	return delivery.Ask{
-		Campaign: q.campaign, Want: want, Weights: weights, LastGranted: q.lastGranted(),
+		Campaign: q.campaign, Want: want, Weights: weights, LastGranted: q.lastGranted(), Jumped: p.clocks.of(q.shard).jumped,
 		Horizon: horizon, Quantum: p.quantum.length, LateTolerance: p.opt.LateTolerance.Microseconds(), Gate: q.sink.id,
 		Bytes: q.bytes(),
 	}, true

@@ -140,3 +140,34 @@ func TestTheQuantumFollowsTheLoad(t *testing.T) {
 		}
 	})
 }
+
+// TestAStoreWhoseClockJumps: its data is lost, and it has another time. A campaign goes on at its rate at once, and a slow one, whose last
+// slot only this daemon remembers, no earlier than its rate allows.
+func TestAStoreWhoseClockJumps(t *testing.T) {
+	for _, by := range []time.Duration{-3 * time.Hour, -5 * time.Second, 5 * time.Second, 3 * time.Hour} {
+		slow := campaign("slow", 1)
+		slow.Rate = delivery.Rate{N: 1, Per: (20 * time.Second).Microseconds()}
+		one(t, newBook(campaign("c", 100), slow), nil, func(t *testing.T, f *fleet) {
+			f.offer(t, jobs(newPartition("lane"), delivery.FromLane, "c", 0, 190))
+			f.offer(t, jobs(newPartition("slow"), delivery.FromLane, "slow", 0, 4))
+			time.Sleep(time.Second)
+			f.store.lose(by)
+			f.offer(t, jobs(newPartition("more"), delivery.FromLane, "c", 190, 190))
+			time.Sleep(500 * time.Millisecond)
+			before := f.count("c")
+			time.Sleep(time.Second)
+			if n := f.count("c") - before; n < 99 || n > 102 {
+				t.Errorf("%s: %d jobs in a second at 100/s", by, n)
+			}
+			time.Sleep(60 * time.Second)
+			for i, sent := 1, sorted(f.receiver.history(), "slow"); i < len(sent); i++ {
+				if gap := time.Duration(sent[i].at-sent[i-1].at) * time.Microsecond; gap < 19500*time.Millisecond {
+					t.Errorf("%s: %s between two jobs at one in 20 s", by, gap)
+				}
+			}
+			if n := f.count("slow"); n < 3 {
+				t.Errorf("%s: only %d of the slow one", by, n)
+			}
+		})
+	}
+}

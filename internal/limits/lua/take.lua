@@ -196,8 +196,8 @@ local function gateFor(it)
   local key = it[ISGATE]
   local gate = held[key - 2]
   if type(gate) == 'string' then
-    local at, mode, since = gateOf(gate)
-    gate = {key = KEYS[key], at = at, mode = mode, since = since}
+    local at, mode, since = gateOf(gate, now)
+    gate = at and {key = KEYS[key], at = at, mode = mode, since = since} or false
     held[key - 2] = gate
   end
   return gate and gate.at > 0 and gate.mode ~= '1' and gate
