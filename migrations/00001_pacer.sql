@@ -279,7 +279,7 @@ COMMENT ON COLUMN pacer.positions.topic_id IS 'as Kafka''s tools spell it; empty
 
 -- The ledger of what was used. The counts of a shard are rebuilt from it when Redis has lost them.
 CREATE TABLE pacer.quota_usage (
-    quota_id    text   NOT NULL REFERENCES pacer.quotas ON DELETE CASCADE,
+    quota_id    text   NOT NULL,
     minute      bigint NOT NULL,
     node        text   NOT NULL,
     units       bigint NOT NULL CONSTRAINT units_must_not_be_negative CHECK (units >= 0),
@@ -315,7 +315,7 @@ COMMENT ON COLUMN pacer.quota_checkpoints.counted IS 'units in the newest part o
 COMMENT ON COLUMN pacer.quota_checkpoints.begun IS 'the first minute of which reservations taken from this incarnation are replaced by what was counted';
 
 CREATE TABLE pacer.quota_anchors (
-    quota_id  text        NOT NULL REFERENCES pacer.quotas ON DELETE CASCADE,
+    quota_id  text        NOT NULL,
     span      interval    NOT NULL,
     resets_at timestamptz NOT NULL,
     PRIMARY KEY (quota_id, span)
@@ -324,6 +324,27 @@ COMMENT ON TABLE pacer.quota_anchors IS 'when fixed windows end that began at th
 COMMENT ON COLUMN pacer.quota_anchors.quota_id IS 'of the quota';
 COMMENT ON COLUMN pacer.quota_anchors.span IS 'of the window';
 COMMENT ON COLUMN pacer.quota_anchors.resets_at IS 'when the window begins anew';
+
+-- Daemons write what is used of all quotas at once. A foreign key, or a trigger before the commit, would let them wait for everybody who
+-- has begun to delete one.
+-- +goose StatementBegin
+CREATE FUNCTION pacer.forget_usage() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF TG_OP = 'TRUNCATE' THEN
+        DELETE FROM pacer.quota_usage;
+        DELETE FROM pacer.quota_anchors;
+    ELSIF NOT EXISTS (SELECT FROM pacer.quotas WHERE id = OLD.id) THEN
+        DELETE FROM pacer.quota_usage WHERE quota_id = OLD.id;
+        DELETE FROM pacer.quota_anchors WHERE quota_id = OLD.id;
+    END IF;
+    RETURN NULL;
+END $$;
+-- +goose StatementEnd
+CREATE CONSTRAINT TRIGGER z_usage AFTER DELETE ON pacer.quotas DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW EXECUTE FUNCTION pacer.forget_usage();
+CREATE TRIGGER f_usage AFTER TRUNCATE ON pacer.quotas
+    FOR EACH STATEMENT EXECUTE FUNCTION pacer.forget_usage();
 
 CREATE TABLE pacer.store_incarnations (
     shard       integer     PRIMARY KEY CONSTRAINT shard_must_not_be_negative CHECK (shard >= 0),

@@ -3,14 +3,12 @@ package catalog
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -113,9 +111,6 @@ SELECT count(*), coalesce(max(minute), 0) FROM old`
 
 	// pruneBatch is how many rows one statement prunes or merges.
 	pruneBatch = 5000
-
-	// writeAttempts bounds how often a write is repeated because quotas were deleted during it.
-	writeAttempts = 5
 )
 
 // Epoch returns what is recorded of the shard's data, with epoch 0 if that is nothing.
@@ -164,14 +159,8 @@ func (p *Postgres) WriteUsage(ctx context.Context, page delivery.UsagePage) (sta
 		return cmp.Or(cmp.Compare(a.Quota, b.Quota), cmp.Compare(a.Minute, b.Minute))
 	})
 	return read(ctx, p.database, queryTimeout, "write the usage of quotas", func(ctx context.Context, pool *pgxpool.Pool) (stale []int, err error) {
-		for attempt := 1; ; attempt++ {
-			err := pool.SendBatch(ctx, ledgerBatch(&page, &stale)).Close()
-			var server *pgconn.PgError
-			if !errors.As(err, &server) || server.Code != "23503" || attempt == writeAttempts {
-				return stale, err
-			}
-			// A quota was deleted after it was looked up; the next lookup does not find it.
-		}
+		err = pool.SendBatch(ctx, ledgerBatch(&page, &stale)).Close()
+		return stale, err
 	})
 }
 

@@ -191,41 +191,6 @@ func anchorsKeepTheLatest(t *testing.T, s *Postgres, e editor) {
 	}
 }
 
-// TestWritingUsageDuringADeletion: a quota whose deletion is under way is passed over once it is gone, and what is
-// written of the others stays.
-func TestWritingUsageDuringADeletion(t *testing.T) {
-	t.Parallel()
-	dsn, ctx := migrated(t), t.Context()
-	conn := connected(t, dsn)
-	run(t, conn, `INSERT INTO pacer.quotas (id) VALUES ('goes'), ('stays')`)
-	p := started(t, Options{DSN: dsn})
-	run(t, conn, `BEGIN`)
-	run(t, conn, `DELETE FROM pacer.quotas WHERE id = 'goes'`)
-	written := make(chan error, 1)
-	go func() {
-		written <- putUsage(ctx, p, "n", []delivery.Usage{{Quota: "goes", Minute: 1, Units: 1}, {Quota: "stays", Minute: 1, Units: 2}},
-			[]delivery.Anchor{{Quota: "goes", Span: day, ResetAt: 1}, {Quota: "stays", Span: day, ResetAt: 2}})
-	}()
-	watch := connected(t, dsn)
-	eventually(t, "the writer waits for the deletion", func() bool {
-		var waiting int
-		err := watch.QueryRow(ctx, `SELECT count(*) FROM pg_locks WHERE NOT granted`).Scan(&waiting)
-		return err == nil && waiting > 0
-	})
-	run(t, conn, `COMMIT`)
-	if err := <-written; err != nil {
-		t.Fatal(err)
-	}
-	usage, err := p.Usage(ctx, []string{"goes", "stays"}, 0)
-	if err != nil || !slices.Equal(usage, []delivery.Usage{{Quota: "stays", Minute: 1, Units: 2}}) {
-		t.Errorf("%+v, %v", usage, err)
-	}
-	anchors, err := p.Anchors(ctx, []string{"goes", "stays"})
-	if err != nil || !slices.Equal(anchors, []delivery.Anchor{{Quota: "stays", Span: day, ResetAt: 2}}) {
-		t.Errorf("%+v, %v", anchors, err)
-	}
-}
-
 // TestLedgerRights: a daemon that may not change quotas keeps the ledger all the same.
 func TestLedgerRights(t *testing.T) {
 	t.Parallel()
@@ -313,5 +278,43 @@ func TestLedgersOfManyNodes(t *testing.T) {
 	}
 	if p.Snapshot().Revision != before.Revision {
 		t.Error("the ledger moved the revision")
+	}
+}
+
+// TestOneQuotasTroubleIsItsOwn: somebody has begun to delete a quota, or to change it, and what others use is written all the same. With
+// the quota goes what was written of it meanwhile.
+func TestOneQuotasTroubleIsItsOwn(t *testing.T) {
+	t.Parallel()
+	dsn, ctx := migrated(t), t.Context()
+	conn, person := connected(t, dsn), connected(t, dsn)
+	run(t, conn, `INSERT INTO pacer.quotas (id) VALUES ('old'), ('other')`)
+	p := started(t, Options{DSN: dsn})
+	write := func(minute int64) {
+		t.Helper()
+		short, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		var usage []delivery.Usage
+		var anchors []delivery.Anchor
+		for _, q := range []string{"old", "other"} {
+			usage = append(usage, delivery.Usage{Quota: q, Minute: 1, Units: minute}, delivery.Usage{Quota: q, Minute: minute, Units: 1})
+			anchors = append(anchors, delivery.Anchor{Quota: q, Span: day, ResetAt: minute})
+		}
+		if err := putUsage(short, p, "n", usage, anchors); err != nil {
+			t.Error(err)
+		}
+	}
+	write(2)
+	for i, statement := range []string{`SELECT FROM pacer.quotas WHERE id = 'old' FOR UPDATE`, `UPDATE pacer.quotas SET mode = 'shadow' WHERE id = 'old'`, `DELETE FROM pacer.quotas WHERE id = 'old'`} {
+		run(t, person, `BEGIN`)
+		run(t, person, statement)
+		write(int64(i) + 3)
+		run(t, person, `COMMIT`)
+	}
+	usage, err := p.Usage(ctx, []string{"old", "other"}, 0)
+	if err != nil || len(usage) != 5 || usage[0].Quota != "other" {
+		t.Errorf("%+v, %v", usage, err)
+	}
+	if anchors, err := p.Anchors(ctx, []string{"old", "other"}); err != nil || len(anchors) != 1 {
+		t.Errorf("%+v, %v", anchors, err)
 	}
 }

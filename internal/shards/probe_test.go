@@ -4,6 +4,10 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -95,5 +99,42 @@ func TestProbe(t *testing.T) {
 	do("CONFIG", "SET", "maxmemory", "1gb")
 	if c := probed("u"); len(c.Evicts) != 1 || !strings.Contains(c.Evicts[0], "allkeys-lru") || c.Ahead != 0 {
 		t.Errorf("%+v", c)
+	}
+}
+
+// TestEveryCommandOfTheScriptsIsDocumented: the page on operation lists what a daemon's user needs, and pacer check tries all of it.
+func TestEveryCommandOfTheScriptsIsDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rules, _ := strings.Cut(string(page), "ACL SETUSER pacer on")
+	rules, _, _ = strings.Cut(rules, "\n\n")
+	probed, err := os.ReadFile("lua/probe.lua")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, _ := filepath.Glob("../*/lua/*.lua")
+	deeper, _ := filepath.Glob("../*/*/lua/*.lua")
+	called := map[string]bool{}
+	for _, file := range append(files, deeper...) {
+		script, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, found := range regexp.MustCompile(`call\('(\w+)'`).FindAllStringSubmatch(string(script), -1) {
+			called[strings.ToLower(found[1])] = true
+		}
+	}
+	if len(called) < 15 {
+		t.Fatalf("only %v", called)
+	}
+	for command := range called {
+		if !slices.Contains(strings.Fields(rules), "+"+command) {
+			t.Errorf("%s is not in docs/operations.md", command)
+		}
+		if command != "info" && !strings.Contains(string(probed), "try('"+command+"'") { // that is asked for besides
+			t.Errorf("pacer check does not try %s", command)
+		}
 	}
 }

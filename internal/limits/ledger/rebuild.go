@@ -8,14 +8,17 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/limits/model"
 	"github.com/pacer/pacer/internal/shards"
 )
 
 const (
-	// rebuildBatch is how many quotas are read from the ledger at once: a month of one is 43,200 minutes.
-	rebuildBatch = 8
+	// rebuildBatch is how many quotas are read from the ledger at once, a month of one is 43,200 minutes, and rebuildReaders how many
+	// batches.
+	rebuildBatch, rebuildReaders = 8, 8
 	// rebuildTimeout bounds the reading of one batch.
 	rebuildTimeout = 30 * time.Second
 	// clockSlack is how far ahead of the lost store's clock the new one may be, and how long after the end of a minute a
@@ -36,15 +39,17 @@ func (g *Fence) rebuild(ctx context.Context, shard int, now int64, of delivery.I
 			quotas = append(quotas, q)
 		}
 	}
-	var restored []Restored
-	for part := range slices.Chunk(quotas, rebuildBatch) {
-		batch, err := g.rebuildBatch(ctx, part, now, of)
-		if err != nil {
-			return nil, err
-		}
-		restored = append(restored, batch...)
+	restored := make([][]Restored, (len(quotas)+rebuildBatch-1)/rebuildBatch)
+	reading, ctx := errgroup.WithContext(ctx)
+	reading.SetLimit(rebuildReaders)
+	for i := range restored {
+		reading.Go(func() (err error) {
+			restored[i], err = g.rebuildBatch(ctx, quotas[i*rebuildBatch:min((i+1)*rebuildBatch, len(quotas))], now, of)
+			return err
+		})
 	}
-	return restored, nil
+	err := reading.Wait()
+	return slices.Concat(restored...), err
 }
 
 func (g *Fence) rebuildBatch(ctx context.Context, quotas []*delivery.Quota, now int64, of delivery.Incarnation) ([]Restored, error) {

@@ -17,8 +17,9 @@ import (
 )
 
 const (
-	// winnerTime is how long the daemon that recorded an epoch may take to put the windows in place before
-	// another tries; it doubles with every recorded epoch that fails.
+	// renewEvery is how often the daemon that puts the windows in place renews its record, and winnerTime how long others wait for a
+	// record before one of them tries.
+	renewEvery = time.Second
 	winnerTime = 5 * time.Second
 	// newcomerTime is the same for a daemon that has just started, and does not know whether another is
 	// recovering.
@@ -49,6 +50,7 @@ const (
 	causeMissing = "the data is missing, or held by another process"
 	causeOther   = "the data is of another incarnation"
 	causeClock   = "its clock has jumped"
+	causeOlder   = "the database was restored"
 )
 
 // Store is the part of the engine that recovery works on.
@@ -257,7 +259,7 @@ type recovery struct {
 	own        int64         // the latest that this daemon recorded, or may have recorded
 	waiting    int64         // the epoch that another daemon recorded meanwhile
 	until      time.Time     // how long its windows are waited for
-	patience   time.Duration // with the next one
+	patience   time.Duration // with one that does not renew it
 	polls      int           // pauses while waiting for it
 	now        int64         // the store's time in its last answer
 	jumped     int64         // by how much its clock has jumped, and that is not recorded yet
@@ -277,10 +279,12 @@ func (r *recovery) step(ctx context.Context) (int64, error) {
 		return record.Epoch, nil
 	}
 	cause := causeFresh
-	if record.Epoch != 0 {
+	if record.Epoch > found {
 		cause = r.describe(record.Epoch, found)
 	}
 	switch {
+	case record.Epoch != 0 && found > record.Epoch:
+		return 0, r.recordAgain(ctx, record, found)
 	case r.wait(ctx, record.Epoch):
 		return 0, nil
 	case found != 0:
@@ -291,6 +295,22 @@ func (r *recovery) step(ctx context.Context) (int64, error) {
 		return 0, err
 	}
 	return 0, r.restore(ctx, record.Epoch != 0, next)
+}
+
+// recordAgain records what the store holds, if that was recorded after what is recorded now: the database is an older one, as after a
+// restore from a backup. It is the ledger that has lost something, not the store.
+func (r *recovery) recordAgain(ctx context.Context, record delivery.Incarnation, found int64) error {
+	r.opt.Logger.Warn("the database has an older record of the store's data than the store, as after a restore from a backup; the store's counts stay in force. "+
+		"Until the longest window has passed, a loss of the store's data would forget what was used since the backup",
+		"shard", r.shard, "incarnation", found, "recorded", record.Epoch)
+	r.reserve.writeAgain(r.shard)
+	record.Epoch, found = found, record.Epoch
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	if _, err := r.opt.Records.ReplaceEpoch(ctx, r.shard, found, record, causeOlder); err != nil {
+		return fmt.Errorf("record the data of shard %d again: %w", r.shard, err)
+	}
+	return nil
 }
 
 // compare reads the recorded epoch and the one that the store holds. The record is read before and after the
@@ -336,8 +356,7 @@ func (r *recovery) wait(ctx context.Context, record int64) bool {
 		return false
 	}
 	if record != r.waiting {
-		r.waiting, r.until = record, time.Now().Add(r.patience)
-		r.patience, r.polls = 2*r.patience, 0
+		r.waiting, r.until, r.patience, r.polls = record, time.Now().Add(r.patience), winnerTime, 0
 	}
 	if !time.Now().Before(r.until) {
 		r.known = record
@@ -361,7 +380,7 @@ func (r *recovery) retire(ctx context.Context, found int64) error {
 // replace records a new epoch in place of record, and what a jump of the clock means for the ledger; none when another daemon was faster,
 // which knew of the jump as well.
 func (r *recovery) replace(ctx context.Context, record delivery.Incarnation, cause string) (next delivery.Incarnation, err error) {
-	r.own = newEpoch()
+	r.own = newEpoch(record.Epoch)
 	next, jumped := record, r.jumped
 	next.Epoch, r.jumped = r.own, 0
 	if jumped != 0 && record.Epoch == r.believed {
@@ -392,7 +411,7 @@ func (r *recovery) restore(ctx context.Context, lost bool, own delivery.Incarnat
 			return fmt.Errorf("write the usage ledger before shard %d is rebuilt: %w", r.shard, err)
 		}
 		var err error
-		if quotas, err = r.rebuild(ctx, r.shard, r.now, own); err != nil {
+		if quotas, err = r.rebuildAndRenew(ctx, &own); err != nil {
 			return fmt.Errorf("rebuild shard %d: %w", r.shard, err)
 		}
 	}
@@ -400,6 +419,42 @@ func (r *recovery) restore(ctx context.Context, lost bool, own delivery.Incarnat
 		return fmt.Errorf("restore shard %d: %w", r.shard, err)
 	}
 	return nil
+}
+
+// rebuildAndRenew computes the counts of the windows. Meanwhile it puts one record after the other in place of its own, so that others wait.
+func (r *recovery) rebuildAndRenew(ctx context.Context, own *delivery.Incarnation) (quotas []Restored, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	done := make(chan error, 1)
+	of := *own
+	go func() {
+		var err error
+		quotas, err = r.rebuild(ctx, r.shard, r.now, of)
+		done <- err
+	}()
+	tick := time.NewTicker(renewEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case err = <-done:
+			return quotas, err
+		case <-tick.C:
+		}
+		next := *own
+		next.Epoch = newEpoch(own.Epoch)
+		r.own = next.Epoch
+		call, end := context.WithTimeout(ctx, stepTimeout)
+		inForce, err := r.opt.Records.ReplaceEpoch(call, r.shard, own.Epoch, next, causeMissing)
+		end()
+		switch {
+		case err == nil && inForce == next.Epoch:
+			*own = next
+		case err == nil:
+			cancel()
+			<-done
+			return nil, ErrEpoch // another one is recovering
+		}
+	}
 }
 
 // failed logs once that the shard cannot be opened. Being overtaken by another daemon is not a
@@ -420,9 +475,13 @@ func (r *recovery) done(epoch int64) {
 	}
 }
 
-// newEpoch draws a random epoch, which fits into Lua's doubles.
-func newEpoch() int64 {
-	var b [8]byte
+// newEpoch draws an epoch: a later one is greater, and no two daemons draw the same. It fits into Lua's doubles.
+func newEpoch(record int64) int64 {
+	var b [4]byte
 	_, _ = rand.Read(b[:]) // never fails, as documented
-	return int64(binary.LittleEndian.Uint64(b[:])>>11) | 1
+	few := int64(binary.LittleEndian.Uint32(b[:]) >> 10)
+	return max((time.Now().Unix()-epochsBegin)<<22, record) + 1 + few
 }
+
+// epochsBegin is the year 2020.
+const epochsBegin = 1577836800

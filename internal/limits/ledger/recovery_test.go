@@ -315,7 +315,7 @@ func TestALostDayIsNotGrantedAnew(t *testing.T) {
 		"FLUSHALL":                        func(s *memStore) { s.data = emptyData() },
 		"a restart without persistence":   func(s *memStore) { s.data = emptyData(); s.process++ },
 		"a restart with what was on disk": func(s *memStore) { s.process++ },
-		"another epoch's data":            func(s *memStore) { s.data.epoch = 12345 },
+		"another epoch's data":            func(s *memStore) { s.data.epoch = 1 },
 	}
 	for name, lose := range losses {
 		synctest.Test(t, func(t *testing.T) {
@@ -1004,6 +1004,91 @@ func TestServersThatPartAndMeet(t *testing.T) {
 		}
 		if quiet != "" {
 			rt.Fatal(quiet)
+		}
+	})
+}
+
+// slowLedger takes a while to read the usage.
+type slowLedger struct {
+	*memLedger
+	takes time.Duration
+}
+
+func (l slowLedger) Usage(ctx context.Context, quotas []string, since int64) ([]delivery.Usage, error) {
+	time.Sleep(l.takes)
+	return l.memLedger.Usage(ctx, quotas, since)
+}
+
+// TestALongRebuildIsDoneOnce: others wait for the daemon that has begun it, however long it takes.
+func TestALongRebuildIsDoneOnce(t *testing.T) {
+	for _, takes := range []time.Duration{3 * time.Second, 15 * time.Second, 25 * time.Second} {
+		for _, daemons := range []int{1, 3, 10} {
+			synctest.Test(t, func(t *testing.T) {
+				l, s, q := slowLedger{newMemLedger(), takes}, newMemStore(), daily()
+				var all []*guarded
+				for i := range daemons {
+					all = append(all, newGuarded(fmt.Sprint(i), l, s, []*delivery.Quota{q}))
+				}
+				time.Sleep(10 * time.Second)
+				s.flushAll()
+				began := time.Now()
+				for _, d := range all { // each is told by its next script
+					n, _ := d.Epoch(0)
+					d.Lost(0, n, false)
+				}
+				open := func() bool {
+					return !slices.ContainsFunc(all, func(d *guarded) bool {
+						n, ok := d.Epoch(0)
+						return !ok || n != l.recorded()
+					})
+				}
+				for !open() && time.Since(began) < time.Hour {
+					time.Sleep(50 * time.Millisecond)
+				}
+				if took := time.Since(began); took > takes+2*time.Second {
+					t.Errorf("%d daemons: %s for a rebuild of %s", daemons, took, takes)
+				}
+				for _, d := range all {
+					d.stop()
+				}
+			})
+		}
+	}
+}
+
+// TestARestoredDatabaseMakesNothingForgotten: the ledger is one from before the store's last loss. The store's counts stay in force, and what
+// was used lately is in the ledger again.
+func TestARestoredDatabaseMakesNothingForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, s := newMemLedger(), newMemStore()
+		q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(500, 24*time.Hour)}
+		d := newGuarded("a", l, s, []*delivery.Quota{q})
+		other := newGuarded("b", l, s, []*delivery.Quota{q})
+		defer d.stop()
+		defer other.stop()
+		d.takeAll(s, q, time.Second)
+		time.Sleep(2 * time.Second)
+		backup := l.recorded()
+		time.Sleep(20 * time.Minute)
+		s.change(func() { s.process++ })
+		time.Sleep(time.Second)
+		d.takeAll(s, q, 5*time.Second)
+		before := l.total("q")
+		l.mu.Lock()
+		l.epochs[0] = backup
+		for m := range l.usage {
+			delete(l.usage, m)
+		}
+		l.mu.Unlock()
+		d.takeAll(s, q, 30*time.Second)
+		if n := d.takeAll(s, q, 30*time.Second) + other.takeAll(s, q, 30*time.Second); n != 0 {
+			t.Errorf("%d units more", n)
+		}
+		if after := l.total("q"); after < before-50 || after == 0 {
+			t.Errorf("%d units in the ledger, %d before", after, before)
+		}
+		if l.recorded() == backup || l.recorded() != s.held() {
+			t.Errorf("%d is recorded, the store holds %d, the backup %d", l.recorded(), s.held(), backup)
 		}
 	})
 }
