@@ -173,15 +173,6 @@ func (g *Fence) Lost(shard int, believed int64, jumped bool) {
 	s.wake.Send()
 }
 
-// giveUp makes a shard's data count as lost, of which a part is.
-func (g *Fence) giveUp(ctx context.Context, shard int, epoch int64) error {
-	if err := g.store.Retire(ctx, shard, epoch); err != nil {
-		return fmt.Errorf("retire the data of shard %d: %w", shard, err)
-	}
-	g.Lost(shard, epoch, false)
-	return nil
-}
-
 // Run opens all shards, and again those that are lost, until ctx ends.
 func (g *Fence) Run(ctx context.Context) error {
 	if g == nil {

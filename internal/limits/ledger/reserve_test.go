@@ -420,33 +420,6 @@ func TestLessThanTheFirstJobIsNothing(t *testing.T) {
 	})
 }
 
-// TestOnlyWhatACheckpointCountedIsReturned: what was granted since is none of it, nor what another daemon's checkpoint counted.
-func TestOnlyWhatACheckpointCountedIsReturned(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := hourly(1_000_000)
-		r := newReserving(q)
-		defer r.stop()
-		r.await(q, 1)
-		quotas, at := []*delivery.Quota{q}, time.Now().UnixMicro()
-		r.Returned(quotas, 7, at) // before the first checkpoint
-		for _, checkpoint := range []int64{at, at + ledgerMinute} {
-			r.counted([]delivery.Checkpoint{{Quota: "unknown", At: checkpoint}, {Quota: "q", At: checkpoint}})
-			if n := r.returned("q", checkpoint); n != 0 {
-				t.Errorf("%d right after a checkpoint", n)
-			}
-			r.Returned(quotas, 3, checkpoint-second)
-			r.Returned(quotas, 2, checkpoint)
-			r.Returned(quotas, 9, checkpoint+1)
-			if n, other := r.returned("q", checkpoint), r.returned("q", checkpoint+second); n != 5 || other != 0 {
-				t.Errorf("%d of 5, %d of another checkpoint", n, other)
-			}
-		}
-		if n := r.returned("unknown", at); n != 0 {
-			t.Errorf("%d of a quota without use", n)
-		}
-	})
-}
-
 func TestCloseToTheEndOfAMinuteBothCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := hourly(1_000_000)
