@@ -3,7 +3,9 @@ package shards
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -12,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/pacer/pacer/internal/testservices"
@@ -135,6 +138,42 @@ func TestEveryCommandOfTheScriptsIsDocumented(t *testing.T) {
 		}
 		if command != "info" && !strings.Contains(string(probed), "try('"+command+"'") { // that is asked for besides
 			t.Errorf("pacer check does not try %s", command)
+		}
+	}
+}
+
+// TestTheClockOfAReplicaIsCompared: it becomes that of all sending with a fail-over. The replica here is one only as far as its primary knows.
+func TestTheClockOfAReplicaIsCompared(t *testing.T) {
+	t.Parallel()
+	server, replica := testservices.FreshRedis(t), miniredis.RunT(t)
+	replica.SetTime(time.Now().Add(time.Hour))
+	conn, err := net.Dial("tcp", server.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	for _, command := range []string{"REPLCONF listening-port " + replica.Port(), "PSYNC ? -1"} {
+		if _, err := fmt.Fprintf(conn, "%s\r\n", command); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(50 * time.Millisecond) // for the answer
+	}
+	go func() { _, _ = io.Copy(io.Discard, conn) }()
+	set, err := Connect(Options{Addrs: []string{server.Addr}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = set.Close() }()
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		c, err := set.Probe(t.Context(), "pacer.")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.Ahead > 59*time.Minute {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the clock of the replica is an hour ahead, and %s is found", c.Ahead)
 		}
 	}
 }
