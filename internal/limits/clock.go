@@ -125,7 +125,7 @@ func bit(b bool) int64 {
 }
 
 const (
-	clocksEvery = 10 * time.Second
+	clocksEvery = time.Second
 	// clockOff is by how much a store's clock may differ from this machine's before that is logged.
 	clockOff = 5 * time.Second
 )
