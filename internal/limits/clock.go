@@ -132,13 +132,13 @@ const (
 
 // watchClocks compares the stores' clocks with this machine's until ctx ends.
 func (e *Engine) watchClocks(ctx context.Context) error {
-	off := make([]bool, len(e.shards))
+	off := map[int]bool{}
 	retry.Every(ctx, clocksEvery, func(time.Time) { e.compareClocks(off) })
 	return nil
 }
 
 // compareClocks exports by how much each shard's clock is ahead, and logs which begin and end to be far off; off says which were.
-func (e *Engine) compareClocks(off []bool) {
+func (e *Engine) compareClocks(off map[int]bool) {
 	for i, s := range e.shards {
 		now, known := s.time()
 		if !known {

@@ -241,7 +241,7 @@ func TestAWrongClockIsNamed(t *testing.T) {
 	var log strings.Builder
 	e.log = slog.New(slog.NewTextHandler(&log, nil))
 	grant(e, campaign(400), 1, 3*time.Second)
-	off := make([]bool, 1)
+	off := map[int]bool{}
 	e.compareClocks(off)
 	e.compareClocks(off)
 	if n := testutil.ToFloat64(e.m.clockOffset.WithLabelValues("0")); n < 19 || n > 21 || strings.Count(log.String(), "level=WARN") != 1 {

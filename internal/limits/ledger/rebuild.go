@@ -26,6 +26,42 @@ const (
 	clockSlack = 10 * second
 )
 
+// rebuildAndRenew computes the counts of the windows. Meanwhile it puts one record after the other in place of its own, so that others wait.
+func (r *recovery) rebuildAndRenew(ctx context.Context, own *delivery.Incarnation) (quotas []Restored, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	done := make(chan error, 1)
+	of := *own
+	go func() {
+		var err error
+		quotas, err = r.rebuild(ctx, r.shard, r.now, of)
+		done <- err
+	}()
+	tick := time.NewTicker(renewEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case err = <-done:
+			return quotas, err
+		case <-tick.C:
+		}
+		next := *own
+		next.Epoch = newEpoch(own.Epoch)
+		r.own = next.Epoch
+		call, end := context.WithTimeout(ctx, stepTimeout)
+		inForce, err := r.opt.Records.ReplaceEpoch(call, r.shard, own.Epoch, next, causeMissing)
+		end()
+		switch {
+		case err == nil && inForce == next.Epoch:
+			*own = next
+		case err == nil:
+			cancel()
+			_ = <-done           // of a context that has ended
+			return nil, ErrEpoch // another one is recovering
+		}
+	}
+}
+
 // rebuild computes the counts of the windows of a shard's quotas at the store time now, never too low. The ledger's minutes are by the
 // store's clock: what it holds from before a jump forward was used later than it says.
 func (g *Fence) rebuild(ctx context.Context, shard int, now int64, of delivery.Incarnation) ([]Restored, error) {

@@ -412,42 +412,6 @@ func (r *recovery) restore(ctx context.Context, lost bool, own delivery.Incarnat
 	return nil
 }
 
-// rebuildAndRenew computes the counts of the windows. Meanwhile it puts one record after the other in place of its own, so that others wait.
-func (r *recovery) rebuildAndRenew(ctx context.Context, own *delivery.Incarnation) (quotas []Restored, err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	done := make(chan error, 1)
-	of := *own
-	go func() {
-		var err error
-		quotas, err = r.rebuild(ctx, r.shard, r.now, of)
-		done <- err
-	}()
-	tick := time.NewTicker(renewEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case err = <-done:
-			return quotas, err
-		case <-tick.C:
-		}
-		next := *own
-		next.Epoch = newEpoch(own.Epoch)
-		r.own = next.Epoch
-		call, end := context.WithTimeout(ctx, stepTimeout)
-		inForce, err := r.opt.Records.ReplaceEpoch(call, r.shard, own.Epoch, next, causeMissing)
-		end()
-		switch {
-		case err == nil && inForce == next.Epoch:
-			*own = next
-		case err == nil:
-			cancel()
-			<-done
-			return nil, ErrEpoch // another one is recovering
-		}
-	}
-}
-
 // failed logs once that the shard cannot be opened. Being overtaken by another daemon is not a
 // failure.
 func (r *recovery) failed(ctx context.Context, err error) {
