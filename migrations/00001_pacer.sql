@@ -275,7 +275,7 @@ COMMENT ON COLUMN pacer.positions.topic_id IS 'as Kafka''s tools spell it; empty
 
 -- The ledger of what was used. The counts of a shard are rebuilt from it when Redis has lost them.
 CREATE TABLE pacer.quota_usage (
-    quota_id    text   NOT NULL REFERENCES pacer.quotas ON DELETE CASCADE,
+    quota_id    text   NOT NULL,
     minute      bigint NOT NULL,
     node        text   NOT NULL,
     units       bigint NOT NULL CONSTRAINT units_must_not_be_negative CHECK (units >= 0),
@@ -311,7 +311,7 @@ COMMENT ON COLUMN pacer.quota_checkpoints.counted IS 'units in the newest part o
 COMMENT ON COLUMN pacer.quota_checkpoints.begun IS 'the first minute of which reservations taken from this incarnation are replaced by what was counted';
 
 CREATE TABLE pacer.quota_anchors (
-    quota_id  text        NOT NULL REFERENCES pacer.quotas ON DELETE CASCADE,
+    quota_id  text        NOT NULL,
     span      interval    NOT NULL,
     resets_at timestamptz NOT NULL,
     PRIMARY KEY (quota_id, span)
@@ -321,17 +321,42 @@ COMMENT ON COLUMN pacer.quota_anchors.quota_id IS 'of the quota';
 COMMENT ON COLUMN pacer.quota_anchors.span IS 'of the window';
 COMMENT ON COLUMN pacer.quota_anchors.resets_at IS 'when the window begins anew';
 
+-- Daemons write what is used of all quotas at once. A foreign key, or a trigger before the commit, would let them wait for everybody who
+-- has begun to delete one.
+-- +goose StatementBegin
+CREATE FUNCTION pacer.forget_usage() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF TG_OP = 'TRUNCATE' THEN
+        DELETE FROM pacer.quota_usage;
+        DELETE FROM pacer.quota_anchors;
+    ELSIF NOT EXISTS (SELECT FROM pacer.quotas WHERE id = OLD.id) THEN
+        DELETE FROM pacer.quota_usage WHERE quota_id = OLD.id;
+        DELETE FROM pacer.quota_anchors WHERE quota_id = OLD.id;
+    END IF;
+    RETURN NULL;
+END $$;
+-- +goose StatementEnd
+CREATE CONSTRAINT TRIGGER z_usage AFTER DELETE ON pacer.quotas DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW EXECUTE FUNCTION pacer.forget_usage();
+CREATE TRIGGER f_usage AFTER TRUNCATE ON pacer.quotas
+    FOR EACH STATEMENT EXECUTE FUNCTION pacer.forget_usage();
+
 CREATE TABLE pacer.store_incarnations (
     shard       integer     PRIMARY KEY CONSTRAINT shard_must_not_be_negative CHECK (shard >= 0),
     incarnation bigint      NOT NULL CONSTRAINT incarnation_must_be_positive CHECK (incarnation > 0),
     since       timestamptz NOT NULL DEFAULT now(),
-    cause       text        NOT NULL
+    cause       text        NOT NULL,
+    ahead       bigint      NOT NULL DEFAULT 0,
+    jumped_at   bigint      NOT NULL DEFAULT 0
 );
 COMMENT ON TABLE pacer.store_incarnations IS 'which life of a shard''s data holds the counts; another one has lost them';
 COMMENT ON COLUMN pacer.store_incarnations.shard IS 'number of the shard of Redis';
 COMMENT ON COLUMN pacer.store_incarnations.incarnation IS 'of its data';
 COMMENT ON COLUMN pacer.store_incarnations.since IS 'when this life of the data was entered here';
 COMMENT ON COLUMN pacer.store_incarnations.cause IS 'why that was: the first, or data that were lost; for people';
+COMMENT ON COLUMN pacer.store_incarnations.ahead IS 'microseconds by which the clock of the store has jumped forward until jumped_at';
+COMMENT ON COLUMN pacer.store_incarnations.jumped_at IS 'the time of the store after the clock jumped last, in microseconds since 1970; 0: never';
 
 ----------------------------------------------------------------------------------------------------------------------------------
 -- What the processes that serve the API share

@@ -23,7 +23,7 @@ func ledgerAndSQL(t *testing.T) (p *Postgres, total func(since int64) []delivery
 	sql = func(statement string) { run(t, connected(t, dsn), statement) }
 	run(t, connected(t, dsn), `INSERT INTO pacer.quotas (id) VALUES ('q'), ('other')`)
 	p = started(t, Options{DSN: dsn})
-	if _, err := p.ReplaceEpoch(t.Context(), 0, 0, 1, "test"); err != nil {
+	if _, err := p.ReplaceEpoch(t.Context(), 0, 0, delivery.Incarnation{Epoch: 1}, "test"); err != nil {
 		t.Fatal(err)
 	}
 	return p, func(since int64) []delivery.Usage {
@@ -47,7 +47,7 @@ func TestUsageOfAnotherIncarnationIsRefused(t *testing.T) {
 	t.Parallel()
 	p, total := ledgerOf(t)
 	ctx := t.Context()
-	if _, err := p.ReplaceEpoch(ctx, 3, 0, 7, "test"); err != nil {
+	if _, err := p.ReplaceEpoch(ctx, 3, 0, delivery.Incarnation{Epoch: 7}, "test"); err != nil {
 		t.Fatal(err)
 	}
 	want := int64(0)
@@ -143,7 +143,7 @@ func TestACheckpointReplacesReservations(t *testing.T) {
 	third := point(1, second.At, 14*minute+6_000_000, 11, 30)
 	holds("long after the minute", units(10, 100), units(11, 170), units(14, 30))
 	last(third, mixed)
-	if _, err := p.ReplaceEpoch(ctx, 0, 1, 2, "test"); err != nil {
+	if _, err := p.ReplaceEpoch(ctx, 0, 1, delivery.Incarnation{Epoch: 2}, "test"); err != nil {
 		t.Fatal(err)
 	}
 	reserve("cut off", 1, 15)

@@ -146,7 +146,7 @@ func everyWrite(t *testing.T, p *Postgres) {
 	check("load positions", err)
 	check("prune usage", p.PruneUsage(ctx, 9, 9))
 	for old := range int64(2) {
-		_, err = p.ReplaceEpoch(ctx, 0, old, old+1, "test")
+		_, err = p.ReplaceEpoch(ctx, 0, old, delivery.Incarnation{Epoch: old + 1}, "test")
 		check("replace the epoch", err)
 	}
 	_, err = p.LoadSettled(ctx)

@@ -3,14 +3,12 @@ package catalog
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -22,7 +20,7 @@ import (
 // first use.
 
 const (
-	selectEpoch = `SELECT coalesce(max(incarnation), 0) FROM pacer.store_incarnations WHERE shard = $1`
+	selectEpoch = `SELECT coalesce(max(incarnation), 0), coalesce(max(ahead), 0), coalesce(max(jumped_at), 0) FROM pacer.store_incarnations WHERE shard = $1`
 
 	// stale finds the epochs of e that are not the recorded ones.
 	stale = `NOT EXISTS (SELECT 1 FROM pacer.store_incarnations i WHERE i.shard = e.shard AND i.incarnation = e.incarnation)`
@@ -113,39 +111,36 @@ SELECT count(*), coalesce(max(minute), 0) FROM old`
 
 	// pruneBatch is how many rows one statement prunes or merges.
 	pruneBatch = 5000
-
-	// writeAttempts bounds how often a write is repeated because quotas were deleted during it.
-	writeAttempts = 5
 )
 
-// Epoch returns the recorded epoch of the shard's data, 0 if there is none.
-func (p *Postgres) Epoch(ctx context.Context, shard int) (int64, error) {
+// Epoch returns what is recorded of the shard's data, with epoch 0 if that is nothing.
+func (p *Postgres) Epoch(ctx context.Context, shard int) (delivery.Incarnation, error) {
 	what := fmt.Sprintf("read the incarnation of shard %d", shard)
-	return read(ctx, p.database, queryTimeout, what, func(ctx context.Context, pool *pgxpool.Pool) (incarnation int64, err error) {
-		err = pool.QueryRow(ctx, selectEpoch, shard).Scan(&incarnation)
-		return incarnation, err
+	return read(ctx, p.database, queryTimeout, what, func(ctx context.Context, pool *pgxpool.Pool) (is delivery.Incarnation, err error) {
+		err = pool.QueryRow(ctx, selectEpoch, shard).Scan(&is.Epoch, &is.Ahead, &is.JumpedAt)
+		return is, err
 	})
 }
 
 // ReplaceEpoch records the next epoch of the shard's data if the recorded one is still old (0: there is none). It
 // returns the epoch recorded afterwards: next for the caller that won, and the winner's for all others. The cause is
 // stored for operators.
-func (p *Postgres) ReplaceEpoch(ctx context.Context, shard int, old, next int64, cause string) (int64, error) {
-	if shard < 0 || old < 0 || next < 1 {
-		return 0, invalid("shard %d: incarnation %d cannot follow %d; incarnations are greater than 0", shard, next, old)
+func (p *Postgres) ReplaceEpoch(ctx context.Context, shard int, old int64, next delivery.Incarnation, cause string) (int64, error) {
+	if shard < 0 || old < 0 || next.Epoch < 1 {
+		return 0, invalid("shard %d: incarnation %d cannot follow %d; incarnations are greater than 0", shard, next.Epoch, old)
 	}
 	what := fmt.Sprintf("record the incarnation of shard %d", shard)
 	return read(ctx, p.database, queryTimeout, what, func(ctx context.Context, pool *pgxpool.Pool) (inForce int64, err error) {
 		// Each statement sees what was committed before it began, and the writing ones wait for other writers.
 		batch := &pgx.Batch{}
 		if old == 0 {
-			batch.Queue(`INSERT INTO pacer.store_incarnations (shard, incarnation, cause) VALUES ($1, $2, $3)
-ON CONFLICT (shard) DO NOTHING`, shard, next, cause)
+			batch.Queue(`INSERT INTO pacer.store_incarnations (shard, incarnation, cause, ahead, jumped_at) VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT (shard) DO NOTHING`, shard, next.Epoch, cause, next.Ahead, next.JumpedAt)
 		} else {
-			batch.Queue(`UPDATE pacer.store_incarnations SET incarnation = $3, since = now(), cause = $4
-WHERE shard = $1 AND incarnation = $2`, shard, old, next, cause)
+			batch.Queue(`UPDATE pacer.store_incarnations SET incarnation = $3, since = now(), cause = $4, ahead = $5, jumped_at = $6
+WHERE shard = $1 AND incarnation = $2`, shard, old, next.Epoch, cause, next.Ahead, next.JumpedAt)
 		}
-		batch.Queue(selectEpoch, shard).QueryRow(func(row pgx.Row) error { return row.Scan(&inForce) })
+		batch.Queue(selectEpoch, shard).QueryRow(func(row pgx.Row) error { return row.Scan(&inForce, nil, nil) })
 		err = pool.SendBatch(ctx, batch).Close()
 		return inForce, err
 	})
@@ -164,14 +159,8 @@ func (p *Postgres) WriteUsage(ctx context.Context, page delivery.UsagePage) (sta
 		return cmp.Or(cmp.Compare(a.Quota, b.Quota), cmp.Compare(a.Minute, b.Minute))
 	})
 	return read(ctx, p.database, queryTimeout, "write the usage of quotas", func(ctx context.Context, pool *pgxpool.Pool) (stale []int, err error) {
-		for attempt := 1; ; attempt++ {
-			err := pool.SendBatch(ctx, ledgerBatch(&page, &stale)).Close()
-			var server *pgconn.PgError
-			if !errors.As(err, &server) || server.Code != "23503" || attempt == writeAttempts {
-				return stale, err
-			}
-			// A quota was deleted after it was looked up; the next lookup does not find it.
-		}
+		err = pool.SendBatch(ctx, ledgerBatch(&page, &stale)).Close()
+		return stale, err
 	})
 }
 

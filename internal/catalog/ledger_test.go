@@ -44,12 +44,12 @@ func incarnationsAreReplaced(t *testing.T, s *Postgres, _ editor) {
 		{0, 5, 6, 6},
 		{0, 6, 6, 6},
 	} {
-		got, err := s.ReplaceEpoch(ctx, step.shard, step.old, step.next, "restarted without its data")
+		got, err := s.ReplaceEpoch(ctx, step.shard, step.old, delivery.Incarnation{Epoch: step.next, Ahead: step.next, JumpedAt: 2 * step.next}, "restarted without its data")
 		if err != nil || got != step.want {
 			t.Errorf("%+v: %d, %v", step, got, err)
 		}
-		if known, err := s.Epoch(ctx, step.shard); err != nil || known != step.want {
-			t.Errorf("%+v: recorded %d, %v", step, known, err)
+		if known, err := s.Epoch(ctx, step.shard); err != nil || known != (delivery.Incarnation{Epoch: step.want, Ahead: step.want, JumpedAt: 2 * step.want}) {
+			t.Errorf("%+v: recorded %+v, %v", step, known, err)
 		}
 	}
 	admin, err := NewAdmin(s.options.DSN)
@@ -61,11 +61,11 @@ func incarnationsAreReplaced(t *testing.T, s *Postgres, _ editor) {
 	if err != nil || len(read.Stores) != 2 || read.Stores[0].Before(begun) || read.Stores[1].Before(begun) {
 		t.Errorf("the stores have their data since %v, %v", read.Stores, err)
 	}
-	if none, err := s.Epoch(ctx, 2); err != nil || none != 0 {
-		t.Errorf("%d, %v", none, err)
+	if none, err := s.Epoch(ctx, 2); err != nil || none != (delivery.Incarnation{}) {
+		t.Errorf("%+v, %v", none, err)
 	}
 	for _, bad := range [][3]int64{{-1, 0, 1}, {0, -1, 1}, {0, 6, 0}} {
-		_, err := s.ReplaceEpoch(ctx, int(bad[0]), bad[1], bad[2], "")
+		_, err := s.ReplaceEpoch(ctx, int(bad[0]), bad[1], delivery.Incarnation{Epoch: bad[2]}, "")
 		line(t, err, ErrInvalid, "incarnation")
 	}
 }
@@ -79,7 +79,7 @@ func oneIncarnationWins(t *testing.T, s *Postgres, _ editor) {
 		for i := range rivals {
 			wg.Go(func() {
 				var err error
-				inForce[i], err = s.ReplaceEpoch(context.Background(), 3, old, int64(round*100+i+1), "test")
+				inForce[i], err = s.ReplaceEpoch(context.Background(), 3, old, delivery.Incarnation{Epoch: int64(round*100 + i + 1)}, "test")
 				if err != nil {
 					t.Error(err)
 				}
@@ -191,41 +191,6 @@ func anchorsKeepTheLatest(t *testing.T, s *Postgres, e editor) {
 	}
 }
 
-// TestWritingUsageDuringADeletion: a quota whose deletion is under way is passed over once it is gone, and what is
-// written of the others stays.
-func TestWritingUsageDuringADeletion(t *testing.T) {
-	t.Parallel()
-	dsn, ctx := migrated(t), t.Context()
-	conn := connected(t, dsn)
-	run(t, conn, `INSERT INTO pacer.quotas (id) VALUES ('goes'), ('stays')`)
-	p := started(t, Options{DSN: dsn})
-	run(t, conn, `BEGIN`)
-	run(t, conn, `DELETE FROM pacer.quotas WHERE id = 'goes'`)
-	written := make(chan error, 1)
-	go func() {
-		written <- putUsage(ctx, p, "n", []delivery.Usage{{Quota: "goes", Minute: 1, Units: 1}, {Quota: "stays", Minute: 1, Units: 2}},
-			[]delivery.Anchor{{Quota: "goes", Span: day, ResetAt: 1}, {Quota: "stays", Span: day, ResetAt: 2}})
-	}()
-	watch := connected(t, dsn)
-	eventually(t, "the writer waits for the deletion", func() bool {
-		var waiting int
-		err := watch.QueryRow(ctx, `SELECT count(*) FROM pg_locks WHERE NOT granted`).Scan(&waiting)
-		return err == nil && waiting > 0
-	})
-	run(t, conn, `COMMIT`)
-	if err := <-written; err != nil {
-		t.Fatal(err)
-	}
-	usage, err := p.Usage(ctx, []string{"goes", "stays"}, 0)
-	if err != nil || !slices.Equal(usage, []delivery.Usage{{Quota: "stays", Minute: 1, Units: 2}}) {
-		t.Errorf("%+v, %v", usage, err)
-	}
-	anchors, err := p.Anchors(ctx, []string{"goes", "stays"})
-	if err != nil || !slices.Equal(anchors, []delivery.Anchor{{Quota: "stays", Span: day, ResetAt: 2}}) {
-		t.Errorf("%+v, %v", anchors, err)
-	}
-}
-
 // TestLedgerRights: a daemon that may not change quotas keeps the ledger all the same.
 func TestLedgerRights(t *testing.T) {
 	t.Parallel()
@@ -242,7 +207,7 @@ func TestLedgerRights(t *testing.T) {
 	run(t, conn, `GRANT INSERT, UPDATE, DELETE ON pacer.quota_usage, pacer.quota_anchors, pacer.store_incarnations TO `+role)
 	run(t, conn, `INSERT INTO pacer.quotas (id) VALUES ('q')`)
 	p := started(t, Options{DSN: dsn + "?options=-c%20role%3D" + role})
-	if _, err := p.ReplaceEpoch(ctx, 0, 0, 1, "fresh"); err != nil {
+	if _, err := p.ReplaceEpoch(ctx, 0, 0, delivery.Incarnation{Epoch: 1}, "fresh"); err != nil {
 		t.Error(err)
 	}
 	for range 2 {
@@ -313,5 +278,43 @@ func TestLedgersOfManyNodes(t *testing.T) {
 	}
 	if p.Snapshot().Revision != before.Revision {
 		t.Error("the ledger moved the revision")
+	}
+}
+
+// TestOneQuotasTroubleIsItsOwn: somebody has begun to delete a quota, or to change it, and what others use is written all the same. With
+// the quota goes what was written of it meanwhile.
+func TestOneQuotasTroubleIsItsOwn(t *testing.T) {
+	t.Parallel()
+	dsn, ctx := migrated(t), t.Context()
+	conn, person := connected(t, dsn), connected(t, dsn)
+	run(t, conn, `INSERT INTO pacer.quotas (id) VALUES ('old'), ('other')`)
+	p := started(t, Options{DSN: dsn})
+	write := func(minute int64) {
+		t.Helper()
+		short, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		var usage []delivery.Usage
+		var anchors []delivery.Anchor
+		for _, q := range []string{"old", "other"} {
+			usage = append(usage, delivery.Usage{Quota: q, Minute: 1, Units: minute}, delivery.Usage{Quota: q, Minute: minute, Units: 1})
+			anchors = append(anchors, delivery.Anchor{Quota: q, Span: day, ResetAt: minute})
+		}
+		if err := putUsage(short, p, "n", usage, anchors); err != nil {
+			t.Error(err)
+		}
+	}
+	write(2)
+	for i, statement := range []string{`SELECT FROM pacer.quotas WHERE id = 'old' FOR UPDATE`, `UPDATE pacer.quotas SET mode = 'shadow' WHERE id = 'old'`, `DELETE FROM pacer.quotas WHERE id = 'old'`} {
+		run(t, person, `BEGIN`)
+		run(t, person, statement)
+		write(int64(i) + 3)
+		run(t, person, `COMMIT`)
+	}
+	usage, err := p.Usage(ctx, []string{"old", "other"}, 0)
+	if err != nil || len(usage) != 5 || usage[0].Quota != "other" {
+		t.Errorf("%+v, %v", usage, err)
+	}
+	if anchors, err := p.Anchors(ctx, []string{"old", "other"}); err != nil || len(anchors) != 1 {
+		t.Errorf("%+v, %v", anchors, err)
 	}
 }

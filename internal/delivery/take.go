@@ -14,6 +14,8 @@ type Ask struct {
 	// LastGranted is the store time of the latest slot the daemon was granted and has not given back (0: none). The
 	// timeline never falls back below it.
 	LastGranted int64
+	// Jumped is by how much the shard's clock had jumped when the caller heard of it last: LastGranted is by that.
+	Jumped int64
 	// Horizon is how far ahead of now slots are granted, Quantum the stretch a daemon asks for at once, and
 	// LateTolerance how late a slot may be used; microseconds.
 	Horizon       int64
@@ -61,9 +63,6 @@ type Granted struct {
 	Revision int64
 	// GrantedAt is the store time of the grant; a refund names it.
 	GrantedAt int64
-	// Late says that the ask came to the store so late that its clock may have stepped meanwhile, and so was not carried
-	// out: GrantedAt is 0. Nothing is wrong with the store.
-	Late bool
 	// NextAt, when Units fell short of Want, is the store time at which asking again can first bring more.
 	NextAt int64
 	Bound  Binding
@@ -147,8 +146,9 @@ type TakeReply struct {
 
 // ShardClock is the time of a shard at some moment between the call and the return of a take.
 type ShardClock struct {
-	Shard int
-	Now   int64
+	Shard  int
+	Now    int64
+	Jumped int64 // by how much its clock has jumped, in all: what was granted before is lost
 }
 
 // GateCause is why the gate of a sink is closed.

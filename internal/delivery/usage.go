@@ -13,6 +13,14 @@ type Usage struct {
 // UsageKeptApart is for how long the minutes of usage are kept apart; then those of an hour become one.
 const UsageKeptApart = 25 * time.Hour
 
+// Incarnation is the life of a shard's data that is in force, and what is known of its clock.
+type Incarnation struct {
+	Epoch int64 // names it
+	// Ahead is by how much the clock has jumped forward until JumpedAt, as far as it has not jumped back: what is recorded of the time
+	// before was used so much later, by the present clock. Microseconds.
+	Ahead, JumpedAt int64
+}
+
 // UsagePage is what one daemon writes into the ledger at once.
 type UsagePage struct {
 	Node    string

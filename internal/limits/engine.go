@@ -141,6 +141,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	all.Go(func() error { return e.keeper.Run(ctx) })
 	all.Go(func() error { return e.eventual.Run(ctx) })
 	all.Go(func() error { return e.watchMemory(ctx) })
+	all.Go(func() error { return e.watchClocks(ctx) })
 	all.Go(func() error {
 		retry.Every(ctx, chargeEvery, func(time.Time) { _ = e.settleDebts(ctx) }) // a take that is affected returns the error
 		return nil

@@ -283,35 +283,35 @@ func TestADayOutlivesRedis(t *testing.T) {
 // records are ledger.Records in memory.
 type records struct {
 	mu      sync.Mutex // guards what follows
-	epochs  map[int]int64
+	epochs  map[int]delivery.Incarnation
 	usage   map[string]map[delivery.Usage]int64 // by node; the keys have no units
 	anchors map[delivery.Anchor]int64           // the keys have no time
 }
 
 func newRecords() *records {
-	return &records{epochs: map[int]int64{}, usage: map[string]map[delivery.Usage]int64{}, anchors: map[delivery.Anchor]int64{}}
+	return &records{epochs: map[int]delivery.Incarnation{}, usage: map[string]map[delivery.Usage]int64{}, anchors: map[delivery.Anchor]int64{}}
 }
 
-func (r *records) Epoch(_ context.Context, shard int) (int64, error) {
+func (r *records) Epoch(_ context.Context, shard int) (delivery.Incarnation, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.epochs[shard], nil
 }
 
-func (r *records) ReplaceEpoch(_ context.Context, shard int, old, next int64, _ string) (int64, error) {
+func (r *records) ReplaceEpoch(_ context.Context, shard int, old int64, next delivery.Incarnation, _ string) (int64, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.epochs[shard] == old {
+	if r.epochs[shard].Epoch == old {
 		r.epochs[shard] = next
 	}
-	return r.epochs[shard], nil
+	return r.epochs[shard].Epoch, nil
 }
 
 func (r *records) WriteUsage(_ context.Context, p delivery.UsagePage) (stale []int, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for shard, epoch := range p.Epochs {
-		if r.epochs[shard] != epoch {
+		if r.epochs[shard].Epoch != epoch {
 			return []int{shard}, nil
 		}
 	}

@@ -14,6 +14,7 @@ import (
 type metrics struct {
 	takeSeconds, takeItems prometheus.Histogram
 	denied, shadowDenied   *prometheus.CounterVec
+	clockOffset            *prometheus.GaugeVec
 
 	mu      sync.Mutex                // guards what follows
 	denials map[delivery.Denial]int64 // without Asks
@@ -34,6 +35,9 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		shadowDenied: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "pacer_quota_shadow_denied_total", Help: "Units granted that a quota in shadow mode would have denied.",
 		}, []string{"quota"}),
+		clockOffset: factory.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "pacer_store_clock_offset_seconds", Help: "By how much the clock of a shard's Redis is ahead of this machine's.",
+		}, []string{"shard"}),
 		denials: map[delivery.Denial]int64{},
 	}
 }

@@ -47,7 +47,6 @@ func (e *Engine) refund(ctx context.Context, grants []delivery.Grant) error {
 		if shard := g.From.Shard; e.shards[shard].epoch.Load() == g.From.Epoch {
 			lists[shard] = append(lists[shard], g)
 			e.shards[shard].crowds.returned(g.From.Campaign)
-			e.reserve.Returned(g.From.Campaign.Quotas, g.Units, g.GrantedAt)
 		}
 	}
 	return forEachShard(e, lists, func(s *shard, list []delivery.Grant) error {

@@ -15,9 +15,9 @@ import (
 const maxRestored = 32
 
 // runUnchecked runs one script that names an epoch without expecting it.
-func (s *shard) runUnchecked(ctx context.Context, script *shards.Script, c *call) error {
+func (s *shard) runUnchecked(ctx context.Context, script *shards.Script, clock *shardClock, c *call) error {
 	r := s.master
-	r.clock, r.epoch = nil, nil
+	r.clock, r.epoch = clock, nil
 	r.run(ctx, script, []*call{c})
 	return c.err
 }
@@ -26,22 +26,28 @@ func (s *shard) runUnchecked(ctx context.Context, script *shards.Script, c *call
 type dataStore struct{ *Engine }
 
 // Inspect implements ledger.Store.
-func (e dataStore) Inspect(ctx context.Context, shard int) (epoch, now int64, err error) {
+func (e dataStore) Inspect(ctx context.Context, shard int) (found ledger.Found, err error) {
 	s := e.shards[shard]
-	c := &call{keys: []string{s.keys.clock()}}
-	if err := s.runUnchecked(ctx, inspectScript, c); err != nil {
-		return 0, 0, err
+	c, sent := &call{keys: []string{s.keys.clock()}}, s.master.now()
+	if err := s.runUnchecked(ctx, inspectScript, nil, c); err != nil {
+		return ledger.Found{}, err
 	}
 	in := reader{rest: c.reply}
-	epoch = in.next(7)
-	return epoch, c.now, in.err
+	found = ledger.Found{Epoch: in.next(7), Now: c.now}
+	if s.master.uptime != nil {
+		if found.Jumped = s.clock.renew(c.now, sent, s.master.now()); found.Jumped != 0 {
+			s.jumped.Add(found.Jumped)
+			e.fallback.Forget(shard)
+		}
+	}
+	return found, in.err
 }
 
 // Retire implements ledger.Store.
 func (e dataStore) Retire(ctx context.Context, shard int, epoch int64) error {
 	s := e.shards[shard]
 	c := &call{head: header{epoch: epoch}, keys: []string{s.keys.clock()}}
-	return s.runUnchecked(ctx, retireScript, c)
+	return s.runUnchecked(ctx, retireScript, nil, c)
 }
 
 // Restore implements ledger.Store.
@@ -54,7 +60,7 @@ func (e dataStore) Restore(ctx context.Context, shard int, epoch int64, quotas [
 			part |= lastPart
 		}
 		c := encodeRestore(s.keys, epoch, quotas[:n], s.now(), part)
-		err := s.runUnchecked(ctx, restoreScript, c)
+		err := s.runUnchecked(ctx, restoreScript, &s.clock, c)
 		if quotas = quotas[n:]; err != nil || len(quotas) == 0 {
 			return err
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"embed"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -59,9 +58,9 @@ type runner struct {
 	client   redis.UniversalClient
 	timeout  time.Duration // of one attempt
 	clock    *shardClock
-	override func() int64     // replaces Redis' clock in tests; nil otherwise
-	local    func() time.Time // the local clock that goes with override; nil: nothing is foretold under override
-	epoch    func() int64     // of the data, 0 where it is not watched; nil where it must not be checked
+	override func() int64 // replaces Redis' clock in tests; nil otherwise
+	uptime   func() int64 // that of this machine; nil: nothing is foretold
+	epoch    func() int64 // of the data, 0 where it is not watched; nil where it must not be checked
 }
 
 // scriptTime is the time that each script of a pipeline adds to the timeout.
@@ -71,33 +70,14 @@ const scriptTime = 5 * time.Millisecond
 // attempts would come too late.
 const attempts = 2
 
-// followWithin is how far the clock may advance between two scripts of a pipeline.
-const followWithin = 50 * time.Millisecond
-
-// ahead is how far a script found the clock ahead of the prediction; 0 if it does not say.
-func ahead(err error) time.Duration {
-	var micros int64
-	if err == nil {
-		return 0
-	}
-	if _, scanErr := fmt.Sscanf(err.Error(), "CLOCK %d", &micros); scanErr != nil {
-		return 0
-	}
-	return time.Duration(micros) * time.Microsecond
-}
-
-// isLate reports whether a script was refused because it may have been under way for long, or Redis' clock have stepped.
-func isLate(err error) bool { return ahead(err) > 0 }
-
 // run sends the calls in one pipeline and leaves reply or error in each. Calls of unknown outcome (a timeout, a
-// broken connection) are sent again unchanged, and so are those that found the clock outside the predicted
-// range.
+// broken connection) are sent again unchanged, and so are those that were late, or found that this machine's time stood still.
 func (r *runner) run(ctx context.Context, s *shards.Script, calls []*call) {
-	pending, started := calls, r.time()
+	pending, started := calls, r.now()
 	for range attempts {
-		sent := r.time()
+		sent := r.now()
 		r.attempt(ctx, s, pending)
-		took := r.time().Sub(sent)
+		received := r.now()
 		var again []*call
 		for _, c := range pending {
 			switch {
@@ -105,14 +85,14 @@ func (r *runner) run(ctx context.Context, s *shards.Script, calls []*call) {
 				c.err = r.readHead(c, started)
 			case redis.HasErrorPrefix(c.err, "EPOCH"):
 				c.err = ledger.ErrEpoch
-			case redis.HasErrorPrefix(c.err, "CLOCK"), !answered(c.err):
-				// It cannot have been under way for longer than the whole attempt took. If it may have been, the reading is
-				// good for the next prediction: on a busy machine, that is as late again.
-				by := ahead(c.err)
-				c.head.sure, c.again = by > took, true
-				if by > 0 && !c.head.sure {
-					r.clock.observe(c.head.high+by.Microseconds(), c.head.steps, sent, sent.Add(took))
+			case redis.HasErrorPrefix(c.err, "CLOCK"):
+				if err := r.judge(c, sent, received); err != nil {
+					c.err = err
+					continue
 				}
+				again = append(again, c)
+			case !answered(c.err):
+				c.again = true
 				again = append(again, c)
 			}
 		}
@@ -123,49 +103,42 @@ func (r *runner) run(ctx context.Context, s *shards.Script, calls []*call) {
 	}
 }
 
-func (r *runner) time() time.Time {
-	if r.local != nil {
-		return r.local()
+// now is the uptime of this machine.
+func (r *runner) now() int64 {
+	if r.uptime == nil {
+		return 0
 	}
-	return time.Now()
+	return r.uptime()
 }
 
 // readHead reads the head of a reply.
-func (r *runner) readHead(c *call, sent time.Time) error {
+func (r *runner) readHead(c *call, sent int64) error {
 	in := reader{rest: c.reply}
 	in.next(7) // seq
-	now, steps := in.next(7), in.next(4)
+	now := in.next(7)
 	if in.err != nil {
 		return in.err
 	}
 	c.now, c.reply = now, in.rest
-	if r.clock != nil {
-		r.clock.observe(now, steps, sent, r.time())
+	if r.clock != nil && r.uptime != nil {
+		r.clock.observe(now, sent, r.now())
 	}
 	return nil
 }
 
-// prepare completes the headers. The first call of a pipeline carries the range in which the clock is expected. The
-// others run right after it, but how long after depends on its work; they declare that they follow, so that they are
-// refused if it is refused. Repeated calls cannot rely on the one before them, which may only return its stored reply.
+// prepare completes the headers. Where nobody rebuilds what is lost, nothing is refused.
 func (r *runner) prepare(calls []*call) {
-	foretell := r.clock != nil && (r.override == nil || r.local != nil)
-	for i, c := range calls {
+	now := r.now()
+	for _, c := range calls {
 		if r.override != nil {
 			c.head.override = r.override()
 		}
-		switch {
-		case foretell && (i == 0 || c.again):
-			c.head.low, c.head.high, c.head.steps = r.clock.expect(r.time())
-		case foretell:
-			c.head.low, c.head.high = 0, followWithin.Microseconds()
+		if r.epoch != nil {
+			c.head.epoch = r.epoch()
+			c.head.check = c.head.epoch != 0
 		}
-		if r.epoch == nil {
-			continue
-		}
-		c.head.check, c.head.epoch = checkNothing, r.epoch()
-		if c.head.epoch != 0 {
-			c.head.check = checkProcess
+		if r.clock != nil && r.uptime != nil && (r.epoch == nil || c.head.check) {
+			c.head.low, c.head.high, c.head.witness = r.clock.expect(now)
 		}
 	}
 }

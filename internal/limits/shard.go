@@ -45,7 +45,8 @@ type shard struct {
 	fence *ledger.Fence
 	// contentions are the quotas that many of this daemon's campaigns wait for.
 	crowds     contentions
-	clockKnown atomic.Bool // whether callers have heard of the clock, without which a time of this shard means nothing
+	clockKnown atomic.Bool  // whether callers have heard of the clock, without which a time of this shard means nothing
+	jumped     atomic.Int64 // by how much the clock has jumped, in all
 
 	sem  *semaphore.Weighted
 	mu   sync.Mutex
@@ -74,6 +75,9 @@ func newShards(o *Options) []*shard {
 		s.master = runner{
 			client: o.Shards.Master(i), timeout: o.Timeout, clock: &s.clock, override: o.now, epoch: s.epoch.Load,
 		}
+		if o.now == nil {
+			s.master.uptime = uptime
+		}
 		for k := range scriptSlots {
 			s.free = append(s.free, &scriptSlot{index: k})
 		}
@@ -101,7 +105,7 @@ func (s *shard) run(ctx context.Context, script *shards.Script, calls []*call) {
 	for _, c := range calls {
 		lost = lost || c.err != nil && !answered(c.err)
 		if errors.Is(c.err, ledger.ErrEpoch) {
-			s.fence.Lost(s.index, c.head.epoch)
+			s.fence.Lost(s.index, c.head.epoch, errors.Is(c.err, ledger.ErrClock))
 		}
 	}
 	if lost && ctx.Err() == nil {
@@ -178,7 +182,7 @@ func (s *shard) time() (now int64, known bool) {
 	if s.master.override != nil {
 		return s.master.override(), true
 	}
-	return s.clock.at(time.Now())
+	return s.clock.at(s.master.now())
 }
 
 // now is time for calendars, which need not be exact.

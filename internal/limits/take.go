@@ -13,7 +13,7 @@ import (
 // Take asks for slots for any number of campaigns, in one round trip to each shard concerned, concurrently (up to
 // scriptSlots scripts a shard, so for thousands of campaigns). Items are in the order of the asks.
 //
-// Items that came too late have Late, Units 0 and GrantedAt 0, without an error. On an error the reply is still valid in part:
+// On an error the reply is still valid in part:
 // items that could not be asked for have Units 0 and GrantedAt 0, the others are granted and count. A shard that fails does
 // not affect the items of the others.
 //
@@ -76,6 +76,11 @@ func (e *Engine) plan(asks []delivery.Ask, items []delivery.Granted) *taking {
 func (t *taking) prepare(x *request, now int64) {
 	t.mu.Lock()
 	x.home = t.homes.at(x.ask, len(t.shards), now)
+	if by := t.shards[x.home.shard].jumped.Load() - x.ask.Jumped; by != 0 && x.ask.LastGranted > 0 {
+		own := *x.ask
+		own.LastGranted += by
+		x.ask = &own
+	}
 	held, closed := x.home.stopDeadline(x.ask.LastGranted), x.home.closed
 	x.shard, x.own, x.daemons = x.home.shard, x.ask, x.home.daemons
 	if x.daemons == 0 {
@@ -172,12 +177,6 @@ func (t *taking) takeBatches(ctx context.Context, s *shard, batches []*takeBatch
 	s.run(ctx, takeScript, calls)
 	var failures groupedErrors
 	for i, c := range calls {
-		if isLate(c.err) {
-			for _, g := range batches[i].out {
-				g.Late = true
-			}
-			continue
-		}
 		if c.err != nil {
 			failures.add(len(batches[i].asks), c.err)
 			continue
@@ -221,7 +220,7 @@ func (t *taking) clocks() []delivery.ShardClock {
 	var list []delivery.ShardClock
 	for shard, now := range t.nows {
 		if now > 0 {
-			list = append(list, delivery.ShardClock{Shard: shard, Now: now})
+			list = append(list, delivery.ShardClock{Shard: shard, Now: now, Jumped: t.shards[shard].jumped.Load()})
 			t.shards[shard].clockKnown.Store(true)
 		}
 	}

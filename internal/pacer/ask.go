@@ -2,7 +2,6 @@ package pacer
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -81,7 +80,7 @@ func (p *Pacer) askOf(q *queue, now instant) (a delivery.Ask, ok bool) {
 		want = min(max(want, weights[0]), sum(weights))
 	}
 	return delivery.Ask{
-		Campaign: q.campaign, Want: want, Weights: weights, LastGranted: q.lastGranted(),
+		Campaign: q.campaign, Want: want, Weights: weights, LastGranted: q.lastGranted(), Jumped: p.clocks.of(q.shard).jumped,
 		Horizon: horizon, Quantum: p.quantum.length, LateTolerance: p.opt.LateTolerance.Microseconds(), Gate: q.sink.id,
 		Bytes: q.bytes(),
 	}, true
@@ -106,36 +105,32 @@ func (u *quantum) horizon(c *delivery.Campaign) int64 {
 func (p *Pacer) taken(queues []*queue, asks []delivery.Ask, reply delivery.TakeReply, err error, arrival int64, now instant) {
 	p.takes.underWay--
 	for _, c := range reply.Clocks {
-		if p.clocks.of(c.Shard).observe(c.Now, arrival) {
+		clock := p.clocks.of(c.Shard)
+		by := c.Jumped - clock.jumped
+		if by != 0 {
+			clock.jump(by)
+			p.jumped(c.Shard, by)
+		}
+		if clock.observe(c.Now, arrival) || by != 0 {
 			for _, q := range p.queues.list {
 				p.schedule(q)
 			}
 		}
 	}
 	var unanswered []*queue
-	failure := err
 	for i, q := range queues {
 		q.answered()
-		late := i < len(reply.Items) && reply.Items[i].Late
 		switch {
-		case late && q.ask.lates < maxLates:
-			q.ask.lates++
-			p.takes.askLater(q, now.local)
-		case late:
-			unanswered = append(unanswered, q)
-			if failure == nil {
-				failure = errLate
-			}
 		case err == nil || i < len(reply.Items) && reply.Items[i].GrantedAt > 0:
 			p.grant(q, asks[i], reply.Items[i], now)
 		default:
 			unanswered = append(unanswered, q)
 		}
 	}
-	if failure != nil {
+	if err != nil {
 		pause, first := p.takes.failed(now.local)
 		if first {
-			p.opt.Logger.Warn("the quota store does not answer; jobs wait until it does", "error", failure)
+			p.opt.Logger.Warn("the quota store does not answer; jobs wait until it does", "error", err)
 		}
 		for _, q := range unanswered {
 			p.takes.askLater(q, now.in(pause))
@@ -146,8 +141,15 @@ func (p *Pacer) taken(queues []*queue, asks []delivery.Ask, reply delivery.TakeR
 	}
 }
 
-// errLate is that the asks of a queue come too late again and again.
-var errLate = errors.New("requests are under way for so long that its clock may step meanwhile")
+// jumped gives up the slots of a shard whose clock has jumped: its data is lost, and their times mean nothing.
+func (p *Pacer) jumped(shard int, by int64) {
+	for _, q := range p.queues.byID {
+		if q.shard == shard && q.lastGranted() > 0 {
+			p.refundSlots(q, noRevision)
+			q.lastSlot += by
+		}
+	}
+}
 
 // recover notes the end of an outage of the store.
 func (p *Pacer) recover(now int64) {
@@ -158,7 +160,7 @@ func (p *Pacer) recover(now int64) {
 
 // grant records the slots a queue was granted and decides when it asks again.
 func (p *Pacer) grant(q *queue, a delivery.Ask, g delivery.Granted, now instant) {
-	q.competitors, q.ask.lates = max(1, g.Competitors), 0
+	q.competitors = max(1, g.Competitors)
 	held := g.Grant()
 	if a.Weights != nil {
 		held.BeginBy = g.GrantedAt + a.Horizon

@@ -78,10 +78,14 @@ type storeClock struct {
 	current, previous int64
 	since             int64 // local time at which current began
 	known             int   // half-windows with a bound: 0, 1, 2
+	jumped            int64 // by how much the store's clock has jumped, in all
 }
 
 const clockHalfWindow = 10_000_000 // microseconds
 const clockStep = 50_000           // microseconds: a larger disagreement is a step of the store's clock
+
+// jump notes that the store's clock has jumped: nothing is known of it any more.
+func (c *storeClock) jump(by int64) { *c = storeClock{jumped: c.jumped + by} }
 
 // observe notes that a reply with store time now arrived at local time arrival. It reports whether the store's clock has
 // stepped forward.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,9 +19,10 @@ type store struct {
 	began   time.Time
 	latency func() time.Duration
 	down    bool
-	late    int // so many takes come too late
 	takes   int
 	node    int
+	jumped  int64 // by how much its clock has jumped, in all
+	losses  int64 // of its data
 }
 
 func newStore(latency func() time.Duration) *store {
@@ -34,7 +36,20 @@ func (s *store) taken() int {
 	return s.takes
 }
 
-func (s *store) now() int64 { return 1_700_000_000_000_000 + time.Since(s.began).Microseconds() }
+func (s *store) now() int64 {
+	return 1_700_000_000_000_000 + time.Since(s.began).Microseconds() + s.jumped
+}
+
+// lose empties the store for a second, after which its clock has jumped.
+func (s *store) lose(by time.Duration) {
+	s.mu.Lock()
+	s.down = true
+	s.mu.Unlock()
+	time.Sleep(time.Second)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.model, s.down, s.jumped, s.losses = model.NewStore(), false, s.jumped+by.Microseconds(), s.losses+1
+}
 
 // client is one daemon's connection to the store.
 func (s *store) client() *client {
@@ -54,31 +69,26 @@ func (c *client) Take(_ context.Context, asks []delivery.Ask) (delivery.TakeRepl
 		c.mu.Unlock()
 		return delivery.TakeReply{}, fmt.Errorf("the store is down")
 	}
-	if c.late > 0 {
-		c.late--
-		c.mu.Unlock()
-		return lateReply(len(asks)), nil
-	}
 	c.takes++
+	asks = slices.Clone(asks)
+	for i := range asks {
+		asks[i].LastGranted += c.jumped - asks[i].Jumped
+	}
 	reply := c.model.Take(c.now(), c.node, asks)
+	reply.Clocks[0].Jumped = c.jumped
+	for i := range reply.Items {
+		reply.Items[i].From.Epoch = c.losses
+	}
 	c.mu.Unlock()
 	time.Sleep(c.latency())
 	return reply, nil
-}
-
-// lateReply is the answer to asks that came too late.
-func lateReply(asks int) delivery.TakeReply {
-	reply := delivery.TakeReply{Items: make([]delivery.Granted, asks)}
-	for i := range reply.Items {
-		reply.Items[i].Late = true
-	}
-	return reply
 }
 
 func (c *client) Refund(_ context.Context, grants []delivery.Grant) error {
 	time.Sleep(c.latency())
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	grants = slices.DeleteFunc(slices.Clone(grants), func(g delivery.Grant) bool { return g.From.Epoch != c.losses })
 	c.model.Refund(c.now(), grants)
 	return nil
 }

@@ -39,7 +39,6 @@ type asking struct {
 	mayBring int64      // about how many slots it may bring
 	at       int64      // local time of the next ask
 	last     int64      // of the last one
-	lates    int        // asks in a row that came too late to be carried out
 	short    bool       // it was for fewer slots than there were jobs, for want of calls
 	paced    bool       // it is the campaign's rate that allows nothing before turnAt
 	index    int        // in the ask heap, -1 when not there

@@ -15,8 +15,6 @@ const (
 	// shards does not answer, only the takes that need it fail.
 	recoveredAfter = time.Second
 	maxBackOff     = time.Second / 4 // between takes while the limiter does not answer
-	// maxLates is how many asks of a queue in a row may come too late to the store before that counts as an outage.
-	maxLates = 4
 )
 
 // takes are the queues that ask for slots, and the takes in which they do. It is pure; times are local ones, in

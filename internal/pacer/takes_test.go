@@ -1,9 +1,6 @@
 package pacer
 
 import (
-	"context"
-	"math"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -77,81 +74,6 @@ func TestOutageOfTheLimiter(t *testing.T) {
 	}
 }
 
-// TestALateTakeIsAskedAgainAtOnce: one that the store refuses because it may have been under way for long is no outage; many
-// of them, one after the other, are.
-func TestALateTakeIsAskedAgainAtOnce(t *testing.T) {
-	one(t, newBook(campaign("c", 1000)), nil, func(t *testing.T, f *fleet) {
-		late := func(n int) {
-			f.store.mu.Lock()
-			defer f.store.mu.Unlock()
-			f.store.late = n
-		}
-		f.offer(t, jobs(newPartition("lane"), delivery.FromLane, "c", 0, 2000))
-		for range 20 {
-			time.Sleep(100 * time.Millisecond)
-			late(maxLates)
-		}
-		if n := f.daemons[0].takes.outage.Failures(); n != 0 {
-			t.Errorf("%d failures of the store, which answered", n)
-		}
-		if n := f.count("c"); n < 1950 {
-			t.Errorf("%d jobs were sent in two seconds, of 2000", n)
-		}
-		late(math.MaxInt)
-		f.offer(t, jobs(newPartition("more"), delivery.FromLane, "c", 0, 1000))
-		time.Sleep(time.Second)
-		if f.daemons[0].takes.outage.Failures() == 0 {
-			t.Error("no outage while no take is in time")
-		}
-		late(0)
-		time.Sleep(2 * time.Second)
-		if n := f.count("c"); n != 3000 {
-			t.Errorf("%d of 3000 jobs were sent", n)
-		}
-	})
-}
-
-// lateFor has the asks of one campaign come too late, as if its shard alone were far away.
-type lateFor struct {
-	Limiter
-	campaign string
-	asks     atomic.Int64
-}
-
-func (l *lateFor) Take(ctx context.Context, asks []delivery.Ask) (delivery.TakeReply, error) {
-	reply, err := l.Limiter.Take(ctx, asks)
-	for i := range reply.Items {
-		if asks[i].Campaign.ID == l.campaign {
-			l.asks.Add(1)
-			reply.Items[i] = lateReply(1).Items[0]
-		}
-	}
-	return reply, err
-}
-
-// TestOneCampaignThatIsAlwaysLate: it is an outage, which is said, and asked about with pauses; the others go on.
-func TestOneCampaignThatIsAlwaysLate(t *testing.T) {
-	var late *lateFor
-	one(t, newBook(campaign("far", 100), campaign("near", 100)), func(o *Options) {
-		late = &lateFor{Limiter: o.Limiter, campaign: "far"}
-		o.Limiter = late
-	}, func(t *testing.T, f *fleet) {
-		for _, id := range []string{"far", "near"} {
-			f.offer(t, jobs(newPartition("lane/"+id), delivery.FromLane, id, 0, 150))
-		}
-		time.Sleep(1600 * time.Millisecond)
-		if near, far := f.count("near"), f.count("far"); near != 150 || far != 0 {
-			t.Errorf("%d of 150, and %d of the one that is late", near, far)
-		}
-		if f.daemons[0].takes.outage.Failures() == 0 {
-			t.Error("nothing says that a campaign gets no slots")
-		}
-		if n := late.asks.Load(); n > 40 {
-			t.Errorf("it asked %d times in 1.6 s", n)
-		}
-	})
-}
-
 // TestUnitsThatWereNotSentAreAskedForAgain: a quota that a stall of the machine kept from being used is used right after it, and
 // not only when what was sent under it leaves its window.
 func TestUnitsThatWereNotSentAreAskedForAgain(t *testing.T) {
@@ -217,4 +139,35 @@ func TestTheQuantumFollowsTheLoad(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestAStoreWhoseClockJumps: its data is lost, and it has another time. A campaign goes on at its rate at once, and a slow one, whose last
+// slot only this daemon remembers, no earlier than its rate allows.
+func TestAStoreWhoseClockJumps(t *testing.T) {
+	for _, by := range []time.Duration{-3 * time.Hour, -5 * time.Second, 5 * time.Second, 3 * time.Hour} {
+		slow := campaign("slow", 1)
+		slow.Rate = delivery.Rate{N: 1, Per: (20 * time.Second).Microseconds()}
+		one(t, newBook(campaign("c", 100), slow), nil, func(t *testing.T, f *fleet) {
+			f.offer(t, jobs(newPartition("lane"), delivery.FromLane, "c", 0, 190))
+			f.offer(t, jobs(newPartition("slow"), delivery.FromLane, "slow", 0, 4))
+			time.Sleep(time.Second)
+			f.store.lose(by)
+			f.offer(t, jobs(newPartition("more"), delivery.FromLane, "c", 190, 190))
+			time.Sleep(500 * time.Millisecond)
+			before := f.count("c")
+			time.Sleep(time.Second)
+			if n := f.count("c") - before; n < 99 || n > 102 {
+				t.Errorf("%s: %d jobs in a second at 100/s", by, n)
+			}
+			time.Sleep(60 * time.Second)
+			for i, sent := 1, sorted(f.receiver.history(), "slow"); i < len(sent); i++ {
+				if gap := time.Duration(sent[i].at-sent[i-1].at) * time.Microsecond; gap < 19500*time.Millisecond {
+					t.Errorf("%s: %s between two jobs at one in 20 s", by, gap)
+				}
+			}
+			if n := f.count("slow"); n < 3 {
+				t.Errorf("%s: only %d of the slow one", by, n)
+			}
+		})
+	}
 }

@@ -16,6 +16,7 @@ type timeline struct {
 	grants   []delivery.Grant // in order; First advances as slots are used
 	granted  int64            // sum of Units of grants
 	lastSlot int64            // the last slot used or given up
+	shard    int              // of the store, that of the latest grant
 	early    int64            // how far in the past a granted slot may lie without being credit
 }
 
@@ -37,6 +38,7 @@ func (t *timeline) add(g delivery.Grant) {
 		}
 		t.grants = slices.Insert(t.grants, i, g)
 		t.granted += g.Units
+		t.shard = g.From.Shard
 	}
 }
 

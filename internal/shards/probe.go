@@ -5,6 +5,8 @@ import (
 	"embed"
 	"fmt"
 	"maps"
+	"net"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -25,8 +27,8 @@ type Condition struct {
 	// Evicts names the servers that may evict keys once their memory is full, with their policy; Unbounded those whose
 	// memory has no limit at present.
 	Evicts, Unbounded []string
-	// Ahead is by how much the clock of a server differs from that of this machine: the largest of all, as far as it is
-	// certain.
+	// Ahead is by how much the clock of a server differs from that of this machine: the largest of all, replicas included, as far as
+	// it is certain.
 	Ahead time.Duration
 }
 
@@ -103,18 +105,42 @@ func (f *findings) checkAll(ctx context.Context, masters []redis.UniversalClient
 	return nil
 }
 
-// check looks at the clock and the memory of a server.
-func (f *findings) check(ctx context.Context, server *redis.Client) error {
+// clock compares the clock of a server.
+func (f *findings) clock(ctx context.Context, server *redis.Client) error {
 	before := time.Now()
 	there, err := server.Time(ctx).Result()
 	after := time.Now()
+	if err != nil && !refusal(err) {
+		return fmt.Errorf("ask redis for its time: %w", err)
+	}
 	if err == nil {
 		f.mu.Lock()
 		f.condition.Ahead = furthest(f.condition.Ahead, ahead(there, before, after))
 		f.mu.Unlock()
-	} else if !refusal(err) {
-		return fmt.Errorf("ask redis for its time: %w", err)
 	}
+	return nil
+}
+
+var replicaLine = regexp.MustCompile(`(?m)^slave\d+:ip=([^,]+),port=(\d+)`)
+
+// replicas compares the clocks of the servers that may take the place of this one, as far as they can be reached.
+func (f *findings) replicas(ctx context.Context, server *redis.Client) {
+	text, _ := server.Info(ctx, "replication").Result()
+	for _, found := range replicaLine.FindAllStringSubmatch(text, -1) {
+		o := *server.Options()
+		o.Addr, o.Dialer = net.JoinHostPort(found[1], found[2]), nil
+		replica := redis.NewClient(&o)
+		_ = f.clock(ctx, replica) // it is the server that matters now
+		_ = replica.Close()
+	}
+}
+
+// check looks at the clocks and the memory of a server.
+func (f *findings) check(ctx context.Context, server *redis.Client) error {
+	if err := f.clock(ctx, server); err != nil {
+		return err
+	}
+	f.replicas(ctx, server)
 	text, err := server.Info(ctx, "memory").Result()
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -3,11 +3,18 @@ package shards
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/pacer/pacer/internal/testservices"
@@ -95,5 +102,78 @@ func TestProbe(t *testing.T) {
 	do("CONFIG", "SET", "maxmemory", "1gb")
 	if c := probed("u"); len(c.Evicts) != 1 || !strings.Contains(c.Evicts[0], "allkeys-lru") || c.Ahead != 0 {
 		t.Errorf("%+v", c)
+	}
+}
+
+// TestEveryCommandOfTheScriptsIsDocumented: the page on operation lists what a daemon's user needs, and pacer check tries all of it.
+func TestEveryCommandOfTheScriptsIsDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rules, _ := strings.Cut(string(page), "ACL SETUSER pacer on")
+	rules, _, _ = strings.Cut(rules, "\n\n")
+	probed, err := os.ReadFile("lua/probe.lua")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, _ := filepath.Glob("../*/lua/*.lua")
+	deeper, _ := filepath.Glob("../*/*/lua/*.lua")
+	called := map[string]bool{}
+	for _, file := range append(files, deeper...) {
+		script, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, found := range regexp.MustCompile(`call\('(\w+)'`).FindAllStringSubmatch(string(script), -1) {
+			called[strings.ToLower(found[1])] = true
+		}
+	}
+	if len(called) < 15 {
+		t.Fatalf("only %v", called)
+	}
+	for command := range called {
+		if !slices.Contains(strings.Fields(rules), "+"+command) {
+			t.Errorf("%s is not in docs/operations.md", command)
+		}
+		if command != "info" && !strings.Contains(string(probed), "try('"+command+"'") { // that is asked for besides
+			t.Errorf("pacer check does not try %s", command)
+		}
+	}
+}
+
+// TestTheClockOfAReplicaIsCompared: it becomes that of all sending with a fail-over. The replica here is one only as far as its primary knows.
+func TestTheClockOfAReplicaIsCompared(t *testing.T) {
+	t.Parallel()
+	server, replica := testservices.FreshRedis(t), miniredis.RunT(t)
+	replica.SetTime(time.Now().Add(time.Hour))
+	conn, err := net.Dial("tcp", server.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	for _, command := range []string{"REPLCONF listening-port " + replica.Port(), "PSYNC ? -1"} {
+		if _, err := fmt.Fprintf(conn, "%s\r\n", command); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(50 * time.Millisecond) // for the answer
+	}
+	go func() { _, _ = io.Copy(io.Discard, conn) }()
+	set, err := Connect(Options{Addrs: []string{server.Addr}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = set.Close() }()
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		c, err := set.Probe(t.Context(), "pacer.")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.Ahead > 59*time.Minute {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the clock of the replica is an hour ahead, and %s is found", c.Ahead)
+		}
 	}
 }

@@ -29,7 +29,8 @@ type softCluster struct {
 	servers []*miniredis.Miniredis
 	clients []redis.UniversalClient
 	daemons []*softDaemon
-	used    []int64 // per step, all daemons
+	used    []int64       // per step, all daemons
+	off     time.Duration // by which the roots' clocks are off
 }
 
 type softDaemon struct {
@@ -93,7 +94,7 @@ func (c *softCluster) add() *softDaemon {
 func (c *softCluster) run(d time.Duration, q *delivery.Quota, want func(daemon int, at time.Time) int64) (used int64) {
 	for end := c.at.Add(d); c.at.Before(end); c.at = c.at.Add(softStep) {
 		for _, m := range c.servers {
-			m.SetTime(c.at)
+			m.SetTime(c.at.Add(c.off))
 		}
 		step := int64(0)
 		for i, d := range c.daemons {
@@ -535,5 +536,38 @@ func TestEventualOptions(t *testing.T) {
 	}
 	if _, err := New(good); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestOneEventualQuotaStopsNoOther: one job is worth 400 years of its quota.
+func TestOneEventualQuotaStopsNoOther(t *testing.T) {
+	c := newSoftCluster(t, 1, 1)
+	other := softQuota("", 1000, time.Second)
+	tiny := &delivery.Quota{ID: "tiny", Revision: 1, Mode: delivery.ModeEventual, Unit: delivery.UnitBytes, Windows: windows(1, 30*24*time.Hour)}
+	c.run(5*time.Second, other, always(100))
+	if n := c.daemons[0].e.Fits(tiny, []int64{5000}); n != 1 {
+		t.Fatal("the first job does not fit")
+	}
+	c.run(5*time.Second, other, always(100))
+	if n := c.run(20*time.Second, other, always(100)); n < 19_000 {
+		t.Errorf("%d units in 20 s at 1000/s", n)
+	}
+	if n := c.daemons[0].e.Fits(tiny, []int64{5000}); n != 0 {
+		t.Error("the quota of that job has room")
+	}
+}
+
+// TestAnEventualRootsClockComesBack: it was ahead for a moment.
+func TestAnEventualRootsClockComesBack(t *testing.T) {
+	for _, roots := range []int{1, 3} {
+		c := newSoftCluster(t, roots, 2)
+		q := softQuota("", 1000, time.Second)
+		c.run(5*time.Second, q, always(100))
+		c.off = 10 * time.Minute
+		c.run(2*time.Second, q, always(100))
+		c.off = 0
+		if n := c.run(20*time.Second, q, always(100)); n < 19_000 || n > 22_000 {
+			t.Errorf("%d roots: %d units in 20 s at 1000/s", roots, n)
+		}
 	}
 }

@@ -87,7 +87,7 @@ func (e *Quotas) put(ctx context.Context, r *root, list []report) ([]rootAnswer,
 	answers := make([]rootAnswer, len(list))
 	for i, line := range lines {
 		if answers[i], err = parseAnswer(line, len(list[i].windows)); err != nil {
-			return nil, fmt.Errorf("report eventual quota %s: %w", list[i].id, err)
+			e.opt.Logger.Debug("a root's answer about an eventual quota is left out", "quota", list[i].id, "error", err)
 		}
 	}
 	return answers, nil
@@ -113,7 +113,7 @@ func (e *Quotas) settle(ctx context.Context, r *root, list []report, answers []r
 	e.rtt = now - sent
 	for i, p := range list {
 		s := e.quotas[p.id]
-		if s == nil {
+		if s == nil || answers[i].nodes == 0 {
 			continue
 		}
 		s.hear(answers[i], p.windows, p.own, sent, now, e.limits())
@@ -131,8 +131,8 @@ func parseAnswer(line string, windows int) (rootAnswer, error) {
 	if _, err := fmt.Sscan(line, into...); err != nil {
 		return rootAnswer{}, fmt.Errorf("read %q: %w", line, err)
 	}
-	if a.cluster < 0 || a.nodes < 0 {
-		return rootAnswer{}, errors.New("read an answer: negative numbers")
+	if a.cluster < 0 || a.nodes < 1 {
+		return rootAnswer{}, errors.New("read an answer: numbers that are too small")
 	}
 	return a, nil
 }

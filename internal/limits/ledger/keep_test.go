@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -63,99 +62,6 @@ func crashes(t *testing.T, begin, starting time.Duration, seconds int) {
 	})
 	if sum < used || sum > used+perMinute {
 		t.Errorf("%d used, %d after the store has lost its data", used, sum)
-	}
-}
-
-// TestAnEvictedKeyIsNoticed: within a minute, and then counts as used what the ledger knows.
-func TestAnEvictedKeyIsNoticed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l, s := newMemLedger(), newMemStore()
-		q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(100_000, 24*time.Hour)}
-		d := newGuarded("n", l, s, []*delivery.Quota{q})
-		defer d.stop()
-		used := int64(0)
-		for range 4 {
-			used += d.takeAll(s, q, 3*time.Minute)
-			s.change(func() { delete(s.data.windows, "q") })
-		}
-		used += d.takeAll(s, q, 20*time.Minute)
-		if used < 90_000 || used > 100_000+4*61_000 { // it is looked for once a minute, and takes up to a second
-			t.Errorf("%d of 100,000 used", used)
-		}
-		if n := strings.Count(d.log.String(), "counts are gone from the store"); n != 4 {
-			t.Errorf("noticed %d times of 4: %s", n, d.log)
-		}
-	})
-}
-
-func TestWhatHasVanished(t *testing.T) {
-	const minute, hour = ledgerMinute, 60 * ledgerMinute
-	q := &delivery.Quota{ID: "q", Windows: windows(1000, time.Hour)}
-	calendar := &delivery.Quota{ID: "q", Windows: windows(1000, time.Hour)}
-	calendar.Windows[0].Algorithm, calendar.Windows[0].Anchor = delivery.AlgorithmFixed, "hour@UTC"
-	seen := delivery.Checkpoint{Epoch: 7, At: 10*hour + 20*second, Window: "1h0m0s sliding", Born: 10*hour - 30*minute, Counted: 100}
-	at := seen.At - seen.At%bucketWidth(time.Hour) // when its bucket began
-	young := seen
-	young.Born = at
-	quiet := seen // nothing was used lately
-	quiet.Counted = 0
-	in := func(c delivery.Checkpoint, window string) delivery.Checkpoint {
-		c.Window = window
-		return c
-	}
-	fixed := in(seen, "1h0m0s fixed until 38000000000")
-	for name, tc := range map[string]struct {
-		last     delivery.Checkpoint
-		now      Counted
-		returned int64
-		epoch    int64
-		later    int64
-		want     bool
-	}{
-		"as it was":                            {seen, Counted{"sliding", seen.Born, 120, 9}, 0, 7, minute, false},
-		"gone":                                 {seen, Counted{}, 0, 7, minute, true},
-		"gone, a part may have left":           {seen, Counted{}, 0, 7, 31 * minute, true},
-		"made anew":                            {seen, Counted{"sliding", seen.Born + 40*minute, 20, 9}, 0, 7, minute, true},
-		"anew, a part may have left":           {seen, Counted{"sliding", 10*hour + minute, 20, 9}, 0, 7, 31 * minute, true},
-		"anew in the same part":                {young, Counted{"sliding", young.Born, 20, 20}, 0, 7, minute, true},
-		"anew, where older parts were":         {seen, Counted{"sliding", at, 120, 20}, 0, 7, minute, true},
-		"units were given back":                {seen, Counted{"sliding", seen.Born, 90, 0}, 0, 7, minute, false},
-		"all of the newest were given back":    {seen, Counted{"sliding", seen.Born, 0, 0}, 0, 7, minute, false},
-		"those of the oldest were given back":  {seen, Counted{"sliding", seen.Born + minute, 120, 0}, 0, 7, minute, false},
-		"only some of the middle remain":       {seen, Counted{"sliding", 10*hour - minute, 5, 5}, 0, 7, minute, false},
-		"all were given back":                  {seen, Counted{"sliding", 0, 0, 0}, 0, 7, minute, false},
-		"all, and nothing was used lately":     {quiet, Counted{"sliding", 0, 0, 0}, 0, 7, minute, false},
-		"nothing was used lately, made anew":   {quiet, Counted{"sliding", 10*hour + minute, 5, 5}, 0, 7, minute, true},
-		"given back here":                      {young, Counted{"sliding", young.Born, 20, 0}, 80, 7, minute, false},
-		"given back here, and used anew":       {young, Counted{"sliding", 10*hour + minute, 5, 5}, 100, 7, minute, false},
-		"nearly all given back, and lost":      {young, Counted{"sliding", 10*hour + minute, 5, 5}, 99, 7, minute, true},
-		"it has expired":                       {seen, Counted{}, 0, 7, 61 * minute, false},
-		"the older parts have expired":         {seen, Counted{"sliding", at, 120, 9}, 0, 7, 31 * minute, false},
-		"lost and rebuilt":                     {seen, Counted{}, 0, 8, minute, false},
-		"another algorithm":                    {seen, Counted{"log", seen.Born + 5, 20, 9}, 0, 7, minute, false},
-		"another window":                       {in(seen, "24h0m0s sliding"), Counted{}, 0, 7, minute, false},
-		"a log of which units were given back": {in(seen, "1h0m0s log"), Counted{"log", 10 * hour, 0, 0}, 0, 7, minute, false},
-		"a log, made anew":                     {in(seen, "1h0m0s log"), Counted{"log", seen.At + 1, 500, 0}, 0, 7, minute, true},
-		"fixed, as it was":                     {fixed, Counted{"fixed until 38000000000", seen.Born, 120, 120}, 0, 7, minute, false},
-		"fixed, given back":                    {fixed, Counted{"fixed until 38000000000", seen.Born, 0, 0}, 0, 7, minute, false},
-		"fixed, begun anew":                    {fixed, Counted{"fixed until 39000000000", seen.Born + 40*minute, 300, 300}, 0, 7, minute, true},
-		"fixed, after its reset":               {fixed, Counted{"fixed until 39000000000", seen.Born + hour, 3, 3}, 0, 7, 31 * minute, false},
-	} {
-		if got := vanished(&tc.last, &Counting{Quota: q}, &tc.now, tc.returned, tc.epoch, seen.At+tc.later); got != tc.want {
-			t.Errorf("%s: %v", name, got)
-		}
-	}
-	if next, ok := nextCheckpoint(&quiet, &Counting{Quota: q}, &Counted{Form: "sliding"}, 7, seen.At+minute); ok {
-		t.Errorf("an empty window is believed: %+v", next)
-	}
-	for _, tc := range []struct {
-		units, returned int64
-		want            bool
-	}{{120, 0, false}, {10, 90, false}, {10, 0, true}} {
-		c := Counted{"fixed until 38000000000", seen.Born, tc.units, tc.units}
-		if got := vanished(&fixed, &Counting{Quota: calendar}, &c, tc.returned, 7, seen.At+minute); got != tc.want {
-			t.Errorf("in the calendar's period, %+v: %v", tc, got)
-		}
 	}
 }
 

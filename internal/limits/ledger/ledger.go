@@ -16,11 +16,11 @@ import (
 //
 // Minutes are counted from the Unix epoch on the store's clock.
 type Database interface {
-	// Epoch is the recorded epoch of a shard, 0 for none.
-	Epoch(ctx context.Context, shard int) (int64, error)
-	// ReplaceEpoch records next in place of old, if old is still recorded, and returns the epoch recorded
+	// Epoch is what is recorded of a shard, with epoch 0 for nothing.
+	Epoch(ctx context.Context, shard int) (delivery.Incarnation, error)
+	// ReplaceEpoch records next in place of the epoch old, if that is still recorded, and returns the epoch recorded
 	// afterwards. The cause is informative only.
-	ReplaceEpoch(ctx context.Context, shard int, old, next int64, cause string) (int64, error)
+	ReplaceEpoch(ctx context.Context, shard int, old int64, next delivery.Incarnation, cause string) (int64, error)
 	// WriteUsage sets the units that the node used, or may still use, of a quota in a minute, and keeps the later of
 	// each anchor and the known one. It is atomic. It returns the shards of which another epoch is recorded than the
 	// page names; if there are any, nothing is written.

@@ -1,11 +1,14 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/limits/model"
@@ -13,8 +16,9 @@ import (
 )
 
 const (
-	// rebuildBatch is how many quotas are read from the ledger at once: a month of one is 43,200 minutes.
-	rebuildBatch = 8
+	// rebuildBatch is how many quotas are read from the ledger at once, a month of one is 43,200 minutes, and rebuildReaders how many
+	// batches.
+	rebuildBatch, rebuildReaders = 8, 8
 	// rebuildTimeout bounds the reading of one batch.
 	rebuildTimeout = 30 * time.Second
 	// clockSlack is how far ahead of the lost store's clock the new one may be, and how long after the end of a minute a
@@ -22,8 +26,45 @@ const (
 	clockSlack = 10 * second
 )
 
-// rebuild computes the counts of the windows of a shard's quotas at the store time now, never too low.
-func (g *Fence) rebuild(ctx context.Context, shard int, now int64) ([]Restored, error) {
+// rebuildAndRenew computes the counts of the windows. Meanwhile it puts one record after the other in place of its own, so that others wait.
+func (r *recovery) rebuildAndRenew(ctx context.Context, own *delivery.Incarnation) (quotas []Restored, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	done := make(chan error, 1)
+	of := *own
+	go func() {
+		var err error
+		quotas, err = r.rebuild(ctx, r.shard, r.now, of)
+		done <- err
+	}()
+	tick := time.NewTicker(renewEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case err = <-done:
+			return quotas, err
+		case <-tick.C:
+		}
+		next := *own
+		next.Epoch = newEpoch(own.Epoch)
+		r.own = next.Epoch
+		call, end := context.WithTimeout(ctx, stepTimeout)
+		inForce, err := r.opt.Records.ReplaceEpoch(call, r.shard, own.Epoch, next, causeMissing)
+		end()
+		switch {
+		case err == nil && inForce == next.Epoch:
+			*own = next
+		case err == nil:
+			cancel()
+			_ = <-done           // of a context that has ended
+			return nil, ErrEpoch // another one is recovering
+		}
+	}
+}
+
+// rebuild computes the counts of the windows of a shard's quotas at the store time now, never too low. The ledger's minutes are by the
+// store's clock: what it holds from before a jump forward was used later than it says.
+func (g *Fence) rebuild(ctx context.Context, shard int, now int64, of delivery.Incarnation) ([]Restored, error) {
 	all := g.opt.Quotas()
 	if all == nil {
 		return nil, errors.New("the catalog is not loaded yet")
@@ -34,18 +75,20 @@ func (g *Fence) rebuild(ctx context.Context, shard int, now int64) ([]Restored, 
 			quotas = append(quotas, q)
 		}
 	}
-	var restored []Restored
-	for part := range slices.Chunk(quotas, rebuildBatch) {
-		batch, err := g.rebuildBatch(ctx, part, now)
-		if err != nil {
-			return nil, err
-		}
-		restored = append(restored, batch...)
+	restored := make([][]Restored, (len(quotas)+rebuildBatch-1)/rebuildBatch)
+	reading, ctx := errgroup.WithContext(ctx)
+	reading.SetLimit(rebuildReaders)
+	for i := range restored {
+		reading.Go(func() (err error) {
+			restored[i], err = g.rebuildBatch(ctx, quotas[i*rebuildBatch:min((i+1)*rebuildBatch, len(quotas))], now, of)
+			return err
+		})
 	}
-	return restored, nil
+	err := reading.Wait()
+	return slices.Concat(restored...), err
 }
 
-func (g *Fence) rebuildBatch(ctx context.Context, quotas []*delivery.Quota, now int64) ([]Restored, error) {
+func (g *Fence) rebuildBatch(ctx context.Context, quotas []*delivery.Quota, now int64, of delivery.Incarnation) ([]Restored, error) {
 	ctx, cancel := context.WithTimeout(ctx, rebuildTimeout)
 	defer cancel()
 	var ids []string
@@ -59,14 +102,14 @@ func (g *Fence) rebuildBatch(ctx context.Context, quotas []*delivery.Quota, now 
 	usage := map[string][]Dated{}
 	anchors := map[delivery.Anchor]int64{} // by quota and span
 	if longest > longSpan {
-		since := (now-longest.Microseconds()-bucketWidth(longest)-clockSlack)/ledgerMinute - 1
+		since := (now-longest.Microseconds()-bucketWidth(longest)-clockSlack-of.Ahead)/ledgerMinute - 1
 		minutes, err := g.opt.Records.Usage(ctx, ids, since)
 		if err != nil {
 			return nil, fmt.Errorf("read the usage ledger: %w", err)
 		}
 		for _, m := range minutes {
 			if m.Units > 0 {
-				usage[m.Quota] = append(usage[m.Quota], Dated{dateOf(m.Minute, now), m.Units})
+				usage[m.Quota] = append(usage[m.Quota], Dated{dateOf(m.Minute, now, of), m.Units})
 			}
 		}
 		known, err := g.opt.Records.Anchors(ctx, ids)
@@ -80,17 +123,27 @@ func (g *Fence) rebuildBatch(ctx context.Context, quotas []*delivery.Quota, now 
 	restored := make([]Restored, len(quotas))
 	for i, q := range quotas {
 		restored[i].Quota = q
+		slices.SortStableFunc(usage[q.ID], func(a, b Dated) int { return cmp.Compare(a.At, b.At) }) // a jump has changed the order
 		for _, w := range q.Windows {
 			anchor := anchors[delivery.Anchor{Quota: q.ID, Span: w.Span}]
+			if now < of.JumpedAt+2*w.Span.Microseconds() || anchor > now+w.Span.Microseconds() {
+				anchor = 0 // it is by the clock before the jump
+			}
 			restored[i].Windows = append(restored[i].Windows, rebuildWindow(w, usage[q.ID], anchor, now))
 		}
 	}
 	return restored, nil
 }
 
-// dateOf is when the units of a minute count as used: at its end, or now if that is earlier. A new store's clock may
-// be ahead of the old one's, so that less time has passed than it shows.
-func dateOf(minute, now int64) int64 { return min((minute+1)*ledgerMinute+clockSlack, now) }
+// dateOf is when the units of a minute count as used: at its end, or now if that is earlier. The store's clock may
+// have jumped since, so that less time has passed than it shows.
+func dateOf(minute, now int64, of delivery.Incarnation) int64 {
+	at := (minute+1)*ledgerMinute + clockSlack
+	if minute*ledgerMinute <= of.JumpedAt {
+		at += of.Ahead
+	}
+	return min(at, now)
+}
 
 // bucketWidth is that of a sliding window of the span: no other kind has longer buckets.
 func bucketWidth(span time.Duration) int64 { return model.Step(delivery.Window{Span: span}) }

@@ -17,8 +17,9 @@ import (
 )
 
 const (
-	// winnerTime is how long the daemon that recorded an epoch may take to put the windows in place before
-	// another tries; it doubles with every recorded epoch that fails.
+	// renewEvery is how often the daemon that puts the windows in place renews its record, and winnerTime how long others wait for a
+	// record before one of them tries.
+	renewEvery = time.Second
 	winnerTime = 5 * time.Second
 	// newcomerTime is the same for a daemon that has just started, and does not know whether another is
 	// recovering.
@@ -36,27 +37,39 @@ var (
 	whileOthersWork = retry.Backoff{Initial: firstPause, Max: 200 * time.Millisecond}
 )
 
-// ErrEpoch says that a store's data is not of the expected epoch: it was lost, or another process answers.
-var ErrEpoch = errors.New("the store's data is not what it was")
+var (
+	// ErrEpoch says that a store's data is not of the expected epoch: it was lost, or another process answers.
+	ErrEpoch = errors.New("the store's data is not what it was")
+	// ErrClock says that a store's clock has jumped, by which its data is of no use.
+	ErrClock = fmt.Errorf("%w: its clock has jumped", ErrEpoch)
+)
 
 // The causes of a new epoch, informative only.
 const (
 	causeFresh   = "the first"
 	causeMissing = "the data is missing, or held by another process"
 	causeOther   = "the data is of another incarnation"
+	causeClock   = "its clock has jumped"
+	causeOlder   = "the database was restored"
 )
 
 // Store is the part of the engine that recovery works on.
 type Store interface {
-	// Inspect tells which epoch of its data a shard's store holds, 0 where it holds none or is another process
-	// than the one that was adopted, and its time.
-	Inspect(ctx context.Context, shard int) (epoch, now int64, err error)
+	// Inspect looks at a shard's store.
+	Inspect(ctx context.Context, shard int) (Found, error)
 	// Retire makes the store hold no epoch, if it holds this one.
 	Retire(ctx context.Context, shard int, epoch int64) error
 	// Restore replaces windows in the store, and then adopts the store. Other windows are not changed. A store that
 	// holds an epoch refuses with ErrEpoch, and so does one that did not get all parts of this restore within the
 	// life of one process, without another restore in between.
 	Restore(ctx context.Context, shard int, epoch int64, quotas []Restored) error
+}
+
+// Found is what a store holds.
+type Found struct {
+	Epoch  int64 // of its data, 0 where it has none or is another process than the one that was adopted
+	Now    int64 // its time
+	Jumped int64 // by how much its clock has jumped since this daemon last heard of it, as far as known
 }
 
 // Restored is a quota and what each of its windows held.
@@ -101,9 +114,10 @@ type Fence struct {
 
 // shardState is the state of one shard.
 type shardState struct {
-	epoch int64 // the one expected last, 0 before the first
-	open  bool
-	wake  retry.Signal // open became false
+	epoch  int64 // the one expected last, 0 before the first
+	open   bool
+	jumped bool         // its data is to be retired, since the clock has jumped
+	wake   retry.Signal // open became false
 }
 
 // NewFence makes the guard of a store, nil without a ledger. Nothing is open until it runs.
@@ -126,7 +140,7 @@ func NewFence(o Options, store Store, r *Reserve) *Fence {
 		g.shards[i].wake.Send()
 	}
 	g.closed.Set(float64(o.Shards))
-	r.lost = g.Lost
+	r.lost = func(shard int, epoch int64) { g.Lost(shard, epoch, false) }
 	return g
 }
 
@@ -142,9 +156,9 @@ func (g *Fence) Epoch(shard int) (int64, bool) {
 	return s.epoch, s.open
 }
 
-// Lost reports that a store refused a script that named believed. Nothing is granted from the shard until Run has
-// determined which epoch is in force.
-func (g *Fence) Lost(shard int, believed int64) {
+// Lost reports that a store refused a script that named believed, since its data is another or its clock has jumped. Nothing is granted
+// from the shard until Run has determined which epoch is in force.
+func (g *Fence) Lost(shard int, believed int64, jumped bool) {
 	if g == nil {
 		return
 	}
@@ -154,18 +168,9 @@ func (g *Fence) Lost(shard int, believed int64) {
 	if !s.open || s.epoch != believed {
 		return
 	}
-	s.open = false
+	s.open, s.jumped = false, jumped
 	g.closed.Inc()
 	s.wake.Send()
-}
-
-// giveUp makes a shard's data count as lost, of which a part is.
-func (g *Fence) giveUp(ctx context.Context, shard int, epoch int64) error {
-	if err := g.store.Retire(ctx, shard, epoch); err != nil {
-		return fmt.Errorf("retire the data of shard %d: %w", shard, err)
-	}
-	g.Lost(shard, epoch)
-	return nil
 }
 
 // Run opens all shards, and again those that are lost, until ctx ends.
@@ -191,7 +196,9 @@ func (g *Fence) Run(ctx context.Context) error {
 
 // recover opens a shard; it tries until ctx ends.
 func (g *Fence) recover(ctx context.Context, shard int) {
-	believed, _ := g.Epoch(shard)
+	g.mu.Lock()
+	believed, jumped := g.shards[shard].epoch, g.shards[shard].jumped
+	g.mu.Unlock()
 	g.reserve.retire(shard)
 	if err := g.reserve.flush(ctx); err != nil {
 		g.opt.Logger.Debug("what is reserved counts as used if the shard is rebuilt", "shard", shard, "error", err)
@@ -201,7 +208,13 @@ func (g *Fence) recover(ctx context.Context, shard int) {
 		r.patience = newcomerTime
 	}
 	for failures := 0; ctx.Err() == nil; {
-		epoch, err := r.step(ctx)
+		epoch, err := int64(0), error(nil)
+		if jumped {
+			err = r.retire(ctx, believed)
+			jumped = err != nil
+		} else {
+			epoch, err = r.step(ctx)
+		}
 		switch {
 		case epoch != 0:
 			g.reserve.resume(shard, epoch, r.now)
@@ -237,9 +250,10 @@ type recovery struct {
 	own        int64         // the latest that this daemon recorded, or may have recorded
 	waiting    int64         // the epoch that another daemon recorded meanwhile
 	until      time.Time     // how long its windows are waited for
-	patience   time.Duration // with the next one
+	patience   time.Duration // with one that does not renew it
 	polls      int           // pauses while waiting for it
 	now        int64         // the store's time in its last answer
+	jumped     int64         // by how much its clock has jumped, and that is not recorded yet
 	began      time.Time
 	lossLogged bool
 	outage     retry.Outage
@@ -252,39 +266,59 @@ func (r *recovery) step(ctx context.Context) (int64, error) {
 	switch {
 	case err != nil:
 		return 0, err
-	case record != 0 && found == record:
-		return record, nil
+	case record.Epoch != 0 && found == record.Epoch:
+		return record.Epoch, nil
 	}
 	cause := causeFresh
-	if record != 0 {
-		cause = r.describe(record, found)
+	if record.Epoch > found {
+		cause = r.describe(record.Epoch, found)
 	}
 	switch {
-	case r.wait(ctx, record):
+	case record.Epoch != 0 && found > record.Epoch:
+		return 0, r.recordAgain(ctx, record, found)
+	case r.wait(ctx, record.Epoch):
 		return 0, nil
 	case found != 0:
 		return 0, r.retire(ctx, found)
 	}
-	won, err := r.replace(ctx, record, cause)
-	if err != nil || !won {
+	next, err := r.replace(ctx, record, cause)
+	if err != nil || next.Epoch == 0 {
 		return 0, err
 	}
-	return 0, r.restore(ctx, record)
+	return 0, r.restore(ctx, record.Epoch != 0, next)
+}
+
+// recordAgain records what the store holds, if that was recorded after what is recorded now: the database is an older one, as after a
+// restore from a backup. It is the ledger that has lost something, not the store.
+func (r *recovery) recordAgain(ctx context.Context, record delivery.Incarnation, found int64) error {
+	r.opt.Logger.Warn("the database has an older record of the store's data than the store, as after a restore from a backup; the store's counts stay in force. "+
+		"Until the longest window has passed, a loss of the store's data would forget what was used since the backup",
+		"shard", r.shard, "incarnation", found, "recorded", record.Epoch)
+	r.reserve.writeAgain(r.shard)
+	record.Epoch, found = found, record.Epoch
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	if _, err := r.opt.Records.ReplaceEpoch(ctx, r.shard, found, record, causeOlder); err != nil {
+		return fmt.Errorf("record the data of shard %d again: %w", r.shard, err)
+	}
+	return nil
 }
 
 // compare reads the recorded epoch and the one that the store holds. The record is read before and after the
 // store: an epoch that the store held in between and that the record does not name will never be in force
 // again.
-func (r *recovery) compare(ctx context.Context) (record, found int64, err error) {
+func (r *recovery) compare(ctx context.Context) (record delivery.Incarnation, found int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
-	for before := int64(-1); before != record; {
-		before = record
-		if found, r.now, err = r.store.Inspect(ctx, r.shard); err != nil {
-			return 0, 0, fmt.Errorf("inspect shard %d of the store: %w", r.shard, err)
+	for before := int64(-1); before != record.Epoch; {
+		before = record.Epoch
+		store, err := r.store.Inspect(ctx, r.shard)
+		if err != nil {
+			return record, 0, fmt.Errorf("inspect shard %d of the store: %w", r.shard, err)
 		}
+		found, r.now, r.jumped = store.Epoch, store.Now, r.jumped+store.Jumped
 		if record, err = r.opt.Records.Epoch(ctx, r.shard); err != nil {
-			return 0, 0, fmt.Errorf("look for lost data: %w", err)
+			return record, 0, fmt.Errorf("look for lost data: %w", err)
 		}
 	}
 	return record, found, nil
@@ -293,13 +327,16 @@ func (r *recovery) compare(ctx context.Context) (record, found int64, err error)
 // describe logs once that the data is lost, and returns the cause.
 func (r *recovery) describe(record, found int64) string {
 	cause := causeMissing
-	if found != 0 {
+	switch {
+	case r.jumped != 0:
+		cause = causeClock
+	case found != 0:
 		cause = causeOther
 	}
 	if !r.lossLogged {
 		r.lossLogged = true
 		r.opt.Logger.Warn("the store has lost its data; nothing is granted until the windows are rebuilt",
-			"shard", r.shard, "incarnation", record, "cause", cause)
+			"shard", r.shard, "incarnation", record, "cause", cause, "clock_jumped", time.Duration(r.jumped)*time.Microsecond)
 	}
 	return cause
 }
@@ -310,8 +347,7 @@ func (r *recovery) wait(ctx context.Context, record int64) bool {
 		return false
 	}
 	if record != r.waiting {
-		r.waiting, r.until = record, time.Now().Add(r.patience)
-		r.patience, r.polls = 2*r.patience, 0
+		r.waiting, r.until, r.patience, r.polls = record, time.Now().Add(r.patience), winnerTime, 0
 	}
 	if !time.Now().Before(r.until) {
 		r.known = record
@@ -332,39 +368,45 @@ func (r *recovery) retire(ctx context.Context, found int64) error {
 	return nil
 }
 
-// replace records a new epoch in place of record; false when another daemon was faster.
-func (r *recovery) replace(ctx context.Context, record int64, cause string) (won bool, err error) {
-	r.own = newEpoch()
+// replace records a new epoch in place of record, and what a jump of the clock means for the ledger; none when another daemon was faster,
+// which knew of the jump as well.
+func (r *recovery) replace(ctx context.Context, record delivery.Incarnation, cause string) (next delivery.Incarnation, err error) {
+	r.own = newEpoch(record.Epoch)
+	next, jumped := record, r.jumped
+	next.Epoch, r.jumped = r.own, 0
+	if jumped != 0 && record.Epoch == r.believed {
+		next.Ahead, next.JumpedAt = max(0, record.Ahead+jumped), r.now
+	}
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
-	inForce, err := r.opt.Records.ReplaceEpoch(ctx, r.shard, record, r.own, cause)
+	inForce, err := r.opt.Records.ReplaceEpoch(ctx, r.shard, record.Epoch, next, cause)
 	if err != nil {
-		return false, fmt.Errorf("record an epoch of shard %d: %w", r.shard, err)
+		return next, fmt.Errorf("record an epoch of shard %d: %w", r.shard, err)
 	}
 	if inForce != r.own {
-		return false, nil
+		return delivery.Incarnation{}, nil
 	}
-	if record != 0 && !r.counted {
+	if record.Epoch != 0 && !r.counted {
 		r.counted = true
 		r.losses.Inc()
 	}
-	return true, nil
+	return next, nil
 }
 
 // restore puts the windows in place, unless nothing was recorded before: then the store's data is right.
-func (r *recovery) restore(ctx context.Context, record int64) error {
+func (r *recovery) restore(ctx context.Context, lost bool, own delivery.Incarnation) error {
 	var quotas []Restored
-	if record != 0 {
+	if lost {
 		_ = retry.Sleep(ctx, retireTime)
 		if err := r.reserve.flush(ctx); err != nil {
 			return fmt.Errorf("write the usage ledger before shard %d is rebuilt: %w", r.shard, err)
 		}
 		var err error
-		if quotas, err = r.rebuild(ctx, r.shard, r.now); err != nil {
+		if quotas, err = r.rebuildAndRenew(ctx, &own); err != nil {
 			return fmt.Errorf("rebuild shard %d: %w", r.shard, err)
 		}
 	}
-	if err := r.store.Restore(ctx, r.shard, r.own, quotas); err != nil {
+	if err := r.store.Restore(ctx, r.shard, own.Epoch, quotas); err != nil {
 		return fmt.Errorf("restore shard %d: %w", r.shard, err)
 	}
 	return nil
@@ -388,9 +430,13 @@ func (r *recovery) done(epoch int64) {
 	}
 }
 
-// newEpoch draws a random epoch, which fits into Lua's doubles.
-func newEpoch() int64 {
-	var b [8]byte
+// newEpoch draws an epoch: a later one is greater, and no two daemons draw the same. It fits into Lua's doubles.
+func newEpoch(record int64) int64 {
+	var b [4]byte
 	_, _ = rand.Read(b[:]) // never fails, as documented
-	return int64(binary.LittleEndian.Uint64(b[:])>>11) | 1
+	few := int64(binary.LittleEndian.Uint32(b[:]) >> 10)
+	return max((time.Now().Unix()-epochsBegin)<<22, record) + 1 + few
 }
+
+// epochsBegin is the year 2020.
+const epochsBegin = 1577836800

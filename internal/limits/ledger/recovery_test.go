@@ -94,12 +94,12 @@ func (s *memStore) held() (n int64) {
 	return n
 }
 
-func (s *memStore) Inspect(ctx context.Context, _ int) (epoch, now int64, err error) {
+func (s *memStore) Inspect(ctx context.Context, _ int) (found Found, err error) {
 	err = s.do(ctx, func() error {
-		epoch, now = s.inForce(), time.Now().UnixMicro()
+		found = Found{Epoch: s.inForce(), Now: time.Now().UnixMicro()}
 		return nil
 	})
-	return epoch, now, err
+	return found, err
 }
 
 func (s *memStore) Retire(ctx context.Context, _ int, epoch int64) error {
@@ -258,7 +258,7 @@ func (d *guarded) take(ctx context.Context, s *memStore, q *delivery.Quota, want
 	}
 	d.reserve.Use(quotas, held, n, at)
 	if errors.Is(err, ErrEpoch) {
-		d.Lost(0, epoch)
+		d.Lost(0, epoch, false)
 	}
 	return n, at, err
 }
@@ -283,7 +283,7 @@ func TestWithoutALedgerNothingIsWatched(t *testing.T) {
 	if g != nil {
 		t.Fatal(g)
 	}
-	g.Lost(0, 7)
+	g.Lost(0, 7, false)
 	if n, ok := g.Epoch(0); n != 0 || !ok {
 		t.Error(n, ok)
 	}
@@ -315,7 +315,7 @@ func TestALostDayIsNotGrantedAnew(t *testing.T) {
 		"FLUSHALL":                        func(s *memStore) { s.data = emptyData() },
 		"a restart without persistence":   func(s *memStore) { s.data = emptyData(); s.process++ },
 		"a restart with what was on disk": func(s *memStore) { s.process++ },
-		"another epoch's data":            func(s *memStore) { s.data.epoch = 12345 },
+		"another epoch's data":            func(s *memStore) { s.data.epoch = 1 },
 	}
 	for name, lose := range losses {
 		synctest.Test(t, func(t *testing.T) {
@@ -421,11 +421,11 @@ func (c *stumbler) step(do func() error) error {
 	return nil
 }
 
-func (c *stumbler) Epoch(ctx context.Context, shard int) (n int64, err error) {
-	return n, c.step(func() error { n, err = c.memLedger.Epoch(ctx, shard); return err })
+func (c *stumbler) Epoch(ctx context.Context, shard int) (is delivery.Incarnation, err error) {
+	return is, c.step(func() error { is, err = c.memLedger.Epoch(ctx, shard); return err })
 }
 
-func (c *stumbler) ReplaceEpoch(ctx context.Context, shard int, old, next int64, why string) (int64, error) {
+func (c *stumbler) ReplaceEpoch(ctx context.Context, shard int, old int64, next delivery.Incarnation, why string) (int64, error) {
 	var n int64
 	err := c.step(func() error {
 		var err error
@@ -461,13 +461,13 @@ func (c *stumbler) Anchors(ctx context.Context, quotas []string) (list []deliver
 	return list, err
 }
 
-func (c *stumbler) Inspect(ctx context.Context, shard int) (n, now int64, err error) {
+func (c *stumbler) Inspect(ctx context.Context, shard int) (found Found, err error) {
 	err = c.step(func() error {
 		var err error
-		n, now, err = c.memStore.Inspect(ctx, shard)
+		found, err = c.memStore.Inspect(ctx, shard)
 		return err
 	})
-	return n, now, err
+	return found, err
 }
 
 func (c *stumbler) Retire(ctx context.Context, shard int, epoch int64) error {
@@ -847,7 +847,9 @@ func (w *wild) heals() string {
 func TestRebuildWindow(t *testing.T) {
 	now := epoch + 17*second
 	m := now / ledgerMinute
-	at := func(minutesAgo, units int64) Dated { return Dated{dateOf(m-minutesAgo, now), units} }
+	at := func(minutesAgo, units int64) Dated {
+		return Dated{dateOf(m-minutesAgo, now, delivery.Incarnation{}), units}
+	}
 	end := func(minutesAgo int64) int64 { return (m-minutesAgo+1)*ledgerMinute + clockSlack }
 	fixed := func(span time.Duration, anchor string) delivery.Window {
 		return delivery.Window{Span: span, Limit: 100, Algorithm: delivery.AlgorithmFixed, Anchor: anchor}
@@ -916,7 +918,7 @@ func TestARebuiltSlidingWindowNeverHoldsLess(t *testing.T) {
 		var usage []Dated
 		for m := first; m <= now/ledgerMinute; m++ {
 			if minutes[m] > 0 {
-				usage = append(usage, Dated{dateOf(m, now), minutes[m]})
+				usage = append(usage, Dated{dateOf(m, now, delivery.Incarnation{}), minutes[m]})
 			}
 		}
 		got := rebuildWindow(delivery.Window{Span: span, Limit: 100}, usage, 0, now)
@@ -1002,6 +1004,91 @@ func TestServersThatPartAndMeet(t *testing.T) {
 		}
 		if quiet != "" {
 			rt.Fatal(quiet)
+		}
+	})
+}
+
+// slowLedger takes a while to read the usage.
+type slowLedger struct {
+	*memLedger
+	takes time.Duration
+}
+
+func (l slowLedger) Usage(ctx context.Context, quotas []string, since int64) ([]delivery.Usage, error) {
+	time.Sleep(l.takes)
+	return l.memLedger.Usage(ctx, quotas, since)
+}
+
+// TestALongRebuildIsDoneOnce: others wait for the daemon that has begun it, however long it takes.
+func TestALongRebuildIsDoneOnce(t *testing.T) {
+	for _, takes := range []time.Duration{3 * time.Second, 15 * time.Second, 25 * time.Second} {
+		for _, daemons := range []int{1, 3, 10} {
+			synctest.Test(t, func(t *testing.T) {
+				l, s, q := slowLedger{newMemLedger(), takes}, newMemStore(), daily()
+				var all []*guarded
+				for i := range daemons {
+					all = append(all, newGuarded(fmt.Sprint(i), l, s, []*delivery.Quota{q}))
+				}
+				time.Sleep(10 * time.Second)
+				s.flushAll()
+				began := time.Now()
+				for _, d := range all { // each is told by its next script
+					n, _ := d.Epoch(0)
+					d.Lost(0, n, false)
+				}
+				open := func() bool {
+					return !slices.ContainsFunc(all, func(d *guarded) bool {
+						n, ok := d.Epoch(0)
+						return !ok || n != l.recorded()
+					})
+				}
+				for !open() && time.Since(began) < time.Hour {
+					time.Sleep(50 * time.Millisecond)
+				}
+				if took := time.Since(began); took > takes+2*time.Second {
+					t.Errorf("%d daemons: %s for a rebuild of %s", daemons, took, takes)
+				}
+				for _, d := range all {
+					d.stop()
+				}
+			})
+		}
+	}
+}
+
+// TestARestoredDatabaseMakesNothingForgotten: the ledger is one from before the store's last loss. The store's counts stay in force, and what
+// was used lately is in the ledger again.
+func TestARestoredDatabaseMakesNothingForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, s := newMemLedger(), newMemStore()
+		q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(500, 24*time.Hour)}
+		d := newGuarded("a", l, s, []*delivery.Quota{q})
+		other := newGuarded("b", l, s, []*delivery.Quota{q})
+		defer d.stop()
+		defer other.stop()
+		d.takeAll(s, q, time.Second)
+		time.Sleep(2 * time.Second)
+		backup := l.recorded()
+		time.Sleep(20 * time.Minute)
+		s.change(func() { s.process++ })
+		time.Sleep(time.Second)
+		d.takeAll(s, q, 5*time.Second)
+		before := l.total("q")
+		l.mu.Lock()
+		l.epochs[0] = backup
+		for m := range l.usage {
+			delete(l.usage, m)
+		}
+		l.mu.Unlock()
+		d.takeAll(s, q, 30*time.Second)
+		if n := d.takeAll(s, q, 30*time.Second) + other.takeAll(s, q, 30*time.Second); n != 0 {
+			t.Errorf("%d units more", n)
+		}
+		if after := l.total("q"); after < before-50 || after == 0 {
+			t.Errorf("%d units in the ledger, %d before", after, before)
+		}
+		if l.recorded() == backup || l.recorded() != s.held() {
+			t.Errorf("%d is recorded, the store holds %d, the backup %d", l.recorded(), s.held(), backup)
 		}
 	})
 }

@@ -43,7 +43,7 @@ const (
 // then this daemon's server is not the one that others take from. A daemon that cannot write goes on for confirmedFor.
 //
 // A call is preceded by Allow, which holds the units, and followed by Use, which releases them; GiveBack follows a
-// refund, and Returned one to the store. They do no I/O. Run writes the ledger; nothing can be granted of such quotas unless it runs. A nil *Reserve
+// refund. They do no I/O. Run writes the ledger; nothing can be granted of such quotas unless it runs. A nil *Reserve
 // keeps nothing and allows everything. The methods are safe for concurrent use.
 type Reserve struct {
 	opt   Options
@@ -80,8 +80,6 @@ type account struct {
 	oldest  int64           // no earlier minute is touched
 	minutes map[int64]*tally
 	anchors map[time.Duration]*anchor // of its fixed windows that begin at their first use
-	counted int64                     // the time of the last checkpoint that this daemon wrote
-	back    int64                     // units granted up to then and handed back to the store since
 }
 
 // tally is one minute of an account. A write that failed may have been done nevertheless; until another one succeeds,
@@ -228,42 +226,6 @@ func (r *Reserve) GiveBack(quotas []*delivery.Quota, units, grantedAt int64) {
 			t.used = max(0, t.used-units)
 		}
 	}
-}
-
-// Returned notes units that were granted by the store at a time and are about to be handed back to it, besides GiveBack.
-func (r *Reserve) Returned(quotas []*delivery.Quota, units, grantedAt int64) {
-	if r == nil {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, q := range quotas {
-		if a := r.accounts[q.ID]; a != nil && grantedAt <= a.counted {
-			a.back += units
-		}
-	}
-}
-
-// counted notes checkpoints that were written.
-func (r *Reserve) counted(list []delivery.Checkpoint) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for i := range list {
-		if a := r.accounts[list[i].Quota]; a != nil {
-			a.counted, a.back = list[i].At, 0
-		}
-	}
-}
-
-// returned is how many units this daemon has handed back of what the last checkpoint of a quota has counted, which was at
-// a time: 0 where another daemon wrote it.
-func (r *Reserve) returned(quota string, at int64) int64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if a := r.accounts[quota]; a != nil && a.counted == at {
-		return a.back
-	}
-	return 0
 }
 
 // Anchors records when those fixed windows of the quotas end that began at their first use. The states are those of

@@ -33,6 +33,7 @@ type memLedger struct {
 	delay   func() time.Duration
 	err     error // of every call
 	epochs  map[int]int64
+	clocks  map[int]delivery.Incarnation // what is recorded with the epochs
 	causes  []string
 	usage   map[memMinute]int64
 	written map[memMinute]int64            // the epoch that the units are taken from
@@ -49,7 +50,7 @@ type memMinute struct {
 
 func newMemLedger() *memLedger {
 	return &memLedger{
-		delay: func() time.Duration { return 0 }, epochs: map[int]int64{}, usage: map[memMinute]int64{}, written: map[memMinute]int64{},
+		delay: func() time.Duration { return 0 }, epochs: map[int]int64{}, clocks: map[int]delivery.Incarnation{}, usage: map[memMinute]int64{}, written: map[memMinute]int64{},
 		points:  map[string]delivery.Checkpoint{},
 		anchors: map[delivery.Anchor]int64{},
 	}
@@ -91,17 +92,20 @@ func (l *memLedger) fail(err error) {
 	l.err = err
 }
 
-func (l *memLedger) Epoch(ctx context.Context, shard int) (n int64, err error) {
-	err = l.do(ctx, func() { n = l.epochs[shard] })
-	return n, err
+func (l *memLedger) Epoch(ctx context.Context, shard int) (is delivery.Incarnation, err error) {
+	err = l.do(ctx, func() {
+		is = l.clocks[shard]
+		is.Epoch = l.epochs[shard]
+	})
+	return is, err
 }
 
 func (l *memLedger) ReplaceEpoch(
-	ctx context.Context, shard int, old, next int64, cause string,
+	ctx context.Context, shard int, old int64, next delivery.Incarnation, cause string,
 ) (n int64, err error) {
 	err = l.do(ctx, func() {
 		if l.epochs[shard] == old {
-			l.epochs[shard] = next
+			l.epochs[shard], l.clocks[shard] = next.Epoch, next
 			l.causes = append(l.causes, cause)
 		}
 		n = l.epochs[shard]
@@ -412,33 +416,6 @@ func TestLessThanTheFirstJobIsNothing(t *testing.T) {
 		r.GiveBack(quotas, 5, time.Now().UnixMicro())
 		if n := r.Allow(quotas, 1, 20); n != 15 {
 			t.Errorf("%d after a call that brought nothing and a refund", n)
-		}
-	})
-}
-
-// TestOnlyWhatACheckpointCountedIsReturned: what was granted since is none of it, nor what another daemon's checkpoint counted.
-func TestOnlyWhatACheckpointCountedIsReturned(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := hourly(1_000_000)
-		r := newReserving(q)
-		defer r.stop()
-		r.await(q, 1)
-		quotas, at := []*delivery.Quota{q}, time.Now().UnixMicro()
-		r.Returned(quotas, 7, at) // before the first checkpoint
-		for _, checkpoint := range []int64{at, at + ledgerMinute} {
-			r.counted([]delivery.Checkpoint{{Quota: "unknown", At: checkpoint}, {Quota: "q", At: checkpoint}})
-			if n := r.returned("q", checkpoint); n != 0 {
-				t.Errorf("%d right after a checkpoint", n)
-			}
-			r.Returned(quotas, 3, checkpoint-second)
-			r.Returned(quotas, 2, checkpoint)
-			r.Returned(quotas, 9, checkpoint+1)
-			if n, other := r.returned("q", checkpoint), r.returned("q", checkpoint+second); n != 5 || other != 0 {
-				t.Errorf("%d of 5, %d of another checkpoint", n, other)
-			}
-		}
-		if n := r.returned("unknown", at); n != 0 {
-			t.Errorf("%d of a quota without use", n)
 		}
 	})
 }

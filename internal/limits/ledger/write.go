@@ -92,6 +92,23 @@ func (r *Reserve) retire(shard int) {
 	delete(r.epochs, shard)
 }
 
+// writeAgain lets what was used of a shard's quotas lately be written again: the ledger is an older one.
+func (r *Reserve) writeAgain(shard int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, a := range r.accounts {
+		if shards.Of(uint64(a.quota.Shard), r.opt.Shards) != shard {
+			continue
+		}
+		for _, t := range a.minutes {
+			t.durable, t.unsure = 0, true
+		}
+		for _, n := range a.anchors {
+			n.written = 0
+		}
+	}
+}
+
 // resume lets quotas of a shard be reserved again, whose store holds an epoch and whose time is now.
 func (r *Reserve) resume(shard int, epoch, now int64) {
 	r.mu.Lock()

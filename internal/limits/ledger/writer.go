@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -165,12 +164,6 @@ func (k *Writer) countShard(ctx context.Context, shard int, last []delivery.Chec
 	}
 	var next []delivery.Checkpoint
 	for i := range last {
-		returned := k.fence.reserve.returned(last[i].Quota, last[i].At)
-		if vanished(&last[i], &asks[i], &counted[i], returned, epoch, now) {
-			k.opt.Logger.Error("a quota's counts are gone from the store, as if it had evicted them: is its maxmemory-policy noeviction? "+
-				"All windows of the shard are rebuilt", "quota", last[i].Quota, "shard", shard)
-			return k.fence.giveUp(ctx, shard, epoch)
-		}
 		if c, ok := nextCheckpoint(&last[i], &asks[i], &counted[i], epoch, now); ok {
 			next = append(next, c)
 		}
@@ -181,7 +174,6 @@ func (k *Writer) countShard(ctx context.Context, shard int, last []delivery.Chec
 	if err := k.opt.Records.WriteCheckpoints(ctx, shard, epoch, next); err != nil {
 		return fmt.Errorf("write %d checkpoints: %w", len(next), err)
 	}
-	k.fence.reserve.counted(next)
 	return nil
 }
 
@@ -224,58 +216,13 @@ func nextCheckpoint(last *delivery.Checkpoint, of *Counting, c *Counted, epoch, 
 	case of.All && now < rows.First*ledgerMinute+longSpan.Microseconds() && model.PeriodOf(w, now)[0] <= rows.First*ledgerMinute:
 		next.Begun, next.Used = rows.First, c.Since
 		return next, true
-	case next.Epoch != last.Epoch || next.Window != last.Window || now-last.At >= w.Span.Microseconds()-bucketWidth(w.Span):
+	case next.Epoch != last.Epoch || next.Window != last.Window || now-last.At >= w.Span.Microseconds()-bucketWidth(w.Span),
+		last.Born > 0 && c.Born != last.Born && now < last.Born+w.Span.Microseconds(): // the oldest are gone before their time
 		return next, true
 	}
-	// Less than before: units were given back. What is used soon makes up for it. Where nothing is left, it is not known
-	// yet whether that is so, see vanished.
+	// Less than before: units were given back. What is used soon makes up for it.
 	next.Begun, next.Used = last.Begun, c.Since-last.Counted
-	unsure := c.Born == 0 && last.Born > 0 && now < last.Born+w.Span.Microseconds()
-	return next, next.Used >= 0 && !unsure
-}
-
-// vanished reports whether counts that the last checkpoint has seen are missing, although not all of them can have left the
-// window yet nor been given back: the quota's key was removed, and perhaps made anew. returned is how many of them this
-// daemon has given back since.
-//
-// What is given back is missing as well. But the key stays, and so do older buckets, until nothing is left in any; after a
-// loss, all is counted in buckets from that of the last checkpoint on. A window that is there and holds nothing may be
-// either; nothing has been granted of it since, so it is judged when it is used again.
-//
-// Other daemons do not tell what they give back. So a loss is assumed where nothing is left of what was counted, and where
-// the checkpoint saw a single bucket, or a calendar's period, of which most is missing; in a single one, without what this
-// daemon gave back. If all the rest was given back as well, the rebuild was not needed, and does no harm.
-func vanished(last *delivery.Checkpoint, of *Counting, c *Counted, returned, epoch, now int64) bool {
-	w := of.Quota.Windows[of.Window]
-	span, at := w.Span.Microseconds(), last.Born // at is when the bucket of the last checkpoint began
-	form, _, fixed := strings.Cut(c.Form, " ")   // the reset of a fixed window follows
-	_, counts, _ := strings.Cut(last.Window, " ")
-	if last.Epoch != epoch || last.Born == 0 || !strings.HasPrefix(last.Window, w.Span.String()+" "+form) {
-		return false
-	}
-	switch counts {
-	case delivery.AlgorithmSliding:
-		at = last.At - last.At%bucketWidth(w.Span)
-	case delivery.AlgorithmLog:
-		at = last.At
-	}
-	old := now >= last.Born+span // some may have left
-	if old && (last.Counted == 0 || now >= at+span) {
-		return false
-	}
-	switch {
-	case form == "":
-		return true
-	case fixed && w.Anchor == "":
-		return c.Born != last.Born
-	case !fixed && (c.Born == 0 || c.Born < at):
-		return false
-	case last.Born < at && !old, fixed && c.Born != last.Born:
-		return true
-	case c.Born > at:
-		return returned < last.Counted
-	}
-	return 2*(c.Since+returned) < last.Counted
+	return next, next.Used >= 0
 }
 
 // prune deletes minutes that no window can need again and nobody looks at, and merges those of the last days; false when that is not

@@ -290,6 +290,23 @@ func (f *Fallback) fail(g *seenShard, now int64) {
 	g.failing, g.failed, g.before = true, now, g.answered
 }
 
+// Forget drops the times of a shard whose clock has jumped. Its campaigns are to become acquainted anew; units to be charged stay.
+func (f *Fallback) Forget(shard int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.shards[shard], f.pruned = seenShard{}, 0
+	for _, v := range f.campaigns {
+		if v.shard == shard {
+			v.first, v.at, v.failed, v.last = 0, 0, 0, 0
+		}
+	}
+	for _, q := range f.quotas {
+		if shards.Of(uint64(q.spec.Shard), len(f.shards)) == shard {
+			q.at, q.failed, q.latest, q.paidAt = 0, 0, 0, 0
+		}
+	}
+}
+
 // announce logs once per outage and policy that grants are made without the store.
 func (f *Fallback) announce(g *seenShard, policy string) {
 	if g.announced[policy] {

@@ -6,8 +6,8 @@
 
 local again = stored(KEYS[2])
 if again then return again end
-local now, steps = clock(KEYS[1], true)
-if not now then return steps end
+local now, refused = clock(KEYS[1], true)
+if not now then return refused end
 local index, units, lower = parse('<BI7B', ARGV[3])
 local spec = parseSpecs(ARGV[2])[1]
 local key = KEYS[spec.key]
@@ -23,4 +23,4 @@ elseif lower == 1 and units < before then
   for r = 1, #q.rivals do q.rivals[r][DEMAND] = 0 end
 end
 saveQuota(q, now)
-return store(KEYS[2], head(now, steps) .. pack('<I7I7', before, w[COUNT]))
+return store(KEYS[2], head(now) .. pack('<I7I7', before, w[COUNT]))

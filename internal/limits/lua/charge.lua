@@ -6,8 +6,8 @@
 
 local again = stored(KEYS[2])
 if again then return again end
-local now, steps = clock(KEYS[1], true)
-if not now then return steps end
+local now, refused = clock(KEYS[1], true)
+if not now then return refused end
 local pos = 1
 for _, spec in ipairs(parseSpecs(ARGV[2])) do
   local units, widen
@@ -19,4 +19,4 @@ for _, spec in ipairs(parseSpecs(ARGV[2])) do
   end
   saveQuota(q, now)
 end
-return store(KEYS[2], head(now, steps))
+return store(KEYS[2], head(now))

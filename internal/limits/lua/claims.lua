@@ -5,8 +5,8 @@
 -- ARGV  1 header
 -- Returns head, the number of claims, and per claim the campaign, when it asked last, when it is to ask again, and units.
 
-local now, steps = clock(KEYS[1], false)
-if not now then return steps end
+local now, refused = clock(KEYS[1], false)
+if not now then return refused end
 local q, list = loadQuota(KEYS[2], call('GET', KEYS[2])), {}
 for i = 1, #q.rivals do
   local r = q.rivals[i]
@@ -15,4 +15,4 @@ for i = 1, #q.rivals do
     list[#list + 1] = pack('<I2c0I7I7I4', #r[ID], r[ID], r[SEEN], r[DUE], r[DEMAND])
   end
 end
-return head(now, steps) .. pack('<I2', #list) .. table.concat(list)
+return head(now) .. pack('<I2', #list) .. table.concat(list)

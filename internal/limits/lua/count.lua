@@ -6,8 +6,8 @@
 -- began, and the units in the buckets from that of since on, and from that of now on. A fixed window is one bucket, which
 -- began a span before its reset.
 
-local now, steps = clock(KEYS[1], false)
-if not now then return steps end
+local now, refused = clock(KEYS[1], false)
+if not now then return refused end
 
 -- The units in the buckets from an index on.
 local function from(w, index)
@@ -22,7 +22,7 @@ local function from(w, index)
   return units
 end
 
-local out, pos = {head(now, steps)}, 1
+local out, pos = {head(now)}, 1
 for _, spec in ipairs(parseSpecs(ARGV[2])) do
   local window, since
   window, since, pos = parse('<BI7', ARGV[3], pos)

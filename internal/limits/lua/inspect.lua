@@ -4,10 +4,6 @@
 -- ARGV  1 header
 -- Returns head and the epoch, 0 where there is none or another process adopted it.
 
-local now, steps = clock(KEYS[1], false)
-local v, epoch = call('GET', KEYS[1]), 0
-if v then
-  local _, _, _, had, pos = parse(CLOCK, v)
-  if find(call('INFO', 'server'), sub(v, pos), 1, true) then epoch = had end
-end
-return head(now, steps) .. pack('<I7', epoch)
+local _, _, epoch, process = readClock(KEYS[1])
+if epoch > 0 and not find(call('INFO', 'server'), process, 1, true) then epoch = 0 end
+return head(redisTime()) .. pack('<I7', epoch)

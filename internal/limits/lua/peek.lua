@@ -4,9 +4,9 @@
 -- ARGV  1 header, 2 quotas, as parseSpecs reads them
 -- Returns head, then per window remaining, reset_at, and where nothing remains, when the next unit will, 0 for never.
 
-local now, steps = clock(KEYS[1], false)
-if not now then return steps end
-local out = {head(now, steps)}
+local now, refused = clock(KEYS[1], false)
+if not now then return refused end
+local out = {head(now)}
 for _, spec in ipairs(parseSpecs(ARGV[2])) do
   local key = KEYS[spec.key]
   local q = loadQuota(key, call('GET', key))

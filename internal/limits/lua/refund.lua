@@ -8,8 +8,8 @@
 
 local again = stored(KEYS[2])
 if again then return again end
-local now, steps = clock(KEYS[1], true)
-if not now then return steps end
+local now, refused = clock(KEYS[1], true)
+if not now then return refused end
 
 local MAXHOLES = 32
 
@@ -93,4 +93,4 @@ end
 for _, q in pairs(quotas) do
   if #q.windows > 0 then saveQuota(q, now) end
 end
-return store(KEYS[2], head(now, steps))
+return store(KEYS[2], head(now))

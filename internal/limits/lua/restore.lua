@@ -11,20 +11,17 @@ local process = match(call('INFO', 'server'), 'run_id:(%x+)')
 if not process then return redis.error_reply('NORUNID INFO names no run_id: a restart of this server could not be noticed') end
 local mark = string.format('restoring %d on %s', EPOCH, process)
 local first, last = num(ARGV[4]) % 2 == 1, num(ARGV[4]) >= 2
-local v = call('GET', KEYS[1])
-local had, found, pos = 0, '', nil
-if v then
-  local _
-  _, _, _, had, pos = parse(CLOCK, v)
-  found = sub(v, pos)
-end
+local shown, _, had, found = readClock(KEYS[1])
+local now = redisTime()
 if had > 0 and found == process then
-  if had == EPOCH then return head(clock(KEYS[1], false)) end
+  if had == EPOCH then return head(now) end
   return redis.error_reply('EPOCH the data is in force')
 end
 if not first and found ~= mark then return redis.error_reply('EPOCH the parts before are lost') end
-local now, steps = clock(KEYS[1], true)
-pos = 1
+local refused = refuseJump(now, now)
+if refused then return refused end
+if not first then now = max(now, shown) end
+local pos = 1
 for _, spec in ipairs(parseSpecs(ARGV[2])) do
   local q = loadQuota(KEYS[spec.key], nil) -- the old value is replaced
   for i, w in ipairs(openWindows(q, spec, now, 0)) do
@@ -42,10 +39,5 @@ for _, spec in ipairs(parseSpecs(ARGV[2])) do
   end
   saveQuota(q, now)
 end
-local seen, offset, at = parse(CLOCK, call('GET', KEYS[1]))
-if last then
-  call('SET', KEYS[1], pack(CLOCK, seen, offset, at, EPOCH) .. process)
-else
-  call('SET', KEYS[1], pack(CLOCK, seen, offset, at, 0) .. mark)
-end
-return head(now, steps)
+call('SET', KEYS[1], pack(CLOCK, now, 0, last and EPOCH or 0) .. (last and process or mark))
+return head(now)

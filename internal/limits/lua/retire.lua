@@ -4,9 +4,6 @@
 -- ARGV  1 header
 -- Returns head.
 
-local v = call('GET', KEYS[1])
-if v then
-  local seen, offset, steps, had, pos = parse(CLOCK, v)
-  if had == EPOCH then call('SET', KEYS[1], pack(CLOCK, seen, offset, steps, 0) .. sub(v, pos)) end
-end
-return head(clock(KEYS[1], false))
+local shown, witnessed, epoch, process = readClock(KEYS[1])
+if epoch == EPOCH then call('SET', KEYS[1], pack(CLOCK, shown, witnessed, 0) .. process) end
+return head(redisTime())

@@ -7,13 +7,13 @@
 --       (0: it opens) and its mode
 -- Returns head and how many were changed.
 
-local now, steps = clock(KEYS[1], true)
-if not now then return steps end
+local now, refused = clock(KEYS[1], true)
+if not now then return refused end
 local newest = call('ZRANGE', KEYS[3], -1, -1, 'WITHSCORES')
 local at, changed = max(now, (num(newest[2]) or 0) + 1), 0
 for i = 3, #ARGV, 3 do
   local name, life, mode = ARGV[i], num(ARGV[i + 1]), ARGV[i + 2]
-  local had, before, since = gateOf(call('HGET', KEYS[2], name))
+  local had, before, since = gateOf(call('HGET', KEYS[2], name), now)
   had, since = had or 0, since or now
   local untilAt, waits = now + life, had > now and before == ASKED
   if life == 0 then
@@ -41,4 +41,4 @@ end
 -- What was not changed for a day is of no use.
 call('PEXPIRE', KEYS[2], 86400000)
 call('PEXPIRE', KEYS[3], 86400000)
-return head(now, steps) .. pack('<I7', changed)
+return head(now) .. pack('<I7', changed)

@@ -4,16 +4,15 @@
 -- and arguments are written with the struct library, which Redis includes and which is several times faster than
 -- text; 7 bytes hold a microsecond clock. Nothing here needs more than Lua 5.1, and every key is declared.
 --
---   clock     string: now offset steps epoch run_id
+--   clock     string: shown witnessed epoch run_id, see clock
 --   reply     string: the reply, which begins with its seq
 --   gate      string: until mode since, see gateOf
 --   timeline  string, see timeline.lua
 --   quota     string, see window.lua
 --
--- ARGV[1] of every script: seq, override, low, high, steps, sure, epoch, check
---   override takes the place of Redis' clock in tests, 0 otherwise. low to high is where the caller expects the clock
---   to be, if steps is still the clock's; without a low, high is how long after the script before it this one runs at
---   most. check: 0 none, 1 epoch and process.
+-- ARGV[1] of every script: seq, override, low, high, witness, epoch, check
+--   override takes the place of Redis' clock in tests, 0 otherwise. low to high is where the clock must be, 0: the caller does not know.
+--   witness: the caller has known it for long. check: whether the epoch and the process must be the caller's.
 
 local floor, max, min = math.floor, math.max, math.min
 local find, match, rep, sub = string.find, string.match, string.rep, string.sub
@@ -67,63 +66,50 @@ else
   end
 end
 
-local SEQ, OVERRIDE, LOW, HIGH, STEPS, SURE, EPOCH, CHECK = parse('<I7I7I7I7I4BI7B', ARGV[1])
+local SEQ, OVERRIDE, LOW, HIGH, WITNESS, EPOCH, CHECK = parse('<I7I7I7I7BI7B', ARGV[1])
+local SECOND = 1000000
 
-local CLOCK = '<I7I7I4I7'
+-- The largest time that a script went by, that of the last witness, the epoch of the data, and before the process that adopted it.
+local CLOCK = '<I7I7I7'
 
--- The offset, nearer to 0 for the time that has passed: by a microsecond in 2,000. A clock that was set right must not be
--- contradicted for good, since calendars are the world's. That is 0.05 %, less than what forecasts allow in a minute, and than the
--- steps of a window.
-local function slewed(offset, seen, now)
-  local every = 2000
-  local back = max(0, floor(now / every) - floor(seen / every))
-  if offset > 0 then return max(0, offset - back) end
-  return min(0, offset + back)
+local function readClock(key)
+  local v = call('GET', key)
+  if not v then return 0, 0, 0, '' end
+  local shown, witnessed, epoch, pos = parse(CLOCK, v)
+  return shown, witnessed, epoch, sub(v, pos)
 end
 
--- The store's time, which only passing time moves: it never goes back, and a step of Redis' clock is absorbed into the
--- offset. A request that was merely in transit for long looks like a step forward, so the caller is first asked
--- whether it is sure. Returns now and the steps, or nil and the error.
+local function redisTime()
+  if OVERRIDE > 0 then return OVERRIDE end
+  local t = call('TIME')
+  return num(t[1]) * SECOND + num(t[2])
+end
+
+-- The error for a clock that is more than a second off, nil for any other: counts would leave their windows too soon, or too late. It
+-- says what the clock reads, and how long ago a caller saw it that knows it well.
+local function refuseJump(now, witnessed)
+  if LOW > 0 and (now < LOW - SECOND or now > HIGH + SECOND) then
+    return redis.error_reply(string.format('CLOCK %d %d it has jumped', now, max(0, now - witnessed)))
+  end
+end
+
+-- The store's time, or nil and an error. keep: the script changes something.
 local function clock(key, keep)
-  local most = 50000 -- that the clock may be off
-  local bias = 4503599627370496 -- added to offsets, which may be negative
-  local raw = OVERRIDE
-  if raw == 0 then
-    local t = call('TIME')
-    raw = num(t[1]) * 1000000 + num(t[2])
-  end
-  local seen, offset, steps, epoch, process = 0, 0, 0, 0, ''
-  local v = call('GET', key)
-  if v then
-    local pos
-    seen, offset, steps, epoch, pos = parse(CLOCK, v)
-    offset, process = offset - bias, sub(v, pos)
-  end
+  local now, shown, witnessed, epoch, process = redisTime(), readClock(key)
   if CHECK > 0 then
     if epoch ~= EPOCH or not find(call('INFO', 'server'), process, 1, true) then
       return nil, redis.error_reply('EPOCH the data is not what it was')
     end
+    if now < shown - SECOND then return nil, redis.error_reply('CLOCK it has gone back') end
   end
-  if offset ~= 0 then offset = slewed(offset, seen, raw + offset) end
-  local now = raw + offset
-  if LOW == 0 and HIGH > 0 and keep and now > seen + HIGH then return nil, redis.error_reply('CLOCK has it stepped?') end
-  if LOW > 0 and steps == STEPS then
-    local to = now
-    if now < LOW - most then
-      to = LOW
-    elseif now > HIGH + most then
-      if SURE == 0 then return nil, redis.error_reply(string.format('CLOCK %d microseconds ahead', now - HIGH)) end
-      to = HIGH
-    end
-    if to ~= now then
-      offset, now, steps = offset + to - now, to, steps + 1
-    end
+  local refused = refuseJump(now, witnessed)
+  if refused then return nil, refused end
+  now = max(now, shown)
+  if keep and now > shown then
+    if WITNESS > 0 then witnessed = now end
+    call('SET', key, pack(CLOCK, now, witnessed, epoch) .. process)
   end
-  now = max(now, seen)
-  if keep and (now > seen or steps ~= STEPS) then
-    call('SET', key, pack(CLOCK, now, offset + bias, steps, epoch) .. process)
-  end
-  return now, steps
+  return now
 end
 
 -- The reply stored for the seq, nil if the script has not run yet. A reply that was overwritten by a later one cannot
@@ -144,7 +130,7 @@ local function store(key, reply)
 end
 
 -- The head of a reply.
-local function head(now, steps) return pack('<I7I7I4', SEQ, now, steps) end
+local function head(now) return pack('<I7I7', SEQ, now) end
 
 -- The holes of a timeline, which follow its nodes, from pos on: before and last of each, see model/hole.go. Those that have
 -- passed are left out.
@@ -175,9 +161,11 @@ end
 --   4  throttled, and a job was let through since
 -- A gate is half-open when its time is over, until it is opened.
 
--- The time until which a gate is closed, its mode and since when; nil where there is none.
-local function gateOf(v)
+-- The time until which a gate is closed, its mode and since when; nil where there is none, or only one from before the clock went back.
+local function gateOf(v, now)
   if not v then return nil end
   local at, mode, since = match(v, '^(%d+) (%d) (%d+)')
-  return num(at), mode, num(since)
+  since = num(since)
+  if since > now then return nil end
+  return num(at), mode, since
 end

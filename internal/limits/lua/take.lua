@@ -20,8 +20,8 @@ local BOUND = {RATE = 1, QUOTA = 2, GATE = 3, HELD = 4}
 
 local again = stored(KEYS[2])
 if again then return again end
-local now, steps = clock(KEYS[1], true)
-if not now then return steps end
+local now, refused = clock(KEYS[1], true)
+if not now then return refused end
 local NODE = ARGV[2]
 -- The values of the keys, by their position less 2; those of gates are read once, when the first item asks.
 local held = {}
@@ -196,8 +196,8 @@ local function gateFor(it)
   local key = it[ISGATE]
   local gate = held[key - 2]
   if type(gate) == 'string' then
-    local at, mode, since = gateOf(gate)
-    gate = {key = KEYS[key], at = at, mode = mode, since = since}
+    local at, mode, since = gateOf(gate, now)
+    gate = at and {key = KEYS[key], at = at, mode = mode, since = since} or false
     held[key - 2] = gate
   end
   return gate and gate.at > 0 and gate.mode ~= '1' and gate
@@ -345,7 +345,7 @@ local function serve(it, prefix, out)
 end
 
 local function run()
-  local out, items, pos, prefix, it = {head(now, steps)}, ARGV[3], 1, num(ARGV[5]) + 1, nil
+  local out, items, pos, prefix, it = {head(now)}, ARGV[3], 1, num(ARGV[5]) + 1, nil
   for i = 1, #specs do
     local s = specs[i]
     s.cost, s.all, s.left = parse('<I4I4I4', ARGV[6], 12 * i - 11)

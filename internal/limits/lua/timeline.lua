@@ -1,12 +1,12 @@
 -- The slots of a campaign.
 --
--- A timeline is stored as: at frac n whole rest rev burst last high renew nodes, then per node id seen due cut
+-- A timeline is stored as: at frac n whole rest rev burst last high saved nodes, then per node id seen due cut
 -- served; then how many holes, and before and last of each.
 
 -- Fields of timelines; SPACING and FRESH are computed when one is used.
 local LINE = '<I7I7I7I7I7I7I7I7I7I7B'
 local NODES, SPACING, FRESH = 1, 2, 3
-local AT, FRAC, N, WHOLE, REST, TREV, BURST, LASTSLOT, HIGHEST, RENEW, MEMBERS = 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14
+local AT, FRAC, N, WHOLE, REST, TREV, BURST, LASTSLOT, HIGHEST, SAVED, MEMBERS = 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14
 local HOLES = 15 -- beside the format
 local MEMBER = '<Bc0I7I7I7I7'
 local CUT, SERVED = 5, 6 -- of nodes; the others are in window.lua
@@ -54,16 +54,17 @@ local function readTimeline(v, now)
   return tl
 end
 
--- The campaign's timeline, brought to the ask's revision if that is newer, and whether it has changed.
+-- The campaign's timeline, brought to the ask's revision if that is newer, and whether it has changed. One from before the clock went
+-- back is none.
 local function loadTimeline(it, v, now)
-  if not v then
+  local tl = v and readTimeline(v, now)
+  if not tl or tl[SAVED] > now then
     return {{}, 0, 0, firstSlot(it, now), 0, it[IN], it[IWHOLE], it[IREST], it[IREV], it[IBURST], 0, 0, 0, 0, {}}, true
   end
-  local tl = readTimeline(v, now)
   if it[IREV] <= tl[TREV] then return tl, false end
   local changed = tl[N] ~= it[IN] or tl[WHOLE] ~= it[IWHOLE] or tl[REST] ~= it[IREST]
   tl[TREV], tl[BURST], tl[N], tl[WHOLE], tl[REST] = it[IREV], it[IBURST], it[IN], it[IWHOLE], it[IREST]
-  tl[RENEW] = 0 -- the time to live depends on these
+  tl[SAVED] = 0 -- the time to live depends on these
   if changed and tl[N] > 0 then
     local spacing = tl[WHOLE]
     if tl[REST] > 0 then spacing = spacing + 1 end
@@ -73,11 +74,12 @@ local function loadTimeline(it, v, now)
   return tl, true
 end
 
--- Kept for an hour and three spacings at least: with the timeline its last slot would be lost; and for a month where unused slots
+-- Kept for two days and three spacings at least: with the timeline its last slot would be lost; and for a month where unused slots
 -- are credited, which would be lost as well.
 local function saveTimeline(tl, key, now)
-  local renew = now >= tl[RENEW]
-  if renew then tl[RENEW] = now + 1800000000 end
+  local HALF_HOUR = 1800 * SECOND
+  local renew = floor(now / HALF_HOUR) > floor(tl[SAVED] / HALF_HOUR)
+  tl[SAVED] = now
   local nodes = tl[NODES]
   local out = {pack(LINE, tl[4], tl[5], tl[6], tl[7], tl[8], tl[9], tl[10], tl[11], tl[12], tl[13], #nodes)}
   for i = 1, #nodes do
@@ -87,7 +89,7 @@ local function saveTimeline(tl, key, now)
   out[#nodes + 2] = packHoles(tl[HOLES])
   local v = table.concat(out)
   if renew then
-    local life = 5400000 + floor(tl[WHOLE] * 3 / 1000)
+    local life = 172800000 + floor(tl[WHOLE] * 3 / 1000)
     if tl[BURST] > 0 then life = life + 2678400000 end
     call('SET', key, v, 'PX', string.format('%d', life))
   else

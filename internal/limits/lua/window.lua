@@ -9,7 +9,7 @@
 --   rival   id seen due demand cut cost service; the id of a daemon that asks for many campaigns begins with a space
 --   renew is when the key's time to live is to be set again.
 
-local SECOND, GRANT = 1000000, 65536
+local GRANT = 65536
 local SLIDING, LOG, FIXED = 1, 2, 3
 
 local QUOTA = '<I7I7BB'
@@ -68,7 +68,7 @@ local function findWindow(q, span)
   return nil
 end
 
--- The key lives for two spans and a minute after its last use, so that it never expires before its counts.
+-- The key lives for two spans and two days after its last use: Redis expires it by a clock that may jump.
 local function saveQuota(q, now)
   local renew = now >= q.renew
   if renew then q.renew = now + 30000000 end
@@ -86,7 +86,7 @@ local function saveQuota(q, now)
     out[#out + 1] = pack(RIVAL, #r[2], r[2], r[3], r[4], r[5], r[6], r[7], r[8])
   end
   if renew then
-    call('SET', q.key, table.concat(out), 'PX', string.format('%d', floor(longest / 500) + 90000))
+    call('SET', q.key, table.concat(out), 'PX', string.format('%d', floor(longest / 500) + 172800000))
   else
     call('SET', q.key, table.concat(out), 'KEEPTTL')
   end

@@ -15,11 +15,11 @@
 -- report is added to the debts if that was not long ago. Otherwise the node was cut off from this root, or the root has
 -- lost its data: the units are old, and the node's own debts, from other roots, are more accurate.
 
-local call, num, fmt, floor, max = redis.call, tonumber, string.format, math.floor, math.max
+local call, num, fmt, floor, max, min = redis.call, tonumber, string.format, math.floor, math.max, math.min
 local match, sub = string.match, string.sub
 
 local t = call('TIME')
-local clock = num(t[1]) * 1000000 + num(t[2])
+local now = num(t[1]) * 1000000 + num(t[2])
 local node, fresh, keep = 'n:' .. ARGV[1], num(ARGV[2]), num(ARGV[3])
 local pos, out = 4, {}
 
@@ -28,30 +28,27 @@ local function arg()
   return num(ARGV[pos - 1])
 end
 
--- The hash as a table, the newest time in it, and how many nodes are fresh. Entries older than keep are
--- deleted.
+-- The hash as a table. Entries older than keep are deleted; those from the future, by a clock that was ahead, count as of now.
 local function load(key)
-  local fields, newest, old = {}, 0, {}
+  local fields, old = {}, {}
   local flat = call('HGETALL', key)
   for i = 1, #flat, 2 do
     local value, at = match(flat[i + 1], '^(%d+):(%d+)$')
     if not value then
       fields[flat[i]] = {num(flat[i + 1])}
-    elseif num(at) < clock - keep then
+    elseif num(at) < now - keep then
       old[#old + 1] = flat[i]
     else
-      fields[flat[i]] = {num(value), num(at)}
-      newest = max(newest, num(at))
+      fields[flat[i]] = {num(value), min(num(at), now)}
     end
   end
   if #old > 0 then call('HDEL', key, unpack(old)) end
-  return fields, newest
+  return fields
 end
 
 for i = 1, #KEYS do
   local own, known, cluster, windows = arg(), arg(), arg(), arg()
-  local fields, newest = load(KEYS[i])
-  local now = max(clock, newest)
+  local fields = load(KEYS[i])
   local total = fields.total and fields.total[1] or cluster
   local mine = fields[node]
   local before = mine and mine[1] or known
@@ -76,6 +73,7 @@ for i = 1, #KEYS do
     else
       debt = max(debt, believed)
     end
+    debt = min(debt, 4000 * span) -- of a job that is larger than many limits
     set[#set + 1], set[#set + 2] = field, fmt('%.0f:%.0f', debt, now)
     line[#line + 1] = fmt('%.0f', debt)
   end
