@@ -49,7 +49,7 @@ const (
 	causeFresh   = "the first"
 	causeMissing = "the data is missing, or held by another process"
 	causeOther   = "the data is of another incarnation"
-	causeClock   = "its clock has jumped"
+	causeClock   = "its clock has jumped by %s"
 	causeOlder   = "the database was restored"
 )
 
@@ -329,14 +329,14 @@ func (r *recovery) describe(record, found int64) string {
 	cause := causeMissing
 	switch {
 	case r.jumped != 0:
-		cause = causeClock
+		cause = fmt.Sprintf(causeClock, time.Duration(r.jumped)*time.Microsecond)
 	case found != 0:
 		cause = causeOther
 	}
 	if !r.lossLogged {
 		r.lossLogged = true
 		r.opt.Logger.Warn("the store has lost its data; nothing is granted until the windows are rebuilt",
-			"shard", r.shard, "incarnation", record, "cause", cause, "clock_jumped", time.Duration(r.jumped)*time.Microsecond)
+			"shard", r.shard, "incarnation", record, "cause", cause)
 	}
 	return cause
 }
