@@ -2,7 +2,7 @@ package command
 
 import (
 	"bytes"
-	"encoding/binary"
+	"encoding/gob"
 	"encoding/json"
 	"os"
 	"slices"
@@ -81,6 +81,30 @@ func (d *desk) useUp(engine *limits.Engine, id string, q *delivery.Quota) (grant
 	return nil
 }
 
+// tell tells what a daemon tells that has a job of each of the campaigns in memory.
+func (d *desk) tell(addr string, campaigns ...string) {
+	d.t.Helper()
+	type memory struct {
+		Campaign            uint64
+		Direct, Jobs, Units int64
+	}
+	part := struct {
+		Format int
+		Memory []memory
+	}{Format: 1}
+	for _, id := range campaigns {
+		part.Memory = append(part.Memory, memory{delivery.CampaignHash(id), 1, 1, 1})
+	}
+	var b bytes.Buffer
+	if err := gob.NewEncoder(&b).Encode(part); err != nil {
+		d.t.Fatal(err)
+	}
+	exchange := progress.NewRedisExchange(redis.NewClient(&redis.Options{Addr: addr}), "pacer.")
+	if _, err := exchange.Swap(d.t.Context(), "a", b.Bytes(), func([]progress.Left) []byte { return nil }); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
 // TestWhyItSendsNothing: explain, show and list say it, in the same words.
 func TestWhyItSendsNothing(t *testing.T) {
 	store := testservices.FreshRedis(t)
@@ -124,21 +148,13 @@ func TestWhyItSendsNothing(t *testing.T) {
 			t.Errorf("%s is listed without %q\n%s", id, got.Why, list)
 		}
 	}
-	exchange := progress.NewRedisExchange(redis.NewClient(&redis.Options{Addr: store.Addr}), "pacer.")
-	report := func(held ...byte) { // the jobs in memory, between the 6 bytes before that list and the 13 empty lists after it
-		t.Helper()
-		part := slices.Concat([]byte{1, 0, 0, 0, 0, 0}, held, make([]byte, 9))
-		if _, err := exchange.Swap(t.Context(), "a", part, func([]progress.Left) []byte { return nil }); err != nil {
-			t.Fatal(err)
-		}
-	}
-	report(0) // that of a daemon without jobs
+	d.tell(store.Addr)
 	for _, id := range []string{"fine", "used"} {
 		if text := d.run("explain " + id); !strings.HasPrefix(text, "Nothing holds campaign "+id+".\n") {
 			t.Error(text)
 		}
 	}
-	report(append(binary.BigEndian.AppendUint64([]byte{1}, delivery.CampaignHash("used")), 1, 1, 1)...) // with a job of one
+	d.tell(store.Addr, "used")
 	if text := d.run("explain used"); !strings.HasPrefix(text, "Campaign used sends nothing because its quota provider is used up until 20") || !strings.Contains(text, "(in ") {
 		t.Error(text)
 	}
@@ -166,12 +182,7 @@ func TestUnitsThatWereHandedBack(t *testing.T) {
 		}
 		return *shown.Held
 	}
-	// A daemon that has a job of the campaign.
-	exchange := progress.NewRedisExchange(redis.NewClient(&redis.Options{Addr: store.Addr}), "pacer.")
-	held := append(binary.BigEndian.AppendUint64([]byte{1}, delivery.CampaignHash("spring")), 1, 1, 1)
-	if _, err := exchange.Swap(t.Context(), "a", slices.Concat([]byte{1, 0, 0, 0, 0, 0}, held, make([]byte, 9)), func([]progress.Left) []byte { return nil }); err != nil {
-		t.Fatal(err)
-	}
+	d.tell(store.Addr, "spring")
 	if a := look(); a.Cause != string(hold.Quota) || time.Until(*a.Until) < 50*time.Minute {
 		t.Errorf("used up: %s, until %s", a.Why, a.Until)
 	}

@@ -9,11 +9,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/limits"
-	"github.com/pacer/pacer/internal/progress"
 	"github.com/pacer/pacer/internal/shards"
 	"github.com/pacer/pacer/internal/testservices"
 )
@@ -69,10 +67,7 @@ func TestGatesOfSinks(t *testing.T) {
 	if v := list()[0]; v.Gate != "half-open" || v.Cause != "failing" || v.Until != nil {
 		t.Errorf("%+v", v)
 	}
-	exchange := progress.NewRedisExchange(redis.NewClient(&redis.Options{Addr: store.Addr}), "pacer.")
-	if _, err := exchange.Swap(t.Context(), "a", append([]byte{1}, make([]byte, 15)...), func([]progress.Left) []byte { return nil }); err != nil { // that of a daemon without jobs
-		t.Fatal(err)
-	}
+	d.tell(store.Addr)
 	if text := d.run("explain spring"); !strings.Contains(text, "receiver") || !strings.Contains(text, "is closed until 20") || !strings.Contains(text, "since    20") {
 		t.Error(text)
 	}

@@ -573,8 +573,6 @@ type rotated struct {
 	again map[string]func() (string, error)
 }
 
-func (r *rotated) FromFile(key string) bool { return r.again[key] != nil }
-
 func (r *rotated) SecretFrom(key string, read func() (string, error)) { r.again[key] = read }
 
 // TestSecretsCanBeReadAgain: a sink learns how to read what came from a file, and of nothing else.

@@ -335,7 +335,6 @@ func (l *loader) resolveSecrets() {
 // rereader is a configuration that wants to read its secrets again while the daemon runs.
 type rereader interface {
 	SecretFrom(key string, read func() (string, error))
-	FromFile(key string) bool
 }
 
 func (l *loader) secret(s *schema, path, value string) string {

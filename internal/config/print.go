@@ -22,10 +22,10 @@ func (c *Config) lines(each func(path, value string)) {
 	for _, name := range slices.Sorted(maps.Keys(c.Sinks)) {
 		prefix := "sinks." + name + "."
 		each(prefix+"type", sink.KindOf(c.Sinks[name]))
-		again, rereads := c.Sinks[name].(rereader)
+		secrets, ok := c.Sinks[name].(interface{ FromFile(key string) bool })
 		for _, leaf := range schemaOf(prefix, c.Sinks[name]).leaves {
 			value := leaf.shown()
-			if leaf.tag == secretURL && rereads && again.FromFile(strings.TrimPrefix(leaf.path, prefix)) {
+			if leaf.tag == secretURL && ok && secrets.FromFile(strings.TrimPrefix(leaf.path, prefix)) {
 				value = redacted // whoever knows its path may be able to send
 			}
 			each(leaf.path, value)
