@@ -53,6 +53,7 @@ func crashBeforeCommit(t *testing.T, c *chaos) {
 	c.crash(one)
 	c.bury()
 	c.mayRepeat(500*partitions, "by configuration: a batch of 500 relayed jobs of each partition")
+	c.mayRepeat(int(1.5*(c.bystander.rate+2)), "by configuration: a commit takes half a second, and the next begins after it")
 	places := map[string]map[string]bool{}
 	c.eachOpen(func(topic string, r delivery.Record) {
 		id := r.Header("pacer-job-id")

@@ -112,7 +112,7 @@ func paged(t *testing.T, c *cemetery, letters int64) {
 			t.Errorf("%+v: %d letters, %d different ones; want %d", o.Filter, len(got), len(seen), want)
 		}
 	}
-	for _, wrong := range []string{"AA", "?", "1.", "-1", "1..2", "99999999999999999999"} {
+	for _, wrong := range []string{"AA", "?", "1_", "-1", "1__2", "1.2", "99999999999999999999"} {
 		if p, err := ParsePosition(wrong); err == nil {
 			t.Errorf("%s is %v", wrong, p)
 		}

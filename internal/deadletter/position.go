@@ -30,7 +30,7 @@ func (p Position) String() string {
 	for i, offset := range p {
 		offsets[i] = strconv.FormatInt(max(0, offset), 10)
 	}
-	return strings.Join(offsets, ".")
+	return strings.Join(offsets, "_")
 }
 
 // ParsePosition reads what String has written; "" is the newest letter.
@@ -38,7 +38,7 @@ func ParsePosition(text string) (p Position, err error) {
 	if text == "" {
 		return nil, nil
 	}
-	for offset := range strings.SplitSeq(text, ".") {
+	for offset := range strings.SplitSeq(text, "_") {
 		n, err := strconv.ParseInt(offset, 10, 64)
 		if err != nil || n < 0 || len(p) == maxPosition {
 			return nil, errPosition
