@@ -56,7 +56,7 @@ func (r *recovery) rebuildAndRenew(ctx context.Context, own *delivery.Incarnatio
 			*own = next
 		case err == nil:
 			cancel()
-			<-done               // of a context that has ended
+			<-done               //nolint:errcheck // of a context that has ended
 			return nil, ErrEpoch // another one is recovering
 		}
 	}
