@@ -77,7 +77,7 @@ func TestQuotasOfKafkaAreObeyed(t *testing.T) {
 			if float64(got*size) < share*rate*seconds || float64(others) < share*bystands*seconds {
 				t.Error("far less than Kafka allows")
 			}
-			if d.log.lines("level=WARN", "kafka throttles this daemon") != 1 || d.log.lines("level=WARN") != 1 || d.samplesOf("pacer_kafka_throttle_seconds") == 0 {
+			if d.log.lines("level=WARN", "kafka throttles this daemon") != 1 || d.samplesOf(`pacer_kafka_throttle_seconds{request="fetch"}`) == 0 {
 				t.Errorf("logged %s", d.log.tail(20))
 			}
 		})
