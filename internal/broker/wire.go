@@ -88,6 +88,9 @@ func keepBody(b *bytes.Buffer) {
 	}
 }
 
+// maxAnswer bounds an answer without records, in bytes: a hundred for each partition of the topics, or what the members of a group say.
+const maxAnswer = 64 << 20
+
 // exchange writes one request and reads its answer, which may refer to the body.
 func exchange(conn io.ReadWriter, request kmsg.Request, answer kmsg.Response) (body *bytes.Buffer, err error) {
 	const correlation = 1
@@ -101,7 +104,7 @@ func exchange(conn io.ReadWriter, request kmsg.Request, answer kmsg.Response) (b
 		return nil, err
 	}
 	size := int64(int32(binary.BigEndian.Uint32(head[:]))) - 4
-	if size < 0 || binary.BigEndian.Uint32(head[4:]) != correlation {
+	if size < 0 || size > maxAnswer && request.Key() != int16(protocol.Fetch) || binary.BigEndian.Uint32(head[4:]) != correlation {
 		return nil, fmt.Errorf("the answer to a request begins with %x", head)
 	}
 	body = bodies.Get().(*bytes.Buffer)
