@@ -1,10 +1,16 @@
 package broker
 
 import (
+	"cmp"
+	"errors"
 	"reflect"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/segmentio/kafka-go"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/pacer/pacer/internal/testservices"
 	"github.com/pacer/pacer/internal/testservices/kafkatest"
@@ -91,5 +97,47 @@ func TestAGroup(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// TestACommitIsOneRequest: the coordinator is asked for once, and once more when it has moved.
+func TestACommitIsOneRequest(t *testing.T) {
+	t.Parallel()
+	cluster := kafkatest.Cluster(t)
+	var asked, moved atomic.Int32
+	cluster.ControlKey(int16(kmsg.FindCoordinator), func(kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		asked.Add(1)
+		return nil, nil, false
+	})
+	c, group, at := dial(t, Options{Brokers: cluster.ListenAddrs()}), testservices.Unique("group"), Partition{"jobs", 0}
+	if _, err := c.CreateTopics(t.Context(), []Topic{{Name: at.Topic, Partitions: 1, Replicas: 1}}, nil); err != nil {
+		t.Fatal(err)
+	}
+	commit := func(offset int64) error {
+		outcomes, err := c.Commit(t.Context(), Member{Group: group, Generation: -1}, map[Partition]Commit{at: {Offset: offset, Metadata: "m"}})
+		return cmp.Or(err, outcomes[at])
+	}
+	for offset := range int64(10) {
+		if err := commit(offset); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if found, err := c.Committed(t.Context(), group, []Partition{at}); err != nil || found[at] != (Commit{Offset: 9, Metadata: "m"}) || asked.Load() != 1 {
+		t.Errorf("committed is %v, error %v, and the coordinator was asked for %d times", found, err, asked.Load())
+	}
+	cluster.ControlKey(int16(kmsg.OffsetCommit), func(request kmsg.Request) (kmsg.Response, error, bool) {
+		moved.Add(1)
+		answer := request.ResponseKind().(*kmsg.OffsetCommitResponse)
+		answer.Topics = []kmsg.OffsetCommitResponseTopic{{Topic: at.Topic, Partitions: []kmsg.OffsetCommitResponseTopicPartition{
+			{ErrorCode: int16(kafka.NotCoordinatorForGroup)},
+		}}}
+		return answer, nil, true
+	})
+	if err := commit(10); !errors.Is(err, kafka.NotCoordinatorForGroup) {
+		t.Errorf("error %v of a broker that does not coordinate", err)
+	}
+	if err := commit(10); err != nil || asked.Load() != 2 || moved.Load() != 1 {
+		t.Errorf("error %v; the coordinator was asked for %d times, and a commit was refused %d times", err, asked.Load(), moved.Load())
 	}
 }

@@ -11,8 +11,7 @@ import (
 
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol/leavegroup"
-	"github.com/segmentio/kafka-go/protocol/offsetcommit"
-	"github.com/segmentio/kafka-go/protocol/offsetfetch"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/pacer/pacer/internal/retry"
 )
@@ -119,14 +118,12 @@ func (c *Client) Committed(ctx context.Context, group string, partitions []Parti
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	request := &offsetfetch.Request{GroupID: group}
+	request := kmsg.NewPtrOffsetFetchRequest()
+	request.Group = group
 	for topic, list := range byTopic(partitions, func(at Partition) (string, int32) { return at.Topic, int32(at.ID) }) {
-		request.Topics = append(request.Topics, offsetfetch.RequestTopic{Name: topic, PartitionIndexes: list})
+		request.Topics = append(request.Topics, kmsg.OffsetFetchRequestTopic{Topic: topic, Partitions: list})
 	}
-	answer, err := ask[*offsetfetch.Response](ctx, c, request)
-	if err == nil {
-		err = codeError(answer.ErrorCode)
-	}
+	answer, err := coordinate(ctx, c, group, request, func(a *kmsg.OffsetFetchResponse) int16 { return a.ErrorCode })
 	if errors.Is(err, kafka.GroupIdNotFound) {
 		for _, at := range partitions {
 			commits[at] = Commit{None: true}
@@ -138,14 +135,17 @@ func (c *Client) Committed(ctx context.Context, group string, partitions []Parti
 	}
 	for _, topic := range answer.Topics {
 		for _, p := range topic.Partitions {
-			at := Partition{topic.Name, int(p.PartitionIndex)}
+			at := Partition{topic.Topic, int(p.Partition)}
 			switch {
 			case p.ErrorCode != 0:
 				err = cmp.Or(err, fmt.Errorf("fetch the offset of %s: %w", at, codeError(p.ErrorCode)))
-			case p.CommittedOffset < 0:
+			case p.Offset < 0:
 				commits[at] = Commit{None: true}
 			default:
-				commits[at] = Commit{Offset: p.CommittedOffset, Metadata: p.Metadata}
+				commits[at] = Commit{Offset: p.Offset}
+				if p.Metadata != nil {
+					commits[at] = Commit{Offset: p.Offset, Metadata: *p.Metadata}
+				}
 			}
 		}
 	}
@@ -164,24 +164,29 @@ type Member struct {
 
 // Commit commits for a member of a group, and returns the outcome of each partition that was answered.
 func (c *Client) Commit(ctx context.Context, m Member, commits map[Partition]Commit) (map[Partition]error, error) {
-	request := &offsetcommit.Request{GroupID: m.Group, GenerationID: int32(m.Generation), MemberID: m.ID, RetentionTimeMs: -1}
-	for topic, list := range byTopic(slices.Collect(maps.Keys(commits)), func(at Partition) (string, offsetcommit.RequestPartition) {
-		p := commits[at]
-		return at.Topic, offsetcommit.RequestPartition{
-			PartitionIndex: int32(at.ID), CommittedOffset: p.Offset, CommittedLeaderEpoch: -1, CommittedMetadata: p.Metadata,
-		}
+	request := kmsg.NewPtrOffsetCommitRequest()
+	request.Group, request.MemberID, request.Generation = m.Group, m.ID, int32(m.Generation)
+	for topic, list := range byTopic(slices.Collect(maps.Keys(commits)), func(at Partition) (string, kmsg.OffsetCommitRequestTopicPartition) {
+		p := kmsg.NewOffsetCommitRequestTopicPartition()
+		p.Partition, p.Offset, p.Metadata = int32(at.ID), commits[at].Offset, new(commits[at].Metadata)
+		return at.Topic, p
 	}) {
-		request.Topics = append(request.Topics, offsetcommit.RequestTopic{Name: topic, Partitions: list})
-	}
-	answer, err := ask[*offsetcommit.Response](ctx, c, request)
-	if err != nil {
-		return nil, fmt.Errorf("commit offsets: %w", err)
+		request.Topics = append(request.Topics, kmsg.OffsetCommitRequestTopic{Topic: topic, Partitions: list})
 	}
 	outcomes := make(map[Partition]error, len(commits))
-	for _, topic := range answer.Topics {
-		for _, p := range topic.Partitions {
-			outcomes[Partition{topic.Name, int(p.PartitionIndex)}] = codeError(p.ErrorCode)
+	_, err := coordinate(ctx, c, m.Group, request, func(a *kmsg.OffsetCommitResponse) (code int16) {
+		for _, topic := range a.Topics {
+			for _, p := range topic.Partitions {
+				outcomes[Partition{topic.Topic, int(p.Partition)}] = codeError(p.ErrorCode)
+				if kafka.Error(p.ErrorCode) == kafka.NotCoordinatorForGroup {
+					code = p.ErrorCode
+				}
+			}
 		}
+		return code
+	})
+	if err != nil {
+		return nil, fmt.Errorf("commit offsets: %w", err)
 	}
 	return outcomes, nil
 }

@@ -19,7 +19,7 @@ import (
 // versions are those of the requests that are encoded by kmsg. Brokers since Kafka 2.8 accept them.
 var versions = map[protocol.ApiKey]int16{
 	protocol.Fetch: 11, protocol.JoinGroup: 5, protocol.SyncGroup: 3, protocol.Heartbeat: 3, protocol.DeleteRecords: 1,
-	protocol.Metadata: firstWithIDs,
+	protocol.Metadata: firstWithIDs, protocol.OffsetCommit: 7, protocol.OffsetFetch: 5,
 }
 
 // firstWithIDs is the first version of the metadata that has ids of topics.

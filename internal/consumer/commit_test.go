@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go"
-	"github.com/segmentio/kafka-go/protocol/offsetcommit"
+	"github.com/segmentio/kafka-go/protocol"
 
 	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/consumer/offset"
@@ -25,7 +25,7 @@ type detained struct {
 }
 
 func (d *detained) RoundTrip(ctx context.Context, addr net.Addr, req kafka.Request) (kafka.Response, error) {
-	if _, commits := req.(*offsetcommit.Request); commits {
+	if req.ApiKey() == protocol.OffsetCommit {
 		d.mu.Lock()
 		detain := d.detain
 		d.detain = nil

@@ -13,7 +13,6 @@ import (
 
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
-	"github.com/segmentio/kafka-go/protocol/offsetcommit"
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -107,7 +106,7 @@ type severed struct {
 }
 
 func (s *severed) RoundTrip(ctx context.Context, addr net.Addr, m protocol.Message) (protocol.Message, error) {
-	if _, is := m.(*offsetcommit.Request); is && s.cut.Load() {
+	if m.ApiKey() == protocol.OffsetCommit && s.cut.Load() {
 		return nil, context.DeadlineExceeded
 	}
 	return s.RoundTripper.RoundTrip(ctx, addr, m)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"reflect"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -12,8 +11,6 @@ import (
 
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol/metadata"
-	"github.com/segmentio/kafka-go/protocol/offsetcommit"
-	"github.com/segmentio/kafka-go/protocol/offsetfetch"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/pacer/pacer/internal/testservices/kafkatest"
@@ -23,38 +20,39 @@ import (
 type denied struct {
 	kafka.RoundTripper
 	topic *atomic.Pointer[string]
-	only  kafka.Response // a kind of answer; nil: all
+	only  kmsg.Key // of a kind of answer; -1: all
 }
 
 func (d *denied) RoundTrip(ctx context.Context, addr net.Addr, request kafka.Request) (kafka.Response, error) {
 	const refusal = int16(kafka.TopicAuthorizationFailed)
 	topic := d.topic.Load()
-	if f, ok := kafkatest.Message(request).(*kmsg.FetchRequest); ok && topic != nil && d.only == nil && f.Topics[0].Topic == *topic {
+	if f, ok := kafkatest.Message(request).(*kmsg.FetchRequest); ok && topic != nil && d.only < 0 && f.Topics[0].Topic == *topic {
 		time.Sleep(20 * time.Millisecond)
 		return nil, kafka.TopicAuthorizationFailed
 	}
 	answer, err := d.RoundTripper.RoundTrip(ctx, addr, request)
-	if topic == nil || err != nil || d.only != nil && reflect.TypeOf(d.only) != reflect.TypeOf(answer) {
+	if topic == nil || err != nil || d.only >= 0 && d.only.Int16() != int16(answer.ApiKey()) {
 		return answer, err
 	}
-	switch a := answer.(type) {
-	case *offsetcommit.Response:
+	switch a := kafkatest.Answer(answer).(type) {
+	case *kmsg.OffsetCommitResponse:
 		for _, t := range a.Topics {
 			for i := range t.Partitions {
-				if t.Name == *topic {
+				if t.Topic == *topic {
 					t.Partitions[i].ErrorCode = refusal
 				}
 			}
 		}
-	case *offsetfetch.Response:
+	case *kmsg.OffsetFetchResponse:
 		for _, t := range a.Topics {
 			for i := range t.Partitions {
-				if t.Name == *topic {
+				if t.Topic == *topic {
 					t.Partitions[i].ErrorCode = refusal
 				}
 			}
 		}
-	case *metadata.Response:
+	}
+	if a, ok := answer.(*metadata.Response); ok {
 		is := *a // it is that of the transport's cache
 		is.Topics = slices.Clone(a.Topics)
 		for i := range is.Topics {
@@ -68,7 +66,7 @@ func (d *denied) RoundTrip(ctx context.Context, addr net.Addr, request kafka.Req
 }
 
 // deny has a consumer denied the topic of the pointer, if there is one.
-func (r *rig) deny(topic *atomic.Pointer[string], only kafka.Response) func(*Options) {
+func (r *rig) deny(topic *atomic.Pointer[string], only kmsg.Key) func(*Options) {
 	return func(o *Options) {
 		o.Client = newBroker(r.t, r.brokers, func(inner kafka.RoundTripper) kafka.RoundTripper {
 			return &denied{RoundTripper: inner, topic: topic, only: only}
@@ -84,7 +82,7 @@ func TestARefusedCommitSlowsNoOther(t *testing.T) {
 	r.opt.Ingress = append(r.opt.Ingress, other)
 	r.create(1, r.jobs(), other, r.opt.LaneTopic)
 	var topic atomic.Pointer[string]
-	c := r.start(newFake(), r.deny(&topic, &offsetcommit.Response{}))
+	c := r.start(newFake(), r.deny(&topic, kmsg.OffsetCommit))
 	const jobs = 8000
 	send := func(name string) time.Duration {
 		began := time.Now()
@@ -130,7 +128,7 @@ func TestOneTopicThatIsDeniedStopsNoOther(t *testing.T) {
 	r.create(2, other, r.opt.LaneTopic)
 	var topic atomic.Pointer[string]
 	f := newFake()
-	first, second := r.start(f, r.deny(&topic, nil)), r.start(f, r.deny(&topic, nil))
+	first, second := r.start(f, r.deny(&topic, -1)), r.start(f, r.deny(&topic, -1))
 	r.eventually("both have their share", func() bool { return len(r.logs.lines("joined the group", "ingress=4")) >= 2 })
 	send := func(name string) {
 		for p := range partitions {
@@ -142,7 +140,7 @@ func TestOneTopicThatIsDeniedStopsNoOther(t *testing.T) {
 	first.stop()
 	send("after")
 	r.eventually("all jobs of the other topics", func() bool { return f.count() == partitions*3001 })
-	third := r.start(f, r.deny(&topic, nil))
+	third := r.start(f, r.deny(&topic, -1))
 	r.eventually("the third has its share", func() bool { return third.Joined() && len(third.reading.Load().lanes) == 1 })
 	second.stop()
 	send("later")
@@ -169,7 +167,7 @@ func TestAnOffsetThatCannotBeReadStopsNoOther(t *testing.T) {
 	}
 	var topic atomic.Pointer[string]
 	topic.Store(&other)
-	c := r.start(newFake(), r.deny(&topic, &offsetfetch.Response{}))
+	c := r.start(newFake(), r.deny(&topic, kmsg.OffsetFetch))
 	r.eventually("the jobs of the others", func() bool { return c.Joined() && c.count() == 2 })
 	topic.Store(nil)
 	r.eventually("the last job", func() bool { return c.saw(other) })

@@ -54,6 +54,19 @@ func TestALaneWhoseCommitCannotBeRead(t *testing.T) {
 	})
 }
 
+// TestALaneThatIsNotBegunIsNotUnreadable: while it is being found out where to begin, nothing is wrong.
+func TestALaneThatIsNotBegunIsNotUnreadable(t *testing.T) {
+	t.Parallel()
+	c := &Consumer{}
+	begins, passed := &holding{}, &holding{}
+	passed.ID = 1
+	passed.passed.Store(true)
+	c.reading.Store(&reading{1, []*holding{begins, passed}})
+	if b := c.Backlog(); len(b.Lanes) != 0 || len(b.Unreadable) != 1 || b.Unreadable[0] != 1 {
+		t.Errorf("read are %v, unreadable are %v", b.Lanes, b.Unreadable)
+	}
+}
+
 // commitWith commits an offset with metadata for the group, which has no members.
 func (r *rig) commitWith(topic string, partition int, offset int64, metadata string) {
 	r.t.Helper()

@@ -20,6 +20,7 @@ type holding struct {
 	begun   bool          // it is known where to begin, or not needed any more
 	done    chan struct{} // closed when the reader has ended
 	going   bool          // it is being let go of
+	passed  atomic.Bool   // it is not read: what was committed for it cannot be used
 }
 
 // add begins to hold partitions, and to find out where they begin.
@@ -117,6 +118,7 @@ func (t *assignment) pass(h *holding) {
 	if h.from == delivery.FromLane {
 		shown = t.metrics.unreadableLanes
 	}
+	h.passed.Store(true)
 	shown.Inc()
 	defer shown.Dec()
 	<-h.reading.Done()

@@ -91,7 +91,7 @@ func (c *Consumer) Backlog() delivery.LanesBacklog {
 	for _, h := range r.lanes {
 		if s := h.source.Load(); s != nil {
 			b.Lanes = append(b.Lanes, s.backlog())
-		} else {
+		} else if h.passed.Load() {
 			b.Unreadable = append(b.Unreadable, h.ID)
 		}
 	}
