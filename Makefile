@@ -128,9 +128,9 @@ schemathesis: build ## Try the API against its document with schemathesis: a dae
 		$(GO_TEST) test -tags schemathesis -count=1 -timeout 30m -run '^TestTheAPIWithstandsSchemathesis$$' -v .
 
 .PHONY: reference
-reference: ## Write the pages of docs/reference anew (commands, metrics, API, tables), and the dashboard
+reference: ## Write the pages of docs/reference anew (metrics, tables), openapi.json and the dashboard
 	go run ./scripts/reference
-	$(WITH_SERVICES) go test -count=1 -timeout 5m -run '^TestThePageOf' ./internal/app ./internal/console ./internal/catalog -update
+	$(WITH_SERVICES) go test -count=1 -timeout 5m -run '^(TestThePageOf|TestAPI$$)' ./internal/app ./internal/console ./internal/catalog -update
 
 .PHONY: fuzz
 fuzz: ## Fuzz every parser, one after the other (FUZZTIME=10m for each, FUZZ=name for one)

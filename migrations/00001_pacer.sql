@@ -71,6 +71,7 @@ CREATE TABLE pacer.campaigns (
     overflow        text        NOT NULL DEFAULT 'lane',
     job_ttl         interval,
     expected_total  bigint,
+    note            text        NOT NULL DEFAULT '',
     revision        bigint      NOT NULL DEFAULT 0,
     updated_at      timestamptz NOT NULL DEFAULT now()
 );
@@ -96,6 +97,7 @@ COMMENT ON COLUMN pacer.campaigns.ramp_since IS 'when the ramp began, unless sta
 COMMENT ON COLUMN pacer.campaigns.overflow IS 'where jobs wait that do not fit in memory: lane, or block for where they were published';
 COMMENT ON COLUMN pacer.campaigns.job_ttl IS 'null: jobs do not expire by age';
 COMMENT ON COLUMN pacer.campaigns.expected_total IS 'how many jobs there will be, for estimates; null: unknown';
+COMMENT ON COLUMN pacer.campaigns.note IS 'one line for people; shown, and used for nothing';
 COMMENT ON COLUMN pacer.campaigns.revision IS 'kept by triggers';
 COMMENT ON COLUMN pacer.campaigns.updated_at IS 'when the row changed last';
 
@@ -515,6 +517,9 @@ BEGIN
     ELSIF NEW.expected_total < 0 THEN
         PERFORM pacer.refuse('campaigns', 'expected_total',
             format('campaigns.expected_total must not be negative (%s)', NEW.expected_total), 'Use null when it is not known.');
+    ELSIF length(NEW.note) > 500 OR NEW.note ~ '[\x01-\x1F\x7F-\x9F]' THEN
+        PERFORM pacer.refuse('campaigns', 'note', 'campaigns.note must be one line of at most 500 characters',
+            'Shorten it, or put the rest where it can be linked to.');
     ELSIF NOT isfinite(NEW.starts_at) OR NOT isfinite(NEW.ends_at) THEN
         PERFORM pacer.refuse('campaigns', CASE WHEN isfinite(NEW.ends_at) THEN 'starts_at' ELSE 'ends_at' END,
             'campaigns.starts_at and ends_at must not be infinite', 'Use null for no bound.');

@@ -26,8 +26,8 @@ const faster = 30
 // inRules are the times in rules.yml: ranges, offsets, and how long something must hold.
 var inRules = regexp.MustCompile(`(\[|offset |for: )(\d+[smhd])`)
 
-// TestAlerts makes alerts fire by what they are for, with daemons and services that run: Redis stopped, a daemon killed, a credential
-// expired, a quota used up, a campaign starved, jobs that become dead letters, a catalog that cannot be read. None fires before.
+// TestAlerts makes alerts fire by real causes, with running daemons and services. Redis is stopped, a daemon killed, a credential
+// expired, a quota used up, a campaign starved. Jobs become dead letters, and the catalog cannot be read. None fires before.
 func TestAlerts(t *testing.T) {
 	store := testservices.FreshRedis(t)
 	s := newStack(t, stackOptions{partitions: 6, redis: store.Addr})

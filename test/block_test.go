@@ -32,8 +32,8 @@ func (s *stack) noLanes() {
 	}
 }
 
-// TestBlockedCampaignWaitsInIngress: a campaign with a topic of its own is sent at its rate from ingress; paused, it
-// costs nothing and moves nothing; it goes on at once, also after the daemon was replaced, and loses and repeats nothing.
+// TestBlockedCampaignWaitsInIngress: a campaign with its own topic is sent at its rate from ingress. While it is paused, it costs nothing
+// and its jobs stay. It resumes at once, also on a new daemon, without loss or repeats.
 func TestBlockedCampaignWaitsInIngress(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, stackOptions{partitions: 2, settings: "pacing: {max_open_age: 1s}"})

@@ -17,10 +17,10 @@ const (
 	clockError    = 1.01
 )
 
-// Requests do not all take equally long to the receiver, so that an instant is known only so well: by transit, and by
-// what the machine did around it. A job waits for a processor three times between the last look at its slot and the
-// wire (its sender, the connection's writer, the kernel's side of the socket), and a stall is felt by processes that wake
-// at other instants, on other processors. A stall anywhere else in a test excuses nothing.
+// Requests do not all take equally long to the receiver, so that an instant is known only so well: by transit, and by what the machine
+// did around it. Between the last check of its slot and the wire a job waits for a processor three times: its sender, the connection's
+// writer, the kernel's socket. A stall affects processes that wake at other instants, on other processors. A stall anywhere else in a
+// test excuses nothing.
 const (
 	transit    = 10 * time.Millisecond
 	handovers  = 3
@@ -29,7 +29,7 @@ const (
 	pulseEvery = 4 * time.Millisecond
 )
 
-// stall is a stretch in which this process was kept from running.
+// stall is a stretch of time when this process could not run.
 type stall struct{ from, to time.Time }
 
 // stallWatch notices stalls: goroutines that do nothing but sleep write down when they woke late. Some run where the scheduler puts
@@ -116,10 +116,9 @@ func nearby(list []stall) func(at time.Time) time.Duration {
 	}
 }
 
-// overRate is by how much the arrivals (in order of time) exceed rate * (L + tolerance) in their worst stretch of L
-// seconds: at most 1 when every slot was used on time, whatever L. A stretch begins when its first request was due, as
-// far as blur knows. With u(i) the units due until request i, a stretch from i to j has (j-i+1) - (u(j) - u(i)) too many,
-// so that one pass with the largest u(i) - i will do.
+// overRate returns how far the arrivals (in order of time) exceed rate * (L + tolerance) in their worst stretch of any L seconds. It is
+// at most 1 when every slot was used on time. A stretch begins when its first request was due, as far as blur knows. With u(i) the units
+// due until request i, a stretch from i to j has (j-i+1) - (u(j) - u(i)) too many, so that one pass with the largest u(i) - i will do.
 func overRate(list []arrival, rate float64, tolerance time.Duration, blur func(at int64) int64) float64 {
 	if len(list) == 0 {
 		return 0

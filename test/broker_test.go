@@ -38,8 +38,8 @@ func (s *stack) each(part string, f func(topic string, r delivery.Record)) {
 	}
 }
 
-// bury tells the group that its daemons, all of which were killed, have left. Their sessions would say so ten seconds
-// later, as they do in TestKilledDaemonLosesNothing.
+// bury removes the members of killed daemons from the group. Their sessions would say so ten seconds later, as they do in
+// TestKilledDaemonLosesNothing.
 func (s *stack) bury() {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
@@ -66,8 +66,7 @@ func (d *daemon) noteHops() {
 	d.s.again += int(d.samplesOf("pacer_requeue_hops_count") - d.samplesOf(`pacer_requeue_hops_bucket{le="1"}`))
 }
 
-// maxHops is the largest pacer-hops of a record in the lanes, without the one by which a job was moved to another lane, and 2
-// if one was gone already that had as many.
+// maxHops is the largest pacer-hops of a record in the lanes, without hops to another lane. It is 2 if such a record was already deleted.
 func (s *stack) maxHops() (most int) {
 	s.t.Helper()
 	if s.again > 0 {

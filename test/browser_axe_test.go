@@ -21,8 +21,8 @@ import (
 // who use it with a screen reader, with keys alone, or need contrast. It is for tests only, and no part of any program.
 const axeFolder = "testdata/axe-core"
 
-// axeRun checks the page by all rules of WCAG 2.0 to 2.2, levels A and AA, and by what axe calls best practices. What axe cannot decide by
-// itself is no finding.
+// axeRun checks the page by all rules of WCAG 2.0 to 2.2, levels A and AA, and by what axe calls best practices. Checks that axe leaves
+// open are no findings.
 const axeRun = `axe.run(document, {
 	resultTypes: ["violations"],
 	rules: {"target-size": {enabled: true}},
@@ -69,7 +69,7 @@ func (b *browser) findings(tab context.Context) (list []string) {
 	return list
 }
 
-// accessible fails the test for every finding of axe about the page that is shown; how says in which way it is shown.
+// accessible fails the test for every finding of axe about the shown page. how names the way of showing.
 func (b *browser) accessible(tab context.Context, how string) {
 	b.t.Helper()
 	for _, finding := range b.findings(tab) {

@@ -32,7 +32,7 @@ type picture struct {
 }
 
 var pictures = []picture{
-	{name: "overview", page: "", shown: "Closed gates", height: 980},
+	{name: "overview", page: "", shown: "Problems", height: 980},
 	{name: "campaigns", page: "campaigns", shown: "paused", height: 560},
 	{name: "campaign", page: "campaign?id=partner-news", shown: "repair the destination", height: 420},
 	{name: "quota", page: "quota?id=sms-gateway&last=7d", shown: "Left of 250k in 1d", height: 920},
@@ -145,7 +145,7 @@ func (b *browser) take(base string, p picture) []byte {
 	return b.smaller(content)
 }
 
-// smaller is a picture of at most 256 colours, of which each takes one byte: the nearest of those that are used most.
+// smaller returns the picture with its 256 most used colours, a byte each.
 func (b *browser) smaller(content []byte) []byte {
 	b.t.Helper()
 	full, err := png.Decode(bytes.NewReader(content))

@@ -200,8 +200,8 @@ func (b *browser) silent() {
 	}
 }
 
-// TestConsoleInABrowser: somebody logs in, raises a rate, which the receiver sees within a second, pauses and resumes; of two tabs that
-// change the same campaign the second is told; and no page has an error.
+// TestConsoleInABrowser logs in, raises a rate, which the receiver sees within a second, pauses and resumes. Of two tabs that change one
+// campaign the second gets a conflict. No page has an error.
 func TestConsoleInABrowser(t *testing.T) {
 	s := newStack(t, stackOptions{partitions: 2})
 	s.campaign("spring", 50)

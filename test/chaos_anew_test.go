@@ -49,8 +49,8 @@ func ingressAnew(t *testing.T, c *chaos) {
 	c.delivered(90 * time.Second)
 }
 
-// lanesAnew deletes the topic of lanes and makes it anew, three seconds later, while three daemons send directly, from
-// lanes, and write to them. What was read in the old lanes from outside is gone, if it was not sent.
+// lanesAnew deletes the topic of lanes and makes it anew, three seconds later, while three daemons send directly, from lanes, and write
+// to them. Unsent jobs of the old lanes are gone.
 func lanesAnew(t *testing.T, c *chaos) {
 	c.world(t, stackOptions{partitions: 4})
 	c.campaign("waits", c.rate(20))
@@ -161,8 +161,8 @@ func deadLettersAnew(t *testing.T, c *chaos) {
 	c.delivered(60 * time.Second)
 }
 
-// logsTruncated kills the broker, which comes back without the last records of ingress and of the lanes, as after an
-// unclean election. All of those were delivered. What is written when the daemons have noticed has their offsets.
+// logsTruncated kills the broker, which comes back without the last records of ingress and of the lanes, as after an unclean election.
+// All of those were delivered. Later records have the new log's offsets.
 func logsTruncated(t *testing.T, c *chaos) {
 	const partitions, lanes = 2, 4
 	kafkas := freshKafka(t, "")

@@ -24,8 +24,8 @@ type bystander struct {
 	pauses []pause         // while nothing is asked of it
 }
 
-// pause is a span in which nothing is asked of the bystander: from one time of its receiver to another, and then until its
-// next job, but no longer than the recovery.
+// pause is a span that does not count: from one time of the receiver to another, and then until the bystander's next job, at most for the
+// recovery.
 type pause struct {
 	from, to int64
 	recovery time.Duration
@@ -121,8 +121,8 @@ func (b *bystander) spare(span time.Duration) {
 	b.pauses = append(b.pauses, pause{from: now, to: now + span.Microseconds()})
 }
 
-// share is the part of its rate at which the bystander was sent outside of its pauses, until now, and how long that was. A
-// single slot that passed while the machine stalled counts as used.
+// share returns the bystander's rate outside of its pauses, as a part of the set rate, and the measured time. A single slot that passed
+// while the machine stalled counts as used.
 func (b *bystander) share() (share float64, span time.Duration) {
 	list := b.arrivals("")
 	end := b.now()

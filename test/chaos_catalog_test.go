@@ -38,8 +38,8 @@ func (c *chaos) catalogNetwork() (*proxy, string) {
 	return network, "PACER_POSTGRES_DSN=" + dsn.String()
 }
 
-// postgresDown takes the catalog away from daemons that know their campaigns: they go on, and jobs overflow into the
-// lanes that their campaigns have. What changed meanwhile acts afterwards.
+// postgresDown takes the catalog away from daemons that know their campaigns: they go on, and jobs overflow into the lanes that their
+// campaigns have. Changes of that time act afterwards.
 func postgresDown(t *testing.T, c *chaos) {
 	c.world(t, stackOptions{partitions: 6})
 	network, dsn := c.catalogNetwork()
@@ -187,8 +187,8 @@ func postgresSlow(t *testing.T, c *chaos) {
 	c.noneDead()
 }
 
-// postgresSlowRebalance has the catalog answer 0.3 s late while one of three daemons goes and comes again. What the others
-// send does not wait for the database.
+// postgresSlowRebalance has the catalog answer 0.3 s late while one of three daemons goes and comes again. The other campaigns do not
+// wait for the database.
 func postgresSlowRebalance(t *testing.T, c *chaos) {
 	c.world(t, stackOptions{partitions: 6})
 	network, dsn := c.catalogNetwork()

@@ -88,7 +88,7 @@ func decompressionBomb(t *testing.T, c *chaos) {
 	}
 }
 
-// bombOf is a batch with records of so many bytes of zeros, in zstd's shortest form.
+// bombOf returns a batch with records of that many zeros, in zstd's shortest form.
 func bombOf(records, size int) []byte {
 	const (
 		block       = 128 << 10

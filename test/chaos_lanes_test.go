@@ -173,8 +173,8 @@ func laneDrained(t *testing.T, c *chaos) {
 	c.quiet(one, two)
 }
 
-// cancelQueued cancels a campaign of which tens of thousands of jobs wait in the only lane, before and between those of
-// others, which keep their rate. Its jobs are settled without being sent.
+// cancelQueued cancels a campaign with tens of thousands of jobs in the only lane, before and between those of others. The others keep
+// their rate. Its jobs are settled without being sent.
 func cancelQueued(t *testing.T, c *chaos) {
 	const perSecond = 60
 	c.world(t, stackOptions{partitions: 6, lanes: 1})
@@ -436,9 +436,8 @@ func throttled(wait time.Duration) func(arrival) (int, time.Duration) {
 	return func(arrival) (int, time.Duration) { return http.StatusTooManyRequests, wait }
 }
 
-// behindBacklog publishes single jobs of a slow campaign behind a backlog of another, all in one partition. What is sent soon
-// is not relayed, which stops the partition again and again; yet none of the single jobs waits for the backlog to be sent,
-// only to be read.
+// behindBacklog publishes single jobs of a slow campaign behind a backlog of another, all in one partition. Jobs that are sent soon are
+// not relayed, which stops the partition again and again. Yet the single jobs wait only until the backlog is read, not until it is sent.
 func behindBacklog(t *testing.T, c *chaos) {
 	const perSecond, seconds, within = 300, 40, 15 * time.Second
 	c.world(t, stackOptions{partitions: 1})

@@ -46,7 +46,7 @@ func (c *chaos) shareThree(jobs int) (ids []string, daemons []*daemon) {
 	return ids, daemons
 }
 
-// forfeited is how many slots have passed unused, each of which has used up a unit.
+// forfeited returns how many slots have passed unused. Each has used a unit.
 func forfeited(daemons []*daemon) (n int) {
 	for _, d := range daemons {
 		n += int(d.metric("pacer_slots_forfeited_total"))

@@ -59,8 +59,8 @@ func randomFaults(t *testing.T, c *chaos) {
 	c.delivered(5 * time.Minute)
 }
 
-// suspend stops a daemon's process for a while, as a machine that is short of processors or memory does. Beyond the time
-// in which the group waits for its members, others get its partitions: what it had open may be sent again, and nothing else.
+// suspend stops a daemon's process for a while, as a machine that is short of processors or memory does. After the session timeout others
+// get its partitions. Its open jobs may be sent again, and no others.
 func (c *chaos) suspend(d *daemon, lasts time.Duration) {
 	c.t.Helper()
 	open := int(d.metric("pacer_jobs_in_flight"))

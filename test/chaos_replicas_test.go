@@ -117,8 +117,8 @@ func (c *chaos) inSync(topic string, partition int) int {
 	return 0
 }
 
-// lanesBelowMinISR has half of the lanes lose a replica without which their leader may not acknowledge what is written to
-// them. What was on its way to such a lane waits for it, since it may be there; later jobs of the campaign go to another one.
+// lanesBelowMinISR has half of the lanes lose a replica without which their leader may not acknowledge what is written to them. Jobs on
+// their way to such a lane wait for it, since they may have been written. Later jobs of the campaign go to another one.
 func lanesBelowMinISR(t *testing.T, c *chaos) {
 	const lanes = 8
 	broker := freshKafka(t, "")

@@ -13,20 +13,19 @@ import (
 )
 
 const (
-	// stillAfter is how long a campaign with jobs may have no request before somebody is asked why. Whether its jobs may be
-	// sent is not known here: what comes later, or still waits in ingress or a lane, was waiting.
+	// stillAfter is how long a campaign with jobs may have no request before the case needs an explanation. Whether its jobs may be sent
+	// is not known here: what comes later, or still waits in ingress or a lane, was waiting.
 	stillAfter = 20 * time.Second
 	// saidAfter is when there has to be an answer: pacer itself takes nothing for a stall before half a minute.
 	saidAfter = 40 * time.Second
 	askEvery  = 5 * time.Second
 )
 
-// telling is what has to tell a person of the fault of a case: words of a line of a daemon's log, of level WARN or ERROR, or
-// a metric, or one series of it, that is above 0 on a daemon when the case ends.
+// telling is the required sign of a case's fault: words of a daemon's WARN or ERROR line, or a metric that is above 0 on a daemon at the
+// end.
 type telling struct{ line, metric string }
 
-// tells has every case. Nothing has to be told of what persons ask for, of daemons that come, go and are killed, nor of what
-// costs nobody anything.
+// tells has every case. Requests of people, daemons that come, go or are killed, and harmless faults need no sign.
 var tells = map[string]telling{
 	"429-storm-beyond-expiry":               {metric: "pacer_dead_letters_total"},
 	"a-hundred-paused-campaigns":            {},
@@ -143,7 +142,7 @@ type silence struct {
 	found     []stillness
 }
 
-// stillness is a campaign that stood still and of which nothing was said.
+// stillness is a campaign that stood still without an explanation.
 type stillness struct {
 	campaign string
 	from     time.Time
@@ -281,7 +280,7 @@ func (w *silence) explained(ctx context.Context, id string) bool {
 	return err == nil && json.Unmarshal(out, &answer) == nil && answer.Held
 }
 
-// unexplained are the campaigns that stood still, had jobs that waited, and of which nothing was said.
+// unexplained are the campaigns with waiting jobs that stood still without an explanation.
 func (w *silence) unexplained(waiting map[string]bool) (list []string) {
 	w.end()
 	w.mu.Lock()

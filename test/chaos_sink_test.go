@@ -58,8 +58,8 @@ func sinkDeaf(t *testing.T, c *chaos) {
 	}
 }
 
-// sinkRefusesCredentials has the destination refuse everything for ten seconds because of how it is asked. No job is given
-// up for that, and somebody is told.
+// sinkRefusesCredentials has the destination refuse everything for ten seconds because of how it is asked. No job is given up for that,
+// and a line or a metric reports it.
 func sinkRefusesCredentials(status int) func(*testing.T, *chaos) {
 	return func(t *testing.T, c *chaos) {
 		c.world(t, stackOptions{partitions: 6})
@@ -116,8 +116,8 @@ func sinkAsksForADay(t *testing.T, c *chaos) {
 	}
 }
 
-// sinkTrickles has the destination accept each job at once and then send a body of a byte a second. What is accepted is
-// delivered: the rate is kept.
+// sinkTrickles has the destination accept each job at once and then send a body of a byte a second. Accepted jobs are delivered: the rate
+// is kept.
 func sinkTrickles(t *testing.T, c *chaos) {
 	const rate, seconds = 500, 15
 	c.world(t, stackOptions{partitions: 6})
@@ -149,8 +149,8 @@ func jobsAlwaysFail(t *testing.T, c *chaos) {
 	c.endless(rate, jobs, each, http.StatusInternalServerError)
 }
 
-// endless sends jobs, of which one in each always gets the status, over three daemons, and expects that those become dead
-// letters soon after the others are delivered at the rate.
+// endless sends jobs over three daemons. One in each number of jobs always gets the status. These become dead letters soon after the
+// others are delivered at the rate.
 func (c *chaos) endless(rate float64, jobs, each, status int) {
 	c.t.Helper()
 	fails := map[string]bool{}

@@ -199,8 +199,8 @@ func lastMillisecond(t *testing.T, c *chaos) {
 			t.Errorf("%s: %d jobs sent in a minute with a limit of %d", id, n, limit)
 			c.row.over += n - limit
 		}
-		// What is granted in the last moments before the reset counts in both minutes, so that one minute's worth is all that
-		// has to arrive; a slot that a stall let pass has used up a unit, too.
+		// Grants of the last moments before the reset count in both minutes, so only one minute's worth has to arrive. A slot that passed
+		// in a stall has used a unit.
 		switch n := c.receiver.count(id); {
 		case n > 2*limit:
 			t.Errorf("%s: %d jobs sent in two minutes with a limit of %d each", id, n, limit)

@@ -19,12 +19,11 @@ import (
 
 // The chaos suite breaks one thing at a time under load and counts from outside what became of every job.
 //
-// A case is a name and a function. The function builds a world (c.world), creates campaigns with their jobs (c.load) or
-// campaigns and quotas with their bounds (c.campaign, c.quota) and jobs (c.publish), starts daemons (c.join), waits for
-// load (c.arrived), does the damage and undoes it, says when it is undone (c.healed), and waits for what must still
-// happen (c.delivered). Whatever may be sent twice it says with c.mayRepeat; c.crash does so by itself. A case that does
-// not let every job arrive ends without c.delivered: what waits in the broker is not lost. The verdict comes by itself at
-// the end: daemons are stopped (which must be in order), and lost jobs, duplicates and broken limits are counted.
+// A case is a name and a function. The function builds a world (c.world). It creates campaigns with jobs (c.load), or campaigns, quotas
+// and bounds (c.campaign, c.quota) and jobs (c.publish). It starts daemons (c.join) and waits for load (c.arrived). It does the damage,
+// undoes it and says so (c.healed). It waits for the end (c.delivered). Whatever may be sent twice it says with c.mayRepeat; c.crash does
+// so by itself. A case that does not let every job arrive ends without c.delivered: what waits in the broker is not lost. The verdict
+// comes by itself at the end: daemons are stopped (which must be in order), and lost jobs, duplicates and broken limits are counted.
 //
 // Sizes go through c.jobs and c.rate, so that the full form is larger. The short form of a case, in `make test`, has to
 // end within about 15 seconds; cases that cannot are not short, nor are those of which another test has the gist. Short
@@ -228,8 +227,8 @@ func (c *chaos) crash(d *daemon) {
 	c.mayRepeat(open+recent, "measured: open requests, and arrivals in the %s before", commitLag)
 }
 
-// outage runs what happens while nothing can be committed, and waits until all daemons are in the group again. What was
-// sent meanwhile may be sent once more, since its commit is lost or refused: the group has gone on without the daemon.
+// outage runs what happens while nothing can be committed, and waits until all daemons are in the group again. Jobs that were sent
+// meanwhile may be sent once more: the group has gone on without the daemon and refuses its commits.
 func (c *chaos) outage(damage func()) {
 	c.t.Helper()
 	since, began := c.receiver.now()-commitLag.Microseconds(), time.Now()

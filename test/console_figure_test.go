@@ -13,9 +13,10 @@ import (
 	"time"
 )
 
-// TestFigureManyCampaigns: what a page, a stream and a scrape are of a daemon in which each of 10,000 campaigns has jobs. They are asked
-// for in turn, for a minute, so that some meet whatever else the daemon does meanwhile. The slowest answer of a page is within the bound,
-// but for what the machine kept this process from running then; of pages that Kafka or the database answers, and of a scrape, the median is.
+// TestFigureManyCampaigns: the size and time of a page, a stream and a scrape of a daemon with 10,000 campaigns that have jobs. They are
+// requested in turn, for a minute, so that some coincide with the daemon's other work. The slowest answer of a page is within the bound,
+// but for what the machine kept this process from running then; of pages that Kafka or the database answers, and of a scrape, the median
+// is.
 func TestFigureManyCampaigns(t *testing.T) {
 	const campaigns, each, rounds, within = 10_000, 10, 50, 100 * time.Millisecond
 	stalls.watch()

@@ -55,7 +55,7 @@ func (c cost) over(n float64) cost {
 	return cost{cpu: time.Duration(float64(c.cpu) / n), mallocs: c.mallocs / n}
 }
 
-// less is the cost without what is used in so many seconds without jobs.
+// less returns the cost minus that of as many idle seconds.
 func (c cost) less(idle cost, seconds float64) cost {
 	return cost{cpu: c.cpu - time.Duration(float64(idle.cpu)*seconds), mallocs: c.mallocs - idle.mallocs*seconds}
 }

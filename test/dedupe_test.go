@@ -48,8 +48,8 @@ func TestOneIDOneDelivery(t *testing.T) {
 	}
 }
 
-// TestRepublishedBacklog: a whole campaign is published again. What was delivered is settled as fast as it is read, not at
-// the campaign's rate, and a new job behind it goes at once.
+// TestRepublishedBacklog: a whole campaign is published again. Delivered jobs settle as fast as they are read, not at the campaign's
+// rate. A new job behind them goes at once.
 func TestRepublishedBacklog(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, stackOptions{partitions: 4, settings: deduped})

@@ -61,8 +61,8 @@ func TestKilledDaemonLosesNothing(t *testing.T) {
 	}
 }
 
-// bufferedBy is the bound on what a crash of the daemon may send again: calls in flight per sink, one batch of relayed
-// jobs per partition, and what was settled since the last acknowledged commit (100 ms or 1,000 jobs a partition).
+// bufferedBy bounds the jobs that a crash of the daemon may repeat: calls in flight per sink, one batch of relayed jobs per partition,
+// and jobs settled since the last commit (100 ms or 1,000 jobs a partition).
 func (s *stack) bufferedBy(*daemon) int {
 	const sinkCalls, perPartition = 256, 1000
 	sentIn := 0

@@ -40,7 +40,7 @@ func shopsRate(t *testing.T) int {
 	return rate
 }
 
-// kindOf is the first part of the id of a destination: what it does.
+// kindOf returns the kind of a destination: the first part of its id.
 func kindOf(i int) string {
 	switch {
 	case i < deadShops:
@@ -53,7 +53,7 @@ func kindOf(i int) string {
 	return "fine"
 }
 
-// newShops is two daemons and the destinations: nobody listens where the dead ones are, and the deaf ones never answer.
+// newShops is two daemons and the destinations. The dead ones refuse connections, and the deaf ones never answer.
 func newShops(t *testing.T) *hooked {
 	h, silent := &hooked{old: newReceiver(t), moved: newReceiver(t), nobody: testservices.FreePort(t)}, newReceiver(t)
 	silent.answer = func(arrival) (int, time.Duration) { return unanswered, 0 }
@@ -81,8 +81,9 @@ FROM generate_series(0, $4::int - 1) g, LATERAL (SELECT CASE WHEN g < $5 THEN 'd
 	return h
 }
 
-// TestFigureDestinations: of 10,000 destinations 100 are dead, 10 never answer, and one wants no more. The others get all of theirs about as fast as
-// their campaign may send, and rows that are added, changed and disabled meanwhile act within a second. What the daemons hold stays small.
+// TestFigureDestinations: of 10,000 destinations 100 are dead, 10 never answer, and one wants no more. The others get all of theirs about
+// as fast as their campaign may send, and rows that are added, changed and disabled meanwhile act within a second. The daemons' memory
+// stays small.
 func TestFigureDestinations(t *testing.T) {
 	h := newShops(t)
 	var list []job
@@ -144,8 +145,8 @@ func TestFigureDestinations(t *testing.T) {
 	}
 }
 
-// changes adds, changes and disables n destinations one after another, and returns how long after its commit each change was known to all daemons. What
-// is sent then goes where the row says.
+// changes adds, changes and disables n destinations one after another, and returns how long after its commit each change was known to all
+// daemons. Later requests go to the row's address.
 func (h *hooked) changes(n int) (after []time.Duration) {
 	h.t.Helper()
 	h.sql(`INSERT INTO pacer.campaigns (id, send_rate, sink) VALUES ('quick', 100, 'hooks')`)

@@ -14,7 +14,7 @@ import (
 	"github.com/pacer/pacer/internal/testservices"
 )
 
-// hooked is a stack with a sink that sends to pacer.destinations, daemons that run, and two receivers to which these may point.
+// hooked is a stack with a sink for pacer.destinations, running daemons, and two receivers.
 type hooked struct {
 	*stack
 	old, moved *receiver
@@ -99,8 +99,8 @@ WHERE id = $1 AND disabled_at IS NOT NULL`, destination).Scan(&reason)
 	h.acts(destination)
 }
 
-// TestDestinationsActWithoutARestart: one that is added gets its jobs; one that is disabled, by hand or because it is gone or fails, none,
-// from when that acts; one that is moved gets them at its new address only. None becomes a dead letter.
+// TestDestinationsActWithoutARestart: an added destination gets its jobs. A disabled one gets none, also if it was disabled as gone or
+// failing. A moved one gets them at its new address only. None becomes a dead letter.
 func TestDestinationsActWithoutARestart(t *testing.T) {
 	t.Parallel()
 	h := newHooked(t)

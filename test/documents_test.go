@@ -22,9 +22,9 @@ make() { :; }
 scripts/services.sh() { :; }
 `
 
-// TestDocumentsWork types what README.md, the tutorial and the pages of docs/howto say: the first two in installations of their own, the pages one
-// after the other in another one, since their campaigns and quotas have names of their own. Each line of a text block has to be among
-// what the commands before it print; a block of yaml is the configuration of the commands behind it.
+// TestDocumentsWork runs the commands of README.md, the tutorial and the pages of docs/howto. README and tutorial have installations of
+// their own. The pages share one, since their campaigns and quotas have different names. Each line of a text block has to be among what
+// the commands before it print; a block of yaml is the configuration of the commands behind it.
 func TestDocumentsWork(t *testing.T) {
 	t.Parallel()
 	pages, err := filepath.Glob("../docs/howto/*.md")
@@ -53,7 +53,7 @@ func typed(text string) string {
 	return strings.Replace(text, "bin/pacer run\n", "PACER_HTTP_LISTEN=off timeout 3 bin/pacer run || test $? = 124\n", 1)
 }
 
-// example is the address at which pages have a receiver.
+// example is the address of the receiver in pages.
 const example = "127.0.0.1:9000"
 
 func (s *stack) typePage(t *testing.T, path string) {

@@ -174,9 +174,8 @@ func TestWaitsForServices(t *testing.T) {
 	d.stop()
 }
 
-// TestKilledBroker: the broker is killed with -9 under load and started again on its data. Neither a record that it has
-// acknowledged is lost, nor a job of two daemons, nor a result of another one, nor what a kafka sink writes, over a network that
-// has swallowed answers and broken connections off before.
+// TestKilledBroker: the broker is killed with -9 under load and started again on its data. No acknowledged record is lost, no job of two
+// daemons, no result, and no record of a kafka sink. The network has swallowed answers and cut connections before.
 func TestKilledBroker(t *testing.T) {
 	t.Parallel()
 	broker, network := proxiedKafka(t)

@@ -222,10 +222,10 @@ func TestFigureShape(t *testing.T) {
 	}
 }
 
-// TestFigureSharedQuota: three campaigns at 200/s each under 40/1s, 150/5s and 400/20s, on three daemons for three spans of the
-// longest window, which is the tightest. A window that remembers every unit counts it for the 95 ms longer in which it may be sent; what
-// leaves a sliding one comes round each sixty of its buckets, which are 20.13 s. Units of a log leave one by one, and who asks in that
-// moment gets them, so shares are less even on a busy machine.
+// TestFigureSharedQuota: three campaigns at 200/s each under 40/1s, 150/5s and 400/20s, on three daemons for three spans of the longest
+// window, which is the tightest. A log window counts each unit 95 ms longer, as long as it may be sent. A sliding one repeats after sixty
+// of its buckets, which are 20.13 s. Units of a log leave one by one, and who asks in that moment gets them, so shares are less even on a
+// busy machine.
 func TestFigureSharedQuota(t *testing.T) {
 	const jobs, ideal = 3*400 + 1, 60 // seconds, to the first one of the fourth span
 	for algorithm, want := range map[string]struct{ used, off float64 }{"sliding": {99, 0.02}, "log": {99, 0.05}} {

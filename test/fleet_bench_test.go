@@ -24,8 +24,8 @@ func fleetTimes() (begin, measured time.Duration) {
 	return 2 * time.Second, 10 * time.Second
 }
 
-// BenchmarkCosts prints what single calls cost Redis: scripts, and their items by how many daemons ask for a campaign, which get
-// what they want or want more than the rate allows; and the states of quotas, which every daemon reads once a second.
+// BenchmarkCosts prints Redis' cost of single calls. They are scripts, their items by the number of asking daemons, with and without
+// contention, and the states of quotas, which every daemon reads once a second.
 func BenchmarkCosts(b *testing.B) {
 	t := newFigureTable(b, "What takes cost Redis", "daemons", "windows", "asking for", "µs/script", "µs/item")
 	for _, windows := range []int{0, 1, 5} {
@@ -113,8 +113,8 @@ func BenchmarkFleet(b *testing.B) {
 // restScripts is about how many scripts a daemon runs in a second for the exchange of progress.
 const restScripts = 1
 
-// takeCosts returns what a script, and an item of one, cost Redis, in seconds, by takes of few and of many items in which so many
-// daemons want slots of each campaign.
+// takeCosts returns Redis' seconds for a script and for an item of it, from takes of few and of many items. That many daemons want slots
+// of each campaign.
 func takeCosts(b *testing.B, daemons, windows int, rate int64) (script, item float64) {
 	cost := func(campaigns, takes int) float64 {
 		r := newLimiterRig(b)
@@ -136,7 +136,7 @@ func takeCosts(b *testing.B, daemons, windows int, rate int64) (script, item flo
 	return one - item, item
 }
 
-// fleetAsks is an ask for each of a number of campaigns, each with its own quota of so many windows.
+// fleetAsks returns one ask per campaign, each with its own quota of that many windows.
 func fleetAsks(campaigns, windows int, rate int64) []delivery.Ask {
 	asks := benchAsks(campaigns, windows)
 	for i := range asks {

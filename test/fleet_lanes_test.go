@@ -34,8 +34,8 @@ func (d *daemon) settledBy(campaign string) int {
 	return int(d.samplesOf(fmt.Sprintf(`pacer_jobs_settled_total{campaign=%q,outcome="delivered"}`, campaign)))
 }
 
-// TestALargeBacklogIsSentByAll: the backlog of a campaign lies in all lanes, at whatever rate it was written; two daemons send it, each job once, after
-// one hop at most; then new jobs go direct again. A few jobs lie in one lane.
+// TestALargeBacklogIsSentByAll: a large backlog lies in all lanes. Two daemons send it, each job once, after one hop at most. Then new
+// jobs go direct again. A few jobs lie in one lane.
 func TestALargeBacklogIsSentByAll(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, stackOptions{partitions: 4, lanes: manyLanes})

@@ -29,8 +29,8 @@ func (d *daemon) samplesOf(series string) float64 {
 	return 0
 }
 
-// TestWhatWasDeliveredIsRemoved: jobs go through lanes and a timer of two daemons; what was delivered is gone from them
-// soon, what waits is not, and restarts, also without the group's offsets, go on in peace.
+// TestWhatWasDeliveredIsRemoved: jobs go through lanes and a timer of two daemons. Delivered jobs are soon deleted from the topics,
+// waiting jobs are not. Restarts work, also without the group's offsets.
 func TestWhatWasDeliveredIsRemoved(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, stackOptions{partitions: 2, lanes: 4})

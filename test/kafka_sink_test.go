@@ -91,8 +91,8 @@ func deliverAll(t *testing.T, r *sink.Router, jobs []*delivery.Job) map[string]d
 	return results
 }
 
-// TestKafkaSink: a real broker takes what the sink writes, in batches, each job once and those with a key where Kafka's own
-// clients look for it; and what it refuses means what the stand-in, which the other tests of the sink use, says it does.
+// TestKafkaSink: a real broker accepts the sink's batches, each job once, keyed jobs in the partition that Kafka's own clients choose.
+// Its refusals are classified like those of the stand-in in the sink's other tests.
 func TestKafkaSink(t *testing.T) {
 	t.Parallel()
 	brokers := testservices.Kafka(t)

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// measureOrder: in which order the jobs of one campaign arrive, by where they waited.
+// measureOrder: the order of one campaign's jobs, by where they waited.
 func measureOrder(t *testing.T, table *laneTable) {
 	for _, c := range []struct {
 		what       string

@@ -90,8 +90,8 @@ func measureMany(t *testing.T, table *laneTable) {
 	s.oneHop(table, d, len(ids)*each)
 }
 
-// waiting starts a daemon and brings it to have so many jobs of each campaign waiting in lanes: published in turns
-// while all campaigns are paused. It returns when all have been written there and passed by.
+// waiting starts a daemon and fills its lanes with that many jobs of each campaign, published in turns while all campaigns are paused. It
+// returns when all have been written there and passed by.
 func (s *stack) waiting(ids []string, each int, rate func(i int) float64) *daemon {
 	s.t.Helper()
 	s.campaigns("noted", "paused", ids, rate)

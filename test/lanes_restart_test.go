@@ -77,8 +77,8 @@ func (s *stack) launchAgain(d *daemon) time.Duration {
 	return time.Since(began)
 }
 
-// readAgain notes how much of the lanes was read by a daemon that sends so many jobs a second and was started ten seconds
-// ago: what it sent, what it holds (two seconds' worth of each campaign), and what it read besides.
+// readAgain notes what a daemon has read of the lanes in the ten seconds since its start: the jobs it sent, those it holds (two seconds'
+// worth of each campaign), and the rest.
 func (s *stack) readAgain(table *laneTable, d *daemon, perSecond int) {
 	s.t.Helper()
 	read, held := d.samples(`pacer_records_read_total{place="lane"}`), d.samples(`pacer_open_offsets{place="lane"}`)

@@ -22,8 +22,7 @@ import (
 // laneTable collects what was measured of re-enqueueing and lanes, a row each.
 type laneTable struct{ rows [][]string }
 
-// add notes a figure. met is about a speed or a share, which a busy machine can spoil; what must never happen, whatever
-// the machine, is an error of the test besides.
+// add notes a figure. met judges a speed or a share, which a busy machine can spoil. Anything that must never happen fails the test.
 func (l *laneTable) add(t *testing.T, what, measured, wanted string, met bool) {
 	t.Helper()
 	verdict := "yes"
@@ -74,8 +73,8 @@ func laneJobs(t *testing.T, otherwise int) int {
 	return n
 }
 
-// newLaneStack is a stack with so many lanes, whose sink "noted" accepts every job at once and writes it down: where
-// a receiver would be what is measured.
+// newLaneStack is a stack with that many lanes. Its sink "noted" accepts and records each job at once, where a receiver would be the
+// bottleneck.
 func newLaneStack(t *testing.T, lanes int) (*stack, *noted) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "noted")
@@ -137,7 +136,7 @@ func (n *noted) in(campaign string, from, to time.Time) (count int) {
 	return count
 }
 
-// noteArrivals adds what the receiver accepted, for jobs of which some went here and some there.
+// noteArrivals adds the receiver's accepted jobs, for jobs that went to both.
 func (n *noted) noteArrivals(list []arrival) {
 	for _, a := range list {
 		c := n.of[a.campaign]

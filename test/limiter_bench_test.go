@@ -60,7 +60,7 @@ func (t *figureTable) print() {
 	fmt.Println()
 }
 
-// limiterRig is a private Redis that is measured: from start on, what it does and how long calls take.
+// limiterRig is a private Redis whose work and latency are measured from start on.
 type limiterRig struct {
 	b      *testing.B
 	client redis.UniversalClient
@@ -153,8 +153,7 @@ func benchAsks(campaigns, n int) []delivery.Ask {
 // cpuPer is the server's CPU time in milliseconds for a thousand of n.
 func (r *limiterRig) cpuPer(n int64) float64 { return 1e6 * (r.usedCPU() - r.cpu) / float64(n) }
 
-// BenchmarkTake measures whole takes, one daemon without competitors: each campaign gets 25 units, from a quota of its own
-// with so many windows.
+// BenchmarkTake measures whole takes of one daemon. Each campaign gets 25 units from its own quota, which has that many windows.
 func BenchmarkTake(b *testing.B) {
 	t := newFigureTable(b, "Takes of 25 units per campaign, one caller", "campaigns", "windows", "items/s", "p50 µs", "p99 µs",
 		"scripts/take", "Redis CPU ms/1,000 items")
@@ -242,8 +241,7 @@ func theirs(r *limiterRig, rate int) limiter {
 // pacedFor is how long a limiter is asked in real time.
 func pacedFor() time.Duration { return 4 * time.Second }
 
-// pace asks for that long and returns how many jobs were let through. What a limiter gives at the
-// beginning, out of credit or ahead of time, does not count: two quanta and more go by first.
+// pace asks for that long and returns how many jobs were let through. The first two quanta do not count: a limiter may begin with credit.
 func (r *limiterRig) pace(l limiter) (jobs int64) {
 	ask := func() (n int64, wait time.Duration) {
 		r.time(func() (err error) {

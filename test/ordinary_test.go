@@ -13,10 +13,9 @@ import (
 	"github.com/segmentio/kafka-go"
 )
 
-// TestOrdinaryLoad runs two daemons for an hour (LOAD=duration) as an installation does that nobody has to look at: live traffic, a
-// push every quarter of an hour, a provider's contract that is not used up, a partner that is slow and refuses now and then, jobs for
-// later, changed rates, a pause, an upgrade of one daemon after the other. All rules of deploy/ are evaluated with their own times, and
-// none may fire. Every job arrives.
+// TestOrdinaryLoad runs two daemons for an hour (LOAD=duration) under ordinary load. There is live traffic, a push every quarter of an
+// hour, a provider's contract below its limit, and a partner that is slow and sometimes refuses. There are jobs for later, changed rates,
+// a pause and a rolling upgrade. All rules of deploy/ are evaluated with their own times, and none may fire. Every job arrives.
 func TestOrdinaryLoad(t *testing.T) {
 	span := time.Hour
 	if text := os.Getenv("LOAD"); text != "" {

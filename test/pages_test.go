@@ -40,7 +40,7 @@ func documents(t *testing.T) map[string]string {
 	return pages
 }
 
-// runners says which test runs the blocks of a kind on which pages. A page is named by a pattern.
+// runners maps pages and kinds of blocks to the test that runs them. A page is named by a pattern.
 var runners = []struct{ page, kinds, test string }{
 	{"docs/tutorial.md", "sh yaml", "TestDocumentsWork"},
 	{"docs/howto/kubernetes.md", "yaml", "TestTheValuesOfThePageRender"},
@@ -55,12 +55,12 @@ var runners = []struct{ page, kinds, test string }{
 	{"docs/sinks.md", "http json", "TestSinksPage"},
 }
 
-// shown are kinds of blocks that nobody types: what is printed, and what an event or a record looks like.
+// shown are kinds of blocks that are output: printed text, events, records.
 var shown = []string{"", "text", "json"}
 
 var blockBegin = regexp.MustCompile("(?m)^ *```([a-z]+)$")
 
-// TestEveryBlockIsRun: a block of a document that somebody may copy is run by a test, which is there.
+// TestEveryBlockIsRun: an existing test runs each block that a reader may copy.
 func TestEveryBlockIsRun(t *testing.T) {
 	tests := testNames(t)
 	used := map[string]bool{}

@@ -73,8 +73,7 @@ func (p *proxy) cut() {
 	p.toxic("reset_peer", "downstream", `{"timeout": 0}`)
 }
 
-// silence swallows what the service answers and keeps the connections open, as a lost network does. What the client
-// sends arrives.
+// silence swallows what the service answers and keeps the connections open, as a lost network does. The client's requests arrive.
 func (p *proxy) silence() {
 	p.t.Helper()
 	p.toxic("timeout", "downstream", `{"timeout": 0}`)

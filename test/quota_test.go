@@ -34,9 +34,9 @@ type window struct {
 	span  time.Duration
 }
 
-// sharedQuota has three daemons send three campaigns under one quota, until n jobs have arrived. It asserts the windows
-// and returns how long it took, and by how much the part of a campaign is off its third, as a fraction: after the first of the
-// shortest spans, which belongs to those whose jobs are read first.
+// sharedQuota has three daemons send three campaigns under one quota, until n jobs have arrived. It asserts the windows. It returns the
+// time taken, and how far a campaign is off its third, as a fraction. The first of the shortest spans does not count: it belongs to the
+// jobs that are read first.
 func (s *stack) sharedQuota(n int, algorithm string, windows ...window) (took time.Duration, off float64) {
 	s.t.Helper()
 	var texts []string
@@ -220,7 +220,7 @@ func TestLostData(t *testing.T) {
 	for _, c := range []string{"day", "short"} {
 		s.withinBound(c, 200)
 	}
-	// What remains of the day, as the store knows it after both losses, is at most what was not sent.
+	// After both losses the store's remainder of the day is at most the unsent units.
 	out := s.run("quota", "show", "day", "--json")
 	sent := s.receiver.count("day")
 	remaining := jsonInt(t, out, "remaining")

@@ -8,7 +8,7 @@ import (
 	"github.com/pacer/pacer/internal/requeue"
 )
 
-// changeRate sets the campaign's rate and returns the receiver's time at which the change was committed.
+// changeRate sets the campaign's rate and returns the receiver's time of the commit.
 func (s *stack) changeRate(campaign string, rate int) int64 {
 	s.t.Helper()
 	s.sql(`UPDATE pacer.campaigns SET send_rate = $2 WHERE id = $1`, campaign, rate)
@@ -46,8 +46,8 @@ func (s *stack) rateChanges(n int) (delays []time.Duration) {
 	return delays
 }
 
-// shows is how long after at the spacing of arrivals became that of the rate: the first gap of which the median of
-// three from there on is nearer to the new spacing than to the old one.
+// shows returns how long after at the arrivals took the spacing of the new rate. It takes the first gap whose median of three is nearer
+// to the new spacing than to the old one.
 func (s *stack) shows(at int64, rate int) time.Duration {
 	s.t.Helper()
 	list := s.receiver.arrivals("c")

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// backlogsRate is what campaigns with a backlog send together, whatever their number, in jobs a second.
+// backlogsRate is the sum of the rates of campaigns with a backlog, in jobs a second.
 const backlogsRate = 5000
 
 // measureBacklogs: what it costs, and whether anybody starves, when 1 to 10,000 campaigns send from lanes.
@@ -64,7 +64,7 @@ func sharesOf(sent *noted, ids []string, rate func(i int) float64, from time.Tim
 	return shares
 }
 
-// measureAmong: a fast campaign and ten thousand slow ones, all of which have overflowed.
+// measureAmong: a fast campaign and ten thousand slow ones, all with jobs in lanes.
 func measureAmong(t *testing.T, table *speedTable) {
 	const settle, fast = 5 * time.Second, 5000
 	length := scaledTime(t, 30*time.Second)

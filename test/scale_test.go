@@ -124,7 +124,7 @@ func measureDaemons(t *testing.T, table *speedTable) {
 	}
 }
 
-// measureJoin: a daemon joins so many others that send with all their calls. The same is looked at for as long before, when nobody joins.
+// measureJoin: a daemon joins others that send with all their calls. The same time before the join is the yardstick.
 func measureJoin(t *testing.T, table *speedTable, target *counter, s *stack, others int) *daemon {
 	t.Helper()
 	time.Sleep(joinInterval)
@@ -160,8 +160,8 @@ func measureJoin(t *testing.T, table *speedTable, target *counter, s *stack, oth
 	return next
 }
 
-// worstSecond looks at all seconds of the daemons in the interval from an instant on, and returns that in which one of them fell
-// lowest, beside its rate in the interval before the join.
+// worstSecond returns the lowest second of any daemon in the interval from an instant on, as a part of that daemon's rate before the
+// join.
 func worstSecond(target *counter, daemons int, join, from time.Duration) speedSample {
 	worst := speedSample{Figure: 1}
 	for i := range daemons {

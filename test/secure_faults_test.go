@@ -169,8 +169,8 @@ func (s *stack) daemonSays(m misconfiguration) {
 	}
 }
 
-// strangers returns the certificate of an authority that the services do not know, as a file; the address of a server
-// whose certificate has expired, which takes connections as Kafka, Redis and PostgreSQL do; and the file of its authority.
+// strangers returns the file of an unknown authority's certificate, the address of a server with an expired certificate, and the file of
+// that server's authority. The server takes connections as Kafka, Redis and PostgreSQL do.
 func (s *secured) strangers(t *testing.T) (stranger, expired, ca string) {
 	t.Helper()
 	other, err := certs.New()
@@ -217,7 +217,7 @@ func shake(conn net.Conn, encryption *tls.Config) {
 	_ = tls.Server(&resumed{conn, io.MultiReader(first, conn)}, encryption).Handshake()
 }
 
-// resumed is a connection of which something has been read already.
+// resumed is a connection whose first bytes were read already.
 type resumed struct {
 	net.Conn
 	rest io.Reader

@@ -20,7 +20,7 @@ type documented struct {
 	grant string                      // SQL that its owner runs after the migration
 }
 
-// The users for whom the document has rights in Kafka.
+// The users with rights in Kafka in the document.
 const (
 	forDaemons = "a daemon"
 	forMigrate = "`pacer migrate up`"

@@ -49,7 +49,7 @@ type visit struct {
 	late func() bool // reports whether the answer came too late; nil: no
 }
 
-// lateAnswer is how long after its request an answer may meet nobody.
+// lateAnswer is how long after its request an answer may come too late.
 const lateAnswer = time.Second / 2
 
 // answerReach is how long before the end of its connection an answer may have been written and yet be lost with it.
@@ -164,8 +164,8 @@ func (d *destination) leaves(id string) bool {
 	return true
 }
 
-// lose notes that the answer of a visit did not arrive, or may not have. What comes before the last of several requests says
-// nothing of whether that one is made again.
+// lose notes that the answer of a visit did not arrive, or may not have. Earlier answers do not decide whether the last request is
+// repeated.
 func (d *destination) lose(v *visit) {
 	if !v.lost && (v.ends || v.does == gone || v.does == refuses) {
 		v.lost = true
@@ -173,7 +173,7 @@ func (d *destination) lose(v *visit) {
 	}
 }
 
-// over notes that a visit is over. An answer that came late may have met nobody.
+// over notes that a visit is over. An answer may have come too late.
 func (d *destination) over(v *visit, arrived bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -20,7 +20,7 @@ const (
 	refusesOne    fault = "REFUSED_STREAM"
 )
 
-// What a destination does with jobs whatever their fault is, for a while.
+// A destination does these to all jobs, for a while.
 const (
 	deaf      fault = "deaf"
 	distrusts fault = "credential expired"
@@ -50,7 +50,7 @@ type fated struct {
 	failed    int // answers that it failed
 }
 
-// allFaults are those that jobs may have, in the order in which they are given.
+// allFaults are the faults of jobs, in the order of use.
 var allFaults = []fault{
 	fails, throttlesAll, throttlesHost, throttlesOne, throttlesIt, gone, refuses, alwaysFails, loses, resets, goesAway, goesAwayNow, refusesOne,
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
-// TestFigureFCM: one daemon sends messages at the most that the service takes from a project, 600,000 a minute, to a stand-in
-// that answers in 150 ms, on the same machine. What it needs of a processor tells what it could send beside none.
+// TestFigureFCM: one daemon sends messages at the most that the service takes from a project, 600,000 a minute, to a stand-in that
+// answers in 150 ms, on the same machine. Its processor time shows how much it could send without others.
 func TestFigureFCM(t *testing.T) {
 	const perSecond, seconds, answer = 10_000, 15, 150 * time.Millisecond
 	sent := median(t, "fcm at 10,000/s, answers in 150 ms: jobs sent of jobs allowed", "%", func(t *testing.T) float64 {

@@ -313,7 +313,7 @@ func startTelegramEnd(t *testing.T, d *destination) sinkEnd {
 	}
 }
 
-// startSMTPEnd starts a mail server. What it says of a recipient comes before the message.
+// startSMTPEnd starts a mail server. Its answer about a recipient comes before the message.
 func startSMTPEnd(t *testing.T, d *destination) sinkEnd {
 	const domain = "@example.org"
 	s := sinktest.StartSMTP(t, sinktest.SMTPOptions{

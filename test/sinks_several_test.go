@@ -92,8 +92,7 @@ func smevJobOf(document string) string {
 	return id
 }
 
-// startSMEVEnd starts an operator's adapter, in whose calls a job is known by the client's id once its request was sent. A job
-// is taken when its final response is.
+// startSMEVEnd starts an operator's adapter, which identifies a job by the client's id. A job is taken when its final response is.
 func startSMEVEnd(t *testing.T, d *destination) sinkEnd {
 	var a *sinktest.Adapter
 	var clients sync.Map // ids of jobs, by client's id

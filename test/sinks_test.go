@@ -16,9 +16,9 @@ import (
 	"github.com/pacer/pacer/internal/requeue"
 )
 
-// The suite of sinks sends jobs from Kafka over three daemons to stand-ins of real destinations, which treat some of the
-// jobs badly (fault), are deaf for a second, and do not accept pacer's credentials for a while; and counts what became
-// of each job, from the stand-in's notes, the dead letters, the results, and what Kafka still holds.
+// The suite of sinks sends jobs from Kafka over three daemons to stand-ins of real destinations. These fail some of the jobs (fault),
+// hang for a second, and refuse pacer's credentials for a while. The suite finds each job's outcome in the stand-in's notes, the dead
+// letters, the results and Kafka.
 //
 // A kind of sink is a function that starts its stand-in (sinkKinds). The stand-in asks the destination how to treat each
 // request, and answers in the words of its protocol. All else is the same for all kinds.
@@ -251,7 +251,7 @@ func (w *sinksWorld) awaitEnd() {
 	}
 }
 
-// open are the jobs of the sinks that the group's commits leave open. What smev answered names them, too, and nobody takes it.
+// open are the jobs of the sinks that the group's commits leave open. smev's answers name them, too, and are not consumed.
 func (w *sinksWorld) open() map[string]bool {
 	w.t.Helper()
 	found := map[string]bool{}
@@ -305,8 +305,8 @@ func (w *sinksWorld) verdict(share float64) (rows []sinksRow) {
 	return rows
 }
 
-// outage reports whether Kafka took partitions from daemons that could not commit, so that jobs may be sent again that arrived.
-// That is another test's matter: this one asks for a machine on which it does not happen.
+// outage reports whether Kafka took partitions from daemons that could not commit, so that jobs may be sent again that arrived. Another
+// test covers that; this one needs a machine without such stalls.
 func (w *sinksWorld) outage() bool {
 	w.t.Helper()
 	for _, d := range w.daemons {
@@ -381,8 +381,8 @@ const stalledRepeats = 2
 // dialTime is how long requests may wait while a connection is made instead of one that was reset or has gone away.
 const dialTime = 250 * time.Millisecond
 
-// overRates tells by how many requests the campaigns exceed their rates in their worst stretches: 0 if none does. What is sent
-// within a rate and then waits for as long as it may arrives within the rate for that much longer stretches.
+// overRates tells by how many requests the campaigns exceed their rates in their worst stretches: 0 if none does. Jobs sent within a rate
+// may each wait for that long, so the rate holds for stretches that are longer by that time.
 func (r *sinkRun) overRates(t *testing.T) (most float64) {
 	t.Helper()
 	blur, late := r.clock.blur(), toleranceOf(r.size.rate)+dialTime

@@ -78,7 +78,7 @@ func measureStorm(t *testing.T, table *speedTable) {
 	t.Errorf("%+v do not say how many jobs were sent", report.Facts)
 }
 
-// measureCatalog: a daemon with 100,000 campaigns, none of which has jobs; then all of them are changed at once.
+// measureCatalog: a daemon with 100,000 campaigns without jobs; then one statement changes all.
 func measureCatalog(t *testing.T, table *speedTable) {
 	s := newStack(t, stackOptions{partitions: 6, lanes: 256})
 	ids := numbered(scaled(t, 100_000))

@@ -46,7 +46,7 @@ func (c fleetCase) measure(t *testing.T, table *speedTable) {
 	}
 }
 
-// newFleet is a stack with so many daemons, whose sink "counted" leads to a counter that knows which of them has sent.
+// newFleet is a stack of daemons whose sink "counted" leads to a counter by daemon.
 func newFleet(t *testing.T, daemons, calls int, answer time.Duration) (*counter, *stack, []*daemon) {
 	t.Helper()
 	target := newCounter(t)
@@ -69,7 +69,7 @@ func (s *stack) startCounted(target *counter, i int) *daemon {
 	return s.start(fmt.Sprintf("daemon-%d", i), fmt.Sprintf("PACER_SINKS_COUNTED_URL=%s%d", target.url, i))
 }
 
-// awaitWhole waits until these daemons are ready, and until the group consists of so many and agrees.
+// awaitWhole waits until these daemons are ready and the group is stable with that many members.
 func (s *stack) awaitWhole(members int, daemons ...*daemon) {
 	s.t.Helper()
 	for _, d := range daemons {

@@ -145,8 +145,8 @@ func (s *speedTable) String() string {
 	return b.String()
 }
 
-// publish prints the table. It writes the figures as JSON to the file that SPEED_REPORT names, and the table to the one
-// that SPEED_TABLE names, in place of the one between the marks of that name, with the plots of these names below.
+// publish prints the table. It writes the figures as JSON to the file SPEED_REPORT. It writes the table into the file SPEED_TABLE,
+// between the marks of that name, with the named plots below.
 func (s *speedTable) publish(t *testing.T, mark string, plots ...string) {
 	t.Helper()
 	results := s.results()

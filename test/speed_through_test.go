@@ -30,8 +30,7 @@ type throughput struct {
 // micros is the CPU time of a job, in microseconds.
 func (p throughput) micros() float64 { return float64(p.job.cpu.Nanoseconds()) / 1e3 }
 
-// through waits until the daemon has done all of so many jobs. count tells how many are done; about, which is asked often,
-// may tell less exactly.
+// through waits until the daemon has done that many jobs. count returns how many are done; about is a cheaper, less exact count.
 func (d *daemon) through(total int, idle cost, about, count func() int64) throughput {
 	d.s.t.Helper()
 	type look struct {

@@ -10,8 +10,8 @@ import (
 
 var initialised = regexp.MustCompile(`(?m)^init (github\.com/pacer/\S+) .* (\d+) bytes`)
 
-// TestCommandsStartLightly: each command, and each daemon, pays for what packages do before main. What only some of them need is made
-// when it is needed.
+// TestCommandsStartLightly: each command, and each daemon, pays for what packages do before main. Parts that only some of them need are
+// made on first use.
 func TestCommandsStartLightly(t *testing.T) {
 	const most = 256 << 10
 	binary := os.Getenv("PACER_BIN")

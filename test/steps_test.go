@@ -69,8 +69,8 @@ func (s *halts) polls(key, call string) bool {
 	return true
 }
 
-// TestStepsOverACrash: a daemon is killed while requests are at each of their points. What is repeated is what docs/sinks.md
-// says, and no order is made twice.
+// TestStepsOverACrash: a daemon is killed while requests are at each of their points. Only documented steps are repeated, and no order is
+// made twice.
 func TestStepsOverACrash(t *testing.T) {
 	t.Parallel()
 	waits := &halts{at: map[string]bool{}}

@@ -9,13 +9,13 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Actor is for whom a program makes a change, and why. It is kept beside the change; the role of the database, which cannot be
-// chosen, is as well.
+// Actor is the user for whom a program makes a change, with the reason. It is kept beside the change; the role of the database, which
+// cannot be chosen, is as well.
 type Actor struct{ Name, Reason, RequestID string }
 
 type actorKey struct{}
 
-// WithActor returns a context in which changes are those of the actor.
+// WithActor returns a context whose changes are recorded as the actor's.
 func WithActor(ctx context.Context, by Actor) context.Context {
 	return context.WithValue(ctx, actorKey{}, by)
 }

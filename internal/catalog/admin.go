@@ -23,7 +23,7 @@ type Admin struct {
 // NewAdmin makes an Admin; it opens no connection. The error is one line about postgres.dsn.
 func NewAdmin(dsn string) (*Admin, error) { return NewAdminAs(dsn, "pacer admin", Renewal{}) }
 
-// NewAdminAs is NewAdmin for a process that runs for long, under the name by which changes name the application.
+// NewAdminAs is NewAdmin for a long-lived process. Changes record application as their origin.
 func NewAdminAs(dsn, application string, renewal Renewal) (*Admin, error) {
 	database, err := newDatabase(dsn, application, renewal)
 	if err != nil {
@@ -73,19 +73,19 @@ func (a *Admin) SetCampaign(ctx context.Context, id string, change CampaignChang
 	})
 }
 
-// SetStatus pauses, resumes, cancels or completes a campaign, whatever its status is. Resuming one that is active gives it
-// a new revision, by which daemons learn of it: they may hold the campaign themselves.
+// SetStatus pauses, resumes, cancels or completes a campaign of any status. Resuming an active campaign gives it a new revision: daemons
+// that hold the campaign themselves then try it again.
 func (a *Admin) SetStatus(ctx context.Context, id string, status delivery.Status) (CampaignRow, error) {
 	return a.setStatus(ctx, id, CampaignChange{Status: &status}, ``)
 }
 
-// SetStatusAt makes the status of a campaign, and the end of its pause, what the change says. It is for campaigns that are active or
-// paused; the error is ErrOver for others, which nobody is to take up again in passing.
+// SetStatusAt makes the status of a campaign, and the end of its pause, what the change says. The campaign must be active or paused.
+// Otherwise the error is ErrOver.
 func (a *Admin) SetStatusAt(ctx context.Context, id string, change CampaignChange) (CampaignRow, error) {
 	return a.setStatus(ctx, id, change, ` AND status IN ('active', 'paused')`)
 }
 
-// setStatus changes the status of a campaign of which the condition is true.
+// setStatus changes the status of a campaign that meets the condition.
 func (a *Admin) setStatus(ctx context.Context, id string, change CampaignChange, condition string) (CampaignRow, error) {
 	return a.changeCampaign(ctx, id, change, func(ctx context.Context, tx pgx.Tx) error {
 		set, until := `status = $2, paused_until = $3`, instant(orZero(change.PausedUntil))

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 
@@ -37,6 +39,7 @@ type CampaignRow struct {
 	Overflow       delivery.Overflow `json:"overflow"`
 	JobTTL         string            `json:"job_ttl,omitempty"`
 	ExpectedTotal  *int64            `json:"expected_total,omitempty"`
+	Note           string            `json:"note,omitempty"`
 	Quotas         []string          `json:"quotas"`
 	Revision       int64             `json:"revision"`
 	UpdatedAt      time.Time         `json:"updated_at"`
@@ -113,6 +116,7 @@ type CampaignChange struct {
 	MaxInFlight    *int64    `json:"max_in_flight,omitempty" minimum:"0" maximum:"2147483647" doc:"per daemon; 0 for no limit"`
 	TimeZone       *string   `json:"time_zone,omitempty" maxLength:"64" example:"Europe/Moscow"`
 	ExpectedTotal  *int64    `json:"expected_total,omitempty" minimum:"0" doc:"0 for unknown"`
+	Note           *string   `json:"note,omitempty" maxLength:"500" example:"ask Anna before raising it" doc:"one line for people"`
 
 	Status      *delivery.Status   `json:"-"`
 	PausedUntil *time.Time         `json:"-"` // of SetStatusAt: when a pause ends by itself; nil or the zero time for never
@@ -146,6 +150,8 @@ func (c CampaignChange) validate(id string) error {
 		return invalid("max_in_flight %d must lie between 0 (no limit) and 2147483647", *c.MaxInFlight)
 	case c.ExpectedTotal != nil && *c.ExpectedTotal < 0:
 		return invalid("expected_total %d must not be negative; 0 is unknown", *c.ExpectedTotal)
+	case c.Note != nil && !IsLine(*c.Note):
+		return invalid("note must be one line of at most %d characters, without control characters", maxLine)
 	case c.JobTTL != nil && *c.JobTTL != 0 && (*c.JobTTL < time.Millisecond || *c.JobTTL > model.MaxSpan):
 		return invalid("job_ttl %s must lie between 1ms and 366d; 0 is none", *c.JobTTL)
 	case c.StartsAt != nil && c.EndsAt != nil && !c.EndsAt.IsZero() && !c.EndsAt.After(*c.StartsAt):
@@ -160,6 +166,14 @@ func (c CampaignChange) validate(id string) error {
 		return invalid("%s", err)
 	}
 	return c.validateQuotas()
+}
+
+// maxLine bounds, in characters, what people write about a row or a change of it.
+const maxLine = 500
+
+// IsLine reports whether a text is one line that can be shown, logged and recorded as it is.
+func IsLine(text string) bool {
+	return utf8.RuneCountInString(text) <= maxLine && utf8.ValidString(text) && !strings.ContainsFunc(text, unicode.IsControl)
 }
 
 // validateSchedule checks what does not depend on the rest of the row; the database checks the rest.
@@ -244,6 +258,7 @@ func (c CampaignChange) assignment(id string) *assignment {
 	setIf(a, "ramp", c.Ramp, text)
 	setIf(a, "job_ttl", c.JobTTL, nullable)
 	setIf(a, "expected_total", c.ExpectedTotal, nullable)
+	setIf(a, "note", c.Note, asIs)
 	setIf(a, "burst", c.Burst, asIs)
 	setIf(a, "status", c.Status, asIs)
 	setIf(a, "priority_weight", c.PriorityWeight, asIs)
@@ -280,7 +295,7 @@ func queryCampaigns(ctx context.Context, q querier, clause string, args ...any) 
 SELECT c.id, trim_scale(c.send_rate)::text, (extract(epoch FROM c.send_per) * 1000000)::bigint, c.burst, c.status, c.paused_until,
        coalesce(c.sink, ''), c.priority_weight, c.max_in_flight, c.starts_at, c.ends_at,
        c.active_hours::text, c.time_zone, c.ramp::text, c.ramp_since, c.overflow,
-       (extract(epoch FROM c.job_ttl) * 1000000)::bigint, c.expected_total,
+       (extract(epoch FROM c.job_ttl) * 1000000)::bigint, c.expected_total, c.note,
        ARRAY(SELECT l.quota_id FROM pacer.campaign_quotas l WHERE l.campaign_id = c.id ORDER BY l.quota_id COLLATE "C"),
        c.revision, c.updated_at,
        coalesce(g.delivered, 0), coalesce(g.dead, 0), coalesce(g.expired, 0), coalesce(g.cancelled, 0), coalesce(g.rejected, 0),
@@ -295,7 +310,7 @@ FROM pacer.campaigns c LEFT JOIN pacer.campaign_progress g ON g.campaign_id = c.
 		var ttl *int64
 		var hours, ramp *string
 		err := row.Scan(&c.ID, &c.SendRate, &per, &c.Burst, &c.Status, &c.PausedUntil, &c.Sink, &c.PriorityWeight, &c.MaxInFlight,
-			&c.StartsAt, &c.EndsAt, &hours, &c.TimeZone, &ramp, &c.RampSince, &c.Overflow, &ttl, &c.ExpectedTotal, &c.Quotas,
+			&c.StartsAt, &c.EndsAt, &hours, &c.TimeZone, &ramp, &c.RampSince, &c.Overflow, &ttl, &c.ExpectedTotal, &c.Note, &c.Quotas,
 			&c.Revision, &c.UpdatedAt, &c.Progress.Delivered, &c.Progress.Dead, &c.Progress.Expired,
 			&c.Progress.Cancelled, &c.Progress.Rejected, &c.Progress.Backlog, &c.Progress.DoneAt, &c.Progress.UpdatedAt)
 		c.Progress.complete(time.Now(), c.ExpectedTotal)

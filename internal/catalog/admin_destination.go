@@ -36,7 +36,7 @@ type DestinationRow struct {
 	UpdatedAt      time.Time         `json:"updated_at"`
 }
 
-// Seen returns the revision at which the destination was read.
+// Seen returns the revision of the destination when it was read.
 func (r *DestinationRow) Seen() int64 { return r.Revision }
 
 // Destination converts the row to the form used by daemons.
@@ -116,7 +116,7 @@ type DestinationsOf struct {
 	Text  string // part of the id
 	State string // disabled, failing or enabled
 	Sink  string // that is named
-	// After is the last one of the page before, and AfterState its state, by which it was sorted.
+	// After is the last id of the page before, and AfterState the state of that destination.
 	After, AfterState string
 	Limit             int
 }
@@ -193,8 +193,8 @@ func (a *Admin) DeleteDestination(ctx context.Context, id string, revision *int6
 	})
 }
 
-// lockedDestination returns a row that nobody else changes until the transaction ends. The error is ErrStale unless it has the revision, if
-// one is given.
+// lockedDestination returns a row and locks it until the transaction ends. The error is ErrStale unless it has the revision, if one is
+// given.
 func lockedDestination(ctx context.Context, tx pgx.Tx, id string, revision *int64) (DestinationRow, error) {
 	if _, err := tx.Exec(ctx, `SELECT FROM pacer.destinations WHERE id = $1 FOR UPDATE`, id); err != nil {
 		return DestinationRow{}, err
@@ -206,7 +206,7 @@ func lockedDestination(ctx context.Context, tx pgx.Tx, id string, revision *int6
 	return row, err
 }
 
-// changeDestination runs one statement about one row, of which revision is the one before, if it is given.
+// changeDestination runs one statement about one row. If revision is given, the row must have it.
 func (a *Admin) changeDestination(ctx context.Context, id string, revision *int64, statement string, values ...any) (DestinationRow, error) {
 	if !delivery.ValidID(id) {
 		return DestinationRow{}, invalid("destination id %q must be 1 to 256 printable ASCII characters without spaces", notation.Shorten(id))

@@ -154,7 +154,7 @@ func (a *Admin) SetQuota(ctx context.Context, id string, change QuotaChange) (Qu
 	})
 }
 
-// expect checks that the quota is as whoever changes it has seen it, or is not there. Writers of quotas take turns.
+// expect checks that the quota has the expected revision, or does not exist. Writers of quotas take turns.
 func (c QuotaChange) expect(ctx context.Context, tx pgx.Tx, id string) error {
 	if c.Exists == nil && c.AtRevision == nil {
 		return nil

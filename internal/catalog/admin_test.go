@@ -196,7 +196,7 @@ func TestAdminRefuses(t *testing.T) {
 		"too many digits": {Rate: new("999999.123457")}, "period": {Rate: new("5/fortnight")},
 		"status": {Status: new(delivery.Status("asleep"))}, "overflow": {Overflow: new(delivery.Overflow("drop"))}, "sink": {Sink: new("a b")},
 		"burst": {Burst: new(int64(-1))}, "priority_weight": {PriorityWeight: new(int64(0))}, "max_in_flight": {MaxInFlight: new(int64(1) << 40)},
-		"expected_total": {ExpectedTotal: new(int64(-1))}, "job_ttl": {JobTTL: new(-time.Second)},
+		"expected_total": {ExpectedTotal: new(int64(-1))}, "note must be one line": {Note: new("two\nlines")}, "job_ttl": {JobTTL: new(-time.Second)},
 		"ends_at":              {StartsAt: new(time.Unix(9, 0)), EndsAt: new(time.Unix(8, 0))},
 		"later than starts_at": {EndsAt: new(time.Unix(1_800_000_000, 0))}, // only the database knows starts_at
 		"at most 16":           {Quotas: &many}, "quota id": {Quotas: &[]string{""}}, "pacer quota set nowhere": {Quotas: &[]string{"nowhere"}},

@@ -46,7 +46,7 @@ func (a *Admin) DeleteQuota(ctx context.Context, id string, unlink bool, revisio
 	return was, err
 }
 
-// maxReason bounds the words in which somebody says why.
+// maxReason bounds the reason of a change, in characters.
 const maxReason = 1000
 
 // AdjustQuota records that the count of one window is corrected, which adjust does: it returns what was counted before and

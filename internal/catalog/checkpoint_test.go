@@ -175,8 +175,7 @@ func TestACorrectionEndsACheckpoint(t *testing.T) {
 	}
 }
 
-// TestTheLedgerOfAMonthIsSmall: minutes become hours after a day, in which no unit is lost, whoever reserved it, also
-// while others write and merge.
+// TestTheLedgerOfAMonthIsSmall: minutes become hours after a day. No unit is lost, also while others write and merge.
 func TestTheLedgerOfAMonthIsSmall(t *testing.T) {
 	t.Parallel()
 	p, total := ledgerOf(t)

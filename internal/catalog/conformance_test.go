@@ -42,7 +42,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// emptied is a catalog over a database in which nothing is left of the tests before.
+// emptied is a catalog over a database without rows of earlier tests.
 func emptied(t *testing.T, dsn string) (*Postgres, editor) {
 	conn := connected(t, dsn)
 	run(t, conn, `TRUNCATE pacer.campaigns, pacer.quotas, pacer.destinations, pacer.positions, pacer.store_incarnations CASCADE`)

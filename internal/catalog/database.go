@@ -226,7 +226,7 @@ var (
 	ErrSchema = errors.New("the database schema is missing or older than this pacer; run: pacer migrate up")
 	// ErrNotFound means that the named campaign, quota, window, destination or change does not exist.
 	ErrNotFound = errors.New("not found")
-	// ErrStale means that what was to be changed has been changed by somebody else.
+	// ErrStale means that the row has changed since it was read.
 	ErrStale = errors.New("changed meanwhile")
 	// ErrOver means that a campaign is cancelled or completed, and stays so.
 	ErrOver = errors.New("over")

@@ -32,7 +32,7 @@ func TestWrongAddressesOfDestinations(t *testing.T) {
 	}
 }
 
-// What is refused is what the schema refuses: its expression is the one of pacer.check_destination.
+// It refuses what the schema refuses: its expression is that of pacer.check_destination.
 func TestAddressesAreJudgedAsTheSchemaDoes(t *testing.T) {
 	form, printable := regexp.MustCompile(`(?s)^https?://[^/?#@]+([/?][!-~]*)?$`), regexp.MustCompile(`^[!-~]+$`)
 	rapid.Check(t, func(t *rapid.T) {

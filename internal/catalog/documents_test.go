@@ -19,7 +19,7 @@ var (
 )
 
 // TestTheStatementsOfDocumentsWork runs the SQL of all documents on a database with the campaign, the quota and the destination that they
-// name, each by itself. What is in blocks of their own is run with the rights that it grants: see test/secure_test.go.
+// name, each by itself. Blocks of their own run with the granted rights: see test/secure_test.go.
 func TestTheStatementsOfDocumentsWork(t *testing.T) {
 	t.Parallel()
 	pages := []string{"../../README.md", "../../SECURITY.md"}
@@ -66,7 +66,7 @@ func TestTheStatementsOfDocumentsWork(t *testing.T) {
 	}
 }
 
-// try runs a statement, of which nothing stays.
+// try runs a statement and rolls it back.
 func try(conn *pgx.Conn, sql string) error {
 	ctx := context.Background()
 	tx, err := conn.Begin(ctx)

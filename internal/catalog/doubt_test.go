@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// What a severed connection does when a transaction is committed over it.
+// How a severed connection treats a commit.
 const (
 	passes     = iota
 	losesAsk   // the commit does not reach the server

@@ -14,10 +14,9 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// The ledger is a copy in the database of the counts in the quota store, by which a loss of the store's data is
-// detected and its windows are restored. It holds the epoch of each shard's data, the units that each daemon reserved
-// in each minute, those that the store has counted, which replace them, and the ends of windows that began at their
-// first use.
+// The ledger is a copy of the quota store's counts in the database. It reveals a loss of the store's data and restores its windows. It
+// holds the epoch of each shard's data, the units that each daemon reserved in each minute, those that the store has counted, which
+// replace them, and the ends of windows that began at their first use.
 
 const (
 	selectEpoch = `SELECT coalesce(max(incarnation), 0), coalesce(max(ahead), 0), coalesce(max(jumped_at), 0) FROM pacer.store_incarnations WHERE shard = $1`
@@ -43,7 +42,7 @@ ON CONFLICT (quota_id, minute, node) DO UPDATE SET units = excluded.units, incar
 	replaced = `EXISTS (SELECT 1 FROM pacer.quota_checkpoints k WHERE k.quota_id = u.quota_id AND u.node <> ''
     AND k.incarnation = u.incarnation AND u.minute >= k.begun AND u.minute < k.at / 60000000)`
 
-	// A count that was corrected tells nothing of the units before, of which a correction may have left nothing but a change.
+	// After a correction, a count says nothing of the units before it.
 	selectCheckpoints = `
 SELECT u.quota_id, coalesce(k.incarnation, 0), coalesce(k.since, 0), coalesce(k.at, 0), coalesce(k.counted_in, ''),
     coalesce(k.born, 0), coalesce(k.counted, 0), coalesce(k.begun, 0), u.first,
@@ -54,9 +53,8 @@ FROM (SELECT quota_id, min(minute) AS first, min(coalesce(incarnation, 0)) AS lo
     FROM pacer.quota_usage WHERE minute >= $1 GROUP BY quota_id HAVING bool_or(node <> '')) u
 LEFT JOIN pacer.quota_checkpoints k USING (quota_id) ORDER BY u.quota_id COLLATE "C"`
 
-	// A checkpoint follows the one that its writer has read, of the incarnation in force; others are dropped. What was
-	// counted just after the end of a minute belongs to that minute. Rows that a daemon is writing are left for the next
-	// checkpoint.
+	// A checkpoint follows the one that its writer has read, of the incarnation in force; others are dropped. Units that are written just
+	// after the end of a minute belong to it. Rows that a daemon is writing are left for the next checkpoint.
 	writeCheckpoints = `
 WITH told AS (
     SELECT n.* FROM unnest($3::text[], $4::bigint[], $5::bigint[], $6::text[], $7::bigint[], $8::bigint[], $9::bigint[],
@@ -146,11 +144,10 @@ WHERE shard = $1 AND incarnation = $2`, shard, old, next.Epoch, cause, next.Ahea
 	})
 }
 
-// WriteUsage sets the node's units of each quota and minute, and stores each anchor unless the known one is later. It
-// takes one round trip and is atomic, and it is as durable when it returns as the server's synchronous_commit setting
-// provides. Quotas that do not exist are skipped; of two entries for the same minute the last counts. It returns the
-// shards of which another epoch is recorded than the page names; then the units do not count as written, and may
-// have been.
+// WriteUsage sets the node's units of each quota and minute, and stores each anchor unless the known one is later. It takes one round
+// trip and is atomic, and it is as durable when it returns as the server's synchronous_commit setting provides. Quotas that do not exist
+// are skipped; of two entries for the same minute the last counts. It returns the shards whose recorded epoch differs from the page's.
+// Their units may or may not have been written, and count as not written.
 func (p *Postgres) WriteUsage(ctx context.Context, page delivery.UsagePage) (stale []int, err error) {
 	if len(page.Usage)+len(page.Anchors)+len(page.Epochs) == 0 {
 		return nil, nil
@@ -258,8 +255,8 @@ WHERE quota_id = ANY ($1::text[]) ORDER BY quota_id COLLATE "C", span`, quotas)
 	})
 }
 
-// Checkpoints returns the last checkpoint of each quota of which daemons have reserved units in minutes from sinceMinute
-// on that were not replaced yet, ordered by quota. Those that have none have only the name.
+// Checkpoints returns the last checkpoint of each quota with reserved units since sinceMinute that were not replaced yet, ordered by
+// quota. Those that have none have only the name.
 func (p *Postgres) Checkpoints(ctx context.Context, sinceMinute int64) ([]delivery.Checkpoint, error) {
 	return read(ctx, p.database, queryTimeout, "read the checkpoints of quotas", func(ctx context.Context, pool *pgxpool.Pool) ([]delivery.Checkpoint, error) {
 		rows, _ := pool.Query(ctx, selectCheckpoints, sinceMinute)

@@ -281,8 +281,8 @@ func TestLedgersOfManyNodes(t *testing.T) {
 	}
 }
 
-// TestOneQuotasTroubleIsItsOwn: somebody has begun to delete a quota, or to change it, and what others use is written all the same. With
-// the quota goes what was written of it meanwhile.
+// TestOneQuotasTroubleIsItsOwn: while one quota's row is locked by a delete or a change, the use of others is written. With the quota
+// goes what was written of it meanwhile.
 func TestOneQuotasTroubleIsItsOwn(t *testing.T) {
 	t.Parallel()
 	dsn, ctx := migrated(t), t.Context()

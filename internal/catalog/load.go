@@ -69,8 +69,8 @@ func (p *Postgres) load(ctx context.Context, wanted scope) error {
 	return nil
 }
 
-// publishState publishes the state as of started. If nothing has changed it only moves LoadedAt, by which a campaign
-// is known not to exist at that time.
+// publishState publishes the state as of started. Without a change it only moves LoadedAt: a campaign that is not in memory did not exist
+// at that time.
 func (p *Postgres) publishState(changed bool, started time.Time) {
 	previous := p.Snapshot()
 	if !changed && previous != nil {

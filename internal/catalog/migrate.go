@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// versionTable is the table in which goose records applied migrations.
+	// versionTable is the table of goose's applied migrations.
 	versionTable = "pacer.migrations"
 	// migrationLock is held while migrations run ("pacermig"), so that two processes take turns.
 	migrationLock int64 = 0x70616365726d6967
@@ -164,7 +164,7 @@ func (m *Migrator) Install(ctx context.Context, i delivery.Installation) error {
 	})
 }
 
-// Sessions returns the number of sessions of daemons and consoles in the database. A role may see it whoever they connect as.
+// Sessions returns the number of sessions of daemons and consoles in the database. A role may see it under any user.
 func (m *Migrator) Sessions(ctx context.Context) (count int, err error) {
 	err = m.connected(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		return conn.QueryRow(ctx, `SELECT count(*) FROM pg_stat_activity

@@ -27,8 +27,8 @@ func (p *Postgres) nextResume() time.Time {
 	return end
 }
 
-// resume asks the database to end the pauses that are over, if there are any. All daemons ask, and the first one does it. What was
-// changed is read like any change.
+// resume asks the database to end the pauses that are over, if there are any. All daemons ask, and the first one does it. The catalog
+// then reads it like any change.
 func (p *Postgres) resume(ctx context.Context) {
 	now := time.Now()
 	if next := p.nextResume(); next.IsZero() || next.After(now) {

@@ -25,7 +25,7 @@ const (
 	// read in batches. Readers of the catalog examine every campaign after a change.
 	minGap  = 5 * time.Millisecond
 	gapEach = 2 * time.Microsecond
-	// jitter is the part of an interval by which it varies, so that daemons started together do not query together.
+	// jitter is the variation of an interval, as a part of it. It keeps daemons that started together from querying together.
 	jitter = 0.2
 )
 

@@ -84,8 +84,8 @@ func TestNoUpdateIsLostAtStart(t *testing.T) {
 	}
 }
 
-// TestConcurrentWriters commits many overlapping transactions in an order that differs from the order in which
-// they began. Everything must arrive by notifications alone, and without reading everything again.
+// TestConcurrentWriters commits many overlapping transactions in another order than that of their begin. Everything must arrive by
+// notifications alone, and without reading everything again.
 func TestConcurrentWriters(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
@@ -450,7 +450,7 @@ func TestWrongDSN(t *testing.T) {
 	}
 }
 
-// TestUnreachable: a daemon that cannot connect says to what, in one line, and never with which password.
+// TestUnreachable: a daemon that cannot connect names the address in one line, without the password.
 func TestUnreachable(t *testing.T) {
 	t.Parallel()
 	there := parsed(t, testservices.PostgresDSN(t))
@@ -503,8 +503,8 @@ func TestCampaignsWithoutASinkAreCounted(t *testing.T) {
 	eventually(t, "they can send", func() bool { return testutil.ToFloat64(p.metrics.invalid) == 0 })
 }
 
-// TestAFullLoadCompares: rows that are as they were stay the same campaigns, and no reader is woken for them. What changed
-// without a revision is found.
+// TestAFullLoadCompares: rows that are as they were stay the same campaigns, and no reader is woken for them. Changes without a revision
+// are found.
 func TestAFullLoadCompares(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestQuotasAreNumberedTogether: what one transaction changes gets final revisions when it commits, and is recorded once, however many rows
-// it has, and also where it changes a row twice; and what statements change of windows and links, what these belong to.
+// TestQuotasAreNumberedTogether: rows get final revisions at the commit of their transaction. Each row is recorded once, also if it
+// changes twice. Changes of windows and links number their quotas and campaigns.
 func TestQuotasAreNumberedTogether(t *testing.T) {
 	t.Parallel()
 	conn := connected(t, migrated(t))

@@ -22,7 +22,7 @@ const (
 	replayLost  = 30 * time.Second
 )
 
-// SaveReplay writes what became of a replay, and returns whether somebody asks to stop it.
+// SaveReplay writes the progress of a replay. It returns whether to stop it.
 func (a *Admin) SaveReplay(ctx context.Context, id string, job json.RawMessage, running bool) (stop bool, err error) {
 	return alter(ctx, a, func(ctx context.Context, tx pgx.Tx) (stop bool, err error) {
 		var added bool

@@ -97,6 +97,8 @@ VALUES ('rises', 100, '{"start": 1, "add": 1, "every": "1 minute"}', '[{"from": 
 		{campaign("priority_weight", "0"), "priority_weight", "must not be 0"},
 		{campaign("max_in_flight", "-1"), "max_in_flight", "must not be negative (-1)"},
 		{campaign("expected_total", "-1"), "expected_total", "must not be negative (-1)"},
+		{campaign("note", "repeat('x', 501)"), "note", "one line of at most 500 characters"},
+		{campaign("note", `E'two\nlines'`), "note", "one line of at most 500 characters"},
 		{campaign("job_ttl", "'-1 second'"), "job_ttl", "must not be -00:00:01"},
 		{campaign("time_zone", "'Mars/Olympus'"), "time_zone", "'Mars/Olympus' is not known"},
 		{campaign("ramp", "'5'"), "ramp", "must be an object, not 5"},

@@ -26,9 +26,9 @@ type Usage struct {
 type Left struct {
 	Span  string `json:"span"`
 	Limit int64  `json:"limit"` // the current limit
-	// Units are the limit less the units used within the span, at least 0; nil for windows shorter than the minutes, and of
-	// old steps the hours, in which the ledger counts. For a fixed window that begins at its first use they are a lower bound: the ledger does
-	// not know when it began.
+	// Units are the limit less the units used within the span, at least 0. They are nil for windows shorter than the ledger's steps:
+	// minutes, and hours of old usage. For a fixed window that begins at its first use they are a lower bound: the ledger does not know
+	// when it began.
 	Units *int64 `json:"units,omitempty"`
 }
 

@@ -136,6 +136,7 @@ func (c *cli) campaignChange(name, short string) *cobra.Command {
 	optional(f, &change.Ramp, "ramp", "", checked(notation.ParseRamp), "how the rate grows up to --rate: start=10,add=5,every=1m or start=10,factor=1.5,every=1h; none for at once")
 	optional(f, &change.Overflow, "overflow", "", text, "where jobs wait that do not fit in memory: lane, or block for where they were published")
 	optional(f, &change.ExpectedTotal, "expected-total", "", wholeNumber, "how many jobs there will be, for estimates; 0 for unknown")
+	optional(f, &change.Note, "note", "", text, "one line for people, such as whom to ask before the rate is raised")
 	f.StringVar(&change.Status, "status", "", "active, paused, cancelled or completed")
 	return cmd
 }

@@ -28,7 +28,7 @@ type manyCampaigns struct {
 // chosen reports whether the flags select campaigns.
 func (m *manyCampaigns) chosen() bool { return m.all || m.match != "" || m.quota != "" || m.sink != "" }
 
-// which says of which status they are.
+// which returns words for the status that they must have.
 func (m *manyCampaigns) which() string {
 	if m.from == "" {
 		return ""
@@ -71,7 +71,7 @@ type manyChange struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// words say what is done to so many campaigns, and what was done.
+// words returns the question before the change and the words after it.
 func (c *manyChange) words(matched int) (asks, done string) {
 	switch c.Action {
 	case "rate":
@@ -150,7 +150,7 @@ func (c *cli) setMany(ctx context.Context, m *manyCampaigns, change campaignEdit
 	return c.changeMany(ctx, m, &bulk)
 }
 
-// confirmMany asks before many campaigns are changed. What a pause and a resume do can be undone, but not which campaigns they did it to.
+// confirmMany asks before many campaigns are changed. A pause can be undone, but which campaigns were paused before is lost.
 func (c *cli) confirmMany(ctx context.Context, yes bool, what string) error {
 	if yes {
 		return nil

@@ -58,6 +58,9 @@ func (c *cli) showCampaign(shown *campaignRow) error {
 			p.line("expected total\t%d", *row.ExpectedTotal)
 			p.line("done\t%s", formatPercent(&row.Progress))
 		}
+		if row.Note != "" {
+			p.line("note\t%s", row.Note)
+		}
 		showProgress(p, shown)
 		showLanes(p, shown.Lanes)
 		showSenders(p, shown.Senders)

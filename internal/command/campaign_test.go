@@ -127,7 +127,7 @@ func TestProgressInWords(t *testing.T) {
 	}
 }
 
-// TestCampaignsAreDeletedOnceAndForAll: with --yes, where there is nobody to ask.
+// TestCampaignsAreDeletedOnceAndForAll: --yes is required without a terminal.
 func TestCampaignsAreDeletedOnceAndForAll(t *testing.T) {
 	d := newDesk(t, "127.0.0.1:1")
 	d.run("campaign create spring --rate 5")

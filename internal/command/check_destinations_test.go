@@ -13,7 +13,7 @@ import (
 	"github.com/pacer/pacer/internal/sink"
 )
 
-// fakeTable is a sink with destinations, of which some are wrong and some cannot be reached.
+// fakeTable is a sink with valid, wrong and unreachable destinations.
 type fakeTable struct{ wrong, out map[string]string }
 
 func (f fakeTable) CheckRow(row *delivery.Destination) error {

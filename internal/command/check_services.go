@@ -169,7 +169,7 @@ func (c *checks) clock(service string, ahead time.Duration) {
 	c.note(service, "its clock is %s %s that of this machine; let NTP slew both", ahead.Abs().Round(100*time.Millisecond), direction)
 }
 
-// certificates notes those that expire soon. One that has expired is refused by whom it is shown to.
+// certificates notes those that expire soon. Servers refuse an expired certificate.
 func (c *checks) certificates(seen []app.Expiring, now time.Time) {
 	for _, e := range seen {
 		key := e.Service + ".tls"

@@ -19,7 +19,7 @@ func yesFlag(cmd *cobra.Command, yes *bool) {
 	cmd.Flags().BoolVar(yes, "yes", false, "do not ask before something that cannot be undone")
 }
 
-// confirm asks whether to do something that cannot be undone. Where there is nobody to ask, --yes is required.
+// confirm asks whether to do something that cannot be undone. Without a terminal, --yes is required.
 func (c *cli) confirm(ctx context.Context, yes bool, what string) error {
 	if yes {
 		return nil

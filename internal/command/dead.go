@@ -95,8 +95,8 @@ func parseMoment(flag, text string, now time.Time) (time.Time, error) {
 	return now.Add(-age), nil
 }
 
-// listDead is `pacer dead list`. It writes each dead letter as it is read, whatever their number, and the counts at
-// the end; as JSON the letters or, with --count, the counts.
+// listDead is `pacer dead list`. It writes each dead letter as it is read, and the counts at the end. As JSON it writes the letters or,
+// with --count, the counts.
 func (c *cli) listDead(ctx context.Context, filters *deadFilters, limit int, countOnly bool) error {
 	filter, err := filters.filter(time.Now(), limit)
 	if err != nil {

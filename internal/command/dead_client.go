@@ -151,7 +151,7 @@ func (c *cli) replayDeadOver(ctx context.Context, opts *deadletter.ReplayOptions
 	return c.print(replaySummary(opts.DryRun, &report), func(p *printer) { printReplay(p, opts.DryRun, &report, time.Since(began)) })
 }
 
-// runReplay has a console replay so many letters, and waits until that is done. It is stopped when ctx ends.
+// runReplay starts a replay on a console and waits for its end. It is stopped when ctx ends.
 func (c *cli) runReplay(ctx context.Context, r *client, which remoteReplay, rate string, limit int) (deadletter.ReplayReport, error) {
 	var begun struct {
 		Job replay.Job `json:"job"`

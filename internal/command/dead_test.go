@@ -154,7 +154,7 @@ func newCemetery(t *testing.T, letters int) *publisher {
 	return p
 }
 
-// What a limit leaves out is counted by nobody, so no count says that it is of all.
+// Letters beyond the limit are not counted, so no count may claim to be complete.
 func TestCountsOfDeadLettersWithALimit(t *testing.T) {
 	p := newCemetery(t, 9)
 	for _, step := range [][2]string{

@@ -50,7 +50,7 @@ func (d *desk) hooks() {
 	d.environ = append(d.environ, "PACER_SINKS_HOOKS_TYPE=http", "PACER_SINKS_HOOKS_DESTINATIONS=true", "PACER_SINKS_HOOKS_SECRETS_DIR="+d.t.TempDir())
 }
 
-// warned are destinations that are created, and to which nothing is sent, with the warning of each.
+// warned are created destinations that get no jobs, with the warning of each.
 var warned = map[string]string{
 	"inside --url https://10.0.0.1/x":                                                "url: refused by the sink's guard: 10.0.0.1 is not a public address; name its network in guard.allow if it is meant",
 	"nofile --url https://shop.example/x --secret file:missing":                      "secrets: there is no file missing in the sink's secrets_dir",

@@ -87,8 +87,8 @@ func (p *publisher) summary(line string, code int) (v publishSummary) {
 	return v
 }
 
-// TestPublishGoesOnAfterKill: the process is killed within a round of batches, of which some are written. The next one
-// goes on behind the rounds before it, with the same ids.
+// TestPublishGoesOnAfterKill: the process is killed within a round of batches, after some of its writes. The next one goes on behind the
+// rounds before it, with the same ids.
 func TestPublishGoesOnAfterKill(t *testing.T) {
 	p := newPublisher(t)
 	const jobs = 20_000

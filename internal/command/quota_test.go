@@ -299,7 +299,7 @@ func TestQuotaUsageShowsTheLedger(t *testing.T) {
 	}
 }
 
-// TestQuotaUsageSaysWhatItDoesNotKnow: a quota whose use is not kept must not look like one that nobody used.
+// TestQuotaUsageSaysWhatItDoesNotKnow: a quota without kept usage must not look unused.
 func TestQuotaUsageSaysWhatItDoesNotKnow(t *testing.T) {
 	window := func(span string) []catalog.WindowRow { return []catalog.WindowRow{{Span: "1s"}, {Span: span}} }
 	for _, c := range []struct {

@@ -23,7 +23,7 @@ import (
 	"github.com/pacer/pacer/internal/top"
 )
 
-// served starts the console of a desk, and returns the flags by which commands work over it.
+// served starts the console of a desk and returns the flags for commands over it.
 func served(t *testing.T, d *desk) (flags string) {
 	t.Helper()
 	// Below the ports that the system gives to others meanwhile: the console takes it some time later.
@@ -70,7 +70,10 @@ func TestCommandsOverAServer(t *testing.T) {
 	d.environ = append(d.environ, "PACER_SINKS_OUT_TYPE=log") // of two, none is the default
 	d.run("quota set provider --window 300/1m,5000/1d:fixed:day@Europe/Moscow --mode shadow --rollout 50")
 	d.run("campaign create slow --rate 600/m --quota provider --ramp start=60,add=30,every=1h --time-zone Europe/Moscow --job-ttl 36h --burst 3 --expected-total 100",
-		"--active-hours", "mon-sun 00:00-24:00")
+		"--active-hours", "mon-sun 00:00-24:00", "--note", "ask Anna")
+	if shown := d.run("campaign show slow"); !strings.Contains(shown, "ask Anna") {
+		t.Errorf("the note is not shown:\n%s", shown)
+	}
 	d.run("campaign create held --rate 0 --starts-at 2030-01-01T00:00:00Z")
 	d.run("destination create shop-7 --url https://shop-7.example/hook?token=hunter22 --secret file:new,env:DESTINATION_OLD --max-in-flight 8 --header x-tenant=blue")
 	d.run("destination create shop-8 --url https://shop-8.example/hook")
@@ -146,7 +149,8 @@ func TestCommandsOverAServer(t *testing.T) {
 	d.refuses("campaign list"+viewer+" --token file:"+wrong, "this token is not known")
 }
 
-// manyOver pauses and resumes campaigns that flags select, over the server and over the database. What a console shows may be a second old.
+// manyOver pauses and resumes campaigns that flags select, over the server and over the database. A console's answers may be a second
+// old.
 func manyOver(t *testing.T, d *desk, flags string) {
 	t.Helper()
 	d.refuses("campaign pause slow --all", "give an id, or --all")

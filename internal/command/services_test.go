@@ -82,7 +82,7 @@ func command(t *testing.T, addr string, args ...any) {
 	}
 }
 
-// What go-redis writes by itself would be lines in another format among the daemon's own.
+// go-redis' own lines would have another format than the daemon's.
 func TestTheRedisClientSpeaksThroughTheLog(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for level, want := range map[string]bool{"info": false, "debug": true} {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// What docs/simulate.md shows is what the command does.
+// docs/simulate.md shows the command's output.
 func TestSimulateIsAsDocumented(t *testing.T) {
 	docs, err := filepath.Abs("../../docs")
 	if err != nil {

@@ -71,7 +71,7 @@ func gateState(until *time.Time) (string, *time.Time) {
 	return "half-open", nil
 }
 
-// sinks asks for all sinks, with so many closed destinations of each.
+// sinks returns all sinks, each with at most that many closed destinations.
 func (c *cli) sinks(ctx context.Context, destinations int) (*client, []view.Sink, error) {
 	api, err := c.clientBy(operator(), config.NeedRedis)
 	if err != nil {

@@ -139,7 +139,7 @@ func addDaemons(fleet *top.Fleet, daemons []view.Daemon) {
 	}
 }
 
-// topRow is a campaign as pacer top shows it. What became of its jobs is known as far as the daemons have stored it.
+// topRow is a campaign as pacer top shows it. The outcomes of its jobs are those that the daemons have stored.
 func topRow(c *view.Campaign) top.Row {
 	row := top.Row{Campaign: c.ID, SendRate: &c.Allowed, Sent: c.Sent, Backlog: number(c.Backlog), Lanes: len(c.Lanes)}
 	if p := c.Progress; p != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/pacer/pacer/internal/top"
 )
 
-// What goes wrong is said in one line with its remedy.
+// An error is one line with its remedy.
 func TestTopErrors(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, c := range []struct {

@@ -108,8 +108,8 @@ func (r *Redis) Options() shards.Options {
 	}
 }
 
-// Eventual configures how daemons exchange their use of quotas of mode eventual. The bursts say how far ahead of such
-// a quota's limit all daemons together may be, as the time in which the limit allows as much.
+// Eventual configures how daemons exchange their use of quotas of mode eventual. The bursts bound how far all daemons together may run
+// ahead of such a quota's limit, as a time at the limit's rate.
 type Eventual struct {
 	Roots     []string      `yaml:"roots" is:"address" such:"127.0.0.1:6379" most:"16" once:"yes"` // independent Redis servers, host:port; Redis.Addrs in mode single unless set
 	Sync      time.Duration `yaml:"sync" range:"50ms..1m"`                                         // between two exchanges with a root
@@ -201,7 +201,7 @@ func Default() *Config {
 	}
 }
 
-// derive sets the settings that default to others. It returns which they are, and from which they are derived.
+// derive sets the settings that default to others. It returns the derived settings and their sources.
 func (c *Config) derive() map[string]string {
 	from := map[string]string{}
 	if c.Redis.KeyPrefix == "" {

@@ -688,7 +688,7 @@ func TestPageDescribesEveryKey(t *testing.T) {
 	}
 }
 
-// What YAML takes for something else than a section of keys is an error in words, or one that means nothing.
+// Values of another kind than a section are an error in words, or mean nothing.
 func TestOddFiles(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                             "",

@@ -11,7 +11,7 @@ import (
 // EnvPrefix is the prefix of all variables.
 const EnvPrefix = "PACER_"
 
-// ofScripts are the variables of scripts/services.sh itself: whoever uses it may have exported them.
+// ofScripts are the variables of scripts/services.sh, which a shell may have exported.
 var ofScripts = []string{EnvPrefix + "STACK", EnvPrefix + "SECURE", EnvPrefix + "BRIEF", EnvPrefix + "KAFKA_PROXY"}
 
 // EnvName returns the environment variable of a path: kafka.topic_prefix is PACER_KAFKA_TOPIC_PREFIX.
@@ -123,7 +123,7 @@ func sinkKey(variable string, fromFile any) []string {
 	return nil
 }
 
-// insert sets the value at path, and makes maps as needed. What stands in the place of a section stays there, to be complained about.
+// insert sets the value at path, and makes maps as needed. A value in the place of a section stays, and validation reports it.
 func insert(tree map[string]any, path []string, value any) {
 	for _, key := range path[:len(path)-1] {
 		sub, ok := tree[key].(map[string]any)

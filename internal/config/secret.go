@@ -80,8 +80,7 @@ type emptyError string
 
 func (e emptyError) Error() string { return "the file " + string(e) + " is empty" }
 
-// tokensKey is the list of tokens. Unlike other secrets it may be empty: whoever removes its last line wants nobody to have a token, and
-// the last one must not stay in use because of an error.
+// tokensKey is the list of tokens. Unlike other secrets it may be empty: after the removal of its last line no token must stay in use.
 const tokensKey = "http.tokens"
 
 // readSecretOf is readSecret of the secret with this key.

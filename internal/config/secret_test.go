@@ -8,8 +8,8 @@ import (
 	"github.com/pacer/pacer/internal/sink"
 )
 
-// TestErrorsShowNoSecret puts a secret where people put them by mistake, in each key: in an address with credentials, and,
-// where the key is for a secret, in whatever YAML takes it for. No error shows it.
+// TestErrorsShowNoSecret puts a secret into each key, as people do by mistake: in an address with credentials, and in a key for secrets
+// in each form of YAML. No error shows it.
 func TestErrorsShowNoSecret(t *testing.T) {
 	const secret = "hunter22"
 	shapes := func(isSecret bool) []string {
@@ -22,7 +22,7 @@ func TestErrorsShowNoSecret(t *testing.T) {
 		}
 		return list
 	}
-	// What else is wrong changes what is said: every other configuration lacks a setting that is needed.
+	// Other errors change the message, so every other configuration lacks a required setting.
 	turn := 0
 	check := func(path, text string) {
 		t.Helper()

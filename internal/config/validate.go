@@ -23,7 +23,7 @@ import (
 	"github.com/pacer/pacer/internal/sink"
 )
 
-// minToken is the least length of a token that nobody guesses.
+// minToken is the least length of a token, in characters.
 const minToken = 16
 
 // Problems returns the errors in the values that are set. Which settings are required depends on the command: see
@@ -72,9 +72,9 @@ var forms = map[string]struct {
 	"origin":  {"an origin", func(s string) bool { return http.NewCrossOriginProtection().AddTrustedOrigin(s) == nil }},
 }
 
-// check returns what is wrong with the value, or with the items of a list. It reads the tags of the field: range (least and greatest number,
-// size or duration), oneof (words), is (the name of a form) and such (an example of it), most (items of a list), once (no item twice), and
-// zero (the zero value is valid and means what the tag says).
+// check returns what is wrong with the value, or with the items of a list. It reads the tags of the field. range has the least and the
+// greatest value, oneof words, is the name of a form, such an example of it. most bounds a list, once forbids repeated items, and zero
+// says what a valid zero value means.
 func (l setting) check() (wrong []string) {
 	values := []reflect.Value{l.value}
 	if l.value.Kind() == reflect.Slice {

@@ -70,7 +70,7 @@ var bodies = map[string]string{
 	"adjust-quota": `{"used":5,"reason":"credit"}`,
 }
 
-// documented returns what says in which way an answer is not as its operation describes it; "" if it is.
+// documented returns how an answer differs from the description of its operation; "" if it does not.
 func documented(t *testing.T) func(path, method string, answer *httptest.ResponseRecorder) string {
 	t.Helper()
 	document := api.Register(http.NewServeMux(), api.Options{Watcher: view.NewWatcher(newWorld().sources())}).OpenAPI()
@@ -105,7 +105,7 @@ func documented(t *testing.T) func(path, method string, answer *httptest.Respons
 	}
 }
 
-// TestEveryOperationTakesARole: one that has none is for nobody, and each is only for those who have its role.
+// TestEveryOperationTakesARole: an operation without a role refuses everyone, and each refuses lower roles.
 func TestEveryOperationTakesARole(t *testing.T) {
 	h := serve(guarded())
 	_, document, _ := get(t, h, "/api/v1/openapi.json")
@@ -225,7 +225,7 @@ type streamed struct{ *httptest.ResponseRecorder }
 
 func (streamed) SetWriteDeadline(time.Time) error { return nil }
 
-// TestStreamEndsWithItsSession: whoever logs out, or whose token is removed, sees no more of what is streamed.
+// TestStreamEndsWithItsSession: a stream ends with a log-out, and when its token is removed.
 func TestStreamEndsWithItsSession(t *testing.T) {
 	ends := map[string]func(h http.Handler, cookie string, tokens *atomic.Value){
 		"logout":        func(h http.Handler, cookie string, _ *atomic.Value) { submit(h, "/logout", cookie, nil) },

@@ -95,6 +95,9 @@ func TestHistoryOfACampaign(t *testing.T) {
 		if p := past("spring", 30*time.Second); len(p.Points) != 3 || p.Points[0].At != began.Add(70*time.Second).UTC() {
 			t.Errorf("of 30 seconds: %+v", p)
 		}
+		if all := past(view.EveryCampaign, time.Hour); len(all.Points) != 9 || all.Points[0].Sent != 80 || all.Points[0].Backlog != 500 {
+			t.Errorf("of all campaigns: %+v", all)
+		}
 		if p := past("paused", time.Hour); p.Kept || len(p.Points) != 0 {
 			t.Errorf("of one that does nothing: %+v", p)
 		}

@@ -49,6 +49,9 @@ func TestPageOfACampaign(t *testing.T) {
 		if strings.Contains(body, "The next seven days") {
 			t.Error("there is a plot of a schedule that is always the same")
 		}
+		if _, first, _ := get(t, h, "/"); !strings.Contains(first, "sent, as a line; allowed to campaigns with a backlog, in dashes") {
+			t.Errorf("the first page has no curve of what was sent: %s", first)
+		}
 		_, body, _ = get(t, h, "/campaign?id=spring")
 		if !strings.Contains(body, "The next seven days") || strings.Count(body, `data-label="Units/s"`) != 2 || !strings.Contains(body, `<td colspan="2">None.</td>`) {
 			t.Errorf("the days to come: %s", body)
@@ -56,7 +59,7 @@ func TestPageOfACampaign(t *testing.T) {
 	})
 }
 
-// TestPreviewOfASchedule: hours, ramp, start and end, whatever the status is.
+// TestPreviewOfASchedule: hours, ramp, start and end, for any status.
 func TestPreviewOfASchedule(t *testing.T) {
 	now := time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC) // a Monday
 	hours, err := delivery.NewActiveHours([]delivery.HoursSpan{{From: 9 * 60, To: 18 * 60}}, time.UTC)
@@ -125,7 +128,7 @@ func TestUnitsThatACampaignWaitsFor(t *testing.T) {
 	})
 }
 
-// TestDeadLettersAreCountedOnceAMinute: only while somebody looks.
+// TestDeadLettersAreCountedOnceAMinute: only while a page is open.
 func TestDeadLettersAreCountedOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, counts := newWorld(), atomic.Int32{}

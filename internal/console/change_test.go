@@ -117,7 +117,7 @@ func TestChangesByAPI(t *testing.T) {
 	}
 }
 
-// TestTickedCampaigns: a form is about those that are ticked, about none without a tick, and not about those that are gone since.
+// TestTickedCampaigns: a form covers the ticked campaigns only. Without a tick it covers none, and it leaves out deleted ones.
 func TestTickedCampaigns(t *testing.T) {
 	w := guarded()
 	h := serve(w)
@@ -284,7 +284,7 @@ func TestForms(t *testing.T) {
 	}
 }
 
-// TestConflict: whoever was slower sees what was changed and what they typed, and nothing is done.
+// TestConflict: the slower user gets the other change and the typed values, and nothing is written.
 func TestConflict(t *testing.T) {
 	w := guarded()
 	h := serve(w)

@@ -45,7 +45,7 @@ func AskReady(ctx context.Context, listen string) error {
 	return fmt.Errorf("%s answers %s, which is not what pacer run says", address, answer.Status)
 }
 
-// Dialable returns the address by which a listener on listen is reached from this machine.
+// Dialable returns the address at which this machine reaches a listener on listen.
 func Dialable(listen string) string {
 	host, port, err := net.SplitHostPort(listen)
 	if err != nil {

@@ -222,8 +222,7 @@ func harden(next http.Handler) http.Handler {
 	})
 }
 
-// verdict answers 200 "ok", or 503 and the reason in one line. What is wrong with one that is ok follows in a second line, and a
-// header says so.
+// verdict answers 200 "ok", or 503 and the reason in one line. A degraded daemon is ok; a second line and a header say what is degraded.
 func verdict(probe func() (bool, string), degraded func() string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")

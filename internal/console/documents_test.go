@@ -57,8 +57,8 @@ var (
 	revision  = regexp.MustCompile(`If-Match: "\d+"`)
 )
 
-// TestTheRequestsOfThePageAreAnswered types each request of docs/console.md, with the token of an admin. What it names is here, at revision
-// 7; a conflict will do, since some of it is here already.
+// TestTheRequestsOfThePageAreAnswered types each request of docs/console.md, with the token of an admin. The named rows exist at revision
+// 7. A conflict is fine: some of them exist already.
 func TestTheRequestsOfThePageAreAnswered(t *testing.T) {
 	w := guarded()
 	w.guard.Anonymous = auth.Viewer

@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// here refuses requests that are addressed to another host, where only this machine can ask: a page of a site whose name leads to the
-// loopback address (DNS rebinding) would otherwise be of the console's own origin, and could ask anything that whoever looks at it may.
-// Elsewhere than on loopback a firewall decides who may ask. It is not for what a proxy serves, whose name a request has then.
+// here refuses requests for another host on a loopback listener. Otherwise DNS rebinding would let a foreign site act with the rights of
+// the user who has it open. Elsewhere than on loopback a firewall decides who may ask. It is not for what a proxy serves, whose name a
+// request has then.
 func (s *Server) here(listen string, next http.Handler) http.Handler {
 	if !loopback(listen) {
 		return next

@@ -12,7 +12,7 @@ import (
 	"github.com/pacer/pacer/internal/console/view"
 )
 
-// Local is the transport of a client whose API is in its own process: whoever runs it reaches the services, and so has every role. It logs
+// Local is the transport of a client whose API is in its own process. Its user reaches the services, and so has every role. It logs
 // nothing: its user sees the answers.
 type Local struct {
 	mux *http.ServeMux

@@ -23,7 +23,7 @@ import (
 	"github.com/pacer/pacer/internal/progress"
 )
 
-// TestLookWhileSourcesHang: what hangs is waited for once, by one of those who look, and then not again at once.
+// TestLookWhileSourcesHang: only one request waits for a hanging source, and none again soon after.
 func TestLookWhileSourcesHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked, read atomic.Int32
@@ -66,7 +66,7 @@ func TestLookWhileSourcesHang(t *testing.T) {
 	})
 }
 
-// TestWhoeverLooksFindsAState: one of the last seconds, also who comes after nobody has looked for long, and it is renewed then.
+// TestWhoeverLooksFindsAState: each request finds a state of the last seconds, also the first one after a long time, which renews it.
 func TestWhoeverLooksFindsAState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
@@ -94,7 +94,7 @@ func TestWhoeverLooksFindsAState(t *testing.T) {
 	})
 }
 
-// TestPagesDoNotWait: while the services answer nobody, not even at the end of their time, pages show what was so last, and say since when.
+// TestPagesDoNotWait: while the services hang, pages show the last state and its age.
 func TestPagesDoNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
@@ -355,7 +355,7 @@ func TestLettersThatAreNotAll(t *testing.T) {
 	}
 }
 
-// TestSendersAreAskedForByOneAtATime: whoever comes while an answer is under way, or hangs, does without.
+// TestSendersAreAskedForByOneAtATime: requests during a question do without its answer.
 func TestSendersAreAskedForByOneAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sources := newWorld().sources()
@@ -410,8 +410,8 @@ func TestSendersAreShown(t *testing.T) {
 	}
 }
 
-// TestRevisionIsOfWhatIsShown: whoever changes a campaign as they saw it must have seen all of it at that revision: as the database has it,
-// or where that does not answer, not later than the oldest thing that is shown.
+// TestRevisionIsOfWhatIsShown: a shown revision is that of all shown settings. Without an answer of the database it is that of the
+// oldest.
 func TestRevisionIsOfWhatIsShown(t *testing.T) {
 	w := newWorld()
 	w.snapshot.Campaigns["spring"].Revision = 8

@@ -53,7 +53,7 @@ func TestForesee(t *testing.T) {
 	}
 }
 
-// steps are an hour of minutes in which so many units were used.
+// steps are an hour of minutes, each with that many used units.
 func steps(now time.Time, units int64) (list []catalog.Usage) {
 	for at := now.Add(-time.Hour); at.Before(now); at = at.Add(time.Minute) {
 		list = append(list, catalog.Usage{Start: at, End: at.Add(time.Minute), Units: units})

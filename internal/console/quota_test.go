@@ -39,7 +39,8 @@ func TestPreviewOfAQuota(t *testing.T) {
 	}
 }
 
-// TestConflictOfAQuota: whoever was slower sees what was changed and what they typed, and nothing is done; what exists is not created.
+// TestConflictOfAQuota: the slower user gets the other change and the typed values, and nothing is written. An existing quota is not
+// created.
 func TestConflictOfAQuota(t *testing.T) {
 	w := guarded()
 	h := serve(w)

@@ -150,7 +150,7 @@ func TestReplayOfWhatHasExpired(t *testing.T) {
 	}
 }
 
-// TestReplayOfTickedLetters: letters are chosen one by one, counted, and replayed, whatever the search was.
+// TestReplayOfTickedLetters: ticked letters are counted and replayed, independent of the search.
 func TestReplayOfTickedLetters(t *testing.T) {
 	w := guarded()
 	asked := make(chan replay.Request, 2)

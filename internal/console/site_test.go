@@ -160,7 +160,7 @@ func TestManyCampaigns(t *testing.T) {
 	}
 }
 
-// TestTablesForSpreadsheets: all rows of the selection, none of which is taken for a formula.
+// TestTablesForSpreadsheets: all rows of the selection, and no cell that is taken for a formula.
 func TestTablesForSpreadsheets(t *testing.T) {
 	w := newWorld()
 	h := serve(w)
@@ -201,6 +201,7 @@ func TestOverview(t *testing.T) {
 	for what, says := range map[string]string{
 		"Redis": `Redis <span class="state good">answers</span>`, "how many are disabled": ">7 destinations</a> are disabled", "how many fail": ">1</a> fail",
 		"why": "&lt;script&gt;alert(1)&lt;/script&gt;</li>", "changes": "<caption>The last changes</caption>",
+		"a closed sink": `<li><span class="state bad">throttled</span> <a href="sinks">sink receiver</a> is closed for all its campaigns`,
 	} {
 		if !strings.Contains(body, says) {
 			t.Errorf("the overview does not tell %s: %s", what, body)
@@ -213,9 +214,12 @@ func TestOverview(t *testing.T) {
 	if _, body, _ = get(t, serve(w), "/"); !strings.Contains(body, `Redis <span class="state bad">away</span> <small>it has not answered yet</small>`) {
 		t.Errorf("Redis is away: %s", body)
 	}
+	if !strings.Contains(body, `<li><span class="state bad">away</span> Redis does not answer.</li>`) {
+		t.Errorf("that Redis is away is no problem: %s", body)
+	}
 }
 
-// TestRampingCampaigns are shown and found as such, while they send.
+// TestRampingCampaigns: campaigns on a ramp are shown and found while they send.
 func TestRampingCampaigns(t *testing.T) {
 	w := newWorld()
 	spring := w.snapshot.Campaigns["spring"]
@@ -231,7 +235,7 @@ func TestRampingCampaigns(t *testing.T) {
 	}
 }
 
-// TestVendoredFiles: what others have written is what they have published.
+// TestVendoredFiles: vendored files equal the published ones.
 func TestVendoredFiles(t *testing.T) {
 	sums, err := os.ReadFile("page/static/vendor.sum")
 	if err != nil {
@@ -453,7 +457,7 @@ func TestCountsOfLettersAreLimited(t *testing.T) {
 	both.Wait()
 }
 
-// TestEventsOfAnyNewline: text cannot begin a field of an event, whatever ends its lines.
+// TestEventsOfAnyNewline: text cannot begin a field of an event, with any kind of newline.
 func TestEventsOfAnyNewline(t *testing.T) {
 	hub, out := live.NewHub(), httptest.NewRecorder()
 	r := httptest.NewRequest(http.MethodGet, "/live", nil)

@@ -263,7 +263,7 @@ func newSiteOf(r prometheus.Registerer, w *world, differ func(*view.Sources)) *S
 	})
 }
 
-// crowd adds so many campaigns.
+// crowd adds that many campaigns.
 func (w *world) crowd(n int) {
 	for i := range n {
 		id := fmt.Sprintf("campaign-%05d", i)

@@ -282,6 +282,7 @@ func (t *assignment) revoke(gone []*holding) {
 			}
 			t.change(func(held map[partition]*holding) { delete(held, h.partition) })
 			t.again.Send()
+			t.untrim(h) // from now on that is the next owner's
 		})
 	}
 	leaving.Wait()

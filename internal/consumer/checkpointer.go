@@ -50,8 +50,8 @@ func (k *checkpointer) save(ctx context.Context) {
 	}
 	for i, s := range sources {
 		// Records of ingress are not pacer's to delete.
-		if before, ok := s.lowWatermark(positions[i].Committed); ok && k.opt.Trim != nil && s.from != delivery.FromIngress {
-			k.opt.Trim(s.partition, positions[i].TopicID, before)
+		if k.opt.Trim != nil && s.from != delivery.FromIngress {
+			s.trim(positions[i].Committed, k.opt.Trim)
 		}
 	}
 }

@@ -83,10 +83,18 @@ func (t *assignment) read(h *holding, from *start) {
 		} else {
 			s.forget()
 		}
+		t.untrim(h) // the log may give these offsets to other records now
 	}
 	if from != nil {
 		h.source.Store(nil)
 		t.pass(h)
+	}
+}
+
+// untrim ends the deletion of records that this daemon has asked for.
+func (t *assignment) untrim(h *holding) {
+	if t.opt.Trim != nil && h.from != delivery.FromIngress {
+		t.opt.Trim(h.partition, delivery.TopicID{}, 0)
 	}
 }
 

@@ -44,8 +44,9 @@ type Janitor struct {
 
 	refusals retry.Outage
 
-	mu    sync.Mutex
-	marks map[partition]lowWatermark // of which it is not known that all before them is removed
+	deleting sync.Mutex // held during a request; Trim waits for it before a log is read whose offsets may be given out again
+	mu       sync.Mutex
+	marks    map[partition]lowWatermark // of which it is not known that all before them is removed
 }
 
 // lowWatermark is the offset of a partition before which nothing will be read again.
@@ -68,6 +69,10 @@ func NewJanitor(client *broker.Client, logger *slog.Logger, registerer prometheu
 
 // Trim is for Options.Trim.
 func (j *Janitor) Trim(at broker.Partition, topic delivery.TopicID, offset int64) {
+	if offset <= 0 {
+		j.deleting.Lock()
+		defer j.deleting.Unlock()
+	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if offset <= 0 {
@@ -113,6 +118,11 @@ func (j *Janitor) sweepOnce(ctx context.Context) {
 			delete(due, at)
 		}
 	}
+	j.deleting.Lock()
+	defer j.deleting.Unlock()
+	j.mu.Lock()
+	maps.DeleteFunc(due, func(at partition, offset int64) bool { return j.marks[at].offset < offset }) // dropped since
+	j.mu.Unlock()
 	if len(due) > 0 {
 		j.remove(ctx, due, begins)
 	}

@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -296,4 +297,53 @@ func TestJanitorMetric(t *testing.T) {
 	if err != nil || len(families) != 1 || families[0].GetName() != "pacer_janitor_deleted_records_total" {
 		t.Errorf("registered: %v, %v", families, err)
 	}
+}
+
+// TestNothingIsDeletedOfALogThatBeganAnew: a sweep that is under way when a mark is dropped deletes nothing by it, and a deletion that is
+// under way ends before the drop returns.
+func TestNothingIsDeletedOfALogThatBeganAnew(t *testing.T) {
+	t.Parallel()
+	cluster, client := janitorCluster(t, kfake.SeedTopics(1, "lanes"))
+	fill(t, client, "lanes", 1, 10)
+	j, at := NewJanitor(client, (&kafkatest.LogBook{}).Logger(), prometheus.NewRegistry()), partition{Topic: "lanes"}
+	held := func(key kmsg.Key) (entered, release chan struct{}) {
+		entered, release = make(chan struct{}), make(chan struct{})
+		first := sync.OnceFunc(func() { close(entered) })
+		cluster.ControlKey(key.Int16(), func(kmsg.Request) (kmsg.Response, error, bool) {
+			cluster.SleepControl(func() { first(); <-release })
+			return nil, nil, false
+		})
+		return entered, release
+	}
+	swept := func() chan struct{} {
+		done := make(chan struct{})
+		go func() { defer close(done); j.sweepOnce(t.Context()) }()
+		return done
+	}
+
+	entered, release := held(kmsg.ListOffsets)
+	j.Trim(at, topicOf(client, at), 5)
+	done := swept()
+	<-entered
+	j.Trim(at, delivery.TopicID{}, 0)
+	close(release)
+	<-done
+	if first := beginning(t, client, "lanes", 0); first != 0 {
+		t.Errorf("the log begins at %d: records were deleted by a mark that was dropped", first)
+	}
+
+	entered, release = held(kmsg.DeleteRecords)
+	j.Trim(at, topicOf(client, at), 5)
+	done = swept()
+	<-entered
+	dropped := make(chan struct{})
+	go func() { defer close(dropped); j.Trim(at, delivery.TopicID{}, 0) }()
+	select {
+	case <-dropped:
+		t.Error("the mark was dropped while records were being deleted by it")
+	case <-time.After(50 * time.Millisecond):
+	}
+	close(release)
+	<-done
+	<-dropped
 }

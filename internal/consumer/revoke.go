@@ -170,10 +170,12 @@ func (s *source) storedPosition() (p delivery.Position, ok bool) {
 	}, true
 }
 
-// lowWatermark returns the offset before which no later owner reads again, given the stored position kept; false if
-// the group has committed nothing.
-func (s *source) lowWatermark(kept int64) (offset int64, ok bool) {
+// trim calls trim with the offset before which no later owner reads again, given the stored position kept, if the group has
+// committed something. It holds the lock, so that no call follows the end of the source.
+func (s *source) trim(kept int64, trim func(at partition, topic delivery.TopicID, offset int64)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return min(s.committed, kept), s.committed >= 0 && !s.gone
+	if s.committed >= 0 && !s.gone {
+		trim(s.partition, s.topic, min(s.committed, kept))
+	}
 }

@@ -79,8 +79,5 @@ func (r *reader) verify(ctx context.Context) (anew *start, err error) {
 		return nil, nil
 	}
 	s.metrics.resets.Inc()
-	if r.opt.Trim != nil && s.from != delivery.FromIngress { // the log gives these offsets to other records now
-		r.opt.Trim(s.partition, delivery.TopicID{}, 0)
-	}
 	return anew, nil
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/pacer/pacer/internal/shards"
 )
 
-// id identifies a campaign and a job's id in its scope (delivery.Job.Scope) by half a SHA-256, which has a constant length whatever ids producers
-// choose. A collision takes as much work as breaking a 128-bit hash, also for a malicious producer.
+// id is half a SHA-256 of a campaign and a job's id in its scope (delivery.Job.Scope). Its length does not depend on the producers' ids.
+// A collision takes as much work as breaking a 128-bit hash, also for a malicious producer.
 type id [16]byte
 
 func idOf(campaign, job, scope string) id {

@@ -68,7 +68,7 @@ func TestAnUndeliveredJobIsFree(t *testing.T) {
 	}
 }
 
-// What was delivered is found before it needs a slot; whatever is in doubt is left to Deliver.
+// Delivered jobs are found before they need a slot; doubtful ones are left to Deliver.
 func TestFilterDelivered(t *testing.T) {
 	server := testservices.FreshRedis(t)
 	client := connect(t, server.Addr)
@@ -295,8 +295,7 @@ func TestALateAnswerServesTheNextSlot(t *testing.T) {
 	}
 }
 
-// A lease whose job was not offered again is released, so that the daemon that has the job now can
-// send it.
+// An unused lease is released, so that the job's new daemon can send it.
 func TestForgottenClaimsAreReleased(t *testing.T) {
 	shared := connect(t, testservices.RedisAddr(t))
 	o := rigOptions{prefix: prefix(), timeout: time.Hour}

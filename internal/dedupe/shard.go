@@ -44,7 +44,7 @@ const (
 	releaseEntry = "release"
 )
 
-// The script's answers to a lease; any other is the number of milliseconds for which another node has the job.
+// The script's answers to a lease. Any other answer is how many milliseconds another node still has the job.
 const (
 	leased    = 0
 	delivered = -1

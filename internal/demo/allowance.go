@@ -14,7 +14,7 @@ import (
 type demand struct {
 	Rates  []measure.RateChange
 	Quotas []string // ids
-	// Busy are the intervals in which it had jobs; Paused and Closed (its gate) those in which it could not send.
+	// Busy are the intervals with jobs. In Paused, and while its gate was Closed, it could not send.
 	Busy, Paused, Closed []measure.Interval
 }
 
@@ -42,7 +42,7 @@ func allowances(demands map[string]demand, quotas map[string]*delivery.Quota) ma
 	return result
 }
 
-// breakpoints returns all instants at which something changes, ascending; between two of them everything is constant.
+// breakpoints returns the instants of all changes, ascending.
 func breakpoints(demands map[string]demand) []time.Duration {
 	var instants []time.Duration
 	for _, d := range demands {

@@ -1,5 +1,5 @@
-// Package demo shows pacer at work without any installed service: a broker, a Redis, a destination and two daemons in
-// one process, and a report that is computed from what the destination received and what the broker still holds.
+// Package demo shows pacer at work without installed services: a broker, a Redis, a destination and two daemons in one process. Its
+// report is computed from the destination's requests and the broker's remaining records.
 package demo
 
 import (

@@ -149,7 +149,7 @@ func (st *environment) observe(ctx context.Context) (*observations, error) {
 	return e, nil
 }
 
-// busy returns the time in which a campaign had jobs: all of it, or until the last of them was accepted.
+// busy returns the interval with jobs of a campaign: all of the time, or until its last job was accepted.
 func busy(span measure.Interval, c *campaignObservations) measure.Interval {
 	accepted, _ := tally(&c.Journal)
 	if len(accepted) < len(c.Published) {

@@ -86,9 +86,8 @@ func newScenario(duration time.Duration) *scenario {
 // newQuota returns a quota like those of providers, with several windows that all apply, and with minutes and hours
 // scaled down to seconds. The tightest window is the second one.
 //
-// A sliding window grants its limit and is then empty until a little more than one span later. The span is such that
-// the fourth such grant falls into the last tenth of the demo, so even with these delays, and with shares that are not
-// exactly even, each campaign can reach what the window allows on average.
+// A sliding window grants its limit and is then empty until a little more than one span later. The fourth such grant falls into the last
+// tenth of the demo. So each campaign can reach the window's average in spite of delays and uneven shares.
 func newQuota(duration time.Duration) delivery.Quota {
 	long := (duration * 29 / 100).Truncate(time.Millisecond)
 	window := func(span time.Duration, rate float64) delivery.Window {

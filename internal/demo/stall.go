@@ -7,8 +7,8 @@ import (
 	"github.com/pacer/pacer/internal/measure"
 )
 
-// stallReach is the distance in time at which a stall still has effects: the goroutines that detect it wake at other
-// instants, on other processors, than those that are late because of it.
+// stallReach is how far from a stall its effects are found. The goroutines that detect it wake at other instants than the late ones, on
+// other processors.
 const stallReach = 100 * time.Millisecond
 
 // handovers is how often a job waits for a processor between the last check of its slot and the network: the scheduler
@@ -34,9 +34,8 @@ func lostTo(stalls []measure.Interval, span measure.Interval) float64 {
 	return min(float64(sum)/float64(max(span.Length(), 1)), 1)
 }
 
-// blurOf returns how much later than it was due an event at an instant may have happened: at each handover by the
-// longest stall of the process nearby, or by one that is too short to be recorded if there were others. The stalls are in
-// order of their beginning.
+// blurOf returns how late an event at an instant may be because of the machine. Each handover may add the longest stall of the process
+// nearby. The stalls are in order of their beginning.
 func blurOf(stalls []measure.Interval) func(at time.Duration) time.Duration {
 	reach := longest(stalls) + stallReach
 	return func(at time.Duration) time.Duration {

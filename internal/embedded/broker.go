@@ -9,8 +9,8 @@ import (
 // maxMessageBytes bounds a produced batch.
 const maxMessageBytes = "2097152"
 
-// StartBroker starts a Kafka broker with topics of so many partitions. It speaks the Kafka protocol on a loopback port,
-// so its clients are the same as for a real cluster. All data is in memory and lost when the caller closes it.
+// StartBroker starts a Kafka broker whose topics have that many partitions. It speaks the Kafka protocol on a loopback port, so its
+// clients are the same as for a real cluster. All data is in memory and lost when the caller closes it.
 func StartBroker(topics map[string]int) (*kfake.Cluster, error) {
 	configs := kfake.BrokerConfigs(map[string]string{"message.max.bytes": maxMessageBytes})
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), configs)

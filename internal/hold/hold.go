@@ -254,7 +254,7 @@ func SinkFault(name string) string {
 	return "its sink " + name + " is not configured"
 }
 
-// quota looks for the window of a quota that nothing remains of for the longest time. A campaign of which nothing waits needs none.
+// quota looks for the window of a quota that nothing remains of for the longest time. A campaign without a backlog needs none.
 func (e *Evidence) quota() (a Answer, found bool) {
 	for _, q := range e.Campaign.Quotas {
 		if !e.binds(q) {

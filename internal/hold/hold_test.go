@@ -241,7 +241,7 @@ func perHour(t *testing.T) delivery.Rate {
 	return rate
 }
 
-// TestSinceWhen: the schedule knows it, or else whoever looked before, if the cause was the same.
+// TestSinceWhen: the time comes from the schedule, else from an earlier look with the same cause.
 func TestSinceWhen(t *testing.T) {
 	e := evidence()
 	e.Campaign.Status, e.Board.Held, e.Board.Since = delivery.StatusPaused, Paused, now.Add(-time.Hour)
@@ -258,7 +258,7 @@ func TestSinceWhen(t *testing.T) {
 	}
 }
 
-// TestOneInstantIsShownOnce: the sentence and the figure beside it name the same second, at which it is over.
+// TestOneInstantIsShownOnce: the sentence and the figure beside it name the same second.
 func TestOneInstantIsShownOnce(t *testing.T) {
 	e, until := evidence(), now.Add(time.Minute+100*time.Millisecond)
 	e.Gates = []delivery.Gate{{Sink: "receiver", Until: until}}

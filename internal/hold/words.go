@@ -217,8 +217,8 @@ func (a *Answer) gateRemedy() string {
 	return "repair the destination; the first job that it takes opens the gate"
 }
 
-// Sentence says in one sentence whether a campaign sends, and if not, what holds it and what to do. waiting are its jobs, 0 also if
-// that is not known; why and remedy are those of an Answer, "" if nothing holds it.
+// Sentence returns one sentence: whether a campaign sends, else the cause and the remedy. waiting counts its jobs, 0 if unknown; why and
+// remedy come from an Answer and are "" if nothing holds it.
 func Sentence(campaign string, waiting int64, why, remedy string) string {
 	switch {
 	case why == "" && waiting == 0:

@@ -78,7 +78,7 @@ func headerProblem(name string) string {
 	return ""
 }
 
-// used returns the fields that the map names, in the order in which they are written.
+// used returns the fields that the map names, in their order on the record.
 func (m Map) used() (list []string) {
 	for _, field := range Fields {
 		if m[field] != "" {

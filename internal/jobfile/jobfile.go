@@ -109,7 +109,7 @@ type Source struct {
 	Map      Map
 	Headers  []delivery.Header // of every job that has none of the same name of its own
 	Limits   record.Limits
-	// Prefix begins the ids of jobs for which the map names no id; the number of their line ends them.
+	// Prefix begins the ids of jobs without a mapped id; their line numbers end them.
 	Prefix string
 }
 

@@ -16,8 +16,7 @@ import (
 // readAhead is what csv.Reader reads beyond an entry, in bytes.
 const readAhead = 4096
 
-// table yields the entries of a CSV file. Quotes that do not fit end the sequence: nobody knows where the next entry
-// begins.
+// table yields the entries of a CSV file. A wrong quote ends the sequence: the begin of the next entry is unknown.
 func (s *Source) table(r io.Reader) iter.Seq2[raw, error] {
 	return func(yield func(raw, error) bool) {
 		t := &table{source: s}

@@ -21,8 +21,7 @@ func (a Arrival) Accepted() bool { return a.Status >= 200 && a.Status < 300 }
 type Journal struct {
 	Jobs     []string // the distinct job ids
 	Arrivals []Arrival
-	// Closed are the intervals in which the receiver had asked the sender to wait: from each answer with Retry-After
-	// until its end, with overlapping intervals joined.
+	// Closed are the joined intervals that the receiver's Retry-After answers asked to wait.
 	Closed []Interval
 }
 
@@ -84,10 +83,10 @@ func (a *arrivals) begin(campaign, job string, at time.Duration) (slot, nth int)
 	return len(j.Arrivals) - 1, int(j.seen[id])
 }
 
-// notKept is the slot of a request for which there was no memory.
+// notKept is the slot of a request beyond the memory.
 const notKept = -1
 
-// finish records the answer to the request for which begin returned this slot.
+// finish records the answer to the request with this slot.
 func (a *arrivals) finish(campaign string, slot, status int) {
 	if slot == notKept {
 		return

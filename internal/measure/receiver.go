@@ -26,14 +26,14 @@ const (
 type ReceiverOptions struct {
 	// Paths are the destinations, by URL path. Other paths answer 404 and record nothing.
 	Paths map[string]Behaviour
-	// MaxRequests bounds the requests that are remembered, each of which takes about 50 bytes.
+	// MaxRequests bounds the remembered requests, of about 50 bytes each.
 	MaxRequests int
 	Log         *slog.Logger
 }
 
-// Receiver is the destination of the demo: an HTTP server that answers as real ones do, some of them late, some with
-// errors, and that records each request: when it reached this machine's kernel (if the kernel tells; otherwise when
-// its header had been read), its campaign, its job, and the answer. The report relies on nothing else.
+// Receiver is the destination of the demo: an HTTP server that answers as real ones do, also late and with errors. It records each
+// request: its campaign, its job, the answer, and when it reached this machine's kernel. Without a time from the kernel it records when
+// the header had been read. The report relies on nothing else.
 //
 // Instants are durations since the receiver's epoch, on the monotonic clock: Now returns the current one, At converts
 // a time of this process. Methods are safe for concurrent use.
@@ -80,8 +80,8 @@ func (r *Receiver) Journals() (journals map[string]Journal, dropped int) {
 // Accepted returns the number of accepted requests so far, by campaign, for live views.
 func (r *Receiver) Accepted() map[string]int { return r.arrivals.accepted() }
 
-// Stalls returns the intervals in which this process did not run while Run was active; they may overlap. An event
-// recorded during or just after one may have been due earlier by up to its length.
+// Stalls returns the intervals during Run when this process stood still. They may overlap. An event recorded during or just after one may
+// have been due earlier by up to its length.
 func (r *Receiver) Stalls() []Interval { return r.stalls.list() }
 
 // Run answers requests until the context ends, then finishes those in progress. Call it once.

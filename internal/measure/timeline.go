@@ -83,7 +83,7 @@ func (t Timeline) Units(at time.Duration) float64 {
 // Rate returns the rate in force at an instant, in units per second.
 func (t Timeline) Rate(at time.Duration) float64 { return t.step(at).rate }
 
-// when returns the last instant, at most the given one, at which the integral is still units.
+// when returns the last instant, at most the given one, whose integral is units.
 func (t Timeline) when(units float64, atMost time.Duration) time.Duration {
 	i := sort.Search(len(t.steps), func(i int) bool { return t.steps[i].total > units })
 	s := t.steps[max(i-1, 0)]
@@ -93,10 +93,9 @@ func (t Timeline) when(units float64, atMost time.Duration) time.Duration {
 	return min(atMost, s.at+time.Duration((units-s.total)/s.rate*float64(time.Second)))
 }
 
-// Excess returns by how many units the fullest interval exceeds what the timeline allows for it: the largest, over all
-// i <= j, of the number of requests i to j less the integral from just before request i to request j. "Just before" is
-// the tolerance with which a slot may be used late, plus blur, the uncertainty of that instant. An interval is within
-// the bound if its excess is at most the largest weight.
+// Excess returns how many units the fullest interval has above the timeline's allowance. It is the largest, over all i <= j, of the
+// number of requests i to j less the integral from just before request i to request j. "Just before" is the tolerance of late slots, plus
+// blur, the uncertainty of that instant. An interval is within the bound if its excess is at most the largest weight.
 //
 // One pass suffices: with D(j) = j - I(t_j), the interval from i to j has (j-i+1) - (I(t_j) - I(t_i - late)), so only
 // the largest (I(t_i - late) - i) so far matters. Arrivals are ascending.
@@ -118,9 +117,9 @@ func (t Timeline) Tolerance(at time.Duration) time.Duration {
 	return max(LateTolerance, time.Duration(0.1/rate*float64(time.Second)))
 }
 
-// Lateness returns, for each arrival, the least delay with which slots of this timeline explain all of them: going
-// backward, each request's slot is its arrival, or one spacing before the slot of the next request if that is earlier.
-// The receiver does not know the slots; this is what can be derived from its own clock.
+// Lateness returns, for each arrival, the least delay with which slots of this timeline explain all arrivals. Going backward, each
+// request's slot is its arrival, or earlier: one spacing before the next request's slot. The receiver does not know the slots; this is
+// what can be derived from its own clock.
 func Lateness(arrivals []time.Duration, t Timeline) []time.Duration {
 	late := make([]time.Duration, len(arrivals))
 	slot := math.Inf(1) // of the next request, in units

@@ -6,8 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Bounds of native histograms: cells that grow by a tenth, at most so many; a series that needs more is begun anew, if it is as old as
-// this, and has coarser cells otherwise.
+// Bounds of native histograms, whose cells grow by a tenth. A series that needs more cells is reset at this age, and gets coarser cells
+// before.
 const (
 	nativeFactor = 1.1
 	nativeCells  = 100

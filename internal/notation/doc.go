@@ -1,7 +1,6 @@
-// Package notation reads and writes what people and files say in words: rates (150/m), lengths of time (7d), windows
-// (300/1m), sizes (64MiB), active hours, ramps, names of topics. Each has one grammar for flags, files, the environment and the
-// catalog. What was formatted reads as the same again. Bounds that belong to the field and not to its grammar are for
-// the caller to check.
+// Package notation reads and writes what people and files say in words: rates (150/m), lengths of time (7d), windows (300/1m), sizes
+// (64MiB), active hours, ramps, names of topics. Each has one grammar for flags, files, the environment and the catalog. Formatted values
+// parse to the same value. Bounds that belong to the field and not to its grammar are for the caller to check.
 package notation
 
 // Shorten cuts text that is repeated in a message, so that the message stays within a line.

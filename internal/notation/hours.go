@@ -21,7 +21,7 @@ type spanJSON struct {
 	To   string   `json:"to"`             // up to 24:00; not later than from: on the next day
 }
 
-// weekdays are the days as they are spelled, in the order in which people read them.
+// weekdays are the spelled days, from Monday on.
 var weekdays = []string{"mon", "tue", "wed", "thu", "fri", "sat", "sun"}
 
 func dayNamed(name string) (index int, err error) {

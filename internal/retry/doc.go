@@ -1,3 +1,3 @@
-// Package retry has what every component needs that works in a loop and calls a service again after a failure: how long
-// to wait, how to wait and be woken, and how to say once that the service fails and once that it works again.
+// Package retry is for loops that call a service again after a failure. It has backoff delays, waits that can be woken, and outages that
+// are logged once at their begin and once at their end.
 package retry

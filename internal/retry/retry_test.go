@@ -26,7 +26,7 @@ func TestBackoffDoubles(t *testing.T) {
 	}
 }
 
-// TestBackoffStaysInItsBounds: whatever the settings, a delay is never negative and never above Max * (1 + Jitter).
+// TestBackoffStaysInItsBounds: for all settings, a delay is not negative and at most Max * (1 + Jitter).
 func TestBackoffStaysInItsBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := Backoff{

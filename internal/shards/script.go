@@ -80,7 +80,7 @@ func send(ctx context.Context, client redis.UniversalClient, runs []Run, by eval
 	return replies
 }
 
-// Hash returns the digest by which Redis knows the script.
+// Hash returns the script's digest for EVALSHA.
 func (s *Script) Hash() string {
 	_, sha := s.text()
 	return sha

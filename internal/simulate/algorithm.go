@@ -8,8 +8,8 @@ import (
 
 // limiter is an algorithm with its state.
 type limiter interface {
-	// take is how many of the next want jobs go at now, which never falls, and the time from which asking again can
-	// bring more. A want of 0 says that there is nothing to send at present. Microseconds since the start.
+	// take returns how many of the next want jobs go at now, and when to ask again. now never falls. A want of 0 says that there is
+	// nothing to send at present. Microseconds since the start.
 	take(now, want int64) (units, next int64)
 }
 
@@ -20,7 +20,7 @@ type Algorithm struct {
 	start func(rate int64) limiter
 }
 
-// Algorithms are all there are, in the order in which they are shown.
+// Algorithms are all algorithms, in the order of the report.
 func Algorithms() []Algorithm {
 	return []Algorithm{
 		{"leaky-bucket", "leaky bucket", leakyBucket},

@@ -37,7 +37,7 @@ type Chart struct {
 	top     int64 // the largest number shown
 }
 
-// NewChart prepares the drawing of results, of which there is at least one.
+// NewChart prepares the drawing of at least one result.
 func NewChart(load *Load, results []Result) *Chart {
 	c := &Chart{load: load, results: results, bin: minBin}
 	for i := range results {

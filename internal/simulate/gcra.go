@@ -1,8 +1,8 @@
 package simulate
 
-// gcra is the generic cell rate algorithm as rate limiters over Redis have it (rwz/redis-gcra, go-redis/redis_rate,
-// throttled): it keeps the theoretical arrival time of the next job, and lets a job go that comes no earlier than the
-// burst allows. The burst is a second's jobs, which is what redis_rate's PerSecond sets.
+// gcra is the generic cell rate algorithm of rate limiters over Redis (rwz/redis-gcra, go-redis/redis_rate, throttled). It keeps the
+// theoretical arrival time of the next job and admits a job that is at most a burst early. The burst is a second's jobs, which is what
+// redis_rate's PerSecond sets.
 //
 // Source: ITU-T Recommendation I.371 (2004), annex A, the virtual scheduling algorithm.
 type gcra struct {

@@ -91,7 +91,7 @@ func TestGCRAIsAFullTokenBucket(t *testing.T) {
 	}
 }
 
-// Reserved ahead, the slots are those that are asked for one by one.
+// Slots that are reserved ahead equal those reserved one by one.
 func TestSlotsAreALeakyBucket(t *testing.T) {
 	t.Parallel()
 	for _, load := range []*Load{
@@ -152,7 +152,7 @@ func TestProperties(t *testing.T) {
 	})
 }
 
-// checkBounds checks what each algorithm promises whatever the load.
+// checkBounds checks each algorithm's promise under any load.
 func checkBounds(rt *rapid.T, rate int64, r *Result) {
 	bound, clock := 2*rate, int64(0)
 	switch r.Name {
@@ -176,7 +176,7 @@ func checkBounds(rt *rapid.T, rate int64, r *Result) {
 	}
 }
 
-// The time that a limiter names is the first at which more may go: sooner nothing does.
+// The limiter's time is exact: no job may go sooner.
 func TestNextIsTheFirst(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {

@@ -15,8 +15,8 @@ const (
 	lateTolerance = int64(20 * time.Millisecond / time.Microsecond)
 )
 
-// slots reserves stretches of the campaign's timeline as the daemon does: every quantum it asks for the slots up to the
-// horizon, and sends one job at each. Slots for which there is no job are handed back.
+// slots reserves stretches of the campaign's timeline as the daemon does: every quantum it asks for the slots up to the horizon, and
+// sends one job at each. Slots without a job are handed back.
 type slots struct {
 	store *model.Store
 	ask   delivery.Ask

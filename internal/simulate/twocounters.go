@@ -1,8 +1,8 @@
 package simulate
 
-// twoCounters is the sliding window that many gateways use: a counter for this second of the clock and one for the
-// last, of which as much counts as still lies within a second of now, as if its jobs had come evenly. It needs two
-// numbers instead of a log, and is an estimate.
+// twoCounters is the sliding window of many gateways: a counter for this second of the clock and one for the last. The last one counts by
+// the part of it that lies within a second of now, as if its jobs had come evenly. It needs two numbers instead of a log, and is an
+// estimate.
 //
 // Source: J. Desgats, "How we built rate limiting capable of scaling to millions of domains", Cloudflare blog, 2017. The
 // part of the last second's count is rounded down, as in Upstash's ratelimit and in RussellLuo/slidingwindow.
@@ -43,7 +43,7 @@ func (w *twoCounters) freeAt() int64 {
 	if w.last < room {
 		return start
 	}
-	// The first left at which last * left / second, rounded down, is below room: last * left < room * second.
+	// This is the first left with last * left / second, rounded down, below room: last * left < room * second.
 	left := (room*second - 1) / w.last
 	return start + second - left
 }

@@ -17,7 +17,7 @@ func Database(t testing.TB) string {
 	return DatabaseFrom(t, "template1")
 }
 
-// DatabaseFrom is Database with a copy of a template, another database of the server to which nothing is connected.
+// DatabaseFrom is Database with a copy of a template, another database of the server. The template must have no connections.
 func DatabaseFrom(t testing.TB, template string) string {
 	t.Helper()
 	server, name := PostgresDSN(t), "test_"+randomHex()

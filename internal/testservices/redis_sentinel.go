@@ -28,9 +28,8 @@ sentinel down-after-milliseconds %[2]s %[6]d
 sentinel failover-timeout %[2]s 2000
 `
 
-// How long a master may be silent, in milliseconds, before sentinels replace it: only a master that was killed is
-// replaced, not one on a machine that stands still for a second, perhaps by a node that has just been started and has
-// nothing yet.
+// How long a master may be silent, in milliseconds, before sentinels replace it. It must be longer than a stall of the machine: otherwise
+// a node that has just started, and is empty, may replace a healthy master.
 const (
 	sentinelPatience = 60_000
 	sentinelHurry    = 500

@@ -61,8 +61,8 @@ const (
 	loopback  = "127.0.0.1"
 )
 
-// FreePort returns a loopback TCP port that was just free, and that no outgoing connection will use. Until the test ends, nobody
-// else gets it, in this process or in another one: what listens there may be down for a while.
+// FreePort returns a loopback TCP port that was just free, and that no outgoing connection will use. No test of any process gets it until
+// the test ends: its listener may be down for a while.
 func FreePort(t testing.TB) int {
 	t.Helper()
 	folder := filepath.Join(os.TempDir(), fmt.Sprint("pacer-ports-", os.Getuid()))

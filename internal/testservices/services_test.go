@@ -108,7 +108,7 @@ func TestMissingServiceFails(t *testing.T) {
 	}
 }
 
-// TestPortsAreOnesOwn: they lie below those of outgoing connections, and nobody gets one twice while its test runs.
+// TestPortsAreOnesOwn: ports lie below those of outgoing connections and are given out once while their test runs.
 func TestPortsAreOnesOwn(t *testing.T) {
 	seen := map[int]bool{}
 	for range 300 {
@@ -120,8 +120,8 @@ func TestPortsAreOnesOwn(t *testing.T) {
 	}
 }
 
-// TestStacksChoosePortsOfTheirOwn: of two stacks that are started at once, neither takes a port that the other has chosen and
-// does not listen at yet, nor one at which the other's service is down.
+// TestStacksChoosePortsOfTheirOwn: two stacks that start together choose different ports, also before they listen and while a service is
+// down.
 func TestStacksChoosePortsOfTheirOwn(t *testing.T) {
 	base := t.TempDir()
 	// Both draw the same numbers. The second one does while the first still waits for its service.

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Frame is the state of an installation for display. What is not known is nil.
+// Frame is the state of an installation for display. Unknown values are nil.
 type Frame struct {
 	At      time.Time `json:"at"`
 	Address string    `json:"address,omitempty"` // of the console that says so

@@ -10,7 +10,7 @@ import (
 // size is the size of a view, in characters.
 type size struct{ width, height int }
 
-// wideWidth is the width from which a bar shows how near a campaign is to its rate.
+// wideWidth is the least width of a frame with bars of the campaigns' rates.
 const wideWidth = 100
 
 // columns of the table after the campaign's name.

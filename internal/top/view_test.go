@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// A picture fits its terminal, whatever there is to show, and says how much is left out.
+// A picture fits its terminal and says how much is left out.
 func TestTopFits(t *testing.T) {
 	now := &Frame{At: start}
 	for i := range 2_000 {

@@ -86,7 +86,7 @@ func about(sink string, job *delivery.Job, now time.Time) []attribute.KeyValue {
 
 var format propagation.TraceContext
 
-// producer is the span in which the job was published, if its record names one.
+// producer is the producer's span, if the record names one.
 func producer(job *delivery.Job) trace.SpanContext {
 	if job.TraceParent == "" {
 		return trace.SpanContext{}

@@ -102,7 +102,7 @@ func (t *Tracer) Run(ctx context.Context) error {
 	return nil
 }
 
-// sampler takes what the producer's trace, to which a span is linked, takes, and a part of the rest.
+// sampler follows the sampling of the producer's trace, and samples a part of the other spans.
 type sampler struct{ rest sdk.Sampler }
 
 // ShouldSample implements sdk.Sampler.

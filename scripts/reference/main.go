@@ -1,9 +1,7 @@
-// Command reference writes what is made from the program: docs/reference/commands.md and the dashboard of deploy/grafana, or with
-// -package what packages contain beside the program.
+// Command reference writes the dashboard of deploy/grafana or, with -package, the man pages and completions of packages.
 package main
 
 import (
-	"errors"
 	"flag"
 	"log"
 	"os"
@@ -17,8 +15,7 @@ func main() {
 		if err != nil {
 			return err
 		}
-		return errors.Join(os.WriteFile("docs/reference/commands.md", commands(), 0o600),
-			os.WriteFile("deploy/grafana/dashboards/pacer.json", board, 0o600))
+		return os.WriteFile("deploy/grafana/dashboards/pacer.json", board, 0o600)
 	}
 	if *dir != "" {
 		write = func() error { return packageFiles(*dir) }

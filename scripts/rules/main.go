@@ -1,6 +1,5 @@
-// Command rules writes further tests of the alerting rules, made from those of deploy/prometheus/rules_test.yml: each case in which an
-// alert fires is repeated with series that did not exist before, beside a second installation, and beside a daemon that has died.
-// Each has to fire as it does there.
+// Command rules derives tests of the alerting rules from deploy/prometheus/rules_test.yml. It repeats each firing case with new series,
+// beside a second installation, and beside a dead daemon. Each has to fire as it does there.
 package main
 
 import (
@@ -99,7 +98,7 @@ func run(from, to string) error {
 }
 
 var (
-	// firing finds the alert of a case in which one fires.
+	// firing returns the alert of a case, if one fires.
 	firing = regexp.MustCompile(`alertname="(\w+)",alertstate="firing",[^}]*severity`)
 	// steady is how the values of a series begin that first has the same one several times.
 	steady = regexp.MustCompile(`^-?[0-9.]+x([0-9]+) (.+)$`)
@@ -136,7 +135,7 @@ func born(t test) (test, error) {
 	return t, nil
 }
 
-// second adds another installation in which the same happens: the alert fires once for each.
+// second adds another installation with the same events: the alert fires once for each.
 func second(t test) (test, error) {
 	for _, s := range t.Series {
 		t.Series = append(t.Series, series{elsewhere(s.Series), s.Values})

@@ -54,7 +54,7 @@ func TestPaceFlagsSortRates(t *testing.T) {
 	}
 }
 
-// publishedBy is how many jobs a run wrote per campaign, and on which of n partitions they went.
+// publishedBy returns a run's jobs per campaign and per partition.
 func publishedBy(t *testing.T, r *trial, n int) (partitions map[string][]int) {
 	t.Helper()
 	partitions = map[string][]int{}
@@ -221,8 +221,8 @@ func TestStormReport(t *testing.T) {
 	}
 }
 
-// TestStormIsMeasuredByItsRates: a stream that follows the rates as they are changed has sent all that they gave. The tolerance for
-// slots that are used late bounds what may be sent; it is no time for which the rate before was given.
+// TestStormIsMeasuredByItsRates: a stream that follows the rates as they are changed has sent all that they gave. The tolerance of late
+// slots bounds the sent units. It does not extend the time of the earlier rate.
 func TestStormIsMeasuredByItsRates(t *testing.T) {
 	for seed := range uint64(5) {
 		s := newStorm(seed)

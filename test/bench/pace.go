@@ -87,7 +87,7 @@ func validSeconds(flag string, seconds int) error {
 	return nil
 }
 
-// fits reports whether so many jobs can be published and remembered.
+// fits reports whether that many jobs can be published and remembered.
 func fits(perSecond float64, seconds int) error {
 	if jobs := perSecond * float64(seconds+2) * reserve; jobs > maxJobs {
 		return fmt.Errorf("%.0f jobs are more than %d; use a lower rate or fewer seconds", jobs, maxJobs)

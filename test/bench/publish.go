@@ -21,7 +21,7 @@ const (
 	// much they send, not about how they store the rest.
 	mostWaiting = leadJobs * 14 / 10
 	lookEvery   = 50 * time.Millisecond
-	// linger lets a batch fill at the rate at which jobs are published during the window.
+	// linger lets a batch fill at the publishing rate of the window.
 	linger = 50 * time.Millisecond
 )
 
@@ -32,9 +32,8 @@ func (r *trial) publish(ctx context.Context) error {
 	return err
 }
 
-// records yields the jobs in the order in which they are published. Campaigns of one rate take turns, job by job;
-// those of different rates follow each other, so that each is spread evenly over the partitions. The lead is published
-// at once, the rest at the rate at which it is sent.
+// records yields the jobs in the order of their publishing. Campaigns of one rate take turns, job by job; those of different rates follow
+// each other, so that each is spread evenly over the partitions. The lead is published at once, the rest at the sending rate.
 func (r *trial) records(ctx context.Context) iter.Seq2[delivery.Record, error] {
 	return func(yield func(delivery.Record, error) bool) {
 		lead := &lead{began: time.Now(), primed: r.primed, settled: r.settled}

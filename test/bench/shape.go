@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// BinWidth is the width of the bins by which the evenness of a stream is measured.
+	// BinWidth is the width of the bins that measure a stream's evenness.
 	BinWidth = 100 * time.Millisecond
-	// RollingTolerance is the part by which a rolling second may exceed its rate: late_tolerance of each second.
+	// RollingTolerance is how much a rolling second may exceed its rate, as a part of it: late_tolerance.
 	RollingTolerance = 1.02
 )
 

@@ -14,7 +14,7 @@ const (
 	stallWindow = 10 * time.Second
 	stallBegins = 3 * time.Second // into the window
 	stallLasts  = 2 * time.Second
-	// stallBurst is the interval after a stall in which the missed jobs would be sent at once.
+	// stallBurst is how long after a stall missed jobs would be sent at once.
 	stallBurst = 100 * time.Millisecond
 	// stallBlur is how much closer together requests sent in an interval may have arrived.
 	stallBlur       = 10 * time.Millisecond

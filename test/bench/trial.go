@@ -46,7 +46,7 @@ type trial struct {
 	primed chan struct{} // closed when the lead, or everything, has been passed to the producer
 }
 
-// perform makes the run. What arrived, and what did not, is known after the daemons have stopped.
+// perform makes the run. Arrivals are counted after the daemons have stopped.
 func (r *trial) perform(ctx context.Context) error {
 	for i, c := range r.campaigns {
 		r.st.owners[c.id] = owner{run: r, campaign: int32(i)}

@@ -1,6 +1,5 @@
-// Package clients has those whom pacer's sinks speak to, or like, as others have written them: official clients send to the
-// servers that stand in for services in all other tests, so that these are known to speak as the services do; and official
-// receivers take what the sinks send.
+// Package clients tests pacer against other people's code. Official clients send to the stand-ins of all other tests, which shows that
+// these behave as the services do. Official receivers accept the sinks' requests.
 //
 // It is a module of its own, since these clients have hundreds of packages between them.
 package clients

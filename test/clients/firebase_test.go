@@ -95,7 +95,7 @@ func TestTokensOfGoogle(t *testing.T) {
 	}
 }
 
-// ofAnother is the file of a service account with a key that nobody knows.
+// ofAnother is the file of a service account with an unknown key.
 func ofAnother(t *testing.T, file string) string {
 	t.Helper()
 	content, err := os.ReadFile(file)

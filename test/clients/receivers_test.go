@@ -21,8 +21,8 @@ func secretOf(letter string) string {
 	return "whsec_" + base64.StdEncoding.EncodeToString([]byte(strings.Repeat(letter, 32)))
 }
 
-// TestStandardWebhooks: their verifier accepts what an http sink signs, with the old secret and with the new one, whatever the
-// job's id, and nothing else.
+// TestStandardWebhooks: the official verifier accepts an http sink's signatures, by the old and by the new secret, for any job id. It
+// rejects others.
 func TestStandardWebhooks(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

@@ -15,9 +15,8 @@ import (
 	sinkwebpush "github.com/pacer/pacer/internal/sink/webpush"
 )
 
-// TestWebPush: a push service and user agent decrypt what another sender encrypts, and take the token that it signs; and get
-// the same from the sink, whose encryption shares no code with either. What was changed on the way, or is for other keys or
-// of another sender, is not taken.
+// TestWebPush: a push service and user agent decrypt what another sender encrypts, and take the token that it signs; and get the same
+// from the sink, whose encryption shares no code with either. Altered messages, and those with other keys or senders, are rejected.
 func TestWebPush(t *testing.T) {
 	t.Parallel()
 	w, other := sinktest.StartWebPush(t, nil), sinktest.StartWebPush(t, nil)

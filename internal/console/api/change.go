@@ -91,7 +91,7 @@ type pauseIn struct {
 	}
 }
 
-// pause takes no revision: it must not fail because somebody has changed the rate.
+// pause takes no revision: it must not fail because the rate has changed.
 func (s *server) pause(ctx context.Context, in *pauseIn) (*changed[view.Settings], error) {
 	until, reason := "", ""
 	if in.Body != nil {
@@ -153,7 +153,7 @@ func (s *server) deleteCampaign(ctx context.Context, in *deleteIn) (*nothing, er
 	})
 }
 
-// by returns a context in which changes are those of whoever asks, if the reason can be recorded.
+// by returns a context whose changes are recorded as the caller's. It fails if the reason cannot be recorded.
 func by(ctx context.Context, reason string) (context.Context, error) {
 	if err := view.CheckReason("reason", reason); err != nil {
 		return nil, problem(err, Conflict)
@@ -316,7 +316,7 @@ func register[I, O any](api huma.API, o huma.Operation, role auth.Role, handle f
 	huma.Register(api, o, handle)
 }
 
-// authorize lets nobody pass to an operation whose role they do not have. One without a role is for nobody.
+// authorize refuses callers without the role of the operation. An operation without a role refuses everyone.
 func authorize(api huma.API) func(huma.Context, func(huma.Context)) {
 	return func(ctx huma.Context, next func(huma.Context)) {
 		name, _ := ctx.Operation().Extensions[roleKey].(string)

@@ -10,12 +10,12 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 )
 
-// Chosen are the members that somebody wants of a list: thousands of campaigns are megabytes.
+// Chosen are the members of a list that a request asks for: thousands of campaigns are megabytes.
 type Chosen struct {
 	Fields []string `query:"fields" minItems:"1" maxItems:"64" nullable:"false" doc:"only these members of each, separated by commas; by default all"`
 }
 
-// some is a value of which only some members are asked for; without names, all.
+// some is a value with the chosen members only. Without names, it has all.
 type some[T any] struct {
 	value  *T
 	fields []string

@@ -14,7 +14,7 @@ import (
 	"github.com/pacer/pacer/internal/deadletter"
 )
 
-// registerLetters adds the operations that read dead letters. What one says may be private, so all of it is for operators only.
+// registerLetters adds the operations that read dead letters. Letters may be private, so only operators read them.
 func (s *server) registerLetters(api huma.API) {
 	get(api, "list-dead-letters", "/dead-letters", "Dead letters, the newest first, a page at a time, and their counts", s.letters)
 	getAs(api, "get-dead-letter", "/dead-letters/{partition}/{offset}", "One dead letter, with its headers and its payload", auth.Operator, s.letter)

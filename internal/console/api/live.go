@@ -19,7 +19,7 @@ import (
 // liveEvery is how often a stream looks for news.
 const liveEvery = time.Second
 
-// registerLive adds the stream of events. What it bounds is shared with the pages.
+// registerLive adds the stream of events. The pages share its bounds.
 func (s *server) registerLive(api huma.API) {
 	o := huma.Operation{
 		OperationID: "live", Method: http.MethodGet, Path: "/live", Summary: "A stream of what one of the lists answers, again and again",

@@ -39,7 +39,7 @@ type Lately struct {
 	Last string `query:"last" default:"1d" maxLength:"64" pattern:"^[0-9a-zµμ. ]*$" patternDescription:"a span such as 36h or 7d" doc:"how far back, such as 36h or 7d"`
 }
 
-// ToStatus is the status that is set with other fields, or in so many words.
+// ToStatus is the status as a field of a change.
 type ToStatus struct {
 	Becomes string `json:"status,omitempty" enum:"active,paused,cancelled,completed" doc:"also of a campaign that is cancelled or completed, which takes it up again"`
 }

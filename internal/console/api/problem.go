@@ -39,7 +39,7 @@ const (
 	invalid        Kind = "invalid"
 )
 
-// kinds are all there are, with what each means. The first one of a status is that of problems of which nothing else is known.
+// kinds are all there are, with what each means. The first kind of a status is its default.
 var kinds = []struct {
 	kind    Kind
 	status  int
@@ -90,7 +90,7 @@ func typed(kind Kind, err error) error {
 	return err
 }
 
-// kindOf returns the kind of a problem of which only the status is known.
+// kindOf returns the default kind of a status.
 func kindOf(status int) Kind {
 	for _, k := range kinds {
 		if k.status == status {

@@ -181,5 +181,5 @@ func (in *usageIn) between(now time.Time) (from, to time.Time, err error) {
 	return from, to, nil
 }
 
-// maxUsage is how far back somebody may ask; the ledger keeps less.
+// maxUsage bounds how far back a request may go. The ledger keeps less.
 const maxUsage = 10 * 366 * 24 * time.Hour

@@ -20,8 +20,8 @@ func formats() map[string]huma.Format {
 
 var errNotUTF8 = errors.New("a text is not UTF-8")
 
-// decode reads the body of a request. encoding/json would put another character in place of what is not UTF-8, and huma takes null for a
-// member that is absent: in a merge patch it asks for a member to be removed, and none can be.
+// decode reads the body of a request. It refuses invalid UTF-8, which encoding/json would replace. It refuses null, which huma takes for
+// an absent member: in a merge patch, null removes a member, and no member can be removed.
 func decode(body []byte, into any) error {
 	if !utf8.Valid(body) {
 		return errNotUTF8

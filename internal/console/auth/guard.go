@@ -91,7 +91,8 @@ func (g *Guard) known() (list []token) {
 	return list
 }
 
-// Identify returns who asks: the owner of the bearer token, of the session, whom a trusted proxy names, or nobody in particular.
+// Identify returns the identity of a request, from its bearer token, its session or the header of a trusted proxy. Without these it is
+// anonymous.
 func (g *Guard) Identify(r *http.Request) (*Identity, error) {
 	address, trusted := g.client(r)
 	who := &Identity{Role: g.options.Anonymous, Address: address.String()}
@@ -145,8 +146,8 @@ func (g *Guard) client(r *http.Request) (address netip.Addr, trusted bool) {
 	if trusted = g.trusts(address); !trusted {
 		return address, false
 	}
-	// The proxy adds the address that it was asked from. What stands before that came with the request, and may be made up by
-	// whoever sent it: also by a client within the networks of proxies.
+	// The proxy adds the address that it was asked from. Earlier entries came with the request. Any client can forge them, also one
+	// within the networks of proxies.
 	hops := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
 	if a, err := netip.ParseAddr(strings.TrimSpace(hops[len(hops)-1])); err == nil {
 		address = a.Unmap()
@@ -172,7 +173,7 @@ type failure struct {
 }
 
 // check returns the token that was shown. One that is known passes however many wrong ones came from its address: the limit is of noise,
-// and must not let one client lock out those that share its address. What keeps tokens from being guessed is their length.
+// and must not let one client lock out those that share its address. The length of tokens keeps them from being guessed.
 func (g *Guard) check(address netip.Addr, secret string) (*token, error) {
 	bits := 32
 	if address.Is6() {

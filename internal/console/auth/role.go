@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// Role is what somebody may do. Each may do what those before it may.
+// Role is what a user may do. Each may do what those before it may.
 type Role int
 
 // The roles.
@@ -60,7 +60,7 @@ func With(ctx context.Context, who *Identity) context.Context {
 	return context.WithValue(ctx, identityKey{}, who)
 }
 
-// Of returns whose request it is; nobody's if the request has not been through a Guard.
+// Of returns the identity of a request. Without a Guard it is the zero identity.
 func Of(ctx context.Context) *Identity {
 	if who, ok := ctx.Value(identityKey{}).(*Identity); ok {
 		return who
@@ -75,7 +75,7 @@ func WithRequestID(ctx context.Context, id string) context.Context {
 	return context.WithValue(ctx, requestKey{}, id)
 }
 
-// RequestID returns the id of the request, by which its log line and its changes are found.
+// RequestID returns the id of the request. Its log line and its recorded changes carry it.
 func RequestID(ctx context.Context) string {
 	id, _ := ctx.Value(requestKey{}).(string)
 	return id

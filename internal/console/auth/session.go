@@ -70,7 +70,7 @@ func (g *Guard) shrink(now time.Time) {
 	}
 }
 
-// ofSession returns the token with which the session of the request was begun; nil if there is none, or no longer.
+// ofSession returns the token that began the session of the request; nil without a session, or after its end.
 func (g *Guard) ofSession(r *http.Request) *token {
 	name := plainCookie
 	if g.secure(r) {

@@ -15,8 +15,8 @@ import (
 	"github.com/pacer/pacer/internal/notation"
 )
 
-// action is what a form does. Where it can be done, do returns the page that follows, which says that it was done; else it returns an
-// error, and the page on which the form is shown again, if there is one; or only that page, which says what would be done.
+// action is what a form does. After success, do returns the next page. After an error it returns the error and, if there is one, the page
+// that shows the form again. A preview returns only that page.
 type action struct {
 	role auth.Role
 	do   func(ctx context.Context, s *Site, form url.Values) (next string, again *retry, err error)
@@ -161,7 +161,7 @@ func statusOf(err error) int {
 	return http.StatusServiceUnavailable
 }
 
-// setStatus does not ask what the campaign was: a pause must not fail because somebody has changed the rate.
+// setStatus takes no revision: a pause must not fail because the rate has changed.
 func setStatus(status delivery.Status, what string) func(context.Context, *Site, url.Values) (string, *retry, error) {
 	return func(ctx context.Context, s *Site, form url.Values) (string, *retry, error) {
 		id := form.Get("id")
@@ -178,7 +178,7 @@ func revisionOf(form url.Values) (*int64, error) {
 	return &revision, nil
 }
 
-// setRate changes only the rate; where somebody was faster, the conflict is shown as that of the whole form.
+// setRate changes only the rate. It shows a conflict as that of the whole form.
 func setRate(ctx context.Context, s *Site, form url.Values) (string, *retry, error) {
 	id, rate := form.Get("id"), strings.TrimSpace(form.Get("rate"))
 	at, err := revisionOf(form)

@@ -12,8 +12,8 @@ import (
 	"github.com/pacer/pacer/internal/notation"
 )
 
-// lastHour draws what was sent of a campaign beside what its schedule allowed; nil where nothing is known.
-func lastHour(past *view.Past, now time.Time) *plot {
+// lastHour draws what was sent beside what was allowed; nil where nothing is known.
+func lastHour(past *view.Past, allowed string, now time.Time) *plot {
 	if len(past.Points) == 0 {
 		return nil
 	}
@@ -28,7 +28,7 @@ func lastHour(past *view.Past, now time.Time) *plot {
 		most = max(most, point.Sent, point.Allowed)
 	}
 	begin := now.Add(-view.HistoryKept).UTC()
-	p := newPlot("Units per second in the last hour (UTC): sent, as a line; allowed by its schedule and status, in dashes", begin, now.UTC(), most)
+	p := newPlot("Units per second in the last hour (UTC): sent, as a line; "+allowed+", in dashes", begin, now.UTC(), most)
 	p.fill(sent)
 	p.Second = p.line(set)
 	return p

@@ -13,7 +13,7 @@ import (
 	"github.com/pacer/pacer/internal/notation"
 )
 
-// search is what somebody looks for among the dead letters, as it was typed.
+// search is a filter of dead letters, as it was typed.
 type search struct {
 	Campaign, Reason, JobID string
 	Last, Since, Until      string // Last only without the others

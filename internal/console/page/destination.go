@@ -44,7 +44,7 @@ func fillDestination(ctx context.Context, s *Site, query url.Values, c *content)
 	}
 }
 
-// setDestination disables or enables a destination, whatever it was.
+// setDestination disables or enables a destination. It does not depend on the state before.
 func setDestination(disable bool, what string) func(context.Context, *Site, url.Values) (string, *retry, error) {
 	return func(ctx context.Context, s *Site, form url.Values) (string, *retry, error) {
 		id := form.Get("id")

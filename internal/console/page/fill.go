@@ -49,25 +49,27 @@ func fillOverview(ctx context.Context, s *Site, _ url.Values, c *content) {
 	slices.SortStableFunc(tight, func(a, b windowRow) int {
 		return cmp.Or(cmp.Compare(left(&a.Window), left(&b.Window)), cmp.Compare(b.Window.Seconds, a.Window.Seconds))
 	})
-	var closed []*view.Sink
-	for _, s := range c.State.Sinks {
-		if len(s.Gates) > 0 {
-			closed = append(closed, s)
-		}
-	}
 	largest, _, _ := c.State.Select(view.Selection{Sort: "backlog"}, shortList)
-	c.Data = struct {
+	data := struct {
 		Tight   []windowRow
 		Largest table
-		Closed  []*view.Sink
 		Stores  []view.Store
 		Dead    view.Dead
 		Shut    view.Shut
 		Changes changesTable
+
+		Hour     *plot
+		Done     *time.Time // when everything that waits will have been sent; nil: not known
+		Problems []problem
 	}{
-		tight[:min(len(tight), shortList)], table{Caption: "The ten campaigns with most jobs waiting", List: largest}, closed,
-		s.watcher.Stores(), s.watcher.Dead(ctx), s.watcher.Shut(ctx), s.lastChanges(ctx, catalog.ChangesOf{}),
+		Tight: tight[:min(len(tight), shortList)], Largest: table{Caption: "The ten campaigns with most jobs waiting", List: largest},
+		Stores: s.watcher.Stores(), Dead: s.watcher.Dead(ctx), Shut: s.watcher.Shut(ctx), Changes: s.lastChanges(ctx, catalog.ChangesOf{}), Done: doneAt(c.State),
 	}
+	now := time.Now()
+	past := s.watcher.History().Of(view.EveryCampaign, now.Add(-view.HistoryKept))
+	data.Hour = lastHour(past, "allowed to campaigns with a backlog", now)
+	data.Problems = problems(c.State, data.Stores, &data.Dead, &data.Shut)
+	c.Data = data
 }
 
 func fillCampaigns(_ context.Context, s *Site, query url.Values, c *content) {
@@ -117,11 +119,11 @@ func fillCampaign(ctx context.Context, s *Site, query url.Values, c *content) {
 		Changes  changesTable
 		Form     *view.Settings // nil: there are no forms
 	}{
-		Campaign: campaign, Windows: windows, Hour: lastHour(past, now), Ahead: scheduleAhead(phases, cut, campaign.TimeZone),
+		Campaign: campaign, Windows: windows, Hour: lastHour(past, "allowed by its schedule and status", now), Ahead: scheduleAhead(phases, cut, campaign.TimeZone),
 		Dead: s.watcher.Dead(ctx), Changes: s.lastChanges(ctx, catalog.ChangesOf{Campaign: id}),
 	}
 	data.DeadOf = data.Dead.Of(id)
-	// What is shown may be a second old; a form has to be of what the last one has made. The stream sends no forms.
+	// The shown state may be a second old. A form needs the newest revision, so it is read from the database. The stream sends no forms.
 	if s.watcher.Sources().Catalog != nil && c.Who.Role >= auth.Operator && !query.Has("page") {
 		data.Form, _ = s.watcher.Sources().Campaign(ctx, id) // without an answer there is nothing to be changed
 	}

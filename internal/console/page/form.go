@@ -37,8 +37,8 @@ type formField struct {
 // was is what precedes the name of a field in that of what the campaign had when the form was made.
 const was = "was_"
 
-// entered returns what somebody has typed into a field of a form. What the form had by itself was not typed: after a conflict it must not
-// undo what others did. A form without what it had, as a script may send it, has only what was typed.
+// entered returns the text that the user has typed into a field. The form's own value does not count as typed: after a conflict it must
+// not undo other people's changes. A form without what it had, as a script may send it, has only what was typed.
 func entered(form url.Values, name string) (text string, ok bool) {
 	text = strings.TrimSpace(form.Get(name))
 	return text, form.Has(name) && (!form.Has(was+name) || text != strings.TrimSpace(form.Get(was+name)))
@@ -79,8 +79,8 @@ func before(c catalog.Change) string {
 		switch field.Name {
 		case "send_per":
 			return "" // the rate is of another span
-		case "send_rate", "sink", "priority_weight", "burst", "max_in_flight", "overflow", "time_zone", "starts_at", "ends_at", "expected_total",
-			"mode", "spend", "on_store_failure", "rollout", "unit":
+		case "status", "paused_until", "active_hours", "ramp", "ramp_since", "job_ttl", "shard": // written otherwise, or not in the form
+		default:
 			query.Set(field.Name, field.Old)
 		}
 	}

@@ -27,7 +27,7 @@ type previewRow struct {
 	Over            bool    // it would be used up at once
 }
 
-// previewOf compares windows as somebody has typed them with what a quota has and its campaigns want.
+// previewOf compares typed windows with those of a quota and with the demand of its campaigns.
 func previewOf(state *view.State, id string, typed []string) (*preview, error) {
 	windows, err := notation.ParseWindows(strings.Join(typed, ","))
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/pacer/pacer/internal/notation"
 )
 
-// mayReplay reports whether whoever asks may replay dead letters here.
+// mayReplay reports whether the user may replay dead letters here.
 func mayReplay(ctx context.Context, s *Site) bool {
 	return auth.Of(ctx).Role >= auth.Operator && s.watcher.Sources().Replays != nil
 }

@@ -64,7 +64,7 @@ var destinations = &rows[catalog.DestinationRow, catalog.DestinationChange]{
 		return err
 	},
 	changes: func(id string) catalog.ChangesOf { return catalog.ChangesOf{Destination: id} },
-	// An address with a query is not in the form, since it is not all of it: whoever changed its path would lose the query.
+	// The form leaves out an address with a query. The page hides the query, so a change of the path would lose it.
 	form: func(now *catalog.DestinationRow, action string, typed url.Values) *form {
 		shown := *now
 		if now.Query {
@@ -184,8 +184,8 @@ func (r *rows[S, E]) edit(ctx context.Context, s *Site, form url.Values) (string
 	return r.page(id, r.done), nil, nil
 }
 
-// again is the form once more, with what was typed, and of the revision that the row has now: whoever sends it has seen what others did. nil:
-// the row cannot be read, and the error is shown instead.
+// again is the form with the typed values and the row's present revision, so that the user has seen other people's changes. nil: the row
+// cannot be read, and the error is shown instead.
 func (r *rows[S, E]) again(ctx context.Context, s *Site, typed url.Values, action string, why error) *retry {
 	id := typed.Get("id")
 	now, err := r.read(s.watcher.Sources(), ctx, id)

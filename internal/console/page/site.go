@@ -183,7 +183,7 @@ func (s *Site) live(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// errNoLonger ends the stream of somebody who may no longer look.
+// errNoLonger ends the stream of a session that has ended.
 var errNoLonger = errors.New("no longer allowed to look")
 
 // page is how a page is made.

@@ -27,7 +27,7 @@ type Book interface {
 }
 
 const (
-	// beatEvery is how often a running replay is written, and how soon one is stopped that somebody asks another process to stop.
+	// beatEvery is how often a running replay writes its progress and reads whether to stop.
 	beatEvery = 2 * time.Second
 	// bookWithin bounds one use of the book.
 	bookWithin = 2 * time.Second
@@ -70,7 +70,7 @@ func (j *Jobs) follow(ctx context.Context, stop context.CancelFunc, job *Job) (e
 	}
 }
 
-// save writes a replay into the book, and returns whether somebody asks to stop it.
+// save writes a replay into the book. It returns whether to stop.
 func (j *Jobs) save(ctx context.Context, job *Job) (stop bool, err error) {
 	j.mu.Lock()
 	now := *job

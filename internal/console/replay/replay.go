@@ -1,5 +1,5 @@
-// Package replay runs replays of dead letters in the background: one at a time in the installation, at a rate, of at most as many letters as somebody has
-// seen, and until it is stopped.
+// Package replay runs replays of dead letters in the background. The installation runs one replay at a time, at a rate, and with a bound
+// on its letters.
 package replay
 
 import (
@@ -134,7 +134,7 @@ func (j *Jobs) Count(ctx context.Context, request Request) (deadletter.ReplayRep
 
 var errClosed = errors.New("this process is being stopped")
 
-// reserve makes sure that nobody else begins a replay in this process.
+// reserve keeps other requests from beginning a replay in this process.
 func (j *Jobs) reserve() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -17,7 +17,7 @@ const (
 	mostKept = 64
 )
 
-// ErrAsking means that there is no answer yet: it is being asked for, or somebody else asks just now.
+// ErrAsking means that there is no answer yet.
 var ErrAsking = errors.New("it is being asked for")
 
 // question is what a cache is asked.
@@ -59,8 +59,8 @@ func newCache(patience time.Duration) *cache {
 	return c
 }
 
-// cached returns the answer to a question. Whoever asks while another question of the kind is asked, and whoever has waited long enough, gets
-// the last answer, or ErrAsking. A question that has failed is not asked again at once either.
+// cached returns the answer to a question. While another question of the kind is under way, or after a wait of patience, it returns the
+// last answer, or ErrAsking. A question that has failed is not asked again at once either.
 func cached[V any](ctx context.Context, c *cache, q question, load func(context.Context) (V, error)) (value V, err error) {
 	last := c.last(q)
 	if time.Since(last.at) >= q.fresh {
@@ -77,8 +77,8 @@ func cached[V any](ctx context.Context, c *cache, q question, load func(context.
 	return value, last.err
 }
 
-// ask asks a question unless one of the kind is under way, and returns what is closed when that is answered; mine: it is this one. nil: the end
-// has come, and nothing is asked.
+// ask asks a question unless one of the kind is under way. answered is closed by the answer; mine reports whether this call asked.
+// answered is nil after the end.
 func (c *cache) ask(ctx context.Context, q question, load func(context.Context) (any, error)) (answered <-chan struct{}, mine bool) {
 	c.mu.Lock()
 	a := c.kinds[q.kind]

@@ -142,7 +142,7 @@ func (s *Sources) settingsOf(row catalog.CampaignRow, err error) (*Settings, err
 		ID: row.ID, Revision: row.Revision, Status: string(row.Status), Rate: row.Rate(), Sink: row.Sink, Quotas: append([]string{}, row.Quotas...),
 		PriorityWeight: row.PriorityWeight, Burst: row.Burst, MaxInFlight: row.MaxInFlight, Overflow: string(row.Overflow),
 		PausedUntil: Instant(row.PausedUntil), StartsAt: Instant(row.StartsAt), EndsAt: Instant(row.EndsAt), TimeZone: row.TimeZone, JobTTL: row.JobTTL,
-		ExpectedTotal: orZero(row.ExpectedTotal), UpdatedAt: &row.UpdatedAt, Progress: &row.Progress,
+		ExpectedTotal: orZero(row.ExpectedTotal), Note: row.Note, UpdatedAt: &row.UpdatedAt, Progress: &row.Progress,
 	}
 	if row.ActiveHours != nil {
 		now.ActiveHours = notation.FormatHours(row.ActiveHours)
@@ -152,6 +152,14 @@ func (s *Sources) settingsOf(row catalog.CampaignRow, err error) (*Settings, err
 	}
 	_, now.Fault = s.Sink(row.Sink)
 	return now, nil
+}
+
+// as gives a campaign the settings that the database has now.
+func (c *Campaign) as(now *Settings) {
+	c.Revision, c.Status, c.Rate, c.PriorityWeight, c.Burst, c.Overflow = now.Revision, now.Status, now.Rate, now.PriorityWeight, now.Burst, now.Overflow
+	c.Quotas, c.MaxInFlight, c.ActiveHours, c.TimeZone, c.Ramp, c.ExpectedTotal = now.Quotas, int(now.MaxInFlight), now.ActiveHours, now.TimeZone, now.Ramp, now.ExpectedTotal
+	c.PausedUntil, c.StartsAt, c.EndsAt = optionalInstant(now.PausedUntil), optionalInstant(now.StartsAt), optionalInstant(now.EndsAt)
+	c.RampSince, c.JobTTL, c.UpdatedAt, c.SinkSet, c.Note, c.Progress = now.RampSince, now.JobTTL, now.UpdatedAt, now.Sink, now.Note, now.Progress
 }
 
 // Quota returns what people set of a quota, as the database has it.
@@ -189,12 +197,12 @@ func quotaSettingsOf(row catalog.QuotaRow, err error) (*QuotaSettings, error) {
 	return s, nil
 }
 
-// Destinations returns a page of destinations: the disabled ones first, then those that fail, each in the order of their ids. There may be a
-// million of them. It reads one row more than the page has, by which it knows whether there is another page.
+// Destinations returns a page of destinations: the disabled ones first, then those that fail, each in the order of their ids. There may
+// be a million of them. It reads one row more than the page has, to find out whether there is another page.
 func (s *Sources) Destinations(ctx context.Context, of DestinationsOf) (list []catalog.DestinationRow, next string, err error) {
 	found := catalog.DestinationsOf{Text: of.Text, State: of.State, Sink: of.Sink, Limit: of.Limit + 1}
 	if of.After != "" {
-		// Where the next page begins is a state, by which the list is sorted first, and an id.
+		// The list is sorted by state and id, so a page begins after a state and an id.
 		var ok bool
 		if found.AfterState, found.After, ok = strings.Cut(of.After, ":"); !ok || found.After == "" {
 			return nil, "", Fault(catalog.ErrInvalid, "after: it must be what next of the page before says")

@@ -55,7 +55,7 @@ func TestChangesOfTheConsole(t *testing.T) {
 	typed := map[string]string{
 		"rate": "150/1m", "ramp": "start=10,factor=1.5,every=1h", "quotas": "provider", "priority_weight": "3", "burst": "5", "max_in_flight": "7",
 		"overflow": "block", "active_hours": "mon-fri 09:00-21:00", "time_zone": "Europe/Moscow", "starts_at": "2026-11-30T09:00:00Z",
-		"ends_at": "2027-11-30T09:00:00Z", "job_ttl": "7d", "expected_total": "1000", "sink": "receiver",
+		"ends_at": "2027-11-30T09:00:00Z", "job_ttl": "7d", "expected_total": "1000", "sink": "receiver", "note": "Anna wants it slow",
 	}
 	if len(typed) != len(EditForm) {
 		t.Errorf("%d of %d fields are tried", len(typed), len(EditForm))
@@ -79,7 +79,7 @@ func TestChangesOfTheConsole(t *testing.T) {
 		}
 		for name, empty := range map[string]string{
 			"ramp": "", "quotas": "", "priority_weight": "1", "burst": "0", "max_in_flight": "0", "active_hours": "", "starts_at": "", "ends_at": "",
-			"job_ttl": "", "expected_total": "0", "sink": "",
+			"job_ttl": "", "expected_total": "0", "sink": "", "note": "",
 		} {
 			typed[name] = empty
 		}

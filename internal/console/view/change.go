@@ -8,19 +8,14 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/pacer/pacer/internal/catalog"
 )
 
-// maxReason bounds the words in which somebody says why.
-const maxReason = 500
-
 // CheckReason returns catalog.ErrInvalid unless the text is one line that can be shown, logged and recorded as it is.
 func CheckReason(name, text string) error {
-	if utf8.RuneCountInString(text) > maxReason || !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl) {
-		return Fault(catalog.ErrInvalid, "%s: give one line of at most %d characters, without control characters", name, maxReason)
+	if !catalog.IsLine(text) {
+		return Fault(catalog.ErrInvalid, "%s: give one line of at most 500 characters, without control characters", name)
 	}
 	return nil
 }
@@ -45,6 +40,7 @@ type Settings struct {
 	Ramp           string   `json:"ramp"`
 	JobTTL         string   `json:"job_ttl"`
 	ExpectedTotal  int64    `json:"expected_total"`
+	Note           string   `json:"note,omitempty"`
 
 	RampSince *time.Time                `json:"ramp_since,omitempty" doc:"when the ramp was set"`
 	UpdatedAt *time.Time                `json:"updated_at,omitempty"`
@@ -52,7 +48,7 @@ type Settings struct {
 	Fault     string                    `json:"fault,omitempty" doc:"why its sink is none, as far as the process that answers knows"`
 }
 
-// Seen returns the revision at which the campaign was read.
+// Seen returns the revision of the campaign when it was read.
 func (s *Settings) Seen() int64 { return s.Revision }
 
 // Edit is a change of a campaign, as people write it; what is nil stays.
@@ -105,8 +101,8 @@ func (s *State) Chosen(by Selection, ids []string, expect int) ([]string, error)
 	return ids, nil
 }
 
-// All returns the ids of the selected campaigns, on all pages. It is catalog.ErrInvalid if they are too many, and catalog.ErrStale if they are not as
-// many as whoever asks has seen.
+// All returns the ids of the selected campaigns, on all pages. The error is catalog.ErrInvalid if they are too many, and catalog.ErrStale
+// if their number is not the expected one.
 func (s *State) All(by Selection, expect int) ([]string, error) {
 	by.After, by.Sort = "", ""
 	list, all, _ := s.Select(by, MaxBulk)
@@ -169,9 +165,11 @@ var EditForm = []Setting[Settings, Edit]{
 	words("ends_at", "Ends at", "jobs expire then; empty for never", func(s *Settings) string { return s.EndsAt }, func(e *Edit) **string { return &e.EndsAt }),
 	words("job_ttl", "Job TTL", "36h, 7d; empty for never", func(s *Settings) string { return s.JobTTL }, func(e *Edit) **string { return &e.JobTTL }),
 	numbers("expected_total", "Expected total", "jobs, for estimates; 0 for unknown", func(s *Settings) int64 { return s.ExpectedTotal }, func(e *Edit) **int64 { return &e.ExpectedTotal }),
+	words("note", "Note", "one line for people", func(s *Settings) string { return s.Note }, func(e *Edit) **string { return &e.Note }),
 }
 
-// EditOf returns what a form changes of the settings; nil: of a new row, of which it sets all that was typed. Fields that it does not have stay.
+// EditOf returns the changes that a form makes to the settings. nil stands for a new row, which gets every typed value. Fields that it
+// does not have stay.
 func EditOf[S, E any](fields []Setting[S, E], now *S, form func(name string) (text string, ok bool)) (*E, error) {
 	e := new(E)
 	for _, field := range fields {

@@ -9,7 +9,7 @@ type Daemon struct {
 	Figures *DaemonFigures `json:"figures"`
 }
 
-// DaemonFigures are what a daemon tells of its work. What is per second, and quantiles, are of the last minute, or since it started.
+// DaemonFigures are what a daemon tells of its work. Rates and quantiles are of the last minute, or since the daemon's start.
 type DaemonFigures struct {
 	Ingress     int     `json:"ingress_partitions" doc:"that it reads"`
 	Timers      int     `json:"timer_partitions" doc:"that it reads"`

@@ -96,7 +96,7 @@ func WholeLetterOf(d *deadletter.Letter, payloads string) *WholeLetter {
 	return w
 }
 
-// textOr64 returns bytes in the form in which JSON can hold them.
+// textOr64 returns bytes as text if they are UTF-8, else as binary.
 func textOr64(b []byte) (text string, binary []byte) {
 	if utf8.Valid(b) {
 		return string(b), nil

@@ -18,7 +18,7 @@ type DestinationsOf struct {
 	Limit int
 }
 
-// DestinationStates are the states of destinations, in the order in which they are listed.
+// DestinationStates are the states of destinations, in the order of lists.
 var DestinationStates = []string{"disabled", "failing", "enabled"}
 
 // DestinationsQuery reads a selection from the query of a URL.

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// countsFor is how old the counts of the database may be while somebody looks, and countsIdle while nobody does.
+	// countsFor is the largest age of the database's counts while a page is open. countsIdle is that without an open page.
 	countsFor  = 5 * time.Second
 	countsIdle = time.Minute
 	// rateOver is over how long rates are measured.

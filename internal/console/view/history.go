@@ -17,7 +17,10 @@ const (
 	maxHistories = 1000
 )
 
-// Point is a campaign at one moment of its history.
+// EveryCampaign is the id under which History keeps the sums over all campaigns.
+const EveryCampaign = ""
+
+// Point is a campaign, or all of them, at one moment of its history.
 type Point struct {
 	At      time.Time `json:"at"`
 	Allowed float64   `json:"allowed" doc:"units per second that its schedule allowed"`
@@ -107,7 +110,12 @@ func (h *History) record(s *State) {
 			all[c.ID] = Point{e.now.UTC().Truncate(time.Second), c.Allowed, *sent, *c.Backlog}
 		}
 	}
+	sum := Point{At: e.now.UTC().Truncate(time.Second), Allowed: s.Allowed}
+	for _, p := range all {
+		sum.Sent, sum.Backlog = sum.Sent+p.Sent, sum.Backlog+p.Backlog
+	}
 	if len(all) > 0 {
+		all[EveryCampaign] = sum
 		h.add(e.now, all)
 	}
 }

@@ -26,7 +26,7 @@ type Found struct {
 }
 
 // FindLetters returns dead letters, as they were found last, and has them looked for again if that is long ago; anew: also if it was some
-// seconds ago. The error is ErrAsking while nobody has found them yet.
+// seconds ago. The error is ErrAsking before the first answer.
 func (l *Watcher) FindLetters(ctx context.Context, f LetterFilter, anew bool) (Found, error) {
 	if l.sources.Letters == nil {
 		return Found{}, Fault(catalog.ErrForbidden, "Dead letters cannot be read here.")

@@ -42,8 +42,8 @@ func (l *Watcher) Senders(ctx context.Context, id string) []progress.Sender {
 	return senders
 }
 
-// Detailed returns a campaign of the state with what is known of one only: who sends it, and whether a quota has too few units for it, which
-// takes a question to each of its quotas. nil: there is no such campaign.
+// Detailed returns a campaign of the state with its senders and with the quota that it waits for. That takes a question to each of its
+// quotas. It returns nil for an unknown campaign.
 func (l *Watcher) Detailed(ctx context.Context, s *State, id string) *Campaign {
 	shown := s.Campaign(id)
 	if shown == nil {
@@ -106,14 +106,14 @@ func (l *Watcher) Stores() []Store {
 	return l.sources.Stores()
 }
 
-// Shut are the destinations to which nothing is sent.
+// Shut are the disabled and failing destinations.
 type Shut struct {
 	List    []*delivery.Destination // the last ones that were disabled
 	All     int                     // how many are disabled
 	Failing int
 }
 
-// Shut returns the destinations to which nothing is sent, of the catalog in memory.
+// Shut returns the disabled and failing destinations of the catalog in memory.
 func (l *Watcher) Shut(ctx context.Context) Shut {
 	shut, _ := cached(ctx, l.cache, question{kind: "shut", fresh: shutFor}, func(context.Context) (shut Shut, err error) {
 		snapshot := l.sources.Snapshot()

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// paceOver is over how long the pace is measured at which a quota is used.
+	// paceOver is the time over which a quota's pace is measured.
 	paceOver = 10 * time.Minute
 	// outlookFor is how old an outlook may be: the ledger knows minutes.
 	outlookFor = 10 * time.Second
@@ -76,8 +76,8 @@ func (l *Watcher) outlook(ctx context.Context, q *Quota) (*Outlook, error) {
 	return o, nil
 }
 
-// Foresee returns what will be left of a window that is used at a pace, in units per second. What it has counted leaves a window that
-// slides in the order in which it came; a fixed one begins anew at once.
+// Foresee returns what will be left of a window that is used at a pace, in units per second. A sliding window frees units in the order of
+// their use. A fixed window frees all at its end.
 func Foresee(w *Window, span time.Duration, counted []catalog.Usage, pace float64, now time.Time) Future {
 	left := float64(*w.Remaining)
 	at := func(seconds float64) Future {
@@ -187,7 +187,7 @@ func (l *Watcher) Shares(ctx context.Context, s *State, id string, most int) Sha
 	return shares
 }
 
-// claimsOn returns which campaigns a quota has refused, and the daemons on which several wait together.
+// claimsOn returns the campaigns that a quota has refused, and the daemons that have several of them.
 func (l *Watcher) claimsOn(ctx context.Context, s *State, id string) (waits map[string]*hold.Wait, joint []string, err error) {
 	list, err := l.claimList(ctx, s, id)
 	if err != nil || list == nil {

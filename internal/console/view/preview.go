@@ -12,15 +12,15 @@ const (
 	maxPhases = 400
 )
 
-// Phase is a time in which the schedule of a campaign allows the same.
+// Phase is a time in which a campaign's schedule allows one rate.
 type Phase struct {
 	Start   time.Time `json:"start"`
 	End     time.Time `json:"end"`
 	Allowed float64   `json:"allowed" doc:"units per second"`
 }
 
-// Preview returns what the hours, the ramp, the start and the end of a campaign allow from now on, whatever its status is; cut reports
-// whether it ends early, since a ramp of small steps has too many.
+// Preview returns the rates that a campaign's hours, ramp, start and end allow from now on. It ignores the status. cut reports whether
+// the list was cut off at maxPhases.
 func Preview(c *delivery.Campaign, now time.Time, span time.Duration) (phases []Phase, cut bool) {
 	end := now.Add(span)
 	always := *c // a pause is no part of the schedule

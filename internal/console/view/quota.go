@@ -24,7 +24,7 @@ type QuotaSettings struct {
 	UpdatedAt *time.Time `json:"updated_at,omitempty"`
 }
 
-// Seen returns the revision at which the quota was read.
+// Seen returns the revision of the quota when it was read.
 func (s *QuotaSettings) Seen() int64 { return s.Revision }
 
 // QuotaEdit is a change of a quota, as people write it; what is nil stays, or gets its default in a new one.

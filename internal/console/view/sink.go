@@ -37,8 +37,7 @@ func (s *Sink) Closed() int {
 	return *s.ClosedDestinations
 }
 
-// SinkFigures are what all daemons tell of a sink together. What is per second, and quantiles, are of the last minute, or since they
-// started.
+// SinkFigures are what all daemons tell of a sink together. Rates and quantiles are of the last minute, or since the daemons' start.
 type SinkFigures struct {
 	Daemons     int                `json:"daemons" doc:"that tell of it"`
 	InFlight    int64              `json:"in_flight" doc:"jobs that it has not answered"`
@@ -108,7 +107,7 @@ func (l *Watcher) sinks(e *evidence) (list []*Sink) {
 }
 
 // Sinks returns the sinks of the state with what is known of each beside it: which of its destinations are closed, and which campaigns it
-// holds alone. Of its destinations at most so many are listed.
+// holds alone. Each lists at most that many destinations.
 func (l *Watcher) Sinks(ctx context.Context, s *State, destinations int) (list []*Sink) {
 	var closed map[string][]delivery.DestinationGate // nil: not known
 	if l.sources.Closed != nil {

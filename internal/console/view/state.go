@@ -168,8 +168,8 @@ func (l *Watcher) campaign(e *evidence, c *delivery.Campaign) *Campaign {
 	v.SinkSet = c.Sink
 	v.Allowed, v.Rate = allowed(c, e.now), fmt.Sprintf("%g", c.Rate.PerSecond())
 	if r, ok := e.records[c.ID]; ok {
-		// Records are some seconds old, and whoever changes what they see must have seen all of it as it was at one revision: the older one,
-		// which is refused if anything has changed since.
+		// Records are some seconds old. A form must be of one revision, so the older one counts; a change at it is refused if the row has
+		// changed since.
 		v.Revision = min(v.Revision, r.revision)
 		v.Rate, v.ActiveHours, v.TimeZone, v.Ramp, v.UpdatedAt, v.Progress = r.rate, r.hours, r.zone, r.ramp, instant(r.updated), r.progress
 	}

@@ -1,5 +1,5 @@
-// Package view computes what the console shows, for its pages and its API alike: a State is the whole installation at one moment,
-// put together from what the daemons exchange, the catalog in memory, the quota store and the database.
+// Package view computes what the console's pages and API show. A State is the whole installation at one moment. Its sources are the
+// daemons' exchange, the catalog in memory, the quota store and the database.
 package view
 
 import (
@@ -36,8 +36,8 @@ type Sources struct {
 	// Gates reads which gates are closed, and Windows the windows of quotas, as far as they answer.
 	Gates   func(ctx context.Context) ([]delivery.Gate, error)
 	Windows func(ctx context.Context, quotas []*delivery.Quota) ([]delivery.WindowState, error)
-	// Closed reads the destinations whose own gates are closed, by sink, those that were changed last first. Open opens the gate of a sink
-	// for all daemons, whatever closed it, or that of one of its destinations, and returns whether it was closed.
+	// Closed reads the destinations whose own gates are closed, by sink, those that were changed last first. Open opens the gate of a
+	// sink, or of one of its destinations, for all daemons. It returns whether the gate was closed.
 	Closed func(ctx context.Context) (map[string][]delivery.DestinationGate, error)
 	Open   func(ctx context.Context, sink, destination string) (closed bool, err error)
 	// Catalog is the database; nil without one. Adjust changes what the windows of its quotas have counted, and Fault says why nothing is
@@ -110,6 +110,7 @@ type Campaign struct {
 	Ramp           string                    `json:"ramp,omitempty"`
 	RampSince      *time.Time                `json:"ramp_since,omitempty"`
 	JobTTL         string                    `json:"job_ttl,omitempty"`
+	Note           string                    `json:"note,omitempty" doc:"of one campaign only"`
 	NextChange     *time.Time                `json:"next_change,omitempty" doc:"when its schedule next changes what it may send"`
 	Revision       int64                     `json:"revision"`
 	UpdatedAt      *time.Time                `json:"updated_at,omitempty"`
@@ -208,7 +209,7 @@ func ParsePlace(text string) (at deadletter.Place, ok bool) {
 	return deadletter.Place{Partition: int(p), Offset: int64(o)}, err == nil
 }
 
-// WholeLetter is all of a dead letter. What is not text is in the members that end in base64.
+// WholeLetter is all of a dead letter. Binary values are in the members that end in base64.
 type WholeLetter struct {
 	Letter
 	FirstRead     *time.Time     `json:"first_read,omitempty"`

@@ -17,7 +17,7 @@ const (
 	// not wait.
 	watchedEvery = time.Second
 	idleEvery    = 10 * time.Second
-	// watchedFor is for how long after a look somebody is still taken to look: pages without a script are reloaded every ten seconds.
+	// watchedFor is how long after a request a page counts as open: pages without a script reload every ten seconds.
 	watchedFor = 30 * time.Second
 	// shareOfTime is how many times as long as computing a state takes it is shown, for at most idleEvery: with 100,000 campaigns
 	// looking must not cost a daemon its processor.
@@ -92,19 +92,19 @@ func (l *Watcher) pause() time.Duration {
 	return l.age()
 }
 
-// age is how old a state gets while somebody looks. Under mu.
+// age is the largest age of a state while a page is open. Under mu.
 func (l *Watcher) age() time.Duration { return min(max(watchedEvery, shareOfTime*l.took), idleEvery) }
 
-// watched reports whether somebody looks.
+// watched reports whether a page is open.
 func (l *Watcher) watched() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return time.Since(l.askedAt) < watchedFor
 }
 
-// Look returns the last state, which Run keeps fresh. What could not be asked is left out, and State.Faults says so. Look waits only where
-// there is no state at all: for that of who looks just now, or until ctx ends. Without Run whoever finds a state that is too old has a new
-// one computed.
+// Look returns the last state, which Run keeps fresh. Sources that did not answer are left out and named in State.Faults. Look waits only
+// where there is no state at all: for that of who looks just now, or until ctx ends. Without Run, a call that finds too old a state
+// computes a new one.
 func (l *Watcher) Look(ctx context.Context) *State {
 	l.asked()
 	last := l.last()
@@ -118,8 +118,7 @@ func (l *Watcher) Look(ctx context.Context) *State {
 	return l.wait(ctx, answered)
 }
 
-// Fresh is Look for programs, which ask once and want what is now: where nobody has looked lately, it waits for a new state, but not for
-// sources that hang.
+// Fresh is Look for programs, which ask once. Without a recent request it waits for a new state, but not for sources that hang.
 func (l *Watcher) Fresh(ctx context.Context) *State {
 	unwatched, last := l.asked(), l.last()
 	l.mu.Lock()
@@ -179,7 +178,7 @@ func (l *Watcher) ask(ctx context.Context, anew bool) (answered <-chan struct{},
 	return l.cache.ask(ctx, q, func(ctx context.Context) (any, error) { return l.look(ctx, anew), nil })
 }
 
-// wait waits for the state that is being computed, of which Faults are all that is known if ctx, or the Watcher, ends before.
+// wait waits for the state that is being computed. If ctx or the Watcher ends first, it returns a state that has only Faults.
 func (l *Watcher) wait(ctx context.Context, answered <-chan struct{}) *State {
 	if answered != nil {
 		select {
@@ -216,10 +215,7 @@ func (l *Watcher) Campaign(ctx context.Context, id string) (*Campaign, error) {
 	case now == nil:
 		return c, nil
 	}
-	c.Revision, c.Status, c.Rate, c.PriorityWeight, c.Burst, c.Overflow = now.Revision, now.Status, now.Rate, now.PriorityWeight, now.Burst, now.Overflow
-	c.Quotas, c.MaxInFlight, c.ActiveHours, c.TimeZone, c.Ramp, c.ExpectedTotal = now.Quotas, int(now.MaxInFlight), now.ActiveHours, now.TimeZone, now.Ramp, now.ExpectedTotal
-	c.PausedUntil, c.StartsAt, c.EndsAt = optionalInstant(now.PausedUntil), optionalInstant(now.StartsAt), optionalInstant(now.EndsAt)
-	c.RampSince, c.JobTTL, c.UpdatedAt, c.SinkSet, c.Progress = now.RampSince, now.JobTTL, now.UpdatedAt, now.Sink, now.Progress
+	c.as(now)
 	c.Sink, _ = l.sources.Sink(now.Sink)
 	return c, nil
 }
@@ -259,7 +255,7 @@ func optionalInstant(text string) *time.Time {
 	return &t
 }
 
-// asked notes that somebody looks, and returns for how long nobody has.
+// asked notes a request and returns the time since the one before.
 func (l *Watcher) asked() (unwatched time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,4 +1,4 @@
-// What works without this: everything but pausing, the keys, and updates more often than every ten seconds.
+// What works without this: everything but freezing the page, the keys, and updates more often than every ten seconds.
 (() => {
   "use strict";
   let paused = false;
@@ -7,7 +7,7 @@
   function pause(yes) {
     paused = yes;
     button.setAttribute("aria-pressed", String(paused));
-    button.textContent = paused ? "Resume" : "Pause";
+    button.textContent = paused ? "Frozen" : "Live";
     document.body.classList.toggle("paused", paused);
   }
   if (button) {

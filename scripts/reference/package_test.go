@@ -11,16 +11,6 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-func TestThePageOfCommandsIsWhatTheProgramSays(t *testing.T) {
-	page, err := os.ReadFile("../../docs/reference/commands.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(page, commands()) {
-		t.Error("docs/reference/commands.md is not what the program says; run make reference")
-	}
-}
-
 // packaging is .goreleaser.yaml as far as files are named in it. A key that none of these types has is an error: it is misspelled,
 // or new, and then has to be thought about here.
 type packaging struct {
