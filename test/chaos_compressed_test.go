@@ -80,7 +80,7 @@ func decompressionBomb(t *testing.T, c *chaos) {
 		t.Errorf("%d dead letters of %d bombs", n, 2*bombs)
 	}
 	for _, d := range []*daemon{one, two} {
-		const bound = 192 * 6 / 5 // MiB, as docs/operations.md states
+		const bound = 192 * 6 / 5 // MiB, as docs/operations/deploy.md states
 		mib := d.peakRSS()
 		if t.Logf("%s: %d MiB resident at the peak", d.name, mib); mib > bound {
 			t.Errorf("%s: %d MiB resident at the peak, more than %d", d.name, mib, bound)

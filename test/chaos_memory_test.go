@@ -17,7 +17,7 @@ var memoryCases = []chaosCase{
 }
 
 // everythingThatTakesMemory has ten thousand paused campaigns, large jobs, compressed ones, batches that decompress to half a
-// gigabyte, calls that hang, and a quota that is used up. Every daemon stays within the memory that docs/operations.md states.
+// gigabyte, calls that hang, and a quota that is used up. Every daemon stays within the memory that docs/operations/deploy.md states.
 func everythingThatTakesMemory(t *testing.T, c *chaos) {
 	const (
 		paused = 10_000

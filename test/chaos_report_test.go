@@ -57,28 +57,32 @@ func (r *chaosReport) add(row chaosRow) {
 
 const chaosHeading = `# Chaos
 
-What happens to jobs when something breaks under load, counted by the receivers and by reading the broker:
-` + "`make chaos`" + ` (` + "`CASE=name`" + ` for one, ` + "`ROUNDS=n`" + ` for several rounds; the instants of the faults are random).
-Daemons are processes, Kafka, Redis and PostgreSQL are real servers, and proxies disturb the network between them. A short
-form is part of ` + "`make test`" + `.
+` + "`make chaos`" + ` breaks one thing after the other under load (` + "`CASE=name`" + ` for one case, ` + "`ROUNDS=n`" + ` for several rounds). Daemons are
+processes, Kafka, Redis and PostgreSQL are real servers, and proxies disturb the network. Faults come at random instants. The receivers and the broker
+count the jobs. A short form is part of ` + "`make test`" + `.
 
-- **lost**: published jobs that were not accepted, are not dead letters, and no longer wait in the broker. Must be 0.
-- **duplicates**: requests that were accepted for a job that had been accepted before. Must not exceed the
-  number **in flight** at the fault; its source is given below the table.
-- **over-limit**: requests that begin a second with more than send_rate * 1.02 + 1, or a quota's window with more than its
-  limit, less the blur from stalls of the machine around that request. Must be 0.
-- **bystander**: a campaign that the case is not about, with a lane, a sink and a receiver of its own, at 10/s for the whole
-  case: the part of its rate at which it was sent. What is not counted: the time in which a shared service or every daemon is
-  down, and then the time until its next job, at most 15 s after Kafka or the last daemon and 5 s after Redis; 3 s after a
-  daemon comes or goes in order; 2 s after Redis has lost its data; slots that passed during a stall of the machine. Must be 99 %, less one job.
-- **recovery**: seconds from the end of the damage to the first accepted job.
+| column | counts | must be |
+| --- | --- | --- |
+| lost | published jobs that were not accepted, are not dead letters, and do not wait in the broker | 0 |
+| duplicates | requests that were accepted for a job that had been accepted before | at most the jobs in flight |
+| in flight | jobs in flight at the fault; their source is below the table | |
+| over-limit | requests that begin a second with more than send_rate * 1.02 + 1, or a quota window with more than its limit; stalls of the machine are subtracted | 0 |
+| bystander | the part of its rate that a campaign with its own lane, sink and receiver gets, at 10/s | 99 %, less one job |
+| recovery | seconds from the end of the damage to the first accepted job | |
 
-A case fails as well if a request carries the campaign or the payload of another job than its id names; if a campaign whose
-jobs wait gets no request for 40 s while no daemon logs a warning that names it or tells of the fault, and ` + "`pacer explain`" + `
-says nothing; and if the line or the metric that has to tell of its fault is missing (` + "`tells`" + ` in test/chaos_silence_test.go).
+The bystander's share leaves out these times:
 
-Jobs that lay unread in a topic that is deleted, or in the lost end of a log, are lost by definition. What was in the old
-lanes is read from outside until they are deleted.
+- a shared service or every daemon is down, and up to 15 s after Kafka or the last daemon, 5 s after Redis;
+- 3 s after a daemon starts or stops in order, 2 s after Redis has lost its data;
+- stalls of the machine.
+
+A case also fails if
+
+- a request carries the campaign or the payload of another job;
+- a campaign with waiting jobs gets no request for 40 s, and neither a warning nor ` + "`pacer explain`" + ` says why;
+- the log line or the metric of its fault is missing (` + "`tells`" + ` in test/chaos_silence_test.go).
+
+Unread jobs in a deleted topic, or in the lost end of a log, are lost by definition. Jobs in the old lanes count until their deletion.
 
 `
 

@@ -69,7 +69,7 @@ func BenchmarkCosts(b *testing.B) {
 
 // BenchmarkFleet lets the quota engines and the exchange of progress of many daemons work in real time against one Redis,
 // without Kafka and sinks: every daemon has jobs of every campaign. It prints what Redis needs beside what the costs of single
-// calls, measured before, predict; docs/operations.md has the formula.
+// calls, measured before, predict. The table of docs/operations/deploy.md comes from them.
 func BenchmarkFleet(b *testing.B) {
 	t := newFigureTable(b, "Many daemons, one Redis, in real time", "daemons", "campaigns", "rate", "windows", "items/s", "scripts/s",
 		"µs/script", "µs/item", "exchange, %", "predicted, % of a core", "measured")

@@ -11,7 +11,7 @@ import (
 	"github.com/segmentio/kafka-go"
 )
 
-// documented are the rights that docs/operations.md says to grant. The tests grant these and no others, so that the
+// documented are the rights that docs/operations/deploy.md says to grant. The tests grant these and no others, so that the
 // document is complete.
 type documented struct {
 	kafka map[string][]kafka.ACLEntry // by who needs them; without a principal
@@ -29,7 +29,7 @@ const (
 
 func readDocumented(t *testing.T) documented {
 	t.Helper()
-	text, err := os.ReadFile("../docs/operations.md")
+	text, err := os.ReadFile("../docs/operations/deploy.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func readDocumented(t *testing.T) documented {
 	d.redis = strings.Fields(set)
 	blocks := regexp.MustCompile("(?s)```sql\n(.*?)```").FindAllStringSubmatch(onPostgres, -1)
 	if len(d.kafka) != 3 || !slices.Contains(d.redis, "+evalsha") || len(blocks) != 2 {
-		t.Fatalf("docs/operations.md is not read: %d users of Kafka, Redis %v, %d blocks of SQL", len(d.kafka), d.redis, len(blocks))
+		t.Fatalf("docs/operations/deploy.md is not read: %d users of Kafka, Redis %v, %d blocks of SQL", len(d.kafka), d.redis, len(blocks))
 	}
 	d.roles, d.grant = blocks[0][1], blocks[1][1]
 	return d
@@ -69,11 +69,11 @@ func entriesOf(t *testing.T, resource, operations string) (entries []kafka.ACLEn
 	case "group `pacer`":
 		entry.ResourceType, entry.ResourceName = kafka.ResourceTypeGroup, "pacer"
 	default:
-		t.Fatalf("docs/operations.md: rights on %s", resource)
+		t.Fatalf("docs/operations/deploy.md: rights on %s", resource)
 	}
 	for operation := range strings.SplitSeq(operations, ", ") {
 		if err := entry.Operation.UnmarshalText([]byte(operation)); err != nil {
-			t.Fatalf("docs/operations.md: %v", err)
+			t.Fatalf("docs/operations/deploy.md: %v", err)
 		}
 		entries = append(entries, entry)
 	}

@@ -243,7 +243,7 @@ func valuesOf(t *testing.T, metric, label string, shown map[string]bool) string 
 const metricsHead = `# Metrics
 
 Generated from the program by ` + "`make reference`" + `. Every daemon has these on ` + "`/metrics`" + `, with those of the Go runtime and of the process.
-[operations.md](../operations.md#what-to-watch) says which to look at, and when.
+[Metrics and alerts](../operations/metrics-and-alerts.md#what-to-watch) says which to look at, and when.
 
 *Cluster*: the value is that of the whole installation, and equal on every daemon, so take the ` + "`max`" + `; all others are the daemon's
 own. A label's values are those listed; what is in parentheses is yours.

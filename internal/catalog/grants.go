@@ -16,7 +16,7 @@ type right struct {
 	tables     []string
 }
 
-// The rights of the roles that docs/operations.md describes.
+// The rights of the roles that docs/operations/deploy.md describes.
 var (
 	daemonRights = []right{
 		{[]string{"INSERT", "UPDATE", "DELETE"}, []string{"positions", "quota_usage", "quota_checkpoints", "quota_anchors", "store_incarnations", "replays"}},

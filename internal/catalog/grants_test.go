@@ -155,7 +155,7 @@ func everyWrite(t *testing.T, p *Postgres) {
 
 // TestDocumentedGrantsAreThoseOfTheMigration: what the document grants at first is what later versions extend.
 func TestDocumentedGrantsAreThoseOfTheMigration(t *testing.T) {
-	text, err := os.ReadFile("../../docs/operations.md")
+	text, err := os.ReadFile("../../docs/operations/deploy.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ const tablesHead = `# Tables
 
 Generated from a migrated database by ` + "`make reference`" + `: the schema ` + "`pacer`" + ` of PostgreSQL. SQL is an interface like the commands:
 columns of ` + "`campaigns`, `quotas`, `quota_windows`, `campaign_quotas` and `destinations`" + ` may be written, and a row that makes no sense is
-refused with a hint; the other tables are written by pacer, and may be read. [operations.md](../operations.md#day-by-day) has examples.
+refused with a hint; the other tables are written by pacer, and may be read. [Day by day](../operations/day-by-day.md) has examples.
 `
 
 // tablesQuery lists what there is, in the order of the page: the columns of each table and view, then the functions with a comment.

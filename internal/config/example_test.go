@@ -29,11 +29,15 @@ func examples(t *testing.T) map[string]string {
 		return string(text)
 	}
 	found := map[string]string{"deploy/pacer.yaml": read(filepath.Join(root, "deploy", "pacer.yaml"))}
-	pages, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
-	if err != nil {
-		t.Fatal(err)
+	pages := []string{filepath.Join(root, "README.md")}
+	for _, pattern := range []string{"*.md", "operations/*.md"} {
+		found, err := filepath.Glob(filepath.Join(root, "docs", pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pages = append(pages, found...)
 	}
-	for _, page := range append(pages, filepath.Join(root, "README.md")) {
+	for _, page := range pages {
 		for i, block := range yamlBlock.FindAllStringSubmatch(read(page), -1) {
 			text := strings.ReplaceAll("\n"+block[2], "\n"+block[1], "\n") // of a list it is indented
 			found[fmt.Sprintf("%s, block %d", filepath.Base(page), i+1)] = text
@@ -114,12 +118,16 @@ func TestOperatorsAreToldOfMetricsThatExist(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pages, err := filepath.Glob("../../docs/howto/*.md")
-	if err != nil {
-		t.Fatal(err)
+	pages := []string{"../../docs/runbook.md", "../../docs/console.md"}
+	for _, pattern := range []string{"../../docs/howto/*.md", "../../docs/operations/*.md"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pages = append(pages, found...)
 	}
 	told := 0
-	for _, name := range append(pages, "../../docs/operations.md", "../../docs/runbook.md", "../../docs/console.md") {
+	for _, name := range pages {
 		page, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)

@@ -107,7 +107,7 @@ func TestProbe(t *testing.T) {
 
 // TestEveryCommandOfTheScriptsIsDocumented: the page on operation lists what a daemon's user needs, and pacer check tries all of it.
 func TestEveryCommandOfTheScriptsIsDocumented(t *testing.T) {
-	page, err := os.ReadFile("../../docs/operations.md")
+	page, err := os.ReadFile("../../docs/operations/deploy.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func TestEveryCommandOfTheScriptsIsDocumented(t *testing.T) {
 	}
 	for command := range called {
 		if !slices.Contains(strings.Fields(rules), "+"+command) {
-			t.Errorf("%s is not in docs/operations.md", command)
+			t.Errorf("%s is not in docs/operations/deploy.md", command)
 		}
 		if command != "info" && !strings.Contains(string(probed), "try('"+command+"'") { // that is asked for besides
 			t.Errorf("pacer check does not try %s", command)
