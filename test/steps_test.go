@@ -69,7 +69,7 @@ func (s *halts) polls(key, call string) bool {
 	return true
 }
 
-// TestStepsOverACrash: a daemon is killed while requests are at each of their points. What is repeated is what docs/sinks.md
+// TestStepsOverACrash: a daemon is killed while requests are at each of their points. What is repeated is what docs/sinks/steps.md
 // says, and no order is made twice.
 func TestStepsOverACrash(t *testing.T) {
 	t.Parallel()
