@@ -49,11 +49,12 @@ var runners = []struct{ page, kinds, test string }{
 	{"docs/operations/deploy.md", "sql", "TestSecure"},
 	{"docs/*.md", "yaml", "TestExamplesLoad"},
 	{"docs/operations/*.md", "yaml", "TestExamplesLoad"},
+	{"docs/sinks/*.md", "yaml", "TestExamplesLoad"},
 	{"docs/quotas.md", "quota", "TestTheExamplesOfQuotasAreTrue"},
 	{"docs/quotas.md", "outage", "TestTheExampleOfAnOutageIsTrue"},
 	{"docs/quotas.md", "eventual", "TestTheExampleOfEventualQuotasIsTrue"},
 	{"docs/quotas.md", "bytes", "TestTheExampleOfBytesIsTrue"},
-	{"docs/sinks.md", "http json", "TestSinksPage"},
+	{"docs/sinks/http.md", "http json", "TestPageOfHTTP"},
 }
 
 // shown are kinds of blocks that are output: printed text, events, records.

@@ -50,27 +50,29 @@ func (r *sinksReport) add(rows ...sinksRow) {
 
 const (
 	sinksHeading = "# Sinks under faults\n\n" +
-		"What becomes of jobs whose destinations misbehave: `make sinks` (`SINK=name` for one). Each sink gets 20,000 jobs of four\n" +
-		"campaigns at 125/s each from a real Kafka, over three daemons, and its stand-in speaks its protocol over TLS. A short form, all\n" +
-		"sinks beside each other, is part of `make test`.\n\n" +
-		"At random, and as far as the protocol can say it: 5 % of the jobs fail at first; 1 % each are throttled at first for the sink, the\n" +
-		"destination, the campaign, the recipient; 1 % are for a recipient who is gone, 1 % are refused for good, and 0.1 % fail always.\n" +
-		"0.2 % each are taken without an answer, and with a reset of the connection; at 0.5 % each, a GOAWAY comes before the job, and with\n" +
-		"the answer; of 1 % the stream is refused. Where an answer is one for several jobs (kafka), a fifth of these. When a fifth of the jobs is done, the credential is not accepted for five seconds; when\n" +
-		"half are done, the destination answers nothing for a second, though it takes half of what comes. A job of steps (a lookup, a step\n" +
-		"to be made once, a poll, a last step) and of smev (a look, a send, polls for the response) meets its fault at one of its requests, and\n" +
-		"is taken with the last; no order may be made twice, and no request registered twice.\n\n" +
-		"- **lost**: jobs that were neither taken nor ended in another way. Must be 0.\n" +
-		"- **duplicates**: jobs that were taken again. Must not be more, for any job, than its answers that may not have arrived:\n" +
-		"  those that were not given, came after half a second, or were written in the last second of a connection that was reset.\n" +
-		"- **unheard**: these answers, of all jobs.\n" +
-		"- **dead**: dead letters. Must be exactly the jobs that are refused for good or fail always, with that reason.\n" +
-		"- **rejected**: jobs that ended so. Must be exactly those whose recipient is gone, and every job must have exactly one result.\n" +
-		"- **over**: requests beyond a campaign's rate in the worst stretch of any length, with a tolerance of 20 ms for its\n" +
-		"  slots and 250 ms for a new connection; of sinks in which jobs wait for a stream, a batch or a free connection (apns, kafka,\n" +
-		"  smtp), of 2 s more, the longest such wait. Must be 0.\n" +
-		"- **bystander**: a campaign with another sink, at 20/s: the part of its rate at which it was sent. Must be 99 %.\n" +
-		"- **seconds**: from the first job to the last, of which most are waits that the destinations asked for.\n\n"
+		"`make sinks` measures what becomes of jobs whose destinations misbehave (`SINK=name` for one). Each sink gets 20,000 jobs from Kafka: four campaigns at 125/s,\n" +
+		"three daemons. Its stand-in speaks the real protocol over TLS. `make test` runs a short form.\n\n" +
+		"| jobs | fault, where the protocol has it; for kafka a fifth of these |\n" +
+		"| --- | --- |\n" +
+		"| 5 % | fail at first |\n" +
+		"| 1 % each | throttled at first: for the sink, the destination, the campaign, the recipient |\n" +
+		"| 1 % each | the recipient is gone; refused for good |\n" +
+		"| 0.1 % | fail always |\n" +
+		"| 0.2 % each | accepted without an answer; accepted, then the connection is reset |\n" +
+		"| 0.5 % each | GOAWAY before the job; GOAWAY with the answer |\n" +
+		"| 1 % | the stream is refused |\n\n" +
+		"After a fifth of the jobs, the credential is refused for five seconds. After half of them, the destination does not answer for a second, but accepts half of the\n" +
+		"jobs. Jobs of steps and smev meet their fault at one of their requests. Steps marked `once` must not be made twice, and requests not registered twice.\n\n" +
+		"| column | is | must be |\n" +
+		"| --- | --- | --- |\n" +
+		"| lost | jobs neither accepted nor ended otherwise | 0 |\n" +
+		"| duplicates | jobs accepted again | at most the unheard answers of each job |\n" +
+		"| unheard | answers not given, given after 0.5 s, or written in the last second of a connection that was reset | |\n" +
+		"| dead | dead letters | the jobs that are refused for good or fail always, with that reason |\n" +
+		"| rejected | rejected jobs | the jobs whose recipient is gone; every job has one result |\n" +
+		"| over | requests beyond a campaign's rate in the worst stretch. Tolerance: 20 ms, 250 ms for a new connection, 2 s more for apns, kafka and smtp | 0 |\n" +
+		"| bystander | achieved share of the rate of a campaign with another sink, at 20/s | 99 % |\n" +
+		"| seconds | from the first job to the last; mostly waits that the destinations asked for | |\n\n"
 	sinksColumns = "| sink | jobs | lost | duplicates | unheard | dead | rejected | over | bystander | seconds |\n" +
 		"| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
 )

@@ -23,7 +23,7 @@ var (
 func TestTheStatementsOfDocumentsWork(t *testing.T) {
 	t.Parallel()
 	pages := []string{"../../README.md", "../../SECURITY.md"}
-	for _, pattern := range []string{"../../docs/*.md", "../../docs/howto/*.md", "../../docs/operations/*.md"} {
+	for _, pattern := range []string{"../../docs/*.md", "../../docs/howto/*.md", "../../docs/operations/*.md", "../../docs/sinks/*.md"} {
 		found, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)

@@ -639,53 +639,64 @@ sinks: {out: {type: kafka, brokers: ["elsewhere:9092"], topic: "`+topic+`"}}`)
 	}
 }
 
-// TestPageDescribesEveryKey keeps docs/configuration.md in step: one row per key, with its default and its variable.
-func TestPageDescribesEveryKey(t *testing.T) {
-	b, err := os.ReadFile("../../docs/configuration.md")
-	if err != nil {
-		t.Fatal(err)
+// TestPagesDescribeEveryKey keeps docs/configuration.md and the pages of docs/sinks in step: a row for each key, with its default.
+func TestPagesDescribeEveryKey(t *testing.T) {
+	read := func(name string) string {
+		b, err := os.ReadFile(filepath.Join("../../docs", name))
+		if err != nil {
+			t.Error(err)
+		}
+		return string(b)
 	}
-	page := string(b)
-	rows := map[string]int{}
-	check := func(leaf setting, name string) {
-		def := leaf.shown()
-		if leaf.value.Kind() == reflect.Map || leaf.value.IsZero() {
-			def = "" // what the page says of an empty default is prose
-		}
-		for line := range strings.SplitSeq(page, "\n") {
-			if strings.HasPrefix(line, "| `"+leaf.path+"` |") {
-				rows[leaf.path]++
-				if !strings.Contains(line, "`"+name+"`") {
-					t.Errorf("the row of %s lacks `%s`", leaf.path, name)
-				}
-				if def != "" && !strings.Contains(line, "| `"+def+"` |") {
-					t.Errorf("the row of %s lacks its default, `%s`", leaf.path, def)
-				}
-			}
-		}
-		if rows[leaf.path] == 0 {
-			t.Errorf("there is no row for %s", leaf.path)
-		}
+	page := read("configuration.md")
+	const rule = "`kafka.topic_prefix` is `PACER_KAFKA_TOPIC_PREFIX`: `PACER_`, then the key in capitals with `_` for each dot"
+	if !strings.Contains(page, rule) {
+		t.Error("the page lacks the rule for names of variables")
 	}
 	for _, leaf := range schemaOf("", Default()).leaves {
-		check(leaf, EnvName(leaf.path))
+		if want := "PACER_" + strings.ToUpper(strings.ReplaceAll(leaf.path, ".", "_")); EnvName(leaf.path) != want {
+			t.Errorf("the variable of %s is %s, by the rule %s", leaf.path, EnvName(leaf.path), want)
+		}
+		def, ok := defaultIn(page, leaf.path)
+		empty := leaf.shown() == "" || leaf.value.Kind() == reflect.Map || leaf.value.IsZero() // what the page says of an empty default is prose
+		if !ok || !empty && def != "`"+leaf.shown()+"`" {
+			t.Errorf("configuration.md: a row of %s: %t, with the default %q, want %q", leaf.path, ok, def, leaf.shown())
+		}
 	}
 	for _, kind := range sink.Kinds() {
-		if !strings.Contains(page, "### `"+kind+"`") {
-			t.Errorf("there is no section for sinks of type %s", kind)
+		name := "sinks/" + kind + ".md"
+		if kind == "discard" {
+			name = "sinks/log.md" // it has the keys of both
 		}
 		cfg, _ := sink.NewConfig(kind)
+		page := read(name)
 		for _, leaf := range schemaOf("sinks.<name>.", cfg).leaves {
-			section := page[max(0, strings.Index(page, "### `"+kind+"`")):]
 			key := strings.TrimPrefix(leaf.path, "sinks.<name>.")
-			if i := strings.Index(section[1:], "\n##"); i >= 0 {
-				section = section[:i+1]
-			}
-			if !strings.Contains(section, "| `"+key+"` |") || !strings.Contains(section, "`"+fmt.Sprint(leaf.shown())+"`") && !leaf.value.IsZero() {
-				t.Errorf("the section of %s lacks %s or its default %s", kind, key, leaf.shown())
+			def, ok := defaultIn(page, key)
+			if !ok || !leaf.value.IsZero() && !strings.Contains(def, "`"+leaf.shown()+"`") {
+				t.Errorf("%s: a row of %s: %t, with the default %q, want %q", name, key, ok, def, leaf.shown())
 			}
 		}
 	}
+}
+
+// defaultIn returns the default in the row of a key. A row may be about several keys, and have a default for each.
+func defaultIn(page, key string) (def string, ok bool) {
+	for line := range strings.SplitSeq(page, "\n") {
+		cells := strings.Split(line, " | ")
+		if len(cells) < 3 {
+			continue
+		}
+		keys, defaults := strings.Split(strings.TrimPrefix(cells[0], "| "), ", "), strings.Split(cells[1], ", ")
+		i := slices.Index(keys, "`"+key+"`")
+		switch {
+		case i >= 0 && len(defaults) == len(keys):
+			return defaults[i], true
+		case i >= 0:
+			return cells[1], true
+		}
+	}
+	return "", false
 }
 
 // Values of another kind than a section are an error in words, or mean nothing.

@@ -17,7 +17,8 @@ var (
 	secretFile = regexp.MustCompile(`file:/[a-z/_-]+`)
 )
 
-// examples are the configurations that people copy: deploy/pacer.yaml and every YAML block of README.md and docs.
+// examples are the configurations that people copy: deploy/pacer.yaml and every YAML block of README.md, docs and docs/sinks. Pages of the latter show
+// the sinks, and docs/sinks/README.md the rest once.
 func examples(t *testing.T) map[string]string {
 	t.Helper()
 	root := filepath.Join("..", "..")
@@ -37,10 +38,17 @@ func examples(t *testing.T) map[string]string {
 		}
 		pages = append(pages, found...)
 	}
-	for _, page := range pages {
+	sinks, err := filepath.Glob(filepath.Join(root, "docs", "sinks", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, page := range slices.Concat(pages, sinks) {
 		for i, block := range yamlBlock.FindAllStringSubmatch(read(page), -1) {
 			text := strings.ReplaceAll("\n"+block[2], "\n"+block[1], "\n") // of a list it is indented
-			found[fmt.Sprintf("%s, block %d", filepath.Base(page), i+1)] = text
+			if slices.Contains(sinks, page) && strings.HasPrefix(text, "\nsinks:") {
+				text = services + text
+			}
+			found[fmt.Sprintf("%s, block %d", page, i+1)] = text
 		}
 	}
 	if len(found) < 20 {
@@ -119,7 +127,7 @@ func TestOperatorsAreToldOfMetricsThatExist(t *testing.T) {
 		t.Fatal(err)
 	}
 	pages := []string{"../../docs/runbook.md", "../../docs/console.md"}
-	for _, pattern := range []string{"../../docs/howto/*.md", "../../docs/operations/*.md"} {
+	for _, pattern := range []string{"../../docs/howto/*.md", "../../docs/operations/*.md", "../../docs/sinks/*.md"} {
 		found, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)

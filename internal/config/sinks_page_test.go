@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -17,8 +18,8 @@ import (
 	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
-// sinkSection is a section of docs/sinks.md about one type of sink, and its configuration.
-var sinkSection = regexp.MustCompile("(?s)\n## ([a-z ]+)\n(.*?)\n```yaml\n(.*?)\n```")
+// sinkBlock is a heading of a page in docs/sinks, or a configuration.
+var sinkBlock = regexp.MustCompile("(?m)^#+ (.+)$|(?s)\n```yaml\n(.*?)\n```")
 
 // stage is what a configuration of the page meets here: what stands in for the addresses and files in it, and a job.
 type stage struct {
@@ -141,30 +142,47 @@ var stages = map[string]func(t *testing.T) stage{
 	},
 }
 
-// TestSinksPage delivers a job with each configuration of docs/sinks.md.
-func TestSinksPage(t *testing.T) {
-	page, err := os.ReadFile("../../docs/sinks.md")
+// services are the sections that the pages of docs/sinks leave out; README.md there has them once.
+const services = `kafka: {brokers: ["kafka.example:9092"]}
+redis: {addrs: ["127.0.0.1:6379"]}
+postgres: {dsn: "postgres://pacer@127.0.0.1:5432/pacer"}
+`
+
+// TestSinksPages delivers a job with each configuration in the pages of docs/sinks, except http.md: see internal/command.
+func TestSinksPages(t *testing.T) {
+	pages, err := filepath.Glob("../../docs/sinks/*.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	found := map[string]bool{}
-	for _, section := range sinkSection.FindAllStringSubmatch(string(page), -1) {
-		kind, text := section[1], section[3]
-		start, ok := stages[kind]
-		if !ok {
-			continue
+	for _, path := range pages {
+		page, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
 		}
-		found[kind] = true
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			s := start(t)
-			cfg := mustLoad(t, strings.NewReplacer(s.replace...).Replace(text))
-			deliverOne(t, cfg, s.job)
-		})
+		kind := strings.TrimSuffix(filepath.Base(path), ".md")
+		name := kind // of the first configuration; others have the heading before them as well
+		for _, block := range sinkBlock.FindAllStringSubmatch(string(page), -1) {
+			text := block[2]
+			if text == "" && found[kind] {
+				name = kind + " " + strings.ToLower(block[1])
+			}
+			start, ok := stages[name]
+			if text == "" || !ok {
+				continue
+			}
+			found[name] = true
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				s := start(t)
+				cfg := mustLoad(t, services+strings.NewReplacer(s.replace...).Replace(text))
+				deliverOne(t, cfg, s.job)
+			})
+		}
 	}
 	for kind := range stages {
 		if !found[kind] {
-			t.Errorf("the page has no configuration of a sink of type %s", kind)
+			t.Errorf("no page has a configuration of a sink of type %s", kind)
 		}
 	}
 }
