@@ -42,6 +42,8 @@ func documents(t *testing.T) map[string]string {
 
 // runners says which test runs the blocks of a kind on which pages. A page is named by a pattern.
 var runners = []struct{ page, kinds, test string }{
+	{"README.md", "sh yaml", "TestDocumentsWork"},
+	{"README.md", "python go java", "TestTheProducersOfTheReadmePublish"},
 	{"docs/tutorial.md", "sh yaml", "TestDocumentsWork"},
 	{"docs/howto/kubernetes.md", "yaml", "TestTheValuesOfThePageRender"},
 	{"docs/howto/*.md", "sh yaml", "TestDocumentsWork"},
