@@ -69,7 +69,7 @@ properties: ## 10,000 random histories for each promise of the quota engine (CHE
 	$(WITH_SERVICES) go test -count=1 -timeout 1h ./internal/limits -everywhere
 
 .PHONY: pace
-pace: build ## How exactly rates are kept: a table, over real services (FIGURE=name, ARGS="--rates 1000 --daemons 3"; docs/pace.md)
+pace: build ## How exactly rates are kept: a table, over real services (FIGURE=name, ARGS="--rates 1000 --daemons 3"; docs/measured.md)
 	$(WITH_SERVICES) $(GO_TEST) run ./bench $(or $(FIGURE),pace) $(ARGS)
 
 .PHONY: chaos
@@ -85,19 +85,19 @@ sinks: build ## Destinations that misbehave, of each type, and 20,000 jobs to ea
 		$(GO_TEST) test -count=1 -timeout 3h -parallel 2 -run '^TestSinks$$/$(SINK)' -v .
 
 .PHONY: lanes
-lanes: build ## Figures of re-enqueueing and lanes: one table, over real services (FIGURE=name, JOBS=n; docs/lanes.md)
+lanes: build ## Figures of re-enqueueing and lanes: one table, over real services (FIGURE=name, JOBS=n; docs/measured.md)
 	$(WITH_SERVICES) $(GO_TEST) test -count=1 -timeout 60m -tags e2e -run '^TestLanes$$/$(FIGURE)' -v .
 
 .PHONY: speed
-# The table goes to docs/performance.md when every row was measured at full size.
-speed: build ## How fast pacer is, beside what could be: one table (FIGURE=name, ROUNDS=n, JOBS=n, SPEED_REPORT=file; docs/performance.md)
-	$(WITH_SERVICES) SPEED_REPORT=$(abspath $(SPEED_REPORT)) SPEED_TABLE=$(if $(FIGURE)$(JOBS),,$(CURDIR)/docs/performance.md) \
+# The table goes to docs/measured.md when every row was measured at full size.
+speed: build ## How fast pacer is, beside what could be: one table (FIGURE=name, ROUNDS=n, JOBS=n, SPEED_REPORT=file; docs/measured.md)
+	$(WITH_SERVICES) SPEED_REPORT=$(abspath $(SPEED_REPORT)) SPEED_TABLE=$(if $(FIGURE)$(JOBS),,$(CURDIR)/docs/measured.md) \
 		$(GO_TEST) test -count=1 -timeout 3h -tags e2e -run '^TestSpeed$$/($(FIGURE))' -v .
 
 .PHONY: scale
-scale: build ## How speed grows with daemons and campaigns: a table and plots (FIGURE=name, ROUNDS=n, JOBS=n; docs/performance.md)
-	$(WITH_SERVICES) SPEED_REPORT=$(abspath $(SPEED_REPORT)) PLOTS=$(or $(abspath $(PLOTS)),$(if $(FIGURE)$(JOBS),,$(CURDIR)/docs/performance)) \
-		SPEED_TABLE=$(if $(FIGURE)$(JOBS),,$(CURDIR)/docs/performance.md) \
+scale: build ## How speed grows with daemons and campaigns: a table and plots (FIGURE=name, ROUNDS=n, JOBS=n; docs/measured.md)
+	$(WITH_SERVICES) SPEED_REPORT=$(abspath $(SPEED_REPORT)) PLOTS=$(or $(abspath $(PLOTS)),$(if $(FIGURE)$(JOBS),,$(CURDIR)/docs/measured)) \
+		SPEED_TABLE=$(if $(FIGURE)$(JOBS),,$(CURDIR)/docs/measured.md) \
 		$(GO_TEST) test -count=1 -timeout 3h -tags e2e -run '^TestScale$$/($(FIGURE))' -v .
 
 .PHONY: rules

@@ -21,7 +21,7 @@ import (
 	"github.com/pacer/pacer/internal/testservices"
 )
 
-// The benchmarks run against a Redis of their own and print a table each; docs/benchmarks.md says how to read them.
+// The benchmarks run against a Redis of their own and print a table each; docs/measured.md has some of their rows.
 
 // figureTable is printed when the benchmark that fills it is done.
 type figureTable struct {

@@ -42,6 +42,8 @@ func documents(t *testing.T) map[string]string {
 
 // runners maps pages and kinds of blocks to the test that runs them. A page is named by a pattern.
 var runners = []struct{ page, kinds, test string }{
+	{"README.md", "sh yaml", "TestDocumentsWork"},
+	{"README.md", "python go java", "TestTheProducersOfTheReadmePublish"},
 	{"docs/tutorial.md", "sh yaml", "TestDocumentsWork"},
 	{"docs/howto/kubernetes.md", "yaml", "TestTheValuesOfThePageRender"},
 	{"docs/howto/*.md", "sh yaml", "TestDocumentsWork"},

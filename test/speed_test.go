@@ -12,40 +12,40 @@ import (
 // speedRows are the figures of `make speed`, in the order of the table.
 var speedRows = []speedRow{
 	{
-		name: "fleet-fast", what: "6,000/s, 25 s of backlog, answers in 100 ms, 3 daemons x 256 calls", unit: "/s",
+		name: "fleet-fast", what: "6,000/s, answers in 100 ms, 3 daemons x 256 calls", unit: "/s",
 		yardstick: "the rate", bound: 0.98,
 	},
 	{
-		name: "fleet-slow", what: "500/s, 25 s of backlog, answers in 4 s, 3 daemons x 64 calls", unit: "/s",
+		name: "fleet-slow", what: "500/s, answers in 4 s, 3 daemons x 64 calls", unit: "/s",
 		yardstick: "calls / 4 s", bound: 45.0 / 48,
 	},
 	{
-		name: "fleet-discard", what: "50,000/s into discard, 25 s of backlog, 3 daemons, seconds 2 to 15", unit: "/s",
+		name: "fleet-discard", what: "50,000/s into discard, 3 daemons", unit: "/s",
 		yardstick: "the rate", bound: 0.95,
 	},
 	{
-		name: "fleet-killed", what: "4,000/s with a backlog, 1 of 3 daemons killed: 15 s from when the group is whole", unit: "/s",
+		name: "fleet-killed", what: "4,000/s, 1 of 3 daemons killed", unit: "/s",
 		yardstick: "the rate", bound: 0.98,
 	},
 	{name: "http-64", what: "Kafka to http, 64 calls", unit: "/s", yardstick: "a bare net/http loop", bound: 0.88},
-	{name: "http-64-cpu", what: "CPU of a job of that", unit: "µs", yardstick: "the loop", bound: 1.15, atMost: true},
+	{name: "http-64-cpu", what: "CPU of a job", unit: "µs", yardstick: "the loop", bound: 1.15, atMost: true},
 	{name: "http-256", what: "Kafka to http, 256 calls", unit: "/s", yardstick: "a bare net/http loop", bound: 0.88},
-	{name: "http-256-cpu", what: "CPU of a job of that", unit: "µs", yardstick: "the loop", bound: 1.15, atMost: true},
+	{name: "http-256-cpu", what: "CPU of a job", unit: "µs", yardstick: "the loop", bound: 1.15, atMost: true},
 	{name: "discard", what: "Kafka to discard", unit: "/s", yardstick: "a bare Client.Fetch loop", bound: 0.30},
-	{name: "discard-cpu", what: "CPU of a million jobs of that", unit: "s", bound: 3, atMost: true},
-	{name: "discard-allocs", what: "allocations of a job of that", bound: 5, atMost: true},
-	{name: "overflow", what: "the same through lanes: read, write, read again, deliver", unit: "/s", yardstick: "without", bound: 0.50},
-	{name: "overflow-cpu", what: "CPU of a million jobs of that", unit: "s"},
+	{name: "discard-cpu", what: "CPU of a million jobs", unit: "s", bound: 3, atMost: true},
+	{name: "discard-allocs", what: "allocations of a job", bound: 5, atMost: true},
+	{name: "overflow", what: "the same through lanes", unit: "/s", yardstick: "without", bound: 0.50},
+	{name: "overflow-cpu", what: "CPU of a million jobs", unit: "s"},
 	{
 		name: "campaigns-cpu", what: "10,000 campaigns x 5/s: CPU of a million jobs", unit: "s",
 		yardstick: "1 x 50,000/s", bound: 2, atMost: true,
 	},
-	{name: "storm", what: "a hundred changes of a rate in ten seconds: jobs sent", unit: "%", yardstick: "the ideal", bound: 0.90},
-	{name: "idle-memory", what: "100,000 campaigns without jobs: resident memory", unit: "MiB", bound: 200, atMost: true},
-	{name: "idle-heap", what: "heap of that", unit: "MiB"},
-	{name: "idle-cpu", what: "CPU of that, of a processor", unit: "%", bound: 2, atMost: true},
+	{name: "storm", what: "100 changes of a rate in 10 s", unit: "%", yardstick: "the ideal", bound: 0.90},
+	{name: "idle-memory", what: "100,000 idle campaigns: memory", unit: "MiB", bound: 200, atMost: true},
+	{name: "idle-heap", what: "heap", unit: "MiB"},
+	{name: "idle-cpu", what: "share of a processor", unit: "%", bound: 2, atMost: true},
 	{name: "update-cpu", what: "UPDATE of all 100,000: CPU of a daemon", unit: "s", bound: 1.5, atMost: true},
-	{name: "update-memory", what: "peak memory of that", unit: "MiB", bound: 300, atMost: true},
+	{name: "update-memory", what: "peak memory", unit: "MiB", bound: 300, atMost: true},
 }
 
 // speedFigure takes figures of one or several rows, on a stack of its own.

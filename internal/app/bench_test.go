@@ -32,7 +32,7 @@ import (
 )
 
 // BenchmarkDaemon measures and profiles the way of a job: one daemon in this process, over real Kafka and Redis, sends b.N
-// jobs of a campaign that may be sent at once. Run it with -benchtime 500000x and -cpuprofile; see docs/performance.md.
+// jobs of a campaign that may be sent at once. Run it with -benchtime 500000x and -cpuprofile.
 func BenchmarkDaemon(b *testing.B) {
 	type benchCase struct {
 		name     string

@@ -10,13 +10,13 @@ import (
 	"testing"
 )
 
-// docs/simulate.md shows the command's output.
+// docs/measured.md shows what the command prints, down to the jobs of each second, and what it draws of all algorithms together.
 func TestSimulateIsAsDocumented(t *testing.T) {
 	docs, err := filepath.Abs("../../docs")
 	if err != nil {
 		t.Fatal(err)
 	}
-	page, err := os.ReadFile(filepath.Join(docs, "simulate.md"))
+	page, err := os.ReadFile(filepath.Join(docs, "measured.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,10 +29,11 @@ func TestSimulateIsAsDocumented(t *testing.T) {
 		if code != 0 || stderr != "" {
 			t.Fatalf("%q: code %d, says %q", c.args, code, stderr)
 		}
-		if !strings.Contains(string(page), "```\n"+stdout+"```\n") {
-			t.Errorf("%q: docs/simulate.md lacks these tables:\n%s", c.args, stdout)
+		table, seconds, _ := strings.Cut(stdout, "\n\nSent in each second:\n")
+		if !strings.Contains(string(page), "```\n"+table+"\n```\n") || strings.Count(seconds, "\n") < 10 {
+			t.Errorf("%q: docs/measured.md lacks this table:\n%s", c.args, stdout)
 		}
-		shown, err := filepath.Glob(filepath.Join(docs, c.images, "*.svg"))
+		shown, err := filepath.Glob(filepath.Join(docs, c.images, "simulate-*.svg"))
 		if err != nil || len(shown) == 0 {
 			t.Fatalf("%q: no plots in docs/%s, %v", c.args, c.images, err)
 		}
@@ -46,7 +47,7 @@ func TestSimulateIsAsDocumented(t *testing.T) {
 				t.Errorf("%s is not what the command draws (%v); draw it anew with pacer simulate --out", file, err)
 			}
 			if !strings.Contains(string(page), c.images+"/"+filepath.Base(file)) {
-				t.Errorf("docs/simulate.md does not show %s", file)
+				t.Errorf("docs/measured.md does not show %s", file)
 			}
 		}
 	}

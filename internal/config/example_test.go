@@ -14,7 +14,7 @@ var (
 	metricName = regexp.MustCompile("`(pacer_[a-z_]+)[`{]")
 	yamlBlock  = regexp.MustCompile("(?ms)^( *)```yaml\n(.*?)^ *```$")
 	recordName = regexp.MustCompile("`([a-z]+:pacer_[a-z_]+:[a-z0-9_]+)`")
-	secretFile = regexp.MustCompile(`file:/[a-z/_-]+`)
+	secretFile = regexp.MustCompile(`file:[a-z/_-]+`)
 )
 
 // examples are the configurations that people copy: deploy/pacer.yaml and every YAML block of README.md, docs and docs/sinks. Pages of the latter show

@@ -13,8 +13,8 @@ import (
 	"github.com/pacer/pacer/internal/notation"
 )
 
-// TestTheExamplesOfQuotasAreTrue plays the examples of docs/quotas.md. An example is a fenced block named quota. Its lines are
-// what happens, one after the other; what comes of it stands behind a colon:
+// TestTheExamplesOfQuotasAreTrue plays the examples of docs/quotas.md, and more of them in testdata. An example is a fenced block named quota.
+// Its lines are what happens, one after the other; the result stands behind a colon:
 //
 //	day 2027-03-14 America/Havana
 //	quota ID WINDOWS [spend even] [mode shadow] [rollout N]
@@ -28,10 +28,13 @@ import (
 // A quota that is there already is changed. Counts are adjusted in Redis only: the model leaves out what follows. Times are rounded up to a tenth of a second. Of campaigns that want all they can
 // get, the numbers are what they are sent in that time, within a hundredth.
 func TestTheExamplesOfQuotasAreTrue(t *testing.T) {
-	text, err := os.ReadFile("../../docs/quotas.md")
-	must(t, err)
-	examples := strings.Split(string(text), "\n```quota\n")[1:]
-	if len(examples) < 15 {
+	var examples []string
+	for _, page := range []string{"../../docs/quotas.md", "testdata/quotas.md"} {
+		text, err := os.ReadFile(page)
+		must(t, err)
+		examples = append(examples, strings.Split(string(text), "\n```quota\n")[1:]...)
+	}
+	if len(examples) < 25 {
 		t.Fatalf("%d examples", len(examples))
 	}
 	for i, example := range examples {

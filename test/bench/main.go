@@ -1,5 +1,5 @@
 // Command bench measures pacer from outside: it runs daemons as processes on real services, lets them send to its own
-// receivers, and compares what arrived with bounds. docs/pace.md describes the measurements.
+// receivers, and compares what arrived with bounds. docs/measured.md has the results.
 //
 // The exit code is 1 if a bound was not met.
 package main
