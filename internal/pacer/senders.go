@@ -2,6 +2,7 @@ package pacer
 
 import (
 	"context"
+	"math"
 	"sync"
 	"time"
 
@@ -158,7 +159,7 @@ func (p *Pacer) deliver(x dispatch) {
 		metric.Observe(p.metrics.lateness, late, r.TraceID)
 	}
 	if r.Class <= delivery.Interrupted {
-		x.job.Call = delivery.Call{At: begun, Took: delivery.MicrosOf(took), Status: int32(r.Status), Provider: r.Provider}
+		x.job.Call = delivery.Call{At: begun, Took: uint32(min(took.Microseconds(), math.MaxUint32)), Status: int32(r.Status), Provider: r.Provider}
 	}
 	p.inbox.result(sent{dispatch: x, result: r, lasted: took})
 }
