@@ -63,7 +63,7 @@ const (
 // which it is settled. It is made by the consumer and then owned by one component at a time: consumer, pacer queue, sink
 // call, requeue outbox. No component touches a job after passing it on.
 //
-// It takes 512 bytes, and no byte is left. Go's garbage collector marks larger objects one by one, and with tens of thousands of jobs
+// It takes at most 512 bytes, and there is room for one more string. Go's garbage collector marks larger objects one by one, and with tens of thousands of jobs
 // in memory that keeps the scheduler from the processor for longer than a slot may be late.
 type Job struct {
 	ID       string
@@ -111,7 +111,7 @@ type History struct {
 type Timing struct {
 	TTL    time.Duration // the campaign's: time to send the job within, counted from FirstRead; 0: unlimited
 	Due    time.Time     // of a retry: not to be sent before; zero: at once
-	SendBy time.Time     // set at dispatch: not to be sent after, or its slot is passed; zero: no such time
+	SendBy Stamp         // set at dispatch: not to be sent after, or its slot is passed; 0: no such time
 }
 
 // Flaw is why a record cannot be delivered at all.
