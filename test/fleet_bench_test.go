@@ -231,8 +231,8 @@ func (r *limiterRig) tracker(daemon string, snapshot *delivery.Snapshot) *progre
 	return progress.New(progress.Options{
 		Daemon: daemon, Work: load, Exchange: progress.NewRedisExchange(r.client, "p."), Store: load,
 		Snapshot: func() *delivery.Snapshot { return snapshot }, Windows: func() []delivery.WindowState { return nil },
-		Gates: func(context.Context) ([]delivery.Gate, error) { return nil, nil },
-		Sink:  func(string) (string, bool) { return "sink", true }, Stuck: func(context.Context) []progress.Stuck { return nil },
+		Gates:  func() []delivery.Gate { return nil },
+		Sink:   func(string) (string, bool) { return "sink", true },
 		Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	})
 }
@@ -249,6 +249,9 @@ func (d busyDaemon) InMemory(context.Context) ([]delivery.MemoryJobs, error) {
 	return d.jobs, nil
 }
 func (d busyDaemon) Tallies() []delivery.Tally { return d.tallies }
+func (d busyDaemon) Troubles(context.Context) ([]delivery.Trouble, error) {
+	return nil, nil
+}
 func (d busyDaemon) SaveProgress(context.Context, []delivery.Progress) error {
 	return nil
 }

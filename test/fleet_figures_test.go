@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/progress"
 )
 
 // ask reads something of the API of a daemon.
@@ -52,7 +53,7 @@ func TestFiguresOfTheFleet(t *testing.T) {
 	}
 	s.publish(ofCampaign("spring", 0, jobs))
 	most := int64(0)
-	var fleet struct{ Daemons []view.Daemon }
+	var fleet struct{ Daemons []progress.Daemon }
 	var sinks struct{ Sinks []*view.Sink }
 	s.await(time.Minute, "all jobs to be sent", func() bool {
 		daemons[0].ask("/sinks", &sinks)

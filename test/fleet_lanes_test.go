@@ -57,11 +57,10 @@ func TestALargeBacklogIsSentByAll(t *testing.T) {
 	if counts := s.inLanes("small"); len(counts) != 1 || counts[first] != 200 {
 		t.Errorf("the few jobs lie in lanes %v, want them in %d", counts, first)
 	}
-	for _, d := range daemons {
-		s.await(15*time.Second, d.name+" to show what waits in all lanes", func() bool {
-			return d.samplesOf(`pacer_campaign_backlog{campaign="large"}`) == published
-		})
-	}
+	s.await(15*time.Second, "one to show what waits in all lanes", func() bool {
+		const backlog = `pacer_campaign_backlog{campaign="large"}`
+		return max(daemons[0].samplesOf(backlog), daemons[1].samplesOf(backlog)) == published
+	})
 	lanes := slices.Sorted(maps.Keys(counts))
 	s.run("publish", "--campaign", "large", "--count", fmt.Sprint(direct), "--direct")
 	for i := range manyLanes / 8 {

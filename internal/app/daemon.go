@@ -70,6 +70,7 @@ type Daemon struct {
 	log      *slog.Logger
 	limits   *limits.Engine
 	gauges   *limits.Gauges
+	gates    *gates
 	sinks    *sink.Router
 	relay    *requeue.Relay
 	pacer    *pacer.Pacer
@@ -174,6 +175,7 @@ func NewDaemon(parts Parts) (*Daemon, error) {
 		}
 		return 0
 	})
+	d.gates = &gates{sinks: parts.sinkNames(), store: d.limits, pacer: d.pacer, until: newGateGauge(parts.Registry), log: d.log}
 	d.progress = d.newProgress()
 	site, err := d.newSite()
 	if err != nil {
@@ -184,11 +186,10 @@ func NewDaemon(parts Parts) (*Daemon, error) {
 		Ready: d.Ready, Healthy: d.healthy, Degraded: d.health.degraded, Gatherer: parts.Registry, Logger: parts.Log,
 	}
 	d.watchdog = d.newWatchdog()
-	gates := &gates{sinks: parts.sinkNames(), store: d.limits, pacer: d.pacer, until: newGateGauge(parts.Registry), log: d.log}
 	d.stages[books]["quotas"], d.stages[counting]["progress"] = d.limits.Run, d.progress.Run
 	maps.Copy(d.stages[working], runs{
 		"catalog": parts.Catalog.Run, "console": server.Run, "requeue": d.relay.Run, "pacer": d.pacer.Run, "sinks": d.sinks.Run,
-		"quota gauges": d.gauges.Run, "watchdog": d.watchdog.Run, "gates": gates.Run, "health": d.health.Run,
+		"quota gauges": d.gauges.Run, "watchdog": d.watchdog.Run, "gates": d.gates.Run, "health": d.health.Run,
 	})
 	return d, nil
 }

@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -27,15 +28,16 @@ type gates struct {
 	sinks []string
 	store interface {
 		Gates(ctx context.Context, sinks []string) ([]delivery.Gate, error)
-		DestinationsSince(ctx context.Context, after int64) (gates []delivery.DestinationGate, next int64, more bool, err error)
+		DestinationsSince(ctx context.Context, after int64) (gates []delivery.Gate, next int64, more bool, err error)
 	}
 	pacer interface {
 		SeeGates(closed []delivery.Gate)
-		SeeDestinations(gates []delivery.DestinationGate)
+		SeeDestinations(gates []delivery.Gate)
 	}
 	until *prometheus.GaugeVec
 	log   *slog.Logger
 
+	closed atomic.Pointer[[]delivery.Gate] // of sinks; nil: not known
 	readAt time.Time
 	after  int64 // until when changes of destinations have been read, in the store's time
 }
@@ -82,6 +84,7 @@ func (g *gates) readSinks(ctx context.Context) error {
 	if err != nil {
 		if now.Sub(g.readAt) > gatesShown {
 			g.until.Reset()
+			g.closed.Store(nil)
 		}
 		return err
 	}
@@ -98,6 +101,15 @@ func (g *gates) readSinks(ctx context.Context) error {
 		}
 		g.until.WithLabelValues(gate.Sink, gate.Cause.String()).Set(float64(until.UnixMicro()) / 1e6)
 	}
+	g.closed.Store(&closed)
 	g.pacer.SeeGates(closed)
 	return nil
+}
+
+// latest returns the gates of sinks that are closed, as they were read last; none while they are not known.
+func (g *gates) latest() (closed []delivery.Gate) {
+	if list := g.closed.Load(); list != nil {
+		closed = *list
+	}
+	return closed
 }

@@ -26,7 +26,7 @@ func TestGatesAreShown(t *testing.T) {
 		f := &fakeGates{
 			sinks:     func() ([]delivery.Gate, error) { return state, failed },
 			seeSinks:  func(closed []delivery.Gate) { seen = len(closed) },
-			endpoints: func(int64) ([]delivery.DestinationGate, int64, bool, error) { return nil, 0, false, nil },
+			endpoints: func(int64) ([]delivery.Gate, int64, bool, error) { return nil, 0, false, nil },
 		}
 		g := &gates{store: f, pacer: f, sinks: []string{"a", "b"}, until: newGateGauge(registry), log: slog.New(slog.DiscardHandler)}
 		const name = "pacer_gate_closed_until_timestamp_seconds"
@@ -69,19 +69,19 @@ func TestGatesAreShown(t *testing.T) {
 type fakeGates struct {
 	sinks        func() ([]delivery.Gate, error)
 	seeSinks     func([]delivery.Gate)
-	endpoints    func(after int64) ([]delivery.DestinationGate, int64, bool, error)
-	seeEndpoints func([]delivery.DestinationGate)
+	endpoints    func(after int64) ([]delivery.Gate, int64, bool, error)
+	seeEndpoints func([]delivery.Gate)
 }
 
 func (f *fakeGates) Gates(context.Context, []string) ([]delivery.Gate, error) { return f.sinks() }
 
-func (f *fakeGates) DestinationsSince(_ context.Context, after int64) (gates []delivery.DestinationGate, next int64, more bool, err error) {
+func (f *fakeGates) DestinationsSince(_ context.Context, after int64) (gates []delivery.Gate, next int64, more bool, err error) {
 	return f.endpoints(after)
 }
 
 func (f *fakeGates) SeeGates(closed []delivery.Gate) { f.seeSinks(closed) }
 
-func (f *fakeGates) SeeDestinations(list []delivery.DestinationGate) {
+func (f *fakeGates) SeeDestinations(list []delivery.Gate) {
 	if f.seeEndpoints != nil {
 		f.seeEndpoints(list)
 	}
@@ -97,15 +97,15 @@ func TestGatesOfDestinationsAreReadOn(t *testing.T) {
 		more  bool
 		err   error
 	}{{[]string{"a", "b"}, 7, true, nil}, {[]string{"c"}, 9, false, nil}, {nil, 0, false, errors.New("down")}, {[]string{"d"}, 12, false, nil}}
-	f := &fakeGates{seeEndpoints: func(gates []delivery.DestinationGate) {
+	f := &fakeGates{seeEndpoints: func(gates []delivery.Gate) {
 		for _, g := range gates {
 			seen = append(seen, g.Destination)
 		}
-	}, endpoints: func(after int64) (gates []delivery.DestinationGate, next int64, more bool, err error) {
+	}, endpoints: func(after int64) (gates []delivery.Gate, next int64, more bool, err error) {
 		page := pages[len(asked)]
 		asked = append(asked, after)
 		for _, name := range page.names {
-			gates = append(gates, delivery.DestinationGate{Destination: name})
+			gates = append(gates, delivery.Gate{Destination: name})
 		}
 		return gates, page.next, page.more, page.err
 	}}

@@ -13,7 +13,6 @@ import (
 	"github.com/pacer/pacer/internal/consumer"
 	"github.com/pacer/pacer/internal/dedupe"
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/hold"
 	"github.com/pacer/pacer/internal/pacer"
 	"github.com/pacer/pacer/internal/progress"
 	"github.com/pacer/pacer/internal/requeue"
@@ -207,20 +206,20 @@ func (d *Daemon) newProgress() *progress.Tracker {
 	return progress.New(progress.Options{
 		Daemon: rand.Text(), Work: work{d.pacer, d.consumer}, Store: d.parts.Catalog, Snapshot: d.parts.Catalog.Snapshot,
 		Exchange: progress.NewRedisExchange(d.parts.Redis.Master(0), d.parts.Config.Redis.KeyPrefix),
-		Windows:  d.gauges.Latest, Gates: d.closedGates, Sink: d.sinks.Resolve, Stuck: d.stuck,
+		Windows:  d.gauges.Latest, Gates: d.gates.latest, Sink: d.sinks.Resolve,
 		Denials: d.limits.Denials,
 		Node:    d.node, Readings: d.readings, Show: progress.Show(d.parts.Config.Metrics.Campaigns), Logger: d.log, Registerer: d.parts.Registry,
 	})
 }
 
 // node describes this daemon to those who look at the fleet.
-func (d *Daemon) node() progress.Node {
+func (d *Daemon) node() progress.Daemon {
 	host, _ := os.Hostname() // "" if it has none
 	ok, why := d.Ready()
 	if ok {
 		why = d.health.degraded()
 	}
-	node := progress.Node{Host: host, Address: d.parts.Config.HTTP.Listen, Version: Version, Ready: ok, State: why}
+	node := progress.Daemon{Host: host, Address: d.parts.Config.HTTP.Listen, Version: Version, Ready: ok, State: why}
 	if !d.consumer.Joined() { // until it has lost its partitions it sends what it has read
 		node.KafkaAway = d.health.kafkaAway()
 	}
@@ -231,9 +230,9 @@ func (d *Daemon) node() progress.Node {
 func (d *Daemon) readings() progress.Readings {
 	slots, partitions, sinks := d.pacer.Readings(), d.consumer.Readings(), d.sinks.Readings()
 	r := progress.Readings{
-		Gauges: progress.Gauges{
+		Figures: progress.DaemonFigures{
 			Ingress: partitions.Ingress, Timers: partitions.Timers, Stalled: partitions.Stalled,
-			Buffered: partitions.Bytes, BufferMost: partitions.Most, Quantum: slots.Quantum,
+			BufferBytes: partitions.Bytes, BufferMost: partitions.Most, Quantum: slots.Quantum.Seconds(),
 		},
 		Forfeited: slots.Forfeited, Lateness: slots.Lateness, Sinks: make([]progress.SinkReading, len(sinks)),
 	}
@@ -245,26 +244,6 @@ func (d *Daemon) readings() progress.Readings {
 		}
 	}
 	return r
-}
-
-// stuck returns the campaigns whose jobs their sinks do not take from this daemon.
-func (d *Daemon) stuck(ctx context.Context) (list []progress.Stuck) {
-	troubles, err := d.pacer.Troubles(ctx)
-	if err != nil {
-		return nil // it stops
-	}
-	for _, t := range troubles {
-		cause := [...]hold.Cause{
-			delivery.TroubleFailing: hold.Failing, delivery.TroubleRefused: hold.Refused,
-		}[t.Kind]
-		list = append(list, progress.Stuck{Campaign: t.Campaign, Cause: cause, Since: t.Since})
-	}
-	return list
-}
-
-// closedGates returns the gates of the sinks that are closed.
-func (d *Daemon) closedGates(ctx context.Context) ([]delivery.Gate, error) {
-	return d.limits.Gates(ctx, d.parts.sinkNames())
 }
 
 // work combines the pacer's and the consumer's part of progress.Work.

@@ -54,7 +54,7 @@ func names[T any](values []T) (list []string) {
 	return list
 }
 
-// clusterWide are metrics that are equal on every daemon.
+// clusterWide are metrics of the whole installation.
 var clusterWide = regexp.MustCompile(`^pacer_(campaign_(backlog|eta|held|late|send).*|campaigns|actionable_lag|quota_(limit|remaining|reset.*|window.*)|gate_.*|destinations|` +
 	`catalog_(campaigns|invalid.*)|eventual_.*)$`)
 
@@ -245,8 +245,8 @@ const metricsHead = `# Metrics
 Generated from the program by ` + "`make reference`" + `. Every daemon has these on ` + "`/metrics`" + `, with those of the Go runtime and of the process.
 [Metrics and alerts](../operations/metrics-and-alerts.md#what-to-watch) says which to look at, and when.
 
-*Cluster*: the value is that of the whole installation, and equal on every daemon, so take the ` + "`max`" + `; all others are the daemon's
-own. A label's values are those listed; what is in parentheses is yours.
+*Cluster*: the value is that of the whole installation. One daemon has it, or all have the same, so take the ` + "`max`" + `; all others are
+the daemon's own. A label's values are those listed; what is in parentheses is yours.
 
 | metric | type | unit | labels | meaning |
 | --- | --- | --- | --- | --- |

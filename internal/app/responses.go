@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"time"
 
 	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/delivery"
@@ -17,16 +16,7 @@ func (w recordWriter) Write(ctx context.Context, topic string, record delivery.R
 	if err != nil {
 		return false, err
 	}
-	to := broker.Partition{Topic: topic, ID: broker.HashPartition(string(record.Key), n)}
-	acked := false
-	writer := broker.Writer[delivery.Record]{
-		Client: w.client, Encode: func(r delivery.Record, _ time.Time) delivery.Record { return r },
-		Acked:  func([]delivery.Record) { acked = true },
-		Failed: func(_ broker.Chunk[delivery.Record], refusal error) { err = refusal },
-	}
-	writer.Write(ctx, []broker.Chunk[delivery.Record]{{To: to, Items: []delivery.Record{record}}})
-	if acked {
-		return false, nil
-	}
+	to := []broker.Partition{{Topic: topic, ID: broker.HashPartition(string(record.Key), n)}}
+	_, err = broker.NewProducer(broker.ProducerOptions{Client: w.client}).PublishTo(ctx, to, broker.All([]delivery.Record{record}), nil)
 	return broker.TooLarge(err), err
 }

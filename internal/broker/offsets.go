@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol/leavegroup"
@@ -74,18 +73,6 @@ func (c *Client) Bounds(ctx context.Context, at Partition) (first, end int64, er
 	}
 	ends, err := c.Offsets(ctx, Latest, at)
 	return begins[at], ends[at], err
-}
-
-// Since returns the offset of the first record of a partition that was written at since or later, or the end of the
-// partition if there is none.
-func (c *Client) Since(ctx context.Context, at Partition, since time.Time) (int64, error) {
-	// Brokers take a negative time for one of the names of an edge, such as Latest, or refuse it.
-	found, err := c.edge(ctx, at, max(0, since.UnixMilli()))
-	if offset, ok := found[at]; ok || err != nil {
-		return offset, err
-	}
-	found, err = c.edge(ctx, at, Latest)
-	return found[at], err
 }
 
 // edge is Offsets for one partition that may have no leader yet, as in a new topic: it retries in that case.

@@ -31,21 +31,6 @@ func (c *Client) Scan(ctx context.Context, at Partition, from int64) iter.Seq2[d
 	}
 }
 
-// ScanSince is Scan from the first record that was written at since or later; a zero time is the start.
-func (c *Client) ScanSince(ctx context.Context, at Partition, since time.Time) iter.Seq2[delivery.Record, error] {
-	if since.IsZero() {
-		return c.Scan(ctx, at, 0)
-	}
-	return func(yield func(delivery.Record, error) bool) {
-		first, err := c.Since(ctx, at, since)
-		if err != nil {
-			yield(delivery.Record{}, fmt.Errorf("find the time %s in %s: %w", since.Format(time.RFC3339), at, err))
-			return
-		}
-		c.Scan(ctx, at, first)(yield)
-	}
-}
-
 // scanner walks one partition.
 type scanner struct {
 	client  *Client

@@ -100,12 +100,12 @@ func TestClosedDestinations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	gate := func(name string, cause delivery.GateCause, d time.Duration) delivery.DestinationGate {
-		return delivery.DestinationGate{
-			Gate: delivery.Gate{Sink: "shops", Cause: cause, Until: time.Now().Add(d)}, Destination: name,
+	gate := func(name string, cause delivery.GateCause, d time.Duration) delivery.Gate {
+		return delivery.Gate{
+			Sink: "shops", Cause: cause, Until: time.Now().Add(d), Destination: name,
 		}
 	}
-	gates := []delivery.DestinationGate{gate("https://a:443", delivery.GateThrottled, time.Hour), gate("shop-7", delivery.GateRefused, time.Microsecond)}
+	gates := []delivery.Gate{gate("https://a:443", delivery.GateThrottled, time.Hour), gate("shop-7", delivery.GateRefused, time.Microsecond)}
 	if err := engine.MoveDestinations(t.Context(), gates); err != nil {
 		t.Fatal(err)
 	}

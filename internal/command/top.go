@@ -10,6 +10,7 @@ import (
 
 	"github.com/pacer/pacer/internal/config"
 	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/progress"
 	"github.com/pacer/pacer/internal/top"
 )
 
@@ -100,7 +101,7 @@ func (r *client) frame(ctx context.Context, filter string) (*top.Frame, error) {
 	}); err != nil {
 		return nil, err
 	}
-	var fleet struct{ Daemons []view.Daemon }
+	var fleet struct{ Daemons []progress.Daemon }
 	if err := r.get(ctx, "/daemons", nil, &fleet); err != nil {
 		return nil, err
 	}
@@ -123,7 +124,7 @@ func faults(s *view.State) string {
 }
 
 // addDaemons adds what the daemons tell of themselves: of what is late the worst of them.
-func addDaemons(fleet *top.Fleet, daemons []view.Daemon) {
+func addDaemons(fleet *top.Fleet, daemons []progress.Daemon) {
 	for i := range daemons {
 		d := daemons[i].Figures
 		fleet.Queued += daemons[i].Queued

@@ -4,7 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/progress"
 	"github.com/pacer/pacer/internal/top"
 )
@@ -35,8 +34,8 @@ func TestTopErrors(t *testing.T) {
 func TestDaemonsAddUp(t *testing.T) {
 	late, later := 0.001, 0.015
 	s := &top.Fleet{}
-	addDaemons(s, []view.Daemon{
-		{Node: progress.Node{Queued: 3}, Figures: &view.DaemonFigures{Forfeited: 0.5, LatenessP99: &later, Stalled: 1}}, {Figures: &view.DaemonFigures{Forfeited: 1, LatenessP99: &late}}, {Figures: &view.DaemonFigures{}},
+	addDaemons(s, []progress.Daemon{
+		{Queued: 3, Figures: &progress.DaemonFigures{Forfeited: 0.5, LatenessP99: &later, Stalled: 1}}, {Figures: &progress.DaemonFigures{Forfeited: 1, LatenessP99: &late}}, {Figures: &progress.DaemonFigures{}},
 	})
 	if *s.Forfeited != 1.5 || *s.LatenessP99 != later || s.Stalled != 1 || s.Queued != 3 {
 		t.Errorf("%+v", s)

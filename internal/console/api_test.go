@@ -68,7 +68,7 @@ func TestHistoryOfACampaign(t *testing.T) {
 			return &view.Fleet{
 				At: time.Now(), Counter: "leader", Sent: func(id string) (int64, bool) { return sent, sends && id == "spring" },
 				Denied: func(string, time.Duration) (int64, bool) { return 0, false },
-				Of: func(c *delivery.Campaign, _ *delivery.Snapshot) *hold.Board {
+				Of: func(c *delivery.Campaign) *hold.Board {
 					if c.ID == "spring" && sends {
 						return &hold.Board{Waiting: 500}
 					}

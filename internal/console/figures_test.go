@@ -10,6 +10,7 @@ import (
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/hold"
+	"github.com/pacer/pacer/internal/progress"
 )
 
 // row returns the row of a table that has this.
@@ -40,7 +41,7 @@ func TestDaemonsTellTheirFigures(t *testing.T) {
 		`data-label="Late p50, p99">0.4 ms, 12 ms<`, `data-label="Forfeited/s">0.5<`, `data-label="Quantum">25 ms<`)
 	shows(t, row(body, ">idle "), "0 ingress, 7 lanes, 0 timers<", `data-label="In flight">3<`, `data-label="Late p50, p99">–, –<`)
 	_, body, _ = get(t, h, "/api/v1/daemons")
-	var answer struct{ Daemons []view.Daemon }
+	var answer struct{ Daemons []progress.Daemon }
 	if err := json.Unmarshal([]byte(body), &answer); err != nil || answer.Daemons[0].Figures == nil || *answer.Daemons[0].Figures.LatenessP99 != 0.012 || answer.Daemons[1].Figures.LatenessP99 != nil {
 		t.Errorf("%v: %s", err, body)
 	}
@@ -95,10 +96,10 @@ func TestCampaignsThatASinkDoesNotTake(t *testing.T) {
 	sources.Gates = nil
 	sources.Fleet = func(ctx context.Context) (*view.Fleet, error) {
 		f, err := fleet(ctx)
-		f.Of = func(c *delivery.Campaign, _ *delivery.Snapshot) *hold.Board {
+		f.Of = func(c *delivery.Campaign) *hold.Board {
 			b := &hold.Board{Daemons: 2, Waiting: 5, LanesRead: true}
 			if strings.HasPrefix(c.ID, "campaign-") {
-				b.Stuck = &hold.Stuck{Cause: hold.Failing}
+				b.Stuck = hold.Failing
 			}
 			return b
 		}

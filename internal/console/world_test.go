@@ -175,7 +175,7 @@ func (w *world) without() view.Sources {
 				Daemons: w.daemons(), Sinks: w.sinkFigures(),
 				Sent:   func(string) (int64, bool) { return sent, true },
 				Denied: func(string, time.Duration) (int64, bool) { return sent / 25, true },
-				Of: func(*delivery.Campaign, *delivery.Snapshot) *hold.Board {
+				Of: func(*delivery.Campaign) *hold.Board {
 					return &hold.Board{Daemons: 2, Waiting: w.waiting.Load(), LanesRead: true}
 				},
 			}, w.fail
@@ -212,15 +212,15 @@ func (w *world) without() view.Sources {
 }
 
 // daemons are one at work, and one that has sent nothing.
-func (w *world) daemons() []view.Daemon {
+func (w *world) daemons() []progress.Daemon {
 	half, most := 0.0004, 0.012
-	figures := &view.DaemonFigures{
+	figures := &progress.DaemonFigures{
 		Ingress: 4, Timers: 8, Stalled: 1, BufferBytes: 100 << 20, BufferMost: 256 << 20, Quantum: 0.025, Forfeited: 0.5, LatenessP50: &half, LatenessP99: &most,
 		Sinks: []progress.SinkCalls{{Sink: "receiver", InFlight: 12, Most: 256}, {Sink: hostile[0], InFlight: 1, Most: 5}},
 	}
-	return []view.Daemon{
-		{Node: progress.Node{Name: "a", Host: hostile[0], Version: "dev", Started: time.Now().Add(-time.Hour), Ready: true, Lanes: 32}, Figures: figures},
-		{Node: progress.Node{Name: "b", Host: "idle", Version: "dev", Started: time.Now().Add(-time.Hour), Ready: true, Lanes: 7, InFlight: 3}, Figures: &view.DaemonFigures{Sinks: []progress.SinkCalls{}}},
+	return []progress.Daemon{
+		{Name: "a", Host: hostile[0], Version: "dev", Started: time.Now().Add(-time.Hour), Ready: true, Lanes: 32, Figures: figures},
+		{Name: "b", Host: "idle", Version: "dev", Started: time.Now().Add(-time.Hour), Ready: true, Lanes: 7, InFlight: 3, Figures: &progress.DaemonFigures{Sinks: []progress.SinkCalls{}}},
 	}
 }
 
@@ -232,13 +232,14 @@ func (w *world) sinkFigures() map[string]*view.SinkFigures {
 	}
 }
 
-func (w *world) closed(context.Context) (map[string][]delivery.DestinationGate, error) {
-	var shut []delivery.DestinationGate
+func (w *world) closed(context.Context) (map[string][]delivery.Gate, error) {
+	var shut []delivery.Gate
 	for i := range 25 {
-		gate := delivery.Gate{Sink: "receiver", Cause: delivery.GateFailing, Since: time.Now().Add(-time.Hour), Until: time.Now().Add(time.Minute)}
-		shut = append(shut, delivery.DestinationGate{Gate: gate, Destination: hostile[i%len(hostile)]})
+		shut = append(shut, delivery.Gate{
+			Sink: "receiver", Destination: hostile[i%len(hostile)], Cause: delivery.GateFailing, Since: time.Now().Add(-time.Hour), Until: time.Now().Add(time.Minute),
+		})
 	}
-	return map[string][]delivery.DestinationGate{"receiver": shut}, w.fail
+	return map[string][]delivery.Gate{"receiver": shut}, w.fail
 }
 
 func (w *world) open(ctx context.Context, sink, destination string) (bool, error) {

@@ -5,9 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/maphash"
-	"iter"
-	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -81,13 +78,10 @@ type Options struct {
 	MaxScanned int
 	// Scanned, if set, is set to how many letters have been read.
 	Scanned *int
-	// Before, if set, are the offsets of each partition before which Newest begins, as a Position that it has reported; a partition without
-	// one is read from its end.
+	// Before, if set, are the offsets of each partition before which Newest begins; a partition without one is read from its end.
 	Before Position
-	// Reached, if set, is called when Newest ends, and when it has yielded Mark letters if that is not 0: with the position from which it
-	// would go on.
-	Reached func(p Position)
-	Mark    int
+	// Reached, if set, is where Newest has come to, from which another call would go on.
+	Reached *Position
 	// Unmarked, if set, is called with the error of a note of a replay that cannot be decoded, and no letter is
 	// reported as replayed. Without Unmarked, List and Read return the error.
 	Unmarked func(error)
@@ -105,114 +99,6 @@ func (o *Options) replays(ctx context.Context) (replays, error) {
 
 // ErrMore means that there are more letters than were to be read.
 var ErrMore = errors.New("there are more dead letters than were to be read; narrow the time")
-
-// List yields the matching dead letters that were written before the call, oldest first as far as their partitions are
-// in order. It holds one fetch per partition in memory, whatever their number. It ends with the first error that yield
-// returns.
-func List(ctx context.Context, opts Options, yield func(Letter) error) error {
-	n, err := opts.count(ctx, opts.Letters)
-	if err != nil {
-		return err
-	}
-	done, err := opts.replays(ctx)
-	if err != nil {
-		return err
-	}
-	sources := make([]iter.Seq2[delivery.Record, error], 0, n)
-	for p := range n {
-		at := broker.Partition{Topic: opts.Letters, ID: p}
-		if opts.Places != nil {
-			sources = append(sources, opts.between(ctx, at))
-		} else {
-			sources = append(sources, opts.Client.ScanSince(ctx, at, opts.Since))
-		}
-	}
-	s := sieve{opts: &opts, done: done, yield: yield}
-	for r, err := range merge(sources) {
-		if err != nil {
-			return err
-		}
-		if over, err := s.put(read(r)); over || err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// between reads a partition from the first to the last of the places in it.
-func (o *Options) between(ctx context.Context, at broker.Partition) iter.Seq2[delivery.Record, error] {
-	first, last := int64(math.MaxInt64), int64(-1)
-	for _, place := range o.Places {
-		if place.Partition == at.ID {
-			first, last = min(first, place.Offset), max(last, place.Offset)
-		}
-	}
-	return func(yield func(delivery.Record, error) bool) {
-		if last < 0 {
-			return
-		}
-		for r, err := range o.Client.Scan(ctx, at, first) {
-			if err == nil && r.Offset > last || !yield(r, err) || r.Offset == last {
-				return
-			}
-		}
-	}
-}
-
-// sieve yields the letters that match, each once, as many as are wanted.
-type sieve struct {
-	opts            *Options
-	done            replays
-	yield           func(Letter) error
-	seen            seen
-	scanned, listed int
-}
-
-// seen holds the letters that were read last. A letter is written twice if the broker's answer was lost, or if the daemon
-// crashed before its commit.
-type seen struct{ last, before map[uint64]bool }
-
-const maxSeen = 50_000 // letters in each map
-
-var seed = maphash.MakeSeed()
-
-// repeats reports whether the letter is the second one of the same death of a job. It remembers the first.
-func (s *seen) repeats(d *Letter) bool {
-	if d.Origin.Topic == "" {
-		return false
-	}
-	key := maphash.Comparable(seed, [...]any{d.Origin, d.Attempts, d.Hops})
-	if s.last[key] || s.before[key] {
-		return true
-	}
-	if s.last == nil || len(s.last) == maxSeen {
-		s.last, s.before = make(map[uint64]bool), s.last
-	}
-	s.last[key] = true
-	return false
-}
-
-// full reports whether no more are to be read.
-func (s *sieve) full() bool { return s.opts.MaxScanned > 0 && s.scanned == s.opts.MaxScanned }
-
-// put takes one letter that was read, and reports whether no more are wanted.
-func (s *sieve) put(d Letter) (over bool, err error) {
-	if s.full() {
-		return true, ErrMore
-	}
-	if s.scanned++; s.opts.Scanned != nil {
-		*s.opts.Scanned = s.scanned
-	}
-	if !s.opts.matches(&d) || s.seen.repeats(&d) {
-		return false, nil
-	}
-	d.Replayed = s.done.covers(&d)
-	if err := s.yield(d); err != nil {
-		return true, err
-	}
-	s.listed++
-	return s.listed == s.opts.Limit, nil
-}
 
 // count returns the number of partitions of one of the topics.
 func (t *Topics) count(ctx context.Context, topic string) (int, error) {
@@ -254,44 +140,6 @@ func (p Place) String() string {
 
 // MarshalText returns String, for JSON.
 func (p Place) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
-
-// merge merges sequences that are each ordered by record time.
-func merge(sources []iter.Seq2[delivery.Record, error]) iter.Seq2[delivery.Record, error] {
-	return func(yield func(delivery.Record, error) bool) {
-		type head struct {
-			first delivery.Record
-			next  func() (delivery.Record, error, bool)
-		}
-		var heads []*head
-		for _, s := range sources {
-			next, stop := iter.Pull2(s)
-			defer stop()
-			heads = append(heads, &head{next: next})
-		}
-		var failed error
-		advance := func(h *head) (over bool) {
-			if failed != nil {
-				return false // the others are not read either
-			}
-			var ok bool
-			h.first, failed, ok = h.next()
-			return !ok
-		}
-		heads = slices.DeleteFunc(heads, advance)
-		for len(heads) > 0 && failed == nil {
-			oldest := slices.MinFunc(heads, func(a, b *head) int { return a.first.Time.Compare(b.first.Time) })
-			if !yield(oldest.first, nil) {
-				return
-			}
-			if advance(oldest) {
-				heads = slices.DeleteFunc(heads, func(h *head) bool { return h == oldest })
-			}
-		}
-		if failed != nil {
-			yield(delivery.Record{}, failed)
-		}
-	}
-}
 
 // read decodes the headers of a dead letter. pacer wrote them, but those of a record that could not be decoded may
 // contain anything: a header that cannot be parsed leaves its field zero.

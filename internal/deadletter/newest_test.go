@@ -41,6 +41,7 @@ func TestNewest(t *testing.T) {
 		{"all", Options{}, letters, letters, nil}, {"as many as there are", Options{MaxScanned: letters}, letters, letters, nil},
 		{"some", Options{MaxScanned: 70}, 70, 70, ErrMore}, {"few", Options{Limit: 3}, 3, 3, nil},
 		{"since", Options{Filter: Filter{Since: noon.Add(90 * time.Second)}}, 10, 10, nil},
+		{"since a time whose number means an edge", Options{Filter: Filter{Since: time.UnixMilli(-1)}}, letters, letters, nil},
 		{"none since", Options{Filter: Filter{Since: noon.Add(time.Hour)}}, 0, 0, nil},
 	} {
 		var got, want []string
@@ -81,7 +82,7 @@ func TestNewest(t *testing.T) {
 // because it is full, because enough was read, or while some are written.
 func paged(t *testing.T, c *cemetery, letters int64) {
 	t.Helper()
-	for _, o := range []Options{{Limit: 7, Mark: 7}, {MaxScanned: 33}, {Limit: 7, Mark: 7, Filter: Filter{Campaign: "spring"}, MaxScanned: 10}} {
+	for _, o := range []Options{{Limit: 7}, {MaxScanned: 33}, {Limit: 7, Filter: Filter{Campaign: "spring"}, MaxScanned: 10}} {
 		o.Topics = c.Topics
 		var got []Place
 		text := ""
@@ -90,13 +91,14 @@ func paged(t *testing.T, c *cemetery, letters int64) {
 			if o.Before, err = ParsePosition(text); err != nil || pages > 100 {
 				t.Fatalf("page %d after %s: %v", pages, text, err)
 			}
-			o.Reached = func(p Position) { text = p.String() }
+			var reached Position
+			o.Reached = &reached
 			before := len(got)
 			err = Newest(t.Context(), o, func(d Letter) error { got = append(got, d.Place); return nil })
 			if err != nil && !errors.Is(err, ErrMore) {
 				t.Fatal(err)
 			}
-			if len(got) == before && err == nil {
+			if text = reached.String(); len(got) == before && err == nil {
 				break
 			}
 		}

@@ -9,12 +9,10 @@ import (
 // Position is where Newest has come to: of each partition, the offset before which letters were not taken yet.
 type Position []int64
 
-func positionOf(heads []*backwards) Position {
+func positionOf(heads []*head) Position {
 	p := make(Position, len(heads))
-	for i, b := range heads {
-		if p[i] = b.end; len(b.letters) > 0 {
-			p[i] = b.last().Place.Offset + 1
-		}
+	for i, h := range heads {
+		p[i] = h.end
 	}
 	return p
 }

@@ -138,7 +138,7 @@ func (l *Ledger) Deliver(ctx context.Context, sink string, j *delivery.Job) deli
 	case e.answer != leased:
 		l.drop(i)
 		return l.withheld(answerHeld, min(time.Duration(e.answer)*time.Millisecond, maxPause))
-	case !j.SendBy.IsZero() && time.Now().After(j.SendBy):
+	case j.SendBy != 0 && time.Now().After(j.SendBy.Time()):
 		return l.late(i, c)
 	case e.err != nil:
 		l.m.leases.WithLabelValues(answerFailed).Inc()
@@ -149,10 +149,10 @@ func (l *Ledger) Deliver(ctx context.Context, sink string, j *delivery.Job) deli
 }
 
 // await waits for the lease while the job may still be sent.
-func (c *lease) await(ctx context.Context, sendBy time.Time) bool {
+func (c *lease) await(ctx context.Context, sendBy delivery.Stamp) bool {
 	wait := maxAnswer
-	if !sendBy.IsZero() {
-		wait = min(wait, time.Until(sendBy))
+	if sendBy != 0 {
+		wait = min(wait, time.Until(sendBy.Time()))
 	}
 	timer := time.NewTimer(wait)
 	defer timer.Stop()

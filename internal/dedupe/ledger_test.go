@@ -273,7 +273,7 @@ func TestALateAnswerServesTheNextSlot(t *testing.T) {
 	one.deliver("connect")
 	server.Freeze()
 	job := func() *delivery.Job {
-		return &delivery.Job{ID: "a", Campaign: "c", Timing: delivery.Timing{SendBy: time.Now().Add(5 * time.Millisecond)}}
+		return &delivery.Job{ID: "a", Campaign: "c", Timing: delivery.Timing{SendBy: delivery.StampOf(time.Now().Add(5 * time.Millisecond))}}
 	}
 	if r := one.Deliver(t.Context(), "sink", job()); r.Class != delivery.Withheld || r.RetryAfter != 0 {
 		t.Fatalf("too late: %+v", r)
@@ -300,7 +300,7 @@ func TestForgottenClaimsAreReleased(t *testing.T) {
 	shared := connect(t, testservices.RedisAddr(t))
 	o := rigOptions{prefix: prefix(), timeout: time.Hour}
 	one, two := newRig(t, &destination{}, servers{shared}, o), newRig(t, &destination{}, servers{shared}, o)
-	passed := &delivery.Job{ID: "a", Campaign: "c", Timing: delivery.Timing{SendBy: time.Now()}}
+	passed := &delivery.Job{ID: "a", Campaign: "c", Timing: delivery.Timing{SendBy: delivery.StampOf(time.Now())}}
 	if r := one.Deliver(t.Context(), "sink", passed); r.Class != delivery.Withheld {
 		t.Fatalf("%+v", r)
 	}
@@ -411,7 +411,7 @@ func TestOpenSendsNothingLate(t *testing.T) {
 	r := newRig(t, d, servers{connect(t, "127.0.0.1:1")}, rigOptions{prefix: prefix(), open: true})
 	r.stop() // entries fail at once from here on
 	for range 50 {
-		res := r.Deliver(t.Context(), "sink", &delivery.Job{ID: "a", Campaign: "c", Timing: delivery.Timing{SendBy: time.Now().Add(-time.Millisecond)}})
+		res := r.Deliver(t.Context(), "sink", &delivery.Job{ID: "a", Campaign: "c", Timing: delivery.Timing{SendBy: delivery.StampOf(time.Now().Add(-time.Millisecond))}})
 		if res.Class != delivery.Withheld || d.count() > 0 {
 			t.Fatalf("%+v, %d sent", res, d.count())
 		}

@@ -93,13 +93,13 @@ func newRig(t testing.TB, sinks Sinks, masters servers, o rigOptions) *rig {
 
 // deliver sends a job that may be sent within a second.
 func (r *rig) deliver(id string) delivery.Result {
-	return r.Deliver(context.Background(), "sink", &delivery.Job{ID: id, Campaign: "c", Timing: delivery.Timing{SendBy: time.Now().Add(time.Second)}})
+	return r.Deliver(context.Background(), "sink", &delivery.Job{ID: id, Campaign: "c", Timing: delivery.Timing{SendBy: delivery.StampOf(time.Now().Add(time.Second))}})
 }
 
 // insist delivers as the pacer does: what is withheld is tried again after its pause.
 func (r *rig) insist(ctx context.Context, id string) delivery.Result {
 	for {
-		res := r.Deliver(ctx, "sink", &delivery.Job{ID: id, Campaign: "c", Timing: delivery.Timing{SendBy: time.Now().Add(20 * time.Millisecond)}})
+		res := r.Deliver(ctx, "sink", &delivery.Job{ID: id, Campaign: "c", Timing: delivery.Timing{SendBy: delivery.StampOf(time.Now().Add(20 * time.Millisecond))}})
 		if res.Class != delivery.Withheld || ctx.Err() != nil {
 			return res
 		}

@@ -30,10 +30,7 @@ type Origin struct {
 // String is <topic>/<partition>/<offset>, and "" for an unknown origin. It is also the id of a job without one from its
 // producer.
 func (o Origin) String() string {
-	if o.Topic == "" {
-		return ""
-	}
-	return o.Topic + "/" + strconv.Itoa(o.Partition) + "/" + strconv.FormatInt(o.Offset, 10)
+	return string(o.Append(nil))
 }
 
 // Append appends String.
@@ -66,7 +63,7 @@ const (
 // which it is settled. It is made by the consumer and then owned by one component at a time: consumer, pacer queue, sink
 // call, requeue outbox. No component touches a job after passing it on.
 //
-// It takes 512 bytes, and no byte is left: spare bits are in Moves. Go's garbage collector marks larger objects one by one, and with tens of thousands of jobs
+// It takes at most 512 bytes, and there is room for one more string. Go's garbage collector marks larger objects one by one, and with tens of thousands of jobs
 // in memory that keeps the scheduler from the processor for longer than a slot may be late.
 type Job struct {
 	ID       string
@@ -114,7 +111,7 @@ type History struct {
 type Timing struct {
 	TTL    time.Duration // the campaign's: time to send the job within, counted from FirstRead; 0: unlimited
 	Due    time.Time     // of a retry: not to be sent before; zero: at once
-	SendBy time.Time     // set at dispatch: not to be sent after, or its slot is passed; zero: no such time
+	SendBy Stamp         // set at dispatch: not to be sent after, or its slot is passed; 0: no such time
 }
 
 // Flaw is why a record cannot be delivered at all.
@@ -126,8 +123,11 @@ type Flaw struct {
 
 // Reading says where and when a job was read.
 type Reading struct {
-	From Place
-	Marks
+	From     Place
+	Priority Priority
+	// Duplicate is set before the job is offered to the pacer when one with its id is known to have been delivered.
+	Duplicate bool
+	Returned  bool // it has waited for its destination, and goes before those that wait there now
 	// Published is when its first record was written, by that record's own timestamp: history, and here for the sake of the size.
 	Published ShortStamp
 	Source    Source
@@ -135,22 +135,6 @@ type Reading struct {
 	Size      int64 // bytes charged to the process's buffer budget
 	ReadAt    time.Time
 }
-
-// Marks are what a job is by a word each. They are together, where there is room for them, for the sake of the size.
-type Marks struct {
-	Priority Priority
-	// Duplicate is set before the job is offered to the pacer when one with its id is known to have been delivered.
-	Duplicate bool
-	Moves     Moves
-}
-
-// Moves are what was done with a job, in bits.
-type Moves uint8
-
-// The moves of a job.
-const (
-	Returned Moves = 1 << iota // it has waited for its destination, and goes before those that wait there now
-)
 
 // Defect is the reason of the job's flaw, "" when it has none.
 func (j *Job) Defect() Reason {
@@ -251,8 +235,8 @@ type Receipt interface {
 // Call describes one call of a sink.
 type Call struct {
 	At     time.Time // zero: there was none
-	Took   Micros
-	Status int32 // HTTP status where there is one
+	Took   uint32    // microseconds, at most 71 minutes
+	Status int32     // HTTP status where there is one
 	// Provider is what the answer said in the destination's own words; nil if nothing. Its MessageID is kept when the job is
 	// written to a lane or a timer.
 	Provider *Provider
@@ -275,14 +259,6 @@ func (s Stamp) Time() time.Time {
 		return time.Time{}
 	}
 	return time.Unix(0, int64(s)).UTC()
-}
-
-// Micros is a time span in microseconds, of at most 71 minutes: half of a time.Duration, since a Job may not be larger.
-type Micros uint32
-
-// MicrosOf returns the span d, or the nearest one that there is.
-func MicrosOf(d time.Duration) Micros {
-	return Micros(min(max(0, d.Microseconds()), math.MaxUint32))
 }
 
 // ShortStamp is a time in whole seconds since 1970, and 0 for none: four bytes, since a Job may not be larger.

@@ -33,14 +33,6 @@ func TestJobIsMarkedWithItsSpan(t *testing.T) {
 	}
 }
 
-func TestMicrosOf(t *testing.T) {
-	for d, want := range map[time.Duration]Micros{-time.Second: 0, 0: 0, 1999: 1, time.Minute: 60_000_000, 90 * time.Minute: 1<<32 - 1} {
-		if got := MicrosOf(d); got != want {
-			t.Errorf("%s: %d, want %d", d, got, want)
-		}
-	}
-}
-
 func TestShortStamp(t *testing.T) {
 	for at, want := range map[time.Time]ShortStamp{
 		{}: 0, time.Unix(0, 0): 0, time.Unix(-1, 0): 0, time.Unix(1<<32, 0): 0,

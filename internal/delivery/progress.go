@@ -44,21 +44,12 @@ type MemoryJobs struct {
 	Turn time.Time
 }
 
-// Trouble is that a sink takes no jobs of a campaign from this daemon.
+// Trouble is that a sink takes no jobs of a campaign from this daemon. One a second is tried.
 type Trouble struct {
 	Campaign string
-	Kind     TroubleKind
+	Refused  bool      // they are refused for good; else they fail
 	Since    time.Time // when the first of them failed, or was refused
 }
-
-// TroubleKind says what becomes of the jobs.
-type TroubleKind uint8
-
-// The kinds of trouble.
-const (
-	TroubleFailing TroubleKind = iota // they fail: one a second is tried
-	TroubleRefused                    // they are refused for good: one a second is tried
-)
 
 // Settled counts the jobs of one campaign whose outcome is durable.
 type Settled struct {

@@ -83,11 +83,13 @@ const MaxIDLength = 256
 // ValidID reports whether s may be the id of a job, a campaign, a quota or a destination: 1 to 256 printable ASCII
 // characters without spaces.
 func ValidID(s string) bool {
-	if s == "" || len(s) > MaxIDLength {
-		return false
-	}
-	for i := 0; i < len(s); i++ {
-		if s[i] <= ' ' || s[i] > '~' {
+	return s != "" && len(s) <= MaxIDLength && printable(s, '!')
+}
+
+// printable reports whether all of s is ASCII from a character up to ~.
+func printable(s string, from byte) bool {
+	for i := range len(s) {
+		if s[i] < from || s[i] > '~' {
 			return false
 		}
 	}

@@ -19,13 +19,5 @@ const (
 
 // Valid reports whether the state can be written.
 func (s *State) Valid() bool {
-	if s == nil || s.Step == "" || len(s.Step) > MaxStep || len(s.Vars) > MaxVars || s.Waits < 0 {
-		return false
-	}
-	for i := 0; i < len(s.Step); i++ {
-		if s.Step[i] <= ' ' || s.Step[i] > '~' {
-			return false
-		}
-	}
-	return true
+	return s != nil && s.Step != "" && len(s.Step) <= MaxStep && len(s.Vars) <= MaxVars && s.Waits >= 0 && printable(s.Step, '!')
 }

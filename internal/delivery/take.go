@@ -178,17 +178,12 @@ type Closure struct {
 	For time.Duration
 }
 
-// Gate is a gate that is closed.
+// Gate is that of a sink, or of one of its destinations. One without an Until is open.
 type Gate struct {
-	Sink  string
-	Cause GateCause
-	Since time.Time // when it was closed for this cause; zero: not known
-	Until time.Time // nothing passes before, see Closure
-}
-
-// DestinationGate is the gate of one destination of a sink. One without an Until is open.
-type DestinationGate struct {
-	Gate
-	Destination string
-	At          time.Time // when it was closed or opened last
+	Sink        string
+	Destination string // "": of the sink
+	Cause       GateCause
+	Since       time.Time // when it was closed for this cause; zero: not known
+	Until       time.Time // nothing passes before, see Closure
+	At          time.Time // of a destination: when it was closed or opened last
 }

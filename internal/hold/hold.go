@@ -32,7 +32,6 @@ const (
 	Store     Cause = "store"   // the quota store does not answer
 	Quota     Cause = "quota"   // is used up
 	Failing   Cause = "failing" // its sink fails its jobs, and no others as far as is known
-	Blocked   Cause = "blocked" // its jobs are in ingress behind those of a campaign with overflow block
 	Share     Cause = "share"   // a quota that it shares had too few units when it asked; or nothing is sent for long, and one may be why
 	Lane      Cause = "lane"    // its lane is not read, or its jobs do not come out of it
 	Stalled   Cause = "stalled" // its jobs are in memory and none is sent, for no known reason
@@ -47,7 +46,7 @@ const (
 // Causes lists every cause in their order. Daemons exchange the positions.
 var Causes = []Cause{
 	None, Invalid, Cancelled, Completed, Ended, Paused, Rate, Sink, Refused, Daemons, Start, Hours, Gate, Store, Quota, Failing,
-	Blocked, Share, Lane, Stalled, Unreadable, Unanswered, Kafka, Turn,
+	Share, Lane, Stalled, Unreadable, Unanswered, Kafka, Turn,
 }
 
 // Fault reports whether the cause is one that an operator did not intend.
@@ -61,7 +60,7 @@ func (c Cause) Fault() bool {
 
 // Own reports whether the cause is a fault of the campaign itself, which keeps any job of it from being sent.
 func (c Cause) Own() bool {
-	return c == Invalid || c == Sink || c == Refused || c == Blocked || c == Unreadable
+	return c == Invalid || c == Sink || c == Refused || c == Unreadable
 }
 
 // Stall reports whether all that is known is that nothing was sent for long.
@@ -114,15 +113,9 @@ type Board struct {
 	LanesRead bool          // daemons read all of them
 	Unread    []int         // of them, those that a daemon has, and cannot read what was committed for them
 	Idle      time.Duration // nothing was sent for that long; 0: something was lately, or it is not known
-	Stuck     *Stuck        // what a daemon found out that the others cannot know; nil: nothing
+	Stuck     Cause         // Refused or Failing, as the daemon has found out that sends its jobs; None: neither
 	Since     time.Time     // when Held began; zero: unknown
 	Held      Cause         // what held it when that was last looked at
-}
-
-// Stuck is what a daemon found out about a campaign.
-type Stuck struct {
-	Cause Cause  // Refused, Failing or Blocked
-	By    string // Blocked: the campaign in the way
 }
 
 // stallAfter is how long nothing must have been sent to be taken for a stall, and stallSlots for how many slots.
@@ -174,7 +167,7 @@ func (e *Evidence) row() (a Answer, found bool) {
 		return Answer{Cause: Rate}, true
 	case e.SinkFault != "":
 		return Answer{Cause: Sink, detail: e.SinkFault}, true
-	case e.Board != nil && e.Board.Stuck != nil && e.Board.Stuck.Cause == Refused:
+	case e.Board != nil && e.Board.Stuck == Refused:
 		return Answer{Cause: Refused, sink: e.Sink}, true
 	case e.Board != nil && e.Board.Daemons == 0:
 		return Answer{Cause: Daemons}, true
@@ -326,8 +319,8 @@ func (e *Evidence) reported() (a Answer, found bool) {
 	if n := len(b.Unread); n > 0 && n == len(b.Lanes) {
 		return Answer{Cause: Unreadable, lanes: b.Unread}, true
 	}
-	if b.Stuck != nil {
-		return Answer{Cause: b.Stuck.Cause, sink: e.Sink, detail: b.Stuck.By}, true
+	if b.Stuck != None {
+		return Answer{Cause: b.Stuck, sink: e.Sink}, true
 	}
 	if b.Waiting > 0 {
 		if a, found = e.waits(); found {

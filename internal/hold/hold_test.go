@@ -66,7 +66,7 @@ func TestEveryCause(t *testing.T) {
 			"its rate is 0", "pacer campaign set spring --rate 100"},
 		"sink": {func(e *Evidence) { e.Sink, e.SinkFault = "", "its sink typo is not configured" }, Sink, time.Time{},
 			"its sink typo is not configured", "pacer campaign set spring --sink NAME"},
-		"refused": {func(e *Evidence) { e.Board.Stuck = &Stuck{Cause: Refused} }, Refused, time.Time{},
+		"refused": {func(e *Evidence) { e.Board.Stuck = Refused }, Refused, time.Time{},
 			"its sink receiver refused many of its jobs in a row", "pacer campaign resume spring"},
 		"no daemon": {func(e *Evidence) { e.Board.Daemons = 0 }, Daemons, time.Time{}, "no daemon runs", "start pacer run"},
 		"quota, after a loss": {func(e *Evidence) {
@@ -123,11 +123,8 @@ func TestEveryCause(t *testing.T) {
 			e.Waits = map[string]Wait{"provider": {Asked: in(-2 * time.Second), Again: in(10 * time.Second)}}
 		}, Share, in(10 * time.Second), "its quota provider had too few units for it when it last asked, at 2026-11-20T11:59:58Z; now it has 7",
 			"it asks again by 2026-11-20T12:00:10Z"},
-		"fails alone": {func(e *Evidence) { e.Board.Stuck = &Stuck{Cause: Failing} }, Failing, time.Time{},
+		"fails alone": {func(e *Evidence) { e.Board.Stuck = Failing }, Failing, time.Time{},
 			"its sink receiver fails its jobs, and those of no other campaign as far as is known", "the destination itself may be down"},
-		"blocked": {func(e *Evidence) {
-			e.Board.Waiting, e.Board.Stuck = 0, &Stuck{Cause: Blocked, By: "whale"}
-		}, Blocked, time.Time{}, "behind those of campaign whale", "pacer campaign set whale --overflow lane"},
 		"lane that no daemon reads": {func(e *Evidence) {
 			e.Board.InMemory, e.Board.LanesRead, e.Board.Idle = 0, false, time.Minute
 		}, Lane, time.Time{}, "no daemon reads its lane 17", "log"},
@@ -289,8 +286,8 @@ func TestNothingThatWaitsNeedsNoQuota(t *testing.T) {
 // TestWhatTheSinkAnswers: where the destination holds a campaign, its last failure is said, and where anything else does, not.
 func TestWhatTheSinkAnswers(t *testing.T) {
 	for cause, change := range map[Cause]func(*Evidence){
-		Failing:    func(e *Evidence) { e.Board.Stuck = &Stuck{Cause: Failing} },
-		Refused:    func(e *Evidence) { e.Board.Stuck = &Stuck{Cause: Refused} },
+		Failing:    func(e *Evidence) { e.Board.Stuck = Failing },
+		Refused:    func(e *Evidence) { e.Board.Stuck = Refused },
 		Unanswered: func(e *Evidence) { e.Board.Idle, e.Board.InHand = time.Hour, 3 },
 		Gate: func(e *Evidence) {
 			e.Gates = []delivery.Gate{{Sink: "receiver", Cause: delivery.GateFailing, Until: now.Add(time.Second)}}

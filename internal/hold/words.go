@@ -16,7 +16,7 @@ type Answer struct {
 	Until    time.Time // when it ends by itself; zero: not known, or never
 	Waiting  int64     // jobs; 0 also if that is not known
 
-	detail  string // Invalid, Sink: the fault; Blocked: by which campaign
+	detail  string // Invalid, Sink: the fault
 	sink    string
 	gate    delivery.GateCause
 	quota   *delivery.Quota
@@ -92,8 +92,6 @@ func (a *Answer) what() string {
 		return fmt.Sprintf("its quota %s has no unit for it; other campaigns share it", a.quota.ID)
 	case Failing:
 		return fmt.Sprintf("its sink %s fails its jobs, and those of no other campaign as far as is known, so that one a second is tried", a.sink)
-	case Blocked:
-		return fmt.Sprintf("its jobs wait in ingress behind those of campaign %s, whose overflow is block", a.detail)
 	case Lane:
 		lane := "its lane " + notation.List(a.lanes)
 		if len(a.lanes) > 1 {
@@ -192,8 +190,6 @@ func (a *Answer) Remedy() string {
 	case Failing:
 		return "if other campaigns send to this sink, compare their jobs; if none does, the destination itself may be down; " +
 			"pacer_sink_seconds and the log say how it answers"
-	case Blocked:
-		return fmt.Sprintf("give campaign %s a topic of its own, or pacer campaign set %s --overflow lane", a.detail, a.detail)
 	case Unreadable:
 		return "see the Error line of the daemon that has the lane: run the version that has written the offset, or reset it"
 	case Unanswered:

@@ -23,11 +23,11 @@ const separator = "\x00"
 
 // ClearDestination opens the gate of a destination.
 func (e *Engine) ClearDestination(ctx context.Context, sink, destination string) error {
-	return e.MoveDestinations(ctx, []delivery.DestinationGate{{Gate: delivery.Gate{Sink: sink}, Destination: destination}})
+	return e.MoveDestinations(ctx, []delivery.Gate{{Sink: sink, Destination: destination}})
 }
 
 // MoveDestinations closes each of the gates for as long as it says, and opens those without an Until. All of them are in one shard.
-func (e *Engine) MoveDestinations(ctx context.Context, gates []delivery.DestinationGate) error {
+func (e *Engine) MoveDestinations(ctx context.Context, gates []delivery.Gate) error {
 	s := e.shards[0]
 	for len(gates) > 0 {
 		part := gates[:min(len(gates), maxShutMoved)]
@@ -50,8 +50,8 @@ func (e *Engine) MoveDestinations(ctx context.Context, gates []delivery.Destinat
 
 // MoveGates closes each of the gates until its Until, or opens those that have none; one of a sink only if it is half-open. It returns the
 // sinks whose gates were not closed for this cause before.
-func (e *Engine) MoveGates(ctx context.Context, gates []delivery.DestinationGate) (closed []string, err error) {
-	var destinations []delivery.DestinationGate
+func (e *Engine) MoveGates(ctx context.Context, gates []delivery.Gate) (closed []string, err error) {
+	var destinations []delivery.Gate
 	for i := range gates {
 		switch g := &gates[i]; {
 		case g.Destination != "":
@@ -70,7 +70,7 @@ func (e *Engine) MoveGates(ctx context.Context, gates []delivery.DestinationGate
 
 // DestinationsSince returns the gates of destinations that were closed or opened after a time of the store, 0 for all, and the time to go
 // on from. One reply tells of a thousand at most; more says that there are others.
-func (e *Engine) DestinationsSince(ctx context.Context, after int64) (gates []delivery.DestinationGate, next int64, more bool, err error) {
+func (e *Engine) DestinationsSince(ctx context.Context, after int64) (gates []delivery.Gate, next int64, more bool, err error) {
 	s := e.shards[0]
 	c := &call{keys: []string{s.keys.clock(), s.keys.shut(), s.keys.shutChanges()}, args: []any{after, maxShutReply}}
 	s.run(ctx, shutsScript, []*call{c})
@@ -97,9 +97,8 @@ func (e *Engine) DestinationsSince(ctx context.Context, after int64) (gates []de
 			return nil, after, false, fmt.Errorf("read gates of destinations: %w", errShort)
 		}
 		next = at
-		gates = append(gates, delivery.DestinationGate{
-			Gate:        delivery.Gate{Sink: sink, Cause: cause, Since: local(since), Until: local(until)},
-			Destination: strings.Clone(destination), At: local(at),
+		gates = append(gates, delivery.Gate{
+			Sink: sink, Destination: strings.Clone(destination), Cause: cause, Since: local(since), Until: local(until), At: local(at),
 		})
 	}
 	return gates, next, len(gates) == maxShutReply, nil

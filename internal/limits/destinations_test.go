@@ -21,14 +21,14 @@ func TestGatesOfDestinationsAreShared(t *testing.T) {
 		}
 		ctx := context.Background()
 		l.now = epoch
-		gate := func(name string, cause delivery.GateCause, d time.Duration) delivery.DestinationGate {
-			g := delivery.DestinationGate{Gate: delivery.Gate{Sink: "s", Cause: cause}, Destination: name}
+		gate := func(name string, cause delivery.GateCause, d time.Duration) delivery.Gate {
+			g := delivery.Gate{Sink: "s", Cause: cause, Destination: name}
 			if d > 0 {
 				g.Until = time.Now().Add(d)
 			}
 			return g
 		}
-		move := func(gates ...delivery.DestinationGate) {
+		move := func(gates ...delivery.Gate) {
 			t.Helper()
 			must(t, l.engine("a").MoveDestinations(ctx, gates))
 		}
@@ -76,10 +76,10 @@ func TestGatesOfDestinationsAreBounded(t *testing.T) {
 	l := newLua(t, c)
 	l.now = epoch
 	e, ctx := l.engine("a"), context.Background()
-	var gates []delivery.DestinationGate
+	var gates []delivery.Gate
 	for i := range 1200 {
-		gates = append(gates, delivery.DestinationGate{
-			Gate: delivery.Gate{Sink: "s", Cause: delivery.GateFailing, Until: time.Now().Add(time.Hour)}, Destination: fmt.Sprint(i),
+		gates = append(gates, delivery.Gate{
+			Sink: "s", Cause: delivery.GateFailing, Until: time.Now().Add(time.Hour), Destination: fmt.Sprint(i),
 		})
 	}
 	must(t, e.MoveDestinations(ctx, gates))

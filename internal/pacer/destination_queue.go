@@ -90,7 +90,7 @@ func (p *Pacer) busyAt(s *sinkState, q *queue, j *delivery.Job, now instant) *de
 		return nil
 	}
 	free := d.free(q, now.local)
-	if q != nil && j.Moves&delivery.Returned == 0 {
+	if q != nil && !j.Returned {
 		if free -= d.returned; d.line.len() > 0 {
 			free = 0
 		}
@@ -103,8 +103,8 @@ func (p *Pacer) busyAt(s *sinkState, q *queue, j *delivery.Job, now instant) *de
 
 // left records that a job is in its queue no more, and reports whether it had come there from the line.
 func (d *destination) left(j *delivery.Job) (returned bool) {
-	if returned = j.Moves&delivery.Returned != 0; returned {
-		d.returned, j.Moves = max(0, d.returned-1), j.Moves&^delivery.Returned
+	if returned = j.Returned; returned {
+		d.returned, j.Returned = max(0, d.returned-1), false
 	}
 	return returned
 }

@@ -67,10 +67,10 @@ func (s *shops) renew(name string) {
 type street struct {
 	sinks Gates
 	mu    sync.Mutex
-	gates []delivery.DestinationGate
+	gates []delivery.Gate
 }
 
-func (s *street) MoveGates(ctx context.Context, gates []delivery.DestinationGate) ([]string, error) {
+func (s *street) MoveGates(ctx context.Context, gates []delivery.Gate) ([]string, error) {
 	s.mu.Lock()
 	for _, g := range gates {
 		if g.Destination != "" {

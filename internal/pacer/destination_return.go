@@ -25,11 +25,11 @@ const (
 // were before those that wait there now.
 func (p *Pacer) putApart(q *queue, d *destination, j *delivery.Job, now instant) {
 	jobs := []*delivery.Job{j}
-	if j.Moves&delivery.Returned == 0 {
+	if !j.Returned {
 		q.remove(j)
 	} else {
 		jobs = takeOut(q, func(_ int64, other *delivery.Job) bool {
-			return other.Moves&delivery.Returned != 0 && other.Destination == j.Destination
+			return other.Returned && other.Destination == j.Destination
 		})
 	}
 	for _, j := range slices.Backward(jobs) {
@@ -54,7 +54,7 @@ func (p *Pacer) proceed(d *destination, now instant) {
 			p.replace(j, now)
 			continue
 		}
-		if j.Moves |= delivery.Returned; q.goesSoon(now) {
+		if j.Returned = true; q.goesSoon(now) {
 			d.returned++
 			n--
 		}

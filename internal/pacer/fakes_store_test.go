@@ -93,7 +93,7 @@ func (c *client) Refund(_ context.Context, grants []delivery.Grant) error {
 	return nil
 }
 
-func (c *client) MoveGates(_ context.Context, gates []delivery.DestinationGate) (closed []string, err error) {
+func (c *client) MoveGates(_ context.Context, gates []delivery.Gate) (closed []string, err error) {
 	time.Sleep(c.latency())
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -20,7 +20,7 @@ const (
 
 // gateMove is a change of a gate: until when it is closed, or that it is open.
 type gateMove struct {
-	delivery.DestinationGate
+	delivery.Gate
 	told func(first bool) // nil, or called once the others are told: whether this daemon was the first to close it
 }
 
@@ -44,7 +44,7 @@ func (p *Pacer) moveGate(gate destinationKey, b *breaker, told func(first bool),
 	if gate.name != "" && len(m.pending) >= maxPending {
 		return
 	}
-	g := gateMove{delivery.DestinationGate{Gate: delivery.Gate{Sink: gate.sink}, Destination: gate.name, At: now.wall}, told}
+	g := gateMove{delivery.Gate{Sink: gate.sink, Destination: gate.name, At: now.wall}, told}
 	if g.told == nil {
 		g.told = m.pending[gate].told
 	}
@@ -63,9 +63,9 @@ func (p *Pacer) tellGates() {
 	moves := m.pending
 	m.pending, m.calling = map[destinationKey]gateMove{}, true
 	p.background(func(ctx context.Context) {
-		gates := make([]delivery.DestinationGate, 0, len(moves))
+		gates := make([]delivery.Gate, 0, len(moves))
 		for _, g := range moves {
-			gates = append(gates, g.DestinationGate)
+			gates = append(gates, g.Gate)
 		}
 		closed, err := p.opt.Gates.MoveGates(ctx, gates)
 		for _, g := range moves {
@@ -110,7 +110,7 @@ func (p *Pacer) SeeGates(closed []delivery.Gate) {
 }
 
 // SeeDestinations tells the pacer what became of gates of destinations since the last call, as far as the store knows.
-func (p *Pacer) SeeDestinations(gates []delivery.DestinationGate) {
+func (p *Pacer) SeeDestinations(gates []delivery.Gate) {
 	if len(gates) == 0 {
 		return
 	}
@@ -121,7 +121,7 @@ func (p *Pacer) SeeDestinations(gates []delivery.DestinationGate) {
 	})
 }
 
-func (p *Pacer) seeDestination(g *delivery.DestinationGate, now instant) {
+func (p *Pacer) seeDestination(g *delivery.Gate, now instant) {
 	if id, ok := p.opt.Sinks.Resolve(g.Sink); !ok || id != g.Sink || !p.sinkByID(id).destined {
 		return
 	}
@@ -138,7 +138,7 @@ func (p *Pacer) seeDestination(g *delivery.DestinationGate, now instant) {
 		d.at = p.sinkByID(g.Sink)
 		p.limitsOf(d, now)
 		if d.renewedAt == 0 || p.at(g.At).local > d.renewedAt+unreadFor.Microseconds() { // otherwise it may be about what it was
-			d.seeGate(p.at(g.Until).local, g.Gate, now.local)
+			d.seeGate(p.at(g.Until).local, *g, now.local)
 		}
 	case d == nil || !d.seeOpened(p.at(g.At).local, now.local):
 		return

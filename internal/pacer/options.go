@@ -27,7 +27,7 @@ type Limiter interface {
 type Gates interface {
 	// MoveGates closes each of the gates until its Until, or opens those that have none; one of a sink only if it is half-open. It returns the
 	// sinks whose gates were not closed for this cause before.
-	MoveGates(ctx context.Context, gates []delivery.DestinationGate) (closed []string, err error)
+	MoveGates(ctx context.Context, gates []delivery.Gate) (closed []string, err error)
 }
 
 // DestinationLimits are what is set for a destination; the zero value says that nothing is.

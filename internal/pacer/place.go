@@ -79,7 +79,7 @@ func (p *Pacer) carryOut(j *delivery.Job, to placement, now instant) {
 			return
 		}
 		q.push(j)
-		if j.From == delivery.FromLane && j.Moves&delivery.Returned == 0 {
+		if j.From == delivery.FromLane && !j.Returned {
 			q.came(j.Weight)
 		}
 		if q.granted > 0 {

@@ -21,7 +21,7 @@ func rank(j *delivery.Job) int {
 	switch {
 	case j.Priority == delivery.PriorityHigh:
 		return rankHigh
-	case j.Moves&delivery.Returned != 0:
+	case j.Returned:
 		return rankLined
 	case j.From == delivery.FromTimer, j.Attempt > 0, !j.Due.IsZero():
 		return rankReturned

@@ -50,7 +50,7 @@ func TestRefusalsInARowHoldACampaign(t *testing.T) {
 			t.Errorf("%d Error lines:\n%s", n, log.text.String())
 		}
 		held, err := f.daemons[0].Troubles(t.Context())
-		if err != nil || len(held) != 1 || held[0].Campaign != "c" || held[0].Kind != delivery.TroubleRefused || time.Since(held[0].Since).Round(time.Second) != 10*time.Second {
+		if err != nil || len(held) != 1 || held[0].Campaign != "c" || !held[0].Refused || time.Since(held[0].Since).Round(time.Second) != 10*time.Second {
 			t.Errorf("%+v, %v", held, err)
 		}
 		f.receiver.setAnswer(nil)

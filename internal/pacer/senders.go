@@ -2,6 +2,7 @@ package pacer
 
 import (
 	"context"
+	"math"
 	"sync"
 	"time"
 
@@ -143,14 +144,14 @@ func (p *Pacer) deliver(x dispatch) {
 	begun := time.Now()
 	now := p.at(begun).local
 	late, slotted := time.Duration(now-x.at)*time.Microsecond, x.latest != never
-	if x.job.SendBy = (time.Time{}); slotted {
+	if x.job.SendBy = 0; slotted {
 		p.metrics.late.Observe(late)
 		if now > x.latest {
 			metric.Observe(p.metrics.lateness, late, "")
 			p.inbox.result(sent{dispatch: x, forfeited: true})
 			return
 		}
-		x.job.SendBy = p.start.Add(time.Duration(x.latest) * time.Microsecond)
+		x.job.SendBy = delivery.StampOf(begun.Add(time.Duration(x.latest-now) * time.Microsecond))
 	}
 	r := p.opt.Sinks.Deliver(x.ctx, x.sink.id, x.job)
 	took := time.Since(begun)
@@ -158,7 +159,7 @@ func (p *Pacer) deliver(x dispatch) {
 		metric.Observe(p.metrics.lateness, late, r.TraceID)
 	}
 	if r.Class <= delivery.Interrupted {
-		x.job.Call = delivery.Call{At: begun, Took: delivery.MicrosOf(took), Status: int32(r.Status), Provider: r.Provider}
+		x.job.Call = delivery.Call{At: begun, Took: uint32(min(took.Microseconds(), math.MaxUint32)), Status: int32(r.Status), Provider: r.Provider}
 	}
 	p.inbox.result(sent{dispatch: x, result: r, lasted: took})
 }

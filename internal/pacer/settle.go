@@ -145,7 +145,7 @@ func (p *Pacer) Troubles(ctx context.Context) ([]delivery.Trouble, error) {
 			switch c := &q.circuit; {
 			case q.campaign == nil:
 			case c.isHeld():
-				list = append(list, delivery.Trouble{Campaign: q.id, Kind: delivery.TroubleRefused, Since: p.timeOf(c.refusals.since)})
+				list = append(list, delivery.Trouble{Campaign: q.id, Refused: true, Since: p.timeOf(c.refusals.since)})
 			case c.tripped && c.cause != delivery.GateThrottled:
 				list = append(list, delivery.Trouble{Campaign: q.id, Since: p.timeOf(c.trippedAt)})
 			}

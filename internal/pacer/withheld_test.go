@@ -94,7 +94,7 @@ type deadlines struct {
 }
 
 func (d deadlines) Deliver(ctx context.Context, id string, j *delivery.Job) delivery.Result {
-	d.left <- time.Until(j.SendBy)
+	d.left <- time.Until(j.SendBy.Time())
 	return d.Sinks.Deliver(ctx, id, j)
 }
 

@@ -89,7 +89,7 @@ func newFleet(daemons, campaigns int) []*part {
 	fleet := make([]*part, daemons)
 	sinks := []SinkReading{{Sink: "receiver", Most: 256}, {Sink: "mail", Most: 64}, {Sink: "push", Most: 1024}, {Sink: "archive", Most: 16}}
 	for i := range fleet {
-		r := Readings{Gauges: Gauges{Ingress: 4, Timers: 8, Buffered: 100 << 20, BufferMost: 256 << 20, Quantum: 25 * time.Millisecond}, Sinks: sinks}
+		r := Readings{Figures: DaemonFigures{Ingress: 4, Timers: 8, BufferBytes: 100 << 20, BufferMost: 256 << 20, Quantum: 0.025}, Sinks: sinks}
 		for k := range sinks {
 			sinks[k].InFlight = 100
 			for cell := range 20 {
@@ -101,10 +101,10 @@ func newFleet(daemons, campaigns int) []*part {
 		}
 		start := time.Now()
 		x := newRecent(start)
-		n := Node{Name: "GQ3DQMJYGAZDCNBRGE2TSNZXHA" + strconv.Itoa(i), Host: "pacer-7d9c5b8f4-x2k9p", Address: ":8080", Version: "v1.0.0", Started: start, Ready: true, State: "ready", Revision: 4711}
+		n := Daemon{Name: "GQ3DQMJYGAZDCNBRGE2TSNZXHA" + strconv.Itoa(i), Host: "pacer-7d9c5b8f4-x2k9p", Address: ":8080", Version: "v1.0.0", Started: start, Ready: true, State: "ready", Revision: 4711}
 		fleet[i] = &part{Lanes: delivery.LanesBacklog{Generation: 1}}
-		n.Report, fleet[i].Sinks = x.report(start.Add(reportOver), r)
-		fleet[i].Nodes = []Node{n}
+		n.Figures, fleet[i].Sinks = x.report(start.Add(reportOver), r)
+		fleet[i].Nodes = []Daemon{n}
 	}
 	lanes := make([]delivery.LaneBacklog, 256)
 	for i := range lanes {

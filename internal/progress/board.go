@@ -11,24 +11,24 @@ import (
 
 // Board is what all daemons have reported lately. Make one with ReadBoard. It is immutable.
 type Board struct {
-	at      time.Time
-	totals  map[uint64]total
-	where   map[uint64][]int // lanes in which jobs of a campaign wait
-	inLanes *inLanes
-	count   int          // of lanes, as far as is known
-	read    map[int]bool // lanes whose daemon runs; false: it ran no more
-	daemons int          // that run
-	unread  map[int]bool // lanes that their daemon does not read
-	stuck   map[uint64]note
-	holds   map[uint64]note
-	kafka   time.Time // since when it answers no daemon; zero: it answers one, or that is not known
+	At      time.Time    // when the daemons knew this
+	Daemons int          // that run
+	Nodes   []Daemon     // these, as far as they describe themselves
+	Sinks   []SinkReport // in the order of their names
+	Late    Lateness
+	Counter string // who counts what was sent; the counts of another begin elsewhere. "" is nobody
 
-	counter string // who counts what was sent; the counts of another begin elsewhere
-	sent    map[uint64]int64
-	denied  map[uint64]int64 // asks, by windowHash; counted as sent is
-	late    lateness
-	nodes   []Node
-	sinks   []SinkReport
+	totals      map[uint64]total
+	where       map[uint64][]int // lanes in which jobs of a campaign wait
+	large, huge int              // how many campaigns have such backlogs in lanes
+	lanes       int              // as far as is known
+	read        map[int]bool     // lanes whose daemon runs; false: it ran no more
+	unread      map[int]bool     // lanes that their daemon does not read
+	stuck       map[uint64]note
+	holds       map[uint64]note
+	kafka       time.Time // since when it answers no daemon; zero: it answers one, or that is not known
+	sent        map[uint64]int64
+	denied      map[uint64]int64 // asks, by windowHash; counted as sent is
 }
 
 // total is the sum over all daemons for a campaign.
@@ -36,6 +36,9 @@ type total struct {
 	memory
 	waiting int64 // jobs, those in memory and those in lanes
 }
+
+// inLanes returns how many of the jobs wait in lanes.
+func (t total) inLanes() int64 { return t.waiting - t.Direct }
 
 // ready returns how many jobs could be sent at once, at least.
 func (t total) ready() int64 { return max(0, t.waiting-t.Early-t.InHand) }
@@ -56,7 +59,7 @@ func ReadBoard(ctx context.Context, x *RedisExchange) (*Board, error) {
 	}
 	if s, err := decodePart(last.Summary); err == nil && last.Age < freshFor {
 		b := newBoard(time.Now().Add(-last.Age), s)
-		b.counter = last.Leader
+		b.Counter = last.Leader
 		return b, nil
 	}
 	_, left, err := x.read(ctx)
@@ -69,13 +72,21 @@ func ReadBoard(ctx context.Context, x *RedisExchange) (*Board, error) {
 
 func newBoard(now time.Time, s *part) *Board {
 	b := &Board{
-		at: now, totals: s.totals(), where: map[uint64][]int{}, inLanes: s.inLanes(), read: map[int]bool{}, daemons: s.Daemons,
-		unread: map[int]bool{}, stuck: byCampaign(s.Stuck), holds: byCampaign(s.Holds),
-		late: s.Late, nodes: s.Nodes, sinks: s.Sinks, sent: byHash(s.Sent), denied: byHash(s.Denied),
+		At: now, Daemons: s.Daemons, Nodes: s.Nodes, Sinks: s.Sinks, Late: s.Late,
+		totals: s.totals(), where: map[uint64][]int{}, read: map[int]bool{}, unread: map[int]bool{},
+		stuck: byCampaign(s.Stuck), holds: byCampaign(s.Holds), sent: byHash(s.Sent), denied: byHash(s.Denied),
 	}
 	b.kafka = kafkaAway(s.Nodes)
+	for _, t := range b.totals {
+		if t.inLanes() >= delivery.LargeBacklog {
+			b.large++
+		}
+		if t.inLanes() >= delivery.HugeBacklog {
+			b.huge++
+		}
+	}
 	for _, l := range s.Lanes.Lanes {
-		b.read[l.Lane], b.count = true, max(b.count, l.Lane+1)
+		b.read[l.Lane], b.lanes = true, max(b.lanes, l.Lane+1)
 		for _, w := range l.Waiting {
 			b.where[w.Campaign] = append(b.where[w.Campaign], l.Lane)
 		}
@@ -84,13 +95,13 @@ func newBoard(now time.Time, s *part) *Board {
 		b.read[lane] = false
 	}
 	for _, lane := range s.Lanes.Unreadable {
-		b.unread[lane], b.count = true, max(b.count, lane+1)
+		b.unread[lane], b.lanes = true, max(b.lanes, lane+1)
 	}
 	return b
 }
 
 // kafkaAway returns since when none of the daemons has had an answer of Kafka; zero: one has.
-func kafkaAway(nodes []Node) (since time.Time) {
+func kafkaAway(nodes []Daemon) (since time.Time) {
 	for i := range nodes {
 		if nodes[i].KafkaAway.IsZero() {
 			return time.Time{}
@@ -134,30 +145,15 @@ func (p *part) totals() map[uint64]total {
 	return totals
 }
 
-// At returns when the daemons knew this.
-func (b *Board) At() time.Time { return b.at }
-
-// Nodes returns the daemons that run, as far as they describe themselves, and how many run.
-func (b *Board) Nodes() (list []Node, running int) { return b.nodes, b.daemons }
-
-// Sinks returns what the daemons tell of their sinks, in the order of their names.
-func (b *Board) Sinks() []SinkReport { return b.sinks }
-
-// Failure returns the last failure of a sink; zero: none is known.
-func (b *Board) Failure(sink string) (last delivery.Failure) {
-	for i := range b.sinks {
-		if b.sinks[i].Sink == sink {
-			return b.sinks[i].Failure
+// failure returns the last failure of a sink; zero: none is known.
+func (b *Board) failure(sink string) (last delivery.Failure) {
+	for i := range b.Sinks {
+		if b.Sinks[i].Sink == sink {
+			return b.Sinks[i].Failure
 		}
 	}
 	return last
 }
-
-// Late returns how many jobs are late by lack of capacity, and by their destination.
-func (b *Board) Late() (capacity, destination int64) { return b.late.capacity(), b.late.Destination }
-
-// Counter returns who counts what was sent; counts of different ones cannot be compared. "" is nobody.
-func (b *Board) Counter() string { return b.counter }
 
 // Sent returns the units of the campaign that all daemons have sent since the counter began; ok is false of a campaign that has
 // sent nothing for half a minute.
@@ -173,18 +169,18 @@ func (b *Board) Denied(quota string, span time.Duration) (asks int64, ok bool) {
 	return asks, ok
 }
 
-// Of returns what is known of one campaign. The snapshot has the names of others.
-func (b *Board) Of(c *delivery.Campaign, s *delivery.Snapshot) *hold.Board {
+// Of returns what is known of one campaign.
+func (b *Board) Of(c *delivery.Campaign) *hold.Board {
 	hash := delivery.CampaignHash(c.ID)
 	all := b.totals[hash]
-	out := &hold.Board{Daemons: b.daemons, Waiting: all.waiting, InMemory: all.Jobs, Early: all.Early, InHand: all.InHand, Kafka: b.kafka, LanesRead: true}
+	out := &hold.Board{Daemons: b.Daemons, Waiting: all.waiting, InMemory: all.Jobs, Early: all.Early, InHand: all.InHand, Kafka: b.kafka, LanesRead: true, Stuck: b.stuck[hash].Cause}
 	out.Lanes = slices.Sorted(slices.Values(b.where[hash]))
 	for _, lane := range out.Lanes {
 		out.LanesRead = out.LanesRead && b.read[lane]
 	}
 	if len(b.unread) > 0 {
-		order := delivery.OrderOfLanes(c.ID, b.count)
-		_, end := delivery.LanesFor(all.waiting, b.inLanes.large, b.inLanes.huge, b.count)
+		order := delivery.OrderOfLanes(c.ID, b.lanes)
+		_, end := delivery.LanesFor(all.waiting, b.large, b.huge, b.lanes)
 		for i := range end { // nobody knows what waits there
 			if lane := order.Lane(i); b.unread[lane] {
 				out.Unread, out.Lanes = append(out.Unread, lane), append(out.Lanes, lane)
@@ -194,29 +190,11 @@ func (b *Board) Of(c *delivery.Campaign, s *delivery.Snapshot) *hold.Board {
 	if all.Turn > 0 {
 		out.Turn = time.UnixMicro(all.Turn)
 	}
-	if n, ok := b.stuck[hash]; ok {
-		out.Stuck = &hold.Stuck{Cause: n.Cause, By: nameOf(n.By, s)}
-	}
 	if n, ok := b.holds[hash]; ok {
 		out.Held, out.Since = n.Cause, time.UnixMicro(n.Since)
 		if n.Cause.Stall() { // only the leader has watched for long enough to tell
-			out.Idle = b.at.Sub(out.Since)
+			out.Idle = b.At.Sub(out.Since)
 		}
 	}
 	return out
-}
-
-// nameOf returns the id of the campaign with this hash, "(unknown)" if it is not in the catalog, and "" for none.
-func nameOf(hash uint64, s *delivery.Snapshot) string {
-	if hash == 0 {
-		return ""
-	}
-	if s != nil {
-		for id := range s.Campaigns {
-			if delivery.CampaignHash(id) == hash {
-				return id
-			}
-		}
-	}
-	return delivery.UnknownCampaign
 }

@@ -13,7 +13,7 @@ func TestABoardKnowsWhatKeepsALane(t *testing.T) {
 	c, first := &delivery.Campaign{ID: "c"}, delivery.OrderOfLanes("c", 8).Lane(0)
 	for age, want := range map[time.Duration]bool{0: true, freshFor: false} {
 		p := &part{Lanes: delivery.LanesBacklog{Lanes: []delivery.LaneBacklog{{Lane: 7}}, Unreadable: []int{first}}, Memory: []memory{{Campaign: delivery.CampaignHash("c"), InHand: 2}}}
-		b := newBoard(time.Now(), (&merger{}).merge([]reported{{part: p, daemon: "a", age: age}})).Of(c, nil)
+		b := newBoard(time.Now(), (&merger{}).merge([]reported{{part: p, daemon: "a", age: age}})).Of(c)
 		if (len(b.Unread) == 1) != want || (b.InHand == 2) != want {
 			t.Errorf("%s old: %+v", age, b)
 		}
@@ -35,8 +35,8 @@ func TestKafkaAnswersNone(t *testing.T) {
 	} {
 		parts := []reported{{part: &part{}, daemon: "quiet"}}
 		for i, away := range tc.away {
-			node := Node{Name: string(rune('a' + i)), KafkaAway: away}
-			p, err := decodePart((&part{Nodes: []Node{node}}).encode())
+			node := Daemon{Name: string(rune('a' + i)), KafkaAway: away}
+			p, err := decodePart((&part{Nodes: []Daemon{node}}).encode())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -46,7 +46,7 @@ func TestKafkaAnswersNone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		board := newBoard(now, s).Of(c, nil)
+		board := newBoard(now, s).Of(c)
 		if !board.Kafka.Equal(tc.want) {
 			t.Errorf("%s: away since %s, want %s", name, board.Kafka, tc.want)
 		}

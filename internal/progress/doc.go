@@ -3,16 +3,13 @@
 //
 // Every daemon counts its part: the jobs that wait in the lanes it reads and in its memory, and the units it has sent.
 // Once a second it stores its part in an exchange that all daemons share (Redis). One of them, the leader, reads all parts and
-// stores their sum, which the others read, so that all show the same. What that costs grows with the number of daemons, and with
-// that of the campaigns that have jobs.
+// stores their sum, which the others read. The leader alone computes figures and shows them. What that costs grows with the number of
+// daemons, and with that of the campaigns that have jobs.
 //
 // Lanes move between daemons, so the count of a lane is that of the daemon that read it last: among the parts that
 // contain the lane, the one of the newest generation of the consumer group. The count of a killed daemon holds until
 // another daemon has taken over its lanes, which begins with the count of the last commit. Jobs in a daemon's memory
 // count as long as the daemon stores parts.
-//
-// Parts and sums also pass on what sinks answer to each daemon: which of them work, and, of the campaigns that another daemon
-// asks about, which are taken.
 //
 // Each daemon also tells what it does, for those who look at the fleet: its partitions, how late it uses slots, what its sinks answer and how
 // long that takes. Such reports are of the last minute, and bounded: a daemon tells of its first sinks only, and of a histogram the cells

@@ -18,22 +18,17 @@ var leaveSource string
 //go:embed lua/publish.lua
 var publishSource string
 
-//go:embed lua/resign.lua
-var resignSource string
-
 var (
 	leaveScript   = redis.NewScript(leaveSource)
 	publishScript = redis.NewScript(publishSource)
-	resignScript  = redis.NewScript(resignSource)
 )
 
 // Exchange passes progress between daemons. Safe for concurrent use.
 type Exchange interface {
-	// Swap stores this daemon's part and returns the newest summary of all parts. If this daemon leads, sumUp makes it from
-	// them; if that returns nil, nothing is stored.
+	// Swap stores this daemon's part and returns the newest summary of all parts. If this daemon leads, sumUp makes it from them.
 	Swap(ctx context.Context, daemon string, part []byte, sumUp func([]Left) []byte) (Summary, error)
-	// Resign ends the lead of a daemon that stops, if it leads, so that another one leads at once.
-	Resign(ctx context.Context, daemon string) error
+	// Resign ends the lead of this daemon, so that another one leads at once.
+	Resign(ctx context.Context) error
 }
 
 // Left is a part that a daemon has left.
@@ -46,7 +41,6 @@ type Left struct {
 // Summary is a summary as a daemon is told of it.
 type Summary struct {
 	Leader  string // that made it
-	At      int64  // when that read the parts, microseconds of the exchange's time
 	Age     time.Duration
 	Summary []byte // nil: there is none
 }
@@ -74,9 +68,9 @@ func NewRedisExchange(client redis.UniversalClient, prefix string) *RedisExchang
 	}
 }
 
-// Resign implements Exchange.
-func (x *RedisExchange) Resign(ctx context.Context, daemon string) error {
-	if err := resignScript.Run(ctx, x.client, []string{x.leader}, daemon).Err(); err != nil {
+// Resign implements Exchange. If another daemon has taken over in this moment, a third one does.
+func (x *RedisExchange) Resign(ctx context.Context) error {
+	if err := x.client.Del(ctx, x.leader).Err(); err != nil {
 		return fmt.Errorf("resign: %w", err)
 	}
 	return nil
@@ -110,16 +104,13 @@ func (x *RedisExchange) Swap(ctx context.Context, daemon string, part []byte, su
 	if err != nil {
 		return Summary{}, err
 	}
-	t := Summary{Leader: daemon, At: at.UnixMicro(), Summary: sumUp(left)}
-	if t.Summary == nil {
-		return Summary{}, nil
-	}
-	return t, x.publish(ctx, t, left)
+	t := Summary{Leader: daemon, Summary: sumUp(left)}
+	return t, x.publish(ctx, t, at, left)
 }
 
 // publish stores a summary for the other daemons, and removes the parts that are too old.
-func (x *RedisExchange) publish(ctx context.Context, t Summary, left []Left) error {
-	stored := strconv.FormatInt(t.At, 10) + " " + t.Leader + " " + string(t.Summary)
+func (x *RedisExchange) publish(ctx context.Context, t Summary, at time.Time, left []Left) error {
+	stored := strconv.FormatInt(at.UnixMicro(), 10) + " " + t.Leader + " " + string(t.Summary)
 	arguments := []any{t.Leader, stored, keepFor.Milliseconds(), leadFor.Milliseconds()}
 	for _, l := range left {
 		if l.Age >= keepFor {
@@ -144,7 +135,7 @@ func readSummary(stored string, now time.Time) (t Summary) {
 	if !found || err != nil {
 		return t
 	}
-	return Summary{Leader: leader, At: at, Age: max(0, now.Sub(time.UnixMicro(at))), Summary: []byte(body)}
+	return Summary{Leader: leader, Age: max(0, now.Sub(time.UnixMicro(at))), Summary: []byte(body)}
 }
 
 // read returns the parts of all daemons, and changes nothing.

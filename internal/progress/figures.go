@@ -7,6 +7,30 @@ import (
 	"github.com/pacer/pacer/internal/hold"
 )
 
+// combine computes the figures of all campaigns, and shows them.
+func (t *Tracker) combine(board *Board, listed, shown map[string]*delivery.Campaign) {
+	sent, waiting := t.merger.sent.take(), map[*delivery.Campaign]todo{}
+	for hash, total := range board.totals {
+		if c := t.byHash[hash]; c != nil {
+			if todo := t.todo(c, total); todo.jobs > 0 {
+				waiting[c] = todo
+			}
+		}
+	}
+	windows := t.opt.Windows()
+	f := newForecast(board.At, waiting, windows)
+	seen := findings{board: board, snapshot: t.snapshot, listed: listed, shown: shown, gates: t.opt.Gates(), sink: t.opt.Sink, sent: sent}
+	if windows != nil {
+		seen.windows = hold.Windows(windows)
+	}
+	t.holds.update(seen)
+	figures := t.figures(f, shown, board.totals)
+	t.metrics.showLate(t.compare(f, board.totals, sent), shown)
+	t.metrics.show(figures, t.late)
+	t.ledger.foresee(board.At, t.foreseen(f, figures, listed, board.totals))
+	t.holds.say(board.At)
+}
+
 // figures computes the figures of the campaigns that have series of their own, and the sums of all others.
 func (t *Tracker) figures(f *forecast, shown map[string]*delivery.Campaign, totals map[uint64]total) map[string]figure {
 	figures := make(map[string]figure, len(shown)+2)
@@ -80,13 +104,13 @@ func (t *Tracker) todo(c *delivery.Campaign, all total) todo {
 
 // compare compares what was sent with what should have been, and sums up the late jobs. It returns those of each campaign that
 // has any.
-func (t *Tracker) compare(f *forecast, totals map[uint64]total, sent map[uint64]float64) map[string]int64 {
+func (t *Tracker) compare(f *forecast, totals map[uint64]total, sent map[uint64]int64) map[string]int64 {
 	byCampaign := map[string]int64{}
 	dt := min(f.now.Sub(t.at), 5*exchangeEvery)
 	if t.at.IsZero() {
 		dt = 0
 	}
-	t.at, t.late = f.now, lateness{}
+	t.at, t.late = f.now, Lateness{}
 	for hash, all := range totals {
 		c := t.byHash[hash]
 		if c == nil || all.ready() == 0 {
@@ -98,7 +122,7 @@ func (t *Tracker) compare(f *forecast, totals map[uint64]total, sent map[uint64]
 		}
 		a, held := t.holds.of(c.ID)
 		d := t.debts[hash].after(dt, lagReading{
-			rate: rate, sent: sent[hash], ready: float64(all.ready()) * all.meanWeight(), destination: held && a.Cause.Destination(),
+			rate: rate, sent: float64(sent[hash]), ready: float64(all.ready()) * all.meanWeight(), destination: held && a.Cause.Destination(),
 		})
 		t.debts[hash] = d
 		if rate > 0 {

@@ -24,8 +24,7 @@ const (
 	sayAtOnce = 10
 )
 
-// holds finds the campaigns that are held. Every daemon does so by itself; the leader passes on since when, and writes
-// the log.
+// holds finds the campaigns that are held, shows them and writes the log. It belongs to the daemon that leads.
 type holds struct {
 	log    *slog.Logger
 	gauge  *prometheus.GaugeVec
@@ -78,7 +77,7 @@ type findings struct {
 	gates    []delivery.Gate
 	windows  map[string][]delivery.WindowState // nil: not known
 	sink     func(name string) (id string, ok bool)
-	sent     map[uint64]float64 // units since the last look, by campaign
+	sent     map[uint64]int64 // units since the last look, by campaign
 }
 
 // update finds out what holds each of the campaigns.
@@ -86,12 +85,12 @@ func (h *holds) update(f findings) {
 	held, moved := make(map[string]*holding, len(h.held)), make(map[string]time.Time, len(h.moved))
 	count := make(map[string]int, len(h.states))
 	for id, c := range f.listed {
-		e := hold.Evidence{Now: f.board.at, Campaign: c, Gates: f.gates, Windows: f.windows, Board: f.board.Of(c, f.snapshot), Stores: f.snapshot.Stores}
+		e := hold.Evidence{Now: f.board.At, Campaign: c, Gates: f.gates, Windows: f.windows, Board: f.board.Of(c), Stores: f.snapshot.Stores}
 		var ok bool
 		if e.Sink, ok = f.sink(c.Sink); !ok {
 			e.SinkFault = hold.SinkFault(c.Sink)
 		}
-		e.Failure = f.board.Failure(e.Sink)
+		e.Failure = f.board.failure(e.Sink)
 		e.Board.Idle = 0
 		if e.Board.Waiting > 0 {
 			at, known := h.moved[id]
@@ -188,6 +187,19 @@ func (h *holds) show(before, is *holding) {
 func (h *holds) hide(before *holding) {
 	if before != nil && before.shown {
 		h.gauge.DeleteLabelValues(before.answer.Campaign, string(before.answer.Cause))
+	}
+}
+
+// clear forgets and hides all.
+func (h *holds) clear() {
+	for _, one := range h.held {
+		h.hide(one)
+	}
+	clear(h.held)
+	clear(h.moved)
+	clear(h.said)
+	for _, gauge := range h.states {
+		gauge.Set(0)
 	}
 }
 

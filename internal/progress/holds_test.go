@@ -2,7 +2,6 @@ package progress
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -25,7 +24,7 @@ func alone(snapshot *delivery.Snapshot) (*member, *bytes.Buffer) {
 	tracker := New(Options{
 		Daemon: "a", Work: d, Exchange: echo{}, Store: newShelf(), Snapshot: func() *delivery.Snapshot { return snapshot },
 		Windows: func() []delivery.WindowState { return d.windows }, Gates: d.closed,
-		Sink: func(name string) (string, bool) { return "receiver", name != "typo" }, Stuck: func(context.Context) []Stuck { return d.stuck },
+		Sink:   func(name string) (string, bool) { return "receiver", name != "typo" },
 		Logger: slog.New(slog.NewTextHandler(log, nil)), Registerer: prometheus.NewRegistry(),
 	})
 	return &member{tracker, d}, log
@@ -181,39 +180,50 @@ func TestAQuotaThatIsUsedUpAgainAndAgain(t *testing.T) {
 	})
 }
 
-// TestAllKnowSinceWhen: a daemon that starts later has it from the leader, and so has a command.
+// TestAllKnowSinceWhen: a daemon that leads later has it from the leader before it, and so has a command.
 func TestAllKnowSinceWhen(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: testservices.FreshRedis(t).Addr})
 	defer client.Close()
 	exchange, c := NewRedisExchange(client, "p."), campaign("c", 10, 1)
 	c.Status = delivery.StatusPaused
-	snapshot := catalogOf(c, campaign("whale", 10, 1), campaign("behind", 10, 1))
+	snapshot := catalogOf(c, campaign("behind", 10, 1))
 	a, b := newMember(t, "a", exchange, newShelf(), snapshot), newMember(t, "b", exchange, newShelf(), snapshot)
 	a.lane(1, 0, "c", 100)
-	b.stuck = []Stuck{{Campaign: "behind", Cause: hold.Blocked, Since: time.Now(), By: "whale"}}
+	b.troubles = []delivery.Trouble{{Campaign: "behind", Refused: true, Since: time.Now()}}
 	a.exchange(t.Context())
 	begun := a.holds.held["c"].answer.Since.Add(-time.Hour)
 	a.holds.held["c"].answer.Since = begun // it has been so for long
 	a.exchange(t.Context())
 	b.exchange(t.Context())
-	if got := b.holds.held["c"].answer.Since; got.Sub(begun).Abs() > time.Millisecond {
-		t.Errorf("the younger daemon says since %s, the elder %s", got, begun)
+	if n := testutil.CollectAndCount(b.holds.gauge); n != 0 {
+		t.Errorf("a daemon that does not lead shows %d", n)
 	}
 	a.exchange(t.Context())
 	board, err := ReadBoard(t.Context(), exchange)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := board.Of(c, snapshot)
+	got := board.Of(c)
 	if got.Daemons != 2 || got.Waiting != 100 || !got.LanesRead || got.Held != hold.Paused || got.Since.Sub(begun).Abs() > time.Millisecond {
 		t.Errorf("%+v", got)
 	}
-	if got := board.Of(snapshot.Campaigns["behind"], snapshot).Stuck; got == nil || *got != (hold.Stuck{Cause: hold.Blocked, By: "whale"}) {
-		t.Errorf("%+v", got)
+	if got := board.Of(snapshot.Campaigns["behind"]).Stuck; got != hold.Refused {
+		t.Errorf("%q", got)
+	}
+	if err := exchange.Resign(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.exchange(t.Context())
+	if got := b.since(t, "c", hold.Paused); got.Sub(begun).Abs() > time.Millisecond {
+		t.Errorf("the next leader says since %s, the one before %s", got, begun)
+	}
+	a.exchange(t.Context())
+	if n := testutil.CollectAndCount(a.holds.gauge); n != 0 {
+		t.Errorf("a daemon that leads no more shows %d", n)
 	}
 	client.HSet(t.Context(), "{p.}progress", "nonsense", "not a part", "old", "5 part")
 	client.Del(t.Context(), "{p.}progress-summary")
-	if board, err := ReadBoard(t.Context(), exchange); err != nil || board.daemons != 2 || board.Of(c, snapshot).Waiting != 100 {
+	if board, err := ReadBoard(t.Context(), exchange); err != nil || board.Daemons != 2 || board.Of(c).Waiting != 100 {
 		t.Errorf("%+v, %v", board, err)
 	}
 }

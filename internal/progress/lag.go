@@ -30,11 +30,11 @@ type lagReading struct {
 	destination bool    // its destination keeps it from sending
 }
 
-// lateness is how many jobs are late, and how many of them because of their destination.
-type lateness struct{ Jobs, Destination int64 }
+// Lateness is how many jobs are late, and how many of them because of their destination.
+type Lateness struct{ Jobs, Destination int64 }
 
-// capacity returns the jobs that more daemons, or faster sinks, would have sent.
-func (l lateness) capacity() int64 { return l.Jobs - l.Destination }
+// Capacity returns the jobs that more daemons, or faster sinks, would have sent.
+func (l Lateness) Capacity() int64 { return l.Jobs - l.Destination }
 
 // after returns the debt dt later. Only what was there at the look before should have been sent since: of a campaign that is
 // published slower than its rate, something waits at each look and nothing is late. What was sent beyond that counts for the
@@ -58,8 +58,8 @@ func (d debt) after(dt time.Duration, l lagReading) debt {
 
 // late returns how many jobs, of the average weight weight, should have been sent by now. Jobs that can be sent within a second
 // are not late.
-func (d debt) late(rate, weight float64) lateness {
+func (d debt) late(rate, weight float64) Lateness {
 	missing := d.planned*(1-lagTolerance) - d.sent - rate*lagGrace.Seconds()
 	jobs := max(0, min(missing, d.ready-rate)/weight)
-	return lateness{int64(jobs), int64(min(jobs, d.destination/weight))}
+	return Lateness{int64(jobs), int64(min(jobs, d.destination/weight))}
 }

@@ -46,7 +46,7 @@ func TestDebt(t *testing.T) {
 				}
 				rate = p.rate
 			}
-			if got := d.late(rate, 1).capacity(); got < tc.min || got > tc.max {
+			if got := d.late(rate, 1).Capacity(); got < tc.min || got > tc.max {
 				t.Errorf("%d are late, want %d to %d", got, tc.min, tc.max)
 			}
 		})
@@ -57,22 +57,22 @@ func TestDebt(t *testing.T) {
 // that, until it is forgotten; and what was not sent before is.
 func TestDebtOfADestination(t *testing.T) {
 	var d debt
-	play := func(seconds int, sent float64, destination bool) lateness {
+	play := func(seconds int, sent float64, destination bool) Lateness {
 		for range seconds {
 			d = d.after(time.Second, lagReading{1000, sent, 1e6, destination})
 		}
 		return d.late(1000, 1)
 	}
-	if l := play(60, 0, true); l.Jobs < 20_000 || l.capacity() != 0 {
+	if l := play(60, 0, true); l.Jobs < 20_000 || l.Capacity() != 0 {
 		t.Errorf("behind a closed gate: %+v", l)
 	}
-	if l := play(5, 1000, false); l.Jobs < 20_000 || l.capacity() != 0 {
+	if l := play(5, 1000, false); l.Jobs < 20_000 || l.Capacity() != 0 {
 		t.Errorf("after it has opened: %+v", l)
 	}
-	if l := play(600, 500, false); l.capacity() < 20_000 || l.Destination > 10 {
+	if l := play(600, 500, false); l.Capacity() < 20_000 || l.Destination > 10 {
 		t.Errorf("with half of the capacity: %+v", l)
 	}
-	if l := play(10, 0, true); l.capacity() < 15_000 || l.Destination < 9_000 {
+	if l := play(10, 0, true); l.Capacity() < 15_000 || l.Destination < 9_000 {
 		t.Errorf("and with a closed gate as well: %+v", l)
 	}
 }

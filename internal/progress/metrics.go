@@ -9,7 +9,7 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// metrics are those of the whole cluster, equal on every daemon.
+// metrics are those of the whole cluster. The daemon that leads shows them; the rates, which the catalog has, every daemon.
 type metrics struct {
 	rate, backlog, eta, lateOf series
 	late                       *prometheus.GaugeVec
@@ -79,8 +79,8 @@ func (m *metrics) showRates(campaigns map[string]*delivery.Campaign, now time.Ti
 }
 
 // show sets the gauges to these figures.
-func (m *metrics) show(figures map[string]figure, late lateness) {
-	m.late.WithLabelValues("capacity").Set(float64(late.capacity()))
+func (m *metrics) show(figures map[string]figure, late Lateness) {
+	m.late.WithLabelValues("capacity").Set(float64(late.Capacity()))
 	m.late.WithLabelValues("destination").Set(float64(late.Destination))
 	backlogs, etas := make(map[string]float64, len(figures)), make(map[string]float64, len(figures))
 	for id, f := range figures {

@@ -2,9 +2,11 @@ package progress
 
 import (
 	"bytes"
+	"context"
 	"encoding/gob"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/hold"
@@ -14,19 +16,19 @@ import (
 // Parts are encoded by the names of their fields.
 type part struct {
 	Format int
-	Late   lateness              // as this daemon computes it
 	Lanes  delivery.LanesBacklog // in a summary, of each lane the count that is valid
 	Memory []memory
-	Sent   []count // units, by campaign; of a daemon since it started
-	Denied []count // asks that windows of quotas reduced or denied, by windowHash; the same
-	Stuck  []note  // what this daemon found out about campaigns
-	Nodes  []Node  // the daemon itself; in a summary all that run
+	Sent   []count  // units, by campaign; of a daemon since it started
+	Denied []count  // asks that windows of quotas reduced or denied, by windowHash; the same
+	Stuck  []note   // what this daemon found out about campaigns
+	Nodes  []Daemon // the daemon itself; in a summary all that run
 	Sinks  []SinkReport
 
 	// Of summaries only.
-	Daemons int    // that run
-	Silent  []int  // lanes whose daemon runs no more
-	Holds   []note // what holds campaigns
+	Daemons int      // that run
+	Silent  []int    // lanes whose daemon runs no more
+	Holds   []note   // what holds campaigns
+	Late    Lateness // of all jobs
 }
 
 // memory is what daemons have of a campaign in memory.
@@ -59,8 +61,7 @@ type count struct {
 type note struct {
 	Campaign uint64
 	Cause    hold.Cause
-	Since    int64  // microseconds since the Unix epoch
-	By       uint64 // the campaign in the way; 0 for none
+	Since    int64 // microseconds since the Unix epoch
 }
 
 // format is the version of parts. Fields can be added without a new one.
@@ -85,4 +86,91 @@ func decodePart(b []byte) (*part, error) {
 		return nil, errForeign
 	}
 	return p, nil
+}
+
+// active are counts of this daemon and when they last changed: of units sent, by campaign, and of asks denied, by window.
+type active struct{ sent, denied map[uint64]activity }
+
+// activity is a count as it was when it last changed.
+type activity struct {
+	n  int64
+	at time.Time
+}
+
+// trackActivity returns the counts with their last changes, and those that have changed within sentFor.
+func trackActivity(before map[uint64]activity, counts []count, now time.Time) (after map[uint64]activity, lately []count) {
+	after = make(map[uint64]activity, len(counts))
+	for _, one := range counts {
+		a := before[one.Of]
+		if a.n != one.N {
+			a = activity{one.N, now}
+		}
+		after[one.Of] = a
+		if now.Sub(a.at) < sentFor {
+			lately = append(lately, one)
+		}
+	}
+	return after, lately
+}
+
+// sentFor is how long after its last job a campaign's tally is included in the part. Longer pauses do no harm: the
+// other daemons remember the last tally.
+const sentFor = 30 * time.Second
+
+// part returns the part of this daemon.
+func (t *Tracker) part(ctx context.Context) (*part, error) {
+	jobs, err := t.opt.Work.InMemory(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p, now := &part{Lanes: t.opt.Work.Backlog()}, time.Now()
+	queued, inFlight := int64(0), int64(0)
+	for _, m := range jobs {
+		queued, inFlight = queued+m.Jobs, inFlight+m.InHand
+		one := memory{Campaign: delivery.CampaignHash(m.Campaign), Direct: m.Direct, Jobs: m.Jobs, Units: m.Units, InHand: m.InHand, Early: m.Early}
+		if m.Turn.After(now.Add(turnSoon)) {
+			one.Turn = m.Turn.UnixMicro()
+		}
+		if one != (memory{Campaign: one.Campaign}) {
+			p.Memory = append(p.Memory, one)
+		}
+	}
+	t.count(p, now)
+	if t.opt.Node != nil {
+		node := t.opt.Node()
+		node.Name, node.Started, node.Revision = t.opt.Daemon, t.recent.started, t.snapshot.Revision
+		node.Lanes, node.Queued, node.InFlight = len(p.Lanes.Lanes), queued, inFlight
+		node.Figures, p.Sinks = t.recent.report(now, t.opt.Readings())
+		p.Nodes = []Daemon{node}
+	}
+	troubles, err := t.opt.Work.Troubles(ctx)
+	for _, s := range troubles {
+		n := note{Campaign: delivery.CampaignHash(s.Campaign), Cause: hold.Failing, Since: s.Since.UnixMicro()}
+		if s.Refused {
+			n.Cause = hold.Refused
+		}
+		p.Stuck = append(p.Stuck, n)
+	}
+	return p, err
+}
+
+// count adds to the part what this daemon has sent, and what it was denied.
+func (t *Tracker) count(p *part, now time.Time) {
+	var units, asks []count
+	for _, tally := range t.opt.Work.Tallies() {
+		units = append(units, count{delivery.CampaignHash(tally.Campaign), tally.Sent})
+	}
+	t.active.sent, p.Sent = trackActivity(t.active.sent, units, now)
+	if t.opt.Denials == nil {
+		return
+	}
+	for _, d := range t.opt.Denials() {
+		asks = append(asks, count{windowHash(d.Quota, d.Span), d.Asks})
+	}
+	t.active.denied, p.Denied = trackActivity(t.active.denied, asks, now)
+}
+
+// windowHash identifies a window of a quota in parts.
+func windowHash(quota string, span time.Duration) uint64 {
+	return delivery.CampaignHash(quota + " " + span.String()) // an id has no space
 }

@@ -20,7 +20,7 @@ func TestPartsComeBack(t *testing.T) {
 			return time.UnixMicro(rapid.Int64Range(1, 1<<50).Draw(rt, what))
 		}
 		p := &part{
-			Late:  lateness{Jobs: number(rt, "late")},
+			Late:  Lateness{Jobs: number(rt, "late")},
 			Lanes: delivery.LanesBacklog{Generation: rapid.Int32Range(0, 1<<30).Draw(rt, "generation")},
 		}
 		p.Late.Destination = rapid.Int64Range(0, p.Late.Jobs).Draw(rt, "destination")
@@ -38,10 +38,10 @@ func TestPartsComeBack(t *testing.T) {
 			p.Sent = append(p.Sent, count{hash(rt, "of"), number(rt, "units")})
 		}
 		for range rapid.IntRange(0, 4).Draw(rt, "stuck") {
-			p.Stuck = append(p.Stuck, note{hash(rt, "of"), hold.Blocked, number(rt, "since"), hash(rt, "by")})
+			p.Stuck = append(p.Stuck, note{hash(rt, "of"), hold.Refused, number(rt, "since")})
 		}
 		for range rapid.IntRange(0, 4).Draw(rt, "holds") {
-			p.Holds = append(p.Holds, note{hash(rt, "of"), rapid.SampledFrom(hold.Causes).Draw(rt, "cause"), number(rt, "since"), 0})
+			p.Holds = append(p.Holds, note{hash(rt, "of"), rapid.SampledFrom(hold.Causes).Draw(rt, "cause"), number(rt, "since")})
 		}
 		for range rapid.IntRange(0, 4).Draw(rt, "answers") {
 			p.Denied = append(p.Denied, count{hash(rt, "window"), number(rt, "asks")})
@@ -49,7 +49,7 @@ func TestPartsComeBack(t *testing.T) {
 		}
 		for range rapid.IntRange(0, 2).Draw(rt, "nodes") {
 			text := rapid.StringN(0, 10, 40).Draw
-			p.Nodes = append(p.Nodes, Node{
+			p.Nodes = append(p.Nodes, Daemon{
 				Name: text(rt, "name"), Host: text(rt, "host"), Address: text(rt, "address"), Version: text(rt, "version"),
 				State: text(rt, "state"), Started: at(rt, "started"), Ready: rapid.Bool().Draw(rt, "ready"),
 				Revision: number(rt, "revision"), Lanes: rapid.IntRange(0, 9).Draw(rt, "partitions"), InFlight: number(rt, "in flight"),
@@ -73,10 +73,11 @@ func TestPartsComeBack(t *testing.T) {
 }
 
 // drawReports gives the nodes reports, and returns those of their sinks.
-func drawReports(rt *rapid.T, nodes []Node) (sinks []SinkReport) {
+func drawReports(rt *rapid.T, nodes []Daemon) (sinks []SinkReport) {
 	number := rapid.Int64Range(0, 1<<40).Draw
-	micros := func(what string) time.Duration {
-		return time.Duration(rapid.Int64Range(0, 60_000_000).Draw(rt, what)) * time.Microsecond
+	seconds := func(what string) *float64 {
+		s := float64(rapid.Int64Range(1, 60_000_000).Draw(rt, what)) / 1e6
+		return &s
 	}
 	for i := range rapid.IntRange(0, 3).Draw(rt, "sinks") {
 		s := SinkReport{Sink: strconv.Itoa(i), Daemons: 2, InFlight: number(rt, "in flight"), Most: number(rt, "most")}
@@ -92,9 +93,9 @@ func drawReports(rt *rapid.T, nodes []Node) (sinks []SinkReport) {
 		sinks = append(sinks, s)
 	}
 	for i := range nodes {
-		r := &nodes[i].Report
-		r.Gauges = Gauges{Ingress: 3, Timers: 2, Stalled: 1, Buffered: number(rt, "bytes"), BufferMost: number(rt, "most"), Quantum: micros("quantum")}
-		r.Used, r.Forfeited, r.Late50, r.Late99 = number(rt, "used"), float64(number(rt, "forfeited"))/1000, micros("half"), micros("most")
+		r := &DaemonFigures{Ingress: 3, Timers: 2, Stalled: 1, BufferBytes: number(rt, "bytes"), BufferMost: number(rt, "most"), Quantum: *seconds("quantum")}
+		nodes[i].Figures = r
+		r.Forfeited, r.LatenessP50, r.LatenessP99 = float64(number(rt, "forfeited"))/1000, seconds("half"), seconds("most")
 		for _, s := range sinks {
 			r.Sinks = append(r.Sinks, SinkCalls{s.Sink, number(rt, "in flight"), number(rt, "most")})
 		}
@@ -105,7 +106,7 @@ func drawReports(rt *rapid.T, nodes []Node) (sinks []SinkReport) {
 // Bytes from outside never panic and never cost more memory than they are worth.
 func FuzzPart(f *testing.F) {
 	f.Add([]byte{1, 2})
-	f.Add((&part{Nodes: []Node{{Name: "a"}}, Sinks: []SinkReport{{Sink: "b"}}}).encode())
+	f.Add((&part{Nodes: []Daemon{{Name: "a"}}, Sinks: []SinkReport{{Sink: "b"}}}).encode())
 	f.Add((&part{Daemons: 3, Silent: []int{4}, Memory: []memory{{Campaign: 1, Jobs: 2}}}).encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if p, err := decodePart(b); err == nil {

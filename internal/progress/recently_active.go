@@ -34,24 +34,8 @@ func (t *Tracker) refreshListed() {
 	}
 	t.snapshot = s
 	if gone {
-		known := func(campaign uint64) bool { return t.byHash[campaign] != nil }
-		forget(t.sent, known)
-		t.merger.sent.forget(known)
+		t.merger.sent.forget(func(campaign uint64) bool { return t.byHash[campaign] != nil })
 	}
-	if t.merger.denied.seen != nil { // this daemon leads
-		t.merger.denied.forget(windowsOf(s))
-	}
-}
-
-// windowsOf returns what knows the windows of the catalog's quotas by their hashes.
-func windowsOf(s *delivery.Snapshot) func(hash uint64) bool {
-	windows := map[uint64]bool{}
-	for id, q := range s.Quotas {
-		for _, w := range q.Windows {
-			windows[windowHash(id, w.Span)] = true
-		}
-	}
-	return func(hash uint64) bool { return windows[hash] }
 }
 
 // matters reports whether there is something to find out about a campaign although it has no jobs.
@@ -69,8 +53,8 @@ const (
 )
 
 // listed returns the campaigns to look at, and of these the busy ones: those that have jobs, or just had some.
-func (t *Tracker) listed(b *Board, sent map[uint64]float64) (listed, busy map[string]*delivery.Campaign) {
-	busy = t.busy(b, sent)
+func (t *Tracker) listed(b *Board) (listed, busy map[string]*delivery.Campaign) {
+	busy = t.busy(b)
 	if len(t.snapshot.Campaigns) <= maxIdle {
 		return t.snapshot.Campaigns, busy
 	}
@@ -79,7 +63,7 @@ func (t *Tracker) listed(b *Board, sent map[uint64]float64) (listed, busy map[st
 	return listed, busy
 }
 
-func (t *Tracker) busy(b *Board, sent map[uint64]float64) map[string]*delivery.Campaign {
+func (t *Tracker) busy(b *Board) map[string]*delivery.Campaign {
 	list := map[string]*delivery.Campaign{}
 	add := func(hash uint64) {
 		if c := t.byHash[hash]; c != nil {
@@ -89,44 +73,11 @@ func (t *Tracker) busy(b *Board, sent map[uint64]float64) map[string]*delivery.C
 	for hash := range b.totals {
 		add(hash)
 	}
-	for hash := range sent {
+	for hash := range b.sent {
 		add(hash)
 	}
 	for hash := range b.stuck {
 		add(hash)
 	}
 	return list
-}
-
-// InLanes returns how many jobs of a campaign wait in lanes, and how many campaigns have large and huge backlogs there, as of the last
-// exchange. It may be called from any goroutine.
-func (t *Tracker) InLanes(campaign string) (jobs int64, large, huge int) {
-	if last := t.inLanes.Load(); last != nil {
-		return last.of[delivery.CampaignHash(campaign)], last.large, last.huge
-	}
-	return 0, 0, 0
-}
-
-// inLanes are the jobs that wait in lanes, by campaign.
-type inLanes struct {
-	of          map[uint64]int64
-	large, huge int
-}
-
-func (p *part) inLanes() *inLanes {
-	n := &inLanes{of: map[uint64]int64{}}
-	for _, l := range p.Lanes.Lanes {
-		for _, w := range l.Waiting {
-			n.of[w.Campaign] += w.Jobs
-		}
-	}
-	for _, jobs := range n.of {
-		if jobs >= delivery.LargeBacklog {
-			n.large++
-		}
-		if jobs >= delivery.HugeBacklog {
-			n.huge++
-		}
-	}
-	return n
 }

@@ -11,19 +11,10 @@ import (
 
 // Readings are what a daemon counts and measures, at one moment. What is counted is so since it started.
 type Readings struct {
-	Gauges
+	Figures   DaemonFigures // of which the daemon sets what it measures
 	Forfeited uint64        // slots
 	Lateness  metric.Counts // of jobs that used a slot
 	Sinks     []SinkReading
-}
-
-// Gauges are what a daemon measures.
-type Gauges struct {
-	Ingress, Timers int   // partitions that it reads, besides lanes
-	Stalled         int   // partitions that make no progress though they could
-	Buffered        int64 // bytes held for jobs and fetches
-	BufferMost      int64 // bytes that it may hold
-	Quantum         time.Duration
 }
 
 // SinkReading is what a daemon counts of one of its sinks.
@@ -39,14 +30,20 @@ type SinkReading struct {
 // answerClasses is how many classes of answers are told of.
 const answerClasses = int(delivery.Interrupted) + 1
 
-// Report is what a daemon tells of its work. What is per second, and quantiles, are of the last minute, or since it started.
-type Report struct {
-	Gauges
-	Forfeited float64 // slots per second
-	Used      int64   // slots
-	// Late50 and Late99 are quantiles of how late these were used.
-	Late50, Late99 time.Duration
-	Sinks          []SinkCalls // in the order of their names
+// DaemonFigures are what a daemon tells of its work. What is per second, and quantiles, are of the last minute, or since it started.
+type DaemonFigures struct {
+	Ingress     int     `json:"ingress_partitions" doc:"that it reads"`
+	Timers      int     `json:"timer_partitions" doc:"that it reads"`
+	Stalled     int     `json:"partitions_stalled" doc:"that make no progress though they could"`
+	BufferBytes int64   `json:"buffer_bytes" doc:"held for jobs and for fetches"`
+	BufferMost  int64   `json:"max_buffer_bytes"`
+	Quantum     float64 `json:"quantum_seconds" doc:"stretch of a campaign's timeline that is asked for at once"`
+	Forfeited   float64 `json:"slots_forfeited_per_second" doc:"slots given up because they could not be used in time, over the last minute"`
+	// How late are jobs that were passed to their sinks.
+	LatenessP50 *float64 `json:"slot_lateness_p50_seconds,omitempty" doc:"how long after their slots jobs were passed to sinks within the last minute, within an eighth; absent if none was"`
+	LatenessP99 *float64 `json:"slot_lateness_p99_seconds,omitempty" doc:"likewise"`
+
+	Sinks []SinkCalls `json:"sinks" doc:"the first 32 by name"`
 }
 
 // SinkCalls are the calls of a daemon to one of its sinks.
@@ -89,17 +86,18 @@ type mark struct {
 func newRecent(started time.Time) recent { return recent{started, []mark{{at: started}}} }
 
 // report returns what has happened within the last minute, or since the start.
-func (x *recent) report(now time.Time, r Readings) (Report, []SinkReport) {
+func (x *recent) report(now time.Time, r Readings) (*DaemonFigures, []SinkReport) {
 	for len(x.marks) > 1 && now.Sub(x.marks[1].at) >= reportOver {
 		x.marks = x.marks[1:]
 	}
 	r.Sinks = r.Sinks[:min(len(r.Sinks), maxSinks)]
 	before := &x.marks[0]
 	seconds := max(now.Sub(before.at), exchangeEvery).Seconds() // the first exchange may come at once
-	late := r.Lateness.Since(&before.Lateness)
-	report := Report{
-		Gauges: r.Gauges, Forfeited: grown(r.Forfeited, before.Forfeited) / seconds, Used: int64(late.Total()),
-		Late50: late.Quantile(0.5), Late99: late.Quantile(0.99),
+	figures := r.Figures
+	figures.Forfeited = grown(r.Forfeited, before.Forfeited) / seconds
+	if late := r.Lateness.Since(&before.Lateness); late.Total() > 0 {
+		half, most := late.Quantile(0.5).Seconds(), late.Quantile(0.99).Seconds()
+		figures.LatenessP50, figures.LatenessP99 = &half, &most
 	}
 	var sinks []SinkReport
 	for i := range r.Sinks {
@@ -112,12 +110,12 @@ func (x *recent) report(now time.Time, r Readings) (Report, []SinkReport) {
 			one.Answers[class] = grown(n, was.Answers[class]) / seconds
 		}
 		sinks = append(sinks, one)
-		report.Sinks = append(report.Sinks, SinkCalls{s.Sink, s.InFlight, s.Most})
+		figures.Sinks = append(figures.Sinks, SinkCalls{s.Sink, s.InFlight, s.Most})
 	}
 	if now.Sub(x.marks[len(x.marks)-1].at) >= markEvery {
 		x.marks = append(x.marks, mark{now, r})
 	}
-	return report, sinks
+	return &figures, sinks
 }
 
 func grown(n, before uint64) float64 { return float64(n - min(n, before)) }

@@ -71,8 +71,9 @@ type merger struct{ sent, denied counter }
 
 // counter adds up what daemons count since they started.
 type counter struct {
-	seen map[string]map[uint64]int64 // by daemon and campaign or window, as last seen
-	sums map[uint64]int64            // by how much all daemons were seen to count up
+	seen  map[string]map[uint64]int64 // by daemon and campaign or window, as last seen
+	sums  map[uint64]int64            // by how much all daemons were seen to count up
+	grown map[uint64]int64            // and since the last take
 }
 
 // merge returns the sum of the parts.
@@ -120,6 +121,9 @@ func (c *counter) count(parts []reported, of func(*part) []count) (list []count)
 	if c.sums == nil {
 		c.sums = map[uint64]int64{}
 	}
+	if c.grown == nil {
+		c.grown = map[uint64]int64{}
+	}
 	for _, p := range parts {
 		before := c.seen[p.daemon]
 		if before == nil {
@@ -129,6 +133,7 @@ func (c *counter) count(parts []reported, of func(*part) []count) (list []count)
 		for _, s := range of(p.part) {
 			if was, ok := before[s.Of]; ok {
 				c.sums[s.Of] += max(0, s.N-was)
+				c.grown[s.Of] += max(0, s.N-was)
 			}
 			before[s.Of] = s.N
 			if !told[s.Of] {
@@ -144,18 +149,18 @@ func (c *counter) count(parts []reported, of func(*part) []count) (list []count)
 	return list
 }
 
-// forget drops campaigns or windows that are not known any more.
-func (c *counter) forget(known func(hash uint64) bool) {
-	for _, counts := range c.seen {
-		forget(counts, known)
-	}
-	forget(c.sums, known)
+// take returns by how much all daemons have counted up since it was called last.
+func (c *counter) take() map[uint64]int64 {
+	grown := c.grown
+	c.grown = nil
+	return grown
 }
 
-func forget(counts map[uint64]int64, known func(campaign uint64) bool) {
-	for campaign := range counts {
-		if !known(campaign) {
-			delete(counts, campaign)
-		}
+// forget drops campaigns that are not known any more.
+func (c *counter) forget(known func(campaign uint64) bool) {
+	gone := func(campaign uint64, _ int64) bool { return !known(campaign) }
+	for _, counts := range c.seen {
+		maps.DeleteFunc(counts, gone)
 	}
+	maps.DeleteFunc(c.sums, gone)
 }

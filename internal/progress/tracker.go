@@ -4,13 +4,14 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/hold"
 	"github.com/pacer/pacer/internal/retry"
 )
 
@@ -41,6 +42,8 @@ type Work interface {
 	InMemory(ctx context.Context) ([]delivery.MemoryJobs, error)
 	// Tallies returns what the daemon has done since it started.
 	Tallies() []delivery.Tally
+	// Troubles returns the campaigns whose jobs their sinks do not take.
+	Troubles(ctx context.Context) ([]delivery.Trouble, error)
 }
 
 // Store stores progress durably.
@@ -66,27 +69,17 @@ type Options struct {
 	// out.
 	Windows func() []delivery.WindowState
 	// Gates returns the gates of sinks that are closed.
-	Gates func(ctx context.Context) ([]delivery.Gate, error)
+	Gates func() []delivery.Gate
 	// Sink returns the configured sink of a campaign that names this one; ok is false if there is none.
 	Sink func(name string) (id string, ok bool)
-	// Stuck returns what this daemon found out about campaigns.
-	Stuck func(ctx context.Context) []Stuck
 	// Denials, if it is set, lists what windows of quotas have reduced or denied to this daemon.
 	Denials func() []delivery.Denial
 	Show    Show // "" is ShowAll
 	// Node, if it is set, describes this daemon: Host, Address, Version, Ready, State and KafkaAway. Readings is what it counts and measures.
-	Node       func() Node
+	Node       func() Daemon
 	Readings   func() Readings
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
-}
-
-// Stuck is what a daemon found out about a campaign.
-type Stuck struct {
-	Campaign string
-	Cause    hold.Cause
-	Since    time.Time
-	By       string // the campaign in the way; "" for none
 }
 
 // Tracker updates the figures of all campaigns; see the package comment. Make one with New and call Run once, which
@@ -97,21 +90,20 @@ type Tracker struct {
 	metrics *metrics
 
 	view
-	lastSummary
+	leads   atomic.Int64                                  // until when this daemon leads, by what it was told, Unix nanoseconds
+	board   atomic.Pointer[Board]                         // the last one
+	showing atomic.Pointer[map[string]*delivery.Campaign] // those with series of their own
+	okAt    time.Time                                     // of the last exchange
+	active  active                                        // when the counts of this daemon last changed
+	recent  recent
+	outage  retry.Outage // of the exchange
+	foreign retry.Outage // what others leave there cannot be read
 
-	active    active // when the counts of this daemon last changed
-	merger    merger // while this daemon leads
-	recent    recent
-	debts     map[uint64]debt
-	campaigns int                                           // campaigns with entries in the last exchange
-	inLanes   atomic.Pointer[inLanes]                       // see InLanes
-	showing   atomic.Pointer[map[string]*delivery.Campaign] // those with series of their own
-	late      lateness                                      // as computed by this daemon
-	at        time.Time
-	okAt      time.Time
-	outage    retry.Outage // of the exchange
-	foreign   retry.Outage // what others leave there cannot be read
-
+	// Of the daemon that leads.
+	merger merger
+	debts  map[uint64]debt
+	late   Lateness
+	at     time.Time // of the last figures; zero: there are none
 	holds  holds
 	ledger ledger
 }
@@ -124,48 +116,16 @@ type view struct {
 	lively   map[string]time.Time          // when they last had jobs, if not all campaigns have figures
 }
 
-// lastSummary is the summary that was used last.
-type lastSummary struct {
-	leader string           // that made it
-	toldAt int64            // when that was
-	sent   map[uint64]int64 // units sent of each campaign, as counted by the leader
-	leads  atomic.Int64     // until when this daemon leads, by what it was told, Unix nanoseconds
-	fleet  atomic.Int64     // how many daemons run
-}
-
-// active are counts of this daemon and when they last changed: of units sent, by campaign, and of asks denied, by window.
-type active struct{ sent, denied map[uint64]activity }
-
-// activity is a count as it was when it last changed.
-type activity struct {
-	n  int64
-	at time.Time
-}
-
-// trackActivity returns the counts with their last changes, and those that have changed within sentFor.
-func trackActivity(before map[uint64]activity, counts []count, now time.Time) (after map[uint64]activity, lately []count) {
-	after = make(map[uint64]activity, len(counts))
-	for _, one := range counts {
-		a := before[one.Of]
-		if a.n != one.N {
-			a = activity{one.N, now}
-		}
-		after[one.Of] = a
-		if now.Sub(a.at) < sentFor {
-			lately = append(lately, one)
-		}
-	}
-	return after, lately
-}
-
 // New makes a Tracker; it starts nothing.
 func New(o Options) *Tracker {
 	o.Show = cmp.Or(o.Show, ShowAll)
-	return &Tracker{
+	t := &Tracker{
 		opt: o, log: o.Logger, metrics: newMetrics(o.Registerer), recent: newRecent(time.Now()), debts: map[uint64]debt{},
 		view:  view{watched: map[string]*delivery.Campaign{}, lively: map[string]time.Time{}},
 		holds: newHolds(o.Logger, o.Registerer), ledger: newLedger(o.Store, o.Logger),
 	}
+	t.board.Store(&Board{})
+	return t
 }
 
 // Run updates the figures until ctx ends, and then saves what was settled since the last save.
@@ -179,11 +139,11 @@ func (t *Tracker) Run(ctx context.Context) error {
 		case <-exchange.C:
 			t.exchange(ctx)
 			if t.snapshot != nil {
-				exchange.Reset(exchangeAfter(t.campaigns))
+				exchange.Reset(exchangeAfter(len(t.board.Load().totals)))
 			}
 		case <-save.C:
 			t.ledger.save(ctx, t.opt.Work.Tallies(), t.known)
-			t.ledger.load(ctx, t.watched, t.leader == t.opt.Daemon)
+			t.ledger.load(ctx, t.watched, t.Leads())
 		case <-ctx.Done():
 			t.resign(context.WithoutCancel(ctx))
 			t.ledger.save(context.WithoutCancel(ctx), t.opt.Work.Tallies(), t.known)
@@ -192,12 +152,14 @@ func (t *Tracker) Run(ctx context.Context) error {
 	}
 }
 
-// resign gives up the lead if this daemon has it; otherwise nobody would sum up until it has expired. An exchange that was
-// given up may have made it the leader, so the exchange decides.
+// resign gives up the lead if this daemon has it; otherwise nobody would sum up until it has expired.
 func (t *Tracker) resign(ctx context.Context) {
+	if !t.Leads() {
+		return
+	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	if err := t.opt.Exchange.Resign(ctx, t.opt.Daemon); err != nil {
+	if err := t.opt.Exchange.Resign(ctx); err != nil {
 		t.log.Debug("the lead of the exchange of progress is not given up; it expires", "error", err)
 	}
 }
@@ -207,7 +169,7 @@ func exchangeAfter(campaigns int) time.Duration {
 	return min(exchangeEvery+time.Duration(campaigns)*exchangeEach, exchangeLeast)
 }
 
-// exchange stores this daemon's part, reads all parts, and shows their sum.
+// exchange stores this daemon's part, and uses the sum of all parts.
 func (t *Tracker) exchange(ctx context.Context) {
 	t.refreshListed()
 	if t.snapshot == nil {
@@ -221,7 +183,7 @@ func (t *Tracker) exchange(ctx context.Context) {
 		var told Summary
 		if told, err = t.opt.Exchange.Swap(call, t.opt.Daemon, mine.encode(), t.sumUp); err == nil {
 			t.outage.Worked()
-			t.hear(call, told)
+			t.hear(told)
 			return
 		}
 	}
@@ -252,6 +214,9 @@ func (t *Tracker) sumUp(left []Left) []byte {
 	t.understood(err)
 	s := t.merger.merge(parts)
 	s.Late, s.Holds = t.late, t.holds.notes()
+	if t.at.IsZero() { // another daemon led until now, and has passed on since when
+		s.Holds = slices.Collect(maps.Values(t.board.Load().holds))
+	}
 	return s.encode()
 }
 
@@ -264,41 +229,45 @@ func (t *Tracker) understood(err error) {
 	}
 }
 
-// hear shows what a summary says. One that was used before, or is out of date, since a daemon that led has died, changes
-// nothing: another takes over within seconds.
-func (t *Tracker) hear(ctx context.Context, told Summary) {
-	leads := told.Leader == t.opt.Daemon
+// hear uses a summary. One that is out of date, since the daemon that led has died, changes nothing: another takes over within seconds.
+func (t *Tracker) hear(told Summary) {
+	leads, now := told.Leader == t.opt.Daemon, time.Now()
+	t.leads.Store(0)
 	if leads {
-		t.leads.Store(time.Now().Add(leadFor).UnixNano())
-	} else {
-		t.leads.Store(0)
-	}
-	if !leads || time.Since(t.okAt) >= freshFor { // the other daemons have taken this one for dead
-		t.ledger.stepDown()
+		t.leads.Store(now.Add(leadFor).UnixNano())
 	}
 	if !leads {
-		t.merger = merger{}
+		t.stepDown()
+	} else if now.Sub(t.okAt) >= freshFor { // the other daemons have taken this one for dead
+		t.ledger.stepDown()
 	}
-	t.okAt = time.Now()
+	t.okAt = now
 	s, err := decodePart(told.Summary)
 	if !leads && told.Summary != nil {
 		t.understood(err)
 	}
-	if err != nil || told.Age >= freshFor || !leads && told.Leader == t.leader && told.At == t.toldAt {
+	if err != nil || told.Age >= freshFor {
 		t.outdated()
 		return
 	}
-	t.fleet.Store(int64(s.Daemons))
-	gates, err := t.opt.Gates(ctx)
-	if err != nil {
-		t.log.Debug("the gates of sinks could not be read", "error", err)
+	board := newBoard(now, s)
+	t.board.Store(board)
+	listed, busy := t.listed(board)
+	t.markActive(listed, busy, now)
+	shown := t.shown()
+	t.showing.Store(&shown)
+	if leads {
+		t.combine(board, listed, shown)
 	}
-	sent, known := t.sentSince(s, told.Leader)
-	if !known {
-		t.at = time.Time{} // what was sent meanwhile is not known, so nothing is late by it
-	}
-	t.leader, t.toldAt = told.Leader, told.At
-	t.combine(s, sent, gates)
+}
+
+// stepDown forgets what a daemon knows that leads: another one counts, shows and writes.
+func (t *Tracker) stepDown() {
+	t.merger, t.late, t.at = merger{}, Lateness{}, time.Time{}
+	clear(t.debts)
+	t.metrics.hide()
+	t.holds.clear()
+	t.ledger.stepDown()
 }
 
 // Leads reports whether this daemon leads the exchange. For seconds after a change, two daemons may do so, or none.
@@ -306,121 +275,13 @@ func (t *Tracker) hear(ctx context.Context, told Summary) {
 func (t *Tracker) Leads() bool { return time.Now().UnixNano() < t.leads.Load() }
 
 // Fleet returns how many daemons run, as told last; 0 before that. It may be called concurrently.
-func (t *Tracker) Fleet() int { return int(t.fleet.Load()) }
+func (t *Tracker) Fleet() int { return t.board.Load().Daemons }
+
+// InLanes returns how many jobs of a campaign wait in lanes, and how many campaigns have large and huge backlogs there, as of the last
+// exchange. It may be called concurrently.
+func (t *Tracker) InLanes(campaign string) (jobs int64, large, huge int) {
+	b := t.board.Load()
+	return b.totals[delivery.CampaignHash(campaign)].inLanes(), b.large, b.huge
+}
 
 func (t *Tracker) known(campaign string) bool { return t.snapshot.Campaign(campaign) != nil }
-
-// sentFor is how long after its last job a campaign's tally is included in the part. Longer pauses do no harm: the
-// other daemons remember the last tally.
-const sentFor = 30 * time.Second
-
-// part returns the part of this daemon.
-func (t *Tracker) part(ctx context.Context) (*part, error) {
-	jobs, err := t.opt.Work.InMemory(ctx)
-	if err != nil {
-		return nil, err
-	}
-	p, now := &part{Late: t.late, Lanes: t.opt.Work.Backlog()}, time.Now()
-	queued, inFlight := int64(0), int64(0)
-	for _, m := range jobs {
-		queued, inFlight = queued+m.Jobs, inFlight+m.InHand
-		one := memory{Campaign: delivery.CampaignHash(m.Campaign), Direct: m.Direct, Jobs: m.Jobs, Units: m.Units, InHand: m.InHand, Early: m.Early}
-		if m.Turn.After(now.Add(turnSoon)) {
-			one.Turn = m.Turn.UnixMicro()
-		}
-		if one != (memory{Campaign: one.Campaign}) {
-			p.Memory = append(p.Memory, one)
-		}
-	}
-	t.count(p, now)
-	if t.opt.Node != nil {
-		node := t.opt.Node()
-		node.Name, node.Started, node.Revision = t.opt.Daemon, t.recent.started, t.snapshot.Revision
-		node.Lanes, node.Queued, node.InFlight = len(p.Lanes.Lanes), queued, inFlight
-		node.Report, p.Sinks = t.recent.report(now, t.opt.Readings())
-		p.Nodes = []Node{node}
-	}
-	for _, s := range t.opt.Stuck(ctx) {
-		n := note{Campaign: delivery.CampaignHash(s.Campaign), Cause: s.Cause, Since: s.Since.UnixMicro()}
-		if s.By != "" {
-			n.By = delivery.CampaignHash(s.By)
-		}
-		p.Stuck = append(p.Stuck, n)
-	}
-	return p, nil
-}
-
-// count adds to the part what this daemon has sent, and what it was denied.
-func (t *Tracker) count(p *part, now time.Time) {
-	var units, asks []count
-	for _, tally := range t.opt.Work.Tallies() {
-		units = append(units, count{delivery.CampaignHash(tally.Campaign), tally.Sent})
-	}
-	t.active.sent, p.Sent = trackActivity(t.active.sent, units, now)
-	if t.opt.Denials == nil {
-		return
-	}
-	for _, d := range t.opt.Denials() {
-		asks = append(asks, count{windowHash(d.Quota, d.Span), d.Asks})
-	}
-	t.active.denied, p.Denied = trackActivity(t.active.denied, asks, now)
-}
-
-// windowHash identifies a window of a quota in parts.
-func windowHash(quota string, span time.Duration) uint64 {
-	return delivery.CampaignHash(quota + " " + span.String()) // an id has no space
-}
-
-// combine computes the figures and shows them.
-func (t *Tracker) combine(s *part, sent map[uint64]float64, gates []delivery.Gate) {
-	now := time.Now()
-	board := newBoard(now, s)
-	totals := board.totals
-	t.inLanes.Store(board.inLanes)
-	t.campaigns = len(totals)
-	waiting := map[*delivery.Campaign]todo{}
-	for hash, total := range totals {
-		if c := t.byHash[hash]; c != nil {
-			if todo := t.todo(c, total); todo.jobs > 0 {
-				waiting[c] = todo
-			}
-		}
-	}
-	windows := t.opt.Windows()
-	f := newForecast(now, waiting, windows)
-	listed, lively := t.listed(board, sent)
-	t.markActive(listed, lively, now)
-	shown := t.shown()
-	t.showing.Store(&shown)
-	seen := findings{board: board, snapshot: t.snapshot, listed: listed, shown: shown, gates: gates, sink: t.opt.Sink, sent: sent}
-	if windows != nil {
-		seen.windows = hold.Windows(windows)
-	}
-	t.holds.update(seen)
-	figures := t.figures(f, shown, totals)
-	late := t.compare(f, totals, sent)
-	t.metrics.showLate(late, shown)
-	if t.leader != t.opt.Daemon {
-		t.metrics.show(figures, s.Late)
-		return
-	}
-	t.metrics.show(figures, t.late)
-	t.ledger.foresee(now, t.foreseen(f, figures, listed, totals))
-	t.holds.say(now)
-}
-
-// sentSince returns how many units of each campaign all daemons have sent since the summary before; known is false if that
-// was made by another daemon, which counts from another time on.
-func (t *Tracker) sentSince(s *part, leader string) (delta map[uint64]float64, known bool) {
-	if known = leader == t.leader; !known {
-		t.sent = map[uint64]int64{}
-	}
-	delta = map[uint64]float64{}
-	for _, one := range s.Sent {
-		if was, ok := t.sent[one.Of]; ok { // otherwise it is not known since when
-			delta[one.Of] = float64(max(0, one.N-was))
-		}
-		t.sent[one.Of] = one.N
-	}
-	return delta, known
-}

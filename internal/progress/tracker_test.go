@@ -21,21 +21,22 @@ import (
 
 // desk is a Work whose figures a test sets.
 type desk struct {
-	lanes   delivery.LanesBacklog
-	held    []delivery.MemoryJobs
-	tallies []delivery.Tally
-	gates   []delivery.Gate
-	windows []delivery.WindowState
-	stuck   []Stuck
+	lanes    delivery.LanesBacklog
+	held     []delivery.MemoryJobs
+	tallies  []delivery.Tally
+	gates    []delivery.Gate
+	windows  []delivery.WindowState
+	troubles []delivery.Trouble
 }
 
-func (d *desk) closed(context.Context) ([]delivery.Gate, error) { return d.gates, nil }
+func (d *desk) closed() []delivery.Gate { return d.gates }
 
 func anySink(string) (string, bool) { return "sink", true }
 
 func (d *desk) Backlog() delivery.LanesBacklog                          { return d.lanes }
 func (d *desk) InMemory(context.Context) ([]delivery.MemoryJobs, error) { return d.held, nil }
 func (d *desk) Tallies() []delivery.Tally                               { return d.tallies }
+func (d *desk) Troubles(context.Context) ([]delivery.Trouble, error)    { return d.troubles, nil }
 func (d *desk) lane(generation int32, lane int, id string, jobs int64) {
 	d.lanes.Generation = generation
 	d.lanes.Lanes = append(d.lanes.Lanes, delivery.LaneBacklog{
@@ -92,7 +93,7 @@ func newMember(t *testing.T, name string, exchange Exchange, store Store, snapsh
 	d := &desk{}
 	tracker := New(Options{
 		Daemon: name, Work: d, Exchange: exchange, Store: store, Snapshot: func() *delivery.Snapshot { return snapshot },
-		Windows: func() []delivery.WindowState { return nil }, Gates: d.closed, Sink: anySink, Stuck: func(context.Context) []Stuck { return d.stuck }, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+		Windows: func() []delivery.WindowState { return nil }, Gates: d.closed, Sink: anySink, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	})
 	return &member{tracker, d}
 }
@@ -115,8 +116,9 @@ func catalogOf(list ...*delivery.Campaign) *delivery.Snapshot {
 	return s
 }
 
-// TestDaemonsShowTheSame: over a real exchange, with a campaign of which more is expected, and one that is in no catalog.
-func TestDaemonsShowTheSame(t *testing.T) {
+// TestTheLeaderShowsAll: over a real exchange, with a campaign of which more is expected, and one that is in no catalog. The other daemon
+// shows nothing, and knows what waits in lanes.
+func TestTheLeaderShowsAll(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: testservices.FreshRedis(t).Addr})
 	defer client.Close()
 	exchange, store := NewRedisExchange(client, "p."), newShelf()
@@ -136,13 +138,19 @@ func TestDaemonsShowTheSame(t *testing.T) {
 			m.exchange(t.Context())
 		}
 	}
+	a.shows(t, "c", 125, 12.5)
+	a.shows(t, "heavy", 50, 15)
+	a.shows(t, "idle", 0, 0)
+	a.shows(t, "more", 0, 60)
+	if got := testutil.ToFloat64(a.metrics.backlog.WithLabelValues(delivery.UnknownCampaign)); got != 1 {
+		t.Errorf("%f jobs of nobody", got)
+	}
+	if n := testutil.CollectAndCount(b.metrics.backlog) + testutil.CollectAndCount(b.metrics.eta) + testutil.CollectAndCount(b.metrics.late); n != 0 {
+		t.Errorf("%d figures of a daemon that does not lead", n)
+	}
 	for _, m := range []*member{a, b} {
-		m.shows(t, "c", 125, 12.5)
-		m.shows(t, "heavy", 50, 15)
-		m.shows(t, "idle", 0, 0)
-		m.shows(t, "more", 0, 60)
-		if got := testutil.ToFloat64(m.metrics.backlog.WithLabelValues(delivery.UnknownCampaign)); got != 1 {
-			t.Errorf("%f jobs of nobody", got)
+		if jobs, large, _ := m.InLanes("c"); jobs != 120 || large != 0 || m.Fleet() != 2 {
+			t.Errorf("%s: %d jobs in lanes, %d large backlogs, %d daemons", m.opt.Daemon, jobs, large, m.Fleet())
 		}
 	}
 	a.ledger.save(t.Context(), nil, a.known)
@@ -304,7 +312,7 @@ func TestRampsShowInTheGauge(t *testing.T) {
 	}
 }
 
-// TestLateOverAllDaemons: what both send together counts, and both show what the leader has seen.
+// TestLateOverAllDaemons: what both send together counts.
 func TestLateOverAllDaemons(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: testservices.FreshRedis(t).Addr})
 	defer client.Close()
@@ -319,7 +327,9 @@ func TestLateOverAllDaemons(t *testing.T) {
 					sent += m.tallies[0].Sent
 				}
 				m.tallies = []delivery.Tally{{Campaign: "c", Sent: sent}}
-				m.at = time.Now().Add(-time.Second) // a second has passed since it looked last
+				if m.Leads() {
+					m.at = time.Now().Add(-time.Second) // a second has passed since it looked last
+				}
 				m.exchange(t.Context())
 			}
 		}
@@ -329,24 +339,22 @@ func TestLateOverAllDaemons(t *testing.T) {
 	}
 	late := func(m *member) float64 { return by(m, "capacity") + by(m, "destination") }
 	play(60, 50)
-	if late(a) != 0 || late(b) != 0 {
-		t.Errorf("%f and %f are late of a campaign that keeps its rate", late(a), late(b))
+	if late(a) != 0 {
+		t.Errorf("%f are late of a campaign that keeps its rate", late(a))
 	}
 	play(30, 20)
-	if late(a) < 500 || late(a) > 2000 || late(a)-late(b) > 100 {
-		t.Errorf("%f and %f are late when 60 of 100 a second were missing for 30 s", late(a), late(b))
+	if late(a) < 500 || late(a) > 2000 {
+		t.Errorf("%f are late when 60 of 100 a second were missing for 30 s", late(a))
 	}
-	if by(a, "destination") != 0 || by(b, "destination") != 0 {
+	if by(a, "destination") != 0 {
 		t.Error("late by the destination, whose gate is open")
 	}
 	capacity := by(a, "capacity")
-	for _, m := range []*member{a, b} {
-		m.gates = []delivery.Gate{{Sink: "sink", Cause: delivery.GateFailing, Until: time.Now().Add(time.Hour)}}
-	}
+	a.gates = []delivery.Gate{{Sink: "sink", Cause: delivery.GateFailing, Until: time.Now().Add(time.Hour)}}
 	play(30, 0)
-	if by(a, "capacity") > capacity || by(a, "destination") < 1500 || by(a, "destination")-by(b, "destination") > 100 {
-		t.Errorf("%f and %f are late by a destination whose gate was closed for 30 s, %f were late before and %f are now",
-			by(a, "destination"), by(b, "destination"), capacity, by(a, "capacity"))
+	if by(a, "capacity") > capacity || by(a, "destination") < 1500 {
+		t.Errorf("%f are late by a destination whose gate was closed for 30 s, %f were late before and %f are now",
+			by(a, "destination"), capacity, by(a, "capacity"))
 	}
 }
 
@@ -375,7 +383,7 @@ func TestExchange(t *testing.T) {
 		return told
 	}
 	leave("a", "first")
-	if told := leave("b", "other"); got != nil || told.Leader != "a" || string(told.Summary) != "sum \x00\xff of 1" || told.At == 0 {
+	if told := leave("b", "other"); got != nil || told.Leader != "a" || string(told.Summary) != "sum \x00\xff of 1" {
 		t.Errorf("%+v; read %q", told, got)
 	}
 	client.HSet(ctx, "{p.}progress", "nonsense", "not a part", "old", "5 part")
@@ -470,13 +478,16 @@ func TestAnotherTakesOver(t *testing.T) {
 				desk.leader = ""
 			}
 			second(b)
+			if i < leads {
+				continue
+			}
 			b.shows(t, "c", 1e6, 1e4)
 			if late := testutil.ToFloat64(b.metrics.late.WithLabelValues("capacity")); late != 0 {
 				t.Fatalf("%f are late %d s after the leader has died", late, i)
 			}
 		}
-		if b.leader != "b" || len(b.ledger.outlook) == 0 {
-			t.Errorf("%s leads, %v", b.leader, b.ledger.outlook)
+		if !b.Leads() || len(b.ledger.outlook) == 0 {
+			t.Errorf("leads %t, %v", b.Leads(), b.ledger.outlook)
 		}
 	})
 }
@@ -502,16 +513,14 @@ func (x *table) Swap(_ context.Context, daemon string, part []byte, sumUp func([
 			l.Age = time.Duration(time.Now().UnixNano()) - l.Age
 			left = append(left, l)
 		}
-		x.told, x.made = Summary{Leader: daemon, At: time.Now().UnixMicro(), Summary: sumUp(left)}, time.Now()
+		x.told, x.made = Summary{Leader: daemon, Summary: sumUp(left)}, time.Now()
 	}
 	x.told.Age = time.Since(x.made)
 	return x.told, nil
 }
 
-func (x *table) Resign(_ context.Context, daemon string) error {
-	if x.leader == daemon {
-		x.leader = ""
-	}
+func (x *table) Resign(context.Context) error {
+	x.leader = ""
 	return nil
 }
 
@@ -579,7 +588,7 @@ func BenchmarkExchange(b *testing.B) {
 	}
 	tracker := New(Options{
 		Daemon: "a", Work: d, Exchange: echo{}, Store: newShelf(), Snapshot: func() *delivery.Snapshot { return nil },
-		Windows: func() []delivery.WindowState { return nil }, Gates: d.closed, Sink: anySink, Stuck: func(context.Context) []Stuck { return d.stuck }, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+		Windows: func() []delivery.WindowState { return nil }, Gates: d.closed, Sink: anySink, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	})
 	snapshot := catalogOf(list...)
 	tracker.opt.Snapshot = func() *delivery.Snapshot { return snapshot }
@@ -591,7 +600,7 @@ func BenchmarkExchange(b *testing.B) {
 // echo is an exchange with one daemon.
 type echo struct{}
 
-func (echo) Resign(context.Context, string) error { return nil }
+func (echo) Resign(context.Context) error { return nil }
 
 func (echo) Swap(_ context.Context, daemon string, part []byte, sumUp func([]Left) []byte) (Summary, error) {
 	return Summary{Leader: daemon, Summary: sumUp([]Left{{Daemon: daemon, Part: part}})}, nil
@@ -625,8 +634,8 @@ func TestDenialsAreAddedUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n, ok := board.Denied("q", time.Hour); n != 12 || !ok || board.Counter() != "a" {
-		t.Errorf("denied %d, %t, as counted by %q", n, ok, board.Counter())
+	if n, ok := board.Denied("q", time.Hour); n != 12 || !ok || board.Counter != "a" {
+		t.Errorf("denied %d, %t, as counted by %q", n, ok, board.Counter)
 	}
 	if n, ok := board.Denied("q", time.Minute); n != 0 || ok {
 		t.Errorf("the other window denied %d, %t", n, ok)
@@ -634,9 +643,6 @@ func TestDenialsAreAddedUp(t *testing.T) {
 	a.active.denied[windowHash("q", time.Hour)] = activity{105, time.Now().Add(-sentFor)}
 	if p, err := a.part(t.Context()); err != nil || len(p.Denied) != 0 {
 		t.Errorf("half a minute later %+v, %v", p.Denied, err)
-	}
-	if a.merger.denied.forget(func(uint64) bool { return false }); len(a.merger.denied.sums) != 0 {
-		t.Errorf("of windows that are gone: %v", a.merger.denied.sums)
 	}
 }
 

@@ -100,7 +100,7 @@ func TestDecodeIngress(t *testing.T) {
 		{"no campaign", rec(`{"payload":1}`), "undecodable: no pacer-campaign header, and the value is not a JSON envelope with a campaign"},
 		{"number campaign", rec(`{"campaign":1,"payload":1}`), "undecodable: the envelope's campaign must be a string"},
 		{"no payload", rec(`{"campaign":"c"}`), "undecodable: the envelope has no payload"},
-		{"payload misspelled", rec(`{"campaign":"c","paylod":1}`), `undecodable: the envelope has no payload, and "paylod" is not a key of an envelope; use one of campaign, id, destination, priority, not_before, expires_at, weight, payload`},
+		{"payload misspelled", rec(`{"campaign":"c","paylod":1}`), `undecodable: the envelope has no payload, and "paylod" is not a key of an envelope; use one of ` + knownKeys},
 		{"envelope campaign", rec(`{"campaign":"","payload":1}`), "invalid_header: campaign " + idRule},
 		{"envelope weight", rec(`{"campaign":"c","payload":1,"weight":"2"}`), "invalid_header: weight must be an integer from 1 to 1000"},
 		{"envelope id", rec(`{"campaign":"c","payload":1,"id":7}`), "invalid_header: id must be a string"},

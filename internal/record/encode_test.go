@@ -62,9 +62,9 @@ func genJob(t *rapid.T) *delivery.Job {
 			FirstRead: genTime(t, "first read"),
 		},
 		Timing: delivery.Timing{Due: genTime(t, "due")},
-		Reading: delivery.Reading{Marks: delivery.Marks{
-			Priority: delivery.Priority(rapid.IntRange(0, 1).Draw(t, "priority")),
-		}, Published: delivery.ShortStampOf(genTime(t, "published"))},
+		Reading: delivery.Reading{
+			Priority: delivery.Priority(rapid.IntRange(0, 1).Draw(t, "priority")), Published: delivery.ShortStampOf(genTime(t, "published")),
+		},
 	}
 	if rapid.Bool().Draw(t, "called") {
 		j.Call.Provider = &delivery.Provider{MessageID: id.Draw(t, "message id")}

@@ -196,6 +196,25 @@ func TestOversizeConcernsOneJob(t *testing.T) {
 	})
 }
 
+// TestOversizeOfAPartitionThatIsLost: the partition of a job moves while its record is found too large, and the job is dropped.
+func TestOversizeOfAPartitionThatIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, s := newMemory("t."), newSource("pacer.jobs/0")
+		m.Refuse = func(string, int, int) (int16, bool) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.left = true
+			return int16(kafka.MessageSizeTooLarge), false
+		}
+		r := start(t, Options{Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t.", Lanes: 8}})
+		r.Put(s.job(0, "spring"), dead)
+		time.Sleep(time.Minute)
+		if s.dropped != 1 || queued(r) != 0 {
+			t.Errorf("%d dropped, %d wait", s.dropped, queued(r))
+		}
+	})
+}
+
 func TestMissingTopicKeepsJobsOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, s, log := newMemory("t."), newSource("a"), &kafkatest.LogBook{}

@@ -2,6 +2,7 @@ package requeue
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/pacer/pacer/internal/broker"
@@ -21,55 +22,44 @@ type trouble struct {
 	largeAt time.Time // when records that are too large may be logged again
 }
 
-// logTrouble updates the trouble after a turn and returns what logs it: a line when something begins to refuse, and one when
-// everything works. It needs the relay's lock; the result has to be called without it.
-func (r *Relay) logTrouble(ctx context.Context, t *turn, now time.Time) (tell func()) {
+// logTrouble logs after a turn that something begins to refuse, that everything works again, and that a job is too large for its topic. It
+// needs the relay's lock, and writes few lines.
+func (r *Relay) logTrouble(ctx context.Context, t *turn, now time.Time) {
 	if ctx.Err() != nil || t.box != r.box {
-		return func() {}
+		return
 	}
-	large := r.logTooLarge(t, now)
+	r.logTooLarge(t, now)
 	s, count := &r.trouble, t.box.refusing()
 	at, err := t.failed()
 	switch {
 	case count == 0 && t.wrote && !s.since.IsZero():
-		warned, after := s.warned, now.Sub(s.since)
-		s.since, s.warned = time.Time{}, false
-		return func() {
-			large()
-			if warned {
-				r.opts.Logger.Info("kafka accepts re-enqueued jobs again", "after", after.Round(time.Millisecond))
-			}
+		if s.warned {
+			r.opts.Logger.Info("kafka accepts re-enqueued jobs again", "after", now.Sub(s.since).Round(time.Millisecond))
 		}
+		s.since, s.warned = time.Time{}, false
+		return
 	case count > 0 && s.since.IsZero():
 		s.since = now
 	}
 	if err == nil || s.warned || broker.Busy(err) && now.Sub(s.since) < calm {
-		return large
+		return
 	}
 	s.warned = true
-	jobs := t.box.waiting()
-	return func() {
-		large()
-		r.opts.Logger.Warn("kafka refuses re-enqueued jobs; they stay open and are tried again",
-			"at", at, "partitions", count, "jobs", jobs, "error", err)
-	}
+	r.opts.Logger.Warn("kafka refuses re-enqueued jobs; they stay open and are tried again",
+		"at", at, "partitions", count, "jobs", t.box.waiting(), "error", err)
 }
 
-// logTooLarge returns what logs that jobs do not fit into their topics.
-func (r *Relay) logTooLarge(t *turn, now time.Time) func() {
-	for _, f := range t.failures {
-		if !f.large || f.err == nil || now.Before(r.trouble.largeAt) {
-			continue
-		}
-		r.trouble.largeAt = now.Add(largeAgain)
-		job, jobs := f.items[0].job, t.box.large()
-		return func() {
-			r.opts.Logger.Error("a job is larger than its topic takes; it stays open and is tried again: raise max.message.bytes",
-				"topic", f.at.Topic, "campaign", job.Campaign, "job", job.ID, "source", job.Source.Name(), "offset", job.Offset,
-				"payload_bytes", len(job.Payload), "jobs", jobs, "error", f.err)
-		}
+// logTooLarge logs the first of a turn's jobs that does not fit into its topic.
+func (r *Relay) logTooLarge(t *turn, now time.Time) {
+	i := slices.IndexFunc(t.failures, func(f failure) bool { return f.large && f.err != nil && f.items[0] != nil }) // nil: dropped with its partition
+	if i < 0 || now.Before(r.trouble.largeAt) {
+		return
 	}
-	return func() {}
+	r.trouble.largeAt = now.Add(largeAgain)
+	f, job := t.failures[i], t.failures[i].items[0].job
+	r.opts.Logger.Error("a job is larger than its topic takes; it stays open and is tried again: raise max.message.bytes",
+		"topic", f.at.Topic, "campaign", job.Campaign, "job", job.ID, "source", job.Source.Name(), "offset", job.Offset,
+		"payload_bytes", len(job.Payload), "jobs", t.box.large(), "error", f.err)
 }
 
 // failed returns the first failure of a turn that is not about the size of a record, and where it was.

@@ -178,10 +178,9 @@ func (r *Relay) endProbe(ctx context.Context, t *turn, h *stalledPartition, part
 		}
 		over = t.box.held[h.place] != h
 	}
-	tell := r.logTrouble(ctx, t, now)
+	r.logTrouble(ctx, t, now)
 	r.mu.Unlock()
 	r.wakeAll()
-	tell()
 	return over
 }
 

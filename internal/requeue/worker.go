@@ -155,8 +155,7 @@ func (r *Relay) end(ctx context.Context, t *turn) {
 		}
 		t.box.list(q)
 	}
-	tell := r.logTrouble(ctx, t, now)
+	r.logTrouble(ctx, t, now)
 	r.mu.Unlock()
 	r.wakeAll()
-	tell()
 }

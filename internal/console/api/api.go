@@ -19,6 +19,7 @@ import (
 	"github.com/pacer/pacer/internal/console/live"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/notation"
+	"github.com/pacer/pacer/internal/progress"
 )
 
 // Prefix is where the API is.
@@ -180,11 +181,11 @@ func span(name, text string) (time.Duration, error) {
 }
 
 type daemonsOut struct {
-	Daemons []view.Daemon `json:"daemons"`
+	Daemons []progress.Daemon `json:"daemons"`
 }
 
 func (s *server) daemons(ctx context.Context, _ *nothing) (*answer[daemonsOut], error) {
-	return &answer[daemonsOut]{daemonsOut{append([]view.Daemon{}, s.watcher.Fresh(ctx).Daemons...)}}, nil
+	return &answer[daemonsOut]{daemonsOut{append([]progress.Daemon{}, s.watcher.Fresh(ctx).Daemons...)}}, nil
 }
 
 type changesIn struct {

@@ -114,14 +114,11 @@ func (d *DeadLetters) Find(ctx context.Context, f LetterFilter) (found Letters, 
 	if f.Last > 0 {
 		since = time.Now().Add(-f.Last)
 	}
+	var reached deadletter.Position
 	options := deadletter.Options{
 		Topics: d.Topics, Unmarked: d.unmarked, MaxScanned: maxScanned, Scanned: &found.Looked,
 		Filter: deadletter.Filter{Campaign: f.Campaign, Reason: delivery.Reason(f.Reason), JobID: f.JobID, Since: since, Until: f.Until},
-		Before: before, Mark: limit, Reached: func(p deadletter.Position) {
-			if found.Next == "" { // where the page is full, or else where the look ends
-				found.Next = p.String()
-			}
-		},
+		Before: before, Reached: &reached,
 	}
 	if f.After != "" {
 		options.Limit = limit // the counts were those of the first page
@@ -140,10 +137,13 @@ func (d *DeadLetters) Find(ctx context.Context, f LetterFilter) (found Letters, 
 			found.Counts[i].Replayed++
 		}
 		if len(found.List) < limit {
-			found.List = append(found.List, LetterOf(&d))
+			if found.List = append(found.List, LetterOf(&d)); len(found.List) == limit {
+				found.Next = reached.String()
+			}
 		}
 		return nil
 	})
+	found.Next = cmp.Or(found.Next, reached.String()) // where the page is full, or else where the look has ended
 	if found.More = cutShort(ctx, found.Looked, err); err != nil && !found.More {
 		return Letters{}, d.Explain(err)
 	}

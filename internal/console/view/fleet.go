@@ -16,15 +16,13 @@ func ReadFleet(ctx context.Context, exchange *progress.RedisExchange) (*Fleet, e
 	if err != nil {
 		return nil, err
 	}
-	f := &Fleet{At: b.At(), Counter: b.Counter(), Sent: b.Sent, Denied: b.Denied, Of: b.Of, Daemons: []Daemon{}, Sinks: figuresOf(b)}
-	f.LateCapacity, f.LateDestination = b.Late()
-	nodes, _ := b.Nodes()
-	for i := range nodes {
-		n := nodes[i]
-		n.Started = n.Started.UTC()
-		f.Daemons = append(f.Daemons, Daemon{n, daemonFigures(&n.Report)})
+	f := &Fleet{At: b.At, Counter: b.Counter, Sent: b.Sent, Denied: b.Denied, Of: b.Of, Daemons: []progress.Daemon{}, Sinks: figuresOf(b)}
+	f.LateCapacity, f.LateDestination = b.Late.Capacity(), b.Late.Destination
+	for _, n := range b.Nodes {
+		n.Started, n.Figures.Sinks = n.Started.UTC(), append([]progress.SinkCalls{}, n.Figures.Sinks...)
+		f.Daemons = append(f.Daemons, n)
 	}
-	slices.SortFunc(f.Daemons, func(a, b Daemon) int {
+	slices.SortFunc(f.Daemons, func(a, b progress.Daemon) int {
 		return cmp.Or(cmp.Compare(a.Host, b.Host), cmp.Compare(a.Address, b.Address), cmp.Compare(a.Name, b.Name))
 	})
 	return f, nil
@@ -32,23 +30,11 @@ func ReadFleet(ctx context.Context, exchange *progress.RedisExchange) (*Fleet, e
 
 // figuresOf returns what the daemons tell of their sinks, by name.
 func figuresOf(b *progress.Board) map[string]*SinkFigures {
-	sinks := b.Sinks()
-	figures := make(map[string]*SinkFigures, len(sinks))
-	for i := range sinks {
-		figures[sinks[i].Sink] = sinkFigures(&sinks[i])
+	figures := make(map[string]*SinkFigures, len(b.Sinks))
+	for i := range b.Sinks {
+		figures[b.Sinks[i].Sink] = sinkFigures(&b.Sinks[i])
 	}
 	return figures
-}
-
-func daemonFigures(r *progress.Report) *DaemonFigures {
-	f := &DaemonFigures{
-		Ingress: r.Ingress, Timers: r.Timers, Stalled: r.Stalled, BufferBytes: r.Buffered, BufferMost: r.BufferMost,
-		Quantum: r.Quantum.Seconds(), Forfeited: r.Forfeited, Sinks: append([]progress.SinkCalls{}, r.Sinks...),
-	}
-	if r.Used > 0 {
-		f.LatenessP50, f.LatenessP99 = seconds(r.Late50), seconds(r.Late99)
-	}
-	return f
 }
 
 func sinkFigures(s *progress.SinkReport) *SinkFigures {

@@ -11,6 +11,7 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/hold"
 	"github.com/pacer/pacer/internal/notation"
+	"github.com/pacer/pacer/internal/progress"
 )
 
 // State is the installation at one moment. It is immutable.
@@ -30,10 +31,10 @@ type State struct {
 	DaemonsRunning  int            `json:"daemons_running"`
 	DaemonsReady    int            `json:"daemons_ready"`
 
-	Campaigns []*Campaign `json:"-"` // in the order of their ids
-	Quotas    []*Quota    `json:"-"` // likewise
-	Sinks     []*Sink     `json:"-"`
-	Daemons   []Daemon    `json:"-"`
+	Campaigns []*Campaign       `json:"-"` // in the order of their ids
+	Quotas    []*Quota          `json:"-"` // likewise
+	Sinks     []*Sink           `json:"-"`
+	Daemons   []progress.Daemon `json:"-"`
 
 	known  *evidence                     // what it was computed from
 	orders map[string]func() []*Campaign // the campaigns in each order but that of their ids
@@ -186,7 +187,7 @@ func (l *Watcher) judge(v *Campaign, e *evidence, c *delivery.Campaign, waits ma
 	known.Sink, known.SinkFault = l.sources.Sink(c.Sink)
 	v.Sink, known.Failure = known.Sink, e.fleet.failure(known.Sink)
 	if e.fleet != nil {
-		known.Board = e.fleet.Of(c, e.snapshot)
+		known.Board = e.fleet.Of(c)
 		v.Backlog, v.Lanes = &known.Board.Waiting, append([]int{}, known.Board.Lanes...)
 	}
 	a := hold.Of(known)

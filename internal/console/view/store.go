@@ -30,7 +30,7 @@ func (s *Sources) AddStore(engine *limits.Engine, log *slog.Logger) {
 	}
 	s.Windows, s.Claims = engine.Peek, engine.Claims
 	s.Gates = func(ctx context.Context) ([]delivery.Gate, error) { return engine.Gates(ctx, sinks) }
-	s.Closed = func(ctx context.Context) (map[string][]delivery.DestinationGate, error) {
+	s.Closed = func(ctx context.Context) (map[string][]delivery.Gate, error) {
 		return closedDestinations(ctx, engine)
 	}
 	s.Open = func(ctx context.Context, sink, destination string) (closed bool, err error) {
@@ -52,8 +52,8 @@ func (s *Sources) AddStore(engine *limits.Engine, log *slog.Logger) {
 }
 
 // closedDestinations returns the destinations that are closed or half-open, by sink, those that were changed last first.
-func closedDestinations(ctx context.Context, engine *limits.Engine) (map[string][]delivery.DestinationGate, error) {
-	shut := map[string][]delivery.DestinationGate{}
+func closedDestinations(ctx context.Context, engine *limits.Engine) (map[string][]delivery.Gate, error) {
+	shut := map[string][]delivery.Gate{}
 	for after, more := int64(0), true; more; {
 		gates, next, further, err := engine.DestinationsSince(ctx, after)
 		if err != nil {
@@ -82,7 +82,7 @@ func openGate(ctx context.Context, engine *limits.Engine, sink, destination stri
 		return len(gates) > 0, engine.OpenGate(ctx, sink) // also if it is open: a daemon may be about to find out that it was closed
 	}
 	shut, err := closedDestinations(ctx, engine)
-	if err != nil || !slices.ContainsFunc(shut[sink], func(g delivery.DestinationGate) bool { return g.Destination == destination }) {
+	if err != nil || !slices.ContainsFunc(shut[sink], func(g delivery.Gate) bool { return g.Destination == destination }) {
 		return false, err
 	}
 	return true, engine.ClearDestination(ctx, sink, destination)

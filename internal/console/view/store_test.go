@@ -42,9 +42,9 @@ func TestTheConsoleOpensGates(t *testing.T) {
 	if _, err := engine.CloseGate(t.Context(), "shops", delivery.Closure{Cause: delivery.GateThrottled, For: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
-	shut := delivery.DestinationGate{Gate: delivery.Gate{Sink: "shops", Cause: delivery.GateFailing, Until: time.Now().Add(time.Hour)}}
+	shut := delivery.Gate{Sink: "shops", Cause: delivery.GateFailing, Until: time.Now().Add(time.Hour)}
 	for _, shut.Destination = range []string{"https://a.example:443", "https://b.example:443"} {
-		if err := engine.MoveDestinations(t.Context(), []delivery.DestinationGate{shut}); err != nil {
+		if err := engine.MoveDestinations(t.Context(), []delivery.Gate{shut}); err != nil {
 			t.Fatal(err)
 		}
 	}

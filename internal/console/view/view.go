@@ -38,7 +38,7 @@ type Sources struct {
 	Windows func(ctx context.Context, quotas []*delivery.Quota) ([]delivery.WindowState, error)
 	// Closed reads the destinations whose own gates are closed, by sink, those that were changed last first. Open opens the gate of a
 	// sink, or of one of its destinations, for all daemons. It returns whether the gate was closed.
-	Closed func(ctx context.Context) (map[string][]delivery.DestinationGate, error)
+	Closed func(ctx context.Context) (map[string][]delivery.Gate, error)
 	Open   func(ctx context.Context, sink, destination string) (closed bool, err error)
 	// Catalog is the database; nil without one. Adjust changes what the windows of its quotas have counted, and Fault says why nothing is
 	// sent to one of its destinations; "" if something may be.
@@ -61,13 +61,13 @@ type Sources struct {
 // Fleet is what the daemons know together.
 type Fleet struct {
 	At                            time.Time
-	Daemons                       []Daemon
+	Daemons                       []progress.Daemon
 	Sinks                         map[string]*SinkFigures
 	LateCapacity, LateDestination int64
 	Counter                       string // who counts what was sent; counts of different ones cannot be compared
 	Sent                          func(campaign string) (units int64, ok bool)
 	Denied                        func(quota string, span time.Duration) (asks int64, ok bool) // as Sent is counted
-	Of                            func(c *delivery.Campaign, s *delivery.Snapshot) *hold.Board
+	Of                            func(c *delivery.Campaign) *hold.Board
 }
 
 // Store is a service that the installation uses.

@@ -2,8 +2,8 @@ package progress
 
 import "time"
 
-// Node is a daemon, as it describes itself to those who look at the fleet.
-type Node struct {
+// Daemon is one process of pacer, as it describes itself to those who look at the fleet.
+type Daemon struct {
 	Name     string    `json:"name" doc:"unique name of the process"`
 	Host     string    `json:"host"`
 	Address  string    `json:"address,omitempty" doc:"of its HTTP server"`
@@ -16,6 +16,6 @@ type Node struct {
 	InFlight int64     `json:"in_flight" doc:"jobs that sinks have not answered"`
 	Queued   int64     `json:"queued" doc:"jobs in memory"`
 	// KafkaAway is since when the daemon reads nothing since no broker answers it; zero: it reads.
-	KafkaAway time.Time `json:"-"`
-	Report    Report    `json:"-"`
+	KafkaAway time.Time      `json:"-"`
+	Figures   *DaemonFigures `json:"figures"`
 }
