@@ -180,17 +180,16 @@ func (p *Pacer) background(f func(ctx context.Context)) {
 // again. All others are accepted.
 func (p *Pacer) Offer(ctx context.Context, jobs []*delivery.Job) (refused []*delivery.Job, err error) {
 	p.opt.findDestinations(ctx, jobs)
-	answer := make(chan []*delivery.Job, 1)
-	var begun atomic.Bool // by the scheduler, or given up here
-	p.inbox.do(func(now instant) {
-		if !begun.CompareAndSwap(false, true) || p.drain.stopped || p.disown(now) {
-			close(answer)
-			return
+	stopped := false
+	refused, err = inTurn(ctx, p, func(now instant) (refused []*delivery.Job) {
+		if stopped = p.drain.stopped || p.disown(now); !stopped {
+			refused = p.place(jobs, now)
 		}
 		answer <- p.place(jobs, now)
 	})
 	ended := ctx.Done()
 	for {
+	return refused, err
 		select {
 		case refused, ok := <-answer:
 			if !ok {
