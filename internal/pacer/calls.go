@@ -32,6 +32,14 @@ func (c *calls) ended(since, now int64) {
 	c.lasts += (now - since - c.lasts) / callSmoothing
 }
 
+// lately is how long a call lasts, as far as it is known. It is at least as long as no call has ended.
+func (c *calls) lately(now int64) int64 {
+	if c.inFlight > 0 {
+		return max(c.lasts, now-c.endedAt)
+	}
+	return c.lasts
+}
+
 // need is what slots are to be used for.
 type need struct {
 	most    int64 // calls that may be in flight at once
@@ -50,24 +58,11 @@ func (c *calls) free(n need, now int64) int64 {
 	if c.lasts == 0 {
 		return free
 	}
-	lasts := c.expected(n, now)
+	lasts := c.lately(now)
 	if behind := lasts - min(n.spacing, farSpacing)*n.most; behind > 0 {
 		return free + min(n.late*n.most/behind, n.soon*n.most/lasts)
 	}
 	return free + n.horizon*n.most/lasts
-}
-
-// expected is how long the calls in flight last. If none has ended for longer than they used to last, they have become
-// slow, and last for as long as that shows. A shorter time says less: calls that began together end together.
-func (c *calls) expected(n need, now int64) int64 {
-	if c.inFlight == 0 {
-		return c.lasts
-	}
-	since := now - c.endedAt
-	if since <= c.lasts {
-		since = max(0, since-n.soon) / 2
-	}
-	return max(c.lasts, since*n.most)
 }
 
 // outOfCalls reports whether all calls that the campaign may have are in flight.
@@ -77,12 +72,12 @@ func (q *queue) outOfCalls() bool {
 
 // freeCalls is for how many further units there are calls: of the sink, besides those that its campaigns have slots for, and for this
 // campaign alone; its queue has jobs.
-func (p *Pacer) freeCalls(q *queue, horizon int64, now instant) (shared, own int64) {
+func (sl *slots) freeCalls(q *queue, horizon int64, now instant) (shared, own int64) {
 	c, s := q.campaign, q.sink
-	n := need{most: int64(s.max), spacing: farSpacing, soon: p.quantum.length * 5 / 8, horizon: horizon}
+	n := need{most: int64(s.max), spacing: farSpacing, soon: sl.quantum.length * 5 / 8, horizon: horizon}
 	shared = s.calls.free(n, now.local) - s.granted - s.asked
 	weight := max(1, q.units/int64(q.len())) // of a job, on average
-	late := p.opt.lateBy(c, c.Rate)
+	late := sl.opt.lateBy(c, c.Rate)
 	n.spacing, n.late = weight*q.competitors*min(c.Rate.Spacing(), farSpacing), late-late/16
 	own = s.calls.free(n, now.local)
 	if c.MaxInFlight > 0 {
@@ -94,7 +89,7 @@ func (p *Pacer) freeCalls(q *queue, horizon int64, now instant) (shared, own int
 
 // callEnded records the end of a call. A campaign that was short of calls then uses the slots that have waited for one, or
 // asks for more.
-func (p *Pacer) callEnded(q *queue, r *sent, now instant) {
+func (sl *slots) callEnded(q *queue, r *sent, now instant) {
 	waited := q.outOfCalls()
 	if r.forfeited {
 		q.calls.inFlight--
@@ -108,10 +103,10 @@ func (p *Pacer) callEnded(q *queue, r *sent, now instant) {
 	}
 	if waited {
 		q.calls.freeAt = now.local
-		p.schedule(q)
+		sl.schedule(q)
 	}
 	if q.ask.short && q.ask.index >= 0 {
-		p.takes.askLater(q, min(q.ask.at, q.askSooner(p.quantum.length, now)))
+		sl.takes.askLater(q, min(q.ask.at, q.askSooner(sl.quantum.length, now)))
 	}
 }
 

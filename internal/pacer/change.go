@@ -5,7 +5,7 @@ import (
 )
 
 // campaign is the campaign with this id, its schedule applied, nil while it is unknown.
-func (p *Pacer) campaign(id string, now instant) *effective {
+func (p *placing) campaign(id string, now instant) *effective {
 	e := p.campaigns.effective(id, now)
 	if e != nil && e.lacksSink(now.wall) {
 		p.opt.Logger.Error("the campaign is held: its sink is not configured; add it under sinks, or set another",
@@ -15,7 +15,7 @@ func (p *Pacer) campaign(id string, now instant) *effective {
 }
 
 // queue is the campaign's queue, made when it is first needed.
-func (p *Pacer) queue(e *effective) *queue {
+func (p *placing) queue(e *effective) *queue {
 	q := p.queues.byID[e.campaign.ID]
 	if q == nil {
 		q = p.queues.add(e.campaign.ID)
@@ -48,13 +48,9 @@ func (p *Pacer) apply(s *delivery.Snapshot, now instant) {
 	}
 }
 
-// maxChanges bounds the schedule changes of one turn: thousands may change at the same minute, and slots come due in
-// between.
-const maxChanges = 256
-
 // applyDueChanges applies the schedule changes that are due.
 func (p *Pacer) applyDueChanges(now instant) {
-	for range maxChanges {
+	for range perTurn {
 		e := p.campaigns.change(now.wall)
 		if e == nil {
 			return
@@ -125,9 +121,9 @@ func (p *Pacer) review(q *queue, now instant) {
 	p.refundSlots(q, noRevision)
 	p.replaceAll(q.takeSteps(), now)
 	p.replaceAll(takeOut(q, func(int64, *delivery.Job) bool { return true }), now)
-	if q.refusesSince == 0 && (q.campaign == nil && !p.campaigns.absent(q.id, p.opt.UnknownGrace) || q.campaign != nil && q.standing(now) == held) {
-		return
+	if q.campaign == nil {
+		q.grant(q.id, settleAll, p.campaigns.absent(q.id, p.opt.UnknownGrace))
+	} else if held := q.standing(now) == held; !held || q.campaign.Overflow != delivery.OverflowBlock {
+		q.grant(q.id, settleAll, !held)
 	}
-	q.refusesSince = 0
-	q.grant(q.id, settleAll)
 }

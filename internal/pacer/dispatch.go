@@ -1,21 +1,22 @@
 package pacer
 
 import (
+	"context"
+	"math"
+	"slices"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/metric"
 )
-
-// maxSpend bounds the jobs sent in one turn, so that results and commands are handled in between.
-const maxSpend = 512
 
 // dispatchDue sends every job whose slot has come.
 func (p *Pacer) dispatchDue(now instant) {
-	for range maxSpend {
-		if p.slots.len() == 0 {
+	for range perTurn {
+		if p.due.len() == 0 {
 			return
 		}
-		q := p.slots.first().item
+		q := p.due.first().item
 		at := p.clocks.due(q)
 		if at > now.local {
 			return
@@ -80,39 +81,61 @@ func (p *Pacer) dispatchNext(q *queue, at int64, now instant) bool {
 }
 
 // returnUnused hands back the slots of a queue that has become empty.
-func (p *Pacer) returnUnused(q *queue) {
+func (sl *slots) returnUnused(q *queue) {
 	if q.empty() && q.granted > 0 {
-		p.refundSlots(q, noRevision)
+		sl.refundSlots(q, noRevision)
 	}
 }
 
 // forfeit drops the slots that can no longer be used without turning a stall into a burst, and returns how many.
-func (p *Pacer) forfeit(q *queue, now instant) (n int64) {
+func (sl *slots) forfeit(q *queue, now instant) (n int64) {
 	for q.granted > 0 {
 		g := &q.grants[0]
-		k := q.tooLate(p.clocks.of(g.From.Shard).store(now.local) - p.opt.lateBy(q.campaign, g.Rate) - 1)
+		k := q.tooLate(sl.clocks.of(g.From.Shard).store(now.local) - sl.opt.lateBy(q.campaign, g.Rate) - 1)
 		if k == 0 {
 			break
 		}
-		p.unsent.add(q.use(k))
+		sl.unsent.add(q.use(k))
 		n += k
 	}
 	if n > 0 {
 		if q.sink != nil {
 			q.sink.granted -= n
 		}
-		if !q.waitedForCall(now.local, p.opt.LateTolerance.Microseconds()) {
-			p.sends.lateAt = now.local
+		if !q.waitedForCall(now.local, sl.opt.LateTolerance.Microseconds()) {
+			sl.sends.lateAt = now.local
 		}
-		p.metrics.forfeited.Add(float64(n))
-		p.schedule(q)
+		sl.metrics.forfeited.Add(float64(n))
+		sl.schedule(q)
 	}
 	return n
 }
 
-// lateBy is how late, in microseconds, a slot of the campaign may be handed to its sink.
+// lateBy is how late, in microseconds, a slot of the campaign at a rate may be handed to its sink: three quarters of the
+// configured tolerance, or of a tenth of the spacing where that is longer, since a tenth of a unit does not move the
+// bound. The last quarter is for the way to the wire, which also takes time on a busy machine. Quota windows are
+// widened by the plain tolerance only, so under a strict quota only that applies.
 func (o *Options) lateBy(c *delivery.Campaign, r delivery.Rate) int64 {
-	return lateBy(c, o.LateTolerance.Microseconds(), r.Spacing())
+	tolerance := o.LateTolerance.Microseconds()
+	if !slices.ContainsFunc(c.Quotas, func(q *delivery.Quota) bool { return q.Strict() && q.Covers(c.ID) }) {
+		tolerance = max(tolerance, r.Spacing()/10)
+	}
+	return tolerance * 3 / 4
+}
+
+// dispatch is one job to be passed to its sink.
+type dispatch struct {
+	ctx         context.Context
+	queue       *queue
+	sink        *sinkState
+	destination *destination // nil: the job has none of its own
+	job         *delivery.Job
+	used        []delivery.Grant // its slots, as counted by quotas
+	at          int64            // local time of its slot
+	latest      int64            // local time until which the slot may be used; never without a slot
+	epoch       int
+	begun       int64 // local time when it was passed on
+	since       int64 // local time when the job was last sent before, or else when it is now
 }
 
 // sent is the result of one sink call.
@@ -146,4 +169,59 @@ func (p *Pacer) begin(x dispatch, now instant) {
 		p.destinations.note(x.destination, now.local)
 	}
 	p.sends.start(x)
+}
+
+// deliver passes a job to its sink. On a busy machine time may have passed since its slot: a job that is too late is
+// not sent, and its slot is forfeited. How late it was is counted when the sink has answered: by then the trace of the attempt is known.
+func (p *Pacer) deliver(x dispatch) {
+	begun := time.Now()
+	now := p.at(begun).local
+	late, slotted := time.Duration(now-x.at)*time.Microsecond, x.latest != never
+	if x.job.SendBy = 0; slotted {
+		p.metrics.late.Observe(late)
+		if now > x.latest {
+			metric.Observe(p.metrics.lateness, late, "")
+			p.inbox.result(sent{dispatch: x, forfeited: true})
+			return
+		}
+		x.job.SendBy = delivery.StampOf(begun.Add(time.Duration(x.latest-now) * time.Microsecond))
+	}
+	r := p.opt.Sinks.Deliver(x.ctx, x.sink.id, x.job)
+	took := time.Since(begun)
+	if slotted {
+		metric.Observe(p.metrics.lateness, late, r.TraceID)
+	}
+	if r.Class <= delivery.Interrupted {
+		x.job.Call = delivery.Call{At: begun, Took: uint32(min(took.Microseconds(), math.MaxUint32)), Status: int32(r.Status), Provider: r.Provider}
+	}
+	p.inbox.result(sent{dispatch: x, result: r, lasted: took})
+}
+
+// sends are the calls of sinks.
+type sends struct {
+	*senders
+	ctx      context.Context // of the calls
+	cancel   context.CancelFunc
+	inFlight int
+	lateAt   int64 // local time when a slot was last used so late that relaying has to wait; 0: never
+}
+
+// renew makes a context for further calls when that of the last ones has been cancelled.
+func (s *sends) renew() {
+	if s.ctx.Err() != nil {
+		s.begin(s.ctx)
+	}
+}
+
+// begin makes the context of calls, which do not end with ctx.
+func (s *sends) begin(ctx context.Context) {
+	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
+}
+
+// behindFor is how long after a late slot sending counts as behind.
+const behindFor = 500 * time.Millisecond
+
+// behind reports whether sending is behind for want of CPU.
+func (s *sends) behind(now instant) bool {
+	return s.lateAt != 0 && now.local <= s.lateAt+behindFor.Microseconds()
 }

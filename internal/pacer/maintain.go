@@ -20,8 +20,7 @@ type maintenance struct {
 	done  int   // queues of the list, in this round
 	begun int64 // local time when the round began
 
-	yielding bool // jobs are given back to lanes; see yield
-	ahead    ahead
+	yields []*queue // that are to give jobs back to lanes; see Yield
 }
 
 // step is how many queues of a list the next step maintains.
@@ -74,7 +73,6 @@ func (p *Pacer) maintain(now instant) {
 	}
 	p.returnUnsent()
 	p.recover(now.local)
-	p.sends.trim()
 	p.campaigns.dropCounts(p.opt.UnknownGrace, now)
 	p.measure()
 	p.quantum.adapt()

@@ -16,32 +16,12 @@ import (
 var ErrDraining = errors.New("pacer is draining")
 
 // Pacer owns the queues of one daemon. Make one with New, run it with Run; Offer, Relieve and Drain may be called from
-// any goroutine while it runs.
+// any goroutine while it runs. What it is made of lies in layers, of which none calls those around it: slots, gates, placing, judge.
 type Pacer struct {
-	opt Options
-	*metrics
+	judge
 	*counts
-	localClock
-
-	inbox   inbox
-	running sync.WaitGroup // takes, refunds and senders
-	turned  atomic.Int64   // local time of the last turn; written by the scheduler
-
-	// Everything below belongs to the scheduler goroutine.
-	campaigns    campaigns
-	queues       queues
-	sinks        []*sinkState
-	destinations destinations
-	moves        gateMoves
-	slots        timeHeap[*queue] // by the local time of their first slot
-	takes        takes
-	quantum      quantum
-	clocks       storeClocks
-	sends        sends
-	aside        delayedJobs
-	unsent       unsent // to be handed back to the windows of quotas
-	maintenance  maintenance
-	drain        draining
+	maintenance maintenance  // belongs to the scheduler goroutine
+	turned      atomic.Int64 // local time of the last turn; written by the scheduler
 }
 
 // New makes a Pacer; it starts nothing.
@@ -49,23 +29,19 @@ func New(o Options) (*Pacer, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	m := newMetrics(o.Registerer)
-	c := newCounts(o.Registerer, o.Shows)
-	p := &Pacer{
-		opt: o, metrics: m, counts: c, localClock: localClock{start: time.Now()}, inbox: newInbox(),
-		queues:       queues{byID: map[string]*queue{}, early: delivery.WireMargin(o.LateTolerance.Microseconds())},
-		destinations: newDestinations(maxDestinations),
-		moves:        gateMoves{pending: map[destinationKey]gateMove{}},
-		slots:        timeHeap[*queue]{index: func(q *queue) *int { return &q.slotIndex }},
-		takes:        newTakes(o.MinQuantum / 2),
-		quantum:      newQuantum(o.MinQuantum, o.MaxQuantum, o.ItemsPerSecond),
-		clocks:       storeClocks{},
-	}
-	p.campaigns = newCampaigns(p.sinkOf, c)
-	p.sends.send, p.sends.running = p.deliver, &p.running
+	p := &Pacer{counts: newCounts(o.Registerer, o.Shows)}
+	p.opt, p.metrics, p.localClock, p.inbox = o, newMetrics(o.Registerer), localClock{start: time.Now()}, newInbox()
+	p.sends.senders = newSenders(p.deliver, &p.running)
+	p.queues = queues{byID: map[string]*queue{}, early: delivery.WireMargin(o.LateTolerance.Microseconds())}
+	p.destinations = newDestinations(maxDestinations)
+	p.pending = map[destinationKey]gateMove{}
+	p.due = timeHeap[*queue]{index: func(q *queue) *int { return &q.slotIndex }}
+	p.takes, p.clocks = newTakes(o.MinQuantum/2), storeClocks{}
+	p.quantum = newQuantum(o.MinQuantum, o.MaxQuantum, o.ItemsPerSecond)
+	p.campaigns = newCampaigns(p.sinkOf, p.counts)
 	for id := range o.MaxRetryAfter { // what is there from the start can be watched from the start
 		if o.Destinations(id) != nil {
-			m.closedDestinations.WithLabelValues(id)
+			p.closedDestinations.WithLabelValues(id)
 		}
 	}
 	return p, nil
@@ -93,7 +69,7 @@ func (p *Pacer) Run(ctx context.Context) error {
 		case <-timer.C:
 		}
 		p.turn()
-		runtime.Gosched() // let senders run first: on a busy machine there may be no other processor for them
+		runtime.Gosched() // let the calls run first: on a busy machine there may be no other processor for them
 		now := p.now()
 		timer.Reset(now.until(p.wakeAt(now)))
 	}
@@ -103,6 +79,9 @@ func (p *Pacer) Run(ctx context.Context) error {
 func (p *Pacer) Stalled() time.Duration {
 	return time.Duration(p.now().local-p.turned.Load()) * time.Microsecond
 }
+
+// perTurn bounds the work of each kind in one turn: slots come due, and results come, in between.
+const perTurn = 512
 
 // turn does all work that is due. It reads the clocks once for the results, once for due work, and after each command,
 // which may take long.
@@ -127,7 +106,7 @@ func (p *Pacer) turn() {
 		p.replace(j, now)
 	}
 	for _, s := range p.sinks {
-		for range maxFollowUps {
+		for range perTurn {
 			if !p.sendFollowUp(s, now) {
 				break
 			}
@@ -147,8 +126,8 @@ func (p *Pacer) wakeAt(now instant) int64 {
 	if change, ok := p.campaigns.nextChange(now); ok {
 		at = min(at, change)
 	}
-	if p.slots.len() > 0 {
-		at = min(at, p.clocks.due(p.slots.first().item))
+	if p.due.len() > 0 {
+		at = min(at, p.clocks.due(p.due.first().item))
 	}
 	if p.aside.waits.len() > 0 {
 		at = min(at, p.aside.waits.first().at)
@@ -168,9 +147,9 @@ func (p *Pacer) wakeAt(now instant) int64 {
 }
 
 // background calls f in a goroutine that Run waits for, with a context for calls of the limiter.
-func (p *Pacer) background(f func(ctx context.Context)) {
-	base := context.WithoutCancel(p.sends.ctx)
-	p.running.Go(func() {
+func (sl *slots) background(f func(ctx context.Context)) {
+	base := context.WithoutCancel(sl.sends.ctx)
+	sl.running.Go(func() {
 		ctx, cancel := context.WithTimeout(base, takeTimeout)
 		defer cancel()
 		f(ctx)
@@ -182,32 +161,17 @@ func (p *Pacer) background(f func(ctx context.Context)) {
 // again. All others are accepted.
 func (p *Pacer) Offer(ctx context.Context, jobs []*delivery.Job) (refused []*delivery.Job, err error) {
 	p.opt.findDestinations(ctx, jobs)
-	answer := make(chan []*delivery.Job, 1)
-	var begun atomic.Bool // by the scheduler, or given up here
-	p.inbox.do(func(now instant) {
-		if !begun.CompareAndSwap(false, true) || p.drain.stopped || p.disown(now) {
-			close(answer)
-			return
+	stopped := false
+	refused, err = inTurn(ctx, p, func(now instant) (refused []*delivery.Job) {
+		if stopped = p.drain.stopped || p.disown(now); !stopped {
+			refused = p.place(jobs, now)
 		}
-		answer <- p.place(jobs, now)
+		return refused
 	})
-	ended := ctx.Done()
-	for {
-		select {
-		case refused, ok := <-answer:
-			if !ok {
-				return nil, ErrDraining
-			}
-			return refused, nil
-		case <-p.inbox.closed:
-			return nil, ErrDraining
-		case <-ended:
-			if begun.CompareAndSwap(false, true) {
-				return nil, ctx.Err()
-			}
-			ended = nil // the scheduler is at it
-		}
+	if err == nil && stopped {
+		err = ErrDraining
 	}
+	return refused, err
 }
 
 // Relieve moves the queued jobs of src with offsets below before, and no slot yet, on to their lanes now: they keep its window of open offsets

@@ -16,6 +16,7 @@ type queue struct {
 
 	ranked
 	timeline
+	steps   fifo[*delivery.Job] // jobs whose next step may be made; see followUps
 	circuit breaker
 	ask     asking
 
@@ -28,8 +29,6 @@ type queue struct {
 
 	place int // in the list of queues
 	intake
-
-	refusesSince int64 // local time since when ingress waits although the campaign uses lanes; 0: it does not
 }
 
 // asking is when a queue asks for slots, and its current ask.
@@ -54,7 +53,7 @@ const idleQueue = time.Minute
 // idle reports whether the queue has no state that must be kept.
 func (q *queue) idle(now instant) bool {
 	return q.empty() && len(q.waiting) == 0 && q.calls.inFlight == 0 && q.granted == 0 && q.ask.busy == 0 && q.ask.index < 0 &&
-		now.local-q.ask.at > idleQueue.Microseconds() && (q.sink == nil || !q.sink.followUps.has(q.id)) && (q.campaign == nil || !q.remembers(now.local))
+		now.local-q.ask.at > idleQueue.Microseconds() && q.steps.len() == 0 && (q.campaign == nil || !q.remembers(now.local))
 }
 
 // rememberedFor is how long it matters that jobs of a campaign have failed or were refused, when none comes any more.
@@ -111,32 +110,10 @@ func (q *queue) bytes() (list []int64) {
 	return list
 }
 
-// awaited is the heavy job for which the queue holds slots that no job may begin at: the first whose slots they can be, nil
-// once it has gone. most is what the jobs before it may weigh.
-func (q *queue) awaited() (heavy *delivery.Job, most int64) {
-	_, beyond, end := q.beyond()
-	if beyond == 0 || q.heavy == 0 {
-		return nil, 0
-	}
-	looked := 0
-	q.each(func(j *delivery.Job) bool {
-		if j.Weight > beyond && j.Weight <= end {
-			heavy, most = j, end-j.Weight
-		}
-		looked++
-		return heavy == nil && looked < maxWeights
-	})
-	return heavy, most
-}
-
-// goes is the job that goes at the next slot; the queue must not be empty. It is the head, unless that would take slots from
-// a heavy job, which would then wait until as many come again.
+// goes is the job that goes at the next slot; the queue must not be empty.
 func (q *queue) goes() *delivery.Job {
 	head := q.head()
-	if heavy, most := q.awaited(); heavy != nil && head.Weight > most {
-		return heavy
-	}
-	if head.Attempt > 0 && q.untried > 0 && (q.circuit.failures >= silentFailures || q.circuit.tripped || q.sink != nil && q.sink.breaker.tripped) {
+	if q.sums[rankBound] == 0 && head.Attempt > 0 && q.untried > 0 && (q.circuit.failures >= silentFailures || q.circuit.tripped || q.sink != nil && q.sink.breaker.tripped) {
 		return q.untriedBefore(head)
 	}
 	return head
@@ -158,14 +135,7 @@ func (q *queue) untriedBefore(head *delivery.Job) *delivery.Job {
 // next calls f for the first jobs that have no slots yet, at most n.
 func (q *queue) next(n int, f func(j *delivery.Job)) {
 	covered := q.granted
-	heavy, _ := q.awaited()
-	if heavy != nil {
-		covered -= heavy.Weight
-	}
 	q.each(func(j *delivery.Job) bool {
-		if j == heavy {
-			return true
-		}
 		if covered >= j.Weight {
 			covered -= j.Weight
 			return true

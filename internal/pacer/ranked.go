@@ -10,7 +10,8 @@ import (
 // in a timer or here, should not wait again: behind a full window of others it would be late, or not fit and go to the end of its campaign's
 // lane. Such jobs take turns with the others, since many that keep failing must not block the rest.
 const (
-	rankHigh     = iota // high priority
+	rankBound    = iota // with slots, of which some may be those of a heavy job: nothing overtakes them, see bind
+	rankHigh            // high priority
 	rankLined           // from the line of a destination
 	rankReturned        // from a timer, or tried before
 	rankOther
@@ -32,7 +33,7 @@ func rank(j *delivery.Job) int {
 // ranked are the jobs of one campaign, which leave from the front, in the order of their ranks. It is pure; the zero value
 // is empty.
 type ranked struct {
-	parts    [ranks]fifo
+	parts    [ranks]fifo[*delivery.Job]
 	sums     [ranks]int64 // of the weights of the jobs in each part
 	units    int64        // of weights of all jobs
 	size     int64        // of memory that all jobs take
@@ -65,13 +66,13 @@ func (r *ranked) ahead(rank int) int64 {
 
 func (r *ranked) push(j *delivery.Job) {
 	r.parts[rank(j)].pushBack(j)
-	r.count(j, 1)
+	r.count(rank(j), j, 1)
 }
 
 // pushFront puts back a job that was taken out before its time.
 func (r *ranked) pushFront(j *delivery.Job) {
 	r.parts[rank(j)].pushFront(j)
-	r.count(j, 1)
+	r.count(rank(j), j, 1)
 }
 
 // turn is the rank of the job that goes next after passed jobs of each rank have gone; returned reports whether the last of
@@ -79,6 +80,8 @@ func (r *ranked) pushFront(j *delivery.Job) {
 func (r *ranked) turn(passed [ranks]int, returned bool) int {
 	left := func(rank int) bool { return r.parts[rank].len() > passed[rank] }
 	switch {
+	case left(rankBound):
+		return rankBound
 	case left(rankHigh):
 		return rankHigh
 	case left(rankLined):
@@ -90,7 +93,7 @@ func (r *ranked) turn(passed [ranks]int, returned bool) int {
 }
 
 // first is the part from which the next job goes; the queue must not be empty.
-func (r *ranked) first() *fifo { return &r.parts[r.turn([ranks]int{}, r.returned)] }
+func (r *ranked) first() *fifo[*delivery.Job] { return &r.parts[r.turn([ranks]int{}, r.returned)] }
 
 // head is the job that goes next; the queue must not be empty.
 func (r *ranked) head() *delivery.Job { return r.first().at(0) }
@@ -98,6 +101,9 @@ func (r *ranked) head() *delivery.Job { return r.first().at(0) }
 // remove takes a job out that is sent now.
 func (r *ranked) remove(j *delivery.Job) {
 	k := rank(j)
+	if bound := &r.parts[rankBound]; bound.len() > 0 && bound.at(0) == j {
+		k = rankBound
+	}
 	if part := &r.parts[k]; part.at(0) == j {
 		part.popFront()
 	} else {
@@ -106,13 +112,31 @@ func (r *ranked) remove(j *delivery.Job) {
 	if k >= rankReturned {
 		r.returned = k == rankReturned
 	}
-	r.count(j, -1)
+	r.count(k, j, -1)
 }
 
-func (r *ranked) count(j *delivery.Job, sign int) {
+// bind has the jobs go first, in this order, that go first now and have slots, if there are so many.
+func (r *ranked) bind(slots int64) {
+	for {
+		var passed [ranks]int
+		if passed[rankBound] = r.parts[rankBound].len(); r.len() == passed[rankBound] {
+			return
+		}
+		k := r.turn(passed, r.returned)
+		j := r.parts[k].at(0)
+		if r.sums[rankBound]+j.Weight > slots {
+			return
+		}
+		r.remove(j)
+		r.parts[rankBound].pushBack(j)
+		r.count(rankBound, j, 1)
+	}
+}
+
+func (r *ranked) count(k int, j *delivery.Job, sign int) {
 	r.units += int64(sign) * j.Weight
 	r.size += int64(sign) * j.Size
-	r.sums[rank(j)] += int64(sign) * j.Weight
+	r.sums[k] += int64(sign) * j.Weight
 	if j.Weight > 1 {
 		r.heavy += sign
 	}
@@ -131,16 +155,15 @@ func (r *ranked) count(j *delivery.Job, sign int) {
 // filter keeps the jobs for which keep returns true. ahead is the sum of the weights of the jobs that go before.
 func (r *ranked) filter(keep func(ahead int64, j *delivery.Job) bool) {
 	var ahead int64
-	pass := func(_ int64, j *delivery.Job) bool {
-		ok := keep(ahead, j)
-		ahead += j.Weight
-		if !ok {
-			r.count(j, -1)
-		}
-		return ok
-	}
-	for i := range r.parts {
-		r.parts[i].filter(pass)
+	for k := range r.parts {
+		r.parts[k].filter(func(_ int64, j *delivery.Job) bool {
+			ok := keep(ahead, j)
+			ahead += j.Weight
+			if !ok {
+				r.count(k, j, -1)
+			}
+			return ok
+		})
 	}
 }
 
@@ -160,35 +183,35 @@ func (r *ranked) each(f func(j *delivery.Job) bool) {
 	}
 }
 
-// fifo is a double-ended queue of jobs in a ring that grows by doubling and shrinks when it empties. The zero
+// fifo is a double-ended queue in a ring that grows by doubling and shrinks when it empties. The zero
 // value is empty and ready to use.
-type fifo struct {
-	ring []*delivery.Job // length is zero or a power of two
+type fifo[T any] struct {
+	ring []T // length is zero or a power of two
 	head int
 	n    int
 }
 
-func (f *fifo) len() int { return f.n }
+func (f *fifo[T]) len() int { return f.n }
 
 // at is the i-th job from the front.
-func (f *fifo) at(i int) *delivery.Job { return f.ring[(f.head+i)&(len(f.ring)-1)] }
+func (f *fifo[T]) at(i int) T { return f.ring[(f.head+i)&(len(f.ring)-1)] }
 
-func (f *fifo) pushBack(j *delivery.Job) {
+func (f *fifo[T]) pushBack(item T) {
 	f.grow()
-	f.ring[(f.head+f.n)&(len(f.ring)-1)] = j
+	f.ring[(f.head+f.n)&(len(f.ring)-1)] = item
 	f.n++
 }
 
-func (f *fifo) pushFront(j *delivery.Job) {
+func (f *fifo[T]) pushFront(item T) {
 	f.grow()
 	f.head = (f.head - 1) & (len(f.ring) - 1)
-	f.ring[f.head] = j
+	f.ring[f.head] = item
 	f.n++
 }
 
-func (f *fifo) popFront() *delivery.Job {
-	j := f.ring[f.head]
-	f.ring[f.head] = nil
+func (f *fifo[T]) popFront() T {
+	item := f.ring[f.head]
+	clear(f.ring[f.head : f.head+1])
 	f.head = (f.head + 1) & (len(f.ring) - 1)
 	if f.n--; f.n == 0 {
 		f.head = 0
@@ -196,32 +219,32 @@ func (f *fifo) popFront() *delivery.Job {
 			f.ring = nil
 		}
 	}
-	return j
+	return item
 }
 
-func (f *fifo) grow() {
+func (f *fifo[T]) grow() {
 	if f.n < len(f.ring) {
 		return
 	}
-	ring := make([]*delivery.Job, max(8, 2*len(f.ring)))
+	ring := make([]T, max(8, 2*len(f.ring)))
 	for i := range f.n {
 		ring[i] = f.at(i)
 	}
 	f.ring, f.head = ring, 0
 }
 
-// filter keeps the jobs for which keep returns true, in order; keep is called once for each job with its position.
-func (f *fifo) filter(keep func(i int64, j *delivery.Job) bool) {
+// filter keeps the items for which keep returns true, in order; keep is called once for each item with its position.
+func (f *fifo[T]) filter(keep func(i int64, item T) bool) {
 	kept := 0
 	for i := range f.n {
-		j := f.at(i)
-		if keep(int64(i), j) {
-			f.ring[(f.head+kept)&(len(f.ring)-1)] = j
+		item := f.at(i)
+		if keep(int64(i), item) {
+			f.ring[(f.head+kept)&(len(f.ring)-1)] = item
 			kept++
 		}
 	}
 	for i := kept; i < f.n; i++ {
-		f.ring[(f.head+i)&(len(f.ring)-1)] = nil
+		clear(f.ring[(f.head+i)&(len(f.ring)-1):][:1])
 	}
 	f.n = kept
 }

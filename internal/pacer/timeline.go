@@ -10,8 +10,8 @@ import (
 // timeline is one daemon's part of a campaign's timeline: the slots that it was granted and has not used. Slots are
 // used in order; a job of weight w uses up the next w of them and goes at the first, which keeps the bound even when
 // the jobs at the front have changed since the slots were asked for. But no job begins at a slot that was granted as part of
-// a heavy job: it may lie long after the windows of quotas have lost what was granted (see delivery.Grant.BeginBy). It is
-// pure, and all its times are store times in microseconds.
+// a heavy job: it may lie long after the windows of quotas have lost what was granted (see delivery.Grant.BeginBy). Slots are
+// handed back when the first of them is such a one. It is pure, and all its times are store times in microseconds.
 type timeline struct {
 	grants   []delivery.Grant // in order; First advances as slots are used
 	granted  int64            // sum of Units of grants
@@ -85,30 +85,6 @@ func (t *timeline) withdraw(from int64) (back []delivery.Grant, units int64) {
 	return back, units
 }
 
-// beyond is the first grant with slots that no job may begin at: how many these are, and how many slots there are up to its
-// end. They are held for a heavy job that begins before them.
-func (t *timeline) beyond() (grant int, slots, end int64) {
-	for i := range t.grants {
-		end += t.grants[i].Units
-		if slots = t.grants[i].Beyond(); slots > 0 {
-			return i, slots, end
-		}
-	}
-	return 0, 0, 0
-}
-
-// cut gives up the last n slots of a grant, and returns them for a refund.
-func (t *timeline) cut(grant int, n int64) delivery.Grant {
-	g := &t.grants[grant]
-	end := *g
-	end.First, end.Units = g.First.Advance(g.Units-n, g.Rate), n
-	t.granted -= n
-	if g.Units -= n; g.Units == 0 {
-		t.grants = slices.Delete(t.grants, grant, grant+1)
-	}
-	return end
-}
-
 // tooLate is how many of the first grant's slots, which must be there, lie not after late; those of a grant that was made
 // after it are credit, and are not late.
 func (t *timeline) tooLate(late int64) int64 {
@@ -117,17 +93,6 @@ func (t *timeline) tooLate(late int64) int64 {
 		return 0
 	}
 	return g.First.CountUntil(late, g.Rate, g.Units)
-}
-
-// lateBy is how late, in microseconds, a slot of the given spacing may be handed to its sink: three quarters of the
-// configured tolerance, or of a tenth of the spacing where that is longer, since a tenth of a unit does not move the
-// bound. The last quarter is for the way to the wire, which also takes time on a busy machine. Quota windows are
-// widened by the plain tolerance only, so under a strict quota only that applies.
-func lateBy(c *delivery.Campaign, tolerance, spacing int64) int64 {
-	if !slices.ContainsFunc(c.Quotas, func(q *delivery.Quota) bool { return q.Strict() && q.Covers(c.ID) }) {
-		tolerance = max(tolerance, spacing/10)
-	}
-	return tolerance * 3 / 4
 }
 
 // maxUnsent bounds the records of units that were not sent; a round of maintenance hands them back.
@@ -140,7 +105,7 @@ type unsent []delivery.Grant
 // add records units that were not sent.
 func (u *unsent) add(parts []delivery.Grant) {
 	for _, part := range parts {
-		if n := len(*u); n > 0 && sameTake(&(*u)[n-1], &part) {
+		if n := len(*u); n > 0 && (*u)[n-1].GrantedAt == part.GrantedAt && (*u)[n-1].From == part.From { // of one ask
 			(*u)[n-1].Units += part.Units
 		} else if n < maxUnsent {
 			*u = append(*u, part)
@@ -148,33 +113,27 @@ func (u *unsent) add(parts []delivery.Grant) {
 	}
 }
 
-// sameTake reports whether two grants came from one ask.
-func sameTake(a, b *delivery.Grant) bool {
-	return a.GrantedAt == b.GrantedAt && a.From.Campaign == b.From.Campaign && a.From.Shard == b.From.Shard &&
-		a.From.Epoch == b.From.Epoch
-}
-
 // returnUnsent hands back the units that were not sent since the last call. Where a quota gets them, which may have been used up by
 // them, their queues ask again once it has.
-func (p *Pacer) returnUnsent() {
-	if len(p.unsent) == 0 {
+func (sl *slots) returnUnsent() {
+	if len(sl.unsent) == 0 {
 		return
 	}
-	parts := p.unsent
-	p.unsent = nil
-	p.background(func(ctx context.Context) {
-		if err := p.opt.Limiter.Refund(ctx, parts); err != nil {
-			p.opt.Logger.Debug("units that were not sent count as if they were", "error", err)
+	parts := sl.unsent
+	sl.unsent = nil
+	sl.background(func(ctx context.Context) {
+		if err := sl.opt.Limiter.Refund(ctx, parts); err != nil {
+			sl.opt.Logger.Debug("units that were not sent count as if they were", "error", err)
 			return
 		}
-		p.inbox.do(func(now instant) {
+		sl.inbox.do(func(now instant) {
 			for _, part := range parts {
 				c := part.From.Campaign
 				if c == nil || len(c.Quotas) == 0 {
 					continue
 				}
-				if q := p.queues.byID[c.ID]; q != nil {
-					p.takes.askLater(q, now.local)
+				if q := sl.queues.byID[c.ID]; q != nil {
+					sl.takes.askLater(q, now.local)
 				}
 			}
 		})
