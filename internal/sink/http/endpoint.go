@@ -112,7 +112,7 @@ func (c *client) to(row *delivery.Destination) (to *client, fault string) {
 		}
 	}
 	for _, h := range row.Headers {
-		value, err := resolve(cfg.SecretsDir, h.Value)
+		value, err := resolve(cfg.SecretsDir, row.ID, h.Value)
 		if err != nil {
 			return nil, "headers." + h.Name + ": " + err.Error()
 		}
@@ -127,7 +127,7 @@ func (c *client) to(row *delivery.Destination) (to *client, fault string) {
 	if len(row.Secrets) > 0 {
 		secrets := make([]string, len(row.Secrets))
 		for i, reference := range row.Secrets {
-			if secrets[i], err = resolve(cfg.SecretsDir, reference); err != nil {
+			if secrets[i], err = resolve(cfg.SecretsDir, row.ID, reference); err != nil {
 				return nil, "secrets: " + err.Error()
 			}
 		}
