@@ -170,10 +170,10 @@ func newTransport(cfg *Config, secure *tls.Config, g *guard.Guard) *http.Transpo
 		OnProxyConnectResponse: onProxyAnswer,
 		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			conn, err := dial(ctx, network, addr)
-			if err != nil || cfg.MaxConnAge == 0 {
-				return conn, err
+			if err != nil {
+				return nil, err
 			}
-			return &agingConn{Conn: conn, until: time.Now().Add(lifetime(cfg.MaxConnAge))}, nil
+			return newAging(conn, cfg.MaxConnAge), nil
 		},
 		TLSClientConfig:        secure.Clone(), // which the transport adds to
 		TLSHandshakeTimeout:    cfg.Timeout,
