@@ -37,14 +37,14 @@ func TestRows(t *testing.T) {
 		c.Guard.Ports = append(c.Guard.Ports, ports...)
 	})
 	dialled := 0
-	c := *s.Now()
-	dial := c.transport.DialContext
-	c.transport = c.transport.Clone()
-	c.transport.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+	c := *s.Now().Client
+	dial := c.Transport.DialContext
+	c.Transport = c.Transport.Clone()
+	c.Transport.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		dialled++
 		return dial(ctx, network, addr)
 	}
-	*s.Now() = c
+	s.Now().Client = &c
 	for _, tt := range []struct {
 		row     delivery.Destination
 		check   string // "" for none

@@ -146,7 +146,7 @@ func TestDestinationsThatCannotBeUsed(t *testing.T) {
 		"outside, up":        {header("file:../secret"), delivery.Misconfigured, "destination x: headers.x-key: file ../secret is not in the sink's secrets_dir"},
 		"outside":            {header("file:" + outside + "/secret"), delivery.Misconfigured, "is not in the sink's secrets_dir"},
 		"outside, by a link": {header("file:x__link"), delivery.Misconfigured, "cannot read the secret"},
-		"missing":            {header("file:x/none"), delivery.Misconfigured, "there is no file x/none in the sink's secrets_dir"},
+		"missing":            {header("file:x__none"), delivery.Misconfigured, "there is no file x__none in the sink's secrets_dir"},
 		"empty":              {header("file:x"), delivery.Misconfigured, "the file x is empty"},
 		"two lines":          {header("file:x__lines"), delivery.Misconfigured, "headers.x-key: not a header value"},
 		"what signs":         {header("file:x__signs"), delivery.Misconfigured, "headers.x-key: is a secret that signs requests"},

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/pacer/pacer/internal/sink/access"
+	"github.com/pacer/pacer/internal/sink/httpcall"
 )
 
 // build makes the client of the configuration with its secrets as they are now, and of the files that it names.
@@ -26,7 +27,7 @@ func (s *Sink) build(r *access.Reader) *client {
 		r.Fail(errors.New(p[0]))
 		return nil
 	}
-	c, err := newClient(&cfg, r.TLS(cfg.Certificates), s.Version)
+	c, err := newClient(&cfg, r.TLS("", cfg.Certificates), httpcall.Options{Version: s.Version, Resent: &s.Repeats})
 	if err != nil {
 		r.Fail(err)
 	}

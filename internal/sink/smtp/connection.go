@@ -263,17 +263,6 @@ func (c *conn) lacks(m *message) *failure {
 	return nil
 }
 
-// lives reports whether the server still answers.
-func (c *conn) lives(ctx context.Context) bool {
-	done := c.limit(ctx)
-	err := c.client.Noop()
-	done()
-	if c.used = time.Now(); err != nil {
-		c.broken = true
-	}
-	return !c.broken
-}
-
 // goodbye is how long the end of a connection may take.
 const goodbye = time.Second
 
