@@ -26,7 +26,7 @@ type parts struct {
 // New makes a sink of a valid configuration: each job's payload is the parameters of a method of the Bot API. It reads the files that the
 // configuration names and opens no connection.
 func New(c *Config, host base.Host) (*httpcall.Sink[parts], error) {
-	var flood floodWait
+	flood := floodWait{}
 	var mu sync.Mutex // guards flood
 	return httpcall.NewSink(host, httpcall.Dialect[parts]{
 		Secrets: c.Secrets, Timeout: c.Timeout, Build: c.build, Classify: classify, Blame: blame,
