@@ -187,7 +187,7 @@ func TestDestinationsThatCannotBeUsed(t *testing.T) {
 func TestNoDestinationHasTheSecretOfAnother(t *testing.T) {
 	srv := sinktest.Start(t, sinktest.TLS, sinktest.Options{}, func(c *sinktest.Call) { c.Answer(200) })
 	dir := t.TempDir()
-	for _, sub := range []string{"shop-7", "shop", "a"} {
+	for _, sub := range []string{"shop-7", "shop", "a", "..data"} {
 		if err := os.Mkdir(filepath.Join(dir, sub+".d"), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -207,9 +207,9 @@ func TestNoDestinationHasTheSecretOfAnother(t *testing.T) {
 		"file:bank-7": "bank-7", "file:shop-7/key": "shop-7", "file:./shop/key": "shop", "file:shop__old": "shop", "file:a/key": "a",
 		"file:shop-7/../bank-7": "bank-7", "file:" + dir + "/shop/key": "shop",
 		"env:DESTINATION_SHOP_7": "shop-7", "env:DESTINATION_SHOP_7__OLD": "shop-7", "env:DESTINATION_BANK_7": "bank-7", "env:DESTINATION_SHOP": "shop",
-		"env:DESTINATION_": "",
+		"env:DESTINATION_": "", "file:..data/key": "",
 	} {
-		for _, id := range []string{"shop-7", "shop", "bank-7", "shop_7", "SHOP-7", "shop.7", "shop-", "shop-7-old", "shop-7--old", "shop__old", "a", "a/key", "shop/../a", "..", "evil"} {
+		for _, id := range []string{"shop-7", "shop", "bank-7", "shop_7", "SHOP-7", "shop.7", "shop-", "shop-7-old", "shop-7--old", "shop__old", "a", "a/key", "shop/../a", "..", "..data", "evil"} {
 			err := s.CheckRow(&delivery.Destination{ID: id, URL: srv.URL, Headers: []delivery.DestinationHeader{{Name: "x-key", Value: reference}}})
 			if (err == nil) != (id == owner) || err != nil && strings.Contains(err.Error(), "opensesame") {
 				t.Errorf("%s for %s: %v", reference, id, err)

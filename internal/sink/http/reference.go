@@ -25,7 +25,7 @@ func isReference(value string) bool {
 }
 
 // owns reports whether a secret of the name is the destination's: the name is its id, or begins with it and / or __. So no
-// row can refer to the secret of another.
+// row can refer to the secret of another. Kubernetes has all files of a volume once more in directories that begin with a dot.
 func owns(id, name string) bool {
 	end := len(name)
 	for _, divider := range []string{"/", "__"} {
@@ -33,7 +33,7 @@ func owns(id, name string) bool {
 			end = min(end, i)
 		}
 	}
-	return id == name[:end]
+	return id == name[:end] && !strings.HasPrefix(id, ".")
 }
 
 // variableOf returns the id as it is in the names of variables: in upper case, and _ for -. It is "" for an id that would have
