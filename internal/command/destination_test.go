@@ -52,11 +52,11 @@ func (d *desk) hooks() {
 
 // warned are created destinations that get no jobs, with the warning of each.
 var warned = map[string]string{
-	"inside --url https://10.0.0.1/x":                                                "url: refused by the sink's guard: 10.0.0.1 is not a public address; name its network in guard.allow if it is meant",
-	"nofile --url https://shop.example/x --secret file:missing":                      "secrets: there is no file missing in the sink's secrets_dir",
-	"outside --url https://shop.example/x --secret file:../../etc/passwd":            "secrets: file ../../etc/passwd is not in the sink's secrets_dir",
-	"nosink --url https://shop.example/x --sink shpo":                                "its sink shpo is not configured with destinations: true; use hooks",
-	"noheader --url https://shop.example/x --header authorization=env:DESTINATION_X": "headers.authorization: this daemon has no variable DESTINATION_X",
+	"inside --url https://10.0.0.1/x":                                                       "url: refused by the sink's guard: 10.0.0.1 is not a public address; name its network in guard.allow if it is meant",
+	"nofile --url https://shop.example/x --secret file:nofile":                              "secrets: there is no file nofile in the sink's secrets_dir",
+	"outside --url https://shop.example/x --secret file:../../etc/passwd":                   "secrets: file ../../etc/passwd is not in the sink's secrets_dir",
+	"nosink --url https://shop.example/x --sink shpo":                                       "its sink shpo is not configured with destinations: true; use hooks",
+	"noheader --url https://shop.example/x --header authorization=env:DESTINATION_NOHEADER": "headers.authorization: this daemon has no variable DESTINATION_NOHEADER",
 }
 
 // TestDestinationsThatNothingIsSentTo: they are created, with a warning that says why, as campaigns are.

@@ -264,7 +264,7 @@ func (t TLS) Client() (*tls.Config, error) {
 	if !t.Enabled {
 		return nil, nil
 	}
-	cfg, _, err := access.Read(access.Secrets{}, func(r *access.Reader) *tls.Config { return r.TLS(t.Certificates) })
+	cfg, _, err := access.Read(access.Secrets{}, func(r *access.Reader) *tls.Config { return r.TLS("", t.Certificates) })
 	if err != nil {
 		return nil, err
 	}

@@ -50,6 +50,6 @@ type HTTPProxy struct {
 	Networks     []string `yaml:"networks" is:"network" such:"10.0.0.7/32 or 127.0.0.1/32"`
 	UserHeader   string   `yaml:"user_header" is:"header" such:"X-Forwarded-User"`
 	GroupsHeader string   `yaml:"groups_header" is:"header" such:"X-Forwarded-User"`
-	Operators    []string `yaml:"operators"` // users and groups
+	Operators    []string `yaml:"operators"` // users, and groups as group:NAME
 	Admins       []string `yaml:"admins"`
 }

@@ -307,7 +307,7 @@ func TestTrustedProxy(t *testing.T) {
 	w := newWorld()
 	w.guard = auth.Options{Proxy: auth.Proxy{
 		Networks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, UserHeader: "X-Forwarded-User", GroupsHeader: "X-Forwarded-Groups",
-		Operators: []string{"ops"}, Admins: []string{"alice"},
+		Operators: []string{"group:ops"}, Admins: []string{"alice"},
 	}}
 	s := newServer()
 	s.Site = newSite(prometheus.NewRegistry(), w)
@@ -318,7 +318,8 @@ func TestTrustedProxy(t *testing.T) {
 		by                 string
 	}{
 		{"10.0.0.1:1", "alice", "", 200, 200, "alice@192.0.2.7"}, {"10.0.0.1:1", "bob", "x, ops", 200, 403, "bob@192.0.2.7"},
-		{"10.0.0.1:1", "carol", "x", 403, 403, ""}, {"10.0.0.1:1", "", "ops", 401, 401, ""}, {"192.0.2.9:1", "alice", "ops", 401, 401, ""},
+		{"10.0.0.1:1", "carol", "x", 403, 403, ""},
+		{"10.0.0.1:1", "carol", "alice", 403, 403, ""}, {"10.0.0.1:1", "ops", "group:ops", 403, 403, ""}, {"10.0.0.1:1", "group:ops", "x", 403, 403, ""}, // others' names {"10.0.0.1:1", "", "ops", 401, 401, ""}, {"192.0.2.9:1", "alice", "ops", 401, 401, ""},
 	} {
 		for path, want := range map[string]int{"pause": tt.pause, "cancel": tt.cancel} {
 			w.changes = nil

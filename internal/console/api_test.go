@@ -209,11 +209,11 @@ func TestLiveEvents(t *testing.T) {
 		if beat := events(); beat != ":\n\n" {
 			t.Errorf("in 16 seconds there were %q", beat)
 		}
-		for i := range live.MaxStreams - 1 {
+		for i := range live.MaxOfViewers - 1 {
 			_, leave := watch(t, h, []string{"/live?page=", "/api/v1/live"}[i%2])
 			defer leave()
 		}
-		if n := open(); n != live.MaxStreams {
+		if n := open(); n != live.MaxOfViewers {
 			t.Errorf("%d streams are open", n)
 		}
 		answer := ask(h, "GET", "/api/v1/live", "viewer", "")

@@ -305,11 +305,11 @@ func TestLive(t *testing.T) {
 		if leave(); open() != 0 {
 			t.Error("a stream goes on without a reader")
 		}
-		for range live.MaxStreams {
+		for range live.MaxOfViewers {
 			_, leave := watch(t, h, "/live?page=")
 			defer leave()
 		}
-		if n := open(); n != live.MaxStreams {
+		if n := open(); n != live.MaxOfViewers {
 			t.Errorf("%d streams are open", n)
 		}
 		if code, _, header := get(t, h, "/live?page="); code != http.StatusServiceUnavailable || header.Get("Retry-After") == "" {
@@ -455,6 +455,34 @@ func TestCountsOfLettersAreLimited(t *testing.T) {
 	}
 	close(end)
 	both.Wait()
+}
+
+// TestPlacesKeptForOperators: viewers, who need no token, take neither the last stream nor the last look for dead letters.
+func TestPlacesKeptForOperators(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, end := context.WithCancel(t.Context())
+		hub, looks := live.NewHub(), 0
+		look := replay.Limited(func(ctx context.Context, _ int) (int, error) { looks++; <-ctx.Done(); return 0, ctx.Err() })
+		for _, tt := range []struct {
+			role           auth.Role
+			looks, streams int
+		}{{auth.Viewer, 2, live.MaxOfViewers}, {auth.Operator, 3, live.MaxStreams}} {
+			ctx := auth.With(ctx, &auth.Identity{Role: tt.role})
+			for range 2 * live.MaxStreams {
+				go func() { _, _ = look(ctx, 0) }()
+				go func() {
+					r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/live", nil)
+					_ = hub.Serve(streamed{httptest.NewRecorder()}, r, time.Hour, func(context.Context) ([]byte, error) { return nil, nil })
+				}()
+				synctest.Wait()
+			}
+			if looks != tt.looks || hub.Open() != tt.streams {
+				t.Errorf("%s: %d looks and %d streams", tt.role, looks, hub.Open())
+			}
+		}
+		end()
+		synctest.Wait()
+	})
 }
 
 // TestEventsOfAnyNewline: text cannot begin a field of an event, with any kind of newline.

@@ -13,7 +13,6 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink"
-	"github.com/pacer/pacer/internal/sink/access"
 	"github.com/pacer/pacer/internal/sink/http"
 	"github.com/pacer/pacer/internal/sink/log"
 )
@@ -53,12 +52,17 @@ func TestOpenAllNamesTheKey(t *testing.T) {
 	if err := os.WriteFile(notPEM, []byte("hello"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	trusting := func(caFile string) sink.Config {
+		c := http.Default()
+		c.URL, c.CAFile = "https://a", caFile
+		return c
+	}
 	for want, cfg := range map[string]sink.Config{
 		"sinks.x.url: required":            http.Default(),
 		"sinks.x.max_in_flight: 0 is out":  &log.Discard{},
 		"sinks.x.max_in_flight: -1 is out": &log.Config{Settings: log.Settings{MaxInFlight: -1}},
-		"sinks.x.ca_file: open /nowhere":   &http.Config{URL: "https://a", MaxInFlight: 1, Timeout: 1e9, MaxRetryAfter: 1e9, Certificates: access.Certificates{CAFile: "/nowhere"}},
-		"sinks.x.ca_file: " + notPEM:       &http.Config{URL: "https://a", MaxInFlight: 1, Timeout: 1e9, MaxRetryAfter: 1e9, Certificates: access.Certificates{CAFile: notPEM}},
+		"sinks.x.ca_file: open /nowhere":   trusting("/nowhere"),
+		"sinks.x.ca_file: " + notPEM:       trusting(notPEM),
 	} {
 		_, err := sink.OpenAll(map[string]sink.Config{"x": cfg, "z": log.DefaultDiscard()}, host)
 		if err == nil || !strings.HasPrefix(err.Error(), want) {

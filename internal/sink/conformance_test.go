@@ -386,6 +386,21 @@ func (b *behaviour) run(t *testing.T, p sinktest.Protocol) {
 	}
 }
 
+// TestConformanceEarly: a destination that answers before it has read all of a request, and closes the connection, is heard.
+func TestConformanceEarly(t *testing.T) {
+	for _, p := range []sinktest.Protocol{sinktest.Plain, sinktest.TLS} {
+		t.Run(string(p), func(t *testing.T) {
+			t.Parallel()
+			r, _ := open(t, sinktest.Start(t, p, sinktest.Options{Early: 413}, nil), func(c *http.Config) { c.Timeout = 10 * time.Second })
+			for range 30 {
+				if res := r.Deliver(t.Context(), "a", &delivery.Job{ID: "1", Payload: make([]byte, 4<<20)}); res.Class != delivery.Permanent || res.Status != 413 {
+					t.Errorf("%+v", res)
+				}
+			}
+		})
+	}
+}
+
 // TestConformanceHealed: what was wrong is not remembered.
 func TestConformanceHealed(t *testing.T) {
 	for _, p := range sinktest.Protocols {

@@ -11,7 +11,7 @@ import (
 )
 
 var fcmPlay = play{
-	acts:    []act{takes, rejects, refuses, refusesLate, fails, failsFor7s, throttles, throttlesIt, distrusts, hangs, resets, babbles, trickles},
+	acts:    []act{takes, rejects, refuses, refusesLate, fails, failsFor7s, throttles, throttlesIt, distrusts, hangs, resets, babbles, trickles, mumbles},
 	shorten: func(c sink.Config, d time.Duration) { c.(*fcm.Config).Timeout = d },
 	divert:  func(c sink.Config, addr string) { c.(*fcm.Config).URL = "https://" + addr },
 	start: func(t *testing.T, treat func(string, int) act) stage {
@@ -37,7 +37,7 @@ var fcmPlay = play{
 			case distrusts:
 				f.Fail(c, 403, "PERMISSION_DENIED", "")
 			default:
-				return misbehave(c, how)
+				return misbehave(c, how, `{"name":"projects/demo/messages/7","a":"`)
 			}
 			return true
 		})

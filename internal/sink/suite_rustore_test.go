@@ -15,7 +15,7 @@ import (
 )
 
 var rustorePlay = play{
-	acts:    []act{takes, rejects, refuses, refusesLate, fails, failsFor7s, throttles, distrusts, hangs, resets, babbles, trickles},
+	acts:    []act{takes, rejects, refuses, refusesLate, fails, failsFor7s, throttles, distrusts, hangs, resets, babbles, trickles, mumbles},
 	shorten: func(c sink.Config, d time.Duration) { c.(*rustore.Config).Timeout = d },
 	divert:  func(c sink.Config, addr string) { c.(*rustore.Config).URL = "https://" + addr },
 	start: func(t *testing.T, treat func(string, int) act) stage {
@@ -36,7 +36,7 @@ var rustorePlay = play{
 			case distrusts:
 				f.Fail(c, 403, "PERMISSION_DENIED", "")
 			default:
-				return misbehave(c, how)
+				return misbehave(c, how, `{"name":"projects/demo/messages/7","a":"`)
 			}
 			return true
 		})

@@ -30,7 +30,7 @@ type Options struct {
 type Proxy struct {
 	Networks                 []netip.Prefix // whose headers are believed
 	UserHeader, GroupsHeader string
-	Operators, Admins        []string // names of users and of groups; everybody else is a viewer
+	Operators, Admins        []string // names of users, and of groups behind "group:"; everybody else is a viewer
 }
 
 var (
@@ -117,15 +117,21 @@ func (g *Guard) Identify(r *http.Request) (*Identity, error) {
 // maxName bounds names that others give.
 const maxName = 200
 
+// groupPrefix tells groups from users in the lists: who may choose a name for one must not get what the other has.
+const groupPrefix = "group:"
+
 func (p *Proxy) role(user string, headers []string) Role {
-	names := []string{user}
+	var names []string
+	if !strings.HasPrefix(user, groupPrefix) {
+		names = append(names, user)
+	}
 	for _, header := range headers {
 		for group := range strings.SplitSeq(header, ",") {
-			names = append(names, strings.TrimSpace(group))
+			names = append(names, groupPrefix+strings.TrimSpace(group))
 		}
 	}
 	in := func(list []string) bool {
-		return slices.ContainsFunc(names, func(name string) bool { return name != "" && slices.Contains(list, name) })
+		return slices.ContainsFunc(names, func(name string) bool { return slices.Contains(list, name) })
 	}
 	switch {
 	case in(p.Admins):

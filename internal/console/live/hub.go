@@ -4,6 +4,7 @@ package live
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"net/http"
@@ -11,11 +12,15 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/pacer/pacer/internal/console/auth"
 )
 
 const (
 	// MaxStreams bounds the open streams: each holds a goroutine and a connection.
 	MaxStreams = 64
+	// MaxOfViewers bounds those that viewers open, who need no token: the others are kept for operators.
+	MaxOfViewers = 48
 	// writeWithin bounds one write: a sleeping laptop must not hold a stream for ever.
 	writeWithin = 10 * time.Second
 	// beatEvery is how often something is written although nothing has changed, so that proxies keep the connection.
@@ -25,7 +30,7 @@ const (
 )
 
 // ErrFull means that no stream was begun: as many as may be are open, or the hub is closed.
-var ErrFull = fmt.Errorf("%d streams are open already, or this process is being stopped", MaxStreams)
+var ErrFull = errors.New("too many streams are open already, or this process is being stopped")
 
 // Hub serves streams until it is closed. Safe for concurrent use.
 type Hub struct {
@@ -56,10 +61,14 @@ func (h *Hub) Open() int {
 	return h.open
 }
 
-func (h *Hub) enter() bool {
+func (h *Hub) enter(role auth.Role) bool {
+	most := MaxStreams
+	if role <= auth.Viewer {
+		most = MaxOfViewers
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.over || h.open >= MaxStreams {
+	if h.over || h.open >= most {
 		return false
 	}
 	h.open++
@@ -76,7 +85,7 @@ func (h *Hub) leave() {
 // A stream ends as well when the fragment cannot be rendered; clients then connect again. The error is ErrFull, before anything
 // was written.
 func (h *Hub) Serve(w http.ResponseWriter, r *http.Request, every time.Duration, render func(ctx context.Context) ([]byte, error)) error {
-	if !h.enter() {
+	if !h.enter(auth.Of(r.Context()).Role) {
 		return ErrFull
 	}
 	defer h.leave()

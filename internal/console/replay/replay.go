@@ -10,8 +10,10 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/deadletter"
 )
 
@@ -100,7 +102,8 @@ func New(run Run, lease Lease, log *slog.Logger) *Jobs {
 // ErrSearching means that enough others read dead letters already.
 var ErrSearching = fmt.Errorf("%d others look for dead letters already; try again in some seconds", maxSearches)
 
-// maxSearches bounds how many look for dead letters at a time: each reads thousands of records.
+// maxSearches bounds how many look for dead letters at a time, since each reads thousands of records. One more is kept for
+// operators, so that viewers, who need no token, cannot keep them from it.
 const maxSearches = 2
 
 // Limited returns a look for dead letters that is ErrSearching while others look.
@@ -108,15 +111,17 @@ func Limited[F, A any](look func(context.Context, F) (A, error)) func(context.Co
 	if look == nil {
 		return nil
 	}
-	looking := make(chan struct{}, maxSearches)
+	var looking atomic.Int32
 	return func(ctx context.Context, f F) (answer A, err error) {
-		select {
-		case looking <- struct{}{}:
-			defer func() { <-looking }()
-			return look(ctx, f)
-		default:
+		most := int32(maxSearches)
+		if auth.Of(ctx).Role > auth.Viewer {
+			most++
+		}
+		defer looking.Add(-1)
+		if looking.Add(1) > most {
 			return answer, ErrSearching
 		}
+		return look(ctx, f)
 	}
 }
 

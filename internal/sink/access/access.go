@@ -10,6 +10,8 @@ import (
 	"io"
 	"log/slog"
 	"os"
+
+	"github.com/pacer/pacer/internal/sink/render"
 )
 
 const maxFile = 4 << 20 // bytes; the bundle of certificates of an operating system has about 220 KiB
@@ -103,13 +105,13 @@ func (r *Reader) Secret(key, value string) string {
 	return value
 }
 
-// TLS returns the client's side of encrypted connections.
-func (r *Reader) TLS(t Certificates) *tls.Config {
+// TLS returns the client's side of encrypted connections. The prefix stands before keys.
+func (r *Reader) TLS(prefix string, t Certificates) *tls.Config {
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
 	if t.CAFile != "" {
 		cfg.RootCAs = x509.NewCertPool()
-		if !cfg.RootCAs.AppendCertsFromPEM(r.File("ca_file", t.CAFile)) {
-			r.Fail(fmt.Errorf("ca_file: %s holds no PEM certificate", t.CAFile))
+		if !cfg.RootCAs.AppendCertsFromPEM(r.File(prefix+"ca_file", t.CAFile)) {
+			r.Fail(fmt.Errorf("%sca_file: %s holds no PEM certificate", prefix, t.CAFile))
 		}
 	}
 	if t.CertFile != "" {
@@ -120,6 +122,15 @@ func (r *Reader) TLS(t Certificates) *tls.Config {
 		cfg.Certificates = []tls.Certificate{pair}
 	}
 	return cfg
+}
+
+// Texts returns the templates of settings that are texts or templates.
+func (r *Reader) Texts(texts ...render.Text) render.Set {
+	set, errs := render.ParseAll(texts...)
+	for _, err := range errs {
+		r.Fail(err)
+	}
+	return set
 }
 
 // Fail reports that what was read cannot be used. The error begins with the key.

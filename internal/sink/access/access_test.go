@@ -39,7 +39,7 @@ func TestReader(t *testing.T) {
 		"key_file: open ":      {CertFile: good.CertFile, KeyFile: dir + "/nowhere"},
 		"cert_file: tls: fail": {CertFile: good.CertFile, KeyFile: text},
 	} {
-		n, _, err := Read(Secrets{}, func(r *Reader) int { return len(r.TLS(c).Certificates) })
+		n, _, err := Read(Secrets{}, func(r *Reader) int { return len(r.TLS("", c).Certificates) })
 		if want == "" && (err != nil || n != 1) || want != "" && (err == nil || !strings.HasPrefix(err.Error(), want)) {
 			t.Errorf("%v, want %q", err, want)
 		}

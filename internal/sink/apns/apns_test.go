@@ -19,7 +19,7 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/base"
-	sinkhttp "github.com/pacer/pacer/internal/sink/http"
+	"github.com/pacer/pacer/internal/sink/httpcall"
 	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
@@ -32,7 +32,7 @@ func config(a *sinktest.APNs) *Config {
 }
 
 // open opens a sink for the stand-in until the test ends.
-func open(t *testing.T, a *sinktest.APNs, change func(*Config)) *Sink {
+func open(t *testing.T, a *sinktest.APNs, change func(*Config)) *httpcall.Sink[parts] {
 	t.Helper()
 	c := config(a)
 	if change != nil {
@@ -54,7 +54,7 @@ func job(device string) *delivery.Job {
 }
 
 // many delivers n jobs at once, and returns how many had each class.
-func many(t *testing.T, s *Sink, n int) map[delivery.ResultClass]int {
+func many(t *testing.T, s *httpcall.Sink[parts], n int) map[delivery.ResultClass]int {
 	t.Helper()
 	var mu sync.Mutex
 	var calls sync.WaitGroup
@@ -166,7 +166,7 @@ func TestStreams(t *testing.T) {
 	if got := many(t, s, 300); got[delivery.Delivered] != 300 {
 		t.Errorf("%v", got)
 	}
-	if a.Excess() != 0 || a.Connections() > s.config.Connections || s.Repeats.Load() != 0 {
+	if a.Excess() != 0 || a.Connections() > s.Now().config.Connections || s.Repeats.Load() != 0 {
 		t.Errorf("%d requests beyond the limit, %d connections, %d resent", a.Excess(), a.Connections(), s.Repeats.Load())
 	}
 	for i := range 300 {
@@ -344,7 +344,7 @@ func TestClassify(t *testing.T) {
 		{500, "InternalServerError", false, delivery.Temporary, 0},
 		{418, "", false, delivery.Misconfigured, 0},
 	} {
-		a := sinkhttp.Answer{Status: tt.status, Header: http.Header{}, Body: fmt.Appendf(nil, `{"reason":%q,"timestamp":1600000000000}`, tt.reason), Whole: true}
+		a := httpcall.Answer{Status: tt.status, Header: http.Header{}, Body: fmt.Appendf(nil, `{"reason":%q,"timestamp":1600000000000}`, tt.reason), Whole: true}
 		res := classify(a, func(string) bool { return tt.byJob }, now)
 		if res.Class != tt.want || res.Scope != tt.scope || (res.RetryAfter > 0) != (tt.want == delivery.Throttled) {
 			t.Errorf("%d %s: %+v", tt.status, tt.reason, res)

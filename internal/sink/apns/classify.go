@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
-	sinkhttp "github.com/pacer/pacer/internal/sink/http"
+	"github.com/pacer/pacer/internal/sink/httpcall"
 )
 
 // defaultWait is how long a job waits whose device gets too many, where the service does not say.
@@ -31,7 +31,7 @@ var settings = map[string]string{
 	"BadTopic": "topic", "MissingTopic": "topic", "TopicDisallowed": "topic", "InvalidPushType": "push_type", "BadPriority": "priority",
 }
 
-func read(a sinkhttp.Answer) (s said) {
+func read(a httpcall.Answer) (s said) {
 	if json.Unmarshal(a.Body, &s) != nil {
 		return said{}
 	}
@@ -39,7 +39,7 @@ func read(a sinkhttp.Answer) (s said) {
 }
 
 // retires reports whether an answer ends the use of its connection.
-func retires(a sinkhttp.Answer) bool {
+func retires(a httpcall.Answer) bool {
 	return a.Status != http.StatusOK && slices.Contains(ending, read(a).Reason)
 }
 
@@ -53,7 +53,7 @@ func retires(a sinkhttp.Answer) bool {
 //	IdleTimeout, Shutdown, TooManyProviderTokenUpdates        unreachable: another connection
 //	403, and every other 4xx                                  misconfigured
 //	5xx                                                       temporary; throttled if 503 says for how long
-func classify(a sinkhttp.Answer, byJob func(key string) bool, now time.Time) delivery.Result {
+func classify(a httpcall.Answer, byJob func(key string) bool, now time.Time) delivery.Result {
 	res := a.ByStatus(now)
 	if res.Class == delivery.Delivered {
 		if id := a.Header.Get("Apns-Id"); id != "" {

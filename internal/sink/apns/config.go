@@ -3,12 +3,11 @@ package apns
 import (
 	"regexp"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/pacer/pacer/internal/sink/access"
 	"github.com/pacer/pacer/internal/sink/base"
-	"github.com/pacer/pacer/internal/sink/http"
+	"github.com/pacer/pacer/internal/sink/httpcall"
 	"github.com/pacer/pacer/internal/sink/render"
 )
 
@@ -37,14 +36,7 @@ type Config struct {
 
 	// Connections is how many connections one daemon has.
 	Connections int `yaml:"connections"`
-	// MaxInFlight is the number of concurrent requests of one daemon.
-	MaxInFlight int `yaml:"max_in_flight"`
-	// Timeout bounds a request, from opening the connection to the end of the answer.
-	Timeout time.Duration `yaml:"timeout"`
-	// MaxRetryAfter is how long a wait that the service asks for is believed.
-	MaxRetryAfter time.Duration `yaml:"max_retry_after"`
-	// KeepRejected makes dead letters of rejected jobs.
-	KeepRejected bool `yaml:"keep_rejected"`
+	base.Limits
 }
 
 // The environments, and where they are.
@@ -57,14 +49,9 @@ var environments = map[string]string{
 // requests in flight have at a rebalance.
 func Default() *Config {
 	return &Config{ //nolint:gosec // Token is the template of a header, no credential
-		Environment: "production", PushType: "alert", Token: `{{ .Header "device-token" }}`, Connections: 2, MaxInFlight: 500,
-		Timeout: 3 * time.Second, MaxRetryAfter: 5 * time.Minute,
+		Environment: "production", PushType: "alert", Token: `{{ .Header "device-token" }}`, Connections: 2,
+		Limits: base.Limits{MaxInFlight: 500, Timeout: 3 * time.Second, MaxRetryAfter: 5 * time.Minute},
 	}
-}
-
-// Entry returns what the router needs to know of the sink.
-func (c *Config) Entry() base.Entry {
-	return base.Entry{MaxInFlight: c.MaxInFlight, Timeout: c.Timeout, MaxRetryAfter: c.MaxRetryAfter, KeepRejected: c.KeepRejected}
 }
 
 const (
@@ -89,10 +76,8 @@ func (c *Config) Problems() []string {
 		p.Add("environment: unknown; use production or sandbox")
 	}
 	if c.URL != "" {
-		if why := http.URLProblem(c.URL); why != "" {
+		if why := httpcall.SecureProblem(c.URL); why != "" {
 			p.Add("url: %s", why)
-		} else if !strings.HasPrefix(c.URL, "https://") {
-			p.Add("url: must begin with https://")
 		}
 	}
 	switch {
@@ -104,29 +89,20 @@ func (c *Config) Problems() []string {
 		p.Add("key_id: required with auth_key_file, as is team_id; use ids such as ABC123DEFG")
 	}
 	p = append(p, c.Certificates.Problems()...)
+	p.Texts(c.texts()...)
 	for _, t := range c.texts() {
-		if t.text == "" && t.required {
-			p.Add("%s: required; use a text or a template such as {{ .Header \"%s\" }}", t.key, t.key)
-		} else if _, err := render.Parse(t.key, t.text, render.Plain); t.text != "" && err != nil {
-			p.Add("%s: %s", t.key, err)
-		} else if t.allowed != nil && t.text != "" && !render.IsTemplate(t.text) && !slices.Contains(t.allowed, t.text) {
-			p.Add("%s: unknown; use one of %s", t.key, strings.Join(t.allowed, ", "))
+		if t.Text == "" && t.Key != "priority" && t.Key != "collapse_id" {
+			p.Add("%s: required; use a text or a template such as {{ .Header \"%[1]s\" }}", t.Key)
 		}
 	}
+	p.OneOf("push_type", c.PushType, pushTypes)
+	p.OneOf("priority", c.Priority, priorities)
 	if c.StoreFor < 0 || c.StoreFor > maxStore {
 		p.Add("store_for: %s is out of range; use a duration up to 30d, or 0 for what the service likes", c.StoreFor)
 	}
 	p.Number("connections", c.Connections, maxConnections)
-	p.Timeout(c.Timeout, "3s")
-	p.MaxRetryAfter(c.MaxRetryAfter)
+	p.Limits(&c.Limits, "3s")
 	return p
-}
-
-// text is a setting that is a text or a template.
-type text struct {
-	key, text string
-	required  bool
-	allowed   []string // nil: any
 }
 
 var (
@@ -134,9 +110,15 @@ var (
 	priorities = []string{"10", "5", "1"}
 )
 
-func (c *Config) texts() []text {
-	return []text{
-		{"topic", c.Topic, true, nil}, {"push_type", c.PushType, true, pushTypes}, {"priority", c.Priority, false, priorities},
-		{"collapse_id", c.CollapseID, false, nil}, {"token", c.Token, true, nil},
+// texts are the settings that are texts or templates.
+func (c *Config) texts() []render.Text {
+	return []render.Text{
+		{Key: "topic", Text: c.Topic}, {Key: "push_type", Text: c.PushType}, {Key: "priority", Text: c.Priority},
+		{Key: "collapse_id", Text: c.CollapseID}, {Key: "token", Text: c.Token},
 	}
+}
+
+// byJob reports whether a setting is a template.
+func (c *Config) byJob(key string) bool {
+	return slices.ContainsFunc(c.texts(), func(t render.Text) bool { return t.Key == key && render.IsTemplate(t.Text) })
 }

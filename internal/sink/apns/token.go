@@ -6,7 +6,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/jwt"
+	"github.com/pacer/pacer/internal/sink/token"
 )
 
 // signer makes the token that requests are sent with. The service wants a token to be between 20 minutes and an hour old when
@@ -46,7 +48,7 @@ func (s *signer) token(now time.Time) (string, error) {
 	}
 	text, err := jwt.Sign(jwt.ES256, s.key, map[string]any{"kid": s.keyID}, map[string]any{"iss": s.team, "iat": issued})
 	if err != nil {
-		return "", err
+		return "", &token.Error{Class: delivery.Misconfigured, Detail: "auth_key_file: " + err.Error()}
 	}
 	s.current.Store(&signed{issued, text})
 	return text, nil

@@ -18,11 +18,6 @@ const (
 	maxRetryAfter = 24 * time.Hour
 )
 
-// Timeout adds the error in the time that a delivery may take.
-func (p *Problems) Timeout(d time.Duration, example string) {
-	p.Between("timeout", d, minTimeout, maxTimeout, example)
-}
-
 // MaxRetryAfter adds the error in how long a wait is believed that the destination asks for.
 func (p *Problems) MaxRetryAfter(d time.Duration) {
 	p.Between("max_retry_after", d, time.Second, maxRetryAfter, "5m")

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
-	sinkhttp "github.com/pacer/pacer/internal/sink/http"
+	"github.com/pacer/pacer/internal/sink/httpcall"
 )
 
 // defaultWait is how long to wait after a refusal for a quota that does not say; the service asks for a minute.
@@ -81,13 +81,13 @@ func (s *said) aboutRecipient() bool {
 //	503 with Retry-After            throttled
 //	other 5xx                       temporary
 //	other, 401 and 403 among them   misconfigured; a 404 that is not the service's own, too
-func classify(a sinkhttp.Answer, now time.Time) delivery.Result {
+func classify(a httpcall.Answer, now time.Time) delivery.Result {
 	var body said
 	if json.Unmarshal(a.Body, &body) != nil {
 		body = said{}
 	}
 	res := a.ByStatus(now)
-	if res.Class == delivery.Delivered && body.Error == nil {
+	if res.Class == delivery.Delivered && body.Error == nil && !a.Foreign() {
 		if body.Name != "" {
 			res.Provider = &delivery.Provider{MessageID: body.Name}
 		}
@@ -107,8 +107,8 @@ func classify(a sinkhttp.Answer, now time.Time) delivery.Result {
 		if body.Error != nil && body.aboutRecipient() {
 			res.Scope = delivery.ScopeRecipient
 		}
-	case res.Class == delivery.Delivered: // an error with a status of success
-		res.Class = delivery.Temporary
+	case res.Class == delivery.Delivered: // an error with a status of success, or a proxy's page
+		res.Class, res.By = delivery.Temporary, delivery.ByNobody
 	}
 	return a.Refusal(res, code)
 }

@@ -3,12 +3,12 @@ package fcm
 import (
 	"regexp"
 
-	"github.com/pacer/pacer/internal/sink/http"
+	"github.com/pacer/pacer/internal/sink/httpcall"
 )
 
 // Config configures an fcm sink.
 type Config struct {
-	http.Service
+	httpcall.Service
 	// Project is the id of the project; "" for the one in KeyFile.
 	Project string `yaml:"project"`
 	// KeyFile is the key of a service account in JSON.
@@ -21,7 +21,7 @@ type Config struct {
 
 // Default returns the configuration of an fcm sink without a key.
 func Default() *Config {
-	return &Config{Service: http.DefaultService("https://fcm.googleapis.com")}
+	return &Config{Service: httpcall.DefaultService("https://fcm.googleapis.com")}
 }
 
 var projectPattern = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_-]{0,99}$`)

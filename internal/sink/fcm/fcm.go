@@ -13,90 +13,92 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/access"
 	"github.com/pacer/pacer/internal/sink/base"
-	sinkhttp "github.com/pacer/pacer/internal/sink/http"
+	"github.com/pacer/pacer/internal/sink/httpcall"
+	"github.com/pacer/pacer/internal/sink/jwt"
+	"github.com/pacer/pacer/internal/sink/token"
 )
-
-// Dialect is how a service that has the same API differs.
-type Dialect struct {
-	// Classify returns the result for an answer.
-	Classify func(a sinkhttp.Answer, now time.Time) delivery.Result
-	// Check is a request that delivers nothing.
-	Check string
-}
 
 // checkMessage has the service validate a message.
 const checkMessage = `{"validate_only":true,"message":{"topic":"pacer-check"}}`
 
-// Sink sends each job's payload as a message, and classifies the answer (see classify). Until there is the token that messages
-// are sent with, Deliver waits, at most for the configured timeout.
-//
-// A message that was sent and got no answer may have arrived, and is sent again by the next attempt: the service knows no
-// key by which it would recognise it.
-type Sink struct {
-	base.Service[parts]
-	config  *Config
-	dialect Dialect
-}
-
 // parts are what is made of the configuration and of the files that it names.
 type parts struct {
-	*sinkhttp.API
-	key    *serviceAccount // nil: the bearer does not change
+	*httpcall.Client
+	key    *httpcall.Account // nil: the bearer does not change
 	bearer string
 	path   string // of a send
 }
 
-// New makes a Sink of a valid configuration. It reads the files that the configuration names and opens no connection.
-func New(c *Config, host base.Host) (*Sink, error) {
-	return NewDialect(c, host, Dialect{Classify: classify, Check: checkMessage})
+// New makes a sink of a valid configuration. It reads the files that the configuration names and opens no connection.
+func New(c *Config, host base.Host) (*httpcall.Sink[parts], error) {
+	return NewLike(c, host, classify, checkMessage)
 }
 
-// NewDialect makes a Sink for another service with the same API.
-func NewDialect(c *Config, host base.Host, d Dialect) (*Sink, error) {
-	s := &Sink{config: c, dialect: d}
-	of := base.Dialect[parts]{Secrets: c.Secrets, Build: s.build, Attempt: s.attempt}
-	if c.KeyFile != "" {
-		of.Fetch = s.fetch
+// NewLike makes a sink for another service with the same API, by what its answers mean and a message that delivers nothing.
+func NewLike(
+	c *Config, host base.Host, classify func(a httpcall.Answer, now time.Time) delivery.Result, check string,
+) (*httpcall.Sink[parts], error) {
+	d := httpcall.Dialect[parts]{
+		Secrets: c.Secrets, Timeout: c.Timeout, Build: c.build, Refuses: refusesToken, Classify: classify, Blame: blame,
+		Request: func(p parts, job *delivery.Job, _ time.Time) (httpcall.Request, error) {
+			body, err := request(job.Payload, c.ValidateOnly)
+			return p.request(body), err
+		},
+		Check: func(p parts) (httpcall.Request, error) { return p.request([]byte(check)), nil },
+		After: func(_ *delivery.Job, res *delivery.Result) {
+			if refusesToken(res) {
+				res.Detail += ": the token is not accepted"
+			}
+		},
 	}
-	return s, s.Open(host, of)
+	if c.KeyFile != "" {
+		d.Fetch = fetch
+	}
+	return httpcall.NewSink(host, d)
 }
 
-func (s *Sink) build(r *access.Reader) (p parts) {
-	c := s.config
-	project, secrets := c.Project, []string(nil)
+func (c *Config) build(r *access.Reader, o httpcall.Options) (p parts) {
+	project := c.Project
 	if c.KeyFile != "" {
-		var err error
-		if p.key, err = readServiceAccount(r.File("service_account_file", c.KeyFile)); err != nil {
-			r.Fail(fmt.Errorf("service_account_file: %s %w", c.KeyFile, err))
-			return p
+		p.key = httpcall.ReadAccount(r, c.KeyFile, "client_email", "token_uri")
+		project = cmp.Or(project, p.key.Fields["project_id"])
+		if u, err := url.Parse(p.key.Fields["token_uri"]); err != nil || u.Scheme != "https" || u.Host == "" {
+			r.Fail(fmt.Errorf("service_account_file: %s has a token_uri that is no https URL", c.KeyFile))
 		}
-		project = cmp.Or(project, p.key.Project)
 	} else {
 		p.bearer = r.Secret("bearer", c.Bearer)
-		secrets = append(secrets, p.bearer)
+		o.Secrets = []string{p.bearer}
 	}
 	if !projectPattern.MatchString(project) {
 		r.Fail(fmt.Errorf("project: required, since %s names none", c.KeyFile))
-		return p
 	}
 	p.path = "/v1/projects/" + url.PathEscape(project) + "/messages:send"
-	p.API = c.API(r, sinkhttp.APIOptions{Version: s.Version, Secrets: secrets, Resent: &s.Repeats})
+	p.Client = c.Client(r, o)
 	return p
 }
 
-func (s *Sink) attempt(ctx context.Context, job *delivery.Job, shown *base.Exchange) delivery.Result {
-	body, err := request(job.Payload, s.config.ValidateOnly)
+// request is one that sends the body.
+func (p parts) request(body []byte) httpcall.Request {
+	header := http.Header{"Content-Type": {"application/json; charset=utf-8"}}
+	if p.bearer != "" {
+		header["Authorization"] = []string{"Bearer " + p.bearer}
+	}
+	return httpcall.Request{Path: p.path, Header: header, Body: body}
+}
+
+// fetch gets a token for an assertion.
+func fetch(ctx context.Context, p parts) (token.Token, error) {
+	a := p.key.Fields
+	assertion, err := p.key.Sign(jwt.RS256, a["private_key_id"], map[string]any{
+		"iss": a["client_email"], "scope": "https://www.googleapis.com/auth/firebase.messaging", "aud": a["token_uri"],
+	})
 	if err != nil {
-		return delivery.Result{Class: delivery.Permanent, Detail: err.Error()}
+		return token.Token{}, err
 	}
-	p := s.Now()
-	send := func(bearer string) delivery.Result {
-		return s.send(ctx, p, bearer, sinkhttp.Request{Body: body, Shown: shown})
-	}
-	if p.key == nil {
-		return send(p.bearer)
-	}
-	return s.WithToken(ctx, s.config.Timeout, send, refusesToken)
+	return p.FetchToken(ctx, httpcall.TokenRequest{
+		URL: a["token_uri"], Form: url.Values{"grant_type": {"urn:ietf:params:oauth:grant-type:jwt-bearer"}, "assertion": {assertion.Value}},
+		Key: "service_account_file", Hint: "the key is not accepted",
+	})
 }
 
 // refusesToken reports whether an answer is about the token that the request was sent with.
@@ -104,37 +106,14 @@ func refusesToken(res *delivery.Result) bool {
 	return res.Status == http.StatusUnauthorized && res.Class == delivery.Misconfigured
 }
 
-// send sends a request with the token.
-func (s *Sink) send(ctx context.Context, p parts, bearer string, r sinkhttp.Request) delivery.Result {
-	r.Path = p.path
-	r.Header = http.Header{"Authorization": {"Bearer " + bearer}, "Content-Type": {"application/json; charset=utf-8"}}
-	res := p.Ask(ctx, r, s.dialect.Classify)
-	if refusesToken(&res) {
-		res.Detail += ": the token is not accepted"
-	}
-	return res
-}
-
-// Check gets a token, and has the service look at a message that it does not deliver.
-func (s *Sink) Check(ctx context.Context) error {
-	p := s.Now()
-	defer p.Close()
-	bearer, key := p.bearer, "bearer"
-	if p.key != nil {
-		fresh, err := s.fetch(ctx)
-		if err != nil {
-			return err
-		}
-		bearer, key = fresh.Value, "service_account_file"
-	}
-	res := s.send(ctx, p, bearer, sinkhttp.Request{Body: []byte(s.dialect.Check)})
+func blame(p parts, res *delivery.Result) string {
 	switch {
-	case res.Class == delivery.Unreachable:
-		return fmt.Errorf("url: cannot connect: %s", res.Detail)
-	case res.Class == delivery.Misconfigured && res.Status == http.StatusUnauthorized:
-		return fmt.Errorf("%s: %s", key, res.Detail)
+	case refusesToken(res) && p.key == nil:
+		return "bearer"
+	case refusesToken(res):
+		return "service_account_file"
 	case res.Class == delivery.Misconfigured || res.Class == delivery.Temporary || res.Class == delivery.Permanent && res.Status == http.StatusNotFound:
-		return fmt.Errorf("project: %s", res.Detail)
+		return "project"
 	}
-	return nil // the service knows the project and the token
+	return "" // the service knows the project and the token
 }

@@ -18,14 +18,14 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/base"
-	sinkhttp "github.com/pacer/pacer/internal/sink/http"
+	"github.com/pacer/pacer/internal/sink/httpcall"
 	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // open opens a sink for the stand-in, and runs it until the test ends.
-func open(t *testing.T, f *sinktest.FCM, change func(*Config)) *Sink {
+func open(t *testing.T, f *sinktest.FCM, change func(*Config)) *httpcall.Sink[parts] {
 	t.Helper()
 	cfg := Default()
 	cfg.URL, cfg.CAFile, cfg.KeyFile = f.URL, f.CAFile, f.KeyFile
@@ -108,6 +108,7 @@ func TestClassify(t *testing.T) {
 	}{
 		{200, "", `{"name":"projects/p/messages/1"}`, delivery.Delivered, 0, 0, ""},
 		{200, "", ``, delivery.Delivered, 0, 0, ""},
+		{200, "", `<html>`, delivery.Temporary, 0, 0, ""},
 		{200, "", own("INTERNAL"), delivery.Temporary, 0, 0, "INTERNAL"},
 		{404, "", own("UNREGISTERED"), delivery.Rejected, 0, 0, "UNREGISTERED"},
 		{404, "", `{"error":{"status":"NOT_FOUND"}}`, delivery.Permanent, 0, 0, "NOT_FOUND"},
@@ -136,7 +137,7 @@ func TestClassify(t *testing.T) {
 		if tt.after != "" {
 			h.Set("Retry-After", tt.after)
 		}
-		res := classify(sinkhttp.Answer{Status: tt.status, Header: h, Body: []byte(tt.body), Whole: true}, now)
+		res := classify(httpcall.Answer{Status: tt.status, Header: h, Body: []byte(tt.body), Whole: true}, now)
 		code := ""
 		if res.Provider != nil {
 			code = res.Provider.Code
@@ -287,9 +288,14 @@ func TestProblems(t *testing.T) {
 // TestKeyFiles: the key file is named, and nothing of its content.
 func TestKeyFiles(t *testing.T) {
 	dir := t.TempDir()
+	good, err := os.ReadFile(sinktest.StartFCM(t, nil).KeyFile)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for content, want := range map[string]string{
+		strings.Replace(string(good), "https://", "http://", 1): "no https URL",
 		"hunter22": "is not the JSON", `{"client_email":"hunter22"}`: "has no client_email",
-		`{"client_email":"a","token_uri":"http://hunter22"}`:                                                                              "no https URL",
+
 		`{"client_email":"a","token_uri":"https://a","private_key":"hunter22"}`:                                                           "a private_key that holds no key in PEM",
 		`{"client_email":"a","token_uri":"https://a","private_key":"-----BEGIN PRIVATE KEY-----\naGVsbG8=\n-----END PRIVATE KEY-----\n"}`: "holds no RSA key",
 	} {

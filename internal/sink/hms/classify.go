@@ -1,14 +1,13 @@
 package hms
 
 import (
-	"bytes"
 	"encoding/json"
 	"net/http"
 	"strings"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
-	sinkhttp "github.com/pacer/pacer/internal/sink/http"
+	"github.com/pacer/pacer/internal/sink/httpcall"
 )
 
 // defaultWait is how long everybody waits after a refusal for too much traffic, which does not say.
@@ -21,36 +20,35 @@ type said struct {
 	RequestID string `json:"requestId"`
 }
 
-// Codes of the service.
 const (
-	codeTaken        = "80000000"
-	codePartly       = "80100000" // some tokens are not valid
-	codeInvalid      = "80300007" // all tokens are not valid
-	codeNoPermission = "80300002"
-	codeTooBig       = "80300008"
-	codeTooMany      = "80300010" // tokens
-	codeNoRight      = "80300011" // to send messages of this level
-	codeNoAuth       = "80600003" // the server of tokens did not answer the service
-	codeInternal     = "81000001"
-
 	aboutMessage     = "801" // begins the codes that are about the message
 	aboutCredentials = "802"
 )
 
+// meaning is what a code says.
+type meaning struct {
+	class delivery.ResultClass
+	scope delivery.Scope
+}
+
+// codes are those of the service that are not told by their beginning.
+var codes = map[string]meaning{
+	"80000000": {class: delivery.Delivered},
+	"80100000": {class: delivery.Rejected}, // some tokens are not valid
+	"80300007": {class: delivery.Rejected}, // all tokens are not valid
+	"80300008": {class: delivery.Permanent},
+	"80300010": {class: delivery.Permanent}, // too many tokens
+	"80300002": {class: delivery.Misconfigured},
+	"80300011": {delivery.Misconfigured, delivery.ScopeCampaign}, // no right to send messages of this level
+}
+
 // read returns what an answer says; of one that was cut off its code, which comes first.
-func read(a sinkhttp.Answer) (s said) {
+func read(a httpcall.Answer) (s said) {
 	if json.Unmarshal(a.Body, &s) == nil {
 		return s
 	}
-	d := json.NewDecoder(bytes.NewReader(a.Body))
-	for _, want := range []json.Token{json.Delim('{'), "code"} {
-		if t, err := d.Token(); err != nil || t != want {
-			return said{}
-		}
-	}
-	code, _ := d.Token()
 	s = said{}
-	s.Code, _ = code.(string)
+	s.Code, _ = a.First("code").(string)
 	return s
 }
 
@@ -64,7 +62,7 @@ func read(a sinkhttp.Answer) (s said) {
 //	503, 429                              throttled
 //	other codes, 5xx                      temporary
 //	2xx without a code                    temporary: that is not the service
-func classify(a sinkhttp.Answer, now time.Time) delivery.Result {
+func classify(a httpcall.Answer, now time.Time) delivery.Result {
 	res := a.ByStatus(now)
 	body := read(a)
 	switch {
@@ -74,7 +72,8 @@ func classify(a sinkhttp.Answer, now time.Time) delivery.Result {
 			res.RetryAfter = defaultWait
 		}
 	case body.Code != "" && a.Status < http.StatusInternalServerError:
-		res.Class, res.Scope = body.meaning()
+		m := body.meaning()
+		res.Class, res.Scope = m.class, m.scope
 	case res.Class == delivery.Delivered:
 		res.Class, res.By = delivery.Temporary, delivery.ByNobody
 	}
@@ -88,37 +87,24 @@ func classify(a sinkhttp.Answer, now time.Time) delivery.Result {
 }
 
 // meaning returns what the code says.
-func (s *said) meaning() (delivery.ResultClass, delivery.Scope) {
-	switch s.Code {
-	case codeTaken:
-		return delivery.Delivered, delivery.ScopeSink
-	case codePartly, codeInvalid:
-		var tokens struct {
-			Success json.Number `json:"success"`
-		}
-		switch {
-		case strings.Contains(s.Msg, "noPushTypeRight"):
-			return delivery.Misconfigured, delivery.ScopeCampaign
-		case json.Unmarshal([]byte(s.Msg), &tokens) == nil && tokens.Success == "1": // there was one token
-			return delivery.Delivered, delivery.ScopeSink
-		}
-		return delivery.Rejected, delivery.ScopeSink
-	case codeTooBig, codeTooMany:
-		return delivery.Permanent, delivery.ScopeSink
-	case codeNoPermission:
-		return delivery.Misconfigured, delivery.ScopeSink
-	case codeNoRight:
-		return delivery.Misconfigured, delivery.ScopeCampaign
-	case codeNoAuth, codeInternal:
-		return delivery.Temporary, delivery.ScopeSink
+func (s *said) meaning() meaning {
+	m, known := codes[s.Code]
+	var tokens struct {
+		Success json.Number `json:"success"`
 	}
 	switch {
+	case m.class == delivery.Rejected && known && strings.Contains(s.Msg, "noPushTypeRight"):
+		return meaning{delivery.Misconfigured, delivery.ScopeCampaign}
+	case m.class == delivery.Rejected && known && json.Unmarshal([]byte(s.Msg), &tokens) == nil && tokens.Success == "1": // there was one token
+		return meaning{class: delivery.Delivered}
+	case known:
+		return m
 	case strings.HasPrefix(s.Code, aboutMessage):
-		return delivery.Permanent, delivery.ScopeSink
+		return meaning{class: delivery.Permanent}
 	case strings.HasPrefix(s.Code, aboutCredentials):
-		return delivery.Misconfigured, delivery.ScopeSink
+		return meaning{class: delivery.Misconfigured}
 	}
-	return delivery.Temporary, delivery.ScopeSink
+	return meaning{class: delivery.Temporary}
 }
 
 // refusesToken reports whether an answer is about the token that the request was sent with.

@@ -5,12 +5,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/pacer/pacer/internal/sink/http"
+	"github.com/pacer/pacer/internal/sink/httpcall"
 )
 
 // Config configures an hms sink.
 type Config struct {
-	http.Service
+	httpcall.Service
 	// Version is that of the API: v3 for HarmonyOS, v2 or v1 for HMS Core.
 	Version string `yaml:"version"`
 	// Project is the id of the project, or of the app for v1; "" for the one in KeyFile.
@@ -31,7 +31,7 @@ const tokenURL = "https://oauth-login.cloud.huawei.com/oauth2/v3/token" //nolint
 // Default returns the configuration of an hms sink without credentials.
 func Default() *Config {
 	return &Config{
-		Service: http.DefaultService("https://push-api.cloud.huawei.com"),
+		Service: httpcall.DefaultService("https://push-api.cloud.huawei.com"),
 		Version: "v3", PushType: "0", TokenURL: tokenURL,
 	}
 }
@@ -64,7 +64,7 @@ func (c *Config) Problems() []string {
 	if !pushTypePattern.MatchString(c.PushType) {
 		p.Add("push_type: not a type; use a number such as 0")
 	}
-	if why := http.URLProblem(c.TokenURL); why != "" {
+	if why := httpcall.URLProblem(c.TokenURL); why != "" {
 		p.Add("token_url: %s", why)
 	} else if !strings.HasPrefix(c.TokenURL, "https://") {
 		p.Add("token_url: must begin with https://")

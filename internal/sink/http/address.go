@@ -1,10 +1,7 @@
 package http
 
 import (
-	"cmp"
 	"fmt"
-	"net"
-	"net/http"
 	"net/url"
 	"regexp"
 	"slices"
@@ -13,6 +10,7 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/guard"
+	"github.com/pacer/pacer/internal/sink/httpcall"
 	"github.com/pacer/pacer/internal/sink/render"
 	"github.com/pacer/pacer/internal/sink/signature"
 )
@@ -111,7 +109,7 @@ func (c *Config) addressProblems() (p []string) {
 		return append(p, c.formProblems()...)
 	}
 	sample, ok := c.sample()
-	why := URLProblem(sample)
+	why := httpcall.URLProblem(sample)
 	switch {
 	case !ok:
 		return []string{"url: a template must be all of it, or begin with http:// or https:// and have a / behind the host; use one such as https://example.com/{{ .Campaign }}"}
@@ -122,23 +120,9 @@ func (c *Config) addressProblems() (p []string) {
 	return c.formProblems()
 }
 
-// ProxyProblem returns the error in the URL of a proxy, without repeating it; "" if there is none.
-func ProxyProblem(proxy string) string {
-	if proxy == "" {
-		return ""
-	}
-	switch u, err := url.Parse(proxy); {
-	case err != nil || u.Hostname() == "":
-		return "not a URL; use one such as http://proxy.example:4750"
-	case u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "socks5" && u.Scheme != "socks5h":
-		return "must begin with http://, https:// or socks5://"
-	}
-	return ""
-}
-
 // guardProblems returns what is wrong with the settings of a sink whose addresses come from jobs, and with the proxy.
 func (c *Config) guardProblems() (p []string) {
-	if why := ProxyProblem(c.Proxy); why != "" {
+	if why := httpcall.ProxyProblem(c.Proxy); why != "" {
 		p = append(p, "proxy: "+why)
 	}
 	if c.reach() == fixed {
@@ -197,23 +181,6 @@ func (c *Config) guarding() (*guard.Guard, error) {
 	return guard.New(c.Guard)
 }
 
-// forJob returns the client for the address of a job, which is the client itself if there is one for all jobs. The problem is
-// one of the job, now and ever.
-func (c *client) forJob(job *delivery.Job) (to *client, problem string) {
-	if c.reach != byJob {
-		return c, ""
-	}
-	u, problem := c.form.place(render.NewJob(job, time.Now()))
-	if problem != "" {
-		return nil, problem
-	}
-	to, refused := c.at(u)
-	if refused != nil {
-		return nil, refused.Detail
-	}
-	return to, ""
-}
-
 // place returns the address that is made of a job. If the path is a template, it is left out.
 func (f *form) place(j *render.Job) (u *url.URL, problem string) {
 	text, err := f.base.Text(j, maxURL)
@@ -246,42 +213,5 @@ func (s *Sink) destination(job *delivery.Job) string {
 	if problem != "" || u.Host == "" {
 		return ""
 	}
-	return DestinationOf(u)
-}
-
-// DestinationOf returns the name of the destination at an address: scheme, host and port.
-func DestinationOf(u *url.URL) string {
-	port := cmp.Or(u.Port(), "443")
-	if u.Scheme == "http" {
-		port = cmp.Or(u.Port(), "80")
-	}
-	return strings.ToLower(u.Scheme + "://" + net.JoinHostPort(strings.TrimSuffix(u.Hostname(), "."), port))
-}
-
-// scope has an answer be about the job's destination, where the sink has more than one.
-func (c *client) scope(res delivery.Result) delivery.Result {
-	if c.reach == fixed || res.Scope != delivery.ScopeSink {
-		return res
-	}
-	switch res.Class {
-	case delivery.Throttled, delivery.Unreachable, delivery.Misconfigured:
-		res.Scope = delivery.ScopeDestination
-	}
-	return res
-}
-
-// proxy returns how a transport finds its proxy: the sink's own, or the one of the environment, but not for addresses from
-// outside, which a guard can only look at where they are dialled.
-func (c *Config) proxy(guarded bool) func(*http.Request) (*url.URL, error) {
-	switch {
-	case c.Proxy != "":
-		u, err := url.Parse(c.Proxy)
-		if err != nil {
-			return func(*http.Request) (*url.URL, error) { return nil, errProxy }
-		}
-		return http.ProxyURL(u)
-	case guarded:
-		return nil
-	}
-	return proxy
+	return httpcall.DestinationOf(u)
 }

@@ -15,7 +15,6 @@ import (
 	"testing"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/sink/access"
 	"github.com/pacer/pacer/internal/sink/base"
 	"github.com/pacer/pacer/internal/sink/sinktest"
 )
@@ -116,7 +115,7 @@ func TestDestinationInALongPayload(t *testing.T) {
 func watched(s *Sink) (dialled *atomic.Pointer[string]) {
 	dialled = &atomic.Pointer[string]{}
 	c := s.Now()
-	c.transport.DialContext = c.guard.Dialer(net.Dialer{
+	c.Transport.DialContext = c.Options.Guard.Dialer(net.Dialer{
 		Resolver: &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("no DNS") }},
 		ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
 			dialled.Store(&address)
@@ -199,7 +198,7 @@ func TestHostsThatTheGuardRefuses(t *testing.T) {
 			"job": {newSink(t, Config{URL: `{{ .Header "to" }}`}), toward("https://" + host + "/x")},
 		} {
 			cl := of.sink.Now()
-			cl.transport.DialContext = cl.guard.Dialer(names.Dialer())
+			cl.Transport.DialContext = cl.Options.Guard.Dialer(names.Dialer())
 			r := of.sink.Deliver(t.Context(), of.job)
 			if r.Class != delivery.Permanent || !strings.HasPrefix(r.Detail, "refused by the sink's guard: ") || len(names.Dialled()) > 0 {
 				t.Errorf("%s of a %s: %+v, dialled %v", host, way, r, names.Dialled())
@@ -212,7 +211,7 @@ func TestHostsThatTheGuardRefuses(t *testing.T) {
 	names := sinktest.NewNames(map[string][]string{"rebinding.test": {"8.8.8.8", "127.0.0.1"}})
 	s := newSink(t, Config{URL: `{{ .Header "to" }}`})
 	c := s.Now()
-	c.transport.DialContext = c.guard.Dialer(names.Dialer())
+	c.Transport.DialContext = c.Options.Guard.Dialer(names.Dialer())
 	for _, want := range []delivery.ResultClass{delivery.Unreachable, delivery.Permanent} {
 		if r := s.Deliver(t.Context(), toward("https://rebinding.test/")); r.Class != want || !slices.Equal(names.Dialled(), []string{"8.8.8.8:443"}) {
 			t.Errorf("%+v, dialled %v", r, names.Dialled())
@@ -243,7 +242,7 @@ func TestScopeOfAnAddressOfTheJob(t *testing.T) {
 
 // TestProxyOfAGuardedSink: the proxy of the environment would get past the guard; that of the sink guards itself.
 func TestProxyOfAGuardedSink(t *testing.T) {
-	if s := newSink(t, Config{URL: `{{ .Header "to" }}`}); s.Now().transport.Proxy != nil || s.Now().trusted.Proxy == nil {
+	if s := newSink(t, Config{URL: `{{ .Header "to" }}`}); s.Now().Transport.Proxy != nil || s.Now().Trusted.Proxy == nil {
 		t.Error("the guarded requests go through the proxy of the environment, or the others do not")
 	}
 	var asked atomic.Pointer[string]
@@ -274,46 +273,5 @@ func TestTokensOfAGuardedSink(t *testing.T) {
 	s := i.sink(t, func(c *Config) { c.URL = `https://{{ .Header "to" }}.example.invalid/` })
 	if _, err := s.fetchToken(t.Context()); err != nil {
 		t.Error(err)
-	}
-}
-
-// TestAPIOfManyAddresses: a request of its own address is guarded as one of a Sink is.
-func TestAPIOfManyAddresses(t *testing.T) {
-	srv := sinktest.Start(t, sinktest.HTTP2, sinktest.Options{}, func(c *sinktest.Call) { c.Answer(201) })
-	cfg := Default()
-	allowed(t, srv)(cfg)
-	cfg.URL = `{{ .Header "to" }}`
-	g, err := cfg.guarding()
-	if err != nil {
-		t.Fatal(err)
-	}
-	api, _, err := access.Read(access.Secrets{}, func(r *access.Reader) *API {
-		api, err := NewAPI(APIOptions{
-			Version: "1", MaxInFlight: 1, Timeout: cfg.Timeout, TLS: r.TLS(cfg.Certificates), Resent: new(atomic.Uint64), Guard: g,
-		})
-		if err != nil {
-			r.Fail(err)
-		}
-		return api
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(api.Close)
-	post := func(address string) (Answer, *delivery.Result) {
-		u, err := url.Parse(address)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return api.Post(t.Context(), Request{URL: u, Header: http.Header{}, Body: []byte("x")})
-	}
-	if a, r := post(srv.URL); r != nil || a.Status != 201 {
-		t.Errorf("%+v, %+v", a, r)
-	}
-	if _, r := post("https://10.0.0.1/"); r == nil || r.Class != delivery.Permanent || !strings.Contains(r.Detail, "guard") {
-		t.Errorf("%+v", r)
-	}
-	if _, r := post("https://127.0.0.1:443/"); r == nil || r.Class != delivery.Unreachable || r.Scope != delivery.ScopeDestination {
-		t.Errorf("%+v", r)
 	}
 }

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
-	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/httpcall"
 	"github.com/pacer/pacer/internal/sink/render"
 	"github.com/pacer/pacer/internal/sink/token"
 )
@@ -59,7 +59,7 @@ func (c *Config) authProblems() (p []string) {
 	if c.Basic != (Basic{}) && (c.Basic.Username == "" || strings.Contains(c.Basic.Username, ":")) {
 		p = append(p, "basic.username: required, without a colon")
 	}
-	if !httpguts.ValidHeaderFieldValue(c.Bearer) || len(c.Bearer) > maxHeaderBytes {
+	if !httpguts.ValidHeaderFieldValue(c.Bearer) || len(c.Bearer) > httpcall.MaxHeaderBytes {
 		p = append(p, "bearer: not a token; use one line")
 	}
 	return append(p, c.OAuth2.problems()...)
@@ -91,8 +91,7 @@ func userIn(address string) bool {
 		u, _ := splitURL(address)
 		address = actions.ReplaceAllString(u.base, "x")
 	}
-	u, err := url.Parse(address)
-	return err == nil && u.User != nil
+	return httpcall.HasUser(address)
 }
 
 func (o *OAuth2) used() bool {
@@ -106,7 +105,7 @@ func (o *OAuth2) problems() (p []string) {
 	if !o.used() {
 		return p
 	}
-	if why := URLProblem(o.TokenURL); why != "" {
+	if why := httpcall.URLProblem(o.TokenURL); why != "" {
 		p = append(p, "oauth2.token_url: "+why)
 	} else if userIn(o.TokenURL) {
 		p = append(p, "oauth2.token_url: has a user; use oauth2.client_id and oauth2.client_secret")
@@ -120,33 +119,10 @@ func (o *OAuth2) problems() (p []string) {
 	return p
 }
 
-// deliverWithToken sends the job with an access token. Without one, nothing is sent, and the job is not to blame.
-func (s *Sink) deliverWithToken(ctx, limited context.Context, c *client, job *delivery.Job, t *trip) delivery.Result {
-	held, none := s.Tokens.Need(ctx, limited)
-	if none != nil {
-		return *none
-	}
-	if t.extra == nil {
-		t.extra = &extra{}
-	}
-	t.extra.token = held
-	res := c.deliver(ctx, limited, job, t)
-	if res.Status == http.StatusUnauthorized && res.Class != delivery.Delivered {
-		s.Tokens.Refused(held)
-	}
-	if res.Class != delivery.Delivered {
-		res.Detail = strings.ReplaceAll(res.Detail, held.Value, "***")
-	}
-	if p := res.Provider; p != nil {
-		p.Code, p.MessageID = strings.ReplaceAll(p.Code, held.Value, "***"), strings.ReplaceAll(p.MessageID, held.Value, "***")
-	}
-	return res
-}
-
 // fetchToken gets an access token.
 func (s *Sink) fetchToken(ctx context.Context) (token.Token, error) {
 	o := &s.Now().config.OAuth2
-	r := TokenRequest{
+	r := httpcall.TokenRequest{
 		URL: o.TokenURL, Form: url.Values{"grant_type": {"client_credentials"}},
 		Key: "oauth2.token_url", Hint: "check oauth2.client_id and oauth2.client_secret",
 	}
@@ -162,5 +138,5 @@ func (s *Sink) fetchToken(ctx context.Context) (token.Token, error) {
 	} else {
 		r.User = url.UserPassword(url.QueryEscape(o.ClientID), url.QueryEscape(o.ClientSecret))
 	}
-	return s.Now().fetchToken(ctx, r)
+	return s.Now().FetchToken(ctx, r)
 }

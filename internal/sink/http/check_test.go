@@ -19,9 +19,9 @@ func TestRows(t *testing.T) {
 	srv := sinktest.Start(t, sinktest.HTTP2, sinktest.Options{}, func(*sinktest.Call) { t.Error("a check has sent a request") })
 	at := strings.TrimSuffix(srv.URL, "/deliver")
 	dir := t.TempDir()
-	put(t, dir, "good", "whsec_"+base64.StdEncoding.EncodeToString([]byte(strings.Repeat("k", 24))))
-	put(t, dir, "bad", "hunter22")
-	put(t, dir, "two-lines", "hunter22\nx")
+	put(t, dir, "shop-7__good", "whsec_"+base64.StdEncoding.EncodeToString([]byte(strings.Repeat("k", 24))))
+	put(t, dir, "shop-7__bad", "hunter22")
+	put(t, dir, "shop-7__two-lines", "hunter22\nx")
 	free, _ := net.Listen("tcp", "127.0.0.1:0")
 	free.Close()
 	_, port, _ := net.SplitHostPort(strings.TrimPrefix(at, "https://"))
@@ -37,27 +37,27 @@ func TestRows(t *testing.T) {
 		c.Guard.Ports = append(c.Guard.Ports, ports...)
 	})
 	dialled := 0
-	c := *s.Now()
-	dial := c.transport.DialContext
-	c.transport = c.transport.Clone()
-	c.transport.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+	c := *s.Now().Client
+	dial := c.Transport.DialContext
+	c.Transport = c.Transport.Clone()
+	c.Transport.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		dialled++
 		return dial(ctx, network, addr)
 	}
-	*s.Now() = c
+	s.Now().Client = &c
 	for _, tt := range []struct {
 		row     delivery.Destination
 		check   string // "" for none
 		reach   string
 		dialled int
 	}{
-		{row: delivery.Destination{URL: at + "/a?token=hunter22", Secrets: []string{"file:good"}, Headers: header("authorization", "file:bad")}, dialled: 1},
-		{row: delivery.Destination{URL: at, Secrets: []string{"file:none"}}, check: "secrets: there is no file none in the sink's secrets_dir"},
+		{row: delivery.Destination{URL: at + "/a?token=hunter22", Secrets: []string{"file:shop-7__good"}, Headers: header("authorization", "file:shop-7__bad")}, dialled: 1},
+		{row: delivery.Destination{URL: at, Secrets: []string{"file:shop-7"}}, check: "secrets: there is no file shop-7 in the sink's secrets_dir"},
 		{row: delivery.Destination{URL: at, Secrets: []string{"file:../x"}}, check: "secrets: file ../x is not in the sink's secrets_dir"},
-		{row: delivery.Destination{URL: at, Secrets: []string{"file:bad"}}, check: "secrets: "},
-		{row: delivery.Destination{URL: at, Secrets: []string{"env:DESTINATION_NONE"}}, check: "secrets: this daemon has no variable DESTINATION_NONE"},
-		{row: delivery.Destination{URL: at, Headers: header("authorization", "env:HOME")}, check: "headers.authorization: env:HOME must name a variable"},
-		{row: delivery.Destination{URL: at, Headers: header("authorization", "file:two-lines")}, check: "headers.authorization: "},
+		{row: delivery.Destination{URL: at, Secrets: []string{"file:shop-7__bad"}}, check: "secrets: "},
+		{row: delivery.Destination{URL: at, Secrets: []string{"env:DESTINATION_SHOP_7"}}, check: "secrets: this daemon has no variable DESTINATION_SHOP_7"},
+		{row: delivery.Destination{URL: at, Headers: header("authorization", "env:HOME")}, check: "headers.authorization: env:HOME is not a variable of destination shop-7"},
+		{row: delivery.Destination{URL: at, Headers: header("authorization", "file:shop-7__two-lines")}, check: "headers.authorization: "},
 		{row: delivery.Destination{URL: at, Headers: header("content-length", "1")}, check: "headers.content-length: "},
 		{row: delivery.Destination{URL: "https://10.1.2.3:" + port}, check: "url: refused by the sink's guard: 10.1.2.3 is not a public address"},
 		{row: delivery.Destination{URL: "https://127.0.0.1:9/x"}, check: "url: refused by the sink's guard: port 9 "},

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -15,12 +14,29 @@ import (
 	"github.com/pacer/pacer/internal/sink/access"
 	"github.com/pacer/pacer/internal/sink/base"
 	"github.com/pacer/pacer/internal/sink/guard"
+	"github.com/pacer/pacer/internal/sink/httpcall"
 	"github.com/pacer/pacer/internal/sink/render"
 	"github.com/pacer/pacer/internal/sink/rule"
 	"github.com/pacer/pacer/internal/sink/signature"
 )
 
-// Config configures an http sink.
+// Common are the settings that all requests of a sink have in common.
+type Common struct {
+	base.Limits // max_in_flight is also the number of idle connections
+	// Headers are sent with every request, after those of pacer. Values are secrets, and may be templates.
+	Headers map[string]string `yaml:"headers" secret:"value"`
+	access.Certificates
+	// MaxConnAge is how long a connection is used; 0 for as long as it works.
+	MaxConnAge time.Duration `yaml:"max_conn_age"`
+	// Basic, Bearer and OAuth2 say who the sink is, in the header Authorization; at most one of them.
+	Basic  Basic  `yaml:"basic"`
+	Bearer string `yaml:"bearer" secret:"value"`
+	OAuth2 OAuth2 `yaml:"oauth2"`
+	// Proxy is a proxy for this sink; "" for the one of the environment, or for none if the sink is guarded.
+	Proxy string `yaml:"proxy" secret:"url"`
+}
+
+// Config configures an http sink. Its secrets are those of "url", "body", "headers." and a name, and so on.
 type Config struct {
 	// URL is where jobs are sent. A user and password in it become an Authorization header. It may be a template; if the host is
 	// one, or all of it, the sink is guarded.
@@ -29,26 +45,12 @@ type Config struct {
 	Method string `yaml:"method"`
 	// Body is the template of a request's body; "" for the payload as it is.
 	Body string `yaml:"body" secret:"value"`
-	// MaxInFlight is the number of concurrent requests of one daemon, and of idle connections that it keeps.
-	MaxInFlight int `yaml:"max_in_flight"`
-	// Timeout bounds a request, from opening the connection to the end of the answer.
-	Timeout time.Duration `yaml:"timeout"`
-	// MaxRetryAfter is how long a wait that the destination asks for is believed.
-	MaxRetryAfter time.Duration `yaml:"max_retry_after"`
-	// Headers are sent with every request, after those of pacer. Values are secrets, and may be templates.
-	Headers map[string]string `yaml:"headers" secret:"value"`
-	access.Certificates
-	// MaxConnAge is how long a connection is used; 0 for as long as it works.
-	MaxConnAge time.Duration `yaml:"max_conn_age"`
+	Common
 
 	// Classes and Rules say what an answer means, and Take what else it says; see rule.Options.
 	Classes map[string]string `yaml:"classes"`
 	Rules   map[string]string `yaml:"rules"`
 	Take    Take              `yaml:"take"`
-	// Basic, Bearer and OAuth2 say who the sink is, in the header Authorization; at most one of them.
-	Basic  Basic  `yaml:"basic"`
-	Bearer string `yaml:"bearer" secret:"value"`
-	OAuth2 OAuth2 `yaml:"oauth2"`
 	// CloudEvents makes requests of events: binary, structured, or "" for none.
 	CloudEvents string `yaml:"cloudevents"`
 	// Sign signs requests; without secrets, they are not signed.
@@ -61,17 +63,11 @@ type Config struct {
 	SecretsDir string `yaml:"secrets_dir"`
 	// Guard says where a sink may send whose addresses come from jobs.
 	Guard guard.Config `yaml:"guard"`
-	// Proxy is a proxy for this sink; "" for the one of the environment, or for none if the sink is guarded.
-	Proxy string `yaml:"proxy" secret:"url"`
-	// KeepRejected makes dead letters of rejected jobs.
-	KeepRejected bool `yaml:"keep_rejected"`
 
 	// Step is the name of a step, where the sink makes one of a request; it is added to the idempotency key.
 	Step string `yaml:"-"`
 	// Whole has answers read whole, for Ask.
 	Whole bool `yaml:"-"`
-
-	access.Secrets // by key: "url", "body", "headers." and a name
 }
 
 // Take has the expressions for what an answer says in the destination's own words.
@@ -107,29 +103,31 @@ func (c *Config) judging() (*rule.Set, error) {
 }
 
 const (
-	maxTimeout     = 10 * time.Minute
-	maxConnAge     = 24 * time.Hour
-	maxFailing     = 365 * 24 * time.Hour
-	maxHeaders     = 64
-	maxHeaderBytes = 8 << 10
+	maxTimeout = 10 * time.Minute
+	maxConnAge = 24 * time.Hour
+	maxFailing = 365 * 24 * time.Hour
+	maxHeaders = 64
 )
 
 // Default returns the configuration of an http sink without a URL. The timeout is no longer than the time that requests
 // in flight have at a rebalance, so that none is interrupted and sent twice.
 func Default() *Config {
-	return &Config{
-		Method: http.MethodPost, OAuth2: OAuth2{Auth: authHeader}, MaxInFlight: 256, Timeout: 3 * time.Second,
-		MaxRetryAfter: 5 * time.Minute, MaxConnAge: 5 * time.Minute, Guard: guard.Default(),
-		DisableAfter: 5 * 24 * time.Hour,
+	return &Config{Method: http.MethodPost, Common: DefaultCommon(), Guard: guard.Default(), DisableAfter: 5 * 24 * time.Hour}
+}
+
+// DefaultCommon returns settings that are good for most destinations.
+func DefaultCommon() Common {
+	return Common{
+		Limits:     base.Limits{MaxInFlight: 256, Timeout: 3 * time.Second, MaxRetryAfter: 5 * time.Minute},
+		MaxConnAge: 5 * time.Minute, OAuth2: OAuth2{Auth: authHeader},
 	}
 }
 
 // Entry returns what the router needs to know of the sink.
 func (c *Config) Entry() base.Entry {
-	return base.Entry{
-		MaxInFlight: c.MaxInFlight, Timeout: c.Timeout, MaxRetryAfter: c.MaxRetryAfter, KeepRejected: c.KeepRejected,
-		Destinations: c.Destinations, DisableAfter: c.DisableAfter,
-	}
+	e := c.Common.Entry()
+	e.Destinations, e.DisableAfter = c.Destinations, c.DisableAfter
+	return e
 }
 
 // own are the headers that a configuration may not set: pacer's and those of the protocol.
@@ -175,35 +173,10 @@ func headerProblem(name, value string, isSigned bool) string {
 		return fmt.Sprintf("headers.%s: not a header name; use letters, digits and -", name)
 	case slices.Contains(own, canonical) || isSigned && slices.Contains(signed, canonical) || strings.HasPrefix(canonical, "Pacer-"):
 		return fmt.Sprintf("headers.%s: pacer sets this header itself; remove it", name)
-	case !httpguts.ValidHeaderFieldValue(value) || len(value) > maxHeaderBytes:
-		return fmt.Sprintf("headers.%s: not a header value; use one line of at most %d bytes", name, maxHeaderBytes)
+	case !httpguts.ValidHeaderFieldValue(value) || len(value) > httpcall.MaxHeaderBytes:
+		return fmt.Sprintf("headers.%s: not a header value; use one line of at most %d bytes", name, httpcall.MaxHeaderBytes)
 	case signature.IsSecret(value):
 		return fmt.Sprintf("headers.%s: is a secret that signs requests, which is never sent", name)
-	}
-	return ""
-}
-
-// URLProblem returns the error in the URL without repeating the URL, since it may contain a password.
-func URLProblem(s string) string {
-	const remedy = "use one such as https://example.com/deliver"
-	if s == "" {
-		return "required; " + remedy
-	}
-	u, err := url.Parse(s)
-	switch {
-	case err != nil:
-		return "not a URL; " + remedy
-	case u.Scheme != "http" && u.Scheme != "https":
-		return "must begin with http:// or https://; " + remedy
-	case u.Hostname() == "":
-		return "names no host; " + remedy
-	case u.Fragment != "":
-		return "has a #fragment, which is never sent; remove it"
-	}
-	if port := u.Port(); port != "" {
-		if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
-			return "its port must be between 1 and 65535; " + remedy
-		}
 	}
 	return ""
 }

@@ -57,7 +57,7 @@ func TestProblems(t *testing.T) {
 }
 
 func TestConfigPrintsNoSecrets(t *testing.T) {
-	c := &Config{URL: "http://me:hunter22@a/p?q=swordfish", Headers: map[string]string{"X-Key": "opensesame"}}
+	c := &Config{URL: "http://me:hunter22@a/p?q=swordfish", Common: Common{Headers: map[string]string{"X-Key": "opensesame"}}}
 	for _, s := range []string{fmt.Sprint(c), fmt.Sprintf("%+v", c), fmt.Sprintf("%#v", c), c.LogValue().String()} {
 		for _, secret := range []string{"hunter22", "swordfish", "opensesame"} {
 			if strings.Contains(s, secret) {

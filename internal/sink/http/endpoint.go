@@ -11,7 +11,7 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/base"
-	"github.com/pacer/pacer/internal/sink/guard"
+	"github.com/pacer/pacer/internal/sink/httpcall"
 	"github.com/pacer/pacer/internal/sink/signature"
 )
 
@@ -102,17 +102,11 @@ func (c *client) to(row *delivery.Destination) (to *client, fault string) {
 		return nil, "url: not a URL"
 	}
 	next := *c
-	next.target, next.where, next.endpoint = target, target.Host, row.ID
-	next.fixed = slices.Clone(c.fixed)
-	hidden := slices.Clone(c.hidden)
-	if target.RawQuery != "" {
-		hidden = append(hidden, target.RawQuery)
-		for _, values := range target.Query() {
-			hidden = append(hidden, values...)
-		}
-	}
+	next.target, next.endpoint = target, row.ID
+	next.fixed, next.hidden = slices.Clone(c.fixed), slices.Clone(c.hidden)
+	next.hideQuery(target)
 	for _, h := range row.Headers {
-		value, err := resolve(cfg.SecretsDir, h.Value)
+		value, err := resolve(cfg.SecretsDir, row.ID, h.Value)
 		if err != nil {
 			return nil, "headers." + h.Name + ": " + err.Error()
 		}
@@ -120,36 +114,24 @@ func (c *client) to(row *delivery.Destination) (to *client, fault string) {
 			return nil, why
 		}
 		if isReference(h.Value) {
-			hidden = append(append(hidden, value), strings.Fields(value)...)
+			next.hide(append(strings.Fields(value), value)...)
 		}
 		next.setFixed(h.Name, value)
 	}
 	if len(row.Secrets) > 0 {
 		secrets := make([]string, len(row.Secrets))
 		for i, reference := range row.Secrets {
-			if secrets[i], err = resolve(cfg.SecretsDir, reference); err != nil {
+			if secrets[i], err = resolve(cfg.SecretsDir, row.ID, reference); err != nil {
 				return nil, "secrets: " + err.Error()
 			}
 		}
 		if next.signer, err = signature.New(secrets); err != nil {
 			return nil, "secrets: " + err.Error()
 		}
-		hidden = append(hidden, secrets...)
+		next.hide(secrets...)
 	}
-	next.hidden, next.secrets = hidden, scrubber(hidden)
+	next.secrets = httpcall.Scrubber(next.hidden)
 	return &next, ""
-}
-
-// setFixed sets a header that is sent with every request.
-func (c *client) setFixed(name, value string) {
-	name = http.CanonicalHeaderKey(name)
-	c.typed = c.typed || name == keyContentType
-	f := field{spelling(name), []string{value}}
-	if i := slices.IndexFunc(c.fixed, func(o field) bool { return o.name == f.name }); i >= 0 {
-		c.fixed[i] = f
-	} else {
-		c.fixed = append(c.fixed, f)
-	}
 }
 
 // endpoint returns the client for the destination that a job names. Without one, the result says what is wrong, and that no job
@@ -173,9 +155,6 @@ func (s *Sink) endpoint(common *client, job *delivery.Job) (*client, *delivery.R
 	e := s.endpoints.of(common, row, time.Now())
 	if e.client == nil {
 		return wait(delivery.Misconfigured, e.fault)
-	}
-	if detail, refused := guard.Refused(e.client.guard.URL(e.client.target)); refused {
-		return nil, &delivery.Result{Class: delivery.Permanent, Detail: detail}
 	}
 	return e.client, nil
 }

@@ -126,10 +126,10 @@ func TestDestinationsThatCannotBeUsed(t *testing.T) {
 	srv := sinktest.Start(t, sinktest.TLS, sinktest.Options{}, func(c *sinktest.Call) { c.Answer(200) })
 	dir, outside := t.TempDir(), t.TempDir()
 	put(t, outside, "secret", "hunter22")
-	put(t, dir, "empty", "\n")
-	put(t, dir, "lines", "hunter22\nhunter22")
-	put(t, dir, "signs", "whsec_hunter22hunter22hunter22hunter22")
-	if err := os.Symlink(filepath.Join(outside, "secret"), filepath.Join(dir, "link")); err != nil {
+	put(t, dir, "x", "\n")
+	put(t, dir, "x__lines", "hunter22\nhunter22")
+	put(t, dir, "x__signs", "whsec_hunter22hunter22hunter22hunter22")
+	if err := os.Symlink(filepath.Join(outside, "secret"), filepath.Join(dir, "x__link")); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("HUNTER", "hunter22")
@@ -145,14 +145,14 @@ func TestDestinationsThatCannotBeUsed(t *testing.T) {
 		"disabled":           {delivery.Destination{DisabledAt: 1, DisabledReason: "by hand"}, delivery.Unreachable, "the destination is disabled: by hand"},
 		"outside, up":        {header("file:../secret"), delivery.Misconfigured, "destination x: headers.x-key: file ../secret is not in the sink's secrets_dir"},
 		"outside":            {header("file:" + outside + "/secret"), delivery.Misconfigured, "is not in the sink's secrets_dir"},
-		"outside, by a link": {header("file:link"), delivery.Misconfigured, "cannot read the secret"},
-		"missing":            {header("file:none"), delivery.Misconfigured, "there is no file none in the sink's secrets_dir"},
-		"empty":              {header("file:empty"), delivery.Misconfigured, "the file empty is empty"},
-		"two lines":          {header("file:lines"), delivery.Misconfigured, "headers.x-key: not a header value"},
-		"what signs":         {header("file:signs"), delivery.Misconfigured, "headers.x-key: is a secret that signs requests"},
-		"another variable":   {header("env:HUNTER"), delivery.Misconfigured, "must name a variable that begins with DESTINATION_"},
-		"no variable":        {header("env:DESTINATION_NONE"), delivery.Misconfigured, "this daemon has no variable DESTINATION_NONE"},
-		"no signing secret":  {delivery.Destination{Secrets: []string{"file:" + dir + "/lines"}}, delivery.Misconfigured, "secrets: item 1: must begin with whsec_"},
+		"outside, by a link": {header("file:x__link"), delivery.Misconfigured, "cannot read the secret"},
+		"missing":            {header("file:x__none"), delivery.Misconfigured, "there is no file x__none in the sink's secrets_dir"},
+		"empty":              {header("file:x"), delivery.Misconfigured, "the file x is empty"},
+		"two lines":          {header("file:x__lines"), delivery.Misconfigured, "headers.x-key: not a header value"},
+		"what signs":         {header("file:x__signs"), delivery.Misconfigured, "headers.x-key: is a secret that signs requests"},
+		"another variable":   {header("env:HUNTER"), delivery.Misconfigured, "env:HUNTER is not a variable of destination x; use DESTINATION_X, or"},
+		"no variable":        {header("env:DESTINATION_X"), delivery.Misconfigured, "this daemon has no variable DESTINATION_X"},
+		"no signing secret":  {delivery.Destination{Secrets: []string{"file:" + dir + "/x__lines"}}, delivery.Misconfigured, "secrets: item 1: must begin with whsec_"},
 		"pacer's header": {delivery.Destination{Headers: []delivery.DestinationHeader{{Name: "Webhook-Id", Value: "x"}}}, delivery.Misconfigured,
 			"headers.Webhook-Id: pacer sets this header itself"},
 		"metadata":    {delivery.Destination{URL: "https://169.254.169.254/"}, delivery.Permanent, "refused by the sink's guard: "},
@@ -180,6 +180,41 @@ func TestDestinationsThatCannotBeUsed(t *testing.T) {
 	}
 	if n := len(srv.Seen()); n != 0 {
 		t.Errorf("%d requests were sent", n)
+	}
+}
+
+// TestNoDestinationHasTheSecretOfAnother: a reference names a secret of its own destination, whatever the ids are.
+func TestNoDestinationHasTheSecretOfAnother(t *testing.T) {
+	srv := sinktest.Start(t, sinktest.TLS, sinktest.Options{}, func(c *sinktest.Call) { c.Answer(200) })
+	dir := t.TempDir()
+	for _, sub := range []string{"shop-7", "shop", "a", "..data"} {
+		if err := os.Mkdir(filepath.Join(dir, sub+".d"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(sub+".d", filepath.Join(dir, sub)); err != nil {
+			t.Fatal(err)
+		}
+		put(t, dir, sub+"/key", "opensesame")
+	}
+	put(t, dir, "bank-7", "opensesame")
+	put(t, dir, "shop__old", "opensesame")
+	for _, name := range []string{"SHOP_7", "SHOP_7__OLD", "BANK_7", "SHOP", ""} {
+		t.Setenv("DESTINATION_"+name, "opensesame")
+	}
+	var x table
+	s := tableSink(t, &x, srv, func(c *Config) { c.SecretsDir = dir })
+	for reference, owner := range map[string]string{
+		"file:bank-7": "bank-7", "file:shop-7/key": "shop-7", "file:./shop/key": "shop", "file:shop__old": "shop", "file:a/key": "a",
+		"file:shop-7/../bank-7": "bank-7", "file:" + dir + "/shop/key": "shop",
+		"env:DESTINATION_SHOP_7": "shop-7", "env:DESTINATION_SHOP_7__OLD": "shop-7", "env:DESTINATION_BANK_7": "bank-7", "env:DESTINATION_SHOP": "shop",
+		"env:DESTINATION_": "", "file:..data/key": "",
+	} {
+		for _, id := range []string{"shop-7", "shop", "bank-7", "shop_7", "SHOP-7", "shop.7", "shop-", "shop-7-old", "shop-7--old", "shop__old", "a", "a/key", "shop/../a", "..", "..data", "evil"} {
+			err := s.CheckRow(&delivery.Destination{ID: id, URL: srv.URL, Headers: []delivery.DestinationHeader{{Name: "x-key", Value: reference}}})
+			if (err == nil) != (id == owner) || err != nil && strings.Contains(err.Error(), "opensesame") {
+				t.Errorf("%s for %s: %v", reference, id, err)
+			}
+		}
 	}
 }
 
@@ -239,9 +274,9 @@ func TestSecretsOfDestinationsAreNotTold(t *testing.T) {
 		c.Answer(302, "Location", "/"+url.PathEscape(c.Header.Get("X-Key"))+"?swordfish=1")
 	})
 	dir := t.TempDir()
-	put(t, dir, "key", "opensesame")
+	put(t, dir, "shop-7__key", "opensesame")
 	var x table
-	x.put(delivery.Destination{ID: "shop-7", URL: srv.URL + "?token=swordfish", Headers: []delivery.DestinationHeader{{Name: "x-key", Value: "file:key"}}})
+	x.put(delivery.Destination{ID: "shop-7", URL: srv.URL + "?token=swordfish", Headers: []delivery.DestinationHeader{{Name: "x-key", Value: "file:shop-7__key"}}})
 	res, request, answer := tableSink(t, &x, srv, func(c *Config) { c.SecretsDir = dir }).Try(t.Context(), jobFor("shop-7"))
 	for _, text := range []string{res.Detail, request, answer} {
 		if strings.Contains(text, "opensesame") || strings.Contains(text, "swordfish") {

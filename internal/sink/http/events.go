@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/httpcall"
 )
 
 // Modes of CloudEvents in HTTP.
@@ -46,7 +47,7 @@ func (c *Config) eventProblems() (p []string) {
 }
 
 // event makes the request that of a CloudEvent. A record that has an event in its value is sent as it is.
-func (c *client) event(req *http.Request, job *delivery.Job, t *trip) (problem string) {
+func (c *client) event(r *httpcall.Request, job *delivery.Job) (problem string) {
 	media, _, _ := mime.ParseMediaType(job.ContentType)
 	if media == structuredType {
 		return ""
@@ -55,19 +56,19 @@ func (c *client) event(req *http.Request, job *delivery.Job, t *trip) (problem s
 	if problem != "" {
 		return problem
 	}
-	if c.events == eventsBinary {
+	if c.config.CloudEvents == eventsBinary {
 		for name, value := range attributes {
-			req.Header[http.CanonicalHeaderKey("ce-"+name)] = []string{percentEncoded(value)}
+			r.Header[http.CanonicalHeaderKey("ce-"+name)] = []string{percentEncoded(value)}
 		}
-		return missing(func(name string) bool { return req.Header[http.CanonicalHeaderKey("ce-"+name)] != nil })
+		return missing(func(name string) bool { return r.Header[http.CanonicalHeaderKey("ce-"+name)] != nil })
 	}
 	if problem = missing(func(name string) bool { return attributes[name] != "" }); problem != "" {
 		return problem
 	}
-	if t.payload, problem = structured(attributes, job, media); problem != "" {
+	if r.Body, problem = structured(attributes, job, media); problem != "" {
 		return problem
 	}
-	req.Header[keyContentType] = []string{structuredType}
+	r.Header[keyContentType] = []string{structuredType}
 	return ""
 }
 
@@ -92,7 +93,7 @@ func eventOf(job *delivery.Job) (attributes map[string]string, problem string) {
 		if name == "" || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789") != "" {
 			return nil, "cloudevents: a header of the record begins with ce_, and is not the name of an attribute"
 		}
-		if !utf8.Valid(h.Value) || len(h.Value) > maxHeaderBytes {
+		if !utf8.Valid(h.Value) || len(h.Value) > httpcall.MaxHeaderBytes {
 			return nil, "cloudevents: the header " + eventHeader + name + " is not text, or is too long"
 		}
 		attributes[name] = string(h.Value)

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/httpcall"
 	"github.com/pacer/pacer/internal/sink/render"
 )
 
@@ -139,47 +140,54 @@ func (f *form) texts() (list []string) {
 }
 
 // fill makes the parts of a job's request. The problem says why that cannot be done, now or ever.
-func (f *form) fill(req *http.Request, job *delivery.Job, t *trip, now time.Time) (problem string) {
+func (f *form) fill(r *httpcall.Request, job *delivery.Job, now time.Time) (problem string) {
 	j := render.NewJob(job, now)
 	if f.method != nil {
-		method, err := f.method.Text(j, maxHeaderBytes)
+		method, err := f.method.Text(j, httpcall.MaxHeaderBytes)
 		if err != nil {
 			return err.Error()
 		}
 		if !slices.Contains(methods, method) {
 			return "method: the template makes a method that is not available; " + useMethod
 		}
-		req.Method = method
+		r.Method = method
+	}
+	if f.base != nil {
+		u, problem := f.place(j)
+		if problem != "" {
+			return problem
+		}
+		r.URL = u
 	}
 	if f.path != nil {
-		if problem = f.address(req, j); problem != "" {
+		if problem = f.address(r, j); problem != "" {
 			return problem
 		}
 	}
 	for i := range f.headers {
 		h := &f.headers[i]
-		value, err := h.value.Text(j, maxHeaderBytes)
+		value, err := h.value.Text(j, httpcall.MaxHeaderBytes)
 		if err != nil {
 			return err.Error()
 		}
 		if !httpguts.ValidHeaderFieldValue(value) {
 			return "headers." + h.name + ": the template makes a value with control characters"
 		}
-		req.Header[h.name] = []string{strings.Trim(value, " \t")}
+		r.Header[h.name] = []string{strings.Trim(value, " \t")}
 	}
 	if f.body != nil {
 		body, err := f.body.Append(nil, j, maxBody+bodyOfPayload*len(job.Payload))
 		if err != nil {
 			return err.Error()
 		}
-		t.payload = body
+		r.Body = body
 	}
 	return ""
 }
 
 // address makes the path and the query. Values are escaped, so that a job cannot add a segment or a parameter; it could only
 // go up, by two dots.
-func (f *form) address(req *http.Request, j *render.Job) (problem string) {
+func (f *form) address(r *httpcall.Request, j *render.Job) (problem string) {
 	path, err := f.path.Text(j, maxURL)
 	if err != nil {
 		return err.Error()
@@ -193,7 +201,7 @@ func (f *form) address(req *http.Request, j *render.Job) (problem string) {
 			return "url: the template makes a path with a segment " + segment
 		}
 	}
-	target := *req.URL
+	target := *r.URL
 	target.Path, target.RawPath = u.Path, u.RawPath
 	if f.query != nil {
 		if target.RawQuery, err = f.query.Text(j, maxURL); err != nil {
@@ -203,6 +211,6 @@ func (f *form) address(req *http.Request, j *render.Job) (problem string) {
 			return "url: the template makes a query that is not one of a URL"
 		}
 	}
-	req.URL = &target
+	r.URL = &target
 	return ""
 }

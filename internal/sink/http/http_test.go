@@ -202,7 +202,7 @@ func TestNoAnswer(t *testing.T) {
 			_ = c.Close()
 		}
 	}
-	huge := "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 2*maxAnswerHeader) + "\r\n\r\n"
+	huge := "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 128<<10) + "\r\n\r\n"
 	tests := []struct {
 		name, url string
 		class     delivery.ResultClass
@@ -230,7 +230,7 @@ func TestNoAnswer(t *testing.T) {
 	}
 }
 
-// TestTimeoutAndCancellationDiffer: the sink's own timeout speaks of the destination, the caller's context of pacer.
+// TestTimeoutAndCancellationDiffer: the sink's own timeout speaks of the destination, and the end of the caller's context of pacer.
 func TestTimeoutAndCancellationDiffer(t *testing.T) {
 	release := make(chan struct{})
 	arrived := make(chan struct{}, 3)
@@ -254,8 +254,8 @@ func TestTimeoutAndCancellationDiffer(t *testing.T) {
 	}
 	ctx, cancel = context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	if r := newSink(t, Config{URL: url}).Deliver(ctx, job()); r.Class != delivery.Interrupted {
-		t.Errorf("caller's deadline: %+v", r)
+	if r := newSink(t, Config{URL: url}).Deliver(ctx, job()); r.Class != delivery.Temporary {
+		t.Errorf("a deadline of all calls for the job: %+v", r)
 	}
 }
 
@@ -275,7 +275,7 @@ func TestSlowBodyDoesNotChangeTheAnswer(t *testing.T) {
 }
 
 func TestConnectionsAreReused(t *testing.T) {
-	for name, size := range map[string]int{"empty": 0, "small": 100, "at the bound": maxAnswerBody} {
+	for name, size := range map[string]int{"empty": 0, "small": 100, "at the bound": 64 << 10} {
 		t.Run(name, func(t *testing.T) {
 			conns := map[string]bool{}
 			url := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -375,7 +375,7 @@ func answerOnce(c net.Conn, requests *atomic.Int32) {
 
 func TestMetadataThatIsNoHeaderIsPermanent(t *testing.T) {
 	url := serve(t, func(http.ResponseWriter, *http.Request) { t.Error("was sent") })
-	for _, contentType := range []string{"a\r\nX-Evil: 1", "a\x00b", strings.Repeat("x", maxHeaderBytes+1)} {
+	for _, contentType := range []string{"a\r\nX-Evil: 1", "a\x00b", strings.Repeat("x", (8<<10)+1)} {
 		j := job()
 		j.ContentType = contentType
 		r := newSink(t, Config{URL: url}).Deliver(t.Context(), j)
@@ -428,7 +428,7 @@ func BenchmarkRequest(b *testing.B) {
 	j := job()
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, problem := s.Now().request(b.Context(), j, &trip{payload: j.Payload}); problem != "" {
+		if _, problem := s.Now().request(j, nil); problem != "" {
 			b.Fatal(problem)
 		}
 	}

@@ -13,8 +13,7 @@ import (
 const (
 	fileReference = "file:"
 	envReference  = "env:"
-	// envPrefix begins the variables that destinations may refer to, so that whoever may write a destination does not get
-	// others of the daemon.
+	// envPrefix begins the variables that destinations may refer to, so that none of them gets others of the daemon.
 	envPrefix = "DESTINATION_"
 
 	maxReferenced = 64 << 10 // bytes of a file
@@ -25,12 +24,38 @@ func isReference(value string) bool {
 	return strings.HasPrefix(value, fileReference) || strings.HasPrefix(value, envReference)
 }
 
-// resolve returns the secret that a reference stands for: the content of a file in the directory, or a variable. Other values
-// are what they are. No file outside of the directory can be had, by no name and no link. The error quotes no content.
-func resolve(dir, value string) (string, error) {
+// owns reports whether a secret of the name is the destination's: the name is its id, or begins with it and / or __. So no
+// row can refer to the secret of another. Kubernetes has all files of a volume once more in directories that begin with a dot.
+func owns(id, name string) bool {
+	end := len(name)
+	for _, divider := range []string{"/", "__"} {
+		if i := strings.Index(name, divider); i >= 0 {
+			end = min(end, i)
+		}
+	}
+	return id == name[:end] && !strings.HasPrefix(id, ".")
+}
+
+// variableOf returns the id as it is in the names of variables: in upper case, and _ for -. It is "" for an id that would have
+// the variables of another.
+func variableOf(id string) string {
+	if strings.Trim(id, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" || strings.Trim(id, "-") != id || strings.Contains(id, "--") {
+		return ""
+	}
+	return strings.ToUpper(strings.ReplaceAll(id, "-", "_"))
+}
+
+// resolve returns the secret that a reference of a destination stands for: the content of a file in the directory, or a variable.
+// Other values are what they are. No file outside of the directory can be had, by no name and no link, and no secret of another
+// destination. The error quotes no content.
+func resolve(dir, id, value string) (string, error) {
 	if name, ok := strings.CutPrefix(value, envReference); ok {
-		if !strings.HasPrefix(name, envPrefix) {
-			return "", fmt.Errorf("%s must name a variable that begins with %s", value, envPrefix)
+		rest, named := strings.CutPrefix(name, envPrefix)
+		switch own := variableOf(id); {
+		case own == "":
+			return "", fmt.Errorf("%s: only ids of a-z, 0-9 and single hyphens have variables; use a file", value)
+		case !named || !owns(own, rest):
+			return "", fmt.Errorf("%s is not a variable of destination %s; use %s%s, or a name that begins with %[3]s%[4]s__", value, id, envPrefix, own)
 		}
 		secret, ok := os.LookupEnv(name)
 		if !ok || secret == "" {
@@ -52,8 +77,11 @@ func resolve(dir, value string) (string, error) {
 		}
 		name = inside
 	}
-	if !filepath.IsLocal(name) {
+	if name = filepath.Clean(name); !filepath.IsLocal(name) {
 		return "", errOutside(name)
+	}
+	if !owns(id, filepath.ToSlash(name)) {
+		return "", fmt.Errorf("file %s is not one of destination %s; use %[2]s, or a name that begins with %[2]s/ or %[2]s__", name, id)
 	}
 	return readIn(dir, name)
 }

@@ -84,34 +84,31 @@ var (
 
 // RSA reads a private key in PEM.
 func RSA(content []byte) (*rsa.PrivateKey, error) {
-	block, _ := pem.Decode(content)
-	if block == nil {
-		return nil, ErrNoPEM
-	}
-	if key, err := x509.ParsePKCS1PrivateKey(block.Bytes); err == nil {
-		return key, nil
-	}
-	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
-	key, ok := parsed.(*rsa.PrivateKey)
-	if err != nil || !ok {
-		return nil, ErrNoRSA
-	}
-	return key, nil
+	return parse(content, x509.ParsePKCS1PrivateKey, ErrNoRSA)
 }
 
 // P256 reads a private key in PEM.
 func P256(content []byte) (*ecdsa.PrivateKey, error) {
+	key, err := parse(content, x509.ParseECPrivateKey, ErrNoP256)
+	if err == nil && key.Curve != elliptic.P256() {
+		return nil, ErrNoP256
+	}
+	return key, err
+}
+
+// parse reads a key in its own form, or in that of PKCS #8.
+func parse[K any](content []byte, own func([]byte) (K, error), wrong error) (key K, err error) {
 	block, _ := pem.Decode(content)
 	if block == nil {
-		return nil, ErrNoPEM
+		return key, ErrNoPEM
 	}
-	if key, err := x509.ParseECPrivateKey(block.Bytes); err == nil && key.Curve == elliptic.P256() {
+	if key, err = own(block.Bytes); err == nil {
 		return key, nil
 	}
-	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
-	key, ok := parsed.(*ecdsa.PrivateKey)
-	if err != nil || !ok || key.Curve != elliptic.P256() {
-		return nil, ErrNoP256
+	parsed, _ := x509.ParsePKCS8PrivateKey(block.Bytes)
+	key, ok := parsed.(K)
+	if !ok {
+		return key, wrong
 	}
 	return key, nil
 }

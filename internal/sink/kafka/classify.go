@@ -2,7 +2,6 @@ package kafka
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/httpcall"
 )
 
 // result returns the result for the outcome of a record:
@@ -81,13 +81,7 @@ func passing(err error) bool {
 
 // misconfigured reports whether an error is about the sink's settings or credentials, or about the topic as a whole.
 func misconfigured(err error) bool {
-	if broker.NoTopic(err) || broker.Refused(err) {
-		return true
-	}
-	var certificate *tls.CertificateVerificationError
-	var notTLS tls.RecordHeaderError
-	var op *net.OpError
-	if errors.As(err, &certificate) || errors.As(err, &notTLS) || errors.As(err, &op) && op.Op == "remote error" {
+	if broker.NoTopic(err) || broker.Refused(err) || httpcall.WrongSettings(err) {
 		return true
 	}
 	code, ok := errors.AsType[kafka.Error](err)
@@ -124,14 +118,12 @@ func (s *Sink) describe(err error) string {
 // blamed is the key of the setting that an error of a check is about.
 func blamed(err error) string {
 	code, _ := errors.AsType[kafka.Error](err) // 0 for none
-	var certificate *tls.CertificateVerificationError
-	var notTLS tls.RecordHeaderError
 	switch {
 	case code == kafka.UnsupportedSASLMechanism || code == kafka.IllegalSASLState:
 		return "sasl_mechanism"
 	case code == kafka.SASLAuthenticationFailed:
 		return "username"
-	case errors.As(err, &certificate) || errors.As(err, &notTLS):
+	case httpcall.WrongSettings(err):
 		return "tls"
 	case broker.NoTopic(err) || code == kafka.TopicAuthorizationFailed || code == kafka.InvalidTopic:
 		return "topic"

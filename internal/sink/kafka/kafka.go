@@ -12,7 +12,7 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/access"
 	"github.com/pacer/pacer/internal/sink/base"
-	sinkhttp "github.com/pacer/pacer/internal/sink/http"
+	"github.com/pacer/pacer/internal/sink/httpcall"
 	"github.com/pacer/pacer/internal/sink/render"
 )
 
@@ -73,7 +73,7 @@ func New(c *Config, host base.Host) (*Sink, error) {
 func (s *Sink) build(r *access.Reader) parts {
 	c, p := s.config, parts{sink: s}
 	if c.TLS {
-		p.TLS = r.TLS(c.Certificates)
+		p.TLS = r.TLS("", c.Certificates)
 	}
 	if c.SASLMechanism != "" {
 		p.SASL = broker.SASL{Mechanism: c.SASLMechanism, Username: c.Username, Password: r.Secret("password", c.Password)}
@@ -103,11 +103,11 @@ func (s *Sink) attempt(ctx context.Context, job *delivery.Job, shown *base.Excha
 // shown returns a record as a person is to see it. None of the sink's secrets is in it.
 func (s *Sink) shown(r delivery.Record) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "topic: %s\nkey: %s\n", s.config.Topic, cmp.Or(sinkhttp.Shorten(r.Key), "(none)"))
+	fmt.Fprintf(&b, "topic: %s\nkey: %s\n", s.config.Topic, cmp.Or(httpcall.Shorten(r.Key), "(none)"))
 	for _, h := range r.Headers {
-		fmt.Fprintf(&b, "header %s: %s\n", h.Key, sinkhttp.Shorten(h.Value))
+		fmt.Fprintf(&b, "header %s: %s\n", h.Key, httpcall.Shorten(h.Value))
 	}
-	fmt.Fprintf(&b, "\n%s", sinkhttp.Shorten(r.Value))
+	fmt.Fprintf(&b, "\n%s", httpcall.Shorten(r.Value))
 	return b.String()
 }
 

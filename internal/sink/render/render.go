@@ -163,3 +163,37 @@ func reason(err error) string {
 	}
 	return strings.Join(strings.Fields(text), " ")
 }
+
+// Text is a setting that is a text or a template.
+type Text struct {
+	Key, Text string
+	Escape    Escape
+}
+
+// Set is the templates of settings, by key; those that are "" are missing.
+type Set map[string]*Template
+
+// ParseAll parses the templates of settings. Each error begins with the key.
+func ParseAll(texts ...Text) (set Set, errs []error) {
+	set = Set{}
+	for _, t := range texts {
+		if t.Text == "" {
+			continue
+		}
+		parsed, err := Parse(t.Key, t.Text, t.Escape)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", t.Key, err))
+			continue
+		}
+		set[t.Key] = parsed
+	}
+	return set, errs
+}
+
+// Make returns the text that the template of a setting makes for a job; "" if there is none.
+func (s Set) Make(key string, job *Job, limit int) (string, error) {
+	if t := s[key]; t != nil {
+		return t.Text(job, limit)
+	}
+	return "", nil
+}

@@ -9,12 +9,12 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/base"
 	"github.com/pacer/pacer/internal/sink/fcm"
-	sinkhttp "github.com/pacer/pacer/internal/sink/http"
+	"github.com/pacer/pacer/internal/sink/httpcall"
 )
 
 // Config configures a rustore sink.
 type Config struct {
-	sinkhttp.Service
+	httpcall.Service
 	// Project is the id of the project, and Bearer its service token.
 	Project string `yaml:"project"`
 	Bearer  string `yaml:"bearer" secret:"value"`
@@ -22,7 +22,7 @@ type Config struct {
 
 // Default returns the configuration of a rustore sink without a project and a token.
 func Default() *Config {
-	return &Config{Service: sinkhttp.DefaultService("https://vkpns.rustore.ru")}
+	return &Config{Service: httpcall.DefaultService("https://vkpns.rustore.ru")}
 }
 
 // Problems returns the errors in the configuration: one line each, beginning with the key, without secrets.
@@ -42,8 +42,8 @@ func (c *Config) client() *fcm.Config {
 const checkMessage = `{"validate_only":true,"message":{"token":"pacer-check"}}`
 
 // New makes a sink of a valid configuration. It reads the files that the configuration names and opens no connection.
-func New(c *Config, host base.Host) (*fcm.Sink, error) {
-	return fcm.NewDialect(c.client(), host, fcm.Dialect{Classify: classify, Check: checkMessage})
+func New(c *Config, host base.Host) (base.Sink, error) {
+	return fcm.NewLike(c.client(), host, classify, checkMessage)
 }
 
 // said is an error, in the body of an answer or under the key error there.
@@ -60,7 +60,7 @@ type said struct {
 //	503 with Retry-After         throttled
 //	other 5xx                    temporary
 //	other, 401 and 403 of them   misconfigured; also a 404 that is not the service's own
-func classify(a sinkhttp.Answer, now time.Time) delivery.Result {
+func classify(a httpcall.Answer, now time.Time) delivery.Result {
 	var body struct {
 		said
 		Error *said `json:"error"`
@@ -70,7 +70,7 @@ func classify(a sinkhttp.Answer, now time.Time) delivery.Result {
 	}
 	code := body.Status
 	res := a.ByStatus(now)
-	if res.Class == delivery.Delivered && body.Error == nil {
+	if res.Class == delivery.Delivered && body.Error == nil && !a.Foreign() {
 		return res
 	}
 	switch {
@@ -78,8 +78,8 @@ func classify(a sinkhttp.Answer, now time.Time) delivery.Result {
 		res.Class = delivery.Rejected
 	case code == "INVALID_ARGUMENT" || a.Status == http.StatusRequestEntityTooLarge:
 		res.Class = delivery.Permanent
-	case res.Class == delivery.Delivered: // an error with a status of success
-		res.Class = delivery.Temporary
+	case res.Class == delivery.Delivered: // an error with a status of success, or a proxy's page
+		res.Class, res.By = delivery.Temporary, delivery.ByNobody
 	}
 	return a.Refusal(res, code)
 }

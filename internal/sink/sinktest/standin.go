@@ -38,6 +38,7 @@ type Options struct {
 	Accept  func(n int, c net.Conn) bool // sees each connection first, numbered from 1; false: it is closed
 	Streams uint32                       // HTTP/2: how many streams a connection may have; 0: any number
 	Clients *x509.CertPool               // who may sign the certificate that a client must show; nil for none
+	Early   int                          // HTTP/1.1: a status that is answered before the body of a request is read; 0 for none
 }
 
 // Server is a running server. It ends with the test.
@@ -179,6 +180,10 @@ func (s *Server) serve(c, raw net.Conn, n int) {
 	for {
 		r, err := http.ReadRequest(in)
 		if err != nil {
+			return
+		}
+		if s.options.Early > 0 {
+			(&exchange{conn: c, in: in}).Begin(s.options.Early, "Content-Length", "0", "Connection", "close")
 			return
 		}
 		body, err := io.ReadAll(r.Body)

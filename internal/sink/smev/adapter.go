@@ -13,7 +13,7 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/base"
-	sinkhttp "github.com/pacer/pacer/internal/sink/http"
+	"github.com/pacer/pacer/internal/sink/httpcall"
 	"github.com/pacer/pacer/internal/sink/smev/soap"
 )
 
@@ -113,7 +113,7 @@ const (
 
 // refused returns what an answer means by its status and by the fault in it; nil for success. The text of a fault is not
 // repeated: it may quote the payload.
-func refused(answer sinkhttp.Answer, fault soap.Fault, where string) *delivery.Result {
+func refused(answer httpcall.Answer, fault soap.Fault, where string) *delivery.Result {
 	res := answer.ByStatus(time.Now())
 	name := fault.Name
 	if res.Class == delivery.Delivered && fault == (soap.Fault{}) {
@@ -146,7 +146,7 @@ func refused(answer sinkhttp.Answer, fault soap.Fault, where string) *delivery.R
 }
 
 // foreign is the result for an answer that is not the adapter's own, such as a proxy's page.
-func foreign(answer sinkhttp.Answer, method, where string) *delivery.Result {
+func foreign(answer httpcall.Answer, method, where string) *delivery.Result {
 	return &delivery.Result{
 		Class: delivery.Temporary, By: delivery.ByNobody, Status: answer.Status,
 		Detail: "no answer of an adapter to " + method + ", from " + where + mayHaveArrived,

@@ -13,7 +13,7 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/base"
-	sinkhttp "github.com/pacer/pacer/internal/sink/http"
+	"github.com/pacer/pacer/internal/sink/httpcall"
 	"github.com/pacer/pacer/internal/sink/sinktest"
 	"github.com/pacer/pacer/internal/sink/smev/soap"
 )
@@ -252,7 +252,7 @@ func TestRefused(t *testing.T) {
 		{503, soap.Fault{}, delivery.Temporary, delivery.ByNobody, ""},
 		{200, soap.Fault{}, delivery.Delivered, 0, ""},
 	} {
-		res := refused(sinkhttp.Answer{Status: c.status}, c.fault, "far")
+		res := refused(httpcall.Answer{Status: c.status}, c.fault, "far")
 		if c.want == delivery.Delivered {
 			if res != nil {
 				t.Errorf("%+v: %+v", c, res)

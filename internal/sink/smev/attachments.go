@@ -27,10 +27,7 @@ const (
 // attachmentsOf returns the list of attachments of a job, each as valid as can be told here; nil for none. An error is about
 // the job, and quotes nothing of it.
 func attachmentsOf[T any](s *Sink, job *delivery.Job, valid func(T) error) ([]T, error) {
-	if s.attachments == nil {
-		return nil, nil
-	}
-	text, err := s.attachments.Text(render.NewJob(job, time.Now()), maxAttachments)
+	text, err := s.Now().texts.Make("attachments", render.NewJob(job, time.Now()), maxAttachments)
 	if err != nil {
 		return nil, err // which begins with the setting
 	}

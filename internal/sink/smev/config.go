@@ -9,7 +9,7 @@ import (
 	"github.com/pacer/pacer/internal/notation"
 	"github.com/pacer/pacer/internal/sink/access"
 	"github.com/pacer/pacer/internal/sink/base"
-	"github.com/pacer/pacer/internal/sink/http"
+	"github.com/pacer/pacer/internal/sink/httpcall"
 	"github.com/pacer/pacer/internal/sink/render"
 	"github.com/pacer/pacer/internal/sink/smev/soap"
 )
@@ -19,7 +19,7 @@ type Config struct {
 	// Mode is adapter or direct.
 	Mode string `yaml:"mode"`
 	// Service has the URL of the adapter (above its methods, if it is called by REST), or of SMEV's service.
-	http.Service
+	httpcall.Service
 	// CertFile and KeyFile are the PEM certificate that the sink shows to the destination, and its key; "" for none.
 	CertFile string `yaml:"cert_file"`
 	KeyFile  string `yaml:"key_file"`
@@ -88,11 +88,13 @@ const (
 
 // Default returns the configuration of a smev sink without a URL.
 func Default() *Config {
-	return &Config{
-		Mode: modeAdapter, Service: http.Service{Calls: http.Calls{MaxInFlight: 64, Timeout: 10 * time.Second, MaxRetryAfter: 5 * time.Minute}}, Version: "1.3",
+	c := &Config{
+		Mode: modeAdapter, Service: httpcall.DefaultService(""), Version: "1.3",
 		Protocol: protocolREST, Wait: waitResponse, Poll: Poll{Every: 30 * time.Second, Max: 10 * time.Minute, PerSecond: 20}, Deadline: 72 * time.Hour,
 		Collect: Collect{Enabled: true, Interval: time.Second, Parallel: 4},
 	}
+	c.MaxInFlight = 64
+	return c
 }
 
 // Entry returns what the router needs to know of the sink.
@@ -148,9 +150,7 @@ func (c *Config) Problems() []string {
 	if c.Responses != "" && !notation.IsTopic(c.Responses) {
 		p.Add("responses: not a name for a topic; use at most 249 letters, digits, dots, - and _")
 	}
-	if _, err := render.Parse("attachments", c.Attachments, render.Plain); c.Attachments != "" && err != nil {
-		p.Add("attachments: %s", err)
-	}
+	p.Texts(c.texts())
 	switch c.Mode {
 	case modeDirect:
 		c.directProblems(&p)
@@ -167,7 +167,7 @@ func (c *Config) directProblems(p *base.Problems) {
 		p.Add("version: unknown; use one of %s", strings.Join(soap.Versions, ", "))
 	}
 	if s := c.Signer; s.URL != "" {
-		if why := http.URLProblem(s.URL); why != "" {
+		if why := httpcall.URLProblem(s.URL); why != "" {
 			p.Add("signer.url: %s", why)
 		}
 	} else if s != (Signer{}) {
@@ -215,6 +215,9 @@ func (c *Collect) selectors() (list []soap.Selector) {
 	}
 	return list
 }
+
+// texts is the setting that is a template.
+func (c *Config) texts() render.Text { return render.Text{Key: "attachments", Text: c.Attachments} }
 
 // certificates are the files of connections to the destination.
 func (c *Config) certificates() access.Certificates {

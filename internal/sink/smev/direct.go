@@ -10,7 +10,7 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/base"
-	sinkhttp "github.com/pacer/pacer/internal/sink/http"
+	"github.com/pacer/pacer/internal/sink/httpcall"
 	"github.com/pacer/pacer/internal/sink/smev/soap"
 )
 
@@ -82,14 +82,14 @@ const maxPeriods = 400
 // call signs a call, sends it and reads the answer. If there is none, none is what is known.
 func (d direct) call(
 	ctx context.Context, c soap.Call, shown *base.Exchange, most int64,
-) (answer sinkhttp.Answer, said soap.Answer, none *judged) {
+) (answer httpcall.Answer, said soap.Answer, none *judged) {
 	p := d.Now()
 	envelope, problem := d.sign(ctx, p, c)
 	if problem != nil {
 		return answer, said, &judged{Result: *problem}
 	}
-	answer, res := p.Post(ctx, sinkhttp.Request{
-		Path: p.path, Body: envelope, Most: most, Shown: shown,
+	answer, res := p.Post(ctx, httpcall.Request{
+		Body: envelope, Most: most, Shown: shown,
 		Header: http.Header{"Content-Type": {"text/xml; charset=utf-8"}, "SOAPAction": {`"` + c.Action + `"`}},
 	})
 	if res != nil {
@@ -112,7 +112,7 @@ func (d direct) sign(ctx context.Context, p parts, c soap.Call) (envelope []byte
 		header.Set("Authorization", "Bearer "+p.bearer)
 	}
 	most := int64(2*len(c.Envelope) + maxSignature)
-	answer, res := p.signer.Post(ctx, sinkhttp.Request{Path: p.signerPath, Body: c.Envelope, Header: header, Most: most})
+	answer, res := p.signer.Post(ctx, httpcall.Request{Body: c.Envelope, Header: header, Most: most})
 	if res == nil {
 		status := answer.ByStatus(time.Now())
 		res = &status
@@ -136,7 +136,7 @@ func (d direct) sign(ctx context.Context, p parts, c soap.Call) (envelope []byte
 const maxSignature = 1 << 20
 
 // signed tells what is wrong with what the signer made of a call.
-func signed(c soap.Call, a sinkhttp.Answer) error {
+func signed(c soap.Call, a httpcall.Answer) error {
 	if !a.Whole {
 		return errors.New("the signed envelope is too long, or was cut off")
 	}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/base"
-	sinkhttp "github.com/pacer/pacer/internal/sink/http"
+	"github.com/pacer/pacer/internal/sink/httpcall"
 	"github.com/pacer/pacer/internal/sink/smev/soap"
 )
 
@@ -42,11 +42,11 @@ func (f envelopes) send(ctx context.Context, r soap.AdapterRequest, shown *base.
 // post makes a call. bare reports whether the answer is an envelope and nothing else. The problem is what is known if the
 // adapter does not answer with success: a fault counts whatever its status, which some gateways set to 200.
 func (f envelopes) post(ctx context.Context, c soap.Call, most int64, shown *base.Exchange) (
-	answer sinkhttp.Answer, said soap.AdapterAnswer, bare bool, problem *delivery.Result,
+	answer httpcall.Answer, said soap.AdapterAnswer, bare bool, problem *delivery.Result,
 ) {
 	p := f.Now()
-	answer, problem = p.Post(ctx, sinkhttp.Request{
-		Path: p.path, Body: c.Envelope, Most: most, Shown: shown,
+	answer, problem = p.Post(ctx, httpcall.Request{
+		Body: c.Envelope, Most: most, Shown: shown,
 		Header: http.Header{"Content-Type": {"text/xml; charset=utf-8"}, "SOAPAction": {`"` + c.Action + `"`}},
 	})
 	if problem != nil {

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
-	sinkhttp "github.com/pacer/pacer/internal/sink/http"
+	"github.com/pacer/pacer/internal/sink/httpcall"
 	"github.com/pacer/pacer/internal/sink/smev/soap"
 )
 
@@ -59,7 +59,7 @@ type judged struct {
 }
 
 // classify returns what an answer to SendRequest means. The texts of a fault are not repeated: they may quote the payload.
-func classify(a sinkhttp.Answer, said soap.Answer, where string, now time.Time) judged {
+func classify(a httpcall.Answer, said soap.Answer, where string, now time.Time) judged {
 	res := a.ByStatus(now)
 	from := " from " + where
 	switch {
@@ -80,7 +80,7 @@ func classify(a sinkhttp.Answer, said soap.Answer, where string, now time.Time) 
 	return judged{Result: res, inDoubt: res.Class == delivery.Temporary}
 }
 
-func byFault(a sinkhttp.Answer, f soap.Fault, from string, now time.Time) judged {
+func byFault(a httpcall.Answer, f soap.Fault, from string, now time.Time) judged {
 	v, known := faults[f.Name]
 	if !known {
 		v = verdict{class: delivery.Temporary, by: delivery.ByDestination}

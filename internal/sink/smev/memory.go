@@ -17,8 +17,7 @@ type memory struct {
 	mu    sync.Mutex
 	most  int
 	state map[string]*entry
-	order []string // of the ids in state, the oldest first, from oldest on
-	next  int      // where the next one goes, once there are as many as may be
+	order []string // of the ids in state, the oldest first
 }
 
 type entry struct {
@@ -35,25 +34,17 @@ func (m *memory) begin(id string) (known progress, mine bool) {
 	e := m.state[id]
 	if e == nil {
 		e = &entry{}
-		m.add(id, e)
+		m.state[id], m.order = e, append(m.order, id)
+		if len(m.order) > m.most {
+			delete(m.state, m.order[0])
+			m.order = m.order[1:]
+		}
 	}
 	if e.busy || e.progress == acked {
 		return max(e.progress, stored), false
 	}
 	e.busy = true
 	return e.progress, true
-}
-
-// add adds an id, in the place of the oldest one if there are too many.
-func (m *memory) add(id string, e *entry) {
-	m.state[id] = e
-	if len(m.order) < m.most {
-		m.order = append(m.order, id)
-		return
-	}
-	delete(m.state, m.order[m.next])
-	m.order[m.next] = id
-	m.next = (m.next + 1) % m.most
 }
 
 // end notes how far a response has come.

@@ -5,16 +5,18 @@ import (
 	"encoding/json"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/base"
-	sinkhttp "github.com/pacer/pacer/internal/sink/http"
+	"github.com/pacer/pacer/internal/sink/httpcall"
 	"github.com/pacer/pacer/internal/sink/smev/soap"
 )
 
 // rest calls the adapter with JSON: its methods are below the URL.
 type rest struct{ *Sink }
+
+// object is an object in JSON.
+type object = map[string]any
 
 // told is a message as the adapter tells of it in JSON.
 type told struct {
@@ -60,17 +62,9 @@ func (m *told) kind() (kind soap.Kind, code string) {
 }
 
 func (f rest) find(ctx context.Context, client, criteria string, shown *base.Exchange) (found []response, problem *delivery.Result) {
-	type specific struct {
-		Criteria struct {
-			ClientID string `json:"clientId"`
-			Which    string `json:"clientIdCriteria"`
-		} `json:"messageClientIdCriteria"`
-	}
-	query := struct {
-		ItSystem string   `json:"itSystem"`
-		Query    specific `json:"specificQuery"`
-	}{ItSystem: f.config.ITSystem}
-	query.Query.Criteria.ClientID, query.Query.Criteria.Which = client, criteria
+	query := object{"itSystem": f.config.ITSystem, "specificQuery": object{
+		"messageClientIdCriteria": object{"clientId": client, "clientIdCriteria": criteria},
+	}}
 	answer, problem := f.post(ctx, "find", query, maxFound, shown)
 	if problem != nil {
 		return nil, problem
@@ -96,41 +90,21 @@ func (f rest) find(ctx context.Context, client, criteria string, shown *base.Exc
 }
 
 func (f rest) send(ctx context.Context, r soap.AdapterRequest, shown *base.Exchange) (problem *delivery.Result) {
-	type metadata struct {
-		ClientID string    `json:"clientId"`
-		NodeID   string    `json:"nodeId,omitempty"`
-		EOL      time.Time `json:"eol,omitzero"`
-		Test     bool      `json:"testMessage,omitempty"`
+	metadata, content := object{"clientId": r.ClientID}, object{"messagePrimaryContent": object{"any": string(r.Content)}}
+	if r.NodeID != "" {
+		metadata["nodeId"] = r.NodeID
 	}
-	type primary struct {
-		Any string `json:"any"`
+	if !r.EOL.IsZero() {
+		metadata["eol"] = r.EOL.UTC()
 	}
-	type headers struct {
-		List []soap.File `json:"attachmentHeader"`
+	if r.Test {
+		metadata["testMessage"] = true
 	}
-	type inner struct {
-		Primary primary  `json:"messagePrimaryContent"`
-		Files   *headers `json:"attachmentHeaderList,omitempty"`
-	}
-	type outer struct {
-		Content inner `json:"content"`
-	}
-	type request struct {
-		Type     string   `json:"messageType"`
-		Metadata metadata `json:"requestMetadata"`
-		Content  outer    `json:"requestContent"`
-	}
-	content := inner{Primary: primary{string(r.Content)}}
 	if len(r.Files) > 0 {
-		content.Files = &headers{r.Files}
+		content["attachmentHeaderList"] = object{"attachmentHeader": r.Files}
 	}
-	answer, problem := f.post(ctx, "send", struct {
-		ItSystem string  `json:"itSystem"`
-		Request  request `json:"requestMessage"`
-	}{r.ITSystem, request{
-		Type:     "RequestMessageType",
-		Metadata: metadata{ClientID: r.ClientID, NodeID: r.NodeID, EOL: r.EOL.UTC(), Test: r.Test},
-		Content:  outer{content},
+	answer, problem := f.post(ctx, "send", object{"itSystem": r.ITSystem, "requestMessage": object{
+		"messageType": "RequestMessageType", "requestMetadata": metadata, "requestContent": object{"content": content},
 	}}, maxAnswer, shown)
 	if problem != nil {
 		return problem
@@ -146,14 +120,14 @@ func (f rest) send(ctx context.Context, r soap.AdapterRequest, shown *base.Excha
 }
 
 // post calls a method of the adapter. The problem is what is known if it does not answer with success.
-func (f rest) post(ctx context.Context, method string, query any, most int64, shown *base.Exchange) (answer sinkhttp.Answer, problem *delivery.Result) {
+func (f rest) post(ctx context.Context, method string, query any, most int64, shown *base.Exchange) (answer httpcall.Answer, problem *delivery.Result) {
 	body, err := json.Marshal(query)
 	if err != nil {
 		return answer, &delivery.Result{Class: delivery.Permanent, Detail: "payload: " + err.Error()}
 	}
 	p := f.Now()
-	answer, problem = p.Post(ctx, sinkhttp.Request{
-		Path: strings.TrimSuffix(p.path, "/") + "/" + method, Body: body, Most: most, Shown: shown,
+	answer, problem = p.Post(ctx, httpcall.Request{
+		Path: strings.TrimSuffix(p.Path(), "/") + "/" + method, Body: body, Most: most, Shown: shown,
 		Header: http.Header{"Content-Type": {"application/json; charset=utf-8"}},
 	})
 	if problem != nil {

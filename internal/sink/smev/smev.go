@@ -5,18 +5,14 @@ package smev
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
-	"errors"
 	"fmt"
-	"net/url"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/access"
 	"github.com/pacer/pacer/internal/sink/base"
-	sinkhttp "github.com/pacer/pacer/internal/sink/http"
+	"github.com/pacer/pacer/internal/sink/httpcall"
 	"github.com/pacer/pacer/internal/sink/render"
 )
 
@@ -24,10 +20,9 @@ import (
 // host has a writer for them.
 type Sink struct {
 	base.Service[parts]
-	config      *Config
-	metrics     *metrics
-	mode        mode
-	attachments *render.Template // nil: none
+	config  *Config
+	metrics *metrics
+	mode    mode
 }
 
 // mode is how requests reach SMEV.
@@ -40,22 +35,15 @@ type mode interface {
 
 // parts are what is made of the configuration and of the files that it names.
 type parts struct {
-	*sinkhttp.API
-	path       string // of its URL
-	signer     *sinkhttp.API
-	signerPath string
-	bearer     string // of the signer
+	*httpcall.Client
+	texts  render.Set
+	signer *httpcall.Client // nil: calls are not signed
+	bearer string           // of the signer
 }
 
 // New makes a Sink of a valid configuration. It reads the files that the configuration names and opens no connection.
 func New(c *Config, host base.Host) (*Sink, error) {
 	s := &Sink{config: c, metrics: newMetrics()}
-	if c.Attachments != "" {
-		var err error
-		if s.attachments, err = render.Parse("attachments", c.Attachments, render.Plain); err != nil {
-			return nil, fmt.Errorf("attachments: %w", err)
-		}
-	}
 	d := base.Dialect[parts]{Secrets: c.Secrets, Build: s.build, Attempt: s.attempt}
 	if s.mode = newAdapter(s); c.Mode == modeDirect {
 		to := direct{s}
@@ -68,59 +56,43 @@ func New(c *Config, host base.Host) (*Sink, error) {
 
 func (s *Sink) build(r *access.Reader) (p parts) {
 	c := s.config
-	if c.Signer.Bearer != "" {
+	if p.texts = r.Texts(c.texts()); c.Signer.Bearer != "" {
 		p.bearer = r.Secret("signer.bearer", c.Signer.Bearer)
 	}
-	open := func(key, address string, secure *tls.Config) (api *sinkhttp.API, path string) {
-		api, err := sinkhttp.NewAPI(sinkhttp.APIOptions{
-			URL: address, Version: s.Version, MaxInFlight: c.MaxInFlight + c.Collect.Parallel, Timeout: c.Timeout, MaxConnAge: sinkhttp.ConnAge,
+	open := func(key, address string, secure *tls.Config) *httpcall.Client {
+		client, err := httpcall.New(httpcall.Options{
+			URL: address, Version: s.Version, MaxInFlight: c.MaxInFlight + c.Collect.Parallel, Timeout: c.Timeout, MaxConnAge: httpcall.ConnAge,
 			TLS: secure, Secrets: []string{p.bearer}, Resent: &s.Repeats,
 		})
-		u, parseErr := url.Parse(address)
-		if errors.Join(err, parseErr) != nil {
-			r.Fail(errors.New(key + ": not a URL"))
-			return nil, ""
+		if err != nil {
+			r.Fail(fmt.Errorf("%s: %w", key, err))
 		}
-		return api, u.Path
+		return client
 	}
-	p.API, p.path = open("url", c.URL, r.TLS(c.certificates()))
+	p.Client = open("url", c.URL, r.TLS("", c.certificates()))
 	if c.Mode == modeDirect && c.Signer.URL != "" {
-		secure := r.TLS(access.Certificates{})
-		if c.Signer.CAFile != "" {
-			secure.RootCAs = x509.NewCertPool()
-			if !secure.RootCAs.AppendCertsFromPEM(r.File("signer.ca_file", c.Signer.CAFile)) {
-				r.Fail(fmt.Errorf("signer.ca_file: %s holds no PEM certificate", c.Signer.CAFile))
-			}
-		}
-		p.signer, p.signerPath = open("signer.url", c.Signer.URL, secure)
+		p.signer = open("signer.url", c.Signer.URL, r.TLS("signer.", access.Certificates{CAFile: c.Signer.CAFile}))
 	}
 	return p
 }
 
 // Close closes idle connections.
 func (p parts) Close() {
-	p.API.Close()
+	p.Client.Close()
 	if p.signer != nil {
 		p.signer.Close()
 	}
 }
 
 func (s *Sink) attempt(ctx context.Context, job *delivery.Job, shown *base.Exchange) delivery.Result {
-	limited, cancel := context.WithTimeout(ctx, s.config.Timeout+grace)
+	limited, cancel := context.WithTimeout(ctx, s.config.Timeout) // of all calls together
 	defer cancel()
 	res := s.mode.deliver(limited, job, shown)
-	if res.Class == delivery.Interrupted && ctx.Err() == nil { // by the time limit, and not by pacer
-		res.Class, res.By = delivery.Temporary, delivery.ByNobody
-		res.Detail = "no answer within " + s.config.Timeout.String() + "; the request may have arrived"
-	}
 	if res.Class != delivery.Delivered {
 		res.Detail = s.Now().Scrub(res.Detail)
 	}
 	return res
 }
-
-// grace is by how much a delivery may be longer than one call: a call that ends by its own time limit says more of itself.
-const grace = 100 * time.Millisecond
 
 // Check reports whether requests could be sent, without sending one.
 func (s *Sink) Check(ctx context.Context) error {

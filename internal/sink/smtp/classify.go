@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
-	sinkhttp "github.com/pacer/pacer/internal/sink/http"
+	"github.com/pacer/pacer/internal/sink/httpcall"
 )
 
 // stage says how far a delivery came.
@@ -169,7 +169,7 @@ func unanswered(f *failure) delivery.Result {
 		return delivery.Result{Class: delivery.Permanent}
 	case f.stage == ending:
 		return delivery.Result{Class: delivery.Temporary, By: delivery.ByNobody}
-	case sinkhttp.WrongSettings(f.err), errors.Is(f.err, errNoTLS), errors.Is(f.err, errNoAuth),
+	case httpcall.WrongSettings(f.err), errors.Is(f.err, errNoTLS), errors.Is(f.err, errNoAuth),
 		errors.As(f.err, &notSMTP), f.stage == authenticating && !broken(f.err):
 		return delivery.Result{Class: delivery.Misconfigured}
 	}

@@ -32,21 +32,12 @@ type Config struct {
 
 	Texts
 
-	// MaxInFlight is the number of messages that one daemon sends at once, and of its connections.
-	MaxInFlight int `yaml:"max_in_flight"`
-	// Timeout bounds a delivery, from opening the connection to the answer to the message.
-	Timeout time.Duration `yaml:"timeout"`
+	base.Limits // max_in_flight is also the number of connections
 	// MaxConnAge and MaxConnMessages are how long, and for how many messages, a connection is used; 0 for any.
 	MaxConnAge      time.Duration `yaml:"max_conn_age"`
 	MaxConnMessages int           `yaml:"max_conn_messages"`
 	// RetryAfter is how long a job waits whose recipient the server does not take for now: it does not say how long.
 	RetryAfter time.Duration `yaml:"retry_after"`
-	// MaxRetryAfter is how long a wait is believed.
-	MaxRetryAfter time.Duration `yaml:"max_retry_after"`
-	// KeepRejected makes dead letters of rejected jobs.
-	KeepRejected bool `yaml:"keep_rejected"`
-
-	access.Secrets
 }
 
 // Texts are the texts or templates of what is sent. Without a subject, a text and HTML the payload is the message.
@@ -94,14 +85,9 @@ const (
 // servers look at a message before they take it, and one that is sent twice is worse than one that takes long.
 func Default() *Config {
 	return &Config{
-		TLS: startTLS, Auth: authAuto, Texts: Texts{To: `{{ .Header "to" }}`}, MaxInFlight: 8, Timeout: 30 * time.Second,
-		MaxConnAge: 5 * time.Minute, MaxConnMessages: 100, RetryAfter: 5 * time.Minute, MaxRetryAfter: 15 * time.Minute,
+		TLS: startTLS, Auth: authAuto, Texts: Texts{To: `{{ .Header "to" }}`}, MaxConnAge: 5 * time.Minute, MaxConnMessages: 100,
+		RetryAfter: 5 * time.Minute, Limits: base.Limits{MaxInFlight: 8, Timeout: 30 * time.Second, MaxRetryAfter: 15 * time.Minute},
 	}
-}
-
-// Entry returns what the router needs to know of the sink.
-func (c *Config) Entry() base.Entry {
-	return base.Entry{MaxInFlight: c.MaxInFlight, Timeout: c.Timeout, MaxRetryAfter: c.MaxRetryAfter, KeepRejected: c.KeepRejected}
 }
 
 const maxHost = 253 // of a name's characters
@@ -138,7 +124,6 @@ func (c *Config) Problems() []string {
 		p.Add("hello: not the name of a host; use one such as pacer.example.com")
 	}
 	p = append(p, c.Texts.problems()...)
-	p.Timeout(c.Timeout, "30s")
 	if c.MaxConnAge != 0 && (c.MaxConnAge < minConnAge || c.MaxConnAge > maxConnAge) {
 		p.Add("max_conn_age: %s is out of range; use a duration between %s and %s, or 0", c.MaxConnAge, minConnAge, maxConnAge)
 	}
@@ -146,27 +131,19 @@ func (c *Config) Problems() []string {
 		p.Add("max_conn_messages: %d is out of range; use a number up to %d, or 0 for any", c.MaxConnMessages, maxConnMessages)
 	}
 	p.Between("retry_after", c.RetryAfter, time.Second, maxRetryAfter, "5m")
-	p.MaxRetryAfter(c.MaxRetryAfter)
+	p.Limits(&c.Limits, "30s")
 	return p
 }
 
 // composed reports whether the sink makes the message; otherwise the payload is the message.
 func (t *Texts) composed() bool { return t.Subject != "" || t.Text != "" || t.HTML != "" }
 
-// setting is a setting that is a text or a template.
-type setting struct {
-	key, text string
-	escape    render.Escape
-}
-
-// settings are those that are set.
-func (t *Texts) settings() []setting {
-	all := []setting{
-		{keyFrom, t.From, render.Plain}, {keyTo, t.To, render.Plain}, {keyEnvelopeFrom, t.EnvelopeFrom, render.Plain},
-		{keyReplyTo, t.ReplyTo, render.Plain}, {keySubject, t.Subject, render.Plain}, {keyText, t.Text, render.Plain},
-		{keyHTML, t.HTML, render.HTML},
+// settings are those that are texts or templates.
+func (t *Texts) settings() []render.Text {
+	return []render.Text{
+		{Key: keyFrom, Text: t.From}, {Key: keyTo, Text: t.To}, {Key: keyEnvelopeFrom, Text: t.EnvelopeFrom}, {Key: keyReplyTo, Text: t.ReplyTo},
+		{Key: keySubject, Text: t.Subject}, {Key: keyText, Text: t.Text}, {Key: keyHTML, Text: t.HTML, Escape: render.HTML},
 	}
-	return slices.DeleteFunc(all, func(s setting) bool { return s.text == "" })
 }
 
 // The keys of texts.
@@ -204,12 +181,11 @@ func (t *Texts) problems() (p base.Problems) {
 	} else if t.From != "" || t.ReplyTo != "" || len(t.Headers) > 0 {
 		p.Add("subject: from, reply_to and headers have no effect without it, since the payload is the message; set it or remove them")
 	}
+	p.Texts(t.settings()...)
 	for _, s := range t.settings() {
-		if _, err := render.Parse(s.key, s.text, s.escape); err != nil {
-			p.Add("%s: %s", s.key, err)
-		} else if isAddress(s.key) && !render.IsTemplate(s.text) {
-			if _, err := mail.ParseAddress(s.text); err != nil {
-				p.Add("%s: not an address; use one such as News <news@example.com>", s.key)
+		if slices.Contains(addresses, s.Key) && s.Text != "" && !render.IsTemplate(s.Text) {
+			if _, err := mail.ParseAddress(s.Text); err != nil {
+				p.Add("%s: not an address; use one such as News <news@example.com>", s.Key)
 			}
 		}
 	}
@@ -231,7 +207,5 @@ func (t *Texts) problems() (p base.Problems) {
 	return p
 }
 
-// isAddress reports whether the text of a key is an address.
-func isAddress(key string) bool {
-	return slices.Contains([]string{keyFrom, keyTo, keyEnvelopeFrom, keyReplyTo}, key)
-}
+// addresses are the keys of addresses.
+var addresses = []string{keyFrom, keyTo, keyEnvelopeFrom, keyReplyTo}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/textproto"
 	"slices"
 	"strconv"
 	"strings"
@@ -214,8 +215,12 @@ func (c *conn) transact(m *message) (said reply, f *failure) {
 	if err != nil {
 		return said, &failure{stage: beginning, err: err}
 	}
-	if _, err := w.Write(m.data); err != nil {
-		return said, &failure{stage: beginning, err: err} // its end was not sent
+	if _, err := w.Write(m.data); err != nil { // its end was not sent
+		c.broken = true
+		if code, text, none := c.client.Text.ReadResponse(0); none == nil { // the server has said why it ends the connection
+			err = &textproto.Error{Code: code, Msg: text}
+		}
+		return said, &failure{stage: beginning, err: err}
 	}
 	if err = w.Close(); err != nil {
 		f = &failure{stage: ending, err: err}
@@ -256,17 +261,6 @@ func (c *conn) lacks(m *message) *failure {
 		return &failure{stage: refusing, err: fmt.Errorf("the message has %d bytes, and the server takes at most %d", len(m.data), most)}
 	}
 	return nil
-}
-
-// lives reports whether the server still answers.
-func (c *conn) lives(ctx context.Context) bool {
-	done := c.limit(ctx)
-	err := c.client.Noop()
-	done()
-	if c.used = time.Now(); err != nil {
-		c.broken = true
-	}
-	return !c.broken
 }
 
 // goodbye is how long the end of a connection may take.

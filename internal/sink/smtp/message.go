@@ -17,6 +17,7 @@ import (
 	"golang.org/x/net/idna"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/access"
 	"github.com/pacer/pacer/internal/sink/render"
 )
 
@@ -30,26 +31,18 @@ const (
 
 // form makes messages of jobs.
 type form struct {
-	texts    map[string]*render.Template // by key; those that are not set are missing
-	headers  map[string]*render.Template // by name
-	composed bool                        // false: the payload is the message
+	texts    render.Set
+	headers  render.Set // by name
+	composed bool       // false: the payload is the message
 }
 
-// newForm parses the templates. An error begins with the key.
-func newForm(t *Texts) (*form, error) {
-	f := &form{texts: map[string]*render.Template{}, headers: map[string]*render.Template{}, composed: t.composed()}
-	var err error
-	for _, s := range t.settings() {
-		if f.texts[s.key], err = render.Parse(s.key, s.text, s.escape); err != nil {
-			return nil, fmt.Errorf("%s: %w", s.key, err)
-		}
-	}
+// newForm parses the templates, and tells the Reader of errors.
+func newForm(r *access.Reader, t *Texts) *form {
+	var headers []render.Text
 	for name, text := range t.Headers {
-		if f.headers[name], err = render.Parse(name, text, render.Plain); err != nil {
-			return nil, fmt.Errorf("headers.%s: %w", name, err)
-		}
+		headers = append(headers, render.Text{Key: name, Text: text})
 	}
-	return f, nil
+	return &form{texts: r.Texts(t.settings()...), headers: r.Texts(headers...), composed: t.composed()}
 }
 
 // message is what is sent for a job: to one recipient, so that there is one answer.

@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/access"
 )
 
 var at = time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
@@ -41,7 +42,7 @@ func mustForm(t interface{ Fatal(args ...any) }, x *Texts) *form {
 	if p := x.problems(); len(p) > 0 {
 		t.Fatal(p)
 	}
-	f, err := newForm(x)
+	f, _, err := access.Read(access.Secrets{}, func(r *access.Reader) *form { return newForm(r, x) })
 	if err != nil {
 		t.Fatal(err)
 	}

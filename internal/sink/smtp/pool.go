@@ -2,17 +2,16 @@ package smtp
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/pacer/pacer/internal/retry"
 )
 
-// Keeping connections that nobody uses.
 const (
-	keepEvery   = 10 * time.Second // they are looked at
-	keepAlive   = 30 * time.Second // without an answer before the server is asked for one
-	keepTimeout = 5 * time.Second  // for that answer
+	keepEvery = 10 * time.Second // idle connections are looked at
+	maxIdle   = 30 * time.Second // for which a connection is kept without a message: later, the server or a firewall may have ended it
 )
 
 // pool has the connections: at most as many as messages may be sent at once, since a connection takes one after the other. The
@@ -88,7 +87,7 @@ func (p *pool) put(c *conn, now time.Time) {
 
 // done reports whether a connection has served its time.
 func (p *pool) done(c *conn, now time.Time) bool {
-	return c.broken || c.epoch != p.epoch || p.maxAge > 0 && now.Sub(c.born) >= p.maxAge ||
+	return c.broken || c.epoch != p.epoch || now.Sub(c.used) >= maxIdle || p.maxAge > 0 && now.Sub(c.born) >= p.maxAge ||
 		p.maxMessages > 0 && c.messages >= p.maxMessages
 }
 
@@ -110,49 +109,21 @@ func (p *pool) end() {
 	p.renew()
 }
 
-// keep looks after idle connections until ctx is cancelled: those that have served their time are closed, and the server is
-// asked for an answer over the others, so that neither it nor a firewall ends them, and those that are dead are known.
+// keep closes idle connections that have served their time, until ctx is cancelled.
 func (p *pool) keep(ctx context.Context) {
 	retry.Every(ctx, keepEvery, func(now time.Time) {
-		for range cap(p.slots) {
-			select {
-			case p.slots <- struct{}{}:
-			default:
-				return // all are in use
+		p.mu.Lock()
+		var old []*conn
+		p.idle = slices.DeleteFunc(p.idle, func(c *conn) bool {
+			over := p.done(c, now)
+			if over {
+				old = append(old, c)
 			}
-			c := p.quiet(now)
-			if c != nil {
-				asking, cancel := context.WithTimeout(ctx, keepTimeout)
-				c.lives(asking)
-				cancel()
-				p.put(c, time.Now())
-			}
-			p.leave()
-			if c == nil || ctx.Err() != nil {
-				return
-			}
-		}
+			return over
+		})
+		p.mu.Unlock()
+		closeAll(old)
 	})
-}
-
-// quiet closes the idle connections that have served their time, and takes one that was quiet for long.
-func (p *pool) quiet(now time.Time) (c *conn) {
-	p.mu.Lock()
-	var old, others []*conn
-	for _, i := range p.idle {
-		switch {
-		case p.done(i, now):
-			old = append(old, i)
-		case c == nil && now.Sub(i.used) >= keepAlive:
-			c = i
-		default:
-			others = append(others, i)
-		}
-	}
-	p.idle = others
-	p.mu.Unlock()
-	closeAll(old)
-	return c
 }
 
 func closeAll(conns []*conn) {

@@ -59,7 +59,7 @@ func (s *Sink) build(r *access.Reader) (p parts) {
 	c := s.config
 	p.dialer, p.pool = s.dialer, s.pool
 	if c.TLS != noTLS {
-		p.tls = r.TLS(c.Certificates)
+		p.tls = r.TLS("", c.Certificates)
 	}
 	p.password = r.Secret("password", c.Password)
 	p.secrets = strings.NewReplacer()
@@ -68,10 +68,7 @@ func (s *Sink) build(r *access.Reader) (p parts) {
 	}
 	texts := c.Texts
 	texts.Text, texts.HTML = r.Secret(keyText, c.Text), r.Secret(keyHTML, c.HTML)
-	var err error
-	if p.form, err = newForm(&texts); err != nil {
-		r.Fail(err)
-	}
+	p.form = newForm(r, &texts)
 	return p
 }
 

@@ -1,6 +1,7 @@
 package smtp
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"log/slog"
@@ -331,6 +332,24 @@ func speaking(t *testing.T, serve func(c net.Conn)) *sinktest.SMTP {
 	})
 	t.Cleanup(func() { _ = l.Close(); all.Wait() })
 	return &sinktest.SMTP{Addr: l.Addr().String()}
+}
+
+// TestEarlyReply: a server that says why it takes no message before that was sent whole, and ends the connection, is heard.
+func TestEarlyReply(t *testing.T) {
+	s := speaking(t, func(c net.Conn) {
+		in := bufio.NewReader(c)
+		for _, said := range []string{"220 x", "250-x\r\n250 8BITMIME", "250 ok", "250 ok", "354 go on"} {
+			_, _ = fmt.Fprintf(c, "%s\r\n", said)
+			_, _ = in.ReadString('\n')
+		}
+		_, _ = fmt.Fprint(c, "552 5.3.4 too large\r\n")
+	})
+	k := open(t, s, unencrypted)
+	for range 20 {
+		if res := k.Deliver(t.Context(), job("ann@example.org", strings.Repeat("0123456789\n", 1<<18))); res.Class != delivery.Permanent || res.Provider == nil {
+			t.Errorf("%+v", res)
+		}
+	}
 }
 
 // TestGreetings: what a server says first, or what says it and is none.

@@ -25,20 +25,7 @@ type Config struct {
 	// Namespaces are those of XPath expressions, by prefix.
 	Namespaces map[string]string `yaml:"namespaces"`
 
-	// What all steps have in common, as in http.Config. A step's own headers come on top.
-	MaxInFlight   int               `yaml:"max_in_flight"`
-	Timeout       time.Duration     `yaml:"timeout"`
-	MaxRetryAfter time.Duration     `yaml:"max_retry_after"`
-	Headers       map[string]string `yaml:"headers" secret:"value"`
-	access.Certificates
-	MaxConnAge   time.Duration `yaml:"max_conn_age"`
-	Basic        http.Basic    `yaml:"basic"`
-	Bearer       string        `yaml:"bearer" secret:"value"`
-	OAuth2       http.OAuth2   `yaml:"oauth2"`
-	Proxy        string        `yaml:"proxy" secret:"url"`
-	KeepRejected bool          `yaml:"keep_rejected"`
-
-	access.Secrets // as in http.Config; those of a step have its number before their key
+	http.Common // of all steps, whose own headers come on top; secrets of a step have "steps." and its number before their key
 }
 
 // Step is one call of a request.
@@ -93,18 +80,14 @@ const (
 
 // Default returns the configuration of a steps sink without steps.
 func Default() *Config {
-	base := http.Default()
-	return &Config{
-		Deadline: 24 * time.Hour, PollsPerSecond: 20, MaxInFlight: base.MaxInFlight, Timeout: base.Timeout,
-		MaxRetryAfter: base.MaxRetryAfter, MaxConnAge: base.MaxConnAge, OAuth2: base.OAuth2,
-	}
+	return &Config{Deadline: 24 * time.Hour, PollsPerSecond: 20, Common: http.DefaultCommon()}
 }
 
 // Entry returns what the router needs to know of the sink.
 func (c *Config) Entry() base.Entry {
-	return base.Entry{ // a step may be two calls: its lookup, and itself
-		MaxInFlight: c.MaxInFlight, Timeout: 2 * c.Timeout, MaxRetryAfter: c.MaxRetryAfter, KeepRejected: c.KeepRejected, FollowUps: c.PollsPerSecond,
-	}
+	e := c.Common.Entry()
+	e.Timeout, e.FollowUps = 2*c.Timeout, c.PollsPerSecond // a step may be two calls: its lookup, and itself
+	return e
 }
 
 // call is what the http sink of one call is made of.
@@ -122,13 +105,9 @@ func (c *Config) config(of call) *http.Config {
 	h := http.Default()
 	h.URL, h.Method, h.Body, h.Classes, h.Rules = of.url, of.method, of.body, of.classes, of.rules
 	h.Step, h.Whole = of.step, of.whole
-	h.MaxInFlight, h.Timeout, h.MaxRetryAfter, h.MaxConnAge = c.MaxInFlight, c.Timeout, c.MaxRetryAfter, c.MaxConnAge
-	h.Certificates, h.Proxy = c.Certificates, c.Proxy
-	h.Basic, h.Bearer, h.OAuth2 = c.Basic, c.Bearer, c.OAuth2
-	h.Headers = maps.Clone(c.Headers)
-	if h.Headers == nil {
-		h.Headers = map[string]string{}
-	}
+	h.Common = c.Common
+	h.Secrets, h.Headers = access.Secrets{}, map[string]string{}
+	maps.Copy(h.Headers, c.Headers)
 	maps.Copy(h.Headers, of.headers)
 	for _, key := range slices.Sorted(maps.Keys(c.Sources)) {
 		if own, isOwn := strings.CutPrefix(key, of.at); isOwn && !strings.HasPrefix(own, "lookup.") {

@@ -1,7 +1,6 @@
 package telegram
 
 import (
-	"bytes"
 	"encoding/json"
 	"net/http"
 	"slices"
@@ -10,7 +9,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
-	sinkhttp "github.com/pacer/pacer/internal/sink/http"
+	"github.com/pacer/pacer/internal/sink/httpcall"
 )
 
 // defaultWait is how long a job waits whose chat gets too many, where the service does not say.
@@ -45,7 +44,7 @@ var gone = []string{
 //	5xx                                      temporary
 //
 // An answer of something else is that of a proxy: its status counts, but that of success.
-func classify(a sinkhttp.Answer, now time.Time) delivery.Result {
+func classify(a httpcall.Answer, now time.Time) delivery.Result {
 	res := a.ByStatus(now)
 	var body said
 	if json.Unmarshal(a.Body, &body) != nil || body.OK == nil {
@@ -94,10 +93,10 @@ func classify(a sinkhttp.Answer, now time.Time) delivery.Result {
 const longest = 24 * time.Hour
 
 // foreign returns the result for an answer that is not one of the Bot API, or the beginning of one.
-func foreign(res delivery.Result, a sinkhttp.Answer) delivery.Result {
+func foreign(res delivery.Result, a httpcall.Answer) delivery.Result {
 	res.Detail = "HTTP " + strconv.Itoa(a.Status) + ", and no answer of the Bot API,"
 	switch {
-	case res.Class == delivery.Delivered && took(a.Body):
+	case res.Class == delivery.Delivered && a.First("ok") == true: // cut off: the service says that first
 		res.Detail = ""
 	case res.Class == delivery.Delivered:
 		res.Class, res.By = delivery.Temporary, delivery.ByNobody
@@ -105,17 +104,6 @@ func foreign(res delivery.Result, a sinkhttp.Answer) delivery.Result {
 		res.Class = delivery.Permanent
 	}
 	return res
-}
-
-// took reports whether an answer that was cut off begins as one of success does: the service says that first.
-func took(body []byte) bool {
-	d := json.NewDecoder(bytes.NewReader(body))
-	for _, want := range []json.Token{json.Delim('{'), "ok", true} {
-		if t, err := d.Token(); err != nil || t != want {
-			return false
-		}
-	}
-	return true
 }
 
 // messageOf returns the id of the message that was sent: the first of several.

@@ -3,12 +3,12 @@ package telegram
 import (
 	"regexp"
 
-	"github.com/pacer/pacer/internal/sink/http"
+	"github.com/pacer/pacer/internal/sink/httpcall"
 )
 
 // Config configures a telegram sink.
 type Config struct {
-	http.Service
+	httpcall.Service
 	// Token is that of the bot.
 	Token string `yaml:"token" secret:"value"`
 	// Method is the method of the Bot API that jobs are sent by.
@@ -17,7 +17,7 @@ type Config struct {
 
 // Default returns the configuration of a telegram sink without a token.
 func Default() *Config {
-	c := &Config{Service: http.DefaultService("https://api.telegram.org"), Method: "sendMessage"}
+	c := &Config{Service: httpcall.DefaultService("https://api.telegram.org"), Method: "sendMessage"}
 	c.MaxInFlight = 64
 	return c
 }

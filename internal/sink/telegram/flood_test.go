@@ -25,7 +25,7 @@ func TestFlood(t *testing.T) {
 		"a chat counts at its last":  {{"a", 0, false}, {"b", 900 * time.Millisecond, false}, {"a", time.Second, false}, {"c", 1800 * time.Millisecond, true}},
 		"a busy chat among the slow": {{"a", 0, false}, {"b", 2 * time.Second, false}, {"b", 3 * time.Second, false}, {"c", 3 * time.Second, false}, {"a", 5 * time.Second, false}},
 	} {
-		var f floodWait
+		f := floodWait{}
 		for i, s := range steps {
 			if got := f.refused(s.chat, begun.Add(s.at)); got != s.want {
 				t.Errorf("%s: step %d: %t", name, i+1, got)
@@ -37,7 +37,7 @@ func TestFlood(t *testing.T) {
 // TestFloodIsWhatItSays: against the list of all refusals.
 func TestFloodIsWhatItSays(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var f floodWait
+		f := floodWait{}
 		last := map[string]time.Time{}
 		now := time.Unix(1_700_000_000, 0)
 		for range rapid.IntRange(1, 40).Draw(t, "refusals") {

@@ -3,7 +3,6 @@ package telegram
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,52 +14,64 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/access"
 	"github.com/pacer/pacer/internal/sink/base"
-	sinkhttp "github.com/pacer/pacer/internal/sink/http"
+	"github.com/pacer/pacer/internal/sink/httpcall"
 )
-
-// Sink sends each job's payload as the parameters of a method of the Bot API, and classifies the answer (see classify).
-//
-// A message that was sent and got no answer may have arrived, and is sent again by the next attempt: the service knows no
-// key by which it would recognise it.
-type Sink struct {
-	base.Service[parts]
-	config *Config
-
-	mu    sync.Mutex
-	flood floodWait // guarded by mu
-}
 
 // parts are what is made of the configuration and of the files that it names.
 type parts struct {
-	*sinkhttp.API
+	*httpcall.Client
 	path string // that all methods begin with: it has the token, and is never shown
 }
 
-// New makes a Sink of a valid configuration. It reads the files that the configuration names and opens no connection.
-func New(c *Config, host base.Host) (*Sink, error) {
-	s := &Sink{config: c}
-	return s, s.Open(host, base.Dialect[parts]{Secrets: c.Secrets, Build: s.build, Attempt: s.attempt})
+// New makes a sink of a valid configuration: each job's payload is the parameters of a method of the Bot API. It reads the files that the
+// configuration names and opens no connection.
+func New(c *Config, host base.Host) (*httpcall.Sink[parts], error) {
+	flood := floodWait{}
+	var mu sync.Mutex // guards flood
+	return httpcall.NewSink(host, httpcall.Dialect[parts]{
+		Secrets: c.Secrets, Timeout: c.Timeout, Build: c.build, Classify: classify, Blame: blame,
+		Request: func(p parts, job *delivery.Job, _ time.Time) (httpcall.Request, error) {
+			_, err := chatOf(job.Payload)
+			return p.request(c.Method, job.Payload), err
+		},
+		Check: func(p parts) (httpcall.Request, error) { return p.request("getMe", []byte("{}")), nil },
+		After: func(job *delivery.Job, res *delivery.Result) {
+			if job != nil && res.Class == delivery.Throttled && res.Scope == delivery.ScopeRecipient {
+				chat, _ := chatOf(job.Payload)
+				mu.Lock()
+				defer mu.Unlock()
+				if flood.refused(chat, time.Now()) {
+					res.Scope = delivery.ScopeSink
+				}
+			}
+		},
+	})
 }
 
-func (s *Sink) build(r *access.Reader) (p parts) {
-	token := r.Secret("token", s.config.Token)
+func (c *Config) build(r *access.Reader, o httpcall.Options) (p parts) {
+	token := r.Secret("token", c.Token)
 	if !tokenPattern.MatchString(token) {
 		r.Fail(errors.New(notAToken))
-		return p
 	}
 	_, key, _ := strings.Cut(token, ":")
+	o.Secrets = []string{token, key}
 	p.path = "/bot" + token + "/"
-	p.API = s.config.API(r, sinkhttp.APIOptions{Version: s.Version, Secrets: []string{token, key}, Resent: &s.Repeats})
+	p.Client = c.Client(r, o)
 	return p
+}
+
+// request is a call of a method of the Bot API.
+func (p parts) request(method string, parameters []byte) httpcall.Request {
+	return httpcall.Request{Path: p.path + method, Body: parameters, Header: http.Header{"Content-Type": {"application/json"}}}
 }
 
 // maxPayload bounds the parameters of a method, in bytes.
 const maxPayload = 64 << 10
 
-// chatOf returns the chat that the parameters of a method name. The problem repeats nothing of them.
-func chatOf(payload []byte) (chat, problem string) {
+// chatOf returns the chat that the parameters of a method name. The error repeats nothing of them.
+func chatOf(payload []byte) (chat string, err error) {
 	if len(payload) > maxPayload {
-		return "", fmt.Sprintf("the payload is longer than %d bytes", maxPayload)
+		return "", fmt.Errorf("the payload is longer than %d bytes", maxPayload)
 	}
 	var p struct {
 		ChatID any `json:"chat_id"`
@@ -68,7 +79,7 @@ func chatOf(payload []byte) (chat, problem string) {
 	d := json.NewDecoder(bytes.NewReader(payload))
 	d.UseNumber()
 	if d.Decode(&p) != nil {
-		return "", "the payload is no JSON object; it has to be the parameters of a method of the Bot API"
+		return "", errors.New("the payload is no JSON object; it has to be the parameters of a method of the Bot API")
 	}
 	switch id := p.ChatID.(type) {
 	case string:
@@ -77,47 +88,17 @@ func chatOf(payload []byte) (chat, problem string) {
 		chat = id.String()
 	}
 	if chat == "" {
-		return "", "the payload has no chat_id, a number or a text"
+		return "", errors.New("the payload has no chat_id, a number or a text")
 	}
-	return chat, ""
+	return chat, nil
 }
 
-func (s *Sink) attempt(ctx context.Context, job *delivery.Job, shown *base.Exchange) delivery.Result {
-	chat, problem := chatOf(job.Payload)
-	if problem != "" {
-		return delivery.Result{Class: delivery.Permanent, Detail: problem}
-	}
-	res := s.call(ctx, s.config.Method, job.Payload, shown)
-	if res.Class == delivery.Throttled && res.Scope == delivery.ScopeRecipient {
-		s.mu.Lock()
-		ofBot := s.flood.refused(chat, time.Now())
-		s.mu.Unlock()
-		if ofBot {
-			res.Scope = delivery.ScopeSink
-		}
-	}
-	return res
-}
-
-// call calls a method of the Bot API.
-func (s *Sink) call(ctx context.Context, method string, parameters []byte, shown *base.Exchange) delivery.Result {
-	p := s.Now()
-	return p.Ask(ctx, sinkhttp.Request{
-		Path: p.path + method, Body: parameters, Shown: shown, Header: http.Header{"Content-Type": {"application/json"}},
-	}, classify)
-}
-
-// Check asks the service who the bot is.
-func (s *Sink) Check(ctx context.Context) error {
-	defer s.Now().Close()
-	switch res := s.call(ctx, "getMe", []byte("{}"), nil); {
+func blame(_ parts, res *delivery.Result) string {
+	switch {
 	case res.Class == delivery.Delivered:
-		return nil
+		return ""
 	case res.Status == http.StatusUnauthorized || res.Status == http.StatusNotFound:
-		return fmt.Errorf("token: %s", res.Detail)
-	case res.Class == delivery.Unreachable:
-		return fmt.Errorf("url: cannot connect: %s", res.Detail)
-	default:
-		return fmt.Errorf("url: %s", res.Detail)
+		return "token"
 	}
+	return "url"
 }

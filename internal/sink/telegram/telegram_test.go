@@ -12,13 +12,13 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/base"
-	sinkhttp "github.com/pacer/pacer/internal/sink/http"
+	"github.com/pacer/pacer/internal/sink/httpcall"
 	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func open(t *testing.T, g *sinktest.Telegram, change func(*Config)) *Sink {
+func open(t *testing.T, g *sinktest.Telegram, change func(*Config)) *httpcall.Sink[parts] {
 	t.Helper()
 	cfg := Default()
 	cfg.URL, cfg.CAFile, cfg.Token = g.URL, g.CAFile, g.Token
@@ -82,7 +82,7 @@ func TestClassify(t *testing.T) {
 		{502, `<html>`, delivery.Temporary, 0, 0, ""},
 		{302, ``, delivery.Misconfigured, 0, 0, ""},
 	} {
-		res := classify(sinkhttp.Answer{Status: tt.status, Header: http.Header{}, Body: []byte(tt.body), Whole: true}, now)
+		res := classify(httpcall.Answer{Status: tt.status, Header: http.Header{}, Body: []byte(tt.body), Whole: true}, now)
 		code := ""
 		if res.Provider != nil {
 			code = res.Provider.Code + res.Provider.MessageID
@@ -100,9 +100,9 @@ func TestChatOf(t *testing.T) {
 		`{"text":"hunter22"}`: "", `{"chat_id":""}`: "", `{"chat_id":["hunter22"]}`: "", `null`: "", `hunter22`: "", ``: "", `[]`: "",
 		`{"chat_id":1,"text":"` + strings.Repeat("x", maxPayload) + `"}`: "",
 	} {
-		chat, problem := chatOf([]byte(payload))
-		if chat != want || (problem == "") != (want != "") || strings.Contains(problem, "hunter22") {
-			t.Errorf("%.40s: %q, %q", payload, chat, problem)
+		chat, err := chatOf([]byte(payload))
+		if chat != want || (err == nil) != (want != "") || err != nil && strings.Contains(err.Error(), "hunter22") {
+			t.Errorf("%.40s: %q, %v", payload, chat, err)
 		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
-	sinkhttp "github.com/pacer/pacer/internal/sink/http"
+	"github.com/pacer/pacer/internal/sink/httpcall"
 )
 
 // defaultWait is how long jobs to an endpoint's origin wait after a refusal for too much that does not say.
@@ -34,7 +34,7 @@ type said struct {
 // A push service checks the key against each subscription (RFC 8292, 4.2), and some services do not say more than 401 or 403. A single answer
 // does not tell a stale subscription from a wrong key. The pacer can: where a key is wrong, all messages to the origin are refused, and
 // 50 refusals in a row hold the origin. Where only some subscriptions are stale, the others are not delayed.
-func classify(a sinkhttp.Answer, now time.Time) delivery.Result {
+func classify(a httpcall.Answer, now time.Time) delivery.Result {
 	res, code := a.ByStatus(now), codeOf(a.Body)
 	switch {
 	case res.Class == delivery.Delivered:

@@ -7,13 +7,13 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/sink/guard"
-	"github.com/pacer/pacer/internal/sink/http"
+	"github.com/pacer/pacer/internal/sink/httpcall"
 	"github.com/pacer/pacer/internal/sink/render"
 )
 
 // Config configures a webpush sink.
 type Config struct {
-	http.Calls
+	httpcall.Calls
 	// Key is the private key of the sender, in PEM or as 32 bytes in base64url.
 	Key string `yaml:"vapid_key" secret:"value"`
 	// Subject says whom a push service may ask about the sender: a mailto: or https: address.
@@ -35,7 +35,7 @@ type Config struct {
 
 // Default returns the configuration of a webpush sink without a key.
 func Default() *Config {
-	return &Config{Calls: http.DefaultCalls(), Subscription: `{{ .Header "subscription" }}`, TTL: 24 * time.Hour, Guard: guard.Default()}
+	return &Config{Calls: httpcall.DefaultCalls(), Subscription: `{{ .Header "subscription" }}`, TTL: 24 * time.Hour, Guard: guard.Default()}
 }
 
 const maxTTL = 60 * 24 * time.Hour
@@ -53,34 +53,28 @@ func (c *Config) Problems() []string {
 	if u, err := url.Parse(c.Subject); err != nil || u.Scheme != "mailto" && u.Scheme != "https" {
 		p.Add("subject: required; use an address at which the push services can reach you, such as mailto:ops@example.com")
 	}
-	for _, t := range c.texts() {
-		if _, err := render.Parse(t.key, t.text, render.Plain); t.text != "" && err != nil {
-			p.Add("%s: %s", t.key, err)
-		}
-	}
+	p.Texts(c.texts()...)
 	if c.Subscription == "" {
 		p.Add(`subscription: required; use a template such as {{ .Header "subscription" }}`)
 	}
-	if c.Urgency != "" && !render.IsTemplate(c.Urgency) && !isUrgency(c.Urgency) {
-		p.Add("urgency: unknown; use one of %s", strings.Join(urgencies, ", "))
-	}
+	p.OneOf("urgency", c.Urgency, urgencies)
 	if c.Topic != "" && !render.IsTemplate(c.Topic) && !isTopic(c.Topic) {
 		p.Add("topic: not a topic; use up to 32 letters, digits, - and _")
 	}
 	if c.TTL < 0 || c.TTL > maxTTL {
 		p.Add("ttl: %s is out of range; use a duration up to 60d", c.TTL)
 	}
-	if why := http.ProxyProblem(c.Proxy); why != "" {
+	if why := httpcall.ProxyProblem(c.Proxy); why != "" {
 		p.Add("proxy: %s", why)
 	}
 	return append(p, c.Guard.Problems("guard.")...)
 }
 
-// text is a setting that is a text or a template.
-type text struct{ key, text string }
-
-func (c *Config) texts() []text {
-	return []text{{"subscription", c.Subscription}, {"body", c.Body}, {"urgency", c.Urgency}, {"topic", c.Topic}}
+// texts are the settings that are texts or templates.
+func (c *Config) texts() []render.Text {
+	return []render.Text{
+		{Key: "subscription", Text: c.Subscription}, {Key: "body", Text: c.Body}, {Key: "urgency", Text: c.Urgency}, {Key: "topic", Text: c.Topic},
+	}
 }
 
 func isUrgency(s string) bool { return slices.Contains(urgencies, s) }

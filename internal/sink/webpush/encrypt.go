@@ -1,6 +1,7 @@
 package webpush
 
 import (
+	"cmp"
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/ecdh"
@@ -79,11 +80,9 @@ func encrypt(to subscription, message []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	var salt [saltSize]byte
-	if _, err := rand.Read(salt[:]); err != nil {
-		return nil, err
-	}
-	return seal(to, message, own, salt[:])
+	salt := make([]byte, saltSize)
+	_, _ = rand.Read(salt) // which never fails, as documented
+	return seal(to, message, own, salt)
 }
 
 // seal encrypts a message with a key and a salt that have not been used before: one record, without padding.
@@ -93,15 +92,14 @@ func seal(to subscription, message []byte, own *ecdh.PrivateKey, salt []byte) ([
 		return nil, err
 	}
 	public := own.PublicKey().Bytes()
-	input, err := hkdf.Key(sha256.New, shared, to.auth, "WebPush: info\x00"+string(to.public.Bytes())+string(public), sha256.Size)
-	if err != nil {
-		return nil, err
+	derive := func(secret, salt []byte, info string, size int) []byte {
+		key, e := hkdf.Key(sha256.New, secret, salt, info, size)
+		err = cmp.Or(err, e)
+		return key
 	}
-	key, err := hkdf.Key(sha256.New, input, salt, "Content-Encoding: aes128gcm\x00", keySize)
-	if err != nil {
-		return nil, err
-	}
-	nonce, err := hkdf.Key(sha256.New, input, salt, "Content-Encoding: nonce\x00", nonceSize)
+	input := derive(shared, to.auth, "WebPush: info\x00"+string(to.public.Bytes())+string(public), sha256.Size)
+	key := derive(input, salt, "Content-Encoding: aes128gcm\x00", keySize)
+	nonce := derive(input, salt, "Content-Encoding: nonce\x00", nonceSize)
 	if err != nil {
 		return nil, err
 	}

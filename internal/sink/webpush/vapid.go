@@ -11,7 +11,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/jwt"
+	"github.com/pacer/pacer/internal/sink/token"
 )
 
 // vapid makes the header Authorization, by which a push service knows who sends (RFC 8292): one token for each origin, which
@@ -78,11 +80,11 @@ func (v *vapid) header(endpoint *url.URL, now time.Time) (string, error) {
 	if header != "" {
 		return header, nil
 	}
-	token, err := jwt.Sign(jwt.ES256, v.key, map[string]any{"typ": "JWT"}, map[string]any{"aud": origin, "exp": expires, "sub": v.subject})
+	text, err := jwt.Sign(jwt.ES256, v.key, map[string]any{"typ": "JWT"}, map[string]any{"aud": origin, "exp": expires, "sub": v.subject})
 	if err != nil {
-		return "", err
+		return "", &token.Error{Class: delivery.Misconfigured, Detail: "vapid_key: " + err.Error()}
 	}
-	header = fmt.Sprintf("vapid t=%s, k=%s", token, v.public)
+	header = fmt.Sprintf("vapid t=%s, k=%s", text, v.public)
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.expires == expires {

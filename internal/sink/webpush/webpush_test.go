@@ -20,7 +20,7 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/base"
-	sinkhttp "github.com/pacer/pacer/internal/sink/http"
+	"github.com/pacer/pacer/internal/sink/httpcall"
 	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
@@ -168,16 +168,16 @@ func TestEndpointsAreGuarded(t *testing.T) {
 	if res := s.Deliver(t.Context(), at("https://127.0.0.1:1")); res.Class != delivery.Unreachable || res.Scope != delivery.ScopeDestination {
 		t.Errorf("%+v", res)
 	}
-	if got := s.destination(at("https://PUSH.example.com/x?y")); got != "https://push.example.com:443" || s.Destinations() == nil {
+	if got := s.Destinations()(at("https://PUSH.example.com/x?y")); got != "https://push.example.com:443" {
 		t.Errorf("the destination is %s", got)
 	}
-	if got := s.destination(job("hunter22", "")); got != "" {
+	if got := s.Destinations()(job("hunter22", "")); got != "" {
 		t.Errorf("the destination is %s", got)
 	}
 	whole := open(t, w, func(c *Config) { c.Subscription = `{{ json .JSON.subscription }}` })
 	for size, want := range map[int]string{1 << 10: w.URL, 1 << 20: ""} { // it takes too long
 		j := job("", `{"subscription":`+w.Subscription("ann")+`,"x":"`+strings.Repeat("x", size)+`"}`)
-		if got := whole.destination(j); got != want {
+		if got := whole.Destinations()(j); got != want {
 			t.Errorf("with %d bytes, the destination is %q", size, got)
 		}
 	}
@@ -220,7 +220,7 @@ func TestClassify(t *testing.T) {
 		if tt.after != "" {
 			h.Set("Retry-After", tt.after)
 		}
-		res := classify(sinkhttp.Answer{Status: tt.status, Header: h, Body: []byte(tt.body), Whole: true}, now)
+		res := classify(httpcall.Answer{Status: tt.status, Header: h, Body: []byte(tt.body), Whole: true}, now)
 		code := ""
 		if res.Provider != nil {
 			code = res.Provider.Code

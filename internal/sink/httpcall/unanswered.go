@@ -1,4 +1,4 @@
-package http
+package httpcall
 
 import (
 	"context"
@@ -22,11 +22,11 @@ import (
 //	a certificate, a protocol or a proxy's credentials do not fit    misconfigured
 //	the request was written, in part or as a whole                   temporary: it may have arrived
 //	otherwise                                                        unreachable: it has certainly not arrived
-func (c *client) unanswered(err error, timedOut bool, t *trip) delivery.Result {
+func (t *trip) unanswered(err error, timedOut bool) delivery.Result {
 	if detail, refused := guard.Refused(err); refused {
-		return delivery.Result{Class: delivery.Permanent, Detail: c.scrub(detail)}
+		return delivery.Result{Class: delivery.Permanent, Detail: t.Secrets.Replace(detail)}
 	}
-	res := delivery.Result{Class: delivery.Unreachable, Detail: c.describe(err, timedOut)}
+	res := delivery.Result{Class: delivery.Unreachable, Detail: t.client.describe(err, t.URL.Host, timedOut)}
 	switch {
 	case WrongSettings(err):
 		res.Class = delivery.Misconfigured
@@ -34,30 +34,35 @@ func (c *client) unanswered(err error, timedOut bool, t *trip) delivery.Result {
 		res.Class, res.By = delivery.Temporary, delivery.ByNobody
 		res.Detail += "; the request may have arrived"
 	}
-	res.Detail = c.scrub(res.Detail)
+	res.Detail = t.Secrets.Replace(res.Detail)
 	var op *net.OpError
 	if res.Class == delivery.Unreachable && errors.As(err, &op) && op.Op == "proxyconnect" {
 		return res // which all destinations have in common
 	}
-	return c.scope(res)
+	return t.client.Scoped(res)
 }
 
-func (c *client) describe(err error, timedOut bool) string {
+func (t *trip) interrupted() delivery.Result {
+	return delivery.Result{Class: delivery.Interrupted, Detail: "given up by pacer before " + t.URL.Host + " answered"}
+}
+
+// describe says why there is no answer from where, in one line.
+func (c *Client) describe(err error, where string, timedOut bool) string {
 	var op *net.OpError
 	switch {
 	case timedOut || errors.Is(err, context.DeadlineExceeded):
-		return "no answer from " + c.where + " within " + c.timeout.String()
+		return "no answer from " + where + " within " + c.Options.Timeout.String()
 	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
-		return c.where + " closed the connection before it answered"
+		return where + " closed the connection before it answered"
 	case errors.As(err, &op):
 		return op.Error()
 	case strings.Contains(err.Error(), "exceeded"):
-		return c.where + " answered with a header of more than " + strconv.Itoa(maxAnswerHeader) + " bytes"
+		return where + " answered with a header of more than " + strconv.Itoa(maxAnswerHeader) + " bytes"
 	case strings.Contains(err.Error(), "malformed"), strings.Contains(err.Error(), "connection broken"):
 		// net/http quotes the answer, which may contain the payload.
-		return c.where + " answered something that is not HTTP"
+		return where + " answered something that is not HTTP"
 	}
-	return c.where + ": " + err.Error()
+	return where + ": " + err.Error()
 }
 
 // WrongSettings reports whether a request failed for what an operator has to change, here or at the destination.
@@ -70,7 +75,7 @@ func WrongSettings(err error) bool {
 	case errors.As(err, &certificate), errors.As(err, &notTLS), errors.Is(err, http.ErrSchemeMismatch), errors.Is(err, errProxy):
 		return true
 	case errors.As(err, &byProxy):
-		return aboutCredentials(int(byProxy))
+		return AboutCredentials(int(byProxy))
 	case errors.As(err, &op) && op.Op == "remote error": // an alert, whose type has no name outside of crypto/tls
 		return slices.ContainsFunc(alerts, func(alert string) bool { return strings.Contains(op.Err.Error(), alert) })
 	}
@@ -104,8 +109,24 @@ func onProxyAnswer(_ context.Context, _ *url.URL, _ *http.Request, answer *http.
 
 var errProxy = errors.New("HTTP_PROXY or HTTPS_PROXY is not a URL")
 
-// proxy is http.ProxyFromEnvironment with an error that does not repeat the variable, which may hold a password.
-func proxy(req *http.Request) (*url.URL, error) {
+// proxy returns how a transport finds its proxy: the sink's own, or the one of the environment, but not for addresses from
+// outside, which a guard can only look at where they are dialled.
+func (o *Options) proxy(guarded bool) func(*http.Request) (*url.URL, error) {
+	switch {
+	case o.Proxy != "":
+		u, err := url.Parse(o.Proxy)
+		if err != nil {
+			return func(*http.Request) (*url.URL, error) { return nil, errProxy }
+		}
+		return http.ProxyURL(u)
+	case guarded:
+		return nil
+	}
+	return environmentProxy
+}
+
+// environmentProxy is http.ProxyFromEnvironment with an error that does not repeat the variable, which may hold a password.
+func environmentProxy(req *http.Request) (*url.URL, error) {
 	u, err := http.ProxyFromEnvironment(req)
 	if err != nil {
 		return nil, errProxy

@@ -1,4 +1,4 @@
-package http
+package httpcall
 
 import (
 	"context"
@@ -31,36 +31,27 @@ type TokenRequest struct {
 
 // FetchToken gets an access token over a connection as those to the destination. Errors are of type token.Error and begin
 // with the key; they repeat nothing that was sent or answered, but the code of an error.
-func (a *API) FetchToken(ctx context.Context, r TokenRequest) (token.Token, error) {
-	return a.fetchToken(ctx, r)
-}
-
-func (c *client) fetchToken(ctx context.Context, r TokenRequest) (token.Token, error) {
+func (c *Client) FetchToken(ctx context.Context, r TokenRequest) (token.Token, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.URL, strings.NewReader(r.Form.Encode()))
 	if err != nil {
 		return token.Token{}, &token.Error{Class: delivery.Misconfigured, Detail: r.Key + ": not a URL"}
 	}
 	req.Header.Set(keyContentType, "application/x-www-form-urlencoded")
 	req.Header.Set("Accept", "application/json")
-	for _, f := range c.fixed {
-		if f.name == keyUserAgent {
-			req.Header[f.name] = f.values
-		}
-	}
+	req.Header[keyUserAgent] = c.agent
 	if r.User != nil {
 		password, _ := r.User.Password()
 		req.SetBasicAuth(r.User.Username(), password)
 	}
-	at := *c
-	at.where = req.URL.Host
+	where := req.URL.Host
 	failed := func(err error) error {
-		e := &token.Error{Class: delivery.Unreachable, Detail: r.Key + ": " + c.scrub(at.describe(err, false))}
+		e := &token.Error{Class: delivery.Unreachable, Detail: r.Key + ": " + c.Scrub(c.describe(err, where, false))}
 		if WrongSettings(err) {
 			e.Class = delivery.Misconfigured
 		}
 		return e
 	}
-	resp, err := c.trusted.RoundTrip(req)
+	resp, err := c.Trusted.RoundTrip(req)
 	if err != nil {
 		return token.Token{}, failed(err)
 	}
@@ -69,7 +60,7 @@ func (c *client) fetchToken(ctx context.Context, r TokenRequest) (token.Token, e
 	if err != nil {
 		return token.Token{}, failed(err)
 	}
-	t, e := readToken(resp.StatusCode, body, at.where, r.Hint)
+	t, e := readToken(resp.StatusCode, body, where, r.Hint)
 	if e != nil {
 		e.Detail = r.Key + ": " + e.Detail
 		return token.Token{}, e
@@ -99,7 +90,7 @@ func readToken(status int, body []byte, where, hint string) (token.Token, *token
 		}
 		e.Detail += ": " + hint
 		return token.Token{}, e
-	case err != nil || answer.AccessToken == "" || !httpguts.ValidHeaderFieldValue(answer.AccessToken) || len(answer.AccessToken) > maxHeaderBytes:
+	case err != nil || answer.AccessToken == "" || !httpguts.ValidHeaderFieldValue(answer.AccessToken) || len(answer.AccessToken) > MaxHeaderBytes:
 		e.Detail += " has no access token"
 		return token.Token{}, e
 	case answer.TokenType != "" && !strings.EqualFold(answer.TokenType, "bearer"):

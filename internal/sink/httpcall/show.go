@@ -1,9 +1,7 @@
-package http
+package httpcall
 
 import (
-	"bytes"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"regexp"
@@ -15,9 +13,13 @@ import (
 // maxShown bounds what is shown of a body, in bytes.
 const maxShown = 4 << 10
 
-// show notes a request. What the configuration adds to it is not shown, since it may be a secret.
-func (c *client) show(req *http.Request, t *trip) {
-	t.shown().Request = c.public(t.header, requestText(req, t.payload, c.hides))
+// show notes the request, if somebody looks. What the configuration adds to it is not shown, since it may be a secret.
+func (t *trip) show(req *http.Request) {
+	if t.Shown != nil {
+		t.Shown.Request = t.public(requestText(req, t.Body, func(name string) bool {
+			return name == keyAuthorization || t.Hides != nil && t.Hides(name)
+		}))
+	}
 }
 
 // requestText returns a request as text, without the values of the headers that are hidden.
@@ -57,34 +59,12 @@ func answerText(resp *http.Response, body []byte) string {
 	return b.String()
 }
 
-// hides reports whether the value of a header is that of a setting.
-func (c *client) hides(name string) bool {
-	switch name {
-	case keyAuthorization:
-		return true
-	case keyUserAgent, keyContentType:
-		return false
-	}
-	return slices.ContainsFunc(c.fixed, func(f field) bool { return f.name == name }) ||
-		c.form != nil && slices.ContainsFunc(c.form.headers, func(h formHeader) bool { return h.name == name })
-}
-
-// watch has the beginning of the answer's body noted as it is read; end notes the answer.
-func (c *client) watch(resp *http.Response, t *trip) (end func()) {
-	var body bytes.Buffer
-	resp.Body = struct {
-		io.Reader
-		io.Closer
-	}{io.TeeReader(resp.Body, &body), resp.Body}
-	return func() { t.shown().Answer = c.public(t.header, answerText(resp, body.Bytes())) }
-}
-
 // public returns text of an exchange without secrets: neither those of the configuration, nor what the request has as its
 // credentials.
-func (c *client) public(header http.Header, text string) string {
-	text = c.scrub(text)
+func (t *trip) public(text string) string {
+	text = t.Secrets.Replace(text)
 	// Such as "bearer TOKEN", or "vapid t=TOKEN, k=KEY".
-	for _, part := range strings.FieldsFunc(header.Get(keyAuthorization), func(c rune) bool { return strings.ContainsRune(" ,=", c) }) {
+	for _, part := range strings.FieldsFunc(t.Header.Get(keyAuthorization), func(c rune) bool { return strings.ContainsRune(" ,=", c) }) {
 		if len(part) >= minSecret {
 			text = strings.ReplaceAll(text, part, "***")
 		}

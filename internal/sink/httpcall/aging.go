@@ -1,4 +1,4 @@
-package http
+package httpcall
 
 import (
 	"crypto/tls"
@@ -13,17 +13,56 @@ import (
 // HTTP/2 the first request after it is the last one on it, and net/http closes it when its streams have ended.
 type agingConn struct {
 	net.Conn
-	until time.Time
+	until  time.Time     // zero: for as long as it works
+	closed chan struct{} // closed with it
+	once   sync.Once
 
 	mu    sync.Mutex
 	users int // requests that have got it and have not ended; in HTTP/1.1 more than one only while it is handed on
+}
+
+func newAging(conn net.Conn, maxAge time.Duration) *agingConn {
+	c := &agingConn{Conn: conn, closed: make(chan struct{})}
+	if maxAge > 0 {
+		c.until = time.Now().Add(lifetime(maxAge))
+	}
+	return c
+}
+
+// answerWait is how long an answer is looked for that came before its request was written whole.
+const answerWait = time.Second
+
+// Write reports an error of a request once the connection has been closed, which net/http does when it has read to its end. On an
+// error of writing it would give up, and lose the answer of a destination that has refused the request and closed the connection
+// before it had read all of it.
+func (c *agingConn) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	if err != nil && c.inUse() {
+		select {
+		case <-c.closed:
+		case <-time.After(answerWait):
+		}
+	}
+	return n, err
+}
+
+// Close implements net.Conn.
+func (c *agingConn) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	return c.Conn.Close()
+}
+
+func (c *agingConn) inUse() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.users > 0
 }
 
 // lifetime is how long a connection is used: up to a fifth less than maxAge, so that connections opened together are
 // not replaced together.
 func lifetime(maxAge time.Duration) time.Duration { return maxAge - rand.N(maxAge/5+1) }
 
-func (c *agingConn) old() bool { return time.Now().After(c.until) }
+func (c *agingConn) old() bool { return !c.until.IsZero() && time.Now().After(c.until) }
 
 // use is called by a request before it writes.
 func (c *agingConn) use() {

@@ -1,4 +1,4 @@
-package http
+package httpcall
 
 import (
 	"bytes"
@@ -9,10 +9,6 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"sync/atomic"
-
-	"github.com/pacer/pacer/internal/sink/base"
-	"github.com/pacer/pacer/internal/sink/rule"
-	"github.com/pacer/pacer/internal/sink/token"
 )
 
 // trip follows one request through net/http: whether anything of it may have reached the destination, and how often it
@@ -28,13 +24,11 @@ import (
 // been kept open too long. One that was written is never repeated: it has no header from which net/http would take it
 // for idempotent.
 type trip struct {
-	payload []byte
-	extra   *extra       // what most requests have not; nil for them
-	body    bytes.Reader // of the first try
-	hooks   httptrace.ClientTrace
-	header  http.Header // of the request
-	cancel  context.CancelFunc
-	resent  *atomic.Uint64
+	client *Client
+	Request
+	body   bytes.Reader // of the first try
+	hooks  httptrace.ClientTrace
+	cancel context.CancelFunc
 
 	written atomic.Bool // the header was written to the connection of this try; by a goroutine of net/http
 	again   bool        // the request was written once more
@@ -45,29 +39,6 @@ type trip struct {
 
 	whole net.Conn   // of this try
 	conn  *agingConn // the same, without TLS
-}
-
-// extra is what few requests have. It is apart, so that a trip of the others takes no more memory.
-type extra struct {
-	token *token.Current // nil: the request needs none
-	shown *base.Exchange // nil: nobody looks
-	see   func(*rule.Answer)
-}
-
-// token returns the access token of the request; nil if it needs none.
-func (t *trip) token() *token.Current {
-	if t.extra == nil {
-		return nil
-	}
-	return t.extra.token
-}
-
-// shown returns where the request and its answer are noted; nil if nobody looks.
-func (t *trip) shown() *base.Exchange {
-	if t.extra == nil {
-		return nil
-	}
-	return t.extra.shown
 }
 
 // errRefused is the error of a request that would have to be written a third time.
@@ -83,16 +54,16 @@ func (t *trip) trace() *httptrace.ClientTrace {
 func (t *trip) addBody(req *http.Request) {
 	switch {
 	case req.Method == http.MethodGet:
-		t.payload = nil
+		t.Body = nil
 		t.body.Reset(nil)
 		req.Body = io.NopCloser(&t.body)
-	case len(t.payload) == 0:
+	case len(t.Body) == 0:
 		req.Body = http.NoBody // an empty body instead of none would be sent chunked, which not every server accepts
 	default:
 		// net/http recognises a NopCloser around a bytes.Reader as data in memory, and then sends header and body in
 		// one write instead of two.
-		t.body.Reset(t.payload)
-		req.Body, req.ContentLength = io.NopCloser(&t.body), int64(len(t.payload))
+		t.body.Reset(t.Body)
+		req.Body, req.ContentLength = io.NopCloser(&t.body), int64(len(t.Body))
 		req.GetBody = t.payloadAgain
 	}
 }
@@ -107,7 +78,7 @@ func (t *trip) repeat() (allowed bool) {
 		return false
 	}
 	t.again = true
-	t.resent.Add(1)
+	t.client.Options.Resent.Add(1)
 	return true
 }
 
@@ -116,14 +87,14 @@ func (t *trip) payloadAgain() (io.ReadCloser, error) {
 	if !t.repeat() {
 		return nil, errRefused
 	}
-	return io.NopCloser(bytes.NewReader(t.payload)), nil
+	return io.NopCloser(bytes.NewReader(t.Body)), nil
 }
 
 // anew returns the request with its payload from the beginning.
 func (t *trip) anew(req *http.Request) *http.Request {
 	next := *req
-	if len(t.payload) > 0 {
-		next.Body = io.NopCloser(bytes.NewReader(t.payload))
+	if len(t.Body) > 0 {
+		next.Body = io.NopCloser(bytes.NewReader(t.Body))
 	}
 	return &next
 }
@@ -140,9 +111,9 @@ func (t *trip) gotConn(info httptrace.GotConnInfo) {
 	}
 	t.conn.use()
 	if t.conn.old() && isHTTP2(info.Conn) {
-		t.header[keyConnection] = closing // HTTP/2 does not send it, and opens no further stream on this connection
+		t.Header[keyConnection] = closing // HTTP/2 does not send it, and opens no further stream on this connection
 	} else {
-		delete(t.header, keyConnection)
+		delete(t.Header, keyConnection)
 	}
 }
 
@@ -156,13 +127,13 @@ func (t *trip) end() {
 	}
 }
 
-// closedIdle reports whether the request was not written because the connection that it got had been closed before. The
+// closedIdle reports whether a request was not written because the connection that it got had been closed before. The
 // error has no name outside of net/http, which repeats requests after it only if they are idempotent.
-func (t *trip) closedIdle(err error) bool {
+func closedIdle(err error) bool {
 	return err.Error() == "http: server closed idle connection"
 }
 
 // inDoubt reports whether the destination may have processed the request that ended with err and without an answer.
 func (t *trip) inDoubt(err error) bool {
-	return t.written.Load() && !t.refused && !errors.Is(err, errRefused) && !t.closedIdle(err)
+	return t.written.Load() && !t.refused && !errors.Is(err, errRefused) && !closedIdle(err)
 }

@@ -1,4 +1,4 @@
-package http
+package httpcall
 
 import (
 	"cmp"
@@ -11,8 +11,8 @@ import (
 // version in a header, is no secret, and occurs in addresses and numbers.
 const minSecret = 8
 
-// scrubber replaces every secret by asterisks, also in the spellings of a URL.
-func scrubber(secrets []string) *strings.Replacer {
+// Scrubber replaces every secret by asterisks, also in the spellings of a URL.
+func Scrubber(secrets []string) *strings.Replacer {
 	var all []string
 	for _, s := range secrets {
 		if len(s) >= minSecret {
@@ -26,7 +26,3 @@ func scrubber(secrets []string) *strings.Replacer {
 	}
 	return strings.NewReplacer(pairs...)
 }
-
-// scrub removes every configured secret from a detail. Errors of net/http are not known to contain any; a
-// destination's Location may.
-func (c *client) scrub(detail string) string { return c.secrets.Replace(detail) }

@@ -1,6 +1,7 @@
-package http
+package httpcall
 
 import (
+	"math"
 	"net/http"
 	"strconv"
 	"strings"
@@ -14,10 +15,10 @@ const (
 	maxRetryAfter = 24 * time.Hour
 )
 
-// waitOf returns how long an answer asks to wait: by Retry-After, else by RateLimit or its predecessors; 0 if it does
-// not say.
-func waitOf(h http.Header, now time.Time) time.Duration {
-	if d, ok := retryAfter(h, now); ok {
+// Wait returns how long an answer asks to wait: by Retry-After, else by RateLimit or its predecessors; 0 if it does not say.
+func (a Answer) Wait(now time.Time) time.Duration {
+	h := a.Header
+	if d := a.RetryAfter(now); d > 0 {
 		return d
 	}
 	if d, ok := rateLimit(h.Get("RateLimit")); ok {
@@ -34,21 +35,36 @@ func waitOf(h http.Header, now time.Time) time.Duration {
 	return 0
 }
 
-// retryAfter parses a Retry-After header: whole seconds, or a date. A date is compared with the answer's own Date if
-// it has one, so that the two machines' clocks need not agree. ok is false if there is no valid value.
-func retryAfter(h http.Header, now time.Time) (d time.Duration, ok bool) {
-	v := strings.TrimSpace(h.Get("Retry-After"))
+// RetryAfter parses a Retry-After header: whole seconds, or a date. A date is compared with the answer's own Date if
+// it has one, so that the two machines' clocks need not agree. It is 0 if there is no valid value.
+func (a Answer) RetryAfter(now time.Time) time.Duration {
+	v := strings.TrimSpace(a.Header.Get("Retry-After"))
 	if d, ok := seconds(v); ok {
-		return d, true
+		return d
 	}
 	at, err := http.ParseTime(v)
 	if err != nil {
-		return 0, false
+		return 0
 	}
-	if date, err := http.ParseTime(h.Get("Date")); err == nil {
+	if date, err := http.ParseTime(a.Header.Get("Date")); err == nil {
 		now = date
 	}
-	return bounded(at.Sub(now)), true
+	return bounded(at.Sub(now))
+}
+
+// ParseWait parses a wait that an answer names elsewhere: seconds, a time as seconds since 1970, or a date; 0 if it is none.
+func ParseWait(v string, now time.Time) time.Duration {
+	if d, ok := reset(v, now); ok || v == "" {
+		return d
+	}
+	if at, err := http.ParseTime(v); err == nil {
+		return bounded(at.Sub(now))
+	}
+	n, err := strconv.ParseFloat(v, 64)
+	if err != nil || math.IsNaN(n) || n < 0 {
+		return 0
+	}
+	return bounded(time.Duration(min(math.Ceil(n), maxRetryAfter.Seconds())) * time.Second)
 }
 
 // rateLimit parses a RateLimit header: the longest wait of its limits that are used up. Drafts of it have a list of

@@ -1,0 +1,255 @@
+package http
+
+import (
+	"cmp"
+	"crypto/tls"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/httpcall"
+	"github.com/pacer/pacer/internal/sink/rule"
+	"github.com/pacer/pacer/internal/sink/signature"
+	"github.com/pacer/pacer/internal/sink/token"
+)
+
+const defaultContentType = "application/octet-stream"
+
+// Headers of a request, in the canonical form of net/http but for keyIdempotency. A POST with an Idempotency-Key may be
+// sent again by net/http on another connection if the first one breaks before the answer, even if it was written in
+// full: a duplicate that none of pacer's counters would show. In this spelling net/http does not look for it; servers
+// ignore case. X-Idempotency-Key is treated alike.
+const (
+	keyWebhookID      = "Webhook-Id"
+	keyIdempotency    = "idempotency-key"
+	keyCampaign       = "Pacer-Campaign"
+	keyAttempt        = "Pacer-Attempt"
+	keyContentType    = "Content-Type"
+	keyTimestamp      = "Webhook-Timestamp"
+	keySignature      = "Webhook-Signature"
+	keyTraceParent    = "Traceparent"
+	keyTraceState     = "Tracestate"
+	keyUserAgent      = "User-Agent"
+	keyAuthorization  = "Authorization"
+	headersOfEveryJob = 6 // not more than needed: a map of up to eight takes half of the memory of a larger one
+	headersOfTrace    = 2
+)
+
+// client is what a Sink makes of its configuration and of the files that it names. It never changes.
+type client struct {
+	*httpcall.Client
+	config   *Config // with the secrets as they are now
+	reach    reach
+	target   *url.URL          // without user and password
+	endpoint string            // the id in pacer.destinations; "" if it has none
+	form     *form             // nil: each job's request is made of its payload and metadata alone
+	signer   *signature.Signer // nil: requests are not signed
+	rules    *rule.Set         // nil: an answer means what its status says by default
+	fixed    []field           // sent with every request; read-only
+	typed    bool              // the content type is one of them
+	hidden   []string
+	secrets  *strings.Replacer // of these: replaces what must not appear in a detail
+}
+
+// field is a header of every request. A slice of them is cheaper to iterate over than a map.
+type field struct {
+	name   string
+	values []string
+}
+
+// newClient makes a client. It notes the secrets as it comes by them.
+func newClient(cfg *Config, secure *tls.Config, o httpcall.Options) (*client, error) {
+	address, _ := cfg.sample()
+	target, err := url.Parse(address)
+	if err != nil {
+		return nil, errors.New("url: not a URL") // the parser's own error repeats the URL, and with it the password
+	}
+	c := &client{config: cfg, reach: cfg.reach(), target: target, hidden: append(slices.Clone(cfg.Sign.Secrets), cfg.OAuth2.ClientSecret)}
+	if c.form, err = cfg.form(); err != nil {
+		return nil, err
+	}
+	if c.rules, err = cfg.judging(); err != nil {
+		return nil, err
+	}
+	if c.signer, err = cfg.signing(); err != nil {
+		return nil, err
+	}
+	if c.form != nil {
+		for _, text := range c.form.texts() {
+			c.hide(strings.FieldsFunc(text, func(c rune) bool { return strings.ContainsRune(" =&", c) })...)
+		}
+	}
+	c.hideQuery(target)
+	if cfg.Sources["url"] != nil { // such as that of a hook whose path lets whoever knows it send
+		c.hide(target.EscapedPath(), target.Path)
+	}
+	if u := target.User; u != nil {
+		pw, _ := u.Password()
+		basic := base64.StdEncoding.EncodeToString([]byte(u.Username() + ":" + pw))
+		c.setFixed(keyAuthorization, "Basic "+basic)
+		c.hide(u.String(), pw, basic)
+		target.User = nil
+	}
+	if value, parts := cfg.authorization(); value != "" {
+		c.setFixed(keyAuthorization, value)
+		c.hide(parts...)
+	}
+	for name, value := range cfg.Headers {
+		if !cfg.isTemplate("headers."+name, value) {
+			c.setFixed(name, value)
+			c.hide(append(strings.Fields(value), value)...)
+		}
+	}
+	if u, err := url.Parse(cfg.Proxy); err == nil && u.User != nil {
+		pw, _ := u.User.Password()
+		c.hide(u.User.String(), pw)
+	}
+	if o.Guard, err = cfg.guarding(); err != nil {
+		return nil, err
+	}
+	c.secrets = httpcall.Scrubber(c.hidden)
+	o.URL, o.Secrets, o.TLS = target.String(), c.hidden, secure
+	o.MaxInFlight, o.Timeout, o.MaxConnAge, o.Proxy = cfg.MaxInFlight, cfg.Timeout, cfg.MaxConnAge, cfg.Proxy
+	if c.Client, err = httpcall.New(o); err != nil {
+		return nil, fmt.Errorf("url: %w", err)
+	}
+	return c, nil
+}
+
+// hide adds secrets.
+func (c *client) hide(secrets ...string) { c.hidden = append(c.hidden, secrets...) }
+
+// hideQuery adds the query of an address to the secrets.
+func (c *client) hideQuery(u *url.URL) {
+	c.hide(u.RawQuery)
+	for _, values := range u.Query() {
+		c.hide(values...)
+	}
+}
+
+func (c *client) scrub(detail string) string { return c.secrets.Replace(detail) }
+
+// setFixed sets a header that is sent with every request.
+func (c *client) setFixed(name, value string) {
+	name = spelling(name)
+	c.typed = c.typed || name == keyContentType
+	f := field{name, []string{value}}
+	if i := slices.IndexFunc(c.fixed, func(o field) bool { return o.name == name }); i >= 0 {
+		c.fixed[i] = f
+	} else {
+		c.fixed = append(c.fixed, f)
+	}
+}
+
+// spelling returns the name of a header as it is written; see keyIdempotency.
+func spelling(name string) string {
+	name = http.CanonicalHeaderKey(name)
+	if strings.EqualFold(name, "x-"+keyIdempotency) {
+		return strings.ToLower(name)
+	}
+	return name
+}
+
+// request makes the job's request, with one array for all values of its headers, so that a delivery makes few allocations. For a job
+// whose metadata cannot be written as headers it returns the problem instead: the job can never be delivered, and net/http's own error
+// would look like a failure to connect. That problem, and all others, are those of the job, now and ever.
+func (c *client) request(job *delivery.Job, held *token.Current) (r httpcall.Request, problem string) {
+	contentType := cmp.Or(job.ContentType, defaultContentType)
+	for _, h := range [...]struct{ name, value string }{
+		{delivery.HeaderJobID, job.ID}, {delivery.HeaderCampaign, job.Campaign}, {delivery.HeaderContentType, contentType},
+		{delivery.HeaderTraceParent, job.TraceParent},
+	} {
+		if !httpguts.ValidHeaderFieldValue(h.value) || len(h.value) > httpcall.MaxHeaderBytes {
+			return r, h.name + " cannot be sent as an HTTP header: it has control characters or is too long"
+		}
+	}
+	// The destination gets the number of this attempt, from 1 on; job.Attempt counts the attempts before it.
+	id := job.ID
+	if step := c.config.Step; step != "" {
+		id += ":" + step
+	}
+	if c.signer != nil {
+		id = signature.ID(id)
+	}
+	values := [...]string{id, job.Campaign, strconv.Itoa(job.Attempt + 1), contentType, job.TraceParent}
+	header := make(http.Header, c.headers(job, held))
+	for _, f := range c.fixed {
+		header[f.name] = f.values
+	}
+	v := values[:]
+	header[keyWebhookID] = v[0:1:1]
+	header[keyIdempotency] = v[0:1:1]
+	header[keyCampaign] = v[1:2:2]
+	header[keyAttempt] = v[2:3:3]
+	if !c.typed {
+		header[keyContentType] = v[3:4:4]
+	}
+	if job.TraceParent != "" {
+		header[keyTraceParent] = v[4:5:5]
+		if state := job.TraceState(); state != "" {
+			header[keyTraceState] = []string{state}
+		}
+	}
+	r = httpcall.Request{Method: cmp.Or(c.config.Method, http.MethodPost), URL: c.target, Header: header, Body: job.Payload}
+	if c.form != nil {
+		if problem = c.form.fill(&r, job, time.Now()); problem != "" {
+			return r, problem
+		}
+	}
+	if c.config.CloudEvents != "" {
+		if problem = c.event(&r, job); problem != "" {
+			return r, problem
+		}
+	}
+	if held != nil {
+		header[keyAuthorization] = held.Header
+	}
+	if r.Method == http.MethodGet {
+		r.Body = nil
+	}
+	if c.signer != nil {
+		timestamp := signature.Timestamp(time.Now())
+		header[keyTimestamp] = []string{timestamp}
+		header[keySignature] = []string{c.signer.Sign(header[keyWebhookID][0], timestamp, r.Body)}
+	}
+	return r, ""
+}
+
+// headers is how many headers the request has, about.
+func (c *client) headers(job *delivery.Job, held *token.Current) (n int) {
+	n = headersOfEveryJob + len(c.fixed)
+	if c.form != nil {
+		n += len(c.form.headers)
+	}
+	if c.signer != nil {
+		n += len(signed)
+	}
+	if held != nil {
+		n++
+	}
+	if c.config.CloudEvents != "" {
+		n += len(job.Headers)
+	}
+	if job.TraceParent != "" {
+		n += headersOfTrace
+	}
+	return n
+}
+
+// hides reports whether the value of a header is that of a setting.
+func (c *client) hides(name string) bool {
+	if name == keyUserAgent || name == keyContentType {
+		return false
+	}
+	return slices.ContainsFunc(c.fixed, func(f field) bool { return f.name == name }) ||
+		c.form != nil && slices.ContainsFunc(c.form.headers, func(h formHeader) bool { return h.name == name })
+}

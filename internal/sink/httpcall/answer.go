@@ -1,0 +1,76 @@
+package httpcall
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// ByStatus returns what the status of an answer says:
+//
+//	2xx                  delivered
+//	429                  throttled, for as long as the answer says (see Wait)
+//	503 with Retry-After throttled
+//	408, 425, 5xx        temporary, for as long as Retry-After says; 502, 503 and 504 not by the destination itself
+//	other                misconfigured: about the settings, unless the body says more
+func (a Answer) ByStatus(now time.Time) delivery.Result {
+	res := delivery.Result{Class: delivery.Misconfigured, Status: a.Status}
+	switch {
+	case a.Status >= 200 && a.Status < 300:
+		res.Class = delivery.Delivered
+	case a.Status == http.StatusTooManyRequests:
+		res.Class, res.RetryAfter = delivery.Throttled, a.Wait(now)
+	case a.Status >= 500 || a.Status == http.StatusRequestTimeout || a.Status == http.StatusTooEarly:
+		res.Class, res.By = delivery.Temporary, a.By()
+		if res.RetryAfter = a.RetryAfter(now); res.RetryAfter > 0 && a.Status == http.StatusServiceUnavailable {
+			res.Class, res.By = delivery.Throttled, delivery.ByUnknown
+		}
+	}
+	return res
+}
+
+// Refusal completes the result for an answer other than success: by its status, and by the code in it, "" for none.
+func (a Answer) Refusal(res delivery.Result, code string) delivery.Result {
+	res.Detail = strings.TrimSpace("HTTP " + strconv.Itoa(a.Status) + " " + code)
+	if code != "" {
+		res.Provider = &delivery.Provider{Code: code}
+	}
+	return res
+}
+
+// Foreign reports whether an answer has a body that is no object in JSON: it is not that of a service which answers so, but a proxy's page.
+func (a Answer) Foreign() bool {
+	body := bytes.TrimSpace(a.Body)
+	return len(body) > 0 && body[0] != '{'
+}
+
+// First returns the value of a key that is the first one of an object in JSON, also of one that was cut off; nil if it is not there.
+func (a Answer) First(key string) any {
+	d := json.NewDecoder(bytes.NewReader(a.Body))
+	for _, want := range []json.Token{json.Delim('{'), key} {
+		if t, err := d.Token(); err != nil || t != want {
+			return nil
+		}
+	}
+	value, _ := d.Token()
+	return value
+}
+
+// By returns who answers with the status. Some are those of a gateway that cannot reach the destination.
+func (a Answer) By() delivery.Answerer {
+	switch a.Status {
+	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return delivery.ByNobody
+	}
+	return delivery.ByDestination
+}
+
+// AboutCredentials reports whether a status says that the destination, or a proxy before it, does not know or trust the sender.
+func AboutCredentials(status int) bool {
+	return status == http.StatusUnauthorized || status == http.StatusForbidden || status == http.StatusProxyAuthRequired
+}

@@ -1,0 +1,302 @@
+// Package httpcall makes the calls of sinks over HTTP: each request is processed at most once, and what is known of one that got no answer
+// is a result.
+package httpcall
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/base"
+	"github.com/pacer/pacer/internal/sink/guard"
+)
+
+const (
+	maxAnswerHeader = 64 << 10               // bytes of the answer's header; a longer one is an error
+	maxAnswerBody   = 64 << 10               // bytes of the answer's body that are read
+	maxDrain        = 100 * time.Millisecond // for which a body is read that nobody looks at, so that the connection can be used again
+
+	idleTimeout = 30 * time.Second
+	keepAlive   = 15 * time.Second
+	pingAfter   = 5 * time.Second // HTTP/2: an idle connection is pinged after this long
+)
+
+// Headers, in the canonical form of net/http.
+const (
+	keyAuthorization = "Authorization"
+	keyConnection    = "Connection"
+	keyContentType   = "Content-Type"
+	keyUserAgent     = "User-Agent"
+)
+
+// Client makes calls. It is safe for concurrent use and starts no goroutines but those of net/http, which end with Close.
+//
+// A request is processed at most once: redirects are not followed, and a request is written once more, on another connection, only if
+// the destination has certainly not processed it (see trip). Retrying is up to the pacer, since every attempt takes a slot and a second
+// copy would be a duplicate at the receiver.
+type Client struct {
+	Options   Options
+	Transport *http.Transport
+	Trusted   *http.Transport // for an address that the configuration names; the same unless there is a guard
+	target    *url.URL
+	agent     []string
+	pool      *pool // nil: the connections are those of the transport
+	secrets   *strings.Replacer
+}
+
+// Options configure a Client.
+type Options struct {
+	URL         string // https:// or http://, and a host; "" if each request has its own
+	Version     string // of pacer, for User-Agent
+	MaxInFlight int
+	Timeout     time.Duration // of a call
+	MaxConnAge  time.Duration // 0 for as long as a connection works
+	TLS         *tls.Config
+	Secrets     []string       // never in a detail
+	Resent      *atomic.Uint64 // counts the requests that were written once more
+	// Guard says where requests may go, if their addresses come from jobs.
+	Guard *guard.Guard
+	// Proxy is a proxy of the sink; "" for that of the environment, and for none if there is a Guard.
+	Proxy string
+	// Connections, if set, are how many connections of HTTP/2 there may be, which then keep to the destination's limits.
+	Connections int
+}
+
+// New makes a Client. It opens no connection. An error is about the URL.
+func New(o Options) (*Client, error) {
+	target, err := url.Parse(o.URL)
+	if err != nil {
+		return nil, errors.New("not a URL")
+	}
+	c := &Client{Options: o, target: target, agent: []string{"pacer/" + o.Version}, secrets: Scrubber(o.Secrets)}
+	c.Transport = c.transport(o.Guard)
+	if c.Trusted = c.Transport; o.Guard != nil {
+		c.Trusted = c.transport(nil)
+	}
+	if o.Connections > 0 {
+		address := target.Host
+		if target.Port() == "" {
+			address = net.JoinHostPort(target.Hostname(), "443")
+		}
+		c.Transport.IdleConnTimeout = 0 // they last, idle or not, for MaxConnAge
+		c.pool = newPool(c.Transport, target.Scheme, address, o.Connections, o.Resent)
+	}
+	return c, nil
+}
+
+// transport makes a transport. With a guard, it connects to nothing else but what that allows, and to a proxy of the sink.
+func (c *Client) transport(g *guard.Guard) *http.Transport {
+	o := &c.Options
+	dialer := net.Dialer{Timeout: o.Timeout, KeepAlive: keepAlive}
+	dial := dialer.DialContext
+	if g != nil && o.Proxy == "" {
+		dial = g.Dialer(dialer)
+	}
+	return &http.Transport{
+		Proxy:                  o.proxy(g != nil),
+		OnProxyConnectResponse: onProxyAnswer,
+		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := dial(ctx, network, addr)
+			if err != nil {
+				return nil, err
+			}
+			return newAging(conn, o.MaxConnAge), nil
+		},
+		TLSClientConfig:        o.TLS.Clone(), // which the transport adds to
+		TLSHandshakeTimeout:    o.Timeout,
+		ForceAttemptHTTP2:      true, // which a custom TLSClientConfig would disable
+		MaxIdleConns:           o.MaxInFlight,
+		MaxIdleConnsPerHost:    o.MaxInFlight,
+		IdleConnTimeout:        idleTimeout,
+		MaxResponseHeaderBytes: maxAnswerHeader,
+		DisableCompression:     true, // the body is discarded
+		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingAfter},
+	}
+}
+
+// Request is a request.
+type Request struct {
+	Method string      // "" for POST
+	Path   string      // from / on, in place of that of the client's address; "" for that
+	URL    *url.URL    // in place of the client's, and of Path; nil for these
+	Header http.Header // not used afterwards
+	Body   []byte
+	// Most, if set, is how much of the answer's body is read, in bytes, instead of 64 KiB.
+	Most int64
+	// Drain says that nobody looks at the body of the answer: its status says what became of the request.
+	Drain bool
+	// Retires, if set, reports whether an answer takes its connection out of use, where the client has a number of them.
+	Retires func(Answer) bool
+	// Shown, if set, gets the request and its answer as text.
+	Shown *base.Exchange
+	// Secrets, if set, replace what must not be in a detail or be shown, instead of the client's; Hides reports whether the value of a header
+	// is one.
+	Secrets *strings.Replacer
+	Hides   func(header string) bool
+}
+
+// Answer is an answer to a request.
+type Answer struct {
+	Status int
+	Header http.Header
+	URL    *url.URL // that was asked
+	Body   []byte   // the first 64 KiB, or Most, of what came until the timeout: it says what became of the request
+	Whole  bool     // that was all of it
+	Long   bool     // there was more than that
+}
+
+// Post sends a request and returns the answer. If there is none, result is what is known, and otherwise nil.
+func (c *Client) Post(ctx context.Context, r Request) (answer Answer, result *delivery.Result) {
+	limited, cancel := context.WithTimeout(ctx, c.Options.Timeout)
+	defer cancel()
+	if r.Secrets == nil {
+		r.Secrets = c.secrets
+	}
+	if r.URL == nil {
+		own := *c.target
+		if r.Path != "" {
+			own.Path = r.Path
+		}
+		r.URL = &own
+	}
+	t := &trip{client: c, Request: r, cancel: cancel}
+	defer t.end()
+	if g := c.Options.Guard; g != nil {
+		if detail, refused := guard.Refused(g.URL(r.URL)); refused {
+			return answer, &delivery.Result{Class: delivery.Permanent, Detail: detail}
+		}
+	}
+	if r.Header[keyUserAgent] == nil {
+		r.Header[keyUserAgent] = c.agent
+	}
+	req := http.Request{
+		Method: cmp.Or(r.Method, http.MethodPost), URL: r.URL, Host: r.URL.Host, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: r.Header,
+	}
+	t.addBody(&req)
+	t.show(&req)
+	under := limited
+	if c.pool == nil {
+		under = httptrace.WithClientTrace(limited, t.trace())
+	}
+	resp, err := t.send(req.WithContext(under))
+	if err != nil {
+		// The caller's context is checked first, because limited is done too if it has ended, and a call that pacer
+		// itself cancelled says nothing about the destination.
+		res := t.interrupted()
+		if !errors.Is(ctx.Err(), context.Canceled) {
+			res = t.unanswered(err, errors.Is(limited.Err(), context.DeadlineExceeded))
+		}
+		return answer, &res
+	}
+	answer = t.read(resp)
+	if t.release != nil {
+		t.release(r.Retires != nil && r.Retires(answer))
+	}
+	// When a deadline of the caller's has come, what was read by then counts: it may say that the request was taken.
+	if !r.Drain && !answer.Whole && !answer.Long && errors.Is(ctx.Err(), context.Canceled) {
+		res := t.interrupted()
+		return Answer{}, &res
+	}
+	return answer, nil
+}
+
+// Ask sends a request and returns the result that classify makes of the answer, or what is known without one.
+func (c *Client) Ask(ctx context.Context, r Request, classify func(a Answer, now time.Time) delivery.Result) delivery.Result {
+	answer, none := c.Post(ctx, r)
+	if none != nil {
+		return *none
+	}
+	res := classify(answer, time.Now())
+	if res.Class != delivery.Delivered {
+		res.Detail = c.Scrub(res.Detail + " from " + answer.URL.Host)
+	}
+	if res.Provider != nil {
+		res.Provider.Code = c.Scrub(res.Provider.Code)
+	}
+	return res
+}
+
+// send writes the request, to another connection as long as it gets one that has been closed already.
+func (t *trip) send(req *http.Request) (resp *http.Response, err error) {
+	if p := t.client.pool; p != nil {
+		var inDoubt bool
+		resp, t.release, inDoubt, err = p.do(req)
+		t.written.Store(inDoubt)
+		return resp, err
+	}
+	for {
+		resp, err := t.client.Transport.RoundTrip(req)
+		if err == nil || !t.reused || !closedIdle(err) || req.Context().Err() != nil {
+			return resp, err
+		}
+		req = t.anew(req)
+	}
+}
+
+// read reads the body of an answer, within its bounds, and ends the use of its connection. Of one that nobody looks at it reads a little,
+// so that the connection can be used again: the result is known already, and an error there changes nothing.
+func (t *trip) read(resp *http.Response) Answer {
+	a := Answer{Status: resp.StatusCode, Header: resp.Header, URL: t.URL}
+	most := cmp.Or(t.Most, maxAnswerBody)
+	switch {
+	case !t.Drain || t.Shown != nil:
+		if t.Drain {
+			defer time.AfterFunc(maxDrain, t.cancel).Stop()
+		}
+		var err error
+		a.Body, err = io.ReadAll(io.LimitReader(resp.Body, most+1))
+		if a.Long = int64(len(a.Body)) > most; a.Long {
+			a.Body = a.Body[:most]
+		}
+		a.Whole = err == nil && !a.Long
+	case resp.Body != http.NoBody && resp.ContentLength <= most:
+		enough := time.AfterFunc(maxDrain, t.cancel)
+		_, _ = io.CopyN(io.Discard, resp.Body, most+1)
+		enough.Stop()
+	}
+	_ = resp.Body.Close()
+	if t.Shown != nil {
+		t.Shown.Answer = t.public(answerText(resp, a.Body))
+	}
+	return a
+}
+
+// Scoped has an answer be about the job's destination, where the client has more than one.
+func (c *Client) Scoped(res delivery.Result) delivery.Result {
+	if c.Options.Guard == nil || res.Scope != delivery.ScopeSink {
+		return res
+	}
+	switch res.Class {
+	case delivery.Throttled, delivery.Unreachable, delivery.Misconfigured:
+		res.Scope = delivery.ScopeDestination
+	}
+	return res
+}
+
+// Scrub removes the configured secrets from a detail. Errors of net/http are not known to contain any; a destination's Location may.
+func (c *Client) Scrub(detail string) string { return c.secrets.Replace(detail) }
+
+// Where is the destination's host and port.
+func (c *Client) Where() string { return c.target.Host }
+
+// Path is that of the destination's address.
+func (c *Client) Path() string { return c.target.Path }
+
+// Close closes idle connections. Those in use are closed once they are idle.
+func (c *Client) Close() {
+	c.Transport.CloseIdleConnections()
+	c.Trusted.CloseIdleConnections()
+	if c.pool != nil {
+		c.pool.close()
+	}
+}

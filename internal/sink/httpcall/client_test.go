@@ -1,0 +1,115 @@
+package httpcall
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/access"
+	"github.com/pacer/pacer/internal/sink/guard"
+	"github.com/pacer/pacer/internal/sink/sinktest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// TestAnAnswerThatDoesNotEnd: what was read of it counts when the time of the call is over, whoever has set that, but not when
+// pacer gives the call up.
+func TestAnAnswerThatDoesNotEnd(t *testing.T) {
+	t.Parallel()
+	begun := make(chan struct{}, 100)
+	far := sinktest.Start(t, sinktest.Plain, sinktest.Options{}, func(c *sinktest.Call) {
+		c.Begin(200)
+		_ = c.Body([]byte("taken"))
+		begun <- struct{}{}
+		c.Hang()
+	})
+	api, err := New(Options{URL: far.URL, Version: "1", MaxInFlight: 4, Timeout: time.Minute, Resent: new(atomic.Uint64)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer api.Close()
+	post := func(ctx context.Context) (Answer, *delivery.Result) {
+		return api.Post(ctx, Request{Path: "/deliver", Header: http.Header{}})
+	}
+	for limit := 50 * time.Millisecond; ; limit *= 2 { // until it is enough for an answer to begin
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		answer, res := post(ctx)
+		cancel()
+		if res == nil && string(answer.Body) == "taken" && !answer.Whole {
+			break
+		}
+		if limit > 5*time.Second {
+			t.Fatalf("%q, %+v", answer.Body, res)
+		}
+	}
+	for len(begun) > 0 {
+		<-begun
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { <-begun; cancel() }()
+	if answer, res := post(ctx); res == nil || res.Class != delivery.Interrupted {
+		t.Errorf("given up: %q, %+v", answer.Body, res)
+	}
+}
+
+func TestLifetimesDiffer(t *testing.T) {
+	shortest, longest := time.Hour, time.Duration(0)
+	for range 1000 {
+		d := lifetime(5 * time.Minute)
+		shortest, longest = min(shortest, d), max(longest, d)
+	}
+	if shortest < 4*time.Minute || longest > 5*time.Minute || longest-shortest < 30*time.Second {
+		t.Errorf("connections live from %s to %s", shortest, longest)
+	}
+}
+
+func TestProxyOfTheEnvironmentIsNotQuoted(t *testing.T) {
+	if !WrongSettings(errProxy) || strings.Contains(errProxy.Error(), "://") {
+		t.Errorf("%v", errProxy)
+	}
+}
+
+// TestGuardedAddresses: a request whose address comes from a job is guarded.
+func TestGuardedAddresses(t *testing.T) {
+	srv := sinktest.Start(t, sinktest.HTTP2, sinktest.Options{}, func(c *sinktest.Call) { c.Answer(201) })
+	_, port, _ := net.SplitHostPort(strings.TrimSuffix(strings.TrimPrefix(srv.URL, "https://"), "/deliver"))
+	n, _ := strconv.Atoi(port)
+	g, err := guard.New(guard.Config{Ports: []int{443, n}, Allow: []string{"127.0.0.0/8"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, _, err := access.Read(access.Secrets{}, func(r *access.Reader) *Client {
+		settings := DefaultCalls()
+		settings.CAFile = srv.CAFile
+		return settings.Client(r, Options{Version: "1", Timeout: 10 * time.Second, Resent: new(atomic.Uint64), Guard: g})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	post := func(address string) (Answer, *delivery.Result) {
+		u, err := url.Parse(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.Post(t.Context(), Request{URL: u, Header: http.Header{}, Body: []byte("x")})
+	}
+	if a, r := post(srv.URL); r != nil || a.Status != 201 {
+		t.Errorf("%+v, %+v", a, r)
+	}
+	if _, r := post("https://10.0.0.1/"); r == nil || r.Class != delivery.Permanent || !strings.Contains(r.Detail, "guard") {
+		t.Errorf("%+v", r)
+	}
+	if _, r := post("https://127.0.0.1:443/"); r == nil || r.Class != delivery.Unreachable || r.Scope != delivery.ScopeDestination {
+		t.Errorf("%+v", r)
+	}
+}
