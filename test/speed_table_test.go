@@ -177,7 +177,7 @@ func (s *speedTable) publish(t *testing.T, mark string, plots ...string) {
 		for _, name := range plots {
 			table += fmt.Sprintf("\n![%s](measured/%s.svg)\n", name, name)
 		}
-		text, err = between(text, mark, fmt.Sprintf("\nMeasured on %s, on a machine of %d processors with everything on it; rounds, whose medians these are: %d.\n\n%s",
+		text, err = between(text, mark, fmt.Sprintf("\n%s, %d processors, medians of rounds: %d.\n\n%s",
 			time.Now().Format("2 January 2006"), runtime.NumCPU(), len(results[0].Rounds), table))
 	}
 	if err == nil {
