@@ -59,7 +59,7 @@ func (c *Client) deleteOf(ctx context.Context, leader int, led []Partition, befo
 	}) {
 		request.Topics = append(request.Topics, kmsg.DeleteRecordsRequestTopic{Topic: topic, Partitions: list})
 	}
-	answer, _, err := exchanged[*kmsg.DeleteRecordsResponse](ctx, c, leader, request)
+	answer, err := exchanged[*kmsg.DeleteRecordsResponse](ctx, c, leader, request)
 	if err != nil {
 		return nil, err
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/record"
 )
 
 // Every job is handed over once, while a second consumer joins and the first one leaves.
@@ -149,6 +150,38 @@ func TestCrashRepeatsOnlyWhatIsNotCommitted(t *testing.T) {
 		second.stop()
 		if got := second.ids(); !slices.Equal(got, ids[100:250]) {
 			t.Errorf("repeated %d jobs from %s to %s", len(got), got[0], got[len(got)-1])
+		}
+	})
+}
+
+// After a crash between the write to a lane and its commit, jobs are in the lane and in ingress: they are handed over once.
+func TestJobsThatAreInALaneAlreadyAreNotRepeated(t *testing.T) {
+	onBrokers(t, func(t *testing.T, r *rig) {
+		r.create(1, r.jobs(), r.opt.LaneTopic)
+		const jobs, moved = 3000, 2000
+		r.produceIDs(r.jobs(), 0, "c", numbered("j", 0, jobs))
+		f := newFake()
+		f.keep = func(*delivery.Job) bool { return true }
+		first := r.start(f)
+		var records []kafka.Record
+		r.eventually("all are read", func() bool { return first.count() == jobs })
+		for _, id := range numbered("j", 0, moved) {
+			records = append(records, encoded(record.Encode(f.open[id], delivery.Reroute{Kind: delivery.ToLane}, time.Now())))
+		}
+		first.stop()
+		r.produce(r.opt.LaneTopic, 0, records...)
+		second := r.start(newFake())
+		r.eventually("all are committed", func() bool {
+			return r.committed(r.jobs(), 0) == jobs && r.committed(r.opt.LaneTopic, 0) == moved
+		})
+		second.stop()
+		if n := len(second.seen); n != jobs {
+			t.Errorf("%d of %d jobs were handed over", n, jobs)
+		}
+		for id, n := range second.seen {
+			if n != 1 {
+				t.Fatalf("%s was handed over %d times", id, n)
+			}
 		}
 	})
 }

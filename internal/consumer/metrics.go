@@ -73,6 +73,7 @@ type metrics struct {
 	reread          prometheus.Counter
 	doubt           prometheus.Counter
 	blocked         prometheus.Gauge
+	transactions    prometheus.Gauge
 	lanesFull       prometheus.Gauge
 	unreadableLanes prometheus.Gauge
 	stalled         *prometheus.GaugeVec // place
@@ -141,6 +142,8 @@ func newMetrics(reg prometheus.Registerer, b *budget) *metrics {
 		doubt: single("pacer_drain_in_doubt_total", "Jobs left in doubt by a drain: possible duplicates."),
 		blocked: gauge("pacer_partitions_blocked",
 			"Partitions of ingress that are not read on, because the next job stays there until there is room (overflow block)."),
+		transactions: gauge("pacer_partitions_behind_transaction",
+			"Partitions of ingress whose next records are hidden by a transaction that has been open for 10 s or longer."),
 		lanesFull: gauge("pacer_lanes_full",
 			"Lanes that are not read on, because a commit has no room for the positions of more campaigns."),
 		unreadableLanes: gauge("pacer_lanes_held", "Lanes that are not read, because the metadata of their offset cannot be read."),
