@@ -170,7 +170,7 @@ func TestJobsThatAreInALaneAlreadyAreNotRepeated(t *testing.T) {
 		}
 		first.stop()
 		r.produce(r.opt.LaneTopic, 0, records...)
-		second := r.start(newFake())
+		second := r.start(newFake(), func(o *Options) { o.lanesFirst = patience })
 		r.eventually("all are committed", func() bool {
 			return r.committed(r.jobs(), 0) == jobs && r.committed(r.opt.LaneTopic, 0) == moved
 		})

@@ -117,13 +117,9 @@ func (t *assignment) reader(s *source) (run func(context.Context) *start) {
 	return r.run
 }
 
-const (
-	// mayBeMoved is how many jobs of a partition of ingress are looked for in lanes, after it was gained: more than a daemon moves before it has
-	// committed that.
-	mayBeMoved = 4 * maxUncommitted
-	// lanesFirst is how long ingress waits for lanes that have something to read.
-	lanesFirst, lanesLooked = time.Second, 10 * time.Millisecond
-)
+// mayBeMoved is how many jobs of a partition of ingress are looked for in lanes, after it was gained: more than a daemon moves before it has
+// committed that.
+const mayBeMoved = 4 * maxUncommitted
 
 // laneRepeats are those of the lanes that are held.
 func (t *assignment) laneRepeats() (lanes []*offset.Repeats) {
@@ -137,7 +133,7 @@ func (t *assignment) laneRepeats() (lanes []*offset.Repeats) {
 
 // awaitLanes waits until the lanes are read up to where they end now, as far as queues have room, so that jobs of ingress which are in a lane already are recognised.
 func (t *assignment) awaitLanes() {
-	ctx, cancel := context.WithTimeout(t.work, lanesFirst)
+	ctx, cancel := context.WithTimeout(t.work, t.opt.lanesFirst)
 	defer cancel()
 	var lanes []partition
 	for _, h := range t.lanes() {
@@ -148,7 +144,7 @@ func (t *assignment) awaitLanes() {
 		s := h.source.Load()
 		return ends[h.partition] > 0 && !h.passed.Load() && (s == nil || s.reads(ends[h.partition]))
 	}
-	for slices.ContainsFunc(t.lanes(), unread) && retry.Sleep(ctx, lanesLooked) == nil { //nolint:revive // it waits
+	for slices.ContainsFunc(t.lanes(), unread) && retry.Sleep(ctx, 10*time.Millisecond) == nil { //nolint:revive // it waits
 	}
 }
 
