@@ -206,7 +206,8 @@ func (c *Client) describeGroup(ctx context.Context, group string) (kmsg.Describe
 	request.Groups, request.IncludeAuthorizedOperations = []string{group}, true
 	is := kmsg.NewDescribeGroupsResponseGroup()
 	_, err := coordinate(ctx, c, group, request, func(a *kmsg.DescribeGroupsResponse) int16 {
-		for _, is = range a.Groups { // one
+		if len(a.Groups) == 1 {
+			is = a.Groups[0]
 		}
 		return is.ErrorCode
 	})

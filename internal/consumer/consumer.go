@@ -123,14 +123,13 @@ func (c *Consumer) awaitTopics(ctx context.Context) error {
 			if err != nil || counts[topic] > 0 {
 				continue
 			}
-			what, remedy := "waiting for it", "run pacer migrate up"
-			if slices.Contains(c.opt.Ingress, topic) {
-				what, remedy = "reading the others until it can be", "create it, correct kafka.topics, or grant the user of kafka.sasl Read and Describe"
-			} else {
-				waits = true
+			ingress, remedy := slices.Contains(c.opt.Ingress, topic), "run pacer migrate up"
+			if ingress {
+				remedy = "create it, correct kafka.topics, or grant the user of kafka.sasl Read and Describe"
 			}
-			if !said[topic] {
-				c.opt.Logger.Warn("a topic does not exist, or may not be read; "+what, "topic", topic, "remedy", remedy)
+			if waits = waits || !ingress; !said[topic] {
+				c.opt.Logger.Warn("a topic does not exist, or may not be read; it is read once it can be", "topic", topic,
+					"others_wait", !ingress, "remedy", remedy)
 			}
 			said[topic] = true
 		}

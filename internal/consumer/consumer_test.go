@@ -307,7 +307,7 @@ func TestMissingTopic(t *testing.T) {
 		r.eventually("a line of each", func() bool { return len(r.logs.lines("level=WARN", "a topic does not exist")) == 2 })
 		time.Sleep(topicCheck + topicCheck/2)
 		for topic, words := range map[string][2]string{
-			r.opt.LaneTopic: {"waiting for it", "pacer migrate up"}, missing: {"reading the others", "kafka.topics"},
+			r.opt.LaneTopic: {"others_wait=true", "pacer migrate up"}, missing: {"others_wait=false", "kafka.topics"},
 		} {
 			if lines := r.logs.lines("level=WARN", "topic="+topic, words[0], words[1]); len(lines) != 1 {
 				t.Errorf("%s: %q", topic, lines)
