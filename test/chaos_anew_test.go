@@ -378,13 +378,11 @@ func (c *chaos) tail(topic string) *tailed {
 	return seen
 }
 
-func (s *tailed) note(r *broker.Raw) error {
-	campaign, _ := r.Header("pacer-campaign")
-	id, _ := r.Header("pacer-job-id")
-	if string(campaign) != bystanderID {
+func (s *tailed) note(r *delivery.Record) error {
+	if r.Header("pacer-campaign") != bystanderID {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.ids[string(id)] = true
+		s.ids[r.Header("pacer-job-id")] = true
 	}
 	return nil
 }

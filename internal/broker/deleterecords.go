@@ -2,8 +2,6 @@ package broker
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"maps"
 	"sync"
 	"time"
@@ -22,14 +20,13 @@ type Deleted struct {
 
 // DeleteRecords deletes all records before an offset from each partition, with one request per broker. Kafka makes the
 // records unreadable at once, and frees their disk space when a whole segment of the log lies before the offset. A
-// partition without an answer is left out.
-func (c *Client) DeleteRecords(ctx context.Context, before map[Partition]int64) (map[Partition]Deleted, error) {
+// partition that a broker leaves out of its answer is left out.
+func (c *Client) DeleteRecords(ctx context.Context, before map[Partition]int64) map[Partition]Deleted {
 	ctx, cancel := context.WithTimeout(ctx, deleteTimeout)
 	defer cancel()
 	out := make(map[Partition]Deleted, len(before))
 	groups := c.byLeader(ctx, maps.Keys(before), func(at Partition, err error) { out[at] = Deleted{Err: err} })
-	var mu sync.Mutex // guards out and failure
-	var failure error
+	var mu sync.Mutex // guards out
 	var asking sync.WaitGroup
 	for leader, group := range groups {
 		asking.Go(func() {
@@ -37,17 +34,16 @@ func (c *Client) DeleteRecords(ctx context.Context, before map[Partition]int64) 
 			mu.Lock()
 			defer mu.Unlock()
 			maps.Copy(out, answer)
-			failure = errors.Join(failure, err)
+			if err != nil {
+				c.forget()
+				for _, at := range group {
+					out[at] = Deleted{Err: err}
+				}
+			}
 		})
 	}
 	asking.Wait()
-	if failure != nil {
-		c.forget()
-	}
-	if failure != nil && len(out) == 0 {
-		return nil, fmt.Errorf("delete records: %w", failure)
-	}
-	return out, nil
+	return out
 }
 
 // deleteOf sends the request to one broker, the leader of the partitions.
@@ -59,7 +55,7 @@ func (c *Client) deleteOf(ctx context.Context, leader int, led []Partition, befo
 	}) {
 		request.Topics = append(request.Topics, kmsg.DeleteRecordsRequestTopic{Topic: topic, Partitions: list})
 	}
-	answer, _, err := exchanged[*kmsg.DeleteRecordsResponse](ctx, c, leader, request)
+	answer, err := exchanged[*kmsg.DeleteRecordsResponse](ctx, c, leader, request)
 	if err != nil {
 		return nil, err
 	}

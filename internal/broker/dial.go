@@ -111,7 +111,7 @@ func (c *brokerConn) open(ctx context.Context) error {
 			return &unsent{err}
 		}
 	}
-	c.Conn, c.head, c.cluster, c.answered = conn, nil, "", time.Now()
+	c.Conn, c.cluster, c.answered = conn, "", time.Now()
 	if deadline, ok := ctx.Deadline(); ok {
 		_ = conn.SetDeadline(deadline)
 		defer func() { _ = conn.SetDeadline(c.deadline) }()
@@ -172,7 +172,7 @@ func (c *brokerConn) exchange(request kmsg.Request, answer kmsg.Response) error 
 	_, err := exchange(struct {
 		io.Reader
 		io.Writer
-	}{c, c.Conn}, request, answer)
+	}{c, c.Conn}, request, answer, withoutRecords)
 	return err
 }
 

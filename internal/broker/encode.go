@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"hash/crc32"
-	"math"
 	"math/bits"
 	"slices"
 	"sync"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 	"github.com/segmentio/kafka-go/compress"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/pacer/pacer/internal/delivery"
 )
@@ -79,7 +79,7 @@ func appendBytes(b, field []byte) []byte {
 
 // set returns the batch with its length before it, as it is in a request, in memory of its own.
 func (e *encoder) set(compressed bool) []byte {
-	const length, none = 4, 0xff // bytes before the batch; each byte of what is not known
+	const length, none = 4, -1 // bytes before the batch; what is not known
 	expected := len(e.records)
 	if compressed {
 		expected /= 4
@@ -92,19 +92,14 @@ func (e *encoder) set(compressed bool) []byte {
 	}
 	binary.BigEndian.PutUint32(set, uint32(len(set)-length))
 	b := set[length:]
-	binary.BigEndian.PutUint32(b[batchLength:], uint32(len(b)-batchFrame))
-	binary.BigEndian.PutUint32(b[batchEpoch:], math.MaxUint32)
-	b[batchMagic] = magic
+	head := kmsg.RecordBatch{
+		Length: int32(len(b) - batchFrame), PartitionLeaderEpoch: none, Magic: magic, LastOffsetDelta: int32(e.count - 1), FirstTimestamp: e.first,
+		MaxTimestamp: e.last, ProducerID: none, ProducerEpoch: none, FirstSequence: none, NumRecords: int32(e.count),
+	}
 	if compressed {
-		binary.BigEndian.PutUint16(b[batchAttributes:], uint16(compress.Zstd))
+		head.Attributes = int16(compress.Zstd)
 	}
-	binary.BigEndian.PutUint32(b[batchLastDelta:], uint32(e.count-1))
-	binary.BigEndian.PutUint64(b[batchSince:], uint64(e.first))
-	binary.BigEndian.PutUint64(b[batchLatest:], uint64(e.last))
-	for i := batchProducer; i < batchRecords; i++ { // its id, its epoch and the number of the first record
-		b[i] = none
-	}
-	binary.BigEndian.PutUint32(b[batchRecords:], uint32(e.count))
+	head.AppendTo(b[:0])
 	binary.BigEndian.PutUint32(b[batchCRC:], crc32.Checksum(b[batchAttributes:], castagnoli))
 	return set
 }

@@ -31,9 +31,11 @@ type FetchRequest struct {
 	// Uncommitted reads up to the high watermark instead of the last stable offset. Such a reader also sees the
 	// records of aborted transactions.
 	Uncommitted bool
-	// Charge, if set, is called with the bytes of the answer beyond MaxBytes, and with their negative afterwards: a broker
-	// sends one batch at least, however large.
-	Charge func(bytes int64)
+	// Claimed is how many bytes of an answer the caller has memory for. Room, if set, is asked for the others, before they are read: a broker
+	// sends one batch at least, however large. Without room, the error is a LargeAnswer. Room may be called by another goroutine, also
+	// when Fetch has returned.
+	Claimed int64
+	Room    func(bytes int64) bool
 	// Yields lets fetches that do not yield pass while the broker throttles. Throttled, if set, is called when the broker tells to wait.
 	Yields    bool
 	Throttled func()
@@ -44,82 +46,43 @@ type FetchRequest struct {
 type Fetched struct {
 	Next    int64 // the offset after the last one that the answer covers; the request's when it covers none
 	End     int64 // the end of the readable log: the last stable offset, or the high watermark
+	Hidden  int64 // offsets from End on that an open transaction hides
 	Bytes   int64 // of keys, values and headers
 	Packed  int64 // of the batches that contain them, as the broker has sent them
+	Answer  int64 // of the whole answer, without what surrounds the batches
 	Records int
 }
+
+// LargeAnswer is the error of a fetch whose answer is larger than the caller has room for.
+type LargeAnswer struct{ Bytes int64 }
+
+func (e *LargeAnswer) Error() string {
+	return fmt.Sprintf("there is no room for an answer of %d bytes", e.Bytes)
+}
+
+// answerFrame is more than an answer contains besides the batches.
+const answerFrame = 4 << 10
 
 // DefaultMaxRecordBytes is how large a record may be that is read.
 const DefaultMaxRecordBytes = 16 << 20
 
-// Raw is a record in the buffers of a fetch. It is valid until the function that it was passed to returns.
-type Raw struct{ rec delivery.Record }
-
-// RawOf makes a Raw of a record.
-func RawOf(rec delivery.Record) Raw { return Raw{rec} }
-
-// Record returns the record, whose memory is that of the fetch.
-func (r *Raw) Record() delivery.Record { return r.rec }
-
-// Offset returns the offset of the record.
-func (r *Raw) Offset() int64 { return r.rec.Offset }
-
-// Time returns when the record was written, as it says itself.
-func (r *Raw) Time() time.Time { return r.rec.Time }
-
-// Header returns the value of the last header with that key.
-func (r *Raw) Header(key string) (value []byte, ok bool) {
-	for _, h := range r.rec.Headers {
-		if h.Key == key {
-			value, ok = h.Value, true
-		}
-	}
-	return value, ok
-}
-
-// Copy copies the record out of the buffers. Key, value and headers of the copy share one piece of memory.
-func (r *Raw) Copy() delivery.Record {
-	c := r.rec
-	n := len(c.Key) + len(c.Value)
-	for _, h := range c.Headers {
-		n += len(h.Value)
-	}
-	memory := make([]byte, 0, n)
-	keep := func(b []byte) []byte {
-		if b == nil {
-			return nil
-		}
-		from := len(memory)
-		memory = append(memory, b...)
-		return memory[from:len(memory):len(memory)]
-	}
-	c.Key, c.Value, c.Headers = keep(c.Key), keep(c.Value), make([]delivery.Header, len(c.Headers))
-	for i, h := range r.rec.Headers {
-		c.Headers[i] = delivery.Header{Key: h.Key, Value: keep(h.Value)}
-	}
-	return c
-}
-
 // Fetch reads records from the offset on and calls visit for each, in order. An error of visit ends the fetch; the
-// result then ends before the record that visit was called with.
+// result then ends before the record that visit was called with. A record is in the buffers of the fetch: it is valid until visit returns.
 //
 // Records are decompressed one after the other, so that memory is needed for one of them, of Options.MaxRecordBytes at
 // most, and for what the broker has sent: MaxBytes, or one batch if that is larger. visit gets a larger record without its
-// content, and one record for all that remain of a batch that cannot be read; their copies have a Flaw.
-func (c *Client) Fetch(ctx context.Context, r FetchRequest, visit func(*Raw) error) (Fetched, error) {
+// content, and one record for all that remain of a batch that cannot be read; these have a Flaw.
+func (c *Client) Fetch(ctx context.Context, r FetchRequest, visit func(*delivery.Record) error) (Fetched, error) {
 	out := Fetched{Next: r.Offset}
 	p, free, err := c.read(ctx, r)
 	if err != nil {
 		return out, fmt.Errorf("fetch %s at %d: %w", r.Partition, r.Offset, err)
 	}
 	defer free()
-	out.End = readable(p)
-	if more := int64(len(p.RecordBatches)) - r.MaxBytes; more > 0 && r.Charge != nil {
-		r.Charge(more)
-		defer r.Charge(-more)
-	}
+	out.End, out.Answer = readable(p), int64(len(p.RecordBatches))
+	out.Hidden = p.HighWatermark - out.End
 	f := &fetching{
-		at: r.Partition, from: r.Offset, limit: c.maxRecord, most: max(minBatch, maxExpansion*c.maxRecord),
+		at: r.Partition, from: r.Offset, limit: c.maxRecord, most: c.largestBatch(),
 		aborted: newAbortedReads(p.AbortedTransactions), visit: visit, out: &out,
 	}
 	for set := recordSet(p.RecordBatches); ; {
@@ -169,6 +132,9 @@ func (c *Client) read(ctx context.Context, r FetchRequest) (p *kmsg.FetchRespons
 	return p, free, err
 }
 
+// largestBatch bounds the bytes of a batch, and what it may decompress to.
+func (c *Client) largestBatch() int64 { return max(minBatch, maxExpansion*c.maxRecord) }
+
 // readable returns the end of the log for a committed reader.
 func readable(p *kmsg.FetchResponseTopicPartition) int64 {
 	if p.LastStableOffset >= 0 {
@@ -184,19 +150,19 @@ type fetching struct {
 	limit   int64 // bytes of a record
 	most    int64 // bytes that one batch may decompress to
 	aborted *abortedReads
-	visit   func(*Raw) error
+	visit   func(*delivery.Record) error
 	out     *Fetched
-	raw     Raw // the last record
+	rec     delivery.Record // the last one
 	scratch scratch
 }
 
 // read visits the records of one batch.
 func (f *fetching) read(b logBatch) error {
-	if b.magic != magic {
+	if b.Magic != magic {
 		return f.unreadable(b, errOldFormat)
 	}
-	if b.last >= f.from && (b.attributes.Control() || !f.aborted.hides(b)) {
-		f.out.Packed += int64(len(b.body))
+	if b.last >= f.from && (b.attributes().Control() || !f.aborted.hides(b)) {
+		f.out.Packed += int64(len(b.Records))
 		if err := f.readRecords(b); err != nil {
 			return err
 		}
@@ -219,7 +185,7 @@ func (f *fetching) readRecords(b logBatch) error {
 			return nil
 		case err != nil:
 			return f.unreadable(b, err)
-		case b.attributes.Control():
+		case b.attributes().Control():
 			f.control(b, rec.Key)
 			continue
 		case rec.Offset < f.out.Next: // before from
@@ -228,21 +194,22 @@ func (f *fetching) readRecords(b logBatch) error {
 		if size > f.limit {
 			rec.Flaw = &delivery.Flaw{Defect: delivery.ReasonTooLarge, Detail: tooLarge(size, f.limit), Lost: size}
 		}
-		f.raw = Raw{rec}
-		if err = f.pass(&f.raw); err != nil {
+		f.rec = rec
+		if err = f.pass(&f.rec); err != nil {
 			return err
 		}
 	}
 }
 
 // pass visits a record.
-func (f *fetching) pass(raw *Raw) error {
+func (f *fetching) pass(rec *delivery.Record) error {
 	f.out.Records++
-	f.out.Bytes += recordBytes(&raw.rec)
-	raw.rec.Topic, raw.rec.Partition = f.at.Topic, f.at.ID
-	err := f.visit(raw)
+	f.out.Bytes += recordBytes(rec)
+	rec.Topic, rec.Partition = f.at.Topic, f.at.ID
+	next := rec.Offset + 1
+	err := f.visit(rec)
 	if err == nil {
-		f.out.Next = max(f.out.Next, raw.rec.Offset+1)
+		f.out.Next = max(f.out.Next, next)
 	}
 	return err
 }
@@ -252,22 +219,22 @@ var errOldFormat = errors.New("its format is older than that of Kafka 0.11; publ
 
 // unreadable visits one record for what remains of a batch, which will be the same whenever it is read.
 func (f *fetching) unreadable(b logBatch, cause error) error {
-	first := max(f.out.Next, b.first)
-	if first > b.last || b.attributes.Control() {
+	first := max(f.out.Next, b.FirstOffset)
+	if first > b.last || b.attributes().Control() {
 		return nil
 	}
-	return f.pass(&Raw{delivery.Record{Offset: first, Time: time.UnixMilli(b.since), Flaw: &delivery.Flaw{
-		Defect: delivery.ReasonUndecodable, Lost: int64(len(b.body)),
+	return f.pass(&delivery.Record{Offset: first, Time: time.UnixMilli(b.FirstTimestamp), Flaw: &delivery.Flaw{
+		Defect: delivery.ReasonUndecodable, Lost: int64(len(b.Records)),
 		Detail: fmt.Sprintf("the records from offset %d to %d cannot be read from their batch (%s): %v",
-			first, b.last, b.attributes.Compression(), cause),
-	}}})
+			first, b.last, b.attributes().Compression(), cause),
+	}})
 }
 
 // control reads a marker that ends a transaction.
 func (f *fetching) control(b logBatch, key []byte) {
 	const version, kind, abortMarker = 2, 2, 0 // bytes of the key, and the kind of an abort
 	if len(key) >= version+kind && binary.BigEndian.Uint16(key[version:]) == abortMarker {
-		f.aborted.ended(b.first, b.producer)
+		f.aborted.ended(b.FirstOffset, b.ProducerID)
 	}
 }
 
@@ -301,16 +268,29 @@ func (a *abortedReads) upTo(offset int64) {
 }
 
 func (a *abortedReads) hides(b logBatch) bool {
-	if !b.attributes.Transactional() {
+	if !b.attributes().Transactional() {
 		return false
 	}
-	a.upTo(b.first)
-	return a.active[b.producer]
+	a.upTo(b.FirstOffset)
+	return a.active[b.ProducerID]
 }
 
 func (a *abortedReads) ended(offset, producer int64) {
 	a.upTo(offset)
 	delete(a.active, producer)
+}
+
+// accepts returns what decides whether an answer is read, by its size: a broker answers with a batch at least, and otherwise with what was asked for.
+func (r *FetchRequest) accepts(batch int64) func(size int64) error {
+	return func(size int64) error {
+		switch more := size - r.Claimed - answerFrame; {
+		case size > r.MaxBytes+batch:
+			return fmt.Errorf("an answer has %d bytes, and %d were asked for", size, r.MaxBytes)
+		case r.Room != nil && more > 0 && !r.Room(more):
+			return &LargeAnswer{size}
+		}
+		return nil
+	}
 }
 
 // fetch sends one fetch for several partitions of one leader, once it may. A broker that throttles may answer for none of them. Call free when the records are not used any more.
@@ -341,7 +321,7 @@ func (c *Client) fetch(ctx context.Context, leader int, requests []FetchRequest)
 	}) {
 		request.Topics = append(request.Topics, kmsg.FetchRequestTopic{Topic: topic, Partitions: list})
 	}
-	response, free, err = exchanged[*kmsg.FetchResponse](within, c, leader, request)
+	response, free, err = exchangedUpTo[*kmsg.FetchResponse](within, c, leader, request, first.accepts(c.largestBatch()))
 	switch {
 	case err == nil:
 		c.slow.Delete(first.Partition)

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go"
-	"github.com/segmentio/kafka-go/protocol/findcoordinator"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -125,7 +124,7 @@ func coordinate[R kmsg.Response](ctx context.Context, c *Client, group string, r
 	if err != nil {
 		return answer, err
 	}
-	if answer, _, err = exchanged[R](ctx, c, id, request); err == nil {
+	if answer, err = exchanged[R](ctx, c, id, request); err == nil {
 		err = codeError(code(answer))
 	}
 	if err != nil && !Fenced(err) && !Rebalances(err) && !errors.Is(err, kafka.MemberIDRequired) {
@@ -139,7 +138,9 @@ func (c *Client) coordinator(ctx context.Context, group string) (id int, err err
 	if known, ok := c.coordinators.Load(group); ok {
 		return known.(int), nil
 	}
-	answer, err := ask[*findcoordinator.Response](ctx, c, &findcoordinator.Request{Key: group})
+	request := kmsg.NewPtrFindCoordinatorRequest()
+	request.CoordinatorKey = group
+	answer, err := exchanged[*kmsg.FindCoordinatorResponse](ctx, c, noLeader, request)
 	if err == nil {
 		err = codeError(answer.ErrorCode)
 	}

@@ -56,7 +56,7 @@ func (c *Client) metadata(ctx context.Context, broker int, request *kmsg.Metadat
 	for i, name := range topics {
 		request.Topics[i].Topic = kmsg.StringPtr(name)
 	}
-	answer, _, err := exchanged[*kmsg.MetadataResponse](ctx, c, broker, request)
+	answer, err := exchanged[*kmsg.MetadataResponse](ctx, c, broker, request)
 	if err != nil {
 		if c.old(ctx) {
 			err = errNoIDs

@@ -9,7 +9,6 @@ import (
 	"slices"
 
 	"github.com/segmentio/kafka-go"
-	"github.com/segmentio/kafka-go/protocol/leavegroup"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/pacer/pacer/internal/retry"
@@ -182,27 +181,31 @@ func (c *Client) Commit(ctx context.Context, m Member, commits map[Partition]Com
 func (c *Client) Members(ctx context.Context, group string) (members int, stable bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	answer, err := c.kafka.DescribeGroups(ctx, &kafka.DescribeGroupsRequest{GroupIDs: []string{group}})
-	if err != nil || len(answer.Groups) != 1 {
-		return 0, false, err
-	}
-	if err := answer.Groups[0].Error; err != nil && !errors.Is(err, kafka.GroupIdNotFound) {
+	is, err := c.describeGroup(ctx, group)
+	if err != nil && !errors.Is(err, kafka.GroupIdNotFound) {
 		return 0, false, fmt.Errorf("describe group %s: %w", group, err)
 	}
-	return len(answer.Groups[0].Members), answer.Groups[0].GroupState == "Stable", nil
+	return len(is.Members), is.State == "Stable", nil
+}
+
+func (c *Client) describeGroup(ctx context.Context, group string) (kmsg.DescribeGroupsResponseGroup, error) {
+	request := kmsg.NewPtrDescribeGroupsRequest()
+	request.Groups, request.IncludeAuthorizedOperations = []string{group}, true
+	is := kmsg.NewDescribeGroupsResponseGroup()
+	_, err := coordinate(ctx, c, group, request, func(a *kmsg.DescribeGroupsResponse) int16 {
+		if len(a.Groups) == 1 {
+			is = a.Groups[0]
+		}
+		return is.ErrorCode
+	})
+	return is, err
 }
 
 // Leave removes a member from its group. It is no error if the group does not know it.
 func (c *Client) Leave(ctx context.Context, m Member) error {
-	answer, err := ask[*leavegroup.Response](ctx, c, &leavegroup.Request{
-		GroupID: m.Group, Members: []leavegroup.RequestMember{{MemberID: m.ID}},
-	})
-	if err == nil {
-		err = codeError(answer.ErrorCode)
-	}
-	if err == nil && len(answer.Members) == 1 { // brokers since Kafka 2.4
-		err = codeError(answer.Members[0].ErrorCode)
-	}
+	request := kmsg.NewPtrLeaveGroupRequest()
+	request.Group, request.MemberID = m.Group, m.ID
+	_, err := coordinate(ctx, c, m.Group, request, func(a *kmsg.LeaveGroupResponse) int16 { return a.ErrorCode })
 	if err != nil && !errors.Is(err, kafka.UnknownMemberId) {
 		return fmt.Errorf("leave group %s: %w", m.Group, err)
 	}

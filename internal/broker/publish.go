@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -77,10 +78,7 @@ func (p *Producer) Publish(ctx context.Context, topic string, records iter.Seq2[
 func (p *Producer) PublishTo(
 	ctx context.Context, to []Partition, records iter.Seq2[delivery.Record, error], onAck func(n int),
 ) (acked int64, err error) {
-	u := &publication{ProducerOptions: p.opts, onAck: onAck, line: make(chan delivery.Record)}
-	for _, at := range to {
-		u.chunks = append(u.chunks, Chunk[delivery.Record]{To: at})
-	}
+	u := &publication{ProducerOptions: p.opts, to: to, onAck: onAck, line: make(chan delivery.Record)}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return u.run(ctx) })
 	readErr := u.read(ctx, records)
@@ -97,14 +95,14 @@ func (p *Producer) PublishTo(
 // publication is one call of Publish.
 type publication struct {
 	ProducerOptions
+	to    []Partition
 	onAck func(n int)
 	line  chan delivery.Record
 
 	// Owned by the goroutine of the writer.
-	chunks []Chunk[delivery.Record] // one for each partition
-	next   int                      // partition of the next record
-	left   *delivery.Record         // a record that did not fit into its batch
-	acked  int64
+	next  int              // partition of the next record
+	left  *delivery.Record // a record that did not fit into its batch
+	acked int64
 }
 
 // read passes the records to the writer.
@@ -125,8 +123,9 @@ func (u *publication) read(ctx context.Context, records iter.Seq2[delivery.Recor
 // run writes the records, round by round.
 func (u *publication) run(ctx context.Context) error {
 	for open := true; open || u.left != nil; {
-		open = u.collect(ctx)
-		if err := u.write(ctx); err != nil {
+		var chunks []Chunk[delivery.Record]
+		chunks, open = u.collect(ctx)
+		if err := u.write(ctx, chunks); err != nil {
 			return err
 		}
 		if u.Round != nil {
@@ -139,17 +138,23 @@ func (u *publication) run(ctx context.Context) error {
 }
 
 // collect distributes records to the partitions until one of them has a full batch, no record has come for the linger
-// time, or the channel is closed, for which it returns false. A record that does not fit is kept for the next round.
-func (u *publication) collect(ctx context.Context) (open bool) {
-	bytes := make([]int, len(u.chunks))
+// time, or the channel is closed, for which open is false. A record that does not fit is kept for the next round.
+func (u *publication) collect(ctx context.Context) (chunks []Chunk[delivery.Record], open bool) {
+	chunks, bytes := make([]Chunk[delivery.Record], len(u.to)), make([]int, len(u.to))
+	for i, at := range u.to {
+		chunks[i].To = at
+	}
+	defer func() {
+		chunks = slices.DeleteFunc(chunks, func(c Chunk[delivery.Record]) bool { return len(c.Items) == 0 })
+	}()
 	fits := func(r delivery.Record) bool {
-		c, size := &u.chunks[u.next], RecordSize(r)
+		c, size := &chunks[u.next], RecordSize(r)
 		if len(c.Items) > 0 && (len(c.Items) == maxBatchRecords || bytes[u.next]+size > maxBatchBytes) {
 			u.left = &r
 			return false
 		}
 		c.Items, bytes[u.next] = append(c.Items, r), bytes[u.next]+size
-		u.next = (u.next + 1) % len(u.chunks)
+		u.next = (u.next + 1) % len(chunks)
 		return true
 	}
 	var due <-chan time.Time
@@ -162,15 +167,15 @@ func (u *publication) collect(ctx context.Context) (open bool) {
 		select {
 		case r, ok := <-u.line:
 			if !ok || !fits(r) {
-				return ok
+				return chunks, ok
 			}
 			if due == nil {
 				due = time.After(u.Linger)
 			}
 		case <-due:
-			return true
+			return chunks, true
 		case <-ctx.Done():
-			return false
+			return chunks, false
 		}
 	}
 }
@@ -178,7 +183,7 @@ func (u *publication) collect(ctx context.Context) (open bool) {
 var publishBackoff = retry.Backoff{Initial: 50 * time.Millisecond, Max: 2 * time.Second}
 
 // write sends the collected batches, and retries as long as the broker may accept them.
-func (u *publication) write(ctx context.Context) error {
+func (u *publication) write(ctx context.Context, chunks []Chunk[delivery.Record]) error {
 	var last, fatal error
 	var failed []Chunk[delivery.Record]
 	failures, deadline := 0, time.Now().Add(publishPatience)
@@ -204,7 +209,7 @@ func (u *publication) write(ctx context.Context) error {
 			return nil
 		},
 	}
-	for chunks := u.take(); len(chunks) > 0; {
+	for len(chunks) > 0 {
 		failed = nil
 		left := w.Write(ctx, chunks)
 		chunks = append(failed, left...)
@@ -224,17 +229,6 @@ func (u *publication) write(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// take removes and returns the collected batches.
-func (u *publication) take() (chunks []Chunk[delivery.Record]) {
-	for i, c := range u.chunks {
-		if len(c.Items) > 0 {
-			chunks = append(chunks, c)
-			u.chunks[i].Items = nil
-		}
-	}
-	return chunks
 }
 
 // RecordSize returns the largest number of bytes that a record takes in a batch.

@@ -57,12 +57,12 @@ var errMalformed = errors.New("the records are malformed")
 
 // newRecords begins to read a batch, of which most bytes may be decompressed. Call close afterwards.
 func newRecords(b logBatch, limit, most int64, s *scratch) (*records, error) {
-	in, done, err := decompress(b.attributes.Compression(), b.body, most)
+	in, done, err := decompress(b.attributes().Compression(), b.Records, most)
 	if err != nil {
 		return nil, err
 	}
 	s.in.Reset(in)
-	return &records{batch: b, limit: limit, close: done, left: b.records, scratch: s}, nil
+	return &records{batch: b, limit: limit, close: done, left: int(b.NumRecords), scratch: s}, nil
 }
 
 // next reads the next record, with its size; the error is io.EOF at the end. The record is valid until the next call. Of
@@ -137,8 +137,8 @@ func (f *fields) begin(b logBatch, rec *delivery.Record) {
 		return
 	}
 	f.b = f.b[attributes:]
-	rec.Time = time.UnixMilli(b.since + f.varint())
-	rec.Offset = b.first + f.varint()
+	rec.Time = time.UnixMilli(b.FirstTimestamp + f.varint())
+	rec.Offset = b.FirstOffset + f.varint()
 }
 
 func (f *fields) varint() int64 {

@@ -63,8 +63,8 @@ func readLog(log []byte, from, limit int64) (got []delivery.Record, out Fetched,
 
 func readUpTo(log []byte, from, limit, most int64) (got []delivery.Record, out Fetched, err error) {
 	out.Next = from
-	f := &fetching{at: Partition{"t", 0}, from: from, limit: limit, most: most, aborted: newAbortedReads(nil), out: &out, visit: func(raw *Raw) error {
-		got = append(got, raw.Copy())
+	f := &fetching{at: Partition{"t", 0}, from: from, limit: limit, most: most, aborted: newAbortedReads(nil), out: &out, visit: func(rec *delivery.Record) error {
+		got = append(got, Clone(rec))
 		return nil
 	}}
 	for set := recordSet(log); ; {
@@ -205,7 +205,7 @@ func TestAnUnreadableBatchIsPassedOver(t *testing.T) {
 						body[i] = 0xff
 					}
 				default:
-					binary.BigEndian.PutUint32(bad[batchRecords:], 21)
+					binary.BigEndian.PutUint32(bad[batchHeader-4:], 21)
 				}
 				reseal(bad)
 				log := slices.Concat(sealed(t, 99, 0, 2, recordOf(nil, []byte("before"))), bad, sealed(t, 120, 0, 2, recordOf(nil, []byte("after"))))

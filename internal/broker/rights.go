@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go"
-	"github.com/segmentio/kafka-go/protocol/describegroups"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/pacer/pacer/internal/retry"
@@ -60,26 +59,16 @@ func (c *Client) LackingOnGroup(ctx context.Context, group string, need ...Opera
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	for {
-		allowed, err := c.allowedOnGroup(ctx, group)
+		is, err := c.describeGroup(ctx, group)
 		switch {
 		case err == nil:
-			return lacking(allowed, need), nil
+			return lacking(is.AuthorizedOperations, need), nil
 		case errors.Is(err, kafka.GroupAuthorizationFailed):
 			return need, nil
 		case !Busy(err) || retry.Sleep(ctx, 50*time.Millisecond) != nil: // in a new cluster, no broker keeps groups yet
 			return nil, fmt.Errorf("read the rights on group %s: %w", group, err)
 		}
 	}
-}
-
-func (c *Client) allowedOnGroup(ctx context.Context, group string) (int32, error) {
-	answer, err := ask[*describegroups.Response](ctx, c, &describegroups.Request{
-		Groups: []string{group}, IncludeAuthorizedOperations: true,
-	})
-	if err != nil || len(answer.Groups) != 1 {
-		return math.MinInt32, err
-	}
-	return answer.Groups[0].AuthorizedOperations, codeError(answer.Groups[0].ErrorCode)
 }
 
 // lacking returns the operations without a bit in what a broker allows. One that does not tell sends the smallest number.

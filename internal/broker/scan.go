@@ -75,12 +75,12 @@ var errScanned = errors.New("scanned")
 func (s *scanner) fetch(ctx context.Context, end int64, yield func(delivery.Record) bool) error {
 	out, err := s.client.Fetch(ctx, FetchRequest{
 		Partition: s.at, Offset: s.offset, MaxBytes: scanMaxBytes, MaxWait: scanMaxWait, Uncommitted: true,
-	}, func(raw *Raw) error {
-		if raw.Offset() >= end {
+	}, func(rec *delivery.Record) error {
+		if rec.Offset >= end {
 			return errScanned
 		}
-		s.offset = raw.Offset() + 1
-		if s.stopped = !yield(raw.Copy()); s.stopped {
+		s.offset = rec.Offset + 1
+		if s.stopped = !yield(Clone(rec)); s.stopped {
 			return errScanned
 		}
 		return nil
@@ -111,4 +111,26 @@ func (s *scanner) skipDeleted(ctx context.Context, end int64) error {
 	}
 	s.offset = first
 	return nil
+}
+
+// Clone copies a record out of the buffers of a fetch. Key, value and headers of the copy share one piece of memory.
+func Clone(r *delivery.Record) delivery.Record {
+	c, n := *r, len(r.Key)+len(r.Value)
+	for _, h := range r.Headers {
+		n += len(h.Value)
+	}
+	memory := make([]byte, 0, n)
+	keep := func(b []byte) []byte {
+		if b == nil {
+			return nil
+		}
+		from := len(memory)
+		memory = append(memory, b...)
+		return memory[from:len(memory):len(memory)]
+	}
+	c.Key, c.Value, c.Headers = keep(r.Key), keep(r.Value), make([]delivery.Header, len(r.Headers))
+	for i, h := range r.Headers {
+		c.Headers[i] = delivery.Header{Key: h.Key, Value: keep(h.Value)}
+	}
+	return c
 }

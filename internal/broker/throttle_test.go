@@ -44,7 +44,7 @@ func TestAFetchWaitsAsTold(t *testing.T) {
 	read := func(partition int) {
 		out, err := client.Fetch(t.Context(), FetchRequest{
 			Partition: Partition{"jobs", partition}, MaxBytes: 1 << 20, MaxWait: time.Second, Throttled: func() { told.Add(1) },
-		}, func(*Raw) error { return nil })
+		}, func(*delivery.Record) error { return nil })
 		if took := time.Since(begun); err != nil || out.Records != 1 || took < throttleFor || took > 2*throttleFor {
 			t.Errorf("partition %d: %+v after %v: %v", partition, out, took, err)
 		}

@@ -19,7 +19,8 @@ import (
 // versions are those of the requests that are encoded by kmsg. Brokers since Kafka 2.8 accept them.
 var versions = map[protocol.ApiKey]int16{
 	protocol.Fetch: 11, protocol.JoinGroup: 5, protocol.SyncGroup: 3, protocol.Heartbeat: 3, protocol.DeleteRecords: 1,
-	protocol.Metadata: firstWithIDs, protocol.OffsetCommit: 7, protocol.OffsetFetch: 5,
+	protocol.Metadata: firstWithIDs, protocol.OffsetCommit: 7, protocol.OffsetFetch: 5, protocol.FindCoordinator: 2,
+	protocol.LeaveGroup: 2, protocol.DescribeGroups: 3,
 }
 
 // firstWithIDs is the first version of the metadata that has ids of topics.
@@ -29,6 +30,7 @@ const firstWithIDs = 10
 type wireRequest struct {
 	kmsg.Request
 	broker int
+	accept func(size int64) error // see exchange
 }
 
 type wireAnswer struct {
@@ -58,13 +60,21 @@ func (r *wireRequest) RawExchange(conn io.ReadWriter) (protocol.Message, error) 
 	r.SetVersion(versions[r.ApiKey()])
 	answer := &wireAnswer{Response: r.ResponseKind()}
 	var err error
-	answer.body, err = exchange(conn, r.Request, answer.Response)
+	answer.body, err = exchange(conn, r.Request, answer.Response, r.accept)
 	return answer, err
 }
 
-// exchanged sends a request to a broker, or to any, and returns the answer. Call free when its bytes are not used any more.
-func exchanged[R kmsg.Response](ctx context.Context, c *Client, broker int, request kmsg.Request) (response R, free func(), err error) {
-	answer, err := ask[*wireAnswer](ctx, c, &wireRequest{request, broker})
+// exchanged sends a request to a broker, or to any, and returns the answer.
+func exchanged[R kmsg.Response](ctx context.Context, c *Client, broker int, request kmsg.Request) (response R, err error) {
+	response, _, err = exchangedUpTo[R](ctx, c, broker, request, withoutRecords)
+	return response, err
+}
+
+// exchangedUpTo is exchanged for an answer of a size that accept accepts. Call free when its bytes are not used any more.
+func exchangedUpTo[R kmsg.Response](
+	ctx context.Context, c *Client, broker int, request kmsg.Request, accept func(size int64) error,
+) (response R, free func(), err error) {
+	answer, err := ask[*wireAnswer](ctx, c, &wireRequest{request, broker, accept})
 	if err != nil {
 		return response, nil, err
 	}
@@ -78,11 +88,11 @@ func exchanged[R kmsg.Response](ctx context.Context, c *Client, broker int, requ
 // bodies have memory for answers to come.
 var bodies = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-// maxKeptBody bounds the memory of an answer, in bytes, that is kept, and that is believed to be needed before it is read.
-const maxKeptBody = 1 << 20
+// maxKeptBody bounds the memory of an answer, in bytes, that is kept.
+const maxKeptBody = 2 << 20
 
 func keepBody(b *bytes.Buffer) {
-	if b != nil && b.Cap() <= 2*maxKeptBody {
+	if b != nil && b.Cap() <= maxKeptBody {
 		b.Reset()
 		bodies.Put(b)
 	}
@@ -91,8 +101,16 @@ func keepBody(b *bytes.Buffer) {
 // maxAnswer bounds an answer without records, in bytes: a hundred for each partition of the topics, or what the members of a group say.
 const maxAnswer = 64 << 20
 
-// exchange writes one request and reads its answer, which may refer to the body.
-func exchange(conn io.ReadWriter, request kmsg.Request, answer kmsg.Response) (body *bytes.Buffer, err error) {
+// withoutRecords accepts the size of an answer without records.
+func withoutRecords(size int64) error {
+	if size > maxAnswer {
+		return fmt.Errorf("an answer has %d bytes", size)
+	}
+	return nil
+}
+
+// exchange writes one request and reads its answer, if accept accepts its size. The answer may refer to the body.
+func exchange(conn io.ReadWriter, request kmsg.Request, answer kmsg.Response, accept func(size int64) error) (body *bytes.Buffer, err error) {
 	const correlation = 1
 	format := kmsg.NewRequestFormatter(kmsg.FormatterClientID(clientID))
 	answer.SetVersion(request.GetVersion())
@@ -104,11 +122,14 @@ func exchange(conn io.ReadWriter, request kmsg.Request, answer kmsg.Response) (b
 		return nil, err
 	}
 	size := int64(int32(binary.BigEndian.Uint32(head[:]))) - 4
-	if size < 0 || size > maxAnswer && request.Key() != int16(protocol.Fetch) || binary.BigEndian.Uint32(head[4:]) != correlation {
+	if size < 0 || binary.BigEndian.Uint32(head[4:]) != correlation {
 		return nil, fmt.Errorf("the answer to a request begins with %x", head)
 	}
+	if err = accept(size); err != nil {
+		return nil, err
+	}
 	body = bodies.Get().(*bytes.Buffer)
-	body.Grow(int(min(size, maxKeptBody)) + bytes.MinRead) // more as it comes: the size may be wrong
+	body.Grow(int(size) + bytes.MinRead)
 	if _, err = io.CopyN(body, conn, size); err != nil {
 		return nil, err
 	}

@@ -114,6 +114,10 @@ func (t *assignment) serve(running context.Context, g generation) *generation {
 	case <-over.Done():
 		return nil
 	}
+	select {
+	case <-t.again: // this join is for it; what is let go of from now on is dealt in the next
+	default:
+	}
 	next, err := t.member.join(over, t.holds(), func() bool { return t.work.Err() != nil })
 	if err != nil {
 		t.letGo() // unless that is why it failed
@@ -124,14 +128,7 @@ func (t *assignment) serve(running context.Context, g generation) *generation {
 
 // take goes on in a generation: with what it has and this daemon does not hold, and without what it has not.
 func (t *assignment) take(g generation) {
-	select {
-	case <-t.again:
-	default:
-	}
 	gained, gone := t.compare(g)
-	if t.orphaned(g) {
-		t.again.Send()
-	}
 	t.member.enter(g)
 	t.id.Store(int64(g.Generation))
 	if len(gained) > 0 {
@@ -177,13 +174,6 @@ func (t *assignment) compare(g generation) (gained []partition, gone []*holding)
 		}
 	}
 	return gained, gone
-}
-
-// orphaned reports whether partitions are dealt to nobody: this daemon has said that it holds them, and has let go of them since.
-func (t *assignment) orphaned(g generation) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return slices.ContainsFunc(g.claimed, func(at partition) bool { return t.held[at] == nil && !slices.Contains(g.assigned, at) })
 }
 
 // holdings are what is held, in order. The list does not change.

@@ -1,15 +1,20 @@
 package consumer
 
 import (
+	"context"
 	"errors"
+	"net"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/metric"
+	"github.com/pacer/pacer/internal/testservices/kafkatest"
 )
 
 // TestWhatIsKeptGoesOn: a member that joins takes over some partitions, after their jobs in flight are settled; of all others the
@@ -135,24 +140,59 @@ func TestASilentGroupIsLeftInTime(t *testing.T) {
 	r.eventually("all are committed", func() bool { return r.committed(r.jobs(), 0) == 20 })
 }
 
+// heldJoin holds the answer to one join up.
+type heldJoin struct {
+	kafka.RoundTripper
+	next     atomic.Bool
+	in, over chan struct{}
+}
+
+func (h *heldJoin) RoundTrip(ctx context.Context, addr net.Addr, request kafka.Request) (kafka.Response, error) {
+	answer, err := h.RoundTripper.RoundTrip(ctx, addr, request)
+	if _, joins := kafkatest.Message(request).(*kmsg.JoinGroupRequest); joins && h.next.CompareAndSwap(true, false) {
+		close(h.in)
+		<-h.over
+	}
+	return answer, err
+}
+
 // TestWhatIsLetGoOfDuringAJoinIsDealt: a partition that a member claims in its join, and has let go of before the answer, is dealt to
 // nobody; the member joins once more.
 func TestWhatIsLetGoOfDuringAJoinIsDealt(t *testing.T) {
-	at := func(id int) partition { return partition{Topic: "lanes", ID: id} }
-	held := map[partition]*holding{at(0): {}, at(1): {}}
-	tenure := &assignment{held: held}
-	for name, c := range map[string]struct {
-		assigned []partition
-		want     bool
-	}{
-		"dealt to nobody":  {[]partition{at(0), at(1)}, true},
-		"dealt to it anew": {[]partition{at(0), at(1), at(2)}, false},
-	} {
-		g := generation{claimed: []partition{at(0), at(1), at(2)}, assigned: c.assigned}
-		if got := tenure.orphaned(g); got != c.want {
-			t.Errorf("%s: orphaned %t", name, got)
-		}
+	t.Parallel()
+	r := newRig(t, inProcess(t).ListenAddrs())
+	r.create(1, r.jobs())
+	r.create(2, r.opt.LaneTopic)
+	f := newFake()
+	f.keep, f.lingers = func(*delivery.Job) bool { return true }, true
+	join := &heldJoin{in: make(chan struct{}), over: make(chan struct{})}
+	first := r.start(f, func(o *Options) {
+		o.Client = newBroker(t, r.brokers, func(inner kafka.RoundTripper) kafka.RoundTripper { join.RoundTripper = inner; return join })
+	})
+	for p := range 2 {
+		r.produceIDs(r.opt.LaneTopic, p, "c", numbered(string(rune('a'+p)), 0, 1))
 	}
+	r.eventually("both are read", func() bool { return first.count() == 2 })
+	has := func(c *running) int { return int(metric.Value(c.metrics.partitions[delivery.FromLane])) }
+	second := r.start(newFake())
+	var leaving *delivery.Job
+	r.eventually("one is to move", func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		for _, j := range f.open {
+			if is, _ := j.Source.Revoked(); is {
+				leaving = j
+			}
+		}
+		return leaving != nil && second.Joined()
+	})
+	join.next.Store(true)
+	third := r.start(newFake())
+	<-join.in
+	leaving.Source.Drop(leaving.Offset)
+	r.eventually("it is let go of", func() bool { return has(first) == 1 })
+	close(join.over)
+	r.eventually("it has moved", func() bool { return has(first) == 1 && has(second)+has(third) == 1 })
 }
 
 // TestEachPartitionMovesWhenItCan: a partition whose jobs in flight take long does not keep others from moving.

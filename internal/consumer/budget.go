@@ -26,10 +26,8 @@ type budget struct {
 // claimed for it is charged without waiting, because it is in memory already.
 type share struct {
 	*budget
-	held       int64
-	waiting    *list.List            // of *claim, in the order in which they asked
-	notifiedAt time.Time             // when waits was last called
-	waits      func(since time.Time) // called every notifyEvery while claims wait, the first of them since then; may be nil
+	held    int64
+	waiting *list.List // of *claim, in the order in which they asked
 }
 
 // claim is a fetch that waits for its share.
@@ -67,8 +65,10 @@ func (s *share) acquire(ctx context.Context, n int64) error {
 	c := &claim{n: n, since: time.Now(), ready: make(chan struct{})}
 	e := s.waiting.PushBack(c)
 	s.mu.Unlock()
-	if s.await(ctx, c) {
+	select {
+	case <-c.ready:
 		return nil
+	case <-ctx.Done():
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,39 +80,6 @@ func (s *share) acquire(ctx context.Context, n int64) error {
 	}
 	s.grant() // a smaller one may have waited behind this one
 	return ctx.Err()
-}
-
-// notifyEvery is how often a share tells that claims wait.
-const notifyEvery = 250 * time.Millisecond
-
-// await waits until the claim is granted; it returns false if ctx ends first.
-func (s *share) await(ctx context.Context, c *claim) bool {
-	tell := time.NewTicker(notifyEvery)
-	defer tell.Stop()
-	for {
-		select {
-		case <-c.ready:
-			return true
-		case now := <-tell.C:
-			s.notify(now)
-		case <-ctx.Done():
-			return false
-		}
-	}
-}
-
-// notify calls waits, unless another claim has just done so.
-func (s *share) notify(now time.Time) {
-	since := s.waitingSince()
-	s.mu.Lock()
-	due := s.waits != nil && !since.IsZero() && now.Sub(s.notifiedAt) > notifyEvery/2
-	if due {
-		s.notifiedAt = now
-	}
-	s.mu.Unlock()
-	if due {
-		s.waits(since)
-	}
 }
 
 // try adds n bytes if they are free and nothing waits for them.

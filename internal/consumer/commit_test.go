@@ -146,7 +146,7 @@ func TestCommitsOfManyPartitionsFit(t *testing.T) {
 		c := newCommitter(client, nobody, m, broker.NewHealth(discardLog()))
 		var sources []*source
 		for p := range partitions {
-			src, _ := newSource(partition{Topic: r.jobs(), ID: p}, delivery.FromIngress, start{committed: true}, b, m, c.kicked.Send)
+			src, _ := newSource(partition{Topic: r.jobs(), ID: p}, delivery.FromIngress, start{committed: true}, b, m, offset.NewOrigins(), c.kicked.Send)
 			src.position = full{src.position}
 			src.changes++
 			sources = append(sources, src)

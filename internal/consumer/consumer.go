@@ -27,7 +27,6 @@ type Consumer struct {
 	hearts  *heartbeats
 	lease   lease // of what is held
 
-	warned  [len(placeNames)]atomic.Int64 // when it was last said that fetches wait, by place
 	joined  atomic.Bool
 	reading atomic.Pointer[reading] // the lanes that are held, or were last; see Backlog
 }
@@ -44,28 +43,32 @@ func New(o Options) (*Consumer, error) {
 		opt: o, budget: b, metrics: m, health: broker.NewHealth(o.Logger), origins: offset.NewOrigins(),
 		hearts: &heartbeats{log: o.Logger, stalled: m.stalled, bound: o.Watchdog, hearts: map[*heart]bool{}},
 	}
-	for _, from := range []delivery.Place{delivery.FromIngress, delivery.FromLane} {
-		b.of(from).waits = func(since time.Time) { c.short(from, since) }
-	}
 	return c, nil
 }
 
 const (
-	shortAfter = 10 * time.Second // until a warning that fetches wait for memory
-	warnEvery  = time.Minute
+	memoryWatched = 100 * time.Millisecond
+	yieldAfter    = 250 * time.Millisecond
+	shortAfter    = 10 * time.Second // until a warning that fetches wait for memory
+	warnEvery     = time.Minute
 )
 
-// short is called while fetches wait for memory, the first of them since then.
-func (c *Consumer) short(from delivery.Place, since time.Time) {
-	now := time.Now()
-	if warned := c.warned[from].Load(); now.Sub(since) > shortAfter && now.UnixNano()-warned > warnEvery.Nanoseconds() &&
-		c.warned[from].CompareAndSwap(warned, now.UnixNano()) {
-		c.opt.Logger.Warn("reading waits for memory", "place", placeNames[from], "for", now.Sub(since).Round(time.Second),
-			"remedy", "find the sinks and campaigns that keep jobs in flight, or raise pacing.max_buffer_bytes")
-	}
-	if from == delivery.FromLane {
-		c.opt.Handler.Yield()
-	}
+// watchMemory logs that fetches wait for memory, and has jobs of lanes given back while those of lanes do.
+func (c *Consumer) watchMemory(ctx context.Context) {
+	var warned [len(placeNames)]time.Time
+	retry.Every(ctx, memoryWatched, func(now time.Time) {
+		for _, from := range []delivery.Place{delivery.FromIngress, delivery.FromLane} {
+			waited := c.budget.of(from).waitedFor()
+			if waited > shortAfter && now.Sub(warned[from]) > warnEvery {
+				warned[from] = now
+				c.opt.Logger.Warn("reading waits for memory", "place", placeNames[from], "for", waited.Round(time.Second),
+					"remedy", "find the sinks and campaigns that keep jobs in flight, or raise pacing.max_buffer_bytes")
+			}
+			if from == delivery.FromLane && waited >= yieldAfter {
+				c.opt.Handler.Yield()
+			}
+		}
+	})
 }
 
 // Joined reports whether this daemon is a member of the group and reads its partitions, if it has any.
@@ -101,8 +104,8 @@ func (c *Consumer) Run(ctx context.Context) error {
 	return nil
 }
 
-// awaitTopics returns when the topics of lanes and timers exist. It logs once what it waits for, and which topics of ingress are
-// missing: the leader of the group looks for them (watchPartitions).
+// awaitTopics returns when the topics of lanes and timers exist. It logs once which topics are missing. The leader of the group looks for
+// those of ingress (watchPartitions).
 func (c *Consumer) awaitTopics(ctx context.Context) error {
 	said := map[string]bool{}
 	for {
@@ -120,16 +123,13 @@ func (c *Consumer) awaitTopics(ctx context.Context) error {
 			if err != nil || counts[topic] > 0 {
 				continue
 			}
-			ingress := slices.Contains(c.opt.Ingress, topic)
-			waits = waits || !ingress
-			switch {
-			case said[topic]:
-			case ingress:
-				c.opt.Logger.Warn("a topic does not exist, or may not be read; reading the others until it can be", "topic", topic,
-					"remedy", "create it, correct kafka.topics, or grant the user of kafka.sasl Read and Describe")
-			default:
-				c.opt.Logger.Warn("a topic does not exist, or may not be read; waiting for it", "topic", topic,
-					"remedy", "run pacer migrate up")
+			ingress, remedy := slices.Contains(c.opt.Ingress, topic), "run pacer migrate up"
+			if ingress {
+				remedy = "create it, correct kafka.topics, or grant the user of kafka.sasl Read and Describe"
+			}
+			if waits = waits || !ingress; !said[topic] {
+				c.opt.Logger.Warn("a topic does not exist, or may not be read; it is read once it can be", "topic", topic,
+					"others_wait", !ingress, "remedy", remedy)
 			}
 			said[topic] = true
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/record"
 )
 
 // Every job is handed over once, while a second consumer joins and the first one leaves.
@@ -153,6 +154,38 @@ func TestCrashRepeatsOnlyWhatIsNotCommitted(t *testing.T) {
 	})
 }
 
+// After a crash between the write to a lane and its commit, jobs are in the lane and in ingress: they are handed over once.
+func TestJobsThatAreInALaneAlreadyAreNotRepeated(t *testing.T) {
+	onBrokers(t, func(t *testing.T, r *rig) {
+		r.create(1, r.jobs(), r.opt.LaneTopic)
+		const jobs, moved = 3000, 2000
+		r.produceIDs(r.jobs(), 0, "c", numbered("j", 0, jobs))
+		f := newFake()
+		f.keep = func(*delivery.Job) bool { return true }
+		first := r.start(f)
+		var records []kafka.Record
+		r.eventually("all are read", func() bool { return first.count() == jobs })
+		for _, id := range numbered("j", 0, moved) {
+			records = append(records, encoded(record.Encode(f.open[id], delivery.Reroute{Kind: delivery.ToLane}, time.Now())))
+		}
+		first.stop()
+		r.produce(r.opt.LaneTopic, 0, records...)
+		second := r.start(newFake(), func(o *Options) { o.lanesFirst = patience })
+		r.eventually("all are committed", func() bool {
+			return r.committed(r.jobs(), 0) == jobs && r.committed(r.opt.LaneTopic, 0) == moved
+		})
+		second.stop()
+		if n := len(second.seen); n != jobs {
+			t.Errorf("%d of %d jobs were handed over", n, jobs)
+		}
+		for id, n := range second.seen {
+			if n != 1 {
+				t.Fatalf("%s was handed over %d times", id, n)
+			}
+		}
+	})
+}
+
 // Records up to the size limit are read whole, whatever the size of a fetch; what cannot be decoded is handed over
 // as such and delays no other job.
 func TestLargeAndBrokenRecords(t *testing.T) {
@@ -274,7 +307,7 @@ func TestMissingTopic(t *testing.T) {
 		r.eventually("a line of each", func() bool { return len(r.logs.lines("level=WARN", "a topic does not exist")) == 2 })
 		time.Sleep(topicCheck + topicCheck/2)
 		for topic, words := range map[string][2]string{
-			r.opt.LaneTopic: {"waiting for it", "pacer migrate up"}, missing: {"reading the others", "kafka.topics"},
+			r.opt.LaneTopic: {"others_wait=true", "pacer migrate up"}, missing: {"others_wait=false", "kafka.topics"},
 		} {
 			if lines := r.logs.lines("level=WARN", "topic="+topic, words[0], words[1]); len(lines) != 1 {
 				t.Errorf("%s: %q", topic, lines)

@@ -10,6 +10,7 @@ import (
 	"github.com/segmentio/kafka-go"
 
 	"github.com/pacer/pacer/internal/broker"
+	"github.com/pacer/pacer/internal/consumer/offset"
 	"github.com/pacer/pacer/internal/delivery"
 )
 
@@ -55,7 +56,7 @@ func TestCommitOfALostGenerationIsDropped(t *testing.T) {
 			b := newBudget(1 << 20)
 			m := newMetrics(newRegistry(), b)
 			c := newCommitter(newBroker(t, r.brokers), &membership{member: lost}, m, broker.NewHealth(discardLog()))
-			src, _ := newSource(partition{Topic: r.jobs()}, delivery.FromIngress, start{committed: true}, b, m, c.kicked.Send)
+			src, _ := newSource(partition{Topic: r.jobs()}, delivery.FromIngress, start{committed: true}, b, m, offset.NewOrigins(), c.kicked.Send)
 			c.sources = func() []*source { return []*source{src} }
 			for o := range int64(5) {
 				src.register(o, 1)

@@ -2,12 +2,15 @@ package consumer
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/consumer/offset"
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/retry"
 )
 
 // holding is a partition that is held, and its reader.
@@ -35,7 +38,7 @@ func (t *assignment) add(gained []partition) {
 			}
 		}
 	})
-	t.help((&startOffsets{assignment: t, left: gained}).run)
+	t.help((&startOffsets{assignment: t, left: gained, lanesRead: sync.OnceFunc(t.awaitLanes)}).run)
 }
 
 // awaits reports whether it is not known yet where to begin in a partition that is held.
@@ -45,25 +48,28 @@ func (t *assignment) awaits(at partition) bool {
 	return t.held[at] != nil && !t.held[at].begun
 }
 
-// begin begins to read a partition.
-func (t *assignment) begin(at partition, from start) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	h := t.held[at]
-	if h == nil || h.begun || t.ending {
+// begin begins to read a partition. Ingress waits for lanes.
+func (l *startOffsets) begin(at partition, from start) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	h := l.held[at]
+	if h == nil || h.begun || l.ending {
 		return
 	}
 	h.begun = true
-	t.helpers.Go(func() {
+	l.helpers.Go(func() {
 		defer close(h.done)
-		t.read(h, &from)
+		if h.from == delivery.FromIngress {
+			l.lanesRead()
+		}
+		l.read(h, &from)
 	})
 }
 
 // read reads a partition until it is let go of: one log after the other, each with a source of its own.
 func (t *assignment) read(h *holding, from *start) {
 	for from != nil && !from.held {
-		s, err := newSource(h.partition, h.from, *from, t.budget, t.metrics, t.commit.kicked.Send)
+		s, err := newSource(h.partition, h.from, *from, t.budget, t.metrics, t.origins, t.commit.kicked.Send)
 		log := t.opt.Logger.With("partition", h.String(), "offset", from.offset)
 		switch {
 		case s == nil: // from the offset alone, all that was sent beyond a paused campaign would be sent again
@@ -105,14 +111,49 @@ func (t *assignment) reader(s *source) (run func(context.Context) *start) {
 		memory: fetchMemory{last: min(1<<20, t.budget.limit/16)}, // a batch is no larger by Kafka's default
 	}
 	if s.from == delivery.FromLane {
-		r := &laneReader{reader: base, idle: t.idle, repeats: offset.NewRepeats(t.origins)}
+		r := &laneReader{reader: base, idle: t.idle}
 		return r.run
 	}
-	r := &ingressReader{reader: base, maxBytes: t.ingressFetchBytes, maxWait: longPoll}
+	read := 0
+	r := &ingressReader{reader: base, maxBytes: t.ingressFetchBytes, maxWait: longPoll, repeated: func(j *delivery.Job) bool {
+		read++
+		return read <= mayBeMoved && t.origins.Moved(j, t.laneRepeats())
+	}}
 	if _, delay := t.opt.place(s.Topic); s.from == delivery.FromTimer {
-		r.asTimer(delay, t.idle, t.origins)
+		r.asTimer(delay, t.idle)
 	}
 	return r.run
+}
+
+// mayBeMoved is how many jobs of a partition of ingress are looked for in lanes, after it was gained: more than a daemon moves before it has
+// committed that.
+const mayBeMoved = 4 * maxUncommitted
+
+// laneRepeats are those of the lanes that are held.
+func (t *assignment) laneRepeats() (lanes []*offset.Repeats) {
+	for _, s := range t.sources() {
+		if s.from == delivery.FromLane {
+			lanes = append(lanes, s.repeats)
+		}
+	}
+	return lanes
+}
+
+// awaitLanes waits until the lanes are read up to where they end now, as far as queues have room, so that jobs of ingress which are in a lane already are recognised.
+func (t *assignment) awaitLanes() {
+	ctx, cancel := context.WithTimeout(t.work, t.opt.lanesFirst)
+	defer cancel()
+	var lanes []partition
+	for _, h := range t.lanes() {
+		lanes = append(lanes, h.partition)
+	}
+	ends, _ := t.opt.Client.Offsets(ctx, broker.Latest, lanes...) // of those that answer
+	unread := func(h *holding) bool {
+		s := h.source.Load()
+		return ends[h.partition] > 0 && !h.passed.Load() && (s == nil || s.reads(ends[h.partition]))
+	}
+	for slices.ContainsFunc(t.lanes(), unread) && retry.Sleep(ctx, 10*time.Millisecond) == nil { //nolint:revive // it waits
+	}
 }
 
 // ingressFetchBytes bounds a fetch of ingress.
@@ -138,7 +179,7 @@ func (t *assignment) run(ctx context.Context) {
 	committing, stopCommitting := context.WithCancel(lasting)
 	defer stopCommitting()
 	keep := &checkpointer{opt: &t.opt, sources: t.sources}
-	survey := &survey{opt: &t.opt, metrics: t.metrics, ends: map[partition]int64{}, open: map[partition]opened{}, sources: t.sources}
+	survey := &survey{opt: &t.opt, metrics: t.metrics, ends: map[partition]int64{}, sources: t.sources}
 	var committer sync.WaitGroup
 	defer t.hearts.begin(&t.commit.heart, "the goroutine that commits", labelGroup)()
 	committer.Go(func() { t.commit.run(committing) })
@@ -146,6 +187,7 @@ func (t *assignment) run(ctx context.Context) {
 	t.help(keep.run)
 	t.help(t.watchTopics)
 	t.help(survey.run)
+	t.help(t.watchMemory)
 	t.help(func(ctx context.Context) { t.lease.watch(ctx, t.opt.DrainTimeout+commitTimeout) })
 
 	<-t.work.Done()

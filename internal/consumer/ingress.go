@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/broker"
-	"github.com/pacer/pacer/internal/consumer/offset"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/retry"
 )
@@ -19,14 +18,15 @@ type ingressReader struct {
 	// hold waits until the jobs before n of the batch may be offered, at least one; nil for at once.
 	hold func(ctx context.Context, jobs []*delivery.Job) (n int, err error)
 	// idle waits for data at the end of the log; nil to use a long poll.
-	idle func(ctx context.Context, offset int64) error
-	// repeats recognises records that were written twice, because the answer to the first write was lost; nil in ingress.
-	repeats *offset.Repeats
+	idle     func(ctx context.Context, offset int64) error
+	repeated func(*delivery.Job) bool // reports whether the job was read before in this partition, or in a lane
 
 	known   int64 // of a timer: what lies before this offset was there at knownAt
 	knownAt time.Time
 	fetched fetched
 	room    <-chan struct{} // after jobs were refused: closed when there may be room for them (block.go)
+
+	hidden lasting // by an open transaction: what comes next
 
 	relieved int64 // the base when relief was last asked for
 	askedAt  time.Time
@@ -43,9 +43,7 @@ type fetched struct {
 // run reads until ctx ends, or the partition has to be begun anew.
 func (r *ingressReader) run(ctx context.Context) *start {
 	defer r.drop()
-	if r.repeats != nil {
-		defer r.repeats.Forget()
-	}
+	defer func() { r.watchTransaction(broker.Fetched{}, time.Now()) }()
 	return r.reader.run(ctx, r.turn)
 }
 
@@ -74,8 +72,8 @@ func (r *ingressReader) turn(ctx context.Context) (worked bool, err error) {
 	}
 	f, now := &r.fetched, time.Now()
 	f.at = now
-	out, err := r.read(ctx, from, maxBytes, r.maxWait, func(rec *broker.Raw) error {
-		if f.bytes >= expansion*max(maxBytes, r.memory.large) {
+	out, err := r.read(ctx, from, maxBytes, r.maxWait, func(rec *delivery.Record) error {
+		if f.bytes >= expansion*r.memory.answer {
 			return errEnough
 		}
 		j := r.decode(rec, now)
@@ -83,7 +81,7 @@ func (r *ingressReader) turn(ctx context.Context) (worked bool, err error) {
 			return errEnough
 		}
 		r.adopt(j)
-		if r.hold != nil && rec.Offset() < r.known {
+		if r.hold != nil && rec.Offset < r.known {
 			j.ReadAt = r.knownAt
 		}
 		if len(f.jobs) == 0 {
@@ -98,6 +96,7 @@ func (r *ingressReader) turn(ctx context.Context) (worked bool, err error) {
 		err = nil
 	}
 	if err == nil {
+		r.watchTransaction(out, now)
 		r.src.edge.Store(out.End)
 		if f.next = out.Next; f.next > from && (len(f.jobs) == 0 || f.jobs[0].Offset > from) {
 			r.src.settle(from) // it was given back, and the log has lost it
@@ -113,6 +112,20 @@ func (r *ingressReader) turn(ctx context.Context) (worked bool, err error) {
 		r.drop()
 	}
 	return true, err
+}
+
+// watchTransaction logs that an open transaction hides what comes next, and that it has ended.
+func (r *ingressReader) watchTransaction(out broker.Fetched, now time.Time) {
+	change, lasted := r.hidden.note(out.Hidden > 0, out.End, now)
+	r.src.metrics.transactions.Add(float64(change))
+	switch log := r.opt.Logger; change {
+	case 1:
+		log.Warn("a partition waits for an open transaction of a producer; the jobs behind it are read once it has ended", "partition",
+			r.src.String(), "offset", out.End, "records", out.Hidden, "since", r.hidden.since.Format(time.RFC3339),
+			"remedy", "end it; kafka-transactions.sh find-hanging names it")
+	case -1:
+		log.Info("a transaction that a partition waited for has ended", "partition", r.src.String(), "after", lasted)
+	}
 }
 
 // uncharge gives back what jobs were charged that are not kept.
@@ -164,7 +177,7 @@ func (r *ingressReader) offerPiece(ctx context.Context) (err error) {
 			}
 			r.fetched.bytes -= j.Size
 			switch {
-			case r.repeats != nil && r.repeats.Repeated(j, j.Offset):
+			case r.repeated(j):
 				r.src.metrics.repeated.Inc()
 				r.src.settle(j.Offset)
 			default:
@@ -216,9 +229,9 @@ func (r *ingressReader) relieve(offsets ...int64) {
 // asTimer makes an ingressReader read one partition of a timer topic. The topic's delay is constant, so its jobs
 // become due in the order of the log: the reader sleeps until the first job of what it has fetched is due, holding
 // that one small batch.
-func (r *ingressReader) asTimer(delay time.Duration, idle *broker.Poll, origins *offset.Origins) {
+func (r *ingressReader) asTimer(delay time.Duration, idle *broker.Poll) {
 	r.maxBytes, r.maxWait = func() int64 { return timerFetchBytes }, shortPoll
-	r.repeats = offset.NewRepeats(origins)
+	r.repeated = func(j *delivery.Job) bool { return r.src.repeats.Repeated(j, j.Offset) }
 	r.hold = func(ctx context.Context, jobs []*delivery.Job) (int, error) { return holdUntilDue(ctx, jobs, delay) }
 	r.idle = func(ctx context.Context, offset int64) error {
 		wake, leave := idle.Park(r.src.partition, offset)

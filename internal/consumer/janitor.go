@@ -154,11 +154,7 @@ func (j *Janitor) current(ctx context.Context, marks map[partition]lowWatermark)
 // remove asks for everything from where the partitions begin to the offsets to be removed. What fails is tried again with the next
 // sweep.
 func (j *Janitor) remove(ctx context.Context, before, begins map[partition]int64) {
-	answer, err := j.client.DeleteRecords(ctx, before)
-	if err != nil {
-		j.logger.Debug("kafka was not asked to delete delivered records; trying again later", "error", err)
-		return
-	}
+	answer := j.client.DeleteRecords(ctx, before)
 	worked := false   // for some partition
 	var refusal error // of a broker that will go on refusing
 	for at, offset := range before {

@@ -73,6 +73,14 @@ func (s *source) mainPosition() int64 {
 	return s.lane.Main()
 }
 
+// reads reports whether there is something to read before the end of the log.
+func (s *source) reads(end int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, _, behind := s.lane.Candidate()
+	return behind || s.lane.Main() < end
+}
+
 // reading is the lanes that are held, since a generation.
 type reading struct {
 	generation int32

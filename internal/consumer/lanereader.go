@@ -3,6 +3,7 @@ package consumer
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/pacer/pacer/internal/broker"
@@ -16,35 +17,29 @@ const (
 	// probeEvery is how often a campaign left behind, of which nothing is open, is offered again without a grant of room: if a
 	// grant is lost, its jobs wait at most this long.
 	probeEvery = 30 * time.Second
-	// fullAfter is how long the main reader may stand still in a full lane before that is logged.
-	fullAfter = 10 * time.Second
 )
 
 // laneReader reads one lane. It alternates between the main position and the positions of campaigns that were left
 // behind and have room again.
 type laneReader struct {
 	reader
-	idle    *broker.Poll
-	repeats *offset.Repeats
-	probe   <-chan time.Time
-	saved   float64       // part of the bytes of records that their batches, which are compressed, do not take; a moving average
-	named   namedCampaign // by the last record
+	idle  *broker.Poll
+	probe <-chan time.Time
+	saved float64       // part of the bytes of records that their batches, which are compressed, do not take; a moving average
+	named namedCampaign // by the last record
 
-	stopped bool      // the main reader may not go on before a campaign has finished
-	since   time.Time // when it was first found stopped; zero if it is not
-	told    bool      // that it is stopped
+	stopped bool    // the main reader may not go on before a campaign has finished
+	full    lasting // stopped
 }
 
 // run reads until ctx ends, or the partition has to be begun anew.
 func (r *laneReader) run(ctx context.Context) (anew *start) {
-	defer r.repeats.Forget()
 	probe := time.NewTicker(probeEvery)
 	defer probe.Stop()
 	r.probe = probe.C
 	anew = r.reader.run(ctx, r.turn)
-	if !r.since.IsZero() {
-		r.src.metrics.lanesFull.Dec()
-	}
+	r.stopped = false
+	r.logUnread(time.Now())
 	return anew
 }
 
@@ -102,21 +97,14 @@ func (r *laneReader) await(ctx context.Context) {
 // logUnread logs at now that the main reader stands still because too many campaigns have a backlog in this lane, and that it
 // goes on.
 func (r *laneReader) logUnread(now time.Time) {
-	switch {
-	case r.stopped && r.since.IsZero():
-		r.since = now
-		r.src.metrics.lanesFull.Inc()
-	case r.stopped && !r.told && now.Sub(r.since) >= fullAfter:
-		r.told = true
-		r.opt.Logger.Warn("too many campaigns have a backlog in this lane; jobs of further campaigns in it wait until one has finished",
+	change, lasted := r.full.note(r.stopped, 0, now)
+	r.src.metrics.lanesFull.Add(float64(change))
+	switch log := r.opt.Logger; change {
+	case 1:
+		log.Warn("too many campaigns have a backlog in this lane; jobs of further campaigns in it wait until one has finished",
 			"lane", r.src.String(), "offset", r.src.mainPosition())
-	case !r.stopped && !r.since.IsZero():
-		r.src.metrics.lanesFull.Dec()
-		if r.told {
-			r.opt.Logger.Info("a lane that had too many campaigns is read on",
-				"lane", r.src.String(), "after", now.Sub(r.since).Round(time.Millisecond))
-		}
-		r.since, r.told = time.Time{}, false
+	case -1:
+		log.Info("a lane that had too many campaigns is read on", "lane", r.src.String(), "after", lasted)
 	}
 }
 
@@ -224,7 +212,7 @@ type visit struct {
 
 // record classifies one record under the lock of the lane, so that no commit sees a position beyond a record that is
 // not registered yet.
-func (v *visit) record(rec *broker.Raw) error {
+func (v *visit) record(rec *delivery.Record) error {
 	r := v.reader
 	if len(v.jobs) >= laneJobs || v.bytes >= expansion*maxFetchBytes {
 		return errEnough
@@ -232,10 +220,10 @@ func (v *visit) record(rec *broker.Raw) error {
 	hash, j := v.campaignOf(rec)
 	r.src.mu.Lock()
 	defer r.src.mu.Unlock()
-	if v.catchUp && rec.Offset() >= r.src.lane.Main() {
+	if v.catchUp && rec.Offset >= r.src.lane.Main() {
 		return errEnough
 	}
-	switch v.classify(r.src.lane, hash, rec.Offset()) {
+	switch v.classify(r.src.lane, hash, rec.Offset) {
 	case offset.Skip:
 		return nil
 	case offset.Stop:
@@ -245,7 +233,7 @@ func (v *visit) record(rec *broker.Raw) error {
 	if j == nil {
 		j = r.decode(rec, v.now)
 	}
-	repeat := r.repeats.Repeated(j, j.Offset)
+	repeat := r.src.repeats.Repeated(j, j.Offset)
 	if !repeat && !r.keep(j.Size) {
 		return errEnough
 	}
@@ -266,9 +254,11 @@ func (v *visit) record(rec *broker.Raw) error {
 
 // campaignOf finds the record's campaign. Without a header for it, the whole record has to be
 // decoded.
-func (v *visit) campaignOf(rec *broker.Raw) (hash uint64, j *delivery.Job) {
-	if value, ok := rec.Header(delivery.HeaderCampaign); ok {
-		return v.reader.named.hashOf(value), nil
+func (v *visit) campaignOf(rec *delivery.Record) (hash uint64, j *delivery.Job) {
+	for _, h := range slices.Backward(rec.Headers) { // the last counts
+		if h.Key == delivery.HeaderCampaign {
+			return v.reader.named.hashOf(h.Value), nil
+		}
 	}
 	j = v.reader.decode(rec, v.now)
 	return delivery.CampaignHash(j.Campaign), j

@@ -9,7 +9,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/consumer/offset"
 	"github.com/pacer/pacer/internal/delivery"
 )
@@ -18,17 +17,13 @@ import (
 // newLaneReader makes the reader of an empty lane, which reads only what it is given.
 func newLaneReader(log *slog.Logger) *laneReader {
 	b := newBudget(1 << 20)
-	src, _ := newSource(partition{Topic: "lanes"}, delivery.FromLane, start{}, b, newMetrics(newRegistry(), b), func() {})
-	return &laneReader{
-		reader:  reader{opt: &Options{MaxWeight: 1, Logger: log}, src: src, receipt: src},
-		repeats: offset.NewRepeats(offset.NewOrigins()),
-	}
+	src, _ := newSource(partition{Topic: "lanes"}, delivery.FromLane, start{}, b, newMetrics(newRegistry(), b), offset.NewOrigins(), func() {})
+	return &laneReader{reader: reader{opt: &Options{MaxWeight: 1, Logger: log}, src: src, receipt: src}}
 }
 
-func laneRecord(offset int64, campaign, value string) *broker.Raw {
+func laneRecord(offset int64, campaign, value string) *delivery.Record {
 	headers := []delivery.Header{{Key: delivery.HeaderCampaign, Value: []byte(campaign)}}
-	raw := broker.RawOf(delivery.Record{Topic: "lanes", Offset: offset, Value: []byte(value), Headers: headers})
-	return &raw
+	return &delivery.Record{Topic: "lanes", Offset: offset, Value: []byte(value), Headers: headers}
 }
 
 // TestACatchUpThatBreaksCommitsNothing: a record that was left behind, and whose turn it is, is met again by the next read when
@@ -74,7 +69,7 @@ func TestAFullLaneIsNotSilent(t *testing.T) {
 	now := time.Now()
 	for range 4 {
 		r.logUnread(now)
-		now = now.Add(fullAfter / 2)
+		now = now.Add(lastsAfter / 2)
 	}
 	full := func() float64 { return testutil.ToFloat64(r.src.metrics.lanesFull) }
 	if n := len(logs.lines("WARN", "lanes/0", fmt.Sprintf("offset=%d", at-1))); n != 1 || full() != 1 {

@@ -41,15 +41,12 @@ func newMembership(opt *Options, health *broker.Health, l *lease) *membership {
 // generation is what one generation of the group deals to this member.
 type generation struct {
 	broker.Member
-	claimed  []partition // what this member said to hold when it joined
 	assigned []partition
 	dealt    map[string]int // by the leader, which this member is: how many partitions of each topic; nil at the others
 }
 
 // holds is what a member holds when it joins.
 type holds struct{ kept, leaving []partition }
-
-func (h holds) all() []partition { return slices.Concat(h.kept, h.leaving) }
 
 // now returns the member in its present generation, and whether it is about to have a later one.
 func (m *membership) now() (member broker.Member, joining bool) {
@@ -93,7 +90,6 @@ func (m *membership) join(ctx context.Context, held holds, stopping func() bool)
 		switch {
 		case err == nil:
 			m.health.OK("group")
-			g.claimed = held.all()
 			return g, nil
 		case ctx.Err() != nil:
 			return g, ctx.Err()
@@ -104,7 +100,7 @@ func (m *membership) join(ctx context.Context, held holds, stopping func() bool)
 			m.mu.Lock()
 			m.forget(err)
 			m.mu.Unlock()
-			if len(held.all()) > 0 {
+			if len(held.kept)+len(held.leaving) > 0 {
 				m.lease.lose()
 				return g, err
 			}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -28,37 +29,46 @@ func (c cold) RoundTrip(ctx context.Context, addr net.Addr, request kafka.Reques
 // read when there is room.
 func TestLargeJobsOfManyPartitionsStayWithinTheBuffer(t *testing.T) {
 	t.Parallel()
-	const limit, partitions, size = 16 << 20, 48, 900 << 10
-	for _, place := range []string{"ingress", "lanes"} {
-		t.Run(place, func(t *testing.T) {
+	const limit = 16 << 20
+	for name, c := range map[string]struct {
+		ingress          bool
+		partitions, size int
+	}{
+		"ingress":                  {true, 48, 900 << 10},
+		"lanes":                    {false, 48, 900 << 10},
+		"ingress, far above usual": {true, 12, 5 << 20},
+		"lanes, far above usual":   {false, 12, 5 << 20},
+	} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, inProcess(t).ListenAddrs())
-			topic := r.opt.LaneTopic
-			if place == "ingress" {
-				topic = r.jobs()
-				r.create(1, r.opt.LaneTopic)
-			} else {
-				r.create(1, r.jobs())
+			r := newRig(t, inProcess(t, kfake.BrokerConfigs(map[string]string{"message.max.bytes": "16777216"})).ListenAddrs())
+			topic, other := r.opt.LaneTopic, r.jobs()
+			if c.ingress {
+				topic, other = other, topic
 			}
-			r.create(partitions, topic)
-			for p := range partitions {
+			r.create(1, other)
+			r.create(c.partitions, topic)
+			for p := range c.partitions {
 				rec := job(fmt.Sprint("c", p), fmt.Sprint("j-", p))
-				rec.Value = kafka.NewBytes(make([]byte, size))
+				rec.Value = kafka.NewBytes(make([]byte, c.size))
 				r.produce(topic, p, rec)
 			}
 			f := newFake()
 			f.keep = func(*delivery.Job) bool { return true } // they wait for their slots
-			c := r.start(f, func(o *Options) {
+			run := r.start(f, func(o *Options) {
 				o.MaxBufferBytes = limit
 				o.Client = newBroker(t, r.brokers, func(inner kafka.RoundTripper) kafka.RoundTripper { return cold{inner} })
 			})
-			r.eventually("the buffer is full", func() bool {
-				if held := c.budget.inUse(); held > limit*9/8 {
+			within := func() {
+				if held := run.budget.inUse(); held > limit*9/8 {
 					t.Fatalf("%d MiB are held, of %d MiB", held>>20, limit>>20)
 				}
-				return c.count()*size > limit/2
-			})
-			r.eventually("all are read", func() bool { c.settle(nil); return c.count() == partitions })
+			}
+			r.eventually("the buffer is full", func() bool { within(); return run.count()*c.size > limit/4 })
+			r.eventually("all are read", func() bool { within(); run.settle(nil); return run.count() == c.partitions })
+			if lines := r.logs.lines("no room for an answer"); len(lines) > 0 {
+				t.Error(lines)
+			}
 		})
 	}
 }

@@ -73,6 +73,7 @@ type metrics struct {
 	reread          prometheus.Counter
 	doubt           prometheus.Counter
 	blocked         prometheus.Gauge
+	transactions    prometheus.Gauge
 	lanesFull       prometheus.Gauge
 	unreadableLanes prometheus.Gauge
 	stalled         *prometheus.GaugeVec // place
@@ -130,19 +131,19 @@ func newMetrics(reg prometheus.Registerer, b *budget) *metrics {
 		commits:    counter("pacer_commits_total", "Commit requests.", "result"),
 		generation: gauge("pacer_group_generation", "Generation of the consumer group."),
 		joined:     gauge("pacer_group_joined", "1 while this daemon is a member of the group."),
-		trimmed: single("pacer_lane_metadata_trimmed_total",
-			"Commits of lanes whose metadata had no room for what was settled out of order."),
-		repeated: single("pacer_lane_repeats_total", "Records of lanes and timers dropped because their twin was read before."),
-		resets:   single("pacer_offset_resets_total", "Partitions whose committed offset was out of range, or gone."),
-		reread:   single("pacer_ingress_reread_records_total", "Records of ingress read again, because the group's offset was gone."),
+		trimmed:    single("pacer_lane_metadata_trimmed_total", "Commits of lanes whose metadata had no room for what was settled out of order."),
+		repeated:   single("pacer_lane_repeats_total", "Records of lanes and timers dropped because their twin was read before."),
+		resets:     single("pacer_offset_resets_total", "Partitions whose committed offset was out of range, or gone."),
+		reread:     single("pacer_ingress_reread_records_total", "Records of ingress read again, because the group's offset was gone."),
 		lost: counter("pacer_log_lost_records_total",
 			"Records that logs lost before they were read (deleted), or after that (truncated).", "place", "cause"),
 		waiting: newWaitGauges(factory), stalled: byPlace("pacer_partition_stalled", "Partitions that make no progress though they could."),
 		doubt: single("pacer_drain_in_doubt_total", "Jobs left in doubt by a drain: possible duplicates."),
 		blocked: gauge("pacer_partitions_blocked",
 			"Partitions of ingress that are not read on, because the next job stays there until there is room (overflow block)."),
-		lanesFull: gauge("pacer_lanes_full",
-			"Lanes that are not read on, because a commit has no room for the positions of more campaigns."),
+		transactions: gauge("pacer_partitions_behind_transaction",
+			"Partitions of ingress whose next records are hidden by a transaction that has been open for 10 s or longer."),
+		lanesFull:       gauge("pacer_lanes_full", "Lanes that are not read on, because a commit has no room for the positions of more campaigns."),
 		unreadableLanes: gauge("pacer_lanes_held", "Lanes that are not read, because the metadata of their offset cannot be read."),
 	}
 	for place, name := range placeNames {

@@ -90,6 +90,7 @@ type Options struct {
 	Registerer       prometheus.Registerer // a registry of its own
 
 	partitionsWatched time.Duration // how soon partitions and topics that were added are read; 5 s
+	lanesFirst        time.Duration // how long ingress that was gained waits for lanes that have something to read; 1 s
 }
 
 func (o *Options) limits() record.Limits {
@@ -107,6 +108,7 @@ func (o *Options) defaults() error {
 	o.PositionInterval = cmp.Or(o.PositionInterval, 5*time.Second)
 	o.Watchdog = cmp.Or(o.Watchdog, DefaultWatchdog)
 	o.partitionsWatched = cmp.Or(o.partitionsWatched, 5*time.Second)
+	o.lanesFirst = cmp.Or(o.lanesFirst, time.Second)
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	if o.Registerer == nil {
 		o.Registerer = prometheus.NewRegistry()

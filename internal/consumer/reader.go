@@ -3,6 +3,7 @@ package consumer
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/pacer/pacer/internal/broker"
@@ -58,11 +59,13 @@ func (r *reader) run(ctx context.Context, turn func(context.Context) (worked boo
 			}
 			end()
 		}
+		_, again := errors.AsType[*broker.LargeAnswer](err) // with memory for the answer
 		switch {
 		case ctx.Err() != nil:
 			return nil
 		case anew != nil:
 			return anew
+		case again:
 		case err != nil:
 			pause = true
 			r.health.Fail(name, err)
@@ -81,19 +84,15 @@ var errEnough = errors.New("enough was read")
 
 // read fetches once, within the budget, and calls visit for each record. It returns the error of the context, of the
 // fetch, or errEnough of visit; records visited before an error are valid.
-func (r *reader) read(ctx context.Context, from, maxBytes int64, maxWait time.Duration, visit func(*broker.Raw) error) (broker.Fetched, error) {
+func (r *reader) read(
+	ctx context.Context, from, maxBytes int64, maxWait time.Duration, visit func(*delivery.Record) error,
+) (broker.Fetched, error) {
 	m := &r.memory
-	m.kept, m.large = 0, 0
-	charge := func(more int64) { // of a large answer, what was not claimed for it; in the end the same, negative
-		m.large = max(m.large, maxBytes+more)
-		extra := max(0, m.large-m.answer)
-		if more < 0 {
-			extra = -extra
-		}
-		r.src.budget.charge(extra)
-	}
+	m.kept = 0
+	room, end := m.room(r.src.budget)
+	defer end()
 	request := broker.FetchRequest{
-		Partition: r.src.partition, Offset: from, MaxBytes: maxBytes, MaxWait: maxWait, Charge: charge,
+		Partition: r.src.partition, Offset: from, MaxBytes: maxBytes, MaxWait: maxWait, Claimed: m.answer, Room: room,
 		Yields: r.src.from == delivery.FromIngress, Throttled: r.src.heart.rest, // what is due goes first
 	}
 	if r.brought != nil && r.brought.Offset == from {
@@ -102,10 +101,13 @@ func (r *reader) read(ctx context.Context, from, maxBytes int64, maxWait time.Du
 	r.src.heart.beat("a fetch to end")
 	out, err := r.opt.Client.Fetch(ctx, request, visit)
 	r.src.heart.beat("its next step")
+	large, isLarge := errors.AsType[*broker.LargeAnswer](err)
 	result, failed := resultOK, err != nil && !errors.Is(err, errEnough)
 	switch {
 	case failed && ctx.Err() != nil:
 		return out, ctx.Err()
+	case isLarge:
+		result, m.last = resultEmpty, large.Bytes
 	case failed:
 		result = resultError
 	case out.Records == 0:
@@ -115,7 +117,7 @@ func (r *reader) read(ctx context.Context, from, maxBytes int64, maxWait time.Du
 	metrics.fetches.WithLabelValues(label, result).Inc()
 	metrics.records.WithLabelValues(label).Add(float64(out.Records))
 	if !failed {
-		m.last, m.need = m.large, min(m.need, m.kept)
+		m.last, m.need = max(out.Answer, m.last/4), min(m.need, m.kept)
 		r.health.OK(r.src.String())
 		r.src.prove()
 	}
@@ -126,16 +128,41 @@ func (r *reader) read(ctx context.Context, from, maxBytes int64, maxWait time.Du
 type fetchMemory struct {
 	answer, jobs int64 // what is claimed for the answer, and what is left of that for jobs
 	kept         int64 // bytes of jobs
-	large        int64 // bytes of the answer, if it is larger than asked for
-	last         int64 // the bytes of the last answer, if it was larger than asked for
+	last         int64 // about the bytes of the last answer
 	need         int64 // of jobs, since there was no memory for them
+}
+
+// largestClaim is the part of the budget that is claimed for an answer at most. What a larger one takes is charged without waiting: no more
+// than that many are read at a time.
+const largestClaim = 4
+
+// room returns what charges the bytes of an answer beyond its claim, if they are free, and what gives them back at the end. A connection may
+// begin to read the answer to a fetch that has ended.
+func (m *fetchMemory) room(b *share) (room func(bytes int64) bool, end func()) {
+	const over = -1
+	large := m.answer >= b.limit/largestClaim
+	var charged atomic.Int64
+	return func(bytes int64) bool {
+			if large {
+				b.charge(bytes)
+			} else if !b.try(bytes) {
+				return false
+			}
+			fits := charged.CompareAndSwap(0, bytes)
+			if !fits {
+				b.charge(-bytes)
+			}
+			return fits
+		}, func() {
+			b.charge(-max(0, charged.Swap(over)))
+		}
 }
 
 // admit waits for the memory of a fetch: for its answer, which is as large as the last one, and for the jobs that there was no
 // memory for.
 func (r *reader) admit(ctx context.Context, maxBytes int64) error {
 	m := &r.memory
-	m.answer, m.jobs = max(maxBytes, min(m.last, r.src.budget.limit/4)), m.need
+	m.answer, m.jobs = max(maxBytes, min(m.last, r.src.budget.limit/largestClaim)), m.need
 	return r.src.budget.acquire(ctx, m.answer+m.jobs)
 }
 
@@ -159,14 +186,13 @@ func (r *reader) keep(size int64) bool {
 }
 
 // decode makes a job of a record.
-func (r *reader) decode(rec *broker.Raw, now time.Time) *delivery.Job {
-	c := rec.Record()
-	c.TopicID = r.src.topic
-	if c.Flaw != nil {
+func (r *reader) decode(rec *delivery.Record, now time.Time) *delivery.Job {
+	rec.TopicID = r.src.topic
+	if rec.Flaw != nil {
 		r.opt.Logger.Error("a record cannot be read as a whole; it becomes a dead letter without its payload",
-			"partition", r.src.String(), "offset", c.Offset, "reason", c.Flaw.Defect, "detail", c.Flaw.Detail)
+			"partition", r.src.String(), "offset", rec.Offset, "reason", rec.Flaw.Defect, "detail", rec.Flaw.Detail)
 	}
-	return r.decoder.Decode(&c, r.src.from, r.opt.limits(), now)
+	return r.decoder.Decode(rec, r.src.from, r.opt.limits(), now)
 }
 
 // adopt sets the fields of a decoded job that are common to the partition.
@@ -194,6 +220,34 @@ func (r *reader) offer(ctx context.Context, jobs []*delivery.Job) (refused []*de
 			return nil, err
 		}
 	}
+}
+
+// lastsAfter is how long a state of a partition may last before it is logged.
+const lastsAfter = 10 * time.Second
+
+// lasting is a state of a partition, at an offset. The zero value is not in it.
+type lasting struct {
+	at    int64
+	since time.Time
+	long  bool
+}
+
+// note records whether the partition is in the state at now. It returns 1 once that has lasted for long, -1 when it ends after that, and for how
+// long it has lasted.
+func (l *lasting) note(is bool, at int64, now time.Time) (change int, lasted time.Duration) {
+	lasted = now.Sub(l.since)
+	switch same := is && !l.since.IsZero() && at == l.at; {
+	case !same:
+		if l.long {
+			change = -1
+		}
+		if *l = (lasting{}); is {
+			*l = lasting{at: at, since: now}
+		}
+	case !l.long && lasted >= lastsAfter:
+		l.long, change = true, 1
+	}
+	return change, lasted.Round(time.Millisecond)
 }
 
 // brokerBackoff waits from 50 to 100 ms at first and up to 2 s, with jitter so that readers do not retry together.

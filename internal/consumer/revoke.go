@@ -75,6 +75,7 @@ func (s *source) forget() {
 		s.budget.charge(-s.position.OpenBytes())
 	}
 	s.gone = true
+	s.repeats.Forget()
 	s.stop()
 }
 

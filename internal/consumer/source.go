@@ -26,12 +26,15 @@ type source struct {
 	topic   delivery.TopicID // of the log
 	budget  *share
 	metrics *metrics
-	heart   heart        // of its reader
-	kick    func()       // asks the committer for a commit soon; never blocks
-	edge    atomic.Int64 // the end of the readable log, from the broker's last answer
-	stage   atomic.Int32 // a stage; changed with the lock
+	heart   heart           // of its reader
+	kick    func()          // asks the committer for a commit soon; never blocks
+	edge    atomic.Int64    // the end of the readable log, from the broker's last answer
+	stage   atomic.Int32    // a stage; changed with the lock
+	repeats *offset.Repeats // recognises records of a lane or a timer that were written twice, because the answer to the first write was lost
 
 	commitAfter time.Time // the committer's: when the next commit may be sent
+	seenFirst   int64     // the survey's: the first offset that was not settled when it last looked,
+	firstSince  time.Time // and since when
 
 	mu             sync.Mutex // guards everything below
 	position       position
@@ -90,10 +93,12 @@ type start struct {
 
 // newSource makes the source of a partition that begins there. If the metadata cannot be read, it returns an error: with a source
 // that begins at the offset, or without one for a lane.
-func newSource(at partition, from delivery.Place, begin start, b *budget, m *metrics, kick func()) (s *source, err error) {
+func newSource(
+	at partition, from delivery.Place, begin start, b *budget, m *metrics, origins *offset.Origins, kick func(),
+) (s *source, err error) {
 	s = &source{
 		partition: at, from: from, budget: b.of(from), metrics: m, kick: kick, topic: begin.topic, proven: begin.proven,
-		wake: retry.NewSignal(), early: map[uint64]int64{},
+		repeats: offset.NewRepeats(origins), wake: retry.NewSignal(), early: map[uint64]int64{},
 	}
 	if from == delivery.FromLane {
 		if s.lane, err = offset.RestoreLane(begin.offset, begin.metadata); err != nil {
@@ -241,21 +246,15 @@ func (s *source) beginTurn(ctx context.Context) (turn context.Context, end func(
 	return turn, s.endTurn
 }
 
-// waits is what waits in a partition.
-type waits struct {
-	first, next int64     // the oldest offset that is not settled, and the next to be read
-	since       time.Time // of the job at first; zero if it is not known, or if there is none
-}
-
-// waits returns what waits in the partition.
-func (s *source) waits() (w waits) {
+// oldest returns the first offset that is not settled, the next to be read, and the time of the job at the first; zero if it is not known.
+func (s *source) oldest() (first, next int64, since time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w.first = s.position.Committed()
-	if _, w.next = s.position.Span(); w.first < w.next {
-		w.since, _ = s.ages.at(w.first)
+	first = s.position.Committed()
+	if _, next = s.position.Span(); first < next {
+		since, _ = s.ages.at(first)
 	}
-	return w
+	return first, next, since
 }
 
 // dated notes the time of the job at an offset.

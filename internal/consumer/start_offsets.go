@@ -26,6 +26,8 @@ type startOffsets struct {
 	topics  map[string]delivery.TopicID
 	commits map[partition]broker.Commit
 	left    []partition // whose start is not found
+
+	lanesRead func() // returns when the lanes are read, or it takes long
 }
 
 // run works until all starts are found or ctx ends.

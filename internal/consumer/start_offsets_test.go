@@ -159,8 +159,8 @@ func TestExpiredIngressOffsets(t *testing.T) {
 			r.produceIDs(r.jobs(), p, "c", numbered(fmt.Sprint("p", p), 0, 10))
 			if before := first[p]; before > 0 {
 				r.eventually("records are deleted", func() bool {
-					out, err := client.DeleteRecords(t.Context(), map[partition]int64{{Topic: r.jobs(), ID: p}: before})
-					return err == nil && out[partition{Topic: r.jobs(), ID: p}].Err == nil
+					out, ok := client.DeleteRecords(t.Context(), map[partition]int64{{Topic: r.jobs(), ID: p}: before})[partition{Topic: r.jobs(), ID: p}]
+					return ok && out.Err == nil
 				})
 			}
 			position := delivery.Position{Topic: r.jobs(), Partition: p, Committed: 3, TopicID: topic}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/pacer/pacer/internal/metric"
 	"github.com/pacer/pacer/internal/retry"
 )
 
@@ -55,6 +56,43 @@ func TestTransactions(t *testing.T) {
 		want := []string{"kept-1", "kept-2", "plain", "kept-3"}
 		if got := c.orderOf("c"); len(got) != len(want) || got[0] != want[0] || got[1] != want[1] || got[2] != want[2] || got[3] != want[3] {
 			t.Errorf("got %v, want %v", got, want)
+		}
+	})
+}
+
+// A transaction that stays open holds its partition up, which is told; other partitions go on.
+func TestAnOpenTransactionIsTold(t *testing.T) {
+	onBrokers(t, func(t *testing.T, r *rig) {
+		r.create(2, r.jobs(), r.opt.LaneTopic)
+		p, err := kgo.NewClient(kgo.SeedBrokers(r.brokers...), kgo.TransactionalID(r.opt.Group),
+			kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.DefaultProduceTopic(r.jobs()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		if err := p.BeginTransaction(); err != nil {
+			t.Fatal(err)
+		}
+		rec := &kgo.Record{Value: []byte("x"), Headers: []kgo.RecordHeader{{Key: "pacer-campaign", Value: []byte("c")}}}
+		if err := p.ProduceSync(t.Context(), rec).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+		r.produceIDs(r.jobs(), 0, "c", []string{"behind"})
+		r.produceIDs(r.jobs(), 1, "c", []string{"beside"})
+		c := r.start(newFake())
+		r.eventually("it is told", func() bool {
+			return len(r.logs.lines("level=WARN", "waits for an open transaction", "partition="+r.jobs()+"/0", "records=2")) == 1
+		})
+		if metric.Value(c.metrics.transactions) != 1 || c.saw("behind") || !c.saw("beside") {
+			t.Errorf("%v partitions wait; seen: %v", metric.Value(c.metrics.transactions), c.ids())
+		}
+		if err := p.EndTransaction(t.Context(), kgo.TryCommit); err != nil {
+			t.Fatal(err)
+		}
+		r.eventually("the job behind it", func() bool { return c.saw("behind") })
+		r.eventually("that it has ended is told", func() bool { return len(r.logs.lines("level=INFO", "has ended")) == 1 })
+		if metric.Value(c.metrics.transactions) != 0 {
+			t.Error("the partition still counts")
 		}
 	})
 }

@@ -26,7 +26,6 @@ func (l *Lane) Candidate() (from, bytes int64, ok bool) {
 	// of them needs a second read.
 	room := min(best.capacity, maxHandedOver)
 	apart := max(1, best.stride/max(1, l.each)) // its records, on average
-	l.span = 5 * room * apart
 	from = best.next
 	for _, c := range l.campaigns {
 		if c.next < from && c.next >= best.next-room*apart && c.passes() {
@@ -36,15 +35,6 @@ func (l *Lane) Candidate() (from, bytes int64, ok bool) {
 	return from, (room + room/4 + 1 + (best.next-from)/apart) * best.stride, true
 }
 
-// leastReach is how many offsets beyond its start a read looks for campaigns that take part, at least. What lies further away is
-// read on its own: there may be many records of others before it.
-const leastReach = 512
-
-// near reports whether a read that begins at from looks for records of the campaign.
-func (l *Lane) near(c *campaign, from int64) bool {
-	return c.next >= from && c.next <= from+max(l.span, leastReach)
-}
-
 // passes reports whether the queue of a campaign that was left behind probably has room, of which it has not told yet, since
 // fewer of its units are open than when it last refused.
 func (c *campaign) passes() bool {
@@ -52,19 +42,19 @@ func (c *campaign) passes() bool {
 }
 
 // BeginCatchUp determines which campaigns take part in a read that begins at from: those with room, and those with
-// records in the range whose queue probably has room already, since fewer of their units are open than when it last
+// records there whose queue probably has room already, since fewer of their units are open than when it last
 // refused. If the latter waited for GrantCapacity, each would need its own read over the same records.
 func (l *Lane) BeginCatchUp(from int64) {
 	l.reads++
 	l.readFrom, l.chasing = from, 0
 	for _, c := range l.campaigns {
 		c.found = 0
-		near := l.near(c, from)
-		c.passing = near && c.passes()
+		ahead := c.next >= from
+		c.passing = ahead && c.passes()
 		if c.passing {
 			c.capacity = c.queued - c.units - 1
 		}
-		if c.chase = c.passing || near && c.behind && c.capacity > 0; c.chase {
+		if c.chase = c.passing || ahead && c.behind && c.capacity > 0; c.chase {
 			l.chasing++
 		}
 	}

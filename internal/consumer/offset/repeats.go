@@ -2,6 +2,8 @@ package offset
 
 import (
 	"hash/maphash"
+	"slices"
+	"sync"
 	"sync/atomic"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -34,16 +36,29 @@ type arrival struct {
 // arrivalSum is 128 bits of an arrival and its payload: two different ones are never taken for each other.
 type arrivalSum [2]uint64
 
-func (t *Origins) sum(j *delivery.Job) arrivalSum {
-	a := arrival{origin: j.Origin, attempt: j.Attempt, hops: j.Hops, timerHops: j.TimerHops, id: j.ID}
+func (t *Origins) sum(j *delivery.Job, hops int32) arrivalSum {
+	a := arrival{origin: j.Origin, attempt: j.Attempt, hops: hops, timerHops: j.TimerHops, id: j.ID}
 	return arrivalSum{maphash.Comparable(t.seed, a), maphash.Bytes(t.seed, j.Payload)}
 }
 
+// Moved reports whether one of the lanes, as far as they were read, has a job of ingress: a daemon that was killed may have moved it there, and not
+// committed that.
+func (t *Origins) Moved(j *delivery.Job, lanes []*Repeats) bool {
+	there := t.sum(j, j.Hops+1)
+	return slices.ContainsFunc(lanes, func(r *Repeats) bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		_, seen := r.find(there)
+		return seen
+	})
+}
+
 // Repeats recognises records of one lane, or of one partition of a timer, that repeat one handed over before. It remembers the
-// last ones: half of its equal part of maxRepeats at least. It is not safe for concurrent use: the partition's reader owns it.
+// last ones: half of its equal part of maxRepeats at least. It is safe for concurrent use.
 type Repeats struct {
 	*Origins
 	most           int64
+	mu             sync.Mutex
 	recent, before map[arrivalSum]int64 // the offset in the partition; recent replaces before once it is full
 }
 
@@ -52,16 +67,22 @@ func NewRepeats(origins *Origins) *Repeats { return &Repeats{Origins: origins, m
 
 // Repeated reports whether the job at offset was read before at another offset, and remembers it if not.
 func (r *Repeats) Repeated(j *delivery.Job, offset int64) bool {
-	a := r.sum(j)
-	first, seen := r.recent[a]
-	if !seen {
-		first, seen = r.before[a]
-	}
+	a := r.sum(j, j.Hops)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	first, seen := r.find(a)
 	if !seen || offset < first { // if the first was forgotten, and is read again, the later one is the repeat
 		r.remember(a, offset)
 		return false
 	}
 	return first != offset
+}
+
+func (r *Repeats) find(a arrivalSum) (first int64, seen bool) {
+	if first, seen = r.recent[a]; !seen {
+		first, seen = r.before[a]
+	}
+	return first, seen
 }
 
 func (r *Repeats) remember(a arrivalSum, offset int64) {
@@ -77,6 +98,8 @@ func (r *Repeats) remember(a arrivalSum, offset int64) {
 
 // Forget releases the memory when the partition is lost.
 func (r *Repeats) Forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.recent != nil {
 		r.users.Add(-1)
 	}
