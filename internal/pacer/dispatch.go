@@ -1,9 +1,11 @@
 package pacer
 
 import (
+	"context"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/metric"
 )
 
 // maxSpend bounds the jobs sent in one turn, so that results and commands are handled in between.
@@ -115,6 +117,21 @@ func (o *Options) lateBy(c *delivery.Campaign, r delivery.Rate) int64 {
 	return lateBy(c, o.LateTolerance.Microseconds(), r.Spacing())
 }
 
+// dispatch is one job to be passed to its sink.
+type dispatch struct {
+	ctx         context.Context
+	queue       *queue
+	sink        *sinkState
+	destination *destination // nil: the job has none of its own
+	job         *delivery.Job
+	used        []delivery.Grant // its slots, as counted by quotas
+	at          int64            // local time of its slot
+	latest      int64            // local time until which the slot may be used; never without a slot
+	epoch       int
+	begun       int64 // local time when it was passed on
+	since       int64 // local time when the job was last sent before, or else when it is now
+}
+
 // sent is the result of one sink call.
 type sent struct {
 	dispatch
@@ -145,5 +162,59 @@ func (p *Pacer) begin(x dispatch, now instant) {
 		x.destination.calls.began(now.local)
 		p.destinations.note(x.destination, now.local)
 	}
-	p.sends.start(x)
+	p.running.Go(func() { p.deliver(x) })
+}
+
+// deliver passes a job to its sink. On a busy machine time may have passed since its slot: a job that is too late is
+// not sent, and its slot is forfeited. How late it was is counted when the sink has answered: by then the trace of the attempt is known.
+func (p *Pacer) deliver(x dispatch) {
+	begun := time.Now()
+	now := p.at(begun).local
+	late, slotted := time.Duration(now-x.at)*time.Microsecond, x.latest != never
+	if x.job.SendBy = (time.Time{}); slotted {
+		p.metrics.late.Observe(late)
+		if now > x.latest {
+			metric.Observe(p.metrics.lateness, late, "")
+			p.inbox.result(sent{dispatch: x, forfeited: true})
+			return
+		}
+		x.job.SendBy = p.start.Add(time.Duration(x.latest) * time.Microsecond)
+	}
+	r := p.opt.Sinks.Deliver(x.ctx, x.sink.id, x.job)
+	took := time.Since(begun)
+	if slotted {
+		metric.Observe(p.metrics.lateness, late, r.TraceID)
+	}
+	if r.Class <= delivery.Interrupted {
+		x.job.Call = delivery.Call{At: begun, Took: delivery.MicrosOf(took), Status: int32(r.Status), Provider: r.Provider}
+	}
+	p.inbox.result(sent{dispatch: x, result: r, lasted: took})
+}
+
+// sends are the calls of sinks.
+type sends struct {
+	ctx      context.Context // of the calls
+	cancel   context.CancelFunc
+	inFlight int
+	lateAt   int64 // local time when a slot was last used so late that relaying has to wait; 0: never
+}
+
+// renew makes a context for further calls when that of the last ones has been cancelled.
+func (s *sends) renew() {
+	if s.ctx.Err() != nil {
+		s.begin(s.ctx)
+	}
+}
+
+// begin makes the context of calls, which do not end with ctx.
+func (s *sends) begin(ctx context.Context) {
+	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
+}
+
+// behindFor is how long after a late slot sending counts as behind.
+const behindFor = 500 * time.Millisecond
+
+// behind reports whether sending is behind for want of CPU.
+func (s *sends) behind(now instant) bool {
+	return s.lateAt != 0 && now.local <= s.lateAt+behindFor.Microseconds()
 }

@@ -74,7 +74,6 @@ func (p *Pacer) maintain(now instant) {
 	}
 	p.returnUnsent()
 	p.recover(now.local)
-	p.sends.trim()
 	p.campaigns.dropCounts(p.opt.UnknownGrace, now)
 	p.measure()
 	p.quantum.adapt()

@@ -24,7 +24,7 @@ type Pacer struct {
 	localClock
 
 	inbox   inbox
-	running sync.WaitGroup // takes, refunds and senders
+	running sync.WaitGroup // takes, refunds and sends
 	turned  atomic.Int64   // local time of the last turn; written by the scheduler
 
 	// Everything below belongs to the scheduler goroutine.
@@ -62,7 +62,6 @@ func New(o Options) (*Pacer, error) {
 		clocks:       storeClocks{},
 	}
 	p.campaigns = newCampaigns(p.sinkOf, c)
-	p.sends.send, p.sends.running = p.deliver, &p.running
 	for id := range o.MaxRetryAfter { // what is there from the start can be watched from the start
 		if o.Destinations(id) != nil {
 			m.closedDestinations.WithLabelValues(id)
@@ -84,7 +83,6 @@ func (p *Pacer) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			p.inbox.close()
 			p.sends.cancel()
-			p.sends.close()
 			p.running.Wait()
 			return nil
 		case <-changed:
@@ -93,7 +91,7 @@ func (p *Pacer) Run(ctx context.Context) error {
 		case <-timer.C:
 		}
 		p.turn()
-		runtime.Gosched() // let senders run first: on a busy machine there may be no other processor for them
+		runtime.Gosched() // let the calls run first: on a busy machine there may be no other processor for them
 		now := p.now()
 		timer.Reset(now.until(p.wakeAt(now)))
 	}
