@@ -94,7 +94,7 @@ func TestCountsOfDeletedCampaignsGo(t *testing.T) {
 		if want := map[string]int64{"stays": 5, "returns": 10}; !maps.Equal(got, want) {
 			t.Errorf("%v, want %v", got, want)
 		}
-		if n := testutil.CollectAndCount(collector{p.counts}); n != len(delivery.Outcomes)+6 {
+		if n := testutil.CollectAndCount(p.counts); n != 2*len(delivery.Outcomes)+6 {
 			t.Errorf("%d series, want those of unknown campaigns, and three of each other", n)
 		}
 		b.set(campaign("goes", 10))
