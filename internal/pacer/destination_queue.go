@@ -150,10 +150,10 @@ func (d *destination) callLasts(now int64) int64 {
 }
 
 // apart returns where a job waits for its destination: in its line, or in a timer.
-func (p *Pacer) apart(s *sinkState, d *destination, j *delivery.Job, front bool, now instant) placement {
+func (p *Pacer) apart(q *queue, d *destination, j *delivery.Job, front bool, now instant) placement {
 	defer p.destinations.note(d, now.local)
 	if j.State != nil { // its next step needs no slot, and has a place in timers anyway
-		return s.stepTimer(j, p.timeOf(max(d.openUntil, now.in(p.opt.MaxOpenAge))), true, now)
+		return q.stepTimer(d.at, j, p.timeOf(max(d.openUntil, now.in(p.opt.MaxOpenAge))), true, now)
 	}
 	all, openAge := d.line.all, p.opt.MaxOpenAge
 	if d.line.len() >= d.capacity(openAge, now) || all.jobs >= mostLines || all.bytes+j.Size > p.opt.MaxQueueBytes ||

@@ -33,7 +33,7 @@ func (p *Pacer) putApart(q *queue, d *destination, j *delivery.Job, now instant)
 		})
 	}
 	for _, j := range slices.Backward(jobs) {
-		p.carryOut(j, p.apart(q.sink, d, j, d.left(j), now), now)
+		p.carryOut(j, p.apart(q, d, j, d.left(j), now), now)
 	}
 }
 

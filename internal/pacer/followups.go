@@ -1,6 +1,7 @@
 package pacer
 
 import (
+	"maps"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -17,19 +18,13 @@ type followUps struct {
 	slack int64 // by how much calls may come closer, for a daemon that was late
 	next  int64 // when the next call may be made
 
-	lines map[string]*stepLine
-	order []*stepLine // those with jobs; the first goes next
-	ready int         // jobs
-	size  int64       // their memory
+	order []*queue // those with steps; the first goes next
+	ready int      // jobs
+	size  int64    // their memory
+
+	booked map[string]int64 // the last time that a job of a campaign in a timer was told to come back
 
 	last bool // the call that came free last went to one of them
-}
-
-// stepLine is what followUps know of one campaign.
-type stepLine struct {
-	campaign string
-	jobs     fifo
-	booked   int64 // the last time that a job in a timer was told to come back
 }
 
 const (
@@ -44,82 +39,55 @@ func newFollowUps(perSecond int) followUps {
 	if perSecond <= 0 {
 		perSecond = defaultFollowUps
 	}
-	return followUps{gap: 1_000_000 / int64(perSecond), slack: followUpSlack.Microseconds(), lines: map[string]*stepLine{}}
-}
-
-// has reports whether there are jobs of a campaign whose turn may come.
-func (f *followUps) has(campaign string) bool {
-	l := f.lines[campaign]
-	return l != nil && l.jobs.len() > 0
-}
-
-// line returns the campaign's line, made if it is missing.
-func (f *followUps) line(campaign string) *stepLine {
-	l := f.lines[campaign]
-	if l == nil {
-		l = &stepLine{campaign: campaign}
-		f.lines[campaign] = l
-	}
-	return l
+	return followUps{gap: 1_000_000 / int64(perSecond), slack: followUpSlack.Microseconds(), booked: map[string]int64{}}
 }
 
 // push adds a job whose turn may come.
-func (f *followUps) push(j *delivery.Job) {
-	l := f.line(j.Campaign)
-	if l.jobs.len() == 0 {
-		f.order = append(f.order, l)
+func (f *followUps) push(q *queue, j *delivery.Job) {
+	if q.steps.len() == 0 {
+		f.order = append(f.order, q)
 	}
-	l.jobs.pushBack(j)
+	q.steps.pushBack(j)
 	f.ready++
 	f.size += j.Size
 }
 
 // turnOf is about when a further job of the campaign would be sent.
-func (f *followUps) turnOf(campaign string, now int64) int64 {
-	lines, own := len(f.order), 0
-	if l := f.lines[campaign]; l != nil && l.jobs.len() > 0 {
-		own = l.jobs.len()
-	} else {
-		lines++
-	}
-	return max(f.next, now) + int64(min(f.ready, own*lines))*f.gap
+func (f *followUps) turnOf(q *queue, now int64) int64 {
+	return max(f.next, now) + int64(min(f.ready, q.steps.len()*len(f.order)))*f.gap
 }
 
 // book is when a job of the campaign that waits in a timer until at should come back: then, or behind all that were told to
 // come back before, if there are more than the ceiling allows. late says that it has to make room now.
-func (f *followUps) book(campaign string, at int64, late bool, now int64) int64 {
-	l := f.line(campaign)
-	if !late && l.booked <= at {
+func (f *followUps) book(q *queue, at int64, late bool, now int64) int64 {
+	booked := f.booked[q.id]
+	if !late && booked <= at {
 		return at
 	}
-	sharing := int64(0) // campaigns that have jobs in line, or told to come back
-	for _, other := range f.lines {
-		if other.booked > now || other.jobs.len() > 0 || other == l {
-			sharing++
-		}
-	}
-	l.booked = min(max(l.booked, f.turnOf(campaign, now))+f.gap*sharing, now+maxBooked.Microseconds())
-	return max(at, l.booked)
+	f.booked[q.id] = booked // it counts among those that share the ceiling
+	booked = max(booked, f.turnOf(q, now)) + f.gap*int64(max(len(f.booked), len(f.order)))
+	f.booked[q.id] = min(booked, now+maxBooked.Microseconds())
+	return max(at, f.booked[q.id])
 }
 
 // nextJob takes out the job that goes at now, of a campaign that may send; nil if none may, and then the next call is tried a
 // little later.
-func (f *followUps) nextJob(now int64, may func(campaign string) bool) *delivery.Job {
+func (f *followUps) nextJob(now int64, may func(*queue) bool) *delivery.Job {
 	if f.ready == 0 || f.next > now {
 		return nil
 	}
 	for range f.order {
-		l := f.order[0]
+		q := f.order[0]
 		f.order = append(f.order[:0], f.order[1:]...)
-		if !may(l.campaign) {
-			f.order = append(f.order, l)
+		if !may(q) {
+			f.order = append(f.order, q)
 			continue
 		}
-		j := l.jobs.popFront()
+		j := q.steps.popFront()
 		f.ready--
 		f.size -= j.Size
-		if l.jobs.len() > 0 {
-			f.order = append(f.order, l)
+		if q.steps.len() > 0 {
+			f.order = append(f.order, q)
 		}
 		f.next = max(f.next, now-f.slack) + f.gap
 		return j
@@ -132,25 +100,21 @@ func (f *followUps) nextJob(now int64, may func(campaign string) bool) *delivery
 func (f *followUps) filter(keep func(before int64, j *delivery.Job) bool) {
 	order := f.order
 	f.order, f.ready, f.size = nil, 0, 0
-	for _, l := range order {
-		l.jobs.filter(func(i int64, j *delivery.Job) bool {
+	for _, q := range order {
+		q.steps.filter(func(i int64, j *delivery.Job) bool {
 			ok := keep(i, j)
 			if ok {
 				f.ready, f.size = f.ready+1, f.size+j.Size
 			}
 			return ok
 		})
-		if l.jobs.len() > 0 {
-			f.order = append(f.order, l)
+		if q.steps.len() > 0 {
+			f.order = append(f.order, q)
 		}
 	}
 }
 
-// forget drops what is known of campaigns that have no jobs here, in memory or told to come back.
+// forget drops the times that have passed.
 func (f *followUps) forget(now int64) {
-	for id, l := range f.lines {
-		if l.jobs.len() == 0 && l.booked <= now {
-			delete(f.lines, id)
-		}
-	}
+	maps.DeleteFunc(f.booked, func(_ string, at int64) bool { return at <= now })
 }

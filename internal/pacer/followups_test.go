@@ -15,6 +15,7 @@ func TestFollowUps(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		perSecond := rapid.SampledFrom([]int{1, 7, 100, 5000}).Draw(t, "a second")
 		f := newFollowUps(perSecond)
+		queues := map[string]*queue{"a": newQueue("a"), "b": newQueue("b"), "c": newQueue("c")}
 		here := map[*delivery.Job]bool{}
 		var sent []int64
 		now, made := int64(1_000_000), 0
@@ -27,13 +28,13 @@ func TestFollowUps(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"push": func(*rapid.T) {
 				j := next()
-				f.push(j)
+				f.push(queues[j.Campaign], j)
 				here[j] = true
 			},
 			"take": func(t *rapid.T) {
 				may := rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "only")
 				before := f.next
-				j := f.nextJob(now, func(c string) bool { return may == "" || c == may })
+				j := f.nextJob(now, func(q *queue) bool { return may == "" || q.id == may })
 				switch {
 				case j == nil:
 					for other := range here {
@@ -78,16 +79,17 @@ func TestFollowUps(t *testing.T) {
 // TestFollowUpsTakeTurns: a campaign with many jobs does not delay another's.
 func TestFollowUpsTakeTurns(t *testing.T) {
 	f := newFollowUps(1000)
+	many, few := newQueue("many"), newQueue("few")
 	for range 500 {
-		f.push(&delivery.Job{Campaign: "many"})
+		f.push(many, &delivery.Job{Campaign: "many"})
 	}
 	now := int64(0)
-	f.push(&delivery.Job{Campaign: "few"})
-	f.push(&delivery.Job{Campaign: "few"})
+	f.push(few, &delivery.Job{Campaign: "few"})
+	f.push(few, &delivery.Job{Campaign: "few"})
 	var order string
 	for range 5 {
 		now += 1000
-		order += f.nextJob(now, func(string) bool { return true }).Campaign + " "
+		order += f.nextJob(now, func(*queue) bool { return true }).Campaign + " "
 	}
 	if order != "many few many few many " {
 		t.Error(order)
@@ -98,32 +100,33 @@ func TestFollowUpsTakeTurns(t *testing.T) {
 // own time when there are not.
 func TestBook(t *testing.T) {
 	f := newFollowUps(10)
+	a, b := newQueue("a"), newQueue("b")
 	const second = int64(1_000_000)
-	if at := f.book("a", 5*second, false, 0); at != 5*second {
+	if at := f.book(a, 5*second, false, 0); at != 5*second {
 		t.Errorf("its own time: %d", at)
 	}
 	var last int64
 	for i := range 100 {
-		at := f.book("a", 0, true, 0)
+		at := f.book(a, 0, true, 0)
 		if at <= last || at > int64(i+2)*second/10 {
 			t.Fatalf("job %d: %d after %d", i, at, last)
 		}
 		last = at
 	}
-	if at := f.book("b", 0, true, 0); at > second/2 {
+	if at := f.book(b, 0, true, 0); at > second/2 {
 		t.Errorf("the first of another campaign: %d", at)
 	}
-	if at := f.book("a", second, false, 0); at <= last {
+	if at := f.book(a, second, false, 0); at <= last {
 		t.Errorf("one that would pass the others: %d", at)
 	}
-	if at := f.book("a", 60*second, false, 0); at != 60*second {
+	if at := f.book(a, 60*second, false, 0); at != 60*second {
 		t.Errorf("one whose time is behind them: %d", at)
 	}
-	if f.forget(20 * second); len(f.lines) != 0 && f.lines["b"] != nil {
-		t.Errorf("remembered: %d", len(f.lines))
+	if f.forget(20 * second); len(f.booked) != 0 && f.booked["b"] != 0 {
+		t.Errorf("remembered: %d", len(f.booked))
 	}
 	for range 100_000 {
-		last = f.book("a", 0, true, 0)
+		last = f.book(a, 0, true, 0)
 	}
 	if last > maxBooked.Microseconds() {
 		t.Errorf("%d", last)

@@ -75,7 +75,7 @@ func (p *Pacer) carryOut(j *delivery.Job, to placement, now instant) {
 		p.takes.want(q)
 	case queued:
 		if j.State != nil { // a step needs no slot
-			q.sink.followUps.push(j)
+			q.sink.followUps.push(q, j)
 			return
 		}
 		q.push(j)
@@ -177,7 +177,7 @@ func (p *Pacer) decide(j *delivery.Job, now instant) placement {
 		}
 	}
 	if d := p.closedTo(e.sink, j, now); d != nil {
-		return p.apart(e.sink, d, j, false, now)
+		return p.apart(p.queue(e), d, j, false, now)
 	}
 	q, fresh := p.queue(e), j.From == delivery.FromIngress && rank(j) == rankOther
 	if fresh && p.opt.Backlog(c.ID) > c.Rate.UnitsIn(time.Second) {

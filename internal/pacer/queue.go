@@ -16,6 +16,7 @@ type queue struct {
 
 	ranked
 	timeline
+	steps   fifo // jobs whose next step may be made; see followUps
 	circuit breaker
 	ask     asking
 
@@ -54,7 +55,7 @@ const idleQueue = time.Minute
 // idle reports whether the queue has no state that must be kept.
 func (q *queue) idle(now instant) bool {
 	return q.empty() && len(q.waiting) == 0 && q.calls.inFlight == 0 && q.granted == 0 && q.ask.busy == 0 && q.ask.index < 0 &&
-		now.local-q.ask.at > idleQueue.Microseconds() && (q.sink == nil || !q.sink.followUps.has(q.id)) && (q.campaign == nil || !q.remembers(now.local))
+		now.local-q.ask.at > idleQueue.Microseconds() && q.steps.len() == 0 && (q.campaign == nil || !q.remembers(now.local))
 }
 
 // rememberedFor is how long it matters that jobs of a campaign have failed or were refused, when none comes any more.

@@ -61,7 +61,7 @@ func (p *Pacer) placementAfter(x *sent, now instant) placement {
 		return settledAs(delivery.OutcomeRejected)
 	case r.Class == delivery.Pending:
 		p.noteSuccess(x, now)
-		return p.goOn(x.sink, j, r, now)
+		return p.goOn(x, now)
 	case r.Class == delivery.Permanent && r.Reason != "":
 		return dead(r.Reason, r.Detail)
 	case r.Class == delivery.Permanent:

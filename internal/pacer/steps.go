@@ -22,24 +22,25 @@ const (
 
 // goOn returns where a job waits for its next step, whose state the sink has said. The state is durable before the step begins, unless
 // the call that led to it may be repeated.
-func (p *Pacer) goOn(s *sinkState, j *delivery.Job, r delivery.Result, now instant) placement {
+func (p *Pacer) goOn(x *sent, now instant) placement {
+	j, r := x.job, x.result
 	if j.State == nil {
 		j.Account.Tried(j) // its slot is used
 	}
 	j.State, j.Attempt = r.State, 0
 	at := now.wall.Add(max(0, r.RetryAfter))
 	if r.Repeatable && !p.drain.stopped {
-		return p.waitStep(j, s, at, now)
+		return p.waitStep(x.queue, x.sink, j, at, now)
 	}
-	to := s.stepTimer(j, at, false, now)
+	to := x.queue.stepTimer(x.sink, j, at, false, now)
 	to.bound = true
 	return to
 }
 
 // waitStep returns where a job waits for the time of its step: here if that is near, and there is memory; in a timer otherwise.
-func (p *Pacer) waitStep(j *delivery.Job, s *sinkState, at time.Time, now instant) placement {
+func (p *Pacer) waitStep(q *queue, s *sinkState, j *delivery.Job, at time.Time, now instant) placement {
 	if at.Sub(j.ReadAt) >= p.opt.MaxOpenAge || !p.fitsStep(j, s) {
-		return s.stepTimer(j, at, false, now)
+		return q.stepTimer(s, j, at, false, now)
 	}
 	j.Due = at
 	return placement{where: delayed, Reroute: delivery.Reroute{Due: at}}
@@ -52,9 +53,9 @@ func (p *Pacer) fitsStep(j *delivery.Job, s *sinkState) bool {
 
 // stepTimer books the time at which a job with its state comes back from a timer: at a time, or later if there is more to do than the ceiling
 // allows. late says that the job's time had come before.
-func (s *sinkState) stepTimer(j *delivery.Job, at time.Time, late bool, now instant) placement {
+func (q *queue) stepTimer(s *sinkState, j *delivery.Job, at time.Time, late bool, now instant) placement {
 	until := now.in(at.Sub(now.wall))
-	j.Due = at.Add(time.Duration(s.followUps.book(j.Campaign, until, late, now.local)-until) * time.Microsecond)
+	j.Due = at.Add(time.Duration(s.followUps.book(q, until, late, now.local)-until) * time.Microsecond)
 	return toTimer(delivery.ReasonStep, j.Due)
 }
 
@@ -68,19 +69,19 @@ func (p *Pacer) decideStep(j *delivery.Job, e *effective, now instant) placement
 		j.Due = now.wall.Add(wait)
 		return toTimer(delivery.ReasonStep, j.Due)
 	}
-	s := e.sink
+	q, s := p.queue(e), e.sink
 	if ready := j.ReadyAt(); ready.After(now.wall) {
-		return p.waitStep(j, s, ready, now)
+		return p.waitStep(q, s, j, ready, now)
 	}
 	if d := p.closedTo(s, j, now); d != nil {
-		return p.apart(s, d, j, false, now)
+		return p.apart(q, d, j, false, now)
 	}
 	f := &s.followUps
-	turn := max(f.turnOf(j.Campaign, now.local), s.breaker.openUntil)
+	turn := max(f.turnOf(q, now.local), s.breaker.openUntil)
 	if !p.fitsStep(j, s) || p.timeOf(turn).Sub(j.ReadAt) >= p.opt.MaxOpenAge {
-		return s.stepTimer(j, p.timeOf(max(now.local, s.breaker.openUntil)), true, now)
+		return q.stepTimer(s, j, p.timeOf(max(now.local, s.breaker.openUntil)), true, now)
 	}
-	return placement{where: queued, queue: p.queue(e)}
+	return placement{where: queued, queue: q}
 }
 
 // maxFollowUps bounds the follow-ups of a sink that are sent in one turn.
@@ -103,9 +104,8 @@ func (p *Pacer) sendFollowUp(s *sinkState, now instant) bool {
 		f.next = now.local + f.slack
 		return false
 	}
-	j := f.nextJob(now.local, func(campaign string) bool {
-		q := p.queues.byID[campaign]
-		return q == nil || !q.outOfCalls() && q.circuit.openUntil <= now.local && (!q.circuit.tripped || q.calls.inFlight == 0)
+	j := f.nextJob(now.local, func(q *queue) bool {
+		return !q.outOfCalls() && q.circuit.openUntil <= now.local && (!q.circuit.tripped || q.calls.inFlight == 0)
 	})
 	if j == nil {
 		return false
@@ -115,11 +115,12 @@ func (p *Pacer) sendFollowUp(s *sinkState, now instant) bool {
 		p.replace(j, now)
 		return true
 	}
+	q := p.queue(e)
 	if d := p.busyAt(s, nil, j, now); d != nil {
-		p.carryOut(j, p.apart(s, d, j, false, now), now)
+		p.carryOut(j, p.apart(q, d, j, false, now), now)
 		return true
 	}
-	p.begin(dispatch{queue: p.queue(e), sink: s, job: j, at: now.local, latest: never}, now)
+	p.begin(dispatch{queue: q, sink: s, job: j, at: now.local, latest: never}, now)
 	return true
 }
 
@@ -136,7 +137,7 @@ func (p *Pacer) wakeFollowUp(s *sinkState, now instant) {
 func (p *Pacer) maintainFollowUps(s *sinkState, now instant) {
 	latest := now.wall.Add(-p.opt.MaxOpenAge * 3 / 2)
 	p.moveOut(&s.followUps, func(_ int64, j *delivery.Job) bool { return j.ReadAt.Before(latest) }, func(j *delivery.Job) placement {
-		return s.stepTimer(j, p.timeOf(max(now.local, s.breaker.openUntil)), true, now)
+		return p.queues.byID[j.Campaign].stepTimer(s, j, p.timeOf(max(now.local, s.breaker.openUntil)), true, now)
 	}, now)
 	s.followUps.forget(now.local)
 }
