@@ -1,6 +1,7 @@
 package pacer
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -29,9 +30,6 @@ const (
 	// relaying it would let those behind it through no sooner, and writing a job to a lane and reading it again costs
 	// several times what sending it costs. What is sent more slowly must not, or those behind it would wait for its rate.
 	relaySpeed = 10_000
-	// refuseFor bounds how long intake waits for jobs that seem to be sent soon and are not, and refuseAgain how long after that
-	// it is not tried again.
-	refuseFor, refuseAgain = time.Second, 5 * time.Second
 )
 
 // soon reports whether the units ahead are sent within a moment, as far as the campaign's rate and the calls of its sink go.
@@ -46,33 +44,21 @@ func (q *queue) fast(ahead int64, now instant) bool {
 // sentIn is how many units may be sent within a time, as far as the campaign's rate and the calls of its sink go; -1 if
 // its turn is later.
 func (q *queue) sentIn(within time.Duration, now instant) int64 {
-	s, calls := q.sink, int64(0)
+	s := q.sink
 	if s == nil || now.until(max(q.turnAt, q.opens())) > within {
 		return -1
 	}
-	if calls = int64(s.max); q.campaign.MaxInFlight > 0 {
+	calls := int64(s.max)
+	if q.campaign.MaxInFlight > 0 {
 		calls = min(calls, int64(q.campaign.MaxInFlight))
 	}
-	return min(q.campaign.Rate.UnitsIn(within)/q.competitors, calls*within.Microseconds()/max(s.calls.lasts, 1))
+	return min(q.campaign.Rate.UnitsIn(within)/q.competitors, calls*within.Microseconds()/max(s.calls.lately(now.local), 1))
 }
 
 // refuses reports whether a job of ingress that does not fit, for want of memory alone, is refused although its campaign uses
-// lanes: when what is before it is sent as fast as it would be relayed. Its partition is not read meanwhile. When that takes
-// longer, jobs are relayed.
+// lanes: when what is before it is sent as fast as it would be relayed. Its partition is not read meanwhile.
 func (q *queue) refuses(j *delivery.Job, maxBytes int64, now instant) bool {
-	ahead := q.ahead(rank(j))
-	if j.From != delivery.FromIngress || now.local < q.behindUntil || q.size+j.Size <= maxBytes || !q.fast(ahead, now) {
-		return false
-	}
-	if q.refusesSince == 0 || now.local-q.refusesSince > refuseAgain.Microseconds() {
-		q.refusesSince = now.local
-	}
-	return !q.refusedLong(now)
-}
-
-// refusedLong reports whether intake has waited for the queue for too long.
-func (q *queue) refusedLong(now instant) bool {
-	return q.refusesSince != 0 && now.local-q.refusesSince > refuseFor.Microseconds()
+	return j.From == delivery.FromIngress && now.local >= q.behindUntil && q.size+j.Size > maxBytes && q.fast(q.ahead(rank(j)), now)
 }
 
 // far reports whether the campaign's turn is so far off that its jobs may not wait for it here.
@@ -84,32 +70,27 @@ func (q *queue) far(openAge time.Duration, now instant) bool {
 	return now.until(turn) > openAge
 }
 
-// makeCapacity tells the lanes whose jobs were refused that the queue has room again, once it is half empty and its turn is
-// near.
+// makeCapacity tells the sources whose jobs were refused that the queue has room again, once it is half empty and its turn is
+// near. Ingress is told, too, when the jobs that it keeps are better relayed.
 func (p *Pacer) makeCapacity(q *queue, now instant) {
-	if len(q.waiting) == 0 || q.far(p.opt.MaxOpenAge, now) {
+	if len(q.waiting) == 0 || q.campaign == nil {
 		return
 	}
 	room := p.maintenance.ahead.laneCapacity(q)
-	switch {
-	case q.refusesSince == 0:
-	case q.size <= p.opt.MaxQueueBytes/8*7:
-		q.refusesSince = 0
-		q.grant(q.id, room)
-		return
-	case q.refusedLong(now):
-		q.grant(q.id, room) // they are relayed
-		return
+	if q.campaign.Overflow != delivery.OverflowBlock && !q.fast(q.units, now) {
+		q.grant(q.id, room, false)
 	}
-	if q.units > room/2 || q.size > p.opt.MaxQueueBytes/2 {
-		return
+	if !q.far(p.opt.MaxOpenAge, now) && q.units <= room/2 && q.size <= p.opt.MaxQueueBytes/2 {
+		q.grantLanes(room, p.opt.MaxQueueBytes, now)
 	}
-	q.grantLanes(room, p.opt.MaxQueueBytes, now)
 }
 
-// grantLanes tells lanes of the room that is left of room units, less what was told and is still to come, and less what there is
-// no memory for.
+// grantLanes tells sources of the room that is left of room units, less what there is no memory for. The next are told when these have
+// had time to use it.
 func (q *queue) grantLanes(room, maxBytes int64, now instant) {
+	if now.local < q.toldUntil {
+		return
+	}
 	if q.units > 0 {
 		q.unit = max(1, q.size/q.units)
 	}
@@ -117,17 +98,9 @@ func (q *queue) grantLanes(room, maxBytes int64, now instant) {
 	if q.unit > 0 {
 		left = min(left, max(1, (maxBytes-q.size)/q.unit))
 	}
-	if now.local < q.until {
-		if left -= q.coming; left < (room+1)/2 && left < leastGranted {
-			return
-		}
-	} else {
-		q.coming = 0
-	}
-	told := q.grant(q.id, left)
-	q.coming += told
+	q.grant(q.id, left, true)
 	soon := time.Duration(float64(time.Second) * float64(room) / 4 / max(q.campaign.Rate.PerSecond(), 1))
-	q.until = now.in(min(max(soon, leastComing), mostComing))
+	q.toldUntil = now.in(min(max(soon, leastComing), mostComing))
 }
 
 // widen lets more jobs wait in a queue that has yielded, each time that it has sent half of them: a campaign that sends
@@ -141,65 +114,193 @@ func (q *queue) widen() {
 	}
 }
 
+// intake is what of a campaign's jobs may come from the sources that keep them until there is room. The zero value is ready.
+type intake struct {
+	waiting   []delivery.Source // sources with jobs that were refused for want of room, in the order in which they began to wait
+	window    int64             // units that may wait here, after yielding; 0: as many as usual
+	toldUntil int64             // local time until which lanes that were told of room are waited for
+	unit      int64             // bytes of a unit, about
+}
+
+const (
+	// leastGranted and mostGranted bound the units of room that one lane is told of. For fewer, as long as there are other lanes to be
+	// told later, a read costs more than what it brings; for more, it may not hand over as many.
+	leastGranted, mostGranted = 512, 2048
+	// leastComing and mostComing bound how long room that lanes were told of is waited for.
+	leastComing, mostComing = 20 * time.Millisecond, 250 * time.Millisecond
+)
+
+// await adds a source that keeps jobs until there is room for them.
+func (i *intake) await(src delivery.Source) {
+	if !slices.Contains(i.waiting, src) {
+		i.waiting = append(i.waiting, src)
+	}
+}
+
+// grant notifies waiting sources, lanes among them or not, of room for units, of which each gets a part: the campaign may have several
+// lanes here, and what is read for room that another has taken is read again. Where the parts would be small, the lanes that began to
+// wait last go on waiting, so that all take turns.
+func (i *intake) grant(campaign string, units int64, lanes bool) {
+	n, most := int64(max(1, len(i.waiting))), max(1, units/leastGranted)
+	part := func(of int64) int64 { return (units + of - 1) / of }
+	room := part(min(n, most))
+	if units < settleAll {
+		room = min(room, mostGranted)
+	}
+	list := i.waiting
+	i.waiting = nil
+	for _, src := range list {
+		switch {
+		case src.Place() == delivery.FromIngress:
+			src.GrantCapacity(campaign, part(n))
+		case lanes && most > 0:
+			most--
+			src.GrantCapacity(campaign, room)
+		default:
+			i.waiting = append(i.waiting, src)
+		}
+	}
+}
+
 // Yield gives jobs of lanes back to them, because a lane that has something to read waits for memory: those of campaigns whose turn is far
 // off, all but one of each; or, if there are none, the later half of the jobs of every campaign. It is called again while lanes wait.
-func (p *Pacer) Yield() { p.inbox.do(p.yield) }
+func (p *Pacer) Yield() {
+	p.inbox.do(func(now instant) {
+		u := &p.maintenance
+		if len(u.yields) > 0 {
+			return
+		}
+		var far, all []*queue
+		for _, q := range p.queues.list {
+			n := q.len() - q.direct
+			if n > 0 {
+				all = append(all, q)
+			}
+			if n > 1 && q.far(p.opt.MaxOpenAge, now) {
+				far = append(far, q)
+			}
+		}
+		if u.yields = far; len(far) == 0 {
+			u.yields = all
+		}
+		p.yield(now)
+	})
+}
 
 // maxYield bounds the jobs given back in one turn: slots come due in between.
 const maxYield = 512
 
+// yield gives back the jobs of lanes of some of the queues that are to yield, except for those that have a slot, and goes on in the next turn.
+// A queue whose turn is near gives half, and what it keeps is all that may wait there until it sends.
 func (p *Pacer) yield(now instant) {
-	if p.maintenance.yielding {
-		return
-	}
-	var far, all []*queue
-	for _, q := range p.queues.list {
-		n := q.len() - q.direct
-		if n > 0 {
-			all = append(all, q)
+	u := &p.maintenance
+	for most := maxYield; len(u.yields) > 0 && most > 0; u.yields = u.yields[1:] {
+		q := u.yields[0]
+		far, keep := q.far(p.opt.MaxOpenAge, now), (q.len()-q.direct)/2
+		if far {
+			keep = 1
 		}
-		if n > 1 && q.far(p.opt.MaxOpenAge, now) {
-			far = append(far, q)
+		jobs := takeOut(q, func(ahead int64, j *delivery.Job) bool {
+			if j.From == delivery.FromLane {
+				keep--
+			}
+			return j.From == delivery.FromLane && keep < 0 && ahead >= q.granted
+		})
+		for _, j := range slices.Backward(jobs) { // the last first: a lane gives them back from its end
+			p.carryOut(j, placement{where: stays}, now)
 		}
-	}
-	if len(far) > 0 {
-		p.yieldSome(far, func(int) int { return 1 }, false, now)
-	} else {
-		p.yieldSome(all, func(jobs int) int { return jobs / 2 }, true, now)
-	}
-}
-
-// yieldSome gives back the jobs of each queue but for those to keep, and goes on in the next turn. narrows tells that these are
-// all that may wait there until the campaign sends.
-func (p *Pacer) yieldSome(queues []*queue, keep func(jobs int) int, narrows bool, now instant) {
-	for most := maxYield; len(queues) > 0 && most > 0; queues = queues[1:] {
-		q := queues[0]
-		n := q.len() - q.direct
-		if n == 0 {
-			continue
-		}
-		most -= p.giveLanes(q, keep(n), now)
-		if narrows {
+		if most -= len(jobs); !far {
 			q.window = max(1, q.units)
 		}
 	}
-	if p.maintenance.yielding = len(queues) > 0; p.maintenance.yielding {
-		p.inbox.do(func(now instant) { p.yieldSome(queues, keep, narrows, now) })
+	if len(u.yields) > 0 {
+		p.inbox.do(p.yield)
 	}
 }
 
-// giveLanes gives the jobs of lanes back, except for the first keep of them and those that have a slot, and returns how
-// many.
-func (p *Pacer) giveLanes(q *queue, keep int, now instant) int {
-	jobs := takeOut(q, func(ahead int64, j *delivery.Job) bool {
-		if j.From != delivery.FromLane {
-			return false
-		}
-		keep--
-		return keep < 0 && ahead >= q.granted
-	})
-	for _, j := range slices.Backward(jobs) { // the last first: a lane gives them back from its end
-		p.carryOut(j, placement{where: stays}, now)
+// ahead is for how long before their turn jobs of lanes are read at most, so that all campaigns that send fit into the memory. It
+// is the same for all: their backlogs lie in a lane in proportion to their rates, so that one read of it serves them all. It is
+// pure; the zero value is ready.
+type ahead struct {
+	limit time.Duration // 0: none
+	each  int64         // bytes of a unit, about; 0: not known
+	rates []delivery.Rate
+}
+
+const (
+	// mostAhead is the highest limit: beyond it there is none. leastAhead is the lowest.
+	mostAhead, leastAhead = time.Minute, 50 * time.Millisecond
+	// unitBytes is what a unit takes as long as nothing is known of it.
+	unitBytes = 1 << 10
+	// leastLaneUnits is how many units of one campaign may wait here in any case: one that is sent next, and one that comes
+	// after it.
+	leastLaneUnits = 2
+)
+
+// saw takes note of the memory of a job of a lane.
+func (a *ahead) saw(j *delivery.Job) {
+	each := j.Size / max(1, j.Weight)
+	if a.each == 0 {
+		a.each = max(1, each)
 	}
-	return len(jobs)
+	a.each = max(1, a.each+(each-a.each)/64)
+}
+
+// usual is how many units of a campaign of a rate may wait here that could also wait where they were read, if there is memory.
+func usual(r delivery.Rate) int64 {
+	return max(16, min(r.UnitsIn(2*time.Second), maxLaneUnits), r.UnitsIn(100*time.Millisecond))
+}
+
+// units is how many it may be.
+func (a *ahead) units(r delivery.Rate) int64 {
+	if a.limit == 0 {
+		return usual(r)
+	}
+	return min(usual(r), max(leastLaneUnits, r.UnitsIn(a.limit)))
+}
+
+// fit sets the limit so that campaigns of the rates take so much memory at most, as far as leastLaneUnits and leastAhead allow.
+func (a *ahead) fit(rates []delivery.Rate, bytes int64) {
+	each := a.each
+	if each == 0 {
+		each = unitBytes
+	}
+	fits := func(limit time.Duration) bool {
+		a.limit = limit
+		sum := int64(0)
+		for _, r := range rates {
+			if sum += a.units(r); sum > bytes/each {
+				return false
+			}
+		}
+		return true
+	}
+	if fits(0) {
+		return
+	}
+	low, high := leastAhead, mostAhead
+	for low < high/16*15 {
+		if middle := time.Duration(math.Sqrt(float64(low) * float64(high))); fits(middle) {
+			low = middle
+		} else {
+			high = middle
+		}
+	}
+	a.limit = low
+}
+
+// setReadahead sets for how long before their turn jobs of lanes are read, by the campaigns that have jobs here or in lanes that wait
+// for room, and may send.
+func (p *Pacer) setReadahead(now instant) {
+	a := &p.maintenance.ahead
+	a.rates = a.rates[:0]
+	for _, q := range p.queues.list {
+		if len(q.waiting) == 0 && q.empty() {
+			continue
+		}
+		if e := p.campaigns.effective(q.id, now); e != nil && standingOf(e.campaign, e.sink, now.wall) == sending {
+			a.rates = append(a.rates, e.campaign.Rate)
+		}
+	}
+	a.fit(a.rates, 4*p.opt.MaxQueueBytes) // half of the buffer, of which a campaign may take an eighth
 }

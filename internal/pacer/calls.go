@@ -32,6 +32,14 @@ func (c *calls) ended(since, now int64) {
 	c.lasts += (now - since - c.lasts) / callSmoothing
 }
 
+// lately is how long a call lasts, as far as it is known. It is at least as long as no call has ended.
+func (c *calls) lately(now int64) int64 {
+	if c.inFlight > 0 {
+		return max(c.lasts, now-c.endedAt)
+	}
+	return c.lasts
+}
+
 // need is what slots are to be used for.
 type need struct {
 	most    int64 // calls that may be in flight at once

@@ -125,9 +125,9 @@ func (p *Pacer) review(q *queue, now instant) {
 	p.refundSlots(q, noRevision)
 	p.replaceAll(q.takeSteps(), now)
 	p.replaceAll(takeOut(q, func(int64, *delivery.Job) bool { return true }), now)
-	if q.refusesSince == 0 && (q.campaign == nil && !p.campaigns.absent(q.id, p.opt.UnknownGrace) || q.campaign != nil && q.standing(now) == held) {
-		return
+	if q.campaign == nil {
+		q.grant(q.id, settleAll, p.campaigns.absent(q.id, p.opt.UnknownGrace))
+	} else if held := q.standing(now) == held; !held || q.campaign.Overflow != delivery.OverflowBlock {
+		q.grant(q.id, settleAll, !held)
 	}
-	q.refusesSince = 0
-	q.grant(q.id, settleAll)
 }

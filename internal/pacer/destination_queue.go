@@ -137,16 +137,8 @@ func (d *destination) capacity(openAge time.Duration, now instant) int {
 	case d.open(now.local), d.tripped:
 		return shutLine
 	}
-	each := max(d.callLasts(now.local), time.Millisecond.Microseconds())
+	each := max(d.calls.lately(now.local), time.Millisecond.Microseconds())
 	return int(min(max(int64(d.maxCalls())*openAge.Microseconds()/each, 1), mostLine))
-}
-
-// callLasts is how long a call of the destination lasts, as far as it is known.
-func (d *destination) callLasts(now int64) int64 {
-	if d.calls.inFlight > 0 {
-		return max(d.calls.lasts, now-d.calls.endedAt)
-	}
-	return d.calls.lasts
 }
 
 // apart returns where a job waits for its destination: in its line, or in a timer.
@@ -166,7 +158,7 @@ func (p *Pacer) apart(q *queue, d *destination, j *delivery.Job, front bool, now
 // obstructs reports whether a job would hold up its lane with a call that most likely ends only by its timeout: a lane is read no further
 // than some thousand jobs beyond the first that is open. Such a destination is tried with jobs from timers, where this one goes, too.
 func (d *destination) obstructs(j *delivery.Job, openAge time.Duration, now instant) bool {
-	return j.From == delivery.FromLane && d.tripped && 4*d.callLasts(now.local) > openAge.Microseconds()
+	return j.From == delivery.FromLane && d.tripped && 4*d.calls.lately(now.local) > openAge.Microseconds()
 }
 
 // timer returns for how long a job waits for its destination in a timer: while it is busy or has asked for a wait, until it could have its turn;
@@ -179,7 +171,7 @@ func (d *destination) timer(j *delivery.Job, o *Options, now instant) placement 
 	case d.tripped:
 		wait = min(wait, now.since(d.trippedAt))
 	default:
-		each := max(cmp.Or(d.callLasts(now.local), time.Second.Microseconds())/int64(max(1, d.maxCalls())), 1)
+		each := max(cmp.Or(d.calls.lately(now.local), time.Second.Microseconds())/int64(max(1, d.maxCalls())), 1)
 		d.turnAt = min(max(d.turnAt, d.openUntil, now.in(o.MaxOpenAge)), now.in(mostApart)) + each
 		wait = now.until(d.turnAt)
 	}

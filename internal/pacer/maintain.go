@@ -20,8 +20,8 @@ type maintenance struct {
 	done  int   // queues of the list, in this round
 	begun int64 // local time when the round began
 
-	yielding bool // jobs are given back to lanes; see yield
-	ahead    ahead
+	yields []*queue // that are to give jobs back to lanes; see Yield
+	ahead  ahead
 }
 
 // step is how many queues of a list the next step maintains.

@@ -79,9 +79,6 @@ func (p *Pacer) carryOut(j *delivery.Job, to placement, now instant) {
 			return
 		}
 		q.push(j)
-		if j.From == delivery.FromLane && j.Moves&delivery.Returned == 0 {
-			q.came(j.Weight)
-		}
 		if q.granted > 0 {
 			p.schedule(q)
 		}

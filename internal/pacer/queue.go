@@ -29,8 +29,6 @@ type queue struct {
 
 	place int // in the list of queues
 	intake
-
-	refusesSince int64 // local time since when ingress waits although the campaign uses lanes; 0: it does not
 }
 
 // asking is when a queue asks for slots, and its current ask.

@@ -88,3 +88,22 @@ func TestADrainWritesNothing(t *testing.T) {
 		}
 	})
 }
+
+// TestRevokeBesideAnUnknownCampaign: a lane waits for a campaign that is not known when another partition is taken away.
+func TestRevokeBesideAnUnknownCampaign(t *testing.T) {
+	one(t, newBook(campaign("c", 100)), nil, func(t *testing.T, f *fleet) {
+		lane, gone := newPartition("lanes/0"), newPartition("lanes/1")
+		if n := f.offer(t, jobs(lane, delivery.FromLane, "unknown", 0, 1)); n != 1 {
+			t.Fatalf("%d of 1 refused", n)
+		}
+		gone.revoke()
+		if err := f.daemons[0].Revoke(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		f.book.set(campaign("unknown", 100))
+		time.Sleep(time.Second)
+		if lane.counts().rooms == 0 {
+			t.Error("the lane is not asked for the job when its campaign is known")
+		}
+	})
+}
