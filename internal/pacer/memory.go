@@ -3,6 +3,7 @@ package pacer
 import (
 	"context"
 	"iter"
+	"sync/atomic"
 
 	"github.com/pacer/pacer/internal/delivery"
 )
@@ -55,17 +56,27 @@ func (p *Pacer) notQueued() iter.Seq2[container, bool] {
 	}
 }
 
-// inTurn calls f in a turn of the scheduler, and returns its result.
+// inTurn calls f in a turn of the scheduler, and returns its result. With an error, f was not called and never is, unless the scheduler has ended.
 func inTurn[T any](ctx context.Context, p *Pacer, f func(now instant) T) (result T, err error) {
 	answer := make(chan T, 1)
-	p.inbox.do(func(now instant) { answer <- f(now) })
-	select {
-	case result = <-answer:
-		return result, nil
-	case <-p.inbox.closed:
-		return result, ErrDraining
-	case <-ctx.Done():
-		return result, ctx.Err()
+	var begun atomic.Bool // by the scheduler, or given up here
+	p.inbox.do(func(now instant) {
+		if begun.CompareAndSwap(false, true) {
+			answer <- f(now)
+		}
+	})
+	for ended := ctx.Done(); ; {
+		select {
+		case result = <-answer:
+			return result, nil
+		case <-p.inbox.closed:
+			return result, ErrDraining
+		case <-ended:
+			if begun.CompareAndSwap(false, true) {
+				return result, ctx.Err()
+			}
+			ended = nil // the scheduler is at it
+		}
 	}
 }
 

@@ -180,32 +180,17 @@ func (p *Pacer) background(f func(ctx context.Context)) {
 // again. All others are accepted.
 func (p *Pacer) Offer(ctx context.Context, jobs []*delivery.Job) (refused []*delivery.Job, err error) {
 	p.opt.findDestinations(ctx, jobs)
-	answer := make(chan []*delivery.Job, 1)
-	var begun atomic.Bool // by the scheduler, or given up here
-	p.inbox.do(func(now instant) {
-		if !begun.CompareAndSwap(false, true) || p.drain.stopped || p.disown(now) {
-			close(answer)
-			return
+	stopped := false
+	refused, err = inTurn(ctx, p, func(now instant) (refused []*delivery.Job) {
+		if stopped = p.drain.stopped || p.disown(now); !stopped {
+			refused = p.place(jobs, now)
 		}
-		answer <- p.place(jobs, now)
+		return refused
 	})
-	ended := ctx.Done()
-	for {
-		select {
-		case refused, ok := <-answer:
-			if !ok {
-				return nil, ErrDraining
-			}
-			return refused, nil
-		case <-p.inbox.closed:
-			return nil, ErrDraining
-		case <-ended:
-			if begun.CompareAndSwap(false, true) {
-				return nil, ctx.Err()
-			}
-			ended = nil // the scheduler is at it
-		}
+	if err == nil && stopped {
+		err = ErrDraining
 	}
+	return refused, err
 }
 
 // Relieve moves the queued jobs of src with offsets below before, and no slot yet, on to their lanes now: they keep its window of open offsets
