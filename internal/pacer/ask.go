@@ -3,7 +3,6 @@ package pacer
 import (
 	"context"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -166,6 +165,9 @@ func (p *Pacer) grant(q *queue, a delivery.Ask, g delivery.Granted, now instant)
 		held.BeginBy = g.GrantedAt + a.Horizon
 	}
 	q.add(held)
+	if held.Beyond() > 0 {
+		q.bind(q.granted) // if a job overtook the heavy one, its slots would be lost, and it would wait until as many come again
+	}
 	if q.sink != nil {
 		q.sink.granted += g.Units
 	}
@@ -231,21 +233,11 @@ func (p *Pacer) refundSlots(q *queue, before int64) {
 	p.refund(q, refunds, units)
 }
 
-// returnBeyond hands back the slots that are held for a heavy job that has gone.
+// returnBeyond hands the slots back if no job may begin at the first of them: the heavy job that they were granted for has gone.
 func (p *Pacer) returnBeyond(q *queue, now instant) {
-	var refunds []delivery.Grant
-	var units int64
-	for {
-		grant, n, _ := q.beyond()
-		if heavy, _ := q.awaited(); n == 0 || heavy != nil {
-			break
-		}
-		refunds, units = append(refunds, q.cut(grant, n)), units+n
-	}
-	if units > 0 {
-		slices.Reverse(refunds)           // see timeline.refundSlots
+	if q.granted > 0 && q.grants[0].Beyond() == q.grants[0].Units {
 		q.ask.at, q.turnAt = now.local, 0 // it was told to wait until they have passed
-		p.refund(q, refunds, units)
+		p.refundSlots(q, noRevision)
 	}
 }
 

@@ -110,32 +110,10 @@ func (q *queue) bytes() (list []int64) {
 	return list
 }
 
-// awaited is the heavy job for which the queue holds slots that no job may begin at: the first whose slots they can be, nil
-// once it has gone. most is what the jobs before it may weigh.
-func (q *queue) awaited() (heavy *delivery.Job, most int64) {
-	_, beyond, end := q.beyond()
-	if beyond == 0 || q.heavy == 0 {
-		return nil, 0
-	}
-	looked := 0
-	q.each(func(j *delivery.Job) bool {
-		if j.Weight > beyond && j.Weight <= end {
-			heavy, most = j, end-j.Weight
-		}
-		looked++
-		return heavy == nil && looked < maxWeights
-	})
-	return heavy, most
-}
-
-// goes is the job that goes at the next slot; the queue must not be empty. It is the head, unless that would take slots from
-// a heavy job, which would then wait until as many come again.
+// goes is the job that goes at the next slot; the queue must not be empty.
 func (q *queue) goes() *delivery.Job {
 	head := q.head()
-	if heavy, most := q.awaited(); heavy != nil && head.Weight > most {
-		return heavy
-	}
-	if head.Attempt > 0 && q.untried > 0 && (q.circuit.failures >= silentFailures || q.circuit.tripped || q.sink != nil && q.sink.breaker.tripped) {
+	if q.sums[rankBound] == 0 && head.Attempt > 0 && q.untried > 0 && (q.circuit.failures >= silentFailures || q.circuit.tripped || q.sink != nil && q.sink.breaker.tripped) {
 		return q.untriedBefore(head)
 	}
 	return head
@@ -157,14 +135,7 @@ func (q *queue) untriedBefore(head *delivery.Job) *delivery.Job {
 // next calls f for the first jobs that have no slots yet, at most n.
 func (q *queue) next(n int, f func(j *delivery.Job)) {
 	covered := q.granted
-	heavy, _ := q.awaited()
-	if heavy != nil {
-		covered -= heavy.Weight
-	}
 	q.each(func(j *delivery.Job) bool {
-		if j == heavy {
-			return true
-		}
 		if covered >= j.Weight {
 			covered -= j.Weight
 			return true

@@ -10,7 +10,8 @@ import (
 // in a timer or here, should not wait again: behind a full window of others it would be late, or not fit and go to the end of its campaign's
 // lane. Such jobs take turns with the others, since many that keep failing must not block the rest.
 const (
-	rankHigh     = iota // high priority
+	rankBound    = iota // with slots, of which some may be those of a heavy job: nothing overtakes them, see bind
+	rankHigh            // high priority
 	rankLined           // from the line of a destination
 	rankReturned        // from a timer, or tried before
 	rankOther
@@ -65,13 +66,13 @@ func (r *ranked) ahead(rank int) int64 {
 
 func (r *ranked) push(j *delivery.Job) {
 	r.parts[rank(j)].pushBack(j)
-	r.count(j, 1)
+	r.count(rank(j), j, 1)
 }
 
 // pushFront puts back a job that was taken out before its time.
 func (r *ranked) pushFront(j *delivery.Job) {
 	r.parts[rank(j)].pushFront(j)
-	r.count(j, 1)
+	r.count(rank(j), j, 1)
 }
 
 // turn is the rank of the job that goes next after passed jobs of each rank have gone; returned reports whether the last of
@@ -79,6 +80,8 @@ func (r *ranked) pushFront(j *delivery.Job) {
 func (r *ranked) turn(passed [ranks]int, returned bool) int {
 	left := func(rank int) bool { return r.parts[rank].len() > passed[rank] }
 	switch {
+	case left(rankBound):
+		return rankBound
 	case left(rankHigh):
 		return rankHigh
 	case left(rankLined):
@@ -98,6 +101,9 @@ func (r *ranked) head() *delivery.Job { return r.first().at(0) }
 // remove takes a job out that is sent now.
 func (r *ranked) remove(j *delivery.Job) {
 	k := rank(j)
+	if bound := &r.parts[rankBound]; bound.len() > 0 && bound.at(0) == j {
+		k = rankBound
+	}
 	if part := &r.parts[k]; part.at(0) == j {
 		part.popFront()
 	} else {
@@ -106,13 +112,31 @@ func (r *ranked) remove(j *delivery.Job) {
 	if k >= rankReturned {
 		r.returned = k == rankReturned
 	}
-	r.count(j, -1)
+	r.count(k, j, -1)
 }
 
-func (r *ranked) count(j *delivery.Job, sign int) {
+// bind has the jobs go first, in this order, that go first now and have slots, if there are so many.
+func (r *ranked) bind(slots int64) {
+	for {
+		var passed [ranks]int
+		if passed[rankBound] = r.parts[rankBound].len(); r.len() == passed[rankBound] {
+			return
+		}
+		k := r.turn(passed, r.returned)
+		j := r.parts[k].at(0)
+		if r.sums[rankBound]+j.Weight > slots {
+			return
+		}
+		r.remove(j)
+		r.parts[rankBound].pushBack(j)
+		r.count(rankBound, j, 1)
+	}
+}
+
+func (r *ranked) count(k int, j *delivery.Job, sign int) {
 	r.units += int64(sign) * j.Weight
 	r.size += int64(sign) * j.Size
-	r.sums[rank(j)] += int64(sign) * j.Weight
+	r.sums[k] += int64(sign) * j.Weight
 	if j.Weight > 1 {
 		r.heavy += sign
 	}
@@ -131,16 +155,15 @@ func (r *ranked) count(j *delivery.Job, sign int) {
 // filter keeps the jobs for which keep returns true. ahead is the sum of the weights of the jobs that go before.
 func (r *ranked) filter(keep func(ahead int64, j *delivery.Job) bool) {
 	var ahead int64
-	pass := func(_ int64, j *delivery.Job) bool {
-		ok := keep(ahead, j)
-		ahead += j.Weight
-		if !ok {
-			r.count(j, -1)
-		}
-		return ok
-	}
-	for i := range r.parts {
-		r.parts[i].filter(pass)
+	for k := range r.parts {
+		r.parts[k].filter(func(_ int64, j *delivery.Job) bool {
+			ok := keep(ahead, j)
+			ahead += j.Weight
+			if !ok {
+				r.count(k, j, -1)
+			}
+			return ok
+		})
 	}
 }
 

@@ -10,8 +10,8 @@ import (
 // timeline is one daemon's part of a campaign's timeline: the slots that it was granted and has not used. Slots are
 // used in order; a job of weight w uses up the next w of them and goes at the first, which keeps the bound even when
 // the jobs at the front have changed since the slots were asked for. But no job begins at a slot that was granted as part of
-// a heavy job: it may lie long after the windows of quotas have lost what was granted (see delivery.Grant.BeginBy). It is
-// pure, and all its times are store times in microseconds.
+// a heavy job: it may lie long after the windows of quotas have lost what was granted (see delivery.Grant.BeginBy). Slots are
+// handed back when the first of them is such a one. It is pure, and all its times are store times in microseconds.
 type timeline struct {
 	grants   []delivery.Grant // in order; First advances as slots are used
 	granted  int64            // sum of Units of grants
@@ -83,30 +83,6 @@ func (t *timeline) withdraw(from int64) (back []delivery.Grant, units int64) {
 	t.grants, t.granted = kept, t.granted-units
 	slices.Reverse(back) // from the end of the timeline, so that each is its end in turn
 	return back, units
-}
-
-// beyond is the first grant with slots that no job may begin at: how many these are, and how many slots there are up to its
-// end. They are held for a heavy job that begins before them.
-func (t *timeline) beyond() (grant int, slots, end int64) {
-	for i := range t.grants {
-		end += t.grants[i].Units
-		if slots = t.grants[i].Beyond(); slots > 0 {
-			return i, slots, end
-		}
-	}
-	return 0, 0, 0
-}
-
-// cut gives up the last n slots of a grant, and returns them for a refund.
-func (t *timeline) cut(grant int, n int64) delivery.Grant {
-	g := &t.grants[grant]
-	end := *g
-	end.First, end.Units = g.First.Advance(g.Units-n, g.Rate), n
-	t.granted -= n
-	if g.Units -= n; g.Units == 0 {
-		t.grants = slices.Delete(t.grants, grant, grant+1)
-	}
-	return end
 }
 
 // tooLate is how many of the first grant's slots, which must be there, lie not after late; those of a grant that was made
