@@ -172,10 +172,7 @@ func (p *Pacer) grant(q *queue, a delivery.Ask, g delivery.Granted, now instant)
 		q.sink.granted += g.Units
 	}
 	switch {
-	case p.drain.stopped:
-		p.refundSlots(q, noRevision)
-		return
-	case q.units == 0:
+	case q.units == 0: // also while it drains
 		p.refundSlots(q, noRevision)
 		p.takes.askLater(q, now.local)
 		return

@@ -64,14 +64,21 @@ func (p *Pacer) disown(now instant) bool {
 // dropQueued drops every job that is not in flight and hands all slots back.
 func (p *Pacer) dropQueued() {
 	p.returnUnsent()
+	p.keep(func(*delivery.Job) bool { return false })
 	for _, q := range p.queues.list {
-		p.refundSlots(q, noRevision)
-		q.filter(func(int64, *delivery.Job) bool { return false })
 		q.waiting = nil
 		p.takes.asks.remove(q)
 	}
+}
+
+// keep drops the jobs in memory for which stays returns false, and hands back the slots of queues that are empty then.
+func (p *Pacer) keep(stays func(*delivery.Job) bool) {
+	for _, q := range p.queues.list {
+		q.filter(func(_ int64, j *delivery.Job) bool { return stays(j) })
+		p.returnUnused(q)
+	}
 	for c := range p.notQueued() {
-		c.filter(func(int64, *delivery.Job) bool { return false })
+		c.filter(func(_ int64, j *delivery.Job) bool { return stays(j) })
 	}
 }
 

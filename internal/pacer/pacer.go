@@ -111,7 +111,6 @@ func (p *Pacer) turn() {
 	for _, r := range results {
 		p.settle(r, now)
 	}
-	p.inbox.done(results)
 	for _, f := range commands {
 		f(now)
 		now = p.now()
@@ -217,16 +216,12 @@ func (p *Pacer) Relieve(src delivery.Source, before int64) {
 	})
 }
 
-// maxSpare is how many results' memory is kept for the next ones.
-const maxSpare = 4096
-
 // inbox passes results and commands of other goroutines to the scheduler: they never wait for it here. A command is
 // called with the time of its turn.
 type inbox struct {
 	mu       sync.Mutex
 	commands []func(instant)
 	results  []sent
-	spare    []sent // the memory of the results before
 	wake     retry.Signal
 	closed   chan struct{} // closed when the scheduler has ended
 }
@@ -251,19 +246,8 @@ func (b *inbox) receive() (commands []func(instant), results []sent) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	commands, results = b.commands, b.results
-	b.commands, b.results, b.spare = nil, b.spare, nil
+	b.commands, b.results = nil, nil
 	return commands, results
-}
-
-// done returns the memory of results.
-func (b *inbox) done(results []sent) {
-	if cap(results) > maxSpare {
-		return
-	}
-	clear(results)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.spare = results[:0]
 }
 
 func (b *inbox) close() { close(b.closed) }

@@ -25,23 +25,17 @@ func drop(j *delivery.Job) bool {
 // Revoke drops every job of a revoked source that is not in flight; one in flight that is not settled when it comes back is dropped
 // then. All other jobs stay, and the slots go to them.
 func (p *Pacer) Revoke(ctx context.Context) error {
-	_, err := inTurn(ctx, p, func(now instant) (done struct{}) { p.dropRevoked(now); return done })
+	_, err := inTurn(ctx, p, func(now instant) (done struct{}) {
+		p.keep(func(j *delivery.Job) bool { return !drop(j) })
+		for _, q := range p.queues.list {
+			q.waiting = slices.DeleteFunc(q.waiting, revoked)
+			p.makeCapacity(q, now)
+		}
+		return done
+	})
 	if err != nil && !errors.Is(err, ErrDraining) {
 		return err
 	}
 	p.opt.Requeuer.Revoke()
 	return nil
-}
-
-func (p *Pacer) dropRevoked(now instant) {
-	keep := func(j *delivery.Job) bool { return !drop(j) }
-	for _, q := range p.queues.list {
-		q.filter(func(_ int64, j *delivery.Job) bool { return keep(j) })
-		q.waiting = slices.DeleteFunc(q.waiting, revoked)
-		p.returnUnused(q)
-		p.makeCapacity(q, now)
-	}
-	for c := range p.notQueued() {
-		c.filter(func(_ int64, j *delivery.Job) bool { return keep(j) })
-	}
 }
