@@ -3,6 +3,7 @@ package pacer
 import (
 	"context"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -15,16 +16,37 @@ const (
 	askAgain = 10_000_000
 )
 
+// slots are those of all campaigns in this daemon, from the ask to the refund: when queues ask for them, when they come due, and the calls for
+// which they are used.
+type slots struct {
+	opt Options
+	*metrics
+	localClock
+	inbox   inbox
+	running sync.WaitGroup // takes, refunds and sends
+
+	// Everything below belongs to the scheduler goroutine.
+	queues  queues
+	sinks   []*sinkState
+	due     timeHeap[*queue] // by the local time of their first slot
+	takes   takes
+	quantum quantum
+	clocks  storeClocks
+	sends   sends
+	unsent  unsent // to be handed back to the windows of quotas
+	drain   draining
+}
+
 // ask sends one take for every campaign that is due.
-func (p *Pacer) ask(now instant) {
-	t := &p.takes
-	if p.drain.stopped || !t.ready(now.local) {
+func (sl *slots) ask(now instant) {
+	t := &sl.takes
+	if sl.drain.stopped || !t.ready(now.local) {
 		return
 	}
 	queues, asks := make([]*queue, 0, t.lastItems), make([]delivery.Ask, 0, t.lastItems)
 	for t.asks.len() > 0 && t.asks.first().at <= now.local && len(asks) < maxItems {
 		q := t.asks.pop()
-		if a, ok := p.askOf(q, now); ok {
+		if a, ok := sl.askOf(q, now); ok {
 			q.asked(&a, now.local)
 			queues = append(queues, q)
 			asks = append(asks, a)
@@ -34,33 +56,33 @@ func (p *Pacer) ask(now instant) {
 		return
 	}
 	t.begin(len(asks), now.local)
-	p.background(func(ctx context.Context) {
-		sent := p.now().local
-		reply, err := p.opt.Limiter.Take(ctx, asks)
-		arrival := p.now().local
-		p.inbox.do(func(now instant) {
+	sl.background(func(ctx context.Context) {
+		sent := sl.now().local
+		reply, err := sl.opt.Limiter.Take(ctx, asks)
+		arrival := sl.now().local
+		sl.inbox.do(func(now instant) {
 			if err == nil {
-				p.quantum.observe(arrival - sent)
+				sl.quantum.observe(arrival - sent)
 			}
-			p.taken(queues, asks, reply, err, arrival, now)
+			sl.taken(queues, asks, reply, err, arrival, now)
 		})
 	})
 }
 
 // askOf is what the queue asks for now; ok is false when there is nothing to ask for, and then the queue has been
 // scheduled for a later look.
-func (p *Pacer) askOf(q *queue, now instant) (a delivery.Ask, ok bool) {
-	p.forfeit(q, now)
-	p.returnBeyond(q, now)
+func (sl *slots) askOf(q *queue, now instant) (a delivery.Ask, ok bool) {
+	sl.forfeit(q, now)
+	sl.returnBeyond(q, now)
 	if q.ask.busy > 0 || q.campaign == nil || q.sink == nil || q.units <= q.granted {
 		return a, false
 	}
 	if opens := q.opens(); opens > now.local {
-		p.takes.askLater(q, opens)
+		sl.takes.askLater(q, opens)
 		return a, false
 	}
-	horizon := p.quantum.horizon(q.campaign)
-	shared, room := p.freeCalls(q, horizon, now)
+	horizon := sl.quantum.horizon(q.campaign)
+	shared, room := sl.freeCalls(q, horizon, now)
 	want := min(q.units-q.granted, shared, delivery.MaxGrant)
 	q.ask.short = room < want
 	want = min(want, room)
@@ -71,7 +93,7 @@ func (p *Pacer) askOf(q *queue, now instant) (a delivery.Ask, ok bool) {
 		want = min(want, 1-int64(s.calls.inFlight)-s.granted-s.asked)
 	}
 	if want <= 0 {
-		p.takes.askLater(q, now.local+p.quantum.length-1) // a moment before those that were served
+		sl.takes.askLater(q, now.local+sl.quantum.length-1) // a moment before those that were served
 		return a, false
 	}
 	weights := q.weights()
@@ -79,8 +101,8 @@ func (p *Pacer) askOf(q *queue, now instant) (a delivery.Ask, ok bool) {
 		want = min(max(want, weights[0]), sum(weights))
 	}
 	return delivery.Ask{
-		Campaign: q.campaign, Want: want, Weights: weights, LastGranted: q.lastGranted(), Jumped: p.clocks.of(q.shard).jumped,
-		Horizon: horizon, Quantum: p.quantum.length, LateTolerance: p.opt.LateTolerance.Microseconds(), Gate: q.sink.id,
+		Campaign: q.campaign, Want: want, Weights: weights, LastGranted: q.lastGranted(), Jumped: sl.clocks.of(q.shard).jumped,
+		Horizon: horizon, Quantum: sl.quantum.length, LateTolerance: sl.opt.LateTolerance.Microseconds(), Gate: q.sink.id,
 		Bytes: q.bytes(),
 	}, true
 }
@@ -101,18 +123,18 @@ func (u *quantum) horizon(c *delivery.Campaign) int64 {
 
 // taken distributes a take's reply, which arrived at the local time arrival, to the queues that
 // asked.
-func (p *Pacer) taken(queues []*queue, asks []delivery.Ask, reply delivery.TakeReply, err error, arrival int64, now instant) {
-	p.takes.underWay--
+func (sl *slots) taken(queues []*queue, asks []delivery.Ask, reply delivery.TakeReply, err error, arrival int64, now instant) {
+	sl.takes.underWay--
 	for _, c := range reply.Clocks {
-		clock := p.clocks.of(c.Shard)
+		clock := sl.clocks.of(c.Shard)
 		by := c.Jumped - clock.jumped
 		if by != 0 {
 			clock.jump(by)
-			p.jumped(c.Shard, by)
+			sl.jumped(c.Shard, by)
 		}
 		if clock.observe(c.Now, arrival) || by != 0 {
-			for _, q := range p.queues.list {
-				p.schedule(q)
+			for _, q := range sl.queues.list {
+				sl.schedule(q)
 			}
 		}
 	}
@@ -121,44 +143,44 @@ func (p *Pacer) taken(queues []*queue, asks []delivery.Ask, reply delivery.TakeR
 		q.answered()
 		switch {
 		case err == nil || i < len(reply.Items) && reply.Items[i].GrantedAt > 0:
-			p.grant(q, asks[i], reply.Items[i], now)
+			sl.grant(q, asks[i], reply.Items[i], now)
 		default:
 			unanswered = append(unanswered, q)
 		}
 	}
 	if err != nil {
-		pause, first := p.takes.failed(now.local)
+		pause, first := sl.takes.failed(now.local)
 		if first {
-			p.opt.Logger.Warn("the quota store does not answer; jobs wait until it does", "error", err)
+			sl.opt.Logger.Warn("the quota store does not answer; jobs wait until it does", "error", err)
 		}
 		for _, q := range unanswered {
-			p.takes.askLater(q, now.in(pause))
+			sl.takes.askLater(q, now.in(pause))
 		}
 	} else if len(reply.Clocks) > 0 {
-		p.takes.answeredAt = arrival
-		p.recover(arrival)
+		sl.takes.answeredAt = arrival
+		sl.recover(arrival)
 	}
 }
 
 // jumped gives up the slots of a shard whose clock has jumped: its data is lost, and their times mean nothing.
-func (p *Pacer) jumped(shard int, by int64) {
-	for _, q := range p.queues.byID {
+func (sl *slots) jumped(shard int, by int64) {
+	for _, q := range sl.queues.byID {
 		if q.shard == shard && q.lastGranted() > 0 {
-			p.refundSlots(q, noRevision)
+			sl.refundSlots(q, noRevision)
 			q.lastSlot += by
 		}
 	}
 }
 
 // recover notes the end of an outage of the store.
-func (p *Pacer) recover(now int64) {
-	if p.takes.recovered(now) {
-		p.opt.Logger.Info("the quota store answers again")
+func (sl *slots) recover(now int64) {
+	if sl.takes.recovered(now) {
+		sl.opt.Logger.Info("the quota store answers again")
 	}
 }
 
 // grant records the slots a queue was granted and decides when it asks again.
-func (p *Pacer) grant(q *queue, a delivery.Ask, g delivery.Granted, now instant) {
+func (sl *slots) grant(q *queue, a delivery.Ask, g delivery.Granted, now instant) {
 	q.competitors = max(1, g.Competitors)
 	held := g.Grant()
 	if a.Weights != nil {
@@ -173,35 +195,35 @@ func (p *Pacer) grant(q *queue, a delivery.Ask, g delivery.Granted, now instant)
 	}
 	switch {
 	case q.units == 0: // also while it drains
-		p.refundSlots(q, noRevision)
-		p.takes.askLater(q, now.local)
+		sl.refundSlots(q, noRevision)
+		sl.takes.askLater(q, now.local)
 		return
 	case q.campaign != a.Campaign && changed(q.campaign, a.Campaign):
-		p.refundSlots(q, validFrom(a.Campaign, q.campaign))
-		p.takes.askLater(q, now.local)
+		sl.refundSlots(q, validFrom(a.Campaign, q.campaign))
+		sl.takes.askLater(q, now.local)
 		return
 	}
-	p.schedule(q)
-	if g.Bound == delivery.BindGate && q.sink != nil && p.moves.idle(destinationKey{sink: q.sink.id}) {
+	sl.schedule(q)
+	if g.Bound == delivery.BindGate && q.sink != nil && !q.sink.moving {
 		q.sink.breaker.seeGate(0, delivery.Gate{Cause: delivery.GateThrottled}, now.local)
 	}
-	p.takes.askLater(q, p.nextAsk(q, a, g, now))
+	sl.takes.askLater(q, sl.nextAsk(q, a, g, now))
 }
 
 // nextAsk is the local time at which a queue asks again, given its ask and the grant.
-func (p *Pacer) nextAsk(q *queue, a delivery.Ask, g delivery.Granted, now instant) int64 {
-	next := now.local + p.quantum.length - p.quantum.spread()
+func (sl *slots) nextAsk(q *queue, a delivery.Ask, g delivery.Granted, now instant) int64 {
+	next := now.local + sl.quantum.length - sl.quantum.spread()
 	if q.units <= q.granted { // the next job asks at once, while there are not too many that do
-		next = now.local + p.quantum.length - p.quantum.shortest
+		next = now.local + sl.quantum.length - sl.quantum.shortest
 	}
 	q.turnAt = 0
 	if q.ask.short = q.ask.short && g.Units == a.Want; q.ask.short || q.sums[rankLined] > 0 { // others follow these
-		next = min(next, q.askSooner(p.quantum.length, now))
+		next = min(next, q.askSooner(sl.quantum.length, now))
 	}
 	if g.Units < a.Want && g.NextAt > 0 {
-		at := p.clocks.of(g.From.Shard).local(g.NextAt)
+		at := sl.clocks.of(g.From.Shard).local(g.NextAt)
 		if g.Units == 0 {
-			next, q.turnAt, q.ask.paced = now.local+p.quantum.length/2, at, g.Bound == delivery.BindRate
+			next, q.turnAt, q.ask.paced = now.local+sl.quantum.length/2, at, g.Bound == delivery.BindRate
 		}
 		next = max(at, next)
 	}
@@ -215,48 +237,48 @@ func (p *Pacer) nextAsk(q *queue, a delivery.Ask, g delivery.Granted, now instan
 }
 
 // schedule keeps the queue in the slot heap while it has slots that it can use.
-func (p *Pacer) schedule(q *queue) {
+func (sl *slots) schedule(q *queue) {
 	if q.granted > 0 && !q.blocked && !q.empty() && !q.outOfCalls() && q.granted >= q.goes().Weight {
-		p.slots.set(q, p.clocks.due(q))
+		sl.due.set(q, sl.clocks.due(q))
 	} else {
-		p.slots.remove(q)
+		sl.due.remove(q)
 	}
 }
 
 // refundSlots gives the queue's slots before a revision back to the timeline. Until that is done the queue does not ask, so that a take never
 // overtakes the refund of the slots before it.
-func (p *Pacer) refundSlots(q *queue, before int64) {
+func (sl *slots) refundSlots(q *queue, before int64) {
 	refunds, units := q.timeline.withdraw(before)
-	p.refund(q, refunds, units)
+	sl.refund(q, refunds, units)
 }
 
 // returnBeyond hands the slots back if no job may begin at the first of them: the heavy job that they were granted for has gone.
-func (p *Pacer) returnBeyond(q *queue, now instant) {
+func (sl *slots) returnBeyond(q *queue, now instant) {
 	if q.granted > 0 && q.grants[0].Beyond() == q.grants[0].Units {
 		q.ask.at, q.turnAt = now.local, 0 // it was told to wait until they have passed
-		p.refundSlots(q, noRevision)
+		sl.refundSlots(q, noRevision)
 	}
 }
 
 // refund returns slots that a queue has given up.
-func (p *Pacer) refund(q *queue, refunds []delivery.Grant, units int64) {
-	p.schedule(q)
+func (sl *slots) refund(q *queue, refunds []delivery.Grant, units int64) {
+	sl.schedule(q)
 	if len(refunds) == 0 {
 		return
 	}
 	if q.sink != nil {
 		q.sink.granted -= units
 	}
-	p.takes.asks.remove(q)
+	sl.takes.asks.remove(q)
 	q.ask.busy++
-	p.background(func(ctx context.Context) {
-		err := p.opt.Limiter.Refund(ctx, refunds)
-		p.inbox.do(func(instant) {
+	sl.background(func(ctx context.Context) {
+		err := sl.opt.Limiter.Refund(ctx, refunds)
+		sl.inbox.do(func(instant) {
 			if err != nil {
-				p.opt.Logger.Debug("slots were not handed back and are lost", "campaign", q.id, "error", err)
+				sl.opt.Logger.Debug("slots were not handed back and are lost", "campaign", q.id, "error", err)
 			}
 			q.ask.busy--
-			p.takes.want(q)
+			sl.takes.want(q)
 		})
 	})
 }

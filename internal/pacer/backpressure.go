@@ -72,11 +72,11 @@ func (q *queue) far(openAge time.Duration, now instant) bool {
 
 // makeCapacity tells the sources whose jobs were refused that the queue has room again, once it is half empty and its turn is
 // near. Ingress is told, too, when the jobs that it keeps are better relayed.
-func (p *Pacer) makeCapacity(q *queue, now instant) {
+func (p *placing) makeCapacity(q *queue, now instant) {
 	if len(q.waiting) == 0 || q.campaign == nil {
 		return
 	}
-	room := p.maintenance.ahead.laneCapacity(q)
+	room := p.ahead.laneCapacity(q)
 	if q.campaign.Overflow != delivery.OverflowBlock && !q.fast(q.units, now) {
 		q.grant(q.id, room, false)
 	}
@@ -291,8 +291,8 @@ func (a *ahead) fit(rates []delivery.Rate, bytes int64) {
 
 // setReadahead sets for how long before their turn jobs of lanes are read, by the campaigns that have jobs here or in lanes that wait
 // for room, and may send.
-func (p *Pacer) setReadahead(now instant) {
-	a := &p.maintenance.ahead
+func (p *placing) setReadahead(now instant) {
+	a := &p.ahead
 	a.rates = a.rates[:0]
 	for _, q := range p.queues.list {
 		if len(q.waiting) == 0 && q.empty() {

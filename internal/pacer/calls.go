@@ -85,12 +85,12 @@ func (q *queue) outOfCalls() bool {
 
 // freeCalls is for how many further units there are calls: of the sink, besides those that its campaigns have slots for, and for this
 // campaign alone; its queue has jobs.
-func (p *Pacer) freeCalls(q *queue, horizon int64, now instant) (shared, own int64) {
+func (sl *slots) freeCalls(q *queue, horizon int64, now instant) (shared, own int64) {
 	c, s := q.campaign, q.sink
-	n := need{most: int64(s.max), spacing: farSpacing, soon: p.quantum.length * 5 / 8, horizon: horizon}
+	n := need{most: int64(s.max), spacing: farSpacing, soon: sl.quantum.length * 5 / 8, horizon: horizon}
 	shared = s.calls.free(n, now.local) - s.granted - s.asked
 	weight := max(1, q.units/int64(q.len())) // of a job, on average
-	late := p.opt.lateBy(c, c.Rate)
+	late := sl.opt.lateBy(c, c.Rate)
 	n.spacing, n.late = weight*q.competitors*min(c.Rate.Spacing(), farSpacing), late-late/16
 	own = s.calls.free(n, now.local)
 	if c.MaxInFlight > 0 {
@@ -102,7 +102,7 @@ func (p *Pacer) freeCalls(q *queue, horizon int64, now instant) (shared, own int
 
 // callEnded records the end of a call. A campaign that was short of calls then uses the slots that have waited for one, or
 // asks for more.
-func (p *Pacer) callEnded(q *queue, r *sent, now instant) {
+func (sl *slots) callEnded(q *queue, r *sent, now instant) {
 	waited := q.outOfCalls()
 	if r.forfeited {
 		q.calls.inFlight--
@@ -116,10 +116,10 @@ func (p *Pacer) callEnded(q *queue, r *sent, now instant) {
 	}
 	if waited {
 		q.calls.freeAt = now.local
-		p.schedule(q)
+		sl.schedule(q)
 	}
 	if q.ask.short && q.ask.index >= 0 {
-		p.takes.askLater(q, min(q.ask.at, q.askSooner(p.quantum.length, now)))
+		sl.takes.askLater(q, min(q.ask.at, q.askSooner(sl.quantum.length, now)))
 	}
 }
 

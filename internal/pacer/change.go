@@ -5,7 +5,7 @@ import (
 )
 
 // campaign is the campaign with this id, its schedule applied, nil while it is unknown.
-func (p *Pacer) campaign(id string, now instant) *effective {
+func (p *placing) campaign(id string, now instant) *effective {
 	e := p.campaigns.effective(id, now)
 	if e != nil && e.lacksSink(now.wall) {
 		p.opt.Logger.Error("the campaign is held: its sink is not configured; add it under sinks, or set another",
@@ -15,7 +15,7 @@ func (p *Pacer) campaign(id string, now instant) *effective {
 }
 
 // queue is the campaign's queue, made when it is first needed.
-func (p *Pacer) queue(e *effective) *queue {
+func (p *placing) queue(e *effective) *queue {
 	q := p.queues.byID[e.campaign.ID]
 	if q == nil {
 		q = p.queues.add(e.campaign.ID)

@@ -46,7 +46,7 @@ func (a *delayedJobs) filter(keep func(before int64, j *delivery.Job) bool) {
 }
 
 // wait returns where a job waits for its time: in memory if that is near, in a timer if not.
-func (p *Pacer) wait(j *delivery.Job, why delivery.Reason, due time.Time, now instant) placement {
+func (p *placing) wait(j *delivery.Job, why delivery.Reason, due time.Time, now instant) placement {
 	long := j.From == delivery.FromLane && j.Destination != "" && p.campaigns.overdue(j, p.opt.MaxOpenAge, now) // the lane would wait for one destination
 	if due.Sub(now.wall) >= p.opt.MaxOpenAge || long {
 		return toTimer(why, due)

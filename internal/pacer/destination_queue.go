@@ -45,7 +45,7 @@ func (o *Options) findDestinations(ctx context.Context, jobs []*delivery.Job) {
 }
 
 // destinationOf is the job's destination; nil if it has none. A job whose campaign got another sink since it was read has none there.
-func (p *Pacer) destinationOf(s *sinkState, j *delivery.Job, now instant) *destination {
+func (p *placing) destinationOf(s *sinkState, j *delivery.Job, now instant) *destination {
 	name, _ := j.DestinationAt(s.id)
 	if !s.destined || name == "" {
 		return nil
@@ -58,7 +58,7 @@ func (p *Pacer) destinationOf(s *sinkState, j *delivery.Job, now instant) *desti
 
 // limitsOf reads what is set for a destination. If it was changed, all begins anew: another address may work, and whoever enables
 // it expects that it is tried now.
-func (p *Pacer) limitsOf(d *destination, now instant) {
+func (p *placing) limitsOf(d *destination, now instant) {
 	before := d.set.Version
 	if d.set = p.opt.DestinationLimits(d.sink, d.name); before == d.set.Version || before == 0 {
 		return
@@ -74,7 +74,7 @@ func (p *Pacer) limitsOf(d *destination, now instant) {
 }
 
 // closedTo returns the destination for which a job that is placed waits apart, since it need not wait for a slot; nil if it need not wait.
-func (p *Pacer) closedTo(s *sinkState, j *delivery.Job, now instant) *destination {
+func (p *placing) closedTo(s *sinkState, j *delivery.Job, now instant) *destination {
 	d := p.destinationOf(s, j, now)
 	if d == nil || !d.open(now.local) && d.line.len() < d.capacity(p.opt.MaxOpenAge, now) && !d.obstructs(j, p.opt.MaxOpenAge, now) {
 		return nil
@@ -84,7 +84,7 @@ func (p *Pacer) closedTo(s *sinkState, j *delivery.Job, now instant) *destinatio
 
 // busyAt returns the destination to which a job may not go now; nil if it may. q is the queue whose slot it has, nil for a step without one.
 // Calls are kept for the jobs that have left the line, and for the line.
-func (p *Pacer) busyAt(s *sinkState, q *queue, j *delivery.Job, now instant) *destination {
+func (p *placing) busyAt(s *sinkState, q *queue, j *delivery.Job, now instant) *destination {
 	d := p.destinationOf(s, j, now)
 	if d == nil {
 		return nil
@@ -142,7 +142,7 @@ func (d *destination) capacity(openAge time.Duration, now instant) int {
 }
 
 // apart returns where a job waits for its destination: in its line, or in a timer.
-func (p *Pacer) apart(q *queue, d *destination, j *delivery.Job, front bool, now instant) placement {
+func (p *placing) apart(q *queue, d *destination, j *delivery.Job, front bool, now instant) placement {
 	defer p.destinations.note(d, now.local)
 	if j.State != nil { // its next step needs no slot, and has a place in timers anyway
 		return q.stepTimer(d.at, j, p.timeOf(max(d.openUntil, now.in(p.opt.MaxOpenAge))), true, now)

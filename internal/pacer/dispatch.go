@@ -14,10 +14,10 @@ const maxSpend = 512
 // dispatchDue sends every job whose slot has come.
 func (p *Pacer) dispatchDue(now instant) {
 	for range maxSpend {
-		if p.slots.len() == 0 {
+		if p.due.len() == 0 {
 			return
 		}
-		q := p.slots.first().item
+		q := p.due.first().item
 		at := p.clocks.due(q)
 		if at > now.local {
 			return
@@ -82,32 +82,32 @@ func (p *Pacer) dispatchNext(q *queue, at int64, now instant) bool {
 }
 
 // returnUnused hands back the slots of a queue that has become empty.
-func (p *Pacer) returnUnused(q *queue) {
+func (sl *slots) returnUnused(q *queue) {
 	if q.empty() && q.granted > 0 {
-		p.refundSlots(q, noRevision)
+		sl.refundSlots(q, noRevision)
 	}
 }
 
 // forfeit drops the slots that can no longer be used without turning a stall into a burst, and returns how many.
-func (p *Pacer) forfeit(q *queue, now instant) (n int64) {
+func (sl *slots) forfeit(q *queue, now instant) (n int64) {
 	for q.granted > 0 {
 		g := &q.grants[0]
-		k := q.tooLate(p.clocks.of(g.From.Shard).store(now.local) - p.opt.lateBy(q.campaign, g.Rate) - 1)
+		k := q.tooLate(sl.clocks.of(g.From.Shard).store(now.local) - sl.opt.lateBy(q.campaign, g.Rate) - 1)
 		if k == 0 {
 			break
 		}
-		p.unsent.add(q.use(k))
+		sl.unsent.add(q.use(k))
 		n += k
 	}
 	if n > 0 {
 		if q.sink != nil {
 			q.sink.granted -= n
 		}
-		if !q.waitedForCall(now.local, p.opt.LateTolerance.Microseconds()) {
-			p.sends.lateAt = now.local
+		if !q.waitedForCall(now.local, sl.opt.LateTolerance.Microseconds()) {
+			sl.sends.lateAt = now.local
 		}
-		p.metrics.forfeited.Add(float64(n))
-		p.schedule(q)
+		sl.metrics.forfeited.Add(float64(n))
+		sl.schedule(q)
 	}
 	return n
 }

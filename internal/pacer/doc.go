@@ -28,7 +28,10 @@
 //	breaker.openUntil    of its sink: until when no campaign of this daemon sends
 //	breaker.openUntil    of one destination of its sink: until when none of its jobs is sent; its other jobs pass them
 //
-// The scheduler's decisions are split into types that it owns and that do no I/O: campaigns (the current state of the
+// The scheduler's state lies in layers, and none calls those around it: slots (asked for, due, refunded), gates (other daemons are told),
+// placing (decide), judge (placementAfter, breakers), and Pacer (the loop, carryOut, and what others call).
+//
+// Its decisions are split into types that it owns and that do no I/O: campaigns (the current state of the
 // catalog and the schedules), queue with ranked and timeline (jobs, slots), breaker (failures of a sink, a campaign or a destination), destinations
 // with flow (calls of single destinations), takes and quantum (when to ask for slots, and for how many). Their methods take the time as
 // an argument: a turn reads the clocks once.

@@ -24,66 +24,65 @@ type gateMove struct {
 	told func(first bool) // nil, or called once the others are told: whether this daemon was the first to close it
 }
 
-// gateMoves are the changes of gates that the other daemons have not been told of. One call is under way at a time, since otherwise a late
-// close could undo the open that came after it. Of each gate only the last change is told.
-type gateMoves struct {
+// gates tell the other daemons of changes of gates. One call is under way at a time, since otherwise a late close could undo the open that
+// came after it. Of each gate only the last change is told.
+type gates struct {
+	slots
 	pending map[destinationKey]gateMove
 	calling bool
-	quiet   int64 // local time before which no further failure is logged
-}
-
-// idle reports whether the others were told of all changes of a gate.
-func (m *gateMoves) idle(gate destinationKey) bool {
-	_, waits := m.pending[gate]
-	return !m.calling && !waits
+	quietly int64 // local time before which no further failure is logged
 }
 
 // moveGate tells the other daemons that a gate is closed as its breaker is, or open if b is nil. A sink has a gate without a destination.
-func (p *Pacer) moveGate(gate destinationKey, b *breaker, told func(first bool), now instant) {
-	m := &p.moves
-	if gate.name != "" && len(m.pending) >= maxPending {
+func (gs *gates) moveGate(gate destinationKey, b *breaker, told func(first bool), now instant) {
+	if gate.name != "" && len(gs.pending) >= maxPending {
 		return
 	}
 	g := gateMove{delivery.DestinationGate{Gate: delivery.Gate{Sink: gate.sink}, Destination: gate.name, At: now.wall}, told}
 	if g.told == nil {
-		g.told = m.pending[gate].told
+		g.told = gs.pending[gate].told
 	}
 	if b != nil {
 		g.Cause, g.Until = b.cause, now.wall.Add(now.until(b.openUntil))
 	}
-	m.pending[gate] = g
-	p.tellGates()
+	if gs.pending[gate] = g; gate.name == "" {
+		gs.sinkByID(gate.sink).moving = true
+	}
+	gs.tellGates()
 }
 
-func (p *Pacer) tellGates() {
-	m := &p.moves
-	if m.calling || len(m.pending) == 0 {
+func (gs *gates) tellGates() {
+	if gs.calling || len(gs.pending) == 0 {
 		return
 	}
-	moves := m.pending
-	m.pending, m.calling = map[destinationKey]gateMove{}, true
-	p.background(func(ctx context.Context) {
+	moves := gs.pending
+	gs.pending, gs.calling = map[destinationKey]gateMove{}, true
+	gs.background(func(ctx context.Context) {
 		gates := make([]delivery.DestinationGate, 0, len(moves))
 		for _, g := range moves {
 			gates = append(gates, g.DestinationGate)
 		}
-		closed, err := p.opt.Gates.MoveGates(ctx, gates)
+		closed, err := gs.opt.Gates.MoveGates(ctx, gates)
 		for _, g := range moves {
 			if g.told != nil {
 				g.told(err != nil || slices.Contains(closed, g.Sink))
 			}
 		}
-		p.inbox.do(func(now instant) {
-			if m.calling = false; err != nil && now.local >= m.quiet {
-				m.quiet = now.in(logEvery)
-				p.opt.Logger.Warn("other daemons were not told of gates; they find out themselves", "gates", len(gates), "error", err)
+		gs.inbox.do(func(now instant) {
+			if gs.calling = false; err != nil && now.local >= gs.quietly {
+				gs.quietly = now.in(logEvery)
+				gs.opt.Logger.Warn("other daemons were not told of gates; they find out themselves", "gates", len(gates), "error", err)
 			}
-			for _, g := range moves {
-				if g.Destination == "" && g.Until.IsZero() { // not before: the store would say that it is closed
-					p.askSoon(p.sinkByID(g.Sink), now)
+			for gate, g := range moves {
+				if gate.name != "" {
+					continue
+				}
+				s := gs.sinkByID(gate.sink)
+				if _, s.moving = gs.pending[gate]; g.Until.IsZero() { // not before: the store would say that it is closed
+					gs.askSoon(s, now)
 				}
 			}
-			p.tellGates()
+			gs.tellGates()
 		})
 	})
 }
@@ -94,7 +93,7 @@ func (p *Pacer) SeeGates(closed []delivery.Gate) {
 	p.inbox.do(func(now instant) {
 		for _, s := range p.sinks {
 			b := &s.breaker
-			if !p.moves.idle(destinationKey{sink: s.id}) || b.movedAt > 0 && now.local-b.movedAt <= staleGate.Microseconds() {
+			if s.moving || b.movedAt > 0 && now.local-b.movedAt <= staleGate.Microseconds() {
 				continue
 			}
 			switch i := slices.IndexFunc(closed, func(g delivery.Gate) bool { return g.Sink == s.id }); {

@@ -62,7 +62,8 @@ func TestRoomIsDivided(t *testing.T) {
 // TestLanesAreToldOfWhatFits: a campaign whose rate is higher than its memory has room for is not told of more, and what lanes were
 // told of is not told to others until they have had time to use it.
 func TestLanesAreToldOfWhatFits(t *testing.T) {
-	p := &Pacer{opt: Options{MaxQueueBytes: 8 << 20}}
+	p := &Pacer{}
+	p.opt.MaxQueueBytes = 8 << 20
 	fast := campaign("c", 1_000_000)
 	q := newQueue("c")
 	q.campaign = &fast
@@ -80,7 +81,7 @@ func TestLanesAreToldOfWhatFits(t *testing.T) {
 		return n
 	}
 	await(32)
-	room, now := p.maintenance.ahead.laneCapacity(q), instant{local: 1_000_000}
+	room, now := p.ahead.laneCapacity(q), instant{local: 1_000_000}
 	q.grantLanes(room, p.opt.MaxQueueBytes, now)
 	if n := sum(); room != 100_000 || n < 7000 || n > 8192-1000+32 {
 		t.Errorf("told of %d units, of %d in all: there is memory for %d", n, room, 8192-1000)

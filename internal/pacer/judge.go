@@ -7,12 +7,15 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
+// judge decides what happens with jobs that were sent, and opens and closes the breakers of their destinations, campaigns and sinks.
+type judge struct{ placing }
+
 // failed returns what happens with a job that was not taken for now. The scope that the failure blames may have taken another job since this one was last
 // sent. Then the failure is contradicted: it is the job's own, closes nothing, and uses an attempt. So each job comes to its end while its
 // sink works, and no job ends because its sink is down.
-func (p *Pacer) failed(x *sent, now instant) placement {
+func (v *judge) failed(x *sent, now instant) placement {
 	q, s, j, r := x.queue, x.sink, x.job, x.result
-	p.noteFailure(x, now)
+	v.noteFailure(x, now)
 	counts := !x.held() && x.usesAttempt(now)
 	asked := time.Duration(0)
 	if r.Class == delivery.Throttled {
@@ -21,18 +24,18 @@ func (p *Pacer) failed(x *sent, now instant) placement {
 	if blamed, _ := x.breakers(); r.Class == delivery.Throttled && j.Attempt == 0 {
 		blamed.throttled += (1 - blamed.throttled) / 128
 	}
-	p.blame(x, asked, now)
+	v.blame(x, asked, now)
 	if r.Class == delivery.Misconfigured && !s.breaker.tripped && now.local >= s.quietUntil {
 		s.quietUntil = now.in(logEvery)
-		p.opt.Logger.Warn("the sink refused pacer's credentials or settings for a job, which is tried again later: correct the sink's configuration, or "+
+		v.opt.Logger.Warn("the sink refused pacer's credentials or settings for a job, which is tried again later: correct the sink's configuration, or "+
 			"the destination", "sink", s.id, "campaign", q.id, "job", j.ID, "detail", r.Detail)
 	}
 	if counts {
-		if j.Attempt++; j.Attempt >= p.opt.Retry.MaxAttempts {
+		if j.Attempt++; j.Attempt >= v.opt.Retry.MaxAttempts {
 			return dead(delivery.ReasonAttemptsExhausted, r.Detail)
 		}
 	}
-	return p.again(j, p.opt.waitOf(x, asked), now)
+	return v.again(j, v.opt.waitOf(x, asked), now)
 }
 
 // waitOf is how long the job waits for its next attempt: its back-off, or what was asked for if that is longer. What was asked is varied, so
@@ -103,7 +106,7 @@ var causes = map[delivery.ResultClass]delivery.GateCause{
 }
 
 // blame counts a failure against the scopes that it blames, and opens the breakers of those that do not work.
-func (p *Pacer) blame(x *sent, asked time.Duration, now instant) {
+func (v *judge) blame(x *sent, asked time.Duration, now instant) {
 	q, s, r, in := x.queue, x.sink, x.result, x.scope()
 	f := failure{job: x.job, cause: causes[r.Class], begun: x.begun}
 	f.answered = x.destination == nil && r.Class == delivery.Temporary && r.By != delivery.ByNobody // bad jobs of one destination are few
@@ -112,7 +115,7 @@ func (p *Pacer) blame(x *sent, asked time.Duration, now instant) {
 	case in == delivery.ScopeRecipient:
 	case in != delivery.ScopeCampaign:
 		if in == delivery.ScopeDestination && r.Gone || fails(x.breakerOf(in)) {
-			p.open(x, in, f.cause, asked, now)
+			v.open(x, in, f.cause, asked, now)
 		}
 	default:
 		sinkFails := r.Class == delivery.Temporary && fails(&s.breaker) && (s.breaker.several || s.breaker.tripped)
@@ -121,10 +124,10 @@ func (p *Pacer) blame(x *sent, asked time.Duration, now instant) {
 			return
 		}
 		if sinkFails {
-			p.open(x, delivery.ScopeSink, f.cause, asked, now)
+			v.open(x, delivery.ScopeSink, f.cause, asked, now)
 		} else if campaignFails {
 			s.breaker.failureRun = failureRun{} // they are the campaign's
-			p.open(x, in, f.cause, asked, now)
+			v.open(x, in, f.cause, asked, now)
 		}
 	}
 }
@@ -133,15 +136,15 @@ func (p *Pacer) blame(x *sent, asked time.Duration, now instant) {
 const loggedFailures = 10
 
 // noteFailure notes that a job of the campaign was not taken. Few such jobs open no breaker, and wait in timers, where nothing counts them.
-func (p *Pacer) noteFailure(x *sent, now instant) {
-	e := p.campaigns.byID[x.queue.id]
+func (v *judge) noteFailure(x *sent, now instant) {
+	e := v.campaigns.byID[x.queue.id]
 	if e == nil {
 		return
 	}
 	e.account.Failed(now.wall)
 	if e.failing.Failed(); e.failing.Failures() == loggedFailures && !x.queue.circuit.tripped && !x.sink.breaker.tripped {
 		success, _ := e.account.Last()
-		p.opt.Logger.Warn("the jobs of a campaign fail, and none was delivered since; they are tried again: look at the destination, and at what "+
+		v.opt.Logger.Warn("the jobs of a campaign fail, and none was delivered since; they are tried again: look at the destination, and at what "+
 			"they have in common", "campaign", x.queue.id, "sink", x.sink.id, "last_success", success, "detail", x.result.Detail)
 	}
 }

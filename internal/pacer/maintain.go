@@ -21,7 +21,6 @@ type maintenance struct {
 	begun int64 // local time when the round began
 
 	yields []*queue // that are to give jobs back to lanes; see Yield
-	ahead  ahead
 }
 
 // step is how many queues of a list the next step maintains.

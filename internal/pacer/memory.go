@@ -38,7 +38,7 @@ func (p *Pacer) moveOut(c container, out func(before int64, j *delivery.Job) boo
 }
 
 // notQueued yields all that holds jobs but the queues, and for each whether a slot is all that its jobs need.
-func (p *Pacer) notQueued() iter.Seq2[container, bool] {
+func (p *placing) notQueued() iter.Seq2[container, bool] {
 	return func(yield func(container, bool) bool) {
 		if !yield(&p.aside, false) {
 			return

@@ -16,32 +16,12 @@ import (
 var ErrDraining = errors.New("pacer is draining")
 
 // Pacer owns the queues of one daemon. Make one with New, run it with Run; Offer, Relieve and Drain may be called from
-// any goroutine while it runs.
+// any goroutine while it runs. What it is made of lies in layers, of which none calls those around it: slots, gates, placing, judge.
 type Pacer struct {
-	opt Options
-	*metrics
+	judge
 	*counts
-	localClock
-
-	inbox   inbox
-	running sync.WaitGroup // takes, refunds and sends
-	turned  atomic.Int64   // local time of the last turn; written by the scheduler
-
-	// Everything below belongs to the scheduler goroutine.
-	campaigns    campaigns
-	queues       queues
-	sinks        []*sinkState
-	destinations destinations
-	moves        gateMoves
-	slots        timeHeap[*queue] // by the local time of their first slot
-	takes        takes
-	quantum      quantum
-	clocks       storeClocks
-	sends        sends
-	aside        delayedJobs
-	unsent       unsent // to be handed back to the windows of quotas
-	maintenance  maintenance
-	drain        draining
+	maintenance maintenance  // belongs to the scheduler goroutine
+	turned      atomic.Int64 // local time of the last turn; written by the scheduler
 }
 
 // New makes a Pacer; it starts nothing.
@@ -49,22 +29,18 @@ func New(o Options) (*Pacer, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	m := newMetrics(o.Registerer)
-	c := newCounts(o.Registerer, o.Shows)
-	p := &Pacer{
-		opt: o, metrics: m, counts: c, localClock: localClock{start: time.Now()}, inbox: newInbox(),
-		queues:       queues{byID: map[string]*queue{}, early: delivery.WireMargin(o.LateTolerance.Microseconds())},
-		destinations: newDestinations(maxDestinations),
-		moves:        gateMoves{pending: map[destinationKey]gateMove{}},
-		slots:        timeHeap[*queue]{index: func(q *queue) *int { return &q.slotIndex }},
-		takes:        newTakes(o.MinQuantum / 2),
-		quantum:      newQuantum(o.MinQuantum, o.MaxQuantum, o.ItemsPerSecond),
-		clocks:       storeClocks{},
-	}
-	p.campaigns = newCampaigns(p.sinkOf, c)
+	p := &Pacer{counts: newCounts(o.Registerer, o.Shows)}
+	p.opt, p.metrics, p.localClock, p.inbox = o, newMetrics(o.Registerer), localClock{start: time.Now()}, newInbox()
+	p.queues = queues{byID: map[string]*queue{}, early: delivery.WireMargin(o.LateTolerance.Microseconds())}
+	p.destinations = newDestinations(maxDestinations)
+	p.pending = map[destinationKey]gateMove{}
+	p.due = timeHeap[*queue]{index: func(q *queue) *int { return &q.slotIndex }}
+	p.takes, p.clocks = newTakes(o.MinQuantum/2), storeClocks{}
+	p.quantum = newQuantum(o.MinQuantum, o.MaxQuantum, o.ItemsPerSecond)
+	p.campaigns = newCampaigns(p.sinkOf, p.counts)
 	for id := range o.MaxRetryAfter { // what is there from the start can be watched from the start
 		if o.Destinations(id) != nil {
-			m.closedDestinations.WithLabelValues(id)
+			p.closedDestinations.WithLabelValues(id)
 		}
 	}
 	return p, nil
@@ -144,8 +120,8 @@ func (p *Pacer) wakeAt(now instant) int64 {
 	if change, ok := p.campaigns.nextChange(now); ok {
 		at = min(at, change)
 	}
-	if p.slots.len() > 0 {
-		at = min(at, p.clocks.due(p.slots.first().item))
+	if p.due.len() > 0 {
+		at = min(at, p.clocks.due(p.due.first().item))
 	}
 	if p.aside.waits.len() > 0 {
 		at = min(at, p.aside.waits.first().at)
@@ -165,9 +141,9 @@ func (p *Pacer) wakeAt(now instant) int64 {
 }
 
 // background calls f in a goroutine that Run waits for, with a context for calls of the limiter.
-func (p *Pacer) background(f func(ctx context.Context)) {
-	base := context.WithoutCancel(p.sends.ctx)
-	p.running.Go(func() {
+func (sl *slots) background(f func(ctx context.Context)) {
+	base := context.WithoutCancel(sl.sends.ctx)
+	sl.running.Go(func() {
 		ctx, cancel := context.WithTimeout(base, takeTimeout)
 		defer cancel()
 		f(ctx)

@@ -7,6 +7,15 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
+// placing decides where jobs wait. None of its methods acts on a job.
+type placing struct {
+	gates
+	campaigns    campaigns
+	destinations destinations
+	aside        delayedJobs
+	ahead        ahead
+}
+
 // A placement says what happens with a job next. It is decided by decide, for a job that has come or whose wait is over, and by placementAfter, for
 // one that was sent. Only carryOut acts on it.
 type placement struct {
@@ -96,7 +105,7 @@ func (p *Pacer) carryOut(j *delivery.Job, to placement, now instant) {
 func (p *Pacer) place(jobs []*delivery.Job, now instant) (refused []*delivery.Job) {
 	full := map[string]bool{}
 	if len(jobs) > 0 && jobs[0].From == delivery.FromLane {
-		p.maintenance.ahead.saw(jobs[0])
+		p.ahead.saw(jobs[0])
 	}
 	for _, j := range jobs {
 		if full[j.Campaign] && (j.From == delivery.FromLane || j.Priority != delivery.PriorityHigh) {
@@ -123,7 +132,7 @@ func (p *Pacer) replaceAll(jobs []*delivery.Job, now instant) {
 }
 
 // awaitCapacity has a job's source told when there is room for its campaign, if it waits for that.
-func (p *Pacer) awaitCapacity(j *delivery.Job, now instant) {
+func (p *placing) awaitCapacity(j *delivery.Job, now instant) {
 	if j.From == delivery.FromTimer {
 		return
 	}
@@ -137,7 +146,7 @@ func (p *Pacer) awaitCapacity(j *delivery.Job, now instant) {
 }
 
 // decide returns where a job waits: its queue, a lane, a timer, memory for a moment, or the dead letters.
-func (p *Pacer) decide(j *delivery.Job, now instant) placement {
+func (p *placing) decide(j *delivery.Job, now instant) placement {
 	if j.Flaw != nil {
 		return dead(j.Flaw.Defect, j.Flaw.Detail)
 	}
@@ -233,11 +242,11 @@ func relayed(j *delivery.Job, c *delivery.Campaign, now instant) placement {
 // fits reports whether the job's turn can come soon enough for it to wait in the queue, behind the jobs of its rank and of
 // those before, and whether the campaign's part of the memory has room for it. A job that stays where it is until it is
 // taken may wait there for any time: of a campaign whose turn is far off, only one is taken, to ask for slots with.
-func (p *Pacer) fits(q *queue, j *delivery.Job, now instant) bool {
+func (p *placing) fits(q *queue, j *delivery.Job, now instant) bool {
 	if j.From == delivery.FromIngress && rank(j) == rankOther && now.local < q.behindUntil {
 		return false // behind the campaign's backlog
 	}
-	room, far := p.maintenance.ahead.laneCapacity(q), q.far(p.opt.MaxOpenAge, now)
+	room, far := p.ahead.laneCapacity(q), q.far(p.opt.MaxOpenAge, now)
 	if !remains(j, q.campaign) {
 		if far {
 			return false
@@ -252,7 +261,7 @@ func (p *Pacer) fits(q *queue, j *delivery.Job, now instant) bool {
 const maxUnknown = 10_000
 
 // decideUnknown returns where a job waits whose campaign is not known: in its lane for the grace, and in a timer otherwise.
-func (p *Pacer) decideUnknown(j *delivery.Job, now instant) placement {
+func (p *placing) decideUnknown(j *delivery.Job, now instant) placement {
 	j.Account = nil // of the campaign that it had, if it was deleted just now
 	absent := p.campaigns.absent(j.Campaign, p.opt.UnknownGrace)
 	if j.From == delivery.FromLane && !absent && (p.queues.byID[j.Campaign] != nil || len(p.queues.list) < maxUnknown) {
@@ -263,7 +272,7 @@ func (p *Pacer) decideUnknown(j *delivery.Job, now instant) placement {
 
 // awaitRow returns where a job waits whose campaign or destination has no row: in a timer. If the row is absent, and was not in a catalog loaded after the
 // grace that began when the job was first read, the job becomes a dead letter.
-func (p *Pacer) awaitRow(j *delivery.Job, absent bool, why delivery.Reason, detail string, now instant) placement {
+func (p *placing) awaitRow(j *delivery.Job, absent bool, why delivery.Reason, detail string, now instant) placement {
 	seen := j.FirstRead
 	if seen.IsZero() {
 		seen = j.ReadAt

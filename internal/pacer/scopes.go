@@ -31,11 +31,11 @@ func (x *sent) held() bool {
 
 // open opens the breaker of a scope until the next probe. Waits that a sink or a destination has asked for, and wrong credentials, hold for
 // all daemons; that it does not work is only shown, and each daemon finds it out by itself.
-func (p *Pacer) open(x *sent, in delivery.Scope, cause delivery.GateCause, asked time.Duration, now instant) {
+func (v *judge) open(x *sent, in delivery.Scope, cause delivery.GateCause, asked time.Duration, now instant) {
 	q, s, d, b, most := x.queue, x.sink, x.destination, x.breakerOf(in), probeEvery
 	if in == delivery.ScopeDestination {
 		if most = maxProbeEvery; cause != delivery.GateThrottled {
-			x.reportFailing(p.opt.DestinationReports, now)
+			x.reportFailing(v.opt.DestinationReports, now)
 		}
 	}
 	since := b.since
@@ -45,44 +45,44 @@ func (p *Pacer) open(x *sent, in delivery.Scope, cause delivery.GateCause, asked
 	}
 	var told func(bool)
 	if first {
-		told = p.logOpened(x, in, asked, since, now)
+		told = v.logOpened(x, in, asked, since, now)
 	}
 	switch in {
 	case delivery.ScopeDestination:
-		p.moveGate(d.destinationKey, b, told, now)
+		v.moveGate(d.destinationKey, b, told, now)
 	case delivery.ScopeCampaign:
-		p.pause(q, b.openUntil)
+		v.pause(q, b.openUntil)
 	default:
-		p.moveGate(destinationKey{sink: s.id}, b, told, now)
-		for _, other := range p.queues.list {
+		v.moveGate(destinationKey{sink: s.id}, b, told, now)
+		for _, other := range v.queues.list {
 			if other.sink == s {
-				p.pause(other, b.openUntil)
+				v.pause(other, b.openUntil)
 			}
 		}
-		p.takes.askLater(q, b.openUntil+p.quantum.length) // another campaign tries next
+		v.takes.askLater(q, b.openUntil+v.quantum.length) // another campaign tries next
 	}
 }
 
 // pause hands the slots of a queue back, and has it ask for none before a local time.
-func (p *Pacer) pause(q *queue, until int64) {
-	p.refundSlots(q, noRevision)
+func (sl *slots) pause(q *queue, until int64) {
+	sl.refundSlots(q, noRevision)
 	q.turnAt, q.ask.paced = until, false
-	p.takes.askLater(q, max(q.ask.at, until))
+	sl.takes.askLater(q, max(q.ask.at, until))
 }
 
 // logOpened logs that a breaker was opened. All daemons find wrong settings of a sink at once: the one that closes the gate first logs the
 // Error, see gateMove.
-func (p *Pacer) logOpened(x *sent, in delivery.Scope, asked time.Duration, since int64, now instant) (told func(first bool)) {
+func (v *judge) logOpened(x *sent, in delivery.Scope, asked time.Duration, since int64, now instant) (told func(first bool)) {
 	s, cause := x.sink, x.breakerOf(in).cause
-	log := p.opt.Logger.With("sink", s.id, "detail", x.result.Detail)
+	log := v.opt.Logger.With("sink", s.id, "detail", x.result.Detail)
 	switch {
 	case in != delivery.ScopeSink && cause == delivery.GateThrottled, in == delivery.ScopeCampaign && cause == delivery.GateRefused:
 	case in == delivery.ScopeDestination:
 		if now.local >= s.toldClosed { // one of many in a while
 			s.toldClosed = now.in(logEvery)
-			p.destinations.note(x.destination, now.local)
+			v.destinations.note(x.destination, now.local)
 			log.Warn("a destination of the sink does not take its jobs; they wait, and it is tried again and again; the next minute's are not logged",
-				"destination", x.destination.name, "cause", cause.String(), "closed", max(1, len(p.destinations.shut[s.id])))
+				"destination", x.destination.name, "cause", cause.String(), "closed", max(1, len(v.destinations.shut[s.id])))
 		}
 	case in == delivery.ScopeCampaign && s.breaker.succeededSince(since):
 		log.Warn("the sink fails this campaign's jobs and takes others; one a second is tried", "campaign", x.queue.id)
@@ -125,48 +125,48 @@ func (x *sent) reportFailing(reports DestinationReports, now instant) {
 }
 
 // succeeded records that a scope has answered as it should.
-func (p *Pacer) succeeded(x *sent, in delivery.Scope, now instant) {
+func (v *judge) succeeded(x *sent, in delivery.Scope, now instant) {
 	switch b := x.breakerOf(in); {
 	case b == nil:
 	case b.tripped && b.trippedAt > max(b.movedAt, x.begun): // another daemon has closed it since
 		b.succeededAt = now.local
 	case b.succeeded(now.local):
-		p.recovered(x, in, now)
+		v.recovered(x, in, now)
 	}
 }
 
 // recovered acts on a breaker that has closed.
-func (p *Pacer) recovered(x *sent, in delivery.Scope, now instant) {
-	switch log := p.opt.Logger.With("sink", x.sink.id); in {
+func (v *judge) recovered(x *sent, in delivery.Scope, now instant) {
+	switch log := v.opt.Logger.With("sink", x.sink.id); in {
 	case delivery.ScopeDestination:
 		log.Debug("a destination works again", "destination", x.destination.name)
-		p.moveGate(x.destination.destinationKey, nil, nil, now)
+		v.moveGate(x.destination.destinationKey, nil, nil, now)
 	case delivery.ScopeCampaign:
 		log.Info("the sink takes this campaign's jobs again", "campaign", x.queue.id)
-		p.takes.askLater(x.queue, now.local)
+		v.takes.askLater(x.queue, now.local)
 	default:
 		log.Info("the sink works again")
-		p.moveGate(destinationKey{sink: x.sink.id}, nil, nil, now)
+		v.moveGate(destinationKey{sink: x.sink.id}, nil, nil, now)
 	}
 }
 
 // countRefusal counts a job that will never be taken against its destination or campaign, and holds it after many in a row.
-func (p *Pacer) countRefusal(x *sent, in delivery.Scope, now instant) {
+func (v *judge) countRefusal(x *sent, in delivery.Scope, now instant) {
 	b := x.breakerOf(in)
 	if b == nil {
 		return
 	}
 	first, recovered := b.refused(now.local)
 	if recovered && !first {
-		p.recovered(x, in, now)
+		v.recovered(x, in, now)
 	}
 	if b.isHeld() {
-		p.open(x, in, delivery.GateRefused, 0, now)
+		v.open(x, in, delivery.GateRefused, 0, now)
 	}
 	if !first {
 		return
 	}
-	log := p.opt.Logger.With("sink", x.sink.id, "refused", heldRefusals, "detail", x.result.Detail)
+	log := v.opt.Logger.With("sink", x.sink.id, "refused", heldRefusals, "detail", x.result.Detail)
 	if in == delivery.ScopeCampaign {
 		log.Error("the sink refused many jobs of this campaign in a row and took none; the campaign is held, one job a "+
 			"second is tried, and no other is given up: look at its dead letters, repair, then pacer campaign resume", "campaign", x.queue.id)
@@ -177,10 +177,10 @@ func (p *Pacer) countRefusal(x *sent, in delivery.Scope, now instant) {
 }
 
 // askSoon lets the campaigns of a sink ask for slots now.
-func (p *Pacer) askSoon(s *sinkState, now instant) {
-	for _, q := range p.queues.list {
+func (sl *slots) askSoon(s *sinkState, now instant) {
+	for _, q := range sl.queues.list {
 		if q.sink == s {
-			p.takes.askLater(q, now.local)
+			sl.takes.askLater(q, now.local)
 		}
 	}
 }

@@ -42,55 +42,55 @@ func (p *Pacer) settle(x sent, now instant) {
 }
 
 // placementAfter returns what happens with a job that was passed to its sink, and notes what its answer says.
-func (p *Pacer) placementAfter(x *sent, now instant) placement {
+func (v *judge) placementAfter(x *sent, now instant) placement {
 	q, j := x.queue, x.job
 	switch r := x.result; {
 	case x.forfeited:
-		p.metrics.forfeited.Add(float64(j.Weight))
-		return p.unsentJob(q, j, 0, now)
+		v.metrics.forfeited.Add(float64(j.Weight))
+		return v.unsentJob(q, j, 0, now)
 	case r.Class == delivery.Delivered:
 		j.Attempt++
-		p.noteSuccess(x, now)
+		v.noteSuccess(x, now)
 		return settledAs(delivery.OutcomeDelivered)
 	case r.Class == delivery.Rejected:
 		j.Attempt++
-		p.noteSuccess(x, now)
+		v.noteSuccess(x, now)
 		if r.Keep {
 			return dead(delivery.ReasonRejected, r.Detail)
 		}
 		return settledAs(delivery.OutcomeRejected)
 	case r.Class == delivery.Pending:
-		p.noteSuccess(x, now)
-		return p.goOn(x, now)
+		v.noteSuccess(x, now)
+		return v.goOn(x, now)
 	case r.Class == delivery.Permanent && r.Reason != "":
 		return dead(r.Reason, r.Detail)
 	case r.Class == delivery.Permanent:
-		return p.refused(x, now)
+		return v.refused(x, now)
 	case r.Class == delivery.Withheld:
 		if j.State == nil {
-			p.metrics.forfeited.Add(float64(j.Weight))
+			v.metrics.forfeited.Add(float64(j.Weight))
 		}
-		return p.unsentJob(q, j, r.RetryAfter, now)
+		return v.unsentJob(q, j, r.RetryAfter, now)
 	case r.Class == delivery.Duplicate:
 		return settledAs(delivery.OutcomeDuplicate)
 	case r.Class == delivery.Interrupted:
 		return placement{where: inDoubt, bound: true}
 	}
-	return p.failed(x, now)
+	return v.failed(x, now)
 }
 
 // noteSuccess records that the job's destination, campaign and sink have taken it: their breakers close.
-func (p *Pacer) noteSuccess(x *sent, now instant) {
-	if r := p.opt.DestinationReports; r != nil && x.destination != nil {
+func (v *judge) noteSuccess(x *sent, now instant) {
+	if r := v.opt.DestinationReports; r != nil && x.destination != nil {
 		r.Works(x.sink.id, x.destination.name)
 	}
-	if e := p.campaigns.byID[x.queue.id]; e != nil {
+	if e := v.campaigns.byID[x.queue.id]; e != nil {
 		e.account.Succeeded(now.wall)
 		e.failing.Worked()
 	}
-	p.succeeded(x, delivery.ScopeDestination, now)
-	p.succeeded(x, delivery.ScopeCampaign, now)
-	p.succeeded(x, delivery.ScopeSink, now)
+	v.succeeded(x, delivery.ScopeDestination, now)
+	v.succeeded(x, delivery.ScopeCampaign, now)
+	v.succeeded(x, delivery.ScopeSink, now)
 }
 
 // refusalsCounted is how many refusals in a row by one destination count as the campaign's: heldRefusals hold a campaign only
@@ -99,41 +99,41 @@ const refusalsCounted = heldRefusals / 5
 
 // refused returns what happens with a job that will never be taken: it becomes a dead letter. Many in a row hold the campaign or the destination: then one
 // job is tried now and then, and one that is refused waits.
-func (p *Pacer) refused(x *sent, now instant) placement {
+func (v *judge) refused(x *sent, now instant) placement {
 	held := x.held()
-	p.succeeded(x, delivery.ScopeSink, now)
-	p.countRefusal(x, delivery.ScopeDestination, now)
+	v.succeeded(x, delivery.ScopeSink, now)
+	v.countRefusal(x, delivery.ScopeDestination, now)
 	if d := x.destination; d == nil || d.refusals.failures <= refusalsCounted {
-		p.countRefusal(x, delivery.ScopeCampaign, now)
+		v.countRefusal(x, delivery.ScopeCampaign, now)
 	}
 	if held {
-		return p.again(x.job, p.opt.MaxOpenAge, now) // another job is tried next
+		return v.again(x.job, v.opt.MaxOpenAge, now) // another job is tried next
 	}
 	x.job.Attempt++
 	return dead(delivery.ReasonRefused, x.result.Detail)
 }
 
 // again returns where a job that was sent waits for its next attempt; others of its campaign pass it.
-func (p *Pacer) again(j *delivery.Job, d time.Duration, now instant) placement {
+func (v *judge) again(j *delivery.Job, d time.Duration, now instant) placement {
 	if j.State == nil {
 		j.Account.Tried(j)
 	}
 	j.Due = now.wall.Add(d)
-	return p.wait(j, delivery.ReasonRetry, j.Due, now)
+	return v.wait(j, delivery.ReasonRetry, j.Due, now)
 }
 
 // unsentJob returns where a job goes that was not sent: to the front of its queue, if it need not pause.
-func (p *Pacer) unsentJob(q *queue, j *delivery.Job, pause time.Duration, now instant) placement {
+func (v *judge) unsentJob(q *queue, j *delivery.Job, pause time.Duration, now instant) placement {
 	if j.State != nil || pause > 0 {
 		j.Due = now.wall.Add(pause)
 	}
 	switch c := q.campaign; {
-	case j.State == nil && pause > 0 && c != nil && !remains(j, c) && j.Due.Sub(j.ReadAt) > p.opt.MaxOpenAge:
+	case j.State == nil && pause > 0 && c != nil && !remains(j, c) && j.Due.Sub(j.ReadAt) > v.opt.MaxOpenAge:
 		return relayed(j, c, now) // in memory it would keep its offset open for as long as this goes on
 	case j.State == nil && pause > 0:
-		return p.wait(j, delivery.ReasonRetry, j.Due, now)
+		return v.wait(j, delivery.ReasonRetry, j.Due, now)
 	case j.State != nil || c == nil || q.standing(now) != sending || j.Weight > maxUnits(c):
-		return p.decide(j, now)
+		return v.decide(j, now)
 	}
 	return placement{where: atFront, queue: q}
 }

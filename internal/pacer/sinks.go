@@ -19,6 +19,7 @@ type sinkState struct {
 	fullAt   int64    // local time when there was last one; 0: never
 	breaker  breaker
 	destined bool // it has destinations of its own
+	moving   bool // other daemons are being told of a change of its gate
 
 	maxRetryAfter time.Duration // how long a wait that the destination asks for is believed
 	quietUntil    int64         // local time before which no further answer about waits or credentials is logged
@@ -32,35 +33,35 @@ func (s *sinkState) leave(q *queue) {
 }
 
 // sinkOf is the state of the campaign's sink, nil when no such sink is configured.
-func (p *Pacer) sinkOf(c *delivery.Campaign) *sinkState {
-	id, ok := p.opt.Sinks.Resolve(c.Sink)
+func (sl *slots) sinkOf(c *delivery.Campaign) *sinkState {
+	id, ok := sl.opt.Sinks.Resolve(c.Sink)
 	if !ok {
 		return nil
 	}
-	return p.sinkByID(id)
+	return sl.sinkByID(id)
 }
 
 // sinkByID is the state of a configured sink.
-func (p *Pacer) sinkByID(id string) *sinkState {
-	for _, s := range p.sinks { // there are few
+func (sl *slots) sinkByID(id string) *sinkState {
+	for _, s := range sl.sinks { // there are few
 		if s.id == id {
 			return s
 		}
 	}
-	n, _ := p.opt.Sinks.Capacity(id)
-	s := &sinkState{id: id, max: max(1, n), maxRetryAfter: cmp.Or(p.opt.MaxRetryAfter[id], defaultMaxRetryAfter),
-		destined: p.opt.Destinations(id) != nil, followUps: newFollowUps(p.opt.FollowUps[id])}
-	p.sinks = append(p.sinks, s)
+	n, _ := sl.opt.Sinks.Capacity(id)
+	s := &sinkState{id: id, max: max(1, n), maxRetryAfter: cmp.Or(sl.opt.MaxRetryAfter[id], defaultMaxRetryAfter),
+		destined: sl.opt.Destinations(id) != nil, followUps: newFollowUps(sl.opt.FollowUps[id])}
+	sl.sinks = append(sl.sinks, s)
 	return s
 }
 
 // wake lets the queues that wait for a free call try again.
-func (p *Pacer) wake(s *sinkState) {
+func (sl *slots) wake(s *sinkState) {
 	for free := s.max - s.calls.inFlight; free > 0 && len(s.full) > 0; {
 		q := s.full[0]
 		s.full = s.full[1:]
 		q.blocked = false
-		p.schedule(q)
+		sl.schedule(q)
 		if q.slotIndex >= 0 {
 			free--
 		}

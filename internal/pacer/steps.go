@@ -22,15 +22,15 @@ const (
 
 // goOn returns where a job waits for its next step, whose state the sink has said. The state is durable before the step begins, unless
 // the call that led to it may be repeated.
-func (p *Pacer) goOn(x *sent, now instant) placement {
+func (v *judge) goOn(x *sent, now instant) placement {
 	j, r := x.job, x.result
 	if j.State == nil {
 		j.Account.Tried(j) // its slot is used
 	}
 	j.State, j.Attempt = r.State, 0
 	at := now.wall.Add(max(0, r.RetryAfter))
-	if r.Repeatable && !p.drain.stopped {
-		return p.waitStep(x.queue, x.sink, j, at, now)
+	if r.Repeatable && !v.drain.stopped {
+		return v.waitStep(x.queue, x.sink, j, at, now)
 	}
 	to := x.queue.stepTimer(x.sink, j, at, false, now)
 	to.bound = true
@@ -38,7 +38,7 @@ func (p *Pacer) goOn(x *sent, now instant) placement {
 }
 
 // waitStep returns where a job waits for the time of its step: here if that is near, and there is memory; in a timer otherwise.
-func (p *Pacer) waitStep(q *queue, s *sinkState, j *delivery.Job, at time.Time, now instant) placement {
+func (p *placing) waitStep(q *queue, s *sinkState, j *delivery.Job, at time.Time, now instant) placement {
 	if at.Sub(j.ReadAt) >= p.opt.MaxOpenAge || !p.fitsStep(j, s) {
 		return q.stepTimer(s, j, at, false, now)
 	}
@@ -47,7 +47,7 @@ func (p *Pacer) waitStep(q *queue, s *sinkState, j *delivery.Job, at time.Time, 
 }
 
 // fitsStep reports whether there is memory for a job whose request has begun.
-func (p *Pacer) fitsStep(j *delivery.Job, s *sinkState) bool {
+func (p *placing) fitsStep(j *delivery.Job, s *sinkState) bool {
 	return s.followUps.size+p.aside.steps+j.Size <= p.opt.MaxQueueBytes
 }
 
@@ -60,7 +60,7 @@ func (q *queue) stepTimer(s *sinkState, j *delivery.Job, at time.Time, late bool
 }
 
 // decideStep returns where a job waits whose request has begun, and whose campaign is neither cancelled nor completed.
-func (p *Pacer) decideStep(j *delivery.Job, e *effective, now instant) placement {
+func (p *placing) decideStep(j *delivery.Job, e *effective, now instant) placement {
 	if standingOf(e.campaign, e.sink, now.wall) == held {
 		wait := heldStep
 		if !e.next.IsZero() {

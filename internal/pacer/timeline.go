@@ -132,25 +132,25 @@ func sameTake(a, b *delivery.Grant) bool {
 
 // returnUnsent hands back the units that were not sent since the last call. Where a quota gets them, which may have been used up by
 // them, their queues ask again once it has.
-func (p *Pacer) returnUnsent() {
-	if len(p.unsent) == 0 {
+func (sl *slots) returnUnsent() {
+	if len(sl.unsent) == 0 {
 		return
 	}
-	parts := p.unsent
-	p.unsent = nil
-	p.background(func(ctx context.Context) {
-		if err := p.opt.Limiter.Refund(ctx, parts); err != nil {
-			p.opt.Logger.Debug("units that were not sent count as if they were", "error", err)
+	parts := sl.unsent
+	sl.unsent = nil
+	sl.background(func(ctx context.Context) {
+		if err := sl.opt.Limiter.Refund(ctx, parts); err != nil {
+			sl.opt.Logger.Debug("units that were not sent count as if they were", "error", err)
 			return
 		}
-		p.inbox.do(func(now instant) {
+		sl.inbox.do(func(now instant) {
 			for _, part := range parts {
 				c := part.From.Campaign
 				if c == nil || len(c.Quotas) == 0 {
 					continue
 				}
-				if q := p.queues.byID[c.ID]; q != nil {
-					p.takes.askLater(q, now.local)
+				if q := sl.queues.byID[c.ID]; q != nil {
+					sl.takes.askLater(q, now.local)
 				}
 			}
 		})
