@@ -100,7 +100,7 @@ func (l *destinations) note(d *destination, now int64) {
 	if !d.idle() {
 		return
 	}
-	d.line.fifo = fifo{} // many may be remembered
+	d.line.fifo = fifo[*delivery.Job]{} // many may be remembered
 	if d.of = &l.fine; d.troubled(now) {
 		d.of = &l.bad
 	}
@@ -155,7 +155,7 @@ type waiting struct {
 
 // line are the jobs in memory that wait for a destination.
 type line struct {
-	fifo
+	fifo[*delivery.Job]
 	all *waiting
 }
 

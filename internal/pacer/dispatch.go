@@ -162,7 +162,7 @@ func (p *Pacer) begin(x dispatch, now instant) {
 		x.destination.calls.began(now.local)
 		p.destinations.note(x.destination, now.local)
 	}
-	p.running.Go(func() { p.deliver(x) })
+	p.sends.start(x)
 }
 
 // deliver passes a job to its sink. On a busy machine time may have passed since its slot: a job that is too late is
@@ -193,6 +193,7 @@ func (p *Pacer) deliver(x dispatch) {
 
 // sends are the calls of sinks.
 type sends struct {
+	*senders
 	ctx      context.Context // of the calls
 	cancel   context.CancelFunc
 	inFlight int

@@ -31,6 +31,7 @@ func New(o Options) (*Pacer, error) {
 	}
 	p := &Pacer{counts: newCounts(o.Registerer, o.Shows)}
 	p.opt, p.metrics, p.localClock, p.inbox = o, newMetrics(o.Registerer), localClock{start: time.Now()}, newInbox()
+	p.sends.senders = newSenders(p.deliver, &p.running)
 	p.queues = queues{byID: map[string]*queue{}, early: delivery.WireMargin(o.LateTolerance.Microseconds())}
 	p.destinations = newDestinations(maxDestinations)
 	p.pending = map[destinationKey]gateMove{}
@@ -59,6 +60,7 @@ func (p *Pacer) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			p.inbox.close()
 			p.sends.cancel()
+			p.sends.close()
 			p.running.Wait()
 			return nil
 		case <-changed:
@@ -87,6 +89,7 @@ func (p *Pacer) turn() {
 	for _, r := range results {
 		p.settle(r, now)
 	}
+	p.inbox.done(results)
 	for _, f := range commands {
 		f(now)
 		now = p.now()
@@ -192,12 +195,16 @@ func (p *Pacer) Relieve(src delivery.Source, before int64) {
 	})
 }
 
+// maxSpare is how many results' memory is kept for the next ones.
+const maxSpare = 4096
+
 // inbox passes results and commands of other goroutines to the scheduler: they never wait for it here. A command is
 // called with the time of its turn.
 type inbox struct {
 	mu       sync.Mutex
 	commands []func(instant)
 	results  []sent
+	spare    []sent // the memory of the results before
 	wake     retry.Signal
 	closed   chan struct{} // closed when the scheduler has ended
 }
@@ -222,8 +229,19 @@ func (b *inbox) receive() (commands []func(instant), results []sent) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	commands, results = b.commands, b.results
-	b.commands, b.results = nil, nil
+	b.commands, b.results, b.spare = nil, b.spare, nil
 	return commands, results
+}
+
+// done returns the memory of results.
+func (b *inbox) done(results []sent) {
+	if cap(results) > maxSpare {
+		return
+	}
+	clear(results)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.spare = results[:0]
 }
 
 func (b *inbox) close() { close(b.closed) }

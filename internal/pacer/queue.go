@@ -16,7 +16,7 @@ type queue struct {
 
 	ranked
 	timeline
-	steps   fifo // jobs whose next step may be made; see followUps
+	steps   fifo[*delivery.Job] // jobs whose next step may be made; see followUps
 	circuit breaker
 	ask     asking
 

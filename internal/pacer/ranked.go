@@ -33,7 +33,7 @@ func rank(j *delivery.Job) int {
 // ranked are the jobs of one campaign, which leave from the front, in the order of their ranks. It is pure; the zero value
 // is empty.
 type ranked struct {
-	parts    [ranks]fifo
+	parts    [ranks]fifo[*delivery.Job]
 	sums     [ranks]int64 // of the weights of the jobs in each part
 	units    int64        // of weights of all jobs
 	size     int64        // of memory that all jobs take
@@ -93,7 +93,7 @@ func (r *ranked) turn(passed [ranks]int, returned bool) int {
 }
 
 // first is the part from which the next job goes; the queue must not be empty.
-func (r *ranked) first() *fifo { return &r.parts[r.turn([ranks]int{}, r.returned)] }
+func (r *ranked) first() *fifo[*delivery.Job] { return &r.parts[r.turn([ranks]int{}, r.returned)] }
 
 // head is the job that goes next; the queue must not be empty.
 func (r *ranked) head() *delivery.Job { return r.first().at(0) }
@@ -183,35 +183,35 @@ func (r *ranked) each(f func(j *delivery.Job) bool) {
 	}
 }
 
-// fifo is a double-ended queue of jobs in a ring that grows by doubling and shrinks when it empties. The zero
+// fifo is a double-ended queue in a ring that grows by doubling and shrinks when it empties. The zero
 // value is empty and ready to use.
-type fifo struct {
-	ring []*delivery.Job // length is zero or a power of two
+type fifo[T any] struct {
+	ring []T // length is zero or a power of two
 	head int
 	n    int
 }
 
-func (f *fifo) len() int { return f.n }
+func (f *fifo[T]) len() int { return f.n }
 
 // at is the i-th job from the front.
-func (f *fifo) at(i int) *delivery.Job { return f.ring[(f.head+i)&(len(f.ring)-1)] }
+func (f *fifo[T]) at(i int) T { return f.ring[(f.head+i)&(len(f.ring)-1)] }
 
-func (f *fifo) pushBack(j *delivery.Job) {
+func (f *fifo[T]) pushBack(item T) {
 	f.grow()
-	f.ring[(f.head+f.n)&(len(f.ring)-1)] = j
+	f.ring[(f.head+f.n)&(len(f.ring)-1)] = item
 	f.n++
 }
 
-func (f *fifo) pushFront(j *delivery.Job) {
+func (f *fifo[T]) pushFront(item T) {
 	f.grow()
 	f.head = (f.head - 1) & (len(f.ring) - 1)
-	f.ring[f.head] = j
+	f.ring[f.head] = item
 	f.n++
 }
 
-func (f *fifo) popFront() *delivery.Job {
-	j := f.ring[f.head]
-	f.ring[f.head] = nil
+func (f *fifo[T]) popFront() T {
+	item := f.ring[f.head]
+	clear(f.ring[f.head : f.head+1])
 	f.head = (f.head + 1) & (len(f.ring) - 1)
 	if f.n--; f.n == 0 {
 		f.head = 0
@@ -219,32 +219,32 @@ func (f *fifo) popFront() *delivery.Job {
 			f.ring = nil
 		}
 	}
-	return j
+	return item
 }
 
-func (f *fifo) grow() {
+func (f *fifo[T]) grow() {
 	if f.n < len(f.ring) {
 		return
 	}
-	ring := make([]*delivery.Job, max(8, 2*len(f.ring)))
+	ring := make([]T, max(8, 2*len(f.ring)))
 	for i := range f.n {
 		ring[i] = f.at(i)
 	}
 	f.ring, f.head = ring, 0
 }
 
-// filter keeps the jobs for which keep returns true, in order; keep is called once for each job with its position.
-func (f *fifo) filter(keep func(i int64, j *delivery.Job) bool) {
+// filter keeps the items for which keep returns true, in order; keep is called once for each item with its position.
+func (f *fifo[T]) filter(keep func(i int64, item T) bool) {
 	kept := 0
 	for i := range f.n {
-		j := f.at(i)
-		if keep(int64(i), j) {
-			f.ring[(f.head+kept)&(len(f.ring)-1)] = j
+		item := f.at(i)
+		if keep(int64(i), item) {
+			f.ring[(f.head+kept)&(len(f.ring)-1)] = item
 			kept++
 		}
 	}
 	for i := kept; i < f.n; i++ {
-		f.ring[(f.head+i)&(len(f.ring)-1)] = nil
+		clear(f.ring[(f.head+i)&(len(f.ring)-1):][:1])
 	}
 	f.n = kept
 }
