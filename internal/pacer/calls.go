@@ -58,24 +58,11 @@ func (c *calls) free(n need, now int64) int64 {
 	if c.lasts == 0 {
 		return free
 	}
-	lasts := c.expected(n, now)
+	lasts := c.lately(now)
 	if behind := lasts - min(n.spacing, farSpacing)*n.most; behind > 0 {
 		return free + min(n.late*n.most/behind, n.soon*n.most/lasts)
 	}
 	return free + n.horizon*n.most/lasts
-}
-
-// expected is how long the calls in flight last. If none has ended for longer than they used to last, they have become
-// slow, and last for as long as that shows. A shorter time says less: calls that began together end together.
-func (c *calls) expected(n need, now int64) int64 {
-	if c.inFlight == 0 {
-		return c.lasts
-	}
-	since := now - c.endedAt
-	if since <= c.lasts {
-		since = max(0, since-n.soon) / 2
-	}
-	return max(c.lasts, since*n.most)
 }
 
 // outOfCalls reports whether all calls that the campaign may have are in flight.
