@@ -187,14 +187,11 @@ func (p *Pacer) Yield() {
 	})
 }
 
-// maxYield bounds the jobs given back in one turn: slots come due in between.
-const maxYield = 512
-
 // yield gives back the jobs of lanes of some of the queues that are to yield, except for those that have a slot, and goes on in the next turn.
 // A queue whose turn is near gives half, and what it keeps is all that may wait there until it sends.
 func (p *Pacer) yield(now instant) {
 	u := &p.maintenance
-	for most := maxYield; len(u.yields) > 0 && most > 0; u.yields = u.yields[1:] {
+	for most := perTurn; len(u.yields) > 0 && most > 0; u.yields = u.yields[1:] {
 		q := u.yields[0]
 		far, keep := q.far(p.opt.MaxOpenAge, now), (q.len()-q.direct)/2
 		if far {

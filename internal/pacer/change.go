@@ -48,13 +48,9 @@ func (p *Pacer) apply(s *delivery.Snapshot, now instant) {
 	}
 }
 
-// maxChanges bounds the schedule changes of one turn: thousands may change at the same minute, and slots come due in
-// between.
-const maxChanges = 256
-
 // applyDueChanges applies the schedule changes that are due.
 func (p *Pacer) applyDueChanges(now instant) {
-	for range maxChanges {
+	for range perTurn {
 		e := p.campaigns.change(now.wall)
 		if e == nil {
 			return

@@ -15,8 +15,6 @@ const (
 	// soonReturned is within what time the slot of a job has to come that the line waits for, and mostReturned bounds the jobs that leave
 	// it at once.
 	soonReturned, mostReturned = 100 * time.Millisecond, 256
-	// maxChecks bounds the destinations that one turn looks at.
-	maxChecks = 256
 	// forgetShut is how long a destination that does not work is remembered after its last job.
 	forgetShut = time.Hour
 )
@@ -80,7 +78,7 @@ func (p *Pacer) returnsTo(d *destination, j *delivery.Job, now instant) *queue {
 // maintainDestinations looks at the destinations for which there is something to do.
 func (p *Pacer) maintainDestinations(now instant) {
 	l := &p.destinations
-	for range maxChecks {
+	for range perTurn {
 		d := l.due(now.local)
 		if d == nil {
 			return

@@ -8,12 +8,9 @@ import (
 	"github.com/pacer/pacer/internal/metric"
 )
 
-// maxSpend bounds the jobs sent in one turn, so that results and commands are handled in between.
-const maxSpend = 512
-
 // dispatchDue sends every job whose slot has come.
 func (p *Pacer) dispatchDue(now instant) {
-	for range maxSpend {
+	for range perTurn {
 		if p.due.len() == 0 {
 			return
 		}

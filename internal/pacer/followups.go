@@ -14,9 +14,8 @@ import (
 // job that has to come back is told a time behind all that were told one before (see book), so that all make progress, and
 // none comes back in vain.
 type followUps struct {
-	gap   int64 // between two calls
-	slack int64 // by how much calls may come closer, for a daemon that was late
-	next  int64 // when the next call may be made
+	gap  int64 // between two calls
+	next int64 // when the next call may be made
 
 	order []*queue // those with steps; the first goes next
 	ready int      // jobs
@@ -30,7 +29,8 @@ type followUps struct {
 const (
 	// defaultFollowUps is the ceiling of a sink that has none, in calls a second.
 	defaultFollowUps = 100
-	followUpSlack    = 20 * time.Millisecond
+	// followUpSlack is by how much calls may come closer, for a daemon that was late.
+	followUpSlack = 20 * time.Millisecond
 	// maxBooked bounds how far ahead a job is told to come back for the sake of others.
 	maxBooked = time.Hour
 )
@@ -39,7 +39,7 @@ func newFollowUps(perSecond int) followUps {
 	if perSecond <= 0 {
 		perSecond = defaultFollowUps
 	}
-	return followUps{gap: 1_000_000 / int64(perSecond), slack: followUpSlack.Microseconds(), booked: map[string]int64{}}
+	return followUps{gap: 1_000_000 / int64(perSecond), booked: map[string]int64{}}
 }
 
 // push adds a job whose turn may come.
@@ -89,10 +89,10 @@ func (f *followUps) nextJob(now int64, may func(*queue) bool) *delivery.Job {
 		if q.steps.len() > 0 {
 			f.order = append(f.order, q)
 		}
-		f.next = max(f.next, now-f.slack) + f.gap
+		f.next = max(f.next, now-followUpSlack.Microseconds()) + f.gap
 		return j
 	}
-	f.next = now + f.slack
+	f.next = now + followUpSlack.Microseconds()
 	return nil
 }
 

@@ -66,7 +66,7 @@ func TestFollowUps(t *testing.T) {
 				}
 				for from := range sent {
 					for to := from; to < len(sent); to++ {
-						if allowed := int64(perSecond)*(sent[to]-sent[from]+f.slack)/1_000_000 + 2; int64(to-from+1) > allowed {
+						if allowed := int64(perSecond)*(sent[to]-sent[from]+followUpSlack.Microseconds())/1_000_000 + 2; int64(to-from+1) > allowed {
 							t.Fatalf("%d calls in %d µs", to-from+1, sent[to]-sent[from])
 						}
 					}

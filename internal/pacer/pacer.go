@@ -80,6 +80,9 @@ func (p *Pacer) Stalled() time.Duration {
 	return time.Duration(p.now().local-p.turned.Load()) * time.Microsecond
 }
 
+// perTurn bounds the work of each kind in one turn: slots come due, and results come, in between.
+const perTurn = 512
+
 // turn does all work that is due. It reads the clocks once for the results, once for due work, and after each command,
 // which may take long.
 func (p *Pacer) turn() {
@@ -103,7 +106,7 @@ func (p *Pacer) turn() {
 		p.replace(j, now)
 	}
 	for _, s := range p.sinks {
-		for range maxFollowUps {
+		for range perTurn {
 			if !p.sendFollowUp(s, now) {
 				break
 			}

@@ -84,9 +84,6 @@ func (p *placing) decideStep(j *delivery.Job, e *effective, now instant) placeme
 	return placement{where: queued, queue: q}
 }
 
-// maxFollowUps bounds the follow-ups of a sink that are sent in one turn.
-const maxFollowUps = 128
-
 // sendFollowUp sends the sink's next follow-up, and reports whether there was one that could be sent.
 func (p *Pacer) sendFollowUp(s *sinkState, now instant) bool {
 	f := &s.followUps
@@ -101,7 +98,7 @@ func (p *Pacer) sendFollowUp(s *sinkState, now instant) bool {
 		return false
 	}
 	if s.breaker.tripped && s.calls.inFlight > 0 { // one job is tried
-		f.next = now.local + f.slack
+		f.next = now.local + followUpSlack.Microseconds()
 		return false
 	}
 	j := f.nextJob(now.local, func(q *queue) bool {
