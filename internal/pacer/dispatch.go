@@ -2,6 +2,7 @@ package pacer
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -109,9 +110,16 @@ func (sl *slots) forfeit(q *queue, now instant) (n int64) {
 	return n
 }
 
-// lateBy is how late, in microseconds, a slot of the campaign may be handed to its sink.
+// lateBy is how late, in microseconds, a slot of the campaign at a rate may be handed to its sink: three quarters of the
+// configured tolerance, or of a tenth of the spacing where that is longer, since a tenth of a unit does not move the
+// bound. The last quarter is for the way to the wire, which also takes time on a busy machine. Quota windows are
+// widened by the plain tolerance only, so under a strict quota only that applies.
 func (o *Options) lateBy(c *delivery.Campaign, r delivery.Rate) int64 {
-	return lateBy(c, o.LateTolerance.Microseconds(), r.Spacing())
+	tolerance := o.LateTolerance.Microseconds()
+	if !slices.ContainsFunc(c.Quotas, func(q *delivery.Quota) bool { return q.Strict() && q.Covers(c.ID) }) {
+		tolerance = max(tolerance, r.Spacing()/10)
+	}
+	return tolerance * 3 / 4
 }
 
 // dispatch is one job to be passed to its sink.

@@ -60,8 +60,9 @@ func TestQuotasThatDoNotBindChangeNothing(t *testing.T) {
 						t.Errorf("horizon %d us, %d without a quota", p.quantum.horizon(&c), p.quantum.horizon(&free))
 					}
 				})
-				if got := lateBy(&c, 20_000, 1_000_000) == lateBy(&free, 20_000, 1_000_000); got != tc.asWithout {
-					t.Errorf("slots may be %d us late, %d without a quota", lateBy(&c, 20_000, 1_000_000), lateBy(&free, 20_000, 1_000_000))
+				late, freely := p.opt.lateBy(&c, delivery.PerSecond(1)), p.opt.lateBy(&free, delivery.PerSecond(1))
+				if got := late == freely; got != tc.asWithout {
+					t.Errorf("slots may be %d us late, %d without a quota", late, freely)
 				}
 				synctest.Wait()
 			})

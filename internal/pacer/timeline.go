@@ -95,17 +95,6 @@ func (t *timeline) tooLate(late int64) int64 {
 	return g.First.CountUntil(late, g.Rate, g.Units)
 }
 
-// lateBy is how late, in microseconds, a slot of the given spacing may be handed to its sink: three quarters of the
-// configured tolerance, or of a tenth of the spacing where that is longer, since a tenth of a unit does not move the
-// bound. The last quarter is for the way to the wire, which also takes time on a busy machine. Quota windows are
-// widened by the plain tolerance only, so under a strict quota only that applies.
-func lateBy(c *delivery.Campaign, tolerance, spacing int64) int64 {
-	if !slices.ContainsFunc(c.Quotas, func(q *delivery.Quota) bool { return q.Strict() && q.Covers(c.ID) }) {
-		tolerance = max(tolerance, spacing/10)
-	}
-	return tolerance * 3 / 4
-}
-
 // maxUnsent bounds the records of units that were not sent; a round of maintenance hands them back.
 const maxUnsent = 4096
 
@@ -116,18 +105,12 @@ type unsent []delivery.Grant
 // add records units that were not sent.
 func (u *unsent) add(parts []delivery.Grant) {
 	for _, part := range parts {
-		if n := len(*u); n > 0 && sameTake(&(*u)[n-1], &part) {
+		if n := len(*u); n > 0 && (*u)[n-1].GrantedAt == part.GrantedAt && (*u)[n-1].From == part.From { // of one ask
 			(*u)[n-1].Units += part.Units
 		} else if n < maxUnsent {
 			*u = append(*u, part)
 		}
 	}
-}
-
-// sameTake reports whether two grants came from one ask.
-func sameTake(a, b *delivery.Grant) bool {
-	return a.GrantedAt == b.GrantedAt && a.From.Campaign == b.From.Campaign && a.From.Shard == b.From.Shard &&
-		a.From.Epoch == b.From.Epoch
 }
 
 // returnUnsent hands back the units that were not sent since the last call. Where a quota gets them, which may have been used up by

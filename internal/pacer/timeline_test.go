@@ -100,7 +100,7 @@ func TestHowLateASlotMayBeUsed(t *testing.T) {
 		c             *delivery.Campaign
 		spacing, want int64
 	}{{free, 1000, 15_000}, {free, 200_000, 15_000}, {free, 1_000_000, 75_000}, {limited, 1_000_000, 15_000}} {
-		if got := lateBy(tc.c, 20_000, tc.spacing); got != tc.want {
+		if got := (&Options{LateTolerance: 20 * time.Millisecond}).lateBy(tc.c, delivery.Rate{N: 1, Per: tc.spacing}); got != tc.want {
 			t.Errorf("%d quotas, a slot every %d us: %d late, want %d", len(tc.c.Quotas), tc.spacing, got, tc.want)
 		}
 	}
