@@ -141,7 +141,6 @@ type dispatch struct {
 type sent struct {
 	dispatch
 	result    delivery.Result
-	lasted    time.Duration
 	forfeited bool // it was not sent: its slot had passed too long ago
 }
 
@@ -180,7 +179,7 @@ func (p *Pacer) deliver(x dispatch) {
 		p.metrics.late.Observe(late)
 		if now > x.latest {
 			metric.Observe(p.metrics.lateness, late, "")
-			p.inbox.result(sent{dispatch: x, forfeited: true})
+			p.inbox.do(func(now instant) { p.settle(&sent{dispatch: x, forfeited: true}, now) })
 			return
 		}
 		x.job.SendBy = p.start.Add(time.Duration(x.latest) * time.Microsecond)
@@ -193,7 +192,7 @@ func (p *Pacer) deliver(x dispatch) {
 	if r.Class <= delivery.Interrupted {
 		x.job.Call = delivery.Call{At: begun, Took: delivery.MicrosOf(took), Status: int32(r.Status), Provider: r.Provider}
 	}
-	p.inbox.result(sent{dispatch: x, result: r, lasted: took})
+	p.inbox.do(func(now instant) { p.settle(&sent{dispatch: x, result: r}, now) })
 }
 
 // sends are the calls of sinks.
