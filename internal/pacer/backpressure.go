@@ -32,9 +32,6 @@ const (
 	relaySpeed = 10_000
 )
 
-// soon reports whether the units ahead are sent within a moment, as far as the campaign's rate and the calls of its sink go.
-func (q *queue) soon(ahead int64, now instant) bool { return ahead <= q.sentIn(soonWithin, now) }
-
 // fast reports whether the units ahead are sent soon, and as fast as they would be relayed.
 func (q *queue) fast(ahead int64, now instant) bool {
 	sent := q.sentIn(soonWithin, now)
@@ -221,7 +218,6 @@ func (p *Pacer) yield(now instant) {
 type ahead struct {
 	limit time.Duration // 0: none
 	each  int64         // bytes of a unit, about; 0: not known
-	rates []delivery.Rate
 }
 
 const (
@@ -286,18 +282,18 @@ func (a *ahead) fit(rates []delivery.Rate, bytes int64) {
 	a.limit = low
 }
 
-// setReadahead sets for how long before their turn jobs of lanes are read, by the campaigns that have jobs here or in lanes that wait
-// for room, and may send.
-func (p *placing) setReadahead(now instant) {
-	a := &p.ahead
-	a.rates = a.rates[:0]
+// measureRates notes the rates of the campaigns that have jobs here or in lanes that wait for room, and may send, and sets by them for how long
+// before their turn jobs of lanes are read.
+func (p *placing) measureRates(now instant) {
+	rates := p.quantum.rates[:0]
 	for _, q := range p.queues.list {
 		if len(q.waiting) == 0 && q.empty() {
 			continue
 		}
 		if e := p.campaigns.effective(q.id, now); e != nil && standingOf(e.campaign, e.sink, now.wall) == sending {
-			a.rates = append(a.rates, e.campaign.Rate)
+			rates = append(rates, e.campaign.Rate)
 		}
 	}
-	a.fit(a.rates, 4*p.opt.MaxQueueBytes) // half of the buffer, of which a campaign may take an eighth
+	p.quantum.rates = rates
+	p.ahead.fit(rates, 4*p.opt.MaxQueueBytes) // half of the buffer, of which a campaign may take an eighth
 }

@@ -35,7 +35,7 @@ func (p *Pacer) apply(s *delivery.Snapshot, now instant) {
 		p.opt.Logger.Error("the catalog has lost most of its campaigns at once; they stay in force as they were until that is seen "+
 			"again after unknown_grace: restore their rows, or pause what is not to be sent", "lost", lost, "unknown_grace", p.opt.UnknownGrace)
 	}
-	p.setReadahead(now) // before many campaigns that are resumed together are told of room
+	p.measureRates(now) // before many campaigns that are resumed together are told of room
 	for _, q := range p.queues.list {
 		p.change(q, now)
 	}

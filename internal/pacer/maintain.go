@@ -75,8 +75,8 @@ func (p *Pacer) maintain(now instant) {
 	p.recover(now.local)
 	p.campaigns.dropCounts(p.opt.UnknownGrace, now)
 	p.measure()
+	p.measureRates(now)
 	p.quantum.adapt()
-	p.setReadahead(now)
 }
 
 // moveOn relays the jobs from ingress and timers that will not get their turn in time: an ingress offset must not stay
@@ -93,7 +93,7 @@ func (p *Pacer) moveOn(q *queue, now instant) {
 		if remains(j, q.campaign) {
 			return false
 		}
-		stays := ahead < q.granted || j.ReadAt.After(latest) || j.ReadAt.After(grace) && q.soon(ahead, now)
+		stays := ahead < q.granted || j.ReadAt.After(latest) || j.ReadAt.After(grace) && ahead <= q.sentIn(soonWithin, now)
 		if stays && j.ReadAt.Before(q.oldest) {
 			q.oldest = j.ReadAt
 		}
@@ -101,21 +101,15 @@ func (p *Pacer) moveOn(q *queue, now instant) {
 	}, func(j *delivery.Job) placement { return relayed(j, q.campaign, now) }, now)
 }
 
-// measure records the rates of the queues with jobs, and sets the gauges.
+// measure sets the gauges.
 func (p *Pacer) measure() {
-	jobs := 0
-	rates := p.quantum.rates[:0]
+	jobs := p.destinations.waiting.jobs
 	for _, q := range p.queues.list {
 		jobs += q.len()
-		if q.units > 0 && q.campaign != nil && q.campaign.Status == delivery.StatusActive {
-			rates = append(rates, q.campaign.Rate.PerSecond())
-		}
 	}
 	for _, s := range p.sinks {
 		jobs += s.followUps.ready
 	}
-	jobs += p.destinations.waiting.jobs
-	p.quantum.rates = rates
 	p.metrics.quantum.Set(float64(p.quantum.length) / 1e6)
 	p.metrics.queued.Set(float64(jobs))
 	p.metrics.queues.Set(float64(len(p.queues.list)))

@@ -3,6 +3,8 @@ package pacer
 import (
 	"math/rand/v2"
 	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
 )
 
 // takeSmoothing is about how many takes the average duration is taken over.
@@ -13,12 +15,12 @@ const takeSmoothing = 16
 // campaigns do not first overload the store: slots granted late are lost, and the timelines of a late take then all
 // restart together. Slow takes make the quantum longer as well: a reply must arrive before its slots are due.
 type quantum struct {
-	length   int64     // microseconds
-	shortest int64     // microseconds
-	longest  int64     // microseconds
-	budget   float64   // take items a second
-	lasts    int64     // about how long takes last, microseconds
-	rates    []float64 // per second, of the queues with jobs
+	length   int64           // microseconds
+	shortest int64           // microseconds
+	longest  int64           // microseconds
+	budget   float64         // take items a second
+	lasts    int64           // about how long takes last, microseconds
+	rates    []delivery.Rate // of the campaigns with jobs
 }
 
 func newQuantum(shortest, longest time.Duration, budget int) quantum {
@@ -48,7 +50,7 @@ func (q *quantum) adapt() {
 func (q *quantum) itemsPerSecond(length float64) (n float64) {
 	each := 1e6 / length
 	for _, rate := range q.rates {
-		n += min(each, rate)
+		n += min(each, rate.PerSecond())
 	}
 	return n
 }

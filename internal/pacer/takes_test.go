@@ -124,7 +124,10 @@ func TestTheQuantumFollowsTheLoad(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		q := newQuantum(25*time.Millisecond, time.Second, rapid.IntRange(100, 20_000).Draw(rt, "budget"))
 		for range rapid.IntRange(1, 20).Draw(rt, "rounds") {
-			q.rates = rapid.SliceOfN(rapid.Float64Range(0.01, 1000), 0, 300).Draw(rt, "rates")
+			q.rates = nil
+			for _, n := range rapid.SliceOfN(rapid.Int64Range(1, 100_000), 0, 300).Draw(rt, "rates") {
+				q.rates = append(q.rates, delivery.Rate{N: n, Per: 100_000_000})
+			}
 			q.observe(rapid.Int64Range(0, 2*time.Second.Microseconds()).Draw(rt, "take"))
 			before := q.length
 			q.adapt()
