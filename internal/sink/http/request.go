@@ -40,8 +40,7 @@ const (
 	keyTraceState     = "Tracestate"
 	keyUserAgent      = "User-Agent"
 	keyAuthorization  = "Authorization"
-	headersOfEveryJob = 6 // not more than needed: a map of up to eight takes half of the memory of a larger one
-	headersOfTrace    = 2
+	headersOfEveryJob = 6
 )
 
 // client is what a Sink makes of its configuration and of the files that it names. It never changes.
@@ -181,7 +180,17 @@ func (c *client) request(job *delivery.Job, held *token.Current) (r httpcall.Req
 		id = signature.ID(id)
 	}
 	values := [...]string{id, job.Campaign, strconv.Itoa(job.Attempt + 1), contentType, job.TraceParent}
-	header := make(http.Header, c.headers(job, held))
+	size := headersOfEveryJob + len(c.fixed) // about: a map of up to eight takes half of the memory of a larger one
+	if c.form != nil {
+		size += len(c.form.headers)
+	}
+	if c.signer != nil {
+		size += len(signed)
+	}
+	if c.config.CloudEvents != "" {
+		size += len(job.Headers)
+	}
+	header := make(http.Header, size)
 	for _, f := range c.fixed {
 		header[f.name] = f.values
 	}
@@ -222,27 +231,6 @@ func (c *client) request(job *delivery.Job, held *token.Current) (r httpcall.Req
 		header[keySignature] = []string{c.signer.Sign(header[keyWebhookID][0], timestamp, r.Body)}
 	}
 	return r, ""
-}
-
-// headers is how many headers the request has, about.
-func (c *client) headers(job *delivery.Job, held *token.Current) (n int) {
-	n = headersOfEveryJob + len(c.fixed)
-	if c.form != nil {
-		n += len(c.form.headers)
-	}
-	if c.signer != nil {
-		n += len(signed)
-	}
-	if held != nil {
-		n++
-	}
-	if c.config.CloudEvents != "" {
-		n += len(job.Headers)
-	}
-	if job.TraceParent != "" {
-		n += headersOfTrace
-	}
-	return n
 }
 
 // hides reports whether the value of a header is that of a setting.
