@@ -142,6 +142,7 @@ type dispatch struct {
 type sent struct {
 	dispatch
 	result    delivery.Result
+	lasted    time.Duration
 	forfeited bool // it was not sent: its slot had passed too long ago
 }
 
@@ -180,7 +181,7 @@ func (p *Pacer) deliver(x dispatch) {
 		p.metrics.late.Observe(late)
 		if now > x.latest {
 			metric.Observe(p.metrics.lateness, late, "")
-			p.inbox.do(func(now instant) { p.settle(&sent{dispatch: x, forfeited: true}, now) })
+			p.inbox.result(sent{dispatch: x, forfeited: true})
 			return
 		}
 		x.job.SendBy = delivery.StampOf(begun.Add(time.Duration(x.latest-now) * time.Microsecond))
@@ -193,7 +194,7 @@ func (p *Pacer) deliver(x dispatch) {
 	if r.Class <= delivery.Interrupted {
 		x.job.Call = delivery.Call{At: begun, Took: uint32(min(took.Microseconds(), math.MaxUint32)), Status: int32(r.Status), Provider: r.Provider}
 	}
-	p.inbox.do(func(now instant) { p.settle(&sent{dispatch: x, result: r}, now) })
+	p.inbox.result(sent{dispatch: x, result: r, lasted: took})
 }
 
 // sends are the calls of sinks.

@@ -86,9 +86,13 @@ const perTurn = 512
 // turn does all work that is due. It reads the clocks once for the results, once for due work, and after each command,
 // which may take long.
 func (p *Pacer) turn() {
-	commands := p.inbox.receive()
+	commands, results := p.inbox.receive()
 	now := p.now()
 	p.disown(now)
+	for _, r := range results {
+		p.settle(r, now)
+	}
+	p.inbox.done(results)
 	for _, f := range commands {
 		f(now)
 		now = p.now()
@@ -194,10 +198,16 @@ func (p *Pacer) Relieve(src delivery.Source, before int64) {
 	})
 }
 
-// inbox passes commands of other goroutines to the scheduler: they never wait for it here. A command is called with the time of its turn.
+// maxSpare is how many results' memory is kept for the next ones.
+const maxSpare = 4096
+
+// inbox passes results and commands of other goroutines to the scheduler: they never wait for it here. A command is
+// called with the time of its turn.
 type inbox struct {
 	mu       sync.Mutex
 	commands []func(instant)
+	results  []sent
+	spare    []sent // the memory of the results before
 	wake     retry.Signal
 	closed   chan struct{} // closed when the scheduler has ended
 }
@@ -211,11 +221,30 @@ func (b *inbox) do(f func(now instant)) {
 	b.wake.Send()
 }
 
-func (b *inbox) receive() (commands []func(instant)) {
+func (b *inbox) result(r sent) {
+	b.mu.Lock()
+	b.results = append(b.results, r)
+	b.mu.Unlock()
+	b.wake.Send()
+}
+
+func (b *inbox) receive() (commands []func(instant), results []sent) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	commands, b.commands = b.commands, nil
-	return commands
+	commands, results = b.commands, b.results
+	b.commands, b.results, b.spare = nil, b.spare, nil
+	return commands, results
+}
+
+// done returns the memory of results.
+func (b *inbox) done(results []sent) {
+	if cap(results) > maxSpare {
+		return
+	}
+	clear(results)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.spare = results[:0]
 }
 
 func (b *inbox) close() { close(b.closed) }

@@ -44,7 +44,7 @@ func TestSendersAreReused(t *testing.T) {
 // Jobs of a sink that answers at once are each sent once.
 func TestSendersSendManyAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const jobs = 8192
+		const jobs = 2 * maxSpare
 		var running sync.WaitGroup
 		var sent [jobs]atomic.Int64
 		s := newSenders(func(x dispatch) { sent[x.at].Add(1) }, &running)

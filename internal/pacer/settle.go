@@ -16,10 +16,10 @@ const (
 
 // settle applies a sink's answer: what happens with the job, whether it uses an attempt, and what it says about the job's destination,
 // campaign and sink.
-func (p *Pacer) settle(x *sent, now instant) {
+func (p *Pacer) settle(x sent, now instant) {
 	q, s, j := x.queue, x.sink, x.job
 	p.sends.inFlight--
-	p.callEnded(q, x, now)
+	p.callEnded(q, &x, now)
 	if len(s.full) > 0 {
 		s.fullAt = now.local
 	}
@@ -38,7 +38,7 @@ func (p *Pacer) settle(x *sent, now instant) {
 	if x.epoch != p.drain.epoch {
 		return // outlived a drain; the job has been read again
 	}
-	p.carryOut(j, p.placementAfter(x, now), now)
+	p.carryOut(j, p.placementAfter(&x, now), now)
 }
 
 // placementAfter returns what happens with a job that was passed to its sink, and notes what its answer says.
