@@ -20,15 +20,15 @@ func TestMoveGates(t *testing.T) {
 		}
 		ctx := context.Background()
 		l.now = epoch
-		gate := func(sink, destination string, cause delivery.GateCause, d time.Duration) delivery.DestinationGate {
-			g := delivery.DestinationGate{Gate: delivery.Gate{Sink: sink, Cause: cause}, Destination: destination}
+		gate := func(sink, destination string, cause delivery.GateCause, d time.Duration) delivery.Gate {
+			g := delivery.Gate{Sink: sink, Cause: cause, Destination: destination}
 			if d > 0 {
 				g.Until = time.Now().Add(d)
 			}
 			return g
 		}
 		after := int64(0)
-		move := func(fails bool, gates []delivery.DestinationGate, first, sinks, destinations []string) {
+		move := func(fails bool, gates []delivery.Gate, first, sinks, destinations []string) {
 			t.Helper()
 			l.now += second
 			closed, err := l.engine("a").MoveGates(ctx, gates)
@@ -61,10 +61,10 @@ func TestMoveGates(t *testing.T) {
 			}
 		}
 		const throttled, failing, minute = delivery.GateThrottled, delivery.GateFailing, time.Minute
-		move(false, []delivery.DestinationGate{gate("s", "", throttled, 5*minute), gate("s", "x", throttled, minute), gate("t", "", failing, minute)},
+		move(false, []delivery.Gate{gate("s", "", throttled, 5*minute), gate("s", "x", throttled, minute), gate("t", "", failing, minute)},
 			[]string{"s", "t"}, []string{"s throttled 5m0s", "t failing 1m0s"}, []string{"s/x throttled 1m0s"})
-		move(false, []delivery.DestinationGate{gate("s", "", throttled, 5*minute)}, nil, []string{"s throttled 5m0s", "t failing 1m0s"}, nil)
-		move(true, []delivery.DestinationGate{gate("", "", throttled, minute), gate("s", "x", 0, 0), gate("t", "", 0, 0)},
+		move(false, []delivery.Gate{gate("s", "", throttled, 5*minute)}, nil, []string{"s throttled 5m0s", "t failing 1m0s"}, nil)
+		move(true, []delivery.Gate{gate("", "", throttled, minute), gate("s", "x", 0, 0), gate("t", "", 0, 0)},
 			nil, []string{"s throttled 5m0s"}, []string{"s/x open"})
 	})
 }
