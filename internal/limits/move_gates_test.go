@@ -54,7 +54,7 @@ func TestMoveGates(t *testing.T) {
 			moved, next, _, err := l.engine("b").DestinationsSince(ctx, after)
 			must(t, err)
 			for _, g := range moved {
-				of = append(of, g.Sink+"/"+g.Destination+" "+state(g.Gate))
+				of = append(of, g.Sink+"/"+g.Destination+" "+state(g))
 			}
 			if after = next; !slices.Equal(of, destinations) {
 				t.Errorf("destinations: %q, want %q", of, destinations)
