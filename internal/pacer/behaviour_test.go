@@ -417,27 +417,6 @@ func TestDrain(t *testing.T) {
 			}
 		})
 	})
-	t.Run("keeps the attempt of what fails meanwhile", func(t *testing.T) {
-		one(t, newBook(campaign("c", 100)), nil, func(t *testing.T, f *fleet) {
-			f.receiver.setLatency(700 * time.Millisecond)
-			f.receiver.setAnswer(func(_ int, j *delivery.Job) delivery.Result {
-				if j.Offset == 5 {
-					return delivery.Result{Class: delivery.Temporary}
-				}
-				return delivery.Result{Class: delivery.Delivered}
-			})
-			src := newPartition("in/0")
-			list := jobs(src, delivery.FromIngress, "c", 0, 10)
-			f.offer(t, list)
-			time.Sleep(500 * time.Millisecond)
-			if open, err := f.daemons[0].Drain(context.Background()); open != 0 || err != nil {
-				t.Errorf("open %d, %v", open, err)
-			}
-			if f.count("c") != 10 || f.outboxes[0].count(delivery.ToTimer, delivery.ReasonRetry) != 1 || list[5].Attempt != 1 {
-				t.Errorf("%d were sent; after attempt %d the job that failed went to %+v", f.count("c"), list[5].Attempt, f.outboxes[0].all())
-			}
-		})
-	})
 	t.Run("cancels what takes too long and counts it", func(t *testing.T) {
 		one(t, newBook(campaign("c", 100)), nil, func(t *testing.T, f *fleet) {
 			f.receiver.setLatency(time.Hour)

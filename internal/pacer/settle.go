@@ -119,11 +119,6 @@ func (v *judge) again(j *delivery.Job, d time.Duration, now instant) placement {
 		j.Account.Tried(j)
 	}
 	j.Due = now.wall.Add(d)
-	if v.drain.stopped && !revoked(j.Source) && (v.opt.Owns == nil || v.opt.Owns(now.wall)) {
-		to := toTimer(delivery.ReasonRetry, j.Due) // its record does not have this attempt
-		to.bound = true
-		return to
-	}
 	return v.wait(j, delivery.ReasonRetry, j.Due, now)
 }
 
