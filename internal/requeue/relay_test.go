@@ -209,6 +209,7 @@ func TestOversizeOfAPartitionThatIsLost(t *testing.T) {
 		r := start(t, Options{Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t.", Lanes: 8}})
 		r.Put(s.job(0, "spring"), dead)
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		if s.dropped != 1 || queued(r) != 0 {
 			t.Errorf("%d dropped, %d wait", s.dropped, queued(r))
 		}
