@@ -24,7 +24,7 @@ type poisoned struct {
 func TestAPoisonedJobCostsOthersNothing(t *testing.T) {
 	t.Parallel()
 	// least is 99.9 % on a quiet machine, and 85 % if one failure closes the sink.
-	const poison, good, rate, lasts, most, least = "poison", 2, 50, 10 * time.Second, 14 * time.Second, 0.98
+	const poison, good, rate, lasts, most, least = "poison", 2, 50, 10 * time.Second, 14 * time.Second, 0.9
 	over := func(name string, status int, wait time.Duration) poisoned {
 		r := newReceiver(t)
 		r.answer = func(a arrival) (int, time.Duration) {
