@@ -23,7 +23,7 @@ type poisoned struct {
 // count them, and the job becomes a dead letter. A sink without such a recipient measures the delays of the machine.
 func TestAPoisonedJobCostsOthersNothing(t *testing.T) {
 	t.Parallel()
-	// least is 99.9 % on a quiet machine, and 85 % if one failure closes the sink.
+	// The share is 99.9 % on a quiet machine, and 85 % if one failure closes the sink.
 	const poison, good, rate, lasts, most, least = "poison", 2, 50, 10 * time.Second, 14 * time.Second, 0.9
 	over := func(name string, status int, wait time.Duration) poisoned {
 		r := newReceiver(t)
