@@ -75,6 +75,7 @@ type world struct {
 	passed  atomic.Int64 // for all, besides real time
 	off     atomic.Int64 // of Redis' clock
 	quotas  []*delivery.Quota
+	timeout time.Duration // of an attempt; 0: the default
 }
 
 func newWorld(t *testing.T, client redis.UniversalClient, quotas ...*delivery.Quota) *world {
@@ -87,8 +88,8 @@ func (w *world) node() (e *Engine, asleep *atomic.Int64) {
 	asleep = &atomic.Int64{}
 	e, err := New(Options{
 		Shards: shards.New(w.client), KeyPrefix: w.prefix, Registerer: prometheus.NewRegistry(), Ledger: w.records,
-		Quotas: func() []*delivery.Quota { return w.quotas },
-		now:    func() int64 { return time.Now().UnixMicro() + w.passed.Load() + w.off.Load() },
+		Quotas: func() []*delivery.Quota { return w.quotas }, Timeout: w.timeout,
+		now: func() int64 { return time.Now().UnixMicro() + w.passed.Load() + w.off.Load() },
 	})
 	must(w.t, err)
 	e.shards[0].master.uptime = func() int64 { return uptime() + w.passed.Load() - asleep.Load() }
@@ -238,12 +239,11 @@ func TestAWrongClockIsNamed(t *testing.T) {
 	w := newWorld(t, realClient(t))
 	w.off.Store(20 * second)
 	e, _ := w.node()
-	var log strings.Builder
-	e.log = slog.New(slog.NewTextHandler(&log, nil))
 	grant(e, campaign(400), 1, 3*time.Second)
-	off := map[int]bool{}
-	e.compareClocks(off)
-	e.compareClocks(off)
+	var log strings.Builder
+	looks, off := &Engine{shards: e.shards, m: e.m, log: slog.New(slog.NewTextHandler(&log, nil))}, map[int]bool{}
+	looks.compareClocks(off)
+	looks.compareClocks(off)
 	if n := testutil.ToFloat64(e.m.clockOffset.WithLabelValues("0")); n < 19 || n > 21 || strings.Count(log.String(), "level=WARN") != 1 {
 		t.Errorf("20 s ahead: %v s; %s", n, log.String())
 	}
@@ -267,15 +267,16 @@ func TestKeysOutliveAJump(t *testing.T) {
 func TestARequestThatIsLate(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, realClient(t))
+	w.timeout = 10 * time.Second
+	var late delay
+	w.client.AddHook(&late)
 	e, _ := w.node()
-	m := &e.shards[0].master
-	m.timeout = 10 * time.Second
 	c := campaign(200)
 	if n := grant(e, c, 1, 3*time.Second); n != 1 {
 		t.Fatal("nothing is granted")
 	}
 	began := w.incarnation()
-	m.client.AddHook(&delay{by: []time.Duration{1500 * time.Millisecond}})
+	late.next(1500 * time.Millisecond)
 	if n := grant(e, c, 1, 3*time.Second); n != 1 || w.incarnation() != began {
 		t.Errorf("%d units for a request that was late, want 1 and no recovery", n)
 	}
@@ -303,6 +304,12 @@ func (l *delay) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 		l.wait()
 		return next(ctx, commands)
 	}
+}
+
+func (l *delay) next(by ...time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.by = by
 }
 
 func (l *delay) wait() {
