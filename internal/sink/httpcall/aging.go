@@ -14,7 +14,7 @@ import (
 type agingConn struct {
 	net.Conn
 	until  time.Time     // zero: for as long as it works
-	closed chan struct{} // closed with it
+	closed chan struct{} // closed with it, or when that has begun
 	once   sync.Once
 
 	mu    sync.Mutex
@@ -44,6 +44,12 @@ func (c *agingConn) Write(b []byte) (int, error) {
 		}
 	}
 	return n, err
+}
+
+// SetWriteDeadline is called by TLS alone, before it says that it closes the connection. For that nothing waits.
+func (c *agingConn) SetWriteDeadline(t time.Time) error {
+	c.once.Do(func() { close(c.closed) })
+	return c.Conn.SetWriteDeadline(t)
 }
 
 // Close implements net.Conn.
