@@ -35,8 +35,8 @@ func (f *fleet) stream(ctx context.Context, t *testing.T, campaign string, bad i
 	}
 }
 
-// TestPoisonCostsOthersLittle: answers about single recipients cost the others of their sink next to nothing, whatever they say, and the jobs
-// that get them come to their end.
+// TestPoisonCostsOthersLittle: answers about single recipients cost the others of their sink next to nothing, and the jobs that get such
+// answers end.
 func TestPoisonCostsOthersLittle(t *testing.T) {
 	testservices.Simulation(t)
 	throttled := func(wait time.Duration) delivery.Result {

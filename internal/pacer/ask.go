@@ -210,7 +210,7 @@ func (sl *slots) grant(q *queue, a delivery.Ask, g delivery.Granted, now instant
 	sl.takes.askLater(q, sl.nextAsk(q, a, g, now))
 }
 
-// nextAsk is the local time at which a queue asks again, given its ask and the grant.
+// nextAsk is the local time of a queue's next ask, given its ask and the grant.
 func (sl *slots) nextAsk(q *queue, a delivery.Ask, g delivery.Granted, now instant) int64 {
 	next := now.local + sl.quantum.length - sl.quantum.spread()
 	if q.units <= q.granted { // the next job asks at once, while there are not too many that do

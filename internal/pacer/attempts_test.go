@@ -56,8 +56,8 @@ func TestALumpAtTheEnd(t *testing.T) {
 	})
 }
 
-// A destination that answers everything with 500 for ten minutes costs no job of a backlog, and none of those that arrive
-// meanwhile, more than an attempt; nor those of a daemon that has only a few, while another has many.
+// A destination that answers 500 for ten minutes costs a job of a backlog, or one that arrives meanwhile, at most an attempt. The same
+// holds for a daemon that has only a few of the jobs, while another has many.
 func TestABacklogSurvivesAnOutageOfAnswers(t *testing.T) {
 	testservices.Simulation(t)
 	for name, tc := range map[string]struct {

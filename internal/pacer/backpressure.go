@@ -12,9 +12,9 @@ import (
 // read, unless it sends as many in a tenth of a second.
 const maxLaneUnits = 2048
 
-// laneCapacity is how many units of a campaign may wait here that could also wait where they were read: two seconds' worth up to
-// maxLaneUnits, or a tenth of a second's worth if that is more, since room is told of once in a few quanta. It is less if there
-// are so many campaigns that these would not fit into the memory (see ahead), and after yielding.
+// laneCapacity is the number of units of a campaign that may wait here although they could wait in their lane: two seconds' worth up to
+// maxLaneUnits, or a tenth of a second's worth if that is more. Sources learn of room once in a few quanta. It is less if all campaigns
+// together would not fit into the memory (see ahead), and after yielding.
 func (a *ahead) laneCapacity(q *queue) int64 {
 	room := a.units(q.campaign.Rate)
 	if q.window > 0 {
@@ -26,9 +26,9 @@ func (a *ahead) laneCapacity(q *queue) int64 {
 const (
 	// soonWithin is within what time jobs are sent that are not worth a trip through a lane.
 	soonWithin = 2 * time.Second
-	// relaySpeed is how many jobs a daemon relays in a second, as measured, about. What is sent no slower may stop its partition:
-	// relaying it would let those behind it through no sooner, and writing a job to a lane and reading it again costs
-	// several times what sending it costs. What is sent more slowly must not, or those behind it would wait for its rate.
+	// relaySpeed is how many jobs a daemon relays in a second, as measured, about. A campaign no slower than that may stop its partition:
+	// relaying it would let those behind it through no sooner, and writing a job to a lane and reading it again costs several times what
+	// sending it costs. A slower one must not, or the jobs behind it would wait for its rate.
 	relaySpeed = 10_000
 )
 
@@ -67,8 +67,8 @@ func (q *queue) far(openAge time.Duration, now instant) bool {
 	return now.until(turn) > openAge
 }
 
-// makeCapacity tells the sources whose jobs were refused that the queue has room again, once it is half empty and its turn is
-// near. Ingress is told, too, when the jobs that it keeps are better relayed.
+// makeCapacity tells the sources whose jobs were refused that the queue has room again, once it is half empty and its turn is near.
+// Ingress is also notified when it should relay the jobs that it keeps.
 func (p *placing) makeCapacity(q *queue, now instant) {
 	if len(q.waiting) == 0 || q.campaign == nil {
 		return
@@ -100,8 +100,8 @@ func (q *queue) grantLanes(room, maxBytes int64, now instant) {
 	q.toldUntil = now.in(min(max(soon, leastComing), mostComing))
 }
 
-// widen lets more jobs wait in a queue that has yielded, each time that it has sent half of them: a campaign that sends
-// has its whole room again soon, and one that does not send keeps what it has.
+// widen lets more jobs wait in a queue that has yielded, each time that it has sent half of them. So a campaign that sends soon has its
+// whole room again.
 func (q *queue) widen() {
 	if q.window == 0 || q.units > q.window/2 {
 		return
@@ -134,9 +134,9 @@ func (i *intake) await(src delivery.Source) {
 	}
 }
 
-// grant notifies waiting sources, lanes among them or not, of room for units, of which each gets a part: the campaign may have several
-// lanes here, and what is read for room that another has taken is read again. Where the parts would be small, the lanes that began to
-// wait last go on waiting, so that all take turns.
+// grant notifies waiting sources, with lanes or without, of room for units. Each gets a part: the campaign may have several lanes here,
+// and a job read for room that another has taken is read again. Where the parts would be small, the lanes that began to wait last go on
+// waiting, so that all take turns.
 func (i *intake) grant(campaign string, units int64, lanes bool) {
 	n, most := int64(max(1, len(i.waiting))), max(1, units/leastGranted)
 	part := func(of int64) int64 { return (units + of - 1) / of }
@@ -159,8 +159,8 @@ func (i *intake) grant(campaign string, units int64, lanes bool) {
 	}
 }
 
-// Yield gives jobs of lanes back to them, because a lane that has something to read waits for memory: those of campaigns whose turn is far
-// off, all but one of each; or, if there are none, the later half of the jobs of every campaign. It is called again while lanes wait.
+// Yield gives jobs back to their lanes, because a lane with unread jobs waits for memory. It returns all jobs but one of each campaign
+// whose turn is far off. If there are none, it returns the later half of the jobs of every campaign. It is called again while lanes wait.
 func (p *Pacer) Yield() {
 	p.inbox.do(func(now instant) {
 		u := &p.maintenance

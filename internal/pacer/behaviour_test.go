@@ -94,7 +94,7 @@ func TestJobsThatCannotBeDelivered(t *testing.T) {
 	})
 }
 
-// Whoever reads the letter of a job that is too heavy learns by which limit, and what it is.
+// The letter of a job that is too heavy names the limit and its value.
 func TestWhichLimitAJobIsTooHeavyFor(t *testing.T) {
 	window := func(span time.Duration, limit int64) delivery.Window {
 		return delivery.Window{Span: span, Limit: limit}

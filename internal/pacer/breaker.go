@@ -7,8 +7,9 @@ import (
 )
 
 const (
-	// probeEvery is when one job is sent after a breaker has opened, and each time that it fails: to a destination twice as late each time, up
-	// to maxProbeEvery. Where a wait was asked for, the first is sent after firstProbe, and each twice as late, up to what was asked for.
+	// probeEvery is when one job is sent after a breaker has opened, and each time that it fails: to a destination twice as late each
+	// time, up to maxProbeEvery. After a requested wait, the first is sent after firstProbe, and each next one twice as late, up to that
+	// wait.
 	firstProbe, probeEvery, maxProbeEvery = 500 * time.Millisecond, time.Second, time.Minute
 	// So many failures in a row open a breaker: answers that ask to wait or refuse credentials; calls without an answer; answers about
 	// the job itself, such as 500. The last number is higher because bad jobs come in groups.
@@ -116,8 +117,8 @@ func (r *failureRun) enough(now int64) bool {
 	}
 }
 
-// trip opens the breaker until the next probe, for most at the longest. Where a wait of more than a second was asked for, probes begin
-// sooner: perhaps only a few recipients are throttled. done is false if it is open already; first is true if it was closed, or opened for
+// trip opens the breaker until the next probe, for most at the longest. After a requested wait of more than a second, probes begin
+// sooner: perhaps only a few recipients are throttled. done is false if it is open already. first is true if it was closed, or opened for
 // another cause.
 func (b *breaker) trip(cause delivery.GateCause, most time.Duration, now int64) (done, first bool) {
 	if b.openUntil > now {

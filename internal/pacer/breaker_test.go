@@ -118,7 +118,7 @@ func TestACallThatIsGivenUpHasLasted(t *testing.T) {
 	}
 }
 
-// TestNothingIsTakenBeforeTheFirst: a job that was sent before this process began is not contradicted by deliveries that nobody has seen.
+// TestNothingIsTakenBeforeTheFirst: unseen deliveries do not contradict a job that was sent before this process began.
 func TestNothingIsTakenBeforeTheFirst(t *testing.T) {
 	for _, tc := range []struct {
 		taken, since int64

@@ -49,10 +49,9 @@ type need struct {
 	horizon int64 // how far ahead slots are granted
 }
 
-// free is how many further jobs can be sent: one with each call that is free, and one with each that comes free in time.
-// While slots are not closer together than the ends of calls, that is within the horizon. If they are, each waits longer
-// for its call than the one before, and is lost when it has waited too long; so no more are asked for than are used before
-// the next ask, and in time.
+// free is how many further jobs can be sent: one with each call that is free, and one with each that comes free in time. While slots are
+// not closer together than the ends of calls, that is within the horizon. If they are, each slot waits longer for its call than the one
+// before, and is lost in the end. So an ask is for the slots that are used before the next ask, and in time.
 func (c *calls) free(n need, now int64) int64 {
 	free := n.most - int64(c.inFlight)
 	if c.lasts == 0 {

@@ -49,8 +49,8 @@ func newCampaigns(resolve func(*delivery.Campaign) *sinkState, c *counts) campai
 // deleted by people.
 const leastLost = 3
 
-// use applies a new snapshot. One that has lost most campaigns is that of an empty database, or of a table being
-// restored: what was lost stays in force until the loss is seen again after the grace. lost is how many that are.
+// use applies a new snapshot. A catalog without most campaigns comes from an empty database, or a table being restored: the lost
+// campaigns stay in force until the loss is seen again after the grace. lost is their number.
 func (s *campaigns) use(snapshot *delivery.Snapshot, grace time.Duration, now instant) (lost int) {
 	was := s.snapshot
 	s.snapshot = snapshot
@@ -165,7 +165,7 @@ func (s *campaigns) change(now time.Time) *effective {
 	return e
 }
 
-// nextChange is the local time at which a schedule next acts; ok is false when none will.
+// nextChange is the local time of the next change by a schedule; ok is false if there is none.
 func (s *campaigns) nextChange(now instant) (at int64, ok bool) {
 	if s.changes.len() == 0 {
 		return 0, false
@@ -236,8 +236,8 @@ func (e *effective) lacksSink(now time.Time) bool {
 
 const noRevision = math.MaxInt64 // no slot is of it, or of a later one
 
-// validFrom is the revision from which on slots may still be used when a campaign has changed from was to is. If nothing but
-// the rate has changed, such slots may have been granted already: another daemon has told the store of the change first.
+// validFrom is the oldest revision whose slots may still be used when a campaign has changed from was to is. If nothing but the rate has
+// changed, such slots may have been granted already: another daemon has told the store of the change first.
 func validFrom(was, is *delivery.Campaign) (revision int64) {
 	if was == nil || is == nil || was.Status != is.Status || was.Sink != is.Sink || was.Invalid != is.Invalid {
 		return noRevision

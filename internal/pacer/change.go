@@ -99,8 +99,7 @@ func (p *Pacer) change(q *queue, now instant) {
 	p.review(q, now)
 }
 
-// changeCircuit forgets what its sink has answered, where somebody has changed what matters to it. A step of a schedule
-// changes nothing of that.
+// changeCircuit forgets the sink's answers where a change may alter them. A step of a schedule changes nothing of that.
 func (p *Pacer) changeCircuit(q *queue, is *delivery.Campaign, sink *sinkState, now instant) {
 	was := q.campaign
 	switch {

@@ -250,7 +250,7 @@ func TestSchedulesAreForgotten(t *testing.T) {
 	})
 }
 
-// BenchmarkManySchedules is a minute in which the hours of ten thousand campaigns change.
+// BenchmarkManySchedules: within a minute the hours of ten thousand campaigns change.
 func BenchmarkManySchedules(b *testing.B) {
 	hours, err := delivery.NewActiveHours([]delivery.HoursSpan{{From: 9 * 60, To: 21 * 60}}, time.UTC)
 	if err != nil {

@@ -38,7 +38,7 @@ func (c localClock) lastTry(j *delivery.Job, now instant) int64 {
 	return now.local
 }
 
-// in is the local time at which d has passed.
+// in is the local time after d.
 func (i instant) in(d time.Duration) int64 { return i.local + d.Microseconds() }
 
 // until is how long it is to a local time; 0 when it has passed.
@@ -69,11 +69,10 @@ func (c storeClocks) due(q *queue) int64 {
 	return c.of(q.grants[0].From.Shard).local(q.timeline.due())
 }
 
-// storeClock maps store time to the local monotonic clock. Each take says that the store's clock read now at some
-// moment before the reply arrived; so now - arrival is a lower bound of the difference between the clocks, and the
-// largest of them in the last minute is the tightest. A lower bound never lets a slot be used early; it makes
-// slots late by the shortest one-way delay seen, a fraction of a millisecond. Two half-windows let old bounds
-// expire, so that drift and a stepped store clock are followed. The zero value has no bound yet.
+// storeClock maps store time to the local monotonic clock. Each take says that the store's clock read now at some moment before the reply
+// arrived. So now - arrival is a lower bound of the difference between the clocks; the largest in the last minute is the tightest. A
+// lower bound never lets a slot be used early; it makes slots late by the shortest one-way delay seen, a fraction of a millisecond. Two
+// half-windows let old bounds expire, so that drift and a stepped store clock are followed. The zero value has no bound yet.
 type storeClock struct {
 	current, previous int64
 	since             int64 // local time at which current began

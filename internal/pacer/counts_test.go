@@ -12,7 +12,7 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// nobody is the receipt of jobs of which only the counts matter.
+// nobody is the receipt of jobs that are only counted.
 type nobody struct{}
 
 func (nobody) Settle(*delivery.Job, delivery.Outcome) {}
@@ -63,7 +63,7 @@ func TestCountsOfOthers(t *testing.T) {
 	shows("a is gone", map[string]float64{others: 2, "b": 0})
 }
 
-// TestAScrapeIsNotWaitedFor: the scheduler gets an account while somebody reads the series, however slowly.
+// TestAScrapeIsNotWaitedFor: the scheduler gets an account while a slow reader reads the series.
 func TestAScrapeIsNotWaitedFor(t *testing.T) {
 	c := newCounts(prometheus.NewRegistry(), nil)
 	c.know("a")

@@ -18,7 +18,7 @@ const (
 	mostLines, mostLine = 16_384, 1024
 	// shutLine is how many jobs wait in memory for a destination that is closed for a moment.
 	shutLine = 64
-	// checkEvery is how often a destination is looked at for which jobs wait here.
+	// checkEvery is the time between two looks at a destination with waiting jobs.
 	checkEvery = 250 * time.Millisecond
 )
 
@@ -56,8 +56,8 @@ func (p *placing) destinationOf(s *sinkState, j *delivery.Job, now instant) *des
 	return d
 }
 
-// limitsOf reads what is set for a destination. If it was changed, all begins anew: another address may work, and whoever enables
-// it expects that it is tried now.
+// limitsOf reads what is set for a destination. If it was changed, all begins anew: another address may work, and a user who enables it
+// expects a try now.
 func (p *placing) limitsOf(d *destination, now instant) {
 	before := d.set.Version
 	if d.set = p.opt.DestinationLimits(d.sink, d.name); before == d.set.Version || before == 0 {
@@ -73,7 +73,7 @@ func (p *placing) limitsOf(d *destination, now instant) {
 	}
 }
 
-// closedTo returns the destination for which a job that is placed waits apart, since it need not wait for a slot; nil if it need not wait.
+// closedTo returns the destination that a placed job waits for, apart from those that need a slot; nil if it need not wait.
 func (p *placing) closedTo(s *sinkState, j *delivery.Job, now instant) *destination {
 	d := p.destinationOf(s, j, now)
 	if d == nil || !d.open(now.local) && d.line.len() < d.capacity(p.opt.MaxOpenAge, now) && !d.obstructs(j, p.opt.MaxOpenAge, now) {
@@ -82,8 +82,8 @@ func (p *placing) closedTo(s *sinkState, j *delivery.Job, now instant) *destinat
 	return d
 }
 
-// busyAt returns the destination to which a job may not go now; nil if it may. q is the queue whose slot it has, nil for a step without one.
-// Calls are kept for the jobs that have left the line, and for the line.
+// busyAt returns the destination of a job if it may not go now, and nil if it may. q is the queue whose slot it has, nil for a step
+// without one. Calls are kept for the jobs that have left the line, and for the line.
 func (p *placing) busyAt(s *sinkState, q *queue, j *delivery.Job, now instant) *destination {
 	d := p.destinationOf(s, j, now)
 	if d == nil {
@@ -161,9 +161,9 @@ func (d *destination) obstructs(j *delivery.Job, openAge time.Duration, now inst
 	return j.From == delivery.FromLane && d.tripped && 4*d.calls.lately(now.local) > openAge.Microseconds()
 }
 
-// timer returns for how long a job waits for its destination in a timer: while it is busy or has asked for a wait, until it could have its turn;
-// while it does not work, for as long again as it has not, but no longer than the job's own waits have grown: a job that was unlucky
-// with a destination that asked for many short waits must not wait long for one that fails for a moment.
+// timer returns the time a job waits in a timer for its destination. If the destination is busy or has asked for a wait, the job waits
+// until its turn. If it does not work, the job waits as long again as it has not worked, but no longer than the job's own waits have
+// grown: after many short waits, a brief failure must not cost a long one.
 func (d *destination) timer(j *delivery.Job, o *Options, now instant) placement {
 	wait := o.Retry.after(1 + int(j.TimerHops))
 	switch {

@@ -295,8 +295,8 @@ func (f *fleet) ready(t *testing.T, campaign string) (n int64) {
 	return n
 }
 
-// TestADeadDestinationWaitsAlone: whatever a destination answers that does not work, it is tried rarely, the others of its campaign and sink
-// get theirs, and when it works again, all of its jobs are delivered without having used up an attempt that its failure was not worth.
+// TestADeadDestinationWaitsAlone: a destination that does not work is tried rarely, whatever it answers, and the others of its campaign
+// and sink get their jobs. When it works again, all of its jobs are delivered, and its failure has used up no attempt of theirs.
 func TestADeadDestinationWaitsAlone(t *testing.T) {
 	for name, tc := range map[string]struct {
 		r        delivery.Result
@@ -348,8 +348,8 @@ func TestADeadDestinationWaitsAlone(t *testing.T) {
 	}
 }
 
-// TestABacklogForADestinationThatAnswers500: whatever is tried while a destination answers each job with 500 loses an attempt. It is tried with
-// jobs that have not been tried, as long as there are some.
+// TestABacklogForADestinationThatAnswers500: each job tried while a destination answers 500 loses an attempt. It is tried with jobs that
+// have not been tried, as long as there are some.
 func TestABacklogForADestinationThatAnswers500(t *testing.T) {
 	for _, daemons := range []int{1, 2} {
 		t.Run(fmt.Sprint(daemons), func(t *testing.T) {
@@ -685,9 +685,9 @@ func TestABlockingCampaignWaitsForItsDestinationInIngress(t *testing.T) {
 	})
 }
 
-// TestABlockingCampaignAndItsDestinations: while a destination does not take the jobs of a campaign that keeps them in ingress, whatever the
-// reason, those for another destination, and those of another campaign on the same partition, go on; few jobs wait in memory; and all
-// arrive once it works again.
+// TestABlockingCampaignAndItsDestinations: a destination takes no jobs of a campaign that keeps its jobs in ingress. Jobs for another
+// destination and for another campaign on the same partition go on. Few jobs wait in memory, and all arrive once the destination works
+// again.
 func TestABlockingCampaignAndItsDestinations(t *testing.T) {
 	const seconds, each = 12, 12
 	throttled := func(d time.Duration) delivery.Result {

@@ -63,7 +63,7 @@ func (p *Pacer) proceed(d *destination, now instant) {
 	}
 }
 
-// returnsTo is the queue to which a job of a line returns; nil if it has to be placed anew.
+// returnsTo is the queue that a job of a line returns to; nil if it has to be placed anew.
 func (p *Pacer) returnsTo(d *destination, j *delivery.Job, now instant) *queue {
 	e := p.campaign(j.Campaign, now)
 	if e == nil {
@@ -75,7 +75,7 @@ func (p *Pacer) returnsTo(d *destination, j *delivery.Job, now instant) *queue {
 	return nil
 }
 
-// maintainDestinations looks at the destinations for which there is something to do.
+// maintainDestinations does the periodic work of destinations.
 func (p *Pacer) maintainDestinations(now instant) {
 	l := &p.destinations
 	for range perTurn {

@@ -9,8 +9,8 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// TestNothingHoldsALineUp: jobs that have left the line of their destination and are not sent, for whatever reason, keep no others from being
-// sent: those go as fast as the destination answers.
+// TestNothingHoldsALineUp: jobs that leave the line of their destination unsent hold up no others. The others go as fast as the
+// destination answers.
 func TestNothingHoldsALineUp(t *testing.T) {
 	const n, lasts = 20, 100 * time.Millisecond
 	quota := &delivery.Quota{ID: "q", Windows: []delivery.Window{{Span: time.Hour, Limit: 1}}}
@@ -96,8 +96,8 @@ func TestJobsOfALaneDoNotWaitForADeafDestinationForLong(t *testing.T) {
 	})
 }
 
-// TestADeafDestinationIsNotTriedWithJobsOfALane: each such call lasts ten seconds, in which the lane is read no further than some thousand
-// jobs. It is tried with jobs from timers, and when it answers again all jobs arrive.
+// TestADeafDestinationIsNotTriedWithJobsOfALane: each such call lasts ten seconds. Meanwhile the lane is read no further than some
+// thousand jobs. It is tried with jobs from timers, and when it answers again all jobs arrive.
 func TestADeafDestinationIsNotTriedWithJobsOfALane(t *testing.T) {
 	played(t, 1, newBook(campaign("c", 100)), &shops{}, func(t *testing.T, f *fleet, back *partition) {
 		var answers atomic.Bool

@@ -9,7 +9,7 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// maxDestinations is how many destinations a daemon remembers of which no call is in flight and no job waits here.
+// maxDestinations is how many destinations a daemon remembers that have no call in flight and no job waiting here.
 const maxDestinations = 10_000
 
 // destinationKey names a destination of a sink.
@@ -48,9 +48,9 @@ func (d *destination) busy() {
 // closedSet are destinations whose gate is open or half-open.
 type closedSet map[*destination]struct{}
 
-// destinations are those destinations that have had jobs here lately. Keys come from jobs, so only so many are kept: of those without
-// calls and jobs here, the ones that were used longest ago are forgotten, and before any of those that do not work, all others. It
-// is pure; use newDestinations.
+// destinations are those destinations that have had jobs here lately. Keys come from jobs, so their number is bounded. Destinations
+// without calls and jobs here are forgotten, first those that work, and of each kind those used longest ago. It is pure; use
+// newDestinations.
 type destinations struct {
 	byKey   map[destinationKey]*destination
 	most    int
@@ -169,7 +169,7 @@ func (l *line) push(j *delivery.Job, front bool) {
 	l.all.jobs, l.all.bytes = l.all.jobs+1, l.all.bytes+j.Size
 }
 
-// filter keeps the jobs for which keep returns true.
+// filter keeps the jobs that keep approves.
 func (l *line) filter(keep func(i int64, j *delivery.Job) bool) {
 	l.fifo.filter(func(i int64, j *delivery.Job) bool {
 		ok := keep(i, j)
@@ -202,7 +202,7 @@ func (l *line) pop(fewest bool) *delivery.Job {
 	return next
 }
 
-// lines yields the destinations for which jobs wait here. It visits all destinations if there are such jobs.
+// lines yields the destinations with jobs that wait here. It visits all destinations if there are such jobs.
 func (l *destinations) lines() iter.Seq[*destination] {
 	return func(yield func(*destination) bool) {
 		if l.waiting.jobs == 0 {

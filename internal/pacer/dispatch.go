@@ -111,10 +111,10 @@ func (sl *slots) forfeit(q *queue, now instant) (n int64) {
 	return n
 }
 
-// lateBy is how late, in microseconds, a slot of the campaign at a rate may be handed to its sink: three quarters of the
-// configured tolerance, or of a tenth of the spacing where that is longer, since a tenth of a unit does not move the
-// bound. The last quarter is for the way to the wire, which also takes time on a busy machine. Quota windows are
-// widened by the plain tolerance only, so under a strict quota only that applies.
+// lateBy is how late, in microseconds, a slot of the campaign at a rate may go to its sink: three quarters of the configured tolerance.
+// Where a tenth of the spacing is longer, it is three quarters of that, since a tenth of a unit does not move the bound. The last quarter
+// is for the way to the wire, which also takes time on a busy machine. Quota windows are widened by the plain tolerance only, so under a
+// strict quota only that applies.
 func (o *Options) lateBy(c *delivery.Campaign, r delivery.Rate) int64 {
 	tolerance := o.LateTolerance.Microseconds()
 	if !slices.ContainsFunc(c.Quotas, func(q *delivery.Quota) bool { return q.Strict() && q.Covers(c.ID) }) {

@@ -6,9 +6,9 @@
 // results. The scheduler never blocks and does no I/O: takes, refunds and sends run in goroutines that it counts
 // and waits for.
 //
-// The path of a job: decide returns its placement (queue, destination, lane, timer, dead letter), and carryOut puts it there; a take asks
-// the limiter for slots; the slot comes due and dispatchNext sends the job to its sink; placementAfter makes the answer a placement, and
-// carryOut settles the job, or makes it wait again.
+// The path of a job: decide returns its placement (queue, destination, lane, timer, dead letter), and carryOut puts it there. A take asks
+// the limiter for slots. When a slot comes due, dispatchNext sends the job to its sink. placementAfter makes the answer a placement, and
+// carryOut settles the job or makes it wait again.
 //
 // Waiting has several names, each for one thing:
 //
@@ -28,13 +28,13 @@
 //	breaker.openUntil    of its sink: until when no campaign of this daemon sends
 //	breaker.openUntil    of one destination of its sink: until when none of its jobs is sent; its other jobs pass them
 //
-// The scheduler's state lies in layers, and none calls those around it: slots (asked for, due, refunded), gates (other daemons are told),
-// placing (decide), judge (placementAfter, breakers), and Pacer (the loop, carryOut, and what others call).
+// The scheduler's state lies in layers, and none calls those around it: slots (asks, due slots, refunds), gates (news for other daemons),
+// placing (decide), judge (placementAfter, breakers), and Pacer (the loop, carryOut, the exported methods).
 //
-// Its decisions are split into types that it owns and that do no I/O: campaigns (the current state of the
-// catalog and the schedules), queue with ranked and timeline (jobs, slots), breaker (failures of a sink, a campaign or a destination), destinations
-// with flow (calls of single destinations), takes and quantum (when to ask for slots, and for how many). Their methods take the time as
-// an argument: a turn reads the clocks once.
+// Its decisions are split into types that do no I/O. Campaigns hold the current state of the catalog and the schedules. A queue, with
+// ranked and timeline, holds jobs and slots. A breaker counts failures of a sink, a campaign or a destination. Destinations, with flow,
+// hold calls of single destinations. Takes and quantum decide when to ask for slots, and for how many. Their methods take the time as an
+// argument: a turn reads the clocks once.
 //
 // Two clocks are in use. Slots are in store time (the limiter's clock, microseconds). Everything else is the local
 // monotonic clock, in microseconds since the Pacer was made. storeClock maps one to the other; wall clocks are

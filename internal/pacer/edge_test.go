@@ -151,8 +151,8 @@ func (s strict) Refund(ctx context.Context, grants []delivery.Grant) error {
 	return s.client.Refund(ctx, grants)
 }
 
-// TestACampaignDeletedDuringATake: a campaign is deleted while a take of it is under way. What it brings is handed back under
-// the campaign that it was asked for.
+// TestACampaignDeletedDuringATake: a campaign is deleted while a take of it is under way. Its slots are handed back under the campaign
+// that asked for them.
 func TestACampaignDeletedDuringATake(t *testing.T) {
 	b := newBook(campaign("c", 1000))
 	synctest.Test(t, func(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// receiver is a sink that notes when each job was sent, by whom.
+// receiver is a sink that notes the time and the daemon of each job.
 type receiver struct {
 	mu      sync.Mutex
 	began   time.Time

@@ -10,7 +10,7 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// finder is a sink whose jobs name their destinations in their payloads, and in which it takes long to look.
+// finder is a sink whose jobs name their destinations in their payloads, and looking there takes long.
 type finder struct {
 	shops
 	takes time.Duration
@@ -66,7 +66,7 @@ func TestNobodyWaitsForWhatIsFoundInAPayload(t *testing.T) {
 	})
 }
 
-// TestADestinationIsLookedForOnce: whatever becomes of the job while it is here, and also if there is none in it.
+// TestADestinationIsLookedForOnce: also if the job waits, fails or names none.
 func TestADestinationIsLookedForOnce(t *testing.T) {
 	c := blocking("c", 20)
 	c.Sink = "hooks"

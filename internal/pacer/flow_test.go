@@ -47,8 +47,8 @@ func TestAFlowGrowsWithAnswers(t *testing.T) {
 	}
 }
 
-// TestDestinationsAreBounded: whatever is sent where, only so many destinations are kept of which nothing is in flight; those that work are
-// forgotten first, and of each kind those that were used longest ago. The counts of those that are closed are right.
+// TestDestinationsAreBounded: the number of idle destinations that are kept is bounded. Those that work are forgotten first, and of each
+// kind those used longest ago. The counts of those that are closed are right.
 func TestDestinationsAreBounded(t *testing.T) {
 	const most = 4
 	rapid.Check(t, func(rt *rapid.T) {

@@ -10,9 +10,8 @@ import (
 // followUps are the jobs of one sink in this daemon's memory whose request has begun and has a further step that may be made
 // now. They need no slots, and have a ceiling of their own; campaigns take turns. It is pure; times are local ones, in microseconds. Make one with newFollowUps.
 //
-// Memory holds few of them: what cannot be sent soon waits in timers. While there is more to do than the ceiling allows, each
-// job that has to come back is told a time behind all that were told one before (see book), so that all make progress, and
-// none comes back in vain.
+// Memory holds few of them: what cannot be sent soon waits in timers. While there is more to do than the ceiling allows, each job gets a
+// time behind all times given before (see book). So all make progress, and no job comes back in vain.
 type followUps struct {
 	gap  int64 // between two calls
 	next int64 // when the next call may be made
@@ -57,8 +56,8 @@ func (f *followUps) turnOf(q *queue, now int64) int64 {
 	return max(f.next, now) + int64(min(f.ready, q.steps.len()*len(f.order)))*f.gap
 }
 
-// book is when a job of the campaign that waits in a timer until at should come back: then, or behind all that were told to
-// come back before, if there are more than the ceiling allows. late says that it has to make room now.
+// book returns when a job that waits in a timer until at should come back: at, or behind all jobs booked before if there are more than
+// the ceiling allows. late: it has to make room now.
 func (f *followUps) book(q *queue, at int64, late bool, now int64) int64 {
 	booked := f.booked[q.id]
 	if !late && booked <= at {
@@ -96,7 +95,7 @@ func (f *followUps) nextJob(now int64, may func(*queue) bool) *delivery.Job {
 	return nil
 }
 
-// filter keeps the jobs for which keep returns true.
+// filter keeps the jobs that keep approves.
 func (f *followUps) filter(keep func(before int64, j *delivery.Job) bool) {
 	order := f.order
 	f.order, f.ready, f.size = nil, 0, 0

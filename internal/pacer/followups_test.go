@@ -9,8 +9,7 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// TestFollowUps: whatever comes and goes, each job leaves once, no more calls are made than the ceiling allows, campaigns that
-// may send take turns, and the counts are right.
+// TestFollowUps: each job leaves once, the ceiling bounds the calls, campaigns that may send take turns, and the counts are right.
 func TestFollowUps(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		perSecond := rapid.SampledFrom([]int{1, 7, 100, 5000}).Draw(t, "a second")

@@ -11,8 +11,8 @@ import (
 const (
 	// maxPending bounds the gates of destinations that wait to be told.
 	maxPending = 10_000
-	// unreadFor is how long after this daemon others may read that a destination was changed. What closes it meanwhile may be what they
-	// have found of the old address; and what is found of the new one, this daemon finds itself.
+	// unreadFor is how long after this daemon others may read that a destination was changed. A gate closed meanwhile may be about the
+	// old address; this daemon judges the new one itself.
 	unreadFor = 3 * time.Second
 	// staleGate is how much older than the last change of a gate what was read of it may be.
 	staleGate = 3 * time.Second

@@ -1,7 +1,7 @@
 package pacer
 
-// timeHeap holds items ordered by the instant at which they are due, the earliest first. The instants are stored with
-// the items and every node has four children, so that ten thousand queues are kept in order with few cache misses.
+// timeHeap holds items by their due time, the earliest first. The instants are stored with the items and every node has four children, so
+// that ten thousand queues are kept in order with few cache misses.
 type timeHeap[T any] struct {
 	entries []timed[T]
 	// index is where an item keeps its position here, -1 while it is not in the heap; nil when items never move.

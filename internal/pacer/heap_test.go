@@ -7,8 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestTimeHeapAgreesWithAMap: whatever is put in, moved and taken out, the earliest is first, and every item knows where
-// it is.
+// TestTimeHeapAgreesWithAMap: after any sequence of changes the earliest is first, and every item knows its position.
 func TestTimeHeapAgreesWithAMap(t *testing.T) {
 	type item struct{ id, index int }
 	rapid.Check(t, func(t *rapid.T) {

@@ -103,8 +103,8 @@ func TestAHeavyJobKeepsItsSlots(t *testing.T) {
 	})
 }
 
-// TestHeavyJobsUnderAQuota: whatever the weights, the priorities and how long jobs are good for, no span carries more than the
-// limit, the rate is kept, and every job that does not expire is sent.
+// TestHeavyJobsUnderAQuota: with any weights, priorities and expiries, no span carries more than the limit, the rate is kept, and every
+// job that does not expire is sent.
 func TestHeavyJobsUnderAQuota(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		rate := rapid.Int64Range(5, 200).Draw(rt, "rate")
@@ -167,8 +167,8 @@ func TestHeavyJobsUnderAQuota(t *testing.T) {
 	})
 }
 
-// TestTheTurnAfterAHeavyJob: while the slots that a heavy job has used pass, it is known until when the jobs behind it wait; of those
-// that wait for something else, or whose slots come one after the other, it is not.
+// TestTheTurnAfterAHeavyJob: while the slots of a heavy job pass, the end of the wait behind it is known. It is not known for jobs that
+// wait for something else, or whose slots come one after the other.
 func TestTheTurnAfterAHeavyJob(t *testing.T) {
 	q := delivery.Quota{ID: "q", Revision: 1, Windows: []delivery.Window{{Span: time.Hour, Limit: 3}}}
 	one(t, newBook(campaign("c", 5), under("used", 100, q)), nil, func(t *testing.T, f *fleet) {

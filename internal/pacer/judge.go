@@ -38,8 +38,9 @@ func (v *judge) failed(x *sent, now instant) placement {
 	return v.again(j, v.opt.waitOf(x, asked), now)
 }
 
-// waitOf is how long the job waits for its next attempt: its back-off, or what was asked for if that is longer. What was asked is varied, so
-// that jobs do not come back together. A throttled job without an attempt has no back-off: it is the load that is throttled, not the job.
+// waitOf is how long the job waits for its next attempt: its back-off, or what was asked for if that is longer. The wait asked for is
+// varied, so that jobs do not come back together. A throttled job without an attempt has no back-off: it is the load that is throttled,
+// not the job.
 func (o *Options) waitOf(x *sent, asked time.Duration) time.Duration {
 	j, r := x.job, x.result
 	blamed, _ := x.breakers()
@@ -99,7 +100,7 @@ func (x *sent) breakers() (blamed, narrow *breaker) {
 	return &x.sink.breaker, narrow // others of the sink contradict a failure of one recipient
 }
 
-// causes are those for which failures of a class close a scope.
+// causes are those of failures of a class that close a scope.
 var causes = map[delivery.ResultClass]delivery.GateCause{
 	delivery.Throttled: delivery.GateThrottled, delivery.Misconfigured: delivery.GateMisconfigured,
 	delivery.Temporary: delivery.GateFailing, delivery.Unreachable: delivery.GateFailing,

@@ -8,8 +8,8 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// TestManyQueuesAreMaintainedBitByBit: with more queues than one turn looks at, each is still looked at again and again, and
-// those that stay empty are forgotten, all but the one that is in use.
+// TestManyQueuesAreMaintainedBitByBit: with more queues than fit into one turn, each has its turn again and again, and those that stay
+// empty are forgotten, all but the one in use.
 func TestManyQueuesAreMaintainedBitByBit(t *testing.T) {
 	const queues = 2*maintainBit + 7
 	b := newBook(campaign("used", 1))

@@ -10,11 +10,11 @@ import (
 
 // container is what holds jobs in memory: a queue, the delayed jobs, the line of a destination, the follow-ups of a sink.
 type container interface {
-	// filter keeps the jobs for which keep returns true. before is the units, or else the jobs, that go before.
+	// filter keeps the jobs that keep approves. before is the number of units, or else jobs, that go before.
 	filter(keep func(before int64, j *delivery.Job) bool)
 }
 
-// takeOut takes the jobs out of a container for which out returns true.
+// takeOut removes the jobs that out selects from a container.
 func takeOut(c container, out func(before int64, j *delivery.Job) bool) (jobs []*delivery.Job) {
 	c.filter(func(before int64, j *delivery.Job) bool {
 		if !out(before, j) {

@@ -107,8 +107,7 @@ func TestCountsOfDeletedCampaignsGo(t *testing.T) {
 	})
 }
 
-// TestEveryAttemptCountsAsSent: also those after which a job waits in memory. What went to a timer without having been sent
-// does not.
+// TestEveryAttemptCountsAsSent: also those after which a job waits in memory. A job that went to a timer unsent does not.
 func TestEveryAttemptCountsAsSent(t *testing.T) {
 	c := blocking("c", 10)
 	adjust := func(o *Options) { o.Retry.Initial = time.Second }

@@ -87,8 +87,8 @@ type Options struct {
 	// Backlog returns about how many jobs of a campaign wait in lanes; nil: none is known of.
 	Backlog func(campaign string) int64
 
-	// Destinations returns what finds the destination of a job of the sink whose record names none, "" where it has none; nil for a sink that
-	// has no destinations of its own, whatever its jobs name. It is called by the goroutines that offer jobs.
+	// Destinations returns the function that finds the destination of a job whose record names none; the function returns "" where there
+	// is none. nil: the sink has no destinations of its own, whatever its jobs name. It is called by the goroutines that offer jobs.
 	Destinations func(sink string) func(*delivery.Job) string
 	// DestinationLimits returns what is set for a destination. It is called for each job, often, and never blocks.
 	DestinationLimits func(sink, destination string) DestinationLimits

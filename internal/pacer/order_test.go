@@ -7,8 +7,8 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// TestBacklogIsNotOvertaken: once jobs of a campaign have gone to its lane, those that are read behind them go there as well,
-// also while nobody has counted them yet. After a while in which none came, they are sent at once again.
+// TestBacklogIsNotOvertaken: once jobs of a campaign have gone to its lane, jobs read behind them go there as well, even while the
+// backlog is not counted yet. After a while without any, they are sent at once again.
 func TestBacklogIsNotOvertaken(t *testing.T) {
 	one(t, newBook(campaign("c", 100)), nil, func(t *testing.T, f *fleet) {
 		p := newPartition("jobs/0")

@@ -15,8 +15,8 @@ import (
 // ErrDraining is returned by Offer while the pacer drains or has stopped.
 var ErrDraining = errors.New("pacer is draining")
 
-// Pacer owns the queues of one daemon. Make one with New, run it with Run; Offer, Relieve and Drain may be called from
-// any goroutine while it runs. What it is made of lies in layers, of which none calls those around it: slots, gates, placing, judge.
+// Pacer owns the queues of one daemon. Make one with New, run it with Run; Offer, Relieve and Drain may be called from any goroutine
+// while it runs. Its parts lie in layers, and none calls those around it: slots, gates, placing, judge.
 type Pacer struct {
 	judge
 	*counts
@@ -120,7 +120,7 @@ func (p *Pacer) turn() {
 	p.drained()
 }
 
-// wakeAt is the local time at which something is next due.
+// wakeAt is the local time when something is next due.
 func (p *Pacer) wakeAt(now instant) int64 {
 	at := p.maintenance.at
 	if change, ok := p.campaigns.nextChange(now); ok {
@@ -156,9 +156,8 @@ func (sl *slots) background(f func(ctx context.Context)) {
 	})
 }
 
-// Offer passes jobs to the pacer. Jobs that do not fit their campaign's queue and wait where they were read, in lanes
-// and in ingress under overflow block, are returned in refused, and GrantCapacity of their source is called when there is room
-// again. All others are accepted.
+// Offer passes jobs to the pacer. refused are the jobs that do not fit their campaign's queue and wait in lanes, or in ingress under
+// overflow block. GrantCapacity of their source is called when there is room again. All others are accepted.
 func (p *Pacer) Offer(ctx context.Context, jobs []*delivery.Job) (refused []*delivery.Job, err error) {
 	p.opt.findDestinations(ctx, jobs)
 	stopped := false

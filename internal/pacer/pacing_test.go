@@ -168,7 +168,7 @@ func (pl plan) run(t *testing.T) (failure string) {
 }
 
 func (pl plan) judge(sent []arrival) string {
-	// What a daemon does not know of its distance to the store moves a slot by that much, never more.
+	// The error of a daemon's estimate of its distance to the store moves a slot by that much, never more.
 	allowed := int64(1)
 	for _, c := range pl.changes {
 		allowed = max(allowed, 1+(c.rate*pl.jitter.Microseconds()+999_999)/1_000_000)
@@ -195,8 +195,8 @@ func (pl plan) judge(sent []arrival) string {
 	return ""
 }
 
-// TestRateIsKept: whatever the daemons, the latency of the store and the changes of the rate, no rolling second carries
-// more than the largest rate in force, and 1; and the slots are used.
+// TestRateIsKept: with any number of daemons, any latency of the store and any changes of the rate, no rolling second carries more than
+// the largest rate in force, plus 1. The slots are used.
 func TestRateIsKept(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		pl := drawPlan(rt)

@@ -239,9 +239,9 @@ func relayed(j *delivery.Job, c *delivery.Campaign, now instant) placement {
 	return toTimer(delivery.ReasonOverflow, due)
 }
 
-// fits reports whether the job's turn can come soon enough for it to wait in the queue, behind the jobs of its rank and of
-// those before, and whether the campaign's part of the memory has room for it. A job that stays where it is until it is
-// taken may wait there for any time: of a campaign whose turn is far off, only one is taken, to ask for slots with.
+// fits reports whether the job may wait in the queue: its turn, behind the jobs of its rank and of those before, comes soon enough, and
+// the campaign's part of the memory has room. A job that stays where it is until it is taken may wait there for any time: of a campaign
+// whose turn is far off, only one is taken, to ask for slots with.
 func (p *placing) fits(q *queue, j *delivery.Job, now instant) bool {
 	if j.From == delivery.FromIngress && rank(j) == rankOther && now.local < q.behindUntil {
 		return false // behind the campaign's backlog

@@ -10,10 +10,10 @@ import (
 // takeSmoothing is about how many takes the average duration is taken over.
 const takeSmoothing = 16
 
-// quantum is the stretch of a timeline that a queue asks for at once. It is just long enough for the takes to stay
-// within their budget. It is computed in advance from the rates of the queues that have jobs, so that ten thousand
-// campaigns do not first overload the store: slots granted late are lost, and the timelines of a late take then all
-// restart together. Slow takes make the quantum longer as well: a reply must arrive before its slots are due.
+// quantum is the stretch of a timeline that a queue asks for at once. It is just long enough for the takes to stay within their budget.
+// It is computed in advance from the rates of the queues that have jobs, so that ten thousand campaigns do not first overload the store.
+// Slots granted late are lost, and then all timelines of a late take restart together. Slow takes make the quantum longer as well: a
+// reply must arrive before its slots are due.
 type quantum struct {
 	length   int64           // microseconds
 	shortest int64           // microseconds

@@ -39,8 +39,8 @@ func TestJobsGoInTheOrderThatIsAskedFor(t *testing.T) {
 	})
 }
 
-// TestWhatFailedIsForgottenInTheEnd: the queue of a campaign of which no job comes any more is kept while what is known of its last ones
-// matters, and no longer, except while the campaign is held.
+// TestWhatFailedIsForgottenInTheEnd: a queue that gets no more jobs is kept while the outcome of its last jobs matters, and no longer,
+// except while its campaign is held.
 func TestWhatFailedIsForgottenInTheEnd(t *testing.T) {
 	at := func(hours float64) instant { return instant{local: int64(hours * 3600e6)} }
 	for name, tt := range map[string]struct {

@@ -24,8 +24,8 @@ func under(id string, perSecond int64, q delivery.Quota) delivery.Campaign {
 	return c
 }
 
-// TestQuotasThatDoNotBindChangeNothing: a quota that is only tried out, rolled out to nothing, or may be exceeded a little
-// neither condemns jobs that weigh more than its limit, nor shortens the horizon or the time for which a slot may be used.
+// TestQuotasThatDoNotBindChangeNothing: a quota may be only tried out, rolled out to nothing, or exceedable by a little. It condemns no
+// job that weighs more than its limit, and it shortens neither the horizon nor the life of a slot.
 func TestQuotasThatDoNotBindChangeNothing(t *testing.T) {
 	w := []delivery.Window{{Span: time.Second, Limit: 5}}
 	for name, tc := range map[string]struct {

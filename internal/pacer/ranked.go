@@ -6,8 +6,8 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// Ranks of jobs. High priority goes first, then the jobs that have left the line of their destination. A job that has waited for its time,
-// in a timer or here, should not wait again: behind a full window of others it would be late, or not fit and go to the end of its campaign's
+// Ranks of jobs. High priority goes first, then the jobs that have left the line of their destination. A job that has waited for its
+// time, in a timer or here, should not wait again. Behind a full window of others it would be late, or go to the end of its campaign's
 // lane. Such jobs take turns with the others, since many that keep failing must not block the rest.
 const (
 	rankBound    = iota // with slots, of which some may be those of a heavy job: nothing overtakes them, see bind
@@ -92,7 +92,7 @@ func (r *ranked) turn(passed [ranks]int, returned bool) int {
 	return rankOther
 }
 
-// first is the part from which the next job goes; the queue must not be empty.
+// first is the part that the next job comes from; the queue must not be empty.
 func (r *ranked) first() *fifo[*delivery.Job] { return &r.parts[r.turn([ranks]int{}, r.returned)] }
 
 // head is the job that goes next; the queue must not be empty.
@@ -115,7 +115,7 @@ func (r *ranked) remove(j *delivery.Job) {
 	r.count(k, j, -1)
 }
 
-// bind has the jobs go first, in this order, that go first now and have slots, if there are so many.
+// bind fixes the order of the jobs in front that have slots.
 func (r *ranked) bind(slots int64) {
 	for {
 		var passed [ranks]int
@@ -152,7 +152,7 @@ func (r *ranked) count(k int, j *delivery.Job, sign int) {
 	r.direct += sign
 }
 
-// filter keeps the jobs for which keep returns true. ahead is the sum of the weights of the jobs that go before.
+// filter keeps the jobs that keep approves. ahead is the sum of the weights of the jobs that go before.
 func (r *ranked) filter(keep func(ahead int64, j *delivery.Job) bool) {
 	var ahead int64
 	for k := range r.parts {
@@ -167,7 +167,7 @@ func (r *ranked) filter(keep func(ahead int64, j *delivery.Job) bool) {
 	}
 }
 
-// each calls f for the jobs in the order in which they go if no others come, until f returns false.
+// each calls f for the jobs in their order of sending, if no others come, until f returns false.
 func (r *ranked) each(f func(j *delivery.Job) bool) {
 	var passed [ranks]int
 	returned := r.returned
@@ -233,7 +233,7 @@ func (f *fifo[T]) grow() {
 	f.ring, f.head = ring, 0
 }
 
-// filter keeps the items for which keep returns true, in order; keep is called once for each item with its position.
+// filter keeps the items that keep approves, in order. keep is called once for each item, with its position.
 func (f *fifo[T]) filter(keep func(i int64, item T) bool) {
 	kept := 0
 	for i := range f.n {

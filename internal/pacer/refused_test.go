@@ -99,7 +99,7 @@ func TestAHeldCampaignGivesNoJobUp(t *testing.T) {
 	})
 }
 
-// A change of the campaign's row ends the hold at once, whatever it changes; a step of its schedule does not.
+// Any change of the campaign's row ends the hold at once; a step of its schedule does not.
 func TestAChangeEndsTheHold(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(*delivery.Campaign)
@@ -135,7 +135,7 @@ func TestAChangeEndsTheHold(t *testing.T) {
 	}
 }
 
-// A campaign is held from the fiftieth refusal after its last success until the next success, whatever else happens.
+// A campaign is held from the fiftieth refusal after its last success until the next success.
 func TestWhatHoldsForRefusals(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		var c breaker

@@ -37,8 +37,8 @@ func TestRejectedJobs(t *testing.T) {
 	})
 }
 
-// A sink may be set to keep what is rejected: a dead letter with that reason, and as little a sign of trouble. What the
-// destination said goes with the job.
+// A sink may be set to keep what is rejected: a dead letter with that reason, and as little a sign of trouble. The destination's answer
+// goes with the job.
 func TestRejectedJobsThatAreKept(t *testing.T) {
 	one(t, newBook(campaign("c", 200)), nil, func(t *testing.T, f *fleet) {
 		said := &delivery.Provider{Code: "UNREGISTERED"}

@@ -69,7 +69,7 @@ func TestAnOfferThatWasGivenUp(t *testing.T) {
 	})
 }
 
-// TestADrainWritesNothing: a job that fails while the daemon drains stays open for whoever reads it next.
+// TestADrainWritesNothing: a job that fails while the daemon drains stays open for the next reader.
 func TestADrainWritesNothing(t *testing.T) {
 	one(t, newBook(campaign("c", 100)), nil, func(t *testing.T, f *fleet) {
 		f.receiver.setLatency(500 * time.Millisecond)

@@ -12,7 +12,7 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// countsOf makes counts of so many campaigns, each with one delivered job.
+// countsOf makes counts of n campaigns, each with one delivered job.
 func countsOf(campaigns int) (*counts, *prometheus.Registry) {
 	reg := prometheus.NewPedanticRegistry()
 	c := newCounts(reg, nil)

@@ -266,7 +266,7 @@ func TestALongWaitIsNotBelieved(t *testing.T) {
 	})
 }
 
-// What a destination throttles waits, and nothing else.
+// Only the jobs of a destination that throttles wait.
 func TestScopesOfThrottling(t *testing.T) {
 	for scope, want := range map[delivery.Scope]struct{ refused, other, elsewhere int }{
 		delivery.ScopeRecipient: {3, 97, 100},
@@ -299,7 +299,7 @@ func TestScopesOfThrottling(t *testing.T) {
 	}
 }
 
-// A gate that somebody opened in the store is open in the daemon whose destination asked for the wait.
+// A gate opened in the store is open in the daemon whose destination asked for the wait.
 func TestAGateIsOpenedByHand(t *testing.T) {
 	one(t, newBook(campaign("c", 10)), nil, func(t *testing.T, f *fleet) {
 		f.receiver.setAnswer(func(int, *delivery.Job) delivery.Result {

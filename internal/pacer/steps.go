@@ -7,9 +7,8 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// A request of several steps takes a slot for the first one only. Between its steps the job waits here for a moment, or in a
-// timer with its state; what it does when its time has come is decided in this file. A step of a campaign that may not send
-// waits as well.
+// A request of several steps takes a slot for the first one only. Between its steps the job waits here for a moment, or in a timer with
+// its state. This file decides its next step when its time has come. A step of a campaign that may not send waits as well.
 
 const (
 	// never is a local time that does not come.
@@ -51,8 +50,8 @@ func (p *placing) fitsStep(j *delivery.Job, s *sinkState) bool {
 	return s.followUps.size+p.aside.steps+j.Size <= p.opt.MaxQueueBytes
 }
 
-// stepTimer books the time at which a job with its state comes back from a timer: at a time, or later if there is more to do than the ceiling
-// allows. late says that the job's time had come before.
+// stepTimer books the time a job with its state comes back from a timer: at, or later if there is more to do than the ceiling allows.
+// late: the job's time had come before.
 func (q *queue) stepTimer(s *sinkState, j *delivery.Job, at time.Time, late bool, now instant) placement {
 	until := now.in(at.Sub(now.wall))
 	j.Due = at.Add(time.Duration(s.followUps.book(q, until, late, now.local)-until) * time.Microsecond)

@@ -10,8 +10,8 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// steps answers as a request of three steps does: the first ends at once, the second is polled so many times, every while,
-// and the third ends the job.
+// steps answers like a request of three steps: the first ends at once, the second is polled several times at an interval, and the third
+// ends the job.
 func steps(polls int32, every time.Duration, repeatable bool) func(int, *delivery.Job) delivery.Result {
 	return func(_ int, j *delivery.Job) delivery.Result {
 		switch s := j.State; {

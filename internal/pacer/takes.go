@@ -17,8 +17,7 @@ const (
 	maxBackOff     = time.Second / 4 // between takes while the limiter does not answer
 )
 
-// takes are the queues that ask for slots, and the takes in which they do. It is pure; times are local ones, in
-// microseconds.
+// takes are the queues that ask for slots, and their takes. It is pure; times are local ones, in microseconds.
 type takes struct {
 	asks      timeHeap[*queue] // by the time of their next ask
 	gap       int64            // the least time between two takes of many items: campaigns that come due in it ask together
@@ -77,8 +76,8 @@ func (t *takes) begin(items int, now int64) {
 	t.underWay++
 }
 
-// recovered reports whether an outage has ended by now: the last take was answered, and none has failed for a while. It is
-// asked also while no takes are made, since nobody may have anything to ask for after the first that was answered.
+// recovered reports whether an outage has ended by now: the last take was answered, and none has failed for a while. It is asked also
+// while no takes are made: after the first answer there may be nothing to ask for.
 func (t *takes) recovered(now int64) (over bool) {
 	if t.outage.Failures() == 0 || t.answeredAt <= t.failedAt || now <= t.failedAt+recoveredAfter.Microseconds() {
 		return false

@@ -7,11 +7,11 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// timeline is one daemon's part of a campaign's timeline: the slots that it was granted and has not used. Slots are
-// used in order; a job of weight w uses up the next w of them and goes at the first, which keeps the bound even when
-// the jobs at the front have changed since the slots were asked for. But no job begins at a slot that was granted as part of
-// a heavy job: it may lie long after the windows of quotas have lost what was granted (see delivery.Grant.BeginBy). Slots are
-// handed back when the first of them is such a one. It is pure, and all its times are store times in microseconds.
+// timeline is one daemon's part of a campaign's timeline: the slots that it was granted and has not used. Slots are used in order. A job
+// of weight w uses the next w and goes at the first of them. That keeps the bound even if other jobs are in front than when the slots
+// were asked for. But no job begins at a slot that was granted as part of a heavy job: it may lie long after the windows of quotas have
+// lost what was granted (see delivery.Grant.BeginBy). Slots are handed back when the first of them is such a one. It is pure, and all its
+// times are store times in microseconds.
 type timeline struct {
 	grants   []delivery.Grant // in order; First advances as slots are used
 	granted  int64            // sum of Units of grants
@@ -42,8 +42,8 @@ func (t *timeline) add(g delivery.Grant) {
 	}
 }
 
-// due is the store time at which the first slot comes due; there must be one. The credit of a burst lies in the past
-// and is due when it was granted, or just before: slots may be granted a little late.
+// due is the store time of the first slot; there must be one. The credit of a burst lies in the past and is due when it was granted, or
+// just before: slots may be granted a little late.
 func (t *timeline) due() int64 {
 	g := &t.grants[0]
 	return max(g.First.Micros(), g.GrantedAt-t.early)

@@ -9,8 +9,7 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// TestATimelineIsAListOfSlots: whatever is granted, used, given up and handed back, a timeline says what a list of its slots
-// would.
+// TestATimelineIsAListOfSlots: after any grants, uses and refunds, a timeline agrees with a list of its slots.
 func TestATimelineIsAListOfSlots(t *testing.T) {
 	limited := &delivery.Campaign{ID: "c", Quotas: []*delivery.Quota{{ID: "q"}}}
 	rapid.Check(t, func(rt *rapid.T) {

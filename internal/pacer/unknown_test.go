@@ -134,8 +134,8 @@ func TestACatalogThatHasLostMostCampaigns(t *testing.T) {
 	})
 }
 
-// Jobs whose destination is not known wait for it in timers, and are sent once it is there; those of one that stays away become dead
-// letters after the grace, which begins when it disappears. The other jobs of the campaign pass them.
+// Jobs whose destination is not known wait for it in timers, and are sent once it is there. If it stays away, they become dead letters
+// after the grace, which begins when it disappears. The other jobs of the campaign pass them.
 func TestADestinationThatIsNotKnown(t *testing.T) {
 	var known atomic.Bool
 	missing := func(_ string, j *delivery.Job) string {
@@ -188,8 +188,7 @@ func TestADestinationThatIsNotKnown(t *testing.T) {
 	})
 }
 
-// TestANotBeforeOfAPausedCampaignThatBlocks: a job that is not to be sent before next month waits for that time in the longest timers, whatever its
-// campaign does meanwhile.
+// TestANotBeforeOfAPausedCampaignThatBlocks: a job due next month waits in the longest timers, whatever its campaign does meanwhile.
 func TestANotBeforeOfAPausedCampaignThatBlocks(t *testing.T) {
 	for _, status := range []delivery.Status{delivery.StatusActive, delivery.StatusPaused} {
 		c := campaign("c", 100)

@@ -7,7 +7,7 @@ import (
 	"github.com/pacer/pacer/internal/notation"
 )
 
-// tightest returns the quota and the window by which a job of the campaign can be too heavy for ever; nil if none limits it.
+// tightest returns the quota and the window with the lowest limit on the weight of a job of the campaign; nil if none limits it.
 func tightest(c *delivery.Campaign) (by *delivery.Quota, tight *delivery.Window) {
 	for _, q := range c.Quotas {
 		if !q.Strict() || !q.Covers(c.ID) {

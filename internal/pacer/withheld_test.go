@@ -8,7 +8,7 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// What pacer itself holds back is neither the job's failure nor the sink's: no attempt is used up, no gate closes.
+// A job that pacer itself holds back has not failed, and neither has its sink: no attempt is used up, no gate closes.
 func TestWithheldJobsAreSentLater(t *testing.T) {
 	const n = 20 // far more than close a gate
 	pauses := map[string]time.Duration{"at once": 0, "after a pause": 300 * time.Millisecond}
@@ -71,7 +71,7 @@ func TestDuplicatesAreSettled(t *testing.T) {
 	})
 }
 
-// What is known to be a duplicate is settled at once, however slow its campaign, and takes no slot.
+// A known duplicate is settled at once, however slow its campaign, and takes no slot.
 func TestKnownDuplicatesTakeNoSlot(t *testing.T) {
 	one(t, newBook(campaign("c", 1)), nil, func(t *testing.T, f *fleet) {
 		src := newPartition("in/0")
