@@ -39,8 +39,8 @@ type encryption struct {
 	fault error       // why the files cannot be used; it concerns only who connects to the service
 }
 
-// readAccess reads the files that the configuration names. What cannot be used is as it was in old, and err says why. Files of Kafka and Redis
-// that could not be used from the beginning are no error.
+// readAccess reads the files that the configuration names. A part that cannot be used stays as in old, and err says why. Files of Kafka
+// and Redis that could not be used from the beginning are no error.
 func readAccess(cfg *config.Config, old *access) (a *access, err error) {
 	a = &access{}
 	a.config, err = cfg.Reread()
@@ -251,8 +251,8 @@ func (s *Services) followAccess(ctx context.Context, hangup <-chan os.Signal) {
 	}
 }
 
-// renewAccess reads the files again and returns what has changed. One that cannot be used leaves what it is of as it was, and nothing else:
-// whoever takes a token away, or changes a password, does not want the old one to stay in use because of another file.
+// renewAccess reads the files again and returns what has changed. One that cannot be used leaves what it is of as it was, and nothing
+// else: after a token is withdrawn or a password changed, the old one must not stay in use because of another file.
 func (s *Services) renewAccess() (changed []string, err error) {
 	old, err := s.access()
 	if err != nil {

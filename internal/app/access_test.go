@@ -209,7 +209,7 @@ func (b *lockedBuffer) has(t *testing.T, part string, times int) {
 	}
 }
 
-// TestABrokenFileConcernsItsServiceAlone: what else has changed is in use.
+// TestABrokenFileConcernsItsServiceAlone: all other changes are in use.
 func TestABrokenFileConcernsItsServiceAlone(t *testing.T) {
 	f := newSecretFiles(t)
 	s := f.services(slog.New(slog.DiscardHandler))

@@ -112,7 +112,7 @@ func TestAnotherInstallationIsToldOfAtTheStart(t *testing.T) {
 	}
 }
 
-// Kafka is named once whether results are written or not, and whatever else is away.
+// Kafka is named once, with results or without, whatever else is away.
 func TestEachServiceThatIsAwayIsNamedOnce(t *testing.T) {
 	t.Parallel()
 	for name, results := range map[string]bool{"without results": false, "with results": true} {

@@ -126,8 +126,8 @@ func (s *Services) sources(set *shards.Set, engine *limits.Engine, admin *catalo
 	return sources
 }
 
-// DestinationFault returns why nothing is sent to a destination, as far as this process's configuration, files and variables say; "" if that
-// is not known, as where no sink is configured. What a disabled one needs may be on its way.
+// DestinationFault returns why nothing is sent to a destination, as far as this process's configuration, files and variables say; "" if
+// that is not known, as where no sink is configured. The files of a disabled one may be on their way.
 func (s *Services) DestinationFault(row *delivery.Destination) string {
 	if row.Disabled() || len(s.Config.Sinks) == 0 || s.Config.Fault(config.NeedSinks) != nil {
 		return ""
@@ -155,8 +155,8 @@ func (s *Services) DeadTopics() deadletter.Topics {
 	return deadletter.Topics{Client: s.Kafka, Letters: requeue.DeadTopic(s.Topics.Prefix), Replays: requeue.ReplaysTopic(s.Topics.Prefix)}
 }
 
-// HoldReplays implements replay.Lease for the console and pacer dead replay: letters are chosen by what notes say when a replay
-// begins, so that two at a time would publish each letter twice. Without a database nobody is kept from anything.
+// HoldReplays implements replay.Lease for the console and pacer dead replay: letters are chosen by what notes say when a replay begins,
+// so that two at a time would publish each letter twice. Without a database nothing is forbidden.
 func (s *Services) HoldReplays(ctx context.Context) (held context.Context, release func(), err error) {
 	if s.DSN() == "" {
 		return ctx, func() {}, nil

@@ -103,7 +103,7 @@ func (r runs) start(ctx context.Context, failed func()) (end func() error) {
 	return func() error { stop(); return group.Wait() }
 }
 
-// The stages of a daemon's end. What is in one ends when the intake and all stages behind it have ended.
+// The stages of a daemon's end. The parts of one end when the intake and all stages behind it have ended.
 const (
 	books    = iota // the quota engine, while units can be granted or returned, and what follows attempts
 	working         // what jobs in flight need

@@ -115,7 +115,7 @@ func (s *service) look(ctx context.Context, log *slog.Logger) {
 	}
 }
 
-// state returns since when each server does not answer, in which words one refuses, and whether one has answered since the start.
+// state returns the time since each server does not answer, the words of one that refuses, and whether one has answered since the start.
 func (s *service) state() (away []time.Time, words string, answered bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -109,7 +109,7 @@ func TestKafkaAway(t *testing.T) {
 	})
 }
 
-// TestAStoreThatRefusesWritesIsDown, though it answers: it is shown as down in its own words, and nobody is told that no daemon runs.
+// TestAStoreThatRefusesWritesIsDown, though it answers: it is shown as down in its own words, and no answer claims that no daemon runs.
 func TestAStoreThatRefusesWritesIsDown(t *testing.T) {
 	cfg := config.Default()
 	cfg.Redis.Addrs, cfg.Redis.KeyPrefix = []string{testservices.FreshRedis(t).Addr}, "pacer."

@@ -23,8 +23,8 @@ import (
 // awaitEvery is the pause between two looks at what is missing.
 const awaitEvery = 20 * time.Millisecond
 
-// newAttempts returns the sinks, whose attempts are traced if a collector is configured, and which are not asked for jobs that have been
-// delivered, if dedupe is; and what marks such jobs when they are read, nil for nothing.
+// newAttempts returns the sinks: with a collector their attempts are traced, and with dedupe they get no job that was delivered before.
+// It also returns the part that marks such jobs when they are read, or nil.
 func (d *Daemon) newAttempts() (attempts pacer.Sinks, filter *dedupe.Ledger, err error) {
 	cfg := d.parts.Config
 	attempts = d.sinks

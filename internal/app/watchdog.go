@@ -26,9 +26,9 @@ const (
 // errOverdue means that a daemon does not end.
 var errOverdue = errors.New("something in the daemon does not return, so it ends without waiting for it; what was in flight may be sent twice")
 
-// watchdog looks every second how the daemon is. It ends a process that makes no progress and that no supervisor has restarted: as a member of
-// the group it would keep its partitions for ever. By the protocol of sd_notify(3) it tells the service manager that started the process
-// whether it is ready, what it waits for, and, where the unit has WatchdogSec, that it makes progress.
+// watchdog looks every second how the daemon is. It ends a process that makes no progress and that no supervisor has restarted: as a
+// member of the group it would keep its partitions for ever. By the protocol of sd_notify(3) it tells the service manager whether the
+// process is ready and what it waits for. If the unit has WatchdogSec, it also reports progress.
 type watchdog struct {
 	ready    func() (ok bool, why string)
 	stalled  func() (why string, over time.Duration)

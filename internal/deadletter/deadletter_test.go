@@ -436,7 +436,7 @@ func TestReplayOfWhatExpiredByItsCampaign(t *testing.T) {
 	}
 }
 
-// What died because its campaign was completed is replayed, unless its own time is over.
+// A job that died because its campaign was completed is replayed, unless its own time is over.
 func TestReplayOfWhatCameToACompletedCampaign(t *testing.T) {
 	client := fakeCluster(t, kfake.SeedTopics(1, "jobs"))
 	c := newCemetery(t, client, "t.")

@@ -80,7 +80,7 @@ type Options struct {
 	Scanned *int
 	// Before, if set, are the offsets of each partition before which Newest begins; a partition without one is read from its end.
 	Before Position
-	// Reached, if set, is where Newest has come to, from which another call would go on.
+	// Reached, if set, is the position of Newest: another call goes on from it.
 	Reached *Position
 	// Unmarked, if set, is called with the error of a note of a replay that cannot be decoded, and no letter is
 	// reported as replayed. Without Unmarked, List and Read return the error.

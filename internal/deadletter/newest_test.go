@@ -67,7 +67,7 @@ func TestNewest(t *testing.T) {
 	if !errors.Is(err, enough) || first != "autumn-98" {
 		t.Errorf("the newest one of autumn is %s, %v", first, err)
 	}
-	// What a dry run counts is bounded as well.
+	// The count of a dry run is bounded as well.
 	dry := ReplayOptions{Topics: c.Topics, Ingress: []string{"jobs"}, DryRun: true, Filter: Filter{Campaign: "winter"}, MaxScanned: 99}
 	if report, err := Replay(t.Context(), dry); !errors.Is(err, ErrMore) || report.Matched != 0 {
 		t.Errorf("a dry run of too many: %+v, %v", report, err)
@@ -78,7 +78,7 @@ func TestNewest(t *testing.T) {
 	}
 }
 
-// paged reads all letters in pages, each from where the one before came to: none is left out, and none comes twice, whether a page ends
+// paged reads all letters in pages, each from the end of the one before. None is left out and none comes twice, whether a page ends
 // because it is full, because enough was read, or while some are written.
 func paged(t *testing.T, c *cemetery, letters int64) {
 	t.Helper()

@@ -17,9 +17,8 @@ const (
 	maxPortion = 512
 )
 
-// List yields the matching dead letters that were written before the call, oldest first as far as their partitions are
-// in order. It holds one fetch per partition in memory, whatever their number. It ends with the first error that yield
-// returns.
+// List yields the matching dead letters that were written before the call, oldest first as far as their partitions are in order. It holds
+// one fetch per partition in memory. It ends with the first error that yield returns.
 func List(ctx context.Context, opts Options, yield func(Letter) error) error {
 	return opts.read(ctx, false, yield)
 }

@@ -53,7 +53,7 @@ type ReplayReport struct {
 	GoOn time.Time `json:"-"`
 }
 
-// Group is the key by which dead letters are counted.
+// Group is the key for counting dead letters.
 type Group struct {
 	Campaign string          `json:"campaign"`
 	Reason   delivery.Reason `json:"reason"`
@@ -82,12 +82,11 @@ const (
 
 var errEnough = errors.New("the limit is reached")
 
-// Replay writes the matching dead letters back to ingress topics as new jobs: with their ids, so that a destination
-// can detect those that it has seen, but without attempts, hops, reason and origin (a lane would take a known origin
-// for a repeat). The dead letters stay where they are; a note in the topic of the replays makes later replays leave
-// them out, unless Again is set. A letter that is larger than its topic accepts is left out, and the replay continues.
-// When ctx ends, the current batch is finished first. On an error the report counts what was acknowledged before it.
-// After a crash between a batch and its note, that one batch is sent again.
+// Replay writes the matching dead letters back to ingress topics as new jobs. They keep their ids, so that a destination detects repeats,
+// and lose attempts, hops, reason and origin (a lane would take a known origin for a repeat). The dead letters stay where they are; a
+// note in the topic of the replays makes later replays leave them out, unless Again is set. A letter that is larger than its topic
+// accepts is left out, and the replay continues. When ctx ends, the current batch is finished first. On an error the report counts what
+// was acknowledged before it. After a crash between a batch and its note, that one batch is sent again.
 func Replay(ctx context.Context, opts ReplayOptions) (ReplayReport, error) {
 	r := replay{opts: opts, pending: make(map[string]*replayPart), oversize: make(map[string]int)}
 	r.report.Topics, r.report.Groups = make(map[string]int), make(map[Group]int)

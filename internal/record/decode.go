@@ -52,7 +52,7 @@ type Decoder struct {
 	value  []byte
 }
 
-// last is the last thing of which something was made, and that.
+// last is the last input and the value made of it.
 type last[K comparable, V any] struct {
 	from K
 	made V

@@ -158,7 +158,7 @@ func TestJobHasMemoryOfItsOwn(t *testing.T) {
 // numbers are the bytes of an id.
 var numbers = [16]byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}
 
-// What pacer wrote counts in its own topics and nowhere else.
+// Headers written by pacer count in its own topics and nowhere else.
 func TestDecodeHistory(t *testing.T) {
 	pairs := []string{
 		"pacer-campaign", "c", "pacer-attempt", "3", "pacer-hops", "1", "pacer-timer-hops", "2",
@@ -195,8 +195,8 @@ func TestDecodeHistory(t *testing.T) {
 	}
 }
 
-// What a producer wrote into a lane itself is a job like any other: it counts from when it was written, however often the
-// lane is read, and nothing has happened to it yet.
+// A record that a producer wrote into a lane itself is a job like any other: it counts from its writing, however often the lane is read,
+// and has no history.
 func TestDecodeDirect(t *testing.T) {
 	j := Decode(rec("", "pacer-campaign", "c"), delivery.FromLane, limits, readAt)
 	if j.ID != "jobs/3/42" || j.Origin != (delivery.Origin{Topic: "jobs", Partition: 3, Offset: 42}) || j.Flaw != nil ||

@@ -12,7 +12,7 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// keyPayload is the key of an envelope that holds the payload, whatever JSON value that is.
+// keyPayload is the key of an envelope that holds the payload, any JSON value.
 const keyPayload = "payload"
 
 // envelope is a job written as one JSON object. The values stay raw, so that an error can name its key; nil if the

@@ -24,7 +24,7 @@ type field struct {
 	write func(e *Encoder) // appends to e.memory, or leaves the header out
 }
 
-// fields is the table, in the order in which fields are read and written.
+// fields is the table, in the order of reading and writing.
 var fields = [...]field{
 	{header: delivery.HeaderCampaign, key: "campaign", read: (*Decoder).readCampaign, write: func(e *Encoder) {
 		if !e.unread {
@@ -113,8 +113,8 @@ var campaign, jobID, cloudEvent, traceParent, origin = placeOf(delivery.HeaderCa
 // Keys are those of an envelope besides its payload; the first ones are those of the campaign and the id.
 var Keys = keys
 
-// byLength are the places of the fields whose headers have a length: each header of each record is looked up, and few have the same.
-// producerHeaders are the headers that stand for the keys.
+// byLength are the places of the fields by the length of their headers: each header of each record is looked up, and few have the same
+// length. producerHeaders are the headers that stand for the keys.
 var byLength, keys, producerHeaders = func() (places [32][]place, keys, headers []string) {
 	for i := range fields {
 		f := &fields[i]
@@ -182,8 +182,8 @@ func (v *values) scan(headers []delivery.Header) (flaw *delivery.Flaw) {
 	return flaw
 }
 
-// claimed reports whether the name belongs to pacer: it begins with pacer-, in whatever case, or is one of its headers
-// written with other separators (pacer_not_before, pacerNotBefore).
+// claimed reports whether the name belongs to pacer: it begins with pacer-, in any case, or is one of its headers with other separators
+// (pacer_not_before, pacerNotBefore).
 func claimed(key string) bool {
 	const n = len(delivery.HeaderPrefix)
 	if len(key) < n || !strings.EqualFold(key[:n-1], delivery.HeaderPrefix[:n-1]) {

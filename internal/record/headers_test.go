@@ -132,7 +132,7 @@ func TestNotBeforeIsBounded(t *testing.T) {
 		{rec(`{"campaign":"c","payload":1,"not_before":"` + far + `"}`), delivery.FromIngress, "not_before " + far + " is further ahead than max_not_before (90d)"},
 		{rec("", "pacer-campaign", "c", "pacer-not-before", edge.Format(time.RFC3339)), delivery.FromIngress, ""},
 		{rec("", "pacer-campaign", "c", "pacer-not-before", edge.Add(time.Second).Format(time.RFC3339)), delivery.FromIngress, "further ahead"},
-		// What counts is when the job was first read, so that each reading says the same.
+		// The first reading of the job counts, so that each reading says the same.
 		{rec("", "pacer-campaign", "c", "pacer-origin", "jobs/3/1", "pacer-first-read", readAt.Add(-time.Hour).Format(time.RFC3339),
 			"pacer-not-before", edge.Format(time.RFC3339)), delivery.FromTimer, "further ahead"},
 	} {
