@@ -24,8 +24,8 @@ type Adjusted struct {
 	At           int64 // store time, microseconds
 }
 
-// Adjust corrects a count, while daemons take from the quota or not. What is added counts as if it were granted now. Where
-// units are taken off, those that remain do: they count for at least as long as before.
+// Adjust corrects a count, while daemons take from the quota or not. Added units count as if they were granted now. Where units are taken
+// off, those that remain do: they count for at least as long as before.
 func (e *Engine) Adjust(ctx context.Context, a Adjustment) (done Adjusted, err error) {
 	if err := Validate(a.Quota); err != nil {
 		return Adjusted{}, err

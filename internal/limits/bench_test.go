@@ -48,8 +48,8 @@ type contending struct {
 	at     int64
 }
 
-// BenchmarkContenders lets campaigns of some daemons contend for one used-up quota of five windows, for two minutes of the
-// store's time: they ask when they were told to, or after 10 s. It prints what their asks cost Redis.
+// BenchmarkContenders lets campaigns of some daemons contend for one used-up quota of five windows, for two minutes of store time. Each
+// asks again at its time, or after 10 s. It prints what their asks cost Redis.
 func BenchmarkContenders(b *testing.B) {
 	type crowd struct{ daemons, campaigns int }
 	all := []crowd{{1, 16}, {1, 360}, {4, 90}, {24, 15}, {1, 10_000}}

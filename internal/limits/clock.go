@@ -59,7 +59,7 @@ func (c *shardClock) renew(now, sent, received int64) (jumped int64) {
 	return jumped
 }
 
-// expect is the range in which the clock is at an uptime, zeros when that is not known, and whether it is known for long.
+// expect returns the range of the clock at an uptime, zeros if it is unknown, and whether the clock is known for long.
 func (c *shardClock) expect(at int64) (low, high int64, witness bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -81,9 +81,9 @@ func (c *shardClock) at(at int64) (now int64, known bool) {
 	return c.now + at - c.received, true
 }
 
-// judge finds out why a script found the clock outside the foretold range. It returns an error if the clock has jumped, and nil if the call
-// is to be sent again: it was under way for as long as the clock is off, or this machine stood still, which another daemon shows
-// that saw the clock meanwhile.
+// judge finds out why a script found the clock outside the foretold range. It returns an error if the clock has jumped, and nil if the
+// call is to be sent again. It is nil if the call took as long as the clock is off. It is nil, too, if this machine stood still: another
+// daemon saw the clock meanwhile.
 func (r *runner) judge(c *call, sent, received int64) error {
 	var now, unseen int64
 	if _, err := fmt.Sscanf(c.err.Error(), "CLOCK %d %d", &now, &unseen); err != nil || c.head.low == 0 {

@@ -106,7 +106,7 @@ func (w *world) incarnation() int64 {
 	return is.Epoch
 }
 
-// grant asks until it has got so many units, or the time is over.
+// grant asks until it has got the wanted units, or the time is over.
 func grant(e *Engine, c *delivery.Campaign, want int64, within time.Duration) (got int64) {
 	for until := time.Now().Add(within); got < want && time.Now().Before(until); time.Sleep(10 * time.Millisecond) {
 		if r, err := e.Take(context.Background(), []delivery.Ask{ask(c, min(want-got, 50))}); err == nil {
@@ -165,8 +165,8 @@ func TestClocksThatJump(t *testing.T) {
 	}
 }
 
-// TestAClockThatIsAheadForgetsNothing: a fail-over to a server whose clock is ahead, with all data, or without. What was used within a
-// span counts, after a second loss as well.
+// TestAClockThatIsAheadForgetsNothing: a fail-over to a server whose clock is ahead, with all data, or without. Use within a span counts,
+// after a second loss too.
 func TestAClockThatIsAheadForgetsNothing(t *testing.T) {
 	t.Parallel()
 	for _, emptied := range []bool{false, true} {

@@ -271,7 +271,7 @@ func TestARefundOfAPeriodThatIsOverGivesNothingBack(t *testing.T) {
 	})
 }
 
-// What is kept for those who were told to wait is theirs by what the quota lacked. With a higher limit they may ask at once.
+// Units are kept for a waiting campaign because the quota lacked them. With a higher limit it may ask at once.
 func TestNothingIsKeptOnceALimitIsRaised(t *testing.T) {
 	eachStore(t, func(t *testing.T, s store) {
 		q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(20, 10*time.Second)}

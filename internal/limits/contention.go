@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// few is how many campaigns of a daemon may wait for a quota with a claim of their own each. Of more, so many are asked for
-	// first where it is not known how much there is.
+	// few is how many campaigns of a daemon may wait for a quota with a claim of their own each. If more wait and the room is unknown,
+	// this many ask first.
 	few = 4
 	// waitsFor is how long after its last ask a campaign counts as waiting, and stoodFor how long after it was used up last a
 	// quota is remembered. Microseconds.
@@ -25,10 +25,10 @@ const (
 	whole = 1000
 )
 
-// contentions are the quotas that more than a few of this daemon's campaigns wait for. For each the daemon has one claim in the store,
-// in proportion to the weights of those that wait, and what it gets is shared here, by the rule of the store: units go in the order
-// of the service that they bring to a campaign, by its weight, and what falls to one that asks again soon is kept for it. Who has
-// been served least is asked for first. A refusal answers for all who wait behind, without the store.
+// contentions are the quotas that more than a few of this daemon's campaigns wait for. For each the daemon has one claim in the store, in
+// proportion to the weights of the waiting campaigns. It shares the granted units by the store's rule. Units go in the order of the
+// service they bring to a campaign, by its weight. The part of a campaign that asks again soon is kept for it. Who has been served least
+// is asked for first. A refusal answers for all who wait behind, without the store.
 //
 // A campaign that waits on several daemons counts for a part of its weight on each. The zero value is ready; the time is the
 // store's. It is safe for concurrent use.
@@ -87,8 +87,8 @@ type contender struct {
 	limited bool  // own wants less than the campaign
 }
 
-// run asks the store for all, by send, and answers those itself for which a refusal of others answers. Those that are not
-// answered in the end could not be asked for.
+// run asks the store by send, and answers the asks behind a refusal itself. Those that are not answered in the end could not be asked
+// for.
 func (c *contentions) run(list []*contender, now int64, from delivery.Provenance, send func([]*contender)) {
 	take := c.join(list, now)
 	for waves := 0; len(list) > 0; waves++ {
@@ -123,8 +123,8 @@ func (c *contentions) join(list []*contender, now int64) (take int64) {
 	return c.takes
 }
 
-// joinAll lets a campaign wait for its quotas. If it is one of many in one of them, it is so in all: what the daemon answers for one
-// quota is not known to the store, which would forget the campaign in the others.
+// joinAll lets a campaign wait for its quotas. If it is one of many in one of them, it is so in all. The store does not see the daemon's
+// own answers for one quota, and would forget the campaign in the others.
 func (c *contentions) joinAll(a *delivery.Ask, now int64) {
 	refused := int64(math.MinInt64)
 	for _, quota := range a.Campaign.Quotas {
@@ -215,7 +215,7 @@ func (q *contention) join(a *delivery.Ask, now, take int64) {
 		m.soon = min(a.Want, a.Horizon/max(1, r.Spacing())+1)
 	}
 	m.demand = q.uses(m, a, 0, now)
-	// What was not asked for is not owed later, beyond what the window holds.
+	// Units that were not asked for are not owed later, beyond what the window holds.
 	q.dearest = max(q.dearest, model.Cost(m.weight))
 	m.service = max(m.service, q.begun-min(q.quota.Windows[q.window].Limit, delivery.MaxGrant)*q.dearest)
 }
@@ -237,7 +237,7 @@ type ranked struct {
 	service int64 // in the crowd that decides, beyond where new ones begin
 }
 
-// choose divides those that are left into those that are asked for now, in their order, and later; it answers the others.
+// choose divides the list into contenders to ask for now, in their order, and later. It answers the others.
 func (c *contentions) choose(list []*contender, now, take int64, waves int, from delivery.Provenance) (chosen, later []*contender) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

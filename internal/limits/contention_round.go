@@ -66,7 +66,7 @@ func (q *contention) begin(now, take int64, waves int) {
 	q.wave = w
 }
 
-// levelOf is up to which service the room suffices for the demand of all, and how many units are left of it.
+// levelOf returns the highest service level that the room allows for the demand of all, and the units left at it.
 func levelOf(list []*member, room int64) (level, extra int64) {
 	if len(list) == 0 {
 		return 0, room
@@ -95,8 +95,8 @@ func levelOf(list []*member, room int64) (level, extra int64) {
 	return low, left(low)
 }
 
-// decides compares by which of two crowds it is decided when a campaign of both is asked for: by one of which it is not known how much there
-// is, since only the first ones are asked for there; else by the one in which more wait.
+// decides compares two crowds of a campaign; the greater one orders its asks. It is the one of unknown room, since only its first members
+// ask, else the larger one.
 func decides(a, b *contention) int {
 	if a.wave.known == b.wave.known {
 		return cmp.Compare(len(a.waiting), len(b.waiting))

@@ -241,7 +241,7 @@ func TestACrowdUsesWhatBecomesFree(t *testing.T) {
 	})
 }
 
-// A heavy job in a crowd is sent, although the others would use every unit, and a job that can never be sent stops nobody.
+// A heavy job in a crowd is sent, although the others would use every unit. A job that can never be sent stops no campaign.
 func TestAHeavyJobInACrowd(t *testing.T) {
 	onCrowds(t, func(t *testing.T, s store) {
 		q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(60, 30*time.Second)}
@@ -282,7 +282,7 @@ func TestACrowdIsNotStoppedByAnotherQuota(t *testing.T) {
 	})
 }
 
-// What an ask costs the store does not grow with the number of those who wait: of many, most are not asked for.
+// The store's cost of an ask does not grow with the number of waiting campaigns: most of many are not asked for.
 func TestManyWhoWaitCostLittle(t *testing.T) {
 	testservices.Simulation(t)
 	in, client := newInterpreter(t)

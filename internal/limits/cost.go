@@ -5,9 +5,9 @@ import (
 	"github.com/pacer/pacer/internal/limits/local"
 )
 
-// Lists are divided into scripts by about how long their items take. The unit is what an item of one daemon without quotas
-// takes, some 10 µs. What an item reads and writes decides: the daemons on its timeline, the weights of its jobs, the windows of
-// its quotas, all that a log remembers, and who else competes for a quota.
+// Lists are divided into scripts by about how long their items take. The unit is an item of one daemon without quotas, some 10 µs. An
+// item's reads and writes decide: daemons on its timeline, weights of its jobs, windows of its quotas, units of logs, and rivals for
+// quotas.
 const (
 	// maxItems and maxCost bound one script, which should not block Redis for much more than 2 ms.
 	maxItems = 256
@@ -27,7 +27,7 @@ func itemCost(a *delivery.Ask, daemons int64) int {
 // lineCost is the cost of a timeline.
 func lineCost(daemons int64) int { return 1 + int(max(0, min(daemons, mostListed)-1))/daemonsOfOne }
 
-// claimCost is the cost of a claim to a quota that so many ask for.
+// claimCost is the cost of a claim to a quota with this many contenders.
 func claimCost(contenders int64) int { return 1 + int(min(contenders, mostListed))/rivalsOfOne }
 
 // mostListed is how many daemons a timeline lists at most, and how many campaigns a quota.

@@ -20,7 +20,7 @@ func logOf(limit int64) []delivery.Window {
 	return []delivery.Window{{Span: time.Hour, Limit: limit, Algorithm: delivery.AlgorithmLog}}
 }
 
-// filled is the state of a quota of which so many units were taken in 50 minutes, each at another time.
+// filled returns the state of a quota with this many units taken in 50 minutes, each at another time.
 func filled(t *testing.T, units int64, w []delivery.Window) string {
 	in, client := newInterpreter(t)
 	l, asks := newLua(t, client), with(1, w)
@@ -39,7 +39,7 @@ func (in *interpreter) fill(l *lua, asks []delivery.Ask, state string) {
 	}
 }
 
-// with are asks of so many campaigns, each with quotas of its own of these windows.
+// with returns asks of this many campaigns, each with its own quotas of these windows.
 func with(campaigns int, quotas ...[]delivery.Window) (asks []delivery.Ask) {
 	for i := range campaigns {
 		c := campaign(1_000_000)
@@ -160,7 +160,7 @@ func TestNoScriptWorksForLong(t *testing.T) {
 	}
 }
 
-// TestWhatIsLeftInALogIsRemovedLater: what is left of logs, of which one script does not remove all, is removed by the next.
+// TestWhatIsLeftInALogIsRemovedLater: one script does not remove all old units of the logs; the next script removes the rest.
 func TestWhatIsLeftInALogIsRemovedLater(t *testing.T) {
 	testservices.Simulation(t)
 	in, client := newInterpreter(t)

@@ -183,7 +183,7 @@ func (p *played) campaign(words []string) {
 	}
 }
 
-// ask is for so many units of a campaign.
+// ask returns an ask for these units of a campaign.
 func (p *played) ask(id string, units int64) delivery.Ask {
 	a := ask(p.campaigns[id], units)
 	if w := p.weights[id]; w > 1 {

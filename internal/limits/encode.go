@@ -256,7 +256,7 @@ func appendRefundQuotas(list []byte, l *keyList, k keys, c *delivery.Campaign, n
 	return list
 }
 
-// encodePeek encodes quotas, all of which must be counted by the scripts, for peek.lua.
+// encodePeek encodes quotas for peek.lua. The scripts must count all of them.
 func encodePeek(k keys, quotas []*delivery.Quota, now int64) *call {
 	l := []string{k.clock()}
 	var specs []byte

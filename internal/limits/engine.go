@@ -131,9 +131,9 @@ func (e *Engine) watch(o *Options) (err error) {
 	return err
 }
 
-// Run keeps the engine's books until ctx ends: it finds out which data is in force and rebuilds what was lost, writes
-// the ledger, synchronises eventual quotas, and charges what was sent while a store did not answer. With a ledger,
-// nothing is granted unless it runs. It is to end after the last take and refund.
+// Run keeps the engine's books until ctx ends. It determines which data is in force, rebuilds lost data, writes the ledger, synchronises
+// eventual quotas, and charges units sent while a store did not answer. With a ledger, nothing is granted unless it runs. It is to end
+// after the last take and refund.
 func (e *Engine) Run(ctx context.Context) error {
 	var all errgroup.Group
 	all.Go(func() error { return e.fence.Run(ctx) })

@@ -212,8 +212,8 @@ func TestConcurrentTakesNeverOverGrant(t *testing.T) {
 	}
 }
 
-// TestNoAnswerComesBeforeTheClock: a reply that says when to ask again, on a clock of which the caller has not heard, would
-// put the campaign off for as long as the clocks are apart, which may be decades.
+// TestNoAnswerComesBeforeTheClock: a caller needs the clock before a reply's time to ask again. Without it, the campaign is put off by
+// the difference of the clocks, maybe decades.
 func TestNoAnswerComesBeforeTheClock(t *testing.T) {
 	long := &delivery.Quota{ID: "long", Revision: 1, Windows: windows(1_000, time.Hour)}
 	none := &delivery.Quota{ID: "none", Revision: 1, Mode: delivery.ModeEventual, Windows: windows(0, time.Hour)}

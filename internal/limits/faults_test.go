@@ -72,9 +72,9 @@ func TestResetDoesNotWobble(t *testing.T) {
 	})
 }
 
-// TestTheLastMillisecondOfAWindow: a limit used up in the last millisecond of a fixed window and again in the first of
-// the next one puts twice the limit into an instant, and what is granted before the reset but sent after it counts
-// nowhere. Here what may be sent after the reset counts in the next window, too; and a sliding window is exact.
+// TestTheLastMillisecondOfAWindow: a fixed window used up in its last millisecond, and again in the next one's first, puts twice the
+// limit into an instant. Units granted before the reset but sent after it count nowhere. Here what may be sent after the reset counts in
+// the next window, too; and a sliding window is exact.
 func TestTheLastMillisecondOfAWindow(t *testing.T) {
 	const limit = 10
 	for _, algorithm := range []string{delivery.AlgorithmFixed, delivery.AlgorithmSliding, delivery.AlgorithmLog} {

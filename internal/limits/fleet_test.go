@@ -15,9 +15,9 @@ import (
 	"github.com/pacer/pacer/internal/limits/model"
 )
 
-// fleet is daemons that share a store and a backlog without end. They ask a quantum after their last ask or when they were
-// told to come back, whichever is later, and use their slots at once or as late as is allowed. What they were granted and
-// what they did with it is written down unit by unit, in store time.
+// fleet is daemons that share a store and a backlog without end. They ask a quantum after their last ask or when they were told to come
+// back, whichever is later, and use their slots at once or as late as is allowed. Their grants and dispatches are recorded unit by unit,
+// in store time.
 type fleet struct {
 	t       testing.TB
 	store   store
@@ -155,8 +155,8 @@ func (f *fleet) finish(now int64) {
 	slices.Sort(f.slots)
 }
 
-// obeys checks that no window of the quota ever held more than its limit, counted at the grant as well as at the
-// dispatch: any stretch of a sliding or log window's span, and every period of a fixed one.
+// obeys checks that no window of the quota ever held more than its limit, at the grant and at the dispatch. It checks any stretch of a
+// sliding or log window's span, and every period of a fixed one.
 func (f *fleet) obeys(q *delivery.Quota) {
 	f.t.Helper()
 	for i, w := range q.Windows {

@@ -37,7 +37,7 @@ func (e *Engine) CloseGate(ctx context.Context, gate string, c delivery.Closure)
 	return changed, err
 }
 
-// OpenGate opens a gate: a job was delivered, or somebody opens it by hand.
+// OpenGate opens a gate, after a delivered job or by hand.
 func (e *Engine) OpenGate(ctx context.Context, gate string) error {
 	_, err := e.moveGate(ctx, "open", openScript, gate)
 	return err

@@ -82,8 +82,8 @@ func NewGauges(p Peeker, snapshot func() *delivery.Snapshot, log *slog.Logger, r
 	}
 }
 
-// Run updates the gauges every second until ctx ends. The last values of a shard that does not answer are kept for
-// ten seconds, after those for which SharedWindows keeps them.
+// Run updates the gauges every second until ctx ends. If a shard does not answer, its last values are kept for ten seconds after
+// SharedWindows drops them.
 func (g *Gauges) Run(ctx context.Context) error {
 	for {
 		g.update(ctx)

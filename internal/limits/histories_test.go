@@ -15,8 +15,8 @@ import (
 	"github.com/pacer/pacer/internal/testservices"
 )
 
-// TestHistoriesKeepTheirPromises runs random fleets under random quotas, in every way in which the store can be spread over
-// servers. It knows docs/quotas.md, and nothing of how its sentences are kept:
+// TestHistoriesKeepTheirPromises runs random fleets under random quotas, on every topology of the store. It knows docs/quotas.md, and
+// nothing of how its sentences are kept:
 //   - no window ever holds more than the largest limit that was in force in it, though limits, spans and algorithms change;
 //   - a job that its rate and every window of its quotas have room for, besides all that others wait for, goes within a
 //     horizon, whatever its weight, however quotas are spent, and whoever has died before;
@@ -278,7 +278,7 @@ func (r *ruled) note(span time.Duration, reset int64) {
 	r.resets[span][reset] = true
 }
 
-// hear notes that somebody asks under the newest revision.
+// hear notes that a daemon asks under the newest revision.
 func (r *ruled) hear(now int64) {
 	for i := range r.changes {
 		r.changes[i].heard = min(r.changes[i].heard, now)
@@ -358,7 +358,7 @@ func (p *play) wanted(q *ruled, self *queued) (units int64) {
 	return units
 }
 
-// hasRoom reports whether all windows surely have room for so many units.
+// hasRoom reports whether all windows surely have room for the units.
 func (r *ruled) hasRoom(now, units int64) bool {
 	for _, w := range r.spec.Windows {
 		span := w.Span.Microseconds()

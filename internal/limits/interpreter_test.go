@@ -15,8 +15,8 @@ import (
 	"github.com/pacer/pacer/internal/shards"
 )
 
-// interpreter runs scripts in this process, in place of a Redis, and counts the instructions of each run. What it counts does
-// not depend on the machine. It knows the commands that takes, refunds, charges and peeks use, and no time to live.
+// interpreter runs scripts in this process, in place of a Redis, and counts the instructions of each run. The counts do not depend on the
+// machine. It knows the commands that takes, refunds, charges and peeks use, and no time to live.
 type interpreter struct {
 	scripts map[string]*glua.FunctionProto
 	values  map[string]string

@@ -151,9 +151,9 @@ func TestNoLossOfTheStoreLetsALimitBeExceeded(t *testing.T) {
 	}
 }
 
-// TestASlotOfAClusterMoves moves the slot in which a quota and its campaigns live to another node, key by key, while two
-// daemons take from it. While some keys are here and others there, nothing is granted. Afterwards the counts are those of
-// before where nobody watches the process that holds them; with a ledger, another process is taken for one without the data.
+// TestASlotOfAClusterMoves moves the slot of a quota and its campaigns to another node, key by key, while two daemons take from it. While
+// some keys are here and others there, nothing is granted. Afterwards the counts are as before if there is no ledger. With a ledger,
+// another process counts as one without the data.
 func TestASlotOfAClusterMoves(t *testing.T) {
 	if testservices.Raced {
 		t.Skip("the cluster runs in the pass without the race detector")
@@ -368,9 +368,9 @@ func (*records) WriteCheckpoints(context.Context, int, int64, []delivery.Checkpo
 
 func (*records) PruneUsage(context.Context, int64, int64) error { return nil }
 
-// stopReplicating disconnects the replica until the process is restarted: the replica receives nothing any more and
-// cannot reconnect, while all other clients are served. What is written from here on will be lost in a failover. (A
-// frozen replica would still find in its socket what was sent meanwhile.)
+// stopReplicating disconnects the replica until the process is restarted: the replica receives nothing any more and cannot reconnect,
+// while all other clients are served. Writes from here on are lost in a failover. (A frozen replica would still find in its socket what
+// was sent meanwhile.)
 func stopReplicating(t testing.TB, r *testservices.Redis) {
 	t.Helper()
 	client := redis.NewClient(&redis.Options{Addr: r.Addr})

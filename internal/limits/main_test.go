@@ -71,7 +71,7 @@ type topology struct {
 // cluster is the one that all tests share.
 var cluster = sync.OnceValue(func() *testservices.Cluster { return testservices.RedisCluster(&shared) })
 
-// topologies are all ways in which an engine can be spread over servers.
+// topologies are all ways to spread an engine over servers.
 var topologies = []topology{
 	{"redis", sync.OnceValue(func() *shards.Set {
 		return shared.connect(shards.Options{Mode: shards.ModeSingle, Addrs: []string{testservices.RedisAddr(&shared)}})

@@ -253,8 +253,8 @@ func TestTheGridOfRatesAndQuanta(t *testing.T) {
 	}
 }
 
-// TestFreshAndLongIdleKeysGrantAtOnce: a quota nobody has used, and one nobody has used for long, has all its units;
-// a campaign with a burst of 1 is granted; and one of rate 0 never is.
+// TestFreshAndLongIdleKeysGrantAtOnce: a quota that is new, or idle for long, has all its units. A campaign with a burst of 1 is granted;
+// one of rate 0 never is.
 func TestFreshAndLongIdleKeysGrantAtOnce(t *testing.T) {
 	for _, algorithm := range []string{delivery.AlgorithmSliding, delivery.AlgorithmLog, delivery.AlgorithmFixed} {
 		t.Run(algorithm, func(t *testing.T) {
@@ -286,8 +286,7 @@ func TestFreshAndLongIdleKeysGrantAtOnce(t *testing.T) {
 	}
 }
 
-// TestResetAndNextStandStill: while nothing is granted, neither the time at which a window is full again nor the time to
-// come back moves, whoever asks and whenever.
+// TestResetAndNextStandStill: while nothing is granted, asks move neither the time when a window is full again nor the time to come back.
 func TestResetAndNextStandStill(t *testing.T) {
 	for _, w := range []delivery.Window{
 		{Span: time.Minute, Limit: 5, Algorithm: delivery.AlgorithmSliding},
@@ -336,8 +335,8 @@ func TestResetAndNextStandStill(t *testing.T) {
 	})
 }
 
-// TestIdlingSavesNothingUp: 10,000 jobs at 1,000/s with two pauses of 30 s between them; no rolling second holds more
-// than the rate, and no more than the limit of a window that was full of room after each pause.
+// TestIdlingSavesNothingUp: 10,000 jobs at 1,000/s with two pauses of 30 s. No rolling second holds more than the rate, or than the limit
+// of a window that was full of room after each pause.
 func TestIdlingSavesNothingUp(t *testing.T) {
 	simulate(t, func(t *testing.T, s store) {
 		q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(900, time.Second, 8_000, 10*time.Second)}
@@ -558,7 +557,7 @@ func TestATickIsOneRoundTripAndFewScripts(t *testing.T) {
 	}
 }
 
-// manyAsks is an ask for each of so many campaigns, each with a quota of n windows of its own.
+// manyAsks returns an ask for each of the campaigns, each with its own quota of n windows.
 func manyAsks(campaigns, n int) []delivery.Ask {
 	var asks []delivery.Ask
 	for i := range campaigns {

@@ -31,9 +31,8 @@ func slack(span int64) int64 {
 	return model.Step(delivery.Window{Span: time.Duration(span) * time.Microsecond}) + horizon + late
 }
 
-// A job of any weight that fits the limit is sent when its quota allows it, whatever the algorithm, and however the quota is
-// spent: no later than a horizon after the units before it have left the window or, where it is spent evenly, after their
-// part of the span.
+// A job of any weight within the limit is sent when its quota allows it, under every algorithm and spending. That is no later than a
+// horizon after the units before it have left the window or, with even spending, after their part of the span.
 func TestAJobThatItsQuotaAllowsIsSentWhateverItsWeight(t *testing.T) {
 	testservices.Simulation(t)
 	const span, limit = 12 * second, 60
@@ -229,8 +228,8 @@ func waiting(id string, q *delivery.Quota, jobs int, weight int64) *waiter {
 	return &waiter{ask: a}
 }
 
-// What a campaign that is gone could not use goes to the others within 16 s, however far off its turn was. Until then they
-// do not ask all the time.
+// Units that a gone campaign could not use go to the others within 16 s, however far off its turn was. Until then they do not ask all the
+// time.
 func TestNothingIsKeptForACampaignThatIsGone(t *testing.T) {
 	testservices.Simulation(t)
 	simulate(t, func(t *testing.T, s store) {
@@ -260,8 +259,8 @@ func TestNothingIsKeptForACampaignThatIsGone(t *testing.T) {
 	})
 }
 
-// A heavy job that waits for much room is sent, although others would use every unit of it. All have their share, and nobody
-// asks all the time.
+// A heavy job that waits for much room is sent, although others would use every unit of it. All have their share, and no campaign asks
+// all the time.
 func TestAHeavyJobIsNotStarvedByLightOnes(t *testing.T) {
 	testservices.Simulation(t)
 	simulate(t, func(t *testing.T, s store) {
@@ -376,8 +375,8 @@ func TestANewWindowCountsWhatItsQuotaRemembers(t *testing.T) {
 	}
 }
 
-// A window that counts in another way from a revision on knows when it has counted what, as far as it did before; so what has
-// waited for its units to leave does not wait for a span from the change on.
+// A window whose algorithm changes keeps the times of its units, as far as it had them. So a job that waits for units to leave does not
+// wait a span from the change on.
 func TestAWindowThatCountsInAnotherWayKnowsWhen(t *testing.T) {
 	const minute = 60 * second
 	slid := minute + second + horizon + late // by when units have left

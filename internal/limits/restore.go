@@ -68,7 +68,7 @@ func (e dataStore) Restore(ctx context.Context, shard int, epoch int64, quotas [
 	}
 }
 
-// forms are the ways in which windows count, by the scripts' numbers.
+// forms are the ways windows count, by the scripts' numbers.
 var forms = []string{"", delivery.AlgorithmSliding, delivery.AlgorithmLog, delivery.AlgorithmFixed + " until %d"}
 
 // Count implements ledger.Counter.

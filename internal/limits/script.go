@@ -126,7 +126,7 @@ func (r *runner) readHead(c *call, sent int64) error {
 	return nil
 }
 
-// prepare completes the headers. Where nobody rebuilds what is lost, nothing is refused.
+// prepare completes the headers. Where lost data is not rebuilt, nothing is refused.
 func (r *runner) prepare(calls []*call) {
 	now := r.now()
 	for _, c := range calls {

@@ -40,8 +40,8 @@ const (
 	maxHomes    = 100_000
 )
 
-// homes remembers the shard in which each campaign was last asked for. It is needed only for a campaign that moves,
-// since its timelines in two shards are independent.
+// homes holds the shard of each campaign's last ask. It is needed only for a campaign that moves, since its timelines in two shards are
+// independent.
 type homes struct {
 	known map[string]*home
 	swept int64 // local time of the latest sweep
@@ -91,8 +91,8 @@ func (x *home) without(shard int) []int {
 	return slices.DeleteFunc(slices.Clone(x.left), func(is int) bool { return is == shard })
 }
 
-// stopOldShard is what a shard that the campaign has left is asked: its timeline there has no rate from now on, by a revision
-// above those of all daemons that do not know of the move, and below those of all that might bring it back.
+// stopOldShard returns the ask for a shard that the campaign has left. It stops the timeline there. Its revision is above those of all
+// daemons that do not know of the move, and below those that might bring the campaign back.
 func (x *home) stopOldShard(a *delivery.Ask) *delivery.Ask {
 	return &delivery.Ask{
 		Campaign: &delivery.Campaign{ID: a.Campaign.ID, Revision: a.Campaign.Revision - 1, Rate: delivery.Rate{Per: a.Campaign.Rate.Per}},

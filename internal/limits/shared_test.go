@@ -37,8 +37,8 @@ func (b *memBoard) PublishWindows(_ context.Context, told []byte) error {
 
 func (b *memBoard) PublishedWindows(context.Context) ([]byte, error) { return b.told, b.err }
 
-// TestWindowsAreReadOnceForTheFleet: five daemons know the windows of 400 quotas, of which three have traffic, as fast as each
-// would by itself, and read few of them; when the daemon that leads is gone, each reads by itself.
+// TestWindowsAreReadOnceForTheFleet: of 400 quotas, three have traffic. Five daemons know their windows as fast as each would by itself,
+// and read few. When the leader is gone, each daemon reads by itself.
 func TestWindowsAreReadOnceForTheFleet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &memBoard{left: map[string]int64{}}

@@ -178,10 +178,10 @@ func (c *contest) tightest() float64 {
 // The store knows each of a few campaigns; for many, their daemon asks.
 const fewCampaigns, manyCampaigns = few, 10
 
-// Campaigns under the same quotas share them by their priority, whichever of the quotas, and of their windows, ends a grant, and
-// however each is spent. Windows of a few units, where each unit is a large part of a share, are the worst: no campaign has less
-// than three fifths there, or than a half if campaigns have rates of their own, but for the burst of one window at the start. Together they
-// use seven tenths of what there is at least, and nearly all of it in windows of more units.
+// Campaigns under the same quotas share them by their priority, whichever of the quotas, and of their windows, ends a grant, and however
+// each is spent. Windows of a few units, where each unit is a large part of a share, are the worst. No campaign has less than three
+// fifths there (a half with rates of their own), but for the burst of one window at the start. Together they use seven tenths of what
+// there is at least, and nearly all of it in windows of more units.
 func TestCampaignsUnderTheSameQuotasShareByPriority(t *testing.T) {
 	testservices.Simulation(t)
 	for name, most := range map[string]int{"few": fewCampaigns, "many": manyCampaigns} {
@@ -212,8 +212,8 @@ func TestCampaignsUnderTheSameQuotasShareByPriority(t *testing.T) {
 	}
 }
 
-// Of a quota that is spent evenly, no stretch of k parts of the span has more than k + 1 units, but for the horizon within which units and
-// slots are given ahead, and for how late these may be.
+// With even spending, no stretch of k parts of the span has more than k + 1 units. The horizon of early grants, and the lateness of units
+// and slots, come on top.
 func TestEvenSpendingIsEven(t *testing.T) {
 	testservices.Simulation(t)
 	testservices.Few(t, 60, func(rt *rapid.T) {
@@ -240,8 +240,8 @@ func TestEvenSpendingIsEven(t *testing.T) {
 	})
 }
 
-// A campaign under several quotas, each of which it shares with others, is not starved by those that need only one of them: nearly
-// all have half of what is theirs in the scarcest, at least.
+// Campaigns that need only one quota do not starve a campaign under several shared quotas. Nearly all have at least half of their part of
+// the scarcest.
 func TestFewCampaignsStarveBetweenQuotas(t *testing.T) {
 	testservices.Simulation(t)
 	all, starved := 0, 0

@@ -10,8 +10,8 @@ import (
 	"github.com/pacer/pacer/internal/testservices"
 )
 
-// Campaigns that compete share a quota by their priority weights, counted in units, whatever the weights of their jobs, the
-// algorithm and the spending; and they use it.
+// Campaigns that compete share a quota by their priority weights, counted in units, under all job weights, algorithms and spendings. They
+// use the whole quota.
 func TestSharesFollowPriorityUnderEveryKindOfQuota(t *testing.T) {
 	testservices.Simulation(t)
 	t.Parallel()

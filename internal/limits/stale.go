@@ -21,9 +21,9 @@ type staleRevision struct {
 	have, newest int64
 }
 
-// stale remembers the rows of which the store holds a newer revision than the catalog. Nothing is granted of such a quota, and the rate of
-// such a campaign does not act. That passes once the daemon has read the catalog. It does not pass after a restore of the database from
-// a backup, until its revisions are raised.
+// stale holds the rows with a newer revision in the store than in the catalog. Nothing is granted of such a quota, and the rate of such a
+// campaign does not act. That passes once the daemon has read the catalog. It does not pass after a restore of the database from a
+// backup, until its revisions are raised.
 type stale struct {
 	log *slog.Logger
 

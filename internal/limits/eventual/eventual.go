@@ -27,8 +27,8 @@ const (
 const (
 	// lostAfter is the number of syncs that may fail before the failure policies apply.
 	lostAfter = 3
-	// A quota that is not asked for within softIdle is not reported, and it is removed after softForget: by then the
-	// roots have deleted the node's counter (softKeep after its last report), so that a new one may begin at 0.
+	// A quota is not reported after softIdle without an ask, and is removed after softForget. By then the roots have deleted the node's
+	// counter (softKeep after its last report), so a new one may begin at 0.
 	softIdle   = 10 * time.Minute
 	softKeep   = time.Hour
 	softForget = softIdle + 2*softKeep
@@ -81,18 +81,16 @@ func (o *Options) validate() error {
 	return nil
 }
 
-// Quotas keeps quotas of mode eventual. A daemon counts its use in memory; asking does no I/O. About once a second
-// each daemon sends its totals to several independent roots and gets from each how far all daemons together are ahead
-// of the limit; it uses the answer of the root whose total is largest. In between it adds its own use, and
-// extrapolates the others'.
+// Quotas keeps quotas of mode eventual. A daemon counts its use in memory; asking does no I/O. About once a second each daemon sends its
+// totals to several independent roots. Each root answers how far all daemons together are ahead of the limit. The daemon uses the answer
+// of the root with the largest total. In between it adds its own use, and extrapolates the others'.
 //
-// The amount by which use is ahead is kept as a debt, expressed as time at the limit: it falls with the clock, never
-// below zero, so that idle time gives no credit. Each window has one debt, and the window that allows the fewest
-// units decides.
+// Use ahead of the limit is kept as a debt, expressed as time at the limit. It falls with the clock, never below zero, so idle time gives
+// no credit. Each window has one debt, and the window that allows the fewest units decides.
 //
-// All daemons together exceed limit * time / span + HighBurst by at most the published bound, and by a job that began
-// within it: a daemon that is not alone never uses more than the whole rate by itself, except for a tenth of a sync, so
-// the others miss at most that; and if it gets no counts of the others in time, it uses only its part of the rate.
+// All daemons together exceed limit * time / span + HighBurst by at most the published bound, and by a job that began within it. A daemon
+// that is not alone never uses more than the whole rate by itself, except for a tenth of a sync. So the others miss at most that. Without
+// timely counts of the others, a daemon uses only its part of the rate.
 //
 // The zero value is not usable. All methods may be called concurrently.
 type Quotas struct {

@@ -90,7 +90,7 @@ func (c *softCluster) add() *softDaemon {
 	return d
 }
 
-// run lets every daemon want so many units at each step.
+// run lets every daemon ask for the wanted units at each step.
 func (c *softCluster) run(d time.Duration, q *delivery.Quota, want func(daemon int, at time.Time) int64) (used int64) {
 	for end := c.at.Add(d); c.at.Before(end); c.at = c.at.Add(softStep) {
 		for _, m := range c.servers {
@@ -122,7 +122,7 @@ func (d *softDaemon) syncDue(c *softCluster) {
 	}
 }
 
-// ahead is the most by which use was ahead of rate * time, over all stretches.
+// ahead returns the most that use was ahead of rate * time, over all stretches.
 func (c *softCluster) ahead(w delivery.Window) float64 {
 	rate := float64(w.Limit) / w.Span.Seconds()
 	var level, most float64

@@ -31,7 +31,7 @@ type soft struct {
 	ref          struct{ at, cluster, own int64 }
 }
 
-// softWindow is a window's debt: the time in which its limit allows the units by which use is ahead, in nanoseconds.
+// softWindow is a window's debt: the time its limit takes to allow the units of use ahead of it, in nanoseconds.
 type softWindow struct {
 	span, limit int64 // nanoseconds, units
 	debt        int64
@@ -208,7 +208,7 @@ func (s *soft) overshoot(l softLimits) int64 {
 	return (s.nodes - 1) * most
 }
 
-// cost returns the time in which the limit, above 0, allows the units, in nanoseconds, rounded up.
+// cost returns how long the limit, above 0, takes to allow the units, in nanoseconds, rounded up.
 func (w *softWindow) cost(units int64) int64 {
 	d := mulDiv(units, w.span, w.limit)
 	if d < math.MaxInt64/4 && uint64(d)*uint64(w.limit) != uint64(units)*uint64(w.span) {

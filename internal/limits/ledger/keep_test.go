@@ -13,8 +13,8 @@ import (
 	"github.com/pacer/pacer/internal/testservices"
 )
 
-// TestCrashesDoNotInflateTheLedger: five daemons, one after the other, send at 1,000/s and are killed. What they had reserved and
-// not used is no use, a few minutes later: neither where each lives for long, nor where all are dead before a minute is over.
+// TestCrashesDoNotInflateTheLedger: five daemons, one after the other, send at 1,000/s and are killed. A few minutes later, their unused
+// reservations do not count as use. This holds if each lives for long, and if all are dead before a minute is over.
 func TestCrashesDoNotInflateTheLedger(t *testing.T) {
 	testservices.Simulation(t)
 	t.Run("after 150 s each", func(t *testing.T) { synctest.Test(t, func(t *testing.T) { crashes(t, 0, 5*time.Second, 150) }) })

@@ -11,8 +11,8 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// Database is the data that survives a loss of the store: which epoch of each shard's data is in force, and
-// the use of the quotas, from which windows are rebuilt. It must be durable, and is shared by all daemons.
+// Database is the data that survives a loss of the store: the epoch in force of each shard's data, and the quotas' use, to rebuild
+// windows. It must be durable, and is shared by all daemons.
 //
 // Minutes are counted from the Unix epoch on the store's clock.
 type Database interface {
@@ -21,17 +21,15 @@ type Database interface {
 	// ReplaceEpoch records next in place of the epoch old, if that is still recorded, and returns the epoch recorded
 	// afterwards. The cause is informative only.
 	ReplaceEpoch(ctx context.Context, shard int, old int64, next delivery.Incarnation, cause string) (int64, error)
-	// WriteUsage sets the units that the node used, or may still use, of a quota in a minute, and keeps the later of
-	// each anchor and the known one. It is atomic. It returns the shards of which another epoch is recorded than the
-	// page names; if there are any, nothing is written.
+	// WriteUsage sets the units that the node used, or may still use, of a quota in a minute, and keeps the later of each anchor and the
+	// known one. It is atomic. It returns the shards whose recorded epoch is not the page's. If there are any, nothing is written.
 	WriteUsage(ctx context.Context, page delivery.UsagePage) (stale []int, err error)
 	// Usage is the units of the quotas in the minutes from sinceMinute on, of all nodes together, by minute. Reservations
 	// that a checkpoint has replaced are left out.
 	Usage(ctx context.Context, quotas []string, sinceMinute int64) ([]delivery.Usage, error)
 	// Anchors are the known resets of the quotas' windows, past ones included.
 	Anchors(ctx context.Context, quotas []string) ([]delivery.Anchor, error)
-	// Checkpoints are those of the quotas of which units were reserved in minutes from sinceMinute on and not replaced
-	// yet; a quota without one has an empty one.
+	// Checkpoints are those of quotas with unreplaced reservations in minutes from sinceMinute on. A quota without one has an empty one.
 	Checkpoints(ctx context.Context, sinceMinute int64) ([]delivery.Checkpoint, error)
 	// WriteCheckpoints puts what a shard's store has counted in place of what was reserved, each atomically. It does
 	// nothing if epoch is not the recorded one, or if another checkpoint was written since Since.

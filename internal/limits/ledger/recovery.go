@@ -40,7 +40,7 @@ var (
 var (
 	// ErrEpoch says that a store's data is not of the expected epoch: it was lost, or another process answers.
 	ErrEpoch = errors.New("the store's data is not what it was")
-	// ErrClock says that a store's clock has jumped, by which its data is of no use.
+	// ErrClock says that a store's clock has jumped, so its data is of no use.
 	ErrClock = fmt.Errorf("%w: its clock has jumped", ErrEpoch)
 )
 

@@ -24,8 +24,8 @@ import (
 	"github.com/pacer/pacer/internal/testservices"
 )
 
-// memStore is one shard with exact windows. As in the real one, an epoch is good for the process that adopted it
-// only, a restore of several quotas takes several steps, and a call that was given up may have been done all the same.
+// memStore is one shard with exact windows. As in the real one, an epoch is good only for the process that adopted it. A restore of
+// several quotas takes several steps. A call that was given up may still have been done.
 type memStore struct {
 	mu      sync.Mutex // guards what follows
 	delay   func() time.Duration
@@ -263,7 +263,7 @@ func (d *guarded) take(ctx context.Context, s *memStore, q *delivery.Quota, want
 	return n, at, err
 }
 
-// takeAll takes whatever can be had within a while.
+// takeAll takes all that it can get within a while.
 func (d *guarded) takeAll(s *memStore, q *delivery.Quota, while time.Duration) (sum int64) {
 	for range while / (50 * time.Millisecond) {
 		n, _, _ := d.take(context.Background(), s, q, 50)
@@ -576,8 +576,8 @@ func TestAWinnerThatDiesIsReplacedAfterAWhile(t *testing.T) {
 	})
 }
 
-// TestTwoPrimariesDoNotGrantTwice: a daemon goes on with a server that others have given up. What is granted twice is
-// what it takes in the seconds before it hears of it; if it cannot hear of it, what it takes in confirmedFor.
+// TestTwoPrimariesDoNotGrantTwice: a daemon goes on with a server that others have given up. The daemon grants twice for the seconds
+// until it reads the new epoch, or for confirmedFor if it is cut off.
 func TestTwoPrimariesDoNotGrantTwice(t *testing.T) {
 	const limit = 1_500_000 // less than the two take in 40 minutes
 	for name, tc := range map[string]struct {
@@ -941,9 +941,9 @@ func TestARebuiltSlidingWindowNeverHoldsLess(t *testing.T) {
 	})
 }
 
-// TestServersThatPartAndMeet: at random times some daemons take from one server, which others have given up or never seen, and
-// at random times they come together again. What is granted twice is what a daemon that cannot reach the ledger takes until
-// it gives up, and one that can until it hears of it.
+// TestServersThatPartAndMeet: at random times some daemons take from one server, which others have given up or never seen, and at random
+// times they come together again. A daemon that reaches the ledger grants twice until it reads the new epoch. One that is cut off grants
+// twice until it gives up.
 func TestServersThatPartAndMeet(t *testing.T) {
 	testservices.Simulation(t)
 	testservices.Few(t, 3, func(rt *rapid.T) {

@@ -15,8 +15,7 @@ import (
 )
 
 const (
-	// aheadMinutes is how many minutes after the current one are reserved: the next, and two for which the ledger may
-	// be down.
+	// aheadMinutes is how many minutes after the current one are reserved: the next, and two in case the ledger is down.
 	aheadMinutes = 3
 	// keptMinutes is how many past minutes are kept; use of earlier ones counts in the oldest of them.
 	keptMinutes = 10
@@ -30,17 +29,17 @@ const (
 	settledAfter = 10 * second
 	// idleAfter is how long a quota is reserved for after it was last asked for.
 	idleAfter = 2 * ledgerMinute
-	// confirmEvery is how often a daemon asks whether the epochs it takes from are still the recorded ones, if it writes
-	// nothing else; confirmedFor is how long it goes on without an answer: for as long as reservations last.
+	// confirmEvery is how often a daemon that writes nothing else asks whether the epochs it takes from are still recorded. Without an
+	// answer it goes on for confirmedFor, as long as reservations last.
 	confirmEvery, confirmedFor = 5 * time.Second, 130 * time.Second
 )
 
-// Reserve keeps the ledger ahead of the use of long windows: of a quota that has one, this daemon is granted in each
-// minute at most the units it has durably recorded for that minute. So whatever happens to the store, the daemons
-// and the network, the ledger never holds less than what was sent; the excess is corrected when the minute is over.
+// Reserve keeps the ledger ahead of the use of long windows: of a quota that has one, this daemon is granted in each minute at most the
+// units it has durably recorded for that minute. So after any fault of the store, the daemons or the network, the ledger never holds less
+// than the units sent. The excess is corrected when the minute is over.
 //
-// What is written names the epochs of the data that the units are taken from, and is refused if another one is recorded:
-// then this daemon's server is not the one that others take from. A daemon that cannot write goes on for confirmedFor.
+// Each write names the epochs of the data that the units are taken from. It is refused if another epoch is recorded: then other daemons
+// take from another server. A daemon that cannot write goes on for confirmedFor.
 //
 // A call is preceded by Allow, which holds the units, and followed by Use, which releases them; GiveBack follows a
 // refund. They do no I/O. Run writes the ledger; nothing can be granted of such quotas unless it runs. A nil *Reserve
@@ -183,9 +182,8 @@ func (r *Reserve) binds(q *delivery.Quota) bool {
 	return closed || r.outage.Failures() == 0 && !r.finished
 }
 
-// Use releases the units that Allow held and counts those that were granted, at the store time of the grant; both
-// are 0 if nothing was granted, or if the outcome is unknown: a daemon does not send units that it does not know
-// of.
+// Use releases the units that Allow held and counts the granted ones, at the store time of the grant. Pass 0 for units and grantedAt if
+// nothing was granted or the outcome is unknown: a daemon does not send unknown units.
 func (r *Reserve) Use(quotas []*delivery.Quota, held, units, grantedAt int64) {
 	if r == nil {
 		return
@@ -284,7 +282,7 @@ func maxPerMinute(q *delivery.Quota) int64 {
 	return most
 }
 
-// minute is the one in which use at a time counts.
+// minute returns the minute that counts use at a time.
 func (a *account) minute(at int64) int64 { return max(at/ledgerMinute, a.oldest) }
 
 // startOf is the reservation of a quota that was not used recently.
@@ -335,9 +333,8 @@ func (a *account) lacks(now int64) bool {
 // free is what is left of a minute.
 func (t *tally) free(held int64) int64 { return max(0, t.durable-t.used-held) }
 
-// target is the number of units the ledger should hold for a minute. For the current and later minutes that is at least
-// twice the use of the last minute or this one, and room for one more ask: also if the quota is used up, so that the
-// store is the one to deny.
+// target is the number of units the ledger should hold for a minute. For the current and later minutes that is at least twice the use of
+// the last minute or this one, and room for one more ask. A used-up quota has that room too, so that the store is the one to deny.
 func (a *account) target(minute, now int64) int64 {
 	t, current := a.minutes[minute], a.minute(now)
 	switch {

@@ -24,7 +24,7 @@ const (
 	minKept                = 31 * 24 * time.Hour  // what people look back at, however short the windows are
 )
 
-// Counter is the part of the engine from which checkpoints are made.
+// Counter is the part of the engine that counts for checkpoints.
 type Counter interface {
 	// Count tells what a shard's store has counted in windows, and its time.
 	Count(ctx context.Context, shard int, list []Counting) (now int64, counted []Counted, err error)
@@ -46,9 +46,9 @@ type Counted struct {
 	Newest int64  // units in the bucket of now
 }
 
-// Writer keeps the ledger true and small. Once a minute it reads what the store has counted since the last time, and
-// puts that in place of what the daemons reserved, some of which was not used by daemons that crashed. The counts of
-// one window are compared, the longest; where they cannot be, the reservations stay.
+// Writer keeps the ledger true and small. Once a minute it puts the store's counts since the last time in place of the daemons'
+// reservations. Crashed daemons did not use some of theirs. The counts of one window are compared, the longest; where they cannot be, the
+// reservations stay.
 //
 // A nil *Keeper keeps nothing.
 type Writer struct {
@@ -98,7 +98,7 @@ func (k *Writer) now(shard int) (int64, bool) {
 	return k.fence.reserve.nowIn(shard)
 }
 
-// count writes the checkpoints of all shards for which a minute has begun.
+// count writes the checkpoints of all shards that have begun a new minute.
 func (k *Writer) count(ctx context.Context) error {
 	due, first := map[int]int64{}, int64(math.MaxInt64)
 	for shard, last := range k.counted {
@@ -187,12 +187,12 @@ func longest(q *delivery.Quota) (i int) {
 	return i
 }
 
-// begins reports whether the window holds what was used since the first minute of which the ledger tells, and nothing else:
-// its use began a moment ago, with this data. Then there is nothing to compare its count with, and no need to.
+// begins reports whether the window holds the use since the ledger's first minute, and nothing else: its use began a moment ago, with
+// this data. Then there is nothing to compare its count with, and no need to.
 //
-// Nothing is used that the ledger does not hold, so there was no use before that minute in the time that the window looks
-// back to; what would have been restored would be in the ledger as well. If the window was added since, it has learned what
-// there was from the others, of which none that the ledger knows of forgets within two minutes.
+// The ledger holds all use, so there was none before that minute in the time that the window looks back to. Restored use would be in the
+// ledger too. If the window was added since, it has learned the earlier use from the others. None of those in the ledger forgets within
+// two minutes.
 func begins(last *delivery.Checkpoint, of *Counting, epoch, now int64) bool {
 	span, rows := of.Quota.Windows[of.Window].Span, last.Rows
 	if last.Epoch == epoch && now-last.At < span.Microseconds() {
@@ -220,12 +220,12 @@ func nextCheckpoint(last *delivery.Checkpoint, of *Counting, c *Counted, epoch, 
 		last.Born > 0 && c.Born != last.Born && now < last.Born+w.Span.Microseconds(): // the oldest are gone before their time
 		return next, true
 	}
-	// Less than before: units were given back. What is used soon makes up for it.
+	// Less than before: units were given back. Later use soon makes up for it.
 	next.Begun, next.Used = last.Begun, c.Since-last.Counted
 	return next, next.Used >= 0
 }
 
-// prune deletes minutes that no window can need again and nobody looks at, and merges those of the last days; false when that is not
+// prune deletes minutes that are no longer needed or shown, and merges those of the last days. It returns false if these minutes are not
 // known yet.
 func (k *Writer) prune(ctx context.Context) bool {
 	kept, oldest := time.Duration(0), int64(math.MaxInt64)

@@ -45,9 +45,9 @@ const Epoch = -1
 //     charged before the first take, and no slots are granted until all daemons have had the time to do so
 //     (LastGranted).
 //
-// The caller must ensure that an attempt to reach the store is in flight or failed less than Recheck before every local
-// answer, and that the units returned by Spent are charged before a take is tried, whether jobs wait or not, at least
-// every Recheck. The sum is not bounded if a daemon is cut off from a store which still serves the others.
+// Before every local answer, the caller must have an attempt to reach the store in flight, or one that failed less than Recheck before.
+// It must charge the units returned by Spent before a take is tried. It must do so at least every Recheck, whether jobs wait or not. The
+// sum is not bounded if a daemon is cut off from a store which still serves the others.
 //
 // The zero value is not usable. All methods may be called concurrently.
 type Fallback struct {
@@ -206,8 +206,8 @@ func (f *Fallback) LastGranted(now int64, ask *delivery.Ask) int64 {
 	return max(held, from+f.patience+Recheck+ask.Horizon+gap)
 }
 
-// Spent is what was granted locally and must be charged to the windows of each shard's quotas, and forgets it. A window
-// is charged no more than what can still lie in its span. What cannot be charged goes back with unspent.
+// Spent is what was granted locally and must be charged to the windows of each shard's quotas, and forgets it. A window is charged no
+// more than what can still lie in its span. Units that cannot be charged go back with unspent.
 func (f *Fallback) Spent() [][]Charge {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -28,7 +28,7 @@ type outage struct {
 	daemons  []*cutOff
 }
 
-// cutOff is one daemon: every so many microseconds a job comes for each of its campaigns (0: there are always jobs).
+// cutOff is one daemon with a feed for each campaign. A job comes every feed.every microseconds (0: there are always jobs).
 type cutOff struct {
 	name  string
 	f     *Fallback
@@ -61,7 +61,7 @@ func newOutage(t testing.TB, seed uint64, lasts time.Duration) *outage {
 	}
 }
 
-// strangers adds daemons that know how many they are, and each of which has jobs for a while in which the others have none.
+// strangers adds daemons that know their number. Each has jobs for a while when the others have none.
 func (o *outage) strangers(t testing.TB, k int, c *delivery.Campaign) {
 	t.Helper()
 	for range k {
@@ -121,7 +121,7 @@ func (o *outage) run(until int64) {
 	}
 }
 
-// charge tells the store what was granted without it, as the charge script does: whatever the limits are.
+// charge charges local grants to the store, as the charge script does: without regard to the limits.
 func (o *outage) charge(d *cutOff, now int64) {
 	for _, c := range slices.Concat(d.f.Spent()...) {
 		for i := range c.Quota.Windows {
@@ -550,7 +550,7 @@ func TestWhatIsNotAskedForIsForgotten(t *testing.T) {
 	}
 }
 
-// What is used between a daemon's last answer and the outage, the daemon has to assume.
+// A daemon has to assume the use between its last answer and the outage.
 func TestUnseenUseIsReckonedWith(t *testing.T) {
 	t.Parallel()
 	c := campaign(100, localShare(windows(200, 10*time.Second)))

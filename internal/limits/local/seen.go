@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// recently is the least time for which the largest number of daemons seen counts, and the largest age of an answer
-	// that may be used when the store fails; microseconds.
+	// recently is how long the largest number of daemons seen counts at least, and how old an answer may be when the store fails;
+	// microseconds.
 	recently = int64(60_000_000)
 	// unseenAfter is how long a campaign is kept after it was last asked for; microseconds.
 	unseenAfter = int64(600_000_000)
@@ -294,8 +294,8 @@ func (q *seenQuota) share(now int64, window int, limit int64) int64 {
 	return max(0, n)
 }
 
-// counting returns the quota for the local limiter, with windows that count without a limit. They are sliding windows
-// whatever the algorithm, because their bound implies that of every other algorithm.
+// counting returns the quota for the local limiter, with windows that count without a limit. They are sliding windows, because their
+// bound implies that of every other algorithm.
 func (q *seenQuota) counting() *delivery.Quota {
 	local := &delivery.Quota{ID: q.spec.ID}
 	for _, w := range q.spec.Windows {
@@ -332,10 +332,9 @@ func heaviest(ask *delivery.Ask) int64 {
 	return most
 }
 
-// shareOf is the rate at which each of the daemons may send jobs of up to the given weight, so that all together stay
-// at or below the rate in the long run, and in any second at or below what the rate's own timeline would send. Daemons
-// that do not communicate may all send at once, so a rate of fewer units a second than there are other daemons cannot
-// be shared: the zero Rate.
+// shareOf returns each daemon's rate for jobs of up to the given weight. All together stay at or below the rate in the long run. In any
+// second they send at most what the rate's own timeline would. Daemons that do not communicate may all send at once, so a rate of fewer
+// units a second than there are other daemons cannot be shared: the zero Rate.
 func shareOf(r delivery.Rate, daemons, weight int64) delivery.Rate {
 	if r.Zero() {
 		return r

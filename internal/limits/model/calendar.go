@@ -64,8 +64,7 @@ func ParseAnchor(s string) (Anchor, error) {
 // Span is how long the window must be, 0 where any length will do.
 func (a Anchor) Span() time.Duration { return nominal[a.unit] }
 
-// Period is the calendar around now, microseconds since the Unix epoch. Its three boundaries ascend, whatever the zone's
-// clocks do.
+// Period is the calendar around now, microseconds since the Unix epoch. Its three boundaries ascend, even when the zone's clocks change.
 func (a Anchor) Period(now int64) Period {
 	if a.unit == "" {
 		return Period{}
@@ -127,8 +126,8 @@ func (a Anchor) step(date time.Time, n int) time.Time {
 	return date.AddDate(0, 0, n)
 }
 
-// midnight is the first instant at which the zone's calendar shows the date, or a later one if it leaves the date out:
-// where clocks are put forward at midnight, a day begins at one o'clock.
+// midnight is the first instant when the zone's calendar shows the date, or a later date if it leaves this one out: where clocks are put
+// forward at midnight, a day begins at one o'clock.
 func (a Anchor) midnight(date time.Time) time.Time {
 	from, to := date.Add(-maxOffset).In(a.zone), date.Add(maxOffset).In(a.zone)
 	before := date.Add(-offset(from)).In(a.zone)
@@ -181,7 +180,7 @@ func (a Anchor) jumped(t time.Time) bool {
 	return into == 0 || is > was
 }
 
-// nearby is longer than an hour is, also one in which clocks are put back.
+// nearby is longer than any hour, even one when clocks are put back.
 const nearby = 3 * time.Hour
 
 func (a Anchor) beginClock(t time.Time) time.Time {

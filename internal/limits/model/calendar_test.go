@@ -30,7 +30,7 @@ func zoneNames(t *testing.T) (names []string) {
 	return names
 }
 
-// changes are the instants at which the zone's clocks are changed, and some others.
+// changes are the instants of the zone's clock changes, and some others.
 func changes(zone *time.Location, from, to time.Time) (list []time.Time) {
 	for t := from.In(zone); ; {
 		_, end := t.ZoneBounds()
@@ -44,8 +44,8 @@ func changes(zone *time.Location, from, to time.Time) (list []time.Time) {
 	}
 }
 
-// midnights are the instants at which a look at the calendar, each quarter of an hour, shows a date that is later than all
-// before: that is what people call the beginning of a day.
+// midnights are the instants when the calendar, read every quarter of an hour, shows a later date than all before. People call that the
+// beginning of a day.
 func midnights(zone *time.Location, from, to time.Time) (list []time.Time) {
 	latest := 0
 	for t := from; t.Before(to); t = t.Add(15 * time.Minute) {
@@ -60,8 +60,8 @@ func midnights(zone *time.Location, from, to time.Time) (list []time.Time) {
 	return list
 }
 
-// A day, week or month begins with the first instant of its first date, in every zone and whatever its clocks do; a minute
-// or an hour is a part of one. Nothing can change but near a change of the clocks.
+// A day, week or month begins with the first instant of its first date, in every zone, even when clocks change. A minute or an hour is a
+// part of a day. Nothing can change but near a change of the clocks.
 func TestCalendarsFollowEveryZone(t *testing.T) {
 	testservices.Simulation(t)
 	t.Parallel()

@@ -28,8 +28,8 @@ type demand struct {
 	next     int64 // when a job refused for want of room will find it
 }
 
-// measure finds the window with the least room. A pace is soft, as that of a timeline: the first unit of a job must be
-// within the horizon. What remains is hard: all of the job must fit.
+// measure finds the window with the least room. A pace is soft, as that of a timeline: the first unit of a job must be within the
+// horizon. The remaining room is hard: all of the job must fit.
 func (q *demand) measure(t *taking) {
 	room, pace := int64(delivery.MaxGrant), int64(-1)
 	for i, w := range q.windows {
@@ -57,7 +57,7 @@ func (q *demand) opens(t *taking, w opened, weight int64) (at int64) {
 	return at
 }
 
-// growsAt is when there is more room, of which some may fall to the campaign.
+// growsAt is when there is more room; some may fall to the campaign.
 func (q *demand) growsAt(t *taking) int64 {
 	w := q.tight
 	if left := w.remaining(); q.even {

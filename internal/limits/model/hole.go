@@ -8,10 +8,10 @@ import (
 // maxHoles bounds the holes that a timeline remembers. Beyond that the earliest is forgotten.
 const maxHoles = 32
 
-// hole is a stretch of a timeline whose slots were handed back while later ones are granted, as when a change of the rate
-// ends the grants of one daemon before those of the others. No slot lies after before and not after last. Slots of the
-// rate in force are granted there again, the first one spacing after before, and the others not after last: so none is
-// closer to the next than it or the one that was handed back would have been.
+// hole is a stretch of a timeline whose slots were handed back while later ones are granted, as when a change of the rate ends the grants
+// of one daemon before those of the others. No slot lies after before and not after last. Slots of the rate in force are granted there
+// again, the first one spacing after before, and the others not after last. So none is closer to the next than it, or the one handed
+// back, would have been.
 type hole struct{ before, last int64 }
 
 // holes are those of a timeline, in order; they neither overlap nor touch.

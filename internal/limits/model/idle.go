@@ -4,8 +4,8 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// Idle returns a window that never decides anything, and the longer one by which it does not: that grants less in all of its span than the
-// shorter one in its own. A limit of 0 is left out: it is meant to grant nothing for a while.
+// Idle returns a window that never decides anything, and the longer window that makes it idle. The longer one grants less in all of its
+// span than the shorter one in its own. A limit of 0 is left out: it is meant to grant nothing for a while.
 func Idle(windows []delivery.Window) (idle, by delivery.Window, found bool) {
 	for _, idle = range windows {
 		for _, by = range windows {

@@ -26,11 +26,11 @@ type quota struct {
 type rival struct {
 	name string
 	seen int64
-	// due is when it was told to ask again (0: not soon), and demand how many units are kept for it until then, as
-	// long as others have been served more. From cut, when it was to ask again after the quota cut it short, demand is
-	// all it can use until a span after that: units taken in bursts become free in bursts, and a slow campaign would
-	// miss each burst before it had its share. What it uses from then on comes back a span later, just when it needs it
-	// again, so a campaign that has not been cut short for a span needs no more kept than it can use when it asks.
+	// due is when it was told to ask again (0: not soon), and demand how many units are kept for it until then, as long as others have
+	// been served more. From cut, when it was to ask again after the quota cut it short, demand is all it can use until a span after
+	// that. Units taken in bursts become free in bursts, and a slow campaign would miss each burst before it had its share. Its use from
+	// then on comes back a span later, just when it needs it again. So a campaign not cut short for a span needs no more kept than it can
+	// use when it asks.
 	due, demand, cut int64
 	cost             int64 // virtual service per unit: costScale / priority weight
 	service          int64 // virtual service received, comparable between rivals only
@@ -160,8 +160,7 @@ func (r *rival) active(now, grace int64) bool { return r.demand > 0 && r.awaited
 // jointName is the name of a daemon's claim, which no campaign has.
 func jointName(node string) string { return " " + node }
 
-// join finds the rival, removes those that have gone, and adds a new one at the end.
-// grace is how late a rival may be for the time it was told.
+// join returns the rival, adds it at the end if it is new, and removes rivals that have gone. A rival may ask up to grace after its time.
 func (q *quota) join(now int64, name string, grace int64) *rival {
 	q.rivals = slices.DeleteFunc(q.rivals, func(r *rival) bool {
 		return r.name != name && now-r.seen > second && now > r.until(grace)

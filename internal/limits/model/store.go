@@ -18,7 +18,7 @@ const (
 	claimFor = 15 * second
 	// maxPhase bounds the delay of the first slot of a new timeline.
 	maxPhase = 200_000
-	// sparse is the spacing from which on it matters where a campaign's slots lie.
+	// sparse is the least spacing that makes the place of a campaign's slots matter.
 	sparse = 10_000
 	// wantedFor is how long after being cut short a daemon may fail to ask before it counts as stopped.
 	wantedFor = 5 * second
@@ -51,8 +51,7 @@ func (s *Store) clock(now int64) int64 {
 	return s.now
 }
 
-// Take grants slots to node, one item per ask. The asks are served in order, each seeing what the ones before it
-// took.
+// Take grants slots to node, one item per ask. The asks are served in order; each sees what the earlier ones took.
 func (s *Store) Take(now int64, node string, asks []delivery.Ask) delivery.TakeReply {
 	now = s.clock(now)
 	reply := delivery.TakeReply{Clocks: []delivery.ShardClock{{Now: now}}, Items: make([]delivery.Granted, len(asks))}

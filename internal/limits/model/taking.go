@@ -75,7 +75,7 @@ func (t *taking) take() {
 	}
 	want := jobs(ask, ask.Want, delivery.MaxGrant)
 
-	// What the timeline has for the daemon, and how much of that the quotas allow.
+	// The slots that the timeline has for the daemon, and how many of them the quotas allow.
 	start, end, hole := t.slotsFrom(g)
 	open := start.CountUntil(end, tl.rate, delivery.MaxGrant)
 	self := tl.join(t.now, t.node, t.grace())
@@ -101,7 +101,7 @@ func (t *taking) take() {
 		}
 	}
 
-	// What ended the grant, and when there is more.
+	// The bound that ended the grant, and when there is more.
 	self.seen, self.cut, self.due, self.served = t.now, 0, 0, self.served+units
 	switch {
 	case units < slots:

@@ -77,12 +77,11 @@ func (s *Store) timeline(now int64, c *delivery.Campaign) *timeline {
 	return tl
 }
 
-// catchUp moves the timeline past the slots a daemon holds, in case the store lost them in a fail-over, and past unused
-// time, except for the burst. A slow campaign that has not idled (its slot has only just passed and it has more than
-// one unit to send, or a daemon wanted its slots all the time) keeps its timeline if that leaves most of the late
-// tolerance; otherwise it starts again at its phase: the cause of the delay affected other campaigns as well, and they
-// should not all continue at the same instant. Where a quota was the cause, it starts again at once: at another instant, the
-// units that were kept for it might be gone.
+// catchUp moves the timeline past the slots a daemon holds, in case the store lost them in a fail-over, and past unused time, except for
+// the burst. A slow campaign that has not idled keeps its timeline if that leaves most of the late tolerance. It has not idled if its
+// slot has only just passed and it has more than one unit to send. It has not idled either if a daemon wanted its slots all the time.
+// Otherwise it starts again at its phase. The cause of the delay affected other campaigns too, and they should not all continue at the
+// same instant. Where a quota was the cause, it starts again at once: at another instant, the units that were kept for it might be gone.
 func (tl *timeline) catchUp(now int64, a *delivery.Ask) {
 	spacing, heldUntil := tl.rate.Spacing(), a.LastGranted
 	if heldUntil > tl.high {
@@ -168,8 +167,8 @@ func (tl *timeline) refund(now int64, g delivery.Grant) {
 // fresh is how long a daemon that was cut short counts as competing.
 func (tl *timeline) fresh() int64 { return max(second, 2*tl.rate.Spacing()) }
 
-// join finds the daemon among the nodes, removes those that have not asked for long, and adds a new one at the
-// end. grace is how late a daemon may be for the time it was told.
+// join returns the daemon's node, adds it at the end if it is new, and removes nodes that have not asked for long. A daemon may ask up to
+// grace after its time.
 func (tl *timeline) join(now int64, id string, grace int64) *node {
 	tl.nodes = slices.DeleteFunc(tl.nodes, func(n *node) bool {
 		return n.id != id && now-n.seen > tl.fresh() && now > n.due+grace

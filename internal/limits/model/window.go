@@ -44,8 +44,8 @@ type shrinkingWidth struct {
 	widen int64 // the largest that was asked for since
 }
 
-// widenTo makes sure that the window counts units for as long as they may be sent later than granted. What was granted under
-// a larger widening is counted by that until it has left.
+// widenTo makes sure that the window counts units for as long as they may be sent later than granted. Units granted under a larger
+// widening are counted by that until they have left.
 func (w *window) widenTo(widen, now int64) {
 	if widen >= w.widen {
 		w.widen, w.narrowing = widen, shrinkingWidth{}
@@ -73,10 +73,10 @@ func newWindow(span int64, algorithm string) *window {
 // Step is how long a bucket of the window is, in microseconds: its units leave together, when the last of them may. 0: a fixed window has
 // none.
 //
-// Sixty buckets of a sliding window are a little more than a span. What leaves a window that is used up is granted again at once: with buckets
-// of a sixtieth of the span that would always be a moment after the begin of the sixty-first, for all of which it would then count, and a
-// sixtieth of the limit would never be used. So it is before the end of the sixtieth, as long as it is asked for, and sent, within that
-// little: 0.6 s, if that is between a thousandth and a hundred-and-fiftieth of the span.
+// Sixty buckets of a sliding window are a little more than a span. Units that leave a used-up window are granted again at once. With
+// buckets of a sixtieth of the span, that is a moment after the begin of the sixty-first. They would count for all of it, and a sixtieth
+// of the limit would never be used. With longer buckets it is before the end of the sixtieth, if the ask and the dispatch are within the
+// difference. The difference is 0.6 s, but between a thousandth and a hundred-and-fiftieth of the span.
 func Step(w delivery.Window) int64 { return stepOf(w.Algorithm, w.Span.Microseconds()) }
 
 func stepOf(algorithm string, span int64) int64 {
@@ -100,8 +100,8 @@ func (w *window) become(algorithm string, now int64, p Period) {
 	*w = *n
 }
 
-// seed counts what was granted lately in a new window, as far as another window of the quota tells, or itself before it was
-// changed: the units of a bucket as if granted at its end, those of a fixed window, which does not know when, as if granted now.
+// seed counts recent grants in a new window, as far as another window of the quota holds them, or itself before it was changed. Units of
+// a bucket count as if granted at its end. Those of a fixed window, which has no times, count as if granted now.
 func (w *window) seed(from *window, now int64, p Period) {
 	if from == nil {
 		return
@@ -236,8 +236,7 @@ func (w *window) refund(grantedAt, units int64) {
 	}
 }
 
-// freeAt is when units, for which there is no room now and which do not exceed the limit, can be granted if
-// nothing else is granted before.
+// freeAt is when units can be granted if nothing else is granted before. There is no room for them now, and they do not exceed the limit.
 func (w *window) freeAt(units int64) int64 {
 	if w.algorithm == delivery.AlgorithmFixed {
 		return w.reset
