@@ -13,8 +13,8 @@ type Destination struct {
 	DisabledReason string
 	FailingSince   Stamp // since when it has not taken a job; 0: it works, or is not known
 	Revision       int64
-	// Renewed is how often it began anew: by another address, other headers or secrets, or when it was enabled. What daemons note of it
-	// does not count, nor that it is disabled: calls that are under way then are to what it is.
+	// Renewed is how often it began anew: by another address, other headers or secrets, or when it was enabled. Notes of daemons about it
+	// do not count. Disabling it does not either: calls under way still go to the same place.
 	Renewed int64
 }
 
@@ -30,7 +30,7 @@ func (e *Destination) Serves(sink string) bool { return e.Sink == "" || e.Sink =
 // DestinationState is what is known of a destination, for metrics.
 type DestinationState uint8
 
-// The states, of which the first that applies counts.
+// The states. The first that applies counts.
 const (
 	DestinationDisabled DestinationState = iota
 	DestinationFailing

@@ -16,9 +16,9 @@ const (
 	week         = 7 * 24 * time.Hour
 )
 
-// Finish is when the campaign will have sent units more units from now on: by the steps of its ramp, its active hours,
-// its start and its end, and at most so many a second. It is false if the campaign does not send, ends before, or
-// needs more than ten years. It computes in floats, so it is for people and gauges only.
+// Finish is when the campaign will have sent units more units from now on, limited to most units a second. It follows the steps of the
+// ramp, the active hours, the start and the end. It is false if the campaign does not send, ends before, or needs more than ten years. It
+// computes in floats, so it is for people and gauges only.
 func (c *Campaign) Finish(now time.Time, units, most float64) (at time.Time, ok bool) {
 	if c.Status != StatusActive || c.Invalid != "" || c.Rate.Zero() || most <= 0 && units > 0 {
 		return time.Time{}, false

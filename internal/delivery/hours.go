@@ -23,9 +23,9 @@ type HoursSpan struct {
 	To   int            // 0 to 1440
 }
 
-// ActiveHours are the hours of the week in which a campaign sends, in the wall-clock time of a time zone. Only
-// wall-clock time counts: when clocks are put forward, the skipped hour does not exist and a span around it is
-// shorter; when they are put back, the hour that is shown twice counts twice.
+// ActiveHours are a campaign's sending hours in the week, in the wall-clock time of a time zone. Only wall-clock time counts: when clocks
+// are put forward, the skipped hour does not exist and a span around it is shorter; when they are put back, the hour that is shown twice
+// counts twice.
 //
 // NewActiveHours makes them; nil is always. They are immutable.
 type ActiveHours struct {
@@ -90,7 +90,7 @@ func (h *ActiveHours) Active(now time.Time) bool {
 	return h == nil || h.open(h.weekSecond(now)/60)
 }
 
-// NextChange is the first instant after now at which Active changes; the zero time if it never does.
+// NextChange is the first instant after now when Active changes; the zero time if it never does.
 func (h *ActiveHours) NextChange(now time.Time) time.Time {
 	if h == nil || len(h.edges) == 0 {
 		return time.Time{}

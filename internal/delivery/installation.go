@@ -2,7 +2,7 @@ package delivery
 
 import "fmt"
 
-// Installation is what a database is set up for by pacer migrate up, and by a configuration. What is not known is "".
+// Installation is what a database is set up for by pacer migrate up, and by a configuration. Unknown values are "".
 type Installation struct {
 	Cluster string // id of the only Kafka cluster that is used
 	Group   string // consumer group

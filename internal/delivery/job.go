@@ -19,7 +19,7 @@ const (
 	PriorityHigh
 )
 
-// Origin names the record in which a job first reached pacer; it survives every re-enqueue.
+// Origin names the record that first brought a job to pacer; it survives every re-enqueue.
 type Origin struct {
 	Topic     string
 	Partition int
@@ -68,8 +68,8 @@ const (
 type Job struct {
 	ID       string
 	Campaign string
-	// Destination is the id of one of pacer.destinations that the record names, or what a sink has found in the record, see
-	// DestinationAt; "" if it names none, and none was looked for.
+	// Destination is the id of one of pacer.destinations that the record names, or the destination that a sink has found in the record
+	// (see DestinationAt). It is "" if the record names none and no sink has searched.
 	Destination string
 	Weight      int64     // units of rate and quota, at least 1
 	NotBefore   time.Time // zero: at once
@@ -166,8 +166,7 @@ func (j *Job) Scope() string {
 	return ""
 }
 
-// ReadyAt is the first instant at which the job may be sent: the later of NotBefore and Due, zero if neither
-// is set.
+// ReadyAt is the first instant when the job may be sent: the later of NotBefore and Due, zero if neither is set.
 func (j *Job) ReadyAt() time.Time {
 	if j.Due.After(j.NotBefore) {
 		return j.Due
@@ -219,7 +218,7 @@ type Source interface {
 	// Revoked reports whether the partition is about to move to another daemon, so that its jobs must not be begun any more, and
 	// whether it has.
 	Revoked() (leaving, left bool)
-	// Drop notes that nobody has the job at an offset any more, and that it was not settled.
+	// Drop records that the daemon no longer has the job at an offset, and that it was not settled.
 	Drop(offset int64)
 }
 

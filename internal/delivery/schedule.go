@@ -43,8 +43,8 @@ func (c *Campaign) Active(now time.Time) bool { return !now.Before(c.StartsAt) &
 // Ended reports whether the campaign's end has come.
 func (c *Campaign) Ended(now time.Time) bool { return !c.EndsAt.IsZero() && !now.Before(c.EndsAt) }
 
-// NextChange is the first instant after now at which RateAt, Active or Ended say something else, or may; the zero time
-// if they never do. Hours that open and close before the start change nothing.
+// NextChange is the first instant after now when RateAt, Active or Ended change, or may; the zero time if they never do. Hours that open
+// and close before the start change nothing.
 func (c *Campaign) NextChange(now time.Time) time.Time {
 	now = now.Round(0) // schedules go by the wall clock
 	_, _, step := c.RateAt(now)

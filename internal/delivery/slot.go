@@ -25,7 +25,7 @@ func (s Slot) Back(r Rate) Slot {
 	return s
 }
 
-// Micros is the first whole microsecond not before the slot: the instant at which it may be used.
+// Micros is the first whole microsecond not before the slot: the instant when it may be used.
 func (s Slot) Micros() int64 {
 	if s.Frac > 0 {
 		return s.At + 1

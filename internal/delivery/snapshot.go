@@ -14,8 +14,8 @@ type Snapshot struct {
 	Campaigns    map[string]*Campaign
 	Quotas       map[string]*Quota
 	Destinations map[string]*Destination // of pacer.destinations, by id
-	// Stores is since when each shard of the quota store has the data that it has: those before were lost, or it is new. What is not known
-	// is left out.
+	// Stores is since when each shard of the quota store has the data that it has: those before were lost, or it is new. Shards with an
+	// unknown time are left out.
 	Stores       map[int]time.Time
 	Installation Installation
 
@@ -45,8 +45,8 @@ const (
 	leastKept  = 1024 // ids
 )
 
-// Next returns a copy of the snapshot in which these campaigns are others, or none where they are nil. What it costs to find
-// them again (see Changed) does not grow with the catalog.
+// Next returns a copy of the snapshot with these campaigns replaced, or removed where they are nil. The cost to find them again (see
+// Changed) does not grow with the catalog.
 func (s *Snapshot) Next(changed map[string]*Campaign) *Snapshot {
 	next := *s
 	if len(changed) == 0 && s.serial > 0 {

@@ -63,7 +63,7 @@ type Granted struct {
 	Revision int64
 	// GrantedAt is the store time of the grant; a refund names it.
 	GrantedAt int64
-	// NextAt, when Units fell short of Want, is the store time at which asking again can first bring more.
+	// NextAt, when Units fell short of Want, is the earliest store time when asking again can bring more.
 	NextAt int64
 	Bound  Binding
 	// BoundQuota and BoundWindow name the binding window when Bound is BindQuota.
@@ -111,7 +111,7 @@ type WindowState struct {
 	Window    int   // index into Quota.Windows
 	Remaining int64 // units that could be granted now
 	ResetAt   int64 // store time at which the window would be full again if nothing more were granted
-	// FreeAt, where nothing remains, is the store time at which the next unit will; 0 if the limit is 0.
+	// FreeAt, where nothing remains, is the store time when the next unit becomes free; 0 if the limit is 0.
 	FreeAt int64
 }
 
@@ -125,8 +125,8 @@ type Grant struct {
 	GrantedAt int64
 	Revision  int64
 	From      Provenance
-	// BeginBy, where it is set, is the store time of the last slot at which a job may begin: the slots after it are those of
-	// a heavy job that begins before, and once the windows of its quotas have lost the units they must not be used.
+	// BeginBy, if set, is the store time of the last slot where a job may begin. Later slots belong to a heavy job that begins earlier.
+	// Once the windows of its quotas have lost the units, these slots must not be used.
 	BeginBy int64
 }
 

@@ -17,7 +17,7 @@ func NewTopicID(b [16]byte) TopicID {
 	return TopicID{unique.Make(b)}
 }
 
-// ParseTopicID parses the output of String. What it cannot parse is an id that is not known.
+// ParseTopicID parses the output of String. For any other text it returns an unknown id.
 func ParseTopicID(s string) TopicID {
 	var b [16]byte
 	if base64.RawURLEncoding.DecodedLen(len(s)) != len(b) {

@@ -18,9 +18,9 @@ import (
 	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
-// The suite that every kind of sink has to pass: the kinds with a destination against a server that behaves as each case
-// says (TestConformance), and those without one (TestConformanceWithoutADestination). What a protocol cannot say is
-// left out. What HTTP does not say by itself, a sink is told by its configuration (said).
+// The suite that every kind of sink has to pass: the kinds with a destination against a server that behaves as each case says
+// (TestConformance), and those without one (TestConformanceWithoutADestination). Cases that a protocol cannot express are left out. For
+// cases that HTTP alone does not express, the sink's configuration has rules (said).
 
 // behaviour is one case of the suite: how a destination behaves, and what the result has to be.
 type behaviour struct {
@@ -276,8 +276,8 @@ var repeated = []behaviour{
 	},
 }
 
-// codes are what a destination of HTTP/2 says by the code of a stream that it resets, or of a connection that it ends: net/http takes
-// a stream that was refused, or reset for a protocol error, for one that was not processed. All others say nothing of that.
+// codes are cases of an HTTP/2 destination that resets a stream, or ends a connection, with a code. If a stream was refused, or reset for
+// a protocol error, net/http concludes that it was not processed. The other codes do not say that.
 func codes() (list []behaviour) {
 	for code := range uint32(15) { // and one that nobody knows
 		if code != refusedStream && code != protocolError {
@@ -513,7 +513,7 @@ func TestConformanceCeiling(t *testing.T) {
 	}
 }
 
-// TestConformanceSecrets: whatever the destination says, no configured secret is in a detail.
+// TestConformanceSecrets: with any answer, no configured secret is in a detail.
 func TestConformanceSecrets(t *testing.T) {
 	secrets := []string{"hunter22%/x", "swordfish", "opensesame", "sk_live_0123456789"}
 	echo := func(c *sinktest.Call) {

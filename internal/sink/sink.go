@@ -101,8 +101,8 @@ func (r *Router) Capacity(sink string) (maxInFlight int, ok bool) {
 	return rt.entry.MaxInFlight, true
 }
 
-// Destinations returns what finds the destination of a job of the sink that names none itself, "" for none; nil for a sink that has no
-// destinations of its own, whatever its jobs name.
+// Destinations returns a function that finds the destination of a job in the sink if the job names none, "" for none. The function is nil
+// if the sink has no destinations of its own, even if its jobs name some.
 func (r *Router) Destinations(sink string) func(*delivery.Job) string {
 	if rt, ok := r.routes[sink]; ok {
 		return rt.entry.Sink.Destinations()

@@ -141,7 +141,7 @@ func TestDeliverMeasures(t *testing.T) {
 	}
 }
 
-// TestProviderIsBounded: what a destination says in its own words is one short line, whatever it is.
+// TestProviderIsBounded: a destination's own words are always one short line.
 func TestProviderIsBounded(t *testing.T) {
 	said := &delivery.Provider{Code: "A\nB", MessageID: strings.Repeat("m", 1000), GoneSince: time.Unix(7, 0)}
 	r, _, _ := newRouter(t, sink.Options{Sinks: map[string]sink.Entry{"a": entry(answers(delivery.Result{Provider: said}))}})

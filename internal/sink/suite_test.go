@@ -88,7 +88,7 @@ type play struct {
 	// many is how many jobs are sent at once; 0: 120. Each takes a connection of its own where one serves one request at a time.
 	many  int
 	waits map[act]time.Duration // where the protocol cannot say how long: what the sink waits instead
-	// setting begins what a check says where nobody listens, if not with url; nowhere says that a check has nothing to reach.
+	// setting begins the error of a check when no server listens, if not with url; nowhere says that a check has nothing to reach.
 	setting string
 	nowhere bool
 	// shorten sets the timeout, and divert the address, of the configuration.
@@ -199,7 +199,7 @@ func (p play) check(t *testing.T, a act) {
 	}
 }
 
-// TestSuiteCheck: a check reaches the destination and delivers nothing; where nobody listens, it names the setting.
+// TestSuiteCheck: a check reaches the destination and delivers nothing; if no server listens, it names the setting.
 func TestSuiteCheck(t *testing.T) {
 	each(t, func(t *testing.T, p play) {
 		s := p.start(t, func(recipient string, _ int) act {
@@ -269,7 +269,7 @@ func TestSuiteTry(t *testing.T) {
 	})
 }
 
-// TestSuiteUnreachable: where nobody listens, nothing was written.
+// TestSuiteUnreachable: if no server listens, nothing was written.
 func TestSuiteUnreachable(t *testing.T) {
 	each(t, func(t *testing.T, p play) {
 		s := p.start(t, func(string, int) act { return takes })

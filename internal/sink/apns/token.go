@@ -11,10 +11,10 @@ import (
 	"github.com/pacer/pacer/internal/sink/token"
 )
 
-// signer makes the token that requests are sent with. The service wants a token to be between 20 minutes and an hour old when
-// it is replaced, and counts how often that happens, over all connections. So the token is a function of the key and the
-// time alone: it says that it was issued at the last multiple of 40 minutes, and its signature is deterministic (RFC 6979),
-// so that all daemons send the same bytes and none needs to tell the others.
+// signer makes the token that requests are sent with. The service wants a token to be between 20 minutes and an hour old when it is
+// replaced, and counts how often that happens, over all connections. So the token is a function of the key and the time alone. Its issue
+// time is the last multiple of 40 minutes, and its signature is deterministic (RFC 6979). All daemons send the same bytes without an
+// exchange between them.
 //
 // Safe for concurrent use. No delivery waits for another: two that need the next token at once make the same.
 type signer struct {

@@ -102,7 +102,7 @@ type Parts interface {
 // Dialect is what one kind adds to a Service.
 type Dialect[P Parts] struct {
 	Secrets access.Secrets
-	// Build makes the parts, and tells the Reader of errors, each of which begins with the key. It opens no connection.
+	// Build makes the parts, and reports errors to the Reader. Each error begins with the key. It opens no connection.
 	Build func(*access.Reader) P
 	// Attempt delivers a job, and notes what is sent and answered in shown, unless that is nil.
 	Attempt func(ctx context.Context, job *delivery.Job, shown *Exchange) delivery.Result

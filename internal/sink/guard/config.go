@@ -12,7 +12,7 @@ type Config struct {
 	Ports []int `yaml:"ports"`
 	// Deny are networks that are refused besides those that always are; it goes before Allow.
 	Deny []string `yaml:"deny"`
-	// Allow are networks that would be refused otherwise. The addresses by which a cloud gives out credentials stay refused.
+	// Allow are networks that would be refused otherwise. The metadata addresses of clouds stay refused.
 	Allow []string `yaml:"allow"`
 	// AllowHTTP allows addresses with http:// besides https://.
 	AllowHTTP bool `yaml:"allow_http"`
@@ -20,7 +20,7 @@ type Config struct {
 
 const maxItems = 256
 
-// Default returns the configuration by which only port 443 of public addresses is dialled, with TLS.
+// Default returns the configuration that allows only port 443 of public addresses, with TLS.
 func Default() Config { return Config{Ports: []int{443}} }
 
 // Problems returns the errors in the configuration, one line each, beginning with the key. The prefix stands before keys.

@@ -1,5 +1,5 @@
-// Package guard keeps requests whose address comes from a job, or from a customer, away from the network that pacer is in:
-// loopback, private and link-local addresses, those by which a cloud gives out credentials, and ports that were not meant.
+// Package guard keeps requests whose address comes from a job, or from a customer, away from the network that pacer is in. It refuses
+// loopback, private and link-local addresses, the metadata addresses of clouds, and ports that are not configured.
 package guard
 
 import (
@@ -18,8 +18,8 @@ import (
 	"code.dny.dev/ssrf"
 )
 
-// metadata are the addresses by which clouds give out credentials or settings to whoever runs in them. Some are public, and
-// all are refused whatever is allowed.
+// metadata are the addresses where clouds give credentials or settings to the machines in them. Some are public. All are refused, even if
+// Allow has them.
 var metadata = []netip.Prefix{
 	netip.MustParsePrefix("169.254.169.254/32"),     // AWS, Azure, Google Cloud, OpenStack, DigitalOcean, Oracle
 	netip.MustParsePrefix("fd00:ec2::254/128"),      // AWS
@@ -35,10 +35,10 @@ var metadata = []netip.Prefix{
 
 // Guard decides which addresses may be dialled. It is safe for concurrent use and never changes.
 //
-// A request is looked at twice. URL looks at what is written: the scheme, the port, an address in place of a name. The
-// connections are opened by a function of Dialer, which looks at the address that is really dialled, immediately before the
-// socket is connected: so a name that means something else a moment later is not dialled either. A refusal is about
-// the job's address and stays the same when it is tried again; Refused tells it from a failure to connect.
+// A request is looked at twice. URL looks at what is written: the scheme, the port, an address in place of a name. The function that
+// Dialer returns opens the connections. It checks the address that is really dialled, immediately before the socket connects, so a name
+// cannot change its meaning in between. A refusal is about the job's address and stays the same when it is tried again; Refused tells it
+// from a failure to connect.
 //
 // With a proxy in between, the address that is dialled is that of the proxy, which then has to look after this itself: a
 // guarded request must not take the proxy of the environment.

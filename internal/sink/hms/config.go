@@ -19,7 +19,7 @@ type Config struct {
 	PushType string `yaml:"push_type"`
 	// KeyFile is the key of a service account in JSON.
 	KeyFile string `yaml:"service_account_file"`
-	// ClientID and ClientSecret are the credentials of the app instead of KeyFile, for which TokenURL gives access tokens.
+	// ClientID and ClientSecret are the credentials of the app instead of KeyFile. TokenURL gives access tokens for them.
 	ClientID     string `yaml:"client_id"`
 	ClientSecret string `yaml:"client_secret" secret:"value"`
 	TokenURL     string `yaml:"token_url" secret:"url"`

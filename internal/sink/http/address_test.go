@@ -83,8 +83,8 @@ func TestDestination(t *testing.T) {
 	}
 }
 
-// TestDestinationInALongPayload: it is found as long as that is quick, and the job is sent there in any case. What is not in the payload is found
-// whatever its size.
+// TestDestinationInALongPayload: it is found as long as that is quick, and the job is sent there in any case. A destination outside the
+// payload is found with a payload of any size.
 func TestDestinationInALongPayload(t *testing.T) {
 	srv := sinktest.Start(t, sinktest.Plain, sinktest.Options{}, func(c *sinktest.Call) { c.Answer(200) })
 	u, _ := url.Parse(srv.URL)
@@ -125,7 +125,7 @@ func watched(s *Sink) (dialled *atomic.Pointer[string]) {
 	return dialled
 }
 
-// TestAddressesThatTheGuardRefuses: such a job can never be sent, whatever else is wrong, and nothing is dialled for it.
+// TestAddressesThatTheGuardRefuses: such a job fails for good, even with other flaws, and nothing is dialled for it.
 func TestAddressesThatTheGuardRefuses(t *testing.T) {
 	const refused = "refused by the sink's guard: "
 	for _, c := range []struct{ template, header, want string }{
@@ -163,8 +163,8 @@ func TestAddressesThatTheGuardRefuses(t *testing.T) {
 	}
 }
 
-// TestHostsThatTheGuardRefuses: an address that is not public is dialled neither for a job nor for a row, however it is written, and
-// whatever its name meant before.
+// TestHostsThatTheGuardRefuses: an address that is not public is dialled neither for a job nor for a row, in any spelling. The earlier
+// addresses of its name do not matter.
 func TestHostsThatTheGuardRefuses(t *testing.T) {
 	for host, c := range map[string]struct {
 		means string // in turn

@@ -111,7 +111,7 @@ func TestOAuth2CredentialsInTheBody(t *testing.T) {
 	}
 }
 
-// TestTokenEndpointThatFails: whatever it answers, no job is to blame; and no secret is told.
+// TestTokenEndpointThatFails: with any answer, no job is to blame and no secret is shown.
 func TestTokenEndpointThatFails(t *testing.T) {
 	answer := func(status int, body string) func(http.ResponseWriter) {
 		return func(w http.ResponseWriter) { w.WriteHeader(status); _, _ = w.Write([]byte(body)) }

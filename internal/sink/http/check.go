@@ -35,9 +35,8 @@ func (s *Sink) Unreached() string {
 	return ""
 }
 
-// CheckRow returns the first problem because of which nothing could be sent to a row of pacer.destinations: a secret that
-// cannot be had, a header that cannot be sent, an address that the guard refuses. Nothing is looked up. The error begins with
-// the column.
+// CheckRow returns the first problem that would stop all requests to a row of pacer.destinations: a secret that is unavailable, a header
+// that cannot be sent, an address that the guard refuses. Nothing is looked up. The error begins with the column.
 func (s *Sink) CheckRow(row *delivery.Destination) error {
 	_, err := s.row(row)
 	return err

@@ -10,8 +10,7 @@ import (
 	"github.com/pacer/pacer/internal/sink/httpcall"
 )
 
-// FuzzAnswer: whatever a destination answers, the result is of a class that exists, its wait is within bounds, and what it
-// says is short and on one line.
+// FuzzAnswer: for every answer, the result has a class that exists, a wait within bounds, and a short text on one line.
 func FuzzAnswer(f *testing.F) {
 	f.Add(200, "", "", "")
 	f.Add(301, "Location", "https://user:secret@elsewhere.example/path?token=x", "")

@@ -181,7 +181,7 @@ func headerProblem(name, value string, isSigned bool) string {
 	return ""
 }
 
-// Redacted returns the URL without user, password and query, any of which may be a secret.
+// Redacted returns the URL without user, password and query, since each may be a secret.
 func Redacted(s string) string {
 	if render.IsTemplate(s) {
 		u, ok := splitURL(s)

@@ -121,7 +121,7 @@ func TestDestinationsOfTheTable(t *testing.T) {
 	}
 }
 
-// TestDestinationsThatCannotBeUsed: nothing is sent, no job is to blame, and no secret is told.
+// TestDestinationsThatCannotBeUsed: nothing is sent, jobs are not to blame, and secrets are not shown.
 func TestDestinationsThatCannotBeUsed(t *testing.T) {
 	srv := sinktest.Start(t, sinktest.TLS, sinktest.Options{}, func(c *sinktest.Call) { c.Answer(200) })
 	dir, outside := t.TempDir(), t.TempDir()
@@ -183,7 +183,7 @@ func TestDestinationsThatCannotBeUsed(t *testing.T) {
 	}
 }
 
-// TestNoDestinationHasTheSecretOfAnother: a reference names a secret of its own destination, whatever the ids are.
+// TestNoDestinationHasTheSecretOfAnother: a reference names a secret of its own destination, with any ids.
 func TestNoDestinationHasTheSecretOfAnother(t *testing.T) {
 	srv := sinktest.Start(t, sinktest.TLS, sinktest.Options{}, func(c *sinktest.Call) { c.Answer(200) })
 	dir := t.TempDir()

@@ -53,8 +53,7 @@ func pair(t *testing.T, cert tls.Certificate, certFile, keyFile string) {
 	write(t, keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}))
 }
 
-// TestAuthorityIsReadAgain: the destination's certificate was signed by somebody else, and then the file of authorities
-// is replaced.
+// TestAuthorityIsReadAgain: another authority signed the destination's certificate, and then the file of authorities is replaced.
 func TestAuthorityIsReadAgain(t *testing.T) {
 	srv := sinktest.Start(t, sinktest.HTTP2, sinktest.Options{}, func(c *sinktest.Call) { c.Answer(200) })
 	_, other := sinktest.Certificate(t)

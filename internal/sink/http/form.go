@@ -128,7 +128,7 @@ func (c *Config) form() (*form, error) {
 	return &f, nil
 }
 
-// texts are the constant parts of the templates in which secrets may be.
+// texts are the constant parts of the templates that may hold secrets.
 func (f *form) texts() (list []string) {
 	if f.query != nil {
 		list = append(list, f.query.Texts()...)

@@ -123,7 +123,7 @@ func TestBadTemplates(t *testing.T) {
 	}
 }
 
-// TestGetHasNoBody: nor is it repeated behind pacer's back when a connection breaks after it was written.
+// TestGetHasNoBody: a GET has an empty body, and net/http does not repeat it when a connection breaks after it was written.
 func TestGetHasNoBody(t *testing.T) {
 	url, last := got(t)
 	s := newSink(t, Config{URL: url + "/{{ .ID }}"}, func(c *Config) { c.Method = "GET" })

@@ -46,7 +46,7 @@ func (c *client) resultOf(a httpcall.Answer, see func(*rule.Answer)) delivery.Re
 	return res
 }
 
-// apply returns the result for an answer of which a rule says what it means.
+// apply returns the result for an answer that a rule has classified.
 func (c *client) apply(v rule.Verdict, a httpcall.Answer, now time.Time) delivery.Result {
 	res := delivery.Result{Class: v.Class, Scope: v.Scope, Status: a.Status}
 	switch v.Class {

@@ -62,8 +62,8 @@ func endless(c net.Conn, text string, pause time.Duration) {
 	}
 }
 
-// TestMisbehavingDestinations: what a destination answers is bounded in time and bytes, and what it means is said, whatever comes. None
-// of it has a request sent twice.
+// TestMisbehavingDestinations: the sink bounds every answer in time and bytes, and the result says what the answer means. No answer makes
+// it send a request twice.
 func TestMisbehavingDestinations(t *testing.T) {
 	var bomb bytes.Buffer
 	z := gzip.NewWriter(&bomb)

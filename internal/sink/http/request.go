@@ -24,10 +24,9 @@ import (
 
 const defaultContentType = "application/octet-stream"
 
-// Headers of a request, in the canonical form of net/http but for keyIdempotency. A POST with an Idempotency-Key may be
-// sent again by net/http on another connection if the first one breaks before the answer, even if it was written in
-// full: a duplicate that none of pacer's counters would show. In this spelling net/http does not look for it; servers
-// ignore case. X-Idempotency-Key is treated alike.
+// Headers of a request, in the canonical form of net/http but for keyIdempotency. If a connection breaks before the answer, net/http may
+// send a POST with an Idempotency-Key again on another one, even if it was written in full. None of pacer's counters would show this
+// duplicate. In this spelling net/http does not detect the header; servers ignore case. X-Idempotency-Key is treated alike.
 const (
 	keyWebhookID      = "Webhook-Id"
 	keyIdempotency    = "idempotency-key"

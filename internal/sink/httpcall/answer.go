@@ -49,7 +49,7 @@ func (a Answer) Foreign() bool {
 	return len(body) > 0 && body[0] != '{'
 }
 
-// First returns the value of a key that is the first one of an object in JSON, also of one that was cut off; nil if it is not there.
+// First returns the value of a key that begins an object in JSON, even if the object was cut off; nil if another key does.
 func (a Answer) First(key string) any {
 	d := json.NewDecoder(bytes.NewReader(a.Body))
 	for _, want := range []json.Token{json.Delim('{'), key} {

@@ -133,7 +133,7 @@ type Request struct {
 	Body   []byte
 	// Most, if set, is how much of the answer's body is read, in bytes, instead of 64 KiB.
 	Most int64
-	// Drain says that nobody looks at the body of the answer: its status says what became of the request.
+	// Drain says that the body of the answer is not needed: its status decides the result.
 	Drain bool
 	// Retires, if set, reports whether an answer takes its connection out of use, where the client has a number of them.
 	Retires func(Answer) bool
@@ -243,8 +243,8 @@ func (t *trip) send(req *http.Request) (resp *http.Response, err error) {
 	}
 }
 
-// read reads the body of an answer, within its bounds, and ends the use of its connection. Of one that nobody looks at it reads a little,
-// so that the connection can be used again: the result is known already, and an error there changes nothing.
+// read reads the body of an answer, within its bounds, and ends the use of its connection. It reads a little of a body that is not
+// needed, so that the connection can be used again. The result is known already, and an error there changes nothing.
 func (t *trip) read(resp *http.Response) Answer {
 	a := Answer{Status: resp.StatusCode, Header: resp.Header, URL: t.URL}
 	most := cmp.Or(t.Most, maxAnswerBody)

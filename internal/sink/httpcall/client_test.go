@@ -21,8 +21,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestAnAnswerThatDoesNotEnd: what was read of it counts when the time of the call is over, whoever has set that, but not when
-// pacer gives the call up.
+// TestAnAnswerThatDoesNotEnd: the part that was read counts when the time of the call is over, by the sink's timeout or the caller's. It
+// does not count when pacer gives the call up.
 func TestAnAnswerThatDoesNotEnd(t *testing.T) {
 	t.Parallel()
 	begun := make(chan struct{}, 100)

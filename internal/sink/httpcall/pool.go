@@ -13,10 +13,9 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// pool is a few connections of HTTP/2, each of which takes no more requests than the destination allows at the moment. What
-// net/http does with a destination that lowers its limit is to open more connections, and it takes a new connection to allow
-// a hundred requests before it has been told. Here a connection takes one request until that is answered, and callers beyond
-// the limits wait.
+// pool is a few connections of HTTP/2. Each takes no more requests than the destination allows at the moment. When a destination lowers
+// its limit, net/http opens more connections, and it assumes a hundred requests on a new connection until it learns the limit. Here a new
+// connection takes one request until that is answered, and callers beyond the limits wait.
 //
 // A request is written once more, on another connection, where the destination has certainly not processed it: its stream
 // was refused, or the destination went away and named a last stream before it.
@@ -115,8 +114,8 @@ func notProcessed(err error) bool {
 	return false
 }
 
-// acquire returns a connection that will take one request more. It waits for two thirds of the time that there is: a request
-// that is written later may be processed, and its answer come when nobody waits for it.
+// acquire returns a connection that will take one request more. It waits for two thirds of the time that there is: a request that is
+// written later may be processed, and its answer come too late.
 func (p *pool) acquire(ctx context.Context) (*pooled, *start, error) {
 	begun := &start{}
 	if end, ok := ctx.Deadline(); ok {
@@ -168,7 +167,7 @@ func (p *pool) choose(begun *start) (c *pooled, dial bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.conns = slices.DeleteFunc(p.conns, func(c *pooled) bool {
-		// A destination that has gone away (GOAWAY) may leave the connection open, on which no request is possible.
+		// A destination that has gone away (GOAWAY) may leave the connection open, but takes no request on it.
 		over := c.Err() != nil || c.users == 0 && c.InFlight() == 0 && c.Available() == 0
 		if over {
 			ended = append(ended, c)

@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// A request for which there is no stream until most of its time has passed is not written any more: its answer might come
-// when nobody waits for it.
+// A request that gets no stream until most of its time has passed is not written: its answer might come too late.
 func TestAStreamThatIsFreeTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPool(&http.Transport{}, "https", "127.0.0.1:1", 0, new(atomic.Uint64)) // which may open no connection

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// minSecret is the length from which on a configured value is removed from details, in bytes. A shorter one, such as a
-// version in a header, is no secret, and occurs in addresses and numbers.
+// minSecret is the least length of a configured value that is removed from details, in bytes. A shorter one, such as a version in a
+// header, is no secret, and occurs in addresses and numbers.
 const minSecret = 8
 
 // Scrubber replaces every secret by asterisks, also in the spellings of a URL.

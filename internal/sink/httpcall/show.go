@@ -13,7 +13,7 @@ import (
 // maxShown bounds what is shown of a body, in bytes.
 const maxShown = 4 << 10
 
-// show notes the request, if somebody looks. What the configuration adds to it is not shown, since it may be a secret.
+// show records the request if Shown is set. Values that the configuration adds are left out, since they may be secrets.
 func (t *trip) show(req *http.Request) {
 	if t.Shown != nil {
 		t.Shown.Request = t.public(requestText(req, t.Body, func(name string) bool {

@@ -17,8 +17,8 @@ import (
 type Dialect[P Parts] struct {
 	Secrets access.Secrets
 	Timeout time.Duration
-	// Build makes the parts, with a client of the options and of what the configuration adds to them. It tells the Reader of errors, each
-	// of which begins with the key.
+	// Build makes the parts, with a client of the options and of what the configuration adds to them. It reports errors to the Reader.
+	// Each error begins with the key.
 	Build func(*access.Reader, Options) P
 	// Fetch gets an access token, and Refuses reports whether a result is about it; nil if there are none.
 	Fetch   func(ctx context.Context, p P) (token.Token, error)
@@ -43,8 +43,8 @@ type Parts interface {
 // Sink sends each job as a request, and classifies the answer. Until there is the token that requests are sent with, Deliver waits, at
 // most for the configured timeout.
 //
-// A request that was sent and got no answer may have been processed, and is sent again by the next attempt: most services know no key
-// by which they would recognise it.
+// A request that was sent and got no answer may have been processed. The next attempt sends it again: most services have no idempotency
+// key.
 type Sink[P Parts] struct {
 	base.Service[P]
 	dialect Dialect[P]
@@ -79,7 +79,7 @@ func (s *Sink[P]) attempt(ctx context.Context, job *delivery.Job, shown *base.Ex
 	}, s.dialect.Refuses)
 }
 
-// unsent returns the result of a job of which no request can be made.
+// unsent returns the result of a job when its request cannot be made.
 func unsent(err error) delivery.Result {
 	res := delivery.Result{Class: delivery.Permanent, Detail: err.Error()}
 	if e, ok := errors.AsType[*token.Error](err); ok {

@@ -14,15 +14,13 @@ import (
 // trip follows one request through net/http: whether anything of it may have reached the destination, and how often it
 // was written.
 //
-// In HTTP/2, net/http writes a request again, on another connection, where the destination says that it has not
-// processed it: its stream was refused (REFUSED_STREAM), or the destination went away and named a last stream before it
-// (GOAWAY). Such a repeat is no duplicate, and belongs to the same slot. A trip allows one; net/http would go on. (It
-// also repeats a stream reset with PROTOCOL_ERROR, which a destination must not answer to a request that it has
-// processed.)
+// In HTTP/2, net/http writes a request again, on another connection, if the destination reports that it has not processed it. Either the
+// stream was refused (REFUSED_STREAM), or the destination went away and named an earlier last stream (GOAWAY). Such a repeat is no
+// duplicate, and belongs to the same slot. A trip allows one; net/http would go on. (It also repeats a stream reset with PROTOCOL_ERROR,
+// which a destination must not answer to a request that it has processed.)
 //
-// In HTTP/1.1 a request goes to another connection only if nothing of it could be written to the first one, which had
-// been kept open too long. One that was written is never repeated: it has no header from which net/http would take it
-// for idempotent.
+// In HTTP/1.1 a request goes to another connection only if nothing of it could be written to the first one, which had been kept open too
+// long. A request that was written is never repeated: it has no header that marks it as idempotent for net/http.
 type trip struct {
 	client *Client
 	Request

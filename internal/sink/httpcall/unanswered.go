@@ -82,14 +82,13 @@ func WrongSettings(err error) bool {
 	return false
 }
 
-// alerts are those by which a destination refuses the sink's certificate, or what else the sink offers, as crypto/tls
-// spells them.
+// alerts are the TLS alerts that refuse the sink's certificate or another offer of the sink, as crypto/tls spells them.
 var alerts = []string{
 	"certificate", "access denied", "handshake failure", "protocol version not supported", "insufficient security level",
 	"unrecognized name", "no application protocol", "unknown PSK identity",
 }
 
-// proxyError is the status with which a proxy refused to connect to the destination.
+// proxyError is the status of a proxy that refused to connect to the destination.
 type proxyError int
 
 func (e proxyError) Error() string {

@@ -28,8 +28,7 @@ const (
 	ES256 Algorithm = "ES256" // ECDSA on P-256, deterministic (RFC 6979): the same header and claims make the same bytes
 )
 
-// Sign returns a token of the header, to which it adds the algorithm, and the claims, both of which are maps of texts and
-// numbers.
+// Sign returns a token of the header and the claims, both maps of texts and numbers. It adds the algorithm to the header.
 func Sign(alg Algorithm, key crypto.Signer, header, claims map[string]any) (string, error) {
 	all := map[string]any{"alg": alg}
 	for name, value := range header {

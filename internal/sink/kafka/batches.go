@@ -52,7 +52,7 @@ const (
 	withdrawn
 )
 
-// withdraw is called when nobody waits for the entry any more. It reports whether it was not written, and will not be.
+// withdraw is called when the entry's call stops waiting. It reports whether the entry was not written, and will not be.
 func (e *entry) withdraw() bool {
 	if !e.state.CompareAndSwap(waiting, withdrawn) {
 		return false
@@ -61,7 +61,7 @@ func (e *entry) withdraw() bool {
 	return true
 }
 
-// take is called before the entry is sent. It reports whether somebody waits for it. One for which it is too late ends here.
+// take is called before the entry is sent. It reports whether a call waits for it. An entry that is too late ends here.
 func (e *entry) take(now time.Time) bool {
 	if !e.state.CompareAndSwap(waiting, sending) {
 		return false
@@ -79,9 +79,8 @@ func (e *entry) back(why error) {
 	e.state.Store(waiting)
 }
 
-// batches collects entries and sends them. Entries of partitions with different leaders go in different requests, at most
-// one for each leader at a time, so that a broker that hangs delays only its own. What comes meanwhile is the leader's
-// next request.
+// batches collects entries and sends them. Entries of partitions with different leaders go in different requests, at most one for each
+// leader at a time, so that a broker that hangs delays only its own. Entries that come meanwhile are the leader's next request.
 //
 // A batch that was certainly not written, since its leader has moved or is being elected, is sent again after a pause, as
 // long as the calls of Deliver wait for it. So is, in halves, one that was refused for one of its records.
@@ -305,7 +304,7 @@ func notWritten(err error) bool {
 	return broker.NotWritten(err)
 }
 
-// partitionOf chooses as Kafka's own clients do, so that a key is in one partition, whoever writes it.
+// partitionOf chooses as Kafka's own clients do, so that a key is in one partition for all writers.
 func (b *batches) partitionOf(key []byte, partitions int) int {
 	for len(b.numbers) < partitions {
 		b.numbers = append(b.numbers, len(b.numbers))

@@ -19,8 +19,8 @@ import (
 // Sink writes each job to a topic, in batches, with acks=all. Run collects the jobs of all
 // calls of Deliver and writes them; without it nothing is written.
 //
-// A batch is written again only where the broker has certainly not written it (see batches): what may have been written
-// is reported so. A request cannot be taken back, so the record of a call that was given up may be written later.
+// A batch is written again only where the broker has certainly not written it (see batches). A batch that may have been written is
+// reported so. A request cannot be taken back, so the record of a call that was given up may be written later.
 //
 // Memory: at most max_in_flight jobs wait, in the memory that they have already. Requests in flight, one for each broker
 // that leads a partition, have up to 4 MiB of records each.

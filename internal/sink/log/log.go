@@ -155,7 +155,7 @@ func (s *Sink) Close() error {
 	return err
 }
 
-// flush writes the buffer to the file. What could not be written stays at the front of the buffer.
+// flush writes the buffer to the file. Unwritten bytes stay at the front of the buffer.
 func (s *Sink) flush() error {
 	s.write.Lock()
 	defer s.write.Unlock()

@@ -14,7 +14,7 @@ import (
 	"text/template"
 )
 
-// functions are those of a template besides the ones of package text/template. None looks at anything but its arguments.
+// functions are the template functions that pacer adds to package text/template. Each uses its arguments alone.
 var functions = template.FuncMap{
 	"json":    encode,
 	"base64":  func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) },
@@ -106,7 +106,7 @@ func fallback(other, v any) any {
 	return v
 }
 
-// text returns a value as it is written. What is null has no text, and what is made of several values has several.
+// text returns a value as it is written. Null, objects and lists have no text.
 func text(v any) (string, error) {
 	switch v := v.(type) {
 	case nil:

@@ -14,8 +14,8 @@ import (
 // offered lists what a template sees of a job, as it is written. Only steps have .Vars.
 const offered = ".Attempt, .Campaign, .ContentType, .Header, .ID, .JSON, .Key, .Payload, .Time, .TraceParent, .Weight"
 
-// judgePipe finds what a pipe asks of a job that no job has, which would fail for each of them. dot reports whether the dot is the
-// job: in {{range}} and {{with}} it is something else, of which nothing is known.
+// judgePipe returns an error if a pipe asks for something that no job has, since it would fail for all jobs. The parameter dot is true
+// where the dot is the job: in {{range}} and {{with}} it is an unknown value.
 func judgePipe(pipe *parse.PipeNode, dot bool) error {
 	for i, cmd := range pipe.Cmds {
 		for k, arg := range cmd.Args {
@@ -31,7 +31,7 @@ func judgePipe(pipe *parse.PipeNode, dot bool) error {
 	return nil
 }
 
-// judgeValue judges a value that is given so many arguments.
+// judgeValue judges a value with the given number of arguments.
 func judgeValue(n parse.Node, given int, dot bool) error {
 	switch n := n.(type) {
 	case *parse.FieldNode:

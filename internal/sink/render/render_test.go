@@ -84,7 +84,7 @@ func TestTemplatesThatAreRefused(t *testing.T) {
 	}
 }
 
-// TestTemplatesThatFail: for a job for which a template makes no sense it says so, on one line, without the payload.
+// TestTemplatesThatFail: a template that does not fit a job returns an error on one line, without the payload.
 func TestTemplatesThatFail(t *testing.T) {
 	for text, want := range map[string]string{
 		"{{ .JSON.nobody }}":              `map has no entry for key "nobody"`,
@@ -117,8 +117,8 @@ func TestTemplatesThatFail(t *testing.T) {
 	}
 }
 
-// TestAnythingIsBounded: whatever a template is, it is refused, fails or makes a text within its limit; and the values in a
-// path or a query cannot end it.
+// TestAnythingIsBounded: every template is refused, fails or makes a text within its limit; and the values in a path or a query cannot
+// end it.
 func TestAnythingIsBounded(t *testing.T) {
 	pieces := []string{"{{ .ID }}", "{{ .Payload }}", `{{ .Header "x" }}`, "{{ range .JSON }}", "{{ end }}", "{{ if .Key }}", "{{ else }}", "{{ . }}", "x", "{{ json . }}"}
 	rapid.Check(t, func(t *rapid.T) {

@@ -61,7 +61,7 @@ func (s *Set) compile(key, text string, isBool bool) (*expression, error) {
 	return &expression{program}, nil
 }
 
-// Expression is an expression that is asked for by itself, about an answer that was read whole.
+// Expression is an expression outside of rules, for answers that were read whole.
 type Expression struct{ of *expression }
 
 // Compile compiles an expression; isBool says that it has to be true or false. The error is one line, which begins with the key.
@@ -137,7 +137,7 @@ func (w *within) Visit(node *ast.Node) {
 	}
 }
 
-// search looks for anything but the element, what steps have found out, and the status.
+// search looks for anything but the element, the variables of steps, and the status.
 type search within
 
 // Visit implements ast.Visitor.

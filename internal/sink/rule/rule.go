@@ -106,7 +106,7 @@ func New(opt Options) (*Set, error) {
 	return s, nil
 }
 
-// order is the one in which rules are asked: those that lose nothing come first.
+// order is the order of evaluation: rules that lose no job come first.
 var order = []delivery.ResultClass{
 	delivery.Misconfigured, delivery.Throttled, delivery.Temporary, delivery.Rejected, delivery.Permanent, delivery.Delivered,
 }

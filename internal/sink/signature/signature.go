@@ -55,7 +55,7 @@ func New(secrets []string) (*Signer, error) {
 // IsSecret reports whether a value is a secret that signs requests.
 func IsSecret(value string) bool { return Shared(value) || strings.HasPrefix(value, prefixEd25519) }
 
-// Shared reports whether whoever can verify signatures made with the secret can make them, too.
+// Shared reports whether the secret that makes signatures also verifies them.
 func Shared(secret string) bool { return strings.HasPrefix(secret, prefixHMAC) }
 
 func parse(secret string) (k key, err error) {

@@ -21,8 +21,9 @@ import (
 	"time"
 )
 
-// APNs stands in for the Apple Push Notification service. It speaks HTTP/2 over TLS, allows one stream on a connection until a
-// request with a valid token, refuses what the service would refuse, counts the rest by device, and treats it as it is told.
+// APNs stands in for the Apple Push Notification service. It speaks HTTP/2 over TLS, and allows one stream on a connection until a
+// request with a valid token. It refuses what the service would refuse, and counts the rest by device. The test decides the answers to
+// these (see StartAPNs).
 type APNs struct {
 	*Server
 	KeyFile string // of a signing key; its id is KEY1, and that of the team TEAM1

@@ -134,7 +134,7 @@ func writes(request *kmsg.ProduceRequest) (all []Written) {
 	return all
 }
 
-// Seen returns the records of all requests that were read to their end, in order, whatever the answer was.
+// Seen returns the records of all requests that were read to their end, in order, with any answer.
 func (b *Broker) Seen() []Written {
 	b.mu.Lock()
 	defer b.mu.Unlock()

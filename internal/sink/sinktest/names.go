@@ -27,8 +27,7 @@ type Names struct {
 // ErrStopped ends what is dialled.
 var ErrStopped = errors.New("stopped by the test")
 
-// NewNames returns a resolver by which each name has the addresses of the list, of each lookup in turn; several with a space
-// between.
+// NewNames returns a resolver. The list of a name has the addresses for each lookup in turn; several with a space between.
 func NewNames(answers map[string][]string) *Names {
 	return &Names{answers: answers, asked: map[string]int{}}
 }

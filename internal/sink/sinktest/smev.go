@@ -35,7 +35,7 @@ type SMEVOptions struct {
 	// Treat, if set, is asked for each SendRequest that is in order, before it is registered; n counts those with its
 	// MessageID, from 1. It answers, or returns false.
 	Treat func(c *Call, r SMEVRequest, n int) (treated bool)
-	// Deaf, if set, registers requests and does not answer those for which it returns true.
+	// Deaf, if set, returns true for requests to register and not answer.
 	Deaf func(r SMEVRequest, n int) bool
 	// Supplier, if set, says what becomes of a request; nil: one response, at once.
 	Supplier func(r SMEVRequest) []SMEVReply

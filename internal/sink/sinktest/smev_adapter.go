@@ -32,11 +32,11 @@ type AdapterOptions struct {
 	Treat func(c *Call, r AdapterRequest, n int) (treated bool)
 	// Find, if set, is asked for each find. It answers, or returns false.
 	Find func(c *Call, f AdapterFind) (treated bool)
-	// Deaf, if set, registers requests and does not answer those for which it returns true.
+	// Deaf, if set, returns true for requests to register and not answer.
 	Deaf func(r AdapterRequest, n int) bool
 	// Supplier, if set, says what becomes of a request; nil: one response, at once.
 	Supplier func(r AdapterRequest) []SMEVReply
-	// Parts, if set, has find by SOAP answer with multipart/related of so many parts.
+	// Parts, if set, is the number of parts of multipart/related in answers to find by SOAP.
 	Parts int
 	// Files, if set, are the paths of the files in the adapter's storage. A request with another one is refused.
 	Files []string

@@ -31,7 +31,7 @@ type Mail struct {
 	Data       []byte
 }
 
-// MailTreatment is how a server treats a message. What is not set is as usual.
+// MailTreatment is how a server treats a message. Fields that are not set mean the usual.
 type MailTreatment struct {
 	Recipient error // the answer to RCPT: see Refusal
 	Message   error // to the message
@@ -153,7 +153,7 @@ func (s *SMTP) Named(recipient string) int {
 	return s.named[recipient]
 }
 
-// Messages returns the messages that were read to their end, in order, whatever the answer was.
+// Messages returns the messages that were read to their end, in order, with any answer.
 func (s *SMTP) Messages() []Mail {
 	s.mu.Lock()
 	defer s.mu.Unlock()

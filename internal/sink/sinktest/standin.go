@@ -45,8 +45,8 @@ type Options struct {
 type Server struct {
 	URL    string
 	CAFile string // that verifies its certificate; "" for Plain
-	// Leave, if set, is asked for each request of HTTP/2, in the order of its connection: if true, the connection goes away, and
-	// neither this request nor a later one on it is processed. To be set before the first request.
+	// Leave, if set, is called for each request of HTTP/2, in the order of its connection. If it returns true, the connection goes away,
+	// and neither this request nor a later one on it is processed. To be set before the first request.
 	Leave func(*Call) bool
 
 	handle  func(*Call)

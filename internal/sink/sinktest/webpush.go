@@ -88,7 +88,7 @@ func (w *WebPush) Subscription(recipient string) string {
 
 const pushPath = "/push/"
 
-// SubscriberOf returns to whom the request sends.
+// SubscriberOf returns the recipient of the request.
 func SubscriberOf(c *Call) string {
 	escaped := strings.TrimPrefix(c.Path, pushPath)
 	if name, err := url.PathUnescape(escaped); err == nil {

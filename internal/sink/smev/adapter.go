@@ -17,9 +17,9 @@ import (
 	"github.com/pacer/pacer/internal/sink/smev/soap"
 )
 
-// adapter sends requests through the operator's adapter, which signs them, gives them to SMEV and collects the responses. It
-// knows requests by an id of the client's, which is made of the job and always the same. What a second send of one id does
-// is not documented, so a request is looked for before it is sent: any attempt may be the one after a crash.
+// adapter sends requests through the operator's adapter, which signs them, gives them to SMEV and collects the responses. It knows
+// requests by an id of the client's, which is made of the job and always the same. The effect of a second send of one id is not
+// documented. So the sink searches for a request before it sends it: any attempt may follow a crash.
 type adapter struct {
 	*Sink
 	face face

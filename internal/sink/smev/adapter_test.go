@@ -192,7 +192,7 @@ func testAdapterCheck(t *testing.T, protocol string) {
 	}
 }
 
-// TestAnswersThatAreNotTheAdapters: a page is neither an empty list, for which the request would be sent again, nor success.
+// TestAnswersThatAreNotTheAdapters: a page is not success, and not an empty list either, since the request would then be sent again.
 func TestAnswersThatAreNotTheAdapters(t *testing.T) {
 	const envelope = `<s:Envelope xmlns:s="http://schemas.xmlsoap.org/soap/envelope/"><s:Body>`
 	for text, protocol := range map[string]string{
@@ -230,7 +230,7 @@ func TestResponseWithParts(t *testing.T) {
 	}
 }
 
-// TestRefused: what a fault means goes by its name, whatever its status; one without a known name is tried again.
+// TestRefused: the meaning of a fault depends on its name, not on the status; a fault without a known name is tried again.
 func TestRefused(t *testing.T) {
 	for _, c := range []struct {
 		status int

@@ -13,10 +13,10 @@ import (
 	"github.com/pacer/pacer/internal/sink/smev/soap"
 )
 
-// collector takes responses from SMEV's queue: GetResponse, then the response is written to the topic, and only then Ack.
-// SMEV gives a response that is not acknowledged once more after a while, so none is lost whatever ends in between, and one
-// may be in the topic twice. The queue is that of the information system: any daemon may take the responses of all, and
-// several of them share it without harm. Campaigns do not pace it, since a full queue has SMEV refuse the requests of others.
+// collector takes responses from SMEV's queue: GetResponse, then the response is written to the topic, and only then Ack. SMEV gives a
+// response that is not acknowledged once more after a while. So a crash in between loses none, but a response may be in the topic twice.
+// The queue is that of the information system: any daemon may take the responses of all, and several of them share it without harm.
+// Campaigns do not pace it, since a full queue has SMEV refuse the requests of others.
 //
 // run owns all goroutines. The memory is shared by them, under its own lock.
 type collector struct {
@@ -118,8 +118,8 @@ func (c *collector) next(ctx context.Context, s soap.Selector) (*response, error
 	return r, nil
 }
 
-// handle writes a response to the topic, unless that was done, and acknowledges it. What has begun goes on for a while when
-// the daemon ends, so that little comes twice.
+// handle writes a response to the topic, unless that was done, and acknowledges it. When the daemon ends, a response in progress has
+// finishTime left, so that few come twice.
 func (c *collector) handle(ctx context.Context, r *response) {
 	known, mine := c.memory.begin(r.ID)
 	if known != unknown {

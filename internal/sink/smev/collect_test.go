@@ -97,7 +97,7 @@ func await(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// TestEveryResponseIsStoredAndThenAcknowledged: whatever they say, in whatever order and form they come, and with two daemons.
+// TestEveryResponseIsStoredAndThenAcknowledged: this holds for every kind of response, in any order and form, and with two daemons.
 func TestEveryResponseIsStoredAndThenAcknowledged(t *testing.T) {
 	replies := map[string][]sinktest.SMEVReply{
 		"answered": {{Kind: "RequestStatus", Code: "3"}, {Kind: "MessagePrimaryContent", After: 20 * time.Millisecond}},
@@ -168,8 +168,8 @@ func counted(t *testing.T, s *Sink, name string) (sum float64) {
 	return sum
 }
 
-// TestResponsesThatCannotBeStored: none is acknowledged; once the topic takes records again, each is in it once. What the
-// topic never takes does not keep others.
+// TestResponsesThatCannotBeStored: none is acknowledged; once the topic takes records again, each is in it once. A response that the
+// topic never takes does not block others.
 func TestResponsesThatCannotBeStored(t *testing.T) {
 	w := topic{fail: func(n int) (bool, error) {
 		switch {
@@ -195,7 +195,7 @@ func TestResponsesThatCannotBeStored(t *testing.T) {
 	}
 }
 
-// TestMemory: what is known of a response, for so many of them.
+// TestMemory: the memory has the progress of the latest responses, up to its size.
 func TestMemory(t *testing.T) {
 	m := newMemory(3)
 	step := func(id string, known progress, mine bool) {

@@ -61,8 +61,8 @@ func (d direct) deliver(ctx context.Context, job *delivery.Job, shown *base.Exch
 	return res.Result
 }
 
-// triedAs returns the period of the MessageID that the job's request has now: that of an attempt before this one, of which
-// nothing is known, else the current one.
+// triedAs returns the period of the MessageID that the job's request has now: the period of an earlier attempt in doubt, else the current
+// one.
 func (i identity) triedAs(job *delivery.Job, now time.Time) (k int64, inDoubt bool) {
 	k = i.periodAt(now)
 	if job.Call.Provider == nil || job.Call.Provider.MessageID == "" {

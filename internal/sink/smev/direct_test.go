@@ -79,9 +79,9 @@ func TestDirectRequest(t *testing.T) {
 	}
 }
 
-// TestRequestInDoubtIsNotRegisteredTwice: after a request whose answer did not come, the next attempt has the same MessageID,
-// and what SMEV says of it is success: also after a crash that left no trace of the first one, and when a day has begun in
-// which the job would have another id.
+// TestRequestInDoubtIsNotRegisteredTwice: after a request without an answer, the next attempt has the same MessageID, and SMEV's answer
+// to it counts as success. This also holds after a crash that left no trace of the first attempt, and on the next day, when the job would
+// have another id.
 func TestRequestInDoubtIsNotRegisteredTwice(t *testing.T) {
 	far, s := start(t, sinktest.SMEVOptions{Deaf: func(_ sinktest.SMEVRequest, n int) bool { return n == 1 }}, func(c *Config) { c.Timeout = 300 * time.Millisecond })
 	for name, prepare := range map[string]func(job *delivery.Job, tried bool){

@@ -39,8 +39,8 @@ func (f envelopes) send(ctx context.Context, r soap.AdapterRequest, shown *base.
 	return problem
 }
 
-// post makes a call. bare reports whether the answer is an envelope and nothing else. The problem is what is known if the
-// adapter does not answer with success: a fault counts whatever its status, which some gateways set to 200.
+// post makes a call. bare reports whether the answer is an envelope and nothing else. The problem is the result if the adapter does not
+// answer with success. A fault counts with any status, since some gateways set it to 200.
 func (f envelopes) post(ctx context.Context, c soap.Call, most int64, shown *base.Exchange) (
 	answer httpcall.Answer, said soap.AdapterAnswer, bare bool, problem *delivery.Result,
 ) {

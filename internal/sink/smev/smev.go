@@ -27,7 +27,7 @@ type Sink struct {
 
 // mode is how requests reach SMEV.
 type mode interface {
-	// deliver delivers a job. What is sent and answered is noted in shown, unless that is nil.
+	// deliver delivers a job. It records requests and answers in shown, unless that is nil.
 	deliver(ctx context.Context, job *delivery.Job, shown *base.Exchange) delivery.Result
 	// check reports whether a request could be sent, without sending one.
 	check(ctx context.Context) error

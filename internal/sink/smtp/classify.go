@@ -52,7 +52,7 @@ func (r reply) String() string {
 
 var enhancedPattern = regexp.MustCompile(`^([245]\.\d{1,3}\.\d{1,3})(?:[ \t]+|$)`)
 
-// parseReply reads the text of a reply, in which each line may begin with the enhanced code.
+// parseReply reads the text of a reply. Each line may begin with the enhanced code.
 func parseReply(code int, text string) reply {
 	r := reply{code: code}
 	lines := strings.Split(text, "\n")
@@ -86,7 +86,7 @@ func (f *failure) closes() bool {
 // stale reports whether the failure may come from the connection having been used before: the server has ended it meanwhile.
 func (f *failure) stale() bool { return f.closes() && f.stage < ending }
 
-// Codes about pacer's credentials, at whatever stage.
+// Codes about pacer's credentials, at any stage.
 var (
 	authCodes    = []int{530, 534, 535, 538}
 	authEnhanced = []string{"5.7.8", "5.7.9", "5.7.11", "5.7.13", "5.7.14"}
@@ -209,8 +209,7 @@ func (s *Sink) describe(f *failure, timedOut bool) string {
 	return text
 }
 
-// queued finds the id that a server gave the message, in the ways in which they say it: Postfix and those that speak like it,
-// Exim and others, Amazon SES.
+// queued matches the id that a server gave the message, in the wordings of Postfix and similar servers, Exim and others, and Amazon SES.
 var queued = []*regexp.Regexp{
 	regexp.MustCompile(`(?i)\bqueued as:? *([A-Za-z0-9._@-]+)`), regexp.MustCompile(`(?i)\bid[=:] *<?([A-Za-z0-9._@-]+)`),
 	regexp.MustCompile(`(?i)^ok:? +([A-Za-z0-9._@-]{12,})(?:$|[ ;])`),

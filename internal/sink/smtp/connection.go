@@ -24,7 +24,7 @@ var (
 	errNoAuth    = errors.New("it offers no authentication that can be used")
 )
 
-// line is a connection below its encryption. What it reads between two writes is bounded.
+// line is a connection below its encryption. It bounds the bytes that it reads between two writes.
 type line struct {
 	net.Conn
 	left int // bytes; owned by the goroutine that uses the connection

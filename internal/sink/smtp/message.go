@@ -242,8 +242,8 @@ var plainID = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
 // idLength bounds how much of a job's id is in that of its message.
 const idLength = 64
 
-// messageID returns the id of a job's message: always the same, so that servers and programs of mail can recognise the second
-// of two attempts, and of no other job, since they do throw away what they take for the second.
+// messageID returns the id of a job's message. It is always the same, so that mail servers and programs can recognise the second of two
+// attempts. Each job has its own, since they throw away an apparent second attempt.
 func messageID(job *delivery.Job, from string) string {
 	sum := sha256.Sum256([]byte(job.Campaign + "\x00" + job.Scope() + "\x00" + job.ID))
 	id := strings.ToLower(base32.StdEncoding.EncodeToString(sum[:10]))

@@ -100,7 +100,7 @@ func TestComposed(t *testing.T) {
 	}
 }
 
-// TestNothingIsInjected: whatever a job says, the message has the headers of the configuration and no other, and one recipient.
+// TestNothingIsInjected: for every job, the message has only the headers of the configuration, and one recipient.
 func TestNothingIsInjected(t *testing.T) {
 	f := mustForm(t, texts(func(x *Texts) {
 		x.From, x.Subject, x.Text, x.HTML = `{{ .Header "from" }}`, `{{ .Header "x" }}`, "{{ .Payload }}", ""

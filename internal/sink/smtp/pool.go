@@ -14,11 +14,11 @@ const (
 	maxIdle   = 30 * time.Second // for which a connection is kept without a message: later, the server or a firewall may have ended it
 )
 
-// pool has the connections: at most as many as messages may be sent at once, since a connection takes one after the other. The
-// one that was used last is used next, so that those that are too many get old.
+// pool has the connections: at most as many as messages may be sent at once, since a connection takes one after the other. The one that
+// was used last is used next, so that surplus ones get old.
 //
-// Safe for concurrent use. A connection that is lent is its borrower's, and holds a slot; those that are idle hold none, and
-// there are only as many as there are slots that nobody holds.
+// Safe for concurrent use. A lent connection belongs to its borrower and holds a slot. Idle connections hold none, and are at most as
+// many as the free slots.
 type pool struct {
 	slots       chan struct{}
 	maxAge      time.Duration // 0: any

@@ -40,7 +40,7 @@ func open(t *testing.T, s *sinktest.SMTP, change func(*Config)) *Sink {
 
 func unencrypted(c *Config) { c.TLS, c.CAFile, c.Username, c.Password = noTLS, "", "", "" }
 
-// TestDelivered: over both kinds of encryption and with each mechanism, what arrives is what was sent, once.
+// TestDelivered: with both kinds of encryption and each mechanism, the message arrives once and unchanged.
 func TestDelivered(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -114,8 +114,8 @@ func TestMisconfigured(t *testing.T) {
 	}
 }
 
-// TestConnectionsAreKept: messages share connections, as many of them as may be sent at once and for as long as they are to
-// be used; refused recipients end none; and no message is lost or sent twice when a server ends those that are idle.
+// TestConnectionsAreKept: messages share up to MaxInFlight connections, each for up to MaxConnMessages. Refused recipients end no
+// connection. No message is lost or sent twice when a server ends idle connections.
 func TestConnectionsAreKept(t *testing.T) {
 	t.Parallel()
 	s := sinktest.StartSMTP(t, sinktest.SMTPOptions{Treat: func(recipient string, _ int) (how sinktest.MailTreatment) {

@@ -1,6 +1,6 @@
-// Package steps is the sink of requests that take several calls over HTTP, one after the other: what one answers is used by
-// the next, and a poll is made again until its answer says that it is done. One Deliver makes one step; between them the job
-// waits with its state, which the pacer keeps.
+// Package steps is the sink of requests that take several calls over HTTP, one after the other. A call uses the answers of those before
+// it. A poll is repeated until its answer says that it is done. One Deliver makes one step; between them the job waits with its state,
+// which the pacer keeps.
 package steps
 
 import (
@@ -118,7 +118,7 @@ func (s *Sink) Deliver(ctx context.Context, job *delivery.Job) delivery.Result {
 	return s.attempt(ctx, job, nil)
 }
 
-// attempt is Deliver. What is sent and answered is noted in shown, unless that is nil.
+// attempt is Deliver. It records requests and answers in shown, unless that is nil.
 func (s *Sink) attempt(ctx context.Context, job *delivery.Job, shown *base.Exchange) delivery.Result {
 	r := &request{sink: s, job: job, began: time.Now(), shown: shown}
 	if job.State != nil {
@@ -210,8 +210,8 @@ func (r *request) ask(ctx context.Context, h *http.Sink, vars map[string]any) (r
 
 func join(a, b string) string { return strings.TrimPrefix(a+"\n\n"+b, "\n\n") }
 
-// lookUp asks whether the step was made before. A crash leaves no trace of a call that was in flight, so it is asked before
-// every call. over says that the step is not to be made: it was, or this is not known, since found has no value for the answer.
+// lookUp asks whether the step was made before. It runs before every call, since a crash leaves no trace of a call in flight. The result
+// over means that the step must not be made: it was made, or that is unknown, as when found has no value for the answer.
 func (r *request) lookUp(ctx context.Context, st *step, vars map[string]any) (res delivery.Result, over bool) {
 	res, answer := r.ask(ctx, st.lookup, vars)
 	switch {

@@ -34,7 +34,7 @@ var gone = []string{
 	"message thread not found", "TOPIC_CLOSED", "TOPIC_DELETED",
 }
 
-// classify returns the result for an answer. What it says counts, not its status, where it is one of the Bot API:
+// classify returns the result for an answer. The body of an answer of the Bot API counts, not the status:
 //
 //	ok                                       delivered
 //	403; 400 about the chat or the user      rejected; with the new id of a group that has become a supergroup

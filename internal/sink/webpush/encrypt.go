@@ -30,7 +30,7 @@ const (
 	maxMessage = maxBody - headerSize - tagSize - 1 // of what is encrypted
 )
 
-// subscription is what a user agent has given out: where messages for it go, and with which keys.
+// subscription is a user agent's address for messages, with its keys.
 type subscription struct {
 	endpoint *url.URL
 	public   *ecdh.PublicKey
@@ -68,7 +68,7 @@ func readSubscription(text string) (s subscription, err error) {
 	return s, nil
 }
 
-// decode decodes base64url, also with padding, and base64, in which some libraries keep keys.
+// decode decodes base64url, also with padding, and base64, since some libraries keep keys in it.
 func decode(s string) ([]byte, error) {
 	s = strings.NewReplacer("+", "-", "/", "_").Replace(strings.TrimRight(s, "="))
 	return base64.RawURLEncoding.DecodeString(s)

@@ -16,8 +16,8 @@ import (
 	"github.com/pacer/pacer/internal/sink/token"
 )
 
-// vapid makes the header Authorization, by which a push service knows who sends (RFC 8292): one token for each origin, which
-// is used again and again. As a token is a function of the key, the origin and the time alone, all daemons send the same.
+// vapid makes the header Authorization, which names the sender to a push service (RFC 8292). It has one token for each origin and reuses
+// it. As a token is a function of the key, the origin and the time alone, all daemons send the same.
 //
 // Safe for concurrent use. No delivery waits while another signs.
 type vapid struct {

@@ -80,7 +80,7 @@ func TestSeal(t *testing.T) {
 	}
 }
 
-// TestMessages: what the user agent decrypts is what the job says, whatever its size, and no two messages share key or salt.
+// TestMessages: the user agent decrypts the job's message at every size, and no two messages share key or salt.
 func TestMessages(t *testing.T) {
 	t.Parallel()
 	w := sinktest.StartWebPush(t, nil)

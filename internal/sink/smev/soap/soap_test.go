@@ -37,7 +37,7 @@ func TestContent(t *testing.T) {
 	}
 }
 
-// TestCalls: what is written is well-formed, whatever the texts in it.
+// TestCalls: every call is well-formed, with any texts in it.
 func TestCalls(t *testing.T) {
 	now := time.Date(2026, 11, 23, 8, 0, 0, 123_456_789, time.FixedZone("", 3*3600))
 	for _, version := range Versions {
@@ -158,7 +158,7 @@ func TestXML(t *testing.T) {
 	}
 }
 
-// TestAdapterCalls: what is written is well-formed and in the schema's order, whatever the texts in it.
+// TestAdapterCalls: every call is well-formed and in the schema's order, with any texts in it.
 func TestAdapterCalls(t *testing.T) {
 	request := AdapterRequest{
 		ITSystem: "<&>", ClientID: `"'<`, NodeID: "n&", EOL: time.Date(2026, 11, 23, 8, 0, 0, 5, time.FixedZone("", 3*3600)), Test: true, Content: []byte(`<a xmlns="urn:x"/>`),
