@@ -10,7 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// recordSet is a part of a log: batches, the last of which may be incomplete.
+// recordSet is a part of a log: batches, the last one perhaps incomplete.
 type recordSet []byte
 
 // logBatch is one batch of a log. If its Magic is not that of Kafka 0.11, only FirstOffset, last and Records are known.

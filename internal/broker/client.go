@@ -121,7 +121,7 @@ func byTopic[S, T any](list []S, of func(S) (topic string, part T)) map[string][
 	return topics
 }
 
-// ask sends a message for which kafka-go's client has no method.
+// ask sends a message that kafka-go's client has no method for.
 func ask[R kafka.Response](ctx context.Context, c *Client, message kafka.Request) (answer R, err error) {
 	response, err := c.kafka.Transport.RoundTrip(ctx, c.kafka.Addr, message)
 	if err != nil {

@@ -17,8 +17,8 @@ const maxWindow = 128 << 20
 
 var errExpands = errors.New("it contains more than is accepted of one batch")
 
-// decompress returns the content of a batch, of which not more than limit bytes are read. Only what was read last is kept:
-// a few hundred kilobytes, the window of zstd, a block of LZ4 (4 MiB), or of Snappy. Call done afterwards.
+// decompress returns the content of a batch, up to limit bytes. Only what was read last is kept: a few hundred kilobytes, the window of
+// zstd, a block of LZ4 (4 MiB), or of Snappy. Call done afterwards.
 func decompress(c compress.Compression, body []byte, limit int64) (content io.Reader, done func(), err error) {
 	in := bytes.NewReader(body)
 	switch c {

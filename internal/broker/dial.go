@@ -82,8 +82,8 @@ func encrypt(ctx context.Context, conn net.Conn, encryption *tls.Config, address
 	return nil, fmt.Errorf("TLS to %s: %w; look at kafka.tls", address, err)
 }
 
-// brokerConn is a connection to a broker, on which pacer's user is logged in. It rejects a first answer that no broker gives, and requests
-// to brokers of another cluster.
+// brokerConn is a connection to a broker, logged in as pacer's user. It rejects a first answer that no broker gives, and requests to
+// brokers of another cluster.
 type brokerConn struct {
 	net.Conn
 	network, address string
@@ -132,7 +132,7 @@ func (c *brokerConn) SetDeadline(at time.Time) error {
 	return c.Conn.SetDeadline(at)
 }
 
-// Write prepares the connection for a request, of which p is the beginning or a later part.
+// Write prepares the connection for a request; p is its beginning or a later part.
 func (c *brokerConn) Write(p []byte) (int, error) {
 	if c.asked.IsZero() {
 		until := time.Now().Add(dialTimeout)
@@ -176,7 +176,7 @@ func (c *brokerConn) exchange(request kmsg.Request, answer kmsg.Response) error 
 	return err
 }
 
-// verify returns an error unless the broker is of a cluster, as far as it knows of which.
+// verify returns an error if the broker reports another cluster.
 func (c *brokerConn) verify(cluster string) error {
 	request, answer := kmsg.NewPtrMetadataRequest(), kmsg.NewPtrMetadataResponse()
 	request.Version = 7                            // without tagged fields

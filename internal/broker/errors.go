@@ -90,7 +90,7 @@ func Rebalances(err error) bool { return errors.Is(err, kafka.RebalanceInProgres
 // Outdated reports whether err means that a request was one of another generation than the group has, which knows the member.
 func Outdated(err error) bool { return errors.Is(err, kafka.IllegalGeneration) }
 
-// NamesMember reports whether err means that the group has told the member its ID, with which it has to join.
+// NamesMember reports whether err gives the member the ID that it has to join with.
 func NamesMember(err error) bool { return errors.Is(err, kafka.MemberIDRequired) }
 
 // Answered reports whether err, the outcome of a request, is the answer of a broker that works. A broker that refuses
@@ -154,9 +154,9 @@ func unnamed(err error) error {
 	return err
 }
 
-// Health reduces the failures of hundreds of readers at one broker to one Warn line when trouble begins and one Info
-// line when it is over. What is refused until an operator acts is apart from the rest, so that it does not hide an outage, and so is a
-// refused login, which is an Error. Safe for concurrent use.
+// Health reduces the failures of hundreds of readers at one broker to one Warn line when trouble begins and one Info line when it is
+// over. Refusals that last until an operator acts are apart, so that they do not hide an outage. So is a refused login, which is an
+// Error. Safe for concurrent use.
 type Health struct {
 	log *slog.Logger
 

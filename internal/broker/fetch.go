@@ -69,9 +69,9 @@ const DefaultMaxRecordBytes = 16 << 20
 // Fetch reads records from the offset on and calls visit for each, in order. An error of visit ends the fetch; the
 // result then ends before the record that visit was called with. A record is in the buffers of the fetch: it is valid until visit returns.
 //
-// Records are decompressed one after the other, so that memory is needed for one of them, of Options.MaxRecordBytes at
-// most, and for what the broker has sent: MaxBytes, or one batch if that is larger. visit gets a larger record without its
-// content, and one record for all that remain of a batch that cannot be read; these have a Flaw.
+// Records are decompressed one after the other. So memory is needed for one record (at most Options.MaxRecordBytes) and for the broker's
+// answer: MaxBytes, or one batch if that is larger. A record above MaxRecordBytes comes without its content. The rest of a batch that
+// cannot be read comes as one record. Both have a Flaw.
 func (c *Client) Fetch(ctx context.Context, r FetchRequest, visit func(*delivery.Record) error) (Fetched, error) {
 	out := Fetched{Next: r.Offset}
 	p, free, err := c.read(ctx, r)

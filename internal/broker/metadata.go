@@ -123,8 +123,8 @@ func (c *Client) Cluster(ctx context.Context) (string, error) {
 	return answer.ClusterID, nil
 }
 
-// Ping asks a broker something that only the broker can answer. kafka-go answers what is asked of the layout of a cluster that it has
-// reached once from memory, also long after the last broker has died.
+// Ping asks a broker something that only the broker can answer. On a cluster's layout, kafka-go answers from memory once it has reached
+// the cluster, even long after the last broker has died.
 func (c *Client) Ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

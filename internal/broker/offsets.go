@@ -14,7 +14,7 @@ import (
 	"github.com/pacer/pacer/internal/retry"
 )
 
-// Special values of which in Offsets; other values are times in milliseconds of Unix time.
+// Special values of the parameter which in Offsets; other values are times in milliseconds of Unix time.
 const (
 	Earliest int64 = kafka.FirstOffset // the first record of the log
 	Latest   int64 = kafka.LastOffset  // the end: one after the last record
@@ -141,7 +141,7 @@ func (c *Client) Committed(ctx context.Context, group string, partitions []Parti
 	return commits, err
 }
 
-// Member is the identity by which the coordinator fences commits.
+// Member is the identity that the coordinator fences commits by.
 type Member struct {
 	Group      string
 	ID         string

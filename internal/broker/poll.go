@@ -19,11 +19,11 @@ const (
 	pollPause = 25 * time.Millisecond  // lets a poll collect the readers that park at about the same time
 )
 
-// Poll watches partitions that have nothing to read, with one long poll per broker for all of them and a byte limit of
-// 1, so that an answer tells where there is data and contains one batch: its reader gets that along. A long poll per partition would need a
-// connection each; ListOffsets, which kafka-go splits into one request per partition, would need a request each and
-// notice data up to a second late. A partition that becomes idle again during a long poll, as in a burst, is not in it:
-// until it ends, short polls watch those. Safe for concurrent use.
+// Poll watches partitions that have nothing to read, with one long poll per broker for all of them. The byte limit is 1, so an answer
+// shows where there is data and contains one batch. The partition's reader gets that batch. A long poll per partition would need a
+// connection each; ListOffsets, which kafka-go splits into one request per partition, would need a request each and notice data up to a
+// second late. A partition that becomes idle again during a long poll, as in a burst, is not in it: until it ends, short polls watch
+// those. Safe for concurrent use.
 type Poll struct {
 	client pollClient
 

@@ -137,8 +137,8 @@ func (u *publication) run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// collect distributes records to the partitions until one of them has a full batch, no record has come for the linger
-// time, or the channel is closed, for which open is false. A record that does not fit is kept for the next round.
+// collect distributes records to the partitions until one of them has a full batch, no record has come for the linger time, or the
+// channel is closed. A closed channel makes open false. A record that does not fit is kept for the next round.
 func (u *publication) collect(ctx context.Context) (chunks []Chunk[delivery.Record], open bool) {
 	chunks, bytes := make([]Chunk[delivery.Record], len(u.to)), make([]int, len(u.to))
 	for i, at := range u.to {

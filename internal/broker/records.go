@@ -55,7 +55,7 @@ const (
 
 var errMalformed = errors.New("the records are malformed")
 
-// newRecords begins to read a batch, of which most bytes may be decompressed. Call close afterwards.
+// newRecords begins to read a batch, and may decompress up to most bytes. Call close afterwards.
 func newRecords(b logBatch, limit, most int64, s *scratch) (*records, error) {
 	in, done, err := decompress(b.attributes().Compression(), b.Records, most)
 	if err != nil {

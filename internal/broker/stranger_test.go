@@ -39,7 +39,7 @@ func requests(c *kfake.Cluster) *atomic.Int64 {
 	return &n
 }
 
-// A seed of another cluster is passed over: nothing is read from it or written to it, whichever the order in which seeds are tried.
+// A seed of another cluster is passed over: nothing is read from it or written to it, in any order of the seeds.
 func TestASeedOfAnotherClusterIsPassedOver(t *testing.T) {
 	t.Parallel()
 	for name, sasl := range map[string]bool{"plain": false, "with SASL": true} {
@@ -153,7 +153,7 @@ func (a *oneOf) Write(p []byte) (int, error) {
 
 func (a *oneOf) Read(p []byte) (int, error) { return a.answer.Read(p) }
 
-// A connection that was refused once is asked again at each request, and bytes that are no request do no harm.
+// A connection that was refused once is checked again at each request. Bytes that are no request do no harm.
 func TestAConnectionToAnotherClusterStaysRefused(t *testing.T) {
 	t.Parallel()
 	d := &dialer{cluster: func() string { return "ours" }, log: (&kafkatest.LogBook{}).Logger()}

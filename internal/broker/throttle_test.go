@@ -76,7 +76,7 @@ func (s throttling) RoundTrip(ctx context.Context, addr net.Addr, request kafka.
 	return answer, err
 }
 
-// What is written waits as well, without an error, also for longer than a request may take.
+// Writes wait as well, without an error, even for longer than a request may take.
 func TestWritesWaitAsTold(t *testing.T) {
 	t.Parallel()
 	client := dial(t, Options{

@@ -46,8 +46,8 @@ func (b *slowBroker) RoundTrip(ctx context.Context, addr net.Addr, req kafka.Req
 	return b.RoundTripper.RoundTrip(ctx, addr, req)
 }
 
-// TestNewTopicsMayTakeLong: on a slow machine a broker that has just started leads new topics after a minute; whoever waits is told once
-// what for, and does not keep the broker busy by asking. In the end it is an error.
+// TestNewTopicsMayTakeLong: on a slow machine a broker that has just started leads new topics after a minute. A waiting caller gets the
+// reason once, and does not keep the broker busy by asking. In the end it is an error.
 func TestNewTopicsMayTakeLong(t *testing.T) {
 	for after, fails := range map[time.Duration]bool{100 * time.Millisecond: false, 90 * time.Second: false, time.Hour: true} {
 		synctest.Test(t, func(t *testing.T) {

@@ -24,10 +24,9 @@ type Chunk[T any] struct {
 	Items []T
 }
 
-// Writer writes items in batches and reports the outcome of each. A chunk that is too large is halved until only the
-// offending items are left. What is acknowledged before an error stays written; after a failure in a partition nothing
-// more is written there, so its order is kept. Client, Encode, Acked and Failed are required. All functions are called
-// by the goroutine of Write.
+// Writer writes items in batches and reports the outcome of each. A chunk that is too large is halved until only the offending items are
+// left. Items acknowledged before an error stay written. After a failure in a partition nothing more is written there, so its order is
+// kept. Client, Encode, Acked and Failed are required. All functions are called by the goroutine of Write.
 type Writer[T any] struct {
 	Client *Client
 	// Encode returns the record of an item, written at now, which need not be valid after the next call.
@@ -35,8 +34,7 @@ type Writer[T any] struct {
 	// Compress writes batches with zstd. The limits of topics are of compressed bytes, so a record that was written
 	// compressed has to be, wherever else it is written.
 	Compress bool
-	// Acked is called with items that all in-sync replicas have written. What they stand for may be settled from now
-	// on, and not before.
+	// Acked is called with items that all in-sync replicas have written. The caller may settle them from now on, and not before.
 	Acked func(items []T)
 	// Failed is called with a chunk that may have been written or not; NotWritten(err) tells.
 	Failed func(c Chunk[T], err error)
@@ -211,8 +209,8 @@ func outcomes(answer *produceapi.Response) map[Partition]error {
 	for _, t := range answer.Topics {
 		for _, p := range t.Partitions {
 			err := codeError(p.ErrorCode)
-			// A broker that is not the leader answers so at once, without an offset, and also when it is deposed while a
-			// batch that it has appended waits for the replicas: with the offset at which it did that.
+			// A broker that is not the leader answers so at once, without an offset. A leader that is deposed while an appended batch
+			// waits for the replicas answers so with the batch's offset.
 			if errors.Is(err, kafka.NotLeaderForPartition) && p.BaseOffset >= 0 {
 				err = fmt.Errorf("%w: %w", errAppended, err)
 			}

@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Actor is the user for whom a program makes a change, with the reason. It is kept beside the change; the role of the database, which
-// cannot be chosen, is as well.
+// Actor is the user behind a program's change, with the reason. It is kept beside the change; the role of the database, which cannot be
+// chosen, is as well.
 type Actor struct{ Name, Reason, RequestID string }
 
 type actorKey struct{}

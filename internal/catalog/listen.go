@@ -86,7 +86,7 @@ func (p *Postgres) connectListener(ctx context.Context, own string) (*pgx.Conn, 
 	return conn, nil
 }
 
-// A connection without a notification for so many polls is replaced: it is dead, or a pooler passes its notifications to others.
+// A connection without a notification for deafPolls polls is replaced: it is dead, or a pooler passes its notifications to others.
 const (
 	deafPolls = 3
 	deafLeast = time.Second

@@ -40,8 +40,8 @@ func (a *ages) note(offset int64, at time.Time) {
 	a.marks = kept
 }
 
-// at returns the time of the last mark that is not beyond the offset, which is at or before that of the job there; ok is
-// false if there is none. What lies before is forgotten: offsets that are asked for ascend.
+// at returns the time of the last mark that is not beyond the offset, which is at or before that of the job there; ok is false if there
+// is none. Marks before it are forgotten: callers ask for ascending offsets.
 func (a *ages) at(offset int64) (at time.Time, ok bool) {
 	i, known := a.find(offset)
 	if !known {

@@ -125,9 +125,8 @@ func TestJobsOfAnIngressTopicMadeAnew(t *testing.T) {
 	})
 }
 
-// TestTopicsMadeAnewWhileJobsAreOpen: a log made anew is read from its beginning, though it holds the offsets at which the
-// readers would go on, and though jobs of the one before it are still open. What becomes of these has no effect on the
-// new ones with their offsets.
+// TestTopicsMadeAnewWhileJobsAreOpen: a log made anew is read from its beginning. It holds the readers' next offsets, and jobs of the old
+// log are still open. The outcomes of old jobs have no effect on new jobs with their offsets.
 func TestTopicsMadeAnewWhileJobsAreOpen(t *testing.T) {
 	onBrokers(t, func(t *testing.T, r *rig) {
 		timer := r.opt.Group + ".timer"

@@ -13,10 +13,10 @@ import (
 	"github.com/pacer/pacer/internal/retry"
 )
 
-// assignment is the time in which this daemon holds partitions: from a join until it has let go of all of them. That is until it
-// stops, or until the group has gone on without it: the daemon goes on with what it holds while the group rebalances, and says so
-// when it joins. A partition that is missing in what it is dealt then, it lets go of alone (revoke), and joins once more, so that
-// the group deals it. So nobody waits for the slowest to drain, and only what moves stands still. The way is that of
+// assignment is the time while this daemon holds partitions: from a join until it has let go of all of them. That is until it stops, or
+// until the group has gone on without it: the daemon goes on with what it holds while the group rebalances, and says so when it joins. A
+// partition that is missing in what it is dealt then, it lets go of alone (revoke), and joins once more, so that the group deals it. So
+// no daemon waits for the slowest to drain, and only partitions that move stand still. The way is that of
 // https://cwiki.apache.org/confluence/display/KAFKA/KIP-429.
 type assignment struct {
 	*Consumer
@@ -231,7 +231,7 @@ func (t *assignment) holds() (is holds) {
 	return is
 }
 
-// sources are those of the partitions of which it is known where they begin.
+// sources returns the sources of the partitions whose start is known.
 func (t *assignment) sources() (list []*source) {
 	for _, h := range t.holdings() {
 		if s := h.source.Load(); s != nil {

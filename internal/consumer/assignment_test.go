@@ -156,8 +156,8 @@ func (h *heldJoin) RoundTrip(ctx context.Context, addr net.Addr, request kafka.R
 	return answer, err
 }
 
-// TestWhatIsLetGoOfDuringAJoinIsDealt: a partition that a member claims in its join, and has let go of before the answer, is dealt to
-// nobody; the member joins once more.
+// TestWhatIsLetGoOfDuringAJoinIsDealt: a member claims a partition in its join, and lets go of it before the answer. The partition is not
+// dealt; the member joins once more.
 func TestWhatIsLetGoOfDuringAJoinIsDealt(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, inProcess(t).ListenAddrs())
@@ -222,8 +222,8 @@ func movesTo(first, second *running) bool {
 	return len(second.Backlog().Lanes) == 1 && len(first.Backlog().Lanes)+len(first.Backlog().Unreadable) == 3
 }
 
-// TestAStoppingMemberIsDealtNothing: while two members stop, of which one has to wait for what is in flight, the third one reads what the
-// other had at once.
+// TestAStoppingMemberIsDealtNothing: two members stop, and one of them has to wait for its jobs in flight. The third member reads the
+// other's partitions at once.
 func TestAStoppingMemberIsDealtNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, inProcess(t).ListenAddrs())

@@ -18,8 +18,8 @@ func (c *running) waiting(campaign string) (n int64) {
 	return n
 }
 
-// What waits in a lane is counted exactly, of a campaign that stands still as well as of one that sends, and goes on
-// from there in the next generation, before that has read anything again.
+// The backlog of a lane is counted exactly, whether its campaign stands still or sends. The next generation goes on from that count
+// before it reads anything again.
 func TestBacklogOfLanes(t *testing.T) {
 	onBrokers(t, func(t *testing.T, r *rig) {
 		r.create(1, r.jobs())

@@ -13,11 +13,11 @@ import (
 	"github.com/pacer/pacer/internal/retry"
 )
 
-// groupProtocol names the way in which the leader of the group deals, and the format of claims. A group has members of one protocol only.
+// groupProtocol names how the leader of the group deals, and the format of claims. A group has members of one protocol only.
 const groupProtocol = "pacer-1"
 
-// claims are what a member holds while it joins, since a generation. It goes on with them, so nobody else may begin. Members
-// send them to the leader as JSON.
+// claims are what a member holds while it joins, since a generation. It goes on with them, so no other member may begin. Members send
+// them to the leader as JSON.
 type claims struct {
 	Generation int              `json:"generation"`
 	Kept       map[string][]int `json:"kept,omitempty"`    // by topic
@@ -48,11 +48,11 @@ type dealt struct {
 	count, target int // partitions of one topic that it has so far, and is to have
 }
 
-// assignPartitions deals the partitions of all topics, of which there are so many, to the members of the group: each topic evenly, and all of
-// them together. A member keeps what it holds as far as that allows, so a join or a leave moves little more than it must. All
-// members subscribe to the same topics, except those that stop, which subscribe to none.
+// assignPartitions deals the partitions of all topics (counts) to the members of the group: each topic evenly, and all of them together.
+// A member keeps what it holds as far as that allows, so a join or a leave moves little more than it must. All members subscribe to the
+// same topics, except those that stop, which subscribe to none.
 //
-// A topic that is not there at the moment stays with those who hold it. What another member still holds is dealt to nobody: its
+// A topic that is not there at the moment stays with those who hold it. A partition that another member still holds is not dealt: its
 // holder finds it missing, lets go of it, and joins again.
 func assignPartitions(subscribers []broker.Subscriber, counts map[string]int) (shares, error) {
 	all, topics := shares{}, map[string][]int{}

@@ -65,7 +65,7 @@ func (g *group) deal(t require) (moved, inTopic, inAll int) {
 	return moved, inTopic, inAll
 }
 
-// round deals once: a member lets go of what is missing in its hand, and nobody else is dealt that.
+// round deals once: a member lets go of what is missing in its hand, and no other member is dealt that.
 func (g *group) round(t require) (got shares, owner map[partition]string) {
 	var members []broker.Subscriber
 	held := map[partition]string{}

@@ -87,8 +87,8 @@ func TestARollingRestartMovesLittle(t *testing.T) {
 	}
 }
 
-// TestTheLanesOfACampaignAreWithMany: nearly all campaigns with as many lanes as four for each daemon have some at all daemons,
-// whoever came and went.
+// TestTheLanesOfACampaignAreWithMany: nearly all campaigns with as many lanes as four for each daemon have some at all daemons, after any
+// joins and leaves.
 func TestTheLanesOfACampaignAreWithMany(t *testing.T) {
 	const lanes, campaigns = 256, 500
 	for n := 2; n <= 4; n++ {
@@ -117,8 +117,7 @@ func TestTheLanesOfACampaignAreWithMany(t *testing.T) {
 	}
 }
 
-// What a member says of itself is believed only as far as it can be: of two owners the later one is, and partitions that do not exist count
-// for nothing.
+// Claims of members count only as far as they can be true. Of two owners the later one counts; partitions that do not exist do not.
 func TestClaimsOfMembers(t *testing.T) {
 	of := func(generation int, ids ...int) claims {
 		return claims{Generation: generation, Kept: map[string][]int{"lanes": ids}}
@@ -145,7 +144,7 @@ func TestClaimsThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// TestWhatIsHeldIsNotDealt: a partition that moves is dealt to nobody as long as its owner holds it.
+// TestWhatIsHeldIsNotDealt: a partition that moves is not dealt as long as its owner holds it.
 func TestWhatIsHeldIsNotDealt(t *testing.T) {
 	members := map[string]claims{
 		"a": {Generation: 5, Kept: map[string][]int{"lanes": {0, 1, 2, 3}}},

@@ -12,9 +12,9 @@ const (
 	// blockedProbe is how often refused jobs of ingress are offered without having been granted room: if a grant is
 	// lost, or their campaign begins to use a lane, they wait at most this long.
 	blockedProbe = 10 * time.Second
-	// blockedPause is the least time between two offers of which the first was refused as a whole.
+	// blockedPause is the least time from an offer that was refused as a whole to the next.
 	blockedPause = 100 * time.Millisecond
-	// refusedFor is how long more than the bytes of a fetch are kept behind refused jobs of which some are accepted now and then.
+	// refusedFor is how long more than the bytes of a fetch are kept behind refused jobs if some are accepted now and then.
 	refusedFor = time.Second
 )
 

@@ -17,8 +17,8 @@ import (
 	"github.com/pacer/pacer/internal/retry"
 )
 
-// stayers is a handler in which the jobs of one campaign stay in ingress: those that do not fit its queue are refused.
-// All others are settled at once.
+// stayers is a handler that leaves the jobs of one campaign in ingress: those that do not fit its queue are refused. All others are
+// settled at once.
 type stayers struct {
 	*fake
 	mu       sync.Mutex
@@ -167,7 +167,7 @@ func TestJobsBehindRefusedOnesAreReadOnce(t *testing.T) {
 	}
 }
 
-// What is kept behind jobs that are refused for long is given back to the budget, and read again afterwards.
+// The bytes of jobs behind long-refused ones go back to the budget. These jobs are read again afterwards.
 func TestJobsBehindRefusedOnesAreDropped(t *testing.T) {
 	t.Parallel()
 	const jobs = 1600
@@ -221,7 +221,7 @@ func TestBlockedPartitionRests(t *testing.T) {
 		if n := c.fetches("ingress") - fetches; n > 7 { // long polls of the other partition
 			t.Errorf("%v fetches", n)
 		}
-		// What one fetch brought, with its overhead, and the long poll of the other partition.
+		// The bytes of one fetch, with overhead, and the long poll of the other partition.
 		if most := int64(maxFetchBytes*2 + 50*record.Overhead); held > most || c.budget.inUse() > most {
 			t.Errorf("%d and %d bytes held", held, c.budget.inUse())
 		}

@@ -17,7 +17,7 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// detained is a connection on which one commit is late.
+// detained is a connection that delays one commit.
 type detained struct {
 	kafka.RoundTripper
 	mu     sync.Mutex

@@ -66,7 +66,7 @@ func TestEveryJobOnceOverARebalance(t *testing.T) {
 	})
 }
 
-// What was settled out of order is not sent again after a restart; what was open is.
+// After a restart, jobs settled out of order are not sent again; open jobs are.
 func TestRestartRepeatsOnlyOpenJobs(t *testing.T) {
 	onBrokers(t, func(t *testing.T, r *rig) {
 		r.create(1, r.jobs(), r.opt.LaneTopic)
@@ -186,8 +186,8 @@ func TestJobsThatAreInALaneAlreadyAreNotRepeated(t *testing.T) {
 	})
 }
 
-// Records up to the size limit are read whole, whatever the size of a fetch; what cannot be decoded is handed over
-// as such and delays no other job.
+// Records up to the size limit are read whole, at any size of a fetch. A record that cannot be decoded is handed over undecoded and
+// delays no other job.
 func TestLargeAndBrokenRecords(t *testing.T) {
 	onBrokers(t, func(t *testing.T, r *rig) {
 		r.create(1, r.jobs(), r.opt.LaneTopic)

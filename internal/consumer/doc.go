@@ -15,14 +15,14 @@
 //   - lanes (lanereader.go, lane.go): a main position that passes campaigns whose queue is full, and a separate
 //     position for every campaign left behind.
 //
-// The progress of a partition is kept in four places: its position (package offset), which the next commit will
-// contain; the last acknowledged commit; the position stored in Positions (checkpointer.go); and the
-// low watermark up to which the janitor has deleted. Each follows the one before it.
+// The progress of a partition is kept in four places. The first is its position (package offset), which the next commit will contain. The
+// second is the last acknowledged commit, the third the position stored in Positions (checkpointer.go). The last is the low watermark,
+// where the janitor's deletions end. Each follows the one before it.
 //
 // Package offset is pure: it takes no lock, no clock and no context. The sources put a lock around positions; the readers, the
 // committer, the checkpointer and the generation are the goroutines. Readers and the committer have heartbeats (heartbeat.go).
 //
-// A daemon keeps what it holds while the group rebalances (assignment.go). It lets go of each partition that it is not dealt any more
-// alone (revoke.go), and of all when it stops or the group has gone on without it: readers stop, the handler drains, the last commit
-// is sent, and the sources are closed, so that a late Settle or Flush does nothing.
+// A daemon keeps what it holds while the group rebalances (assignment.go). It lets go of single partitions that it is no longer dealt
+// (revoke.go), and of all when it stops or the group has gone on without it. Then readers stop, the handler drains, the last commit is
+// sent, and the sources are closed. A late Settle or Flush does nothing.
 package consumer

@@ -34,8 +34,8 @@ func commitsOf(t *testing.T, m *metrics, result string) float64 {
 	return out.GetCounter().GetValue()
 }
 
-// A commit of a generation that is lost, or of a member that is gone, is refused by the broker and dropped here: nobody
-// waits for it any more, and nothing is sent again.
+// The broker refuses a commit of a lost generation, or of a member that is gone, and it is dropped here. No caller waits for it any more,
+// and nothing is sent again.
 func TestCommitOfALostGenerationIsDropped(t *testing.T) {
 	onBrokers(t, func(t *testing.T, r *rig) {
 		r.create(1, r.jobs(), r.opt.LaneTopic)

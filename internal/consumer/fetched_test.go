@@ -33,8 +33,8 @@ func (w weighing) RoundTrip(ctx context.Context, addr net.Addr, request kafka.Re
 	return answer, err
 }
 
-// Each batch is fetched about once: that of a lane that was empty comes with the answer that says so, and one of ingress that is larger than
-// what was asked for is read as a whole.
+// Each batch is fetched about once. The batch of a lane that was empty comes with the answer that reports it. A batch of ingress above
+// the requested size is read as a whole.
 func TestABatchIsFetchedOnce(t *testing.T) {
 	t.Parallel()
 	const jobs, size = 1000, 800

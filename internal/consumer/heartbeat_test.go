@@ -84,7 +84,7 @@ func TestRestIsNoStandstill(t *testing.T) {
 	})
 }
 
-// TestACommitterThatStandsStill: nothing is committed, whatever the readers do.
+// TestACommitterThatStandsStill: nothing is committed, even if the readers go on.
 func TestACommitterThatStandsStill(t *testing.T) {
 	beating(t, func(t *testing.T, b *heartbeats, _ *logBook) {
 		var commits, reads heart
@@ -102,7 +102,7 @@ func TestACommitterThatStandsStill(t *testing.T) {
 	})
 }
 
-// stuck is a handler whose Offer does not return for jobs of one partition, whatever its context says, until released.
+// stuck is a handler whose Offer, for jobs of one partition, ignores its context and returns only once released.
 type stuck struct {
 	*fake
 	partition string

@@ -220,8 +220,8 @@ func (t *assignment) run(ctx context.Context) {
 // outageEndured is how long the last commit of a member waits for a coordinator.
 const outageEndured = time.Minute
 
-// finish commits what was settled last, unless others have the partitions already. While no coordinator answers, it tries on for a
-// while, or until stopping ends: nothing is sent meanwhile, nobody can join either, and the one that comes back knows this member.
+// finish commits what was settled last, unless others have the partitions already. While no coordinator answers, it retries for a while,
+// or until stopping ends. Meanwhile nothing is sent and no daemon can join; the coordinator that comes back knows this member.
 func (t *assignment) finish(ctx, stopping context.Context, within time.Duration, save func(context.Context)) {
 	begun := time.Now()
 	for {

@@ -211,8 +211,8 @@ func (r *ingressReader) awaitIntake(ctx context.Context, offsets ...int64) error
 	return w.awaitIntake(ctx, room, func() { r.relieve(offsets...) })
 }
 
-// relieve asks the handler to move on the older half of the open jobs of a window that is three quarters full or has no
-// room for the offsets: once for every position of its base, and again while that does not help.
+// relieve asks the handler to move on the older half of the open jobs. It does so if the window is three quarters full or has no room for
+// the offsets. It asks once for every position of the base, and again while that does not help.
 func (r *ingressReader) relieve(offsets ...int64) {
 	base, crowded := r.src.isFull(r.opt.MaxOpen, offsets)
 	if !crowded {

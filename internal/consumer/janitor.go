@@ -151,8 +151,7 @@ func (j *Janitor) current(ctx context.Context, marks map[partition]lowWatermark)
 	return due
 }
 
-// remove asks for everything from where the partitions begin to the offsets to be removed. What fails is tried again with the next
-// sweep.
+// remove asks for everything from where the partitions begin to the offsets to be removed. The next sweep retries failures.
 func (j *Janitor) remove(ctx context.Context, before, begins map[partition]int64) {
 	answer := j.client.DeleteRecords(ctx, before)
 	worked := false   // for some partition

@@ -171,7 +171,7 @@ func TestJanitorOnSeveralBrokers(t *testing.T) {
 	}
 }
 
-// What was said last is done when the janitor ends.
+// The last low watermark is applied when the janitor ends.
 func TestJanitorSweepsAtTheEnd(t *testing.T) {
 	_, client := janitorCluster(t, kfake.SeedTopics(1, "lanes"))
 	fill(t, client, "lanes", 1, 10)
@@ -183,7 +183,7 @@ func TestJanitorSweepsAtTheEnd(t *testing.T) {
 	}
 }
 
-// What was told of a partition that has gone elsewhere is not done much later: its topic may have been made anew.
+// The low watermark of a partition that has gone elsewhere is not applied much later: its topic may have been made anew.
 func TestJanitorForgetsWhatNobodyRepeats(t *testing.T) {
 	_, client := janitorCluster(t, kfake.SeedTopics(2, "lanes"))
 	fill(t, client, "lanes", 2, 10)
@@ -201,7 +201,7 @@ func TestJanitorForgetsWhatNobodyRepeats(t *testing.T) {
 	}
 }
 
-// What was told of a topic is not done to another one that has its name, nor what was taken back.
+// The low watermark of a topic is not applied to another topic of its name. One that was taken back is not applied either.
 func TestJanitorSparesATopicMadeAnew(t *testing.T) {
 	_, client := janitorCluster(t, kfake.SeedTopics(3, "lanes"))
 	fill(t, client, "lanes", 3, 10)

@@ -24,8 +24,8 @@ func (s *source) grantLane(campaign string, units int64) {
 	}
 }
 
-// giveBack takes back a job: one that the handler refused or released, so that the campaign has no room but what was granted since it
-// was offered; or one that was not offered, because one before it was refused, which says nothing about room.
+// giveBack takes back a job. If the handler refused or released it, the campaign has only the room granted since the offer. If it was not
+// offered, because an earlier job was refused, that says nothing about room.
 func (s *source) giveBack(at int64, offered bool) {
 	s.mu.Lock()
 	back, ok := offset.Returned{}, false

@@ -14,8 +14,8 @@ import (
 const (
 	// laneJobs bounds the jobs that one read of a lane offers; the rest of a larger fetch is read again.
 	laneJobs = 1000
-	// probeEvery is how often a campaign left behind, of which nothing is open, is offered again without a grant of room: if a
-	// grant is lost, its jobs wait at most this long.
+	// probeEvery is how often a campaign left behind with nothing open is offered again without a grant of room. If a grant is lost, its
+	// jobs wait at most this long.
 	probeEvery = 30 * time.Second
 )
 

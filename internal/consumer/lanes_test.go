@@ -234,8 +234,8 @@ func TestLaneDropsRepeats(t *testing.T) {
 	}
 }
 
-// Producers may write into lanes themselves: records that look alike are jobs of their own, in whatever lane they lie, and
-// what comes back from a timer is no repeat of them.
+// Producers may write into lanes themselves: records that look alike are jobs of their own, in any lane. A job that comes back from a
+// timer is no repeat of them.
 func TestLaneTakesDirectJobs(t *testing.T) {
 	onBrokers(t, func(t *testing.T, r *rig) {
 		r.create(3, r.jobs(), r.opt.LaneTopic)

@@ -61,7 +61,7 @@ func TestALargeRecordIsADeadLetter(t *testing.T) {
 	})
 }
 
-// What a fetch decompresses to counts in the budget of memory: reading stops when it is used up, also within a batch.
+// The decompressed bytes of a fetch count in the budget of memory: reading stops when it is used up, even within a batch.
 func TestCompressedFetchesCountInTheBudget(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, inProcess(t).ListenAddrs())

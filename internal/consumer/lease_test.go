@@ -11,7 +11,7 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// A lease is lost once, when nobody has looked at it for longer than the session timeout, by either clock.
+// A lease is lost once, when it was not renewed for longer than the session timeout, by either clock.
 func TestLease(t *testing.T) {
 	var l lease
 	now := time.Now()

@@ -19,9 +19,9 @@ const (
 	sessionTimeout = 10 * time.Second
 )
 
-// membership is the place of this daemon in the group, as one member or, after the group has given up on that, the next. One
-// goroutine joins and enters generations; another one sends heartbeats, also while the first waits for a join. What is known of
-// the group is told to the lease.
+// membership is the place of this daemon in the group, as one member or, after the group has given up on that, the next. One goroutine
+// joins and enters generations; another one sends heartbeats, also while the first waits for a join. Both report the state of the group
+// to the lease.
 type membership struct {
 	opt    *Options
 	health *broker.Health

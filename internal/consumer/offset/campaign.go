@@ -31,8 +31,8 @@ type campaign struct {
 	stride   int64  // bytes of lane read per record of this campaign, a moving average
 }
 
-// waiting is the number of the campaign's records before main that are not settled. If the campaign is level with main
-// it is exact, whatever the log or a commit has lost.
+// waiting is the number of the campaign's records before main that are not settled. If the campaign is level with main it is exact, even
+// after losses in the log or a commit.
 func (c *campaign) waiting() int64 { return c.open + c.left }
 
 // low returns the first offset of the campaign that may not be settled.
