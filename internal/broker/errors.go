@@ -90,7 +90,7 @@ func Rebalances(err error) bool { return errors.Is(err, kafka.RebalanceInProgres
 // Outdated reports whether err means that a request was one of another generation than the group has, which knows the member.
 func Outdated(err error) bool { return errors.Is(err, kafka.IllegalGeneration) }
 
-// NamesMember reports whether err gives the member the ID that it has to join with.
+// NamesMember reports whether err means that the group gave the member the ID that it has to join with.
 func NamesMember(err error) bool { return errors.Is(err, kafka.MemberIDRequired) }
 
 // Answered reports whether err, the outcome of a request, is the answer of a broker that works. A broker that refuses

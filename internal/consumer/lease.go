@@ -13,9 +13,9 @@ const lookEvery = time.Second
 
 // lease reports whether the partitions that are held still belong to this daemon, as far as it can know. The group gives up on a member
 // that is silent for the session timeout, so every answer to a heartbeat proves that it has not until then. They no longer belong to it
-// once the group has refused a heartbeat or a commit, or once that time is over. It runs out if no answer comes, or while the process or
-// its machine is suspended. The first goroutine that runs again finds that out, whichever it is, since the lease is looked at before jobs
-// are sent. So jobs that have waited meanwhile, which other daemons have by now, are not sent.
+// once the group has refused a heartbeat or a commit, or once that time is over. The time runs out if no answer comes, or while the
+// process or its machine is suspended. The first goroutine that runs again finds that out, whichever it is, since the lease is looked at
+// before jobs are sent. So jobs that have waited meanwhile, which other daemons have by now, are not sent.
 //
 // It is safe for concurrent use; the zero value has no partitions, and nothing to lose.
 type lease struct {

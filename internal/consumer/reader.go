@@ -79,7 +79,7 @@ func (r *reader) run(ctx context.Context, turn func(context.Context) (worked boo
 	return nil
 }
 
-// errEnough ends a fetch from which enough was taken; the rest is read again.
+// errEnough ends a fetch once enough was taken; the rest is read again.
 var errEnough = errors.New("enough was read")
 
 // read fetches once, within the budget, and calls visit for each record. It returns the error of the context, of the
@@ -132,8 +132,8 @@ type fetchMemory struct {
 	need         int64 // of jobs, since there was no memory for them
 }
 
-// largestClaim is the part of the budget that is claimed for an answer at most. What a larger one takes is charged without waiting: no more
-// than that many are read at a time.
+// largestClaim is the part of the budget that is claimed for an answer at most. The excess of a larger one is charged without waiting: at
+// most largestClaim answers are read at a time.
 const largestClaim = 4
 
 // room returns what charges the bytes of an answer beyond its claim, if they are free, and what gives them back at the end. A connection may

@@ -40,7 +40,7 @@ func (s *source) revoke() {
 	s.stage.Store(leaves)
 }
 
-// awaitInFlight waits until nobody has jobs of a revoked partition in hand, or ctx ends, and returns how many they are then.
+// awaitInFlight waits until no jobs of a revoked partition are in flight, or ctx ends. It returns how many are left.
 func (s *source) awaitInFlight(ctx context.Context) (jobs int) {
 	for {
 		s.mu.Lock()

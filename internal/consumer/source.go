@@ -72,7 +72,7 @@ type position interface {
 	OpenBytes() int64
 }
 
-// progress is the content of a commit of one partition. It covers so many changes.
+// progress is the content of a commit of one partition. It covers as many changes of the source as changes says.
 type progress struct {
 	offset.Position
 	changes uint64

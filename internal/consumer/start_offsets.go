@@ -47,7 +47,7 @@ func (l *startOffsets) run(ctx context.Context) {
 	}
 }
 
-// find finds the starts that can be found now. A partition of which it is not known what the group has committed waits alone.
+// find finds the starts that can be found now. A partition whose commit is unknown waits alone.
 func (l *startOffsets) find(ctx context.Context) (err error) {
 	if l.topics, err = l.opt.Client.Identify(ctx, l.opt.topics()...); err != nil {
 		return err
@@ -131,8 +131,8 @@ func (l *startOffsets) ingress(at partition) bool {
 	return place == delivery.FromIngress
 }
 
-// expired logs and counts what it means that a partition of ingress, in which the group had committed an offset, is read from the
-// earliest record.
+// expired logs and counts the effect of reading a partition of ingress from the earliest record, although the group had committed an
+// offset.
 func (l *startOffsets) expired(log *slog.Logger, committed, begin int64) {
 	if committed == begin {
 		return

@@ -114,7 +114,7 @@ func TestPositionsOfAnotherTopic(t *testing.T) {
 	})
 }
 
-// TestAGroupThatAnotherProgramUsed: an offset that lies in the log is used as it is, whatever epoch was committed with it.
+// TestAGroupThatAnotherProgramUsed: an offset that lies in the log is used as it is, with any committed epoch.
 func TestAGroupThatAnotherProgramUsed(t *testing.T) {
 	t.Parallel()
 	cluster := inProcess(t)

@@ -182,7 +182,7 @@ func nothingOpenIsRemoved(t *testing.T, r *rig) {
 	}
 }
 
-// openJobs keeps which jobs of which partition are not settled. A job is one record.
+// openJobs keeps the unsettled jobs of each partition. A job is one record.
 type openJobs struct {
 	mu      sync.Mutex
 	settled map[partition]map[int64]bool

@@ -11,8 +11,8 @@ import (
 // topicsWatched is how often the ids of topics are compared with those of the logs that are read.
 const topicsWatched = 5 * time.Second
 
-// watchTopics looks for topics that were made anew, until ctx ends. A reader need not notice, because the new log may
-// contain the offset at which it goes on.
+// watchTopics looks for topics that were made anew, until ctx ends. A reader need not notice, because the new log may contain its next
+// offset.
 func (t *assignment) watchTopics(ctx context.Context) {
 	retry.Every(ctx, topicsWatched, func(time.Time) {
 		found, err := t.opt.Client.Identify(ctx, t.opt.topics()...)
@@ -28,7 +28,7 @@ func (t *assignment) watchTopics(ctx context.Context) {
 	})
 }
 
-// another reports whether two ids are those of different topics with the same name. What is not known proves nothing.
+// another reports whether two ids are those of different topics with the same name. An unknown id proves nothing.
 func another(a, b delivery.TopicID) bool { return a.Known() && b.Known() && a != b }
 
 // verify finds out whether the log is still the one that the position is of, and contains it. It corrects a position before the

@@ -51,7 +51,7 @@ func (t total) meanWeight() float64 {
 	return float64(t.Units) / float64(t.Jobs)
 }
 
-// ReadBoard reads what the daemons have left at the exchange: the last summary, or their parts if nobody has made one lately.
+// ReadBoard reads what the daemons have left at the exchange: the last summary, or their parts if none was made lately.
 func ReadBoard(ctx context.Context, x *RedisExchange) (*Board, error) {
 	last, err := x.last(ctx)
 	if err != nil {

@@ -1,10 +1,10 @@
 // Package progress estimates how much of every campaign is still to come: its backlog, when the backlog will have been
 // sent, and how many jobs are late although they could be sent.
 //
-// Every daemon counts its part: the jobs that wait in the lanes it reads and in its memory, and the units it has sent.
-// Once a second it stores its part in an exchange that all daemons share (Redis). One of them, the leader, reads all parts and
-// stores their sum, which the others read. The leader alone computes figures and shows them. What that costs grows with the number of
-// daemons, and with that of the campaigns that have jobs.
+// Every daemon counts its part: the jobs that wait in the lanes it reads and in its memory, and the units it has sent. Once a second it
+// stores its part in an exchange that all daemons share (Redis). One of them, the leader, reads all parts and stores their sum, which the
+// others read. The leader alone computes figures and shows them. The cost grows with the number of daemons, and with that of the
+// campaigns that have jobs.
 //
 // Lanes move between daemons, so the count of a lane is that of the daemon that read it last: among the parts that
 // contain the lane, the one of the newest generation of the consumer group. The count of a killed daemon holds until

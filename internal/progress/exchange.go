@@ -52,8 +52,8 @@ const (
 	leadFor = 4 * time.Second
 )
 
-// RedisExchange is an Exchange in Redis. What is read and written each second grows with the number of daemons: only the
-// daemon that leads reads the parts of all, and the others read what it makes of them.
+// RedisExchange is an Exchange in Redis. The data read and written each second grows with the number of daemons: only the daemon that
+// leads reads the parts of all, and the others read what it makes of them.
 type RedisExchange struct {
 	client                 redis.UniversalClient
 	parts, leader, summary string // keys

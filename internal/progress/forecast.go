@@ -82,8 +82,8 @@ type share struct {
 	got                float64 // per second
 }
 
-// divide appends, for each campaign, its part of the units that pass a window until the campaign has finished. What those leave that
-// finish before it is not divided anew.
+// divide appends, for each campaign, its part of the units that pass a window until the campaign has finished. The share that an earlier
+// finisher leaves is not divided anew.
 func (f *forecast) divide(parts map[*delivery.Campaign][]float64, rate float64) {
 	var open []*share
 	for c := range parts {

@@ -81,8 +81,8 @@ func TestForecast(t *testing.T) {
 	}
 }
 
-// TestForecastsComeTrue: in random situations, the forecast differs from the time that a simulation job by job takes by at
-// most a fifth of the time, the longest span that the campaign waits for, or five seconds. docs/quotas.md lists exceptions.
+// TestForecastsComeTrue: in random situations, the forecast is close to the time of a simulation job by job. They differ by at most a
+// fifth of the time, the longest span that the campaign waits for, or five seconds. docs/quotas.md lists exceptions.
 func TestForecastsComeTrue(t *testing.T) {
 	const situations = 1000
 	wrong := 0

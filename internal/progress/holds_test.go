@@ -228,8 +228,8 @@ func TestAllKnowSinceWhen(t *testing.T) {
 	}
 }
 
-// TestJobsForClosedDestinationsAreNoStall: jobs whose time has not come, or whose destination is closed, are no reason to call a campaign
-// stalled; once one can be sent, half a minute begins in which it should be.
+// TestJobsForClosedDestinationsAreNoStall: jobs whose time has not come, or whose destination is closed, do not make a campaign stalled.
+// Once one can be sent, it should be sent within half a minute.
 func TestJobsForClosedDestinationsAreNoStall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, _ := alone(catalogOf(campaign("c", 10, 1)))
@@ -253,7 +253,7 @@ func TestJobsForClosedDestinationsAreNoStall(t *testing.T) {
 	})
 }
 
-// TestTheStoreDoesNotAnswer: what waits is shown as held by it.
+// TestTheStoreDoesNotAnswer: waiting jobs are shown as held by the store.
 func TestTheStoreDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, _ := alone(catalogOf(campaign("c", 10, 1)))

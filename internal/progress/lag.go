@@ -36,9 +36,9 @@ type Lateness struct{ Jobs, Destination int64 }
 // Capacity returns the jobs that more daemons, or faster sinks, would have sent.
 func (l Lateness) Capacity() int64 { return l.Jobs - l.Destination }
 
-// after returns the debt dt later. Only what was there at the look before should have been sent since: of a campaign that is
-// published slower than its rate, something waits at each look and nothing is late. What was sent beyond that counts for the
-// time that reports of it may differ by.
+// after returns the debt dt later. Only what was there at the look before should have been sent since: of a campaign that is published
+// slower than its rate, something waits at each look and nothing is late. Jobs sent beyond that count only for lagGrace: reports may
+// differ by that time.
 func (d debt) after(dt time.Duration, l lagReading) debt {
 	fade := math.Exp(-dt.Seconds() / lagMemory.Seconds())
 	d.planned *= fade

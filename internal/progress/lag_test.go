@@ -77,8 +77,8 @@ func TestDebtOfADestination(t *testing.T) {
 	}
 }
 
-// TestWhatIsSentAtItsRateIsNeverLate: whatever is published when, also if something waits whenever anybody looks; and a campaign that
-// stands still is late soon.
+// TestWhatIsSentAtItsRateIsNeverLate: that holds for any times of publishing, and even if jobs wait at each look. A campaign that stands
+// still is late soon.
 func TestWhatIsSentAtItsRateIsNeverLate(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		rate := rapid.SampledFrom([]float64{0.1, 3, 75, 1000}).Draw(rt, "rate")

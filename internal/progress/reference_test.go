@@ -96,7 +96,7 @@ type referenceSender struct {
 	longest  time.Duration // of the windows that it has waited for
 }
 
-// divide gives each sender its share of each window by weight. What one cannot use goes to the others.
+// divide gives each sender its share of each window by weight. The share that one cannot use goes to the others.
 func divide(senders []*referenceSender) {
 	senders = slices.DeleteFunc(slices.Clone(senders), func(s *referenceSender) bool { return s.jobs == 0 })
 	for i, w := range senders[0].windows {

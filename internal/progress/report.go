@@ -9,7 +9,7 @@ import (
 	"github.com/pacer/pacer/internal/metric"
 )
 
-// Readings are what a daemon counts and measures, at one moment. What is counted is so since it started.
+// Readings are what a daemon counts and measures, at one moment. Counts begin at its start.
 type Readings struct {
 	Figures   DaemonFigures // of which the daemon sets what it measures
 	Forfeited uint64        // slots
@@ -30,7 +30,7 @@ type SinkReading struct {
 // answerClasses is how many classes of answers are told of.
 const answerClasses = int(delivery.Interrupted) + 1
 
-// DaemonFigures are what a daemon tells of its work. What is per second, and quantiles, are of the last minute, or since it started.
+// DaemonFigures are what a daemon tells of its work. Figures per second, and quantiles, are of the last minute, or since it started.
 type DaemonFigures struct {
 	Ingress     int     `json:"ingress_partitions" doc:"that it reads"`
 	Timers      int     `json:"timer_partitions" doc:"that it reads"`
@@ -64,7 +64,7 @@ type SinkReport struct {
 }
 
 const (
-	// maxSinks bounds the sinks of a daemon, and of a summary, of which there are reports: the first ones in the order of their names.
+	// maxSinks bounds the sinks that a daemon, or a summary, reports on: the first ones in the order of their names.
 	maxSinks = 32
 	// reportOver is over how long reports count, and markEvery how often readings are kept for that.
 	reportOver = time.Minute

@@ -18,7 +18,7 @@ import (
 	"github.com/pacer/pacer/internal/testservices"
 )
 
-// readingsOf is what a daemon has counted that has had so many answers of a sink, each after this time, and forfeited as many slots.
+// readingsOf is what a daemon has counted after this number of answers of a sink, each after the time took, and as many forfeited slots.
 func readingsOf(answers int, took time.Duration) Readings {
 	var h metric.Histogram
 	for range answers {

@@ -15,8 +15,8 @@ const (
 	// ShowAll shows every campaign of a catalog of up to 10,000, and of a larger one those that have or had jobs, a fault
 	// or an expected total.
 	ShowAll Show = "all"
-	// ShowActive shows every campaign of a catalog of up to 1,000, and of a larger one those that have or had jobs, at most
-	// 2,000 at once. What the others wait for and did is added up as campaign (others).
+	// ShowActive shows every campaign of a catalog of up to 1,000, and of a larger one those that have or had jobs, at most 2,000 at
+	// once. The backlog and the work of the others are added up as campaign (others).
 	ShowActive Show = "active"
 	// ShowNone shows no campaign; everything is added up as (others).
 	ShowNone Show = "none"
@@ -26,8 +26,8 @@ const (
 const Others = "(others)"
 
 const (
-	// maxInactive is the size of the catalog up to which ShowActive shows all campaigns, and maxActive how many it shows of a
-	// larger one. 2,000 campaigns are about 1.5 MB of a scrape.
+	// maxInactive is the largest catalog that ShowActive shows whole, and maxActive is how many campaigns it shows of a larger one. 2,000
+	// campaigns are about 1.5 MB of a scrape.
 	maxInactive = 1000
 	maxActive   = 2000
 )

@@ -114,8 +114,8 @@ func (m *merger) merge(parts []reported) *part {
 	return s
 }
 
-// count returns how much was counted of what is in the lists of the parts since the first call. What a daemon had counted of
-// something when that was first seen does not count, since it is not known since when.
+// count returns how much was counted of what is in the lists of the parts since the first call. A daemon's first count of an item is left
+// out, since its beginning is unknown.
 func (c *counter) count(parts []reported, of func(*part) []count) (list []count) {
 	seen, told := map[string]map[uint64]int64{}, map[uint64]bool{}
 	if c.sums == nil {

@@ -152,7 +152,7 @@ func (t *Tracker) Run(ctx context.Context) error {
 	}
 }
 
-// resign gives up the lead if this daemon has it; otherwise nobody would sum up until it has expired.
+// resign gives up the lead if this daemon has it; otherwise no daemon would sum up until the lead has expired.
 func (t *Tracker) resign(ctx context.Context) {
 	if !t.Leads() {
 		return

@@ -116,8 +116,8 @@ func catalogOf(list ...*delivery.Campaign) *delivery.Snapshot {
 	return s
 }
 
-// TestTheLeaderShowsAll: over a real exchange, with a campaign of which more is expected, and one that is in no catalog. The other daemon
-// shows nothing, and knows what waits in lanes.
+// TestTheLeaderShowsAll: over a real exchange, with a campaign that expects more, and one that is in no catalog. The other daemon shows
+// nothing, and knows what waits in lanes.
 func TestTheLeaderShowsAll(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: testservices.FreshRedis(t).Addr})
 	defer client.Close()
@@ -244,7 +244,7 @@ func TestWhatOtherLeadersHaveStored(t *testing.T) {
 	}
 }
 
-// vast returns a catalog with so many campaigns that those without jobs have no figures.
+// vast returns a catalog so large that campaigns without jobs have no figures.
 func vast(more ...string) *delivery.Snapshot {
 	list := make([]*delivery.Campaign, maxIdle, maxIdle+len(more))
 	for i := range list {
@@ -492,7 +492,7 @@ func TestAnotherTakesOver(t *testing.T) {
 	})
 }
 
-// leads is for how many seconds nobody sums up after a leader has died.
+// leads is for how many seconds no daemon sums up after a leader has died.
 const leads = int(leadFor / time.Second)
 
 // table is an exchange in memory, of a leader that the test removes.
@@ -572,7 +572,7 @@ func TestLedgerAddsOnce(t *testing.T) {
 	}
 }
 
-// BenchmarkExchange is a second of a daemon with ten thousand campaigns, all of which have a backlog in working hours.
+// BenchmarkExchange is a second of a daemon with ten thousand campaigns that all have a backlog in working hours.
 func BenchmarkExchange(b *testing.B) {
 	hours, err := delivery.NewActiveHours([]delivery.HoursSpan{{From: 540, To: 1080}}, time.UTC)
 	if err != nil {
@@ -614,7 +614,7 @@ func TestManyCampaignsAreToldOfLessOften(t *testing.T) {
 	}
 }
 
-// TestDenialsAreAddedUp: what windows have denied to all daemons since the leader began to count, for half a minute after the last.
+// TestDenialsAreAddedUp: the denials of windows to all daemons since the leader began to count, for half a minute after the last.
 func TestDenialsAreAddedUp(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: testservices.FreshRedis(t).Addr})
 	defer client.Close()

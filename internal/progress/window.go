@@ -16,7 +16,7 @@ type window struct {
 	together    bool
 }
 
-// newWindow returns a window of which the campaign has a part. Jobs of one weight fill the limit as far as whole jobs do.
+// newWindow returns the campaign's part of a window. Jobs of one weight fill the limit as far as whole jobs do.
 func newWindow(w delivery.Window, s delivery.WindowState, part, weight float64, begin time.Time) window {
 	whole := func(units int64) float64 {
 		if weight == math.Trunc(weight) && float64(w.Limit) >= weight {
@@ -83,7 +83,7 @@ func (p *path) fresh(units float64) (at float64) {
 	return at
 }
 
-// spans returns how many spans are used up before the one in which the last of the units goes.
+// spans returns how many spans are used up before the span of the last unit.
 func (w *window) spans(units float64) float64 { return max(0, math.Ceil(units/w.limit)-1) }
 
 // inHours returns how many units per second pass all windows in the active hours, as the mean of a week. A window that is

@@ -13,7 +13,8 @@ import (
 	"github.com/pacer/pacer/internal/testservices"
 )
 
-// TestLanesOfABacklog: few jobs of a campaign go to its first lane, and many to all, about as many to each. What others have written counts.
+// TestLanesOfABacklog: few jobs of a campaign go to its first lane, and many to all, about as many to each. Jobs that others have written
+// count.
 func TestLanesOfABacklog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, counted := newMemory("t."), int64(0)
@@ -52,7 +53,7 @@ func TestLanesOfABacklog(t *testing.T) {
 	})
 }
 
-// TestABacklogFillsItsLanesEvenly: whatever part of the jobs of its sources it has.
+// TestABacklogFillsItsLanesEvenly: with any part of the jobs of its sources.
 func TestABacklogFillsItsLanesEvenly(t *testing.T) {
 	b := backlogs{counted: func(string) Backlog { return Backlog{Jobs: 1 << 20} }, lately: map[string]*recent{}}
 	const sources, lanes, stretches = 6, 32, 3 * 32
@@ -70,7 +71,7 @@ func TestABacklogFillsItsLanesEvenly(t *testing.T) {
 	}
 }
 
-// TestAJobWrittenAgain: after a crash, jobs are written to the lanes where they are, whatever is written of other sources meanwhile.
+// TestAJobWrittenAgain: after a crash, jobs are written to the lanes where they are, even if jobs of other sources are written meanwhile.
 func TestAJobWrittenAgain(t *testing.T) {
 	testservices.Few(t, 50, func(rt *rapid.T) {
 		counted := rapid.Int64Range(0, 100_000).Draw(rt, "jobs that wait")

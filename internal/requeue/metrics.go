@@ -21,8 +21,7 @@ type metrics struct {
 	results prometheus.Counter
 }
 
-// newMetrics registers the metrics of a relay, some of which it reads at each scrape; a nil registerer leaves them
-// unregistered.
+// newMetrics registers the metrics of a relay, and reads some at each scrape; a nil registerer leaves them unregistered.
 func newMetrics(reg prometheus.Registerer, r *Relay) *metrics {
 	factory := promauto.With(reg)
 	records := factory.NewCounterVec(prometheus.CounterOpts{

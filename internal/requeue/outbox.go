@@ -7,9 +7,9 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// outbox holds the queues of all sources, the rings in which they take turns, and what waits for partitions that refuse.
-// It does no I/O; every method needs the relay's lock. A closed outbox accepts nothing: Drain closes it, so that items
-// that a worker still returns are dropped and their jobs stay open.
+// outbox holds the queues of all sources, the rings of their turns, and the items that wait for partitions that refuse. It does no I/O;
+// every method needs the relay's lock. A closed outbox accepts nothing: Drain closes it, so that items that a worker still returns are
+// dropped and their jobs stay open.
 type outbox struct {
 	queues map[queueKey]*queue
 	rings  [classes][]*queue // not busy, not empty; the first has waited longest
@@ -181,8 +181,9 @@ func (o *outbox) closeLanes() {
 	o.rings[lanes] = nil
 }
 
-// dropIfRevoked drops an item whose partition has moved to another daemon, which has its job now, or is about to move, if the item is one for a
-// lane and certainly not written. What was sent is written to its timer, or as a dead letter, as long as its partition is here.
+// dropIfRevoked drops an item whose partition has moved to another daemon, which has its job now, or is about to move, if the item is one
+// for a lane and certainly not written. A job that was sent is written to its timer, or as a dead letter, as long as its partition is
+// here.
 func (o *outbox) dropIfRevoked(it *item) bool {
 	leaving, left := it.job.Source.Revoked()
 	if !left && (!leaving || it.unknown || classOf(it.to) != lanes) {

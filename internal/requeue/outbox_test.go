@@ -147,8 +147,8 @@ func TestHeldLanesWait(t *testing.T) {
 	}
 }
 
-// TestRevokedSources: while a partition is about to move, what is certainly not written of it to lanes is dropped; what may have
-// been written, what is urgent and what is of other sources is written. Once it has moved, nothing of it is.
+// TestRevokedSources: while a partition is about to move, its items for lanes that are certainly not written are dropped. Items that may
+// have been written, urgent items, and items of other sources are written. Once it has moved, none of its items is written.
 func TestRevokedSources(t *testing.T) {
 	written := func(o *outbox) (offsets []int64) {
 		for _, class := range []queueClass{urgent, urgent, lanes, lanes} {

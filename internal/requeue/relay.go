@@ -151,8 +151,8 @@ func (r *Relay) Drain(ctx context.Context) (inDoubt int) {
 	return inDoubt
 }
 
-// Revoke drops the items of partitions that have moved to other daemons, and those for lanes of partitions that are about to, if no
-// produce call has them and they are certainly not written. What a call has is dropped when that has failed.
+// Revoke drops the items of partitions that have moved to other daemons. Of partitions about to move, it drops the items for lanes that
+// are certainly not written. An item in a produce call is dropped when the call has failed.
 func (r *Relay) Revoke() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

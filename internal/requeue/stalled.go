@@ -10,12 +10,11 @@ import (
 	"github.com/pacer/pacer/internal/retry"
 )
 
-// A partition that refuses records, or does not answer, holds up only what must go there. What could not be written to
-// it waits in a hold, with everything that is put for it from then on; the queues go on without. A goroutine of the hold
-// tries the first batch again, with growing pauses. Once that is accepted, the rest goes back to the heads of the queues.
-// If the partition has refused for moveAfter while others of its topic work, the items that are certainly not written go
-// back as well, and the partition is avoided for a while: campaigns get another lane. Items whose outcome is unknown wait
-// for their partition, however long.
+// A partition that refuses records, or does not answer, holds up only what must go there. Items that could not be written to it wait in a
+// hold, with all later items for it; the queues go on without. A goroutine of the hold tries the first batch again, with growing pauses.
+// Once that is accepted, the rest goes back to the heads of the queues. If the partition has refused for moveAfter while others of its
+// topic work, the items that are certainly not written go back as well, and the partition is avoided for a while: campaigns get another
+// lane. Items whose outcome is unknown wait for their partition, however long.
 
 // place is what items wait for.
 type place struct {

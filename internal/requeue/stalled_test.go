@@ -91,8 +91,8 @@ func TestOnePartitionRefusesAlone(t *testing.T) {
 	})
 }
 
-// TestWhatWaitsForAPlaceAfterAnotherPartitionHasMoved: what a partition that moves has left for a place that refuses is dropped, also
-// after it has moved; what others have for that place is written when it accepts.
+// TestWhatWaitsForAPlaceAfterAnotherPartitionHasMoved: items of a moving partition for a place that refuses are dropped, even after the
+// move. Items of others for that place are written when it accepts.
 func TestWhatWaitsForAPlaceAfterAnotherPartitionHasMoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory("t.")
@@ -144,7 +144,7 @@ func set(s *fakeSource, leaving, left bool) {
 	s.revoked, s.left = leaving, left
 }
 
-// TestALeaderThatMovesIsNotLogged: leaders move in normal operation. What stays without one for longer is logged.
+// TestALeaderThatMovesIsNotLogged: leaders move in normal operation. A partition without one for longer is logged.
 func TestALeaderThatMovesIsNotLogged(t *testing.T) {
 	for after, logged := range map[time.Duration]bool{300 * time.Millisecond: false, 20 * time.Second: true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -288,8 +288,8 @@ func TestAnOutageMovesNobody(t *testing.T) {
 	})
 }
 
-// TestNothingIsLostOrRepeatedByRefusals: whatever partitions refuse, and when, each job is settled once, after its record
-// was accepted, and no record is written twice where the refusal was certain.
+// TestNothingIsLostOrRepeatedByRefusals: partitions refuse anything at any time. Each job is settled once, after its record was accepted.
+// No record is written twice where the refusal was certain.
 func TestNothingIsLostOrRepeatedByRefusals(t *testing.T) {
 	codes := []kafka.Error{0, 0, kafka.NotEnoughReplicas, kafka.TopicAuthorizationFailed, kafka.MessageSizeTooLarge, kafka.LeaderNotAvailable}
 	testservices.Few(t, 40, func(rt *rapid.T) {

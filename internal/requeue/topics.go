@@ -17,11 +17,11 @@ const (
 	deadRetention    = 30 * 24 * time.Hour
 	resultRetention  = 7 * 24 * time.Hour
 	replaysRetention = 365 * 24 * time.Hour
-	// What a destination has answered is not to be had again.
+	// The answer of a destination cannot be had again.
 	responseRetention = 30 * 24 * time.Hour
 )
 
-// headerBytes is the number of bytes by which the record of a re-enqueued job may exceed an ingress record.
+// headerBytes is how much larger than an ingress record the record of a re-enqueued job may be.
 const headerBytes = 64 << 10
 
 // defaultMaxMessage is Kafka's default of max.message.bytes.
@@ -39,10 +39,10 @@ const (
 	confUnclean        = "unclean.leader.election.enable"
 )
 
-// Kafka frees disk space by whole segments of a partition's log, and never the segment being written. So lanes and
-// timers, from which the janitor deletes what was delivered, have small segments: at most one segment of deleted
-// records per partition stays on disk, and with little traffic it goes with the first record after an hour. A backlog
-// of hundreds of gigabytes makes many segments; for that, larger ones may be configured.
+// Kafka frees disk space by whole segments of a partition's log, and never the segment being written. So lanes and timers, where the
+// janitor deletes delivered records, have small segments. At most one segment of deleted records per partition stays on disk. With little
+// traffic it goes with the first record after an hour. A backlog of hundreds of gigabytes makes many segments; for that, larger ones may
+// be configured.
 const (
 	segmentBytes    = 16 << 20
 	maxSegmentBytes = 128 << 20

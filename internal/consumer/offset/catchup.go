@@ -3,11 +3,11 @@ package offset
 // A catch-up read reads a stretch of the lane before main again, for campaigns that were left behind and have room:
 // Candidate, BeginCatchUp, ClassifyCatchUp for each record, then EndCatchUp or BreakCatchUp.
 
-// Candidate returns the offset at which the next catch-up read begins and how many bytes it should read; ok is false
-// if no campaign that was left behind has room. Usually the offset is the smallest position, since the same read
-// serves other campaigns with room in the range; every fourth time it is that of the campaign served longest ago, so
-// that a fast campaign far behind does not starve the others. It is smaller by up to the length of the read if
-// there are campaigns whose queues probably have room: they would soon need a read of their own over the same records.
+// Candidate returns the first offset of the next catch-up read and how many bytes it should read; ok is false if no campaign that was
+// left behind has room. Usually the offset is the smallest position, since the same read serves other campaigns with room in the range.
+// Every fourth time it is that of the campaign served longest ago, so that a fast campaign far behind does not starve the others. It is
+// smaller by up to the length of the read if there are campaigns whose queues probably have room: they would soon need a read of their
+// own over the same records.
 func (l *Lane) Candidate() (from, bytes int64, ok bool) {
 	var best *campaign
 	oldest := l.reads%4 == 3
@@ -35,15 +35,14 @@ func (l *Lane) Candidate() (from, bytes int64, ok bool) {
 	return from, (room + room/4 + 1 + (best.next-from)/apart) * best.stride, true
 }
 
-// passes reports whether the queue of a campaign that was left behind probably has room, of which it has not told yet, since
-// fewer of its units are open than when it last refused.
+// passes reports whether the queue of a campaign left behind probably has unreported room: fewer of its units are open than when it last
+// refused.
 func (c *campaign) passes() bool {
 	return c.behind && !c.capped && c.capacity <= 0 && c.queued > c.units
 }
 
-// BeginCatchUp determines which campaigns take part in a read that begins at from: those with room, and those with
-// records there whose queue probably has room already, since fewer of their units are open than when it last
-// refused. If the latter waited for GrantCapacity, each would need its own read over the same records.
+// BeginCatchUp determines which campaigns take part in a read that begins at from: those with room, and those with records there whose
+// queue probably has room already (passes). If the latter waited for GrantCapacity, each would need its own read over the same records.
 func (l *Lane) BeginCatchUp(from int64) {
 	l.reads++
 	l.readFrom, l.chasing = from, 0
@@ -116,7 +115,7 @@ func (l *Lane) stopChase(c *campaign) {
 	c.chase, c.passing = false, false
 }
 
-// unasked is the room with which a campaign is tried whose queue has not told of any.
+// unasked is the room for a trial of a campaign whose queue has reported none.
 func (c *campaign) unasked() int64 { return max(1, c.granted/4) }
 
 // EndCatchUp records that the read covered everything before the offset to, with the given bytes of records.

@@ -288,8 +288,7 @@ func (l *Lane) GrantCapacity(hash uint64, units int64) bool {
 	return true
 }
 
-// Probe lets every campaign that was left behind, and of which nothing is open, be tried once more. Of the others, a record that
-// is settled will make room.
+// Probe lets every campaign left behind with nothing open be tried once more. Of the others, a record that is settled will make room.
 func (l *Lane) Probe() {
 	for _, c := range l.campaigns {
 		if c.behind && !c.capped && c.capacity <= 0 && c.open == 0 {

@@ -86,8 +86,8 @@ func TestABrokenCatchUpGoesOn(t *testing.T) {
 	}
 }
 
-// TestOnlyWhatHasNothingOpenIsTried: while a record of a campaign is open, its queue will tell of room; if that is lost, the
-// campaign is tried once nothing of it is open, for no more than a little of what it was last granted.
+// TestOnlyWhatHasNothingOpenIsTried: while a record of a campaign is open, its queue will report room. If that report is lost, the
+// campaign is tried once it has nothing open, with a little of its last grant.
 func TestOnlyWhatHasNothingOpenIsTried(t *testing.T) {
 	l, h := NewLane(0), delivery.CampaignHash("c")
 	for o := range int64(1000) {

@@ -9,9 +9,8 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// readSim drives one lane over a log of records of one size, with a handler that does as package pacer does: a queue
-// holds two seconds' worth of its campaign's jobs, at least 16, and tells of its room once it is half empty and a
-// job of it was refused. It counts what is read.
+// readSim drives one lane over a log of records of one size and counts what is read. Its handler does as package pacer does: a queue
+// holds two seconds' worth of its campaign's jobs, at least 16. The queue reports room once it is half empty and a job of it was refused.
 type readSim struct {
 	lane  *Lane
 	log   []int // the campaign of each record
@@ -29,7 +28,7 @@ type readSim struct {
 
 const (
 	simRecord = 450 // bytes
-	// What the reader of a lane fetches and hands over at once.
+	// How much the reader of a lane fetches and hands over at once.
 	laneJobs      = 1000
 	minFetchBytes = 16 << 10
 	maxFetchBytes = 256 << 10
@@ -167,7 +166,7 @@ func TestLaneReadsLittleMoreThanIsSent(t *testing.T) {
 
 const simSeconds = 60
 
-// run sends for a minute, in which no campaign may run out of jobs.
+// run sends for a minute. Meanwhile no campaign may run out of jobs.
 func (s *readSim) run(t *testing.T) {
 	t.Helper()
 	s.main()

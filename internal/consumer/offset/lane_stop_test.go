@@ -8,7 +8,7 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// stopSim is a lane in which jobs are settled in any order. It counts what a stop would send again.
+// stopSim is a lane whose jobs are settled in any order. It counts what a stop would send again.
 type stopSim struct {
 	*Lane
 	hash    []uint64 // of each record's campaign
@@ -74,7 +74,7 @@ func (s *stopSim) stop(t *testing.T) {
 	}
 }
 
-// A graceful stop sends nothing again, whatever was sent while other jobs waited.
+// A graceful stop sends nothing again, even if jobs were sent while others waited.
 func TestAStopOfALaneRepeatsNothing(t *testing.T) {
 	for name, c := range map[string]struct {
 		campaigns, records int

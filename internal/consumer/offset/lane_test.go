@@ -385,7 +385,7 @@ func TestLaneCapsTheBytesOfOneCampaign(t *testing.T) {
 	}
 }
 
-// What was settled farthest is left out, positions never, when a commit has no room.
+// A commit without room leaves out the offsets settled farthest, never positions.
 func TestLaneMetadataTrims(t *testing.T) {
 	p := lanePositions{main: 1 << 20}
 	for i := range maxLaneCampaigns {

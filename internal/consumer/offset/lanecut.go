@@ -19,7 +19,7 @@ func (l *Lane) Raise(first int64) (moved bool) {
 	return moved
 }
 
-// Span returns the smallest and the greatest of the offsets at which the readers go on.
+// Span returns the smallest and the greatest of the readers' next offsets.
 func (l *Lane) Span() (low, high int64) {
 	low = l.main
 	for _, c := range l.campaigns {

@@ -2,8 +2,8 @@ package offset
 
 import "testing"
 
-// FuzzLaneMetadata: the metadata of a lane's commit, whole or as it may be damaged, never panics, nor does what is done
-// with a lane that is restored from it; and what is committed then is read again as the same.
+// FuzzLaneMetadata: metadata of a lane's commit, whole or damaged, never panics. Use of a lane restored from it does not panic either,
+// and that lane's commit is read back the same.
 func FuzzLaneMetadata(f *testing.F) {
 	f.Add(int64(7), "AQIhA40MFJRw1E+UAA4HC015ENglkAwJCBf823P6DqE6sw0CAAAFAP+66nrMPgh/", []byte{5})
 	f.Add(int64(0), "", []byte{1, 2, 3})

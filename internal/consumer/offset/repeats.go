@@ -22,10 +22,10 @@ type Origins struct {
 // NewOrigins returns Origins without users.
 func NewOrigins() *Origins { return &Origins{seed: maphash.MakeSeed()} }
 
-// arrival is one arrival of a job in a lane or a timer. A job that comes back from a timer has made another hop, so its
-// second arrival does not repeat the first; the twins that a crash between produce and commit, or a lost answer, leaves
-// behind are equal in every field. The content counts, too: a log that has lost its end gives other records the offsets of the
-// lost ones, and the id of a topic is not always known.
+// arrival is one arrival of a job in a lane or a timer. A job that comes back from a timer has made another hop, so its second arrival
+// does not repeat the first. A crash between produce and commit, or a lost answer, leaves twins that are equal in every field. The
+// content counts, too: a log that has lost its end gives other records the offsets of the lost ones, and the id of a topic is not always
+// known.
 type arrival struct {
 	origin          delivery.Origin
 	attempt         int

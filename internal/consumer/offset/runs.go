@@ -7,14 +7,14 @@ import (
 
 // The metadata of a window says which offsets beyond the committed one are settled.
 //
-// The offsets are divided into chunks of eight, by their absolute value, so that a chunk stays the same when the
-// committed offset moves. The body begins with the chunk of the committed offset, and consists of pairs: a number of
-// chunks that are settled as a whole, then a number of chunks, of which it contains a byte each, with a bit for every
-// settled offset. Both numbers are uvarints. The second may be missing at the end.
+// The offsets are divided into chunks of eight, by their absolute value, so that a chunk stays the same when the committed offset moves.
+// The body begins with the chunk of the committed offset, and consists of pairs. A pair is a number of wholly settled chunks, then a
+// number of other chunks. Each of the latter has a byte, with a bit for every settled offset. Both numbers are uvarints. The second may
+// be missing at the end.
 //
-// What a body takes depends on the chunks that are not settled as a whole only. Settling a chunk never makes it longer:
-// one between others begins a new pair only where this is shorter. So the size that a meter finds for the open offsets
-// is one that no body exceeds, whichever of them are settled until then.
+// The size of a body depends only on the chunks that are not wholly settled. Settling a chunk never makes it longer: one between others
+// begins a new pair only where this is shorter. So the size that a meter finds for the open offsets is one that no body exceeds,
+// whichever of them are settled until then.
 
 const chunkBits = 3
 

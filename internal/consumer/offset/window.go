@@ -35,7 +35,7 @@ type read struct {
 	done, back bool
 }
 
-// MaxOpen is the greatest number of open offsets for which HasCapacity may be asked to leave room.
+// MaxOpen is the greatest number of open offsets that HasCapacity may leave room for.
 const MaxOpen = 20_000
 
 // NewWindow returns a Window that starts at the offset base.
@@ -62,8 +62,8 @@ func (w *Window) Committed() int64 { return w.base }
 // Open returns the number of open offsets that were not given back.
 func (w *Window) Open() int { return w.open - w.back }
 
-// Read registers the record at offset, the next one in the log or one that was given back, with its size in bytes, and reports
-// whether it is to be handed over; false means that it was settled before, or is open. Offsets that were not given back must ascend.
+// Read registers the record at offset (the next one in the log, or one given back) with its size in bytes. It reports whether to hand the
+// record over; false means that it was settled before, or is open. Offsets that were not given back must ascend.
 func (w *Window) Read(offset, size int64) bool {
 	w.Pass(offset)
 	if offset < w.next {

@@ -138,8 +138,8 @@ func TestWindowAgreesWithSets(t *testing.T) {
 	})
 }
 
-// Whatever is read while there is room, and settled in whatever order, the metadata of every commit fits and comes back,
-// also after a restart; and a window has room for thousands of jobs.
+// The metadata of every commit fits and comes back, even after a restart, for records read while there is room and settled in any order.
+// A window has room for thousands of jobs.
 func TestSettledMetadataFits(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		base := rapid.Int64Range(0, 1<<50).Draw(rt, "base")
