@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/net/netutil"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/pacer/pacer/internal/console/page"
@@ -26,6 +27,7 @@ const (
 	writeTimeout      = 30 * time.Second
 	idleTimeout       = 2 * time.Minute
 	maxHeaderBytes    = 16 << 10
+	maxConnections    = 1024     // of one address; further ones wait until one is closed
 	maxBodyBytes      = 64 << 10 // of forms and of changes
 	maxGathers        = 4        // concurrent scrapes; further ones are answered 503
 	gatherTimeout     = 10 * time.Second
@@ -124,7 +126,7 @@ func (s *Server) serveOne(ctx context.Context, e endpoint) error {
 		ErrorLog:          slog.NewLogLogger(s.Logger.Handler(), slog.LevelWarn),
 	}
 	served := make(chan error, 1)
-	go func() { served <- srv.Serve(e) }()
+	go func() { served <- srv.Serve(netutil.LimitListener(e, maxConnections)) }()
 	if e.metrics {
 		s.Logger.Info("metrics are served", "address", e.Addr().String())
 	} else {

@@ -191,3 +191,33 @@ func TestHeaderIsBounded(t *testing.T) {
 		t.Errorf("status %d", resp.StatusCode)
 	}
 }
+
+// TestConnectionsAreBounded: connections that ask for nothing keep others waiting, and take no more of the machine.
+func TestConnectionsAreBounded(t *testing.T) {
+	l, address := listen(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	s := newServer()
+	go func() { done <- s.serve(ctx, endpoint{Listener: l, handler: s.routes()}) }()
+	defer func() { cancel(); <-done }()
+	all := make([]net.Conn, maxConnections+1)
+	for i := range all {
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		all[i] = c
+	}
+	last := all[maxConnections]
+	_, _ = io.WriteString(last, "GET /healthz HTTP/1.0\r\n\r\n")
+	_ = last.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
+	if n, err := last.Read(make([]byte, 1)); n != 0 {
+		t.Fatalf("one connection too many is answered: %v", err)
+	}
+	_ = all[0].Close()
+	_ = last.SetReadDeadline(time.Now().Add(20 * time.Second))
+	if _, err := io.ReadAll(last); err != nil {
+		t.Errorf("not answered when another was closed: %v", err)
+	}
+}
