@@ -96,6 +96,7 @@ func smevJobOf(document string) string {
 func startSMEVEnd(t *testing.T, d *destination) sinkEnd {
 	var a *sinktest.Adapter
 	var clients sync.Map // ids of jobs, by client's id
+	searches := searches{registered: map[string]bool{}, unspent: map[string]int{}}
 	faulty := func(id, call string) bool {
 		return call == "response" && d.faultOf(id) == gone || d.faultOf(id) != gone && oneOf(id, "send", "response") == call
 	}
@@ -118,8 +119,8 @@ func startSMEVEnd(t *testing.T, d *destination) sinkEnd {
 			id := smevJobOf(r.Content)
 			clients.Store(r.ClientID, id)
 			v := d.arrivesFor(id, c.Connection, role{begins: true, faulty: faulty(id, "send")})
-			if v.isTaken() {
-				a.Register(r)
+			if searches.spend(r.ClientID, v.isTaken(), func() { a.Register(r) }) {
+				t.Errorf("%s was sent without a search for it that had found nothing", id)
 			}
 			d.treat(c, v, func(v *visit) {
 				if v.does == refuses {
@@ -135,6 +136,9 @@ func startSMEVEnd(t *testing.T, d *destination) sinkEnd {
 			if !known || !f.Response {
 				does := d.deafOrDoubts()
 				say(c, does, func() {})
+				if does == faultless {
+					searches.note(f.ClientID)
+				}
 				return does != faultless
 			}
 			// Only a final response says what became of the job.
@@ -164,9 +168,39 @@ func startSMEVEnd(t *testing.T, d *destination) sinkEnd {
 			for _, r := range a.Requests() {
 				ids = append(ids, smevJobOf(r.Content))
 			}
-			onceEach(t, ids, d.fates())
+			slices.Sort(ids)
+			onceEach(t, slices.Compact(ids), d.fates())
 		},
 	}
+}
+
+// searches are the searches for requests that the adapter has not registered. Each allows one send: a send that was given up on its way may
+// be registered after the next search.
+type searches struct {
+	mu         sync.Mutex
+	registered map[string]bool // by client's id
+	unspent    map[string]int
+}
+
+// note counts a search.
+func (s *searches) note(client string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.registered[client] {
+		s.unspent[client]++
+	}
+}
+
+// spend counts a send, which is registered if it is taken, and reports whether no search preceded it.
+func (s *searches) spend(client string, taken bool, register func()) (unsearched bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unspent[client]--
+	if taken {
+		s.registered[client] = true
+		register()
+	}
+	return s.unspent[client] < 0
 }
 
 // onceEach: the request of each job that was taken is registered, and none twice.
