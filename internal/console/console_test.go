@@ -170,14 +170,20 @@ func TestDisabled(t *testing.T) {
 	}
 }
 
-// TestHeaderIsBounded: a client cannot make the daemon keep a large header.
-func TestHeaderIsBounded(t *testing.T) {
+// served starts a server for the test, and returns its address.
+func served(t *testing.T) (address string) {
 	l, address := listen(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	s := newServer()
 	go func() { done <- s.serve(ctx, endpoint{Listener: l, handler: s.routes()}) }()
-	defer func() { cancel(); <-done }()
+	t.Cleanup(func() { cancel(); <-done })
+	return address
+}
+
+// TestHeaderIsBounded: a client cannot make the daemon keep a large header.
+func TestHeaderIsBounded(t *testing.T) {
+	address := served(t)
 	req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/healthz", nil)
 	req.Header.Set("X-Large", strings.Repeat("x", 64<<10))
 	tr := &http.Transport{}
@@ -194,12 +200,7 @@ func TestHeaderIsBounded(t *testing.T) {
 
 // TestConnectionsAreBounded: connections that ask for nothing keep others waiting, and take no more of the machine.
 func TestConnectionsAreBounded(t *testing.T) {
-	l, address := listen(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	s := newServer()
-	go func() { done <- s.serve(ctx, endpoint{Listener: l, handler: s.routes()}) }()
-	defer func() { cancel(); <-done }()
+	address := served(t)
 	all := make([]net.Conn, maxConnections+1)
 	for i := range all {
 		c, err := net.Dial("tcp", address)
