@@ -22,8 +22,8 @@ type budget struct {
 	shares [2]*share // the first is served first
 }
 
-// share is a part of the budget. Fetches wait for theirs in the order of their claims; an answer that is larger than the bytes claimed
-// for it is charged without waiting, because it is in memory already.
+// share is a part of the budget. Fetches wait for theirs in the order of their claims. For an answer larger than its claim see room in
+// fetchMemory.
 type share struct {
 	*budget
 	held    int64

@@ -132,8 +132,9 @@ type fetchMemory struct {
 	need         int64 // of jobs, since there was no memory for them
 }
 
-// largestClaim is the part of the budget that is claimed for an answer at most. The excess of a larger one is charged without waiting: at
-// most largestClaim answers are read at a time.
+// largestClaim divides the budget: an answer claims at most that part of it. The excess of an answer with the largest claim is charged
+// without waiting, and at most largestClaim such answers are read at a time. Any other answer ends if its excess is not free, and the next
+// fetch claims more.
 const largestClaim = 4
 
 // room returns what charges the bytes of an answer beyond its claim, if they are free, and what gives them back at the end. A connection may

@@ -82,8 +82,8 @@ func (c *shardClock) at(at int64) (now int64, known bool) {
 }
 
 // judge finds out why a script found the clock outside the foretold range. It returns an error if the clock has jumped, and nil if the
-// call is to be sent again. It is nil if the call took as long as the clock is off. It is nil, too, if this machine stood still: another
-// daemon saw the clock meanwhile.
+// call is to be sent again: the call took as long as the clock is off, or this machine stood still, as another daemon shows that saw the
+// clock meanwhile.
 func (r *runner) judge(c *call, sent, received int64) error {
 	var now, unseen int64
 	if _, err := fmt.Sscanf(c.err.Error(), "CLOCK %d %d", &now, &unseen); err != nil || c.head.low == 0 {

@@ -181,9 +181,9 @@ func (o *outbox) closeLanes() {
 	o.rings[lanes] = nil
 }
 
-// dropIfRevoked drops an item whose partition has moved to another daemon, which has its job now, or is about to move, if the item is one
-// for a lane and certainly not written. A job that was sent is written to its timer, or as a dead letter, as long as its partition is
-// here.
+// dropIfRevoked drops an item whose partition has moved to another daemon, which has its job now. If the partition is about to move, it drops
+// an item for a lane that is certainly not written. A job that was sent is written to its timer, or as a dead letter, as long as its
+// partition is here.
 func (o *outbox) dropIfRevoked(it *item) bool {
 	leaving, left := it.job.Source.Revoked()
 	if !left && (!leaving || it.unknown || classOf(it.to) != lanes) {

@@ -76,7 +76,7 @@ func newWindow(span int64, algorithm string) *window {
 // Sixty buckets of a sliding window are a little more than a span. Units that leave a used-up window are granted again at once. With
 // buckets of a sixtieth of the span, that is a moment after the begin of the sixty-first. They would count for all of it, and a sixtieth
 // of the limit would never be used. With longer buckets it is before the end of the sixtieth, if the ask and the dispatch are within the
-// difference. The difference is 0.6 s, but between a thousandth and a hundred-and-fiftieth of the span.
+// difference. The difference is 0.6 s, at most a 150th and at least a 1,000th of the span.
 func Step(w delivery.Window) int64 { return stepOf(w.Algorithm, w.Span.Microseconds()) }
 
 func stepOf(algorithm string, span int64) int64 {
