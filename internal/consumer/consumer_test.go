@@ -170,11 +170,20 @@ func TestJobsThatAreInALaneAlreadyAreNotRepeated(t *testing.T) {
 		}
 		first.stop()
 		r.produce(r.opt.LaneTopic, 0, records...)
-		second := r.start(newFake(), func(o *Options) { o.lanesFirst = patience })
-		r.eventually("all are committed", func() bool {
-			return r.committed(r.jobs(), 0) == jobs && r.committed(r.opt.LaneTopic, 0) == moved
-		})
+		paused := newFake()
+		paused.refuse = func(*delivery.Job) bool { return true }
+		waits := r.start(paused, func(o *Options) { o.lanesFirst = patience })
+		r.eventually("ingress is committed", func() bool { return r.committed(r.jobs(), 0) == jobs })
+		waits.stop()
+		if n := len(waits.seen); n != jobs-moved {
+			t.Fatalf("%d jobs were handed over while those in the lane had to wait, not %d", n, jobs-moved)
+		}
+		second := r.start(newFake())
+		r.eventually("the lane is committed", func() bool { return r.committed(r.opt.LaneTopic, 0) == moved })
 		second.stop()
+		for id, n := range waits.seen {
+			second.seen[id] += n
+		}
 		if n := len(second.seen); n != jobs {
 			t.Errorf("%d of %d jobs were handed over", n, jobs)
 		}

@@ -30,6 +30,9 @@ type holding struct {
 func (t *assignment) add(gained []partition) {
 	t.change(func(held map[partition]*holding) {
 		for _, at := range gained {
+			if place, _ := t.opt.place(at.Topic); place == delivery.FromIngress {
+				t.recalls.Store(true)
+			}
 			if !t.ending {
 				h := &holding{partition: at, done: make(chan struct{})}
 				h.from, _ = t.opt.place(at.Topic)
@@ -111,7 +114,7 @@ func (t *assignment) reader(s *source) (run func(context.Context) *start) {
 		memory: fetchMemory{last: min(1<<20, t.budget.limit/16)}, // a batch is no larger by Kafka's default
 	}
 	if s.from == delivery.FromLane {
-		r := &laneReader{reader: base, idle: t.idle}
+		r := &laneReader{reader: base, idle: t.idle, recalls: &t.recalls}
 		return r.run
 	}
 	read := 0
@@ -141,6 +144,7 @@ func (t *assignment) laneRepeats() (lanes []*offset.Repeats) {
 
 // awaitLanes waits until the lanes are read up to where they end now, as far as queues have room, so that jobs of ingress which are in a lane already are recognised.
 func (t *assignment) awaitLanes() {
+	defer t.recalls.Store(false)
 	ctx, cancel := context.WithTimeout(t.work, t.opt.lanesFirst)
 	defer cancel()
 	var lanes []partition

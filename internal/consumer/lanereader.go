@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/pacer/pacer/internal/broker"
@@ -23,10 +24,11 @@ const (
 // behind and have room again.
 type laneReader struct {
 	reader
-	idle  *broker.Poll
-	probe <-chan time.Time
-	saved float64       // part of the bytes of records that their batches, which are compressed, do not take; a moving average
-	named namedCampaign // by the last record
+	idle    *broker.Poll
+	recalls *atomic.Bool // see assignment
+	probe   <-chan time.Time
+	saved   float64       // part of the bytes of records that their batches, which are compressed, do not take; a moving average
+	named   namedCampaign // by the last record
 
 	stopped bool    // the main reader may not go on before a campaign has finished
 	full    lasting // stopped
@@ -225,6 +227,12 @@ func (v *visit) record(rec *delivery.Record) error {
 	}
 	switch v.classify(r.src.lane, hash, rec.Offset) {
 	case offset.Skip:
+		if !v.catchUp && r.recalls.Load() {
+			if j == nil {
+				j = r.decode(rec, v.now)
+			}
+			r.src.repeats.Repeated(j, rec.Offset)
+		}
 		return nil
 	case offset.Stop:
 		v.stopped = true
