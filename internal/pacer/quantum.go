@@ -7,8 +7,9 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// takeSmoothing is about how many takes the average duration is taken over.
-const takeSmoothing = 16
+// riseSmoothing and fallSmoothing are about how many takes the average duration is taken over: longer ones count at once, since their slots are lost, and
+// shorter ones later.
+const riseSmoothing, fallSmoothing = 4, 16
 
 // quantum is the stretch of a timeline that a queue asks for at once. It is just long enough for the takes to stay within their budget.
 // It is computed in advance from the rates of the queues that have jobs, so that ten thousand campaigns do not first overload the store.
@@ -30,7 +31,13 @@ func newQuantum(shortest, longest time.Duration, budget int) quantum {
 }
 
 // observe records the duration of a take.
-func (q *quantum) observe(d int64) { q.lasts += (d - q.lasts) / takeSmoothing }
+func (q *quantum) observe(d int64) {
+	if d > q.lasts {
+		q.lasts += (d - q.lasts) / riseSmoothing
+	} else {
+		q.lasts += (d - q.lasts) / fallSmoothing
+	}
+}
 
 // adapt lengthens the quantum at once if necessary, and shortens it gradually.
 func (q *quantum) adapt() {
