@@ -3,15 +3,11 @@ package apns
 import (
 	"encoding/json"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/httpcall"
 )
-
-// defaultWait is how long a job waits whose device gets too many, where the service does not say.
-const defaultWait = time.Minute
 
 // said is the body of an answer.
 type said struct {
@@ -19,12 +15,14 @@ type said struct {
 	Timestamp int64  `json:"timestamp"` // milliseconds; 410 only
 }
 
-// Reasons, by what they are about.
-var (
-	gone   = []string{"Unregistered", "ExpiredToken"}
-	ofJob  = []string{"BadDeviceToken", "DeviceTokenNotForTopic", "BadCollapseId", "BadExpirationDate", "BadMessageId", "DuplicateHeaders", "MissingDeviceToken", "PayloadEmpty", "PayloadTooLarge"}
-	ending = []string{"IdleTimeout", "Shutdown", "TooManyProviderTokenUpdates"} // of the connection
-)
+// codes are the service's reasons. An unreachable one ends the use of its connection.
+var codes = httpcall.Codes{Wait: time.Minute, Classes: map[string]delivery.ResultClass{
+	"Unregistered": delivery.Rejected, "ExpiredToken": delivery.Rejected, "410": delivery.Rejected,
+	"BadDeviceToken": delivery.Permanent, "DeviceTokenNotForTopic": delivery.Permanent, "BadCollapseId": delivery.Permanent,
+	"BadExpirationDate": delivery.Permanent, "BadMessageId": delivery.Permanent, "DuplicateHeaders": delivery.Permanent,
+	"MissingDeviceToken": delivery.Permanent, "PayloadEmpty": delivery.Permanent, "PayloadTooLarge": delivery.Permanent,
+	"IdleTimeout": delivery.Unreachable, "Shutdown": delivery.Unreachable, "TooManyProviderTokenUpdates": delivery.Unreachable,
+}}
 
 // settings are the reasons about what the configuration says, or a job where the configuration leaves it to jobs.
 var settings = map[string]string{
@@ -40,43 +38,23 @@ func read(a httpcall.Answer) (s said) {
 
 // retires reports whether an answer ends the use of its connection.
 func retires(a httpcall.Answer) bool {
-	return a.Status != http.StatusOK && slices.Contains(ending, read(a).Reason)
+	return a.Status != http.StatusOK && codes.Classes[read(a).Reason] == delivery.Unreachable
 }
 
 // classify returns the result for an answer; byJob reports whether a setting is a template, so that its value is the job's.
-//
-//	200                                                       delivered
-//	410 (Unregistered, ExpiredToken)                          rejected, with the time since when
-//	reasons about the token, the payload or the id            permanent
-//	reasons about topic, type or priority                     misconfigured; permanent where the job gave it
-//	429 TooManyRequests                                       throttled, this recipient
-//	IdleTimeout, Shutdown, TooManyProviderTokenUpdates        unreachable: another connection
-//	403, and every other 4xx                                  misconfigured
-//	5xx                                                       temporary; throttled if 503 says for how long
 func classify(a httpcall.Answer, byJob func(key string) bool, now time.Time) delivery.Result {
-	res := a.ByStatus(now)
-	if res.Class == delivery.Delivered {
+	body := read(a)
+	res := codes.Judge(a, body.Reason, now)
+	switch key, isSetting := settings[body.Reason]; {
+	case res.Class == delivery.Delivered:
 		if id := a.Header.Get("Apns-Id"); id != "" {
 			res.Provider = &delivery.Provider{MessageID: id}
 		}
 		return res
-	}
-	body := read(a)
-	key, isSetting := settings[body.Reason]
-	switch {
-	case slices.Contains(gone, body.Reason) || a.Status == http.StatusGone:
-		res.Class = delivery.Rejected
-	case slices.Contains(ofJob, body.Reason):
-		res.Class = delivery.Permanent
 	case isSetting && byJob(key):
 		res.Class = delivery.Permanent
-	case slices.Contains(ending, body.Reason):
-		res.Class, res.By, res.RetryAfter = delivery.Unreachable, delivery.ByUnknown, 0
-	case a.Status == http.StatusTooManyRequests:
-		res.Class, res.Scope = delivery.Throttled, delivery.ScopeRecipient
-		if res.RetryAfter == 0 {
-			res.RetryAfter = defaultWait
-		}
+	case body.Reason == "TooManyRequests":
+		res.Scope = delivery.ScopeRecipient
 	}
 	res = a.Refusal(res, body.Reason)
 	if body.Reason != "" && res.Class == delivery.Rejected && body.Timestamp > 0 {

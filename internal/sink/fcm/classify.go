@@ -2,17 +2,12 @@ package fcm
 
 import (
 	"encoding/json"
-	"net/http"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/httpcall"
 )
-
-// defaultWait is how long to wait after a refusal for a quota that does not say; the service asks for a minute.
-const defaultWait = time.Minute
 
 // Types of the details of an error.
 const (
@@ -22,8 +17,9 @@ const (
 
 // said is the body of an answer.
 type said struct {
-	Name  string `json:"name"`
-	Error *struct {
+	Name   string `json:"name"`
+	Status string `json:"status"` // of an error, by services like it
+	Error  *struct {
 		Status  string `json:"status"`
 		Details []struct {
 			Type       string `json:"@type"`
@@ -39,7 +35,7 @@ type said struct {
 // code returns the service's own code of the error, else the general one, which is not one of its own.
 func (s *said) code() string {
 	if s.Error == nil {
-		return ""
+		return s.Status
 	}
 	for _, d := range s.Error.Details {
 		if d.Type == fcmError && d.ErrorCode != "" {
@@ -49,13 +45,20 @@ func (s *said) code() string {
 	return s.Error.Status
 }
 
-// ofJob are the codes about a message or its token. Only some tokens need the project's key of APNs or of web push. The service says
-// INVALID_ARGUMENT and NOT_FOUND without more for single messages too, and a single answer does not tell these from wrong settings. The
-// pacer can: 50 refusals in a row hold the campaign.
-var ofJob = []string{"INVALID_ARGUMENT", "SENDER_ID_MISMATCH", "THIRD_PARTY_AUTH_ERROR", "NOT_FOUND"}
+// codes are those of the service. It is throttled for a minute, as it asks for. Only some tokens need the project's key of APNs or of web
+// push. The service says INVALID_ARGUMENT and NOT_FOUND without more for single messages too, and a single answer does not tell these from
+// wrong settings. The pacer can: 50 refusals in a row hold the campaign.
+var codes = httpcall.Codes{Wait: time.Minute, Classes: map[string]delivery.ResultClass{
+	"UNREGISTERED":     delivery.Rejected,
+	"INVALID_ARGUMENT": delivery.Permanent, "SENDER_ID_MISMATCH": delivery.Permanent, "THIRD_PARTY_AUTH_ERROR": delivery.Permanent, "NOT_FOUND": delivery.Permanent,
+	"QUOTA_EXCEEDED": delivery.Throttled,
+}}
 
 // aboutRecipient reports whether it is the quota of one device or topic that is used up.
 func (s *said) aboutRecipient() bool {
+	if s.Error == nil {
+		return false
+	}
 	for _, d := range s.Error.Details {
 		if d.Type != quotaFailure {
 			continue
@@ -72,43 +75,25 @@ func (s *said) aboutRecipient() bool {
 	return false
 }
 
-// classify returns the result for an answer:
-//
-//	200                             delivered
-//	UNREGISTERED                    rejected
-//	codes about the job (ofJob)     permanent
-//	QUOTA_EXCEEDED, any other 429   throttled, a minute if it does not say; the recipient alone if the quota is his
-//	503 with Retry-After            throttled
-//	other 5xx                       temporary
-//	other, 401 and 403 among them   misconfigured; a 404 that is not the service's own, too
-func classify(a httpcall.Answer, now time.Time) delivery.Result {
+// classify returns the result for an answer by the codes of the service. An answer with a status of success that is an error, or that is no
+// object, is temporary: it is not the service's own.
+func classify(a httpcall.Answer, codes *httpcall.Codes, now time.Time) delivery.Result {
 	var body said
 	if json.Unmarshal(a.Body, &body) != nil {
 		body = said{}
 	}
-	res := a.ByStatus(now)
-	if res.Class == delivery.Delivered && body.Error == nil && !a.Foreign() {
+	code := body.code()
+	res := codes.Judge(a, code, now)
+	switch {
+	case res.Class == delivery.Delivered && body.Error == nil && !a.Foreign():
 		if body.Name != "" {
 			res.Provider = &delivery.Provider{MessageID: body.Name}
 		}
 		return res
-	}
-	code := body.code()
-	switch {
-	case code == "UNREGISTERED":
-		res.Class = delivery.Rejected
-	case slices.Contains(ofJob, code):
-		res.Class = delivery.Permanent
-	case code == "QUOTA_EXCEEDED" || a.Status == http.StatusTooManyRequests:
-		res.Class, res.By = delivery.Throttled, delivery.ByUnknown
-		if res.RetryAfter = a.Wait(now); res.RetryAfter == 0 {
-			res.RetryAfter = defaultWait
-		}
-		if body.Error != nil && body.aboutRecipient() {
-			res.Scope = delivery.ScopeRecipient
-		}
-	case res.Class == delivery.Delivered: // an error with a status of success, or a proxy's page
+	case res.Class == delivery.Delivered:
 		res.Class, res.By = delivery.Temporary, delivery.ByNobody
+	case res.Class == delivery.Throttled && body.aboutRecipient():
+		res.Scope = delivery.ScopeRecipient
 	}
 	return a.Refusal(res, code)
 }

@@ -137,7 +137,7 @@ func TestClassify(t *testing.T) {
 		if tt.after != "" {
 			h.Set("Retry-After", tt.after)
 		}
-		res := classify(httpcall.Answer{Status: tt.status, Header: h, Body: []byte(tt.body), Whole: true}, now)
+		res := classify(httpcall.Answer{Status: tt.status, Header: h, Body: []byte(tt.body), Whole: true}, &codes, now)
 		code := ""
 		if res.Provider != nil {
 			code = res.Provider.Code

@@ -10,9 +10,6 @@ import (
 	"github.com/pacer/pacer/internal/sink/httpcall"
 )
 
-// defaultWait is how long everybody waits after a refusal for too much traffic, which does not say.
-const defaultWait = 10 * time.Second
-
 // said is the body of an answer.
 type said struct {
 	Code      string `json:"code"`
@@ -21,26 +18,24 @@ type said struct {
 }
 
 const (
-	aboutMessage     = "801" // begins the codes that are about the message
+	taken            = "80000000"
+	noRight          = "80300011" // to send messages of this level
 	aboutCredentials = "802"
+	unknown          = "other"
 )
 
-// meaning is what a code says.
-type meaning struct {
-	class delivery.ResultClass
-	scope delivery.Scope
-}
-
-// codes are those of the service that are not told by their beginning.
-var codes = map[string]meaning{
-	"80000000": {class: delivery.Delivered},
-	"80100000": {class: delivery.Rejected}, // some tokens are not valid
-	"80300007": {class: delivery.Rejected}, // all tokens are not valid
-	"80300008": {class: delivery.Permanent},
-	"80300010": {class: delivery.Permanent}, // too many tokens
-	"80300002": {class: delivery.Misconfigured},
-	"80300011": {delivery.Misconfigured, delivery.ScopeCampaign}, // no right to send messages of this level
-}
+// codes are those of the service, or how they begin.
+var codes = httpcall.Codes{Wait: 10 * time.Second, Classes: map[string]delivery.ResultClass{
+	taken:      delivery.Delivered,
+	"80100000": delivery.Rejected, // some tokens are not valid
+	"80300007": delivery.Rejected, // all tokens are not valid
+	"80300008": delivery.Permanent,
+	"80300010": delivery.Permanent, // too many tokens
+	"801":      delivery.Permanent, // about the message
+	"80300002": delivery.Misconfigured, noRight: delivery.Misconfigured, aboutCredentials: delivery.Misconfigured,
+	unknown: delivery.Temporary,
+	"503":   delivery.Throttled, // too much traffic
+}}
 
 // read returns what an answer says; of one that was cut off its code, which comes first.
 func read(a httpcall.Answer) (s said) {
@@ -52,59 +47,45 @@ func read(a httpcall.Answer) (s said) {
 	return s
 }
 
-// classify returns the result for an answer. Its code counts before its status: the service says failure with 200, too.
-//
-//	80000000                              delivered
-//	80300007, 80100000                    rejected: the token is not valid; misconfigured, for the campaign, where it lacks a right
-//	other 801…, 80300008, 80300010        permanent: the message
-//	802…, 80300002; 401, 404, other 4xx   misconfigured
-//	80300011                              misconfigured, for the campaign: a right to send such messages
-//	503, 429                              throttled
-//	other codes, 5xx                      temporary
-//	2xx without a code                    temporary: that is not the service
+// classify returns the result for an answer. The service says failure with a status of success, too, and always has a code there.
 func classify(a httpcall.Answer, now time.Time) delivery.Result {
-	res := a.ByStatus(now)
-	body := read(a)
-	switch {
-	case a.Status == http.StatusServiceUnavailable || a.Status == http.StatusTooManyRequests:
-		res.Class, res.By = delivery.Throttled, delivery.ByUnknown
-		if res.RetryAfter == 0 {
-			res.RetryAfter = defaultWait
-		}
-	case body.Code != "" && a.Status < http.StatusInternalServerError:
-		m := body.meaning()
-		res.Class, res.Scope = m.class, m.scope
-	case res.Class == delivery.Delivered:
-		res.Class, res.By = delivery.Temporary, delivery.ByNobody
+	body, key := read(a), ""
+	if a.Status < http.StatusTooManyRequests {
+		key = body.key()
 	}
-	if res.Class == delivery.Delivered {
+	res := codes.Judge(a, key, now)
+	switch {
+	case res.Class == delivery.Delivered && body.Code == "":
+		res.Class, res.By = delivery.Temporary, delivery.ByNobody
+	case res.Class == delivery.Delivered:
 		if body.RequestID != "" {
 			res.Provider = &delivery.Provider{MessageID: body.RequestID}
 		}
 		return res
+	case key == noRight:
+		res.Scope = delivery.ScopeCampaign
 	}
 	return a.Refusal(res, body.Code)
 }
 
-// meaning returns what the code says.
-func (s *said) meaning() meaning {
-	m, known := codes[s.Code]
+// key returns the one of the codes that an answer means: where tokens were refused, the message says more.
+func (s *said) key() string {
 	var tokens struct {
 		Success json.Number `json:"success"`
 	}
+	class, known := codes.Classes[s.Code]
 	switch {
-	case m.class == delivery.Rejected && known && strings.Contains(s.Msg, "noPushTypeRight"):
-		return meaning{delivery.Misconfigured, delivery.ScopeCampaign}
-	case m.class == delivery.Rejected && known && json.Unmarshal([]byte(s.Msg), &tokens) == nil && tokens.Success == "1": // there was one token
-		return meaning{class: delivery.Delivered}
-	case known:
-		return m
-	case strings.HasPrefix(s.Code, aboutMessage):
-		return meaning{class: delivery.Permanent}
-	case strings.HasPrefix(s.Code, aboutCredentials):
-		return meaning{class: delivery.Misconfigured}
+	case class == delivery.Rejected && strings.Contains(s.Msg, "noPushTypeRight"):
+		return noRight
+	case class == delivery.Rejected && json.Unmarshal([]byte(s.Msg), &tokens) == nil && tokens.Success == "1": // there was one token
+		return taken
+	case known || s.Code == "":
+		return s.Code
 	}
-	return meaning{class: delivery.Temporary}
+	if begin := s.Code[:min(3, len(s.Code))]; codes.Classes[begin] != delivery.Delivered {
+		return begin
+	}
+	return unknown
 }
 
 // refusesToken reports whether an answer is about the token that the request was sent with.

@@ -2,6 +2,7 @@ package httpcall
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"strconv"
@@ -30,6 +31,28 @@ func (a Answer) ByStatus(now time.Time) delivery.Result {
 		if res.RetryAfter = a.RetryAfter(now); res.RetryAfter > 0 && a.Status == http.StatusServiceUnavailable {
 			res.Class, res.By = delivery.Throttled, delivery.ByUnknown
 		}
+	}
+	return res
+}
+
+// Codes are what the answers of a service mean, where the status alone does not say it.
+type Codes struct {
+	// Classes are by the service's own code, or by a status, such as "410". The code counts before the status.
+	Classes map[string]delivery.ResultClass
+	// Wait is for a throttled answer that does not say how long to wait.
+	Wait time.Duration
+}
+
+// Judge returns the result for an answer with the code, "" for none.
+func (c *Codes) Judge(a Answer, code string, now time.Time) delivery.Result {
+	res := a.ByStatus(now)
+	for _, key := range [...]string{strconv.Itoa(a.Status), code} {
+		if class, known := c.Classes[key]; known {
+			res = delivery.Result{Class: class, Status: a.Status}
+		}
+	}
+	if res.Class == delivery.Throttled {
+		res.RetryAfter = cmp.Or(a.Wait(now), c.Wait)
 	}
 	return res
 }

@@ -60,7 +60,7 @@ func (c *Client) FetchToken(ctx context.Context, r TokenRequest) (token.Token, e
 	if err != nil {
 		return token.Token{}, failed(err)
 	}
-	t, e := readToken(resp.StatusCode, body, where, r.Hint)
+	t, e := readToken(Answer{Status: resp.StatusCode, Header: resp.Header, Body: body}, where, r.Hint)
 	if e != nil {
 		e.Detail = r.Key + ": " + e.Detail
 		return token.Token{}, e
@@ -69,22 +69,22 @@ func (c *Client) FetchToken(ctx context.Context, r TokenRequest) (token.Token, e
 }
 
 // readToken reads the answer of a token endpoint. Of one that refuses, only the code of the error is told.
-func readToken(status int, body []byte, where, hint string) (token.Token, *token.Error) {
+func readToken(a Answer, where, hint string) (token.Token, *token.Error) {
 	var answer struct {
 		AccessToken string      `json:"access_token"`
 		TokenType   string      `json:"token_type"`
 		ExpiresIn   json.Number `json:"expires_in"` // some send it as text
 		Error       any         `json:"error"`      // a code; some have other things there
 	}
-	err := json.Unmarshal(body, &answer)
+	err := json.Unmarshal(a.Body, &answer)
 	e := &token.Error{
-		Class: delivery.Misconfigured, Status: status, Detail: fmt.Sprintf("HTTP %d %s from %s", status, http.StatusText(status), where),
+		Class: delivery.Misconfigured, Status: a.Status, Detail: fmt.Sprintf("HTTP %d %s from %s", a.Status, http.StatusText(a.Status), where),
 	}
-	switch {
-	case status >= http.StatusInternalServerError || status == http.StatusTooManyRequests || status == http.StatusRequestTimeout:
+	switch class := a.ByStatus(time.Now()).Class; {
+	case class == delivery.Temporary || class == delivery.Throttled:
 		e.Class = delivery.Unreachable
 		return token.Token{}, e
-	case status < 200 || status > 299:
+	case class != delivery.Delivered:
 		if code, _ := answer.Error.(string); code != "" && len(code) <= 40 && strings.Trim(code, "abcdefghijklmnopqrstuvwxyz_") == "" {
 			e.Detail += ", " + code
 		}

@@ -2,10 +2,6 @@
 package rustore
 
 import (
-	"encoding/json"
-	"net/http"
-	"time"
-
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/base"
 	"github.com/pacer/pacer/internal/sink/fcm"
@@ -43,43 +39,11 @@ const checkMessage = `{"validate_only":true,"message":{"token":"pacer-check"}}`
 
 // New makes a sink of a valid configuration. It reads the files that the configuration names and opens no connection.
 func New(c *Config, host base.Host) (base.Sink, error) {
-	return fcm.NewLike(c.client(), host, classify, checkMessage)
+	return fcm.NewLike(c.client(), host, &codes, checkMessage)
 }
 
-// said is an error, in the body of an answer or under the key error there.
-type said struct {
-	Status string `json:"status"`
-}
-
-// classify returns the result for an answer:
-//
-//	200                          delivered
-//	NOT_FOUND, UNREGISTERED, 410 rejected: the token is gone
-//	INVALID_ARGUMENT, 413        permanent
-//	429                          throttled
-//	503 with Retry-After         throttled
-//	other 5xx                    temporary
-//	other, 401 and 403 of them   misconfigured; also a 404 that is not the service's own
-func classify(a httpcall.Answer, now time.Time) delivery.Result {
-	var body struct {
-		said
-		Error *said `json:"error"`
-	}
-	if json.Unmarshal(a.Body, &body) == nil && body.Error != nil {
-		body.said = *body.Error
-	}
-	code := body.Status
-	res := a.ByStatus(now)
-	if res.Class == delivery.Delivered && body.Error == nil && !a.Foreign() {
-		return res
-	}
-	switch {
-	case code == "NOT_FOUND" || code == "UNREGISTERED" || a.Status == http.StatusGone:
-		res.Class = delivery.Rejected
-	case code == "INVALID_ARGUMENT" || a.Status == http.StatusRequestEntityTooLarge:
-		res.Class = delivery.Permanent
-	case res.Class == delivery.Delivered: // an error with a status of success, or a proxy's page
-		res.Class, res.By = delivery.Temporary, delivery.ByNobody
-	}
-	return a.Refusal(res, code)
-}
+// codes are those of the service. A token that is gone has several.
+var codes = httpcall.Codes{Classes: map[string]delivery.ResultClass{
+	"NOT_FOUND": delivery.Rejected, "UNREGISTERED": delivery.Rejected, "410": delivery.Rejected,
+	"INVALID_ARGUMENT": delivery.Permanent, "413": delivery.Permanent,
+}}

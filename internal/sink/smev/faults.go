@@ -1,7 +1,7 @@
 package smev
 
 import (
-	"net/http"
+	"cmp"
 	"strconv"
 	"time"
 
@@ -86,10 +86,7 @@ func byFault(a httpcall.Answer, f soap.Fault, from string, now time.Time) judged
 		v = verdict{class: delivery.Temporary, by: delivery.ByDestination}
 	}
 	res := delivery.Result{Class: v.class, Scope: v.scope, By: v.by, Status: a.Status}
-	name := f.Name
-	if name == "" {
-		name = "SOAP fault"
-	}
+	name := cmp.Or(f.Name, "SOAP fault")
 	if f.Code != "" && f.Code != f.Name {
 		name += " (" + f.Code + ")"
 	}
@@ -97,19 +94,14 @@ func byFault(a httpcall.Answer, f soap.Fault, from string, now time.Time) judged
 	case delivery.Delivered:
 		return judged{Result: res}
 	case delivery.Throttled:
-		if res.RetryAfter = a.Wait(now); res.RetryAfter == 0 {
-			res.RetryAfter = v.wait
-		}
+		res.RetryAfter = cmp.Or(a.Wait(now), v.wait)
 	case delivery.Temporary:
-		res.RetryAfter = a.Wait(now)
-		if a.Status == http.StatusTooManyRequests || res.RetryAfter > 0 && a.Status == http.StatusServiceUnavailable {
-			res.Class, res.By = delivery.Throttled, delivery.ByUnknown
+		by := a.ByStatus(now)
+		if res.RetryAfter = by.RetryAfter; by.Class == delivery.Throttled {
+			res.Class, res.By = by.Class, by.By
 		}
 	}
 	res.Detail = name + from + v.hint
-	res.Provider = &delivery.Provider{Code: f.Name}
-	if f.Name == "" {
-		res.Provider.Code = f.Code
-	}
+	res.Provider = &delivery.Provider{Code: cmp.Or(f.Name, f.Code)}
 	return judged{Result: res, inDoubt: res.Class == delivery.Temporary}
 }

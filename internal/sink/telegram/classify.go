@@ -1,6 +1,7 @@
 package telegram
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"slices"
@@ -11,9 +12,6 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/httpcall"
 )
-
-// defaultWait is how long a job waits whose chat gets too many, where the service does not say.
-const defaultWait = 5 * time.Second
 
 // said is the body of an answer.
 type said struct {
@@ -34,66 +32,49 @@ var gone = []string{
 	"message thread not found", "TOPIC_CLOSED", "TOPIC_DELETED",
 }
 
-// classify returns the result for an answer. The body of an answer of the Bot API counts, not the status:
-//
-//	ok                                       delivered
-//	403; 400 about the chat or the user      rejected; with the new id of a group that has become a supergroup
-//	other 400, 413                           permanent
-//	429                                      throttled, this recipient
-//	401, 404 and other 4xx                   misconfigured: the token, or the method
-//	5xx                                      temporary
-//
+// codes are those of the service, which are statuses. It is throttled for five seconds, where it does not say.
+var codes = httpcall.Codes{Wait: 5 * time.Second, Classes: map[string]delivery.ResultClass{
+	"400": delivery.Permanent, "403": delivery.Rejected, "413": delivery.Permanent, aboutChat: delivery.Rejected,
+}}
+
+const aboutChat = "gone"
+
+// classify returns the result for an answer. The code in an answer of the Bot API counts, not the status: it is about one chat if it is 429.
 // An answer of something else is that of a proxy: its status counts, but that of success.
 func classify(a httpcall.Answer, now time.Time) delivery.Result {
-	res := a.ByStatus(now)
 	var body said
 	if json.Unmarshal(a.Body, &body) != nil || body.OK == nil {
-		return foreign(res, a)
+		return foreign(a, now)
 	}
 	if *body.OK {
 		return delivery.Result{Class: delivery.Delivered, Status: a.Status, Provider: messageOf(body.Result)}
 	}
-	code := body.Code
-	if code == 0 {
-		code = a.Status
+	own := a
+	own.Status = cmp.Or(body.Code, a.Status)
+	code, about := strconv.Itoa(own.Status), ""
+	text, migrated := description(body.Description), body.Parameters.MigrateTo.String()
+	if own.Status == http.StatusBadRequest && (migrated != "" || slices.ContainsFunc(gone, func(g string) bool { return strings.Contains(text, g) })) {
+		about = aboutChat
 	}
-	res.Class, res.By = delivery.Misconfigured, delivery.ByUnknown
-	text := description(body.Description)
-	migrated := body.Parameters.MigrateTo.String()
+	res := codes.Judge(own, about, now)
 	switch {
-	case code == http.StatusForbidden,
-		code == http.StatusBadRequest && (migrated != "" || slices.ContainsFunc(gone, func(g string) bool { return strings.Contains(text, g) })):
-		res.Class = delivery.Rejected
-	case code == http.StatusBadRequest || code == http.StatusRequestEntityTooLarge:
-		res.Class = delivery.Permanent
-	case code == http.StatusTooManyRequests:
-		res.Class, res.Scope = delivery.Throttled, delivery.ScopeRecipient
-		if seconds, err := body.Parameters.RetryAfter.Int64(); err == nil && seconds > 0 {
-			res.RetryAfter = time.Duration(min(seconds, int64(longest/time.Second))) * time.Second
-		} else if res.RetryAfter == 0 {
-			res.RetryAfter = defaultWait
-		}
-	case code >= http.StatusInternalServerError:
+	case res.Class == delivery.Delivered: // it says that it did not, and not why
 		res.Class, res.By = delivery.Temporary, delivery.ByDestination
-	case code >= 200 && code < 300: // it says that it did not, and not why
-		res.Class, res.By = delivery.Temporary, delivery.ByDestination
+	case own.Status == http.StatusTooManyRequests:
+		res.Scope = delivery.ScopeRecipient
+		res.RetryAfter = cmp.Or(httpcall.ParseWait(body.Parameters.RetryAfter.String(), now), res.RetryAfter)
 	}
-	res.Detail = strings.TrimSpace("code " + strconv.Itoa(code) + " " + text)
-	if text == "" {
-		text = strconv.Itoa(code)
-	}
+	res.Status, res.Detail = a.Status, strings.TrimSpace("code "+code+" "+text)
 	if migrated != "" {
 		text = "migrate_to_chat_id " + migrated
 	}
-	res.Provider = &delivery.Provider{Code: text}
+	res.Provider = &delivery.Provider{Code: cmp.Or(text, code)}
 	return res
 }
 
-// longest is the longest wait that is told; how long it is believed is a setting.
-const longest = 24 * time.Hour
-
 // foreign returns the result for an answer that is not one of the Bot API, or the beginning of one.
-func foreign(res delivery.Result, a httpcall.Answer) delivery.Result {
+func foreign(a httpcall.Answer, now time.Time) delivery.Result {
+	res := a.ByStatus(now)
 	res.Detail = "HTTP " + strconv.Itoa(a.Status) + ", and no answer of the Bot API,"
 	switch {
 	case res.Class == delivery.Delivered && a.First("ok") == true: // cut off: the service says that first

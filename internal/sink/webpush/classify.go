@@ -12,8 +12,10 @@ import (
 	"github.com/pacer/pacer/internal/sink/httpcall"
 )
 
-// defaultWait is how long jobs to an endpoint's origin wait after a refusal for too much that does not say.
-const defaultWait = 10 * time.Second
+// codes are the statuses of RFC 8030 about a subscription, and how the Windows service says that it gets too much.
+var codes = httpcall.Codes{Wait: 10 * time.Second, Classes: map[string]delivery.ResultClass{
+	"404": delivery.Rejected, "410": delivery.Rejected, "406": delivery.Throttled,
+}}
 
 // said is the body of a refusal: RFC 8030 says nothing of it, and each service has its own.
 type said struct {
@@ -21,36 +23,21 @@ type said struct {
 	Number int    `json:"errno"`  // Mozilla
 }
 
-// classify returns the result for an answer:
-//
-//	2xx                           delivered
-//	404, 410                      rejected: the subscription is gone
-//	429, 406, 503 that says when  throttled, this origin (406 is how the Windows service says it)
-//	BadJwtToken, ExpiredJwtToken  misconfigured, this origin: it does not accept the token
-//	other 5xx, 408                temporary
-//	other 401 and 403             permanent: the subscription was made with another key
-//	other, 400 and 413 of them    permanent: the message, or an endpoint that is none; redirects are not followed
-//
-// A push service checks the key against each subscription (RFC 8292, 4.2), and some services do not say more than 401 or 403. A single answer
-// does not tell a stale subscription from a wrong key. The pacer can: where a key is wrong, all messages to the origin are refused, and
-// 50 refusals in a row hold the origin. Where only some subscriptions are stale, the others are not delayed.
+// classify returns the result for an answer. One that refuses is permanent: redirects are not followed, and a push service checks the key
+// against each subscription (RFC 8292, 4.2). Some services do not say more than 401 or 403. A single answer does not tell a stale
+// subscription from a wrong key. The pacer can: where a key is wrong, all messages to the origin are refused, and 50 refusals in a row hold
+// the origin. Where only some subscriptions are stale, the others are not delayed. A service that does not accept the token says so.
 func classify(a httpcall.Answer, now time.Time) delivery.Result {
-	res, code := a.ByStatus(now), codeOf(a.Body)
+	code := codeOf(a.Body)
+	res := codes.Judge(a, code, now)
 	switch {
 	case res.Class == delivery.Delivered:
 		if id := messageID(a.Header); id != "" {
 			res.Provider = &delivery.Provider{MessageID: id}
 		}
 		return res
-	case a.Status == http.StatusNotFound || a.Status == http.StatusGone:
-		res.Class = delivery.Rejected
-	case res.Class == delivery.Throttled || a.Status == http.StatusNotAcceptable:
-		res.Class, res.Scope, res.RetryAfter = delivery.Throttled, delivery.ScopeDestination, a.Wait(now)
-		if res.RetryAfter == 0 {
-			res.RetryAfter = defaultWait
-		}
-	case strings.HasSuffix(code, "JwtToken"):
-		res.Class, res.Scope = delivery.Misconfigured, delivery.ScopeDestination
+	case res.Class == delivery.Throttled || strings.HasSuffix(code, "JwtToken"):
+		res.Scope = delivery.ScopeDestination
 	case res.Class == delivery.Misconfigured:
 		res.Class = delivery.Permanent
 	}
