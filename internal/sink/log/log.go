@@ -6,6 +6,7 @@
 package log
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -22,7 +23,7 @@ import (
 
 const (
 	flushEvery = 100 * time.Millisecond
-	maxBytes   = 16 << 20 // lines beyond this are dropped and counted while the file cannot be written
+	bufferSize = 64 << 10 // bytes; more than a line has
 )
 
 // Settings are those of both kinds.
@@ -51,42 +52,46 @@ func Default() *Config { return &Config{defaults} }
 // DefaultDiscard returns the default configuration of a discard sink.
 func DefaultDiscard() *Discard { return &Discard{defaults} }
 
-// New makes a log sink.
-func New(c *Config, host base.Host) (*Sink, error) { return newSink(c.Record, true, host.Logger), nil }
+// New makes a log sink. It opens the file.
+func New(c *Config, host base.Host) (*Sink, error) { return newSink(c.Record, true, host.Logger) }
 
-// NewDiscard makes a discard sink.
+// NewDiscard makes a discard sink. It opens the file.
 func NewDiscard(c *Discard, host base.Host) (*Sink, error) {
-	return newSink(c.Record, false, host.Logger), nil
+	return newSink(c.Record, false, host.Logger)
 }
 
-// Sink accepts jobs. Deliver is safe for concurrent use, also before Run, and only appends a job's line to a buffer. Run writes
-// the buffer to the file every 100 ms, and Close writes the rest. Without Run the buffer grows to 16 MiB, and further
-// lines are lost.
+// Sink accepts jobs. Deliver is safe for concurrent use, also before Run. It appends a job's line to a buffer, and writes the buffer to the
+// file when it is full. Run does so every 100 ms, and Close at the end. Lines that cannot be written are lost.
 //
 // The file is appended to in whole lines, so several daemons may share it.
 type Sink struct {
 	base.Plain
-	path  string // "" for no file
-	lines bool   // each job has a line in the log
+	lines bool // each job has a line in the log
 	log   *slog.Logger
 
-	mu      sync.Mutex // guards buf and dropped; held for an append or a swap only, never for I/O
-	buf     []byte
-	dropped int64
-
-	write  sync.Mutex // guards the fields below; held during I/O, but Deliver never takes it
-	file   *os.File   // nil until it is needed
+	mu     sync.Mutex // guards the fields below
+	file   *os.File   // nil for none
+	buffer *bufio.Writer
 	outage retry.Outage
 }
 
-func newSink(path string, lines bool, logger *slog.Logger) *Sink {
-	return &Sink{path: path, lines: lines, log: logger}
+func newSink(path string, lines bool, logger *slog.Logger) (s *Sink, err error) {
+	s = &Sink{lines: lines, log: logger}
+	if path == "" {
+		return s, nil
+	}
+	s.file, err = os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o644) //nolint:gosec // ids and times, for others to read
+	if err != nil {
+		return nil, fmt.Errorf("record: %w", err)
+	}
+	s.buffer = bufio.NewWriterSize(s.file, bufferSize)
+	return s, nil
 }
 
 // Deliver records the job, if there is a file, and returns Delivered. The logged attempt counts from 1; job.Attempt counts the
 // attempts before it.
 func (s *Sink) Deliver(ctx context.Context, job *delivery.Job) delivery.Result {
-	if s.path != "" {
+	if s.file != nil {
 		s.add(time.Now(), job)
 	}
 	if s.lines {
@@ -105,87 +110,55 @@ func (s *Sink) Try(ctx context.Context, job *delivery.Job) (res delivery.Result,
 func (s *Sink) add(at time.Time, job *delivery.Job) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.buf) >= maxBytes {
-		s.dropped++
-		return
-	}
-	b := append(strconv.AppendInt(s.buf, at.UnixMicro(), 10), ' ')
+	b := append(strconv.AppendInt(s.buffer.AvailableBuffer(), at.UnixMicro(), 10), ' ')
 	b = append(append(b, job.Campaign...), ' ')
-	s.buf = append(append(b, job.ID...), '\n')
+	b = append(append(b, job.ID...), '\n')
+	if len(b) > s.buffer.Available() {
+		_ = s.write() // which logs an error
+	}
+	_, _ = s.buffer.Write(b) // there is room for it
 }
 
-// Run opens the file, or returns the error of that, and writes the buffer periodically until ctx is cancelled. A later
-// write that fails is logged and retried at the next tick.
+// Run writes the buffer periodically until ctx is cancelled.
 func (s *Sink) Run(ctx context.Context) error {
-	if err := s.Check(ctx); err != nil {
-		return err
-	}
-	retry.Every(ctx, flushEvery, func(time.Time) { _ = s.flush() }) // which logs an error, and tries again
-	return s.flush()
-}
-
-// Check returns an error unless the file can be opened for appending; it creates the file.
-func (s *Sink) Check(context.Context) error {
-	s.write.Lock()
-	defer s.write.Unlock()
-	return s.open()
-}
-
-func (s *Sink) open() (err error) {
-	if s.path == "" || s.file != nil {
-		return nil
-	}
-	s.file, err = os.OpenFile(s.path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o644) //nolint:gosec // ids and times, for others to read
-	if err != nil {
-		s.file = nil
-		return fmt.Errorf("record: %w", err)
+	if s.file != nil {
+		retry.Every(ctx, flushEvery, func(time.Time) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			_ = s.write() // which logs an error
+		})
 	}
 	return nil
 }
 
+// Check returns nil: the file is open.
+func (s *Sink) Check(context.Context) error { return nil }
+
 // Close writes the rest of the buffer and closes the file. Run must have returned.
 func (s *Sink) Close() error {
-	err := s.flush()
-	s.write.Lock()
-	defer s.write.Unlock()
-	if s.file != nil {
-		err = errors.Join(err, s.file.Close())
-		s.file = nil
-	}
-	return err
-}
-
-// flush writes the buffer to the file. Unwritten bytes stay at the front of the buffer.
-func (s *Sink) flush() error {
-	s.write.Lock()
-	defer s.write.Unlock()
-	s.mu.Lock()
-	b, dropped := s.buf, s.dropped
-	s.buf, s.dropped = nil, 0
-	s.mu.Unlock()
-	if dropped > 0 {
-		s.log.Error("lines of a record file were lost: it could not be written in time", "file", s.path, "lines", dropped)
-	}
-	if len(b) == 0 {
+	if s.file == nil {
 		return nil
 	}
-	err, n := s.open(), 0
-	if err == nil {
-		if n, err = s.file.Write(b); err != nil {
-			err = fmt.Errorf("record: %w", err)
-		}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return errors.Join(s.write(), s.file.Close())
+}
+
+// write writes the buffer to the file, with mu held. The first error of an outage is logged.
+func (s *Sink) write() error {
+	if s.buffer.Buffered() == 0 {
+		return nil
 	}
+	err := s.buffer.Flush()
 	if err != nil {
-		s.mu.Lock()
-		s.buf = append(b[n:len(b):len(b)], s.buf...)
-		s.mu.Unlock()
+		s.buffer.Reset(s.file)
 		if s.outage.Failed() {
-			s.log.Error("cannot write the record file; trying again", "file", s.path, "error", err)
+			s.log.Error("cannot write the record file; lines are lost until it can be written", "file", s.file.Name(), "error", err)
 		}
-		return err
+		return fmt.Errorf("record: %w", err)
 	}
 	if _, over := s.outage.Worked(); over {
-		s.log.Info("the record file can be written again", "file", s.path)
+		s.log.Info("the record file can be written again", "file", s.file.Name())
 	}
 	return nil
 }

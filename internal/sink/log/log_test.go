@@ -3,6 +3,7 @@ package log
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -17,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/base"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -24,7 +26,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func recording(t testing.TB) (s *Sink, path string, logged *bytes.Buffer) {
 	t.Helper()
 	path, logged = filepath.Join(t.TempDir(), "record"), &bytes.Buffer{}
-	return newSink(path, false, slog.New(slog.NewTextHandler(logged, nil))), path, logged
+	s, err := newSink(path, false, slog.New(slog.NewTextHandler(logged, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, path, logged
 }
 
 func read(t testing.TB, path string) string {
@@ -60,11 +66,11 @@ func TestLineFormatAndFlushEvery100ms(t *testing.T) {
 		}
 		s.Deliver(t.Context(), &delivery.Job{ID: "2", Campaign: "spring"})
 		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("Run: %v", err)
+		if err := errors.Join(<-done, s.Close()); err != nil {
+			t.Error(err)
 		}
 		if got := read(t, path); strings.Count(got, "\n") != 2 {
-			t.Errorf("Run left lines behind: %q", got)
+			t.Errorf("lines were left behind: %q", got)
 		}
 	})
 }
@@ -112,68 +118,42 @@ func TestAppendsAndLosesNothing(t *testing.T) {
 }
 
 func TestFileThatCannotBeOpened(t *testing.T) {
-	s := newSink(filepath.Join(t.TempDir(), "no", "such", "dir"), false, slog.New(slog.DiscardHandler))
-	for what, err := range map[string]error{"Run": s.Run(t.Context()), "Check": s.Check(t.Context())} {
-		if err == nil || !strings.HasPrefix(err.Error(), "record: open ") {
-			t.Errorf("%s: %v", what, err)
-		}
-	}
-	s.Deliver(t.Context(), &delivery.Job{ID: "1", Campaign: "c"})
-	if err := s.Close(); err == nil {
-		t.Error("Close: the line is lost and nobody knows")
+	if _, err := New(&Config{Settings{Record: filepath.Join(t.TempDir(), "no", "such", "dir")}}, base.Host{}); err == nil || !strings.HasPrefix(err.Error(), "record: open ") {
+		t.Error(err)
 	}
 }
 
-// TestFailingWritesAreTriedAgain: lines survive a file that cannot be written for a while, in order, and the log says
-// so once, not ten times a second.
-func TestFailingWritesAreTriedAgain(t *testing.T) {
+// TestFailingWrites: the log says once, not ten times a second, that the file cannot be written, and lines come again when it can be.
+func TestFailingWrites(t *testing.T) {
 	s, path, logged := recording(t)
+	good := s.file
 	readOnly, err := os.Open(os.DevNull)
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer readOnly.Close()
 	s.file = readOnly
-	s.Deliver(t.Context(), &delivery.Job{ID: "1", Campaign: "c"})
 	for range 3 {
-		if err := s.flush(); err == nil {
+		s.buffer.Reset(s.file)
+		s.Deliver(t.Context(), &delivery.Job{ID: "1", Campaign: "c"})
+		if err := s.write(); err == nil {
 			t.Fatal("a write to a read-only file succeeded")
 		}
 	}
+	s.file = good
+	s.buffer.Reset(s.file)
 	s.Deliver(t.Context(), &delivery.Job{ID: "2", Campaign: "c"})
-	_ = readOnly.Close()
-	s.file = nil
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if got := read(t, path); strings.Count(got, "\n") != 2 || strings.Index(got, "c 1") > strings.Index(got, "c 2") {
-		t.Errorf("file %q", got)
-	}
-	if n := strings.Count(logged.String(), "level=ERROR"); n != 1 {
-		t.Errorf("%d Error lines: %s", n, logged)
-	}
-}
-
-func TestBufferIsBounded(t *testing.T) {
-	s, path, logged := recording(t)
-	j := &delivery.Job{ID: strings.Repeat("x", 256), Campaign: strings.Repeat("c", 256)}
-	n := maxBytes/(256+256+19) + 10
-	for range n {
-		s.Deliver(t.Context(), j)
-	}
-	if len(s.buf) > maxBytes+1024 {
-		t.Errorf("buffer of %d bytes", len(s.buf))
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if lines := strings.Count(read(t, path), "\n"); lines == n || !strings.Contains(logged.String(), fmt.Sprint("lines=", n-lines)) {
-		t.Errorf("%d of %d lines written, log %q", lines, n, logged)
+	if got := read(t, path); !strings.HasSuffix(got, " c 2\n") || strings.Count(logged.String(), "level=ERROR") != 1 || !strings.Contains(logged.String(), "again") {
+		t.Errorf("file %q, log %s", got, logged)
 	}
 }
 
 func TestOneLineWithoutThePayload(t *testing.T) {
 	var out bytes.Buffer
-	s := newSink("", true, slog.New(slog.NewTextHandler(&out, nil)))
+	s, _ := newSink("", true, slog.New(slog.NewTextHandler(&out, nil)))
 	r := s.Deliver(t.Context(), &delivery.Job{ID: "u-42", Campaign: "spring", Weight: 3, History: delivery.History{Attempt: 2}, Payload: []byte("hunter22")})
 	if r.Class != delivery.Delivered {
 		t.Errorf("result %+v", r)
@@ -187,21 +167,4 @@ func TestOneLineWithoutThePayload(t *testing.T) {
 			t.Errorf("line %q lacks %s", line, want)
 		}
 	}
-}
-
-func BenchmarkDeliver(b *testing.B) {
-	s, _, _ := recording(b)
-	ctx, cancel := context.WithCancel(b.Context())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	j := &delivery.Job{ID: "pacer.jobs/3/123456", Campaign: "spring"}
-	b.ReportAllocs()
-	b.RunParallel(func(pb *testing.PB) {
-		for pb.Next() {
-			s.Deliver(ctx, j)
-		}
-	})
-	cancel()
-	<-done
-	_ = s.Close()
 }
