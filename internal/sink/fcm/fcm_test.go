@@ -78,9 +78,8 @@ func TestMessages(t *testing.T) {
 // TestNotAMessage: what cannot be a message is refused before it is sent, and nothing of it is told.
 func TestNotAMessage(t *testing.T) {
 	for _, payload := range []string{
-		"", "hunter22", "[]", "null", `{"message":null}`, `{}`, `{"token":""}`, `{"token":"hunter22","topic":"b"}`, `{"token":1}`,
-		`{"topic":"a b"}`, `{"token":"a","data":{"hunter22":1}}`, `{"token":"a","data":["hunter22"]}`, `{"message":{"token":"a"},"x":1}`,
-		`{"token":"` + strings.Repeat("x", maxMessage) + `"}`, `{"topic":"/topics/` + strings.Repeat("x", maxTopic+1) + `"}`,
+		"", "hunter22", "[]", "null", `{"message":null}`, `{"message":"hunter22"}`, `{"message":{"token":"a"},"x":1}`,
+		`{"token":"` + strings.Repeat("x", maxMessage) + `"}`,
 	} {
 		if b, err := request([]byte(payload), false); err == nil || strings.Contains(err.Error(), "hunter22") {
 			t.Errorf("%.40s: %s, %v", payload, b, err)
