@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,7 +16,7 @@ import (
 
 // Options are what a configuration says of answers. Its keys are the names of the fields below.
 type Options struct {
-	Classes map[string]string // by status: 404, 5xx or 520-529
+	Classes map[string]string // by status: 404 or 5xx
 	Rules   map[string]string // expressions that are true or false, by class
 
 	// Expressions for what an answer says in the destination's own words; "" for none.
@@ -27,7 +28,7 @@ type Options struct {
 
 // Set is a compiled Options. It is safe for concurrent use.
 type Set struct {
-	byStatus map[int]Verdict
+	byStatus map[string]Verdict
 	rules    []judge // in the order in which they are asked
 
 	code, messageID, retryAfter *expression
@@ -143,59 +144,25 @@ var scopes = map[string]delivery.Scope{
 	"sink": delivery.ScopeSink, "destination": delivery.ScopeDestination, "campaign": delivery.ScopeCampaign, "recipient": delivery.ScopeRecipient,
 }
 
-// classes returns the verdict of each status. The narrower of two ranges that overlap counts.
-func classes(texts map[string]string) (map[int]Verdict, error) {
-	type span struct {
-		from, to int
-		verdict  Verdict
-	}
-	var spans []span
+// classes returns the verdict of each status: 404 counts before 4xx.
+func classes(texts map[string]string) (map[string]Verdict, error) {
+	by := map[string]Verdict{}
 	for _, status := range slices.Sorted(maps.Keys(texts)) {
 		key := "classes." + status
-		from, to, ok := parseStatus(status)
-		if !ok {
-			return nil, fmt.Errorf("%s: not a status; use one such as \"404\", \"5xx\" or \"520-529\"", key)
+		if !statuses.MatchString(status) {
+			return nil, fmt.Errorf("%s: not a status; use one such as \"404\" or \"5xx\"", key)
 		}
 		v, problem := parseVerdict(texts[status])
 		if problem != "" {
 			return nil, fmt.Errorf("%s: %s", key, problem)
 		}
-		for _, other := range spans {
-			if from <= other.to && other.from <= to && to-from == other.to-other.from {
-				return nil, fmt.Errorf("%s: overlaps with %d-%d, which has as many; divide them otherwise", key, other.from, other.to)
-			}
-		}
-		spans = append(spans, span{from, to, v})
-	}
-	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(b.to-b.from, a.to-a.from) })
-	by := map[int]Verdict{}
-	for _, s := range spans {
-		for code := s.from; code <= s.to; code++ {
-			by[code] = s.verdict
-		}
+		by[strings.ToLower(status)] = v
 	}
 	return by, nil
 }
 
-// Bounds on a status that an answer may end with.
-const (
-	minStatus = 200
-	maxStatus = 599
-)
-
-func parseStatus(text string) (from, to int, ok bool) {
-	if digit, isRange := strings.CutSuffix(strings.ToLower(text), "xx"); isRange {
-		n, err := strconv.Atoi(digit)
-		return n * 100, n*100 + 99, err == nil && len(digit) == 1 && n >= 2 && n <= 5
-	}
-	first, last, isRange := strings.Cut(text, "-")
-	if !isRange {
-		last = first
-	}
-	from, err := strconv.Atoi(first)
-	to, err2 := strconv.Atoi(last)
-	return from, to, err == nil && err2 == nil && len(first) == 3 && len(last) == 3 && minStatus <= from && from <= to && to <= maxStatus
-}
+// statuses are those that an answer may end with, or a class of them.
+var statuses = regexp.MustCompile(`^[2-5](\d\d|xx|XX)$`)
 
 // NeedsBody reports whether an expression looks at the body of answers.
 func (s *Set) NeedsBody() bool { return s.needs.body }
@@ -225,7 +192,10 @@ func (s *Set) Judge(a *Answer) (v Verdict, ok bool) {
 			return r.verdict, true
 		}
 	}
-	v, ok = s.byStatus[a.Status]
+	status := strconv.Itoa(a.Status)
+	if v, ok = s.byStatus[status]; !ok {
+		v, ok = s.byStatus[status[:1]+"xx"]
+	}
 	return v, ok
 }
 

@@ -21,7 +21,7 @@ func set(t testing.TB, opt Options) *Set {
 
 func TestJudge(t *testing.T) {
 	s := set(t, Options{
-		Classes: map[string]string{"404": "rejected", "4xx": "temporary", "410-419": "permanent", "429": "throttled recipient", "500": "misconfigured campaign"},
+		Classes: map[string]string{"404": "rejected", "4xx": "temporary", "429": "throttled recipient", "500": "misconfigured campaign"},
 		Rules: map[string]string{
 			"rejected":           `status == 400 && body.code in [17, 18]`,
 			"throttled campaign": `body.code == 17`,
@@ -40,7 +40,6 @@ func TestJudge(t *testing.T) {
 		{200, "", ``, ""},
 		{404, "", ``, "rejected"},
 		{405, "", ``, "temporary"},
-		{415, "", ``, "permanent"},
 		{429, "", ``, "throttled recipient"},
 		{500, "", ``, "misconfigured campaign"},
 		{503, "", ``, ""},
@@ -116,29 +115,28 @@ func TestWhatIsNotAsked(t *testing.T) {
 func TestProblems(t *testing.T) {
 	loop := "all(body.a, any(body.b, # == 1))"
 	for want, opt := range map[string]Options{
-		`classes.40x: not a status; use one such as`:                {Classes: map[string]string{"40x": "rejected"}},
-		`classes.6xx: not a status;`:                                {Classes: map[string]string{"6xx": "rejected"}},
-		`classes.100: not a status;`:                                {Classes: map[string]string{"100": "rejected"}},
-		`classes.599-500: not a status;`:                            {Classes: map[string]string{"599-500": "rejected"}},
-		`classes.404: "refused" is not a class; use delivered,`:     {Classes: map[string]string{"404": "refused"}},
-		`classes.404: "unreachable" is not a class;`:                {Classes: map[string]string{"404": "unreachable"}},
-		`classes.404: "" is not a class;`:                           {Classes: map[string]string{"404": ""}},
-		`classes.404: "temporary sink" cannot have this scope`:      {Classes: map[string]string{"404": "temporary sink"}},
-		`classes.404: "misconfigured recipient" cannot have this`:   {Classes: map[string]string{"404": "misconfigured recipient"}},
-		`classes.404: "throttled shop" has no such scope;`:          {Classes: map[string]string{"404": "throttled shop"}},
-		`classes.405-415: overlaps with 400-410, which has as many`: {Classes: map[string]string{"400-410": "rejected", "405-415": "permanent"}},
-		`rules.rejected: not an expression: unexpected token`:       {Rules: map[string]string{"rejected": "status =="}},
-		`rules.rejected: not an expression: unknown name env`:       {Rules: map[string]string{"rejected": "env"}},
-		`rules.rejected: not an expression: expected bool, but`:     {Rules: map[string]string{"rejected": "status"}},
-		`rules.rejected: a loop in a loop is not available`:         {Rules: map[string]string{"rejected": loop}},
-		`rules.rejected: a loop may search its element only`:        {Rules: map[string]string{"rejected": `any(body.a, # in body.b)`}},
-		`rules.permanent: a loop may search its element only`:       {Rules: map[string]string{"permanent": `any(body.errors, text contains #.code)`}},
-		`rules.delivered: a loop may search its element only`:       {Rules: map[string]string{"delivered": `any(split(text, ""), upper(text) contains "~")`}},
-		`rules.temporary: a loop may search its element only`:       {Rules: map[string]string{"temporary": `let t = text; any(split(text, ""), # + t == "~")`}},
-		`rules.rejected: the expression is longer than 4096 bytes`:  {Rules: map[string]string{"rejected": strings.Repeat(" ", maxExpression) + "true"}},
-		`rules.pending: "pending" is not a class`:                   {Rules: map[string]string{"pending": "true"}},
-		`rules.throttled sink: the same class is there twice`:       {Rules: map[string]string{"throttled sink": "true", "throttled": "true"}},
-		`take.provider_code: not an expression: unknown name now`:   {ProviderCode: "now()"},
+		`classes.40x: not a status; use one such as`:               {Classes: map[string]string{"40x": "rejected"}},
+		`classes.6xx: not a status;`:                               {Classes: map[string]string{"6xx": "rejected"}},
+		`classes.100: not a status;`:                               {Classes: map[string]string{"100": "rejected"}},
+		`classes.500-599: not a status;`:                           {Classes: map[string]string{"500-599": "rejected"}},
+		`classes.404: "refused" is not a class; use delivered,`:    {Classes: map[string]string{"404": "refused"}},
+		`classes.404: "unreachable" is not a class;`:               {Classes: map[string]string{"404": "unreachable"}},
+		`classes.404: "" is not a class;`:                          {Classes: map[string]string{"404": ""}},
+		`classes.404: "temporary sink" cannot have this scope`:     {Classes: map[string]string{"404": "temporary sink"}},
+		`classes.404: "misconfigured recipient" cannot have this`:  {Classes: map[string]string{"404": "misconfigured recipient"}},
+		`classes.404: "throttled shop" has no such scope;`:         {Classes: map[string]string{"404": "throttled shop"}},
+		`rules.rejected: not an expression: unexpected token`:      {Rules: map[string]string{"rejected": "status =="}},
+		`rules.rejected: not an expression: unknown name env`:      {Rules: map[string]string{"rejected": "env"}},
+		`rules.rejected: not an expression: expected bool, but`:    {Rules: map[string]string{"rejected": "status"}},
+		`rules.rejected: a loop in a loop is not available`:        {Rules: map[string]string{"rejected": loop}},
+		`rules.rejected: a loop may search its element only`:       {Rules: map[string]string{"rejected": `any(body.a, # in body.b)`}},
+		`rules.permanent: a loop may search its element only`:      {Rules: map[string]string{"permanent": `any(body.errors, text contains #.code)`}},
+		`rules.delivered: a loop may search its element only`:      {Rules: map[string]string{"delivered": `any(split(text, ""), upper(text) contains "~")`}},
+		`rules.temporary: a loop may search its element only`:      {Rules: map[string]string{"temporary": `let t = text; any(split(text, ""), # + t == "~")`}},
+		`rules.rejected: the expression is longer than 4096 bytes`: {Rules: map[string]string{"rejected": strings.Repeat(" ", maxExpression) + "true"}},
+		`rules.pending: "pending" is not a class`:                  {Rules: map[string]string{"pending": "true"}},
+		`rules.throttled sink: the same class is there twice`:      {Rules: map[string]string{"throttled sink": "true", "throttled": "true"}},
+		`take.provider_code: not an expression: unknown name now`:  {ProviderCode: "now()"},
 	} {
 		_, err := New(opt)
 		if err == nil || !strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), "\n") {
