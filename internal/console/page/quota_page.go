@@ -35,7 +35,6 @@ func fillQuota(ctx context.Context, s *Site, query url.Values, c *content) {
 		Usage   []catalog.Usage
 		Heads   []string
 		NoUsage string
-		Outlook *view.Outlook
 		Shares  view.Shares
 	}{Quota: q, Last: oneOf(query.Get("last"), spans), Spans: []string{"1h", "1d", "7d", "30d"}}
 	step := stepsOf[data.Last]
@@ -62,7 +61,6 @@ func fillQuota(ctx context.Context, s *Site, query url.Values, c *content) {
 			data.NoUsage = "The use of a quota is kept only with a window of a minute or longer."
 		}
 	}
-	data.Outlook, _ = s.watcher.Outlook(ctx, q) // where the ledger does not answer, that is said above
 	data.Shares = s.watcher.Shares(ctx, c.State, q.ID, view.PageSize)
 	c.Data = data
 }

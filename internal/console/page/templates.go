@@ -122,7 +122,6 @@ var functions = template.FuncMap{
 	// query is what url.Values.Encode has made, which is not to be escaped once more.
 	"query":    func(encoded string) template.URL { return template.URL(encoded) }, //nolint:gosec // escaped by url.Values
 	"achieved": achieved, "before": before,
-	"future":  future,
 	"size":    size,
 	"took":    took,
 	"coming":  func(at *time.Time) bool { return at != nil && time.Until(*at) > 0 },
@@ -231,22 +230,6 @@ func achieved(c *view.Campaign) string {
 		return ""
 	}
 	return strconv.FormatFloat(100**c.Sent/c.Allowed, 'f', 0, 64) + " %"
-}
-
-// future is when a window will be used up.
-func future(o *view.Outlook, span string) template.HTML {
-	if o == nil {
-		return unknown
-	}
-	switch future, known := o.Windows[span]; {
-	case !known:
-		return unknown
-	case future.ExhaustedAt != nil:
-		return when(future.ExhaustedAt)
-	case future.Reset:
-		return "not before it begins anew"
-	}
-	return "not at this pace"
 }
 
 // when is an instant with how far off it is.
