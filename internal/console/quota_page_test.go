@@ -2,26 +2,18 @@ package console
 
 import (
 	"net/url"
-	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/pacer/pacer/internal/delivery"
 )
 
-// TestPageOfAQuota: how it would be used evenly, and what each campaign asks for, gets and waits for.
+// TestPageOfAQuota: what each campaign asks for, gets and waits for.
 func TestPageOfAQuota(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
-		daily := []delivery.Window{
-			{Span: time.Hour, Limit: 1000, Algorithm: delivery.AlgorithmSliding},
-			{Span: 24 * time.Hour, Limit: 1000, Algorithm: delivery.AlgorithmFixed, Anchor: "day@Europe/Moscow"},
-		}
-		w.snapshot.Quotas["provider"].Windows = daily
 		w.snapshot.Campaigns["spring"].PriorityWeight = 3
 		s := newServer()
 		s.Site = newSite(prometheus.NewRegistry(), w)
@@ -34,15 +26,10 @@ func TestPageOfAQuota(t *testing.T) {
 			"the campaigns":           "8 of 8 campaigns have something to send. They may send 800/s by their schedules",
 			"a share":                 `<td class="n" data-label="Weight">3</td><td class="n" data-label="Share">30.0 %</td><td class="n" data-label="Asks for/s">100</td><td class="n" data-label="Gets/s">100</td><td data-label="Waits for units">asked <time`,
 			"daemons where some wait": "<code>&lt;script&gt;alert(1)&lt;/script&gt;</code> several of them wait for units",
-			"how it is used evenly":   "in dashes, if it were used evenly",
 		} {
 			if !strings.Contains(body, says) {
 				t.Errorf("the page does not tell %s (%s): %s", what, says, body)
 			}
-		}
-		dashes := regexp.MustCompile(`class="second" d="([^"]*)"`).FindAllStringSubmatch(body, -1)
-		if len(dashes) != 1 || strings.Count(dashes[0][1], "M") < 1 {
-			t.Errorf("the dashes of a window of a day: %v", dashes)
 		}
 		if _, body, _ = get(t, h, "/quota?id="+url.QueryEscape(hostile[1])); !strings.Contains(body, "0 of 0 campaigns have something to send") {
 			t.Errorf("of a quota without campaigns: %s", body)

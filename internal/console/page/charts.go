@@ -2,13 +2,10 @@ package page
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/view"
-	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/limits/model"
 	"github.com/pacer/pacer/internal/notation"
 )
 
@@ -65,9 +62,8 @@ func scheduleAhead(phases []view.Phase, cut bool, zone string) *ahead {
 }
 
 // burnDown draws what was left of each window, and returns their names. Of a window that is shorter than a step a point would say nothing
-// about the rest of the step, and the ledger merges minutes to hours after a day: it is not drawn. Beside that of a fixed one is what would be
-// left if it were used evenly.
-func burnDown(usage []catalog.Usage, step time.Duration, windows []view.Window) (plots []*plot, heads []string) {
+// about the rest of the step, and the ledger merges minutes to hours after a day: it is not drawn.
+func burnDown(usage []catalog.Usage, step time.Duration) (plots []*plot, heads []string) {
 	if len(usage) == 0 {
 		return nil, nil
 	}
@@ -87,53 +83,10 @@ func burnDown(usage []catalog.Usage, step time.Duration, windows []view.Window) 
 			p := newPlot("Left of "+short(float64(window.Limit))+" in "+window.Span, begin, end, max(1, float64(window.Limit)))
 			p.fill(dots)
 			p.Limit = p.Grid[plotLines].Y
-			if i := slices.IndexFunc(windows, func(w view.Window) bool { return w.Span == window.Span }); i >= 0 && windows[i].Algorithm == delivery.AlgorithmFixed {
-				p.even(&windows[i])
-			}
 			plots = append(plots, p)
 		}
 	}
 	return plots, heads
-}
-
-// maxPeriods bounds the lines of a fixed window.
-const maxPeriods = 1000
-
-// even draws what would be left of a fixed window if it were used evenly from its begin to its end. Of one that begins with its first use,
-// only the last begin is known.
-func (p *plot) even(w *view.Window) {
-	var dots []dot
-	period := func(begin, end time.Time) {
-		left := func(at time.Time) float64 {
-			return float64(w.Limit) * end.Sub(at).Seconds() / max(1, end.Sub(begin).Seconds())
-		}
-		from, to := begin, end
-		if from.Before(p.begin) {
-			from = p.begin
-		}
-		if to.After(p.end) {
-			to = p.end
-		}
-		if from.Before(to) {
-			dots = append(dots, dot{from, left(from), true}, dot{at: to, value: left(to)})
-		}
-	}
-	if w.Anchor == "" {
-		if w.FullAt == nil {
-			return
-		}
-		period(w.FullAt.Add(-time.Duration(w.Seconds*float64(time.Second))), *w.FullAt)
-	} else if anchor, err := model.ParseAnchor(w.Anchor); err == nil {
-		for at := p.begin; at.Before(p.end) && len(dots) < 2*maxPeriods; {
-			bounds := anchor.Period(at.UnixMicro())
-			begin, end := time.UnixMicro(bounds[0]), time.UnixMicro(bounds[1])
-			period(begin, end)
-			at = end
-		}
-	}
-	if p.Second = p.line(dots); p.Second != "" {
-		p.Title += "; in dashes, if it were used evenly"
-	}
 }
 
 // spent draws how much was used in each step.

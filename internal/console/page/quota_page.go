@@ -52,7 +52,7 @@ func fillQuota(ctx context.Context, s *Site, query url.Values, c *content) {
 			break
 		}
 		data.Usage = usage
-		data.Plots, data.Heads = burnDown(usage, step, q.Windows)
+		data.Plots, data.Heads = burnDown(usage, step)
 		switch data.Used = spent(usage); {
 		case len(data.Plots) > 0:
 		case len(data.Heads) > 0:
