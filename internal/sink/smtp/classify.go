@@ -26,7 +26,6 @@ const (
 	connecting                  // and the greeting
 	securing                    // encryption
 	authenticating              // AUTH
-	refusing                    // here: the server could not take the message
 	announcing                  // MAIL: who sends
 	addressing                  // RCPT: to whom
 	beginning                   // DATA, and the message
@@ -80,7 +79,7 @@ const closing = 421 // service not available, closing the connection
 // closes reports whether the connection cannot be used after the failure.
 func (f *failure) closes() bool {
 	r, said := f.reply()
-	return f.stage != refusing && (!said || r.code == closing)
+	return !said || r.code == closing
 }
 
 // stale reports whether the failure may come from the connection having been used before: the server has ended it meanwhile.
@@ -159,14 +158,11 @@ func later(at stage, r reply, about string, wait time.Duration) delivery.Result 
 // unanswered returns the result of a delivery that ended without an answer of the server.
 //
 //	a certificate, no encryption or authentication offered, no SMTP misconfigured
-//	the message lacks what the server needs                        permanent
 //	the end of the message was sent                                temporary: it may have been taken
 //	otherwise                                                      unreachable: it was certainly not taken
 func unanswered(f *failure) delivery.Result {
 	var notSMTP textproto.ProtocolError
 	switch {
-	case f.stage == refusing:
-		return delivery.Result{Class: delivery.Permanent}
 	case f.stage == ending:
 		return delivery.Result{Class: delivery.Temporary, By: delivery.ByNobody}
 	case httpcall.WrongSettings(f.err), errors.Is(f.err, errNoTLS), errors.Is(f.err, errNoAuth),
@@ -189,8 +185,6 @@ func (s *Sink) describe(f *failure, timedOut bool) string {
 	var op *net.OpError
 	var text string
 	switch {
-	case f.stage == refusing:
-		return f.err.Error()
 	case f.stage == waiting:
 		return fmt.Sprintf("not sent to %s within %s: other messages took all connections", where, s.config.Timeout)
 	case timedOut || errors.Is(f.err, context.DeadlineExceeded):

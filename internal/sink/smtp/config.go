@@ -33,9 +33,6 @@ type Config struct {
 	Texts
 
 	base.Limits // max_in_flight is also the number of connections
-	// MaxConnAge and MaxConnMessages are how long, and for how many messages, a connection is used; 0 for any.
-	MaxConnAge      time.Duration `yaml:"max_conn_age"`
-	MaxConnMessages int           `yaml:"max_conn_messages"`
 	// RetryAfter is how long a job waits whose recipient the server does not take for now: it does not say how long.
 	RetryAfter time.Duration `yaml:"retry_after"`
 }
@@ -74,19 +71,16 @@ const (
 var mechanisms = []string{authAuto, authPlain, authLogin, authSCRAM, authToken}
 
 const (
-	minConnAge      = time.Second
-	maxConnAge      = 24 * time.Hour
-	maxConnMessages = 1_000_000
-	maxRetryAfter   = 24 * time.Hour
-	maxHeaders      = 50
+	maxRetryAfter = 24 * time.Hour
+	maxHeaders    = 50
 )
 
 // Default returns the configuration of an smtp sink without an address. The timeout is longer than what a rebalance leaves:
 // servers look at a message before they take it, and one that is sent twice is worse than one that takes long.
 func Default() *Config {
 	return &Config{
-		TLS: startTLS, Auth: authAuto, Texts: Texts{To: `{{ .Header "to" }}`}, MaxConnAge: 5 * time.Minute, MaxConnMessages: 100,
-		RetryAfter: 5 * time.Minute, Limits: base.Limits{MaxInFlight: 8, Timeout: 30 * time.Second, MaxRetryAfter: 15 * time.Minute},
+		TLS: startTLS, Auth: authAuto, Texts: Texts{To: `{{ .Header "to" }}`}, RetryAfter: 5 * time.Minute,
+		Limits: base.Limits{MaxInFlight: 8, Timeout: 30 * time.Second, MaxRetryAfter: 15 * time.Minute},
 	}
 }
 
@@ -124,12 +118,6 @@ func (c *Config) Problems() []string {
 		p.Add("hello: not the name of a host; use one such as pacer.example.com")
 	}
 	p = append(p, c.Texts.problems()...)
-	if c.MaxConnAge != 0 && (c.MaxConnAge < minConnAge || c.MaxConnAge > maxConnAge) {
-		p.Add("max_conn_age: %s is out of range; use a duration between %s and %s, or 0", c.MaxConnAge, minConnAge, maxConnAge)
-	}
-	if c.MaxConnMessages < 0 || c.MaxConnMessages > maxConnMessages {
-		p.Add("max_conn_messages: %d is out of range; use a number up to %d, or 0 for any", c.MaxConnMessages, maxConnMessages)
-	}
 	p.Between("retry_after", c.RetryAfter, time.Second, maxRetryAfter, "5m")
 	p.Limits(&c.Limits, "30s")
 	return p

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/textproto"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -50,7 +49,6 @@ type conn struct {
 	line   *line
 	born   time.Time
 	used   time.Time // when the server answered last
-	epoch  int       // of the pool when it was made
 
 	messages int
 	dirty    bool // a transaction was begun, and not ended
@@ -200,9 +198,6 @@ func (c *conn) transact(m *message) (said reply, f *failure) {
 			return said, &failure{stage: announcing, err: err}
 		}
 	}
-	if f := c.lacks(m); f != nil {
-		return said, f
-	}
 	c.dirty = true
 	c.client.SkipSMTPUTF8(!m.utf8)
 	if err := c.client.Mail(m.from); err != nil {
@@ -236,31 +231,6 @@ func (c *conn) transact(m *message) (said reply, f *failure) {
 		said = parseReply(said.code, answered.ServerResponse())
 	}
 	return said, nil
-}
-
-// lacks tells what the server cannot do that the message needs.
-func (c *conn) lacks(m *message) *failure {
-	needs := func(extension, why string) *failure {
-		if offered, _ := c.client.Extension(extension); offered {
-			return nil
-		}
-		return &failure{stage: refusing, err: fmt.Errorf("%s: the server does not offer %s", why, extension)}
-	}
-	if m.utf8 {
-		if f := needs("SMTPUTF8", "an address has characters that are not ASCII"); f != nil {
-			return f
-		}
-	}
-	if m.eightBit {
-		if f := needs("8BITMIME", "the message has characters that are not ASCII"); f != nil {
-			return f
-		}
-	}
-	_, size := c.client.Extension("SIZE")
-	if most, err := strconv.Atoi(size); err == nil && most > 0 && len(m.data) > most {
-		return &failure{stage: refusing, err: fmt.Errorf("the message has %d bytes, and the server takes at most %d", len(m.data), most)}
-	}
-	return nil
 }
 
 // goodbye is how long the end of a connection may take.

@@ -49,7 +49,6 @@ func newForm(r *access.Reader, t *Texts) *form {
 type message struct {
 	from, to string // in angle brackets, as they are sent
 	utf8     bool   // an address has other characters than ASCII
-	eightBit bool   // the data have
 	data     []byte // lines end in CRLF or LF
 }
 
@@ -188,7 +187,7 @@ func (f *form) envelope(from, to *mail.Address, view *render.Job, data []byte) (
 	}
 	bare := func(a *mail.Address) string { return (&mail.Address{Address: a.Address}).String() } // quoted where it has to be
 	return &message{
-		from: bare(from), to: bare(to), data: data, utf8: !isASCII(from.Address + to.Address), eightBit: !isASCII(string(data)),
+		from: bare(from), to: bare(to), data: data, utf8: !isASCII(from.Address + to.Address),
 	}, nil
 }
 

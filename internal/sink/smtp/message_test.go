@@ -59,7 +59,7 @@ func TestComposed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m.from != "<bounces+u-42@example.com>" || m.to != "<ann@xn--bcher-kva.example>" || m.utf8 || m.eightBit {
+	if m.from != "<bounces+u-42@example.com>" || m.to != "<ann@xn--bcher-kva.example>" || m.utf8 {
 		t.Errorf("%+v", m)
 	}
 	read, err := mail.ReadMessage(bytes.NewReader(m.data))
@@ -159,7 +159,7 @@ func TestWhole(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m.from != "<a@example.com>" || m.to != "<bob@example.org>" || !m.eightBit || !bytes.HasSuffix(m.data, []byte("\r\n"+payload)) {
+	if m.from != "<a@example.com>" || m.to != "<bob@example.org>" || !bytes.HasSuffix(m.data, []byte("\r\n"+payload)) {
 		t.Errorf("%+v: %q", m, m.data)
 	}
 	read, err := mail.ReadMessage(bytes.NewReader(m.data))

@@ -18,7 +18,7 @@ import (
 )
 
 // Sink sends each job as a message to one recipient, over a bounded number of connections that are kept, and classifies what the
-// server says (see classify). Without Run, idle connections are not looked after.
+// server says (see classify).
 //
 // A message whose end was sent and got no answer may have been taken, and is sent again by the next attempt, with the same
 // Message-ID. Before that it was certainly not taken: where a connection that was used before turns out to be dead, the
@@ -27,7 +27,6 @@ type Sink struct {
 	base.Service[parts]
 	config *Config
 	dialer *dialer
-	pool   *pool
 }
 
 // parts are what is made of the files and secrets that the configuration names.
@@ -42,22 +41,19 @@ type parts struct {
 // Where is the server.
 func (p parts) Where() string { return p.config.Addr }
 
-// Close has other connections made.
-func (p parts) Close() { p.renew() }
-
 // New makes a Sink of a valid configuration. It reads the files that the configuration names and opens no connection.
 func New(c *Config, host base.Host) (*Sink, error) {
 	hostname, err := os.Hostname()
 	if err != nil {
 		hostname = ""
 	}
-	s := &Sink{config: c, dialer: newDialer(c, hostname), pool: newPool(max(1, c.MaxInFlight), c.MaxConnAge, c.MaxConnMessages)}
-	return s, s.Open(host, base.Dialect[parts]{Secrets: c.Secrets, Build: s.build, Attempt: s.attempt, Work: s.pool.keep})
+	s := &Sink{config: c, dialer: newDialer(c, hostname)}
+	return s, s.Open(host, base.Dialect[parts]{Secrets: c.Secrets, Build: s.build, Attempt: s.attempt})
 }
 
 func (s *Sink) build(r *access.Reader) (p parts) {
 	c := s.config
-	p.dialer, p.pool = s.dialer, s.pool
+	p.dialer, p.pool = s.dialer, newPool(max(1, c.MaxInFlight))
 	if c.TLS != noTLS {
 		p.tls = r.TLS("", c.Certificates)
 	}
@@ -80,7 +76,7 @@ func (s *Sink) attempt(ctx context.Context, job *delivery.Job, shown *base.Excha
 	}
 	limited, cancel := context.WithTimeout(ctx, s.config.Timeout)
 	defer cancel()
-	r, f := s.send(limited, m)
+	r, f := s.send(limited, p, m)
 	answered := f == nil
 	at := ending
 	if f != nil {
@@ -128,23 +124,21 @@ func (s *Sink) senderByJob() bool {
 }
 
 // send sends a message over an idle connection, or a new one.
-func (s *Sink) send(ctx context.Context, m *message) (reply, *failure) {
-	if err := s.pool.enter(ctx); err != nil {
+func (s *Sink) send(ctx context.Context, p parts, m *message) (reply, *failure) {
+	if err := p.enter(ctx); err != nil {
 		return reply{}, &failure{stage: waiting, err: err}
 	}
-	defer s.pool.leave()
-	c := s.pool.take(time.Now())
+	defer p.leave()
+	c := p.take(time.Now())
 	for used := c != nil; ; used = false {
 		if c == nil {
-			epoch := s.pool.now()
 			var f *failure
-			if c, f = s.dialer.connect(ctx, s.Now().login); f != nil {
+			if c, f = p.connect(ctx, p.login); f != nil {
 				return reply{}, f
 			}
-			c.epoch = epoch
 		}
 		r, f := c.send(ctx, m)
-		s.pool.put(c, time.Now())
+		p.put(c, time.Now())
 		if f == nil || !used || !f.stale() || ctx.Err() != nil {
 			return r, f
 		}
@@ -158,7 +152,7 @@ func (s *Sink) Check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.config.Timeout)
 	defer cancel()
 	p := s.Now()
-	c, f := s.dialer.connect(ctx, p.login)
+	c, f := p.connect(ctx, p.login)
 	if f == nil {
 		c.close()
 		return nil
@@ -168,10 +162,4 @@ func (s *Sink) Check(ctx context.Context) error {
 		return fmt.Errorf("%s: %s", key, p.secrets.Replace(r.String()))
 	}
 	return fmt.Errorf("%s: %s", key, p.secrets.Replace(s.describe(f, errors.Is(ctx.Err(), context.DeadlineExceeded))))
-}
-
-// Close closes the connections.
-func (s *Sink) Close() error {
-	s.pool.end()
-	return nil
 }
