@@ -393,6 +393,46 @@ sinks:
 	}
 }
 
+// TestBoundsOfSinks: each value of a sink that has bounds of its own is refused beyond them, with the bounds.
+func TestBoundsOfSinks(t *testing.T) {
+	for text, want := range map[string]string{
+		"log, max_in_flight: -1":                      "max_in_flight: -1 is out of range; use a number between 1 and 65536",
+		"http, timeout: 0s":                           "timeout: 0s is out of range; use a duration between 1ms and 10m",
+		"http, timeout: 1h":                           "timeout: 1h is out of range;",
+		"http, max_retry_after: 0s":                   "max_retry_after: 0s is out of range; use a duration between 1s and 1d",
+		"http, max_conn_age: 1ms":                     "max_conn_age: 1ms is out of range; use a duration between 1s and 1d, or 0 for no limit",
+		"http, max_conn_age: 0s":                      "",
+		"http, disable_after: 1ms":                    "disable_after: 1ms is out of range; use a duration between 1s and 365d, or 0 for never",
+		"http, cloudevents: batch":                    `cloudevents: there is no "batch"; use one of binary, structured`,
+		"http, oauth2: {auth: query}":                 `oauth2.auth: there is no "query"; use one of header, body`,
+		"steps, deadline: 0s":                         "deadline: 0s is out of range;",
+		"steps, polls_per_second: 0":                  "polls_per_second: 0 is out of range;",
+		"steps, steps: [{id: a, poll: {every: 1ms}}]": "steps.0.poll.every: 1ms is out of range; use a duration between 100ms and 30d",
+		"apns, environment: x":                        `environment: there is no "x"; use one of production, sandbox`,
+		"apns, store_for: 31d":                        "store_for: 31d is out of range;",
+		"apns, connections: 0":                        "connections: 0 is out of range;",
+		"hms, version: v9":                            `version: there is no "v9"; use one of v3, v2, v1`,
+		"kafka, timeout: 1m":                          "timeout: 1m is out of range; use a duration between 100ms and 15s",
+		"kafka, linger: 2s":                           "linger: 2s is out of range;",
+		"kafka, compression: gzip":                    `compression: there is no "gzip"; use one of none, zstd`,
+		"kafka, sasl_mechanism: x":                    `sasl_mechanism: there is no "x"; use one of plain,`,
+		"smtp, tls: 'yes'":                            `tls: there is no "yes"; use one of starttls, implicit, none`,
+		"smtp, auth: ntlm":                            `auth: there is no "ntlm"; use one of auto,`,
+		"smtp, retry_after: 0s":                       "retry_after: 0s is out of range;",
+		"smev, mode: x":                               `mode: there is no "x"; use one of adapter, direct`,
+		"smev, version: '1.4'":                        `version: there is no "1.4"; use one of 1.1, 1.2, 1.3`,
+		"smev, protocol: x, wait: x, deadline: 91d":   `wait: there is no "x"; use one of accepted, response`,
+		"smev, poll: {every: 0s, per_second: 0}":      "poll.per_second: 0 is out of range;",
+		"smev, collect: {interval: 0s, parallel: 0}":  "collect.interval: 0s is out of range;",
+		"webpush, ttl: 61d":                           "ttl: 61d is out of range; use a duration between 0s and 60d",
+	} {
+		_, _, err := load(t, "sinks: {a: {type: "+text+"}}")
+		if got := fmt.Sprint("\n", err); want != "" && !strings.Contains(got, "\nsinks.a."+want) || want == "" && strings.Contains(got, strings.Fields(text)[1]) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
 // A command judges what it uses: a secret of a sink, of Redis or of the console does not concern one that reads the database.
 func TestOnlyWhatIsUsedIsJudged(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "missing")

@@ -20,7 +20,6 @@ import (
 
 	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/notation"
-	"github.com/pacer/pacer/internal/sink"
 )
 
 // minToken is the least length of a token, in characters.
@@ -34,9 +33,7 @@ func (c *Config) Problems() Problems {
 		if leaf.path == "eventual.roots" && slices.Equal(c.Eventual.Roots, c.Redis.Addrs) {
 			continue // they are checked as redis.addrs
 		}
-		for _, wrong := range leaf.check() {
-			v.add(leaf.path, "%s", wrong)
-		}
+		v.leaf(leaf)
 	}
 	v.kafka(c)
 	v.redis(&c.Redis)
@@ -146,6 +143,13 @@ type validator struct{ problems Problems }
 
 func (v *validator) add(path, format string, args ...any) {
 	v.problems = append(v.problems, path+": "+fmt.Sprintf(format, args...))
+}
+
+// leaf adds what is wrong with a value alone.
+func (v *validator) leaf(l setting) {
+	for _, wrong := range l.check() {
+		v.add(l.path, "%s", wrong)
+	}
 }
 
 // ordered refuses a setting that is above another one.
@@ -271,8 +275,12 @@ func (v *validator) http(h *HTTP) {
 func (v *validator) sinks(c *Config) {
 	names := slices.Sorted(maps.Keys(c.Sinks))
 	for _, name := range names {
-		for _, problem := range sink.Problems(c.Sinks[name]) {
-			v.problems = append(v.problems, "sinks."+name+"."+problem)
+		prefix := "sinks." + name + "."
+		for _, problem := range c.Sinks[name].Problems() {
+			v.problems = append(v.problems, prefix+problem)
+		}
+		for _, leaf := range schemaOf(prefix, c.Sinks[name]).leaves {
+			v.leaf(leaf)
 		}
 		if w, ok := c.Sinks[name].(writer); ok {
 			v.notOwn("sinks."+name+".topic", w.WritesTo(), &c.Kafka)

@@ -94,19 +94,9 @@ func KindOf(cfg Config) string {
 	return fmt.Sprintf("%T", cfg)
 }
 
-// maxInFlight bounds max_in_flight: each delivery in flight takes a goroutine, and for http a connection.
-const maxInFlight = 65_536
-
-// Problems returns the errors in the configuration of one sink, one line each, beginning with the key.
-func Problems(cfg Config) []string {
-	p := base.Problems(cfg.Problems())
-	p.Number("max_in_flight", cfg.Entry().MaxInFlight, maxInFlight)
-	return p
-}
-
 // Open makes the sink that cfg describes. It reads the files that cfg names, and opens no connection.
 func Open(cfg Config, host Host) (Entry, error) {
-	if p := Problems(cfg); len(p) > 0 {
+	if p := cfg.Problems(); len(p) > 0 {
 		return Entry{}, errors.New(p[0])
 	}
 	k, ok := kinds[KindOf(cfg)]

@@ -58,11 +58,9 @@ func TestOpenAllNamesTheKey(t *testing.T) {
 		return c
 	}
 	for want, cfg := range map[string]sink.Config{
-		"sinks.x.url: required":            http.Default(),
-		"sinks.x.max_in_flight: 0 is out":  &log.Discard{},
-		"sinks.x.max_in_flight: -1 is out": &log.Config{Settings: log.Settings{MaxInFlight: -1}},
-		"sinks.x.ca_file: open /nowhere":   trusting("/nowhere"),
-		"sinks.x.ca_file: " + notPEM:       trusting(notPEM),
+		"sinks.x.url: required":          http.Default(),
+		"sinks.x.ca_file: open /nowhere": trusting("/nowhere"),
+		"sinks.x.ca_file: " + notPEM:     trusting(notPEM),
 	} {
 		_, err := sink.OpenAll(map[string]sink.Config{"x": cfg, "z": log.DefaultDiscard()}, host)
 		if err == nil || !strings.HasPrefix(err.Error(), want) {

@@ -139,7 +139,6 @@ func TestCredentialsOfHMS(t *testing.T) {
 		_ = s.Close()
 	}
 	for want, change := range map[string]func(*hms.Config){
-		"version: unknown":               func(c *hms.Config) { c.Version = "v9" },
 		"service_account_file: required": func(c *hms.Config) { c.KeyFile = "" },
 		"client_id: goes not":            func(c *hms.Config) { c.ClientSecret = "opensesame" },
 		"client_id: goes together":       func(c *hms.Config) { c.KeyFile, c.ClientSecret = "", "opensesame" },
@@ -147,7 +146,6 @@ func TestCredentialsOfHMS(t *testing.T) {
 		"project: not the id":            func(c *hms.Config) { c.Project = "a/b" },
 		"push_type: not a type":          func(c *hms.Config) { c.PushType = "alert" },
 		"token_url: must begin":          func(c *hms.Config) { c.TokenURL = "http://a" },
-		"timeout: 0s is out":             func(c *hms.Config) { c.Timeout = 0 },
 	} {
 		c := hms.Default()
 		c.KeyFile = "x"

@@ -397,7 +397,6 @@ func TestCheck(t *testing.T) {
 
 func TestProblems(t *testing.T) {
 	for want, change := range map[string]func(*Config){
-		"environment: unknown":     func(c *Config) { c.Environment = "x" },
 		"url: must begin with htt": func(c *Config) { c.URL = "http://a" },
 		"auth_key_file: required":  func(c *Config) { c.AuthKeyFile = "" },
 		"cert_file: goes not":      func(c *Config) { c.CertFile, c.KeyFile = "x", "y" },
@@ -407,10 +406,6 @@ func TestProblems(t *testing.T) {
 		"token: ":                  func(c *Config) { c.Token = "{{ .Nothing" },
 		"push_type: unknown":       func(c *Config) { c.PushType = "x" },
 		"priority: unknown":        func(c *Config) { c.Priority = "7" },
-		"store_for: -1s is out":    func(c *Config) { c.StoreFor = -time.Second },
-		"connections: 0 is out":    func(c *Config) { c.Connections = 0 },
-		"timeout: 0s is out":       func(c *Config) { c.Timeout = 0 },
-		"max_retry_after: 0s is":   func(c *Config) { c.MaxRetryAfter = 0 },
 	} {
 		c := Default()
 		c.AuthKeyFile, c.KeyID, c.TeamID, c.Topic = "x", "K", "T", "t"

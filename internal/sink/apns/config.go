@@ -14,7 +14,7 @@ import (
 // Config configures an apns sink.
 type Config struct {
 	// Environment is production or sandbox.
-	Environment string `yaml:"environment"`
+	Environment string `yaml:"environment" oneof:"production, sandbox"`
 	// URL is that of the service, instead of the environment's.
 	URL string `yaml:"url" secret:"url"`
 
@@ -32,10 +32,10 @@ type Config struct {
 	CollapseID string `yaml:"collapse_id"`
 	Token      string `yaml:"token"`
 	// StoreFor is how long the service keeps a notification for a device that is off; 0 for what it likes.
-	StoreFor time.Duration `yaml:"store_for"`
+	StoreFor time.Duration `yaml:"store_for" range:"0s..30d"`
 
 	// Connections is how many connections one daemon has.
-	Connections int `yaml:"connections"`
+	Connections int `yaml:"connections" range:"1..64"`
 	base.Limits
 }
 
@@ -54,11 +54,6 @@ func Default() *Config {
 	}
 }
 
-const (
-	maxStore       = 30 * 24 * time.Hour
-	maxConnections = 64
-)
-
 var idPattern = regexp.MustCompile(`^[A-Z0-9]{1,32}$`)
 
 // target is where requests go.
@@ -72,9 +67,6 @@ func (c *Config) target() string {
 // Problems returns the errors in the configuration: one line each, beginning with the key, without secrets.
 func (c *Config) Problems() []string {
 	var p base.Problems
-	if _, ok := environments[c.Environment]; !ok {
-		p.Add("environment: unknown; use production or sandbox")
-	}
 	if c.URL != "" {
 		if why := httpcall.SecureProblem(c.URL); why != "" {
 			p.Add("url: %s", why)
@@ -97,11 +89,6 @@ func (c *Config) Problems() []string {
 	}
 	p.OneOf("push_type", c.PushType, pushTypes)
 	p.OneOf("priority", c.Priority, priorities)
-	if c.StoreFor < 0 || c.StoreFor > maxStore {
-		p.Add("store_for: %s is out of range; use a duration up to 30d, or 0 for what the service likes", c.StoreFor)
-	}
-	p.Number("connections", c.Connections, maxConnections)
-	p.Limits(&c.Limits, "3s")
 	return p
 }
 

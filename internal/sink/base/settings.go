@@ -12,11 +12,11 @@ import (
 // Limits are the settings of most kinds, whose configurations embed it.
 type Limits struct {
 	// MaxInFlight is the number of concurrent deliveries of one daemon.
-	MaxInFlight int `yaml:"max_in_flight"`
+	MaxInFlight int `yaml:"max_in_flight" range:"1..65536"`
 	// Timeout bounds a delivery, from opening the connection to the end of the answer.
-	Timeout time.Duration `yaml:"timeout"`
+	Timeout time.Duration `yaml:"timeout" range:"1ms..10m"`
 	// MaxRetryAfter is how long a wait that the destination asks for is believed.
-	MaxRetryAfter time.Duration `yaml:"max_retry_after"`
+	MaxRetryAfter time.Duration `yaml:"max_retry_after" range:"1s..1d"`
 	// KeepRejected makes dead letters of rejected jobs.
 	KeepRejected bool `yaml:"keep_rejected"`
 
@@ -26,12 +26,6 @@ type Limits struct {
 // Entry returns what the router needs to know of the sink.
 func (l *Limits) Entry() Entry {
 	return Entry{MaxInFlight: l.MaxInFlight, Timeout: l.Timeout, MaxRetryAfter: l.MaxRetryAfter, KeepRejected: l.KeepRejected}
-}
-
-// Limits adds the errors in the settings. The example is one of a timeout.
-func (p *Problems) Limits(l *Limits, example string) {
-	p.Between("timeout", l.Timeout, minTimeout, maxTimeout, example)
-	p.MaxRetryAfter(l.MaxRetryAfter)
 }
 
 // OneOf adds the error in a setting that is one of some words, a template, or "".

@@ -2,7 +2,6 @@ package hms
 
 import (
 	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/pacer/pacer/internal/sink/httpcall"
@@ -12,7 +11,7 @@ import (
 type Config struct {
 	httpcall.Service
 	// Version is that of the API: v3 for HarmonyOS, v2 or v1 for HMS Core.
-	Version string `yaml:"version"`
+	Version string `yaml:"version" oneof:"v3, v2, v1"`
 	// Project is the id of the project, or of the app for v1; "" for the one in KeyFile.
 	Project string `yaml:"project"`
 	// PushType is the kind of message, a number; "" for none.
@@ -39,15 +38,11 @@ func Default() *Config {
 var (
 	projectPattern  = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,100}$`)
 	pushTypePattern = regexp.MustCompile(`^[0-9]{0,3}$`)
-	versions        = []string{"v1", "v2", "v3"}
 )
 
 // Problems returns the errors in the configuration: one line each, beginning with the key, without secrets.
 func (c *Config) Problems() []string {
 	p := c.Service.Problems()
-	if !slices.Contains(versions, c.Version) {
-		p.Add("version: unknown; use v3, v2 or v1")
-	}
 	switch byClient := c.ClientID != "" || c.ClientSecret != ""; {
 	case c.KeyFile == "" && !byClient:
 		p.Add("service_account_file: required; name the JSON file of a service account's key, or use client_id and client_secret")

@@ -1,12 +1,10 @@
 package http
 
 import (
-	"fmt"
 	"net/url"
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/guard"
@@ -143,17 +141,6 @@ func (c *Config) guardProblems() (p []string) {
 	}
 	if ways := c.ways(); len(ways) > 0 && !c.ownDomain() {
 		p = append(p, ways[0]+": would be sent to any host that a job names; let the host end in a domain of your own, such as https://{{ … }}.example.com/, or remove it")
-	}
-	return p
-}
-
-// tableProblems returns what is wrong with the settings of a sink that sends to pacer.destinations.
-func (c *Config) tableProblems() (p []string) {
-	if c.SecretsDir != "" && !c.Destinations {
-		p = append(p, "secrets_dir: is for destinations; set destinations as well, or remove it")
-	}
-	if c.DisableAfter != 0 && (c.DisableAfter < time.Second || c.DisableAfter > maxFailing) {
-		p = append(p, fmt.Sprintf("disable_after: %s is out of range; use a duration between 1s and 8760h, such as 120h, or 0 for never", c.DisableAfter))
 	}
 	return p
 }

@@ -27,7 +27,7 @@ type OAuth2 struct {
 	TokenURL     string   `yaml:"token_url" secret:"url"` // "" for none
 	ClientID     string   `yaml:"client_id"`
 	ClientSecret string   `yaml:"client_secret" secret:"value"`
-	Auth         string   `yaml:"auth"` // where the client's credentials are: header or body
+	Auth         string   `yaml:"auth" oneof:"header, body" zero:""` // where the client's credentials are: header or body
 	Scopes       []string `yaml:"scopes"`
 	Audience     string   `yaml:"audience"`
 }
@@ -99,9 +99,6 @@ func (o *OAuth2) used() bool {
 }
 
 func (o *OAuth2) problems() (p []string) {
-	if o.Auth != "" && o.Auth != authHeader && o.Auth != authBody {
-		p = append(p, "oauth2.auth: not a place; use header or body")
-	}
 	if !o.used() {
 		return p
 	}

@@ -203,7 +203,6 @@ func TestBadAuth(t *testing.T) {
 		"headers.authorization: there is bearer as well":   func(c *Config) { c.Bearer, c.Headers = "a", map[string]string{"authorization": "b"} },
 		"basic.username: required":                         func(c *Config) { c.Basic.Password = "x" },
 		"bearer: not a token":                              func(c *Config) { c.Bearer = "hunter22\n" },
-		"oauth2.auth: not a place; use header or body":     func(c *Config) { c.OAuth2.Auth = "query" },
 		"oauth2.token_url: required":                       func(c *Config) { c.OAuth2.ClientID, c.OAuth2.ClientSecret = "a", "b" },
 		"oauth2.token_url: has a user": func(c *Config) {
 			c.OAuth2 = OAuth2{TokenURL: "https://u:hunter22@h/", ClientID: "a", ClientSecret: "b"}

@@ -27,7 +27,7 @@ type Common struct {
 	Headers map[string]string `yaml:"headers" secret:"value"`
 	access.Certificates
 	// MaxConnAge is how long a connection is used; 0 for as long as it works.
-	MaxConnAge time.Duration `yaml:"max_conn_age"`
+	MaxConnAge time.Duration `yaml:"max_conn_age" range:"1s..1d" zero:"no limit"`
 	// Basic, Bearer and OAuth2 say who the sink is, in the header Authorization; at most one of them.
 	Basic  Basic  `yaml:"basic"`
 	Bearer string `yaml:"bearer" secret:"value"`
@@ -52,13 +52,13 @@ type Config struct {
 	Rules   map[string]string `yaml:"rules"`
 	Take    Take              `yaml:"take"`
 	// CloudEvents makes requests of events: binary, structured, or "" for none.
-	CloudEvents string `yaml:"cloudevents"`
+	CloudEvents string `yaml:"cloudevents" oneof:"binary, structured" zero:""`
 	// Sign signs requests; without secrets, they are not signed.
 	Sign Sign `yaml:"sign"`
 	// Destinations has jobs sent to the destination of pacer.destinations that they name.
 	Destinations bool `yaml:"destinations"`
 	// DisableAfter is how long a destination fails before it is disabled; 0 for never.
-	DisableAfter time.Duration `yaml:"disable_after"`
+	DisableAfter time.Duration `yaml:"disable_after" range:"1s..365d" zero:"never"`
 	// SecretsDir has the files that destinations may refer to; "" for none.
 	SecretsDir string `yaml:"secrets_dir"`
 	// Guard says where a sink may send whose addresses come from jobs.
@@ -102,12 +102,7 @@ func (c *Config) judging() (*rule.Set, error) {
 	})
 }
 
-const (
-	maxTimeout = 10 * time.Minute
-	maxConnAge = 24 * time.Hour
-	maxFailing = 365 * 24 * time.Hour
-	maxHeaders = 64
-)
+const maxHeaders = 64
 
 // Default returns the configuration of an http sink without a URL. The timeout is no longer than the time that requests
 // in flight have at a rebalance, so that none is interrupted and sent twice.
@@ -141,11 +136,7 @@ var signed = []string{keyTimestamp, keySignature}
 
 // Problems returns the errors in the configuration: one line each, beginning with the key, without secrets.
 func (c *Config) Problems() []string {
-	p := base.Problems(append(append(c.addressProblems(), c.guardProblems()...), c.tableProblems()...))
-	p.Between("timeout", c.Timeout, time.Millisecond, maxTimeout, "3s")
-	if c.MaxConnAge != 0 && (c.MaxConnAge < time.Second || c.MaxConnAge > maxConnAge) {
-		p.Add("max_conn_age: %s is out of range; use a duration between 1s and 24h, such as 5m, or 0 for no limit", c.MaxConnAge)
-	}
+	p := base.Problems(append(c.addressProblems(), c.guardProblems()...))
 	if _, err := c.judging(); err != nil {
 		p.Add("%s", err)
 	}
@@ -153,7 +144,9 @@ func (c *Config) Problems() []string {
 		p.Add("%s", err)
 	}
 	p = append(append(append(p, c.authProblems()...), c.eventProblems()...), c.Certificates.Problems()...)
-	p.MaxRetryAfter(c.MaxRetryAfter)
+	if c.SecretsDir != "" && !c.Destinations {
+		p.Add("secrets_dir: is for destinations; set destinations as well, or remove it")
+	}
 	if len(c.Headers) > maxHeaders {
 		p.Add("headers: %d of them; use at most %d", len(c.Headers), maxHeaders)
 	}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/pacer/pacer/internal/sink/base"
 )
@@ -23,10 +22,6 @@ func TestProblems(t *testing.T) {
 		{"unparsable", func(c *Config) { c.URL = "http://u:hunter22@a:b/" }, "url: not a URL"},
 		{"port", func(c *Config) { c.URL = "http://a:99999/" }, "url: its port"},
 		{"fragment", func(c *Config) { c.URL = "http://a/#x" }, "url: has a #fragment"},
-		{"timeout 0", func(c *Config) { c.Timeout = 0 }, "timeout: 0s is out of range"},
-		{"timeout long", func(c *Config) { c.Timeout = time.Hour }, "timeout: 1h0m0s is out of range"},
-		{"connections for ever", func(c *Config) { c.MaxConnAge = 0 }, ""},
-		{"connections for no time", func(c *Config) { c.MaxConnAge = time.Millisecond }, "max_conn_age: 1ms is out of range"},
 		{"certificate without a key", func(c *Config) { c.CertFile = "x" }, "cert_file: goes together with key_file"},
 		{"header", func(c *Config) { c.Headers = map[string]string{"Authorization": "Bearer x"} }, ""},
 		{"header name", func(c *Config) { c.Headers = map[string]string{"a b": "x"} }, "headers.a b: not a header name"},

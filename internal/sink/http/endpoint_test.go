@@ -256,7 +256,6 @@ func TestProblemsOfTables(t *testing.T) {
 		"bearer: would be sent to":       func(c *Config) { c.Bearer = "hunter22" },
 		"sign.secrets: each destination": func(c *Config) { c.Sign.Secrets = []string{"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"} },
 		"secrets_dir: is for":            func(c *Config) { c.Destinations, c.URL, c.SecretsDir = false, "https://a.example/", "/run" },
-		"disable_after: 1ms is out of":   func(c *Config) { c.DisableAfter = time.Millisecond },
 		"guard.ports: 0 of them":         func(c *Config) { c.Guard.Ports = nil },
 	} {
 		c := Default()

@@ -27,12 +27,8 @@ const (
 
 // eventProblems returns what is wrong with the settings of CloudEvents.
 func (c *Config) eventProblems() (p []string) {
-	switch c.CloudEvents {
-	case "", eventsBinary:
+	if c.CloudEvents != eventsStructured {
 		return nil
-	case eventsStructured:
-	default:
-		return []string{"cloudevents: not a mode; use binary or structured"}
 	}
 	if c.Body != "" {
 		p = append(p, "cloudevents: structured makes the body; remove body, or use binary")

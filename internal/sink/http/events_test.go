@@ -131,7 +131,6 @@ func TestJobsThatAreNoEvents(t *testing.T) {
 
 func TestBadEventSettings(t *testing.T) {
 	for want, change := range map[string]func(*Config){
-		"cloudevents: not a mode":                func(c *Config) { c.CloudEvents = "batch" },
 		"cloudevents: structured makes the body": func(c *Config) { c.CloudEvents, c.Body = "structured", "x" },
 		"cloudevents: a GET has no body":         func(c *Config) { c.CloudEvents, c.Method = "structured", "GET" },
 		"cloudevents: structured has a content":  func(c *Config) { c.CloudEvents, c.Headers = "structured", map[string]string{"content-type": "a/b"} },

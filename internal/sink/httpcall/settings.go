@@ -34,19 +34,13 @@ func DefaultCalls() Calls {
 func DefaultService(url string) Service { return Service{URL: url, Calls: DefaultCalls()} }
 
 // Problems returns the errors in the settings: one line each, beginning with the key.
-func (c *Calls) Problems() (p base.Problems) {
-	p.Limits(&c.Limits, "10s")
-	return p
-}
-
-// Problems returns the errors in the settings: one line each, beginning with the key.
 func (s *Service) Problems() (p base.Problems) {
 	if why := URLProblem(s.URL); why != "" {
 		p.Add("url: %s", why)
 	} else if HasUser(s.URL) {
 		p.Add("url: has a user, which is not sent; remove it")
 	}
-	return append(p, s.Calls.Problems()...)
+	return p
 }
 
 // Client makes a Client of the settings and of the files that they name, and tells the Reader of errors.

@@ -2,9 +2,7 @@ package kafka
 
 import (
 	"net"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/pacer/pacer/internal/notation"
@@ -22,40 +20,33 @@ type Config struct {
 	// Key is the template of a record's key; "" for the key of the job's own record.
 	Key string `yaml:"key"`
 	// MaxInFlight is the number of jobs of one daemon that wait for an acknowledgement.
-	MaxInFlight int `yaml:"max_in_flight"`
-	// Timeout bounds the time from a job's slot to its acknowledgement.
-	Timeout time.Duration `yaml:"timeout"`
+	MaxInFlight int `yaml:"max_in_flight" range:"1..65536"`
+	// Timeout bounds the time from a job's slot to its acknowledgement. The client of the brokers waits no longer than 15 s.
+	Timeout time.Duration `yaml:"timeout" range:"100ms..15s"`
 	// Linger is how long a job waits for others to share its request.
-	Linger time.Duration `yaml:"linger"`
+	Linger time.Duration `yaml:"linger" range:"0s..1s"`
 	// Compression is none or zstd.
-	Compression string `yaml:"compression"`
+	Compression string `yaml:"compression" oneof:"none, zstd"`
 
 	// TLS encrypts connections.
 	TLS bool `yaml:"tls"`
 	access.Certificates
 
 	// SASLMechanism is plain, scram-sha-256 or scram-sha-512; "" for none.
-	SASLMechanism string `yaml:"sasl_mechanism"`
+	SASLMechanism string `yaml:"sasl_mechanism" oneof:"plain, scram-sha-256, scram-sha-512" zero:""`
 	Username      string `yaml:"username"`
 	Password      string `yaml:"password" secret:"value"`
 
 	access.Secrets
 }
 
-const (
-	minTimeout = 100 * time.Millisecond
-	maxTimeout = 15 * time.Second // of the client of the brokers
-	maxLinger  = time.Second
-	maxBrokers = 100
-)
+const maxBrokers = 100
 
 // Compressions of batches.
 const (
 	plain = "none"
 	zstd  = "zstd"
 )
-
-var mechanisms = []string{"plain", "scram-sha-256", "scram-sha-512"}
 
 // Default returns the configuration of a kafka sink without brokers and topic. The timeout is no longer than the time that
 // jobs in flight have at a rebalance, so that none is interrupted and written twice.
@@ -94,12 +85,8 @@ func (c *Config) Problems() []string {
 			p.Add("key: %s; use one such as {{ .ID }} or {{ .Header \"user\" }}", err)
 		}
 	}
-	p.Between("timeout", c.Timeout, minTimeout, maxTimeout, "3s")
-	if c.Linger < 0 || c.Linger > maxLinger || c.Linger > c.Timeout/2 {
-		p.Add("linger: %s is out of range; use a duration between 0 and %s, at most half of timeout, such as 5ms", c.Linger, maxLinger)
-	}
-	if c.Compression != plain && c.Compression != zstd {
-		p.Add("compression: unknown; use one of %s, %s", plain, zstd)
+	if c.Linger > c.Timeout/2 {
+		p.Add("linger: %s is more than half of timeout; use a duration such as 5ms", c.Linger)
 	}
 	p = append(p, c.Certificates.Problems()...)
 	if !c.TLS && c.Certificates != (access.Certificates{}) {
@@ -107,9 +94,7 @@ func (c *Config) Problems() []string {
 	}
 	switch named := c.Username != "" || c.Password != ""; {
 	case c.SASLMechanism == "" && named:
-		p.Add("sasl_mechanism: required with a username or password; use one of %s", strings.Join(mechanisms, ", "))
-	case c.SASLMechanism != "" && !slices.Contains(mechanisms, c.SASLMechanism):
-		p.Add("sasl_mechanism: unknown; use one of %s", strings.Join(mechanisms, ", "))
+		p.Add("sasl_mechanism: required with a username or password; use one such as scram-sha-256")
 	case c.SASLMechanism != "" && (c.Username == "" || c.Password == ""):
 		p.Add("username: required together with password; set both or remove sasl_mechanism")
 	}

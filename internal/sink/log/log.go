@@ -28,7 +28,7 @@ const (
 
 // Settings are those of both kinds.
 type Settings struct {
-	MaxInFlight int    `yaml:"max_in_flight"`
+	MaxInFlight int    `yaml:"max_in_flight" range:"1..65536"`
 	Record      string `yaml:"record"` // file that gets a line per job; "" for none
 }
 

@@ -100,7 +100,7 @@ func testAdapterAttachments(t *testing.T, protocol string) {
 
 // TestDirectAttachments: they are within what is signed, and a request waits while there is no space for its attachments.
 func TestDirectAttachments(t *testing.T) {
-	for _, version := range soap.Versions {
+	for _, version := range []string{"1.1", "1.2", "1.3"} {
 		far, s := start(t, sinktest.SMEVOptions{Version: version, Files: map[string]int64{someUUID: 600}, Space: 1000}, func(c *Config) { c.Attachments = fromHeader })
 		list := `[{"uuid":"` + someUUID + `","hash":"3RNKfXjGXT4NQrjmmm7b6CEOrS044njPPq2U7HQ+EGE=","mimeType":"application/zip","signaturePKCS7":"QUJD"}]`
 		if res := deliver(t, s, with("a", list)); res.Class != delivery.Delivered {

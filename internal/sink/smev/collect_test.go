@@ -75,7 +75,7 @@ func collecting(t *testing.T, o sinktest.SMEVOptions, w *topic, n int) (*sinktes
 	ctx, cancel := context.WithCancel(context.Background())
 	for range n {
 		c := Default()
-		c.Mode, c.URL, c.CAFile, c.Responses, c.Collect.Interval = "direct", far.URL, far.CAFile, "responses", minInterval
+		c.Mode, c.URL, c.CAFile, c.Responses, c.Collect.Interval = "direct", far.URL, far.CAFile, "responses", 10*time.Millisecond
 		s := open(t, c, w)
 		sinks = append(sinks, s)
 		running.Go(func() {

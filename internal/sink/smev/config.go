@@ -2,7 +2,6 @@ package smev
 
 import (
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 
@@ -17,7 +16,7 @@ import (
 // Config configures a smev sink.
 type Config struct {
 	// Mode is adapter or direct.
-	Mode string `yaml:"mode"`
+	Mode string `yaml:"mode" oneof:"adapter, direct"`
 	// Service has the URL of the adapter (above its methods, if it is called by REST), or of SMEV's service.
 	httpcall.Service
 	// CertFile and KeyFile are the PEM certificate that the sink shows to the destination, and its key; "" for none.
@@ -33,26 +32,26 @@ type Config struct {
 	Responses string `yaml:"responses"`
 
 	// Protocol is how the adapter is called: rest or soap; adapter only.
-	Protocol string `yaml:"protocol"`
+	Protocol string `yaml:"protocol" oneof:"rest, soap"`
 	// ITSystem is the mnemonic of the information system; adapter only.
 	ITSystem string `yaml:"it_system"`
 	// Wait is what a job is delivered by: accepted or response; adapter only.
-	Wait string `yaml:"wait"`
+	Wait string `yaml:"wait" oneof:"accepted, response"`
 	// Poll says how often the adapter is asked for a response, and Deadline for how long; adapter only.
 	Poll     Poll          `yaml:"poll"`
-	Deadline time.Duration `yaml:"deadline"`
+	Deadline time.Duration `yaml:"deadline" range:"1s..90d"`
 
 	// Version is that of SMEV's contract; direct only.
-	Version string  `yaml:"version"`
+	Version string  `yaml:"version" oneof:"1.1, 1.2, 1.3"`
 	Signer  Signer  `yaml:"signer"`  // direct only
 	Collect Collect `yaml:"collect"` // direct only
 }
 
 // Poll says how often the adapter is asked for a response: after Every, and then ever more rarely, to once in Max.
 type Poll struct {
-	Every     time.Duration `yaml:"every"`
-	Max       time.Duration `yaml:"max"`
-	PerSecond int           `yaml:"per_second"` // of one daemon
+	Every     time.Duration `yaml:"every" range:"100ms..1d"`
+	Max       time.Duration `yaml:"max" range:"100ms..1d"`
+	PerSecond int           `yaml:"per_second" range:"1..10000"` // of one daemon
 }
 
 // Signer signs calls; without a URL, they are not signed.
@@ -67,11 +66,11 @@ type Signer struct {
 type Collect struct {
 	Enabled bool `yaml:"enabled"`
 	// Interval is between two looks at an empty queue.
-	Interval time.Duration `yaml:"interval"`
+	Interval time.Duration `yaml:"interval" range:"10ms..1h"`
 	// Parallel is how many responses are taken at once while there are some.
-	Parallel int `yaml:"parallel"`
+	Parallel int `yaml:"parallel" range:"1..64"`
 	// Types are the root elements of the responses that are taken, as {namespace}name; none: any.
-	Types []string `yaml:"types"`
+	Types []string `yaml:"types" most:"64"`
 }
 
 // The modes, how an adapter is called, and what an adapter's job is delivered by.
@@ -126,17 +125,6 @@ func (c *Config) WritesResponsesTo() string {
 	return c.Responses
 }
 
-const (
-	minPoll     = 100 * time.Millisecond
-	maxPoll     = 24 * time.Hour
-	maxPolls    = 10_000
-	maxDeadline = 90 * 24 * time.Hour
-	minInterval = 10 * time.Millisecond
-	maxInterval = time.Hour
-	maxParallel = 64
-	maxTypes    = 64
-)
-
 const maxType = 1200 // of a type's bytes
 
 var typePattern = regexp.MustCompile(`^\{([^{}\s]+)\}([^\s{}:<>&]+)$`)
@@ -156,27 +144,17 @@ func (c *Config) Problems() []string {
 		c.directProblems(&p)
 	case modeAdapter:
 		c.adapterProblems(&p)
-	default:
-		p.Add("mode: unknown; use one of %s, %s", modeAdapter, modeDirect)
 	}
 	return p
 }
 
 func (c *Config) directProblems(p *base.Problems) {
-	if !slices.Contains(soap.Versions, c.Version) {
-		p.Add("version: unknown; use one of %s", strings.Join(soap.Versions, ", "))
-	}
 	if s := c.Signer; s.URL != "" {
 		if why := httpcall.URLProblem(s.URL); why != "" {
 			p.Add("signer.url: %s", why)
 		}
 	} else if s != (Signer{}) {
 		p.Add("signer.url: required with the other keys of signer; set it or remove them")
-	}
-	p.Between("collect.interval", c.Collect.Interval, minInterval, maxInterval, "1s")
-	p.Number("collect.parallel", c.Collect.Parallel, maxParallel)
-	if n := len(c.Collect.Types); n > maxTypes {
-		p.Add("collect.types: %d of them; use at most %d", n, maxTypes)
 	}
 	for i, t := range c.Collect.Types {
 		if len(t) > maxType || !typePattern.MatchString(t) {
@@ -191,16 +169,9 @@ func (c *Config) adapterProblems(p *base.Problems) {
 	if !systemPattern.MatchString(c.ITSystem) {
 		p.Add("it_system: required; use the mnemonic of the information system, such as RND001")
 	}
-	if c.Protocol != protocolREST && c.Protocol != protocolSOAP {
-		p.Add("protocol: unknown; use one of %s, %s", protocolREST, protocolSOAP)
+	if c.Poll.Max < c.Poll.Every {
+		p.Add("poll.max: %s is less than poll.every; use a duration such as 10m", c.Poll.Max)
 	}
-	if c.Wait != waitAccepted && c.Wait != waitResponse {
-		p.Add("wait: unknown; use one of %s, %s", waitAccepted, waitResponse)
-	}
-	p.Between("poll.every", c.Poll.Every, minPoll, maxPoll, "30s")
-	p.Between("poll.max", c.Poll.Max, c.Poll.Every, maxPoll, "10m")
-	p.Number("poll.per_second", c.Poll.PerSecond, maxPolls)
-	p.Between("deadline", c.Deadline, time.Second, maxDeadline, "72h")
 }
 
 // selectors returns what GetResponse is asked for.

@@ -20,11 +20,11 @@ type Config struct {
 	// Addr is the server's host:port.
 	Addr string `yaml:"addr"`
 	// TLS is starttls, implicit (from the first byte on) or none.
-	TLS string `yaml:"tls"`
+	TLS string `yaml:"tls" oneof:"starttls, implicit, none"`
 	access.Certificates
 
 	// Auth is the mechanism of authentication, auto for the best of those that the server offers.
-	Auth     string `yaml:"auth"`
+	Auth     string `yaml:"auth" oneof:"auto, plain, login, scram-sha-256, xoauth2"`
 	Username string `yaml:"username"`
 	Password string `yaml:"password" secret:"value"`
 	// Hello is the name that the sink gives itself; "" for that of the machine.
@@ -34,7 +34,7 @@ type Config struct {
 
 	base.Limits // max_in_flight is also the number of connections
 	// RetryAfter is how long a job waits whose recipient the server does not take for now: it does not say how long.
-	RetryAfter time.Duration `yaml:"retry_after"`
+	RetryAfter time.Duration `yaml:"retry_after" range:"1s..1d"`
 }
 
 // Texts are the texts or templates of what is sent. Without a subject, a text and HTML the payload is the message.
@@ -68,12 +68,7 @@ const (
 	authToken = "xoauth2"
 )
 
-var mechanisms = []string{authAuto, authPlain, authLogin, authSCRAM, authToken}
-
-const (
-	maxRetryAfter = 24 * time.Hour
-	maxHeaders    = 50
-)
+const maxHeaders = 50
 
 // Default returns the configuration of an smtp sink without an address. The timeout is longer than what a rebalance leaves:
 // servers look at a message before they take it, and one that is sent twice is worse than one that takes long.
@@ -97,16 +92,11 @@ func (c *Config) Problems() []string {
 	if n, bad := strconv.Atoi(port); err != nil || host == "" || bad != nil || n < 1 || n > 65535 {
 		p.Add("addr: not host:port; use one such as smtp.example.com:587")
 	}
-	if !slices.Contains([]string{startTLS, implicit, noTLS}, c.TLS) {
-		p.Add("tls: unknown; use one of %s, %s, %s", startTLS, implicit, noTLS)
-	}
 	p = append(p, c.Certificates.Problems()...)
 	if c.TLS == noTLS && c.Certificates != (access.Certificates{}) {
 		p.Add("tls: ca_file, cert_file and key_file have no effect with %s; remove them or use %s", noTLS, startTLS)
 	}
 	switch {
-	case !slices.Contains(mechanisms, c.Auth):
-		p.Add("auth: unknown; use one of %s", strings.Join(mechanisms, ", "))
 	case (c.Username == "") != (c.Password == ""):
 		p.Add("username: goes together with password; set both or neither")
 	case c.Username != "" && c.TLS == noTLS:
@@ -117,10 +107,7 @@ func (c *Config) Problems() []string {
 	if c.Hello != "" && !isHost(c.Hello) {
 		p.Add("hello: not the name of a host; use one such as pacer.example.com")
 	}
-	p = append(p, c.Texts.problems()...)
-	p.Between("retry_after", c.RetryAfter, time.Second, maxRetryAfter, "5m")
-	p.Limits(&c.Limits, "30s")
-	return p
+	return append(p, c.Texts.problems()...)
 }
 
 // composed reports whether the sink makes the message; otherwise the payload is the message.

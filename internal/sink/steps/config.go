@@ -17,9 +17,9 @@ import (
 // Config configures a steps sink.
 type Config struct {
 	// Deadline is how long a request may take, from the first call to the last answer.
-	Deadline time.Duration `yaml:"deadline"`
+	Deadline time.Duration `yaml:"deadline" range:"1s..30d"`
 	// PollsPerSecond is how many calls a second one daemon makes for steps after the first.
-	PollsPerSecond int `yaml:"polls_per_second"`
+	PollsPerSecond int `yaml:"polls_per_second" range:"1..100000"`
 	// Steps are made one after the other.
 	Steps []Step `yaml:"steps"`
 	// Namespaces are those of XPath expressions, by prefix.
@@ -60,23 +60,16 @@ type Lookup struct {
 
 // Poll says when a step is made again, and when it is done.
 type Poll struct {
-	Every time.Duration `yaml:"every"` // the first wait; each is twice as long as the one before
-	Max   time.Duration `yaml:"max"`   // the longest; 0 for Every
-	Until string        `yaml:"until"` // is true of the answer that ends it
-	Fail  string        `yaml:"fail"`  // is true of an answer that will never be another: the job is refused; "" for none
+	Every time.Duration `yaml:"every" range:"100ms..30d" zero:""` // the first wait; each is twice as long as the one before
+	Max   time.Duration `yaml:"max" range:"100ms..30d" zero:""`   // the longest; 0 for Every
+	Until string        `yaml:"until"`                            // is true of the answer that ends it
+	Fail  string        `yaml:"fail"`                             // is true of an answer that will never be another: the job is refused; "" for none
 }
 
 // used reports whether the step is polled.
 func (p *Poll) used() bool { return *p != Poll{} }
 
-// Bounds on a configuration.
-const (
-	maxSteps    = 20
-	maxPolls    = 100_000
-	minDeadline = time.Second
-	maxDeadline = 30 * 24 * time.Hour
-	minEvery    = 100 * time.Millisecond
-)
+const maxSteps = 20
 
 // Default returns the configuration of a steps sink without steps.
 func Default() *Config {
@@ -144,10 +137,6 @@ const methodGet = "GET"
 // Problems returns the errors in the configuration: one line each, beginning with the key, without secrets.
 func (c *Config) Problems() []string {
 	var p base.Problems
-	if c.Deadline < minDeadline || c.Deadline > maxDeadline {
-		p.Add("deadline: %s is out of range; use a duration between 1s and 30d, such as 24h", c.Deadline)
-	}
-	p.Number("polls_per_second", c.PollsPerSecond, maxPolls)
 	if len(c.Steps) == 0 || len(c.Steps) > maxSteps {
 		return append(p, fmt.Sprintf("steps: there are %d; use 1 to %d", len(c.Steps), maxSteps))
 	}
@@ -190,11 +179,11 @@ func (c *Config) stepProblems(n int, at string) (p []string) {
 	if !s.Poll.used() {
 		return p
 	}
-	if s.Poll.Every < minEvery || s.Poll.Every > maxDeadline {
-		p = append(p, fmt.Sprintf("%spoll.every: %s is out of range; use a duration between %s and 30d, such as 5s", at, s.Poll.Every, minEvery))
+	if s.Poll.Every == 0 {
+		p = append(p, at+"poll.every: required; use a duration such as 5s")
 	}
-	if s.Poll.Max != 0 && (s.Poll.Max < s.Poll.Every || s.Poll.Max > maxDeadline) {
-		p = append(p, fmt.Sprintf("%spoll.max: %s is out of range; use a duration between every and 30d, such as 1m", at, s.Poll.Max))
+	if s.Poll.Max != 0 && s.Poll.Max < s.Poll.Every {
+		p = append(p, fmt.Sprintf("%spoll.max: %s is less than every; use a duration such as 1m", at, s.Poll.Max))
 	}
 	if s.Poll.Until == "" {
 		p = append(p, at+"poll.until: required; use an expression such as body.state == \"done\"")

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pacer/pacer/internal/sink/base"
 	"github.com/pacer/pacer/internal/sink/guard"
 	"github.com/pacer/pacer/internal/sink/httpcall"
 	"github.com/pacer/pacer/internal/sink/render"
@@ -23,7 +24,7 @@ type Config struct {
 	// Body is the template of the message; "" for the payload.
 	Body string `yaml:"body"`
 	// TTL is how long a push service keeps a message for a user agent that is away.
-	TTL time.Duration `yaml:"ttl"`
+	TTL time.Duration `yaml:"ttl" range:"0s..60d"`
 	// Urgency and Topic are texts or templates of what a request says; "" for nothing.
 	Urgency string `yaml:"urgency"`
 	Topic   string `yaml:"topic"`
@@ -38,13 +39,11 @@ func Default() *Config {
 	return &Config{Calls: httpcall.DefaultCalls(), Subscription: `{{ .Header "subscription" }}`, TTL: 24 * time.Hour, Guard: guard.Default()}
 }
 
-const maxTTL = 60 * 24 * time.Hour
-
 var urgencies = []string{"very-low", "low", "normal", "high"}
 
 // Problems returns the errors in the configuration: one line each, beginning with the key, without secrets.
 func (c *Config) Problems() []string {
-	p := c.Calls.Problems()
+	var p base.Problems
 	if c.Key == "" {
 		p.Add("vapid_key: required; use the private key of P-256 that browsers have subscribed with, best by file:PATH")
 	} else if _, err := readKey(c.Key); err != nil {
@@ -60,9 +59,6 @@ func (c *Config) Problems() []string {
 	p.OneOf("urgency", c.Urgency, urgencies)
 	if c.Topic != "" && !render.IsTemplate(c.Topic) && !isTopic(c.Topic) {
 		p.Add("topic: not a topic; use up to 32 letters, digits, - and _")
-	}
-	if c.TTL < 0 || c.TTL > maxTTL {
-		p.Add("ttl: %s is out of range; use a duration up to 60d", c.TTL)
 	}
 	if why := httpcall.ProxyProblem(c.Proxy); why != "" {
 		p.Add("proxy: %s", why)

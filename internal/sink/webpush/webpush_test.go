@@ -326,10 +326,8 @@ func TestProblems(t *testing.T) {
 		"body: line 1":           func(c *Config) { c.Body = "{{ x }}" },
 		"urgency: unknown":       func(c *Config) { c.Urgency = "highest" },
 		"topic: not a topic":     func(c *Config) { c.Topic = "a b" },
-		"ttl: -1s is out":        func(c *Config) { c.TTL = -time.Second },
 		"proxy: must begin":      func(c *Config) { c.Proxy = "ftp://opensesame" },
 		"guard.ports: 0 of them": func(c *Config) { c.Guard.Ports = nil },
-		"timeout: 0s is out":     func(c *Config) { c.Timeout = 0 },
 	} {
 		c := Default()
 		c.Key, c.Subject = "yfWPiYE-n46HLnH0KqZOF1fJJU3MYrct3AELtAQ-oRw", "mailto:ops@example.com"

@@ -40,7 +40,7 @@ func TestContent(t *testing.T) {
 // TestCalls: every call is well-formed, with any texts in it.
 func TestCalls(t *testing.T) {
 	now := time.Date(2026, 11, 23, 8, 0, 0, 123_456_789, time.FixedZone("", 3*3600))
-	for _, version := range Versions {
+	for _, version := range []string{"1.1", "1.2", "1.3"} {
 		for _, c := range []Call{
 			SendRequest(version, Request{MessageID: "<&>", NodeID: `"'<`, EOL: now, Content: []byte(`<a xmlns="urn:x"/>`), Test: true}),
 			GetResponse(version, Selector{Namespace: "urn:&", Element: "A"}, "n&", now), GetResponse(version, Selector{}, "", now),

@@ -13,9 +13,6 @@ import (
 	"time"
 )
 
-// Versions of the contract.
-var Versions = []string{"1.1", "1.2", "1.3"}
-
 const (
 	envelopeNS = "http://schemas.xmlsoap.org/soap/envelope/"
 	typesNS    = "urn://x-artefacts-smev-gov-ru/services/message-exchange/types/"
