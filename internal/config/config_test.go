@@ -424,6 +424,11 @@ func TestBoundsOfSinks(t *testing.T) {
 		"smev, protocol: x, wait: x, deadline: 91d":   `wait: there is no "x"; use one of accepted, response`,
 		"smev, poll: {every: 0s, per_second: 0}":      "poll.per_second: 0 is out of range;",
 		"smev, collect: {interval: 0s, parallel: 0}":  "collect.interval: 0s is out of range;",
+		"webpush, guard: {ports: [0]}":                "guard.ports: 0 is out of range; use a number between 1 and 65535",
+		"kafka, brokers: ['a:1', b]":                  `brokers: "b" is not host:port; use one such as 127.0.0.1:9092`,
+		"kafka, topic: a b":                           `topic: "a b" is not a name for a topic; use one such as`,
+		"smtp, addr: smtp.example.com":                `addr: "smtp.example.com" is not host:port; use one such as smtp.example.com:587`,
+		"smev, responses: a b":                        `responses: "a b" is not a name for a topic;`,
 		"webpush, ttl: 61d":                           "ttl: 61d is out of range; use a duration between 0s and 60d",
 	} {
 		_, _, err := load(t, "sinks: {a: {type: "+text+"}}")

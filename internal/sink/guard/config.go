@@ -9,29 +9,22 @@ import (
 // Config configures a Guard.
 type Config struct {
 	// Ports are those that may be dialled.
-	Ports []int `yaml:"ports"`
+	Ports []int `yaml:"ports" range:"1..65535" most:"256"`
 	// Deny are networks that are refused besides those that always are; it goes before Allow.
-	Deny []string `yaml:"deny"`
+	Deny []string `yaml:"deny" most:"256"`
 	// Allow are networks that would be refused otherwise. The metadata addresses of clouds stay refused.
-	Allow []string `yaml:"allow"`
+	Allow []string `yaml:"allow" most:"256"`
 	// AllowHTTP allows addresses with http:// besides https://.
 	AllowHTTP bool `yaml:"allow_http"`
 }
-
-const maxItems = 256
 
 // Default returns the configuration that allows only port 443 of public addresses, with TLS.
 func Default() Config { return Config{Ports: []int{443}} }
 
 // Problems returns the errors in the configuration, one line each, beginning with the key. The prefix stands before keys.
 func (c *Config) Problems(prefix string) (p []string) {
-	if len(c.Ports) == 0 || len(c.Ports) > maxItems {
-		p = append(p, fmt.Sprintf("%sports: %d of them; name 1 to %d ports, such as [443]", prefix, len(c.Ports), maxItems))
-	}
-	for _, port := range c.Ports {
-		if port < 1 || port > 65535 {
-			p = append(p, fmt.Sprintf("%sports: %d is not a port; use numbers between 1 and 65535", prefix, port))
-		}
+	if len(c.Ports) == 0 {
+		p = append(p, prefix+"ports: required; name those that may be dialled, such as [443]")
 	}
 	for _, list := range []struct {
 		key   string
@@ -51,9 +44,6 @@ func (c Config) Equal(o Config) bool {
 
 // networks parses networks, 10.0.0.0/8 or fd00::/8, and addresses.
 func networks(items []string) (list []netip.Prefix, err error) {
-	if len(items) > maxItems {
-		return nil, fmt.Errorf("%d of them; use at most %d", len(items), maxItems)
-	}
 	for i, item := range items {
 		network, err := netip.ParsePrefix(item)
 		if addr, notAddr := netip.ParseAddr(item); err != nil && notAddr == nil && addr.Zone() == "" {

@@ -2,7 +2,6 @@ package hms
 
 import (
 	"regexp"
-	"strings"
 
 	"github.com/pacer/pacer/internal/sink/httpcall"
 )
@@ -59,10 +58,8 @@ func (c *Config) Problems() []string {
 	if !pushTypePattern.MatchString(c.PushType) {
 		p.Add("push_type: not a type; use a number such as 0")
 	}
-	if why := httpcall.URLProblem(c.TokenURL); why != "" {
+	if why := httpcall.SecureProblem(c.TokenURL); why != "" {
 		p.Add("token_url: %s", why)
-	} else if !strings.HasPrefix(c.TokenURL, "https://") {
-		p.Add("token_url: must begin with https://")
 	}
 	return p
 }

@@ -256,7 +256,7 @@ func TestProblemsOfTables(t *testing.T) {
 		"bearer: would be sent to":       func(c *Config) { c.Bearer = "hunter22" },
 		"sign.secrets: each destination": func(c *Config) { c.Sign.Secrets = []string{"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"} },
 		"secrets_dir: is for":            func(c *Config) { c.Destinations, c.URL, c.SecretsDir = false, "https://a.example/", "/run" },
-		"guard.ports: 0 of them":         func(c *Config) { c.Guard.Ports = nil },
+		"guard.ports: required":          func(c *Config) { c.Guard.Ports = nil },
 	} {
 		c := Default()
 		c.Destinations = true

@@ -100,7 +100,7 @@ func TestBadTemplates(t *testing.T) {
 			c.URL, c.Headers = `https://{{ .ID }}/`, map[string]string{"Authorization": "hunter22"}
 		},
 		"guard: is for addresses that come from jobs":       func(c *Config) { c.Guard.Ports = []int{8443} },
-		"guard.ports: 0 of them":                            func(c *Config) { c.URL, c.Guard.Ports = `{{ .Header "to" }}`, nil },
+		"guard.ports: required":                             func(c *Config) { c.URL, c.Guard.Ports = `{{ .Header "to" }}`, nil },
 		"guard.allow: item 1 is not":                        func(c *Config) { c.URL, c.Guard.Allow = `{{ .Header "to" }}`, []string{"x"} },
 		"proxy: not a URL":                                  func(c *Config) { c.Proxy = "proxy" },
 		"proxy: must begin with":                            func(c *Config) { c.Proxy = "ftp://u:hunter22@proxy" },

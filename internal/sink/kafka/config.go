@@ -1,11 +1,8 @@
 package kafka
 
 import (
-	"net"
-	"strconv"
 	"time"
 
-	"github.com/pacer/pacer/internal/notation"
 	"github.com/pacer/pacer/internal/sink/access"
 	"github.com/pacer/pacer/internal/sink/base"
 	"github.com/pacer/pacer/internal/sink/render"
@@ -14,9 +11,9 @@ import (
 // Config configures a kafka sink.
 type Config struct {
 	// Brokers are the first brokers to contact, host:port.
-	Brokers []string `yaml:"brokers"`
+	Brokers []string `yaml:"brokers" is:"address" such:"127.0.0.1:9092" most:"100"`
 	// Topic is where jobs are written; none of pacer's own.
-	Topic string `yaml:"topic"`
+	Topic string `yaml:"topic" is:"topic" such:"orders.paced" zero:""`
 	// Key is the template of a record's key; "" for the key of the job's own record.
 	Key string `yaml:"key"`
 	// MaxInFlight is the number of jobs of one daemon that wait for an acknowledgement.
@@ -39,8 +36,6 @@ type Config struct {
 
 	access.Secrets
 }
-
-const maxBrokers = 100
 
 // Compressions of batches.
 const (
@@ -65,20 +60,11 @@ func (c *Config) WritesTo() string { return c.Topic }
 // Problems returns the errors in the configuration: one line each, beginning with the key, without secrets.
 func (c *Config) Problems() []string {
 	var p base.Problems
-	if n := len(c.Brokers); n == 0 || n > maxBrokers {
-		p.Add("brokers: %d of them; use 1 to %d, such as 127.0.0.1:9092", n, maxBrokers)
+	if len(c.Brokers) == 0 {
+		p.Add("brokers: required; use one such as 127.0.0.1:9092")
 	}
-	for i, b := range c.Brokers {
-		host, port, err := net.SplitHostPort(b)
-		if n, bad := strconv.Atoi(port); err != nil || host == "" || bad != nil || n < 1 || n > 65535 {
-			p.Add("brokers: item %d is not host:port; use one such as 127.0.0.1:9092", i+1)
-		}
-	}
-	switch {
-	case c.Topic == "":
+	if c.Topic == "" {
 		p.Add("topic: required; use the name of a topic that exists")
-	case !notation.IsTopic(c.Topic):
-		p.Add("topic: not a name for a topic; use at most 249 letters, digits, dots, - and _")
 	}
 	if c.Key != "" {
 		if _, err := render.Parse("key", c.Key, render.Plain); err != nil {

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pacer/pacer/internal/notation"
 	"github.com/pacer/pacer/internal/sink/access"
 	"github.com/pacer/pacer/internal/sink/base"
 	"github.com/pacer/pacer/internal/sink/httpcall"
@@ -29,7 +28,7 @@ type Config struct {
 	// Attachments is a template that makes the list of a job's attachments, in JSON; "" for none.
 	Attachments string `yaml:"attachments"`
 	// Responses is the topic that responses are written to; "" for one that begins with kafka.topic_prefix.
-	Responses string `yaml:"responses"`
+	Responses string `yaml:"responses" is:"topic" such:"pacer.smev.responses" zero:""`
 
 	// Protocol is how the adapter is called: rest or soap; adapter only.
 	Protocol string `yaml:"protocol" oneof:"rest, soap"`
@@ -134,9 +133,6 @@ func (c *Config) Problems() []string {
 	p := append(c.Service.Problems(), c.certificates().Problems()...)
 	if len(c.NodeID) > 50 || strings.ContainsFunc(c.NodeID, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		p.Add("node_id: use at most 50 printable ASCII characters without spaces")
-	}
-	if c.Responses != "" && !notation.IsTopic(c.Responses) {
-		p.Add("responses: not a name for a topic; use at most 249 letters, digits, dots, - and _")
 	}
 	p.Texts(c.texts())
 	switch c.Mode {

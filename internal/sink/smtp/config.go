@@ -1,12 +1,10 @@
 package smtp
 
 import (
-	"net"
 	"net/mail"
 	"net/textproto"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -18,7 +16,7 @@ import (
 // Config configures an smtp sink.
 type Config struct {
 	// Addr is the server's host:port.
-	Addr string `yaml:"addr"`
+	Addr string `yaml:"addr" is:"address" such:"smtp.example.com:587"`
 	// TLS is starttls, implicit (from the first byte on) or none.
 	TLS string `yaml:"tls" oneof:"starttls, implicit, none"`
 	access.Certificates
@@ -88,10 +86,6 @@ func isHost(name string) bool { return len(name) <= maxHost && hostPattern.Match
 // Problems returns the errors in the configuration: one line each, beginning with the key, without secrets.
 func (c *Config) Problems() []string {
 	var p base.Problems
-	host, port, err := net.SplitHostPort(c.Addr)
-	if n, bad := strconv.Atoi(port); err != nil || host == "" || bad != nil || n < 1 || n > 65535 {
-		p.Add("addr: not host:port; use one such as smtp.example.com:587")
-	}
 	p = append(p, c.Certificates.Problems()...)
 	if c.TLS == noTLS && c.Certificates != (access.Certificates{}) {
 		p.Add("tls: ca_file, cert_file and key_file have no effect with %s; remove them or use %s", noTLS, startTLS)

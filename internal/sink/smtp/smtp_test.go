@@ -261,7 +261,6 @@ func TestTry(t *testing.T) {
 
 func TestProblems(t *testing.T) {
 	for want, change := range map[string]func(*Config){
-		"addr: not host:port":                func(c *Config) { c.Addr = "smtp.example.com" },
 		"tls: ca_file, cert_file and":        func(c *Config) { c.TLS, c.CAFile = noTLS, "x" },
 		"cert_file: goes together":           func(c *Config) { c.CertFile = "x" },
 		"username: goes together":            func(c *Config) { c.Username = "x" },

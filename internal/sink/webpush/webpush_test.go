@@ -327,7 +327,7 @@ func TestProblems(t *testing.T) {
 		"urgency: unknown":       func(c *Config) { c.Urgency = "highest" },
 		"topic: not a topic":     func(c *Config) { c.Topic = "a b" },
 		"proxy: must begin":      func(c *Config) { c.Proxy = "ftp://opensesame" },
-		"guard.ports: 0 of them": func(c *Config) { c.Guard.Ports = nil },
+		"guard.ports: required":  func(c *Config) { c.Guard.Ports = nil },
 	} {
 		c := Default()
 		c.Key, c.Subject = "yfWPiYE-n46HLnH0KqZOF1fJJU3MYrct3AELtAQ-oRw", "mailto:ops@example.com"
