@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/shards"
 )
 
 // filterTimeout bounds a lookup whose result is optional.
@@ -30,7 +31,7 @@ func (l *Ledger) FilterDelivered(ctx context.Context, jobs []*delivery.Job) {
 	defer cancel()
 	var all sync.WaitGroup
 	for k, part := range parts {
-		if len(part) > 0 && !l.shards[k].failing.Load() {
+		if len(part) > 0 && !l.shards[k].Failing() {
 			all.Go(func() { l.shards[k].filter(ctx, part) })
 		}
 	}
@@ -52,7 +53,7 @@ type lookup struct {
 func (s *shard) filter(ctx context.Context, part []lookup) {
 	pipe := s.client.Pipeline()
 	var replies []*redis.SliceCmd
-	for chunk := range slices.Chunk(part, maxBatch) {
+	for chunk := range slices.Chunk(part, shards.MaxBatch) {
 		keys := make([]string, len(chunk))
 		for i, l := range chunk {
 			keys[i] = l.key
@@ -64,7 +65,7 @@ func (s *shard) filter(ctx context.Context, part []lookup) {
 	}
 	for i, reply := range replies {
 		for k, value := range reply.Val() {
-			part[i*maxBatch+k].job.Duplicate = value == marked
+			part[i*shards.MaxBatch+k].job.Duplicate = value == marked
 		}
 	}
 }

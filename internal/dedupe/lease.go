@@ -90,7 +90,7 @@ func (l *Ledger) ask(c *lease, i id, sink string) {
 	}
 	c.begun = now
 	c.entry = newEntry(leaseEntry, i, l.token(), l.options.Timeouts[sink]+leaseMargin)
-	l.shard(i).add(c.entry)
+	l.shard(i).Add(c.entry)
 }
 
 // token returns a new token: the node and a number.

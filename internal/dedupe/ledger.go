@@ -88,10 +88,7 @@ func New(o Options) *Ledger {
 		if o.Shards.Count() > 1 {
 			log = log.With("shard", i)
 		}
-		l.shards = append(l.shards, &shard{
-			client: o.Shards.Master(i), tag: tag(o.KeyPrefix, i), node: l.node, m: m, log: log, open: o.Open,
-			wake: retry.NewSignal(),
-		})
+		l.shards = append(l.shards, newShard(shard{client: o.Shards.Master(i), tag: tag(o.KeyPrefix, i), node: l.node, m: m, log: log, open: o.Open}))
 	}
 	return l
 }
@@ -103,7 +100,7 @@ func (l *Ledger) shard(i id) *shard { return l.shards[i.shard(len(l.shards))] }
 func (l *Ledger) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	for _, s := range l.shards {
-		running.Go(func() { s.run(ctx) })
+		running.Go(func() { s.Run(ctx) })
 	}
 	retry.Every(ctx, keptFor/2, l.sweep)
 	running.Wait()
@@ -118,7 +115,7 @@ func (l *Ledger) Deliver(ctx context.Context, sink string, j *delivery.Job) deli
 	if c == nil {
 		return l.withheld(answerHeld, ownPause)
 	}
-	if l.options.Open && l.shard(i).failing.Load() {
+	if l.options.Open && l.shard(i).Failing() {
 		l.m.leases.WithLabelValues(answerFailed).Inc()
 		return l.send(ctx, sink, j, i, "")
 	}
@@ -176,7 +173,7 @@ func (l *Ledger) late(i id, c *lease) delivery.Result {
 	l.mu.Lock()
 	c.busy = false
 	l.mu.Unlock()
-	if l.shard(i).failing.Load() {
+	if l.shard(i).Failing() {
 		return l.withheld(answerLate, failPause)
 	}
 	return l.withheld(answerLate, 0)
@@ -201,10 +198,10 @@ func (l *Ledger) send(ctx context.Context, sink string, j *delivery.Job, i id, t
 func (l *Ledger) mark(ctx context.Context, i id) {
 	e := newEntry(markEntry, i, "", l.options.TTL)
 	s := l.shard(i)
-	s.add(e)
+	s.Add(e)
 	var enough <-chan time.Time
 	if l.options.Open {
-		if s.failing.Load() {
+		if s.Failing() {
 			return
 		}
 		timer := time.NewTimer(batchTimeout)
@@ -220,5 +217,5 @@ func (l *Ledger) mark(ctx context.Context, i id) {
 
 // release lets other daemons lease the job. It does not wait: if the release is lost, the lease expires.
 func (l *Ledger) release(i id, token string) {
-	l.shard(i).add(newEntry(releaseEntry, i, token, 0))
+	l.shard(i).Add(newEntry(releaseEntry, i, token, 0))
 }

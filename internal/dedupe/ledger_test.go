@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/shards"
 	"github.com/pacer/pacer/internal/testservices"
 )
 
@@ -73,7 +74,7 @@ func TestFilterDelivered(t *testing.T) {
 	server := testservices.FreshRedis(t)
 	client := connect(t, server.Addr)
 	r := newRig(t, &destination{}, servers{client, client, client}, rigOptions{})
-	const n = 3 * maxBatch
+	const n = 3 * shards.MaxBatch
 	for i := range n / 2 {
 		r.insist(t.Context(), fmt.Sprint("job-", 2*i))
 	}
@@ -255,7 +256,7 @@ func TestOpenSendsWithoutRedis(t *testing.T) {
 	}
 	server.Start(t)
 	two := newRig(t, to, servers{connect(t, server.Addr)}, rigOptions{})
-	for one.shards[0].failing.Load() && ctx.Err() == nil {
+	for one.shards[0].Failing() && ctx.Err() == nil {
 		time.Sleep(10 * time.Millisecond)
 	}
 	for i := range 20 {

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/shards"
 	"github.com/pacer/pacer/internal/testservices"
 )
 
@@ -92,7 +93,7 @@ func TestCallsShareRoundTrips(t *testing.T) {
 	shared := connect(t, testservices.RedisAddr(t))
 	to := &destination{}
 	r := newRig(t, to, servers{shared}, rigOptions{prefix: prefix()})
-	const jobs = 3 * maxBatch
+	const jobs = 3 * shards.MaxBatch
 	classes := make([]delivery.ResultClass, 2*jobs)
 	var calls sync.WaitGroup
 	for i := range classes { // each id twice
