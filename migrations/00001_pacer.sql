@@ -108,6 +108,10 @@ CREATE TABLE pacer.quotas (
     spend            text        NOT NULL DEFAULT 'greedy',
     rollout          integer     NOT NULL DEFAULT 100,
     unit             text        NOT NULL DEFAULT 'units',
+    per              text,
+    max_wait         interval,
+    keyless          text        NOT NULL DEFAULT 'dead',
+    count            text        NOT NULL DEFAULT 'attempts',
     shard            integer     NOT NULL,
     revision         bigint      NOT NULL DEFAULT 0,
     updated_at       timestamptz NOT NULL DEFAULT now()
@@ -120,6 +124,10 @@ COMMENT ON COLUMN pacer.quotas.mode IS 'strict (exact), shadow (evaluated and re
 COMMENT ON COLUMN pacer.quotas.spend IS 'greedy (as fast as asked for) or even (over the span)';
 COMMENT ON COLUMN pacer.quotas.rollout IS 'percent of the units that the quota counts and limits; 100: all';
 COMMENT ON COLUMN pacer.quotas.unit IS 'units (weights of jobs) or bytes (of payloads; mode eventual only)';
+COMMENT ON COLUMN pacer.quotas.per IS 'the key of jobs that the quota is kept by, such as recipient: each value has the windows for itself; null: all jobs of its campaigns share them';
+COMMENT ON COLUMN pacer.quotas.max_wait IS 'of a keyed quota: how long a job may wait for its key since it was first read; then it is capped; null: as long as it may';
+COMMENT ON COLUMN pacer.quotas.keyless IS 'of a keyed quota: what becomes of jobs without the key: dead (letters, missing_key) or pass';
+COMMENT ON COLUMN pacer.quotas.count IS 'of a keyed quota: attempts, or deliveries, which gives back what was not delivered';
 COMMENT ON COLUMN pacer.quotas.shard IS 'where the counts live; chosen by a trigger, fixed when the quota is created';
 COMMENT ON COLUMN pacer.quotas.revision IS 'kept by triggers; changes of the windows count too';
 COMMENT ON COLUMN pacer.quotas.updated_at IS 'when the row changed last';
@@ -138,6 +146,19 @@ COMMENT ON COLUMN pacer.quota_windows.span IS 'length of the window';
 COMMENT ON COLUMN pacer.quota_windows.max_units IS 'its limit';
 COMMENT ON COLUMN pacer.quota_windows.algorithm IS 'sliding (a ring of buckets), fixed (begins anew) or log (exact, every grant is stored)';
 COMMENT ON COLUMN pacer.quota_windows.anchor IS 'where a fixed window begins; null: at its first use, otherwise with the minute, hour, day, week or month, in UTC or in a zone, as in day@Europe/Moscow';
+
+CREATE TABLE pacer.quota_keys (
+    quota_id   text        NOT NULL REFERENCES pacer.quotas ON DELETE CASCADE,
+    key        text        NOT NULL,
+    windows    text,
+    held_until timestamptz,
+    PRIMARY KEY (quota_id, key)
+);
+COMMENT ON TABLE pacer.quota_keys IS 'what is set for single values of the key of a keyed quota';
+COMMENT ON COLUMN pacer.quota_keys.quota_id IS 'of the quota';
+COMMENT ON COLUMN pacer.quota_keys.key IS 'the value of the key';
+COMMENT ON COLUMN pacer.quota_keys.windows IS 'its windows instead of the quota''s, such as 50/1s,1000/1d; null: as the quota';
+COMMENT ON COLUMN pacer.quota_keys.held_until IS 'no job of this value is sent before; null: it is not held';
 
 CREATE TABLE pacer.campaign_quotas (
     campaign_id text NOT NULL REFERENCES pacer.campaigns ON DELETE CASCADE,
@@ -240,6 +261,7 @@ CREATE TABLE pacer.campaign_progress (
     dead        bigint      NOT NULL DEFAULT 0,
     expired     bigint      NOT NULL DEFAULT 0,
     cancelled   bigint      NOT NULL DEFAULT 0,
+    capped      bigint      NOT NULL DEFAULT 0,
     backlog     bigint      NOT NULL DEFAULT 0,
     done_at     timestamptz,
     updated_at  timestamptz NOT NULL DEFAULT now()
@@ -251,6 +273,7 @@ COMMENT ON COLUMN pacer.campaign_progress.rejected IS 'jobs that the destination
 COMMENT ON COLUMN pacer.campaign_progress.dead IS 'jobs given up';
 COMMENT ON COLUMN pacer.campaign_progress.expired IS 'jobs that were too old, or came after the end of the campaign';
 COMMENT ON COLUMN pacer.campaign_progress.cancelled IS 'jobs of a cancelled campaign';
+COMMENT ON COLUMN pacer.campaign_progress.capped IS 'jobs that a keyed quota did not let wait any longer';
 COMMENT ON COLUMN pacer.campaign_progress.backlog IS 'jobs that wait, as the daemons counted them last';
 COMMENT ON COLUMN pacer.campaign_progress.done_at IS 'when the backlog, and what is expected, will have been sent; null: unknown';
 COMMENT ON COLUMN pacer.campaign_progress.updated_at IS 'when any of these changed last';
@@ -825,6 +848,23 @@ BEGIN
     PERFORM pacer.check_word('quotas', 'on_store_failure', NEW.on_store_failure, '{closed,local-share,open}');
     PERFORM pacer.check_word('quotas', 'mode', NEW.mode, '{strict,eventual,shadow}');
     PERFORM pacer.check_word('quotas', 'spend', NEW.spend, '{greedy,even}');
+    PERFORM pacer.check_word('quotas', 'keyless', NEW.keyless, '{dead,pass}');
+    PERFORM pacer.check_word('quotas', 'count', NEW.count, '{attempts,deliveries}');
+    IF NEW.per !~ '^[a-z0-9-]{1,32}$' THEN
+        PERFORM pacer.refuse('quotas', 'per', format('quotas.per must not be %L', left(NEW.per, 64)),
+            'Use the name of a key, such as recipient: 1 to 32 lower-case letters, digits and dashes.');
+    ELSIF NEW.per IS NULL AND (NEW.max_wait IS NOT NULL OR NEW.keyless <> 'dead' OR NEW.count <> 'attempts') THEN
+        PERFORM pacer.refuse('quotas', 'per', 'quotas.max_wait, keyless and count are for keyed quotas', 'Set per, or leave them as they are.');
+    ELSIF NEW.per IS NOT NULL AND (NEW.mode = 'eventual' OR NEW.spend = 'even' OR NEW.unit = 'bytes' OR NEW.rollout <> 100) THEN
+        PERFORM pacer.refuse('quotas', 'per', 'a keyed quota has mode strict or shadow, spend greedy, unit units and rollout 100',
+            'Leave these as they are.');
+    ELSIF TG_OP = 'UPDATE' AND NEW.per IS DISTINCT FROM OLD.per THEN
+        PERFORM pacer.refuse('quotas', 'per', 'quotas.per is fixed when the quota is created: counts are kept by it',
+            'Insert a quota with another id and link the campaigns to it.');
+    ELSIF NEW.max_wait < interval '0' OR NEW.max_wait > interval '366 days' THEN
+        PERFORM pacer.refuse('quotas', 'max_wait', format('quotas.max_wait must not be %s', NEW.max_wait),
+            'Use 0 (capped at once) to 366 days, or null.');
+    END IF;
     IF NEW.shard < 0 THEN
         PERFORM pacer.refuse('quotas', 'shard', format('quotas.shard must not be negative (%s)', NEW.shard), 'Use 0.');
     END IF;
@@ -913,6 +953,10 @@ BEGIN
         PERFORM pacer.refuse('quota_windows', 'max_units', format('quota_windows.max_units must not be %s', NEW.max_units),
             'Use 0 (grants nothing) to 10^15 units.');
     END IF;
+    IF NEW.max_units = 0 AND EXISTS (SELECT FROM pacer.quotas q WHERE q.id = NEW.quota_id AND q.per IS NOT NULL) THEN
+        PERFORM pacer.refuse('quota_windows', 'max_units', 'quota_windows.max_units of a keyed quota must not be 0',
+            'Use 1 or more; to stop single values, set held_until in pacer.quota_keys.');
+    END IF;
     IF length(NEW.anchor) NOT BETWEEN 1 AND 64 THEN
         PERFORM pacer.refuse('quota_windows', 'anchor', 'quota_windows.anchor must have 1 to 64 characters', 'Use null for none.');
     END IF;
@@ -955,6 +999,25 @@ CREATE CONSTRAINT TRIGGER c_spend AFTER INSERT OR UPDATE OF spend ON pacer.quota
 CREATE CONSTRAINT TRIGGER c_spend AFTER INSERT OR UPDATE ON pacer.quota_windows DEFERRABLE INITIALLY DEFERRED
     FOR EACH ROW WHEN (NEW.max_units > 68719476736) EXECUTE FUNCTION pacer.check_spend();
 
+-- check_key refuses what a keyed quota cannot have for a value of its key.
+-- +goose StatementBegin
+CREATE FUNCTION pacer.check_key() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF octet_length(NEW.key) NOT BETWEEN 1 AND 256 THEN
+        PERFORM pacer.refuse('quota_keys', 'key', 'quota_keys.key must have 1 to 256 bytes', 'Use the value that jobs have in pacer-key-NAME.');
+    ELSIF NEW.windows !~ '^[1-9][0-9]{0,14}/[0-9]+(ms|s|m|h|d)(:[a-z]+(:[^,]+)?)?(,[1-9][0-9]{0,14}/[0-9]+(ms|s|m|h|d)(:[a-z]+(:[^,]+)?)?)*$' THEN
+        PERFORM pacer.refuse('quota_keys', 'windows', format('quota_keys.windows must not be %L', left(NEW.windows, 64)),
+            'Use windows such as 50/1s,1000/1d, or null for those of the quota.');
+    ELSIF NOT EXISTS (SELECT FROM pacer.quotas q WHERE q.id = NEW.quota_id AND q.per IS NOT NULL) THEN
+        PERFORM pacer.refuse('quota_keys', 'quota_id', format('quota %L is not keyed', left(NEW.quota_id, 256)), 'Name a quota with per.');
+    END IF;
+    RETURN NEW;
+END $$;
+-- +goose StatementEnd
+CREATE TRIGGER b_check BEFORE INSERT OR UPDATE ON pacer.quota_keys
+    FOR EACH ROW EXECUTE FUNCTION pacer.check_key();
+
 -- check_link bounds how many quotas a campaign may have.
 -- +goose StatementBegin
 CREATE FUNCTION pacer.check_link() RETURNS trigger
@@ -978,7 +1041,7 @@ CREATE FUNCTION pacer.spread(campaign text) RETURNS text
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     SELECT string_agg(format('%s in shard %s', q.id, q.shard), ', ' ORDER BY q.id COLLATE "C")
     FROM pacer.campaign_quotas l JOIN pacer.quotas q ON q.id = l.quota_id
-    WHERE l.campaign_id = campaign AND q.mode <> 'eventual'
+    WHERE l.campaign_id = campaign AND q.mode <> 'eventual' AND q.per IS NULL
     HAVING count(DISTINCT q.shard) > 1
 $$;
 -- +goose StatementEnd
@@ -1002,8 +1065,8 @@ DECLARE
 BEGIN
     SELECT l.campaign_id INTO divided
     FROM pacer.campaign_quotas l JOIN pacer.quotas q ON q.id = l.quota_id
-    WHERE q.mode <> 'eventual' AND l.campaign_id IN (
-        SELECT c.campaign_id FROM changed c JOIN pacer.quotas n ON n.id = c.quota_id WHERE n.mode <> 'eventual')
+    WHERE q.mode <> 'eventual' AND q.per IS NULL AND l.campaign_id IN (
+        SELECT c.campaign_id FROM changed c JOIN pacer.quotas n ON n.id = c.quota_id WHERE n.mode <> 'eventual' AND n.per IS NULL)
     GROUP BY l.campaign_id HAVING count(DISTINCT q.shard) > 1
     ORDER BY l.campaign_id COLLATE "C" LIMIT 1;
     IF FOUND THEN
@@ -1197,6 +1260,8 @@ CREATE TRIGGER a_turn BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON pacer.quo
     FOR EACH STATEMENT EXECUTE FUNCTION pacer.take_turn();
 CREATE TRIGGER a_turn BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON pacer.quota_windows
     FOR EACH STATEMENT EXECUTE FUNCTION pacer.take_turn();
+CREATE TRIGGER a_turn BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON pacer.quota_keys
+    FOR EACH STATEMENT EXECUTE FUNCTION pacer.take_turn();
 CREATE TRIGGER a_turn BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON pacer.campaign_quotas
     FOR EACH STATEMENT EXECUTE FUNCTION pacer.take_turn();
 CREATE TRIGGER a_turn BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON pacer.store
@@ -1230,6 +1295,8 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 CREATE TRIGGER c_record AFTER INSERT OR UPDATE OR DELETE ON pacer.quota_windows
+    FOR EACH ROW EXECUTE FUNCTION pacer.record_change();
+CREATE TRIGGER c_record AFTER INSERT OR UPDATE OR DELETE ON pacer.quota_keys
     FOR EACH ROW EXECUTE FUNCTION pacer.record_change();
 CREATE TRIGGER c_record AFTER INSERT OR UPDATE OR DELETE ON pacer.campaign_quotas
     FOR EACH ROW EXECUTE FUNCTION pacer.record_change();
@@ -1344,6 +1411,12 @@ CREATE TRIGGER d_bump_update AFTER UPDATE ON pacer.quota_windows REFERENCING OLD
     FOR EACH STATEMENT EXECUTE FUNCTION pacer.bump_quotas();
 CREATE TRIGGER d_bump_delete AFTER DELETE ON pacer.quota_windows REFERENCING OLD TABLE AS changed
     FOR EACH STATEMENT EXECUTE FUNCTION pacer.bump_quotas();
+CREATE TRIGGER d_bump_insert AFTER INSERT ON pacer.quota_keys REFERENCING NEW TABLE AS changed
+    FOR EACH STATEMENT EXECUTE FUNCTION pacer.bump_quotas();
+CREATE TRIGGER d_bump_update AFTER UPDATE ON pacer.quota_keys REFERENCING OLD TABLE AS before NEW TABLE AS after
+    FOR EACH STATEMENT EXECUTE FUNCTION pacer.bump_quotas();
+CREATE TRIGGER d_bump_delete AFTER DELETE ON pacer.quota_keys REFERENCING OLD TABLE AS changed
+    FOR EACH STATEMENT EXECUTE FUNCTION pacer.bump_quotas();
 
 -- bump_campaigns does the same for the campaigns that a statement linked or unlinked.
 -- +goose StatementBegin
@@ -1400,6 +1473,8 @@ CREATE TRIGGER e_removed AFTER TRUNCATE ON pacer.campaigns
 CREATE TRIGGER e_removed AFTER TRUNCATE ON pacer.quotas
     FOR EACH STATEMENT EXECUTE FUNCTION pacer.note_removal();
 CREATE TRIGGER e_removed AFTER TRUNCATE ON pacer.quota_windows
+    FOR EACH STATEMENT EXECUTE FUNCTION pacer.note_removal();
+CREATE TRIGGER e_removed AFTER TRUNCATE ON pacer.quota_keys
     FOR EACH STATEMENT EXECUTE FUNCTION pacer.note_removal();
 CREATE TRIGGER e_removed AFTER TRUNCATE ON pacer.campaign_quotas
     FOR EACH STATEMENT EXECUTE FUNCTION pacer.note_removal();

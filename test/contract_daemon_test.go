@@ -58,11 +58,14 @@ func (s *stack) everyMetric() *daemon {
 	s.run("quota", "set", "shadow", "--window", "1/1h", "--mode", "shadow")
 	s.run("quota", "set", "eventual", "--window", "1000/1s", "--mode", "eventual")
 	jobs := map[string]int{}
+	s.run("quota", "set", "cap", "--per", "to", "--window", "1/1h")
 	for _, c := range []string{"tight", "shadow", "eventual"} {
 		s.campaign(c, 20)
 		s.under(c, c)
 		jobs[c] = 200
 	}
+	s.campaign("cap", 20)
+	s.under("cap", "cap")
 	twice := job{campaign: "shadow", id: "twice", headers: []kafka.Header{
 		{Key: "traceparent", Value: fmt.Appendf(nil, "00-%x-b7ad6b7169203331-01", tracedBy)},
 		{Key: "content-type", Value: []byte("application/json")},
@@ -82,13 +85,14 @@ func (s *stack) everyMetric() *daemon {
 	s.page(d, "/")
 	s.publish([]job{twice})
 	s.await(20*time.Second, "a job", func() bool { return s.receiver.count("shadow") > 0 })
-	s.publish(append(mix(jobs), twice))
+	s.publish(append(mix(jobs), twice, keyed("cap", "a", 1), keyed("cap", "a", 2)))
 	s.await(time.Minute, "metrics that only work makes appear", func() bool {
 		families := d.gather()
 		for _, name := range []string{
 			"pacer_quota_denied_total", "pacer_quota_shadow_denied_total", "pacer_duplicates_suppressed_total",
 			"pacer_campaign_eta_seconds", "pacer_campaign_backlog", "pacer_eventual_overshoot_bound_units", "pacer_sink_seconds",
 			"pacer_quota_remaining", "pacer_campaign_held_since_timestamp_seconds", "pacer_http_requests_total", "pacer_campaign_last_error_timestamp_seconds",
+			"pacer_key_waiting_jobs",
 		} {
 			if families[name] == nil {
 				return false

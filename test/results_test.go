@@ -20,6 +20,8 @@ type event struct {
 	Campaign     string    `json:"campaign"`
 	Outcome      string    `json:"outcome"`
 	Reason       string    `json:"reason"`
+	Quota        string    `json:"quota"`
+	FreeAt       time.Time `json:"free_at"`
 	Attempts     int       `json:"attempts"`
 	Status       int       `json:"status"`
 	Origin       string    `json:"origin"`

@@ -23,6 +23,7 @@ import (
 	"github.com/pacer/pacer/internal/deadletter"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/hold"
+	"github.com/pacer/pacer/internal/keyed"
 	"github.com/pacer/pacer/internal/limits"
 	"github.com/pacer/pacer/internal/progress"
 	"github.com/pacer/pacer/internal/requeue"
@@ -114,7 +115,7 @@ func (s *Services) sources(set *shards.Set, engine *limits.Engine, admin *catalo
 		sources.Catalog, sources.Fault = admin, s.DestinationFault
 	}
 	if engine != nil {
-		sources.AddStore(engine, s.Log)
+		sources.AddStore(engine, keyed.Desk{Shards: set, KeyPrefix: s.Config.Redis.KeyPrefix}, s.Log)
 	}
 	if s.Kafka != nil {
 		letters := &view.DeadLetters{Topics: s.DeadTopics(), Ingress: s.Topics.Ingress, Payloads: s.Config.HTTP.Payloads, Explain: BrokersFault, Log: s.Log}

@@ -19,6 +19,7 @@ import (
 	"github.com/pacer/pacer/internal/console"
 	"github.com/pacer/pacer/internal/consumer"
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/keyed"
 	"github.com/pacer/pacer/internal/limits"
 	"github.com/pacer/pacer/internal/limits/eventual"
 	"github.com/pacer/pacer/internal/limits/ledger"
@@ -69,6 +70,7 @@ type Daemon struct {
 	parts    Parts
 	log      *slog.Logger
 	limits   *limits.Engine
+	keys     *keyed.Checker
 	gauges   *limits.Gauges
 	gates    *gates
 	sinks    *sink.Router
@@ -118,13 +120,14 @@ const (
 	phaseDraining        // no more intake
 )
 
-// quotas returns the quotas of the catalog, nil while it is not loaded.
+// quotas returns the quotas of the catalog that are not keyed, nil while it is not loaded.
 func (p *Parts) quotas() []*delivery.Quota {
 	s := p.Catalog.Snapshot()
 	if s == nil {
 		return nil
 	}
-	return slices.AppendSeq(make([]*delivery.Quota, 0, len(s.Quotas)), maps.Values(s.Quotas))
+	all := slices.AppendSeq(make([]*delivery.Quota, 0, len(s.Quotas)), maps.Values(s.Quotas))
+	return slices.DeleteFunc(all, func(q *delivery.Quota) bool { return q.Per != "" })
 }
 
 // NewDaemon builds a daemon. It opens no connection and starts nothing.

@@ -13,6 +13,7 @@ import (
 	"github.com/pacer/pacer/internal/consumer"
 	"github.com/pacer/pacer/internal/dedupe"
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/keyed"
 	"github.com/pacer/pacer/internal/pacer"
 	"github.com/pacer/pacer/internal/progress"
 	"github.com/pacer/pacer/internal/requeue"
@@ -23,7 +24,8 @@ import (
 // awaitEvery is the pause between two looks at what is missing.
 const awaitEvery = 20 * time.Millisecond
 
-// newAttempts returns the sinks: with a collector their attempts are traced, and with dedupe they get no job that was delivered before.
+// newAttempts returns the sinks: with a collector their attempts are traced, with dedupe they get no job that was delivered before, and keyed
+// quotas are kept.
 // It also returns the part that marks such jobs when they are read, or nil.
 func (d *Daemon) newAttempts() (attempts pacer.Sinks, filter *dedupe.Ledger, err error) {
 	cfg := d.parts.Config
@@ -54,6 +56,11 @@ func (d *Daemon) newAttempts() (attempts pacer.Sinks, filter *dedupe.Ledger, err
 		d.stages[books]["dedupe"] = filter.Run
 		attempts = filter
 	}
+	d.keys = keyed.New(keyed.Options{
+		Sinks: attempts, Shards: d.parts.Redis, KeyPrefix: cfg.Redis.KeyPrefix, Snapshot: d.parts.Catalog.Snapshot, Logger: d.log, Registerer: d.parts.Registry,
+	})
+	d.stages[books]["keyed quotas"] = d.keys.Run
+	attempts = d.keys
 	if d.parts.WrapSinks != nil {
 		attempts = d.parts.WrapSinks(attempts)
 	}
@@ -168,6 +175,7 @@ type intake struct {
 	results  *requeue.Relay // nil: none are written
 	patience time.Duration  // for which one offer waits while no result can be written
 	filter   *dedupe.Ledger // nil: delivered jobs are not known
+	keys     *keyed.Checker
 }
 
 // admitWithin bounds one wait while the broker refuses events, if `watchdog` is at least twice as long:
@@ -175,7 +183,7 @@ type intake struct {
 const admitWithin = 20 * time.Second
 
 func (d *Daemon) newIntake(filter *dedupe.Ledger) intake {
-	i := intake{Pacer: d.pacer, patience: min(admitWithin, d.parts.Config.Watchdog/2), filter: filter}
+	i := intake{Pacer: d.pacer, patience: min(admitWithin, d.parts.Config.Watchdog/2), filter: filter, keys: d.keys}
 	if d.parts.Topics.Results {
 		i.results = d.relay
 	}
@@ -192,6 +200,7 @@ func (i intake) Offer(ctx context.Context, jobs []*delivery.Job) (refused []*del
 	if i.filter != nil {
 		i.filter.FilterDelivered(ctx, jobs)
 	}
+	i.keys.Reserve(ctx, jobs)
 	return i.Pacer.Offer(ctx, jobs)
 }
 

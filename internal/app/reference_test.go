@@ -64,7 +64,7 @@ var countedIn = map[string]string{
 	"units/s": `campaign_send_rate`,
 	"records": `ingress_lag|timer_backlog|.*records.*|defects_total|lane_repeats_total|open_offsets|dead_letters_total`,
 	"jobs": `actionable_lag|campaign_(backlog|late)|jobs_.*|sink_max_in_flight|duplicates_.*|drain_.*|requeue_(held|oversize|queued)|results_waiting|` +
-		`dedupe_(claims|unmarked)_total`,
+		`dedupe_(claims|unmarked)_total|key_.*`,
 	"1 or 0":       `.*_(up|listening|joined|outage|info)|ready`,
 	"campaigns":    `campaigns|catalog_(campaigns|invalid_campaigns)|queues|take_items`,
 	"destinations": `destinations.*`,
@@ -163,6 +163,7 @@ func everyPart(t *testing.T) *typed {
 	t.Cleanup(s.Close)
 	r := &typed{Registry: prometheus.NewRegistry(), types: map[string]string{
 		"pacer_campaign_last_success_timestamp_seconds": "gauge", "pacer_campaign_last_error_timestamp_seconds": "gauge", // no job has been sent
+		"pacer_key_waiting_jobs": "gauge", // no job has waited
 	}}
 	parts, err := s.parts(r)
 	if err != nil {

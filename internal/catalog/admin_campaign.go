@@ -53,6 +53,7 @@ type CampaignProgress struct {
 	Dead       int64      `json:"dead"`
 	Expired    int64      `json:"expired"`
 	Cancelled  int64      `json:"cancelled"`
+	Capped     int64      `json:"capped" doc:"that a keyed quota did not let wait any longer"`
 	Backlog    int64      `json:"backlog" doc:"jobs that waited when this was stored"`
 	DoneAt     *time.Time `json:"done_at,omitempty" doc:"when the backlog will have been sent"`
 	ETASeconds *float64   `json:"eta_seconds,omitempty" doc:"seconds until then"`
@@ -74,7 +75,7 @@ func (p *CampaignProgress) complete(now time.Time, expected *int64) {
 		p.ETASeconds = new(float64)
 	}
 	if expected != nil && *expected > 0 {
-		percent := 100 * float64(p.Delivered+p.Dead+p.Expired+p.Cancelled+p.Rejected) / float64(*expected)
+		percent := 100 * float64(p.Delivered+p.Dead+p.Expired+p.Cancelled+p.Rejected+p.Capped) / float64(*expected)
 		p.Percent = &percent
 	}
 }
@@ -298,7 +299,7 @@ SELECT c.id, trim_scale(c.send_rate)::text, (extract(epoch FROM c.send_per) * 10
        (extract(epoch FROM c.job_ttl) * 1000000)::bigint, c.expected_total, c.note,
        ARRAY(SELECT l.quota_id FROM pacer.campaign_quotas l WHERE l.campaign_id = c.id ORDER BY l.quota_id COLLATE "C"),
        c.revision, c.updated_at,
-       coalesce(g.delivered, 0), coalesce(g.dead, 0), coalesce(g.expired, 0), coalesce(g.cancelled, 0), coalesce(g.rejected, 0),
+       coalesce(g.delivered, 0), coalesce(g.dead, 0), coalesce(g.expired, 0), coalesce(g.cancelled, 0), coalesce(g.rejected, 0), coalesce(g.capped, 0),
        coalesce(g.backlog, 0), g.done_at, g.updated_at
 FROM pacer.campaigns c LEFT JOIN pacer.campaign_progress g ON g.campaign_id = c.id `+clause, args...)
 	if err != nil {
@@ -312,7 +313,7 @@ FROM pacer.campaigns c LEFT JOIN pacer.campaign_progress g ON g.campaign_id = c.
 		err := row.Scan(&c.ID, &c.SendRate, &per, &c.Burst, &c.Status, &c.PausedUntil, &c.Sink, &c.PriorityWeight, &c.MaxInFlight,
 			&c.StartsAt, &c.EndsAt, &hours, &c.TimeZone, &ramp, &c.RampSince, &c.Overflow, &ttl, &c.ExpectedTotal, &c.Note, &c.Quotas,
 			&c.Revision, &c.UpdatedAt, &c.Progress.Delivered, &c.Progress.Dead, &c.Progress.Expired,
-			&c.Progress.Cancelled, &c.Progress.Rejected, &c.Progress.Backlog, &c.Progress.DoneAt, &c.Progress.UpdatedAt)
+			&c.Progress.Cancelled, &c.Progress.Rejected, &c.Progress.Capped, &c.Progress.Backlog, &c.Progress.DoneAt, &c.Progress.UpdatedAt)
 		c.Progress.complete(time.Now(), c.ExpectedTotal)
 		c.ActiveHours, c.Ramp = compact(hours), compact(ramp)
 		c.SendPer = notation.FormatSpan(micros(per))

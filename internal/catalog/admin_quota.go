@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -23,10 +24,19 @@ type QuotaRow struct {
 	Spend          string      `json:"spend"`
 	Rollout        int64       `json:"rollout"` // percent of its campaigns that the quota counts and limits
 	Unit           string      `json:"unit"`
-	Shard          int         `json:"shard"`
-	Campaigns      []string    `json:"campaigns"`
-	Revision       int64       `json:"revision"`
-	UpdatedAt      time.Time   `json:"updated_at"`
+	Keying
+	Shard     int       `json:"shard"`
+	Campaigns []string  `json:"campaigns"`
+	Revision  int64     `json:"revision"`
+	UpdatedAt time.Time `json:"updated_at"`
+}
+
+// Keying is how a quota is kept by a key of the jobs.
+type Keying struct {
+	Per     string  `json:"per,omitempty" doc:"the key that it is kept by; absent: all jobs of its campaigns share the windows"`
+	MaxWait *string `json:"max_wait,omitempty" doc:"how long a job may wait for its key; then it is capped; absent: as long as it may"`
+	Keyless string  `json:"keyless,omitempty" doc:"what becomes of jobs without the key: dead (letters) or pass"`
+	Count   string  `json:"count,omitempty" doc:"attempts, or deliveries, which gives back what was not delivered"`
 }
 
 // WindowRow is a window of a quota for display.
@@ -41,7 +51,7 @@ type WindowRow struct {
 func (q *QuotaRow) Quota() (*delivery.Quota, error) {
 	quota := &delivery.Quota{
 		ID: q.ID, Revision: q.Revision, OnStoreFailure: q.OnStoreFailure, Mode: q.Mode, Spend: q.Spend, Unit: q.Unit,
-		Exempt: 100 - q.Rollout, Shard: q.Shard, Windows: make([]delivery.Window, 0, len(q.Windows)),
+		Exempt: 100 - q.Rollout, Shard: q.Shard, Per: q.Per, Windows: make([]delivery.Window, 0, len(q.Windows)),
 	}
 	for _, w := range q.Windows {
 		window, err := w.window()
@@ -71,6 +81,10 @@ type QuotaChange struct {
 	OnStoreFailure *string `json:"on_store_failure,omitempty" enum:"closed,local-share,open" doc:"when Redis fails: wait; each daemon its share; unlimited"`
 	Rollout        *int64  `json:"rollout,omitempty" minimum:"0" maximum:"100" doc:"percent of its campaigns that it counts and limits"`
 	Unit           *string `json:"unit,omitempty" enum:"units,bytes" doc:"weights of jobs, or bytes of payloads (mode eventual only)"`
+	Per            *string `json:"per,omitempty" maxLength:"32" doc:"of a new quota: the key of jobs that it is kept by, such as recipient"`
+	MaxWait        *string `json:"max_wait,omitempty" maxLength:"64" doc:"of a keyed quota: how long a job may wait for its key, such as 6h; 0: it is capped at once; empty: as long as it may"`
+	Keyless        *string `json:"keyless,omitempty" enum:"dead,pass" doc:"of a keyed quota: what becomes of jobs without the key"`
+	Count          *string `json:"count,omitempty" enum:"attempts,deliveries" doc:"of a keyed quota: what counts"`
 	With           *string `json:"with,omitempty" maxLength:"256" doc:"of a new quota: id of one with which campaigns are to have both"` // it is created in the same shard
 
 	Windows    *[]delivery.Window `json:"-"` // replaces all; none: the quota does not bind
@@ -97,8 +111,11 @@ func (c QuotaChange) validate(id string) error {
 	if c.Rollout != nil && (*c.Rollout < 0 || *c.Rollout > 100) {
 		return invalid("rollout must lie between 0 and 100 percent, not %d", *c.Rollout)
 	}
+	if _, err := c.maxWait(); err != nil {
+		return err
+	}
 	if c.Windows != nil {
-		q := model.WithDefaults(delivery.Quota{Windows: *c.Windows})
+		q := model.WithDefaults(delivery.Quota{Windows: *c.Windows, Per: orZero(c.Per)})
 		if c.Spend != nil {
 			q.Spend = *c.Spend
 		}
@@ -107,6 +124,19 @@ func (c QuotaChange) validate(id string) error {
 		}
 	}
 	return nil
+}
+
+// maxWait returns the value of max_wait to be stored; nil: it stays, and empty: null.
+func (c QuotaChange) maxWait() (*string, error) {
+	if c.MaxWait == nil || *c.MaxWait == "" || *c.MaxWait == "0" {
+		return c.MaxWait, nil
+	}
+	d, err := notation.ParseSpan(*c.MaxWait)
+	if err != nil {
+		return nil, invalid("max_wait: %s", err)
+	}
+	text := fmt.Sprintf("%d microseconds", d.Microseconds())
+	return &text, nil
 }
 
 // ParseWindows is notation.ParseWindows with the limits of the schema.
@@ -188,9 +218,15 @@ func (c QuotaChange) write(ctx context.Context, tx pgx.Tx, id string) error {
 		return err
 	}
 	var is int
+	wait, err := c.maxWait()
+	if err != nil {
+		return err
+	}
 	err = tx.QueryRow(ctx, `UPDATE pacer.quotas SET on_store_failure = coalesce($2, on_store_failure),
-    mode = coalesce($3, mode), spend = coalesce($4, spend), rollout = coalesce($5, rollout), unit = coalesce($6, unit)
-WHERE id = $1 RETURNING shard`, id, c.OnStoreFailure, c.Mode, c.Spend, c.Rollout, c.Unit).Scan(&is)
+    mode = coalesce($3, mode), spend = coalesce($4, spend), rollout = coalesce($5, rollout), unit = coalesce($6, unit), per = coalesce($7, per),
+    max_wait = CASE WHEN $8::text IS NULL THEN max_wait ELSE nullif($8, '')::interval END,
+    keyless = coalesce($9, keyless), count = coalesce($10, count)
+WHERE id = $1 RETURNING shard`, id, c.OnStoreFailure, c.Mode, c.Spend, c.Rollout, c.Unit, c.Per, wait, c.Keyless, c.Count).Scan(&is)
 	switch {
 	case err == nil && shard != nil && *shard != is:
 		return invalid("quota %s lives in shard %d, quota %s in shard %d; counts stay where they are: create a quota with another id",
@@ -198,10 +234,20 @@ WHERE id = $1 RETURNING shard`, id, c.OnStoreFailure, c.Mode, c.Spend, c.Rollout
 	case !errors.Is(err, pgx.ErrNoRows):
 		return err
 	}
-	_, err = tx.Exec(ctx, `INSERT INTO pacer.quotas (id, on_store_failure, mode, spend, rollout, unit, shard)
-VALUES ($1, coalesce($2, 'closed'), coalesce($3, 'strict'), coalesce($4, 'greedy'), coalesce($5, 100), coalesce($6, 'units'), $7)`,
-		id, c.OnStoreFailure, c.Mode, c.Spend, c.Rollout, c.Unit, shard)
+	_, err = tx.Exec(ctx, `INSERT INTO pacer.quotas (id, on_store_failure, mode, spend, rollout, unit, shard, per, max_wait, keyless, count)
+VALUES ($1, coalesce($2, $11), coalesce($3, 'strict'), coalesce($4, 'greedy'), coalesce($5, 100), coalesce($6, 'units'), $7,
+    $8, nullif($9, '')::interval, coalesce($10, 'dead'), coalesce($12, 'attempts'))`,
+		id, c.OnStoreFailure, c.Mode, c.Spend, c.Rollout, c.Unit, shard, c.Per, wait, c.Keyless, c.storePolicy(), c.Count)
 	return err
+}
+
+// storePolicy is the default of on_store_failure: a keyed quota of more than two minutes is open, since a cap need not stop its campaigns.
+func (c QuotaChange) storePolicy() string {
+	long := func(w delivery.Window) bool { return w.Span > delivery.LongSpan }
+	if c.Per != nil && c.Windows != nil && slices.ContainsFunc(*c.Windows, long) {
+		return delivery.PolicyOpen
+	}
+	return delivery.PolicyClosed
 }
 
 // shard returns the shard of the quota named by With, nil if none is named.
@@ -239,6 +285,14 @@ WHERE (w.max_units, w.algorithm, w.anchor) IS DISTINCT FROM (excluded.max_units,
 	return nil
 }
 
+// FormatWait formats how long a job may wait for its key, as QuotaChange has it.
+func FormatWait(d time.Duration) string {
+	if d == 0 {
+		return "0"
+	}
+	return notation.FormatSpan(d)
+}
+
 func oneQuota(ctx context.Context, q querier, id string) (QuotaRow, error) {
 	quotas, err := queryQuotas(ctx, q, `WHERE q.id = $1`, id)
 	if err != nil {
@@ -254,7 +308,8 @@ func oneQuota(ctx context.Context, q querier, id string) (QuotaRow, error) {
 // queryQuotas reads one row per window; the rows of a quota are adjacent.
 func queryQuotas(ctx context.Context, q querier, where string, args ...any) ([]QuotaRow, error) {
 	rows, err := q.Query(ctx, `
-SELECT q.id, q.on_store_failure, q.mode, q.spend, q.rollout, q.unit, q.shard, q.revision, q.updated_at,
+SELECT q.id, q.on_store_failure, q.mode, q.spend, q.rollout, q.unit, q.shard, q.revision, q.updated_at, coalesce(q.per, ''),
+       (extract(epoch FROM q.max_wait) * 1000000)::bigint, q.keyless, q.count,
        ARRAY(SELECT l.campaign_id FROM pacer.campaign_quotas l WHERE l.quota_id = q.id ORDER BY l.campaign_id COLLATE "C"),
        (extract(epoch FROM w.span) * 1000000)::bigint, w.max_units, w.algorithm, coalesce(w.anchor, '')
 FROM pacer.quotas q LEFT JOIN pacer.quota_windows w ON w.quota_id = q.id `+where+`
@@ -269,10 +324,17 @@ ORDER BY q.id COLLATE "C", w.span`, args...)
 		var span, limit *int64
 		var algorithm *string
 		var anchor string
+		var wait *int64
 		err := rows.Scan(&r.ID, &r.OnStoreFailure, &r.Mode, &r.Spend, &r.Rollout, &r.Unit, &r.Shard, &r.Revision, &r.UpdatedAt,
-			&r.Campaigns, &span, &limit, &algorithm, &anchor)
+			&r.Per, &wait, &r.Keyless, &r.Count, &r.Campaigns, &span, &limit, &algorithm, &anchor)
 		if err != nil {
 			return nil, fmt.Errorf("read quotas: %w", err)
+		}
+		if r.Per == "" {
+			r.Keying = Keying{}
+		} else if wait != nil {
+			text := FormatWait(micros(*wait))
+			r.MaxWait = &text
 		}
 		if n := len(quotas); n == 0 || quotas[n-1].ID != r.ID {
 			quotas = append(quotas, r)

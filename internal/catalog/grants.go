@@ -23,7 +23,7 @@ var (
 		{[]string{"INSERT", "UPDATE"}, []string{"campaign_progress"}},
 	}
 	opsRights = []right{
-		{[]string{"INSERT", "UPDATE", "DELETE"}, []string{"campaigns", "quotas", "quota_windows", "campaign_quotas", "destinations", "replays"}},
+		{[]string{"INSERT", "UPDATE", "DELETE"}, []string{"campaigns", "quotas", "quota_windows", "campaign_quotas", "quota_keys", "destinations", "replays"}},
 	}
 )
 

@@ -140,7 +140,7 @@ func everyWrite(t *testing.T, p *Postgres) {
 		check("save positions", p.SavePositions(ctx, "g", []delivery.Position{{Topic: "t", Partition: 1, Committed: 5}}))
 		check("write usage", putUsage(ctx, p, "n", []delivery.Usage{{Quota: "q", Minute: 1, Units: 1}},
 			[]delivery.Anchor{{Quota: "q", Span: day, ResetAt: 1}}))
-		check("save progress", p.SaveProgress(ctx, []delivery.Progress{{Campaign: "c", Settled: delivery.Settled{Delivered: 1}}}))
+		check("save progress", p.SaveProgress(ctx, []delivery.Progress{{Campaign: "c", Settled: delivery.Settled{delivery.OutcomeDelivered: 1}}}))
 	}
 	_, err := p.LoadPositions(ctx, "g")
 	check("load positions", err)

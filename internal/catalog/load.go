@@ -36,12 +36,16 @@ FROM pacer.campaigns c WHERE c.revision > $1`
 
 	selectQuotas = `
 SELECT q.id, q.revision, q.on_store_failure, q.mode, q.spend, q.unit, 100 - q.rollout::bigint, q.shard,
+       coalesce(q.per, ''), CASE WHEN q.max_wait IS NULL THEN -1 ELSE least(extract(epoch FROM q.max_wait) * 1000000, 9e15) END::bigint,
+       q.keyless = 'pass', q.count = 'deliveries',
+       (SELECT jsonb_object_agg(k.key, jsonb_build_object('windows', k.windows, 'held_until', k.held_until))::text
+        FROM pacer.quota_keys k WHERE k.quota_id = q.id AND q.per IS NOT NULL),
        least(greatest(extract(epoch FROM w.span) * 1000000, -1), 9e15)::bigint, w.max_units, w.algorithm, w.anchor
 FROM pacer.quotas q LEFT JOIN pacer.quota_windows w ON w.quota_id = q.id
 WHERE q.revision > $1 ORDER BY q.id COLLATE "C", w.span`
 
-	// A shard has one row, whose time is changed when its data is another.
-	selectStores = `SELECT shard, since FROM pacer.store_incarnations WHERE isfinite(since)`
+	// A shard has one row, whose time is changed when its data is another. The first data took the place of none.
+	selectStores = `SELECT shard, since FROM pacer.store_incarnations WHERE isfinite(since) AND cause <> 'the first'`
 
 	// everything is a revision below all others.
 	everything int64 = -1
@@ -245,12 +249,15 @@ func (d *delta) scanQuotas(rows pgx.Rows, s *state) error {
 	for rows.Next() {
 		var q delivery.Quota
 		var w windowRecord
+		var wait int64
+		var keys *string
 		err := rows.Scan(&q.ID, &q.Revision, &q.OnStoreFailure, &q.Mode, &q.Spend, &q.Unit, &q.Exempt, &q.Shard,
-			&w.span, &w.limit, &w.algorithm, &w.anchor)
+			&q.Per, &wait, &q.Pass, &q.Deliveries, &keys, &w.span, &w.limit, &w.algorithm, &w.anchor)
 		if err != nil {
 			return err
 		}
 		if n := len(quotas); n == 0 || quotas[n-1].ID != q.ID {
+			q.MaxWait, q.Keys = micros(wait), keyRows(keys)
 			quotas = append(quotas, &q)
 		}
 		w.add(quotas[len(quotas)-1])

@@ -50,32 +50,31 @@ func saveProgress(ctx context.Context, tx pgx.Tx, statement string, list []deliv
 const (
 	// addSettled inserts no rows of zeros.
 	addSettled = `
-INSERT INTO pacer.campaign_progress AS p (campaign_id, delivered, dead, expired, cancelled, rejected, backlog, done_at)
-SELECT c.id, t.delivered, t.dead, t.expired, t.cancelled, t.rejected, t.backlog, t.done_at
-FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::timestamptz[])
-         AS t(id, delivered, dead, expired, cancelled, rejected, backlog, done_at)
+INSERT INTO pacer.campaign_progress AS p (campaign_id, backlog, done_at, delivered, dead, expired, cancelled, rejected, capped)
+SELECT c.id, t.backlog, t.done_at, t.delivered, t.dead, t.expired, t.cancelled, t.rejected, t.capped
+FROM unnest($1::text[], $2::bigint[], $3::timestamptz[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[])
+         AS t(id, backlog, done_at, delivered, dead, expired, cancelled, rejected, capped)
 JOIN pacer.campaigns c ON c.id = t.id
-WHERE t.delivered + t.dead + t.expired + t.cancelled + t.rejected + t.backlog > 0
+WHERE t.delivered + t.dead + t.expired + t.cancelled + t.rejected + t.capped + t.backlog > 0
    OR EXISTS (SELECT FROM pacer.campaign_progress k WHERE k.campaign_id = t.id)
 ORDER BY c.id COLLATE "C"
 ON CONFLICT (campaign_id) DO UPDATE
 SET delivered = p.delivered + excluded.delivered, dead = p.dead + excluded.dead, expired = p.expired + excluded.expired,
-    cancelled = p.cancelled + excluded.cancelled, rejected = p.rejected + excluded.rejected, updated_at = now()`
+    cancelled = p.cancelled + excluded.cancelled, rejected = p.rejected + excluded.rejected, capped = p.capped + excluded.capped, updated_at = now()`
 	replaceOutlook = `, backlog = excluded.backlog, done_at = excluded.done_at`
 )
 
 // progressColumns converts progress to the arrays for unnest.
 func progressColumns(list []delivery.Progress) []any {
-	return []any{
+	columns := []any{
 		column(list, func(p delivery.Progress) string { return p.Campaign }),
-		column(list, func(p delivery.Progress) int64 { return p.Settled.Delivered }),
-		column(list, func(p delivery.Progress) int64 { return p.Settled.Dead }),
-		column(list, func(p delivery.Progress) int64 { return p.Settled.Expired }),
-		column(list, func(p delivery.Progress) int64 { return p.Settled.Cancelled }),
-		column(list, func(p delivery.Progress) int64 { return p.Settled.Rejected }),
 		column(list, func(p delivery.Progress) int64 { return orZero(p.Outlook).Backlog }),
 		column(list, func(p delivery.Progress) *time.Time { return nullable(orZero(p.Outlook).DoneAt) }),
 	}
+	for _, o := range delivery.SettledOutcomes {
+		columns = append(columns, column(list, func(p delivery.Progress) int64 { return p.Settled[o] }))
+	}
+	return columns
 }
 
 // LoadSettled returns the settled jobs, over all time, of the campaigns with an expected total.
@@ -83,9 +82,13 @@ func (p *Postgres) LoadSettled(ctx context.Context) (map[string]delivery.Settled
 	all, id, s := map[string]delivery.Settled{}, "", delivery.Settled{}
 	err := p.database.do(ctx, queryTimeout, "load progress", func(ctx context.Context, pool *pgxpool.Pool) error {
 		rows, _ := pool.Query(ctx, `
-SELECT p.campaign_id, p.delivered, p.dead, p.expired, p.cancelled, p.rejected
+SELECT p.campaign_id, p.delivered, p.dead, p.expired, p.cancelled, p.rejected, p.capped
 FROM pacer.campaign_progress p JOIN pacer.campaigns c ON c.id = p.campaign_id WHERE c.expected_total IS NOT NULL`)
-		_, err := pgx.ForEachRow(rows, []any{&id, &s.Delivered, &s.Dead, &s.Expired, &s.Cancelled, &s.Rejected}, func() error {
+		into := []any{&id}
+		for _, o := range delivery.SettledOutcomes {
+			into = append(into, &s[o])
+		}
+		_, err := pgx.ForEachRow(rows, into, func() error {
 			all[id] = s
 			return nil
 		})

@@ -29,7 +29,7 @@ func TestProgressAddsUp(t *testing.T) {
 				var list []delivery.Progress
 				for i := range 50 { // in another order on every daemon
 					list = append(list, delivery.Progress{
-						Campaign: fmt.Sprintf("c%d", (i*7+d*13)%50), Settled: delivery.Settled{Delivered: 1, Dead: 2, Expired: 3, Cancelled: 4, Rejected: 5},
+						Campaign: fmt.Sprintf("c%d", (i*7+d*13)%50), Settled: delivery.Settled{delivery.OutcomeDelivered: 1, delivery.OutcomeDead: 2, delivery.OutcomeExpired: 3, delivery.OutcomeCancelled: 4, delivery.OutcomeRejected: 5},
 					})
 				}
 				if err := p.SaveProgress(t.Context(), list); err != nil {
@@ -42,7 +42,7 @@ func TestProgressAddsUp(t *testing.T) {
 	done := time.Now().Add(time.Hour).Truncate(time.Second)
 	for _, list := range [][]delivery.Progress{
 		{{Campaign: "c1", Outlook: &delivery.Outlook{Backlog: 9, DoneAt: done}}, {Campaign: "gone", Outlook: &delivery.Outlook{Backlog: 1}}},
-		{{Campaign: "c1", Settled: delivery.Settled{Delivered: 1}}},
+		{{Campaign: "c1", Settled: delivery.Settled{delivery.OutcomeDelivered: 1}}},
 		{{Campaign: "c2", Outlook: &delivery.Outlook{Backlog: 3}}},
 		{},
 	} {
@@ -51,7 +51,7 @@ func TestProgressAddsUp(t *testing.T) {
 		}
 	}
 	settled, err := p.LoadSettled(t.Context())
-	if err != nil || len(settled) != 50 || settled["c0"] != (delivery.Settled{Delivered: 20, Dead: 40, Expired: 60, Cancelled: 80, Rejected: 100}) {
+	if err != nil || len(settled) != 50 || settled["c0"] != (delivery.Settled{delivery.OutcomeDelivered: 20, delivery.OutcomeDead: 40, delivery.OutcomeExpired: 60, delivery.OutcomeCancelled: 80, delivery.OutcomeRejected: 100}) {
 		t.Fatalf("%d, c0 %+v, %v", len(settled), settled["c0"], err)
 	}
 	outlooks, err := p.LoadOutlooks(t.Context())
@@ -90,10 +90,10 @@ func TestProgressIsSavedWholeOrNotAtAll(t *testing.T) {
 	run(t, conn, `INSERT INTO pacer.campaigns (id, send_rate) SELECT 'c' || i, 5 FROM generate_series(1, 2 * $1::int) i`, progressBatch)
 	list := make([]delivery.Progress, 0, 2*progressBatch)
 	for i := range 2 * progressBatch {
-		list = append(list, delivery.Progress{Campaign: fmt.Sprintf("c%d", i+1), Settled: delivery.Settled{Delivered: 1}})
+		list = append(list, delivery.Progress{Campaign: fmt.Sprintf("c%d", i+1), Settled: delivery.Settled{delivery.OutcomeDelivered: 1}})
 	}
 	last := &list[slices.IndexFunc(list, func(p delivery.Progress) bool { return p.Campaign == "c999" })]
-	last.Settled.Delivered = math.MaxInt64
+	last.Settled[delivery.OutcomeDelivered] = math.MaxInt64
 	if err := p.SaveProgress(t.Context(), list); err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +114,7 @@ func TestProgressInMemory(t *testing.T) {
 	m := NewMemory()
 	m.PutCampaign(delivery.Campaign{ID: "c", Rate: delivery.PerSecond(1), ExpectedTotal: 10})
 	m.PutCampaign(delivery.Campaign{ID: "open", Rate: delivery.PerSecond(1)})
-	one := delivery.Settled{Delivered: 1, Expired: 2}
+	one := delivery.Settled{delivery.OutcomeDelivered: 1, delivery.OutcomeExpired: 2}
 	for range 2 {
 		list := []delivery.Progress{{Campaign: "c", Settled: one}, {Campaign: "open", Settled: one}, {Campaign: "gone", Settled: one}}
 		if err := m.SaveProgress(t.Context(), list); err != nil {

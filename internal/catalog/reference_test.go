@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,9 +17,12 @@ var update = flag.Bool("update", false, "write docs/reference/tables.md")
 const tablesHead = `# Tables
 
 Generated from a migrated database by ` + "`make reference`" + `: the schema ` + "`pacer`" + ` of PostgreSQL. SQL is an interface like the commands:
-columns of ` + "`campaigns`, `quotas`, `quota_windows`, `campaign_quotas` and `destinations`" + ` may be written, and a row that makes no sense is
-refused with a hint; the other tables are written by pacer, and may be read. [Day by day](../operations/day-by-day.md) has examples.
+columns of ` + "`campaigns`, `quotas`, `quota_windows`, `quota_keys`, `campaign_quotas` and `destinations`" + ` may be written, and a row that
+makes no sense is refused with a hint. pacer writes the other tables. [Day by day](../operations/day-by-day.md) has examples.
 `
+
+// internalTables are of no use to people: the page names them only.
+var internalTables = []string{"positions", "quota_anchors", "quota_checkpoints", "replays", "revision", "store", "store_incarnations"}
 
 // tablesQuery lists what there is, in the order of the page: the columns of each table and view, then the functions with a comment.
 const tablesQuery = `
@@ -42,7 +46,7 @@ FROM pg_proc WHERE pronamespace = 'pacer'::regnamespace AND obj_description(oid,
 func TestThePageOfTablesIsWhatMigrationsMake(t *testing.T) {
 	t.Parallel()
 	conn := connected(t, migrated(t))
-	page := bytes.NewBufferString(tablesHead)
+	page, own := bytes.NewBufferString(tablesHead), &bytes.Buffer{}
 	var table, about, column, kind, preset, comment, last string
 	var key bool
 	each(t, conn, tablesQuery, []any{versionTable[len("pacer."):]}, []any{&table, &about, &column, &kind, &preset, &key, &comment}, func() {
@@ -50,11 +54,17 @@ func TestThePageOfTablesIsWhatMigrationsMake(t *testing.T) {
 			if about == "" {
 				t.Errorf("pacer.%s has no comment", table)
 			}
-			fmt.Fprintf(page, "\n## %s\n\n%s.\n\n| column | type | default | meaning |\n| --- | --- | --- | --- |\n", table, strings.ToUpper(about[:min(1, len(about))])+about[min(1, len(about)):])
-			last = table
+			if last = table; slices.Contains(internalTables, table) {
+				fmt.Fprintf(own, "| `%s` | %s |\n", table, about)
+			} else {
+				fmt.Fprintf(page, "\n## %s\n\n%s.\n\n| column | type | default | meaning |\n| --- | --- | --- | --- |\n", table, strings.ToUpper(about[:min(1, len(about))])+about[min(1, len(about)):])
+			}
 		}
 		if comment == "" {
 			t.Errorf("pacer.%s.%s has no comment", table, column)
+		}
+		if slices.Contains(internalTables, table) {
+			return
 		}
 		if key {
 			column = "**" + column + "**"
@@ -64,7 +74,8 @@ func TestThePageOfTablesIsWhatMigrationsMake(t *testing.T) {
 		}
 		fmt.Fprintf(page, "| %s | %s | %s | %s |\n", column, kind, preset, comment)
 	})
-	page.WriteString("\nA column in bold belongs to the key.\n\n## Functions\n\n| function of `pacer` | |\n| --- | --- |\n")
+	fmt.Fprintf(page, "\nA column in bold belongs to the key.\n\n## What pacer keeps for itself\n\n`\\d+` of psql describes the columns.\n\n| table | |\n| --- | --- |\n%s", own)
+	page.WriteString("\n## Functions\n\n| function of `pacer` | |\n| --- | --- |\n")
 	each(t, conn, functionsQuery, nil, []any{&column, &comment}, func() { fmt.Fprintf(page, "| `%s` | %s |\n", column, comment) })
 	const committed = "../../docs/reference/tables.md"
 	if *update {

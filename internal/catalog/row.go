@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"encoding/json"
 	"fmt"
 	"hash/maphash"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/limits/model"
 	"github.com/pacer/pacer/internal/notation"
 )
 
@@ -193,6 +195,27 @@ var (
 	statuses  = []delivery.Status{delivery.StatusActive, delivery.StatusPaused, delivery.StatusCancelled, delivery.StatusCompleted}
 	overflows = []delivery.Overflow{delivery.OverflowLane, delivery.OverflowBlock}
 )
+
+// keyRows reads the rows of pacer.quota_keys of a quota, as JSON. A row that makes no sense is a window of 0, with which the quota is invalid.
+func keyRows(text *string) map[string]delivery.KeyRow {
+	if text == nil {
+		return nil
+	}
+	var rows map[string]struct {
+		Windows   string     `json:"windows"`
+		HeldUntil *time.Time `json:"held_until"`
+	}
+	_ = json.Unmarshal([]byte(*text), &rows) // the database has made it
+	keys := make(map[string]delivery.KeyRow, len(rows))
+	for key, r := range rows {
+		windows, err := notation.ParseWindows(r.Windows)
+		if err != nil && r.Windows != "" {
+			windows = make([]delivery.Window, 1)
+		}
+		keys[key] = delivery.KeyRow{Windows: model.WindowsWithDefaults(windows), HeldUntil: orZero(r.HeldUntil).UTC()}
+	}
+	return keys
+}
 
 // windowRecord is a row of quota_windows as returned by the query; all null for a quota without windows.
 type windowRecord struct {

@@ -3,7 +3,6 @@ package catalog
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -121,10 +120,18 @@ func (s *state) touchQuotas() {
 
 // current reports whether the quotas of a campaign are those of its row.
 func (s *state) current(entry *campaignEntry) bool {
-	return slices.EqualFunc(entry.quotas, entry.row.Quotas, func(quota string, built *delivery.Quota) bool {
-		known, ok := s.quotas[quota]
-		return ok && known.of(entry.row.ID) == built
-	})
+	quotas, keyed := entry.row.Quotas, entry.row.Keyed
+	for _, quota := range entry.quotas { // they were built in this order
+		switch known := s.quotas[quota]; {
+		case known != nil && len(keyed) > 0 && keyed[0] == known.quota:
+			keyed = keyed[1:]
+		case known != nil && len(quotas) > 0 && quotas[0] == known.of(entry.row.ID):
+			quotas = quotas[1:]
+		default:
+			return false
+		}
+	}
+	return len(quotas) == 0 && len(keyed) == 0
 }
 
 // changed reports whether the next snapshot may differ from the last one.
@@ -170,10 +177,14 @@ func (s *state) build(id string, entry *campaignEntry) {
 			campaign.Invalid = err.Error()
 		}
 	}
-	campaign.Quotas = make([]*delivery.Quota, 0, len(entry.quotas))
+	campaign.Quotas, campaign.Keyed = make([]*delivery.Quota, 0, len(entry.quotas)), nil
 	for _, quota := range entry.quotas {
 		if known, ok := s.quotas[quota]; ok {
-			campaign.Quotas = append(campaign.Quotas, known.of(id))
+			if known.quota.Per != "" {
+				campaign.Keyed = append(campaign.Keyed, known.quota)
+			} else {
+				campaign.Quotas = append(campaign.Quotas, known.of(id))
+			}
 			campaign.Invalid = cmp.Or(campaign.Invalid, known.invalid)
 		} else {
 			campaign.Invalid = cmp.Or(campaign.Invalid, "quota "+quota+" does not exist")

@@ -48,7 +48,7 @@ func TestRowsOfEachReleaseAreRead(t *testing.T) {
 			}
 			for what, want := range map[string][]string{
 				"campaigns": {`"id":"full","send_rate":"150"`, `"paused_until":"2100-01-01T00:00:00Z"`, `"from":"09:00"`, `"start":10`, `"overflow":"block"`,
-					`"delivered":7,"rejected":1,"dead":2,"expired":3,"cancelled":4,"backlog":5`},
+					`"delivered":7,"rejected":1,"dead":2,"expired":3,"cancelled":4,"capped":0,"backlog":5`},
 				"quotas":       {`"id":"provider"`, `"spend":"even"`, `"rollout":50`, `"shard":1`, `"algorithm":"log"`, `"anchor":"day@Europe/Moscow"`, `"unit":"bytes"`},
 				"destinations": {`"id":"shop-7"`, `"x-tenant":"blue"`, `"file:new","env:DESTINATION_OLD"`, `"the customer asked for it"`},
 				"positions":    {`42`, `"AQ"`},

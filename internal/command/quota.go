@@ -26,11 +26,18 @@ func (c *cli) quota() *cobra.Command {
 
 func (c *cli) quotaSet() *cobra.Command {
 	var change view.QuotaEdit
+	var key string
 	cmd := c.ofID("set", "Create a quota or change it; what is not given stays", func(ctx context.Context, id string) error {
+		if key != "" {
+			return c.changeKey(ctx, id, key, view.KeyEdit{Windows: change.Windows})
+		}
 		return c.changeQuota(ctx, id, &change)
 	})
 	cmd.Example = `  pacer quota set provider --window 300/1m --window 15750/1h
-  pacer quota set provider --window 300000/1d:fixed:day@Europe/Moscow --mode shadow`
+  pacer quota set provider --window 300000/1d:fixed:day@Europe/Moscow --mode shadow
+  pacer quota set chat --per chat --window 1/1s,20/1m
+  pacer quota set cap --per recipient --window 3/1d --max-wait 0
+  pacer quota set hook --per destination --key shop-7 --window 50/1s`
 	f := cmd.Flags()
 	optionalList(f, &change.Windows, "window", parseWindows, "a `WINDOW` LIMIT/SPAN[:ALGORITHM[:ANCHOR]], or several with commas between; may be repeated and\n"+
 		"replaces all windows; \"\" for none, which does not bind. 300/1m slides, 20/10s:log is exact, 5000/1d:fixed\n"+
@@ -40,6 +47,11 @@ func (c *cli) quotaSet() *cobra.Command {
 	optional(f, &change.Spend, "spend", "", text, "how it is spent: greedy (as fast as asked for) or even (over the span)")
 	optional(f, &change.Rollout, "rollout", "100", wholeNumber, "`PERCENT` of its campaigns that the quota counts and limits, chosen by their ids")
 	optional(f, &change.Unit, "unit", "", text, "what is counted: units (weights of jobs) or bytes (of payloads; mode eventual only)")
+	optional(f, &change.Per, "per", "", text, "keep it by this `KEY` of the jobs (header pacer-key-KEY, or destination): each value has the windows for itself")
+	optional(f, &change.MaxWait, "max-wait", "", text, "of a keyed quota: `SPAN` that a job may wait for its key, then it is capped; 0: at once; \"\": as long as it may")
+	optional(f, &change.Keyless, "keyless", "", text, "of a keyed quota: jobs without the key are dead (letters) or pass")
+	optional(f, &change.Count, "count", "", text, "of a keyed quota: attempts, or deliveries, which gives back what was not delivered")
+	f.StringVar(&key, "key", "", "of a keyed quota: set the windows of this `VALUE` alone; \"\" as window: those of the quota")
 	optional(f, &change.With, "with", "", text, "create it in the shard of this `QUOTA`, so that campaigns can have both")
 	return c.withServer(cmd)
 }
@@ -81,7 +93,7 @@ func (c *cli) listQuotas(ctx context.Context) error {
 // quotaRow reads a quota that the API shows.
 func quotaRow(q *view.Quota) *catalog.QuotaRow {
 	row := &catalog.QuotaRow{
-		ID: q.ID, Windows: []catalog.WindowRow{}, OnStoreFailure: q.OnStoreFailure, Mode: q.Mode, Spend: q.Spend, Rollout: q.Rollout, Unit: q.Unit,
+		ID: q.ID, Windows: []catalog.WindowRow{}, OnStoreFailure: q.OnStoreFailure, Mode: q.Mode, Spend: q.Spend, Rollout: q.Rollout, Unit: q.Unit, Keying: q.Keying,
 		Shard: q.Shard, Campaigns: q.Campaigns, Revision: q.Revision,
 	}
 	if q.UpdatedAt != nil {
@@ -107,6 +119,9 @@ func spellMode(q *catalog.QuotaRow) string {
 	if q.Unit != delivery.UnitUnits {
 		words = append(words, q.Unit)
 	}
+	if q.Per != "" {
+		words = append(words, "per "+q.Per)
+	}
 	return strings.Join(words, ",")
 }
 
@@ -119,6 +134,16 @@ func printQuota(p *printer, q *catalog.QuotaRow) {
 	p.line("spend\t%s", q.Spend)
 	p.line("rollout\t%d%%", q.Rollout)
 	p.line("unit\t%s", q.Unit)
+	if q.Per != "" {
+		p.line("per\t%s", q.Per)
+		wait := "as long as the job may"
+		if q.MaxWait != nil {
+			wait = *q.MaxWait
+		}
+		p.line("max wait\t%s", wait)
+		p.line("keyless\t%s", q.Keyless)
+		p.line("count\t%s", q.Count)
+	}
 	p.line("shard\t%d", q.Shard)
 	p.line("campaigns\t%s", cmp.Or(strings.Join(q.Campaigns, ", "), "-"))
 	p.line("updated at\t%s", instant(whole(q.UpdatedAt), time.RFC3339))

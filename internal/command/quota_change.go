@@ -116,7 +116,7 @@ func (c *cli) changeQuota(ctx context.Context, id string, edit *view.QuotaEdit) 
 // settledQuota reads a quota after a change.
 func settledQuota(s *view.QuotaSettings) (*catalog.QuotaRow, []delivery.Window) {
 	row := quotaRow(&view.Quota{
-		ID: s.ID, OnStoreFailure: s.OnStoreFailure, Mode: s.Mode, Spend: s.Spend, Rollout: s.Rollout, Unit: s.Unit, Shard: s.Shard,
+		ID: s.ID, OnStoreFailure: s.OnStoreFailure, Mode: s.Mode, Spend: s.Spend, Rollout: s.Rollout, Unit: s.Unit, Keying: s.Keying, Shard: s.Shard,
 		Campaigns: s.CampaignIDs, Revision: s.Revision, UpdatedAt: s.UpdatedAt,
 	})
 	windows, _ := notation.ParseWindows(strings.Join(s.Windows, ",")) // a console has written them

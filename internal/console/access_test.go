@@ -67,6 +67,7 @@ var bodies = map[string]string{
 	"create-campaign": `{"id":"autumn","rate":"5"}`, "create-quota": `{"id":"fresh","windows":["300/1m"]}`, "edit-quota": `{"rollout":50}`,
 	"put-campaign": `{"rate":"5"}`, "put-quota": `{"windows":["300/1m"]}`,
 	"create-destination": `{"id":"shop-8","url":"https://shop-8.example/hook","headers":{"x-tenant":"blue"}}`, "edit-destination": `{"max_in_flight":5}`, "disable-destination": `{"reason":"why"}`,
+	"edit-key":     `{"held_until":"2100-01-01T00:00:00Z"}`,
 	"adjust-quota": `{"used":5,"reason":"credit"}`,
 }
 
@@ -137,7 +138,7 @@ func TestEveryOperationTakesARole(t *testing.T) {
 				} else if strings.HasPrefix(path, "/destinations") {
 					id = "shop-7"
 				}
-				answer := ask(h, strings.ToUpper(method), "/api/v1"+strings.NewReplacer("{id}", id, "{span}", "1h", "{partition}", "3", "{offset}", "17", "{number}", "999").Replace(path), role, bodies[o.ID], "If-Match", `"7"`)
+				answer := ask(h, strings.ToUpper(method), "/api/v1"+strings.NewReplacer("{id}", id, "{span}", "1h", "{key}", "a%20b", "{partition}", "3", "{offset}", "17", "{number}", "999").Replace(path), role, bodies[o.ID], "If-Match", `"7"`)
 				if why := described(path, method, answer); why != "" {
 					t.Errorf("%s %s by %q: the answer is not as documented: %s", method, path, role, why)
 				}

@@ -72,6 +72,8 @@ func TestChangesByAPI(t *testing.T) {
 		{"nothing of a quota", "PATCH", provider, "admin", `{}`, `"7"`, 422, ""},
 		{"no quota", "PATCH", "/api/v1/quotas/nothing", "admin", `{"rollout":50}`, "*", 404, ""},
 		{"adjust", "POST", provider + "/windows/1h/adjust", "admin", `{"used":5,"lower":true,"reason":"credit"}`, "", 200, `quota provider {Span:1h Used:5 Lower:true} by the-admin@127.0.0.1: credit`},
+		{"hold a key", "PATCH", provider + "/keys/a%2Fb", "operator", `{"held_until":"2100-01-01T00:00:00Z","reason":"asked to"}`, "", 200, `key a/b of provider, held true by the-operator@127.0.0.1: asked to`},
+		{"hold a key by a viewer", "PATCH", provider + "/keys/a", "viewer", `{"held_until":"2100-01-01T00:00:00Z"}`, "", 403, ""},
 		{"adjust without a reason", "POST", provider + "/windows/1h/adjust", "admin", `{"used":5}`, "", 422, ""},
 		{"adjust by an operator", "POST", provider + "/windows/1h/adjust", "operator", `{"used":5,"reason":"credit"}`, "", 403, ""},
 		{"delete a quota", "DELETE", provider + "?unlink=true&reason=why", "admin", "", `"7"`, 204, `no quota provider true by the-admin@127.0.0.1: why`},

@@ -369,7 +369,7 @@ func TestAPI(t *testing.T) {
 		} else if strings.HasPrefix(path, "/destinations") {
 			id = "shop-7"
 		}
-		path = strings.NewReplacer("{id}", id, "{partition}", "3", "{offset}", "17").Replace(path)
+		path = strings.NewReplacer("{id}", id, "{key}", "a%20b", "{partition}", "3", "{offset}", "17").Replace(path)
 		code, answer, _ := get(t, h, "/api/v1"+path)
 		if code != http.StatusOK || !json.Valid([]byte(answer)) || strings.Contains(answer, "null") {
 			t.Errorf("%s: %d %.300s", path, code, answer)

@@ -201,7 +201,7 @@ func (w *world) without() view.Sources {
 			}
 			return list, w.fail
 		},
-		Catalog: w, Adjust: w.adjust, Fault: w.fault, Letters: w.letters, Letter: w.letter, Replays: replay.New(w.replay, w.lease, slog.New(slog.DiscardHandler)), Version: "dev",
+		Catalog: w, Adjust: w.adjust, Key: w.key, SetKey: w.setKey, Fault: w.fault, Letters: w.letters, Letter: w.letter, Replays: replay.New(w.replay, w.lease, slog.New(slog.DiscardHandler)), Version: "dev",
 		Degraded: func() string {
 			if w.fail != nil {
 				return "redis has not answered for 9s"
@@ -412,6 +412,26 @@ func (w *world) SetQuota(ctx context.Context, id string, c catalog.QuotaChange) 
 	w.note(ctx, "quota %s %s", id, said("windows", c.Windows, "mode", c.Mode, "spend", c.Spend, "on_store_failure", c.OnStoreFailure, "rollout", c.Rollout, "unit", c.Unit, "with", c.With))
 	row.Revision = 8
 	return row, nil
+}
+
+func (w *world) key(_ context.Context, quota, value string) (*view.Key, error) {
+	if w.fail != nil {
+		return nil, w.fail
+	}
+	return &view.Key{Quota: quota, Per: "recipient", Key: value, Windows: []view.KeyWindow{{Window: "3/1d", Used: 1, Limit: 3}}}, nil
+}
+
+func (w *world) setKey(ctx context.Context, quota, value string, e view.KeyEdit) (*view.Key, error) {
+	w.note(ctx, "key %s of %s, held %v", value, quota, e.HeldUntil != nil)
+	return w.key(ctx, quota, value)
+}
+
+func (w *world) GetKeyed(context.Context, string, string) (*delivery.Quota, error) {
+	return nil, errors.ErrUnsupported // see key
+}
+
+func (w *world) SetKey(context.Context, string, string, catalog.KeyChange) error {
+	return errors.ErrUnsupported
 }
 
 func (w *world) AdjustQuota(context.Context, string, time.Duration, string, func(*delivery.Quota, int) (int64, int64, int64, error)) (catalog.QuotaRow, error) {

@@ -33,7 +33,8 @@ type Campaign struct {
 	Sink           string    // "" = the default sink
 	PriorityWeight int64     // at least 1; the share of a contended quota
 	MaxInFlight    int       // 0 = unlimited
-	Quotas         []*Quota
+	Quotas         []*Quota  // those of its takes
+	Keyed          []*Quota  // those by a key of the job, which are asked for each job; see Quota.Per
 	Overflow       Overflow
 	TTL            time.Duration // 0 = none; counted from the first read
 	StartsAt       time.Time
@@ -79,8 +80,37 @@ type Quota struct {
 	// Exempt is the percentage, 0 to 100, of the campaigns that the quota neither counts nor limits while it is rolled out.
 	// Which these are, see Covers. The quotas of a campaign in a snapshot cover it wholly or not at all: 0 or 100.
 	Exempt int64
-	// Shard is where the counts live, fixed when the quota is created.
+	// Shard is where the counts live, fixed when the quota is created. A keyed quota counts in all shards.
 	Shard int
+
+	// Per is the name of the key that the quota is kept by: its windows apply to each value alone. "" for a quota of whole campaigns.
+	Per string
+	KeyRules
+}
+
+// PerDestination is the key that needs no header: the job's destination.
+const PerDestination = "destination"
+
+// KeyRules are the settings of a keyed quota.
+type KeyRules struct {
+	MaxWait    time.Duration     // how long a job may wait for its key since it was first read, then it is capped; negative: as long as it may
+	Pass       bool              // jobs without the key are not limited; else they become dead letters
+	Deliveries bool              // only delivered jobs count; else every attempt does
+	Keys       map[string]KeyRow // what is set for single values
+}
+
+// KeyRow is what is set for one value of a key.
+type KeyRow struct {
+	Windows   []Window  // in place of those of the quota; none: as the quota
+	HeldUntil time.Time // no job of this value is sent before; zero: not held
+}
+
+// WindowsOf returns the windows for a value of the key.
+func (q *Quota) WindowsOf(value string) []Window {
+	if row := q.Keys[value]; len(row.Windows) > 0 {
+		return row.Windows
+	}
+	return q.Windows
 }
 
 // Binds reports whether the quota limits anything: one in shadow mode, one that is rolled out to no units and one without

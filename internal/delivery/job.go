@@ -127,6 +127,8 @@ type Reading struct {
 	Priority Priority
 	// Duplicate is set before the job is offered to the pacer when one with its id is known to have been delivered.
 	Duplicate bool
+	Capped    bool // set before it is offered when a keyed quota lets it wait no longer: it is not sent
+	Turned    bool // it has waited for its keys, or need not: no turn is reserved for it again
 	Returned  bool // it has waited for its destination, and goes before those that wait there now
 	// Published is when its first record was written, by that record's own timestamp: history, and here for the sake of the size.
 	Published ShortStamp
@@ -195,6 +197,20 @@ func (j *Job) DestinationAt(sink string) (destination string, known bool) {
 		return "", false
 	}
 	return destination, true
+}
+
+// KeyAt returns the job's value of a key in a sink; "" if it has none, or if its destination is not known yet.
+func (j *Job) KeyAt(sink, key string) string {
+	if key == PerDestination {
+		destination, _ := j.DestinationAt(sink)
+		return destination
+	}
+	for _, h := range j.Headers {
+		if strings.HasPrefix(h.Key, HeaderKey) && h.Key[len(HeaderKey):] == key {
+			return string(h.Value)
+		}
+	}
+	return ""
 }
 
 // Expired reports whether the job may no longer be sent at now.
@@ -295,19 +311,20 @@ const (
 	OutcomeCancelled
 	OutcomeDuplicate // not sent: a job with its id had been delivered before
 	OutcomeRejected  // the destination refused it, in the normal course of things
+	OutcomeCapped    // not sent: a keyed quota lets it wait no longer
 )
 
 // Outcomes lists every outcome, for zero-initialising metrics.
 var Outcomes = []Outcome{
 	OutcomeDelivered, OutcomeRequeued, OutcomeRetried, OutcomeDead, OutcomeExpired, OutcomeCancelled,
-	OutcomeDuplicate, OutcomeRejected,
+	OutcomeDuplicate, OutcomeRejected, OutcomeCapped,
 }
 
 // Final reports whether the job will not be seen again: it was not moved on.
 func (o Outcome) Final() bool { return o != OutcomeRequeued && o != OutcomeRetried }
 
 func (o Outcome) String() string {
-	return [...]string{"delivered", "requeued", "retried", "dead", "expired", "cancelled", "duplicate", "rejected"}[o]
+	return [...]string{"delivered", "requeued", "retried", "dead", "expired", "cancelled", "duplicate", "rejected", "capped"}[o]
 }
 
 // Reason says why a job became a dead letter or was re-enqueued.
@@ -324,8 +341,9 @@ const (
 	ReasonAttemptsExhausted  Reason = "attempts_exhausted"
 	ReasonExpired            Reason = "expired"
 	ReasonUnknownDestination Reason = "unknown_destination"
-	ReasonRejected           Reason = "rejected" // a sink that is set to keep such jobs
-	ReasonDeadline           Reason = "deadline" // a request of several steps was not done in time
+	ReasonRejected           Reason = "rejected"    // a sink that is set to keep such jobs
+	ReasonDeadline           Reason = "deadline"    // a request of several steps was not done in time
+	ReasonMissingKey         Reason = "missing_key" // a keyed quota needs it
 )
 
 // DetailCompleted is the detail of those with ReasonExpired whose campaign was completed when they came: their own time need not be over.
@@ -335,6 +353,7 @@ const DetailCompleted = "the campaign is completed"
 var DeadReasons = []Reason{
 	ReasonUndecodable, ReasonInvalidHeader, ReasonUnknownCampaign, ReasonTooLarge, ReasonOverweight,
 	ReasonRefused, ReasonAttemptsExhausted, ReasonExpired, ReasonRejected, ReasonDeadline, ReasonUnknownDestination,
+	ReasonMissingKey,
 }
 
 // Reasons of re-enqueues.
@@ -345,6 +364,7 @@ const (
 	ReasonStep      Reason = "step"       // between two steps of a request, or two polls
 	// ReasonDestination: the destination is closed, disabled or busy.
 	ReasonDestination Reason = "destination"
+	ReasonKey         Reason = "key" // the turn of its key is to come
 )
 
 // Reroute is where a job is to be written: a lane, a timer or the dead letters.

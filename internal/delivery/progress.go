@@ -51,32 +51,34 @@ type Trouble struct {
 	Since    time.Time // when the first of them failed, or was refused
 }
 
-// Settled counts the jobs of one campaign whose outcome is durable.
-type Settled struct {
-	Delivered int64
-	Dead      int64
-	Expired   int64
-	Cancelled int64
-	Rejected  int64
-}
+// Settled counts the jobs of one campaign whose outcome is durable, by outcome. Those that were moved or found to be duplicates are not in it.
+type Settled [OutcomeCapped + 1]int64
+
+// SettledOutcomes are those that Settled counts, in the order of the columns of pacer.campaign_progress.
+var SettledOutcomes = []Outcome{OutcomeDelivered, OutcomeDead, OutcomeExpired, OutcomeCancelled, OutcomeRejected, OutcomeCapped}
 
 // Total is how many jobs are settled for good.
-func (s Settled) Total() int64 { return s.Delivered + s.Dead + s.Expired + s.Cancelled + s.Rejected }
+func (s Settled) Total() (total int64) {
+	for _, n := range s {
+		total += n
+	}
+	return total
+}
 
 // Plus adds two counts.
 func (s Settled) Plus(o Settled) Settled {
-	return Settled{
-		Delivered: s.Delivered + o.Delivered, Dead: s.Dead + o.Dead,
-		Expired: s.Expired + o.Expired, Cancelled: s.Cancelled + o.Cancelled, Rejected: s.Rejected + o.Rejected,
+	for i, n := range o {
+		s[i] += n
 	}
+	return s
 }
 
 // Minus is the number of jobs settled since before.
 func (s Settled) Minus(before Settled) Settled {
-	return Settled{
-		Delivered: s.Delivered - before.Delivered, Dead: s.Dead - before.Dead,
-		Expired: s.Expired - before.Expired, Cancelled: s.Cancelled - before.Cancelled, Rejected: s.Rejected - before.Rejected,
+	for i, n := range before {
+		s[i] -= n
 	}
+	return s
 }
 
 // Tally is the work one daemon has done for a campaign since it started.
@@ -102,8 +104,8 @@ type Outlook struct {
 // Account counts the outcomes of one campaign's jobs since the start of the process. The zero value is empty. It is safe
 // for concurrent use.
 type Account struct {
-	outcomes [OutcomeRejected + 1]atomic.Int64 // jobs
-	sent     atomic.Int64                      // units
+	outcomes [OutcomeCapped + 1]atomic.Int64 // jobs
+	sent     atomic.Int64                    // units
 	// When a job was last taken, and when one last failed that is to be tried again; Unix microseconds, 0: never.
 	success, failure atomic.Int64
 }
@@ -112,7 +114,7 @@ type Account struct {
 func (a *Account) Add(j *Job, o Outcome) {
 	a.outcomes[o].Add(1)
 	switch o {
-	case OutcomeDelivered, OutcomeRejected, OutcomeDead, OutcomeExpired, OutcomeCancelled:
+	case OutcomeDelivered, OutcomeRejected, OutcomeDead, OutcomeExpired, OutcomeCancelled, OutcomeCapped:
 		if j.State == nil { // else it was counted when its first step was done
 			a.sent.Add(j.Weight)
 		}
@@ -145,10 +147,11 @@ func (a *Account) Jobs(o Outcome) int64 { return a.outcomes[o].Load() }
 
 // Tally is the account of a campaign at this moment.
 func (a *Account) Tally(campaign string) Tally {
-	return Tally{Campaign: campaign, Sent: a.sent.Load(), Settled: Settled{
-		Delivered: a.Jobs(OutcomeDelivered), Dead: a.Jobs(OutcomeDead),
-		Expired: a.Jobs(OutcomeExpired), Cancelled: a.Jobs(OutcomeCancelled), Rejected: a.Jobs(OutcomeRejected),
-	}}
+	t := Tally{Campaign: campaign, Sent: a.sent.Load()}
+	for _, o := range SettledOutcomes {
+		t.Settled[o] = a.Jobs(o)
+	}
+	return t
 }
 
 // Position is how far one partition of a lane or a timer has been read by a consumer group. It is kept in the

@@ -1,6 +1,9 @@
 package delivery
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // Record is a Kafka record. One that was read has all fields; of one to be written, Topic, Partition and Offset do not
 // matter, and a zero Time stands for now.
@@ -35,6 +38,7 @@ const (
 	HeaderWeight      = "pacer-weight"
 	HeaderPriority    = "pacer-priority"
 	HeaderDestination = "pacer-destination"
+	HeaderKey         = "pacer-key-" // and the name of a key, for keyed quotas; 1 to MaxIDLength bytes
 	HeaderNotBefore   = "pacer-not-before"
 	HeaderExpiresAt   = "pacer-expires-at"
 	HeaderContentType = "content-type"
@@ -99,6 +103,11 @@ func printable(s string, from byte) bool {
 // UnknownCampaign stands for the campaign of jobs that name none in the catalog, in metrics and lists. No campaign may
 // have it as its id.
 const UnknownCampaign = "(unknown)"
+
+// ValidKeyName reports whether s may be the name of a key: 1 to 32 lower-case letters, digits and dashes.
+func ValidKeyName(s string) bool {
+	return s != "" && len(s) <= 32 && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
+}
 
 // ValidCampaign reports whether s may be the id of a campaign.
 func ValidCampaign(s string) bool { return ValidID(s) && s != UnknownCampaign }

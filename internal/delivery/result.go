@@ -40,12 +40,14 @@ const (
 	Withheld ResultClass = iota + Interrupted + 1
 	// Duplicate: not sent, since a job with its id had been delivered before.
 	Duplicate
+	// Capped: not sent, since a keyed quota lets the job wait no longer.
+	Capped
 )
 
 func (c ResultClass) String() string {
 	return [...]string{
 		"delivered", "rejected", "permanent", "temporary", "throttled", "unreachable", "misconfigured", "pending", "interrupted",
-		"withheld", "duplicate",
+		"withheld", "duplicate", "capped",
 	}[c]
 }
 
@@ -94,7 +96,8 @@ type Result struct {
 	By         Answerer // who said so: Temporary
 	Status     int      // HTTP status where there is one
 	Detail     string   // one line, bounded, without secrets
-	// Reason is why a Permanent job is a dead letter; "" for ReasonRefused. Only refusals are counted against its campaign.
+	// Reason is why a Permanent job is a dead letter; "" for ReasonRefused. Only refusals are counted against its campaign. Of a Withheld job, it
+	// is what it waits for; "" for ReasonRetry.
 	Reason Reason
 	// State is what a Pending job goes on from.
 	State *State

@@ -14,8 +14,8 @@ type Snapshot struct {
 	Campaigns    map[string]*Campaign
 	Quotas       map[string]*Quota
 	Destinations map[string]*Destination // of pacer.destinations, by id
-	// Stores is since when each shard of the quota store has the data that it has: those before were lost, or it is new. Shards with an
-	// unknown time are left out.
+	// Stores is since when each shard of the quota store has the data that it has, if those before were lost. Shards with an unknown time are
+	// left out.
 	Stores       map[int]time.Time
 	Installation Installation
 

@@ -14,6 +14,9 @@ import (
 // headerField begins the fields of a Map that are headers of the job's record, such as header.device-token.
 const headerField = "header."
 
+// keyField begins those that are keys of the job, such as key.chat.
+const keyField = "key."
+
 // Bounds on the headers that a caller adds to jobs.
 const (
 	maxHeaders    = 32
@@ -72,6 +75,7 @@ func headerProblem(name string) string {
 	switch {
 	case name == "" || len(name) > maxHeaderName || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' }):
 		return fmt.Sprintf("%q is no name of a header; use 1 to %d printable ASCII characters without spaces", name, maxHeaderName)
+	case strings.HasPrefix(name, delivery.HeaderKey) && delivery.ValidKeyName(name[len(delivery.HeaderKey):]):
 	case strings.HasPrefix(strings.ToLower(name), delivery.HeaderPrefix):
 		return fmt.Sprintf("%s is a header of pacer's; of these, set %s", name, strings.Join(slices.Sorted(maps.Values(headerOf)), ", "))
 	}

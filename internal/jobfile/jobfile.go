@@ -67,12 +67,15 @@ func ParseMap(pairs []string) (Map, error) {
 		if !ok || column == "" {
 			return nil, fmt.Errorf("%q must be FIELD=COLUMN, such as payload=body", pair)
 		}
+		if name, ok := strings.CutPrefix(field, keyField); ok {
+			field = headerField + delivery.HeaderKey + name
+		}
 		if name, ok := strings.CutPrefix(field, headerField); ok {
 			if problem := headerProblem(name); problem != "" {
 				return nil, fmt.Errorf("%s: %s", field, problem)
 			}
 		} else if !slices.Contains(Fields, field) {
-			return nil, fmt.Errorf("%q is not a field of a job; use one of %s, or %sNAME for another header", field, strings.Join(Fields, ", "), headerField)
+			return nil, fmt.Errorf("%q is not a field of a job; use one of %s, %sNAME for a key, or %sNAME for another header", field, strings.Join(Fields, ", "), keyField, headerField)
 		}
 		if m[field] != "" {
 			return nil, fmt.Errorf("%s is given twice", field)

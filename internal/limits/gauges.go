@@ -101,7 +101,7 @@ func (g *Gauges) update(ctx context.Context) {
 	var quotas []*delivery.Quota
 	current := map[series]bool{}
 	for _, q := range s.Quotas {
-		if counts(q) && Validate(q) == nil {
+		if q.Per == "" && counts(q) && Validate(q) == nil {
 			quotas = append(quotas, q)
 			for _, w := range q.Windows {
 				current[series{q.ID, notation.FormatSpan(w.Span)}] = true

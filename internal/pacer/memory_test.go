@@ -44,7 +44,7 @@ func TestMemoryAndTallies(t *testing.T) {
 		}
 		tallies := f.daemons[0].Tallies()
 		// The one that was tried in vain went to a timer, and counts as sent once.
-		want := delivery.Tally{Campaign: "c", Settled: delivery.Settled{Delivered: 16, Expired: 1}, Sent: 16 + 3 + 1 + 1}
+		want := delivery.Tally{Campaign: "c", Settled: delivery.Settled{delivery.OutcomeDelivered: 16, delivery.OutcomeExpired: 1}, Sent: 16 + 3 + 1 + 1}
 		if len(tallies) != 1 || tallies[0] != want {
 			t.Errorf("%+v, want %+v", tallies, want)
 		}
@@ -89,7 +89,7 @@ func TestCountsOfDeletedCampaignsGo(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		got := map[string]int64{}
 		for _, tally := range p.Tallies() {
-			got[tally.Campaign] = tally.Settled.Delivered
+			got[tally.Campaign] = tally.Settled[delivery.OutcomeDelivered]
 		}
 		if want := map[string]int64{"stays": 5, "returns": 10}; !maps.Equal(got, want) {
 			t.Errorf("%v, want %v", got, want)

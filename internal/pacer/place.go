@@ -159,7 +159,9 @@ func (p *placing) decide(j *delivery.Job, now instant) placement {
 	if j.Duplicate {
 		return settledAs(delivery.OutcomeDuplicate)
 	}
-	j.TTL = c.TTL
+	if j.TTL = c.TTL; j.Capped {
+		return settledAs(delivery.OutcomeCapped)
+	}
 	switch s := standingOf(c, e.sink, now.wall); {
 	case s == cancelled:
 		return settledAs(delivery.OutcomeCancelled)
@@ -175,7 +177,11 @@ func (p *placing) decide(j *delivery.Job, now instant) placement {
 		return overflow(j, c, now)
 	}
 	if ready := j.ReadyAt(); ready.After(now.wall) {
-		return p.wait(j, delivery.ReasonNotBefore, ready, now)
+		why := delivery.ReasonNotBefore
+		if j.Turned && ready.After(j.NotBefore) {
+			why = delivery.ReasonKey
+		}
+		return p.wait(j, why, ready, now)
 	}
 	if p.opt.Missing != nil {
 		if detail := p.opt.Missing(e.sink.id, j); detail != "" {

@@ -31,7 +31,7 @@ func TestRejectedJobs(t *testing.T) {
 			t.Errorf("written elsewhere: %+v", puts)
 		}
 		settled := f.daemons[0].Tallies()[0].Settled
-		if settled != (delivery.Settled{Delivered: 150, Rejected: 350}) || settled.Total() != 500 {
+		if settled != (delivery.Settled{delivery.OutcomeDelivered: 150, delivery.OutcomeRejected: 350}) || settled.Total() != 500 {
 			t.Errorf("counted %+v", settled)
 		}
 	})

@@ -1,6 +1,7 @@
 package pacer
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -32,7 +33,7 @@ func (p *Pacer) settle(x sent, now instant) {
 			p.destinations.note(x.destination, now.local)
 		}()
 	}
-	if x.forfeited || x.result.Class == delivery.Withheld || x.result.Class == delivery.Duplicate {
+	if x.forfeited || x.result.Class >= delivery.Withheld {
 		p.unsent.add(x.used)
 	}
 	if x.epoch != p.drain.epoch {
@@ -47,7 +48,7 @@ func (v *judge) placementAfter(x *sent, now instant) placement {
 	switch r := x.result; {
 	case x.forfeited:
 		v.metrics.forfeited.Add(float64(j.Weight))
-		return v.unsentJob(q, j, 0, now)
+		return v.unsentJob(q, j, 0, delivery.ReasonRetry, now)
 	case r.Class == delivery.Delivered:
 		j.Attempt++
 		v.noteSuccess(x, now)
@@ -70,9 +71,11 @@ func (v *judge) placementAfter(x *sent, now instant) placement {
 		if j.State == nil {
 			v.metrics.forfeited.Add(float64(j.Weight))
 		}
-		return v.unsentJob(q, j, r.RetryAfter, now)
+		return v.unsentJob(q, j, r.RetryAfter, cmp.Or(r.Reason, delivery.ReasonRetry), now)
 	case r.Class == delivery.Duplicate:
 		return settledAs(delivery.OutcomeDuplicate)
+	case r.Class == delivery.Capped:
+		return settledAs(delivery.OutcomeCapped)
 	case r.Class == delivery.Interrupted:
 		return placement{where: inDoubt, bound: true}
 	}
@@ -123,15 +126,15 @@ func (v *judge) again(j *delivery.Job, d time.Duration, now instant) placement {
 }
 
 // unsentJob returns where a job goes that was not sent: to the front of its queue, if it need not pause.
-func (v *judge) unsentJob(q *queue, j *delivery.Job, pause time.Duration, now instant) placement {
+func (v *judge) unsentJob(q *queue, j *delivery.Job, pause time.Duration, why delivery.Reason, now instant) placement {
 	if j.State != nil || pause > 0 {
 		j.Due = now.wall.Add(pause)
 	}
 	switch c := q.campaign; {
-	case j.State == nil && pause > 0 && c != nil && !remains(j, c) && j.Due.Sub(j.ReadAt) > v.opt.MaxOpenAge:
+	case j.State == nil && pause > 0 && why == delivery.ReasonRetry && c != nil && !remains(j, c) && j.Due.Sub(j.ReadAt) > v.opt.MaxOpenAge:
 		return relayed(j, c, now) // in memory it would keep its offset open for as long as this goes on
 	case j.State == nil && pause > 0:
-		return v.wait(j, delivery.ReasonRetry, j.Due, now)
+		return v.wait(j, why, j.Due, now)
 	case j.State != nil || c == nil || q.standing(now) != sending || j.Weight > maxUnits(c):
 		return v.decide(j, now)
 	}

@@ -130,7 +130,7 @@ func TestTheLeaderShowsAll(t *testing.T) {
 	a.lane(1, 1, "heavy", 50)
 	b.lane(1, 2, "c", 20)
 	b.held = []delivery.MemoryJobs{{Campaign: "c", Jobs: 9, Units: 9, Direct: 5}, {Campaign: "heavy", Jobs: 10, Units: 30}, {Campaign: "gone", Jobs: 1, Units: 1, Direct: 1}}
-	b.tallies = []delivery.Tally{{Campaign: "more", Settled: delivery.Settled{Delivered: 400}, Sent: 400}}
+	b.tallies = []delivery.Tally{{Campaign: "more", Settled: delivery.Settled{delivery.OutcomeDelivered: 400}, Sent: 400}}
 	b.ledger.save(t.Context(), b.tallies, func(string) bool { return true })
 	for range 2 {
 		for _, m := range []*member{a, b} {
@@ -168,7 +168,7 @@ func TestWhatIsSavedCountsOnce(t *testing.T) {
 	l := newLedger(store, slog.New(slog.DiscardHandler))
 	known := func(string) bool { return true }
 	tallies := []delivery.Tally{
-		{Campaign: "plain", Settled: delivery.Settled{Delivered: 3}}, {Campaign: "waits", Settled: delivery.Settled{Delivered: 5, Dead: 1}},
+		{Campaign: "plain", Settled: delivery.Settled{delivery.OutcomeDelivered: 3}}, {Campaign: "waits", Settled: delivery.Settled{delivery.OutcomeDelivered: 5, delivery.OutcomeDead: 1}},
 	}
 	l.foresee(time.Now(), map[string]figure{"waits": {backlog: 7}})
 	store.refuses = true
@@ -190,9 +190,9 @@ func TestWhatIsSavedCountsOnce(t *testing.T) {
 	if store.outlook["waits"].Backlog != 7 {
 		t.Errorf("%+v", store.outlook)
 	}
-	tallies = []delivery.Tally{{Campaign: "plain", Settled: delivery.Settled{Delivered: 2}}} // both were deleted, one came again
+	tallies = []delivery.Tally{{Campaign: "plain", Settled: delivery.Settled{delivery.OutcomeDelivered: 2}}} // both were deleted, one came again
 	l.save(t.Context(), tallies, known)
-	if got := store.settled["plain"].Delivered; got != 5 || len(l.saved) != 1 {
+	if got := store.settled["plain"][delivery.OutcomeDelivered]; got != 5 || len(l.saved) != 1 {
 		t.Errorf("%d, and %d are remembered", got, len(l.saved))
 	}
 }
@@ -558,7 +558,7 @@ func TestLedgerAddsOnce(t *testing.T) {
 	l := newLedger(store, slog.New(slog.DiscardHandler))
 	everybody := func(id string) bool { return id != "gone" }
 	tallies := func(n int64) []delivery.Tally {
-		return []delivery.Tally{{Campaign: "c", Settled: delivery.Settled{Delivered: n, Dead: 1}}, {Campaign: "gone", Settled: delivery.Settled{Delivered: n}}}
+		return []delivery.Tally{{Campaign: "c", Settled: delivery.Settled{delivery.OutcomeDelivered: n, delivery.OutcomeDead: 1}}, {Campaign: "gone", Settled: delivery.Settled{delivery.OutcomeDelivered: n}}}
 	}
 	l.save(t.Context(), tallies(10), everybody)
 	store.fail = errors.New("no connection")
@@ -567,7 +567,7 @@ func TestLedgerAddsOnce(t *testing.T) {
 	for range 3 {
 		l.save(t.Context(), tallies(30), everybody)
 	}
-	if got := store.settled["c"]; got != (delivery.Settled{Delivered: 30, Dead: 1}) || len(store.settled) != 1 {
+	if got := store.settled["c"]; got != (delivery.Settled{delivery.OutcomeDelivered: 30, delivery.OutcomeDead: 1}) || len(store.settled) != 1 {
 		t.Errorf("%+v", store.settled)
 	}
 }

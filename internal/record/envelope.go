@@ -6,20 +6,22 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// keyPayload is the key of an envelope that holds the payload, any JSON value.
-const keyPayload = "payload"
+// Keys of an envelope without a header of their own: the payload, any JSON value, and the values of the job's keys by their names.
+const keyPayload, keyKeys = "payload", "keys"
 
 // envelope is a job written as one JSON object. The values stay raw, so that an error can name its key; nil if the
 // object does not have the key.
 type envelope struct {
 	values  values
 	payload []byte
+	keys    []byte
 
 	flaw *delivery.Flaw // the first key that is not known, or is there twice; nil if there is none
 }
@@ -47,10 +49,12 @@ func (e *envelope) parse(value []byte) error {
 		switch {
 		case key == keyPayload && e.payload == nil:
 			e.payload = raw
-		case key == keyPayload || at >= 0 && e.values[at] != nil:
+		case key == keyKeys && e.keys == nil:
+			e.keys = raw
+		case key == keyPayload || key == keyKeys || at >= 0 && e.values[at] != nil:
 			e.flaw = cmp.Or(e.flaw, invalid(key, "must be there once"))
 		case key == "" || at < 0:
-			e.flaw = cmp.Or(e.flaw, invalid(quoted(key), "is not a key of an envelope; use one of "+strings.Join(Keys, ", ")+", "+keyPayload))
+			e.flaw = cmp.Or(e.flaw, invalid(quoted(key), "is not a key of an envelope; use one of "+strings.Join(Keys, ", ")+", "+keyKeys+", "+keyPayload))
 		default:
 			e.values[at] = raw
 		}
@@ -106,9 +110,27 @@ func (d *Decoder) readEnvelope(value []byte) {
 		}
 	}
 	d.read(&e.values, false, true)
+	j.Flaw = cmp.Or(j.Flaw, readKeys(j, e.keys))
 	if j.Defect() != delivery.ReasonInvalidHeader {
 		j.Payload, j.ContentType = e.payload, contentTypeJSON
 	}
+}
+
+// readKeys makes headers of the keys of an envelope, which the job has from then on; it returns what is wrong with them.
+func readKeys(j *delivery.Job, raw []byte) (flaw *delivery.Flaw) {
+	var keys map[string]string
+	if len(raw) > 0 && json.Unmarshal(raw, &keys) != nil {
+		return invalid(keyKeys, "must be an object of strings")
+	}
+	var headers []delivery.Header
+	for _, name := range slices.Sorted(maps.Keys(keys)) {
+		h := delivery.Header{Key: delivery.HeaderKey + name, Value: []byte(keys[name])}
+		flaw, headers = cmp.Or(flaw, checkKey(nil, h)), append(headers, h)
+	}
+	if flaw == nil {
+		j.Headers = headers
+	}
+	return flaw
 }
 
 // unquoted returns the text of a JSON string; false for another value.

@@ -164,9 +164,14 @@ type values [len(fields)][]byte
 // scan finds the values of the fields; of duplicates the last counts, as in Kafka's lastHeader. The flaw is the first header that no
 // producer can have meant as it is: its name belongs to pacer and is not known, or it is there twice.
 func (v *values) scan(headers []delivery.Header) (flaw *delivery.Flaw) {
-	for _, h := range headers {
+	for i, h := range headers {
 		at := placeOf(h.Key)
 		switch {
+		case at < 0 && strings.HasPrefix(h.Key, delivery.HeaderKey):
+			if flaw == nil {
+				flaw = checkKey(headers[:i], h)
+			}
+			continue
 		case at < 0:
 			if flaw == nil && claimed(h.Key) && h.Key != delivery.HeaderReplayedFrom {
 				flaw = invalid(quoted(h.Key), "is not one of pacer's headers; use one of "+strings.Join(producerHeaders, ", "))
@@ -180,6 +185,21 @@ func (v *values) scan(headers []delivery.Header) (flaw *delivery.Flaw) {
 		}
 	}
 	return flaw
+}
+
+// checkKey returns what is wrong with a header that has a key of the job; before are the headers before it.
+func checkKey(before []delivery.Header, h delivery.Header) *delivery.Flaw {
+	switch {
+	case !delivery.ValidKeyName(h.Key[len(delivery.HeaderKey):]):
+		return invalid(quoted(h.Key), "must end in the name of a key: 1 to 32 lower-case letters, digits and dashes")
+	case h.Key == delivery.HeaderKey+delivery.PerDestination:
+		return invalid(h.Key, "is not needed: the key is the job's "+delivery.HeaderDestination)
+	case len(h.Value) == 0 || len(h.Value) > delivery.MaxIDLength:
+		return invalid(h.Key, fmt.Sprintf("must have 1 to %d bytes", delivery.MaxIDLength))
+	case has(before, h.Key):
+		return invalid(h.Key, "must be there once")
+	}
+	return nil
 }
 
 // claimed reports whether the name belongs to pacer: it begins with pacer-, in any case, or is one of its headers with other separators

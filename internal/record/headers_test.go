@@ -88,7 +88,7 @@ func TestTheFormatIsChecked(t *testing.T) {
 }
 
 // knownKeys and knownHeaders are what messages name.
-var knownKeys, knownHeaders = strings.Join(Keys, ", ") + ", " + keyPayload, strings.Join(producerHeaders, ", ")
+var knownKeys, knownHeaders = strings.Join(Keys, ", ") + ", " + keyKeys + ", " + keyPayload, strings.Join(producerHeaders, ", ")
 
 // TestEveryHeaderOfPacerIsKnown: a header that pacer writes must not make the record a flaw where it is read again.
 func TestEveryHeaderOfPacerIsKnown(t *testing.T) {
@@ -181,6 +181,40 @@ func TestInvalidEnvelopeKeepsItsCampaign(t *testing.T) {
 		replayed := delivery.Record{Topic: "jobs", Value: letter.Value, Headers: NewLife(letter.Headers)}
 		if again := Decode(&replayed, delivery.FromIngress, limits, readAt); again.Flaw == nil || *again.Flaw != *j.Flaw {
 			t.Errorf("%s: replayed, it is %s", value, shape(again))
+		}
+	}
+}
+
+// TestKeys: a job's keys are in headers of their own, or in an object of an envelope, and stay on its record.
+func TestKeys(t *testing.T) {
+	long := strings.Repeat("x", 257)
+	for _, c := range []struct {
+		rec  *delivery.Record
+		flaw string
+	}{
+		{rec("p", "pacer-campaign", "c", "pacer-key-chat", "42"), ""},
+		{rec(`{"campaign":"c","payload":1,"keys":{"chat":"42","tenant":"a b"}}`), ""},
+		{rec("p", "pacer-campaign", "c", "pacer-key-Chat", "42"), `"pacer-key-Chat" must end in the name of a key: 1 to 32 lower-case letters, digits and dashes`},
+		{rec("p", "pacer-campaign", "c", "pacer-key-chat", "1", "pacer-key-chat", "2"), "pacer-key-chat must be there once"},
+		{rec("p", "pacer-campaign", "c", "pacer-key-chat", ""), "pacer-key-chat must have 1 to 256 bytes"},
+		{rec("p", "pacer-campaign", "c", "pacer-key-chat", long), "pacer-key-chat must have 1 to 256 bytes"},
+		{rec("p", "pacer-campaign", "c", "pacer-key-destination", "x"), "pacer-key-destination is not needed: the key is the job's pacer-destination"},
+		{rec(`{"campaign":"c","payload":1,"keys":{"chat":42}}`), "keys must be an object of strings"},
+		{rec(`{"campaign":"c","payload":1,"keys":{"chat":"` + long + `"}}`), "pacer-key-chat must have 1 to 256 bytes"},
+		{rec(`{"campaign":"c","payload":1,"keys":{},"keys":{}}`), "keys must be there once"},
+	} {
+		j := Decode(c.rec, delivery.FromIngress, limits, readAt)
+		if c.flaw != "" {
+			if j.Defect() != delivery.ReasonInvalidHeader || j.Flaw.Detail != c.flaw {
+				t.Errorf("%v: %s, want %s", c.rec, shape(j), c.flaw)
+			}
+			continue
+		}
+		again := Encode(j, delivery.Reroute{Kind: delivery.ToLane}, readAt)
+		for _, j := range []*delivery.Job{j, Decode(&again, delivery.FromLane, limits, readAt)} {
+			if j.Flaw != nil || j.KeyAt("sink", "chat") != "42" || j.KeyAt("sink", "other") != "" {
+				t.Errorf("%s %v", shape(j), j.Headers)
+			}
 		}
 	}
 }

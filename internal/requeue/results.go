@@ -89,12 +89,14 @@ func (r *Relay) findResults(ctx context.Context) {
 
 // event is the wire form of a result.
 type event struct {
-	JobID    string `json:"job_id"`
-	Campaign string `json:"campaign"`
-	Outcome  string `json:"outcome"`
-	Reason   string `json:"reason,omitempty"` // of a dead letter
-	Attempts int    `json:"attempts"`
-	Status   int    `json:"status,omitempty"` // of the last call, if it had one
+	JobID    string    `json:"job_id"`
+	Campaign string    `json:"campaign"`
+	Outcome  string    `json:"outcome"`
+	Reason   string    `json:"reason,omitempty"` // of a dead letter
+	Quota    string    `json:"quota,omitempty"`  // of a capped job: which did not allow it, and when it would
+	FreeAt   time.Time `json:"free_at,omitzero"`
+	Attempts int       `json:"attempts"`
+	Status   int       `json:"status,omitempty"` // of the last call, if it had one
 
 	ProviderCode      string    `json:"provider_code,omitempty"` // of the last call
 	ProviderMessageID string    `json:"provider_message_id,omitempty"`
@@ -122,8 +124,11 @@ func (f *result) encode(j *delivery.Job) []byte {
 	if p := j.Call.Provider; p != nil {
 		e.ProviderCode, e.ProviderMessageID, e.GoneSince = p.Code, p.MessageID, eventTime(p.GoneSince)
 	}
-	if f.outcome == delivery.OutcomeDead {
+	switch f.outcome {
+	case delivery.OutcomeDead:
 		e.Reason = j.Reason
+	case delivery.OutcomeCapped:
+		e.Quota, e.FreeAt = j.Reason, eventTime(j.Due)
 	}
 	if !j.FirstRead.IsZero() {
 		e.TotalLatency = milliseconds(max(0, f.at.Sub(j.FirstRead)))

@@ -17,10 +17,12 @@ func (s *server) registerQuotas(api huma.API) {
 	get(api, "list-quotas", "/quotas", "Quotas, with what is left of their windows, a page at a time", s.quotas)
 	get(api, "get-quota", "/quotas/{id}", "One quota", s.quota)
 	get(api, "get-quota-usage", "/quotas/{id}/usage", "What was used of a quota, from the ledger", s.usage)
+	get(api, "get-key", "/quotas/{id}/keys/{key}", "One value of the key of a keyed quota", s.key)
 	create(api, "create-quota", "/quotas", "Create a quota", auth.Admin, s.createQuota)
 	change(api, "edit-quota", http.MethodPatch, "/quotas/{id}", "Change a quota", auth.Admin, s.editQuota)
 	change(api, "delete-quota", http.MethodDelete, "/quotas/{id}", "Delete a quota, its counts and its history", auth.Admin, s.deleteQuota)
 	change(api, "adjust-quota", http.MethodPost, "/quotas/{id}/windows/{span}/adjust", "Set what a window of a quota has counted", auth.Admin, s.adjust)
+	change(api, "edit-key", http.MethodPatch, "/quotas/{id}/keys/{key}", "Limit, hold or release one value of the key of a keyed quota", auth.Operator, s.editKey)
 	requireMatch(api.OpenAPI().Paths["/quotas/{id}"].Patch)
 	requireMatch(api.OpenAPI().Paths["/quotas/{id}"].Delete)
 }
@@ -129,6 +131,49 @@ func (s *server) adjust(ctx context.Context, in *adjustIn) (*answer[view.Adjuste
 	s.log.Info("the count of a quota was corrected", "quota", in.ID, "window", done.Window, "before", done.Before, "used", done.Used,
 		"by", auth.Of(ctx).Actor(), "request", auth.RequestID(ctx))
 	return &answer[view.Adjusted]{done}, nil
+}
+
+// OfKey names a value of the key of a quota.
+type OfKey struct {
+	ByID
+	Key string `path:"key" minLength:"1" maxLength:"256" doc:"its value"`
+}
+
+func (s *server) key(ctx context.Context, in *OfKey) (*answer[*view.Key], error) {
+	key := s.sources().Key
+	if key == nil {
+		return nil, absent("no key can be read here: Redis and the database must be known")
+	}
+	k, err := key(ctx, in.ID, in.Key)
+	if err != nil {
+		return nil, problem(err, Conflict)
+	}
+	return &answer[*view.Key]{k}, nil
+}
+
+type editKeyIn struct {
+	OfKey
+	Body struct {
+		view.KeyEdit
+		Because
+	} `contentType:"application/merge-patch+json"`
+}
+
+func (s *server) editKey(ctx context.Context, in *editKeyIn) (*answer[*view.Key], error) {
+	ctx, err := s.writing(ctx, in.Body.Reason)
+	if err != nil {
+		return nil, err
+	}
+	set := s.sources().SetKey
+	if set == nil {
+		return nil, absent("no key can be changed here: Redis and the database must be known")
+	}
+	k, err := set(ctx, in.ID, in.Key, in.Body.KeyEdit)
+	if err != nil {
+		return nil, problem(err, Conflict)
+	}
+	s.log.Info("a key of a quota was changed", "quota", in.ID, "by", auth.Of(ctx).Actor(), "request", auth.RequestID(ctx))
+	return &answer[*view.Key]{k}, nil
 }
 
 type usageIn struct {

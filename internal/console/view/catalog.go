@@ -28,6 +28,8 @@ type Catalog interface {
 	DeleteCampaign(ctx context.Context, id string, revision *int64) (catalog.CampaignRow, error)
 	GetQuota(ctx context.Context, id string) (catalog.QuotaRow, error)
 	SetQuota(ctx context.Context, id string, change catalog.QuotaChange) (catalog.QuotaRow, error)
+	GetKeyed(ctx context.Context, quota, value string) (*delivery.Quota, error)
+	SetKey(ctx context.Context, quota, value string, change catalog.KeyChange) error
 	AdjustQuota(ctx context.Context, id string, span time.Duration, reason string, adjust func(q *delivery.Quota, window int) (before, after, minute int64, err error)) (catalog.QuotaRow, error)
 	DeleteQuota(ctx context.Context, id string, unlink bool, revision *int64) (catalog.QuotaRow, error)
 	FindDestinations(ctx context.Context, of catalog.DestinationsOf) ([]catalog.DestinationRow, error)
@@ -188,7 +190,7 @@ func quotaSettingsOf(row catalog.QuotaRow, err error) (*QuotaSettings, error) {
 	}
 	s := &QuotaSettings{
 		ID: row.ID, Revision: row.Revision, Windows: []string{}, Mode: row.Mode, Spend: row.Spend, OnStoreFailure: row.OnStoreFailure, Rollout: row.Rollout,
-		Unit: row.Unit, Shard: row.Shard, Campaigns: len(row.Campaigns), CampaignIDs: append([]string{}, row.Campaigns[:min(len(row.Campaigns), MaxListed)]...),
+		Unit: row.Unit, Keying: row.Keying, Shard: row.Shard, Campaigns: len(row.Campaigns), CampaignIDs: append([]string{}, row.Campaigns[:min(len(row.Campaigns), MaxListed)]...),
 		UpdatedAt: &row.UpdatedAt,
 	}
 	for _, w := range row.Windows {

@@ -17,9 +17,10 @@ type QuotaSettings struct {
 	OnStoreFailure string   `json:"on_store_failure"`
 	Rollout        int64    `json:"rollout" doc:"percent of its campaigns that it counts and limits"`
 	Unit           string   `json:"unit"`
-	Shard          int      `json:"shard"`
-	Campaigns      int      `json:"campaigns" doc:"how many it limits"`
-	CampaignIDs    []string `json:"campaign_ids" doc:"at most 1,000 of them"`
+	catalog.Keying
+	Shard       int      `json:"shard"`
+	Campaigns   int      `json:"campaigns" doc:"how many it limits"`
+	CampaignIDs []string `json:"campaign_ids" doc:"at most 1,000 of them"`
 
 	UpdatedAt *time.Time `json:"updated_at,omitempty"`
 }
@@ -55,6 +56,13 @@ func NewQuota() *QuotaSettings {
 	return &QuotaSettings{Windows: []string{}, CampaignIDs: []string{}, Mode: "strict", Spend: "greedy", OnStoreFailure: "closed", Rollout: 100, Unit: "units"}
 }
 
+func orEmpty(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
 // QuotaForm lists the fields of the form of a quota.
 var QuotaForm = []Setting[QuotaSettings, QuotaEdit]{
 	{
@@ -71,5 +79,9 @@ var QuotaForm = []Setting[QuotaSettings, QuotaEdit]{
 	words("spend", "Spend", "greedy (as fast as asked for) or even (over the span)", func(s *QuotaSettings) string { return s.Spend }, func(e *QuotaEdit) **string { return &e.Spend }),
 	words("on_store_failure", "While Redis is away", "closed (wait), local-share (each daemon its share) or open", func(s *QuotaSettings) string { return s.OnStoreFailure }, func(e *QuotaEdit) **string { return &e.OnStoreFailure }),
 	numbers("rollout", "Rollout", "percent of its campaigns that it counts and limits", func(s *QuotaSettings) int64 { return s.Rollout }, func(e *QuotaEdit) **int64 { return &e.Rollout }),
+	words("per", "By key", "of a new quota: the key of jobs, such as recipient, of which each value has the windows for itself; empty for none", func(s *QuotaSettings) string { return s.Per }, func(e *QuotaEdit) **string { return &e.Per }),
+	words("max_wait", "Max wait", "by key: 6h, or 0 to skip at once; empty: as long as the job may wait", func(s *QuotaSettings) string { return orEmpty(s.MaxWait) }, func(e *QuotaEdit) **string { return &e.MaxWait }),
+	words("keyless", "Without the key", "by key: jobs are dead (letters) or pass", func(s *QuotaSettings) string { return s.Keyless }, func(e *QuotaEdit) **string { return &e.Keyless }),
+	words("count", "Counts", "by key: attempts, or deliveries, which gives back what was not delivered", func(s *QuotaSettings) string { return s.Count }, func(e *QuotaEdit) **string { return &e.Count }),
 	words("unit", "Unit", "units (weights of jobs) or bytes (of payloads; mode eventual only)", func(s *QuotaSettings) string { return s.Unit }, func(e *QuotaEdit) **string { return &e.Unit }),
 }

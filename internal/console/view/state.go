@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/hold"
 	"github.com/pacer/pacer/internal/notation"
@@ -228,6 +229,22 @@ func (e *evidence) rate(count func(f *Fleet) (n int64, ok bool)) *float64 {
 	return &perSecond
 }
 
+// keyingOf returns how a keyed quota is kept.
+func keyingOf(q *delivery.Quota) catalog.Keying {
+	k := catalog.Keying{Per: q.Per, Keyless: "dead", Count: "attempts"}
+	if q.Pass {
+		k.Keyless = "pass"
+	}
+	if q.Deliveries {
+		k.Count = "deliveries"
+	}
+	if q.MaxWait >= 0 {
+		wait := catalog.FormatWait(q.MaxWait)
+		k.MaxWait = &wait
+	}
+	return k
+}
+
 func (s *State) addQuotas(e *evidence) {
 	byQuota := map[string][]string{}
 	count := map[string]int{}
@@ -245,6 +262,9 @@ func (s *State) addQuotas(e *evidence) {
 			OnStoreFailure: cmp.Or(q.OnStoreFailure, delivery.PolicyClosed), Rollout: 100 - q.Exempt, Unit: cmp.Or(q.Unit, "units"), Shard: q.Shard,
 			Revision: q.Revision, Windows: []Window{}, Campaigns: append([]string{}, byQuota[id]...), CampaignCount: count[id],
 		}
+		if q.Per != "" {
+			v.Keying = keyingOf(q)
+		}
 		for i, w := range q.Windows {
 			one := Window{
 				Span: notation.FormatSpan(w.Span), Seconds: w.Span.Seconds(), Limit: w.Limit, Algorithm: cmp.Or(w.Algorithm, delivery.AlgorithmSliding),
@@ -260,6 +280,8 @@ func (s *State) addQuotas(e *evidence) {
 		}
 		switch {
 		case len(q.Windows) == 0:
+		case q.Per != "":
+			v.Unknown = "it is kept by " + q.Per + ": pacer key show prints what remains for one value"
 		case v.Mode == delivery.ModeEventual:
 			v.Unknown = "in mode eventual the daemons count by themselves"
 		default:

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/keyed"
 	"github.com/pacer/pacer/internal/limits"
 	"github.com/pacer/pacer/internal/notation"
 )
@@ -23,7 +24,7 @@ const (
 )
 
 // AddStore has the quota store read and changed. The catalog and the sinks must be set before.
-func (s *Sources) AddStore(engine *limits.Engine, log *slog.Logger) {
+func (s *Sources) AddStore(engine *limits.Engine, keys keyed.Desk, log *slog.Logger) {
 	var sinks []string
 	for i := range s.Sinks {
 		sinks = append(sinks, s.Sinks[i].Name)
@@ -45,6 +46,12 @@ func (s *Sources) AddStore(engine *limits.Engine, log *slog.Logger) {
 		return closed, nil
 	}
 	if admin := s.Catalog; admin != nil {
+		s.Key = func(ctx context.Context, quota, value string) (*Key, error) {
+			return keyOf(ctx, admin, keys, quota, value)
+		}
+		s.SetKey = func(ctx context.Context, quota, value string, e KeyEdit) (*Key, error) {
+			return setKey(ctx, admin, keys, quota, value, e)
+		}
 		s.Adjust = func(ctx context.Context, quota string, a Adjustment) (Adjusted, error) {
 			return adjustQuota(ctx, admin, engine, quota, a)
 		}

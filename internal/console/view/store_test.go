@@ -11,6 +11,7 @@ import (
 
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/keyed"
 	"github.com/pacer/pacer/internal/limits"
 	"github.com/pacer/pacer/internal/shards"
 	"github.com/pacer/pacer/internal/testservices"
@@ -29,7 +30,7 @@ func TestTheConsoleOpensGates(t *testing.T) {
 	}
 	var said strings.Builder
 	sources := Sources{Sinks: []Sink{{Name: "shops"}}}
-	sources.AddStore(engine, slog.New(slog.NewTextHandler(&said, nil)))
+	sources.AddStore(engine, keyed.Desk{Shards: set, KeyPrefix: "pacer."}, slog.New(slog.NewTextHandler(&said, nil)))
 	open := func(destination string, want bool) {
 		t.Helper()
 		closed, err := sources.Open(catalog.WithActor(t.Context(), catalog.Actor{Name: "alice@10.0.0.7", Reason: "mended"}), "shops", destination)

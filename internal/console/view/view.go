@@ -44,6 +44,8 @@ type Sources struct {
 	// sent to one of its destinations; "" if something may be.
 	Catalog Catalog
 	Adjust  func(ctx context.Context, quota string, a Adjustment) (Adjusted, error)
+	Key     func(ctx context.Context, quota, value string) (*Key, error)
+	SetKey  func(ctx context.Context, quota, value string, e KeyEdit) (*Key, error)
 	Fault   func(*delivery.Destination) string
 	// Replays are of dead letters.
 	Replays *replay.Jobs
@@ -128,19 +130,20 @@ type Held struct {
 
 // Quota is a quota at one moment.
 type Quota struct {
-	ID             string         `json:"id"`
-	Mode           string         `json:"mode"`
-	Spend          string         `json:"spend"`
-	OnStoreFailure string         `json:"on_store_failure"`
-	Rollout        int64          `json:"rollout" doc:"percent of its campaigns that it counts and limits"`
-	Unit           string         `json:"unit"`
-	Shard          int            `json:"shard"`
-	Revision       int64          `json:"revision"`
-	Windows        []Window       `json:"windows"`
-	Unknown        string         `json:"unknown,omitempty" doc:"why it is not known what remains of its windows"`
-	Claims         []limits.Claim `json:"claims,omitempty" doc:"units that are kept for campaigns which it has refused some; of one quota only"`
-	Campaigns      []string       `json:"campaigns" doc:"at most 1,000 of them"`
-	CampaignCount  int            `json:"campaign_count"`
+	ID             string `json:"id"`
+	Mode           string `json:"mode"`
+	Spend          string `json:"spend"`
+	OnStoreFailure string `json:"on_store_failure"`
+	Rollout        int64  `json:"rollout" doc:"percent of its campaigns that it counts and limits"`
+	Unit           string `json:"unit"`
+	catalog.Keying
+	Shard         int            `json:"shard"`
+	Revision      int64          `json:"revision"`
+	Windows       []Window       `json:"windows"`
+	Unknown       string         `json:"unknown,omitempty" doc:"why it is not known what remains of its windows"`
+	Claims        []limits.Claim `json:"claims,omitempty" doc:"units that are kept for campaigns which it has refused some; of one quota only"`
+	Campaigns     []string       `json:"campaigns" doc:"at most 1,000 of them"`
+	CampaignCount int            `json:"campaign_count"`
 
 	UpdatedAt *time.Time `json:"updated_at,omitempty" doc:"of one quota only"`
 }

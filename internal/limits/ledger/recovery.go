@@ -46,7 +46,7 @@ var (
 
 // The causes of a new epoch, informative only.
 const (
-	causeFresh   = "the first"
+	causeFresh   = "the first" // the catalog looks for it
 	causeMissing = "the data is missing, or held by another process"
 	causeOther   = "the data is of another incarnation"
 	causeClock   = "its clock has jumped by %s"

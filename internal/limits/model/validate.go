@@ -75,7 +75,33 @@ func CheckQuota(q *delivery.Quota) error {
 			return fmt.Errorf("window %s: a limit above 2^36 cannot be spent evenly; use spend greedy", notation.FormatWindow(w))
 		}
 	}
+	if err := checkKeyed(q); err != nil {
+		return err
+	}
 	return CheckWindows(q.Windows)
+}
+
+// checkKeyed refuses what a quota by a key of the job cannot have.
+func checkKeyed(q *delivery.Quota) error {
+	switch {
+	case q.Per == "":
+		return nil
+	case !delivery.ValidKeyName(q.Per):
+		return fmt.Errorf("per %q must be 1 to 32 lower-case letters, digits and dashes, such as recipient", notation.Shorten(q.Per))
+	case q.Mode == delivery.ModeEventual || q.Spend == delivery.SpendEven || q.Unit == delivery.UnitBytes || q.Exempt != 0:
+		return errors.New("per: a keyed quota has mode strict or shadow, spend greedy, unit units and rollout 100; leave these as they are")
+	}
+	all := slices.Clone(q.Windows)
+	for key, row := range q.Keys {
+		if err := CheckWindows(row.Windows); err != nil {
+			return fmt.Errorf("key %s: %w", notation.Shorten(key), err)
+		}
+		all = append(all, row.Windows...)
+	}
+	if i := slices.IndexFunc(all, func(w delivery.Window) bool { return w.Limit < 1 }); i >= 0 {
+		return fmt.Errorf("window %s: a keyed quota needs a limit of at least 1; to stop single values, use pacer key hold", notation.FormatWindow(all[i]))
+	}
+	return nil
 }
 
 // CheckWord refuses a value that the field of a quota cannot have.

@@ -1,0 +1,97 @@
+package command
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pacer/pacer/internal/config"
+	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/notation"
+)
+
+func (c *cli) key() *cobra.Command {
+	var until string
+	hold := c.ofKey("hold", "Send no job of one value of a key for a time", func(ctx context.Context, quota, key string) error {
+		at, err := heldUntil(until, time.Now())
+		if err != nil {
+			return err
+		}
+		return c.changeKey(ctx, quota, key, view.KeyEdit{HeldUntil: &at})
+	})
+	hold.Flags().StringVar(&until, "until", "24h", "a `TIME` in RFC 3339, or a span from now on")
+	return group("key", "Values of the keys of keyed quotas: recipients, chats, customers",
+		c.ofKey("show", "Show what one value of a key has used, and when it is allowed again", func(ctx context.Context, quota, key string) error {
+			api, err := c.client(config.NeedPostgres, config.NeedRedis)
+			if err != nil {
+				return err
+			}
+			var k view.Key
+			if err := api.get(ctx, keyPath(quota, key), nil, &k); err != nil {
+				return err
+			}
+			return c.printKey(&k)
+		}),
+		hold,
+		c.ofKey("release", "Let jobs of a value that is held be sent again", func(ctx context.Context, quota, key string) error {
+			now := time.Now()
+			return c.changeKey(ctx, quota, key, view.KeyEdit{HeldUntil: &now})
+		}))
+}
+
+// ofKey makes a command about one value of the key of a quota.
+func (c *cli) ofKey(name, short string, run func(ctx context.Context, quota, key string) error) *cobra.Command {
+	return c.withServer(c.withJSON(&cobra.Command{
+		Use: name + " QUOTA KEY", Short: short, Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error { return run(cmd.Context(), args[0], args[1]) },
+	}))
+}
+
+func heldUntil(text string, now time.Time) (time.Time, error) {
+	if at, err := time.Parse(time.RFC3339, text); err == nil {
+		return at, nil
+	}
+	span, err := notation.ParseSpan(text)
+	if err != nil {
+		return time.Time{}, config.Usagef("--until: %s; use a span such as 2h, or a time such as 2026-12-01T10:00:00Z", err)
+	}
+	return now.Add(span), nil
+}
+
+func keyPath(quota, key string) string { return quotaPath(quota) + "/keys/" + url.PathEscape(key) }
+
+func (c *cli) changeKey(ctx context.Context, quota, key string, e view.KeyEdit) error {
+	api, err := c.client(config.NeedPostgres, config.NeedRedis)
+	if err != nil {
+		return err
+	}
+	var k view.Key
+	if err := api.call(ctx, http.MethodPatch, keyPath(quota, key), nil, e, &k); err != nil {
+		return err
+	}
+	return c.printKey(&k)
+}
+
+func (c *cli) printKey(k *view.Key) error {
+	return c.printTable(k, func(p *printer) {
+		p.line("quota\t%s", k.Quota)
+		p.line("%s\t%s", k.Per, k.Key)
+		for _, w := range k.Windows {
+			p.line("window %s\t%d of %d used", w.Window, w.Used, w.Limit)
+		}
+		for _, at := range []struct {
+			name string
+			at   *time.Time
+		}{{"held until", k.HeldUntil}, {"next job at", k.FreeAt}, {"turns reserved until", k.LineUntil}} {
+			if at.at != nil {
+				p.line("%s\t%s", at.name, at.at.Local().Format(time.RFC3339))
+			}
+		}
+		if k.FreeAt == nil {
+			p.line("next job at\tnow")
+		}
+	})
+}

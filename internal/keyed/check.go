@@ -1,0 +1,111 @@
+package keyed
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// check is one question to the script about a value of a key.
+type check struct {
+	group  *group
+	what   string // turn, take, back or hold
+	id     id
+	quota  *delivery.Quota
+	units  int64
+	most   int64 // see the script
+	from   int64
+	turned bool
+	spec   string
+
+	answer int64 // valid once the group is done
+	err    error
+}
+
+// capped is the script's answer that a job may not wait, from which the wait is subtracted. Answers between it and -1 are times of counting.
+const capped = -1_000_000_000_000_000
+
+func (k *check) counted() bool { return k.answer < 0 && k.answer > capped }
+
+func (k *check) finish(answer int64, err error) {
+	k.answer, k.err = answer, err
+	k.group.finished()
+}
+
+// group are the checks of one job.
+type group struct {
+	job    *delivery.Job
+	checks []*check
+	left   atomic.Int32
+	done   chan struct{}
+	late   func(*group) // called once all are answered if no one waits any more; nil: nothing
+
+	mu        sync.Mutex
+	abandoned bool
+}
+
+func newGroup() *group { return &group{done: make(chan struct{})} }
+
+func (g *group) of(k *check) *group {
+	g.checks = append(g.checks, k)
+	return g
+}
+
+func (g *group) finished() {
+	if g.left.Add(-1) > 0 {
+		return
+	}
+	g.mu.Lock()
+	late := g.abandoned
+	close(g.done)
+	g.mu.Unlock()
+	if late && g.late != nil {
+		g.late(g)
+	}
+}
+
+// await waits for the answers, and reports whether they came. If not, late is called when they do.
+func (g *group) await(ctx context.Context) bool {
+	select {
+	case <-g.done:
+		return true
+	case <-ctx.Done():
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	select {
+	case <-g.done:
+		return true
+	default:
+	}
+	g.abandoned = true
+	return false
+}
+
+// failure returns an error of a check whose quota does not let jobs pass without its store.
+func (g *group) failure() error {
+	for _, k := range g.checks {
+		if k.err != nil && k.quota.OnStoreFailure != delivery.PolicyOpen {
+			return k.err
+		}
+	}
+	return nil
+}
+
+// verdict returns the quota that lets the job wait longest, and for how long; capped if one does not let it wait.
+func (g *group) verdict() (by *delivery.Quota, wait time.Duration, isCapped bool) {
+	for _, k := range g.checks {
+		d := time.Duration(k.answer) * time.Millisecond
+		switch {
+		case k.err != nil || k.counted():
+		case k.answer <= capped:
+			return k.quota, time.Duration(capped-k.answer) * time.Millisecond, true
+		case d > wait || by == nil:
+			by, wait = k.quota, d
+		}
+	}
+	return by, wait, false
+}

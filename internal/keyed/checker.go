@@ -1,0 +1,278 @@
+package keyed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/shards"
+)
+
+const (
+	turnTimeout = 100 * time.Millisecond // of turns, which jobs can do without
+	takeTimeout = time.Second
+	failPause   = time.Second // until a job is tried again while its shard does not answer
+)
+
+// Sinks deliver jobs.
+type Sinks interface {
+	// Resolve returns the id of the configured sink for a campaign's sink name ("" for the default).
+	Resolve(name string) (id string, ok bool)
+	// Capacity returns how many calls of the sink may be in flight in this daemon.
+	Capacity(id string) (inFlight int, ok bool)
+	Deliver(ctx context.Context, id string, job *delivery.Job) delivery.Result
+}
+
+// Options of a Checker. All are required.
+type Options struct {
+	Sinks      Sinks
+	Shards     *shards.Set
+	KeyPrefix  string
+	Snapshot   func() *delivery.Snapshot // nil before the first
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+// Checker delivers jobs through other sinks as far as the keyed quotas of their campaigns allow. Reserve gives turns to jobs that are read,
+// so that a job that must wait does so apart from its campaign's queue, once; a turn is only a hint. Deliver counts a job just before it is
+// sent. All quotas of a job allow it, or none counts it.
+//
+// Both may be called by any number of goroutines while Run runs.
+type Checker struct {
+	Sinks // provides Resolve and Capacity
+
+	options Options
+	shards  []*shard
+	waits   *waits
+	m       *metrics
+}
+
+// New makes a Checker. It connects to nothing.
+func New(o Options) *Checker {
+	c := &Checker{Sinks: o.Sinks, options: o, waits: newWaits(), m: newMetrics(o.Registerer)}
+	o.Registerer.MustRegister(c.waits)
+	for i := range o.Shards.Count() {
+		c.shards = append(c.shards, newShard(shard{client: o.Shards.Master(i), number: i, prefix: o.KeyPrefix, log: o.Logger.With("shard", i)}))
+	}
+	return c
+}
+
+// Run exchanges data with Redis until ctx ends, then sends what still waits and returns nil. It must outlive the last Deliver.
+func (c *Checker) Run(ctx context.Context) error {
+	var running sync.WaitGroup
+	for _, s := range c.shards {
+		running.Go(func() { s.Run(ctx) })
+	}
+	running.Wait()
+	return nil
+}
+
+// limited returns the campaign of a job and its sink if keyed quotas limit the job; nil otherwise.
+func (c *Checker) limited(j *delivery.Job) (campaign *delivery.Campaign, sink string) {
+	if campaign = c.options.Snapshot().Campaign(j.Campaign); campaign == nil || len(campaign.Keyed) == 0 || j.State != nil || j.Flaw != nil {
+		return nil, ""
+	}
+	sink, _ = c.Resolve(campaign.Sink)
+	return campaign, sink
+}
+
+// checks returns a check of each quota that limits the job.
+func (c *Checker) checks(what string, campaign *delivery.Campaign, sink string, j *delivery.Job, now time.Time) *group {
+	g := newGroup()
+	for _, q := range campaign.Keyed {
+		value := j.KeyAt(sink, q.Per)
+		if value == "" || !q.Binds() {
+			continue
+		}
+		k := &check{
+			group: g, what: what, id: idOf(q.ID, value), quota: q, units: j.Weight, most: forever, turned: j.Turned,
+			spec: spec(q.WindowsOf(value), now), from: millis(q.Keys[value].HeldUntil),
+		}
+		switch {
+		case q.MaxWait == 0:
+			k.most, k.turned = 0, true
+		case q.MaxWait > 0:
+			k.most = max(1, (q.MaxWait - now.Sub(j.FirstRead)).Milliseconds())
+		}
+		if q.OnStoreFailure == delivery.PolicyClosed { // what was counted before its data was lost is unknown for a span
+			since := c.options.Snapshot().Stores[k.id.shard(len(c.shards))]
+			for _, w := range q.Windows {
+				k.from = max(k.from, millis(since.Add(w.Span)))
+			}
+		}
+		g.checks = append(g.checks, k)
+	}
+	return g
+}
+
+// ask sends the checks to their shards.
+func (c *Checker) ask(groups ...*group) {
+	parts := make([][]*check, len(c.shards))
+	for _, g := range groups {
+		g.left.Store(int32(len(g.checks)))
+		for _, k := range g.checks {
+			at := k.id.shard(len(c.shards))
+			parts[at] = append(parts[at], k)
+		}
+	}
+	for i, part := range parts {
+		if len(part) > 0 {
+			c.shards[i].Add(part...)
+		}
+	}
+}
+
+// Reserve reserves turns for the jobs that have to wait for their keys, and sets when they are due. It marks those that may not wait so long, and
+// those that lack a key or are heavier than a window allows.
+func (c *Checker) Reserve(ctx context.Context, jobs []*delivery.Job) {
+	now := time.Now()
+	var groups []*group
+	for _, j := range jobs {
+		campaign, sink := c.limited(j)
+		if campaign == nil || j.Duplicate || campaign.Status != delivery.StatusActive || campaign.Rate.Zero() {
+			continue
+		}
+		if j.Turned = j.From == delivery.FromTimer && j.Reason == string(delivery.ReasonKey); j.Turned {
+			continue
+		}
+		if j.Flaw = flaw(campaign, sink, j); j.Flaw != nil {
+			continue
+		}
+		if g := c.checks("turn", campaign, sink, j, now); len(g.checks) > 0 {
+			g.job = j
+			groups = append(groups, g)
+		}
+	}
+	if len(groups) == 0 {
+		return
+	}
+	c.ask(groups...)
+	ctx, cancel := context.WithTimeout(ctx, turnTimeout)
+	defer cancel()
+	for _, g := range groups {
+		if !g.await(ctx) || g.failure() != nil {
+			continue // Deliver decides
+		}
+		by, wait, capped := g.verdict()
+		switch g.job.Turned = true; {
+		case capped:
+			c.cap(g.job, by, wait, now)
+		case wait > 0:
+			g.job.Due = now.Add(wait)
+			c.m.refused.WithLabelValues(by.ID).Inc()
+			c.waits.add(by.ID, g.job.Due)
+		}
+	}
+}
+
+// flaw returns why no quota will ever allow the job; nil otherwise.
+func flaw(campaign *delivery.Campaign, sink string, j *delivery.Job) *delivery.Flaw {
+	for _, q := range campaign.Keyed {
+		switch value := j.KeyAt(sink, q.Per); {
+		case !q.Binds() || q.Pass && value == "":
+		case value == "" && q.Per != delivery.PerDestination:
+			return &delivery.Flaw{Defect: delivery.ReasonMissingKey, Detail: fmt.Sprintf("quota %s is kept by %s: publish the job with the header %s%s, or set "+
+				"keyless of the quota to pass", q.ID, q.Per, delivery.HeaderKey, q.Per)}
+		case value != "" && j.Weight > lightest(q.WindowsOf(value)):
+			return &delivery.Flaw{Defect: delivery.ReasonOverweight, Detail: fmt.Sprintf("its weight %d is above a limit of quota %s", j.Weight, q.ID)}
+		}
+	}
+	return nil
+}
+
+// cap records which quota the job may not wait for, and when it would be allowed.
+func (c *Checker) cap(j *delivery.Job, by *delivery.Quota, wait time.Duration, now time.Time) {
+	c.m.refused.WithLabelValues(by.ID).Inc()
+	j.Capped, j.Reason, j.Due = true, by.ID, now.Add(wait)
+}
+
+// Deliver sends the job if its keyed quotas allow it now. The class of the result is the sink's, Withheld or Capped.
+func (c *Checker) Deliver(ctx context.Context, sink string, j *delivery.Job) delivery.Result {
+	campaign, at := c.limited(j)
+	if campaign == nil || at != sink {
+		return c.Sinks.Deliver(ctx, sink, j)
+	}
+	begun := time.Now()
+	g := c.checks("take", campaign, sink, j, begun)
+	if len(g.checks) == 0 {
+		return c.Sinks.Deliver(ctx, sink, j)
+	}
+	g.late = c.giveBack
+	c.ask(g)
+	latest := begun.Add(takeTimeout)
+	if by := j.SendBy.Time(); j.SendBy != 0 && by.Before(latest) {
+		latest = by
+	}
+	waiting, cancel := context.WithDeadline(ctx, latest)
+	defer cancel()
+	if !g.await(waiting) {
+		return delivery.Result{Class: delivery.Withheld}
+	}
+	by, wait, capped := g.verdict()
+	now := time.Now()
+	switch {
+	case g.failure() != nil:
+		c.giveBack(g)
+		return delivery.Result{Class: delivery.Withheld, RetryAfter: failPause}
+	case capped:
+		c.giveBack(g)
+		c.cap(j, by, wait, now)
+		return delivery.Result{Class: delivery.Capped}
+	case wait > 0:
+		c.giveBack(g)
+		c.m.refused.WithLabelValues(by.ID).Inc()
+		c.waits.add(by.ID, now.Add(wait))
+		j.Turned = true
+		return delivery.Result{Class: delivery.Withheld, RetryAfter: wait, Reason: delivery.ReasonKey}
+	case now.Sub(begun) > Margin || now.After(latest):
+		c.giveBack(g)
+		return delivery.Result{Class: delivery.Withheld}
+	}
+	r := c.Sinks.Deliver(ctx, sink, j)
+	sent := r.Class <= delivery.Interrupted
+	c.giveBackIf(g, func(k *check) bool {
+		return !sent || k.quota.Deliveries && r.Class != delivery.Delivered && r.Class != delivery.Pending && r.Class != delivery.Interrupted
+	})
+	if r.Class == delivery.Throttled && r.RetryAfter > 0 {
+		c.hold(g, r, now)
+	}
+	return r
+}
+
+// hold holds the key that a throttled answer is about: the destination, or else the recipient. It is held for all daemons.
+func (c *Checker) hold(g *group, r delivery.Result, now time.Time) {
+	about := slices.DeleteFunc(slices.Clone(g.checks), func(k *check) bool {
+		return (k.quota.Per == delivery.PerDestination) != (r.Scope == delivery.ScopeDestination)
+	})
+	if r.Scope == delivery.ScopeCampaign || len(about) != 1 { // of several keys, none is known to be meant
+		return
+	}
+	k := *about[0]
+	k.group, k.what, k.most = newGroup(), "hold", millis(now.Add(r.RetryAfter))
+	c.ask(k.group.of(&k))
+}
+
+func (c *Checker) giveBack(g *group) { c.giveBackIf(g, func(*check) bool { return true }) }
+
+// giveBackIf hands the units of some of the checks back.
+func (c *Checker) giveBackIf(g *group, which func(*check) bool) {
+	back := newGroup()
+	for _, k := range g.checks {
+		if k.err == nil && k.counted() && which(k) {
+			b := *k
+			b.group, b.what, b.most = back, "back", -k.answer
+			back.checks = append(back.checks, &b)
+		}
+	}
+	c.ask(back)
+}
+
+// errShort is that a script answered fewer checks than it was sent.
+var errShort = errors.New("the script did not answer all checks")

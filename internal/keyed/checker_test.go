@@ -1,0 +1,309 @@
+package keyed
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/shards"
+	"github.com/pacer/pacer/internal/testservices"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// receiver is a sink that notes when which key was sent.
+type receiver struct {
+	mu     sync.Mutex
+	at     map[string][]time.Time
+	answer func(*delivery.Job) delivery.Result
+}
+
+func (*receiver) Resolve(string) (string, bool) { return "sink", true }
+func (*receiver) Capacity(string) (int, bool)   { return 256, true }
+
+func (r *receiver) Deliver(_ context.Context, _ string, j *delivery.Job) delivery.Result {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	key := j.KeyAt("sink", "to")
+	r.at[key] = append(r.at[key], time.Now())
+	if r.answer != nil {
+		return r.answer(j)
+	}
+	return delivery.Result{Class: delivery.Delivered}
+}
+
+func (r *receiver) count(key string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.at[key])
+}
+
+// rig is a Checker that runs on a Redis of its own, with one quota.
+type rig struct {
+	*Checker
+	*receiver
+	t     *testing.T
+	redis redis.UniversalClient
+	quota *delivery.Quota
+	Desk
+}
+
+func newRig(t *testing.T, q delivery.Quota, more ...*delivery.Quota) *rig {
+	t.Helper()
+	set, err := shards.Connect(shards.Options{Addrs: []string{testservices.FreshRedis(t).Addr}, Mode: shards.ModeSingle})
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.ID, q.Per = "cap", "to"
+	r := &rig{t: t, receiver: &receiver{at: map[string][]time.Time{}}, redis: set.Master(0), quota: &q, Desk: Desk{set, "pacer."}}
+	campaign := &delivery.Campaign{ID: "c", Status: delivery.StatusActive, Rate: delivery.PerSecond(1000), Keyed: append([]*delivery.Quota{&q}, more...)}
+	snapshot := &delivery.Snapshot{Campaigns: map[string]*delivery.Campaign{"c": campaign}}
+	r.Checker = New(Options{
+		Sinks: r.receiver, Shards: set, KeyPrefix: "pacer.", Snapshot: func() *delivery.Snapshot { return snapshot },
+		Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { _ = r.Run(ctx); close(done) }()
+	t.Cleanup(func() { cancel(); <-done; _ = set.Close() })
+	return r
+}
+
+func job(key string) *delivery.Job {
+	return &delivery.Job{ID: key, Campaign: "c", Weight: 1, Meta: delivery.Meta{Headers: []delivery.Header{{Key: delivery.HeaderKey + "to", Value: []byte(key)}}},
+		History: delivery.History{FirstRead: time.Now()}}
+}
+
+func (r *rig) send(j *delivery.Job) delivery.Result {
+	return r.Checker.Deliver(context.Background(), "sink", j)
+}
+
+func window(limit int64, span time.Duration) delivery.Window {
+	return delivery.Window{Limit: limit, Span: span, Algorithm: delivery.AlgorithmSliding}
+}
+
+func unlimited(q delivery.Quota) delivery.Quota {
+	q.MaxWait = -1
+	return q
+}
+
+// TestNoKeyIsSentMoreThanItsWindowsAllow: many goroutines send jobs of few keys at once, in windows of instants and in those of counters.
+func TestNoKeyIsSentMoreThanItsWindowsAllow(t *testing.T) {
+	t.Parallel()
+	for _, windows := range [][]delivery.Window{{window(1, 200*time.Millisecond)}, {window(3, 500*time.Millisecond), window(5, 2*time.Second)}, {window(40, time.Second)}} {
+		r := newRig(t, unlimited(delivery.Quota{Windows: windows}))
+		until := time.Now().Add(3 * time.Second)
+		var all sync.WaitGroup
+		for i := range 16 {
+			all.Go(func() {
+				for time.Now().Before(until) {
+					j := job(fmt.Sprint(i % 3))
+					j.Turned = true
+					if res := r.send(j); res.Class == delivery.Withheld {
+						time.Sleep(min(res.RetryAfter, 10*time.Millisecond))
+					}
+				}
+			})
+		}
+		all.Wait()
+		for key, at := range r.at {
+			for _, w := range windows {
+				for i := int(w.Limit); i < len(at); i++ {
+					if gap := at[i].Sub(at[i-int(w.Limit)]); gap < w.Span {
+						t.Fatalf("%v: %d jobs of key %s within %s", w, w.Limit+1, key, gap)
+					}
+				}
+			}
+			tightest := slices.MinFunc(windows, func(a, b delivery.Window) int {
+				return int(3*int64(time.Second)/int64(a.Span)*a.Limit - 3*int64(time.Second)/int64(b.Span)*b.Limit)
+			})
+			if least := int(3 * time.Second / (tightest.Span + 2*Margin + tightest.Span/32) * time.Duration(tightest.Limit)); len(at) < least {
+				t.Errorf("%v: key %s was sent %d jobs, not %d", windows, key, len(at), least)
+			}
+		}
+	}
+}
+
+// TestTurns: a thousand jobs of one key have a thousand turns, at most an hour ahead, and those of another key need none. What has its turn is
+// sent when it comes, before what is new.
+func TestTurns(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, unlimited(delivery.Quota{Windows: []delivery.Window{window(2, 10*time.Second)}}))
+	jobs := []*delivery.Job{job("other")}
+	for range 1000 {
+		jobs = append(jobs, job("busy"))
+	}
+	r.Reserve(context.Background(), jobs)
+	if j := jobs[0]; !j.Turned || !j.Due.IsZero() {
+		t.Errorf("the other key: %+v", j.Timing)
+	}
+	var turns []time.Duration
+	for _, j := range jobs[1:] {
+		if !j.Due.IsZero() {
+			turns = append(turns, time.Until(j.Due))
+		}
+	}
+	if len(turns) != 998 {
+		t.Fatalf("%d jobs wait", len(turns))
+	}
+	hour := 0
+	for i, at := range turns {
+		switch {
+		case at > time.Hour-time.Second:
+			hour++
+		case i > 0 && at-turns[i-1] < 5*time.Second:
+			t.Fatalf("turns %s and %s", turns[i-1], at)
+		}
+	}
+	if hour < 200 {
+		t.Errorf("%d look again in an hour", hour)
+	}
+	for i, want := range []delivery.ResultClass{delivery.Delivered, delivery.Delivered, delivery.Withheld} {
+		j := job("busy")
+		j.Turned = true
+		if res := r.send(j); res.Class != want || want == delivery.Withheld && res.RetryAfter < 9*time.Second {
+			t.Errorf("%d: %+v", i, res)
+		}
+	}
+	if fresh := r.send(job("other")); fresh.Class != delivery.Delivered {
+		t.Errorf("another key: %+v", fresh)
+	}
+}
+
+// TestCaps: a job that may not wait is capped, and says for how long; deliveries that fail are given back.
+func TestCaps(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, delivery.Quota{Windows: []delivery.Window{window(3, 24*time.Hour)}, KeyRules: delivery.KeyRules{Deliveries: true}})
+	r.answer = func(*delivery.Job) delivery.Result { return delivery.Result{Class: delivery.Temporary} }
+	for range 5 {
+		if res := r.send(job("a")); res.Class != delivery.Temporary {
+			t.Fatalf("%+v", res)
+		}
+	}
+	r.answer = nil
+	r.eventually("all were given back", func() bool { s, err := r.Show(context.Background(), r.quota, "a"); return err == nil && s.Used[0] == 0 })
+	for i := range 5 {
+		j := job("a")
+		want := delivery.Delivered
+		if i >= 3 {
+			want = delivery.Capped
+		}
+		if res := r.send(j); res.Class != want {
+			t.Fatalf("%d: %+v", i, res)
+		}
+		if i >= 3 && (j.Reason != "cap" || time.Until(j.Due) < 23*time.Hour) {
+			t.Errorf("%s %s", j.Reason, j.Due)
+		}
+	}
+	read := job("a")
+	if r.Reserve(context.Background(), []*delivery.Job{read}); !read.Capped {
+		t.Error("it was not capped when it was read")
+	}
+	if ttl := r.redis.PTTL(context.Background(), idOf("cap", "a").key("pacer.", 0)).Val(); ttl < 23*time.Hour || ttl > 24*time.Hour+time.Minute {
+		t.Errorf("the key lives for %s", ttl)
+	}
+}
+
+func (r *rig) eventually(what string, is func() bool) {
+	r.t.Helper()
+	for until := time.Now().Add(10 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(until) {
+			r.t.Fatal("never: " + what)
+		}
+	}
+}
+
+// TestAllQuotasOrNone: a job that one quota refuses uses nothing of another.
+func TestAllQuotasOrNone(t *testing.T) {
+	t.Parallel()
+	tenants := unlimited(delivery.Quota{ID: "tenants", Per: "tenant", Windows: []delivery.Window{window(1, time.Hour)}})
+	r := newRig(t, unlimited(delivery.Quota{Windows: []delivery.Window{window(1, time.Hour)}}), &tenants)
+	of := func(to, tenant string) *delivery.Job {
+		j := job(to)
+		j.Headers = append(j.Headers, delivery.Header{Key: delivery.HeaderKey + "tenant", Value: []byte(tenant)})
+		return j
+	}
+	for i, c := range []struct {
+		to, tenant string
+		want       delivery.ResultClass
+	}{{"a", "t", delivery.Delivered}, {"b", "t", delivery.Withheld}, {"b", "u", delivery.Delivered}, {"b", "v", delivery.Withheld}, {"c", "v", delivery.Delivered}} {
+		if res := r.send(of(c.to, c.tenant)); res.Class != c.want {
+			t.Errorf("%d: %+v", i, res)
+		}
+		r.eventually("what was taken is given back", func() bool {
+			b, err := r.Show(context.Background(), r.quota, "b")
+			v, err2 := r.Show(context.Background(), &tenants, "v")
+			return err == nil && err2 == nil && b.Used[0] == min(1, int64(i/2)) && v.Used[0] == int64(i/4)
+		})
+	}
+}
+
+// TestAThrottledKeyIsHeld for as long as the answer says, by any daemon, until it is released.
+func TestAThrottledKeyIsHeld(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, unlimited(delivery.Quota{Windows: []delivery.Window{window(100, time.Second)}}))
+	r.answer = func(j *delivery.Job) delivery.Result {
+		return delivery.Result{Class: delivery.Throttled, Scope: delivery.ScopeRecipient, RetryAfter: 30 * time.Second}
+	}
+	r.send(job("slow"))
+	r.answer = nil
+	r.eventually("it is held", func() bool {
+		s, err := r.Show(context.Background(), r.quota, "slow")
+		return err == nil && s.Held > 25*time.Second
+	})
+	if res := r.send(job("slow")); res.Class != delivery.Withheld || res.RetryAfter < 25*time.Second || res.Reason != delivery.ReasonKey {
+		t.Errorf("%+v", res)
+	}
+	if res := r.send(job("fast")); res.Class != delivery.Delivered {
+		t.Errorf("%+v", res)
+	}
+	if err := r.Release(context.Background(), r.quota, "slow"); err != nil {
+		t.Fatal(err)
+	}
+	j := job("slow")
+	j.Turned = true
+	if res := r.send(j); res.Class != delivery.Delivered {
+		t.Errorf("%+v", res)
+	}
+}
+
+// TestJobsThatNoKeyAllows: one without the key, and one that is heavier than the window.
+func TestJobsThatNoKeyAllows(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, unlimited(delivery.Quota{Windows: []delivery.Window{window(2, time.Second)}}))
+	without, heavy := job("x"), job("x")
+	without.Headers, heavy.Weight = nil, 3
+	r.Reserve(context.Background(), []*delivery.Job{without, heavy})
+	if without.Defect() != delivery.ReasonMissingKey || heavy.Defect() != delivery.ReasonOverweight {
+		t.Errorf("%s, %s", without.Defect(), heavy.Defect())
+	}
+	r.quota.Pass = true
+	if without.Flaw = nil; r.send(without).Class != delivery.Delivered || r.count("") != 1 {
+		t.Error("it does not pass without the key")
+	}
+}
+
+// TestOverridesAndHolds: the windows of a single value, and one that is held in the catalog.
+func TestOverridesAndHolds(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, unlimited(delivery.Quota{Windows: []delivery.Window{window(1, time.Hour)}, KeyRules: delivery.KeyRules{Keys: map[string]delivery.KeyRow{
+		"big": {Windows: []delivery.Window{window(5, time.Hour)}}, "held": {HeldUntil: time.Now().Add(time.Minute)},
+	}}}))
+	for i := range 6 {
+		if res := r.send(job("big")); (res.Class == delivery.Delivered) != (i < 5) {
+			t.Errorf("%d: %+v", i, res)
+		}
+	}
+	if res := r.send(job("held")); res.Class != delivery.Withheld || res.RetryAfter < 50*time.Second {
+		t.Errorf("%+v", res)
+	}
+}

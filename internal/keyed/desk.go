@@ -1,0 +1,57 @@
+package keyed
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/shards"
+)
+
+// Desk reads and changes keys by hand.
+type Desk struct {
+	Shards    *shards.Set
+	KeyPrefix string
+}
+
+// State is what is known of one value of a key.
+type State struct {
+	Line, Held, Free time.Duration // until the next turn that is not reserved, until it is held by an answer, and until a unit is free
+	Used             []int64       // of each window
+}
+
+// Show returns the state of a value of the quota's key.
+func (d Desk) Show(ctx context.Context, q *delivery.Quota, value string) (s State, err error) {
+	reply, err := d.run(ctx, "show", q, value, 0)
+	if err != nil {
+		return s, err
+	}
+	list, _ := reply.([]any)
+	numbers := make([]int64, len(list))
+	for i := range list {
+		numbers[i], _ = list[i].(int64)
+	}
+	if len(numbers) != 3+len(q.WindowsOf(value)) {
+		return s, errShort
+	}
+	ms := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
+	return State{Line: ms(numbers[0]), Held: ms(numbers[1]), Free: ms(numbers[2]), Used: numbers[3:]}, nil
+}
+
+// Release ends what an answer has held.
+func (d Desk) Release(ctx context.Context, q *delivery.Quota, value string) error {
+	_, err := d.run(ctx, "hold", q, value, 0)
+	return err
+}
+
+func (d Desk) run(ctx context.Context, what string, q *delivery.Quota, value string, most int64) (any, error) {
+	i, now := idOf(q.ID, value), time.Now()
+	shard := i.shard(d.Shards.Count())
+	args := []any{what, 1, most, millis(q.Keys[value].HeldUntil), 0, spec(q.WindowsOf(value), now)}
+	replies, err := script.Run(ctx, d.Shards.Master(shard), shards.Run{Keys: []string{i.key(d.KeyPrefix, shard)}, Args: args}).Slice()
+	if err != nil || len(replies) != 1 {
+		return nil, fmt.Errorf("redis.addrs: the quota store does not answer: %w", err)
+	}
+	return replies[0], nil
+}

@@ -1,0 +1,73 @@
+package keyed
+
+import (
+	"crypto/sha256"
+	"embed"
+	"encoding/binary"
+	"strconv"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/limits/model"
+	"github.com/pacer/pacer/internal/shards"
+)
+
+//go:embed lua/key.lua
+var sources embed.FS
+
+var script = shards.NewScript(sources, "lua/key.lua")
+
+// base is the beginning of the script's time, in milliseconds since 1970.
+const base = 1_735_689_600_000
+
+// Margin widens every window: a job is sent at most so long after it was counted, so two jobs are never closer than the window says.
+const Margin = 40 * time.Millisecond
+
+// millis returns a time as the script has it; 0 for one before 2025.
+func millis(t time.Time) int64 { return max(0, t.UnixMilli()-base) }
+
+// forever is a wait that does not end, in milliseconds.
+const forever = int64(1) << 52
+
+// id is 96 bits of a SHA-256 of a quota and a value of its key: it is short, since there may be millions, and no producer finds two that collide.
+type id [12]byte
+
+func idOf(quota, value string) id {
+	sum := sha256.Sum256(append(append([]byte(quota), ' '), value...)) // ids have no spaces
+	return id(sum[:12])
+}
+
+func (i id) shard(count int) int { return shards.Of(binary.BigEndian.Uint64(i[:8]), count) }
+
+// key returns the key in its shard.
+func (i id) key(prefix string, shard int) string {
+	return shards.Tag(prefix, shard) + "k:" + string(i[:])
+}
+
+// spec returns the windows as the script reads them, at a time.
+func spec(windows []delivery.Window, now time.Time) string {
+	b := make([]byte, 0, 48)
+	for _, w := range windows {
+		span, begin, end := w.Span+Margin, int64(0), int64(0)
+		if w.Algorithm == delivery.AlgorithmFixed {
+			begin = -1
+		}
+		if a, err := model.ParseAnchor(w.Anchor); err == nil && w.Anchor != "" {
+			p := a.Period(now.UnixMicro())
+			begin, end = p[0]/1000-base, p[1]/1000-base
+		}
+		for _, n := range [...]int64{w.Limit, span.Milliseconds(), begin, end} {
+			b = append(strconv.AppendInt(b, n, 10), ',')
+		}
+	}
+	return string(b)
+}
+
+// lightest is the lowest limit of the windows: no heavier job may ever be sent.
+func lightest(windows []delivery.Window) int64 {
+	least := int64(delivery.MaxGrant)
+	for _, w := range windows {
+		least = min(least, w.Limit)
+	}
+	return least
+}

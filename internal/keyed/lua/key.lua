@@ -1,0 +1,159 @@
+-- Executes a batch of checks of keys, in order. Times are milliseconds since 2025.
+--
+-- The value of a key is a byte of flags, the next free turn (flag 1), and until when the key is held (flag 2). Then follows each window: its span,
+-- the number of its entries (128 more if their units take three bytes), and the time and the units of each. A time takes five bytes.
+--
+-- KEYS  the key of each check
+-- ARGV  six for each check: what (turn, take, back, hold, show); the units; for how long the job may wait (back: when it was counted; hold: until
+--       when, 0: no longer); the time before which nothing is sent; 1 if the job has had its turn; the windows as limit,span,begin,end;
+--       begin and end are those of the calendar's period, 0 for a sliding window, -1 for one that begins at its first use
+-- Returns for each check
+--   turn  0 if the job need not wait; how long its turn is reserved ahead, at most an hour; CAPPED less this time if it may not wait so long
+--   take  the time at which it was counted, negative; else the same as turn
+--   back, hold  0
+--   show  the line's length in time, how long the key is held, how long until a unit is free, and the units used of each window
+
+local call, byte, char, floor, max, min = redis.call, string.byte, string.char, math.floor, math.max, math.min
+local HOUR, CAPPED = 3600000, -1000000000000000
+local time = call('TIME')
+local now = time[1] * 1000 + floor(time[2] / 1000) - 1735689600000
+local after = now + 1 -- of an event of this call, which may lie in the millisecond that has begun
+
+local function number(v, at, size)
+  local n = 0
+  for i = at + size - 1, at, -1 do n = n * 256 + byte(v, i) end
+  return n
+end
+
+local function bytes(n, size)
+  local b = {}
+  for i = 1, size do b[i], n = char(n % 256), floor(n / 256) end
+  return table.concat(b)
+end
+
+local function load(key)
+  local s, v = {turn = 0, held = 0, given = 0, windows = {}}, call('GET', key)
+  if not v then return s end
+  local flags, at = byte(v), 2
+  if flags % 2 == 1 then s.turn, at = number(v, at, 5), at + 5 end
+  if flags > 1 then s.held, at = number(v, at, 5), at + 5 end
+  while at < #v do
+    local list, n = {}, byte(v, at + 5)
+    local size = n < 128 and 1 or 3
+    s.windows[number(v, at, 5)], at = list, at + 6
+    for i = 1, n % 128 do
+      list[2 * i - 1], list[2 * i], at = number(v, at, 5), number(v, at + 5, size), at + 5 + size
+    end
+  end
+  return s
+end
+
+-- Drops the entries that have left the windows. Returns for how many units there is room, when there is for these units, the span that
+-- is in the way, and the pace of the windows: the time of a unit.
+local function look(s, windows, units)
+  local room, free, span, pace = 2 ^ 53, max(now, s.held), 0, 1
+  for _, w in ipairs(windows) do
+    local limit, length, from, to = w[1], w[2], w[3], w[4]
+    local list, kept, ends, used = s.windows[length] or {}, {}, {}, 0
+    for i = 1, #list, 2 do
+      local e = from > 0 and (list[i] >= from and to or 0) or from < 0 and list[1] + length or list[i] + length
+      if e > now then
+        kept[#kept + 1], kept[#kept + 2] = list[i], list[i + 1]
+        ends[#ends + 1], used = e, used + list[i + 1]
+      end
+    end
+    local over = used + units - limit
+    for i, e in ipairs(ends) do
+      if over > 0 then over, free = over - kept[2 * i], max(free, e) end
+    end
+    if limit - used < room then room, span = limit - used, length end
+    s.windows[length], w.used, w.ends, pace = kept, used, ends[#ends] or 0, max(pace, math.ceil(length / limit))
+  end
+  return room, free, span, pace
+end
+
+-- The time that an entry gets: beyond 16 units, entries of a 32nd of the span are one, at its end.
+local function entryTime(w, at)
+  if w[1] > 16 then at = math.ceil(at / max(1, floor(w[2] / 32))) * max(1, floor(w[2] / 32)) end
+  if w[3] > 0 then at = min(at, w[4] - 1) end
+  return at
+end
+
+local function count(s, windows, units)
+  for _, w in ipairs(windows) do
+    local list, at = s.windows[w[2]], entryTime(w, after)
+    if list[#list - 1] == at then list[#list] = list[#list] + units else list[#list + 1], list[#list + 2] = at, units end
+    w.ends = w[3] > 0 and w[4] or at + w[2]
+  end
+end
+
+local function giveBack(s, windows, units, counted)
+  for _, w in ipairs(windows) do
+    local list, at = s.windows[w[2]], entryTime(w, counted)
+    for i = #list - 1, 1, -2 do
+      if list[i] == at then
+        list[i + 1] = list[i + 1] - units
+        if list[i + 1] <= 0 then table.remove(list, i + 1); table.remove(list, i) end
+        break
+      end
+    end
+  end
+end
+
+local function save(key, s)
+  local ends, flags, parts = 0, 0, {''}
+  if s.turn > now then flags, parts[2], ends = 1, bytes(s.turn, 5), s.turn end
+  if s.held > now then flags, parts[#parts + 1], ends = flags + 2, bytes(s.held, 5), max(ends, s.held) end
+  for _, w in ipairs(s.kept or {}) do
+    local list, size = s.windows[w[2]], w[1] > 16 and 3 or 1
+    if #list > 0 then
+      parts[#parts + 1] = bytes(w[2], 5) .. char(#list / 2 + (size == 3 and 128 or 0))
+      for i = 1, #list, 2 do parts[#parts + 1] = bytes(list[i], 5) .. bytes(list[i + 1], size) end
+      ends = max(ends, w.ends)
+    end
+  end
+  parts[1] = char(flags)
+  if ends > now then call('SET', key, table.concat(parts), 'PX', ends - now) else call('DEL', key) end
+end
+
+local states, answers = {}, {}
+for i, key in ipairs(KEYS) do
+  local a = 6 * (i - 1)
+  local what, units, most, from = ARGV[a + 1], tonumber(ARGV[a + 2]), tonumber(ARGV[a + 3]), tonumber(ARGV[a + 4])
+  local s, windows = states[key] or load(key), {}
+  for limit, span, begin, finish in string.gmatch(ARGV[a + 6], '(%d+),(%d+),(%-?%d+),(%d+)') do
+    windows[#windows + 1] = {tonumber(limit), tonumber(span), tonumber(begin), tonumber(finish)}
+  end
+  states[key], s.kept = s, windows
+  local room, free, span, pace = look(s, windows, units)
+  free = max(free, from)
+  local due = free <= now and s.turn <= now
+  if what == 'show' then
+    answers[i] = {max(0, s.turn - now), max(0, s.held - now), free - now}
+    for _, w in ipairs(windows) do table.insert(answers[i], w.used) end
+  elseif what == 'hold' then
+    s.held, s.turn, answers[i] = most > 0 and max(s.held, most) or 0, most > 0 and s.turn or 0, 0
+  elseif what == 'back' then
+    giveBack(s, windows, units, most)
+    answers[i] = 0
+  elseif what == 'take' and (due or free <= now and ARGV[a + 5] == '1') then
+    count(s, windows, units)
+    answers[i] = -after
+  elseif what == 'turn' and due and s.given + units <= room then
+    s.given, answers[i] = s.given + units, 0
+  else
+    local turn = max(free, s.turn)
+    if turn <= now then turn = now + span end
+    if free - now > most or most > 0 and turn - now > most then
+      answers[i] = CAPPED - (turn - now)
+    elseif turn - now > most then
+      answers[i] = 0
+    elseif turn - now > HOUR then
+      answers[i] = HOUR
+    else
+      s.turn, answers[i] = turn + pace * units, turn - now
+    end
+  end
+end
+for key, s in pairs(states) do save(key, s) end
+return answers

@@ -1,0 +1,66 @@
+package keyed
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/pacer/pacer/internal/shards"
+)
+
+const batchTimeout = 500 * time.Millisecond // of one round trip
+
+// shard has the checks of the keys of a shard.
+type shard struct {
+	*shards.Batcher[*check]
+
+	client redis.UniversalClient
+	number int
+	prefix string
+	log    *slog.Logger
+}
+
+func newShard(s shard) *shard {
+	s.Batcher = shards.NewBatcher(shards.Batch[*check]{Send: s.send, GiveUp: func(k *check, err error) { k.finish(0, err) }})
+	return &s
+}
+
+// send makes one round trip with the checks.
+func (s *shard) send(batch []*check) (again []*check, err error) {
+	answers, err := s.call(batch)
+	switch {
+	case err != nil && !s.Failing():
+		s.log.Warn("keyed quotas cannot be read; their jobs wait, or are sent if on_store_failure is open", "error", err)
+	case err == nil && s.Failing():
+		s.log.Info("keyed quotas can be read again")
+	}
+	for i, k := range batch {
+		if err != nil {
+			k.finish(0, err)
+		} else {
+			k.finish(answers[i], nil)
+		}
+	}
+	return nil, err
+}
+
+func (s *shard) call(batch []*check) ([]int64, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), batchTimeout)
+	defer cancel()
+	keys, args := make([]string, len(batch)), make([]any, 0, 6*len(batch))
+	for i, k := range batch {
+		keys[i] = k.id.key(s.prefix, s.number)
+		turned := 0
+		if k.turned {
+			turned = 1
+		}
+		args = append(args, k.what, k.units, k.most, k.from, turned, k.spec)
+	}
+	answers, err := script.Run(ctx, s.client, shards.Run{Keys: keys, Args: args}).Int64Slice()
+	if err == nil && len(answers) != len(batch) {
+		err = errShort
+	}
+	return answers, err
+}

@@ -1,0 +1,175 @@
+package test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/segmentio/kafka-go"
+
+	"github.com/pacer/pacer/internal/testservices"
+)
+
+// keyed returns a job whose id begins with its key.
+func keyed(campaign, key string, n int) job {
+	return job{campaign: campaign, id: fmt.Sprintf("%s/%d", key, n), headers: []kafka.Header{{Key: "pacer-key-to", Value: []byte(key)}}}
+}
+
+// byKey returns the instants at which jobs of each key arrived, in microseconds.
+func (s *stack) byKey() map[string][]int64 {
+	keys := map[string][]int64{}
+	for _, a := range s.receiver.arrivals("") {
+		key, _, _ := strings.Cut(a.id, "/")
+		keys[key] = append(keys[key], a.at)
+	}
+	return keys
+}
+
+// keysWithin asserts that no key was sent more than a window allows. transit is how much two requests may come closer on their way.
+func (s *stack) keysWithin(limit int, span time.Duration) {
+	s.t.Helper()
+	for key, at := range s.byKey() {
+		for i := limit; i < len(at); i++ {
+			if gap := time.Duration(at[i]-at[i-limit]) * time.Microsecond; gap < span-transit {
+				s.t.Errorf("%d jobs of key %s within %s, and %d in %s are allowed", limit+1, key, gap, limit, span)
+			}
+		}
+	}
+}
+
+// TestKeysHaveTheirWindows: three daemons send jobs of many keys, half of them of one key; one is killed, and the campaign pauses meanwhile.
+// No key is sent more than its windows allow, and the busy one delays no other.
+func TestKeysHaveTheirWindows(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, stackOptions{partitions: 6})
+	s.run("quota", "set", "chat", "--per", "to", "--window", "1/1s,5/20s")
+	s.campaign("c", 200)
+	s.under("chat", "c")
+	const others = 400
+	var jobs []job
+	for i := range others {
+		jobs = append(jobs, keyed("c", fmt.Sprint("k", i/2), i), keyed("c", "busy", i))
+	}
+	rand.Shuffle(len(jobs), func(i, j int) { jobs[i], jobs[j] = jobs[j], jobs[i] })
+	one, two := s.start("one"), s.start("two")
+	s.start("three")
+	one.awaitReady(20 * time.Second)
+	two.awaitReady(20 * time.Second)
+	s.publish(jobs)
+	s.await(20*time.Second, "a quarter of the others", func() bool { return s.receiver.count("") > others/4 })
+	one.kill()
+	s.sql(`UPDATE pacer.campaigns SET status = 'paused'`)
+	time.Sleep(time.Second)
+	s.sql(`UPDATE pacer.campaigns SET status = 'active'`)
+	s.await(40*time.Second, "all jobs of the other keys", func() bool {
+		distinct := map[string]bool{}
+		for _, a := range s.receiver.arrivals("") {
+			distinct[a.id] = true
+		}
+		maps.DeleteFunc(distinct, func(id string, _ bool) bool { return strings.HasPrefix(id, "busy") })
+		return len(distinct) == others
+	})
+	s.keysWithin(1, time.Second)
+	s.keysWithin(5, 20*time.Second)
+	if n := len(s.byKey()["busy"]); n < 2 {
+		t.Errorf("the busy key was sent %d jobs", n)
+	}
+	out := s.run("key", "show", "chat", "busy")
+	if !strings.Contains(out, "window 5/20s") || !strings.Contains(out, "turns reserved until") {
+		t.Error(out)
+	}
+}
+
+// TestACapSkips: what a recipient gets beyond its cap is neither sent nor lost, and an event says which quota and until when. A job without
+// the key is a dead letter, and every key in Redis has an end.
+func TestACapSkips(t *testing.T) {
+	t.Parallel()
+	store := testservices.FreshRedis(t)
+	s := newStack(t, stackOptions{partitions: 4, redis: store.Addr})
+	s.withResults()
+	s.run("quota", "set", "cap", "--per", "to", "--window", "3/1d", "--max-wait", "0", "--count", "deliveries")
+	s.run("quota", "set", "cap", "--key", "vip", "--window", "5/1d")
+	s.campaign("c", 500)
+	s.under("cap", "c")
+	jobs := []job{{campaign: "c", id: "without"}}
+	for i := range 60 {
+		jobs = append(jobs, keyed("c", fmt.Sprint("k", i%10), i))
+	}
+	for i := range 6 {
+		jobs = append(jobs, keyed("c", "vip", i))
+	}
+	d := s.start("one")
+	d.awaitReady(20 * time.Second)
+	s.publish(jobs)
+	outcomes := map[string]int{}
+	s.await(30*time.Second, "an event of each job", func() bool {
+		clear(outcomes)
+		for _, list := range s.events() {
+			e := list[0]
+			outcomes[e.Outcome]++
+			if e.Outcome == "capped" && (e.Quota != "cap" || e.FreeAt.Before(time.Now().Add(23*time.Hour))) {
+				t.Errorf("%+v", e)
+			}
+		}
+		return outcomes["delivered"]+outcomes["capped"]+outcomes["dead"] == len(jobs)
+	})
+	if want := (map[string]int{"delivered": 35, "capped": 31, "dead": 1}); !maps.Equal(outcomes, want) {
+		t.Errorf("%v, want %v", outcomes, want)
+	}
+	for key, at := range s.byKey() {
+		if len(at) > 3 && key != "vip" || len(at) > 5 {
+			t.Errorf("%s was sent %d jobs", key, len(at))
+		}
+	}
+	if out := s.run("dead", "list"); !strings.Contains(out, "missing_key") || !strings.Contains(out, "pacer-key-to") {
+		t.Error(out)
+	}
+	client := redis.NewClient(&redis.Options{Addr: store.Addr})
+	defer func() { _ = client.Close() }()
+	seen := 0
+	for all := client.Scan(context.Background(), 0, "*}k:*", 1000).Iterator(); all.Next(context.Background()); seen++ {
+		if client.TTL(context.Background(), all.Val()).Val() <= 0 {
+			t.Errorf("%q lives for ever", all.Val())
+		}
+	}
+	if seen < 11 {
+		t.Errorf("%d keys", seen)
+	}
+	if code := d.stop(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// TestAHeldKeyWaits until it is released, and no other does.
+func TestAHeldKeyWaits(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, stackOptions{partitions: 2})
+	s.run("quota", "set", "hook", "--per", "to", "--window", "100/1s")
+	s.campaign("c", 200)
+	s.under("hook", "c")
+	if out := s.run("key", "hold", "hook", "shop-7", "--until", "1h"); !strings.Contains(out, "held until") {
+		t.Error(out)
+	}
+	d := s.start("one")
+	d.awaitReady(20 * time.Second)
+	s.publish([]job{keyed("c", "shop-7", 1), keyed("c", "shop-8", 1)})
+	s.await(20*time.Second, "the other one", func() bool { return s.receiver.count("") == 1 })
+	s.run("key", "release", "hook", "shop-7")
+	s.publish([]job{keyed("c", "shop-7", 2)})
+	s.await(20*time.Second, "a job after the release", func() bool { return s.receiver.count("") == 2 })
+	for _, bad := range [][]string{
+		{"quota", "set", "hook", "--per", "A b"}, {"quota", "set", "other", "--per", "to", "--window", "0/1s"}, {"quota", "set", "plain", "--max-wait", "1h"},
+		{"key", "hold", "hook", strings.Repeat("x", 300)}, {"key", "show", "nothing", "x"}, {"key", "hold", "hook", "x", "--until", "soon"},
+	} {
+		if out, err := s.try(bad...); err == nil || strings.Count(strings.TrimSpace(out), "\n") > 0 {
+			t.Errorf("%v: %v %s", bad, err, out)
+		} else {
+			t.Log(strings.TrimSpace(out))
+		}
+	}
+}
