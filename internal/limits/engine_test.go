@@ -410,7 +410,7 @@ func TestGaugesFollowTheCatalog(t *testing.T) {
 	q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(5, time.Hour, 100, 7*24*time.Hour)}
 	snapshot := &delivery.Snapshot{Quotas: map[string]*delivery.Quota{"q": q, "empty": {ID: "empty"}}}
 	reg := prometheus.NewRegistry()
-	g := NewGauges(l.engine("a"), func() *delivery.Snapshot { return snapshot }, slog.New(slog.DiscardHandler), reg)
+	g := NewGauges(l.engine("a"), func() *delivery.Snapshot { return snapshot }, func() bool { return true }, slog.New(slog.DiscardHandler), reg)
 	c := campaign(1000, q)
 	now := settle(l, epoch, c)
 	take1(l, now, "a", ask(c, 3))
