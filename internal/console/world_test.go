@@ -22,7 +22,6 @@ import (
 	"github.com/pacer/pacer/internal/deadletter"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/hold"
-	"github.com/pacer/pacer/internal/limits"
 	"github.com/pacer/pacer/internal/notation"
 	"github.com/pacer/pacer/internal/progress"
 )
@@ -182,9 +181,6 @@ func (w *world) without() view.Sources {
 		},
 		Senders: func(_ context.Context, c *delivery.Campaign) ([]progress.Sender, error) {
 			return []progress.Sender{{Daemon: "a", Lanes: []int{17}, InMemory: 3, InFlight: 1}}, w.fail
-		},
-		Claims: func(context.Context, *delivery.Quota) ([]limits.Claim, error) {
-			return []limits.Claim{{Daemon: hostile[0]}, {Campaign: "spring", Asked: time.Now().Add(-time.Second), Due: time.Now().Add(10 * time.Second)}}, w.fail
 		},
 		Stores: func() []view.Store {
 			return []view.Store{{Name: "Redis", Up: w.fail == nil}, {Name: "Kafka", Up: true}}

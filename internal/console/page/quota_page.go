@@ -63,6 +63,6 @@ func fillQuota(ctx context.Context, s *Site, query url.Values, c *content) {
 		}
 	}
 	data.Outlook, _ = s.watcher.Outlook(ctx, q) // where the ledger does not answer, that is said above
-	data.Shares = s.watcher.Shares(ctx, c.State, q.ID, view.PageSize)
+	data.Shares = c.State.Shares(q.ID, view.PageSize)
 	c.Data = data
 }

@@ -177,13 +177,13 @@ func (l *Watcher) campaign(e *evidence, c *delivery.Campaign) *Campaign {
 	if e.fleet != nil {
 		v.Sent = e.sent(c.ID)
 	}
-	l.judge(v, e, c, nil)
+	l.judge(v, e, c)
 	return v
 }
 
-// judge says what holds the campaign; waits are what quotas have refused it, nil where they were not asked.
-func (l *Watcher) judge(v *Campaign, e *evidence, c *delivery.Campaign, waits map[string]hold.Wait) {
-	known := hold.Evidence{Now: e.now, Campaign: c, Gates: e.gates, Windows: e.windows, Store: e.storeDown, Stores: e.snapshot.Stores, Waits: waits}
+// judge says what holds the campaign.
+func (l *Watcher) judge(v *Campaign, e *evidence, c *delivery.Campaign) {
+	known := hold.Evidence{Now: e.now, Campaign: c, Gates: e.gates, Windows: e.windows, Store: e.storeDown, Stores: e.snapshot.Stores}
 	known.Sink, known.SinkFault = l.sources.Sink(c.Sink)
 	v.Sink, known.Failure = known.Sink, e.fleet.failure(known.Sink)
 	if e.fleet != nil {
@@ -191,7 +191,6 @@ func (l *Watcher) judge(v *Campaign, e *evidence, c *delivery.Campaign, waits ma
 		v.Backlog, v.Lanes = &known.Board.Waiting, append([]int{}, known.Board.Lanes...)
 	}
 	a := hold.Of(known)
-	v.Held, v.Ramping = nil, false
 	switch {
 	case a.Cause != hold.None:
 		v.State = string(a.Cause)

@@ -13,7 +13,6 @@ import (
 	"github.com/pacer/pacer/internal/deadletter"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/hold"
-	"github.com/pacer/pacer/internal/limits"
 	"github.com/pacer/pacer/internal/progress"
 )
 
@@ -31,8 +30,6 @@ type Sources struct {
 	Fleet func(ctx context.Context) (*Fleet, error)
 	// Senders reads which daemons send a campaign.
 	Senders func(ctx context.Context, c *delivery.Campaign) ([]progress.Sender, error)
-	// Claims reads which campaigns a quota has refused units that they wait for.
-	Claims func(ctx context.Context, q *delivery.Quota) ([]limits.Claim, error)
 	// Gates reads which gates are closed, and Windows the windows of quotas, as far as they answer.
 	Gates   func(ctx context.Context) ([]delivery.Gate, error)
 	Windows func(ctx context.Context, quotas []*delivery.Quota) ([]delivery.WindowState, error)
@@ -128,19 +125,18 @@ type Held struct {
 
 // Quota is a quota at one moment.
 type Quota struct {
-	ID             string         `json:"id"`
-	Mode           string         `json:"mode"`
-	Spend          string         `json:"spend"`
-	OnStoreFailure string         `json:"on_store_failure"`
-	Rollout        int64          `json:"rollout" doc:"percent of its campaigns that it counts and limits"`
-	Unit           string         `json:"unit"`
-	Shard          int            `json:"shard"`
-	Revision       int64          `json:"revision"`
-	Windows        []Window       `json:"windows"`
-	Unknown        string         `json:"unknown,omitempty" doc:"why it is not known what remains of its windows"`
-	Claims         []limits.Claim `json:"claims,omitempty" doc:"units that are kept for campaigns which it has refused some; of one quota only"`
-	Campaigns      []string       `json:"campaigns" doc:"at most 1,000 of them"`
-	CampaignCount  int            `json:"campaign_count"`
+	ID             string   `json:"id"`
+	Mode           string   `json:"mode"`
+	Spend          string   `json:"spend"`
+	OnStoreFailure string   `json:"on_store_failure"`
+	Rollout        int64    `json:"rollout" doc:"percent of its campaigns that it counts and limits"`
+	Unit           string   `json:"unit"`
+	Shard          int      `json:"shard"`
+	Revision       int64    `json:"revision"`
+	Windows        []Window `json:"windows"`
+	Unknown        string   `json:"unknown,omitempty" doc:"why it is not known what remains of its windows"`
+	Campaigns      []string `json:"campaigns" doc:"at most 1,000 of them"`
+	CampaignCount  int      `json:"campaign_count"`
 
 	UpdatedAt *time.Time `json:"updated_at,omitempty" doc:"of one quota only"`
 }
