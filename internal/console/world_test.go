@@ -172,8 +172,7 @@ func (w *world) without() view.Sources {
 			return &view.Fleet{
 				At: time.Now(), LateCapacity: 4, Counter: "leader",
 				Daemons: w.daemons(), Sinks: w.sinkFigures(),
-				Sent:   func(string) (int64, bool) { return sent, true },
-				Denied: func(string, time.Duration) (int64, bool) { return sent / 25, true },
+				Sent: func(string) (int64, bool) { return sent, true },
 				Of: func(*delivery.Campaign) *hold.Board {
 					return &hold.Board{Daemons: 2, Waiting: w.waiting.Load(), LanesRead: true}
 				},

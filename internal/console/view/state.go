@@ -205,21 +205,11 @@ func (l *Watcher) judge(v *Campaign, e *evidence, c *delivery.Campaign) {
 
 // sent returns the units per second that all daemons have sent of the campaign lately; nil if that is not known.
 func (e *evidence) sent(campaign string) *float64 {
-	return e.rate(func(f *Fleet) (int64, bool) { return f.Sent(campaign) })
-}
-
-// denied returns the asks per second that the window has lately reduced or denied to all daemons; nil if that is not known.
-func (e *evidence) denied(quota string, span time.Duration) *float64 {
-	return e.rate(func(f *Fleet) (int64, bool) { return f.Denied(quota, span) })
-}
-
-// rate returns by how much a second something has lately been counted up; nil if that is not known.
-func (e *evidence) rate(count func(f *Fleet) (n int64, ok bool)) *float64 {
 	if e.fleet == nil || e.earlier == nil || e.fleet.Counter == "" || e.earlier.Counter != e.fleet.Counter || !e.fleet.At.After(e.earlier.At) {
 		return nil
 	}
-	now, counts := count(e.fleet)
-	was, known := count(e.earlier)
+	now, counts := e.fleet.Sent(campaign)
+	was, known := e.earlier.Sent(campaign)
 	perSecond := 0.0
 	if counts && known {
 		perSecond = max(0, float64(now-was)/e.fleet.At.Sub(e.earlier.At).Seconds())
@@ -247,7 +237,7 @@ func (s *State) addQuotas(e *evidence) {
 		for i, w := range q.Windows {
 			one := Window{
 				Span: notation.FormatSpan(w.Span), Seconds: w.Span.Seconds(), Limit: w.Limit, Algorithm: cmp.Or(w.Algorithm, delivery.AlgorithmSliding),
-				Anchor: w.Anchor, Denied: e.denied(id, w.Span),
+				Anchor: w.Anchor,
 			}
 			for _, state := range e.windows[id] {
 				if state.Window == i {

@@ -63,7 +63,6 @@ type Fleet struct {
 	LateCapacity, LateDestination int64
 	Counter                       string // who counts what was sent; counts of different ones cannot be compared
 	Sent                          func(campaign string) (units int64, ok bool)
-	Denied                        func(quota string, span time.Duration) (asks int64, ok bool) // as Sent is counted
 	Of                            func(c *delivery.Campaign) *hold.Board
 }
 
@@ -151,7 +150,6 @@ type Window struct {
 	Remaining *int64     `json:"remaining,omitempty" doc:"units that could be granted now"`
 	FreeAt    *time.Time `json:"free_at,omitempty" doc:"where nothing remains, when the next unit will"`
 	FullAt    *time.Time `json:"full_at,omitempty" doc:"when it would be full again if nothing more were sent"`
-	Denied    *float64   `json:"denied,omitempty" doc:"asks per second that it has reduced or denied, to all daemons, over the last seconds; an ask is of a campaign of a daemon, for as many units as it could use"`
 }
 
 // Used returns the units that the window counts.
