@@ -5,6 +5,7 @@
 -- a (turns, defaults), b (checks), c (record), d (revisions of parents), e (removals), f (rules across rows), z (numbers).
 
 -- +goose Up
+-- +goose StatementBegin
 -- The schema "pacer" exists already: the table of migrations is in it.
 
 ----------------------------------------------------------------------------------------------------------------------------------
@@ -348,7 +349,6 @@ COMMENT ON COLUMN pacer.quota_anchors.resets_at IS 'when the window begins anew'
 
 -- Daemons write what is used of all quotas at once. A foreign key, or a trigger before the commit, would let them wait for everybody who
 -- has begun to delete one.
--- +goose StatementBegin
 CREATE FUNCTION pacer.forget_usage() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -361,7 +361,6 @@ BEGIN
     END IF;
     RETURN NULL;
 END $$;
--- +goose StatementEnd
 CREATE CONSTRAINT TRIGGER z_usage AFTER DELETE ON pacer.quotas DEFERRABLE INITIALLY DEFERRED
     FOR EACH ROW EXECUTE FUNCTION pacer.forget_usage();
 CREATE TRIGGER f_usage AFTER TRUNCATE ON pacer.quotas
@@ -409,17 +408,14 @@ COMMENT ON COLUMN pacer.replays.stop IS 'somebody asks to stop it';
 ----------------------------------------------------------------------------------------------------------------------------------
 
 -- refuse raises the one clear line of a value that cannot be used, with the remedy as its hint.
--- +goose StatementBegin
 CREATE FUNCTION pacer.refuse(relation text, field text, message text, remedy text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     RAISE EXCEPTION '%', message
         USING ERRCODE = 'check_violation', SCHEMA = 'pacer', TABLE = relation, COLUMN = field, HINT = remedy;
 END $$;
--- +goose StatementEnd
 
 -- check_id refuses ids that cannot stand in a header, a key or a metric. "(unknown)" stands for jobs without a campaign in metrics and lists.
--- +goose StatementBegin
 CREATE FUNCTION pacer.check_id(relation text, field text, value text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -431,10 +427,8 @@ BEGIN
             'Choose another id.');
     END IF;
 END $$;
--- +goose StatementEnd
 
 -- check_word refuses a value that is not one of the allowed words.
--- +goose StatementBegin
 CREATE FUNCTION pacer.check_word(relation text, field text, value text, allowed text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -443,10 +437,8 @@ BEGIN
             'Use one of: ' || array_to_string(allowed, ', ') || '.');
     END IF;
 END $$;
--- +goose StatementEnd
 
 -- check_span refuses lengths of time that have no fixed length or lie outside 1 ms to 366 days.
--- +goose StatementBegin
 CREATE FUNCTION pacer.check_span(relation text, field text, value interval) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -458,7 +450,6 @@ BEGIN
             'Use days, such as ''30 days''.');
     END IF;
 END $$;
--- +goose StatementEnd
 
 ----------------------------------------------------------------------------------------------------------------------------------
 -- Checks of campaigns
@@ -466,7 +457,6 @@ END $$;
 
 -- check_rate refuses rates that the timeline cannot keep exactly. The bounds are those of the daemon. They keep every
 -- product of its slot arithmetic below 2^53.
--- +goose StatementBegin
 CREATE FUNCTION pacer.check_rate(send_rate numeric, send_per interval) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -502,11 +492,9 @@ BEGIN
         PERFORM pacer.refuse('campaigns', 'send_rate', message, remedy);
     END IF;
 END $$;
--- +goose StatementEnd
 
 -- check_campaign refuses nonsense and gives the row a new revision. A statement that changes nothing leaves the row as it is,
 -- so that it is neither recorded nor announced.
--- +goose StatementBegin
 CREATE FUNCTION pacer.check_campaign() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -565,10 +553,8 @@ BEGIN
     NEW.updated_at := now();
     RETURN NEW;
 END $$;
--- +goose StatementEnd
 
 -- refuse_schedule gives an example as the remedy.
--- +goose StatementBegin
 CREATE FUNCTION pacer.refuse_schedule(field text, message text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -576,10 +562,8 @@ BEGIN
         WHEN 'ramp' THEN 'Use {"start": 10, "add": 5, "every": "1 minute"}, or "factor": 1.5 instead of "add"; null for none.'
         ELSE 'Use [{"days": ["mon", "tue"], "from": "09:00", "to": "21:00"}]; without days, every day; null for always.' END);
 END $$;
--- +goose StatementEnd
 
 -- ramp_number reads a number of a ramp, which must be above a bound and have at most six decimals.
--- +goose StatementBegin
 CREATE FUNCTION pacer.ramp_number(ramp jsonb, name text, above numeric) RETURNS numeric
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -596,10 +580,8 @@ BEGIN
     END IF;
     RETURN value;
 END $$;
--- +goose StatementEnd
 
 -- check_ramp refuses ramps that do not lead to the rate. The bounds are those of the daemon.
--- +goose StatementBegin
 CREATE FUNCTION pacer.check_ramp(ramp jsonb, send_rate numeric, send_per interval) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -648,10 +630,8 @@ BEGIN
             'Use a larger step, and a longer every.');
     END IF;
 END $$;
--- +goose StatementEnd
 
 -- check_hours refuses active hours that are not a list of spans of the wall clock.
--- +goose StatementBegin
 CREATE FUNCTION pacer.check_hours(hours jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -685,10 +665,8 @@ BEGIN
         END IF;
     END LOOP;
 END $$;
--- +goose StatementEnd
 
 -- check_zone refuses abbreviations and rules of time zones: the server accepts them, daemons do not.
--- +goose StatementBegin
 CREATE FUNCTION pacer.check_zone(zone text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -698,11 +676,9 @@ BEGIN
             'Use a name such as ''Europe/Moscow'' or ''UTC''.');
     END IF;
 END $$;
--- +goose StatementEnd
 
 -- check_schedule checks what changed in a schedule. It runs after check_campaign, which checks the rate. To list the zones takes
 -- the server tens of milliseconds, so a zone that another campaign uses is not looked up again.
--- +goose StatementBegin
 CREATE FUNCTION pacer.check_schedule() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -741,10 +717,8 @@ BEGIN
     END IF;
     RETURN NEW;
 END $$;
--- +goose StatementEnd
 
 -- check_pause ends a pause whose campaign gets another status, and refuses a time that no pause goes with.
--- +goose StatementBegin
 CREATE FUNCTION pacer.check_pause() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -761,13 +735,11 @@ BEGIN
     END IF;
     RETURN NEW;
 END $$;
--- +goose StatementEnd
 CREATE TRIGGER a_pause BEFORE INSERT OR UPDATE ON pacer.campaigns
     FOR EACH ROW WHEN (NEW.paused_until IS NOT NULL) EXECUTE FUNCTION pacer.check_pause();
 
 -- resume_due ends the pauses that are over and returns their number. Rows that another transaction holds are left for the next call.
 -- Daemons call it, so nothing has to run in the database.
--- +goose StatementBegin
 CREATE FUNCTION pacer.resume_due() RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -779,14 +751,12 @@ BEGIN
     GET DIAGNOSTICS resumed = ROW_COUNT;
     RETURN resumed;
 END $$;
--- +goose StatementEnd
 
 ----------------------------------------------------------------------------------------------------------------------------------
 -- Checks of quotas, their windows and links
 ----------------------------------------------------------------------------------------------------------------------------------
 
 -- place_quota gives a new quota a shard unless it names one.
--- +goose StatementBegin
 CREATE FUNCTION pacer.place_quota() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -801,12 +771,10 @@ BEGIN
     END IF;
     RETURN NEW;
 END $$;
--- +goose StatementEnd
 CREATE TRIGGER a_place BEFORE INSERT ON pacer.quotas
     FOR EACH ROW EXECUTE FUNCTION pacer.place_quota();
 
 -- check_store keeps every quota on a shard that exists.
--- +goose StatementBegin
 CREATE FUNCTION pacer.check_store() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -822,12 +790,10 @@ BEGIN
     END IF;
     RETURN NEW;
 END $$;
--- +goose StatementEnd
 CREATE TRIGGER b_check BEFORE INSERT OR UPDATE ON pacer.store
     FOR EACH ROW EXECUTE FUNCTION pacer.check_store();
 
 -- check_quota does for quotas what check_campaign does for campaigns.
--- +goose StatementBegin
 CREATE FUNCTION pacer.check_quota() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -872,10 +838,8 @@ BEGIN
     NEW.updated_at := now();
     RETURN NEW;
 END $$;
--- +goose StatementEnd
 
 -- check_coverage refuses what a quota cannot cover.
--- +goose StatementBegin
 CREATE FUNCTION pacer.check_coverage() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -892,11 +856,9 @@ BEGIN
     END IF;
     RETURN NEW;
 END $$;
--- +goose StatementEnd
 
 -- check_algorithm refuses windows that their algorithm cannot keep. It runs before check_window, which checks what all windows
 -- have in common. A zone is looked up when its anchor is written, and not again: names of zones come and go.
--- +goose StatementBegin
 CREATE FUNCTION pacer.check_algorithm() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -938,12 +900,10 @@ BEGIN
     END IF;
     RETURN NEW;
 END $$;
--- +goose StatementEnd
 CREATE TRIGGER a_algorithm BEFORE INSERT OR UPDATE ON pacer.quota_windows
     FOR EACH ROW EXECUTE FUNCTION pacer.check_algorithm();
 
 -- check_window refuses windows that the quota engine cannot keep.
--- +goose StatementBegin
 CREATE FUNCTION pacer.check_window() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -966,13 +926,11 @@ BEGIN
     END IF;
     RETURN NEW;
 END $$;
--- +goose StatementEnd
 CREATE TRIGGER b_check BEFORE INSERT OR UPDATE ON pacer.quota_windows
     FOR EACH ROW EXECUTE FUNCTION pacer.check_window();
 
 -- check_spend refuses limits too great to be spent evenly. It runs when the transaction commits, because several statements, in any
 -- order, write a quota and its windows.
--- +goose StatementBegin
 CREATE FUNCTION pacer.check_spend() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -993,14 +951,12 @@ BEGIN
     END IF;
     RETURN NULL;
 END $$;
--- +goose StatementEnd
 CREATE CONSTRAINT TRIGGER c_spend AFTER INSERT OR UPDATE OF spend ON pacer.quotas DEFERRABLE INITIALLY DEFERRED
     FOR EACH ROW WHEN (NEW.spend = 'even') EXECUTE FUNCTION pacer.check_spend();
 CREATE CONSTRAINT TRIGGER c_spend AFTER INSERT OR UPDATE ON pacer.quota_windows DEFERRABLE INITIALLY DEFERRED
     FOR EACH ROW WHEN (NEW.max_units > 68719476736) EXECUTE FUNCTION pacer.check_spend();
 
 -- check_key refuses what a keyed quota cannot have for a value of its key.
--- +goose StatementBegin
 CREATE FUNCTION pacer.check_key() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -1014,12 +970,10 @@ BEGIN
     END IF;
     RETURN NEW;
 END $$;
--- +goose StatementEnd
 CREATE TRIGGER b_check BEFORE INSERT OR UPDATE ON pacer.quota_keys
     FOR EACH ROW EXECUTE FUNCTION pacer.check_key();
 
 -- check_link bounds how many quotas a campaign may have.
--- +goose StatementBegin
 CREATE FUNCTION pacer.check_link() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -1030,13 +984,11 @@ BEGIN
     END IF;
     RETURN NEW;
 END $$;
--- +goose StatementEnd
 CREATE TRIGGER b_check BEFORE INSERT OR UPDATE ON pacer.campaign_quotas
     FOR EACH ROW EXECUTE FUNCTION pacer.check_link();
 
 -- spread returns the quotas of a campaign with their shards if the shards are several, and null otherwise. A take is one script in one
 -- shard. Quotas of mode eventual are not counted in a shard.
--- +goose StatementBegin
 CREATE FUNCTION pacer.spread(campaign text) RETURNS text
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     SELECT string_agg(format('%s in shard %s', q.id, q.shard), ', ' ORDER BY q.id COLLATE "C")
@@ -1044,20 +996,16 @@ LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     WHERE l.campaign_id = campaign AND q.mode <> 'eventual' AND q.per IS NULL
     HAVING count(DISTINCT q.shard) > 1
 $$;
--- +goose StatementEnd
 
 -- spread_remedy is the hint of an error about such a campaign.
--- +goose StatementBegin
 CREATE FUNCTION pacer.spread_remedy() RETURNS text
 LANGUAGE sql IMMUTABLE AS $$
     SELECT 'Create the quotas of a campaign in one shard, by pacer quota set NEW --with QUOTA or by '
         'INSERT INTO pacer.quotas (id, shard), and link those.'
 $$;
--- +goose StatementEnd
 
 -- check_links refuses links by which the quotas of a campaign would live in several shards. It runs after the statement, which may
 -- replace several links.
--- +goose StatementBegin
 CREATE FUNCTION pacer.check_links() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -1076,14 +1024,12 @@ BEGIN
     END IF;
     RETURN NULL;
 END $$;
--- +goose StatementEnd
 CREATE TRIGGER f_spread_insert AFTER INSERT ON pacer.campaign_quotas REFERENCING NEW TABLE AS changed
     FOR EACH STATEMENT EXECUTE FUNCTION pacer.check_links();
 CREATE TRIGGER f_spread_update AFTER UPDATE ON pacer.campaign_quotas REFERENCING NEW TABLE AS changed
     FOR EACH STATEMENT EXECUTE FUNCTION pacer.check_links();
 
 -- check_spread refuses a change of a quota's mode by which the quotas of a campaign would live in several shards.
--- +goose StatementBegin
 CREATE FUNCTION pacer.check_spread() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -1100,7 +1046,6 @@ BEGIN
     END IF;
     RETURN NULL;
 END $$;
--- +goose StatementEnd
 CREATE TRIGGER f_spread AFTER UPDATE OF mode ON pacer.quotas
     FOR EACH ROW WHEN (OLD.mode = 'eventual' AND NEW.mode <> 'eventual') EXECUTE FUNCTION pacer.check_spread();
 
@@ -1109,7 +1054,6 @@ CREATE TRIGGER f_spread AFTER UPDATE OF mode ON pacer.quotas
 ----------------------------------------------------------------------------------------------------------------------------------
 
 -- check_destination refuses nonsense and gives the row a new revision, as check_campaign does.
--- +goose StatementBegin
 CREATE FUNCTION pacer.check_destination() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -1178,11 +1122,9 @@ BEGIN
     NEW.updated_at := now();
     RETURN NEW;
 END $$;
--- +goose StatementEnd
 
 -- renew_destination counts how often a destination began anew. By its count a daemon notices a destination that was disabled and enabled
 -- again, or moved away and back, between two reads. A change of who disabled it empties ended_at.
--- +goose StatementBegin
 CREATE FUNCTION pacer.renew_destination() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -1197,7 +1139,6 @@ BEGIN
     END IF;
     RETURN NEW;
 END $$;
--- +goose StatementEnd
 CREATE TRIGGER b_renew BEFORE UPDATE ON pacer.destinations FOR EACH ROW
     WHEN ((NEW.url, NEW.headers, NEW.secrets, NEW.sink, NEW.disabled_at, NEW.disabled_reason, NEW.renewed, NEW.ended_at)
         IS DISTINCT FROM (OLD.url, OLD.headers, OLD.secrets, OLD.sink, OLD.disabled_at, OLD.disabled_reason, OLD.renewed, OLD.ended_at))
@@ -1208,7 +1149,6 @@ CREATE TRIGGER b_renew BEFORE UPDATE ON pacer.destinations FOR EACH ROW
 -- destinations_fail notes since when each of the destinations has failed, null for one that works again. An earlier time stays. A daemon
 -- that disables a destination may miss a success that another daemon is about to note, so a success that is noted within a minute enables
 -- what a daemon has disabled.
--- +goose StatementBegin
 CREATE FUNCTION pacer.destinations_fail(ids text[], since timestamptz[]) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -1221,10 +1161,8 @@ BEGIN
     WHERE d.id = f.id AND (d.disabled_at IS NULL AND (d.failing_since IS NULL) <> (f.since IS NULL)
         OR f.since IS NULL AND d.ended_at > clock_timestamp() - interval '1 minute');
 END $$;
--- +goose StatementEnd
 
 -- disable_destination disables a destination if its revision is still the one that the daemon has seen.
--- +goose StatementBegin
 CREATE FUNCTION pacer.disable_destination(destination text, seen bigint, reason text) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -1237,7 +1175,6 @@ BEGIN
     WHERE d.id = destination AND d.revision = seen AND d.disabled_at IS NULL;
     RETURN FOUND;
 END $$;
--- +goose StatementEnd
 
 ----------------------------------------------------------------------------------------------------------------------------------
 -- Changes take turns, are recorded, numbered and announced
@@ -1246,14 +1183,12 @@ END $$;
 -- take_turn serialises transactions that change quotas, windows and links, because rules about them concern several rows. It fires before
 -- the statement touches a row, so that two transactions cannot each hold a row that the other wants while one of them waits here. Deleting
 -- a campaign deletes its links. Changes of campaigns do not take turns.
--- +goose StatementBegin
 CREATE FUNCTION pacer.take_turn() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM 1 FROM pacer.store FOR UPDATE;
     RETURN NULL;
 END $$;
--- +goose StatementEnd
 CREATE TRIGGER a_turn BEFORE DELETE OR TRUNCATE ON pacer.campaigns
     FOR EACH STATEMENT EXECUTE FUNCTION pacer.take_turn();
 CREATE TRIGGER a_turn BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON pacer.quotas
@@ -1270,7 +1205,6 @@ CREATE TRIGGER a_turn BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON pacer.sto
 -- record_change runs with the rights of the owner, so that a role that may change a campaign can neither skip nor forge the record.
 -- Inside such a function current_user is the owner. The role that the session has set, or else the session's user, made the change.
 -- What triggers and daemons keep in a row is no change of a person: it is announced, not recorded.
--- +goose StatementBegin
 CREATE FUNCTION pacer.record_change() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -1293,7 +1227,6 @@ BEGIN
     END IF;
     RETURN NULL;
 END $$;
--- +goose StatementEnd
 CREATE TRIGGER c_record AFTER INSERT OR UPDATE OR DELETE ON pacer.quota_windows
     FOR EACH ROW EXECUTE FUNCTION pacer.record_change();
 CREATE TRIGGER c_record AFTER INSERT OR UPDATE OR DELETE ON pacer.quota_keys
@@ -1304,7 +1237,6 @@ CREATE TRIGGER c_record AFTER INSERT OR UPDATE OR DELETE ON pacer.store
     FOR EACH ROW EXECUTE FUNCTION pacer.record_change();
 
 -- provisional_revision makes a new revision provisional: below 0.
--- +goose StatementBegin
 CREATE FUNCTION pacer.provisional_revision() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -1313,11 +1245,9 @@ BEGIN
     END IF;
     RETURN NEW;
 END $$;
--- +goose StatementEnd
 
 -- number_campaigns runs for each changed row when the transaction commits. The first row's call numbers all rows of the transaction: of the
 -- rows below 0, a transaction sees only its own.
--- +goose StatementBegin
 CREATE FUNCTION pacer.number_campaigns() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -1327,12 +1257,10 @@ BEGIN
     END IF;
     RETURN NULL;
 END $$;
--- +goose StatementEnd
 CREATE CONSTRAINT TRIGGER z_number AFTER INSERT OR UPDATE ON pacer.campaigns DEFERRABLE INITIALLY DEFERRED
     FOR EACH ROW WHEN (NEW.revision < 0) EXECUTE FUNCTION pacer.number_campaigns();
 
 -- number_quotas does for quotas what number_campaigns does for campaigns.
--- +goose StatementBegin
 CREATE FUNCTION pacer.number_quotas() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -1342,12 +1270,10 @@ BEGIN
     END IF;
     RETURN NULL;
 END $$;
--- +goose StatementEnd
 CREATE CONSTRAINT TRIGGER z_number AFTER INSERT OR UPDATE ON pacer.quotas DEFERRABLE INITIALLY DEFERRED
     FOR EACH ROW WHEN (NEW.revision < 0) EXECUTE FUNCTION pacer.number_quotas();
 
 -- number_destinations does for destinations what number_campaigns does for campaigns.
--- +goose StatementBegin
 CREATE FUNCTION pacer.number_destinations() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -1357,13 +1283,11 @@ BEGIN
     END IF;
     RETURN NULL;
 END $$;
--- +goose StatementEnd
 CREATE CONSTRAINT TRIGGER z_number AFTER INSERT OR UPDATE ON pacer.destinations DEFERRABLE INITIALLY DEFERRED
     FOR EACH ROW WHEN (NEW.revision < 0) EXECUTE FUNCTION pacer.number_destinations();
 
 -- The row triggers of the three tables that have revisions. A row is numbered by an update, made by a trigger, that takes its revision from
 -- below 0 to above and changes nothing else. That update is not checked, recorded or announced again.
--- +goose StatementBegin
 DO $$
 DECLARE
     t       record;
@@ -1387,11 +1311,9 @@ BEGIN
             t.name, t.moment, t.relation, changes, t.function);
     END LOOP;
 END $$;
--- +goose StatementEnd
 
 -- bump_quotas gives the quotas whose windows a statement changed a new revision. Rows whose revision is provisional get a final one anyway.
 -- Any other value than the old revision will do: the row's own trigger takes the next one.
--- +goose StatementBegin
 CREATE FUNCTION pacer.bump_quotas() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -1404,7 +1326,6 @@ BEGIN
     END IF;
     RETURN NULL;
 END $$;
--- +goose StatementEnd
 CREATE TRIGGER d_bump_insert AFTER INSERT ON pacer.quota_windows REFERENCING NEW TABLE AS changed
     FOR EACH STATEMENT EXECUTE FUNCTION pacer.bump_quotas();
 CREATE TRIGGER d_bump_update AFTER UPDATE ON pacer.quota_windows REFERENCING OLD TABLE AS before NEW TABLE AS after
@@ -1419,7 +1340,6 @@ CREATE TRIGGER d_bump_delete AFTER DELETE ON pacer.quota_keys REFERENCING OLD TA
     FOR EACH STATEMENT EXECUTE FUNCTION pacer.bump_quotas();
 
 -- bump_campaigns does the same for the campaigns that a statement linked or unlinked.
--- +goose StatementBegin
 CREATE FUNCTION pacer.bump_campaigns() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -1432,7 +1352,6 @@ BEGIN
     END IF;
     RETURN NULL;
 END $$;
--- +goose StatementEnd
 CREATE TRIGGER d_bump_insert AFTER INSERT ON pacer.campaign_quotas REFERENCING NEW TABLE AS changed
     FOR EACH STATEMENT EXECUTE FUNCTION pacer.bump_campaigns();
 CREATE TRIGGER d_bump_update AFTER UPDATE ON pacer.campaign_quotas REFERENCING OLD TABLE AS before NEW TABLE AS after
@@ -1442,7 +1361,6 @@ CREATE TRIGGER d_bump_delete AFTER DELETE ON pacer.campaign_quotas REFERENCING O
 
 -- number_removal does for a deletion what number_campaigns does for a change, once in a transaction. No row is left to carry the number.
 -- A daemon that sees the number move reads everything again.
--- +goose StatementBegin
 CREATE FUNCTION pacer.number_removal() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -1450,7 +1368,6 @@ BEGIN
     PERFORM pg_notify('pacer_catalog', TG_TABLE_NAME);
     RETURN NULL;
 END $$;
--- +goose StatementEnd
 CREATE CONSTRAINT TRIGGER z_removed AFTER DELETE ON pacer.campaigns DEFERRABLE INITIALLY DEFERRED
     FOR EACH ROW EXECUTE FUNCTION pacer.number_removal();
 CREATE CONSTRAINT TRIGGER z_removed AFTER DELETE ON pacer.quotas DEFERRABLE INITIALLY DEFERRED
@@ -1459,7 +1376,6 @@ CREATE CONSTRAINT TRIGGER z_removed AFTER DELETE ON pacer.destinations DEFERRABL
     FOR EACH ROW EXECUTE FUNCTION pacer.number_removal();
 
 -- note_removal does for TRUNCATE what number_removal does for DELETE.
--- +goose StatementBegin
 CREATE FUNCTION pacer.note_removal() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -1467,7 +1383,6 @@ BEGIN
     PERFORM pg_notify('pacer_catalog', TG_TABLE_NAME);
     RETURN NULL;
 END $$;
--- +goose StatementEnd
 CREATE TRIGGER e_removed AFTER TRUNCATE ON pacer.campaigns
     FOR EACH STATEMENT EXECUTE FUNCTION pacer.note_removal();
 CREATE TRIGGER e_removed AFTER TRUNCATE ON pacer.quotas
@@ -1482,7 +1397,6 @@ CREATE TRIGGER e_removed AFTER TRUNCATE ON pacer.destinations
     FOR EACH STATEMENT EXECUTE FUNCTION pacer.note_removal();
 
 -- prune_changes deletes the oldest rows, a few at a time and faster than they come. It skips rows that another transaction deletes.
--- +goose StatementBegin
 CREATE FUNCTION pacer.prune_changes() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -1492,7 +1406,6 @@ BEGIN
         WHERE o."when" < now() - (SELECT s.changes_kept FROM pacer.store s));
     RETURN NULL;
 END $$;
--- +goose StatementEnd
 CREATE TRIGGER prune AFTER INSERT ON pacer.campaign_changes
     FOR EACH ROW WHEN (NEW.change % 16 = 0) EXECUTE FUNCTION pacer.prune_changes();
 
@@ -1502,7 +1415,6 @@ CREATE TRIGGER prune AFTER INSERT ON pacer.campaign_changes
 
 -- record_adjustment is called in the transaction in which the count of a window is corrected in the store, with the minute of the store's
 -- clock. What is added enters the ledger, from which lost windows are rebuilt.
--- +goose StatementBegin
 CREATE FUNCTION pacer.record_adjustment(quota text, span interval, before bigint, after bigint, reason text, minute bigint)
 RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

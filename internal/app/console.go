@@ -59,8 +59,11 @@ func (d *Daemon) newSite() (*console.Site, error) {
 	sources := d.parts.sources(d.parts.Redis, d.limits, admin)
 	sources.Snapshot, sources.Refresh = d.parts.Catalog.Snapshot, d.parts.Catalog.Refresh
 	sources.Degraded, sources.Stores = d.health.degraded, d.health.list
-	sources.Windows = func(context.Context, []*delivery.Quota) ([]delivery.WindowState, error) {
-		return d.gauges.Latest(), nil
+	sources.Windows = func(ctx context.Context, quotas []*delivery.Quota) ([]delivery.WindowState, error) {
+		if latest := d.gauges.Latest(); latest != nil {
+			return latest, nil
+		}
+		return d.limits.Peek(ctx, quotas)
 	}
 	return d.parts.site(sources, d.parts.Registry), nil
 }

@@ -136,18 +136,18 @@ func NewDaemon(parts Parts) (*Daemon, error) {
 	d := &Daemon{parts: parts, log: parts.Log, ending: make(chan struct{}), stages: [stages]runs{{}, {}, {}}}
 	parts.Catalogued = parts.Catalog.Snapshot
 	showBuild(parts.Registry)
+	leads := func() bool { return d.progress.Leads() }
 	var err error
 	if d.limits, err = limits.New(limits.Options{
 		Shards: parts.Redis, KeyPrefix: cfg.Redis.KeyPrefix, Ledger: parts.Ledger, Quotas: parts.quotas,
-		Leads: func() bool { return d.progress.Leads() }, Fleet: func() int { return d.progress.Fleet() },
+		Leads: leads, Fleet: func() int { return d.progress.Fleet() },
 		Eventual: eventual.Options{
 			Roots: parts.Roots, Sync: cfg.Eventual.Sync, LowBurst: cfg.Eventual.LowBurst, HighBurst: cfg.Eventual.HighBurst,
 		}, Logger: parts.Log, Registerer: parts.Registry,
 	}); err != nil {
 		return nil, err
 	}
-	windows := limits.NewSharedWindows(d.limits, func() bool { return d.progress.Leads() })
-	d.gauges = limits.NewGauges(windows, parts.Catalog.Snapshot, parts.Log, parts.Registry)
+	d.gauges = limits.NewGauges(d.limits, parts.Catalog.Snapshot, leads, parts.Log, parts.Registry)
 	showThrottle(parts.Registry, parts.Kafka)
 	if d.sinks, err = sink.New(sink.Options{
 		Default: cfg.DefaultSink, Sinks: parts.Sinks, Logger: parts.Log, Registerer: parts.Registry,

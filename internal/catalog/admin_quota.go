@@ -148,11 +148,6 @@ func ParseWindows(text string) ([]delivery.Window, error) {
 	return windows, model.CheckWindows(windows)
 }
 
-// ListQuotas returns all quotas in the order of their ids.
-func (a *Admin) ListQuotas(ctx context.Context) ([]QuotaRow, error) {
-	return ask(ctx, a, func(ctx context.Context, pool *pgxpool.Pool) ([]QuotaRow, error) { return queryQuotas(ctx, pool, "") })
-}
-
 // GetQuota returns one quota.
 func (a *Admin) GetQuota(ctx context.Context, id string) (QuotaRow, error) {
 	return ask(ctx, a, func(ctx context.Context, pool *pgxpool.Pool) (QuotaRow, error) { return oneQuota(ctx, pool, id) })

@@ -178,7 +178,7 @@ func TestAdminQuotas(t *testing.T) {
 	if empty := set(""); len(empty.Windows) != 0 {
 		t.Errorf("%+v", empty)
 	}
-	if all, err := a.ListQuotas(ctx); err != nil || len(all) != 1 || all[0].ID != "smev" {
+	if all, err := listQuotas(ctx, a); err != nil || len(all) != 1 || all[0].ID != "smev" {
 		t.Errorf("%+v, %v", all, err)
 	}
 }
@@ -236,9 +236,14 @@ func TestAdminRefuses(t *testing.T) {
 		_, err := a.SetQuota(ctx, "q", c)
 		line(t, err, ErrInvalid, name)
 	}
-	if all, err := a.ListQuotas(ctx); err != nil || len(all) != 0 {
+	if all, err := listQuotas(ctx, a); err != nil || len(all) != 0 {
 		t.Errorf("something was written: %+v, %v", all, err)
 	}
+}
+
+// listQuotas reads all quotas in the order of their ids.
+func listQuotas(ctx context.Context, a *Admin) ([]QuotaRow, error) {
+	return ask(ctx, a, func(ctx context.Context, pool *pgxpool.Pool) ([]QuotaRow, error) { return queryQuotas(ctx, pool, "") })
 }
 
 // line checks that an error is of a kind and is one line, without codes.

@@ -472,9 +472,24 @@ func (e memoryEditor) cover(quota, mode, unit string, rollout int64) {
 
 func rateOf(n int64) delivery.Rate { return delivery.PerSecond(n) }
 
-// endpoint writes what a person at psql would.
-func (e memoryEditor) endpoint(row delivery.Destination) { e.m.PutEndpoint(row) }
-func (e memoryEditor) removeEndpoint(id string)          { e.m.RemoveEndpoint(id) }
+// endpoint does what the triggers of the database do.
+func (e memoryEditor) endpoint(row delivery.Destination) {
+	e.m.change(func(s *state, revision int64) {
+		if before := s.endpoints.rows[row.ID]; before != nil {
+			row.Renewed = before.row.Renewed
+			if b := before.row; b.Disabled() && !row.Disabled() || b.URL != row.URL || b.Sink != row.Sink || !slices.Equal(b.Headers, row.Headers) ||
+				!slices.Equal(b.Secrets, row.Secrets) {
+				row.Renewed++
+			}
+		}
+		row.Revision = revision
+		s.endpoints.put(&endpointEntry{row: &row})
+	})
+}
+
+func (e memoryEditor) removeEndpoint(id string) {
+	e.m.change(func(s *state, _ int64) { s.endpoints.remove(id) })
+}
 
 type sqlEditor struct {
 	t    *testing.T

@@ -77,26 +77,6 @@ func (m *Memory) PutQuota(q delivery.Quota) {
 	})
 }
 
-// PutEndpoint creates or replaces a destination. Its revision is ignored.
-func (m *Memory) PutEndpoint(e delivery.Destination) {
-	m.change(func(s *state, revision int64) {
-		if before := s.endpoints.rows[e.ID]; before != nil {
-			e.Renewed = before.row.Renewed
-			if b := before.row; b.Disabled() && !e.Disabled() || b.URL != e.URL || b.Sink != e.Sink || !slices.Equal(b.Headers, e.Headers) ||
-				!slices.Equal(b.Secrets, e.Secrets) {
-				e.Renewed++
-			}
-		}
-		e.Revision = revision
-		s.endpoints.put(&endpointEntry{row: &e})
-	})
-}
-
-// RemoveEndpoint deletes a destination.
-func (m *Memory) RemoveEndpoint(id string) {
-	m.change(func(s *state, _ int64) { s.endpoints.remove(id) })
-}
-
 // SetRate changes the rate of a campaign; it returns false if there is no such campaign.
 func (m *Memory) SetRate(campaign string, rate delivery.Rate) bool {
 	return m.alter(campaign, func(c *delivery.Campaign) { c.Rate = rate })

@@ -52,7 +52,7 @@ func TestShards(t *testing.T) {
 			t.Fatalf("a quota has moved: %+v", q)
 		}
 	}
-	rows, err := a.ListQuotas(ctx)
+	rows, err := listQuotas(ctx, a)
 	if err != nil {
 		t.Fatal(err)
 	}

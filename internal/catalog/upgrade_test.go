@@ -73,7 +73,7 @@ func readBack(ctx context.Context, p *Postgres, what string) (any, error) {
 	case "campaigns":
 		return a.ListCampaigns(ctx)
 	case "quotas":
-		return a.ListQuotas(ctx)
+		return listQuotas(ctx, a)
 	case "destinations":
 		return a.DestinationsAfter(ctx, "", 1000)
 	case "positions":

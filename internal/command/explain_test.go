@@ -15,9 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/pacer/pacer/internal/config"
-	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/hold"
 	"github.com/pacer/pacer/internal/limits"
 	"github.com/pacer/pacer/internal/progress"
 	"github.com/pacer/pacer/internal/shards"
@@ -57,8 +55,8 @@ func (d *desk) engine(addr string) *limits.Engine {
 	return engine
 }
 
-// useUp lets a campaign take from its quotas until they refuse it, and returns what it was granted.
-func (d *desk) useUp(engine *limits.Engine, id string, q *delivery.Quota) (granted []delivery.Grant) {
+// useUp lets a campaign take from its quotas until they refuse it.
+func (d *desk) useUp(engine *limits.Engine, id string, q *delivery.Quota) {
 	d.t.Helper()
 	c := &delivery.Campaign{ID: id, Revision: 1, Status: delivery.StatusActive, Rate: delivery.PerSecond(1000), PriorityWeight: 1, Quotas: []*delivery.Quota{q}}
 	for range 50 {
@@ -68,17 +66,12 @@ func (d *desk) useUp(engine *limits.Engine, id string, q *delivery.Quota) (grant
 		if err != nil {
 			d.t.Fatal(err)
 		}
-		g := reply.Items[0]
-		if g.Units > 0 {
-			granted = append(granted, g.Grant())
-		}
-		if g.Bound == delivery.BindQuota && g.Units == 0 {
-			return granted
+		if g := reply.Items[0]; g.Bound == delivery.BindQuota && g.Units == 0 {
+			return
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
 	d.t.Fatal("the quota is not used up")
-	return nil
 }
 
 // tell tells what a daemon tells that has a job of each of the campaigns in memory.
@@ -160,42 +153,6 @@ func TestWhyItSendsNothing(t *testing.T) {
 	}
 	if code, _, stderr := d.fails("explain nothing"); code != 1 || !strings.Contains(stderr, "pacer campaign create nothing") {
 		t.Errorf("of a campaign that is not there: code %d, %s", code, stderr)
-	}
-}
-
-// TestUnitsThatWereHandedBack: they lie until the campaign asks again, and it is said that it will.
-func TestUnitsThatWereHandedBack(t *testing.T) {
-	store := testservices.FreshRedis(t)
-	d := newDesk(t, store.Addr)
-	d.sinks()
-	d.run("quota set provider --window 5/1h")
-	d.run("campaign create spring --rate 10 --quota provider")
-	q := &delivery.Quota{ID: "provider", Revision: 1, Windows: []delivery.Window{{Span: time.Hour, Limit: 5}}}
-	engine := d.engine(store.Addr)
-	granted := d.useUp(engine, "other", q)
-	d.useUp(engine, "spring", q)
-	look := func() (held view.Held) {
-		t.Helper()
-		var shown explanation
-		if err := json.Unmarshal([]byte(d.run("explain spring --json")), &shown); err != nil || shown.Held == nil {
-			t.Fatal(err)
-		}
-		return *shown.Held
-	}
-	d.tell(store.Addr, "spring")
-	if a := look(); a.Cause != string(hold.Quota) || time.Until(*a.Until) < 50*time.Minute {
-		t.Errorf("used up: %s, until %s", a.Why, a.Until)
-	}
-	if err := engine.Refund(t.Context(), granted); err != nil {
-		t.Fatal(err)
-	}
-	a := look()
-	if a.Cause != string(hold.Share) || time.Until(*a.Until) > 14*time.Second || !strings.HasPrefix(a.Why, "its quota provider had too few units for it when it last asked, at 20") ||
-		!strings.HasSuffix(a.Why, "; now it has 5") || !strings.HasPrefix(a.Remedy, "wait: it asks again by 20") {
-		t.Errorf("handed back: %s; to do: %s; until %s", a.Why, a.Remedy, a.Until)
-	}
-	if shown := d.run("quota show provider"); !strings.Contains(shown, "UNITS ARE KEPT FOR") || !strings.Contains(shown, "\nspring ") {
-		t.Errorf("it is not shown for whom units are kept: %s", shown)
 	}
 }
 

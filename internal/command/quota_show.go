@@ -1,7 +1,6 @@
 package command
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net/url"
@@ -11,7 +10,6 @@ import (
 	"github.com/pacer/pacer/internal/config"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/limits"
 )
 
 // quotaView is the output of `quota show`: the quota, the state of its windows and its campaigns.
@@ -19,7 +17,6 @@ type quotaView struct {
 	*catalog.QuotaRow
 	State  []windowView   `json:"state"`
 	Note   string         `json:"note,omitempty"` // why the state lacks counts
-	Claims []limits.Claim `json:"claims"`
 	UsedBy []campaignView `json:"used_by"`
 }
 
@@ -52,7 +49,7 @@ func (c *cli) showQuota(ctx context.Context, id string) error {
 	if err := api.get(ctx, quotaPath(id), nil, &q); err != nil {
 		return err
 	}
-	v := &quotaView{QuotaRow: quotaRow(&q), State: []windowView{}, Note: q.Unknown, Claims: append([]limits.Claim{}, q.Claims...), UsedBy: []campaignView{}}
+	v := &quotaView{QuotaRow: quotaRow(&q), State: []windowView{}, Note: q.Unknown, UsedBy: []campaignView{}}
 	for _, w := range q.Windows {
 		v.State = append(v.State, windowView{Span: w.Span, Limit: w.Limit, Remaining: w.Remaining, ResetAt: w.FullAt, NextAt: w.FreeAt})
 	}
@@ -104,13 +101,6 @@ func (v *quotaView) print(p *printer) {
 	}
 	if v.Note != "" {
 		p.line("what remains is not known: %s", v.Note)
-	}
-	if len(v.Claims) > 0 {
-		p.line("")
-		p.line("UNITS ARE KEPT FOR\tUNITS\tASKED AT\tASKS AGAIN BY")
-	}
-	for _, one := range v.Claims {
-		p.line("%s\t%d\t%s\t%s", cmp.Or(one.Campaign, "several on daemon "+one.Daemon), one.Units, one.Asked.Format(preciseTime), one.Due.Format(preciseTime))
 	}
 	if len(v.UsedBy) > 0 {
 		p.line("")

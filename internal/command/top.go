@@ -96,7 +96,7 @@ func (r *client) frame(ctx context.Context, filter string) (*top.Frame, error) {
 	if err := pages(ctx, r, "quotas", url.Values{}, func(q *view.Quota) {
 		for i := range q.Windows {
 			w := &q.Windows[i]
-			f.Quotas = append(f.Quotas, top.QuotaRow{Quota: q.ID, Window: w.Span, Remaining: number(w.Remaining), Limit: float64(w.Limit), Denied: w.Denied})
+			f.Quotas = append(f.Quotas, top.QuotaRow{Quota: q.ID, Window: w.Span, Remaining: number(w.Remaining), Limit: float64(w.Limit)})
 		}
 	}); err != nil {
 		return nil, err

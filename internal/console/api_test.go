@@ -67,7 +67,6 @@ func TestHistoryOfACampaign(t *testing.T) {
 			sent, sends := 80*int64(time.Since(began)/time.Second), !idle.Load()
 			return &view.Fleet{
 				At: time.Now(), Counter: "leader", Sent: func(id string) (int64, bool) { return sent, sends && id == "spring" },
-				Denied: func(string, time.Duration) (int64, bool) { return 0, false },
 				Of: func(c *delivery.Campaign) *hold.Board {
 					if c.ID == "spring" && sends {
 						return &hold.Board{Waiting: 500}
@@ -190,15 +189,6 @@ func TestLiveEvents(t *testing.T) {
 				t.Errorf("%s: %.300q", of, data)
 			}
 			leave()
-		}
-		events, leave = watch(t, h, "/api/v1/live?of=quotas")
-		time.Sleep(time.Second)
-		if said := events(); !strings.Contains(said, `"denied":4`) {
-			t.Errorf("what a window denies: %.300q", said)
-		}
-		leave()
-		if _, page, _ := get(t, h, "/quotas"); !strings.Contains(page, `<td class="n" data-label="Denied/s">4</td>`) {
-			t.Errorf("the page of quotas: %.3000s", page)
 		}
 		events, leave = watch(t, h, "/api/v1/live?of=replays")
 		defer leave()

@@ -13,8 +13,6 @@ import (
 
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/hold"
-	"github.com/pacer/pacer/internal/limits"
 )
 
 // TestPageOfACampaign: its last hour, its days to come, its dead letters by reason and its last changes are on the page itself.
@@ -98,34 +96,6 @@ func TestPreviewOfASchedule(t *testing.T) {
 			t.Errorf("%s: %v", tt.of.ID, phases)
 		}
 	}
-}
-
-// TestUnitsThatACampaignWaitsFor: a campaign that a quota has refused is held by that, which only its own page and the API ask about, and
-// not more often than once in two seconds.
-func TestUnitsThatACampaignWaitsFor(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
-		sources, asked := w.sources(), atomic.Int32{}
-		sources.Gates = func(context.Context) ([]delivery.Gate, error) { return nil, nil }
-		sources.Claims = func(context.Context, *delivery.Quota) ([]limits.Claim, error) {
-			asked.Add(1)
-			return []limits.Claim{{Daemon: "a"}, {Campaign: "spring", Asked: time.Now().Add(-time.Second), Due: time.Now().Add(10 * time.Second)}}, nil
-		}
-		watcher := view.NewWatcher(sources)
-		for range 4 {
-			c, _ := watcher.Campaign(t.Context(), "spring")
-			if c == nil || c.State != string(hold.Share) || c.Held == nil || !strings.Contains(c.Held.Why, "its quota provider had too few units for it") {
-				t.Fatalf("%+v", c)
-			}
-			time.Sleep(time.Second)
-		}
-		if state := watcher.Look(t.Context()); asked.Load() != 2 || state.Campaign("spring").Held != nil {
-			t.Errorf("asked %d times; all of them are shown as %+v", asked.Load(), state.Campaign("spring"))
-		}
-		if c, err := watcher.Campaign(t.Context(), "paused"); err != nil || c.State != string(hold.Paused) || asked.Load() != 2 {
-			t.Error("a campaign without quotas is asked about")
-		}
-	})
 }
 
 // TestDeadLettersAreCountedOnceAMinute: only while a page is open.

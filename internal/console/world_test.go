@@ -22,7 +22,6 @@ import (
 	"github.com/pacer/pacer/internal/deadletter"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/hold"
-	"github.com/pacer/pacer/internal/limits"
 	"github.com/pacer/pacer/internal/notation"
 	"github.com/pacer/pacer/internal/progress"
 )
@@ -173,8 +172,7 @@ func (w *world) without() view.Sources {
 			return &view.Fleet{
 				At: time.Now(), LateCapacity: 4, Counter: "leader",
 				Daemons: w.daemons(), Sinks: w.sinkFigures(),
-				Sent:   func(string) (int64, bool) { return sent, true },
-				Denied: func(string, time.Duration) (int64, bool) { return sent / 25, true },
+				Sent: func(string) (int64, bool) { return sent, true },
 				Of: func(*delivery.Campaign) *hold.Board {
 					return &hold.Board{Daemons: 2, Waiting: w.waiting.Load(), LanesRead: true}
 				},
@@ -182,9 +180,6 @@ func (w *world) without() view.Sources {
 		},
 		Senders: func(_ context.Context, c *delivery.Campaign) ([]progress.Sender, error) {
 			return []progress.Sender{{Daemon: "a", Lanes: []int{17}, InMemory: 3, InFlight: 1}}, w.fail
-		},
-		Claims: func(context.Context, *delivery.Quota) ([]limits.Claim, error) {
-			return []limits.Claim{{Daemon: hostile[0]}, {Campaign: "spring", Asked: time.Now().Add(-time.Second), Due: time.Now().Add(10 * time.Second)}}, w.fail
 		},
 		Stores: func() []view.Store {
 			return []view.Store{{Name: "Redis", Up: w.fail == nil}, {Name: "Kafka", Up: true}}

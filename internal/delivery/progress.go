@@ -25,13 +25,6 @@ type LanesBacklog struct {
 	Unreadable []int // lanes that are not read, since what was committed for them cannot be read
 }
 
-// Denial counts the asks that one window of a quota has reduced or denied to a daemon since it started.
-type Denial struct {
-	Quota string
-	Span  time.Duration // of the window
-	Asks  int64
-}
-
 // MemoryJobs are the jobs of one campaign in a daemon's memory that wait for their turn or their time.
 type MemoryJobs struct {
 	Campaign string

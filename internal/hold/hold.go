@@ -32,7 +32,7 @@ const (
 	Store     Cause = "store"   // the quota store does not answer
 	Quota     Cause = "quota"   // is used up
 	Failing   Cause = "failing" // its sink fails its jobs, and no others as far as is known
-	Share     Cause = "share"   // a quota that it shares had too few units when it asked; or nothing is sent for long, and one may be why
+	Share     Cause = "share"   // nothing is sent for long, and a quota that it shares may be why
 	Lane      Cause = "lane"    // its lane is not read, or its jobs do not come out of it
 	Stalled   Cause = "stalled" // its jobs are in memory and none is sent, for no known reason
 
@@ -84,20 +84,13 @@ type Evidence struct {
 	Store     bool               // the quota store does not answer
 	// Windows are those of the quotas that answered a peek, by quota; nil if none was made.
 	Windows map[string][]delivery.WindowState
-	// Waits are what quotas have refused the campaign, by quota; nil if they were not asked.
-	Waits map[string]Wait
-	Board *Board // nil: not known
+	Board   *Board // nil: not known
 	// Failure is the last one of the sink, of any campaign's job.
 	Failure delivery.Failure
 	// Stores is since when each shard of the quota store has its data, as far as that is known.
 	Stores map[int]time.Time
 
 	slow *delivery.Quota // which slows the campaign down, or may
-}
-
-// Wait is what a quota refused a campaign.
-type Wait struct {
-	Asked, Again time.Time // when it asked last, and asks again at the latest
 }
 
 // Board is what the daemons report of a campaign.
@@ -282,50 +275,17 @@ func (e *Evidence) quota() (a Answer, found bool) {
 	return a, found
 }
 
-// waits looks for a quota that had too few units for the campaign when it last asked, and has some now. Units that a daemon hands back
-// lie until the others ask again, since they are not told; and a heavy job may need more than there are.
-func (e *Evidence) waits() (a Answer, found bool) {
-	for _, q := range e.Campaign.Quotas {
-		w, refused := e.Waits[q.ID]
-		if !refused || !e.binds(q) || q.Spend == delivery.SpendEven || !w.Again.After(e.Now.Add(soon)) || !w.Again.After(a.Until) {
-			continue
-		}
-		if left := e.left(q); left > 0 {
-			a, found = Answer{Cause: Share, Until: w.Again, quota: q, asked: w.Asked, left: left}, true
-		}
-	}
-	return a, found
-}
-
-// left is how many units all windows of a quota have; 0 also if that is not known.
-func (e *Evidence) left(q *delivery.Quota) int64 {
-	windows := e.Windows[q.ID]
-	if len(windows) == 0 {
-		return 0
-	}
-	left := windows[0].Remaining
-	for _, w := range windows {
-		left = min(left, w.Remaining)
-	}
-	return left
-}
-
 // reported looks at what the daemons report, and at what remains when nothing else explains that nothing is sent.
 func (e *Evidence) reported() (a Answer, found bool) {
 	b := e.Board
 	if b == nil {
-		return e.waits()
+		return a, false
 	}
 	if n := len(b.Unread); n > 0 && n == len(b.Lanes) {
 		return Answer{Cause: Unreadable, lanes: b.Unread}, true
 	}
 	if b.Stuck != None {
 		return Answer{Cause: b.Stuck, sink: e.Sink}, true
-	}
-	if b.Waiting > 0 {
-		if a, found = e.waits(); found {
-			return a, found
-		}
 	}
 	if b.Waiting <= b.Early {
 		return a, false

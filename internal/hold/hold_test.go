@@ -119,10 +119,6 @@ func TestEveryCause(t *testing.T) {
 			e.Windows["provider"][0].Remaining, e.Windows["provider"][0].FreeAt = 0, in(time.Second).UnixMicro()
 			e.Board.Idle = time.Minute
 		}, Share, time.Time{}, "its quota provider has no unit for it", "pacer quota set provider"},
-		"units that were handed back": {func(e *Evidence) {
-			e.Waits = map[string]Wait{"provider": {Asked: in(-2 * time.Second), Again: in(10 * time.Second)}}
-		}, Share, in(10 * time.Second), "its quota provider had too few units for it when it last asked, at 2026-11-20T11:59:58Z; now it has 7",
-			"it asks again by 2026-11-20T12:00:10Z"},
 		"fails alone": {func(e *Evidence) { e.Board.Stuck = Failing }, Failing, time.Time{},
 			"its sink receiver fails its jobs, and those of no other campaign as far as is known", "the destination itself may be down"},
 		"lane that no daemon reads": {func(e *Evidence) {
@@ -185,13 +181,6 @@ func TestNothingHoldsIt(t *testing.T) {
 		"the store, and a quota that is tried out": func(e *Evidence) {
 			e.Store, e.Campaign.Quotas[0].OnStoreFailure = true, delivery.PolicyOpen
 			e.Campaign.Quotas = append(e.Campaign.Quotas, &delivery.Quota{ID: "tried", Mode: delivery.ModeShadow, Windows: e.Campaign.Quotas[0].Windows})
-		},
-		"a refusal of an even quota": func(e *Evidence) {
-			e.Campaign.Quotas[0].Spend, e.Waits = delivery.SpendEven, map[string]Wait{"provider": {Again: now.Add(time.Minute)}}
-		},
-		"a refusal that is nearly over": func(e *Evidence) { e.Waits = map[string]Wait{"provider": {Again: now.Add(soon)}} },
-		"a refusal of jobs that have settled": func(e *Evidence) {
-			e.Board.Waiting, e.Waits = 0, map[string]Wait{"provider": {Again: now.Add(time.Minute)}}
 		},
 		"only jobs that cannot be sent yet": func(e *Evidence) { e.Board.Early, e.Board.Idle = e.Board.Waiting, time.Hour },
 		"nothing waits":                     func(e *Evidence) { e.Board = &Board{Daemons: 1, Idle: time.Hour} },

@@ -24,8 +24,6 @@ type Answer struct {
 	lanes   []int
 	read    bool // daemons read all its lanes
 	inHand  int64
-	asked   time.Time // Share: when the quota had too few units for it; zero: not known
-	left    int64     // how many it has now
 	failure delivery.Failure
 	lost    time.Time // Quota: since when the store has its data, before which nothing is known of the window; zero: it is
 }
@@ -85,9 +83,6 @@ func (a *Answer) what() string {
 	case Share:
 		if a.quota.Mode == delivery.ModeEventual {
 			return fmt.Sprintf("its quota %s seems to be used up; what is left of it is not known, since its mode is eventual", a.quota.ID)
-		}
-		if !a.asked.IsZero() {
-			return fmt.Sprintf("its quota %s had too few units for it when it last asked, at %s; now it has %d", a.quota.ID, instant(a.asked), a.left)
 		}
 		return fmt.Sprintf("its quota %s has no unit for it; other campaigns share it", a.quota.ID)
 	case Failing:
@@ -182,9 +177,6 @@ func (a *Answer) Remedy() string {
 	case Quota, Share:
 		if !a.lost.IsZero() {
 			return "wait"
-		}
-		if !a.asked.IsZero() {
-			return fmt.Sprintf("wait: it asks again by %s, and if its job needs more, raise the limit: pacer quota set %s --window", instant(a.Until), a.quota.ID)
 		}
 		return fmt.Sprintf("wait, or raise the limit: pacer quota set %s --window", a.quota.ID)
 	case Failing:

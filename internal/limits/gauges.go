@@ -3,6 +3,7 @@ package limits
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -19,6 +20,10 @@ import (
 const (
 	// gaugesEvery is how often the gauges are updated.
 	gaugesEvery = time.Second
+	// sweepTurns is in how many updates all quotas are read. Quotas that change are read in each.
+	sweepTurns = 4
+	// stillAfter is after how many readings without a change a quota counts as idle.
+	stillAfter = 5
 	// showFor is how long a value is shown that cannot be updated.
 	showFor = 10 * time.Second
 	// latestFor is how old windows may be for a forecast.
@@ -30,27 +35,37 @@ type Peeker interface {
 	Peek(ctx context.Context, quotas []*delivery.Quota) ([]delivery.WindowState, error)
 }
 
-// Gauges exports the state of every quota. The values are the cluster's, not this daemon's: every daemon exports the
-// same, and they are aggregated with max. Run does the work; only Latest is safe to call while it runs.
+// Gauges exports the state of every quota. The values are the cluster's, so the daemon that leads exports them, and no other. For seconds
+// after a change of the lead two daemons do, or none. They are aggregated with max. Run does the work; only Latest is safe to call while
+// it runs.
 type Gauges struct {
 	peeker                  Peeker
 	snapshot                func() *delivery.Snapshot
+	leads                   func() bool
 	log                     *slog.Logger
 	remaining, limit, reset *prometheus.GaugeVec
 	span                    *prometheus.GaugeVec
-	shown                   map[series]time.Time // the exported series and when they were last brought up to date
-	algorithms              map[series]string    // of these
+	shown                   map[series]string // the algorithms of the exported series
+	turn                    int
+	learnt                  map[string]learnt // by quota
 	outage                  retry.Outage
 	latest                  atomic.Pointer[reading]
 }
 
-// reading is what was read of all windows.
+// learnt is what was read of a quota last.
+type learnt struct {
+	reading
+	revision int64
+	still    int // readings without a change
+}
+
+// reading is what was read of windows.
 type reading struct {
 	windows []delivery.WindowState
 	at      time.Time
 }
 
-// Latest returns the windows as they were read last; nil if that is long ago.
+// Latest returns the windows as they were read last; nil if that is long ago, or if this daemon does not lead.
 func (g *Gauges) Latest() []delivery.WindowState {
 	if last := g.latest.Load(); last != nil && time.Since(last.at) < latestFor {
 		return last.windows
@@ -66,13 +81,13 @@ func (s series) labels() prometheus.Labels {
 	return prometheus.Labels{"quota": s.quota, "window": s.window}
 }
 
-// NewGauges makes Gauges over the catalog that snapshot returns (nil: not loaded yet).
-func NewGauges(p Peeker, snapshot func() *delivery.Snapshot, log *slog.Logger, reg prometheus.Registerer) *Gauges {
+// NewGauges makes Gauges over the catalog that snapshot returns (nil: not loaded yet), for a daemon that leads or not.
+func NewGauges(p Peeker, snapshot func() *delivery.Snapshot, leads func() bool, log *slog.Logger, reg prometheus.Registerer) *Gauges {
 	vec := func(name, help string) *prometheus.GaugeVec {
 		return promauto.With(reg).NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{"quota", "window"})
 	}
 	return &Gauges{
-		peeker: p, snapshot: snapshot, log: log, shown: map[series]time.Time{}, algorithms: map[series]string{},
+		peeker: p, snapshot: snapshot, leads: leads, log: log, shown: map[series]string{}, learnt: map[string]learnt{},
 		remaining: vec("pacer_quota_remaining", "Units of a quota window that could be granted now."),
 		limit:     vec("pacer_quota_limit", "Units a quota window holds."),
 		reset:     vec("pacer_quota_reset_timestamp_seconds", "When a quota window would be full again if nothing more were sent."),
@@ -82,8 +97,7 @@ func NewGauges(p Peeker, snapshot func() *delivery.Snapshot, log *slog.Logger, r
 	}
 }
 
-// Run updates the gauges every second until ctx ends. If a shard does not answer, its last values are kept for ten seconds after
-// SharedWindows drops them.
+// Run updates the gauges every second until ctx ends. If a shard does not answer, its last values are kept for ten seconds.
 func (g *Gauges) Run(ctx context.Context) error {
 	for {
 		g.update(ctx)
@@ -98,32 +112,75 @@ func (g *Gauges) update(ctx context.Context) {
 	if s == nil {
 		return
 	}
+	if !g.leads() {
+		g.latest.Store(nil)
+		clear(g.learnt)
+		g.keep(nil)
+		return
+	}
 	var quotas []*delivery.Quota
-	current := map[series]bool{}
 	for _, q := range s.Quotas {
 		if q.Per == "" && counts(q) && Validate(q) == nil {
 			quotas = append(quotas, q)
-			for _, w := range q.Windows {
-				current[series{q.ID, notation.FormatSpan(w.Span)}] = true
-			}
 		}
 	}
 	slices.SortFunc(quotas, func(a, b *delivery.Quota) int { return strings.Compare(a.ID, b.ID) })
-	states, err := g.peeker.Peek(ctx, quotas)
+	states, err := g.peeker.Peek(ctx, g.due(quotas))
 	if err == nil {
 		g.outage.Worked()
 	} else if ctx.Err() == nil && g.outage.Failed() {
 		g.log.Warn("quota gauges are not up to date", "error", err)
 	}
 	now := time.Now()
-	g.latest.Store(&reading{states, now})
-	for _, w := range states {
-		g.show(s.Quotas[w.Quota], w, now)
+	g.learn(s, states, now)
+	all := &reading{at: now}
+	current := map[series]bool{}
+	for _, q := range quotas {
+		if l := g.learnt[q.ID]; l.revision == q.Revision && now.Sub(l.at) <= showFor {
+			for _, w := range l.windows {
+				current[g.show(q, w)] = true
+			}
+			all.windows = append(all.windows, l.windows...)
+		}
 	}
-	for labels, at := range g.shown {
-		if !current[labels] || now.Sub(at) > showFor {
+	g.latest.Store(all)
+	g.keep(current)
+}
+
+// due returns the quotas to be read in this turn: those that have changed lately, and a part of the others.
+func (g *Gauges) due(quotas []*delivery.Quota) (list []*delivery.Quota) {
+	g.turn++
+	for i, q := range quotas {
+		if l, known := g.learnt[q.ID]; !known || l.revision != q.Revision || l.still < stillAfter || (i+g.turn)%sweepTurns == 0 {
+			list = append(list, q)
+		}
+	}
+	return list
+}
+
+// learn notes the windows that were read, and forgets quotas that are gone.
+func (g *Gauges) learn(s *delivery.Snapshot, states []delivery.WindowState, now time.Time) {
+	for len(states) > 0 {
+		q, n := s.Quotas[states[0].Quota], 1
+		for n < len(states) && states[n].Quota == q.ID {
+			n++
+		}
+		l := g.learnt[q.ID]
+		l.still++
+		if l.revision != q.Revision || !slices.Equal(l.windows, states[:n]) {
+			l.still = 0
+		}
+		l.reading, l.revision = reading{states[:n], now}, q.Revision
+		g.learnt[q.ID], states = l, states[n:]
+	}
+	maps.DeleteFunc(g.learnt, func(id string, _ learnt) bool { return s.Quotas[id] == nil })
+}
+
+// keep removes all series but the current ones.
+func (g *Gauges) keep(current map[series]bool) {
+	for labels := range g.shown {
+		if !current[labels] {
 			delete(g.shown, labels)
-			delete(g.algorithms, labels)
 			for _, vec := range []*prometheus.GaugeVec{g.remaining, g.limit, g.reset, g.span} {
 				vec.DeletePartialMatch(labels.labels())
 			}
@@ -131,16 +188,17 @@ func (g *Gauges) update(ctx context.Context) {
 	}
 }
 
-func (g *Gauges) show(q *delivery.Quota, w delivery.WindowState, now time.Time) {
+// show exports a window, and returns its labels.
+func (g *Gauges) show(q *delivery.Quota, w delivery.WindowState) series {
 	window := q.Windows[w.Window]
 	labels := series{q.ID, notation.FormatSpan(window.Span)}
-	if g.algorithms[labels] != window.Algorithm {
-		g.algorithms[labels] = window.Algorithm
+	if had, known := g.shown[labels]; !known || had != window.Algorithm {
+		g.shown[labels] = window.Algorithm
 		g.span.DeletePartialMatch(labels.labels())
 		g.span.WithLabelValues(labels.quota, labels.window, window.Algorithm).Set(window.Span.Seconds())
 	}
-	g.shown[labels] = now
 	g.remaining.WithLabelValues(labels.quota, labels.window).Set(float64(w.Remaining))
 	g.limit.WithLabelValues(labels.quota, labels.window).Set(float64(window.Limit))
 	g.reset.WithLabelValues(labels.quota, labels.window).Set(float64(w.ResetAt) / 1e6)
+	return labels
 }

@@ -26,9 +26,6 @@ func (k keys) timeline(campaign string) string { return k.tag + "timeline:" + ca
 // quota holds a quota's windows and the campaigns that compete for them.
 func (k keys) quota(id string) string { return k.tag + "quota:" + id }
 
-// windows holds what the daemon that leads has read of windows.
-func (k keys) windows() string { return k.tag + "windows" }
-
 // gate holds until when a destination is closed.
 func (k keys) gate(id string) string { return k.tag + "gate:" + id }
 

@@ -1,8 +1,6 @@
 package limits
 
 import (
-	"sync"
-
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
@@ -15,9 +13,6 @@ type metrics struct {
 	takeSeconds, takeItems prometheus.Histogram
 	denied, shadowDenied   *prometheus.CounterVec
 	clockOffset            *prometheus.GaugeVec
-
-	mu      sync.Mutex                // guards what follows
-	denials map[delivery.Denial]int64 // without Asks
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
@@ -38,20 +33,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		clockOffset: factory.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "pacer_store_clock_offset_seconds", Help: "By how much the clock of a shard's Redis is ahead of this machine's.",
 		}, []string{"shard"}),
-		denials: map[delivery.Denial]int64{},
 	}
-}
-
-// Denials lists what windows have reduced or denied to this daemon. Safe for concurrent use.
-func (e *Engine) Denials() []delivery.Denial {
-	e.m.mu.Lock()
-	defer e.m.mu.Unlock()
-	list := make([]delivery.Denial, 0, len(e.m.denials))
-	for one, asks := range e.m.denials {
-		one.Asks = asks
-		list = append(list, one)
-	}
-	return list
 }
 
 // count counts an answer that a window cut short, under the window's name, and the units that quotas in shadow mode
@@ -65,11 +47,7 @@ func (m *metrics) count(c *delivery.Campaign, g *delivery.Granted) {
 	}
 	for _, q := range c.Quotas {
 		if q.ID == g.BoundQuota && g.BoundWindow < len(q.Windows) {
-			span := q.Windows[g.BoundWindow].Span
-			m.denied.WithLabelValues(q.ID, notation.FormatSpan(span)).Inc()
-			m.mu.Lock()
-			m.denials[delivery.Denial{Quota: q.ID, Span: span}]++
-			m.mu.Unlock()
+			m.denied.WithLabelValues(q.ID, notation.FormatSpan(q.Windows[g.BoundWindow].Span)).Inc()
 		}
 	}
 }

@@ -29,7 +29,6 @@ var (
 	chargeScript  = newScript("state", "window", "charge")
 	peekScript    = newScript("state", "window", "peek")
 	adjustScript  = newScript("state", "window", "adjust")
-	claimsScript  = newScript("state", "window", "claims")
 	countScript   = newScript("state", "window", "count")
 	restoreScript = newScript("state", "window", "restore")
 	inspectScript = newScript("state", "inspect")

@@ -446,40 +446,105 @@ func TestShadowedUnitsAreCounted(t *testing.T) {
 }
 
 // peeker is a store that can fail.
+// peeker returns states of the quotas that are asked for, and counts them.
 type peeker struct {
 	states []delivery.WindowState
 	err    error
+	reads  int
 }
 
-func (g *peeker) Peek(context.Context, []*delivery.Quota) ([]delivery.WindowState, error) {
-	return g.states, g.err
+func (g *peeker) Peek(_ context.Context, quotas []*delivery.Quota) (list []delivery.WindowState, err error) {
+	g.reads += len(quotas)
+	for _, w := range g.states {
+		if slices.ContainsFunc(quotas, func(q *delivery.Quota) bool { return q.ID == w.Quota }) {
+			list = append(list, w)
+		}
+	}
+	return list, g.err
+}
+
+// gauged is Gauges over a peeker, in a bubble.
+type gauged struct {
+	*Gauges
+	store *peeker
+	leads bool
+}
+
+func newGauged(quotas int) *gauged {
+	s := &delivery.Snapshot{Quotas: map[string]*delivery.Quota{}}
+	g := &gauged{store: &peeker{}, leads: true}
+	for i := range quotas {
+		q := quotaIn(i, 10)
+		s.Quotas[q.ID], g.store.states = q, append(g.store.states, delivery.WindowState{Quota: q.ID, Remaining: 10})
+	}
+	g.Gauges = NewGauges(g.store, func() *delivery.Snapshot { return s }, func() bool { return g.leads }, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	return g
+}
+
+func (g *gauged) run(turns int) {
+	for range turns {
+		g.update(context.Background())
+		time.Sleep(gaugesEvery)
+	}
 }
 
 func TestGaugesAreRemovedRatherThanWrong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, b := quotaIn(0, 10), quotaIn(1, 10)
-		s := &delivery.Snapshot{Quotas: map[string]*delivery.Quota{"q0": a, "q1": b}}
-		store := &peeker{states: []delivery.WindowState{{Quota: "q0", Remaining: 3}, {Quota: "q1", Remaining: 4}}}
-		reg := prometheus.NewRegistry()
-		g := NewGauges(store, func() *delivery.Snapshot { return s }, slog.New(slog.DiscardHandler), reg)
-		run := func(d time.Duration) {
-			for ; d > 0; d -= gaugesEvery {
-				g.update(context.Background())
-				time.Sleep(gaugesEvery)
-			}
-		}
+		g := newGauged(2)
 		count := func(want int, when string) {
 			t.Helper()
-			if n := testutil.CollectAndCount(g.remaining); n != want {
-				t.Errorf("%d windows are shown %s, want %d", n, when, want)
+			if n := testutil.CollectAndCount(g.remaining); n != want || len(g.Latest()) != want {
+				t.Errorf("%d windows are shown %s, %d are known, want %d", n, when, len(g.Latest()), want)
 			}
 		}
-		run(gaugesEvery)
+		g.run(1)
 		count(2, "at first")
-		store.states, store.err = store.states[:1], errors.New("shard 1 does not answer")
-		run(showFor)
+		all := g.store.states
+		g.store.states, g.store.err = all[:1], errors.New("shard 1 does not answer")
+		g.run(int(showFor / gaugesEvery))
 		count(2, "while a value is not old yet")
-		run(2 * gaugesEvery)
+		g.run(2)
 		count(1, "when a value is old")
+		g.store.states, g.store.err, g.leads = all, nil, false
+		g.run(1)
+		count(0, "while another daemon leads")
+		g.leads = true
+		g.run(1)
+		count(2, "by one that leads again")
+	})
+}
+
+// TestIdleQuotasAreReadInTurns: of 400 quotas, one has traffic. It is read each time, the others in turns.
+func TestIdleQuotasAreReadInTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGauged(400)
+		states := g.store.states
+		left := func(quota int) float64 {
+			return testutil.ToFloat64(g.remaining.WithLabelValues(states[quota].Quota, "1h"))
+		}
+		turn := func() {
+			states[0].Remaining--
+			g.run(1)
+			if n := left(0); n != float64(states[0].Remaining) {
+				t.Fatalf("%v units remain, want %d", n, states[0].Remaining)
+			}
+		}
+		for range 2 * (stillAfter + 1) {
+			turn()
+		}
+		g.store.reads = 0
+		for range 40 {
+			turn()
+		}
+		if most := 40 * (400/sweepTurns + 1); g.store.reads > most {
+			t.Errorf("%d quotas are read in 40 turns, want at most %d", g.store.reads, most)
+		}
+		states[17].Remaining = 5
+		for range sweepTurns {
+			turn()
+		}
+		if n := left(17); n != 5 || len(g.Latest()) != 400 {
+			t.Errorf("%v units of a quota with traffic again, %d windows", n, len(g.Latest()))
+		}
 	})
 }

@@ -28,7 +28,6 @@ type Board struct {
 	holds       map[uint64]note
 	kafka       time.Time // since when it answers no daemon; zero: it answers one, or that is not known
 	sent        map[uint64]int64
-	denied      map[uint64]int64 // asks, by windowHash; counted as sent is
 }
 
 // total is the sum over all daemons for a campaign.
@@ -74,7 +73,7 @@ func newBoard(now time.Time, s *part) *Board {
 	b := &Board{
 		At: now, Daemons: s.Daemons, Nodes: s.Nodes, Sinks: s.Sinks, Late: s.Late,
 		totals: s.totals(), where: map[uint64][]int{}, read: map[int]bool{}, unread: map[int]bool{},
-		stuck: byCampaign(s.Stuck), holds: byCampaign(s.Holds), sent: byHash(s.Sent), denied: byHash(s.Denied),
+		stuck: byCampaign(s.Stuck), holds: byCampaign(s.Holds), sent: byHash(s.Sent),
 	}
 	b.kafka = kafkaAway(s.Nodes)
 	for _, t := range b.totals {
@@ -160,13 +159,6 @@ func (b *Board) failure(sink string) (last delivery.Failure) {
 func (b *Board) Sent(campaign string) (units int64, ok bool) {
 	units, ok = b.sent[delivery.CampaignHash(campaign)]
 	return units, ok
-}
-
-// Denied returns how many asks a window of a quota has reduced or denied, over all daemons, since the counter began; ok is false of one
-// that has denied none for half a minute.
-func (b *Board) Denied(quota string, span time.Duration) (asks int64, ok bool) {
-	asks, ok = b.denied[windowHash(quota, span)]
-	return asks, ok
 }
 
 // Of returns what is known of one campaign.

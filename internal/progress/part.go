@@ -19,7 +19,6 @@ type part struct {
 	Lanes  delivery.LanesBacklog // in a summary, of each lane the count that is valid
 	Memory []memory
 	Sent   []count  // units, by campaign; of a daemon since it started
-	Denied []count  // asks that windows of quotas reduced or denied, by windowHash; the same
 	Stuck  []note   // what this daemon found out about campaigns
 	Nodes  []Daemon // the daemon itself; in a summary all that run
 	Sinks  []SinkReport
@@ -51,7 +50,7 @@ func (m memory) plus(o memory) memory {
 	return memory{o.Campaign, m.Direct + o.Direct, m.Jobs + o.Jobs, m.Units + o.Units, m.InHand + o.InHand, m.Early + o.Early, turn}
 }
 
-// count is a number about a campaign or a window, which is known by its hash.
+// count is a number about a campaign, which is known by its hash.
 type count struct {
 	Of uint64
 	N  int64
@@ -87,9 +86,6 @@ func decodePart(b []byte) (*part, error) {
 	}
 	return p, nil
 }
-
-// active are counts of this daemon and when they last changed: of units sent, by campaign, and of asks denied, by window.
-type active struct{ sent, denied map[uint64]activity }
 
 // activity is a count as it was when it last changed.
 type activity struct {
@@ -154,23 +150,11 @@ func (t *Tracker) part(ctx context.Context) (*part, error) {
 	return p, err
 }
 
-// count adds to the part what this daemon has sent, and what it was denied.
+// count adds to the part what this daemon has sent.
 func (t *Tracker) count(p *part, now time.Time) {
-	var units, asks []count
+	var units []count
 	for _, tally := range t.opt.Work.Tallies() {
 		units = append(units, count{delivery.CampaignHash(tally.Campaign), tally.Sent})
 	}
-	t.active.sent, p.Sent = trackActivity(t.active.sent, units, now)
-	if t.opt.Denials == nil {
-		return
-	}
-	for _, d := range t.opt.Denials() {
-		asks = append(asks, count{windowHash(d.Quota, d.Span), d.Asks})
-	}
-	t.active.denied, p.Denied = trackActivity(t.active.denied, asks, now)
-}
-
-// windowHash identifies a window of a quota in parts.
-func windowHash(quota string, span time.Duration) uint64 {
-	return delivery.CampaignHash(quota + " " + span.String()) // an id has no space
+	t.active, p.Sent = trackActivity(t.active, units, now)
 }

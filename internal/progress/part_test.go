@@ -44,7 +44,6 @@ func TestPartsComeBack(t *testing.T) {
 			p.Holds = append(p.Holds, note{hash(rt, "of"), rapid.SampledFrom(hold.Causes).Draw(rt, "cause"), number(rt, "since")})
 		}
 		for range rapid.IntRange(0, 4).Draw(rt, "answers") {
-			p.Denied = append(p.Denied, count{hash(rt, "window"), number(rt, "asks")})
 			p.Lanes.Unreadable = append(p.Lanes.Unreadable, rapid.IntRange(0, 1000).Draw(rt, "lane"))
 		}
 		for range rapid.IntRange(0, 2).Draw(rt, "nodes") {

@@ -67,20 +67,18 @@ func (r *reported) supersedes(o *reported) bool {
 
 // merger adds up parts. It belongs to the daemon that leads, which gives it those of all daemons time after time. The zero
 // value has seen nothing.
-type merger struct{ sent, denied counter }
+type merger struct{ sent counter }
 
 // counter adds up what daemons count since they started.
 type counter struct {
-	seen  map[string]map[uint64]int64 // by daemon and campaign or window, as last seen
+	seen  map[string]map[uint64]int64 // by daemon and campaign, as last seen
 	sums  map[uint64]int64            // by how much all daemons were seen to count up
 	grown map[uint64]int64            // and since the last take
 }
 
 // merge returns the sum of the parts.
 func (m *merger) merge(parts []reported) *part {
-	s := &part{}
-	s.Sent = m.sent.count(parts, func(p *part) []count { return p.Sent })
-	s.Denied = m.denied.count(parts, func(p *part) []count { return p.Denied })
+	s := &part{Sent: m.sent.count(parts)}
 	readers := laneReaders(parts)
 	held, stuck, sinks := map[uint64]memory{}, map[uint64]note{}, map[string]*SinkReport{}
 	for i := range parts {
@@ -114,9 +112,9 @@ func (m *merger) merge(parts []reported) *part {
 	return s
 }
 
-// count returns how much was counted of what is in the lists of the parts since the first call. A daemon's first count of an item is left
-// out, since its beginning is unknown.
-func (c *counter) count(parts []reported, of func(*part) []count) (list []count) {
+// count returns what was sent of the campaigns in the parts since the first call. A daemon's first count of a campaign is left out, since
+// its beginning is unknown.
+func (c *counter) count(parts []reported) (list []count) {
 	seen, told := map[string]map[uint64]int64{}, map[uint64]bool{}
 	if c.sums == nil {
 		c.sums = map[uint64]int64{}
@@ -130,7 +128,7 @@ func (c *counter) count(parts []reported, of func(*part) []count) (list []count)
 			before = map[uint64]int64{}
 		}
 		seen[p.daemon] = before
-		for _, s := range of(p.part) {
+		for _, s := range p.Sent {
 			if was, ok := before[s.Of]; ok {
 				c.sums[s.Of] += max(0, s.N-was)
 				c.grown[s.Of] += max(0, s.N-was)

@@ -72,9 +72,7 @@ type Options struct {
 	Gates func() []delivery.Gate
 	// Sink returns the configured sink of a campaign that names this one; ok is false if there is none.
 	Sink func(name string) (id string, ok bool)
-	// Denials, if it is set, lists what windows of quotas have reduced or denied to this daemon.
-	Denials func() []delivery.Denial
-	Show    Show // "" is ShowAll
+	Show Show // "" is ShowAll
 	// Node, if it is set, describes this daemon: Host, Address, Version, Ready, State and KafkaAway. Readings is what it counts and measures.
 	Node       func() Daemon
 	Readings   func() Readings
@@ -94,7 +92,7 @@ type Tracker struct {
 	board   atomic.Pointer[Board]                         // the last one
 	showing atomic.Pointer[map[string]*delivery.Campaign] // those with series of their own
 	okAt    time.Time                                     // of the last exchange
-	active  active                                        // when the counts of this daemon last changed
+	active  map[uint64]activity                           // what this daemon has sent, by campaign
 	recent  recent
 	outage  retry.Outage // of the exchange
 	foreign retry.Outage // what others leave there cannot be read

@@ -614,38 +614,6 @@ func TestManyCampaignsAreToldOfLessOften(t *testing.T) {
 	}
 }
 
-// TestDenialsAreAddedUp: the denials of windows to all daemons since the leader began to count, for half a minute after the last.
-func TestDenialsAreAddedUp(t *testing.T) {
-	client := redis.NewClient(&redis.Options{Addr: testservices.FreshRedis(t).Addr})
-	defer client.Close()
-	exchange, snapshot := NewRedisExchange(client, "p."), catalogOf()
-	snapshot.Quotas = map[string]*delivery.Quota{"q": {ID: "q", Windows: []delivery.Window{{Span: time.Minute, Limit: 1}, {Span: time.Hour, Limit: 1}}}}
-	a, b := newMember(t, "a", exchange, newShelf(), snapshot), newMember(t, "b", exchange, newShelf(), snapshot)
-	denied := map[*member]int64{a: 100, b: 1000}
-	for _, m := range []*member{a, b} {
-		m.opt.Denials = func() []delivery.Denial { return []delivery.Denial{{Quota: "q", Span: time.Hour, Asks: denied[m]}} }
-		m.exchange(t.Context())
-	}
-	a.exchange(t.Context())
-	denied[a], denied[b] = 105, 1007
-	b.exchange(t.Context())
-	a.exchange(t.Context())
-	board, err := ReadBoard(t.Context(), exchange)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n, ok := board.Denied("q", time.Hour); n != 12 || !ok || board.Counter != "a" {
-		t.Errorf("denied %d, %t, as counted by %q", n, ok, board.Counter)
-	}
-	if n, ok := board.Denied("q", time.Minute); n != 0 || ok {
-		t.Errorf("the other window denied %d, %t", n, ok)
-	}
-	a.active.denied[windowHash("q", time.Hour)] = activity{105, time.Now().Add(-sentFor)}
-	if p, err := a.part(t.Context()); err != nil || len(p.Denied) != 0 {
-		t.Errorf("half a minute later %+v, %v", p.Denied, err)
-	}
-}
-
 // TestWhatMayNotSendHasNoRate: the sum over all campaigns is what could be sent, so one that is over, or is not to send now, adds nothing.
 func TestWhatMayNotSendHasNoRate(t *testing.T) {
 	now := time.Now()

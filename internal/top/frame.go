@@ -60,7 +60,6 @@ type QuotaRow struct {
 	Window    string   `json:"window"`
 	Remaining *float64 `json:"remaining"`
 	Limit     float64  `json:"limit"`
-	Denied    *float64 `json:"denied_per_second"`
 }
 
 // SinkRow is one sink.

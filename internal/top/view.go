@@ -89,7 +89,7 @@ func quotaLines(f *Frame, width, room int) []string {
 		return nil
 	}
 	name := min(30, max(16, width-60))
-	lines := []string{StyleHead.Render(fit(fmt.Sprintf("%-*s %-8s %-*s %-21s %s", name, "quota", "window", barWidth, "left", "", "denied/s"), width))}
+	lines := []string{StyleHead.Render(fit(fmt.Sprintf("%-*s %-8s left", name, "quota", "window"), width))}
 	for i := range f.Quotas {
 		if left := len(f.Quotas) - i; left > 1 && len(lines) == room-1 {
 			return append(lines, StyleHead.Render(fmt.Sprintf("and %d windows more", left)))
@@ -99,8 +99,8 @@ func quotaLines(f *Frame, width, room int) []string {
 		if q.Remaining != nil && q.Limit > 0 {
 			share = *q.Remaining / q.Limit
 		}
-		lines = append(lines, fit(fmt.Sprintf("%-*s %-8s %s %-21s %s", name, fit(q.Quota, name), fit(q.Window, 8), Bar(share, barWidth),
-			number(q.Remaining)+" of "+number(&q.Limit), number(q.Denied)), width))
+		lines = append(lines, fit(fmt.Sprintf("%-*s %-8s %s %s", name, fit(q.Quota, name), fit(q.Window, 8), Bar(share, barWidth),
+			number(q.Remaining)+" of "+number(&q.Limit)), width))
 	}
 	return lines
 }

@@ -61,6 +61,6 @@ func fillQuota(ctx context.Context, s *Site, query url.Values, c *content) {
 			data.NoUsage = "The use of a quota is kept only with a window of a minute or longer."
 		}
 	}
-	data.Shares = s.watcher.Shares(ctx, c.State, q.ID, view.PageSize)
+	data.Shares = c.State.Shares(q.ID, view.PageSize)
 	c.Data = data
 }

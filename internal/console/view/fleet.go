@@ -16,7 +16,7 @@ func ReadFleet(ctx context.Context, exchange *progress.RedisExchange) (*Fleet, e
 	if err != nil {
 		return nil, err
 	}
-	f := &Fleet{At: b.At, Counter: b.Counter, Sent: b.Sent, Denied: b.Denied, Of: b.Of, Daemons: []progress.Daemon{}, Sinks: figuresOf(b)}
+	f := &Fleet{At: b.At, Counter: b.Counter, Sent: b.Sent, Of: b.Of, Daemons: []progress.Daemon{}, Sinks: figuresOf(b)}
 	f.LateCapacity, f.LateDestination = b.Late.Capacity(), b.Late.Destination
 	for _, n := range b.Nodes {
 		n.Started, n.Figures.Sinks = n.Started.UTC(), append([]progress.SinkCalls{}, n.Figures.Sinks...)

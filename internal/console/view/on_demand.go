@@ -42,8 +42,7 @@ func (l *Watcher) Senders(ctx context.Context, id string) []progress.Sender {
 	return senders
 }
 
-// Detailed returns a campaign of the state with its senders and with the quota that it waits for. That takes a question to each of its
-// quotas. It returns nil for an unknown campaign.
+// Detailed returns a campaign of the state with its senders. It returns nil for an unknown campaign.
 func (l *Watcher) Detailed(ctx context.Context, s *State, id string) *Campaign {
 	shown := s.Campaign(id)
 	if shown == nil {
@@ -54,14 +53,6 @@ func (l *Watcher) Detailed(ctx context.Context, s *State, id string) *Campaign {
 		c.Senders = l.Senders(ctx, id)
 	}
 	c.LastFailure = hold.LastFailure(s.known.fleet.failure(c.Sink))
-	row := s.known.snapshot.Campaign(id)
-	if l.sources.Claims == nil || len(row.Quotas) == 0 || s.known.storeDown {
-		return &c
-	}
-	waits, err := cached(ctx, l.cache, question{kind: "waits", about: id, fresh: closeFor}, func(ctx context.Context) (map[string]hold.Wait, error) { return Waits(ctx, l.sources.Claims, row) })
-	if err == nil && len(waits) > 0 {
-		l.judge(&c, s.known, row, waits)
-	}
 	return &c
 }
 

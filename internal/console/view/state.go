@@ -178,13 +178,13 @@ func (l *Watcher) campaign(e *evidence, c *delivery.Campaign) *Campaign {
 	if e.fleet != nil {
 		v.Sent = e.sent(c.ID)
 	}
-	l.judge(v, e, c, nil)
+	l.judge(v, e, c)
 	return v
 }
 
-// judge says what holds the campaign; waits are what quotas have refused it, nil where they were not asked.
-func (l *Watcher) judge(v *Campaign, e *evidence, c *delivery.Campaign, waits map[string]hold.Wait) {
-	known := hold.Evidence{Now: e.now, Campaign: c, Gates: e.gates, Windows: e.windows, Store: e.storeDown, Stores: e.snapshot.Stores, Waits: waits}
+// judge says what holds the campaign.
+func (l *Watcher) judge(v *Campaign, e *evidence, c *delivery.Campaign) {
+	known := hold.Evidence{Now: e.now, Campaign: c, Gates: e.gates, Windows: e.windows, Store: e.storeDown, Stores: e.snapshot.Stores}
 	known.Sink, known.SinkFault = l.sources.Sink(c.Sink)
 	v.Sink, known.Failure = known.Sink, e.fleet.failure(known.Sink)
 	if e.fleet != nil {
@@ -192,7 +192,6 @@ func (l *Watcher) judge(v *Campaign, e *evidence, c *delivery.Campaign, waits ma
 		v.Backlog, v.Lanes = &known.Board.Waiting, append([]int{}, known.Board.Lanes...)
 	}
 	a := hold.Of(known)
-	v.Held, v.Ramping = nil, false
 	switch {
 	case a.Cause != hold.None:
 		v.State = string(a.Cause)
@@ -207,21 +206,11 @@ func (l *Watcher) judge(v *Campaign, e *evidence, c *delivery.Campaign, waits ma
 
 // sent returns the units per second that all daemons have sent of the campaign lately; nil if that is not known.
 func (e *evidence) sent(campaign string) *float64 {
-	return e.rate(func(f *Fleet) (int64, bool) { return f.Sent(campaign) })
-}
-
-// denied returns the asks per second that the window has lately reduced or denied to all daemons; nil if that is not known.
-func (e *evidence) denied(quota string, span time.Duration) *float64 {
-	return e.rate(func(f *Fleet) (int64, bool) { return f.Denied(quota, span) })
-}
-
-// rate returns by how much a second something has lately been counted up; nil if that is not known.
-func (e *evidence) rate(count func(f *Fleet) (n int64, ok bool)) *float64 {
 	if e.fleet == nil || e.earlier == nil || e.fleet.Counter == "" || e.earlier.Counter != e.fleet.Counter || !e.fleet.At.After(e.earlier.At) {
 		return nil
 	}
-	now, counts := count(e.fleet)
-	was, known := count(e.earlier)
+	now, counts := e.fleet.Sent(campaign)
+	was, known := e.earlier.Sent(campaign)
 	perSecond := 0.0
 	if counts && known {
 		perSecond = max(0, float64(now-was)/e.fleet.At.Sub(e.earlier.At).Seconds())
@@ -268,7 +257,7 @@ func (s *State) addQuotas(e *evidence) {
 		for i, w := range q.Windows {
 			one := Window{
 				Span: notation.FormatSpan(w.Span), Seconds: w.Span.Seconds(), Limit: w.Limit, Algorithm: cmp.Or(w.Algorithm, delivery.AlgorithmSliding),
-				Anchor: w.Anchor, Denied: e.denied(id, w.Span),
+				Anchor: w.Anchor,
 			}
 			for _, state := range e.windows[id] {
 				if state.Window == i {

@@ -29,7 +29,7 @@ func (s *Sources) AddStore(engine *limits.Engine, keys keyed.Desk, log *slog.Log
 	for i := range s.Sinks {
 		sinks = append(sinks, s.Sinks[i].Name)
 	}
-	s.Windows, s.Claims = engine.Peek, engine.Claims
+	s.Windows = engine.Peek
 	s.Gates = func(ctx context.Context) ([]delivery.Gate, error) { return engine.Gates(ctx, sinks) }
 	s.Closed = func(ctx context.Context) (map[string][]delivery.Gate, error) {
 		return closedDestinations(ctx, engine)

@@ -13,7 +13,6 @@ import (
 	"github.com/pacer/pacer/internal/deadletter"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/hold"
-	"github.com/pacer/pacer/internal/limits"
 	"github.com/pacer/pacer/internal/progress"
 )
 
@@ -31,8 +30,6 @@ type Sources struct {
 	Fleet func(ctx context.Context) (*Fleet, error)
 	// Senders reads which daemons send a campaign.
 	Senders func(ctx context.Context, c *delivery.Campaign) ([]progress.Sender, error)
-	// Claims reads which campaigns a quota has refused units that they wait for.
-	Claims func(ctx context.Context, q *delivery.Quota) ([]limits.Claim, error)
 	// Gates reads which gates are closed, and Windows the windows of quotas, as far as they answer.
 	Gates   func(ctx context.Context) ([]delivery.Gate, error)
 	Windows func(ctx context.Context, quotas []*delivery.Quota) ([]delivery.WindowState, error)
@@ -68,7 +65,6 @@ type Fleet struct {
 	LateCapacity, LateDestination int64
 	Counter                       string // who counts what was sent; counts of different ones cannot be compared
 	Sent                          func(campaign string) (units int64, ok bool)
-	Denied                        func(quota string, span time.Duration) (asks int64, ok bool) // as Sent is counted
 	Of                            func(c *delivery.Campaign) *hold.Board
 }
 
@@ -137,13 +133,12 @@ type Quota struct {
 	Rollout        int64  `json:"rollout" doc:"percent of its campaigns that it counts and limits"`
 	Unit           string `json:"unit"`
 	catalog.Keying
-	Shard         int            `json:"shard"`
-	Revision      int64          `json:"revision"`
-	Windows       []Window       `json:"windows"`
-	Unknown       string         `json:"unknown,omitempty" doc:"why it is not known what remains of its windows"`
-	Claims        []limits.Claim `json:"claims,omitempty" doc:"units that are kept for campaigns which it has refused some; of one quota only"`
-	Campaigns     []string       `json:"campaigns" doc:"at most 1,000 of them"`
-	CampaignCount int            `json:"campaign_count"`
+	Shard         int      `json:"shard"`
+	Revision      int64    `json:"revision"`
+	Windows       []Window `json:"windows"`
+	Unknown       string   `json:"unknown,omitempty" doc:"why it is not known what remains of its windows"`
+	Campaigns     []string `json:"campaigns" doc:"at most 1,000 of them"`
+	CampaignCount int      `json:"campaign_count"`
 
 	UpdatedAt *time.Time `json:"updated_at,omitempty" doc:"of one quota only"`
 }
@@ -158,7 +153,6 @@ type Window struct {
 	Remaining *int64     `json:"remaining,omitempty" doc:"units that could be granted now"`
 	FreeAt    *time.Time `json:"free_at,omitempty" doc:"where nothing remains, when the next unit will"`
 	FullAt    *time.Time `json:"full_at,omitempty" doc:"when it would be full again if nothing more were sent"`
-	Denied    *float64   `json:"denied,omitempty" doc:"asks per second that it has reduced or denied, to all daemons, over the last seconds; an ask is of a campaign of a daemon, for as many units as it could use"`
 }
 
 // Used returns the units that the window counts.

@@ -220,7 +220,7 @@ func (l *Watcher) Campaign(ctx context.Context, id string) (*Campaign, error) {
 	return c, nil
 }
 
-// Quota returns a quota of the current state with the units that are kept for campaigns. The errors are those of Campaign.
+// Quota returns a quota of the current state. The errors are those of Campaign.
 func (l *Watcher) Quota(ctx context.Context, id string) (*Quota, error) {
 	state := l.Fresh(ctx)
 	var now *QuotaSettings
@@ -239,7 +239,6 @@ func (l *Watcher) Quota(ctx context.Context, id string) (*Quota, error) {
 		return nil, Fault(catalog.ErrNotFound, "there is no quota %s", notation.Shorten(id))
 	}
 	q := *shown
-	q.Claims, _ = l.claimList(ctx, state, id) // what is not known is left out
 	if now != nil {
 		q.UpdatedAt = now.UpdatedAt
 	}
