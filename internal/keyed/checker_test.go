@@ -51,13 +51,13 @@ func (r *receiver) count(key string) int {
 type rig struct {
 	*Checker
 	*receiver
-	t     *testing.T
+	t     testing.TB
 	redis redis.UniversalClient
 	quota *delivery.Quota
 	Desk
 }
 
-func newRig(t *testing.T, q delivery.Quota, more ...*delivery.Quota) *rig {
+func newRig(t testing.TB, q delivery.Quota, more ...*delivery.Quota) *rig {
 	t.Helper()
 	set, err := shards.Connect(shards.Options{Addrs: []string{testservices.FreshRedis(t).Addr}, Mode: shards.ModeSingle})
 	if err != nil {

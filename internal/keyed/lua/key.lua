@@ -19,30 +19,29 @@ local time = call('TIME')
 local now = time[1] * 1000 + floor(time[2] / 1000) - 1735689600000
 local after = now + 1 -- of an event of this call, which may lie in the millisecond that has begun
 
-local function number(v, at, size)
-  local n = 0
-  for i = at + size - 1, at, -1 do n = n * 256 + byte(v, i) end
-  return n
+local function number(v, at)
+  local a, b, c, d, e = byte(v, at, at + 4)
+  return a + 256 * b + 65536 * c + 16777216 * d + 4294967296 * e
 end
 
-local function bytes(n, size)
-  local b = {}
-  for i = 1, size do b[i], n = char(n % 256), floor(n / 256) end
-  return table.concat(b)
+local function bytes(n)
+  return char(n % 256, floor(n / 256) % 256, floor(n / 65536) % 256, floor(n / 16777216) % 256, floor(n / 4294967296))
 end
 
 local function load(key)
-  local s, v = {turn = 0, held = 0, given = 0, windows = {}}, call('GET', key)
+  local s, v = {turn = 0, held = 0, windows = {}}, call('GET', key)
   if not v then return s end
   local flags, at = byte(v), 2
-  if flags % 2 == 1 then s.turn, at = number(v, at, 5), at + 5 end
-  if flags > 1 then s.held, at = number(v, at, 5), at + 5 end
+  if flags % 2 == 1 then s.turn, at = number(v, at), at + 5 end
+  if flags > 1 then s.held, at = number(v, at), at + 5 end
   while at < #v do
     local list, n = {}, byte(v, at + 5)
-    local size = n < 128 and 1 or 3
-    s.windows[number(v, at, 5)], at = list, at + 6
-    for i = 1, n % 128 do
-      list[2 * i - 1], list[2 * i], at = number(v, at, 5), number(v, at + 5, size), at + 5 + size
+    local small = n < 128
+    s.windows[number(v, at)], at = list, at + 6
+    for i = 1, 2 * (n % 128), 2 do
+      local units, more, most = byte(v, at + 5, small and at + 5 or at + 7)
+      list[i], list[i + 1] = number(v, at), small and units or units + 256 * more + 65536 * most
+      at = at + (small and 6 or 8)
     end
   end
   return s
@@ -100,36 +99,47 @@ local function giveBack(s, windows, units, counted)
   end
 end
 
-local function save(key, s)
-  local ends, flags, parts = 0, 0, {''}
-  if s.turn > now then flags, parts[2], ends = 1, bytes(s.turn, 5), s.turn end
-  if s.held > now then flags, parts[#parts + 1], ends = flags + 2, bytes(s.held, 5), max(ends, s.held) end
-  for _, w in ipairs(s.kept or {}) do
-    local list, size = s.windows[w[2]], w[1] > 16 and 3 or 1
+local function save(key, s, windows)
+  local ends, flags, value = 0, 0, ''
+  if s.turn > now then flags, value, ends = 1, bytes(s.turn), s.turn end
+  if s.held > now then flags, value, ends = flags + 2, value .. bytes(s.held), max(ends, s.held) end
+  for _, w in ipairs(windows) do
+    local list, small = s.windows[w[2]], w[1] <= 16
     if #list > 0 then
-      parts[#parts + 1] = bytes(w[2], 5) .. char(#list / 2 + (size == 3 and 128 or 0))
-      for i = 1, #list, 2 do parts[#parts + 1] = bytes(list[i], 5) .. bytes(list[i + 1], size) end
-      ends = max(ends, w.ends)
+      value, ends = value .. bytes(w[2]) .. char(#list / 2 + (small and 0 or 128)), max(ends, w.ends)
+      for i = 1, #list, 2 do
+        local units = list[i + 1]
+        value = value .. bytes(list[i]) .. (small and char(units) or char(units % 256, floor(units / 256) % 256, floor(units / 65536)))
+      end
     end
   end
-  parts[1] = char(flags)
-  if ends > now then call('SET', key, table.concat(parts), 'PX', ends - now) else call('DEL', key) end
+  if ends > now then call('SET', key, char(flags) .. value, 'PX', ends - now) else call('DEL', key) end
 end
 
-local states, answers = {}, {}
+-- The windows of a check; most of a batch have the same ones.
+local parsed = {}
+local function windowsOf(text)
+  local windows = parsed[text]
+  if not windows then
+    windows = {}
+    for limit, span, begin, finish in string.gmatch(text, '(%d+),(%d+),(%-?%d+),(%d+)') do
+      windows[#windows + 1] = {tonumber(limit), tonumber(span), tonumber(begin), tonumber(finish)}
+    end
+    parsed[text] = windows
+  end
+  return windows
+end
+
+local given, answers = {}, {} -- given: the units that need not wait, by key
 for i, key in ipairs(KEYS) do
   local a = 6 * (i - 1)
   local what, units, most, from = ARGV[a + 1], tonumber(ARGV[a + 2]), tonumber(ARGV[a + 3]), tonumber(ARGV[a + 4])
-  local s, windows = states[key] or load(key), {}
-  for limit, span, begin, finish in string.gmatch(ARGV[a + 6], '(%d+),(%d+),(%-?%d+),(%d+)') do
-    windows[#windows + 1] = {tonumber(limit), tonumber(span), tonumber(begin), tonumber(finish)}
-  end
-  states[key], s.kept = s, windows
+  local s, windows = load(key), windowsOf(ARGV[a + 6])
   local room, free, span, pace = look(s, windows, units)
   free = max(free, from)
-  local due = free <= now and s.turn <= now
+  local due, changed = free <= now and s.turn <= now, true
   if what == 'show' then
-    answers[i] = {max(0, s.turn - now), max(0, s.held - now), free - now}
+    answers[i], changed = {max(0, s.turn - now), max(0, s.held - now), free - now}, false
     for _, w in ipairs(windows) do table.insert(answers[i], w.used) end
   elseif what == 'hold' then
     s.held, s.turn, answers[i] = most > 0 and max(s.held, most) or 0, most > 0 and s.turn or 0, 0
@@ -139,21 +149,21 @@ for i, key in ipairs(KEYS) do
   elseif what == 'take' and (due or free <= now and ARGV[a + 5] == '1') then
     count(s, windows, units)
     answers[i] = -after
-  elseif what == 'turn' and due and s.given + units <= room then
-    s.given, answers[i] = s.given + units, 0
+  elseif what == 'turn' and due and (given[key] or 0) + units <= room then
+    given[key], answers[i], changed = (given[key] or 0) + units, 0, false
   else
     local turn = max(free, s.turn)
     if turn <= now then turn = now + span end
     if free - now > most or most > 0 and turn - now > most then
-      answers[i] = CAPPED - (turn - now)
+      answers[i], changed = CAPPED - (turn - now), false
     elseif turn - now > most then
-      answers[i] = 0
+      answers[i], changed = 0, false
     elseif turn - now > HOUR then
-      answers[i] = HOUR
+      answers[i], changed = HOUR, false
     else
       s.turn, answers[i] = turn + pace * units, turn - now
     end
   end
+  if changed then save(key, s, windows) end
 end
-for key, s in pairs(states) do save(key, s) end
 return answers
