@@ -27,9 +27,6 @@ func Run(ctx context.Context, args []string, w World) int {
 	c := &cli{World: w}
 	root := c.root()
 	root.SetArgs(args)
-	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
-		c.complete(root)
-	}
 	err := root.ExecuteContext(ctx)
 	for _, end := range c.atEnd {
 		end()
@@ -129,28 +126,12 @@ func noCommand(parent *cobra.Command, name string) error {
 	has := ""
 	switch {
 	case !parent.HasParent():
-		has = elsewhere(parent, name) + "pacer --help lists them"
+		has = "pacer --help lists them"
 	case len(names) > 0:
 		has = "it has " + strings.Join(names, ", ")
 	}
 	hints := strings.TrimRight("; "+has, "; ")
 	return fmt.Errorf("%s has no command %q%s", parent.CommandPath(), notation.Shorten(name), hints)
-}
-
-// elsewhere asks whether a command of a group is meant, such as pause of campaign; "" if there is none of that name.
-func elsewhere(root *cobra.Command, name string) string {
-	var list []string
-	for _, sub := range root.Commands() {
-		for _, of := range sub.Commands() {
-			if of.IsAvailableCommand() && of.Name() == name {
-				list = append(list, sub.Name()+" "+name)
-			}
-		}
-	}
-	if len(list) == 0 {
-		return ""
-	}
-	return "did you mean " + strings.Join(list, ", or ") + "? "
 }
 
 // group makes a command that only contains others.
