@@ -21,8 +21,8 @@ func (c *cli) simulate() *cobra.Command {
 	compare := func(ctx context.Context) error { return c.runSimulation(ctx, flags) }
 	cmd := c.plain("simulate", "Compare rate-limiting algorithms: what each lets through in any second", compare)
 	cmd.Long = `Gives the same jobs to several rate-limiting algorithms, on a virtual clock. There is always a job to send, except
-in the pauses of --idle. Prints the most jobs in any second and in any tenth of one, when the last job was sent, and how
-many were sent in each second.`
+in the pauses of --idle. Prints the most jobs in any second and in any tenth of one, and when the last job was sent. --json
+adds how many were sent in each second.`
 	cmd.Example = `  pacer simulate
   pacer simulate --algorithm fixed-window,slots --idle 2s:900ms --out plots
   pacer simulate --idle "" --json`
@@ -110,7 +110,7 @@ func newSimulation(load *simulate.Load, results []simulate.Result) *simulation {
 	return s
 }
 
-// print writes two tables: the most that each algorithm let through, and the jobs of each second.
+// print writes the most that each algorithm let through.
 func (s *simulation) print(p *printer, load *simulate.Load) {
 	p.line("%d jobs at %d/s, %s\n", s.Jobs, s.Rate, spellIdle(load.Idle))
 	p.table(func(p *printer) {
@@ -120,42 +120,6 @@ func (s *simulation) print(p *printer, load *simulate.Load) {
 			p.line("%s\t%d\t%d\t%.3f s", a.Name, a.MaxRolling1s, a.MaxRolling100ms, a.FinishedS)
 		}
 	})
-	p.line("\nSent in each second:\n")
-	p.table(s.printSeconds)
-}
-
-// printSeconds writes a row per second and a column per algorithm, headed by its name with one word per line.
-func (s *simulation) printSeconds(p *printer) {
-	const headLines = 3
-	head := [headLines][]string{headLines - 1: {"SECOND"}}
-	length := 0
-	for i := range s.Algorithms {
-		a := &s.Algorithms[i]
-		length = max(length, len(a.SentPerSecond))
-		words := strings.SplitN(strings.ToUpper(a.Name), "-", headLines)
-		words = append(make([]string, headLines-len(words)), words...)
-		for line, word := range words {
-			head[line] = append(head[line], word)
-		}
-	}
-	for line, words := range head {
-		row := strings.TrimRight(strings.Join(words, "\t"), "\t")
-		if line < headLines-1 {
-			row = "\t" + row
-		}
-		p.line("%s", row)
-	}
-	for second := range length {
-		row := []string{fmt.Sprint(second)}
-		for i := range s.Algorithms {
-			cell := "-"
-			if sent := s.Algorithms[i].SentPerSecond; second < len(sent) {
-				cell = fmt.Sprint(sent[second])
-			}
-			row = append(row, cell)
-		}
-		p.line("%s", strings.Join(row, "\t"))
-	}
 }
 
 func spellIdle(pauses []simulate.Pause) string {
