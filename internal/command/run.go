@@ -52,11 +52,8 @@ func (c *cli) consoleCommand() *cobra.Command {
 			}
 		}
 		http := &s.Config.HTTP
-		switch http.Listen = cmp.Or(listen, http.Listen); {
-		case http.Listen == "":
+		if http.Listen = cmp.Or(listen, http.Listen); http.Listen == "" {
 			return config.Usagef("http.listen is off; name an address with --listen, such as 127.0.0.1:8080")
-		case http.Collide():
-			return config.Usagef("--listen %s cannot be listened at beside http.metrics_listen, %s; use another port", http.Listen, http.MetricsListen)
 		}
 		return s.RunConsole(ctx)
 	})

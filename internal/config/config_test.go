@@ -327,8 +327,6 @@ func TestBadConfigurations(t *testing.T) {
 		{"quanta", "pacing: {min_quantum: 500ms, max_quantum: 100ms}", nil, []string{"pacing.min_quantum: 500ms is above"}},
 		{"listen", "http: {listen: \"8080\"}", nil, []string{`http.listen: "8080" is not host:port;`}},
 		{"metrics listen", "http: {metrics_listen: \"9464\"}", nil, []string{`http.metrics_listen: "9464" is not host:port; use one such as`}},
-		{"metrics at the console's", "http: {metrics_listen: \":8080\"}", nil, []string{
-			`http.metrics_listen: ":8080" cannot be listened at beside http.listen, 127.0.0.1:8080; use another port, or "off"`}},
 		{"level", "log: {level: loud}", nil, []string{`log.level: there is no "loud"; use one of debug,`}},
 		{"secret file", "redis: {password: \"file:" + missing + "\"}", nil, []string{"redis.password: cannot read the secret: open " + missing}},
 		{"empty secret file", "admin_token: \"file:" + empty + "\"", nil, []string{"admin_token: the file " + empty + " is empty"}},

@@ -1,10 +1,6 @@
 package config
 
-import (
-	"cmp"
-	"net"
-	"net/netip"
-)
+import "cmp"
 
 // HTTP configures the server of the console, health and metrics; "" for none.
 type HTTP struct {
@@ -23,27 +19,6 @@ type HTTP struct {
 
 // Metrics returns the address of /metrics, /healthz and /readyz; "" for none.
 func (h HTTP) Metrics() string { return cmp.Or(h.MetricsListen, h.Listen) }
-
-// Collide reports whether the two addresses cannot both be listened at: they are the same, or one is the same port of all addresses.
-func (h HTTP) Collide() bool {
-	host, port, err := net.SplitHostPort(h.Listen)
-	other, otherPort, otherErr := net.SplitHostPort(h.MetricsListen)
-	if err != nil || otherErr != nil || port != otherPort || port == "0" {
-		return false
-	}
-	of := func(host string) netip.Addr {
-		if host == "localhost" {
-			host = "127.0.0.1"
-		}
-		ip, _ := netip.ParseAddr(host) // invalid for a name
-		return ip.Unmap()
-	}
-	covers := func(host, other string) bool {
-		a, b := of(host), of(other)
-		return host == "" || host == other || a.IsValid() && a == b || a == netip.IPv6Unspecified() || a == netip.IPv4Unspecified() && !b.Is6()
-	}
-	return covers(host, other) || covers(other, host)
-}
 
 // HTTPProxy is a proxy that authenticates people. Its headers are believed from these networks only.
 type HTTPProxy struct {

@@ -261,10 +261,6 @@ func (v *validator) tracing(t *Tracing) {
 }
 
 func (v *validator) http(h *HTTP) {
-	if h.Collide() {
-		v.add("http.metrics_listen", "%s cannot be listened at beside http.listen, %s; use another port, or \"off\", to have /metrics at http.listen",
-			quoted(h.MetricsListen), h.Listen)
-	}
 	if err := auth.CheckTokens(h.Tokens.Reveal()); err != nil && len(strings.Fields(h.Tokens.Reveal())) == 1 {
 		v.add("http.tokens", "%s; a file of such lines is named as file:PATH", err)
 	} else if err != nil {
