@@ -360,32 +360,45 @@ func TestBadConfigurations(t *testing.T) {
 	}
 }
 
-// Everything that is wrong is told of in one go: each once, and nothing that only comes of it.
+// Keys and types are judged first, since defaults stand for what could not be read. Then all values are judged.
 func TestAllProblemsAtOnce(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "missing")
-	_, _, err := load(t, `
+	for _, tt := range []struct {
+		text string
+		want []string
+	}{
+		{`
 kafka: {lanez: 3, group: "", max_record_bytes: much}
-redis: {password: "file:`+missing+`"}
-retry: {max: never, initial: 1h, jitter: 2}
+retry: {max: never, initial: 1h}
 default_sink: receiver
 sinks:
   receiver: {type: htpp, url: "http://a"}
   hooks: {type: http, ulr: "http://a", max_in_flight: 0}
-`)
-	want := []string{
-		"kafka.lanez: there is no such key; use one of", "kafka.max_record_bytes: ", "retry.max: ",
-		"sinks.hooks.ulr: there is no such key; use one of", `sinks.receiver.type: there is no type "htpp"`,
-		"redis.password: cannot read the secret: open " + missing, "retry.jitter: 2 is out of range", "kafka.group: must have 1 to 255 characters",
-		"sinks.hooks.url: required", "sinks.hooks.max_in_flight: 0 is out of range",
-	}
-	if err == nil || !slices.EqualFunc(strings.Split(err.Error(), "\n"), want, strings.HasPrefix) {
-		t.Errorf("%v", err)
+`, []string{
+			"kafka.lanez: there is no such key; use one of", "kafka.max_record_bytes: ", "retry.max: ",
+			"sinks.hooks.ulr: there is no such key; use one of", `sinks.receiver.type: there is no type "htpp"`,
+		}},
+		{`
+kafka: {group: ""}
+redis: {password: "file:` + missing + `"}
+postgres: {dsn: "file:` + missing + `"}
+retry: {jitter: 2}
+sinks: {hooks: {type: http, max_in_flight: 0}}
+`, []string{
+			"redis.password: cannot read the secret: open " + missing, "postgres.dsn: cannot read the secret", "retry.jitter: 2 is out of range",
+			"kafka.group: must have 1 to 255 characters", "sinks.hooks.url: required", "sinks.hooks.max_in_flight: 0 is out of range",
+		}},
+	} {
+		_, _, err := load(t, tt.text)
+		if err == nil || !slices.EqualFunc(strings.Split(err.Error(), "\n"), tt.want, strings.HasPrefix) {
+			t.Errorf("%v", err)
+		}
 	}
 	var many strings.Builder
 	for i := range 2 * maxProblems {
 		fmt.Fprintf(&many, "qqqqq%d: 1\n", i)
 	}
-	_, _, err = load(t, many.String())
+	_, _, err := load(t, many.String())
 	if lines := strings.Split(fmt.Sprint(err), "\n"); len(lines) != maxProblems+1 || lines[maxProblems] != "50 more; correct these first" {
 		t.Errorf("%d lines", len(lines))
 	}

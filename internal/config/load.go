@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -78,7 +77,7 @@ func LoadFor(from Source, needs ...Section) (cfg *Config, warnings []string, err
 				l.cfg.unused = append(l.cfg.unused, problem)
 			}
 		}
-		err = l.faults(append(used, l.apart(l.cfg.missing(needs))...))
+		err = l.faults(append(used, l.cfg.missing(needs)...))
 	}
 	if err != nil {
 		return nil, l.warnings, UsageError{err}
@@ -89,10 +88,13 @@ func LoadFor(from Source, needs ...Section) (cfg *Config, warnings []string, err
 	return l.cfg, l.warnings, nil
 }
 
-// faults returns the problems with the form of the configuration and these with its values; nil if there are none.
+// faults returns the problems with the form of the configuration or, if it has none, these with its values; nil if there are none.
 func (l *loader) faults(values Problems) error {
-	if all := slices.Concat(l.problems, values); len(all) > 0 {
-		return all
+	switch {
+	case len(l.problems) > 0: // defaults are in the place of values that could not be read
+		return l.problems
+	case len(values) > 0:
+		return values
 	}
 	return nil
 }
@@ -114,39 +116,18 @@ func read(path string, explicit bool, environ []string) (*loader, error) {
 	form := l.problems
 	l.problems = nil
 	l.resolveSecrets()
-	secrets := l.problems
-	l.problems = append(form, secrets...) // both are known by their keys
+	l.values, l.problems = l.problems, form
 	l.derived = l.cfg.derive()
-	l.values = append(secrets, l.apart(l.cfg.Problems())...)
-	l.problems = form
-	return l, nil
-}
-
-// apart leaves out problems that most likely come of others: with a value that could not be read, or with one that is to be compared with
-// such a value.
-func (l *loader) apart(list Problems) Problems {
-	return slices.DeleteFunc(list, func(problem string) bool {
-		return slices.ContainsFunc(l.bad, func(key string) bool {
-			return keyOf(problem) == "default_sink" && (key == "sinks" || noSink.MatchString(key)) || strings.HasPrefix(keyOf(problem), key+".") || strings.HasPrefix(key, keyOf(problem)+".") || mentions(problem, key)
-		})
-	})
-}
-
-// noSink matches the keys that are bad where a sink is left out.
-var noSink = regexp.MustCompile(`^sinks\.(.*\.type|[^.]*)$`)
-
-// mentions reports whether a text contains a key, and not just one that begins or ends with it.
-func mentions(text, key string) bool {
-	for rest := text; ; {
-		before, after, found := strings.Cut(rest, key)
-		if !found {
-			return false
-		}
-		if !strings.HasSuffix(before, ".") && !strings.HasPrefix(after, ".") && !strings.HasPrefix(after, "_") && !strings.HasSuffix(before, "_") {
-			return true
-		}
-		rest = after
+	unread := map[string]bool{}
+	for _, problem := range l.values {
+		unread[keyOf(problem)] = true
 	}
+	for _, problem := range l.cfg.Problems() {
+		if !unread[keyOf(problem)] {
+			l.values = append(l.values, problem)
+		}
+	}
+	return l, nil
 }
 
 // loader is the state of a Load.
@@ -162,7 +143,6 @@ type loader struct {
 	derived  map[string]string // the path that a value was derived from, by path
 	problems Problems          // with the form: keys, types
 	values   Problems          // with the values, secrets among them
-	bad      []string          // keys with problems, and those that they may be meant for
 	warnings []string
 }
 
@@ -175,7 +155,6 @@ func (l *loader) complain(path, format string, args ...any) {
 		problem += fmt.Sprintf(" (line %d)", line)
 	}
 	l.problems = append(l.problems, masked(path)+problem)
-	l.bad = append(l.bad, path)
 }
 
 // expandSwitches turns `tls: true` into `tls: {enabled: true}`, so that the environment may add keys to it.
