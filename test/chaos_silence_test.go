@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/pacer/pacer/internal/console/view"
 )
 
 const (
@@ -274,10 +276,8 @@ func (w *silence) explained(ctx context.Context, id string) bool {
 	cmd := exec.CommandContext(ctx, w.binary, "explain", id, "--json", "--config", w.c.config())
 	cmd.Env = environment()
 	out, err := cmd.Output()
-	var answer struct {
-		Held bool `json:"held"`
-	}
-	return err == nil && json.Unmarshal(out, &answer) == nil && answer.Held
+	var answer view.Campaign
+	return err == nil && json.Unmarshal(out, &answer) == nil && answer.Held != nil
 }
 
 // unexplained are the campaigns with waiting jobs that stood still without an explanation.

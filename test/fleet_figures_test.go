@@ -112,10 +112,7 @@ func TestFiguresOfTheFleet(t *testing.T) {
 			t.Errorf("p50 and p99 are wrong: %+v", f)
 		}
 	}
-	var listed []struct {
-		Sink    string
-		Figures *view.SinkFigures
-	}
+	var listed []view.Sink
 	var frame struct {
 		Fleet struct {
 			Late      *float64 `json:"slot_lateness_p99_seconds"`

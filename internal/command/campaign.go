@@ -11,13 +11,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/config"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/hold"
 	"github.com/pacer/pacer/internal/notation"
-	"github.com/pacer/pacer/internal/progress"
 )
 
 func (c *cli) campaign() *cobra.Command {
@@ -72,8 +69,8 @@ func (c *cli) deleteCampaign() *cobra.Command {
 		if err := api.call(ctx, http.MethodDelete, campaignPath(id), nil, nil, nil); err != nil {
 			return err
 		}
-		return c.print(was.CampaignRow, func(p *printer) {
-			p.line("deleted campaign %s, which had delivered %s", id, counted(was.Progress.Delivered, "job"))
+		return c.print(was, func(p *printer) {
+			p.line("deleted campaign %s, which had delivered %s", id, counted(progressOf(was).Delivered, "job"))
 		})
 	})
 	yesFlag(cmd, &yes)
@@ -170,95 +167,12 @@ func parseInstant(text string) (time.Time, error) {
 	return at, nil
 }
 
-// campaignRow is a campaign with what holds it.
-type campaignRow struct {
-	*catalog.CampaignRow
-	Hold    *view.Held        `json:"hold,omitempty"`
-	Lanes   []int             `json:"lanes,omitempty"`        // where its backlog waits
-	Senders []progress.Sender `json:"senders,omitempty"`      // of one campaign: the daemons that send it
-	Failure string            `json:"last_failure,omitempty"` // of one campaign: its sink's, with a job of any campaign
-}
-
-// campaignAnswer is a campaign as the API shows it, or as it is after a change.
-type campaignAnswer struct {
-	catalog.CampaignRow
-	Rate        string     `json:"rate"`
-	StartsAt    string     `json:"starts_at"`
-	EndsAt      string     `json:"ends_at"`
-	ActiveHours string     `json:"active_hours"`
-	Ramp        string     `json:"ramp"`
-	ExpectedAll int64      `json:"expected_total"`
-	SinkSet     *string    `json:"sink_set"` // absent after a change: sink is it
-	Fault       string     `json:"fault"`    // after a change: of the sink
-	Lanes       []int      `json:"lanes"`
-	Waiting     *int64     `json:"backlog"`
-	Held        *view.Held `json:"held"`
-
-	Senders     []progress.Sender `json:"senders"`
-	LastFailure string            `json:"last_failure"`
-}
-
-// row returns the campaign as it is printed.
-func (a *campaignAnswer) row() *campaignRow {
-	row := &a.CampaignRow
-	row.SendRate, row.SendPer = splitRate(a.Rate)
-	row.StartsAt, row.EndsAt = parsedInstant(a.StartsAt), parsedInstant(a.EndsAt)
-	row.ActiveHours, _ = notation.ParseHours(cmp.Or(a.ActiveHours, "none")) // a console has written them
-	row.Ramp, _ = notation.ParseRamp(cmp.Or(a.Ramp, "none"))
-	if a.ExpectedAll > 0 {
-		row.ExpectedTotal = &a.ExpectedAll
-	}
-	if a.SinkSet != nil {
-		row.Sink = *a.SinkSet
-	}
-	if h := a.Held; h != nil && h.Until == nil && h.Cause != string(hold.Quota) && h.Cause != string(hold.Share) {
-		row.Progress.DoneAt, row.Progress.ETASeconds = nil, nil // it is not known when it goes on
-	}
-	return &campaignRow{CampaignRow: row, Hold: a.Held, Lanes: a.Lanes, Senders: a.Senders, Failure: a.LastFailure}
-}
-
-// changed is row after a change, with what its row says of its being held.
-func (a *campaignAnswer) changed() *campaignRow {
-	row := a.row()
-	a.Held = heldOf(hold.Of(hold.Evidence{Now: time.Now(), Campaign: row.Campaign(), Sink: row.Sink, SinkFault: a.Fault}))
-	return a.row()
-}
-
-// splitRate reads 150/1m as units and a period.
-func splitRate(rate string) (units, per string) {
-	units, per, found := strings.Cut(rate, "/")
-	if !found {
-		per = "1s"
-	}
-	return units, per
-}
-
-func parsedInstant(text string) *time.Time {
-	at, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		return nil // there is none
-	}
-	return &at
-}
-
 func campaignPath(id string) string { return "/campaigns/" + url.PathEscape(id) }
 
-// campaign asks for one campaign.
-func (r *client) campaign(ctx context.Context, id string) (*campaignAnswer, error) {
-	a := &campaignAnswer{}
-	if err := r.get(ctx, campaignPath(id), nil, a); err != nil {
-		return nil, err
-	}
-	a.row()
-	return a, nil
-}
-
-// eta formats the ETA for display.
-func (r *campaignRow) eta() string {
-	if r.Hold != nil && r.Progress.Backlog > 0 && r.Progress.ETASeconds == nil {
-		return "held: " + r.Hold.Cause
-	}
-	return formatETA(&r.Progress)
+// campaign returns one campaign, as the API shows it.
+func (r *client) campaign(ctx context.Context, id string) (*view.Campaign, error) {
+	c := &view.Campaign{}
+	return c, r.get(ctx, campaignPath(id), nil, c)
 }
 
 func (c *cli) listCampaigns(ctx context.Context) error {
@@ -266,19 +180,19 @@ func (c *cli) listCampaigns(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	rows := []*campaignRow{}
-	if err := pages(ctx, api, "campaigns", url.Values{}, func(a *campaignAnswer) { rows = append(rows, a.row()) }); err != nil {
+	list := []*view.Campaign{}
+	if err := pages(ctx, api, "campaigns", url.Values{}, func(one *view.Campaign) { list = append(list, one) }); err != nil {
 		return err
 	}
-	return c.printTable(rows, func(p *printer) {
+	return c.printTable(list, func(p *printer) {
 		p.line("ID\tRATE\tSTATUS\tSINK\tQUOTAS\tWEIGHT\tDELIVERED\tBACKLOG\tETA\tDONE\tHELD")
-		for _, c := range rows {
-			g, held := &c.Progress, "-"
-			if c.Hold != nil {
-				held = c.Hold.Why
+		for _, one := range list {
+			g, held := progressOf(one), "-"
+			if one.Held != nil {
+				held = one.Held.Why
 			}
-			p.line("%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%s\t%s\t%s", c.ID, c.Rate(), c.Status, cmp.Or(c.Sink, "-"),
-				cmp.Or(strings.Join(c.Quotas, ","), "-"), c.PriorityWeight, g.Delivered, g.Backlog, c.eta(), formatPercent(g), held)
+			p.line("%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%s\t%s\t%s", one.ID, one.Rate, one.Status, cmp.Or(one.SinkSet, "-"),
+				cmp.Or(strings.Join(one.Quotas, ","), "-"), one.PriorityWeight, g.Delivered, g.Backlog, formatETA(one), formatPercent(g), held)
 		}
 	})
 }
@@ -288,11 +202,11 @@ func (c *cli) getCampaign(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	a, err := api.campaign(ctx, id)
+	shown, err := api.campaign(ctx, id)
 	if err != nil {
 		return err
 	}
-	return c.showCampaign(a.row())
+	return c.showCampaign(shown)
 }
 
 // campaignEdit is the body of a change of a campaign.
@@ -316,13 +230,15 @@ func (c *cli) editCampaign(ctx context.Context, id string, create bool, edit *ca
 	if create {
 		method, path, edit.ID = http.MethodPost, "/campaigns", id
 	}
-	var a campaignAnswer
-	if err := api.call(ctx, method, path, nil, edit, &a); err != nil {
+	if err := api.call(ctx, method, path, nil, edit, nil); err != nil {
 		return err
 	}
-	row := a.changed()
-	c.warnCampaign(row)
-	return c.showCampaign(row)
+	shown, err := api.campaign(ctx, id)
+	if err != nil {
+		return err
+	}
+	c.warnCampaign(shown)
+	return c.showCampaign(shown)
 }
 
 // statusAfter is the status of a campaign after a command.
@@ -341,13 +257,16 @@ func (c *cli) switchCampaign(ctx context.Context, id, verb, until, reason string
 	if until != "" {
 		said["until"] = until
 	}
-	var a campaignAnswer
-	err = api.call(ctx, http.MethodPost, campaignPath(id)+"/"+verb, nil, said, &a)
+	err = api.call(ctx, http.MethodPost, campaignPath(id)+"/"+verb, nil, said, nil)
 	if status := statusAfter[verb]; status != "" && refusedAs(err, "over") { // which has to be said as a change of the campaign
-		err = api.call(ctx, http.MethodPatch, campaignPath(id), nil, &campaignEdit{Status: status, Reason: reason}, &a)
+		err = api.call(ctx, http.MethodPatch, campaignPath(id), nil, &campaignEdit{Status: status, Reason: reason}, nil)
 	}
 	if err != nil {
 		return err
 	}
-	return c.showCampaign(a.changed())
+	shown, err := api.campaign(ctx, id)
+	if err != nil {
+		return err
+	}
+	return c.showCampaign(shown)
 }

@@ -8,64 +8,57 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/catalog"
-	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/notation"
 	"github.com/pacer/pacer/internal/progress"
 )
 
 // showCampaign prints a campaign and what holds it.
-func (c *cli) showCampaign(shown *campaignRow) error {
-	row, why := shown.CampaignRow, ""
-	if shown.Hold != nil {
-		why = shown.Hold.Why
-	}
-	now := currentOf(row.Campaign(), time.Now())
-	view := struct {
-		campaignRow
-		Held string          `json:"held,omitempty"`
-		Now  campaignCurrent `json:"now"`
-	}{*shown, why, now}
-	return c.printTable(view, func(p *printer) {
-		p.line("id\t%s", row.ID)
-		p.line("rate\t%s", row.Rate())
-		p.line("rate now\t%s", formatRate(now.Rate))
-		p.line("ramp\t%s", formatRamp(row))
-		status := string(row.Status)
-		if row.PausedUntil != nil {
-			status += " until " + instant(row.PausedUntil, time.RFC3339)
+func (c *cli) showCampaign(v *view.Campaign) error {
+	return c.printTable(v, func(p *printer) {
+		p.line("id\t%s", v.ID)
+		p.line("rate\t%s", v.Rate)
+		p.line("rate now\t%s/s", strconv.FormatFloat(v.Allowed, 'f', -1, 64))
+		ramp, status, hours, active := "-", v.Status, "always", "yes"
+		if v.Ramp != "" {
+			ramp = v.Ramp + ", since " + instant(v.RampSince, time.RFC3339)
 		}
+		if v.PausedUntil != nil {
+			status += " until " + instant(v.PausedUntil, time.RFC3339)
+		}
+		if v.ActiveHours != "" {
+			hours = v.ActiveHours + " (" + v.TimeZone + ")"
+		}
+		p.line("ramp\t%s", ramp)
 		p.line("status\t%s", status)
-		if shown.Hold != nil {
-			printHeld(p, shown.Hold)
+		if v.Held != nil {
+			active = "no: " + v.Held.Why
+			printHeld(p, v.Held)
 		}
-		p.line("sink\t%s", cmp.Or(row.Sink, "-"))
-		p.line("quotas\t%s", cmp.Or(strings.Join(row.Quotas, ", "), "-"))
-		p.line("priority weight\t%d", row.PriorityWeight)
-		p.line("burst\t%d", row.Burst)
-		p.line("max in flight\t%s", orUnlimited(row.MaxInFlight))
-		p.line("overflow\t%s", row.Overflow)
-		p.line("job ttl\t%s", cmp.Or(row.JobTTL, "-"))
-		p.line("starts at\t%s", instant(row.StartsAt, time.RFC3339))
-		p.line("ends at\t%s", instant(row.EndsAt, time.RFC3339))
-		p.line("active hours\t%s", formatHours(row))
-		active := "yes"
-		if why != "" {
-			active = "no: " + why
-		}
+		p.line("sink\t%s", cmp.Or(v.SinkSet, "-"))
+		p.line("quotas\t%s", cmp.Or(strings.Join(v.Quotas, ", "), "-"))
+		p.line("priority weight\t%d", v.PriorityWeight)
+		p.line("burst\t%d", v.Burst)
+		p.line("max in flight\t%s", orUnlimited(v.MaxInFlight))
+		p.line("overflow\t%s", v.Overflow)
+		p.line("job ttl\t%s", cmp.Or(v.JobTTL, "-"))
+		p.line("starts at\t%s", instant(v.StartsAt, time.RFC3339))
+		p.line("ends at\t%s", instant(v.EndsAt, time.RFC3339))
+		p.line("active hours\t%s", hours)
 		p.line("active now\t%s", active)
-		p.line("next change\t%s", instant(now.NextChange, time.RFC3339))
-		if row.ExpectedTotal != nil {
-			p.line("expected total\t%d", *row.ExpectedTotal)
-			p.line("done\t%s", formatPercent(&row.Progress))
+		p.line("next change\t%s", instant(v.NextChange, time.RFC3339))
+		if v.ExpectedTotal > 0 {
+			p.line("expected total\t%d", v.ExpectedTotal)
+			p.line("done\t%s", formatPercent(progressOf(v)))
 		}
-		if row.Note != "" {
-			p.line("note\t%s", row.Note)
+		if v.Note != "" {
+			p.line("note\t%s", v.Note)
 		}
-		showProgress(p, shown)
-		showLanes(p, shown.Lanes)
-		showSenders(p, shown.Senders)
-		showFailure(p, shown.Failure)
-		p.line("updated at\t%s", instant(whole(row.UpdatedAt), time.RFC3339))
+		showProgress(p, v)
+		showLanes(p, v.Lanes)
+		showSenders(p, v.Senders)
+		showFailure(p, v.LastFailure)
+		p.line("updated at\t%s", instant(v.UpdatedAt, time.RFC3339))
 	})
 }
 
@@ -101,9 +94,14 @@ func showSenders(p *printer, senders []progress.Sender) {
 	}
 }
 
-// showProgress prints the progress of a campaign, as last saved by the daemons.
-func showProgress(p *printer, r *campaignRow) {
-	g := &r.Progress
+// progressOf returns the progress of a campaign, as last saved by the daemons; none where the database was not asked.
+func progressOf(v *view.Campaign) *catalog.CampaignProgress {
+	return cmp.Or(v.Progress, &catalog.CampaignProgress{})
+}
+
+// showProgress prints the progress of a campaign.
+func showProgress(p *printer, v *view.Campaign) {
+	g := progressOf(v)
 	p.line("delivered\t%d", g.Delivered)
 	for _, other := range []struct {
 		name string
@@ -114,19 +112,23 @@ func showProgress(p *printer, r *campaignRow) {
 		}
 	}
 	p.line("backlog\t%d", g.Backlog)
+	eta := formatETA(v)
 	if g.DoneAt != nil {
-		p.line("eta\t%s (%s)", formatETA(g), instant(g.DoneAt, time.RFC3339))
-	} else {
-		p.line("eta\t%s", r.eta())
+		eta += " (" + instant(g.DoneAt, time.RFC3339) + ")"
 	}
+	p.line("eta\t%s", eta)
 }
 
-// formatETA rounds the ETA for display.
-func formatETA(g *catalog.CampaignProgress) string {
-	if g.ETASeconds == nil {
-		return "-"
+// formatETA rounds the ETA for display, or says what holds the campaign where there is none.
+func formatETA(v *view.Campaign) string {
+	g := progressOf(v)
+	switch {
+	case g.ETASeconds != nil:
+		return formatSeconds(time.Duration(*g.ETASeconds * float64(time.Second)))
+	case v.Held != nil && g.Backlog > 0:
+		return "held: " + v.Held.Cause
 	}
-	return formatSeconds(time.Duration(*g.ETASeconds * float64(time.Second)))
+	return "-"
 }
 
 // formatSeconds formats a duration in whole seconds, or in days and hours.
@@ -145,43 +147,9 @@ func formatPercent(g *catalog.CampaignProgress) string {
 	return strconv.FormatFloat(*g.Percent, 'f', 1, 64) + "%"
 }
 
-// campaignCurrent is the current state of a campaign's schedule, regardless of its sink.
-type campaignCurrent struct {
-	Rate       float64    `json:"rate"`   // units per second, of the ramp's step
-	Active     bool       `json:"active"` // by its status; within the active hours, after the start, before the end
-	NextChange *time.Time `json:"next_change,omitempty"`
-}
-
-func currentOf(c *delivery.Campaign, now time.Time) campaignCurrent {
-	rate, _, _ := c.RateAt(now)
-	current := campaignCurrent{
-		Rate: rate.PerSecond(), Active: c.Status == delivery.StatusActive && c.Active(now) && !c.Ended(now),
-	}
-	if next := c.NextChange(now); !next.IsZero() {
-		current.NextChange = &next
-	}
-	return current
-}
-
-func formatRate(perSecond float64) string { return strconv.FormatFloat(perSecond, 'f', -1, 64) + "/s" }
-
-func formatRamp(c *catalog.CampaignRow) string {
-	if c.RampSince == nil {
-		return "-"
-	}
-	return notation.FormatRamp(c.Ramp) + ", since " + instant(c.RampSince, time.RFC3339)
-}
-
-func formatHours(c *catalog.CampaignRow) string {
-	if c.ActiveHours == nil {
-		return "always"
-	}
-	return notation.FormatHours(c.ActiveHours) + " (" + c.TimeZone + ")"
-}
-
-func orUnlimited(n int64) string {
+func orUnlimited(n int) string {
 	if n == 0 {
 		return "unlimited"
 	}
-	return strconv.FormatInt(n, 10)
+	return strconv.Itoa(n)
 }

@@ -7,13 +7,12 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/catalog"
-	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/notation"
+	"github.com/pacer/pacer/internal/console/view"
 )
 
 // TestCampaignSchedules: what is set is shown, with what it means at the moment, and none takes it away.
 func TestCampaignSchedules(t *testing.T) {
-	d := newDesk(t, "127.0.0.1:1")
+	d := newDesk(t, "")
 	printed := d.run("campaign create spring --rate 600/m --ramp start=60,add=30,every=1h --time-zone Europe/Moscow",
 		"--active-hours", "mon-sun 00:00-24:00")
 	for _, line := range []string{
@@ -49,60 +48,16 @@ func TestCampaignShowAsJSON(t *testing.T) {
 	at := time.Now().UTC().Add(2 * time.Hour)
 	hours := at.Format("15:04") + "-" + at.Add(time.Hour).Format("15:04")
 	printed := d.run("campaign create spring --rate 5 --json --ramp start=2,factor=1.5,every=1h --active-hours " + hours)
-	var got struct {
-		ActiveHours []map[string]any `json:"active_hours"`
-		TimeZone    string           `json:"time_zone"`
-		Ramp        map[string]any   `json:"ramp"`
-		Now         struct {
-			Rate       float64   `json:"rate"`
-			Active     bool      `json:"active"`
-			NextChange time.Time `json:"next_change"`
-		} `json:"now"`
-	}
+	var got view.Campaign
 	if err := json.Unmarshal([]byte(printed), &got); err != nil {
 		t.Fatal(err)
 	}
-	until := time.Until(got.Now.NextChange)
-	if len(got.ActiveHours) != 1 || got.TimeZone != "UTC" || got.Ramp["factor"] != 1.5 || got.Now.Rate != 2 || got.Now.Active ||
-		until <= 58*time.Minute || until > time.Hour {
+	if got.NextChange == nil {
+		t.Fatal(printed)
+	}
+	until := time.Until(*got.NextChange)
+	if got.ActiveHours == "" || got.TimeZone != "UTC" || got.Ramp != "start=2,factor=1.5,every=1h" || got.Allowed != 0 || got.Held == nil || until <= 58*time.Minute || until > 2*time.Hour {
 		t.Errorf("%s", printed)
-	}
-}
-
-// TestWhatAScheduleSaysNow: out of hours is not the same as not begun, and what comes next is said.
-func TestWhatAScheduleSaysNow(t *testing.T) {
-	ramp, err := notation.ParseRamp("start=2,factor=1.5,every=1h")
-	if err != nil {
-		t.Fatal(err)
-	}
-	hours, err := notation.ParseHours("mon-fri 09:00-21:00")
-	if err != nil {
-		t.Fatal(err)
-	}
-	friday := time.Date(2026, 11, 20, 20, 30, 0, 0, time.UTC)
-	row := catalog.CampaignRow{
-		ID: "c", SendRate: "5", SendPer: "1s", Status: delivery.StatusActive, Overflow: delivery.OverflowLane, PriorityWeight: 1,
-		ActiveHours: hours, TimeZone: "UTC", Ramp: ramp, RampSince: &friday,
-	}
-	for _, tc := range []struct {
-		at     time.Time
-		active bool
-		rate   float64
-		change time.Time
-	}{
-		{friday, true, 2, friday.Add(30 * time.Minute)},
-		{friday.Add(30 * time.Minute), false, 2, friday.Add(time.Hour)},
-		{friday.Add(90 * time.Minute), false, 3, friday.Add(2 * time.Hour)},
-		{friday.Add(9 * time.Hour), false, 5, time.Date(2026, 11, 23, 9, 0, 0, 0, time.UTC)},
-	} {
-		now := currentOf(row.Campaign(), tc.at)
-		if now.Active != tc.active || now.Rate != tc.rate || now.NextChange == nil || !now.NextChange.Equal(tc.change) {
-			t.Errorf("at %s: %+v", tc.at, now)
-		}
-	}
-	row.TimeZone = "Nowhere"
-	if c := row.Campaign(); !strings.Contains(c.Invalid, "time_zone") {
-		t.Errorf("%+v", c)
 	}
 }
 
@@ -118,7 +73,7 @@ func TestProgressInWords(t *testing.T) {
 		{new(200_000.0), new(12.34), "2d7h0m0s", "12.3%"},
 	} {
 		g := &catalog.CampaignProgress{ETASeconds: tc.eta, Percent: tc.percent}
-		if got := formatETA(g); got != tc.words {
+		if got := formatETA(&view.Campaign{Progress: g}); got != tc.words {
 			t.Errorf("%s, want %s", got, tc.words)
 		}
 		if got := formatPercent(g); got != tc.done {

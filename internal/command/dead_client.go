@@ -14,7 +14,6 @@ import (
 	"github.com/pacer/pacer/internal/console/replay"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/deadletter"
-	"github.com/pacer/pacer/internal/delivery"
 )
 
 const (
@@ -80,28 +79,6 @@ func (r *client) oneDead(ctx context.Context, what string) (*deadWhole, error) {
 		what, whole.Others = places[0], places[1:]
 	}
 	return whole, r.get(ctx, "/dead-letters/"+what, nil, &whole.WholeLetter)
-}
-
-// letterOf reads a letter that a console shows, as far as it is printed.
-func letterOf(w *view.WholeLetter) *deadletter.Letter {
-	d := &deadletter.Letter{Key: w.KeyBase64, Payload: w.PayloadBase64}
-	if w.Key != "" {
-		d.Key = []byte(w.Key)
-	}
-	if w.Payload != nil {
-		d.Payload = []byte(*w.Payload)
-	}
-	if w.Truncated {
-		d.Truncated = w.Bytes
-	}
-	for _, h := range w.Headers {
-		value := h.ValueBase64
-		if h.Value != "" {
-			value = []byte(h.Value)
-		}
-		d.Headers = append(d.Headers, delivery.Header{Key: h.Key, Value: value})
-	}
-	return d
 }
 
 // remoteReplay says which letters a console is to replay.

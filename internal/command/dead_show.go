@@ -15,7 +15,6 @@ import (
 
 	"github.com/pacer/pacer/internal/config"
 	"github.com/pacer/pacer/internal/console/view"
-	"github.com/pacer/pacer/internal/deadletter"
 	"github.com/pacer/pacer/internal/requeue"
 )
 
@@ -72,29 +71,40 @@ func (c *cli) showDead(ctx context.Context, what string, payloadOnly bool) error
 	if shown := whole.PayloadShown; shown != "" && shown != view.PayloadsAll {
 		c.warn("the payload is not shown whole: http.payloads of the console is %q", shown)
 	}
-	d := letterOf(&whole.WholeLetter)
 	if payloadOnly {
-		return c.printPayload(d)
+		return c.printPayload(&whole.WholeLetter)
 	}
-	return c.print(whole, func(p *printer) { writeDead(p, d, whole) })
+	return c.print(whole, func(p *printer) { writeDead(p, whole) })
+}
+
+// payloadOf returns the payload of a letter, as far as it is shown, and how many bytes could not be read.
+func payloadOf(w *view.WholeLetter) (payload []byte, lost int) {
+	payload = w.PayloadBase64
+	if w.Payload != nil {
+		payload = []byte(*w.Payload)
+	}
+	if w.Truncated {
+		lost = w.Bytes
+	}
+	return payload, lost
 }
 
 // printPayload writes the payload unchanged, and warns on standard error if it could not be read.
-func (c *cli) printPayload(d *deadletter.Letter) error {
-	_, err := c.Stdout.Write(d.Payload)
-	if err != nil {
+func (c *cli) printPayload(w *view.WholeLetter) error {
+	payload, lost := payloadOf(w)
+	if _, err := c.Stdout.Write(payload); err != nil {
 		return fmt.Errorf("write the payload: %w", err)
 	}
-	if d.Truncated > 0 {
+	if lost > 0 {
 		note := &printer{w: c.Stderr}
-		note.line("pacer: the payload is missing: %d bytes could not be read", d.Truncated)
+		note.line("pacer: the payload is missing: %d bytes could not be read", lost)
 		return note.err
 	}
 	return nil
 }
 
 // writeDead writes a dead letter as text.
-func writeDead(p *printer, d *deadletter.Letter, w *deadWhole) {
+func writeDead(p *printer, w *deadWhole) {
 	p.line("place       %s", w.Place)
 	p.line("campaign    %s", campaignField(w.Campaign))
 	p.line("job         %s", field(w.JobID))
@@ -106,26 +116,27 @@ func writeDead(p *printer, d *deadletter.Letter, w *deadWhole) {
 	p.line("died        %s", instant(&w.At, time.RFC3339Nano))
 	p.line("expires at  %s", instant(w.ExpiresAt, time.RFC3339Nano))
 	p.line("replayed    %s", map[bool]string{true: "yes", false: "no"}[w.Replayed])
-	if len(d.Key) > 0 {
-		p.line("key         %s", field(string(d.Key)))
+	if key := cmp.Or(w.Key, string(w.KeyBase64)); key != "" {
+		p.line("key         %s", field(key))
 	}
-	p.line("headers     %d", len(d.Headers))
-	for _, h := range d.Headers {
-		p.line("  %s: %s", field(h.Key), field(string(h.Value)))
+	p.line("headers     %d", len(w.Headers))
+	for _, h := range w.Headers {
+		p.line("  %s: %s", field(h.Key), field(cmp.Or(h.Value, string(h.ValueBase64))))
 	}
-	showPayload(p, d)
+	showPayload(p, &w.WholeLetter)
 	if len(w.Others) > 0 {
 		p.line("older letters of this job: %s", strings.Join(w.Others, ", "))
 	}
 }
 
-func showPayload(p *printer, d *deadletter.Letter) {
+func showPayload(p *printer, w *view.WholeLetter) {
+	payload, missing := payloadOf(w)
 	lost := ""
-	if d.Truncated > 0 {
-		lost = fmt.Sprintf("; %d could not be read", d.Truncated)
+	if missing > 0 {
+		lost = fmt.Sprintf("; %d could not be read", missing)
 	}
-	p.line("payload     %d bytes%s", len(d.Payload), lost)
-	shown := d.Payload[:min(len(d.Payload), shownPayload)]
+	p.line("payload     %d bytes%s", len(payload), lost)
+	shown := payload[:min(len(payload), shownPayload)]
 	if text, ok := asPrintable(shown); ok {
 		for line := range strings.Lines(text) {
 			p.line("  %s", visible(strings.TrimRight(line, "\r\n")))
@@ -136,7 +147,7 @@ func showPayload(p *printer, d *deadletter.Letter) {
 			p.line("  %s", strings.TrimRight(line, "\n"))
 		}
 	}
-	if rest := len(d.Payload) - len(shown); rest > 0 {
+	if rest := len(payload) - len(shown); rest > 0 {
 		p.line("  … %d more bytes; --payload prints all of them", rest)
 	}
 }

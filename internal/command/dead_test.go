@@ -70,7 +70,7 @@ func TestNothingSteersTheTerminal(t *testing.T) {
 		var out bytes.Buffer
 		p := &printer{w: &out}
 		whole := deadWhole{WholeLetter: *view.WholeLetterOf(&d, "")}
-		writeDead(p, &d, &whole)
+		writeDead(p, &whole)
 		if err := printDead(p, false, true, view.LetterOf(&d)); err != nil || p.err != nil {
 			t.Fatal(err, p.err)
 		}
@@ -95,7 +95,7 @@ func TestPayloadsAreShownAndBounded(t *testing.T) {
 		{"", 0, []string{"payload     0 bytes"}},
 	} {
 		var out bytes.Buffer
-		showPayload(&printer{w: &out}, &deadletter.Letter{Payload: []byte(c.payload), Truncated: c.cut})
+		showPayload(&printer{w: &out}, view.WholeLetterOf(&deadletter.Letter{Payload: []byte(c.payload), Truncated: c.cut, Bytes: len(c.payload) + c.cut}, ""))
 		for _, part := range c.has {
 			if !strings.Contains(out.String(), part) {
 				t.Errorf("%q lacks %q", out.String(), part)

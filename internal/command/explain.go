@@ -8,7 +8,6 @@ import (
 	"github.com/pacer/pacer/internal/config"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/hold"
-	"github.com/pacer/pacer/internal/progress"
 )
 
 func (c *cli) explain() *cobra.Command {
@@ -19,17 +18,11 @@ campaign, and Redis for gates, quotas and what the daemons report; or with --ser
 	return c.withServer(cmd)
 }
 
-// explanation is the JSON output of `explain`.
+// explanation is the JSON output of `explain`: the campaign as the API shows it, and what that means.
 type explanation struct {
-	Campaign string `json:"campaign"`
-	IsHeld   bool   `json:"held"`
+	*view.Campaign
 	Sentence string `json:"sentence"`
-	*view.Held
-	Waiting *int64            `json:"waiting,omitempty"`      // jobs; nil if not known
-	Lanes   []int             `json:"lanes,omitempty"`        // where its backlog waits
-	Senders []progress.Sender `json:"senders,omitempty"`      // the daemons that send it
-	Failure string            `json:"last_failure,omitempty"` // of its sink, with a job of any campaign
-	Note    string            `json:"note,omitempty"`
+	Unknown  string `json:"unknown,omitempty"` // what could not be asked
 }
 
 func (c *cli) explainCampaign(ctx context.Context, id string) error {
@@ -41,39 +34,35 @@ func (c *cli) explainCampaign(ctx context.Context, id string) error {
 	if err := api.get(ctx, "/status", nil, &state); err != nil {
 		return err
 	}
-	a, err := api.campaign(ctx, id)
-	if err != nil {
+	v := explanation{Unknown: faults(&state)}
+	if v.Campaign, err = api.campaign(ctx, id); err != nil {
 		return err
 	}
-	v := explanation{
-		Campaign: id, IsHeld: a.Held != nil, Held: a.Held, Waiting: a.Waiting, Lanes: a.Lanes, Senders: a.Senders, Failure: a.LastFailure,
-		Note: faults(&state),
-	}
 	var why, remedy string
-	if v.IsHeld {
-		why, remedy = v.Why, v.Remedy
+	if v.Held != nil {
+		why, remedy = v.Held.Why, v.Held.Remedy
 	}
 	var waiting int64
-	if v.Waiting != nil {
-		waiting = *v.Waiting
+	if v.Backlog != nil {
+		waiting = *v.Backlog
 	}
 	v.Sentence = hold.Sentence(id, waiting, why, remedy)
 	return c.print(v, func(p *printer) {
 		p.line("%s", v.Sentence)
 		p.table(func(p *printer) {
-			if v.IsHeld {
-				p.line("since\t%s", agoOrAhead(v.Since))
-				p.line("until\t%s", agoOrAhead(v.Until))
+			if v.Held != nil {
+				p.line("since\t%s", agoOrAhead(v.Held.Since))
+				p.line("until\t%s", agoOrAhead(v.Held.Until))
 			}
-			if v.Waiting != nil {
-				p.line("waiting\t%s", counted(*v.Waiting, "job"))
+			if v.Backlog != nil {
+				p.line("waiting\t%s", counted(*v.Backlog, "job"))
 			}
-			showFailure(p, v.Failure)
+			showFailure(p, v.LastFailure)
 			showLanes(p, v.Lanes)
 			showSenders(p, v.Senders)
 		})
-		if v.Note != "" {
-			p.line("not known: %s", v.Note)
+		if v.Unknown != "" {
+			p.line("not known: %s", v.Unknown)
 		}
 	})
 }

@@ -119,26 +119,22 @@ func TestWhyItSendsNothing(t *testing.T) {
 		"ended":  {"ended", "it ended at 2026-01-01T00:00:00Z", "--ends-at none"},
 		"fine":   {"daemons", "no daemon runs", "start pacer run"},
 	} {
-		var got struct {
-			Held                         bool
-			Cause, Why, Remedy, Sentence string
-			Waiting                      *int64
+		var got explanation
+		if err := json.Unmarshal([]byte(d.run("explain "+id+" --json")), &got); err != nil || got.Held == nil {
+			t.Fatal(id, err)
 		}
-		if err := json.Unmarshal([]byte(d.run("explain "+id+" --json")), &got); err != nil {
-			t.Fatal(err)
-		}
-		if !got.Held || got.Cause != want.cause || !strings.HasPrefix(got.Why, want.why) || !strings.Contains(got.Remedy, want.remedy) || got.Waiting == nil {
-			t.Errorf("%s: %+v", id, got)
+		if got.Held.Cause != want.cause || !strings.HasPrefix(got.Held.Why, want.why) || !strings.Contains(got.Held.Remedy, want.remedy) || got.Backlog == nil {
+			t.Errorf("%s: %+v", id, got.Held)
 		}
 		text := d.run("explain " + id)
 		if first, _, _ := strings.Cut(text, "\n"); first != got.Sentence || !strings.Contains(first, want.why) || !strings.Contains(first, want.remedy) {
 			t.Errorf("%s: %q", id, text)
 		}
 		shown := d.run("campaign show " + id)
-		d.fields(shown, "active now no: "+got.Why)
-		d.fields(shown, "to do "+got.Remedy)
-		if !strings.Contains(list, got.Why) {
-			t.Errorf("%s is listed without %q\n%s", id, got.Why, list)
+		d.fields(shown, "active now no: "+got.Held.Why)
+		d.fields(shown, "to do "+got.Held.Remedy)
+		if !strings.Contains(list, got.Held.Why) {
+			t.Errorf("%s is listed without %q\n%s", id, got.Held.Why, list)
 		}
 	}
 	d.tell(store.Addr)

@@ -5,16 +5,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/console/view"
-	"github.com/pacer/pacer/internal/hold"
 )
-
-// heldOf returns what holds a campaign as it is printed; nil if nothing does.
-func heldOf(a hold.Answer) *view.Held {
-	if a.Cause == hold.None {
-		return nil
-	}
-	return &view.Held{Cause: string(a.Cause), Why: a.Why(), Since: whole(a.Since), Until: whole(a.Until), Remedy: a.Remedy()}
-}
 
 // whole returns t in UTC and whole seconds, which it has reached, nil for the zero time.
 func whole(t time.Time) *time.Time {

@@ -54,11 +54,10 @@ func (c *cli) showQuota(ctx context.Context, id string) error {
 		v.State = append(v.State, windowView{Span: w.Span, Limit: w.Limit, Remaining: w.Remaining, ResetAt: w.FullAt, NextAt: w.FreeAt})
 	}
 	rolled := delivery.Quota{ID: q.ID, Exempt: 100 - q.Rollout}
-	if err := pages(ctx, api, "campaigns", url.Values{"quota": {id}}, func(a *campaignAnswer) {
-		row := a.row()
+	if err := pages(ctx, api, "campaigns", url.Values{"quota": {id}}, func(one *view.Campaign) {
 		v.UsedBy = append(v.UsedBy, campaignView{
-			ID: row.ID, SendRate: row.Rate(), Status: row.Status, PriorityWeight: row.PriorityWeight, Covered: rolled.Covers(row.ID),
-			Waiting: a.Waiting, Hold: row.Hold,
+			ID: one.ID, SendRate: one.Rate, Status: delivery.Status(one.Status), PriorityWeight: one.PriorityWeight, Covered: rolled.Covers(one.ID),
+			Waiting: one.Backlog, Hold: one.Held,
 		})
 	}); err != nil {
 		return err

@@ -39,36 +39,23 @@ a few seconds. If the destination still does not work, the gate closes again.`,
 		c.withServer(c.plain("list", "List all sinks, with what has closed their gates", c.listSinks)), c.withServer(c.withJSON(open)), c.sinkDestinations(), c.sinkTest())
 }
 
-// sinkView is one sink of `sink list`.
-type sinkView struct {
-	Sink  string     `json:"sink"`
-	Gate  string     `json:"gate"` // open, closed, or half-open: one job a second is tried
-	Cause string     `json:"cause,omitempty"`
-	Since *time.Time `json:"since,omitempty"`
-	Until *time.Time `json:"until,omitempty"` // nothing is sent before
-	Calls int        `json:"max_in_flight"`   // of one daemon
-	// Destinations is how many destinations of the sink are closed or half-open.
-	Destinations int `json:"destinations_closed"`
-	// Figures are what all daemons tell; nil where none does.
-	Figures *view.SinkFigures `json:"figures,omitempty"`
-}
-
-// newSinkView shows a sink with its gate, or without one that is open.
-func newSinkView(s *view.Sink) sinkView {
-	v := sinkView{Sink: s.Name, Gate: "open", Calls: s.MaxInFlight, Destinations: s.Closed(), Figures: s.Figures}
-	for _, g := range s.Gates { // there is one at most
-		v.Gate, v.Until = gateState(g.Until)
-		v.Cause, v.Since = g.Cause, g.Since
-	}
-	return v
-}
-
-// gateState is the state of a gate that is not open.
-func gateState(until *time.Time) (string, *time.Time) {
-	if until != nil && until.After(time.Now()) {
+// gateOf returns the state of a gate, and until when nothing is sent: open, closed, or half-open, when one job is tried.
+func gateOf(cause string, until *time.Time) (state string, closed *time.Time) {
+	switch {
+	case cause == "":
+		return "open", nil
+	case until != nil && until.After(time.Now()):
 		return "closed", until
 	}
 	return "half-open", nil
+}
+
+// gate returns the gate of a sink that is not open; the zero Gate if it is.
+func gate(s *view.Sink) view.Gate {
+	if len(s.Gates) == 0 {
+		return view.Gate{}
+	}
+	return s.Gates[0] // there is one at most
 }
 
 // sinks returns all sinks, each with at most that many closed destinations.
@@ -113,15 +100,13 @@ func (c *cli) listSinks(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	views := make([]sinkView, 0, len(all))
-	for i := range all {
-		views = append(views, newSinkView(&all[i]))
-	}
-	return c.printTable(views, func(p *printer) {
+	return c.printTable(all, func(p *printer) {
 		p.line("SINK\tGATE\tCAUSE\tSINCE\tUNTIL\tMAX IN FLIGHT\tDESTINATIONS CLOSED\tIN FLIGHT\tANSWERS/S\tP50\tP99\tLAST FAILURE")
-		for i := range views {
-			v := &views[i]
-			p.line("%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s", v.Sink, v.Gate, cmp.Or(v.Cause, "-"), instant(v.Since, time.RFC3339), instant(v.Until, time.RFC3339), v.Calls, v.Destinations, answersOf(v.Figures))
+		for i := range all {
+			s := &all[i]
+			g := gate(s)
+			state, until := gateOf(g.Cause, g.Until)
+			p.line("%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s", s.Name, state, cmp.Or(g.Cause, "-"), instant(g.Since, time.RFC3339), instant(until, time.RFC3339), s.MaxInFlight, s.Closed(), answersOf(s.Figures))
 		}
 	})
 }
@@ -151,16 +136,6 @@ func milliseconds(seconds *float64) string {
 	return fmt.Sprintf("%.1fms", 1000**seconds)
 }
 
-// sinkOpened is the JSON output of `sink open`.
-type sinkOpened struct {
-	Sink        string    `json:"sink"`
-	Destination string    `json:"destination,omitempty"`
-	Opened      bool      `json:"opened"`        // false: it was open
-	Was         *sinkView `json:"was,omitempty"` // of the sink's own gate
-	Cause       string    `json:"cause,omitempty"`
-	By          string    `json:"by,omitempty"` // without --server, where the console knows it
-}
-
 // openSink opens the gate of a sink or, if it is named, of one of its destinations. A gate that is shown as open may just be closing, and
 // is opened as well.
 func (c *cli) openSink(ctx context.Context, name, destination string) error {
@@ -168,33 +143,31 @@ func (c *cli) openSink(ctx context.Context, name, destination string) error {
 	if err != nil {
 		return err
 	}
-	var v sinkOpened
-	if err := api.call(ctx, http.MethodPost, "/sinks/"+url.PathEscape(name)+"/open", nil, map[string]string{"destination": destination}, &v); err != nil {
+	var done struct {
+		Sink        string `json:"sink"`
+		Destination string `json:"destination,omitempty"`
+		Opened      bool   `json:"opened"`
+	}
+	if err := api.call(ctx, http.MethodPost, "/sinks/"+url.PathEscape(name)+"/open", nil, map[string]string{"destination": destination}, &done); err != nil {
 		return err
 	}
-	what, was := "the gate of sink "+name, newSinkView(s)
+	what, was := "the gate of sink "+name, gate(s)
 	if destination != "" {
-		what, was = "destination "+destination+" of sink "+name, sinkView{Gate: "open"}
+		what, was = "destination "+destination+" of sink "+name, view.Gate{}
 		if i := slices.IndexFunc(s.Destinations, func(d view.ClosedDestination) bool { return d.Destination == destination }); i >= 0 {
-			was.Gate, v.Cause = "closed", s.Destinations[i].Cause
-			was.Cause = v.Cause
+			was = view.Gate{Cause: s.Destinations[i].Cause, Until: s.Destinations[i].Until}
 		}
-	} else if v.Opened && was.Gate != "open" {
-		v.Was = &was
 	}
-	if c.server.address == "" {
-		v.By = operator()
-	}
-	return c.print(v, func(p *printer) {
-		switch {
-		case !v.Opened:
+	return c.print(done, func(p *printer) {
+		switch state, until := gateOf(was.Cause, was.Until); {
+		case !done.Opened:
 			p.line("%s was open", what)
-		case was.Until != nil:
-			p.line("opened %s, which was closed (%s) until %s", what, was.Cause, was.Until.Format(time.RFC3339))
-		case was.Gate == "open": // it was closed meanwhile
+		case until != nil:
+			p.line("opened %s, which was closed (%s) until %s", what, was.Cause, until.Format(time.RFC3339))
+		case state == "open": // it was closed meanwhile
 			p.line("opened %s", what)
 		default:
-			p.line("opened %s, which was %s (%s)", what, was.Gate, was.Cause)
+			p.line("opened %s, which was %s (%s)", what, state, was.Cause)
 		}
 	})
 }

@@ -14,15 +14,6 @@ const (
 	listedDestinations, mostListed = 100, 10_000
 )
 
-// closedDestination is one line of `sink destinations`.
-type closedDestination struct {
-	Destination string     `json:"destination"`
-	Gate        string     `json:"gate"` // closed, or half-open: the next job tries it
-	Cause       string     `json:"cause"`
-	Since       *time.Time `json:"since,omitempty"`
-	Until       *time.Time `json:"until,omitempty"` // nothing is sent before
-}
-
 func (c *cli) sinkDestinations() *cobra.Command {
 	limit := listedDestinations
 	cmd := &cobra.Command{
@@ -44,20 +35,14 @@ func (c *cli) listClosedDestinations(ctx context.Context, name string, limit int
 	if err != nil {
 		return err
 	}
-	list, all := make([]closedDestination, 0, len(s.Destinations)), s.Closed()
-	for _, d := range s.Destinations {
-		v := closedDestination{Destination: d.Destination, Cause: d.Cause, Since: d.Since}
-		v.Gate, v.Until = gateState(d.Until)
-		list = append(list, v)
-	}
-	if all > limit {
+	if all := s.Closed(); all > limit {
 		c.warn("%d destinations of sink %s are closed; %d are listed, use --limit for more", all, name, limit)
 	}
-	return c.printTable(list, func(p *printer) {
+	return c.printTable(s.Destinations, func(p *printer) {
 		p.line("DESTINATION\tGATE\tCAUSE\tSINCE\tUNTIL")
-		for i := range list {
-			v := &list[i]
-			p.line("%s\t%s\t%s\t%s\t%s", v.Destination, v.Gate, v.Cause, instant(v.Since, time.RFC3339), instant(v.Until, time.RFC3339))
+		for _, d := range s.Destinations {
+			state, until := gateOf(d.Cause, d.Until)
+			p.line("%s\t%s\t%s\t%s\t%s", d.Destination, state, d.Cause, instant(d.Since, time.RFC3339), instant(until, time.RFC3339))
 		}
 	})
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/limits"
 	"github.com/pacer/pacer/internal/shards"
@@ -32,7 +33,7 @@ func TestGatesOfSinks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	list := func() (views []sinkView) {
+	list := func() (views []view.Sink) {
 		t.Helper()
 		if err := json.Unmarshal([]byte(d.run("sink list --json")), &views); err != nil || len(views) != 2 {
 			t.Fatalf("%+v, %v", views, err)
@@ -40,7 +41,7 @@ func TestGatesOfSinks(t *testing.T) {
 		return views
 	}
 	for _, v := range list() {
-		if v.Gate != "open" || v.Cause != "" || v.Since != nil || v.Until != nil {
+		if len(v.Gates) > 0 {
 			t.Errorf("%+v", v)
 		}
 	}
@@ -52,8 +53,8 @@ func TestGatesOfSinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	v := list()[1]
-	if v.Sink != "receiver" || v.Calls < 1 || v.Gate != "closed" || v.Cause != "throttled" || v.Since == nil || v.Until == nil ||
-		v.Until.Sub(*v.Since).Round(time.Minute) != time.Hour {
+	if g := gate(&v); v.Name != "receiver" || v.MaxInFlight < 1 || g.Cause != "throttled" || g.Since == nil || g.Until == nil ||
+		g.Until.Sub(*g.Since).Round(time.Minute) != time.Hour {
 		t.Errorf("%+v", v)
 	}
 	if table := d.run("sink list"); !strings.Contains(table, "SINK ") || !strings.Contains(table, "closed  throttled  20") {
@@ -64,8 +65,8 @@ func TestGatesOfSinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	time.Sleep(time.Second) // until the end of the second in which the next job is tried
-	if v := list()[0]; v.Gate != "half-open" || v.Cause != "failing" || v.Until != nil {
-		t.Errorf("%+v", v)
+	if table := d.run("sink list"); !strings.Contains(table, "half-open  failing ") {
+		t.Error(table)
 	}
 	d.tell(store.Addr)
 	if text := d.run("explain spring"); !strings.Contains(text, "receiver") || !strings.Contains(text, "is closed until 20") || !strings.Contains(text, "since    20") {
@@ -76,7 +77,7 @@ func TestGatesOfSinks(t *testing.T) {
 		!strings.Contains(said, "gate opened by hand") || !strings.Contains(said, operator()) {
 		t.Errorf("code %d, %s%s", code, out, said)
 	}
-	if v := list()[1]; v.Gate != "open" {
+	if v := list()[1]; len(v.Gates) > 0 {
 		t.Errorf("%+v", v)
 	}
 	if code, _, said := d.fails("sink open recever"); code != 2 || !strings.Contains(said, "the configuration has no sink recever; it has ") {
@@ -110,15 +111,18 @@ func TestClosedDestinations(t *testing.T) {
 		t.Fatal(err)
 	}
 	time.Sleep(time.Second) // until the end of the second in which shop-7 is tried
-	var list []closedDestination
+	var list []view.ClosedDestination
 	if err := json.Unmarshal([]byte(d.run("sink destinations shops --json")), &list); err != nil || len(list) != 2 {
 		t.Fatalf("%+v, %v", list, err)
 	}
-	if list[0].Destination != "shop-7" || list[0].Gate != "half-open" || list[0].Cause != "refused" || list[1].Gate != "closed" || list[1].Until == nil {
+	if list[0].Destination != "shop-7" || list[0].Cause != "refused" || list[1].Until == nil {
 		t.Errorf("%+v", list)
 	}
-	var sinks []sinkView
-	if err := json.Unmarshal([]byte(d.run("sink list --json")), &sinks); err != nil || len(sinks) != 2 || sinks[1].Destinations != 2 || sinks[0].Destinations != 0 {
+	if table := d.run("sink destinations shops"); strings.Count(table, "  half-open  refused ") != 1 || strings.Count(table, "  closed ") != 1 {
+		t.Error(table)
+	}
+	var sinks []view.Sink
+	if err := json.Unmarshal([]byte(d.run("sink list --json")), &sinks); err != nil || len(sinks) != 2 || sinks[1].Closed() != 2 || sinks[0].Closed() != 0 {
 		t.Errorf("%+v, %v", sinks, err)
 	}
 	if _, out, said := d.fails("sink destinations shops --limit 1"); strings.Contains(out, "https://a") || !strings.Contains(said, "2 destinations of sink shops are closed; 1 are listed") {

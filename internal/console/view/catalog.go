@@ -13,6 +13,7 @@ import (
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/hold"
 	"github.com/pacer/pacer/internal/notation"
 	sinkhttp "github.com/pacer/pacer/internal/sink/http"
 )
@@ -161,7 +162,17 @@ func (c *Campaign) as(now *Settings) {
 	c.Revision, c.Status, c.Rate, c.PriorityWeight, c.Burst, c.Overflow = now.Revision, now.Status, now.Rate, now.PriorityWeight, now.Burst, now.Overflow
 	c.Quotas, c.MaxInFlight, c.ActiveHours, c.TimeZone, c.Ramp, c.ExpectedTotal = now.Quotas, int(now.MaxInFlight), now.ActiveHours, now.TimeZone, now.Ramp, now.ExpectedTotal
 	c.PausedUntil, c.StartsAt, c.EndsAt = optionalInstant(now.PausedUntil), optionalInstant(now.StartsAt), optionalInstant(now.EndsAt)
-	c.RampSince, c.JobTTL, c.UpdatedAt, c.SinkSet, c.Note, c.Progress = now.RampSince, now.JobTTL, now.UpdatedAt, now.Sink, now.Note, now.Progress
+	c.RampSince, c.JobTTL, c.UpdatedAt, c.SinkSet, c.Note, c.Progress = now.RampSince, now.JobTTL, now.UpdatedAt, now.Sink, now.Note, c.foreseen(now.Progress)
+}
+
+// foreseen returns the progress of the campaign, without an end while it is not known when the campaign goes on.
+func (c *Campaign) foreseen(p *catalog.CampaignProgress) *catalog.CampaignProgress {
+	if h := c.Held; p == nil || h == nil || h.Until != nil || h.Cause == string(hold.Quota) || h.Cause == string(hold.Share) {
+		return p
+	}
+	unknown := *p
+	unknown.DoneAt, unknown.ETASeconds = nil, nil
+	return &unknown
 }
 
 // Quota returns what people set of a quota, as the database has it.

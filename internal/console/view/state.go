@@ -179,6 +179,7 @@ func (l *Watcher) campaign(e *evidence, c *delivery.Campaign) *Campaign {
 		v.Sent = e.sent(c.ID)
 	}
 	l.judge(v, e, c)
+	v.Progress = v.foreseen(v.Progress)
 	return v
 }
 

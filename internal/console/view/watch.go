@@ -205,7 +205,7 @@ func (l *Watcher) Campaign(ctx context.Context, id string) (*Campaign, error) {
 			return nil, err
 		}
 	}
-	if now != nil && c == nil { // it has been created a moment ago
+	if now != nil && (c == nil || c.Revision < now.Revision) { // it has been changed a moment ago
 		l.Renew(ctx)
 		c = l.Detailed(ctx, l.Look(ctx), id)
 	}
