@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// TestPageOfAQuota: what each campaign asks for, gets and waits for.
+// TestPageOfAQuota: what each campaign asks for and gets.
 func TestPageOfAQuota(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
