@@ -34,7 +34,7 @@ func (f *flow) ended(answered bool, most int) {
 	}
 }
 
-// callEndedAt records the end of a call to a destination.
+// callEnded records the end of a call to a destination.
 func (d *destination) callEnded(x *sent, now instant) {
 	if x.forfeited {
 		d.calls.inFlight--

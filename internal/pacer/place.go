@@ -7,7 +7,8 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// placing decides where jobs wait. None of its methods acts on a job.
+// placing decides where jobs wait. None of its methods puts a job anywhere; they make queues and destinations that a job needs, and move gates of
+// destinations whose row has changed.
 type placing struct {
 	gates
 	campaigns    campaigns

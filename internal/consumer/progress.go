@@ -1,0 +1,99 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/pacer/pacer/internal/broker"
+	"github.com/pacer/pacer/internal/consumer/offset"
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// progress returns what to commit now; dirty is false if the last acknowledged commit contained the same.
+func (s *source) progress() (p progress, dirty bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fenced || s.changes == s.acked {
+		return progress{}, false
+	}
+	return s.now(), true
+}
+
+// now returns the current progress. Needs the lock.
+func (s *source) now() progress {
+	p := s.position.Position()
+	p.Metadata = offset.InTopic(p.Metadata, s.topic)
+	if p.Trimmed {
+		s.metrics.trimmed.Inc()
+	}
+	return progress{p, s.changes}
+}
+
+// answered records the outcome of a commit of p.
+func (s *source) answered(p progress, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		s.commitFailures++
+		if broker.Answered(err) || broker.NoTopic(err) {
+			s.refusals++
+		}
+		s.commitAfter = time.Now().Add(commitBackoff.Delay(s.commitFailures))
+	} else {
+		s.commitFailures, s.refusals, s.commitAfter = 0, 0, time.Time{}
+		s.acked, s.committed = max(s.acked, p.changes), p.Offset
+		signal(&s.onMove)
+	}
+	signal(&s.onAck)
+}
+
+var errRefused = errors.New("the broker refuses it")
+
+// flush waits until all changes so far are committed, or the source is gone. It returns an error when the broker refuses that again
+// and again, or ctx ends.
+func (s *source) flush(ctx context.Context) error {
+	s.mu.Lock()
+	target := s.changes
+	for {
+		if s.fenced || s.acked >= target {
+			s.mu.Unlock()
+			return nil
+		}
+		refused, acked := s.refusals >= lastAttempts, waitOn(&s.onAck)
+		s.mu.Unlock()
+		if refused {
+			return errRefused
+		}
+		s.kick()
+		select {
+		case <-acked:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		s.mu.Lock()
+	}
+}
+
+// storedPosition returns the position to be stored, which is that of the next commit; ok is false if the partition leaves.
+func (s *source) storedPosition() (p delivery.Position, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.gone || s.stage.Load() != staying {
+		return delivery.Position{}, false
+	}
+	now := s.now()
+	return delivery.Position{
+		Topic: s.Topic, Partition: s.ID, Committed: now.Offset, Metadata: now.Metadata, TopicID: s.topic,
+	}, true
+}
+
+// trim calls trim with the offset before which no later owner reads again, given the stored position kept, if the group has
+// committed something. It holds the lock, so that no call follows the end of the source.
+func (s *source) trim(kept int64, trim func(at partition, topic delivery.TopicID, offset int64)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.committed >= 0 && !s.gone {
+		trim(s.partition, s.topic, min(s.committed, kept))
+	}
+}
