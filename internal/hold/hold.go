@@ -100,6 +100,7 @@ type Board struct {
 	Waiting   int64         // jobs, in lanes and in memory
 	InMemory  int64         // of these
 	Early     int64         // of these, jobs whose time has not come, or whose destination is closed
+	Weight    float64       // of the jobs in memory, on average
 	InHand    int64         // jobs that its sink was given and has not answered; those of lanes wait as well
 	Turn      time.Time     // when its rate next allows a job; zero: soon, or it is not known
 	Lanes     []int         // where its backlog waits, ascending
@@ -250,6 +251,9 @@ func (e *Evidence) quota() (a Answer, found bool) {
 			e.slow = q
 		}
 		for _, w := range e.Windows[q.ID] {
+			if e.Board != nil && float64(w.Remaining) < e.Board.Weight {
+				e.slow = q // a heavy job needs more than there is
+			}
 			if w.Window < 0 || w.Window >= len(q.Windows) || w.Remaining > 0 {
 				continue
 			}

@@ -118,7 +118,9 @@ func TestEveryCause(t *testing.T) {
 		"quota that others use": {func(e *Evidence) {
 			e.Windows["provider"][0].Remaining, e.Windows["provider"][0].FreeAt = 0, in(time.Second).UnixMicro()
 			e.Board.Idle = time.Minute
-		}, Share, time.Time{}, "its quota provider has no unit for it", "pacer quota set provider"},
+		}, Share, time.Time{}, "its quota provider has too few units for it", "pacer quota set provider"},
+		"heavy jobs": {func(e *Evidence) { e.Board.Weight, e.Board.Idle = 1000, time.Minute },
+			Share, time.Time{}, "its quota provider has too few units for it", "pacer quota set provider"},
 		"fails alone": {func(e *Evidence) { e.Board.Stuck = Failing }, Failing, time.Time{},
 			"its sink receiver fails its jobs, and those of no other campaign as far as is known", "the destination itself may be down"},
 		"lane that no daemon reads": {func(e *Evidence) {

@@ -84,7 +84,7 @@ func (a *Answer) what() string {
 		if a.quota.Mode == delivery.ModeEventual {
 			return fmt.Sprintf("its quota %s seems to be used up; what is left of it is not known, since its mode is eventual", a.quota.ID)
 		}
-		return fmt.Sprintf("its quota %s has no unit for it; other campaigns share it", a.quota.ID)
+		return fmt.Sprintf("its quota %s has too few units for it; other campaigns may share it", a.quota.ID)
 	case Failing:
 		return fmt.Sprintf("its sink %s fails its jobs, and those of no other campaign as far as is known, so that one a second is tried", a.sink)
 	case Lane:

@@ -165,7 +165,7 @@ func (b *Board) Sent(campaign string) (units int64, ok bool) {
 func (b *Board) Of(c *delivery.Campaign) *hold.Board {
 	hash := delivery.CampaignHash(c.ID)
 	all := b.totals[hash]
-	out := &hold.Board{Daemons: b.Daemons, Waiting: all.waiting, InMemory: all.Jobs, Early: all.Early, InHand: all.InHand, Kafka: b.kafka, LanesRead: true, Stuck: b.stuck[hash].Cause}
+	out := &hold.Board{Daemons: b.Daemons, Waiting: all.waiting, InMemory: all.Jobs, Weight: all.meanWeight(), Early: all.Early, InHand: all.InHand, Kafka: b.kafka, LanesRead: true, Stuck: b.stuck[hash].Cause}
 	out.Lanes = slices.Sorted(slices.Values(b.where[hash]))
 	for _, lane := range out.Lanes {
 		out.LanesRead = out.LanesRead && b.read[lane]
