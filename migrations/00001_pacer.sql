@@ -821,9 +821,12 @@ BEGIN
             'Use the name of a key, such as recipient: 1 to 32 lower-case letters, digits and dashes.');
     ELSIF NEW.per IS NULL AND (NEW.max_wait IS NOT NULL OR NEW.keyless <> 'dead' OR NEW.count <> 'attempts') THEN
         PERFORM pacer.refuse('quotas', 'per', 'quotas.max_wait, keyless and count are for keyed quotas', 'Set per, or leave them as they are.');
-    ELSIF NEW.per IS NOT NULL AND (NEW.mode = 'eventual' OR NEW.spend = 'even' OR NEW.unit = 'bytes' OR NEW.rollout <> 100) THEN
-        PERFORM pacer.refuse('quotas', 'per', 'a keyed quota has mode strict or shadow, spend greedy, unit units and rollout 100',
+    ELSIF NEW.per IS NOT NULL AND (NEW.mode <> 'strict' OR NEW.spend <> 'greedy' OR NEW.unit <> 'units' OR NEW.rollout <> 100) THEN
+        PERFORM pacer.refuse('quotas', 'per', 'a keyed quota has mode strict, spend greedy, unit units and rollout 100',
             'Leave these as they are.');
+    ELSIF NEW.per IS NOT NULL AND NEW.on_store_failure = 'local-share' THEN
+        PERFORM pacer.refuse('quotas', 'on_store_failure', 'a keyed quota must not have on_store_failure local-share: a daemon has no share of a key',
+            'Use closed or open.');
     ELSIF TG_OP = 'UPDATE' AND NEW.per IS DISTINCT FROM OLD.per THEN
         PERFORM pacer.refuse('quotas', 'per', 'quotas.per is fixed when the quota is created: counts are kept by it',
             'Insert a quota with another id and link the campaigns to it.');
@@ -913,9 +916,9 @@ BEGIN
         PERFORM pacer.refuse('quota_windows', 'max_units', format('quota_windows.max_units must not be %s', NEW.max_units),
             'Use 0 (grants nothing) to 10^15 units.');
     END IF;
-    IF NEW.max_units = 0 AND EXISTS (SELECT FROM pacer.quotas q WHERE q.id = NEW.quota_id AND q.per IS NOT NULL) THEN
-        PERFORM pacer.refuse('quota_windows', 'max_units', 'quota_windows.max_units of a keyed quota must not be 0',
-            'Use 1 or more; to stop single values, set held_until in pacer.quota_keys.');
+    IF NEW.max_units NOT BETWEEN 1 AND 999999 AND EXISTS (SELECT FROM pacer.quotas q WHERE q.id = NEW.quota_id AND q.per IS NOT NULL) THEN
+        PERFORM pacer.refuse('quota_windows', 'max_units', format('quota_windows.max_units of a keyed quota must not be %s', NEW.max_units),
+            'Use 1 to 999999; to stop single values, set held_until in pacer.quota_keys.');
     END IF;
     IF length(NEW.anchor) NOT BETWEEN 1 AND 64 THEN
         PERFORM pacer.refuse('quota_windows', 'anchor', 'quota_windows.anchor must have 1 to 64 characters', 'Use null for none.');
@@ -962,7 +965,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF octet_length(NEW.key) NOT BETWEEN 1 AND 256 THEN
         PERFORM pacer.refuse('quota_keys', 'key', 'quota_keys.key must have 1 to 256 bytes', 'Use the value that jobs have in pacer-key-NAME.');
-    ELSIF NEW.windows !~ '^[1-9][0-9]{0,14}/[0-9]+(ms|s|m|h|d)(:[a-z]+(:[^,]+)?)?(,[1-9][0-9]{0,14}/[0-9]+(ms|s|m|h|d)(:[a-z]+(:[^,]+)?)?)*$' THEN
+    ELSIF NEW.windows !~ '^[1-9][0-9]{0,5}/[0-9]+(ms|s|m|h|d)(:[a-z]+(:[^,]+)?)?(,[1-9][0-9]{0,5}/[0-9]+(ms|s|m|h|d)(:[a-z]+(:[^,]+)?)?)*$' THEN
         PERFORM pacer.refuse('quota_keys', 'windows', format('quota_keys.windows must not be %L', left(NEW.windows, 64)),
             'Use windows such as 50/1s,1000/1d, or null for those of the quota.');
     ELSIF NOT EXISTS (SELECT FROM pacer.quotas q WHERE q.id = NEW.quota_id AND q.per IS NOT NULL) THEN

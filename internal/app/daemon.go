@@ -120,16 +120,6 @@ const (
 	phaseDraining        // no more intake
 )
 
-// quotas returns the quotas of the catalog that are not keyed, nil while it is not loaded.
-func (p *Parts) quotas() []*delivery.Quota {
-	s := p.Catalog.Snapshot()
-	if s == nil {
-		return nil
-	}
-	all := slices.AppendSeq(make([]*delivery.Quota, 0, len(s.Quotas)), maps.Values(s.Quotas))
-	return slices.DeleteFunc(all, func(q *delivery.Quota) bool { return q.Per != "" })
-}
-
 // NewDaemon builds a daemon. It opens no connection and starts nothing.
 func NewDaemon(parts Parts) (*Daemon, error) {
 	cfg := parts.Config
@@ -139,7 +129,7 @@ func NewDaemon(parts Parts) (*Daemon, error) {
 	leads := func() bool { return d.progress.Leads() }
 	var err error
 	if d.limits, err = limits.New(limits.Options{
-		Shards: parts.Redis, KeyPrefix: cfg.Redis.KeyPrefix, Ledger: parts.Ledger, Quotas: parts.quotas,
+		Shards: parts.Redis, KeyPrefix: cfg.Redis.KeyPrefix, Ledger: parts.Ledger, Quotas: func() []*delivery.Quota { return parts.Catalog.Snapshot().Shared() },
 		Leads: leads, Fleet: func() int { return d.progress.Fleet() },
 		Eventual: eventual.Options{
 			Roots: parts.Roots, Sync: cfg.Eventual.Sync, LowBurst: cfg.Eventual.LowBurst, HighBurst: cfg.Eventual.HighBurst,

@@ -235,7 +235,7 @@ func (c *cli) editCampaign(ctx context.Context, id string, create bool, edit *ca
 	}
 	shown, err := api.campaign(ctx, id)
 	if err != nil {
-		return err
+		return fmt.Errorf("campaign %s was changed, and cannot be shown: %w; pacer campaign show %s tries again", id, err, id)
 	}
 	c.warnCampaign(shown)
 	return c.showCampaign(shown)

@@ -73,6 +73,7 @@ func TestChangesByAPI(t *testing.T) {
 		{"no quota", "PATCH", "/api/v1/quotas/nothing", "admin", `{"rollout":50}`, "*", 404, ""},
 		{"adjust", "POST", provider + "/windows/1h/adjust", "admin", `{"used":5,"lower":true,"reason":"credit"}`, "", 200, `quota provider {Span:1h Used:5 Lower:true} by the-admin@127.0.0.1: credit`},
 		{"hold a key", "PATCH", provider + "/keys/a%2Fb", "operator", `{"held_until":"2100-01-01T00:00:00Z","reason":"asked to"}`, "", 200, `key a/b of provider, held true by the-operator@127.0.0.1: asked to`},
+		{"limit a key by an operator", "PATCH", provider + "/keys/a", "operator", `{"windows":["9/1s"]}`, "", 403, ""},
 		{"hold a key by a viewer", "PATCH", provider + "/keys/a", "viewer", `{"held_until":"2100-01-01T00:00:00Z"}`, "", 403, ""},
 		{"adjust without a reason", "POST", provider + "/windows/1h/adjust", "admin", `{"used":5}`, "", 422, ""},
 		{"adjust by an operator", "POST", provider + "/windows/1h/adjust", "operator", `{"used":5,"reason":"credit"}`, "", 403, ""},

@@ -39,6 +39,19 @@ func (s *Snapshot) Destination(id string) *Destination {
 	return s.Destinations[id]
 }
 
+// Shared returns the quotas that all jobs of their campaigns share, in no order: those that are not keyed.
+func (s *Snapshot) Shared() (list []*Quota) {
+	if s == nil {
+		return nil
+	}
+	for _, q := range s.Quotas {
+		if q.Per == "" {
+			list = append(list, q)
+		}
+	}
+	return list
+}
+
 const (
 	// maxHistory and the number of campaigns bound what a snapshot remembers of those before it.
 	maxHistory = 64

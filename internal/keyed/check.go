@@ -2,6 +2,7 @@ package keyed
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,7 +26,8 @@ type check struct {
 	err    error
 }
 
-// capped is the script's answer that a job may not wait, from which the wait is subtracted. Answers between it and -1 are times of counting.
+// capped less a wait, in milliseconds, is the script's answer for a job that may not wait so long. Answers between capped and -1 are the times at
+// which jobs were counted.
 const capped = -1_000_000_000_000_000
 
 func (k *check) counted() bool { return k.answer < 0 && k.answer > capped }
@@ -83,6 +85,11 @@ func (g *group) await(ctx context.Context) bool {
 	}
 	g.abandoned = true
 	return false
+}
+
+// open reports whether all quotas let jobs pass without their store.
+func (g *group) open() bool {
+	return !slices.ContainsFunc(g.checks, func(k *check) bool { return k.quota.OnStoreFailure != delivery.PolicyOpen })
 }
 
 // failure returns an error of a check whose quota does not let jobs pass without its store.

@@ -17,8 +17,7 @@ import (
 
 const (
 	turnTimeout = 100 * time.Millisecond // of turns, which jobs can do without
-	takeTimeout = time.Second
-	failPause   = time.Second // until a job is tried again while its shard does not answer
+	failPause   = time.Second            // until a job is tried again while its shard does not answer
 )
 
 // Sinks deliver jobs.
@@ -129,6 +128,11 @@ func (c *Checker) ask(groups ...*group) {
 	}
 }
 
+// failing reports whether a shard of a check does not answer.
+func (c *Checker) failing(g *group) bool {
+	return slices.ContainsFunc(g.checks, func(k *check) bool { return c.shards[k.id.shard(len(c.shards))].Failing() })
+}
+
 // Reserve reserves turns for the jobs that have to wait for their keys, and sets when they are due. It marks those that may not wait so long, and
 // those that lack a key or are heavier than a window allows.
 func (c *Checker) Reserve(ctx context.Context, jobs []*delivery.Job) {
@@ -139,13 +143,13 @@ func (c *Checker) Reserve(ctx context.Context, jobs []*delivery.Job) {
 		if campaign == nil || j.Duplicate || campaign.Status != delivery.StatusActive || campaign.Rate.Zero() {
 			continue
 		}
-		if j.Turned = j.From == delivery.FromTimer && j.Reason == string(delivery.ReasonKey); j.Turned {
-			continue
-		}
 		if j.Flaw = flaw(campaign, sink, j); j.Flaw != nil {
 			continue
 		}
-		if g := c.checks("turn", campaign, sink, j, now); len(g.checks) > 0 {
+		if j.Turned = j.From == delivery.FromTimer && j.Reason == string(delivery.ReasonKey); j.Turned {
+			continue
+		}
+		if g := c.checks("turn", campaign, sink, j, now); len(g.checks) > 0 && !c.failing(g) { // others must not wait for these
 			g.job = j
 			groups = append(groups, g)
 		}
@@ -204,15 +208,22 @@ func (c *Checker) Deliver(ctx context.Context, sink string, j *delivery.Job) del
 	if len(g.checks) == 0 {
 		return c.Sinks.Deliver(ctx, sink, j)
 	}
+	failing := c.failing(g)
+	if failing && g.open() {
+		c.ask(g) // it counts once Redis answers, and shows that it does
+		return c.Sinks.Deliver(ctx, sink, j)
+	}
+	if by := delivery.StampOf(begun.Add(Margin)); j.SendBy == 0 || by < j.SendBy {
+		j.SendBy = by
+	}
 	g.late = c.giveBack
 	c.ask(g)
-	latest := begun.Add(takeTimeout)
-	if by := j.SendBy.Time(); j.SendBy != 0 && by.Before(latest) {
-		latest = by
-	}
-	waiting, cancel := context.WithDeadline(ctx, latest)
+	waiting, cancel := context.WithDeadline(ctx, j.SendBy.Time())
 	defer cancel()
 	if !g.await(waiting) {
+		if failing {
+			return delivery.Result{Class: delivery.Withheld, RetryAfter: failPause}
+		}
 		return delivery.Result{Class: delivery.Withheld}
 	}
 	by, wait, capped := g.verdict()
@@ -231,7 +242,7 @@ func (c *Checker) Deliver(ctx context.Context, sink string, j *delivery.Job) del
 		c.waits.add(by.ID, now.Add(wait))
 		j.Turned = true
 		return delivery.Result{Class: delivery.Withheld, RetryAfter: wait, Reason: delivery.ReasonKey}
-	case now.Sub(begun) > Margin || now.After(latest):
+	case now.After(j.SendBy.Time()):
 		c.giveBack(g)
 		return delivery.Result{Class: delivery.Withheld}
 	}

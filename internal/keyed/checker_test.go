@@ -51,20 +51,22 @@ func (r *receiver) count(key string) int {
 type rig struct {
 	*Checker
 	*receiver
-	t     testing.TB
-	redis redis.UniversalClient
-	quota *delivery.Quota
+	t      testing.TB
+	redis  redis.UniversalClient
+	server *testservices.Redis
+	quota  *delivery.Quota
 	Desk
 }
 
 func newRig(t testing.TB, q delivery.Quota, more ...*delivery.Quota) *rig {
 	t.Helper()
-	set, err := shards.Connect(shards.Options{Addrs: []string{testservices.FreshRedis(t).Addr}, Mode: shards.ModeSingle})
+	server := testservices.FreshRedis(t)
+	set, err := shards.Connect(shards.Options{Addrs: []string{server.Addr}, Mode: shards.ModeSingle})
 	if err != nil {
 		t.Fatal(err)
 	}
 	q.ID, q.Per = "cap", "to"
-	r := &rig{t: t, receiver: &receiver{at: map[string][]time.Time{}}, redis: set.Master(0), quota: &q, Desk: Desk{set, "pacer."}}
+	r := &rig{t: t, receiver: &receiver{at: map[string][]time.Time{}}, server: server, redis: set.Master(0), quota: &q, Desk: Desk{set, "pacer."}}
 	campaign := &delivery.Campaign{ID: "c", Status: delivery.StatusActive, Rate: delivery.PerSecond(1000), Keyed: append([]*delivery.Quota{&q}, more...)}
 	snapshot := &delivery.Snapshot{Campaigns: map[string]*delivery.Campaign{"c": campaign}}
 	r.Checker = New(Options{
@@ -305,5 +307,59 @@ func TestOverridesAndHolds(t *testing.T) {
 	}
 	if res := r.send(job("held")); res.Class != delivery.Withheld || res.RetryAfter < 50*time.Second {
 		t.Errorf("%+v", res)
+	}
+}
+
+// TestLimitsThatAreLowered: what was counted under a high limit is kept under a low one, and a job that weighs more than the limit by now is not
+// sent.
+func TestLimitsThatAreLowered(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, unlimited(delivery.Quota{Windows: []delivery.Window{window(1000, time.Hour)}}))
+	heavy := job("a")
+	heavy.Weight = 400
+	for range 2 {
+		if res := r.send(heavy); res.Class != delivery.Delivered {
+			t.Fatalf("%+v", res)
+		}
+	}
+	r.quota.Windows = []delivery.Window{window(10, time.Hour)}
+	if res := r.send(job("a")); res.Class != delivery.Withheld || res.RetryAfter < 59*time.Minute {
+		t.Errorf("%+v", res)
+	}
+	if s, err := r.Show(context.Background(), r.quota, "a"); err != nil || s.Used[0] != 800 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	other := job("b")
+	other.Weight = 400
+	if res := r.send(other); res.Class != delivery.Withheld || r.count("b") != 0 {
+		t.Errorf("%+v", res)
+	}
+}
+
+// TestAStoreThatHangs: with policy open jobs are sent without it, otherwise they wait, and neither holds up those who read jobs.
+func TestAStoreThatHangs(t *testing.T) {
+	t.Parallel()
+	for policy, want := range map[string]delivery.ResultClass{delivery.PolicyOpen: delivery.Delivered, delivery.PolicyClosed: delivery.Withheld} {
+		r := newRig(t, unlimited(delivery.Quota{OnStoreFailure: policy, Windows: []delivery.Window{window(1, time.Hour)}}))
+		slotted := func() *delivery.Job {
+			j := job("a")
+			j.SendBy = delivery.StampOf(time.Now().Add(15 * time.Millisecond))
+			return j
+		}
+		r.server.Freeze()
+		r.eventually("the outage is noticed", func() bool { r.send(slotted()); return r.shards[0].Failing() })
+		if res := r.send(slotted()); res.Class != want || want == delivery.Withheld && res.RetryAfter != failPause {
+			t.Errorf("%s: %+v", policy, res)
+		}
+		begun := time.Now()
+		r.Reserve(context.Background(), []*delivery.Job{job("a")})
+		if took := time.Since(begun); took > turnTimeout/2 {
+			t.Errorf("%s: reading waited for %s", policy, took)
+		}
+		r.server.Thaw()
+		r.eventually("it answers again", func() bool { r.send(slotted()); return !r.shards[0].Failing() })
+		if policy == delivery.PolicyOpen {
+			r.eventually("what was sent is counted", func() bool { s, err := r.Show(context.Background(), r.quota, "a"); return err == nil && s.Used[0] > 0 })
+		}
 	}
 }

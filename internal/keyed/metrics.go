@@ -1,6 +1,7 @@
 package keyed
 
 import (
+	"maps"
 	"sync"
 	"time"
 
@@ -41,13 +42,12 @@ func (w *waits) waiting(now time.Time) map[string]int {
 	defer w.mu.Unlock()
 	waiting := make(map[string]int, len(w.until))
 	for quota, turns := range w.until {
-		waiting[quota] = 0
-		for second, n := range turns {
-			if second < now.Unix() {
-				delete(turns, second)
-			} else {
-				waiting[quota] += n
-			}
+		maps.DeleteFunc(turns, func(second int64, _ int) bool { return second < now.Unix() })
+		if len(turns) == 0 {
+			delete(w.until, quota)
+		}
+		for _, n := range turns {
+			waiting[quota] += n
 		}
 	}
 	return waiting

@@ -119,8 +119,8 @@ func (g *Gauges) update(ctx context.Context) {
 		return
 	}
 	var quotas []*delivery.Quota
-	for _, q := range s.Quotas {
-		if q.Per == "" && counts(q) && Validate(q) == nil {
+	for _, q := range s.Shared() {
+		if counts(q) && Validate(q) == nil {
 			quotas = append(quotas, q)
 		}
 	}

@@ -22,7 +22,7 @@ func (s *server) registerQuotas(api huma.API) {
 	change(api, "edit-quota", http.MethodPatch, "/quotas/{id}", "Change a quota", auth.Admin, s.editQuota)
 	change(api, "delete-quota", http.MethodDelete, "/quotas/{id}", "Delete a quota, its counts and its history", auth.Admin, s.deleteQuota)
 	change(api, "adjust-quota", http.MethodPost, "/quotas/{id}/windows/{span}/adjust", "Set what a window of a quota has counted", auth.Admin, s.adjust)
-	change(api, "edit-key", http.MethodPatch, "/quotas/{id}/keys/{key}", "Limit, hold or release one value of the key of a keyed quota", auth.Operator, s.editKey)
+	change(api, "edit-key", http.MethodPatch, "/quotas/{id}/keys/{key}", "Hold or release one value of the key of a keyed quota; its windows take an admin", auth.Operator, s.editKey)
 	requireMatch(api.OpenAPI().Paths["/quotas/{id}"].Patch)
 	requireMatch(api.OpenAPI().Paths["/quotas/{id}"].Delete)
 }
@@ -160,6 +160,9 @@ type editKeyIn struct {
 }
 
 func (s *server) editKey(ctx context.Context, in *editKeyIn) (*answer[*view.Key], error) {
+	if who := auth.Of(ctx); in.Body.Windows != nil && who.Role < auth.Admin {
+		return nil, refuse(who, auth.Admin)
+	}
 	ctx, err := s.writing(ctx, in.Body.Reason)
 	if err != nil {
 		return nil, err

@@ -72,7 +72,7 @@ func (l *Watcher) gather(ctx context.Context, now time.Time, fresh time.Duration
 	if l.sources.Windows != nil && e.snapshot != nil {
 		all.Go(func() error {
 			var states []delivery.WindowState
-			states, windowsErr = l.sources.Windows(ctx, quotasOf(e.snapshot))
+			states, windowsErr = l.sources.Windows(ctx, e.snapshot.Shared())
 			if states != nil { // otherwise nothing is known
 				e.windows = hold.Windows(states)
 			}
@@ -136,12 +136,4 @@ func (l *Watcher) remember(f *Fleet, now time.Time) *Fleet {
 		return nil
 	}
 	return l.fleets[0]
-}
-
-func quotasOf(s *delivery.Snapshot) []*delivery.Quota {
-	list := make([]*delivery.Quota, 0, len(s.Quotas))
-	for _, q := range s.Quotas {
-		list = append(list, q)
-	}
-	return list
 }

@@ -62,6 +62,7 @@ local function look(s, windows, units)
       end
     end
     local over = used + units - limit
+    if units > limit then free = now + HOUR end -- never, while the limit is so low
     for i, e in ipairs(ends) do
       if over > 0 then over, free = over - kept[2 * i], max(free, e) end
     end
@@ -104,7 +105,8 @@ local function save(key, s, windows)
   if s.turn > now then flags, value, ends = 1, bytes(s.turn), s.turn end
   if s.held > now then flags, value, ends = flags + 2, value .. bytes(s.held), max(ends, s.held) end
   for _, w in ipairs(windows) do
-    local list, small = s.windows[w[2]], w[1] <= 16
+    local list, small = s.windows[w[2]], true
+    for i = 2, #list, 2 do small = small and list[i] < 256 end -- a limit may have been lowered since
     if #list > 0 then
       value, ends = value .. bytes(w[2]) .. char(#list / 2 + (small and 0 or 128)), max(ends, w.ends)
       for i = 1, #list, 2 do

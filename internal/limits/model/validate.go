@@ -16,6 +16,8 @@ const (
 	MaxWindows = 16
 	// MaxLog bounds what a log window remembers, since all of it is written with every take.
 	MaxLog = 1_000
+	// MaxKeyed bounds the limits of keyed quotas, whose counts are small for the sake of memory.
+	MaxKeyed = 999_999
 	// MaxEven is the greatest limit that can be spent evenly: what a timeline of slots can divide exactly.
 	MaxEven = 1 << 36
 )
@@ -88,8 +90,10 @@ func checkKeyed(q *delivery.Quota) error {
 		return nil
 	case !delivery.ValidKeyName(q.Per):
 		return fmt.Errorf("per %q must be 1 to 32 lower-case letters, digits and dashes, such as recipient", notation.Shorten(q.Per))
-	case q.Mode == delivery.ModeEventual || q.Spend == delivery.SpendEven || q.Unit == delivery.UnitBytes || q.Exempt != 0:
-		return errors.New("per: a keyed quota has mode strict or shadow, spend greedy, unit units and rollout 100; leave these as they are")
+	case q.Mode != delivery.ModeStrict || q.Spend != delivery.SpendGreedy || q.Unit != delivery.UnitUnits || q.Exempt != 0:
+		return errors.New("per: a keyed quota has mode strict, spend greedy, unit units and rollout 100; leave these as they are")
+	case q.OnStoreFailure == delivery.PolicyLocalShare:
+		return errors.New("on_store_failure: a keyed quota is closed or open; a daemon has no share of a key")
 	}
 	all := slices.Clone(q.Windows)
 	for key, row := range q.Keys {
@@ -98,8 +102,9 @@ func checkKeyed(q *delivery.Quota) error {
 		}
 		all = append(all, row.Windows...)
 	}
-	if i := slices.IndexFunc(all, func(w delivery.Window) bool { return w.Limit < 1 }); i >= 0 {
-		return fmt.Errorf("window %s: a keyed quota needs a limit of at least 1; to stop single values, use pacer key hold", notation.FormatWindow(all[i]))
+	if i := slices.IndexFunc(all, func(w delivery.Window) bool { return w.Limit < 1 || w.Limit > MaxKeyed }); i >= 0 {
+		return fmt.Errorf("window %s: the limit of a keyed quota must lie between 1 and %d; to stop single values, use pacer key hold",
+			notation.FormatWindow(all[i]), MaxKeyed)
 	}
 	return nil
 }
