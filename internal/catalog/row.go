@@ -196,7 +196,7 @@ var (
 	overflows = []delivery.Overflow{delivery.OverflowLane, delivery.OverflowBlock}
 )
 
-// keyRows reads the rows of pacer.quota_keys of a quota, as JSON. A row that makes no sense is a window of 0, with which the quota is invalid.
+// keyRows reads the rows of pacer.quota_keys of a quota, as JSON. Unreadable windows become one of 0, which makes the quota invalid.
 func keyRows(text *string) map[string]delivery.KeyRow {
 	if text == nil {
 		return nil

@@ -36,6 +36,7 @@ func TestNonsenseIsRefused(t *testing.T) {
 	run(t, conn, `INSERT INTO pacer.quotas (id, spend) VALUES ('even', 'even')`)
 	run(t, conn, `INSERT INTO pacer.quotas (id) VALUES ('greedy')`)
 	run(t, conn, `INSERT INTO pacer.quota_windows VALUES ('greedy', '1 day', 68719476737)`)
+	run(t, conn, `INSERT INTO pacer.quotas (id, per) VALUES ('keyed', 'to')`)
 	run(t, conn, `UPDATE pacer.store SET shards = 4`)
 	run(t, conn, `INSERT INTO pacer.quotas (id, shard) VALUES ('far', 3)`)
 	run(t, conn, `INSERT INTO pacer.campaigns (id, send_rate, ramp, active_hours)
@@ -151,6 +152,18 @@ VALUES ('rises', 100, '{"start": 1, "add": 1, "every": "1 minute"}', '[{"from": 
 		{`UPDATE pacer.campaigns SET send_rate = -1`, "send_rate", "must not be negative"},
 		{`INSERT INTO pacer.campaign_quotas VALUES ('kept', 'q')`, "campaign_id", "16 quotas already"},
 		{`INSERT INTO pacer.quotas (id) VALUES ('a b')`, "id", "must be an id"},
+		{quota("per", "'A b'"), "per", "must not be 'A b'"},
+		{quota("max_wait", "'1 hour'"), "per", "max_wait, keyless and count are for keyed quotas"},
+		{quota("per, mode", "'to', 'shadow'"), "per", "a keyed quota has mode strict"},
+		{quota("per, on_store_failure", "'to', 'local-share'"), "on_store_failure", "a daemon has no share of a key"},
+		{quota("per, max_wait", "'to', '-1 second'"), "max_wait", "must not be -00:00:01"},
+		{quota("per, keyless", "'to', 'maybe'"), "keyless", "must not be 'maybe'"},
+		{`UPDATE pacer.quotas SET per = 'other' WHERE id = 'keyed'`, "per", "is fixed when the quota is created"},
+		{`INSERT INTO pacer.quota_windows VALUES ('keyed', '1 second', 0)`, "max_units", "of a keyed quota must not be 0"},
+		{`INSERT INTO pacer.quota_windows VALUES ('keyed', '1 second', 1000000)`, "max_units", "of a keyed quota must not be 1000000"},
+		{`INSERT INTO pacer.quota_keys (quota_id, key) VALUES ('keyed', repeat('x', 257))`, "key", "must have 1 to 256 bytes"},
+		{`INSERT INTO pacer.quota_keys (quota_id, key, windows) VALUES ('keyed', 'a', '0/1s')`, "windows", "must not be '0/1s'"},
+		{`INSERT INTO pacer.quota_keys (quota_id, key) VALUES ('q', 'a')`, "quota_id", "is not keyed"},
 		{`INSERT INTO pacer.quotas (id, mode) VALUES ('x', 'loose')`, "mode", "must not be 'loose'"},
 		{`INSERT INTO pacer.quotas (id, spend) VALUES ('x', 'fast')`, "spend", "must not be 'fast'"},
 		{`INSERT INTO pacer.quotas (id, on_store_failure) VALUES ('x', 'ignore')`, "on_store_failure", "must not be 'ignore'"},

@@ -87,7 +87,7 @@ type remoteReplay struct {
 	DropExpiry bool `json:"drop_expiry,omitempty"`
 }
 
-// replayDeadOver is `pacer dead replay --server`: what a console would replay is counted, and so many letters are replayed by it.
+// replayDeadOver runs `pacer dead replay --server`. The console counts the letters first, and then replays so many.
 func (c *cli) replayDeadOver(ctx context.Context, opts *deadletter.ReplayOptions, rate string) error {
 	if opts.ToTopic != "" || opts.Again {
 		return config.Usagef("--to-topic and --again do not work over --server; leave them out, or run the command where Kafka can be reached")

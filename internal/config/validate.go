@@ -69,9 +69,13 @@ var forms = map[string]struct {
 	"origin":  {"an origin", func(s string) bool { return http.NewCrossOriginProtection().AddTrustedOrigin(s) == nil }},
 }
 
-// check returns what is wrong with the value, or with the items of a list. It reads the tags of the field. range has the least and the
-// greatest value, oneof words, is the name of a form, such an example of it. most bounds a list, once forbids repeated items, and zero
-// says what a valid zero value means.
+// check returns what is wrong with the value, or with the items of a list, by the tags of its field:
+//
+//	range  the least and the greatest value
+//	oneof  the words that are allowed
+//	is     the name of a form, and such an example of it
+//	most   the number of items of a list; once forbids repeated ones
+//	zero   what a valid zero value means
 func (l setting) check() (wrong []string) {
 	values := []reflect.Value{l.value}
 	if l.value.Kind() == reflect.Slice {
