@@ -26,7 +26,7 @@ func (l *Lane) Candidate() (from, bytes int64, ok bool) {
 	// of them needs a second read.
 	room := min(best.capacity, maxHandedOver)
 	apart := max(1, best.stride/max(1, l.each)) // its records, on average
-	from = best.next
+	from, l.reach = best.next, max(5*room*apart, leastReach)
 	for _, c := range l.campaigns {
 		if c.next < from && c.next >= best.next-room*apart && c.passes() {
 			from = c.next
@@ -34,6 +34,10 @@ func (l *Lane) Candidate() (from, bytes int64, ok bool) {
 	}
 	return from, (room + room/4 + 1 + (best.next-from)/apart) * best.stride, true
 }
+
+// leastReach is how many offsets from its beginning a read looks for campaigns that take part, at least. What lies further away is read
+// on its own: there may be many records of others before it.
+const leastReach = 512
 
 // passes reports whether the queue of a campaign left behind probably has unreported room: fewer of its units are open than when it last
 // refused.
@@ -48,12 +52,12 @@ func (l *Lane) BeginCatchUp(from int64) {
 	l.readFrom, l.chasing = from, 0
 	for _, c := range l.campaigns {
 		c.found = 0
-		ahead := c.next >= from
-		c.passing = ahead && c.passes()
+		near := c.next >= from && c.next <= from+l.reach
+		c.passing = near && c.passes()
 		if c.passing {
 			c.capacity = c.queued - c.units - 1
 		}
-		if c.chase = c.passing || ahead && c.behind && c.capacity > 0; c.chase {
+		if c.chase = c.passing || near && c.behind && c.capacity > 0; c.chase {
 			l.chasing++
 		}
 	}
