@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pacer/pacer/internal/measure"
+	"github.com/pacer/pacer/internal/demo/count"
 )
 
 // receiver is the destination: it notes every request.
@@ -49,8 +49,8 @@ func newReceiver(t *testing.T) *receiver {
 		url: "http://" + l.Addr().String() + "/deliver", began: time.Now(), all: make([]arrival, 0, 1<<17), headers: map[string]bool{},
 		tallies: map[string]*tally{},
 	}
-	server := &http.Server{Handler: r, ReadHeaderTimeout: 10 * time.Second, ConnContext: measure.WithConn}
-	go func() { _ = server.Serve(measure.Stamped(l)) }()
+	server := &http.Server{Handler: r, ReadHeaderTimeout: 10 * time.Second, ConnContext: count.WithConn}
+	go func() { _ = server.Serve(count.Stamped(l)) }()
 	t.Cleanup(func() { _ = server.Close() })
 	stalls.watch()
 	return r
@@ -58,7 +58,7 @@ func newReceiver(t *testing.T) *receiver {
 
 func (r *receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	a := arrival{
-		at:       measure.ArrivedAt(q, time.Now()).Sub(r.began).Microseconds(), // the kernel's time, not the handler's
+		at:       count.ArrivedAt(q, time.Now()).Sub(r.began).Microseconds(), // the kernel's time, not the handler's
 		campaign: q.Header.Get("pacer-campaign"), id: q.Header.Get("webhook-id"),
 		status: http.StatusOK,
 	}

@@ -7,15 +7,15 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/measure"
+	"github.com/pacer/pacer/internal/demo/count"
 )
 
 // demand is the part of a campaign's situation that determines how much it could have sent.
 type demand struct {
-	Rates  []measure.RateChange
+	Rates  []count.RateChange
 	Quotas []string // ids
 	// Busy are the intervals with jobs. In Paused, and while its gate was Closed, it could not send.
-	Busy, Paused, Closed []measure.Interval
+	Busy, Paused, Closed []count.Interval
 }
 
 // allowed is what a campaign could have sent.
@@ -49,7 +49,7 @@ func breakpoints(demands map[string]demand) []time.Duration {
 		for _, c := range d.Rates {
 			instants = append(instants, c.At)
 		}
-		for _, intervals := range [][]measure.Interval{d.Busy, d.Paused, d.Closed} {
+		for _, intervals := range [][]count.Interval{d.Busy, d.Paused, d.Closed} {
 			for _, in := range intervals {
 				instants = append(instants, in.From, in.To)
 			}
@@ -64,7 +64,7 @@ func ratesIn(demands map[string]demand, quotas map[string]*delivery.Quota, at ti
 	rates := make(map[string]float64)
 	for id, d := range demands {
 		if within(d.Busy, at) && !within(d.Paused, at) && !within(d.Closed, at) {
-			rates[id] = measure.NewTimeline(d.Rates, 0).Rate(at)
+			rates[id] = count.NewTimeline(d.Rates, 0).Rate(at)
 		}
 	}
 	limited := make(map[string]float64, len(rates))
@@ -110,6 +110,6 @@ func average(q *delivery.Quota) float64 {
 	return tightest
 }
 
-func within(intervals []measure.Interval, at time.Duration) bool {
-	return slices.ContainsFunc(intervals, func(in measure.Interval) bool { return in.Holds(at) })
+func within(intervals []count.Interval, at time.Duration) bool {
+	return slices.ContainsFunc(intervals, func(in count.Interval) bool { return in.Holds(at) })
 }

@@ -22,8 +22,8 @@ import (
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/config"
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/demo/count"
 	"github.com/pacer/pacer/internal/embedded"
-	"github.com/pacer/pacer/internal/measure"
 	"github.com/pacer/pacer/internal/requeue"
 	"github.com/pacer/pacer/internal/retry"
 	"github.com/pacer/pacer/internal/shards"
@@ -47,7 +47,7 @@ type environment struct {
 	scenario *scenario
 	broker   *kfake.Cluster
 	redis    *embedded.Redis
-	receiver *measure.Receiver
+	receiver *count.Receiver
 	catalog  *catalog.Memory
 	topics   requeue.TopicSpec
 	client   *broker.Client // the demo's own: it publishes and counts
@@ -76,13 +76,13 @@ func newEnvironment(s *scenario, options *Options, log *slog.Logger) (*environme
 }
 
 // behaviours returns the behaviour of the destinations: both answer with a delay, and the partner's sometimes refuses.
-func behaviours(duration time.Duration) map[string]measure.Behaviour {
-	latency := measure.Behaviour{MinLatency: 5 * time.Millisecond, MaxLatency: 30 * time.Millisecond}
+func behaviours(duration time.Duration) map[string]count.Behaviour {
+	latency := count.Behaviour{MinLatency: 5 * time.Millisecond, MaxLatency: 30 * time.Millisecond}
 	partner := latency
 	partner.ErrorShare = 0.005
 	partner.ThrottleEvery = max(duration*37/100, 3*time.Second)
 	partner.RetryAfter = time.Second
-	return map[string]measure.Behaviour{"/deliver": latency, "/partner": partner}
+	return map[string]count.Behaviour{"/deliver": latency, "/partner": partner}
 }
 
 // topics returns the topics of the broker, each with its partitions: the ingress topic, and those that `pacer migrate up`
@@ -109,8 +109,8 @@ func (st *environment) start(log *slog.Logger) (err error) {
 		return err
 	}
 	st.closers = append(st.closers, st.redis.Close)
-	options := measure.ReceiverOptions{Paths: behaviours(st.scenario.duration), MaxRequests: maxRequests, Log: log}
-	if st.receiver, err = measure.Listen(options); err != nil {
+	options := count.ReceiverOptions{Paths: behaviours(st.scenario.duration), MaxRequests: maxRequests, Log: log}
+	if st.receiver, err = count.Listen(options); err != nil {
 		return err
 	}
 	own, err := st.services("", log)

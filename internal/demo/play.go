@@ -10,7 +10,7 @@ import (
 
 	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/measure"
+	"github.com/pacer/pacer/internal/demo/count"
 	"github.com/pacer/pacer/internal/retry"
 )
 
@@ -48,7 +48,7 @@ func (st *environment) beginRecord() {
 	now := st.receiver.Now()
 	for _, c := range st.scenario.campaigns {
 		st.seen.Campaigns = append(st.seen.Campaigns, campaignObservations{ID: c.id, demand: demand{
-			Rates: []measure.RateChange{{At: now, Rate: delivery.PerSecond(c.rate)}}, Quotas: c.quotas,
+			Rates: []count.RateChange{{At: now, Rate: delivery.PerSecond(c.rate)}}, Quotas: c.quotas,
 		}})
 	}
 }
@@ -118,12 +118,12 @@ func (st *environment) change(a step) {
 	if a.rate > 0 {
 		rate := delivery.PerSecond(a.rate)
 		st.catalog.SetRate(a.campaign, rate)
-		c.Rates = append(c.Rates, measure.RateChange{At: now, Rate: rate})
+		c.Rates = append(c.Rates, count.RateChange{At: now, Rate: rate})
 		return
 	}
 	st.catalog.SetStatus(a.campaign, a.status)
 	if a.status == delivery.StatusPaused {
-		c.Paused = append(c.Paused, measure.Interval{From: now, To: 1 << 62}) // until the end, unless it is resumed
+		c.Paused = append(c.Paused, count.Interval{From: now, To: 1 << 62}) // until the end, unless it is resumed
 	} else if last := len(c.Paused) - 1; last >= 0 {
 		c.Paused[last].To = st.receiver.Now()
 	}
@@ -131,26 +131,26 @@ func (st *environment) change(a step) {
 
 // observe completes the input of the report, after the daemons have stopped.
 func (st *environment) observe(ctx context.Context) (*observations, error) {
-	found, err := measure.Inventory(ctx, st.client, demoGroup, st.topics)
+	found, err := count.Inventory(ctx, st.client, demoGroup, st.topics)
 	if err != nil {
 		return nil, err
 	}
 	journals, dropped := st.receiver.Journals()
 	e := &st.seen
 	e.Quotas = map[string]*delivery.Quota{st.scenario.quota.ID: &st.scenario.quota}
-	e.Redis, e.Stalls, e.Unread = st.redis.Usage(), st.receiver.Stalls(), dropped
+	e.Redis, e.Unread = st.redis.Usage(), dropped
 	for i := range e.Campaigns {
 		c := &e.Campaigns[i]
 		c.Published = st.scenario.campaigns[i].ids()[:st.published[c.ID]]
 		c.Journal, c.Records = journals[c.ID], found[c.ID]
-		c.Busy = []measure.Interval{busy(e.Span, c)}
+		c.Busy = []count.Interval{busy(e.Span, c)}
 		c.Paused, c.Closed = clip(c.Paused, e.Span), clip(c.Journal.Closed, e.Span)
 	}
 	return e, nil
 }
 
 // busy returns the interval with jobs of a campaign: all of the time, or until its last job was accepted.
-func busy(span measure.Interval, c *campaignObservations) measure.Interval {
+func busy(span count.Interval, c *campaignObservations) count.Interval {
 	accepted, _ := tally(&c.Journal)
 	if len(accepted) < len(c.Published) {
 		return span
@@ -161,12 +161,12 @@ func busy(span measure.Interval, c *campaignObservations) measure.Interval {
 			last = max(last, a.At)
 		}
 	}
-	return measure.Interval{From: span.From, To: min(span.To, last)}
+	return count.Interval{From: span.From, To: min(span.To, last)}
 }
 
 // clip intersects intervals with the span and leaves out empty ones.
-func clip(intervals []measure.Interval, span measure.Interval) []measure.Interval {
-	var cut []measure.Interval
+func clip(intervals []count.Interval, span count.Interval) []count.Interval {
+	var cut []count.Interval
 	for _, in := range intervals {
 		in.From, in.To = max(in.From, span.From), min(in.To, span.To)
 		if in.From < in.To {

@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/measure"
+	"github.com/pacer/pacer/internal/demo/count"
 )
 
 func TestWithDatabase(t *testing.T) {
@@ -204,7 +204,7 @@ func TestStormReport(t *testing.T) {
 		run.Loads[0].Waiting = run.Loads[0].Published - len(run.Events)
 		return run
 	}
-	changes := []measure.RateChange{{Rate: delivery.PerSecond(100)}, {At: 5 * sec, Rate: delivery.PerSecond(100)}, {At: 10 * sec, Rate: delivery.PerSecond(100)}}
+	changes := []count.RateChange{{Rate: delivery.PerSecond(100)}, {At: 5 * sec, Rate: delivery.PerSecond(100)}, {At: 10 * sec, Rate: delivery.PerSecond(100)}}
 	for _, c := range []struct {
 		name string
 		run  *Run

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/pacer/pacer/internal/measure"
+	"github.com/pacer/pacer/internal/demo/count"
 )
 
 // Bounds of many campaigns in one daemon.
@@ -70,7 +70,7 @@ func campaignsReport(run *Run) *Report {
 	want := rate * run.Window.Length().Seconds()
 	for _, times := range TimesPerCampaign(run.Window.Cut(run.Events), len(run.Loads)) {
 		slowest = min(slowest, len(times))
-		most = max(most, measure.MaxRolling(times, time.Second))
+		most = max(most, count.MaxRolling(times, time.Second))
 		if float64(len(times))+1 < minCampaignRate*want { // the window may cut a spacing
 			below++
 		}

@@ -23,7 +23,7 @@ import (
 	"github.com/pacer/pacer/internal/config"
 	"github.com/pacer/pacer/internal/console"
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/measure"
+	"github.com/pacer/pacer/internal/demo/count"
 	"github.com/pacer/pacer/internal/requeue"
 	"github.com/pacer/pacer/internal/retry"
 	"github.com/pacer/pacer/internal/shards"
@@ -54,7 +54,7 @@ type environment struct {
 	epoch      time.Time
 	redis      *shards.Set
 	db         *pgx.Conn
-	receivers  []*measure.Receiver // by daemon
+	receivers  []*count.Receiver // by daemon
 	recordings []*recording.File
 	owners     map[string]owner // by campaign, of the runs without a report so far
 	daemons    []*Process
@@ -196,8 +196,8 @@ func (st *environment) openReceivers(ctx context.Context, n int) error {
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	st.undo = append(st.undo, func(context.Context) error { stop(); return nil })
 	for i := range n {
-		r, err := measure.Listen(measure.ReceiverOptions{
-			Paths: map[string]measure.Behaviour{receiverPath: {}}, MaxRequests: maxJobs, Log: st.services.Log,
+		r, err := count.Listen(count.ReceiverOptions{
+			Paths: map[string]count.Behaviour{receiverPath: {}}, MaxRequests: maxJobs, Log: st.services.Log,
 		})
 		if err != nil {
 			return err

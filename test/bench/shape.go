@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/measure"
+	"github.com/pacer/pacer/internal/demo/count"
 )
 
 const (
@@ -174,10 +174,10 @@ func (w Interval) LongestGap(times []time.Duration) time.Duration {
 }
 
 // RollingExcess returns by how many units the worst rolling span exceeds the bound: the largest rate in force within
-// it, times its length and the tolerance for late slots, plus one. A rate counts for measure.ChangeGrace longer than it is in
+// it, times its length and the tolerance for late slots, plus one. A rate counts for count.ChangeGrace longer than it is in
 // force. The result is at most 0 if the bound holds, and minus infinity without arrivals, which are ascending.
-func RollingExcess(arrivals []time.Duration, changes []measure.RateChange, span time.Duration) float64 {
-	line := measure.NewTimeline(changes, span+measure.ChangeGrace)
+func RollingExcess(arrivals []time.Duration, changes []count.RateChange, span time.Duration) float64 {
+	line := count.NewTimeline(changes, span+count.ChangeGrace)
 	worst, first := math.Inf(-1), 0
 	for last, at := range arrivals {
 		for at-arrivals[first] >= span {

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/measure"
+	"github.com/pacer/pacer/internal/demo/count"
 	"github.com/pacer/pacer/internal/retry"
 )
 
@@ -89,8 +89,8 @@ func (s *stall) facts(run *Run) []Fact {
 		about = "the only daemon suspended: "
 	}
 	during, after := s.frozen, Interval{From: s.frozen.To, To: s.frozen.To + time.Second}
-	burst := measure.MaxRolling(Times(after.Cut(run.Events)), stallBurst)
-	tolerance := measure.LateTolerance + stallBlur
+	burst := count.MaxRolling(Times(after.Cut(run.Events)), stallBurst)
+	tolerance := count.LateTolerance + stallBlur
 	facts := []Fact{
 		Told(about+"for", during.Length().Seconds(), "s"),
 		Told(about+"jobs in its last second", float64(len(Interval{From: during.To - time.Second, To: during.To}.Cut(run.Events))), ""),

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/measure"
+	"github.com/pacer/pacer/internal/demo/count"
 	"github.com/pacer/pacer/internal/retry"
 )
 
@@ -33,10 +33,10 @@ type StormFlags struct {
 // storm is a plan of changes of one campaign's rate, and their times.
 type storm struct {
 	st      *environment
-	rates   []int64              // per second, the first before the window begins
-	after   []time.Duration      // of each but the first, from the beginning of the window
-	changes []measure.RateChange // as they bound what may be sent: with the tolerance for slots that are used late
-	inForce []measure.RateChange // as they were made
+	rates   []int64            // per second, the first before the window begins
+	after   []time.Duration    // of each but the first, from the beginning of the window
+	changes []count.RateChange // as they bound what may be sent: with the tolerance for slots that are used late
+	inForce []count.RateChange // as they were made
 }
 
 // newStorm draws the changes: rates with uniform logarithms, at uniform instants within each tenth of a second.
@@ -105,16 +105,16 @@ func (s *storm) blow(ctx context.Context) error {
 
 // begin notes the first rate.
 func (s *storm) begin() {
-	s.changes = []measure.RateChange{{Rate: delivery.PerSecond(s.rates[0])}}
+	s.changes = []count.RateChange{{Rate: delivery.PerSecond(s.rates[0])}}
 	s.inForce = slices.Clone(s.changes)
 }
 
 // changed notes a change that was made between two instants.
 func (s *storm) changed(was, is int64, before, after time.Duration) {
-	c := measure.RateChange{At: after, Rate: delivery.PerSecond(is)}
+	c := count.RateChange{At: after, Rate: delivery.PerSecond(is)}
 	s.inForce = append(s.inForce, c)
 	if c.At = before; is < was {
-		c.At = after + measure.LateTolerance // slots before the change may be used this late
+		c.At = after + count.LateTolerance // slots before the change may be used this late
 	}
 	s.changes = append(s.changes, c)
 }
@@ -130,7 +130,7 @@ func (st *environment) setRate(ctx context.Context, campaign string, perSecond i
 
 // report checks that the stream stayed below the rates in force and never stopped. It is pure.
 func (s *storm) report(run *Run) *Report {
-	line := measure.NewTimeline(s.inForce, 0)
+	line := count.NewTimeline(s.inForce, 0)
 	due := line.Units(run.Window.To) - line.Units(run.Window.From)
 	cut := run.Window.Cut(run.Events)
 	distinct, duplicates := Tally(run.Events, run.Loads)

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/pacer/pacer/internal/measure"
+	"github.com/pacer/pacer/internal/demo/count"
 )
 
 // Bounds on a stream.
@@ -93,7 +93,7 @@ func (r *Run) measure(events []Event, loads []Load) Stream {
 	for i, l := range loads {
 		if !l.Rate.Zero() {
 			campaigns++
-			late = append(late, measure.Lateness(times[i], measure.NewTimeline([]measure.RateChange{{Rate: l.Rate}}, 0))...)
+			late = append(late, count.Lateness(times[i], count.NewTimeline([]count.RateChange{{Rate: l.Rate}}, 0))...)
 		}
 		rate += l.Rate.PerSecond()
 		missing += l.Published - l.Waiting
@@ -103,23 +103,23 @@ func (r *Run) measure(events []Event, loads []Load) Stream {
 	s := Stream{
 		Rate: rate, Daemons: r.Daemons, campaigns: campaigns,
 		Figures: Figures{
-			Jobs: len(cut), Seconds: seconds, JobsPerSecond: measure.Round(float64(len(cut))/seconds, 3),
-			CPUSecondsPerMillion: measure.Round(r.CPU.Seconds()/float64(all)*1e6, 2), RSSMiB: measure.Round(float64(r.RSS)/(1<<20), 1),
-			AchievedOverTarget:  measure.Round(float64(len(cut))/(rate*seconds), 5),
-			MaxRolling1s:        measure.MaxRolling(Times(events), time.Second),
-			BinsMaxOverMean:     measure.Round(even.MaxOverMean, 4),
-			LatenessP50MS:       milliseconds(measure.Percentile(late, 0.50)),
-			LatenessP99MS:       milliseconds(measure.Percentile(late, 0.99)),
-			RedisCommandsPerJob: measure.Round(float64(r.Scripts)/float64(all), 5),
-			RequeuesPerJob:      measure.Round(float64(r.Requeued)/float64(max(1, r.Published())), 5),
+			Jobs: len(cut), Seconds: seconds, JobsPerSecond: count.Round(float64(len(cut))/seconds, 3),
+			CPUSecondsPerMillion: count.Round(r.CPU.Seconds()/float64(all)*1e6, 2), RSSMiB: count.Round(float64(r.RSS)/(1<<20), 1),
+			AchievedOverTarget:  count.Round(float64(len(cut))/(rate*seconds), 5),
+			MaxRolling1s:        count.MaxRolling(Times(events), time.Second),
+			BinsMaxOverMean:     count.Round(even.MaxOverMean, 4),
+			LatenessP50MS:       milliseconds(count.Percentile(late, 0.50)),
+			LatenessP99MS:       milliseconds(count.Percentile(late, 0.99)),
+			RedisCommandsPerJob: count.Round(float64(r.Scripts)/float64(all), 5),
+			RequeuesPerJob:      count.Round(float64(r.Requeued)/float64(max(1, r.Published())), 5),
 			Lost:                max(0, missing), Duplicates: duplicates,
 		},
-		BinsWithin5: measure.Round(even.Within(0.05), 4), BinsWithin10: measure.Round(even.Within(0.10), 4),
-		BinsWorst: measure.Round(even.Worst, 4), Shares: Shares(cut, r.Daemons),
+		BinsWithin5: count.Round(even.Within(0.05), 4), BinsWithin10: count.Round(even.Within(0.10), 4),
+		BinsWorst: count.Round(even.Worst, 4), Shares: Shares(cut, r.Daemons),
 	}
-	s.AboveRate = measure.Round(float64(s.MaxRolling1s)-rate-1, 3)
+	s.AboveRate = count.Round(float64(s.MaxRolling1s)-rate-1, 3)
 	for i := range s.Shares {
-		s.Shares[i] = measure.Round(s.Shares[i], 5)
+		s.Shares[i] = count.Round(s.Shares[i], 5)
 	}
 	return s
 }
@@ -172,5 +172,5 @@ func (s *Stream) JudgeShape() {
 }
 
 func milliseconds(d time.Duration) float64 {
-	return measure.Round(float64(d)/float64(time.Millisecond), 3)
+	return count.Round(float64(d)/float64(time.Millisecond), 3)
 }

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/pacer/pacer/internal/measure"
+	"github.com/pacer/pacer/internal/demo/count"
 )
 
 // Fact is one measured value and its bound.
@@ -19,20 +19,20 @@ type Fact struct {
 
 // Told returns a fact without a bound.
 func Told(name string, measured float64, unit string) Fact {
-	return Fact{Name: name, Measured: measure.Round(measured, 3), Unit: unit, OK: true}
+	return Fact{Name: name, Measured: count.Round(measured, 3), Unit: unit, OK: true}
 }
 
 // AtMost returns a fact with an upper bound.
 func AtMost(name string, measured, bound float64, unit string) Fact {
 	f := Told(name, measured, unit)
-	f.Want, f.OK = fmt.Sprintf("at most %g", measure.Round(bound, 3)), measured <= bound
+	f.Want, f.OK = fmt.Sprintf("at most %g", count.Round(bound, 3)), measured <= bound
 	return f
 }
 
 // AtLeast returns a fact with a lower bound.
 func AtLeast(name string, measured, bound float64, unit string) Fact {
 	f := Told(name, measured, unit)
-	f.Want, f.OK = fmt.Sprintf("at least %g", measure.Round(bound, 3)), measured >= bound
+	f.Want, f.OK = fmt.Sprintf("at least %g", count.Round(bound, 3)), measured >= bound
 	return f
 }
 

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/pacer/pacer/internal/broker"
-	"github.com/pacer/pacer/internal/measure"
+	"github.com/pacer/pacer/internal/demo/count"
 	"github.com/pacer/pacer/internal/requeue"
 	"github.com/pacer/pacer/internal/retry"
 )
@@ -280,7 +280,7 @@ func (st *environment) waiting(ctx context.Context, runs []*Run) error {
 	if missing <= 0 {
 		return nil
 	}
-	found, err := measure.Inventory(ctx, st.services.Kafka, st.name, st.services.Topics)
+	found, err := count.Inventory(ctx, st.services.Kafka, st.name, st.services.Topics)
 	if err != nil {
 		return err
 	}
@@ -297,7 +297,7 @@ func (st *environment) waiting(ctx context.Context, runs []*Run) error {
 }
 
 // notArrived counts the jobs of a campaign that are in the broker and have not arrived.
-func notArrived(found measure.Records, arrived func(job int32) bool) (n int) {
+func notArrived(found count.Records, arrived func(job int32) bool) (n int) {
 	ids := maps.Clone(found.Waiting)
 	maps.Copy(ids, found.Dead)
 	for id := range ids {

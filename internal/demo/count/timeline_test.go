@@ -1,4 +1,4 @@
-package measure
+package count
 
 import (
 	"math"
@@ -15,9 +15,6 @@ const (
 	ms  = time.Millisecond
 	sec = time.Second
 )
-
-// sharp is the blur of instants that are known exactly.
-func sharp(time.Duration) time.Duration { return 0 }
 
 func constant(rate int64) Timeline {
 	return NewTimeline([]RateChange{{0, delivery.PerSecond(rate)}}, ChangeGrace)
@@ -82,11 +79,11 @@ func TestExcess(t *testing.T) {
 			return NewTimeline([]RateChange{{0, r}}, ChangeGrace)
 		}(), true},
 	} {
-		if got := Excess(c.times, c.line, sharp); (got <= 1+1e-6) != c.ok {
+		if got := Excess(c.times, c.line, 0); (got <= 1+1e-6) != c.ok {
 			t.Errorf("%s: excess %g, want within the bound: %v", c.name, got, c.ok)
 		}
 	}
-	if got := Excess(nil, constant(1), sharp); got > 0 {
+	if got := Excess(nil, constant(1), 0); got > 0 {
 		t.Errorf("nothing arrived, excess %g", got)
 	}
 }
@@ -114,17 +111,11 @@ func drawTimes(t *rapid.T) []time.Duration {
 func TestExcessIsTheWorstOfAllStretches(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		line, times := NewTimeline(drawChanges(t), ChangeGrace), drawTimes(t)
-		stall := time.Duration(rapid.IntRange(0, 50).Draw(t, "stall")) * ms
-		blur := func(at time.Duration) time.Duration {
-			if at < sec {
-				return 0
-			}
-			return stall
-		}
+		blur := time.Duration(rapid.IntRange(0, 50).Draw(t, "blur")) * ms
 		want := math.Inf(-1)
 		for i := range times {
 			for j := i; j < len(times); j++ {
-				allowed := ReceiverClock * (line.Units(times[j]) - line.Units(times[i]-line.Tolerance(times[i])-blur(times[i])))
+				allowed := ReceiverClock * (line.Units(times[j]) - line.Units(times[i]-line.Tolerance(times[i])-blur))
 				want = max(want, float64(j-i+1)-allowed)
 			}
 		}

@@ -1,4 +1,4 @@
-package measure
+package count
 
 import (
 	"context"
@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/pacer/pacer/internal/retry"
@@ -41,7 +40,6 @@ type Receiver struct {
 	options      ReceiverOptions
 	epoch        time.Time
 	arrivals     *arrivals
-	stalls       stallWatch
 	destinations map[string]*destination
 	listener     net.Listener
 }
@@ -80,10 +78,6 @@ func (r *Receiver) Journals() (journals map[string]Journal, dropped int) {
 // Accepted returns the number of accepted requests so far, by campaign, for live views.
 func (r *Receiver) Accepted() map[string]int { return r.arrivals.accepted() }
 
-// Stalls returns the intervals during Run when this process stood still. They may overlap. An event recorded during or just after one may
-// have been due earlier by up to its length.
-func (r *Receiver) Stalls() []Interval { return r.stalls.list() }
-
 // Run answers requests until the context ends, then finishes those in progress. Call it once.
 func (r *Receiver) Run(ctx context.Context) error {
 	server := &http.Server{
@@ -93,11 +87,6 @@ func (r *Receiver) Run(ctx context.Context) error {
 		ConnContext:       WithConn,
 		ErrorLog:          slog.NewLogLogger(r.options.Log.Handler(), slog.LevelWarn),
 	}
-	watching, stopWatching := context.WithCancel(ctx)
-	var watch sync.WaitGroup
-	watch.Go(func() { r.stalls.run(watching, r.Now) })
-	defer watch.Wait()
-	defer stopWatching()
 	stopped := make(chan error, 1)
 	defer context.AfterFunc(ctx, func() { stopped <- shutdown(server) })()
 	if err := server.Serve(r.listener); !errors.Is(err, http.ErrServerClosed) {

@@ -1,4 +1,4 @@
-package measure
+package count
 
 import (
 	"cmp"
@@ -95,14 +95,14 @@ func (t Timeline) when(units float64, atMost time.Duration) time.Duration {
 
 // Excess returns how many units the fullest interval has above the timeline's allowance. It is the largest, over all i <= j, of the
 // number of requests i to j less the integral from just before request i to request j. "Just before" is the tolerance of late slots, plus
-// blur, the uncertainty of that instant. An interval is within the bound if its excess is at most the largest weight.
+// blur, by how much the machine may have delayed that request. An interval is within the bound if its excess is at most the largest weight.
 //
 // One pass suffices: with D(j) = j - I(t_j), the interval from i to j has (j-i+1) - (I(t_j) - I(t_i - late)), so only
 // the largest (I(t_i - late) - i) so far matters. Arrivals are ascending.
-func Excess(arrivals []time.Duration, t Timeline, blur func(at time.Duration) time.Duration) float64 {
+func Excess(arrivals []time.Duration, t Timeline, blur time.Duration) float64 {
 	worst, best := math.Inf(-1), math.Inf(-1)
 	for n, at := range arrivals {
-		best = max(best, ReceiverClock*t.Units(at-t.Tolerance(at)-blur(at))-float64(n))
+		best = max(best, ReceiverClock*t.Units(at-t.Tolerance(at)-blur)-float64(n))
 		worst = max(worst, float64(n+1)-ReceiverClock*t.Units(at)+best)
 	}
 	return worst
