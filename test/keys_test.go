@@ -61,6 +61,10 @@ func TestKeysHaveTheirWindows(t *testing.T) {
 	one.awaitReady(20 * time.Second)
 	two.awaitReady(20 * time.Second)
 	s.publish(jobs)
+	s.await(20*time.Second, "explain to name the busy key", func() bool {
+		out := s.run("explain", "c")
+		return strings.Contains(out, "waiting for keys") && strings.Contains(out, "by quota chat; most often lately: busy (")
+	})
 	s.await(20*time.Second, "a quarter of the others", func() bool { return s.receiver.count("") > others/4 })
 	one.kill()
 	s.sql(`UPDATE pacer.campaigns SET status = 'paused'`)

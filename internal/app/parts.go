@@ -242,7 +242,7 @@ func (d *Daemon) readings() progress.Readings {
 			Ingress: partitions.Ingress, Timers: partitions.Timers, Stalled: partitions.Stalled,
 			BufferBytes: partitions.Bytes, BufferMost: partitions.Most, Quantum: slots.Quantum.Seconds(),
 		},
-		Forfeited: slots.Forfeited, Lateness: slots.Lateness, Sinks: make([]progress.SinkReading, len(sinks)),
+		Forfeited: slots.Forfeited, Lateness: slots.Lateness, Sinks: make([]progress.SinkReading, len(sinks)), Keys: d.keys.Waits(),
 	}
 	for i := range sinks {
 		s := &sinks[i]

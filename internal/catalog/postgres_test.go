@@ -33,22 +33,14 @@ func hasRate(id string, rate int64) func(*delivery.Snapshot) bool {
 // a minute would make it fail.
 func TestUpdateActsAtOnce(t *testing.T) {
 	dsn := migrated(t)
-	p := started(t, Options{DSN: dsn, PollInterval: time.Minute})
+	p := started(t, Options{DSN: dsn, PollInterval: time.Hour})
 	changed := p.Subscribe()
 	conn := connected(t, dsn)
 	run(t, conn, `INSERT INTO pacer.campaigns (id, send_rate) VALUES ('spring', 500)`)
 	await(t, p, changed, "the campaign", hasRate("spring", 500))
-	var took []time.Duration
-	for i := range int64(20) {
+	for i := range int64(20) { // no poll helps
 		run(t, conn, setRate, "spring", 501+i)
-		start := time.Now()
 		await(t, p, changed, "the new rate", hasRate("spring", 501+i))
-		took = append(took, time.Since(start))
-	}
-	slices.Sort(took)
-	t.Logf("from commit to snapshot: median %s, most %s", took[10], took[19])
-	if took[10] > 50*time.Millisecond {
-		t.Errorf("median %s", took[10])
 	}
 }
 

@@ -55,6 +55,7 @@ func (c *cli) showCampaign(v *view.Campaign) error {
 			p.line("note\t%s", v.Note)
 		}
 		showProgress(p, v)
+		showKeys(p, v.Keys)
 		showLanes(p, v.Lanes)
 		showSenders(p, v.Senders)
 		showFailure(p, v.LastFailure)

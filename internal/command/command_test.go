@@ -12,6 +12,7 @@ import (
 	"github.com/pacer/pacer/internal/config"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/deadletter"
+	"github.com/pacer/pacer/internal/notation"
 )
 
 func TestExitCodes(t *testing.T) {
@@ -36,8 +37,12 @@ func TestQuotaWindowsAreSpelledAsTheyAreRead(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		row, _ := settledQuota(&view.QuotaSettings{Windows: windows})
-		if got := spellWindows(row); got != text {
+		q := &view.Quota{}
+		parsed, _ := notation.ParseWindows(strings.Join(windows, ","))
+		for _, w := range parsed {
+			q.Windows = append(q.Windows, view.Window{Span: notation.FormatSpan(w.Span), Limit: w.Limit, Algorithm: w.Algorithm, Anchor: w.Anchor})
+		}
+		if got := strings.Join(settingsOf(q).Windows, ","); got != text {
 			t.Errorf("%s came back as %s", text, got)
 		}
 	}

@@ -57,6 +57,7 @@ func (c *cli) explainCampaign(ctx context.Context, id string) error {
 			if v.Backlog != nil {
 				p.line("waiting\t%s", counted(*v.Backlog, "job"))
 			}
+			showKeys(p, v.Keys)
 			showFailure(p, v.LastFailure)
 			showLanes(p, v.Lanes)
 			showSenders(p, v.Senders)

@@ -16,9 +16,9 @@ import (
 func (c *cli) key() *cobra.Command {
 	var until string
 	hold := c.ofKey("hold", "Send no job of one value of a key for a time", func(ctx context.Context, quota, key string) error {
-		at, err := heldUntil(until, time.Now())
+		at, err := notation.ParseUntil(until, time.Now())
 		if err != nil {
-			return err
+			return config.Usagef("--until: %s", err)
 		}
 		return c.changeKey(ctx, quota, key, view.KeyEdit{HeldUntil: &at})
 	})
@@ -48,17 +48,6 @@ func (c *cli) ofKey(name, short string, run func(ctx context.Context, quota, key
 		Use: name + " QUOTA KEY", Short: short, Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error { return run(cmd.Context(), args[0], args[1]) },
 	}))
-}
-
-func heldUntil(text string, now time.Time) (time.Time, error) {
-	if at, err := time.Parse(time.RFC3339, text); err == nil {
-		return at, nil
-	}
-	span, err := notation.ParseSpan(text)
-	if err != nil {
-		return time.Time{}, config.Usagef("--until: %s; use a span such as 2h, or a time such as 2026-12-01T10:00:00Z", err)
-	}
-	return now.Add(span), nil
 }
 
 func keyPath(quota, key string) string { return quotaPath(quota) + "/keys/" + url.PathEscape(key) }

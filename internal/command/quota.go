@@ -66,49 +66,40 @@ func parseWindows(words []string) ([]string, error) {
 	return list, err
 }
 
-// quotaListed is a quota of a list, which does not say when it was changed.
-type quotaListed struct {
-	*catalog.QuotaRow
-	UpdatedAt *time.Time `json:"updated_at,omitempty"`
-}
-
 func (c *cli) listQuotas(ctx context.Context) error {
 	api, err := c.client(config.NeedPostgres)
 	if err != nil {
 		return err
 	}
-	quotas := []quotaListed{}
-	if err := pages(ctx, api, "quotas", url.Values{}, func(q *view.Quota) { quotas = append(quotas, quotaListed{QuotaRow: quotaRow(q)}) }); err != nil {
+	quotas := []*view.Quota{}
+	if err := pages(ctx, api, "quotas", url.Values{}, func(q *view.Quota) { quotas = append(quotas, q) }); err != nil {
 		return err
 	}
 	return c.printTable(quotas, func(p *printer) {
 		p.line("ID\tWINDOWS\tMODE\tON STORE FAILURE\tCAMPAIGNS")
 		for _, q := range quotas {
-			p.line("%s\t%s\t%s\t%s\t%s", q.ID, cmp.Or(spellWindows(q.QuotaRow), "-"), spellMode(q.QuotaRow), q.OnStoreFailure,
+			p.line("%s\t%s\t%s\t%s\t%s", q.ID, cmp.Or(strings.Join(settingsOf(q).Windows, ","), "-"), spellMode(q), q.OnStoreFailure,
 				cmp.Or(strings.Join(q.Campaigns, ","), "-"))
 		}
 	})
 }
 
-// quotaRow reads a quota that the API shows.
-func quotaRow(q *view.Quota) *catalog.QuotaRow {
-	row := &catalog.QuotaRow{
-		ID: q.ID, Windows: []catalog.WindowRow{}, OnStoreFailure: q.OnStoreFailure, Mode: q.Mode, Spend: q.Spend, Rollout: q.Rollout, Unit: q.Unit, Keying: q.Keying,
-		Shard: q.Shard, Campaigns: q.Campaigns, Revision: q.Revision,
-	}
-	if q.UpdatedAt != nil {
-		row.UpdatedAt = *q.UpdatedAt
+// settingsOf returns what is set of a quota.
+func settingsOf(q *view.Quota) *view.QuotaSettings {
+	s := &view.QuotaSettings{
+		ID: q.ID, OnStoreFailure: q.OnStoreFailure, Mode: q.Mode, Spend: q.Spend, Rollout: q.Rollout, Unit: q.Unit, Keying: q.Keying, Shard: q.Shard,
+		CampaignIDs: q.Campaigns, UpdatedAt: q.UpdatedAt,
 	}
 	for _, w := range q.Windows {
-		row.Windows = append(row.Windows, catalog.WindowRow{Span: w.Span, MaxUnits: w.Limit, Algorithm: w.Algorithm, Anchor: w.Anchor})
+		s.Windows = append(s.Windows, catalog.WindowRow{Span: w.Span, MaxUnits: w.Limit, Algorithm: w.Algorithm, Anchor: w.Anchor}.String())
 	}
-	return row
+	return s
 }
 
 func quotaPath(id string) string { return "/quotas/" + url.PathEscape(id) }
 
 // spellMode describes how the quota limits: its mode and all settings that are not the default.
-func spellMode(q *catalog.QuotaRow) string {
+func spellMode(q *view.Quota) string {
 	words := []string{q.Mode}
 	if q.Rollout != 100 {
 		words = append(words, fmt.Sprintf("%d%%", q.Rollout))
@@ -125,10 +116,10 @@ func spellMode(q *catalog.QuotaRow) string {
 	return strings.Join(words, ",")
 }
 
-// printQuota prints the quota's row in the catalog.
-func printQuota(p *printer, q *catalog.QuotaRow) {
+// printQuota prints what is set of a quota.
+func printQuota(p *printer, q *view.QuotaSettings) {
 	p.line("id\t%s", q.ID)
-	p.line("windows\t%s", cmp.Or(spellWindows(q), "-"))
+	p.line("windows\t%s", cmp.Or(strings.Join(q.Windows, ","), "-"))
 	p.line("on store failure\t%s", q.OnStoreFailure)
 	p.line("mode\t%s", q.Mode)
 	p.line("spend\t%s", q.Spend)
@@ -145,15 +136,6 @@ func printQuota(p *printer, q *catalog.QuotaRow) {
 		p.line("count\t%s", q.Count)
 	}
 	p.line("shard\t%d", q.Shard)
-	p.line("campaigns\t%s", cmp.Or(strings.Join(q.Campaigns, ", "), "-"))
-	p.line("updated at\t%s", instant(whole(q.UpdatedAt), time.RFC3339))
-}
-
-// spellWindows formats the windows as `quota set` reads them.
-func spellWindows(q *catalog.QuotaRow) string {
-	words := make([]string, 0, len(q.Windows))
-	for _, w := range q.Windows {
-		words = append(words, w.String())
-	}
-	return strings.Join(words, ",")
+	p.line("campaigns\t%s", cmp.Or(strings.Join(q.CampaignIDs, ", "), "-"))
+	p.line("updated at\t%s", instant(q.UpdatedAt, time.RFC3339))
 }

@@ -10,10 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/config"
 	"github.com/pacer/pacer/internal/console/view"
-	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/limits/model"
 	"github.com/pacer/pacer/internal/notation"
 )
@@ -35,7 +33,7 @@ func (c *cli) quotaDelete() *cobra.Command {
 		if err := api.call(ctx, http.MethodDelete, quotaPath(id), url.Values{"unlink": {strconv.FormatBool(unlink)}}, nil, nil); err != nil {
 			return err
 		}
-		return c.print(quotaRow(&was), func(p *printer) {
+		return c.print(&was, func(p *printer) {
 			p.line("deleted quota %s, which limited %s", id, counted(was.CampaignCount, "campaign"))
 		})
 	})
@@ -106,22 +104,9 @@ func (c *cli) changeQuota(ctx context.Context, id string, edit *view.QuotaEdit) 
 	if err != nil {
 		return err
 	}
-	row, windows := settledQuota(&s)
+	windows, _ := notation.ParseWindows(strings.Join(s.Windows, ",")) // a console has written them
 	if idle, by, found := model.Idle(windows); found {
 		c.warn("the window %s of quota %s never decides: %s lets through no more", notation.FormatWindow(idle), id, notation.FormatWindow(by))
 	}
-	return c.printTable(row, func(p *printer) { printQuota(p, row) })
-}
-
-// settledQuota reads a quota after a change.
-func settledQuota(s *view.QuotaSettings) (*catalog.QuotaRow, []delivery.Window) {
-	row := quotaRow(&view.Quota{
-		ID: s.ID, OnStoreFailure: s.OnStoreFailure, Mode: s.Mode, Spend: s.Spend, Rollout: s.Rollout, Unit: s.Unit, Keying: s.Keying, Shard: s.Shard,
-		Campaigns: s.CampaignIDs, Revision: s.Revision, UpdatedAt: s.UpdatedAt,
-	})
-	windows, _ := notation.ParseWindows(strings.Join(s.Windows, ",")) // a console has written them
-	for _, w := range windows {
-		row.Windows = append(row.Windows, catalog.WindowRow{Span: notation.FormatSpan(w.Span), MaxUnits: w.Limit, Algorithm: w.Algorithm, Anchor: w.Anchor})
-	}
-	return row, windows
+	return c.printTable(&s, func(p *printer) { printQuota(p, &s) })
 }

@@ -1,43 +1,27 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/url"
+	"strings"
 	"time"
 
-	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/config"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// quotaView is the output of `quota show`: the quota, the state of its windows and its campaigns.
-type quotaView struct {
-	*catalog.QuotaRow
-	State  []windowView   `json:"state"`
-	Note   string         `json:"note,omitempty"` // why the state lacks counts
-	UsedBy []campaignView `json:"used_by"`
+// quotaShown is the output of `quota show`: the quota and its campaigns, as the API shows them.
+type quotaShown struct {
+	*view.Quota
+	UsedBy []quotaUser `json:"used_by"`
 }
 
-// windowView is one window. Remaining and ResetAt are nil if the store does not answer.
-type windowView struct {
-	Span      string     `json:"span"`
-	Limit     int64      `json:"limit"`
-	Remaining *int64     `json:"remaining"`
-	ResetAt   *time.Time `json:"reset_at"` // when the window would be full again if nothing more were sent
-	NextAt    *time.Time `json:"next_at"`  // where nothing remains, when the next unit will; nil: something does, or never
-}
-
-// campaignView is one of the campaigns that share the quota.
-type campaignView struct {
-	ID             string          `json:"id"`
-	SendRate       string          `json:"send_rate"`
-	Status         delivery.Status `json:"status"`
-	PriorityWeight int64           `json:"priority_weight"`
-	Covered        bool            `json:"covered"`           // the quota is rolled out to it
-	Waiting        *int64          `json:"waiting,omitempty"` // jobs; nil if not known
-	Hold           *view.Held      `json:"hold,omitempty"`
+type quotaUser struct {
+	*view.Campaign
+	Covered bool `json:"covered"` // the quota is rolled out to it
 }
 
 func (c *cli) showQuota(ctx context.Context, id string) error {
@@ -45,28 +29,21 @@ func (c *cli) showQuota(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	var q view.Quota
-	if err := api.get(ctx, quotaPath(id), nil, &q); err != nil {
+	v := &quotaShown{Quota: &view.Quota{}, UsedBy: []quotaUser{}}
+	if err := api.get(ctx, quotaPath(id), nil, v.Quota); err != nil {
 		return err
 	}
-	v := &quotaView{QuotaRow: quotaRow(&q), State: []windowView{}, Note: q.Unknown, UsedBy: []campaignView{}}
-	for _, w := range q.Windows {
-		v.State = append(v.State, windowView{Span: w.Span, Limit: w.Limit, Remaining: w.Remaining, ResetAt: w.FullAt, NextAt: w.FreeAt})
-	}
-	rolled := delivery.Quota{ID: q.ID, Exempt: 100 - q.Rollout}
+	rolled := delivery.Quota{ID: v.ID, Exempt: 100 - v.Rollout}
 	if err := pages(ctx, api, "campaigns", url.Values{"quota": {id}}, func(one *view.Campaign) {
-		v.UsedBy = append(v.UsedBy, campaignView{
-			ID: one.ID, SendRate: one.Rate, Status: delivery.Status(one.Status), PriorityWeight: one.PriorityWeight, Covered: rolled.Covers(one.ID),
-			Waiting: one.Backlog, Hold: one.Held,
-		})
+		v.UsedBy = append(v.UsedBy, quotaUser{one, rolled.Covers(one.ID)})
 	}); err != nil {
 		return err
 	}
 	return c.printTable(v, v.print)
 }
 
-func (v *quotaView) print(p *printer) {
-	printQuota(p, v.QuotaRow)
+func (v *quotaShown) print(p *printer) {
+	printQuota(p, settingsOf(v.Quota))
 	if v.Rollout < 100 {
 		covered := 0
 		for _, c := range v.UsedBy {
@@ -76,21 +53,24 @@ func (v *quotaView) print(p *printer) {
 		}
 		p.line("covers\t%d of %d campaigns", covered, len(v.UsedBy))
 	}
-	if len(v.State) > 0 {
+	if v.Keys != nil {
+		showKeys(p, []delivery.KeyWaits{*v.Keys})
+	}
+	if len(v.Windows) > 0 {
 		p.line("")
 		p.line("WINDOW\tLIMIT\tREMAINING\tNEXT UNIT AT\tFULL AGAIN AT")
 	}
-	for _, w := range v.State {
+	for _, w := range v.Windows {
 		remaining, next, resetAt := "-", "-", "-"
 		if w.Remaining != nil {
 			remaining, resetAt = fmt.Sprint(*w.Remaining), "now"
 		}
-		if w.ResetAt != nil {
-			resetAt = w.ResetAt.Format(preciseTime)
+		if w.FullAt != nil {
+			resetAt = w.FullAt.Format(preciseTime)
 		}
 		switch {
-		case w.NextAt != nil:
-			next = w.NextAt.Format(preciseTime)
+		case w.FreeAt != nil:
+			next = w.FreeAt.Format(preciseTime)
 		case w.Remaining != nil && *w.Remaining > 0:
 			next = "now"
 		case w.Remaining != nil:
@@ -98,8 +78,8 @@ func (v *quotaView) print(p *printer) {
 		}
 		p.line("%s\t%d\t%s\t%s\t%s", w.Span, w.Limit, remaining, next, resetAt)
 	}
-	if v.Note != "" {
-		p.line("what remains is not known: %s", v.Note)
+	if v.Unknown != "" {
+		p.line("what remains is not known: %s", v.Unknown)
 	}
 	if len(v.UsedBy) > 0 {
 		p.line("")
@@ -107,19 +87,27 @@ func (v *quotaView) print(p *printer) {
 	}
 	for _, c := range v.UsedBy {
 		waiting, by, since := "-", "-", "-"
-		if c.Waiting != nil {
-			waiting = fmt.Sprint(*c.Waiting)
+		if c.Backlog != nil {
+			waiting = fmt.Sprint(*c.Backlog)
 		}
-		if c.Hold != nil {
-			by = c.Hold.Cause
-			if c.Hold.Since != nil {
-				since = instant(c.Hold.Since, time.RFC3339)
-			}
+		if c.Held != nil {
+			by, since = c.Held.Cause, instant(c.Held.Since, time.RFC3339)
 		}
-		p.line("%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s", c.ID, c.SendRate, c.Status, c.PriorityWeight,
+		p.line("%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s", c.ID, c.Rate, c.Status, c.PriorityWeight,
 			map[bool]string{true: "yes", false: "no"}[c.Covered], waiting, by, since)
 	}
 }
 
 // preciseTime is RFC 3339 with milliseconds: windows may be short.
 const preciseTime = "2006-01-02T15:04:05.000Z07:00"
+
+// showKeys prints how keyed quotas let jobs wait, a line each.
+func showKeys(p *printer, waits []delivery.KeyWaits) {
+	for _, w := range waits {
+		words := make([]string, len(w.Busiest))
+		for i, k := range w.Busiest {
+			words[i] = fmt.Sprintf("%s (%d)", k.Key, k.Jobs)
+		}
+		p.line("waiting for keys\t%s by quota %s; most often lately: %s", counted(w.Waiting, "job"), w.Quota, cmp.Or(strings.Join(words, ", "), "-"))
+	}
+}

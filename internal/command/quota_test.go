@@ -45,23 +45,23 @@ func TestQuotaShowSaysWhatIsLeft(t *testing.T) {
 	} {
 		d.fields(shown, want)
 	}
-	var view quotaView
+	var view quotaShown
 	if err := json.Unmarshal([]byte(d.run("quota show provider --json")), &view); err != nil {
 		t.Fatal(err)
 	}
-	if view.Note != "" || view.QuotaRow.Shard != 0 || len(view.UsedBy) != 2 || view.UsedBy[0].ID != "autumn" {
+	if view.Unknown != "" || view.Shard != 0 || len(view.UsedBy) != 2 || view.UsedBy[0].ID != "autumn" {
 		t.Errorf("%+v", view)
 	}
 	for i, want := range []struct{ remaining, within string }{{"295", "1m"}, {"2", "1h"}, {"299995", "25h"}} {
-		w := view.State[i]
+		w := view.Windows[i]
 		within, err := notation.ParseSpan(want.within)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if fmt.Sprint(*w.Remaining) != want.remaining || w.ResetAt.Before(before) || w.ResetAt.After(time.Now().Add(within+within/16+time.Second)) {
-			t.Errorf("%s: %d of %d remain until %s", w.Span, *w.Remaining, w.Limit, w.ResetAt)
+		if fmt.Sprint(*w.Remaining) != want.remaining || w.FullAt.Before(before) || w.FullAt.After(time.Now().Add(within+within/16+time.Second)) {
+			t.Errorf("%s: %d of %d remain until %s", w.Span, *w.Remaining, w.Limit, w.FullAt)
 		}
-		d.fields(shown, fmt.Sprintf("%s %d %s now %s", w.Span, w.Limit, want.remaining, w.ResetAt.Format(preciseTime)))
+		d.fields(shown, fmt.Sprintf("%s %d %s now %s", w.Span, w.Limit, want.remaining, w.FullAt.Format(preciseTime)))
 	}
 }
 
@@ -85,16 +85,16 @@ func TestQuotasAreChangedInPart(t *testing.T) {
 	}
 	d.refuses("quota set provider --window 3/1s:slow", "slow")
 
-	var view quotaView
+	var view quotaShown
 	shown := d.run("quota show provider")
 	if err := json.Unmarshal([]byte(d.run("quota show provider --json")), &view); err != nil {
 		t.Fatal(err)
 	}
-	if minute, hour := view.State[0], view.State[1]; *minute.Remaining != 198 || minute.NextAt != nil || *hour.Remaining != 0 || hour.NextAt == nil ||
-		hour.NextAt.After(*hour.ResetAt) || hour.NextAt.Before(time.Now().Add(58*time.Minute)) {
-		t.Errorf("%+v", view.State)
+	if minute, hour := view.Windows[0], view.Windows[1]; *minute.Remaining != 198 || minute.FreeAt != nil || *hour.Remaining != 0 || hour.FreeAt == nil ||
+		hour.FreeAt.After(*hour.FullAt) || hour.FreeAt.Before(time.Now().Add(58*time.Minute)) {
+		t.Errorf("%+v", view.Windows)
 	} else {
-		d.fields(shown, fmt.Sprintf("1h 2 0 %s %s", hour.NextAt.Format(preciseTime), hour.ResetAt.Format(preciseTime)))
+		d.fields(shown, fmt.Sprintf("1h 2 0 %s %s", hour.FreeAt.Format(preciseTime), hour.FullAt.Format(preciseTime)))
 	}
 
 	d.refuses("quota delete provider", "give --yes")
@@ -126,7 +126,7 @@ func TestQuotaShowSaysWhomItCovers(t *testing.T) {
 		id := fmt.Sprint("c", i)
 		d.fields(shown, fmt.Sprintf("%s 10 active 1 %s - - -", id, map[bool]string{true: "yes", false: "no"}[q.Covers(id)]))
 	}
-	var view quotaView
+	var view quotaShown
 	if err := json.Unmarshal([]byte(d.run("quota show trial --json")), &view); err != nil {
 		t.Fatal(err)
 	}
@@ -162,12 +162,12 @@ func TestQuotaAdjust(t *testing.T) {
 		t.Errorf("%+v, %v", done, err)
 	}
 	spend(t, store.Addr, d.dsn, "provider", 5)
-	var view quotaView
+	var view quotaShown
 	if err := json.Unmarshal([]byte(d.run("quota show provider --json")), &view); err != nil {
 		t.Fatal(err)
 	}
-	if *view.State[0].Remaining != 290 || *view.State[1].Remaining != 845 {
-		t.Errorf("%+v", view.State)
+	if *view.Windows[0].Remaining != 290 || *view.Windows[1].Remaining != 845 {
+		t.Errorf("%+v", view.Windows)
 	}
 	conn, err := pgx.Connect(t.Context(), d.dsn)
 	if err != nil {
@@ -249,11 +249,11 @@ func TestQuotaShowWithoutTheStore(t *testing.T) {
 		if strings.Count(shown, want) != 1 {
 			t.Errorf("no %q in\n%s", want, shown)
 		}
-		var view quotaView
+		var view quotaShown
 		if err := json.Unmarshal([]byte(d.run("quota show provider --json")), &view); err != nil {
 			t.Fatal(err)
 		}
-		if len(view.State) != 1 || view.State[0].Remaining != nil || view.State[0].ResetAt != nil || !strings.Contains(view.Note, "redis.addrs") {
+		if len(view.Windows) != 1 || view.Windows[0].Remaining != nil || view.Windows[0].FullAt != nil || !strings.Contains(view.Unknown, "redis.addrs") {
 			t.Errorf("%+v", view)
 		}
 	}
@@ -301,17 +301,17 @@ func TestQuotaUsageShowsTheLedger(t *testing.T) {
 
 // TestQuotaUsageSaysWhatItDoesNotKnow: a quota without kept usage must not look unused.
 func TestQuotaUsageSaysWhatItDoesNotKnow(t *testing.T) {
-	window := func(span string) []catalog.WindowRow { return []catalog.WindowRow{{Span: "1s"}, {Span: span}} }
+	window := func(span time.Duration) []view.Window { return []view.Window{{Seconds: 1}, {Seconds: span.Seconds()}} }
 	for _, c := range []struct {
-		quota catalog.QuotaRow
+		quota view.Quota
 		want  string
 	}{
-		{catalog.QuotaRow{Mode: delivery.ModeStrict, Rollout: 100, Windows: window("1h")}, "last two minutes"},
-		{catalog.QuotaRow{Mode: delivery.ModeShadow, Rollout: 1, Windows: window("121s")}, "last two minutes"},
-		{catalog.QuotaRow{Mode: delivery.ModeStrict, Rollout: 100, Windows: window("2m")}, "longer than 2 minutes"},
-		{catalog.QuotaRow{Mode: delivery.ModeStrict, Rollout: 100}, "longer than 2 minutes"},
-		{catalog.QuotaRow{Mode: delivery.ModeStrict, Windows: window("1h")}, "rollout of 0"},
-		{catalog.QuotaRow{Mode: delivery.ModeEventual, Rollout: 100, Windows: window("1h")}, "mode eventual"},
+		{view.Quota{Mode: delivery.ModeStrict, Rollout: 100, Windows: window(time.Hour)}, "last two minutes"},
+		{view.Quota{Mode: delivery.ModeShadow, Rollout: 1, Windows: window(121*time.Second)}, "last two minutes"},
+		{view.Quota{Mode: delivery.ModeStrict, Rollout: 100, Windows: window(2*time.Minute)}, "longer than 2 minutes"},
+		{view.Quota{Mode: delivery.ModeStrict, Rollout: 100}, "longer than 2 minutes"},
+		{view.Quota{Mode: delivery.ModeStrict, Windows: window(time.Hour)}, "rollout of 0"},
+		{view.Quota{Mode: delivery.ModeEventual, Rollout: 100, Windows: window(time.Hour)}, "mode eventual"},
 	} {
 		if got := usageNote(&c.quota); !strings.Contains(got, c.want) {
 			t.Errorf("%+v: %q, want %q", c.quota, got, c.want)

@@ -52,7 +52,7 @@ func (c *cli) showUsage(ctx context.Context, id string, last, step time.Duration
 	if err := api.get(ctx, quotaPath(id), nil, &q); err != nil {
 		return err
 	}
-	usage.Note = usageNote(quotaRow(&q))
+	usage.Note = usageNote(&q)
 	return c.printTable(usage, usage.print)
 }
 
@@ -61,23 +61,18 @@ func (c *cli) showUsage(ctx context.Context, id string, last, step time.Duration
 const keptAbove = 2 * time.Minute
 
 // usageNote says how reliable the figures are.
-func usageNote(q *catalog.QuotaRow) string {
+func usageNote(q *view.Quota) string {
 	switch {
 	case q.Mode == delivery.ModeEventual:
 		return "in mode eventual the use of a quota is not kept; what was sent before the mode was set is shown"
 	case q.Rollout == 0:
 		return "with a rollout of 0 the use of a quota is not kept; what was sent before it was set is shown"
-	case !slices.ContainsFunc(q.Windows, keepsUse):
+	case !slices.ContainsFunc(q.Windows, func(w view.Window) bool { return w.Seconds > keptAbove.Seconds() }):
 		return "the use of a quota is kept only with a window longer than 2 minutes, and this one has none"
 	default:
 		return "the ledger leaves too little where quota adjust has added units, which count in all windows here, or taken some away, which still count: " +
 			"pacer quota show has what is left; the last two minutes may hold units that are reserved and not sent; what is older than a day is kept by the hour"
 	}
-}
-
-func keepsUse(w catalog.WindowRow) bool {
-	span, err := notation.ParseSpan(w.Span)
-	return err == nil && span > keptAbove
 }
 
 // print leaves out the time before the first use.

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"net/http"
 	"net/url"
 	"strings"
 	"testing"
@@ -8,6 +9,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pacer/pacer/internal/delivery"
 )
 
 // TestPageOfAQuota: what each campaign asks for and gets.
@@ -32,6 +35,46 @@ func TestPageOfAQuota(t *testing.T) {
 		}
 		if _, body, _ = get(t, h, "/quota?id="+url.QueryEscape(hostile[1])); !strings.Contains(body, "0 of 0 campaigns have something to send") {
 			t.Errorf("of a quota without campaigns: %s", body)
+		}
+	})
+}
+
+// TestPageOfAKeyedQuota: which keys keep jobs waiting, and how to hold one.
+func TestPageOfAKeyedQuota(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := guarded()
+		chat := &delivery.Quota{ID: "chat", Per: "recipient", Windows: []delivery.Window{{Span: time.Second, Limit: 1}}}
+		w.snapshot.Quotas["chat"], w.snapshot.Campaigns["spring"].Keyed = chat, []*delivery.Quota{chat}
+		s := newServer()
+		s.Site = newSite(prometheus.NewRegistry(), w)
+		h := s.routes()
+		s.Site.watcher.Renew(t.Context())
+		const form = "application/x-www-form-urlencoded"
+		body := ask(h, "GET", "/quota?id=chat", "operator", "").Body.String()
+		for _, says := range []string{
+			"<p>234 jobs wait for the turns of their keys", `&lt;script&gt;alert(1)&lt;/script&gt;</th><td class="n" data-label="Jobs">56</td>`,
+			`action="key-hold"`, "1 of 1 campaigns",
+		} {
+			if !strings.Contains(body, says) {
+				t.Errorf("the page lacks %q: %s", says, body)
+			}
+		}
+		if body := ask(h, "GET", "/quota?id=chat", "viewer", "").Body.String(); strings.Contains(body, "key-hold") {
+			t.Error("a viewer is shown the form")
+		}
+		for action, want := range map[string]int{"/key-hold": http.StatusSeeOther, "/key-release": http.StatusSeeOther} {
+			if answer := ask(h, "POST", action, "operator", "id=chat&key=a%2Fb", "Content-Type", form); answer.Code != want {
+				t.Errorf("%s: %d %s", action, answer.Code, answer.Body)
+			}
+		}
+		if answer := ask(h, "POST", "/key-hold", "operator", "id=chat&key=a&until=never", "Content-Type", form); answer.Code < 400 || !strings.Contains(answer.Body.String(), "until") {
+			t.Errorf("until never: %d %s", answer.Code, answer.Body)
+		}
+		if got := strings.Join(w.changes, "\n"); strings.Count(got, "key a/b of chat, held true") != 2 {
+			t.Error(got)
+		}
+		if body := ask(h, "GET", "/api/v1/campaigns/spring", "viewer", "").Body.String(); !strings.Contains(body, `"keys":[{"quota":"chat","waiting":234`) {
+			t.Error(body)
 		}
 	})
 }

@@ -172,6 +172,7 @@ func (w *world) without() view.Sources {
 			return &view.Fleet{
 				At: time.Now(), LateCapacity: 4, Counter: "leader",
 				Daemons: w.daemons(), Sinks: w.sinkFigures(),
+				Keys: []delivery.KeyWaits{{Quota: "chat", Waiting: 234, Busiest: []delivery.KeyJobs{{Key: hostile[0], Jobs: 56}}}},
 				Sent: func(string) (int64, bool) { return sent, true },
 				Of: func(*delivery.Campaign) *hold.Board {
 					return &hold.Board{Daemons: 2, Waiting: w.waiting.Load(), LanesRead: true}

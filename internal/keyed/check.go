@@ -16,6 +16,7 @@ type check struct {
 	what   string // turn, take, back or hold
 	id     id
 	quota  *delivery.Quota
+	value  string // of its key
 	units  int64
 	most   int64 // see the script
 	from   int64
@@ -102,16 +103,16 @@ func (g *group) failure() error {
 	return nil
 }
 
-// verdict returns the quota that lets the job wait longest, and for how long; capped if one does not let it wait.
-func (g *group) verdict() (by *delivery.Quota, wait time.Duration, isCapped bool) {
+// verdict returns the check that lets the job wait longest, and for how long; capped if one does not let it wait.
+func (g *group) verdict() (by *check, wait time.Duration, isCapped bool) {
 	for _, k := range g.checks {
 		d := time.Duration(k.answer) * time.Millisecond
 		switch {
 		case k.err != nil || k.counted():
 		case k.answer <= capped:
-			return k.quota, time.Duration(capped-k.answer) * time.Millisecond, true
+			return k, time.Duration(capped-k.answer) * time.Millisecond, true
 		case d > wait || by == nil:
-			by, wait = k.quota, d
+			by, wait = k, d
 		}
 	}
 	return by, wait, false

@@ -50,18 +50,20 @@ type Checker struct {
 	options Options
 	shards  []*shard
 	waits   *waits
-	m       *metrics
 }
 
 // New makes a Checker. It connects to nothing.
 func New(o Options) *Checker {
-	c := &Checker{Sinks: o.Sinks, options: o, waits: newWaits(), m: newMetrics(o.Registerer)}
+	c := &Checker{Sinks: o.Sinks, options: o, waits: newWaits(o.Registerer)}
 	o.Registerer.MustRegister(c.waits)
 	for i := range o.Shards.Count() {
 		c.shards = append(c.shards, newShard(shard{client: o.Shards.Master(i), number: i, prefix: o.KeyPrefix, log: o.Logger.With("shard", i)}))
 	}
 	return c
 }
+
+// Waits returns how the quotas let jobs wait, those with the most waiting jobs first.
+func (c *Checker) Waits() []delivery.KeyWaits { return c.waits.list(time.Now()) }
 
 // Run exchanges data with Redis until ctx ends, then sends what still waits and returns nil. It must outlive the last Deliver.
 func (c *Checker) Run(ctx context.Context) error {
@@ -91,7 +93,7 @@ func (c *Checker) checks(what string, campaign *delivery.Campaign, sink string, 
 			continue
 		}
 		k := &check{
-			group: g, what: what, id: idOf(q.ID, value), quota: q, units: j.Weight, most: forever, turned: j.Turned,
+			group: g, what: what, id: idOf(q.ID, value), quota: q, value: value, units: j.Weight, most: forever, turned: j.Turned,
 			spec: spec(q.WindowsOf(value), now), from: millis(q.Keys[value].HeldUntil),
 		}
 		switch {
@@ -170,8 +172,7 @@ func (c *Checker) Reserve(ctx context.Context, jobs []*delivery.Job) {
 			c.cap(g.job, by, wait, now)
 		case wait > 0:
 			g.job.Due = now.Add(wait)
-			c.m.refused.WithLabelValues(by.ID).Inc()
-			c.waits.add(by.ID, g.job.Due)
+			c.waits.add(by, g.job.Due)
 		}
 	}
 }
@@ -192,9 +193,9 @@ func flaw(campaign *delivery.Campaign, sink string, j *delivery.Job) *delivery.F
 }
 
 // cap records which quota the job may not wait for, and when it would be allowed.
-func (c *Checker) cap(j *delivery.Job, by *delivery.Quota, wait time.Duration, now time.Time) {
-	c.m.refused.WithLabelValues(by.ID).Inc()
-	j.Capped, j.Reason, j.Due = true, by.ID, now.Add(wait)
+func (c *Checker) cap(j *delivery.Job, by *check, wait time.Duration, now time.Time) {
+	c.waits.refuse(by)
+	j.Capped, j.Reason, j.Due = true, by.quota.ID, now.Add(wait)
 }
 
 // Deliver sends the job if its keyed quotas allow it now. The class of the result is the sink's, Withheld or Capped.
@@ -238,8 +239,7 @@ func (c *Checker) Deliver(ctx context.Context, sink string, j *delivery.Job) del
 		return delivery.Result{Class: delivery.Capped}
 	case wait > 0:
 		c.giveBack(g)
-		c.m.refused.WithLabelValues(by.ID).Inc()
-		c.waits.add(by.ID, now.Add(wait))
+		c.waits.add(by, now.Add(wait))
 		j.Turned = true
 		return delivery.Result{Class: delivery.Withheld, RetryAfter: wait, Reason: delivery.ReasonKey}
 	case now.After(j.SendBy.Time()):

@@ -144,8 +144,11 @@ func (v *judge) noteFailure(x *sent, now instant) {
 	}
 	e.account.Failed(now.wall)
 	if e.failing.Failed(); e.failing.Failures() == loggedFailures && !x.queue.circuit.tripped && !x.sink.breaker.tripped {
-		success, _ := e.account.Last()
+		last := "never"
+		if success, _ := e.account.Last(); !success.IsZero() {
+			last = success.UTC().Format(time.RFC3339Nano)
+		}
 		v.opt.Logger.Warn("the jobs of a campaign fail, and none was delivered since; they are tried again: look at the destination, and at what "+
-			"they have in common", "campaign", x.queue.id, "sink", x.sink.id, "last_success", success, "detail", x.result.Detail)
+			"they have in common", "campaign", x.queue.id, "sink", x.sink.id, "last_success", last, "detail", x.result.Detail)
 	}
 }

@@ -15,6 +15,7 @@ type Board struct {
 	Daemons int          // that run
 	Nodes   []Daemon     // these, as far as they describe themselves
 	Sinks   []SinkReport // in the order of their names
+	Keys    []delivery.KeyWaits
 	Late    Lateness
 	Counter string // who counts what was sent; the counts of another begin elsewhere. "" is nobody
 
@@ -71,7 +72,7 @@ func ReadBoard(ctx context.Context, x *RedisExchange) (*Board, error) {
 
 func newBoard(now time.Time, s *part) *Board {
 	b := &Board{
-		At: now, Daemons: s.Daemons, Nodes: s.Nodes, Sinks: s.Sinks, Late: s.Late,
+		At: now, Daemons: s.Daemons, Nodes: s.Nodes, Sinks: s.Sinks, Keys: s.Keys, Late: s.Late,
 		totals: s.totals(), where: map[uint64][]int{}, read: map[int]bool{}, unread: map[int]bool{},
 		stuck: byCampaign(s.Stuck), holds: byCampaign(s.Holds), sent: byHash(s.Sent),
 	}

@@ -22,6 +22,7 @@ type part struct {
 	Stuck  []note   // what this daemon found out about campaigns
 	Nodes  []Daemon // the daemon itself; in a summary all that run
 	Sinks  []SinkReport
+	Keys   []delivery.KeyWaits
 
 	// Of summaries only.
 	Daemons int      // that run
@@ -136,7 +137,9 @@ func (t *Tracker) part(ctx context.Context) (*part, error) {
 		node := t.opt.Node()
 		node.Name, node.Started, node.Revision = t.opt.Daemon, t.recent.started, t.snapshot.Revision
 		node.Lanes, node.Queued, node.InFlight = len(p.Lanes.Lanes), queued, inFlight
-		node.Figures, p.Sinks = t.recent.report(now, t.opt.Readings())
+		readings := t.opt.Readings()
+		p.Keys = readings.Keys
+		node.Figures, p.Sinks = t.recent.report(now, readings)
 		p.Nodes = []Daemon{node}
 	}
 	troubles, err := t.opt.Work.Troubles(ctx)

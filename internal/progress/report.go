@@ -15,6 +15,7 @@ type Readings struct {
 	Forfeited uint64        // slots
 	Lateness  metric.Counts // of jobs that used a slot
 	Sinks     []SinkReading
+	Keys      []delivery.KeyWaits
 }
 
 // SinkReading is what a daemon counts of one of its sinks.

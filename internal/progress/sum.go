@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
 )
 
 const (
@@ -98,6 +100,7 @@ func (m *merger) merge(parts []reported) *part {
 		s.Daemons++
 		s.Nodes = append(s.Nodes, p.Nodes...)
 		addSinks(sinks, p.Sinks)
+		s.Keys = append(s.Keys, p.Keys...)
 		s.Lanes.Unreadable = append(s.Lanes.Unreadable, p.Lanes.Unreadable...)
 		for _, m := range p.Memory {
 			held[m.Campaign] = held[m.Campaign].plus(m)
@@ -108,6 +111,7 @@ func (m *merger) merge(parts []reported) *part {
 			}
 		}
 	}
+	s.Keys = delivery.SumKeyWaits(s.Keys)
 	s.Memory, s.Stuck, s.Sinks = slices.Collect(maps.Values(held)), slices.Collect(maps.Values(stuck)), summed(sinks)
 	return s
 }

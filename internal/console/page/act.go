@@ -45,6 +45,9 @@ var actions = map[string]action{
 	"quota-delete": {role: auth.Admin, do: quotas.delete},
 	"quota-adjust": {role: auth.Admin, do: adjustQuota},
 
+	"key-hold":    {role: auth.Operator, do: holdKey},
+	"key-release": {role: auth.Operator, do: releaseKey},
+
 	"destination-disable": {role: auth.Operator, do: setDestination(true, "disabled")},
 	"destination-enable":  {role: auth.Operator, do: setDestination(false, "enabled")},
 	"destination-edit":    {role: auth.Admin, do: destinations.edit},
@@ -64,6 +67,7 @@ var done = map[string]string{
 	"paused": "The campaign is paused.", "resumed": "The campaign goes on.", "changed": "The campaign is changed.",
 	"created": "The campaign is created.", "cancelled": "The campaign is cancelled.", "quota": "The quota is changed.",
 	"quota-created": "The quota is created.", "quota-deleted": "The quota is deleted.", "adjusted": "The count is corrected.",
+	"held": "The key is held.", "released": "The key is released.",
 	"bulk": "The campaigns are changed.", "replay": "The replay has begun.",
 	"disabled": "The destination is disabled.", "enabled": "The destination is enabled.", "destination": "The destination is changed.",
 	"destination-created": "The destination is created.", "destination-deleted": "The destination is deleted.",

@@ -1,11 +1,13 @@
 package page
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/view"
@@ -30,4 +32,23 @@ func adjustQuota(ctx context.Context, s *Site, form url.Values) (string, *retry,
 	}
 	_, err = s.watcher.Sources().Adjust(ctx, id, view.Adjustment{Span: form.Get("span"), Used: used, Lower: form.Get("lower") == "yes"})
 	return quotas.page(id, "adjusted"), nil, err
+}
+
+// holdKey sends no job of one value of a key for a time, a day if none is given.
+func holdKey(ctx context.Context, s *Site, form url.Values) (string, *retry, error) {
+	until, err := notation.ParseUntil(cmp.Or(strings.TrimSpace(form.Get("until")), "1d"), time.Now())
+	if err != nil {
+		return "", nil, view.Fault(catalog.ErrInvalid, "until: %s", err)
+	}
+	return setKey(ctx, s, form, until, "held")
+}
+
+func releaseKey(ctx context.Context, s *Site, form url.Values) (string, *retry, error) {
+	return setKey(ctx, s, form, time.Now(), "released")
+}
+
+func setKey(ctx context.Context, s *Site, form url.Values, until time.Time, what string) (string, *retry, error) {
+	id := form.Get("id")
+	_, err := s.watcher.Sources().SetKey(ctx, id, form.Get("key"), view.KeyEdit{HeldUntil: &until})
+	return quotas.page(id, what), nil, err
 }

@@ -16,7 +16,7 @@ func ReadFleet(ctx context.Context, exchange *progress.RedisExchange) (*Fleet, e
 	if err != nil {
 		return nil, err
 	}
-	f := &Fleet{At: b.At, Counter: b.Counter, Sent: b.Sent, Of: b.Of, Daemons: []progress.Daemon{}, Sinks: figuresOf(b)}
+	f := &Fleet{At: b.At, Counter: b.Counter, Sent: b.Sent, Of: b.Of, Daemons: []progress.Daemon{}, Sinks: figuresOf(b), Keys: b.Keys}
 	f.LateCapacity, f.LateDestination = b.Late.Capacity(), b.Late.Destination
 	for _, n := range b.Nodes {
 		n.Started, n.Figures.Sinks = n.Started.UTC(), append([]progress.SinkCalls{}, n.Figures.Sinks...)
@@ -26,6 +26,19 @@ func ReadFleet(ctx context.Context, exchange *progress.RedisExchange) (*Fleet, e
 		return cmp.Or(cmp.Compare(a.Host, b.Host), cmp.Compare(a.Address, b.Address), cmp.Compare(a.Name, b.Name))
 	})
 	return f, nil
+}
+
+// keys returns how a keyed quota lets jobs wait; nil if it lets none, or if it is not known.
+func (f *Fleet) keys(quota string) *delivery.KeyWaits {
+	if f == nil {
+		return nil
+	}
+	for i := range f.Keys {
+		if f.Keys[i].Quota == quota {
+			return &f.Keys[i]
+		}
+	}
+	return nil
 }
 
 // figuresOf returns what the daemons tell of their sinks, by name.

@@ -164,8 +164,11 @@ func (l *Watcher) campaign(e *evidence, c *delivery.Campaign) *Campaign {
 	if c.TTL > 0 {
 		v.JobTTL = notation.FormatSpan(c.TTL)
 	}
-	for _, q := range c.Quotas {
+	for _, q := range slices.Concat(c.Quotas, c.Keyed) {
 		v.Quotas = append(v.Quotas, q.ID)
+		if waits := e.fleet.keys(q.ID); waits != nil {
+			v.Keys = append(v.Keys, *waits)
+		}
 	}
 	v.SinkSet = c.Sink
 	v.Allowed, v.Rate = allowed(c, e.now), fmt.Sprintf("%g", c.Rate.PerSecond())
@@ -253,7 +256,7 @@ func (s *State) addQuotas(e *evidence) {
 			Revision: q.Revision, Windows: []Window{}, Campaigns: append([]string{}, byQuota[id]...), CampaignCount: count[id],
 		}
 		if q.Per != "" {
-			v.Keying = keyingOf(q)
+			v.Keying, v.Keys = keyingOf(q), e.fleet.keys(q.ID)
 		}
 		for i, w := range q.Windows {
 			one := Window{

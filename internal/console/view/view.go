@@ -62,6 +62,7 @@ type Fleet struct {
 	At                            time.Time
 	Daemons                       []progress.Daemon
 	Sinks                         map[string]*SinkFigures
+	Keys                          []delivery.KeyWaits
 	LateCapacity, LateDestination int64
 	Counter                       string // who counts what was sent; counts of different ones cannot be compared
 	Sent                          func(campaign string) (units int64, ok bool)
@@ -93,6 +94,7 @@ type Campaign struct {
 	Sink           string                    `json:"sink" doc:"the configured sink, empty if there is none"`
 	SinkSet        string                    `json:"sink_set" doc:"the sink as it was set, empty for the default one"`
 	Quotas         []string                  `json:"quotas"`
+	Keys           []delivery.KeyWaits       `json:"keys,omitempty" doc:"how its keyed quotas let jobs wait, of any campaign"`
 	Lanes          []int                     `json:"lanes" doc:"where its backlog waits"`
 	Senders        []progress.Sender         `json:"senders,omitempty" doc:"the daemons that send it; of one campaign only"`
 	LastFailure    string                    `json:"last_failure,omitempty" doc:"when its sink last did not take a job, of any campaign, and why; of one campaign only"`
@@ -133,12 +135,13 @@ type Quota struct {
 	Rollout        int64  `json:"rollout" doc:"percent of its campaigns that it counts and limits"`
 	Unit           string `json:"unit"`
 	catalog.Keying
-	Shard         int      `json:"shard"`
-	Revision      int64    `json:"revision"`
-	Windows       []Window `json:"windows"`
-	Unknown       string   `json:"unknown,omitempty" doc:"why it is not known what remains of its windows"`
-	Campaigns     []string `json:"campaigns" doc:"at most 1,000 of them"`
-	CampaignCount int      `json:"campaign_count"`
+	Shard         int                `json:"shard"`
+	Revision      int64              `json:"revision"`
+	Windows       []Window           `json:"windows"`
+	Keys          *delivery.KeyWaits `json:"keys,omitempty" doc:"how it lets jobs wait, if it is keyed and lets any"`
+	Unknown       string             `json:"unknown,omitempty" doc:"why it is not known what remains of its windows"`
+	Campaigns     []string           `json:"campaigns" doc:"at most 1,000 of them"`
+	CampaignCount int                `json:"campaign_count"`
 
 	UpdatedAt *time.Time `json:"updated_at,omitempty" doc:"of one quota only"`
 }

@@ -1,0 +1,56 @@
+package delivery
+
+import (
+	"cmp"
+	"slices"
+)
+
+// KeyWaits is how a keyed quota lets jobs wait.
+type KeyWaits struct {
+	Quota   string    `json:"quota"`
+	Waiting int64     `json:"waiting" doc:"jobs that wait for the turns of their keys"`
+	Busiest []KeyJobs `json:"busiest" doc:"the keys of which most jobs had to wait lately, or were capped"`
+}
+
+// KeyJobs is a number of jobs of one value of a key.
+type KeyJobs struct {
+	Key  string `json:"key"`
+	Jobs int64  `json:"jobs" doc:"about, of the last minutes"`
+}
+
+const (
+	maxKeyQuotas = 100
+	maxBusiest   = 10
+)
+
+// SumKeyWaits adds up those of each quota, and leaves out all but the largest: the quotas with the most waiting jobs, and of each the
+// busiest keys.
+func SumKeyWaits(all []KeyWaits) (sums []KeyWaits) {
+	slices.SortStableFunc(all, func(a, b KeyWaits) int { return cmp.Compare(a.Quota, b.Quota) })
+	for _, one := range all {
+		if last := len(sums) - 1; last >= 0 && sums[last].Quota == one.Quota {
+			sums[last].Waiting += one.Waiting
+			sums[last].Busiest = append(slices.Clip(sums[last].Busiest), one.Busiest...)
+			continue
+		}
+		sums = append(sums, one)
+	}
+	for i := range sums {
+		sums[i].Busiest = busiest(sums[i].Busiest)
+	}
+	slices.SortStableFunc(sums, func(a, b KeyWaits) int { return cmp.Compare(b.Waiting, a.Waiting) })
+	return sums[:min(len(sums), maxKeyQuotas)]
+}
+
+func busiest(keys []KeyJobs) []KeyJobs {
+	jobs := map[string]int64{}
+	for _, k := range keys {
+		jobs[k.Key] += k.Jobs
+	}
+	list := make([]KeyJobs, 0, len(jobs))
+	for key, n := range jobs {
+		list = append(list, KeyJobs{key, n})
+	}
+	slices.SortFunc(list, func(a, b KeyJobs) int { return cmp.Or(cmp.Compare(b.Jobs, a.Jobs), cmp.Compare(a.Key, b.Key)) })
+	return list[:min(len(list), maxBusiest)]
+}
