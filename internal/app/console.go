@@ -23,6 +23,7 @@ import (
 	"github.com/pacer/pacer/internal/deadletter"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/hold"
+	"github.com/pacer/pacer/internal/jobs"
 	"github.com/pacer/pacer/internal/keyed"
 	"github.com/pacer/pacer/internal/limits"
 	"github.com/pacer/pacer/internal/progress"
@@ -123,6 +124,7 @@ func (s *Services) sources(set *shards.Set, engine *limits.Engine, admin *catalo
 	if s.Kafka != nil {
 		letters := &view.DeadLetters{Topics: s.DeadTopics(), Ingress: s.Topics.Ingress, Payloads: s.Config.HTTP.Payloads, Explain: BrokersFault, Log: s.Log}
 		sources.Letters, sources.Letter, sources.Replays = letters.Find, letters.Read, replay.New(letters.Replay, s.HoldReplays, s.Log)
+		sources.Job = jobs.Topics{Client: s.Kafka, Group: s.Config.Kafka.Group, TopicSpec: s.Topics}.Find
 		if admin != nil {
 			sources.Replays.Share(admin)
 		}

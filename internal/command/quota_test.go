@@ -307,8 +307,8 @@ func TestQuotaUsageSaysWhatItDoesNotKnow(t *testing.T) {
 		want  string
 	}{
 		{view.Quota{Mode: delivery.ModeStrict, Rollout: 100, Windows: window(time.Hour)}, "last two minutes"},
-		{view.Quota{Mode: delivery.ModeShadow, Rollout: 1, Windows: window(121*time.Second)}, "last two minutes"},
-		{view.Quota{Mode: delivery.ModeStrict, Rollout: 100, Windows: window(2*time.Minute)}, "longer than 2 minutes"},
+		{view.Quota{Mode: delivery.ModeShadow, Rollout: 1, Windows: window(121 * time.Second)}, "last two minutes"},
+		{view.Quota{Mode: delivery.ModeStrict, Rollout: 100, Windows: window(2 * time.Minute)}, "longer than 2 minutes"},
 		{view.Quota{Mode: delivery.ModeStrict, Rollout: 100}, "longer than 2 minutes"},
 		{view.Quota{Mode: delivery.ModeStrict, Windows: window(time.Hour)}, "rollout of 0"},
 		{view.Quota{Mode: delivery.ModeEventual, Rollout: 100, Windows: window(time.Hour)}, "mode eventual"},

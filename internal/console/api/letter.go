@@ -17,6 +17,7 @@ import (
 // registerLetters adds the operations that read dead letters. Letters may be private, so only operators read them.
 func (s *server) registerLetters(api huma.API) {
 	get(api, "list-dead-letters", "/dead-letters", "Dead letters, the newest first, a page at a time, and their counts", s.letters)
+	getAs(api, "find-job", "/jobs/{id}", "Where a job is: its records that are not settled, its dead letters, its events", auth.Operator, s.job)
 	getAs(api, "get-dead-letter", "/dead-letters/{partition}/{offset}", "One dead letter, with its headers and its payload", auth.Operator, s.letter)
 }
 
@@ -61,6 +62,33 @@ func notLooked(err error) error {
 		return huma.ErrorWithHeaders(fail(busy, line(err)), http.Header{"Retry-After": {"10"}})
 	}
 	return problem(err, Conflict)
+}
+
+type jobIn struct {
+	ID   string `path:"id" minLength:"1" maxLength:"256"`
+	Last string `query:"last" maxLength:"32" default:"1d" example:"7d" doc:"how far back events and dead letters are looked for"`
+}
+
+func (s *server) job(ctx context.Context, in *jobIn) (*answer[view.FoundJob], error) {
+	last, err := span("last", in.Last)
+	if err != nil {
+		return nil, err
+	}
+	sources := s.sources()
+	if sources.Job == nil || sources.Letters == nil {
+		return nil, absent("jobs cannot be looked for here")
+	}
+	letters, err := sources.Letters(ctx, view.LetterFilter{JobID: in.ID, Last: last, Limit: 100})
+	if err != nil {
+		return nil, notLooked(err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, view.LettersWithin)
+	defer cancel()
+	found := view.FoundJob{ID: in.ID, Dead: append([]view.Letter{}, letters.List...), Found: sources.Job(ctx, in.ID, time.Now().Add(-last))}
+	if letters.Next != "" {
+		found.Unread = append(found.Unread, "only the newest dead letters were looked at; pacer dead list --job-id looks at all")
+	}
+	return &answer[view.FoundJob]{found}, nil
 }
 
 type letterIn struct {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/deadletter"
+	"github.com/pacer/pacer/internal/jobs"
 )
 
 const (
@@ -23,6 +24,13 @@ const (
 type Found struct {
 	Letters
 	At time.Time // when they were looked for
+}
+
+// FoundJob is what is known of a job.
+type FoundJob struct {
+	ID   string   `json:"id"`
+	Dead []Letter `json:"dead" doc:"its dead letters, the newest first"`
+	jobs.Found
 }
 
 // FindLetters returns dead letters, as they were found last, and has them looked for again if that is long ago; anew: also if it was some

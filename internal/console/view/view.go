@@ -13,6 +13,7 @@ import (
 	"github.com/pacer/pacer/internal/deadletter"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/hold"
+	"github.com/pacer/pacer/internal/jobs"
 	"github.com/pacer/pacer/internal/progress"
 )
 
@@ -48,6 +49,8 @@ type Sources struct {
 	Replays *replay.Jobs
 	Letters func(ctx context.Context, filter LetterFilter) (Letters, error)
 	Letter  func(ctx context.Context, place deadletter.Place) (*WholeLetter, error)
+	// Job finds the records of a job, and its events since a time.
+	Job func(ctx context.Context, id string, since time.Time) jobs.Found
 	// Stores returns which services answer, which it knows without asking them.
 	Stores func() []Store
 	// Degraded says what is wrong with the services, in one line; "" if nothing is.

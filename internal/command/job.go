@@ -1,0 +1,76 @@
+package command
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pacer/pacer/internal/config"
+	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/notation"
+)
+
+func (c *cli) job() *cobra.Command {
+	last := 24 * time.Hour
+	find := c.ofID("find", "Say where a job is: in which topic it waits, whether it died, what became of it", func(ctx context.Context, id string) error {
+		return c.findJob(ctx, id, last)
+	})
+	find.Example = "  pacer job find u-42\n  pacer job find u-42 --last 7d"
+	spanVar(find.Flags(), &last, "last", last, "how far back its events and dead letters are looked for")
+	return group("job", "Single jobs", c.withServer(find))
+}
+
+func (c *cli) findJob(ctx context.Context, id string, last time.Duration) error {
+	api, err := c.client(config.NeedKafka)
+	if err != nil {
+		return err
+	}
+	var f view.FoundJob
+	if err := api.get(ctx, "/jobs/"+url.PathEscape(id), url.Values{"last": {notation.FormatSpan(last)}}, &f); err != nil {
+		return err
+	}
+	if err := c.printTable(f, func(p *printer) { printJob(p, &f) }); err != nil {
+		return err
+	}
+	if len(f.Waiting)+len(f.Dead)+len(f.Results) == 0 {
+		return fmt.Errorf("job %s: nothing is known of it", id)
+	}
+	return nil
+}
+
+func printJob(p *printer, f *view.FoundJob) {
+	for _, w := range f.Waiting {
+		words := []string{"campaign " + w.Campaign, counted(int64(w.Attempts), "attempt"), "written " + agoOrAhead(&w.WrittenAt)}
+		if w.Reason != "" {
+			words = append(words, w.Reason)
+		}
+		if w.NotBefore != nil {
+			words = append(words, "not before "+w.NotBefore.Format(time.RFC3339))
+		}
+		p.line("waits, or is being sent\t%s\t%s", w.Place, strings.Join(words, ", "))
+	}
+	for _, d := range f.Dead {
+		p.line("dead letter\t%s\tcampaign %s, %s, %s: %s", d.Place, d.Campaign, agoOrAhead(&d.At), d.Reason, d.Detail)
+	}
+	for _, text := range f.Results {
+		var e struct {
+			Campaign, Outcome, Reason string
+			Status, Attempts          int
+			SettledAt                 time.Time `json:"settled_at"`
+		}
+		_ = json.Unmarshal(text, &e) // what is missing is empty
+		words := []string{"campaign " + e.Campaign, counted(int64(e.Attempts), "attempt"), agoOrAhead(&e.SettledAt)}
+		if e.Status > 0 {
+			words = append(words, fmt.Sprint("status ", e.Status))
+		}
+		p.line("%s\t\t%s", e.Outcome, strings.Join(words, ", "))
+	}
+	for _, why := range f.Unread {
+		p.line("not looked at\t\t%s", why)
+	}
+}

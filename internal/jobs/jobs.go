@@ -1,0 +1,202 @@
+// Package jobs reads the topics of an installation, to say where its jobs are.
+package jobs
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/pacer/pacer/internal/broker"
+	"github.com/pacer/pacer/internal/consumer/offset"
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/record"
+	"github.com/pacer/pacer/internal/requeue"
+)
+
+const (
+	readers = 4 // of partitions, at a time
+	// maxFound bounds the records of one job that are listed, and the events.
+	maxFound = 100
+)
+
+// Topics are those of an installation, and the group that reads them.
+type Topics struct {
+	Client *broker.Client
+	Group  string
+	requeue.TopicSpec
+}
+
+// Waiting is a record of a job that is not settled: the job waits there, or is being sent.
+type Waiting struct {
+	Place     string     `json:"place" doc:"topic/partition/offset"`
+	Campaign  string     `json:"campaign"`
+	Attempts  int        `json:"attempts" doc:"that were made"`
+	WrittenAt time.Time  `json:"written_at"`
+	NotBefore *time.Time `json:"not_before,omitempty"`
+	Reason    string     `json:"reason,omitempty" doc:"why it was moved there"`
+}
+
+// Found is what is known of a job.
+type Found struct {
+	Waiting []Waiting         `json:"waiting" doc:"its records that are not settled: it waits there, or is being sent"`
+	Results []json.RawMessage `json:"results" doc:"its events, if results are written, the oldest first"`
+	Unread  []string          `json:"unread" doc:"what could not be read in time, and why"`
+}
+
+// Each yields the records of the partitions of these topics, each with whether it is not settled: all of them if whole is set, else those
+// from what is committed on. Where nothing is committed, all are unsettled. Partitions are read several at a time, and yield is called for one
+// record at a time. The error names the partitions that could not be read to their ends.
+func (t Topics) Each(ctx context.Context, topics []string, whole bool, yield func(at broker.Partition, r *delivery.Record, open bool)) error {
+	partitions, err := t.Client.PartitionsOf(ctx, topics...)
+	if err != nil {
+		return err
+	}
+	commits, err := t.Client.Committed(ctx, t.Group, partitions)
+	if err != nil {
+		return err
+	}
+	var reading errgroup.Group
+	reading.SetLimit(readers)
+	var mu sync.Mutex // guards the calls of yield, and errs
+	var errs []error
+	for _, at := range partitions {
+		reading.Go(func() error {
+			err := t.read(ctx, at, commits[at], whole, func(r *delivery.Record, open bool) {
+				mu.Lock()
+				defer mu.Unlock()
+				yield(at, r, open)
+			})
+			mu.Lock()
+			defer mu.Unlock()
+			errs = append(errs, err)
+			return nil
+		})
+	}
+	_ = reading.Wait() // errs has them
+	return errors.Join(errs...)
+}
+
+func (t Topics) read(ctx context.Context, at broker.Partition, commit broker.Commit, whole bool, yield func(r *delivery.Record, open bool)) error {
+	open, err := offset.Unsettled(at.Topic == requeue.LaneTopic(t.Prefix), commit.Offset, commit.Metadata)
+	if err != nil {
+		return fmt.Errorf("%s: %w", at, err)
+	}
+	from := commit.Offset
+	if whole {
+		from = 0
+	}
+	for r, err := range t.Client.Scan(ctx, at, from) {
+		if err != nil {
+			return err
+		}
+		yield(&r, open(r.Header(delivery.HeaderCampaign), r.Offset))
+	}
+	return nil
+}
+
+// Find looks for a job in the ingress topics, lanes and timers, as far as they are not settled, and among the events since a time. What
+// could not be read before ctx ends is named.
+func (t Topics) Find(ctx context.Context, id string, since time.Time) Found {
+	found := Found{Waiting: []Waiting{}, Results: []json.RawMessage{}, Unread: []string{}}
+	topics := slices.DeleteFunc(t.Names(), func(name string) bool {
+		_, wait := t.placeOf(name)
+		return !wait
+	})
+	errs := []error{t.Each(ctx, topics, false, func(at broker.Partition, r *delivery.Record, open bool) {
+		if named := r.Header(delivery.HeaderJobID); !open || named != "" && named != id || len(found.Waiting) == maxFound {
+			return
+		}
+		from, _ := t.placeOf(at.Topic)
+		if j := record.Decode(r, from, record.Limits{MaxWeight: delivery.MaxWeight}, r.Time); j.ID == id {
+			found.Waiting = append(found.Waiting, waiting(at, r, j))
+		}
+	})}
+	if t.Results {
+		errs = append(errs, t.events(ctx, since, id, func(event []byte) {
+			if len(found.Results) < maxFound && json.Valid(event) {
+				found.Results = append(found.Results, event)
+			}
+		}))
+	}
+	slices.SortFunc(found.Waiting, func(a, b Waiting) int { return cmp.Or(a.WrittenAt.Compare(b.WrittenAt), cmp.Compare(a.Place, b.Place)) })
+	for _, err := range errs {
+		for _, one := range parts(err) {
+			found.Unread = append(found.Unread, one.Error())
+		}
+	}
+	return found
+}
+
+// parts returns the errors that were joined.
+func parts(err error) []error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		return joined.Unwrap()
+	}
+	if err == nil {
+		return nil
+	}
+	return []error{err}
+}
+
+// placeOf returns how the jobs of a topic are read, and whether any wait in it.
+func (t Topics) placeOf(topic string) (from delivery.Place, wait bool) {
+	switch {
+	case slices.Contains(t.Ingress, topic):
+		return delivery.FromIngress, true
+	case topic == requeue.LaneTopic(t.Prefix):
+		return delivery.FromLane, true
+	}
+	return delivery.FromTimer, strings.HasPrefix(topic, t.Prefix+"timer.")
+}
+
+func waiting(at broker.Partition, r *delivery.Record, j *delivery.Job) Waiting {
+	w := Waiting{
+		Place: fmt.Sprintf("%s/%d/%d", at.Topic, at.ID, r.Offset), Campaign: j.Campaign, Attempts: j.Attempt, WrittenAt: r.Time.UTC(), Reason: j.Reason,
+	}
+	if due := later(j.Due, j.NotBefore).UTC(); !due.IsZero() {
+		w.NotBefore = &due
+	}
+	return w
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// events yields the events of a job since a time. Those of one job are in one partition, unless the broker did not take them there.
+func (t Topics) events(ctx context.Context, since time.Time, id string, yield func(event []byte)) error {
+	topic := requeue.ResultsTopic(t.Prefix)
+	n, err := t.Client.Partitions(ctx, topic)
+	if err != nil {
+		return err
+	}
+	at := broker.Partition{Topic: topic, ID: broker.HashPartition(id, n)}
+	from, err := t.Client.Offsets(ctx, max(0, since.UnixMilli()), at)
+	if err != nil {
+		return err
+	}
+	first, some := from[at]
+	if !some {
+		return nil // none was written since
+	}
+	for r, err := range t.Client.Scan(ctx, at, first) {
+		if err != nil {
+			return err
+		}
+		if string(r.Key) == id {
+			yield(r.Value)
+		}
+	}
+	return nil
+}
