@@ -24,6 +24,7 @@ type campaign struct {
 	granted  int64  // the room granted last
 	queued   int64  // units that were open when it last refused: about what the queue holds
 	chase    bool   // takes part in the current catch-up read
+	near     bool   // and its records are near the beginning of that
 	passing  bool   // takes part only because its records lie in the range; its room is derived from queued
 	capped   bool   // left behind because too much of it is handed over, not because its queue is full
 	served   uint64 // the last catch-up read that found one of its records

@@ -35,8 +35,8 @@ func (l *Lane) Candidate() (from, bytes int64, ok bool) {
 	return from, (room + room/4 + 1 + (best.next-from)/apart) * best.stride, true
 }
 
-// leastReach is how many offsets from its beginning a read looks for campaigns that take part, at least. What lies further away is read
-// on its own: there may be many records of others before it.
+// leastReach is how many offsets from its beginning a read goes on for campaigns that take part, at least. For those that lie further away
+// it does not: there may be many records of others before them.
 const leastReach = 512
 
 // passes reports whether the queue of a campaign left behind probably has unreported room: fewer of its units are open than when it last
@@ -52,18 +52,19 @@ func (l *Lane) BeginCatchUp(from int64) {
 	l.readFrom, l.chasing = from, 0
 	for _, c := range l.campaigns {
 		c.found = 0
-		near := c.next >= from && c.next <= from+l.reach
-		c.passing = near && c.passes()
+		ahead := c.next >= from
+		c.passing = ahead && c.passes()
 		if c.passing {
 			c.capacity = c.queued - c.units - 1
 		}
-		if c.chase = c.passing || near && c.behind && c.capacity > 0; c.chase {
+		c.chase = c.passing || ahead && c.behind && c.capacity > 0
+		if c.near = c.chase && c.next <= from+l.reach; c.near {
 			l.chasing++
 		}
 	}
 }
 
-// ClassifyCatchUp returns the verdict about a record before main; Stop means that no campaign takes part any more. One
+// ClassifyCatchUp returns the verdict about a record before main; Stop means that no campaign near the beginning takes part any more. One
 // record more than there is room for is handed over: its refusal makes the handler report room later. Without it, that
 // would take another read.
 func (l *Lane) ClassifyCatchUp(hash uint64, offset int64) Verdict {
@@ -78,14 +79,13 @@ func (l *Lane) ClassifyCatchUp(hash uint64, offset int64) Verdict {
 	switch {
 	case known:
 	case l.exhausted(c):
+		l.stopChase(c)
 		c.leave(offset)
 		c.capped = true
-		l.chasing--
 		return Skip
 	case c.capacity < 0:
 		c.next = offset
 		l.stopChase(c)
-		l.chasing--
 		return Skip
 	}
 	c.served = l.reads
@@ -116,7 +116,10 @@ func (l *Lane) stopChase(c *campaign) {
 	case c.capacity <= 0: // all room is used: offer a little more, since only a refusal makes the handler report room again
 		c.capacity = c.unasked()
 	}
-	c.chase, c.passing = false, false
+	if c.near {
+		l.chasing--
+	}
+	c.chase, c.near, c.passing = false, false, false
 }
 
 // unasked is the room for a trial of a campaign whose queue has reported none.

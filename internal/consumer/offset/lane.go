@@ -30,9 +30,9 @@ type Lane struct {
 	crowded   bool                // the last commit had hardly room for what is settled between open records
 	reads     uint64              // number of catch-up reads begun
 	readFrom  int64               // the offset at which the current catch-up read began
-	reach     int64               // how many offsets from its beginning the next catch-up read looks for campaigns that take part
+	reach     int64               // how many offsets from its beginning the next catch-up read goes on for campaigns that take part
 	each      int64               // bytes of a record in the last catch-up read
-	chasing   int                 // campaigns that take part in the current catch-up read and have room left
+	chasing   int                 // campaigns near the beginning of the current catch-up read that take part and have room left
 	freed     bool                // see TakeFreed
 	maxBytes  int64               // of the open records of one campaign; see Bound
 }

@@ -192,3 +192,44 @@ func repeatRate(rate float64, n int) []float64 {
 	}
 	return rates
 }
+
+// TestAReadEndsWithTheCampaignsNearItsBeginning: a read does not go on for a campaign far away, and takes its records if it meets them.
+func TestAReadEndsWithTheCampaignsNearItsBeginning(t *testing.T) {
+	const far = 20_000
+	near, away := delivery.CampaignHash("near"), delivery.CampaignHash("away")
+	start := func() *Lane {
+		l := NewLane(0)
+		for offset := range int64(far + 10) {
+			hash := near
+			if offset >= far {
+				hash = away
+			}
+			if l.ClassifyMain(hash, offset) == HandOver {
+				l.Add(hash, Record{Offset: offset, Weight: 1})
+				l.GiveBack(offset)
+			}
+		}
+		l.GrantCapacity(near, 2)
+		l.GrantCapacity(away, 2)
+		from, _, ok := l.Candidate()
+		if !ok || from != 0 {
+			t.Fatalf("a read from %d, %v", from, ok)
+		}
+		l.BeginCatchUp(from)
+		return l
+	}
+	l := start()
+	var verdicts []Verdict
+	for offset := range int64(5) {
+		v := l.ClassifyCatchUp(near, offset)
+		if verdicts = append(verdicts, v); v == HandOver {
+			l.Add(near, Record{Offset: offset, Weight: 1})
+		}
+	}
+	if want := []Verdict{HandOver, HandOver, HandOver, Skip, Stop}; !slices.Equal(verdicts, want) {
+		t.Errorf("%v, want %v", verdicts, want)
+	}
+	if v := start().ClassifyCatchUp(away, far); v != HandOver {
+		t.Errorf("a record of the other: %v", v)
+	}
+}
