@@ -22,6 +22,7 @@ import (
 	"github.com/pacer/pacer/internal/deadletter"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/hold"
+	"github.com/pacer/pacer/internal/jobs"
 	"github.com/pacer/pacer/internal/notation"
 	"github.com/pacer/pacer/internal/progress"
 )
@@ -197,7 +198,7 @@ func (w *world) without() view.Sources {
 			}
 			return list, w.fail
 		},
-		Catalog: w, Adjust: w.adjust, Key: w.key, SetKey: w.setKey, Fault: w.fault, Letters: w.letters, Letter: w.letter, Replays: replay.New(w.replay, w.lease, slog.New(slog.DiscardHandler)), Version: "dev",
+		Catalog: w, Adjust: w.adjust, Key: w.key, SetKey: w.setKey, Fault: w.fault, Letters: w.letters, Letter: w.letter, Job: w.job, Replays: replay.New(w.replay, w.lease, slog.New(slog.DiscardHandler)), Version: "dev",
 		Degraded: func() string {
 			if w.fail != nil {
 				return "redis has not answered for 9s"
@@ -408,6 +409,10 @@ func (w *world) SetQuota(ctx context.Context, id string, c catalog.QuotaChange) 
 	w.note(ctx, "quota %s %s", id, said("windows", c.Windows, "mode", c.Mode, "spend", c.Spend, "on_store_failure", c.OnStoreFailure, "rollout", c.Rollout, "unit", c.Unit, "with", c.With))
 	row.Revision = 8
 	return row, nil
+}
+
+func (w *world) job(context.Context, string, time.Time) jobs.Found {
+	return jobs.Found{Waiting: []jobs.Waiting{{Place: "pacer.lanes/17/4", Campaign: "spring"}}, Results: []json.RawMessage{}, Unread: []string{}}
 }
 
 func (w *world) key(_ context.Context, quota, value string) (*view.Key, error) {
