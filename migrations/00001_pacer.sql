@@ -73,6 +73,9 @@ CREATE TABLE pacer.campaigns (
     job_ttl         interval,
     expected_total  bigint,
     note            text        NOT NULL DEFAULT '',
+    finish_by       timestamptz,
+    finish_rate     bigint,
+    set_revision    bigint,
     revision        bigint      NOT NULL DEFAULT 0,
     updated_at      timestamptz NOT NULL DEFAULT now()
 );
@@ -99,6 +102,9 @@ COMMENT ON COLUMN pacer.campaigns.overflow IS 'where jobs wait that do not fit i
 COMMENT ON COLUMN pacer.campaigns.job_ttl IS 'null: jobs do not expire by age';
 COMMENT ON COLUMN pacer.campaigns.expected_total IS 'how many jobs there will be, for estimates; null: unknown';
 COMMENT ON COLUMN pacer.campaigns.note IS 'one line for people; shown, and used for nothing';
+COMMENT ON COLUMN pacer.campaigns.finish_by IS 'until when the jobs are spread evenly, at most at send_rate; null: they are not';
+COMMENT ON COLUMN pacer.campaigns.finish_rate IS 'kept by daemons: the rate in force until finish_by, in millionths of a unit per hour, at most send_rate; null: not computed yet';
+COMMENT ON COLUMN pacer.campaigns.set_revision IS 'kept by triggers: the revision of the last change that was not of finish_rate alone; null: revision is';
 COMMENT ON COLUMN pacer.campaigns.revision IS 'kept by triggers';
 COMMENT ON COLUMN pacer.campaigns.updated_at IS 'when the row changed last';
 
@@ -494,15 +500,27 @@ BEGIN
 END $$;
 
 -- check_campaign refuses nonsense and gives the row a new revision. A statement that changes nothing leaves the row as it is,
--- so that it is neither recorded nor announced.
+-- so that it is neither recorded nor announced. A change of finish_rate alone, which daemons make, keeps the revision that people see.
 CREATE FUNCTION pacer.check_campaign() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    spread bigint;
 BEGIN
     IF TG_OP = 'UPDATE' THEN
         NEW.updated_at := OLD.updated_at;
         IF NEW IS NOT DISTINCT FROM OLD THEN
             RETURN OLD;
         END IF;
+        spread := NEW.finish_rate;
+        NEW.finish_rate := OLD.finish_rate;
+        IF NEW IS NOT DISTINCT FROM OLD THEN
+            NEW.finish_rate := spread;
+            NEW.set_revision := coalesce(OLD.set_revision, CASE WHEN OLD.revision >= 0 THEN OLD.revision END);
+            NEW.revision := nextval('pacer.revisions');
+            RETURN NEW;
+        END IF;
+        NEW.finish_rate := spread;
+        NEW.set_revision := NULL;
         IF NEW.id IS DISTINCT FROM OLD.id THEN
             PERFORM pacer.refuse('campaigns', 'id', 'campaigns.id cannot be changed: jobs name it',
                 'Insert a campaign with the new id and cancel the old one.');
@@ -537,6 +555,15 @@ BEGIN
     ELSIF NEW.ends_at <= NEW.starts_at THEN
         PERFORM pacer.refuse('campaigns', 'ends_at', 'campaigns.ends_at must be later than starts_at',
             'Use null for no end.');
+    ELSIF NOT isfinite(NEW.finish_by) OR NEW.finish_by <= now() AND (TG_OP = 'INSERT' OR NEW.finish_by IS DISTINCT FROM OLD.finish_by) THEN
+        PERFORM pacer.refuse('campaigns', 'finish_by', format('campaigns.finish_by must be a time that is ahead, not %s', NEW.finish_by),
+            'Use a later time, or null for none.');
+    ELSIF NEW.finish_by <= NEW.starts_at OR NEW.finish_by > NEW.ends_at THEN
+        PERFORM pacer.refuse('campaigns', 'finish_by', 'campaigns.finish_by must be later than starts_at, and not later than ends_at',
+            'Change finish_by as well, or use null for none.');
+    END IF;
+    IF NEW.finish_by IS NULL THEN
+        NEW.finish_rate := NULL;
     END IF;
     IF NEW.job_ttl IS NOT NULL THEN
         PERFORM pacer.check_span('campaigns', 'job_ttl', NEW.job_ttl);
@@ -1147,6 +1174,20 @@ CREATE TRIGGER b_renew BEFORE UPDATE ON pacer.destinations FOR EACH ROW
         IS DISTINCT FROM (OLD.url, OLD.headers, OLD.secrets, OLD.sink, OLD.disabled_at, OLD.disabled_reason, OLD.renewed, OLD.ended_at))
     EXECUTE FUNCTION pacer.renew_destination();
 
+-- spread_campaigns sets the rates that spread what is left of campaigns until their finish_by. Daemons have no right to change campaigns but
+-- by this. Rows that another transaction holds are left for the next call.
+CREATE FUNCTION pacer.spread_campaigns(ids text[], rates bigint[]) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF NOT has_table_privilege(session_user, 'pacer.positions', 'INSERT') THEN
+        RAISE insufficient_privilege USING MESSAGE = 'pacer.spread_campaigns is for daemons';
+    END IF;
+    UPDATE pacer.campaigns c SET finish_rate = f.rate
+    FROM unnest(ids, rates) AS f (id, rate)
+    WHERE c.id = f.id AND c.id IN (
+        SELECT free.id FROM pacer.campaigns free WHERE free.id = ANY (ids) AND free.finish_by > clock_timestamp() FOR UPDATE SKIP LOCKED);
+END $$;
+
 -- Daemons have no right to change destinations but by the next two functions.
 
 -- destinations_fail notes since when each of the destinations has failed, null for one that works again. An earlier time stays. A daemon
@@ -1211,7 +1252,7 @@ CREATE TRIGGER a_turn BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON pacer.sto
 CREATE FUNCTION pacer.record_change() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    kept   text[] := '{revision,updated_at,failing_since,renewed,ended_at}';
+    kept   text[] := '{revision,set_revision,updated_at,finish_rate,failing_since,renewed,ended_at}';
     before jsonb  := CASE WHEN TG_OP <> 'INSERT' THEN to_jsonb(OLD) - kept END;
     after  jsonb  := CASE WHEN TG_OP <> 'DELETE' THEN to_jsonb(NEW) - kept END;
     entry  jsonb  := coalesce(after, before);

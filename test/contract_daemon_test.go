@@ -66,6 +66,7 @@ func (s *stack) everyMetric() *daemon {
 	}
 	s.campaign("cap", 20)
 	s.under("cap", "cap")
+	s.sql(`UPDATE pacer.campaigns SET expected_total = 1000000, finish_by = now() + interval '1 hour' WHERE id = 'cap'`)
 	twice := job{campaign: "shadow", id: "twice", headers: []kafka.Header{
 		{Key: "traceparent", Value: fmt.Appendf(nil, "00-%x-b7ad6b7169203331-01", tracedBy)},
 		{Key: "content-type", Value: []byte("application/json")},
@@ -92,7 +93,7 @@ func (s *stack) everyMetric() *daemon {
 			"pacer_quota_denied_total", "pacer_quota_shadow_denied_total", "pacer_duplicates_suppressed_total",
 			"pacer_campaign_eta_seconds", "pacer_campaign_backlog", "pacer_eventual_overshoot_bound_units", "pacer_sink_seconds",
 			"pacer_quota_remaining", "pacer_campaign_held_since_timestamp_seconds", "pacer_http_requests_total", "pacer_campaign_last_error_timestamp_seconds",
-			"pacer_key_waiting_jobs",
+			"pacer_key_waiting_jobs", "pacer_campaign_overdue_seconds",
 		} {
 			if families[name] == nil {
 				return false

@@ -53,7 +53,7 @@ func (a *Admin) ReadOnly(ctx context.Context) (why string, err error) {
 // atRevision locks the campaign, and returns ErrStale unless it is as it was at the revision.
 func atRevision(ctx context.Context, tx pgx.Tx, id string, revision int64) error {
 	var is int64
-	err := tx.QueryRow(ctx, `SELECT revision FROM pacer.campaigns WHERE id = $1 FOR UPDATE`, id).Scan(&is)
+	err := tx.QueryRow(ctx, `SELECT coalesce(set_revision, revision) FROM pacer.campaigns WHERE id = $1 FOR UPDATE`, id).Scan(&is)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return unknownCampaign(id)

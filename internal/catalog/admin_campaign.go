@@ -40,6 +40,7 @@ type CampaignRow struct {
 	JobTTL         string            `json:"job_ttl,omitempty"`
 	ExpectedTotal  *int64            `json:"expected_total,omitempty"`
 	Note           string            `json:"note,omitempty"`
+	FinishBy       *time.Time        `json:"finish_by,omitempty"`
 	Quotas         []string          `json:"quotas"`
 	Revision       int64             `json:"revision"`
 	UpdatedAt      time.Time         `json:"updated_at"`
@@ -61,6 +62,11 @@ type CampaignProgress struct {
 	UpdatedAt  *time.Time `json:"updated_at,omitempty" doc:"when a daemon stored this; absent before the first time"`
 }
 
+// Settled is how many jobs are settled for good.
+func (p *CampaignProgress) Settled() int64 {
+	return p.Delivered + p.Dead + p.Expired + p.Cancelled + p.Rejected + p.Capped
+}
+
 // complete computes the derived fields at now.
 func (p *CampaignProgress) complete(now time.Time, expected *int64) {
 	switch {
@@ -75,7 +81,7 @@ func (p *CampaignProgress) complete(now time.Time, expected *int64) {
 		p.ETASeconds = new(float64)
 	}
 	if expected != nil && *expected > 0 {
-		percent := 100 * float64(p.Delivered+p.Dead+p.Expired+p.Cancelled+p.Rejected+p.Capped) / float64(*expected)
+		percent := 100 * float64(p.Settled()) / float64(*expected)
 		p.Percent = &percent
 	}
 }
@@ -96,7 +102,7 @@ func (r CampaignRow) Campaign() *delivery.Campaign {
 			ID: r.ID, Status: r.Status, Sink: r.Sink, Overflow: r.Overflow, Revision: r.Revision, Burst: r.Burst,
 			PriorityWeight: r.PriorityWeight, MaxInFlight: int(r.MaxInFlight),
 		},
-		rate: r.SendRate, per: per.Microseconds(), startsAt: r.StartsAt, endsAt: r.EndsAt, rampSince: r.RampSince, pausedUntil: r.PausedUntil,
+		rate: r.SendRate, per: per.Microseconds(), startsAt: r.StartsAt, endsAt: r.EndsAt, rampSince: r.RampSince, pausedUntil: r.PausedUntil, finishBy: r.FinishBy,
 		hours: text(r.ActiveHours), ramp: text(r.Ramp), zone: r.TimeZone,
 	}
 	entry := record.entry(newInterner())
@@ -123,6 +129,7 @@ type CampaignChange struct {
 	PausedUntil *time.Time         `json:"-"` // of SetStatusAt: when a pause ends by itself; nil or the zero time for never
 	StartsAt    *time.Time         `json:"-"` // the zero time for none
 	EndsAt      *time.Time         `json:"-"` // the zero time for none
+	FinishBy    *time.Time         `json:"-"` // the zero time for none
 	ActiveHours *json.RawMessage   `json:"-"` // as notation.ParseHours makes it; nil for always
 	Ramp        *json.RawMessage   `json:"-"` // as notation.ParseRamp makes it; nil for none
 	Overflow    *delivery.Overflow `json:"-"`
@@ -255,6 +262,7 @@ func (c CampaignChange) assignment(id string) *assignment {
 	setIf(a, "sink", c.Sink, nullable)
 	setIf(a, "starts_at", c.StartsAt, instant)
 	setIf(a, "ends_at", c.EndsAt, instant)
+	setIf(a, "finish_by", c.FinishBy, instant)
 	setIf(a, "active_hours", c.ActiveHours, text)
 	setIf(a, "ramp", c.Ramp, text)
 	setIf(a, "job_ttl", c.JobTTL, nullable)
@@ -298,7 +306,7 @@ SELECT c.id, trim_scale(c.send_rate)::text, (extract(epoch FROM c.send_per) * 10
        c.active_hours::text, c.time_zone, c.ramp::text, c.ramp_since, c.overflow,
        (extract(epoch FROM c.job_ttl) * 1000000)::bigint, c.expected_total, c.note,
        ARRAY(SELECT l.quota_id FROM pacer.campaign_quotas l WHERE l.campaign_id = c.id ORDER BY l.quota_id COLLATE "C"),
-       c.revision, c.updated_at,
+       coalesce(c.set_revision, c.revision), c.updated_at, c.finish_by,
        coalesce(g.delivered, 0), coalesce(g.dead, 0), coalesce(g.expired, 0), coalesce(g.cancelled, 0), coalesce(g.rejected, 0), coalesce(g.capped, 0),
        coalesce(g.backlog, 0), g.done_at, g.updated_at
 FROM pacer.campaigns c LEFT JOIN pacer.campaign_progress g ON g.campaign_id = c.id `+clause, args...)
@@ -312,7 +320,7 @@ FROM pacer.campaigns c LEFT JOIN pacer.campaign_progress g ON g.campaign_id = c.
 		var hours, ramp *string
 		err := row.Scan(&c.ID, &c.SendRate, &per, &c.Burst, &c.Status, &c.PausedUntil, &c.Sink, &c.PriorityWeight, &c.MaxInFlight,
 			&c.StartsAt, &c.EndsAt, &hours, &c.TimeZone, &ramp, &c.RampSince, &c.Overflow, &ttl, &c.ExpectedTotal, &c.Note, &c.Quotas,
-			&c.Revision, &c.UpdatedAt, &c.Progress.Delivered, &c.Progress.Dead, &c.Progress.Expired,
+			&c.Revision, &c.UpdatedAt, &c.FinishBy, &c.Progress.Delivered, &c.Progress.Dead, &c.Progress.Expired,
 			&c.Progress.Cancelled, &c.Progress.Rejected, &c.Progress.Capped, &c.Progress.Backlog, &c.Progress.DoneAt, &c.Progress.UpdatedAt)
 		c.Progress.complete(time.Now(), c.ExpectedTotal)
 		c.ActiveHours, c.Ramp = compact(hours), compact(ramp)

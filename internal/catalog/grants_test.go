@@ -142,6 +142,7 @@ func everyWrite(t *testing.T, p *Postgres) {
 			[]delivery.Anchor{{Quota: "q", Span: day, ResetAt: 1}}))
 		check("save progress", p.SaveProgress(ctx, []delivery.Progress{{Campaign: "c", Settled: delivery.Settled{delivery.OutcomeDelivered: 1}}}))
 	}
+	check("spread campaigns", p.SpreadCampaigns(ctx, map[string]int64{"c": 1_000_000}))
 	_, err := p.LoadPositions(ctx, "g")
 	check("load positions", err)
 	check("prune usage", p.PruneUsage(ctx, 9, 9))

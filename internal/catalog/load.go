@@ -31,7 +31,8 @@ SELECT c.id, c.revision, trim_scale(c.send_rate)::text,
        c.overflow, least(greatest(extract(epoch FROM coalesce(c.job_ttl, '0')) * 1000000, -1), 9e15)::bigint,
        coalesce(c.expected_total, 0), c.active_hours::text, c.time_zone, c.ramp::text,
        CASE WHEN isfinite(c.ramp_since) THEN c.ramp_since END, CASE WHEN isfinite(c.paused_until) THEN c.paused_until END,
-       ARRAY(SELECT l.quota_id FROM pacer.campaign_quotas l WHERE l.campaign_id = c.id ORDER BY l.quota_id COLLATE "C")
+       ARRAY(SELECT l.quota_id FROM pacer.campaign_quotas l WHERE l.campaign_id = c.id ORDER BY l.quota_id COLLATE "C"),
+       CASE WHEN isfinite(c.finish_by) THEN c.finish_by END, coalesce(c.finish_rate, 0), c.revision - coalesce(c.set_revision, c.revision)
 FROM pacer.campaigns c WHERE c.revision > $1`
 
 	selectQuotas = `

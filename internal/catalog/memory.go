@@ -148,6 +148,18 @@ func (m *Memory) SaveProgress(ctx context.Context, list []delivery.Progress) err
 	})
 }
 
+// SpreadCampaigns sets the rates of campaigns until their finish_by, as Postgres.SpreadCampaigns does.
+func (m *Memory) SpreadCampaigns(_ context.Context, rates map[string]int64) error {
+	for id, n := range rates {
+		m.alter(id, func(c *delivery.Campaign) {
+			revision := c.Revision
+			c.FinishRate, _ = delivery.NewRate(n, time.Hour)
+			c.Repaced += m.state.revision - revision
+		})
+	}
+	return nil
+}
+
 // LoadSettled returns the settled jobs, over all time, of the campaigns with an expected total.
 func (m *Memory) LoadSettled(ctx context.Context) (map[string]delivery.Settled, error) {
 	all := map[string]delivery.Settled{}

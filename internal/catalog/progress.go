@@ -3,6 +3,7 @@ package catalog
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -75,6 +76,19 @@ func progressColumns(list []delivery.Progress) []any {
 		columns = append(columns, column(list, func(p delivery.Progress) int64 { return p.Settled[o] }))
 	}
 	return columns
+}
+
+// SpreadCampaigns sets the rates of campaigns until their finish_by, in millionths of a unit per hour. Campaigns that do not exist any more,
+// and those that another transaction changes, are skipped.
+func (p *Postgres) SpreadCampaigns(ctx context.Context, rates map[string]int64) error {
+	return p.database.do(ctx, queryTimeout, "spread campaigns", func(ctx context.Context, pool *pgxpool.Pool) error {
+		for ids := range slices.Chunk(slices.Sorted(maps.Keys(rates)), progressBatch) {
+			if _, err := pool.Exec(ctx, `SELECT pacer.spread_campaigns($1, $2)`, ids, column(ids, func(id string) int64 { return rates[id] })); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // LoadSettled returns the settled jobs, over all time, of the campaigns with an expected total.

@@ -24,7 +24,8 @@ type campaignRecord struct {
 	rate, zone                  string
 	per, ttl                    int64 // microseconds
 	startsAt, endsAt, rampSince *time.Time
-	pausedUntil                 *time.Time
+	pausedUntil, finishBy       *time.Time
+	finishRate                  int64   // millionths of a unit per hour
 	hours, ramp                 *string // JSON
 }
 
@@ -32,6 +33,8 @@ type campaignRecord struct {
 func (r *campaignRecord) entry(known *interner) *campaignEntry {
 	c := r.Campaign
 	c.TTL, c.StartsAt, c.EndsAt, c.PausedUntil = micros(r.ttl), orZero(r.startsAt), orZero(r.endsAt), orZero(r.pausedUntil)
+	c.FinishBy = orZero(r.finishBy)
+	c.FinishRate, _ = delivery.NewRate(r.finishRate, time.Hour) // one that cannot be used is computed anew
 	var err error
 	if c.Rate, err = parseStoredRate(r.rate, micros(r.per)); err != nil {
 		c.Invalid = err.Error()
@@ -67,7 +70,8 @@ type campaignReader struct {
 func (c *campaignReader) read(rows pgx.Rows, raw [][]byte) (*campaignEntry, error) {
 	r := &c.record
 	err := rows.Scan(nil, &r.Revision, nil, &r.per, &r.Burst, nil, nil, &r.PriorityWeight, &r.MaxInFlight, &r.startsAt, &r.endsAt,
-		nil, &r.ttl, &r.ExpectedTotal, nil, nil, nil, &r.rampSince, &r.pausedUntil, nil)
+		nil, &r.ttl, &r.ExpectedTotal, nil, nil, nil, &r.rampSince, &r.pausedUntil, nil,
+		&r.finishBy, &r.finishRate, &r.Repaced)
 	if err != nil {
 		return nil, err
 	}

@@ -128,6 +128,7 @@ func (c *cli) campaignChange(name, short string) *cobra.Command {
 	optional(f, &change.JobTTL, "job-ttl", "", checked(notation.ParseSpan), "jobs older than this expire, such as 36h or 7d; 0s for never")
 	optional(f, &change.StartsAt, "starts-at", "", checked(parseInstant), "do not send before, RFC 3339; none for at once")
 	optional(f, &change.EndsAt, "ends-at", "", checked(parseInstant), "jobs expire then, RFC 3339; none for never")
+	optional(f, &change.FinishBy, "finish-by", "", checked(parseFinish), "spread the jobs evenly until then: 18:00 or 2026-12-01T18:00 in --time-zone, or RFC 3339; none for not")
 	optional(f, &change.ActiveHours, "active-hours", "", checked(notation.ParseHours), "when to send, such as \"mon-fri 09:00-21:00; sat 10:00-18:00\"; none for always")
 	optional(f, &change.TimeZone, "time-zone", "UTC", text, "of the active hours, such as Europe/Moscow")
 	optional(f, &change.Ramp, "ramp", "", checked(notation.ParseRamp), "how the rate grows up to --rate: start=10,add=5,every=1m or start=10,factor=1.5,every=1h; none for at once")
@@ -165,6 +166,14 @@ func parseInstant(text string) (time.Time, error) {
 		return at, fmt.Errorf("%q is not a time such as 2026-11-30T09:00:00+03:00", text)
 	}
 	return at, nil
+}
+
+// parseFinish checks a time whose zone the campaign has; "none" removes it.
+func parseFinish(text string) (time.Time, error) {
+	if text == "" || text == "none" {
+		return time.Time{}, nil
+	}
+	return notation.ParseTimeIn(text, time.UTC, time.Now())
 }
 
 func campaignPath(id string) string { return "/campaigns/" + url.PathEscape(id) }

@@ -44,6 +44,7 @@ func (c *cli) showCampaign(v *view.Campaign) error {
 		p.line("job ttl\t%s", cmp.Or(v.JobTTL, "-"))
 		p.line("starts at\t%s", instant(v.StartsAt, time.RFC3339))
 		p.line("ends at\t%s", instant(v.EndsAt, time.RFC3339))
+		p.line("finish by\t%s", instant(v.FinishBy, time.RFC3339))
 		p.line("active hours\t%s", hours)
 		p.line("active now\t%s", active)
 		p.line("next change\t%s", instant(v.NextChange, time.RFC3339))

@@ -18,6 +18,9 @@ func (c *cli) warnCampaign(v *view.Campaign) {
 			c.warn("campaign %s sends nothing because %s; to do: %s", v.ID, v.Held.Why, v.Held.Remedy)
 		}
 	}
+	if v.Late != "" {
+		c.warn("%s", v.Late)
+	}
 	micros, per, err := notation.ParseRate(v.Rate)
 	rate, errRate := delivery.NewRate(micros, per)
 	raw, errRamp := notation.ParseRamp(v.Ramp)

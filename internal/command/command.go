@@ -93,7 +93,7 @@ New here? Run: pacer demo`,
 	root.PersistentFlags().StringVar(&c.config, "config", "pacer.yaml", "configuration file; PACER_… variables take precedence")
 	root.Flags().BoolVar(&c.version, "version", false, "print the version")
 	root.SetHelpCommand(help())
-	root.AddCommand(c.run(), c.consoleCommand(), c.demo(), c.migrate(), c.check(), c.configCommand(), c.campaign(), c.explain(), c.quota(), c.key(), c.job(), c.sink(), c.destination(), c.publish(), c.dead(),
+	root.AddCommand(c.run(), c.consoleCommand(), c.demo(), c.migrate(), c.check(), c.configCommand(), c.campaign(), c.explain(), c.plan(), c.quota(), c.key(), c.job(), c.sink(), c.destination(), c.publish(), c.dead(),
 		c.receiver(), c.simulate(), c.top(), c.versionCommand())
 	return root
 }

@@ -49,6 +49,9 @@ func (c *cli) explainCampaign(ctx context.Context, id string) error {
 	v.Sentence = hold.Sentence(id, waiting, why, remedy)
 	return c.print(v, func(p *printer) {
 		p.line("%s", v.Sentence)
+		if v.Late != "" {
+			p.line("%s", v.Late)
+		}
 		p.table(func(p *printer) {
 			if v.Held != nil {
 				p.line("since\t%s", agoOrAhead(v.Held.Since))

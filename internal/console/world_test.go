@@ -320,7 +320,11 @@ func (w *world) GetCampaign(_ context.Context, id string) (row catalog.CampaignR
 	if w.snapshot.Campaigns[id] == nil {
 		return row, view.Fault(catalog.ErrNotFound, "campaign %s does not exist", id)
 	}
-	return catalog.CampaignRow{ID: id, Revision: 7, Status: w.snapshot.Campaigns[id].Status, SendRate: "100", SendPer: "1s", TimeZone: "UTC", PriorityWeight: 1}, cmp.Or(w.away, w.fail)
+	var by *time.Time
+	if at := w.snapshot.Campaigns[id].FinishBy; !at.IsZero() {
+		by = &at
+	}
+	return catalog.CampaignRow{FinishBy: by, ID: id, Revision: 7, Status: w.snapshot.Campaigns[id].Status, SendRate: "100", SendPer: "1s", TimeZone: "UTC", PriorityWeight: 1}, cmp.Or(w.away, w.fail)
 }
 
 func (w *world) CreateCampaign(ctx context.Context, id string, c catalog.CampaignChange) (row catalog.CampaignRow, err error) {
@@ -359,7 +363,7 @@ func (w *world) SetStatusAt(ctx context.Context, id string, c catalog.CampaignCh
 
 func (w *world) changed(ctx context.Context, row catalog.CampaignRow, what string, c catalog.CampaignChange) (catalog.CampaignRow, error) {
 	w.note(ctx, "%s%s", what, said("rate", c.Rate, "sink", c.Sink, "quotas", c.Quotas, "priority_weight", c.PriorityWeight, "burst", c.Burst, "max_in_flight", c.MaxInFlight,
-		"overflow", c.Overflow, "starts_at", c.StartsAt, "ends_at", c.EndsAt, "active_hours", c.ActiveHours, "time_zone", c.TimeZone, "ramp", c.Ramp, "job_ttl", c.JobTTL,
+		"overflow", c.Overflow, "starts_at", c.StartsAt, "ends_at", c.EndsAt, "finish_by", c.FinishBy, "active_hours", c.ActiveHours, "time_zone", c.TimeZone, "ramp", c.Ramp, "job_ttl", c.JobTTL,
 		"expected_total", c.ExpectedTotal))
 	row.Revision = 8
 	return row, nil

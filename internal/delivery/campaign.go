@@ -42,6 +42,9 @@ type Campaign struct {
 	Hours          *ActiveHours // nil: always
 	Ramp           *Ramp        // nil: none
 	ExpectedTotal  int64
+	FinishBy       time.Time // what is left is spread evenly until then; zero: it is not
+	FinishRate     Rate      // by which it is, at most Rate; zero: not computed yet
+	Repaced        int64     // the part of Revision that comes from changes of FinishRate alone, since people changed the row
 
 	// Invalid, if set, says in one line why the campaign is held (an invalid rate, an unknown status).
 	Invalid string

@@ -46,6 +46,36 @@ func (c *Campaign) Finish(now time.Time, units, most float64) (at time.Time, ok 
 	return time.Time{}, false
 }
 
+// Needed is the lowest bound of the rate with which the campaign, once active, sends units from now until then, in units per second,
+// regardless of its FinishBy. If none does, ok is false, and it is the campaign's rate. Like Finish, it is an estimate.
+func (c *Campaign) Needed(now, until time.Time, units float64) (perSecond float64, ok bool) {
+	free := c.WithoutFinish()
+	free.Status = StatusActive
+	inTime := func(most float64) bool {
+		at, ok := free.Finish(now, units, most)
+		return ok && !at.After(until)
+	}
+	least, most := units/until.Sub(now).Seconds(), c.Rate.PerSecond()
+	if !inTime(most) {
+		return most, false
+	}
+	for most > least*1.00001 {
+		if middle := math.Sqrt(least * most); inTime(middle) {
+			most = middle
+		} else {
+			least = middle
+		}
+	}
+	return most, true
+}
+
+// WithoutFinish is the campaign without its FinishBy.
+func (c *Campaign) WithoutFinish() *Campaign {
+	free := *c
+	free.FinishBy = time.Time{}
+	return &free
+}
+
 // plan is a campaign's schedule from a current instant on; the instant moves forward.
 type plan struct {
 	campaign *Campaign
@@ -59,7 +89,7 @@ type plan struct {
 
 func newPlan(c *Campaign, now time.Time, most float64) *plan {
 	p := &plan{campaign: c, most: most, at: now.Round(0)}
-	rate, n, step := c.RateAt(p.at)
+	rate, n, step := c.ramped(p.at)
 	p.perSecond, p.step = rate.PerSecond(), step
 	if c.Ramp != nil {
 		p.height, _ = c.Ramp.climb(n, c.Ramp.top(c.Rate))
@@ -73,9 +103,18 @@ func (p *plan) send(units, length float64) (sent, took float64) {
 	if !p.campaign.Active(p.at) || p.campaign.Ended(p.at) {
 		return 0, length
 	}
-	rate := min(p.perSecond, p.most)
+	rate := p.rate()
 	took = min(units/rate, length)
 	return took * rate, took
+}
+
+// rate is the rate in force, in units per second.
+func (p *plan) rate() float64 {
+	rate := min(p.perSecond, p.most)
+	if p.at.Before(p.campaign.FinishBy) {
+		rate = min(rate, p.campaign.spread().PerSecond())
+	}
+	return rate
 }
 
 // skipWeeks skips as many identical weeks as it can, and returns the units sent in them: a backlog of years is then as
@@ -86,10 +125,14 @@ func (p *plan) skipWeeks(units float64) (sent float64) {
 		return 0
 	}
 	open, _ := c.Hours.Weekly()
-	weekly := min(p.perSecond, p.most) * open.Seconds()
+	weekly := p.rate() * open.Seconds()
 	weeks := math.Ceil(units/weekly) - 1
 	_, shift := p.at.In(c.Hours.zone).ZoneBounds()
-	for _, end := range []time.Time{shift, c.EndsAt, p.at.Add(finishWithin)} {
+	finish := c.FinishBy
+	if !p.at.Before(finish) {
+		finish = time.Time{}
+	}
+	for _, end := range []time.Time{shift, c.EndsAt, finish, p.at.Add(finishWithin)} {
 		if !end.IsZero() {
 			weeks = min(weeks, math.Floor(end.Sub(p.at).Hours()/week.Hours())-1)
 		}

@@ -76,6 +76,23 @@ func PerSecond(n int64) Rate {
 	return r
 }
 
+// Hourly is a rate in millionths of a unit per hour, with six digits, rounded up to what NewRate takes.
+func Hourly(perSecond float64) int64 {
+	const least, most = 114, maxPerSecond * 3600 * rateScale // one unit in 366 days, rounded up
+	n, unit := int64(math.Ceil(min(max(perSecond*3600*float64(rateScale), least), float64(most)))), int64(1)
+	for n/unit >= 1_000_000 {
+		unit *= 10
+	}
+	return (n + unit - 1) / unit * unit
+}
+
+// below reports whether the rate is lower than another.
+func (r Rate) below(o Rate) bool {
+	hi, lo := bits.Mul64(uint64(r.N), uint64(o.Per))
+	otherHi, otherLo := bits.Mul64(uint64(o.N), uint64(r.Per))
+	return hi < otherHi || hi == otherHi && lo < otherLo
+}
+
 // Zero reports whether the rate grants nothing.
 func (r Rate) Zero() bool { return r.N == 0 }
 

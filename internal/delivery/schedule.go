@@ -11,11 +11,11 @@ const (
 
 // At returns the campaign with its ramp replaced by the rate in force at now. Daemons use the revision to agree
 // which rate is the newest, and a step changes the rate as a change of the row does. So the revision of the result
-// is the row's, followed by 14 bits that count the steps.
+// is the row's, followed by 14 bits that count the steps. That FinishBy has passed is a step as well.
 func (c *Campaign) At(now time.Time) *Campaign {
 	at := *c
 	rate, step, _ := c.RateAt(now)
-	at.Rate, at.Ramp = rate, nil
+	at.Rate, at.Ramp, at.FinishBy = rate, nil, time.Time{}
 	at.Revision = c.Revision<<rampBits | step
 	return &at
 }
@@ -23,9 +23,36 @@ func (c *Campaign) At(now time.Time) *Campaign {
 // RowRevision is the revision of the row of a campaign that At returned.
 func (c *Campaign) RowRevision() int64 { return c.Revision >> rampBits }
 
+// SetRevision is the revision that people see of the campaign that At returned: that of their last change.
+func (c *Campaign) SetRevision() int64 { return c.RowRevision() - c.Repaced }
+
 // RateAt is the rate in force at now, the number of steps its ramp has taken, and the time of the next one: the zero
 // time if there is none. It does not report whether the campaign may send.
 func (c *Campaign) RateAt(now time.Time) (rate Rate, step int64, next time.Time) {
+	rate, step, next = c.ramped(now)
+	switch {
+	case c.FinishBy.IsZero():
+	case !now.Before(c.FinishBy):
+		step++
+	case c.spread().below(rate):
+		rate = c.spread()
+	}
+	return rate, step, next
+}
+
+// unspread is the rate of a campaign with a FinishBy until a daemon has computed how many jobs are left: these may come all at once.
+var unspread = PerSecond(1)
+
+// spread is the bound of the rate until FinishBy.
+func (c *Campaign) spread() Rate {
+	if c.FinishRate.Zero() {
+		return unspread
+	}
+	return c.FinishRate
+}
+
+// ramped is RateAt without FinishBy.
+func (c *Campaign) ramped(now time.Time) (rate Rate, step int64, next time.Time) {
 	if c.Ramp == nil || c.Invalid != "" {
 		return c.Rate, 0, time.Time{}
 	}
@@ -57,7 +84,7 @@ func (c *Campaign) nextChange(now, step time.Time) (next time.Time) {
 	if c.StartsAt.After(begun) {
 		begun = c.StartsAt
 	}
-	for _, at := range []time.Time{c.StartsAt, c.EndsAt, step, c.Hours.NextChange(begun)} {
+	for _, at := range []time.Time{c.StartsAt, c.EndsAt, c.FinishBy, step, c.Hours.NextChange(begun)} {
 		if at.After(now) && (next.IsZero() || at.Before(next)) {
 			next = at
 		}

@@ -98,6 +98,29 @@ func ParseUntil(text string, now time.Time) (time.Time, error) {
 	return at, nil
 }
 
+// ParseTimeIn parses RFC 3339, or what the clocks of a zone show: 2026-12-01T18:00, or 18:00 for when they next do.
+func ParseTimeIn(text string, zone *time.Location, now time.Time) (time.Time, error) {
+	text = strings.TrimSpace(text)
+	if at, err := time.Parse(time.RFC3339, text); err == nil {
+		return at, nil
+	}
+	for _, layout := range []string{"2006-01-02T15:04Z07:00", "2006-01-02T15:04", "2006-01-02T15:04:05"} {
+		if at, err := time.ParseInLocation(layout, text, zone); err == nil {
+			return at, nil
+		}
+	}
+	minutes, err := parseClock(text)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("%q is not a time such as 18:00, 2026-12-01T18:00 or 2026-12-01T18:00:00+03:00", Shorten(text))
+	}
+	year, month, day := now.In(zone).Date()
+	at := time.Date(year, month, day, 0, minutes, 0, 0, zone)
+	if !at.After(now) {
+		at = time.Date(year, month, day+1, 0, minutes, 0, 0, zone)
+	}
+	return at, nil
+}
+
 // FormatSpan writes d in the largest unit that is exact: 1m, 1h, 7d, 90s, 250ms.
 func FormatSpan(d time.Duration) string { return FormatSpanWithin(d, Day) }
 

@@ -99,11 +99,12 @@ func (p *Pacer) change(q *queue, now instant) {
 	p.review(q, now)
 }
 
-// changeCircuit forgets the sink's answers where a change may alter them. A step of a schedule changes nothing of that.
+// changeCircuit forgets the sink's answers where a change may alter them. A step of a schedule, or of the rate that
+// spreads what is left, changes nothing of that.
 func (p *Pacer) changeCircuit(q *queue, is *delivery.Campaign, sink *sinkState, now instant) {
 	was := q.campaign
 	switch {
-	case was != nil && is != nil && was.RowRevision() == is.RowRevision() && q.sink == sink:
+	case was != nil && is != nil && was.SetRevision() == is.SetRevision() && q.sink == sink:
 	case changed(was, is):
 		q.circuit = breaker{}
 	case q.circuit.forgive(now.local):

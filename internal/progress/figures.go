@@ -29,6 +29,7 @@ func (t *Tracker) combine(board *Board, listed, shown map[string]*delivery.Campa
 	t.metrics.show(figures, t.late)
 	t.ledger.foresee(board.At, t.foreseen(f, figures, listed, board.totals))
 	t.holds.say(board.At)
+	t.spread(f, windows, listed, board.totals)
 }
 
 // figures computes the figures of the campaigns that have series of their own, and the sums of all others.

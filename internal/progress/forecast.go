@@ -119,6 +119,11 @@ func divideRate(shares []*share, rate float64) (used float64) {
 // done returns when the campaign will have sent these jobs; ok is false if that cannot be predicted. The time is the
 // latest of those by the schedule and by each window.
 func (f *forecast) done(c *delivery.Campaign, jobs todo) (at time.Time, ok bool) {
+	return f.doneUnder(c, jobs, c.Quotas)
+}
+
+// doneUnder is done under some of its quotas.
+func (f *forecast) doneUnder(c *delivery.Campaign, jobs todo, quotas []*delivery.Quota) (at time.Time, ok bool) {
 	begin, ok := c.Finish(f.now, momentary, delivery.Unbounded)
 	if !ok {
 		return at, false
@@ -126,7 +131,7 @@ func (f *forecast) done(c *delivery.Campaign, jobs todo) (at time.Time, ok bool)
 	units := jobs.units()
 	var windows []window
 	most, enough := delivery.Unbounded, true // what windows allow that are not observed, or whose counts are estimates
-	for _, q := range c.Quotas {
+	for _, q := range quotas {
 		if !binds(q) {
 			continue
 		}

@@ -41,7 +41,7 @@ func (t *Tracker) refreshListed() {
 // matters reports whether there is something to find out about a campaign although it has no jobs.
 func (t *Tracker) matters(c *delivery.Campaign) bool {
 	_, sink := t.opt.Sink(c.Sink)
-	return !sink || c.Invalid != "" || c.ExpectedTotal > 0
+	return !sink || c.Invalid != "" || c.ExpectedTotal > 0 || !c.FinishBy.IsZero()
 }
 
 const (

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -52,6 +53,8 @@ type Store interface {
 	// Campaigns that do not exist any more are skipped. An error means that nothing was saved, as far as the store can
 	// tell.
 	SaveProgress(ctx context.Context, list []delivery.Progress) error
+	// SpreadCampaigns sets the rates of campaigns until their finish_by, in millionths of a unit per hour.
+	SpreadCampaigns(ctx context.Context, rates map[string]int64) error
 	// LoadSettled returns the settled jobs, over all time, of the campaigns with an expected total.
 	LoadSettled(ctx context.Context) (map[string]delivery.Settled, error)
 	// LoadOutlooks returns the outlooks that are stored, except empty ones.
@@ -98,12 +101,13 @@ type Tracker struct {
 	foreign retry.Outage // what others leave there cannot be read
 
 	// Of the daemon that leads.
-	merger merger
-	debts  map[uint64]debt
-	late   Lateness
-	at     time.Time // of the last figures; zero: there are none
-	holds  holds
-	ledger ledger
+	merger   merger
+	debts    map[uint64]debt
+	late     Lateness
+	at       time.Time // of the last figures; zero: there are none
+	holds    holds
+	ledger   ledger
+	finishes finishes
 }
 
 // view is what is known of the catalog.
@@ -120,7 +124,7 @@ func New(o Options) *Tracker {
 	t := &Tracker{
 		opt: o, log: o.Logger, metrics: newMetrics(o.Registerer), recent: newRecent(time.Now()), debts: map[uint64]debt{},
 		view:  view{watched: map[string]*delivery.Campaign{}, lively: map[string]time.Time{}},
-		holds: newHolds(o.Logger, o.Registerer), ledger: newLedger(o.Store, o.Logger),
+		holds: newHolds(o.Logger, o.Registerer), ledger: newLedger(o.Store, o.Logger), finishes: newFinishes(o.Store, o.Logger, o.Registerer),
 	}
 	t.board.Store(&Board{})
 	return t
@@ -132,6 +136,9 @@ func (t *Tracker) Run(ctx context.Context) error {
 	defer exchange.Stop()
 	save := time.NewTicker(saveEvery)
 	defer save.Stop()
+	var writer sync.WaitGroup
+	writer.Go(func() { t.finishes.write(ctx) })
+	defer writer.Wait()
 	for {
 		select {
 		case <-exchange.C:
@@ -265,6 +272,7 @@ func (t *Tracker) stepDown() {
 	clear(t.debts)
 	t.metrics.hide()
 	t.holds.clear()
+	t.finishes.stepDown()
 	t.ledger.stepDown()
 }
 

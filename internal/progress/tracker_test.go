@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"strconv"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -50,6 +51,17 @@ type shelf struct {
 	outlook map[string]delivery.Outlook
 	fail    error
 	refuses bool // outlooks
+
+	mu     sync.Mutex // guards what follows
+	away   error      // of spreading
+	spread map[string]int64
+	writes int // of spread
+}
+
+func (s *shelf) fails(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.away = err
 }
 
 func newShelf() *shelf {

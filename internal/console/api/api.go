@@ -77,6 +77,7 @@ func Register(mux *http.ServeMux, o Options) huma.API {
 	get(api, "get-status", "/status", "The installation at this moment", s.status)
 	get(api, "list-campaigns", "/campaigns", "Campaigns, a page at a time", s.campaigns)
 	get(api, "get-campaign", "/campaigns/{id}", "One campaign, and what holds it", s.campaign)
+	get(api, "plan-campaign", "/campaigns/{id}/plan", "When a campaign will be done, and which rate that takes, also if something were changed", s.plan)
 	get(api, "get-campaign-history", "/campaigns/{id}/history", "The last hour of a campaign: what its schedule allowed, and what was sent", s.history)
 	get(api, "list-daemons", "/daemons", "The daemons that run", s.daemons)
 	get(api, "list-sinks", "/sinks", "The sinks: their gates, what is in flight, what they answer", s.sinks)
@@ -154,6 +155,19 @@ func (s *server) campaign(ctx context.Context, in *ByID) (*campaignOut, error) {
 		return nil, problem(err, Conflict)
 	}
 	return &campaignOut{etag(c.Revision), c}, nil
+}
+
+type planIn struct {
+	ByID
+	view.WhatIf
+}
+
+func (s *server) plan(ctx context.Context, in *planIn) (*answer[*progress.Plan], error) {
+	p, err := s.watcher.Fresh(ctx).Plan(in.ID, in.WhatIf)
+	if err != nil {
+		return nil, problem(err, Conflict)
+	}
+	return &answer[*progress.Plan]{p}, nil
 }
 
 type historyIn struct {

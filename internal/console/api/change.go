@@ -79,7 +79,17 @@ func (s *server) create(ctx context.Context, in *createIn) (*changed[view.Settin
 	out, err := write(ctx, s, "campaign", in.Body.ID, in.Body.Reason, func(ctx context.Context) (*view.Settings, error) {
 		return s.sources().WriteCampaign(ctx, in.Body.ID, &edit, view.Condition{New: true})
 	})
-	return created(out, err, locationOf("campaigns", in.Body.ID))
+	return created(s.withLate(ctx, out), err, locationOf("campaigns", in.Body.ID))
+}
+
+// withLate adds to a campaign that was changed whether it will miss its finish_by.
+func (s *server) withLate(ctx context.Context, out *changed[view.Settings]) *changed[view.Settings] {
+	if out != nil && out.Body.FinishBy != "" {
+		if c, err := s.watcher.Campaign(ctx, out.Body.ID); err == nil {
+			out.Body.Late = c.Late
+		}
+	}
+	return out
 }
 
 type pauseIn struct {
@@ -137,7 +147,8 @@ func (s *server) edit(ctx context.Context, in *editIn) (*changed[view.Settings],
 	if who := auth.Of(ctx); !edit.OnlyRate() && who.Role < auth.Admin {
 		return nil, refuse(who, auth.Admin)
 	}
-	return edited(ctx, s, "campaign", "rate", in.ID, in.IfMatch, in.Body.Reason, &edit, s.sources().WriteCampaign)
+	out, err := edited(ctx, s, "campaign", "rate", in.ID, in.IfMatch, in.Body.Reason, &edit, s.sources().WriteCampaign)
+	return s.withLate(ctx, out), err
 }
 
 type deleteIn struct {

@@ -80,7 +80,8 @@ func (s *server) putCampaign(ctx context.Context, in *putCampaignIn) (*changed[v
 	begin := view.NewCampaign()
 	begin.Rate = "0" // it sends nothing until it is told to
 	view.FillDefaults(view.EditForm, begin, &in.Body.Edit)
-	return replaced(ctx, s, "campaign", in.ID, in.IfMatch, in.IfNoneMatch, in.Body.Reason, &in.Body.Edit, s.sources().WriteCampaign)
+	out, err := replaced(ctx, s, "campaign", in.ID, in.IfMatch, in.IfNoneMatch, in.Body.Reason, &in.Body.Edit, s.sources().WriteCampaign)
+	return s.withLate(ctx, out), err
 }
 
 type putQuotaIn struct {

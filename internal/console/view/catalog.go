@@ -62,6 +62,7 @@ func (s *Sources) WriteCampaign(ctx context.Context, id string, e *Edit, on Cond
 	change.Overflow, change.AtRevision = (*delivery.Overflow)(e.Overflow), on.At
 	err := cmp.Or(
 		parsed("starts_at", e.StartsAt, &change.StartsAt, parseInstant), parsed("ends_at", e.EndsAt, &change.EndsAt, parseInstant),
+		parsed("finish_by", e.FinishBy, &change.FinishBy, func(text string) (time.Time, error) { return s.parseFinish(ctx, id, e, text) }),
 		parsed("active_hours", e.ActiveHours, &change.ActiveHours, func(text string) (json.RawMessage, error) { return notation.ParseHours(cmp.Or(text, "none")) }),
 		parsed("ramp", e.Ramp, &change.Ramp, func(text string) (json.RawMessage, error) { return notation.ParseRamp(cmp.Or(text, "none")) }),
 		parsed("job_ttl", e.JobTTL, &change.JobTTL, func(text string) (time.Duration, error) { return notation.ParseSpan(cmp.Or(text, "0s")) }),
@@ -73,6 +74,29 @@ func (s *Sources) WriteCampaign(ctx context.Context, id string, e *Edit, on Cond
 		return s.settingsOf(s.Catalog.CreateCampaign(ctx, id, change))
 	}
 	return s.settingsOf(s.Catalog.SetCampaign(ctx, id, change))
+}
+
+// parseFinish reads when a campaign is to be done, in its time zone as the change says or as it is.
+func (s *Sources) parseFinish(ctx context.Context, id string, e *Edit, text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	name := e.TimeZone
+	if name == nil {
+		if row, err := s.Catalog.GetCampaign(ctx, id); err == nil {
+			name = &row.TimeZone
+		}
+	}
+	return parseTimeIn(orZero(name), text)
+}
+
+// parseTimeIn reads a time in a zone; in UTC if there is none of that name, of which the catalog says more.
+func parseTimeIn(name, text string) (time.Time, error) {
+	zone, err := notation.Zone(name)
+	if err != nil {
+		zone = time.UTC
+	}
+	return notation.ParseTimeIn(text, zone, time.Now())
 }
 
 // SetStatus changes the status of a campaign at a revision; nil: at any. until is when a pause ends by itself, a time or a span; "" for never.
@@ -145,7 +169,7 @@ func (s *Sources) settingsOf(row catalog.CampaignRow, err error) (*Settings, err
 		ID: row.ID, Revision: row.Revision, Status: string(row.Status), Rate: row.Rate(), Sink: row.Sink, Quotas: append([]string{}, row.Quotas...),
 		PriorityWeight: row.PriorityWeight, Burst: row.Burst, MaxInFlight: row.MaxInFlight, Overflow: string(row.Overflow),
 		PausedUntil: Instant(row.PausedUntil), StartsAt: Instant(row.StartsAt), EndsAt: Instant(row.EndsAt), TimeZone: row.TimeZone, JobTTL: row.JobTTL,
-		ExpectedTotal: orZero(row.ExpectedTotal), Note: row.Note, UpdatedAt: &row.UpdatedAt, Progress: &row.Progress,
+		ExpectedTotal: orZero(row.ExpectedTotal), Note: row.Note, FinishBy: Instant(row.FinishBy), UpdatedAt: &row.UpdatedAt, Progress: &row.Progress,
 	}
 	if row.ActiveHours != nil {
 		now.ActiveHours = notation.FormatHours(row.ActiveHours)
@@ -161,6 +185,7 @@ func (s *Sources) settingsOf(row catalog.CampaignRow, err error) (*Settings, err
 func (c *Campaign) as(now *Settings) {
 	c.Revision, c.Status, c.Rate, c.PriorityWeight, c.Burst, c.Overflow = now.Revision, now.Status, now.Rate, now.PriorityWeight, now.Burst, now.Overflow
 	c.Quotas, c.MaxInFlight, c.ActiveHours, c.TimeZone, c.Ramp, c.ExpectedTotal = now.Quotas, int(now.MaxInFlight), now.ActiveHours, now.TimeZone, now.Ramp, now.ExpectedTotal
+	c.FinishBy = optionalInstant(now.FinishBy)
 	c.PausedUntil, c.StartsAt, c.EndsAt = optionalInstant(now.PausedUntil), optionalInstant(now.StartsAt), optionalInstant(now.EndsAt)
 	c.RampSince, c.JobTTL, c.UpdatedAt, c.SinkSet, c.Note, c.Progress = now.RampSince, now.JobTTL, now.UpdatedAt, now.Sink, now.Note, c.foreseen(now.Progress)
 }

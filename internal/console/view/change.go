@@ -41,6 +41,8 @@ type Settings struct {
 	JobTTL         string   `json:"job_ttl"`
 	ExpectedTotal  int64    `json:"expected_total"`
 	Note           string   `json:"note,omitempty"`
+	FinishBy       string   `json:"finish_by,omitempty"`
+	Late           string   `json:"late,omitempty" doc:"after a change: by how much it will miss its finish_by, and what is in the way"`
 
 	RampSince *time.Time                `json:"ramp_since,omitempty" doc:"when the ramp was set"`
 	UpdatedAt *time.Time                `json:"updated_at,omitempty"`
@@ -58,6 +60,7 @@ type Edit struct {
 	Overflow    *string `json:"overflow,omitempty" enum:"lane,block"`
 	StartsAt    *string `json:"starts_at,omitempty" maxLength:"64" example:"2026-11-30T09:00:00+03:00" doc:"RFC 3339; empty for at once"`
 	EndsAt      *string `json:"ends_at,omitempty" maxLength:"64" example:"2036-11-30T09:00:00+03:00" doc:"RFC 3339; empty for never"`
+	FinishBy    *string `json:"finish_by,omitempty" maxLength:"64" example:"18:00" doc:"18:00, 2036-12-01T18:00 in time_zone, or RFC 3339; empty for none"`
 	ActiveHours *string `json:"active_hours,omitempty" maxLength:"4096" example:"mon-fri 09:00-21:00; sat 10:00-18:00" doc:"mon-fri 09:00-21:00; sat 10:00-18:00; empty for always"`
 	Ramp        *string `json:"ramp,omitempty" maxLength:"256" example:"start=10,factor=1.5,every=1h" doc:"start=10,factor=1.5,every=1h; empty for none"`
 	JobTTL      *string `json:"job_ttl,omitempty" maxLength:"64" pattern:"^[0-9a-zµμ. ]*$" patternDescription:"a span such as 36h or 7d, or empty" example:"36h" doc:"36h, 7d; empty for none"`
@@ -163,6 +166,7 @@ var EditForm = []Setting[Settings, Edit]{
 	words("time_zone", "Time zone", "of the active hours, such as Europe/Moscow", func(s *Settings) string { return s.TimeZone }, func(e *Edit) **string { return &e.TimeZone }),
 	words("starts_at", "Starts at", "2026-11-30T09:00:00+03:00; empty for at once", func(s *Settings) string { return s.StartsAt }, func(e *Edit) **string { return &e.StartsAt }),
 	words("ends_at", "Ends at", "jobs expire then; empty for never", func(s *Settings) string { return s.EndsAt }, func(e *Edit) **string { return &e.EndsAt }),
+	words("finish_by", "Finish by", "18:00, 2026-12-01T18:00; the jobs are spread until then; empty for none", func(s *Settings) string { return s.FinishBy }, func(e *Edit) **string { return &e.FinishBy }),
 	words("job_ttl", "Job TTL", "36h, 7d; empty for never", func(s *Settings) string { return s.JobTTL }, func(e *Edit) **string { return &e.JobTTL }),
 	numbers("expected_total", "Expected total", "jobs, for estimates; 0 for unknown", func(s *Settings) int64 { return s.ExpectedTotal }, func(e *Edit) **int64 { return &e.ExpectedTotal }),
 	words("note", "Note", "one line for people", func(s *Settings) string { return s.Note }, func(e *Edit) **string { return &e.Note }),

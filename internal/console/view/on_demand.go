@@ -52,6 +52,11 @@ func (l *Watcher) Detailed(ctx context.Context, s *State, id string) *Campaign {
 	if !s.known.storeDown {
 		c.Senders = l.Senders(ctx, id)
 	}
+	if c.FinishBy != nil {
+		if p, err := s.Plan(id, WhatIf{}); err == nil && p.Late != nil {
+			c.Late = "campaign " + id + " " + p.Late.String()
+		}
+	}
 	c.LastFailure = hold.LastFailure(s.known.fleet.failure(c.Sink))
 	return &c
 }

@@ -155,7 +155,8 @@ func plus[T int64 | float64](sum *T, n T) *T {
 func (l *Watcher) campaign(e *evidence, c *delivery.Campaign) *Campaign {
 	v := &Campaign{
 		ID: c.ID, Status: string(c.Status), Quotas: []string{}, Lanes: []int{}, PriorityWeight: c.PriorityWeight,
-		MaxInFlight: c.MaxInFlight, Burst: c.Burst, Overflow: string(c.Overflow), ExpectedTotal: c.ExpectedTotal, Revision: c.Revision,
+		MaxInFlight: c.MaxInFlight, Burst: c.Burst, Overflow: string(c.Overflow), ExpectedTotal: c.ExpectedTotal, Revision: c.Revision - c.Repaced,
+		FinishBy:    instant(c.FinishBy),
 		PausedUntil: instant(c.PausedUntil), StartsAt: instant(c.StartsAt), EndsAt: instant(c.EndsAt), NextChange: until(c.NextChange(e.now)),
 	}
 	if c.Ramp != nil {

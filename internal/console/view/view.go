@@ -114,6 +114,8 @@ type Campaign struct {
 	RampSince      *time.Time                `json:"ramp_since,omitempty"`
 	JobTTL         string                    `json:"job_ttl,omitempty"`
 	Note           string                    `json:"note,omitempty" doc:"of one campaign only"`
+	FinishBy       *time.Time                `json:"finish_by,omitempty" doc:"until when its jobs are spread evenly"`
+	Late           string                    `json:"late,omitempty" doc:"by how much it will miss its finish_by, and what is in the way; of one campaign only"`
 	NextChange     *time.Time                `json:"next_change,omitempty" doc:"when its schedule next changes what it may send"`
 	Revision       int64                     `json:"revision"`
 	UpdatedAt      *time.Time                `json:"updated_at,omitempty"`

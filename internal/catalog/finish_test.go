@@ -1,0 +1,113 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// TestSpreadingIsNoChangeOfAPerson: the rate that daemons set acts as any change of a rate, is not recorded, and lets those who have seen the
+// campaign before change it. Theirs counts from then on, and removes what a campaign without a finish_by does not need.
+func TestSpreadingIsNoChangeOfAPerson(t *testing.T) {
+	t.Parallel()
+	dsn, ctx := migrated(t), t.Context()
+	a, err := NewAdmin(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(a.Close)
+	p := started(t, Options{DSN: dsn})
+	changed := p.Subscribe()
+	by := time.Now().Add(time.Hour).Truncate(time.Second)
+	created, err := a.CreateCampaign(ctx, "c", CampaignChange{Rate: new("500"), FinishBy: &by})
+	if err != nil || created.FinishBy == nil || !created.FinishBy.Equal(by) {
+		t.Fatalf("%+v, %v", created, err)
+	}
+	if _, err = a.CreateCampaign(ctx, "other", CampaignChange{Rate: new("500")}); err != nil {
+		t.Fatal(err)
+	}
+	rateOf := func(perHour int64) *delivery.Campaign {
+		t.Helper()
+		if err := p.SpreadCampaigns(ctx, map[string]int64{"c": perHour * 1_000_000, "other": 1_000_000, "gone": 1_000_000}); err != nil {
+			t.Fatal(err)
+		}
+		want, _ := delivery.NewRate(perHour*1_000_000, time.Hour)
+		return await(t, p, changed, "the rate", func(s *delivery.Snapshot) bool {
+			c := s.Campaign("c")
+			return c != nil && c.FinishRate == want && c.FinishBy.Equal(by)
+		}).Campaign("c")
+	}
+	first, second := rateOf(3600), rateOf(7200)
+	if first.Revision >= second.Revision || second.Revision-second.Repaced != created.Revision || first.At(by).SetRevision() != created.Revision {
+		t.Errorf("revision %d, then %d and %d of which %d by daemons", created.Revision, first.Revision, second.Revision, second.Repaced)
+	}
+	if c := p.Snapshot().Campaign("other"); !c.FinishRate.Zero() {
+		t.Errorf("a campaign without a finish_by goes at %s", c.FinishRate)
+	}
+	if changes, err := a.Changes(ctx, ChangesOf{Campaign: "c", Limit: 10}); err != nil || len(changes) != 1 {
+		t.Errorf("%+v, %v", changes, err)
+	}
+	shown, err := a.GetCampaign(ctx, "c")
+	if err != nil || shown.Revision != created.Revision || !shown.UpdatedAt.Equal(created.UpdatedAt) {
+		t.Errorf("shown is %+v, %v", shown, err)
+	}
+	edited, err := a.SetCampaign(ctx, "c", CampaignChange{Burst: new(int64(3)), AtRevision: &created.Revision})
+	if err != nil || edited.Revision <= second.Revision {
+		t.Fatalf("%+v, %v", edited, err)
+	}
+	rateOf(3600)
+	if _, err := a.SetCampaign(ctx, "c", CampaignChange{Burst: new(int64(4)), AtRevision: &created.Revision}); !errors.Is(err, ErrStale) {
+		t.Errorf("a change of what somebody else has changed: %v", err)
+	}
+	if _, err := a.SetCampaign(ctx, "c", CampaignChange{FinishBy: &time.Time{}, AtRevision: &edited.Revision}); err != nil {
+		t.Fatal(err)
+	}
+	await(t, p, changed, "none", func(s *delivery.Snapshot) bool {
+		c := s.Campaign("c")
+		return c.FinishBy.IsZero() && c.FinishRate.Zero() && c.Repaced == 0 && c.Burst == 3
+	})
+}
+
+// TestSpreadingWaitsForNobody: a campaign that an operator is about to change is left for the next time.
+func TestSpreadingWaitsForNobody(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	conn, p := connected(t, dsn), started(t, Options{DSN: dsn})
+	changed := p.Subscribe()
+	run(t, conn, `INSERT INTO pacer.campaigns (id, send_rate, finish_by) SELECT 'c' || n, 5, now() + interval '1 hour' FROM generate_series(1, 2) n`)
+	run(t, conn, `BEGIN`)
+	run(t, conn, `SELECT FROM pacer.campaigns WHERE id = 'c1' FOR UPDATE`)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	if err := p.SpreadCampaigns(ctx, map[string]int64{"c1": 1_000_000, "c2": 1_000_000}); err != nil {
+		t.Fatal(err)
+	}
+	run(t, conn, `COMMIT`)
+	s := await(t, p, changed, "the other", func(s *delivery.Snapshot) bool { return s.Campaign("c2") != nil && !s.Campaign("c2").FinishRate.Zero() })
+	if !s.Campaign("c1").FinishRate.Zero() {
+		t.Error("the row was not left out")
+	}
+}
+
+// TestMemorySpreads: as the database does.
+func TestMemorySpreads(t *testing.T) {
+	m := NewMemory()
+	m.PutCampaign(delivery.Campaign{ID: "c", Rate: delivery.PerSecond(5), FinishBy: time.Now().Add(time.Hour)})
+	before := m.Snapshot().Campaign("c")
+	for _, n := range []int64{3600, 7200} {
+		if err := m.SpreadCampaigns(t.Context(), map[string]int64{"c": n * 1_000_000, "gone": 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	after := m.Snapshot().Campaign("c")
+	if after.FinishRate != delivery.PerSecond(2) || after.Revision <= before.Revision || after.Revision-after.Repaced != before.Revision {
+		t.Errorf("%+v", after)
+	}
+	m.SetRate("c", delivery.PerSecond(7))
+	if c := m.Snapshot().Campaign("c"); c.Revision-c.Repaced <= before.Revision {
+		t.Errorf("a change of the rate does not show: %+v", c)
+	}
+}

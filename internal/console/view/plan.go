@@ -1,0 +1,67 @@
+package view
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/notation"
+	"github.com/pacer/pacer/internal/progress"
+)
+
+// WhatIf is what a plan assumes instead of what is set.
+type WhatIf struct {
+	Rate     string   `query:"rate" maxLength:"64" example:"150/m" doc:"plan with this send_rate"`
+	FinishBy string   `query:"finish_by" maxLength:"64" example:"18:00" doc:"plan with this finish_by"`
+	Pause    []string `query:"pause,explode" maxItems:"64" nullable:"false" doc:"plan as if these other campaigns were paused"`
+}
+
+// Plan plans a campaign of the state.
+func (s *State) Plan(id string, what WhatIf) (*progress.Plan, error) {
+	e, shown := s.known, s.Campaign(id)
+	for _, one := range append([]string{id}, what.Pause...) {
+		if s.Campaign(one) == nil {
+			return nil, Fault(catalog.ErrNotFound, "there is no campaign %s", notation.Shorten(one))
+		}
+	}
+	if e.fleet == nil {
+		return nil, Fault(catalog.ErrUnreachable, "how many jobs are left is not known: Redis does not answer")
+	}
+	c := *e.snapshot.Campaigns[id]
+	if what.Rate != "" {
+		micros, per, err := notation.ParseRate(what.Rate)
+		if err == nil {
+			c.Rate, err = delivery.NewRate(micros, per)
+		}
+		if err != nil {
+			return nil, Fault(catalog.ErrInvalid, "rate: %s", err)
+		}
+	}
+	if what.FinishBy != "" {
+		at, err := parseTimeIn(shown.TimeZone, what.FinishBy)
+		if err != nil {
+			return nil, Fault(catalog.ErrInvalid, "finish_by: %s", err)
+		}
+		if c.FinishBy = at; !at.After(e.now) {
+			return nil, Fault(catalog.ErrInvalid, "finish_by: %s is not ahead; give a later time", notation.Shorten(what.FinishBy))
+		}
+	}
+	all := maps.Clone(e.snapshot.Campaigns)
+	all[id] = &c
+	for _, other := range what.Pause {
+		paused := *all[other]
+		paused.Status = delivery.StatusPaused
+		all[other] = &paused
+	}
+	return progress.NewPlan(e.now, id, all, e.left, slices.Concat(slices.Collect(maps.Values(e.windows))...)), nil
+}
+
+// left returns how many jobs of a campaign are left, and their mean weight.
+func (e *evidence) left(c *delivery.Campaign) (jobs, weight float64) {
+	board, left := e.fleet.Of(c), int64(0)
+	if r, ok := e.records[c.ID]; ok && c.ExpectedTotal > 0 {
+		left = c.ExpectedTotal - r.progress.Settled()
+	}
+	return float64(max(board.Waiting, left)), max(1, board.Weight)
+}

@@ -1,0 +1,213 @@
+package progress
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/retry"
+)
+
+// finishMargin is how long before its FinishBy a campaign is to be done: a tenth of the time, but not more than this.
+const finishMargin = 30 * time.Second
+
+// goal is when a campaign is to be done. It does not move while time passes.
+type goal struct{ by, at time.Time }
+
+// goalOf returns the goal of a campaign: the one before if that is ahead.
+func goalOf(by, now time.Time, before goal) goal {
+	if before.by.Equal(by) && before.at.After(now) {
+		return before
+	}
+	return goal{by, by.Add(-min(finishMargin, by.Sub(now)/10))}
+}
+
+// keeps reports whether a campaign that will be done at this time keeps its rate. The time may differ from the goal by two thirds of the
+// margin or by a hundredth of the time left: counts are a second old, and a rate must not follow each of them.
+func (g goal) keeps(done, now time.Time) bool {
+	within := max(g.by.Sub(g.at)*2/3, g.at.Sub(now)/100)
+	return done.Sub(g.at) <= within && g.at.Sub(done) <= max(within, time.Second)
+}
+
+// finishes are the campaigns that are to be done by a time. They belong to the daemon that leads.
+type finishes struct {
+	log     *slog.Logger
+	store   Store
+	overdue series
+	goals   map[string]goal
+	said    map[string]string     // what is in the way of those that are late, as logged
+	rates   chan map[string]int64 // to be written
+	outage  retry.Outage          // of the writes
+}
+
+func newFinishes(store Store, log *slog.Logger, r prometheus.Registerer) finishes {
+	return finishes{log: log, store: store, said: map[string]string{}, rates: make(chan map[string]int64, 1), overdue: series{promauto.With(r).NewGaugeVec(prometheus.GaugeOpts{
+		Name: "pacer_campaign_overdue_seconds",
+		Help: "How long after its finish_by the campaign will have sent what is left, as fast as its limits allow; absent while it is in time.",
+	}, []string{"campaign"}), map[string]float64{}}}
+}
+
+// spread computes the rates that spread what is left of campaigns, and finds out which will be late at any rate.
+func (t *Tracker) spread(f *forecast, windows []delivery.WindowState, listed map[string]*delivery.Campaign, totals map[uint64]total) {
+	goals, rates := map[string]goal{}, map[string]int64{}
+	free, fast := map[string]*delivery.Campaign{}, maps.Clone(f.todo) // those that may be late, without their FinishBy
+	for id, c := range listed {
+		if c.FinishBy.IsZero() || c.Status != delivery.StatusActive || c.Invalid != "" || c.Ended(f.now) {
+			continue
+		}
+		left := t.todo(c, totals[delivery.CampaignHash(id)])
+		if left.jobs == 0 {
+			continue
+		}
+		if at, ok := f.done(c, left); !ok || at.After(c.FinishBy) {
+			free[id] = c.WithoutFinish()
+			delete(fast, c)
+			fast[free[id]] = left
+		}
+		if !f.now.Before(c.FinishBy) {
+			continue
+		}
+		goals[id] = goalOf(c.FinishBy, f.now, t.finishes.goals[id])
+		if done, ok := c.Finish(f.now, left.units(), delivery.Unbounded); ok && !c.FinishRate.Zero() && goals[id].keeps(done, f.now) {
+			continue
+		}
+		needed, _ := c.Needed(f.now, goals[id].at, left.units())
+		if rate, err := delivery.NewRate(delivery.Hourly(needed), time.Hour); err == nil && rate != c.FinishRate {
+			rates[id] = delivery.Hourly(needed)
+		}
+	}
+	if t.finishes.goals = goals; len(rates) > 0 {
+		select {
+		case t.finishes.rates <- rates:
+		default: // those before are being written; these are computed again
+		}
+	}
+	late := map[string]*Late{}
+	if len(free) > 0 {
+		f = newForecast(f.now, fast, windows)
+	}
+	for id, c := range free {
+		if l := f.late(c, fast[c], listed[id].FinishBy); l != nil {
+			late[id] = l
+		}
+	}
+	t.sayLate(f.now, late, listed)
+}
+
+// sayLate shows which campaigns will be late, and writes the log. One that a forecast finds a little late may be in time.
+func (t *Tracker) sayLate(now time.Time, late map[string]*Late, listed map[string]*delivery.Campaign) {
+	x, overdue := &t.finishes, map[string]float64{}
+	for id, l := range late {
+		by := listed[id].FinishBy
+		if t.Shows(id) {
+			overdue[id] = l.seconds()
+		}
+		if l.seconds() > max(2, by.Sub(now).Seconds()/50) && x.said[id] != l.Limit {
+			x.said[id] = l.Limit
+			x.log.Warn("the campaign will be late", "campaign", id, "why", "it "+l.String(), "finish_by", by.UTC().Format(time.RFC3339),
+				"remedy", "raise the limit, or set a later finish_by; pacer plan "+id+" shows what is enough")
+		}
+	}
+	for id := range x.said {
+		if late[id] == nil {
+			delete(x.said, id)
+			x.log.Info("the campaign is late no longer", "campaign", id)
+		}
+	}
+	x.overdue.set(overdue)
+}
+
+// write writes rates until ctx ends.
+func (x *finishes) write(ctx context.Context) {
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case rates := <-x.rates:
+			call, cancel := context.WithTimeout(ctx, saveTimeout)
+			err := x.store.SpreadCampaigns(call, rates)
+			if cancel(); err == nil {
+				x.outage.Worked()
+			} else if ctx.Err() == nil && x.outage.Failed() {
+				x.log.Warn("rates that spread campaigns until their finish_by cannot be written; trying again, the last ones stay", "error", err)
+			}
+		}
+	}
+}
+
+func (x *finishes) stepDown() {
+	x.goals = nil
+	clear(x.said)
+	x.overdue.set(nil)
+}
+
+// Late says by how much a campaign misses its FinishBy, and what is in the way.
+type Late struct {
+	Seconds *float64 `json:"seconds,omitempty" doc:"after finish_by; absent if what is set never lets it be done"`
+	Limit   string   `json:"limit" doc:"what is in the way: send_rate, ramp, active_hours, or a quota and its id"`
+}
+
+// String is the end of a sentence about a campaign.
+func (l *Late) String() string {
+	if l.Seconds == nil {
+		return "is never done: " + l.Limit + " is in the way"
+	}
+	return fmt.Sprintf("is done %s after its finish_by: %s is in the way", time.Duration(math.Ceil(*l.Seconds))*time.Second, l.Limit)
+}
+
+func (l *Late) seconds() float64 {
+	if l.Seconds == nil {
+		return math.Inf(1)
+	}
+	return *l.Seconds
+}
+
+// late returns by how much the campaign, which has no FinishBy in the forecast, misses one; nil: it does not.
+func (f *forecast) late(c *delivery.Campaign, left todo, by time.Time) *Late {
+	at, ok := f.done(c, left)
+	if ok && !at.After(by) {
+		return nil
+	}
+	l := &Late{Limit: f.inTheWay(c, left, by)}
+	if ok {
+		seconds := at.Sub(by).Seconds()
+		l.Seconds = &seconds
+	}
+	return l
+}
+
+// inTheWay returns which limit keeps the campaign from being done by a time: of its schedule, or else the slowest of its quotas.
+func (f *forecast) inTheWay(c *delivery.Campaign, left todo, by time.Time) string {
+	inTime := func(c *delivery.Campaign) bool {
+		at, ok := c.Finish(f.now, left.units(), delivery.Unbounded)
+		return ok && !at.After(by)
+	}
+	open, flat := *c, *c
+	open.Hours, flat.Ramp = nil, nil
+	switch {
+	case inTime(c):
+	case inTime(&open):
+		return "active_hours"
+	case inTime(&flat):
+		return "ramp"
+	default:
+		return "send_rate"
+	}
+	limit, last := "send_rate", time.Time{}
+	for _, q := range c.Quotas {
+		at, ok := f.doneUnder(c, left, []*delivery.Quota{q})
+		if !ok {
+			return "quota " + q.ID
+		}
+		if at.After(last) {
+			limit, last = "quota "+q.ID, at
+		}
+	}
+	return limit
+}

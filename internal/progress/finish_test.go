@@ -1,0 +1,304 @@
+package progress
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"math"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+func (s *shelf) SpreadCampaigns(_ context.Context, rates map[string]int64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.away != nil {
+		return s.away
+	}
+	if s.spread == nil {
+		s.spread = map[string]int64{}
+	}
+	maps.Copy(s.spread, rates)
+	s.writes++
+	return nil
+}
+
+// course is one campaign whose jobs go at the rate in force, as a daemon would send them.
+type course struct {
+	*member
+	log      *bytes.Buffer
+	store    *shelf
+	campaign *delivery.Campaign
+	left     float64
+	sent     []float64 // in each second
+	doneAt   time.Time
+	lag      time.Duration // how old counts are
+	counts   []float64
+}
+
+func newCourse(c *delivery.Campaign, jobs float64, windows ...delivery.WindowState) *course {
+	x := &course{log: &bytes.Buffer{}, store: newShelf(), campaign: c, left: jobs}
+	d := &desk{windows: windows}
+	x.member = &member{New(Options{
+		Daemon: "a", Work: d, Exchange: echo{}, Store: x.store, Snapshot: func() *delivery.Snapshot { return catalogOf(x.campaign) },
+		Windows: func() []delivery.WindowState { return d.windows }, Gates: d.closed, Sink: anySink,
+		Logger: slog.New(slog.NewTextHandler(x.log, nil)), Registerer: prometheus.NewRegistry(),
+	}), d}
+	return x
+}
+
+// run lets the seconds pass: the leader counts, the catalog has the rate, and jobs go.
+func (x *course) run(ctx context.Context, seconds int) {
+	for range seconds {
+		x.counts = append(x.counts, x.left)
+		seen := x.counts[max(0, len(x.counts)-1-int(x.lag/time.Second))]
+		x.lanes.Lanes = nil
+		x.lane(1, 0, x.campaign.ID, int64(math.Ceil(seen)))
+		x.exchange(ctx)
+		select {
+		case rates := <-x.finishes.rates:
+			_ = x.store.SpreadCampaigns(ctx, rates)
+			if n := rates[x.campaign.ID]; n > 0 {
+				next := *x.campaign
+				next.FinishRate, _ = delivery.NewRate(n, time.Hour)
+				x.campaign = &next
+			}
+		default:
+		}
+		sent := 0.0
+		if x.campaign.Status == delivery.StatusActive && x.campaign.Active(time.Now()) {
+			rate, _, _ := x.campaign.RateAt(time.Now())
+			sent = min(x.left, rate.PerSecond())
+		}
+		time.Sleep(time.Second)
+		if x.left -= sent; x.left <= 0 && sent > 0 {
+			x.doneAt = time.Now()
+		}
+		x.sent = append(x.sent, sent)
+	}
+}
+
+// evenness returns by how much the minutes of a stretch differ from their mean at most, as a part of it.
+func (x *course) evenness(from, to int) (most float64) {
+	var minutes []float64
+	sum := 0.0
+	for at := from; at+60 <= to; at += 60 {
+		n := 0.0
+		for _, sent := range x.sent[at : at+60] {
+			n += sent
+		}
+		minutes, sum = append(minutes, n), sum+n
+	}
+	for _, n := range minutes {
+		most = max(most, math.Abs(n*float64(len(minutes))/sum-1))
+	}
+	return most
+}
+
+// TestDoneByATime: 36,000 jobs in half an hour are done within the last minute and at an even rate, however old the counts are; also after
+// a pause of five minutes, with twice the jobs, on a ramp and in hours.
+func TestDoneByATime(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(c *delivery.Campaign)
+		while  func(x *course, at int) // at each second
+		even   [2]int                  // seconds in which the rate is even to 2 %
+		lag    time.Duration
+	}{
+		"alone":      {even: [2]int{5, 1740}},
+		"old counts": {even: [2]int{5, 1740}, lag: 4 * time.Second},
+		"a pause": {while: func(x *course, at int) {
+			if at == 600 || at == 900 {
+				next := *x.campaign
+				next.Status = map[int]delivery.Status{600: delivery.StatusPaused, 900: delivery.StatusActive}[at]
+				x.campaign = &next
+			}
+		}, even: [2]int{905, 1740}},
+		"twice the jobs": {while: func(x *course, at int) {
+			if at == 900 {
+				x.left += 36_000
+			}
+		}, even: [2]int{905, 1740}},
+		"a ramp": {change: func(c *delivery.Campaign) {
+			c.Ramp = &delivery.Ramp{Start: 5_000_000, Add: 5_000_000, Per: time.Second, Every: 2 * time.Minute, Since: time.Now()}
+		}, even: [2]int{600, 1740}},
+		"hours": {change: func(c *delivery.Campaign) { // the bubble begins at midnight
+			c.Hours, _ = delivery.NewActiveHours([]delivery.HoursSpan{{From: 10, To: 20}, {From: 25, To: 60}}, time.UTC)
+		}, even: [2]int{1505, 1740}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := campaign("c", 100, 1)
+				begun := time.Now()
+				c.FinishBy = begun.Add(30 * time.Minute)
+				if tc.change != nil {
+					tc.change(c)
+				}
+				x := newCourse(c, 36_000)
+				x.lag = tc.lag
+				for at := range 1830 {
+					if tc.while != nil {
+						tc.while(x, at)
+					}
+					x.run(t.Context(), 1)
+				}
+				if early := c.FinishBy.Sub(x.doneAt); early < 0 || early > time.Minute {
+					t.Errorf("done %s before the time; %f are left", early, x.left)
+				}
+				if off := x.evenness(tc.even[0], tc.even[1]); off > 0.02 {
+					t.Errorf("the rate differs by %.1f %%", 100*off)
+				}
+				if x.store.writes > 30 {
+					t.Errorf("the rate was written %d times", x.store.writes)
+				}
+				if strings.Contains(x.log.String(), "late") {
+					t.Errorf("it was in time, and the log says\n%s", x.log)
+				}
+			})
+		})
+	}
+}
+
+// TestATrickleIsSpread: jobs that come all the time are done by the time as well, and the rest of a second goes before it.
+func TestATrickleIsSpread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := campaign("c", 100, 1)
+		c.FinishBy = time.Now().Add(15 * time.Second)
+		x := newCourse(c, 300)
+		x.run(t.Context(), 16)
+		if early := c.FinishBy.Sub(x.doneAt); early < 0 || early > 3*time.Second {
+			t.Errorf("done %s before the time; %f are left", early, x.left)
+		}
+		next := *x.campaign // some come after the time: the rate is that of the row
+		x.campaign, x.left = &next, 500
+		x.run(t.Context(), 5)
+		if x.left > 0 {
+			t.Errorf("%f are left after the time", x.left)
+		}
+	})
+}
+
+// TestLateIsSaid: once in the log and as a metric, with what is in the way; and when it is so no longer.
+func TestLateIsSaid(t *testing.T) {
+	provider := &delivery.Quota{ID: "provider", Windows: []delivery.Window{{Span: time.Minute, Limit: 300}}}
+	other := &delivery.Quota{ID: "other", Windows: []delivery.Window{{Span: time.Minute, Limit: 600}}}
+	for name, tc := range map[string]struct {
+		change func(c *delivery.Campaign)
+		limit  string
+		late   float64 // seconds
+	}{
+		"send_rate": {func(c *delivery.Campaign) { c.Rate = delivery.PerSecond(5) }, "send_rate", 3600},
+		"a quota":   {func(c *delivery.Campaign) { c.Quotas = []*delivery.Quota{other, provider} }, "quota provider", 3600},
+		"hours": {func(c *delivery.Campaign) {
+			c.Hours, _ = delivery.NewActiveHours([]delivery.HoursSpan{{From: 120, To: 180}}, time.UTC)
+		}, "active_hours", 3600 + 360},
+		"a ramp": {func(c *delivery.Campaign) {
+			c.Ramp = &delivery.Ramp{Start: 1_000_000, Add: 99_000_000, Per: time.Second, Every: 2 * time.Hour, Since: time.Now()}
+		}, "ramp", 3600 + 288},
+		"never": {func(c *delivery.Campaign) { c.Rate = delivery.Rate{} }, "send_rate", math.Inf(1)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := campaign("c", 100, 1)
+				c.FinishBy = time.Now().Add(time.Hour)
+				tc.change(c)
+				x := newCourse(c, 36_000)
+				x.run(t.Context(), 20)
+				if got := testutil.ToFloat64(x.finishes.overdue.WithLabelValues("c")); math.Abs(got-tc.late) > 130 && got != tc.late {
+					t.Errorf("%f s late, want %f", got, tc.late)
+				}
+				if n := strings.Count(x.log.String(), "will be late"); n != 1 || !strings.Contains(x.log.String(), tc.limit+" is in the way") {
+					t.Errorf("said %d times:\n%s", n, x.log)
+				}
+				next := *x.campaign
+				next.Rate, next.Hours, next.Ramp, next.Quotas = delivery.PerSecond(100), nil, nil, nil
+				x.campaign = &next
+				x.run(t.Context(), 5)
+				if testutil.CollectAndCount(x.finishes.overdue) != 0 || strings.Count(x.log.String(), "late no longer") != 1 {
+					t.Errorf("in time, and the log says\n%s", x.log)
+				}
+			})
+		})
+	}
+}
+
+// TestRatesAreWritten: by a daemon that runs; an outage is said once, and over when a rate is written. One that does not lead any more forgets.
+func TestRatesAreWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := campaign("c", 100, 1)
+		c.FinishBy = time.Now().Add(time.Hour)
+		x := newCourse(c, 0)
+		x.lane(1, 0, "c", 36_000)
+		x.store.fails(errors.New("away"))
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { _ = x.Run(ctx) })
+		time.Sleep(10*time.Second + time.Millisecond)
+		synctest.Wait()
+		if n := strings.Count(x.log.String(), "cannot be written"); n != 1 {
+			t.Errorf("said %d times:\n%s", n, x.log)
+		}
+		x.store.fails(nil)
+		time.Sleep(3 * time.Second)
+		stop()
+		running.Wait()
+		if rate, _ := delivery.NewRate(x.store.spread["c"], time.Hour); math.Abs(rate.PerSecond()/10-1) > 0.02 {
+			t.Errorf("%s was written", rate)
+		}
+		if x.finishes.stepDown(); len(x.finishes.goals) > 0 {
+			t.Error("goals of a daemon that does not lead")
+		}
+	})
+}
+
+// TestPlan: what is left, needed, left by quotas, and when it is done; also if another campaign were paused.
+func TestPlan(t *testing.T) {
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	provider := &delivery.Quota{ID: "provider", Windows: []delivery.Window{{Span: time.Minute, Limit: 600}}}
+	c, d := campaign("c", 100, 1, provider), campaign("d", 100, 1, provider)
+	left := func(*delivery.Campaign) (jobs, weight float64) { return 3600, 2 }
+	plan := func(change func(c, d *delivery.Campaign)) *Plan {
+		one, other := *c, *d
+		change(&one, &other)
+		return NewPlan(now, "c", map[string]*delivery.Campaign{"c": &one, "d": &other}, left, nil)
+	}
+	is := func(what string, got *time.Time, want time.Duration) {
+		t.Helper()
+		if got == nil || got.Sub(now.Add(want)).Abs() > time.Minute {
+			t.Errorf("%s: done at %v, want %s", what, got, want)
+		}
+	}
+	p := plan(func(_, _ *delivery.Campaign) {})
+	is("shared", p.DoneAt, 24*time.Minute)
+	if p.Jobs != 3600 || p.SendRate != 100 || p.Needed != nil || p.Late != nil || len(p.Quotas) != 1 || p.Quotas[0] != (Leaves{"provider", 5}) {
+		t.Errorf("%+v", p)
+	}
+	p = plan(func(_, d *delivery.Campaign) { d.Status = delivery.StatusPaused })
+	is("alone", p.DoneAt, 12*time.Minute)
+	if p.Quotas[0].PerSecond != 10 {
+		t.Errorf("%+v", p.Quotas)
+	}
+	p = plan(func(c, _ *delivery.Campaign) { c.FinishBy = now.Add(2 * time.Hour) })
+	is("in time", p.DoneAt, 2*time.Hour)
+	if p.Late != nil || p.Needed == nil || math.Abs(*p.Needed-7200.0/7170) > 0.001 {
+		t.Errorf("%+v", p)
+	}
+	p = plan(func(c, _ *delivery.Campaign) { c.FinishBy = now.Add(14 * time.Minute) })
+	is("late", p.DoneAt, 24*time.Minute)
+	if p.Late == nil || p.Late.Limit != "quota provider" || math.Abs(p.Late.seconds()-600) > 60 {
+		t.Errorf("%+v", p.Late)
+	}
+	p = plan(func(c, _ *delivery.Campaign) { c.FinishBy, c.Status = now.Add(time.Hour), delivery.StatusPaused })
+	if p.DoneAt != nil || p.Late != nil || p.Needed == nil || math.Abs(*p.Needed-7200.0/3570) > 0.001 {
+		t.Errorf("paused: %+v", p)
+	}
+}

@@ -1,0 +1,72 @@
+package progress
+
+import (
+	"math"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// Plan is how fast a campaign goes, and when it will be done.
+type Plan struct {
+	Jobs     int64      `json:"jobs" doc:"that are left: those that wait, and with expected_total those still to come"`
+	SendRate float64    `json:"send_rate" doc:"units per second, at most"`
+	FinishBy *time.Time `json:"finish_by,omitempty"`
+	Needed   *float64   `json:"rate_needed,omitempty" doc:"units per second that spread what is left until finish_by, at most send_rate; absent without one that is ahead"`
+	Quotas   []Leaves   `json:"quotas" doc:"those that bind the campaign"`
+	DoneAt   *time.Time `json:"done_at,omitempty" doc:"absent if it is not known"`
+	Late     *Late      `json:"late,omitempty" doc:"by how much it misses finish_by; absent if it does not"`
+}
+
+// Leaves is what a quota leaves to a campaign beside the others.
+type Leaves struct {
+	Quota     string  `json:"quota"`
+	PerSecond float64 `json:"per_second" doc:"units, over long"`
+}
+
+// NewPlan plans one of the campaigns. left returns how many jobs of each are left, and their mean weight.
+func NewPlan(now time.Time, id string, all map[string]*delivery.Campaign, left func(*delivery.Campaign) (jobs, weight float64), windows []delivery.WindowState) *Plan {
+	c, waiting := *all[id], map[*delivery.Campaign]todo{}
+	for _, other := range all {
+		if jobs, weight := left(other); jobs > 0 && other.ID != id {
+			waiting[other] = todo{jobs, weight}
+		}
+	}
+	jobs, weight := left(&c)
+	own, free := todo{jobs, weight}, c.WithoutFinish()
+	waiting[free] = own
+	f := newForecast(now, waiting, windows)
+	p := &Plan{Jobs: int64(jobs), SendRate: c.Rate.PerSecond(), Quotas: []Leaves{}}
+	at, ok := f.done(free, own)
+	if !c.FinishBy.IsZero() {
+		p.FinishBy = &c.FinishBy
+		if jobs > 0 && c.Status == delivery.StatusActive && c.Invalid == "" {
+			p.Late = f.late(free, own, c.FinishBy)
+		}
+	}
+	if now.Before(c.FinishBy) && jobs > 0 {
+		g := goalOf(c.FinishBy, now, goal{})
+		needed, _ := c.Needed(now, g.at, own.units())
+		if p.Needed = &needed; at.Before(g.at) {
+			at = g.at
+		}
+	}
+	if ok {
+		p.DoneAt = &at
+	}
+	for _, q := range c.Quotas {
+		if !binds(q) || len(q.Windows) == 0 {
+			continue
+		}
+		leaves := Leaves{q.ID, math.MaxFloat64}
+		for i, w := range q.Windows {
+			part := 1.0
+			if parts := f.parts[q][free]; parts != nil {
+				part = parts[i]
+			}
+			leaves.PerSecond = min(leaves.PerSecond, part*sustained(w))
+		}
+		p.Quotas = append(p.Quotas, leaves)
+	}
+	return p
+}
