@@ -15,25 +15,20 @@ import (
 	"github.com/pacer/pacer/internal/retry"
 )
 
-// finishMargin is how long before its FinishBy a campaign is to be done: a tenth of the time, but not more than this.
-const finishMargin = 30 * time.Second
+// A campaign is to be done finishMargin before its FinishBy, or a tenth of the time left, and not more than finishEarly.
+const (
+	finishMargin = 30 * time.Second
+	finishEarly  = 50 * time.Second
+)
 
-// goal is when a campaign is to be done. It does not move while time passes.
-type goal struct{ by, at time.Time }
+// goal returns when a campaign is to be done.
+func goal(by, now time.Time) time.Time { return by.Add(-min(finishMargin, by.Sub(now)/10)) }
 
-// goalOf returns the goal of a campaign: the one before if that is ahead.
-func goalOf(by, now time.Time, before goal) goal {
-	if before.by.Equal(by) && before.at.After(now) {
-		return before
-	}
-	return goal{by, by.Add(-min(finishMargin, by.Sub(now)/10))}
-}
-
-// keeps reports whether a campaign that will be done at this time keeps its rate. The time may differ from the goal by two thirds of the
-// margin or by a hundredth of the time left: counts are a second old, and a rate must not follow each of them.
-func (g goal) keeps(done, now time.Time) bool {
-	within := max(g.by.Sub(g.at)*2/3, g.at.Sub(now)/100)
-	return done.Sub(g.at) <= within && g.at.Sub(done) <= max(within, time.Second)
+// keeps reports whether a campaign that will be done at a time need not change its rate: counts are a second old, and a rate must not
+// follow each of them.
+func keeps(by, done, now time.Time) bool {
+	at, early := goal(by, now), by.Sub(done)
+	return early >= by.Sub(at)/3 && early <= finishEarly || done.Sub(at).Abs() <= by.Sub(now)/100
 }
 
 // finishes are the campaigns that are to be done by a time. They belong to the daemon that leads.
@@ -41,7 +36,6 @@ type finishes struct {
 	log     *slog.Logger
 	store   Store
 	overdue series
-	goals   map[string]goal
 	said    map[string]string     // what is in the way of those that are late, as logged
 	rates   chan map[string]int64 // to be written
 	outage  retry.Outage          // of the writes
@@ -56,8 +50,7 @@ func newFinishes(store Store, log *slog.Logger, r prometheus.Registerer) finishe
 
 // spread computes the rates that spread what is left of campaigns, and finds out which will be late at any rate.
 func (t *Tracker) spread(f *forecast, windows []delivery.WindowState, listed map[string]*delivery.Campaign, totals map[uint64]total) {
-	goals, rates := map[string]goal{}, map[string]int64{}
-	free, fast := map[string]*delivery.Campaign{}, maps.Clone(f.todo) // those that may be late, without their FinishBy
+	rates, free, fast := map[string]int64{}, map[string]*delivery.Campaign{}, maps.Clone(f.todo) // those that may be late, without their FinishBy
 	for id, c := range listed {
 		if c.FinishBy.IsZero() || c.Status != delivery.StatusActive || c.Invalid != "" || c.Ended(f.now) {
 			continue
@@ -74,16 +67,15 @@ func (t *Tracker) spread(f *forecast, windows []delivery.WindowState, listed map
 		if !f.now.Before(c.FinishBy) {
 			continue
 		}
-		goals[id] = goalOf(c.FinishBy, f.now, t.finishes.goals[id])
-		if done, ok := c.Finish(f.now, left.units(), delivery.Unbounded); ok && !c.FinishRate.Zero() && goals[id].keeps(done, f.now) {
+		if done, ok := c.Finish(f.now, left.units(), delivery.Unbounded); ok && !c.FinishRate.Zero() && keeps(c.FinishBy, done, f.now) {
 			continue
 		}
-		needed, _ := c.Needed(f.now, goals[id].at, left.units())
+		needed, _ := c.Needed(f.now, goal(c.FinishBy, f.now), left.units())
 		if rate, err := delivery.NewRate(delivery.Hourly(needed), time.Hour); err == nil && rate != c.FinishRate {
 			rates[id] = delivery.Hourly(needed)
 		}
 	}
-	if t.finishes.goals = goals; len(rates) > 0 {
+	if len(rates) > 0 {
 		select {
 		case t.finishes.rates <- rates:
 		default: // those before are being written; these are computed again
@@ -142,7 +134,6 @@ func (x *finishes) write(ctx context.Context) {
 }
 
 func (x *finishes) stepDown() {
-	x.goals = nil
 	clear(x.said)
 	x.overdue.set(nil)
 }

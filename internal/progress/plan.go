@@ -45,10 +45,10 @@ func NewPlan(now time.Time, id string, all map[string]*delivery.Campaign, left f
 		}
 	}
 	if now.Before(c.FinishBy) && jobs > 0 {
-		g := goalOf(c.FinishBy, now, goal{})
-		needed, _ := c.Needed(now, g.at, own.units())
-		if p.Needed = &needed; at.Before(g.at) {
-			at = g.at
+		by := goal(c.FinishBy, now)
+		needed, _ := c.Needed(now, by, own.units())
+		if p.Needed = &needed; at.Before(by) {
+			at = by
 		}
 	}
 	if ok {
