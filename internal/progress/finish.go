@@ -15,20 +15,23 @@ import (
 	"github.com/pacer/pacer/internal/retry"
 )
 
-// A campaign is to be done finishMargin before its FinishBy, or a tenth of the time left, and not more than finishEarly.
+// A campaign is to be done a tenth of the time left before its FinishBy, within these bounds, and not more than finishEarly before it.
 const (
-	finishMargin = 30 * time.Second
-	finishEarly  = 50 * time.Second
+	leastMargin = time.Second
+	mostMargin  = 30 * time.Second
+	finishEarly = 50 * time.Second
 )
 
 // goal returns when a campaign is to be done.
-func goal(by, now time.Time) time.Time { return by.Add(-min(finishMargin, by.Sub(now)/10)) }
+func goal(by, now time.Time) time.Time {
+	return by.Add(-min(max(by.Sub(now)/10, leastMargin), mostMargin))
+}
 
 // keeps reports whether a campaign that will be done at a time need not change its rate: counts are a second old, and a rate must not
 // follow each of them.
 func keeps(by, done, now time.Time) bool {
 	at, early := goal(by, now), by.Sub(done)
-	return early >= by.Sub(at)/3 && early <= finishEarly || done.Sub(at).Abs() <= by.Sub(now)/100
+	return early >= by.Sub(at)/2 && early <= finishEarly || done.Sub(at).Abs() <= by.Sub(now)/100
 }
 
 // finishes are the campaigns that are to be done by a time. They belong to the daemon that leads.
