@@ -99,7 +99,7 @@ func TestAHeldCampaignGivesNoJobUp(t *testing.T) {
 	})
 }
 
-// Any change of the campaign's row ends the hold at once; a step of its schedule does not.
+// Any change of the campaign's row by people ends the hold at once; a step of its schedule does not.
 func TestAChangeEndsTheHold(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(*delivery.Campaign)
@@ -107,7 +107,10 @@ func TestAChangeEndsTheHold(t *testing.T) {
 	}{
 		"a new revision": {func(*delivery.Campaign) {}, 2 * heldRefusals},
 		"another rate":   {func(c *delivery.Campaign) { c.Rate = delivery.PerSecond(150) }, 2 * heldRefusals},
-		"none":           {nil, heldRefusals},
+		"a rate of a daemon's that spreads what is left": {func(c *delivery.Campaign) {
+			c.FinishBy, c.FinishRate, c.Repaced = time.Now().Add(time.Hour), delivery.PerSecond(150), 1
+		}, heldRefusals},
+		"none": {nil, heldRefusals},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := campaign("c", 200)

@@ -128,6 +128,11 @@ func TestDoneByATime(t *testing.T) {
 				x.left += 36_000
 			}
 		}, even: [2]int{905, 1740}},
+		"fewer jobs": {while: func(x *course, at int) { // others have expired
+			if at == 900 {
+				x.left /= 2
+			}
+		}, even: [2]int{905, 1740}},
 		"a ramp": {change: func(c *delivery.Campaign) {
 			c.Ramp = &delivery.Ramp{Start: 5_000_000, Add: 5_000_000, Per: time.Second, Every: 2 * time.Minute, Since: time.Now()}
 		}, even: [2]int{600, 1740}},
