@@ -67,6 +67,8 @@ CREATE TABLE pacer.campaigns (
     ends_at         timestamptz,
     active_hours    jsonb,
     time_zone       text        NOT NULL DEFAULT 'UTC',
+    time_zone_missing text,
+    avoid_minutes   text,
     ramp            jsonb,
     ramp_since      timestamptz,
     overflow        text        NOT NULL DEFAULT 'lane',
@@ -95,7 +97,9 @@ COMMENT ON COLUMN pacer.campaigns.max_in_flight IS '0: unlimited';
 COMMENT ON COLUMN pacer.campaigns.starts_at IS 'nothing is sent before; null: at once';
 COMMENT ON COLUMN pacer.campaigns.ends_at IS 'jobs expire then; null: never';
 COMMENT ON COLUMN pacer.campaigns.active_hours IS 'when jobs are sent; null: always; such as [{"days": ["mon", "fri"], "from": "09:00", "to": "21:00"}]';
-COMMENT ON COLUMN pacer.campaigns.time_zone IS 'whose clocks active_hours mean';
+COMMENT ON COLUMN pacer.campaigns.time_zone IS 'whose clocks active_hours mean; recipient: those of the zone that each job names';
+COMMENT ON COLUMN pacer.campaigns.time_zone_missing IS 'with time_zone recipient, the zone of jobs that name none; hold: they wait; needed with active_hours';
+COMMENT ON COLUMN pacer.campaigns.avoid_minutes IS 'minutes of each hour, such as 0,15,30,45: nothing is sent from two minutes before to two minutes after; by the clocks of time_zone, or in UTC; null: none';
 COMMENT ON COLUMN pacer.campaigns.ramp IS 'how the rate grows up to send_rate; null: not; such as {"start": 10, "add": 5, "every": "1 minute"}, with "factor" instead of "add" to multiply; units per send_per';
 COMMENT ON COLUMN pacer.campaigns.ramp_since IS 'when the ramp began, unless starts_at is later; set by a trigger when the ramp is set or changed; now() begins anew';
 COMMENT ON COLUMN pacer.campaigns.overflow IS 'where jobs wait that do not fit in memory: lane, or block for where they were published';
@@ -152,7 +156,7 @@ COMMENT ON COLUMN pacer.quota_windows.quota_id IS 'of the quota';
 COMMENT ON COLUMN pacer.quota_windows.span IS 'length of the window';
 COMMENT ON COLUMN pacer.quota_windows.max_units IS 'its limit';
 COMMENT ON COLUMN pacer.quota_windows.algorithm IS 'sliding (a ring of buckets), fixed (begins anew) or log (exact, every grant is stored)';
-COMMENT ON COLUMN pacer.quota_windows.anchor IS 'where a fixed window begins; null: at its first use, otherwise with the minute, hour, day, week or month, in UTC or in a zone, as in day@Europe/Moscow';
+COMMENT ON COLUMN pacer.quota_windows.anchor IS 'where a fixed window begins; null: at its first use, otherwise with the minute, hour, day, week or month, in UTC or in a zone, as in day@Europe/Moscow; of a keyed quota also day@recipient, in the zone of each job';
 
 CREATE TABLE pacer.quota_keys (
     quota_id   text        NOT NULL REFERENCES pacer.quotas ON DELETE CASCADE,
@@ -568,7 +572,7 @@ BEGIN
     IF NEW.job_ttl IS NOT NULL THEN
         PERFORM pacer.check_span('campaigns', 'job_ttl', NEW.job_ttl);
     END IF;
-    IF NEW.time_zone <> 'UTC' AND (TG_OP = 'INSERT' OR NEW.time_zone IS DISTINCT FROM OLD.time_zone) THEN
+    IF NEW.time_zone NOT IN ('UTC', 'recipient') AND (TG_OP = 'INSERT' OR NEW.time_zone IS DISTINCT FROM OLD.time_zone) THEN
         BEGIN
             PERFORM now() AT TIME ZONE NEW.time_zone;
         EXCEPTION WHEN invalid_parameter_value THEN
@@ -694,13 +698,27 @@ BEGIN
 END $$;
 
 -- check_zone refuses abbreviations and rules of time zones: the server accepts them, daemons do not.
-CREATE FUNCTION pacer.check_zone(zone text) RETURNS void
+CREATE FUNCTION pacer.check_zone(field text, zone text, word text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    IF zone IS NULL OR zone !~ '^[A-Z]' OR NOT EXISTS (SELECT 1 FROM pg_timezone_names n WHERE n.name = zone) THEN
-        PERFORM pacer.refuse('campaigns', 'time_zone',
-            format('campaigns.time_zone %L is not the name of a time zone', left(zone, 64)),
-            'Use a name such as ''Europe/Moscow'' or ''UTC''.');
+    IF zone = word THEN
+        RETURN;
+    ELSIF zone IS NULL OR zone !~ '^[A-Z]' OR NOT EXISTS (SELECT 1 FROM pg_timezone_names n WHERE n.name = zone) THEN
+        PERFORM pacer.refuse('campaigns', field,
+            format('campaigns.%s %L is not the name of a time zone', field, left(zone, 64)),
+            format('Use a name such as ''Europe/Moscow'' or ''UTC'', or ''%s''.', word));
+    END IF;
+END $$;
+
+-- check_minutes refuses what are no minutes of the hour, and minutes that leave none to send in.
+CREATE FUNCTION pacer.check_minutes(minutes text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF minutes !~ '^[0-5]?[0-9]( *, *[0-5]?[0-9]){0,59}$' THEN
+        PERFORM pacer.refuse('campaigns', 'avoid_minutes', format('campaigns.avoid_minutes must not be %L', left(minutes, 64)),
+            'Use minutes of the hour, 0 to 59, such as 0,15,30,45; null for none.');
+    ELSIF (SELECT count(DISTINCT (m::integer + d + 60) % 60) FROM unnest(string_to_array(minutes, ',')) m, generate_series(-2, 1) d) = 60 THEN
+        PERFORM pacer.refuse('campaigns', 'avoid_minutes', 'campaigns.avoid_minutes leave no minute to send in', 'Avoid fewer.');
     END IF;
 END $$;
 
@@ -723,10 +741,21 @@ BEGIN
     IF NEW.active_hours IS DISTINCT FROM before.active_hours AND NEW.active_hours IS NOT NULL THEN
         PERFORM pacer.check_hours(NEW.active_hours);
     END IF;
-    IF NEW.active_hours IS NOT NULL
-        AND (before.active_hours IS NULL OR NEW.time_zone IS DISTINCT FROM before.time_zone)
+    NEW.avoid_minutes := nullif(NEW.avoid_minutes, '');
+    IF NEW.avoid_minutes IS DISTINCT FROM before.avoid_minutes AND NEW.avoid_minutes IS NOT NULL THEN
+        PERFORM pacer.check_minutes(NEW.avoid_minutes);
+    END IF;
+    IF coalesce(NEW.active_hours::text, NEW.avoid_minutes) IS NOT NULL
+        AND (coalesce(before.active_hours::text, before.avoid_minutes) IS NULL OR NEW.time_zone IS DISTINCT FROM before.time_zone)
         AND NOT EXISTS (SELECT 1 FROM pacer.campaigns c WHERE c.time_zone = NEW.time_zone AND c.active_hours IS NOT NULL) THEN
-        PERFORM pacer.check_zone(NEW.time_zone);
+        PERFORM pacer.check_zone('time_zone', NEW.time_zone, 'recipient');
+    END IF;
+    IF NEW.time_zone_missing IS DISTINCT FROM before.time_zone_missing AND NEW.time_zone_missing IS NOT NULL THEN
+        PERFORM pacer.check_zone('time_zone_missing', NEW.time_zone_missing, 'hold');
+    END IF;
+    IF NEW.time_zone = 'recipient' AND NEW.active_hours IS NOT NULL AND NEW.time_zone_missing IS NULL THEN
+        PERFORM pacer.refuse('campaigns', 'time_zone_missing', 'campaigns.time_zone_missing is needed: the active hours are those of recipients',
+            'Use the zone of most of them, such as ''Europe/Moscow'', for jobs that name none, or ''hold'': they wait.');
     END IF;
     IF NEW.ramp IS NULL THEN
         NEW.ramp_since := NULL;
@@ -923,7 +952,12 @@ BEGIN
             RETURN NEW;
         END IF;
     END IF;
-    IF zone !~ '^[A-Z]' OR NOT EXISTS (SELECT 1 FROM pg_timezone_names n WHERE n.name = zone) THEN
+    IF zone = 'recipient' THEN
+        IF NOT EXISTS (SELECT FROM pacer.quotas q WHERE q.id = NEW.quota_id AND q.per IS NOT NULL) THEN
+            PERFORM pacer.refuse('quota_windows', 'anchor', format('quota_windows.anchor must not be %L: the quota is not keyed', NEW.anchor),
+                'Name a zone, as in ''day@Europe/Moscow'', or use a quota with per.');
+        END IF;
+    ELSIF zone !~ '^[A-Z]' OR NOT EXISTS (SELECT 1 FROM pg_timezone_names n WHERE n.name = zone) THEN
         PERFORM pacer.refuse('quota_windows', 'anchor',
             format('quota_windows.anchor names an unknown time zone, %L', left(zone, 64)),
             'Use a name such as ''Europe/Moscow'' or ''UTC''.');

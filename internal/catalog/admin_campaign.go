@@ -34,6 +34,8 @@ type CampaignRow struct {
 	EndsAt         *time.Time        `json:"ends_at,omitempty"`
 	ActiveHours    json.RawMessage   `json:"active_hours,omitempty"`
 	TimeZone       string            `json:"time_zone"`
+	ZoneMissing    string            `json:"time_zone_missing,omitempty"`
+	AvoidMinutes   string            `json:"avoid_minutes,omitempty"`
 	Ramp           json.RawMessage   `json:"ramp,omitempty"`
 	RampSince      *time.Time        `json:"ramp_since,omitempty"`
 	Overflow       delivery.Overflow `json:"overflow"`
@@ -103,7 +105,7 @@ func (r CampaignRow) Campaign() *delivery.Campaign {
 			PriorityWeight: r.PriorityWeight, MaxInFlight: int(r.MaxInFlight),
 		},
 		rate: r.SendRate, per: per.Microseconds(), startsAt: r.StartsAt, endsAt: r.EndsAt, rampSince: r.RampSince, pausedUntil: r.PausedUntil, finishBy: r.FinishBy,
-		hours: text(r.ActiveHours), ramp: text(r.Ramp), zone: r.TimeZone,
+		hours: text(r.ActiveHours), ramp: text(r.Ramp), zone: r.TimeZone, zoneMissing: r.ZoneMissing, avoid: r.AvoidMinutes,
 	}
 	entry := record.entry(newInterner())
 	newState().build(r.ID, entry)
@@ -121,7 +123,9 @@ type CampaignChange struct {
 	PriorityWeight *int64    `json:"priority_weight,omitempty" minimum:"1" maximum:"1000000"`
 	Burst          *int64    `json:"burst,omitempty" minimum:"0" maximum:"1000000"`
 	MaxInFlight    *int64    `json:"max_in_flight,omitempty" minimum:"0" maximum:"2147483647" doc:"per daemon; 0 for no limit"`
-	TimeZone       *string   `json:"time_zone,omitempty" maxLength:"64" example:"Europe/Moscow"`
+	TimeZone       *string   `json:"time_zone,omitempty" maxLength:"64" example:"Europe/Moscow" doc:"of the active hours; recipient for that of each job"`
+	ZoneMissing    *string   `json:"time_zone_missing,omitempty" maxLength:"64" example:"Europe/Moscow" doc:"with time_zone recipient: the zone of jobs that name none, or hold: they wait"`
+	AvoidMinutes   *string   `json:"avoid_minutes,omitempty" maxLength:"256" example:"0,15,30,45" doc:"minutes of each hour; nothing is sent from two minutes before to two minutes after"`
 	ExpectedTotal  *int64    `json:"expected_total,omitempty" minimum:"0" doc:"0 for unknown"`
 	Note           *string   `json:"note,omitempty" maxLength:"500" example:"ask Anna before raising it" doc:"one line for people"`
 
@@ -187,16 +191,16 @@ func IsLine(text string) bool {
 // validateSchedule checks what does not depend on the rest of the row; the database checks the rest.
 func (c CampaignChange) validateSchedule() error {
 	zone := "UTC"
-	if c.TimeZone != nil {
+	if c.TimeZone != nil && *c.TimeZone != delivery.ZoneRecipient {
 		zone = *c.TimeZone
 	}
-	if _, err := notation.Zone(zone); err != nil {
-		return err
-	}
-	if c.ActiveHours != nil && len(*c.ActiveHours) > 0 {
-		if _, err := notation.DecodeHours(string(*c.ActiveHours), zone); err != nil {
-			return err
+	if missing := orZero(c.ZoneMissing); missing != "" && missing != delivery.ZoneHold {
+		if _, err := notation.Zone(missing); err != nil {
+			return fmt.Errorf("time_zone_missing %q must be the name of a time zone such as Europe/Moscow, or hold", notation.Shorten(missing))
 		}
+	}
+	if _, err := notation.DecodeHours(string(orZero(c.ActiveHours)), zone, orZero(c.AvoidMinutes)); err != nil {
+		return err
 	}
 	if c.Ramp == nil || len(*c.Ramp) == 0 {
 		return nil
@@ -274,6 +278,8 @@ func (c CampaignChange) assignment(id string) *assignment {
 	setIf(a, "max_in_flight", c.MaxInFlight, asIs)
 	setIf(a, "overflow", c.Overflow, asIs)
 	setIf(a, "time_zone", c.TimeZone, asIs)
+	setIf(a, "time_zone_missing", c.ZoneMissing, nullable)
+	setIf(a, "avoid_minutes", c.AvoidMinutes, nullable)
 	return a
 }
 
@@ -303,7 +309,7 @@ func queryCampaigns(ctx context.Context, q querier, clause string, args ...any) 
 	rows, err := q.Query(ctx, `
 SELECT c.id, trim_scale(c.send_rate)::text, (extract(epoch FROM c.send_per) * 1000000)::bigint, c.burst, c.status, c.paused_until,
        coalesce(c.sink, ''), c.priority_weight, c.max_in_flight, c.starts_at, c.ends_at,
-       c.active_hours::text, c.time_zone, c.ramp::text, c.ramp_since, c.overflow,
+       c.active_hours::text, c.time_zone, coalesce(c.time_zone_missing, ''), coalesce(c.avoid_minutes, ''), c.ramp::text, c.ramp_since, c.overflow,
        (extract(epoch FROM c.job_ttl) * 1000000)::bigint, c.expected_total, c.note,
        ARRAY(SELECT l.quota_id FROM pacer.campaign_quotas l WHERE l.campaign_id = c.id ORDER BY l.quota_id COLLATE "C"),
        coalesce(c.set_revision, c.revision), c.updated_at, c.finish_by,
@@ -319,7 +325,7 @@ FROM pacer.campaigns c LEFT JOIN pacer.campaign_progress g ON g.campaign_id = c.
 		var ttl *int64
 		var hours, ramp *string
 		err := row.Scan(&c.ID, &c.SendRate, &per, &c.Burst, &c.Status, &c.PausedUntil, &c.Sink, &c.PriorityWeight, &c.MaxInFlight,
-			&c.StartsAt, &c.EndsAt, &hours, &c.TimeZone, &ramp, &c.RampSince, &c.Overflow, &ttl, &c.ExpectedTotal, &c.Note, &c.Quotas,
+			&c.StartsAt, &c.EndsAt, &hours, &c.TimeZone, &c.ZoneMissing, &c.AvoidMinutes, &ramp, &c.RampSince, &c.Overflow, &ttl, &c.ExpectedTotal, &c.Note, &c.Quotas,
 			&c.Revision, &c.UpdatedAt, &c.FinishBy, &c.Progress.Delivered, &c.Progress.Dead, &c.Progress.Expired,
 			&c.Progress.Cancelled, &c.Progress.Rejected, &c.Progress.Capped, &c.Progress.Backlog, &c.Progress.DoneAt, &c.Progress.UpdatedAt)
 		c.Progress.complete(time.Now(), c.ExpectedTotal)

@@ -119,7 +119,7 @@ func (c QuotaChange) validate(id string) error {
 		if c.Spend != nil {
 			q.Spend = *c.Spend
 		}
-		if err := model.CheckQuota(&q); err != nil {
+		if err := model.CheckQuota(&q); err != nil && (c.Per != nil || !errors.Is(err, model.ErrRecipient)) { // the database has per
 			return invalid("%s", err)
 		}
 	}

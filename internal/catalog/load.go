@@ -32,6 +32,7 @@ SELECT c.id, c.revision, trim_scale(c.send_rate)::text,
        coalesce(c.expected_total, 0), c.active_hours::text, c.time_zone, c.ramp::text,
        CASE WHEN isfinite(c.ramp_since) THEN c.ramp_since END, CASE WHEN isfinite(c.paused_until) THEN c.paused_until END,
        ARRAY(SELECT l.quota_id FROM pacer.campaign_quotas l WHERE l.campaign_id = c.id ORDER BY l.quota_id COLLATE "C"),
+       coalesce(c.time_zone_missing, ''), coalesce(c.avoid_minutes, ''),
        CASE WHEN isfinite(c.finish_by) THEN c.finish_by END, coalesce(c.finish_rate, 0), c.revision - coalesce(c.set_revision, c.revision)
 FROM pacer.campaigns c WHERE c.revision > $1`
 

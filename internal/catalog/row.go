@@ -21,7 +21,8 @@ import (
 type campaignRecord struct {
 	delivery.Campaign // what needs no conversion
 
-	rate, zone                  string
+	rate                        string
+	zone, zoneMissing, avoid    string
 	per, ttl                    int64 // microseconds
 	startsAt, endsAt, rampSince *time.Time
 	pausedUntil, finishBy       *time.Time
@@ -48,8 +49,23 @@ func (r *campaignRecord) entry(known *interner) *campaignEntry {
 
 // schedule sets the campaign's hours and ramp. The error says in one line why they are invalid.
 func (r *campaignRecord) schedule(c *delivery.Campaign, known *interner) (err error) {
-	if r.hours != nil {
-		if c.Hours, err = known.hours(*r.hours, r.zone); err != nil {
+	zone, hours := r.zone, orZero(r.hours)
+	if r.zone == delivery.ZoneRecipient {
+		if zone = "UTC"; r.zoneMissing != "" && r.zoneMissing != delivery.ZoneHold {
+			zone = r.zoneMissing
+		}
+		if hours != "" {
+			if c.Local, err = known.hours(hours, zone, ""); err != nil {
+				return err
+			}
+			hours = "" // minutes to avoid are those of the receiving service
+		}
+	}
+	if r.zoneMissing != delivery.ZoneHold || r.zone != delivery.ZoneRecipient {
+		c.Zone, _ = notation.Zone(zone) // whose clocks mean nothing where it is none
+	}
+	if hours != "" || r.avoid != "" {
+		if c.Hours, err = known.hours(hours, zone, r.avoid); err != nil {
 			return err
 		}
 	}
@@ -70,7 +86,7 @@ type campaignReader struct {
 func (c *campaignReader) read(rows pgx.Rows, raw [][]byte) (*campaignEntry, error) {
 	r := &c.record
 	err := rows.Scan(nil, &r.Revision, nil, &r.per, &r.Burst, nil, nil, &r.PriorityWeight, &r.MaxInFlight, &r.startsAt, &r.endsAt,
-		nil, &r.ttl, &r.ExpectedTotal, nil, nil, nil, &r.rampSince, &r.pausedUntil, nil,
+		nil, &r.ttl, &r.ExpectedTotal, nil, nil, nil, &r.rampSince, &r.pausedUntil, nil, nil, nil,
 		&r.finishBy, &r.finishRate, &r.Repaced)
 	if err != nil {
 		return nil, err
@@ -85,6 +101,7 @@ func (c *campaignReader) read(rows pgx.Rows, raw [][]byte) (*campaignEntry, erro
 	r.ID, r.rate = string(raw[0]), string(raw[2])
 	r.Status, r.Sink, r.Overflow = delivery.Status(c.words.text(raw[5])), c.words.text(raw[6]), delivery.Overflow(c.words.text(raw[11]))
 	r.hours, r.zone, r.ramp = text(14), c.words.text(raw[15]), text(16)
+	r.zoneMissing, r.avoid = c.words.text(raw[20]), c.words.text(raw[21])
 	quotas, ok := c.words.lists[string(raw[19])]
 	if !ok {
 		field := rows.FieldDescriptions()[19]
@@ -118,12 +135,12 @@ func digestOf(raw [][]byte) uint64 {
 // interner are values that many rows have in common; each is kept once. They are those of one load.
 type interner struct {
 	texts    map[string]string
-	schedule map[[2]string]*delivery.ActiveHours
+	schedule map[[3]string]*delivery.ActiveHours
 	lists    map[string][]string
 }
 
 func newInterner() *interner {
-	return &interner{texts: map[string]string{}, schedule: map[[2]string]*delivery.ActiveHours{}, lists: map[string][]string{}}
+	return &interner{texts: map[string]string{}, schedule: map[[3]string]*delivery.ActiveHours{}, lists: map[string][]string{}}
 }
 
 // text returns the bytes as a string.
@@ -136,12 +153,12 @@ func (w *interner) text(b []byte) string {
 	return text
 }
 
-func (w *interner) hours(text, zone string) (*delivery.ActiveHours, error) {
-	key := [2]string{text, zone}
+func (w *interner) hours(text, zone, avoid string) (*delivery.ActiveHours, error) {
+	key := [3]string{text, zone, avoid}
 	if hours, ok := w.schedule[key]; ok {
 		return hours, nil
 	}
-	hours, err := notation.DecodeHours(text, zone)
+	hours, err := notation.DecodeHours(text, zone, avoid)
 	if err == nil {
 		w.schedule[key] = hours
 	}

@@ -20,6 +20,9 @@ func TestSchedulesAreChecked(t *testing.T) {
 		{TimeZone: new("Mars/Olympus")},
 		{TimeZone: new("Local")},
 		{TimeZone: new("")},
+		{ZoneMissing: new("Mars/Olympus")},
+		{AvoidMinutes: new("60")},
+		{AvoidMinutes: new("1,2,3,x")},
 		{Ramp: new(json.RawMessage(`{"start":1,"every":"1m"}`))},
 		{Ramp: new(json.RawMessage(`{"start":1,"add":1,"factor":2,"every":"1m"}`))},
 		{Ramp: new(json.RawMessage(`{"start":1,"add":1}`))},
@@ -180,5 +183,57 @@ func TestAdminSchedules(t *testing.T) {
 	row, err = a.SetCampaign(ctx, "c", CampaignChange{ActiveHours: &json.RawMessage{}, Ramp: &json.RawMessage{}})
 	if err != nil || row.ActiveHours != nil || row.Ramp != nil || row.RampSince != nil || row.TimeZone != "Europe/Moscow" {
 		t.Errorf("%+v, %v", row, err)
+	}
+}
+
+// TestRecipientsZones: the columns arrive as hours of each recipient and minutes of the receiving service.
+func TestRecipientsZones(t *testing.T) {
+	t.Parallel()
+	a, ctx := administered(t), t.Context()
+	hours, err := notation.ParseHours("10:00-20:00")
+	if err != nil {
+		t.Fatal(err)
+	}
+	change := CampaignChange{Rate: new("100"), ActiveHours: &hours, TimeZone: new(delivery.ZoneRecipient), AvoidMinutes: new("0,30")}
+	if _, err := a.CreateCampaign(ctx, "c", change); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "time_zone_missing is needed") {
+		t.Errorf("without time_zone_missing: %v", err)
+	}
+	change.ZoneMissing = new("Europe/Moscow")
+	row, err := a.CreateCampaign(ctx, "c", change)
+	if err != nil {
+		t.Fatal(err)
+	}
+	moscow := row.Campaign()
+	if moscow.Invalid != "" || moscow.Local == nil || moscow.Hours == nil || moscow.Zone.String() != "Europe/Moscow" || row.AvoidMinutes != "0,30" {
+		t.Fatalf("%+v, %+v", row, moscow)
+	}
+	noon := time.Date(2026, 11, 20, 12, 30, 0, 0, time.UTC)
+	if moscow.Active(noon) || !moscow.Active(noon.Add(5*time.Minute)) || !moscow.Active(noon.Add(10*time.Hour+5*time.Minute)) {
+		t.Error("the campaign itself is closed near the minutes to avoid, and at no other time")
+	}
+	if row, err = a.SetCampaign(ctx, "c", CampaignChange{ZoneMissing: new(delivery.ZoneHold), AvoidMinutes: new("")}); err != nil {
+		t.Fatal(err)
+	}
+	if hold := row.Campaign(); hold.Zone != nil || hold.Local == nil || hold.Hours != nil {
+		t.Errorf("%+v", hold)
+	}
+	if row, err = a.SetCampaign(ctx, "c", CampaignChange{TimeZone: new("Asia/Tokyo")}); err != nil {
+		t.Fatal(err)
+	}
+	if tokyo := row.Campaign(); tokyo.Local != nil || tokyo.Hours == nil || tokyo.Zone.String() != "Asia/Tokyo" {
+		t.Errorf("%+v", tokyo)
+	}
+	windows, err := ParseWindows("3/1d:fixed:day@recipient")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.SetQuota(ctx, "all", QuotaChange{Windows: &windows}); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "the quota is not keyed") {
+		t.Errorf("a quota of all: %v", err)
+	}
+	if _, err := a.SetQuota(ctx, "cap", QuotaChange{Per: new("to"), Windows: &windows}); err != nil {
+		t.Error(err)
+	}
+	if _, err := a.SetQuota(ctx, "cap", QuotaChange{Windows: &windows}); err != nil {
+		t.Errorf("a window of a keyed quota is changed: %v", err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/notation"
 	"github.com/pacer/pacer/internal/progress"
 )
@@ -19,15 +20,12 @@ func (c *cli) showCampaign(v *view.Campaign) error {
 		p.line("id\t%s", v.ID)
 		p.line("rate\t%s", v.Rate)
 		p.line("rate now\t%s/s", strconv.FormatFloat(v.Allowed, 'f', -1, 64))
-		ramp, status, hours, active := "-", v.Status, "always", "yes"
+		ramp, status, active := "-", v.Status, "yes"
 		if v.Ramp != "" {
 			ramp = v.Ramp + ", since " + instant(v.RampSince, time.RFC3339)
 		}
 		if v.PausedUntil != nil {
 			status += " until " + instant(v.PausedUntil, time.RFC3339)
-		}
-		if v.ActiveHours != "" {
-			hours = v.ActiveHours + " (" + v.TimeZone + ")"
 		}
 		p.line("ramp\t%s", ramp)
 		p.line("status\t%s", status)
@@ -45,7 +43,7 @@ func (c *cli) showCampaign(v *view.Campaign) error {
 		p.line("starts at\t%s", instant(v.StartsAt, time.RFC3339))
 		p.line("ends at\t%s", instant(v.EndsAt, time.RFC3339))
 		p.line("finish by\t%s", instant(v.FinishBy, time.RFC3339))
-		p.line("active hours\t%s", hours)
+		p.line("active hours\t%s", hoursOf(v))
 		p.line("active now\t%s", active)
 		p.line("next change\t%s", instant(v.NextChange, time.RFC3339))
 		if v.ExpectedTotal > 0 {
@@ -62,6 +60,21 @@ func (c *cli) showCampaign(v *view.Campaign) error {
 		showFailure(p, v.LastFailure)
 		p.line("updated at\t%s", instant(v.UpdatedAt, time.RFC3339))
 	})
+}
+
+// hoursOf returns when a campaign sends, by whose clocks.
+func hoursOf(v *view.Campaign) string {
+	hours, zone := "always", ""
+	if v.ActiveHours != "" {
+		hours, zone = v.ActiveHours, " ("+v.TimeZone+")"
+	}
+	if zone != "" && v.TimeZone == delivery.ZoneRecipient {
+		zone = " (clocks of each recipient; without a zone: " + cmp.Or(v.ZoneMissing, "UTC") + ")"
+	}
+	if v.AvoidMinutes != "" {
+		zone += ", without the minutes " + v.AvoidMinutes
+	}
+	return hours + zone
 }
 
 // showLanes prints the lanes of a campaign, and how many they are.

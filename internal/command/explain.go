@@ -7,6 +7,7 @@ import (
 
 	"github.com/pacer/pacer/internal/config"
 	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/hold"
 )
 
@@ -59,6 +60,9 @@ func (c *cli) explainCampaign(ctx context.Context, id string) error {
 			}
 			if v.Backlog != nil {
 				p.line("waiting\t%s", counted(*v.Backlog, "job"))
+			}
+			if v.TimeZone == delivery.ZoneRecipient && v.ActiveHours != "" {
+				p.line("active hours\t%s", hoursOf(v.Campaign))
 			}
 			showKeys(p, v.Keys)
 			showFailure(p, v.LastFailure)

@@ -60,7 +60,7 @@ func TestProblemsHaveTypes(t *testing.T) {
 func TestPut(t *testing.T) {
 	w := guarded()
 	h := serve(w)
-	const all = `"quotas":[],"priority_weight":1,"burst":0,"max_in_flight":0,"overflow":"lane","starts_at":"","ends_at":"","finish_by":"","active_hours":"","time_zone":"UTC","ramp":"","job_ttl":"","expected_total":0}`
+	const all = `"quotas":[],"priority_weight":1,"burst":0,"max_in_flight":0,"overflow":"lane","starts_at":"","ends_at":"","finish_by":"","active_hours":"","time_zone":"UTC","time_zone_missing":"","avoid_minutes":"","ramp":"","job_ttl":"","expected_total":0}`
 	for _, tt := range []struct {
 		path, body, match, none string
 		code                    int

@@ -39,8 +39,10 @@ type Campaign struct {
 	TTL            time.Duration // 0 = none; counted from the first read
 	StartsAt       time.Time
 	EndsAt         time.Time
-	Hours          *ActiveHours // nil: always
-	Ramp           *Ramp        // nil: none
+	Hours          *ActiveHours   // nil: always
+	Local          *ActiveHours   // further hours, by the clocks of the recipient of each job; see Opens
+	Zone           *time.Location // of jobs that name none; nil: not known
+	Ramp           *Ramp          // nil: none
 	ExpectedTotal  int64
 	FinishBy       time.Time // what is left is spread evenly until then; zero: it is not
 	FinishRate     Rate      // by which it is, at most Rate; zero: not computed yet
@@ -69,6 +71,12 @@ const (
 
 	UnitUnits = "units" // weights of jobs
 	UnitBytes = "bytes" // lengths of payloads; eventual quotas only
+)
+
+// Words of campaigns.time_zone and time_zone_missing.
+const (
+	ZoneRecipient = "recipient" // the zone of each job
+	ZoneHold      = "hold"      // jobs that name none wait
 )
 
 // Quota is a limit shared by any number of campaigns.

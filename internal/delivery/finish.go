@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"cmp"
 	"math"
 	"time"
 )
@@ -19,7 +20,20 @@ const (
 // Finish is when the campaign will have sent units more units from now on, limited to most units a second. It follows the steps of the
 // ramp, the active hours, the start and the end. It is false if the campaign does not send, ends before, or needs more than ten years. It
 // computes in floats, so it is for people and gauges only.
+//
+// Where hours are those of recipients, it supposes all to be in one zone, and then waits until the hours have begun everywhere.
 func (c *Campaign) Finish(now time.Time, units, most float64) (at time.Time, ok bool) {
+	if c.Local != nil {
+		one := *c
+		if one.Local, one.Hours = nil, c.Local.In(cmp.Or(c.Zone, time.UTC)); c.Hours != nil {
+			open, _ := c.Hours.Weekly()
+			units *= week.Seconds() / open.Seconds()
+		}
+		if at, ok = one.Finish(now, units, most); ok {
+			at = c.Local.lastOpening(at)
+		}
+		return at, ok && !c.Ended(at)
+	}
 	if c.Status != StatusActive || c.Invalid != "" || c.Rate.Zero() || most <= 0 && units > 0 {
 		return time.Time{}, false
 	}

@@ -3,6 +3,7 @@ package delivery
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sort"
 	"time"
 )
@@ -13,6 +14,8 @@ const (
 	secondsOfWeek = 60 * minutesOfWeek
 	// MaxHoursSpans is how many spans the active hours of a campaign may have.
 	MaxHoursSpans = 32
+	// avoidWithin is how many minutes before and after a minute of the hour that is avoided nothing is sent.
+	avoidWithin = 2
 )
 
 // HoursSpan is a stretch of the wall clock on some days of the week, in minutes since midnight: from From on, until
@@ -34,9 +37,10 @@ type ActiveHours struct {
 	edges []int16 // minutes of the week, from 1 on and in order, with which they close or open in turn
 }
 
-// NewActiveHours makes the union of the spans; nil, for always, if there are none.
-func NewActiveHours(spans []HoursSpan, zone *time.Location) (*ActiveHours, error) {
-	if len(spans) == 0 {
+// NewActiveHours makes the union of the spans, which is the whole week if there are none, without what is near the minutes of each hour to avoid.
+// nil, for always, if there are neither.
+func NewActiveHours(spans []HoursSpan, zone *time.Location, avoid ...int) (*ActiveHours, error) {
+	if len(spans)+len(avoid) == 0 {
 		return nil, nil
 	}
 	if len(spans) > MaxHoursSpans {
@@ -46,10 +50,26 @@ func NewActiveHours(spans []HoursSpan, zone *time.Location) (*ActiveHours, error
 		return nil, errors.New("active_hours need a time_zone, such as Europe/Moscow")
 	}
 	var week [minutesOfWeek]bool
+	if len(spans) == 0 {
+		spans = []HoursSpan{{}}
+	}
 	for _, s := range spans {
 		if err := s.mark(&week); err != nil {
 			return nil, err
 		}
+	}
+	for _, minute := range avoid {
+		if minute < 0 || minute > 59 {
+			return nil, fmt.Errorf("avoid_minutes: %d is not a minute of the hour; use 0 to 59", minute)
+		}
+		for m := minute - avoidWithin; m < minute+avoidWithin; m++ {
+			for hour := range minutesOfWeek / 60 {
+				week[(m+60*hour+minutesOfWeek)%minutesOfWeek] = false
+			}
+		}
+	}
+	if !slices.Contains(week[:], true) {
+		return nil, errors.New("avoid_minutes leave no minute to send in; avoid fewer")
 	}
 	h := &ActiveHours{zone: zone, first: week[0]}
 	for m := 1; m < minutesOfWeek; m++ {
@@ -83,6 +103,23 @@ func (s HoursSpan) mark(week *[minutesOfWeek]bool) error {
 		}
 	}
 	return nil
+}
+
+// In returns the same hours by the clocks of another zone.
+func (h *ActiveHours) In(zone *time.Location) *ActiveHours {
+	return &ActiveHours{zone: zone, first: h.first, edges: h.edges}
+}
+
+// lastOpening returns the first instant from at on by which the hours have been open, since at, in every zone of the world.
+func (h *ActiveHours) lastOpening(at time.Time) time.Time {
+	last := at
+	for offset := -12; offset <= 14; offset++ {
+		in := h.In(time.FixedZone("", offset*60*60))
+		if opens := in.NextChange(at); !in.Active(at) && opens.After(last) {
+			last = opens
+		}
+	}
+	return last
 }
 
 // Active reports whether now lies within the hours.

@@ -63,7 +63,7 @@ const (
 // which it is settled. It is made by the consumer and then owned by one component at a time: consumer, pacer queue, sink
 // call, requeue outbox. No component touches a job after passing it on.
 //
-// It takes at most 512 bytes, and there is room for one more string. Go's garbage collector marks larger objects one by one, and with tens of thousands of jobs
+// It takes at most 512 bytes, and there is room for one more pointer. Go's garbage collector marks larger objects one by one, and with tens of thousands of jobs
 // in memory that keeps the scheduler from the processor for longer than a slot may be late.
 type Job struct {
 	ID       string
@@ -71,9 +71,10 @@ type Job struct {
 	// Destination is the id of one of pacer.destinations that the record names, or the destination that a sink has found in the record
 	// (see DestinationAt). It is "" if the record names none and no sink has searched.
 	Destination string
-	Weight      int64     // units of rate and quota, at least 1
-	NotBefore   time.Time // zero: at once
-	ExpiresAt   time.Time // zero: never
+	Weight      int64          // units of rate and quota, at least 1
+	NotBefore   time.Time      // zero: at once. In Zone, where it was given as what the clocks show there.
+	Zone        *time.Location // of its recipient; nil: the record names none
+	ExpiresAt   time.Time      // zero: never
 	Payload     []byte
 	Meta
 	History
@@ -364,7 +365,9 @@ const (
 	ReasonStep      Reason = "step"       // between two steps of a request, or two polls
 	// ReasonDestination: the destination is closed, disabled or busy.
 	ReasonDestination Reason = "destination"
-	ReasonKey         Reason = "key" // the turn of its key is to come
+	ReasonKey         Reason = "key"          // the turn of its key is to come
+	ReasonHours       Reason = "hours"        // its recipient's clocks are outside the active hours
+	ReasonNoZone      Reason = "no_time_zone" // the active hours are its recipient's, and its zone is not known
 )
 
 // Reroute is where a job is to be written: a lane, a timer or the dead letters.

@@ -41,6 +41,8 @@ const (
 	HeaderKey         = "pacer-key-" // and the name of a key, for keyed quotas; 1 to MaxIDLength bytes
 	HeaderNotBefore   = "pacer-not-before"
 	HeaderExpiresAt   = "pacer-expires-at"
+	HeaderTimeZone    = "pacer-time-zone"        // of the recipient, such as Asia/Yekaterinburg
+	HeaderLocal       = "pacer-not-before-local" // HeaderNotBefore as the clocks of that zone show it, such as 2026-12-01T10:00
 	HeaderContentType = "content-type"
 	HeaderTraceParent = "traceparent"
 	HeaderTraceState  = "tracestate"

@@ -67,6 +67,33 @@ func (c *Campaign) ramped(now time.Time) (rate Rate, step int64, next time.Time)
 // status, which settle its jobs.
 func (c *Campaign) Active(now time.Time) bool { return !now.Before(c.StartsAt) && c.Hours.Active(now) }
 
+// noZone is how long a job whose zone is not known waits until it is looked at again.
+const noZone = time.Hour
+
+// ZoneOf returns the zone of the job's recipient; nil: not known.
+func (c *Campaign) ZoneOf(j *Job) *time.Location {
+	if j.Zone == nil {
+		return c.Zone
+	}
+	return j.Zone
+}
+
+// Opens returns the first instant from at on when the clocks of the job's recipient are within the active hours, if those are the recipient's.
+// While its zone is not known, that is when to look again.
+func (c *Campaign) Opens(j *Job, at time.Time) time.Time {
+	if c.Local == nil {
+		return at
+	}
+	zone := c.ZoneOf(j)
+	if zone == nil {
+		return at.Add(noZone)
+	}
+	if hours := c.Local.In(zone); !hours.Active(at) {
+		return hours.NextChange(at)
+	}
+	return at
+}
+
 // Ended reports whether the campaign's end has come.
 func (c *Campaign) Ended(now time.Time) bool { return !c.EndsAt.IsZero() && !now.Before(c.EndsAt) }
 

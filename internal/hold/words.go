@@ -169,7 +169,7 @@ func (a *Answer) Remedy() string {
 	case Start:
 		return "wait, or " + set + " --starts-at none"
 	case Hours:
-		return "wait, or " + set + " --active-hours none"
+		return "wait, or " + set + " --active-hours none --avoid-minutes none"
 	case Gate:
 		return a.gateRemedy()
 	case Store:

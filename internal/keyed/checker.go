@@ -94,7 +94,7 @@ func (c *Checker) checks(what string, campaign *delivery.Campaign, sink string, 
 		}
 		k := &check{
 			group: g, what: what, id: idOf(q.ID, value), quota: q, value: value, units: j.Weight, most: forever, turned: j.Turned,
-			spec: spec(q.WindowsOf(value), now), from: millis(q.Keys[value].HeldUntil),
+			spec: spec(q.WindowsOf(value), now, campaign.ZoneOf(j)), from: millis(q.Keys[value].HeldUntil),
 		}
 		switch {
 		case q.MaxWait == 0:
@@ -149,6 +149,9 @@ func (c *Checker) Reserve(ctx context.Context, jobs []*delivery.Job) {
 			continue
 		}
 		if j.Turned = j.From == delivery.FromTimer && j.Reason == string(delivery.ReasonKey); j.Turned {
+			continue
+		}
+		if campaign.Opens(j, now).After(now) { // its turn comes with its recipient's hours
 			continue
 		}
 		if g := c.checks("turn", campaign, sink, j, now); len(g.checks) > 0 && !c.failing(g) { // others must not wait for these

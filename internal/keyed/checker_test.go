@@ -363,3 +363,46 @@ func TestAStoreThatHangs(t *testing.T) {
 		}
 	}
 }
+
+// TestWindowsOfTheRecipientsDay: a calendar window begins at the midnight of each job's zone.
+func TestWindowsOfTheRecipientsDay(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 20, 20, 0, 0, 0, time.UTC)
+	windows := []delivery.Window{{Limit: 3, Span: 24 * time.Hour, Algorithm: delivery.AlgorithmFixed, Anchor: "day@recipient"}}
+	for name, want := range map[string]string{"": "2026-11-20T00:00:00Z", "Europe/Moscow": "2026-11-19T21:00:00Z", "Asia/Yekaterinburg": "2026-11-20T19:00:00Z"} {
+		var zone *time.Location
+		if name != "" {
+			var err error
+			if zone, err = time.LoadLocation(name); err != nil {
+				t.Fatal(err)
+			}
+		}
+		begin, err := time.Parse(time.RFC3339, want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := spec(windows, now, zone); got != fmt.Sprintf("3,86400040,%d,%d,", millis(begin), millis(begin.Add(24*time.Hour))) {
+			t.Errorf("%s: %s, want a day from %d", name, got, millis(begin))
+		}
+	}
+}
+
+// TestNoTurnOutsideTheRecipientsHours: a job that is not sent before the morning is not capped by what its key was sent this evening.
+func TestNoTurnOutsideTheRecipientsHours(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, delivery.Quota{Windows: []delivery.Window{window(1, time.Hour)}})
+	minute := 60*time.Now().UTC().Hour() + time.Now().UTC().Minute()
+	soon, err := delivery.NewActiveHours([]delivery.HoursSpan{{From: (minute + 120) % 1440, To: (minute + 180) % 1440}}, time.UTC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, now, later := job("a"), job("a"), job("a")
+	r.send(first)
+	r.Reserve(t.Context(), []*delivery.Job{now})
+	campaign := r.options.Snapshot().Campaign("c")
+	campaign.Local, campaign.Zone = soon, time.UTC
+	r.Reserve(t.Context(), []*delivery.Job{later})
+	if !now.Capped || later.Capped || later.Turned {
+		t.Errorf("by day capped %t; by night capped %t, with a turn %t", now.Capped, later.Capped, later.Turned)
+	}
+}

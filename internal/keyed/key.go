@@ -5,6 +5,7 @@ import (
 	"embed"
 	"encoding/binary"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -44,15 +45,19 @@ func (i id) key(prefix string, shard int) string {
 	return shards.Tag(prefix, shard) + "k:" + string(i[:])
 }
 
-// spec returns the windows as the script reads them, at a time.
-func spec(windows []delivery.Window, now time.Time) string {
+// spec returns the windows as the script reads them, at a time and for a recipient in a zone; nil: not known.
+func spec(windows []delivery.Window, now time.Time, zone *time.Location) string {
 	b := make([]byte, 0, 48)
 	for _, w := range windows {
 		span, begin, end := w.Span+Margin, int64(0), int64(0)
 		if w.Algorithm == delivery.AlgorithmFixed {
 			begin = -1
 		}
-		if a, err := model.ParseAnchor(w.Anchor); err == nil && w.Anchor != "" {
+		anchor := w.Anchor
+		if unit, ok := strings.CutSuffix(anchor, model.AtRecipient); ok && zone != nil {
+			anchor = unit + "@" + zone.String()
+		}
+		if a, err := model.ParseAnchor(anchor); err == nil && anchor != "" {
 			p := a.Period(now.UnixMicro())
 			begin, end = p[0]/1000-base, p[1]/1000-base
 		}

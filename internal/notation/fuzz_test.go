@@ -73,17 +73,19 @@ func checkWindows(t *testing.T, text string, short func(error)) {
 // schedule reads active hours and ramps, in words and as they are stored.
 func schedule(text string, short func(error)) {
 	if hours, err := ParseHours(text); err == nil {
-		_, err = DecodeHours(string(hours), "Europe/Moscow")
+		_, err = DecodeHours(string(hours), "Europe/Moscow", "")
 		short(err)
 	} else {
 		short(err)
 	}
-	hours, err := DecodeHours(text, "Europe/Moscow")
+	hours, err := DecodeHours(text, "Europe/Moscow", "")
 	if short(err); err == nil && hours != nil {
 		hours.Active(time.Unix(1_800_000_000, 0))
 		hours.NextChange(time.Unix(1_800_000_000, 0))
 	}
-	_, err = DecodeHours("", text)
+	_, err = DecodeHours("", text, "")
+	short(err)
+	_, err = DecodeHours("", "UTC", text)
 	short(err)
 	_, err = ParseRamp(text)
 	short(err)

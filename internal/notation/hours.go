@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -31,13 +30,19 @@ func dayNamed(name string) (index int, err error) {
 	return index, err
 }
 
-// DecodeHours reads campaigns.active_hours, which are of the zone.
-func DecodeHours(text, zone string) (*delivery.ActiveHours, error) {
+// DecodeHours reads campaigns.active_hours and avoid_minutes, which are of the zone; "" is none.
+func DecodeHours(text, zone, avoid string) (*delivery.ActiveHours, error) {
 	var raw []spanJSON
-	if err := decodeStrictly(text, &raw); err != nil {
-		return nil, fmt.Errorf(`active_hours must be such as [{"days": ["mon"], "from": "09:00", "to": "21:00"}]: %w`, err)
+	if text != "" {
+		if err := decodeStrictly(text, &raw); err != nil {
+			return nil, fmt.Errorf(`active_hours must be such as [{"days": ["mon"], "from": "09:00", "to": "21:00"}]: %w`, err)
+		}
 	}
 	location, err := Zone(zone)
+	if err != nil {
+		return nil, err
+	}
+	minutes, err := ParseMinutes(avoid)
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +64,22 @@ func DecodeHours(text, zone string) (*delivery.ActiveHours, error) {
 		}
 		spans = append(spans, s)
 	}
-	return delivery.NewActiveHours(spans, location)
+	return delivery.NewActiveHours(spans, location, minutes...)
+}
+
+// ParseMinutes reads campaigns.avoid_minutes, such as 0,15,30,45; none is nil.
+func ParseMinutes(text string) (minutes []int, err error) {
+	if text == "" || text == "none" {
+		return nil, nil
+	}
+	for part := range strings.SplitSeq(text, ",") {
+		m, err := strconv.ParseUint(strings.TrimSpace(part), 10, 8)
+		if err != nil || m > 59 || len(minutes) == 60 {
+			return nil, fmt.Errorf("avoid_minutes: %q must be up to 60 minutes of the hour, 0 to 59, such as 0,15,30,45", Shorten(text))
+		}
+		minutes = append(minutes, int(m))
+	}
+	return minutes, nil
 }
 
 // parseClock reads a time of the day, 00:00 to 24:00, in minutes.
@@ -71,21 +91,6 @@ func parseClock(text string) (int, error) {
 		return 0, fmt.Errorf("active_hours: %q is not a time of the day such as 09:00", Shorten(text))
 	}
 	return int(h*60 + m), nil
-}
-
-var zones sync.Map // name to *time.Location; as many as there are zones
-
-// Zone finds a time zone by its name.
-func Zone(name string) (*time.Location, error) {
-	if known, ok := zones.Load(name); ok {
-		return known.(*time.Location), nil
-	}
-	zone, err := time.LoadLocation(name)
-	if err != nil || name == "" || name == "Local" {
-		return nil, fmt.Errorf("time_zone %q is not the name of a time zone; use one such as Europe/Moscow or UTC", Shorten(name))
-	}
-	zones.Store(name, zone)
-	return zone, nil
 }
 
 // ParseHours turns "mon-fri 09:00-21:00; sat,sun 10:00-18:00" into what campaigns.active_hours holds; none is nil.

@@ -234,7 +234,7 @@ func TestHoursWords(t *testing.T) {
 			t.Errorf("%q: %s, %s, %v", tc.words, raw, FormatHours(raw), err)
 		}
 		if len(raw) > 0 {
-			if _, err := DecodeHours(string(raw), "Europe/Moscow"); err != nil {
+			if _, err := DecodeHours(string(raw), "Europe/Moscow", ""); err != nil {
 				t.Errorf("%q: %v", tc.words, err)
 			}
 		}

@@ -16,6 +16,7 @@ type effective struct {
 	campaign *delivery.Campaign // at the current rate and revision; used by queues and asks
 	sink     *sinkState         // nil while the campaign's sink is not configured
 	sinkless retry.Outage       // says so once
+	zoneless retry.Outage       // likewise, of jobs whose zone is not known
 	failing  retry.Outage       // its jobs fail, and none has been taken since
 	next     time.Time          // by the wall clock, when the schedule has to be looked at again; zero: never
 	index    int                // in the change heap, -1 when not there

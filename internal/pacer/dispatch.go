@@ -64,8 +64,13 @@ func (p *Pacer) dispatchNext(q *queue, at int64, now instant) bool {
 		p.takes.want(q)
 		return false
 	}
-	if q.remove(j); j.Expired(now.wall) {
-		p.carryOut(j, late(), now)
+	expired, closed := j.Expired(now.wall), q.campaign.Opens(j, now.wall).After(now.wall)
+	if q.remove(j); expired || closed {
+		if expired {
+			p.carryOut(j, late(), now)
+		} else {
+			p.replace(j, now)
+		}
 		p.makeCapacity(q, now)
 		p.returnUnused(q)
 		return false

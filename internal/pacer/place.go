@@ -72,6 +72,10 @@ func (p *Pacer) carryOut(j *delivery.Job, to placement, now instant) {
 	case settled:
 		j.Settle(to.outcome)
 	case moved:
+		if e := p.campaigns.byID[j.Campaign]; to.Reason == delivery.ReasonNoZone && e != nil && e.zoneless.Failed() {
+			p.opt.Logger.Warn("jobs of a campaign wait, since they name no time zone and its active hours are those of their recipients: publish them with "+
+				delivery.HeaderTimeZone+", or set time_zone_missing", "campaign", j.Campaign, "job", j.ID)
+		}
 		p.opt.Requeuer.Put(j, to.Reroute)
 	case delayed:
 		p.aside.push(j, now.in(to.Due.Sub(now.wall))+1) // not a moment before it is ready
@@ -177,11 +181,10 @@ func (p *placing) decide(j *delivery.Job, now instant) placement {
 	case s == held:
 		return overflow(j, c, now)
 	}
-	if ready := j.ReadyAt(); ready.After(now.wall) {
-		why := delivery.ReasonNotBefore
-		if j.Turned && ready.After(j.NotBefore) {
-			why = delivery.ReasonKey
-		}
+	if j.From == delivery.FromTimer && j.Reason == string(delivery.ReasonHours) {
+		j.Due = time.Time{} // by the hours as they were when it was put there
+	}
+	if ready, why := readyAt(j, c, now.wall); ready.After(now.wall) {
 		return p.wait(j, why, ready, now)
 	}
 	if p.opt.Missing != nil {
@@ -206,6 +209,24 @@ func (p *placing) decide(j *delivery.Job, now instant) placement {
 		q.behindUntil = now.in(knownAfter)
 	}
 	return overflow(j, c, now)
+}
+
+// readyAt returns when the job may be sent, and what it waits for until then.
+func readyAt(j *delivery.Job, c *delivery.Campaign, now time.Time) (at time.Time, why delivery.Reason) {
+	at = j.ReadyAt()
+	if at.Before(now) {
+		at = now
+	}
+	switch opens := c.Opens(j, at); {
+	case opens.Equal(at) && j.Turned && at.After(j.NotBefore):
+		return at, delivery.ReasonKey
+	case opens.Equal(at):
+		return at, delivery.ReasonNotBefore
+	case c.ZoneOf(j) == nil:
+		return opens, delivery.ReasonNoZone
+	default:
+		return opens, delivery.ReasonHours
+	}
 }
 
 const (

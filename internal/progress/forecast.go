@@ -128,6 +128,9 @@ func (f *forecast) doneUnder(c *delivery.Campaign, jobs todo, quotas []*delivery
 	if !ok {
 		return at, false
 	}
+	if c.Local != nil { // somewhere it is day
+		begin = f.now
+	}
 	units := jobs.units()
 	var windows []window
 	most, enough := delivery.Unbounded, true // what windows allow that are not observed, or whose counts are estimates

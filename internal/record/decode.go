@@ -280,9 +280,47 @@ func (d *Decoder) readPriority() {
 // readNotBefore reads a bounded time, so that no job circulates in the timers for years.
 func (d *Decoder) readNotBefore() {
 	d.job.NotBefore = d.time()
+	d.checkNotBefore()
+}
+
+func (d *Decoder) checkNotBefore() {
 	if most := d.limits.MaxNotBefore; most > 0 && d.job.NotBefore.Sub(d.job.FirstRead) > most {
 		d.invalid(fmt.Sprintf("%s is further ahead than max_not_before (%s)", d.value, notation.FormatSpan(most)))
 	}
+}
+
+func (d *Decoder) readZone() {
+	zone, err := notation.Zone(d.shared())
+	if err != nil {
+		d.invalid("must be the name of a time zone, such as Asia/Yekaterinburg or UTC")
+		return
+	}
+	d.job.Zone = zone
+}
+
+// readLocal reads what the clocks of the recipient show at the time before which the job must not be sent.
+func (d *Decoder) readLocal() {
+	shown, err := time.Parse("2006-01-02T15:04:05", string(d.value))
+	if err != nil {
+		shown, err = time.Parse("2006-01-02T15:04", string(d.value))
+	}
+	switch {
+	case err != nil:
+		d.invalid("must be a time without a zone, such as 2006-01-02T15:04")
+	case d.job.Zone == nil:
+		d.invalid("needs the zone of the recipient; give " + delivery.HeaderTimeZone + ", in an envelope time_zone")
+	case !d.job.NotBefore.IsZero():
+		d.invalid("excludes " + delivery.HeaderNotBefore + "; give one of them")
+	default:
+		d.job.NotBefore = notation.FirstShown(shown, d.job.Zone)
+		d.checkNotBefore()
+	}
+}
+
+// isLocal reports whether the time before which the job must not be sent is what the clocks of its zone show. It is stored as that, so that a change of
+// the zone's rules applies.
+func isLocal(j *delivery.Job) bool {
+	return j.Zone != nil && !j.NotBefore.IsZero() && j.NotBefore.Location() == j.Zone
 }
 
 func (d *Decoder) readExpiresAt() { d.job.ExpiresAt = d.time() }

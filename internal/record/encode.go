@@ -141,6 +141,9 @@ func Size(job *delivery.Job) int {
 	for _, h := range job.Headers {
 		n += len(h.Key) + len(h.Value) + 8
 	}
+	if job.Zone != nil {
+		n += 128
+	}
 	if job.State.Valid() {
 		n += 256 + len(job.State.Vars)
 	}

@@ -43,7 +43,21 @@ var fields = [...]field{
 	{header: delivery.HeaderPriority, key: "priority", read: (*Decoder).readPriority, write: func(e *Encoder) {
 		e.put([...]string{delivery.PriorityHigh: "high"}[e.job.Priority])
 	}},
-	{header: delivery.HeaderNotBefore, key: "not_before", read: (*Decoder).readNotBefore, write: func(e *Encoder) { e.time(e.job.NotBefore) }},
+	{header: delivery.HeaderTimeZone, key: "time_zone", read: (*Decoder).readZone, write: func(e *Encoder) {
+		if e.job.Zone != nil {
+			e.put(e.job.Zone.String())
+		}
+	}},
+	{header: delivery.HeaderNotBefore, key: "not_before", read: (*Decoder).readNotBefore, write: func(e *Encoder) {
+		if !isLocal(e.job) {
+			e.time(e.job.NotBefore)
+		}
+	}},
+	{header: delivery.HeaderLocal, key: "not_before_local", read: (*Decoder).readLocal, write: func(e *Encoder) {
+		if isLocal(e.job) {
+			e.memory = e.job.NotBefore.AppendFormat(e.memory, "2006-01-02T15:04:05.999999999")
+		}
+	}},
 	{header: delivery.HeaderExpiresAt, key: "expires_at", read: (*Decoder).readExpiresAt, write: func(e *Encoder) { e.time(e.job.ExpiresAt) }},
 	// The weight is read last: a job that is only too heavy is otherwise readable, and is written again from its fields.
 	{header: delivery.HeaderWeight, key: "weight", raw: true, read: (*Decoder).readWeight, write: func(e *Encoder) {

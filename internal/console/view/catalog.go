@@ -169,6 +169,7 @@ func (s *Sources) settingsOf(row catalog.CampaignRow, err error) (*Settings, err
 		ID: row.ID, Revision: row.Revision, Status: string(row.Status), Rate: row.Rate(), Sink: row.Sink, Quotas: append([]string{}, row.Quotas...),
 		PriorityWeight: row.PriorityWeight, Burst: row.Burst, MaxInFlight: row.MaxInFlight, Overflow: string(row.Overflow),
 		PausedUntil: Instant(row.PausedUntil), StartsAt: Instant(row.StartsAt), EndsAt: Instant(row.EndsAt), TimeZone: row.TimeZone, JobTTL: row.JobTTL,
+		ZoneMissing: row.ZoneMissing, AvoidMinutes: row.AvoidMinutes,
 		ExpectedTotal: orZero(row.ExpectedTotal), Note: row.Note, FinishBy: Instant(row.FinishBy), UpdatedAt: &row.UpdatedAt, Progress: &row.Progress,
 	}
 	if row.ActiveHours != nil {
@@ -186,6 +187,7 @@ func (c *Campaign) as(now *Settings) {
 	c.Revision, c.Status, c.Rate, c.PriorityWeight, c.Burst, c.Overflow = now.Revision, now.Status, now.Rate, now.PriorityWeight, now.Burst, now.Overflow
 	c.Quotas, c.MaxInFlight, c.ActiveHours, c.TimeZone, c.Ramp, c.ExpectedTotal = now.Quotas, int(now.MaxInFlight), now.ActiveHours, now.TimeZone, now.Ramp, now.ExpectedTotal
 	c.FinishBy = optionalInstant(now.FinishBy)
+	c.ZoneMissing, c.AvoidMinutes = now.ZoneMissing, now.AvoidMinutes
 	c.PausedUntil, c.StartsAt, c.EndsAt = optionalInstant(now.PausedUntil), optionalInstant(now.StartsAt), optionalInstant(now.EndsAt)
 	c.RampSince, c.JobTTL, c.UpdatedAt, c.SinkSet, c.Note, c.Progress = now.RampSince, now.JobTTL, now.UpdatedAt, now.Sink, now.Note, c.foreseen(now.Progress)
 }

@@ -37,6 +37,8 @@ type Settings struct {
 	EndsAt         string   `json:"ends_at"`
 	ActiveHours    string   `json:"active_hours"`
 	TimeZone       string   `json:"time_zone"`
+	ZoneMissing    string   `json:"time_zone_missing"`
+	AvoidMinutes   string   `json:"avoid_minutes"`
 	Ramp           string   `json:"ramp"`
 	JobTTL         string   `json:"job_ttl"`
 	ExpectedTotal  int64    `json:"expected_total"`
@@ -163,7 +165,9 @@ var EditForm = []Setting[Settings, Edit]{
 	numbers("max_in_flight", "Max in flight", "per daemon; 0 for no limit", func(s *Settings) int64 { return s.MaxInFlight }, func(e *Edit) **int64 { return &e.MaxInFlight }),
 	words("overflow", "Overflow", "lane or block", func(s *Settings) string { return s.Overflow }, func(e *Edit) **string { return &e.Overflow }),
 	words("active_hours", "Active hours", "mon-fri 09:00-21:00; sat 10:00-18:00; empty for always", func(s *Settings) string { return s.ActiveHours }, func(e *Edit) **string { return &e.ActiveHours }),
-	words("time_zone", "Time zone", "of the active hours, such as Europe/Moscow", func(s *Settings) string { return s.TimeZone }, func(e *Edit) **string { return &e.TimeZone }),
+	words("time_zone", "Time zone", "of the active hours, such as Europe/Moscow; recipient for that of each job", func(s *Settings) string { return s.TimeZone }, func(e *Edit) **string { return &e.TimeZone }),
+	words("time_zone_missing", "Time zone if missing", "of jobs that name none, with recipient: such as Europe/Moscow, or hold", func(s *Settings) string { return s.ZoneMissing }, func(e *Edit) **string { return &e.ZoneMissing }),
+	words("avoid_minutes", "Avoid minutes", "of each hour, 0,15,30,45; empty for none", func(s *Settings) string { return s.AvoidMinutes }, func(e *Edit) **string { return &e.AvoidMinutes }),
 	words("starts_at", "Starts at", "2026-11-30T09:00:00+03:00; empty for at once", func(s *Settings) string { return s.StartsAt }, func(e *Edit) **string { return &e.StartsAt }),
 	words("ends_at", "Ends at", "jobs expire then; empty for never", func(s *Settings) string { return s.EndsAt }, func(e *Edit) **string { return &e.EndsAt }),
 	words("finish_by", "Finish by", "18:00, 2026-12-01T18:00; the jobs are spread until then; empty for none", func(s *Settings) string { return s.FinishBy }, func(e *Edit) **string { return &e.FinishBy }),

@@ -110,6 +110,8 @@ type Campaign struct {
 	EndsAt         *time.Time                `json:"ends_at,omitempty"`
 	ActiveHours    string                    `json:"active_hours,omitempty"`
 	TimeZone       string                    `json:"time_zone,omitempty"`
+	ZoneMissing    string                    `json:"time_zone_missing,omitempty" doc:"of one campaign only"`
+	AvoidMinutes   string                    `json:"avoid_minutes,omitempty" doc:"of one campaign only"`
 	Ramp           string                    `json:"ramp,omitempty"`
 	RampSince      *time.Time                `json:"ramp_since,omitempty"`
 	JobTTL         string                    `json:"job_ttl,omitempty"`

@@ -2,10 +2,11 @@ package model
 
 import (
 	"fmt"
-	"sort"
 	"strings"
-	"sync"
 	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/notation"
 )
 
 // Period is the calendar around an instant: where its period begins, where it ends, and where the next one ends;
@@ -42,6 +43,9 @@ var nominal = map[string]time.Duration{
 	"minute": time.Minute, "hour": time.Hour, "day": 24 * time.Hour, "week": 7 * 24 * time.Hour, "month": 31 * 24 * time.Hour,
 }
 
+// AtRecipient ends the anchor of a window whose zone is that of each job's recipient. Where that is not known, it is UTC.
+const AtRecipient = "@" + delivery.ZoneRecipient
+
 // ParseAnchor reads "" (first use), or a unit and a time zone, such as month@Europe/Moscow; without a zone, UTC.
 func ParseAnchor(s string) (Anchor, error) {
 	if s == "" {
@@ -51,10 +55,10 @@ func ParseAnchor(s string) (Anchor, error) {
 	if nominal[unit] == 0 {
 		return Anchor{}, fmt.Errorf("anchor %q must be minute, hour, day, week or month, as in day@Europe/Moscow", s)
 	}
-	if name == "" {
+	if name == "" || name == delivery.ZoneRecipient {
 		name = "UTC"
 	}
-	zone, err := location(name)
+	zone, err := notation.Zone(name)
 	if err != nil {
 		return Anchor{}, fmt.Errorf("anchor %q: there is no time zone %q; use one such as Europe/Moscow", s, name)
 	}
@@ -128,47 +132,14 @@ func (a Anchor) step(date time.Time, n int) time.Time {
 
 // midnight is the first instant when the zone's calendar shows the date, or a later date if it leaves this one out: where clocks are put
 // forward at midnight, a day begins at one o'clock.
-func (a Anchor) midnight(date time.Time) time.Time {
-	from, to := date.Add(-maxOffset).In(a.zone), date.Add(maxOffset).In(a.zone)
-	before := date.Add(-offset(from)).In(a.zone)
-	change, changed := changeIn(from, to)
-	if !changed || before.Before(change) {
-		return before
-	}
-	if after := date.Add(-offset(change)).In(a.zone); after.After(change) {
-		return after
-	}
-	return change
-}
-
-// maxOffset is more than any zone's clocks have ever been ahead of UTC.
-const maxOffset = 26 * time.Hour
-
-func offset(t time.Time) time.Duration {
-	_, seconds := t.Zone()
-	return time.Duration(seconds) * time.Second
-}
-
-// changeIn is when the zone's clocks are changed after from and not after to, if they are; not more than once, as clocks
-// are not changed twice in some days. Time.ZoneBounds would not do: at the ends of leap years it names a change in the past.
-func changeIn(from, to time.Time) (at time.Time, changed bool) {
-	was := offset(from)
-	if offset(to) == was {
-		return at, false
-	}
-	begin := from.Truncate(time.Second)
-	seconds := sort.Search(int(to.Sub(begin)/time.Second), func(n int) bool {
-		return offset(begin.Add(time.Duration(n)*time.Second)) != was
-	})
-	return begin.Add(time.Duration(seconds) * time.Second), true
-}
+func (a Anchor) midnight(date time.Time) time.Time { return notation.FirstShown(date, a.zone) }
 
 // Minutes and hours begin whenever the clock shows a whole one, and where it is put forward over one. An hour that is
 // repeated is two hours.
 
 // whole is what the clock shows at t in whole minutes or hours; they are counted in the zone's own time.
 func (a Anchor) whole(t time.Time) (count int64, into time.Duration) {
-	shown, unit := t.UnixMicro()+offset(t).Microseconds(), nominal[a.unit].Microseconds()
+	shown, unit := t.UnixMicro()+notation.Offset(t).Microseconds(), nominal[a.unit].Microseconds()
 	into = time.Duration((shown%unit+unit)%unit) * time.Microsecond
 	return (shown - into.Microseconds()) / unit, into
 }
@@ -185,7 +156,7 @@ const nearby = 3 * time.Hour
 
 func (a Anchor) beginClock(t time.Time) time.Time {
 	_, into := a.whole(t)
-	change, changed := changeIn(t.Add(-nearby), t)
+	change, changed := notation.ClockChange(t.Add(-nearby), t)
 	switch begin := t.Add(-into); {
 	case !changed || !begin.Before(change):
 		return begin
@@ -197,7 +168,7 @@ func (a Anchor) beginClock(t time.Time) time.Time {
 
 func (a Anchor) nextClock(t time.Time) time.Time {
 	_, into := a.whole(t)
-	change, changed := changeIn(t, t.Add(nearby))
+	change, changed := notation.ClockChange(t, t.Add(nearby))
 	switch next := t.Add(nominal[a.unit] - into); {
 	case !changed || next.Before(change):
 		return next
@@ -205,18 +176,4 @@ func (a Anchor) nextClock(t time.Time) time.Time {
 		return change
 	}
 	return a.nextClock(change)
-}
-
-var zones sync.Map // name to *time.Location
-
-func location(name string) (*time.Location, error) {
-	if l, ok := zones.Load(name); ok {
-		return l.(*time.Location), nil
-	}
-	l, err := time.LoadLocation(name)
-	if err != nil {
-		return nil, err
-	}
-	zones.Store(name, l)
-	return l, nil
 }

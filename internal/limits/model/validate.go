@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -80,8 +81,17 @@ func CheckQuota(q *delivery.Quota) error {
 	if err := checkKeyed(q); err != nil {
 		return err
 	}
-	return CheckWindows(q.Windows)
+	if err := CheckWindows(q.Windows); err != nil {
+		return err
+	}
+	if q.Per == "" && slices.ContainsFunc(q.Windows, func(w delivery.Window) bool { return strings.HasSuffix(w.Anchor, AtRecipient) }) {
+		return ErrRecipient
+	}
+	return nil
 }
+
+// ErrRecipient is the last fault that CheckQuota looks for: windows by the recipient's zone in a quota that is not keyed.
+var ErrRecipient = errors.New("windows: an anchor " + AtRecipient + " is for quotas with per; name a zone, as in day@Europe/Moscow")
 
 // checkKeyed refuses what a quota by a key of the job cannot have.
 func checkKeyed(q *delivery.Quota) error {
