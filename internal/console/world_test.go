@@ -363,7 +363,7 @@ func (w *world) SetStatusAt(ctx context.Context, id string, c catalog.CampaignCh
 
 func (w *world) changed(ctx context.Context, row catalog.CampaignRow, what string, c catalog.CampaignChange) (catalog.CampaignRow, error) {
 	w.note(ctx, "%s%s", what, said("rate", c.Rate, "sink", c.Sink, "quotas", c.Quotas, "priority_weight", c.PriorityWeight, "burst", c.Burst, "max_in_flight", c.MaxInFlight,
-		"overflow", c.Overflow, "starts_at", c.StartsAt, "ends_at", c.EndsAt, "finish_by", c.FinishBy, "active_hours", c.ActiveHours, "time_zone", c.TimeZone, "ramp", c.Ramp, "job_ttl", c.JobTTL,
+		"overflow", c.Overflow, "starts_at", c.StartsAt, "ends_at", c.EndsAt, "finish_by", c.FinishBy, "active_hours", c.ActiveHours, "time_zone", c.TimeZone, "time_zone_missing", c.ZoneMissing, "avoid_minutes", c.AvoidMinutes, "ramp", c.Ramp, "job_ttl", c.JobTTL,
 		"expected_total", c.ExpectedTotal))
 	row.Revision = 8
 	return row, nil

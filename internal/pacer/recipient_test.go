@@ -33,18 +33,18 @@ func TestRecipientsHours(t *testing.T) {
 	c.Local = localHours(t, 10*60, 20*60)
 	one(t, newBook(c), nil, func(t *testing.T, f *fleet) {
 		src, began := newPartition("in/0"), time.Now()
-		list := jobs(src, delivery.FromIngress, "c", 0, 64)
+		list := jobs(src, delivery.FromIngress, "c", 0, 48)
 		closing, opening, night, day := showing(19, 59, 57), showing(9, 59, 58), showing(23, 0, 0), showing(12, 0, 0)
 		for i, j := range list {
 			j.Zone = closing
 			switch {
-			case i >= 62:
+			case i >= 47:
 				j.Zone = nil
-			case i >= 61:
+			case i >= 46:
 				j.Zone = night
-			case i >= 60:
+			case i >= 45:
 				j.Zone = opening
-			case i >= 40:
+			case i >= 35:
 				j.Zone = day
 			}
 		}
@@ -61,7 +61,7 @@ func TestRecipientsHours(t *testing.T) {
 				}
 			}
 		}
-		if sent[day] != 20 || sent[opening] != 1 || sent[night] != 0 || sent[nil] != 0 || sent[closing] < 25 || sent[closing] > 31 {
+		if sent[day] != 10 || sent[opening] != 1 || sent[night] != 0 || sent[nil] != 0 || sent[closing] < 25 || sent[closing] > 31 {
 			t.Errorf("sent: %v", sent)
 		}
 		var back []*delivery.Job
@@ -80,8 +80,8 @@ func TestRecipientsHours(t *testing.T) {
 				back = append(back, p.job)
 			}
 		}
-		if len(back) != 40-sent[closing] {
-			t.Fatalf("%d of %d came to timers", len(back), 40-sent[closing])
+		if len(back) != 35-sent[closing] {
+			t.Fatalf("%d of %d came to timers", len(back), 35-sent[closing])
 		}
 		// The hours are extended while they wait: those that are looked at now are sent.
 		before := len(f.receiver.history())
