@@ -73,8 +73,8 @@ func (p *Pacer) carryOut(j *delivery.Job, to placement, now instant) {
 		j.Settle(to.outcome)
 	case moved:
 		if e := p.campaigns.byID[j.Campaign]; to.Reason == delivery.ReasonNoZone && e != nil && e.zoneless.Failed() {
-			p.opt.Logger.Warn("jobs of a campaign wait, since they name no time zone and its active hours are those of their recipients: publish them with "+
-				delivery.HeaderTimeZone+", or set time_zone_missing", "campaign", j.Campaign, "job", j.ID)
+			p.opt.Logger.Warn("jobs of a campaign wait, since they name no time zone and its active hours are those of their recipients: publish them with pacer-time-zone, "+
+				"or set time_zone_missing", "campaign", j.Campaign, "job", j.ID)
 		}
 		p.opt.Requeuer.Put(j, to.Reroute)
 	case delayed:
@@ -181,8 +181,8 @@ func (p *placing) decide(j *delivery.Job, now instant) placement {
 	case s == held:
 		return overflow(j, c, now)
 	}
-	if j.From == delivery.FromTimer && j.Reason == string(delivery.ReasonHours) {
-		j.Due = time.Time{} // by the hours as they were when it was put there
+	if j.From == delivery.FromTimer && (j.Reason == string(delivery.ReasonHours) || j.Reason == string(delivery.ReasonNoZone)) {
+		j.Due, j.Reason = time.Time{}, "" // the hours may have changed since they were computed
 	}
 	if ready, why := readyAt(j, c, now.wall); ready.After(now.wall) {
 		return p.wait(j, why, ready, now)

@@ -83,19 +83,27 @@ func TestRecipientsHours(t *testing.T) {
 		if len(back) != 35-sent[closing] {
 			t.Fatalf("%d of %d came to timers", len(back), 35-sent[closing])
 		}
-		// The hours are extended while they wait: those that are looked at now are sent.
-		before := len(f.receiver.history())
-		c.Local = localHours(t, 10*60, 22*60)
-		f.book.set(c)
-		again := jobs(newPartition("timer/0"), delivery.FromTimer, "c", 0, len(back))
-		for i, j := range again {
-			j.Zone, j.Reason, j.Due = closing, string(delivery.ReasonHours), began.Add(14*time.Hour)
-			j.ID += fmt.Sprint("-", i)
+		// The hours are extended, and there is a zone for jobs without one, while they wait: those that are looked at now are sent.
+		again := func(zone *time.Location, why delivery.Reason, n int) []*delivery.Job {
+			list := jobs(newPartition("timer/"+string(why)), delivery.FromTimer, "c", 0, n)
+			for _, j := range list {
+				j.Zone, j.Reason, j.Due = zone, string(why), time.Now().Add(50*time.Minute)
+			}
+			return list
 		}
-		f.offer(t, again)
+		f.offer(t, again(nil, delivery.ReasonNoZone, 1))
+		if to := f.outboxes[0].puts[len(f.outboxes[0].puts)-1].to; to.Reason != delivery.ReasonNoZone || time.Until(to.Due) != time.Hour {
+			t.Errorf("a job without a zone, looked at again: %+v", to)
+		}
+		before := len(f.receiver.history())
+		c.Local, c.Zone = localHours(t, 10*60, 22*60), day
+		f.book.set(c)
+		time.Sleep(time.Second)
+		f.offer(t, again(closing, delivery.ReasonHours, len(back)))
+		f.offer(t, again(nil, delivery.ReasonNoZone, 1))
 		time.Sleep(5 * time.Second)
-		if n := len(f.receiver.history()) - before; n != len(back) {
-			t.Errorf("%d of %d sent after a change of the hours", n, len(back))
+		if n := len(f.receiver.history()) - before; n != len(back)+1 {
+			t.Errorf("%d of %d sent after a change of the hours", n, len(back)+1)
 		}
 	})
 }

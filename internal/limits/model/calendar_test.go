@@ -2,6 +2,7 @@ package model_test
 
 import (
 	"archive/zip"
+	"errors"
 	"fmt"
 	"go/build"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"time"
 	_ "time/tzdata"
 
+	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/limits/model"
 	"github.com/pacer/pacer/internal/testservices"
 )
@@ -179,6 +181,17 @@ func TestDaysThatZonesHad(t *testing.T) {
 		zone, _ := time.LoadLocation(name)
 		if got := show(a.Period(now.UnixMicro()), zone); !slices.Equal(got, tc.want) {
 			t.Errorf("%s at %s: %v, want %v", tc.anchor, tc.now, got, tc.want)
+		}
+	}
+}
+
+// A day of the recipient is one of a keyed quota; elsewhere no one's day is meant.
+func TestRecipientsDaysNeedAKey(t *testing.T) {
+	windows := []delivery.Window{{Span: 24 * time.Hour, Limit: 3, Algorithm: delivery.AlgorithmFixed, Anchor: "day@recipient"}}
+	for per, refused := range map[string]bool{"": true, "to": false} {
+		q := model.WithDefaults(delivery.Quota{ID: "q", Per: per, Windows: windows})
+		if err := model.CheckQuota(&q); errors.Is(err, model.ErrRecipient) != refused || !refused && err != nil {
+			t.Errorf("per %q: %v", per, err)
 		}
 	}
 }
