@@ -88,6 +88,12 @@ sinks: build ## Destinations that misbehave, of each type, and 20,000 jobs to ea
 lanes: build ## Figures of re-enqueueing and lanes: one table, over real services (FIGURE=name, JOBS=n; docs/measured.md)
 	$(WITH_SERVICES) $(GO_TEST) test -count=1 -timeout 60m -tags e2e -run '^TestLanes$$/$(FIGURE)' -v .
 
+.PHONY: keys
+# The table goes to docs/measured.md when every row was measured at full size.
+keys: build ## What keyed quotas promise, and what they cost: one table, over real services (FIGURE=name, JOBS=n, PAUSE=5s; docs/measured.md)
+	$(WITH_SERVICES) PAUSE=$(PAUSE) SPEED_REPORT=$(abspath $(SPEED_REPORT)) SPEED_TABLE=$(if $(FIGURE)$(JOBS)$(PAUSE),,$(CURDIR)/docs/measured.md) \
+		$(GO_TEST) test -count=1 -timeout 1h -tags e2e -run '^TestKeys$$/($(FIGURE))' -v .
+
 .PHONY: speed
 # The table goes to docs/measured.md when every row was measured at full size.
 speed: build ## How fast pacer is, beside what could be: one table (FIGURE=name, ROUNDS=n, JOBS=n, SPEED_REPORT=file; docs/measured.md)

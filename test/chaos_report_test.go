@@ -66,7 +66,7 @@ count the jobs. A short form is part of ` + "`make test`" + `.
 | lost | published jobs that were not accepted, are not dead letters, and do not wait in the broker | 0 |
 | duplicates | requests that were accepted for a job that had been accepted before | at most the jobs in flight |
 | in flight | jobs in flight at the fault; their source is below the table | |
-| over-limit | requests that begin a second with more than send_rate * 1.02 + 1, or a quota window with more than its limit; stalls of the machine are subtracted | 0 |
+| over-limit | requests that begin a second with more than send_rate * 1.02 + 1, or a quota window, also of a key, with more than its limit; stalls of the machine are subtracted | 0 |
 | bystander | the part of its rate that a campaign with its own lane, sink and receiver gets, at 10/s | 99 %, less one job |
 | recovery | seconds from the end of the damage to the first accepted job | |
 

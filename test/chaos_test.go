@@ -36,7 +36,7 @@ type chaosCase struct {
 
 // chaosCases are all cases, in the order of the table.
 func chaosCases() []chaosCase {
-	return slices.Concat(crashCases, storeCases, quotaCases, brokerCases, catalogCases, laneCases, jobCases, sinkCases,
+	return slices.Concat(crashCases, storeCases, quotaCases, keyCases, brokerCases, catalogCases, laneCases, jobCases, sinkCases,
 		anewCases, replicaCases, compressedCases, memoryCases, randomCases)
 }
 
@@ -90,6 +90,7 @@ type chaos struct {
 	gone       map[string]bool        // jobs that lay in a log that was deleted or has lost its end
 	bounds     map[string][]rateBound // by campaign; the last is in force
 	windows    []windowBound
+	keys       []keyBound
 	up         []*daemon
 	healedAt   int64 // the receiver's time; 0 when nothing was healed
 	replayed   bool  // dead letters stay, though their jobs were sent
@@ -459,5 +460,5 @@ func (c *chaos) overLimit() (n int) {
 			n += over
 		}
 	}
-	return n
+	return n + c.overKeys()
 }

@@ -20,24 +20,29 @@ func keyed(campaign, key string, n int) job {
 	return job{campaign: campaign, id: fmt.Sprintf("%s/%d", key, n), headers: []kafka.Header{{Key: "pacer-key-to", Value: []byte(key)}}}
 }
 
-// byKey returns the instants at which jobs of each key arrived, in microseconds.
-func (s *stack) byKey() map[string][]int64 {
-	keys := map[string][]int64{}
+// byKey returns the requests of each key, in order of time.
+func (s *stack) byKey() map[string][]arrival {
+	keys := map[string][]arrival{}
 	for _, a := range s.receiver.arrivals("") {
-		key, _, _ := strings.Cut(a.id, "/")
-		keys[key] = append(keys[key], a.at)
+		key := keyOf(a.id)
+		keys[key] = append(keys[key], a)
 	}
 	return keys
 }
 
-// keysWithin asserts that no key was sent more than a window allows. transit is how much two requests may come closer on their way.
+// keyOf returns the key in the id of a job that keyed made.
+func keyOf(id string) string {
+	key, _, _ := strings.Cut(id, "/")
+	return key
+}
+
+// keysWithin asserts that no key was sent more than a window allows.
 func (s *stack) keysWithin(limit int, span time.Duration) {
 	s.t.Helper()
-	for key, at := range s.byKey() {
-		for i := limit; i < len(at); i++ {
-			if gap := time.Duration(at[i]-at[i-limit]) * time.Microsecond; gap < span-transit {
-				s.t.Errorf("%d jobs of key %s within %s, and %d in %s are allowed", limit+1, key, gap, limit, span)
-			}
+	blur := s.receiver.blur()
+	for key, list := range s.byKey() {
+		if n := tooMany(list, limit, span, blur); n > 0 {
+			s.t.Errorf("key %s: %d jobs in %s, and %d are allowed; %d requests begin such a span", key, rolling(list, span), span, limit, n)
 		}
 	}
 }

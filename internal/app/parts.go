@@ -57,7 +57,8 @@ func (d *Daemon) newAttempts() (attempts pacer.Sinks, filter *dedupe.Ledger, err
 		attempts = filter
 	}
 	d.keys = keyed.New(keyed.Options{
-		Sinks: attempts, Shards: d.parts.Redis, KeyPrefix: cfg.Redis.KeyPrefix, Snapshot: d.parts.Catalog.Snapshot, Logger: d.log, Registerer: d.parts.Registry,
+		Sinks: attempts, Shards: d.parts.Redis, KeyPrefix: cfg.Redis.KeyPrefix, Snapshot: d.parts.Catalog.Snapshot, Epoch: d.limits.Epoch,
+		Logger: d.log, Registerer: d.parts.Registry,
 	})
 	d.stages[books]["keyed quotas"] = d.keys.Run
 	attempts = d.keys

@@ -20,6 +20,7 @@ type check struct {
 	units  int64
 	most   int64 // see the script
 	from   int64
+	lost   time.Duration // how long nothing is sent after the data was lost, since what was counted is unknown; 0: the quota is open
 	turned bool
 	spec   string
 

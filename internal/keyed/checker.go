@@ -31,10 +31,12 @@ type Sinks interface {
 
 // Options of a Checker. All are required.
 type Options struct {
-	Sinks      Sinks
-	Shards     *shards.Set
-	KeyPrefix  string
-	Snapshot   func() *delivery.Snapshot // nil before the first
+	Sinks     Sinks
+	Shards    *shards.Set
+	KeyPrefix string
+	Snapshot  func() *delivery.Snapshot // nil before the first
+	// Epoch returns the epoch of a shard's data that is in force, 0 for any; false while none is known to be.
+	Epoch      func(shard int) (epoch int64, known bool)
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 }
@@ -57,7 +59,7 @@ func New(o Options) *Checker {
 	c := &Checker{Sinks: o.Sinks, options: o, waits: newWaits(o.Registerer)}
 	o.Registerer.MustRegister(c.waits)
 	for i := range o.Shards.Count() {
-		c.shards = append(c.shards, newShard(shard{client: o.Shards.Master(i), number: i, prefix: o.KeyPrefix, log: o.Logger.With("shard", i)}))
+		c.shards = append(c.shards, newShard(shard{client: o.Shards.Master(i), number: i, prefix: o.KeyPrefix, epochOf: o.Epoch, log: o.Logger.With("shard", i)}))
 	}
 	return c
 }
@@ -102,11 +104,11 @@ func (c *Checker) checks(what string, campaign *delivery.Campaign, sink string, 
 		case q.MaxWait > 0:
 			k.most = max(1, (q.MaxWait - now.Sub(j.FirstRead)).Milliseconds())
 		}
-		if q.OnStoreFailure == delivery.PolicyClosed { // what was counted before its data was lost is unknown for a span
-			since := c.options.Snapshot().Stores[k.id.shard(len(c.shards))]
-			for _, w := range q.Windows {
-				k.from = max(k.from, millis(since.Add(w.Span)))
+		if q.OnStoreFailure == delivery.PolicyClosed {
+			for _, w := range q.WindowsOf(value) {
+				k.lost = max(k.lost, w.Span)
 			}
+			k.from = max(k.from, millis(c.options.Snapshot().Stores[k.id.shard(len(c.shards))].Add(k.lost)))
 		}
 		g.checks = append(g.checks, k)
 	}
@@ -255,13 +257,13 @@ func (c *Checker) Deliver(ctx context.Context, sink string, j *delivery.Job) del
 		return !sent || k.quota.Deliveries && r.Class != delivery.Delivered && r.Class != delivery.Pending && r.Class != delivery.Interrupted
 	})
 	if r.Class == delivery.Throttled && r.RetryAfter > 0 {
-		c.hold(g, r, now)
+		c.hold(g, r)
 	}
 	return r
 }
 
-// hold holds the key that a throttled answer is about: the destination, or else the recipient. It is held for all daemons.
-func (c *Checker) hold(g *group, r delivery.Result, now time.Time) {
+// hold holds the key that a throttled answer is about, from now on: the destination, or else the recipient. It is held for all daemons.
+func (c *Checker) hold(g *group, r delivery.Result) {
 	about := slices.DeleteFunc(slices.Clone(g.checks), func(k *check) bool {
 		return (k.quota.Per == delivery.PerDestination) != (r.Scope == delivery.ScopeDestination)
 	})
@@ -269,7 +271,7 @@ func (c *Checker) hold(g *group, r delivery.Result, now time.Time) {
 		return
 	}
 	k := *about[0]
-	k.group, k.what, k.most = newGroup(), "hold", millis(now.Add(r.RetryAfter))
+	k.group, k.what, k.most = newGroup(), "hold", millis(time.Now().Add(r.RetryAfter))
 	c.ask(k.group.of(&k))
 }
 
@@ -288,5 +290,7 @@ func (c *Checker) giveBackIf(g *group, which func(*check) bool) {
 	c.ask(back)
 }
 
-// errShort is that a script answered fewer checks than it was sent.
-var errShort = errors.New("the script did not answer all checks")
+var (
+	errShort = errors.New("the script did not answer all checks")
+	errLost  = errors.New("the shard's data is being looked for or rebuilt")
+)

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -55,6 +56,7 @@ type rig struct {
 	redis  redis.UniversalClient
 	server *testservices.Redis
 	quota  *delivery.Quota
+	epoch  atomic.Int64 // that daemons expect of the store's data; 0: any, negative: not known
 	Desk
 }
 
@@ -71,6 +73,7 @@ func newRig(t testing.TB, q delivery.Quota, more ...*delivery.Quota) *rig {
 	snapshot := &delivery.Snapshot{Campaigns: map[string]*delivery.Campaign{"c": campaign}}
 	r.Checker = New(Options{
 		Sinks: r.receiver, Shards: set, KeyPrefix: "pacer.", Snapshot: func() *delivery.Snapshot { return snapshot },
+		Epoch:  func(int) (int64, bool) { e := r.epoch.Load(); return e, e >= 0 },
 		Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	})
 	ctx, cancel := context.WithCancel(context.Background())

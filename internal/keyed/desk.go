@@ -48,8 +48,11 @@ func (d Desk) Release(ctx context.Context, q *delivery.Quota, value string) erro
 func (d Desk) run(ctx context.Context, what string, q *delivery.Quota, value string, most int64) (any, error) {
 	i, now := idOf(q.ID, value), time.Now()
 	shard := i.shard(d.Shards.Count())
-	args := []any{what, 1, most, millis(q.Keys[value].HeldUntil), 0, spec(q.WindowsOf(value), now, nil)}
-	replies, err := script.Run(ctx, d.Shards.Master(shard), shards.Run{Keys: []string{i.key(d.KeyPrefix, shard)}, Args: args}).Slice()
+	run := shards.Run{
+		Keys: []string{i.key(d.KeyPrefix, shard), shards.Tag(d.KeyPrefix, shard) + shards.ClockKey},
+		Args: []any{what, 1, most, millis(q.Keys[value].HeldUntil), 0, spec(q.WindowsOf(value), now, nil), 0},
+	}
+	replies, err := script.Run(ctx, d.Shards.Master(shard), run).Slice()
 	if err != nil || len(replies) != 1 {
 		return nil, fmt.Errorf("redis.addrs: the quota store does not answer: %w", err)
 	}

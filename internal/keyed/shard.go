@@ -2,6 +2,7 @@ package keyed
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -20,6 +21,10 @@ type shard struct {
 	number int
 	prefix string
 	log    *slog.Logger
+
+	epochOf func(shard int) (epoch int64, known bool)
+	epoch   int64     // of the data when they were last asked; of send
+	lost    time.Time // since when they are others; of send
 }
 
 func newShard(s shard) *shard {
@@ -31,6 +36,7 @@ func newShard(s shard) *shard {
 func (s *shard) send(batch []*check) (again []*check, err error) {
 	answers, err := s.call(batch)
 	switch {
+	case errors.Is(err, errLost) && s.epoch == 0: // the daemon has just started
 	case err != nil && !s.Failing():
 		s.log.Warn("keyed quotas cannot be read; their jobs wait, or are sent if on_store_failure is open", "error", err)
 	case err == nil && s.Failing():
@@ -47,18 +53,27 @@ func (s *shard) send(batch []*check) (again []*check, err error) {
 }
 
 func (s *shard) call(batch []*check) ([]int64, error) {
+	epoch, known := s.epochOf(s.number)
+	if !known {
+		return nil, errLost
+	}
+	if s.epoch != 0 && s.epoch != epoch { // the catalog says it some seconds later
+		s.lost = time.Now()
+	}
+	s.epoch = epoch
 	ctx, cancel := context.WithTimeout(context.Background(), batchTimeout)
 	defer cancel()
-	keys, args := make([]string, len(batch)), make([]any, 0, 6*len(batch))
-	for i, k := range batch {
-		keys[i] = k.id.key(s.prefix, s.number)
+	keys, args := make([]string, 0, len(batch)+1), make([]any, 0, 6*len(batch)+1)
+	for _, k := range batch {
+		keys = append(keys, k.id.key(s.prefix, s.number))
 		turned := 0
 		if k.turned {
 			turned = 1
 		}
-		args = append(args, k.what, k.units, k.most, k.from, turned, k.spec)
+		args = append(args, k.what, k.units, k.most, max(k.from, millis(s.lost.Add(k.lost))), turned, k.spec)
 	}
-	answers, err := script.Run(ctx, s.client, shards.Run{Keys: keys, Args: args}).Int64Slice()
+	run := shards.Run{Keys: append(keys, shards.Tag(s.prefix, s.number)+shards.ClockKey), Args: append(args, epoch)}
+	answers, err := script.Run(ctx, s.client, run).Int64Slice()
 	if err == nil && len(answers) != len(batch) {
 		err = errShort
 	}

@@ -175,4 +175,7 @@ func (e *Engine) settleDebts(ctx context.Context) (unpaid []error) {
 }
 
 // local is the engine's own monotonic clock, in microseconds.
+// Epoch returns the epoch of a shard's data that is in force, 0 where it is not watched; false while none is known to be.
+func (e *Engine) Epoch(shard int) (epoch int64, known bool) { return e.fence.Epoch(shard) }
+
 func (e *Engine) local() int64 { return time.Since(e.start).Microseconds() }

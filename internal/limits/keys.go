@@ -12,8 +12,8 @@ type keys struct{ tag string }
 
 func newKeys(prefix string, shard int) keys { return keys{tag: shards.Tag(prefix, shard)} }
 
-// clock is the latest time the shard gave out.
-func (k keys) clock() string { return k.tag + "clock" }
+// clock is the latest time the shard gave out, and the epoch of its data. Keyed quotas read the latter.
+func (k keys) clock() string { return k.tag + shards.ClockKey }
 
 // reply holds the latest reply of one of a node's script slots.
 func (k keys) reply(node string, slot int) string {

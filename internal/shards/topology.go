@@ -271,5 +271,8 @@ func ClientOptions(addrs ...string) *redis.UniversalOptions {
 // shard on a Redis Cluster.
 func Tag(prefix string, shard int) string { return "{" + prefix + strconv.Itoa(shard) + "}" }
 
+// ClockKey is the end of the key with the clock of a shard and the epoch of its data.
+const ClockKey = "clock"
+
 // Of maps a number to one of count shards.
 func Of(n uint64, count int) int { return int(n % uint64(count)) }

@@ -3,15 +3,17 @@
 -- The value of a key is a byte of flags, the next free turn (flag 1), and until when the key is held (flag 2). Then follows each window: its span,
 -- the number of its entries (128 more if their units take three bytes), and the time and the units of each. A time takes five bytes.
 --
--- KEYS  the key of each check
+-- KEYS  the key of each check, and last the clock of the shard
 -- ARGV  six for each check: what (turn, take, back, hold, show); the units; for how long the job may wait (back: when it was counted; hold: until
 --       when, 0: no longer); the time before which nothing is sent; 1 if the job has had its turn; the windows as limit,span,begin,end;
---       begin and end are those of the calendar's period, 0 for a sliding window, -1 for one that begins at its first use
+--       begin and end are those of the calendar's period, 0 for a sliding window, -1 for one that begins at its first use.
+--       Last, the epoch that the shard's data must have, 0 for any
 -- Returns for each check
 --   turn  0 if the job need not wait; how long its turn is reserved ahead, at most an hour; CAPPED less this time if it may not wait so long
 --   take  the time at which it was counted, negative; else the same as turn
 --   back, hold  0
 --   show  the line's length in time, how long the key is held, how long until a unit is free, and the units used of each window
+-- or an error if the epoch is another one: the data was lost.
 
 local call, byte, char, floor, max, min = redis.call, string.byte, string.char, math.floor, math.max, math.min
 local HOUR, CAPPED = 3600000, -1000000000000000
@@ -132,9 +134,19 @@ local function windowsOf(text)
   return windows
 end
 
+-- The clock is packed by package limits: three times of seven bytes, of which the last is the epoch.
+local expected = tonumber(ARGV[#ARGV])
+if expected > 0 then
+  local clock = call('GET', KEYS[#KEYS]) or ''
+  local a, b, c, d, e, f, g = byte(clock, 15, 21)
+  if not g or a + 256 * (b + 256 * (c + 256 * (d + 256 * (e + 256 * (f + 256 * g))))) ~= expected then
+    return redis.error_reply('EPOCH the data is not what it was')
+  end
+end
+
 local given, answers = {}, {} -- given: the units that need not wait, by key
-for i, key in ipairs(KEYS) do
-  local a = 6 * (i - 1)
+for i = 1, #KEYS - 1 do
+  local key, a = KEYS[i], 6 * (i - 1)
   local what, units, most, from = ARGV[a + 1], tonumber(ARGV[a + 2]), tonumber(ARGV[a + 3]), tonumber(ARGV[a + 4])
   local s, windows = load(key), windowsOf(ARGV[a + 6])
   local room, free, span, pace = look(s, windows, units)

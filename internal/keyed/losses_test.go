@@ -1,0 +1,59 @@
+package keyed
+
+import (
+	"context"
+	"encoding/binary"
+	"testing"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/shards"
+)
+
+// adopt writes the store's clock as package limits does, with the epoch of the data; daemons expect it.
+func (r *rig) adopt(epoch int64) {
+	r.t.Helper()
+	clock := append(make([]byte, 14), binary.LittleEndian.AppendUint64(nil, uint64(epoch))[:7]...)
+	if err := r.redis.Set(context.Background(), shards.Tag("pacer.", 0)+shards.ClockKey, string(clock)+"run id", 0).Err(); err != nil {
+		r.t.Fatal(err)
+	}
+	r.epoch.Store(epoch)
+}
+
+// TestAStoreThatHasLostItsData: a closed quota sends nothing until the loss is known and a span has passed since. An open one goes on.
+func TestAStoreThatHasLostItsData(t *testing.T) {
+	t.Parallel()
+	const span = 2 * time.Second
+	for _, policy := range []string{delivery.PolicyClosed, delivery.PolicyOpen} {
+		r := newRig(t, unlimited(delivery.Quota{OnStoreFailure: policy, Windows: []delivery.Window{window(1, span)}}))
+		sends := func(when string, want bool) {
+			t.Helper()
+			j := job("a")
+			j.Turned = true
+			if res := r.send(j); (res.Class == delivery.Delivered) != want {
+				t.Errorf("%s, %s: %+v", policy, when, res)
+			}
+		}
+		r.adopt(1)
+		sends("at first", true)
+		sends("within the window", false)
+		r.server.Flush(t)
+		sends("when the data is gone", policy == delivery.PolicyOpen)
+		r.epoch.Store(-1)
+		sends("while it is rebuilt", policy == delivery.PolicyOpen)
+		r.adopt(2)
+		begun := time.Now()
+		r.eventually("the store answers", func() bool { r.send(job("other")); return !r.shards[0].Failing() })
+		if policy == delivery.PolicyClosed {
+			sends("once it was rebuilt", false)
+			r.eventually("a job after a span", func() bool {
+				j := job("a")
+				j.Turned = true
+				return r.send(j).Class == delivery.Delivered
+			})
+			if took := time.Since(begun); took < span {
+				t.Errorf("the span was %s", took)
+			}
+		}
+	}
+}

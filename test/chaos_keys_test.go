@@ -1,0 +1,228 @@
+package test
+
+import (
+	"fmt"
+	"hash/fnv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pacer/pacer/internal/testservices"
+)
+
+// keyCases are about quotas by a key of the job. Their judge is the verdict: no key is sent more than its window allows, whatever breaks.
+var keyCases = []chaosCase{
+	{"keys-and-a-killed-daemon", false, keysKilled},
+	{"keys-and-a-pause", false, keysPaused},
+	{"keys-during-rebalances", false, keysRebalanced},
+	{"keys-redis-failed-over", false, keysFailedOver},
+	{"keys-redis-flushed", false, keysFlushed},
+	{"keys-redis-hangs", false, keysHanging},
+	{"keys-redis-restarted", false, keysRestarted},
+}
+
+// keyBound is what each key of a campaign may be sent in any span.
+type keyBound struct {
+	campaign string
+	most     int
+	span     time.Duration
+}
+
+// keySpan is the window of each key, for one job.
+const keySpan = 2 * time.Second
+
+// perKey puts a campaign under a quota of one job in keySpan for each key. That is a part of the verdict. losses is how often each key may get
+// its limit once more in a span: 1 where a quota that is open loses its data.
+func (c *chaos) perKey(campaign, onFailure string, losses int) {
+	c.t.Helper()
+	id := "per-" + campaign
+	c.run("quota", "set", id, "--per", "to", "--window", fmt.Sprintf("1/%s", keySpan), "--on-store-failure", onFailure)
+	c.under(id, campaign)
+	c.keys = append(c.keys, keyBound{campaign: campaign, most: 1 + losses, span: keySpan})
+}
+
+// overKeys counts the requests that begin a span of a key with more than it may be sent.
+func (c *chaos) overKeys() (n int) {
+	blur := c.receiver.blur()
+	for _, b := range c.keys {
+		byKey := map[string][]arrival{}
+		for _, a := range c.receiver.arrivals(b.campaign) {
+			byKey[keyOf(a.id)] = append(byKey[keyOf(a.id)], a)
+		}
+		for key, list := range byKey {
+			if over := tooMany(list, b.most, b.span, blur); over > 0 {
+				if n += over; n <= 5 {
+					c.t.Logf("%s: %d requests of key %s begin %s with more than %d, at most %d", b.campaign, over, key, b.span, b.most, rolling(list, b.span))
+				}
+			}
+		}
+	}
+	return n
+}
+
+// keysLoad publishes jobs of a campaign under a closed quota by key, of one under an open quota, and of one without keys. Each key has five jobs,
+// at random places, so that some have to wait for it.
+func (c *chaos) keysLoad(losses int) {
+	c.t.Helper()
+	const rate, seconds, each = 50, 10, 5
+	n := c.jobs(rate * seconds)
+	c.campaign("closed", c.rate(rate))
+	c.campaign("open", c.rate(rate))
+	c.campaign("free", c.rate(rate))
+	c.perKey("closed", "closed", 0)
+	c.perKey("open", "open", losses)
+	var jobs []job
+	order := c.random.Perm(n)
+	for i, j := range ofCampaign("free", 0, n) {
+		key := order[i] / each
+		jobs = append(jobs, keyed("closed", fmt.Sprint("c", key), i), keyed("open", fmt.Sprint("o", key), i), j)
+	}
+	c.publish(jobs)
+}
+
+// keysWaited expects that jobs had to wait for their keys.
+func (c *chaos) keysWaited() {
+	c.t.Helper()
+	refused := 0.0
+	for _, d := range c.up {
+		refused += d.metric("pacer_key_refused_total")
+	}
+	c.t.Logf("%.0f times a job was told to wait for its key", refused)
+	if refused == 0 {
+		c.t.Error("no job had to wait for its key")
+	}
+}
+
+// keysKilled kills one of three daemons. The turns that it gave are hints: its jobs are sent by others, not too close to what it has sent.
+func keysKilled(t *testing.T, c *chaos) {
+	c.world(t, stackOptions{partitions: 6})
+	c.keysLoad(0)
+	one := c.join("one")
+	c.join("two")
+	c.join("three")
+	c.arrived(0.3)
+	c.crash(one)
+	c.again(one)
+	c.healed()
+	c.delivered(90 * time.Second)
+	c.keysWaited()
+}
+
+// keysPaused pauses the campaigns for longer than jobs wait for their keys: many turns come meanwhile.
+func keysPaused(t *testing.T, c *chaos) {
+	c.world(t, stackOptions{partitions: 6})
+	c.keysLoad(0)
+	c.join("one")
+	c.join("two")
+	c.arrived(0.4)
+	for _, status := range []string{"paused", "active"} {
+		c.setStatus("closed", status)
+		c.setStatus("open", status)
+		if status == "paused" {
+			time.Sleep(c.seconds(5))
+		}
+	}
+	c.healed()
+	c.delivered(90 * time.Second)
+	c.keysWaited()
+}
+
+// keysRebalanced has daemons join and leave.
+func keysRebalanced(t *testing.T, c *chaos) {
+	c.world(t, stackOptions{partitions: 6})
+	c.keysLoad(0)
+	one := c.join("one")
+	c.arrived(0.2)
+	c.join("two")
+	c.arrived(0.4)
+	c.leave(one)
+	c.arrived(0.6)
+	c.join("three")
+	c.healed()
+	c.delivered(90 * time.Second)
+	c.keysWaited()
+}
+
+// keysFailedOver kills the master of the store. Its replica may lack what was counted last, so that it counts as lost.
+func keysFailedOver(t *testing.T, c *chaos) {
+	sentinel := testservices.RedisSentinel(t)
+	c.world(t, stackOptions{partitions: 6})
+	c.keysLoad(1)
+	settings := []string{
+		"PACER_REDIS_MODE=sentinel", "PACER_REDIS_MASTER_NAME=" + sentinel.MasterName, "PACER_REDIS_ADDRS=" + strings.Join(sentinel.Addrs(), ","),
+	}
+	c.join("one", settings...)
+	c.join("two", settings...)
+	c.arrived(0.3)
+	c.shared(storeRecovery, func() { sentinel.KillMaster() })
+	c.healed()
+	c.delivered(90 * time.Second)
+	c.keysWaited()
+}
+
+// keysFlushed empties the store under load: keys of the closed quota wait for a span, those of the open one may get their limit once more.
+func keysFlushed(t *testing.T, c *chaos) {
+	store := testservices.FreshRedis(t)
+	c.world(t, stackOptions{partitions: 6, redis: store.Addr})
+	c.keysLoad(1)
+	c.join("one")
+	c.join("two")
+	for _, share := range []float64{0.3, 0.6} {
+		c.arrived(share)
+		c.bystander.spare(rebuild)
+		store.Flush(t)
+		time.Sleep(keySpan) // a span sees one loss
+	}
+	c.healed()
+	c.delivered(90 * time.Second)
+	c.keysWaited()
+}
+
+// keysRestarted kills the store, which comes back without its data.
+func keysRestarted(t *testing.T, c *chaos) {
+	store := testservices.FreshRedis(t)
+	c.world(t, stackOptions{partitions: 6, redis: store.Addr})
+	c.keysLoad(1)
+	c.join("one")
+	c.join("two")
+	c.arrived(0.3)
+	c.shared(storeRecovery, func() {
+		store.Kill()
+		time.Sleep(2 * time.Second)
+		store.Start(t)
+	})
+	c.healed()
+	c.delivered(90 * time.Second)
+	c.keysWaited()
+}
+
+// keysHanging stops one of two servers of the store. The bystander and the campaign without keys have their slots in the other one: they go on, as
+// if nothing was, although jobs of the same partitions and lanes ask for keys that do not answer.
+func keysHanging(t *testing.T, c *chaos) {
+	ring := testservices.RedisRing(t, 2)
+	c.world(t, stackOptions{partitions: 6})
+	c.keysLoad(1)
+	settings := []string{"PACER_REDIS_MODE=ring", "PACER_REDIS_ADDRS=" + ring[0].Addr + "," + ring[1].Addr}
+	c.join("one", settings...)
+	c.join("two", settings...)
+	c.arrived(0.2)
+	live := homeShard(bystanderID, len(ring))
+	hangs := ring[1-live]
+	c.t.Logf("the bystander's slots are in shard %d; those of free in %d", live, homeShard("free", len(ring)))
+	from := c.receiver.now()
+	hangs.Freeze()
+	time.Sleep(c.seconds(5))
+	to := c.receiver.now()
+	hangs.Thaw()
+	c.healed()
+	c.keptRate("free", c.bounds["free"][0].rate, from, to)
+	c.delivered(90 * time.Second)
+	c.keysWaited()
+}
+
+// homeShard is the shard of a campaign without quotas of its own. A keyed quota is in all shards.
+func homeShard(campaign string, count int) int {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(campaign)) // never fails
+	return int(h.Sum32()) % count
+}
