@@ -16,15 +16,16 @@ import (
 
 // measureKeysZipf: a backlog of 100,000 keys, of which the first have far more jobs than their limits let go. Others go in their place.
 func measureKeysZipf(t *testing.T, table *speedTable) {
-	const perSecond = 2000
+	const perSecond, beside = 2000, 200
 	settle, length := scaledTime(t, 5*time.Second), scaledTime(t, 25*time.Second)
 	s, sent, store := newKeyStack(t)
 	s.campaigns("noted", "active", []string{"c"}, func(int) float64 { return perSecond })
+	s.campaigns("noted", "active", []string{"plain"}, func(int) float64 { return beside })
 	s.keyQuota("c", "1/1s,3/1m")
 	daemons := s.startThree()
 	jobs := zipf("c", max(40_000, scaled(t, 400_000)), max(20_000, scaled(t, 100_000)))
 	free := firsts(jobs)
-	s.publish(jobs)
+	s.publish(append(ofCampaign("plain", 0, int(beside*(settle+length+10*time.Second).Seconds())), jobs...))
 	s.await(30*time.Second, "the first job", func() bool { return len(sent.read().at) > 0 })
 	from := time.Now().Add(settle)
 	if most := perSecond * (settle + length).Seconds(); float64(free) < most {
@@ -34,7 +35,8 @@ func measureKeysZipf(t *testing.T, table *speedTable) {
 	note := forfeitedBy(daemons)
 	time.Sleep(scaledTime(t, 60*time.Second)) // until jobs of the first minute have had their second turn
 	sent.read()
-	table.add(t, "zipf-rate", speedSample{Figure: float64(sent.between(from, length, "")) / length.Seconds(), Yardstick: perSecond, Note: note})
+	table.add(t, "zipf-rate", speedSample{Figure: float64(sent.between("c", from, length, "")) / length.Seconds(), Yardstick: perSecond, Note: note})
+	table.add(t, "zipf-plain", speedSample{Figure: float64(sent.between("plain", from, length, "")) / length.Seconds(), Yardstick: beside})
 	table.add(t, "zipf-second", speedSample{Figure: sent.most(1, time.Second), Note: fmt.Sprintf("%d jobs of %d keys were sent", len(sent.at), len(sent.byKey))})
 	table.add(t, "zipf-minute", speedSample{Figure: sent.most(3, time.Minute), Note: forfeitedBy(daemons)})
 	endless(t, store)
@@ -149,7 +151,7 @@ func measureKeysBusy(t *testing.T, table *speedTable) {
 	time.Sleep(time.Until(from.Add(length)))
 	late := largest(daemons, (*daemon).resident)
 	sent.read()
-	all, free := sent.between(from, length, ""), sent.between(from, length, "busy")
+	all, free := sent.between("c", from, length, ""), sent.between("c", from, length, "busy")
 	seconds := length.Seconds()
 	table.add(t, "busy-others", speedSample{Figure: float64(free) / seconds, Yardstick: perSecond, Note: forfeitedBy(daemons)})
 	table.add(t, "busy-used", speedSample{Figure: float64(all-free) / seconds, Yardstick: 1 / 1.04, Note: "windows are 40 ms longer"})
