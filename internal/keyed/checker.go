@@ -50,7 +50,7 @@ type Checker struct {
 	Sinks // provides Resolve and Capacity
 
 	options Options
-	shards  []*shard
+	shards  []*shard // for what is sent, then for turns: reading a backlog must not delay what is sent
 	waits   *waits
 }
 
@@ -58,8 +58,10 @@ type Checker struct {
 func New(o Options) *Checker {
 	c := &Checker{Sinks: o.Sinks, options: o, waits: newWaits(o.Registerer)}
 	o.Registerer.MustRegister(c.waits)
-	for i := range o.Shards.Count() {
-		c.shards = append(c.shards, newShard(shard{client: o.Shards.Master(i), number: i, prefix: o.KeyPrefix, epochOf: o.Epoch, log: o.Logger.With("shard", i)}))
+	for _, log := range []*slog.Logger{o.Logger, slog.New(slog.DiscardHandler)} {
+		for i := range o.Shards.Count() {
+			c.shards = append(c.shards, newShard(shard{client: o.Shards.Master(i), number: i, prefix: o.KeyPrefix, epochOf: o.Epoch, log: log.With("shard", i)}))
+		}
 	}
 	return c
 }
@@ -108,7 +110,7 @@ func (c *Checker) checks(what string, campaign *delivery.Campaign, sink string, 
 			for _, w := range q.WindowsOf(value) {
 				k.lost = max(k.lost, w.Span)
 			}
-			k.from = max(k.from, millis(c.options.Snapshot().Stores[k.id.shard(len(c.shards))].Add(k.lost)))
+			k.from = max(k.from, millis(c.options.Snapshot().Stores[c.shardOf(k)].Add(k.lost)))
 		}
 		g.checks = append(g.checks, k)
 	}
@@ -121,7 +123,10 @@ func (c *Checker) ask(groups ...*group) {
 	for _, g := range groups {
 		g.left.Store(int32(len(g.checks)))
 		for _, k := range g.checks {
-			at := k.id.shard(len(c.shards))
+			at := c.shardOf(k)
+			if k.what == "turn" {
+				at += len(c.shards) / 2
+			}
 			parts[at] = append(parts[at], k)
 		}
 	}
@@ -132,9 +137,11 @@ func (c *Checker) ask(groups ...*group) {
 	}
 }
 
+func (c *Checker) shardOf(k *check) int { return k.id.shard(len(c.shards) / 2) }
+
 // failing reports whether a shard of a check does not answer.
 func (c *Checker) failing(g *group) bool {
-	return slices.ContainsFunc(g.checks, func(k *check) bool { return c.shards[k.id.shard(len(c.shards))].Failing() })
+	return slices.ContainsFunc(g.checks, func(k *check) bool { return c.shards[c.shardOf(k)].Failing() })
 }
 
 // Reserve reserves turns for the jobs that have to wait for their keys, and sets when they are due. It marks those that may not wait so long, and

@@ -3,8 +3,11 @@ package keyed
 import (
 	"context"
 	"slices"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pacer/pacer/internal/delivery"
 )
@@ -25,9 +28,7 @@ func TestTurnsKeepAllWindows(t *testing.T) {
 			for _, j := range jobs[:sent] {
 				r.send(j)
 			}
-			for _, part := range [][]*delivery.Job{jobs[sent:20], jobs[20:]} {
-				r.Reserve(context.Background(), part)
-			}
+			r.Reserve(context.Background(), jobs[sent:])
 			at := make([]time.Duration, 0, len(jobs))
 			for _, j := range jobs {
 				if d := j.Due.Sub(begun); d < time.Hour-time.Second {
@@ -68,4 +69,76 @@ func TestAHoldBeginsWithTheAnswer(t *testing.T) {
 		}
 		return true
 	})
+}
+
+// TestAJobThatMayGoHidesNone: another job of its key, read by another daemon before it is sent, waits, so that only one of them uses a slot.
+func TestAJobThatMayGoHidesNone(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, unlimited(delivery.Quota{Windows: []delivery.Window{window(1, time.Second), window(20, time.Minute)}}))
+	first, second, third := job("a"), job("a"), job("a")
+	for _, j := range []*delivery.Job{first, second, third} {
+		r.Reserve(context.Background(), []*delivery.Job{j})
+	}
+	if !first.Due.IsZero() || time.Until(second.Due) < 900*time.Millisecond || third.Due.Sub(second.Due) < time.Second {
+		t.Errorf("%s, %s, %s", first.Due, second.Due, third.Due)
+	}
+	if ttl := r.redis.PTTL(context.Background(), idOf("cap", "a").key("pacer.", 0)).Val(); ttl <= 0 {
+		t.Errorf("the key lives for %s", ttl)
+	}
+}
+
+// TestATurnThatComesALittleEarlyIsNotLost: the job before was sent late. The next one waits for that, and not behind all others.
+func TestATurnThatComesALittleEarlyIsNotLost(t *testing.T) {
+	t.Parallel()
+	const span = 400 * time.Millisecond
+	r := newRig(t, unlimited(delivery.Quota{Windows: []delivery.Window{window(1, span)}}))
+	jobs := make([]*delivery.Job, 20)
+	for i := range jobs {
+		jobs[i] = job("a")
+	}
+	r.Reserve(context.Background(), jobs)
+	time.Sleep(50 * time.Millisecond) // it is late
+	if res := r.sendSoon(jobs[0]); res.Class != delivery.Delivered {
+		t.Fatalf("%+v", res)
+	}
+	time.Sleep(time.Until(jobs[1].Due) - 10*time.Millisecond)
+	res := r.sendSoon(jobs[1])
+	if res.Class != delivery.Withheld || res.RetryAfter > 100*time.Millisecond {
+		t.Errorf("%+v", res)
+	}
+	time.Sleep(res.RetryAfter)
+	if res := r.sendSoon(jobs[1]); res.Class != delivery.Delivered {
+		t.Errorf("%+v", res)
+	}
+}
+
+// TestReadingDelaysNothingThatIsSent: turns have round trips of their own.
+func TestReadingDelaysNothingThatIsSent(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, unlimited(delivery.Quota{Windows: []delivery.Window{window(1, time.Second)}}))
+	o := r.Checker.options
+	o.Registerer = prometheus.NewRegistry()
+	c := New(o)
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { c.shards[0].Run(ctx) })
+	defer func() { cancel(); running.Wait() }()
+	read := job("a")
+	if c.Reserve(context.Background(), []*delivery.Job{read}); read.Turned {
+		t.Error("turns are asked for with what is sent")
+	}
+	if res := c.Deliver(context.Background(), "sink", job("a")); res.Class != delivery.Delivered {
+		t.Errorf("%+v", res)
+	}
+}
+
+// sendSoon sends a job again while Redis answers too late for it.
+func (r *rig) sendSoon(j *delivery.Job) (res delivery.Result) {
+	for range 100 {
+		j.SendBy = 0
+		if res = r.send(j); res.Class != delivery.Withheld || res.RetryAfter > 0 {
+			break
+		}
+	}
+	return res
 }

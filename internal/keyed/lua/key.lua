@@ -16,7 +16,7 @@
 -- or an error if the epoch is another one: the data was lost.
 
 local call, byte, char, floor, max, min = redis.call, string.byte, string.char, math.floor, math.max, math.min
-local HOUR, CAPPED = 3600000, -1000000000000000
+local HOUR, MINUTE, LATE, CAPPED = 3600000, 60000, 100, -1000000000000000
 local time = call('TIME')
 local now = time[1] * 1000 + floor(time[2] / 1000) - 1735689600000
 local after = now + 1 -- of an event of this call, which may lie in the millisecond that has begun
@@ -49,10 +49,9 @@ local function load(key)
   return s
 end
 
--- Drops the entries that have left the windows. Returns for how many units there is room, when there is for these units, the span that
--- is in the way, and the pace of the windows: the time of a unit.
+-- Drops the entries that have left the windows. Returns for how many units there is room, and when there is for these units.
 local function look(s, windows, units)
-  local room, free, span, pace = 2 ^ 53, max(now, s.held), 0, 1
+  local room, free = 2 ^ 53, max(now, s.held)
   for _, w in ipairs(windows) do
     local limit, length, from, to = w[1], w[2], w[3], w[4]
     local list, kept, ends, used = s.windows[length] or {}, {}, {}, 0
@@ -64,14 +63,13 @@ local function look(s, windows, units)
       end
     end
     local over = used + units - limit
-    if units > limit then free = now + HOUR end -- never, while the limit is so low
     for i, e in ipairs(ends) do
       if over > 0 then over, free = over - kept[2 * i], max(free, e) end
     end
-    if limit - used < room then room, span = limit - used, length end
-    s.windows[length], w.used, w.ends, pace = kept, used, ends[#ends] or 0, max(pace, math.ceil(length / limit))
+    room = min(room, limit - used)
+    s.windows[length], w.used, w.ends, w.expire = kept, used, ends[#ends] or 0, ends
   end
-  return room, free, span, pace
+  return room, free
 end
 
 -- The time that an entry gets: beyond 16 units, entries of a 32nd of the span are one, at its end.
@@ -120,14 +118,16 @@ local function save(key, s, windows)
   if ends > now then call('SET', key, char(flags) .. value, 'PX', ends - now) else call('DEL', key) end
 end
 
--- The windows of a check; most of a batch have the same ones.
+-- The windows of a check; most of a batch have the same ones. Their pace is the longest time of a unit, and their gap the shortest.
 local parsed = {}
 local function windowsOf(text)
   local windows = parsed[text]
   if not windows then
-    windows = {}
+    windows = {pace = 1, gap = HOUR}
     for limit, span, begin, finish in string.gmatch(text, '(%d+),(%d+),(%-?%d+),(%d+)') do
       windows[#windows + 1] = {tonumber(limit), tonumber(span), tonumber(begin), tonumber(finish)}
+      local unit = math.ceil(span / limit)
+      windows.pace, windows.gap = max(windows.pace, unit), max(1, min(windows.gap, unit))
     end
     parsed[text] = windows
   end
@@ -144,13 +144,41 @@ if expected > 0 then
   end
 end
 
+-- How many units have reserved turns that are to come, if so much time is between two.
+local function linedUp(s, step) return max(0, math.ceil((s.turn - now) / step) - 1) end
+
+-- When all windows have room for these units behind those of this call that go before and those with turns. What is known of these is the end of
+-- their line: they are the gap apart where the windows had room, and the pace apart behind that.
+local function behind(s, windows, units, before)
+  local free, most, paced = now, linedUp(s, windows.gap), linedUp(s, windows.pace)
+  for _, w in ipairs(windows) do
+    local over = w.used + before + min(most, max(0, w[1] - w.used - before) + paced) + units - w[1]
+    for i, e in ipairs(w.expire) do
+      if over > 0 then over, free = over - s.windows[w[2]][2 * i], max(free, e) end
+    end
+    if over > 0 then free = max(free, w[3] > 0 and w[4] or now + w[2]) end
+  end
+  return free
+end
+
+-- The time between two turns: the gap as long as the longer windows have room for all that wait, then the pace.
+local function stepOf(s, windows, units, before)
+  for _, w in ipairs(windows) do
+    if math.ceil(w[2] / w[1]) > windows.gap and w.used + before + linedUp(s, windows.gap) + units > w[1] then return windows.pace end
+  end
+  return windows.gap
+end
+
 local given, answers = {}, {} -- given: the units that need not wait, by key
 for i = 1, #KEYS - 1 do
   local key, a = KEYS[i], 6 * (i - 1)
   local what, units, most, from = ARGV[a + 1], tonumber(ARGV[a + 2]), tonumber(ARGV[a + 3]), tonumber(ARGV[a + 4])
   local s, windows = load(key), windowsOf(ARGV[a + 6])
-  local room, free, span, pace = look(s, windows, units)
+  local room, free = look(s, windows, units)
   free = max(free, from)
+  for _, w in ipairs(windows) do
+    if units > w[1] then free = now + HOUR end -- never, while the limit is so low
+  end
   local due, changed = free <= now and s.turn <= now, true
   if what == 'show' then
     answers[i], changed = {max(0, s.turn - now), max(0, s.held - now), free - now}, false
@@ -165,9 +193,13 @@ for i = 1, #KEYS - 1 do
     answers[i] = -after
   elseif what == 'turn' and due and (given[key] or 0) + units <= room then
     given[key], answers[i], changed = (given[key] or 0) + units, 0, false
+    if most > 0 and given[key] + units > room then -- the next one must not go before this one was sent
+      s.turn, changed = min(behind(s, windows, units, given[key]), now + MINUTE), true
+    end
+  elseif what == 'take' and ARGV[a + 5] == '1' and free - now <= min(LATE, windows.pace / 2) then
+    answers[i], changed = free - now, false -- the one before was late
   else
-    local turn = max(free, s.turn)
-    if turn <= now then turn = now + span end
+    local turn = max(free, s.turn, behind(s, windows, units, given[key] or 0))
     if free - now > most or most > 0 and turn - now > most then
       answers[i], changed = CAPPED - (turn - now), false
     elseif turn - now > most then
@@ -175,7 +207,7 @@ for i = 1, #KEYS - 1 do
     elseif turn - now > HOUR then
       answers[i], changed = HOUR, false
     else
-      s.turn, answers[i] = turn + pace * units, turn - now
+      s.turn, answers[i] = turn + stepOf(s, windows, units, given[key] or 0) * units, turn - now
     end
   end
   if changed then save(key, s, windows) end
