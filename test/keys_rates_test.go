@@ -61,8 +61,8 @@ func measureKeysStream(t *testing.T, table *speedTable) {
 	for i := 0; i+each <= len(stream); i += each {
 		<-ticks.C
 		jobs := stream[i : i+each]
-		for _, j := range stream[i : i+each] {
-			j.campaign, j.id = "plain", j.id+"-plain"
+		for n, j := range stream[i : i+each] {
+			j.campaign, j.id = "plain", plainID(i+n)
 			jobs = append(jobs[:len(jobs):len(jobs)], j)
 		}
 		now := time.Now().UnixMicro()
@@ -78,7 +78,7 @@ func measureKeysStream(t *testing.T, table *speedTable) {
 	var late, plain []float64
 	warm := published[stream[0].id] + (2 * time.Second).Microseconds()
 	for i, j := range stream {
-		if at := sent.at[j.id+"-plain"]; at > 0 && published[j.id] > warm {
+		if at := sent.at[plainID(i)]; at > 0 && published[j.id] > warm {
 			plain = append(plain, float64(at-published[j.id])/1e3)
 		}
 		if published[j.id] <= warm || !sent.free(stream[:i], j, published) {
@@ -96,6 +96,8 @@ func measureKeysStream(t *testing.T, table *speedTable) {
 			highest(late, 0.99), middle(plain), highest(plain, 0.99)),
 	})
 }
+
+func plainID(n int) string { return fmt.Sprint("plain-", n) }
 
 // free reports whether the windows allowed a job when it was published, and no job of its key waited then. before are the jobs of the stream
 // that were published before.

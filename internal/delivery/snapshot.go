@@ -39,11 +39,12 @@ func (s *Snapshot) Destination(id string) *Destination {
 	return s.Destinations[id]
 }
 
-// Shared returns the quotas that all jobs of their campaigns share, in no order: those that are not keyed.
+// Shared returns the quotas that all jobs of their campaigns share, in no order: those that are not keyed. It is nil only without a snapshot.
 func (s *Snapshot) Shared() (list []*Quota) {
 	if s == nil {
 		return nil
 	}
+	list = make([]*Quota, 0, len(s.Quotas))
 	for _, q := range s.Quotas {
 		if q.Per == "" {
 			list = append(list, q)

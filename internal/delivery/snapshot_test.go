@@ -66,3 +66,15 @@ func TestWhatASnapshotRemembersIsBounded(t *testing.T) {
 		t.Errorf("%d differ", n)
 	}
 }
+
+// TestWithoutSharedQuotasTheCatalogIsLoaded: a list without quotas is empty, and nil says that there is no snapshot. A store that has lost its
+// data is rebuilt from the former, and waits for the latter.
+func TestWithoutSharedQuotasTheCatalogIsLoaded(t *testing.T) {
+	keyed := Snapshot{Quotas: map[string]*Quota{"chat": {ID: "chat", Per: "chat"}}}
+	if list := keyed.Shared(); list == nil || len(list) != 0 {
+		t.Errorf("%v", list)
+	}
+	if list := (*Snapshot)(nil).Shared(); list != nil {
+		t.Errorf("%v", list)
+	}
+}
