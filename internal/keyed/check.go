@@ -44,11 +44,11 @@ type group struct {
 	job    *delivery.Job
 	checks []*check
 	left   atomic.Int32
-	done   chan struct{}
-	late   func(*group) // called once all are answered if no one waits any more; nil: nothing
+	done   chan struct{} // closed once all are answered, and late has returned
+	late   func(*group)  // called once all are answered if no one waits any more; nil: nothing
 
-	mu        sync.Mutex
-	abandoned bool
+	mu                  sync.Mutex
+	answered, abandoned bool
 }
 
 func newGroup() *group { return &group{done: make(chan struct{})} }
@@ -64,11 +64,12 @@ func (g *group) finished() {
 	}
 	g.mu.Lock()
 	late := g.abandoned
-	close(g.done)
+	g.answered = true
 	g.mu.Unlock()
 	if late && g.late != nil {
 		g.late(g)
 	}
+	close(g.done)
 }
 
 // await waits for the answers, and reports whether they came. If not, late is called when they do.
@@ -80,13 +81,8 @@ func (g *group) await(ctx context.Context) bool {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	select {
-	case <-g.done:
-		return true
-	default:
-	}
-	g.abandoned = true
-	return false
+	g.abandoned = !g.answered
+	return g.answered
 }
 
 // open reports whether all quotas let jobs pass without their store.

@@ -52,6 +52,7 @@ type Checker struct {
 	options Options
 	shards  []*shard // for what is sent, then for turns: reading a backlog must not delay what is sent
 	waits   *waits
+	takes   sync.Map // of *delivery.Job to the *group that is not answered: until then no other is asked, which would meet its units
 }
 
 // New makes a Checker. It connects to nothing.
@@ -229,16 +230,28 @@ func (c *Checker) Deliver(ctx context.Context, sink string, j *delivery.Job) del
 	if by := delivery.StampOf(begun.Add(Margin)); j.SendBy == 0 || by < j.SendBy {
 		j.SendBy = by
 	}
-	g.late = c.giveBack
-	c.ask(g)
+	g.late = func(g *group) {
+		c.giveBack(g)
+		c.takes.Delete(j)
+	}
 	waiting, cancel := context.WithDeadline(ctx, j.SendBy.Time())
 	defer cancel()
+	if before, late := c.takes.Load(j); late {
+		select {
+		case <-before.(*group).done: // and its units are given back
+		case <-waiting.Done():
+			return delivery.Result{Class: delivery.Withheld}
+		}
+	}
+	c.takes.Store(j, g)
+	c.ask(g)
 	if !g.await(waiting) {
 		if failing {
 			return delivery.Result{Class: delivery.Withheld, RetryAfter: failPause}
 		}
 		return delivery.Result{Class: delivery.Withheld}
 	}
+	c.takes.Delete(j)
 	by, wait, capped := g.verdict()
 	now := time.Now()
 	switch {

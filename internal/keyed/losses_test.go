@@ -3,6 +3,7 @@ package keyed
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
 	"testing"
 	"time"
 
@@ -55,5 +56,40 @@ func TestAStoreThatHasLostItsData(t *testing.T) {
 				t.Errorf("the span was %s", took)
 			}
 		}
+	}
+}
+
+// TestALateTakeCapsNoJob: a take that is answered after its job's slot counts the job for a moment. The job's next take does not meet that.
+func TestALateTakeCapsNoJob(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, delivery.Quota{Windows: []delivery.Window{window(1, time.Hour)}})
+	r.send(job("first")) // the script is loaded
+	late := 0
+	for i := range 30 {
+		j := job(fmt.Sprint("k", i))
+		send := func() delivery.Result {
+			j.SendBy = delivery.StampOf(time.Now().Add(15 * time.Millisecond))
+			return r.send(j)
+		}
+		r.server.Freeze()
+		if send().Class == delivery.Withheld {
+			late++
+		}
+		r.server.Thaw()
+		r.eventually("the job is sent", func() bool {
+			res := send()
+			if res.Class == delivery.Capped {
+				t.Fatalf("job %d is capped by itself", i)
+			}
+			return res.Class == delivery.Delivered
+		})
+	}
+	if late == 0 {
+		t.Error("no take was late: the test shows nothing")
+	}
+	left := 0
+	r.takes.Range(func(any, any) bool { left++; return true })
+	if left > 0 {
+		t.Errorf("%d takes are remembered", left)
 	}
 }
