@@ -174,8 +174,8 @@ func (e *Engine) settleDebts(ctx context.Context) (unpaid []error) {
 	return unpaid
 }
 
-// local is the engine's own monotonic clock, in microseconds.
 // Epoch returns the epoch of a shard's data that is in force, 0 where it is not watched; false while none is known to be.
 func (e *Engine) Epoch(shard int) (epoch int64, known bool) { return e.fence.Epoch(shard) }
 
+// local is the engine's own monotonic clock, in microseconds.
 func (e *Engine) local() int64 { return time.Since(e.start).Microseconds() }
