@@ -85,6 +85,29 @@ func (p *Pacer) dispatchNext(q *queue, at int64, now instant) bool {
 	return true
 }
 
+// reuse has the next job of the queue use the slot of one that a ledger or its keys have kept from being sent, while the slot may be used. It
+// reports whether there was such a job.
+func (p *Pacer) reuse(x *sent, now instant) bool {
+	q, s := x.queue, x.sink
+	kept := x.result.Class == delivery.Duplicate || x.result.Class == delivery.Capped || x.result.Class == delivery.Withheld && x.result.Reason == delivery.ReasonKey
+	switch {
+	case x.forfeited || !kept || x.latest == never || now.local > x.latest || x.epoch != p.drain.epoch || q.campaign != x.campaign || q.sink != s:
+		return false
+	case q.empty() || q.opens() > now.local || q.outOfCalls() || s.calls.inFlight >= s.max:
+		return false
+	}
+	j := q.goes()
+	if j.Weight != x.job.Weight || j.Expired(now.wall) || q.campaign.Opens(j, now.wall).After(now.wall) || p.busyAt(s, q, j, now) != nil {
+		return false
+	}
+	q.remove(j)
+	p.begin(dispatch{queue: q, sink: s, job: j, used: x.used, at: x.at, latest: x.latest}, now)
+	p.makeCapacity(q, now)
+	p.takes.want(q)
+	p.returnUnused(q)
+	return true
+}
+
 // returnUnused hands back the slots of a queue that has become empty.
 func (sl *slots) returnUnused(q *queue) {
 	if q.empty() && q.granted > 0 {
@@ -135,9 +158,10 @@ type dispatch struct {
 	sink        *sinkState
 	destination *destination // nil: the job has none of its own
 	job         *delivery.Job
-	used        []delivery.Grant // its slots, as counted by quotas
-	at          int64            // local time of its slot
-	latest      int64            // local time until which the slot may be used; never without a slot
+	campaign    *delivery.Campaign // as it was then
+	used        []delivery.Grant   // its slots, as counted by quotas
+	at          int64              // local time of its slot
+	latest      int64              // local time until which the slot may be used; never without a slot
 	epoch       int
 	begun       int64 // local time when it was passed on
 	since       int64 // local time when the job was last sent before, or else when it is now
@@ -149,6 +173,7 @@ type sent struct {
 	result    delivery.Result
 	lasted    time.Duration
 	forfeited bool // it was not sent: its slot had passed too long ago
+	reused    bool // another job uses its slot
 }
 
 // send passes the job, whose slot came at the local time at, to a goroutine that calls its sink; see deliver.
@@ -167,7 +192,7 @@ func (p *Pacer) begin(x dispatch, now instant) {
 	x.queue.calls.began(now.local)
 	x.sink.calls.began(now.local)
 	p.sends.inFlight++
-	x.ctx, x.epoch, x.begun, x.since = p.sends.ctx, p.drain.epoch, now.local, p.lastTry(x.job, now)
+	x.ctx, x.epoch, x.begun, x.since, x.campaign = p.sends.ctx, p.drain.epoch, now.local, p.lastTry(x.job, now), x.queue.campaign
 	if x.destination = p.destinationOf(x.sink, x.job, now); x.destination != nil {
 		x.destination.left(x.job)
 		x.destination.calls.began(now.local)

@@ -24,6 +24,7 @@ func (p *Pacer) settle(x sent, now instant) {
 	if len(s.full) > 0 {
 		s.fullAt = now.local
 	}
+	x.reused = p.reuse(&x, now)
 	p.wakeFollowUp(s, now)
 	p.wake(s)
 	if x.destination != nil {
@@ -33,7 +34,7 @@ func (p *Pacer) settle(x sent, now instant) {
 			p.destinations.note(x.destination, now.local)
 		}()
 	}
-	if x.forfeited || x.result.Class >= delivery.Withheld {
+	if (x.forfeited || x.result.Class >= delivery.Withheld) && !x.reused {
 		p.unsent.add(x.used)
 	}
 	if x.epoch != p.drain.epoch {
@@ -68,7 +69,7 @@ func (v *judge) placementAfter(x *sent, now instant) placement {
 	case r.Class == delivery.Permanent:
 		return v.refused(x, now)
 	case r.Class == delivery.Withheld:
-		if j.State == nil {
+		if j.State == nil && !x.reused {
 			v.metrics.forfeited.Add(float64(j.Weight))
 		}
 		return v.unsentJob(q, j, r.RetryAfter, cmp.Or(r.Reason, delivery.ReasonRetry), now)

@@ -2,6 +2,8 @@ package pacer
 
 import (
 	"context"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,6 +18,7 @@ func TestWithheldJobsAreSentLater(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			one(t, newBook(campaign("c", 1000)), nil, func(t *testing.T, f *fleet) {
 				seen := map[string]int{}
+				f.receiver.latency = func() time.Duration { return 2 * time.Millisecond } // of the decision
 				f.receiver.setAnswer(func(_ int, j *delivery.Job) delivery.Result {
 					seen[j.ID]++
 					if seen[j.ID] < 3 {
@@ -69,6 +72,39 @@ func TestDuplicatesAreSettled(t *testing.T) {
 			t.Errorf("%d of 10 settled as duplicates after %d calls", got, f.count("c"))
 		}
 	})
+}
+
+// TestWhatIsKeptFromBeingSentCostsNoSlot: the slot of a job that its keys or the ledger hold back is used by the next job, and by one alone.
+func TestWhatIsKeptFromBeingSentCostsNoSlot(t *testing.T) {
+	for name, kept := range map[string]delivery.Result{
+		"capped": {Class: delivery.Capped}, "duplicate": {Class: delivery.Duplicate},
+		"its key is busy": {Class: delivery.Withheld, RetryAfter: time.Hour, Reason: delivery.ReasonKey},
+	} {
+		t.Run(name, func(t *testing.T) {
+			one(t, newBook(campaign("c", 100)), nil, func(t *testing.T, f *fleet) {
+				f.receiver.latency = func() time.Duration { return 2 * time.Millisecond } // of the decision
+				f.receiver.setAnswer(func(_ int, j *delivery.Job) delivery.Result {
+					if n, _ := strconv.Atoi(j.ID[strings.LastIndexByte(j.ID, '/')+1:]); n%3 > 0 {
+						return kept
+					}
+					return delivery.Result{Class: delivery.Delivered}
+				})
+				src := newPartition("in/0")
+				f.offer(t, jobs(src, delivery.FromIngress, "c", 10_000, 120))
+				before := 0
+				for step := range int64(100) { // a little more than three times as many as there are slots, so that all have room in memory
+					if step == 20 {
+						before = src.count(delivery.OutcomeDelivered)
+					}
+					f.offer(t, jobs(src, delivery.FromIngress, "c", step*16, 16))
+					time.Sleep(50 * time.Millisecond)
+				}
+				if got := src.count(delivery.OutcomeDelivered) - before; got < 390 || got > 402 {
+					t.Errorf("%d sent in 4 s of 400", got)
+				}
+			})
+		})
+	}
 }
 
 // A known duplicate is settled at once, however slow its campaign, and takes no slot.
