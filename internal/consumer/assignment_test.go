@@ -56,7 +56,7 @@ func TestWhatIsKeptGoesOn(t *testing.T) {
 				}
 			}
 		}
-		if warns := r.logs.lines("level=WARN"); len(warns) > 0 {
+		if warns := r.logs.warnings(); len(warns) > 0 {
 			t.Errorf("warned of ordinary life: %v", warns)
 		}
 	})

@@ -60,7 +60,7 @@ func TestEveryJobOnceOverARebalance(t *testing.T) {
 		if n := first.count() + second.count(); n != total {
 			t.Errorf("%d of %d jobs", n, total)
 		}
-		if warns := r.logs.lines("level=WARN"); len(warns) > 0 {
+		if warns := r.logs.warnings(); len(warns) > 0 {
 			t.Errorf("warned of ordinary life: %v", warns)
 		}
 	})

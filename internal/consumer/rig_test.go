@@ -475,6 +475,11 @@ func (b *logBook) String() string {
 	return b.text.String()
 }
 
+// warnings returns the warnings of a machine that is not too busy to answer.
+func (b *logBook) warnings() []string {
+	return slices.DeleteFunc(b.lines("level=WARN"), func(line string) bool { return strings.Contains(line, "i/o timeout") })
+}
+
 // lines are those that hold all the words.
 func (b *logBook) lines(words ...string) (found []string) {
 	for line := range strings.Lines(b.String()) {

@@ -175,11 +175,11 @@ func TestTurns(t *testing.T) {
 	for i, want := range []delivery.ResultClass{delivery.Delivered, delivery.Delivered, delivery.Withheld} {
 		j := job("busy")
 		j.Turned = true
-		if res := r.send(j); res.Class != want || want == delivery.Withheld && res.RetryAfter < 9*time.Second {
+		if res := r.sendSoon(j); res.Class != want || want == delivery.Withheld && res.RetryAfter < 9*time.Second {
 			t.Errorf("%d: %+v", i, res)
 		}
 	}
-	if fresh := r.send(job("other")); fresh.Class != delivery.Delivered {
+	if fresh := r.sendSoon(job("other")); fresh.Class != delivery.Delivered {
 		t.Errorf("another key: %+v", fresh)
 	}
 }
@@ -190,7 +190,7 @@ func TestCaps(t *testing.T) {
 	r := newRig(t, delivery.Quota{Windows: []delivery.Window{window(3, 24*time.Hour)}, KeyRules: delivery.KeyRules{Deliveries: true}})
 	r.answer = func(*delivery.Job) delivery.Result { return delivery.Result{Class: delivery.Temporary} }
 	for range 5 {
-		if res := r.send(job("a")); res.Class != delivery.Temporary {
+		if res := r.sendSoon(job("a")); res.Class != delivery.Temporary {
 			t.Fatalf("%+v", res)
 		}
 	}
@@ -202,7 +202,7 @@ func TestCaps(t *testing.T) {
 		if i >= 3 {
 			want = delivery.Capped
 		}
-		if res := r.send(j); res.Class != want {
+		if res := r.sendSoon(j); res.Class != want {
 			t.Fatalf("%d: %+v", i, res)
 		}
 		if i >= 3 && (j.Reason != "cap" || time.Until(j.Due) < 23*time.Hour) {
@@ -241,7 +241,7 @@ func TestAllQuotasOrNone(t *testing.T) {
 		to, tenant string
 		want       delivery.ResultClass
 	}{{"a", "t", delivery.Delivered}, {"b", "t", delivery.Withheld}, {"b", "u", delivery.Delivered}, {"b", "v", delivery.Withheld}, {"c", "v", delivery.Delivered}} {
-		if res := r.send(of(c.to, c.tenant)); res.Class != c.want {
+		if res := r.sendSoon(of(c.to, c.tenant)); res.Class != c.want {
 			t.Errorf("%d: %+v", i, res)
 		}
 		r.eventually("what was taken is given back", func() bool {
@@ -259,16 +259,16 @@ func TestAThrottledKeyIsHeld(t *testing.T) {
 	r.answer = func(j *delivery.Job) delivery.Result {
 		return delivery.Result{Class: delivery.Throttled, Scope: delivery.ScopeRecipient, RetryAfter: 30 * time.Second}
 	}
-	r.send(job("slow"))
+	r.sendSoon(job("slow"))
 	r.answer = nil
 	r.eventually("it is held", func() bool {
 		s, err := r.Show(context.Background(), r.quota, "slow")
 		return err == nil && s.Held > 25*time.Second
 	})
-	if res := r.send(job("slow")); res.Class != delivery.Withheld || res.RetryAfter < 25*time.Second || res.Reason != delivery.ReasonKey {
+	if res := r.sendSoon(job("slow")); res.Class != delivery.Withheld || res.RetryAfter < 25*time.Second || res.Reason != delivery.ReasonKey {
 		t.Errorf("%+v", res)
 	}
-	if res := r.send(job("fast")); res.Class != delivery.Delivered {
+	if res := r.sendSoon(job("fast")); res.Class != delivery.Delivered {
 		t.Errorf("%+v", res)
 	}
 	if err := r.Release(context.Background(), r.quota, "slow"); err != nil {
@@ -276,7 +276,7 @@ func TestAThrottledKeyIsHeld(t *testing.T) {
 	}
 	j := job("slow")
 	j.Turned = true
-	if res := r.send(j); res.Class != delivery.Delivered {
+	if res := r.sendSoon(j); res.Class != delivery.Delivered {
 		t.Errorf("%+v", res)
 	}
 }
@@ -292,7 +292,7 @@ func TestJobsThatNoKeyAllows(t *testing.T) {
 		t.Errorf("%s, %s", without.Defect(), heavy.Defect())
 	}
 	r.quota.Pass = true
-	if without.Flaw = nil; r.send(without).Class != delivery.Delivered || r.count("") != 1 {
+	if without.Flaw = nil; r.sendSoon(without).Class != delivery.Delivered || r.count("") != 1 {
 		t.Error("it does not pass without the key")
 	}
 }
@@ -304,11 +304,11 @@ func TestOverridesAndHolds(t *testing.T) {
 		"big": {Windows: []delivery.Window{window(5, time.Hour)}}, "held": {HeldUntil: time.Now().Add(time.Minute)},
 	}}}))
 	for i := range 6 {
-		if res := r.send(job("big")); (res.Class == delivery.Delivered) != (i < 5) {
+		if res := r.sendSoon(job("big")); (res.Class == delivery.Delivered) != (i < 5) {
 			t.Errorf("%d: %+v", i, res)
 		}
 	}
-	if res := r.send(job("held")); res.Class != delivery.Withheld || res.RetryAfter < 50*time.Second {
+	if res := r.sendSoon(job("held")); res.Class != delivery.Withheld || res.RetryAfter < 50*time.Second {
 		t.Errorf("%+v", res)
 	}
 }
@@ -321,12 +321,12 @@ func TestLimitsThatAreLowered(t *testing.T) {
 	heavy := job("a")
 	heavy.Weight = 400
 	for range 2 {
-		if res := r.send(heavy); res.Class != delivery.Delivered {
+		if res := r.sendSoon(heavy); res.Class != delivery.Delivered {
 			t.Fatalf("%+v", res)
 		}
 	}
 	r.quota.Windows = []delivery.Window{window(10, time.Hour)}
-	if res := r.send(job("a")); res.Class != delivery.Withheld || res.RetryAfter < 59*time.Minute {
+	if res := r.sendSoon(job("a")); res.Class != delivery.Withheld || res.RetryAfter < 59*time.Minute {
 		t.Errorf("%+v", res)
 	}
 	if s, err := r.Show(context.Background(), r.quota, "a"); err != nil || s.Used[0] != 800 {
@@ -400,7 +400,7 @@ func TestNoTurnOutsideTheRecipientsHours(t *testing.T) {
 		t.Fatal(err)
 	}
 	first, now, later := job("a"), job("a"), job("a")
-	r.send(first)
+	r.sendSoon(first)
 	r.Reserve(t.Context(), []*delivery.Job{now})
 	campaign := r.options.Snapshot().Campaign("c")
 	campaign.Local, campaign.Zone = soon, time.UTC

@@ -31,7 +31,7 @@ func TestAStoreThatHasLostItsData(t *testing.T) {
 			t.Helper()
 			j := job("a")
 			j.Turned = true
-			if res := r.send(j); (res.Class == delivery.Delivered) != want {
+			if res := r.sendSoon(j); (res.Class == delivery.Delivered) != want {
 				t.Errorf("%s, %s: %+v", policy, when, res)
 			}
 		}

@@ -58,7 +58,7 @@ func TestAHoldBeginsWithTheAnswer(t *testing.T) {
 		answered = time.Now()
 		return delivery.Result{Class: delivery.Throttled, Scope: delivery.ScopeRecipient, RetryAfter: wait}
 	}
-	r.send(job("slow"))
+	r.sendSoon(job("slow"))
 	r.eventually("it is held", func() bool {
 		s, err := r.Show(context.Background(), r.quota, "slow")
 		if err != nil || s.Held == 0 {
