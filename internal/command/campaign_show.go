@@ -19,7 +19,7 @@ func (c *cli) showCampaign(v *view.Campaign) error {
 	return c.printTable(v, func(p *printer) {
 		p.line("id\t%s", v.ID)
 		p.line("rate\t%s", v.Rate)
-		p.line("rate now\t%s/s", strconv.FormatFloat(v.Allowed, 'f', -1, 64))
+		p.line("rate now\t%s/s", strconv.FormatFloat(v.Allowed, 'g', 6, 64))
 		ramp, status, active := "-", v.Status, "yes"
 		if v.Ramp != "" {
 			ramp = v.Ramp + ", since " + instant(v.RampSince, time.RFC3339)

@@ -39,6 +39,10 @@ func (c *cli) explainCampaign(ctx context.Context, id string) error {
 	if v.Campaign, err = api.campaign(ctx, id); err != nil {
 		return err
 	}
+	closed, err := closedDestinations(ctx, api, v.Sink)
+	if err != nil {
+		return err
+	}
 	var why, remedy string
 	if v.Held != nil {
 		why, remedy = v.Held.Why, v.Held.Remedy
@@ -64,6 +68,9 @@ func (c *cli) explainCampaign(ctx context.Context, id string) error {
 			if v.TimeZone == delivery.ZoneRecipient && v.ActiveHours != "" {
 				p.line("active hours\t%s", hoursOf(v.Campaign))
 			}
+			if closed > 0 {
+				p.line("closed gates\t%s of its sink, of any campaign: pacer sink destinations %s", counted(closed, "destination"), v.Sink)
+			}
 			showKeys(p, v.Keys)
 			showFailure(p, v.LastFailure)
 			showLanes(p, v.Lanes)
@@ -73,4 +80,16 @@ func (c *cli) explainCampaign(ctx context.Context, id string) error {
 			p.line("not known: %s", v.Unknown)
 		}
 	})
+}
+
+// closedDestinations returns how many destinations of a sink have closed gates, as far as that is known.
+func closedDestinations(ctx context.Context, api *client, sink string) (n int64, err error) {
+	var found struct{ Sinks []view.Sink }
+	err = api.get(ctx, "/sinks", nil, &found)
+	for i := range found.Sinks {
+		if s := &found.Sinks[i]; s.Name == sink {
+			n = int64(s.Closed())
+		}
+	}
+	return n, err
 }

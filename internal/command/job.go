@@ -38,7 +38,7 @@ func (c *cli) findJob(ctx context.Context, id string, last time.Duration) error 
 		return err
 	}
 	if len(f.Waiting)+len(f.Dead)+len(f.Results) == 0 {
-		return fmt.Errorf("job %s: nothing is known of it", id)
+		return fmt.Errorf("job %s: nothing is known of it; a delivered job is known only with kafka.results: true, for --last", id)
 	}
 	return nil
 }
@@ -59,14 +59,18 @@ func printJob(p *printer, f *view.FoundJob) {
 	}
 	for _, text := range f.Results {
 		var e struct {
-			Campaign, Outcome, Reason string
-			Status, Attempts          int
-			SettledAt                 time.Time `json:"settled_at"`
+			Campaign, Outcome, Reason, Quota string
+			Status, Attempts                 int
+			SettledAt                        time.Time  `json:"settled_at"`
+			FreeAt                           *time.Time `json:"free_at"`
 		}
 		_ = json.Unmarshal(text, &e) // what is missing is empty
 		words := []string{"campaign " + e.Campaign, counted(int64(e.Attempts), "attempt"), agoOrAhead(&e.SettledAt)}
 		if e.Status > 0 {
 			words = append(words, fmt.Sprint("status ", e.Status))
+		}
+		if e.FreeAt != nil {
+			words = append(words, "quota "+e.Quota+" allows one at "+instant(e.FreeAt, time.RFC3339))
 		}
 		p.line("%s\t\t%s", e.Outcome, strings.Join(words, ", "))
 	}

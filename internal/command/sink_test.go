@@ -121,6 +121,8 @@ func TestClosedDestinations(t *testing.T) {
 	if table := d.run("sink destinations shops"); strings.Count(table, "  half-open  refused ") != 1 || strings.Count(table, "  closed ") != 1 {
 		t.Error(table)
 	}
+	d.run("campaign create spring --rate 1")
+	d.fields(d.run("explain spring"), "closed gates 2 destinations of its sink, of any campaign: pacer sink destinations shops")
 	var sinks []view.Sink
 	if err := json.Unmarshal([]byte(d.run("sink list --json")), &sinks); err != nil || len(sinks) != 2 || sinks[1].Closed() != 2 || sinks[0].Closed() != 0 {
 		t.Errorf("%+v, %v", sinks, err)
