@@ -121,6 +121,9 @@ func TestACapSkips(t *testing.T) {
 		for _, list := range s.events() {
 			e := list[0]
 			outcomes[e.Outcome]++
+			if key, _, keyed := strings.Cut(e.JobID, "/"); keyed && e.Keys["to"] != key {
+				t.Errorf("the keys of %s: %v", e.JobID, e.Keys)
+			}
 			if e.Outcome == "capped" && (e.Quota != "cap" || e.FreeAt.Before(time.Now().Add(23*time.Hour))) {
 				t.Errorf("%+v", e)
 			}

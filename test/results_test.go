@@ -16,21 +16,23 @@ import (
 
 // event is one record of the topic of the results.
 type event struct {
-	JobID        string    `json:"job_id"`
-	Campaign     string    `json:"campaign"`
-	Outcome      string    `json:"outcome"`
-	Reason       string    `json:"reason"`
-	Quota        string    `json:"quota"`
-	FreeAt       time.Time `json:"free_at"`
-	Attempts     int       `json:"attempts"`
-	Status       int       `json:"status"`
-	Origin       string    `json:"origin"`
-	EnqueuedAt   time.Time `json:"enqueued_at"`
-	FirstReadAt  time.Time `json:"first_read_at"`
-	DispatchedAt time.Time `json:"dispatched_at"`
-	SettledAt    time.Time `json:"settled_at"`
-	Sink         float64   `json:"sink_latency_ms"`
-	Total        float64   `json:"total_latency_ms"`
+	JobID        string            `json:"job_id"`
+	Campaign     string            `json:"campaign"`
+	Outcome      string            `json:"outcome"`
+	Destination  string            `json:"destination"`
+	Keys         map[string]string `json:"keys"`
+	Reason       string            `json:"reason"`
+	Quota        string            `json:"quota"`
+	FreeAt       time.Time         `json:"free_at"`
+	Attempts     int               `json:"attempts"`
+	Status       int               `json:"status"`
+	Origin       string            `json:"origin"`
+	EnqueuedAt   time.Time         `json:"enqueued_at"`
+	FirstReadAt  time.Time         `json:"first_read_at"`
+	DispatchedAt time.Time         `json:"dispatched_at"`
+	SettledAt    time.Time         `json:"settled_at"`
+	Sink         float64           `json:"sink_latency_ms"`
+	Total        float64           `json:"total_latency_ms"`
 }
 
 // withResults switches the results on in the stack's configuration.

@@ -200,6 +200,29 @@ func (j *Job) DestinationAt(sink string) (destination string, known bool) {
 	return destination, true
 }
 
+// AnyDestination returns the destination that the record names, or that a sink has found; "" for none.
+func (j *Job) AnyDestination() string {
+	if !j.FoundDestination() {
+		return j.Destination
+	}
+	_, destination, _ := strings.Cut(j.Destination[len(found):], found)
+	return destination
+}
+
+// Keys returns the job's keys by their names, nil for none.
+func (j *Job) Keys() map[string]string {
+	var keys map[string]string
+	for _, h := range j.Headers {
+		if name, ok := strings.CutPrefix(h.Key, HeaderKey); ok {
+			if keys == nil {
+				keys = map[string]string{}
+			}
+			keys[name] = string(h.Value)
+		}
+	}
+	return keys
+}
+
 // KeyAt returns the job's value of a key in a sink; "" if it has none, or if its destination is not known yet.
 func (j *Job) KeyAt(sink, key string) string {
 	if key == PerDestination {

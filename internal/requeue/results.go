@@ -41,9 +41,13 @@ func (c *resultReceipt) Settle(job *delivery.Job, outcome delivery.Outcome) {
 		c.next.Settle(job, outcome)
 		return
 	}
-	const event = 600 // bytes, at most, besides the names
+	const event, escaped = 600, 6 // bytes, at most, besides the names; of a byte in JSON
+	size := event + 2*len(job.ID) + len(job.Campaign) + len(job.Destination)
+	for name, value := range job.Keys() {
+		size += len(name) + escaped*len(value)
+	}
 	c.relay.put(&item{
-		job: job, to: delivery.Reroute{Kind: delivery.ToResult}, size: event + 2*len(job.ID) + len(job.Campaign),
+		job: job, to: delivery.Reroute{Kind: delivery.ToResult}, size: size,
 		result: &result{outcome, c.next, time.Now()},
 	})
 }
@@ -89,14 +93,16 @@ func (r *Relay) findResults(ctx context.Context) {
 
 // event is the wire form of a result.
 type event struct {
-	JobID    string    `json:"job_id"`
-	Campaign string    `json:"campaign"`
-	Outcome  string    `json:"outcome"`
-	Reason   string    `json:"reason,omitempty"` // of a dead letter
-	Quota    string    `json:"quota,omitempty"`  // of a capped job: which did not allow it, and when it would
-	FreeAt   time.Time `json:"free_at,omitzero"`
-	Attempts int       `json:"attempts"`
-	Status   int       `json:"status,omitempty"` // of the last call, if it had one
+	JobID       string            `json:"job_id"`
+	Campaign    string            `json:"campaign"`
+	Destination string            `json:"destination,omitempty"`
+	Keys        map[string]string `json:"keys,omitempty"`
+	Outcome     string            `json:"outcome"`
+	Reason      string            `json:"reason,omitempty"` // of a dead letter
+	Quota       string            `json:"quota,omitempty"`  // of a capped job: which did not allow it, and when it would
+	FreeAt      time.Time         `json:"free_at,omitzero"`
+	Attempts    int               `json:"attempts"`
+	Status      int               `json:"status,omitempty"` // of the last call, if it had one
 
 	ProviderCode      string    `json:"provider_code,omitempty"` // of the last call
 	ProviderMessageID string    `json:"provider_message_id,omitempty"`
@@ -115,7 +121,7 @@ type event struct {
 
 func (f *result) encode(j *delivery.Job) []byte {
 	e := event{
-		JobID: j.ID, Campaign: j.Campaign, Outcome: f.outcome.String(), Attempts: j.Attempt, Origin: j.Origin.String(),
+		JobID: j.ID, Campaign: j.Campaign, Destination: j.AnyDestination(), Keys: j.Keys(), Outcome: f.outcome.String(), Attempts: j.Attempt, Origin: j.Origin.String(),
 		EnqueuedAt: eventTime(j.EnqueuedAt.Time()), FirstReadAt: eventTime(j.FirstRead), SettledAt: eventTime(f.at),
 	}
 	if c := j.Call; !c.At.IsZero() {
