@@ -54,7 +54,6 @@ func (c *cli) showCampaign(v *view.Campaign) error {
 			p.line("note\t%s", v.Note)
 		}
 		showProgress(p, v)
-		showKeys(p, v.Keys)
 		showLanes(p, v.Lanes)
 		showSenders(p, v.Senders)
 		showFailure(p, v.LastFailure)
@@ -62,7 +61,7 @@ func (c *cli) showCampaign(v *view.Campaign) error {
 	})
 }
 
-// hoursOf returns when a campaign sends, by whose clocks.
+// hoursOf returns the active hours of a campaign, and whose clocks they follow.
 func hoursOf(v *view.Campaign) string {
 	hours, zone := "always", ""
 	if v.ActiveHours != "" {

@@ -43,6 +43,9 @@ func (c *cli) explainCampaign(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
+	if err := busyKeys(ctx, api, v.Keys); err != nil {
+		return err
+	}
 	var why, remedy string
 	if v.Held != nil {
 		why, remedy = v.Held.Why, v.Held.Remedy

@@ -3,7 +3,9 @@ package command
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"strings"
 	"time"
@@ -17,6 +19,8 @@ import (
 type quotaShown struct {
 	*view.Quota
 	UsedBy []quotaUser `json:"used_by"`
+
+	keys []delivery.KeyWaits
 }
 
 type quotaUser struct {
@@ -32,6 +36,12 @@ func (c *cli) showQuota(ctx context.Context, id string) error {
 	v := &quotaShown{Quota: &view.Quota{}, UsedBy: []quotaUser{}}
 	if err := api.get(ctx, quotaPath(id), nil, v.Quota); err != nil {
 		return err
+	}
+	if v.Keys != nil {
+		v.keys = []delivery.KeyWaits{*v.Keys}
+		if err := busyKeys(ctx, api, v.keys); err != nil {
+			return err
+		}
 	}
 	rolled := delivery.Quota{ID: v.ID, Exempt: 100 - v.Rollout}
 	if err := pages(ctx, api, "campaigns", url.Values{"quota": {id}}, func(one *view.Campaign) {
@@ -53,9 +63,7 @@ func (v *quotaShown) print(p *printer) {
 		}
 		p.line("covers\t%d of %d campaigns", covered, len(v.UsedBy))
 	}
-	if v.Keys != nil {
-		showKeys(p, []delivery.KeyWaits{*v.Keys})
-	}
+	showKeys(p, v.keys)
 	if len(v.Windows) > 0 {
 		p.line("")
 		p.line("WINDOW\tLIMIT\tREMAINING\tNEXT UNIT AT\tFULL AGAIN AT")
@@ -100,6 +108,22 @@ func (v *quotaShown) print(p *printer) {
 
 // preciseTime is RFC 3339 with milliseconds: windows may be short.
 const preciseTime = "2006-01-02T15:04:05.000Z07:00"
+
+// busyKeys asks for the keys that keep most jobs waiting. Only operators are told.
+func busyKeys(ctx context.Context, api *client, waits []delivery.KeyWaits) error {
+	for i := range waits {
+		var found struct{ Keys []delivery.KeyJobs }
+		err := api.get(ctx, quotaPath(waits[i].Quota)+"/keys", nil, &found)
+		var refused *refusal
+		if errors.As(err, &refused) && (refused.status == http.StatusUnauthorized || refused.status == http.StatusForbidden) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		waits[i].Busiest = found.Keys
+	}
+	return nil
+}
 
 // showKeys prints how keyed quotas let jobs wait, a line each.
 func showKeys(p *printer, waits []delivery.KeyWaits) {

@@ -59,8 +59,8 @@ func TestPageOfAKeyedQuota(t *testing.T) {
 				t.Errorf("the page lacks %q: %s", says, body)
 			}
 		}
-		if body := ask(h, "GET", "/quota?id=chat", "viewer", "").Body.String(); strings.Contains(body, "key-hold") {
-			t.Error("a viewer is shown the form")
+		if body := ask(h, "GET", "/quota?id=chat", "viewer", "").Body.String(); strings.Contains(body, "key-hold") || strings.Contains(body, "&lt;script&gt;") {
+			t.Error("a viewer is shown the form, or a key")
 		}
 		for action, want := range map[string]int{"/key-hold": http.StatusSeeOther, "/key-release": http.StatusSeeOther} {
 			if answer := ask(h, "POST", action, "operator", "id=chat&key=a%2Fb", "Content-Type", form); answer.Code != want {
@@ -73,8 +73,14 @@ func TestPageOfAKeyedQuota(t *testing.T) {
 		if got := strings.Join(w.changes, "\n"); strings.Count(got, "key a/b of chat, held true") != 2 {
 			t.Error(got)
 		}
-		if body := ask(h, "GET", "/api/v1/campaigns/spring", "viewer", "").Body.String(); !strings.Contains(body, `"keys":[{"quota":"chat","waiting":234`) {
+		if body := ask(h, "GET", "/api/v1/campaigns/spring", "viewer", "").Body.String(); !strings.Contains(body, `"keys":[{"quota":"chat","waiting":234}]`) {
 			t.Error(body)
+		}
+		if body := ask(h, "GET", "/api/v1/quotas/chat/keys", "operator", "").Body.String(); !strings.Contains(body, `"jobs":56`) {
+			t.Error(body)
+		}
+		if answer := ask(h, "GET", "/api/v1/quotas/chat/keys", "viewer", ""); answer.Code != http.StatusForbidden {
+			t.Errorf("a viewer is told the keys: %d", answer.Code)
 		}
 	})
 }

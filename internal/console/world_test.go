@@ -415,8 +415,8 @@ func (w *world) SetQuota(ctx context.Context, id string, c catalog.QuotaChange) 
 	return row, nil
 }
 
-func (w *world) job(context.Context, string, time.Time) jobs.Found {
-	return jobs.Found{Waiting: []jobs.Waiting{{Place: "pacer.lanes/17/4", Campaign: "spring"}}, Results: []json.RawMessage{}, Unread: []string{}}
+func (w *world) job(context.Context, jobs.Question) (jobs.Found, error) {
+	return jobs.Found{Waiting: []jobs.Waiting{{Place: "pacer.lanes/17/4", Campaign: "spring"}}, Results: []json.RawMessage{}, Unread: []string{}}, nil
 }
 
 func (w *world) key(_ context.Context, quota, value string) (*view.Key, error) {

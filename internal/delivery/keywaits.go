@@ -9,7 +9,7 @@ import (
 type KeyWaits struct {
 	Quota   string    `json:"quota"`
 	Waiting int64     `json:"waiting" doc:"jobs that wait for the turns of their keys"`
-	Busiest []KeyJobs `json:"busiest" doc:"the keys of which most jobs had to wait lately, or were capped"`
+	Busiest []KeyJobs `json:"-"` // the keys of which most jobs had to wait lately, or were capped; they may name people
 }
 
 // KeyJobs is a number of jobs of one value of a key.

@@ -102,10 +102,16 @@ func (t Topics) read(ctx context.Context, at broker.Partition, commit broker.Com
 	return nil
 }
 
-// Find looks for a job in the ingress topics, lanes and timers, as far as they are not settled, and among the events since a time. What
-// could not be read before ctx ends is named.
-func (t Topics) Find(ctx context.Context, id string, since time.Time) Found {
-	found := Found{Waiting: []Waiting{}, Results: []json.RawMessage{}, Unread: []string{}}
+// Question is which job to look for, and since when among the events.
+type Question struct {
+	ID    string
+	Since time.Time
+}
+
+// Find looks for a job in the ingress topics, lanes and timers, as far as they are not settled, and among the events. What could not be read
+// before ctx ends is named; there is no other error.
+func (t Topics) Find(ctx context.Context, q Question) (Found, error) {
+	id, found := q.ID, Found{Waiting: []Waiting{}, Results: []json.RawMessage{}, Unread: []string{}}
 	topics := slices.DeleteFunc(t.Names(), func(name string) bool {
 		_, wait := t.placeOf(name)
 		return !wait
@@ -120,19 +126,27 @@ func (t Topics) Find(ctx context.Context, id string, since time.Time) Found {
 		}
 	})}
 	if t.Results {
-		errs = append(errs, t.events(ctx, since, id, func(event []byte) {
+		errs = append(errs, t.events(ctx, q.Since, id, func(event []byte) {
 			if len(found.Results) < maxFound && json.Valid(event) {
 				found.Results = append(found.Results, event)
 			}
 		}))
 	}
 	slices.SortFunc(found.Waiting, func(a, b Waiting) int { return cmp.Or(a.WrittenAt.Compare(b.WrittenAt), cmp.Compare(a.Place, b.Place)) })
+	late := 0
 	for _, err := range errs {
 		for _, one := range parts(err) {
-			found.Unread = append(found.Unread, one.Error())
+			if errors.Is(one, context.DeadlineExceeded) {
+				late++
+			} else {
+				found.Unread = append(found.Unread, one.Error())
+			}
 		}
 	}
-	return found
+	if late > 0 {
+		found.Unread = append(found.Unread, fmt.Sprintf("%d partitions could not be read to their ends in time: too much waits in them", late))
+	}
+	return found, nil
 }
 
 // parts returns the errors that were joined.

@@ -91,7 +91,7 @@ func (p *Pacer) reuse(x *sent, now instant) bool {
 	q, s := x.queue, x.sink
 	kept := x.result.Class == delivery.Duplicate || x.result.Class == delivery.Capped || x.result.Class == delivery.Withheld && x.result.Reason == delivery.ReasonKey
 	switch {
-	case x.forfeited || !kept || x.latest == never || now.local > x.latest || x.epoch != p.drain.epoch || q.campaign != x.campaign || q.sink != s:
+	case x.forfeited || !kept || x.latest == never || now.local > x.latest || p.drain.stopped || x.epoch != p.drain.epoch || q.campaign != x.campaign || q.sink != s:
 		return false
 	case q.empty() || q.opens() > now.local || q.outOfCalls() || s.calls.inFlight >= s.max:
 		return false

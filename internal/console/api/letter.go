@@ -12,6 +12,7 @@ import (
 	"github.com/pacer/pacer/internal/console/replay"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/deadletter"
+	"github.com/pacer/pacer/internal/jobs"
 )
 
 // registerLetters adds the operations that read dead letters. Letters may be private, so only operators read them.
@@ -78,13 +79,19 @@ func (s *server) job(ctx context.Context, in *jobIn) (*answer[view.FoundJob], er
 	if sources.Job == nil || sources.Letters == nil {
 		return nil, absent("jobs cannot be looked for here")
 	}
-	letters, err := sources.Letters(ctx, view.LetterFilter{JobID: in.ID, Last: last, Limit: 100})
+	looking, cancel := context.WithTimeout(ctx, view.LettersWithin)
+	defer cancel()
+	letters, err := sources.Letters(looking, view.LetterFilter{JobID: in.ID, Last: last, Limit: 100})
 	if err != nil {
 		return nil, notLooked(err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, view.LettersWithin)
-	defer cancel()
-	found := view.FoundJob{ID: in.ID, Dead: append([]view.Letter{}, letters.List...), Found: sources.Job(ctx, in.ID, time.Now().Add(-last))}
+	reading, end := context.WithTimeout(ctx, view.LettersWithin)
+	defer end()
+	records, err := sources.Job(reading, jobs.Question{ID: in.ID, Since: time.Now().Add(-last)})
+	if err != nil {
+		return nil, notLooked(err)
+	}
+	found := view.FoundJob{ID: in.ID, Dead: append([]view.Letter{}, letters.List...), Found: records}
 	if letters.Next != "" {
 		found.Unread = append(found.Unread, "only the newest dead letters were looked at; pacer dead list --job-id looks at all")
 	}

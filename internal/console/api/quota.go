@@ -10,6 +10,7 @@ import (
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/delivery"
 )
 
 // registerQuotas adds the operations about quotas.
@@ -17,6 +18,7 @@ func (s *server) registerQuotas(api huma.API) {
 	get(api, "list-quotas", "/quotas", "Quotas, with what is left of their windows, a page at a time", s.quotas)
 	get(api, "get-quota", "/quotas/{id}", "One quota", s.quota)
 	get(api, "get-quota-usage", "/quotas/{id}/usage", "What was used of a quota, from the ledger", s.usage)
+	getAs(api, "list-busy-keys", "/quotas/{id}/keys", "The keys of a keyed quota of which most jobs had to wait lately, or were capped", auth.Operator, s.busyKeys)
 	get(api, "get-key", "/quotas/{id}/keys/{key}", "One value of the key of a keyed quota", s.key)
 	create(api, "create-quota", "/quotas", "Create a quota", auth.Admin, s.createQuota)
 	change(api, "edit-quota", http.MethodPatch, "/quotas/{id}", "Change a quota", auth.Admin, s.editQuota)
@@ -48,6 +50,22 @@ func (s *server) quotas(ctx context.Context, in *quotasIn) (*answer[quotasOut], 
 		out.Next = list[len(list)-1].ID
 	}
 	return &answer[quotasOut]{out}, nil
+}
+
+type busyKeysOut struct {
+	Keys []delivery.KeyJobs `json:"keys"`
+}
+
+func (s *server) busyKeys(ctx context.Context, in *ByID) (*answer[busyKeysOut], error) {
+	q, err := s.watcher.Quota(ctx, in.ID)
+	if err != nil {
+		return nil, problem(err, Conflict)
+	}
+	out := busyKeysOut{Keys: []delivery.KeyJobs{}}
+	if q.Keys != nil {
+		out.Keys = q.Keys.Busiest
+	}
+	return &answer[busyKeysOut]{out}, nil
 }
 
 type quotaOut struct {

@@ -90,7 +90,7 @@ func (s *Sources) parseFinish(ctx context.Context, id string, e *Edit, text stri
 	return parseTimeIn(orZero(name), text)
 }
 
-// parseTimeIn reads a time in a zone; in UTC if there is none of that name, of which the catalog says more.
+// parseTimeIn reads a time in a zone. It is UTC if the name is unknown: the catalog refuses such a name.
 func parseTimeIn(name, text string) (time.Time, error) {
 	zone, err := notation.Zone(name)
 	if err != nil {

@@ -50,7 +50,7 @@ type Sources struct {
 	Letters func(ctx context.Context, filter LetterFilter) (Letters, error)
 	Letter  func(ctx context.Context, place deadletter.Place) (*WholeLetter, error)
 	// Job finds the records of a job, and its events since a time.
-	Job func(ctx context.Context, id string, since time.Time) jobs.Found
+	Job func(ctx context.Context, q jobs.Question) (jobs.Found, error)
 	// Stores returns which services answer, which it knows without asking them.
 	Stores func() []Store
 	// Degraded says what is wrong with the services, in one line; "" if nothing is.

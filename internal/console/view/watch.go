@@ -50,6 +50,7 @@ type Watcher struct {
 func NewWatcher(sources Sources) *Watcher {
 	l := &Watcher{wanted: make(chan struct{}, 1), cache: newCache(cmp.Or(sources.Patience, waitFor)), letters: sources.Letters}
 	sources.Letters, sources.Letter = replay.Limited(sources.Letters), replay.Limited(sources.Letter)
+	sources.Job = replay.Limited(sources.Job)
 	l.sources = sources
 	return l
 }
