@@ -17,6 +17,7 @@ type campaign struct {
 	bytes     int64 // of the open records
 	open      int64 // records that are not settled
 	left      int64 // records before main that are neither open nor settled; see waiting
+	uncounted bool  // behind: there may be more than left says
 
 	behind   bool
 	next     int64  // behind: the first offset that was not handed over
@@ -35,6 +36,9 @@ type campaign struct {
 // waiting is the number of the campaign's records before main that are not settled. If the campaign is level with main it is exact, even
 // after losses in the log or a commit.
 func (c *campaign) waiting() int64 { return c.open + c.left }
+
+// hasLeft reports whether there probably are records between next and main that were not handed over.
+func (c *campaign) hasLeft() bool { return c.left > 0 || c.uncounted }
 
 // low returns the first offset of the campaign that may not be settled.
 func (c *campaign) low() int64 {

@@ -7,12 +7,13 @@ package offset
 // left behind has room. Usually the offset is the smallest position, since the same read serves other campaigns with room in the range.
 // Every fourth time it is that of the campaign served longest ago, so that a fast campaign far behind does not starve the others. It is
 // smaller by up to the length of the read if there are campaigns whose queues probably have room: they would soon need a read of their
-// own over the same records.
+// own over the same records. Campaigns with nothing left, by their counts, are passed over while another one has something left: to look
+// for records that no count knows of, each would read the lane to its end.
 func (l *Lane) Candidate() (from, bytes int64, ok bool) {
 	var best *campaign
-	oldest := l.reads%4 == 3
+	oldest, all := l.reads%4 == 3, l.triesAll()
 	for _, c := range l.campaigns {
-		if !c.behind || c.capacity <= 0 {
+		if !c.behind || c.capacity <= 0 || !all && !c.hasLeft() {
 			continue
 		}
 		if best == nil || oldest && c.served < best.served || (!oldest || c.served == best.served) && c.next < best.next {
@@ -28,11 +29,22 @@ func (l *Lane) Candidate() (from, bytes int64, ok bool) {
 	apart := max(1, best.stride/max(1, l.each)) // its records, on average
 	from, l.reach = best.next, max(5*room*apart, leastReach)
 	for _, c := range l.campaigns {
-		if c.next < from && c.next >= best.next-room*apart && c.passes() {
+		if c.next < from && c.next >= best.next-room*apart && c.passes() && c.hasLeft() {
 			from = c.next
 		}
 	}
 	return from, (room + room/4 + 1 + (best.next-from)/apart) * best.stride, true
+}
+
+// triesAll reports whether campaigns with nothing left are read for as well: nothing is left of any other, or main waits until one has
+// finished.
+func (l *Lane) triesAll() bool {
+	for _, c := range l.campaigns {
+		if c.behind && c.hasLeft() {
+			return l.Full()
+		}
+	}
+	return true
 }
 
 // leastReach is how many offsets from its beginning a read goes on for campaigns that take part, at least. For those that lie further away
@@ -50,6 +62,7 @@ func (c *campaign) passes() bool {
 func (l *Lane) BeginCatchUp(from int64) {
 	l.reads++
 	l.readFrom, l.chasing = from, 0
+	all := l.triesAll()
 	for _, c := range l.campaigns {
 		c.found = 0
 		ahead := c.next >= from
@@ -58,7 +71,7 @@ func (l *Lane) BeginCatchUp(from int64) {
 			c.capacity = c.queued - c.units - 1
 		}
 		c.chase = c.passing || ahead && c.behind && c.capacity > 0
-		if c.near = c.chase && c.next <= from+l.reach; c.near {
+		if c.near = c.chase && c.next <= from+l.reach && (all || c.hasLeft()); c.near {
 			l.chasing++
 		}
 	}

@@ -201,6 +201,7 @@ func (l *Lane) Add(hash uint64, r Record) {
 		l.campaigns[hash] = c
 	}
 	if c.behind { // a catch-up read found a record that main had passed
+		c.uncounted = c.uncounted || c.left == 0
 		c.left = max(0, c.left-1)
 		c.next = max(c.next, r.Offset+1)
 	}
@@ -289,9 +290,11 @@ func (l *Lane) GrantCapacity(hash uint64, units int64) bool {
 	return true
 }
 
-// Probe lets every campaign left behind with nothing open be tried once more. Of the others, a record that is settled will make room.
+// Probe lets every campaign left behind with nothing open be tried once more, whatever its count says. Of the others, a record that is
+// settled will make room.
 func (l *Lane) Probe() {
 	for _, c := range l.campaigns {
+		c.uncounted = c.behind
 		if c.behind && !c.capped && c.capacity <= 0 && c.open == 0 {
 			c.capacity = c.unasked()
 		}
@@ -301,7 +304,7 @@ func (l *Lane) Probe() {
 // trim drops settled records at the front of the campaign, and the campaign if nothing of it is left before main.
 func (l *Lane) trim(c *campaign) {
 	if c.behind && c.next >= l.main {
-		c.behind, c.capped, c.capacity, c.chase, c.passing = false, false, 0, false, false
+		c.behind, c.capped, c.capacity, c.chase, c.passing, c.uncounted = false, false, 0, false, false, false
 		c.left = 0 // zero already, unless the log or a commit has lost records
 	}
 	c.trim()

@@ -12,7 +12,7 @@ func (l *Lane) Raise(first int64) (moved bool) {
 			// How many of the records left behind were cut off is not known: assume the campaign's share of that part
 			// of the log.
 			c.left -= int64(float64(c.left) * float64(first-c.next) / float64(max(1, l.main-c.next)))
-			c.next, moved = first, true
+			c.next, c.uncounted, moved = first, true, true
 			l.trim(c)
 		}
 	}
@@ -39,7 +39,7 @@ func (l *Lane) Cut(at int64) {
 		c.settledTo = min(c.settledTo, at)
 		// As in Raise, only the share of the records left behind that lie there is known.
 		c.left -= int64(float64(c.left) * float64(max(0, was-max(at, c.next))) / float64(max(1, was-c.next)))
-		c.next = min(c.next, at)
+		c.next, c.uncounted = min(c.next, at), c.behind
 		l.trim(c)
 	}
 }
