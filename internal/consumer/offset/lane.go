@@ -201,8 +201,10 @@ func (l *Lane) Add(hash uint64, r Record) {
 		l.campaigns[hash] = c
 	}
 	if c.behind { // a catch-up read found a record that main had passed
-		c.uncounted = c.uncounted || c.left == 0
-		c.left = max(0, c.left-1)
+		if c.left = max(0, c.left-1); c.near && !c.hasLeft() { // the read need not go on for it
+			c.near = false
+			l.chasing--
+		}
 		c.next = max(c.next, r.Offset+1)
 	}
 	delete(l.pending, r.Offset)
