@@ -119,7 +119,8 @@ func (v *judge) blame(x *sent, asked time.Duration, now instant) {
 			v.open(x, in, f.cause, asked, now)
 		}
 	default:
-		sinkFails := r.Class == delivery.Temporary && fails(&s.breaker) && (s.breaker.several || s.breaker.tripped)
+		known := q.circuit.tripped && !s.breaker.tripped // a campaign that is tried once a second says nothing new about its sink
+		sinkFails := r.Class == delivery.Temporary && !known && fails(&s.breaker) && (s.breaker.several || s.breaker.tripped)
 		campaignFails := fails(&q.circuit)
 		if q.circuit.succeededSince(x.since) {
 			return
@@ -127,7 +128,9 @@ func (v *judge) blame(x *sent, asked time.Duration, now instant) {
 		if sinkFails {
 			v.open(x, delivery.ScopeSink, f.cause, asked, now)
 		} else if campaignFails {
-			s.breaker.failureRun = failureRun{} // they are the campaign's
+			if !q.circuit.tripped { // they are the campaign's, unless others fail as well
+				s.breaker.failureRun = failureRun{campaign: q.id, since: now.local, last: max(1, now.local)}
+			}
 			v.open(x, in, f.cause, asked, now)
 		}
 	}

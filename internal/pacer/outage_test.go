@@ -85,6 +85,30 @@ func TestFailuresOfSeveralCampaignsCloseTheGate(t *testing.T) {
 	})
 }
 
+// TestCampaignsThatFailOneAfterTheOther: a sink that fails one campaign's jobs and then another's, and takes none, does not work.
+func TestCampaignsThatFailOneAfterTheOther(t *testing.T) {
+	said := &lines{}
+	options := func(o *Options) { o.Logger = slog.New(slog.NewTextHandler(said, nil)) }
+	one(t, newBook(campaign("a", 100), campaign("b", 100)), options, func(t *testing.T, f *fleet) {
+		f.receiver.setAnswer(failing("a", "b"))
+		f.offer(t, jobs(newPartition("lane/0"), delivery.FromLane, "a", 0, 100))
+		time.Sleep(1500 * time.Millisecond)
+		if said.count("the sink does not work") > 0 {
+			t.Error("one campaign's failures are the sink's")
+		}
+		f.offer(t, jobs(newPartition("lane/1"), delivery.FromLane, "b", 0, 100))
+		time.Sleep(500 * time.Millisecond)
+		if n := said.count("the sink does not work"); n != 1 {
+			t.Errorf("%d lines say that the sink does not work", n)
+		}
+		f.receiver.setAnswer(nil)
+		time.Sleep(5 * time.Second)
+		if n := f.count("a") + f.count("b"); n < 200 {
+			t.Errorf("%d jobs were sent", n)
+		}
+	})
+}
+
 // While a breaker is half-open, the campaigns take turns: what fails one campaign's jobs does not keep it closed for all.
 func TestCampaignsTakeTurnsWhileHalfOpen(t *testing.T) {
 	one(t, newBook(campaign("a", 100), campaign("b", 100), campaign("good", 100)), nil, func(t *testing.T, f *fleet) {
