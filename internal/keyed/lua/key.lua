@@ -1,7 +1,8 @@
 -- Executes a batch of checks of keys, in order. Times are milliseconds since 2025.
 --
--- The value of a key is a byte of flags, the next free turn (flag 1), and until when the key is held (flag 2). Then follows each window: its span,
--- the number of its entries (128 more if their units take three bytes), and the time and the units of each. A time takes five bytes.
+-- The value of a key packs what was sent, what has turns (or was sent), the end of the line of turns, and until when the key is held. What was sent
+-- and what has turns are, for each window, times, ascending, each followed by the units of that time. A window's id is its span, negative for one
+-- with a beginning. From a minute after the end of its line, a key has no turns: who has not come by then does not come.
 --
 -- KEYS  the key of each check, and last the clock of the shard
 -- ARGV  six for each check: what (turn, take, back, hold, show); the units; for how long the job may wait (back: when it was counted; hold: until
@@ -9,205 +10,146 @@
 --       begin and end are those of the calendar's period, 0 for a sliding window, -1 for one that begins at its first use.
 --       Last, the epoch that the shard's data must have, 0 for any
 -- Returns for each check
---   turn  0 if the job need not wait; how long its turn is reserved ahead, at most an hour; CAPPED less this time if it may not wait so long
+--   turn  0 if the job need not wait; how long its turn is ahead, at most an hour; CAPPED less this time if it may not wait so long
 --   take  the time at which it was counted, negative; else the same as turn
 --   back, hold  0
---   show  the line's length in time, how long the key is held, how long until a unit is free, and the units used of each window
+--   show  how long the line is, how long the key is held, how long until a unit is free, and the units used of each window
 -- or an error if the epoch is another one: the data was lost.
 
-local call, byte, char, floor, max, min = redis.call, string.byte, string.char, math.floor, math.max, math.min
+local call, ceil, floor, max, min = redis.call, math.ceil, math.floor, math.max, math.min
 local HOUR, MINUTE, LATE, CAPPED = 3600000, 60000, 100, -1000000000000000
 local time = call('TIME')
 local now = time[1] * 1000 + floor(time[2] / 1000) - 1735689600000
 local after = now + 1 -- of an event of this call, which may lie in the millisecond that has begun
 
-local function number(v, at)
-  local a, b, c, d, e = byte(v, at, at + 4)
-  return a + 256 * b + 65536 * c + 16777216 * d + 4294967296 * e
-end
-
-local function bytes(n)
-  return char(n % 256, floor(n / 256) % 256, floor(n / 65536) % 256, floor(n / 16777216) % 256, floor(n / 4294967296))
-end
-
-local function load(key)
-  local s, v = {turn = 0, held = 0, windows = {}}, call('GET', key)
-  if not v then return s end
-  local flags, at = byte(v), 2
-  if flags % 2 == 1 then s.turn, at = number(v, at), at + 5 end
-  if flags > 1 then s.held, at = number(v, at), at + 5 end
-  while at < #v do
-    local list, n = {}, byte(v, at + 5)
-    local small = n < 128
-    s.windows[number(v, at)], at = list, at + 6
-    for i = 1, 2 * (n % 128), 2 do
-      local units, more, most = byte(v, at + 5, small and at + 5 or at + 7)
-      list[i], list[i + 1] = number(v, at), small and units or units + 256 * more + 65536 * most
-      at = at + (small and 6 or 8)
-    end
-  end
-  return s
-end
-
--- Drops the entries that have left the windows. Returns for how many units there is room, and when there is for these units.
-local function look(s, windows, units)
-  local room, free = 2 ^ 53, max(now, s.held)
-  for _, w in ipairs(windows) do
-    local limit, length, from, to = w[1], w[2], w[3], w[4]
-    local list, kept, ends, used = s.windows[length] or {}, {}, {}, 0
-    for i = 1, #list, 2 do
-      local e = from > 0 and (list[i] >= from and to or 0) or from < 0 and list[1] + length or list[i] + length
-      if e > now then
-        kept[#kept + 1], kept[#kept + 2] = list[i], list[i + 1]
-        ends[#ends + 1], used = e, used + list[i + 1]
-      end
-    end
-    local over = used + units - limit
-    for i, e in ipairs(ends) do
-      if over > 0 then over, free = over - kept[2 * i], max(free, e) end
-    end
-    room = min(room, limit - used)
-    s.windows[length], w.used, w.ends, w.expire = kept, used, ends[#ends] or 0, ends
-  end
-  return room, free
-end
-
--- The time that an entry gets: beyond 16 units, entries of a 32nd of the span are one, at its end.
-local function entryTime(w, at)
-  if w[1] > 16 then at = math.ceil(at / max(1, floor(w[2] / 32))) * max(1, floor(w[2] / 32)) end
-  if w[3] > 0 then at = min(at, w[4] - 1) end
-  return at
-end
-
-local function count(s, windows, units)
-  for _, w in ipairs(windows) do
-    local list, at = s.windows[w[2]], entryTime(w, after)
-    if list[#list - 1] == at then list[#list] = list[#list] + units else list[#list + 1], list[#list + 2] = at, units end
-    w.ends = w[3] > 0 and w[4] or at + w[2]
-  end
-end
-
-local function giveBack(s, windows, units, counted)
-  for _, w in ipairs(windows) do
-    local list, at = s.windows[w[2]], entryTime(w, counted)
-    for i = #list - 1, 1, -2 do
-      if list[i] == at then
-        list[i + 1] = list[i + 1] - units
-        if list[i + 1] <= 0 then table.remove(list, i + 1); table.remove(list, i) end
-        break
-      end
-    end
-  end
-end
-
-local function save(key, s, windows)
-  local ends, flags, value = 0, 0, ''
-  if s.turn > now then flags, value, ends = 1, bytes(s.turn), s.turn end
-  if s.held > now then flags, value, ends = flags + 2, value .. bytes(s.held), max(ends, s.held) end
-  for _, w in ipairs(windows) do
-    local list, small = s.windows[w[2]], true
-    for i = 2, #list, 2 do small = small and list[i] < 256 end -- a limit may have been lowered since
-    if #list > 0 then
-      value, ends = value .. bytes(w[2]) .. char(#list / 2 + (small and 0 or 128)), max(ends, w.ends)
-      for i = 1, #list, 2 do
-        local units = list[i + 1]
-        value = value .. bytes(list[i]) .. (small and char(units) or char(units % 256, floor(units / 256) % 256, floor(units / 65536)))
-      end
-    end
-  end
-  if ends > now then call('SET', key, char(flags) .. value, 'PX', ends - now) else call('DEL', key) end
-end
-
--- The windows of a check; most of a batch have the same ones. Their pace is the longest time of a unit, and their gap the shortest.
-local parsed = {}
-local function windowsOf(text)
-  local windows = parsed[text]
-  if not windows then
-    windows = {pace = 1, gap = HOUR}
-    for limit, span, begin, finish in string.gmatch(text, '(%d+),(%d+),(%-?%d+),(%d+)') do
-      windows[#windows + 1] = {tonumber(limit), tonumber(span), tonumber(begin), tonumber(finish)}
-      local unit = math.ceil(span / limit)
-      windows.pace, windows.gap = max(windows.pace, unit), max(1, min(windows.gap, unit))
-    end
-    parsed[text] = windows
-  end
-  return windows
-end
-
 -- The clock is packed by package limits: three times of seven bytes, of which the last is the epoch.
 local expected = tonumber(ARGV[#ARGV])
 if expected > 0 then
-  local clock = call('GET', KEYS[#KEYS]) or ''
-  local a, b, c, d, e, f, g = byte(clock, 15, 21)
+  local a, b, c, d, e, f, g = string.byte(call('GET', KEYS[#KEYS]) or '', 15, 21)
   if not g or a + 256 * (b + 256 * (c + 256 * (d + 256 * (e + 256 * (f + 256 * g))))) ~= expected then
     return redis.error_reply('EPOCH the data is not what it was')
   end
 end
 
--- How many units have reserved turns that are to come, if so much time is between two.
-local function linedUp(s, step) return max(0, math.ceil((s.turn - now) / step) - 1) end
-
--- When all windows have room for these units behind those of this call that go before and those with turns. What is known of these is the end of
--- their line: they are the gap apart where the windows had room, and the pace apart behind that.
-local function behind(s, windows, units, before)
-  local free, most, paced = now, linedUp(s, windows.gap), linedUp(s, windows.pace)
-  for _, w in ipairs(windows) do
-    local over = w.used + before + min(most, max(0, w[1] - w.used - before) + paced) + units - w[1]
-    for i, e in ipairs(w.expire) do
-      if over > 0 then over, free = over - s.windows[w[2]][2 * i], max(free, e) end
+-- The windows of a check; most of a batch have the same ones. Beyond 16 units, those of a 32nd of the span are one entry, at the end of that grain.
+-- The gap is the shortest time of a unit: turns are so far apart.
+local parsed = {}
+local function windowsOf(text)
+  if not parsed[text] then
+    local windows = {gap = HOUR}
+    for limit, span, from, to in string.gmatch(text, '(%d+),(%d+),(%-?%d+),(%d+)') do
+      local w = {limit = tonumber(limit), span = tonumber(span), from = tonumber(from), to = tonumber(to)}
+      w.id, w.grain = w.from == 0 and w.span or -w.span, w.limit > 16 and max(1, floor(w.span / 32)) or 1
+      windows[#windows + 1], windows.gap = w, max(1, min(windows.gap, ceil(span / limit)))
     end
-    if over > 0 then free = max(free, w[3] > 0 and w[4] or now + w[2]) end
+    parsed[text] = windows
+  end
+  return parsed[text]
+end
+
+-- When units of a time leave a window; begun is when its period began, if it has no calendar.
+local function endOf(w, at, begun)
+  if w.from > 0 then return at < w.from and 0 or at < w.to and w.to or 2 * w.to - w.from end
+  return (w.from < 0 and begun or at) + w.span
+end
+
+-- Drops the units that have left their windows by a time, and returns the first time from then on at which so many more fit.
+local function look(lists, windows, units, at)
+  local free = at
+  for _, w in ipairs(windows) do
+    local list, kept, ends, over, begun = lists[w.id] or {}, {}, {}, units - w.limit, nil
+    for i = 1, #list, 2 do
+      if not begun or list[i] >= begun + w.span then begun = list[i] end
+      local e = endOf(w, list[i], begun)
+      if e > at then ends[#ends + 1], kept[#kept + 1], kept[#kept + 2], over = e, list[i], list[i + 1], over + list[i + 1] end
+    end
+    lists[w.id], w.used = kept, over + w.limit - units
+    for i, e in ipairs(ends) do
+      if over > 0 then over, free = over - kept[2 * i], max(free, e) end
+    end
+    if over > 0 then free = max(free, at + HOUR + 1) end -- never, while the limit is so low
   end
   return free
 end
 
--- The time between two turns: the gap as long as the longer windows have room for all that wait, then the pace.
-local function stepOf(s, windows, units, before)
+-- Counts units at a time, or gives them back: those counted at that time, or else the last ones before.
+local function add(lists, windows, units, at)
   for _, w in ipairs(windows) do
-    if math.ceil(w[2] / w[1]) > windows.gap and w.used + before + linedUp(s, windows.gap) + units > w[1] then return windows.pace end
+    local list, t = lists[w.id] or {}, ceil(at / w.grain) * w.grain
+    if w.from > 0 and at < w.to then t = min(t, w.to - 1) end
+    local i = #list - 1
+    while i > 0 and list[i] > t do i = i - 2 end
+    if i > 0 and (list[i] == t or units < 0) then
+      list[i + 1] = list[i + 1] + units
+      if list[i + 1] <= 0 then table.remove(list, i); table.remove(list, i) end
+    elseif units > 0 then
+      table.insert(list, max(i, -1) + 2, t)
+      table.insert(list, max(i, -1) + 3, units)
+    end
+    lists[w.id] = list
   end
-  return windows.gap
 end
 
-local given, answers = {}, {} -- given: the units that need not wait, by key
+local SENT, TURNS, LINE, HELD = 1, 2, 3, 4
+
+local function load(key)
+  local v, ok, s = call('GET', key), nil, nil
+  if v then ok, s = pcall(cmsgpack.unpack, v) end
+  return ok and type(s) == 'table' and s[HELD] and s or {{}, {}, 0, 0}
+end
+
+local function save(key, s, windows)
+  local last, turns = s[HELD], 0
+  for _, w in ipairs(windows) do
+    local sent, turn = s[SENT][w.id], s[TURNS][w.id]
+    if sent and sent[1] then last = max(last, endOf(w, sent[#sent - 1], sent[#sent - 1])) end
+    if turn and turn[1] then turns = max(turns, endOf(w, turn[#turn - 1], turn[#turn - 1])) end
+  end
+  last = max(last, min(turns, s[LINE] + MINUTE))
+  if last > now then call('SET', key, cmsgpack.pack(s), 'PX', last - now) else call('DEL', key) end
+end
+
+local states, answers = {}, {}
 for i = 1, #KEYS - 1 do
   local key, a = KEYS[i], 6 * (i - 1)
-  local what, units, most, from = ARGV[a + 1], tonumber(ARGV[a + 2]), tonumber(ARGV[a + 3]), tonumber(ARGV[a + 4])
-  local s, windows = load(key), windowsOf(ARGV[a + 6])
-  local room, free = look(s, windows, units)
-  free = max(free, from)
-  for _, w in ipairs(windows) do
-    if units > w[1] then free = now + HOUR end -- never, while the limit is so low
-  end
-  local due, changed = free <= now and s.turn <= now, true
+  local what, units, most, from, turned = ARGV[a + 1], tonumber(ARGV[a + 2]), tonumber(ARGV[a + 3]), tonumber(ARGV[a + 4]), ARGV[a + 5] == '1'
+  local windows, s, changed = windowsOf(ARGV[a + 6]), states[key] or load(key), true
+  states[key] = s
+  if s[LINE] + MINUTE <= now then s[TURNS], s[LINE] = {}, 0 end
+  local free = max(look(s[SENT], windows, units, now), s[HELD], from)
   if what == 'show' then
-    answers[i], changed = {max(0, s.turn - now), max(0, s.held - now), free - now}, false
+    answers[i], changed = {max(0, s[LINE] - now), max(0, s[HELD] - now), free - now}, false
     for _, w in ipairs(windows) do table.insert(answers[i], w.used) end
   elseif what == 'hold' then
-    s.held, s.turn, answers[i] = most > 0 and max(s.held, most) or 0, most > 0 and s.turn or 0, 0
+    s[HELD], s[LINE], answers[i] = most > 0 and max(s[HELD], most) or 0, most > 0 and s[LINE] or 0, 0
   elseif what == 'back' then
-    giveBack(s, windows, units, most)
+    add(s[SENT], windows, -units, most)
+    add(s[TURNS], windows, -units, most)
     answers[i] = 0
-  elseif what == 'take' and (due or free <= now and ARGV[a + 5] == '1') then
-    count(s, windows, units)
+  elseif what == 'take' and turned and free <= now then
+    add(s[SENT], windows, units, after)
     answers[i] = -after
-  elseif what == 'turn' and due and (given[key] or 0) + units <= room then
-    given[key], answers[i], changed = (given[key] or 0) + units, 0, false
-    if most > 0 and given[key] + units > room then -- the next one must not go before this one was sent
-      s.turn, changed = min(behind(s, windows, units, given[key]), now + MINUTE), true
-    end
-  elseif what == 'take' and ARGV[a + 5] == '1' and free - now <= min(LATE, windows.pace / 2) then
+  elseif what == 'take' and turned and free - now <= min(LATE, windows.gap) then
     answers[i], changed = free - now, false -- the one before was late
+  elseif most == 0 then
+    answers[i], changed = free > now and CAPPED - (free - now) or 0, false
   else
-    local turn = max(free, s.turn, behind(s, windows, units, given[key] or 0))
-    if free - now > most or most > 0 and turn - now > most then
-      answers[i], changed = CAPPED - (turn - now), false
+    if s[LINE] == 0 then
+      for id, list in pairs(s[SENT]) do s[TURNS][id] = list end -- look makes them lists of their own
+    end
+    local turn = look(s[TURNS], windows, units, max(free, s[LINE]))
+    if what == 'take' and turn <= now then
+      add(s[SENT], windows, units, after)
+      add(s[TURNS], windows, units, after)
+      answers[i], s[LINE] = -after, now
     elseif turn - now > most then
-      answers[i], changed = 0, false
+      answers[i], changed = CAPPED - (turn - now), false
     elseif turn - now > HOUR then
       answers[i], changed = HOUR, false
     else
-      s.turn, answers[i] = turn + stepOf(s, windows, units, given[key] or 0) * units, turn - now
+      add(s[TURNS], windows, units, turn)
+      answers[i], s[LINE] = turn - now, turn + (turn > now and windows.gap * units or 0)
+      changed = turn > now or look(s[TURNS], windows, 1, now) > now -- else the next one may go as well
     end
   end
   if changed then save(key, s, windows) end
