@@ -24,7 +24,8 @@ type check struct {
 	turned bool
 	spec   string
 
-	answer int64 // valid once the group is done
+	asked  time.Time // when the script was sent; it counts no sooner
+	answer int64     // valid once the group is done
 	err    error
 }
 
@@ -83,6 +84,24 @@ func (g *group) await(ctx context.Context) bool {
 	defer g.mu.Unlock()
 	g.abandoned = !g.answered
 	return g.answered
+}
+
+// gone reports whether no one waits for the answers any more.
+func (g *group) gone() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.abandoned
+}
+
+// sendBy returns until when the job may be sent: a check of it may have been counted when it was asked.
+func (g *group) sendBy() time.Time {
+	first := g.checks[0].asked
+	for _, k := range g.checks {
+		if k.asked.Before(first) {
+			first = k.asked
+		}
+	}
+	return first.Add(Margin)
 }
 
 // open reports whether all quotas let jobs pass without their store.

@@ -227,8 +227,8 @@ func (c *Checker) Deliver(ctx context.Context, sink string, j *delivery.Job) del
 		c.ask(g) // it counts once Redis answers, and shows that it does
 		return c.Sinks.Deliver(ctx, sink, j)
 	}
-	if by := delivery.StampOf(begun.Add(Margin)); j.SendBy == 0 || by < j.SendBy {
-		j.SendBy = by
+	if j.SendBy == 0 {
+		j.SendBy = delivery.StampOf(begun.Add(batchTimeout))
 	}
 	g.late = func(g *group) {
 		c.giveBack(g)
@@ -267,7 +267,8 @@ func (c *Checker) Deliver(ctx context.Context, sink string, j *delivery.Job) del
 		c.waits.add(by, now.Add(wait))
 		j.Turned = true
 		return delivery.Result{Class: delivery.Withheld, RetryAfter: wait, Reason: delivery.ReasonKey}
-	case now.After(j.SendBy.Time()):
+	}
+	if j.SendBy = min(j.SendBy, delivery.StampOf(g.sendBy())); now.After(j.SendBy.Time()) {
 		c.giveBack(g)
 		return delivery.Result{Class: delivery.Withheld}
 	}
@@ -311,6 +312,7 @@ func (c *Checker) giveBackIf(g *group, which func(*check) bool) {
 }
 
 var (
+	errLate  = errors.New("the check waited for too long")
 	errShort = errors.New("the script did not answer all checks")
 	errLost  = errors.New("the shard's data is being looked for or rebuilt")
 )

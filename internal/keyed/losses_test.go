@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"log/slog"
+	"sync"
 	"testing"
 	"time"
 
@@ -91,5 +93,42 @@ func TestALateTakeCapsNoJob(t *testing.T) {
 	r.takes.Range(func(any, any) bool { left++; return true })
 	if left > 0 {
 		t.Errorf("%d takes are remembered", left)
+	}
+}
+
+// TestOnlyTheRoundTripMakesATakeLate: a take that waits behind another batch counts from when it was asked. One that nobody waits for any more
+// is not asked.
+func TestOnlyTheRoundTripMakesATakeLate(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, unlimited(delivery.Quota{Windows: []delivery.Window{window(1, time.Hour)}}))
+	r.send(job("first")) // the script is loaded
+	r.server.Freeze()
+	var sending sync.WaitGroup
+	sending.Go(func() { r.send(job("before")) })
+	time.Sleep(20 * time.Millisecond) // its batch is under way
+	results := make(chan delivery.Result, 1)
+	sending.Go(func() { results <- r.send(job("waits")) })
+	gone := job("gone")
+	gone.SendBy = delivery.StampOf(time.Now().Add(5 * time.Millisecond))
+	if res := r.send(gone); res.Class != delivery.Withheld {
+		t.Errorf("%+v", res)
+	}
+	time.Sleep(2 * Margin)
+	r.server.Thaw()
+	if res := <-results; res.Class != delivery.Delivered {
+		t.Errorf("a take that waited for %s: %+v", 2*Margin, res)
+	}
+	sending.Wait()
+	if n := r.redis.Exists(context.Background(), idOf("cap", "gone").key("pacer.", 0)).Val(); n != 0 {
+		t.Error("a take was asked that nobody waited for")
+	}
+	epochs := 0
+	s := newShard(shard{epochOf: func(int) (int64, bool) { epochs++; return 0, false }, log: slog.New(slog.DiscardHandler)})
+	late := newGroup()
+	late.abandoned = true
+	k := &check{group: late}
+	late.left.Store(1)
+	if _, err := s.send([]*check{k}); err != nil || epochs > 0 || k.err == nil {
+		t.Errorf("%v, %v, and it was asked %d times", err, k.err, epochs)
 	}
 }

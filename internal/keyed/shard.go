@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -32,8 +33,18 @@ func newShard(s shard) *shard {
 	return &s
 }
 
-// send makes one round trip with the checks.
+// send makes one round trip with the checks, but for those that came too late: they would count jobs that are not sent.
 func (s *shard) send(batch []*check) (again []*check, err error) {
+	batch = slices.DeleteFunc(batch, func(k *check) bool {
+		gone := k.group.gone()
+		if gone {
+			k.finish(0, errLate)
+		}
+		return gone
+	})
+	if len(batch) == 0 {
+		return nil, nil
+	}
 	answers, err := s.call(batch)
 	switch {
 	case errors.Is(err, errLost) && s.epoch == 0: // the daemon has just started
@@ -64,7 +75,9 @@ func (s *shard) call(batch []*check) ([]int64, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), batchTimeout)
 	defer cancel()
 	keys, args := make([]string, 0, len(batch)+1), make([]any, 0, 6*len(batch)+1)
+	asked := time.Now()
 	for _, k := range batch {
+		k.asked = asked
 		keys = append(keys, k.id.key(s.prefix, s.number))
 		turned := 0
 		if k.turned {
