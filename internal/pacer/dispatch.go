@@ -181,10 +181,15 @@ func (p *Pacer) send(q *queue, j *delivery.Job, used []delivery.Grant, at int64,
 	s := q.sink
 	late := now.local - max(at, q.calls.freeAt, s.fullAt)
 	if late > p.opt.LateTolerance.Microseconds()/2 {
-		p.sends.lateAt = now.local
-		p.opt.Requeuer.Throttle(p.opt.MinQuantum)
+		p.noteLate(now)
 	}
 	p.begin(dispatch{queue: q, sink: s, job: j, used: used, at: at, latest: at + p.opt.lateBy(q.campaign, q.campaign.Rate)}, now)
+}
+
+// noteLate lets what is not sent wait: a slot was used late, or not at all.
+func (p *Pacer) noteLate(now instant) {
+	p.sends.lateAt = now.local
+	p.opt.Requeuer.Throttle(p.opt.MinQuantum)
 }
 
 // begin passes a job to a goroutine.

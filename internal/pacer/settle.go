@@ -24,6 +24,9 @@ func (p *Pacer) settle(x sent, now instant) {
 	if len(s.full) > 0 {
 		s.fullAt = now.local
 	}
+	if x.forfeited || x.result.Class == delivery.Withheld && x.result.RetryAfter == 0 { // the slot passed while a ledger or a goroutine was waited for
+		p.noteLate(now)
+	}
 	x.reused = p.reuse(&x, now)
 	p.wakeFollowUp(s, now)
 	p.wake(s)
