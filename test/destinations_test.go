@@ -99,6 +99,36 @@ WHERE id = $1 AND disabled_at IS NOT NULL`, destination).Scan(&reason)
 	h.acts(destination)
 }
 
+// TestADestinationThatIsNotThere: its first answers are all 404. A few of its jobs die, and the others wait on all daemons until its address is
+// corrected. Its answers are counted.
+func TestADestinationThatIsNotThere(t *testing.T) {
+	t.Parallel()
+	h := newHooked(t)
+	h.old.answer = func(arrival) (int, time.Duration) { return http.StatusNotFound, 0 }
+	h.run("destination", "create", "shop", "--url", h.old.url)
+	h.acts("shop")
+	const n = 100
+	h.send("shop", n)
+	h.disabled("shop", "has failed since")
+	dead := len(h.dead())
+	if dead < 5 || dead > 2*5 {
+		t.Errorf("%d dead letters", dead)
+	}
+	failed := 0.0
+	for _, d := range h.daemons {
+		failed += d.metric(`pacer_destination_answers_total{answer="failed",destination="shop",sink="hooks"}`)
+	}
+	if got := calls(h.old, "shop"); int(failed) != got {
+		t.Errorf("%v answers are counted, and %d were given", failed, got)
+	}
+	h.run("destination", "set", "shop", "--url", h.moved.url)
+	h.run("destination", "enable", "shop")
+	h.await(time.Minute, "the other jobs at its new address", func() bool { return calls(h.moved, "shop") == n-dead })
+	if got := len(h.dead()); got != dead {
+		t.Errorf("%d dead letters in the end", got)
+	}
+}
+
 // TestDestinationsActWithoutARestart: an added destination gets its jobs. A disabled one gets none, also if it was disabled as gone or
 // failing. A moved one gets them at its new address only. None becomes a dead letter.
 func TestDestinationsActWithoutARestart(t *testing.T) {

@@ -34,6 +34,7 @@ var labels = map[string][]string{
 	"sink":        {"(name)"},
 	"topic":       {"(name)"},
 	"shard":       {"(number, from 0)"},
+	"destination": {"(id, or `(others)`)"},
 	"route":       {"(route of the console)"},
 	"code":        {"(status of HTTP)"},
 	"version":     {"(of the program)"},
@@ -44,6 +45,7 @@ var labels = map[string][]string{
 
 	"pacer_gate_closed_until_timestamp_seconds.cause":   names(delivery.GateCauses),
 	"pacer_campaign_held_since_timestamp_seconds.cause": names(hold.Causes[1:]),
+	"pacer_destination_answers_total.answer":            {"delivered", "failed", "rejected"},
 	"pacer_actionable_lag.cause":                        {"capacity", "destination"},
 }
 
@@ -71,6 +73,7 @@ var countedIn = map[string]string{
 	"partitions":   `.*partitions.*|partition_stalled|offset_resets_total|lanes_.*`,
 	"events":       `results_written_total`,
 	"requests":     `fetches_total|commits_total|http_requests_total|sink_resent_total`,
+	"answers":      `destination_answers_total`,
 	"responses":    `smev_responses_.*`,
 	"times": `.*failures_total|catalog_loads_total|lane_metadata_trimmed_total|store_losses_total|quota_denied_total|requeue_pin_fallbacks_total|` +
 		`requeue_hops`,

@@ -17,8 +17,9 @@ const (
 	// Failures must last failuresOver: at a thousand calls a second, five mean little. silentFailures answered ones over answeredOver open
 	// a breaker too, so that an outage does not use up the attempts of a slow campaign.
 	failuresOver, answeredOver = 200 * time.Millisecond, time.Minute
-	// heldRefusals in a row hold a campaign or a destination: it may have the wrong template, or go to the wrong place.
-	heldRefusals = 50
+	// heldRefusals in a row hold a campaign or a destination: it may have the wrong template, or go to the wrong place. absentRefusals hold a
+	// destination whose first answers all say that nothing is there: its address is wrong.
+	heldRefusals, absentRefusals = 50, 5
 	// unansweredFor is how long a campaign's jobs may get no answer, and none be delivered, before that may be their own fault.
 	unansweredFor = 15 * time.Minute
 	// maxThrottled is the part of throttled answers above which no job is to blame: more is sent than the scope takes.
@@ -45,6 +46,7 @@ type breaker struct {
 type failureRun struct {
 	failures int
 	answered int // of them, by the destination itself
+	absent   int // of refusals, those that say that nothing is there
 	same     int // the last of them, for one cause
 	of       delivery.GateCause
 	job      string // id of the last
@@ -67,7 +69,9 @@ func (b *breaker) open(now int64) bool { return b.openUntil > now }
 
 // isHeld reports whether refusals hold the scope: none of its jobs is given up.
 func (b *breaker) isHeld() bool {
-	return b.refusals.failures >= heldRefusals || b.tripped && b.cause == delivery.GateRefused
+	r := &b.refusals
+	absent := r.absent >= absentRefusals && r.absent == r.failures && b.succeededAt == 0
+	return absent || r.failures >= heldRefusals || b.tripped && b.cause == delivery.GateRefused
 }
 
 // troubled reports whether something is known that must not be forgotten.
@@ -148,14 +152,16 @@ func (b *breaker) succeeded(now int64) (recovered bool) {
 	return recovered
 }
 
-// refused records a job that will never be taken. An answer closes the breaker, but many refusals in a row hold it; first reports whether
-// this refusal does.
-func (b *breaker) refused(now int64) (first, recovered bool) {
+// refused records a job that will never be taken, since nothing is there if absent is set. An answer closes the breaker, but many refusals in
+// a row hold it; first reports whether this refusal does.
+func (b *breaker) refused(absent bool, now int64) (first, recovered bool) {
 	refusals, takenAt := b.refusals, b.succeededAt
 	if refusals.failures == 0 {
 		refusals.since = now
 	}
-	refusals.failures, refusals.last = refusals.failures+1, now
+	if refusals.failures, refusals.last = refusals.failures+1, now; absent {
+		refusals.absent++
+	}
 	if b.isHeld() {
 		b.refusals = refusals
 		return false, false

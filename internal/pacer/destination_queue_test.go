@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -568,6 +569,115 @@ func TestRefusalsOfOneDestinationHoldItAlone(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestADestinationThatIsNotThereIsHeldByAll: if the first answers of a destination all say that nothing is there, five jobs of a daemon die at
+// most, and no more once the others are told. Once it has taken a job, such an answer is the job's own.
+func TestADestinationThatIsNotThereIsHeldByAll(t *testing.T) {
+	for name, tc := range map[string]struct {
+		status int
+		before bool // a job is taken first
+		dead   int
+	}{
+		"404": {404, false, absentRefusals}, "410": {410, false, absentRefusals}, "400": {400, false, heldRefusals}, "404 after a delivery": {404, true, heldRefusals},
+	} {
+		t.Run(name, func(t *testing.T) {
+			played(t, 3, newBook(campaign("c", 60)), &shops{}, func(t *testing.T, f *fleet, _ *partition) {
+				absent := delivery.Result{Class: delivery.Permanent, Status: tc.status, Detail: fmt.Sprint("HTTP ", tc.status)}
+				next := 0
+				offer := func(daemon, n int) *partition {
+					p := newPartition(fmt.Sprint("lane/", next))
+					next++
+					if _, err := f.daemons[daemon].Offer(t.Context(), named(jobs(p, delivery.FromLane, "c", 0, n), "shop")); err != nil {
+						t.Error(err)
+					}
+					return p
+				}
+				if tc.before {
+					offer(0, 1)
+					time.Sleep(time.Second)
+				}
+				f.receiver.setAnswer(down("shop", absent))
+				offer(0, 200)
+				time.Sleep(4 * time.Second)
+				if n := f.dead(delivery.ReasonRefused); n != tc.dead {
+					t.Errorf("%d dead letters, want %d", n, tc.dead)
+				}
+				offer(1, 60)
+				offer(2, 60)
+				time.Sleep(4 * time.Second)
+				if n := f.dead(delivery.ReasonRefused); n != tc.dead {
+					t.Errorf("%d dead letters after the other daemons were told, want %d", n, tc.dead)
+				}
+				f.receiver.setAnswer(nil)
+				time.Sleep(30 * time.Second)
+				p := offer(1, 10)
+				time.Sleep(2 * time.Second)
+				if n := p.count(delivery.OutcomeDelivered); n != 10 {
+					t.Errorf("%d of 10 are delivered when it works", n)
+				}
+			})
+		})
+	}
+}
+
+// TestAnswersOfDestinationsAreCounted, but for those of jobs that were not sent.
+func TestAnswersOfDestinationsAreCounted(t *testing.T) {
+	played(t, 1, newBook(campaign("c", 100)), &shops{}, func(t *testing.T, f *fleet, _ *partition) {
+		f.receiver.setAnswer(func(_ int, j *delivery.Job) delivery.Result {
+			switch {
+			case j.Destination == "bad":
+				return gone410
+			case j.Offset >= 8:
+				return delivery.Result{Class: delivery.Rejected}
+			}
+			return delivery.Result{Class: delivery.Delivered}
+		})
+		f.push(t, named(jobs(newPartition("lane/0"), delivery.FromLane, "c", 0, 12), "good", "bad"))
+		time.Sleep(2 * time.Second)
+		p := f.daemons[0]
+		for labels, want := range map[[2]string]float64{{"good", "delivered"}: 4, {"good", "rejected"}: 2, {"bad", "failed"}: 6} {
+			if n := testutil.ToFloat64(p.answered.answers.WithLabelValues("default", labels[0], labels[1])); n != want {
+				t.Errorf("%v: %v, want %v", labels, n, want)
+			}
+		}
+	})
+}
+
+// TestCountedDestinationsAreBounded: those that answer most have series of their own, which begin at 0, and the sum loses nothing.
+func TestCountedDestinationsAreBounded(t *testing.T) {
+	c := newDestinationCounts(prometheus.NewRegistry())
+	now := instant{local: 1}
+	answer := func(name string, n int) {
+		for range n {
+			c.count(destinationKey{"s", name}, delivery.Delivered, now)
+		}
+	}
+	value := func(name string) float64 {
+		return testutil.ToFloat64(c.answers.WithLabelValues("s", name, "delivered"))
+	}
+	for i := range maxCounted {
+		answer(fmt.Sprint("shop-", i), 10+i)
+	}
+	answer("large", 1000)
+	for i := range 2 * maxRest {
+		answer(fmt.Sprint("small-", i), 1)
+	}
+	if n, series := value(others), testutil.CollectAndCount(c.answers); n != 1000+2*maxRest || series != maxCounted+1 || len(c.rest) > maxRest {
+		t.Errorf("%v of others, %d series, %d others", n, series, len(c.rest))
+	}
+	now.local += countedEvery.Microseconds()
+	answer("large", 7)
+	answer("shop-0", 5)
+	answer("bad\xff", 1)
+	if series := testutil.CollectAndCount(c.answers); value("large") != 7 || value("shop-1") != 11 || value(others) != 1000+2*maxRest+6 || series != maxCounted+1 {
+		t.Errorf("large %v, shop-1 %v, others %v, %d series", value("large"), value("shop-1"), value(others), series)
+	}
+	c.count(destinationKey{"s", "large"}, delivery.Interrupted, now)
+	c.count(destinationKey{"s", "large"}, delivery.Withheld, now)
+	if n := value("large"); n != 7 {
+		t.Errorf("%v after what is no answer", n)
 	}
 }
 

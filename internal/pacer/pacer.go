@@ -20,7 +20,8 @@ var ErrDraining = errors.New("pacer is draining")
 type Pacer struct {
 	judge
 	*counts
-	maintenance maintenance  // belongs to the scheduler goroutine
+	maintenance maintenance // belongs to the scheduler goroutine
+	answered    destinationCounts
 	turned      atomic.Int64 // local time of the last turn; written by the scheduler
 }
 
@@ -29,7 +30,7 @@ func New(o Options) (*Pacer, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	p := &Pacer{counts: newCounts(o.Registerer, o.Shows)}
+	p := &Pacer{counts: newCounts(o.Registerer, o.Shows), answered: newDestinationCounts(o.Registerer)}
 	p.opt, p.metrics, p.localClock, p.inbox = o, newMetrics(o.Registerer), localClock{start: time.Now()}, newInbox()
 	p.sends.senders = newSenders(p.deliver, &p.running)
 	p.queues = queues{byID: map[string]*queue{}, early: delivery.WireMargin(o.LateTolerance.Microseconds())}
@@ -42,6 +43,7 @@ func New(o Options) (*Pacer, error) {
 	for id := range o.MaxRetryAfter { // what is there from the start can be watched from the start
 		if o.Destinations(id) != nil {
 			p.closedDestinations.WithLabelValues(id)
+			p.answered.begin(id)
 		}
 	}
 	return p, nil

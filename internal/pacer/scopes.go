@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"net/http"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -156,7 +157,8 @@ func (v *judge) countRefusal(x *sent, in delivery.Scope, now instant) {
 	if b == nil {
 		return
 	}
-	first, recovered := b.refused(now.local)
+	status := x.result.Status
+	first, recovered := b.refused(in == delivery.ScopeDestination && (status == http.StatusNotFound || status == http.StatusGone), now.local)
 	if recovered && !first {
 		v.recovered(x, in, now)
 	}
@@ -166,7 +168,7 @@ func (v *judge) countRefusal(x *sent, in delivery.Scope, now instant) {
 	if !first {
 		return
 	}
-	log := v.opt.Logger.With("sink", x.sink.id, "refused", heldRefusals, "detail", x.result.Detail)
+	log := v.opt.Logger.With("sink", x.sink.id, "refused", b.refusals.failures, "detail", x.result.Detail)
 	if in == delivery.ScopeCampaign {
 		log.Error("the sink refused many jobs of this campaign in a row and took none; the campaign is held, one job a "+
 			"second is tried, and no other is given up: look at its dead letters, repair, then pacer campaign resume", "campaign", x.queue.id)

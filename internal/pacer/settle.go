@@ -31,6 +31,9 @@ func (p *Pacer) settle(x sent, now instant) {
 	p.wakeFollowUp(s, now)
 	p.wake(s)
 	if x.destination != nil {
+		if !x.forfeited {
+			p.answered.count(x.destination.destinationKey, x.result.Class, now)
+		}
 		p.limitsOf(x.destination, now)
 		defer func() { // its next jobs go
 			p.proceed(x.destination, now)
