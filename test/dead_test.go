@@ -26,7 +26,7 @@ func TestDeadLettersAreReplayedOnce(t *testing.T) {
 	s := newStack(t, stackOptions{partitions: 2})
 	s.campaign("spring", 1000)
 	s.campaign("autumn", 1000)
-	s.receiver.answer = func(arrival) (int, time.Duration) { return http.StatusGone, 0 }
+	s.receiver.answer, s.receiver.says = func(arrival) (int, time.Duration) { return http.StatusGone, 0 }, "no such \xffuser"
 	const each = 40
 	payload := "{\"text\":\"\x1b[31m\"}"
 	var jobs []job
@@ -46,20 +46,21 @@ func TestDeadLettersAreReplayedOnce(t *testing.T) {
 
 	var letters []struct {
 		JobID    string `json:"job_id"`
+		Answer   string `json:"answer"`
 		Place    string `json:"place"`
 		Attempts int    `json:"attempts"`
 	}
 	s.unmarshal(s.run("dead", "list", "--campaign", "spring", "--reason", "refused", "--since", "1h", "--json"), &letters)
-	if len(letters) != each || letters[0].Attempts != 1 {
+	if len(letters) != each || letters[0].Attempts != 1 || letters[0].Answer != "no such ?user" {
 		t.Fatalf("%d letters, the first %+v", len(letters), letters[0])
 	}
-	if out := s.run("dead", "list"); !strings.Contains(out, letters[0].Place) || !strings.Contains(out, "all") {
+	if out := s.run("dead", "list"); !strings.Contains(out, letters[0].Place) || !strings.Contains(out, "all") || !strings.Contains(out, "HTTP 410 Gone from 127.0.0.1") || !strings.Contains(out, ": no such ?user") {
 		t.Errorf("dead list printed\n%s", out)
 	}
 	for _, what := range []string{letters[0].Place, s.prefix + "dead/" + letters[0].Place, letters[0].JobID} {
 		out := s.run("dead", "show", what)
 		if strings.Contains(out, "\x1b") || !strings.Contains(out, letters[0].JobID) || !strings.Contains(out, `"text":"\x1b[31m"`) ||
-			!strings.Contains(out, `x-mine: \x00\x01`) || !strings.Contains(out, "attempts    1") {
+			!strings.Contains(out, `x-mine: \x00\x01`) || !strings.Contains(out, "answer      no such ?user") || !strings.Contains(out, "attempts    1") {
 			t.Errorf("dead show %s printed\n%s", what, out)
 		}
 	}

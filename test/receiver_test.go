@@ -23,6 +23,7 @@ type receiver struct {
 	answer   func(a arrival) (status int, retryAfter time.Duration)
 	delay    time.Duration            // before every answer
 	delays   map[string]time.Duration // the same, of single campaigns
+	says     string                   // the body of an answer that is no success
 	trickles bool                     // the body of an answer comes a byte a second
 	tallies  map[string]*tally        // by campaign, "" for all
 	headers  map[string]bool          // names of the headers of all requests
@@ -89,6 +90,9 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 		w.Header().Set("Retry-After", strconv.Itoa(int(wait.Seconds())))
 	}
 	w.WriteHeader(a.status)
+	if a.status >= http.StatusMultipleChoices {
+		_, _ = io.WriteString(w, r.says)
+	}
 	for r.trickles && q.Context().Err() == nil {
 		_, _ = w.Write([]byte("."))
 		_ = http.NewResponseController(w).Flush()

@@ -21,6 +21,8 @@ type event struct {
 	Outcome      string            `json:"outcome"`
 	Destination  string            `json:"destination"`
 	Keys         map[string]string `json:"keys"`
+	Headers      map[string]string `json:"headers"`
+	Answer       string            `json:"answer"`
 	Reason       string            `json:"reason"`
 	Quota        string            `json:"quota"`
 	FreeAt       time.Time         `json:"free_at"`
@@ -42,7 +44,7 @@ func (s *stack) withResults() {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	on := strings.Replace(string(text), "kafka:    {", "kafka:    {results: true, ", 1)
+	on := strings.Replace(string(text), "kafka:    {", "kafka:    {results: true, ", 1) + "\nresults: {headers: [tenant]}\n"
 	if err := os.WriteFile(s.config(), []byte(on), 0o600); err != nil {
 		s.t.Fatal(err)
 	}
@@ -86,6 +88,7 @@ func TestEverySettledJobHasOneResult(t *testing.T) {
 		}
 		return http.StatusAccepted, 0
 	}
+	s.receiver.says = "{\n \"error\": \"no such user\"}"
 	const each = 300
 	past := kafka.Header{Key: "pacer-expires-at", Value: []byte("2020-01-01T00:00:00Z")}
 	var jobs []job
@@ -93,7 +96,7 @@ func TestEverySettledJobHasOneResult(t *testing.T) {
 		jobs = append(jobs, job{campaign: "good", id: fmt.Sprintf("good-%d", i)})
 		if i%30 == 0 {
 			jobs = append(jobs,
-				job{campaign: "bad", id: fmt.Sprintf("refused-%d", i)}, job{campaign: "good", id: fmt.Sprintf("late-%d", i), headers: []kafka.Header{past}},
+				job{campaign: "bad", id: fmt.Sprintf("refused-%d", i), headers: []kafka.Header{{Key: "tenant", Value: []byte("acme")}, {Key: "other", Value: []byte("x")}}}, job{campaign: "good", id: fmt.Sprintf("late-%d", i), headers: []kafka.Header{past}},
 				job{campaign: "gone", id: fmt.Sprintf("gone-%d", i)})
 		}
 	}
@@ -126,10 +129,10 @@ func (s *stack) checkEvents(jobs []job) {
 	for id, list := range events {
 		kind, _, _ := strings.Cut(id, "-")
 		e := list[0]
-		got := fmt.Sprintf("%d %s %s %s %d %d", len(list), e.Campaign, e.Outcome, e.Reason, e.Attempts, e.Status)
+		got := fmt.Sprintf("%d %s %s %s %d %d %v %s", len(list), e.Campaign, e.Outcome, e.Reason, e.Attempts, e.Status, e.Headers, e.Answer)
 		want := map[string]string{
-			"good": "1 good delivered  1 202", "refused": "1 bad dead refused 1 410", "late": "1 good expired  0 0",
-			"gone": "1 gone cancelled  0 0", "broken": "1 bad dead attempts_exhausted 2 500",
+			"good": "1 good delivered  1 202 map[] ", "refused": `1 bad dead refused 1 410 map[tenant:acme] { "error": "no such user"}`, "late": "1 good expired  0 0 map[] ",
+			"gone": "1 gone cancelled  0 0 map[] ", "broken": `1 bad dead attempts_exhausted 2 500 map[] { "error": "no such user"}`,
 		}[kind]
 		if got != want {
 			s.t.Errorf("%s: %s, want %s", id, got, want)

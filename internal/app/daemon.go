@@ -145,7 +145,7 @@ func NewDaemon(parts Parts) (*Daemon, error) {
 		return nil, err
 	}
 	if d.relay, err = requeue.New(requeue.Options{
-		Client: parts.Kafka, Topics: parts.Topics, Backlog: d.inLanes, Logger: parts.Log, Registerer: parts.Registry,
+		Client: parts.Kafka, Topics: parts.Topics, ResultHeaders: cfg.Results.Headers, Backlog: d.inLanes, Logger: parts.Log, Registerer: parts.Registry,
 	}); err != nil {
 		return nil, err
 	}

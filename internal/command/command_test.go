@@ -52,7 +52,7 @@ func TestDeadLettersAsJSONAreOneArray(t *testing.T) {
 	var out bytes.Buffer
 	p := &printer{w: &out}
 	for i := range 2 {
-		if err := printDead(p, true, i == 0, view.LetterOf(&deadletter.Letter{JobID: fmt.Sprint("j", i), Reason: "refused"})); err != nil {
+		if err := printDead(p, true, i == 0, view.WholeLetterOf(&deadletter.Letter{JobID: fmt.Sprint("j", i), Reason: "refused"}, "").Letter); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -142,6 +142,14 @@ func (c *cli) listDead(ctx context.Context, filters *deadFilters, limit int, cou
 	return p.err
 }
 
+// whyDead is the detail of a dead letter, and the answer.
+func whyDead(d *view.Letter) string {
+	if d.Answer == "" {
+		return visible(d.Detail)
+	}
+	return visible(d.Detail + ": " + d.Answer)
+}
+
 // printDead writes one dead letter, as an element of an array or as a line.
 func printDead(p *printer, asJSON, first bool, d view.Letter) error {
 	if !asJSON {
@@ -150,7 +158,7 @@ func printDead(p *printer, asJSON, first bool, d view.Letter) error {
 			mark = "  (replayed)"
 		}
 		p.line("%s  %s  %s  %s  %s  attempts %d  %s  %s%s", d.At.UTC().Format(time.RFC3339), d.Place, campaignField(d.Campaign),
-			field(d.JobID), field(d.Reason), d.Attempts, field(d.Origin), visible(d.Detail), mark)
+			field(d.JobID), field(d.Reason), d.Attempts, field(d.Origin), whyDead(&d), mark)
 		return p.err
 	}
 	element, err := json.Marshal(d)

@@ -110,6 +110,7 @@ func writeDead(p *printer, w *deadWhole) {
 	p.line("job         %s", field(w.JobID))
 	p.line("reason      %s", field(w.Reason))
 	p.line("detail      %s", cmp.Or(visible(w.Detail), "-"))
+	p.line("answer      %s", cmp.Or(visible(w.Answer), "-"))
 	p.line("attempts    %d", w.Attempts)
 	p.line("origin      %s", field(w.Origin))
 	p.line("first read  %s", instant(w.FirstRead, time.RFC3339Nano))

@@ -64,14 +64,14 @@ func TestNothingSteersTheTerminal(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := deadletter.Letter{
 			Campaign: string(rapid.SliceOf(rapid.Byte()).Draw(t, "campaign")), JobID: rapid.String().Draw(t, "job"),
-			Detail: rapid.String().Draw(t, "detail"), Payload: rapid.SliceOf(rapid.Byte()).Draw(t, "payload"),
+			Detail: rapid.String().Draw(t, "detail"), Answer: rapid.String().Draw(t, "answer"), Payload: rapid.SliceOf(rapid.Byte()).Draw(t, "payload"),
 			Headers: []delivery.Header{{Key: rapid.String().Draw(t, "key"), Value: rapid.SliceOf(rapid.Byte()).Draw(t, "value")}},
 		}
 		var out bytes.Buffer
 		p := &printer{w: &out}
 		whole := deadWhole{WholeLetter: *view.WholeLetterOf(&d, "")}
 		writeDead(p, &whole)
-		if err := printDead(p, false, true, view.LetterOf(&d)); err != nil || p.err != nil {
+		if err := printDead(p, false, true, view.WholeLetterOf(&d, "").Letter); err != nil || p.err != nil {
 			t.Fatal(err, p.err)
 		}
 		for _, b := range []byte(strings.ReplaceAll(out.String(), "\t", "")) {

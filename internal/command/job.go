@@ -55,7 +55,7 @@ func printJob(p *printer, f *view.FoundJob) {
 		p.line("waits, or is being sent\t%s\t%s", w.Place, strings.Join(words, ", "))
 	}
 	for _, d := range f.Dead {
-		p.line("dead letter\t%s\tcampaign %s, %s, %s: %s", d.Place, d.Campaign, agoOrAhead(&d.At), d.Reason, d.Detail)
+		p.line("dead letter\t%s\tcampaign %s, %s, %s: %s", d.Place, d.Campaign, agoOrAhead(&d.At), d.Reason, whyDead(&d))
 	}
 	for _, text := range f.Results {
 		var e struct {

@@ -37,6 +37,7 @@ type Config struct {
 	Pacing   Pacing   `yaml:"pacing"`
 	Retry    Retry    `yaml:"retry"`
 	Dedupe   Dedupe   `yaml:"dedupe"`
+	Results  Results  `yaml:"results"`
 
 	UnknownGrace time.Duration `yaml:"unknown_grace" range:"1s..30d"`    // how long jobs of an unknown campaign wait for the campaign
 	MaxWeight    int64         `yaml:"max_weight" range:"1..65536"`      // the largest pacer-weight
@@ -162,6 +163,11 @@ type Retry struct {
 type Dedupe struct {
 	TTL            time.Duration `yaml:"ttl" range:"1s..30d" zero:"no deduplication"`
 	OnStoreFailure string        `yaml:"on_store_failure" oneof:"closed, open"`
+}
+
+// Results configures the events of Kafka.Results.
+type Results struct {
+	Headers []string `yaml:"headers" is:"own header" such:"tenant, whose name does not begin with pacer-" most:"16" once:"yes"` // of the job
 }
 
 // Log configures what the daemon writes to standard error.

@@ -312,6 +312,10 @@ func TestBadConfigurations(t *testing.T) {
 		{"dedupe", "dedupe: {ttl: 10ms, on_store_failure: local-share}", nil, []string{
 			"dedupe.ttl: 10ms is out of range; use a duration between 1s and 30d, or 0",
 			`dedupe.on_store_failure: there is no "local-share"; use one of closed, open`}},
+		{"results", "results: {headers: [tenant, tenant, pacer-weight, \"\"]}", nil, []string{
+			"results.headers: tenant is listed twice", `results.headers: "pacer-weight" is not the name of a producer's header; use one such as tenant`,
+			`results.headers: "" is not`, "results.headers: no results are written; set kafka.results to true"}},
+		{"too many headers", "kafka: {results: true}\nresults: {headers: [a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q]}", nil, []string{"results.headers: 17 of them; use at most 16"}},
 		{"redis shards", "redis: {shards: 2000}", nil, []string{"redis.shards: 2000 is out of range; use a number between 0 and 1024"}},
 		{"redis cluster", "redis: {mode: cluster, db: 1}", nil, []string{"redis.db: a cluster has database 0 only"}},
 		{"sentinel without sentinels", "redis: {sentinel_password: hunter22}", nil, []string{

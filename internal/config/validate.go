@@ -15,10 +15,12 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pacer/pacer/internal/console/auth"
+	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/notation"
 )
 
@@ -62,9 +64,12 @@ var forms = map[string]struct {
 		}
 		return err == nil
 	}},
-	"topic":   {"a name for a topic", notation.IsTopic},
-	"path":    {"a path that begins with / and does not end with it", regexp.MustCompile(`^(/[\w-]+)+$`).MatchString},
-	"header":  {"the name of a header", regexp.MustCompile(`^[A-Za-z0-9-]{1,64}$`).MatchString},
+	"topic":  {"a name for a topic", notation.IsTopic},
+	"path":   {"a path that begins with / and does not end with it", regexp.MustCompile(`^(/[\w-]+)+$`).MatchString},
+	"header": {"the name of a header", regexp.MustCompile(`^[A-Za-z0-9-]{1,64}$`).MatchString},
+	"own header": {"the name of a producer's header", func(s string) bool {
+		return s != "" && len(s) <= 128 && utf8.ValidString(s) && !strings.HasPrefix(s, delivery.HeaderPrefix)
+	}},
 	"network": {"a network", func(s string) bool { _, err := netip.ParsePrefix(s); return err == nil }},
 	"origin":  {"an origin", func(s string) bool { return http.NewCrossOriginProtection().AddTrustedOrigin(s) == nil }},
 }
@@ -188,6 +193,9 @@ func (v *validator) kafka(c *Config) {
 	}
 	if n := len(k.TimerDelays); n == 0 || n > maxTimers || slices.ContainsFunc(k.TimerDelays, func(d time.Duration) bool { return d%time.Millisecond != 0 }) {
 		v.add("kafka.timer_delays", "%d delays; use 1 to %d, in whole milliseconds, such as 5s,30s,5m,30m,6h", n, maxTimers)
+	}
+	if len(c.Results.Headers) > 0 && !k.Results {
+		v.add("results.headers", "no results are written; set kafka.results to true, or remove it")
 	}
 	v.tls("kafka.tls", &k.TLS)
 	switch s := k.SASL; {

@@ -134,7 +134,7 @@ func (w *world) letters(_ context.Context, f view.LetterFilter) (view.Letters, e
 		found.Next = "AQID"
 	}
 	for _, id := range hostile {
-		found.List = append(found.List, view.Letter{Place: "3/17", At: time.Now(), Campaign: id, JobID: id, Reason: "refused", Detail: id})
+		found.List = append(found.List, view.Letter{Place: "3/17", At: time.Now(), Campaign: id, JobID: id, Reason: "refused", Detail: id, Answer: "answer " + id})
 	}
 	return found, w.fail
 }

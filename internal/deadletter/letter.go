@@ -22,6 +22,7 @@ type Letter struct {
 	JobID     string
 	Reason    delivery.Reason
 	Detail    string // one line
+	Answer    string // the beginning of the last answer, one line
 	Attempts  int
 	Hops      int             // times the job was written to a lane
 	Origin    delivery.Origin // zero if unknown
@@ -147,7 +148,7 @@ func read(r delivery.Record) Letter {
 	d := Letter{
 		Place: Place{Partition: r.Partition, Offset: r.Offset}, At: r.Time, written: r.Time,
 		Campaign: cmp.Or(r.Header(delivery.HeaderCampaign), r.Header(delivery.HeaderEnvelopeCampaign)), JobID: r.Header(delivery.HeaderJobID),
-		Reason: delivery.Reason(r.Header(delivery.HeaderReason)), Detail: r.Header(delivery.HeaderDetail),
+		Reason: delivery.Reason(r.Header(delivery.HeaderReason)), Detail: r.Header(delivery.HeaderDetail), Answer: r.Header(delivery.HeaderAnswer),
 		Key: r.Key, Headers: r.Headers, Payload: r.Value,
 	}
 	if at, err := time.Parse(time.RFC3339Nano, r.Header(delivery.HeaderEnqueuedAt)); err == nil {

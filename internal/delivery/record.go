@@ -67,11 +67,12 @@ const (
 	HeaderVars  = "pacer-vars"  // JSON
 	HeaderBegan = "pacer-began" // RFC 3339 with nanoseconds
 	HeaderWaits = "pacer-waits" // decimal
-	// HeaderProviderCode, HeaderProviderMessageID and HeaderGoneSince are what the last answer said in the destination's own
-	// words, on a dead letter; the second one is kept on every re-enqueue as well. See Provider.
+	// HeaderProviderCode and the following are what the last answer said in the destination's own words, on a dead letter;
+	// HeaderProviderMessageID is kept on every re-enqueue as well. See Provider.
 	HeaderProviderCode      = "pacer-provider-code"
 	HeaderProviderMessageID = "pacer-provider-message-id"
 	HeaderGoneSince         = "pacer-gone-since" // RFC 3339
+	HeaderAnswer            = "pacer-answer"     // dead letters: the beginning of the last answer, one line
 	// HeaderEnvelopeCampaign names the campaign in the envelope of a dead letter whose value is that envelope.
 	// HeaderCampaign would make the envelope the payload when the letter is replayed.
 	HeaderEnvelopeCampaign = "pacer-envelope-campaign"

@@ -119,5 +119,6 @@ type Provider struct {
 	GoneSince time.Time // since when the recipient's token has not been valid; zero: not said
 }
 
-// MaxProviderText bounds the texts of a Provider, in bytes.
-const MaxProviderText = 256
+	Answer    string    // the beginning of an answer that did not take the job; one line of at most MaxAnswer bytes, without secrets
+// MaxProviderText bounds the code and the id of a Provider, and MaxAnswer its answer, in bytes.
+const MaxProviderText, MaxAnswer = 256, 512

@@ -148,7 +148,7 @@ func Size(job *delivery.Job) int {
 		n += 256 + len(job.State.Vars)
 	}
 	if p := job.Call.Provider; p != nil {
-		n += 256 + len(p.Code) + len(p.MessageID)
+		n += 256 + len(p.Code) + len(p.MessageID) + len(p.Answer)
 	}
 	return n
 }

@@ -221,8 +221,8 @@ func TestALargeRecordIsKeptWhole(t *testing.T) {
 func TestProviderOfADeadLetter(t *testing.T) {
 	job := plainJob(7, "c")
 	job.Headers = []delivery.Header{{Key: delivery.HeaderProviderCode, Value: []byte("of an earlier letter")}}
-	job.Call.Provider = &delivery.Provider{Code: "UNREGISTERED", MessageID: "m-1", GoneSince: time.Date(2026, 11, 1, 2, 3, 4, 0, time.UTC)}
-	names := []string{delivery.HeaderProviderCode, delivery.HeaderProviderMessageID, delivery.HeaderGoneSince}
+	job.Call.Provider = &delivery.Provider{Code: "UNREGISTERED", MessageID: "m-1", GoneSince: time.Date(2026, 11, 1, 2, 3, 4, 0, time.UTC), Answer: "no such user"}
+	names := []string{delivery.HeaderProviderCode, delivery.HeaderProviderMessageID, delivery.HeaderGoneSince, delivery.HeaderAnswer}
 	dead := Encode(job, delivery.Reroute{Kind: delivery.ToDead, Reason: delivery.ReasonRejected}, time.Now())
 	for i, want := range []string{"UNREGISTERED", "m-1", "2026-11-01T02:03:04Z"} {
 		if got := dead.Header(names[i]); got != want {

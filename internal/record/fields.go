@@ -113,6 +113,7 @@ var fields = [...]field{
 	{header: delivery.HeaderDetail, own: true, dead: true, write: func(e *Encoder) { e.put(OneLine(e.to.Detail, MaxDetail)) }},
 	{header: delivery.HeaderProviderCode, own: true, dead: true, write: func(e *Encoder) { e.put(e.provider.Code) }},
 	{header: delivery.HeaderGoneSince, own: true, dead: true, write: func(e *Encoder) { e.time(e.provider.GoneSince) }},
+	{header: delivery.HeaderAnswer, own: true, dead: true, write: func(e *Encoder) { e.put(e.provider.Answer) }},
 	{header: HeaderTruncated, own: true, dead: true, write: func(e *Encoder) {
 		if f := e.job.Flaw; f != nil && f.Lost > 0 {
 			e.number(f.Lost)

@@ -32,6 +32,8 @@ type Options struct {
 	// Client reaches Kafka. Its Topics, if set, must contain TopicSpec.Names.
 	Client *broker.Client
 	Topics TopicSpec
+	// ResultHeaders are the headers of a job that its event has.
+	ResultHeaders []string
 	// Backlog returns how much waits in lanes, as far as that is known. nil: it is not known.
 	Backlog func(campaign string) Backlog
 	// Workers is the number of sources whose jobs are written to lanes at the same time; 4. Timers and dead letters have

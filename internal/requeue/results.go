@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/record"
 	"github.com/pacer/pacer/internal/retry"
 )
 
@@ -23,6 +25,7 @@ type result struct {
 	outcome delivery.Outcome
 	next    delivery.Receipt
 	at      time.Time
+	headers map[string]string // of the job, that its event has
 }
 
 // Receipt returns a receipt that settles jobs with a final outcome at next once the broker has acknowledged an event of each. Until then
@@ -41,15 +44,36 @@ func (c *resultReceipt) Settle(job *delivery.Job, outcome delivery.Outcome) {
 		c.next.Settle(job, outcome)
 		return
 	}
+	f := &result{outcome, c.next, time.Now(), c.relay.headersOf(job)}
 	const event, escaped = 600, 6 // bytes, at most, besides the names; of a byte in JSON
 	size := event + 2*len(job.ID) + len(job.Campaign) + len(job.Destination)
 	for name, value := range job.Keys() {
 		size += len(name) + escaped*len(value)
 	}
-	c.relay.put(&item{
-		job: job, to: delivery.Reroute{Kind: delivery.ToResult}, size: size,
-		result: &result{outcome, c.next, time.Now()},
-	})
+	for name, value := range f.headers {
+		size += len(name) + escaped*len(value)
+	}
+	if p := job.Call.Provider; p != nil {
+		size += escaped * len(p.Answer)
+	}
+	c.relay.put(&item{job: job, to: delivery.Reroute{Kind: delivery.ToResult}, size: size, result: f})
+}
+
+// maxHeader bounds the value of a header in an event, in bytes.
+const maxHeader = 256
+
+// headersOf returns the job's headers that its event has, the last of each name, nil for none.
+func (r *Relay) headersOf(j *delivery.Job) map[string]string {
+	var headers map[string]string
+	for _, h := range j.Headers {
+		if slices.Contains(r.opts.ResultHeaders, h.Key) {
+			if headers == nil {
+				headers = map[string]string{}
+			}
+			headers[h.Key] = record.OneLine(string(h.Value), maxHeader)
+		}
+	}
+	return headers
 }
 
 // Admit waits while the broker refuses events, until ctx ends but not longer than atMost: jobs that are sent meanwhile
@@ -97,6 +121,7 @@ type event struct {
 	Campaign    string            `json:"campaign"`
 	Destination string            `json:"destination,omitempty"`
 	Keys        map[string]string `json:"keys,omitempty"`
+	Headers     map[string]string `json:"headers,omitempty"` // those of the job that are configured
 	Outcome     string            `json:"outcome"`
 	Reason      string            `json:"reason,omitempty"` // of a dead letter
 	Quota       string            `json:"quota,omitempty"`  // of a capped job: which did not allow it, and when it would
@@ -106,6 +131,7 @@ type event struct {
 
 	ProviderCode      string    `json:"provider_code,omitempty"` // of the last call
 	ProviderMessageID string    `json:"provider_message_id,omitempty"`
+	Answer            string    `json:"answer,omitempty"`    // its beginning, if it did not take the job
 	GoneSince         time.Time `json:"gone_since,omitzero"` // since when the recipient's token has not been valid
 
 	Origin string `json:"origin"` // <topic>/<partition>/<offset> of the first record
@@ -121,14 +147,14 @@ type event struct {
 
 func (f *result) encode(j *delivery.Job) []byte {
 	e := event{
-		JobID: j.ID, Campaign: j.Campaign, Destination: j.AnyDestination(), Keys: j.Keys(), Outcome: f.outcome.String(), Attempts: j.Attempt, Origin: j.Origin.String(),
+		JobID: j.ID, Campaign: j.Campaign, Destination: j.AnyDestination(), Keys: j.Keys(), Headers: f.headers, Outcome: f.outcome.String(), Attempts: j.Attempt, Origin: j.Origin.String(),
 		EnqueuedAt: eventTime(j.EnqueuedAt.Time()), FirstReadAt: eventTime(j.FirstRead), SettledAt: eventTime(f.at),
 	}
 	if c := j.Call; !c.At.IsZero() {
 		e.Status, e.DispatchedAt, e.SinkLatency = int(c.Status), eventTime(c.At), float64(c.Took)/1000
 	}
 	if p := j.Call.Provider; p != nil {
-		e.ProviderCode, e.ProviderMessageID, e.GoneSince = p.Code, p.MessageID, eventTime(p.GoneSince)
+		e.ProviderCode, e.ProviderMessageID, e.GoneSince, e.Answer = p.Code, p.MessageID, eventTime(p.GoneSince), p.Answer
 	}
 	switch f.outcome {
 	case delivery.OutcomeDead:

@@ -155,17 +155,20 @@ func TestEventsWaitForTheirTopic(t *testing.T) {
 func TestResultsOfEveryOutcome(t *testing.T) {
 	t.Parallel()
 	_, client := fakeCluster(t, kfake.SeedTopics(4, "t.results"), kfake.BrokerConfigs(map[string]string{"message.max.bytes": "30000"}))
-	r := start(t, Options{Client: client, Topics: TopicSpec{Prefix: "t.", Results: true}})
+	r := start(t, Options{Client: client, Topics: TopicSpec{Prefix: "t.", Results: true}, ResultHeaders: []string{"tenant", "none"}})
 	s := newSource("pacer.jobs/0")
 	const n = 2000
 	first := time.Date(2026, 12, 1, 12, 0, 0, 0, time.UTC)
 	for i := range int64(n) {
 		job := s.job(i, "spring")
 		job.Attempt, job.FirstRead, job.Reason = 2, first, "refused"
+		job.Headers = []delivery.Header{
+			{Key: "tenant", Value: []byte("old")}, {Key: "other", Value: []byte("x")}, {Key: "tenant", Value: []byte("a\n\xff" + strings.Repeat("é", 200))},
+		}
 		if i%2 == 0 {
 			job.Call = delivery.Call{
 				At: first.Add(time.Second), Took: 1500, Status: 410,
-				Provider: &delivery.Provider{Code: "GONE", MessageID: "m-1", GoneSince: first.Add(-time.Hour)},
+				Provider: &delivery.Provider{Code: "GONE", MessageID: "m-1", GoneSince: first.Add(-time.Hour), Answer: `{"gone":true}`},
 			}
 		}
 		report(r, job, []delivery.Outcome{delivery.OutcomeDelivered, delivery.OutcomeDead, delivery.OutcomeExpired, delivery.OutcomeCancelled}[i%4])
@@ -197,8 +200,8 @@ func TestResultsOfEveryOutcome(t *testing.T) {
 	delivered, dead := seen["spring-0"], seen["spring-1"]
 	delete(delivered, "settled_at")
 	delete(delivered, "total_latency_ms")
-	want := "map[attempts:2 campaign:spring dispatched_at:2026-12-01T12:00:01Z first_read_at:2026-12-01T12:00:00Z " +
-		"gone_since:2026-12-01T11:00:00Z job_id:spring-0 origin:pacer.jobs/0/0 outcome:delivered provider_code:GONE " +
+	want := `map[answer:{"gone":true} ` + "attempts:2 campaign:spring dispatched_at:2026-12-01T12:00:01Z first_read_at:2026-12-01T12:00:00Z " +
+		"gone_since:2026-12-01T11:00:00Z headers:map[tenant:a ?" + strings.Repeat("é", 126) + "] job_id:spring-0 origin:pacer.jobs/0/0 outcome:delivered provider_code:GONE " +
 		"provider_message_id:m-1 sink_latency_ms:1.5 status:410]"
 	if got := fmt.Sprint(delivered); got != want {
 		t.Errorf("event %s\nwant  %s", got, want)

@@ -136,6 +136,7 @@ func (r *Router) Deliver(ctx context.Context, sink string, job *delivery.Job) de
 	if p := res.Provider; p != nil {
 		res.Provider = &delivery.Provider{
 			Code: oneLine(p.Code, delivery.MaxProviderText), MessageID: oneLine(p.MessageID, delivery.MaxProviderText), GoneSince: p.GoneSince,
+			Answer: oneLine(p.Answer, delivery.MaxAnswer),
 		}
 	}
 	if res.Class == delivery.Pending && !res.State.Valid() {

@@ -143,10 +143,10 @@ func TestDeliverMeasures(t *testing.T) {
 
 // TestProviderIsBounded: a destination's own words are always one short line.
 func TestProviderIsBounded(t *testing.T) {
-	said := &delivery.Provider{Code: "A\nB", MessageID: strings.Repeat("m", 1000), GoneSince: time.Unix(7, 0)}
+	said := &delivery.Provider{Code: "A\nB", MessageID: strings.Repeat("m", 1000), GoneSince: time.Unix(7, 0), Answer: "a\n" + strings.Repeat("é", 1000)}
 	r, _, _ := newRouter(t, sink.Options{Sinks: map[string]sink.Entry{"a": entry(answers(delivery.Result{Provider: said}))}})
 	p := r.Deliver(t.Context(), "a", &delivery.Job{}).Provider
-	if p.Code != "A B" || len(p.MessageID) != delivery.MaxProviderText || !p.GoneSince.Equal(said.GoneSince) || len(said.MessageID) != 1000 {
+	if p.Code != "A B" || len(p.MessageID) != delivery.MaxProviderText || len(p.Answer) > delivery.MaxAnswer || !strings.HasPrefix(p.Answer, "a éé") || !utf8.ValidString(p.Answer) || !p.GoneSince.Equal(said.GoneSince) || len(said.MessageID) != 1000 {
 		t.Errorf("%+v", p)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/notation"
 )
@@ -35,7 +36,7 @@ var sheets = map[string]sheet{
 	}, campaignLines},
 	"usage":        {[]string{"start", "end", "units", "window", "left"}, usageLines},
 	"changes":      {[]string{"number", "when", "who", "actor", "application", "what", "campaign", "quota", "destination", "column", "old", "new", "reason", "request_id"}, changeLines},
-	"dead":         {[]string{"place", "at", "campaign", "job_id", "reason", "detail", "attempts", "origin", "bytes", "replayed"}, letterLines},
+	"dead":         {[]string{"place", "at", "campaign", "job_id", "reason", "detail", "attempts", "origin", "bytes", "replayed", "answer"}, letterLines},
 	"destinations": {[]string{"id", "state", "sink", "url", "max_in_flight", "disabled_at", "disabled_reason", "failing_since", "revision", "updated_at"}, destinationLines},
 }
 
@@ -150,8 +151,11 @@ func letterLines(ctx context.Context, s *Site, query url.Values) (rows [][]strin
 	letters, err := look(ctx, filter)
 	for i := range letters.List {
 		d := &letters.List[i]
+		if auth.Of(ctx).Role < auth.Operator {
+			d.Answer = ""
+		}
 		rows = append(rows, []string{
-			d.Place, moment(&d.At), d.Campaign, d.JobID, d.Reason, d.Detail, strconv.Itoa(d.Attempts), d.Origin, strconv.Itoa(d.Bytes), strconv.FormatBool(d.Replayed),
+			d.Place, moment(&d.At), d.Campaign, d.JobID, d.Reason, d.Detail, strconv.Itoa(d.Attempts), d.Origin, strconv.Itoa(d.Bytes), strconv.FormatBool(d.Replayed), d.Answer,
 		})
 	}
 	return rows, err

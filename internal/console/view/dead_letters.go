@@ -60,19 +60,26 @@ func (d *DeadLetters) Read(ctx context.Context, place deadletter.Place) (*WholeL
 	return WholeLetterOf(&found, d.Payloads), nil
 }
 
-// LetterOf is a dead letter as it is listed.
-func LetterOf(d *deadletter.Letter) Letter {
-	return Letter{
-		Place: d.Place.String(), At: d.At.UTC(), Campaign: d.Campaign, JobID: d.JobID, Reason: string(d.Reason), Detail: d.Detail,
+// letterOf is a dead letter as it is listed. An answer may repeat the payload, and is hidden with it.
+func letterOf(d *deadletter.Letter, payloads string) Letter {
+	l := Letter{
+		Place: d.Place.String(), At: d.At.UTC(), Campaign: d.Campaign, JobID: d.JobID, Reason: string(d.Reason), Detail: d.Detail, Answer: d.Answer,
 		Attempts: d.Attempts, Bytes: d.Bytes, Replayed: d.Replayed, Origin: d.Origin.String(),
 	}
+	if payloads == PayloadsHidden {
+		l.Answer = ""
+	}
+	return l
 }
 
 // WholeLetterOf is all of a dead letter, and as much of its payload as may be shown.
 func WholeLetterOf(d *deadletter.Letter, payloads string) *WholeLetter {
-	w := &WholeLetter{Letter: LetterOf(d), PayloadShown: cmp.Or(payloads, PayloadsAll), Truncated: d.Truncated > 0, Headers: []LetterHeader{}}
+	w := &WholeLetter{Letter: letterOf(d, payloads), PayloadShown: cmp.Or(payloads, PayloadsAll), Truncated: d.Truncated > 0, Headers: []LetterHeader{}}
 	w.Key, w.KeyBase64 = textOr64(d.Key)
 	for _, h := range d.Headers {
+		if h.Key == delivery.HeaderAnswer && payloads == PayloadsHidden {
+			continue
+		}
 		shown := LetterHeader{Key: h.Key}
 		shown.Value, shown.ValueBase64 = textOr64(h.Value)
 		w.Headers = append(w.Headers, shown)
@@ -125,19 +132,19 @@ func (d *DeadLetters) Find(ctx context.Context, f LetterFilter) (found Letters, 
 	}
 	found.List, found.Counts = []Letter{}, []LetterCount{}
 	matched, counts := 0, map[deadletter.Group]int{}
-	err = deadletter.Newest(ctx, options, func(d deadletter.Letter) error {
+	err = deadletter.Newest(ctx, options, func(letter deadletter.Letter) error {
 		matched++
-		i, known := counts[deadletter.Group{Campaign: d.Campaign, Reason: d.Reason}]
+		i, known := counts[deadletter.Group{Campaign: letter.Campaign, Reason: letter.Reason}]
 		if !known {
 			i = len(found.Counts)
-			counts[deadletter.Group{Campaign: d.Campaign, Reason: d.Reason}] = i
-			found.Counts = append(found.Counts, LetterCount{Campaign: d.Campaign, Reason: string(d.Reason)})
+			counts[deadletter.Group{Campaign: letter.Campaign, Reason: letter.Reason}] = i
+			found.Counts = append(found.Counts, LetterCount{Campaign: letter.Campaign, Reason: string(letter.Reason)})
 		}
-		if found.Counts[i].Letters++; d.Replayed {
+		if found.Counts[i].Letters++; letter.Replayed {
 			found.Counts[i].Replayed++
 		}
 		if len(found.List) < limit {
-			if found.List = append(found.List, LetterOf(&d)); len(found.List) == limit {
+			if found.List = append(found.List, letterOf(&letter, d.Payloads)); len(found.List) == limit {
 				found.Next = reached.String()
 			}
 		}

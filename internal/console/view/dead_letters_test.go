@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/pacer/pacer/internal/deadletter"
+	"github.com/pacer/pacer/internal/delivery"
 )
 
 // TestLookForLettersThatIsCutShort: what was found until then is shown, but a broker that does not answer at all is an error.
@@ -42,6 +43,10 @@ func TestPayloadsAreShownAsConfigured(t *testing.T) {
 		length := -1
 		if d.Payload != nil {
 			length = len(*d.Payload)
+		}
+		said := []delivery.Header{{Key: delivery.HeaderAnswer, Value: []byte("no")}}
+		if w := WholeLetterOf(&deadletter.Letter{Answer: "no", Headers: said}, payloads); (w.Answer == "no") != (payloads != "hidden") || len(w.Headers) != len(w.Answer)/2 {
+			t.Errorf("%q: answer %q, headers %v", payloads, w.Answer, w.Headers)
 		}
 		other := WholeLetterOf(&deadletter.Letter{Payload: binary}, payloads)
 		if got := [2]int{length, len(other.PayloadBase64)}; got != want || d.PayloadShown != cmp.Or(payloads, "all") || other.Payload != nil {

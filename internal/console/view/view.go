@@ -200,6 +200,7 @@ type Letter struct {
 	Reason   string    `json:"reason"`
 	Detail   string    `json:"detail"`
 	Attempts int       `json:"attempts"`
+	Answer   string    `json:"answer,omitempty" doc:"the beginning of the last answer, without secrets; for operators, and not where http.payloads is hidden"`
 	Origin   string    `json:"origin,omitempty" doc:"where the job was read: topic/partition/offset"`
 	Bytes    int       `json:"bytes" doc:"of the payload"`
 	Replayed bool      `json:"replayed"`

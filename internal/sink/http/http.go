@@ -74,5 +74,5 @@ func (c *client) deliver(ctx context.Context, job *delivery.Job, held *token.Cur
 	if none != nil {
 		return *none
 	}
-	return c.Scoped(c.gone(c.resultOf(answer, see)))
+	return c.Scoped(c.gone(answer.Keep(c.resultOf(answer, see))))
 }

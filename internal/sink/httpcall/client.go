@@ -133,7 +133,7 @@ type Request struct {
 	Body   []byte
 	// Most, if set, is how much of the answer's body is read, in bytes, instead of 64 KiB.
 	Most int64
-	// Drain says that the body of the answer is not needed: its status decides the result.
+	// Drain says that the body of the answer is not needed: its status decides the result. Only the beginning of a failure's is read.
 	Drain bool
 	// Retires, if set, reports whether an answer takes its connection out of use, where the client has a number of them.
 	Retires func(Answer) bool
@@ -153,6 +153,7 @@ type Answer struct {
 	Body   []byte   // the first 64 KiB, or Most, of what came until the timeout: it says what became of the request
 	Whole  bool     // that was all of it
 	Long   bool     // there was more than that
+	trip   *trip    // that got it
 }
 
 // Post sends a request and returns the answer. If there is none, result is what is known, and otherwise nil.
@@ -223,7 +224,7 @@ func (c *Client) Ask(ctx context.Context, r Request, classify func(a Answer, now
 	if res.Provider != nil {
 		res.Provider.Code = c.Scrub(res.Provider.Code)
 	}
-	return res
+	return answer.Keep(res)
 }
 
 // send writes the request, to another connection as long as it gets one that has been closed already.
@@ -246,7 +247,7 @@ func (t *trip) send(req *http.Request) (resp *http.Response, err error) {
 // read reads the body of an answer, within its bounds, and ends the use of its connection. It reads a little of a body that is not
 // needed, so that the connection can be used again. The result is known already, and an error there changes nothing.
 func (t *trip) read(resp *http.Response) Answer {
-	a := Answer{Status: resp.StatusCode, Header: resp.Header, URL: t.URL}
+	a := Answer{Status: resp.StatusCode, Header: resp.Header, URL: t.URL, trip: t}
 	most := cmp.Or(t.Most, maxAnswerBody)
 	switch {
 	case !t.Drain || t.Shown != nil:
@@ -259,9 +260,14 @@ func (t *trip) read(resp *http.Response) Answer {
 			a.Body = a.Body[:most]
 		}
 		a.Whole = err == nil && !a.Long
-	case resp.Body != http.NoBody && resp.ContentLength <= most:
+	case resp.Body != http.NoBody:
 		enough := time.AfterFunc(maxDrain, t.cancel)
-		_, _ = io.CopyN(io.Discard, resp.Body, most+1)
+		if resp.StatusCode >= http.StatusMultipleChoices {
+			a.Body, _ = io.ReadAll(io.LimitReader(resp.Body, maxShown))
+		}
+		if resp.ContentLength <= most {
+			_, _ = io.CopyN(io.Discard, resp.Body, most+1)
+		}
 		enough.Stop()
 	}
 	_ = resp.Body.Close()

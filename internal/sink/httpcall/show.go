@@ -1,6 +1,7 @@
 package httpcall
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/http"
@@ -8,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/pacer/pacer/internal/delivery"
 )
 
 // maxShown bounds what is shown of a body, in bytes.
@@ -70,6 +73,20 @@ func (t *trip) public(text string) string {
 		}
 	}
 	return text
+}
+
+// Keep adds the beginning of an answer that did not take the job to its result. More is read than is kept: a secret at the end of what is
+// kept must be whole to be found.
+func (a Answer) Keep(res delivery.Result) delivery.Result {
+	if res.Class == delivery.Delivered || len(a.Body) == 0 {
+		return res
+	}
+	text := strings.ToValidUTF8(string(a.Body[:min(len(a.Body), maxShown)]), "?")
+	text = credentialFields.ReplaceAllString(a.trip.public(text), `$1"***"`)
+	kept := *cmp.Or(res.Provider, &delivery.Provider{})
+	kept.Answer = strings.Join(strings.Fields(text), " ")
+	res.Provider = &kept
+	return res
 }
 
 // Shorten returns the beginning of a body as a person is to see it.
