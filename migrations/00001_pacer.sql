@@ -245,8 +245,8 @@ COMMENT ON COLUMN pacer.campaign_changes.change IS 'its number; a later change h
 COMMENT ON COLUMN pacer.campaign_changes."when" IS 'when it was made; quoted in SQL, since when is a word of the language';
 COMMENT ON COLUMN pacer.campaign_changes.who IS 'the role of PostgreSQL that made it';
 COMMENT ON COLUMN pacer.campaign_changes.application IS 'the application_name of the connection';
-COMMENT ON COLUMN pacer.campaign_changes.relation IS 'the table that changed';
-COMMENT ON COLUMN pacer.campaign_changes.operation IS 'insert, update, delete, or adjust for what pacer quota adjust did';
+COMMENT ON COLUMN pacer.campaign_changes.relation IS 'the table that changed; jobs for cancelled ones';
+COMMENT ON COLUMN pacer.campaign_changes.operation IS 'insert, update, delete, or adjust and cancel for what pacer quota adjust and pacer job cancel did';
 COMMENT ON COLUMN pacer.campaign_changes.campaign_id IS 'whose row, or link to a quota, changed; null: of no campaign';
 COMMENT ON COLUMN pacer.campaign_changes.quota_id IS 'the same for a quota';
 COMMENT ON COLUMN pacer.campaign_changes.destination_id IS 'the same for a destination';
@@ -1514,5 +1514,18 @@ BEGIN
         INSERT INTO pacer.quota_usage (quota_id, node, minute, units)
         VALUES (quota, 'adjust-' || number, minute, after - before);
     END IF;
+END $$;
+
+-- record_cancel is called in the transaction in which jobs of a campaign are marked as cancelled in the dedupe ledger.
+CREATE FUNCTION pacer.record_cancel(campaign text, ids text[]) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    who text := coalesce(nullif(current_setting('role'), 'none'), session_user);
+BEGIN
+    IF NOT has_table_privilege(who, 'pacer.campaigns', 'UPDATE') THEN
+        RAISE insufficient_privilege USING MESSAGE = 'to cancel jobs takes the right to change campaigns';
+    END IF;
+    INSERT INTO pacer.campaign_changes (who, application, relation, operation, campaign_id, new)
+    VALUES (who, current_setting('application_name'), 'jobs', 'cancel', campaign, jsonb_build_object('ids', ids));
 END $$;
 -- +goose StatementEnd

@@ -211,7 +211,7 @@ func (s *stack) belowSome(paths [][]string) map[string][]string {
 func (s *stack) variable(path []string) string {
 	s.t.Helper()
 	name := "PACER_" + strings.ToUpper(strings.Join(path, "_"))
-	if path[len(path)-1] == "headers" {
+	if path[0] == "sinks" && path[len(path)-1] == "headers" {
 		name += "_X" // each header has its own
 	}
 	file := s.dir + "/variable.yaml"

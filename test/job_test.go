@@ -60,3 +60,55 @@ func TestWhereAJobIs(t *testing.T) {
 		t.Errorf("%+v", gone)
 	}
 }
+
+// TestAJobIsCancelled: jobs that wait, in a lane or a timer, settle as cancelled at their turn. One that was delivered, or that does not
+// wait, is said to be so. Without a ledger, none is cancelled.
+func TestAJobIsCancelled(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, stackOptions{partitions: 2, settings: deduped})
+	s.withResults()
+	s.campaign("held", 1000)
+	soon := time.Now().Add(15 * time.Second).UTC().Format(time.RFC3339)
+	s.publish([]job{{campaign: "held", id: "arrived"}, {campaign: "held", id: "later", headers: []kafka.Header{{Key: "pacer-not-before", Value: []byte(soon)}}}})
+	d := s.start("one")
+	d.awaitReady(20 * time.Second)
+	s.await(20*time.Second, "a delivery", func() bool { return s.receiver.count("held") == 1 })
+	s.run("campaign", "pause", "held")
+	event := []kafka.Header{{Key: "ce_id", Value: []byte("event-1")}, {Key: "ce_source", Value: []byte("/shop")}}
+	s.publish(append(ofCampaign("held", 0, 500), job{campaign: "held", payload: []byte("{}"), headers: event}))
+	s.await(20*time.Second, "jobs in a lane", func() bool {
+		out, _ := s.try("job", "find", "held-499")
+		return strings.Contains(out, s.prefix+"lanes/")
+	})
+	out, err := s.try("job", "cancel", "held-1", "held-499", "later", "event-1", "nobody", "arrived", "--reason", "ticket 4711")
+	if exitCode(err) != 1 || strings.Count(out, "cancelled") != 5 || strings.Count(out, "not found waiting: it is settled") != 2 || !strings.Contains(out, "2 of 6 jobs are not cancelled") {
+		t.Errorf("%v %s", err, out)
+	}
+	if out, err := s.try("job", "cancel", "held-2", "arrived", "--campaign", "held"); exitCode(err) != 1 || !strings.Contains(out, "was delivered") || strings.Count(out, "held  cancelled") != 1 {
+		t.Errorf("%v %s", err, out)
+	}
+	if out := s.run("job", "find", "held-499"); !strings.Contains(out, "waits, or is being sent") || !strings.Contains(out, "overflow, cancelled") {
+		t.Errorf("find says\n%s", out)
+	}
+	var changes int
+	if err := s.db.QueryRow(t.Context(), `SELECT count(*) FROM pacer.campaign_changes WHERE operation = 'cancel' AND campaign_id = 'held'
+AND (new->'ids' = '["event-1", "held-1", "held-499", "later"]' AND reason = 'ticket 4711' OR new->'ids' = '["held-2"]')`).Scan(&changes); err != nil || changes != 2 {
+		t.Errorf("%d changes are recorded, %v", changes, err)
+	}
+	s.run("campaign", "resume", "held")
+	cancelled := []string{"event-1", "held-1", "held-2", "held-499", "later"}
+	s.await(time.Minute, "an event of each job", func() bool { return len(s.events()) == 503 })
+	events := s.events()
+	for _, id := range cancelled {
+		if list := events[id]; len(list) != 1 || list[0].Outcome != "cancelled" || list[0].Attempts != 0 {
+			t.Errorf("%s: %+v", id, list)
+		}
+	}
+	if n, duplicates := s.receiver.accepted("held"); n != 503-len(cancelled) || duplicates != 0 {
+		t.Errorf("%d accepted, %d duplicates", n, duplicates)
+	}
+	off := newStack(t, stackOptions{partitions: 1})
+	if out, err := off.try("job", "cancel", "u-1"); exitCode(err) != 1 || strings.Count(out, "\n") != 1 || !strings.Contains(out, "set dedupe.ttl and restart the daemons, or cancel the campaign") {
+		t.Errorf("%v %s", err, out)
+	}
+}

@@ -351,9 +351,10 @@ func (s *stack) publish(jobs []job) {
 		if payload == nil {
 			payload = payloadOf(j.id)
 		}
-		headers := append([]kafka.Header{
-			{Key: "pacer-campaign", Value: []byte(j.campaign)}, {Key: "pacer-job-id", Value: []byte(j.id)},
-		}, j.headers...)
+		headers := append([]kafka.Header{{Key: "pacer-campaign", Value: []byte(j.campaign)}}, j.headers...)
+		if j.id != "" {
+			headers = append(headers, kafka.Header{Key: "pacer-job-id", Value: []byte(j.id)})
+		}
 		messages = append(messages, kafka.Message{Value: payload, Headers: headers})
 		if len(messages) == cap(messages) {
 			flush()

@@ -21,6 +21,7 @@ import (
 	"github.com/pacer/pacer/internal/console/replay"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/deadletter"
+	"github.com/pacer/pacer/internal/dedupe"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/hold"
 	"github.com/pacer/pacer/internal/jobs"
@@ -124,9 +125,16 @@ func (s *Services) sources(set *shards.Set, engine *limits.Engine, admin *catalo
 	if s.Kafka != nil {
 		letters := &view.DeadLetters{Topics: s.DeadTopics(), Ingress: s.Topics.Ingress, Payloads: s.Config.HTTP.Payloads, Explain: BrokersFault, Log: s.Log}
 		sources.Letters, sources.Letter, sources.Replays = letters.Find, letters.Read, replay.New(letters.Replay, s.HoldReplays, s.Log)
-		sources.Job = jobs.Topics{Client: s.Kafka, Group: s.Config.Kafka.Group, TopicSpec: s.Topics}.Find
+		topics := jobs.Topics{Client: s.Kafka, Group: s.Config.Kafka.Group, TopicSpec: s.Topics}
+		if ttl := s.Config.Dedupe.TTL; set != nil && ttl > 0 {
+			topics.Marks = &dedupe.Desk{Shards: set, KeyPrefix: s.Config.Redis.KeyPrefix, Keep: max(ttl, s.Config.MaxNotBefore)}
+		}
+		sources.Job = topics.Find
 		if admin != nil {
 			sources.Replays.Share(admin)
+			sources.CancelJobs = func(ctx context.Context, c jobs.Cancellation) (jobs.Cancelled, error) {
+				return topics.Cancel(ctx, c, admin.CancelJobs)
+			}
 		}
 	}
 	return sources

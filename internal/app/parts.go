@@ -26,7 +26,7 @@ const awaitEvery = 20 * time.Millisecond
 
 // newAttempts returns the sinks: with a collector their attempts are traced, with dedupe they get no job that was delivered before, and keyed
 // quotas are kept.
-// It also returns the part that marks such jobs when they are read, or nil.
+// It also returns the part that marks such jobs, and cancelled ones, when they are read, or nil.
 func (d *Daemon) newAttempts() (attempts pacer.Sinks, filter *dedupe.Ledger, err error) {
 	cfg := d.parts.Config
 	attempts = d.sinks
@@ -175,7 +175,7 @@ type intake struct {
 	*pacer.Pacer
 	results  *requeue.Relay // nil: none are written
 	patience time.Duration  // for which one offer waits while no result can be written
-	filter   *dedupe.Ledger // nil: delivered jobs are not known
+	filter   *dedupe.Ledger // nil: delivered and cancelled jobs are not known
 	keys     *keyed.Checker
 }
 
@@ -199,7 +199,7 @@ func (i intake) Offer(ctx context.Context, jobs []*delivery.Job) (refused []*del
 		}
 	}
 	if i.filter != nil {
-		i.filter.FilterDelivered(ctx, jobs)
+		i.filter.Filter(ctx, jobs)
 	}
 	i.keys.Reserve(ctx, jobs)
 	return i.Pacer.Offer(ctx, jobs)

@@ -301,6 +301,7 @@ old->>'send_rate', new->>'send_rate') FROM pacer.campaign_changes ORDER BY chang
 		{`INSERT INTO pacer.campaign_quotas VALUES ('spring', 'q')`, "campaign_quotas insert spring q", 1},
 		{`UPDATE pacer.quota_windows SET max_units = 300`, "campaign_quotas insert spring q", 0},
 		{`UPDATE pacer.quota_windows SET max_units = 301`, "quota_windows update q", 1},
+		{`SELECT pacer.record_cancel('spring', '{u-1,u-2}')`, "jobs cancel spring", 1},
 		{`DELETE FROM pacer.campaign_quotas`, "campaign_quotas delete spring q", 1},
 		{`DELETE FROM pacer.campaigns`, "campaigns delete spring 50.5", 1},
 	} {
@@ -314,6 +315,12 @@ old->>'send_rate', new->>'send_rate') FROM pacer.campaign_changes ORDER BY chang
 	var refused *pgconn.PgError
 	if _, err := conn.Exec(t.Context(), `DELETE FROM pacer.campaign_changes`); !errors.As(err, &refused) || refused.Code != "42501" {
 		t.Errorf("the record can be forged: %v", err)
+	}
+	run(t, conn, `RESET ROLE`)
+	run(t, conn, `REVOKE UPDATE ON pacer.campaigns FROM `+role)
+	run(t, conn, `SET ROLE `+role)
+	if _, err := conn.Exec(t.Context(), `SELECT pacer.record_cancel('spring', '{u-3}')`); !errors.As(err, &refused) || refused.Code != "42501" {
+		t.Errorf("jobs are cancelled by a role that may only look: %v", err)
 	}
 }
 

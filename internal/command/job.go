@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"net/url"
 	"strings"
 	"time"
@@ -12,6 +13,8 @@ import (
 
 	"github.com/pacer/pacer/internal/config"
 	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/dedupe"
+	"github.com/pacer/pacer/internal/jobs"
 	"github.com/pacer/pacer/internal/notation"
 )
 
@@ -22,7 +25,61 @@ func (c *cli) job() *cobra.Command {
 	})
 	find.Example = "  pacer job find u-42\n  pacer job find u-42 --last 7d"
 	spanVar(find.Flags(), &last, "last", last, "how far back its events and dead letters are looked for")
-	return group("job", "Single jobs", c.withServer(find))
+	campaign, reason := "", ""
+	cancel := &cobra.Command{
+		Use: "cancel ID...", Short: "Cancel jobs that wait, if dedupe is on: they settle as cancelled at their turn",
+		Example: "  pacer job cancel u-42 u-43\n  pacer job cancel u-42 --campaign spring --reason \"ticket 4711\"",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 || len(args) > jobs.MaxCancelled {
+				return fmt.Errorf("%s needs the ids of 1 to %d jobs, got %d", cmd.CommandPath(), jobs.MaxCancelled, len(args))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.cancelJobs(cmd.Context(), map[string]any{"ids": args, "campaign": campaign, "reason": reason})
+		},
+	}
+	cancel.Flags().StringVar(&campaign, "campaign", "", "theirs: cancel them without a search, as where too much waits to be read")
+	cancel.Flags().StringVar(&reason, "reason", "", "why, for pacer.campaign_changes")
+	return group("job", "Single jobs", c.withServer(find), c.withServer(c.withJSON(cancel)))
+}
+
+func (c *cli) cancelJobs(ctx context.Context, which map[string]any) error {
+	api, err := c.client(config.NeedKafka, config.NeedPostgres, config.NeedRedis)
+	if err != nil {
+		return err
+	}
+	var done jobs.Cancelled
+	if err := api.call(ctx, http.MethodPost, "/jobs/cancel", nil, which, &done); err != nil {
+		return err
+	}
+	left := 0
+	if err := c.printTable(done, func(p *printer) {
+		for _, j := range done.Jobs {
+			p.line("%s\t%s\t%s", field(j.ID), field(j.Campaign), stateWords[j.State])
+		}
+		for _, why := range done.Unread {
+			p.line("not looked at\t\t%s; --campaign cancels without a search", why)
+		}
+	}); err != nil {
+		return err
+	}
+	for _, j := range done.Jobs {
+		if j.State != string(dedupe.Cancelled) {
+			left++
+		}
+	}
+	if left > 0 {
+		return fmt.Errorf("%d of %d jobs are not cancelled", left, len(done.Jobs))
+	}
+	return nil
+}
+
+// stateWords are the states of jobs that were to be cancelled, in words.
+var stateWords = map[string]string{
+	string(dedupe.Cancelled): "cancelled", string(dedupe.Delivered): "was delivered",
+	string(dedupe.InFlight): "in flight: it is being sent, or was a moment ago; if it fails, cancel it again",
+	jobs.NotFound:           "not found waiting: it is settled, or was never published; pacer job find says more",
 }
 
 func (c *cli) findJob(ctx context.Context, id string, last time.Duration) error {
@@ -51,6 +108,9 @@ func printJob(p *printer, f *view.FoundJob) {
 		}
 		if w.NotBefore != nil {
 			words = append(words, "not before "+w.NotBefore.Format(time.RFC3339))
+		}
+		if w.Mark != "" {
+			words = append(words, strings.ReplaceAll(string(w.Mark), "_", " "))
 		}
 		p.line("waits, or is being sent\t%s\t%s", w.Place, strings.Join(words, ", "))
 	}

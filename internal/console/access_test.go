@@ -67,6 +67,7 @@ var bodies = map[string]string{
 	"create-campaign": `{"id":"autumn","rate":"5"}`, "create-quota": `{"id":"fresh","windows":["300/1m"]}`, "edit-quota": `{"rollout":50}`,
 	"put-campaign": `{"rate":"5"}`, "put-quota": `{"windows":["300/1m"]}`,
 	"create-destination": `{"id":"shop-8","url":"https://shop-8.example/hook","headers":{"x-tenant":"blue"}}`, "edit-destination": `{"max_in_flight":5}`, "disable-destination": `{"reason":"why"}`,
+	"cancel-jobs":  `{"ids":["u-1"],"reason":"why"}`,
 	"edit-key":     `{"held_until":"2100-01-01T00:00:00Z"}`,
 	"adjust-quota": `{"used":5,"reason":"credit"}`,
 }

@@ -49,6 +49,7 @@ type world struct {
 	book      replay.Book
 	more      bool   // dead letters than were looked at
 	look      func() // is called when dead letters are looked for
+	noLedger  bool
 }
 
 func newWorld() *world {
@@ -198,7 +199,7 @@ func (w *world) without() view.Sources {
 			}
 			return list, w.fail
 		},
-		Catalog: w, Adjust: w.adjust, Key: w.key, SetKey: w.setKey, Fault: w.fault, Letters: w.letters, Letter: w.letter, Job: w.job, Replays: replay.New(w.replay, w.lease, slog.New(slog.DiscardHandler)), Version: "dev",
+		Catalog: w, Adjust: w.adjust, Key: w.key, SetKey: w.setKey, Fault: w.fault, Letters: w.letters, Letter: w.letter, Job: w.job, CancelJobs: w.cancelJobs, Replays: replay.New(w.replay, w.lease, slog.New(slog.DiscardHandler)), Version: "dev",
 		Degraded: func() string {
 			if w.fail != nil {
 				return "redis has not answered for 9s"
@@ -417,6 +418,14 @@ func (w *world) SetQuota(ctx context.Context, id string, c catalog.QuotaChange) 
 
 func (w *world) job(context.Context, jobs.Question) (jobs.Found, error) {
 	return jobs.Found{Waiting: []jobs.Waiting{{Place: "pacer.lanes/17/4", Campaign: "spring"}}, Results: []json.RawMessage{}, Unread: []string{}}, nil
+}
+
+func (w *world) cancelJobs(ctx context.Context, c jobs.Cancellation) (jobs.Cancelled, error) {
+	if w.noLedger {
+		return jobs.Cancelled{}, jobs.ErrNoLedger
+	}
+	w.note(ctx, "jobs %v of %q", c.IDs, c.Campaign)
+	return jobs.Cancelled{Jobs: []jobs.CancelledJob{{ID: c.IDs[0], Campaign: "spring", State: "cancelled"}}, Unread: []string{}}, w.fail
 }
 
 func (w *world) key(_ context.Context, quota, value string) (*view.Key, error) {

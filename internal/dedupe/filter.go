@@ -15,12 +15,12 @@ import (
 // filterTimeout bounds a lookup whose result is optional.
 const filterTimeout = 100 * time.Millisecond
 
-// FilterDelivered looks up which of the jobs were delivered before, and marks them: they need no slot to find it out
+// Filter looks up which of the jobs were delivered before or cancelled, and marks them: they need no slot to find it out
 // in Deliver. Jobs that cannot be looked up, and those of unknown campaigns, are left unmarked.
-func (l *Ledger) FilterDelivered(ctx context.Context, jobs []*delivery.Job) {
+func (l *Ledger) Filter(ctx context.Context, jobs []*delivery.Job) {
 	parts := make([][]lookup, len(l.shards))
 	for _, j := range jobs {
-		if j.Duplicate || j.Flaw != nil || !l.options.Known(j.Campaign) {
+		if j.Duplicate || j.Cancelled || j.Flaw != nil || !l.options.Known(j.Campaign) {
 			continue
 		}
 		i := idOf(j.Campaign, j.ID, j.Scope())
@@ -65,10 +65,11 @@ func (s *shard) filter(ctx context.Context, part []lookup) {
 	}
 	for i, reply := range replies {
 		for k, value := range reply.Val() {
-			part[i*shards.MaxBatch+k].job.Duplicate = value == marked
+			j := part[i*shards.MaxBatch+k].job
+			j.Duplicate, j.Cancelled = value == markDelivered, value == markCancelled
 		}
 	}
 }
 
-// marked is the value of a delivered job.
-const marked = "1"
+// The values of delivered and of cancelled jobs.
+const markDelivered, markCancelled = "1", "0"

@@ -108,7 +108,7 @@ func (l *Ledger) Run(ctx context.Context) error {
 }
 
 // Deliver sends the job unless it was delivered before or another daemon may be sending it. The class of the result is
-// the sink's, Withheld or Duplicate.
+// the sink's, Withheld, Duplicate or Cancelled.
 func (l *Ledger) Deliver(ctx context.Context, sink string, j *delivery.Job) delivery.Result {
 	i := idOf(j.Campaign, j.ID, j.Scope())
 	c := l.enter(i)
@@ -132,6 +132,10 @@ func (l *Ledger) Deliver(ctx context.Context, sink string, j *delivery.Job) deli
 		l.m.leases.WithLabelValues(answerDelivered).Inc()
 		l.m.suppressed.WithLabelValues(j.Campaign).Inc()
 		return delivery.Result{Class: delivery.Duplicate, Detail: "a job with this id was delivered before"}
+	case e.answer == cancelled:
+		l.drop(i)
+		l.m.leases.WithLabelValues(answerCancelled).Inc()
+		return delivery.Result{Class: delivery.Cancelled, Detail: "the job was cancelled"}
 	case e.answer != leased:
 		l.drop(i)
 		return l.withheld(answerHeld, min(time.Duration(e.answer)*time.Millisecond, maxPause))

@@ -70,7 +70,7 @@ func TestAnUndeliveredJobIsFree(t *testing.T) {
 }
 
 // Delivered jobs are found before they need a slot; doubtful ones are left to Deliver.
-func TestFilterDelivered(t *testing.T) {
+func TestFilter(t *testing.T) {
 	server := testservices.FreshRedis(t)
 	client := connect(t, server.Addr)
 	r := newRig(t, &destination{}, servers{client, client, client}, rigOptions{})
@@ -85,7 +85,7 @@ func TestFilterDelivered(t *testing.T) {
 		}
 		jobs[0].Flaw = &delivery.Flaw{Defect: delivery.ReasonInvalidHeader}
 		jobs[2].Campaign = "nobody"
-		r.FilterDelivered(t.Context(), jobs)
+		r.Filter(t.Context(), jobs)
 		return jobs
 	}
 	for i, j := range offer() {

@@ -11,6 +11,7 @@ import (
 const (
 	answerLeased    = "claimed"
 	answerDelivered = "delivered" // the job is not sent
+	answerCancelled = "cancelled" // nor is this one
 	answerHeld      = "held"      // another daemon may be sending it
 	answerLate      = "late"      // no answer before the job's slot had passed
 	answerFailed    = "failed"
@@ -43,7 +44,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			Buckets: []float64{1, 2, 4, 8, 16, 32, 64, 128, 256},
 		}),
 	}
-	for _, answer := range []string{answerLeased, answerDelivered, answerHeld, answerLate, answerFailed} {
+	for _, answer := range []string{answerLeased, answerDelivered, answerCancelled, answerHeld, answerLate, answerFailed} {
 		m.leases.WithLabelValues(answer)
 	}
 	return m

@@ -25,12 +25,15 @@ const (
 	leaseEntry   = "lease"
 	markEntry    = "mark"
 	releaseEntry = "release"
+	lookEntry    = "look"
+	cancelEntry  = "cancel"
 )
 
-// The script's answers to a lease. Any other answer is how many milliseconds another node still has the job.
+// The script's answers to a lease, a look and a cancellation. Any other answer is how many milliseconds another node still has the job.
 const (
 	leased    = 0
 	delivered = -1
+	cancelled = -2
 )
 
 // entry is one operation on the ledger.

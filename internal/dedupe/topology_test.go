@@ -68,7 +68,7 @@ func TestTopologies(t *testing.T) {
 			for i := range known {
 				known[i] = &delivery.Job{ID: fmt.Sprint("job-", i), Campaign: "c"}
 			}
-			two.FilterDelivered(ctx, known)
+			two.Filter(ctx, known)
 			for i, j := range known {
 				if !j.Duplicate {
 					t.Errorf("job %d is not known to be delivered", i)

@@ -128,6 +128,7 @@ type Reading struct {
 	Priority Priority
 	// Duplicate is set before the job is offered to the pacer when one with its id is known to have been delivered.
 	Duplicate bool
+	Cancelled bool // set before it is offered when the job was cancelled
 	Capped    bool // set before it is offered when a keyed quota lets it wait no longer: it is not sent
 	Turned    bool // it has waited for its keys, or need not: no turn is reserved for it again
 	Returned  bool // it has waited for its destination, and goes before those that wait there now

@@ -42,12 +42,14 @@ const (
 	Duplicate
 	// Capped: not sent, since a keyed quota lets the job wait no longer.
 	Capped
+	// Cancelled: not sent, since the job was cancelled.
+	Cancelled
 )
 
 func (c ResultClass) String() string {
 	return [...]string{
 		"delivered", "rejected", "permanent", "temporary", "throttled", "unreachable", "misconfigured", "pending", "interrupted",
-		"withheld", "duplicate", "capped",
+		"withheld", "duplicate", "capped", "cancelled",
 	}[c]
 }
 
@@ -117,8 +119,8 @@ type Provider struct {
 	Code      string    // of an error, such as UNREGISTERED; one line of at most MaxProviderText bytes
 	MessageID string    // by which the destination knows the message; the same
 	GoneSince time.Time // since when the recipient's token has not been valid; zero: not said
+	Answer    string    // the beginning of an answer that did not take the job; one line of at most MaxAnswer bytes, without secrets
 }
 
-	Answer    string    // the beginning of an answer that did not take the job; one line of at most MaxAnswer bytes, without secrets
 // MaxProviderText bounds the code and the id of a Provider, and MaxAnswer its answer, in bytes.
 const MaxProviderText, MaxAnswer = 256, 512

@@ -1,4 +1,4 @@
-// Package jobs reads the topics of an installation, to say where its jobs are.
+// Package jobs reads the topics of an installation, to say where its jobs are, and cancels single ones.
 package jobs
 
 import (
@@ -16,6 +16,7 @@ import (
 
 	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/consumer/offset"
+	"github.com/pacer/pacer/internal/dedupe"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/record"
 	"github.com/pacer/pacer/internal/requeue"
@@ -25,6 +26,8 @@ const (
 	readers = 4 // of partitions, at a time
 	// maxFound bounds the records of one job that are listed, and the events.
 	maxFound = 100
+	// markWithin bounds a use of the dedupe ledger.
+	markWithin = 2 * time.Second
 )
 
 // Topics are those of an installation, and the group that reads them.
@@ -32,6 +35,7 @@ type Topics struct {
 	Client *broker.Client
 	Group  string
 	requeue.TopicSpec
+	Marks *dedupe.Desk // nil: there is no dedupe ledger
 }
 
 // Waiting is a record of a job that is not settled: the job waits there, or is being sent.
@@ -42,6 +46,10 @@ type Waiting struct {
 	WrittenAt time.Time  `json:"written_at"`
 	NotBefore *time.Time `json:"not_before,omitempty"`
 	Reason    string     `json:"reason,omitempty" doc:"why it was moved there"`
+
+	Mark dedupe.Mark `json:"mark,omitempty" enum:"in_flight,delivered,cancelled" doc:"what the dedupe ledger says of the job"`
+
+	job dedupe.Job
 }
 
 // Found is what is known of a job.
@@ -111,53 +119,92 @@ type Question struct {
 // Find looks for a job in the ingress topics, lanes and timers, as far as they are not settled, and among the events. What could not be read
 // before ctx ends is named; there is no other error.
 func (t Topics) Find(ctx context.Context, q Question) (Found, error) {
-	id, found := q.ID, Found{Waiting: []Waiting{}, Results: []json.RawMessage{}, Unread: []string{}}
-	topics := slices.DeleteFunc(t.Names(), func(name string) bool {
-		_, wait := t.placeOf(name)
-		return !wait
-	})
-	errs := []error{t.Each(ctx, topics, false, func(at broker.Partition, r *delivery.Record, open bool) {
-		if named := r.Header(delivery.HeaderJobID); !open || named != "" && named != id || len(found.Waiting) == maxFound {
-			return
-		}
-		from, _ := t.placeOf(at.Topic)
-		if j := record.Decode(r, from, record.Limits{MaxWeight: delivery.MaxWeight}, r.Time); j.ID == id {
-			found.Waiting = append(found.Waiting, waiting(at, r, j))
+	found := Found{Waiting: []Waiting{}, Results: []json.RawMessage{}}
+	errs := []error{t.waiting(ctx, map[string]bool{q.ID: true}, func(w Waiting) {
+		if len(found.Waiting) < maxFound {
+			found.Waiting = append(found.Waiting, w)
 		}
 	})}
 	if t.Results {
-		errs = append(errs, t.events(ctx, q.Since, id, func(event []byte) {
+		errs = append(errs, t.events(ctx, q.Since, q.ID, func(event []byte) {
 			if len(found.Results) < maxFound && json.Valid(event) {
 				found.Results = append(found.Results, event)
 			}
 		}))
 	}
 	slices.SortFunc(found.Waiting, func(a, b Waiting) int { return cmp.Or(a.WrittenAt.Compare(b.WrittenAt), cmp.Compare(a.Place, b.Place)) })
-	late := 0
+	if t.Marks != nil {
+		errs = append(errs, t.mark(ctx, found.Waiting))
+	}
+	found.Unread = unread(errs...)
+	return found, nil
+}
+
+// mark adds what the dedupe ledger says.
+func (t Topics) mark(ctx context.Context, list []Waiting) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), markWithin) // reading may have taken all the time there was
+	defer cancel()
+	named := make([]dedupe.Job, len(list))
+	for i := range list {
+		named[i] = list[i].job
+	}
+	marks, err := t.Marks.Look(ctx, named)
+	for i := range marks {
+		list[i].Mark = marks[i]
+	}
+	return err
+}
+
+// waiting yields the records of the jobs with these ids in the ingress topics, lanes and timers, as far as they are not settled.
+func (t Topics) waiting(ctx context.Context, ids map[string]bool, yield func(Waiting)) error {
+	topics := slices.DeleteFunc(t.Names(), func(name string) bool {
+		_, wait := t.placeOf(name)
+		return !wait
+	})
+	identities, err := t.Client.Identify(ctx, t.Ingress...) // ids that are places of records are unique in a topic
+	return errors.Join(err, t.Each(ctx, topics, false, func(at broker.Partition, r *delivery.Record, open bool) {
+		if named := r.Header(delivery.HeaderJobID); !open || named != "" && !ids[named] {
+			return
+		}
+		r.TopicID = identities[at.Topic]
+		from, _ := t.placeOf(at.Topic)
+		if j := record.Decode(r, from, record.Limits{MaxWeight: delivery.MaxWeight}, r.Time); ids[j.ID] {
+			yield(waiting(at, r, j))
+		}
+	}))
+}
+
+// unread says what could not be read, and why. What was too much to be read in time is one line.
+func unread(errs ...error) []string {
+	lines, late := []string{}, 0
 	for _, err := range errs {
 		for _, one := range parts(err) {
 			if errors.Is(one, context.DeadlineExceeded) {
 				late++
 			} else {
-				found.Unread = append(found.Unread, one.Error())
+				lines = append(lines, one.Error())
 			}
 		}
 	}
 	if late > 0 {
-		found.Unread = append(found.Unread, fmt.Sprintf("%d partitions could not be read to their ends in time: too much waits in them", late))
+		lines = append(lines, fmt.Sprintf("%d partitions could not be read to their ends in time: too much waits in them", late))
 	}
-	return found, nil
+	return lines
 }
 
 // parts returns the errors that were joined.
-func parts(err error) []error {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		return joined.Unwrap()
+func parts(err error) (list []error) {
+	joined, ok := err.(interface{ Unwrap() []error })
+	switch {
+	case err == nil:
+	case !ok:
+		list = append(list, err)
+	default:
+		for _, one := range joined.Unwrap() {
+			list = append(list, parts(one)...)
+		}
 	}
-	if err == nil {
-		return nil
-	}
-	return []error{err}
+	return list
 }
 
 // placeOf returns how the jobs of a topic are read, and whether any wait in it.
@@ -174,6 +221,7 @@ func (t Topics) placeOf(topic string) (from delivery.Place, wait bool) {
 func waiting(at broker.Partition, r *delivery.Record, j *delivery.Job) Waiting {
 	w := Waiting{
 		Place: fmt.Sprintf("%s/%d/%d", at.Topic, at.ID, r.Offset), Campaign: j.Campaign, Attempts: j.Attempt, WrittenAt: r.Time.UTC(), Reason: j.Reason,
+		job: dedupe.Job{Campaign: j.Campaign, ID: j.ID, Scope: j.Scope()},
 	}
 	if due := later(j.Due, j.NotBefore).UTC(); !due.IsZero() {
 		w.NotBefore = &due

@@ -152,7 +152,7 @@ func (c *Checker) Reserve(ctx context.Context, jobs []*delivery.Job) {
 	var groups []*group
 	for _, j := range jobs {
 		campaign, sink := c.limited(j)
-		if campaign == nil || j.Duplicate || campaign.Status != delivery.StatusActive || campaign.Rate.Zero() {
+		if campaign == nil || j.Duplicate || j.Cancelled || campaign.Status != delivery.StatusActive || campaign.Rate.Zero() {
 			continue
 		}
 		if j.Flaw = flaw(campaign, sink, j); j.Flaw != nil {

@@ -30,7 +30,7 @@ func (o *Options) findDestinations(ctx context.Context, jobs []*delivery.Job) {
 			return
 		}
 		c := snapshot.Campaign(j.Campaign)
-		if c == nil || j.Flaw != nil || j.Duplicate {
+		if c == nil || j.Flaw != nil || j.Duplicate || j.Cancelled {
 			continue
 		}
 		sink, _ := o.Sinks.Resolve(c.Sink)

@@ -89,7 +89,8 @@ func (p *Pacer) dispatchNext(q *queue, at int64, now instant) bool {
 // reports whether there was such a job.
 func (p *Pacer) reuse(x *sent, now instant) bool {
 	q, s := x.queue, x.sink
-	kept := x.result.Class == delivery.Duplicate || x.result.Class == delivery.Capped || x.result.Class == delivery.Withheld && x.result.Reason == delivery.ReasonKey
+	class := x.result.Class
+	kept := class == delivery.Duplicate || class == delivery.Capped || class == delivery.Cancelled || class == delivery.Withheld && x.result.Reason == delivery.ReasonKey
 	switch {
 	case x.forfeited || !kept || x.latest == never || now.local > x.latest || p.drain.stopped || x.epoch != p.drain.epoch || q.campaign != x.campaign || q.sink != s:
 		return false

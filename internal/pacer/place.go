@@ -164,6 +164,9 @@ func (p *placing) decide(j *delivery.Job, now instant) placement {
 	if j.Duplicate {
 		return settledAs(delivery.OutcomeDuplicate)
 	}
+	if j.Cancelled {
+		return settledAs(delivery.OutcomeCancelled)
+	}
 	if j.TTL = c.TTL; j.Capped {
 		return settledAs(delivery.OutcomeCapped)
 	}

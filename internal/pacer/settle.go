@@ -81,6 +81,8 @@ func (v *judge) placementAfter(x *sent, now instant) placement {
 		return v.unsentJob(q, j, r.RetryAfter, cmp.Or(r.Reason, delivery.ReasonRetry), now)
 	case r.Class == delivery.Duplicate:
 		return settledAs(delivery.OutcomeDuplicate)
+	case r.Class == delivery.Cancelled:
+		return settledAs(delivery.OutcomeCancelled)
 	case r.Class == delivery.Capped:
 		return settledAs(delivery.OutcomeCapped)
 	case r.Class == delivery.Interrupted:

@@ -62,22 +62,28 @@ func TestWithheldJobsLeaveIngress(t *testing.T) {
 	})
 }
 
-func TestDuplicatesAreSettled(t *testing.T) {
-	one(t, newBook(campaign("c", 1000)), nil, func(t *testing.T, f *fleet) {
-		f.receiver.setAnswer(func(int, *delivery.Job) delivery.Result { return delivery.Result{Class: delivery.Duplicate} })
-		src := newPartition("in/0")
-		f.offer(t, jobs(src, delivery.FromIngress, "c", 0, 10))
-		time.Sleep(500 * time.Millisecond)
-		if got := src.count(delivery.OutcomeDuplicate); got != 10 || f.count("c") != 10 {
-			t.Errorf("%d of 10 settled as duplicates after %d calls", got, f.count("c"))
-		}
-	})
+func TestDuplicatesAndCancelledJobsAreSettled(t *testing.T) {
+	for class, outcome := range map[delivery.ResultClass]delivery.Outcome{
+		delivery.Duplicate: delivery.OutcomeDuplicate, delivery.Cancelled: delivery.OutcomeCancelled,
+	} {
+		t.Run(class.String(), func(t *testing.T) {
+			one(t, newBook(campaign("c", 1000)), nil, func(t *testing.T, f *fleet) {
+				f.receiver.setAnswer(func(int, *delivery.Job) delivery.Result { return delivery.Result{Class: class} })
+				src := newPartition("in/0")
+				f.offer(t, jobs(src, delivery.FromIngress, "c", 0, 10))
+				time.Sleep(500 * time.Millisecond)
+				if got := src.count(outcome); got != 10 || f.count("c") != 10 {
+					t.Errorf("%d of 10 settled after %d calls", got, f.count("c"))
+				}
+			})
+		})
+	}
 }
 
 // TestWhatIsKeptFromBeingSentCostsNoSlot: the slot of a job that its keys or the ledger hold back is used by the next job, and by one alone.
 func TestWhatIsKeptFromBeingSentCostsNoSlot(t *testing.T) {
 	for name, kept := range map[string]delivery.Result{
-		"capped": {Class: delivery.Capped}, "duplicate": {Class: delivery.Duplicate},
+		"capped": {Class: delivery.Capped}, "duplicate": {Class: delivery.Duplicate}, "cancelled": {Class: delivery.Cancelled},
 		"its key is busy": {Class: delivery.Withheld, RetryAfter: time.Hour, Reason: delivery.ReasonKey},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -107,18 +113,18 @@ func TestWhatIsKeptFromBeingSentCostsNoSlot(t *testing.T) {
 	}
 }
 
-// A known duplicate is settled at once, however slow its campaign, and takes no slot.
-func TestKnownDuplicatesTakeNoSlot(t *testing.T) {
+// A job that is known to be delivered or cancelled is settled at once, however slow its campaign, and takes no slot.
+func TestKnownJobsTakeNoSlot(t *testing.T) {
 	one(t, newBook(campaign("c", 1)), nil, func(t *testing.T, f *fleet) {
 		src := newPartition("in/0")
 		list := jobs(src, delivery.FromIngress, "c", 0, 1000)
-		for _, j := range list[1:] {
-			j.Duplicate = true
+		for i, j := range list[1:] {
+			j.Duplicate, j.Cancelled = i%3 > 0, i%3 == 0
 		}
 		f.offer(t, list)
 		time.Sleep(2 * time.Second)
-		if got := src.count(delivery.OutcomeDuplicate); got != 999 || f.count("c") != 1 {
-			t.Errorf("%d of 999 settled as duplicates, %d of 1 sent", got, f.count("c"))
+		if got, cancelled := src.count(delivery.OutcomeDuplicate), src.count(delivery.OutcomeCancelled); got != 666 || cancelled != 333 || f.count("c") != 1 {
+			t.Errorf("%d of 666 settled as duplicates, %d of 333 as cancelled, %d of 1 sent", got, cancelled, f.count("c"))
 		}
 	})
 }

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -12,13 +13,16 @@ import (
 	"github.com/pacer/pacer/internal/console/replay"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/deadletter"
+	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/jobs"
+	"github.com/pacer/pacer/internal/notation"
 )
 
 // registerLetters adds the operations that read dead letters. Letters may be private, so only operators read them.
 func (s *server) registerLetters(api huma.API) {
 	get(api, "list-dead-letters", "/dead-letters", "Dead letters, the newest first, a page at a time, and their counts", s.letters)
 	getAs(api, "find-job", "/jobs/{id}", "Where a job is: its records that are not settled, its dead letters, its events", auth.Operator, s.job)
+	change(api, "cancel-jobs", http.MethodPost, "/jobs/cancel", "Cancel single jobs that wait, if dedupe is on", auth.Operator, s.cancelJobs)
 	getAs(api, "get-dead-letter", "/dead-letters/{partition}/{offset}", "One dead letter, with its headers and its payload", auth.Operator, s.letter)
 }
 
@@ -54,15 +58,15 @@ func (s *server) letters(ctx context.Context, in *lettersIn) (*answer[view.Lette
 	if err != nil {
 		return nil, notLooked(err)
 	}
-	return &answer[view.Letters]{found}, nil
-}
-
-// notLooked converts an error of a look for dead letters.
 	for i := range found.List {
 		if auth.Of(ctx).Role < auth.Operator { // an answer may be private, as payloads are
 			found.List[i].Answer = ""
 		}
 	}
+	return &answer[view.Letters]{found}, nil
+}
+
+// notLooked converts an error of a look for dead letters.
 func notLooked(err error) error {
 	if errors.Is(err, replay.ErrSearching) {
 		return huma.ErrorWithHeaders(fail(busy, line(err)), http.Header{"Retry-After": {"10"}})
@@ -101,6 +105,42 @@ func (s *server) job(ctx context.Context, in *jobIn) (*answer[view.FoundJob], er
 		found.Unread = append(found.Unread, "only the newest dead letters were looked at; pacer dead list --job-id looks at all")
 	}
 	return &answer[view.FoundJob]{found}, nil
+}
+
+type cancelIn struct {
+	Body struct {
+		IDs      []string `json:"ids" minItems:"1" maxItems:"1000" nullable:"false" example:"[\"u-42\"]"`
+		Campaign string   `json:"campaign,omitempty" maxLength:"256" pattern:"^[!-~]*$" patternDescription:"printable ASCII without spaces" doc:"theirs: they are cancelled without a search, which is bounded, and also if they are published later"`
+		Because
+	}
+}
+
+func (s *server) cancelJobs(ctx context.Context, in *cancelIn) (*answer[jobs.Cancelled], error) {
+	ctx, err := s.writing(ctx, in.Body.Reason)
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range in.Body.IDs {
+		if !delivery.ValidID(id) {
+			return nil, huma.Error422UnprocessableEntity(fmt.Sprintf("ids: %q is no id of a job: 1 to %d printable ASCII characters without spaces", notation.Shorten(id), delivery.MaxIDLength))
+		}
+	}
+	cancel := s.sources().CancelJobs
+	if cancel == nil {
+		return nil, absent("jobs cannot be cancelled here: Kafka must be known")
+	}
+	if id := in.Body.Campaign; id != "" && s.watcher.Fresh(ctx).Campaign(id) == nil {
+		return nil, huma.Error404NotFound("there is no campaign " + id)
+	}
+	done, err := cancel(ctx, jobs.Cancellation{IDs: in.Body.IDs, Campaign: in.Body.Campaign})
+	if errors.Is(err, jobs.ErrNoLedger) {
+		return nil, fail(Conflict, line(err))
+	}
+	if err != nil {
+		return nil, problem(err, Conflict)
+	}
+	s.log.Info("jobs were cancelled", "ids", len(in.Body.IDs), "campaign", in.Body.Campaign, "by", auth.Of(ctx).Actor(), "request", auth.RequestID(ctx))
+	return &answer[jobs.Cancelled]{done}, nil
 }
 
 type letterIn struct {

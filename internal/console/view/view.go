@@ -49,8 +49,9 @@ type Sources struct {
 	Replays *replay.Jobs
 	Letters func(ctx context.Context, filter LetterFilter) (Letters, error)
 	Letter  func(ctx context.Context, place deadletter.Place) (*WholeLetter, error)
-	// Job finds the records of a job, and its events since a time.
-	Job func(ctx context.Context, q jobs.Question) (jobs.Found, error)
+	// Job finds the records of a job, and its events since a time. CancelJobs cancels jobs that wait.
+	Job        func(ctx context.Context, q jobs.Question) (jobs.Found, error)
+	CancelJobs func(ctx context.Context, c jobs.Cancellation) (jobs.Cancelled, error)
 	// Stores returns which services answer, which it knows without asking them.
 	Stores func() []Store
 	// Degraded says what is wrong with the services, in one line; "" if nothing is.
@@ -199,8 +200,8 @@ type Letter struct {
 	JobID    string    `json:"job_id"`
 	Reason   string    `json:"reason"`
 	Detail   string    `json:"detail"`
-	Attempts int       `json:"attempts"`
 	Answer   string    `json:"answer,omitempty" doc:"the beginning of the last answer, without secrets; for operators, and not where http.payloads is hidden"`
+	Attempts int       `json:"attempts"`
 	Origin   string    `json:"origin,omitempty" doc:"where the job was read: topic/partition/offset"`
 	Bytes    int       `json:"bytes" doc:"of the payload"`
 	Replayed bool      `json:"replayed"`

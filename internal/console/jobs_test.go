@@ -1,0 +1,61 @@
+package console
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+)
+
+// TestJobsAreCancelled by operators, by ids that can be some, and not without a ledger.
+func TestJobsAreCancelled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := guarded()
+		h := serve(w)
+		many := `"` + strings.Join(strings.Fields(strings.Repeat("u ", 1001)), `","`) + `"`
+		for i, tc := range []struct {
+			role, body string
+			code       int
+			says       string
+		}{
+			{"viewer", `{"ids":["u-1"]}`, http.StatusForbidden, "operator"},
+			{"operator", `{"ids":["u-1","u-2"],"reason":"ticket"}`, http.StatusOK, `{"jobs":[{"id":"u-1","campaign":"spring","state":"cancelled"}],"unread":[]}`},
+			{"operator", `{"ids":["u-1"],"campaign":"spring"}`, http.StatusOK, `"state":"cancelled"`},
+			{"operator", `{"ids":["u-1"],"campaign":"winter"}`, http.StatusNotFound, "there is no campaign winter"},
+			{"operator", `{"ids":["a b"]}`, http.StatusUnprocessableEntity, `ids: \"a b\" is no id of a job: 1 to 256 printable ASCII characters`},
+			{"operator", `{"ids":[]}`, http.StatusUnprocessableEntity, "ids"},
+			{"operator", `{"ids":[` + many + `]}`, http.StatusUnprocessableEntity, "ids"},
+			{"operator", `{"ids":["` + strings.Repeat("u", 257) + `"]}`, http.StatusUnprocessableEntity, "is no id of a job"},
+		} {
+			answer := ask(h, "POST", "/api/v1/jobs/cancel", tc.role, tc.body)
+			if answer.Code != tc.code || !strings.Contains(answer.Body.String(), tc.says) {
+				t.Errorf("%d: %d %s", i, answer.Code, answer.Body)
+			}
+		}
+		if got := fmt.Sprint(w.changes); strings.Count(got, "jobs [") != 2 || !strings.Contains(got, `jobs [u-1 u-2] of ""`) || !strings.Contains(got, `jobs [u-1] of "spring"`) || !strings.Contains(got, "the-operator") {
+			t.Error(got)
+		}
+		w.noLedger = true
+		if answer := ask(h, "POST", "/api/v1/jobs/cancel", "operator", `{"ids":["u-1"]}`); answer.Code != http.StatusConflict || !strings.Contains(answer.Body.String(), "set dedupe.ttl and restart the daemons") {
+			t.Errorf("%d %s", answer.Code, answer.Body)
+		}
+	})
+}
+
+// TestAnswersAreForOperators: viewers see why jobs died, and not what destinations answered, which may be private.
+func TestAnswersAreForOperators(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := serve(guarded())
+		for _, path := range []string{"/api/v1/dead-letters", "/dead.csv", "/dead"} {
+			for role, want := range map[string]bool{"viewer": false, "operator": true} {
+				ask(h, "GET", path, role, "") // a page looks for them first
+				synctest.Wait()
+				body := ask(h, "GET", path, role, "").Body.String()
+				if strings.Contains(body, "answer ..") != want || !strings.Contains(body, "refused") {
+					t.Errorf("%s for a %s: %s", path, role, body)
+				}
+			}
+		}
+	})
+}
