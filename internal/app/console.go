@@ -59,7 +59,7 @@ func (d *Daemon) newSite() (*console.Site, error) {
 		}
 	}
 	sources := d.parts.sources(d.parts.Redis, d.limits, admin)
-	sources.Snapshot, sources.Refresh = d.parts.Catalog.Snapshot, d.parts.Catalog.Refresh
+	sources.Snapshot, sources.Refresh, sources.History = d.parts.Catalog.Snapshot, d.parts.Catalog.Refresh, d.parts.Catalog.History
 	sources.Degraded, sources.Stores = d.health.degraded, d.health.list
 	sources.Windows = func(ctx context.Context, quotas []*delivery.Quota) ([]delivery.WindowState, error) {
 		if latest := d.gauges.Latest(); latest != nil {
@@ -117,7 +117,7 @@ func (s *Services) sources(set *shards.Set, engine *limits.Engine, admin *catalo
 		}
 	}
 	if admin != nil {
-		sources.Catalog, sources.Fault = admin, s.DestinationFault
+		sources.Catalog, sources.Fault, sources.Test = admin, s.DestinationFault, s.testDestination(admin)
 	}
 	if engine != nil {
 		sources.AddStore(engine, keyed.Desk{Shards: set, KeyPrefix: s.Config.Redis.KeyPrefix}, s.Log)
@@ -247,7 +247,7 @@ func (s *Services) RunConsole(ctx context.Context) error {
 	}
 	health := newHealth(s.storeUp(set), kafka, follower.Snapshot, s.Log, registry)
 	sources := s.sources(set, engine, admin)
-	sources.Snapshot, sources.Refresh, sources.Stores, sources.Degraded = follower.Snapshot, follower.Refresh, health.list, health.degraded
+	sources.Snapshot, sources.Refresh, sources.History, sources.Stores, sources.Degraded = follower.Snapshot, follower.Refresh, follower.History, health.list, health.degraded
 	server := &console.Server{
 		Listen: s.Config.HTTP.Listen, MetricsListen: s.Config.HTTP.MetricsListen, Site: s.site(sources, registry),
 		Gatherer: registry, Logger: s.Log, Degraded: health.degraded,

@@ -37,6 +37,7 @@ type Catalog interface {
 	consumer.Positions
 	progress.Store
 	catalog.FailingStore
+	historyStore
 	Run(ctx context.Context) error
 	Ready() bool
 	Refresh(ctx context.Context)
@@ -182,7 +183,7 @@ func NewDaemon(parts Parts) (*Daemon, error) {
 	d.stages[books]["quotas"], d.stages[counting]["progress"] = d.limits.Run, d.progress.Run
 	maps.Copy(d.stages[working], runs{
 		"catalog": parts.Catalog.Run, "console": server.Run, "requeue": d.relay.Run, "pacer": d.pacer.Run, "sinks": d.sinks.Run,
-		"quota gauges": d.gauges.Run, "watchdog": d.watchdog.Run, "gates": d.gates.Run, "health": d.health.Run,
+		"history": d.keepHistory, "quota gauges": d.gauges.Run, "watchdog": d.watchdog.Run, "gates": d.gates.Run, "health": d.health.Run,
 	})
 	return d, nil
 }

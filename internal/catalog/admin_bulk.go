@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/notation"
@@ -73,4 +74,16 @@ func (c BulkChange) statement() (set string, args []any, err error) {
 		return `send_rate = trim_scale(round(send_rate * $2::float8::numeric / 100, 6))` + going, []any{c.Percent}, nil
 	}
 	return "", nil, invalid("percent must be above 0 and at most %d", maxPercent)
+}
+
+// PausedFor returns the campaigns that are paused, and were last paused for this reason, as far as the record of changes goes back.
+func (a *Admin) PausedFor(ctx context.Context, reason string) (ids []string, err error) {
+	return ask(ctx, a, func(ctx context.Context, pool *pgxpool.Pool) ([]string, error) {
+		rows, _ := pool.Query(ctx, `
+SELECT c.id FROM pacer.campaigns c CROSS JOIN LATERAL (
+    SELECT reason FROM pacer.campaign_changes
+    WHERE campaign_id = c.id AND relation = 'campaigns' AND new ? 'status' ORDER BY change DESC LIMIT 1) AS last
+WHERE c.status = 'paused' AND last.reason = $1 ORDER BY c.id`, reason)
+		return pgx.CollectRows(rows, pgx.RowTo[string])
+	})
 }

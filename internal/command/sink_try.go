@@ -7,16 +7,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
 	"github.com/pacer/pacer/internal/app"
 	"github.com/pacer/pacer/internal/config"
+	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/sink"
 )
 
 // trial is what `sink test` is asked for.
@@ -81,74 +79,36 @@ func (t *trial) job(now time.Time) (*delivery.Job, error) {
 	return j, nil
 }
 
-// sinkTested is the JSON output of `sink test`.
-type sinkTested struct {
-	Sink              string  `json:"sink"`
-	Job               string  `json:"job_id"`
-	Class             string  `json:"class"`
-	Scope             string  `json:"scope,omitempty"` // whom a throttled or misconfigured answer is about
-	Status            int     `json:"status,omitempty"`
-	RetryAfter        float64 `json:"retry_after_s,omitempty"`
-	ProviderCode      string  `json:"provider_code,omitempty"`
-	ProviderMessageID string  `json:"provider_message_id,omitempty"`
-	Detail            string  `json:"detail,omitempty"`
-	Took              float64 `json:"took_ms"`
-	Request           string  `json:"request,omitempty"`
-	Answer            string  `json:"answer,omitempty"`
-}
-
 func (c *cli) testSink(ctx context.Context, t *trial) error {
 	cfg, log, err := c.load(config.NeedSink(t.sink))
 	if err != nil {
 		return err
 	}
-	sc, ok := cfg.Sinks[t.sink]
-	if !ok {
+	if _, ok := cfg.Sinks[t.sink]; !ok {
 		return noSink(t.sink, slices.Sorted(maps.Keys(cfg.Sinks)))
 	}
 	job, err := t.job(time.Now())
 	if err != nil {
 		return err
 	}
-	host := sink.Host{Version: app.Version, Logger: log}
+	var row *delivery.Destination
 	if t.destination != "" {
-		row, err := c.destinationRow(ctx, t.destination)
-		if err != nil {
+		if row, err = c.destinationRow(ctx, t.destination); err != nil {
 			return err
 		}
-		host.Endpoints = func(string) *delivery.Destination { return row }
 	}
-	entry, err := sink.Open(sc, host)
-	if err != nil {
-		return config.Usagef("sinks.%s.%s", t.sink, err)
-	}
-	watched := &watchedSink{Sink: entry.Sink}
-	router, err := sink.New(sink.Options{
-		Sinks: map[string]sink.Entry{t.sink: {Sink: watched, MaxInFlight: 1, KeepRejected: entry.KeepRejected}}, Logger: log, Registerer: prometheus.NewRegistry(),
-	})
+	v, err := app.TrySink(ctx, cfg, log, t.sink, job, row)
 	if err != nil {
 		return err
 	}
-	running, stop := context.WithCancel(ctx)
-	var background sync.WaitGroup
-	background.Go(func() { _ = watched.Run(running) })
-	begun := time.Now()
-	res := router.Deliver(ctx, t.sink, job)
-	v := tested(t.sink, job, res, time.Since(begun))
-	v.Request, v.Answer = watched.request, watched.answer
-	stop()
-	background.Wait()
-	if err := watched.Close(); err != nil {
+	if err := c.print(v, func(p *printer) { showTested(p, v) }); err != nil {
 		return err
 	}
-	if err := c.print(v, func(p *printer) { v.show(p) }); err != nil {
-		return err
-	}
-	switch res.Class {
-	case delivery.Delivered, delivery.Pending: // what is pending was taken
+	switch v.Class {
+	case delivery.Delivered.String(), delivery.Pending.String(): // what is pending was taken
 		return nil
-	case delivery.Misconfigured:
-		return config.Usagef("sinks.%s: %s", t.sink, res.Detail)
+	case delivery.Misconfigured.String():
+		return config.Usagef("sinks.%s: %s", t.sink, v.Detail)
 	}
 	return ErrNotOK
 }
@@ -173,33 +133,8 @@ func (c *cli) destinationRow(ctx context.Context, id string) (*delivery.Destinat
 	return d, nil
 }
 
-// watchedSink notes the request and the answer.
-type watchedSink struct {
-	sink.Sink
-	request, answer string
-}
-
-// Deliver implements sink.Sink.
-func (w *watchedSink) Deliver(ctx context.Context, job *delivery.Job) (res delivery.Result) {
-	res, w.request, w.answer = w.Try(ctx, job)
-	return res
-}
-
-func tested(name string, job *delivery.Job, res delivery.Result, took time.Duration) *sinkTested {
-	v := &sinkTested{
-		Sink: name, Job: job.ID, Class: res.Class.String(), Status: res.Status, RetryAfter: res.RetryAfter.Seconds(), Detail: res.Detail,
-		Took: float64(took.Microseconds()) / 1000,
-	}
-	if res.Class == delivery.Throttled || res.Class == delivery.Misconfigured {
-		v.Scope = [...]string{"sink", "destination", "campaign", "recipient"}[res.Scope]
-	}
-	if p := res.Provider; p != nil {
-		v.ProviderCode, v.ProviderMessageID = p.Code, p.MessageID
-	}
-	return v
-}
-
-func (v *sinkTested) show(p *printer) {
+// showTested prints the outcome of a test.
+func showTested(p *printer, v *view.Tested) {
 	block := func(title, text string) {
 		if text == "" {
 			return

@@ -8,8 +8,8 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
 )
 
@@ -78,7 +78,7 @@ default_sink: nowhere
 			}
 		}
 	}
-	var v sinkTested
+	var v view.Tested
 	if err := json.Unmarshal([]byte(d.run("sink test receiver --json --payload {\"n\":7} --header tenant=blue")), &v); err != nil {
 		t.Fatal(err)
 	}
@@ -90,8 +90,7 @@ default_sink: nowhere
 // TestSinkTestOfARequestThatIsTaken: the response that a daemon would ask for is no reason to wait.
 func TestSinkTestOfARequestThatIsTaken(t *testing.T) {
 	var out bytes.Buffer
-	v := tested("mvd", &delivery.Job{ID: "a"}, delivery.Result{Class: delivery.Pending, RetryAfter: 30 * time.Second}, time.Millisecond)
-	v.show(&printer{w: &out})
+	showTested(&printer{w: &out}, &view.Tested{Class: delivery.Pending.String(), RetryAfter: 30, Took: 1})
 	if want := "pending in 1 ms: the request was taken; a daemon would ask for its response after 30 s\n"; out.String() != want {
 		t.Errorf("%q, want %q", out.String(), want)
 	}

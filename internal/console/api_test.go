@@ -1,13 +1,11 @@
 package console
 
 import (
-	"context"
 	"encoding/json"
 	"maps"
 	"net/http"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,8 +16,6 @@ import (
 	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/live"
 	"github.com/pacer/pacer/internal/console/view"
-	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/hold"
 )
 
 // TestFieldsOfLists: a list has the members that were asked for, and what is no member is refused by name.
@@ -55,72 +51,24 @@ func TestFieldsOfLists(t *testing.T) {
 	}
 }
 
-// TestHistoryOfACampaign: what was allowed, sent and left in each ten seconds of the last hour, of those that have something to tell.
+// TestHistoryOfACampaign: minutes of up to a day, hours of more, and at most eight days.
 func TestHistoryOfACampaign(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		sources, began := newWorld().sources(), time.Now()
-		var idle, away atomic.Bool
-		sources.Fleet = func(context.Context) (*view.Fleet, error) {
-			if away.Load() {
-				return nil, errAway
-			}
-			sent, sends := 80*int64(time.Since(began)/time.Second), !idle.Load()
-			return &view.Fleet{
-				At: time.Now(), Counter: "leader", Sent: func(id string) (int64, bool) { return sent, sends && id == "spring" },
-				Of: func(c *delivery.Campaign) *hold.Board {
-					if c.ID == "spring" && sends {
-						return &hold.Board{Waiting: 500}
-					}
-					return &hold.Board{}
-				},
-			}, nil
+	h := serve(guarded())
+	for query, want := range map[string]struct{ points, seconds int }{"": {60, 60}, "?last=15m": {15, 60}, "?last=7d": {168, 3600}, "?last=60d": {192, 3600}} {
+		var past view.Past
+		answer := ask(h, "GET", "/api/v1/campaigns/spring/history"+query, "viewer", "")
+		if err := json.Unmarshal(answer.Body.Bytes(), &past); err != nil || len(past.Points) != want.points {
+			t.Fatalf("%q: %d points, %v: %.300s", query, len(past.Points), err, answer.Body)
 		}
-		watcher := view.NewWatcher(sources)
-		ctx, stop := context.WithCancel(t.Context())
-		defer stop()
-		go watcher.Run(ctx)
-		past := func(id string, last time.Duration) *view.Past {
-			synctest.Wait()
-			return watcher.History().Of(id, time.Now().Add(-last))
+		if p := past.Points[0]; p.Seconds != float64(want.seconds) || p.Delivered != 20 || p.Failed != 1 || p.Allowed != 2 || !p.At.Equal(past.Since) {
+			t.Errorf("%q: %+v", query, p)
 		}
-		if p := past("spring", time.Hour); p.Kept || len(p.Points) != 0 || !p.Since.IsZero() {
-			t.Errorf("at once: %+v", p)
+	}
+	for query, code := range map[string]int{"spring/history?last=ever": 422, "nobody/history": 404} {
+		if answer := ask(h, "GET", "/api/v1/campaigns/"+query, "viewer", ""); answer.Code != code {
+			t.Errorf("%s: %d", query, answer.Code)
 		}
-		time.Sleep(95 * time.Second)
-		p := past("spring", time.Hour)
-		if len(p.Points) != 9 || p.Points[0] != (view.Point{At: began.Add(10 * time.Second).UTC(), Allowed: 100, Sent: 80, Backlog: 500}) || p.Since != began.Add(10*time.Second).UTC() || !p.Kept {
-			t.Errorf("of 95 seconds: %+v", p)
-		}
-		if p := past("spring", 30*time.Second); len(p.Points) != 3 || p.Points[0].At != began.Add(70*time.Second).UTC() {
-			t.Errorf("of 30 seconds: %+v", p)
-		}
-		if all := past(view.EveryCampaign, time.Hour); len(all.Points) != 9 || all.Points[0].Sent != 80 || all.Points[0].Backlog != 500 {
-			t.Errorf("of all campaigns: %+v", all)
-		}
-		if p := past("paused", time.Hour); p.Kept || len(p.Points) != 0 {
-			t.Errorf("of one that does nothing: %+v", p)
-		}
-		away.Store(true) // a gap, and no rate over it
-		time.Sleep(time.Minute)
-		away.Store(false)
-		time.Sleep(30 * time.Second)
-		if p := past("spring", time.Hour); len(p.Points) != 11 || p.Points[9].At.Sub(p.Points[8].At) != 80*time.Second || p.Points[9].Sent != 80 {
-			t.Errorf("with a gap: %+v", p.Points[8:])
-		}
-		time.Sleep(2 * time.Hour)
-		if p := past("spring", 2*time.Hour); len(p.Points) < 359 || len(p.Points) > 361 {
-			t.Errorf("of an hour: %d points", len(p.Points))
-		}
-		idle.Store(true)
-		time.Sleep(30 * time.Minute)
-		if p := past("spring", time.Hour); !p.Kept || p.Points[len(p.Points)-1].Sent != 0 {
-			t.Errorf("since half an hour it does nothing: %+v", p.Points[len(p.Points)-1])
-		}
-		time.Sleep(time.Hour)
-		if p := past("spring", time.Hour); p.Kept || len(p.Points) != 0 {
-			t.Errorf("since more than an hour it does nothing: %d points", len(p.Points))
-		}
-	})
+	}
 }
 
 // TestUsageBetween: from and to take the place of last, and what makes no sense is refused.

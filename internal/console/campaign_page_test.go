@@ -26,7 +26,7 @@ func TestPageOfACampaign(t *testing.T) {
 		s.Site = newSite(prometheus.NewRegistry(), w)
 		h := s.routes()
 		_, body, _ := get(t, h, "/campaign?id=spring")
-		if !strings.Contains(body, "Nothing is known of it: since this process began to look") || !strings.Contains(body, "<caption>They are being counted</caption>") {
+		if !strings.Contains(body, "<p>They are being counted.</p>") {
 			t.Errorf("before anything is known: %s", body)
 		}
 		ctx, stop := context.WithCancel(t.Context())
@@ -37,8 +37,9 @@ func TestPageOfACampaign(t *testing.T) {
 		synctest.Wait()
 		_, body, _ = get(t, h, "/campaign?id="+url.QueryEscape(hostile[0]))
 		for what, says := range map[string]string{
-			"its last hour": `in dashes`, "what was allowed": `<path class="second" d="M`, "its dead letters": `reason=refused">refused</a></th><td class="n" data-label="Letters">1<`,
-			"its changes": `<caption>The last changes</caption>`, "what was changed": `<code>send_rate</code>`,
+			"its last hour": `<path class="c1" d="M`, "its failures": `<path class="cf" d="M`, "what was allowed": `<path class="dashes" d="M`, "its dead letters": `reason=refused">refused</a></th><td data-label="Answers">404 × 1</td><td class="n" data-label="Letters">1<`,
+			"its changes": `<strong>ops</strong> changed the rate of <a href="campaign?`, "what was changed": `<del>&lt;script&gt;alert(1)&lt;/script&gt;/s</del> → <ins>`, "where its jobs are": `waiting <b>5</b>`,
+			"what it delivered": `delivered <b>1` + "\u202f" + `800</b>`, "other times": `&amp;last=24h">24h</a>`,
 		} {
 			if !strings.Contains(body, says) {
 				t.Errorf("the page does not tell %s: %s", what, body)
@@ -47,11 +48,11 @@ func TestPageOfACampaign(t *testing.T) {
 		if strings.Contains(body, "The next seven days") {
 			t.Error("there is a plot of a schedule that is always the same")
 		}
-		if _, first, _ := get(t, h, "/"); !strings.Contains(first, "sent, as a line; allowed to campaigns with a backlog, in dashes") {
+		if _, first, _ := get(t, h, "/"); !strings.Contains(first, `<path class="c1" d="M`) || !strings.Contains(first, `<span class="key c0"></span> others <b>`) {
 			t.Errorf("the first page has no curve of what was sent: %s", first)
 		}
 		_, body, _ = get(t, h, "/campaign?id=spring")
-		if !strings.Contains(body, "The next seven days") || strings.Count(body, `data-label="Units/s"`) != 2 || !strings.Contains(body, `<td colspan="2">None.</td>`) {
+		if !strings.Contains(body, "The next seven days") || strings.Count(body, `data-label="Units/s"`) != 2 || !strings.Contains(body, "<h2>Dead letters of the last hour</h2>\n<p>None.</p>") {
 			t.Errorf("the days to come: %s", body)
 		}
 	})

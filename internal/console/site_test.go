@@ -189,19 +189,24 @@ func TestTablesForSpreadsheets(t *testing.T) {
 	}
 }
 
-// TestOverview: which services answer, what has died, which destinations are disabled, and what was changed last.
+// TestOverview: what is wrong and what may be done about it, which services answer, what was sent, and what was changed last.
 func TestOverview(t *testing.T) {
-	w := newWorld()
+	w := guarded()
 	w.snapshot.Destinations = map[string]*delivery.Destination{"up": {ID: "up"}, "failing": {ID: "failing", FailingSince: 1}}
 	for i := range 7 {
 		id := fmt.Sprintf("shop-%d", i)
 		w.snapshot.Destinations[id] = &delivery.Destination{ID: id, DisabledAt: delivery.Stamp(int64(i+1) * 1e9), DisabledReason: hostile[0]}
 	}
-	_, body, _ := get(t, serve(w), "/")
+	h := serve(w)
+	body := ask(h, "GET", "/", "admin", "").Body.String()
 	for what, says := range map[string]string{
-		"Redis": `Redis <span class="state good">answers</span>`, "how many are disabled": ">7 destinations</a> are disabled", "how many fail": ">1</a> fail",
-		"why": "&lt;script&gt;alert(1)&lt;/script&gt;</li>", "changes": "<caption>The last changes</caption>",
-		"a closed sink": `<li><span class="state bad">throttled</span> <a href="sinks">sink receiver</a> is closed for all its campaigns`,
+		"Redis": `<dt>Redis</dt><dd><span class="state good">answers</span>`, "how many are disabled": ">2 more disabled destinations</strong></a>", "which one fails": `<a href="destination?id=failing"><strong>failing</strong></a> has taken no job`,
+		"why": "is disabled, and its jobs wait: &lt;script&gt;alert(1)&lt;/script&gt;,", "changes": "changed the rate of <a", "when all is done": "When all is done is not known: a campaign is held",
+		"a closed sink":          `<span class="state bad">throttled</span> <a href="sinks"><strong>sink receiver</strong></a> is closed for all its campaigns`,
+		"how to open it":         `<form method="post" action="sink-open"><input type="hidden" name="id" value="receiver"><button aria-label="Open receiver">Open</button></form>`,
+		"how to test":            `<a class="button" href="destination-test?id=failing" aria-label="Test failing">Test</a>`,
+		"how to correct the URL": `<a class="button" href="destination-edit?id=shop-6" aria-label="Correct URL shop-6">Correct URL</a>`,
+		"how to enable":          `<form method="post" action="destination-enable"><input type="hidden" name="id" value="shop-6">`,
 	} {
 		if !strings.Contains(body, says) {
 			t.Errorf("the overview does not tell %s: %s", what, body)
@@ -210,12 +215,30 @@ func TestOverview(t *testing.T) {
 	if first, last := strings.Index(body, ">shop-6<"), strings.Index(body, ">shop-2<"); first < 0 || last < first || strings.Contains(body, ">shop-1<") {
 		t.Errorf("the last ones are not listed: %s", body)
 	}
+	if body := ask(h, "GET", "/", "viewer", "").Body.String(); strings.Contains(body, `method="post" action="sink-open"`) || strings.Contains(body, "Correct URL") {
+		t.Errorf("a viewer has buttons: %s", body)
+	}
 	w.fail = errAway
-	if _, body, _ = get(t, serve(w), "/"); !strings.Contains(body, `Redis <span class="state bad">away</span> <small>it has not answered yet</small>`) {
+	body = ask(serve(w), "GET", "/", "viewer", "").Body.String()
+	if !strings.Contains(body, `<dt>Redis</dt><dd><span class="state bad">away</span> <small>it has not answered yet</small>`) {
 		t.Errorf("Redis is away: %s", body)
 	}
-	if !strings.Contains(body, `<li><span class="state bad">away</span> Redis does not answer.</li>`) {
+	if !strings.Contains(body, `<span class="state bad">away</span> <strong>Redis</strong> does not answer.`) {
 		t.Errorf("that Redis is away is no problem: %s", body)
+	}
+}
+
+// TestNothingIsWrong: the overview says so.
+func TestNothingIsWrong(t *testing.T) {
+	site := newSiteOf(prometheus.NewRegistry(), newWorld(), func(sources *view.Sources) {
+		sources.Gates, sources.Closed, sources.Letters = nil, nil, nil
+		sources.Sink = func(string) (string, string) { return "receiver", "" }
+	})
+	server := newServer()
+	server.Site = site
+	_, body, _ := get(t, server.routes(), "/")
+	if !strings.Contains(body, `<p class="fine">Nothing is wrong.</p>`) {
+		t.Errorf("%s", body)
 	}
 }
 

@@ -130,7 +130,7 @@ func (w *world) letters(_ context.Context, f view.LetterFilter) (view.Letters, e
 	if w.look != nil {
 		w.look()
 	}
-	found := view.Letters{Counts: []view.LetterCount{{Campaign: hostile[0], Reason: "refused", Letters: 1}}, Looked: 1, More: w.more}
+	found := view.Letters{Counts: []view.LetterCount{{Campaign: hostile[0], Reason: "refused", Letters: 1, Answers: []view.Answered{{Destination: "shop-7", Answer: "404", Letters: 1}}}}, Looked: 1, More: w.more}
 	if w.more && f.After == "" {
 		found.Next = "AQID"
 	}
@@ -199,7 +199,7 @@ func (w *world) without() view.Sources {
 			}
 			return list, w.fail
 		},
-		Catalog: w, Adjust: w.adjust, Key: w.key, SetKey: w.setKey, Fault: w.fault, Letters: w.letters, Letter: w.letter, Job: w.job, CancelJobs: w.cancelJobs, Replays: replay.New(w.replay, w.lease, slog.New(slog.DiscardHandler)), Version: "dev",
+		Catalog: w, Adjust: w.adjust, Key: w.key, SetKey: w.setKey, Fault: w.fault, History: w.history, Test: w.test, Letters: w.letters, Letter: w.letter, Job: w.job, CancelJobs: w.cancelJobs, Replays: replay.New(w.replay, w.lease, slog.New(slog.DiscardHandler)), Version: "dev",
 		Degraded: func() string {
 			if w.fail != nil {
 				return "redis has not answered for 9s"
@@ -368,6 +368,27 @@ func (w *world) changed(ctx context.Context, row catalog.CampaignRow, what strin
 		"expected_total", c.ExpectedTotal))
 	row.Revision = 8
 	return row, nil
+}
+
+func (w *world) PausedFor(context.Context, string) ([]string, error) {
+	return []string{"paused"}, w.fail
+}
+
+// history is that of a campaign that delivers ten jobs a minute, and of others.
+func (w *world) history(_ context.Context, of catalog.HistoryOf) (list []catalog.HistoryStep, err error) {
+	for at := of.Since; at.Before(time.Now().Truncate(of.Step)); at = at.Add(of.Step) {
+		for i, id := range append([]string{"", "spring"}, hostile...) {
+			if of.Campaign == "" || of.Campaign == id {
+				list = append(list, catalog.HistoryStep{Campaign: id, Start: at, Delivered: int64(10 * (i + 1)), Failed: int64(i), Allowed: 2})
+			}
+		}
+	}
+	return list, w.fail
+}
+
+func (w *world) test(ctx context.Context, id, payload string) (*view.Tested, error) {
+	w.note(ctx, "test of %s with %s", id, payload)
+	return &view.Tested{Sink: "receiver", Class: "refused", Status: 404, Detail: hostile[0], Took: 12, Request: "POST /hook", Answer: hostile[0]}, w.fail
 }
 
 func (w *world) ChangeCampaigns(ctx context.Context, ids []string, c catalog.BulkChange) (int, error) {

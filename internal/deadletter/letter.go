@@ -38,6 +38,15 @@ type Letter struct {
 	written time.Time // of its record, by which the partition is ordered
 }
 
+// Destination returns the destination that the job names; "" if it names none.
+func (d *Letter) Destination() string {
+	i := slices.IndexFunc(d.Headers, func(h delivery.Header) bool { return h.Key == delivery.HeaderDestination })
+	if i < 0 {
+		return ""
+	}
+	return string(d.Headers[i].Value)
+}
+
 // expired reports whether the time of the job is over. That of one whose campaign was completed is not: the campaign may be active again.
 func (d *Letter) expired(now time.Time) bool {
 	return d.Reason == delivery.ReasonExpired && d.Detail != delivery.DetailCompleted || !d.ExpiresAt.IsZero() && !now.Before(d.ExpiresAt)
@@ -48,6 +57,7 @@ type Filter struct {
 	Campaign string // delivery.UnknownCampaign: letters that name none
 	Reason   delivery.Reason
 	JobID    string
+	To       string    // the destination that the job names
 	Since    time.Time // written at this time or later
 	Until    time.Time // written before this time
 	Places   []Place   // at these alone; nil: at all
@@ -59,7 +69,7 @@ func (f *Filter) matches(d *Letter) bool {
 		campaign = delivery.UnknownCampaign
 	}
 	return (f.Campaign == "" || f.Campaign == campaign) && (f.Reason == "" || f.Reason == d.Reason) &&
-		(f.JobID == "" || f.JobID == d.JobID) && (f.Places == nil || slices.Contains(f.Places, d.Place)) && !d.At.Before(f.Since) && (f.Until.IsZero() || d.At.Before(f.Until))
+		(f.JobID == "" || f.JobID == d.JobID) && (f.To == "" || f.To == d.Destination()) && (f.Places == nil || slices.Contains(f.Places, d.Place)) && !d.At.Before(f.Since) && (f.Until.IsZero() || d.At.Before(f.Until))
 }
 
 // Topics names the topics of dead letters.

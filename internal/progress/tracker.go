@@ -290,4 +290,9 @@ func (t *Tracker) InLanes(campaign string) (jobs int64, large, huge int) {
 	return b.totals[delivery.CampaignHash(campaign)].inLanes(), b.large, b.huge
 }
 
+// MeanWeight returns the mean weight of the campaign's jobs in memory, 1 if there are none. It may be called concurrently.
+func (t *Tracker) MeanWeight(campaign string) float64 {
+	return t.board.Load().totals[delivery.CampaignHash(campaign)].meanWeight()
+}
+
 func (t *Tracker) known(campaign string) bool { return t.snapshot.Campaign(campaign) != nil }

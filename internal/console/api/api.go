@@ -78,7 +78,7 @@ func Register(mux *http.ServeMux, o Options) huma.API {
 	get(api, "list-campaigns", "/campaigns", "Campaigns, a page at a time", s.campaigns)
 	get(api, "get-campaign", "/campaigns/{id}", "One campaign, and what holds it", s.campaign)
 	get(api, "plan-campaign", "/campaigns/{id}/plan", "When a campaign will be done, and which rate that takes, also if something were changed", s.plan)
-	get(api, "get-campaign-history", "/campaigns/{id}/history", "The last hour of a campaign: what its schedule allowed, and what was sent", s.history)
+	get(api, "get-campaign-history", "/campaigns/{id}/history", "What became of the jobs of a campaign in the last hours or days, and what its schedule allowed", s.history)
 	get(api, "list-daemons", "/daemons", "The daemons that run", s.daemons)
 	get(api, "list-sinks", "/sinks", "The sinks: their gates, what is in flight, what they answer", s.sinks)
 	change(api, "open-sink", http.MethodPost, "/sinks/{id}/open", "Open the gate of a sink for all daemons, or that of one of its destinations, whatever closed it", auth.Operator, s.openSink)
@@ -172,7 +172,7 @@ func (s *server) plan(ctx context.Context, in *planIn) (*answer[*progress.Plan],
 
 type historyIn struct {
 	ByID
-	Last string `query:"last" default:"1h" maxLength:"64" pattern:"^[0-9a-zµμ. ]*$" patternDescription:"a span such as 36h or 7d" doc:"how far back, at most an hour"`
+	Last string `query:"last" default:"1h" maxLength:"64" pattern:"^[0-9a-zµμ. ]*$" patternDescription:"a span such as 36h or 7d" doc:"how far back, at most eight days: in minutes up to a day, else in hours"`
 }
 
 func (s *server) history(ctx context.Context, in *historyIn) (*answer[*view.Past], error) {
@@ -183,7 +183,11 @@ func (s *server) history(ctx context.Context, in *historyIn) (*answer[*view.Past
 	if s.watcher.Fresh(ctx).Campaign(in.ID) == nil {
 		return nil, huma.Error404NotFound("there is no campaign " + notation.Shorten(in.ID))
 	}
-	return &answer[*view.Past]{s.watcher.History().Of(in.ID, time.Now().Add(-min(last, view.HistoryKept)))}, nil
+	past, err := s.watcher.Past(ctx, in.ID, last)
+	if err != nil {
+		return nil, problem(err, Conflict)
+	}
+	return &answer[*view.Past]{past}, nil
 }
 
 func span(name, text string) (time.Duration, error) {

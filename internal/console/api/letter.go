@@ -30,6 +30,8 @@ type lettersIn struct {
 	Campaign string `query:"campaign" maxLength:"256" pattern:"^[!-~]*$" patternDescription:"printable ASCII without spaces"`
 	Reason   string `query:"reason" maxLength:"64"`
 	JobID    string `query:"job_id" maxLength:"256"`
+
+	Destination string `query:"destination" maxLength:"256" doc:"that their jobs name"`
 	Lately
 
 	Since time.Time `query:"since" doc:"written then or later, however long ago"`
@@ -53,7 +55,7 @@ func (s *server) letters(ctx context.Context, in *lettersIn) (*answer[view.Lette
 	ctx, cancel := context.WithTimeout(ctx, view.LettersWithin)
 	defer cancel()
 	found, err := look(ctx, view.LetterFilter{
-		Campaign: in.Campaign, Reason: in.Reason, JobID: in.JobID, Last: last, Since: in.Since, Until: in.Until, After: in.After, Limit: in.Limit,
+		Campaign: in.Campaign, Reason: in.Reason, JobID: in.JobID, Destination: in.Destination, Last: last, Since: in.Since, Until: in.Until, After: in.After, Limit: in.Limit,
 	})
 	if err != nil {
 		return nil, notLooked(err)
@@ -79,32 +81,16 @@ type jobIn struct {
 	Last string `query:"last" maxLength:"32" default:"1d" example:"7d" doc:"how far back events and dead letters are looked for"`
 }
 
-func (s *server) job(ctx context.Context, in *jobIn) (*answer[view.FoundJob], error) {
+func (s *server) job(ctx context.Context, in *jobIn) (*answer[*view.FoundJob], error) {
 	last, err := span("last", in.Last)
 	if err != nil {
 		return nil, err
 	}
-	sources := s.sources()
-	if sources.Job == nil || sources.Letters == nil {
-		return nil, absent("jobs cannot be looked for here")
-	}
-	looking, cancel := context.WithTimeout(ctx, view.LettersWithin)
-	defer cancel()
-	letters, err := sources.Letters(looking, view.LetterFilter{JobID: in.ID, Last: last, Limit: 100})
+	found, err := s.watcher.LookForJob(ctx, in.ID, last)
 	if err != nil {
 		return nil, notLooked(err)
 	}
-	reading, end := context.WithTimeout(ctx, view.LettersWithin)
-	defer end()
-	records, err := sources.Job(reading, jobs.Question{ID: in.ID, Since: time.Now().Add(-last)})
-	if err != nil {
-		return nil, notLooked(err)
-	}
-	found := view.FoundJob{ID: in.ID, Dead: append([]view.Letter{}, letters.List...), Found: records}
-	if letters.Next != "" {
-		found.Unread = append(found.Unread, "only the newest dead letters were looked at; pacer dead list --job-id looks at all")
-	}
-	return &answer[view.FoundJob]{found}, nil
+	return &answer[*view.FoundJob]{found}, nil
 }
 
 type cancelIn struct {

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -26,8 +27,9 @@ type action struct {
 
 // retry is a form that is shown again.
 type retry struct {
-	page string
-	data any
+	page  string
+	data  any
+	title string // "": that nothing is changed
 }
 
 var actions = map[string]action{
@@ -54,6 +56,11 @@ var actions = map[string]action{
 	"destination-create":  {role: auth.Admin, do: destinations.create},
 	"destination-delete":  {role: auth.Admin, do: destinations.delete},
 
+	"destination-test": {role: auth.Operator, do: testDestination, beside: true},
+
+	"pause-all":  {role: auth.Admin, do: pauseAll},
+	"resume-all": {role: auth.Admin, do: resumeAll},
+
 	"sink-open": {role: auth.Operator, do: openSink, beside: true},
 
 	"ticked-letters": {role: auth.Operator, do: showTickedLetters, beside: true},
@@ -68,7 +75,7 @@ var done = map[string]string{
 	"created": "The campaign is created.", "cancelled": "The campaign is cancelled.", "quota": "The quota is changed.",
 	"quota-created": "The quota is created.", "quota-deleted": "The quota is deleted.", "adjusted": "The count is corrected.",
 	"held": "The key is held.", "released": "The key is released.",
-	"bulk": "The campaigns are changed.", "replay": "The replay has begun.",
+	"bulk": "The campaigns are changed.", "all-paused": "All campaigns are paused.", "all-resumed": "The campaigns go on that were paused together.", "replay": "The replay has begun.",
 	"disabled": "The destination is disabled.", "enabled": "The destination is enabled.", "destination": "The destination is changed.",
 	"destination-created": "The destination is created.", "destination-deleted": "The destination is deleted.",
 	"stop": "The replay is being stopped.", "out": "You are logged out.",
@@ -143,7 +150,7 @@ func (s *Site) act(w http.ResponseWriter, r *http.Request, a action) {
 		s.show(w, c, "message")
 		return
 	}
-	if c.Title, c.Data = "Not changed yet", again.data; err != nil {
+	if c.Title, c.Data = cmp.Or(again.title, "Not changed yet"), again.data; err != nil {
 		c.Title, c.status = "Not changed", statusOf(err)
 	}
 	s.show(w, c, again.page)
@@ -180,19 +187,6 @@ func revisionOf(form url.Values) (*int64, error) {
 		return nil, view.Fault(catalog.ErrInvalid, "The form has no revision.")
 	}
 	return &revision, nil
-}
-
-// setRate changes only the rate. It shows a conflict as that of the whole form.
-func setRate(ctx context.Context, s *Site, form url.Values) (string, *retry, error) {
-	id, rate := form.Get("id"), strings.TrimSpace(form.Get("rate"))
-	at, err := revisionOf(form)
-	if err == nil {
-		_, err = s.watcher.Sources().WriteCampaign(ctx, id, &view.Edit{CampaignChange: catalog.CampaignChange{Rate: &rate}}, view.Condition{At: at})
-	}
-	if errors.Is(err, catalog.ErrStale) {
-		return "", campaigns.again(ctx, s, form, "rate", err), err
-	}
-	return campaigns.page(id, "changed"), nil, err
 }
 
 func cancel(ctx context.Context, s *Site, form url.Values) (string, *retry, error) {

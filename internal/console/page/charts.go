@@ -9,28 +9,6 @@ import (
 	"github.com/pacer/pacer/internal/notation"
 )
 
-// lastHour draws what was sent beside what was allowed; nil where nothing is known.
-func lastHour(past *view.Past, allowed string, now time.Time) *plot {
-	if len(past.Points) == 0 {
-		return nil
-	}
-	most, sent, set := 0.0, make([]dot, 0, len(past.Points)), make([]dot, 0, 2*len(past.Points))
-	for i, point := range past.Points {
-		gap := i > 0 && point.At.Sub(past.Points[i-1].At) > 6*view.HistoryStep // in which the daemons could not be asked
-		sent = append(sent, dot{point.At, point.Sent, gap})
-		if i > 0 && !gap { // a rate holds until it is changed
-			set = append(set, dot{at: point.At, value: past.Points[i-1].Allowed})
-		}
-		set = append(set, dot{point.At, point.Allowed, gap})
-		most = max(most, point.Sent, point.Allowed)
-	}
-	begin := now.Add(-view.HistoryKept).UTC()
-	p := newPlot("Units per second in the last hour (UTC): sent, as a line; "+allowed+", in dashes", begin, now.UTC(), most)
-	p.fill(sent)
-	p.Second = p.line(set)
-	return p
-}
-
 // ahead is what the schedule of a campaign allows in the days to come.
 type ahead struct {
 	Plot   *plot
@@ -58,6 +36,9 @@ func scheduleAhead(phases []view.Phase, cut bool, zone string) *ahead {
 	begin, end := phases[0].Start, phases[len(phases)-1].End
 	p := newPlot(fmt.Sprintf("Units per second that its schedule allows (%s)", place), begin, end, most)
 	p.fill(dots)
+	for i := range p.Times {
+		p.Times[i].At = "" // it stays in the zone of the campaign
+	}
 	return &ahead{Plot: p, Phases: phases, Zone: place.String(), Cut: cut}
 }
 
@@ -82,7 +63,7 @@ func burnDown(usage []catalog.Usage, step time.Duration) (plots []*plot, heads [
 		if len(dots) == len(usage) {
 			p := newPlot("Left of "+short(float64(window.Limit))+" in "+window.Span, begin, end, max(1, float64(window.Limit)))
 			p.fill(dots)
-			p.Limit = p.Grid[plotLines].Y
+			p.Limit = p.y(float64(window.Limit))
 			plots = append(plots, p)
 		}
 	}

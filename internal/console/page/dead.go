@@ -16,13 +16,14 @@ import (
 // search is a filter of dead letters, as it was typed.
 type search struct {
 	Campaign, Reason, JobID string
+	Destination             string
 	Last, Since, Until      string // Last only without the others
 	After                   string
 }
 
 func searchOf(q url.Values) *search {
 	s := &search{
-		Campaign: q.Get("campaign"), Reason: q.Get("reason"), JobID: q.Get("job"), Since: strings.TrimSpace(q.Get("since")), Until: strings.TrimSpace(q.Get("until")),
+		Campaign: q.Get("campaign"), Reason: q.Get("reason"), JobID: q.Get("job"), Destination: q.Get("destination"), Since: strings.TrimSpace(q.Get("since")), Until: strings.TrimSpace(q.Get("until")),
 		Last: oneOf(q.Get("last"), spans), After: q.Get("after"),
 	}
 	if s.Since != "" || s.Until != "" {
@@ -40,7 +41,7 @@ func (s *search) Here() string { return s.from(s.After) }
 // from formats the search as the query of a URL, of the page after a place.
 func (s *search) from(after string) string {
 	return view.Query(map[string]string{
-		"campaign": s.Campaign, "reason": s.Reason, "job": s.JobID, "last": s.Last, "since": s.Since, "until": s.Until, "after": after,
+		"campaign": s.Campaign, "reason": s.Reason, "job": s.JobID, "destination": s.Destination, "last": s.Last, "since": s.Since, "until": s.Until, "after": after,
 	})
 }
 
@@ -86,7 +87,7 @@ func typedTime(name, text string) (time.Time, error) {
 
 // filter is the search as sources take it.
 func (s *search) filter() (view.LetterFilter, error) {
-	f := view.LetterFilter{Campaign: s.Campaign, Reason: s.Reason, JobID: s.JobID, After: s.After}
+	f := view.LetterFilter{Campaign: s.Campaign, Reason: s.Reason, JobID: s.JobID, Destination: s.Destination, After: s.After}
 	var err error
 	if f.Last, err = notation.ParseSpan(s.Last); err != nil {
 		f.Since, f.Until, err = s.between(time.Now())

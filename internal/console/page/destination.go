@@ -2,7 +2,9 @@ package page
 
 import (
 	"context"
+	"errors"
 	"net/url"
+	"slices"
 
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/auth"
@@ -35,13 +37,79 @@ func fillDestinations(ctx context.Context, s *Site, query url.Values, c *content
 }
 
 func fillDestination(ctx context.Context, s *Site, query url.Values, c *content) {
-	if d := destinations.row(ctx, s, query.Get("id"), c); d != nil {
-		c.Title = d.ID
-		c.Data = struct {
-			Destination *catalog.DestinationRow
-			Forms       bool
-		}{d, c.Who.Role >= auth.Operator}
+	d := destinations.row(ctx, s, query.Get("id"), c)
+	if d == nil {
+		return
 	}
+	c.Title = d.ID
+	data := struct {
+		Destination *catalog.DestinationRow
+		Gates       []view.Gated
+		Letters     view.Found
+		Answers     string // of its dead letters
+		Looking     bool
+		NoLetters   string // why they are not known
+		Campaigns   []string
+		Sinks       []*view.Sink
+		Acts        []act
+		Forms       bool // the stream sends none
+	}{Destination: d, Gates: s.watcher.GatesOf(ctx, d.ID), Forms: !query.Has("page") && c.Who.Role >= auth.Operator}
+	var err error
+	data.Letters, err = s.watcher.FindLetters(ctx, view.LetterFilter{Destination: d.ID, Last: view.LettersOf, Limit: shortList}, false)
+	switch {
+	case errors.Is(err, view.ErrAsking):
+		data.Looking = true
+	case err != nil:
+		data.NoLetters = brief(err)
+	}
+	data.Answers = view.Tally(data.Letters.Counts, "")
+	for _, count := range data.Letters.Counts {
+		if count.Campaign != "" && !slices.Contains(data.Campaigns, count.Campaign) {
+			data.Campaigns = append(data.Campaigns, count.Campaign)
+		}
+	}
+	for _, sink := range c.State.Sinks {
+		if sink.Name == d.Sink || d.Sink == "" && sink.Figures != nil {
+			data.Sinks = append(data.Sinks, sink)
+		}
+	}
+	acts := repairs(d.ID)
+	for _, g := range data.Gates {
+		acts = append(acts, send(auth.Operator, "Open", "sink-open", g.Sink, "destination", d.ID))
+	}
+	if data.Letters.Looked > 0 && len(data.Letters.List) > 0 {
+		acts = append(acts, act{Label: "Replay", Link: "replay?" + view.Query(map[string]string{"destination": d.ID, "last": "1h"}), role: auth.Operator})
+	}
+	data.Acts = allowed(c.Who.Role, append(acts, linkTo(auth.Admin, "Delete", "destination-delete", d.ID)))
+	c.Data = data
+}
+
+// test is one job that is sent to a destination to see what it answers.
+type test struct {
+	ID, Payload string
+	Tested      *view.Tested // nil: not yet
+	Fault       string
+}
+
+func fillTest(ctx context.Context, s *Site, query url.Values, c *content) {
+	if d := destinations.row(ctx, s, query.Get("id"), c); d != nil {
+		c.Title, c.Data = "Test destination "+d.ID, &test{ID: d.ID, Payload: `{"test": true}`}
+	}
+}
+
+// testDestination sends the job, and shows what was answered.
+func testDestination(ctx context.Context, s *Site, form url.Values) (string, *retry, error) {
+	t := &test{ID: form.Get("id"), Payload: form.Get("payload")}
+	send := s.watcher.Sources().Test
+	if send == nil {
+		return "", nil, view.Fault(catalog.ErrForbidden, "%s", s.noCatalog("destination"))
+	}
+	tested, err := send(ctx, t.ID, t.Payload)
+	if err != nil {
+		t.Fault = brief(err)
+	}
+	t.Tested = tested
+	return "", &retry{page: "destination-test", data: t, title: "Test destination " + t.ID}, err
 }
 
 // setDestination disables or enables a destination. It does not depend on the state before.

@@ -35,7 +35,7 @@ type windowRow struct {
 	Window view.Window
 }
 
-func fillOverview(ctx context.Context, s *Site, _ url.Values, c *content) {
+func fillOverview(ctx context.Context, s *Site, query url.Values, c *content) {
 	c.Title = "Overview"
 	var tight []windowRow
 	for _, q := range c.State.Quotas {
@@ -52,23 +52,22 @@ func fillOverview(ctx context.Context, s *Site, _ url.Values, c *content) {
 	largest, _, _ := c.State.Select(view.Selection{Sort: "backlog"}, shortList)
 	data := struct {
 		Tight   []windowRow
-		Largest table
+		Largest []*view.Campaign
 		Stores  []view.Store
 		Dead    view.Dead
-		Shut    view.Shut
-		Changes changesTable
+		Changes changes
 
-		Hour     *plot
-		Done     *time.Time // when everything that waits will have been sent; nil: not known
+		Curve    *curve
+		Done     *time.Time // when everything that waits will have been sent; nil: see Rest
+		Rest     string
 		Problems []problem
 	}{
-		Tight: tight[:min(len(tight), shortList)], Largest: table{Caption: "The ten campaigns with most jobs waiting", List: largest},
-		Stores: s.watcher.Stores(), Dead: s.watcher.Dead(ctx), Shut: s.watcher.Shut(ctx), Changes: s.lastChanges(ctx, catalog.ChangesOf{}), Done: doneAt(c.State),
+		Tight: tight[:min(len(tight), shortList)], Largest: slices.DeleteFunc(largest, func(c *view.Campaign) bool { return c.Backlog == nil || *c.Backlog == 0 }),
+		Stores: s.watcher.Stores(), Dead: s.watcher.Dead(ctx), Changes: s.lastChanges(ctx, c.State, catalog.ChangesOf{}),
 	}
-	now := time.Now()
-	past := s.watcher.History().Of(view.EveryCampaign, now.Add(-view.HistoryKept))
-	data.Hour = lastHour(past, "allowed to campaigns with a backlog", now)
-	data.Problems = problems(c.State, data.Stores, &data.Dead, &data.Shut)
+	data.Done, data.Rest = doneAt(c.State)
+	data.Curve = s.curve(ctx, "", query, c.State, "./?last=")
+	data.Problems = s.problems(ctx, c.State, data.Stores, &data.Dead)
 	c.Data = data
 }
 
@@ -106,50 +105,69 @@ func fillCampaign(ctx context.Context, s *Site, query url.Values, c *content) {
 			}
 		}
 	}
-	now := time.Now()
-	past := s.watcher.History().Of(id, now.Add(-view.HistoryKept))
-	phases, cut := s.watcher.Preview(id, now.Truncate(time.Minute))
+	phases, cut := s.watcher.Preview(id, time.Now().Truncate(time.Minute))
 	data := struct {
 		Campaign *view.Campaign
 		Windows  []windowRow
-		Hour     *plot
+		Curve    *curve
+		Bar      *bar
+		Units    string // of its rate
+		Per      string
+		Pers     []per
 		Ahead    *ahead
 		Dead     view.Dead
 		DeadOf   []view.LetterCount
-		Changes  changesTable
+		Changes  changes
 		Form     *view.Settings // nil: there are no forms
 	}{
-		Campaign: campaign, Windows: windows, Hour: lastHour(past, "allowed by its schedule and status", now), Ahead: scheduleAhead(phases, cut, campaign.TimeZone),
-		Dead: s.watcher.Dead(ctx), Changes: s.lastChanges(ctx, catalog.ChangesOf{Campaign: id}),
+		Campaign: campaign, Windows: windows, Ahead: scheduleAhead(phases, cut, campaign.TimeZone),
+		Dead: s.watcher.Dead(ctx), Changes: s.lastChanges(ctx, c.State, catalog.ChangesOf{Campaign: id}),
 	}
 	data.DeadOf = data.Dead.Of(id)
+	data.Bar, data.Pers = barOf(campaign, c.State), pers
+	data.Curve = s.curve(ctx, id, query, c.State, "campaign?"+view.Query(map[string]string{"id": id})+"&last=")
 	// The shown state may be a second old. A form needs the newest revision, so it is read from the database. The stream sends no forms.
 	if s.watcher.Sources().Catalog != nil && c.Who.Role >= auth.Operator && !query.Has("page") {
-		data.Form, _ = s.watcher.Sources().Campaign(ctx, id) // without an answer there is nothing to be changed
+		if data.Form, _ = s.watcher.Sources().Campaign(ctx, id); data.Form != nil { // without an answer there is nothing to be changed
+			data.Units, data.Per = splitRate(data.Form.Rate)
+			if !slices.ContainsFunc(pers, func(p per) bool { return p.Short == data.Per }) {
+				data.Units, data.Per = data.Form.Rate, "s"
+			}
+		}
 	}
 	c.Data = data
 }
 
-// changesTable is a table of changes.
-type changesTable struct {
-	Caption string
-	List    []catalog.Change
-	Edit    bool // a link leads to the form, with the values from before the change
-	Fault   string
+// changes are what was changed, in sentences.
+type changes struct {
+	List  []sentence
+	Whole bool // with who and what made the change, as the database knows them
+	Fault string
 }
 
 // shortChanges is how many changes are shown on a page of something else.
 const shortChanges = 5
 
-// lastChanges are the last ones of what is selected.
-func (s *Site) lastChanges(ctx context.Context, of catalog.ChangesOf) changesTable {
-	of.Limit = shortChanges
-	table := changesTable{Caption: "The last changes"}
-	list, err := s.watcher.Recent(ctx, of, auth.Of(ctx).Role >= auth.Admin)
-	if table.List = list; err != nil {
-		table.Fault = "Not known: " + brief(err)
+// said says what was changed.
+func (s *Site) said(ctx context.Context, state *view.State, list []catalog.Change) (all []sentence) {
+	role := auth.Of(ctx).Role
+	if s.watcher.Sources().Catalog == nil {
+		role = auth.Viewer
 	}
-	return table
+	for _, c := range list {
+		all = append(all, sentenceOf(c, state, role))
+	}
+	return all
+}
+
+// lastChanges are the last ones of what is selected.
+func (s *Site) lastChanges(ctx context.Context, state *view.State, of catalog.ChangesOf) (c changes) {
+	of.Limit = shortChanges
+	list, err := s.watcher.Recent(ctx, of, auth.Of(ctx).Role >= auth.Admin)
+	if c.List = s.said(ctx, state, list); err != nil {
+		c.Fault = "Not known: " + brief(err)
+	}
+	return c
 }
 
 func fillQuotas(_ context.Context, _ *Site, _ url.Values, c *content) {
@@ -202,19 +220,16 @@ func fillChanges(ctx context.Context, s *Site, query url.Values, c *content) {
 	c.Title = "Changes"
 	of := changesOf(query)
 	data := struct {
-		Of    catalog.ChangesOf
-		Table changesTable
-		Next  string // query of the next page; "" on the last
-		All   string // query of all pages
-	}{Of: of, Table: changesTable{
-		Caption: "Changes of campaigns, quotas and destinations, the newest first",
-		Edit:    auth.Of(ctx).Role >= auth.Admin && s.watcher.Sources().Catalog != nil,
-	}}
+		Of      catalog.ChangesOf
+		Changes changes
+		Next    string // query of the next page; "" on the last
+		All     string // query of all pages
+	}{Of: of, Changes: changes{Whole: true}}
 	if s.watcher.Sources().Catalog == nil {
-		data.Table.Fault = "There is no database here, and so no record of changes."
+		data.Changes.Fault = "There is no database here, and so no record of changes."
 	} else if list, err := s.watcher.Sources().Changes(ctx, of); err != nil {
-		data.Table.Fault = "Changes are not known: " + brief(err)
-	} else if data.Table.List = list; len(list) == of.Limit {
+		data.Changes.Fault = "Changes are not known: " + brief(err)
+	} else if data.Changes.List = s.said(ctx, c.State, list); len(list) == of.Limit {
 		next := of
 		next.Before = list[len(list)-1].Number
 		data.Next = changesQuery(next)

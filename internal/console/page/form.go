@@ -32,6 +32,22 @@ type form struct {
 // formField is a field of a form. Was is what the campaign has, and Now says so where that is not what the form has.
 type formField struct {
 	Name, Label, Hint, Value, Was, Now string
+
+	Wrong bool // what was typed cannot be used
+}
+
+// fail says why the form was not done, and marks the field that is to blame.
+func (f *form) fail(err error) {
+	f.Fault = brief(err)
+	name, _, found := strings.Cut(f.Fault, ":")
+	for i := range f.Fields {
+		field := &f.Fields[i]
+		inTable := field.Name
+		if inTable == "rate" {
+			inTable = "send_rate"
+		}
+		field.Wrong = found && name == field.Name || strings.Contains(f.Fault, "."+inTable+" ") || field.Name == "rate" && strings.HasPrefix(f.Fault, "rate ")
+	}
 }
 
 // was is what precedes the name of a field in that of what the campaign had when the form was made.
@@ -99,7 +115,7 @@ const ticked = "ticked"
 func showTicked(ctx context.Context, s *Site, form url.Values) (string, *retry, error) {
 	c := &content{State: s.watcher.Look(ctx)}
 	fillBulk(ctx, s, form, c)
-	return "", &retry{"bulk", c.Data}, nil
+	return "", &retry{page: "bulk", data: c.Data}, nil
 }
 
 func fillBulk(_ context.Context, _ *Site, query url.Values, c *content) {

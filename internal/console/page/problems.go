@@ -1,75 +1,232 @@
 package page
 
 import (
+	"cmp"
+	"context"
 	"fmt"
+	"net/url"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/hold"
 )
 
-// problem is something that an operator did not intend.
+// problem is something that an operator did not intend, and what can be done about it.
 type problem struct {
 	State, Link, Name, Why, Remedy string
+	Bad                            bool // else it is less urgent
 	Since                          *time.Time
+	Acts                           []act
 }
 
-// problems returns what is wrong: what concerns all campaigns first, then the campaigns that a fault holds, at most shortList of them.
-func problems(s *view.State, stores []view.Store, dead *view.Dead, shut *view.Shut) (list []problem) {
+// act is a button: a link to a page, or a form.
+type act struct {
+	Label, About string // what it says, and says to those who do not see what it is beside
+	Link         string
+	Action       string // of a form
+	Fields       []value
+	role         auth.Role
+}
+
+// value is one that a form sends.
+type value struct{ Name, Value string }
+
+// link is a button that leads to a page about something.
+func linkTo(role auth.Role, label, page, id string, more ...string) act {
+	query := url.Values{"id": {id}}
+	if page == "dead" || page == "replay" {
+		query = url.Values{"campaign": {id}, "last": {"1h"}}
+	}
+	for i := 0; i+1 < len(more); i += 2 {
+		query.Set(more[i], more[i+1])
+	}
+	return act{Label: label, About: label + " " + id, Link: page + "?" + query.Encode(), role: role}
+}
+
+// send is a button that sends a form about something.
+func send(role auth.Role, label, action, id string, more ...string) act {
+	a := act{Label: label, About: label + " " + id, Action: action, Fields: []value{{"id", id}}, role: role}
+	for i := 0; i+1 < len(more); i += 2 {
+		a.Fields = append(a.Fields, value{more[i], more[i+1]})
+	}
+	return a
+}
+
+// allowed keeps the buttons that a role may press.
+func allowed(role auth.Role, list []act) []act {
+	return slices.DeleteFunc(list, func(a act) bool { return a.role > role })
+}
+
+// found collects problems, of each kind at most shortEach.
+type found struct {
+	list []problem
+	role auth.Role
+}
+
+// shortEach is how many problems of a kind are listed one by one.
+const shortEach = 5
+
+func (f *found) add(p problem) {
+	p.Acts = allowed(f.role, p.Acts)
+	f.list = append(f.list, p)
+}
+
+// more adds how many there are besides those that are listed.
+func (f *found) more(all, listed int, what, link string) {
+	if all > listed {
+		f.add(problem{State: "more", Link: link, Name: fmt.Sprintf("%d more %s", all-listed, what), Why: "have the same trouble"})
+	}
+}
+
+// problems returns what is wrong: what concerns all campaigns first.
+func (s *Site) problems(ctx context.Context, state *view.State, stores []view.Store, dead *view.Dead) []problem {
+	f := &found{role: auth.Of(ctx).Role}
 	for _, store := range stores {
 		if !store.Up {
-			list = append(list, problem{State: "away", Name: store.Name, Why: "does not answer", Since: store.Since})
+			f.add(problem{State: "away", Bad: true, Name: store.Name, Why: "does not answer", Since: store.Since})
 		}
 	}
-	if s.DaemonsReady < s.DaemonsRunning {
-		list = append(list, problem{State: "not ready", Link: "daemons", Name: "daemons", Why: fmt.Sprintf("%d of %d are not ready", s.DaemonsRunning-s.DaemonsReady, s.DaemonsRunning)})
+	if state.DaemonsReady < state.DaemonsRunning {
+		f.add(problem{
+			State: "not ready", Bad: true, Link: "daemons", Name: "daemons", Why: fmt.Sprintf("%d of %d are not ready", state.DaemonsRunning-state.DaemonsReady, state.DaemonsRunning),
+		})
 	}
-	for _, sink := range s.Sinks {
+	for _, sink := range state.Sinks {
 		for _, gate := range sink.Gates {
-			list = append(list, problem{State: gate.Cause, Link: "sinks", Name: "sink " + sink.Name, Why: "is closed for all its campaigns; one job a second is tried", Since: gate.Since})
+			f.add(problem{
+				State: gate.Cause, Bad: true, Link: "sinks", Name: "sink " + sink.Name, Why: "is closed for all its campaigns; one job a second is tried", Since: gate.Since,
+				Acts: []act{send(auth.Operator, "Open", "sink-open", sink.Name)},
+			})
 		}
 	}
-	for _, count := range []struct {
-		state, link, why string
-		n                int
-	}{
-		{"disabled", "destinations?state=disabled", "are disabled; their jobs wait", shut.All},
-		{"failing", "destinations?state=failing", "fail", shut.Failing},
-	} {
-		if count.n > 0 {
-			list = append(list, problem{State: count.state, Link: count.link, Name: fmt.Sprintf("%d destinations", count.n), Why: count.why})
+	f.destinations(s.watcher.Shut(ctx), s.watcher.Closed(ctx), dead)
+	f.letters(dead)
+	f.held(state)
+	return f.list
+}
+
+// destinations adds those whose gates are closed, those that are disabled, and those that fail.
+func (f *found) destinations(shut view.Shut, closed map[string][]delivery.Gate, dead *view.Dead) {
+	gates := slices.Concat(mapValues(closed)...)
+	slices.SortStableFunc(gates, func(a, b delivery.Gate) int {
+		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Destination, b.Destination))
+	})
+	named := map[string]bool{}
+	for _, g := range gates[:min(len(gates), shortEach)] {
+		named[g.Destination] = true
+		since := g.Since
+		p := problem{State: g.Cause.String(), Bad: true, Name: g.Destination, Why: "takes no jobs of " + g.Sink, Since: &since}
+		if answers := view.Tally(dead.Counts, g.Destination); answers != "" {
+			p.Why = "answers " + answers
 		}
+		p.Acts = []act{send(auth.Operator, "Open", "sink-open", g.Sink, "destination", g.Destination)}
+		if shut.Known(g.Destination) {
+			p.Link, p.Acts = linkTo(0, "", "destination", g.Destination).Link, append(repairs(g.Destination), p.Acts...)
+		}
+		f.add(p)
 	}
-	if dead.Letters > 0 {
-		list = append(list, problem{State: "dead", Link: "dead?last=1h", Name: fmt.Sprintf("%d dead letters", dead.Letters), Why: "in the last hour"})
+	f.more(len(gates), shortEach, "destinations", "sinks")
+	for _, d := range shut.List {
+		since := d.DisabledAt.Time()
+		f.add(problem{
+			State: "disabled", Link: linkTo(0, "", "destination", d.ID).Link, Name: d.ID, Why: "is disabled, and its jobs wait: " + cmp.Or(d.DisabledReason, "no reason was given"), Since: &since,
+			Acts: append(repairs(d.ID), send(auth.Operator, "Enable", "destination-enable", d.ID)),
+		})
 	}
-	held := 0
-	for _, c := range s.Campaigns {
+	f.more(shut.All, len(shut.List), "disabled destinations", "destinations?state=disabled")
+	failing := 0
+	for _, d := range shut.Failed {
+		if named[d.ID] {
+			continue
+		}
+		failing++
+		since := d.FailingSince.Time()
+		p := problem{State: "failing", Bad: true, Link: linkTo(0, "", "destination", d.ID).Link, Name: d.ID, Why: "has taken no job", Since: &since, Acts: repairs(d.ID)}
+		if answers := view.Tally(dead.Counts, d.ID); answers != "" {
+			p.Why = "answers " + answers
+		}
+		f.add(p)
+	}
+	f.more(shut.Failing, len(shut.Failed), "failing destinations", "destinations?state=failing")
+}
+
+// repairs are what may be done about a destination.
+func repairs(id string) []act {
+	return []act{linkTo(auth.Operator, "Test", "destination-test", id), linkTo(auth.Admin, "Correct URL", "destination-edit", id)}
+}
+
+// letters adds the dead letters, by campaign and reason.
+func (f *found) letters(dead *view.Dead) {
+	for _, c := range dead.Counts[:min(len(dead.Counts), shortEach)] {
+		if c.Letters == c.Replayed {
+			continue
+		}
+		p := problem{
+			State: "dead", Link: linkTo(0, "", "dead", c.Campaign, "reason", c.Reason).Link, Name: fmt.Sprintf("%d dead letters", c.Letters-c.Replayed), Why: "of " + cmp.Or(c.Campaign, "no campaign") + " in the last hour: " + c.Reason,
+			Acts: []act{linkTo(auth.Operator, "Replay", "replay", c.Campaign, "reason", c.Reason)},
+		}
+		if tally := c.Tally(); tally != "" {
+			p.Why += ", " + tally
+		}
+		f.add(p)
+	}
+	f.more(len(dead.Counts), shortEach, "kinds of dead letters", "dead?last=1h")
+}
+
+// held adds the campaigns that a fault holds.
+func (f *found) held(state *view.State) {
+	all := 0
+	for _, c := range state.Campaigns {
 		if c.Held == nil || !hold.Cause(c.Held.Cause).Fault() || c.Held.Cause == string(hold.Gate) {
 			continue
 		}
-		if held++; held <= shortList {
-			list = append(list, problem{c.State, "campaign?" + view.Query(map[string]string{"id": c.ID}), c.ID, c.Held.Why, c.Held.Remedy, c.Held.Since})
+		if all++; all > shortList {
+			continue
 		}
+		p := problem{State: c.State, Bad: true, Link: linkTo(0, "", "campaign", c.ID).Link, Name: c.ID, Why: c.Held.Why, Since: c.Held.Since, Acts: []act{linkTo(auth.Admin, "Change", "edit", c.ID)}}
+		if !strings.Contains(c.Held.Remedy, "pacer ") { // buttons take the place of commands
+			p.Remedy = c.Held.Remedy
+		}
+		f.add(p)
 	}
-	if held > shortList {
-		list = append(list, problem{State: "held", Link: "campaigns", Name: fmt.Sprintf("%d more campaigns", held-shortList), Why: "are held by a fault"})
+	f.more(all, shortList, "campaigns", "campaigns")
+}
+
+func mapValues[V any](m map[string]V) (list []V) {
+	for _, v := range m {
+		list = append(list, v)
 	}
 	return list
 }
 
-// doneAt returns when the last campaign that has a backlog will have sent it; nil: there is none, or it is not known of each.
-func doneAt(s *view.State) (done *time.Time) {
+// doneAt returns when the last campaign that has a backlog will have sent it; nil: there is none, or it is not known of each. rest says why
+// it is nil.
+func doneAt(s *view.State) (done *time.Time, rest string) {
+	unknown, waits := 0, false
 	for _, c := range s.Campaigns {
 		if c.Backlog == nil || *c.Backlog == 0 {
 			continue
 		}
+		waits = true
 		if c.Status == "paused" || c.Progress == nil || c.Progress.DoneAt == nil {
-			return nil
-		}
-		if done == nil || c.Progress.DoneAt.After(*done) {
+			unknown++
+		} else if done == nil || c.Progress.DoneAt.After(*done) {
 			done = c.Progress.DoneAt
 		}
 	}
-	return done
+	switch {
+	case unknown == 1:
+		return nil, "When all is done is not known: a campaign is held, and nobody knows for how long."
+	case unknown > 1:
+		return nil, fmt.Sprintf("When all is done is not known: %d campaigns are held, and nobody knows for how long.", unknown)
+	case !waits && s.Backlog != nil:
+		return nil, "Nothing waits."
+	case !waits:
+		return nil, "What waits is not known."
+	}
+	return done, ""
 }

@@ -39,7 +39,7 @@ func fillReplay(ctx context.Context, s *Site, query url.Values, c *content) {
 	if until.IsZero() {
 		until = now // what has died since it was counted is left out
 	}
-	filter := replay.Filter{Campaign: data.Search.Campaign, Reason: data.Search.Reason, JobID: data.Search.JobID, Since: since, Until: until}
+	filter := replay.Filter{Campaign: data.Search.Campaign, Reason: data.Search.Reason, JobID: data.Search.JobID, Destination: data.Search.Destination, Since: since, Until: until}
 	if query.Has(ticked) {
 		data.Search, filter = &search{}, replay.Filter{}
 		data.Places, err = tickedPlaces(query)
@@ -70,7 +70,7 @@ func showTickedLetters(ctx context.Context, s *Site, form url.Values) (string, *
 	}
 	c := &content{}
 	fillReplay(ctx, s, form, c)
-	return "", &retry{"replay", c.Data}, nil
+	return "", &retry{page: "replay", data: c.Data}, nil
 }
 
 // tickedPlaces returns where the letters are that are ticked.
@@ -106,7 +106,7 @@ func startReplay(ctx context.Context, s *Site, form url.Values) (string, *retry,
 		return "", nil, view.Fault(catalog.ErrForbidden, "Dead letters cannot be read here.")
 	}
 	r := replay.Request{Rate: strings.TrimSpace(form.Get("rate")), Filter: replay.Filter{
-		Campaign: form.Get("campaign"), Reason: form.Get("reason"), JobID: form.Get("job"),
+		Campaign: form.Get("campaign"), Reason: form.Get("reason"), JobID: form.Get("job"), Destination: form.Get("destination"),
 	}}
 	var errs [4]error
 	r.Limit, errs[0] = strconv.Atoi(form.Get("limit"))

@@ -169,7 +169,7 @@ func (r *rows[S, E]) edit(ctx context.Context, s *Site, form url.Values) (string
 	if err == nil && r.preview != nil && form.Has("preview") {
 		f := r.editForm(id, now, action, form)
 		if f.Preview, err = r.preview(ctx, s, now, change); err == nil {
-			return "", &retry{"edit", f}, nil
+			return "", &retry{page: "edit", data: f}, nil
 		}
 	}
 	if err == nil && *change == *new(E) {
@@ -193,13 +193,13 @@ func (r *rows[S, E]) again(ctx context.Context, s *Site, typed url.Values, actio
 		return nil
 	}
 	f := r.editForm(id, now, action, typed)
-	f.Fault = brief(why)
+	f.fail(why)
 	if at, err := revisionOf(typed); err == nil && *at != f.Revision {
 		of := r.changes(id)
 		of.Limit = 3
 		f.Changes, _ = s.watcher.Sources().Changes(ctx, of) // without them it is a conflict as well
 	}
-	return &retry{"edit", f}
+	return &retry{page: "edit", data: f}
 }
 
 func (r *rows[S, E]) create(ctx context.Context, s *Site, form url.Values) (string, *retry, error) {
@@ -210,8 +210,8 @@ func (r *rows[S, E]) create(ctx context.Context, s *Site, form url.Values) (stri
 	}
 	if err != nil {
 		f := r.newForm(form)
-		f.Fault = brief(err)
-		return "", &retry{"edit", f}, err
+		f.fail(err)
+		return "", &retry{page: "edit", data: f}, err
 	}
 	if r.name == "destination" {
 		return r.page(id, r.prefix+"created"), nil, nil

@@ -207,6 +207,7 @@ var pages = map[string]page{
 	overview:       {role: auth.Viewer, every: time.Second, fill: fillOverview},
 	"campaigns":    {role: auth.Viewer, every: time.Second, fill: fillCampaigns},
 	"campaign":     {role: auth.Viewer, every: time.Second, under: "campaigns", fill: fillCampaign},
+	"rate":         {role: auth.Operator, under: "campaigns", fill: fillRate},
 	"edit":         {role: auth.Admin, under: "campaigns", fill: fillEdit},
 	"create":       {role: auth.Admin, of: "edit", under: "campaigns", fill: campaigns.fillCreate},
 	"cancel":       {role: auth.Admin, under: "campaigns", fill: campaigns.fillLast("Cancel")},
@@ -218,12 +219,16 @@ var pages = map[string]page{
 	"quota-delete": {role: auth.Admin, under: "quotas", fill: quotas.fillLast("Delete")},
 	"quota-adjust": {role: auth.Admin, under: "quotas", fill: fillAdjustQuota},
 
+	"pause-all": {role: auth.Admin, under: "campaigns", fill: fillPauseAll},
+
 	"destinations":       {role: auth.Viewer, fill: fillDestinations},
-	"destination":        {role: auth.Viewer, under: "destinations", fill: fillDestination},
+	"destination":        {role: auth.Viewer, every: 2 * time.Second, under: "destinations", fill: fillDestination},
 	"destination-edit":   {role: auth.Admin, of: "edit", under: "destinations", fill: destinations.fillEdit},
 	"destination-create": {role: auth.Admin, of: "edit", under: "destinations", fill: destinations.fillCreate},
+	"destination-test":   {role: auth.Operator, under: "destinations", fill: fillTest},
 	"destination-delete": {role: auth.Admin, under: "destinations", fill: destinations.fillLast("Delete")},
 
+	"job":     {role: auth.Operator, every: time.Second, under: "dead", fill: fillJob},
 	"dead":    {role: auth.Viewer, every: time.Second, fill: fillDead},
 	"letter":  {role: auth.Operator, every: time.Second, under: "dead", fill: fillLetter},
 	"replay":  {role: auth.Operator, under: "dead", fill: fillReplay},

@@ -86,7 +86,7 @@ var templates = sync.OnceValue(parse)
 
 func parse() map[string]*template.Template {
 	all := map[string]*template.Template{}
-	base := template.Must(template.New("").Funcs(functions).ParseFS(templateFiles, "templates/base.html"))
+	base := template.Must(template.New("").Funcs(functions).ParseFS(templateFiles, "templates/base.html", "templates/parts.html"))
 	names := []string{"message"}
 	for name, p := range pages {
 		if p.of == "" {
@@ -117,13 +117,17 @@ var functions = template.FuncMap{
 		}
 		return "", fmt.Errorf("there is no file %s", name)
 	},
-	"list": notation.List, "class": class, "number": number, "rate": rate, "when": when, "stamp": stamp, "local": local, "eta": eta,
+	"list": notation.List, "class": class, "number": number, "rate": rate, "when": when, "stamp": stamp, "local": local, "eta": eta, "etaclock": etaClock, "clock": clock,
 	"stampof": func(at delivery.Stamp) template.HTML { return stamp(at.Time()) },
 	// query is what url.Values.Encode has made, which is not to be escaped once more.
 	"query":    func(encoded string) template.URL { return template.URL(encoded) }, //nolint:gosec // escaped by url.Values
 	"achieved": achieved, "before": before,
-	"size":    size,
+	"size": size,
+	// A meter is amber from 80 % on, and red at 100 %.
+	"low":     func(limit int64) float64 { return 0.8*float64(limit) - 0.001 },
+	"high":    func(limit int64) float64 { return float64(limit) - 0.001 },
 	"took":    took,
+	"tookms":  func(ms float64) string { return took(ms / 1000) },
 	"coming":  func(at *time.Time) bool { return at != nil && time.Until(*at) > 0 },
 	"share":   func(part float64) string { return strconv.FormatFloat(100*part, 'f', 1, 64) + " %" },
 	"percent": func(v *float64) string { return strconv.FormatFloat(*v, 'f', 1, 64) + " %" },
@@ -249,14 +253,27 @@ func when(v any) template.HTML {
 	case off < 0:
 		text = coarse(-off) + " ago"
 	}
-	at := t.UTC()
-	return template.HTML(fmt.Sprintf(`<time datetime="%s" title="%s">%s</time>`, at.Format(time.RFC3339), at.Format("2006-01-02 15:04:05 UTC"), text)) //nolint:gosec // made of times only
+	return timeElement(*t, "when", text)
 }
 
-// stamp is an instant in UTC.
+// stamp is an instant in UTC, which a script writes in the zone of who looks.
 func stamp(t time.Time) template.HTML {
+	return timeElement(t, "stamp", t.UTC().Format("2006-01-02 15:04:05 UTC"))
+}
+
+// clock is the time of the day of an instant, with the day unless that is today.
+func clock(t *time.Time) template.HTML {
+	at, layout := t.UTC(), "15:04 UTC"
+	if off := time.Until(at); off > 20*time.Hour || off < -20*time.Hour {
+		layout = "2 Jan 15:04 UTC"
+	}
+	return timeElement(at, "clock", at.Format(layout))
+}
+
+// timeElement is an element with an instant, whose class says to a script how it is written.
+func timeElement(t time.Time, class, text string) template.HTML {
 	at := t.UTC()
-	return template.HTML(fmt.Sprintf(`<time datetime="%s">%s</time>`, at.Format(time.RFC3339), at.Format("2006-01-02 15:04:05"))) //nolint:gosec // made of times only
+	return template.HTML(fmt.Sprintf(`<time class="%s" datetime="%s" title="%s">%s</time>`, class, at.Format(time.RFC3339), at.Format("2006-01-02 15:04:05 UTC"), text)) //nolint:gosec // made of times only
 }
 
 // local is an instant in its own zone, with the day of the week.
@@ -277,11 +294,21 @@ func coarse(d time.Duration) string {
 	return fmt.Sprintf("%ds", d/time.Second)
 }
 
-// eta is when the backlog of a campaign will have been sent.
-func eta(c *view.Campaign) template.HTML {
-	if c.Status == "paused" || c.Progress == nil || c.Progress.DoneAt == nil || // what is stored may be from before the pause
-		c.Backlog != nil && *c.Backlog == 0 {
-		return unknown
+// foreseen returns when the backlog of a campaign will have been sent; nil: not known, or there is none.
+func foreseen(c *view.Campaign) *time.Time {
+	if c.Status == "paused" || c.Progress == nil || c.Backlog != nil && *c.Backlog == 0 { // what is stored may be from before the pause
+		return nil
 	}
-	return when(c.Progress.DoneAt)
+	return c.Progress.DoneAt
+}
+
+// eta is when the backlog of a campaign will have been sent.
+func eta(c *view.Campaign) template.HTML { return when(foreseen(c)) }
+
+// etaClock is the same as a time of the day; "" if it is not known.
+func etaClock(c *view.Campaign) template.HTML {
+	if at := foreseen(c); at != nil {
+		return clock(at)
+	}
+	return ""
 }

@@ -29,11 +29,12 @@ const (
 
 // Filter selects dead letters; empty fields select all.
 type Filter struct {
-	Campaign string    `json:"campaign,omitempty" maxLength:"256"`
-	Reason   string    `json:"reason,omitempty" maxLength:"64" doc:"why they died"`
-	JobID    string    `json:"job_id,omitempty" maxLength:"256"`
-	Since    time.Time `json:"since,omitzero" doc:"written then or later"`
-	Until    time.Time `json:"until,omitzero" doc:"written before"`
+	Campaign    string    `json:"campaign,omitempty" maxLength:"256"`
+	Reason      string    `json:"reason,omitempty" maxLength:"64" doc:"why they died"`
+	JobID       string    `json:"job_id,omitempty" maxLength:"256"`
+	Destination string    `json:"destination,omitempty" maxLength:"256" doc:"that their jobs name"`
+	Since       time.Time `json:"since,omitzero" doc:"written then or later"`
+	Until       time.Time `json:"until,omitzero" doc:"written before"`
 }
 
 // Request is what is to be replayed. Letters that were replayed before are left out.

@@ -25,6 +25,7 @@ type Catalog interface {
 	CreateCampaign(ctx context.Context, id string, change catalog.CampaignChange) (catalog.CampaignRow, error)
 	SetCampaign(ctx context.Context, id string, change catalog.CampaignChange) (catalog.CampaignRow, error)
 	SetStatusAt(ctx context.Context, id string, change catalog.CampaignChange) (catalog.CampaignRow, error)
+	PausedFor(ctx context.Context, reason string) (ids []string, err error)
 	ChangeCampaigns(ctx context.Context, ids []string, change catalog.BulkChange) (changed int, err error)
 	DeleteCampaign(ctx context.Context, id string, revision *int64) (catalog.CampaignRow, error)
 	GetQuota(ctx context.Context, id string) (catalog.QuotaRow, error)

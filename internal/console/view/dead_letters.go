@@ -124,7 +124,7 @@ func (d *DeadLetters) Find(ctx context.Context, f LetterFilter) (found Letters, 
 	var reached deadletter.Position
 	options := deadletter.Options{
 		Topics: d.Topics, Unmarked: d.unmarked, MaxScanned: maxScanned, Scanned: &found.Looked,
-		Filter: deadletter.Filter{Campaign: f.Campaign, Reason: delivery.Reason(f.Reason), JobID: f.JobID, Since: since, Until: f.Until},
+		Filter: deadletter.Filter{Campaign: f.Campaign, Reason: delivery.Reason(f.Reason), JobID: f.JobID, To: f.Destination, Since: since, Until: f.Until},
 		Before: before, Reached: &reached,
 	}
 	if f.After != "" {
@@ -142,6 +142,8 @@ func (d *DeadLetters) Find(ctx context.Context, f LetterFilter) (found Letters, 
 		}
 		if found.Counts[i].Letters++; letter.Replayed {
 			found.Counts[i].Replayed++
+		} else {
+			found.Counts[i].count(letter.Destination(), letter.Detail)
 		}
 		if len(found.List) < limit {
 			if found.List = append(found.List, letterOf(&letter, d.Payloads)); len(found.List) == limit {
@@ -150,6 +152,9 @@ func (d *DeadLetters) Find(ctx context.Context, f LetterFilter) (found Letters, 
 		}
 		return nil
 	})
+	for i := range found.Counts {
+		found.Counts[i].trim()
+	}
 	found.Next = cmp.Or(found.Next, reached.String()) // where the page is full, or else where the look has ended
 	if found.More = cutShort(ctx, found.Looked, err); err != nil && !found.More {
 		return Letters{}, d.Explain(err)
@@ -174,7 +179,7 @@ func cutShort(ctx context.Context, looked int, err error) bool {
 func (d *DeadLetters) Replay(ctx context.Context, r replay.Request, progress func(int)) (deadletter.ReplayReport, error) {
 	options := deadletter.ReplayOptions{
 		Topics: d.Topics, Ingress: d.Ingress, Limit: r.Limit, DryRun: r.DryRun, DropExpiry: r.DropExpiry, Progress: progress,
-		Filter: deadletter.Filter{Campaign: r.Campaign, Reason: delivery.Reason(r.Reason), JobID: r.JobID, Since: r.Since, Until: r.Until},
+		Filter: deadletter.Filter{Campaign: r.Campaign, Reason: delivery.Reason(r.Reason), JobID: r.JobID, To: r.Destination, Since: r.Since, Until: r.Until},
 	}
 	for _, text := range r.Places {
 		place, ok := ParsePlace(text)

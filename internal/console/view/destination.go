@@ -34,6 +34,22 @@ func (o DestinationsOf) Query() string {
 // NewDestination is what the form of a new destination begins with.
 func NewDestination() *catalog.DestinationRow { return &catalog.DestinationRow{} }
 
+// Tested is the outcome of one job that was sent for a test. Request and Answer are without secrets.
+type Tested struct {
+	Sink              string  `json:"sink"`
+	Job               string  `json:"job_id"`
+	Class             string  `json:"class"`
+	Scope             string  `json:"scope,omitempty"` // whom a throttled or misconfigured answer is about
+	Status            int     `json:"status,omitempty"`
+	RetryAfter        float64 `json:"retry_after_s,omitempty"`
+	ProviderCode      string  `json:"provider_code,omitempty"`
+	ProviderMessageID string  `json:"provider_message_id,omitempty"`
+	Detail            string  `json:"detail,omitempty"`
+	Took              float64 `json:"took_ms"`
+	Request           string  `json:"request,omitempty"`
+	Answer            string  `json:"answer,omitempty"`
+}
+
 // DestinationForm lists the fields of the form of a destination.
 var DestinationForm = []Setting[catalog.DestinationRow, catalog.DestinationChange]{
 	words("url", "URL", "the whole address, with its query, which is not shown here; secrets belong into headers", func(d *catalog.DestinationRow) string { return d.URL }, func(e *catalog.DestinationChange) **string { return &e.URL }),

@@ -1,130 +1,147 @@
 package view
 
 import (
+	"cmp"
+	"context"
+	"errors"
 	"slices"
-	"sync"
+	"strings"
 	"time"
 
+	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/notation"
 )
 
-const (
-	// HistoryStep is the time between two points of a history.
-	HistoryStep = 10 * time.Second
-	// HistoryKept is how far a history goes back.
-	HistoryKept = time.Hour
-	// maxHistories bounds the campaigns whose history is kept: with an hour of each, 17 MB.
-	maxHistories = 1000
+// historyFor is how old a history may be of a page that is watched: a minute is added to it every ten seconds.
+const historyFor = 5 * time.Second
+
+// CurveSpans are how far back a curve may go, and CurveSteps how much time each of its steps covers.
+var (
+	CurveSpans = []string{"1h", "24h", "7d"}
+	CurveSteps = map[string]time.Duration{"1h": time.Minute, "24h": 10 * time.Minute, "7d": time.Hour}
 )
 
-// EveryCampaign is the id under which History keeps the sums over all campaigns.
-const EveryCampaign = ""
-
-// Point is a campaign, or all of them, at one moment of its history.
+// Point is a campaign in one step of its history.
 type Point struct {
-	At      time.Time `json:"at"`
-	Allowed float64   `json:"allowed" doc:"units per second that its schedule allowed"`
-	Sent    float64   `json:"sent" doc:"units per second that all daemons sent, since the point before"`
-	Backlog int64     `json:"backlog" doc:"jobs that waited in lanes and in memory"`
+	At        time.Time `json:"at" doc:"when the step begins"`
+	Seconds   float64   `json:"seconds" doc:"how long it is"`
+	Delivered int64     `json:"delivered" doc:"jobs"`
+	Failed    int64     `json:"failed" doc:"jobs that became dead or were rejected"`
+	Allowed   float64   `json:"allowed" doc:"jobs per second that its schedule allowed"`
 }
 
-// Past is what is known of the last hour of a campaign.
+// Past is what became of the jobs of a campaign.
 type Past struct {
-	Since  time.Time `json:"since,omitzero" doc:"when this process began to look, or how far back it was asked for: before, nothing is known; absent: it has seen nothing yet"`
-	Kept   bool      `json:"kept" doc:"false: it had neither a backlog nor anything sent, or this process keeps as many campaigns as it can"`
-	Points []Point   `json:"points" doc:"one in ten seconds, the oldest first; none for the time in which the daemons could not be asked"`
+	Since  time.Time `json:"since" doc:"how far back it goes"`
+	Points []Point   `json:"points" doc:"steps in which jobs were settled, the oldest first: minutes, or of more than a day hours"`
 }
 
-// History keeps the last hour of the campaigns that have something to send, as this process has seen it: another one may know more.
-// Safe for concurrent use.
-type History struct {
-	before *Fleet    // what the last points are of; nil: not known
-	at     time.Time // when these were made
-
-	mu    sync.Mutex // guards what follows
-	since time.Time  // when it began; zero before the first points
-	kept  map[string][]Point
+// Curve is what became of jobs lately, of one campaign, or of all by campaign.
+type Curve struct {
+	At           time.Time // when it was read
+	Since, Until time.Time // whole steps; the last one is not over
+	Step         time.Duration
+	Steps        []catalog.HistoryStep // the oldest first
 }
 
-func (p *Point) idle() bool { return p.Sent == 0 && p.Backlog == 0 }
-
-// Of returns the points of a campaign since an instant.
-func (h *History) Of(campaign string, since time.Time) *Past {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	points, kept := h.kept[campaign]
-	past := &Past{Kept: kept, Points: []Point{}}
-	switch {
-	case h.since.IsZero(): // nothing was recorded
-	case h.since.After(since):
-		past.Since = h.since.UTC().Truncate(time.Second)
-	default:
-		past.Since = since.UTC().Truncate(time.Second)
+// Curve returns what became of jobs of a campaign lately, or of all with the largest apart.
+func (l *Watcher) Curve(ctx context.Context, campaign, last string) (Curve, error) {
+	step := CurveSteps[last]
+	span, err := notation.ParseSpan(last)
+	if err != nil || step == 0 {
+		return Curve{}, Fault(catalog.ErrInvalid, "last: it must be one of %s", strings.Join(CurveSpans, ", "))
 	}
-	for _, p := range points {
-		if !p.At.Before(since) {
-			past.Points = append(past.Points, p)
-		}
-	}
-	return past
+	return cached(ctx, l.cache, question{kind: "history", about: last + " " + campaign, fresh: historyFor}, func(ctx context.Context) (Curve, error) {
+		return l.curve(ctx, campaign, span, step)
+	})
 }
 
-// add adds the points of one moment. A campaign that does nothing any more is followed as long as something is known of it.
-func (h *History) add(now time.Time, all map[string]Point) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.since.IsZero() {
-		h.since, h.kept = now, map[string][]Point{}
+func (l *Watcher) curve(ctx context.Context, campaign string, span, step time.Duration) (c Curve, err error) {
+	if l.sources.History == nil {
+		return c, errors.New("there is no database here, and so no history")
 	}
-	oldest := now.Add(-HistoryKept)
-	if h.since.Before(oldest) {
-		h.since = oldest
-	}
-	for id, m := range all {
-		switch list, kept := h.kept[id]; {
-		case kept:
-			h.kept[id] = append(list, m)
-		case !m.idle() && len(h.kept) < maxHistories:
-			h.kept[id] = append(make([]Point, 0, HistoryKept/HistoryStep+8), m)
-		}
-	}
-	for id, list := range h.kept {
-		list = slices.DeleteFunc(list, func(p Point) bool { return p.At.Before(oldest) })
-		if h.kept[id] = list; !slices.ContainsFunc(list, func(p Point) bool { return !p.idle() }) {
-			delete(h.kept, id) // an hour without anything to tell
-		}
-	}
+	now := time.Now().UTC()
+	c = Curve{At: now, Since: now.Add(-span).Truncate(step), Until: now.Truncate(step).Add(step), Step: step}
+	c.Steps, err = l.sources.History(ctx, catalog.HistoryOf{Campaign: campaign, Since: c.Since, Step: step})
+	return c, err
 }
 
-// record adds the points of a state, a step after those before. Only Run calls it.
-func (h *History) record(s *State) {
-	e := s.known
-	if e.now.Sub(h.at) < HistoryStep-watchedEvery/2 {
-		return
+// Past returns the history of a campaign, as far back as is asked for and kept.
+func (l *Watcher) Past(ctx context.Context, campaign string, last time.Duration) (*Past, error) {
+	span, step := min(last, catalog.HistoryKept), time.Minute
+	if span > notation.Day {
+		step = time.Hour
 	}
-	since := &evidence{fleet: e.fleet, earlier: h.before}
-	h.before, h.at = e.fleet, e.now
-	all := make(map[string]Point, len(s.Campaigns))
+	ctx, cancel := context.WithTimeout(ctx, l.within())
+	defer cancel()
+	c, err := l.curve(ctx, campaign, span, step)
+	if err != nil {
+		return nil, Fault(catalog.ErrUnreachable, "the history is not known: %s", err)
+	}
+	p := &Past{Since: c.Since, Points: make([]Point, 0, len(c.Steps))}
+	for _, s := range c.Steps {
+		p.Points = append(p.Points, Point{s.Start, step.Seconds(), s.Delivered, s.Failed, s.Allowed})
+	}
+	return p, nil
+}
+
+// Seconds returns how long a step lasts, or has lasted so far.
+func (c *Curve) Seconds(start time.Time) float64 {
+	return max(time.Minute, min(c.Step, c.At.Sub(start))).Seconds()
+}
+
+// Pace is how fast a campaign goes now, in jobs per second.
+type Pace struct{ Sent, Allowed float64 }
+
+// Paces returns how fast campaigns go that send something: all, or one.
+func (s *State) Paces(only string) map[string]Pace {
+	paces := map[string]Pace{}
 	for _, c := range s.Campaigns {
-		if sent := since.sent(c.ID); sent != nil {
-			all[c.ID] = Point{e.now.UTC().Truncate(time.Second), c.Allowed, *sent, *c.Backlog}
+		if c.Sent == nil || *c.Sent <= 0 || only != "" && c.ID != only {
+			continue
 		}
+		weight := 1.0
+		if s.known.fleet != nil {
+			weight = max(1, s.known.fleet.Of(s.known.snapshot.Campaigns[c.ID]).Weight)
+		}
+		paces[c.ID] = Pace{*c.Sent / weight, c.Allowed / weight}
 	}
-	sum := Point{At: e.now.UTC().Truncate(time.Second), Allowed: s.Allowed}
-	for _, p := range all {
-		sum.Sent, sum.Backlog = sum.Sent+p.Sent, sum.Backlog+p.Backlog
-	}
-	if len(all) > 0 {
-		all[EveryCampaign] = sum
-		h.add(e.now, all)
-	}
+	return paces
 }
 
-// History returns what is known of the last hours of campaigns.
-func (l *Watcher) History() *History { return &l.past }
+// Waits are the jobs of a campaign that are not settled.
+type Waits struct{ Waiting, Retrying, InFlight int64 }
 
-// allowed returns the units per second that the schedule of a campaign allows.
-func allowed(c *delivery.Campaign, now time.Time) float64 {
+// WaitingOf divides the backlog of a campaign.
+func (s *State) WaitingOf(c *Campaign) (w Waits) {
+	if c.Backlog == nil || s.known == nil || s.known.fleet == nil {
+		return w
+	}
+	board := s.known.fleet.Of(s.known.snapshot.Campaigns[c.ID])
+	w.InFlight, w.Retrying = min(board.InHand, *c.Backlog), min(board.Early, *c.Backlog)
+	w.Waiting = max(0, *c.Backlog-w.InFlight-w.Retrying)
+	return w
+}
+
+// Largest returns the campaigns that the curve has apart, those that sent most first, and whether it has others.
+func (c *Curve) Largest() (ids []string, others bool) {
+	totals := map[string]int64{}
+	for _, s := range c.Steps {
+		totals[s.Campaign] += s.Delivered + s.Failed
+	}
+	for id := range totals {
+		if id != "" {
+			ids = append(ids, id)
+		}
+	}
+	slices.SortFunc(ids, func(a, b string) int { return cmp.Or(cmp.Compare(totals[b], totals[a]), cmp.Compare(a, b)) })
+	_, others = totals[""]
+	return ids, others
+}
+
+// Allowed returns the units per second that the schedule of a campaign allows.
+func Allowed(c *delivery.Campaign, now time.Time) float64 {
 	if c.Status != delivery.StatusActive || c.Invalid != "" || !c.Active(now) || c.Ended(now) {
 		return 0
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/deadletter"
 	"github.com/pacer/pacer/internal/jobs"
+	"github.com/pacer/pacer/internal/notation"
 )
 
 const (
@@ -59,6 +60,43 @@ func (l *Watcher) WholeLetter(ctx context.Context, at deadletter.Place) (*WholeL
 		q.fresh = closeFor
 	}
 	return cached(ctx, l.cache, q, func(ctx context.Context) (*WholeLetter, error) { return l.sources.Letter(ctx, at) })
+}
+
+// LookForJob looks where a job is, and how far back for its dead letters and events.
+func (l *Watcher) LookForJob(ctx context.Context, id string, last time.Duration) (*FoundJob, error) {
+	if l.sources.Job == nil || l.sources.Letters == nil {
+		return nil, Fault(catalog.ErrUnreachable, "jobs cannot be looked for here")
+	}
+	looking, cancel := context.WithTimeout(ctx, LettersWithin)
+	defer cancel()
+	letters, err := l.sources.Letters(looking, LetterFilter{JobID: id, Last: last, Limit: 100})
+	if err != nil {
+		return nil, err
+	}
+	reading, end := context.WithTimeout(ctx, LettersWithin)
+	defer end()
+	records, err := l.sources.Job(reading, jobs.Question{ID: id, Since: time.Now().Add(-last)})
+	if err != nil {
+		return nil, err
+	}
+	found := &FoundJob{ID: id, Dead: append([]Letter{}, letters.List...), Found: records}
+	if letters.Next != "" {
+		found.Unread = append(found.Unread, "only the newest dead letters were looked at; pacer dead list --job-id looks at all")
+	}
+	return found, nil
+}
+
+// FindJob is LookForJob for pages, which do not wait. The error is ErrAsking before the first answer.
+func (l *Watcher) FindJob(ctx context.Context, id, last string) (*FoundJob, error) {
+	span, err := notation.ParseSpan(last)
+	if err != nil {
+		return nil, Fault(catalog.ErrInvalid, "last: %s", err)
+	}
+	q := question{kind: "job", about: last + " " + id, fresh: lettersFor / 2, within: 2*LettersWithin + time.Second, keep: lettersFor}
+	if l.cache.last(q).err != nil {
+		q.fresh = closeFor
+	}
+	return cached(ctx, l.cache, q, func(ctx context.Context) (*FoundJob, error) { return l.LookForJob(ctx, id, span) })
 }
 
 // Dead is how many jobs have died lately.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -106,8 +107,14 @@ func (l *Watcher) Stores() []Store {
 type Shut struct {
 	List    []*delivery.Destination // the last ones that were disabled
 	All     int                     // how many are disabled
-	Failing int
+	Failed  []*delivery.Destination // those that have failed for longest
+	Failing int                     // how many fail
+
+	snapshot *delivery.Snapshot
 }
+
+// Known reports whether there is a row of a destination.
+func (s *Shut) Known(id string) bool { return s.snapshot != nil && s.snapshot.Destinations[id] != nil }
 
 // Shut returns the disabled and failing destinations of the catalog in memory.
 func (l *Watcher) Shut(ctx context.Context) Shut {
@@ -120,24 +127,54 @@ func (l *Watcher) Shut(ctx context.Context) Shut {
 			switch {
 			case e.Disabled():
 				shut.All++
-				shut.keep(e)
+				keep(&shut.List, e, func(a, b *delivery.Destination) int { return cmp.Compare(b.DisabledAt, a.DisabledAt) })
 			case e.FailingSince != 0:
 				shut.Failing++
+				keep(&shut.Failed, e, func(a, b *delivery.Destination) int { return cmp.Compare(a.FailingSince, b.FailingSince) })
 			}
 		}
+		shut.snapshot = snapshot
 		return shut, nil
 	})
 	return shut
 }
 
-// keep keeps a destination if it was disabled later than others.
-func (s *Shut) keep(e *delivery.Destination) {
-	later := func(a, b *delivery.Destination) int {
-		return cmp.Or(cmp.Compare(b.DisabledAt, a.DisabledAt), cmp.Compare(a.ID, b.ID))
-	}
-	i, _ := slices.BinarySearchFunc(s.List, e, later)
+// keep keeps a destination if it is among the first mostShut.
+func keep(list *[]*delivery.Destination, e *delivery.Destination, order func(a, b *delivery.Destination) int) {
+	i, _ := slices.BinarySearchFunc(*list, e, func(a, b *delivery.Destination) int { return cmp.Or(order(a, b), cmp.Compare(a.ID, b.ID)) })
 	if i < mostShut {
-		s.List = slices.Insert(s.List, i, e)
-		s.List = s.List[:min(len(s.List), mostShut)]
+		*list = slices.Insert(*list, i, e)
+		*list = (*list)[:min(len(*list), mostShut)]
 	}
+}
+
+// Gated is a gate of one destination.
+type Gated struct {
+	Sink, Cause  string
+	Since, Until *time.Time
+}
+
+// GatesOf returns the closed gates of a destination, of each sink.
+func (l *Watcher) GatesOf(ctx context.Context, id string) (list []Gated) {
+	closed := l.Closed(ctx)
+	for _, sink := range slices.Sorted(maps.Keys(closed)) {
+		for _, g := range closed[sink] {
+			if g.Destination == id {
+				list = append(list, Gated{sink, g.Cause.String(), instant(g.Since), until(g.Until)})
+			}
+		}
+	}
+	return list
+}
+
+// Closed returns the destinations whose gates are closed, by sink; nil if that is not known.
+func (l *Watcher) Closed(ctx context.Context) map[string][]delivery.Gate {
+	if l.sources.Closed == nil {
+		return nil
+	}
+	closed, err := cached(ctx, l.cache, question{kind: "closed", fresh: closedFor}, l.sources.Closed)
+	if err != nil {
+		return nil
+	}
+	return closed
 }

@@ -30,7 +30,7 @@ func Preview(c *delivery.Campaign, now time.Time, span time.Duration) (phases []
 		if next.IsZero() || next.After(end) {
 			next = end
 		}
-		may := allowed(&always, at)
+		may := Allowed(&always, at)
 		if last := len(phases) - 1; last >= 0 && phases[last].Allowed == may {
 			phases[last].End = next
 		} else if len(phases) == maxPhases {

@@ -109,13 +109,7 @@ func (l *Watcher) sinks(e *evidence) (list []*Sink) {
 // Sinks returns the sinks of the state with what is known of each beside it: which of its destinations are closed, and which campaigns it
 // holds alone. Each lists at most that many destinations.
 func (l *Watcher) Sinks(ctx context.Context, s *State, destinations int) (list []*Sink) {
-	var closed map[string][]delivery.Gate // nil: not known
-	if l.sources.Closed != nil {
-		if all, err := cached(ctx, l.cache, question{kind: "closed", fresh: closedFor}, l.sources.Closed); err == nil {
-			closed = all
-		}
-	}
-	held := map[string][]HeldCampaign{}
+	closed, held := l.Closed(ctx), map[string][]HeldCampaign{}
 	for _, c := range s.Campaigns {
 		if c.Held != nil && (c.Held.Cause == string(hold.Failing) || c.Held.Cause == string(hold.Refused)) {
 			held[c.Sink] = append(held[c.Sink], HeldCampaign{c.ID, c.Held.Cause, c.Held.Since})

@@ -172,7 +172,7 @@ func (l *Watcher) campaign(e *evidence, c *delivery.Campaign) *Campaign {
 		}
 	}
 	v.SinkSet = c.Sink
-	v.Allowed, v.Rate = allowed(c, e.now), fmt.Sprintf("%g", c.Rate.PerSecond())
+	v.Allowed, v.Rate = Allowed(c, e.now), fmt.Sprintf("%g", c.Rate.PerSecond())
 	if r, ok := e.records[c.ID]; ok {
 		// Records are some seconds old. A form must be of one revision, so the older one counts; a change at it is refused if the row has
 		// changed since.

@@ -45,6 +45,10 @@ type Sources struct {
 	Key     func(ctx context.Context, quota, value string) (*Key, error)
 	SetKey  func(ctx context.Context, quota, value string, e KeyEdit) (*Key, error)
 	Fault   func(*delivery.Destination) string
+	// History reads what became of jobs lately; nil where none is kept.
+	History func(ctx context.Context, of catalog.HistoryOf) ([]catalog.HistoryStep, error)
+	// Test sends one job to a destination, beside all rates and quotas. Its sink is the first that can, where the row names none.
+	Test func(ctx context.Context, destination, payload string) (*Tested, error)
 	// Replays are of dead letters.
 	Replays *replay.Jobs
 	Letters func(ctx context.Context, filter LetterFilter) (Letters, error)
@@ -176,11 +180,12 @@ func (w *Window) Used() int64 {
 
 // LetterFilter selects dead letters.
 type LetterFilter struct {
-	Campaign, Reason, JobID string
-	Last                    time.Duration // how far back; 0: as Since says
-	Since, Until            time.Time
-	After                   string // Next of the page before; "" for the newest ones
-	Limit                   int    // letters of the page; 0: 100
+	Campaign, Reason, JobID, Destination string
+
+	Last         time.Duration // how far back; 0: as Since says
+	Since, Until time.Time
+	After        string // Next of the page before; "" for the newest ones
+	Limit        int    // letters of the page; 0: 100
 }
 
 // Letters are dead letters: the newest ones, and the counts, of those that were looked at, which begins with the newest.
@@ -245,4 +250,13 @@ type LetterCount struct {
 	Reason   string `json:"reason"`
 	Letters  int    `json:"letters"`
 	Replayed int    `json:"replayed"`
+
+	Answers []Answered `json:"answers,omitempty" doc:"what destinations answered most often, of letters that were not replayed"`
+}
+
+// Answered is how many letters have an answer of a destination.
+type Answered struct {
+	Destination string `json:"destination,omitempty" doc:"of the jobs; absent if they name none"`
+	Answer      string `json:"answer" doc:"the status, or the beginning of what went wrong"`
+	Letters     int    `json:"letters"`
 }

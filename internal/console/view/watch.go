@@ -33,8 +33,7 @@ const (
 type Watcher struct {
 	sources Sources
 	letters func(context.Context, LetterFilter) (Letters, error) // besides those of people, who may look at most two at a time
-	past    History
-	wanted  chan struct{} // holds one when somebody looks again
+	wanted  chan struct{}                                        // holds one when somebody looks again
 	cache   *cache
 
 	mu      sync.Mutex    // guards what follows; never held while looking
@@ -58,7 +57,7 @@ func NewWatcher(sources Sources) *Watcher {
 // Sources returns where the Watcher looks.
 func (l *Watcher) Sources() *Sources { return &l.sources }
 
-// Run has a state computed again and again until ctx ends, and records the last hour of the campaigns. At the end it ends what is being
+// Run has a state computed again and again until ctx ends. At the end it ends what is being
 // asked for, and waits for that, but not for sources that hang; nothing is asked for after it.
 func (l *Watcher) Run(ctx context.Context) {
 	timer := time.NewTimer(0)
@@ -75,7 +74,6 @@ func (l *Watcher) Run(ctx context.Context) {
 		answered, _ := l.ask(ctx, false)
 		select {
 		case <-answered:
-			l.past.record(l.last().state)
 		case <-ctx.Done():
 		}
 		pause := l.pause()

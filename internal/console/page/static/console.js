@@ -1,4 +1,5 @@
-// What works without this: everything but freezing the page, the keys, and updates more often than every ten seconds.
+// What works without this: everything but freezing the page, the keys, times in the zone of who looks, and updates more often than every ten
+// seconds.
 (() => {
   "use strict";
   let paused = false;
@@ -18,6 +19,29 @@
     document.addEventListener("htmx:sse:error", () => lost(true));
     document.addEventListener("htmx:sse:after:connection", () => lost(false));
   }
+  // local writes the times in the zone of who looks, also those that the stream brings.
+  const two = (n) => String(n).padStart(2, "0");
+  const day = (at) => at.getDate() + " " + at.toLocaleString("en", { month: "short" });
+  const clock = (at) => two(at.getHours()) + ":" + two(at.getMinutes());
+  const stamp = (at) => at.getFullYear() + "-" + two(at.getMonth() + 1) + "-" + two(at.getDate()) + " " + clock(at) + ":" + two(at.getSeconds());
+  function write(element, text) {
+    if (element.textContent !== text) element.textContent = text;
+  }
+  function local() {
+    for (const element of document.querySelectorAll("time.stamp, time.clock, time.when")) {
+      const at = new Date(element.dateTime), zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+      const title = stamp(at) + " " + zone;
+      if (element.title !== title) element.title = title;
+      if (element.className === "stamp") write(element, stamp(at));
+      if (element.className === "clock") write(element, Math.abs(at - Date.now()) > 72e6 ? day(at) + " " + clock(at) : clock(at));
+    }
+    for (const tick of document.querySelectorAll("text[data-at]")) {
+      const at = new Date(tick.dataset.at);
+      write(tick, tick.dataset.day ? day(at) : clock(at));
+    }
+  }
+  local();
+  new MutationObserver(local).observe(document.getElementById("content"), { childList: true, subtree: true, characterData: true });
   // next goes to the link of the next row of a table that has one, or of the one before.
   function next(by) {
     const rows = [...document.querySelectorAll("main tbody tr")].filter((row) => row.querySelector("a"));

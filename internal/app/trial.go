@@ -1,0 +1,113 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/config"
+	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink"
+)
+
+// trialWithin bounds a test of a destination, for whose answer a page waits.
+const trialWithin = 20 * time.Second
+
+// TrySink sends one job through a sink of the configuration, opened for that alone, with the row of its destination, if it has one. A fault of
+// the configuration is a config.UsageError.
+func TrySink(ctx context.Context, cfg *config.Config, log *slog.Logger, name string, job *delivery.Job, row *delivery.Destination) (*view.Tested, error) {
+	host := sink.Host{Version: Version, Logger: log}
+	if row != nil {
+		host.Endpoints = func(string) *delivery.Destination { return row }
+	}
+	entry, err := sink.Open(cfg.Sinks[name], host)
+	if err != nil {
+		return nil, config.Usagef("sinks.%s.%s", name, err)
+	}
+	watched := &watchedSink{Sink: entry.Sink}
+	router, err := sink.New(sink.Options{
+		Sinks: map[string]sink.Entry{name: {Sink: watched, MaxInFlight: 1, KeepRejected: entry.KeepRejected}}, Logger: log, Registerer: prometheus.NewRegistry(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	running, stop := context.WithCancel(ctx)
+	var background sync.WaitGroup
+	background.Go(func() { _ = watched.Run(running) })
+	begun := time.Now()
+	res := router.Deliver(ctx, name, job)
+	took := time.Since(begun)
+	stop()
+	background.Wait()
+	if err := watched.Close(); err != nil {
+		return nil, err
+	}
+	v := &view.Tested{
+		Sink: name, Job: job.ID, Class: res.Class.String(), Status: res.Status, RetryAfter: res.RetryAfter.Seconds(), Detail: res.Detail,
+		Took: float64(took.Microseconds()) / 1000, Request: watched.request, Answer: watched.answer,
+	}
+	if res.Class == delivery.Throttled || res.Class == delivery.Misconfigured {
+		v.Scope = [...]string{"sink", "destination", "campaign", "recipient"}[res.Scope]
+	}
+	if p := res.Provider; p != nil {
+		v.ProviderCode, v.ProviderMessageID = p.Code, p.MessageID
+	}
+	return v, nil
+}
+
+// watchedSink notes the request and the answer.
+type watchedSink struct {
+	sink.Sink
+	request, answer string
+}
+
+// Deliver implements sink.Sink.
+func (w *watchedSink) Deliver(ctx context.Context, job *delivery.Job) (res delivery.Result) {
+	res, w.request, w.answer = w.Try(ctx, job)
+	return res
+}
+
+// testDestination implements view.Sources.Test.
+func (s *Services) testDestination(admin *catalog.Admin) func(ctx context.Context, id, payload string) (*view.Tested, error) {
+	return func(ctx context.Context, id, payload string) (*view.Tested, error) {
+		ctx, cancel := context.WithTimeout(ctx, trialWithin)
+		defer cancel()
+		row, err := admin.GetDestination(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		cfg := s.latest()
+		name := row.Sink
+		if name == "" {
+			for _, one := range slices.Sorted(maps.Keys(cfg.Sinks)) {
+				if cfg.Sinks[one].Entry().Destinations {
+					name = one
+					break
+				}
+			}
+		}
+		if _, ok := cfg.Sinks[name]; !ok {
+			return nil, view.Fault(catalog.ErrInvalid, "no sink that sends to destination %s is in the configuration of this process", id)
+		}
+		d := row.Destination()
+		d.DisabledAt = 0 // to find out whether it may be enabled
+		job := &delivery.Job{ID: "test-" + strconv.FormatInt(time.Now().UnixMicro(), 10), Campaign: "test", Weight: 1, Payload: []byte(payload)}
+		job.ContentType, job.Destination = "application/json", id
+		tested, err := TrySink(ctx, cfg, s.Log, name, job, d)
+		if err != nil {
+			return nil, fmt.Errorf("test %s: %w", id, err)
+		}
+		by := catalog.ActorOf(ctx)
+		s.Log.Info("a destination was tested by hand", "destination", id, "sink", name, "class", tested.Class, "by", by.Name, "reason", by.Reason, "request", by.RequestID)
+		return tested, nil
+	}
+}

@@ -1,0 +1,201 @@
+package catalog
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/notation"
+)
+
+const (
+	// HistoryKept is how far back a history goes. minutesKept is how far its minutes go: a day, and what is begun of hours and steps.
+	HistoryKept = 8 * notation.Day
+	minutesKept = 26 * time.Hour
+	// HistoryApart is how many campaigns a history of all lists apart, those that sent most; the others are one.
+	HistoryApart = 8
+	// historyBatch bounds the campaigns that one call moves, and historyPrune the rows that one call prunes.
+	historyBatch, historyPrune = 500, 20_000
+)
+
+// HistoryOf selects a history.
+type HistoryOf struct {
+	Campaign string // "": all
+	Since    time.Time
+	Step     time.Duration // whole minutes; whole hours of what is older than a day
+}
+
+// HistoryStep is what became of the jobs of a campaign within one step of time.
+type HistoryStep struct {
+	Campaign  string // "": those that are not apart
+	Start     time.Time
+	Delivered int64
+	Failed    int64   // dead or rejected
+	Allowed   float64 // jobs per second, at most
+}
+
+// minute is the minute in which the step begins, as a column of the table has it.
+func (h HistoryStep) minute() int64 { return minuteOf(h.Start) }
+
+func scanStep(row pgx.CollectableRow) (h HistoryStep, err error) {
+	var minute int64
+	err = row.Scan(&h.Campaign, &minute, &h.Delivered, &h.Failed, &h.Allowed)
+	h.Start = time.Unix(60*minute, 0).UTC()
+	return h, err
+}
+
+// AddHistory moves what was settled since the last call into the history, into the minute in which it was saved. If more campaigns than
+// historyBatch have something to move, those with little wait. allowed returns the jobs per second that a campaign's schedule allows.
+func (p *Postgres) AddHistory(ctx context.Context, allowed func(campaign string) float64) error {
+	return p.database.do(ctx, queryTimeout, "add to the history of campaigns", func(ctx context.Context, pool *pgxpool.Pool) error {
+		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return addHistory(ctx, tx, allowed) })
+	})
+}
+
+func addHistory(ctx context.Context, tx pgx.Tx, allowed func(campaign string) float64) error {
+	rows, _ := tx.Query(ctx, `
+SELECT campaign_id, extract(epoch FROM updated_at)::bigint / 60, delivered - delivered_in_history, dead + rejected - failed_in_history, 0::float8
+FROM pacer.campaign_progress WHERE campaign_id IN (
+    SELECT campaign_id FROM pacer.campaign_progress WHERE delivered <> delivered_in_history OR dead + rejected <> failed_in_history
+    ORDER BY abs(delivered - delivered_in_history) + abs(dead + rejected - failed_in_history) DESC LIMIT $1)
+ORDER BY campaign_id COLLATE "C" FOR UPDATE`, historyBatch) // in the order in which SaveProgress locks
+	added, err := pgx.CollectRows(rows, scanStep)
+	if err != nil || len(added) == 0 {
+		return err
+	}
+	if _, err := tx.Exec(ctx, `UPDATE pacer.campaign_progress SET delivered_in_history = delivered, failed_in_history = dead + rejected
+WHERE campaign_id = ANY ($1)`, column(added, func(h HistoryStep) string { return h.Campaign })); err != nil {
+		return err
+	}
+	added = slices.DeleteFunc(added, func(h HistoryStep) bool { return h.Delivered <= 0 && h.Failed <= 0 }) // letters were replayed
+	_, err = tx.Exec(ctx, `
+INSERT INTO pacer.campaign_history AS h (campaign_id, minute, delivered, failed, allowed)
+SELECT * FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::float8[])`+addSteps+`, allowed = excluded.allowed`,
+		column(added, func(h HistoryStep) string { return h.Campaign }), column(added, HistoryStep.minute),
+		column(added, func(h HistoryStep) int64 { return max(0, h.Delivered) }), column(added, func(h HistoryStep) int64 { return max(0, h.Failed) }),
+		column(added, func(h HistoryStep) float64 { return allowed(h.Campaign) }))
+	return err
+}
+
+const addSteps = `
+ON CONFLICT (campaign_id, minute) DO UPDATE SET delivered = h.delivered + excluded.delivered, failed = h.failed + excluded.failed`
+
+// PruneHistory merges the minutes of what is older than a day to hours, and deletes what is older than HistoryKept, as far as historyPrune goes.
+func (p *Postgres) PruneHistory(ctx context.Context, now time.Time) error {
+	return p.database.do(ctx, queryTimeout, "prune the history of campaigns", func(ctx context.Context, pool *pgxpool.Pool) error {
+		_, err := pool.Exec(ctx, `
+WITH old AS (
+    DELETE FROM pacer.campaign_history WHERE (campaign_id, minute) IN (
+        SELECT campaign_id, minute FROM pacer.campaign_history WHERE minute < $1 AND (minute % 60 <> 59 OR minute < $2) LIMIT $3)
+    RETURNING campaign_id, minute / 60 * 60 + 59 AS hour, delivered, failed, allowed)
+INSERT INTO pacer.campaign_history AS h (campaign_id, minute, delivered, failed, allowed)
+SELECT campaign_id, hour, sum(delivered), sum(failed), max(allowed) FROM old WHERE hour >= $2 GROUP BY campaign_id, hour`+addSteps+`,
+    allowed = greatest(h.allowed, excluded.allowed)`, minuteOf(minutesBegin(now)), minuteOf(now.Add(-HistoryKept)), historyPrune)
+		return err
+	})
+}
+
+// minutesBegin returns the beginning of the first hour that is kept in minutes.
+func minutesBegin(now time.Time) time.Time { return now.Add(-minutesKept).Truncate(time.Hour) }
+
+// History returns what became of jobs in each step in which something did, the oldest first.
+func (p *Postgres) History(ctx context.Context, of HistoryOf) ([]HistoryStep, error) {
+	return read(ctx, p.database, queryTimeout, "read the history of campaigns", func(ctx context.Context, pool *pgxpool.Pool) ([]HistoryStep, error) {
+		step := max(1, int64(of.Step/time.Minute))
+		rows, _ := pool.Query(ctx, `
+WITH steps AS (
+    SELECT campaign_id, minute / $3 * $3 AS begin, sum(delivered) AS delivered, sum(failed) AS failed, max(allowed) AS allowed
+    FROM pacer.campaign_history WHERE minute >= $2 AND ($1 = '' OR campaign_id = $1) GROUP BY 1, 2
+), apart AS (
+    SELECT campaign_id FROM steps GROUP BY campaign_id ORDER BY sum(delivered + failed) DESC, campaign_id LIMIT $4
+)
+SELECT coalesce(a.campaign_id, ''), begin, sum(delivered)::bigint, sum(failed)::bigint, sum(allowed)
+FROM steps s LEFT JOIN apart a ON a.campaign_id = s.campaign_id GROUP BY 1, 2 ORDER BY 2, 1`, of.Campaign, minuteOf(of.Since), step, HistoryApart)
+		return pgx.CollectRows(rows, scanStep)
+	})
+}
+
+// history is what Memory has instead of the table.
+type history struct {
+	minutes map[string][]HistoryStep    // by campaign, the oldest first
+	added   map[string]delivery.Settled // what these have of the counts
+}
+
+// AddHistory moves what was settled since the last call into the history, as Postgres.AddHistory does.
+func (m *Memory) AddHistory(ctx context.Context, allowed func(campaign string) float64) error {
+	return m.locked(ctx, "add to the history of campaigns", func() {
+		start := time.Now().UTC().Truncate(time.Minute)
+		for id, settled := range m.settled {
+			more := settled.Minus(m.history.added[id])
+			m.history.added[id] = settled
+			step := HistoryStep{id, start, more[delivery.OutcomeDelivered], more[delivery.OutcomeDead] + more[delivery.OutcomeRejected], allowed(id)}
+			list := m.history.minutes[id]
+			switch last := len(list) - 1; {
+			case step.Delivered <= 0 && step.Failed <= 0:
+			case last >= 0 && list[last].Start.Equal(start):
+				list[last] = list[last].plus(step)
+			default:
+				m.history.minutes[id] = append(list, step)
+			}
+		}
+	})
+}
+
+func (h HistoryStep) plus(o HistoryStep) HistoryStep {
+	h.Delivered, h.Failed, h.Allowed = h.Delivered+o.Delivered, h.Failed+o.Failed, max(h.Allowed, o.Allowed)
+	return h
+}
+
+// PruneHistory forgets campaigns that are gone, and what is older than a day.
+func (m *Memory) PruneHistory(ctx context.Context, now time.Time) error {
+	return m.locked(ctx, "prune the history of campaigns", func() {
+		for id, list := range m.history.minutes {
+			m.history.minutes[id] = slices.DeleteFunc(list, func(h HistoryStep) bool { return h.Start.Before(minutesBegin(now)) })
+			if m.state.campaigns[id] == nil || len(m.history.minutes[id]) == 0 {
+				delete(m.history.minutes, id)
+			}
+		}
+		maps.DeleteFunc(m.history.added, func(id string, _ delivery.Settled) bool { return m.state.campaigns[id] == nil })
+	})
+}
+
+// History returns what became of jobs in each step in which something did, as Postgres.History does.
+func (m *Memory) History(ctx context.Context, of HistoryOf) (list []HistoryStep, err error) {
+	err = m.locked(ctx, "read the history of campaigns", func() {
+		steps, totals := map[[2]any]HistoryStep{}, map[string]int64{}
+		for id, minutes := range m.history.minutes {
+			for _, h := range minutes {
+				if h.Start.Before(of.Since.Truncate(time.Minute)) || of.Campaign != "" && id != of.Campaign {
+					continue
+				}
+				h.Start = h.Start.Truncate(of.Step)
+				key := [2]any{id, h.Start}
+				steps[key] = h.plus(steps[key])
+				totals[id] += h.Delivered + h.Failed
+			}
+		}
+		apart := slices.SortedFunc(maps.Keys(totals), func(a, b string) int { return cmp.Or(cmp.Compare(totals[b], totals[a]), cmp.Compare(a, b)) })
+		others := map[time.Time]HistoryStep{}
+		for _, h := range steps {
+			if slices.Index(apart, h.Campaign) < HistoryApart {
+				list = append(list, h)
+				continue
+			}
+			sum := others[h.Start]
+			h.Allowed += sum.Allowed
+			h.Campaign = ""
+			others[h.Start] = h.plus(sum)
+		}
+		list = slices.AppendSeq(list, maps.Values(others))
+		slices.SortFunc(list, func(a, b HistoryStep) int {
+			return cmp.Or(a.Start.Compare(b.Start), cmp.Compare(a.Campaign, b.Campaign))
+		})
+	})
+	return list, err
+}

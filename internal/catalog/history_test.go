@@ -1,0 +1,192 @@
+package catalog
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// historian is what keeps a history.
+type historian interface {
+	SaveProgress(ctx context.Context, list []delivery.Progress) error
+	AddHistory(ctx context.Context, allowed func(string) float64) error
+	PruneHistory(ctx context.Context, now time.Time) error
+	History(ctx context.Context, of HistoryOf) ([]HistoryStep, error)
+}
+
+func settle(t *testing.T, h historian, campaign string, delivered, dead, rejected, expired int64) {
+	t.Helper()
+	settled := delivery.Settled{}
+	settled[delivery.OutcomeDelivered], settled[delivery.OutcomeDead], settled[delivery.OutcomeRejected], settled[delivery.OutcomeExpired] = delivered, dead, rejected, expired
+	if err := h.SaveProgress(t.Context(), []delivery.Progress{{Campaign: campaign, Settled: settled}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func add(t *testing.T, h historian) {
+	t.Helper()
+	if err := h.AddHistory(t.Context(), func(string) float64 { return 20 }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// sums are the delivered and failed jobs of a history, by campaign.
+func sums(t *testing.T, h historian, of HistoryOf) map[string][2]int64 {
+	t.Helper()
+	steps, err := h.History(t.Context(), of)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string][2]int64{}
+	for i, s := range steps {
+		if s.Start.Truncate(of.Step) != s.Start || i > 0 && s.Start.Before(steps[i-1].Start) {
+			t.Errorf("step %+v is not one of %s, in order", s, of.Step)
+		}
+		sum := all[s.Campaign]
+		all[s.Campaign] = [2]int64{sum[0] + s.Delivered, sum[1] + s.Failed}
+	}
+	return all
+}
+
+// holdsHistory checks that a history adds up to the counts, whoever leads and however often, and lists the largest campaigns apart.
+func holdsHistory(t *testing.T, h historian) {
+	settle(t, h, "c0", 100, 3, 2, 50)
+	add(t, h)
+	add(t, h) // another leader
+	settle(t, h, "c0", 11, 0, 0, 0)
+	for i := range 2 * HistoryApart {
+		settle(t, h, fmt.Sprintf("c%d", i), int64(10*i), 0, 0, 0)
+	}
+	add(t, h)
+	hour := HistoryOf{Since: time.Now().Add(-time.Hour), Step: time.Minute}
+	want := map[string][2]int64{"c0": {111, 5}, "": {10 + 20 + 30 + 40 + 50 + 60 + 70 + 80, 0}}
+	for i := 2*HistoryApart - 7; i < 2*HistoryApart; i++ {
+		want[fmt.Sprintf("c%d", i)] = [2]int64{int64(10 * i), 0}
+	}
+	if got := sums(t, h, hour); !maps.Equal(got, want) {
+		t.Errorf("of all: %v, want %v", got, want)
+	}
+	one := HistoryOf{Campaign: "c0", Since: time.Now().Add(-time.Hour), Step: time.Hour}
+	if got := sums(t, h, one); !maps.Equal(got, map[string][2]int64{"c0": {111, 5}}) {
+		t.Errorf("of one: %v", got)
+	}
+	one.Since = time.Now().Add(2 * time.Minute)
+	if got := sums(t, h, one); len(got) != 0 {
+		t.Errorf("of the future: %v", got)
+	}
+	if steps, _ := h.History(t.Context(), hour); len(steps) == 0 || steps[0].Allowed == 0 {
+		t.Errorf("what was allowed: %+v", steps)
+	}
+}
+
+func TestHistory(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	conn, p := connected(t, dsn), running(t, Options{DSN: dsn})
+	run(t, conn, `INSERT INTO pacer.campaigns (id, send_rate) SELECT 'c' || i, 5 FROM generate_series(0, 15) i`)
+	holdsHistory(t, p)
+	run(t, conn, `UPDATE pacer.campaign_progress SET dead = 1 WHERE campaign_id = 'c0'`) // letters were replayed
+	add(t, p)
+	settle(t, p, "c0", 0, 4, 0, 0)
+	add(t, p)
+	if got := sums(t, p, HistoryOf{Campaign: "c0", Since: time.Now().Add(-time.Hour), Step: time.Minute}); got["c0"] != [2]int64{111, 9} {
+		t.Errorf("after a replay: %v", got)
+	}
+	run(t, conn, `DELETE FROM pacer.campaigns WHERE id = 'c0'`)
+	if got := sums(t, p, HistoryOf{Campaign: "c0", Since: time.Now().Add(-time.Hour), Step: time.Minute}); len(got) != 0 {
+		t.Errorf("of a campaign that is deleted: %v", got)
+	}
+}
+
+// TestHistoryIsPruned: minutes become hours after a day, with their sums, and are gone after eight days. A batch that ends within an hour does
+// no harm.
+func TestHistoryIsPruned(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	conn, p := connected(t, dsn), running(t, Options{DSN: dsn})
+	run(t, conn, `INSERT INTO pacer.campaigns (id, send_rate) VALUES ('a', 5), ('b', 5)`)
+	run(t, conn, `INSERT INTO pacer.campaign_history
+		SELECT id, extract(epoch FROM now())::bigint / 60 - n, 2, 1, n FROM generate_series(0, 9 * 1440 - 1) AS n, pacer.campaigns`)
+	week := HistoryOf{Campaign: "a", Since: time.Now().Add(-7 * day).Truncate(time.Hour), Step: time.Hour}
+	before := sums(t, p, week)
+	count := func() (rows int) {
+		if err := conn.QueryRow(t.Context(), `SELECT count(*) FROM pacer.campaign_history`).Scan(&rows); err != nil {
+			t.Fatal(err)
+		}
+		return rows
+	}
+	for range 3 {
+		if err := p.PruneHistory(t.Context(), time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		if got := sums(t, p, week); !maps.Equal(got, before) {
+			t.Errorf("the week has %v, and had %v", got, before)
+		}
+	}
+	if rows := count(); rows < 2*(25*60+6*24) || rows > 2*(28*60+8*24) {
+		t.Errorf("%d rows are left", rows)
+	}
+	steps, err := p.History(t.Context(), HistoryOf{Campaign: "a", Since: time.Now().Add(-9 * day), Step: time.Hour})
+	if err != nil || time.Since(steps[0].Start) > HistoryKept+2*time.Hour || steps[1].Delivered != 120 || steps[1].Failed != 60 {
+		t.Errorf("the oldest are %+v, %v", steps[:2], err)
+	}
+}
+
+func TestHistoryInMemory(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory()
+		for i := range 2 * HistoryApart {
+			m.PutCampaign(delivery.Campaign{ID: fmt.Sprintf("c%d", i), Rate: delivery.PerSecond(1)})
+		}
+		holdsHistory(t, m)
+		time.Sleep(25 * time.Hour)
+		settle(t, m, "c0", 5, 0, 0, 0)
+		add(t, m)
+		time.Sleep(3 * time.Hour)
+		if err := m.PruneHistory(t.Context(), time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		if got := sums(t, m, HistoryOf{Since: time.Now().Add(-7 * day), Step: time.Hour}); !maps.Equal(got, map[string][2]int64{"c0": {5, 0}}) {
+			t.Errorf("after a day: %v", got)
+		}
+		settle(t, m, "c1", 1, 0, 0, 0)
+		add(t, m)
+		if got := sums(t, m, HistoryOf{Since: time.Now().Add(-time.Hour), Step: time.Minute}); !maps.Equal(got, map[string][2]int64{"c1": {1, 0}}) {
+			t.Errorf("of one that was idle for a day: %v", got)
+		}
+	})
+}
+
+// TestPausedFor: those that are paused, and were paused for this reason at last.
+func TestPausedFor(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	admin, err := NewAdmin(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close()
+	conn := connected(t, dsn)
+	run(t, conn, `INSERT INTO pacer.campaigns (id, send_rate, status) VALUES ('a', 5, 'active'), ('b', 5, 'active'), ('c', 5, 'active'), ('before', 5, 'paused')`)
+	ids := []string{"a", "b", "c", "before"}
+	change := func(reason string, status delivery.Status, ids ...string) {
+		t.Helper()
+		if _, err := admin.ChangeCampaigns(WithActor(t.Context(), Actor{Name: "olga", Reason: reason}), ids, BulkChange{Status: status}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	change("all", delivery.StatusPaused, ids...)
+	change("", delivery.StatusActive, "b", "c")
+	change("another", delivery.StatusPaused, "c")
+	run(t, conn, `UPDATE pacer.campaigns SET send_rate = 7 WHERE id = 'a'`)
+	if got, err := admin.PausedFor(t.Context(), "all"); err != nil || !slices.Equal(got, []string{"a"}) {
+		t.Errorf("%v, %v", got, err)
+	}
+}

@@ -1,0 +1,162 @@
+package page
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pacer/pacer/internal/console/view"
+)
+
+// curve is a drawing of what became of jobs, with what its colours mean.
+type curve struct {
+	Plot   *plot // nil: there is none
+	Legend []legend
+	Why    string // there is none
+
+	Last  string
+	Spans []string
+	Link  string // of the page with another span, which is to be appended
+}
+
+// legend is what a colour of a curve means.
+type legend struct {
+	Class, Name string
+	Campaign    bool // the name is that of one
+	Jobs        int64
+	Known       bool // Jobs are
+}
+
+// curve draws what became of jobs, of one campaign or of all. of is the page, with a query that ends in what last is appended to.
+func (s *Site) curve(ctx context.Context, campaign string, query url.Values, state *view.State, of string) *curve {
+	c := &curve{Last: oneOf(query.Get("last"), view.CurveSpans), Spans: view.CurveSpans, Link: of}
+	known, err := s.watcher.Curve(ctx, campaign, c.Last)
+	switch {
+	case err != nil:
+		c.Why = "Not known: " + brief(err) + "."
+	case len(known.Steps) == 0:
+		c.Why = "Nothing was sent in the last " + c.Last + "."
+	default:
+		c.Plot, c.Legend = drawCurve(&known, campaign, state)
+	}
+	return c
+}
+
+// layer is one colour of a curve: jobs per second in each step.
+type layer struct {
+	legend
+
+	values []float64
+}
+
+// drawCurve stacks the campaigns of a curve, or of one what was delivered, and failures on top.
+func drawCurve(c *view.Curve, campaign string, state *view.State) (*plot, []legend) {
+	ids, others := c.Largest()
+	steps := int(c.Until.Sub(c.Since) / c.Step)
+	at, layers := map[string]int{}, make([]layer, 0, len(ids)+2)
+	add := func(l legend) int {
+		l.Known = true
+		layers = append(layers, layer{l, make([]float64, steps)})
+		return len(layers) - 1
+	}
+	for i, id := range ids {
+		l := legend{Class: "c" + strconv.Itoa(i+1), Name: id, Campaign: true}
+		if campaign != "" {
+			l.Name, l.Campaign = "delivered", false
+		}
+		at[id] = add(l)
+	}
+	if others {
+		at[""] = add(legend{Class: "c0", Name: "others"})
+	}
+	failed, total, allowed := add(legend{Class: "cf", Name: "dead or rejected"}), make([]float64, steps), make([]float64, steps)
+	for _, s := range c.Steps {
+		i := int(s.Start.Sub(c.Since) / c.Step)
+		if i < 0 || i >= steps {
+			continue
+		}
+		seconds := c.Seconds(s.Start)
+		one, bad := &layers[at[s.Campaign]], &layers[failed]
+		one.values[i] += float64(s.Delivered) / seconds
+		bad.values[i] += float64(s.Failed) / seconds
+		one.Jobs, bad.Jobs = one.Jobs+s.Delivered, bad.Jobs+s.Failed
+		allowed[i] += s.Allowed
+	}
+	if c.Step == time.Minute { // the minute that is not over is as it is sent now
+		last := steps - 1
+		for i := range layers {
+			layers[i].values[last] = 0
+		}
+		allowed[last] = 0
+		for id, pace := range state.Paces(campaign) {
+			i, apart := at[id]
+			if !apart {
+				i, apart = at[""]
+			}
+			if apart {
+				layers[i].values[last] += pace.Sent
+				allowed[last] += pace.Allowed
+			}
+		}
+	}
+	most, rate := 0.0, 0.0
+	for i := range total {
+		for _, l := range layers {
+			total[i] += l.values[i]
+		}
+		most, rate = max(most, total[i]), max(rate, allowed[i])
+	}
+	p := newPlot("Jobs per second", c.Since, c.Until, max(most, min(rate, 2*most)))
+	base := make([]float64, steps)
+	list := make([]legend, 0, len(layers)+1)
+	for _, l := range layers {
+		if l.Class == "cf" && l.Jobs == 0 {
+			continue
+		}
+		p.Layers = append(p.Layers, shape{l.Class, p.bars(c, base, l.values)})
+		list = append(list, l.legend)
+	}
+	p.Dashes = p.steps(c, allowed)
+	p.Summary = fmt.Sprintf("at most %s, scale to %s", short(most), short(p.most))
+	return p, append(list, legend{Class: "ca", Name: "allowed"})
+}
+
+// bars draws a bar for each step on those that are drawn already, and adds its height to theirs.
+func (p *plot) bars(c *view.Curve, base, values []float64) string {
+	var path strings.Builder
+	for i, value := range values {
+		if value <= 0 {
+			continue
+		}
+		left, right := p.x(c.Since.Add(time.Duration(i)*c.Step)), p.x(c.Since.Add(time.Duration(i+1)*c.Step))
+		gap := min(1.2, 0.15*(right-left))
+		bottom := p.height(base[i])
+		fmt.Fprintf(&path, "M%g %.2fV%.2fH%gV%.2fZ", left, bottom, p.height(base[i]+value), round(right-gap), bottom)
+		base[i] += value
+	}
+	return path.String()
+}
+
+// steps draws a line that is level in each step, and has gaps where there is nothing.
+func (p *plot) steps(c *view.Curve, values []float64) string {
+	var path strings.Builder
+	drawn := false
+	for i, value := range values {
+		if value <= 0 {
+			drawn = false
+			continue
+		}
+		left, y := p.x(c.Since.Add(time.Duration(i)*c.Step)), p.y(value)
+		if drawn {
+			fmt.Fprintf(&path, "V%g", y)
+		} else {
+			fmt.Fprintf(&path, "M%g %g", left, y)
+		}
+		fmt.Fprintf(&path, "H%g", p.x(c.Since.Add(time.Duration(i+1)*c.Step)))
+		drawn = true
+	}
+	return path.String()
+}

@@ -1,0 +1,143 @@
+package page
+
+import (
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/console/auth"
+	"github.com/pacer/pacer/internal/console/view"
+)
+
+// TestTheCurveAddsUp: what is drawn is what was settled, to one per cent, of each colour, with bursts and gaps.
+func TestTheCurveAddsUp(t *testing.T) {
+	for last, step := range view.CurveSteps {
+		until := time.Date(2026, 3, 2, 10, 0, 0, 0, time.UTC)
+		c := &view.Curve{At: until.Add(-time.Second), Since: until.Add(-60 * step), Until: until, Step: step}
+		want := map[string]float64{}
+		for i := range 58 {
+			for id, jobs := range map[string]int64{"steady": 3000, "bursts": int64(i%7/6) * 9000, "": 500} {
+				if jobs == 0 || i > 20 && i < 25 {
+					continue
+				}
+				c.Steps = append(c.Steps, catalog.HistoryStep{Campaign: id, Start: c.Since.Add(time.Duration(i) * step), Delivered: jobs, Failed: jobs / 10, Allowed: 20})
+				want["cf"] += float64(jobs / 10)
+				want[map[string]string{"steady": "c1", "bursts": "c2", "": "c0"}[id]] += float64(jobs)
+			}
+		}
+		p, legends := drawCurve(c, "", &view.State{})
+		for _, s := range p.Layers {
+			got := p.area(t, c, s.Path)
+			if math.Abs(got-want[s.Class]) > want[s.Class]/100 {
+				t.Errorf("%s: %s is drawn as %.0f jobs, and was %.0f", last, s.Class, got, want[s.Class])
+			}
+		}
+		if len(p.Layers) != 4 || len(legends) != 5 || legends[0].Name != "steady" || float64(legends[0].Jobs) != want["c1"] || legends[3].Class != "cf" || p.Dashes == "" {
+			t.Errorf("%s: %d colours, %+v", last, len(p.Layers), legends)
+		}
+		if strings.Count(p.Dashes, "M") != 2 {
+			t.Errorf("%s: the line of what is allowed has no gap: %s", last, p.Dashes)
+		}
+	}
+}
+
+var oneBar = regexp.MustCompile(`M([\d.]+) ([\d.]+)V([\d.]+)H([\d.]+)V([\d.]+)Z`)
+
+// area returns how many jobs the bars of a path stand for.
+func (p *plot) area(t *testing.T, c *view.Curve, path string) (jobs float64) {
+	t.Helper()
+	for _, one := range oneBar.FindAllStringSubmatch(path, -1) {
+		var at [5]float64
+		for i := range at {
+			at[i], _ = strconv.ParseFloat(one[i+1], 64)
+		}
+		jobs += (at[1] - at[2]) / (p.Bottom - p.Top) * p.most * c.Step.Seconds()
+	}
+	return jobs
+}
+
+// TestTheLastStep: one that is not over is drawn by the time that it has lasted so far.
+func TestTheLastStep(t *testing.T) {
+	until := time.Date(2026, 3, 2, 10, 0, 0, 0, time.UTC)
+	c := &view.Curve{At: until.Add(-8 * time.Minute), Since: until.Add(-100 * time.Minute), Until: until, Step: 10 * time.Minute}
+	c.Steps = []catalog.HistoryStep{{Campaign: "a", Start: until.Add(-10 * time.Minute), Delivered: 240}}
+	if p, _ := drawCurve(c, "a", &view.State{}); math.Abs(p.area(t, c, p.Layers[0].Path)/600-2) > 0.1 {
+		t.Errorf("240 jobs in two minutes are drawn as %g a second", p.area(t, c, p.Layers[0].Path)/600)
+	}
+}
+
+func TestNiceStep(t *testing.T) {
+	for least, want := range map[float64]float64{0: 0.25, 0.3: 0.5, 1: 1, 1.1: 2, 2.1: 2.5, 26: 50, 99: 100, 5000: 5000, 5001: 10000} {
+		if got := niceStep(least); math.Abs(got-want) > 1e-9 {
+			t.Errorf("at least %g: %g, want %g", least, got, want)
+		}
+	}
+}
+
+// TestBarOfACampaign: its parts fill the bar without gaps, and small ones are seen.
+func TestBarOfACampaign(t *testing.T) {
+	c := &view.Campaign{ID: "a", ExpectedTotal: 2_000_000, Progress: &catalog.CampaignProgress{Delivered: 1_000_000, Dead: 1, Expired: 2}}
+	b := barOf(c, &view.State{})
+	x := 0.0
+	for _, p := range b.Parts {
+		if math.Abs(p.X-x) > 0.2 || p.Width < leastWidth {
+			t.Errorf("%s begins at %g instead of %g, and is %g wide", p.Name, p.X, x, p.Width)
+		}
+		x = p.X + p.Width
+	}
+	if math.Abs(x-barWidth) > 0.5 || len(b.Parts) != 4 || b.Parts[3].Jobs != 999_997 || b.Parts[1].Link != "dead?campaign=a&last=1h" {
+		t.Errorf("it ends at %g: %+v", x, b.Parts)
+	}
+	if b := barOf(&view.Campaign{ID: "a"}, &view.State{}); b != nil {
+		t.Errorf("of no jobs: %+v", b)
+	}
+}
+
+// TestSentences: a change is said as people say it, and its button takes it back where that is possible.
+func TestSentences(t *testing.T) {
+	state := &view.State{Campaigns: []*view.Campaign{{ID: "hooks", Rate: "50/1m", Status: "paused", Revision: 9}}}
+	rate := func(before, after string) []catalog.Field {
+		return []catalog.Field{{Name: "send_rate", Old: before, New: after}}
+	}
+	for _, tt := range []struct {
+		change     catalog.Change
+		want, undo string
+	}{
+		{catalog.Change{What: "campaigns update", Campaign: "hooks", Actor: "olga@10.0.0.7", Fields: rate("20", "50")}, "olga raised hooks 20/1m 50/1m", "rate id=hooks revision=9 rate=20/1m reason=undo"},
+		{catalog.Change{What: "campaigns update", Campaign: "hooks", Who: "ops", Fields: rate("80", "20")}, "ops lowered hooks 80/1m 20/1m", ""},
+		{catalog.Change{What: "campaigns update", Campaign: "hooks", Who: "ops", Fields: append(rate("1", "50"), catalog.Field{Name: "send_per", Old: "00:00:01", New: "00:01:00"})}, "ops lowered hooks 1/s 50/m", "rate id=hooks revision=9 rate=1 reason=undo"},
+		{catalog.Change{What: "campaigns update", Campaign: "hooks", Who: "ops", Fields: []catalog.Field{{Name: "status", Old: "active", New: "paused"}}}, "ops paused hooks", "resume id=hooks reason=undo"},
+		{catalog.Change{What: "campaigns update", Campaign: "hooks", Who: "ops", Fields: []catalog.Field{{Name: "status", Old: "paused", New: "active"}}}, "ops resumed hooks", ""},
+		{catalog.Change{What: "campaigns update", Campaign: "hooks", Who: "ops", Fields: []catalog.Field{{Name: "sink", Old: "a", New: "b"}}}, "ops changed hooks sink a b", ""},
+		{catalog.Change{What: "campaigns insert", Campaign: "hooks", Who: "ops", Fields: rate("", "20")}, "ops created hooks", ""},
+		{catalog.Change{What: "destinations update", Destination: "cora", Who: "ops", Fields: []catalog.Field{{Name: "disabled_at", New: "2026-03-02T10:00:00Z"}}}, "ops disabled cora", ""},
+		{catalog.Change{What: "destinations update", Destination: "cora", Who: "ops", Fields: []catalog.Field{{Name: "disabled_at", Old: "2026-03-02T10:00:00Z"}}}, "ops enabled cora", ""},
+		{catalog.Change{What: "campaign_quotas insert", Campaign: "hooks", Quota: "q", Who: "ops"}, "ops linked hooks q", ""},
+	} {
+		s := sentenceOf(tt.change, state, auth.Operator)
+		words := []string{s.By, s.Verb, s.Campaign, s.Quota, s.Destination}
+		for _, f := range s.Said {
+			words = append(words, f.Name, f.Old, f.New)
+		}
+		if got := strings.Join(strings.Fields(strings.Join(words, " ")), " "); got != tt.want {
+			t.Errorf("%q, want %q", got, tt.want)
+		}
+		undo := ""
+		if s.Undo != nil {
+			undo = s.Undo.Action
+			for _, f := range s.Undo.Fields {
+				undo += " " + f.Name + "=" + f.Value
+			}
+		}
+		if undo != tt.undo {
+			t.Errorf("%s: undone by %q, want %q", tt.want, undo, tt.undo)
+		}
+		if s := sentenceOf(tt.change, state, auth.Viewer); s.Undo != nil {
+			t.Errorf("%s: a viewer may undo it", tt.want)
+		}
+	}
+}

@@ -1,0 +1,70 @@
+package page
+
+import (
+	"context"
+	"net/url"
+	"strconv"
+
+	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// pausedTogether is the reason of a pause of all campaigns, by which those are found that are to go on.
+const pausedTogether = "pause all"
+
+func fillPauseAll(ctx context.Context, s *Site, _ url.Values, c *content) {
+	c.Title = "Pause all"
+	data := struct {
+		Active, Paused int
+		Most           int
+		Fault          string
+	}{Active: active(c.State), Most: view.MaxBulk}
+	if s.watcher.Sources().Catalog == nil {
+		data.Fault = s.noCatalog("")
+	} else if ids, err := s.watcher.Sources().Catalog.PausedFor(ctx, pausedTogether); err != nil {
+		data.Fault = "Which campaigns were paused together is not known: " + brief(err)
+	} else {
+		data.Paused = len(ids)
+	}
+	c.Data = data
+}
+
+// active returns how many campaigns are.
+func active(state *view.State) (n int) {
+	for _, c := range state.Campaigns {
+		if c.Status == string(delivery.StatusActive) {
+			n++
+		}
+	}
+	return n
+}
+
+// pauseAll pauses all campaigns that are active, if they are as many as were shown.
+func pauseAll(ctx context.Context, s *Site, form url.Values) (string, *retry, error) {
+	expect, err := strconv.Atoi(form.Get("expect"))
+	if err != nil {
+		return "", nil, view.Fault(catalog.ErrInvalid, "The form does not say how many campaigns it is about.")
+	}
+	ids, err := s.watcher.Fresh(ctx).All(view.Selection{State: string(delivery.StatusActive)}, expect)
+	if err != nil {
+		return "", nil, err
+	}
+	_, err = s.watcher.Sources().Bulk(because(ctx), ids, &view.Bulk{Action: "pause"})
+	return "campaigns?done=all-paused", nil, err
+}
+
+// resumeAll resumes the campaigns that were paused together, and no others.
+func resumeAll(ctx context.Context, s *Site, _ url.Values) (string, *retry, error) {
+	ids, err := s.watcher.Sources().Catalog.PausedFor(ctx, pausedTogether)
+	if err == nil {
+		_, err = s.watcher.Sources().Bulk(ctx, ids, &view.Bulk{Action: "resume"})
+	}
+	return "campaigns?done=all-resumed", nil, err
+}
+
+func because(ctx context.Context) context.Context {
+	by := catalog.ActorOf(ctx)
+	by.Reason = pausedTogether
+	return catalog.WithActor(ctx, by)
+}

@@ -1,0 +1,136 @@
+package page
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/notation"
+)
+
+// muchFaster is from how many times the present rate on a new one has to be confirmed.
+const muchFaster = 10
+
+// newRate is what another rate of a campaign would mean.
+type newRate struct {
+	ID, Was, Rate, Reason string
+	Revision              int64
+	Times                 string // as fast as now, if that has to be confirmed
+	Quotas                []string
+	DoneNow, Done         *time.Time // nil: not known
+	Fault                 string
+}
+
+// per is a unit of rates.
+type per struct{ Short, Name string }
+
+var pers = []per{{"s", "per second"}, {"m", "per minute"}, {"h", "per hour"}, {"d", "per day"}}
+
+// typedRate reads the rate that was typed, with the unit that was chosen beside it.
+func typedRate(form url.Values) string {
+	rate := strings.TrimSpace(form.Get("rate"))
+	if per := form.Get("per"); per != "" && per != "s" && rate != "" && !strings.Contains(rate, "/") {
+		rate += "/" + per
+	}
+	return rate
+}
+
+// rateOf returns the units per second of a rate as people write it; 0 if it is none.
+func rateOf(text string) float64 {
+	micros, per, err := notation.ParseRate(text)
+	if err != nil || per <= 0 {
+		return 0
+	}
+	return float64(micros) / 1e6 / per.Seconds()
+}
+
+// splitRate divides a rate into its units and what they are of, as the form has them.
+func splitRate(rate string) (units, per string) {
+	units, per, _ = strings.Cut(rate, "/")
+	if per = strings.TrimPrefix(per, "1"); per == "" {
+		per = "s"
+	}
+	return units, per
+}
+
+// meaning says what another rate would mean.
+func (s *Site) meaning(ctx context.Context, now *view.Settings, rate, reason string) (*newRate, error) {
+	m := &newRate{ID: now.ID, Was: now.Rate, Rate: rate, Reason: reason, Revision: now.Revision}
+	if _, _, err := notation.ParseRate(rate); err != nil {
+		return m, view.Fault(catalog.ErrInvalid, "%s", err)
+	}
+	was, is := rateOf(now.Rate), rateOf(rate)
+	if was > 0 && is >= muchFaster*was {
+		m.Times = rateText(is / was)
+	}
+	state := s.watcher.Look(ctx)
+	if p, err := state.Plan(now.ID, view.WhatIf{}); err == nil {
+		m.DoneNow = p.DoneAt
+	}
+	if p, err := state.Plan(now.ID, view.WhatIf{Rate: rate}); err == nil {
+		m.Done = p.DoneAt
+	}
+	for _, id := range now.Quotas {
+		q := state.Quota(id)
+		if q == nil || q.Unit == "bytes" || is <= 0 {
+			continue
+		}
+		for _, w := range q.Windows {
+			if w.Remaining == nil || is*w.Seconds <= float64(w.Limit) {
+				continue
+			}
+			took := time.Duration(float64(*w.Remaining) / is * float64(time.Second)).Round(time.Second)
+			m.Quotas = append(m.Quotas, fmt.Sprintf("It uses what is left of %s in quota %s (%s of %s) in %s, and then waits: %s a second is what that allows on average.",
+				w.Span, id, number(*w.Remaining), number(w.Limit), coarse(took), rateText(float64(w.Limit)/w.Seconds)))
+		}
+	}
+	return m, nil
+}
+
+func rateText(perSecond float64) string { return rate(perSecond) }
+
+// fillRate shows what another rate would mean.
+func fillRate(ctx context.Context, s *Site, query url.Values, c *content) {
+	if now := campaigns.row(ctx, s, query.Get("id"), c); now != nil {
+		c.Title = "Rate of " + now.ID
+		m, err := s.meaning(ctx, now, typedRate(query), query.Get("reason"))
+		if err != nil {
+			m.Fault, c.status = brief(err), statusOf(err)
+		}
+		c.Data = m
+	}
+}
+
+// setRate changes only the rate. One that is much faster has to be confirmed. It shows a conflict as that of the whole form.
+func setRate(ctx context.Context, s *Site, form url.Values) (string, *retry, error) {
+	id, rate := form.Get("id"), typedRate(form)
+	at, err := revisionOf(form)
+	if err != nil {
+		return "", nil, err
+	}
+	now, err := s.watcher.Sources().Campaign(ctx, id)
+	if err != nil {
+		return "", nil, err
+	}
+	m, err := s.meaning(ctx, now, rate, form.Get("reason"))
+	if err != nil {
+		m.Fault = brief(err)
+		return "", &retry{page: "rate", data: m}, err
+	}
+	if m.Times != "" && form.Get("confirm") != "yes" {
+		return "", &retry{page: "rate", data: m}, nil
+	}
+	_, err = s.watcher.Sources().WriteCampaign(ctx, id, &view.Edit{CampaignChange: catalog.CampaignChange{Rate: &rate}}, view.Condition{At: at})
+	if errors.Is(err, catalog.ErrStale) {
+		return "", campaigns.again(ctx, s, form, "rate", err), err
+	}
+	return campaigns.page(id, "changed"), nil, err
+}
+
+func itoa(n int64) string { return strconv.FormatInt(n, 10) }

@@ -1,0 +1,126 @@
+package page
+
+import (
+	"cmp"
+	"strings"
+	"time"
+
+	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/console/auth"
+	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// sentence is a change as people say it.
+type sentence struct {
+	catalog.Change
+
+	By, Verb string
+	Said     []catalog.Field
+	Undo     *act
+}
+
+// sentenceOf says a change of the catalog, with a button that takes it back where one form does so for the role.
+func sentenceOf(c catalog.Change, state *view.State, role auth.Role) sentence {
+	s := sentence{Change: c, Verb: "changed", Said: c.Fields}
+	s.By, _, _ = strings.Cut(cmp.Or(c.Actor, c.Who), "@")
+	s.By = cmp.Or(s.By, c.Who)
+	table, operation, _ := strings.Cut(c.What, " ")
+	switch operation {
+	case "insert":
+		s.Verb, s.Said = "created", nil
+	case "delete":
+		s.Verb, s.Said = "deleted", nil
+	case "adjust":
+		s.Verb = "corrected a count of"
+	}
+	switch table {
+	case "quota_windows":
+		s.Verb = map[string]string{"insert": "added a window to", "delete": "removed a window from"}[operation]
+		s.Verb, s.Said = cmp.Or(s.Verb, "changed a window of"), c.Fields
+	case "campaign_quotas":
+		s.Verb = map[string]string{"insert": "linked", "delete": "unlinked"}[operation]
+	case "campaigns":
+		if operation == "update" {
+			s.campaign(state)
+		}
+	case "destinations":
+		for _, f := range c.Fields {
+			if f.Name == "disabled_at" && operation == "update" {
+				if s.Verb, s.Said = "disabled", nil; f.New == "" {
+					s.Verb = "enabled"
+				}
+			}
+		}
+	}
+	if s.Undo != nil && s.Undo.role > role {
+		s.Undo = nil
+	}
+	if link := before(c); s.Undo == nil && link != "" && role >= auth.Admin {
+		s.Undo = &act{Label: "Edit with the old values…", Link: link}
+	}
+	return s
+}
+
+// campaign says an update of a campaign.
+func (s *sentence) campaign(state *view.State) {
+	now := state.Campaign(s.Change.Campaign)
+	fields := map[string]catalog.Field{}
+	for _, f := range s.Fields {
+		fields[f.Name] = f
+	}
+	if status, ok := fields["status"]; ok {
+		s.Verb = map[string]string{"paused": "paused", "cancelled": "cancelled", "completed": "completed", "active": "resumed"}[status.New]
+		s.Verb, s.Said = cmp.Or(s.Verb, "changed"), nil
+		if until := fields["paused_until"].New; until != "" {
+			s.Said = []catalog.Field{{Name: "until", New: clockOf(until)}}
+		}
+		undo := map[string]string{string(delivery.StatusPaused): "resume", string(delivery.StatusActive): "pause"}[status.New]
+		if now != nil && now.Status == status.New && undo != "" {
+			back := send(auth.Operator, "Undo", undo, s.Change.Campaign, "reason", "undo")
+			s.Undo = &back
+		}
+		return
+	}
+	rate, ok := fields["send_rate"]
+	per, both := fields["send_per"]
+	if !ok && !both || len(fields) > 2 || len(fields) == 2 && !(ok && both) {
+		return
+	}
+	units, present := "", ""
+	if now != nil {
+		units, present, _ = strings.Cut(now.Rate, "/")
+	}
+	was := cmp.Or(rate.Old, units) + perOf(per.Old, present)
+	is := cmp.Or(rate.New, units) + perOf(per.New, present)
+	s.Verb, s.Said = "changed the rate of", []catalog.Field{{Old: was, New: is}}
+	if a, b := rateOf(was), rateOf(is); a < b {
+		s.Verb = "raised"
+	} else if a > b {
+		s.Verb = "lowered"
+	}
+	if now != nil && rateOf(now.Rate) == rateOf(is) {
+		back := send(auth.Operator, "Undo", "rate", s.Change.Campaign, "revision", itoa(now.Revision), "rate", strings.TrimSuffix(was, "/s"), "reason", "undo")
+		s.Undo = &back
+	}
+}
+
+// perOf is the time that a rate is of: as the table has it, or else as the rate of the campaign has it.
+func perOf(text, present string) string {
+	if text == "" {
+		return "/" + cmp.Or(present, "s")
+	}
+	short, ok := map[string]string{"00:00:01": "s", "00:01:00": "m", "01:00:00": "h"}[text]
+	if !ok {
+		short = text
+	}
+	return "/" + short
+}
+
+func clockOf(text string) string {
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return text
+	}
+	return at.UTC().Format("2 Jan 15:04 UTC")
+}

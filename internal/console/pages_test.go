@@ -1,0 +1,150 @@
+package console
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pacer/pacer/internal/console/view"
+)
+
+// press sends a form of the console.
+func press(h http.Handler, action, role string, form url.Values) (code int, body, next string) {
+	answer := ask(h, "POST", "/"+action, role, form.Encode(), "Content-Type", "application/x-www-form-urlencoded")
+	return answer.Code, answer.Body.String(), answer.Header().Get("Location")
+}
+
+// TestAMuchHigherRateIsConfirmed: below ten times the rate it is set at once, above it what it means is shown first.
+func TestAMuchHigherRateIsConfirmed(t *testing.T) {
+	w := guarded()
+	h := serve(w)
+	form := func(rate, per, confirm string) url.Values {
+		return url.Values{"id": {"spring"}, "revision": {"7"}, "rate": {rate}, "per": {per}, "confirm": {confirm}}
+	}
+	for _, tt := range []struct {
+		rate, per, confirm string
+		code               int
+		says               string
+	}{
+		{"999", "s", "", 303, ""},
+		{"1000", "s", "", 200, "Set 1000, 10 times as fast"},
+		{"1000", "s", "yes", 303, ""},
+		{"5999", "m", "", 303, ""},
+		{"60000", "m", "", 200, "Set 60000/m, 10 times as fast"},
+		{"many", "s", "", 422, `name="rate" value="many" aria-invalid="true" aria-describedby="fault"`},
+	} {
+		w.changes = nil
+		code, body, _ := press(h, "rate", "operator", form(tt.rate, tt.per, tt.confirm))
+		if code != tt.code || !strings.Contains(body, tt.says) || (len(w.changes) == 1) != (code == 303) {
+			t.Errorf("%s/%s: %d %q %s", tt.rate, tt.per, code, w.changes, body)
+		}
+	}
+	if body := ask(h, "GET", "/rate?id=spring&rate=150&per=m", "operator", "").Body.String(); !strings.Contains(body, "Set 150/m</button>") || !strings.Contains(body, "Done <time") {
+		t.Errorf("the preview: %s", body)
+	}
+	if body := ask(h, "GET", "/campaign?id=spring", "operator", "").Body.String(); !strings.Contains(body, `<input name="rate" value="100" size="8">`) || !strings.Contains(body, `<option value="s" selected>per second`) {
+		t.Errorf("the form: %s", body)
+	}
+}
+
+// TestPauseAll: admins pause all active campaigns after they have seen how many these are, and resume only those.
+func TestPauseAll(t *testing.T) {
+	w := guarded()
+	h := serve(w)
+	body := ask(h, "GET", "/pause-all", "admin", "").Body.String()
+	if !strings.Contains(body, "Pause 8 campaigns</button>") || !strings.Contains(body, "Resume 1 campaigns</button>") {
+		t.Errorf("%s", body)
+	}
+	if code, _, _ := press(h, "pause-all", "admin", url.Values{"expect": {"7"}}); code != http.StatusPreconditionFailed || len(w.changes) != 0 {
+		t.Errorf("with another number: %d %q", code, w.changes)
+	}
+	for action, want := range map[string]string{
+		"pause-all": "8 campaigns {Status:paused Until:0s Rate: Percent:0} by the-admin@127.0.0.1: pause all", "resume-all": "1 campaigns {Status:active Until:0s Rate: Percent:0} by the-admin@127.0.0.1: ",
+	} {
+		w.changes = nil
+		if code, body, _ := press(h, action, "admin", url.Values{"expect": {"8"}}); code != 303 || len(w.changes) != 1 || w.changes[0] != want {
+			t.Errorf("%s: %d %q %s", action, code, w.changes, body)
+		}
+		if code, _, _ := press(h, action, "operator", url.Values{"expect": {"8"}}); code != 403 {
+			t.Errorf("%s by an operator: %d", action, code)
+		}
+	}
+}
+
+// TestDestinationIsTested: the page shows the request and the answer, and keeps what was typed.
+func TestDestinationIsTested(t *testing.T) {
+	w := guarded()
+	h := serve(w)
+	code, body, _ := press(h, "destination-test", "operator", url.Values{"id": {"shop-7"}, "payload": {`{"n": 1}`}})
+	if code != 200 || len(w.changes) != 1 || w.changes[0] != `test of shop-7 with {"n": 1} by the-operator@127.0.0.1: ` {
+		t.Errorf("%d %q", code, w.changes)
+	}
+	for _, says := range []string{"<h1>Test destination shop-7</h1>", `refused</span> <strong>404</strong> after 12 ms`, "POST /hook", "<pre><code>&lt;script&gt;", "{&#34;n&#34;: 1}</textarea>"} {
+		if !strings.Contains(body, says) {
+			t.Errorf("no %s in %s", says, body)
+		}
+	}
+	w.fail = errAway
+	if code, body, _ = press(h, "destination-test", "operator", url.Values{"id": {"shop-7"}, "payload": {"mine"}}); code != 503 || !strings.Contains(body, "mine</textarea>") {
+		t.Errorf("%d %s", code, body)
+	}
+}
+
+// TestPageOfADestination: its state, its gates, what it answered, and what may be done.
+func TestPageOfADestination(t *testing.T) {
+	h := serve(guarded())
+	body := ask(h, "GET", "/destination?id=shop-7", "admin", "").Body.String()
+	for _, says := range []string{"404 × 1", ">Test</a>", ">Correct URL</a>", ">Replay</a>", ">Enable</button>", "counted for each sink, not for each destination", "p50, p99"} {
+		if !strings.Contains(body, says) {
+			t.Errorf("no %s in %s", says, body)
+		}
+	}
+	body = ask(h, "GET", "/destination?id="+url.QueryEscape(hostile[1]), "viewer", "").Body.String()
+	if !strings.Contains(body, "receiver sends it nothing.") || strings.Contains(body, ">Open</button>") {
+		t.Errorf("%s", body)
+	}
+}
+
+// TestPageOfAJob: where it waits, and its dead letters; also where it is not known at once.
+func TestPageOfAJob(t *testing.T) {
+	w := guarded()
+	h := serve(w)
+	body := ask(h, "GET", "/job?id=u-42", "operator", "").Body.String()
+	for _, says := range []string{"<h1>Job u-42</h1>", "<code>pacer.lanes/17/4</code>", "at its turn", "<h2>Its dead letters</h2>", "letter?place=3%2f17"} {
+		if !strings.Contains(body, says) {
+			t.Errorf("no %s in %s", says, body)
+		}
+	}
+	if code := ask(h, "GET", "/job?id=u-42", "viewer", "").Code; code != http.StatusForbidden {
+		t.Errorf("a viewer: %d", code)
+	}
+	w.look = func() { time.Sleep(50 * time.Millisecond) }
+	if body := ask(h, "GET", "/job?id=u-43", "operator", "").Body.String(); !strings.Contains(body, "It is being looked for") {
+		t.Errorf("%s", body)
+	}
+	if body := ask(h, "GET", "/job", "operator", "").Body.String(); !strings.Contains(body, "<h1>Find a job</h1>") {
+		t.Errorf("%s", body)
+	}
+}
+
+// TestWrongFieldIsMarked: the form keeps what was typed, and says which field is to blame.
+func TestWrongFieldIsMarked(t *testing.T) {
+	h := serve(guarded())
+	_, body, _ := press(h, "edit", "admin", url.Values{"id": {"spring"}, "revision": {"7"}, "starts_at": {"soon"}, "burst": {"5"}})
+	if !strings.Contains(body, `<input name="starts_at" value="soon" aria-invalid="true" aria-describedby="fault" autofocus>`) || !strings.Contains(body, `<input name="burst" value="5">`) || strings.Count(body, "aria-invalid") != 1 {
+		t.Errorf("%s", body)
+	}
+}
+
+// TestWithoutAHistory: a process that has none says so.
+func TestWithoutAHistory(t *testing.T) {
+	server := newServer()
+	server.Site = newSiteOf(prometheus.NewRegistry(), newWorld(), func(sources *view.Sources) { sources.History = nil })
+	if _, body, _ := get(t, server.routes(), "/"); !strings.Contains(body, "there is no database here, and so no history") {
+		t.Errorf("%s", body)
+	}
+}
