@@ -291,8 +291,8 @@ COMMENT ON COLUMN pacer.campaign_progress.capped IS 'jobs that a keyed quota did
 COMMENT ON COLUMN pacer.campaign_progress.backlog IS 'jobs that wait, as the daemons counted them last';
 COMMENT ON COLUMN pacer.campaign_progress.done_at IS 'when the backlog, and what is expected, will have been sent; null: unknown';
 COMMENT ON COLUMN pacer.campaign_progress.updated_at IS 'when any of these changed last';
-COMMENT ON COLUMN pacer.campaign_progress.delivered_in_history IS 'jobs delivered that campaign_history has';
-COMMENT ON COLUMN pacer.campaign_progress.failed_in_history IS 'jobs dead or rejected that campaign_history has';
+COMMENT ON COLUMN pacer.campaign_progress.delivered_in_history IS 'those in campaign_history';
+COMMENT ON COLUMN pacer.campaign_progress.failed_in_history IS 'likewise';
 
 -- The leader moves what was counted since its last look from campaign_progress here, so that the rows add up to the counts.
 CREATE TABLE pacer.campaign_history (
@@ -304,12 +304,12 @@ CREATE TABLE pacer.campaign_history (
     PRIMARY KEY (campaign_id, minute)
 ) WITH (fillfactor = 80);
 CREATE INDEX campaign_history_minute ON pacer.campaign_history (minute);
-COMMENT ON TABLE pacer.campaign_history IS 'what became of jobs in each minute of the last day, and in each hour of the last eight days';
+COMMENT ON TABLE pacer.campaign_history IS 'settled jobs of each minute of a day, and each hour of eight days';
 COMMENT ON COLUMN pacer.campaign_history.campaign_id IS 'whose';
-COMMENT ON COLUMN pacer.campaign_history.minute IS 'minutes since 1970; as a time: to_timestamp(minute * 60). A row that is older than a day holds an hour, of which it is the last minute';
-COMMENT ON COLUMN pacer.campaign_history.delivered IS 'jobs delivered in it';
-COMMENT ON COLUMN pacer.campaign_history.failed IS 'jobs that became dead or were rejected in it';
-COMMENT ON COLUMN pacer.campaign_history.allowed IS 'jobs per second that the schedule allowed at its end; of an hour, the largest';
+COMMENT ON COLUMN pacer.campaign_history.minute IS 'as in quota_usage';
+COMMENT ON COLUMN pacer.campaign_history.delivered IS 'jobs delivered';
+COMMENT ON COLUMN pacer.campaign_history.failed IS 'jobs dead or rejected';
+COMMENT ON COLUMN pacer.campaign_history.allowed IS 'jobs per second, at most';
 
 -- Names of topics are used again when a topic is made anew, so a position has the id of its topic.
 CREATE TABLE pacer.positions (

@@ -19,7 +19,7 @@ import (
 var consolePages = []string{
 	"", "campaigns", "campaign?id=spring", "create", "edit?id=spring", "cancel?id=spring", "bulk?q=spring", "quotas", "quota?id=provider",
 	"quota?id=provider&last=7d", "quota-create", "quota-edit?id=provider", "quota-delete?id=provider", "quota-adjust?id=provider", "dead",
-	"letter?place=0/0", "replay?campaign=autumn", "replays", "destinations", "destinations?state=disabled", "destination?id=shop-7", "destination-create", "destination-edit?id=shop-7",
+	"letter?place=0/0", "job", "job?id=autumn-1", "rate?id=spring&rate=5000", "pause-all", "campaign?id=spring&last=7d", "replay?campaign=autumn", "replays", "destinations", "destinations?state=disabled", "destination?id=shop-7", "destination-test?id=shop-7", "destination-create", "destination-edit?id=shop-7",
 	"destination-delete?id=shop-7", "sinks", "daemons", "changes", "login", "campaign?id=nobody",
 }
 
@@ -168,7 +168,7 @@ func (b *browser) focus(page string) {
 	}
 	const look = `(() => {
 		const e = document.activeElement, style = getComputedStyle(e);
-		const all = [...document.querySelectorAll("a[href], button, input:not([type=hidden]), select, summary")].filter(e => e.checkVisibility());
+		const all = [...document.querySelectorAll("a[href], button, input:not([type=hidden]), select, summary, textarea")].filter(e => e.checkVisibility());
 		const seen = style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2;
 		return JSON.stringify([e === document.body ? -1 : all.indexOf(e), all.length, seen || e === document.body, e.outerHTML.slice(0, 80)]);
 	})()`
@@ -227,6 +227,21 @@ func (b *browser) week(page string) {
 	}
 }
 
+// draws checks that a page has a curve, which shows something.
+func (b *browser) draws(page, what string) {
+	b.t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Second) {
+		b.visit(b.tab, page)
+		if b.value(fmt.Sprintf(`[...document.querySelectorAll("figure.curve svg %s")].some(p => p.getBBox().height > 20 && p.checkVisibility())`, what)) == true {
+			return
+		}
+		if time.Now().After(deadline) {
+			b.t.Errorf("%s draws no %s: %s", page, what, b.text(b.tab))
+			return
+		}
+	}
+}
+
 // preview looks at what a change of a quota would mean, by the enter key, which must not change it.
 func (b *browser) preview(page string) {
 	b.t.Helper()
@@ -265,7 +280,7 @@ func (b *browser) withoutScripts(s *stack, base string) {
 	}
 	send("", "logout", "You are logged out.")
 	send("login?next=dead", "login", "25 dead letters", typed{"token", "open-sesame-open-sesame"})
-	press("dead", "autumn refused 20 0", typed{"campaign", "autumn"}, typed{"reason", "refused"})
+	press("dead", "autumn refused 410 × 20 20 0", typed{"campaign", "autumn"}, typed{"reason", "refused"})
 	b.leads(b.tab, chromedp.Click(`a[href^="replay?"]`, chromedp.ByQuery))
 	press("replay", "The replay has begun.", typed{"rate", "1000"}, typed{"why", "mended"})
 	s.await(30*time.Second, "the replayed letters", func() bool { n, _ := s.receiver.accepted("autumn"); return n == 20 })
@@ -285,6 +300,12 @@ func (b *browser) withoutScripts(s *stack, base string) {
 	send("destination-delete?id=shop-8", "destination-delete", "The destination is deleted.", typed{"typed", "shop-8"})
 	send("create", "create", "The campaign is created.", typed{"id", "summer"}, typed{"rate", "77"})
 	send("campaign?id=spring", "rate", "The campaign is changed.", typed{"rate", "123"})
+	send("campaign?id=spring", "rate", "10 times as fast as now", typed{"rate", "1230"})
+	press("rate", "The campaign is changed.")
+	b.draws(base+"campaign?id=spring", "path.c1")
+	b.draws(base, "path.c2")
+	send("pause-all", "pause-all", "All campaigns are paused.")
+	send("pause-all", "resume-all", "The campaigns go on that were paused together.")
 	send("bulk?q=spring", "bulk", "The campaigns are changed.", typed{"action", "pause"}, typed{"reason", "stop"})
 	send("cancel?id=spring", "cancel", "The campaign is cancelled.", typed{"typed", "spring"})
 	if out := s.run("campaign", "show", "summer"); !strings.Contains(out, "77") {

@@ -20,6 +20,7 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
+	"github.com/segmentio/kafka-go"
 )
 
 // picture is one of docs/console.md.
@@ -28,17 +29,18 @@ type picture struct {
 	page   string
 	shown  string // what the page must say before it is taken
 	height int64
-	phone  bool // on a small screen that is dark
+	dark   bool
+	phone  bool // on a small screen
 }
 
 var pictures = []picture{
-	{name: "overview", page: "", shown: "Problems", height: 980},
-	{name: "campaigns", page: "campaigns", shown: "paused", height: 560},
-	{name: "campaign", page: "campaign?id=partner-news", shown: "repair the destination", height: 420},
-	{name: "quota", page: "quota?id=sms-gateway&last=7d", shown: "Left of 250k in 1d", height: 920},
-	{name: "dead", page: "dead?campaign=invoices", shown: "HTTP 410 Gone", height: 620},
-	{name: "changes", page: "changes", shown: "a wrong link in it", height: 620},
-	{name: "phone", page: "campaigns?q=s", shown: "spring-sale", height: 800, phone: true},
+	{name: "overview", page: "", shown: "404 × ", height: 1060},
+	{name: "dark", page: "", shown: "404 × ", height: 1060, dark: true},
+	{name: "campaign", page: "campaign?id=spring-sale&last=24h", shown: "dead or rejected", height: 820},
+	{name: "destination", page: "destination?id=cora", shown: "404 × ", height: 760},
+	{name: "quota", page: "quota?id=sms-gateway&last=7d", shown: "Left of 250k in 1d", height: 960},
+	{name: "dead", page: "dead?campaign=acme-hooks", shown: "404 × ", height: 620},
+	{name: "phone", page: "", shown: "404 × ", height: 800, dark: true, phone: true},
 }
 
 // maxPicture bounds the files, which are part of the repository.
@@ -47,14 +49,17 @@ const maxPicture = 150_000
 // TestConsolePicturesInABrowser takes the pictures of docs/console.md, of an installation with something of everything. They are written to
 // the folder of SCREENSHOTS, if that is set.
 func TestConsolePicturesInABrowser(t *testing.T) {
-	s := newStack(t, stackOptions{partitions: 2, sinks: `  partner: {type: http, url: "http://127.0.0.1:9/partner", timeout: 1s}`})
-	s.scene()
+	shops := newReceiver(t)
+	s := newStack(t, stackOptions{partitions: 2, sinks: `  partner: {type: http, url: "http://127.0.0.1:9/partner", timeout: 1s}` + fmt.Sprintf(
+		"\n  hooks: {type: http, destinations: true, guard: {ports: [%s], allow: [127.0.0.0/8], allow_http: true}}", portOf(t, shops))})
+	s.scene(shops)
 	d := s.start("daemon", "PACER_ADMIN_TOKEN=open-sesame-open-sesame")
 	d.awaitReady(30 * time.Second)
 	s.publish(mix(map[string]int{
-		"spring-sale": 9000, "password-reset": 900, "invoices": 1200, "newsletter": 2500, "winback": 1800, "partner-news": 300,
+		"spring-sale": 60_000, "password-reset": 4000, "invoices": 6000, "newsletter": 2500, "winback": 1800, "partner-news": 300,
 	}))
-	s.await(30*time.Second, "dead letters", func() bool { return len(s.dead()) > 8 })
+	s.publish(hooks(map[string]int{"anna": 700, "bert": 500, "cora": 40, "dora": 900}))
+	s.await(60*time.Second, "dead letters", func() bool { return len(s.dead()) > 20 })
 	base := "http://" + d.listen + "/"
 	b := newBrowser(t, base)
 	b.visit(b.tab, base+"login?next=campaign?id=newsletter")
@@ -86,28 +91,64 @@ func TestConsolePicturesInABrowser(t *testing.T) {
 	}
 }
 
-// scene makes campaigns and quotas as people have them.
-func (s *stack) scene() {
+// hooks are jobs of customers.
+func hooks(numbers map[string]int) (list []job) {
+	for id, n := range numbers {
+		for i := range n {
+			list = append(list, job{campaign: "acme-hooks", id: fmt.Sprintf("%s-%d", id, i), headers: []kafka.Header{{Key: "pacer-destination", Value: []byte(id)}}})
+		}
+	}
+	return list
+}
+
+// scene makes campaigns, quotas and destinations as people have them, and what they have done in the last days.
+func (s *stack) scene(shops *receiver) {
 	s.t.Helper()
-	s.run("quota", "set", "sms-gateway", "--window", "6000/1m,100000/1h,250000/1d:fixed:day")
+	s.run("quota", "set", "sms-gateway", "--window", "12000/1m,700000/1h,9000000/1d:fixed:day")
 	s.run("quota", "set", "mailbox-provider", "--window", "2000/1m,500000/1d")
-	s.pastWeek("sms-gateway", 500)
+	s.pastWeek("sms-gateway", 9000)
 	for _, of := range [][]string{
-		{"spring-sale", "--rate", "120", "--quota", "sms-gateway", "--expected-total", "9000", "--ramp", "start=30,factor=2,every=2s"},
+		{"spring-sale", "--rate", "120", "--quota", "sms-gateway", "--expected-total", "8000000"},
 		{"password-reset", "--rate", "40", "--quota", "sms-gateway", "--priority-weight", "10"},
-		{"invoices", "--rate", "25", "--quota", "mailbox-provider", "--expected-total", "1200"},
-		{"newsletter", "--rate", "300", "--quota", "mailbox-provider", "--expected-total", "2500"},
+		{"invoices", "--rate", "25", "--quota", "mailbox-provider"},
+		{"acme-hooks", "--rate", "20", "--sink", "hooks"},
+		{"newsletter", "--rate", "60", "--quota", "mailbox-provider"},
 		{"winback", "--rate", "50", "--quota", "sms-gateway", "--starts-at", time.Now().Add(14 * time.Hour).UTC().Format(time.RFC3339)},
 		{"partner-news", "--rate", "20", "--sink", "partner"},
 	} {
 		s.run(append([]string{"campaign", "create"}, of...)...)
 	}
+	for _, id := range []string{"anna", "bert", "cora", "dora"} {
+		s.run("destination", "create", id, "--url", shops.url+"/"+id, "--sink", "hooks")
+	}
+	for id, rate := range map[string]int{"spring-sale": 120, "password-reset": 40, "invoices": 25, "acme-hooks": 20, "newsletter": 60} {
+		s.pastDays(id, rate)
+	}
 	s.receiver.answer = func(a arrival) (int, time.Duration) {
-		if a.campaign == "invoices" && strings.HasSuffix(a.id, "7") {
+		if a.campaign == "invoices" && strings.HasSuffix(a.id, "77") {
 			return http.StatusGone, 0
 		}
-		return http.StatusOK, 0
+		return http.StatusOK, 8 * time.Millisecond
 	}
+	shops.answer = func(a arrival) (int, time.Duration) {
+		if strings.HasPrefix(a.id, "cora-") {
+			return http.StatusNotFound, 0
+		}
+		return http.StatusOK, 8 * time.Millisecond
+	}
+}
+
+// pastDays enters what a campaign has delivered in the last days into the history and the counts: more by day than at night, and never more
+// than its rate.
+func (s *stack) pastDays(campaign string, rate int) {
+	s.t.Helper()
+	s.sql(`WITH minutes AS (
+			SELECT minute, least(1, 0.62 + 0.38 * sin(2 * pi() * minute / 1440 - 1.5) + 0.1 * sin(minute / 7.0) + ((minute * 7919 + $2 * 31) % 23) / 160.0) AS part
+			FROM generate_series(extract(epoch FROM now())::bigint / 60 - 7 * 1440, extract(epoch FROM now())::bigint / 60 - 1) AS minute
+		), added AS (
+			INSERT INTO pacer.campaign_history SELECT $1, minute, (60 * $2 * part)::bigint, (60 * $2 * part / 400)::bigint, $2 FROM minutes RETURNING delivered, failed
+		) INSERT INTO pacer.campaign_progress (campaign_id, delivered, dead, delivered_in_history, failed_in_history)
+		SELECT $1, sum(delivered), sum(failed), sum(delivered), sum(failed) FROM added`, campaign, rate)
 }
 
 // get reads what a daemon answers to a path.
@@ -130,7 +171,10 @@ func (b *browser) take(base string, p picture) []byte {
 	b.t.Helper()
 	width, scheme := int64(1100), "light"
 	if p.phone {
-		width, scheme = 360, "dark"
+		width = 360
+	}
+	if p.dark {
+		scheme = "dark"
 	}
 	b.do(b.tab, emulation.SetDeviceMetricsOverride(width, p.height, 1, p.phone),
 		emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}))

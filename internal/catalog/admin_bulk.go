@@ -82,7 +82,7 @@ func (a *Admin) PausedFor(ctx context.Context, reason string) (ids []string, err
 		rows, _ := pool.Query(ctx, `
 SELECT c.id FROM pacer.campaigns c CROSS JOIN LATERAL (
     SELECT reason FROM pacer.campaign_changes
-    WHERE campaign_id = c.id AND relation = 'campaigns' AND new ? 'status' ORDER BY change DESC LIMIT 1) AS last
+    WHERE campaign_id = c.id AND relation = 'campaigns' AND old->>'status' IS DISTINCT FROM new->>'status' ORDER BY change DESC LIMIT 1) AS last
 WHERE c.status = 'paused' AND last.reason = $1 ORDER BY c.id`, reason)
 		return pgx.CollectRows(rows, pgx.RowTo[string])
 	})

@@ -19,7 +19,7 @@ type part struct {
 const barWidth, leastWidth = 1000, 4
 
 // barOf divides the jobs of a campaign; nil if there are none.
-func barOf(c *view.Campaign, state *view.State) *bar {
+func barOf(c *view.Campaign) *bar {
 	b := &bar{}
 	add := func(class, name string, jobs int64, link string) {
 		if jobs > 0 {
@@ -36,7 +36,7 @@ func barOf(c *view.Campaign, state *view.State) *bar {
 		add("expired", "cancelled", p.Cancelled, "")
 		add("expired", "capped", p.Capped, "")
 	}
-	w := state.WaitingOf(c)
+	w := c.Waits()
 	add("flying", "in flight", w.InFlight, "")
 	add("retrying", "retrying", w.Retrying, "")
 	add("waiting", "waiting", w.Waiting, "")

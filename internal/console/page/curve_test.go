@@ -81,7 +81,7 @@ func TestNiceStep(t *testing.T) {
 // TestBarOfACampaign: its parts fill the bar without gaps, and small ones are seen.
 func TestBarOfACampaign(t *testing.T) {
 	c := &view.Campaign{ID: "a", ExpectedTotal: 2_000_000, Progress: &catalog.CampaignProgress{Delivered: 1_000_000, Dead: 1, Expired: 2}}
-	b := barOf(c, &view.State{})
+	b := barOf(c)
 	x := 0.0
 	for _, p := range b.Parts {
 		if math.Abs(p.X-x) > 0.2 || p.Width < leastWidth {
@@ -92,7 +92,7 @@ func TestBarOfACampaign(t *testing.T) {
 	if math.Abs(x-barWidth) > 0.5 || len(b.Parts) != 4 || b.Parts[3].Jobs != 999_997 || b.Parts[1].Link != "dead?campaign=a&last=1h" {
 		t.Errorf("it ends at %g: %+v", x, b.Parts)
 	}
-	if b := barOf(&view.Campaign{ID: "a"}, &view.State{}); b != nil {
+	if b := barOf(&view.Campaign{ID: "a"}); b != nil {
 		t.Errorf("of no jobs: %+v", b)
 	}
 }

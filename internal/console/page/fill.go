@@ -124,7 +124,7 @@ func fillCampaign(ctx context.Context, s *Site, query url.Values, c *content) {
 		Dead: s.watcher.Dead(ctx), Changes: s.lastChanges(ctx, c.State, catalog.ChangesOf{Campaign: id}),
 	}
 	data.DeadOf = data.Dead.Of(id)
-	data.Bar, data.Pers = barOf(campaign, c.State), pers
+	data.Bar, data.Pers = barOf(campaign), pers
 	data.Curve = s.curve(ctx, id, query, c.State, "campaign?"+view.Query(map[string]string{"id": id})+"&last=")
 	// The shown state may be a second old. A form needs the newest revision, so it is read from the database. The stream sends no forms.
 	if s.watcher.Sources().Catalog != nil && c.Who.Role >= auth.Operator && !query.Has("page") {

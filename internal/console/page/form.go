@@ -33,7 +33,8 @@ type form struct {
 type formField struct {
 	Name, Label, Hint, Value, Was, Now string
 
-	Wrong bool // what was typed cannot be used
+	Options []string // that there are; nil: any text
+	Wrong   bool     // what was typed cannot be used
 }
 
 // fail says why the form was not done, and marks the field that is to blame.
@@ -64,7 +65,7 @@ func entered(form url.Values, name string) (text string, ok bool) {
 func formOf[S, E any](fields []view.Setting[S, E], now *S, action string, typed url.Values) *form {
 	f := &form{Action: action, Reason: typed.Get("reason")}
 	for _, setting := range fields {
-		field := formField{Name: setting.Name, Label: setting.Label, Hint: setting.Hint, Value: setting.Text(now), Was: setting.Text(now)}
+		field := formField{Name: setting.Name, Label: setting.Label, Hint: setting.Hint, Value: setting.Text(now), Was: setting.Text(now), Options: setting.Options}
 		if action == "rate" && field.Name != "rate" {
 			continue
 		}

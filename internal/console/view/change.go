@@ -127,17 +127,24 @@ func (s *State) All(by Selection, expect int) ([]string, error) {
 // Setting is one field of a form: of settings S, which edits E change.
 type Setting[S, E any] struct {
 	Name, Label, Hint string
+	Options           []string // that there are; nil: any text
 	Text              func(*S) string
 	set               func(*E, string) error
 	given             func(*E) bool
 }
 
 func words[S, E any](name, label, hint string, of func(*S) string, set func(*E) **string) Setting[S, E] {
-	return Setting[S, E]{name, label, hint, of, func(e *E, text string) error { *set(e) = &text; return nil }, func(e *E) bool { return *set(e) != nil }}
+	return Setting[S, E]{name, label, hint, nil, of, func(e *E, text string) error { *set(e) = &text; return nil }, func(e *E) bool { return *set(e) != nil }}
+}
+
+// choice is words of which there are few.
+func choice[S, E any](s Setting[S, E], options ...string) Setting[S, E] {
+	s.Options = options
+	return s
 }
 
 func numbers[S, E any](name, label, hint string, of func(*S) int64, set func(*E) **int64) Setting[S, E] {
-	return Setting[S, E]{name, label, hint, func(s *S) string { return strconv.FormatInt(of(s), 10) }, func(e *E, text string) error {
+	return Setting[S, E]{name, label, hint, nil, func(s *S) string { return strconv.FormatInt(of(s), 10) }, func(e *E, text string) error {
 		n, err := strconv.ParseInt(cmp.Or(text, "0"), 10, 64)
 		*set(e) = &n
 		switch {
@@ -155,7 +162,7 @@ var EditForm = []Setting[Settings, Edit]{
 	words("rate", "Rate", "500, 2.5, 150/m, 1/h; 0 holds", func(s *Settings) string { return s.Rate }, func(e *Edit) **string { return &e.Rate }),
 	words("ramp", "Ramp", "start=10,factor=1.5,every=1h; empty for none", func(s *Settings) string { return s.Ramp }, func(e *Edit) **string { return &e.Ramp }),
 	words("sink", "Sink", "empty for the default one", func(s *Settings) string { return s.Sink }, func(e *Edit) **string { return &e.Sink }),
-	{"quotas", "Quotas", "ids with spaces between them", func(s *Settings) string { return strings.Join(s.Quotas, " ") }, func(e *Edit, text string) error {
+	{"quotas", "Quotas", "ids with spaces between them", nil, func(s *Settings) string { return strings.Join(s.Quotas, " ") }, func(e *Edit, text string) error {
 		list := strings.Fields(text)
 		e.Quotas = &list
 		return nil
@@ -163,7 +170,7 @@ var EditForm = []Setting[Settings, Edit]{
 	numbers("priority_weight", "Priority weight", "share of a contended quota", func(s *Settings) int64 { return s.PriorityWeight }, func(e *Edit) **int64 { return &e.PriorityWeight }),
 	numbers("burst", "Burst", "units at once after idle time", func(s *Settings) int64 { return s.Burst }, func(e *Edit) **int64 { return &e.Burst }),
 	numbers("max_in_flight", "Max in flight", "per daemon; 0 for no limit", func(s *Settings) int64 { return s.MaxInFlight }, func(e *Edit) **int64 { return &e.MaxInFlight }),
-	words("overflow", "Overflow", "lane or block", func(s *Settings) string { return s.Overflow }, func(e *Edit) **string { return &e.Overflow }),
+	choice(words("overflow", "Overflow", "what is done with jobs that cannot be sent soon: lane or block", func(s *Settings) string { return s.Overflow }, func(e *Edit) **string { return &e.Overflow }), "lane", "block"),
 	words("active_hours", "Active hours", "mon-fri 09:00-21:00; sat 10:00-18:00; empty for always", func(s *Settings) string { return s.ActiveHours }, func(e *Edit) **string { return &e.ActiveHours }),
 	words("time_zone", "Time zone", "of the active hours, such as Europe/Moscow; recipient for that of each job", func(s *Settings) string { return s.TimeZone }, func(e *Edit) **string { return &e.TimeZone }),
 	words("time_zone_missing", "Time zone if missing", "of jobs that name none, with recipient: such as Europe/Moscow, or hold", func(s *Settings) string { return s.ZoneMissing }, func(e *Edit) **string { return &e.ZoneMissing }),

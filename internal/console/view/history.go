@@ -10,6 +10,7 @@ import (
 
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/hold"
 	"github.com/pacer/pacer/internal/notation"
 )
 
@@ -101,10 +102,7 @@ func (s *State) Paces(only string) map[string]Pace {
 		if c.Sent == nil || *c.Sent <= 0 || only != "" && c.ID != only {
 			continue
 		}
-		weight := 1.0
-		if s.known.fleet != nil {
-			weight = max(1, s.known.fleet.Of(s.known.snapshot.Campaigns[c.ID]).Weight)
-		}
+		weight := max(1, c.weight)
 		paces[c.ID] = Pace{*c.Sent / weight, c.Allowed / weight}
 	}
 	return paces
@@ -113,15 +111,13 @@ func (s *State) Paces(only string) map[string]Pace {
 // Waits are the jobs of a campaign that are not settled.
 type Waits struct{ Waiting, Retrying, InFlight int64 }
 
-// WaitingOf divides the backlog of a campaign.
-func (s *State) WaitingOf(c *Campaign) (w Waits) {
-	if c.Backlog == nil || s.known == nil || s.known.fleet == nil {
-		return w
-	}
-	board := s.known.fleet.Of(s.known.snapshot.Campaigns[c.ID])
-	w.InFlight, w.Retrying = min(board.InHand, *c.Backlog), min(board.Early, *c.Backlog)
-	w.Waiting = max(0, *c.Backlog-w.InFlight-w.Retrying)
-	return w
+// Waits divides the backlog of a campaign.
+func (c *Campaign) Waits() Waits { return c.waits }
+
+func waitsOf(board *hold.Board) Waits {
+	flying := min(board.InHand, board.Waiting)
+	retrying := min(board.Early, board.Waiting-flying)
+	return Waits{board.Waiting - flying - retrying, retrying, flying}
 }
 
 // Largest returns the campaigns that the curve has apart, those that sent most first, and whether it has others.

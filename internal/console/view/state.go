@@ -195,6 +195,7 @@ func (l *Watcher) judge(v *Campaign, e *evidence, c *delivery.Campaign) {
 	if e.fleet != nil {
 		known.Board = e.fleet.Of(c)
 		v.Backlog, v.Lanes = &known.Board.Waiting, append([]int{}, known.Board.Lanes...)
+		v.weight, v.waits = max(1, known.Board.Weight), waitsOf(known.Board)
 	}
 	a := hold.Of(known)
 	switch {

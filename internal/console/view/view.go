@@ -127,6 +127,9 @@ type Campaign struct {
 	Revision       int64                     `json:"revision"`
 	UpdatedAt      *time.Time                `json:"updated_at,omitempty"`
 	Progress       *catalog.CampaignProgress `json:"progress,omitempty"`
+
+	weight float64 // mean of its jobs; 0: not known
+	waits  Waits
 }
 
 // Held says what holds a campaign.
