@@ -182,3 +182,37 @@ func (d *daemon) readsLane() (is bool) {
 	}
 	return is
 }
+
+// TestHistoryAddsUp: through a restart of the daemon the history has what the receiver accepted, to one per cent.
+func TestHistoryAddsUp(t *testing.T) {
+	s := newStack(t, stackOptions{partitions: 2})
+	s.campaign("spring", 100)
+	d := s.start("daemon")
+	d.awaitReady(30 * time.Second)
+	const jobs = 3000
+	s.publish(mix(map[string]int{"spring": jobs}))
+	accepted := func(n int) {
+		t.Helper()
+		s.await(60*time.Second, "jobs to be accepted", func() bool { got, _ := s.receiver.accepted("spring"); return got >= n })
+	}
+	accepted(800)
+	if code := d.stop(); code != 0 {
+		t.Fatalf("the daemon ended with %d", code)
+	}
+	d.launch()
+	d.awaitReady(30 * time.Second)
+	accepted(jobs)
+	s.await(40*time.Second, "the history to have all of them", func() bool {
+		var past struct {
+			Points []struct{ Delivered, Failed, Allowed float64 }
+		}
+		d.ask("/campaigns/spring/history?last=1h", &past)
+		sum := 0.0
+		for _, p := range past.Points {
+			if sum += p.Delivered; p.Failed != 0 || p.Allowed != 100 {
+				t.Fatalf("%+v", p)
+			}
+		}
+		return math.Abs(sum-jobs) <= jobs/100
+	})
+}

@@ -3,11 +3,14 @@ package page
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/view"
 )
 
@@ -37,7 +40,7 @@ func (s *Site) curve(ctx context.Context, campaign string, query url.Values, sta
 	switch {
 	case err != nil:
 		c.Why = "Not known: " + brief(err) + "."
-	case len(known.Steps) == 0:
+	case len(known.Steps) == 0 && len(state.Paces(campaign)) == 0:
 		c.Why = "Nothing was sent in the last " + c.Last + "."
 	default:
 		c.Plot, c.Legend = drawCurve(&known, campaign, state)
@@ -55,6 +58,11 @@ type layer struct {
 // drawCurve stacks the campaigns of a curve, or of one what was delivered, and failures on top.
 func drawCurve(c *view.Curve, campaign string, state *view.State) (*plot, []legend) {
 	ids, others := c.Largest()
+	paces := map[string]view.Pace{}
+	if c.Step == time.Minute {
+		paces = state.Paces(campaign)
+		ids, others = withPaces(ids, others, paces)
+	}
 	steps := int(c.Until.Sub(c.Since) / c.Step)
 	at, layers := map[string]int{}, make([]layer, 0, len(ids)+2)
 	add := func(l legend) int {
@@ -91,15 +99,13 @@ func drawCurve(c *view.Curve, campaign string, state *view.State) (*plot, []lege
 			layers[i].values[last] = 0
 		}
 		allowed[last] = 0
-		for id, pace := range state.Paces(campaign) {
+		for id, pace := range paces {
 			i, apart := at[id]
 			if !apart {
-				i, apart = at[""]
+				i = at[""]
 			}
-			if apart {
-				layers[i].values[last] += pace.Sent
-				allowed[last] += pace.Allowed
-			}
+			layers[i].values[last] += pace.Sent
+			allowed[last] += pace.Allowed
 		}
 	}
 	most, rate := 0.0, 0.0
@@ -122,6 +128,19 @@ func drawCurve(c *view.Curve, campaign string, state *view.State) (*plot, []lege
 	p.Dashes = p.steps(c, allowed)
 	p.Summary = fmt.Sprintf("at most %s, scale to %s", short(most), short(p.most))
 	return p, append(list, legend{Class: "ca", Name: "allowed"})
+}
+
+// withPaces adds campaigns that have just begun to send, as far as there is room beside those that have sent.
+func withPaces(ids []string, others bool, paces map[string]view.Pace) ([]string, bool) {
+	for _, id := range slices.Sorted(maps.Keys(paces)) {
+		if slices.Contains(ids, id) {
+			continue
+		}
+		if others = others || len(ids) == catalog.HistoryApart; !others {
+			ids = append(ids, id)
+		}
+	}
+	return ids, others
 }
 
 // bars draws a bar for each step on those that are drawn already, and adds its height to theirs.

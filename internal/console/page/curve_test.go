@@ -141,3 +141,26 @@ func TestSentences(t *testing.T) {
 		}
 	}
 }
+
+// TestCampaignsThatHaveJustBegun are apart as long as there is room.
+func TestCampaignsThatHaveJustBegun(t *testing.T) {
+	for _, tt := range []struct {
+		ids    int
+		others bool
+		paces  int
+		want   int
+		rest   bool
+	}{{0, false, 3, 3, false}, {7, false, 1, 8, false}, {7, false, 2, 8, true}, {2, true, 1, 2, true}} {
+		var ids []string
+		for i := range tt.ids {
+			ids = append(ids, "sent-"+strconv.Itoa(i))
+		}
+		paces := map[string]view.Pace{}
+		for i := range tt.paces {
+			paces["new-"+strconv.Itoa(i)] = view.Pace{Sent: 1}
+		}
+		if got, rest := withPaces(ids, tt.others, paces); len(got) != tt.want || rest != tt.rest {
+			t.Errorf("%+v: %v, %t", tt, got, rest)
+		}
+	}
+}
