@@ -38,7 +38,7 @@ var pictures = []picture{
 	{name: "dark", page: "", shown: "404 × ", height: 1060, dark: true},
 	{name: "campaign", page: "campaign?id=spring-sale&last=24h", shown: "dead or rejected", height: 820},
 	{name: "destination", page: "destination?id=cora", shown: "404 × ", height: 760},
-	{name: "quota", page: "quota?id=sms-gateway&last=7d", shown: "Left of 250k in 1d", height: 960},
+	{name: "quota", page: "quota?id=sms-gateway&last=7d", shown: "Left of 9M in 1d", height: 960},
 	{name: "dead", page: "dead?campaign=acme-hooks", shown: "404 × ", height: 620},
 	{name: "phone", page: "", shown: "404 × ", height: 800, dark: true, phone: true},
 }
@@ -108,7 +108,7 @@ func (s *stack) scene(shops *receiver) {
 	s.run("quota", "set", "mailbox-provider", "--window", "2000/1m,500000/1d")
 	s.pastWeek("sms-gateway", 9000)
 	for _, of := range [][]string{
-		{"spring-sale", "--rate", "120", "--quota", "sms-gateway", "--expected-total", "8000000"},
+		{"spring-sale", "--rate", "120", "--quota", "sms-gateway"},
 		{"password-reset", "--rate", "40", "--quota", "sms-gateway", "--priority-weight", "10"},
 		{"invoices", "--rate", "25", "--quota", "mailbox-provider"},
 		{"acme-hooks", "--rate", "20", "--sink", "hooks"},
@@ -144,7 +144,7 @@ func (s *stack) pastDays(campaign string, rate int) {
 	s.t.Helper()
 	s.sql(`WITH minutes AS (
 			SELECT minute, least(1, 0.62 + 0.38 * sin(2 * pi() * minute / 1440 - 1.5) + 0.1 * sin(minute / 7.0) + ((minute * 7919 + $2 * 31) % 23) / 160.0) AS part
-			FROM generate_series(extract(epoch FROM now())::bigint / 60 - 7 * 1440, extract(epoch FROM now())::bigint / 60 - 1) AS minute
+			FROM generate_series(extract(epoch FROM now())::bigint / 60 - 7 * 1440, extract(epoch FROM now())::bigint / 60) AS minute
 		), added AS (
 			INSERT INTO pacer.campaign_history SELECT $1, minute, (60 * $2 * part)::bigint, (60 * $2 * part / 400)::bigint, $2 FROM minutes RETURNING delivered, failed
 		) INSERT INTO pacer.campaign_progress (campaign_id, delivered, dead, delivered_in_history, failed_in_history)

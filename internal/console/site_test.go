@@ -200,8 +200,8 @@ func TestOverview(t *testing.T) {
 	h := serve(w)
 	body := ask(h, "GET", "/", "admin", "").Body.String()
 	for what, says := range map[string]string{
-		"Redis": `<dt>Redis</dt><dd><span class="state good">answers</span>`, "how many are disabled": ">2 more disabled destinations</strong></a>", "which one fails": `<a href="destination?id=failing"><strong>failing</strong></a> has taken no job`,
-		"why": "is disabled, and its jobs wait: &lt;script&gt;alert(1)&lt;/script&gt;,", "changes": "changed the rate of <a", "when all is done": "When all is done is not known: a campaign is held",
+		"Redis": `<li>Redis <span class="state good">answers</span>`, "how many are disabled": ">2 more disabled destinations</strong></a>", "which one fails": `<a href="destination?id=failing"><strong>failing</strong></a> has taken no job`,
+		"why": "is disabled, and its jobs wait: &lt;script&gt;alert(1)&lt;/script&gt;,", "changes": "changed the rate of <a", "when all is done": "All but one campaign that is held: done <strong><time",
 		"a closed sink":          `<span class="state bad">throttled</span> <a href="sinks"><strong>sink receiver</strong></a> is closed for all its campaigns`,
 		"how to open it":         `<form method="post" action="sink-open"><input type="hidden" name="id" value="receiver"><button aria-label="Open receiver">Open</button></form>`,
 		"how to test":            `<a class="button" href="destination-test?id=failing" aria-label="Test failing">Test</a>`,
@@ -220,7 +220,7 @@ func TestOverview(t *testing.T) {
 	}
 	w.fail = errAway
 	body = ask(serve(w), "GET", "/", "viewer", "").Body.String()
-	if !strings.Contains(body, `<dt>Redis</dt><dd><span class="state bad">away</span> <small>it has not answered yet</small>`) {
+	if !strings.Contains(body, `<li>Redis <span class="state bad">away</span> <small>it has not answered yet</small>`) {
 		t.Errorf("Redis is away: %s", body)
 	}
 	if !strings.Contains(body, `<span class="state bad">away</span> <strong>Redis</strong> does not answer.`) {

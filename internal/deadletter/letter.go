@@ -16,18 +16,19 @@ import (
 
 // Letter is a job that could not be delivered, as read from the topic of the dead letters.
 type Letter struct {
-	Place     Place
-	At        time.Time // when it was written
-	Campaign  string    // "" if the record does not contain it
-	JobID     string
-	Reason    delivery.Reason
-	Detail    string // one line
-	Answer    string // the beginning of the last answer, one line
-	Attempts  int
-	Hops      int             // times the job was written to a lane
-	Origin    delivery.Origin // zero if unknown
-	ExpiresAt time.Time
-	Bytes     int // length of the payload, or what there would be
+	Place       Place
+	At          time.Time // when it was written
+	Campaign    string    // "" if the record does not contain it
+	JobID       string
+	Destination string // that the job names
+	Reason      delivery.Reason
+	Detail      string // one line
+	Answer      string // the beginning of the last answer, one line
+	Attempts    int
+	Hops        int             // times the job was written to a lane
+	Origin      delivery.Origin // zero if unknown
+	ExpiresAt   time.Time
+	Bytes       int // length of the payload, or what there would be
 	// Truncated is the length in bytes of what could not be read, if the payload is not there for that; else 0.
 	Truncated int
 	Replayed  bool // it has been published again
@@ -36,15 +37,6 @@ type Letter struct {
 	Payload   []byte
 
 	written time.Time // of its record, by which the partition is ordered
-}
-
-// Destination returns the destination that the job names; "" if it names none.
-func (d *Letter) Destination() string {
-	i := slices.IndexFunc(d.Headers, func(h delivery.Header) bool { return h.Key == delivery.HeaderDestination })
-	if i < 0 {
-		return ""
-	}
-	return string(d.Headers[i].Value)
 }
 
 // expired reports whether the time of the job is over. That of one whose campaign was completed is not: the campaign may be active again.
@@ -69,7 +61,7 @@ func (f *Filter) matches(d *Letter) bool {
 		campaign = delivery.UnknownCampaign
 	}
 	return (f.Campaign == "" || f.Campaign == campaign) && (f.Reason == "" || f.Reason == d.Reason) &&
-		(f.JobID == "" || f.JobID == d.JobID) && (f.To == "" || f.To == d.Destination()) && (f.Places == nil || slices.Contains(f.Places, d.Place)) && !d.At.Before(f.Since) && (f.Until.IsZero() || d.At.Before(f.Until))
+		(f.JobID == "" || f.JobID == d.JobID) && (f.To == "" || f.To == d.Destination) && (f.Places == nil || slices.Contains(f.Places, d.Place)) && !d.At.Before(f.Since) && (f.Until.IsZero() || d.At.Before(f.Until))
 }
 
 // Topics names the topics of dead letters.
@@ -157,7 +149,7 @@ func (p Place) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 func read(r delivery.Record) Letter {
 	d := Letter{
 		Place: Place{Partition: r.Partition, Offset: r.Offset}, At: r.Time, written: r.Time,
-		Campaign: cmp.Or(r.Header(delivery.HeaderCampaign), r.Header(delivery.HeaderEnvelopeCampaign)), JobID: r.Header(delivery.HeaderJobID),
+		Campaign: cmp.Or(r.Header(delivery.HeaderCampaign), r.Header(delivery.HeaderEnvelopeCampaign)), JobID: r.Header(delivery.HeaderJobID), Destination: r.Header(delivery.HeaderDestination),
 		Reason: delivery.Reason(r.Header(delivery.HeaderReason)), Detail: r.Header(delivery.HeaderDetail), Answer: r.Header(delivery.HeaderAnswer),
 		Key: r.Key, Headers: r.Headers, Payload: r.Value,
 	}

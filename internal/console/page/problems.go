@@ -203,9 +203,9 @@ func mapValues[V any](m map[string]V) (list []V) {
 	return list
 }
 
-// doneAt returns when the last campaign that has a backlog will have sent it; nil: there is none, or it is not known of each. rest says why
-// it is nil.
-func doneAt(s *view.State) (done *time.Time, rest string) {
+// doneAt returns when the last campaign that has a backlog will have sent it, of those of which it is known, and says what is done then. Without
+// such a time it says why.
+func doneAt(s *view.State) (done *time.Time, what string) {
 	unknown, waits := 0, false
 	for _, c := range s.Campaigns {
 		if c.Backlog == nil || *c.Backlog == 0 {
@@ -219,14 +219,16 @@ func doneAt(s *view.State) (done *time.Time, rest string) {
 		}
 	}
 	switch {
-	case unknown == 1:
-		return nil, "When all is done is not known: a campaign is held, and nobody knows for how long."
-	case unknown > 1:
-		return nil, fmt.Sprintf("When all is done is not known: %d campaigns are held, and nobody knows for how long.", unknown)
-	case !waits && s.Backlog != nil:
+	case done != nil && unknown == 1:
+		return done, "All but one campaign that is held:"
+	case done != nil && unknown > 1:
+		return done, fmt.Sprintf("All but %d campaigns that are held:", unknown)
+	case done != nil:
+		return done, "All"
+	case waits:
+		return nil, "What waits is held, and nobody knows for how long."
+	case s.Backlog != nil:
 		return nil, "Nothing waits."
-	case !waits:
-		return nil, "What waits is not known."
 	}
-	return done, ""
+	return nil, "What waits is not known."
 }

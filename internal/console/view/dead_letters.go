@@ -143,7 +143,7 @@ func (d *DeadLetters) Find(ctx context.Context, f LetterFilter) (found Letters, 
 		if found.Counts[i].Letters++; letter.Replayed {
 			found.Counts[i].Replayed++
 		} else {
-			found.Counts[i].count(letter.Destination(), letter.Detail)
+			found.Counts[i].count(letter.Destination, letter.Detail)
 		}
 		if len(found.List) < limit {
 			if found.List = append(found.List, letterOf(&letter, d.Payloads)); len(found.List) == limit {
