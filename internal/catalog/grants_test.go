@@ -105,7 +105,7 @@ func TestCheckOfACatalog(t *testing.T) {
 	run(t, conn, `GRANT USAGE ON SCHEMA pacer TO `+quoted)
 	run(t, conn, `GRANT SELECT ON ALL TABLES IN SCHEMA pacer TO `+quoted)
 	found, err = Check(ctx, readerDSN, Renewal{})
-	if err != nil || !strings.Contains(found.Missing, "GRANT INSERT ON pacer.positions") {
+	if err != nil || !strings.Contains(found.Missing, "GRANT INSERT ON pacer.campaign_history, pacer.positions") {
 		t.Errorf("of a reader: %+v, %v", found, err)
 	}
 	run(t, conn, `ALTER ROLE `+quoted+` SET default_transaction_read_only = on`)

@@ -92,7 +92,7 @@ func (c *cemetery) buryAll(ingress string) {
 			j.Flaw, j.Payload = &delivery.Flaw{Defect: delivery.ReasonUndecodable}, []byte("{broken")
 		})
 	}
-	put(30, "spring", delivery.ReasonExpired, func(j *delivery.Job) { j.ExpiresAt = time.Now().Add(-time.Hour) })
+	put(30, "spring", delivery.ReasonExpired, func(j *delivery.Job) { j.Destination, j.ExpiresAt = "shop-7", time.Now().Add(-time.Hour) })
 	put(31, "spring", delivery.ReasonTooLarge, func(j *delivery.Job) {
 		j.Flaw, j.Payload = &delivery.Flaw{Defect: delivery.ReasonTooLarge, Lost: 400_000}, nil
 	})
@@ -122,6 +122,8 @@ func checkDeadLetters(t *testing.T, c *cemetery, ingress string) {
 		{Options{Filter: Filter{Campaign: "summer"}}, 1},
 		{Options{Filter: Filter{Campaign: delivery.UnknownCampaign}}, 1},
 		{Options{Filter: Filter{JobID: "autumn-11"}}, 1},
+		{Options{Filter: Filter{To: "shop-7"}}, 1},
+		{Options{Filter: Filter{To: "shop-8"}}, 0},
 		{Options{Filter: Filter{Since: time.Now().Add(-time.Hour)}}, 10},
 		{Options{Filter: Filter{Since: time.Now().Add(time.Hour)}}, 0},
 		{Options{Filter: Filter{Until: time.Now().Add(-time.Hour)}}, 0},

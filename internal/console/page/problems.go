@@ -166,7 +166,7 @@ func (f *found) letters(dead *view.Dead) {
 			continue
 		}
 		p := problem{
-			State: "dead", Link: linkTo(0, "", "dead", c.Campaign, "reason", c.Reason).Link, Name: fmt.Sprintf("%d dead letters", c.Letters-c.Replayed), Why: "of " + cmp.Or(c.Campaign, "no campaign") + " in the last hour: " + c.Reason,
+			State: "dead", Link: linkTo(0, "", "dead", c.Campaign, "reason", c.Reason).Link, Name: counted(c.Letters-c.Replayed, "dead letter"), Why: "of " + cmp.Or(c.Campaign, "no campaign") + " in the last hour: " + c.Reason,
 			Acts: []act{linkTo(auth.Operator, "Replay", "replay", c.Campaign, "reason", c.Reason)},
 		}
 		if tally := c.Tally(); tally != "" {
@@ -194,6 +194,14 @@ func (f *found) held(state *view.State) {
 		f.add(p)
 	}
 	f.more(all, shortList, "campaigns", "campaigns")
+}
+
+// counted is a number of things.
+func counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }
 
 func mapValues[V any](m map[string]V) (list []V) {
