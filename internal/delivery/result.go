@@ -122,5 +122,8 @@ type Provider struct {
 	Answer    string    // the beginning of an answer that did not take the job; one line of at most MaxAnswer bytes, without secrets
 }
 
-// MaxProviderText bounds the code and the id of a Provider, and MaxAnswer its answer, in bytes.
-const MaxProviderText, MaxAnswer = 256, 512
+// MaxProviderText bounds the code and the id of a Provider, in bytes.
+const MaxProviderText = 256
+
+// MaxAnswer bounds the answer of a Provider, in bytes.
+const MaxAnswer = 512

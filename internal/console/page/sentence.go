@@ -84,7 +84,7 @@ func (s *sentence) campaign(state *view.State) {
 	}
 	rate, ok := fields["send_rate"]
 	per, both := fields["send_per"]
-	if !ok && !both || len(fields) > 2 || len(fields) == 2 && !(ok && both) {
+	if !ok && !both || len(fields) > 2 || len(fields) == 2 && (!ok || !both) {
 		return
 	}
 	units, present := "", ""
