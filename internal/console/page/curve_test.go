@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"math"
 	"regexp"
 	"strconv"
@@ -30,7 +31,14 @@ func TestTheCurveAddsUp(t *testing.T) {
 			}
 		}
 		p, legends := drawCurve(c, "", &view.State{})
+		tops := map[string]string{} // of what is drawn of each step
 		for _, s := range p.Layers {
+			for _, one := range oneBar.FindAllStringSubmatch(s.Path, -1) {
+				if under := cmp.Or(tops[one[1]], "222.00"); one[2] != under {
+					t.Errorf("%s: %s begins at %s, and what is below it ends at %s", last, s.Class, one[2], under)
+				}
+				tops[one[1]] = one[3]
+			}
 			got := p.area(t, c, s.Path)
 			if math.Abs(got-want[s.Class]) > want[s.Class]/100 {
 				t.Errorf("%s: %s is drawn as %.0f jobs, and was %.0f", last, s.Class, got, want[s.Class])
