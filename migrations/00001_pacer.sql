@@ -263,8 +263,8 @@ COMMENT ON COLUMN pacer.campaign_changes.request_id IS 'the setting pacer.reques
 -- transaction of a person.
 ----------------------------------------------------------------------------------------------------------------------------------
 
--- These are counts for people, not a ledger: a daemon that is killed takes its last seconds with it, and a job that is sent twice counts
--- twice. Rows change all the time, and no index covers what changes, so updates stay on their page.
+-- These are counts for people, not a ledger: a daemon that is killed takes its last seconds with it until they are counted in the log, and a
+-- job that is sent twice counts twice. Rows change all the time, and no index covers what changes, so updates stay on their page.
 CREATE TABLE pacer.campaign_progress (
     campaign_id text        PRIMARY KEY REFERENCES pacer.campaigns (id) ON UPDATE CASCADE ON DELETE CASCADE,
     delivered   bigint      NOT NULL DEFAULT 0,
@@ -274,6 +274,8 @@ CREATE TABLE pacer.campaign_progress (
     cancelled   bigint      NOT NULL DEFAULT 0,
     capped      bigint      NOT NULL DEFAULT 0,
     backlog     bigint      NOT NULL DEFAULT 0,
+    retrying    bigint      NOT NULL DEFAULT 0,
+    in_flight   bigint      NOT NULL DEFAULT 0,
     done_at     timestamptz,
     updated_at  timestamptz NOT NULL DEFAULT now(),
 
@@ -288,7 +290,9 @@ COMMENT ON COLUMN pacer.campaign_progress.dead IS 'jobs given up';
 COMMENT ON COLUMN pacer.campaign_progress.expired IS 'jobs that were too old, or came after the end of the campaign';
 COMMENT ON COLUMN pacer.campaign_progress.cancelled IS 'jobs of a cancelled campaign';
 COMMENT ON COLUMN pacer.campaign_progress.capped IS 'jobs that a keyed quota did not let wait any longer';
-COMMENT ON COLUMN pacer.campaign_progress.backlog IS 'jobs that wait, as the daemons counted them last';
+COMMENT ON COLUMN pacer.campaign_progress.backlog IS 'jobs that are not settled, as the daemons counted them last';
+COMMENT ON COLUMN pacer.campaign_progress.retrying IS 'of these, jobs tried before or put off by their destination';
+COMMENT ON COLUMN pacer.campaign_progress.in_flight IS 'of these, jobs that a sink has not answered';
 COMMENT ON COLUMN pacer.campaign_progress.done_at IS 'when the backlog, and what is expected, will have been sent; null: unknown';
 COMMENT ON COLUMN pacer.campaign_progress.updated_at IS 'when any of these changed last';
 COMMENT ON COLUMN pacer.campaign_progress.delivered_in_history IS 'those in campaign_history';

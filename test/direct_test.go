@@ -58,7 +58,7 @@ func TestDirectProduction(t *testing.T) {
 	}
 	d := s.start("one")
 	d.awaitReady(15 * time.Second)
-	s.await(15*time.Second, "its backlog to be known", func() bool { return d.samplesOf(`pacer_campaign_backlog{campaign="spring"}`) > 100 })
+	s.await(15*time.Second, "its backlog to be known", func() bool { return d.backlogOf("spring") > 100 })
 	s.publish(ofCampaign("spring", 0, 50)) // behind the direct ones, since the campaign has a backlog
 	s.await(20*time.Second, "all", func() bool { return s.receiver.count("spring") == 450 })
 	s.withinBound("spring", rate)

@@ -225,7 +225,8 @@ func (s *simulated) takes(ctx context.Context, e *limits.Engine, asks []delivery
 func (r *limiterRig) tracker(daemon string, snapshot *delivery.Snapshot) *progress.Tracker {
 	var load busyDaemon
 	for id := range snapshot.Campaigns {
-		load.jobs = append(load.jobs, delivery.MemoryJobs{Campaign: id, Jobs: 20, Units: 20, Direct: 10, InHand: 2})
+		load.jobs = append(load.jobs, delivery.MemoryJobs{Campaign: id, Jobs: 20, Units: 20, InHand: 2})
+		load.ingress = append(load.ingress, delivery.CampaignCount{Campaign: delivery.CampaignHash(id), Jobs: 10})
 		load.tallies = append(load.tallies, delivery.Tally{Campaign: id, Sent: 1_000_000})
 	}
 	return progress.New(progress.Options{
@@ -241,10 +242,11 @@ func (r *limiterRig) tracker(daemon string, snapshot *delivery.Snapshot) *progre
 type busyDaemon struct {
 	progress.Store // which is not asked: SaveProgress and what follows need no answer
 	jobs           []delivery.MemoryJobs
+	ingress        []delivery.CampaignCount
 	tallies        []delivery.Tally
 }
 
-func (d busyDaemon) Backlog() delivery.LanesBacklog { return delivery.LanesBacklog{} }
+func (d busyDaemon) Backlog() delivery.LanesBacklog { return delivery.LanesBacklog{Ingress: d.ingress} }
 func (d busyDaemon) InMemory(context.Context) ([]delivery.MemoryJobs, error) {
 	return d.jobs, nil
 }
@@ -256,7 +258,7 @@ func (d busyDaemon) SaveProgress(context.Context, []delivery.Progress) error {
 	return nil
 }
 
-func (d busyDaemon) LoadSettled(context.Context) (map[string]delivery.Settled, error) {
+func (d busyDaemon) LoadSettled(context.Context, []string) (map[string]delivery.Settled, error) {
 	return nil, nil
 }
 

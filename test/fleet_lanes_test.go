@@ -58,8 +58,7 @@ func TestALargeBacklogIsSentByAll(t *testing.T) {
 		t.Errorf("the few jobs lie in lanes %v, want them in %d", counts, first)
 	}
 	s.await(15*time.Second, "one to show what waits in all lanes", func() bool {
-		const backlog = `pacer_campaign_backlog{campaign="large"}`
-		return max(daemons[0].samplesOf(backlog), daemons[1].samplesOf(backlog)) == published
+		return max(daemons[0].backlogOf("large"), daemons[1].backlogOf("large")) == published
 	})
 	lanes := slices.Sorted(maps.Keys(counts))
 	s.run("publish", "--campaign", "large", "--count", fmt.Sprint(direct), "--direct")

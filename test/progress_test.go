@@ -25,15 +25,8 @@ func (d *daemon) shown(metric, campaign string) float64 {
 	if err != nil {
 		d.s.t.Fatalf("metrics of %s: %v", d.name, err)
 	}
-	name := metric + `{campaign="` + campaign + `"}`
-	for line := range strings.Lines(string(text)) {
-		if rest, ok := strings.CutPrefix(line, name); ok {
-			var value float64
-			if err := json.Unmarshal([]byte(strings.TrimSpace(rest)), &value); err != nil {
-				d.s.t.Fatalf("%s: %v", line, err)
-			}
-			return value
-		}
+	if sum, ok := sumOf(text, metric+`{campaign="`+campaign+`"`); ok {
+		return sum
 	}
 	return math.NaN()
 }

@@ -166,7 +166,29 @@ func (s *Services) DestinationFault(row *delivery.Destination) string {
 
 // DeadTopics are the topics of dead letters.
 func (s *Services) DeadTopics() deadletter.Topics {
-	return deadletter.Topics{Client: s.Kafka, Letters: requeue.DeadTopic(s.Topics.Prefix), Replays: requeue.ReplaysTopic(s.Topics.Prefix)}
+	return deadletter.Topics{
+		Client: s.Kafka, Letters: requeue.DeadTopic(s.Topics.Prefix), Replays: requeue.ReplaysTopic(s.Topics.Prefix), Left: s.discount,
+	}
+}
+
+// discount takes replayed letters out of the counts of dead and expired jobs: from now on they wait.
+func (s *Services) discount(ctx context.Context, letters map[deadletter.Group]int) {
+	jobs := map[string]delivery.Settled{}
+	for group, n := range letters {
+		left := jobs[group.Campaign]
+		left[requeue.OutcomeOf(delivery.Reroute{Kind: delivery.ToDead, Reason: group.Reason})] -= int64(n)
+		jobs[group.Campaign] = left
+	}
+	if s.DSN() == "" {
+		return
+	}
+	admin, err := s.admin()
+	if err == nil {
+		err = admin.AddSettled(ctx, jobs)
+	}
+	if err != nil {
+		s.Log.Warn("replayed jobs go on to be counted as dead", "error", err)
+	}
 }
 
 // HoldReplays implements replay.Lease for the console and pacer dead replay: letters are chosen by what notes say when a replay begins,

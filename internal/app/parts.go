@@ -13,6 +13,7 @@ import (
 	"github.com/pacer/pacer/internal/consumer"
 	"github.com/pacer/pacer/internal/dedupe"
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/jobs"
 	"github.com/pacer/pacer/internal/keyed"
 	"github.com/pacer/pacer/internal/pacer"
 	"github.com/pacer/pacer/internal/progress"
@@ -217,8 +218,17 @@ func (d *Daemon) newProgress() *progress.Tracker {
 		Daemon: rand.Text(), Work: work{d.pacer, d.consumer}, Store: d.parts.Catalog, Snapshot: d.parts.Catalog.Snapshot,
 		Exchange: progress.NewRedisExchange(d.parts.Redis.Master(0), d.parts.Config.Redis.KeyPrefix),
 		Windows:  d.gauges.Latest, Gates: d.gates.latest, Sink: d.sinks.Resolve,
-		Node: d.node, Readings: d.readings, Show: progress.Show(d.parts.Config.Metrics.Campaigns), Logger: d.log, Registerer: d.parts.Registry,
+		Recount: d.recount(),
+		Node:    d.node, Readings: d.readings, Show: progress.Show(d.parts.Config.Metrics.Campaigns), Logger: d.log, Registerer: d.parts.Registry,
 	})
+}
+
+// recount returns what counts the published jobs of a campaign. With a dedupe ledger nothing does: not each of them is settled.
+func (d *Daemon) recount() func(ctx context.Context, campaign string) (int64, error) {
+	if d.parts.Config.Dedupe.TTL > 0 {
+		return nil
+	}
+	return jobs.Topics{Client: d.parts.Kafka, Group: d.parts.Config.Kafka.Group, TopicSpec: d.parts.Topics}.Published
 }
 
 // node describes this daemon to those who look at the fleet.

@@ -46,6 +46,7 @@ var labels = map[string][]string{
 	"pacer_gate_closed_until_timestamp_seconds.cause":   names(delivery.GateCauses),
 	"pacer_campaign_held_since_timestamp_seconds.cause": names(hold.Causes[1:]),
 	"pacer_destination_answers_total.answer":            {"delivered", "failed", "rejected"},
+	"pacer_campaign_backlog.state":                      {"waiting", "retrying", "in_flight"},
 	"pacer_actionable_lag.cause":                        {"capacity", "destination"},
 }
 

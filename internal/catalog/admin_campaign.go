@@ -57,7 +57,9 @@ type CampaignProgress struct {
 	Expired    int64      `json:"expired"`
 	Cancelled  int64      `json:"cancelled"`
 	Capped     int64      `json:"capped" doc:"that a keyed quota did not let wait any longer"`
-	Backlog    int64      `json:"backlog" doc:"jobs that waited when this was stored"`
+	Backlog    int64      `json:"backlog" doc:"jobs that are not settled: in ingress, lanes, timers and memory"`
+	Retrying   int64      `json:"retrying" doc:"of these, jobs that were tried before, or put off by their destination"`
+	InFlight   int64      `json:"in_flight" doc:"of these, jobs that a sink was given and has not answered"`
 	DoneAt     *time.Time `json:"done_at,omitempty" doc:"when the backlog will have been sent"`
 	ETASeconds *float64   `json:"eta_seconds,omitempty" doc:"seconds until then"`
 	Percent    *float64   `json:"percent,omitempty" doc:"settled jobs, of the expected total"`
@@ -83,7 +85,7 @@ func (p *CampaignProgress) complete(now time.Time, expected *int64) {
 		p.ETASeconds = new(float64)
 	}
 	if expected != nil && *expected > 0 {
-		percent := 100 * float64(p.Settled()) / float64(*expected)
+		percent := min(100, 100*float64(p.Settled())/float64(*expected))
 		p.Percent = &percent
 	}
 }
@@ -313,8 +315,8 @@ SELECT c.id, trim_scale(c.send_rate)::text, (extract(epoch FROM c.send_per) * 10
        (extract(epoch FROM c.job_ttl) * 1000000)::bigint, c.expected_total, c.note,
        ARRAY(SELECT l.quota_id FROM pacer.campaign_quotas l WHERE l.campaign_id = c.id ORDER BY l.quota_id COLLATE "C"),
        coalesce(c.set_revision, c.revision), c.updated_at, c.finish_by,
-       coalesce(g.delivered, 0), coalesce(g.dead, 0), coalesce(g.expired, 0), coalesce(g.cancelled, 0), coalesce(g.rejected, 0), coalesce(g.capped, 0),
-       coalesce(g.backlog, 0), g.done_at, g.updated_at
+       coalesce(g.delivered, 0), greatest(0, g.dead), greatest(0, g.expired), coalesce(g.cancelled, 0), coalesce(g.rejected, 0), coalesce(g.capped, 0),
+       coalesce(g.backlog, 0), coalesce(g.retrying, 0), coalesce(g.in_flight, 0), g.done_at, g.updated_at
 FROM pacer.campaigns c LEFT JOIN pacer.campaign_progress g ON g.campaign_id = c.id `+clause, args...)
 	if err != nil {
 		return nil, fmt.Errorf("read campaigns: %w", err)
@@ -327,7 +329,8 @@ FROM pacer.campaigns c LEFT JOIN pacer.campaign_progress g ON g.campaign_id = c.
 		err := row.Scan(&c.ID, &c.SendRate, &per, &c.Burst, &c.Status, &c.PausedUntil, &c.Sink, &c.PriorityWeight, &c.MaxInFlight,
 			&c.StartsAt, &c.EndsAt, &hours, &c.TimeZone, &c.ZoneMissing, &c.AvoidMinutes, &ramp, &c.RampSince, &c.Overflow, &ttl, &c.ExpectedTotal, &c.Note, &c.Quotas,
 			&c.Revision, &c.UpdatedAt, &c.FinishBy, &c.Progress.Delivered, &c.Progress.Dead, &c.Progress.Expired,
-			&c.Progress.Cancelled, &c.Progress.Rejected, &c.Progress.Capped, &c.Progress.Backlog, &c.Progress.DoneAt, &c.Progress.UpdatedAt)
+			&c.Progress.Cancelled, &c.Progress.Rejected, &c.Progress.Capped, &c.Progress.Backlog,
+			&c.Progress.Retrying, &c.Progress.InFlight, &c.Progress.DoneAt, &c.Progress.UpdatedAt)
 		c.Progress.complete(time.Now(), c.ExpectedTotal)
 		c.ActiveHours, c.Ramp = compact(hours), compact(ramp)
 		c.SendPer = notation.FormatSpan(micros(per))

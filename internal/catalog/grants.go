@@ -24,6 +24,7 @@ var (
 	}
 	opsRights = []right{
 		{[]string{"INSERT", "UPDATE", "DELETE"}, []string{"campaigns", "quotas", "quota_windows", "campaign_quotas", "quota_keys", "destinations", "replays"}},
+		{[]string{"INSERT", "UPDATE"}, []string{"campaign_progress"}},
 	}
 )
 

@@ -67,6 +67,9 @@ func TestMigrationsGrantWhatIsLacking(t *testing.T) {
 	if _, err := a.CreateCampaign(ctx, "c", CampaignChange{Quotas: &[]string{"q"}}); err != nil {
 		t.Error(err)
 	}
+	if err := a.AddSettled(ctx, map[string]delivery.Settled{"c": {delivery.OutcomeDelivered: 1}}); err != nil {
+		t.Error(err)
+	}
 	everyWrite(t, started(t, Options{DSN: daemonDSN}))
 	if got, err := lacking(ctx, t, daemonDSN); err != nil || got != "" {
 		t.Errorf("a daemon lacks %q, %v", got, err)
@@ -150,7 +153,7 @@ func everyWrite(t *testing.T, p *Postgres) {
 		_, err = p.ReplaceEpoch(ctx, 0, old, delivery.Incarnation{Epoch: old + 1}, "test")
 		check("replace the epoch", err)
 	}
-	_, err = p.LoadSettled(ctx)
+	_, err = p.LoadSettled(ctx, nil)
 	check("load settled", err)
 }
 

@@ -162,12 +162,12 @@ func (m *Memory) SpreadCampaigns(_ context.Context, rates map[string]int64) erro
 	return nil
 }
 
-// LoadSettled returns the settled jobs, over all time, of the campaigns with an expected total.
-func (m *Memory) LoadSettled(ctx context.Context) (map[string]delivery.Settled, error) {
+// LoadSettled returns the settled jobs, over all time, of the campaigns with an expected total, and of these others.
+func (m *Memory) LoadSettled(ctx context.Context, others []string) (map[string]delivery.Settled, error) {
 	all := map[string]delivery.Settled{}
 	err := m.locked(ctx, "load progress", func() {
 		for id, s := range m.settled {
-			if c := m.state.campaigns[id]; c != nil && c.row.ExpectedTotal > 0 {
+			if c := m.state.campaigns[id]; c != nil && (c.row.ExpectedTotal > 0 || slices.Contains(others, id)) {
 				all[id] = s
 			}
 		}

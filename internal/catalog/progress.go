@@ -36,6 +36,18 @@ func (p *Postgres) SaveProgress(ctx context.Context, list []delivery.Progress) e
 	})
 }
 
+// AddSettled adds to the settled jobs of campaigns, or takes jobs out of them: those that are replayed.
+func (a *Admin) AddSettled(ctx context.Context, jobs map[string]delivery.Settled) error {
+	list := make([]delivery.Progress, 0, len(jobs))
+	for id, settled := range jobs {
+		list = append(list, delivery.Progress{Campaign: id, Settled: settled})
+	}
+	_, err := ask(ctx, a, func(ctx context.Context, pool *pgxpool.Pool) (none struct{}, err error) {
+		return none, pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return saveProgress(ctx, tx, addSettled, list) })
+	})
+	return err
+}
+
 // saveProgress writes in the order of the keys, so that daemons that save at the same time cannot deadlock.
 func saveProgress(ctx context.Context, tx pgx.Tx, statement string, list []delivery.Progress) error {
 	sorted := slices.Clone(list)
@@ -49,12 +61,12 @@ func saveProgress(ctx context.Context, tx pgx.Tx, statement string, list []deliv
 }
 
 const (
-	// addSettled inserts no rows of zeros.
+	// addSettled inserts no rows of zeros. A count is below zero while jobs are replayed whose end no daemon has saved yet.
 	addSettled = `
-INSERT INTO pacer.campaign_progress AS p (campaign_id, backlog, done_at, delivered, dead, expired, cancelled, rejected, capped)
-SELECT c.id, t.backlog, t.done_at, t.delivered, t.dead, t.expired, t.cancelled, t.rejected, t.capped
-FROM unnest($1::text[], $2::bigint[], $3::timestamptz[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[])
-         AS t(id, backlog, done_at, delivered, dead, expired, cancelled, rejected, capped)
+INSERT INTO pacer.campaign_progress AS p (campaign_id, backlog, retrying, in_flight, done_at, delivered, dead, expired, cancelled, rejected, capped)
+SELECT c.id, t.backlog, t.retrying, t.in_flight, t.done_at, t.delivered, t.dead, t.expired, t.cancelled, t.rejected, t.capped
+FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::timestamptz[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[])
+         AS t(id, backlog, retrying, in_flight, done_at, delivered, dead, expired, cancelled, rejected, capped)
 JOIN pacer.campaigns c ON c.id = t.id
 WHERE t.delivered + t.dead + t.expired + t.cancelled + t.rejected + t.capped + t.backlog > 0
    OR EXISTS (SELECT FROM pacer.campaign_progress k WHERE k.campaign_id = t.id)
@@ -62,14 +74,16 @@ ORDER BY c.id COLLATE "C"
 ON CONFLICT (campaign_id) DO UPDATE
 SET delivered = p.delivered + excluded.delivered, dead = p.dead + excluded.dead, expired = p.expired + excluded.expired,
     cancelled = p.cancelled + excluded.cancelled, rejected = p.rejected + excluded.rejected, capped = p.capped + excluded.capped, updated_at = now()`
-	replaceOutlook = `, backlog = excluded.backlog, done_at = excluded.done_at`
+	replaceOutlook = `, backlog = excluded.backlog, retrying = excluded.retrying, in_flight = excluded.in_flight, done_at = excluded.done_at`
 )
 
 // progressColumns converts progress to the arrays for unnest.
 func progressColumns(list []delivery.Progress) []any {
 	columns := []any{
 		column(list, func(p delivery.Progress) string { return p.Campaign }),
-		column(list, func(p delivery.Progress) int64 { return orZero(p.Outlook).Backlog }),
+		column(list, func(p delivery.Progress) int64 { return orZero(p.Outlook).Total() }),
+		column(list, func(p delivery.Progress) int64 { return orZero(p.Outlook).Retrying }),
+		column(list, func(p delivery.Progress) int64 { return orZero(p.Outlook).InFlight }),
 		column(list, func(p delivery.Progress) *time.Time { return nullable(orZero(p.Outlook).DoneAt) }),
 	}
 	for _, o := range delivery.SettledOutcomes {
@@ -91,13 +105,13 @@ func (p *Postgres) SpreadCampaigns(ctx context.Context, rates map[string]int64) 
 	})
 }
 
-// LoadSettled returns the settled jobs, over all time, of the campaigns with an expected total.
-func (p *Postgres) LoadSettled(ctx context.Context) (map[string]delivery.Settled, error) {
+// LoadSettled returns the settled jobs, over all time, of the campaigns with an expected total, and of these others.
+func (p *Postgres) LoadSettled(ctx context.Context, others []string) (map[string]delivery.Settled, error) {
 	all, id, s := map[string]delivery.Settled{}, "", delivery.Settled{}
 	err := p.database.do(ctx, queryTimeout, "load progress", func(ctx context.Context, pool *pgxpool.Pool) error {
 		rows, _ := pool.Query(ctx, `
-SELECT p.campaign_id, p.delivered, p.dead, p.expired, p.cancelled, p.rejected, p.capped
-FROM pacer.campaign_progress p JOIN pacer.campaigns c ON c.id = p.campaign_id WHERE c.expected_total IS NOT NULL`)
+SELECT p.campaign_id, p.delivered, greatest(0, p.dead), greatest(0, p.expired), p.cancelled, p.rejected, p.capped
+FROM pacer.campaign_progress p JOIN pacer.campaigns c ON c.id = p.campaign_id WHERE c.expected_total IS NOT NULL OR c.id = ANY ($1)`, others)
 		into := []any{&id}
 		for _, o := range delivery.SettledOutcomes {
 			into = append(into, &s[o])
@@ -114,13 +128,13 @@ FROM pacer.campaign_progress p JOIN pacer.campaigns c ON c.id = p.campaign_id WH
 // LoadOutlooks returns the outlooks that are stored, except those of campaigns without a backlog and an end.
 func (p *Postgres) LoadOutlooks(ctx context.Context) (map[string]delivery.Outlook, error) {
 	all, id := map[string]delivery.Outlook{}, ""
-	var o delivery.Outlook
+	var b delivery.Backlog
 	var at *time.Time
 	err := p.database.do(ctx, queryTimeout, "load progress", func(ctx context.Context, pool *pgxpool.Pool) error {
 		rows, _ := pool.Query(ctx, `
-SELECT campaign_id, backlog, done_at FROM pacer.campaign_progress WHERE backlog <> 0 OR done_at IS NOT NULL`)
-		_, err := pgx.ForEachRow(rows, []any{&id, &o.Backlog, &at}, func() error {
-			all[id] = delivery.Outlook{Backlog: o.Backlog, DoneAt: orZero(at)}
+SELECT campaign_id, backlog - retrying - in_flight, retrying, in_flight, done_at FROM pacer.campaign_progress WHERE backlog <> 0 OR done_at IS NOT NULL`)
+		_, err := pgx.ForEachRow(rows, []any{&id, &b.Waiting, &b.Retrying, &b.InFlight, &at}, func() error {
+			all[id] = delivery.Outlook{Backlog: b, DoneAt: orZero(at)}
 			return nil
 		})
 		return err

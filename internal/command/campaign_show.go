@@ -125,12 +125,20 @@ func showProgress(p *printer, v *view.Campaign) {
 			p.line("%s\t%d", other.name, other.jobs)
 		}
 	}
-	p.line("backlog\t%d", g.Backlog)
+	p.line("backlog\t%s", formatBacklog(delivery.Backlog{Waiting: g.Backlog - g.Retrying - g.InFlight, Retrying: g.Retrying, InFlight: g.InFlight}))
 	eta := formatETA(v)
 	if g.DoneAt != nil {
 		eta += " (" + instant(g.DoneAt, time.RFC3339) + ")"
 	}
 	p.line("eta\t%s", eta)
+}
+
+// formatBacklog returns how many jobs are not settled, by state if there are any.
+func formatBacklog(b delivery.Backlog) string {
+	if b.Total() == 0 {
+		return "0"
+	}
+	return fmt.Sprintf("%d (%d waiting, %d retrying, %d in flight)", b.Total(), b.Waiting, b.Retrying, b.InFlight)
 }
 
 // formatETA rounds the ETA for display, or says what holds the campaign where there is none.

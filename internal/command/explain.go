@@ -65,8 +65,8 @@ func (c *cli) explainCampaign(ctx context.Context, id string) error {
 				p.line("since\t%s", agoOrAhead(v.Held.Since))
 				p.line("until\t%s", agoOrAhead(v.Held.Until))
 			}
-			if v.Backlog != nil {
-				p.line("waiting\t%s", counted(*v.Backlog, "job"))
+			if v.States != nil {
+				p.line("backlog\t%s", formatBacklog(*v.States))
 			}
 			if v.TimeZone == delivery.ZoneRecipient && v.ActiveHours != "" {
 				p.line("active hours\t%s", hoursOf(v.Campaign))

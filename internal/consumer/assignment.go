@@ -198,13 +198,13 @@ func (t *assignment) change(f func(held map[partition]*holding)) {
 	t.show()
 }
 
-// show shows what is held. The lanes are shown until others are held: jobs that waited when they were let go of still wait.
+// show shows what is held, until other partitions are: jobs that waited in lanes when these were let go of still wait.
 func (t *assignment) show() {
 	for place := range placeNames {
 		t.metrics.partitions[place].Set(float64(t.count(delivery.Place(place))))
 	}
 	if t.work.Err() == nil {
-		t.reading.Store(&reading{int32(t.id.Load()), t.lanes()})
+		t.reading.Store(&reading{int32(t.id.Load()), t.holdings()})
 	}
 }
 

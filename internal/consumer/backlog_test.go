@@ -1,7 +1,12 @@
 package consumer
 
 import (
+	"context"
+	"fmt"
 	"testing"
+	"time"
+
+	"github.com/segmentio/kafka-go"
 
 	"github.com/pacer/pacer/internal/delivery"
 )
@@ -46,5 +51,77 @@ func TestBacklogOfLanes(t *testing.T) {
 			t.Errorf("%v after the restart, want 350 and %d", got, left)
 		}
 		d.stop()
+	})
+}
+
+// of is what a consumer says of a campaign in ingress and timers.
+func (c *running) of(campaign string) (n delivery.CampaignCount) {
+	b := c.Backlog()
+	for _, one := range append(b.Ingress, b.Timers...) {
+		if one.Campaign == delivery.CampaignHash(campaign) {
+			n = n.Plus(one)
+		}
+	}
+	return n
+}
+
+// keeper leaves all jobs in ingress.
+type keeper struct{ *fake }
+
+func (k keeper) Offer(ctx context.Context, jobs []*delivery.Job) (refused []*delivery.Job, err error) {
+	if jobs[0].From == delivery.FromIngress {
+		return jobs, nil
+	}
+	return k.fake.Offer(ctx, jobs)
+}
+
+// What lies in timers and stays in ingress is counted, by campaign, though no reader gets there; also after a restart, and while the broker gives a
+// little at a time.
+func TestBacklogOfIngressAndTimers(t *testing.T) {
+	onBrokers(t, func(t *testing.T, r *rig) {
+		timer := r.opt.Group + ".timer"
+		r.create(1, r.jobs(), r.opt.LaneTopic, timer)
+		r.opt.Timers = []Timer{{Topic: timer, Delay: time.Hour}}
+		made := 0
+		put := func(topic, campaign string, n int, why delivery.Reason) {
+			records := make([]kafka.Record, n)
+			for i := range records {
+				made++
+				records[i] = job(campaign, fmt.Sprint(made), delivery.HeaderReason, string(why), delivery.HeaderOrigin, fmt.Sprint("elsewhere/0/", made))
+				records[i].Time = time.Now()
+			}
+			r.produce(topic, 0, records...)
+		}
+		for range 4 { // more than the timer's reader holds
+			put(timer, "a", 500, delivery.ReasonRetry)
+			put(timer, "b", 250, delivery.ReasonNotBefore)
+		}
+		put(r.jobs(), "kept", 3000, "")
+		f := newFake()
+		counted := func(c *running) func() bool {
+			return func() bool {
+				a, b, kept := c.of("a"), c.of("b"), c.of("kept")
+				return a.Jobs == 2000 && a.Unread == 2000 && a.Retrying == 2000 && b.Jobs == 1000 && b.Retrying == 0 && kept.Jobs == 3000
+			}
+		}
+		one := r.start(f, func(o *Options) { o.Handler = keeper{f} })
+		r.eventually("all to be counted", counted(one))
+		put(timer, "a", 1, delivery.ReasonRetry)
+		r.eventually("one more", func() bool { return one.of("a").Jobs == 2001 })
+		one.stop()
+		if n := one.of("a").Jobs; n != 0 {
+			t.Errorf("a daemon that has left counts %d", n)
+		}
+		put(timer, "b", 1, delivery.ReasonNotBefore)
+
+		f = newFake() // takes and settles all
+		due := r.opt.Timers[0]
+		due.Delay = time.Millisecond
+		r.opt.Timers[0] = due
+		two := r.start(f)
+		r.eventually("nothing to be left", func() bool {
+			return f.count() == 2001+1001+3000 && two.of("a").Jobs+two.of("b").Jobs+two.of("kept").Jobs == 0
+		})
+		two.stop()
 	})
 }

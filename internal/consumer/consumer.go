@@ -28,7 +28,7 @@ type Consumer struct {
 	lease   lease // of what is held
 
 	joined  atomic.Bool
-	reading atomic.Pointer[reading] // the lanes that are held, or were last; see Backlog
+	reading atomic.Pointer[reading] // what is held, or was last; see Backlog
 }
 
 // New makes a Consumer. It does no I/O.

@@ -141,7 +141,7 @@ func TestOneTopicThatIsDeniedStopsNoOther(t *testing.T) {
 	send("after")
 	r.eventually("all jobs of the other topics", func() bool { return f.count() == partitions*3001 })
 	third := r.start(f, r.deny(&topic, -1))
-	r.eventually("the third has its share", func() bool { return third.Joined() && len(third.reading.Load().lanes) == 1 })
+	r.eventually("the third has its share", func() bool { return third.Joined() && len(third.Backlog().Lanes) == 1 })
 	second.stop()
 	send("later")
 	r.eventually("all again", func() bool { return f.count() == 2*partitions*3001 })

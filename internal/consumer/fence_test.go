@@ -59,8 +59,8 @@ func TestCommitOfALostGenerationIsDropped(t *testing.T) {
 			src, _ := newSource(partition{Topic: r.jobs()}, delivery.FromIngress, start{committed: true}, b, m, offset.NewOrigins(), c.kicked.Send)
 			c.sources = func() []*source { return []*source{src} }
 			for o := range int64(5) {
-				src.register(o, 1)
-				src.settle(o)
+				src.register(&delivery.Job{Reading: delivery.Reading{Offset: o, Size: 1}})
+				src.settle(o, "")
 			}
 			r.eventually(name+": an answer to the commit", func() bool { // a broker that is slow gives none
 				err := c.commit(t.Context(), true)

@@ -5,6 +5,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/segmentio/kafka-go"
+
+	"github.com/pacer/pacer/internal/delivery"
 )
 
 // TestALaneWhoseCommitCannotBeRead: a lane with metadata that cannot be read, as a later version may have written it, is
@@ -58,7 +60,7 @@ func TestALaneWhoseCommitCannotBeRead(t *testing.T) {
 func TestALaneThatIsNotBegunIsNotUnreadable(t *testing.T) {
 	t.Parallel()
 	c := &Consumer{}
-	begins, passed := &holding{}, &holding{}
+	begins, passed := &holding{from: delivery.FromLane}, &holding{from: delivery.FromLane}
 	passed.ID = 1
 	passed.passed.Store(true)
 	c.reading.Store(&reading{1, []*holding{begins, passed}})

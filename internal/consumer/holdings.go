@@ -191,6 +191,7 @@ func (t *assignment) run(ctx context.Context) {
 	t.help(keep.run)
 	t.help(t.watchTopics)
 	t.help(survey.run)
+	t.help((&counting{opt: &t.opt, sources: t.sources, limit: t.budget.limit}).run)
 	t.help(t.watchMemory)
 	t.help(func(ctx context.Context) { t.lease.watch(ctx, t.opt.DrainTimeout+commitTimeout) })
 

@@ -49,6 +49,7 @@ func (r *ingressReader) run(ctx context.Context) *start {
 
 // turn fetches once and offers the jobs of the fetch, or those that are left of the last one.
 func (r *ingressReader) turn(ctx context.Context) (worked bool, err error) {
+	r.src.stands.Store(true)
 	if err = r.unblock(ctx); err != nil {
 		return false, err
 	}
@@ -61,6 +62,7 @@ func (r *ingressReader) turn(ctx context.Context) (worked bool, err error) {
 	}
 	from = r.src.next() // jobs may have been given back
 	r.src.heart.rest()
+	r.src.stands.Store(false)
 	if r.idle != nil && from >= r.src.edge.Load() {
 		if err = r.idle(ctx, from); err != nil {
 			return false, err
@@ -92,6 +94,7 @@ func (r *ingressReader) turn(ctx context.Context) (worked bool, err error) {
 		return nil
 	})
 	r.release()
+	r.src.stands.Store(true)
 	if errors.Is(err, errEnough) {
 		err = nil
 	}
@@ -99,7 +102,7 @@ func (r *ingressReader) turn(ctx context.Context) (worked bool, err error) {
 		r.watchTransaction(out, now)
 		r.src.edge.Store(out.End)
 		if f.next = out.Next; f.next > from && (len(f.jobs) == 0 || f.jobs[0].Offset > from) {
-			r.src.settle(from) // it was given back, and the log has lost it
+			r.src.settle(from, "") // it was given back, and the log has lost it
 		}
 		if from >= r.known {
 			r.known, r.knownAt = out.End, now
@@ -171,7 +174,7 @@ func (r *ingressReader) offerPiece(ctx context.Context) (err error) {
 		}
 		fresh := make([]*delivery.Job, 0, n)
 		for _, j := range jobs[:n] {
-			if !r.src.register(j.Offset, j.Size) {
+			if !r.src.register(j) {
 				r.uncharge(j.Size)
 				continue
 			}
@@ -179,7 +182,7 @@ func (r *ingressReader) offerPiece(ctx context.Context) (err error) {
 			switch {
 			case r.repeated(j):
 				r.src.metrics.repeated.Inc()
-				r.src.settle(j.Offset)
+				r.src.settle(j.Offset, j.Campaign)
 			default:
 				if r.hold != nil {
 					j.ReadAt = time.Now() // it has been open since now

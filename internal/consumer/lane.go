@@ -1,6 +1,9 @@
 package consumer
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/pacer/pacer/internal/consumer/offset"
 	"github.com/pacer/pacer/internal/delivery"
 )
@@ -81,29 +84,54 @@ func (s *source) reads(end int64) bool {
 	return behind || s.lane.Main() < end
 }
 
-// reading is the lanes that are held, since a generation.
+// reading is what is held, since a generation.
 type reading struct {
 	generation int32
-	lanes      []*holding
+	held       []*holding
 }
 
 // Backlog counts, for every campaign, the records that are not settled in the lanes that this daemon reads, or read
 // last if it is between two generations. It is exact up to the positions of the main readers, which are almost always
-// at the end of the lane. Safe for use by several goroutines; before the first assignment, Lanes is nil.
+// at the end of the lane. So it does in partitions of ingress and timers that it reads. Safe for use by several goroutines; before the first
+// assignment, Lanes is nil.
 func (c *Consumer) Backlog() delivery.LanesBacklog {
 	r := c.reading.Load()
 	if r == nil {
 		return delivery.LanesBacklog{}
 	}
-	b := delivery.LanesBacklog{Generation: r.generation, Lanes: make([]delivery.LaneBacklog, 0, len(r.lanes))}
-	for _, h := range r.lanes {
-		if s := h.source.Load(); s != nil {
-			b.Lanes = append(b.Lanes, s.backlog())
-		} else if h.passed.Load() {
+	b, direct := delivery.LanesBacklog{Generation: r.generation, Lanes: []delivery.LaneBacklog{}}, [len(placeNames)]counts{}
+	for _, h := range r.held {
+		switch s := h.source.Load(); {
+		case s == nil && h.passed.Load() && h.from == delivery.FromLane:
 			b.Unreadable = append(b.Unreadable, h.ID)
+		case s == nil:
+		case h.from == delivery.FromLane:
+			b.Lanes = append(b.Lanes, s.backlog())
+		default:
+			direct[h.from] = direct[h.from].plus(s)
 		}
 	}
+	b.Ingress, b.Timers = slices.Collect(maps.Values(direct[delivery.FromIngress])), slices.Collect(maps.Values(direct[delivery.FromTimer]))
 	return b
+}
+
+// counts are what waits in partitions of ingress or timers, by campaign.
+type counts map[uint64]delivery.CampaignCount
+
+// plus adds what waits in one that is held.
+func (c counts) plus(s *source) counts {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.gone {
+		return c
+	}
+	if c == nil {
+		c = counts{}
+	}
+	for n := range s.tally.Counts(s.window.Committed()) {
+		c[n.Campaign] = c[n.Campaign].Plus(n)
+	}
+	return c
 }
 
 // backlog counts what waits in the lane.

@@ -30,6 +30,7 @@ type source struct {
 	kick    func()          // asks the committer for a commit soon; never blocks
 	edge    atomic.Int64    // the end of the readable log, from the broker's last answer
 	stage   atomic.Int32    // a stage; changed with the lock
+	stands  atomic.Bool     // its reader, of ingress or a timer, waits for anything but records
 	repeats *offset.Repeats // recognises records of a lane or a timer that were written twice, because the answer to the first write was lost
 
 	commitAfter time.Time // the committer's: when the next commit may be sent
@@ -39,7 +40,8 @@ type source struct {
 	mu             sync.Mutex // guards everything below
 	position       position
 	window         *offset.Window // the position of ingress or of a timer,
-	lane           *offset.Lane   // or of a lane
+	tally          *offset.Tally  // and what waits there,
+	lane           *offset.Lane   // or the position of a lane
 	changes, acked uint64         // of the position, and how many of them are in the last acknowledged commit
 	committed      int64          // the offset of that; -1 for none
 	commitFailures int            // commits that have failed one after the other
@@ -115,6 +117,7 @@ func newSource(
 		s.position.Cut(begin.end)
 		s.edge.Store(begin.end)
 	}
+	s.tally = offset.NewTally(s.position.Committed())
 	if s.committed = begin.offset; !begin.committed { // it is committed next, whether it has records or not
 		s.committed, s.changes = -1, 1
 	}
@@ -144,9 +147,10 @@ func (s *source) Name() string { return s.String() }
 func (s *source) Place() delivery.Place { return s.from }
 
 // Settle implements delivery.Receipt.
-func (s *source) Settle(job *delivery.Job, _ delivery.Outcome) { s.settle(job.Offset) }
+func (s *source) Settle(job *delivery.Job, _ delivery.Outcome) { s.settle(job.Offset, job.Campaign) }
 
-func (s *source) settle(at int64) {
+func (s *source) settle(at int64, campaign string) {
+	hash := delivery.CampaignHash(campaign)
 	s.mu.Lock()
 	size, ok := int64(0), false
 	if !s.gone {
@@ -155,6 +159,9 @@ func (s *source) settle(at int64) {
 	full := false
 	if ok {
 		s.changes++
+		if s.window != nil {
+			s.tally.Settle(at, hash)
+		}
 		full = s.changes-s.acked == maxUncommitted
 		if s.lane != nil && s.lane.TakeFreed() {
 			s.wake.Send()

@@ -1,12 +1,22 @@
 package consumer
 
+import (
+	"github.com/pacer/pacer/internal/consumer/offset"
+	"github.com/pacer/pacer/internal/delivery"
+)
+
 // register opens the offset of a job, whose bytes are charged; false if it was settled before this generation, or is open.
-func (s *source) register(at, size int64) bool {
+func (s *source) register(j *delivery.Job) bool {
+	is := seen(j)
 	s.mu.Lock()
-	fresh := s.window.Read(at, size)
+	back := j.Offset < s.window.End()
+	fresh := s.window.Read(j.Offset, j.Size)
 	if !fresh {
 		s.changes++ // base may have moved over it
+	} else if !back {
+		s.tally.Read(is)
 	}
+	s.tally.Pass(s.window.End())
 	s.mu.Unlock()
 	if fresh {
 		s.metrics.openJobs[s.from].Inc()
@@ -21,6 +31,16 @@ func (s *source) passed(at int64) {
 	if s.window.Pass(at) {
 		s.changes++
 	}
+	s.tally.Pass(s.window.End())
+}
+
+// seen returns what a tally counts of a job that was just read.
+func seen(j *delivery.Job) offset.Seen {
+	s := offset.Seen{Offset: j.Offset, Campaign: delivery.CampaignHash(j.Campaign), Retrying: j.Retrying()}
+	if due := j.ReadyAt(); !due.IsZero() {
+		s.Due = due.UnixMicro()
+	}
+	return s
 }
 
 // reopen takes back the job at an offset, which is read again. It returns the bytes that were charged for it; 0 if it is not open.

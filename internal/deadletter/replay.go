@@ -267,6 +267,7 @@ func (r *replay) flush(ctx context.Context) error {
 			r.report.Doubtful = len(part.letters)
 			return err
 		}
+		r.leave(writing, part.letters)
 		delete(r.pending, topic)
 	}
 	r.count, r.bytes = 0, 0
@@ -318,6 +319,20 @@ func (r *replay) remember(ctx context.Context, letters []*Letter) error {
 		return fmt.Errorf("remember what was replayed: %w", err)
 	}
 	return nil
+}
+
+// leave tells which letters of a batch are not dead any more.
+func (r *replay) leave(ctx context.Context, letters []*Letter) {
+	if r.opts.Left == nil {
+		return
+	}
+	left := map[Group]int{}
+	for _, d := range letters {
+		if !d.Replayed {
+			left[Group{d.Campaign, d.Reason}]++
+		}
+	}
+	r.opts.Left(ctx, left)
 }
 
 // newLife leaves out the headers that describe the job's past.

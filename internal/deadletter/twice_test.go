@@ -1,6 +1,7 @@
 package deadletter
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"time"
@@ -43,6 +44,12 @@ func TestALetterThatWasWrittenTwice(t *testing.T) {
 	if want := []Place{{at, 8}, {at, 7}, {at, 6}, {at, 2}, {at, 1}, {at, 0}}; !slices.Equal(listed, want) {
 		t.Errorf("listed %v, want %v", listed, want)
 	}
+	left := map[Group]int{}
+	c.Left = func(_ context.Context, letters map[Group]int) {
+		for group, n := range letters {
+			left[group] += n
+		}
+	}
 	opts := ReplayOptions{Topics: c.Topics, Ingress: []string{"jobs"}, Filter: Filter{Places: listed[3:4]}}
 	if report, err := Replay(t.Context(), opts); err != nil || report.Replayed != 1 {
 		t.Errorf("by its place: %+v, %v", report, err)
@@ -51,8 +58,18 @@ func TestALetterThatWasWrittenTwice(t *testing.T) {
 	if report, err := Replay(t.Context(), opts); err != nil || report.Replayed != 5 || report.Before != 1 {
 		t.Errorf("then all: %+v, %v", report, err)
 	}
+	opts.DryRun, opts.Again = true, true
+	if _, err := Replay(t.Context(), opts); err != nil {
+		t.Error(err)
+	}
+	if opts.DryRun = false; left[Group{"spring", delivery.ReasonRefused}] != 6 || len(left) != 1 {
+		t.Errorf("%v have left", left)
+	}
 	if n := len(readAll(t, client, "jobs")); n != 6 {
 		t.Errorf("%d jobs are published, want 6", n)
+	}
+	if report, err := Replay(t.Context(), opts); err != nil || report.Replayed != 6 || left[Group{"spring", delivery.ReasonRefused}] != 6 {
+		t.Errorf("again: %+v, %v; %v have left", report, err, left)
 	}
 }
 

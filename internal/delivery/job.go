@@ -178,6 +178,11 @@ func (j *Job) ReadyAt() time.Time {
 	return j.NotBefore
 }
 
+// Retrying reports whether the job was tried before, or put off by its destination.
+func (j *Job) Retrying() bool {
+	return j.Attempt > 0 || j.Reason == string(ReasonRetry) || j.Reason == string(ReasonDestination)
+}
+
 // found begins a destination that the job's record does not name, and ends the sink's name in it. Ids and names of sinks have no spaces.
 const found = " "
 

@@ -9,6 +9,14 @@ import (
 type CampaignCount struct {
 	Campaign uint64
 	Jobs     int64
+	Unread   int64 // of these, those of ingress and timers that are not in memory yet
+	Retrying int64 // of those, the ones for which Job.Retrying holds
+	Due      int64 // when the last of those may be sent, in microseconds since the Unix epoch; 0: at once
+}
+
+// Plus adds what another partition has of the campaign.
+func (c CampaignCount) Plus(o CampaignCount) CampaignCount {
+	return CampaignCount{o.Campaign, c.Jobs + o.Jobs, c.Unread + o.Unread, c.Retrying + o.Retrying, max(c.Due, o.Due)}
 }
 
 // LaneBacklog is the backlog of one lane: jobs that are not settled, including those offered to the
@@ -18,11 +26,13 @@ type LaneBacklog struct {
 	Waiting []CampaignCount // in no order, each campaign once
 }
 
-// LanesBacklog is the backlog of the lanes that one daemon reads.
+// LanesBacklog is the backlog of the lanes that one daemon reads, and of its partitions of ingress and timers.
 type LanesBacklog struct {
 	Generation int32 // of the consumer group, by which the lanes were assigned
 	Lanes      []LaneBacklog
-	Unreadable []int // lanes that are not read, since what was committed for them cannot be read
+	Unreadable []int           // lanes that are not read, since what was committed for them cannot be read
+	Ingress    []CampaignCount // in no order, each campaign once
+	Timers     []CampaignCount // likewise
 }
 
 // MemoryJobs are the jobs of one campaign in a daemon's memory that wait for their turn or their time.
@@ -30,7 +40,7 @@ type MemoryJobs struct {
 	Campaign string
 	Jobs     int64
 	Units    int64 // the weights of those that still need slots
-	Direct   int64 // those that were not read from a lane
+	Retrying int64 // those for which Job.Retrying holds
 	Early    int64 // those whose time has not come: of a back-off, a not-before, their next step, or a closed destination
 	InHand   int64 // further jobs, which its sink has been given and has not answered
 	// Turn is when the campaign's rate next allows a job; zero: now, or it is not known.
@@ -88,10 +98,25 @@ type Progress struct {
 	Outlook  *Outlook // nil: leave what is kept as it is
 }
 
+// Backlog is how many jobs of a campaign are not settled: in ingress, lanes, timers and memory.
+type Backlog struct {
+	Waiting  int64 `json:"waiting" doc:"jobs that were not tried yet"`
+	Retrying int64 `json:"retrying" doc:"jobs that were tried before, or put off by their destination"`
+	InFlight int64 `json:"in_flight" doc:"jobs that a sink was given and has not answered"`
+}
+
+// Total is the number of all jobs.
+func (b Backlog) Total() int64 { return b.Waiting + b.Retrying + b.InFlight }
+
+// Plus adds two backlogs.
+func (b Backlog) Plus(o Backlog) Backlog {
+	return Backlog{b.Waiting + o.Waiting, b.Retrying + o.Retrying, b.InFlight + o.InFlight}
+}
+
 // Outlook is how much of a campaign was still to come at one moment.
 type Outlook struct {
-	Backlog int64     // jobs that wait
-	DoneAt  time.Time // when they will have been sent; zero: unknown
+	Backlog
+	DoneAt time.Time // when they will have been sent; zero: unknown
 }
 
 // Account counts the outcomes of one campaign's jobs since the start of the process. The zero value is empty. It is safe

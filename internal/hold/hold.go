@@ -95,21 +95,22 @@ type Evidence struct {
 
 // Board is what the daemons report of a campaign.
 type Board struct {
-	Daemons   int           // that run
-	Kafka     time.Time     // since when it answers none of them, so that they read nothing; zero: it does, or that is not known
-	Waiting   int64         // jobs, in lanes and in memory
-	InMemory  int64         // of these
-	Early     int64         // of these, jobs whose time has not come, or whose destination is closed
-	Weight    float64       // of the jobs in memory, on average
-	InHand    int64         // jobs that its sink was given and has not answered; those of lanes wait as well
-	Turn      time.Time     // when its rate next allows a job; zero: soon, or it is not known
-	Lanes     []int         // where its backlog waits, ascending
-	LanesRead bool          // daemons read all of them
-	Unread    []int         // of them, those that a daemon has, and cannot read what was committed for them
-	Idle      time.Duration // nothing was sent for that long; 0: something was lately, or it is not known
-	Stuck     Cause         // Refused or Failing, as the daemon has found out that sends its jobs; None: neither
-	Since     time.Time     // when Held began; zero: unknown
-	Held      Cause         // what held it when that was last looked at
+	Daemons   int              // that run
+	Kafka     time.Time        // since when it answers none of them, so that they read nothing; zero: it does, or that is not known
+	Waiting   int64            // jobs that are not settled
+	Backlog   delivery.Backlog // these, by state
+	InMemory  int64            // of these
+	Early     int64            // of these, jobs whose time has not come, or whose destination is closed
+	Weight    float64          // of the jobs in memory, on average
+	InHand    int64            // of these, jobs that its sink was given and has not answered
+	Turn      time.Time        // when its rate next allows a job; zero: soon, or it is not known
+	Lanes     []int            // where its backlog waits, ascending
+	LanesRead bool             // daemons read all of them
+	Unread    []int            // of them, those that a daemon has, and cannot read what was committed for them
+	Idle      time.Duration    // nothing was sent for that long; 0: something was lately, or it is not known
+	Stuck     Cause            // Refused or Failing, as the daemon has found out that sends its jobs; None: neither
+	Since     time.Time        // when Held began; zero: unknown
+	Held      Cause            // what held it when that was last looked at
 }
 
 // stallAfter is how long nothing must have been sent to be taken for a stall, and stallSlots for how many slots.
@@ -241,7 +242,7 @@ func SinkFault(name string) string {
 	return "its sink " + name + " is not configured"
 }
 
-// quota looks for the window of a quota that nothing remains of for the longest time. A campaign without a backlog needs none.
+// quota looks for the window of a quota that nothing remains of for the longest time. A campaign without a job that could go needs none.
 func (e *Evidence) quota() (a Answer, found bool) {
 	for _, q := range e.Campaign.Quotas {
 		if !e.binds(q) {
@@ -273,7 +274,7 @@ func (e *Evidence) quota() (a Answer, found bool) {
 			}
 		}
 	}
-	if e.Board != nil && e.Board.Waiting == 0 {
+	if e.Board != nil && e.Board.Waiting <= e.Board.Early {
 		return Answer{}, false
 	}
 	return a, found

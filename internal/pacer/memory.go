@@ -91,7 +91,7 @@ func (p *Pacer) inMemory(now instant) (list []delivery.MemoryJobs) {
 	list = make([]delivery.MemoryJobs, 0, len(p.queues.list))
 	for _, q := range p.queues.list {
 		if n := int64(q.len()); n > 0 || q.calls.inFlight > 0 {
-			m := delivery.MemoryJobs{Campaign: q.id, Jobs: n, Units: q.units, Direct: int64(q.direct), InHand: int64(q.calls.inFlight)}
+			m := delivery.MemoryJobs{Campaign: q.id, Jobs: n, Units: q.units, Retrying: int64(q.retrying), InHand: int64(q.calls.inFlight)}
 			if turn := q.paced(now); turn > 0 {
 				m.Turn = p.timeOf(turn)
 			}
@@ -120,8 +120,8 @@ func (p *Pacer) inMemory(now instant) (list []delivery.MemoryJobs) {
 			if j.State == nil {
 				m.Units += j.Weight
 			}
-			if j.From != delivery.FromLane {
-				m.Direct++
+			if j.Retrying() {
+				m.Retrying++
 			}
 			return true
 		})

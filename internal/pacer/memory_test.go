@@ -35,7 +35,7 @@ func TestMemoryAndTallies(t *testing.T) {
 			t.Fatalf("%+v, %v", held, err)
 		}
 		sent := int64(f.count("c"))
-		if h := held[0]; h.Jobs != 17-sent || h.Units != 20-sent || h.Direct != 12-sent || h.Early < 1 || h.Early > 2 || sent > 2 {
+		if h := held[0]; h.Jobs != 17-sent || h.Units != 20-sent || h.Retrying > 1 || h.Early < 1 || h.Early > 2 || sent > 2 {
 			t.Errorf("%+v when %d of 12 and 5 were sent", h, sent)
 		}
 		time.Sleep(30 * time.Second)

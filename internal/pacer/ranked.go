@@ -39,6 +39,7 @@ type ranked struct {
 	size     int64        // of memory that all jobs take
 	heavy    int          // jobs with a weight above 1
 	untried  int          // jobs that have used up no attempt
+	retrying int          // jobs for which Job.Retrying holds
 	direct   int          // jobs that were not read from a lane, and so must not stay open for long
 	oldest   time.Time    // no job of those was read before
 	returned bool         // the last job that left, of those that take turns, had returned
@@ -142,6 +143,9 @@ func (r *ranked) count(k int, j *delivery.Job, sign int) {
 	}
 	if j.Attempt == 0 {
 		r.untried += sign
+	}
+	if j.Retrying() {
+		r.retrying += sign
 	}
 	if j.From == delivery.FromLane {
 		return

@@ -34,14 +34,26 @@ type Board struct {
 // total is the sum over all daemons for a campaign.
 type total struct {
 	memory
-	waiting int64 // jobs, those in memory and those in lanes
+	waiting int64 // jobs, those of ingress and timers and those in lanes
+	moving  int64 // further jobs, which are counted in no partition for a moment
 }
 
 // inLanes returns how many of the jobs wait in lanes.
 func (t total) inLanes() int64 { return t.waiting - t.Direct }
 
 // ready returns how many jobs could be sent at once, at least.
-func (t total) ready() int64 { return max(0, t.waiting-t.Early-t.InHand) }
+func (t total) ready() int64 { return max(0, t.waiting-t.early()-t.InHand) }
+
+// early returns how many jobs have a time that has not come.
+func (t total) early() int64 { return t.Early + t.Timed }
+
+// backlog divides what waits. What daemons report of it is up to a second apart, so a part may seem larger than the whole.
+func (t total) backlog() delivery.Backlog {
+	all := t.waiting + t.moving
+	inFlight := min(t.InHand, all)
+	retrying := min(t.Retrying, all-inFlight)
+	return delivery.Backlog{Waiting: all - inFlight - retrying, Retrying: retrying, InFlight: inFlight}
+}
 
 // meanWeight returns the mean weight of the jobs in memory, 1 if there are none.
 func (t total) meanWeight() float64 {
@@ -133,7 +145,7 @@ func byCampaign(list []note) map[uint64]note {
 func (p *part) totals() map[uint64]total {
 	totals := make(map[uint64]total, len(p.Memory))
 	for _, m := range p.Memory {
-		totals[m.Campaign] = total{m, m.Direct}
+		totals[m.Campaign] = total{memory: m, waiting: m.Direct}
 	}
 	for _, l := range p.Lanes.Lanes {
 		for _, w := range l.Waiting {
@@ -141,6 +153,11 @@ func (p *part) totals() map[uint64]total {
 			t.waiting += w.Jobs
 			totals[w.Campaign] = t
 		}
+	}
+	for _, m := range p.Moving {
+		t := totals[m.Of]
+		t.moving = m.N
+		totals[m.Of] = t
 	}
 	return totals
 }
@@ -166,7 +183,7 @@ func (b *Board) Sent(campaign string) (units int64, ok bool) {
 func (b *Board) Of(c *delivery.Campaign) *hold.Board {
 	hash := delivery.CampaignHash(c.ID)
 	all := b.totals[hash]
-	out := &hold.Board{Daemons: b.Daemons, Waiting: all.waiting, InMemory: all.Jobs, Weight: all.meanWeight(), Early: all.Early, InHand: all.InHand, Kafka: b.kafka, LanesRead: true, Stuck: b.stuck[hash].Cause}
+	out := &hold.Board{Daemons: b.Daemons, Backlog: all.backlog(), Waiting: all.waiting + all.moving, InMemory: all.Jobs, Weight: all.meanWeight(), Early: all.early() + all.moving, InHand: all.InHand, Kafka: b.kafka, LanesRead: true, Stuck: b.stuck[hash].Cause}
 	out.Lanes = slices.Sorted(slices.Values(b.where[hash]))
 	for _, lane := range out.Lanes {
 		out.LanesRead = out.LanesRead && b.read[lane]

@@ -2,6 +2,7 @@ package progress
 
 import (
 	"maps"
+	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/hold"
@@ -30,6 +31,8 @@ func (t *Tracker) combine(board *Board, listed, shown map[string]*delivery.Campa
 	t.ledger.foresee(board.At, t.foreseen(f, figures, listed, board.totals))
 	t.holds.say(board.At)
 	t.spread(f, windows, listed, board.totals)
+	left := func(c *delivery.Campaign) int64 { return board.totals[delivery.CampaignHash(c.ID)].backlog().Total() }
+	t.recounts.look(board.At, t.recounts.suspects(t.snapshot, t.watched), left, t.ledger.settled)
 }
 
 // figures computes the figures of the campaigns that have series of their own, and the sums of all others.
@@ -42,9 +45,9 @@ func (t *Tracker) figures(f *forecast, shown map[string]*delivery.Campaign, tota
 	for hash, total := range totals {
 		switch c := t.byHash[hash]; {
 		case c == nil:
-			unknown.backlog += total.waiting
+			unknown.backlog = unknown.backlog.Plus(total.backlog())
 		case shown[c.ID] == nil:
-			others.backlog += total.waiting
+			others.backlog = others.backlog.Plus(total.backlog())
 		}
 	}
 	figures[delivery.UnknownCampaign] = unknown
@@ -76,7 +79,7 @@ func (t *Tracker) foreseen(
 func (t *Tracker) figure(f *forecast, c *delivery.Campaign, all total) figure {
 	todo := t.todo(c, all)
 	if todo.jobs == 0 {
-		return figure{backlog: all.waiting, known: true}
+		return figure{backlog: all.backlog(), known: true}
 	}
 	at, ok := f.done(c, todo)
 	if a, held := t.holds.of(c.ID); held {
@@ -88,15 +91,18 @@ func (t *Tracker) figure(f *forecast, c *delivery.Campaign, all total) figure {
 			at = a.Until
 		}
 	}
-	if !ok {
-		return figure{backlog: all.waiting}
+	if due := time.UnixMicro(all.Due); due.After(at) { // in a timer
+		at = due
 	}
-	return figure{backlog: all.waiting, eta: at.Sub(f.now).Seconds(), known: true}
+	if !ok {
+		return figure{backlog: all.backlog()}
+	}
+	return figure{backlog: all.backlog(), eta: at.Sub(f.now).Seconds(), known: true}
 }
 
 // todo returns what a campaign has still to send, including the jobs that are expected.
 func (t *Tracker) todo(c *delivery.Campaign, all total) todo {
-	jobs := all.waiting
+	jobs := all.waiting + all.moving
 	if c.ExpectedTotal > 0 {
 		jobs = max(jobs, c.ExpectedTotal-t.ledger.settled(c.ID))
 	}

@@ -44,6 +44,8 @@ type course struct {
 	doneAt   time.Time
 	lag      time.Duration // how old counts are
 	counts   []float64
+	done     float64   // jobs that are settled
+	settled  []float64 // that, in each second
 }
 
 func newCourse(c *delivery.Campaign, jobs float64, windows ...delivery.WindowState) *course {
@@ -64,6 +66,9 @@ func (x *course) run(ctx context.Context, seconds int) {
 		seen := x.counts[max(0, len(x.counts)-1-int(x.lag/time.Second))]
 		x.lanes.Lanes = nil
 		x.lane(1, 0, x.campaign.ID, int64(math.Ceil(seen)))
+		x.settled = append(x.settled, x.done)
+		done := x.settled[max(0, len(x.settled)-1-int(x.lag/time.Second))]
+		x.tallies = []delivery.Tally{{Campaign: x.campaign.ID, Settled: delivery.Settled{delivery.OutcomeDelivered: int64(done)}}}
 		x.exchange(ctx)
 		select {
 		case rates := <-x.finishes.rates:
@@ -81,6 +86,7 @@ func (x *course) run(ctx context.Context, seconds int) {
 			sent = min(x.left, rate.PerSecond())
 		}
 		time.Sleep(time.Second)
+		x.done += sent
 		if x.left -= sent; x.left <= 0 && sent > 0 {
 			x.doneAt = time.Now()
 		}

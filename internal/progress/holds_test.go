@@ -235,7 +235,8 @@ func TestJobsForClosedDestinationsAreNoStall(t *testing.T) {
 		m, _ := alone(catalogOf(campaign("c", 10, 1)))
 		pass := func(early int64, d time.Duration) (held bool) {
 			for range d / time.Second {
-				m.held = []delivery.MemoryJobs{{Campaign: "c", Jobs: 3, Units: 3, Direct: 3, Early: early}}
+				m.held = []delivery.MemoryJobs{{Campaign: "c", Jobs: 3, Units: 3, Early: early}}
+				m.direct("c", 3)
 				m.exchange(t.Context())
 				time.Sleep(time.Second)
 			}

@@ -120,7 +120,8 @@ func TestWhatCannotBeSentYetIsNotLate(t *testing.T) {
 	m := newMember(t, "a", NewRedisExchange(client, "p."), newShelf(), catalogOf(campaign("c", 3, 1)))
 	m.lane(1, 0, "c", 40)
 	late := func(early, inHand int64) float64 {
-		m.held = []delivery.MemoryJobs{{Campaign: "c", Jobs: 30, Units: 30, Direct: 20, Early: early, InHand: inHand}}
+		m.held = []delivery.MemoryJobs{{Campaign: "c", Jobs: 30, Units: 30, Early: early, InHand: inHand}}
+		m.direct("c", 20)
 		for i := range 120 {
 			m.tallies = []delivery.Tally{{Campaign: "c", Sent: int64(i)}}
 			m.at = time.Now().Add(-time.Second) // a second has passed since it looked last

@@ -16,7 +16,7 @@ type ledger struct {
 	store   Store
 	log     *slog.Logger
 	saved   map[string]delivery.Settled // the part of this daemon's tallies that the catalog has
-	loaded  map[string]delivery.Settled // settled jobs of all daemons in the catalog, of campaigns with an expected total
+	loaded  map[string]delivery.Settled // settled jobs of all daemons in the catalog, of campaigns with an expected total, and of those that a killed daemon was sending
 	outlook map[string]delivery.Outlook // to be saved
 	kept    map[string]delivery.Outlook // as stored in the catalog
 	asked   bool                        // the catalog was asked which outlooks other leaders have stored
@@ -143,10 +143,10 @@ func (l *ledger) note(list []delivery.Progress) {
 	}
 }
 
-// load reads the settled jobs of all daemons, of the campaigns with an expected total; these are among the campaigns given. A
+// load reads the settled jobs of all daemons, of the campaigns with an expected total, which are among the campaigns given, and of others. A
 // daemon that has begun to lead reads the outlooks that are stored as well: those of campaigns that have no jobs any more are
 // out of date.
-func (l *ledger) load(ctx context.Context, campaigns map[string]*delivery.Campaign, leads bool) {
+func (l *ledger) load(ctx context.Context, campaigns map[string]*delivery.Campaign, leads bool, others []string) {
 	ctx, cancel := context.WithTimeout(ctx, saveTimeout)
 	defer cancel()
 	if leads && !l.asked {
@@ -161,7 +161,7 @@ func (l *ledger) load(ctx context.Context, campaigns map[string]*delivery.Campai
 			}
 		}
 	}
-	expected := false
+	expected := len(others) > 0
 	for _, c := range campaigns {
 		expected = expected || c.ExpectedTotal > 0
 	}
@@ -169,7 +169,7 @@ func (l *ledger) load(ctx context.Context, campaigns map[string]*delivery.Campai
 		l.loaded = nil
 		return
 	}
-	if loaded, err := l.store.LoadSettled(ctx); err == nil {
+	if loaded, err := l.store.LoadSettled(ctx, others); err == nil {
 		l.loaded = loaded
 	} else {
 		l.log.Debug("the counts of settled jobs are not up to date", "error", err)

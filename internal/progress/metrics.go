@@ -11,9 +11,17 @@ import (
 
 // metrics are those of the whole cluster. The daemon that leads shows them; the rates, which the catalog has, every daemon.
 type metrics struct {
-	rate, backlog, eta, lateOf series
-	late                       *prometheus.GaugeVec
-	lost                       prometheus.Counter
+	rate, eta, lateOf series
+	backlog           [len(states)]series
+	late              *prometheus.GaugeVec
+	lost              prometheus.Counter
+}
+
+// states are those of the jobs of a backlog, in the order of backlogOf.
+var states = [...]string{"waiting", "retrying", "in_flight"}
+
+func backlogOf(b delivery.Backlog) [len(states)]int64 {
+	return [...]int64{b.Waiting, b.Retrying, b.InFlight}
 }
 
 // series are those of a gauge, by campaign.
@@ -40,7 +48,7 @@ func (s *series) set(values map[string]float64) {
 
 // figure is what the metrics show of a campaign.
 type figure struct {
-	backlog int64
+	backlog delivery.Backlog
 	eta     float64
 	known   bool // whether eta is known
 }
@@ -50,9 +58,8 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	byCampaign := func(name, help string) series {
 		return series{factory.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{"campaign"}), map[string]float64{}}
 	}
-	return &metrics{
-		rate:    byCampaign("pacer_campaign_send_rate", "Units per second that the campaign may send now by its row and its schedule; 0 while it is paused, over, or outside its hours."),
-		backlog: byCampaign("pacer_campaign_backlog", "Jobs of the campaign that wait in lanes or in the memory of a daemon, over all daemons."),
+	m := &metrics{
+		rate: byCampaign("pacer_campaign_send_rate", "Units per second that the campaign may send now by its row and its schedule; 0 while it is paused, over, or outside its hours."),
 		eta: byCampaign("pacer_campaign_eta_seconds",
 			"Seconds until the campaign will have sent its backlog and the jobs still expected, by its schedule and its quotas; absent while it is not known."),
 		late: factory.NewGaugeVec(prometheus.GaugeOpts{
@@ -67,6 +74,14 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			Name: "pacer_progress_failures_total", Help: "Times that progress could not be exchanged with the other daemons.",
 		}),
 	}
+	backlog := factory.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "pacer_campaign_backlog",
+		Help: "Jobs of the campaign that are not settled, in ingress, lanes, timers and memory, over all daemons.",
+	}, []string{"campaign", "state"})
+	for i, state := range states {
+		m.backlog[i] = series{backlog.MustCurryWith(prometheus.Labels{"state": state}), map[string]float64{}}
+	}
+	return m
 }
 
 // showRates sets the gauges of the rates of these campaigns, as they are now, and removes those of others.
@@ -82,14 +97,20 @@ func (m *metrics) showRates(campaigns map[string]*delivery.Campaign, now time.Ti
 func (m *metrics) show(figures map[string]figure, late Lateness) {
 	m.late.WithLabelValues("capacity").Set(float64(late.Capacity()))
 	m.late.WithLabelValues("destination").Set(float64(late.Destination))
-	backlogs, etas := make(map[string]float64, len(figures)), make(map[string]float64, len(figures))
+	etas := make(map[string]float64, len(figures))
 	for id, f := range figures {
-		if backlogs[id] = float64(f.backlog); f.known {
+		if f.known {
 			etas[id] = f.eta
 		}
 	}
-	m.backlog.set(backlogs)
 	m.eta.set(etas)
+	for i := range m.backlog {
+		jobs := make(map[string]float64, len(figures))
+		for id, f := range figures {
+			jobs[id] = float64(backlogOf(f.backlog)[i])
+		}
+		m.backlog[i].set(jobs)
+	}
 }
 
 // showLate sets the gauges of late jobs, and removes those of campaigns that have none.
@@ -107,7 +128,9 @@ func (m *metrics) showLate(late map[string]int64, shown map[string]*delivery.Cam
 // hide removes the metrics of all campaigns.
 func (m *metrics) hide() {
 	m.lateOf.set(nil)
-	m.backlog.set(nil)
+	for i := range m.backlog {
+		m.backlog[i].set(nil)
+	}
 	m.eta.set(nil)
 	m.late.Reset()
 }

@@ -6,6 +6,8 @@ import (
 	"encoding/gob"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -19,6 +21,7 @@ type part struct {
 	Lanes  delivery.LanesBacklog // in a summary, of each lane the count that is valid
 	Memory []memory
 	Sent   []count  // units, by campaign; of a daemon since it started
+	Done   []count  // jobs that are settled for good, likewise
 	Stuck  []note   // what this daemon found out about campaigns
 	Nodes  []Daemon // the daemon itself; in a summary all that run
 	Sinks  []SinkReport
@@ -26,20 +29,24 @@ type part struct {
 
 	// Of summaries only.
 	Daemons int      // that run
+	Moving  []count  // jobs, by campaign, that are on their way from one partition to another
 	Silent  []int    // lanes whose daemon runs no more
 	Holds   []note   // what holds campaigns
 	Late    Lateness // of all jobs
 }
 
-// memory is what daemons have of a campaign in memory.
+// memory is what daemons have of a campaign in memory, and in their partitions of ingress and timers.
 type memory struct {
 	Campaign uint64
-	Direct   int64 // jobs that are in no lane
-	Jobs     int64 // all jobs
+	Direct   int64 // jobs of ingress and timers, whether in memory or not; the others are in lanes
+	Timed    int64 // of these, those in timers that are not in memory
+	Jobs     int64 // all jobs in memory
 	Units    int64 // weights of these
-	InHand   int64 // jobs that its sink has been given and has not answered; those of lanes wait as well
+	InHand   int64 // further jobs, which its sink has been given and has not answered
+	Retrying int64 // of Jobs and of those not in memory, the ones that were tried before or put off by their destination
 	Early    int64 // of Jobs, those whose time has not come
 	Turn     int64 // when the rate next allows a job, in microseconds since the Unix epoch; 0: soon, or not known
+	Due      int64 // when the last job that is not in memory may be sent, likewise; 0: at once
 }
 
 // plus adds what another daemon has of the campaign.
@@ -48,7 +55,10 @@ func (m memory) plus(o memory) memory {
 	if turn == 0 {
 		turn = max(m.Turn, o.Turn)
 	}
-	return memory{o.Campaign, m.Direct + o.Direct, m.Jobs + o.Jobs, m.Units + o.Units, m.InHand + o.InHand, m.Early + o.Early, turn}
+	return memory{
+		Campaign: o.Campaign, Direct: m.Direct + o.Direct, Timed: m.Timed + o.Timed, Jobs: m.Jobs + o.Jobs, Units: m.Units + o.Units,
+		InHand: m.InHand + o.InHand, Retrying: m.Retrying + o.Retrying, Early: m.Early + o.Early, Turn: turn, Due: max(m.Due, o.Due),
+	}
 }
 
 // count is a number about a campaign, which is known by its hash.
@@ -121,17 +131,25 @@ func (t *Tracker) part(ctx context.Context) (*part, error) {
 		return nil, err
 	}
 	p, now := &part{Lanes: t.opt.Work.Backlog()}, time.Now()
-	queued, inFlight := int64(0), int64(0)
+	queued, inFlight, held := int64(0), int64(0), map[uint64]memory{}
 	for _, m := range jobs {
 		queued, inFlight = queued+m.Jobs, inFlight+m.InHand
-		one := memory{Campaign: delivery.CampaignHash(m.Campaign), Direct: m.Direct, Jobs: m.Jobs, Units: m.Units, InHand: m.InHand, Early: m.Early}
+		one := memory{Campaign: delivery.CampaignHash(m.Campaign), Jobs: m.Jobs, Units: m.Units, InHand: m.InHand, Retrying: m.Retrying, Early: m.Early}
 		if m.Turn.After(now.Add(turnSoon)) {
 			one.Turn = m.Turn.UnixMicro()
 		}
 		if one != (memory{Campaign: one.Campaign}) {
-			p.Memory = append(p.Memory, one)
+			held[one.Campaign] = held[one.Campaign].plus(one)
 		}
 	}
+	for _, n := range p.Lanes.Ingress {
+		held[n.Campaign] = held[n.Campaign].plus(memory{Campaign: n.Campaign, Direct: n.Jobs, Retrying: n.Retrying, Due: n.Due})
+	}
+	for _, n := range p.Lanes.Timers {
+		held[n.Campaign] = held[n.Campaign].plus(memory{Campaign: n.Campaign, Direct: n.Jobs, Timed: n.Unread, Retrying: n.Retrying, Due: n.Due})
+	}
+	p.Lanes.Ingress, p.Lanes.Timers = nil, nil
+	p.Memory = slices.Collect(maps.Values(held))
 	t.count(p, now)
 	if t.opt.Node != nil {
 		node := t.opt.Node()
@@ -153,11 +171,13 @@ func (t *Tracker) part(ctx context.Context) (*part, error) {
 	return p, err
 }
 
-// count adds to the part what this daemon has sent.
+// count adds to the part what this daemon has sent and settled.
 func (t *Tracker) count(p *part, now time.Time) {
-	var units []count
+	var units, jobs []count
 	for _, tally := range t.opt.Work.Tallies() {
-		units = append(units, count{delivery.CampaignHash(tally.Campaign), tally.Sent})
+		hash := delivery.CampaignHash(tally.Campaign)
+		units, jobs = append(units, count{hash, tally.Sent}), append(jobs, count{hash, tally.Settled.Total()})
 	}
 	t.active, p.Sent = trackActivity(t.active, units, now)
+	t.settled, p.Done = trackActivity(t.settled, jobs, now)
 }

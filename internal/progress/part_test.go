@@ -32,7 +32,10 @@ func TestPartsComeBack(t *testing.T) {
 			p.Lanes.Lanes = append(p.Lanes.Lanes, l)
 		}
 		for range rapid.IntRange(0, 4).Draw(rt, "held") {
-			p.Memory = append(p.Memory, memory{hash(rt, "of"), number(rt, "direct"), number(rt, "jobs"), number(rt, "units"), number(rt, "in hand"), number(rt, "early"), number(rt, "turn")})
+			p.Memory = append(p.Memory, memory{
+				hash(rt, "of"), number(rt, "direct"), number(rt, "timed"), number(rt, "jobs"), number(rt, "units"), number(rt, "in hand"),
+				number(rt, "retrying"), number(rt, "early"), number(rt, "turn"), number(rt, "due"),
+			})
 		}
 		for range rapid.IntRange(0, 4).Draw(rt, "sent") {
 			p.Sent = append(p.Sent, count{hash(rt, "of"), number(rt, "units")})

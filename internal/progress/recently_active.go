@@ -34,7 +34,9 @@ func (t *Tracker) refreshListed() {
 	}
 	t.snapshot = s
 	if gone {
-		t.merger.sent.forget(func(campaign uint64) bool { return t.byHash[campaign] != nil })
+		known := func(campaign uint64) bool { return t.byHash[campaign] != nil }
+		t.merger.sent.forget(known)
+		t.merger.done.forget(known)
 	}
 }
 

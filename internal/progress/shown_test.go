@@ -28,24 +28,24 @@ func TestActiveCampaignsAreShown(t *testing.T) {
 		m.exchange(t.Context())
 		m.exchange(t.Context())
 		m.shows(t, "c1", 7, 0.7)
-		if n := testutil.CollectAndCount(m.metrics.backlog); n != 3 || !m.Shows("c1") || m.Shows("c2") {
+		if n := m.backlogs(); n != 3 || !m.Shows("c1") || m.Shows("c2") {
 			t.Errorf("%d backlogs, want those of c1, (unknown) and (others)", n)
 		}
 		for i := range list {
 			m.lane(1, i+1, list[i].ID, 1)
 		}
 		m.exchange(t.Context())
-		if n := testutil.CollectAndCount(m.metrics.backlog); n != maxActive+2 {
+		if n := m.backlogs(); n != maxActive+2 {
 			t.Errorf("%d backlogs, want %d and two", n, maxActive)
 		}
-		if n := testutil.ToFloat64(m.metrics.backlog.WithLabelValues(Others)); n != 3 {
+		if n := m.backlog(Others); n != 3 {
 			t.Errorf("the others wait for %v jobs, want 3", n)
 		}
 		m.lanes.Lanes = nil
 		m.exchange(t.Context())
 		time.Sleep(livelyFor + time.Second)
 		m.exchange(t.Context())
-		if n := testutil.CollectAndCount(m.metrics.backlog); n != 2 {
+		if n := m.backlogs(); n != 2 {
 			t.Errorf("%d backlogs of idle campaigns", n)
 		}
 	})
@@ -64,7 +64,7 @@ func TestNoCampaignIsShown(t *testing.T) {
 			m.exchange(t.Context())
 			time.Sleep(exchangeEvery)
 		}
-		if n := testutil.ToFloat64(m.metrics.backlog.WithLabelValues(Others)); n != 12 || m.Shows("c") {
+		if n := m.backlog(Others); n != 12 || m.Shows("c") {
 			t.Errorf("the others wait for %v jobs, want 12", n)
 		}
 		if n := testutil.CollectAndCount(m.holds.gauge) + testutil.CollectAndCount(m.metrics.rate); n != 0 {
@@ -76,7 +76,7 @@ func TestNoCampaignIsShown(t *testing.T) {
 		if n := testutil.ToFloat64(m.holds.states[stateIdle]); n != 1 {
 			t.Errorf("%v campaigns are idle, want 1", n)
 		}
-		if got := m.ledger.outlook["c"].Backlog + m.ledger.kept["c"].Backlog; got != 7 {
+		if got := m.ledger.outlook["c"].Total() + m.ledger.kept["c"].Total(); got != 7 {
 			t.Errorf("a backlog of %d is saved, want 7", got)
 		}
 	})

@@ -69,7 +69,10 @@ func (r *reported) supersedes(o *reported) bool {
 
 // merger adds up parts. It belongs to the daemon that leads, which gives it those of all daemons time after time. The zero
 // value has seen nothing.
-type merger struct{ sent counter }
+type merger struct {
+	sent, done counter
+	past       past
+}
 
 // counter adds up what daemons count since they started.
 type counter struct {
@@ -80,7 +83,9 @@ type counter struct {
 
 // merge returns the sum of the parts.
 func (m *merger) merge(parts []reported) *part {
-	s := &part{Sent: m.sent.count(parts)}
+	s := &part{Sent: m.sent.count(parts, func(p *part) []count { return p.Sent })}
+	m.done.count(parts, func(p *part) []count { return p.Done })
+	m.done.take() // only the sums matter
 	readers := laneReaders(parts)
 	held, stuck, sinks := map[uint64]memory{}, map[uint64]note{}, map[string]*SinkReport{}
 	for i := range parts {
@@ -113,12 +118,13 @@ func (m *merger) merge(parts []reported) *part {
 	}
 	s.Keys = delivery.SumKeyWaits(s.Keys)
 	s.Memory, s.Stuck, s.Sinks = slices.Collect(maps.Values(held)), slices.Collect(maps.Values(stuck)), summed(sinks)
+	s.Moving = m.past.moving(time.Now(), s.totals(), m.done.sums)
 	return s
 }
 
-// count returns what was sent of the campaigns in the parts since the first call. A daemon's first count of a campaign is left out, since
+// count returns what was counted of the campaigns in the parts since the first call. A daemon's first count of a campaign is left out, since
 // its beginning is unknown.
-func (c *counter) count(parts []reported) (list []count) {
+func (c *counter) count(parts []reported, of func(*part) []count) (list []count) {
 	seen, told := map[string]map[uint64]int64{}, map[uint64]bool{}
 	if c.sums == nil {
 		c.sums = map[uint64]int64{}
@@ -132,7 +138,7 @@ func (c *counter) count(parts []reported) (list []count) {
 			before = map[uint64]int64{}
 		}
 		seen[p.daemon] = before
-		for _, s := range p.Sent {
+		for _, s := range of(p.part) {
 			if was, ok := before[s.Of]; ok {
 				c.sums[s.Of] += max(0, s.N-was)
 				c.grown[s.Of] += max(0, s.N-was)

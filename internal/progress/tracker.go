@@ -55,8 +55,8 @@ type Store interface {
 	SaveProgress(ctx context.Context, list []delivery.Progress) error
 	// SpreadCampaigns sets the rates of campaigns until their finish_by, in millionths of a unit per hour.
 	SpreadCampaigns(ctx context.Context, rates map[string]int64) error
-	// LoadSettled returns the settled jobs, over all time, of the campaigns with an expected total.
-	LoadSettled(ctx context.Context) (map[string]delivery.Settled, error)
+	// LoadSettled returns the settled jobs, over all time, of the campaigns with an expected total, and of these others.
+	LoadSettled(ctx context.Context, others []string) (map[string]delivery.Settled, error)
 	// LoadOutlooks returns the outlooks that are stored, except empty ones.
 	LoadOutlooks(ctx context.Context) (map[string]delivery.Outlook, error)
 }
@@ -76,6 +76,8 @@ type Options struct {
 	// Sink returns the configured sink of a campaign that names this one; ok is false if there is none.
 	Sink func(name string) (id string, ok bool)
 	Show Show // "" is ShowAll
+	// Recount counts in the log how many jobs of a campaign were published, without those that wait; nil: it cannot be counted.
+	Recount func(ctx context.Context, campaign string) (jobs int64, err error)
 	// Node, if it is set, describes this daemon: Host, Address, Version, Ready, State and KafkaAway. Readings is what it counts and measures.
 	Node       func() Daemon
 	Readings   func() Readings
@@ -96,6 +98,7 @@ type Tracker struct {
 	showing atomic.Pointer[map[string]*delivery.Campaign] // those with series of their own
 	okAt    time.Time                                     // of the last exchange
 	active  map[uint64]activity                           // what this daemon has sent, by campaign
+	settled map[uint64]activity                           // and the jobs that it has settled
 	recent  recent
 	outage  retry.Outage // of the exchange
 	foreign retry.Outage // what others leave there cannot be read
@@ -108,6 +111,7 @@ type Tracker struct {
 	holds    holds
 	ledger   ledger
 	finishes finishes
+	recounts recounts
 }
 
 // view is what is known of the catalog.
@@ -125,6 +129,7 @@ func New(o Options) *Tracker {
 		opt: o, log: o.Logger, metrics: newMetrics(o.Registerer), recent: newRecent(time.Now()), debts: map[uint64]debt{},
 		view:  view{watched: map[string]*delivery.Campaign{}, lively: map[string]time.Time{}},
 		holds: newHolds(o.Logger, o.Registerer), ledger: newLedger(o.Store, o.Logger), finishes: newFinishes(o.Store, o.Logger, o.Registerer),
+		recounts: recounts{log: o.Logger, count: o.Recount, killed: map[string]bool{}, asked: map[string]time.Time{}, wanted: make(chan recount)},
 	}
 	t.board.Store(&Board{})
 	return t
@@ -138,6 +143,7 @@ func (t *Tracker) Run(ctx context.Context) error {
 	defer save.Stop()
 	var writer sync.WaitGroup
 	writer.Go(func() { t.finishes.write(ctx) })
+	writer.Go(func() { t.recounts.run(ctx, t.Leads, t.opt.Store) })
 	defer writer.Wait()
 	for {
 		select {
@@ -148,7 +154,7 @@ func (t *Tracker) Run(ctx context.Context) error {
 			}
 		case <-save.C:
 			t.ledger.save(ctx, t.opt.Work.Tallies(), t.known)
-			t.ledger.load(ctx, t.watched, t.Leads())
+			t.ledger.load(ctx, t.watched, t.Leads(), t.recounts.ids())
 		case <-ctx.Done():
 			t.resign(context.WithoutCancel(ctx))
 			t.ledger.save(context.WithoutCancel(ctx), t.opt.Work.Tallies(), t.known)
@@ -217,6 +223,7 @@ func (t *Tracker) outdated() bool {
 func (t *Tracker) sumUp(left []Left) []byte {
 	parts, err := decode(left)
 	t.understood(err)
+	t.recounts.died(parts, t.byHash)
 	s := t.merger.merge(parts)
 	s.Late, s.Holds = t.late, t.holds.notes()
 	if t.at.IsZero() { // another daemon led until now, and has passed on since when
@@ -273,6 +280,7 @@ func (t *Tracker) stepDown() {
 	t.metrics.hide()
 	t.holds.clear()
 	t.finishes.stepDown()
+	t.recounts.stepDown()
 	t.ledger.stepDown()
 }
 

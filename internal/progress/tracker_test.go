@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -45,6 +46,12 @@ func (d *desk) lane(generation int32, lane int, id string, jobs int64) {
 	})
 }
 
+// direct lets jobs of a campaign be open in ingress.
+func (d *desk) direct(id string, jobs int64) {
+	d.lanes.Ingress = slices.DeleteFunc(d.lanes.Ingress, func(n delivery.CampaignCount) bool { return n.Campaign == delivery.CampaignHash(id) })
+	d.lanes.Ingress = append(d.lanes.Ingress, delivery.CampaignCount{Campaign: delivery.CampaignHash(id), Jobs: jobs})
+}
+
 // shelf is a Store in memory.
 type shelf struct {
 	settled map[string]delivery.Settled
@@ -52,7 +59,7 @@ type shelf struct {
 	fail    error
 	refuses bool // outlooks
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards settled and what follows
 	away   error      // of spreading
 	spread map[string]int64
 	writes int // of spread
@@ -75,6 +82,8 @@ func (s *shelf) SaveProgress(_ context.Context, list []delivery.Progress) error 
 	if s.refuses && list[0].Outlook != nil {
 		return errors.New("no outlooks")
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, p := range list {
 		s.settled[p.Campaign] = s.settled[p.Campaign].Plus(p.Settled)
 		if p.Outlook != nil {
@@ -90,8 +99,10 @@ func (s *shelf) LoadOutlooks(context.Context) (map[string]delivery.Outlook, erro
 	return all, s.fail
 }
 
-func (s *shelf) LoadSettled(context.Context) (map[string]delivery.Settled, error) {
-	return s.settled, s.fail
+func (s *shelf) LoadSettled(context.Context, []string) (map[string]delivery.Settled, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.settled), s.fail
 }
 
 type member struct {
@@ -110,9 +121,20 @@ func newMember(t *testing.T, name string, exchange Exchange, store Store, snapsh
 	return &member{tracker, d}
 }
 
+// backlog is what the member shows of a campaign, in all states.
+func (m *member) backlog(campaign string) (jobs float64) {
+	for i := range m.metrics.backlog {
+		jobs += testutil.ToFloat64(m.metrics.backlog[i].WithLabelValues(campaign))
+	}
+	return jobs
+}
+
+// backlogs is how many campaigns have one that is shown.
+func (m *member) backlogs() int { return testutil.CollectAndCount(m.metrics.backlog[0]) / len(states) }
+
 func (m *member) shows(t *testing.T, campaign string, backlog, eta float64) {
 	t.Helper()
-	if got := testutil.ToFloat64(m.metrics.backlog.WithLabelValues(campaign)); got != backlog {
+	if got := m.backlog(campaign); got != backlog {
 		t.Errorf("%s: backlog %f, want %f", campaign, got, backlog)
 	}
 	if got := testutil.ToFloat64(m.metrics.eta.WithLabelValues(campaign)); got < eta-0.01 || got > eta+0.01 {
@@ -141,12 +163,14 @@ func TestTheLeaderShowsAll(t *testing.T) {
 	a.lane(1, 0, "c", 100)
 	a.lane(1, 1, "heavy", 50)
 	b.lane(1, 2, "c", 20)
-	b.held = []delivery.MemoryJobs{{Campaign: "c", Jobs: 9, Units: 9, Direct: 5}, {Campaign: "heavy", Jobs: 10, Units: 30}, {Campaign: "gone", Jobs: 1, Units: 1, Direct: 1}}
+	b.held = []delivery.MemoryJobs{{Campaign: "c", Jobs: 9, Units: 9}, {Campaign: "heavy", Jobs: 10, Units: 30}, {Campaign: "gone", Jobs: 1, Units: 1}}
+	b.direct("c", 5)
+	b.direct("gone", 1)
 	b.tallies = []delivery.Tally{{Campaign: "more", Settled: delivery.Settled{delivery.OutcomeDelivered: 400}, Sent: 400}}
 	b.ledger.save(t.Context(), b.tallies, func(string) bool { return true })
 	for range 2 {
 		for _, m := range []*member{a, b} {
-			m.ledger.load(t.Context(), m.watched, false)
+			m.ledger.load(t.Context(), m.watched, false, nil)
 			m.exchange(t.Context())
 		}
 	}
@@ -154,10 +178,10 @@ func TestTheLeaderShowsAll(t *testing.T) {
 	a.shows(t, "heavy", 50, 15)
 	a.shows(t, "idle", 0, 0)
 	a.shows(t, "more", 0, 60)
-	if got := testutil.ToFloat64(a.metrics.backlog.WithLabelValues(delivery.UnknownCampaign)); got != 1 {
+	if got := a.backlog(delivery.UnknownCampaign); got != 1 {
 		t.Errorf("%f jobs of nobody", got)
 	}
-	if n := testutil.CollectAndCount(b.metrics.backlog) + testutil.CollectAndCount(b.metrics.eta) + testutil.CollectAndCount(b.metrics.late); n != 0 {
+	if n := b.backlogs() + testutil.CollectAndCount(b.metrics.eta) + testutil.CollectAndCount(b.metrics.late); n != 0 {
 		t.Errorf("%d figures of a daemon that does not lead", n)
 	}
 	for _, m := range []*member{a, b} {
@@ -166,7 +190,7 @@ func TestTheLeaderShowsAll(t *testing.T) {
 		}
 	}
 	a.ledger.save(t.Context(), nil, a.known)
-	if o := store.outlook["c"]; o.Backlog != 125 || time.Until(o.DoneAt) > 14*time.Second || time.Until(o.DoneAt) < 10*time.Second {
+	if o := store.outlook["c"]; o.Total() != 125 || time.Until(o.DoneAt) > 14*time.Second || time.Until(o.DoneAt) < 10*time.Second {
 		t.Errorf("the leader keeps %+v", o)
 	}
 	if ttl := client.PTTL(t.Context(), "{p.}progress").Val(); ttl <= 0 || ttl > keepFor {
@@ -182,7 +206,7 @@ func TestWhatIsSavedCountsOnce(t *testing.T) {
 	tallies := []delivery.Tally{
 		{Campaign: "plain", Settled: delivery.Settled{delivery.OutcomeDelivered: 3}}, {Campaign: "waits", Settled: delivery.Settled{delivery.OutcomeDelivered: 5, delivery.OutcomeDead: 1}},
 	}
-	l.foresee(time.Now(), map[string]figure{"waits": {backlog: 7}})
+	l.foresee(time.Now(), map[string]figure{"waits": {backlog: delivery.Backlog{Waiting: 7}}})
 	store.refuses = true
 	for range 3 {
 		l.save(t.Context(), tallies, known)
@@ -199,7 +223,7 @@ func TestWhatIsSavedCountsOnce(t *testing.T) {
 			t.Errorf("%s: %+v", tally.Campaign, got)
 		}
 	}
-	if store.outlook["waits"].Backlog != 7 {
+	if store.outlook["waits"].Total() != 7 {
 		t.Errorf("%+v", store.outlook)
 	}
 	tallies = []delivery.Tally{{Campaign: "plain", Settled: delivery.Settled{delivery.OutcomeDelivered: 2}}} // both were deleted, one came again
@@ -223,17 +247,17 @@ func TestTheLeaderWritesAnewAfterOthersDid(t *testing.T) {
 		m.ledger.save(t.Context(), nil, m.known)
 	}
 	turn(a)
-	store.outlook["c"] = delivery.Outlook{Backlog: 5} // by another, while this one is away
+	store.outlook["c"] = delivery.Outlook{Backlog: delivery.Backlog{Waiting: 5}} // by another, while this one is away
 	a.okAt = a.okAt.Add(-freshFor)
 	turn(a)
-	if got := store.outlook["c"].Backlog; got != 9 {
+	if got := store.outlook["c"].Total(); got != 9 {
 		t.Errorf("the catalog says %d wait, want 9", got)
 	}
 	client.Set(t.Context(), "{p.}progress-leader", "b", time.Minute) // as if this one had not led in time
 	b.exchange(t.Context())
-	store.outlook["c"] = delivery.Outlook{Backlog: 5}
+	store.outlook["c"] = delivery.Outlook{Backlog: delivery.Backlog{Waiting: 5}}
 	turn(a)
-	if got := store.outlook["c"].Backlog; got != 5 || len(a.ledger.kept)+len(a.ledger.outlook) > 0 {
+	if got := store.outlook["c"].Total(); got != 5 || len(a.ledger.kept)+len(a.ledger.outlook) > 0 {
 		t.Errorf("%d wait by the word of one that does not lead; it remembers %v", got, a.ledger.kept)
 	}
 }
@@ -243,15 +267,15 @@ func TestWhatOtherLeadersHaveStored(t *testing.T) {
 	store := newShelf()
 	m, _ := alone(vast("c"))
 	m.opt.Store, m.ledger.store = store, store
-	store.outlook = map[string]delivery.Outlook{"campaign-7": {Backlog: 5}, "campaign-8": {DoneAt: time.Now()}, "c": {Backlog: 4}}
+	store.outlook = map[string]delivery.Outlook{"campaign-7": {Backlog: delivery.Backlog{Waiting: 5}}, "campaign-8": {DoneAt: time.Now()}, "c": {Backlog: delivery.Backlog{Waiting: 4}}}
 	m.lane(1, 0, "c", 9)
 	for range 3 {
 		m.exchange(t.Context())
 		m.ledger.save(t.Context(), nil, m.known)
-		m.ledger.load(t.Context(), m.watched, true)
+		m.ledger.load(t.Context(), m.watched, true, nil)
 	}
 	left, _ := store.LoadOutlooks(t.Context())
-	if len(left) != 1 || left["c"].Backlog != 9 || len(m.ledger.kept) != 1 {
+	if len(left) != 1 || left["c"].Total() != 9 || len(m.ledger.kept) != 1 {
 		t.Errorf("%+v are stored, %d kept", left, len(m.ledger.kept))
 	}
 }
@@ -276,7 +300,7 @@ func TestIdleCampaignsHaveNoFigures(t *testing.T) {
 		m, _ := alone(s)
 		m.lane(1, 0, "c", 100)
 		series := func() (backlogs, rates, holds int) {
-			return testutil.CollectAndCount(m.metrics.backlog), testutil.CollectAndCount(m.metrics.rate), testutil.CollectAndCount(m.holds.gauge)
+			return m.backlogs(), testutil.CollectAndCount(m.metrics.rate), testutil.CollectAndCount(m.holds.gauge)
 		}
 		for range 2 {
 			m.exchange(t.Context())
@@ -288,6 +312,7 @@ func TestIdleCampaignsHaveNoFigures(t *testing.T) {
 			t.Errorf("%d backlogs, %d rates, %d holds", backlogs, rates, holds)
 		}
 		m.lanes.Lanes = nil
+		time.Sleep(movesFor)
 		m.exchange(t.Context())
 		m.shows(t, "c", 0, 0)
 		time.Sleep(livelyFor + time.Second)
@@ -556,7 +581,7 @@ func TestFiguresVanish(t *testing.T) {
 	m.shows(t, "c", 100, 10)
 	m.at = time.Now().Add(-showFor - time.Second)
 	m.exchange(t.Context())
-	if n := testutil.CollectAndCount(m.metrics.backlog) + testutil.CollectAndCount(m.metrics.eta) + testutil.CollectAndCount(m.metrics.late); n != 0 {
+	if n := m.backlogs() + testutil.CollectAndCount(m.metrics.eta) + testutil.CollectAndCount(m.metrics.late); n != 0 {
 		t.Errorf("%d figures that nobody knows", n)
 	}
 	m.opt.Exchange = exchange

@@ -109,7 +109,7 @@ func (t *turn) settle(items []*item) {
 			it.job.Reason = string(it.to.Reason)
 			m.dead.WithLabelValues(string(it.to.Reason)).Inc()
 		}
-		it.job.Settle(outcomeOf(it.to))
+		it.job.Settle(OutcomeOf(it.to))
 	}
 	t.wrote = true
 	t.relay.mu.Lock()
@@ -129,8 +129,8 @@ func (t *turn) fail(p place, items []*item, err error) {
 	t.failures = append(t.failures, failure{place: p, items: items, err: err})
 }
 
-// outcomeOf returns the outcome of a job that is written to its destination.
-func outcomeOf(to delivery.Reroute) delivery.Outcome {
+// OutcomeOf returns the outcome of a job that is written to its destination.
+func OutcomeOf(to delivery.Reroute) delivery.Outcome {
 	switch {
 	case to.Kind == delivery.ToLane:
 		return delivery.OutcomeRequeued

@@ -27,8 +27,8 @@ var sections = []section{
 		{"Sent against send_rate", "Delivered jobs per second, and dashed what the campaign is allowed.", "ops", 16, false, true, []query{
 			{`sum by (campaign) (rate(pacer_jobs_settled_total{@campaign,outcome="delivered"}[$__rate_interval]))`, "{{campaign}}"},
 			{`max by (campaign) (pacer_campaign_send_rate{@campaign})`, "{{campaign}} send_rate"}}},
-		{"Backlog", "Jobs that wait, in lanes and in memory.", "short", 8, false, false, []query{
-			{`max by (campaign) (pacer_campaign_backlog{@campaign})`, "{{campaign}}"}}},
+		{"Backlog", "Jobs that are not settled: waiting, retrying and in flight.", "short", 8, false, false, []query{
+			{`sum by (campaign) (max by (campaign, state) (pacer_campaign_backlog{@campaign}))`, "{{campaign}}"}}},
 		{"Time to go", "Until what waits, and what is still expected, will have been sent.", "s", 8, false, false, []query{
 			{`max by (campaign) (pacer_campaign_eta_seconds{@campaign} > 0)`, "{{campaign}}"}}},
 		{"Late jobs", "The part of each campaign in the late jobs.", "short", 8, false, false, []query{

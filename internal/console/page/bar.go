@@ -36,10 +36,11 @@ func barOf(c *view.Campaign) *bar {
 		add("expired", "cancelled", p.Cancelled, "")
 		add("expired", "capped", p.Capped, "")
 	}
-	w := c.Waits()
-	add("flying", "in flight", w.InFlight, "")
-	add("retrying", "retrying", w.Retrying, "")
-	add("waiting", "waiting", w.Waiting, "")
+	if w := c.States; w != nil {
+		add("flying", "in flight", w.InFlight, "")
+		add("retrying", "retrying", w.Retrying, "")
+		add("waiting", "waiting", w.Waiting, "")
+	}
 	if b.Total == 0 {
 		return nil
 	}

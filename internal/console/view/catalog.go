@@ -193,14 +193,26 @@ func (c *Campaign) as(now *Settings) {
 	c.RampSince, c.JobTTL, c.UpdatedAt, c.SinkSet, c.Note, c.Progress = now.RampSince, now.JobTTL, now.UpdatedAt, now.Sink, now.Note, c.foreseen(now.Progress)
 }
 
-// foreseen returns the progress of the campaign, without an end while it is not known when the campaign goes on.
+// foreseen returns the progress of the campaign with the backlog that the daemons report now, and without an end while it is not known when
+// the campaign goes on.
 func (c *Campaign) foreseen(p *catalog.CampaignProgress) *catalog.CampaignProgress {
-	if h := c.Held; p == nil || h == nil || h.Until != nil || h.Cause == string(hold.Quota) || h.Cause == string(hold.Share) {
-		return p
+	if p == nil {
+		return nil
 	}
-	unknown := *p
-	unknown.DoneAt, unknown.ETASeconds = nil, nil
-	return &unknown
+	now := *p
+	if c.States != nil {
+		now.Backlog, now.Retrying, now.InFlight = c.States.Total(), c.States.Retrying, c.States.InFlight
+		switch {
+		case now.Backlog == 0 && c.ExpectedTotal == 0 && now.UpdatedAt != nil:
+			now.DoneAt, now.ETASeconds = nil, new(float64)
+		case now.DoneAt == nil:
+			now.ETASeconds = nil
+		}
+	}
+	if h := c.Held; h != nil && h.Until == nil && h.Cause != string(hold.Quota) && h.Cause != string(hold.Share) {
+		now.DoneAt, now.ETASeconds = nil, nil
+	}
+	return &now
 }
 
 // Quota returns what people set of a quota, as the database has it.

@@ -10,7 +10,6 @@ import (
 
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/hold"
 	"github.com/pacer/pacer/internal/notation"
 )
 
@@ -106,18 +105,6 @@ func (s *State) Paces(only string) map[string]Pace {
 		paces[c.ID] = Pace{*c.Sent / weight, c.Allowed / weight}
 	}
 	return paces
-}
-
-// Waits are the jobs of a campaign that are not settled.
-type Waits struct{ Waiting, Retrying, InFlight int64 }
-
-// Waits divides the backlog of a campaign.
-func (c *Campaign) Waits() Waits { return c.waits }
-
-func waitsOf(board *hold.Board) Waits {
-	flying := min(board.InHand, board.Waiting)
-	retrying := min(board.Early, board.Waiting-flying)
-	return Waits{board.Waiting - flying - retrying, retrying, flying}
 }
 
 // Largest returns the campaigns that the curve has apart, those that sent most first, and whether it has others.

@@ -26,7 +26,7 @@ type State struct {
 	Counts          map[string]int `json:"campaigns" doc:"campaigns by state"`
 	Sent            *float64       `json:"sent,omitempty" doc:"units per second that all daemons send"`
 	Allowed         float64        `json:"allowed" doc:"units per second that campaigns with a backlog may send"`
-	Backlog         *int64         `json:"backlog,omitempty" doc:"jobs that wait"`
+	Backlog         *int64         `json:"backlog,omitempty" doc:"jobs that are not settled"`
 	LateCapacity    *int64         `json:"late_capacity,omitempty" doc:"jobs that are late by lack of capacity"`
 	LateDestination *int64         `json:"late_destination,omitempty" doc:"jobs that are late by their destination"`
 	DaemonsRunning  int            `json:"daemons_running"`
@@ -127,9 +127,9 @@ func (s *State) add(c *Campaign) {
 	s.Counts[c.State]++
 	if c.Backlog != nil {
 		s.Backlog = plus(s.Backlog, *c.Backlog)
-		if *c.Backlog > 0 && c.Held == nil {
-			s.Allowed += c.Allowed
-		}
+	}
+	if c.ready && c.Held == nil {
+		s.Allowed += c.Allowed
 	}
 	if c.Sent != nil {
 		s.Sent = plus(s.Sent, *c.Sent)
@@ -194,15 +194,16 @@ func (l *Watcher) judge(v *Campaign, e *evidence, c *delivery.Campaign) {
 	v.Sink, known.Failure = known.Sink, e.fleet.failure(known.Sink)
 	if e.fleet != nil {
 		known.Board = e.fleet.Of(c)
-		v.Backlog, v.Lanes = &known.Board.Waiting, append([]int{}, known.Board.Lanes...)
-		v.weight, v.waits = max(1, known.Board.Weight), waitsOf(known.Board)
+		v.ready = known.Board.Waiting > known.Board.Early
+		v.Backlog, v.States, v.Lanes = &known.Board.Waiting, &known.Board.Backlog, append([]int{}, known.Board.Lanes...)
+		v.weight = max(1, known.Board.Weight)
 	}
 	a := hold.Of(known)
 	switch {
 	case a.Cause != hold.None:
 		v.State = string(a.Cause)
 		v.Held = &Held{Cause: v.State, Why: a.Why(), Since: instant(a.Since), Until: instant(a.Until), Remedy: a.Remedy()}
-	case v.Sent != nil && *v.Sent > 0, v.Backlog != nil && *v.Backlog > 0:
+	case v.Sent != nil && *v.Sent > 0, v.ready:
 		_, _, step := c.RateAt(e.now)
 		v.State, v.Ramping = Sending, !step.IsZero()
 	default:

@@ -98,7 +98,8 @@ type Campaign struct {
 	Rate           string                    `json:"rate" doc:"as it was set: 500, 150/1m"`
 	Allowed        float64                   `json:"allowed" doc:"units per second that its schedule allows now"`
 	Sent           *float64                  `json:"sent,omitempty" doc:"units per second that all daemons send, over the last seconds"`
-	Backlog        *int64                    `json:"backlog,omitempty" doc:"jobs that wait in lanes and in memory"`
+	Backlog        *int64                    `json:"backlog,omitempty" doc:"jobs that are not settled: in ingress, lanes, timers and memory"`
+	States         *delivery.Backlog         `json:"backlog_states,omitempty" doc:"these, by state"`
 	Sink           string                    `json:"sink" doc:"the configured sink, empty if there is none"`
 	SinkSet        string                    `json:"sink_set" doc:"the sink as it was set, empty for the default one"`
 	Quotas         []string                  `json:"quotas"`
@@ -129,7 +130,7 @@ type Campaign struct {
 	Progress       *catalog.CampaignProgress `json:"progress,omitempty"`
 
 	weight float64 // mean of its jobs; 0: not known
-	waits  Waits
+	ready  bool    // some of its backlog has no time that is to come
 }
 
 // Held says what holds a campaign.

@@ -59,6 +59,15 @@ func restoreWindow(base int64, settled []span) *Window {
 // Committed returns the offset to commit.
 func (w *Window) Committed() int64 { return w.base }
 
+// End returns the offset after all that were read.
+func (w *Window) End() int64 { return w.next }
+
+// Restored reports whether the last owner had settled an offset that was not read yet.
+func (w *Window) Restored(offset int64) bool {
+	i, _ := slices.BinarySearchFunc(w.restored, offset, func(s span, o int64) int { return cmp.Compare(s.last, o) })
+	return i < len(w.restored) && w.restored[i].first <= offset
+}
+
 // Open returns the number of open offsets that were not given back.
 func (w *Window) Open() int { return w.open - w.back }
 

@@ -1,0 +1,106 @@
+package offset
+
+import (
+	"iter"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// Tally counts the records of a partition of ingress or of a timer that are not settled, by campaign. The partition's reader counts what it
+// reads, in the order of the log; while it waits, a survey counts what lies beyond. Each record counts once. It is pure. Make one with NewTally.
+type Tally struct {
+	next   int64 // before it, all records are counted
+	counts map[uint64]*delivery.CampaignCount
+}
+
+// NewTally returns a Tally of the records from an offset on.
+func NewTally(from int64) *Tally {
+	return &Tally{next: from, counts: map[uint64]*delivery.CampaignCount{}}
+}
+
+// Next returns the first offset that is not counted.
+func (t *Tally) Next() int64 { return t.next }
+
+// Pass records that no record before an offset has to be counted any more.
+func (t *Tally) Pass(offset int64) { t.next = max(t.next, offset) }
+
+// Seen is a record as it was read.
+type Seen struct {
+	Offset   int64
+	Campaign uint64
+	Retrying bool  // see delivery.Job.Retrying
+	Due      int64 // when its job may be sent, in microseconds; 0: at once
+}
+
+// Ahead counts a record that the reader has not reached.
+func (t *Tally) Ahead(s Seen) {
+	if s.Offset < t.next {
+		return
+	}
+	t.next = s.Offset + 1
+	c := t.of(s.Campaign)
+	c.Jobs++
+	c.Unread++
+	c.Due = max(c.Due, s.Due)
+	if s.Retrying {
+		c.Retrying++
+	}
+}
+
+// Read counts a record that the reader has reached, and that is not settled.
+func (t *Tally) Read(s Seen) {
+	c := t.of(s.Campaign)
+	if s.Offset >= t.next {
+		c.Jobs++
+		t.next = s.Offset + 1
+		return
+	}
+	if c.Unread--; c.Unread <= 0 {
+		c.Unread, c.Due = 0, 0
+	}
+	if s.Retrying {
+		c.Retrying = max(0, c.Retrying-1)
+	}
+}
+
+// Settle takes a record out of the count.
+func (t *Tally) Settle(offset int64, campaign uint64) {
+	if offset >= t.next {
+		return
+	}
+	if c := t.of(campaign); c.Jobs <= 1 {
+		delete(t.counts, c.Campaign)
+	} else {
+		c.Jobs--
+	}
+}
+
+// Counts yields the counts of the campaigns, given the offset before which all is settled.
+func (t *Tally) Counts(settled int64) iter.Seq[delivery.CampaignCount] {
+	if settled >= t.next {
+		clear(t.counts) // whatever the log has lost
+	}
+	return func(yield func(delivery.CampaignCount) bool) {
+		for _, c := range t.counts {
+			if !yield(*c) {
+				return
+			}
+		}
+	}
+}
+
+// maxTallied bounds the campaigns that are counted apart. The others are counted together, as those of no campaign.
+const maxTallied = 20_000
+
+func (t *Tally) of(campaign uint64) *delivery.CampaignCount {
+	c := t.counts[campaign]
+	if c == nil && len(t.counts) >= maxTallied {
+		campaign = 0
+		c = t.counts[0]
+	}
+	if c == nil {
+		c = &delivery.CampaignCount{Campaign: campaign}
+		t.counts[campaign] = c
+	}
+	return c
+}
