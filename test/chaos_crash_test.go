@@ -28,6 +28,7 @@ func crashAfterAccepted(t *testing.T, c *chaos) {
 	c.receiver.delay = 300 * time.Millisecond
 	c.load(6, map[string]float64{"fast": 200, "slow": 20})
 	one := c.join("one")
+	c.figures("fast", "slow")
 	c.arrived(0.4)
 	c.crash(one)
 	c.again(one)

@@ -94,6 +94,7 @@ func throttledStorm(t *testing.T, c *chaos) {
 	c.publish(slices.Concat(jobs, further("throttled", "lives", n)))
 	c.stack.publish(mix(map[string]int{"other": 6 * 50}))
 	one, two := c.join("one"), c.join("two")
+	c.figures("throttled")
 	c.await(10*time.Second, "the first answer", func() bool { return c.receiver.count("") > 0 })
 	from := other.now()
 	time.Sleep(time.Until(ends) + time.Second)

@@ -84,6 +84,7 @@ type chaos struct {
 	row       chaosRow
 	bystander *bystander
 	silence   *silence
+	oracle    *oracle // nil: nobody judges the figures
 
 	published  map[string]string      // job id to campaign
 	cancelled  map[string]bool        // campaigns whose jobs may vanish
@@ -204,11 +205,20 @@ func (c *chaos) join(name string, more ...string) *daemon {
 	return d
 }
 
+// figures has the oracle judge what is shown of campaigns, in the full form.
+func (c *chaos) figures(campaigns ...string) {
+	c.t.Helper()
+	if c.full {
+		c.oracle = c.stack.watch(campaigns, c.up...)
+	}
+}
+
 // again starts a daemon that has ended.
 func (c *chaos) again(d *daemon, more ...string) {
 	c.t.Helper()
 	d.launch(more...)
 	c.up = append(c.up, d)
+	c.oracle.excuse(c.up...)
 	c.bystander.resume()
 	if len(c.up) > 1 {
 		c.bystander.spare(rebalance)
@@ -224,6 +234,7 @@ func (c *chaos) crash(d *daemon) {
 	c.down(d)
 	c.bystander.spare(groupRecovery)
 	d.kill()
+	c.oracle.excuse(c.up...)
 	recent := c.between("", since, c.receiver.now()) + c.bystander.since(commitLag)
 	c.mayRepeat(open+recent, "measured: open requests, and arrivals in the %s before", commitLag)
 }
@@ -310,6 +321,9 @@ func (c *chaos) verdict() {
 	c.t.Helper()
 	c.judge()
 	c.silence.end()
+	if c.oracle != nil {
+		c.oracle.end()
+	}
 	if c.full && !c.unfinished {
 		c.told()
 	}

@@ -1,0 +1,101 @@
+package test
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+)
+
+// TestFiguresAreTrue: the backlog and what was delivered are the same wherever they are shown, and what the log and the receiver say: while a
+// destination answers 429 with a Retry-After, which moves its jobs to timers, while daemons send, and after kill -9. At the end the campaign is
+// done to the last job. What is replayed is not dead any more.
+func TestFiguresAreTrue(t *testing.T) {
+	t.Parallel()
+	const storm, calm, refused = 3000, 600, 20
+	shop := newReceiver(t)
+	s := newStack(t, stackOptions{partitions: 4, sinks: fmt.Sprintf(
+		"  hooks: {type: http, destinations: true, guard: {ports: [%s], allow: [127.0.0.0/8], allow_http: true}}", portOf(t, shop))})
+	s.sql(`INSERT INTO pacer.campaigns (id, send_rate, sink) VALUES ('storm', 250, 'hooks')`)
+	s.sql(`INSERT INTO pacer.destinations (id, url) VALUES ('shop', $1)`, shop.url)
+	s.campaign("calm", 40)
+	s.sql(`UPDATE pacer.campaigns SET expected_total = CASE id WHEN 'storm' THEN $1::bigint ELSE $2 END`, storm, calm+refused)
+	var throttles, refuses atomic.Bool
+	refuses.Store(true)
+	shop.answer = func(arrival) (int, time.Duration) {
+		if throttles.Load() {
+			return http.StatusTooManyRequests, 2 * time.Second
+		}
+		return http.StatusOK, 0
+	}
+	s.receiver.answer = func(a arrival) (int, time.Duration) {
+		if strings.HasPrefix(a.id, "refused") && refuses.Load() {
+			return http.StatusGone, 0
+		}
+		return http.StatusOK, 0
+	}
+	one, two := s.start("one"), s.start("two")
+	one.awaitReady(20 * time.Second)
+	two.awaitReady(20 * time.Second)
+	jobs := mix(map[string]int{"storm": storm, "calm": calm})
+	for i := range jobs {
+		if jobs[i].campaign == "storm" {
+			jobs[i].headers = []kafka.Header{{Key: "pacer-destination", Value: []byte("shop")}}
+		}
+	}
+	s.publish(slices.Concat(further("calm", "refused", refused), jobs))
+	o := s.watchAll([]string{"storm", "calm"}, []*receiver{shop}, one, two)
+	time.Sleep(2 * time.Second)
+	throttles.Store(true)
+	most := 0.0
+	s.await(15*time.Second, "jobs in timers", func() bool {
+		most = max(most, o.inTimers("storm"))
+		return most > 100
+	})
+	time.Sleep(2 * time.Second)
+	throttles.Store(false)
+	o.changed()
+	refuses.Store(false)
+	s.run("dead", "replay", "--campaign", "calm")
+	two.kill()
+	o.excuse(one)
+	s.await(time.Minute, "all jobs", func() bool {
+		a, _ := shop.accepted("storm")
+		b, _ := s.receiver.accepted("calm")
+		return a+b == storm+calm+refused
+	})
+	o.changed()
+	last := ""
+	defer func() { t.Log(last) }()
+	s.await(time.Minute, "all figures to be right", func() bool {
+		if wrong := o.right(); len(wrong) > 0 {
+			last = strings.Join(wrong, "\n")
+			return false
+		}
+		for id, n := range map[string]int64{"storm": storm, "calm": calm + refused} {
+			var p struct {
+				Backlog  int64
+				Progress struct {
+					Delivered, Dead int64
+					Percent         float64
+				}
+			}
+			s.unmarshal(s.run("campaign", "show", id, "--json"), &p)
+			last = fmt.Sprintf("%s: %+v", id, p)
+			if p.Backlog != 0 || p.Progress.Percent != 100 || p.Progress.Dead != 0 || p.Progress.Delivered < n {
+				return false
+			}
+		}
+		return true
+	})
+	o.end()
+	t.Logf("%.0f jobs were in timers", most)
+	if code := one.stop(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}
