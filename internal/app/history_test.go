@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,17 +13,20 @@ import (
 
 // shelf counts what is asked of a history.
 type shelf struct {
-	added, pruned int
-	fail          error
+	added, pruned, warned atomic.Int64
+	away, follows         atomic.Bool
 }
 
 func (s *shelf) AddHistory(context.Context, func(string) float64) error {
-	s.added++
-	return s.fail
+	s.added.Add(1)
+	if s.away.Load() {
+		return errors.New("away")
+	}
+	return nil
 }
 
 func (s *shelf) PruneHistory(context.Context, time.Time) error {
-	s.pruned++
+	s.pruned.Add(1)
 	return nil
 }
 
@@ -33,27 +37,26 @@ func (s *shelf) History(context.Context, catalog.HistoryOf) ([]catalog.HistorySt
 // TestTheLeaderKeepsTheHistory: every ten seconds, and prunes it now and then; an outage is told once.
 func TestTheLeaderKeepsTheHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, leads, warned := &shelf{}, true, 0
+		store := &shelf{}
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() {
-			done <- keepHistory(ctx, store, func() bool { return leads }, nil, func(error) { warned++ })
+			done <- keepHistory(ctx, store, func() bool { return !store.follows.Load() }, nil, func(error) { store.warned.Add(1) })
 		}()
-		after := func(d time.Duration, added, pruned, told int) {
+		after := func(d time.Duration, added, pruned, warned int64) {
 			t.Helper()
-			*store, warned = shelf{fail: store.fail}, 0
 			time.Sleep(d)
 			synctest.Wait()
-			if store.added != added || store.pruned != pruned || warned != told {
-				t.Errorf("in %s: added %d, pruned %d, warned %d", d, store.added, store.pruned, warned)
+			if a, p, w := store.added.Swap(0), store.pruned.Swap(0), store.warned.Swap(0); a != added || p != pruned || w != warned {
+				t.Errorf("in %s: added %d, pruned %d, warned %d", d, a, p, w)
 			}
 		}
 		after(10*time.Minute, 60, 2, 0)
-		store.fail = errors.New("away")
+		store.away.Store(true)
 		after(10*time.Minute, 60, 0, 1)
-		store.fail = nil
+		store.away.Store(false)
 		after(time.Minute, 6, 1, 0)
-		leads = false
+		store.follows.Store(true)
 		after(time.Hour, 0, 0, 0)
 		stop()
 		if err := <-done; err != nil {
