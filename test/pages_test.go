@@ -49,6 +49,7 @@ var runners = []struct{ page, kinds, test string }{
 	{"docs/howto/*.md", "sh yaml", "TestDocumentsWork"},
 	{"docs/console.md", "sh", "TestTheTokenOfThePageIsGood"},
 	{"docs/operations/deploy.md", "sql", "TestSecure"},
+	{"docs/operations/publish.md", "sql", "TestTheReportOfThePage"},
 	{"docs/*.md", "yaml", "TestExamplesLoad"},
 	{"docs/operations/*.md", "yaml", "TestExamplesLoad"},
 	{"docs/sinks/*.md", "yaml", "TestExamplesLoad"},

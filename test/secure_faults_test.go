@@ -79,7 +79,7 @@ GRANT SELECT ON ALL TABLES IN SCHEMA pacer TO pacer_reader`, s.password))
 		"redis, a right on a command": {[]string{"PACER_REDIS_USERNAME=nohash"}, "redis: the user of redis.username may not |hset", "the user of redis.username lacks a right", false},
 		"redis, a right on keys":      {[]string{"PACER_REDIS_USERNAME=elsewhere"}, "redis: the user of redis.username may not |key", "the user of redis.username lacks a right", false},
 		"postgres, rights on tables": {[]string{"PACER_POSTGRES_DSN=" + s.as("pacer_reader")},
-			"postgres: the user of postgres.dsn lacks rights of a daemon: GRANT INSERT ON pacer.positions, |TO pacer_reader", "", false},
+			"postgres: the user of postgres.dsn lacks rights of a daemon: GRANT INSERT ON pacer.campaign_history, |TO pacer_reader", "", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
