@@ -221,8 +221,8 @@ func TestBlockedPartitionRests(t *testing.T) {
 		if n := c.fetches("ingress") - fetches; n > 7 { // long polls of the other partition
 			t.Errorf("%v fetches", n)
 		}
-		// The bytes of one fetch, with overhead, and the long poll of the other partition.
-		if most := int64(maxFetchBytes*2 + 50*record.Overhead); held > most || c.budget.inUse() > most {
+		// The bytes of one fetch, with overhead, the long poll of the other partition, and what is counted beyond.
+		if most := int64(maxFetchBytes*3 + 50*record.Overhead); held > most || c.budget.inUse() > most {
 			t.Errorf("%d and %d bytes held", held, c.budget.inUse())
 		}
 		if at := r.committed(r.jobs(), 0); at > 0 {

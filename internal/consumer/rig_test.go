@@ -477,7 +477,9 @@ func (b *logBook) String() string {
 
 // warnings returns the warnings of a machine that is not too busy to answer.
 func (b *logBook) warnings() []string {
-	return slices.DeleteFunc(b.lines("level=WARN"), func(line string) bool { return strings.Contains(line, "i/o timeout") || strings.Contains(line, "deadline exceeded") })
+	return slices.DeleteFunc(b.lines("level=WARN"), func(line string) bool {
+		return strings.Contains(line, "i/o timeout") || strings.Contains(line, "deadline exceeded")
+	})
 }
 
 // lines are those that hold all the words.

@@ -62,8 +62,11 @@ func (w *Window) Committed() int64 { return w.base }
 // End returns the offset after all that were read.
 func (w *Window) End() int64 { return w.next }
 
-// Restored reports whether the last owner had settled an offset that was not read yet.
+// Restored reports whether an offset that was not read yet is known to be settled, as the last owner had settled it.
 func (w *Window) Restored(offset int64) bool {
+	if offset < w.base {
+		return true
+	}
 	i, _ := slices.BinarySearchFunc(w.restored, offset, func(s span, o int64) int { return cmp.Compare(s.last, o) })
 	return i < len(w.restored) && w.restored[i].first <= offset
 }
