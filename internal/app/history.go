@@ -22,7 +22,7 @@ type historyStore interface {
 	History(ctx context.Context, of catalog.HistoryOf) ([]catalog.HistoryStep, error)
 }
 
-// keepHistory keeps the history of campaigns while this daemon leads. What was not added counts later, so two leaders do no harm.
+// keepHistory keeps the history of campaigns while this daemon leads. Two leaders do no harm: each adds only what none has added.
 func (d *Daemon) keepHistory(ctx context.Context) error {
 	return keepHistory(ctx, d.parts.Catalog, d.progress.Leads, d.allowedJobs, func(err error) {
 		d.log.Warn("the history of campaigns is not kept; trying again", "error", err)

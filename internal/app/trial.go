@@ -19,7 +19,7 @@ import (
 	"github.com/pacer/pacer/internal/sink"
 )
 
-// trialWithin bounds a test of a destination, for whose answer a page waits.
+// trialWithin bounds a test of a destination. A page waits for it.
 const trialWithin = 20 * time.Second
 
 // TrySink sends one job through a sink of the configuration, opened for that alone, with the row of its destination, if it has one. A fault of

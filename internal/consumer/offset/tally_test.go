@@ -8,8 +8,8 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// TestTally: a reader and a survey that runs ahead of it count each record once, in whatever order they come, whether the log has gaps, the last
-// owner had settled something, or jobs were given back and read again. Whatever the log has lost does not count for ever.
+// TestTally: a reader and a survey that runs ahead of it count each record once, in any order of their steps. The log may have gaps, the last
+// owner may have settled records, and jobs may be given back and read again. What the log has lost does not count for ever.
 func TestTally(t *testing.T) {
 	type state uint8
 	const (
