@@ -173,17 +173,18 @@ func (s *Services) DeadTopics() deadletter.Topics {
 
 // discount takes replayed letters out of the counts of dead and expired jobs: from now on they wait.
 func (s *Services) discount(ctx context.Context, letters map[deadletter.Group]int) {
+	if s.DSN() == "" {
+		return
+	}
 	jobs := map[string]delivery.Settled{}
 	for group, n := range letters {
 		left := jobs[group.Campaign]
 		left[requeue.OutcomeOf(delivery.Reroute{Kind: delivery.ToDead, Reason: group.Reason})] -= int64(n)
 		jobs[group.Campaign] = left
 	}
-	if s.DSN() == "" {
-		return
-	}
 	admin, err := s.admin()
 	if err == nil {
+		defer admin.Close()
 		err = admin.AddSettled(ctx, jobs)
 	}
 	if err != nil {
