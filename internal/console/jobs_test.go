@@ -3,6 +3,7 @@ package console
 import (
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -36,7 +37,23 @@ func TestJobsAreCancelled(t *testing.T) {
 		if got := fmt.Sprint(w.changes); strings.Count(got, "jobs [") != 2 || !strings.Contains(got, `jobs [u-1 u-2] of ""`) || !strings.Contains(got, `jobs [u-1] of "spring"`) || !strings.Contains(got, "the-operator") {
 			t.Error(got)
 		}
+		cookie, form := login(t, h, "operator"), url.Values{"id": {"u-7"}, "last": {"1d"}}
+		ask(h, "GET", "/job?id=u-7&last=1d", "", "", "Cookie", cookie) // it is looked for first
+		synctest.Wait()
+		const button = `action="job-cancel"><input type="hidden" name="id" value="u-7"><input type="hidden" name="last" value="1d">`
+		if page := ask(h, "GET", "/job?id=u-7&last=1d", "", "", "Cookie", cookie).Body.String(); !strings.Contains(page, button) {
+			t.Error(page)
+		}
+		done := submit(h, "/job-cancel", cookie, form)
+		if to := done.Header().Get("Location"); to != "job?done=job-cancelled&id=u-7&last=1d" || !strings.Contains(fmt.Sprint(w.changes), "jobs [u-7]") {
+			t.Errorf("%d %s %v", done.Code, to, w.changes)
+		} else if page := ask(h, "GET", "/"+to, "", "", "Cookie", cookie).Body.String(); !strings.Contains(page, "The job is cancelled") {
+			t.Error(page)
+		}
 		w.noLedger = true
+		if answer := submit(h, "/job-cancel", cookie, form); answer.Code != http.StatusConflict || !strings.Contains(answer.Body.String(), "set dedupe.ttl and restart the daemons") {
+			t.Errorf("%d %s", answer.Code, answer.Body)
+		}
 		if answer := ask(h, "POST", "/api/v1/jobs/cancel", "operator", `{"ids":["u-1"]}`); answer.Code != http.StatusConflict || !strings.Contains(answer.Body.String(), "set dedupe.ttl and restart the daemons") {
 			t.Errorf("%d %s", answer.Code, answer.Body)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/jobs"
 	"github.com/pacer/pacer/internal/notation"
 )
 
@@ -61,6 +62,8 @@ var actions = map[string]action{
 	"pause-all":  {role: auth.Admin, do: pauseAll},
 	"resume-all": {role: auth.Admin, do: resumeAll},
 
+	"job-cancel": {role: auth.Operator, do: cancelJob},
+
 	"sink-open": {role: auth.Operator, do: openSink, beside: true},
 
 	"ticked-letters": {role: auth.Operator, do: showTickedLetters, beside: true},
@@ -78,6 +81,8 @@ var done = map[string]string{
 	"bulk": "The campaigns are changed.", "all-paused": "All campaigns are paused.", "all-resumed": "The campaigns go on that were paused together.", "replay": "The replay has begun.",
 	"disabled": "The destination is disabled.", "enabled": "The destination is enabled.", "destination": "The destination is changed.",
 	"destination-created": "The destination is created.", "destination-deleted": "The destination is deleted.",
+	"job-cancelled": "The job is cancelled: it is not sent, and settles at its turn.", "job-in_flight": "The job is being sent, and was not cancelled.",
+	"job-delivered": "The job was delivered before, and was not cancelled.", "job-not_found": "No record of the job waits; nothing was cancelled.",
 	"stop": "The replay is being stopped.", "out": "You are logged out.",
 	"opened": "The gate is open; it closes again if the destination still does not work.", "open": "The gate was open already.",
 }
@@ -162,7 +167,7 @@ func statusOf(err error) int {
 		return http.StatusNotFound
 	case errors.Is(err, catalog.ErrStale):
 		return http.StatusPreconditionFailed
-	case errors.Is(err, catalog.ErrOver), errors.Is(err, catalog.ErrExists):
+	case errors.Is(err, catalog.ErrOver), errors.Is(err, catalog.ErrExists), errors.Is(err, jobs.ErrNoLedger):
 		return http.StatusConflict
 	case errors.Is(err, catalog.ErrInvalid):
 		return http.StatusUnprocessableEntity

@@ -8,7 +8,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/jobs"
 )
 
 // event is what became of a job, as its result says.
@@ -31,6 +35,7 @@ func fillJob(ctx context.Context, s *Site, query url.Values, c *content) {
 		Spans    []string
 		Found    *view.FoundJob
 		Events   []event
+		Acts     []act
 		Looking  bool
 		Fault    string
 	}{ID: id, Last: oneOf(query.Get("last"), spans), Spans: []string{"1h", "1d", "7d", "30d"}}
@@ -44,6 +49,9 @@ func fillJob(ctx context.Context, s *Site, query url.Values, c *content) {
 			data.Fault = "Not known: " + brief(err)
 		default:
 			data.Found = found
+			if len(found.Waiting) > 0 && s.watcher.Sources().CancelJobs != nil {
+				data.Acts = allowed(c.Who.Role, []act{send(auth.Operator, "Cancel", "job-cancel", id, "last", data.Last)})
+			}
 			for _, raw := range found.Results {
 				var e event
 				if json.Unmarshal(raw, &e) == nil {
@@ -53,4 +61,20 @@ func fillJob(ctx context.Context, s *Site, query url.Values, c *content) {
 		}
 	}
 	c.Data = data
+}
+
+// cancelJob cancels the jobs of an id that wait. Of several, the page that follows tells of one that was not cancelled.
+func cancelJob(ctx context.Context, s *Site, form url.Values) (string, *retry, error) {
+	id, cancel := form.Get("id"), s.watcher.Sources().CancelJobs
+	if cancel == nil {
+		return "", nil, view.Fault(catalog.ErrForbidden, "Jobs cannot be cancelled here: Kafka must be known.")
+	}
+	out, err := cancel(ctx, jobs.Cancellation{IDs: []string{id}})
+	state := jobs.NotFound
+	for _, j := range out.Jobs {
+		if state = j.State; state != string(delivery.StatusCancelled) {
+			break
+		}
+	}
+	return "job?" + view.Query(map[string]string{"id": id, "last": form.Get("last"), "done": "job-" + state}), nil, err
 }
