@@ -97,7 +97,7 @@ func TestCampaignsThatASinkDoesNotTake(t *testing.T) {
 	sources.Fleet = func(ctx context.Context) (*view.Fleet, error) {
 		f, err := fleet(ctx)
 		f.Of = func(c *delivery.Campaign) *hold.Board {
-			b := &hold.Board{Daemons: 2, Waiting: 5, Backlog: delivery.Backlog{Waiting: 5}, LanesRead: true}
+			b := &hold.Board{Daemons: 2, Backlog: delivery.Backlog{Waiting: 5}, LanesRead: true}
 			if strings.HasPrefix(c.ID, "campaign-") {
 				b.Stuck = hold.Failing
 			}

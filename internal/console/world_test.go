@@ -177,7 +177,7 @@ func (w *world) without() view.Sources {
 				Keys: []delivery.KeyWaits{{Quota: "chat", Waiting: 234, Busiest: []delivery.KeyJobs{{Key: hostile[0], Jobs: 56}}}},
 				Sent: func(string) (int64, bool) { return sent, true },
 				Of: func(*delivery.Campaign) *hold.Board {
-					return &hold.Board{Daemons: 2, Waiting: w.waiting.Load(), Backlog: delivery.Backlog{Waiting: w.waiting.Load()}, LanesRead: true}
+					return &hold.Board{Daemons: 2, Backlog: delivery.Backlog{Waiting: w.waiting.Load()}, LanesRead: true}
 				},
 			}, w.fail
 		},

@@ -97,9 +97,8 @@ type Evidence struct {
 type Board struct {
 	Daemons   int              // that run
 	Kafka     time.Time        // since when it answers none of them, so that they read nothing; zero: it does, or that is not known
-	Waiting   int64            // jobs that are not settled
-	Backlog   delivery.Backlog // these, by state
-	InMemory  int64            // of these
+	Backlog   delivery.Backlog // jobs that are not settled
+	InMemory  int64            // of these, those in memory
 	Early     int64            // of these, jobs whose time has not come, or whose destination is closed
 	Weight    float64          // of the jobs in memory, on average
 	InHand    int64            // of these, jobs that its sink was given and has not answered
@@ -127,7 +126,7 @@ func Of(e Evidence) Answer {
 	a.failure = e.Failure
 	a.Campaign, a.Until = e.Campaign.ID, notation.Until(a.Until)
 	if b := e.Board; b != nil {
-		a.Waiting = b.Waiting
+		a.Waiting = b.Backlog.Total()
 		if a.Since.IsZero() && a.Cause != None && b.Held == a.Cause {
 			a.Since = b.Since
 		}
@@ -274,7 +273,7 @@ func (e *Evidence) quota() (a Answer, found bool) {
 			}
 		}
 	}
-	if e.Board != nil && e.Board.Waiting <= e.Board.Early {
+	if e.Board != nil && e.Board.Backlog.Total() <= e.Board.Early {
 		return Answer{}, false
 	}
 	return a, found
@@ -292,7 +291,7 @@ func (e *Evidence) reported() (a Answer, found bool) {
 	if b.Stuck != None {
 		return Answer{Cause: b.Stuck, sink: e.Sink}, true
 	}
-	if b.Waiting <= b.Early {
+	if b.Backlog.Total() <= b.Early {
 		return a, false
 	}
 	if left := b.Turn.Sub(e.Now); left > soon && (b.Idle+left >= e.patience() || b.Held == Turn) { // to the end of the wait

@@ -25,7 +25,7 @@ func evidence() Evidence {
 	return Evidence{
 		Now: now, Campaign: campaign(), Sink: "receiver",
 		Windows: Windows([]delivery.WindowState{{Quota: "provider", Window: 0, Remaining: 7}, {Quota: "provider", Window: 1, Remaining: 7}}),
-		Board:   &Board{Daemons: 3, Waiting: 100, InMemory: 20, Lanes: []int{17}, LanesRead: true},
+		Board:   &Board{Daemons: 3, Backlog: delivery.Backlog{Waiting: 100}, InMemory: 20, Lanes: []int{17}, LanesRead: true},
 	}
 }
 
@@ -131,13 +131,13 @@ func TestEveryCause(t *testing.T) {
 		}, Lane, time.Time{}, "one of its lanes 17, 18 is held up", "pacer_partition_stalled"},
 		"lane that is held up": {func(e *Evidence) { e.Board.InMemory, e.Board.Idle = 0, time.Minute }, Lane, time.Time{},
 			"its lane 17 is held up", "pacer_partition_stalled"},
-		"lane whose commit cannot be read": {func(e *Evidence) { e.Board.Waiting, e.Board.LanesRead, e.Board.Unread = 0, false, []int{17} },
+		"lane whose commit cannot be read": {func(e *Evidence) { e.Board.Backlog.Waiting, e.Board.LanesRead, e.Board.Unread = 0, false, []int{17} },
 			Unreadable, time.Time{}, "nothing is read from its lane 17", "run the version"},
 		"one of two lanes whose commit cannot be read": {func(e *Evidence) {
 			e.Board.Lanes, e.Board.LanesRead, e.Board.Unread, e.Board.Idle = []int{17, 18}, false, []int{18}, time.Minute
 		}, Unreadable, time.Time{}, "nothing is read from its lane 18", "run the version"},
 		"last job in hand": {func(e *Evidence) {
-			e.Board.Waiting, e.Board.InMemory, e.Board.InHand, e.Board.LanesRead, e.Board.Idle = 1, 0, 1, false, time.Minute
+			e.Board.Backlog.Waiting, e.Board.InMemory, e.Board.InHand, e.Board.LanesRead, e.Board.Idle = 1, 0, 1, false, time.Minute
 		}, Unanswered, time.Time{}, "its sink receiver has 1 of its jobs in hand", "timeout"},
 		"stalled": {func(e *Evidence) { e.Board.Idle = time.Minute }, Stalled, time.Time{}, "nothing known holds them", "closed or disabled, with pacer sink list; the log"},
 	} {
@@ -184,7 +184,7 @@ func TestNothingHoldsIt(t *testing.T) {
 			e.Store, e.Campaign.Quotas[0].OnStoreFailure = true, delivery.PolicyOpen
 			e.Campaign.Quotas = append(e.Campaign.Quotas, &delivery.Quota{ID: "tried", Mode: delivery.ModeShadow, Windows: e.Campaign.Quotas[0].Windows})
 		},
-		"only jobs that cannot be sent yet": func(e *Evidence) { e.Board.Early, e.Board.Idle = e.Board.Waiting, time.Hour },
+		"only jobs that cannot be sent yet": func(e *Evidence) { e.Board.Early, e.Board.Idle = e.Board.Backlog.Waiting, time.Hour },
 		"nothing waits":                     func(e *Evidence) { e.Board = &Board{Daemons: 1, Idle: time.Hour} },
 		"it was idle for a moment":          func(e *Evidence) { e.Board.Idle = stallAfter - 1 },
 		"one an hour":                       func(e *Evidence) { e.Campaign.Rate, e.Board.Idle = perHour(t), 2*time.Hour },
@@ -260,7 +260,7 @@ func TestOneInstantIsShownOnce(t *testing.T) {
 func TestNothingThatWaitsNeedsNoQuota(t *testing.T) {
 	for waiting, want := range map[int64]Cause{0: None, 1: Quota} {
 		e := evidence()
-		e.Board.Waiting = waiting
+		e.Board.Backlog.Waiting = waiting
 		e.Windows["provider"][0] = delivery.WindowState{Quota: "provider", FreeAt: now.Add(time.Minute).UnixMicro()}
 		if a := Of(e); a.Cause != want {
 			t.Errorf("%d wait: %q, want %q", waiting, a.Cause, want)

@@ -165,7 +165,7 @@ func (p *part) totals() map[uint64]total {
 // failure returns the last failure of a sink; zero: none is known.
 func (b *Board) failure(sink string) (last delivery.Failure) {
 	for i := range b.Sinks {
-		if b.Sinks[i].Sink == sink {
+		if b.Sinks[i].Sink == sink && b.Sinks[i].Of == "" {
 			return b.Sinks[i].Failure
 		}
 	}

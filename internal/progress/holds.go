@@ -92,9 +92,9 @@ func (h *holds) update(f findings) {
 		}
 		e.Failure = f.board.failure(e.Sink)
 		e.Board.Idle = 0
-		if e.Board.Waiting > 0 {
+		if e.Board.Backlog.Total() > 0 {
 			at, known := h.moved[id]
-			if !known || f.sent[delivery.CampaignHash(id)] > 0 || e.Board.Waiting <= e.Board.Early {
+			if !known || f.sent[delivery.CampaignHash(id)] > 0 || e.Board.Backlog.Total() <= e.Board.Early {
 				at = e.Now
 			}
 			moved[id], e.Board.Idle = at, e.Now.Sub(at)
@@ -104,7 +104,7 @@ func (h *holds) update(f findings) {
 			e.Board.Held, e.Board.Since = before.answer.Cause, before.answer.Since
 		}
 		a := hold.Of(e)
-		if e.Board.Waiting > 0 && a.Cause != hold.None && !a.Cause.Stall() {
+		if e.Board.Backlog.Total() > 0 && a.Cause != hold.None && !a.Cause.Stall() {
 			moved[id] = e.Now // it stalls only if nothing known holds it
 		}
 		count[stateOf(a.Cause, f.sent[delivery.CampaignHash(id)] > 0)]++

@@ -204,7 +204,7 @@ func TestAllKnowSinceWhen(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := board.Of(c)
-	if got.Daemons != 2 || got.Waiting != 100 || !got.LanesRead || got.Held != hold.Paused || got.Since.Sub(begun).Abs() > time.Millisecond {
+	if got.Daemons != 2 || got.Backlog.Total() != 100 || !got.LanesRead || got.Held != hold.Paused || got.Since.Sub(begun).Abs() > time.Millisecond {
 		t.Errorf("%+v", got)
 	}
 	if got := board.Of(snapshot.Campaigns["behind"]).Stuck; got != hold.Refused {
@@ -223,7 +223,7 @@ func TestAllKnowSinceWhen(t *testing.T) {
 	}
 	client.HSet(t.Context(), "{p.}progress", "nonsense", "not a part", "old", "5 part")
 	client.Del(t.Context(), "{p.}progress-summary")
-	if board, err := ReadBoard(t.Context(), exchange); err != nil || board.Daemons != 2 || board.Of(c).Waiting != 100 {
+	if board, err := ReadBoard(t.Context(), exchange); err != nil || board.Daemons != 2 || board.Of(c).Backlog.Total() != 100 {
 		t.Errorf("%+v, %v", board, err)
 	}
 }

@@ -63,5 +63,5 @@ func (e *evidence) left(c *delivery.Campaign) (jobs, weight float64) {
 	if r, ok := e.records[c.ID]; ok && c.ExpectedTotal > 0 {
 		left = c.ExpectedTotal - r.progress.Settled()
 	}
-	return float64(max(board.Waiting, left)), max(1, board.Weight)
+	return float64(max(board.Backlog.Total(), left)), max(1, board.Weight)
 }

@@ -194,8 +194,9 @@ func (l *Watcher) judge(v *Campaign, e *evidence, c *delivery.Campaign) {
 	v.Sink, known.Failure = known.Sink, e.fleet.failure(known.Sink)
 	if e.fleet != nil {
 		known.Board = e.fleet.Of(c)
-		v.ready = known.Board.Waiting > known.Board.Early
-		v.Backlog, v.States, v.Lanes = &known.Board.Waiting, &known.Board.Backlog, append([]int{}, known.Board.Lanes...)
+		backlog := known.Board.Backlog.Total()
+		v.ready = backlog > known.Board.Early
+		v.Backlog, v.States, v.Lanes = &backlog, &known.Board.Backlog, append([]int{}, known.Board.Lanes...)
 		v.weight = max(1, known.Board.Weight)
 	}
 	a := hold.Of(known)
