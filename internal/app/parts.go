@@ -262,6 +262,9 @@ func (d *Daemon) readings() progress.Readings {
 			r.Sinks[i].Answers[class] = n
 		}
 	}
+	for _, d := range d.pacer.Destinations() {
+		r.Sinks = append(r.Sinks, progress.SinkReading{Sink: d.Sink, Of: d.Name, Answers: d.Answers, Took: d.Took})
+	}
 	return r
 }
 

@@ -28,6 +28,9 @@ type Histogram struct{ cells [Cells]atomic.Uint64 }
 // Observe counts a duration; a negative one counts as 0.
 func (h *Histogram) Observe(d time.Duration) { h.cells[cell(d)].Add(1) }
 
+// Observe counts a duration; a negative one counts as 0.
+func (c *Counts) Observe(d time.Duration) { c[cell(d)]++ }
+
 // Counts returns what was counted.
 func (h *Histogram) Counts() (c Counts) {
 	for i := range h.cells {

@@ -5,12 +5,14 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/metric"
 )
 
 const (
@@ -22,17 +24,32 @@ const (
 // answerFailed is the label of an answer that did not take its job; others are named by their classes.
 const answerFailed = "failed"
 
-// destinationCounts counts the answers of destinations for the metrics: each of those that have answered most lately by itself, and the
-// others of a sink together, so that the labels are bounded. The scheduler alone uses it.
+// destinationCounts counts the answers of destinations for the metrics and the pages: each of those that have answered most lately by itself, and
+// the others of a sink together, so that the labels are bounded.
 type destinationCounts struct {
 	answers *prometheus.CounterVec
-	own     map[destinationKey]int // those with series of their own, and how often they have answered lately
-	rest    map[destinationKey]int // others, and how often they have answered since the last turn
-	turnAt  int64                  // local time of the next turn
+
+	mu     sync.Mutex                     // the rest is changed by the scheduler alone
+	own    map[destinationKey]*ownAnswers // those with series of their own
+	rest   map[destinationKey]int         // others, and how often they have answered since the last turn
+	turnAt int64                          // local time of the next turn
 }
 
-func newDestinationCounts(r prometheus.Registerer) destinationCounts {
-	return destinationCounts{own: map[destinationKey]int{}, rest: map[destinationKey]int{}, answers: promauto.With(r).NewCounterVec(prometheus.CounterOpts{
+// ownAnswers are those of one destination.
+type ownAnswers struct {
+	lately int // how many there were lately
+	DestinationReading
+}
+
+// DestinationReading is what this daemon counts of one of the destinations that answer most, since it is one of them.
+type DestinationReading struct {
+	Sink, Name string
+	Answers    [delivery.Interrupted + 1]uint64 // by class
+	Took       metric.Counts                    // to answer
+}
+
+func newDestinationCounts(r prometheus.Registerer) *destinationCounts {
+	return &destinationCounts{own: map[destinationKey]*ownAnswers{}, rest: map[destinationKey]int{}, answers: promauto.With(r).NewCounterVec(prometheus.CounterOpts{
 		Name: "pacer_destination_answers_total",
 		Help: "Answers of destinations: of those that answer most, and of the others of a sink together.",
 	}, []string{"sink", "destination", "answer"})}
@@ -46,7 +63,7 @@ func (c *destinationCounts) begin(sink string) {
 }
 
 // count counts the answer to a job.
-func (c *destinationCounts) count(d destinationKey, class delivery.ResultClass, now instant) {
+func (c *destinationCounts) count(d destinationKey, class delivery.ResultClass, took time.Duration, now instant) {
 	answer := answerFailed
 	switch {
 	case class == delivery.Delivered || class == delivery.Rejected:
@@ -54,33 +71,62 @@ func (c *destinationCounts) count(d destinationKey, class delivery.ResultClass, 
 	case !class.Fails():
 		return
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if now.local >= c.turnAt {
 		c.turn()
 		c.turnAt = now.in(countedEvery)
 	}
 	shown := labelOf(d)
-	if _, own := c.own[d]; own || len(c.own) < maxCounted {
-		c.own[d]++
+	own := c.own[d]
+	if own == nil && len(c.own) < maxCounted {
+		own = c.add(d, 0)
+	}
+	if own != nil {
+		own.lately++
+		own.Answers[class]++
+		own.Took.Observe(took)
 	} else if shown = others; c.rest[d] > 0 || len(c.rest) < maxRest {
 		c.rest[d]++
 	}
 	c.answers.WithLabelValues(d.sink, shown, answer).Inc()
 }
 
+// add gives a destination a series of its own.
+func (c *destinationCounts) add(d destinationKey, lately int) *ownAnswers {
+	c.own[d] = &ownAnswers{lately: lately, DestinationReading: DestinationReading{Sink: d.sink, Name: d.name}}
+	return c.own[d]
+}
+
+// Destinations returns what is counted of the destinations that answer most. It may be called concurrently.
+func (p *Pacer) Destinations() (list []DestinationReading) {
+	c := p.answered
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, own := range c.own {
+		list = append(list, own.DestinationReading)
+	}
+	return list
+}
+
 // turn gives the places of those that have answered least lately to others that have answered more than twice as often.
 func (c *destinationCounts) turn() {
-	least, most := byCount(c.own), byCount(c.rest)
+	lately := map[destinationKey]int{}
+	for d, own := range c.own {
+		lately[d] = own.lately
+	}
+	least, most := byCount(lately), byCount(c.rest)
 	for i, next := range slices.Backward(most) {
 		at := len(most) - 1 - i
-		if at == len(least) || c.rest[next] <= 2*c.own[least[at]] {
+		if at == len(least) || c.rest[next] <= 2*lately[least[at]] {
 			break
 		}
 		delete(c.own, least[at])
 		c.answers.DeletePartialMatch(prometheus.Labels{"sink": least[at].sink, "destination": labelOf(least[at])})
-		c.own[next] = c.rest[next]
+		c.add(next, c.rest[next])
 	}
-	for d := range c.own {
-		c.own[d] /= 2
+	for _, own := range c.own {
+		own.lately /= 2
 	}
 	clear(c.rest)
 }

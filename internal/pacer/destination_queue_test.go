@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -651,7 +652,7 @@ func TestCountedDestinationsAreBounded(t *testing.T) {
 	now := instant{local: 1}
 	answer := func(name string, n int) {
 		for range n {
-			c.count(destinationKey{"s", name}, delivery.Delivered, now)
+			c.count(destinationKey{"s", name}, delivery.Delivered, time.Second, now)
 		}
 	}
 	value := func(name string) float64 {
@@ -674,10 +675,15 @@ func TestCountedDestinationsAreBounded(t *testing.T) {
 	if series := testutil.CollectAndCount(c.answers); value("large") != 7 || value("shop-1") != 11 || value(others) != 1000+2*maxRest+6 || series != maxCounted+1 {
 		t.Errorf("large %v, shop-1 %v, others %v, %d series", value("large"), value("shop-1"), value(others), series)
 	}
-	c.count(destinationKey{"s", "large"}, delivery.Interrupted, now)
-	c.count(destinationKey{"s", "large"}, delivery.Withheld, now)
+	c.count(destinationKey{"s", "large"}, delivery.Interrupted, 0, now)
+	c.count(destinationKey{"s", "large"}, delivery.Withheld, 0, now)
 	if n := value("large"); n != 7 {
 		t.Errorf("%v after what is no answer", n)
+	}
+	list := (&Pacer{answered: c}).Destinations()
+	at := slices.IndexFunc(list, func(d DestinationReading) bool { return d.Name == "large" })
+	if len(list) != maxCounted || at < 0 || list[at].Answers[delivery.Delivered] != 7 || list[at].Took.Total() != 7 {
+		t.Errorf("%d of %d: %+v", at, len(list), list)
 	}
 }
 

@@ -21,7 +21,7 @@ type Pacer struct {
 	judge
 	*counts
 	maintenance maintenance // belongs to the scheduler goroutine
-	answered    destinationCounts
+	answered    *destinationCounts
 	turned      atomic.Int64 // local time of the last turn; written by the scheduler
 }
 

@@ -32,7 +32,7 @@ func (p *Pacer) settle(x sent, now instant) {
 	p.wake(s)
 	if x.destination != nil {
 		if !x.forfeited {
-			p.answered.count(x.destination.destinationKey, x.result.Class, now)
+			p.answered.count(x.destination.destinationKey, x.result.Class, x.lasted, now)
 		}
 		p.limitsOf(x.destination, now)
 		defer func() { // its next jobs go

@@ -14,7 +14,7 @@ type Board struct {
 	At      time.Time    // when the daemons knew this
 	Daemons int          // that run
 	Nodes   []Daemon     // these, as far as they describe themselves
-	Sinks   []SinkReport // in the order of their names
+	Sinks   []SinkReport // in the order of their names, and then destinations
 	Keys    []delivery.KeyWaits
 	Late    Lateness
 	Counter string // who counts what was sent; the counts of another begin elsewhere. "" is nobody
@@ -183,7 +183,7 @@ func (b *Board) Sent(campaign string) (units int64, ok bool) {
 func (b *Board) Of(c *delivery.Campaign) *hold.Board {
 	hash := delivery.CampaignHash(c.ID)
 	all := b.totals[hash]
-	out := &hold.Board{Daemons: b.Daemons, Backlog: all.backlog(), Waiting: all.waiting + all.moving, InMemory: all.Jobs, Weight: all.meanWeight(), Early: all.early() + all.moving, InHand: all.InHand, Kafka: b.kafka, LanesRead: true, Stuck: b.stuck[hash].Cause}
+	out := &hold.Board{Daemons: b.Daemons, Backlog: all.backlog(), InMemory: all.Jobs, Weight: all.meanWeight(), Early: all.early() + all.moving, InHand: all.InHand, Kafka: b.kafka, LanesRead: true, Stuck: b.stuck[hash].Cause}
 	out.Lanes = slices.Sorted(slices.Values(b.where[hash]))
 	for _, lane := range out.Lanes {
 		out.LanesRead = out.LanesRead && b.read[lane]

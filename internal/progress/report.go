@@ -14,13 +14,14 @@ type Readings struct {
 	Figures   DaemonFigures // of which the daemon sets what it measures
 	Forfeited uint64        // slots
 	Lateness  metric.Counts // of jobs that used a slot
-	Sinks     []SinkReading
+	Sinks     []SinkReading // and of each the destinations that answer most
 	Keys      []delivery.KeyWaits
 }
 
-// SinkReading is what a daemon counts of one of its sinks.
+// SinkReading is what a daemon counts of one of its sinks, or of a destination of it.
 type SinkReading struct {
 	Sink     string
+	Of       string // the destination; "": the whole sink
 	InFlight int64
 	Most     int64                 // in flight
 	Answers  [answerClasses]uint64 // by delivery.ResultClass
@@ -54,10 +55,11 @@ type SinkCalls struct {
 	Most     int64  `json:"max_in_flight"`
 }
 
-// SinkReport is what daemons tell of a sink together, of the last minute.
+// SinkReport is what daemons tell of a sink, or of a destination of it, together, of the last minute. Of a destination they tell only answers.
 type SinkReport struct {
 	Sink           string
-	Daemons        int // that have it
+	Of             string // the destination; "": the whole sink
+	Daemons        int    // that have it
 	InFlight, Most int64
 	Answers        [answerClasses]float64 // per second, by delivery.ResultClass
 	Took           metric.Counts          // to answer
@@ -65,8 +67,9 @@ type SinkReport struct {
 }
 
 const (
-	// maxSinks bounds the sinks that a daemon, or a summary, reports on: the first ones in the order of their names.
-	maxSinks = 32
+	// maxSinks and maxDestinations bound the sinks that a daemon, or a summary, reports on, the first ones in the order of their names, and the
+	// destinations, those that answer most.
+	maxSinks, maxDestinations = 32, 100
 	// reportOver is over how long reports count, and markEvery how often readings are kept for that.
 	reportOver = time.Minute
 	markEvery  = 5 * time.Second
@@ -91,7 +94,6 @@ func (x *recent) report(now time.Time, r Readings) (*DaemonFigures, []SinkReport
 	for len(x.marks) > 1 && now.Sub(x.marks[1].at) >= reportOver {
 		x.marks = x.marks[1:]
 	}
-	r.Sinks = r.Sinks[:min(len(r.Sinks), maxSinks)]
 	before := &x.marks[0]
 	seconds := max(now.Sub(before.at), exchangeEvery).Seconds() // the first exchange may come at once
 	figures := r.Figures
@@ -103,32 +105,37 @@ func (x *recent) report(now time.Time, r Readings) (*DaemonFigures, []SinkReport
 	var sinks []SinkReport
 	for i := range r.Sinks {
 		s, was := &r.Sinks[i], &SinkReading{}
-		if i < len(before.Sinks) { // a daemon has the same ones as long as it runs
-			was = &before.Sinks[i]
+		if at := slices.IndexFunc(before.Sinks, func(b SinkReading) bool { return b.Sink == s.Sink && b.Of == s.Of }); at >= 0 {
+			was = &before.Sinks[at]
 		}
-		one := SinkReport{Sink: s.Sink, Daemons: 1, InFlight: s.InFlight, Most: s.Most, Took: s.Took.Since(&was.Took), Failure: s.Failure}
+		one := SinkReport{Sink: s.Sink, Of: s.Of, Daemons: 1, InFlight: s.InFlight, Most: s.Most, Took: s.Took.Since(&was.Took), Failure: s.Failure}
 		for class, n := range s.Answers {
 			one.Answers[class] = grown(n, was.Answers[class]) / seconds
 		}
-		sinks = append(sinks, one)
-		figures.Sinks = append(figures.Sinks, SinkCalls{s.Sink, s.InFlight, s.Most})
+		if sinks = append(sinks, one); s.Of == "" && len(figures.Sinks) < maxSinks {
+			figures.Sinks = append(figures.Sinks, SinkCalls{s.Sink, s.InFlight, s.Most})
+		}
 	}
 	if now.Sub(x.marks[len(x.marks)-1].at) >= markEvery {
 		x.marks = append(x.marks, mark{now, r})
 	}
-	return &figures, sinks
+	return &figures, bounded(sinks)
 }
 
 func grown(n, before uint64) float64 { return float64(n - min(n, before)) }
 
+// sinkKey names a sink, or a destination of it.
+type sinkKey struct{ sink, of string }
+
 // addSinks adds what another daemon tells of its sinks to what those before told.
-func addSinks(all map[string]*SinkReport, told []SinkReport) {
+func addSinks(all map[sinkKey]*SinkReport, told []SinkReport) {
 	for i := range told {
 		s := &told[i]
-		sum := all[s.Sink]
+		key := sinkKey{s.Sink, s.Of}
+		sum := all[key]
 		if sum == nil {
-			sum = &SinkReport{Sink: s.Sink}
-			all[s.Sink] = sum
+			sum = &SinkReport{Sink: s.Sink, Of: s.Of}
+			all[key] = sum
 		}
 		sum.Daemons, sum.InFlight, sum.Most = sum.Daemons+s.Daemons, sum.InFlight+s.InFlight, sum.Most+s.Most
 		for class, n := range s.Answers {
@@ -141,11 +148,33 @@ func addSinks(all map[string]*SinkReport, told []SinkReport) {
 	}
 }
 
-func summed(all map[string]*SinkReport) []SinkReport {
-	var list []SinkReport
+func summed(all map[sinkKey]*SinkReport) (list []SinkReport) {
 	for _, s := range all {
 		list = append(list, *s)
 	}
-	slices.SortFunc(list, func(a, b SinkReport) int { return cmp.Compare(a.Sink, b.Sink) })
-	return list[:min(len(list), maxSinks)]
+	return bounded(list)
+}
+
+// bounded returns as many reports as are told of: of sinks, and then of destinations.
+func bounded(list []SinkReport) []SinkReport {
+	slices.SortFunc(list, func(a, b SinkReport) int {
+		if a.Of == "" || b.Of == "" {
+			return cmp.Or(cmp.Compare(a.Of, b.Of), cmp.Compare(a.Sink, b.Sink))
+		}
+		return cmp.Or(cmp.Compare(b.answers(), a.answers()), cmp.Compare(a.Sink, b.Sink), cmp.Compare(a.Of, b.Of))
+	})
+	sinks := slices.IndexFunc(list, func(s SinkReport) bool { return s.Of != "" })
+	if sinks < 0 {
+		sinks = len(list)
+	}
+	kept := min(sinks, maxSinks)
+	return append(list[:kept:kept], list[sinks:min(len(list), sinks+maxDestinations)]...)
+}
+
+// answers is how many there are a second.
+func (s *SinkReport) answers() (sum float64) {
+	for _, n := range s.Answers {
+		sum += n
+	}
+	return sum
 }

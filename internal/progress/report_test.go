@@ -29,6 +29,46 @@ func readingsOf(answers int, took time.Duration) Readings {
 	return Readings{Figures: DaemonFigures{Ingress: 4}, Forfeited: uint64(answers), Lateness: h.Counts(), Sinks: []SinkReading{s}}
 }
 
+// TestReportsOfDestinations: those that answer most are told of, by themselves also where other ones come and go, and the sum of all daemons is.
+func TestReportsOfDestinations(t *testing.T) {
+	start := time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC)
+	reading := func(second int, shops ...int) (r Readings) {
+		r = readingsOf(10*second, 40*time.Millisecond)
+		for _, shop := range shops {
+			one := r.Sinks[0]
+			one.Of = fmt.Sprint("shop-", shop)
+			one.Answers[delivery.Delivered] = uint64(second * shop)
+			r.Sinks = append(r.Sinks, one)
+		}
+		return r
+	}
+	x, y, all := newRecent(start), newRecent(start), map[sinkKey]*SinkReport{}
+	var told []SinkReport
+	for second := range 120 {
+		shops := []int{7}
+		if second%20 < 10 {
+			shops = []int{3, 7}
+		}
+		_, told = x.report(start.Add(time.Duration(second)*time.Second), reading(second, shops...))
+	}
+	if len(told) != 2 || told[0].Of != "" || told[1].Of != "shop-7" || math.Abs(told[1].Answers[delivery.Delivered]-7) > 0.2 {
+		t.Fatalf("%+v", told)
+	}
+	many := make([]int, 150)
+	for i := range many {
+		many[i] = i + 1
+	}
+	addSinks(all, told)
+	_, told = y.report(start.Add(10*time.Second), reading(10, many...))
+	if addSinks(all, told); len(told) != 1+maxDestinations || told[1].Of != "shop-150" {
+		t.Errorf("%d, then %s", len(told), told[1].Of)
+	}
+	sums := summed(all)
+	if sums[0].Of != "" || sums[0].Daemons != 2 || len(sums) != 1+maxDestinations {
+		t.Errorf("%d: %+v", len(sums), sums[0])
+	}
+}
+
 // TestReportsAreOfTheLastMinute: what was before does not count, and before the first minute is over it is what was since the start.
 func TestReportsAreOfTheLastMinute(t *testing.T) {
 	start := time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC)
@@ -158,7 +198,7 @@ func TestDaemonsReadEachOthersReports(t *testing.T) {
 // TestTheNewestFailureIsTold: of what several daemons tell of a sink.
 func TestTheNewestFailureIsTold(t *testing.T) {
 	now := time.Now()
-	all := map[string]*SinkReport{}
+	all := map[sinkKey]*SinkReport{}
 	for _, ago := range []time.Duration{time.Minute, time.Second, time.Hour} {
 		addSinks(all, []SinkReport{{Sink: "shop", Failure: delivery.Failure{At: now.Add(-ago), Detail: ago.String()}}, {Sink: "fine"}})
 	}

@@ -87,7 +87,7 @@ func (m *merger) merge(parts []reported) *part {
 	m.done.count(parts, func(p *part) []count { return p.Done })
 	m.done.take() // only the sums matter
 	readers := laneReaders(parts)
-	held, stuck, sinks := map[uint64]memory{}, map[uint64]note{}, map[string]*SinkReport{}
+	held, stuck, sinks := map[uint64]memory{}, map[uint64]note{}, map[sinkKey]*SinkReport{}
 	for i := range parts {
 		p := &parts[i]
 		for _, l := range p.Lanes.Lanes {

@@ -50,10 +50,10 @@ func fillDestination(ctx context.Context, s *Site, query url.Values, c *content)
 		Looking     bool
 		NoLetters   string // why they are not known
 		Campaigns   []string
-		Sinks       []*view.Sink
+		Figures     []view.DestinationFigures
 		Acts        []act
 		Forms       bool // the stream sends none
-	}{Destination: d, Gates: s.watcher.GatesOf(ctx, d.ID), Forms: !query.Has("page") && c.Who.Role >= auth.Operator}
+	}{Destination: d, Gates: s.watcher.GatesOf(ctx, d.ID), Figures: c.State.Answers(d.ID), Forms: !query.Has("page") && c.Who.Role >= auth.Operator}
 	var err error
 	data.Letters, err = s.watcher.FindLetters(ctx, view.LetterFilter{Destination: d.ID, Last: view.LettersOf, Limit: shortList}, false)
 	switch {
@@ -66,11 +66,6 @@ func fillDestination(ctx context.Context, s *Site, query url.Values, c *content)
 	for _, count := range data.Letters.Counts {
 		if count.Campaign != "" && !slices.Contains(data.Campaigns, count.Campaign) {
 			data.Campaigns = append(data.Campaigns, count.Campaign)
-		}
-	}
-	for _, sink := range c.State.Sinks {
-		if sink.Name == d.Sink || d.Sink == "" && sink.Figures != nil {
-			data.Sinks = append(data.Sinks, sink)
 		}
 	}
 	acts := repairs(d.ID)

@@ -16,7 +16,8 @@ func ReadFleet(ctx context.Context, exchange *progress.RedisExchange) (*Fleet, e
 	if err != nil {
 		return nil, err
 	}
-	f := &Fleet{At: b.At, Counter: b.Counter, Sent: b.Sent, Of: b.Of, Daemons: []progress.Daemon{}, Sinks: figuresOf(b), Keys: b.Keys}
+	f := &Fleet{At: b.At, Counter: b.Counter, Sent: b.Sent, Of: b.Of, Daemons: []progress.Daemon{}, Keys: b.Keys}
+	f.figures(b)
 	f.LateCapacity, f.LateDestination = b.Late.Capacity(), b.Late.Destination
 	for _, n := range b.Nodes {
 		n.Started, n.Figures.Sinks = n.Started.UTC(), append([]progress.SinkCalls{}, n.Figures.Sinks...)
@@ -41,13 +42,17 @@ func (f *Fleet) keys(quota string) *delivery.KeyWaits {
 	return nil
 }
 
-// figuresOf returns what the daemons tell of their sinks, by name.
-func figuresOf(b *progress.Board) map[string]*SinkFigures {
-	figures := make(map[string]*SinkFigures, len(b.Sinks))
+// figures notes what the daemons tell of their sinks, and of the destinations that answer most.
+func (f *Fleet) figures(b *progress.Board) {
+	f.Sinks, f.Destinations = map[string]*SinkFigures{}, map[string][]DestinationFigures{}
 	for i := range b.Sinks {
-		figures[b.Sinks[i].Sink] = sinkFigures(&b.Sinks[i])
+		s := &b.Sinks[i]
+		if s.Of == "" {
+			f.Sinks[s.Sink] = sinkFigures(s)
+			continue
+		}
+		f.Destinations[s.Of] = append(f.Destinations[s.Of], DestinationFigures{s.Sink, sinkFigures(s)})
 	}
-	return figures
 }
 
 func sinkFigures(s *progress.SinkReport) *SinkFigures {

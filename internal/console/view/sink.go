@@ -50,6 +50,20 @@ type SinkFigures struct {
 	LastFailureAt *time.Time `json:"last_failure_at,omitempty"`
 }
 
+// DestinationFigures are what all daemons tell of a destination of a sink. Those of a daemon that are not among the ones that answer it most are missing.
+type DestinationFigures struct {
+	Sink string
+	*SinkFigures
+}
+
+// Answers returns what is told of a destination, by sink.
+func (s *State) Answers(destination string) []DestinationFigures {
+	if s.known == nil || s.known.fleet == nil {
+		return nil
+	}
+	return s.known.fleet.Destinations[destination]
+}
+
 // failure is the last failure of a sink, as far as the daemons tell it.
 func (f *Fleet) failure(sink string) (last delivery.Failure) {
 	if f == nil || f.Sinks[sink] == nil || f.Sinks[sink].LastFailureAt == nil {

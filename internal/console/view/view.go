@@ -70,6 +70,7 @@ type Fleet struct {
 	At                            time.Time
 	Daemons                       []progress.Daemon
 	Sinks                         map[string]*SinkFigures
+	Destinations                  map[string][]DestinationFigures // those that answer most
 	Keys                          []delivery.KeyWaits
 	LateCapacity, LateDestination int64
 	Counter                       string // who counts what was sent; counts of different ones cannot be compared
