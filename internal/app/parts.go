@@ -88,6 +88,7 @@ func (d *Daemon) newPacer(attempts pacer.Sinks) (*pacer.Pacer, error) {
 		Destinations: d.sinks.Destinations, DestinationLimits: p.destinationLimits, Missing: p.missing,
 		DestinationReports: reports,
 		Limiter:            limiter, Gates: d.limits, Sinks: attempts, Requeuer: d.relay, Catalog: p.Catalog,
+		Turns:      d.keys.Reserve,
 		Backlog:    func(campaign string) int64 { return d.inLanes(campaign).Jobs },
 		MinQuantum: set.MinQuantum, MaxQuantum: set.MaxQuantum, LateTolerance: set.LateTolerance,
 		MaxOpenAge: set.MaxOpenAge, MaxQueueBytes: int64(set.MaxBufferBytes) / 8, ItemsPerSecond: set.ItemsPerSecond, MaxWeight: cfg.MaxWeight,
@@ -202,7 +203,7 @@ func (i intake) Offer(ctx context.Context, jobs []*delivery.Job) (refused []*del
 	if i.filter != nil {
 		i.filter.Filter(ctx, jobs)
 	}
-	i.keys.Reserve(ctx, jobs)
+	i.keys.Refuse(jobs)
 	return i.Pacer.Offer(ctx, jobs)
 }
 

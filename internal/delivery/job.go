@@ -63,7 +63,7 @@ const (
 // which it is settled. It is made by the consumer and then owned by one component at a time: consumer, pacer queue, sink
 // call, requeue outbox. No component touches a job after passing it on.
 //
-// It takes at most 512 bytes, and there is room for one more pointer. Go's garbage collector marks larger objects one by one, and with tens of thousands of jobs
+// It takes at most 512 bytes, and there is no room for more. Go's garbage collector marks larger objects one by one, and with tens of thousands of jobs
 // in memory that keeps the scheduler from the processor for longer than a slot may be late.
 type Job struct {
 	ID       string
@@ -129,15 +129,18 @@ type Reading struct {
 	// Duplicate is set before the job is offered to the pacer when one with its id is known to have been delivered.
 	Duplicate bool
 	Cancelled bool // set before it is offered when the job was cancelled
-	Capped    bool // set before it is offered when a keyed quota lets it wait no longer: it is not sent
-	Turned    bool // it has waited for its keys, or need not: no turn is reserved for it again
+	Capped    bool // a keyed quota lets it wait no longer: it is not sent
+	Turned    bool // its turn was asked for; see HadTurn
 	Returned  bool // it has waited for its destination, and goes before those that wait there now
 	// Published is when its first record was written, by that record's own timestamp: history, and here for the sake of the size.
 	Published ShortStamp
-	Source    Source
-	Offset    int64 // in Source
-	Size      int64 // bytes charged to the process's buffer budget
-	ReadAt    time.Time
+	// SendWithin is how long before SendBy the job may be sent, in microseconds, as its slot is still to come; 0: at once. It is here for the sake
+	// of the size, too.
+	SendWithin uint32
+	Source     Source
+	Offset     int64 // in Source
+	Size       int64 // bytes charged to the process's buffer budget
+	ReadAt     time.Time
 }
 
 // Defect is the reason of the job's flaw, "" when it has none.
@@ -241,6 +244,19 @@ func (j *Job) KeyAt(sink, key string) string {
 		}
 	}
 	return ""
+}
+
+// SendFrom is when the job may be sent at the earliest, as set at dispatch; zero: at once.
+func (j *Job) SendFrom() time.Time {
+	if j.SendWithin == 0 {
+		return time.Time{}
+	}
+	return j.SendBy.Time().Add(-time.Duration(j.SendWithin) * time.Microsecond)
+}
+
+// HadTurn reports whether the job has waited for its keys, or need not: no turn is reserved for it again.
+func (j *Job) HadTurn() bool {
+	return j.Turned || j.From == FromTimer && j.Reason == string(ReasonKey)
 }
 
 // Expired reports whether the job may no longer be sent at now.

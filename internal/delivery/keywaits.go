@@ -3,7 +3,25 @@ package delivery
 import (
 	"cmp"
 	"slices"
+	"time"
 )
+
+// KeyMargin widens every window of a keyed quota: a job is sent at most so long after it was counted, so two jobs are never closer than the
+// window says.
+const KeyMargin = 40 * time.Millisecond
+
+// TurnAsk asks for the turn of a job that is in its campaign's queue: when its keys will allow it.
+type TurnAsk struct {
+	Job      *Job
+	Campaign *Campaign
+	Sink     string
+}
+
+// Turn is that of a job which has to wait for its keys.
+type Turn struct {
+	Due    time.Time
+	Capped string // the quota that lets the job wait no longer; "": none
+}
 
 // KeyWaits is how a keyed quota lets jobs wait.
 type KeyWaits struct {

@@ -101,7 +101,7 @@ func (g *group) sendBy() time.Time {
 			first = k.asked
 		}
 	}
-	return first.Add(Margin)
+	return first.Add(delivery.KeyMargin)
 }
 
 // open reports whether all quotas let jobs pass without their store.

@@ -17,6 +17,7 @@ import (
 
 const (
 	turnTimeout = 100 * time.Millisecond // of turns, which jobs can do without
+	turn, take  = "turn", "take"         // see check.what
 	failPause   = time.Second            // until a job is tried again while its shard does not answer
 )
 
@@ -41,8 +42,8 @@ type Options struct {
 	Registerer prometheus.Registerer
 }
 
-// Checker delivers jobs through other sinks as far as the keyed quotas of their campaigns allow. Reserve gives turns to jobs that are read,
-// so that a job that must wait does so apart from its campaign's queue, once; a turn is only a hint. Deliver counts a job just before it is
+// Checker delivers jobs through other sinks as far as the keyed quotas of their campaigns allow. Reserve gives turns to jobs that wait in a
+// queue, so that one that has to wait for its keys does so elsewhere, once; a turn is only a hint. Deliver counts a job just before it is
 // sent. All quotas of a job allow it, or none counts it.
 //
 // Both may be called by any number of goroutines while Run runs.
@@ -89,7 +90,7 @@ func (c *Checker) limited(j *delivery.Job) (campaign *delivery.Campaign, sink st
 	return campaign, sink
 }
 
-// checks returns a check of each quota that limits the job.
+// checks returns a check of each quota that limits the job. Of a turn it reads only what does not change while the job waits.
 func (c *Checker) checks(what string, campaign *delivery.Campaign, sink string, j *delivery.Job, now time.Time) *group {
 	g := newGroup()
 	for _, q := range campaign.Keyed {
@@ -98,7 +99,7 @@ func (c *Checker) checks(what string, campaign *delivery.Campaign, sink string, 
 			continue
 		}
 		k := &check{
-			group: g, what: what, id: idOf(q.ID, value), quota: q, value: value, units: j.Weight, most: forever, turned: j.Turned,
+			group: g, what: what, id: idOf(q.ID, value), quota: q, value: value, units: j.Weight, most: forever, turned: what == take && j.HadTurn(),
 			spec: spec(q.WindowsOf(value), now, campaign.ZoneOf(j)), from: millis(q.Keys[value].HeldUntil),
 		}
 		switch {
@@ -125,7 +126,7 @@ func (c *Checker) ask(groups ...*group) {
 		g.left.Store(int32(len(g.checks)))
 		for _, k := range g.checks {
 			at := c.shardOf(k)
-			if k.what == "turn" {
+			if k.what == turn {
 				at += len(c.shards) / 2
 			}
 			parts[at] = append(parts[at], k)
@@ -145,32 +146,24 @@ func (c *Checker) failing(g *group) bool {
 	return slices.ContainsFunc(g.checks, func(k *check) bool { return c.shards[c.shardOf(k)].Failing() })
 }
 
-// Reserve reserves turns for the jobs that have to wait for their keys, and sets when they are due. It marks those that may not wait so long, and
-// those that lack a key or are heavier than a window allows.
-func (c *Checker) Reserve(ctx context.Context, jobs []*delivery.Job) {
-	now := time.Now()
-	var groups []*group
+// Refuse marks the jobs that lack a key of a keyed quota, or are heavier than a window of it allows.
+func (c *Checker) Refuse(jobs []*delivery.Job) {
 	for _, j := range jobs {
-		campaign, sink := c.limited(j)
-		if campaign == nil || j.Duplicate || j.Cancelled || campaign.Status != delivery.StatusActive || campaign.Rate.Zero() {
-			continue
-		}
-		if j.Flaw = flaw(campaign, sink, j); j.Flaw != nil {
-			continue
-		}
-		if j.Turned = j.From == delivery.FromTimer && j.Reason == string(delivery.ReasonKey); j.Turned {
-			continue
-		}
-		if campaign.Opens(j, now).After(now) { // its turn comes with its recipient's hours
-			continue
-		}
-		if g := c.checks("turn", campaign, sink, j, now); len(g.checks) > 0 && !c.failing(g) { // others must not wait for these
-			g.job = j
-			groups = append(groups, g)
+		if campaign, sink := c.limited(j); campaign != nil && !j.Duplicate && !j.Cancelled && campaign.Status == delivery.StatusActive && !campaign.Rate.Zero() {
+			j.Flaw = flaw(campaign, sink, j)
 		}
 	}
-	if len(groups) == 0 {
-		return
+}
+
+// Reserve reserves turns for the jobs that have to wait for their keys, and returns these, and those that may not wait so long.
+func (c *Checker) Reserve(ctx context.Context, asks []delivery.TurnAsk) map[*delivery.Job]delivery.Turn {
+	now, waits := time.Now(), map[*delivery.Job]delivery.Turn{}
+	var groups []*group
+	for _, a := range asks {
+		if g := c.checks(turn, a.Campaign, a.Sink, a.Job, now); len(g.checks) > 0 && !c.failing(g) { // others must not wait for these
+			g.job = a.Job
+			groups = append(groups, g)
+		}
 	}
 	c.ask(groups...)
 	ctx, cancel := context.WithTimeout(ctx, turnTimeout)
@@ -179,15 +172,16 @@ func (c *Checker) Reserve(ctx context.Context, jobs []*delivery.Job) {
 		if !g.await(ctx) || g.failure() != nil {
 			continue // Deliver decides
 		}
-		by, wait, capped := g.verdict()
-		switch g.job.Turned = true; {
+		switch by, wait, capped := g.verdict(); {
 		case capped:
-			c.cap(g.job, by, wait, now)
+			c.waits.refuse(by)
+			waits[g.job] = delivery.Turn{Due: now.Add(wait), Capped: by.quota.ID}
 		case wait > 0:
-			g.job.Due = now.Add(wait)
-			c.waits.add(by, g.job.Due)
+			c.waits.add(by, now.Add(wait))
+			waits[g.job] = delivery.Turn{Due: now.Add(wait)}
 		}
 	}
+	return waits
 }
 
 // flaw returns why no quota will ever allow the job; nil otherwise.
@@ -218,7 +212,7 @@ func (c *Checker) Deliver(ctx context.Context, sink string, j *delivery.Job) del
 		return c.Sinks.Deliver(ctx, sink, j)
 	}
 	begun := time.Now()
-	g := c.checks("take", campaign, sink, j, begun)
+	g := c.checks(take, campaign, sink, j, begun)
 	if len(g.checks) == 0 {
 		return c.Sinks.Deliver(ctx, sink, j)
 	}
@@ -268,7 +262,8 @@ func (c *Checker) Deliver(ctx context.Context, sink string, j *delivery.Job) del
 		j.Turned = true
 		return delivery.Result{Class: delivery.Withheld, RetryAfter: wait, Reason: delivery.ReasonKey}
 	}
-	if j.SendBy = min(j.SendBy, delivery.StampOf(g.sendBy())); now.After(j.SendBy.Time()) {
+	time.Sleep(j.SendFrom().Sub(now)) // below delivery.KeyMargin
+	if j.SendBy = min(j.SendBy, delivery.StampOf(g.sendBy())); time.Now().After(j.SendBy.Time()) {
 		c.giveBack(g)
 		return delivery.Result{Class: delivery.Withheld}
 	}

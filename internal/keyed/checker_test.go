@@ -92,6 +92,18 @@ func (r *rig) send(j *delivery.Job) delivery.Result {
 	return r.Checker.Deliver(context.Background(), "sink", j)
 }
 
+// reserve asks for turns as a pacer does.
+func (r *rig) reserve(jobs ...*delivery.Job) {
+	var asks []delivery.TurnAsk
+	for _, j := range jobs {
+		j.Turned = true
+		asks = append(asks, delivery.TurnAsk{Job: j, Campaign: r.options.Snapshot().Campaign("c"), Sink: "sink"})
+	}
+	for j, turn := range r.Checker.Reserve(context.Background(), asks) {
+		j.Due, j.Capped = turn.Due, turn.Capped != ""
+	}
+}
+
 func window(limit int64, span time.Duration) delivery.Window {
 	return delivery.Window{Limit: limit, Span: span, Algorithm: delivery.AlgorithmSliding}
 }
@@ -131,7 +143,7 @@ func TestNoKeyIsSentMoreThanItsWindowsAllow(t *testing.T) {
 			tightest := slices.MinFunc(windows, func(a, b delivery.Window) int {
 				return int(3*int64(time.Second)/int64(a.Span)*a.Limit - 3*int64(time.Second)/int64(b.Span)*b.Limit)
 			})
-			if least := int(3 * time.Second / (tightest.Span + 2*Margin + tightest.Span/32) * time.Duration(tightest.Limit)); len(at) < least {
+			if least := int(3 * time.Second / (tightest.Span + 2*delivery.KeyMargin + tightest.Span/32) * time.Duration(tightest.Limit)); len(at) < least {
 				t.Errorf("%v: key %s was sent %d jobs, not %d", windows, key, len(at), least)
 			}
 		}
@@ -147,8 +159,8 @@ func TestTurns(t *testing.T) {
 	for range 1000 {
 		jobs = append(jobs, job("busy"))
 	}
-	r.Reserve(context.Background(), jobs)
-	if j := jobs[0]; !j.Turned || !j.Due.IsZero() {
+	r.reserve(jobs...)
+	if j := jobs[0]; !j.Due.IsZero() {
 		t.Errorf("the other key: %+v", j.Timing)
 	}
 	var turns []time.Duration
@@ -210,8 +222,8 @@ func TestCaps(t *testing.T) {
 		}
 	}
 	read := job("a")
-	if r.Reserve(context.Background(), []*delivery.Job{read}); !read.Capped {
-		t.Error("it was not capped when it was read")
+	if r.reserve(read); !read.Capped {
+		t.Error("its turn was not capped")
 	}
 	if ttl := r.redis.PTTL(context.Background(), idOf("cap", "a").key("pacer.", 0)).Val(); ttl < 23*time.Hour || ttl > 24*time.Hour+time.Minute {
 		t.Errorf("the key lives for %s", ttl)
@@ -287,7 +299,7 @@ func TestJobsThatNoKeyAllows(t *testing.T) {
 	r := newRig(t, unlimited(delivery.Quota{Windows: []delivery.Window{window(2, time.Second)}}))
 	without, heavy := job("x"), job("x")
 	without.Headers, heavy.Weight = nil, 3
-	r.Reserve(context.Background(), []*delivery.Job{without, heavy})
+	r.Refuse([]*delivery.Job{without, heavy})
 	if without.Defect() != delivery.ReasonMissingKey || heavy.Defect() != delivery.ReasonOverweight {
 		t.Errorf("%s, %s", without.Defect(), heavy.Defect())
 	}
@@ -355,7 +367,7 @@ func TestAStoreThatHangs(t *testing.T) {
 			t.Errorf("%s: %+v", policy, res)
 		}
 		begun := time.Now()
-		r.Reserve(context.Background(), []*delivery.Job{job("a")})
+		r.reserve(job("a"))
 		if took := time.Since(begun); took > turnTimeout/2 {
 			t.Errorf("%s: reading waited for %s", policy, took)
 		}
@@ -387,25 +399,5 @@ func TestWindowsOfTheRecipientsDay(t *testing.T) {
 		if got := spec(windows, now, zone); got != fmt.Sprintf("3,86400040,%d,%d,", millis(begin), millis(begin.Add(24*time.Hour))) {
 			t.Errorf("%s: %s, want a day from %d", name, got, millis(begin))
 		}
-	}
-}
-
-// TestNoTurnOutsideTheRecipientsHours: a job that is not sent before the morning is not capped by what its key was sent this evening.
-func TestNoTurnOutsideTheRecipientsHours(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, delivery.Quota{Windows: []delivery.Window{window(1, time.Hour)}})
-	minute := 60*time.Now().UTC().Hour() + time.Now().UTC().Minute()
-	soon, err := delivery.NewActiveHours([]delivery.HoursSpan{{From: (minute + 120) % 1440, To: (minute + 180) % 1440}}, time.UTC)
-	if err != nil {
-		t.Fatal(err)
-	}
-	first, now, later := job("a"), job("a"), job("a")
-	r.sendSoon(first)
-	r.Reserve(t.Context(), []*delivery.Job{now})
-	campaign := r.options.Snapshot().Campaign("c")
-	campaign.Local, campaign.Zone = soon, time.UTC
-	r.Reserve(t.Context(), []*delivery.Job{later})
-	if !now.Capped || later.Capped || later.Turned {
-		t.Errorf("by day capped %t; by night capped %t, with a turn %t", now.Capped, later.Capped, later.Turned)
 	}
 }

@@ -21,9 +21,6 @@ var script = shards.NewScript(sources, "lua/key.lua")
 // base is the beginning of the script's time, in milliseconds since 1970.
 const base = 1_735_689_600_000
 
-// Margin widens every window: a job is sent at most so long after it was counted, so two jobs are never closer than the window says.
-const Margin = 40 * time.Millisecond
-
 // millis returns a time as the script has it; 0 for one before 2025.
 func millis(t time.Time) int64 { return max(0, t.UnixMilli()-base) }
 
@@ -49,7 +46,7 @@ func (i id) key(prefix string, shard int) string {
 func spec(windows []delivery.Window, now time.Time, zone *time.Location) string {
 	b := make([]byte, 0, 48)
 	for _, w := range windows {
-		span, begin, end := w.Span+Margin, int64(0), int64(0)
+		span, begin, end := w.Span+delivery.KeyMargin, int64(0), int64(0)
 		if w.Algorithm == delivery.AlgorithmFixed {
 			begin = -1
 		}

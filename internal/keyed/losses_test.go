@@ -113,10 +113,10 @@ func TestOnlyTheRoundTripMakesATakeLate(t *testing.T) {
 	if res := r.send(gone); res.Class != delivery.Withheld {
 		t.Errorf("%+v", res)
 	}
-	time.Sleep(2 * Margin)
+	time.Sleep(2 * delivery.KeyMargin)
 	r.server.Thaw()
 	if res := <-results; res.Class != delivery.Delivered {
-		t.Errorf("a take that waited for %s: %+v", 2*Margin, res)
+		t.Errorf("a take that waited for %s: %+v", 2*delivery.KeyMargin, res)
 	}
 	sending.Wait()
 	if n := r.redis.Exists(context.Background(), idOf("cap", "gone").key("pacer.", 0)).Val(); n != 0 {

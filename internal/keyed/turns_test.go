@@ -28,7 +28,7 @@ func TestTurnsKeepAllWindows(t *testing.T) {
 			for _, j := range jobs[:sent] {
 				r.send(j)
 			}
-			r.Reserve(context.Background(), jobs[sent:])
+			r.reserve(jobs[sent:]...)
 			at := make([]time.Duration, 0, len(jobs))
 			for _, j := range jobs {
 				if d := j.Due.Sub(begun); d < time.Hour-time.Second {
@@ -77,7 +77,7 @@ func TestAJobThatMayGoHidesNone(t *testing.T) {
 	r := newRig(t, unlimited(delivery.Quota{Windows: []delivery.Window{window(1, time.Second), window(20, time.Minute)}}))
 	first, second, third := job("a"), job("a"), job("a")
 	for _, j := range []*delivery.Job{first, second, third} {
-		r.Reserve(context.Background(), []*delivery.Job{j})
+		r.reserve(j)
 	}
 	if !first.Due.IsZero() || time.Until(second.Due) < 900*time.Millisecond || third.Due.Sub(second.Due) < time.Second {
 		t.Errorf("%s, %s, %s", first.Due, second.Due, third.Due)
@@ -96,7 +96,7 @@ func TestATurnThatComesALittleEarlyIsNotLost(t *testing.T) {
 	for i := range jobs {
 		jobs[i] = job("a")
 	}
-	r.Reserve(context.Background(), jobs)
+	r.reserve(jobs...)
 	time.Sleep(50 * time.Millisecond) // it is late
 	if res := r.sendSoon(jobs[0]); res.Class != delivery.Delivered {
 		t.Fatalf("%+v", res)
@@ -112,8 +112,8 @@ func TestATurnThatComesALittleEarlyIsNotLost(t *testing.T) {
 	}
 }
 
-// TestReadingDelaysNothingThatIsSent: turns have round trips of their own.
-func TestReadingDelaysNothingThatIsSent(t *testing.T) {
+// TestTurnsDelayNothingThatIsSent: turns have round trips of their own.
+func TestTurnsDelayNothingThatIsSent(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, unlimited(delivery.Quota{Windows: []delivery.Window{window(1, time.Second)}}))
 	o := r.Checker.options
@@ -123,8 +123,10 @@ func TestReadingDelaysNothingThatIsSent(t *testing.T) {
 	var running sync.WaitGroup
 	running.Go(func() { c.shards[0].Run(ctx) })
 	defer func() { cancel(); running.Wait() }()
-	read := job("a")
-	if c.Reserve(context.Background(), []*delivery.Job{read}); read.Turned {
+	ask := delivery.TurnAsk{Job: job("a"), Campaign: o.Snapshot().Campaign("c"), Sink: "sink"}
+	second := ask
+	second.Job = job("a")
+	if waits := c.Reserve(context.Background(), []delivery.TurnAsk{ask, second}); len(waits) > 0 {
 		t.Error("turns are asked for with what is sent")
 	}
 	if res := c.Deliver(context.Background(), "sink", job("a")); res.Class != delivery.Delivered {

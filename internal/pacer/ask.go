@@ -100,8 +100,12 @@ func (sl *slots) askOf(q *queue, now instant) (a delivery.Ask, ok bool) {
 	if weights != nil {
 		want = min(max(want, weights[0]), sum(weights))
 	}
+	last, clock := q.lastGranted(), sl.clocks.of(q.shard)
+	if start := q.headStart(); start > 0 && clock.known > 0 { // what it is granted is to come
+		last = max(last, clock.store(now.local)+start-q.campaign.Rate.Spacing())
+	}
 	return delivery.Ask{
-		Campaign: q.campaign, Want: want, Weights: weights, LastGranted: q.lastGranted(), Jumped: sl.clocks.of(q.shard).jumped,
+		Campaign: q.campaign, Want: want, Weights: weights, LastGranted: last, Jumped: clock.jumped,
 		Horizon: horizon, Quantum: sl.quantum.length, LateTolerance: sl.opt.LateTolerance.Microseconds(), Gate: q.sink.id,
 		Bytes: q.bytes(),
 	}, true
@@ -239,7 +243,7 @@ func (sl *slots) nextAsk(q *queue, a delivery.Ask, g delivery.Granted, now insta
 // schedule keeps the queue in the slot heap while it has slots that it can use.
 func (sl *slots) schedule(q *queue) {
 	if q.granted > 0 && !q.blocked && !q.empty() && !q.outOfCalls() && q.granted >= q.goes().Weight {
-		sl.due.set(q, sl.clocks.due(q))
+		sl.due.set(q, sl.clocks.goesAt(q))
 	} else {
 		sl.due.remove(q)
 	}

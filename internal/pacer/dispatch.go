@@ -17,18 +17,25 @@ func (p *Pacer) dispatchDue(now instant) {
 			return
 		}
 		q := p.due.first().item
-		at := p.clocks.due(q)
-		if at > now.local {
+		if p.clocks.goesAt(q) > now.local {
 			return
 		}
-		if !p.dispatchNext(q, at, now) && q.sink != nil {
+		if !p.dispatchNext(q, p.clocks.due(q), now) && q.sink != nil {
 			p.wake(q.sink) // the free call that it did not use can serve another queue
 		}
 		p.schedule(q)
 	}
 }
 
-// dispatchNext uses the queue's first slot, which is due since at, if possible, and reports whether it did.
+// headStart is how long before its slot a job is passed on, in microseconds: its keys are asked about meanwhile.
+func (q *queue) headStart() int64 {
+	if q.campaign == nil || len(q.campaign.Keyed) == 0 {
+		return 0
+	}
+	return delivery.KeyMargin.Microseconds() / 2
+}
+
+// dispatchNext uses the queue's first slot, which is due at the local time at, if possible, and reports whether it did.
 func (p *Pacer) dispatchNext(q *queue, at int64, now instant) bool {
 	if p.forfeit(q, now) > 0 {
 		p.takes.want(q)
@@ -116,11 +123,17 @@ func (sl *slots) returnUnused(q *queue) {
 	}
 }
 
-// forfeit drops the slots that can no longer be used without turning a stall into a burst, and returns how many.
+// forfeit drops the slots that can no longer be used without turning a stall into a burst, and returns how many. Where a job has a head start,
+// slots that have begun are dropped as well, but for the last one: the next ones leave more time for it.
 func (sl *slots) forfeit(q *queue, now instant) (n int64) {
 	for q.granted > 0 {
 		g := &q.grants[0]
-		k := q.tooLate(sl.clocks.of(g.From.Shard).store(now.local) - sl.opt.lateBy(q.campaign, g.Rate) - 1)
+		begun := sl.clocks.of(g.From.Shard).store(now.local) - 1
+		late := begun - sl.opt.lateBy(q.campaign, g.Rate)
+		k := q.tooLate(late)
+		if q.headStart() > 0 && g.GrantedAt <= late {
+			k = max(k, min(q.tooLate(begun), q.granted-1))
+		}
 		if k == 0 {
 			break
 		}
@@ -212,15 +225,17 @@ func (p *Pacer) begin(x dispatch, now instant) {
 func (p *Pacer) deliver(x dispatch) {
 	begun := time.Now()
 	now := p.at(begun).local
-	late, slotted := time.Duration(now-x.at)*time.Microsecond, x.latest != never
-	if x.job.SendBy = 0; slotted {
+	late, slotted := time.Duration(max(0, now-x.at))*time.Microsecond, x.latest != never
+	if x.job.SendWithin, x.job.SendBy = 0, 0; slotted {
 		p.metrics.late.Observe(late)
 		if now > x.latest {
 			metric.Observe(p.metrics.lateness, late, "")
 			p.inbox.result(sent{dispatch: x, forfeited: true})
 			return
 		}
-		x.job.SendBy = delivery.StampOf(begun.Add(time.Duration(x.latest-now) * time.Microsecond))
+		if x.job.SendBy = delivery.StampOf(begun.Add(time.Duration(x.latest-now) * time.Microsecond)); now < x.at {
+			x.job.SendWithin = uint32(min(x.latest-x.at, math.MaxUint32))
+		}
 	}
 	r := p.opt.Sinks.Deliver(x.ctx, x.sink.id, x.job)
 	took := time.Since(begun)

@@ -84,6 +84,9 @@ type Options struct {
 	Sinks    Sinks
 	Requeuer Requeuer
 	Catalog  Catalog
+	// Turns asks when the keys of jobs allow them, and returns those that have to wait; nil: none has to. It is called by the goroutines that
+	// offer jobs.
+	Turns func(ctx context.Context, asks []delivery.TurnAsk) map[*delivery.Job]delivery.Turn
 	// Backlog returns about how many jobs of a campaign wait in lanes; nil: none is known of.
 	Backlog func(campaign string) int64
 

@@ -129,7 +129,7 @@ func (p *Pacer) wakeAt(now instant) int64 {
 		at = min(at, change)
 	}
 	if p.due.len() > 0 {
-		at = min(at, p.clocks.due(p.due.first().item))
+		at = min(at, p.clocks.goesAt(p.due.first().item))
 	}
 	if p.aside.waits.len() > 0 {
 		at = min(at, p.aside.waits.first().at)
@@ -162,15 +162,20 @@ func (sl *slots) background(f func(ctx context.Context)) {
 // overflow block. GrantCapacity of their source is called when there is room again. All others are accepted.
 func (p *Pacer) Offer(ctx context.Context, jobs []*delivery.Job) (refused []*delivery.Job, err error) {
 	p.opt.findDestinations(ctx, jobs)
-	stopped := false
+	stopped, asks := false, []delivery.TurnAsk(nil)
 	refused, err = inTurn(ctx, p, func(now instant) (refused []*delivery.Job) {
 		if stopped = p.drain.stopped || p.disown(now); !stopped {
-			refused = p.place(jobs, now)
+			refused, asks = p.place(jobs, now)
 		}
 		return refused
 	})
-	if err == nil && stopped {
+	switch {
+	case err != nil:
+	case stopped:
 		err = ErrDraining
+	case len(asks) > 0:
+		waits := p.opt.Turns(ctx, asks)
+		p.inbox.do(func(now instant) { p.turnAway(asks, waits, now) })
 	}
 	return refused, err
 }
