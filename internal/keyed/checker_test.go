@@ -363,6 +363,13 @@ func TestAStoreThatHangs(t *testing.T) {
 		}
 		r.server.Freeze()
 		r.eventually("the outage is noticed", func() bool { r.send(slotted()); return r.shards[0].Failing() })
+		for range 3 {
+			r.send(slotted()) // nobody waits for the last of them when the round trip of the first has failed
+		}
+		time.Sleep(2 * batchTimeout)
+		if !r.shards[0].Failing() {
+			t.Errorf("%s: the outage is over, since nobody waits any more", policy)
+		}
 		if res := r.send(slotted()); res.Class != want || want == delivery.Withheld && res.RetryAfter != failPause {
 			t.Errorf("%s: %+v", policy, res)
 		}

@@ -42,7 +42,9 @@ func (s *shard) send(batch []*check) (again []*check, err error) {
 		}
 		return gone
 	})
-	if len(batch) == 0 {
+	if len(batch) == 0 && s.Failing() { // that nobody waits does not end an outage
+		return nil, errLate
+	} else if len(batch) == 0 {
 		return nil, nil
 	}
 	answers, err := s.call(batch)

@@ -107,6 +107,8 @@ func TestKeysAreAskedAboutAheadOfSlots(t *testing.T) {
 					time.Sleep(200 * time.Millisecond)
 				}
 				time.Sleep(2 * time.Second)
+				f.receiver.mu.Lock()
+				defer f.receiver.mu.Unlock()
 				if all < tt.jobs-1 || early < tt.early || tight > tt.tight {
 					t.Errorf("of %d jobs, %d were passed on ahead of their slots, and %d with little time", all, early, tight)
 				}
