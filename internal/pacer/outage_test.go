@@ -109,6 +109,25 @@ func TestCampaignsThatFailOneAfterTheOther(t *testing.T) {
 	})
 }
 
+// TestCampaignsThatAreNotAnswered: the calls of two campaigns begin together and end together by their timeouts. The sink does not work, also if all
+// of one campaign have ended when the first of the other does.
+func TestCampaignsThatAreNotAnswered(t *testing.T) {
+	for _, apart := range []time.Duration{0, 20 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond, time.Second} {
+		said := &lines{}
+		options := func(o *Options) { o.Logger = slog.New(slog.NewTextHandler(said, nil)) }
+		one(t, newBook(campaign("a", 100), campaign("b", 100)), options, func(t *testing.T, f *fleet) {
+			f.receiver.setDeaf(true)
+			f.offer(t, jobs(newPartition("lane/0"), delivery.FromLane, "a", 0, 100))
+			time.Sleep(apart)
+			f.offer(t, jobs(newPartition("lane/1"), delivery.FromLane, "b", 0, 100))
+			time.Sleep(12 * time.Second)
+			if n := said.count("the sink does not work"); n != 1 {
+				t.Errorf("%s apart: %d lines say that the sink does not work", apart, n)
+			}
+		})
+	}
+}
+
 // While a breaker is half-open, the campaigns take turns: what fails one campaign's jobs does not keep it closed for all.
 func TestCampaignsTakeTurnsWhileHalfOpen(t *testing.T) {
 	one(t, newBook(campaign("a", 100), campaign("b", 100), campaign("good", 100)), nil, func(t *testing.T, f *fleet) {
