@@ -13,7 +13,7 @@ import (
 // check is one question to the script about a value of a key.
 type check struct {
 	group  *group
-	what   string // turn, take, back or hold
+	what   string // turn, take, back, leave or hold
 	id     id
 	quota  *delivery.Quota
 	value  string // of its key
@@ -33,7 +33,19 @@ type check struct {
 // which jobs were counted.
 const capped = -1_000_000_000_000_000
 
+// Of the script, in milliseconds: a turn is reserved if it is less far ahead than farthest, and not again for a job that comes to its turn if that
+// is late by no more than late.
+const farthest, late = 3_600_000, 100
+
 func (k *check) counted() bool { return k.answer < 0 && k.answer > capped }
+
+// reserved returns how far ahead the turn is that the check has reserved; 0: it has reserved none.
+func (k *check) reserved() int64 {
+	if k.answer >= farthest || k.turned && k.answer <= late {
+		return 0
+	}
+	return max(0, k.answer)
+}
 
 func (k *check) finish(answer int64, err error) {
 	k.answer, k.err = answer, err

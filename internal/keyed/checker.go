@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	turnTimeout = 100 * time.Millisecond // of turns, which jobs can do without
+	turnTimeout = 2 * batchTimeout       // of turns, which jobs can do without
 	turn, take  = "turn", "take"         // see check.what
 	failPause   = time.Second            // until a job is tried again while its shard does not answer
 )
@@ -161,7 +161,7 @@ func (c *Checker) Reserve(ctx context.Context, asks []delivery.TurnAsk) map[*del
 	var groups []*group
 	for _, a := range asks {
 		if g := c.checks(turn, a.Campaign, a.Sink, a.Job, now); len(g.checks) > 0 && !c.failing(g) { // others must not wait for these
-			g.job = a.Job
+			g.job, g.late = a.Job, c.giveBack
 			groups = append(groups, g)
 		}
 	}
@@ -257,7 +257,7 @@ func (c *Checker) Deliver(ctx context.Context, sink string, j *delivery.Job) del
 		c.cap(j, by, wait, now)
 		return delivery.Result{Class: delivery.Capped}
 	case wait > 0:
-		c.giveBack(g)
+		c.giveBackIf(g, (*check).counted)
 		c.waits.add(by, now.Add(wait))
 		j.Turned = true
 		return delivery.Result{Class: delivery.Withheld, RetryAfter: wait, Reason: delivery.ReasonKey}
@@ -291,17 +291,25 @@ func (c *Checker) hold(g *group, r delivery.Result) {
 	c.ask(k.group.of(&k))
 }
 
+// giveBack gives up what a job was given and does not use.
 func (c *Checker) giveBack(g *group) { c.giveBackIf(g, func(*check) bool { return true }) }
 
-// giveBackIf hands the units of some of the checks back.
+// giveBackIf hands the units of some of the checks back, and gives up their turns.
 func (c *Checker) giveBackIf(g *group, which func(*check) bool) {
 	back := newGroup()
 	for _, k := range g.checks {
-		if k.err == nil && k.counted() && which(k) {
-			b := *k
-			b.group, b.what, b.most = back, "back", -k.answer
-			back.checks = append(back.checks, &b)
+		b := *k
+		switch b.group = back; {
+		case k.err != nil || !which(k):
+			continue
+		case k.counted():
+			b.what, b.most = "back", -k.answer
+		case k.reserved() > 0:
+			b.what, b.most = "leave", k.reserved() // it is the last one until then, since some time has passed
+		default:
+			continue
 		}
+		back.checks = append(back.checks, &b)
 	}
 	c.ask(back)
 }

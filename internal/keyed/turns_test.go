@@ -144,3 +144,51 @@ func (r *rig) sendSoon(j *delivery.Job) (res delivery.Result) {
 	}
 	return res
 }
+
+// TestTurnsThatNobodyWaitsForAreLeft: a turn that was reserved too late for its job goes to the next one.
+func TestTurnsThatNobodyWaitsForAreLeft(t *testing.T) {
+	t.Parallel()
+	for what, ask := range map[string]func(r *rig){
+		"turns": func(r *rig) { r.reserve(job("a"), job("a")) },
+		"takes": func(r *rig) {
+			for range 2 {
+				j := job("a")
+				j.SendBy = delivery.StampOf(time.Now().Add(10 * time.Millisecond))
+				r.send(j)
+			}
+		},
+	} {
+		r := newRig(t, unlimited(delivery.Quota{Windows: []delivery.Window{window(1, 10*time.Second)}}))
+		if res := r.sendSoon(job("a")); res.Class != delivery.Delivered {
+			t.Fatalf("%+v", res)
+		}
+		r.server.Freeze()
+		done := make(chan struct{})
+		go func() { ask(r); close(done) }()
+		if what == "turns" {
+			time.Sleep(batchTimeout / 2)
+		} else {
+			<-done
+		}
+		r.server.Thaw()
+		<-done
+		state := func() State {
+			s, err := r.Show(context.Background(), r.quota, "a")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		}
+		if what == "turns" { // these are waited for
+			if s := state(); s.Line < 25*time.Second {
+				t.Errorf("%s: %+v", what, s)
+			}
+			continue
+		}
+		r.eventually("the turns are left", func() bool { return state().Line < 12*time.Second })
+		next := job("a")
+		if r.reserve(next); time.Until(next.Due) > 11*time.Second {
+			t.Errorf("%s: the next turn is in %s", what, time.Until(next.Due))
+		}
+	}
+}

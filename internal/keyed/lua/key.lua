@@ -5,14 +5,14 @@
 -- with a beginning. From a minute after the end of its line, a key has no turns: who has not come by then does not come.
 --
 -- KEYS  the key of each check, and last the clock of the shard
--- ARGV  six for each check: what (turn, take, back, hold, show); the units; for how long the job may wait (back: when it was counted; hold: until
---       when, 0: no longer); the time before which nothing is sent; 1 if the job has had its turn; the windows as limit,span,begin,end;
+-- ARGV  six for each check: what (turn, take, back, leave, hold, show); the units; for how long the job may wait (back: when it was counted; leave:
+--       how far ahead its turn is; hold: until when, 0: no longer); the time before which nothing is sent; 1 if the job has had its turn; the windows as limit,span,begin,end;
 --       begin and end are those of the calendar's period, 0 for a sliding window, -1 for one that begins at its first use.
 --       Last, the epoch that the shard's data must have, 0 for any
 -- Returns for each check
 --   turn  0 if the job need not wait; how long its turn is ahead, at most an hour; CAPPED less this time if it may not wait so long
 --   take  the time at which it was counted, negative; else the same as turn
---   back, hold  0
+--   back, leave, hold  0
 --   show  how long the line is, how long the key is held, how long until a unit is free, and the units used of each window
 -- or an error if the epoch is another one: the data was lost.
 
@@ -126,6 +126,9 @@ for i = 1, #KEYS - 1 do
     add(s[SENT], windows, -units, most)
     add(s[TURNS], windows, -units, most)
     answers[i] = 0
+  elseif what == 'leave' then
+    add(s[TURNS], windows, -units, now + most)
+    s[LINE], answers[i] = min(s[LINE], now + most), 0
   elseif what == 'take' and turned and free <= now then
     add(s[SENT], windows, units, after)
     answers[i] = -after
