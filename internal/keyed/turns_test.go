@@ -145,6 +145,26 @@ func (r *rig) sendSoon(j *delivery.Job) (res delivery.Result) {
 	return res
 }
 
+// TestALongLineStays: a line of more than an hour is no shorter after one of its jobs has left it.
+func TestALongLineStays(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, unlimited(delivery.Quota{Windows: []delivery.Window{window(1, time.Second)}}))
+	jobs := make([]*delivery.Job, 4000)
+	for i := range jobs {
+		jobs[i] = job("a")
+	}
+	r.reserve(jobs...)
+	beyond := r.checks(take, r.options.Snapshot().Campaign("c"), "sink", job("a"), time.Now())
+	leave, left := *beyond.checks[0], newGroup()
+	leave.group, leave.what, leave.most = left, "leave", 25_000
+	r.ask(beyond, left.of(&leave)) // in one round trip
+	<-left.done
+	next := job("a")
+	if r.reserve(next); time.Until(next.Due) < time.Hour-time.Minute {
+		t.Errorf("the next turn is in %s", time.Until(next.Due))
+	}
+}
+
 // TestTurnsThatNobodyWaitsForAreLeft: a turn that was reserved too late for its job goes to the next one.
 func TestTurnsThatNobodyWaitsForAreLeft(t *testing.T) {
 	t.Parallel()

@@ -99,7 +99,7 @@ local function load(key)
 end
 
 local function save(key, s, windows)
-  local last, turns = s[HELD], 0
+  local last, turns = s[HELD], s[LINE]
   for _, w in ipairs(windows) do
     local sent, turn = s[SENT][w.id], s[TURNS][w.id]
     if sent and sent[1] then last = max(last, endOf(w, sent[#sent - 1], sent[#sent - 1])) end
@@ -127,8 +127,11 @@ for i = 1, #KEYS - 1 do
     add(s[TURNS], windows, -units, most)
     answers[i] = 0
   elseif what == 'leave' then
-    add(s[TURNS], windows, -units, now + most)
-    s[LINE], answers[i] = min(s[LINE], now + most), 0
+    if s[LINE] <= now + most + windows.gap * units then -- it is the last one; others follow those before
+      add(s[TURNS], windows, -units, now + most)
+      s[LINE] = min(s[LINE], now + most)
+    end
+    answers[i] = 0
   elseif what == 'take' and turned and free <= now then
     add(s[SENT], windows, units, after)
     answers[i] = -after
