@@ -35,7 +35,7 @@ const capped = -1_000_000_000_000_000
 
 // Of the script, in milliseconds: a turn is reserved if it is less far ahead than farthest, and not again for a job that comes to its turn if that
 // is late by no more than late.
-const farthest, late = 3_600_000, 100
+const farthest, late = 3_600_000, 500
 
 func (k *check) counted() bool { return k.answer < 0 && k.answer > capped }
 

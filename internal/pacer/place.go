@@ -132,7 +132,7 @@ func (p *Pacer) place(jobs []*delivery.Job, now instant) (refused []*delivery.Jo
 }
 
 // turnFrom is how long a job waits in its queue at least for its turn to be asked for: what goes sooner is asked about only when it goes.
-const turnFrom = 100 * time.Millisecond
+const turnFrom = 500 * time.Millisecond
 
 // needsTurn reports whether a job that comes to the queue has to ask when its keys will allow it.
 func (q *queue) needsTurn(j *delivery.Job) bool {
@@ -256,7 +256,7 @@ func readyAt(j *delivery.Job, c *delivery.Campaign, now time.Time) (at time.Time
 		at = now
 	}
 	switch opens := c.Opens(j, at); {
-	case opens.Equal(at) && j.Turned && at.After(j.NotBefore):
+	case opens.Equal(at) && j.HadTurn() && at.After(j.NotBefore):
 		return at, delivery.ReasonKey
 	case opens.Equal(at):
 		return at, delivery.ReasonNotBefore

@@ -17,7 +17,7 @@
 -- or an error if the epoch is another one: the data was lost.
 
 local call, ceil, floor, max, min = redis.call, math.ceil, math.floor, math.max, math.min
-local HOUR, MINUTE, LATE, CAPPED = 3600000, 60000, 100, -1000000000000000
+local HOUR, MINUTE, LATE, CAPPED = 3600000, 60000, 500, -1000000000000000
 local time = call('TIME')
 local now = time[1] * 1000 + floor(time[2] / 1000) - 1735689600000
 local after = now + 1 -- of an event of this call, which may lie in the millisecond that has begun
