@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	turnTimeout = 2 * batchTimeout       // of turns, which jobs can do without
-	turn, take  = "turn", "take"         // see check.what
-	failPause   = time.Second            // until a job is tried again while its shard does not answer
+	turnTimeout = 2 * batchTimeout // of turns, which jobs can do without
+	turn, take  = "turn", "take"   // see check.what
+	failPause   = time.Second      // until a job is tried again while its shard does not answer
 )
 
 // Sinks deliver jobs.
