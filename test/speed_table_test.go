@@ -122,10 +122,20 @@ func (r *speedRow) toReach() string {
 }
 
 // String is the table in Markdown.
-func (s *speedTable) String() string {
+func (s *speedTable) String() string { return s.table(func(*speedResult) bool { return true }) }
+
+// compared is the table of those figures that have something to be compared with; others are in plots.
+func (s *speedTable) compared() string {
+	return s.table(func(r *speedResult) bool { return r.Beside+r.ToReach != "" })
+}
+
+func (s *speedTable) table(of func(*speedResult) bool) string {
 	var b strings.Builder
 	b.WriteString("| row | what | figure | yardstick | ratio | to reach | reached |\n| --- | --- | ---: | ---: | ---: | --- | --- |\n")
 	for _, r := range s.results() {
+		if !of(&r) {
+			continue
+		}
 		yardstick, ratio, reached := "", "", "yes"
 		if r.Beside != "" {
 			yardstick, ratio = fmt.Sprintf("%s %s, %s", short(r.Yardstick), r.Unit, r.Beside), percentage(r.Ratio)
@@ -173,7 +183,7 @@ func (s *speedTable) publish(t *testing.T, mark string, plots ...string) {
 	}
 	text, err := os.ReadFile(file)
 	if err == nil {
-		table := s.String()
+		table := s.compared()
 		for _, name := range plots {
 			table += fmt.Sprintf("\n![%s](measured/%s.svg)\n", name, name)
 		}
