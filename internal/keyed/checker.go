@@ -209,17 +209,17 @@ func (c *Checker) cap(j *delivery.Job, by *check, wait time.Duration, now time.T
 func (c *Checker) Deliver(ctx context.Context, sink string, j *delivery.Job) delivery.Result {
 	campaign, at := c.limited(j)
 	if campaign == nil || at != sink {
-		return c.Sinks.Deliver(ctx, sink, j)
+		return c.atSlot(ctx, sink, j)
 	}
 	begun := time.Now()
 	g := c.checks(take, campaign, sink, j, begun)
 	if len(g.checks) == 0 {
-		return c.Sinks.Deliver(ctx, sink, j)
+		return c.atSlot(ctx, sink, j)
 	}
 	failing := c.failing(g)
 	if failing && g.open() {
 		c.ask(g) // it counts once Redis answers, and shows that it does
-		return c.Sinks.Deliver(ctx, sink, j)
+		return c.atSlot(ctx, sink, j)
 	}
 	if j.SendBy == 0 {
 		j.SendBy = delivery.StampOf(begun.Add(batchTimeout))
@@ -276,6 +276,14 @@ func (c *Checker) Deliver(ctx context.Context, sink string, j *delivery.Job) del
 		c.hold(g, r)
 	}
 	return r
+}
+
+// atSlot sends a job that no key keeps from being sent.
+func (c *Checker) atSlot(ctx context.Context, sink string, j *delivery.Job) delivery.Result {
+	if j.SendWithin > 0 {
+		time.Sleep(time.Until(j.SendFrom()))
+	}
+	return c.Sinks.Deliver(ctx, sink, j)
 }
 
 // hold holds the key that a throttled answer is about, from now on: the destination, or else the recipient. It is held for all daemons.

@@ -212,3 +212,36 @@ func TestTurnsThatNobodyWaitsForAreLeft(t *testing.T) {
 		}
 	}
 }
+
+// TestNothingIsSentBeforeItsSlot: jobs are passed on ahead of their slots, also those that no key limits, and those that are sent without the store.
+func TestNothingIsSentBeforeItsSlot(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, unlimited(delivery.Quota{OnStoreFailure: delivery.PolicyOpen, Windows: []delivery.Window{window(100, time.Second)}}))
+	r.quota.Pass = true
+	slot := func(key string) {
+		t.Helper()
+		j := job(key)
+		if key == "" {
+			j.Headers = nil
+		}
+		at := time.Now().Add(20 * time.Millisecond)
+		j.SendBy, j.SendWithin = delivery.StampOf(at.Add(time.Second)), uint32(time.Second.Microseconds())
+		before := r.count(key)
+		if res := r.send(j); res.Class != delivery.Delivered && res.Class != delivery.Withheld {
+			t.Errorf("%q: %+v", key, res)
+		}
+		if r.count(key) > before && r.at[key][before].Before(at.Add(-time.Millisecond)) {
+			t.Errorf("%q was sent %s before its slot", key, at.Sub(r.at[key][before]))
+		}
+	}
+	slot("first") // the script is loaded
+	slot("a")
+	slot("")
+	r.server.Freeze()
+	defer r.server.Thaw()
+	r.eventually("the outage is noticed", func() bool { slot("b"); return r.shards[0].Failing() })
+	slot("c")
+	if r.count("a") != 1 || r.count("") != 1 || r.count("c") != 1 {
+		t.Errorf("%d, %d and %d were sent", r.count("a"), r.count(""), r.count("c"))
+	}
+}

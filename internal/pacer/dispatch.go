@@ -131,7 +131,7 @@ func (sl *slots) forfeit(q *queue, now instant) (n int64) {
 		begun := sl.clocks.of(g.From.Shard).store(now.local) - 1
 		late := begun - sl.opt.lateBy(q.campaign, g.Rate)
 		k := q.tooLate(late)
-		if q.headStart() > 0 && g.GrantedAt <= late {
+		if q.headStart() > 0 && q.heavy == 0 && g.GrantedAt <= late {
 			k = max(k, min(q.tooLate(begun), q.granted-1))
 		}
 		if k == 0 {
