@@ -59,7 +59,7 @@ func TestConsolePicturesInABrowser(t *testing.T) {
 		"spring-sale": 60_000, "password-reset": 4000, "invoices": 6000, "newsletter": 2500, "winback": 1800, "partner-news": 300,
 	}))
 	s.publish(hooks(map[string]int{"anna": 700, "bert": 500, "cora": 40, "dora": 900}))
-	s.await(60*time.Second, "dead letters", func() bool { return len(s.dead()) > 20 })
+	s.await(100*time.Second, "dead letters", func() bool { return len(s.dead()) >= 5 }) // then the destination is held
 	base := "http://" + d.listen + "/"
 	b := newBrowser(t, base)
 	b.visit(b.tab, base+"login?next=campaign?id=newsletter")
