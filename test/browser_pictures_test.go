@@ -71,6 +71,7 @@ func TestConsolePicturesInABrowser(t *testing.T) {
 	s.await(30*time.Second, "the campaign that is paused to be shown as such", func() bool {
 		return strings.Contains(strings.ReplaceAll(s.get(d, "api/v1/campaigns/newsletter"), " ", ""), `"sent":0,`)
 	})
+	s.await(60*time.Second, "the overview to have counted the dead letters", func() bool { return strings.Contains(s.get(d, ""), "404 × ") })
 	document, err := os.ReadFile("../docs/console.md")
 	if err != nil {
 		t.Fatal(err)
