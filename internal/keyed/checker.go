@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/retry"
 	"github.com/pacer/pacer/internal/shards"
 )
 
@@ -262,8 +263,8 @@ func (c *Checker) Deliver(ctx context.Context, sink string, j *delivery.Job) del
 		j.Turned = true
 		return delivery.Result{Class: delivery.Withheld, RetryAfter: wait, Reason: delivery.ReasonKey}
 	}
-	time.Sleep(j.SendFrom().Sub(now)) // below delivery.KeyMargin
-	if j.SendBy = min(j.SendBy, delivery.StampOf(g.sendBy())); time.Now().After(j.SendBy.Time()) {
+	ended := awaitSlot(ctx, j)
+	if j.SendBy = min(j.SendBy, delivery.StampOf(g.sendBy())); ended != nil || time.Now().After(j.SendBy.Time()) {
 		c.giveBack(g)
 		return delivery.Result{Class: delivery.Withheld}
 	}
@@ -280,10 +281,18 @@ func (c *Checker) Deliver(ctx context.Context, sink string, j *delivery.Job) del
 
 // atSlot sends a job that no key keeps from being sent.
 func (c *Checker) atSlot(ctx context.Context, sink string, j *delivery.Job) delivery.Result {
-	if j.SendWithin > 0 {
-		time.Sleep(time.Until(j.SendFrom()))
+	if awaitSlot(ctx, j) != nil {
+		return delivery.Result{Class: delivery.Withheld}
 	}
 	return c.Sinks.Deliver(ctx, sink, j)
+}
+
+// awaitSlot waits until the job may be sent, well below delivery.KeyMargin. It returns the context's error if ctx ends first.
+func awaitSlot(ctx context.Context, j *delivery.Job) error {
+	if j.SendWithin == 0 {
+		return nil
+	}
+	return retry.Sleep(ctx, time.Until(j.SendFrom()))
 }
 
 // hold holds the key that a throttled answer is about, from now on: the destination, or else the recipient. It is held for all daemons.

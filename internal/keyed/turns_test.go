@@ -237,6 +237,13 @@ func TestNothingIsSentBeforeItsSlot(t *testing.T) {
 	slot("first") // the script is loaded
 	slot("a")
 	slot("")
+	ended, end := context.WithCancel(context.Background())
+	j := job("d")
+	j.SendBy, j.SendWithin = delivery.StampOf(time.Now().Add(time.Minute)), 1
+	time.AfterFunc(50*time.Millisecond, end)
+	if res := r.Checker.Deliver(ended, "sink", j); res.Class != delivery.Withheld || r.count("d") > 0 {
+		t.Errorf("a job whose daemon ends before its slot: %+v, sent %d times", res, r.count("d"))
+	}
 	r.server.Freeze()
 	defer r.server.Thaw()
 	r.eventually("the outage is noticed", func() bool { slot("b"); return r.shards[0].Failing() })

@@ -119,10 +119,10 @@ func (v *judge) blame(x *sent, asked time.Duration, now instant) {
 			v.open(x, in, f.cause, asked, now)
 		}
 	default:
-		news := r.Class == delivery.Temporary && (!q.circuit.tripped || s.breaker.tripped) // what is tried once a second says nothing new about its sink
-		sinkFails := news && fails(&s.breaker)
+		counts := r.Class == delivery.Temporary && (!q.circuit.tripped || s.breaker.tripped) // a campaign that is tried once a second says nothing about its sink
+		sinkFails := counts && fails(&s.breaker)
 		campaignFails := fails(&q.circuit)
-		sinkFails = (sinkFails || news && campaignFails) && (s.breaker.several || s.breaker.tripped)
+		sinkFails = (sinkFails || counts && campaignFails) && (s.breaker.several || s.breaker.tripped)
 		if q.circuit.succeededSince(x.since) {
 			return
 		}

@@ -50,7 +50,7 @@ type SinkFigures struct {
 	LastFailureAt *time.Time `json:"last_failure_at,omitempty"`
 }
 
-// DestinationFigures are what all daemons tell of a destination of a sink. Those of a daemon that are not among the ones that answer it most are missing.
+// DestinationFigures are what daemons tell of a destination of a sink. Each daemon tells of the destinations that answer it most.
 type DestinationFigures struct {
 	Sink string
 	*SinkFigures
