@@ -88,7 +88,7 @@ func (d *Daemon) newPacer(attempts pacer.Sinks) (*pacer.Pacer, error) {
 		Destinations: d.sinks.Destinations, DestinationLimits: p.destinationLimits, Missing: p.missing,
 		DestinationReports: reports,
 		Limiter:            limiter, Gates: d.limits, Sinks: attempts, Requeuer: d.relay, Catalog: p.Catalog,
-		Turns:      d.keys.Reserve,
+		Keys:       d.keys,
 		Backlog:    func(campaign string) int64 { return d.inLanes(campaign).Jobs },
 		MinQuantum: set.MinQuantum, MaxQuantum: set.MaxQuantum, LateTolerance: set.LateTolerance,
 		MaxOpenAge: set.MaxOpenAge, MaxQueueBytes: int64(set.MaxBufferBytes) / 8, ItemsPerSecond: set.ItemsPerSecond, MaxWeight: cfg.MaxWeight,

@@ -112,7 +112,7 @@ type History struct {
 type Timing struct {
 	TTL    time.Duration // the campaign's: time to send the job within, counted from FirstRead; 0: unlimited
 	Due    time.Time     // of a retry: not to be sent before; zero: at once
-	SendBy Stamp         // set at dispatch: not to be sent after, or its slot is passed; 0: no such time
+	SendBy Stamp         // not to be sent after: set when its keys have allowed it, and at dispatch, since its slot passes; 0: no such time
 }
 
 // Flaw is why a record cannot be delivered at all.
@@ -134,13 +134,10 @@ type Reading struct {
 	Returned  bool // it has waited for its destination, and goes before those that wait there now
 	// Published is when its first record was written, by that record's own timestamp: history, and here for the sake of the size.
 	Published ShortStamp
-	// SendWithin is how long before SendBy the job may be sent, in microseconds, as its slot is still to come; 0: at once. It is here for the sake
-	// of the size, too.
-	SendWithin uint32
-	Source     Source
-	Offset     int64 // in Source
-	Size       int64 // bytes charged to the process's buffer budget
-	ReadAt     time.Time
+	Source    Source
+	Offset    int64 // in Source
+	Size      int64 // bytes charged to the process's buffer budget
+	ReadAt    time.Time
 }
 
 // Defect is the reason of the job's flaw, "" when it has none.
@@ -244,14 +241,6 @@ func (j *Job) KeyAt(sink, key string) string {
 		}
 	}
 	return ""
-}
-
-// SendFrom is when the job may be sent at the earliest, as set at dispatch; zero: at once.
-func (j *Job) SendFrom() time.Time {
-	if j.SendWithin == 0 {
-		return time.Time{}
-	}
-	return j.SendBy.Time().Add(-time.Duration(j.SendWithin) * time.Microsecond)
 }
 
 // HadTurn reports whether the job has waited for its keys, or need not: no turn is reserved for it again.

@@ -10,17 +10,19 @@ import (
 // window says.
 const KeyMargin = 40 * time.Millisecond
 
-// TurnAsk asks for the turn of a job that is in its campaign's queue: when its keys will allow it.
-type TurnAsk struct {
+// KeyAsk asks the keys of a job that is in its campaign's queue.
+type KeyAsk struct {
 	Job      *Job
 	Campaign *Campaign
 	Sink     string
 }
 
-// Turn is that of a job which has to wait for its keys.
-type Turn struct {
-	Due    time.Time
-	Capped string // the quota that lets the job wait no longer; "": none
+// KeyAnswer is what the keys of a job say: it is counted, and may be sent, or it waits.
+type KeyAnswer struct {
+	SendBy Stamp         // until when it may be sent; 0: it was not counted
+	Wait   time.Duration // until it is asked about again
+	Reason Reason        // for which it waits
+	Capped string        // the quota that lets it wait no longer, and would allow it after Wait; "": none
 }
 
 // KeyWaits is how a keyed quota lets jobs wait.

@@ -40,8 +40,6 @@ const (
 	Withheld ResultClass = iota + Interrupted + 1
 	// Duplicate: not sent, since a job with its id had been delivered before.
 	Duplicate
-	// Capped: not sent, since a keyed quota lets the job wait no longer.
-	Capped
 	// Cancelled: not sent, since the job was cancelled.
 	Cancelled
 )
@@ -49,7 +47,7 @@ const (
 func (c ResultClass) String() string {
 	return [...]string{
 		"delivered", "rejected", "permanent", "temporary", "throttled", "unreachable", "misconfigured", "pending", "interrupted",
-		"withheld", "duplicate", "capped", "cancelled",
+		"withheld", "duplicate", "cancelled",
 	}[c]
 }
 

@@ -57,8 +57,10 @@ type group struct {
 	job    *delivery.Job
 	checks []*check
 	left   atomic.Int32
-	done   chan struct{} // closed once all are answered, and late has returned
-	late   func(*group)  // called once all are answered if no one waits any more; nil: nothing
+	by     time.Time     // after which they are not asked any more; zero: never
+	ended  func(*group)  // called once all are answered; nil: nothing
+	done   chan struct{} // closed then
+	late   func(*group)  // called then if no one waits any more; nil: nothing
 
 	mu                  sync.Mutex
 	answered, abandoned bool
@@ -79,6 +81,9 @@ func (g *group) finished() {
 	late := g.abandoned
 	g.answered = true
 	g.mu.Unlock()
+	if g.ended != nil {
+		g.ended(g)
+	}
 	if late && g.late != nil {
 		g.late(g)
 	}
@@ -98,11 +103,11 @@ func (g *group) await(ctx context.Context) bool {
 	return g.answered
 }
 
-// gone reports whether no one waits for the answers any more.
+// gone reports whether the answers would come too late.
 func (g *group) gone() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.abandoned
+	return g.abandoned || !g.by.IsZero() && time.Now().After(g.by)
 }
 
 // sendBy returns until when the job may be sent: a check of it may have been counted when it was asked.

@@ -12,7 +12,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/retry"
 	"github.com/pacer/pacer/internal/shards"
 )
 
@@ -43,18 +42,19 @@ type Options struct {
 	Registerer prometheus.Registerer
 }
 
-// Checker delivers jobs through other sinks as far as the keyed quotas of their campaigns allow. Reserve gives turns to jobs that wait in a
-// queue, so that one that has to wait for its keys does so elsewhere, once; a turn is only a hint. Deliver counts a job just before it is
-// sent. All quotas of a job allow it, or none counts it.
+// Checker says of jobs whether the keyed quotas of their campaigns allow them, and delivers them through other sinks. Reserve gives turns to jobs
+// that wait in a queue, so that one that has to wait for its keys does so elsewhere, once; a turn is only a hint. Count counts a job whose slot is
+// about to come. Deliver and Release end that: what is counted for a job that is not sent, or does not count, is given back. All quotas of a job
+// allow it, or none counts it.
 //
-// Both may be called by any number of goroutines while Run runs.
+// All may be called by any number of goroutines while Run runs.
 type Checker struct {
 	Sinks // provides Resolve and Capacity
 
 	options Options
 	shards  []*shard // for what is sent, then for turns: reading a backlog must not delay what is sent
 	waits   *waits
-	takes   sync.Map // of *delivery.Job to the *group that is not answered: until then no other is asked, which would meet its units
+	counted sync.Map // of *delivery.Job to the *group that counted it, until it is sent or given back
 }
 
 // New makes a Checker. It connects to nothing.
@@ -156,9 +156,10 @@ func (c *Checker) Refuse(jobs []*delivery.Job) {
 	}
 }
 
-// Reserve reserves turns for the jobs that have to wait for their keys, and returns these, and those that may not wait so long.
-func (c *Checker) Reserve(ctx context.Context, asks []delivery.TurnAsk) map[*delivery.Job]delivery.Turn {
-	now, waits := time.Now(), map[*delivery.Job]delivery.Turn{}
+// Reserve reserves turns for the jobs that have to wait for their keys, and returns what these are told, and those that may not wait so long. It
+// may take half a second.
+func (c *Checker) Reserve(ctx context.Context, asks []delivery.KeyAsk) map[*delivery.Job]delivery.KeyAnswer {
+	now, waits := time.Now(), map[*delivery.Job]delivery.KeyAnswer{}
 	var groups []*group
 	for _, a := range asks {
 		if g := c.checks(turn, a.Campaign, a.Sink, a.Job, now); len(g.checks) > 0 && !c.failing(g) { // others must not wait for these
@@ -171,18 +172,53 @@ func (c *Checker) Reserve(ctx context.Context, asks []delivery.TurnAsk) map[*del
 	defer cancel()
 	for _, g := range groups {
 		if !g.await(ctx) || g.failure() != nil {
-			continue // Deliver decides
+			continue // Count decides
 		}
-		switch by, wait, capped := g.verdict(); {
-		case capped:
-			c.waits.refuse(by)
-			waits[g.job] = delivery.Turn{Due: now.Add(wait), Capped: by.quota.ID}
-		case wait > 0:
-			c.waits.add(by, now.Add(wait))
-			waits[g.job] = delivery.Turn{Due: now.Add(wait)}
+		if by, wait, capped := g.verdict(); capped || wait > 0 {
+			waits[g.job] = c.waits.tell(by, wait, capped)
 		}
 	}
 	return waits
+}
+
+// Count asks the keys of a job whose slot is about to come; answer is called once, at once or from another goroutine, within a second. If the job
+// was counted, Deliver or Release is to be called.
+func (c *Checker) Count(a delivery.KeyAsk, answer func(delivery.KeyAnswer)) {
+	now := time.Now()
+	g := c.checks(take, a.Campaign, a.Sink, a.Job, now)
+	failing := c.failing(g)
+	switch {
+	case len(g.checks) == 0 || failing && g.open():
+		c.ask(g) // it counts once Redis answers, and shows that it does
+		answer(delivery.KeyAnswer{SendBy: delivery.StampOf(now.Add(delivery.KeyMargin))})
+	default:
+		g.job, g.by = a.Job, now.Add(delivery.KeyMargin)
+		g.ended = func(g *group) { answer(c.decide(g)) }
+		c.ask(g)
+	}
+}
+
+// decide returns what the keys of a job have answered.
+func (c *Checker) decide(g *group) delivery.KeyAnswer {
+	by, wait, capped := g.verdict()
+	switch err := g.failure(); {
+	case errors.Is(err, errLate) && !c.failing(g):
+		c.giveBack(g)
+		return delivery.KeyAnswer{}
+	case err != nil:
+		c.giveBack(g)
+		return delivery.KeyAnswer{Wait: failPause, Reason: delivery.ReasonRetry}
+	case capped || wait > 0:
+		c.giveBackIf(g, func(k *check) bool { return capped || k.counted() })
+		return c.waits.tell(by, wait, capped)
+	}
+	until := g.sendBy()
+	if time.Now().After(until) {
+		c.giveBack(g)
+		return delivery.KeyAnswer{}
+	}
+	c.counted.Store(g.job, g)
+	return delivery.KeyAnswer{SendBy: delivery.StampOf(until)}
 }
 
 // flaw returns why no quota will ever allow the job; nil otherwise.
@@ -200,75 +236,27 @@ func flaw(campaign *delivery.Campaign, sink string, j *delivery.Job) *delivery.F
 	return nil
 }
 
-// cap records which quota the job may not wait for, and when it would be allowed.
-func (c *Checker) cap(j *delivery.Job, by *check, wait time.Duration, now time.Time) {
-	c.waits.refuse(by)
-	j.Capped, j.Reason, j.Due = true, by.quota.ID, now.Add(wait)
+// end returns what has counted the job, nil if nothing has, and forgets it.
+func (c *Checker) end(j *delivery.Job) *group {
+	g, _ := c.counted.LoadAndDelete(j)
+	counted, _ := g.(*group)
+	return counted
 }
 
-// Deliver sends the job if its keyed quotas allow it now. The class of the result is the sink's, Withheld or Capped.
+// Release gives back what was counted for a job that is not sent.
+func (c *Checker) Release(j *delivery.Job) {
+	if g := c.end(j); g != nil {
+		c.giveBack(g)
+	}
+}
+
+// Deliver sends the job, which was counted if its campaign has keyed quotas. The class of the result is the sink's.
 func (c *Checker) Deliver(ctx context.Context, sink string, j *delivery.Job) delivery.Result {
-	campaign, at := c.limited(j)
-	if campaign == nil || at != sink {
-		return c.atSlot(ctx, sink, j)
-	}
-	begun := time.Now()
-	g := c.checks(take, campaign, sink, j, begun)
-	if len(g.checks) == 0 {
-		return c.atSlot(ctx, sink, j)
-	}
-	failing := c.failing(g)
-	if failing && g.open() {
-		c.ask(g) // it counts once Redis answers, and shows that it does
-		return c.atSlot(ctx, sink, j)
-	}
-	if j.SendBy == 0 {
-		j.SendBy = delivery.StampOf(begun.Add(batchTimeout))
-	}
-	g.late = func(g *group) {
-		c.giveBack(g)
-		c.takes.Delete(j)
-	}
-	waiting, cancel := context.WithDeadline(ctx, j.SendBy.Time())
-	defer cancel()
-	if before, late := c.takes.Load(j); late {
-		select {
-		case <-before.(*group).done: // and its units are given back
-		case <-waiting.Done():
-			return delivery.Result{Class: delivery.Withheld}
-		}
-	}
-	c.takes.Store(j, g)
-	c.ask(g)
-	if !g.await(waiting) {
-		if failing {
-			return delivery.Result{Class: delivery.Withheld, RetryAfter: failPause}
-		}
-		return delivery.Result{Class: delivery.Withheld}
-	}
-	c.takes.Delete(j)
-	by, wait, capped := g.verdict()
-	now := time.Now()
-	switch {
-	case g.failure() != nil:
-		c.giveBack(g)
-		return delivery.Result{Class: delivery.Withheld, RetryAfter: failPause}
-	case capped:
-		c.giveBack(g)
-		c.cap(j, by, wait, now)
-		return delivery.Result{Class: delivery.Capped}
-	case wait > 0:
-		c.giveBackIf(g, (*check).counted)
-		c.waits.add(by, now.Add(wait))
-		j.Turned = true
-		return delivery.Result{Class: delivery.Withheld, RetryAfter: wait, Reason: delivery.ReasonKey}
-	}
-	ended := awaitSlot(ctx, j)
-	if j.SendBy = min(j.SendBy, delivery.StampOf(g.sendBy())); ended != nil || time.Now().After(j.SendBy.Time()) {
-		c.giveBack(g)
-		return delivery.Result{Class: delivery.Withheld}
-	}
+	g := c.end(j)
 	r := c.Sinks.Deliver(ctx, sink, j)
+	if g == nil {
+		return r
+	}
 	sent := r.Class <= delivery.Interrupted
 	c.giveBackIf(g, func(k *check) bool {
 		return !sent || k.quota.Deliveries && r.Class != delivery.Delivered && r.Class != delivery.Pending && r.Class != delivery.Interrupted
@@ -277,22 +265,6 @@ func (c *Checker) Deliver(ctx context.Context, sink string, j *delivery.Job) del
 		c.hold(g, r)
 	}
 	return r
-}
-
-// atSlot sends a job that no key keeps from being sent.
-func (c *Checker) atSlot(ctx context.Context, sink string, j *delivery.Job) delivery.Result {
-	if awaitSlot(ctx, j) != nil {
-		return delivery.Result{Class: delivery.Withheld}
-	}
-	return c.Sinks.Deliver(ctx, sink, j)
-}
-
-// awaitSlot waits until the job may be sent, well below delivery.KeyMargin. It returns the context's error if ctx ends first.
-func awaitSlot(ctx context.Context, j *delivery.Job) error {
-	if j.SendWithin == 0 {
-		return nil
-	}
-	return retry.Sleep(ctx, time.Until(j.SendFrom()))
 }
 
 // hold holds the key that a throttled answer is about, from now on: the destination, or else the recipient. It is held for all daemons.

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"log/slog"
-	"sync"
 	"testing"
 	"time"
 
@@ -61,7 +60,17 @@ func TestAStoreThatHasLostItsData(t *testing.T) {
 	}
 }
 
-// TestALateTakeCapsNoJob: a take that is answered after its job's slot counts the job for a moment. The job's next take does not meet that.
+// askedSlowly asks the keys of a job while Redis takes a time to answer.
+func (r *rig) askedSlowly(j *delivery.Job, d time.Duration) <-chan delivery.KeyAnswer {
+	answer := make(chan delivery.KeyAnswer, 1)
+	r.server.Freeze()
+	r.Count(r.askFor(j), func(a delivery.KeyAnswer) { answer <- a })
+	time.Sleep(d)
+	r.server.Thaw()
+	return answer
+}
+
+// TestALateTakeCapsNoJob: a take that is answered too late counts the job for a moment. The job's next take does not meet that.
 func TestALateTakeCapsNoJob(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, delivery.Quota{Windows: []delivery.Window{window(1, time.Hour)}})
@@ -69,58 +78,42 @@ func TestALateTakeCapsNoJob(t *testing.T) {
 	late := 0
 	for i := range 30 {
 		j := job(fmt.Sprint("k", i))
-		send := func() delivery.Result {
-			j.SendBy = delivery.StampOf(time.Now().Add(15 * time.Millisecond))
-			return r.send(j)
-		}
-		r.server.Freeze()
-		if send().Class == delivery.Withheld {
+		a := <-r.askedSlowly(j, 3*delivery.KeyMargin/2)
+		if a.SendBy == 0 {
 			late++
+		} else {
+			r.Checker.Release(j)
 		}
-		r.server.Thaw()
-		r.eventually("the job is sent", func() bool {
-			res := send()
-			if res.Class == delivery.Capped {
-				t.Fatalf("job %d is capped by itself", i)
-			}
-			return res.Class == delivery.Delivered
-		})
+		if a.Capped != "" || r.sendSoon(j).Class != delivery.Delivered {
+			t.Fatalf("job %d is capped by itself", i)
+		}
 	}
 	if late == 0 {
 		t.Error("no take was late: the test shows nothing")
 	}
 	left := 0
-	r.takes.Range(func(any, any) bool { left++; return true })
+	r.counted.Range(func(any, any) bool { left++; return true })
 	if left > 0 {
 		t.Errorf("%d takes are remembered", left)
 	}
 }
 
-// TestOnlyTheRoundTripMakesATakeLate: a take that waits behind another batch counts from when it was asked. One that nobody waits for any more
-// is not asked.
-func TestOnlyTheRoundTripMakesATakeLate(t *testing.T) {
+// TestATakeThatWaitedForTooLongIsNotAsked: it would count a job that is not sent.
+func TestATakeThatWaitedForTooLongIsNotAsked(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, unlimited(delivery.Quota{Windows: []delivery.Window{window(1, time.Hour)}}))
 	r.send(job("first")) // the script is loaded
 	r.server.Freeze()
-	var sending sync.WaitGroup
-	sending.Go(func() { r.send(job("before")) })
+	before := make(chan delivery.KeyAnswer, 1)
+	r.Count(r.askFor(job("before")), func(a delivery.KeyAnswer) { before <- a })
 	time.Sleep(20 * time.Millisecond) // its batch is under way
-	results := make(chan delivery.Result, 1)
-	sending.Go(func() { results <- r.send(job("waits")) })
-	gone := job("gone")
-	gone.SendBy = delivery.StampOf(time.Now().Add(5 * time.Millisecond))
-	if res := r.send(gone); res.Class != delivery.Withheld {
-		t.Errorf("%+v", res)
+	gone := r.askedSlowly(job("gone"), 2*delivery.KeyMargin)
+	if a := <-gone; a != (delivery.KeyAnswer{}) {
+		t.Errorf("%+v", a)
 	}
-	time.Sleep(2 * delivery.KeyMargin)
-	r.server.Thaw()
-	if res := <-results; res.Class != delivery.Delivered {
-		t.Errorf("a take that waited for %s: %+v", 2*delivery.KeyMargin, res)
-	}
-	sending.Wait()
+	<-before
 	if n := r.redis.Exists(context.Background(), idOf("cap", "gone").key("pacer.", 0)).Val(); n != 0 {
-		t.Error("a take was asked that nobody waited for")
+		t.Error("a take was asked that came too late")
 	}
 	epochs := 0
 	s := newShard(shard{epochOf: func(int) (int64, bool) { epochs++; return 0, false }, log: slog.New(slog.DiscardHandler)})
@@ -131,4 +124,30 @@ func TestOnlyTheRoundTripMakesATakeLate(t *testing.T) {
 	if _, err := s.send([]*check{k}); err != nil || epochs > 0 || k.err == nil {
 		t.Errorf("%v, %v, and it was asked %d times", err, k.err, epochs)
 	}
+}
+
+// TestWhatIsCountedIsGivenBack if the job is not sent after all, or its sink has not been asked.
+func TestWhatIsCountedIsGivenBack(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, unlimited(delivery.Quota{Windows: []delivery.Window{window(1, time.Hour)}}))
+	used := func(want int64) func() bool {
+		return func() bool {
+			s, err := r.Show(context.Background(), r.quota, "a")
+			return err == nil && s.Used[0] == want
+		}
+	}
+	counted := func() *delivery.Job {
+		j := job("a")
+		r.eventually("it is counted", func() bool { return r.asked(j).SendBy != 0 })
+		return j
+	}
+	r.Checker.Release(counted())
+	r.eventually("a released job counts no more", used(0))
+	r.answer = func(*delivery.Job) delivery.Result { return delivery.Result{Class: delivery.Duplicate} }
+	r.Checker.Deliver(context.Background(), "sink", counted())
+	r.eventually("nor does a duplicate", used(0))
+	r.answer = func(*delivery.Job) delivery.Result { return delivery.Result{Class: delivery.Temporary} }
+	r.Checker.Deliver(context.Background(), "sink", counted())
+	time.Sleep(50 * time.Millisecond)
+	r.eventually("an attempt does", used(1))
 }

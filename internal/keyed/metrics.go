@@ -39,8 +39,8 @@ func newWaits(r prometheus.Registerer) *waits {
 	}, []string{"quota"})}
 }
 
-// refuse counts a job that its key does not allow.
-func (w *waits) refuse(by *check) {
+// tell counts a job that waits for its turn, or is capped, and returns what it is told.
+func (w *waits) tell(by *check, wait time.Duration, capped bool) delivery.KeyAnswer {
 	w.refused.WithLabelValues(by.quota.ID).Inc()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -55,6 +55,11 @@ func (w *waits) refuse(by *check) {
 	if len(r.busy) < maxCounted || r.busy[by.value] > 0 {
 		r.busy[by.value]++
 	}
+	if capped {
+		return delivery.KeyAnswer{Wait: wait, Capped: by.quota.ID}
+	}
+	r.until[time.Now().Add(wait).Unix()]++
+	return delivery.KeyAnswer{Wait: wait, Reason: delivery.ReasonKey}
 }
 
 // halve halves the counts of keys, and drops those that come to nothing.
@@ -63,14 +68,6 @@ func (r *refusals) halve() {
 	for value := range r.busy {
 		r.busy[value] /= 2
 	}
-}
-
-// add counts a job that waits until its turn.
-func (w *waits) add(by *check, due time.Time) {
-	w.refuse(by)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.of[by.quota.ID].until[due.Unix()]++
 }
 
 // list returns what waits, and forgets what does no more.

@@ -16,7 +16,7 @@ func TestTheBusiestKeysAreFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWaits(prometheus.NewRegistry())
 		quota := &delivery.Quota{ID: "chat"}
-		refuse := func(value string) { w.add(&check{quota: quota, value: value}, time.Now().Add(10*time.Second)) }
+		refuse := func(value string) { w.tell(&check{quota: quota, value: value}, 10*time.Second, false) }
 		for i := range 10_000 {
 			refuse(fmt.Sprint("other-", i))
 			if i%4 == 0 {

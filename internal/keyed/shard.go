@@ -33,18 +33,18 @@ func newShard(s shard) *shard {
 	return &s
 }
 
-// send makes one round trip with the checks, but for those that came too late: they would count jobs that are not sent.
+// send makes one round trip with the checks, but for those that came too late: they would count jobs that are not sent. In an outage any of them
+// shows when it is over.
 func (s *shard) send(batch []*check) (again []*check, err error) {
+	failing := s.Failing()
 	batch = slices.DeleteFunc(batch, func(k *check) bool {
-		gone := k.group.gone()
+		gone := !failing && k.group.gone()
 		if gone {
 			k.finish(0, errLate)
 		}
 		return gone
 	})
-	if len(batch) == 0 && s.Failing() { // that nobody waits does not end an outage
-		return nil, errLate
-	} else if len(batch) == 0 {
+	if len(batch) == 0 {
 		return nil, nil
 	}
 	answers, err := s.call(batch)

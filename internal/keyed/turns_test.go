@@ -123,26 +123,13 @@ func TestTurnsDelayNothingThatIsSent(t *testing.T) {
 	var running sync.WaitGroup
 	running.Go(func() { c.shards[0].Run(ctx) })
 	defer func() { cancel(); running.Wait() }()
-	ask := delivery.TurnAsk{Job: job("a"), Campaign: o.Snapshot().Campaign("c"), Sink: "sink"}
-	second := ask
-	second.Job = job("a")
-	if waits := c.Reserve(context.Background(), []delivery.TurnAsk{ask, second}); len(waits) > 0 {
+	if waits := c.Reserve(context.Background(), []delivery.KeyAsk{r.askFor(job("a")), r.askFor(job("a"))}); len(waits) > 0 {
 		t.Error("turns are asked for with what is sent")
 	}
-	if res := c.Deliver(context.Background(), "sink", job("a")); res.Class != delivery.Delivered {
-		t.Errorf("%+v", res)
+	counted := make(chan delivery.KeyAnswer, 1)
+	if c.Count(r.askFor(job("a")), func(a delivery.KeyAnswer) { counted <- a }); (<-counted).SendBy == 0 {
+		t.Error("it was not counted")
 	}
-}
-
-// sendSoon sends a job again while Redis answers too late for it.
-func (r *rig) sendSoon(j *delivery.Job) (res delivery.Result) {
-	for range 100 {
-		j.SendBy = 0
-		if res = r.send(j); res.Class != delivery.Withheld || res.RetryAfter > 0 {
-			break
-		}
-	}
-	return res
 }
 
 // TestALongLineStays: a line of more than an hour is no shorter after one of its jobs has left it.
@@ -168,28 +155,17 @@ func TestALongLineStays(t *testing.T) {
 // TestTurnsThatNobodyWaitsForAreLeft: a turn that was reserved too late for its job goes to the next one.
 func TestTurnsThatNobodyWaitsForAreLeft(t *testing.T) {
 	t.Parallel()
-	for what, ask := range map[string]func(r *rig){
-		"turns": func(r *rig) { r.reserve(job("a"), job("a")) },
-		"takes": func(r *rig) {
-			for range 2 {
-				j := job("a")
-				j.SendBy = delivery.StampOf(time.Now().Add(10 * time.Millisecond))
-				r.send(j)
-			}
-		},
-	} {
+	for _, patience := range []time.Duration{10 * time.Millisecond, time.Minute} {
 		r := newRig(t, unlimited(delivery.Quota{Windows: []delivery.Window{window(1, 10*time.Second)}}))
 		if res := r.sendSoon(job("a")); res.Class != delivery.Delivered {
 			t.Fatalf("%+v", res)
 		}
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
 		r.server.Freeze()
 		done := make(chan struct{})
-		go func() { ask(r); close(done) }()
-		if what == "turns" {
-			time.Sleep(batchTimeout / 2)
-		} else {
-			<-done
-		}
+		go func() { r.Reserve(ctx, []delivery.KeyAsk{r.askFor(job("a"))}); close(done) }()
+		time.Sleep(batchTimeout / 2)
 		r.server.Thaw()
 		<-done
 		state := func() State {
@@ -199,57 +175,16 @@ func TestTurnsThatNobodyWaitsForAreLeft(t *testing.T) {
 			}
 			return s
 		}
-		if what == "turns" { // these are waited for
-			if s := state(); s.Line < 25*time.Second {
-				t.Errorf("%s: %+v", what, s)
+		if patience == time.Minute { // these are waited for
+			if s := state(); s.Line < 15*time.Second {
+				t.Errorf("%+v", s)
 			}
 			continue
 		}
 		r.eventually("the turns are left", func() bool { return state().Line < 12*time.Second })
 		next := job("a")
 		if r.reserve(next); time.Until(next.Due) > 11*time.Second {
-			t.Errorf("%s: the next turn is in %s", what, time.Until(next.Due))
+			t.Errorf("the next turn is in %s", time.Until(next.Due))
 		}
-	}
-}
-
-// TestNothingIsSentBeforeItsSlot: jobs are passed on ahead of their slots, also those that no key limits, and those that are sent without the store.
-func TestNothingIsSentBeforeItsSlot(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, unlimited(delivery.Quota{OnStoreFailure: delivery.PolicyOpen, Windows: []delivery.Window{window(100, time.Second)}}))
-	r.quota.Pass = true
-	slot := func(key string) {
-		t.Helper()
-		j := job(key)
-		if key == "" {
-			j.Headers = nil
-		}
-		at := time.Now().Add(20 * time.Millisecond)
-		j.SendBy, j.SendWithin = delivery.StampOf(at.Add(time.Second)), uint32(time.Second.Microseconds())
-		before := r.count(key)
-		if res := r.send(j); res.Class != delivery.Delivered && res.Class != delivery.Withheld {
-			t.Errorf("%q: %+v", key, res)
-		}
-		if r.count(key) > before && r.at[key][before].Before(at.Add(-time.Millisecond)) {
-			t.Errorf("%q was sent %s before its slot", key, at.Sub(r.at[key][before]))
-		}
-	}
-	slot("first") // the script is loaded
-	slot("a")
-	slot("")
-	ended, end := context.WithCancel(context.Background())
-	j, before := job("d"), r.count("")
-	j.Headers = nil
-	j.SendBy, j.SendWithin = delivery.StampOf(time.Now().Add(time.Minute)), 1
-	time.AfterFunc(50*time.Millisecond, end)
-	if res := r.Checker.Deliver(ended, "sink", j); res.Class != delivery.Withheld || r.count("") > before {
-		t.Errorf("a job whose daemon ends before its slot: %+v, sent %d times", res, r.count("")-before)
-	}
-	r.server.Freeze()
-	defer r.server.Thaw()
-	r.eventually("the outage is noticed", func() bool { slot("b"); return r.shards[0].Failing() })
-	slot("c")
-	if r.count("a") != 1 || r.count("") != 1 || r.count("c") != 1 {
-		t.Errorf("%d, %d and %d were sent", r.count("a"), r.count(""), r.count("c"))
 	}
 }

@@ -101,8 +101,8 @@ func (sl *slots) askOf(q *queue, now instant) (a delivery.Ask, ok bool) {
 		want = min(max(want, weights[0]), sum(weights))
 	}
 	last, clock := q.lastGranted(), sl.clocks.of(q.shard)
-	if start := q.headStart(); start > 0 && clock.known > 0 { // what it is granted is to come
-		last = max(last, clock.store(now.local)+start-q.campaign.Rate.Spacing())
+	if q.keyed() && clock.known > 0 { // what it is granted is to come
+		last = max(last, clock.store(now.local)+headStart-q.campaign.Rate.Spacing())
 	}
 	return delivery.Ask{
 		Campaign: q.campaign, Want: want, Weights: weights, LastGranted: last, Jumped: clock.jumped,
@@ -242,11 +242,19 @@ func (sl *slots) nextAsk(q *queue, a delivery.Ask, g delivery.Granted, now insta
 
 // schedule keeps the queue in the slot heap while it has slots that it can use.
 func (sl *slots) schedule(q *queue) {
-	if q.granted > 0 && !q.blocked && !q.empty() && !q.outOfCalls() && q.granted >= q.goes().Weight {
-		sl.due.set(q, sl.clocks.goesAt(q))
+	if at := min(sl.sendsAt(q), sl.asksAt(q)); at < never {
+		sl.due.set(q, at)
 	} else {
 		sl.due.remove(q)
 	}
+}
+
+// sendsAt is the local time when the next job of the queue is sent; never while it cannot be.
+func (sl *slots) sendsAt(q *queue) int64 {
+	if q.granted > 0 && !q.blocked && q.ready() && !q.outOfCalls() && q.granted >= q.goes().Weight {
+		return sl.clocks.due(q)
+	}
+	return never
 }
 
 // refundSlots gives the queue's slots before a revision back to the timeline. Until that is done the queue does not ask, so that a take never

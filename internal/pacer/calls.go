@@ -45,6 +45,7 @@ type need struct {
 	most    int64 // calls that may be in flight at once
 	spacing int64 // of the slots of two jobs that come to this daemon; this and the others in microseconds
 	late    int64 // how long a slot can wait for a call
+	ahead   int64 // how soon the first slot comes
 	soon    int64 // until the slots of the next ask can be used
 	horizon int64 // how far ahead slots are granted
 }
@@ -59,7 +60,7 @@ func (c *calls) free(n need, now int64) int64 {
 	}
 	lasts := c.lately(now)
 	if behind := lasts - min(n.spacing, farSpacing)*n.most; behind > 0 {
-		return free + min(n.late*n.most/behind, n.soon*n.most/lasts)
+		return free + n.ahead*n.most/lasts + min(n.late*n.most/behind, n.soon*n.most/lasts)
 	}
 	return free + n.horizon*n.most/lasts
 }
@@ -74,6 +75,9 @@ func (q *queue) outOfCalls() bool {
 func (sl *slots) freeCalls(q *queue, horizon int64, now instant) (shared, own int64) {
 	c, s := q.campaign, q.sink
 	n := need{most: int64(s.max), spacing: farSpacing, soon: sl.quantum.length * 5 / 8, horizon: horizon}
+	if q.keyed() {
+		n.ahead = headStart
+	}
 	shared = s.calls.free(n, now.local) - s.granted - s.asked
 	weight := max(1, q.units/int64(q.len())) // of a job, on average
 	late := sl.opt.lateBy(c, c.Rate)

@@ -72,6 +72,7 @@ func (p *Pacer) change(q *queue, now instant) {
 	if was == is {
 		return
 	}
+	p.disallow(q, every)
 	p.changeCircuit(q, is, sink, now)
 	if changed(was, is) {
 		if q.sink == sink {
@@ -118,6 +119,7 @@ func (p *Pacer) review(q *queue, now instant) {
 		p.makeCapacity(q, now)
 		return
 	}
+	p.disallow(q, every)
 	p.refundSlots(q, noRevision)
 	p.replaceAll(q.takeSteps(), now)
 	p.replaceAll(takeOut(q, func(int64, *delivery.Job) bool { return true }), now)

@@ -69,9 +69,6 @@ func (c storeClocks) due(q *queue) int64 {
 	return c.of(q.grants[0].From.Shard).local(q.timeline.due())
 }
 
-// goesAt is the local time from which the queue's next job is passed on.
-func (c storeClocks) goesAt(q *queue) int64 { return c.due(q) - q.headStart() }
-
 // storeClock maps store time to the local monotonic clock. Each take says that the store's clock read now at some moment before the reply
 // arrived. So now - arrival is a lower bound of the difference between the clocks; the largest in the last minute is the tightest. A
 // lower bound never lets a slot be used early; it makes slots late by the shortest one-way delay seen, a fraction of a millisecond. Two

@@ -17,22 +17,15 @@ func (p *Pacer) dispatchDue(now instant) {
 			return
 		}
 		q := p.due.first().item
-		if p.clocks.goesAt(q) > now.local {
+		if min(p.sendsAt(q), p.asksAt(q)) > now.local {
 			return
 		}
-		if !p.dispatchNext(q, p.clocks.due(q), now) && q.sink != nil {
+		p.askKeys(q, now)
+		if at := p.sendsAt(q); (at > now.local || !p.dispatchNext(q, at, now)) && q.sink != nil {
 			p.wake(q.sink) // the free call that it did not use can serve another queue
 		}
 		p.schedule(q)
 	}
-}
-
-// headStart is how long before its slot a job is passed on, in microseconds: its keys are asked about meanwhile.
-func (q *queue) headStart() int64 {
-	if q.campaign == nil || len(q.campaign.Keyed) == 0 {
-		return 0
-	}
-	return delivery.KeyMargin.Microseconds() / 2
 }
 
 // dispatchNext uses the queue's first slot, which is due at the local time at, if possible, and reports whether it did.
@@ -59,11 +52,11 @@ func (p *Pacer) dispatchNext(q *queue, at int64, now instant) bool {
 		return false
 	}
 	j := q.goes()
-	if d := p.busyAt(s, q, j, now); d != nil { // the next one goes
-		p.putApart(q, d, j, now)
-		p.makeCapacity(q, now)
-		p.takes.want(q)
-		p.returnUnused(q)
+	if q.keyed() && j.SendBy.Time().Before(now.wall) {
+		p.disallow(q, tooLate(now))
+		return false
+	}
+	if p.setAside(q, j, now) { // the next one goes
 		return false
 	}
 	if q.granted < j.Weight { // a heavier job has come to the front since
@@ -71,17 +64,7 @@ func (p *Pacer) dispatchNext(q *queue, at int64, now instant) bool {
 		p.takes.want(q)
 		return false
 	}
-	expired, closed := j.Expired(now.wall), q.campaign.Opens(j, now.wall).After(now.wall)
-	if q.remove(j); expired || closed {
-		if expired {
-			p.carryOut(j, late(), now)
-		} else {
-			p.replace(j, now)
-		}
-		p.makeCapacity(q, now)
-		p.returnUnused(q)
-		return false
-	}
+	q.remove(j)
 	used := q.use(j.Weight)
 	s.granted -= j.Weight
 	p.send(q, j, used, at, now)
@@ -92,16 +75,37 @@ func (p *Pacer) dispatchNext(q *queue, at int64, now instant) bool {
 	return true
 }
 
-// reuse has the next job of the queue use the slot of one that a ledger or its keys have kept from being sent, while the slot may be used. It
+// setAside takes a job out of its queue that may not be sent, as its destination is busy, its hours have ended, or it has expired. It reports
+// whether that is so.
+func (p *Pacer) setAside(q *queue, j *delivery.Job, now instant) bool {
+	d, expired := p.busyAt(q.sink, q, j, now), j.Expired(now.wall)
+	if d == nil && !expired && !q.campaign.Opens(j, now.wall).After(now.wall) {
+		return false
+	}
+	p.disallow(q, func(other *delivery.Job) bool { return other == j })
+	switch {
+	case expired:
+		q.remove(j)
+		p.carryOut(j, late(), now)
+	case d != nil:
+		p.putApart(q, d, j, now)
+	default:
+		q.remove(j)
+		p.replace(j, now)
+	}
+	p.refill(q, now)
+	return true
+}
+
+// reuse has the next job of the queue use the slot of one that a ledger has kept from being sent, while the slot may be used. It
 // reports whether there was such a job.
 func (p *Pacer) reuse(x *sent, now instant) bool {
 	q, s := x.queue, x.sink
 	class := x.result.Class
-	kept := class == delivery.Duplicate || class == delivery.Capped || class == delivery.Cancelled || class == delivery.Withheld && x.result.Reason == delivery.ReasonKey
 	switch {
-	case x.forfeited || !kept || x.latest == never || now.local > x.latest || p.drain.stopped || x.epoch != p.drain.epoch || q.campaign != x.campaign || q.sink != s:
+	case x.forfeited || class != delivery.Duplicate && class != delivery.Cancelled || x.latest == never || now.local > x.latest || p.drain.stopped || x.epoch != p.drain.epoch || q.campaign != x.campaign || q.sink != s:
 		return false
-	case q.empty() || q.opens() > now.local || q.outOfCalls() || s.calls.inFlight >= s.max:
+	case !q.ready() || q.opens() > now.local || q.outOfCalls() || s.calls.inFlight >= s.max:
 		return false
 	}
 	j := q.goes()
@@ -123,17 +127,11 @@ func (sl *slots) returnUnused(q *queue) {
 	}
 }
 
-// forfeit drops the slots that can no longer be used without turning a stall into a burst, and returns how many. Where a job has a head start,
-// slots that have begun are dropped as well, but for the last one: the next ones leave more time for it.
+// forfeit drops the slots that can no longer be used without turning a stall into a burst, and returns how many.
 func (sl *slots) forfeit(q *queue, now instant) (n int64) {
 	for q.granted > 0 {
 		g := &q.grants[0]
-		begun := sl.clocks.of(g.From.Shard).store(now.local) - 1
-		late := begun - sl.opt.lateBy(q.campaign, g.Rate)
-		k := q.tooLate(late)
-		if q.headStart() > 0 && q.heavy == 0 && g.GrantedAt <= late {
-			k = max(k, min(q.tooLate(begun), q.granted-1))
-		}
+		k := q.tooLate(sl.clocks.of(g.From.Shard).store(now.local) - 1 - sl.opt.lateBy(q.campaign, g.Rate))
 		if k == 0 {
 			break
 		}
@@ -226,15 +224,15 @@ func (p *Pacer) deliver(x dispatch) {
 	begun := time.Now()
 	now := p.at(begun).local
 	late, slotted := time.Duration(max(0, now-x.at))*time.Microsecond, x.latest != never
-	if x.job.SendWithin, x.job.SendBy = 0, 0; slotted {
+	if slotted {
 		p.metrics.late.Observe(late)
 		if now > x.latest {
 			metric.Observe(p.metrics.lateness, late, "")
 			p.inbox.result(sent{dispatch: x, forfeited: true})
 			return
 		}
-		if x.job.SendBy = delivery.StampOf(begun.Add(time.Duration(x.latest-now) * time.Microsecond)); now < x.at {
-			x.job.SendWithin = uint32(min(x.latest-x.at, math.MaxUint32))
+		if by := delivery.StampOf(begun.Add(time.Duration(x.latest-now) * time.Microsecond)); x.job.SendBy == 0 || by < x.job.SendBy {
+			x.job.SendBy = by
 		}
 	}
 	r := p.opt.Sinks.Deliver(x.ctx, x.sink.id, x.job)

@@ -74,6 +74,7 @@ func (p *Pacer) dropQueued() {
 // keep drops the jobs in memory that stays rejects, and hands back the slots of queues that are empty then.
 func (p *Pacer) keep(stays func(*delivery.Job) bool) {
 	for _, q := range p.queues.list {
+		p.disallow(q, every)
 		q.filter(func(_ int64, j *delivery.Job) bool { return stays(j) })
 		p.returnUnused(q)
 	}

@@ -53,6 +53,7 @@ func (p *Pacer) maintain(now instant) {
 			p.review(q, now)
 		} else {
 			p.returnBeyond(q, now)
+			p.disallow(q, tooLate(now))
 			p.moveOn(q, now)
 			p.makeCapacity(q, now)
 		}

@@ -56,6 +56,16 @@ type Sinks interface {
 	Deliver(ctx context.Context, id string, job *delivery.Job) delivery.Result
 }
 
+// Keys are the keyed quotas.
+type Keys interface {
+	// Reserve reserves turns, and returns what the jobs are told that have to wait. It is called by the goroutines that offer jobs, and may block.
+	Reserve(ctx context.Context, asks []delivery.KeyAsk) map[*delivery.Job]delivery.KeyAnswer
+	// Count counts a job whose slot is about to come. It never blocks; answer is called once, from any goroutine.
+	Count(ask delivery.KeyAsk, answer func(delivery.KeyAnswer))
+	// Release gives back what was counted for a job that is not sent. It never blocks.
+	Release(j *delivery.Job)
+}
+
 // Requeuer writes jobs to pacer's own topics and settles them once the broker has acknowledged.
 type Requeuer interface {
 	// Put never blocks.
@@ -84,9 +94,7 @@ type Options struct {
 	Sinks    Sinks
 	Requeuer Requeuer
 	Catalog  Catalog
-	// Turns asks when the keys of jobs allow them, and returns those that have to wait; nil: none has to. It is called by the goroutines that
-	// offer jobs.
-	Turns func(ctx context.Context, asks []delivery.TurnAsk) map[*delivery.Job]delivery.Turn
+	Keys Keys // nil: no campaign has keyed quotas
 	// Backlog returns about how many jobs of a campaign wait in lanes; nil: none is known of.
 	Backlog func(campaign string) int64
 

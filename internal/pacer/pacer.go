@@ -88,9 +88,12 @@ const perTurn = 512
 // turn does all work that is due. It reads the clocks once for the results, once for due work, and after each command,
 // which may take long.
 func (p *Pacer) turn() {
-	commands, results := p.inbox.receive()
+	commands, results, answers := p.inbox.receive()
 	now := p.now()
 	p.disown(now)
+	for _, a := range answers {
+		p.keysAnswered(a, now)
+	}
 	for _, r := range results {
 		p.settle(r, now)
 	}
@@ -129,7 +132,8 @@ func (p *Pacer) wakeAt(now instant) int64 {
 		at = min(at, change)
 	}
 	if p.due.len() > 0 {
-		at = min(at, p.clocks.goesAt(p.due.first().item))
+		q := p.due.first().item
+		at = min(at, p.sendsAt(q), p.asksAt(q))
 	}
 	if p.aside.waits.len() > 0 {
 		at = min(at, p.aside.waits.first().at)
@@ -162,7 +166,7 @@ func (sl *slots) background(f func(ctx context.Context)) {
 // overflow block. GrantCapacity of their source is called when there is room again. All others are accepted.
 func (p *Pacer) Offer(ctx context.Context, jobs []*delivery.Job) (refused []*delivery.Job, err error) {
 	p.opt.findDestinations(ctx, jobs)
-	stopped, asks := false, []delivery.TurnAsk(nil)
+	stopped, asks := false, []delivery.KeyAsk(nil)
 	refused, err = inTurn(ctx, p, func(now instant) (refused []*delivery.Job) {
 		if stopped = p.drain.stopped || p.disown(now); !stopped {
 			refused, asks = p.place(jobs, now)
@@ -174,8 +178,8 @@ func (p *Pacer) Offer(ctx context.Context, jobs []*delivery.Job) (refused []*del
 	case stopped:
 		err = ErrDraining
 	case len(asks) > 0:
-		waits := p.opt.Turns(ctx, asks)
-		p.inbox.do(func(now instant) { p.turnAway(asks, waits, now) })
+		answers := p.opt.Keys.Reserve(ctx, asks)
+		p.inbox.do(func(now instant) { p.turnAway(asks, answers, now) })
 	}
 	return refused, err
 }
@@ -213,6 +217,7 @@ type inbox struct {
 	mu       sync.Mutex
 	commands []func(instant)
 	results  []sent
+	answers  []keyAsk
 	spare    []sent // the memory of the results before
 	wake     retry.Signal
 	closed   chan struct{} // closed when the scheduler has ended
@@ -234,12 +239,19 @@ func (b *inbox) result(r sent) {
 	b.wake.Send()
 }
 
-func (b *inbox) receive() (commands []func(instant), results []sent) {
+func (b *inbox) answer(a keyAsk) {
+	b.mu.Lock()
+	b.answers = append(b.answers, a)
+	b.mu.Unlock()
+	b.wake.Send()
+}
+
+func (b *inbox) receive() (commands []func(instant), results []sent, answers []keyAsk) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	commands, results = b.commands, b.results
-	b.commands, b.results, b.spare = nil, b.spare, nil
-	return commands, results
+	commands, results, answers = b.commands, b.results, b.answers
+	b.commands, b.results, b.spare, b.answers = nil, b.spare, nil, nil
+	return commands, results, answers
 }
 
 // done returns the memory of results.

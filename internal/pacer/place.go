@@ -108,7 +108,7 @@ func (p *Pacer) carryOut(j *delivery.Job, to placement, now instant) {
 // place decides for each job where it waits. Jobs that stay where they are and do not fit are returned, with every later job of the same
 // campaign, so that order is kept; high-priority jobs overtake those of ingress. asks
 // are for the turns of those that are queued.
-func (p *Pacer) place(jobs []*delivery.Job, now instant) (refused []*delivery.Job, asks []delivery.TurnAsk) {
+func (p *Pacer) place(jobs []*delivery.Job, now instant) (refused []*delivery.Job, asks []delivery.KeyAsk) {
 	full := map[string]bool{}
 	if len(jobs) > 0 && jobs[0].From == delivery.FromLane {
 		p.ahead.saw(jobs[0])
@@ -121,9 +121,9 @@ func (p *Pacer) place(jobs []*delivery.Job, now instant) (refused []*delivery.Jo
 			full[j.Campaign] = true
 			refused = append(refused, j)
 		} else {
-			if to.where == queued && p.opt.Turns != nil && to.queue.needsTurn(j) {
+			if to.where == queued && to.queue.needsTurn(j) {
 				j.Turned = true
-				asks = append(asks, delivery.TurnAsk{Job: j, Campaign: to.queue.campaign, Sink: to.queue.sink.id})
+				asks = append(asks, delivery.KeyAsk{Job: j, Campaign: to.queue.campaign, Sink: to.queue.sink.id})
 			}
 			p.carryOut(j, to, now)
 		}

@@ -110,8 +110,16 @@ func (q *queue) bytes() (list []int64) {
 	return list
 }
 
-// goes is the job that goes at the next slot; the queue must not be empty.
+// goes is the job that goes at the next slot; the queue must be ready.
 func (q *queue) goes() *delivery.Job {
+	if allowed := &q.parts[rankAllowed]; allowed.len() > 0 {
+		return allowed.at(0)
+	}
+	return q.candidate()
+}
+
+// candidate is the job that is chosen next; there must be one that is not.
+func (q *queue) candidate() *delivery.Job {
 	head := q.head()
 	if q.sums[rankBound] == 0 && head.Attempt > 0 && q.untried > 0 && (q.circuit.failures >= silentFailures || q.circuit.tripped || q.sink != nil && q.sink.breaker.tripped) {
 		return q.untriedBefore(head)
@@ -134,7 +142,7 @@ func (q *queue) untriedBefore(head *delivery.Job) *delivery.Job {
 
 // next calls f for the first jobs that have no slots yet, at most n.
 func (q *queue) next(n int, f func(j *delivery.Job)) {
-	covered := q.granted
+	covered := max(0, q.granted-q.sums[rankAllowed]-q.sums[rankAsked])
 	q.each(func(j *delivery.Job) bool {
 		if covered >= j.Weight {
 			covered -= j.Weight

@@ -10,7 +10,9 @@ import (
 // time, in a timer or here, should not wait again. Behind a full window of others it would be late, or go to the end of its campaign's
 // lane. Such jobs take turns with the others, since many that keep failing must not block the rest.
 const (
-	rankBound    = iota // with slots, of which some may be those of a heavy job: nothing overtakes them, see bind
+	rankAllowed  = iota // by its keys; it has been chosen
+	rankAsked           // its keys are asked
+	rankBound           // with slots, of which some may be those of a heavy job: nothing overtakes them, see bind
 	rankHigh            // high priority
 	rankLined           // from the line of a destination
 	rankReturned        // from a timer, or tried before
@@ -54,9 +56,12 @@ func (r *ranked) len() (n int) {
 	return n
 }
 
+// chosen is how many jobs are not in the order of their ranks any more: their keys are asked, or allow them.
+func (r *ranked) chosen() int { return r.parts[rankAllowed].len() + r.parts[rankAsked].len() }
+
 // ahead is about the sum of the weights of the jobs that go before a new one of the rank.
 func (r *ranked) ahead(rank int) int64 {
-	switch first, returned := r.sums[rankHigh]+r.sums[rankLined], r.sums[rankReturned]; rank {
+	switch first, returned := r.sums[rankAllowed]+r.sums[rankAsked]+r.sums[rankHigh]+r.sums[rankLined], r.sums[rankReturned]; rank {
 	case rankHigh, rankLined:
 		return first
 	case rankReturned:
@@ -65,9 +70,11 @@ func (r *ranked) ahead(rank int) int64 {
 	return r.units
 }
 
-func (r *ranked) push(j *delivery.Job) {
-	r.parts[rank(j)].pushBack(j)
-	r.count(rank(j), j, 1)
+func (r *ranked) push(j *delivery.Job) { r.put(rank(j), j) }
+
+func (r *ranked) put(k int, j *delivery.Job) {
+	r.parts[k].pushBack(j)
+	r.count(k, j, 1)
 }
 
 // pushFront puts back a job that was taken out before its time.
@@ -93,18 +100,22 @@ func (r *ranked) turn(passed [ranks]int, returned bool) int {
 	return rankOther
 }
 
-// first is the part that the next job comes from; the queue must not be empty.
-func (r *ranked) first() *fifo[*delivery.Job] { return &r.parts[r.turn([ranks]int{}, r.returned)] }
+// head is the job that goes next of those that are not chosen; there must be one.
+func (r *ranked) head() *delivery.Job { return r.parts[r.turn([ranks]int{}, r.returned)].at(0) }
 
-// head is the job that goes next; the queue must not be empty.
-func (r *ranked) head() *delivery.Job { return r.first().at(0) }
-
-// remove takes a job out that is sent now.
+// remove takes a job out that is sent now, or chosen.
 func (r *ranked) remove(j *delivery.Job) {
-	k := rank(j)
-	if bound := &r.parts[rankBound]; bound.len() > 0 && bound.at(0) == j {
-		k = rankBound
+	for _, k := range [...]int{rankAllowed, rankBound} {
+		if part := &r.parts[k]; part.len() > 0 && part.at(0) == j {
+			r.take(k, j)
+			return
+		}
 	}
+	r.take(rank(j), j)
+}
+
+// take takes a job out of a part.
+func (r *ranked) take(k int, j *delivery.Job) {
 	if part := &r.parts[k]; part.at(0) == j {
 		part.popFront()
 	} else {
@@ -118,9 +129,10 @@ func (r *ranked) remove(j *delivery.Job) {
 
 // bind fixes the order of the jobs in front that have slots.
 func (r *ranked) bind(slots int64) {
+	slots -= r.sums[rankAllowed] + r.sums[rankAsked]
 	for {
 		var passed [ranks]int
-		if passed[rankBound] = r.parts[rankBound].len(); r.len() == passed[rankBound] {
+		if passed[rankBound] = r.parts[rankBound].len(); r.len() == passed[rankBound]+r.chosen() {
 			return
 		}
 		k := r.turn(passed, r.returned)
@@ -129,8 +141,7 @@ func (r *ranked) bind(slots int64) {
 			return
 		}
 		r.remove(j)
-		r.parts[rankBound].pushBack(j)
-		r.count(rankBound, j, 1)
+		r.put(rankBound, j)
 	}
 }
 
@@ -156,10 +167,10 @@ func (r *ranked) count(k int, j *delivery.Job, sign int) {
 	r.direct += sign
 }
 
-// filter keeps the jobs that keep approves. ahead is the sum of the weights of the jobs that go before.
+// filter keeps the jobs that keep approves, and those that are chosen: they go soon. ahead is the sum of the weights of the jobs that go before.
 func (r *ranked) filter(keep func(ahead int64, j *delivery.Job) bool) {
-	var ahead int64
-	for k := range r.parts {
+	ahead := r.sums[rankAllowed] + r.sums[rankAsked]
+	for k := rankBound; k < ranks; k++ {
 		r.parts[k].filter(func(_ int64, j *delivery.Job) bool {
 			ok := keep(ahead, j)
 			ahead += j.Weight
@@ -171,11 +182,11 @@ func (r *ranked) filter(keep func(ahead int64, j *delivery.Job) bool) {
 	}
 }
 
-// each calls f for the jobs in their order of sending, if no others come, until f returns false.
+// each calls f for the jobs that are not chosen, in their order of sending, if no others come, until f returns false.
 func (r *ranked) each(f func(j *delivery.Job) bool) {
 	var passed [ranks]int
 	returned := r.returned
-	for range r.len() {
+	for range r.len() - r.chosen() {
 		k := r.turn(passed, returned)
 		if !f(r.parts[k].at(passed[k])) {
 			return

@@ -20,6 +20,10 @@ const (
 func (p *Pacer) settle(x sent, now instant) {
 	q, s, j := x.queue, x.sink, x.job
 	p.sends.inFlight--
+	if x.forfeited && j.SendBy != 0 {
+		p.opt.Keys.Release(j)
+	}
+	j.SendBy = 0
 	p.callEnded(q, &x, now)
 	if len(s.full) > 0 {
 		s.fullAt = now.local
@@ -83,8 +87,6 @@ func (v *judge) placementAfter(x *sent, now instant) placement {
 		return settledAs(delivery.OutcomeDuplicate)
 	case r.Class == delivery.Cancelled:
 		return settledAs(delivery.OutcomeCancelled)
-	case r.Class == delivery.Capped:
-		return settledAs(delivery.OutcomeCapped)
 	case r.Class == delivery.Interrupted:
 		return placement{where: inDoubt, bound: true}
 	}

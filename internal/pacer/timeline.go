@@ -44,9 +44,16 @@ func (t *timeline) add(g delivery.Grant) {
 
 // due is the store time of the first slot; there must be one. The credit of a burst lies in the past and is due when it was granted, or
 // just before: slots may be granted a little late.
-func (t *timeline) due() int64 {
-	g := &t.grants[0]
-	return max(g.First.Micros(), g.GrantedAt-t.early)
+func (t *timeline) due() int64 { return t.slot(0) }
+
+// slot is when the slot after the first n is due; there must be one.
+func (t *timeline) slot(n int64) int64 {
+	i := 0
+	for ; n >= t.grants[i].Units; i++ {
+		n -= t.grants[i].Units
+	}
+	g := &t.grants[i]
+	return max(g.First.Advance(n, g.Rate).Micros(), g.GrantedAt-t.early)
 }
 
 // use removes the next n slots, which must be there. It returns them as counted by quotas, without a rate: they can be handed back to

@@ -80,11 +80,10 @@ func TestDuplicatesAndCancelledJobsAreSettled(t *testing.T) {
 	}
 }
 
-// TestWhatIsKeptFromBeingSentCostsNoSlot: the slot of a job that its keys or the ledger hold back is used by the next job, and by one alone.
+// TestWhatIsKeptFromBeingSentCostsNoSlot: the slot of a job that the ledger holds back is used by the next job, and by one alone.
 func TestWhatIsKeptFromBeingSentCostsNoSlot(t *testing.T) {
 	for name, kept := range map[string]delivery.Result{
-		"capped": {Class: delivery.Capped}, "duplicate": {Class: delivery.Duplicate}, "cancelled": {Class: delivery.Cancelled},
-		"its key is busy": {Class: delivery.Withheld, RetryAfter: time.Hour, Reason: delivery.ReasonKey},
+		"duplicate": {Class: delivery.Duplicate}, "cancelled": {Class: delivery.Cancelled},
 	} {
 		t.Run(name, func(t *testing.T) {
 			one(t, newBook(campaign("c", 100)), nil, func(t *testing.T, f *fleet) {

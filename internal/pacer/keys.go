@@ -1,0 +1,151 @@
+package pacer
+
+import (
+	"slices"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+const (
+	// headStart is how long before its slot, in microseconds, a job's keys are asked.
+	headStart = int64(delivery.KeyMargin/time.Microsecond) / 2
+	// turnFrom is how long a job waits in its queue at least for its turn to be asked for: what goes sooner is asked about only when it goes.
+	turnFrom = 500 * time.Millisecond
+)
+
+// keyed reports whether keyed quotas limit the queue's jobs.
+func (q *queue) keyed() bool { return q.campaign != nil && len(q.campaign.Keyed) > 0 }
+
+// ready reports whether a job of the queue needs nothing but a slot and a call.
+func (q *queue) ready() bool {
+	if q.keyed() {
+		return q.parts[rankAllowed].len() > 0
+	}
+	return !q.empty()
+}
+
+// needsTurn reports whether a job that comes to the queue has to ask when its keys will allow it.
+func (q *queue) needsTurn(j *delivery.Job) bool {
+	return q.keyed() && j.State == nil && !j.HadTurn() && q.ahead(rank(j)) > q.granted+q.campaign.Rate.UnitsIn(turnFrom)/q.competitors
+}
+
+// turnAway takes the jobs out of their queues that have to wait for their keys.
+func (p *Pacer) turnAway(asks []delivery.KeyAsk, answers map[*delivery.Job]delivery.KeyAnswer, now instant) {
+	seen := map[string]bool{}
+	for _, a := range asks {
+		q := p.queues.byID[a.Campaign.ID]
+		if _, waits := answers[a.Job]; !waits || q == nil || seen[q.id] {
+			continue
+		}
+		seen[q.id] = true
+		p.moveOut(q, func(_ int64, j *delivery.Job) bool { _, waits := answers[j]; return waits }, func(j *delivery.Job) placement {
+			return p.keptBack(q, j, answers[j], now)
+		}, now)
+		p.refill(q, now)
+	}
+}
+
+// keptBack returns where a job goes that its keys do not allow now.
+func (v *judge) keptBack(q *queue, j *delivery.Job, a delivery.KeyAnswer, now instant) placement {
+	if a.Capped == "" && a.Reason != delivery.ReasonKey {
+		return v.unsentJob(q, j, a.Wait, a.Reason, now)
+	}
+	if j.Turned, j.Due = true, now.wall.Add(a.Wait); a.Capped != "" {
+		j.Capped, j.Reason = true, a.Capped
+	}
+	return v.decide(j, now)
+}
+
+// refill lets a queue that has lost jobs, or got one back, use its slots and its room.
+func (p *Pacer) refill(q *queue, now instant) {
+	p.schedule(q)
+	p.makeCapacity(q, now)
+	p.takes.want(q)
+	p.returnUnused(q)
+}
+
+// asksAt is the local time when the keys of a further job of the queue are to be asked: as many jobs are asked about, or allowed, as there are slots
+// that are about to come. It is never when no job or no slot is left for that.
+func (sl *slots) asksAt(q *queue) int64 {
+	if ahead := q.sums[rankAllowed] + q.sums[rankAsked]; q.keyed() && q.len() > q.chosen() && ahead < q.granted {
+		return sl.clocks.of(q.grants[0].From.Shard).local(q.slot(ahead)) - headStart
+	}
+	return never
+}
+
+// askKeys asks the keys of the jobs whose slots are about to come.
+func (p *Pacer) askKeys(q *queue, now instant) {
+	for p.asksAt(q) <= now.local {
+		j := q.candidate()
+		if p.setAside(q, j, now) {
+			continue
+		}
+		q.remove(j)
+		q.put(rankAsked, j)
+		p.sends.inFlight++
+		asked := keyAsk{queue: q, campaign: q.campaign, sink: q.sink, job: j, epoch: p.drain.epoch}
+		p.opt.Keys.Count(delivery.KeyAsk{Job: j, Campaign: q.campaign, Sink: q.sink.id}, func(a delivery.KeyAnswer) {
+			asked.answer = a
+			p.inbox.answer(asked)
+		})
+	}
+}
+
+// keyAsk is a job whose keys are asked, or have answered.
+type keyAsk struct {
+	queue    *queue
+	campaign *delivery.Campaign // as it was then, as was the sink
+	sink     *sinkState
+	job      *delivery.Job
+	epoch    int // of drains
+	answer   delivery.KeyAnswer
+}
+
+// keysAnswered has a job wait for its slot that its keys allow. Any other goes where it waits.
+func (p *Pacer) keysAnswered(a keyAsk, now instant) {
+	p.sends.inFlight--
+	q, j := a.queue, a.job
+	allowed, gone := a.answer.SendBy != 0, a.epoch != p.drain.epoch || p.drain.stopped || p.disown(now)
+	if allowed && !gone && a.campaign == q.campaign && a.sink == q.sink && q.standing(now) == sending && !revoked(j.Source) {
+		q.take(rankAsked, j)
+		j.SendBy = a.answer.SendBy
+		q.put(rankAllowed, j)
+		p.schedule(q)
+		return
+	}
+	if q.take(rankAsked, j); allowed {
+		p.opt.Keys.Release(j)
+	}
+	if gone {
+		return // it stays open, or has been read again
+	}
+	p.carryOut(j, p.keptBack(q, j, a.answer, now), now)
+	p.refill(q, now)
+}
+
+// disallow has the jobs of a queue that which selects wait for their keys once more; they are at its front.
+func (p *Pacer) disallow(q *queue, which func(*delivery.Job) bool) {
+	var back []*delivery.Job
+	for i := range q.parts[rankAllowed].len() {
+		if j := q.parts[rankAllowed].at(i); which(j) {
+			back = append(back, j)
+		}
+	}
+	for _, j := range slices.Backward(back) {
+		q.take(rankAllowed, j)
+		p.opt.Keys.Release(j)
+		j.SendBy = 0
+		q.pushFront(j)
+	}
+	if len(back) > 0 {
+		p.schedule(q)
+	}
+}
+
+func every(*delivery.Job) bool { return true }
+
+// tooLate selects the jobs that their keys allowed too long ago.
+func tooLate(now instant) func(*delivery.Job) bool {
+	return func(j *delivery.Job) bool { return j.SendBy.Time().Before(now.wall) }
+}

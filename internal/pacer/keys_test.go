@@ -1,0 +1,283 @@
+package pacer
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+func keyedCampaign(rate int64) delivery.Campaign {
+	c := campaign("c", rate)
+	c.Keyed = []*delivery.Quota{{ID: "cap", Per: "to"}}
+	return c
+}
+
+// TestJobsThatWaitForTheirKeys leave their queue before their slots come, each once, and use none; those that go at once are not asked about. A job
+// outside its recipient's hours is not either: a cap must not count the evening.
+func TestJobsThatWaitForTheirKeys(t *testing.T) {
+	c := keyedCampaign(100)
+	c.Local = localHours(t, 10*60, 20*60)
+	const n, night = 200, 190
+	asked := map[int64]int{}
+	turns := func(o *Options) {
+		o.Keys = &keys{reserve: func(asks []delivery.KeyAsk) map[*delivery.Job]delivery.KeyAnswer {
+			time.Sleep(20 * time.Millisecond) // other jobs are sent meanwhile
+			waits := map[*delivery.Job]delivery.KeyAnswer{}
+			for _, a := range asks {
+				switch asked[a.Job.Offset]++; a.Job.Offset % 4 {
+				case 0:
+					waits[a.Job] = delivery.KeyAnswer{Wait: time.Hour, Reason: delivery.ReasonKey}
+				case 1:
+					waits[a.Job] = delivery.KeyAnswer{Wait: time.Hour, Capped: "cap"}
+				}
+			}
+			return waits
+		}}
+	}
+	one(t, newBook(c), turns, func(t *testing.T, f *fleet) {
+		src := newPartition("in/0")
+		list := jobs(src, delivery.FromIngress, "c", 0, n)
+		for i, j := range list {
+			if j.Zone = showing(12, 0, 0); i >= night {
+				j.Zone = showing(23, 0, 0)
+			}
+		}
+		f.offer(t, list)
+		time.Sleep(3 * time.Second)
+		kept, first := 0, int64(n)
+		for offset, times := range asked {
+			if first = min(first, offset); offset%4 < 2 {
+				kept++
+			}
+			if times > 1 || offset >= night {
+				t.Errorf("job %d was asked about %d times", offset, times)
+			}
+		}
+		sent := f.receiver.history()
+		if first < 45 || first > 60 || len(asked) != int(night-first) || len(sent) != night-kept {
+			t.Errorf("%d jobs were asked about, from the %dth on; %d are kept, %d were sent", len(asked), first, kept, len(sent))
+		}
+		for _, a := range sent[first:] {
+			if i := slices.IndexFunc(list, func(j *delivery.Job) bool { return j.ID == a.id }); i%4 < 2 {
+				t.Errorf("%s was sent", a.id)
+			}
+		}
+		if took := sent[len(sent)-1].at - sent[0].at; took > int64(len(sent))*10_300 {
+			t.Errorf("%d jobs were sent in %d µs", len(sent), took)
+		}
+		later, capped := f.outboxes[0].count(delivery.ToTimer, delivery.ReasonKey), src.count(delivery.OutcomeCapped)
+		if later+capped != kept || later < 30 || capped < 30 {
+			t.Errorf("of %d jobs, %d wait and %d are capped", kept, later, capped)
+		}
+		back := jobs(newPartition("timer/0"), delivery.FromTimer, "c", 0, 10) // from the first of two timers
+		for _, j := range back {
+			j.Zone, j.Reason, j.Due = showing(12, 0, 0), string(delivery.ReasonKey), time.Now().Add(20*time.Second)
+		}
+		f.offer(t, back)
+		if n := f.outboxes[0].count(delivery.ToTimer, delivery.ReasonKey); n != later+len(back) {
+			t.Errorf("%d of %d jobs wait on for their turns", n-later, len(back))
+		}
+	})
+}
+
+// keys allow jobs, after a while, as count says; nil: all. They note what is counted and not ended.
+type keys struct {
+	reserve func(asks []delivery.KeyAsk) map[*delivery.Job]delivery.KeyAnswer
+	count   func(j *delivery.Job) delivery.KeyAnswer
+	takes   time.Duration // an answer
+
+	mu                       sync.Mutex
+	counted                  map[*delivery.Job]bool
+	asked, released, unasked int
+}
+
+func (k *keys) Reserve(_ context.Context, asks []delivery.KeyAsk) map[*delivery.Job]delivery.KeyAnswer {
+	if k.reserve == nil {
+		return nil
+	}
+	return k.reserve(asks)
+}
+
+func (k *keys) Count(ask delivery.KeyAsk, answer func(delivery.KeyAnswer)) {
+	asked := time.Now()
+	time.AfterFunc(k.takes, func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		a := delivery.KeyAnswer{SendBy: delivery.StampOf(asked.Add(delivery.KeyMargin))}
+		if k.count != nil {
+			a = k.count(ask.Job)
+		}
+		if k.asked++; a.SendBy != 0 {
+			if k.counted == nil {
+				k.counted = map[*delivery.Job]bool{}
+			}
+			k.counted[ask.Job] = true
+		}
+		answer(a)
+	})
+}
+
+func (k *keys) Release(j *delivery.Job) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.released++
+	delete(k.counted, j)
+}
+
+// keySinks are sinks whose jobs have to be counted.
+type keySinks struct {
+	Sinks
+	keys *keys
+}
+
+func (s keySinks) Deliver(ctx context.Context, id string, j *delivery.Job) delivery.Result {
+	s.keys.mu.Lock()
+	if !s.keys.counted[j] || time.Now().After(j.SendBy.Time()) {
+		s.keys.unasked++
+	}
+	delete(s.keys.counted, j)
+	s.keys.mu.Unlock()
+	return s.Sinks.Deliver(ctx, id, j)
+}
+
+// oneKeyed plays with a campaign whose jobs need their keys, and sees that each job is counted before it is sent, and that nothing stays counted.
+func oneKeyed(t *testing.T, c delivery.Campaign, k *keys, play func(t *testing.T, f *fleet)) {
+	t.Helper()
+	one(t, newBook(c), func(o *Options) { o.Keys, o.Sinks = k, keySinks{o.Sinks, k} }, func(t *testing.T, f *fleet) {
+		play(t, f)
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if k.unasked > 0 || len(k.counted) > 0 {
+			t.Errorf("%d jobs were sent that were not counted then, %d are counted that were not sent", k.unasked, len(k.counted))
+		}
+	})
+}
+
+// TestKeysAreAskedAheadOfSlots: an answer that takes a while costs no slot, also where a job comes to an empty queue, and no call waits for it: with few
+// calls as many jobs are sent as without keys.
+func TestKeysAreAskedAheadOfSlots(t *testing.T) {
+	const lasts = 10 * time.Millisecond
+	for _, tt := range []struct {
+		name                  string
+		calls, together, jobs int
+		within                time.Duration
+	}{
+		{name: "many jobs", calls: 1 << 20, together: 1000, jobs: 1000, within: 1100 * time.Millisecond},
+		{name: "one by one", calls: 1 << 20, together: 1, jobs: 50},
+		{name: "calls are scarce", calls: 4, together: 500, jobs: 500, within: 500 / 4 * lasts * 110 / 100},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			k := &keys{takes: 8 * time.Millisecond}
+			oneKeyed(t, keyedCampaign(1000), k, func(t *testing.T, f *fleet) {
+				f.receiver.setLatency(lasts)
+				f.receiver.max = tt.calls
+				src := newPartition("lane/0")
+				for i := 0; i < tt.jobs; i += tt.together {
+					f.offer(t, jobs(src, delivery.FromLane, "c", int64(i), tt.together))
+					time.Sleep(200 * time.Millisecond)
+				}
+				time.Sleep(3 * time.Second)
+				sent := f.receiver.history()
+				if len(sent) != tt.jobs {
+					t.Fatalf("%d of %d were sent", len(sent), tt.jobs)
+				}
+				if took := time.Duration(sent[len(sent)-1].at-sent[0].at) * time.Microsecond; tt.within > 0 && took > tt.within {
+					t.Errorf("%d jobs were sent in %s, not %s", tt.jobs, took, tt.within)
+				}
+				if k.asked > tt.jobs*11/10 {
+					t.Errorf("keys were asked %d times for %d jobs", k.asked, tt.jobs)
+				}
+			})
+		})
+	}
+}
+
+// TestJobsThatTheirKeysRefuse cost no slot, wait or are capped, and what is allowed and not sent is given back: at a pause, at a change of the sink's
+// calls, and when the answer comes too late.
+func TestJobsThatTheirKeysRefuse(t *testing.T) {
+	t.Run("each other job", func(t *testing.T) {
+		n := 0
+		k := &keys{takes: 5 * time.Millisecond}
+		k.count = func(*delivery.Job) delivery.KeyAnswer {
+			switch n++; n % 4 {
+			case 0:
+				return delivery.KeyAnswer{Wait: time.Hour, Reason: delivery.ReasonKey}
+			case 1:
+				return delivery.KeyAnswer{Wait: time.Hour, Capped: "cap"}
+			}
+			return delivery.KeyAnswer{SendBy: delivery.StampOf(time.Now().Add(35 * time.Millisecond))}
+		}
+		oneKeyed(t, keyedCampaign(100), k, func(t *testing.T, f *fleet) {
+			src := newPartition("in/0")
+			f.offer(t, jobs(src, delivery.FromIngress, "c", 0, 400))
+			time.Sleep(2500 * time.Millisecond)
+			sent := f.receiver.history()
+			if took := sent[len(sent)-1].at - sent[0].at; len(sent) != 200 || took > 2_050_000 {
+				t.Errorf("%d of 200 were sent, in %d µs", len(sent), took)
+			}
+			if later, capped := f.outboxes[0].count(delivery.ToTimer, delivery.ReasonKey), src.count(delivery.OutcomeCapped); later != 100 || capped != 100 {
+				t.Errorf("%d wait, %d are capped", later, capped)
+			}
+		})
+	})
+	t.Run("a pause", func(t *testing.T) {
+		k := &keys{takes: 8 * time.Millisecond}
+		oneKeyed(t, keyedCampaign(1000), k, func(t *testing.T, f *fleet) {
+			src := newPartition("in/0")
+			f.offer(t, jobs(src, delivery.FromIngress, "c", 0, 1000))
+			time.Sleep(300 * time.Millisecond)
+			paused := keyedCampaign(1000)
+			paused.Status = delivery.StatusPaused
+			f.book.set(paused)
+			time.Sleep(time.Millisecond)
+			before := f.count("c")
+			time.Sleep(time.Second)
+			if n := f.count("c"); n > before || src.count(delivery.OutcomeRequeued) != 1000-n {
+				t.Errorf("%d were sent after the pause, %d of %d went to the lane", n-before, src.count(delivery.OutcomeRequeued), 1000-n)
+			}
+		})
+	})
+	t.Run("late answers", func(t *testing.T) {
+		n := 0
+		k := &keys{takes: 8 * time.Millisecond}
+		k.count = func(*delivery.Job) delivery.KeyAnswer {
+			switch n++; n % 5 {
+			case 0:
+				return delivery.KeyAnswer{}
+			case 1:
+				return delivery.KeyAnswer{Wait: time.Second, Reason: delivery.ReasonRetry}
+			case 2:
+				return delivery.KeyAnswer{SendBy: delivery.StampOf(time.Now().Add(2 * time.Millisecond))}
+			}
+			return delivery.KeyAnswer{SendBy: delivery.StampOf(time.Now().Add(32 * time.Millisecond))}
+		}
+		oneKeyed(t, keyedCampaign(100), k, func(t *testing.T, f *fleet) {
+			src := newPartition("lane/0")
+			f.offer(t, jobs(src, delivery.FromLane, "c", 0, 100))
+			time.Sleep(10 * time.Second)
+			if n := f.count("c"); n != 100 {
+				t.Errorf("%d of 100 were sent", n)
+			}
+		})
+	})
+	t.Run("a drain", func(t *testing.T) {
+		k := &keys{takes: 8 * time.Millisecond}
+		oneKeyed(t, keyedCampaign(1000), k, func(t *testing.T, f *fleet) {
+			src := newPartition("lane/0")
+			for range 3 {
+				f.offer(t, jobs(src, delivery.FromLane, "c", 0, 1000))
+				time.Sleep(100*time.Millisecond + 3*time.Millisecond)
+				if open, err := f.daemons[0].Drain(context.Background()); open != 0 || err != nil {
+					t.Fatalf("%d in doubt, %v", open, err)
+				}
+				if n := len(k.counted); n > 0 {
+					t.Errorf("%d are counted after the drain", n)
+				}
+			}
+		})
+	})
+}
