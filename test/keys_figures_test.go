@@ -39,7 +39,7 @@ var keyRows = []speedRow{
 	{name: "speed-http", what: "Kafka to http, 256 calls, a cap of 3/1d", unit: "/s", yardstick: "without keys", bound: 0.85},
 	{name: "speed-http-cpu", what: "CPU of a job", unit: "µs", yardstick: "without keys"},
 	{name: "speed-discard", what: "Kafka to discard, the same", unit: "/s", yardstick: "without keys"},
-	{name: "speed-redis", what: "time of Redis for the keys of a job", unit: "µs", bound: 10, atMost: true},
+	{name: "speed-redis", what: "CPU of Redis for the keys of a job", unit: "µs", bound: 10, atMost: true},
 	{name: "memory-first", what: "1,000,000 keys of a cap of 3/1d: memory of Redis a key, 1 job each", unit: "bytes", bound: 140, atMost: true},
 	{name: "memory-full", what: "3 jobs each", unit: "bytes", bound: 140, atMost: true},
 }

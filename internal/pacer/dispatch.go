@@ -17,15 +17,23 @@ func (p *Pacer) dispatchDue(now instant) {
 			return
 		}
 		q := p.due.first().item
-		if min(p.sendsAt(q), p.asksAt(q)) > now.local {
+		if p.dueAt() > now.local {
 			return
 		}
 		p.askKeys(q, now)
 		if at := p.sendsAt(q); (at > now.local || !p.dispatchNext(q, at, now)) && q.sink != nil {
 			p.wake(q.sink) // the free call that it did not use can serve another queue
 		}
-		p.schedule(q)
+		if p.schedule(q); p.asksAt(q) <= now.local && p.sendsAt(q) > now.local { // too many are asked
+			p.due.set(q, min(p.sendsAt(q), now.local+askedAgain))
+		}
 	}
+}
+
+// dueAt is the local time when the first queue of the slot heap is due, by what is known of its store's clock by now.
+func (sl *slots) dueAt() int64 {
+	first := sl.due.first()
+	return min(first.at, sl.sendsAt(first.item))
 }
 
 // dispatchNext uses the queue's first slot, which is due at the local time at, if possible, and reports whether it did.
@@ -251,7 +259,8 @@ type sends struct {
 	*senders
 	ctx      context.Context // of the calls
 	cancel   context.CancelFunc
-	inFlight int
+	inFlight int   // and jobs whose keys are asked
+	asked    int   // these
 	lateAt   int64 // local time when a slot was last used so late that relaying has to wait; 0: never
 }
 

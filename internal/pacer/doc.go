@@ -7,12 +7,13 @@
 // and waits for.
 //
 // The path of a job: decide returns its placement (queue, destination, lane, timer, dead letter), and carryOut puts it there. A take asks
-// the limiter for slots. When a slot comes due, dispatchNext sends the job to its sink. placementAfter makes the answer a placement, and
-// carryOut settles the job or makes it wait again.
+// the limiter for slots. Shortly before, askKeys has the keys of a job count it, if keyed quotas limit its campaign. When a slot comes due,
+// dispatchNext sends the job to its sink. placementAfter makes the answer a placement, and carryOut settles the job or makes it wait again.
 //
 // Waiting has several names, each for one thing:
 //
 //   - queued: a job in its campaign's queue (ranked), for a slot; timeline.granted counts the slots that the queue has.
+//   - asked, then allowed: a queued job whose keys are asked, or allow it; it uses a slot that is about to come.
 //   - aside.waits: jobs in memory until a time that is near: a short back-off, a not-before, or their next step.
 //   - queue.waiting: lanes, and partitions of ingress, whose jobs were refused for want of room, until GrantCapacity is called.
 //   - destination.line: jobs in memory until their destination may have another call, or is tried again.

@@ -10,6 +10,10 @@ import (
 const (
 	// headStart is how long before its slot, in microseconds, a job's keys are asked.
 	headStart = int64(delivery.KeyMargin/time.Microsecond) / 2
+	// mostAsked bounds the jobs whose keys are asked at once, two batches: what waits behind more of them is not answered in time.
+	mostAsked = 512
+	// askedAgain is after how many microseconds a queue tries again that has found so many.
+	askedAgain = 1000
 	// turnFrom is how long a job waits in its queue at least for its turn to be asked for: what goes sooner is asked about only when it goes.
 	turnFrom = 500 * time.Millisecond
 )
@@ -76,7 +80,7 @@ func (sl *slots) asksAt(q *queue) int64 {
 
 // askKeys asks the keys of the jobs whose slots are about to come.
 func (p *Pacer) askKeys(q *queue, now instant) {
-	for p.asksAt(q) <= now.local {
+	for p.asksAt(q) <= now.local && p.sends.asked < mostAsked {
 		j := q.candidate()
 		if p.setAside(q, j, now) {
 			continue
@@ -84,6 +88,7 @@ func (p *Pacer) askKeys(q *queue, now instant) {
 		q.remove(j)
 		q.put(rankAsked, j)
 		p.sends.inFlight++
+		p.sends.asked++
 		asked := keyAsk{queue: q, campaign: q.campaign, sink: q.sink, job: j, epoch: p.drain.epoch}
 		p.opt.Keys.Count(delivery.KeyAsk{Job: j, Campaign: q.campaign, Sink: q.sink.id}, func(a delivery.KeyAnswer) {
 			asked.answer = a
@@ -105,6 +110,7 @@ type keyAsk struct {
 // keysAnswered has a job wait for its slot that its keys allow. Any other goes where it waits.
 func (p *Pacer) keysAnswered(a keyAsk, now instant) {
 	p.sends.inFlight--
+	p.sends.asked--
 	q, j := a.queue, a.job
 	allowed, gone := a.answer.SendBy != 0, a.epoch != p.drain.epoch || p.drain.stopped || p.disown(now)
 	if allowed && !gone && a.campaign == q.campaign && a.sink == q.sink && q.standing(now) == sending && !revoked(j.Source) {

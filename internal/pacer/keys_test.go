@@ -281,3 +281,26 @@ func TestJobsThatTheirKeysRefuse(t *testing.T) {
 		})
 	})
 }
+
+// TestHeavyJobsWithKeys: jobs of several units go in their turn, at the rate of their units.
+func TestHeavyJobsWithKeys(t *testing.T) {
+	k := &keys{takes: 8 * time.Millisecond}
+	oneKeyed(t, keyedCampaign(200), k, func(t *testing.T, f *fleet) {
+		list, units := jobs(newPartition("lane/0"), delivery.FromLane, "c", 0, 100), int64(0)
+		for i, j := range list {
+			j.Weight = int64(1 + i%7*i%5)
+			units += j.Weight
+		}
+		if n := f.offer(t, list); n > 0 {
+			t.Errorf("%d were refused", n)
+		}
+		time.Sleep(time.Duration(units)*time.Second/200 + 2*time.Second)
+		sent := f.receiver.history()
+		if len(sent) != len(list) {
+			t.Fatalf("%d of %d were sent", len(sent), len(list))
+		}
+		if took, want := sent[len(sent)-1].at-sent[0].at, units*1_000_000/200; took < want-50_000 || took > want*102/100 {
+			t.Errorf("%d units were sent in %d µs, not %d", units, took, want)
+		}
+	})
+}

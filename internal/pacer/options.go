@@ -94,7 +94,7 @@ type Options struct {
 	Sinks    Sinks
 	Requeuer Requeuer
 	Catalog  Catalog
-	Keys Keys // nil: no campaign has keyed quotas
+	Keys     Keys // nil: no campaign has keyed quotas
 	// Backlog returns about how many jobs of a campaign wait in lanes; nil: none is known of.
 	Backlog func(campaign string) int64
 

@@ -132,8 +132,7 @@ func (p *Pacer) wakeAt(now instant) int64 {
 		at = min(at, change)
 	}
 	if p.due.len() > 0 {
-		q := p.due.first().item
-		at = min(at, p.sendsAt(q), p.asksAt(q))
+		at = min(at, p.dueAt())
 	}
 	if p.aside.waits.len() > 0 {
 		at = min(at, p.aside.waits.first().at)

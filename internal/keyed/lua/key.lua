@@ -57,15 +57,20 @@ end
 local function look(lists, windows, units, at)
   local free = at
   for _, w in ipairs(windows) do
-    local list, kept, ends, over, begun = lists[w.id] or {}, {}, {}, units - w.limit, nil
-    for i = 1, #list, 2 do
-      if not begun or list[i] >= begun + w.span then begun = list[i] end
-      local e = endOf(w, list[i], begun)
-      if e > at then ends[#ends + 1], kept[#kept + 1], kept[#kept + 2], over = e, list[i], list[i + 1], over + list[i + 1] end
-    end
-    lists[w.id], w.used = kept, over + w.limit - units
-    for i, e in ipairs(ends) do
-      if over > 0 then over, free = over - kept[2 * i], max(free, e) end
+    local list, over, begun = lists[w.id], units - w.limit, nil
+    if list then
+      local kept, ends = {}, {}
+      for i = 1, #list, 2 do
+        if not begun or list[i] >= begun + w.span then begun = list[i] end
+        local e = endOf(w, list[i], begun)
+        if e > at then ends[#ends + 1], kept[#kept + 1], kept[#kept + 2], over = e, list[i], list[i + 1], over + list[i + 1] end
+      end
+      lists[w.id], w.used = kept, over + w.limit - units
+      for i, e in ipairs(ends) do
+        if over > 0 then over, free = over - kept[2 * i], max(free, e) end
+      end
+    else
+      w.used = 0
     end
     if over > 0 then free = max(free, at + HOUR + 1) end -- never, while the limit is so low
   end
