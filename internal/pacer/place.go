@@ -197,7 +197,11 @@ func (p *placing) decide(j *delivery.Job, now instant) placement {
 	}
 	if p.opt.Missing != nil {
 		if detail := p.opt.Missing(e.sink.id, j); detail != "" {
-			return p.awaitRow(j, true, delivery.ReasonUnknownDestination, detail, now)
+			const why = delivery.ReasonUnknownDestination
+			if seen := j.FirstRead; j.Reason != string(why) && !seen.IsZero() && now.wall.Sub(seen) > p.opt.UnknownGrace {
+				return toTimer(why, now.wall.Add(p.opt.UnknownGrace)) // the row may have been there until now
+			}
+			return p.awaitRow(j, true, why, detail, now)
 		}
 	}
 	if d := p.closedTo(e.sink, j, now); d != nil {

@@ -135,7 +135,7 @@ func TestACatalogThatHasLostMostCampaigns(t *testing.T) {
 }
 
 // Jobs whose destination is not known wait for it in timers, and are sent once it is there. If it stays away, they become dead letters
-// after the grace, which begins when it disappears. The other jobs of the campaign pass them.
+// after the grace, which does not begin before they look for it, however old they are. The other jobs of the campaign pass them.
 func TestADestinationThatIsNotKnown(t *testing.T) {
 	var known atomic.Bool
 	missing := func(_ string, j *delivery.Job) string {
@@ -158,6 +158,12 @@ func TestADestinationThatIsNotKnown(t *testing.T) {
 			}
 			return list
 		}
+		back := func(list []*delivery.Job) []*delivery.Job { // from a timer
+			for _, j := range list {
+				j.From, j.Reason = delivery.FromTimer, string(delivery.ReasonUnknownDestination)
+			}
+			return list
+		}
 		f.offer(t, named(0, true))
 		time.Sleep(time.Second)
 		waits := f.outboxes[0].count(delivery.ToTimer, delivery.ReasonUnknownDestination)
@@ -166,6 +172,7 @@ func TestADestinationThatIsNotKnown(t *testing.T) {
 		}
 		time.Sleep(9 * time.Minute)
 		f.book.reload()
+		time.Sleep(time.Second)
 		f.offer(t, named(100, true))
 		time.Sleep(time.Second)
 		if n := f.outboxes[0].count(delivery.ToDead, delivery.ReasonUnknownDestination); n != 0 {
@@ -174,7 +181,7 @@ func TestADestinationThatIsNotKnown(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		f.book.reload()
 		time.Sleep(time.Second)
-		f.offer(t, append(named(200, true), named(300, false)...))
+		f.offer(t, append(back(named(200, true)), back(named(300, false))...))
 		time.Sleep(time.Second)
 		if n := f.outboxes[0].count(delivery.ToDead, delivery.ReasonUnknownDestination); n != 5 {
 			t.Errorf("%d dead letters after the grace", n)
@@ -217,6 +224,7 @@ func TestJobsOfManyUnknownDestinationsEnd(t *testing.T) {
 			list := jobs(timer, delivery.FromTimer, "c", int64(hop)*n, n)
 			for i, j := range list {
 				j.Destination, j.FirstRead, j.TimerHops = fmt.Sprintf("tenant-%d", i), began, hop
+				j.Reason = string(delivery.ReasonUnknownDestination)
 			}
 			for piece := range slices.Chunk(list, 500) {
 				f.offer(t, piece)
