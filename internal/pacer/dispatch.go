@@ -234,7 +234,7 @@ func (p *Pacer) deliver(x dispatch) {
 	late, slotted := time.Duration(max(0, now-x.at))*time.Microsecond, x.latest != never
 	if slotted {
 		p.metrics.late.Observe(late)
-		if now > x.latest {
+		if allowed := x.job.SendBy; now > x.latest || allowed != 0 && begun.After(allowed.Time()) {
 			metric.Observe(p.metrics.lateness, late, "")
 			p.inbox.result(sent{dispatch: x, forfeited: true})
 			return
