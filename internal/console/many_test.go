@@ -21,18 +21,19 @@ func TestTenThousandCampaigns(t *testing.T) {
 		server.Site = newSite(prometheus.NewRegistry(), w)
 		looking(t, server.Site)
 		h := server.routes()
-		for _, path := range []string{"/", "/campaigns", "/api/v1/status", "/api/v1/campaigns"} {
+		for _, path := range []string{"/", "/?last=7d", "/campaigns", "/api/v1/status", "/api/v1/campaigns"} {
 			if code, body, _ := get(t, h, path); code != http.StatusOK || len(body) > 100_000 {
 				t.Errorf("%s: %d, %d bytes", path, code, len(body))
 			}
 		}
-		for _, path := range []string{"/live?page=campaigns", "/api/v1/live?of=campaigns"} {
+		for _, path := range []string{"/live?page=campaigns", "/live?page=&last=7d", "/api/v1/live?of=campaigns"} {
 			events, leave := watch(t, h, path)
 			events()
 			w.waiting.Add(1)
 			time.Sleep(time.Second)
 			event := events()
 			leave()
+			t.Logf("%s: %d bytes", path, len(event))
 			if strings.Count(event, "id: ") != 1 || len(event) > 100_000 {
 				t.Errorf("%s: in a second %d events of %d bytes", path, strings.Count(event, "id: "), len(event))
 			}

@@ -35,10 +35,8 @@ func scheduleAhead(phases []view.Phase, cut bool, zone string) *ahead {
 	}
 	begin, end := phases[0].Start, phases[len(phases)-1].End
 	p := newPlot(fmt.Sprintf("Units per second that its schedule allows (%s)", place), begin, end, most)
-	p.fill(dots)
-	for i := range p.Times {
-		p.Times[i].At = "" // it stays in the zone of the campaign
-	}
+	p.Zoned = true
+	p.fill(dots, "/s")
 	return &ahead{Plot: p, Phases: phases, Zone: place.String(), Cut: cut}
 }
 
@@ -62,7 +60,7 @@ func burnDown(usage []catalog.Usage, step time.Duration) (plots []*plot, heads [
 		}
 		if len(dots) == len(usage) {
 			p := newPlot("Left of "+short(float64(window.Limit))+" in "+window.Span, begin, end, max(1, float64(window.Limit)))
-			p.fill(dots)
+			p.fill(dots, " left")
 			p.Limit = p.y(float64(window.Limit))
 			plots = append(plots, p)
 		}
@@ -81,6 +79,6 @@ func spent(usage []catalog.Usage) *plot {
 		most = max(most, float64(step.Units))
 	}
 	p := newPlot("Units used", usage[0].Start.UTC(), usage[len(usage)-1].End.UTC(), most)
-	p.fill(dots)
+	p.fill(dots, " used")
 	return p
 }

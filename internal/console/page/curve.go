@@ -126,8 +126,29 @@ func drawCurve(c *view.Curve, campaign string, state *view.State) (*plot, []lege
 		list = append(list, l.legend)
 	}
 	p.Dashes = p.steps(c, allowed)
+	layers = append(layers, layer{legend{Name: "allowed"}, allowed})
+	for i := range total {
+		from := c.Since.Add(time.Duration(i) * c.Step)
+		p.column(from, from.Add(c.Step), values(layers, i)...)
+	}
 	p.Summary = fmt.Sprintf("at most %s, scale to %s", short(most), short(p.most))
 	return p, append(list, legend{Class: "ca", Name: "allowed"})
+}
+
+// mostOfName bounds the names that the pointer shows: a chart has up to 168 columns with eight campaigns each.
+const mostOfName = 20
+
+// values says how much each layer has in a step.
+func values(layers []layer, step int) (lines []string) {
+	for _, l := range layers {
+		if name := []rune(l.Name); l.values[step] > 0 {
+			if len(name) > mostOfName {
+				name = append(name[:mostOfName-1:mostOfName-1], '…')
+			}
+			lines = append(lines, string(name)+" "+rate(l.values[step])+"/s")
+		}
+	}
+	return lines
 }
 
 // withPaces adds campaigns that have just begun to send, as far as there is room beside those that have sent.

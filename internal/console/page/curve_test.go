@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -34,7 +35,7 @@ func TestTheCurveAddsUp(t *testing.T) {
 		tops := map[string]string{} // of what is drawn of each step
 		for _, s := range p.Layers {
 			for _, one := range oneBar.FindAllStringSubmatch(s.Path, -1) {
-				if under := cmp.Or(tops[one[1]], "222.00"); one[2] != under {
+				if under := cmp.Or(tops[one[1]], "202.00"); one[2] != under {
 					t.Errorf("%s: %s begins at %s, and what is below it ends at %s", last, s.Class, one[2], under)
 				}
 				tops[one[1]] = one[3]
@@ -63,7 +64,7 @@ func (p *plot) area(t *testing.T, c *view.Curve, path string) (jobs float64) {
 		for i := range at {
 			at[i], _ = strconv.ParseFloat(one[i+1], 64)
 		}
-		jobs += (at[1] - at[2]) / (p.Bottom - p.Top) * p.most * c.Step.Seconds()
+		jobs += (at[1] - at[2]) / (plotBottom - plotTop) * p.most * c.Step.Seconds()
 	}
 	return jobs
 }
@@ -75,6 +76,45 @@ func TestTheLastStep(t *testing.T) {
 	c.Steps = []catalog.HistoryStep{{Campaign: "a", Start: until.Add(-10 * time.Minute), Delivered: 240}}
 	if p, _ := drawCurve(c, "a", &view.State{}); math.Abs(p.area(t, c, p.Layers[0].Path)/600-2) > 0.1 {
 		t.Errorf("240 jobs in two minutes are drawn as %g a second", p.area(t, c, p.Layers[0].Path)/600)
+	}
+}
+
+// TestWhatThePointerShows: of each step the time and what each campaign sent, without those that sent nothing, and with long ids cut.
+func TestWhatThePointerShows(t *testing.T) {
+	until := time.Date(2026, 3, 2, 10, 0, 0, 0, time.UTC)
+	c := &view.Curve{At: until.Add(-time.Second), Since: until.Add(-4 * time.Hour), Until: until, Step: time.Hour}
+	c.Steps = []catalog.HistoryStep{
+		{Campaign: "hooks", Start: c.Since, Delivered: 7200, Failed: 360, Allowed: 5},
+		{Campaign: strings.Repeat("я", 256), Start: c.Since.Add(time.Hour), Delivered: 1800, Allowed: 20},
+	}
+	p, _ := drawCurve(c, "", &view.State{})
+	var got []string
+	for _, one := range p.Columns {
+		got = append(got, strings.ReplaceAll(one.Text, "\n", "|"))
+	}
+	want := []string{
+		"2026-03-02T06:00Z|hooks 2/s|dead or rejected 0.1/s|allowed 5/s",
+		"2026-03-02T07:00Z|" + strings.Repeat("я", 19) + "… 0.5/s|allowed 20/s",
+		"2026-03-02T08:00Z", "2026-03-02T09:00Z",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+	begin := p.Columns[0].X
+	for _, one := range p.Columns {
+		if one.X != begin {
+			t.Errorf("a column begins at %g instead of %g", one.X, begin)
+		}
+		begin = one.X + one.Width
+	}
+	ahead := scheduleAhead([]view.Phase{{Start: c.Since, End: until, Allowed: 2}, {Start: until, End: until.Add(time.Hour)}}, false, "Europe/Moscow").Plot
+	if len(ahead.Columns) != 2 || ahead.Columns[0].Text != "Mon 2 Mar 09:00 MSK\n2/s" || ahead.Columns[1].Text != "Mon 2 Mar 13:00 MSK\n0/s" || !ahead.Zoned {
+		t.Errorf("%+v", ahead.Columns)
+	}
+	left := int64(30)
+	plots, _ := burnDown([]catalog.Usage{{Start: c.Since, End: until, Units: 1, Remaining: []catalog.Left{{Span: "1d", Limit: 40, Units: &left}}}}, time.Hour)
+	if len(plots) != 1 || len(plots[0].Columns) != 1 || plots[0].Columns[0].Text != "2026-03-02T06:00Z\n30 left" {
+		t.Errorf("%+v", plots)
 	}
 }
 

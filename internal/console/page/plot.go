@@ -11,31 +11,37 @@ import (
 
 // A plot is drawn here, as SVG: it needs no script, follows the colours of the page, and is part of what the stream updates.
 type plot struct {
-	Title, Summary           string
-	Width, Height            float64
-	Left, Right, Top, Bottom float64
-	LabelX, TimeY, TickY     float64
-	Line, Area               string
-	Layers                   []shape // stacked
-	Dashes                   string  // a line of them
-	Limit                    float64 // 0: none is drawn
-	Grid                     []gridLine
-	Times                    []timeLine
+	Title, Summary string
+	Line, Area     string
+	Layers         []shape // stacked
+	Dashes         string  // a line of them
+	Limit          float64 // 0: none is drawn
+	Grid           []gridLine
+	Times          []timeLine
+	Columns        []column
+	Zoned          bool // times stay in the zone of begin
 
 	begin, end time.Time
 	most       float64
 }
 
+// gridLine is a value of the scale, at Y and so many percent of the height.
 type gridLine struct {
-	Y, TextY float64
-	Label    string
+	Y, Percent float64
+	Label      string
 }
 
-// timeLine is a time of the scale. At is set where a script may write it in the zone of who looks.
+// timeLine is a time of the scale, at so many percent of the width.
 type timeLine struct {
-	X         float64
+	Percent   float64
 	Label, At string
 	Day       bool
+}
+
+// column is a step of the drawing. Text is what the pointer shows there: when the step begins, and a line for each value.
+type column struct {
+	X, Width float64
+	Text     string
 }
 
 // shape is an area of one colour, which is a class of the style sheet.
@@ -51,17 +57,17 @@ type dot struct {
 const (
 	plotLines = 4 // horizontal lines of the grid, besides 0
 	plotTimes = 8 // fewer than that
+
+	// The drawing is stretched to the space that the page has for it. Its texts are not.
+	plotWidth, plotHeight, plotTop, plotBottom = 1000, 204, 2, 202
 )
 
 // newPlot makes a plot of values from 0 to most, without lines. Times are in the zone of begin.
 func newPlot(title string, begin, end time.Time, most float64) *plot {
-	p := &plot{
-		Title: title, Width: 900, Height: 260, Left: 66, Right: 890, Top: 12, Bottom: 222, LabelX: 58, TimeY: 246, TickY: 228,
-		begin: begin, end: end, most: plotLines * niceStep(most/plotLines),
-	}
+	p := &plot{Title: title, begin: begin, end: end, most: plotLines * niceStep(most/plotLines)}
 	for i := range plotLines + 1 {
 		value := p.most * float64(i) / plotLines
-		p.Grid = append(p.Grid, gridLine{Y: p.y(value), TextY: p.y(value) + 4, Label: short(value)})
+		p.Grid = append(p.Grid, gridLine{Y: p.y(value), Percent: round(p.y(value) / plotHeight * 100), Label: short(value)})
 	}
 	every := end.Sub(begin)
 	for _, one := range timeSteps {
@@ -74,7 +80,7 @@ func newPlot(title string, begin, end time.Time, most float64) *plot {
 		layout = "2 Jan"
 	}
 	for at := begin.Truncate(every).Add(every); at.Before(end); at = at.Add(every) {
-		p.Times = append(p.Times, timeLine{X: p.x(at), Label: at.Format(layout), At: at.UTC().Format(time.RFC3339), Day: layout == "2 Jan"})
+		p.Times = append(p.Times, timeLine{Percent: round(p.x(at) / plotWidth * 100), Label: at.Format(layout), At: at.UTC().Format(time.RFC3339), Day: layout == "2 Jan"})
 	}
 	return p
 }
@@ -99,12 +105,24 @@ func niceStep(least float64) float64 {
 func (p *plot) y(value float64) float64 { return round(p.height(value)) }
 
 func (p *plot) height(value float64) float64 {
-	return p.Bottom - (p.Bottom-p.Top)*max(0, min(value/p.most, 1))
+	return plotBottom - (plotBottom-plotTop)*max(0, min(value/p.most, 1))
 }
 
 func (p *plot) x(at time.Time) float64 {
 	part := at.Sub(p.begin).Seconds() / max(1, p.end.Sub(p.begin).Seconds())
-	return round(p.Left + (p.Right-p.Left)*max(0, min(part, 1)))
+	return round(plotWidth * max(0, min(part, 1)))
+}
+
+// column adds what the pointer shows between two times.
+func (p *plot) column(from, to time.Time, lines ...string) {
+	if left, right := p.x(from), p.x(to); right > left {
+		layout := "2006-01-02T15:04Z" // which a script writes in the zone of who looks
+		if p.Zoned {
+			layout = "Mon 2 Jan 15:04 MST"
+		}
+		text := strings.Join(append([]string{from.In(p.begin.Location()).Format(layout)}, lines...), "\n")
+		p.Columns = append(p.Columns, column{left, round(right - left), text})
+	}
 }
 
 // line connects the dots.
@@ -120,18 +138,23 @@ func (p *plot) line(dots []dot) string {
 	return line.String()
 }
 
-// fill draws the dots as a line with the area below it.
-func (p *plot) fill(dots []dot) {
+// fill draws the dots as a line with the area below it. unit follows the values that the pointer shows.
+func (p *plot) fill(dots []dot, unit string) {
 	var area strings.Builder
 	for i := 0; i < len(dots); {
 		next := i + 1
 		for next < len(dots) && !dots[next].gap {
 			next++
 		}
-		fmt.Fprintf(&area, "%sL%g %gL%g %gZ", p.line(dots[i:next]), p.x(dots[next-1].at), p.Bottom, p.x(dots[i].at), p.Bottom)
+		fmt.Fprintf(&area, "%sL%g %gL%g %gZ", p.line(dots[i:next]), p.x(dots[next-1].at), float64(plotBottom), p.x(dots[i].at), float64(plotBottom))
 		i = next
 	}
 	p.Line, p.Area = p.line(dots), area.String()
+	from := p.begin
+	for _, d := range dots {
+		p.column(from, d.at, rate(d.value)+unit)
+		from = d.at
+	}
 	if len(dots) > 0 {
 		p.Summary = fmt.Sprintf("%s at the end, scale to %s", short(dots[len(dots)-1].value), short(p.most))
 	}

@@ -16,10 +16,10 @@ import (
 // historyFor is how old a history may be of a page that is watched: a minute is added to it every ten seconds.
 const historyFor = 5 * time.Second
 
-// CurveSpans are how far back a curve may go, and CurveSteps how much time each of its steps covers.
+// CurveSpans are how far back a curve may go, and CurveSteps how much time each of its steps covers: the stream sends all of them each second.
 var (
 	CurveSpans = []string{"1h", "24h", "7d"}
-	CurveSteps = map[string]time.Duration{"1h": time.Minute, "24h": 10 * time.Minute, "7d": time.Hour}
+	CurveSteps = map[string]time.Duration{"1h": time.Minute, "24h": 20 * time.Minute, "7d": 2 * time.Hour}
 )
 
 // Point is a campaign in one step of its history.

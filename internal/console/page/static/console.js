@@ -39,6 +39,9 @@
       const at = new Date(tick.dataset.at);
       write(tick, tick.dataset.day ? day(at) : clock(at));
     }
+    for (const title of document.querySelectorAll(".plot title")) {
+      write(title, title.textContent.replace(/^\d{4}-.*Z$/m, (text) => day(new Date(text)) + " " + clock(new Date(text))));
+    }
   }
   local();
   new MutationObserver(local).observe(document.getElementById("content"), { childList: true, subtree: true, characterData: true });
