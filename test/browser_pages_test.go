@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -128,6 +129,14 @@ func (b *browser) tabTo(expression string) {
 	b.t.Fatalf("the tab key does not lead to where %s", expression)
 }
 
+// headerRows counts the rows of the header: its parts in one row overlap in height.
+const headerRows = `[...document.querySelectorAll("header > *")].filter(e => e.checkVisibility()).map(e => e.getBoundingClientRect()).sort((a, b) => a.top - b.top)
+	.reduce(([n, bottom], r) => r.top >= bottom ? [n + 1, r.bottom] : [n, Math.max(bottom, r.bottom)], [0, -1])[0]`
+
+// smallPlots are the sizes of charts that are lower than 160 pixels, and of their texts that are smaller than 11.
+const smallPlots = `[...document.querySelectorAll(".plot")].filter(p => p.checkVisibility()).flatMap(p =>
+	[p.querySelector(".shapes").getBoundingClientRect().height].filter(h => h < 160).concat([...p.querySelectorAll("text")].map(t => parseFloat(getComputedStyle(t).fontSize)).filter(s => s < 11))).join(" ")`
+
 // narrow checks that a page fits a small screen.
 func (b *browser) narrow(page string) {
 	b.t.Helper()
@@ -137,7 +146,20 @@ func (b *browser) narrow(page string) {
 		widest := b.value(`[...document.querySelectorAll("body *")].filter(e => e.getBoundingClientRect().right > 361).map(e => e.tagName + "." + e.className + " " + e.textContent.slice(0, 30)).slice(0, 5).join("; ")`)
 		b.t.Errorf("%s is %v pixels wide on a screen of 360: %v", page, width, widest)
 	}
+	if rows := b.value(headerRows); rows.(float64) > 2 {
+		b.t.Errorf("%s: its header has %v rows on a screen of 360 pixels, where the menu has one of its own", page, rows)
+	}
+	if hidden := b.value(`[...document.querySelectorAll("header a[aria-current]")].filter(a => a.getBoundingClientRect().right > 360 || a.getBoundingClientRect().left < 0).length`); hidden != 0.0 {
+		b.t.Errorf("%s: the menu does not show where one is", page)
+	}
+	if small := b.value(smallPlots); small != "" {
+		b.t.Errorf("%s: a chart cannot be read on a screen of 360 pixels: %v", page, small)
+	}
 	b.accessible(b.tab, page+", 360 pixels wide")
+	b.do(b.tab, emulation.SetDeviceMetricsOverride(1024, 740, 1, false))
+	if rows, cut := b.value(headerRows), b.value(`(n => n.scrollWidth - n.clientWidth)(document.querySelector("header nav"))`); rows != 1.0 || cut != 0.0 {
+		b.t.Errorf("%s: its header has %v rows on a screen of 1,024 pixels, and %v pixels of the menu are hidden", page, rows, cut)
+	}
 	b.do(b.tab, emulation.ClearDeviceMetricsOverride())
 }
 
@@ -227,12 +249,21 @@ func (b *browser) week(page string) {
 	}
 }
 
-// draws checks that a page has a curve, which shows something.
+// draws checks that a page has a curve, which shows something, and values where the pointer is.
 func (b *browser) draws(page, what string) {
 	b.t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Second) {
 		b.visit(b.tab, page)
 		if b.value(fmt.Sprintf(`[...document.querySelectorAll("figure.curve svg %s")].some(p => p.getBBox().height > 20 && p.checkVisibility())`, what)) == true {
+			shown := b.value(`(() => {
+				const at = [...document.querySelectorAll("figure.curve rect")].at(-2);
+				at.scrollIntoView({block: "center"});
+				const r = at.getBoundingClientRect(), under = document.elementFromPoint(r.left + r.width / 2, r.top + r.height / 2);
+				return under === at ? at.querySelector("title").textContent : under.outerHTML.slice(0, 100);
+			})()`)
+			if text, _ := shown.(string); !pointed.MatchString(text) {
+				b.t.Errorf("%s shows %q where the pointer is", page, text)
+			}
 			return
 		}
 		if time.Now().After(deadline) {
@@ -241,6 +272,9 @@ func (b *browser) draws(page, what string) {
 		}
 	}
 }
+
+// pointed is what a curve shows where the pointer is: a time, and the values of that time.
+var pointed = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\dZ(\n[^\n]+ [\d.]+/s)+$`)
 
 // preview looks at what a change of a quota would mean, by the enter key, which must not change it.
 func (b *browser) preview(page string) {

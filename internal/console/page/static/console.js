@@ -19,6 +19,8 @@
     document.addEventListener("htmx:sse:error", () => lost(true));
     document.addEventListener("htmx:sse:after:connection", () => lost(false));
   }
+  const here = document.querySelector("header a[aria-current]");
+  if (here) here.parentNode.scrollLeft = here.offsetLeft - 60; // on a small screen the menu may be wider
   // local writes the times in the zone of who looks, also those that the stream brings.
   const two = (n) => String(n).padStart(2, "0");
   const day = (at) => at.getDate() + " " + at.toLocaleString("en", { month: "short" });
