@@ -3,6 +3,7 @@ package console
 import (
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/delivery"
 )
 
 // press sends a form of the console.
@@ -137,6 +139,57 @@ func TestWrongFieldIsMarked(t *testing.T) {
 	_, body, _ := press(h, "edit", "admin", url.Values{"id": {"spring"}, "revision": {"7"}, "starts_at": {"soon"}, "burst": {"5"}})
 	if !strings.Contains(body, `<input name="starts_at" value="soon" aria-invalid="true" aria-describedby="fault" autofocus>`) || !strings.Contains(body, `<input name="burst" value="5">`) || strings.Count(body, "aria-invalid") != 1 {
 		t.Errorf("%s", body)
+	}
+}
+
+// TestFormsOfferWhatThereIs: sinks, quotas and time zones are chosen, and also what the form has and nobody knows; of many quotas an id is typed.
+func TestFormsOfferWhatThereIs(t *testing.T) {
+	w := guarded()
+	h := serve(w)
+	body := ask(h, "GET", "/edit?id=spring&quotas=provider+gone&sink=elsewhere&finish_by=2036-12-01T18:00&ends_at=18:00", "admin", "").Body.String()
+	for _, says := range []string{
+		`<select name="sink"><option></option>`, `<option>receiver</option>`, `<option selected>elsewhere</option>`,
+		`<input type="hidden" name="quotas" value=""><select name="quotas" multiple>`, `<option selected>provider</option>`, `<option selected>gone</option>`,
+		`<input name="time_zone" value="UTC" list="zones">`, `<datalist id="zones">`, `<option value="recipient"></option>`,
+		`<input type="datetime-local" name="starts_at" value="">`, `<input type="datetime-local" name="finish_by" value="2036-12-01T18:00">`, `<input name="ends_at" value="18:00">`,
+	} {
+		if !strings.Contains(body, says) {
+			t.Errorf("no %s in %s", says, body)
+		}
+	}
+	if body := ask(h, "GET", "/destination-create", "admin", "").Body.String(); !strings.Contains(body, `<select name="sink"><option selected></option>`) || strings.Contains(body, "datalist") {
+		t.Errorf("the form of a destination: %s", body)
+	}
+	for i := range 101 {
+		w.snapshot.Quotas[strconv.Itoa(i)] = &delivery.Quota{ID: strconv.Itoa(i)}
+	}
+	if body := ask(serve(w), "GET", "/edit?id=spring&quotas=provider", "admin", "").Body.String(); !strings.Contains(body, `<input name="quotas" value="provider">`) {
+		t.Errorf("of many quotas: %s", body)
+	}
+}
+
+// TestWhatFormsSend: browsers send each choice by itself, and times without a zone. What scripts and earlier forms send is taken as well.
+func TestWhatFormsSend(t *testing.T) {
+	w := guarded()
+	h := serve(w)
+	for _, tt := range []struct {
+		form url.Values
+		want string
+	}{
+		{url.Values{"quotas": {"", "provider", "other"}, "was_quotas": {""}}, `{"quotas":["provider","other"]}`},
+		{url.Values{"quotas": {"provider other"}}, `{"quotas":["provider","other"]}`},
+		{url.Values{"starts_at": {"2036-11-30T09:00"}, "was_starts_at": {""}, "time_zone": {"Europe/Moscow"}}, `{"starts_at":"2036-11-30T06:00:00Z","time_zone":"Europe/Moscow"}`},
+		{url.Values{"ends_at": {"2036-11-30T09:00"}}, `{"ends_at":"2036-11-30T09:00:00Z"}`},
+		{url.Values{"ends_at": {"2036-11-30T09:00:00+03:00"}}, `{"ends_at":"2036-11-30T06:00:00Z"}`},
+		{url.Values{"finish_by": {"2036-11-30T09:00"}, "time_zone": {"recipient"}}, `{"finish_by":"2036-11-30T09:00:00Z","time_zone":"recipient"}`},
+	} {
+		tt.form.Set("id", "spring")
+		tt.form.Set("revision", "7")
+		w.changes = nil
+		code, body, _ := press(h, "edit", "admin", tt.form)
+		if len(w.changes) != 1 || w.changes[0] != "spring "+tt.want+" by the-admin@127.0.0.1: " {
+			t.Errorf("%v: %d %q %s", tt.form, code, w.changes, body)
+		}
 	}
 }
 

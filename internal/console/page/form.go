@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/auth"
@@ -27,6 +28,7 @@ type form struct {
 	Changes  []catalog.Change // what others did meanwhile, the newest first
 	Previews bool             // what it would mean can be seen before
 	Preview  *preview         // what it would mean; nil: nobody has asked
+	Zones    []string         // time zones to choose from, besides those that a script knows
 }
 
 // formField is a field of a form. Was is what the campaign has, and Now says so where that is not what the form has.
@@ -35,6 +37,62 @@ type formField struct {
 
 	Options []string // that there are; nil: any text
 	Wrong   bool     // what was typed cannot be used
+	Input   view.Input
+}
+
+// maxOptions bounds the ids that a field offers. If there are more, an id is typed.
+const maxOptions = 100
+
+// Chosen reports whether an option is what the field has, or one of those.
+func (f *formField) Chosen(option string) bool {
+	return option == f.Value || f.Several() && slices.Contains(strings.Fields(f.Value), option)
+}
+
+// Several reports whether any number of its options may be chosen.
+func (f *formField) Several() bool { return f.Input == view.InputQuotas && f.Options != nil }
+
+// Time reports whether the field is one for a time. Text that is none stays as it was typed.
+func (f *formField) Time() bool { return f.Input == view.InputTime && isTime(f.Value) }
+
+// Zone reports whether the field is the name of a time zone.
+func (f *formField) Zone() bool { return f.Input == view.InputZone }
+
+// isTime reports whether a browser can show a text in a field for a time.
+func isTime(text string) bool {
+	_, err := time.Parse("2006-01-02T15:04:05", text)
+	_, short := time.Parse("2006-01-02T15:04", text)
+	return text == "" || err == nil || short == nil
+}
+
+// offer fills in what fields of the form offer: the sinks, quotas and time zones that there are, and what the form has.
+func (f *form) offer(state *view.State) {
+	for i := range f.Fields {
+		field := &f.Fields[i]
+		var ids, has []string
+		switch field.Input {
+		case view.InputSink:
+			for _, s := range state.Sinks {
+				ids = append(ids, s.Name)
+			}
+			has = []string{"", field.Value, field.Was}
+		case view.InputQuotas:
+			for _, q := range state.Quotas[:min(len(state.Quotas), maxOptions+1)] {
+				ids = append(ids, q.ID)
+			}
+			has = strings.Fields(field.Value + " " + field.Was)
+		case view.InputZone:
+			f.Zones = append(f.Zones, "UTC", "recipient")
+			for _, c := range state.Campaigns {
+				f.Zones = append(f.Zones, c.TimeZone)
+			}
+		}
+		if len(ids) > 0 && len(ids) <= maxOptions {
+			field.Options = slices.Compact(slices.Sorted(slices.Values(append(ids, has...))))
+		}
+	}
+	slices.Sort(f.Zones)
+	f.Zones = slices.DeleteFunc(slices.Compact(f.Zones), func(zone string) bool { return zone == "" })
+	f.Zones = f.Zones[:min(len(f.Zones), maxOptions)]
 }
 
 // fail says why the form was not done, and marks the field that is to blame.
@@ -57,15 +115,20 @@ const was = "was_"
 // entered returns the text that the user has typed into a field. The form's own value does not count as typed: after a conflict it must
 // not undo other people's changes. A form without what it had, as a script may send it, has only what was typed.
 func entered(form url.Values, name string) (text string, ok bool) {
-	text = strings.TrimSpace(form.Get(name))
+	text = typedText(form, name)
 	return text, form.Has(name) && (!form.Has(was+name) || text != strings.TrimSpace(form.Get(was+name)))
+}
+
+// typedText is what a field has, of which a browser sends each choice by itself.
+func typedText(form url.Values, name string) string {
+	return strings.TrimSpace(strings.Join(form[name], " "))
 }
 
 // formOf makes a form; typed is the form that was sent before, if any.
 func formOf[S, E any](fields []view.Setting[S, E], now *S, action string, typed url.Values) *form {
 	f := &form{Action: action, Reason: typed.Get("reason")}
 	for _, setting := range fields {
-		field := formField{Name: setting.Name, Label: setting.Label, Hint: setting.Hint, Value: setting.Text(now), Was: setting.Text(now), Options: setting.Options}
+		field := formField{Name: setting.Name, Label: setting.Label, Hint: setting.Hint, Value: setting.Text(now), Was: setting.Text(now), Options: setting.Options, Input: setting.Input}
 		if action == "rate" && field.Name != "rate" {
 			continue
 		}

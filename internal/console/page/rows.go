@@ -110,7 +110,7 @@ func (s *Site) noCatalog(name string) string {
 }
 
 // editForm is the form of a row that exists; typed is the form that was sent before, if any.
-func (r *rows[S, E]) editForm(id string, now *S, action string, typed url.Values) *form {
+func (r *rows[S, E]) editForm(ctx context.Context, s *Site, id string, now *S, action string, typed url.Values) *form {
 	var f *form
 	if r.form != nil {
 		f = r.form(now, action, typed)
@@ -118,28 +118,30 @@ func (r *rows[S, E]) editForm(id string, now *S, action string, typed url.Values
 		f = formOf(r.fields, now, action, typed)
 	}
 	f.ID, f.Revision, f.Back = id, r.revision(now), r.page(id, "")
+	f.offer(s.watcher.Look(ctx))
 	return f
 }
 
 // newForm is the form of a row that does not exist yet. All of it is sent as typed: what it begins with is shown.
-func (r *rows[S, E]) newForm(typed url.Values) *form {
+func (r *rows[S, E]) newForm(ctx context.Context, s *Site, typed url.Values) *form {
 	f := formOf(r.fields, r.begin(), r.prefix+"create", typed)
 	f.New, f.ID, f.Back = true, typed.Get("id"), r.name+"s"
 	for i := range f.Fields {
 		f.Fields[i].Now = ""
 	}
+	f.offer(s.watcher.Look(ctx))
 	return f
 }
 
 func (r *rows[S, E]) fillEdit(ctx context.Context, s *Site, query url.Values, c *content) {
 	id := query.Get("id")
 	if now := r.row(ctx, s, id, c); now != nil {
-		c.Title, c.Data = "Change "+r.title+id, r.editForm(id, now, r.prefix+"edit", query)
+		c.Title, c.Data = "Change "+r.title+id, r.editForm(ctx, s, id, now, r.prefix+"edit", query)
 	}
 }
 
-func (r *rows[S, E]) fillCreate(_ context.Context, _ *Site, _ url.Values, c *content) {
-	c.Title, c.Data = "New "+r.name, r.newForm(url.Values{})
+func (r *rows[S, E]) fillCreate(ctx context.Context, s *Site, _ url.Values, c *content) {
+	c.Title, c.Data = "New "+r.name, r.newForm(ctx, s, url.Values{})
 }
 
 // fillLast makes the form that ends a row: what it says is done to it.
@@ -167,7 +169,7 @@ func (r *rows[S, E]) edit(ctx context.Context, s *Site, form url.Values) (string
 		err = view.Fault(catalog.ErrStale, "%s changed %s while you did; nothing of yours was done.", r.others, notation.Shorten(id))
 	}
 	if err == nil && r.preview != nil && form.Has("preview") {
-		f := r.editForm(id, now, action, form)
+		f := r.editForm(ctx, s, id, now, action, form)
 		if f.Preview, err = r.preview(ctx, s, now, change); err == nil {
 			return "", &retry{page: "edit", data: f}, nil
 		}
@@ -192,7 +194,7 @@ func (r *rows[S, E]) again(ctx context.Context, s *Site, typed url.Values, actio
 	if err != nil {
 		return nil
 	}
-	f := r.editForm(id, now, action, typed)
+	f := r.editForm(ctx, s, id, now, action, typed)
 	f.fail(why)
 	if at, err := revisionOf(typed); err == nil && *at != f.Revision {
 		of := r.changes(id)
@@ -204,12 +206,12 @@ func (r *rows[S, E]) again(ctx context.Context, s *Site, typed url.Values, actio
 
 func (r *rows[S, E]) create(ctx context.Context, s *Site, form url.Values) (string, *retry, error) {
 	id := strings.TrimSpace(form.Get("id"))
-	change, err := view.EditOf(r.fields, nil, func(name string) (string, bool) { return form.Get(name), form.Has(name) })
+	change, err := view.EditOf(r.fields, nil, func(name string) (string, bool) { return typedText(form, name), form.Has(name) })
 	if err == nil {
 		_, err = r.write(s.watcher.Sources(), ctx, id, change, view.Condition{New: true})
 	}
 	if err != nil {
-		f := r.newForm(form)
+		f := r.newForm(ctx, s, form)
 		f.fail(err)
 		return "", &retry{page: "edit", data: f}, err
 	}

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"net/url"
 	"testing"
 
 	"github.com/pacer/pacer/internal/catalog"
@@ -21,6 +22,19 @@ func TestEveryPageTakesARole(t *testing.T) {
 	}
 	if len(pages) < 20 || len(actions) < 15 {
 		t.Errorf("%d pages and %d forms", len(pages), len(actions))
+	}
+}
+
+// TestNothingChosen: a form without any of its quotas takes all of them away, and one without the field leaves them.
+func TestNothingChosen(t *testing.T) {
+	if text, ok := entered(url.Values{"quotas": {""}, "was_quotas": {"a b"}}, "quotas"); text != "" || !ok {
+		t.Errorf("%q, %t", text, ok)
+	}
+	if _, ok := entered(url.Values{"quotas": {"", "a", "b"}, "was_quotas": {"a b"}}, "quotas"); ok {
+		t.Error("what the campaign had counts as typed")
+	}
+	if _, ok := entered(url.Values{"was_quotas": {"a b"}}, "quotas"); ok {
+		t.Error("a field that the form does not have counts as typed")
 	}
 }
 

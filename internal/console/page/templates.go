@@ -122,7 +122,7 @@ var functions = template.FuncMap{
 	// query is what url.Values.Encode has made, which is not to be escaped once more.
 	"query":    func(encoded string) template.URL { return template.URL(encoded) }, //nolint:gosec // escaped by url.Values
 	"achieved": achieved, "before": before,
-	"size": size,
+	"size": size, "istime": isTime,
 	// A meter is amber from 80 % on, and red at 100 %.
 	"low":     func(limit int64) float64 { return 0.8*float64(limit) - 0.001 },
 	"high":    func(limit int64) float64 { return float64(limit) - 0.001 },

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -61,9 +60,9 @@ func (s *Sources) Campaign(ctx context.Context, id string) (*Settings, error) {
 func (s *Sources) WriteCampaign(ctx context.Context, id string, e *Edit, on Condition) (*Settings, error) {
 	change := e.CampaignChange
 	change.Overflow, change.AtRevision = (*delivery.Overflow)(e.Overflow), on.At
+	at := func(text string) (time.Time, error) { return s.parseTime(ctx, id, e, text) }
 	err := cmp.Or(
-		parsed("starts_at", e.StartsAt, &change.StartsAt, parseInstant), parsed("ends_at", e.EndsAt, &change.EndsAt, parseInstant),
-		parsed("finish_by", e.FinishBy, &change.FinishBy, func(text string) (time.Time, error) { return s.parseFinish(ctx, id, e, text) }),
+		parsed("starts_at", e.StartsAt, &change.StartsAt, at), parsed("ends_at", e.EndsAt, &change.EndsAt, at), parsed("finish_by", e.FinishBy, &change.FinishBy, at),
 		parsed("active_hours", e.ActiveHours, &change.ActiveHours, func(text string) (json.RawMessage, error) { return notation.ParseHours(cmp.Or(text, "none")) }),
 		parsed("ramp", e.Ramp, &change.Ramp, func(text string) (json.RawMessage, error) { return notation.ParseRamp(cmp.Or(text, "none")) }),
 		parsed("job_ttl", e.JobTTL, &change.JobTTL, func(text string) (time.Duration, error) { return notation.ParseSpan(cmp.Or(text, "0s")) }),
@@ -77,8 +76,8 @@ func (s *Sources) WriteCampaign(ctx context.Context, id string, e *Edit, on Cond
 	return s.settingsOf(s.Catalog.SetCampaign(ctx, id, change))
 }
 
-// parseFinish reads when a campaign is to be done, in its time zone as the change says or as it is.
-func (s *Sources) parseFinish(ctx context.Context, id string, e *Edit, text string) (time.Time, error) {
+// parseTime reads a time of a campaign, in its time zone as the change says or as it is; the zero time of an empty text.
+func (s *Sources) parseTime(ctx context.Context, id string, e *Edit, text string) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
 	}
@@ -88,16 +87,15 @@ func (s *Sources) parseFinish(ctx context.Context, id string, e *Edit, text stri
 			name = &row.TimeZone
 		}
 	}
-	return parseTimeIn(orZero(name), text)
+	return notation.ParseTimeIn(text, zoneOf(orZero(name)), time.Now())
 }
 
-// parseTimeIn reads a time in a zone. It is UTC if the name is unknown: the catalog refuses such a name.
-func parseTimeIn(name, text string) (time.Time, error) {
-	zone, err := notation.Zone(name)
-	if err != nil {
-		zone = time.UTC
+// zoneOf returns the time zone in which the times of a campaign are written: UTC if the name is none, such as recipient.
+func zoneOf(name string) *time.Location {
+	if zone, err := notation.Zone(name); err == nil {
+		return zone
 	}
-	return notation.ParseTimeIn(text, zone, time.Now())
+	return time.UTC
 }
 
 // SetStatus changes the status of a campaign at a revision; nil: at any. until is when a pause ends by itself, a time or a span; "" for never.
@@ -150,17 +148,6 @@ func parsed[T any](name string, text *string, into **T, parse func(string) (T, e
 }
 
 func parseUntil(text string) (time.Time, error) { return notation.ParseUntil(text, time.Now()) }
-
-func parseInstant(text string) (time.Time, error) {
-	if text == "" {
-		return time.Time{}, nil
-	}
-	at, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		return at, fmt.Errorf("%q is not a time such as 2026-11-30T09:00:00+03:00", notation.Shorten(text))
-	}
-	return at, nil
-}
 
 func (s *Sources) settingsOf(row catalog.CampaignRow, err error) (*Settings, error) {
 	if err != nil {

@@ -54,9 +54,9 @@ func TestChangesOfTheConsole(t *testing.T) {
 	}
 	typed := map[string]string{
 		"rate": "150/1m", "ramp": "start=10,factor=1.5,every=1h", "quotas": "provider", "priority_weight": "3", "burst": "5", "max_in_flight": "7",
-		"overflow": "block", "active_hours": "mon-fri 09:00-21:00", "time_zone": "recipient", "starts_at": "2026-11-30T09:00:00Z",
+		"overflow": "block", "active_hours": "mon-fri 09:00-21:00", "time_zone": "recipient", "starts_at": "2026-11-30T09:00",
 		"time_zone_missing": "Europe/Moscow", "avoid_minutes": "0,30",
-		"ends_at": "2027-11-30T09:00:00Z", "finish_by": "2027-06-30T09:00:00Z", "job_ttl": "7d", "expected_total": "1000", "sink": "receiver", "note": "Anna wants it slow",
+		"ends_at": "2027-11-30T09:00:05", "finish_by": "2027-06-30T09:00", "job_ttl": "7d", "expected_total": "1000", "sink": "receiver", "note": "Anna wants it slow",
 	}
 	if len(typed) != len(EditForm) {
 		t.Errorf("%d of %d fields are tried", len(typed), len(EditForm))

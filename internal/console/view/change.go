@@ -60,8 +60,8 @@ type Edit struct {
 	catalog.CampaignChange
 
 	Overflow    *string `json:"overflow,omitempty" enum:"lane,block"`
-	StartsAt    *string `json:"starts_at,omitempty" maxLength:"64" example:"2026-11-30T09:00:00+03:00" doc:"RFC 3339; empty for at once"`
-	EndsAt      *string `json:"ends_at,omitempty" maxLength:"64" example:"2036-11-30T09:00:00+03:00" doc:"RFC 3339; empty for never"`
+	StartsAt    *string `json:"starts_at,omitempty" maxLength:"64" example:"2026-11-30T09:00:00+03:00" doc:"RFC 3339, or 2026-11-30T09:00 in time_zone; empty for at once"`
+	EndsAt      *string `json:"ends_at,omitempty" maxLength:"64" example:"2036-11-30T09:00:00+03:00" doc:"RFC 3339, or 2036-11-30T09:00 in time_zone; empty for never"`
 	FinishBy    *string `json:"finish_by,omitempty" maxLength:"64" example:"18:00" doc:"18:00, 2036-12-01T18:00 in time_zone, or RFC 3339; empty for none"`
 	ActiveHours *string `json:"active_hours,omitempty" maxLength:"4096" example:"mon-fri 09:00-21:00; sat 10:00-18:00" doc:"mon-fri 09:00-21:00; sat 10:00-18:00; empty for always"`
 	Ramp        *string `json:"ramp,omitempty" maxLength:"256" example:"start=10,factor=1.5,every=1h" doc:"start=10,factor=1.5,every=1h; empty for none"`
@@ -131,10 +131,25 @@ type Setting[S, E any] struct {
 	Text              func(*S) string
 	set               func(*E, string) error
 	given             func(*E) bool
+	Input             Input
 }
 
+// Input is what a form offers for a setting, besides typing.
+type Input int
+
+const (
+	InputText Input = iota
+	InputTime
+	InputZone
+	InputSink
+	InputQuotas // any number of them
+)
+
 func words[S, E any](name, label, hint string, of func(*S) string, set func(*E) **string) Setting[S, E] {
-	return Setting[S, E]{name, label, hint, nil, of, func(e *E, text string) error { *set(e) = &text; return nil }, func(e *E) bool { return *set(e) != nil }}
+	return Setting[S, E]{
+		Name: name, Label: label, Hint: hint, Text: of,
+		set: func(e *E, text string) error { *set(e) = &text; return nil }, given: func(e *E) bool { return *set(e) != nil },
+	}
 }
 
 // choice is words of which there are few.
@@ -143,8 +158,24 @@ func choice[S, E any](s Setting[S, E], options ...string) Setting[S, E] {
 	return s
 }
 
+// offered is a setting for which a form offers something.
+func offered[S, E any](input Input, s Setting[S, E]) Setting[S, E] {
+	s.Input = input
+	return s
+}
+
+// timeOf is a time as the clocks of the campaign's zone show it.
+func timeOf(name, label, hint string, of func(*Settings) string, set func(*Edit) **string) Setting[Settings, Edit] {
+	return offered(InputTime, words(name, label, hint, func(s *Settings) string {
+		if at := optionalInstant(of(s)); at != nil {
+			return strings.TrimSuffix(at.In(zoneOf(s.TimeZone)).Format("2006-01-02T15:04:05"), ":00")
+		}
+		return ""
+	}, set))
+}
+
 func numbers[S, E any](name, label, hint string, of func(*S) int64, set func(*E) **int64) Setting[S, E] {
-	return Setting[S, E]{name, label, hint, nil, func(s *S) string { return strconv.FormatInt(of(s), 10) }, func(e *E, text string) error {
+	return Setting[S, E]{Name: name, Label: label, Hint: hint, Text: func(s *S) string { return strconv.FormatInt(of(s), 10) }, set: func(e *E, text string) error {
 		n, err := strconv.ParseInt(cmp.Or(text, "0"), 10, 64)
 		*set(e) = &n
 		switch {
@@ -154,30 +185,35 @@ func numbers[S, E any](name, label, hint string, of func(*S) int64, set func(*E)
 			return Fault(catalog.ErrInvalid, "%s: %q is not a whole number", label, text)
 		}
 		return nil
-	}, func(e *E) bool { return *set(e) != nil }}
+	}, given: func(e *E) bool { return *set(e) != nil }}
 }
 
 // EditForm lists the fields of the form of a campaign.
 var EditForm = []Setting[Settings, Edit]{
 	words("rate", "Rate", "500, 2.5, 150/m, 1/h; 0 holds", func(s *Settings) string { return s.Rate }, func(e *Edit) **string { return &e.Rate }),
 	words("ramp", "Ramp", "start=10,factor=1.5,every=1h; empty for none", func(s *Settings) string { return s.Ramp }, func(e *Edit) **string { return &e.Ramp }),
-	words("sink", "Sink", "empty for the default one", func(s *Settings) string { return s.Sink }, func(e *Edit) **string { return &e.Sink }),
-	{"quotas", "Quotas", "ids with spaces between them", nil, func(s *Settings) string { return strings.Join(s.Quotas, " ") }, func(e *Edit, text string) error {
-		list := strings.Fields(text)
-		e.Quotas = &list
-		return nil
-	}, func(e *Edit) bool { return e.Quotas != nil }},
+	offered(InputSink, words("sink", "Sink", "empty for the default one", func(s *Settings) string { return s.Sink }, func(e *Edit) **string { return &e.Sink })),
+	{
+		Name: "quotas", Label: "Quotas", Hint: "any number of them", Input: InputQuotas,
+		Text: func(s *Settings) string { return strings.Join(s.Quotas, " ") },
+		set: func(e *Edit, text string) error {
+			list := strings.Fields(text)
+			e.Quotas = &list
+			return nil
+		},
+		given: func(e *Edit) bool { return e.Quotas != nil },
+	},
 	numbers("priority_weight", "Priority weight", "share of a contended quota", func(s *Settings) int64 { return s.PriorityWeight }, func(e *Edit) **int64 { return &e.PriorityWeight }),
 	numbers("burst", "Burst", "units at once after idle time", func(s *Settings) int64 { return s.Burst }, func(e *Edit) **int64 { return &e.Burst }),
 	numbers("max_in_flight", "Max in flight", "per daemon; 0 for no limit", func(s *Settings) int64 { return s.MaxInFlight }, func(e *Edit) **int64 { return &e.MaxInFlight }),
 	choice(words("overflow", "Overflow", "what is done with jobs that cannot be sent soon: lane or block", func(s *Settings) string { return s.Overflow }, func(e *Edit) **string { return &e.Overflow }), "lane", "block"),
 	words("active_hours", "Active hours", "mon-fri 09:00-21:00; sat 10:00-18:00; empty for always", func(s *Settings) string { return s.ActiveHours }, func(e *Edit) **string { return &e.ActiveHours }),
-	words("time_zone", "Time zone", "of the active hours, such as Europe/Moscow; recipient for that of each job", func(s *Settings) string { return s.TimeZone }, func(e *Edit) **string { return &e.TimeZone }),
-	words("time_zone_missing", "Time zone if missing", "of jobs that name none, with recipient: such as Europe/Moscow, or hold", func(s *Settings) string { return s.ZoneMissing }, func(e *Edit) **string { return &e.ZoneMissing }),
+	offered(InputZone, words("time_zone", "Time zone", "of the active hours and of the times below, such as Europe/Moscow; recipient: hours of each job's own zone, times in UTC", func(s *Settings) string { return s.TimeZone }, func(e *Edit) **string { return &e.TimeZone })),
+	offered(InputZone, words("time_zone_missing", "Time zone if missing", "of jobs that name none, with recipient: such as Europe/Moscow, or hold", func(s *Settings) string { return s.ZoneMissing }, func(e *Edit) **string { return &e.ZoneMissing })),
 	words("avoid_minutes", "Avoid minutes", "of each hour, 0,15,30,45; empty for none", func(s *Settings) string { return s.AvoidMinutes }, func(e *Edit) **string { return &e.AvoidMinutes }),
-	words("starts_at", "Starts at", "2026-11-30T09:00:00+03:00; empty for at once", func(s *Settings) string { return s.StartsAt }, func(e *Edit) **string { return &e.StartsAt }),
-	words("ends_at", "Ends at", "jobs expire then; empty for never", func(s *Settings) string { return s.EndsAt }, func(e *Edit) **string { return &e.EndsAt }),
-	words("finish_by", "Finish by", "18:00, 2026-12-01T18:00; the jobs are spread until then; empty for none", func(s *Settings) string { return s.FinishBy }, func(e *Edit) **string { return &e.FinishBy }),
+	timeOf("starts_at", "Starts at", "in the time zone; empty for at once", func(s *Settings) string { return s.StartsAt }, func(e *Edit) **string { return &e.StartsAt }),
+	timeOf("ends_at", "Ends at", "in the time zone; jobs expire then; empty for never", func(s *Settings) string { return s.EndsAt }, func(e *Edit) **string { return &e.EndsAt }),
+	timeOf("finish_by", "Finish by", "in the time zone; the jobs are spread until then; empty for none", func(s *Settings) string { return s.FinishBy }, func(e *Edit) **string { return &e.FinishBy }),
 	words("job_ttl", "Job TTL", "36h, 7d; empty for never", func(s *Settings) string { return s.JobTTL }, func(e *Edit) **string { return &e.JobTTL }),
 	numbers("expected_total", "Expected total", "jobs, for estimates; 0 for unknown", func(s *Settings) int64 { return s.ExpectedTotal }, func(e *Edit) **int64 { return &e.ExpectedTotal }),
 	words("note", "Note", "one line for people", func(s *Settings) string { return s.Note }, func(e *Edit) **string { return &e.Note }),

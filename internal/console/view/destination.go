@@ -53,7 +53,7 @@ type Tested struct {
 // DestinationForm lists the fields of the form of a destination.
 var DestinationForm = []Setting[catalog.DestinationRow, catalog.DestinationChange]{
 	words("url", "URL", "the whole address, with its query, which is not shown here; secrets belong into headers", func(d *catalog.DestinationRow) string { return d.URL }, func(e *catalog.DestinationChange) **string { return &e.URL }),
-	words("sink", "Sink", "that sends to it; empty for any with destinations", func(d *catalog.DestinationRow) string { return d.Sink }, func(e *catalog.DestinationChange) **string { return &e.Sink }),
+	offered(InputSink, words("sink", "Sink", "that sends to it; empty for any with destinations", func(d *catalog.DestinationRow) string { return d.Sink }, func(e *catalog.DestinationChange) **string { return &e.Sink })),
 	{
 		Name: "headers", Label: "Headers", Hint: `all of them, as {"x-tenant": "blue", "authorization": "file:shop-7"}; empty for none`,
 		Text: func(d *catalog.DestinationRow) string {

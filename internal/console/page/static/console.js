@@ -21,6 +21,11 @@
   }
   const here = document.querySelector("header a[aria-current]");
   if (here) here.parentNode.scrollLeft = here.offsetLeft - 60; // on a small screen the menu may be wider
+  const zones = document.getElementById("zones");
+  if (zones && Intl.supportedValuesOf) {
+    const all = new Set([...zones.options].map((option) => option.value).concat(Intl.supportedValuesOf("timeZone")));
+    zones.replaceChildren(...[...all].map((zone) => new Option("", zone)));
+  }
   // local writes the times in the zone of who looks, also those that the stream brings.
   const two = (n) => String(n).padStart(2, "0");
   const day = (at) => at.getDate() + " " + at.toLocaleString("en", { month: "short" });
