@@ -172,7 +172,7 @@ func (w *world) without() view.Sources {
 		Fleet: func(context.Context) (*view.Fleet, error) {
 			sent := time.Now().UnixMilli() / 10
 			return &view.Fleet{
-				Destinations: map[string][]view.DestinationFigures{"shop-7": {{Sink: "receiver", SinkFigures: w.sinkFigures()["receiver"]}}},
+				Destinations: map[string][]view.DestinationFigures{"shop-7": {{Sink: "receiver", Waiting: 1234, SinkFigures: w.sinkFigures()["receiver"]}}},
 				At:           time.Now(), LateCapacity: 4, Counter: "leader",
 				Daemons: w.daemons(), Sinks: w.sinkFigures(),
 				Keys: []delivery.KeyWaits{{Quota: "chat", Waiting: 234, Busiest: []delivery.KeyJobs{{Key: hostile[0], Jobs: 56}}}},

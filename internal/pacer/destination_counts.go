@@ -46,6 +46,7 @@ type DestinationReading struct {
 	Sink, Name string
 	Answers    [delivery.Interrupted + 1]uint64 // by class
 	Took       metric.Counts                    // to answer
+	Waiting    int                              // jobs in its line
 }
 
 func newDestinationCounts(r prometheus.Registerer) *destinationCounts {
@@ -90,6 +91,15 @@ func (c *destinationCounts) count(d destinationKey, class delivery.ResultClass, 
 		c.rest[d]++
 	}
 	c.answers.WithLabelValues(d.sink, shown, answer).Inc()
+}
+
+// waits notes how many jobs wait in the line of a destination.
+func (c *destinationCounts) waits(d *destination) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if own := c.own[d.destinationKey]; own != nil {
+		own.Waiting = d.line.len()
+	}
 }
 
 // add gives a destination a series of its own.

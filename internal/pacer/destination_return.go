@@ -99,6 +99,7 @@ func (p *Pacer) maintainDestinations(now instant) {
 				l.checkAt(d, max(d.openUntil, now.local)+forgetShut.Microseconds()+1)
 			}
 		}
+		p.answered.waits(d)
 		l.note(d, now.local)
 	}
 }

@@ -80,6 +80,9 @@ func (f *form) offer(state *view.State) {
 				ids = append(ids, q.ID)
 			}
 			has = strings.Fields(field.Value + " " + field.Was)
+			if len(ids) > 0 && len(ids) <= maxOptions {
+				field.Hint = "any number of them; Ctrl or ⌘ keeps the others"
+			}
 		case view.InputZone:
 			f.Zones = append(f.Zones, "UTC", "recipient")
 			for _, c := range state.Campaigns {

@@ -194,7 +194,7 @@ var EditForm = []Setting[Settings, Edit]{
 	words("ramp", "Ramp", "start=10,factor=1.5,every=1h; empty for none", func(s *Settings) string { return s.Ramp }, func(e *Edit) **string { return &e.Ramp }),
 	offered(InputSink, words("sink", "Sink", "empty for the default one", func(s *Settings) string { return s.Sink }, func(e *Edit) **string { return &e.Sink })),
 	{
-		Name: "quotas", Label: "Quotas", Hint: "any number of them", Input: InputQuotas,
+		Name: "quotas", Label: "Quotas", Hint: "ids with spaces between them", Input: InputQuotas,
 		Text: func(s *Settings) string { return strings.Join(s.Quotas, " ") },
 		set: func(e *Edit, text string) error {
 			list := strings.Fields(text)
@@ -208,12 +208,12 @@ var EditForm = []Setting[Settings, Edit]{
 	numbers("max_in_flight", "Max in flight", "per daemon; 0 for no limit", func(s *Settings) int64 { return s.MaxInFlight }, func(e *Edit) **int64 { return &e.MaxInFlight }),
 	choice(words("overflow", "Overflow", "what is done with jobs that cannot be sent soon: lane or block", func(s *Settings) string { return s.Overflow }, func(e *Edit) **string { return &e.Overflow }), "lane", "block"),
 	words("active_hours", "Active hours", "mon-fri 09:00-21:00; sat 10:00-18:00; empty for always", func(s *Settings) string { return s.ActiveHours }, func(e *Edit) **string { return &e.ActiveHours }),
-	offered(InputZone, words("time_zone", "Time zone", "of the active hours and of the times below, such as Europe/Moscow; recipient: hours of each job's own zone, times in UTC", func(s *Settings) string { return s.TimeZone }, func(e *Edit) **string { return &e.TimeZone })),
+	offered(InputZone, words("time_zone", "Time zone", "of its hours and times, such as Europe/Moscow; recipient: its hours are in the zone of each job, its times in UTC", func(s *Settings) string { return s.TimeZone }, func(e *Edit) **string { return &e.TimeZone })),
 	offered(InputZone, words("time_zone_missing", "Time zone if missing", "of jobs that name none, with recipient: such as Europe/Moscow, or hold", func(s *Settings) string { return s.ZoneMissing }, func(e *Edit) **string { return &e.ZoneMissing })),
 	words("avoid_minutes", "Avoid minutes", "of each hour, 0,15,30,45; empty for none", func(s *Settings) string { return s.AvoidMinutes }, func(e *Edit) **string { return &e.AvoidMinutes }),
-	timeOf("starts_at", "Starts at", "in the time zone; empty for at once", func(s *Settings) string { return s.StartsAt }, func(e *Edit) **string { return &e.StartsAt }),
-	timeOf("ends_at", "Ends at", "in the time zone; jobs expire then; empty for never", func(s *Settings) string { return s.EndsAt }, func(e *Edit) **string { return &e.EndsAt }),
-	timeOf("finish_by", "Finish by", "in the time zone; the jobs are spread until then; empty for none", func(s *Settings) string { return s.FinishBy }, func(e *Edit) **string { return &e.FinishBy }),
+	timeOf("starts_at", "Starts at", "in its time zone; empty for at once", func(s *Settings) string { return s.StartsAt }, func(e *Edit) **string { return &e.StartsAt }),
+	timeOf("ends_at", "Ends at", "in its time zone; jobs expire then; empty for never", func(s *Settings) string { return s.EndsAt }, func(e *Edit) **string { return &e.EndsAt }),
+	timeOf("finish_by", "Finish by", "in its time zone; the jobs are spread until then; empty for none", func(s *Settings) string { return s.FinishBy }, func(e *Edit) **string { return &e.FinishBy }),
 	words("job_ttl", "Job TTL", "36h, 7d; empty for never", func(s *Settings) string { return s.JobTTL }, func(e *Edit) **string { return &e.JobTTL }),
 	numbers("expected_total", "Expected total", "jobs, for estimates; 0 for unknown", func(s *Settings) int64 { return s.ExpectedTotal }, func(e *Edit) **int64 { return &e.ExpectedTotal }),
 	words("note", "Note", "one line for people", func(s *Settings) string { return s.Note }, func(e *Edit) **string { return &e.Note }),
