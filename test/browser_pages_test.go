@@ -62,6 +62,10 @@ func TestConsolePagesInABrowser(t *testing.T) {
 		b.focus(base + page)
 	}
 	b.preview(base + "quota-edit?id=provider")
+	b.visit(b.tab, base+"edit?id=spring")
+	if n := b.value(`document.getElementById("zones").options.length`); n.(float64) < 300 {
+		b.t.Errorf("the form offers %v time zones", n)
+	}
 	b.withoutScripts(s, base)
 	b.do(b.tab, emulation.SetScriptExecutionDisabled(false))
 	for _, page := range []string{"replays", "changes", "dead"} { // once more, with what was done
@@ -149,8 +153,9 @@ func (b *browser) narrow(page string) {
 	if rows := b.value(headerRows); rows.(float64) > 2 {
 		b.t.Errorf("%s: its header has %v rows on a screen of 360 pixels, where the menu has one of its own", page, rows)
 	}
-	if hidden := b.value(`[...document.querySelectorAll("header a[aria-current]")].filter(a => a.getBoundingClientRect().right > 360 || a.getBoundingClientRect().left < 0).length`); hidden != 0.0 {
-		b.t.Errorf("%s: the menu does not show where one is", page)
+	if hidden := b.value(`[...document.querySelectorAll("header a[aria-current]")].filter(a => a.getBoundingClientRect().right > 360 || a.getBoundingClientRect().left < 0).length +
+		[...document.querySelectorAll("header nav a")].filter(a => a.scrollWidth > a.clientWidth).length`); hidden != 0.0 {
+		b.t.Errorf("%s: the menu does not show where one is, or its links overlap", page)
 	}
 	if small := b.value(smallPlots); small != "" {
 		b.t.Errorf("%s: a chart cannot be read on a screen of 360 pixels: %v", page, small)
@@ -274,7 +279,7 @@ func (b *browser) draws(page, what string) {
 }
 
 // pointed is what a curve shows where the pointer is: a time, and the values of that time.
-var pointed = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\dZ(\n[^\n]+ [\d.]+/s)+$`)
+var pointed = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\dZ(\n[^\n]+ [\d.\x{202f}]+/s)+$`)
 
 // preview looks at what a change of a quota would mean, by the enter key, which must not change it.
 func (b *browser) preview(page string) {
@@ -344,6 +349,19 @@ func (b *browser) withoutScripts(s *stack, base string) {
 	send("pause-all", "pause-all", "All campaigns are paused.")
 	send("pause-all", "resume-all", "The campaigns go on that were paused together.")
 	send("bulk?q=spring", "bulk", "The campaigns are changed.", typed{"action", "pause"}, typed{"reason", "stop"})
+	send("edit?id=spring", "edit", "The campaign is changed.", typed{"ends_at", "2036-11-30T09:00"}, typed{"time_zone", "Asia/Tokyo"})
+	if out := s.run("campaign", "show", "spring"); !strings.Contains(out, "2036-11-30T00:00:00Z") || !strings.Contains(out, "provider") {
+		b.t.Errorf("a campaign that ends at nine in Tokyo is\n%s", out)
+	}
+	b.visit(b.tab, base+"edit?id=spring")
+	if at := b.value(`document.querySelector("[name=ends_at]").value`); at != "2036-11-30T09:00" {
+		b.t.Errorf("the form says that it ends at %v", at)
+	}
+	b.value(`document.querySelector("select[name=quotas]").selectedIndex = -1`)
+	press("edit", "The campaign is changed.")
+	if out := s.run("campaign", "show", "spring"); strings.Contains(out, "provider") {
+		b.t.Errorf("a campaign without quotas is\n%s", out)
+	}
 	send("cancel?id=spring", "cancel", "The campaign is cancelled.", typed{"typed", "spring"})
 	if out := s.run("campaign", "show", "summer"); !strings.Contains(out, "77") {
 		b.t.Errorf("the new campaign is\n%s", out)

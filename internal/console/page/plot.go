@@ -3,6 +3,7 @@ package page
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -57,6 +58,8 @@ type dot struct {
 const (
 	plotLines = 4 // horizontal lines of the grid, besides 0
 	plotTimes = 8 // fewer than that
+	// mostColumns bounds the columns of a line: a page may have several charts, and the stream sends them each second.
+	mostColumns = 60
 
 	// The drawing is stretched to the space that the page has for it. Its texts are not.
 	plotWidth, plotHeight, plotTop, plotBottom = 1000, 204, 2, 202
@@ -155,8 +158,19 @@ func (p *plot) fill(dots []dot, unit string) {
 		p.column(from, d.at, rate(d.value)+unit)
 		from = d.at
 	}
+	p.thin()
 	if len(dots) > 0 {
 		p.Summary = fmt.Sprintf("%s at the end, scale to %s", short(dots[len(dots)-1].value), short(p.most))
+	}
+}
+
+// thin joins columns if they are too many. The pointer then shows the last step of those that were joined.
+func (p *plot) thin() {
+	all := p.Columns
+	p.Columns = nil
+	for part := range slices.Chunk(all, 1+(len(all)-1)/mostColumns) {
+		last := part[len(part)-1]
+		p.Columns = append(p.Columns, column{part[0].X, round(last.X + last.Width - part[0].X), last.Text})
 	}
 }
 

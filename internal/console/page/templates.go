@@ -258,7 +258,8 @@ func when(v any) template.HTML {
 
 // stamp is an instant in UTC, which a script writes in the zone of who looks.
 func stamp(t time.Time) template.HTML {
-	return timeElement(t, "stamp", t.UTC().Format("2006-01-02 15:04:05 UTC"))
+	at := t.UTC()
+	return template.HTML(fmt.Sprintf(`<time class="stamp" datetime="%s">%s</time>`, at.Format(time.RFC3339), at.Format("2006-01-02 15:04:05 UTC"))) //nolint:gosec // made of times only
 }
 
 // clock is the time of the day of an instant, with the day unless that is today.
