@@ -261,7 +261,7 @@ func (b *browser) draws(page, what string) {
 		b.visit(b.tab, page)
 		if b.value(fmt.Sprintf(`[...document.querySelectorAll("figure.curve svg %s")].some(p => p.getBBox().height > 20 && p.checkVisibility())`, what)) == true {
 			shown := b.value(`(() => {
-				const at = [...document.querySelectorAll("figure.curve rect")].at(-2);
+				const at = [...document.querySelectorAll("figure.curve rect")].filter(r => r.textContent.includes(" ")).at(-1);
 				at.scrollIntoView({block: "center"});
 				const r = at.getBoundingClientRect(), under = document.elementFromPoint(r.left + r.width / 2, r.top + r.height / 2);
 				return under === at ? at.querySelector("title").textContent : under.outerHTML.slice(0, 100);

@@ -126,11 +126,7 @@ func drawCurve(c *view.Curve, campaign string, state *view.State) (*plot, []lege
 		list = append(list, l.legend)
 	}
 	p.Dashes = p.steps(c, allowed)
-	layers = append(layers, layer{legend{Name: "allowed"}, allowed})
-	for i := range total {
-		from := c.Since.Add(time.Duration(i) * c.Step)
-		p.column(from, from.Add(c.Step), values(layers, i)...)
-	}
+	p.point(c, append(layers, layer{legend{Name: "allowed"}, allowed}))
 	p.Summary = fmt.Sprintf("at most %s, scale to %s", short(most), short(p.most))
 	return p, append(list, legend{Class: "ca", Name: "allowed"})
 }
@@ -138,7 +134,15 @@ func drawCurve(c *view.Curve, campaign string, state *view.State) (*plot, []lege
 // mostOfName bounds the names that the pointer shows: a chart has up to 168 columns with eight campaigns each.
 const mostOfName = 20
 
-// values says how much each layer has in a step.
+// point has the pointer show the values of each step.
+func (p *plot) point(c *view.Curve, layers []layer) {
+	for i := range layers[0].values {
+		from := c.Since.Add(time.Duration(i) * c.Step)
+		p.column(from, from.Add(c.Step), values(layers, i)...)
+	}
+}
+
+// values says how much each layer has in a step, if it has something.
 func values(layers []layer, step int) (lines []string) {
 	for _, l := range layers {
 		if name := []rune(l.Name); l.values[step] > 0 {
@@ -147,6 +151,9 @@ func values(layers []layer, step int) (lines []string) {
 			}
 			lines = append(lines, string(name)+" "+rate(l.values[step])+"/s")
 		}
+	}
+	if lines == nil {
+		return []string{"0/s"}
 	}
 	return lines
 }

@@ -137,12 +137,13 @@ type Setting[S, E any] struct {
 // Input is what a form offers for a setting, besides typing.
 type Input int
 
+// What there is to be offered. Quotas are any number of ids.
 const (
 	InputText Input = iota
 	InputTime
 	InputZone
 	InputSink
-	InputQuotas // any number of them
+	InputQuotas
 )
 
 func words[S, E any](name, label, hint string, of func(*S) string, set func(*E) **string) Setting[S, E] {
