@@ -249,6 +249,11 @@ func (b *browser) week(page string) {
 	if text := b.text(b.tab); !strings.Contains(text, "last 7d") {
 		b.t.Errorf("of a week the page says %s", text)
 	}
+	b.do(b.tab, chromedp.Click(".plot rect:nth-of-type(30)", chromedp.ByQuery))
+	if tip, _ := b.value(`(tip => tip.checkVisibility() ? tip.textContent : "")(document.querySelector(".tip"))`).(string); !strings.HasSuffix(tip, " left") {
+		b.t.Errorf("a touched step of a chart shows %q", tip)
+	}
+	b.accessible(b.tab, "a touched chart")
 	if b.value(`[...document.querySelectorAll("details tbody tr")].slice(0, 48).some(row => row.cells[1].textContent !== "0")`) != true {
 		b.t.Error("nothing was used in the first two days of the week")
 	}

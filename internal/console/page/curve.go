@@ -116,8 +116,7 @@ func drawCurve(c *view.Curve, campaign string, state *view.State) (*plot, []lege
 		most, rate = max(most, total[i]), max(rate, allowed[i])
 	}
 	p := newPlot("Jobs per second", c.Since, c.Until, max(most, min(rate, 2*most)))
-	base := make([]float64, steps)
-	list := make([]legend, 0, len(layers)+1)
+	base, list := make([]float64, steps), make([]legend, 0, len(layers)+1)
 	for _, l := range layers {
 		if l.Class == "cf" && l.Jobs == 0 {
 			continue

@@ -1,5 +1,5 @@
-// What works without this: everything but freezing the page, the keys, times in the zone of who looks, and updates more often than every ten
-// seconds.
+// What works without this: everything but freezing the page, the keys, values of a touched chart, times in the zone of who looks, and
+// updates more often than every ten seconds.
 (() => {
   "use strict";
   let paused = false;
@@ -50,6 +50,11 @@
       write(title, title.textContent.replace(/^\d{4}-.*Z$/m, (text) => day(new Date(text)) + " " + clock(new Date(text))));
     }
   }
+  // A touched step of a chart shows what the pointer does.
+  const tip = document.createElement("output");
+  tip.className = "tip";
+  document.getElementById("content").append(tip);
+  document.addEventListener("click", (e) => write(tip, e.target.closest(".plot rect")?.textContent ?? ""));
   local();
   new MutationObserver(local).observe(document.getElementById("content"), { childList: true, subtree: true, characterData: true });
   // next goes to the link of the next row of a table that has one, or of the one before.
