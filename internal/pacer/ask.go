@@ -101,7 +101,7 @@ func (sl *slots) askOf(q *queue, now instant) (a delivery.Ask, ok bool) {
 		want = min(max(want, weights[0]), sum(weights))
 	}
 	last, clock := q.lastGranted(), sl.clocks.of(q.shard)
-	if q.keyed() && clock.known > 0 { // what it is granted is to come
+	if q.keyed() && clock.known > 0 && q.campaign.Burst == 0 { // what it is granted is to come; the credit of a burst has passed
 		last = max(last, clock.store(now.local)+headStart-q.campaign.Rate.Spacing())
 	}
 	return delivery.Ask{

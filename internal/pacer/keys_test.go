@@ -304,3 +304,19 @@ func TestHeavyJobsWithKeys(t *testing.T) {
 		}
 	})
 }
+
+// TestABurstWithKeys: what a campaign has saved is sent at once, with keys as without.
+func TestABurstWithKeys(t *testing.T) {
+	c := keyedCampaign(10)
+	c.Burst = 50
+	k := &keys{takes: 5 * time.Millisecond}
+	oneKeyed(t, c, k, func(t *testing.T, f *fleet) {
+		f.offer(t, jobs(newPartition("lane/0"), delivery.FromLane, "c", 0, 1))
+		time.Sleep(20 * time.Second)
+		all := 41 - f.offer(t, jobs(newPartition("lane/0"), delivery.FromLane, "c", 1, 40))
+		time.Sleep(200 * time.Millisecond)
+		if n := f.count("c"); n < all || all < 10 {
+			t.Errorf("%d of %d jobs were sent, of which a burst of 50 is allowed", n, all)
+		}
+	})
+}

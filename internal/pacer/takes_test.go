@@ -1,6 +1,7 @@
 package pacer
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -173,4 +174,36 @@ func TestAStoreWhoseClockJumps(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAPassedSlotOfASlowCampaignIsNotLost: where slots are far apart, the next one comes soon, whatever has kept the daemon from using it.
+func TestAPassedSlotOfASlowCampaignIsNotLost(t *testing.T) {
+	c := under("c", 1, delivery.Quota{ID: "q", Windows: []delivery.Window{{Span: time.Hour, Limit: 1000}}})
+	c.Rate = delivery.Rate{N: 2, Per: 60_000_000}
+	one(t, newBook(c), nil, func(t *testing.T, f *fleet) {
+		f.offer(t, jobs(newPartition("lane/0"), delivery.FromLane, "c", 0, 1))
+		time.Sleep(time.Second)
+		for i := range int64(20) {
+			f.offer(t, jobs(newPartition("lane/0"), delivery.FromLane, "c", 1+i, 1))
+			next := f.daemons[0]
+			for until := time.Now().Add(time.Minute); time.Now().Before(until); time.Sleep(time.Millisecond) {
+				stalled := false
+				_, _ = inTurn(context.Background(), next, func(now instant) (done struct{}) {
+					if q := next.queues.byID["c"]; q.granted > 0 && next.clocks.due(q) < now.in(2*time.Millisecond) {
+						time.Sleep(50 * time.Millisecond) // the scheduler is kept from the processor
+						stalled = true
+					}
+					return done
+				})
+				if stalled {
+					break
+				}
+			}
+			before := f.count("c")
+			time.Sleep(time.Second)
+			if f.count("c") == before {
+				t.Fatalf("job %d was not sent within a second of its slot", i+1)
+			}
+		}
+	})
 }
