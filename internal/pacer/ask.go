@@ -101,14 +101,29 @@ func (sl *slots) askOf(q *queue, now instant) (a delivery.Ask, ok bool) {
 		want = min(max(want, weights[0]), sum(weights))
 	}
 	last, clock := q.lastGranted(), sl.clocks.of(q.shard)
-	if q.keyed() && clock.known > 0 && q.campaign.Burst == 0 { // what it is granted is to come; the credit of a burst has passed
-		last = max(last, clock.store(now.local)+headStart-q.campaign.Rate.Spacing())
+	if lead := sl.lead(q); lead > 0 && clock.known > 0 {
+		last = max(last, clock.store(now.local)+lead-q.campaign.Rate.Spacing())
 	}
 	return delivery.Ask{
 		Campaign: q.campaign, Want: want, Weights: weights, LastGranted: last, Jumped: clock.jumped,
 		Horizon: horizon, Quantum: sl.quantum.length, LateTolerance: sl.opt.LateTolerance.Microseconds(), Gate: q.sink.id,
 		Bytes: q.bytes(),
 	}, true
+}
+
+// lead is how far, in microseconds, the slots that the queue asks for are to come at least: keys are asked first, and where slots are far apart, none
+// is to have passed when the reply comes. The credit of a burst has passed anyway.
+func (sl *slots) lead(q *queue) (lead int64) {
+	if q.campaign.Burst > 0 {
+		return 0
+	}
+	if q.keyed() {
+		lead = headStart
+	}
+	if lasts, rate := sl.quantum.lasts, q.campaign.Rate; rate.Spacing() >= farApart && 2*lasts > sl.opt.lateBy(q.campaign, rate) {
+		lead = max(lead, lasts+rand.Int64N(lasts)) // apart: those that ask together must not all go together
+	}
+	return lead
 }
 
 // horizon is how far ahead slots of the campaign are asked for, in microseconds.

@@ -135,9 +135,6 @@ func (sl *slots) returnUnused(q *queue) {
 	}
 }
 
-// farApart is the spacing of slots, in microseconds, from which on one that has passed is handed back to the timeline: the next one would be far off.
-const farApart = 1_000_000
-
 // forfeit drops the slots that can no longer be used without turning a stall into a burst, and returns how many.
 func (sl *slots) forfeit(q *queue, now instant) (n int64) {
 	for q.granted > 0 {
@@ -145,11 +142,6 @@ func (sl *slots) forfeit(q *queue, now instant) (n int64) {
 		k := q.tooLate(sl.clocks.of(g.From.Shard).store(now.local) - 1 - sl.opt.lateBy(q.campaign, g.Rate))
 		if k == 0 {
 			break
-		}
-		if g.Rate.Spacing() >= farApart {
-			q.ask.at, q.turnAt = now.local, 0
-			sl.refundSlots(q, noRevision)
-			return k
 		}
 		sl.unsent.add(q.use(k))
 		n += k

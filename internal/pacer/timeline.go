@@ -56,14 +56,22 @@ func (t *timeline) slot(n int64) int64 {
 	return max(g.First.Advance(n, g.Rate).Micros(), g.GrantedAt-t.early)
 }
 
-// use removes the next n slots, which must be there. It returns them as counted by quotas, without a rate: they can be handed back to
-// the quotas, but not to the timeline.
+// farApart is the spacing of slots, in microseconds, from which on those that are not used can be handed back to the timeline: the next one would
+// be far off.
+const farApart = 1_000_000
+
+// use removes the next n slots, which must be there. It returns them as counted by quotas. Those that are not far apart have no rate: they can be
+// handed back to the quotas, but not to the timeline.
 func (t *timeline) use(n int64) (counted []delivery.Grant) {
 	for n > 0 {
 		g := &t.grants[0]
 		k := min(n, g.Units)
 		if c := g.From.Campaign; c != nil && len(c.Quotas) > 0 {
-			counted = append(counted, delivery.Grant{Units: k, GrantedAt: g.GrantedAt, Revision: g.Revision, From: g.From})
+			part := delivery.Grant{Units: k, GrantedAt: g.GrantedAt, Revision: g.Revision, From: g.From}
+			if g.Rate.Spacing() >= farApart {
+				part.First, part.Rate = g.First, g.Rate
+			}
+			counted = append(counted, part)
 		}
 		t.lastSlot = g.First.Advance(k-1, g.Rate).Micros()
 		g.First = g.First.Advance(k, g.Rate)
@@ -75,6 +83,13 @@ func (t *timeline) use(n int64) (counted []delivery.Grant) {
 		}
 	}
 	return counted
+}
+
+// handBack forgets the latest slot, which is handed back.
+func (t *timeline) handBack(part *delivery.Grant) {
+	if spacing := part.Rate.Spacing(); spacing >= farApart && part.First.Advance(part.Units-1, part.Rate).Micros() == t.lastSlot {
+		t.lastSlot = part.First.Micros() - spacing
+	}
 }
 
 // withdraw gives up all slots but those of a revision or a later one, and returns them for a refund, with their sum.
@@ -112,7 +127,7 @@ type unsent []delivery.Grant
 // add records units that were not sent.
 func (u *unsent) add(parts []delivery.Grant) {
 	for _, part := range parts {
-		if n := len(*u); n > 0 && (*u)[n-1].GrantedAt == part.GrantedAt && (*u)[n-1].From == part.From { // of one ask
+		if n := len(*u); n > 0 && part.Rate.Zero() && (*u)[n-1].GrantedAt == part.GrantedAt && (*u)[n-1].From == part.From { // of one ask
 			(*u)[n-1].Units += part.Units
 		} else if n < maxUnsent {
 			*u = append(*u, part)
@@ -120,14 +135,19 @@ func (u *unsent) add(parts []delivery.Grant) {
 	}
 }
 
-// returnUnsent hands back the units that were not sent since the last call. Where a quota gets them, which may have been used up by
-// them, their queues ask again once it has.
+// returnUnsent hands back the units that were not sent since the last call, and slots that are far apart. Where a quota gets them, which may have
+// been used up by them, their queues ask again once it has.
 func (sl *slots) returnUnsent() {
 	if len(sl.unsent) == 0 {
 		return
 	}
 	parts := sl.unsent
 	sl.unsent = nil
+	for i := range parts {
+		if c := parts[i].From.Campaign; c != nil && sl.queues.byID[c.ID] != nil {
+			sl.queues.byID[c.ID].handBack(&parts[i])
+		}
+	}
 	sl.background(func(ctx context.Context) {
 		if err := sl.opt.Limiter.Refund(ctx, parts); err != nil {
 			sl.opt.Logger.Debug("units that were not sent count as if they were", "error", err)
