@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
 )
@@ -73,6 +74,32 @@ func TestUsageOfAnotherIncarnationIsRefused(t *testing.T) {
 		if got := total(0); len(got) != 1 || got[0].Units != want {
 			t.Errorf("%d: the ledger holds %+v, want %d", i, got, want)
 		}
+	}
+}
+
+// TestAnEpochWaitsForWritesUnderTheOneBefore: who records an epoch reads all that was written under the one before, however long its
+// commit takes.
+func TestAnEpochWaitsForWritesUnderTheOneBefore(t *testing.T) {
+	t.Parallel()
+	p, total, sql := ledgerAndSQL(t)
+	sql(`CREATE FUNCTION pacer.dawdle() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(1); RETURN NULL; END $$`)
+	sql(`CREATE CONSTRAINT TRIGGER dawdle AFTER INSERT ON pacer.quota_usage DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION pacer.dawdle()`)
+	written := make(chan error, 1)
+	go func() {
+		page := delivery.UsagePage{Node: "n", Epochs: map[int]int64{0: 1}, Usage: []delivery.Usage{{Quota: "q", Minute: 1, Units: 7}}}
+		stale, err := p.WriteUsage(context.WithoutCancel(t.Context()), page)
+		if len(stale) > 0 && err == nil {
+			err = fmt.Errorf("stale: %v", stale)
+		}
+		written <- err
+	}()
+	time.Sleep(500 * time.Millisecond)
+	if _, err := p.ReplaceEpoch(t.Context(), 0, 1, delivery.Incarnation{Epoch: 2}, "test"); err != nil {
+		t.Fatal(err)
+	}
+	list := total(0)
+	if err := <-written; err == nil && (len(list) != 1 || list[0].Units != 7) {
+		t.Errorf("what was written is not read: %+v", list)
 	}
 }
 

@@ -24,8 +24,10 @@ const (
 	// stale finds the epochs of e that are not the recorded ones.
 	stale = `NOT EXISTS (SELECT 1 FROM pacer.store_incarnations i WHERE i.shard = e.shard AND i.incarnation = e.incarnation)`
 
-	// It comes after what was written, so that all was written under these epochs or the answer names one.
-	selectStale = `SELECT e.shard FROM unnest($1::integer[], $2::bigint[]) AS e(shard, incarnation) WHERE ` + stale + ` ORDER BY e.shard`
+	// It comes after what was written, so that all was written under the epochs that it finds.
+	selectInForce = `SELECT i.shard FROM pacer.store_incarnations i JOIN unnest($1::integer[], $2::bigint[]) AS e(shard, incarnation) USING (shard, incarnation) ORDER BY 1`
+	// lockInForce keeps another epoch from being recorded before what was written is committed: a rebuild reads all of it.
+	lockInForce = selectInForce + ` FOR SHARE OF i`
 
 	// Rows are written in order, so that daemons that write at the same time cannot deadlock. (Locking the quotas
 	// first would need the privilege to change them.)
@@ -180,8 +182,13 @@ func ledgerBatch(page *delivery.UsagePage, stale *[]int) *pgx.Batch {
 			column(anchors, func(a delivery.Anchor) time.Time { return time.UnixMicro(a.ResetAt) }))
 	}
 	if len(shards) > 0 {
-		batch.Queue(selectStale, shards, epochs).Query(func(rows pgx.Rows) (err error) {
-			*stale, err = pgx.CollectRows(rows, pgx.RowTo[int])
+		check := selectInForce
+		if len(usage) > 0 {
+			check = lockInForce
+		}
+		batch.Queue(check, shards, epochs).Query(func(rows pgx.Rows) error {
+			inForce, err := pgx.CollectRows(rows, pgx.RowTo[int])
+			*stale = slices.DeleteFunc(shards, func(shard int) bool { return slices.Contains(inForce, shard) })
 			return err
 		})
 	}

@@ -216,6 +216,10 @@ func TestLedgerRights(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	page := delivery.UsagePage{Node: "n", Epochs: map[int]int64{0: 1}, Usage: []delivery.Usage{{Quota: "q", Minute: 2, Units: 1}}}
+	if stale, err := p.WriteUsage(ctx, page); err != nil || len(stale) > 0 {
+		t.Error(stale, err)
+	}
 	if err := p.PruneUsage(ctx, 9, 9); err != nil {
 		t.Error(err)
 	}
