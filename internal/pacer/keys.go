@@ -89,7 +89,7 @@ func (p *Pacer) askKeys(q *queue, now instant) {
 		q.put(rankAsked, j)
 		p.sends.inFlight++
 		p.sends.asked++
-		asked := keyAsk{queue: q, campaign: q.campaign, sink: q.sink, job: j, epoch: p.drain.epoch}
+		asked := keyAsk{dispatch: dispatch{queue: q, campaign: q.campaign, sink: q.sink, job: j, epoch: p.drain.epoch}}
 		p.opt.Keys.Count(delivery.KeyAsk{Job: j, Campaign: q.campaign, Sink: q.sink.id}, func(a delivery.KeyAnswer) {
 			asked.answer = a
 			p.inbox.answer(asked)
@@ -97,14 +97,17 @@ func (p *Pacer) askKeys(q *queue, now instant) {
 	}
 }
 
-// keyAsk is a job whose keys are asked, or have answered.
+// keyAsk is a job whose keys are asked, or have answered. It has no slot yet.
 type keyAsk struct {
-	queue    *queue
-	campaign *delivery.Campaign // as it was then, as was the sink
-	sink     *sinkState
-	job      *delivery.Job
-	epoch    int // of drains
-	answer   delivery.KeyAnswer
+	dispatch
+	answer delivery.KeyAnswer
+}
+
+// stillAllowed reports whether a job that its keys have allowed may wait for a slot: nothing has changed since, and some time is left.
+func (p *Pacer) stillAllowed(x *dispatch, now instant) bool {
+	q, j := x.queue, x.job
+	return now.wall.Before(j.SendBy.Time()) && x.campaign == q.campaign && x.sink == q.sink && q.standing(now) == sending && !revoked(j.Source) &&
+		x.epoch == p.drain.epoch && !p.drain.stopped && !p.disown(now)
 }
 
 // keysAnswered has a job wait for its slot that its keys allow. Any other goes where it waits.
@@ -112,18 +115,17 @@ func (p *Pacer) keysAnswered(a keyAsk, now instant) {
 	p.sends.inFlight--
 	p.sends.asked--
 	q, j := a.queue, a.job
-	allowed, gone := a.answer.SendBy != 0, a.epoch != p.drain.epoch || p.drain.stopped || p.disown(now)
-	if allowed && !gone && a.campaign == q.campaign && a.sink == q.sink && q.standing(now) == sending && !revoked(j.Source) {
-		q.take(rankAsked, j)
-		j.SendBy = a.answer.SendBy
+	q.take(rankAsked, j)
+	if j.SendBy = a.answer.SendBy; p.stillAllowed(&a.dispatch, now) {
 		q.put(rankAllowed, j)
 		p.schedule(q)
 		return
 	}
-	if q.take(rankAsked, j); allowed {
+	if j.SendBy != 0 {
 		p.opt.Keys.Release(j)
+		j.SendBy = 0
 	}
-	if gone {
+	if a.epoch != p.drain.epoch || p.drain.stopped || p.disown(now) {
 		return // it stays open, or has been read again
 	}
 	p.carryOut(j, p.keptBack(q, j, a.answer, now), now)

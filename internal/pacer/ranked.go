@@ -78,9 +78,11 @@ func (r *ranked) put(k int, j *delivery.Job) {
 }
 
 // pushFront puts back a job that was taken out before its time.
-func (r *ranked) pushFront(j *delivery.Job) {
-	r.parts[rank(j)].pushFront(j)
-	r.count(rank(j), j, 1)
+func (r *ranked) pushFront(j *delivery.Job) { r.putFront(rank(j), j) }
+
+func (r *ranked) putFront(k int, j *delivery.Job) {
+	r.parts[k].pushFront(j)
+	r.count(k, j, 1)
 }
 
 // turn is the rank of the job that goes next after passed jobs of each rank have gone; returned reports whether the last of

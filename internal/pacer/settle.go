@@ -20,10 +20,13 @@ const (
 func (p *Pacer) settle(x sent, now instant) {
 	q, s, j := x.queue, x.sink, x.job
 	p.sends.inFlight--
-	if x.forfeited && j.SendBy != 0 {
+	allowed := x.forfeited && p.stillAllowed(&x.dispatch, now)
+	if x.forfeited && j.SendBy != 0 && !allowed {
 		p.opt.Keys.Release(j)
 	}
-	j.SendBy = 0
+	if !allowed {
+		j.SendBy = 0
+	}
 	p.callEnded(q, &x, now)
 	if len(s.full) > 0 {
 		s.fullAt = now.local
@@ -49,6 +52,13 @@ func (p *Pacer) settle(x sent, now instant) {
 	}
 	if x.epoch != p.drain.epoch {
 		return // outlived a drain; the job has been read again
+	}
+	if allowed { // it goes at the next slot
+		p.metrics.forfeited.Add(float64(j.Weight))
+		q.putFront(rankAllowed, j)
+		p.schedule(q)
+		p.takes.want(q)
+		return
 	}
 	p.carryOut(j, p.placementAfter(&x, now), now)
 }
