@@ -78,9 +78,18 @@ func (sl *slots) asksAt(q *queue) int64 {
 	return never
 }
 
+// mayAsk reports whether the keys of a further job may be asked: the answer comes in time, and a call is free then.
+func (p *Pacer) mayAsk(q *queue) bool {
+	free := q.sink.calls.within(q.sink.max, headStart)
+	if most := q.campaign.MaxInFlight; most > 0 {
+		free = min(free, q.calls.within(most, headStart))
+	}
+	return p.sends.asked < mostAsked && int64(q.chosen()) < max(free, 1)
+}
+
 // askKeys asks the keys of the jobs whose slots are about to come.
 func (p *Pacer) askKeys(q *queue, now instant) {
-	for p.asksAt(q) <= now.local && p.sends.asked < mostAsked {
+	for p.asksAt(q) <= now.local && p.mayAsk(q) {
 		j := q.candidate()
 		if p.setAside(q, j, now) {
 			continue
