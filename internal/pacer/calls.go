@@ -66,7 +66,9 @@ func (c *calls) free(n need, now int64) int64 {
 }
 
 // within is how many of the calls are free, or come free within a time.
-func (c *calls) within(most int, d int64) int64 { return int64(most-c.inFlight) + d*int64(most)/max(c.lasts, 1) }
+func (c *calls) within(most int, d int64) int64 {
+	return int64(most-c.inFlight) + d*int64(most)/max(c.lasts, 1)
+}
 
 // outOfCalls reports whether all calls that the campaign may have are in flight.
 func (q *queue) outOfCalls() bool {
