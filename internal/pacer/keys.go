@@ -12,7 +12,7 @@ const (
 	headStart = int64(delivery.KeyMargin/time.Microsecond) / 2
 	// mostAsked bounds the jobs whose keys are asked at once, two batches: what waits behind more of them is not answered in time.
 	mostAsked = 512
-	// askedAgain is after how many microseconds a queue tries again that has found so many.
+	// askedAgain is the pause, in microseconds, of a queue that may not ask now.
 	askedAgain = 1000
 	// turnFrom is how long a job waits in its queue at least for its turn to be asked for: what goes sooner is asked about only when it goes.
 	turnFrom = 500 * time.Millisecond

@@ -98,8 +98,8 @@ type Options struct {
 	// Backlog returns about how many jobs of a campaign wait in lanes; nil: none is known of.
 	Backlog func(campaign string) int64
 
-	// Destinations returns the function that finds the destination of a job whose record names none; the function returns "" where there
-	// is none. nil: the sink has no destinations of its own, whatever its jobs name. It is called by the goroutines that offer jobs.
+	// Destinations returns a function that finds the destination of a job whose record names none. The function returns "" if it finds none.
+	// It is nil if the sink has no destinations of its own. It is called by the goroutines that offer jobs.
 	Destinations func(sink string) func(*delivery.Job) string
 	// DestinationLimits returns what is set for a destination. It is called for each job, often, and never blocks.
 	DestinationLimits func(sink, destination string) DestinationLimits

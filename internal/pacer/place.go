@@ -230,6 +230,8 @@ func readyAt(j *delivery.Job, c *delivery.Campaign, now time.Time) (at time.Time
 		at = now
 	}
 	switch opens := c.Opens(j, at); {
+	case j.Reason == string(delivery.ReasonUnknownDestination) && at.After(j.NotBefore): // it has looked for its row, whatever else it waits for
+		return opens, delivery.ReasonUnknownDestination
 	case opens.Equal(at) && j.HadTurn() && at.After(j.NotBefore):
 		return at, delivery.ReasonKey
 	case opens.Equal(at):

@@ -173,10 +173,15 @@ func TestADestinationThatIsNotKnown(t *testing.T) {
 		time.Sleep(9 * time.Minute)
 		f.book.reload()
 		time.Sleep(time.Second)
-		f.offer(t, named(100, true))
+		hop := back(named(50, true))[:1] // read from the first of two timers
+		hop[0].Due = time.Now().Add(5 * time.Minute)
+		f.offer(t, append(hop, named(100, true)...))
 		time.Sleep(time.Second)
 		if n := f.outboxes[0].count(delivery.ToDead, delivery.ReasonUnknownDestination); n != 0 {
 			t.Errorf("%d dead letters within the grace", n)
+		}
+		if n := f.outboxes[0].count(delivery.ToTimer, delivery.ReasonUnknownDestination); n != waits+1+5 {
+			t.Errorf("%d wait for the destination; between two timers a job must not wait for something else: %+v", n, f.outboxes[0].all())
 		}
 		time.Sleep(2 * time.Minute)
 		f.book.reload()

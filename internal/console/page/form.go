@@ -122,7 +122,7 @@ func entered(form url.Values, name string) (text string, ok bool) {
 	return text, form.Has(name) && (!form.Has(was+name) || text != strings.TrimSpace(form.Get(was+name)))
 }
 
-// typedText is what a field has, of which a browser sends each choice by itself.
+// typedText is the text of a field. A browser sends each choice of a list by itself.
 func typedText(form url.Values, name string) string {
 	return strings.TrimSpace(strings.Join(form[name], " "))
 }

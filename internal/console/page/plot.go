@@ -26,13 +26,13 @@ type plot struct {
 	most       float64
 }
 
-// gridLine is a value of the scale, at Y and so many percent of the height.
+// gridLine is a line of the scale, at Y in the drawing. Percent is the place of its label, from the top.
 type gridLine struct {
 	Y, Percent float64
 	Label      string
 }
 
-// timeLine is a time of the scale, at so many percent of the width.
+// timeLine is a time of the scale. Percent is its place from the left.
 type timeLine struct {
 	Percent   float64
 	Label, At string
