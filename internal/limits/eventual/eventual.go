@@ -146,7 +146,7 @@ func (e *Quotas) syncRoot(ctx context.Context, r *root) {
 	for ctx.Err() == nil {
 		e.sync(ctx, r)
 		// Daemons that were started together should not report together.
-		timer := time.NewTimer(e.pause())
+		timer := time.NewTimer(e.pause(rand.Int64N))
 		select {
 		case <-ctx.Done():
 		case <-timer.C:
@@ -158,10 +158,10 @@ func (e *Quotas) syncRoot(ctx context.Context, r *root) {
 }
 
 // pause is the time between two reports. Two of them, and the tenth of a sync that a daemon may be ahead by, are within
-// Sync.
-func (e *Quotas) pause() time.Duration {
+// Sync. random returns a number below its argument.
+func (e *Quotas) pause(random func(int64) int64) time.Duration {
 	most := e.opt.Sync * 45 / 100
-	return most - time.Duration(rand.Int64N(int64(most)/5))
+	return most - time.Duration(random(int64(most)/5))
 }
 
 // now is the local time.

@@ -117,7 +117,7 @@ func (d *softDaemon) syncDue(c *softCluster) {
 		}
 		if !d.next[i].After(c.at) {
 			d.e.sync(context.Background(), r)
-			d.next[i] = c.at.Add(d.e.pause() - softStep)
+			d.next[i] = c.at.Add(d.e.pause(c.rnd.Int64N) - softStep)
 		}
 	}
 }
@@ -334,8 +334,9 @@ func TestEventualRootWithoutItsDataChangesNothing(t *testing.T) {
 		t.Errorf("%d in 40 s, limit 4000", used)
 	}
 	// The daemons use 10 units at a time, and hear of each other a step of the simulation, or 2 units, later than they might.
-	if got := c.ahead(q.Windows[0]); got > 400+3*2*10+2 {
-		t.Errorf("%.0f units ahead, want at most 400 and six uses", got)
+	// A root that has lost its data may miss what two of them had used since their last report, half a sync each.
+	if got := c.ahead(q.Windows[0]); got > 400+3*2*10+2+2*50 {
+		t.Errorf("%.0f units ahead, want at most 400, six uses and what was not reported", got)
 	}
 }
 
