@@ -111,7 +111,7 @@ func (s *stack) deadOver(d *daemon, token, place, id string) {
 		}
 	}
 	for says, line := range map[string][]string{
-		"there is none of job": {"dead", "show", "nobody-1"}, "no dead letter lies there": {"dead", "show", "0/999999"}, "do not work over --server": {"dead", "replay", "--again"},
+		"there is none of job": {"dead", "show", "nobody-1"}, "no dead letter lies there": {"dead", "show", "0/999999"},
 	} {
 		if out, err := s.try(append(line, over...)...); err == nil || strings.Count(out, "\n") != 1 || !strings.Contains(out, says) {
 			s.t.Errorf("%v over the server: %v\n%s", line, err, out)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net/http"
 	"net/netip"
@@ -124,6 +125,7 @@ func (s *Services) sources(set *shards.Set, engine *limits.Engine, admin *catalo
 	}
 	if s.Kafka != nil {
 		letters := &view.DeadLetters{Topics: s.DeadTopics(), Ingress: s.Topics.Ingress, Payloads: s.Config.HTTP.Payloads, Explain: BrokersFault, Log: s.Log}
+		sources.Ingress = s.Topics.Ingress
 		sources.Letters, sources.Letter, sources.Replays = letters.Find, letters.Read, replay.New(letters.Replay, s.HoldReplays, s.Log)
 		topics := jobs.Topics{Client: s.Kafka, Group: s.Config.Kafka.Group, TopicSpec: s.Topics}
 		if ttl := s.Config.Dedupe.TTL; set != nil && ttl > 0 {
@@ -323,10 +325,19 @@ func (s *Services) Local(by string, database bool) (transport http.RoundTripper,
 		}
 	}
 	s.Config.HTTP.Payloads = view.PayloadsAll // who reaches Kafka may see them
+	s.Log = slog.New(warnings{s.Log.Handler()})
 	sources := s.sources(l.set, engine, l.admin)
 	sources.Patience, sources.Snapshot, sources.Degraded = localPatience, l.latest, func() string { return degraded }
 	l.Local = console.NewLocal(sources, by)
 	return l, l.close, nil
+}
+
+// warnings logs nothing less: who runs a command sees what it answers.
+type warnings struct{ slog.Handler }
+
+// Enabled implements slog.Handler.
+func (w warnings) Enabled(ctx context.Context, level slog.Level) bool {
+	return level >= slog.LevelWarn && w.Handler.Enabled(ctx, level)
 }
 
 // RoundTrip implements http.RoundTripper. An answer that lacks what the database has is none.

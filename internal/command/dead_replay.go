@@ -3,18 +3,18 @@ package command
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
+	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/pacer/pacer/internal/app"
-	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/config"
+	"github.com/pacer/pacer/internal/console/replay"
 	"github.com/pacer/pacer/internal/deadletter"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/notation"
@@ -22,39 +22,20 @@ import (
 
 func (c *cli) deadReplay() *cobra.Command {
 	var filters deadFilters
-	var rate string
-	var opts deadletter.ReplayOptions
+	request := replayRequest{}
 	cmd := c.plain("replay", "Publish dead letters as jobs again, each once; they stay listed", func(ctx context.Context) error {
-		if err := replayOptions(&opts, &filters, rate); err != nil {
-			return err
-		}
-		if c.server.address != "" {
-			return c.replayDeadOver(ctx, &opts, rate)
-		}
-		if err := c.noToken(); err != nil {
-			return err
-		}
-		return c.replayDead(ctx, opts)
+		return c.replayDead(ctx, &filters, request)
 	})
 	cmd.Example = "  pacer dead replay --campaign spring --dry-run\n  pacer dead replay --campaign spring --rate 500"
 	filterFlags(cmd, &filters)
 	f := cmd.Flags()
-	f.IntVar(&opts.Limit, "limit", 0, "replay at most so many; 0 for all")
-	f.BoolVar(&opts.DryRun, "dry-run", false, "only say what would be replayed")
-	f.StringVar(&rate, "rate", "", "rate of the replay, evenly spaced, such as 500, 150/m or 1/h; as fast as Kafka accepts if not given, over --server 100")
-	f.StringVar(&opts.ToTopic, "to-topic", "", "ingress topic; the one that each job came from if not given")
-	f.BoolVar(&opts.Again, "again", false, "those that have been replayed before, too")
-	f.BoolVar(&opts.DropExpiry, "drop-expiry", false, "those that have expired, too, without their expiry")
+	f.IntVar(&request.Limit, "limit", 0, fmt.Sprintf("replay at most so many; %d if not given, which is the most", replay.MaxLetters))
+	f.BoolVar(&request.DryRun, "dry-run", false, "only say what would be replayed")
+	f.StringVar(&request.Rate, "rate", "1000", "rate of the replay, evenly spaced, such as 500, 150/m or 1/h")
+	f.StringVar(&request.ToTopic, "to-topic", "", "ingress topic; the one that each job came from if not given")
+	f.BoolVar(&request.Again, "again", false, "those that have been replayed before, too")
+	f.BoolVar(&request.DropExpiry, "drop-expiry", false, "those that have expired, too, without their expiry")
 	return c.withServer(cmd)
-}
-
-// replayOptions sets the options of the remaining flags.
-func replayOptions(o *deadletter.ReplayOptions, filters *deadFilters, rate string) (err error) {
-	if o.Filter, err = filters.filter(time.Now(), o.Limit); err != nil || rate == "" {
-		return err
-	}
-	o.Rate, err = parsePublishRate(rate)
-	return err
 }
 
 // parsePublishRate reads the flag --rate of the commands that publish.
@@ -73,89 +54,103 @@ func parsePublishRate(text string) (delivery.Rate, error) {
 	return rate, nil
 }
 
+const (
+	// askReplayFirst and askReplayMost are between two looks at how far a replay is: those of a few letters are over at once.
+	askReplayFirst, askReplayMost = 20 * time.Millisecond, time.Second
+	// stopReplayWithin bounds how long stopping a replay may take when the command is interrupted.
+	stopReplayWithin = 10 * time.Second
+)
+
+// replayRequest says which letters are to be replayed.
+type replayRequest struct {
+	replay.Filter
+	DropExpiry bool   `json:"drop_expiry,omitempty"`
+	Again      bool   `json:"again,omitempty"`
+	ToTopic    string `json:"to_topic,omitempty"`
+	DryRun     bool   `json:"dry_run,omitempty"`
+	Rate       string `json:"rate,omitempty"`
+	Limit      int    `json:"limit"`
+}
+
 // replayDead is `pacer dead replay`: matching dead letters become jobs again.
-func (c *cli) replayDead(ctx context.Context, opts deadletter.ReplayOptions) error {
-	s, err := c.services(config.NeedKafka)
+func (c *cli) replayDead(ctx context.Context, filters *deadFilters, request replayRequest) error {
+	filter, err := filters.filter(time.Now(), request.Limit)
 	if err != nil {
 		return err
 	}
-	defer s.Close()
-	opts.Topics, opts.Ingress = s.DeadTopics(), s.Topics.Ingress
-	if t := opts.ToTopic; t != "" && !slices.Contains(opts.Ingress, t) {
-		return config.Usagef("--to-topic %s is not among kafka.topics, so no daemon would read it; add it there", t)
+	if _, err := parsePublishRate(request.Rate); err != nil {
+		return err
 	}
-	if !opts.DryRun {
-		held, release, err := s.HoldReplays(ctx)
-		switch {
-		case err == nil:
-			defer release()
-			ctx = held
-		case errors.Is(err, catalog.ErrUnreachable): // the letters are in Kafka, and who types this may know that nobody else does
-			s.Log.Warn("nothing keeps others from replaying the same letters at the same time", "error", err)
-		default:
-			return fmt.Errorf("replay: %w", err)
-		}
+	if request.Limit > replay.MaxLetters {
+		return config.Usagef("--limit %d is above %d, the most that one replay takes", request.Limit, replay.MaxLetters)
+	}
+	request.Limit = cmp.Or(request.Limit, replay.MaxLetters)
+	request.Filter = replay.Filter{Campaign: filter.Campaign, Reason: string(filter.Reason), JobID: filter.JobID, Since: filter.Since, Until: filter.Until}
+	api, err := c.client(config.NeedKafka)
+	if err != nil {
+		return err
 	}
 	began := time.Now()
-	report, err := c.replayWithBar(ctx, opts)
-	if err != nil {
-		if errors.Is(context.Cause(ctx), catalog.ErrLost) {
-			err = catalog.ErrLost
-		}
-		if err = replayError(ctx, opts.Again, &report, app.BrokersFault(err)); report.Replayed == 0 {
+	var begun struct {
+		Outcome deadletter.ReplayReport
+		Job     replay.Job
+	}
+	if err := api.call(ctx, http.MethodPost, "/replays", nil, request, &begun); err != nil {
+		return err
+	}
+	report := &begun.Outcome
+	if request.DryRun {
+		report.Replayed = min(report.Replayed, request.Limit)
+	} else {
+		err = c.followReplay(ctx, api, &begun.Job, request.Limit)
+		if report = &begun.Job.Outcome; err != nil && report.Replayed == 0 {
 			return err // there is nothing to report, and what matches is not known
 		}
-	} else {
-		err = oversizeError(&report)
 	}
-	return cmp.Or(err, c.print(replaySummary(opts.DryRun, &report), func(p *printer) {
-		printReplay(p, opts.DryRun, &report, time.Since(began))
+	return cmp.Or(err, oversizeError(report), c.print(replaySummary(request.DryRun, report), func(p *printer) {
+		printReplay(p, request.DryRun, report, time.Since(began))
 	}))
 }
 
-// replayWithBar replays; on a terminal it first counts the letters, so that the bar has an end.
-func (c *cli) replayWithBar(ctx context.Context, opts deadletter.ReplayOptions) (deadletter.ReplayReport, error) {
-	if !isTerminal(c.Stderr) || opts.DryRun {
-		return deadletter.Replay(ctx, opts)
-	}
-	dry := opts
-	dry.DryRun = true
-	expected, err := deadletter.Replay(ctx, dry)
-	if err != nil || expected.Replayed == 0 {
-		return expected, err
-	}
-	bar := c.newBar(ctx, "replaying", int64(expected.Replayed))
-	shown := 0
-	opts.Progress = func(replayed int) {
-		bar.add(replayed - shown)
-		shown = replayed
-	}
-	report, err := deadletter.Replay(ctx, opts)
-	bar.close()
-	return report, err
-}
-
-// replayError says how far a failed replay came, and how to continue.
-func replayError(ctx context.Context, again bool, report *deadletter.ReplayReport, err error) error {
-	if report.Replayed == 0 && report.Doubtful == 0 {
-		if ctx.Err() != nil {
-			return errors.New("replay: interrupted before anything was replayed")
+// followReplay waits for the end of a replay. It is stopped when ctx ends.
+func (c *cli) followReplay(ctx context.Context, api *client, job *replay.Job, limit int) error {
+	path := "/replays/" + url.PathEscape(job.ID)
+	bar := c.newBar(ctx, "replaying", int64(limit))
+	defer bar.close()
+	asking := context.WithoutCancel(ctx)
+	interrupted := ctx.Done()
+	for wait := askReplayFirst; job.State == replay.Running; wait = min(2*wait, askReplayMost) {
+		select {
+		case <-time.After(wait):
+		case <-interrupted:
+			interrupted, wait = nil, askReplayFirst
+			stopping, cancel := context.WithTimeout(asking, stopReplayWithin)
+			defer cancel()
+			if asking = stopping; api.call(asking, http.MethodPost, path+"/stop", nil, struct{}{}, nil) != nil {
+				return fmt.Errorf("replay: interrupted after %d dead letters, and it goes on at the console", job.Outcome.Replayed)
+			}
 		}
-		return err
-	}
-	goOn := "run the same command again to go on; it leaves out what was replayed"
-	if again {
-		since := report.GoOn.UTC().Truncate(time.Millisecond)
-		goOn = "to go on, run the same command with --since " + since.Format(time.RFC3339Nano)
+		if err := api.get(asking, path, nil, job); err != nil {
+			return fmt.Errorf("replay %s goes on, but how far it is cannot be asked: %w", job.ID, err)
+		}
+		bar.set(int64(job.Outcome.Replayed))
 	}
 	doubt := ""
-	if report.Doubtful > 0 {
-		doubt = fmt.Sprintf(", and up to %d of the last batch may be replayed twice", report.Doubtful)
+	if job.Outcome.Doubtful > 0 {
+		doubt = fmt.Sprintf(", and up to %d of the last batch may be replayed twice", job.Outcome.Doubtful)
 	}
-	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-		return fmt.Errorf("replay: interrupted after %d dead letters%s; %s", report.Replayed, doubt, goOn)
+	goOn := "run the same command again to go on; it leaves out what was replayed"
+	if job.Again {
+		goOn = "to go on, run the same command without --again, or with --since"
 	}
-	return fmt.Errorf("%w (%d dead letters were replayed%s; %s)", err, report.Replayed, doubt, goOn)
+	why := cmp.Or(job.Error, "interrupted")
+	switch {
+	case job.State == replay.Done:
+		return nil
+	case job.Outcome.Replayed == 0 && doubt == "":
+		return fmt.Errorf("replay: %s; nothing was replayed", why)
+	}
+	return fmt.Errorf("replay: %s after %d dead letters%s; %s", why, job.Outcome.Replayed, doubt, goOn)
 }
 
 // oversizeError names the letters that a topic did not accept; nil if there are none.
@@ -174,26 +169,13 @@ func oversizeError(report *deadletter.ReplayReport) error {
 		report.Oversize, strings.Join(named, ", "))
 }
 
-// replayedGroup is the number of replayed letters of one campaign with one reason.
-type replayedGroup struct {
-	deadletter.Group
-	Replayed int `json:"replayed"`
-}
-
-func replayedGroups(report *deadletter.ReplayReport) []replayedGroup {
-	list := make([]replayedGroup, 0, len(report.Groups))
-	for _, group := range slices.SortedFunc(maps.Keys(report.Groups), deadletter.Group.Compare) {
-		list = append(list, replayedGroup{group, report.Groups[group]})
-	}
-	return list
-}
-
 // replaySummary is what `dead replay --json` prints.
 func replaySummary(dryRun bool, report *deadletter.ReplayReport) map[string]any {
 	return map[string]any{
 		"dry_run": dryRun, "matched": report.Matched, "more": report.More, "replayed": report.Replayed, "replayed_before": report.Before,
-		"truncated": report.Truncated, "expired": report.Expired, "topics": report.Topics, "groups": replayedGroups(report),
+		"truncated": report.Truncated, "expired": report.Expired, "topics": report.Topics,
 		// An empty list is [], not null.
+		"groups":   append([]deadletter.ReplayedGroup{}, report.Groups...),
 		"oversize": report.Oversize, "oversize_letters": append([]deadletter.OversizeLetter{}, report.Oversized...),
 	}
 }
@@ -203,7 +185,7 @@ func printReplay(p *printer, dryRun bool, report *deadletter.ReplayReport, took 
 	if dryRun {
 		verb = "would be replayed"
 	}
-	for _, g := range replayedGroups(report) {
+	for _, g := range report.Groups {
 		p.line("  %d  %s  %s", g.Replayed, campaignField(g.Campaign), field(string(g.Reason)))
 	}
 	if topics := slices.Sorted(maps.Keys(report.Topics)); len(topics) > 1 {

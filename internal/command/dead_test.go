@@ -2,8 +2,6 @@ package command
 
 import (
 	"bytes"
-	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -186,37 +184,13 @@ func TestReplayWithoutKafkaSaysOnlyThat(t *testing.T) {
 	}
 }
 
-func TestReplayErrorsSayHowToGoOn(t *testing.T) {
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	broken := errors.New("publish to pacer.jobs: connection refused")
-	last := time.Date(2026, 12, 1, 12, 0, 0, 0, time.UTC)
-	for _, c := range []struct {
-		ctx    context.Context
-		again  bool
-		report deadletter.ReplayReport
-		err    error
-		want   string
-	}{
-		{ended, false, deadletter.ReplayReport{}, ended.Err(), "interrupted before anything"},
-		{ended, false, deadletter.ReplayReport{Replayed: 7}, ended.Err(), "interrupted after 7 dead letters; run the same command"},
-		{ended, true, deadletter.ReplayReport{Replayed: 7, GoOn: last}, ended.Err(), "--since 2026-12-01T12:00:00Z"},
-		{t.Context(), false, deadletter.ReplayReport{}, broken, "publish to pacer.jobs: connection refused"},
-		{t.Context(), false, deadletter.ReplayReport{Replayed: 500, Doubtful: 20}, broken, "up to 20 of the last batch may be replayed twice"},
-	} {
-		if got := replayError(c.ctx, c.again, &c.report, c.err).Error(); !strings.Contains(got, c.want) || strings.Contains(got, "\n") {
-			t.Errorf("%q lacks %q", got, c.want)
-		}
-	}
-}
-
 func TestOversizeLettersAreNamedOnOneLine(t *testing.T) {
 	if err := oversizeError(&deadletter.ReplayReport{Replayed: 5}); err != nil {
 		t.Error(err)
 	}
 	report := deadletter.ReplayReport{Oversize: 3, Oversized: []deadletter.OversizeLetter{
-		{Place: deadletter.Place{Partition: 3, Offset: 17}, Topic: "jobs", Bytes: 1_048_700},
-		{Place: deadletter.Place{Offset: 4}, Topic: "other", Bytes: 2_000_000},
+		{Place: "3/17", Topic: "jobs", Bytes: 1_048_700},
+		{Place: "0/4", Topic: "other", Bytes: 2_000_000},
 	}}
 	err := oversizeError(&report)
 	want := "replay: 3 left out: larger than max.message.bytes of their topic: 3/17 (1048700 bytes, for jobs), " +

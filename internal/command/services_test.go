@@ -154,7 +154,7 @@ func TestBrokersThatCannotBeReachedAreNamed(t *testing.T) {
 	t.Chdir(t.TempDir())
 	environ := []string{"PACER_KAFKA_BROKERS=127.0.0.1:1", "PACER_POSTGRES_DSN=postgres://pacer@127.0.0.1:1/pacer"}
 	for _, line := range []string{
-		"dead list", "dead show u-42", "dead replay", "publish --campaign spring --count 1", "publish --campaign spring --count 1 --direct",
+		"dead list", "dead show u-42", "dead replay --dry-run", "publish --campaign spring --count 1", "publish --campaign spring --count 1 --direct",
 	} {
 		code, _, said := execute(t, environ, strings.Fields(line)...)
 		if code != 1 || !strings.Contains(said, "kafka.brokers: ") || strings.Contains(said, "migrate up") {

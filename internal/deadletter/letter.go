@@ -143,9 +143,6 @@ func (p Place) String() string {
 	return strconv.Itoa(p.Partition) + "/" + strconv.FormatInt(p.Offset, 10)
 }
 
-// MarshalText returns String, for JSON.
-func (p Place) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
-
 // read decodes the headers of a dead letter. pacer wrote them, but those of a record that could not be decoded may
 // contain anything: a header that cannot be parsed leaves its field zero.
 func read(r delivery.Record) Letter {

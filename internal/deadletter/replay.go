@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -44,13 +45,16 @@ type ReplayReport struct {
 	Oversize  int `json:"oversize" doc:"left out: larger than their topic takes"` // unknown in a dry run
 	Doubtful  int `json:"doubtful" doc:"of the last batch of a replay that failed: they may have been published, and would be once more"`
 
-	More      bool             `json:"-"` // the limit was reached, so there may be more letters
-	Oversized []OversizeLetter `json:"-"` // the first few of these
-	Topics    map[string]int   `json:"-"` // Replayed by topic
-	Groups    map[Group]int    `json:"-"` // Replayed by campaign and reason
-	// GoOn is where the next replay should continue: the time of the oldest letter that was chosen and may not have
-	// been written, or else of the last one written. Zero if none was chosen.
-	GoOn time.Time `json:"-"`
+	More      bool             `json:"more" doc:"the limit was reached, so there may be more letters"`
+	Oversized []OversizeLetter `json:"oversize_letters,omitempty" nullable:"false" doc:"the first ten of these"`
+	Topics    map[string]int   `json:"topics,omitempty" doc:"replayed, by topic"`
+	Groups    []ReplayedGroup  `json:"groups,omitempty" nullable:"false" doc:"replayed, by campaign and reason; from the thousandth on, in one"`
+}
+
+// ReplayedGroup is how many letters of a group were replayed.
+type ReplayedGroup struct {
+	Group
+	Replayed int `json:"replayed"`
 }
 
 // Group is the key for counting dead letters.
@@ -66,8 +70,8 @@ func (g Group) Compare(other Group) int {
 
 // OversizeLetter is a dead letter that a topic did not accept.
 type OversizeLetter struct {
-	Place Place  `json:"place"`
-	Topic string `json:"topic"` // its max.message.bytes is too small
+	Place string `json:"place"`
+	Topic string `json:"topic" doc:"its max.message.bytes is too small"`
 	Bytes int    `json:"bytes"` // approximate size of the record
 }
 
@@ -78,6 +82,7 @@ const (
 	replayGrace      = 5 * time.Second        // for the current batch when the replay is interrupted
 	replayCatchUp    = 100 * time.Millisecond // of the rate, after the broker was slow
 	replayOversized  = 10                     // entries in ReplayReport.Oversized
+	replayGroups     = 1000                   // entries in ReplayReport.Groups
 )
 
 var errEnough = errors.New("the limit is reached")
@@ -88,8 +93,8 @@ var errEnough = errors.New("the limit is reached")
 // accepts is left out, and the replay continues. When ctx ends, the current batch is finished first. On an error the report counts what
 // was acknowledged before it. After a crash between a batch and its note, that one batch is sent again.
 func Replay(ctx context.Context, opts ReplayOptions) (ReplayReport, error) {
-	r := replay{opts: opts, pending: make(map[string]*replayPart), oversize: make(map[string]int)}
-	r.report.Topics, r.report.Groups = make(map[string]int), make(map[Group]int)
+	r := replay{opts: opts, pending: make(map[string]*replayPart), oversize: make(map[string]int), groups: make(map[Group]int)}
+	r.report.Topics = make(map[string]int)
 	if len(opts.Ingress) == 0 {
 		return r.report, errors.New("replay: an ingress topic is required")
 	}
@@ -106,10 +111,8 @@ func Replay(ctx context.Context, opts ReplayOptions) (ReplayReport, error) {
 	if err == nil || errors.Is(err, errEnough) {
 		err = r.flush(ctx)
 	}
-	for _, part := range r.pending { // letters accepted by one topic may be newer than those refused by another
-		if r.report.GoOn.IsZero() || part.first.Before(r.report.GoOn) {
-			r.report.GoOn = part.first
-		}
+	for _, group := range slices.SortedFunc(maps.Keys(r.groups), Group.Compare) {
+		r.report.Groups = append(r.report.Groups, ReplayedGroup{group, r.groups[group]})
 	}
 	return r.report, err
 }
@@ -120,6 +123,7 @@ type replay struct {
 	oversize map[string]int   // bytes of the jobs that producer left out of the batch, by HeaderReplayedFrom
 	notes    *broker.Producer // must not leave out a note
 	report   ReplayReport
+	groups   map[Group]int          // letters replayed
 	pending  map[string]*replayPart // by topic
 	chosen   int                    // letters, less those found too large
 	count    int                    // in pending
@@ -131,8 +135,6 @@ type replay struct {
 type replayPart struct {
 	records []delivery.Record
 	letters []*Letter // in the order of the records
-	first   time.Time // of the oldest
-	last    time.Time // of the newest
 }
 
 func (r *replay) add(ctx context.Context, d *Letter, now time.Time) error {
@@ -150,7 +152,7 @@ func (r *replay) add(ctx context.Context, d *Letter, now time.Time) error {
 		return nil
 	}
 	if r.chosen++; r.opts.DryRun {
-		r.acknowledged(r.topicFor(d), d, d.At)
+		r.acknowledged(r.topicFor(d), d)
 		return r.enough(ctx)
 	}
 	if err := r.pace(ctx); err != nil {
@@ -215,19 +217,13 @@ func (r *replay) hold(d *Letter, dropExpiry bool) {
 	topic := r.topicFor(d)
 	part := r.pending[topic]
 	if part == nil {
-		part = &replayPart{first: d.At}
+		part = &replayPart{}
 		r.pending[topic] = part
 	}
 	again := delivery.Record{Key: d.Key, Value: d.Payload, Headers: append(newLife(d.Headers, dropExpiry),
 		delivery.Header{Key: delivery.HeaderReplayedFrom, Value: []byte(r.from(d))})}
 	part.records = append(part.records, again)
 	part.letters = append(part.letters, d)
-	if d.At.Before(part.first) {
-		part.first = d.At
-	}
-	if d.At.After(part.last) {
-		part.last = d.At
-	}
 	r.count++
 	r.bytes += broker.RecordSize(again)
 }
@@ -261,7 +257,7 @@ func (r *replay) flush(ctx context.Context) error {
 			return err
 		}
 		for _, d := range part.letters {
-			r.acknowledged(topic, d, part.last)
+			r.acknowledged(topic, d)
 		}
 		if err := r.remember(writing, part.letters); err != nil {
 			r.report.Doubtful = len(part.letters)
@@ -285,7 +281,7 @@ func (r *replay) leaveOut(topic string, part *replayPart) {
 			r.chosen--
 			r.report.Oversize++
 			if len(r.report.Oversized) < replayOversized {
-				r.report.Oversized = append(r.report.Oversized, OversizeLetter{Place: d.Place, Topic: topic, Bytes: bytes})
+				r.report.Oversized = append(r.report.Oversized, OversizeLetter{Place: d.Place.String(), Topic: topic, Bytes: bytes})
 			}
 		}
 		return found
@@ -293,13 +289,14 @@ func (r *replay) leaveOut(topic string, part *replayPart) {
 	clear(r.oversize)
 }
 
-func (r *replay) acknowledged(topic string, d *Letter, at time.Time) {
+func (r *replay) acknowledged(topic string, d *Letter) {
 	r.report.Replayed++
 	r.report.Topics[topic]++
-	r.report.Groups[Group{d.Campaign, d.Reason}]++
-	if at.After(r.report.GoOn) {
-		r.report.GoOn = at
+	group := Group{d.Campaign, d.Reason}
+	if r.groups[group] == 0 && len(r.groups) >= replayGroups {
+		group = Group{Campaign: "(others)"}
 	}
+	r.groups[group]++
 }
 
 // remember writes the note of a batch.

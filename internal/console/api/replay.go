@@ -42,6 +42,8 @@ type startIn struct {
 		replay.Filter
 		Places     []string `json:"places,omitempty" minItems:"1" maxItems:"1000" nullable:"false" example:"[\"3/17\"]" doc:"the letters at these places alone, instead of those that match a filter"`
 		DropExpiry bool     `json:"drop_expiry,omitempty" doc:"those that have expired, too, without their expiry"`
+		Again      bool     `json:"again,omitempty" doc:"those that were replayed before, too"`
+		ToTopic    string   `json:"to_topic,omitempty" maxLength:"249" doc:"ingress topic; absent: the one that each job came from"`
 		DryRun     bool     `json:"dry_run,omitempty" doc:"only count"`
 		Rate       string   `json:"rate,omitempty" maxLength:"64" pattern:"^ *[0-9]+([.][0-9]{0,6})?(/[0-9a-zµμ. ]+)? *$" patternDescription:"a rate such as 500, 2.5 or 150/m" default:"100" doc:"500, 150/m"`
 		Limit      int      `json:"limit,omitempty" minimum:"0" maximum:"100000" doc:"letters at most: what a dry run has counted. Required but in a dry run"`
@@ -66,7 +68,10 @@ func (s *server) startReplay(ctx context.Context, in *startIn) (*startOut, error
 	if err != nil {
 		return nil, err
 	}
-	request := replay.Request{Filter: in.Body.Filter, Places: places, DropExpiry: in.Body.DropExpiry}
+	request := replay.Request{Filter: in.Body.Filter, Places: places, DropExpiry: in.Body.DropExpiry, Again: in.Body.Again, ToTopic: in.Body.ToTopic}
+	if t := request.ToTopic; t != "" && !slices.Contains(s.sources().Ingress, t) {
+		return nil, huma.Error422UnprocessableEntity(fmt.Sprintf("to_topic %s is not among kafka.topics, so no daemon would read it; add it there", notation.Shorten(t)))
+	}
 	out := &startOut{Status: http.StatusOK}
 	if in.Body.DryRun {
 		outcome, err := jobs.Count(ctx, request)

@@ -37,12 +37,14 @@ type Filter struct {
 	Until       time.Time `json:"until,omitzero" doc:"written before"`
 }
 
-// Request is what is to be replayed. Letters that were replayed before are left out.
+// Request is what is to be replayed.
 type Request struct {
 	Filter
 	Places []string // letters at these alone, as 3/17; nil: all that the filter selects
 	// DropExpiry also replays letters that have expired, without their expiry.
 	DropExpiry bool
+	ToTopic    string // ingress topic of all; "": the one that each came from
+	Again      bool   // letters that were replayed before, too
 	Rate       string // such as 100 or 150/m
 	Limit      int
 	DryRun     bool
@@ -56,6 +58,7 @@ type Job struct {
 	Chosen int    `json:"chosen,omitempty" doc:"how many letters were chosen one by one; absent: all that the filter selects"`
 	// DropExpiry is that of the request.
 	DropExpiry bool                    `json:"drop_expiry,omitempty" doc:"those that have expired, too"`
+	Again      bool                    `json:"again,omitempty" doc:"those that were replayed before, too"`
 	Rate       string                  `json:"rate"`
 	Expected   int                     `json:"expected" doc:"letters at most"`
 	By         string                  `json:"by"`
@@ -173,7 +176,8 @@ func (j *Jobs) Start(by, why string, request Request) (Job, error) {
 		return Job{}, err
 	}
 	job := &Job{
-		ID: rand.Text(), State: Running, Filter: request.Filter, Chosen: len(request.Places), DropExpiry: request.DropExpiry, Rate: request.Rate, Expected: request.Limit, By: by, Why: why,
+		ID: rand.Text(), State: Running, Filter: request.Filter, Chosen: len(request.Places), DropExpiry: request.DropExpiry,
+		Again: request.Again, Rate: request.Rate, Expected: request.Limit, By: by, Why: why,
 		Started: time.Now().UTC(),
 	}
 	j.active, j.stop = job, cancel

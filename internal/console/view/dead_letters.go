@@ -178,7 +178,7 @@ func cutShort(ctx context.Context, looked int, err error) bool {
 // Replay implements replay.Run.
 func (d *DeadLetters) Replay(ctx context.Context, r replay.Request, progress func(int)) (deadletter.ReplayReport, error) {
 	options := deadletter.ReplayOptions{
-		Topics: d.Topics, Ingress: d.Ingress, Limit: r.Limit, DryRun: r.DryRun, DropExpiry: r.DropExpiry, Progress: progress,
+		Topics: d.Topics, Ingress: d.Ingress, Limit: r.Limit, DryRun: r.DryRun, DropExpiry: r.DropExpiry, Again: r.Again, ToTopic: r.ToTopic, Progress: progress,
 		Filter: deadletter.Filter{Campaign: r.Campaign, Reason: delivery.Reason(r.Reason), JobID: r.JobID, To: r.Destination, Since: r.Since, Until: r.Until},
 	}
 	for _, text := range r.Places {

@@ -49,6 +49,8 @@ type Sources struct {
 	History func(ctx context.Context, of catalog.HistoryOf) ([]catalog.HistoryStep, error)
 	// Test sends one job to a destination, beside all rates and quotas. Its sink is the first that can, where the row names none.
 	Test func(ctx context.Context, destination, payload string) (*Tested, error)
+	// Ingress are the topics of jobs, to which dead letters are replayed.
+	Ingress []string
 	// Replays are of dead letters.
 	Replays *replay.Jobs
 	Letters func(ctx context.Context, filter LetterFilter) (Letters, error)
