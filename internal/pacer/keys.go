@@ -23,10 +23,7 @@ func (q *queue) keyed() bool { return q.campaign != nil && len(q.campaign.Keyed)
 
 // ready reports whether a job of the queue needs nothing but a slot and a call.
 func (q *queue) ready() bool {
-	if q.keyed() {
-		return q.parts[rankAllowed].len() > 0
-	}
-	return !q.empty()
+	return q.parts[rankAllowed].len() > 0 || !q.keyed() && q.len() > q.chosen()
 }
 
 // needsTurn reports whether a job that comes to the queue has to ask when its keys will allow it.

@@ -2,6 +2,7 @@ package pacer
 
 import (
 	"context"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
@@ -303,6 +304,35 @@ func TestHeavyJobsWithKeys(t *testing.T) {
 			t.Errorf("%d units were sent in %d µs, not %d", units, took, want)
 		}
 	})
+}
+
+// TestKeyedQuotasComeAndGo while jobs are asked about, wait for their slots, and are sent: each is sent once, and none stays counted.
+func TestKeyedQuotasComeAndGo(t *testing.T) {
+	for seed := range uint64(20) {
+		rnd := rand.New(rand.NewPCG(seed, 1))
+		k := &keys{takes: time.Duration(rnd.IntN(35)) * time.Millisecond}
+		b := newBook(keyedCampaign(50))
+		one(t, b, func(o *Options) { o.Keys, o.Sinks = k, keySinks{o.Sinks, k} }, func(t *testing.T, f *fleet) {
+			const published = 40
+			all := published
+			for n := range published {
+				all -= f.offer(t, jobs(newPartition("lane/0"), delivery.FromLane, "c", int64(n), 1))
+				time.Sleep(time.Duration(rnd.IntN(60)) * time.Millisecond)
+				switch rnd.IntN(4) {
+				case 0:
+					b.set(campaign("c", 50))
+				case 1:
+					b.set(keyedCampaign(50))
+				}
+			}
+			time.Sleep(2 * time.Second)
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			if n := f.count("c"); n != all || len(k.counted) > 0 {
+				t.Errorf("seed %d: %d of %d were sent, %d are counted that were not sent", seed, n, all, len(k.counted))
+			}
+		})
+	}
 }
 
 // TestABurstWithKeys: what a campaign has saved is sent at once, with keys as without.
