@@ -310,7 +310,7 @@ func TestHeavyJobsWithKeys(t *testing.T) {
 func TestKeyedQuotasComeAndGo(t *testing.T) {
 	for seed := range uint64(20) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
-		k := &keys{takes: time.Duration(rnd.IntN(35)) * time.Millisecond}
+		k := &keys{takes: time.Duration(rnd.IntN(20)) * time.Millisecond} // within the head start
 		b := newBook(keyedCampaign(50))
 		one(t, b, func(o *Options) { o.Keys, o.Sinks = k, keySinks{o.Sinks, k} }, func(t *testing.T, f *fleet) {
 			const published = 40
