@@ -13,13 +13,13 @@ import (
 // check is one question to the script about a value of a key.
 type check struct {
 	group  *group
-	what   string // turn, take, back, leave or hold
+	what   string // turn, take, back, leave or hold; settling: nothing is asked, only what is unsure
 	id     id
 	quota  *delivery.Quota
 	value  string // of its key
 	units  int64
-	most   int64 // see the script
-	from   int64
+	most   int64         // see the script
+	from   time.Time     // before which nothing is sent
 	lost   time.Duration // how long nothing is sent after the data was lost, since what was counted is unknown; 0: the quota is open
 	turned bool
 	spec   string

@@ -18,7 +18,8 @@ import (
 const (
 	turnTimeout = 2 * batchTimeout // of turns, which jobs can do without
 	turn, take  = "turn", "take"   // see check.what
-	failPause   = time.Second      // until a job is tried again while its shard does not answer
+	settling    = "settling"
+	failPause   = time.Second // until a job is tried again while its shard does not answer
 )
 
 // Sinks deliver jobs.
@@ -101,7 +102,7 @@ func (c *Checker) checks(what string, campaign *delivery.Campaign, sink string, 
 		}
 		k := &check{
 			group: g, what: what, id: idOf(q.ID, value), quota: q, value: value, units: j.Weight, most: forever, turned: what == take && j.HadTurn(),
-			spec: spec(q.WindowsOf(value), now, campaign.ZoneOf(j)), from: millis(q.Keys[value].HeldUntil),
+			spec: spec(q.WindowsOf(value), now, campaign.ZoneOf(j)), from: q.Keys[value].HeldUntil,
 		}
 		switch {
 		case q.MaxWait == 0:
@@ -113,7 +114,7 @@ func (c *Checker) checks(what string, campaign *delivery.Campaign, sink string, 
 			for _, w := range q.WindowsOf(value) {
 				k.lost = max(k.lost, w.Span)
 			}
-			k.from = max(k.from, millis(c.options.Snapshot().Stores[c.shardOf(k)].Add(k.lost)))
+			k.from = later(k.from, c.options.Snapshot().Stores[c.shardOf(k)].Add(k.lost))
 		}
 		g.checks = append(g.checks, k)
 	}
@@ -276,15 +277,20 @@ func (c *Checker) hold(g *group, r delivery.Result) {
 		return
 	}
 	k := *about[0]
-	k.group, k.what, k.most = newGroup(), "hold", millis(time.Now().Add(r.RetryAfter))
+	k.group, k.what, k.most = newGroup(), "hold", r.RetryAfter.Milliseconds()
 	c.ask(k.group.of(&k))
 }
 
 // giveBack gives up what a job was given and does not use.
-func (c *Checker) giveBack(g *group) { c.giveBackIf(g, func(*check) bool { return true }) }
+func (c *Checker) giveBack(g *group) { c.ask(returns(g, every)) }
+
+func every(*check) bool { return true }
 
 // giveBackIf hands the units of some of the checks back, and gives up their turns.
-func (c *Checker) giveBackIf(g *group, which func(*check) bool) {
+func (c *Checker) giveBackIf(g *group, which func(*check) bool) { c.ask(returns(g, which)) }
+
+// returns are what hands the units of some of the checks back, and gives up their turns.
+func returns(g *group, which func(*check) bool) *group {
 	back := newGroup()
 	for _, k := range g.checks {
 		b := *k
@@ -300,7 +306,8 @@ func (c *Checker) giveBackIf(g *group, which func(*check) bool) {
 		}
 		back.checks = append(back.checks, &b)
 	}
-	c.ask(back)
+	back.left.Store(int32(len(back.checks)))
+	return back
 }
 
 var (

@@ -21,8 +21,15 @@ var script = shards.NewScript(sources, "lua/key.lua")
 // base is the beginning of the script's time, in milliseconds since 1970.
 const base = 1_735_689_600_000
 
-// millis returns a time as the script has it; 0 for one before 2025.
-func millis(t time.Time) int64 { return max(0, t.UnixMilli()-base) }
+// ahead returns how many milliseconds of the future a time is; the store's clock may be another one.
+func ahead(t, now time.Time) int64 { return max(0, t.Sub(now).Milliseconds()) }
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
 
 // forever is a wait that does not end, in milliseconds.
 const forever = int64(1) << 52

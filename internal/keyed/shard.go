@@ -2,6 +2,7 @@ package keyed
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"log/slog"
 	"slices"
@@ -12,25 +13,68 @@ import (
 	"github.com/pacer/pacer/internal/shards"
 )
 
-const batchTimeout = 500 * time.Millisecond // of one round trip
+const (
+	batchTimeout = 500 * time.Millisecond // of one round trip
+	answersKept  = time.Hour              // by the script
+)
 
 // shard has the checks of the keys of a shard.
 type shard struct {
 	*shards.Batcher[*check]
 
-	client redis.UniversalClient
-	number int
-	prefix string
-	log    *slog.Logger
+	client  redis.UniversalClient
+	number  int
+	prefix  string
+	answers string // key of the latest answers
+	log     *slog.Logger
 
 	epochOf func(shard int) (epoch int64, known bool)
-	epoch   int64     // of the data when they were last asked; of send
-	lost    time.Time // since when they are others; of send
+	// Of send:
+	epoch  int64      // of the data when they were last asked
+	lost   time.Time  // since when they are others
+	last   int64      // number of the last batch
+	unsure []*check   // the last batch, whose answers have not come: Redis may have executed it
+	run    shards.Run // of it
 }
 
 func newShard(s shard) *shard {
+	s.answers = shards.Tag(s.prefix, s.number) + "a:" + rand.Text()
 	s.Batcher = shards.NewBatcher(shards.Batch[*check]{Send: s.send, GiveUp: func(k *check, err error) { k.finish(0, err) }})
 	return &s
+}
+
+// settle learns what has become of a batch whose answers have not come, and which was said to have failed: what was given is to be given back.
+func (s *shard) settle() (back []*check, err error) {
+	batch := s.unsure
+	if len(batch) == 0 || time.Since(batch[0].asked) > answersKept {
+		return nil, nil
+	}
+	s.run.Args[len(s.run.Args)-2] = -s.last
+	answers, err := s.execute(s.run)
+	switch {
+	case s.unsure != nil:
+		return nil, err
+	case err == nil && len(answers) == len(batch):
+		given := newGroup()
+		for i, k := range batch {
+			k := *k
+			k.group, k.answer, k.err = given, answers[i], nil
+			given.checks = append(given.checks, &k)
+		}
+		back = returns(given, every).checks
+	}
+	return back, nil
+}
+
+// execute runs the script. What has become of the batch is unsure then, unless there are answers, or the data are others.
+func (s *shard) execute(run shards.Run) ([]int64, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), batchTimeout)
+	defer cancel()
+	answers, err := script.Run(ctx, s.client, run).Int64Slice()
+	if err == nil || redis.HasErrorPrefix(err, "EPOCH") {
+		s.unsure = nil
+	}
+	return answers, err
 }
 
 // send makes one round trip with the checks, but for those that came too late: they would count jobs that are not sent. In an outage any of them
@@ -38,16 +82,21 @@ func newShard(s shard) *shard {
 func (s *shard) send(batch []*check) (again []*check, err error) {
 	failing := s.Failing()
 	batch = slices.DeleteFunc(batch, func(k *check) bool {
+		if k.what == settling {
+			return true
+		}
 		gone := !failing && k.group.gone()
 		if gone {
 			k.finish(0, errLate)
 		}
 		return gone
 	})
-	if len(batch) == 0 {
-		return nil, nil
+	back, err := s.settle()
+	batch = append(back, batch...)
+	var answers []int64
+	if err == nil && len(batch) > 0 {
+		answers, err = s.call(batch)
 	}
-	answers, err := s.call(batch)
 	switch {
 	case errors.Is(err, errLost) && s.epoch == 0: // the daemon has just started
 	case err != nil && !s.Failing():
@@ -62,7 +111,10 @@ func (s *shard) send(batch []*check) (again []*check, err error) {
 			k.finish(answers[i], nil)
 		}
 	}
-	return nil, err
+	if s.unsure != nil {
+		again = []*check{{what: settling, group: newGroup()}}
+	}
+	return again, err
 }
 
 func (s *shard) call(batch []*check) ([]int64, error) {
@@ -74,9 +126,7 @@ func (s *shard) call(batch []*check) ([]int64, error) {
 		s.lost = time.Now()
 	}
 	s.epoch = epoch
-	ctx, cancel := context.WithTimeout(context.Background(), batchTimeout)
-	defer cancel()
-	keys, args := make([]string, 0, len(batch)+1), make([]any, 0, 6*len(batch)+1)
+	keys, args := make([]string, 0, len(batch)+2), make([]any, 0, 6*len(batch)+2)
 	asked := time.Now()
 	for _, k := range batch {
 		k.asked = asked
@@ -85,10 +135,12 @@ func (s *shard) call(batch []*check) ([]int64, error) {
 		if k.turned {
 			turned = 1
 		}
-		args = append(args, k.what, k.units, k.most, max(k.from, millis(s.lost.Add(k.lost))), turned, k.spec)
+		args = append(args, k.what, k.units, k.most, ahead(later(k.from, s.lost.Add(k.lost)), asked), turned, k.spec)
 	}
-	run := shards.Run{Keys: append(keys, shards.Tag(s.prefix, s.number)+shards.ClockKey), Args: append(args, epoch)}
-	answers, err := script.Run(ctx, s.client, run).Int64Slice()
+	s.last++
+	s.unsure = batch
+	s.run = shards.Run{Keys: append(keys, shards.Tag(s.prefix, s.number)+shards.ClockKey, s.answers), Args: append(args, s.last, epoch)}
+	answers, err := s.execute(s.run)
 	if err == nil && len(answers) != len(batch) {
 		err = errShort
 	}
