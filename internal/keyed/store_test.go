@@ -226,6 +226,17 @@ func TestAReplyIsLost(t *testing.T) {
 	}
 }
 
+// TestAJobThatMayNotWait does not, not even for a moment.
+func TestAJobThatMayNotWait(t *testing.T) {
+	bubble(t, delivery.Quota{Windows: []delivery.Window{window(1, time.Second)}}, func(t *testing.T, r *rig, _ *store) {
+		r.send(job("a"))
+		time.Sleep(800 * time.Millisecond)
+		if res := r.send(job("a")); res.Class == delivery.Delivered || res.Detail != "cap" {
+			t.Errorf("%+v", res)
+		}
+	})
+}
+
 // TestADaemonsClockIsAhead of that of Redis: at midnight a key's limit holds for the difference.
 func TestADaemonsClockIsAhead(t *testing.T) {
 	q := unlimited(delivery.Quota{Windows: []delivery.Window{{Limit: 1, Span: 24 * time.Hour, Algorithm: delivery.AlgorithmFixed, Anchor: "day@UTC"}}})

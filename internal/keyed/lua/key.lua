@@ -159,10 +159,10 @@ for i = 1, #KEYS - 2 do
   elseif what == 'take' and turned and free <= now then
     add(s[SENT], windows, units, after)
     answers[i] = -after
-  elseif what == 'take' and turned and free - now <= min(LATE, windows.gap) then
-    answers[i], changed = free - now, false -- the one before was late
   elseif most == 0 then
     answers[i], changed = free > now and CAPPED - (free - now) or 0, false
+  elseif what == 'take' and turned and free - now <= min(LATE, windows.gap) then
+    answers[i], changed = free - now, false -- the one before was late
   else
     if s[LINE] == 0 then
       for id, list in pairs(s[SENT]) do s[TURNS][id] = list end -- look makes them lists of their own
