@@ -71,6 +71,9 @@ func TestFigureManyCampaigns(t *testing.T) {
 			t.Errorf("%s sends %d bytes a second", path, rate)
 		}
 	}
+	if n := strings.Count(d.log.String(), "cause=stalled"); n > 0 { // each of them has a slot every 30 s
+		t.Errorf("%d campaigns were seen to stand still", n)
+	}
 }
 
 // answers are the answers to one request that is made again and again.
