@@ -7,15 +7,6 @@ import (
 	"github.com/pacer/pacer/internal/console/view"
 )
 
-// whole returns t in UTC and whole seconds, which it has reached, nil for the zero time.
-func whole(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	t = t.UTC().Truncate(time.Second)
-	return &t
-}
-
 func printHeld(p *printer, v *view.Held) {
 	p.line("held\t%s", v.Why)
 	p.line("held since\t%s", agoOrAhead(v.Since))
