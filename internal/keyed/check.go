@@ -1,9 +1,7 @@
 package keyed
 
 import (
-	"context"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -57,16 +55,9 @@ type group struct {
 	job    *delivery.Job
 	checks []*check
 	left   atomic.Int32
-	by     time.Time     // after which they are not asked any more; zero: never
-	ended  func(*group)  // called once all are answered; nil: nothing
-	done   chan struct{} // closed then
-	late   func(*group)  // called then if no one waits any more; nil: nothing
-
-	mu                  sync.Mutex
-	answered, abandoned bool
+	by     time.Time    // after which they are not asked any more; zero: never
+	ended  func(*group) // called once all are answered; nil: nothing
 }
-
-func newGroup() *group { return &group{done: make(chan struct{})} }
 
 func (g *group) of(k *check) *group {
 	g.checks = append(g.checks, k)
@@ -74,41 +65,13 @@ func (g *group) of(k *check) *group {
 }
 
 func (g *group) finished() {
-	if g.left.Add(-1) > 0 {
-		return
-	}
-	g.mu.Lock()
-	late := g.abandoned
-	g.answered = true
-	g.mu.Unlock()
-	if g.ended != nil {
+	if g.left.Add(-1) == 0 && g.ended != nil {
 		g.ended(g)
 	}
-	if late && g.late != nil {
-		g.late(g)
-	}
-	close(g.done)
-}
-
-// await waits for the answers, and reports whether they came. If not, late is called when they do.
-func (g *group) await(ctx context.Context) bool {
-	select {
-	case <-g.done:
-		return true
-	case <-ctx.Done():
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.abandoned = !g.answered
-	return g.answered
 }
 
 // gone reports whether the answers would come too late.
-func (g *group) gone() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.abandoned || !g.by.IsZero() && time.Now().After(g.by)
-}
+func (g *group) gone() bool { return !g.by.IsZero() && time.Now().After(g.by) }
 
 // sendBy returns until when the job may be sent: a check of it may have been counted when it was asked.
 func (g *group) sendBy() time.Time {

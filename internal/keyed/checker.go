@@ -94,7 +94,7 @@ func (c *Checker) limited(j *delivery.Job) (campaign *delivery.Campaign, sink st
 
 // checks returns a check of each quota that limits the job. Of a turn it reads only what does not change while the job waits.
 func (c *Checker) checks(what string, campaign *delivery.Campaign, sink string, j *delivery.Job, now time.Time) *group {
-	g := newGroup()
+	g := &group{}
 	for _, q := range campaign.Keyed {
 		value := j.KeyAt(sink, q.Per)
 		if value == "" || !q.Binds() {
@@ -157,29 +157,31 @@ func (c *Checker) Refuse(jobs []*delivery.Job) {
 	}
 }
 
-// Reserve reserves turns for the jobs that have to wait for their keys, and returns what these are told, and those that may not wait so long. It
-// may take half a second.
-func (c *Checker) Reserve(ctx context.Context, asks []delivery.KeyAsk) map[*delivery.Job]delivery.KeyAnswer {
-	now, waits := time.Now(), map[*delivery.Job]delivery.KeyAnswer{}
+// Reserve reserves turns for the jobs that have to wait for their keys. It answers each once, at once or from another goroutine, within a second; the
+// answer is empty if the job need not wait. leave gives the turn up.
+func (c *Checker) Reserve(asks []delivery.KeyAsk, answer func(a delivery.KeyAsk, told delivery.KeyAnswer, leave func())) {
+	now := time.Now()
 	var groups []*group
 	for _, a := range asks {
-		if g := c.checks(turn, a.Campaign, a.Sink, a.Job, now); len(g.checks) > 0 && !c.failing(g) { // others must not wait for these
-			g.job, g.late = a.Job, c.giveBack
-			groups = append(groups, g)
+		g := c.checks(turn, a.Campaign, a.Sink, a.Job, now)
+		leave := func() { c.giveBack(g) }
+		if len(g.checks) == 0 || c.failing(g) { // Count decides
+			answer(a, delivery.KeyAnswer{}, leave)
+			continue
 		}
+		g.by = now.Add(turnTimeout)
+		g.ended = func(g *group) {
+			var told delivery.KeyAnswer
+			if by, wait, capped := g.verdict(); g.failure() != nil {
+				leave()
+			} else if capped || wait > 0 {
+				told = c.waits.tell(by, wait, capped)
+			}
+			answer(a, told, leave)
+		}
+		groups = append(groups, g)
 	}
 	c.ask(groups...)
-	ctx, cancel := context.WithTimeout(ctx, turnTimeout)
-	defer cancel()
-	for _, g := range groups {
-		if !g.await(ctx) || g.failure() != nil {
-			continue // Count decides
-		}
-		if by, wait, capped := g.verdict(); capped || wait > 0 {
-			waits[g.job] = c.waits.tell(by, wait, capped)
-		}
-	}
-	return waits
 }
 
 // Count asks the keys of a job whose slot is about to come; answer is called once, at once or from another goroutine, within a second. If the job
@@ -277,7 +279,7 @@ func (c *Checker) hold(g *group, r delivery.Result) {
 		return
 	}
 	k := *about[0]
-	k.group, k.what, k.most = newGroup(), "hold", r.RetryAfter.Milliseconds()
+	k.group, k.what, k.most = &group{}, "hold", r.RetryAfter.Milliseconds()
 	c.ask(k.group.of(&k))
 }
 
@@ -291,7 +293,7 @@ func (c *Checker) giveBackIf(g *group, which func(*check) bool) { c.ask(returns(
 
 // returns are what hands the units of some of the checks back, and gives up their turns.
 func returns(g *group, which func(*check) bool) *group {
-	back := newGroup()
+	back := &group{}
 	for _, k := range g.checks {
 		b := *k
 		switch b.group = back; {

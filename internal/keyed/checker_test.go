@@ -127,9 +127,15 @@ func (r *rig) reserve(jobs ...*delivery.Job) {
 		asks = append(asks, r.askFor(j))
 	}
 	now := time.Now()
-	for j, a := range r.Checker.Reserve(context.Background(), asks) {
-		j.Due, j.Capped = now.Add(a.Wait), a.Capped != ""
-	}
+	var answered sync.WaitGroup
+	answered.Add(len(asks))
+	r.Checker.Reserve(asks, func(a delivery.KeyAsk, told delivery.KeyAnswer, _ func()) {
+		if told != (delivery.KeyAnswer{}) {
+			a.Job.Due, a.Job.Capped = now.Add(told.Wait), told.Capped != ""
+		}
+		answered.Done()
+	})
+	answered.Wait()
 }
 
 func window(limit int64, span time.Duration) delivery.Window {

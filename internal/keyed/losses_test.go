@@ -123,8 +123,7 @@ func TestATakeThatWaitedForTooLongIsNotAsked(t *testing.T) {
 	}
 	epochs := 0
 	s := newShard(shard{epochOf: func(int) (int64, bool) { epochs++; return 0, false }, log: slog.New(slog.DiscardHandler)})
-	late := newGroup()
-	late.abandoned = true
+	late := &group{by: time.Now().Add(-time.Millisecond)}
 	k := &check{what: take, group: late}
 	late.left.Store(1)
 	if _, err := s.send([]*check{k}); err != nil || epochs > 0 || k.err == nil {

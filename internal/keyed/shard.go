@@ -55,7 +55,7 @@ func (s *shard) settle() (back []*check, err error) {
 	case s.unsure != nil:
 		return nil, err
 	case err == nil && len(answers) == len(batch):
-		given := newGroup()
+		given := &group{}
 		for i, k := range batch {
 			k := *k
 			k.group, k.answer, k.err = given, answers[i], nil
@@ -112,7 +112,7 @@ func (s *shard) send(batch []*check) (again []*check, err error) {
 		}
 	}
 	if s.unsure != nil {
-		again = []*check{{what: settling, group: newGroup()}}
+		again = []*check{{what: settling, group: &group{}}}
 	}
 	return again, err
 }

@@ -123,9 +123,11 @@ func TestTurnsDelayNothingThatIsSent(t *testing.T) {
 	var running sync.WaitGroup
 	running.Go(func() { c.shards[0].Run(ctx) })
 	defer func() { cancel(); running.Wait() }()
-	if waits := c.Reserve(context.Background(), []delivery.KeyAsk{r.askFor(job("a")), r.askFor(job("a"))}); len(waits) > 0 {
-		t.Error("turns are asked for with what is sent")
-	}
+	c.Reserve([]delivery.KeyAsk{r.askFor(job("a")), r.askFor(job("a"))}, func(_ delivery.KeyAsk, told delivery.KeyAnswer, _ func()) {
+		if told.Wait > 0 {
+			t.Error("turns are asked for with what is sent")
+		}
+	})
 	counted := make(chan delivery.KeyAnswer, 1)
 	if c.Count(r.askFor(job("a")), func(a delivery.KeyAnswer) { counted <- a }); (<-counted).SendBy == 0 {
 		t.Error("it was not counted")
@@ -142,49 +144,46 @@ func TestALongLineStays(t *testing.T) {
 	}
 	r.reserve(jobs...)
 	beyond := r.checks(take, r.options.Snapshot().Campaign("c"), "sink", job("a"), time.Now())
-	leave, left := *beyond.checks[0], newGroup()
+	done := make(chan struct{})
+	leave, left := *beyond.checks[0], &group{ended: func(*group) { close(done) }}
 	leave.group, leave.what, leave.most = left, "leave", 25_000
 	r.ask(beyond, left.of(&leave)) // in one round trip
-	<-left.done
+	<-done
 	next := job("a")
 	if r.reserve(next); time.Until(next.Due) < time.Hour-time.Minute {
 		t.Errorf("the next turn is in %s", time.Until(next.Due))
 	}
 }
 
-// TestTurnsThatNobodyWaitsForAreLeft: a turn that was reserved too late for its job goes to the next one.
-func TestTurnsThatNobodyWaitsForAreLeft(t *testing.T) {
+// TestTurnsThatAreLeft go to the next one.
+func TestTurnsThatAreLeft(t *testing.T) {
 	t.Parallel()
-	for _, patience := range []time.Duration{10 * time.Millisecond, time.Minute} {
-		r := newRig(t, unlimited(delivery.Quota{Windows: []delivery.Window{window(1, 10*time.Second)}}))
-		if res := r.sendSoon(job("a")); res.Class != delivery.Delivered {
-			t.Fatalf("%+v", res)
+	r := newRig(t, unlimited(delivery.Quota{Windows: []delivery.Window{window(1, 10*time.Second)}}))
+	if res := r.sendSoon(job("a")); res.Class != delivery.Delivered {
+		t.Fatalf("%+v", res)
+	}
+	line := func() time.Duration {
+		s, err := r.Show(context.Background(), r.quota, "a")
+		if err != nil {
+			t.Fatal(err)
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		r.server.Freeze()
-		done := make(chan struct{})
-		go func() { r.Reserve(ctx, []delivery.KeyAsk{r.askFor(job("a"))}); close(done) }()
-		time.Sleep(batchTimeout / 2)
-		r.server.Thaw()
-		<-done
-		state := func() State {
-			s, err := r.Show(context.Background(), r.quota, "a")
-			if err != nil {
-				t.Fatal(err)
-			}
-			return s
+		return s.Line
+	}
+	waits := make(chan func(), 1)
+	r.Reserve([]delivery.KeyAsk{r.askFor(job("a"))}, func(_ delivery.KeyAsk, told delivery.KeyAnswer, leave func()) {
+		if told.Wait == 0 {
+			t.Error("it need not wait")
 		}
-		if patience == time.Minute { // these are waited for
-			if s := state(); s.Line < 15*time.Second {
-				t.Errorf("%+v", s)
-			}
-			continue
-		}
-		r.eventually("the turns are left", func() bool { return state().Line < 12*time.Second })
-		next := job("a")
-		if r.reserve(next); time.Until(next.Due) > 11*time.Second {
-			t.Errorf("the next turn is in %s", time.Until(next.Due))
-		}
+		waits <- leave
+	})
+	leave := <-waits
+	if is := line(); is < 15*time.Second {
+		t.Errorf("the line is %s", is)
+	}
+	leave()
+	r.eventually("the turn is left", func() bool { return line() < 12*time.Second })
+	next := job("a")
+	if r.reserve(next); time.Until(next.Due) > 11*time.Second {
+		t.Errorf("the next turn is in %s", time.Until(next.Due))
 	}
 }

@@ -31,19 +31,30 @@ func (q *queue) needsTurn(j *delivery.Job) bool {
 	return q.keyed() && j.State == nil && !j.HadTurn() && q.ahead(rank(j)) > q.granted+q.campaign.Rate.UnitsIn(turnFrom)/q.competitors
 }
 
-// turnAway takes the jobs out of their queues that have to wait for their keys.
-func (p *Pacer) turnAway(asks []delivery.KeyAsk, answers map[*delivery.Job]delivery.KeyAnswer, now instant) {
-	seen := map[string]bool{}
-	for _, a := range asks {
-		q := p.queues.byID[a.Campaign.ID]
-		if _, waits := answers[a.Job]; !waits || q == nil || seen[q.id] {
+// turnAway takes the jobs out of their queues that have to wait for their keys. Those that have left them give their turns up.
+func (p *Pacer) turnAway(answers []keyAsk, now instant) {
+	var turns map[*delivery.Job]keyAsk
+	for _, a := range answers {
+		if a.leave == nil {
 			continue
 		}
-		seen[q.id] = true
-		p.moveOut(q, func(_ int64, j *delivery.Job) bool { _, waits := answers[j]; return waits }, func(j *delivery.Job) placement {
-			return p.keptBack(q, j, answers[j], now)
-		}, now)
-		p.refill(q, now)
+		if turns == nil {
+			turns = map[*delivery.Job]keyAsk{}
+		}
+		turns[a.job] = a
+	}
+	for _, a := range turns {
+		if q := p.queues.byID[a.campaign.ID]; q != nil {
+			p.moveOut(q, func(_ int64, j *delivery.Job) bool { return turns[j].leave != nil }, func(j *delivery.Job) placement {
+				answer := turns[j].answer
+				delete(turns, j)
+				return p.keptBack(q, j, answer, now)
+			}, now)
+			p.refill(q, now)
+		}
+	}
+	for _, a := range turns {
+		a.leave()
 	}
 }
 
@@ -107,6 +118,7 @@ func (p *Pacer) askKeys(q *queue, now instant) {
 type keyAsk struct {
 	dispatch
 	answer delivery.KeyAnswer
+	leave  func() // of a turn: gives it up
 }
 
 // stillAllowed reports whether a job that its keys have allowed may wait for a slot: nothing has changed since, and some time is left.

@@ -25,18 +25,14 @@ func TestJobsThatWaitForTheirKeys(t *testing.T) {
 	const n, night = 200, 190
 	asked := map[int64]int{}
 	turns := func(o *Options) {
-		o.Keys = &keys{reserve: func(asks []delivery.KeyAsk) map[*delivery.Job]delivery.KeyAnswer {
-			time.Sleep(20 * time.Millisecond) // other jobs are sent meanwhile
-			waits := map[*delivery.Job]delivery.KeyAnswer{}
-			for _, a := range asks {
-				switch asked[a.Job.Offset]++; a.Job.Offset % 4 {
-				case 0:
-					waits[a.Job] = delivery.KeyAnswer{Wait: time.Hour, Reason: delivery.ReasonKey}
-				case 1:
-					waits[a.Job] = delivery.KeyAnswer{Wait: time.Hour, Capped: "cap"}
-				}
+		o.Keys = &keys{takes: 20 * time.Millisecond, reserve: func(j *delivery.Job) (told delivery.KeyAnswer) { // others are sent meanwhile
+			switch asked[j.Offset]++; j.Offset % 4 {
+			case 0:
+				told = delivery.KeyAnswer{Wait: time.Hour, Reason: delivery.ReasonKey}
+			case 1:
+				told = delivery.KeyAnswer{Wait: time.Hour, Capped: "cap"}
 			}
-			return waits
+			return told
 		}}
 	}
 	one(t, newBook(c), turns, func(t *testing.T, f *fleet) {
@@ -85,22 +81,53 @@ func TestJobsThatWaitForTheirKeys(t *testing.T) {
 	})
 }
 
+// TestTurnsOfJobsThatHaveLeft are given up: who waits in a queue asks for its turn, and has gone when the answer comes.
+func TestTurnsOfJobsThatHaveLeft(t *testing.T) {
+	k := &keys{takes: 300 * time.Millisecond, reserve: func(*delivery.Job) delivery.KeyAnswer {
+		return delivery.KeyAnswer{Wait: time.Hour, Reason: delivery.ReasonKey}
+	}}
+	b := newBook(keyedCampaign(1))
+	one(t, b, func(o *Options) { o.Keys = k }, func(t *testing.T, f *fleet) {
+		f.offer(t, jobs(newPartition("in/0"), delivery.FromIngress, "c", 0, 3))
+		time.Sleep(100 * time.Millisecond)
+		paused := keyedCampaign(1)
+		paused.Status = delivery.StatusPaused
+		b.set(paused)
+		time.Sleep(time.Second)
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if moved := len(f.outboxes[0].puts); k.left == 0 || k.left > moved {
+			t.Errorf("%d jobs have left, %d turns are given up", moved, k.left)
+		}
+	})
+}
+
 // keys allow jobs, after a while, as count says; nil: all. They note what is counted and not ended.
 type keys struct {
-	reserve func(asks []delivery.KeyAsk) map[*delivery.Job]delivery.KeyAnswer
+	reserve func(j *delivery.Job) delivery.KeyAnswer
 	count   func(j *delivery.Job) delivery.KeyAnswer
 	takes   time.Duration // an answer
 
 	mu                       sync.Mutex
 	counted                  map[*delivery.Job]bool
 	asked, released, unasked int
+	left                     int // turns
 }
 
-func (k *keys) Reserve(_ context.Context, asks []delivery.KeyAsk) map[*delivery.Job]delivery.KeyAnswer {
-	if k.reserve == nil {
-		return nil
-	}
-	return k.reserve(asks)
+func (k *keys) Reserve(asks []delivery.KeyAsk, answer func(delivery.KeyAsk, delivery.KeyAnswer, func())) {
+	time.AfterFunc(k.takes, func() {
+		for _, a := range asks {
+			var told delivery.KeyAnswer
+			if k.reserve != nil {
+				told = k.reserve(a.Job)
+			}
+			answer(a, told, func() {
+				k.mu.Lock()
+				defer k.mu.Unlock()
+				k.left++
+			})
+		}
+	})
 }
 
 func (k *keys) Count(ask delivery.KeyAsk, answer func(delivery.KeyAnswer)) {

@@ -58,8 +58,9 @@ type Sinks interface {
 
 // Keys are the keyed quotas.
 type Keys interface {
-	// Reserve reserves turns, and returns what the jobs are told that have to wait. It is called by the goroutines that offer jobs, and may block.
-	Reserve(ctx context.Context, asks []delivery.KeyAsk) map[*delivery.Job]delivery.KeyAnswer
+	// Reserve reserves turns. It never blocks; answer is called once for each job, from any goroutine, with nothing if it need not wait. leave
+	// gives the turn up.
+	Reserve(asks []delivery.KeyAsk, answer func(ask delivery.KeyAsk, told delivery.KeyAnswer, leave func()))
 	// Count counts a job whose slot is about to come. It never blocks; answer is called once, from any goroutine.
 	Count(ask delivery.KeyAsk, answer func(delivery.KeyAnswer))
 	// Release gives back what was counted for a job that is not sent. It never blocks.

@@ -91,8 +91,11 @@ func (p *Pacer) turn() {
 	commands, results, answers := p.inbox.receive()
 	now := p.now()
 	p.disown(now)
+	p.turnAway(answers, now)
 	for _, a := range answers {
-		p.keysAnswered(a, now)
+		if a.leave == nil {
+			p.keysAnswered(a, now)
+		}
 	}
 	for _, r := range results {
 		p.settle(r, now)
@@ -177,8 +180,11 @@ func (p *Pacer) Offer(ctx context.Context, jobs []*delivery.Job) (refused []*del
 	case stopped:
 		err = ErrDraining
 	case len(asks) > 0:
-		answers := p.opt.Keys.Reserve(ctx, asks)
-		p.inbox.do(func(now instant) { p.turnAway(asks, answers, now) })
+		p.opt.Keys.Reserve(asks, func(a delivery.KeyAsk, told delivery.KeyAnswer, leave func()) {
+			if told != (delivery.KeyAnswer{}) {
+				p.inbox.answer(keyAsk{dispatch: dispatch{campaign: a.Campaign, job: a.Job}, answer: told, leave: leave})
+			}
+		})
 	}
 	return refused, err
 }
