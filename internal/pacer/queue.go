@@ -140,10 +140,10 @@ func (q *queue) untriedBefore(head *delivery.Job) *delivery.Job {
 	return first
 }
 
-// next calls f for the first jobs that have no slots yet, at most n.
+// next calls f for the first jobs that have no slots yet, at most n. Slots are for those that are chosen first.
 func (q *queue) next(n int, f func(j *delivery.Job)) {
-	covered := max(0, q.granted-q.sums[rankAllowed]-q.sums[rankAsked])
-	q.each(func(j *delivery.Job) bool {
+	covered := q.granted
+	q.all(func(j *delivery.Job) bool {
 		if covered >= j.Weight {
 			covered -= j.Weight
 			return true

@@ -200,6 +200,18 @@ func (r *ranked) each(f func(j *delivery.Job) bool) {
 	}
 }
 
+// all calls f for the jobs that are chosen, and then as each does.
+func (r *ranked) all(f func(j *delivery.Job) bool) {
+	for k := rankAllowed; k <= rankAsked; k++ {
+		for i := range r.parts[k].len() {
+			if !f(r.parts[k].at(i)) {
+				return
+			}
+		}
+	}
+	r.each(f)
+}
+
 // fifo is a double-ended queue in a ring that grows by doubling and shrinks when it empties. The zero
 // value is empty and ready to use.
 type fifo[T any] struct {
