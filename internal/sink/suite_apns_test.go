@@ -12,7 +12,7 @@ import (
 )
 
 var apnsPlay = play{
-	acts:    []act{takes, rejects, refuses, refusesLate, fails, failsFor7s, throttlesIt, distrusts, hangs, resets, babbles, trickles},
+	acts:    []act{takes, rejects, refuses, refusesLate, fails, failsFor7s, throttlesIt, distrusts, hangs, resets, babbles, trickles, echoes},
 	shorten: func(c sink.Config, d time.Duration) { c.(*apns.Config).Timeout = d },
 	divert:  func(c sink.Config, addr string) { c.(*apns.Config).URL = "https://" + addr },
 	start: func(t *testing.T, treat func(string, int) act) stage {
@@ -41,7 +41,7 @@ var apnsPlay = play{
 		c := apns.Default()
 		c.URL, c.CAFile, c.AuthKeyFile, c.KeyID, c.TeamID, c.Topic = a.URL, a.CAFile, a.KeyFile, "KEY1", "TEAM1", "com.example.app"
 		return stage{
-			config: c, received: func(recipient string) int { return a.Received(hex.EncodeToString([]byte(recipient))) },
+			config: c, received: func(recipient string) int { return a.Received(hex.EncodeToString([]byte(recipient))) }, secrets: []string{"eyJ"},
 			job: func(recipient string) *delivery.Job {
 				return &delivery.Job{
 					ID: "job of " + recipient, Campaign: "spring", Payload: []byte(`{"aps":{"alert":"` + recipient + `"}}`),

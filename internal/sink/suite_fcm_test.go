@@ -11,7 +11,7 @@ import (
 )
 
 var fcmPlay = play{
-	acts:    []act{takes, rejects, refuses, refusesLate, fails, failsFor7s, throttles, throttlesIt, distrusts, hangs, resets, babbles, trickles, mumbles},
+	acts:    []act{takes, rejects, refuses, refusesLate, fails, failsFor7s, throttles, throttlesIt, distrusts, hangs, resets, babbles, trickles, mumbles, echoes},
 	shorten: func(c sink.Config, d time.Duration) { c.(*fcm.Config).Timeout = d },
 	divert:  func(c sink.Config, addr string) { c.(*fcm.Config).URL = "https://" + addr },
 	start: func(t *testing.T, treat func(string, int) act) stage {

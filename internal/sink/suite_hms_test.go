@@ -14,7 +14,7 @@ import (
 const takenByHMS = `{"code":"80000000","msg":"Success","requestId":"r-1"`
 
 var hmsPlay = play{
-	acts:    []act{takes, rejects, refuses, fails, throttles, distrusts, hangs, resets, babbles, trickles, mumbles},
+	acts:    []act{takes, rejects, refuses, fails, throttles, distrusts, hangs, resets, babbles, trickles, mumbles, echoes},
 	shorten: func(c sink.Config, d time.Duration) { c.(*hms.Config).Timeout = d },
 	divert:  func(c sink.Config, addr string) { c.(*hms.Config).URL = "https://" + addr },
 	start: func(t *testing.T, treat func(string, int) act) stage {

@@ -15,7 +15,7 @@ import (
 )
 
 var rustorePlay = play{
-	acts:    []act{takes, rejects, refuses, refusesLate, fails, failsFor7s, throttles, distrusts, hangs, resets, babbles, trickles, mumbles},
+	acts:    []act{takes, rejects, refuses, refusesLate, fails, failsFor7s, throttles, distrusts, hangs, resets, babbles, trickles, mumbles, echoes},
 	shorten: func(c sink.Config, d time.Duration) { c.(*rustore.Config).Timeout = d },
 	divert:  func(c sink.Config, addr string) { c.(*rustore.Config).URL = "https://" + addr },
 	start: func(t *testing.T, treat func(string, int) act) stage {

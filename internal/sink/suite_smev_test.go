@@ -29,7 +29,7 @@ func smevJob(recipient string) *delivery.Job {
 	}
 }
 
-var smevActs = []act{takes, refuses, fails, failsFor7s, throttles, distrusts, hangs, resets, babbles, trickles, mumbles}
+var smevActs = []act{takes, refuses, fails, failsFor7s, throttles, distrusts, hangs, resets, babbles, trickles, mumbles, echoes}
 
 var smevPlay, smevSOAPPlay = adapterPlay("rest"), adapterPlay("soap")
 

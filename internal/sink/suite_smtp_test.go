@@ -12,7 +12,7 @@ import (
 
 var smtpPlay = play{
 	setting: "addr: ",
-	acts:    []act{takes, rejects, refuses, fails, throttles, distrusts, hangs, resets},
+	acts:    []act{takes, rejects, refuses, fails, throttles, distrusts, hangs, resets, echoes},
 	waits:   map[act]time.Duration{throttles: 10 * time.Second}, // a server does not say how long
 	shorten: func(c sink.Config, d time.Duration) { c.(*smtp.Config).Timeout = d },
 	divert:  func(c sink.Config, addr string) { c.(*smtp.Config).Addr = addr },
@@ -30,6 +30,8 @@ var smtpPlay = play{
 				how.Message = sinktest.Refusal(452, [3]int{4, 3, 1}, "no space left")
 			case distrusts:
 				how.Message = sinktest.Refusal(530, [3]int{5, 7, 0}, "authentication required")
+			case echoes:
+				how.Recipient = sinktest.Refusal(550, [3]int{5, 1, 1}, "no, "+sinktest.MailUser+" with "+sinktest.MailPassword)
 			case hangs:
 				how.Hang = true
 			case resets:

@@ -13,7 +13,7 @@ import (
 // stepsPlay is a request of one step, which has to do what a request of an http sink does.
 var stepsPlay = play{
 	setting: "steps.0.url: cannot connect: ",
-	acts:    []act{takes, rejects, refuses, fails, failsFor7s, throttles, throttlesIt, distrusts, hangs, resets, babbles},
+	acts:    []act{takes, rejects, refuses, fails, failsFor7s, throttles, throttlesIt, distrusts, hangs, resets, babbles, echoes},
 	shorten: func(c sink.Config, d time.Duration) { c.(*steps.Config).Timeout = d },
 	divert:  func(c sink.Config, addr string) { c.(*steps.Config).Steps[0].URL = "https://" + addr + "/new" },
 	start: func(t *testing.T, treat func(string, int) act) stage {

@@ -12,7 +12,7 @@ import (
 )
 
 var telegramPlay = play{
-	acts:    []act{takes, rejects, refuses, fails, throttlesIt, distrusts, hangs, resets, babbles, trickles, mumbles},
+	acts:    []act{takes, rejects, refuses, fails, throttlesIt, distrusts, hangs, resets, babbles, trickles, mumbles, echoes},
 	shorten: func(c sink.Config, d time.Duration) { c.(*telegram.Config).Timeout = d },
 	divert:  func(c sink.Config, addr string) { c.(*telegram.Config).URL = "https://" + addr },
 	start: func(t *testing.T, treat func(string, int) act) stage {
@@ -37,7 +37,7 @@ var telegramPlay = play{
 		c := telegram.Default()
 		c.URL, c.CAFile, c.Token = g.URL, g.CAFile, g.Token
 		return stage{
-			config: c, received: g.Received, secrets: []string{g.Token, strings.SplitN(g.Token, ":", 2)[1], "/bot"},
+			config: c, received: g.Received, secrets: []string{g.Token, strings.SplitN(g.Token, ":", 2)[1]},
 			job: func(recipient string) *delivery.Job {
 				return &delivery.Job{ID: "job of " + recipient, Campaign: "spring", Payload: []byte(`{"chat_id":"` + recipient + `","text":"hello"}`)}
 			},

@@ -38,6 +38,7 @@ const (
 	resets         act = "reads the request, and closes the connection"
 	babbles        act = "takes it, with an answer of a megabyte"
 	trickles       act = "takes it, with an answer that does not end"
+	echoes         act = "refuses it, and repeats the request"
 	mumbles        act = "answers with success, and with nothing of its own protocol"
 )
 
@@ -64,6 +65,7 @@ var situations = map[act]expected{
 	resets:         {classes: classes(delivery.Temporary)},
 	babbles:        {classes: classes(delivery.Delivered)},
 	trickles:       {classes: classes(delivery.Delivered)},
+	echoes:         {classes: classes(delivery.Permanent, delivery.Misconfigured, delivery.Rejected, delivery.Temporary)},
 	mumbles:        {classes: classes(delivery.Temporary)},
 }
 
@@ -77,7 +79,7 @@ type stage struct {
 	job func(recipient string) *delivery.Job
 	// received returns how many requests for the recipient were read to their end.
 	received func(recipient string) int
-	secrets  []string
+	secrets  []string // those of the configuration, and those in addresses that jobs have
 }
 
 // play is a kind of sink under test.
@@ -143,7 +145,7 @@ func each(t *testing.T, test func(t *testing.T, p play)) {
 	}
 }
 
-// TestSuite: what each treatment means, that it is sent once, that no secret is in a detail, and that what was wrong is not
+// TestSuite: what each treatment means, that it is sent once, that no secret is in a result, and that what was wrong is not
 // remembered.
 func TestSuite(t *testing.T) {
 	each(t, func(t *testing.T, p play) {
@@ -185,9 +187,12 @@ func (p play) check(t *testing.T, a act) {
 	if n := s.received("anna"); n != 1 {
 		t.Errorf("received %d times", n)
 	}
-	for _, secret := range append(s.secrets, string(s.job("anna").Payload)) {
-		if strings.Contains(res.Detail, secret) {
-			t.Errorf("%q is in detail %q", secret, res.Detail)
+	if payload := string(s.job("anna").Payload); strings.Contains(res.Detail, payload) {
+		t.Errorf("%q is in detail %q", payload, res.Detail)
+	}
+	for _, secret := range s.secrets {
+		if all := fmt.Sprintf("%+v %+v", res, res.Provider); strings.Contains(all, secret) {
+			t.Errorf("%q is in %s", secret, all)
 		}
 	}
 	again := r.Deliver(t.Context(), "a", s.job("anna"))
@@ -344,6 +349,8 @@ func misbehave(c *sinktest.Call, how act, took ...string) bool {
 		for c.Body([]byte(" ")) == nil {
 			time.Sleep(50 * time.Millisecond)
 		}
+	case echoes:
+		c.Echo(400)
 	case mumbles:
 		c.Begin(200, "Content-Type", "text/html")
 		_ = c.Body([]byte("<html>Welcome</html>"))

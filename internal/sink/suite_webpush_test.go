@@ -12,7 +12,7 @@ import (
 
 var webpushPlay = play{
 	nowhere: true,
-	acts:    []act{takes, rejects, refuses, fails, failsFor7s, throttlesThere, distrustsThere, hangs, resets, babbles, trickles},
+	acts:    []act{takes, rejects, refuses, fails, failsFor7s, throttlesThere, distrustsThere, hangs, resets, babbles, trickles, echoes},
 	shorten: func(c sink.Config, d time.Duration) { c.(*webpush.Config).Timeout = d },
 	divert:  func(c sink.Config, addr string) { c.(*webpush.Config).Proxy = "http://" + addr }, // endpoints come from jobs
 	start: func(t *testing.T, treat func(string, int) act) stage {
@@ -39,7 +39,7 @@ var webpushPlay = play{
 		c.CAFile, c.Key, c.Subject = w.CAFile, w.Key, "mailto:ops@example.com"
 		c.Guard.Ports, c.Guard.Allow = []int{w.Port}, []string{"127.0.0.1"}
 		return stage{
-			config: c, received: w.Received, secrets: []string{w.Key, "eyJ", "/push/"},
+			config: c, received: w.Received, secrets: []string{w.Key, "eyJ", "/push/", `\/push\/`},
 			job: func(recipient string) *delivery.Job {
 				return &delivery.Job{
 					ID: "job of " + recipient, Campaign: "spring", Payload: []byte("hello " + recipient),

@@ -5,7 +5,6 @@ package base
 import (
 	"context"
 	"log/slog"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -169,7 +168,7 @@ func (s *Service[P]) Try(ctx context.Context, job *delivery.Job) (res delivery.R
 }
 
 // WithToken makes a call with the access token, or returns what is known without one. Call and token together take at most the
-// timeout. A token that was refused is fetched anew. The result does not repeat the token.
+// timeout. A token that was refused is fetched anew.
 func (s *Service[P]) WithToken(
 	ctx context.Context, timeout time.Duration, call func(ctx context.Context, held *token.Current) delivery.Result, refused func(*delivery.Result) bool,
 ) delivery.Result {
@@ -182,12 +181,6 @@ func (s *Service[P]) WithToken(
 	res := call(limited, held)
 	if refused(&res) {
 		s.Tokens.Refused(held)
-	}
-	if res.Class != delivery.Delivered {
-		res.Detail = strings.ReplaceAll(res.Detail, held.Value, "***")
-	}
-	if p := res.Provider; p != nil {
-		p.Code, p.MessageID = strings.ReplaceAll(p.Code, held.Value, "***"), strings.ReplaceAll(p.MessageID, held.Value, "***")
 	}
 	return res
 }

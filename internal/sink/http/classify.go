@@ -24,7 +24,7 @@ func (c *client) classify(a httpcall.Answer, now time.Time) delivery.Result {
 	case res.Class == delivery.Misconfigured && !httpcall.AboutCredentials(a.Status) && (a.Status >= 400 || c.reach == byJob):
 		res.Class = delivery.Permanent
 	}
-	res.Detail = c.scrub(c.statusDetail(a))
+	res.Detail = c.statusDetail(a)
 	return res
 }
 

@@ -21,7 +21,7 @@ func (c *client) resultOf(a httpcall.Answer, see func(*rule.Answer)) delivery.Re
 	case c.rules.NeedsBody() && !a.Whole:
 		return delivery.Result{
 			Class: delivery.Temporary, By: delivery.ByNobody, Status: a.Status,
-			Detail: c.scrub(c.statusDetail(a) + "; the body, which the rules look at, did not come"),
+			Detail: c.statusDetail(a) + "; the body, which the rules look at, did not come",
 		}
 	}
 	answer := c.rules.NewAnswer(a.Status, a.Header, a.Body)
@@ -38,7 +38,6 @@ func (c *client) resultOf(a httpcall.Answer, see func(*rule.Answer)) delivery.Re
 		}
 	}
 	if p := c.rules.Provider(answer); p != nil {
-		p.Code, p.MessageID = c.scrub(p.Code), c.scrub(p.MessageID)
 		if res.Provider = p; p.Code != "" && res.Class != delivery.Delivered {
 			res.Detail += ", code " + p.Code
 		}
@@ -64,6 +63,5 @@ func (c *client) apply(v rule.Verdict, a httpcall.Answer, now time.Time) deliver
 	if v.ByRule {
 		res.Detail += ", " + v.Class.String() + " by a rule"
 	}
-	res.Detail = c.scrub(res.Detail)
 	return res
 }

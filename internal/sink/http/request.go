@@ -3,7 +3,6 @@ package http
 import (
 	"cmp"
 	"crypto/tls"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"net/http"
@@ -90,11 +89,9 @@ func newClient(cfg *Config, secure *tls.Config, o httpcall.Options) (*client, er
 	if cfg.Sources["url"] != nil { // such as that of a hook whose path lets whoever knows it send
 		c.hide(target.EscapedPath(), target.Path)
 	}
-	if u := target.User; u != nil {
-		pw, _ := u.Password()
-		basic := base64.StdEncoding.EncodeToString([]byte(u.Username() + ":" + pw))
-		c.setFixed(keyAuthorization, "Basic "+basic)
-		c.hide(u.String(), pw, basic)
+	if own := httpcall.CredentialsOf(target); own != nil {
+		c.setFixed(keyAuthorization, "Basic "+own[0])
+		c.hide(own...)
 		target.User = nil
 	}
 	if value, parts := cfg.authorization(); value != "" {
@@ -106,10 +103,6 @@ func newClient(cfg *Config, secure *tls.Config, o httpcall.Options) (*client, er
 			c.setFixed(name, value)
 			c.hide(append(strings.Fields(value), value)...)
 		}
-	}
-	if u, err := url.Parse(cfg.Proxy); err == nil && u.User != nil {
-		pw, _ := u.User.Password()
-		c.hide(u.User.String(), pw)
 	}
 	if o.Guard, err = cfg.guarding(); err != nil {
 		return nil, err
@@ -133,8 +126,6 @@ func (c *client) hideQuery(u *url.URL) {
 		c.hide(values...)
 	}
 }
-
-func (c *client) scrub(detail string) string { return c.secrets.Replace(detail) }
 
 // setFixed sets a header that is sent with every request.
 func (c *client) setFixed(name, value string) {

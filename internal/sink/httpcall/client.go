@@ -62,7 +62,7 @@ type Options struct {
 	Timeout     time.Duration // of a call
 	MaxConnAge  time.Duration // 0 for as long as a connection works
 	TLS         *tls.Config
-	Secrets     []string       // never in a detail
+	Secrets     []string       // never in a result
 	Resent      *atomic.Uint64 // counts the requests that were written once more
 	// Guard says where requests may go, if their addresses come from jobs.
 	Guard *guard.Guard
@@ -78,7 +78,11 @@ func New(o Options) (*Client, error) {
 	if err != nil {
 		return nil, errors.New("not a URL")
 	}
-	c := &Client{Options: o, target: target, agent: []string{"pacer/" + o.Version}, secrets: Scrubber(o.Secrets)}
+	c := &Client{Options: o, target: target, agent: []string{"pacer/" + o.Version}}
+	if by, err := url.Parse(o.Proxy); err == nil {
+		o.Secrets = append(CredentialsOf(by), o.Secrets...)
+	}
+	c.secrets = Scrubber(o.Secrets)
 	c.Transport = c.transport(o.Guard)
 	if c.Trusted = c.Transport; o.Guard != nil {
 		c.Trusted = c.transport(nil)
@@ -139,7 +143,7 @@ type Request struct {
 	Retires func(Answer) bool
 	// Shown, if set, gets the request and its answer as text.
 	Shown *base.Exchange
-	// Secrets, if set, replace what must not be in a detail or be shown, instead of the client's; Hides reports whether the value of a header
+	// Secrets, if set, replace what must not be in a result or be shown, besides the client's; Hides reports whether the value of a header
 	// is one.
 	Secrets *strings.Replacer
 	Hides   func(header string) bool
@@ -160,9 +164,6 @@ type Answer struct {
 func (c *Client) Post(ctx context.Context, r Request) (answer Answer, result *delivery.Result) {
 	limited, cancel := context.WithTimeout(ctx, c.Options.Timeout)
 	defer cancel()
-	if r.Secrets == nil {
-		r.Secrets = c.secrets
-	}
 	if r.URL == nil {
 		own := *c.target
 		if r.Path != "" {
@@ -196,6 +197,7 @@ func (c *Client) Post(ctx context.Context, r Request) (answer Answer, result *de
 		res := t.interrupted()
 		if !errors.Is(ctx.Err(), context.Canceled) {
 			res = t.unanswered(err, errors.Is(limited.Err(), context.DeadlineExceeded))
+			res.Detail = t.public(res.Detail)
 		}
 		return answer, &res
 	}
@@ -219,10 +221,7 @@ func (c *Client) Ask(ctx context.Context, r Request, classify func(a Answer, now
 	}
 	res := classify(answer, time.Now())
 	if res.Class != delivery.Delivered {
-		res.Detail = c.Scrub(res.Detail + " from " + answer.URL.Host)
-	}
-	if res.Provider != nil {
-		res.Provider.Code = c.Scrub(res.Provider.Code)
+		res.Detail += " from " + answer.URL.Host
 	}
 	return answer.Keep(res)
 }

@@ -36,9 +36,9 @@ func (c *Client) Connect(ctx context.Context, to *url.URL, secrets *strings.Repl
 		return nil
 	}
 	if detail, refused := guard.Refused(err); refused {
-		return errors.New("url: " + secrets.Replace(detail))
+		return errors.New("url: " + c.Scrub(secrets.Replace(detail)))
 	}
-	return errors.New("url: cannot connect: " + secrets.Replace(c.describe(err, to.Host, errors.Is(limited.Err(), context.DeadlineExceeded))))
+	return errors.New("url: cannot connect: " + c.Scrub(secrets.Replace(c.describe(err, to.Host, errors.Is(limited.Err(), context.DeadlineExceeded)))))
 }
 
 // proxyFor returns the proxy for an address; nil for none.

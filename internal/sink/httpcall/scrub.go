@@ -2,6 +2,7 @@ package httpcall
 
 import (
 	"cmp"
+	"encoding/base64"
 	"net/url"
 	"slices"
 	"strings"
@@ -11,12 +12,36 @@ import (
 // header, is no secret, and occurs in addresses and numbers.
 const minSecret = 8
 
-// Scrubber replaces every secret by asterisks, also in the spellings of a URL.
+// CredentialsOf returns the user and the password of an address, as the header of Basic authentication has them first; nil if it has none.
+func CredentialsOf(u *url.URL) []string {
+	if u.User == nil {
+		return nil
+	}
+	password, _ := u.User.Password()
+	return []string{base64.StdEncoding.EncodeToString([]byte(u.User.Username() + ":" + password)), u.User.String(), password}
+}
+
+// partsOf returns what of an address may let those who know it send: its path and its query, their values, and names of the path that are as
+// long as a key.
+func partsOf(u *url.URL) []string {
+	parts := []string{u.Path, u.EscapedPath(), u.RawQuery}
+	for _, values := range u.Query() {
+		parts = append(parts, values...)
+	}
+	for name := range strings.SplitSeq(u.Path, "/") {
+		if len(name) >= 2*minSecret {
+			parts = append(parts, name)
+		}
+	}
+	return parts
+}
+
+// Scrubber replaces every secret by asterisks, also in the spellings of a URL and of JSON.
 func Scrubber(secrets []string) *strings.Replacer {
 	var all []string
 	for _, s := range secrets {
 		if len(s) >= minSecret {
-			all = append(all, s, url.PathEscape(s), url.QueryEscape(s))
+			all = append(all, s, url.PathEscape(s), url.QueryEscape(s), strings.ReplaceAll(s, "/", `\/`))
 		}
 	}
 	slices.SortFunc(all, func(a, b string) int { return cmp.Compare(len(b), len(a)) }) // one may contain another

@@ -62,10 +62,13 @@ func answerText(resp *http.Response, body []byte) string {
 	return b.String()
 }
 
-// public returns text of an exchange without secrets: neither those of the configuration, nor what the request has as its
+// public returns text of an exchange without secrets: neither those of the client and of the request, nor what the request has as its
 // credentials.
 func (t *trip) public(text string) string {
-	text = t.Secrets.Replace(text)
+	text = t.client.secrets.Replace(text)
+	if t.Secrets != nil {
+		text = t.Secrets.Replace(text)
+	}
 	// Such as "bearer TOKEN", or "vapid t=TOKEN, k=KEY".
 	for _, part := range strings.FieldsFunc(t.Header.Get(keyAuthorization), func(c rune) bool { return strings.ContainsRune(" ,=", c) }) {
 		if len(part) >= minSecret {
@@ -75,17 +78,27 @@ func (t *trip) public(text string) string {
 	return text
 }
 
-// Keep adds the beginning of an answer that did not take the job to its result. More is read than is kept: a secret at the end of what is
-// kept must be whole to be found.
+// Keep returns the result of an answer without secrets, with the beginning of an answer that did not take the job. More is read than is
+// kept: a secret at the end of what is kept must be whole to be found. An address that a job has is a secret, too: it may let those who
+// know it send.
 func (a Answer) Keep(res delivery.Result) delivery.Result {
-	if res.Class == delivery.Delivered || len(a.Body) == 0 {
+	kept := *cmp.Or(res.Provider, &delivery.Provider{})
+	if res.Class != delivery.Delivered {
+		kept.Answer = strings.ToValidUTF8(string(a.Body[:min(len(a.Body), maxShown)]), "?")
+	}
+	if kept == (delivery.Provider{}) && res.Detail == "" {
 		return res
 	}
-	text := strings.ToValidUTF8(string(a.Body[:min(len(a.Body), maxShown)]), "?")
-	text = credentialFields.ReplaceAllString(a.trip.public(text), `$1"***"`)
-	kept := *cmp.Or(res.Provider, &delivery.Provider{})
-	kept.Answer = strings.Join(strings.Fields(text), " ")
-	res.Provider = &kept
+	address := Scrubber(nil)
+	if a.trip.client.Options.Guard != nil {
+		address = Scrubber(partsOf(a.URL))
+	}
+	for _, text := range []*string{&res.Detail, &kept.Code, &kept.MessageID, &kept.Answer} {
+		*text = address.Replace(a.trip.public(*text))
+	}
+	if kept.Answer = strings.Join(strings.Fields(credentialFields.ReplaceAllString(kept.Answer, `$1"***"`)), " "); kept != (delivery.Provider{}) {
+		res.Provider = &kept
+	}
 	return res
 }
 

@@ -24,7 +24,7 @@ import (
 //	otherwise                                                        unreachable: it has certainly not arrived
 func (t *trip) unanswered(err error, timedOut bool) delivery.Result {
 	if detail, refused := guard.Refused(err); refused {
-		return delivery.Result{Class: delivery.Permanent, Detail: t.Secrets.Replace(detail)}
+		return delivery.Result{Class: delivery.Permanent, Detail: detail}
 	}
 	res := delivery.Result{Class: delivery.Unreachable, Detail: t.client.describe(err, t.URL.Host, timedOut)}
 	switch {
@@ -34,7 +34,6 @@ func (t *trip) unanswered(err error, timedOut bool) delivery.Result {
 		res.Class, res.By = delivery.Temporary, delivery.ByNobody
 		res.Detail += "; the request may have arrived"
 	}
-	res.Detail = t.Secrets.Replace(res.Detail)
 	var op *net.OpError
 	if res.Class == delivery.Unreachable && errors.As(err, &op) && op.Op == "proxyconnect" {
 		return res // which all destinations have in common

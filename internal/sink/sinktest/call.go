@@ -62,6 +62,17 @@ func (c *Call) Answer(status int, header ...string) {
 	c.End()
 }
 
+// Echo answers with a status, and repeats the request: its path and body, and its headers, in the body and in headers of the answer.
+func (c *Call) Echo(status int) {
+	text := c.Path + "\n" + string(c.Payload) + "\n" + strings.ReplaceAll(c.Path, "/", `\/`)
+	for name, values := range c.Header {
+		text += "\n" + name + ": " + strings.Join(values, ", ")
+	}
+	c.Begin(status, "Content-Type", "text/plain", "Location", c.Path, "Apns-Id", c.Path)
+	_ = c.Body([]byte(text))
+	c.End()
+}
+
 // Hang waits until the client gives up.
 func (c *Call) Hang() {
 	select {
