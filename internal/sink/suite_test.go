@@ -3,11 +3,22 @@ package sink_test
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
 	"fmt"
 	"io"
+	nethttp "net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -270,6 +281,54 @@ func TestSuiteTry(t *testing.T) {
 			if !strings.HasPrefix(secret, "/") && strings.Contains(request+answer, secret) { // an address may be seen here
 				t.Errorf("%q is shown", secret)
 			}
+		}
+	})
+}
+
+// TestSuiteGateway: a service may be reached below a path of another address. A check and a delivery use it.
+func TestSuiteGateway(t *testing.T) {
+	each(t, func(t *testing.T, p play) {
+		s := p.start(t, func(string, int) act { return takes })
+		settings := reflect.ValueOf(s.config).Elem()
+		address, caFile := settings.FieldByName("URL"), settings.FieldByName("CAFile")
+		if !address.IsValid() {
+			t.Skip("has no url")
+		}
+		far, err := url.Parse(address.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		trusted, err := os.ReadFile(caFile.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		pool := x509.NewCertPool()
+		pool.AppendCertsFromPEM(trusted)
+		var passed atomic.Int32
+		gateway := httptest.NewUnstartedServer(nethttp.StripPrefix("/gateway", &httputil.ReverseProxy{
+			Rewrite:   func(r *httputil.ProxyRequest) { passed.Add(1); r.Out.URL.Scheme, r.Out.URL.Host = far.Scheme, far.Host },
+			Transport: &nethttp.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{RootCAs: pool}},
+		}))
+		gateway.EnableHTTP2 = true
+		gateway.StartTLS()
+		t.Cleanup(gateway.Close)
+		file := filepath.Join(t.TempDir(), "ca.pem")
+		trusted = append(trusted, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: gateway.Certificate().Raw})...)
+		if err := os.WriteFile(file, trusted, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		address.SetString(gateway.URL + "/gateway" + far.Path)
+		caFile.SetString(file)
+		p.shorten(s.config, 20*time.Second)
+		e, err := sink.Open(s.config, host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = e.Sink.Check(t.Context())
+		_ = e.Sink.Close()
+		res := s.open(t).Deliver(t.Context(), "a", s.job("anna"))
+		if err != nil || res.Class != delivery.Delivered || s.received("anna") != 1 || passed.Load() < 1 {
+			t.Errorf("%v, %+v, %d requests", err, res, passed.Load())
 		}
 	})
 }

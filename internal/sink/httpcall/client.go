@@ -131,7 +131,7 @@ func (c *Client) transport(g *guard.Guard) *http.Transport {
 // Request is a request.
 type Request struct {
 	Method string      // "" for POST
-	Path   string      // from / on, in place of that of the client's address; "" for that
+	Path   string      // from / on, below that of the client's address
 	URL    *url.URL    // in place of the client's, and of Path; nil for these
 	Header http.Header // not used afterwards
 	Body   []byte
@@ -147,6 +147,14 @@ type Request struct {
 	// is one.
 	Secrets *strings.Replacer
 	Hides   func(header string) bool
+}
+
+// set sets a header.
+func (r *Request) set(name string, value []string) {
+	if r.Header == nil {
+		r.Header = http.Header{}
+	}
+	r.Header[name] = value
 }
 
 // Answer is an answer to a request.
@@ -167,7 +175,7 @@ func (c *Client) Post(ctx context.Context, r Request) (answer Answer, result *de
 	if r.URL == nil {
 		own := *c.target
 		if r.Path != "" {
-			own.Path = r.Path
+			own.Path, own.RawPath = strings.TrimSuffix(own.Path, "/")+r.Path, strings.TrimSuffix(own.EscapedPath(), "/")+r.Path
 		}
 		r.URL = &own
 	}
@@ -179,7 +187,7 @@ func (c *Client) Post(ctx context.Context, r Request) (answer Answer, result *de
 		}
 	}
 	if r.Header[keyUserAgent] == nil {
-		r.Header[keyUserAgent] = c.agent
+		r.set(keyUserAgent, c.agent)
 	}
 	req := http.Request{
 		Method: cmp.Or(r.Method, http.MethodPost), URL: r.URL, Host: r.URL.Host, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: r.Header,
@@ -293,9 +301,6 @@ func (c *Client) Scrub(detail string) string { return c.secrets.Replace(detail) 
 
 // Where is the destination's host and port.
 func (c *Client) Where() string { return c.target.Host }
-
-// Path is that of the destination's address.
-func (c *Client) Path() string { return c.target.Path }
 
 // Close closes idle connections. Those in use are closed once they are idle.
 func (c *Client) Close() {

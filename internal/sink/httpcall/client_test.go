@@ -113,3 +113,24 @@ func TestGuardedAddresses(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 }
+
+// TestTheAddressOfAServiceMayHaveAPath: it comes before that of a request, as it is spelled; and a request needs no header.
+func TestTheAddressOfAServiceMayHaveAPath(t *testing.T) {
+	t.Parallel()
+	far := sinktest.Start(t, sinktest.Plain, sinktest.Options{}, func(c *sinktest.Call) { c.Answer(200, "X-Path", c.Path) })
+	root := strings.TrimSuffix(far.URL, "/deliver")
+	for _, tt := range []struct{ address, path, want string }{
+		{root, "", "/"}, {root, "/bot1:a/send", "/bot1:a/send"}, {root + "/", "/send", "/send"}, {root + "/gateway/", "", "/gateway/"},
+		{root + "/gateway", "/send", "/gateway/send"}, {root + "/a%2Fb/?key=1", "/messages:send", "/a%2Fb/messages:send?key=1"},
+	} {
+		c, err := New(Options{URL: tt.address, MaxInFlight: 1, Timeout: 10 * time.Second, Resent: new(atomic.Uint64)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, none := c.Post(t.Context(), Request{Path: tt.path})
+		if none != nil || a.Header.Get("X-Path") != tt.want {
+			t.Errorf("%s and %s: %q, %+v", tt.address, tt.path, a.Header.Get("X-Path"), none)
+		}
+		c.Close()
+	}
+}

@@ -58,13 +58,13 @@ func TestNoSecretIsInAResult(t *testing.T) {
 	}{
 		"of the client and of a request": {
 			Options{Secrets: []string{"swordfish-1"}},
-			Request{Path: "/bot/swordfish-1/swordfish/2", Secrets: Scrubber([]string{"swordfish/2"}), Header: http.Header{}},
+			Request{Path: "/bot/swordfish-1/swordfish/2", Secrets: Scrubber([]string{"swordfish/2"})},
 		},
 		"of its header": {Options{}, Request{Path: "/", Header: http.Header{keyAuthorization: {"vapid t=swordfish-1.a_b, k=swordfish-2"}}}},
-		"of a proxy":    {Options{Proxy: "pacer:swordfish-1"}, Request{Path: "/", Header: http.Header{}}},
+		"of a proxy":    {Options{Proxy: "pacer:swordfish-1"}, Request{Path: "/"}},
 		"of an address": {
 			Options{},
-			Request{URL: &url.URL{Scheme: "http", Path: "/send/d/swordfish-of-the-subscriber", RawQuery: "token=swordfish%2B3"}, Header: http.Header{}},
+			Request{URL: &url.URL{Scheme: "http", Path: "/send/d/swordfish-of-the-subscriber", RawQuery: "token=swordfish%2B3"}},
 		},
 	} {
 		for _, class := range []delivery.ResultClass{delivery.Permanent, delivery.Delivered} {

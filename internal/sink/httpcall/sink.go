@@ -74,7 +74,7 @@ func (s *Sink[P]) attempt(ctx context.Context, job *delivery.Job, shown *base.Ex
 		return s.ask(ctx, p, job, r)
 	}
 	return s.WithToken(ctx, s.dialect.Timeout, func(ctx context.Context, held *token.Current) delivery.Result {
-		r.Header[keyAuthorization] = held.Header
+		r.set(keyAuthorization, held.Header)
 		return s.ask(ctx, p, job, r)
 	}, s.dialect.Refuses)
 }
@@ -109,7 +109,7 @@ func (s *Sink[P]) Check(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		r.Header[keyAuthorization] = []string{"Bearer " + fresh.Value}
+		r.set(keyAuthorization, []string{"Bearer " + fresh.Value})
 	}
 	res := s.ask(ctx, p, nil, r)
 	key := s.dialect.Blame(p, &res)

@@ -100,6 +100,7 @@ func StartSMTP(t testing.TB, opt SMTPOptions) *SMTP {
 	serving.Go(func() { _ = server.Serve(listener) })
 	t.Cleanup(func() {
 		_ = server.Close()
+		_ = l.Close() // if it did not serve yet
 		serving.Wait()
 	})
 	return s

@@ -127,7 +127,7 @@ func (f rest) post(ctx context.Context, method string, query any, most int64, sh
 	}
 	p := f.Now()
 	answer, problem = p.Post(ctx, httpcall.Request{
-		Path: strings.TrimSuffix(p.Path(), "/") + "/" + method, Body: body, Most: most, Shown: shown,
+		Path: "/" + method, Body: body, Most: most, Shown: shown,
 		Header: http.Header{"Content-Type": {"application/json; charset=utf-8"}},
 	})
 	if problem != nil {
