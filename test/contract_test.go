@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pacer/pacer/internal/sink"
 	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
@@ -131,7 +132,7 @@ func (s *stack) commands() (list []string) {
 func (s *stack) keys() (list []string) {
 	s.t.Helper()
 	level := [][]string{nil}
-	for _, kind := range []string{"http", "apns", "discard", "fcm", "hms", "kafka", "log", "rustore", "telegram", "webpush"} {
+	for _, kind := range sink.Kinds() {
 		level = append(level, []string{"sinks", kind})
 	}
 	for len(level) > 0 {

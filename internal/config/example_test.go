@@ -57,29 +57,25 @@ func examples(t *testing.T) map[string]string {
 	return found
 }
 
-// secretsOfExamples are the contents of files, by a word of the names that examples give them; a connection string will do for any other.
-var secretsOfExamples = map[string]string{
-	"any": "postgres://pacer:s3cret@127.0.0.1/pacer", "webhook": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "telegram": "123456:ABC-DEF1234ghIkl",
-	"vapid": "q1dXpw3UpT5VOmu_cf_v6ih07Aems3njxI-JWgLcM94",
+// secretsOfExamples are the contents of files, by a word of the names that examples give them. The first word counts; the last is in all names.
+var secretsOfExamples = []struct{ word, content string }{
+	{"webhook", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}, {"telegram", "123456:ABC-DEF1234ghIkl"},
+	{"vapid", "q1dXpw3UpT5VOmu_cf_v6ih07Aems3njxI-JWgLcM94"}, {"file", "postgres://pacer:s3cret@127.0.0.1/pacer"},
 }
 
 // TestExamplesLoad reads every example with the loader of the daemon: each that names brokers is all that `pacer run` needs.
 func TestExamplesLoad(t *testing.T) {
 	dir := t.TempDir()
-	for name, content := range secretsOfExamples {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content+"\n"), 0o600); err != nil {
+	for _, s := range secretsOfExamples {
+		if err := os.WriteFile(filepath.Join(dir, s.word), []byte(s.content+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for name, text := range examples(t) {
 		path := filepath.Join(dir, "pacer.yaml")
 		text = secretFile.ReplaceAllStringFunc(text, func(ref string) string {
-			for name := range secretsOfExamples {
-				if strings.Contains(ref, name) {
-					return "file:" + filepath.Join(dir, name)
-				}
-			}
-			return "file:" + filepath.Join(dir, "any")
+			i := slices.IndexFunc(secretsOfExamples, func(s struct{ word, content string }) bool { return strings.Contains(ref, s.word) })
+			return "file:" + filepath.Join(dir, secretsOfExamples[i].word)
 		})
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
