@@ -2,12 +2,12 @@ package sink_test
 
 import (
 	"encoding/pem"
-	"fmt"
 	"log/slog"
 	nethttp "net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -20,9 +20,6 @@ import (
 var host = sink.Host{Version: "1", Logger: slog.New(slog.DiscardHandler)}
 
 func TestKindsHaveUsableDefaults(t *testing.T) {
-	if got := fmt.Sprint(sink.Kinds()); got != "[apns discard fcm hms http kafka log rustore smev smtp steps telegram webpush]" {
-		t.Errorf("kinds %s", got)
-	}
 	for _, kind := range sink.Kinds() {
 		cfg, ok := sink.NewConfig(kind)
 		if !ok {
@@ -36,6 +33,8 @@ func TestKindsHaveUsableDefaults(t *testing.T) {
 		}
 		if p, ok := plays[kind]; ok { // has settings without a default
 			cfg = p.start(t, func(string, int) act { return takes }).config
+		} else if !slices.Contains([]string{"http", "log", "discard"}, kind) { // which TestConformance sends by
+			t.Errorf("%s is not among the plays", kind)
 		}
 		e, err := sink.Open(cfg, host)
 		if err != nil || e.MaxInFlight < 1 || e.Sink == nil {

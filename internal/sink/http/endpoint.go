@@ -104,7 +104,7 @@ func (c *client) to(row *delivery.Destination) (to *client, fault string) {
 	next := *c
 	next.target, next.endpoint = target, row.ID
 	next.fixed, next.hidden = slices.Clone(c.fixed), slices.Clone(c.hidden)
-	next.hideQuery(target)
+	next.hide(httpcall.QueryOf(target)...)
 	for _, h := range row.Headers {
 		value, err := resolve(cfg.SecretsDir, row.ID, h.Value)
 		if err != nil {

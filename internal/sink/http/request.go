@@ -85,7 +85,7 @@ func newClient(cfg *Config, secure *tls.Config, o httpcall.Options) (*client, er
 			c.hide(strings.FieldsFunc(text, func(c rune) bool { return strings.ContainsRune(" =&", c) })...)
 		}
 	}
-	c.hideQuery(target)
+	c.hide(httpcall.QueryOf(target)...)
 	if cfg.Sources["url"] != nil { // such as that of a hook whose path lets whoever knows it send
 		c.hide(target.EscapedPath(), target.Path)
 	}
@@ -118,14 +118,6 @@ func newClient(cfg *Config, secure *tls.Config, o httpcall.Options) (*client, er
 
 // hide adds secrets.
 func (c *client) hide(secrets ...string) { c.hidden = append(c.hidden, secrets...) }
-
-// hideQuery adds the query of an address to the secrets.
-func (c *client) hideQuery(u *url.URL) {
-	c.hide(u.RawQuery)
-	for _, values := range u.Query() {
-		c.hide(values...)
-	}
-}
 
 // setFixed sets a header that is sent with every request.
 func (c *client) setFixed(name, value string) {

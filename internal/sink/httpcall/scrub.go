@@ -3,6 +3,7 @@ package httpcall
 import (
 	"cmp"
 	"encoding/base64"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -21,13 +22,14 @@ func CredentialsOf(u *url.URL) []string {
 	return []string{base64.StdEncoding.EncodeToString([]byte(u.User.Username() + ":" + password)), u.User.String(), password}
 }
 
-// partsOf returns what of an address may let those who know it send: its path and its query, their values, and names of the path that are as
-// long as a key.
+// QueryOf returns the query of an address, and the values in it.
+func QueryOf(u *url.URL) []string {
+	return append(slices.Concat(slices.Collect(maps.Values(u.Query()))...), u.RawQuery)
+}
+
+// partsOf returns what of an address may let those who know it send: its query, its path, and names of the path that are as long as a key.
 func partsOf(u *url.URL) []string {
-	parts := []string{u.Path, u.EscapedPath(), u.RawQuery}
-	for _, values := range u.Query() {
-		parts = append(parts, values...)
-	}
+	parts := append(QueryOf(u), u.Path, u.EscapedPath())
 	for name := range strings.SplitSeq(u.Path, "/") {
 		if len(name) >= 2*minSecret {
 			parts = append(parts, name)
