@@ -148,8 +148,10 @@ func (s *stack) keys() (list []string) {
 					next = append(next, sub)
 				}
 			}
-			if len(keys) == 0 {
-				list = append(list, "setting "+strings.Join(path, "."), s.variable(path))
+			if name := strings.Join(path, "."); len(keys) == 0 {
+				if list = append(list, "setting "+name); name != "sinks.steps.steps" { // a list of sections, which has no variable
+					list = append(list, s.variable(path))
+				}
 			}
 		}
 		level = next
