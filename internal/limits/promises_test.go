@@ -439,3 +439,55 @@ func TestWindowsThatAreRemovedAreForgotten(t *testing.T) {
 		t.Errorf("%d bytes with one window, %d with four", after, before)
 	}
 }
+
+// A period of a calendar that begins after the calendar was changed carries no more than the limit.
+func TestAPeriodOfANewCalendarCarriesItsLimit(t *testing.T) {
+	for _, was := range []string{"day@UTC", "day@Pacific/Auckland", ""} {
+		t.Run(fmt.Sprintf("%q", was), func(t *testing.T) {
+			onStores(t, true, nil, func(t *testing.T, s store) {
+				at := func(day, hour, minute int) int64 {
+					return time.Date(2026, 12, day, hour, minute, 0, 0, time.UTC).UnixMicro()
+				}
+				day := func(revision int64, anchor string) *delivery.Campaign {
+					return campaign(1_000_000, &delivery.Quota{ID: "q", Revision: revision, Windows: []delivery.Window{
+						{Span: 24 * time.Hour, Limit: 5, Algorithm: delivery.AlgorithmFixed, Anchor: anchor},
+					}})
+				}
+				first := at(1, 1, 0)
+				settle(s, first-2*second, day(1, was))
+				if n := take1(s, first, "a", ask(day(1, was), 1)).Units; n != 1 {
+					t.Fatal(n)
+				}
+				moscow := day(2, "day@Europe/Moscow")
+				take1(s, at(1, 12, 0), "a", ask(moscow, 0)) // the change
+				sent := int64(0)
+				for now := at(1, 21, 1); now < at(2, 20, 59); now += 10 * 60 * second { // a day in Moscow
+					sent += take1(s, now, "a", ask(moscow, 100)).Units
+				}
+				if sent != 5 {
+					t.Errorf("a day that began nine hours after the change carried %d units, limit 5", sent)
+				}
+			})
+		})
+	}
+}
+
+// Units granted just before a period ends may be sent in the next one, also of a calendar that came in between.
+func TestANewCalendarsFirstEndCountsWhatMayBeSentAfterIt(t *testing.T) {
+	onStores(t, true, nil, func(t *testing.T, s store) {
+		minute := func(revision int64, anchor string) *delivery.Campaign {
+			return campaign(1000, &delivery.Quota{ID: "q", Revision: revision, Windows: []delivery.Window{
+				{Span: time.Minute, Limit: 5, Algorithm: delivery.AlgorithmFixed, Anchor: anchor},
+			}})
+		}
+		end := (epoch/(60*second) + 1) * 60 * second
+		settle(s, end-30*second, minute(1, ""))
+		if n := take1(s, end-quantum, "a", ask(minute(1, ""), 3)).Units; n != 3 {
+			t.Fatal(n)
+		}
+		take1(s, end-1, "a", ask(minute(2, "minute@UTC"), 0)) // the change
+		if n := take1(s, end+1, "a", ask(minute(2, "minute@UTC"), 5)).Units; n != 2 {
+			t.Errorf("%d units, want what 3 that may be sent now leave of 5", n)
+		}
+	})
+}

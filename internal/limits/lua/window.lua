@@ -350,9 +350,17 @@ local function seed(w, from, now, period)
   if total > 0 then debit(w, now, total, period) end
 end
 
--- Changes the algorithm and keeps the count.
+-- Changes the algorithm or the calendar and keeps the count. Of a period that ends at another time, units whose jobs may be sent after
+-- that count in the next one, too.
 local function become(w, kind, now, period)
-  if w[KIND] == kind then return end
+  if w[KIND] == kind then
+    if not period or w[INDEX] == 0 then return end
+    local from, to = calendar(period, now)
+    if to == w[INDEX] then return end
+    w[FIRST], w[INDEX], w[UNITS] = from, to, 0
+    if now >= to - w[WIDEN] then w[UNITS] = w[COUNT] end
+    return
+  end
   local before = {unpack(w)}
   w[KIND], w[WIDTH] = kind, width(kind, w[SPAN])
   w[COUNT], w[INDEX], w[UNITS], w[FIRST], w[LAST], w[OLDER] = 0, 0, 0, 0, 0, ''

@@ -89,9 +89,19 @@ func stepOf(algorithm string, span int64) int64 {
 	return max(minBucket, (span+max(span/1000, min(span/150, 600_000))+59)/60)
 }
 
-// become changes the algorithm and keeps the count.
+// become changes the algorithm or the calendar and keeps the count. Of a period that ends at another time, units whose jobs may be sent
+// after that count in the next one, too.
 func (w *window) become(algorithm string, now int64, p Period) {
 	if algorithm = cmp.Or(algorithm, delivery.AlgorithmSliding); algorithm == w.algorithm {
+		if !p.Calendar() || w.reset == 0 {
+			return
+		}
+		if start, reset := p.at(now); reset != w.reset {
+			w.start, w.reset, w.tail = start, reset, 0
+			if now >= reset-w.widen {
+				w.tail = w.count
+			}
+		}
 		return
 	}
 	n := newWindow(w.span, algorithm)
