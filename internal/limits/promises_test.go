@@ -491,3 +491,30 @@ func TestANewCalendarsFirstEndCountsWhatMayBeSentAfterIt(t *testing.T) {
 		}
 	})
 }
+
+// A fixed window has no times, but counts all that was granted since its start. If that was just now, a shorter window holds more.
+func TestANewWindowCountsWhatAFixedOneHolds(t *testing.T) {
+	onStores(t, true, nil, func(t *testing.T, s store) {
+		quota := func(id string, revision int64, w ...delivery.Window) *delivery.Campaign {
+			day := delivery.Window{Span: 24 * time.Hour, Limit: 1000, Algorithm: delivery.AlgorithmFixed}
+			c := campaign(1_000_000, &delivery.Quota{ID: id, Revision: revision, Windows: append(w, day)})
+			c.ID = id
+			return c
+		}
+		hour, minute := windows(100, time.Hour)[0], windows(1000, time.Minute)[0]
+		alone := quota("alone", 1)
+		begun := settle(s, epoch, alone)
+		take := func(at int64, c *delivery.Campaign, want int64) int64 { return take1(s, begun+at, "a", ask(c, want)).Units }
+		first := take(0, alone, 60)
+		if n := take(10*second, quota("alone", 2, hour), 100); first != 60 || n != 40 {
+			t.Errorf("%d and, after the change, %d units in ten seconds, limit 100 an hour", first, n)
+		}
+		was, end := quota("both", 1, minute), 24*3600*second
+		take(20*second, was, 1)
+		first = take(end, was, 60)
+		first += take(end+25*second, was, 1) // a new day
+		if n := take(end+30*second, quota("both", 2, minute, hour), 100); first != 61 || n != 39 {
+			t.Errorf("%d and, after the change, %d units in half a minute, limit 100 an hour", first, n)
+		}
+	})
+}

@@ -305,18 +305,20 @@ local function widenTo(w, widen, now)
   if widen < w[WIDEN] then w[NARROWAT], w[NARROWTO] = now + w[SPAN] + w[WIDEN], widen end -- and it gets narrower still
 end
 
--- Of the first windows of a quota the one that tells most of what was granted in the last span: the shortest of those that are
--- as long and know when, else the longest of the others.
-local function longer(windows, count, span)
-  local best
+-- Of the first windows of a quota the one that holds most of what was granted in the last span: the shortest of those as long that hold
+-- the times of their units, else the one that counts from the earliest time on. A fixed window counts from its start.
+local function longer(windows, count, now, span)
+  local list, best, earliest = {unpack(windows, 1, count)}, nil, now
+  table.sort(list, function(a, b) return a[SPAN] < b[SPAN] end)
   for i = 1, count do
-    local w = windows[i]
-    local knows = w[SPAN] >= span
-    if knows and w[KIND] == FIXED then
-    elseif not best or knows and best[SPAN] < span or
-      knows == (best[SPAN] >= span) and (w[SPAN] < best[SPAN]) == knows then
-      best = w
+    local w = list[i]
+    local from = now - w[SPAN]
+    if w[KIND] == FIXED then
+      from = w[FIRST]
+    elseif w[SPAN] >= span then
+      return w
     end
+    if (w[KIND] ~= FIXED or w[INDEX] > now) and from <= earliest then best, earliest = w, from end
   end
   return best
 end
@@ -325,10 +327,7 @@ end
 -- the units of a bucket as if granted at its end, those of a fixed window, which does not know when, as if granted now.
 local function seed(w, from, now, period)
   if not from or from[COUNT] == 0 then return end
-  if from[KIND] == FIXED then
-    if from[INDEX] > now then debit(w, now, from[COUNT], period) end
-    return
-  end
+  if from[KIND] == FIXED then return debit(w, now, from[COUNT], period) end
   local begin, total = now - w[SPAN], 0
   if period then begin = calendar(period, now) end
   local function count(index, units)
@@ -393,7 +392,7 @@ local function openWindows(q, spec, now, widen)
       w[LIMIT] = s.limit
       if newer then
         w[WIDEN] = widen
-        seed(w, longer(q.windows, known, s.span), now, s.period)
+        seed(w, longer(q.windows, known, now, s.span), now, s.period)
         q.windows[#q.windows + 1] = w
         q.renew = 0
       end

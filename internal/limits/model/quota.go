@@ -58,7 +58,7 @@ func (q *quota) open(spec *delivery.Quota, now, widen int64) []opened {
 			w.limit = s.Limit
 			if newer {
 				w.widen = widen
-				w.seed(longer(before, w.span), now, period)
+				w.seed(longer(before, now, w.span), now, period)
 				q.windows[w.span] = w
 			}
 		}
@@ -95,16 +95,22 @@ func (q *quota) copied() *quota {
 	return c
 }
 
-// longer is the window that tells most of what was granted in the last span: the shortest of those that are as long and know
-// when, else the longest of the others.
-func longer(windows map[int64]*window, span int64) (best *window) {
-	for _, w := range windows {
-		switch knows := w.span >= span; {
-		case knows && w.algorithm == delivery.AlgorithmFixed:
-		case best == nil, knows && best.span < span:
-			best = w
-		case knows == (best.span >= span) && (w.span < best.span) == knows:
-			best = w
+// longer is the window that holds most of what was granted in the last span: the shortest of those as long that hold the times of their
+// units, else the one that counts from the earliest time on. A fixed window counts from its start.
+func longer(windows map[int64]*window, now, span int64) (best *window) {
+	earliest := now
+	for _, size := range slices.Sorted(maps.Keys(windows)) {
+		w, from := windows[size], now-size
+		switch {
+		case w.algorithm == delivery.AlgorithmFixed && w.reset <= now:
+			continue
+		case w.algorithm == delivery.AlgorithmFixed:
+			from = w.start
+		case size >= span:
+			return w
+		}
+		if from <= earliest {
+			best, earliest = w, from
 		}
 	}
 	return best

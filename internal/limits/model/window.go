@@ -117,7 +117,7 @@ func (w *window) seed(from *window, now int64, p Period) {
 		return
 	}
 	if from.algorithm == delivery.AlgorithmFixed {
-		if from.reset > now && from.count > 0 {
+		if from.count > 0 {
 			w.debit(now, from.count, p)
 		}
 		return
