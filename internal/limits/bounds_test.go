@@ -35,3 +35,42 @@ func TestHugeCountsStayShort(t *testing.T) {
 		t.Errorf("%+v", w)
 	}
 }
+
+// TestALogForgetsWhatCameBack: units that are granted and handed back leave nothing in the list of a log.
+func TestALogForgetsWhatCameBack(t *testing.T) {
+	m, client := miniClient(t)
+	l := newLua(t, client)
+	q := &delivery.Quota{ID: "q", Revision: 1, Windows: []delivery.Window{
+		{Span: 31 * 24 * time.Hour, Limit: 10, Algorithm: delivery.AlgorithmLog},
+	}}
+	c := campaign(1000, q)
+	now := settle(l, epoch, c)
+	take1(l, now, "a", ask(c, 1)) // one is sent
+	size := func() int {
+		v, err := m.Get(newKeys(l.prefix, 0).quota("q"))
+		must(t, err)
+		return len(v)
+	}
+	before := size()
+	for round := range 200 {
+		var grants []delivery.Grant
+		for range 3 {
+			now += second
+			g := take1(l, now, "a", ask(c, 1))
+			if g.Units != 1 {
+				t.Fatal(round, g)
+			}
+			grants = append(grants, g.Grant())
+		}
+		now += second
+		l.Refund(now, [][]delivery.Grant{
+			{grants[2], grants[1], grants[0]}, {grants[0], grants[1], grants[2]}, {grants[1], grants[0], grants[2]},
+		}[round%3])
+	}
+	if n := size(); n > before+100 {
+		t.Errorf("a log of one unit takes %d bytes, %d at first", n, before)
+	}
+	if w := l.Peek(now, c.Quotas)[0]; w.Remaining != 9 {
+		t.Errorf("%+v", w)
+	}
+}

@@ -215,9 +215,17 @@ local function refund(w, granted, units)
     local gap, n = parse(form, list, pos)
     if at < index or units == 0 then break end
     if at == index then
-      local back = min(units, n)
-      list = sub(list, 1, pos - 1) .. pack(form, gap, n - back) .. sub(list, pos + size)
+      local back, before, after, further, m = min(units, n), sub(list, 1, pos - 1), sub(list, pos + size), 0, nil
       units, w[COUNT] = units - back, w[COUNT] - back
+      if after ~= '' then further, m = parse(form, after) end
+      if n > back or pos == 1 or gap + further > GAP[w[KIND]] then -- the oldest one stays, by which the ledger knows the window again
+        before = before .. pack(form, gap, n - back)
+      elseif m then
+        after = pack(form, gap + further, m) .. sub(after, size + 1)
+      else
+        w[LAST] = at - gap
+      end
+      list = before .. after
     end
     at = at - gap
   end
