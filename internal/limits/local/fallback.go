@@ -62,7 +62,7 @@ type Fallback struct {
 	shards    []seenShard
 	owing     map[*seenQuota]bool // those with units to be charged
 	pruned    int64
-	local     *model.Store // of the current outages
+	local     *model.Store // of the latest outages
 }
 
 // Options configure a Fallback.
@@ -87,7 +87,7 @@ func New(o Options) *Fallback {
 			Name: "pacer_local_granted_total", Help: "Units granted while the quota store did not answer, by policy.",
 		}, []string{"policy"}),
 		campaigns: map[string]*seenCampaign{}, quotas: map[string]*seenQuota{},
-		owing: map[*seenQuota]bool{},
+		owing: map[*seenQuota]bool{}, local: model.NewStore(),
 	}
 	for _, p := range []string{delivery.PolicyLocalShare, delivery.PolicyOpen} {
 		f.granted.WithLabelValues(p)
@@ -253,7 +253,7 @@ func (f *Fallback) Refund(g delivery.Grant) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	v := f.campaigns[g.From.Campaign.ID]
-	if v == nil || f.local == nil || g.Units <= 0 {
+	if v == nil || g.Units <= 0 {
 		return
 	}
 	local := &delivery.Campaign{ID: g.From.Campaign.ID}
@@ -279,13 +279,6 @@ func (f *Fallback) fail(g *seenShard, now int64) {
 	g.latest = max(g.latest, now)
 	if g.failing {
 		return
-	}
-	idle := len(f.owing) == 0
-	for i := range f.shards {
-		idle = idle && !f.shards[i].failing
-	}
-	if f.local == nil || idle {
-		f.local = model.NewStore()
 	}
 	g.failing, g.failed, g.before = true, now, g.answered
 }

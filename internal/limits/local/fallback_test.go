@@ -511,6 +511,47 @@ func TestChargesAndRefunds(t *testing.T) {
 	}
 }
 
+// A take is answered while a charge is under way, and another one fails; then the charge fails.
+func TestWhatAFailedChargeLeavesIsChargedLater(t *testing.T) {
+	t.Parallel()
+	f, s := testFallback(t), model.NewStore()
+	c := campaign(100, localShare(windows(10_000, time.Hour)))
+	now := served(t, f, s, c)
+	units := int64(0)
+	for _, g := range drain(f, now, now+2*recently, c) {
+		units += g.Units
+	}
+	now += 2 * recently
+	for range 3 {
+		charges := slices.Concat(f.Spent()...)
+		asks := []delivery.Ask{ask(c, 1)}
+		reply := s.Take(now, "n", asks)
+		f.Observe(asks, &reply) // a take that was under way is answered
+		now += quantum
+		a, g := ask(c, 1), delivery.Granted{}
+		f.Grant(now, &a, &g) // the next is not
+		f.Unspent(charges)   // nor was the charge
+		now += quantum
+	}
+	charged := int64(0)
+	for _, c := range slices.Concat(f.Spent()...) {
+		charged += c.Units
+	}
+	if charged != units {
+		t.Errorf("%d of %d units are charged", charged, units)
+	}
+	// Once all is charged, the next outage begins anew.
+	for range 3 {
+		now += recently + second
+		asks := []delivery.Ask{ask(c, 1)}
+		reply := s.Take(now, "n", asks)
+		f.Observe(asks, &reply)
+	}
+	if f.local.Peek(0, []*delivery.Quota{f.quotas["q"].counting()})[0].Remaining != model.MaxLimit {
+		t.Error("local grants are remembered after all")
+	}
+}
+
 func TestAnOutageIsAnnouncedOnce(t *testing.T) {
 	t.Parallel()
 	for policy, level := range map[string]string{delivery.PolicyLocalShare: "WARN", delivery.PolicyOpen: "ERROR"} {

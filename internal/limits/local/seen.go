@@ -2,6 +2,7 @@ package local
 
 import (
 	"math/big"
+	"slices"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -209,7 +210,8 @@ func (f *Fallback) answer(g *seenShard, now int64) {
 	g.daemons.observe(now, int64(f.fleet()))
 }
 
-// prune removes campaigns and quotas that have not been asked for within unseenAfter.
+// prune removes campaigns and quotas that have not been asked for within unseenAfter. It forgets local grants once all are charged, and no
+// charge of them can be under way, which may fail.
 func (f *Fallback) prune(now int64) {
 	for id, v := range f.campaigns {
 		if now-v.at <= unseenAfter || v.home.failing {
@@ -224,6 +226,9 @@ func (f *Fallback) prune(now int64) {
 		if len(q.users) == 0 && q.unpaid == 0 {
 			delete(f.quotas, id)
 		}
+	}
+	if len(f.owing) == 0 && !slices.ContainsFunc(f.shards, func(g seenShard) bool { return g.failing || g.lasted }) {
+		f.local = model.NewStore()
 	}
 }
 
