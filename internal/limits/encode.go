@@ -283,18 +283,15 @@ func (b *takeBatch) decode(c *call) error {
 	in := reader{rest: c.reply}
 	items := make([]delivery.Granted, len(b.asks))
 	for i, a := range b.asks {
-		items[i] = decodeItem(&in, c, a.Campaign)
 		g := &items[i]
+		newest := decodeItem(&in, c, a.Campaign, g)
 		if store := (&delivery.Campaign{Revision: g.Revision}); store.RowRevision() > a.Campaign.RowRevision() {
 			b.stale = append(b.stale, staleRevision{"campaign", a.Campaign.ID, a.Campaign.RowRevision(), store.RowRevision()})
 		}
-		if g.BoundWindow == behindWindow {
-			for _, q := range a.Campaign.Quotas {
-				if q.ID == g.BoundQuota {
-					b.stale = append(b.stale, staleRevision{"quota", q.ID, q.Revision, g.First.At})
-				}
+		for _, q := range a.Campaign.Quotas {
+			if newest > 0 && q.ID == g.BoundQuota {
+				b.stale = append(b.stale, staleRevision{"quota", q.ID, q.Revision, newest})
 			}
-			g.BoundWindow, g.First.At = 0, 0
 		}
 	}
 	if in.err != nil {
@@ -306,8 +303,9 @@ func (b *takeBatch) decode(c *call) error {
 	return nil
 }
 
-func decodeItem(in *reader, c *call, campaign *delivery.Campaign) delivery.Granted {
-	g := delivery.Granted{
+// decodeItem returns the newest revision of the quota that refused the item for an old one, 0 if none did.
+func decodeItem(in *reader, c *call, campaign *delivery.Campaign, g *delivery.Granted) (newest int64) {
+	*g = delivery.Granted{
 		GrantedAt: c.now, Units: in.next(4),
 		From: delivery.Provenance{Campaign: campaign, Epoch: c.head.epoch},
 	}
@@ -315,7 +313,7 @@ func decodeItem(in *reader, c *call, campaign *delivery.Campaign) delivery.Grant
 	n, whole, rest := in.next(7), in.next(7), in.next(7)
 	g.Rate = delivery.Rate{N: n, Per: whole*n + rest}
 	g.Revision, g.NextAt, g.Bound = in.next(7), in.next(7), delivery.Binding(in.next(1))
-	bound, window := in.next(1), in.next(1)
+	bound, window, newest := in.next(1), in.next(1), in.next(7)
 	g.Competitors, g.Daemons = in.next(2), in.next(2)
 	shadowed := make([]int64, in.next(1)*2)
 	for i := 0; i < len(shadowed); i += 2 {
@@ -337,7 +335,7 @@ func decodeItem(in *reader, c *call, campaign *delivery.Campaign) delivery.Grant
 		seen++
 		g.Windows = decodeWindows(in, g.Windows, q)
 	}
-	return g
+	return newest
 }
 
 func decodeWindows(in *reader, list []delivery.WindowState, q *delivery.Quota) []delivery.WindowState {

@@ -504,7 +504,9 @@ func TestANewWindowCountsWhatAFixedOneHolds(t *testing.T) {
 		hour, minute := windows(100, time.Hour)[0], windows(1000, time.Minute)[0]
 		alone := quota("alone", 1)
 		begun := settle(s, epoch, alone)
-		take := func(at int64, c *delivery.Campaign, want int64) int64 { return take1(s, begun+at, "a", ask(c, want)).Units }
+		take := func(at int64, c *delivery.Campaign, want int64) int64 {
+			return take1(s, begun+at, "a", ask(c, want)).Units
+		}
 		first := take(0, alone, 60)
 		if n := take(10*second, quota("alone", 2, hour), 100); first != 60 || n != 40 {
 			t.Errorf("%d and, after the change, %d units in ten seconds, limit 100 an hour", first, n)

@@ -12,9 +12,6 @@ const (
 	staleGap = 15 * second
 )
 
-// behindWindow stands in the replies of takes for the window, where the revision of the quota is an old one.
-const behindWindow = 255
-
 // staleRevision is a row that was asked for with a lower revision than the store holds.
 type staleRevision struct {
 	kind, id     string // kind is quota or campaign

@@ -6,8 +6,8 @@
 
 local again = stored(KEYS[2])
 if again then return again end
-local now, refused = clock(KEYS[1], true)
-if not now then return refused end
+local now, failure = clock(KEYS[1], true)
+if not now then return failure end
 local index, units, lower = parse('<BI7B', ARGV[3])
 local spec = parseSpecs(ARGV[2])[1]
 local key = KEYS[spec.key]

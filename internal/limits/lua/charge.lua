@@ -6,8 +6,8 @@
 
 local again = stored(KEYS[2])
 if again then return again end
-local now, refused = clock(KEYS[1], true)
-if not now then return refused end
+local now, failure = clock(KEYS[1], true)
+if not now then return failure end
 local pos = 1
 for _, spec in ipairs(parseSpecs(ARGV[2])) do
   local units, widen

@@ -5,15 +5,15 @@
 -- ARGV  1 header, 2 microseconds from now, 3 mode
 -- Returns head, until, and whether the gate was not closed for this cause before (0|1).
 
-local now, refused = clock(KEYS[1], true)
-if not now then return refused end
+local now, failure = clock(KEYS[1], true)
+if not now then return failure end
 local mode, life, changed, since = ARGV[3], num(ARGV[2]), 1, now
 local untilAt = now + life
 local had, before, begun = gateOf(call('GET', KEYS[2]), now)
 if had then
   if CAUSE[before] == CAUSE[mode] then changed, since = 0, begun end
-  if before == ASKED and had > untilAt then return head(now) .. pack('<I7B', had, changed) end
-  if before ~= ASKED and mode ~= ASKED and had > untilAt then
+  if before == MODE.ASKED and had > untilAt then return head(now) .. pack('<I7B', had, changed) end
+  if before ~= MODE.ASKED and mode ~= MODE.ASKED and had > untilAt then
     untilAt = had
     life = untilAt - now
   end

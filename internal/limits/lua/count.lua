@@ -6,8 +6,8 @@
 -- began, and the units in the buckets from that of since on, and from that of now on. A fixed window is one bucket, which
 -- began a span before its reset.
 
-local now, refused = clock(KEYS[1], false)
-if not now then return refused end
+local now, failure = clock(KEYS[1], false)
+if not now then return failure end
 
 -- The units in the buckets from an index on.
 local function from(w, index)

@@ -4,8 +4,8 @@
 -- ARGV  1 header
 -- Returns head, then for each gate until (0: there is none), mode and since.
 
-local now, refused = clock(KEYS[1], false)
-if not now then return refused end
+local now, failure = clock(KEYS[1], false)
+if not now then return failure end
 local out = {head(now)}
 for i = 2, #KEYS do
   local had, mode, since = gateOf(call('GET', KEYS[i]), now)

@@ -2,8 +2,8 @@
 
 -- Fields of items.
 local ITEM = '<I2I2I7I7I7I7I7I4I4I7I5I5I5I4I2B'
-local CAMPAIGN, WEIGHTLIST, CLAIMS = 1, 2, 3 -- beside the format; false where there are none
-local TIMELINE, ISGATE, IREV, IN, IWHOLE, IREST, IBURST, PHASE, WANT, LASTGRANTED, HORIZON, QUANTUM, LATE, ICOST, WEIGHTS,
+local CAMPAIGN, WEIGHTLIST, DEMANDS = 1, 2, 3 -- beside the format; false where there are none
+local TIMELINE, GATE, IREV, IN, IWHOLE, IREST, IBURST, PHASE, WANT, LASTGRANTED, HORIZON, QUANTUM, LATE, ICOST, WEIGHTS,
   QUOTAS = 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19
 
 -- The units of the jobs at the head that begin within the first soft units and end within the first hard ones.
@@ -29,7 +29,7 @@ local function weightAfter(it, units)
   return 1
 end
 
--- Reads one item. Its claims are the positions of its quotas, false where it has none.
+-- Reads one item. Its demands are the positions, from 1, of its quotas in the list of quotas, false where it has none.
 local function parseItem(blob, pos)
   local it = {false, false, false, parse(ITEM, blob, pos)}
   pos = it[20]
@@ -41,7 +41,7 @@ local function parseItem(blob, pos)
   if it[QUOTAS] > 0 then
     local list = {}
     for i = 1, it[QUOTAS] do list[i], pos = parse('<I2', blob, pos) end
-    it[CLAIMS] = list
+    it[DEMANDS] = list
   end
   return it, pos
 end

@@ -1,14 +1,14 @@
 -- What of a quota is kept for a campaign until it asks again. The reasons are in model/keep.go.
 
 -- Whether anything is: next is when it asks again, short whether its quotas granted less than there were slots.
-local function keeps(claims, c, now, next, units, short)
+local function keeps(demands, c, now, next, units, short)
   local patience = SECOND
   if short then patience = max(SECOND, c.tight[SPAN]) end
   if next > max(now, c.next) + patience then return false end
   if units > 0 then return true end
-  for i = 1, #claims do
-    local other = claims[i]
-    if other ~= c and other.share == 0 and other.kept > 0 then return false end
+  for i = 1, #demands do
+    local other = demands[i]
+    if other ~= c and other.share == 0 and other.keptUntil > 0 then return false end
   end
   return true
 end
@@ -25,7 +25,7 @@ do -- a function has 200 local variables at most
   local function fair(it, c, now)
     if c.fair then return c.fair end
     local scale = 1000000000 -- of weights, the reciprocals of costs
-    local self, rivals, grace = c.self, c.held.rivals, 2 * it[QUANTUM]
+    local self, rivals, grace = c.self, c.quota.rivals, 2 * it[QUANTUM]
     local own = max(1, floor(scale / self[COST]))
     local all = own
     for i = 1, #rivals do
@@ -37,7 +37,7 @@ do -- a function has 200 local variables at most
   end
 
   -- How many units of a window the campaign can use when it asks again, before some of those that it used come back.
-  local function usesOf(it, spacing, claims, c, w, now, next, units, slots, want)
+  local function usesOf(it, spacing, demands, c, w, now, next, units, slots, want)
     local use = min(next - now, it[HORIZON]) + 2 * it[QUANTUM]
     if w[KIND] == SLIDING then use = max(use, w[WIDTH]) end
     local till, reset = c.self[RCUT] + w[SPAN], resetOf(w)
@@ -50,8 +50,8 @@ do -- a function has 200 local variables at most
       n = min(n, max(head, 1 + floor(it[HORIZON] / max(1, c.interval, spacing))))
     end
     if units < slots and next > max(now, c.next) then
-      for i = 1, #claims do
-        local other = claims[i]
+      for i = 1, #demands do
+        local other = demands[i]
         if other.binds then
           local share, span = fair(it, other, now), other.tight[SPAN]
           if other.even then
@@ -74,25 +74,25 @@ do -- a function has 200 local variables at most
   end
 
   -- The same of all windows.
-  local function uses(it, spacing, claims, c, now, next, units, slots, want)
-    local n = usesOf(it, spacing, claims, c, c.tight, now, next, units, slots, want)
+  local function uses(it, spacing, demands, c, now, next, units, slots, want)
+    local n = usesOf(it, spacing, demands, c, c.tight, now, next, units, slots, want)
     if c.even or #c.windows == 1 then return n end
     local others = grantedUntil(c.tight, now, next)
     for i = 1, #c.windows do
       local w = c.windows[i]
       local left = max(0, remaining(w) - others)
       if w[KIND] == FIXED and w[SPAN] > c.tight[SPAN] and left < want - units - n then
-        n = max(n, usesOf(it, spacing, claims, c, w, now, next, units, slots, want) - left)
+        n = max(n, usesOf(it, spacing, demands, c, w, now, next, units, slots, want) - left)
       end
     end
     return n
   end
 
   -- Lets units be kept for the campaign until it asks again.
-  claim = function(it, spacing, claims, c, now, next, units, slots, want)
+  claim = function(it, spacing, demands, c, now, next, units, slots, want)
     local r = c.self
-    if units < slots and min(c.share, c.room) < slots then r[RCUT] = next end
-    r[DUE], r[DEMAND] = next, uses(it, spacing, claims, c, now, next, units, slots, want)
+    if units < slots and min(c.share, c.hard) < slots then r[RCUT] = next end
+    r[DUE], r[DEMAND] = next, uses(it, spacing, demands, c, now, next, units, slots, want)
     for i = 1, #c.windows do
       local w = c.windows[i]
       local others = c.owed
@@ -114,10 +114,10 @@ local function nextOf(it, c, now)
 end
 
 -- Lets the claims of a daemon stand that asks for nothing yet.
-local function stay(it, claims, now, name)
-  for i = 1, #claims do
-    local c = claims[i]
-    local r = c.binds and c.spec.left > 0 and claimOf(c.held, name)
+local function stay(it, demands, now, name)
+  for i = 1, #demands do
+    local c = demands[i]
+    local r = c.binds and c.spec.left > 0 and claimOf(c.quota, name)
     if r then r[SEEN], r[DUE], r[DEMAND] = now, max(r[DUE], nextOf(it, c, now)), c.spec.left end
   end
 end

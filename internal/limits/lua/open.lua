@@ -4,6 +4,6 @@
 -- ARGV  1 header
 -- Returns head and whether a gate was opened (0|1).
 
-local now, refused = clock(KEYS[1], false)
-if not now then return refused end
+local now, failure = clock(KEYS[1], false)
+if not now then return failure end
 return head(now) .. pack('<B', call('DEL', KEYS[2]))

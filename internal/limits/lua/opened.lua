@@ -5,7 +5,7 @@
 local function windowsOf(q, spec, now, widen)
   local o = q.opened
   if o and o.spec == spec and o.widen == widen then return o end
-  o = {spec = spec, widen = widen, windows = openWindows(q, spec, now, widen), state = false, tight = false, window = 0, room = 0}
+  o = {spec = spec, widen = widen, windows = openWindows(q, spec, now, widen), state = false, tight = false, window = 0, hard = 0}
   if #q.windows > #spec and q.rev == spec.rev then dropWindows(q, spec) end
   q.opened = o
   return o
@@ -16,15 +16,15 @@ local function changedWindows(o) o.state, o.tight = false, false end
 
 -- Finds the window with the least room, by what left gives for each, and what all of them have.
 local function tightest(o, left)
-  local room, pace, windows = GRANT, nil, o.windows
+  local hard, soft, windows = GRANT, nil, o.windows
   for j = 1, #windows do
     local w = windows[j]
-    room = min(room, remaining(w))
+    hard = min(hard, remaining(w))
     local n = left(w)
-    if not pace or n < pace then pace, o.tight, o.window = n, w, j - 1 end
+    if not soft or n < soft then soft, o.tight, o.window = n, w, j - 1 end
   end
-  o.room = room
-  return min(pace, GRANT)
+  o.hard = hard
+  return min(soft, GRANT)
 end
 
 -- What a quota has for an item. A pace is soft, as that of a timeline: the first unit of a job must be within the horizon.
@@ -32,16 +32,16 @@ end
 local function measure(it, c, now)
   local o = c.opened
   if c.even then
-    c.pace = tightest(o, function(w)
+    c.soft = tightest(o, function(w)
       c.interval = max(c.interval, floor(w[SPAN] / max(1, w[LIMIT])))
-      return paced(it, w, now, c.claims)
+      return paced(it, w, now, c.wasOwed)
     end)
   elseif o.tight then
-    c.pace = o.room
+    c.soft = o.hard
   else
-    c.pace = tightest(o, remaining)
+    c.soft = tightest(o, remaining)
   end
-  c.room, c.tight, c.window = o.room, o.tight, o.window
+  c.hard, c.tight, c.window = o.hard, o.tight, o.window
 end
 
 -- When the window can grant a job of units, which fit the limit; 0 if it can now.
@@ -60,9 +60,9 @@ end
 local function growsAt(it, c, now)
   local w = c.tight
   if c.even then
-    local n = paced(it, w, now, c.claims)
+    local n = paced(it, w, now, c.wasOwed)
     if n < remaining(w) then
-      local p = pacing(w, now, c.claims)
+      local p = pacing(w, now, c.wasOwed)
       return micros(p, p[AT], p[FRAC], n) - it[HORIZON]
     end
   end

@@ -2,10 +2,10 @@
 --
 -- KEYS  1 clock, then quotas
 -- ARGV  1 header, 2 quotas, as parseSpecs reads them
--- Returns head, then per window remaining, reset_at, and where nothing remains, when the next unit will, 0 for never.
+-- Returns head, then per window remaining, reset_at and when the next unit is free, 0 if one is free now, or never.
 
-local now, refused = clock(KEYS[1], false)
-if not now then return refused end
+local now, failure = clock(KEYS[1], false)
+if not now then return failure end
 local out = {head(now)}
 for _, spec in ipairs(parseSpecs(ARGV[2])) do
   local key = KEYS[spec.key]

@@ -8,8 +8,8 @@
 
 local again = stored(KEYS[2])
 if again then return again end
-local now, refused = clock(KEYS[1], true)
-if not now then return refused end
+local now, failure = clock(KEYS[1], true)
+if not now then return failure end
 
 local MAXHOLES = 32
 

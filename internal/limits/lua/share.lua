@@ -112,13 +112,13 @@ local function levelRivals(q)
   for i = 1, #rivals do rivals[i][SERVICE] = rivals[i][SERVICE] - low end
 end
 
--- How many of the open slots a node may take: those assigned to it, or those so near that they would be lost if they were left
+-- How many of the available slots a node may take: those assigned to it, or those so near that they would be lost if they were left
 -- for another; and how many compete for them.
-local function slotShare(it, tl, self, now, at, frac, open)
+local function slotShare(it, tl, self, now, at, frac, available)
   local nodes = tl[NODES]
   if #nodes == 1 then
     if self[SERVED] < 0 then self[SERVED] = 0 end
-    return open, 1
+    return available, 1
   end
   local others, low, high, found, tie, grace = {}, 0, 0, false, 1, 2 * it[QUANTUM]
   for i = 1, #nodes do
@@ -142,7 +142,7 @@ local function slotShare(it, tl, self, now, at, frac, open)
   elseif found then
     self[SERVED] = max(self[SERVED], low - (2 * floor(it[HORIZON] / tl[SPACING]) + 8 + weightAfter(it, 0)))
   end
-  if #others == 0 then return open, 1 end
-  local near = countUntil(tl, at, frac, now + floor(it[HORIZON] / 2), open)
-  return max(near, shareNodes(self[SERVED], open, open, others)), #others + 1
+  if #others == 0 then return available, 1 end
+  local near = countUntil(tl, at, frac, now + floor(it[HORIZON] / 2), available)
+  return max(near, shareNodes(self[SERVED], available, available, others)), #others + 1
 end

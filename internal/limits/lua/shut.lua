@@ -7,15 +7,15 @@
 --       (0: it opens) and its mode
 -- Returns head and how many were changed.
 
-local now, refused = clock(KEYS[1], true)
-if not now then return refused end
+local now, failure = clock(KEYS[1], true)
+if not now then return failure end
 local newest = call('ZRANGE', KEYS[3], -1, -1, 'WITHSCORES')
 local at, changed = max(now, (num(newest[2]) or 0) + 1), 0
 for i = 3, #ARGV, 3 do
   local name, life, mode = ARGV[i], num(ARGV[i + 1]), ARGV[i + 2]
   local had, before, since = gateOf(call('HGET', KEYS[2], name), now)
   had, since = had or 0, since or now
-  local untilAt, waits = now + life, had > now and before == ASKED
+  local untilAt, waits = now + life, had > now and before == MODE.ASKED
   if life == 0 then
     untilAt = 0
     if had == 0 then untilAt = nil end

@@ -4,8 +4,8 @@
 -- ARGV  1 header, 2 after when, 3 how many at most
 -- Returns head, then for each its name after the length of that, when it was changed, until (0: it was opened), mode and since.
 
-local now, refused = clock(KEYS[1], false)
-if not now then return refused end
+local now, failure = clock(KEYS[1], false)
+if not now then return failure end
 local out = {head(now)}
 local list = call('ZRANGEBYSCORE', KEYS[3], '(' .. ARGV[2], '+inf', 'WITHSCORES', 'LIMIT', 0, num(ARGV[3]))
 for i = 1, #list, 2 do

@@ -160,6 +160,7 @@ end
 --   3  refused; of single destinations only
 --   4  throttled, and a job was let through since
 -- A gate is half-open when its time is over, until it is opened.
+local MODE = {ASKED = '0', FAILING = '1', TRIED = '4'}
 
 -- The time until which a gate is closed, its mode and since when; nil where there is none, or only one from before the clock went back.
 local function gateOf(v, now)

@@ -4,35 +4,34 @@
 -- ARGV  1 header, 2 node
 --       3 per item: timeline, gate, rev, n, whole, rest, burst, phase, want, last_granted, horizon, quantum, late, cost,
 --         weights, quotas, then the weights and the quotas
---         timeline and gate (0: none) are indexes into KEYS, quotas are positions in the list of quotas
+--         timeline and gate (0: none) are indexes into KEYS, quotas are positions, from 1, in the list of quotas
 --       4 quotas, as parseSpecs reads them
 --       5 the length of the prefix before the campaign in the key of a timeline
 --       6 per quota cost, all, left: see delivery.Joint
 -- Returns head, then per item
---   units at frac n whole rest rev next bound quota window competitors daemons shadowed, then each shadowed quota and
---   units, and per window of each quota remaining, reset_at and, where nothing remains,
---   when the next unit will, 0 for never.
---   bound as in delivery.Binding; quotas and windows are positions, from 0. window is 255 where the caller's revision of the
---   quota is an old one; at is then the newest.
+--   units at frac n whole rest rev next bound quota window newest competitors daemons shadowed, then each shadowed quota and
+--   units, and per window of each quota remaining, reset_at and when the next unit is free, 0 if one is free now, or never.
+--   bound as in delivery.Binding. A quota is a position, from 0, among those of the item, a window one among those of its quota.
+--   newest is 0, or the newest revision of the quota, where the caller's is an old one.
 
-local PROBED = 250000 -- when to ask again while a job finds out whether a gate may open
-local BOUND = {RATE = 1, QUOTA = 2, GATE = 3, HELD = 4}
+local BOUND = {RATE = 1, QUOTA = 2, GATE = 3, STOPPED = 4}
 
 local again = stored(KEYS[2])
 if again then return again end
-local now, refused = clock(KEYS[1], true)
-if not now then return refused end
+local now, failure = clock(KEYS[1], true)
+if not now then return failure end
 local NODE = ARGV[2]
--- The values of the keys, by their position less 2; those of gates are read once, when the first item asks.
-local held = {}
-if #KEYS > 2 then held = call('MGET', unpack(KEYS, 3)) end
+-- The values of the keys, by their index in KEYS less 2; those of gates are parsed once, when the first item asks.
+local values = {}
+if #KEYS > 2 then values = call('MGET', unpack(KEYS, 3)) end
 
--- The answer to the current item: one table for all, since growing one per item costs more than filling it.
-local g = {}
+local answer -- to the current item
 
-local function rateNext(it, tl, at, frac, units, open)
-  local next = micros(tl, at, frac, max(units, open)) - it[HORIZON]
-  if units < open then next = min(next, micros(tl, at, frac, units) - floor(it[HORIZON] / 2)) end
+-- When more slots can be granted: when the next one enters the horizon or, if slots are left for others, is near enough to go to any
+-- daemon.
+local function rateNext(it, tl, at, frac, units, available)
+  local next = micros(tl, at, frac, max(units, available)) - it[HORIZON]
+  if units < available then next = min(next, micros(tl, at, frac, units) - floor(it[HORIZON] / 2)) end
   return max(next, now + 1)
 end
 
@@ -40,19 +39,19 @@ end
 
 local specs, quotas = parseSpecs(ARGV[4]), {}
 
--- The state of one quota for an item.
+-- What an item demands of one quota: see model/demand.go.
 local function openQuota(it, i, spec)
   local key = spec.key
   local q = quotas[key]
   if not q then
-    q = loadQuota(KEYS[key], held[key - 2])
+    q = loadQuota(KEYS[key], values[key - 2])
     quotas[key] = q
   end
   local opened = windowsOf(q, spec, now, it[HORIZON] + it[LATE])
   return {
-    index = i - 1, spec = spec, joint = spec.cost > 0, held = q, opened = opened, windows = opened.windows, next = 0,
+    index = i - 1, spec = spec, joint = spec.cost > 0, quota = q, opened = opened, windows = opened.windows, next = 0,
     even = spec.even, binds = spec.covers and not spec.shadow,
-    self = false, claims = false, tight = false, window = 0, room = 0, pace = 0, share = 0, interval = 0, owed = 0, kept = 0,
+    self = false, wasOwed = false, tight = false, window = 0, hard = 0, soft = 0, share = 0, interval = 0, owed = 0, keptUntil = 0,
   }
 end
 
@@ -62,33 +61,32 @@ local function debitQuota(it, c, units)
   if not c.spec.covers then return end
   if c.spec.shadow then
     measure(it, c, now)
-    local would = jobs(it, min(units, c.pace), c.room)
+    local would = jobs(it, min(units, c.soft), c.hard)
     if would < units then
-      local list = g.shadowed or {}
-      g.shadowed = list
-      list[#list + 1] = pack('<BI4', c.index, units - would)
+      answer.shadowed[#answer.shadowed + 1] = pack('<BI4', c.index, units - would)
       units = would
     end
   end
   local windows, spec, even = c.windows, c.spec, c.even
   changedWindows(c.opened)
   for j = 1, #windows do
-    if even then spend(windows[j], now, units, c.claims) end
+    if even then spend(windows[j], now, units, c.wasOwed) end
     if units > 0 then debit(windows[j], now, units, spec[j].period) end
   end
 end
 
--- How many units of a quota's room fall to the campaign, or to all those of the daemon that it asks for.
+-- How many of a quota's units fall to the campaign, or to all those of the daemon that it asks for. Sets self, wasOwed, owed and
+-- keptUntil, and what measure does.
 local function rivalShare(it, c, slots)
   local grace, name, cost = 2 * it[QUANTUM], it[CAMPAIGN], it[ICOST]
   if c.joint then name, cost = ' ' .. NODE, c.spec.cost end
-  local self, isNew = joinRivals(c.held, name, now, grace)
-  local due, rivals = isDue(self, now, grace), c.held.rivals
-  c.self, c.claims = self, due and self[DEMAND] > 0
+  local self, isNew = joinRivals(c.quota, name, now, grace)
+  local due, rivals = isDue(self, now, grace), c.quota.rivals
+  c.self, c.wasOwed = self, due and self[DEMAND] > 0
   self[COST] = cost
   measure(it, c, now)
-  if #rivals == 1 then return min(slots, c.pace) end
-  if due and c.pace == 0 then return 0 end -- there is nothing to share
+  if #rivals == 1 then return min(slots, c.soft) end
+  if due and c.soft == 0 then return 0 end -- there is nothing to share
   local others, low, high, dearest, tie, interval, owed, ends = {}, 0, 0, cost, 1, c.interval, 0, resetOf(c.tight)
   for i = 1, #rivals do
     local r = rivals[i]
@@ -99,11 +97,11 @@ local function rivalShare(it, c, slots)
       if isDue(r, now, grace) then
         local price, demand, at = r[COST], r[DEMAND], r[DUE]
         if price > dearest then dearest = price end
-        -- Those who ask when what they need has come again lose nothing.
+        -- Nothing is kept for those whose need has come again when they ask.
         if demand > 0 and at < ends and (interval == 0 or at <= now + demand * interval) then
           local till = claimEnd(r, grace)
           if owed == 0 or r[SERVICE] < low then low = r[SERVICE] end
-          if owed == 0 or till < c.kept then c.kept = till end
+          if owed == 0 or till < c.keptUntil then c.keptUntil = till end
           owed = owed + demand
           r[TIE] = tie
           others[#others + 1] = r
@@ -113,20 +111,21 @@ local function rivalShare(it, c, slots)
   end
   c.owed = owed
   if owed == 0 then low = high end
+  -- Units that were not asked for are not owed later, beyond what the window held.
   if not isNew and (due or owed == 0) then low = low - min(c.tight[LIMIT], GRANT) * dearest end
   self[SERVICE] = max(self[SERVICE], low)
-  local n = shareRivals(self, c.pace, slots, others)
-  if n == min(slots, c.pace) then c.kept = 0 end
+  local n = shareRivals(self, c.soft, slots, others)
+  if n == min(slots, c.soft) then c.keptUntil = 0 end
   return n
 end
 
-local function quotaShare(it, tl, claims, self, slots)
+local function quotaShare(it, tl, demands, self, slots)
   local soft, hard = slots, GRANT
-  for i = 1, #claims do
-    local c = claims[i]
+  for i = 1, #demands do
+    local c = demands[i]
     if c.binds then
       c.share = rivalShare(it, c, slots)
-      soft, hard = min(soft, c.share), min(hard, c.room)
+      soft, hard = min(soft, c.share), min(hard, c.hard)
     end
   end
   if soft >= slots and hard >= slots then return slots end
@@ -145,12 +144,12 @@ local function quotaShare(it, tl, claims, self, slots)
   return jobs(it, min(soft, slots), min(hard, slots))
 end
 
-local function quotaNext(it, claims, units)
+local function quotaNext(it, demands, units)
   local bound, next, never, weight = nil, 0, false, weightAfter(it, units)
-  for i = 1, #claims do
-    local c = claims[i]
+  for i = 1, #demands do
+    local c = demands[i]
     if c.binds then
-      if not bound or min(c.share, c.room) < min(bound.share, bound.room) then bound = c end
+      if not bound or min(c.share, c.hard) < min(bound.share, bound.hard) then bound = c end
       for j = 1, #c.windows do
         local w = c.windows[j]
         if weight > w[LIMIT] then
@@ -159,31 +158,31 @@ local function quotaNext(it, claims, units)
           c.next = max(c.next, windowNext(it, c, w, now, weight))
         end
       end
-      if c.next == 0 and c.kept > 0 then c.next = max(now + it[QUANTUM], min(c.kept + 1, growsAt(it, c, now))) end
+      if c.next == 0 and c.keptUntil > 0 then c.next = max(now + it[QUANTUM], min(c.keptUntil + 1, growsAt(it, c, now))) end
       next = max(next, c.next)
     end
   end
-  g.quota, g.window = bound.index, bound.window
+  answer.quota, answer.window = bound.index, bound.window
   if never then return 0 end
-  if next <= now then return now + it[QUANTUM] end
+  if next <= now then return now + it[QUANTUM] end -- there is room, but it is kept for the campaign on other daemons
   return next
 end
 
 -- Records what each quota granted the campaign, and how much more the campaign can use before it asks again.
-local function settleQuotas(it, tl, claims, units, slots, want)
-  for i = 1, #claims do
-    local c = claims[i]
+local function settleQuotas(it, tl, demands, units, slots, want)
+  for i = 1, #demands do
+    local c = demands[i]
     local r = c.self
     if r then
       local due = r[DUE]
       r[SEEN], r[DEMAND], r[DUE] = now, 0, 0
       r[SERVICE] = r[SERVICE] + units * r[COST]
-      if units < want and g.next > 0 and keeps(claims, c, now, g.next, units, units < slots) then
-        claim(it, tl[SPACING], claims, c, now, g.next, units, slots, want)
+      if units < want and answer.next > 0 and keeps(demands, c, now, answer.next, units, units < slots) then
+        claim(it, tl[SPACING], demands, c, now, answer.next, units, slots, want)
       elseif c.joint and c.spec.left > 0 then
         r[DUE], r[DEMAND] = max(due, nextOf(it, c, now)), c.spec.left
       elseif units < want then
-        r[DUE] = g.next -- what it is owed here is remembered until then
+        r[DUE] = answer.next -- it keeps its place, and claims nothing
       end
     end
   end
@@ -193,38 +192,38 @@ end
 
 -- The item's gate while it is closed or half-open, false otherwise. That a sink does not work is only shown: each daemon finds it out.
 local function gateFor(it)
-  local key = it[ISGATE]
-  local gate = held[key - 2]
+  local key = it[GATE]
+  local gate = values[key - 2]
   if type(gate) == 'string' then
     local at, mode, since = gateOf(gate, now)
     gate = at and {key = KEYS[key], at = at, mode = mode, since = since} or false
-    held[key - 2] = gate
+    values[key - 2] = gate
   end
-  return gate and gate.at > 0 and gate.mode ~= '1' and gate
+  return gate and gate.mode ~= MODE.FAILING and gate
 end
 
 -- Closes a half-open gate again behind the job that is to find out whether the destination works.
-local function probing(gate)
+local function closeBehindProbe(gate)
   gate.at = now + SECOND
-  if gate.mode == '0' then gate.mode = '4' end
+  if gate.mode == MODE.ASKED then gate.mode = MODE.TRIED end
   call('SET', gate.key, string.format('%d %s %d', gate.at, gate.mode, gate.since), 'PX', 86400000)
 end
 
 -- One item --------------------------------------------------------------------------------------------------------
 
 -- Whether the daemon has an old revision of a quota. It waits until its catalog is up to date.
-local function outdated(it, claims)
-  for i = 1, #claims do
-    local c = claims[i]
-    if c.spec.rev < c.held.rev then
-      g.bound, g.quota, g.window, g.at, g.next = BOUND.QUOTA, c.index, 255, c.held.rev, now + it[QUANTUM]
+local function outdated(it, demands)
+  for i = 1, #demands do
+    local c = demands[i]
+    if c.spec.rev < c.quota.rev then
+      answer.bound, answer.quota, answer.newest, answer.next = BOUND.QUOTA, c.index, c.quota.rev, now + it[QUANTUM]
       return true
     end
   end
   return false
 end
 
--- Where the slots for an item begin, when the last may be, and the hole of the timeline they are in, false for none.
+-- Where the slots for an item begin (at and frac), when the last may be, and the hole of the timeline they are in, false for none.
 local function slotsFrom(it, tl, gate)
   local at, frac, horizon = tl[AT], tl[FRAC], now + it[HORIZON]
   if not gate and not it[WEIGHTLIST] then -- a heavy job might not fit into a hole
@@ -245,16 +244,16 @@ end
 local function joinTimeline(it, tl)
   local nodes, self = joinNodes(tl[NODES], NODE, now, tl[FRESH], 2 * it[QUANTUM])
   if not self then
-    self = {0, NODE, 0, 0, 0, -1}
+    self = {0, NODE, 0, 0, 0, -1} -- not served yet: see slotShare
     nodes[#nodes + 1] = self
   end
-  tl[NODES], g.daemons = nodes, #nodes
+  tl[NODES], answer.daemons = nodes, #nodes
   return self
 end
 
--- Gives slots away, of a hole or at the end of the timeline.
+-- Takes slots out of the timeline, from a hole or at its end.
 local function giveSlots(tl, at, frac, units, hole)
-  g.units, g.at, g.frac = units, at, frac
+  answer.units, answer.at, answer.frac = units, at, frac
   local last = micros(tl, at, frac, units - 1)
   if hole then
     hole[HOLEBEFORE] = last
@@ -265,82 +264,80 @@ local function giveSlots(tl, at, frac, units, hole)
 end
 
 local function take(it, tl)
-  local claims, gate = it[CLAIMS], false
-  if claims and outdated(it, claims) then return end
+  local demands, gate = it[DEMANDS], false
+  if demands and outdated(it, demands) then return end
   catchUp(tl, it, now)
-  if it[ISGATE] > 0 then gate = gateFor(it) end
+  if it[GATE] > 0 then gate = gateFor(it) end
   if gate and gate.at > now then
-    g.bound, g.next = BOUND.GATE, gate.at
-    if gate.mode == '4' then g.next = min(gate.at, now + PROBED) end -- the job that was let through may open it at any time
+    answer.bound, answer.next = BOUND.GATE, gate.at
+    if gate.mode == MODE.TRIED then answer.next = min(gate.at, now + SECOND / 4) end -- the job that was let through may open it at any time
     return
   end
   local want = jobs(it, it[WANT], GRANT)
 
   -- What the timeline has for the daemon, and how much of that the quotas allow.
   local at, frac, last, hole = slotsFrom(it, tl, gate)
-  local open, self = countUntil(tl, at, frac, last, GRANT), joinTimeline(it, tl)
+  local available, self = countUntil(tl, at, frac, last, GRANT), joinTimeline(it, tl)
   local slots
-  slots, g.competitors = slotShare(it, tl, self, now, at, frac, open)
+  slots, answer.competitors = slotShare(it, tl, self, now, at, frac, available)
   if gate then slots = min(slots, 1) end
   slots = jobs(it, slots, GRANT)
   local units = slots
-  if slots > 0 and claims then units = quotaShare(it, tl, claims, self, slots) end
+  if slots > 0 and demands then units = quotaShare(it, tl, demands, self, slots) end
 
   if units > 0 then
     giveSlots(tl, at, frac, units, hole)
-    if claims then
-      for i = 1, #claims do debitQuota(it, claims[i], units) end
+    if demands then
+      for i = 1, #demands do debitQuota(it, demands[i], units) end
     end
-    if gate then probing(gate) end
+    if gate then closeBehindProbe(gate) end
   end
 
   -- What ended the grant, and when there is more.
   self[SEEN], self[CUT], self[DUE], self[SERVED] = now, 0, 0, self[SERVED] + units
   if units < slots then
-    g.bound, g.next = BOUND.QUOTA, quotaNext(it, claims, units)
-    self[DUE] = g.next
+    answer.bound, answer.next = BOUND.QUOTA, quotaNext(it, demands, units)
+    self[DUE] = answer.next
   elseif gate and units > 0 and units < want then
-    g.bound, g.next = BOUND.GATE, gate.at
+    answer.bound, answer.next = BOUND.GATE, gate.at
   elseif units < want then
-    g.bound, g.next = BOUND.RATE, rateNext(it, tl, at, frac, units, open)
+    answer.bound, answer.next = BOUND.RATE, rateNext(it, tl, at, frac, units, available)
     self[CUT] = now
   end
-  if claims then settleQuotas(it, tl, claims, units, slots, want) end
+  if demands then settleQuotas(it, tl, demands, units, slots, want) end
 end
 
 local function reply(out, it, tl)
-  local shadowed = g.shadowed
-  out[#out + 1] = pack('<I4I7I7I7I7I7I7I7BBBI2I2B', g.units, g.at, g.frac, tl[N], tl[WHOLE], tl[REST], tl[TREV], g.next, g.bound, g.quota,
-    g.window, g.competitors, g.daemons, shadowed and #shadowed or 0)
-  if shadowed then out[#out + 1] = table.concat(shadowed) end
-  local claims = it[CLAIMS]
+  out[#out + 1] = pack('<I4I7I7I7I7I7I7I7BBBI7I2I2B', answer.units, answer.at, answer.frac, tl[N], tl[WHOLE], tl[REST], tl[TREV], answer.next,
+    answer.bound, answer.quota, answer.window, answer.newest, answer.competitors, answer.daemons, #answer.shadowed)
+  out[#out + 1] = table.concat(answer.shadowed)
+  local demands = it[DEMANDS]
   for i = 1, it[QUOTAS] do
-    out[#out + 1] = stateOf(claims[i].opened, now)
+    out[#out + 1] = stateOf(demands[i].opened, now)
   end
 end
 
 -- Serves one item: opens its quotas, takes from its timeline and them, and appends the answer to out.
 local function serve(it, prefix, out)
-  g.units, g.at, g.frac, g.next, g.bound, g.quota, g.window, g.competitors, g.daemons = 0, 0, 0, 0, 0, 0, 0, 1, 1
-  g.shadowed = nil
-  local key, claims = KEYS[it[TIMELINE]], it[CLAIMS]
-  if claims then
+  answer = {units = 0, at = 0, frac = 0, next = 0, bound = 0, quota = 0, window = 0, newest = 0, competitors = 1, daemons = 1, shadowed = {}}
+  local key, demands = KEYS[it[TIMELINE]], it[DEMANDS]
+  if demands then
     it[CAMPAIGN] = sub(key, prefix)
-    for i = 1, #claims do claims[i] = openQuota(it, i, specs[claims[i]]) end
+    for i = 1, #demands do demands[i] = openQuota(it, i, specs[demands[i]]) end
   end
-  local tl, changed = loadTimeline(it, held[it[TIMELINE] - 2], now)
+  local tl, changed = loadTimeline(it, values[it[TIMELINE] - 2], now)
   if tl[N] == 0 then
-    g.bound = BOUND.HELD
+    answer.bound = BOUND.STOPPED
   elseif it[WANT] > 0 then
     changed = true
     tl[SPACING] = tl[WHOLE]
     if tl[REST] > 0 then tl[SPACING] = tl[SPACING] + 1 end
     tl[FRESH] = max(SECOND, 2 * tl[SPACING])
     take(it, tl)
-  elseif claims then
-    stay(it, claims, now, ' ' .. NODE)
+  elseif demands then
+    stay(it, demands, now, ' ' .. NODE)
   end
-  if changed then held[it[TIMELINE] - 2] = saveTimeline(tl, key, now) end
+  if changed then values[it[TIMELINE] - 2] = saveTimeline(tl, key, now) end
   reply(out, it, tl)
 end
 

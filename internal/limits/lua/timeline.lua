@@ -115,12 +115,12 @@ end
 
 -- Whether a node was refused by a quota, and asks as it was told; or has answered for the store until now, since many wait.
 local function refused(tl, it, now)
-  local nodes, claims = tl[NODES], it[CLAIMS] or {}
+  local nodes, demands = tl[NODES], it[DEMANDS] or {}
   for i = 1, #nodes do
     if awaited(nodes[i], now, 2 * it[QUANTUM]) then return true end
   end
-  for i = 1, #claims do
-    if claims[i].joint then return true end
+  for i = 1, #demands do
+    if demands[i].joint then return true end
   end
   return false
 end

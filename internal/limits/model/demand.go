@@ -9,41 +9,41 @@ import (
 // demand is the state of one quota during an ask.
 type demand struct {
 	spec    *delivery.Quota
-	held    *quota
+	quota   *quota
 	windows []opened
 	joint   delivery.Joint
 	covers  bool // false: the quota is rolled out to others
 	even    bool
 	self    *rival
-	claims  bool    // units were kept for the campaign until now
+	wasOwed bool    // units were kept for the campaign until now
 	tight   *window // the one with the least room, the first of equals
 	index   int     // of tight
-	room    int64   // what all windows can give
-	pace    int64   // how many units of it may begin up to the horizon: less than room only where spending is even
+	hard    int64   // what all windows can give
+	soft    int64   // how many units of it may begin up to the horizon: less than hard only where spending is even
 	// interval is the time that a unit takes where spending is even, else 0.
-	interval int64
-	share    int64 // what of them falls to the campaign
-	owed     int64 // what others that wait can use of it
-	kept     int64 // until when the rest is kept for others at least, if it is
-	next     int64 // when a job refused for want of room will find it
+	interval  int64
+	share     int64 // what of them falls to the campaign
+	owed      int64 // what others that wait can use of it
+	keptUntil int64 // until when the rest is kept for others at least, if it is
+	next      int64 // when a job refused for want of room will find it
 }
 
 // measure finds the window with the least room. A pace is soft, as that of a timeline: the first unit of a job must be within the
 // horizon. The remaining room is hard: all of the job must fit.
 func (q *demand) measure(t *taking) {
-	room, pace := int64(delivery.MaxGrant), int64(-1)
+	hard, soft := int64(delivery.MaxGrant), int64(-1)
 	for i, w := range q.windows {
 		left := w.remaining()
-		room = min(room, left)
+		hard = min(hard, left)
 		if q.even {
 			q.interval = max(q.interval, w.span/max(1, w.limit))
-			left = w.paced(t.now, t.ask.Horizon, q.claims)
+			left = w.paced(t.now, t.ask.Horizon, q.wasOwed)
 		}
-		if pace < 0 || left < pace {
-			q.tight, q.index, pace = w.window, i, left
+		if soft < 0 || left < soft {
+			q.tight, q.index, soft = w.window, i, left
 		}
 	}
-	q.room, q.pace = room, min(pace, delivery.MaxGrant)
+	q.hard, q.soft = hard, min(soft, delivery.MaxGrant)
 }
 
 // opens is when the window can grant a job of the weight, which its limit allows; 0 if it can now.
@@ -61,8 +61,8 @@ func (q *demand) opens(t *taking, w opened, weight int64) (at int64) {
 func (q *demand) growsAt(t *taking) int64 {
 	w := q.tight
 	if left := w.remaining(); q.even {
-		if n := w.paced(t.now, t.ask.Horizon, q.claims); n < left {
-			at, rate := w.pacing(t.now, q.claims)
+		if n := w.paced(t.now, t.ask.Horizon, q.wasOwed); n < left {
+			at, rate := w.pacing(t.now, q.wasOwed)
 			return at.Advance(n, rate).Micros() - t.ask.Horizon
 		}
 	}

@@ -18,13 +18,13 @@ func (t *taking) reserves(q *demand, units, slots int64) bool {
 	if t.out.NextAt > max(t.now, q.next)+patience {
 		return false
 	}
-	return units > 0 || !slices.ContainsFunc(t.binds, func(p *demand) bool { return p != q && p.share == 0 && p.kept > 0 })
+	return units > 0 || !slices.ContainsFunc(t.binds, func(p *demand) bool { return p != q && p.share == 0 && p.keptUntil > 0 })
 }
 
 // claim lets units be kept for the campaign until it asks again.
 func (t *taking) claim(q *demand, units, slots, want int64) {
 	r := q.self
-	if units < slots && min(q.share, q.room) < slots {
+	if units < slots && min(q.share, q.hard) < slots {
 		r.cut = t.out.NextAt
 	}
 	r.due, r.demand = t.out.NextAt, t.uses(q, units, want)
@@ -46,11 +46,11 @@ func (t *taking) claim(q *demand, units, slots, want int64) {
 // that cannot ask now.
 func (t *taking) stay() {
 	for _, q := range t.binds {
-		i := slices.IndexFunc(q.held.rivals, func(r *rival) bool { return r.name == jointName(t.node) })
+		i := slices.IndexFunc(q.quota.rivals, func(r *rival) bool { return r.name == jointName(t.node) })
 		if i < 0 || q.joint.Left <= 0 {
 			continue
 		}
-		r := q.held.rivals[i]
+		r := q.quota.rivals[i]
 		r.seen, r.due, r.demand = t.now, max(r.due, t.next(q)), q.joint.Left
 	}
 }
@@ -114,7 +114,7 @@ func (q *demand) part(t *taking, use int64) int64 {
 	weight := func(r *rival) int64 { return max(1, 1000*costScale/r.cost) }
 	own := weight(q.self)
 	all := own
-	for _, r := range q.held.rivals {
+	for _, r := range q.quota.rivals {
 		if r != q.self && r.awaited(t.now, t.grace()) {
 			all += weight(r)
 		}

@@ -47,11 +47,11 @@ func (t *taking) openQuotas() {
 		if len(spec.Windows) == 0 {
 			continue
 		}
-		q := &demand{spec: spec, held: t.store.quota(spec.ID), covers: spec.Covers(t.ask.Campaign.ID), even: spec.Spend == delivery.SpendEven}
+		q := &demand{spec: spec, quota: t.store.quota(spec.ID), covers: spec.Covers(t.ask.Campaign.ID), even: spec.Spend == delivery.SpendEven}
 		if t.ask.Joint != nil {
 			q.joint = t.ask.Joint[i]
 		}
-		q.windows = q.held.open(spec, t.now, t.ask.Horizon+t.ask.LateTolerance)
+		q.windows = q.quota.open(spec, t.now, t.ask.Horizon+t.ask.LateTolerance)
 		t.quotas = append(t.quotas, q)
 		if spec.Mode != delivery.ModeShadow && q.covers {
 			t.binds = append(t.binds, q)
@@ -77,10 +77,10 @@ func (t *taking) take() {
 
 	// The slots that the timeline has for the daemon, and how many of them the quotas allow.
 	start, end, hole := t.slotsFrom(g)
-	open := start.CountUntil(end, tl.rate, delivery.MaxGrant)
+	available := start.CountUntil(end, tl.rate, delivery.MaxGrant)
 	self := tl.join(t.now, t.node, t.grace())
 	t.out.Daemons = int64(len(tl.nodes))
-	slots := t.slotShare(self, start, open)
+	slots := t.slotShare(self, start, available)
 	if g != nil {
 		slots = min(slots, 1) // the head, and nothing else
 	}
@@ -112,7 +112,7 @@ func (t *taking) take() {
 		t.out.Bound, t.out.NextAt = delivery.BindGate, g.until
 	case units < want:
 		t.out.Bound = delivery.BindRate
-		t.out.NextAt = t.rateNext(start, units, open)
+		t.out.NextAt = t.rateNext(start, units, available)
 		self.cut = t.now
 	}
 	t.settleQuotas(units, slots, want)
@@ -121,7 +121,7 @@ func (t *taking) take() {
 // outdated reports whether the daemon has an old revision of a quota. It waits until its catalog is up to date.
 func (t *taking) outdated() bool {
 	for _, q := range t.quotas {
-		if q.spec.Revision < q.held.rev {
+		if q.spec.Revision < q.quota.rev {
 			t.out.Bound, t.out.BoundQuota, t.out.NextAt = delivery.BindQuota, q.spec.ID, t.now+t.ask.Quantum
 			return true
 		}
@@ -150,14 +150,14 @@ func (t *taking) debit(q *demand, units int64) {
 	}
 	if q.spec.Mode == delivery.ModeShadow {
 		q.measure(t)
-		if would := jobs(t.ask, min(units, q.pace), q.room); would < units {
+		if would := jobs(t.ask, min(units, q.soft), q.hard); would < units {
 			t.out.Shadowed = append(t.out.Shadowed, delivery.Shadowed{Quota: q.spec.ID, Units: units - would})
 			units = would
 		}
 	}
 	for _, w := range q.windows {
 		if q.even {
-			w.spend(t.now, units, q.claims)
+			w.spend(t.now, units, q.wasOwed)
 		}
 		if units > 0 {
 			w.debit(t.now, units, w.period)
@@ -193,9 +193,9 @@ func (t *taking) weightAfter(units int64) int64 {
 	return 1
 }
 
-// slotShare is how many of the open slots the daemon may take: those assigned to it by fair queueing, or those so
+// slotShare is how many of the available slots the daemon may take: those assigned to it by fair queueing, or those so
 // near that they would be lost if they were left for another daemon.
-func (t *taking) slotShare(self *node, start delivery.Slot, open int64) int64 {
+func (t *taking) slotShare(self *node, start delivery.Slot, available int64) int64 {
 	tl := t.tl
 	var others []flow
 	low, high, found := int64(0), int64(0), false
@@ -209,7 +209,7 @@ func (t *taking) slotShare(self *node, start delivery.Slot, open int64) int64 {
 		cut := n.cut > 0 && t.now-n.cut <= tl.fresh()
 		if cut {
 			t.out.Competitors++
-			others = append(others, flow{at: n.served, cost: 1, demand: open, first: before})
+			others = append(others, flow{at: n.served, cost: 1, demand: available, first: before})
 		}
 		if cut || n.awaited(t.now, t.grace()) {
 			if !found || n.served < low {
@@ -228,17 +228,17 @@ func (t *taking) slotShare(self *node, start delivery.Slot, open int64) int64 {
 		self.served = max(self.served, low-lag)
 	}
 	if len(others) == 0 {
-		return open
+		return available
 	}
-	near := start.CountUntil(t.now+t.ask.Horizon/2, tl.rate, open)
-	return max(near, share(self.served, 1, open, open, others))
+	near := start.CountUntil(t.now+t.ask.Horizon/2, tl.rate, available)
+	return max(near, share(self.served, 1, available, available, others))
 }
 
 // rateNext is when more slots can be granted: when the next one enters the horizon or, if slots are left for
 // others, is near enough to go to any daemon.
-func (t *taking) rateNext(start delivery.Slot, units, open int64) int64 {
-	next := start.Advance(max(units, open), t.tl.rate).Micros() - t.ask.Horizon
-	if units < open {
+func (t *taking) rateNext(start delivery.Slot, units, available int64) int64 {
+	next := start.Advance(max(units, available), t.tl.rate).Micros() - t.ask.Horizon
+	if units < available {
 		next = min(next, start.Advance(units, t.tl.rate).Micros()-t.ask.Horizon/2)
 	}
 	return max(next, t.now+1)
@@ -249,7 +249,7 @@ func (t *taking) quotaShare(self *node, slots int64) int64 {
 	soft, hard := slots, int64(delivery.MaxGrant)
 	for _, q := range t.binds {
 		q.share = t.rivalShare(q, slots)
-		soft, hard = min(soft, q.share), min(hard, q.room)
+		soft, hard = min(soft, q.share), min(hard, q.hard)
 	}
 	if soft >= slots && hard >= slots {
 		return slots
@@ -276,21 +276,21 @@ func (t *taking) rivalShare(q *demand, slots int64) int64 {
 	if q.joint.Cost > 0 {
 		name, cost = jointName(t.node), q.joint.Cost
 	}
-	before := len(q.held.rivals)
-	q.self = q.held.join(t.now, name, t.grace())
-	fresh := len(q.held.rivals) > before
+	before := len(q.quota.rivals)
+	q.self = q.quota.join(t.now, name, t.grace())
+	fresh := len(q.quota.rivals) > before
 	q.self.cost = cost
 	awaited := q.self.awaited(t.now, t.grace())
-	q.claims = awaited && q.self.demand > 0
+	q.wasOwed = awaited && q.self.demand > 0
 	q.measure(t)
-	if awaited && q.pace == 0 {
+	if awaited && q.soft == 0 {
 		return 0 // there is nothing to share
 	}
 
 	var others []flow
 	low, high, dearest := int64(0), int64(0), cost
 	ahead := true
-	for _, r := range q.held.rivals {
+	for _, r := range q.quota.rivals {
 		if r == q.self {
 			ahead = false
 			continue
@@ -310,8 +310,8 @@ func (t *taking) rivalShare(q *demand, slots int64) int64 {
 		}
 		others = append(others, flow{at: r.service, cost: r.cost, demand: r.demand, first: ahead})
 		q.owed += r.demand
-		if until := r.until(t.grace()); q.kept == 0 || until < q.kept {
-			q.kept = until
+		if until := r.until(t.grace()); q.keptUntil == 0 || until < q.keptUntil {
+			q.keptUntil = until
 		}
 	}
 	if len(others) == 0 {
@@ -322,9 +322,9 @@ func (t *taking) rivalShare(q *demand, slots int64) int64 {
 		low -= min(q.tight.limit, delivery.MaxGrant) * dearest
 	}
 	q.self.service = max(q.self.service, low)
-	n := share(q.self.service, q.self.cost, q.pace, slots, others)
-	if n == min(slots, q.pace) {
-		q.kept = 0
+	n := share(q.self.service, q.self.cost, q.soft, slots, others)
+	if n == min(slots, q.soft) {
+		q.keptUntil = 0
 	}
 	return n
 }
@@ -335,7 +335,7 @@ func (t *taking) quotaNext(units int64) int64 {
 	var bound *demand
 	next, weight := int64(0), t.weightAfter(units)
 	for _, q := range t.binds {
-		if bound == nil || min(q.share, q.room) < min(bound.share, bound.room) {
+		if bound == nil || min(q.share, q.hard) < min(bound.share, bound.hard) {
 			bound = q
 		}
 		for _, w := range q.windows {
@@ -345,8 +345,8 @@ func (t *taking) quotaNext(units int64) int64 {
 			}
 			q.next = max(q.next, q.opens(t, w, weight))
 		}
-		if q.next == 0 && q.kept > 0 {
-			q.next = max(t.now+t.ask.Quantum, min(q.kept+1, q.growsAt(t)))
+		if q.next == 0 && q.keptUntil > 0 {
+			q.next = max(t.now+t.ask.Quantum, min(q.keptUntil+1, q.growsAt(t)))
 		}
 		if next != never {
 			next = max(next, q.next)
@@ -381,6 +381,6 @@ func (t *taking) settleQuotas(units, slots, want int64) {
 		case units < want:
 			r.due = next // what it is owed here is remembered until then
 		}
-		q.held.level()
+		q.quota.level()
 	}
 }
