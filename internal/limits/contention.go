@@ -92,7 +92,7 @@ type contender struct {
 func (c *contentions) run(list []*contender, now int64, from delivery.Provenance, send func([]*contender)) {
 	take := c.join(list, now)
 	for waves := 0; len(list) > 0; waves++ {
-		if waves == maxWaves {
+		if waves >= maxWaves {
 			c.stop(list, take)
 		}
 		chosen, later := c.choose(list, now, take, waves, from)
@@ -306,13 +306,15 @@ func (m *member) below(level int64) int64 {
 	return max(0, (level-m.service+cost-1)/cost)
 }
 
-// stop ends the take for those that are left.
+// stop ends the take for those that are left, where the store said anything of their quota.
 func (c *contentions) stop(list []*contender, take int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, x := range list {
 		for _, q := range c.contended(x.own) {
-			q.stopped = take
+			if q.at > 0 {
+				q.stopped = take
+			}
 		}
 	}
 }

@@ -301,3 +301,34 @@ func TestManyWhoWaitCostLittle(t *testing.T) {
 		t.Errorf("%d instructions for %d asks, %d units", in.all, asks, units)
 	}
 }
+
+// A crowd says nothing of a quota before the store did: an answer without a time counts as none, and begins an outage.
+func TestACrowdsOwnAnswersHaveATime(t *testing.T) {
+	first := &delivery.Quota{ID: "first", Revision: 1, Windows: windows(1000, time.Minute)}
+	tight := &delivery.Quota{ID: "tight", Revision: 1, Windows: windows(100, time.Minute)}
+	var c contentions
+	take := func(now int64, from, to int) (list []*contender) {
+		for i := from; i < to; i++ {
+			campaign := campaign(1000, first, tight)
+			campaign.ID = fmt.Sprint(i)
+			own := ask(campaign, 10)
+			list = append(list, &contender{own: &own, out: &delivery.Granted{}})
+		}
+		c.run(list, now, delivery.Provenance{}, func(wave []*contender) {
+			for _, x := range wave { // some is there, and kept for others
+				*x.out = delivery.Granted{
+					GrantedAt: now, NextAt: now + quantum, Bound: delivery.BindQuota, BoundQuota: "tight",
+					Windows: []delivery.WindowState{{Quota: "first", Remaining: 1000, ResetAt: now}, {Quota: "tight", Remaining: 3, ResetAt: now}},
+				}
+			}
+		})
+		return list
+	}
+	take(epoch, 0, 1)
+	c.quotas["tight"].begun = 1_000_000_000 // the others were served more
+	for i, x := range take(epoch+quantum, 1, 40) {
+		if x.out.GrantedAt == 0 {
+			t.Errorf("ask %d: %+v", i, x.out)
+		}
+	}
+}
