@@ -436,6 +436,27 @@ func TestNothingIsGrantedWithoutKnowledge(t *testing.T) {
 	}
 }
 
+// An answer that a daemon gives itself, for one of several quotas, says nothing of the others.
+func TestAnAnswerTellsOfTheQuotasThatItNames(t *testing.T) {
+	t.Parallel()
+	f, s := testFallback(t), model.NewStore()
+	other := localShare(windows(5_000, time.Hour))
+	other.ID = "other"
+	c := campaign(100, localShare(windows(1_000, time.Second)), other)
+	now := epoch
+	for range 200 {
+		now += quantum
+		asks := []delivery.Ask{ask(c, 1)}
+		reply := s.Take(now, "n", asks)
+		g := &reply.Items[0]
+		g.Windows = slices.DeleteFunc(g.Windows, func(w delivery.WindowState) bool { return w.Quota == "other" })
+		f.Observe(asks, &reply)
+	}
+	if got := drain(f, now, now+5*second, c); len(got) > 0 {
+		t.Errorf("granted %d times from a quota that no answer named", len(got))
+	}
+}
+
 func TestShortSilencesAreWaitedOut(t *testing.T) {
 	t.Parallel()
 	f := testFallback(t)

@@ -138,13 +138,10 @@ func (f *Fallback) see(ask *delivery.Ask, g *delivery.Granted) {
 	v.weight = max(v.weight, heaviest(ask))
 	f.answer(v.home, now)
 	v.home.daemons.observe(now, g.Daemons)
-	for _, q := range v.quotas {
-		q.at = now
-	}
 	for _, w := range g.Windows {
 		for _, q := range v.quotas {
 			if q.spec.ID == w.Quota && w.Window < len(q.used) {
-				q.used[w.Window] = max(0, q.spec.Windows[w.Window].Limit-w.Remaining)
+				q.at, q.used[w.Window] = now, max(0, q.spec.Windows[w.Window].Limit-w.Remaining)
 			}
 		}
 	}
