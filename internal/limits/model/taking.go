@@ -379,7 +379,7 @@ func (t *taking) settleQuotas(units, slots, want int64) {
 		case q.joint.Cost > 0 && q.joint.Left > 0:
 			r.due, r.demand = max(due, t.next(q)), q.joint.Left
 		case units < want:
-			r.due = next // what it is owed here is remembered until then
+			r.due = next // it keeps its place, and claims nothing
 		}
 		q.quota.level()
 	}
