@@ -155,8 +155,8 @@ func TestNoLossOfTheStoreLetsALimitBeExceeded(t *testing.T) {
 // some keys are here and others there, nothing is granted. Afterwards the counts are as before if there is no ledger. With a ledger,
 // another process counts as one without the data.
 func TestASlotOfAClusterMoves(t *testing.T) {
-	if testservices.Raced {
-		t.Skip("the cluster runs in the pass without the race detector")
+	if testservices.Raced || testing.Short() {
+		t.Skip("the cluster runs in the full pass without the race detector")
 	}
 	t.Parallel()
 	for _, tc := range []struct {
