@@ -226,7 +226,11 @@ func (sl *slots) grant(q *queue, a delivery.Ask, g delivery.Granted, now instant
 	if g.Bound == delivery.BindGate && q.sink != nil && !q.sink.moving {
 		q.sink.breaker.seeGate(0, delivery.Gate{Cause: delivery.GateThrottled}, now.local)
 	}
-	sl.takes.askLater(q, sl.nextAsk(q, a, g, now))
+	next := sl.nextAsk(q, a, g, now)
+	if q.campaign != a.Campaign { // what kept this one from more may not keep the new one
+		next, q.turnAt = now.local, 0
+	}
+	sl.takes.askLater(q, next)
 }
 
 // nextAsk is the local time of a queue's next ask, given its ask and the grant.

@@ -71,7 +71,7 @@ func (s *campaigns) use(snapshot *delivery.Snapshot, grace time.Duration, now in
 		}
 	}
 	if live >= leastLost && 2*len(missing) > len(was.Campaigns) {
-		if s.lost == nil {
+		if len(s.lost) == 0 {
 			s.lost, s.lostUntil = map[string]*delivery.Campaign{}, now.wall.Add(grace)
 		}
 		maps.Copy(s.lost, missing)

@@ -139,3 +139,27 @@ func TestAMissingSinkIsSaidOnce(t *testing.T) {
 		t.Error("not said of a sink that is missing again")
 	}
 }
+
+// TestASecondLossHasAGraceOfItsOwn: a catalog loses all campaigns, has them again a minute later, and loses them once more before the first
+// grace would have ended. They stay in force for a whole grace from then on.
+func TestASecondLossHasAGraceOfItsOwn(t *testing.T) {
+	const grace = 10 * time.Minute
+	begun := time.Now()
+	full, none := map[string]*delivery.Campaign{}, map[string]*delivery.Campaign{}
+	for _, id := range []string{"a", "b", "c", "d"} {
+		full[id] = &delivery.Campaign{ID: id, Status: delivery.StatusActive, Rate: delivery.PerSecond(1)}
+	}
+	s := newCampaigns(func(*delivery.Campaign) *sinkState { return &sinkState{} }, newCounts(prometheus.NewRegistry(), nil))
+	at := func(after time.Duration, list map[string]*delivery.Campaign) {
+		now := begun.Add(after)
+		s.use(&delivery.Snapshot{LoadedAt: now, Campaigns: list}, grace, instant{local: after.Microseconds(), wall: now})
+	}
+	at(0, full)
+	at(time.Minute, none)
+	at(2*time.Minute, full)
+	at(10*time.Minute, none) // eight minutes later, with nothing loaded in between that was not read since
+	at(12*time.Minute, none)
+	if s.row("a") == nil {
+		t.Errorf("the campaigns are forgotten two minutes after the second loss")
+	}
+}

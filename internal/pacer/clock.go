@@ -22,20 +22,20 @@ func (c localClock) at(t time.Time) instant {
 
 func (c localClock) now() instant { return c.at(time.Now()) }
 
-// timeOf is the time of a local one.
-func (c localClock) timeOf(local int64) time.Time {
-	return c.start.Add(time.Duration(local) * time.Microsecond)
+// timeOf is the time of a local one. The wall clock may have been set since the start, so both are taken from now.
+func (i instant) timeOf(local int64) time.Time {
+	return i.wall.Add(time.Duration(local-i.local) * time.Microsecond)
 }
 
 // lastTry is the local time when the job was last sent, or now. The call before that of a step was another one.
-func (c localClock) lastTry(j *delivery.Job, now instant) int64 {
+func (i instant) lastTry(j *delivery.Job) int64 {
 	switch {
 	case !j.Call.At.IsZero() && j.State == nil:
-		return c.at(j.Call.At).local
+		return i.in(j.Call.At.Sub(i.wall))
 	case j.From == delivery.FromTimer && j.Reason == string(delivery.ReasonRetry):
-		return c.at(j.EnqueuedAt.Time()).local
+		return i.in(j.EnqueuedAt.Time().Sub(i.wall))
 	}
-	return now.local
+	return i.local
 }
 
 // in is the local time after d.

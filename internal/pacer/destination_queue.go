@@ -89,7 +89,7 @@ func (p *placing) busyAt(s *sinkState, q *queue, j *delivery.Job, now instant) *
 	if d == nil {
 		return nil
 	}
-	free := d.free(q, now.local)
+	free := d.free(now.local)
 	if q != nil && !j.Returned {
 		if free -= d.returned; d.line.len() > 0 {
 			free = 0
@@ -109,19 +109,15 @@ func (d *destination) left(j *delivery.Job) (returned bool) {
 	return returned
 }
 
-// free is how many further calls to the destination may begin with jobs of the queue; any queue if it is nil.
-func (d *destination) free(q *queue, now int64) int {
+// free is how many further calls to the destination may begin.
+func (d *destination) free(now int64) int {
 	switch {
 	case d.set.Disabled, d.open(now):
 		return 0
 	case d.tripped: // half-open
 		return 1 - d.calls.inFlight
 	}
-	most := d.at.max
-	if q != nil && q.campaign.MaxInFlight > 0 {
-		most = min(most, q.campaign.MaxInFlight)
-	}
-	return d.flow.free(most, d.set.InFlight)
+	return d.flow.free(d.at.max, d.set.InFlight)
 }
 
 // maxCalls is how many calls the destination may have.
@@ -145,7 +141,7 @@ func (d *destination) capacity(openAge time.Duration, now instant) int {
 func (p *placing) apart(q *queue, d *destination, j *delivery.Job, front bool, now instant) placement {
 	defer p.destinations.note(d, now.local)
 	if j.State != nil { // its next step needs no slot, and has a place in timers anyway
-		return q.stepTimer(d.at, j, p.timeOf(max(d.openUntil, now.in(p.opt.MaxOpenAge))), true, now)
+		return q.stepTimer(d.at, j, now.timeOf(max(d.openUntil, now.in(p.opt.MaxOpenAge))), true, now)
 	}
 	all, openAge := d.line.all, p.opt.MaxOpenAge
 	if d.line.len() >= d.capacity(openAge, now) || all.jobs >= mostLines || all.bytes+j.Size > p.opt.MaxQueueBytes ||

@@ -892,3 +892,37 @@ func TestABlockingCampaignAndItsDestinations(t *testing.T) {
 		})
 	}
 }
+
+// TestACampaignWithFewCallsAtABusyDestination: two campaigns send to one destination, which takes all. One of them may have one call in
+// flight (max_in_flight 1), which is enough for its rate: it keeps its rate, whether the other one has one call there or ten.
+func TestACampaignWithFewCallsAtABusyDestination(t *testing.T) {
+	for _, rate := range []int64{0, 10, 100, 200} {
+		few, many := campaign("few", 10), campaign("many", max(rate, 1))
+		few.MaxInFlight = 1
+		one(t, newBook(few, many), withShops(&shops{}), func(t *testing.T, f *fleet) {
+			f.receiver.max = 64
+			f.receiver.setLatency(50 * time.Millisecond)
+			lanes := []*partition{newPartition("few"), newPartition("many")}
+			var next [2]int64
+			for range 300 { // 30 s
+				for i, c := range []string{"few", "many"} {
+					if i == 1 && rate == 0 {
+						continue
+					}
+					for range 40 {
+						r := f.offer(t, f.counted(0, named(jobs(lanes[i], delivery.FromLane, c, next[i], 1), "shop")))
+						if r > 0 {
+							break
+						}
+						next[i]++
+					}
+				}
+				time.Sleep(100 * time.Millisecond)
+			}
+			a := f.count("few")
+			if a < 270 {
+				t.Errorf("the campaign with one call at a time has sent %d of 300 jobs beside another at %d/s", a, rate)
+			}
+		})
+	}
+}

@@ -44,7 +44,7 @@ func (q *queue) goesSoon(now instant) bool {
 // and do not count: their campaign asks for slots for jobs in its queue only.
 func (p *Pacer) proceed(d *destination, now instant) {
 	p.limitsOf(d, now)
-	n := d.free(nil, now.local) - d.returned
+	n := d.free(now.local) - d.returned
 	for left := 0; n > 0 && d.line.len() > 0 && left < mostReturned; left++ {
 		j := d.line.pop(d.tripped && d.line.at(0).Attempt > 0) // in an outage one that has no attempt
 		q := p.returnsTo(d, j, now)

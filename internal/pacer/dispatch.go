@@ -217,7 +217,7 @@ func (p *Pacer) begin(x dispatch, now instant) {
 	x.queue.calls.began(now.local)
 	x.sink.calls.began(now.local)
 	p.sends.inFlight++
-	x.ctx, x.epoch, x.begun, x.since, x.campaign = p.sends.ctx, p.drain.epoch, now.local, p.lastTry(x.job, now), x.queue.campaign
+	x.ctx, x.epoch, x.begun, x.since, x.campaign = p.sends.ctx, p.drain.epoch, now.local, now.lastTry(x.job), x.queue.campaign
 	if x.destination = p.destinationOf(x.sink, x.job, now); x.destination != nil {
 		x.destination.left(x.job)
 		x.destination.calls.began(now.local)

@@ -93,7 +93,7 @@ func (p *Pacer) inMemory(now instant) (list []delivery.MemoryJobs) {
 		if n := int64(q.len()); n > 0 || q.calls.inFlight > 0 {
 			m := delivery.MemoryJobs{Campaign: q.id, Jobs: n, Units: q.units, Retrying: int64(q.retrying), InHand: int64(q.calls.inFlight)}
 			if turn := q.paced(now); turn > 0 {
-				m.Turn = p.timeOf(turn)
+				m.Turn = now.timeOf(turn)
 			}
 			list = append(list, m)
 		}

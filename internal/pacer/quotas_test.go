@@ -128,3 +128,36 @@ func TestALimitOfNothingIsAskedForSeldom(t *testing.T) {
 		}
 	})
 }
+
+// TestAQuotaRemovedDuringATake: a campaign waits for a quota that is used up for an hour. The quota is taken away while a take is under way, or
+// when none is. The jobs go at once.
+func TestAQuotaRemovedDuringATake(t *testing.T) {
+	for name, after := range map[string]time.Duration{"no take under way": 500 * time.Millisecond, "a take under way": 10 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := campaign("c", 10)
+				c.Quotas = []*delivery.Quota{{ID: "q", Windows: []delivery.Window{{Span: time.Hour, Limit: 3}}}}
+				f := newFleet(1, uniform(3, 50*time.Millisecond, 0), newBook(c), nil) // of one way: a take lasts 100 ms
+				defer f.stop()
+				in := newPartition("in")
+				f.offer(t, f.counted(0, jobs(in, delivery.FromLane, "c", 0, 10)))
+				time.Sleep(5 * time.Second)
+				begun := f.store.taken()
+				for f.store.taken() == begun { // the take is at the store
+					time.Sleep(time.Millisecond)
+				}
+				time.Sleep(after)
+				sent := f.count("c")
+				c.Quotas = nil
+				f.book.set(c)
+				begin := time.Now()
+				for f.count("c") == sent && time.Since(begin) < time.Minute {
+					time.Sleep(10 * time.Millisecond)
+				}
+				if time.Since(begin) > time.Second {
+					t.Errorf("the first job goes %s after the quota was taken away", time.Since(begin))
+				}
+			})
+		})
+	}
+}

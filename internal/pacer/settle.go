@@ -164,14 +164,14 @@ func (v *judge) unsentJob(q *queue, j *delivery.Job, pause time.Duration, why de
 
 // Troubles lists the campaigns of this daemon whose breaker is open, because of failures or of refusals.
 func (p *Pacer) Troubles(ctx context.Context) ([]delivery.Trouble, error) {
-	return inTurn(ctx, p, func(instant) (list []delivery.Trouble) {
+	return inTurn(ctx, p, func(now instant) (list []delivery.Trouble) {
 		for _, q := range p.queues.list {
 			switch c := &q.circuit; {
 			case q.campaign == nil:
 			case c.isHeld():
-				list = append(list, delivery.Trouble{Campaign: q.id, Refused: true, Since: p.timeOf(c.refusals.since)})
+				list = append(list, delivery.Trouble{Campaign: q.id, Refused: true, Since: now.timeOf(c.refusals.since)})
 			case c.tripped && c.cause != delivery.GateThrottled:
-				list = append(list, delivery.Trouble{Campaign: q.id, Since: p.timeOf(c.trippedAt)})
+				list = append(list, delivery.Trouble{Campaign: q.id, Since: now.timeOf(c.trippedAt)})
 			}
 		}
 		return list

@@ -77,8 +77,8 @@ func (p *placing) decideStep(j *delivery.Job, e *effective, now instant) placeme
 	}
 	f := &s.followUps
 	turn := max(f.turnOf(q, now.local), s.breaker.openUntil)
-	if !p.fitsStep(j, s) || p.timeOf(turn).Sub(j.ReadAt) >= p.opt.MaxOpenAge {
-		return q.stepTimer(s, j, p.timeOf(max(now.local, s.breaker.openUntil)), true, now)
+	if !p.fitsStep(j, s) || now.timeOf(turn).Sub(j.ReadAt) >= p.opt.MaxOpenAge {
+		return q.stepTimer(s, j, now.timeOf(max(now.local, s.breaker.openUntil)), true, now)
 	}
 	return placement{where: queued, queue: q}
 }
@@ -133,14 +133,14 @@ func (p *Pacer) wakeFollowUp(s *sinkState, now instant) {
 func (p *Pacer) maintainFollowUps(s *sinkState, now instant) {
 	latest := now.wall.Add(-p.opt.MaxOpenAge * 3 / 2)
 	p.moveOut(&s.followUps, func(_ int64, j *delivery.Job) bool { return j.ReadAt.Before(latest) }, func(j *delivery.Job) placement {
-		return p.queues.byID[j.Campaign].stepTimer(s, j, p.timeOf(max(now.local, s.breaker.openUntil)), true, now)
+		return p.queues.byID[j.Campaign].stepTimer(s, j, now.timeOf(max(now.local, s.breaker.openUntil)), true, now)
 	}, now)
 	s.followUps.forget(now.local)
 }
 
 // takeSteps takes out the follow-ups of the queue's campaign.
 func (q *queue) takeSteps() []*delivery.Job {
-	if q.sink == nil {
+	if q.sink == nil || q.steps.len() == 0 {
 		return nil
 	}
 	return takeOut(&q.sink.followUps, func(_ int64, j *delivery.Job) bool { return j.Campaign == q.id })

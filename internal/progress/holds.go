@@ -32,6 +32,7 @@ type holds struct {
 	held   map[string]*holding
 	moved  map[string]time.Time // when something was last sent, of campaigns with waiting jobs
 	said   map[string]utterance
+	shown  map[string]*delivery.Campaign // those with series of their own
 }
 
 // holding is a campaign that is held.
@@ -123,7 +124,7 @@ func (h *holds) update(f findings) {
 			h.hide(before)
 		}
 	}
-	h.held, h.moved = held, moved
+	h.held, h.moved, h.shown = held, moved, f.shown
 	for name, gauge := range h.states {
 		gauge.Set(float64(count[name]))
 	}
@@ -169,7 +170,7 @@ func (h *holds) unanswered(now time.Time) {
 			continue
 		}
 		h.held[id] = &holding{
-			answer: hold.Answer{Campaign: id, Cause: hold.Store, Since: now}, shown: true, hidden: before != nil && before.hidden,
+			answer: hold.Answer{Campaign: id, Cause: hold.Store, Since: now}, shown: true, hidden: h.shown[id] == nil,
 		}
 		h.show(before, h.held[id])
 	}

@@ -296,3 +296,25 @@ func TestAHeavyJobIsNoStall(t *testing.T) {
 		}
 	})
 }
+
+// TestAnOutageShowsNoHiddenCampaigns: a campaign that has no series of its own (metrics.campaigns: none, or beyond the first 2,000) gets none
+// when the store does not answer.
+func TestAnOutageShowsNoHiddenCampaigns(t *testing.T) {
+	r := prometheus.NewRegistry()
+	h := newHolds(slog.New(slog.DiscardHandler), r)
+	c := &delivery.Campaign{ID: "c", Status: delivery.StatusActive, Rate: delivery.PerSecond(10)}
+	now, hash := time.Now(), delivery.CampaignHash("c")
+	s := &part{Daemons: 1, Memory: []memory{{Campaign: hash, Direct: 100, Jobs: 100, Units: 100}}}
+	h.update(findings{
+		board: newBoard(now, s), snapshot: &delivery.Snapshot{Campaigns: map[string]*delivery.Campaign{"c": c}},
+		listed: map[string]*delivery.Campaign{"c": c}, shown: nil, sent: map[uint64]int64{hash: 10},
+		sink: func(string) (string, bool) { return "s", true },
+	})
+	if n := testutil.CollectAndCount(h.gauge); n != 0 {
+		t.Fatalf("%d series of campaigns before the outage", n)
+	}
+	h.unanswered(now)
+	if n := testutil.CollectAndCount(h.gauge); n != 0 {
+		t.Errorf("%d series of campaigns in the outage, of which none is to be shown", n)
+	}
+}
