@@ -31,15 +31,15 @@ type check struct {
 // which jobs were counted.
 const capped = -1_000_000_000_000_000
 
-// Of the script, in milliseconds: a turn is reserved if it is less far ahead than farthest, and not again for a job that comes to its turn if that
-// is late by no more than late.
-const farthest, late = 3_600_000, 500
+// farthest is how far ahead a turn that is reserved may be, in milliseconds.
+const farthest = 3_600_000
 
 func (k *check) counted() bool { return k.answer < 0 && k.answer > capped }
 
-// reserved returns how far ahead the turn is that the check has reserved; 0: it has reserved none.
+// reserved returns how far ahead the turn is that the check has reserved; 0: it has reserved none. That is so also if the job has come to its turn and
+// the one before it is late.
 func (k *check) reserved() int64 {
-	if k.answer >= farthest || k.turned && k.answer <= late {
+	if k.answer >= farthest || k.turned && k.answer <= gap(k.quota.WindowsOf(k.value)) {
 		return 0
 	}
 	return max(0, k.answer)

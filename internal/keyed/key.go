@@ -72,6 +72,15 @@ func spec(windows []delivery.Window, now time.Time, zone *time.Location) string 
 	return string(b)
 }
 
+// gap is the time from one turn to the next, in milliseconds.
+func gap(windows []delivery.Window) int64 {
+	least := int64(farthest)
+	for _, w := range windows {
+		least = min(least, ((w.Span+delivery.KeyMargin).Milliseconds()+w.Limit-1)/w.Limit)
+	}
+	return max(1, least)
+}
+
 // lightest is the lowest limit of the windows: no heavier job may ever be sent.
 func lightest(windows []delivery.Window) int64 {
 	least := int64(delivery.MaxGrant)

@@ -226,6 +226,71 @@ func TestAReplyIsLost(t *testing.T) {
 	}
 }
 
+// reserved has these jobs reserve turns, and returns how long each is to wait.
+func (r *rig) reserved(jobs ...*delivery.Job) (waits []time.Duration) {
+	r.reserve(jobs...)
+	for _, j := range jobs {
+		wait := time.Duration(0)
+		if !j.Due.IsZero() {
+			wait = time.Until(j.Due)
+		}
+		waits = append(waits, wait)
+	}
+	return waits
+}
+
+// TestTheOneBeforeIsLate: a job that comes to its turn waits for the one before, and not once more for the whole line.
+func TestTheOneBeforeIsLate(t *testing.T) {
+	bubble(t, unlimited(delivery.Quota{Windows: []delivery.Window{window(1, 30*time.Second)}}), func(t *testing.T, r *rig, _ *store) {
+		line := make([]*delivery.Job, 20)
+		for i := range line {
+			line[i] = job("a")
+		}
+		waits := r.reserved(line...)
+		time.Sleep(16 * time.Second)
+		if r.send(line[0]).Class != delivery.Delivered {
+			t.Error("the first")
+		}
+		time.Sleep(waits[1] - 16*time.Second)
+		res := r.send(line[1])
+		if res.Class != delivery.Withheld || res.RetryAfter > 17*time.Second {
+			t.Errorf("%+v", res)
+		}
+		if time.Sleep(res.RetryAfter); r.send(line[1]).Class != delivery.Delivered {
+			t.Error("the second")
+		}
+	})
+}
+
+// TestALineThatNobodyComesTo holds up no other job, and one to which somebody comes is not overtaken.
+func TestALineThatNobodyComesTo(t *testing.T) {
+	bubble(t, unlimited(delivery.Quota{Windows: []delivery.Window{window(1, 30*time.Second)}}), func(t *testing.T, r *rig, _ *store) {
+		line := make([]*delivery.Job, 20)
+		for i := range line {
+			line[i] = job("a")
+		}
+		waits, begun := r.reserved(line...), time.Now()
+		for i, j := range line[:4] {
+			time.Sleep(waits[i] - time.Since(begun))
+			if other := r.reserved(job("a")); i > 0 && other[0] < 5*time.Minute {
+				t.Errorf("the line is overtaken: %s", other[0])
+			}
+			res := r.send(j)
+			if res.Class == delivery.Withheld && res.RetryAfter < 100*time.Millisecond { // the one before was a little late
+				time.Sleep(res.RetryAfter)
+				res = r.send(j)
+			}
+			if res.Class != delivery.Delivered {
+				t.Errorf("%d: %+v", i, res)
+			}
+		}
+		time.Sleep(time.Minute + 5*time.Second)
+		if waits := r.reserved(job("a"), job("a")); waits[0] > 0 || waits[1] < 29*time.Second || waits[1] > 31*time.Second {
+			t.Errorf("of a line that nobody comes to: %s", waits)
+		}
+	})
+}
+
 // TestAJobThatMayNotWait does not, not even for a moment.
 func TestAJobThatMayNotWait(t *testing.T) {
 	bubble(t, delivery.Quota{Windows: []delivery.Window{window(1, time.Second)}}, func(t *testing.T, r *rig, _ *store) {

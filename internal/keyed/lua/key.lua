@@ -18,7 +18,7 @@
 -- or an error if the epoch, or the process that keeps it, is another one: the data was lost.
 
 local call, ceil, floor, max, min = redis.call, math.ceil, math.floor, math.max, math.min
-local HOUR, MINUTE, LATE, CAPPED = 3600000, 60000, 500, -1000000000000000
+local HOUR, MINUTE, LATE, CAPPED = 3600000, 60000, 2000, -1000000000000000
 local time = call('TIME')
 local now = time[1] * 1000 + floor(time[2] / 1000) - 1735689600000
 local after = now + 1 -- of an event of this call, which may lie in the millisecond that has begun
@@ -109,7 +109,7 @@ local function add(lists, windows, units, at)
   end
 end
 
-local SENT, TURNS, LINE, HELD = 1, 2, 3, 4
+local SENT, TURNS, LINE, HELD, BEGUN = 1, 2, 3, 4, 5
 
 local function load(key)
   local v, ok, s = call('GET', key), nil, nil
@@ -131,13 +131,24 @@ local function save(key, s, windows)
   if last > now then call('SET', key, cmsgpack.pack(s), 'PX', last - now) else call('DEL', key) end
 end
 
+-- Whether nobody comes to the turns of a line: the key has been free for longer than from one turn to the next, and nothing was sent. That is so if
+-- their campaign is paused, or their daemon was lost.
+local function deserted(s, windows, units, from)
+  local since = now - windows.gap - LATE
+  local sent = windows[1] and s[SENT][windows[1].id] or {}
+  return s[LINE] > now and from <= now and max(s[HELD], s[BEGUN] or 0, sent[1] and sent[#sent - 1] or 0) <= since
+    and look(s[SENT], windows, units, since, now) <= since
+end
+
 local states, answers = {}, {}
 for i = 1, #KEYS - 2 do
   local key, a = KEYS[i], 6 * (i - 1)
   local what, units, most, from, turned = ARGV[a + 1], tonumber(ARGV[a + 2]), tonumber(ARGV[a + 3]), now + tonumber(ARGV[a + 4]), ARGV[a + 5] == '1'
   local windows, s, changed = windowsOf(ARGV[a + 6]), states[key] or load(key), true
   states[key], moved = s, false
-  if s[LINE] + MINUTE <= now or s[LINE] > now + HOUR + windows.gap * units then s[TURNS], s[LINE] = {}, 0 end
+  if s[LINE] + MINUTE <= now or s[LINE] > now + HOUR + windows.gap * units or deserted(s, windows, units, from) then
+    s[TURNS], s[LINE], s[BEGUN] = {}, 0, nil
+  end
   local free = max(look(s[SENT], windows, units, now, now), s[HELD], from)
   if what == 'show' then
     answers[i], changed = {max(0, s[LINE] - now), max(0, s[HELD] - now), free - now}, false
@@ -161,10 +172,11 @@ for i = 1, #KEYS - 2 do
     answers[i] = -after
   elseif most == 0 then
     answers[i], changed = free > now and CAPPED - (free - now) or 0, false
-  elseif what == 'take' and turned and free - now <= min(LATE, windows.gap) then
+  elseif what == 'take' and turned and free - now <= windows.gap then
     answers[i], changed = free - now, false -- the one before was late
   else
     if s[LINE] == 0 then
+      s[BEGUN] = free
       for id, list in pairs(s[SENT]) do s[TURNS][id] = list end -- look makes them lists of their own
     end
     local turn = look(s[TURNS], windows, units, max(free, s[LINE]), now + HOUR)
