@@ -81,6 +81,23 @@ func TestJobsThatWaitForTheirKeys(t *testing.T) {
 	})
 }
 
+// TestTurnsOutliveAPause: a job that waits for its turn in a timer goes on to do so while its campaign is paused. One whose turn has come goes to the lane.
+func TestTurnsOutliveAPause(t *testing.T) {
+	paused := keyedCampaign(100)
+	paused.Status = delivery.StatusPaused
+	one(t, newBook(paused), func(o *Options) { o.Keys = &keys{} }, func(t *testing.T, f *fleet) {
+		list := jobs(newPartition("timer/0"), delivery.FromTimer, "c", 0, 10)
+		for i, j := range list {
+			j.Reason, j.Due = string(delivery.ReasonKey), time.Now().Add(time.Duration(i%2)*time.Minute)
+		}
+		f.offer(t, list)
+		time.Sleep(time.Second)
+		if later, lane := f.outboxes[0].count(delivery.ToTimer, delivery.ReasonKey), f.outboxes[0].count(delivery.ToLane, delivery.ReasonOverflow); later != 5 || lane != 5 {
+			t.Errorf("of 10 jobs %d wait for their turns, and %d are in the lane", later, lane)
+		}
+	})
+}
+
 // TestTurnsOfJobsThatHaveLeft are given up: who waits in a queue asks for its turn, and has gone when the answer comes.
 func TestTurnsOfJobsThatHaveLeft(t *testing.T) {
 	k := &keys{takes: 300 * time.Millisecond, reserve: func(*delivery.Job) delivery.KeyAnswer {

@@ -175,7 +175,8 @@ func (p *placing) decide(j *delivery.Job, now instant) placement {
 	if j.TTL = c.TTL; j.Capped {
 		return settledAs(delivery.OutcomeCapped)
 	}
-	switch s := standingOf(c, e.sink, now.wall); {
+	s := standingOf(c, e.sink, now.wall)
+	switch {
 	case s == cancelled:
 		return settledAs(delivery.OutcomeCancelled)
 	case s == completed:
@@ -186,7 +187,7 @@ func (p *placing) decide(j *delivery.Job, now instant) placement {
 		return p.decideStep(j, e, now)
 	case j.Weight > p.opt.MaxWeight || j.Weight > maxUnits(c):
 		return dead(delivery.ReasonOverweight, overweight(j.Weight, p.opt.MaxWeight, c))
-	case s == held:
+	case s == held && j.From != delivery.FromTimer: // one that waits for its time goes on to wait for it
 		return overflow(j, c, now)
 	}
 	if j.From == delivery.FromTimer && (j.Reason == string(delivery.ReasonHours) || j.Reason == string(delivery.ReasonNoZone)) {
@@ -194,6 +195,9 @@ func (p *placing) decide(j *delivery.Job, now instant) placement {
 	}
 	if ready, why := readyAt(j, c, now.wall); ready.After(now.wall) {
 		return p.wait(j, why, ready, now)
+	}
+	if s == held {
+		return overflow(j, c, now)
 	}
 	if p.opt.Missing != nil {
 		if detail := p.opt.Missing(e.sink.id, j); detail != "" {
