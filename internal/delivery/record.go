@@ -84,6 +84,9 @@ const (
 // MaxQuotas is how many quotas a campaign may have: the schema allows as many, and the work of a script grows with them.
 const MaxQuotas = 16
 
+// MaxKeys is how many keys a job may have.
+const MaxKeys = 16
+
 // MaxIDLength bounds the ids of jobs, campaigns, quotas and destinations.
 const MaxIDLength = 256
 

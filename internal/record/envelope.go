@@ -117,7 +117,7 @@ func (d *Decoder) readEnvelope(value []byte) {
 }
 
 // readKeys makes headers of the keys of an envelope, which the job has from then on; it returns what is wrong with them.
-func readKeys(j *delivery.Job, raw []byte) (flaw *delivery.Flaw) {
+func readKeys(j *delivery.Job, raw []byte) *delivery.Flaw {
 	var keys map[string]string
 	if len(raw) > 0 && json.Unmarshal(raw, &keys) != nil {
 		return invalid(keyKeys, "must be an object of strings")
@@ -125,12 +125,13 @@ func readKeys(j *delivery.Job, raw []byte) (flaw *delivery.Flaw) {
 	var headers []delivery.Header
 	for _, name := range slices.Sorted(maps.Keys(keys)) {
 		h := delivery.Header{Key: delivery.HeaderKey + name, Value: []byte(keys[name])}
-		flaw, headers = cmp.Or(flaw, checkKey(nil, h)), append(headers, h)
+		if flaw := checkKey(headers, h); flaw != nil {
+			return flaw
+		}
+		headers = append(headers, h)
 	}
-	if flaw == nil {
-		j.Headers = headers
-	}
-	return flaw
+	j.Headers = headers
+	return nil
 }
 
 // unquoted returns the text of a JSON string; false for another value.

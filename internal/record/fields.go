@@ -211,8 +211,18 @@ func checkKey(before []delivery.Header, h delivery.Header) *delivery.Flaw {
 		return invalid(h.Key, "is not needed: the key is the job's "+delivery.HeaderDestination)
 	case len(h.Value) == 0 || len(h.Value) > delivery.MaxIDLength:
 		return invalid(h.Key, fmt.Sprintf("must have 1 to %d bytes", delivery.MaxIDLength))
-	case has(before, h.Key):
-		return invalid(h.Key, "must be there once")
+	}
+	keys := 0
+	for _, other := range before {
+		if other.Key == h.Key {
+			return invalid(h.Key, "must be there once")
+		}
+		if strings.HasPrefix(other.Key, delivery.HeaderKey) {
+			keys++
+		}
+	}
+	if keys >= delivery.MaxKeys {
+		return invalid(delivery.HeaderKey+"NAME", fmt.Sprintf("must be there at most %d times", delivery.MaxKeys))
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package record
 
 import (
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -188,10 +189,17 @@ func TestInvalidEnvelopeKeepsItsCampaign(t *testing.T) {
 // TestKeys: a job's keys are in headers of their own, or in an object of an envelope, and stay on its record.
 func TestKeys(t *testing.T) {
 	long := strings.Repeat("x", 257)
+	many, inEnvelope := []string{"pacer-campaign", "c", "pacer-key-chat", "42"}, `"chat":"42"`
+	for i := range delivery.MaxKeys {
+		many, inEnvelope = append(many, fmt.Sprint("pacer-key-", i), "x"), inEnvelope+fmt.Sprintf(`,"%d":"x"`, i)
+	}
 	for _, c := range []struct {
 		rec  *delivery.Record
 		flaw string
 	}{
+		{rec("p", many[:len(many)-2]...), ""},
+		{rec("p", many...), "pacer-key-NAME must be there at most 16 times"},
+		{rec(`{"campaign":"c","payload":1,"keys":{` + inEnvelope + `}}`), "pacer-key-NAME must be there at most 16 times"},
 		{rec("p", "pacer-campaign", "c", "pacer-key-chat", "42"), ""},
 		{rec(`{"campaign":"c","payload":1,"keys":{"chat":"42","tenant":"a b"}}`), ""},
 		{rec("p", "pacer-campaign", "c", "pacer-key-Chat", "42"), `"pacer-key-Chat" must end in the name of a key: 1 to 32 lower-case letters, digits and dashes`},

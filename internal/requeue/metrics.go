@@ -19,6 +19,7 @@ type metrics struct {
 	records map[delivery.RerouteKind]prometheus.Counter
 	dead    *prometheus.CounterVec // reason
 	results prometheus.Counter
+	short   prometheus.Counter
 }
 
 // newMetrics registers the metrics of a relay, and reads some at each scrape; a nil registerer leaves them unregistered.
@@ -69,6 +70,9 @@ func newMetrics(reg prometheus.Registerer, r *Relay) *metrics {
 	}
 	m.results = factory.NewCounter(prometheus.CounterOpts{
 		Name: "pacer_results_written_total", Help: "Events of settled jobs written and acknowledged.",
+	})
+	m.short = factory.NewCounter(prometheus.CounterOpts{
+		Name: "pacer_results_shortened_total", Help: "Events that are larger than their topic takes: written without keys, headers and answer.",
 	})
 	gauge("pacer_results_waiting", "Jobs that are not settled because their event is not acknowledged yet.", func(o *outbox) int { return o.results })
 	gauge("pacer_results_outage", "1 while events of settled jobs cannot be written, else 0.", func(o *outbox) int { return one(o.refusesResults()) })

@@ -2,7 +2,6 @@ package requeue
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/pacer/pacer/internal/broker"
@@ -22,13 +21,12 @@ type trouble struct {
 	largeAt time.Time // when records that are too large may be logged again
 }
 
-// logTrouble logs after a turn that something begins to refuse, that everything works again, and that a job is too large for its topic. It
-// needs the relay's lock, and writes few lines.
+// logTrouble logs after a turn that something begins to refuse, and that everything works again. It needs the relay's lock, and writes few
+// lines.
 func (r *Relay) logTrouble(ctx context.Context, t *turn, now time.Time) {
 	if ctx.Err() != nil || t.box != r.box {
 		return
 	}
-	r.logTooLarge(t, now)
 	s, count := &r.trouble, t.box.refusing()
 	at, err := t.failed()
 	switch {
@@ -49,17 +47,21 @@ func (r *Relay) logTrouble(ctx context.Context, t *turn, now time.Time) {
 		"at", at, "partitions", count, "jobs", t.box.waiting(), "error", err)
 }
 
-// logTooLarge logs the first of a turn's jobs that does not fit into its topic.
-func (r *Relay) logTooLarge(t *turn, now time.Time) {
-	i := slices.IndexFunc(t.failures, func(f failure) bool { return f.large && f.err != nil && f.items[0] != nil }) // nil: dropped with its partition
-	if i < 0 || now.Before(r.trouble.largeAt) {
+// logTooLarge logs, once in a while, a job or an event that does not fit into its topic.
+func (r *Relay) logTooLarge(box *outbox, to broker.Partition, it *item, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	if box != r.box || now.Before(r.trouble.largeAt) {
 		return
 	}
 	r.trouble.largeAt = now.Add(largeAgain)
-	f, job := t.failures[i], t.failures[i].items[0].job
-	r.opts.Logger.Error("a job is larger than its topic takes; it stays open and is tried again: raise max.message.bytes",
-		"topic", f.at.Topic, "campaign", job.Campaign, "job", job.ID, "source", job.Source.Name(), "offset", job.Offset,
-		"payload_bytes", len(job.Payload), "jobs", t.box.large(), "error", f.err)
+	text := "a job is larger than its topic takes; it stays open and is tried again: raise max.message.bytes"
+	if it.result != nil {
+		text = "the event of a job is larger than its topic takes; it is written without keys, headers and answer: raise max.message.bytes"
+	}
+	r.opts.Logger.Error(text, "topic", to.Topic, "campaign", it.job.Campaign, "job", it.job.ID, "source", it.job.Source.Name(),
+		"offset", it.job.Offset, "payload_bytes", len(it.job.Payload), "jobs", box.large(), "error", err)
 }
 
 // failed returns the first failure of a turn that is not about the size of a record, and where it was.

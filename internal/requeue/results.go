@@ -26,6 +26,7 @@ type result struct {
 	next    delivery.Receipt
 	at      time.Time
 	headers map[string]string // of the job, that its event has
+	short   bool              // the event is larger than its topic takes, and is written without its variable parts
 }
 
 // Receipt returns a receipt that settles jobs with a final outcome at next once the broker has acknowledged an event of each. Until then
@@ -44,7 +45,7 @@ func (c *resultReceipt) Settle(job *delivery.Job, outcome delivery.Outcome) {
 		c.next.Settle(job, outcome)
 		return
 	}
-	f := &result{outcome, c.next, time.Now(), c.relay.headersOf(job)}
+	f := &result{outcome: outcome, next: c.next, at: time.Now(), headers: c.relay.headersOf(job)}
 	const event, escaped = 600, 6 // bytes, at most, besides the names; of a byte in JSON
 	size := event + 2*len(job.ID) + len(job.Campaign) + len(job.Destination)
 	for name, value := range job.Keys() {
@@ -164,6 +165,9 @@ func (f *result) encode(j *delivery.Job) []byte {
 	}
 	if !j.FirstRead.IsZero() {
 		e.TotalLatency = milliseconds(max(0, f.at.Sub(j.FirstRead)))
+	}
+	if f.short {
+		e.Keys, e.Headers, e.Answer = nil, nil, ""
 	}
 	text, err := json.Marshal(&e)
 	if err != nil {

@@ -1,6 +1,7 @@
 package requeue
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -150,6 +151,41 @@ func TestEventsWaitForTheirTopic(t *testing.T) {
 			t.Errorf("admitted with %v", err)
 		}
 	})
+}
+
+// TestAnEventThatIsTooLargeHoldsNothingUp: it is written without its variable parts, or given up where the topic does not take that either.
+func TestAnEventThatIsTooLargeHoldsNothingUp(t *testing.T) {
+	for name, c := range map[string]struct{ takes, events int }{"a long one": {1000, 1}, "any": {0, 0}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m, book := kafkatest.NewMemory(map[string]int{"t.results": 3}), &kafkatest.LogBook{}
+				m.Refuse = func(_ string, _, size int) (int16, bool) {
+					if size > c.takes {
+						return int16(kafka.MessageSizeTooLarge), false
+					}
+					return 0, true
+				}
+				r := withResults(t, m, book)
+				s := newSource("pacer.jobs/0")
+				job := s.job(0, "spring")
+				for i := range 100 {
+					job.Headers = append(job.Headers, delivery.Header{Key: fmt.Sprint(delivery.HeaderKey, i), Value: bytes.Repeat([]byte{1}, 256)})
+				}
+				job.Call = delivery.Call{At: time.Now(), Provider: &delivery.Provider{Answer: strings.Repeat("x", delivery.MaxAnswer)}}
+				report(r, job, delivery.OutcomeDead)
+				time.Sleep(time.Minute)
+				began := time.Now()
+				if err := r.Admit(t.Context(), 20*time.Second); err != nil || time.Since(began) > 0 {
+					t.Errorf("each offer waits %s, %v", time.Since(began), err)
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				if left := r.Drain(ctx); left != 0 || s.count() != 1 || s.twice != 0 || m.Total("results") != c.events || book.Count("ERROR") != 1 {
+					t.Errorf("%d settled, %d events, %d left; logged %q", s.count(), m.Total("results"), left, book.Lines(""))
+				}
+			})
+		})
+	}
 }
 
 func TestResultsOfEveryOutcome(t *testing.T) {

@@ -62,12 +62,9 @@ func (t *turn) write(ctx context.Context, chunks []broker.Chunk[*item]) {
 			return encoder.Encode(it.job, it.to, now)
 		},
 		Begin: t.enter, Acked: t.settle,
-		Failed: func(c broker.Chunk[*item], err error) { t.fail(place{at: c.To}, c.Items, err) },
-		Sent:   func(took time.Duration) { t.relay.metrics.produce.Observe(took.Seconds()) },
-		TooLarge: func(to broker.Partition, it *item, err error) *broker.Chunk[*item] {
-			t.fail(place{at: to, large: true}, []*item{it}, err)
-			return nil
-		},
+		Failed:   func(c broker.Chunk[*item], err error) { t.fail(place{at: c.To}, c.Items, err) },
+		Sent:     func(took time.Duration) { t.relay.metrics.produce.Observe(took.Seconds()) },
+		TooLarge: t.tooLarge,
 	}
 	for _, c := range w.Write(ctx, chunks) {
 		t.failures = append(t.failures, failure{place: place{at: c.To}, items: c.Items})
@@ -127,6 +124,23 @@ func (t *turn) fail(p place, items []*item, err error) {
 		}
 	}
 	t.failures = append(t.failures, failure{place: p, items: items, err: err})
+}
+
+// tooLarge holds a job that is larger than its topic takes. An event holds nothing up: it is written without its variable parts, and given up
+// if it is too large even so.
+func (t *turn) tooLarge(to broker.Partition, it *item, err error) *broker.Chunk[*item] {
+	t.relay.logTooLarge(t.box, to, it, err)
+	switch f := it.result; {
+	case f == nil:
+		t.fail(place{at: to, large: true}, []*item{it}, err)
+	case f.short:
+		t.settle([]*item{it})
+	default:
+		f.short = true
+		t.relay.metrics.short.Inc()
+		return &broker.Chunk[*item]{To: to, Items: []*item{it}}
+	}
+	return nil
 }
 
 // OutcomeOf returns the outcome of a job that is written to its destination.
