@@ -171,12 +171,17 @@ func (f *result) encode(j *delivery.Job) []byte {
 	}
 	text, err := json.Marshal(&e)
 	if err != nil {
-		panic(fmt.Sprintf("encode a result: %v", err)) // strings, numbers and times of this century can always be encoded
+		panic(fmt.Sprintf("encode a result: %v", err)) // strings, numbers and times of eventTime can always be encoded
 	}
 	return text
 }
 
-// eventTime truncates a time to microseconds in UTC; zero stays zero.
-func eventTime(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
+// eventTime truncates a time to microseconds in UTC; zero stays zero. A year for which JSON has no notation is zero as well.
+func eventTime(t time.Time) time.Time {
+	if t = t.UTC().Truncate(time.Microsecond); t.Year() > 9999 {
+		return time.Time{}
+	}
+	return t
+}
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

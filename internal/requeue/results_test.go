@@ -247,6 +247,17 @@ func TestResultsOfEveryOutcome(t *testing.T) {
 	}
 }
 
+// TestAnEventOfAnyAnswer: an answer may name a time beyond the years that JSON has. The event leaves it out.
+func TestAnEventOfAnyAnswer(t *testing.T) {
+	t.Parallel()
+	j := newSource("pacer.jobs/0").job(0, "spring")
+	j.Call = delivery.Call{At: time.Now(), Provider: &delivery.Provider{Code: "Unregistered", GoneSince: time.UnixMilli(time.Now().UnixMicro())}}
+	var e map[string]any
+	if err := json.Unmarshal((&result{outcome: delivery.OutcomeRejected, at: time.Now()}).encode(j), &e); err != nil || e["gone_since"] != nil {
+		t.Errorf("%v, %v", e, err)
+	}
+}
+
 // BenchmarkResults writes the events of settled jobs.
 func BenchmarkResults(b *testing.B) {
 	m := kafkatest.NewMemory(map[string]int{"t.results": 3})
