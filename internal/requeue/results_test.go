@@ -258,6 +258,29 @@ func TestAnEventOfAnyAnswer(t *testing.T) {
 	}
 }
 
+// TestOnePartitionOfResultsHoldsUpNoIntake: whether the events that it refuses may have been written or not, they go to another partition.
+func TestOnePartitionOfResultsHoldsUpNoIntake(t *testing.T) {
+	t.Parallel()
+	for _, code := range []kafka.Error{kafka.NotEnoughReplicas, kafka.NotEnoughReplicasAfterAppend, kafka.RequestTimedOut} {
+		t.Run(code.Title(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := kafkatest.NewMemory(map[string]int{"t.results": 6})
+				m.Refuse = (&refusal{at: "t.results/2", code: code}).answer
+				r := withResults(t, m, &kafkatest.LogBook{})
+				s := newSource("pacer.jobs/0")
+				for i := range int64(100) {
+					report(r, s.job(i, "spring"), delivery.OutcomeDelivered)
+				}
+				time.Sleep(time.Minute)
+				began := time.Now()
+				if err := r.Admit(t.Context(), 20*time.Second); err != nil || time.Since(began) > 0 || s.count() != 100 || s.twice != 0 {
+					t.Errorf("each offer waits %s, %v; %d of 100 jobs are settled", time.Since(began), err, s.count())
+				}
+			})
+		})
+	}
+}
+
 // BenchmarkResults writes the events of settled jobs.
 func BenchmarkResults(b *testing.B) {
 	m := kafkatest.NewMemory(map[string]int{"t.results": 3})

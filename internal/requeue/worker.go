@@ -116,11 +116,11 @@ func (t *turn) settle(items []*item) {
 	t.box.results -= results
 }
 
-// fail records that items were not written to a place, or not certainly.
+// fail records that items were not written to a place, or not certainly. Events may be written twice, so another partition may take those.
 func (t *turn) fail(p place, items []*item, err error) {
 	if !broker.NotWritten(err) {
 		for _, it := range items {
-			it.unknown, it.at = true, p.at
+			it.unknown, it.at = it.result == nil, p.at
 		}
 	}
 	t.failures = append(t.failures, failure{place: p, items: items, err: err})
