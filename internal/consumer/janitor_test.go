@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/pacer/pacer/internal/broker"
+	"github.com/pacer/pacer/internal/consumer/offset"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/testservices"
 	"github.com/pacer/pacer/internal/testservices/kafkatest"
@@ -346,4 +347,52 @@ func TestNothingIsDeletedOfALogThatBeganAnew(t *testing.T) {
 	close(release)
 	<-done
 	<-dropped
+}
+
+// TestAHungDeletionHoldsUpNoOtherPartition: while a broker does not answer the deletion of one lane's records, another lane, of which nothing
+// can be deleted yet, is committed and settled.
+func TestAHungDeletionHoldsUpNoOtherPartition(t *testing.T) {
+	t.Parallel()
+	cluster, client := janitorCluster(t, kfake.SeedTopics(2, "lanes"))
+	fill(t, client, "lanes", 2, 10)
+	j := NewJanitor(client, (&kafkatest.LogBook{}).Logger(), prometheus.NewRegistry())
+	busy, fresh := partition{Topic: "lanes", ID: 0}, partition{Topic: "lanes", ID: 1}
+
+	entered, release := make(chan struct{}), make(chan struct{})
+	first := sync.OnceFunc(func() { close(entered) })
+	cluster.ControlKey(int16(kmsg.DeleteRecords), func(kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.SleepControl(func() { first(); <-release })
+		return nil, nil, false
+	})
+	j.Trim(busy, topicOf(client, busy), 5)
+	swept := make(chan struct{})
+	go func() { defer close(swept); j.sweepOnce(context.Background()) }()
+	<-entered
+
+	b := newBudget(64 << 20)
+	s, err := newSource(fresh, delivery.FromLane, start{offset: 0, committed: true, topic: topicOf(client, fresh), proven: true}, b,
+		newMetrics(prometheus.NewRegistry(), b), offset.NewOrigins(), func() {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	keep := &checkpointer{opt: &Options{Group: "g", Positions: noCatalog{}, Trim: j.Trim, Logger: discardLog()}, sources: func() []*source { return []*source{s} }}
+	saved := make(chan struct{})
+	go func() { defer close(saved); keep.save(context.Background()) }()
+	time.Sleep(100 * time.Millisecond)
+
+	committed := make(chan struct{})
+	go func() { // what the committer does for all partitions in turn, and the scheduler when it settles a job
+		defer close(committed)
+		s.progress()
+		s.settle(0, "spring")
+	}()
+	select {
+	case <-committed:
+	case <-time.After(2 * time.Second):
+		t.Error("a commit and a settled job of another partition have waited for 2 s, while a deletion is under way")
+	}
+	close(release)
+	<-swept
+	<-saved
+	<-committed
 }

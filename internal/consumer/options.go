@@ -71,8 +71,8 @@ type Options struct {
 	Positions Positions
 	// Trim reports that no record of a partition of a lane or a timer before offset will be read again: the group's commit
 	// of offset was acknowledged, and Positions holds no smaller one. The offset is one in the log of the topic with
-	// this id; 0 takes back what was reported before. It is called every PositionInterval and never blocks. May be
-	// nil.
+	// this id. It is called every PositionInterval and never blocks. Offset 0 takes back what was reported before, and waits for a
+	// deletion that is under way. May be nil.
 	Trim func(at broker.Partition, topic delivery.TopicID, offset int64)
 
 	MaxBufferBytes int64         // 64 MiB: jobs in memory and fetches in flight, of the whole process

@@ -88,12 +88,12 @@ func (s *source) storedPosition() (p delivery.Position, ok bool) {
 	}, true
 }
 
-// trim calls trim with the offset before which no later owner reads again, given the stored position kept, if the group has
-// committed something. It holds the lock, so that no call follows the end of the source.
+// trim calls trim with the offset before which no later owner reads again, given the stored position kept, if there are records before
+// it. It holds the lock, so that no call follows the end of the source; of offset 0, the call would wait for a broker.
 func (s *source) trim(kept int64, trim func(at partition, topic delivery.TopicID, offset int64)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.committed >= 0 && !s.gone {
-		trim(s.partition, s.topic, min(s.committed, kept))
+	if low := min(s.committed, kept); low > 0 && !s.gone {
+		trim(s.partition, s.topic, low)
 	}
 }
