@@ -61,20 +61,21 @@ type Found struct {
 
 // Each yields the records of the partitions of these topics, each with whether it is not settled: all of them if whole is set, else those
 // from what is committed on. Where nothing is committed, all are unsettled. Partitions are read several at a time, and yield is called for one
-// record at a time. The error names the partitions that could not be read to their ends.
+// record at a time. The error names the topics that could not be read, and the partitions that could not be read to their ends.
 func (t Topics) Each(ctx context.Context, topics []string, whole bool, yield func(at broker.Partition, r *delivery.Record, open bool)) error {
-	partitions, err := t.Client.PartitionsOf(ctx, topics...)
-	if err != nil {
-		return err
+	var partitions []broker.Partition
+	var errs []error
+	for _, topic := range topics {
+		of, err := t.Client.PartitionsOf(ctx, topic)
+		partitions, errs = append(partitions, of...), append(errs, err)
 	}
 	commits, err := t.Client.Committed(ctx, t.Group, partitions)
 	if err != nil {
-		return err
+		return errors.Join(append(errs, err)...)
 	}
 	var reading errgroup.Group
 	reading.SetLimit(readers)
 	var mu sync.Mutex // guards the calls of yield, and errs
-	var errs []error
 	for _, at := range partitions {
 		reading.Go(func() error {
 			err := t.read(ctx, at, commits[at], whole, func(r *delivery.Record, open bool) {

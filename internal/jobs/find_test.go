@@ -1,0 +1,67 @@
+package jobs
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/twmb/franz-go/pkg/kfake"
+
+	"github.com/pacer/pacer/internal/broker"
+	"github.com/pacer/pacer/internal/dedupe"
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/requeue"
+	"github.com/pacer/pacer/internal/shards"
+)
+
+// rig is topics on a broker and a ledger in memory.
+type rig struct {
+	Topics
+	brokers []string
+}
+
+func newRig(t *testing.T, ingress ...string) rig {
+	t.Helper()
+	spec := requeue.TopicSpec{Prefix: "pacer.", Ingress: ingress, Lanes: 1, TimerPartitions: 1, DeadPartitions: 1}
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, append([]string{"jobs"}, spec.Names()[len(ingress):]...)...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cluster.Close)
+	client, err := broker.New(broker.Options{Brokers: cluster.ListenAddrs()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	store := miniredis.RunT(t)
+	redisClient := redis.NewClient(&redis.Options{Addr: store.Addr()})
+	t.Cleanup(func() { _ = redisClient.Close() })
+	return rig{Topics{Client: client, Group: "g", TopicSpec: spec,
+		Marks: &dedupe.Desk{Shards: shards.New(redisClient), KeyPrefix: "t:", Keep: time.Hour}}, cluster.ListenAddrs()}
+}
+
+// unrecorded cancels without a record of it.
+func unrecorded(ctx context.Context, do func(context.Context) (map[string][]string, error)) error {
+	_, err := do(ctx)
+	return err
+}
+
+// One topic of ingress that does not exist (yet) does not hide the jobs that wait in the others: the daemons read these.
+func TestAMissingTopicHidesNoOther(t *testing.T) {
+	topics := newRig(t, "jobs", "missing")
+	rec := delivery.Record{Value: []byte("{}"), Headers: []delivery.Header{
+		{Key: delivery.HeaderCampaign, Value: []byte("spring")}, {Key: delivery.HeaderJobID, Value: []byte("u-1")}}}
+	if _, err := broker.NewProducer(broker.ProducerOptions{Client: topics.Client}).Publish(t.Context(), "jobs", broker.All([]delivery.Record{rec}), nil); err != nil {
+		t.Fatal(err)
+	}
+	found, err := topics.Find(t.Context(), Question{ID: "u-1"})
+	if err != nil || len(found.Waiting) != 1 {
+		t.Errorf("found %+v, %v", found, err)
+	}
+	out, err := topics.Cancel(t.Context(), Cancellation{IDs: []string{"u-1"}}, unrecorded)
+	if err != nil || len(out.Jobs) != 1 || out.Jobs[0].State != "cancelled" {
+		t.Errorf("cancelled %+v, %v", out, err)
+	}
+}
