@@ -7,9 +7,11 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+	"github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/pacer/pacer/internal/broker"
+	"github.com/pacer/pacer/internal/consumer/offset"
 	"github.com/pacer/pacer/internal/dedupe"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/requeue"
@@ -63,5 +65,40 @@ func TestAMissingTopicHidesNoOther(t *testing.T) {
 	out, err := topics.Cancel(t.Context(), Cancellation{IDs: []string{"u-1"}}, unrecorded)
 	if err != nil || len(out.Jobs) != 1 || out.Jobs[0].State != "cancelled" {
 		t.Errorf("cancelled %+v, %v", out, err)
+	}
+}
+
+// A job that was written straight into a lane as an envelope, which operations/publish.md allows, and is left behind there, is found.
+func TestAnEnvelopeInALaneIsFound(t *testing.T) {
+	topics := newRig(t, "jobs")
+	records := []delivery.Record{
+		{Value: []byte(`{"campaign":"spring","id":"envelope","payload":{}}`)},
+		{Value: []byte("{}"), Headers: []delivery.Header{
+			{Key: delivery.HeaderCampaign, Value: []byte("spring")}, {Key: delivery.HeaderJobID, Value: []byte("headers")}}},
+	}
+	if _, err := broker.NewProducer(broker.ProducerOptions{Client: topics.Client}).Publish(t.Context(), "pacer.lanes", broker.All(records), nil); err != nil {
+		t.Fatal(err)
+	}
+	lane, hash := offset.NewLane(0), delivery.CampaignHash("spring") // a lane whose campaign is paused: both were refused
+	for o := range int64(2) {
+		lane.Add(hash, offset.Record{Offset: o, Size: 1, Weight: 1})
+	}
+	lane.GiveBack(1)
+	lane.GiveBack(0)
+	p := lane.Position()
+	group := kafka.Client{Addr: kafka.TCP(topics.brokers...)}
+	if _, err := group.OffsetCommit(t.Context(), &kafka.OffsetCommitRequest{GroupID: "g", GenerationID: -1,
+		Topics: map[string][]kafka.OffsetCommit{"pacer.lanes": {{Partition: 0, Offset: p.Offset, Metadata: p.Metadata}}}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"headers", "envelope"} {
+		found, err := topics.Find(t.Context(), Question{ID: id})
+		if err != nil || len(found.Waiting) != 1 {
+			t.Errorf("%s: found %+v, %v", id, found, err)
+		}
+		out, err := topics.Cancel(t.Context(), Cancellation{IDs: []string{id}}, unrecorded)
+		if err != nil || out.Jobs[0].State != "cancelled" {
+			t.Errorf("%s: cancelled %+v, %v", id, out, err)
+		}
 	}
 }

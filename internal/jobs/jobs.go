@@ -94,7 +94,8 @@ func (t Topics) Each(ctx context.Context, topics []string, whole bool, yield fun
 }
 
 func (t Topics) read(ctx context.Context, at broker.Partition, commit broker.Commit, whole bool, yield func(r *delivery.Record, open bool)) error {
-	open, err := offset.Unsettled(at.Topic == requeue.LaneTopic(t.Prefix), commit.Offset, commit.Metadata)
+	lane := at.Topic == requeue.LaneTopic(t.Prefix)
+	open, err := offset.Unsettled(lane, commit.Offset, commit.Metadata)
 	if err != nil {
 		return fmt.Errorf("%s: %w", at, err)
 	}
@@ -106,7 +107,11 @@ func (t Topics) read(ctx context.Context, at broker.Partition, commit broker.Com
 		if err != nil {
 			return err
 		}
-		yield(&r, open(r.Header(delivery.HeaderCampaign), r.Offset))
+		campaign := ""
+		if lane {
+			campaign = campaignOf(&r)
+		}
+		yield(&r, open(campaign, r.Offset))
 	}
 	return nil
 }
