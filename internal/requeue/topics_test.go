@@ -223,3 +223,14 @@ func TestCheckOfMetadataThatBrokersRefuse(t *testing.T) {
 		}
 	}
 }
+
+// TestForEverIsNoDeviation: some clusters report it as 2^63-1.
+func TestForEverIsNoDeviation(t *testing.T) {
+	t.Parallel()
+	topic := ownedTopic{name: "pacer.lanes", partitions: 1, retention: -1, maxMessage: 1 << 20}
+	have := topic.create(1).Config
+	have[confRetentionTime], have[confRetentionBytes] = "9223372036854775807", "9223372036854775807"
+	if wrong := topic.deviations(have); len(wrong) > 0 {
+		t.Errorf("%+v", wrong)
+	}
+}
