@@ -28,9 +28,6 @@ type FetchRequest struct {
 	Offset   int64
 	MaxBytes int64
 	MaxWait  time.Duration
-	// Uncommitted reads up to the high watermark instead of the last stable offset. Such a reader also sees the
-	// records of aborted transactions.
-	Uncommitted bool
 	// Claimed is how many bytes of an answer the caller has memory for. Room, if set, is asked for the others, before they are read: a broker
 	// sends one batch at least, however large. Without room, the error is a LargeAnswer. Room may be called by another goroutine, also
 	// when Fetch has returned.
@@ -310,10 +307,7 @@ func (c *Client) fetch(ctx context.Context, leader int, requests []FetchRequest)
 	defer cancel()
 	request := kmsg.NewPtrFetchRequest()
 	request.MaxWaitMillis, request.MinBytes, request.MaxBytes = int32(first.MaxWait.Milliseconds()), 1, int32(first.MaxBytes)
-	request.SessionEpoch = -1 // none
-	if !first.Uncommitted {
-		request.IsolationLevel = 1
-	}
+	request.SessionEpoch, request.IsolationLevel = -1, 1 // none; committed records only
 	for topic, list := range byTopic(requests, func(r FetchRequest) (string, kmsg.FetchRequestTopicPartition) {
 		p := kmsg.NewFetchRequestTopicPartition()
 		p.Partition, p.FetchOffset, p.PartitionMaxBytes = int32(r.ID), r.Offset, int32(r.MaxBytes)

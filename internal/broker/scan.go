@@ -20,7 +20,7 @@ const (
 var scanBackoff = retry.Backoff{Initial: 100 * time.Millisecond, Max: 2 * time.Second}
 
 // Scan reads a partition from the offset from (or the earliest one after it) up to the high watermark at the time of
-// the call, without a group. The caller owns the records. After repeated failures of a broker, the error is the last
+// the call, or to an open transaction, without a group. The caller owns the records. After repeated failures of a broker, the error is the last
 // element.
 func (c *Client) Scan(ctx context.Context, at Partition, from int64) iter.Seq2[delivery.Record, error] {
 	return func(yield func(delivery.Record, error) bool) {
@@ -74,7 +74,7 @@ var errScanned = errors.New("scanned")
 // fetch sends one request and yields its records.
 func (s *scanner) fetch(ctx context.Context, end int64, yield func(delivery.Record) bool) error {
 	out, err := s.client.Fetch(ctx, FetchRequest{
-		Partition: s.at, Offset: s.offset, MaxBytes: scanMaxBytes, MaxWait: scanMaxWait, Uncommitted: true,
+		Partition: s.at, Offset: s.offset, MaxBytes: scanMaxBytes, MaxWait: scanMaxWait,
 	}, func(rec *delivery.Record) error {
 		if rec.Offset >= end {
 			return errScanned
@@ -87,7 +87,9 @@ func (s *scanner) fetch(ctx context.Context, end int64, yield func(delivery.Reco
 	})
 	switch {
 	case err == nil:
-		s.offset = max(s.offset, out.Next)
+		if s.offset = max(s.offset, out.Next); out.Hidden > 0 && s.offset >= out.End {
+			s.offset = end // an open transaction hides the rest
+		}
 	case errors.Is(err, errScanned):
 		if !s.stopped {
 			s.offset = end // only markers lie between the last record and the end

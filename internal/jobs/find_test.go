@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/consumer/offset"
@@ -99,6 +100,31 @@ func TestAnEnvelopeInALaneIsFound(t *testing.T) {
 		out, err := topics.Cancel(t.Context(), Cancellation{IDs: []string{id}}, unrecorded)
 		if err != nil || out.Jobs[0].State != "cancelled" {
 			t.Errorf("%s: cancelled %+v, %v", id, out, err)
+		}
+	}
+}
+
+// A record of an aborted transaction, or of one that is open, is no job that waits: no daemon sends it.
+func TestAnAbortedJobDoesNotWait(t *testing.T) {
+	topics := newRig(t, "jobs")
+	p, err := kgo.NewClient(kgo.SeedBrokers(topics.brokers...), kgo.TransactionalID("tx"), kgo.DefaultProduceTopic("jobs"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	if err := p.BeginTransaction(); err != nil {
+		t.Fatal(err)
+	}
+	rec := &kgo.Record{Value: []byte("{}"), Headers: []kgo.RecordHeader{{Key: "pacer-campaign", Value: []byte("spring")}, {Key: "pacer-job-id", Value: []byte("u-1")}}}
+	if err := p.ProduceSync(t.Context(), rec).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	for _, state := range []string{"open", "aborted"} {
+		if found, err := topics.Find(t.Context(), Question{ID: "u-1"}); err != nil || len(found.Waiting) != 0 || len(found.Unread) != 0 {
+			t.Errorf("%s: %+v, %v", state, found, err)
+		}
+		if err := p.EndTransaction(t.Context(), kgo.TryAbort); err != nil {
+			t.Fatal(err)
 		}
 	}
 }
