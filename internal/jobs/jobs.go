@@ -94,8 +94,7 @@ func (t Topics) Each(ctx context.Context, topics []string, whole bool, yield fun
 }
 
 func (t Topics) read(ctx context.Context, at broker.Partition, commit broker.Commit, whole bool, yield func(r *delivery.Record, open bool)) error {
-	lane := at.Topic == requeue.LaneTopic(t.Prefix)
-	open, err := offset.Unsettled(lane, commit.Offset, commit.Metadata)
+	open, err := offset.Unsettled(at.Topic == requeue.LaneTopic(t.Prefix), commit.Offset, commit.Metadata)
 	if err != nil {
 		return fmt.Errorf("%s: %w", at, err)
 	}
@@ -107,11 +106,7 @@ func (t Topics) read(ctx context.Context, at broker.Partition, commit broker.Com
 		if err != nil {
 			return err
 		}
-		campaign := ""
-		if lane {
-			campaign = campaignOf(&r)
-		}
-		yield(&r, open(campaign, r.Offset))
+		yield(&r, open(campaignOf(&r), r.Offset))
 	}
 	return nil
 }
@@ -285,17 +280,10 @@ func waiting(at broker.Partition, r *delivery.Record, j *delivery.Job) Waiting {
 		Place: fmt.Sprintf("%s/%d/%d", at.Topic, at.ID, r.Offset), Campaign: j.Campaign, Attempts: j.Attempt, WrittenAt: r.Time.UTC(), Reason: j.Reason,
 		job: dedupe.Job{Campaign: j.Campaign, ID: j.ID, Scope: j.Scope()},
 	}
-	if due := later(j.Due, j.NotBefore).UTC(); !due.IsZero() {
+	if due := j.ReadyAt().UTC(); !due.IsZero() {
 		w.NotBefore = &due
 	}
 	return w
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 // events yields the events of a job since a time. Those of one job are in one partition, unless the broker did not take them there.

@@ -179,12 +179,13 @@ type values [len(fields)][]byte
 // scan finds the values of the fields; of duplicates the last counts, as in Kafka's lastHeader. The flaw is the first header that no
 // producer can have meant as it is: its name belongs to pacer and is not known, or it is there twice.
 func (v *values) scan(headers []delivery.Header) (flaw *delivery.Flaw) {
-	for i, h := range headers {
+	keys := make([]delivery.Header, 0, delivery.MaxKeys)
+	for _, h := range headers {
 		at := placeOf(h.Key)
 		switch {
 		case at < 0 && strings.HasPrefix(h.Key, delivery.HeaderKey):
 			if flaw == nil {
-				flaw = checkKey(headers[:i], h)
+				flaw, keys = checkKey(keys, h), append(keys, h)
 			}
 			continue
 		case at < 0:
@@ -202,8 +203,8 @@ func (v *values) scan(headers []delivery.Header) (flaw *delivery.Flaw) {
 	return flaw
 }
 
-// checkKey returns what is wrong with a header that has a key of the job; before are the headers before it.
-func checkKey(before []delivery.Header, h delivery.Header) *delivery.Flaw {
+// checkKey returns what is wrong with a header that has a key of the job; keys are those before it.
+func checkKey(keys []delivery.Header, h delivery.Header) *delivery.Flaw {
 	switch {
 	case !delivery.ValidKeyName(h.Key[len(delivery.HeaderKey):]):
 		return invalid(quoted(h.Key), "must end in the name of a key: 1 to 32 lower-case letters, digits and dashes")
@@ -211,17 +212,9 @@ func checkKey(before []delivery.Header, h delivery.Header) *delivery.Flaw {
 		return invalid(h.Key, "is not needed: the key is the job's "+delivery.HeaderDestination)
 	case len(h.Value) == 0 || len(h.Value) > delivery.MaxIDLength:
 		return invalid(h.Key, fmt.Sprintf("must have 1 to %d bytes", delivery.MaxIDLength))
-	}
-	keys := 0
-	for _, other := range before {
-		if other.Key == h.Key {
-			return invalid(h.Key, "must be there once")
-		}
-		if strings.HasPrefix(other.Key, delivery.HeaderKey) {
-			keys++
-		}
-	}
-	if keys >= delivery.MaxKeys {
+	case has(keys, h.Key):
+		return invalid(h.Key, "must be there once")
+	case len(keys) >= delivery.MaxKeys:
 		return invalid(delivery.HeaderKey+"NAME", fmt.Sprintf("must be there at most %d times", delivery.MaxKeys))
 	}
 	return nil

@@ -72,7 +72,7 @@ func (o *outbox) put(it *item) {
 func (o *outbox) forgetIdle() {
 	waiting := make(map[*queue]bool)
 	for _, h := range o.held {
-		for it := range h.each() {
+		for _, it := range slices.Concat(h.trying, h.items) {
 			waiting[it.q] = true
 		}
 	}
@@ -244,11 +244,10 @@ func countUnacknowledged(items []*item) (n int) {
 // refusesResults reports whether events wait for a partition that refuses.
 func (o *outbox) refusesResults() bool {
 	for _, h := range o.held {
-		for it := range h.each() {
-			if it.result != nil {
+		for _, list := range [][]*item{h.trying, h.items} {
+			if len(list) > 0 && list[0].result != nil { // all go to the same topic
 				return true
 			}
-			break // all go to the same topic
 		}
 	}
 	return false

@@ -164,7 +164,7 @@ func (f *result) encode(j *delivery.Job) []byte {
 		e.Quota, e.FreeAt = j.Reason, eventTime(j.Due)
 	}
 	if !j.FirstRead.IsZero() {
-		e.TotalLatency = milliseconds(max(0, f.at.Sub(j.FirstRead)))
+		e.TotalLatency = float64(max(0, f.at.Sub(j.FirstRead)).Microseconds()) / 1000
 	}
 	if f.short {
 		e.Keys, e.Headers, e.Answer = nil, nil, ""
@@ -183,5 +183,3 @@ func eventTime(t time.Time) time.Time {
 	}
 	return t
 }
-
-func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

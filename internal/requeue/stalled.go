@@ -2,7 +2,6 @@ package requeue
 
 import (
 	"context"
-	"iter"
 	"slices"
 	"time"
 
@@ -47,19 +46,6 @@ type stalledPartition struct {
 	trying []*item   // in the current attempt; none of items
 	since  time.Time // of the first failure
 	err    error     // the last
-}
-
-// each yields the items.
-func (h *stalledPartition) each() iter.Seq[*item] {
-	return func(yield func(*item) bool) {
-		for _, list := range [][]*item{h.trying, h.items} {
-			for _, it := range list {
-				if !yield(it) {
-					return
-				}
-			}
-		}
-	}
 }
 
 func (h *stalledPartition) len() int { return len(h.trying) + len(h.items) }
