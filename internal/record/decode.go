@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unsafe"
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/notation"
@@ -183,6 +184,7 @@ func keep(j *delivery.Job, r *delivery.Record) {
 		j.Headers = append(j.Headers, h)
 		n += len(h.Value)
 	}
+	j.Size += int64(cap(j.Headers)) * int64(unsafe.Sizeof(delivery.Header{}))
 	if j.Payload == nil {
 		n += len(r.Value)
 	}
@@ -334,7 +336,7 @@ func (d *Decoder) readMessageID() {
 // time returns the time that a producer wrote.
 func (d *Decoder) time() time.Time {
 	at, err := time.Parse(time.RFC3339, string(d.value))
-	if err != nil {
+	if err != nil || at.UTC().Year() > 9999 {
 		d.invalid("must be a time as in RFC 3339, such as 2006-01-02T15:04:05Z")
 		return time.Time{}
 	}

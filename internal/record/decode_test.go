@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"pgregory.net/rapid"
 
@@ -332,5 +333,30 @@ func TestDecodeWhatCouldNotBeRead(t *testing.T) {
 			letter.Header(delivery.HeaderReason) != "too_large" || headers != nil && letter.Header("x") != "y" {
 			t.Errorf("letter %+v", letter)
 		}
+	}
+}
+
+// TestTheLastYear: a time that is accepted survives its way through a lane. In UTC, one of the year 9999 may be one of the year 10000, which has no
+// notation.
+func TestTheLastYear(t *testing.T) {
+	for _, header := range []string{delivery.HeaderExpiresAt, delivery.HeaderNotBefore} {
+		for at, valid := range map[string]bool{"9999-12-31T23:59:59-05:00": false, "9999-12-31T23:59:59Z": true} {
+			j := Decode(rec("p", "pacer-campaign", "c", header, at), delivery.FromIngress, Limits{MaxWeight: 1}, readAt)
+			lane := Encode(j, delivery.Reroute{Kind: delivery.ToLane}, readAt)
+			again := Decode(&lane, delivery.FromLane, Limits{MaxWeight: 1}, readAt)
+			if (j.Flaw == nil) != valid || valid && again.Flaw != nil {
+				t.Errorf("%s %s: %s, then %s", header, at, shape(j), shape(again))
+			}
+		}
+	}
+}
+
+// TestHeadersAreCharged: a compressed record of a few kilobytes may have a million of them.
+func TestHeadersAreCharged(t *testing.T) {
+	r := rec("p", "pacer-campaign", "c")
+	r.Headers = append(r.Headers, make([]delivery.Header, 1_000_000)...)
+	j := Decode(r, delivery.FromIngress, limits, readAt)
+	if takes := int64(cap(j.Headers)) * int64(unsafe.Sizeof(delivery.Header{})); takes > j.Size {
+		t.Errorf("the headers of the job take %d bytes, and %d are charged to the budget", takes, j.Size)
 	}
 }
