@@ -145,7 +145,7 @@ func (d *Decoder) Decode(r *delivery.Record, from delivery.Place, limits Limits,
 		}
 		d.read(&v, false, false)
 	case r.Flaw == nil:
-		d.readEnvelope(r.Value)
+		d.readEnvelope(r, &v)
 	}
 	if j.ID == "" {
 		j.ID = j.Origin.String()

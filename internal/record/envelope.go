@@ -70,11 +70,11 @@ func (e *envelope) parse(value []byte) error {
 
 // readEnvelope reads a job from a value that is a JSON envelope. If something in it is invalid, the job keeps the
 // whole value as its payload, so that a corrected replay is read as an envelope again, and its campaign if that can be
-// read.
-func (d *Decoder) readEnvelope(value []byte) {
+// read. The headers beside it count too; a replay has some of them twice.
+func (d *Decoder) readEnvelope(r *delivery.Record, beside *values) {
 	j := d.job
 	var e envelope
-	err := e.parse(value)
+	err := e.parse(r.Value)
 	named, isText := unquoted(e.values[campaign])
 	if isText {
 		d.name, d.value = fields[campaign].key, named
@@ -98,8 +98,13 @@ func (d *Decoder) readEnvelope(value []byte) {
 		return
 	}
 	j.Flaw = cmp.Or(j.Flaw, e.flaw)
+	once := !has(r.Headers, delivery.HeaderReplayedFrom)
 	for i, raw := range e.values {
 		switch text, ok := unquoted(raw); {
+		case raw == nil && fields[i].key != "":
+			e.values[i] = beside[i]
+		case raw != nil && beside[i] != nil && once:
+			j.Flaw = cmp.Or(j.Flaw, invalid(fields[i].header, "must be there once"))
 		case string(raw) == "null":
 			e.values[i] = nil // as if it were missing
 		case ok && !fields[i].raw:
@@ -111,6 +116,11 @@ func (d *Decoder) readEnvelope(value []byte) {
 	}
 	d.read(&e.values, false, true)
 	j.Flaw = cmp.Or(j.Flaw, readKeys(j, e.keys))
+	for _, h := range j.Headers {
+		if once && has(r.Headers, h.Key) {
+			j.Flaw = cmp.Or(j.Flaw, invalid(h.Key, "must be there once"))
+		}
+	}
 	if j.Defect() != delivery.ReasonInvalidHeader {
 		j.Payload, j.ContentType = e.payload, contentTypeJSON
 	}

@@ -186,6 +186,26 @@ func TestInvalidEnvelopeKeepsItsCampaign(t *testing.T) {
 	}
 }
 
+// TestHeadersBesideAnEnvelopeCount: a job must not be sent a day early because a header beside its envelope is ignored. What the envelope has as
+// well is a flaw, except where pacer wrote the header itself.
+func TestHeadersBesideAnEnvelopeCount(t *testing.T) {
+	const value, later = `{"campaign":"c","payload":1,"weight":2,"keys":{"to":"a"}}`, "2026-11-22T10:00:00Z"
+	j := Decode(rec(value, "pacer-not-before", later, "pacer-job-id", "u-42", "pacer-key-chat", "b"), delivery.FromIngress, limits, readAt)
+	if j.Flaw != nil || j.NotBefore.Format(time.RFC3339) != later || j.ID != "u-42" || j.Weight != 2 || j.KeyAt("s", "to") != "a" || j.KeyAt("s", "chat") != "b" {
+		t.Errorf("%s", shape(j))
+	}
+	for _, header := range []string{"pacer-weight", "pacer-key-to"} {
+		j := Decode(rec(value, header, "2"), delivery.FromIngress, limits, readAt)
+		if j.Defect() != delivery.ReasonInvalidHeader || j.Flaw.Detail != header+" must be there once" || string(j.Payload) != value {
+			t.Errorf("%s: %s", header, shape(j))
+		}
+		j = Decode(rec(value, header, "2", delivery.HeaderReplayedFrom, "pacer.dead/0/1"), delivery.FromIngress, limits, readAt)
+		if j.Flaw != nil || j.KeyAt("s", "to") != "a" {
+			t.Errorf("%s, replayed: %s", header, shape(j))
+		}
+	}
+}
+
 // TestKeys: a job's keys are in headers of their own, or in an object of an envelope, and stay on its record.
 func TestKeys(t *testing.T) {
 	long := strings.Repeat("x", 257)
