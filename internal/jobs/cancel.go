@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/dedupe"
+	"github.com/pacer/pacer/internal/record"
 )
 
 // MaxCancelled bounds the ids of one cancellation. findWithin bounds the search for them, and maxRecords the records that are cancelled: many
@@ -21,8 +22,8 @@ const (
 // Cancellation says which jobs to cancel.
 type Cancellation struct {
 	IDs []string
-	// Campaign is theirs: they are cancelled without a search for their records, also if they are published later. It does not
-	// find jobs whose ids are unique only with the source of their event.
+	// Campaign is theirs: they are cancelled without a search for their records, also if they are published later, unless an id is the place of
+	// a record. It does not find jobs whose ids are unique only with the source of their event.
 	Campaign string
 }
 
@@ -76,28 +77,24 @@ func (t Topics) Cancel(ctx context.Context, c Cancellation, record func(context.
 
 // named returns the jobs of a cancellation, and the ids of which no record waits.
 func (t Topics) named(ctx context.Context, c Cancellation, out *Cancelled) (list []dedupe.Job, missing []string) {
-	if c.Campaign != "" {
-		for _, id := range c.IDs {
-			list = append(list, dedupe.Job{Campaign: c.Campaign, ID: id})
-		}
-		return list, nil
-	}
 	ids, found, seen := map[string]bool{}, map[string]bool{}, map[dedupe.Job]bool{}
 	for _, id := range c.IDs {
-		ids[id] = true
+		if at, _ := record.ParseOrigin(id); c.Campaign == "" || slices.Contains(t.Ingress, at.Topic) { // a place is unique in its topic only
+			ids[id] = true
+		} else {
+			found[id], list = true, append(list, dedupe.Job{Campaign: c.Campaign, ID: id})
+		}
+	}
+	if len(ids) == 0 {
+		return list, nil
 	}
 	reading, end := context.WithTimeout(ctx, findWithin)
 	defer end()
 	out.Unread = unread(t.waiting(reading, ids, func(w Waiting) {
-		if !seen[w.job] && len(list) < maxRecords {
+		if !seen[w.job] && len(list) < maxRecords && (c.Campaign == "" || c.Campaign == w.Campaign) {
 			seen[w.job], found[w.job.ID], list = true, true, append(list, w.job)
 		}
 	}))
 	slices.SortFunc(list, func(a, b dedupe.Job) int { return cmp.Or(cmp.Compare(a.Campaign, b.Campaign), cmp.Compare(a.ID, b.ID)) })
-	for _, id := range c.IDs {
-		if !found[id] {
-			missing = append(missing, id)
-		}
-	}
-	return list, missing
+	return list, slices.DeleteFunc(slices.Clone(c.IDs), func(id string) bool { return found[id] })
 }

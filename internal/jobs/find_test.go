@@ -15,6 +15,7 @@ import (
 	"github.com/pacer/pacer/internal/consumer/offset"
 	"github.com/pacer/pacer/internal/dedupe"
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/record"
 	"github.com/pacer/pacer/internal/requeue"
 	"github.com/pacer/pacer/internal/shards"
 )
@@ -126,5 +127,34 @@ func TestAnAbortedJobDoesNotWait(t *testing.T) {
 		if err := p.EndTransaction(t.Context(), kgo.TryAbort); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestAJobThatIsNamedByItsPlaceIsCancelled: its producer gave no id. What is reported as cancelled is cancelled in the ledger.
+func TestAJobThatIsNamedByItsPlaceIsCancelled(t *testing.T) {
+	topics := newRig(t, "jobs")
+	rec := delivery.Record{Value: []byte("{}"), Headers: []delivery.Header{{Key: delivery.HeaderCampaign, Value: []byte("spring")}}}
+	if _, err := broker.NewProducer(broker.ProducerOptions{Client: topics.Client}).Publish(t.Context(), "jobs", broker.All([]delivery.Record{rec}), nil); err != nil {
+		t.Fatal(err)
+	}
+	for name, campaign := range map[string]string{"with its campaign": "spring", "searched for": ""} {
+		out, err := topics.Cancel(t.Context(), Cancellation{IDs: []string{"jobs/0/0"}, Campaign: campaign}, unrecorded)
+		if err != nil || len(out.Jobs) != 1 {
+			t.Fatalf("%+v, %v", out, err)
+		}
+		identities, err := topics.Client.Identify(t.Context(), "jobs")
+		if err != nil {
+			t.Fatal(err)
+		}
+		rec.Topic, rec.TopicID = "jobs", identities["jobs"]
+		j := record.Decode(&rec, delivery.FromIngress, record.Limits{MaxWeight: 1}, time.Now())
+		marks, err := topics.Marks.Look(t.Context(), []dedupe.Job{{Campaign: j.Campaign, ID: j.ID, Scope: j.Scope()}}) // as the ledger does
+		if err != nil {
+			t.Fatal(err)
+		}
+		if out.Jobs[0].State != "cancelled" || marks[0] != dedupe.Cancelled {
+			t.Errorf("%s: %s is reported as %s, and marked as %q", name, j.ID, out.Jobs[0].State, marks[0])
+		}
+		_, _ = topics.Marks.Shards.Master(0).FlushAll(t.Context()).Result()
 	}
 }
