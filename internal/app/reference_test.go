@@ -72,7 +72,7 @@ var countedIn = map[string]string{
 	"campaigns":    `campaigns|catalog_(campaigns|invalid_campaigns)|queues|take_items`,
 	"destinations": `destinations.*`,
 	"partitions":   `.*partitions.*|partition_stalled|offset_resets_total|lanes_.*`,
-	"events":       `results_written_total`,
+	"events":       `results_(written|shortened)_total`,
 	"requests":     `fetches_total|commits_total|http_requests_total|sink_resent_total`,
 	"answers":      `destination_answers_total`,
 	"responses":    `smev_responses_.*`,

@@ -56,12 +56,13 @@ func (r *Relay) logTooLarge(box *outbox, to broker.Partition, it *item, err erro
 		return
 	}
 	r.trouble.largeAt = now.Add(largeAgain)
-	text := "a job is larger than its topic takes; it stays open and is tried again: raise max.message.bytes"
-	if it.result != nil {
-		text = "the event of a job is larger than its topic takes; it is written without keys, headers and answer: raise max.message.bytes"
-	}
-	r.opts.Logger.Error(text, "topic", to.Topic, "campaign", it.job.Campaign, "job", it.job.ID, "source", it.job.Source.Name(),
+	log := r.opts.Logger.With("topic", to.Topic, "campaign", it.job.Campaign, "job", it.job.ID, "source", it.job.Source.Name(),
 		"offset", it.job.Offset, "payload_bytes", len(it.job.Payload), "jobs", box.large(), "error", err)
+	if it.result != nil {
+		log.Error("the event of a job is larger than its topic takes; it is written without keys, headers and answer: raise max.message.bytes")
+		return
+	}
+	log.Error("a job is larger than its topic takes; it stays open and is tried again: raise max.message.bytes")
 }
 
 // failed returns the first failure of a turn that is not about the size of a record, and where it was.
