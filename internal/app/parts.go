@@ -264,7 +264,7 @@ func (d *Daemon) readings() progress.Readings {
 		}
 	}
 	for _, d := range d.pacer.Destinations() {
-		r.Sinks = append(r.Sinks, progress.SinkReading{Sink: d.Sink, Of: d.Name, Waiting: int64(d.Waiting), Answers: d.Answers, Took: d.Took})
+		r.Sinks = append(r.Sinks, progress.SinkReading{Sink: d.Sink, Of: d.Name, Waiting: int64(d.Waiting), Answers: d.Answers, Took: d.Took, Failure: d.Failure})
 	}
 	return r
 }

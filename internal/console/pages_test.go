@@ -106,8 +106,22 @@ func TestPageOfADestination(t *testing.T) {
 		}
 	}
 	body = ask(h, "GET", "/destination?id="+url.QueryEscape(hostile[1]), "viewer", "").Body.String()
-	if !strings.Contains(body, "receiver sends it nothing.") || strings.Contains(body, ">Open</button>") {
+	if !strings.Contains(body, "receiver sends it nothing: HTTP 500") || strings.Contains(body, ">Open</button>") {
 		t.Errorf("%s", body)
+	}
+}
+
+// TestTheAnswerOfADestinationThatFailsIsShown: on its page, in the list, and among the problems.
+func TestTheAnswerOfADestinationThatFailsIsShown(t *testing.T) {
+	h := serve(guarded())
+	for page, says := range map[string]string{
+		"/":             "takes no jobs of receiver: HTTP 500: upstream exploded, since",
+		"/destinations": `data-label="Reason">HTTP 500: upstream exploded<`,
+		"/destination?id=" + url.QueryEscape(hostile[1]): "receiver sends it nothing: HTTP 500: upstream exploded.",
+	} {
+		if body := ask(h, "GET", page, "viewer", "").Body.String(); !strings.Contains(body, says) {
+			t.Errorf("%s: no %s in %s", page, says, body)
+		}
 	}
 }
 

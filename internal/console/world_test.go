@@ -170,13 +170,14 @@ func (w *world) without() view.Sources {
 		},
 		Sinks: []view.Sink{{Name: "receiver", Type: "http", MaxInFlight: 256, Default: true}},
 		Fleet: func(context.Context) (*view.Fleet, error) {
-			sent := time.Now().UnixMilli() / 10
+			sent, failed := time.Now().UnixMilli()/10, time.Now()
 			return &view.Fleet{
-				Destinations: map[string][]view.DestinationFigures{"shop-7": {{Sink: "receiver", Waiting: 1234, SinkFigures: w.sinkFigures()["receiver"]}}},
+				Destinations: map[string][]view.DestinationFigures{"shop-7": {{Sink: "receiver", Waiting: 1234, SinkFigures: w.sinkFigures()["receiver"]}}, hostile[1]: {{Sink: "receiver", SinkFigures: &view.SinkFigures{LastFailure: "HTTP 500: upstream exploded", LastFailureAt: &failed}}}},
 				At:           time.Now(), LateCapacity: 4, Counter: "leader",
 				Daemons: w.daemons(), Sinks: w.sinkFigures(),
-				Keys: []delivery.KeyWaits{{Quota: "chat", Waiting: 234, Busiest: []delivery.KeyJobs{{Key: hostile[0], Jobs: 56}}}},
-				Sent: func(string) (int64, bool) { return sent, true },
+				Keys:    []delivery.KeyWaits{{Quota: "chat", Waiting: 234, Busiest: []delivery.KeyJobs{{Key: hostile[0], Jobs: 56}}}},
+				Sent:    func(string) (int64, bool) { return sent, true },
+				Failure: func(string, string) (none delivery.Failure) { return none },
 				Of: func(*delivery.Campaign) *hold.Board {
 					return &hold.Board{Daemons: 2, Backlog: delivery.Backlog{Waiting: w.waiting.Load()}, LanesRead: true}
 				},
@@ -506,6 +507,7 @@ func (w *world) GetDestination(_ context.Context, id string) (row catalog.Destin
 	since := time.Now().Add(-time.Hour)
 	row = catalog.DestinationRow{ID: id, State: "enabled", URL: "https://10.0.0.1/", Headers: map[string]string{}, Secrets: []string{}, Revision: 7, CreatedAt: since, UpdatedAt: since}
 	if id == hostile[1] {
+		row.FailingSince = &since
 		return row, w.fail
 	}
 	row.State = "disabled"

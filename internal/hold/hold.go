@@ -28,7 +28,7 @@ const (
 	Daemons   Cause = "daemons" // none runs
 	Start     Cause = "start"   // it has not begun
 	Hours     Cause = "hours"   // it is outside its active hours
-	Gate      Cause = "gate"    // of its sink is closed
+	Gate      Cause = "gate"    // of its sink is closed, or that of a destination, and nothing else is left to send
 	Store     Cause = "store"   // the quota store does not answer
 	Quota     Cause = "quota"   // is used up
 	Failing   Cause = "failing" // its sink fails its jobs, and no others as far as is known
@@ -85,7 +85,7 @@ type Evidence struct {
 	// Windows are those of the quotas that answered a peek, by quota; nil if none was made.
 	Windows map[string][]delivery.WindowState
 	Board   *Board // nil: not known
-	// Failure is the last one of the sink, of any campaign's job.
+	// Failure is the last one of Board.Destination, or else of a sink without destinations, of any campaign's job.
 	Failure delivery.Failure
 	// Stores is since when each shard of the quota store has its data, as far as that is known.
 	Stores map[int]time.Time
@@ -95,21 +95,22 @@ type Evidence struct {
 
 // Board is what the daemons report of a campaign.
 type Board struct {
-	Daemons   int              // that run
-	Kafka     time.Time        // since when it answers none of them, so that they read nothing; zero: it does, or that is not known
-	Backlog   delivery.Backlog // jobs that are not settled
-	InMemory  int64            // of these, those in memory
-	Early     int64            // of these, jobs whose time has not come, or whose destination is closed
-	Weight    float64          // of the jobs in memory, on average
-	InHand    int64            // of these, jobs that its sink was given and has not answered
-	Turn      time.Time        // when its rate next allows a job; zero: soon, or it is not known
-	Lanes     []int            // where its backlog waits, ascending
-	LanesRead bool             // daemons read all of them
-	Unread    []int            // of them, those that a daemon has, and cannot read what was committed for them
-	Idle      time.Duration    // nothing was sent for that long; 0: something was lately, or it is not known
-	Stuck     Cause            // Refused or Failing, as the daemon has found out that sends its jobs; None: neither
-	Since     time.Time        // when Held began; zero: unknown
-	Held      Cause            // what held it when that was last looked at
+	Daemons     int              // that run
+	Kafka       time.Time        // since when it answers none of them, so that they read nothing; zero: it does, or that is not known
+	Backlog     delivery.Backlog // jobs that are not settled
+	InMemory    int64            // of these, those in memory
+	Early       int64            // of these, jobs whose time has not come, or whose destination is closed
+	Weight      float64          // of the jobs in memory, on average
+	InHand      int64            // of these, jobs that its sink was given and has not answered
+	Turn        time.Time        // when its rate next allows a job; zero: soon, or it is not known
+	Lanes       []int            // where its backlog waits, ascending
+	LanesRead   bool             // daemons read all of them
+	Unread      []int            // of them, those that a daemon has, and cannot read what was committed for them
+	Idle        time.Duration    // nothing was sent for that long; 0: something was lately, or it is not known
+	Stuck       Cause            // Refused, Failing, or Gate of Destination, as the daemon has found out that sends its jobs; None: none of them
+	Destination string           // that takes no jobs and keeps some of the campaign's
+	Since       time.Time        // when Held began; zero: unknown
+	Held        Cause            // what held it when that was last looked at
 }
 
 // stallAfter is how long nothing must have been sent to be taken for a stall, and stallSlots for how many slots.
@@ -198,6 +199,12 @@ func (e *Evidence) outside() (a Answer, found bool) {
 			a.Until = g.Until
 		}
 		return a, true
+	}
+	if b := e.Board; b != nil && b.Stuck == Gate && b.Backlog.Total() > 0 {
+		left := b.Backlog.Total() - b.Backlog.InFlight - b.Early
+		if left <= 0 || b.Held == Gate && left <= int64(b.Daemons) { // each daemon tries one now and then
+			return Answer{Cause: Gate, destination: b.Destination}, true
+		}
 	}
 	if e.unanswered() {
 		return Answer{Cause: Store}, true
@@ -288,7 +295,7 @@ func (e *Evidence) reported() (a Answer, found bool) {
 	if n := len(b.Unread); n > 0 && n == len(b.Lanes) {
 		return Answer{Cause: Unreadable, lanes: b.Unread}, true
 	}
-	if b.Stuck != None {
+	if b.Stuck == Failing {
 		return Answer{Cause: b.Stuck, sink: e.Sink}, true
 	}
 	if b.Backlog.Total() <= b.Early {

@@ -299,3 +299,36 @@ func TestWhatTheSinkAnswers(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatHoldsACampaignOfADestinationThatTakesNothing: it is the destination, with its own answer, once nothing else is left to send. The job that
+// each daemon tries changes nothing.
+func TestWhatHoldsACampaignOfADestinationThatTakesNothing(t *testing.T) {
+	for name, tc := range map[string]struct {
+		early, inFlight, ready int64
+		held                   Cause // before
+		want                   Cause
+	}{
+		"all of it waits":             {early: 100, want: Gate},
+		"one is tried":                {early: 99, inFlight: 1, want: Gate},
+		"one is to be tried":          {early: 99, ready: 1, held: Gate, want: Gate},
+		"others are sent":             {early: 50, ready: 50},
+		"others are sent once more":   {early: 50, ready: 50, held: Gate},
+		"one for another destination": {early: 99, ready: 1},
+		"nothing is left":             {},
+	} {
+		e := evidence()
+		*e.Board = Board{
+			Daemons: 3, Stuck: Gate, Destination: "elm", Early: tc.early, Held: tc.held, LanesRead: true,
+			Backlog: delivery.Backlog{Waiting: tc.early + tc.ready, InFlight: tc.inFlight},
+		}
+		e.Failure = delivery.Failure{At: now.Add(-2 * time.Second), Detail: "HTTP 500: upstream exploded"}
+		a := Of(e)
+		if a.Cause != tc.want {
+			t.Errorf("%s: %q, want %q", name, a.Cause, tc.want)
+		}
+		const why = "its destination elm does not work or is disabled, and keeps what is left; the last failure of elm, at 2026-11-20T11:59:58Z: HTTP 500: upstream exploded"
+		if a.Cause == Gate && (a.Why() != why || a.Remedy() != "repair or enable it: pacer destination show elm" || !a.Until.IsZero()) {
+			t.Errorf("%s: %s; %s", name, a.Why(), a.Remedy())
+		}
+	}
+}

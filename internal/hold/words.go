@@ -1,6 +1,7 @@
 package hold
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -16,23 +17,24 @@ type Answer struct {
 	Until    time.Time // when it ends by itself; zero: not known, or never
 	Waiting  int64     // jobs; 0 also if that is not known
 
-	detail  string // Invalid, Sink: the fault
-	sink    string
-	gate    delivery.GateCause
-	quota   *delivery.Quota
-	window  delivery.Window
-	lanes   []int
-	read    bool // daemons read all its lanes
-	inHand  int64
-	failure delivery.Failure
-	lost    time.Time // Quota: since when the store has its data, before which nothing is known of the window; zero: it is
+	detail      string // Invalid, Sink: the fault
+	sink        string
+	destination string // Gate: whose it is; "": of the sink
+	gate        delivery.GateCause
+	quota       *delivery.Quota
+	window      delivery.Window
+	lanes       []int
+	read        bool // daemons read all its lanes
+	inHand      int64
+	failure     delivery.Failure
+	lost        time.Time // Quota: since when the store has its data, before which nothing is known of the window; zero: it is
 }
 
 // Why says in one clause what holds the campaign, and what its sink answered where it is that; "" if nothing does.
 func (a *Answer) Why() string {
 	why := a.what()
 	if (a.Cause == Unanswered || a.Cause.Destination()) && a.failure.Detail != "" {
-		why += "; the last failure of the sink, at " + LastFailure(a.failure)
+		why += "; the last failure of " + cmp.Or(a.destination, "the sink") + ", at " + LastFailure(a.failure)
 	}
 	return why
 }
@@ -109,6 +111,9 @@ func (a *Answer) what() string {
 }
 
 func (a *Answer) gateWhy() string {
+	if a.destination != "" {
+		return fmt.Sprintf("its destination %s does not work or is disabled, and keeps what is left", a.destination)
+	}
 	why := fmt.Sprintf("the gate of its sink %s is closed", a.sink)
 	if !a.Until.IsZero() {
 		why += " until " + instant(a.Until)
@@ -197,6 +202,8 @@ func (a *Answer) Remedy() string {
 
 func (a *Answer) gateRemedy() string {
 	switch {
+	case a.destination != "":
+		return "repair or enable it: pacer destination show " + a.destination
 	case !a.Until.IsZero():
 		return "wait, or open it: pacer sink open " + a.sink
 	case a.gate == delivery.GateMisconfigured:

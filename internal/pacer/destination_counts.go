@@ -47,6 +47,7 @@ type DestinationReading struct {
 	Answers    [delivery.Interrupted + 1]uint64 // by class
 	Took       metric.Counts                    // to answer
 	Waiting    int                              // jobs in its line
+	Failure    delivery.Failure                 // the last one
 }
 
 func newDestinationCounts(r prometheus.Registerer) *destinationCounts {
@@ -64,8 +65,8 @@ func (c *destinationCounts) begin(sink string) {
 }
 
 // count counts the answer to a job.
-func (c *destinationCounts) count(d destinationKey, class delivery.ResultClass, took time.Duration, now instant) {
-	answer := answerFailed
+func (c *destinationCounts) count(d destinationKey, r delivery.Result, took time.Duration, now instant) {
+	answer, class := answerFailed, r.Class
 	switch {
 	case class == delivery.Delivered || class == delivery.Rejected:
 		answer = class.String()
@@ -86,7 +87,9 @@ func (c *destinationCounts) count(d destinationKey, class delivery.ResultClass, 
 	if own != nil {
 		own.lately++
 		own.Answers[class]++
-		own.Took.Observe(took)
+		if own.Took.Observe(took); class.Fails() {
+			own.Failure = delivery.Failure{At: now.wall, Detail: r.Detail}
+		}
 	} else if shown = others; c.rest[d] > 0 || len(c.rest) < maxRest {
 		c.rest[d]++
 	}

@@ -3,6 +3,7 @@ package pacer
 import (
 	"cmp"
 	"context"
+	"strings"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -53,7 +54,15 @@ func (p *placing) destinationOf(s *sinkState, j *delivery.Job, now instant) *des
 	d := p.destinations.get(destinationKey{s.id, name})
 	d.at = s
 	p.limitsOf(d, now)
+	if k, is := p.destinations.keeps[j.Campaign], (keeper{d, now.local}); is.lasts(now) && (k.destination == d || !k.lasts(now)) {
+		p.destinations.keeps[strings.Clone(j.Campaign)] = is
+	}
 	return d
+}
+
+// lasts reports whether jobs wait for the destination still: each is looked at after mostApart at the latest.
+func (k keeper) lasts(now instant) bool {
+	return k.destination != nil && (k.set.Disabled || k.tripped && k.cause != delivery.GateThrottled) && k.at > now.local-2*mostApart.Microseconds()
 }
 
 // limitsOf reads what is set for a destination. If it was changed, all begins anew: another address may work, and a user who enables it

@@ -328,7 +328,7 @@ func TestADeadDestinationWaitsAlone(t *testing.T) {
 				if tried > tc.tries || tried < 7 || attempts > tc.attempts {
 					t.Errorf("tried %d times in a minute, %d attempts", tried, attempts)
 				}
-				if list, err := f.daemons[0].Troubles(t.Context()); err != nil || len(list) > 0 {
+				if list, err := f.daemons[0].Troubles(t.Context()); err != nil || len(list) != 1 || list[0].Destination != "dead" {
 					t.Errorf("troubles of campaigns: %v, %v", list, err)
 				}
 				if n := testutil.ToFloat64(f.daemons[0].metrics.closedDestinations.WithLabelValues("default")); n != 1 {
@@ -557,6 +557,7 @@ func TestRefusalsOfOneDestinationHoldItAlone(t *testing.T) {
 				f.push(t, named(jobs(lane, delivery.FromLane, "c", 0, 200), tc.names...))
 				time.Sleep(5 * time.Second)
 				list, err := f.daemons[0].Troubles(t.Context())
+				list = slices.DeleteFunc(list, func(one delivery.Trouble) bool { return one.Destination != "" })
 				if err != nil || (len(list) > 0) != tc.held {
 					t.Errorf("troubles: %+v, %v", list, err)
 				}
@@ -652,7 +653,7 @@ func TestCountedDestinationsAreBounded(t *testing.T) {
 	now := instant{local: 1}
 	answer := func(name string, n int) {
 		for range n {
-			c.count(destinationKey{"s", name}, delivery.Delivered, time.Second, now)
+			c.count(destinationKey{"s", name}, delivery.Result{Class: delivery.Delivered}, time.Second, now)
 		}
 	}
 	value := func(name string) float64 {
@@ -675,14 +676,15 @@ func TestCountedDestinationsAreBounded(t *testing.T) {
 	if series := testutil.CollectAndCount(c.answers); value("large") != 7 || value("shop-1") != 11 || value(others) != 1000+2*maxRest+6 || series != maxCounted+1 {
 		t.Errorf("large %v, shop-1 %v, others %v, %d series", value("large"), value("shop-1"), value(others), series)
 	}
-	c.count(destinationKey{"s", "large"}, delivery.Interrupted, 0, now)
-	c.count(destinationKey{"s", "large"}, delivery.Withheld, 0, now)
+	c.count(destinationKey{"s", "large"}, delivery.Result{Class: delivery.Interrupted}, 0, now)
+	c.count(destinationKey{"s", "large"}, delivery.Result{Class: delivery.Withheld}, 0, now)
 	if n := value("large"); n != 7 {
 		t.Errorf("%v after what is no answer", n)
 	}
+	c.count(destinationKey{"s", "large"}, dead500, 0, now)
 	list := (&Pacer{answered: c}).Destinations()
 	at := slices.IndexFunc(list, func(d DestinationReading) bool { return d.Name == "large" })
-	if len(list) != maxCounted || at < 0 || list[at].Answers[delivery.Delivered] != 7 || list[at].Took.Total() != 7 {
+	if len(list) != maxCounted || at < 0 || list[at].Answers[delivery.Delivered] != 7 || list[at].Took.Total() != 8 || list[at].Failure.Detail != dead500.Detail {
 		t.Errorf("%d of %d: %+v", at, len(list), list)
 	}
 }

@@ -59,11 +59,18 @@ type destinations struct {
 	bad     list.List              // without calls and jobs here, of which something is
 	waiting *waiting               // in all lines
 	shut    map[string]closedSet   // by sink, those that are open or half-open
+	keeps   map[string]keeper      // by campaign, one that takes no jobs
+}
+
+// keeper is a destination that takes no jobs, and the local time when a job of the campaign was last found to wait for it.
+type keeper struct {
+	*destination
+	at int64
 }
 
 func newDestinations(most int) destinations {
 	return destinations{
-		byKey: map[destinationKey]*destination{}, most: most, shut: map[string]closedSet{}, waiting: &waiting{},
+		byKey: map[destinationKey]*destination{}, most: most, shut: map[string]closedSet{}, keeps: map[string]keeper{}, waiting: &waiting{},
 		checks: timeHeap[*destination]{index: func(d *destination) *int { return &d.index }},
 	}
 }

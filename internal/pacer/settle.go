@@ -3,6 +3,7 @@ package pacer
 import (
 	"cmp"
 	"context"
+	"maps"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -39,7 +40,7 @@ func (p *Pacer) settle(x sent, now instant) {
 	p.wake(s)
 	if x.destination != nil {
 		if !x.forfeited {
-			p.answered.count(x.destination.destinationKey, x.result.Class, x.lasted, now)
+			p.answered.count(x.destination.destinationKey, x.result, x.lasted, now)
 		}
 		p.limitsOf(x.destination, now)
 		defer func() { // its next jobs go
@@ -162,9 +163,14 @@ func (v *judge) unsentJob(q *queue, j *delivery.Job, pause time.Duration, why de
 	return placement{where: atFront, queue: q}
 }
 
-// Troubles lists the campaigns of this daemon whose breaker is open, because of failures or of refusals.
+// Troubles lists the campaigns of this daemon whose breaker is open, because of failures or of refusals, and those of which a
+// destination that takes no jobs keeps some.
 func (p *Pacer) Troubles(ctx context.Context) ([]delivery.Trouble, error) {
 	return inTurn(ctx, p, func(now instant) (list []delivery.Trouble) {
+		maps.DeleteFunc(p.destinations.keeps, func(_ string, k keeper) bool { return !k.lasts(now) })
+		for id, k := range p.destinations.keeps {
+			list = append(list, delivery.Trouble{Campaign: id, Destination: k.name, Since: now.timeOf(k.trippedAt)})
+		}
 		for _, q := range p.queues.list {
 			switch c := &q.circuit; {
 			case q.campaign == nil:

@@ -162,11 +162,13 @@ func (p *part) totals() map[uint64]total {
 	return totals
 }
 
-// failure returns the last failure of a sink; zero: none is known.
-func (b *Board) failure(sink string) (last delivery.Failure) {
-	for i := range b.Sinks {
-		if b.Sinks[i].Sink == sink && b.Sinks[i].Of == "" {
-			return b.Sinks[i].Failure
+// Failure returns the last failure of a destination of a sink, or of a sink without destinations; zero: none is known.
+func (b *Board) Failure(sink, of string) (last delivery.Failure) {
+	for i := range b.Sinks { // sinks come first
+		if s := &b.Sinks[i]; s.Sink == sink && s.Of == of {
+			last = s.Failure
+		} else if s.Sink == sink && of == "" {
+			return delivery.Failure{} // which may be a stranger's
 		}
 	}
 	return last
@@ -183,7 +185,7 @@ func (b *Board) Sent(campaign string) (units int64, ok bool) {
 func (b *Board) Of(c *delivery.Campaign) *hold.Board {
 	hash := delivery.CampaignHash(c.ID)
 	all := b.totals[hash]
-	out := &hold.Board{Daemons: b.Daemons, Backlog: all.backlog(), InMemory: all.Jobs, Weight: all.meanWeight(), Early: all.early() + all.moving, InHand: all.InHand, Kafka: b.kafka, LanesRead: true, Stuck: b.stuck[hash].Cause}
+	out := &hold.Board{Daemons: b.Daemons, Backlog: all.backlog(), InMemory: all.Jobs, Weight: all.meanWeight(), Early: all.early() + all.moving, InHand: all.InHand, Kafka: b.kafka, LanesRead: true, Stuck: b.stuck[hash].Cause, Destination: b.stuck[hash].Destination}
 	out.Lanes = slices.Sorted(slices.Values(b.where[hash]))
 	for _, lane := range out.Lanes {
 		out.LanesRead = out.LanesRead && b.read[lane]

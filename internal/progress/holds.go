@@ -91,7 +91,7 @@ func (h *holds) update(f findings) {
 		if e.Sink, ok = f.sink(c.Sink); !ok {
 			e.SinkFault = hold.SinkFault(c.Sink)
 		}
-		e.Failure = f.board.failure(e.Sink)
+		e.Failure = f.board.Failure(e.Sink, e.Board.Destination)
 		e.Board.Idle = 0
 		if e.Board.Backlog.Total() > 0 {
 			at, known := h.moved[id]

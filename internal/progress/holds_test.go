@@ -318,3 +318,39 @@ func TestAnOutageShowsNoHiddenCampaigns(t *testing.T) {
 		t.Errorf("%d series of campaigns in the outage, of which none is to be shown", n)
 	}
 }
+
+// TestWhatADestinationKeepsHasNoEnd: while a destination that takes nothing keeps what is left of a campaign, its end is not known, and what holds it is
+// named with the destination's own answer. The failure of another destination is not shown.
+func TestWhatADestinationKeepsHasNoEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		elm, mixed, other := campaign("elm-news", 10, 1), campaign("mixed", 10, 1), campaign("other", 10, 1)
+		m, _ := alone(catalogOf(elm, mixed, other))
+		m.opt.Node, m.opt.Readings = func() Daemon { return Daemon{} }, func() Readings {
+			return Readings{Sinks: []SinkReading{
+				{Sink: "receiver", Failure: delivery.Failure{At: time.Now(), Detail: "HTTP 404"}},
+				{Sink: "receiver", Of: "fox", Failure: delivery.Failure{At: time.Now(), Detail: "HTTP 404"}},
+				{Sink: "receiver", Of: "elm", Failure: delivery.Failure{At: time.Now(), Detail: "HTTP 500: upstream exploded"}},
+			}}
+		}
+		hash := delivery.CampaignHash("elm-news")
+		m.lanes.Timers = []delivery.CampaignCount{{Campaign: hash, Jobs: 100, Unread: 100, Retrying: 100, Due: time.Now().Add(95 * time.Second).UnixMicro()}}
+		m.direct("mixed", 100)
+		m.troubles = []delivery.Trouble{{Campaign: "elm-news", Destination: "elm", Since: time.Now()}, {Campaign: "mixed", Destination: "elm", Since: time.Now()}}
+		m.exchange(t.Context())
+		a, held := m.holds.of("elm-news")
+		if !held || a.Cause != hold.Gate || !strings.Contains(a.Why(), "destination elm") || !strings.Contains(a.Why(), "HTTP 500: upstream exploded") {
+			t.Errorf("%t %q", held, a.Why())
+		}
+		if a, held = m.holds.of("mixed"); held {
+			t.Errorf("a campaign that sends to others: %q", a.Why())
+		}
+		b := m.board.Load()
+		f := newForecast(b.At, nil, nil)
+		if one := m.figure(f, elm, b.totals[hash]); one.known || one.backlog.Total() != 100 {
+			t.Errorf("%+v", one)
+		}
+		if last := b.Failure("receiver", ""); last.Detail != "" {
+			t.Errorf("of a sink with destinations: %+v", last)
+		}
+	})
+}

@@ -72,6 +72,8 @@ type note struct {
 	Campaign uint64
 	Cause    hold.Cause
 	Since    int64 // microseconds since the Unix epoch
+	// Destination is whose gate Cause is about; "": that of the sink.
+	Destination string
 }
 
 // format is the version of parts. Fields can be added without a new one.
@@ -165,6 +167,9 @@ func (t *Tracker) part(ctx context.Context) (*part, error) {
 		n := note{Campaign: delivery.CampaignHash(s.Campaign), Cause: hold.Failing, Since: s.Since.UnixMicro()}
 		if s.Refused {
 			n.Cause = hold.Refused
+		}
+		if n.Destination = s.Destination; n.Destination != "" {
+			n.Cause = hold.Gate
 		}
 		p.Stuck = append(p.Stuck, n)
 	}

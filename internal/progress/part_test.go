@@ -41,10 +41,10 @@ func TestPartsComeBack(t *testing.T) {
 			p.Sent = append(p.Sent, count{hash(rt, "of"), number(rt, "units")})
 		}
 		for range rapid.IntRange(0, 4).Draw(rt, "stuck") {
-			p.Stuck = append(p.Stuck, note{hash(rt, "of"), hold.Refused, number(rt, "since")})
+			p.Stuck = append(p.Stuck, note{hash(rt, "of"), hold.Refused, number(rt, "since"), rapid.SampledFrom([]string{"", "elm"}).Draw(rt, "destination")})
 		}
 		for range rapid.IntRange(0, 4).Draw(rt, "holds") {
-			p.Holds = append(p.Holds, note{hash(rt, "of"), rapid.SampledFrom(hold.Causes).Draw(rt, "cause"), number(rt, "since")})
+			p.Holds = append(p.Holds, note{hash(rt, "of"), rapid.SampledFrom(hold.Causes).Draw(rt, "cause"), number(rt, "since"), ""})
 		}
 		for range rapid.IntRange(0, 4).Draw(rt, "answers") {
 			p.Lanes.Unreadable = append(p.Lanes.Unreadable, rapid.IntRange(0, 1000).Draw(rt, "lane"))

@@ -210,7 +210,7 @@ func TestTheNewestFailureIsTold(t *testing.T) {
 		addSinks(all, []SinkReport{{Sink: "shop", Failure: delivery.Failure{At: now.Add(-ago), Detail: ago.String()}}, {Sink: "fine"}})
 	}
 	board := newBoard(now, &part{Sinks: summed(all)})
-	if last := board.failure("shop"); last.Detail != "1s" || board.failure("fine") != (delivery.Failure{}) || board.failure("other") != (delivery.Failure{}) {
+	if last := board.Failure("shop", ""); last.Detail != "1s" || board.Failure("fine", "") != (delivery.Failure{}) || board.Failure("other", "") != (delivery.Failure{}) {
 		t.Errorf("%+v", last)
 	}
 }

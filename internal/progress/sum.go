@@ -1,6 +1,7 @@
 package progress
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -111,7 +112,7 @@ func (m *merger) merge(parts []reported) *part {
 			held[m.Campaign] = held[m.Campaign].plus(m)
 		}
 		for _, n := range p.Stuck {
-			if before, ok := stuck[n.Campaign]; !ok || n.Since < before.Since {
+			if before, ok := stuck[n.Campaign]; !ok || cmp.Or(cmp.Compare(n.Destination, before.Destination), cmp.Compare(n.Since, before.Since)) < 0 {
 				stuck[n.Campaign] = n
 			}
 		}

@@ -62,7 +62,7 @@ func fillDestination(ctx context.Context, s *Site, query url.Values, c *content)
 	case err != nil:
 		data.NoLetters = brief(err)
 	}
-	data.Answers = view.Tally(data.Letters.Counts, "")
+	data.Answers = view.Tally(data.Letters.Counts)
 	for _, count := range data.Letters.Counts {
 		if count.Campaign != "" && !slices.Contains(data.Campaigns, count.Campaign) {
 			data.Campaigns = append(data.Campaigns, count.Campaign)

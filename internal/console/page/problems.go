@@ -103,14 +103,14 @@ func (s *Site) problems(ctx context.Context, state *view.State, stores []view.St
 			})
 		}
 	}
-	f.destinations(s.watcher.Shut(ctx), s.watcher.Closed(ctx), dead)
+	f.destinations(state, s.watcher.Shut(ctx), s.watcher.Closed(ctx))
 	f.letters(dead)
 	f.held(state)
 	return f.list
 }
 
 // destinations adds those whose gates are closed, those that are disabled, and those that fail.
-func (f *found) destinations(shut view.Shut, closed map[string][]delivery.Gate, dead *view.Dead) {
+func (f *found) destinations(state *view.State, shut view.Shut, closed map[string][]delivery.Gate) {
 	gates := slices.Concat(mapValues(closed)...)
 	slices.SortStableFunc(gates, func(a, b delivery.Gate) int {
 		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Destination, b.Destination))
@@ -120,8 +120,8 @@ func (f *found) destinations(shut view.Shut, closed map[string][]delivery.Gate, 
 		named[g.Destination] = true
 		since := g.Since
 		p := problem{State: g.Cause.String(), Bad: true, Name: g.Destination, Why: "takes no jobs of " + g.Sink, Since: &since}
-		if answers := view.Tally(dead.Counts, g.Destination); answers != "" {
-			p.Why = "answers " + answers
+		if last := state.LastAnswer(g.Destination); last != "" {
+			p.Why += ": " + last
 		}
 		p.Acts = []act{send(auth.Operator, "Open", "sink-open", g.Sink, "destination", g.Destination)}
 		if shut.Known(g.Destination) {
@@ -146,8 +146,8 @@ func (f *found) destinations(shut view.Shut, closed map[string][]delivery.Gate, 
 		failing++
 		since := d.FailingSince.Time()
 		p := problem{State: "failing", Bad: true, Link: linkTo(0, "", "destination", d.ID).Link, Name: d.ID, Why: "has taken no job", Since: &since, Acts: repairs(d.ID)}
-		if answers := view.Tally(dead.Counts, d.ID); answers != "" {
-			p.Why = "answers " + answers
+		if last := state.LastAnswer(d.ID); last != "" {
+			p.Why += ": " + last
 		}
 		f.add(p)
 	}

@@ -45,14 +45,11 @@ func answerOf(detail string) string {
 	return detail[:end] + "…"
 }
 
-// Tally says which answers there are, of all destinations or of one: 404 × 100, 500 × 3.
-func Tally(counts []LetterCount, destination string) string {
+// Tally says which answers there are: 404 × 100, 500 × 3.
+func Tally(counts []LetterCount) string {
 	var sums []Answered
 	for _, c := range counts {
 		for _, a := range c.Answers {
-			if destination != "" && a.Destination != destination {
-				continue
-			}
 			i := slices.IndexFunc(sums, func(s Answered) bool { return s.Answer == a.Answer })
 			if i < 0 {
 				i, sums = len(sums), append(sums, Answered{Answer: a.Answer})
@@ -69,4 +66,4 @@ func Tally(counts []LetterCount, destination string) string {
 }
 
 // Tally says which answers the letters have.
-func (c LetterCount) Tally() string { return Tally([]LetterCount{c}, "") }
+func (c LetterCount) Tally() string { return Tally([]LetterCount{c}) }

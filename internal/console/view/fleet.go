@@ -16,7 +16,7 @@ func ReadFleet(ctx context.Context, exchange *progress.RedisExchange) (*Fleet, e
 	if err != nil {
 		return nil, err
 	}
-	f := &Fleet{At: b.At, Counter: b.Counter, Sent: b.Sent, Of: b.Of, Daemons: []progress.Daemon{}, Keys: b.Keys}
+	f := &Fleet{At: b.At, Counter: b.Counter, Sent: b.Sent, Of: b.Of, Failure: b.Failure, Daemons: []progress.Daemon{}, Keys: b.Keys}
 	f.figures(b)
 	f.LateCapacity, f.LateDestination = b.Late.Capacity(), b.Late.Destination
 	for _, n := range b.Nodes {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/hold"
 	"github.com/pacer/pacer/internal/progress"
 )
 
@@ -58,7 +57,7 @@ func (l *Watcher) Detailed(ctx context.Context, s *State, id string) *Campaign {
 			c.Late = "campaign " + id + " " + p.Late.String()
 		}
 	}
-	c.LastFailure = hold.LastFailure(s.known.fleet.failure(c.Sink))
+	c.LastFailure = c.lastFailure
 	return &c
 }
 

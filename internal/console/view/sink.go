@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/hold"
 )
 
@@ -65,12 +64,12 @@ func (s *State) Answers(destination string) []DestinationFigures {
 	return s.known.fleet.Destinations[destination]
 }
 
-// failure is the last failure of a sink, as far as the daemons tell it.
-func (f *Fleet) failure(sink string) (last delivery.Failure) {
-	if f == nil || f.Sinks[sink] == nil || f.Sinks[sink].LastFailureAt == nil {
-		return last
+// LastAnswer returns the last answer of a destination that did not take its job; "" if it is not known.
+func (s *State) LastAnswer(destination string) (last string) {
+	for _, f := range s.Answers(destination) {
+		last = cmp.Or(f.LastFailure, last)
 	}
-	return delivery.Failure{At: *f.Sinks[sink].LastFailureAt, Detail: f.Sinks[sink].LastFailure}
+	return last
 }
 
 // Gate is a closed gate.

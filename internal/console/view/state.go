@@ -191,15 +191,17 @@ func (l *Watcher) campaign(e *evidence, c *delivery.Campaign) *Campaign {
 func (l *Watcher) judge(v *Campaign, e *evidence, c *delivery.Campaign) {
 	known := hold.Evidence{Now: e.now, Campaign: c, Gates: e.gates, Windows: e.windows, Store: e.storeDown, Stores: e.snapshot.Stores}
 	known.Sink, known.SinkFault = l.sources.Sink(c.Sink)
-	v.Sink, known.Failure = known.Sink, e.fleet.failure(known.Sink)
+	v.Sink = known.Sink
 	if e.fleet != nil {
 		known.Board = e.fleet.Of(c)
+		known.Failure = e.fleet.Failure(known.Sink, known.Board.Destination)
 		backlog := known.Board.Backlog.Total()
 		v.ready = backlog > known.Board.Early
 		v.Backlog, v.States, v.Lanes = &backlog, &known.Board.Backlog, append([]int{}, known.Board.Lanes...)
 		v.weight = max(1, known.Board.Weight)
 	}
 	a := hold.Of(known)
+	v.lastFailure = hold.LastFailure(known.Failure)
 	switch {
 	case a.Cause != hold.None:
 		v.State = string(a.Cause)

@@ -78,6 +78,7 @@ type Fleet struct {
 	Counter                       string // who counts what was sent; counts of different ones cannot be compared
 	Sent                          func(campaign string) (units int64, ok bool)
 	Of                            func(c *delivery.Campaign) *hold.Board
+	Failure                       func(sink, destination string) delivery.Failure
 }
 
 // Store is a service that the installation uses.
@@ -109,7 +110,7 @@ type Campaign struct {
 	Keys           []delivery.KeyWaits       `json:"keys,omitempty" doc:"how its keyed quotas let jobs wait, of any campaign"`
 	Lanes          []int                     `json:"lanes" doc:"where its backlog waits"`
 	Senders        []progress.Sender         `json:"senders,omitempty" doc:"the daemons that send it; of one campaign only"`
-	LastFailure    string                    `json:"last_failure,omitempty" doc:"when its sink last did not take a job, of any campaign, and why; of one campaign only"`
+	LastFailure    string                    `json:"last_failure,omitempty" doc:"when its sink last did not take a job, of any campaign, and why: if it has destinations, one that keeps jobs of the campaign; of one campaign only"`
 	PriorityWeight int64                     `json:"priority_weight"`
 	MaxInFlight    int                       `json:"max_in_flight" doc:"of one daemon; 0 for no limit"`
 	Burst          int64                     `json:"burst"`
@@ -132,8 +133,9 @@ type Campaign struct {
 	UpdatedAt      *time.Time                `json:"updated_at,omitempty"`
 	Progress       *catalog.CampaignProgress `json:"progress,omitempty"`
 
-	weight float64 // mean of its jobs; 0: not known
-	ready  bool    // some of its backlog has no time that is to come
+	weight      float64 // mean of its jobs; 0: not known
+	lastFailure string
+	ready       bool // some of its backlog has no time that is to come
 }
 
 // Held says what holds a campaign.
