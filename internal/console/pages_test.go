@@ -1,6 +1,7 @@
 package console
 
 import (
+	"html/template"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -37,6 +38,8 @@ func TestAMuchHigherRateIsConfirmed(t *testing.T) {
 		{"1000", "s", "yes", 303, ""},
 		{"5999", "m", "", 303, ""},
 		{"60000", "m", "", 200, "Set 60000/m, 10 times as fast"},
+		{"0", "s", "", 200, "Set 0, and send nothing"},
+		{"0", "s", "yes", 303, ""},
 		{"many", "s", "", 422, `name="rate" value="many" aria-invalid="true" aria-describedby="fault"`},
 	} {
 		w.changes = nil
@@ -45,11 +48,52 @@ func TestAMuchHigherRateIsConfirmed(t *testing.T) {
 			t.Errorf("%s/%s: %d %q %s", tt.rate, tt.per, code, w.changes, body)
 		}
 	}
+	w.rate = "0"
+	if code, body, _ := press(h, "rate", "operator", form("5", "s", "")); code != 200 || !strings.Contains(body, "Set 5, and begin to send") {
+		t.Errorf("from 0: %d %s", code, body)
+	}
+	if code, body, _ := press(h, "rate", "operator", form("5", "s", "yes")); code != 303 {
+		t.Errorf("from 0, confirmed: %d %s", code, body)
+	}
+	w.rate = ""
 	if body := ask(h, "GET", "/rate?id=spring&rate=150&per=m", "operator", "").Body.String(); !strings.Contains(body, "Set 150/m</button>") || !strings.Contains(body, "Done <time") {
 		t.Errorf("the preview: %s", body)
 	}
 	if body := ask(h, "GET", "/campaign?id=spring", "operator", "").Body.String(); !strings.Contains(body, `<input name="rate" value="100" size="8">`) || !strings.Contains(body, `<option value="s" selected>per second`) {
 		t.Errorf("the form: %s", body)
+	}
+}
+
+// TestAFormWithAWrongValueIsKept: with what was typed, what is wrong, and a way back.
+func TestAFormWithAWrongValueIsKept(t *testing.T) {
+	w := guarded()
+	h := serve(w)
+	w.snapshot.Quotas["chat"] = &delivery.Quota{ID: "chat", Per: "recipient", Windows: []delivery.Window{{Span: time.Second, Limit: 1}}}
+	for action, form := range map[string]url.Values{
+		"pause":        {"id": {"spring"}, "until": {"<soon>"}, "reason": {"why"}},
+		"key-hold":     {"id": {"chat"}, "key": {"u-1"}, "until": {"<soon>"}, "reason": {"why"}},
+		"quota-adjust": {"id": {"provider"}, "span": {"1h"}, "used": {"<many>"}, "reason": {"why"}},
+	} {
+		answer := ask(h, "POST", "/"+action, "admin", form.Encode(), "Content-Type", "application/x-www-form-urlencoded", "Referer", here+"/before")
+		body := answer.Body.String()
+		for name, values := range form {
+			if !strings.Contains(body, `name="`+name+`" value="`+template.HTMLEscapeString(values[0])+`"`) {
+				t.Errorf("%s: no %s in %s", action, name, body)
+			}
+		}
+		if answer.Code != 422 || !strings.Contains(body, `action="`+action+`"`) || !strings.Contains(body, `/before">Back</a>`) || !strings.Contains(body, "<h1>Not changed</h1>") {
+			t.Errorf("%s: %d %s", action, answer.Code, body)
+		}
+	}
+}
+
+// TestANoteIsShown: on the page of its campaign, also to those who may change nothing, and before its rate is changed.
+func TestANoteIsShown(t *testing.T) {
+	h := serve(guarded())
+	for page, role := range map[string]string{"/campaign?id=spring": "viewer", "/rate?id=spring&rate=150": "operator"} {
+		if body := ask(h, "GET", page, role, "").Body.String(); !strings.Contains(body, "ask Anna") {
+			t.Errorf("%s: %s", page, body)
+		}
 	}
 }
 

@@ -59,6 +59,11 @@ func TestPageOfAKeyedQuota(t *testing.T) {
 				t.Errorf("the page lacks %q: %s", says, body)
 			}
 		}
+		for _, says := range []string{"0 used", " left", "<svg"} {
+			if strings.Contains(body, says) {
+				t.Errorf("the page of a quota of each recipient says %q: %s", says, body)
+			}
+		}
 		if body := ask(h, "GET", "/quota?id=chat", "viewer", "").Body.String(); strings.Contains(body, "key-hold") || strings.Contains(body, "&lt;script&gt;") {
 			t.Error("a viewer is shown the form, or a key")
 		}

@@ -50,6 +50,7 @@ type world struct {
 	more      bool   // dead letters than were looked at
 	look      func() // is called when dead letters are looked for
 	noLedger  bool
+	rate      string // of campaigns in the database; "": 100
 }
 
 func newWorld() *world {
@@ -82,7 +83,7 @@ func (w *world) ListCampaigns(context.Context) (list []catalog.CampaignRow, err 
 		return nil, w.fail
 	}
 	for id := range w.snapshot.Campaigns {
-		list = append(list, catalog.CampaignRow{ID: id, Revision: 6, SendRate: "99", SendPer: "1s", TimeZone: "UTC", Progress: catalog.CampaignProgress{Delivered: 1234567, Dead: 3, DoneAt: &done, Percent: &percent}})
+		list = append(list, catalog.CampaignRow{ID: id, Revision: 6, SendRate: "99", SendPer: "1s", TimeZone: "UTC", Note: "ask Anna", Progress: catalog.CampaignProgress{Delivered: 1234567, Dead: 3, DoneAt: &done, Percent: &percent}})
 	}
 	return list, w.fail
 }
@@ -327,7 +328,7 @@ func (w *world) GetCampaign(_ context.Context, id string) (row catalog.CampaignR
 	if at := w.snapshot.Campaigns[id].FinishBy; !at.IsZero() {
 		by = &at
 	}
-	return catalog.CampaignRow{FinishBy: by, ID: id, Revision: 7, Status: w.snapshot.Campaigns[id].Status, SendRate: "100", SendPer: "1s", TimeZone: "UTC", PriorityWeight: 1}, cmp.Or(w.away, w.fail)
+	return catalog.CampaignRow{FinishBy: by, ID: id, Revision: 7, Status: w.snapshot.Campaigns[id].Status, SendRate: cmp.Or(w.rate, "100"), SendPer: "1s", TimeZone: "UTC", PriorityWeight: 1, Note: "ask Anna"}, cmp.Or(w.away, w.fail)
 }
 
 func (w *world) CreateCampaign(ctx context.Context, id string, c catalog.CampaignChange) (row catalog.CampaignRow, err error) {

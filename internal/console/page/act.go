@@ -151,7 +151,9 @@ func (s *Site) act(w http.ResponseWriter, r *http.Request, a action) {
 	}
 	c := s.blank(ctx)
 	if again == nil {
-		c.fail(statusOf(err), "%s", brief(err))
+		if c.fail(statusOf(err), "%s", brief(err)); errors.Is(err, catalog.ErrInvalid) {
+			c.Title, c.Data = "Not changed", message{brief(err), strings.TrimPrefix(r.URL.Path, "/"), cmp.Or(r.Referer(), "./"), r.PostForm}
+		}
 		s.show(w, c, "message")
 		return
 	}

@@ -44,6 +44,8 @@ func fillQuota(ctx context.Context, s *Site, query url.Values, c *content) {
 		data.NoUsage = "There is no database here, and so no ledger of what was used."
 	case q.Mode == delivery.ModeEventual:
 		data.NoUsage = "In mode eventual the use of a quota is not kept."
+	case q.Per != "":
+		data.NoUsage = "What is used is kept for each " + q.Per + "."
 	default:
 		last, _ := notation.ParseSpan(data.Last) // one of those above
 		usage, err := s.watcher.Usage(ctx, q.ID, last, step)

@@ -21,7 +21,8 @@ const muchFaster = 10
 type newRate struct {
 	ID, Was, Rate, Reason string
 	Revision              int64
-	Times                 string // as fast as now, if that has to be confirmed
+	Times                 string // how it differs from now, if that has to be confirmed
+	Note                  string
 	Quotas                []string
 	DoneNow, Done         *time.Time // nil: not known
 	Fault                 string
@@ -61,13 +62,19 @@ func splitRate(rate string) (units, per string) {
 
 // meaning says what another rate would mean.
 func (s *Site) meaning(ctx context.Context, now *view.Settings, rate, reason string) (*newRate, error) {
-	m := &newRate{ID: now.ID, Was: now.Rate, Rate: rate, Reason: reason, Revision: now.Revision}
+	m := &newRate{ID: now.ID, Was: now.Rate, Rate: rate, Reason: reason, Revision: now.Revision, Note: now.Note}
 	if _, _, err := notation.ParseRate(rate); err != nil {
 		return m, view.Fault(catalog.ErrInvalid, "%s", err)
 	}
 	was, is := rateOf(now.Rate), rateOf(rate)
-	if was > 0 && is >= muchFaster*was {
-		m.Times = rateText(is / was)
+	switch {
+	case is == was:
+	case is == 0:
+		m.Times = "and send nothing"
+	case was == 0:
+		m.Times = "and begin to send"
+	case is >= muchFaster*was:
+		m.Times = rateText(is/was) + " times as fast"
 	}
 	state := s.watcher.Look(ctx)
 	if p, err := state.Plan(now.ID, view.WhatIf{}); err == nil {

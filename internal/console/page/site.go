@@ -242,7 +242,13 @@ var pages = map[string]page{
 // fail makes the page an error.
 func (c *content) fail(status int, format string, args ...any) {
 	c.Title, c.status, c.message = http.StatusText(status), status, true
-	c.Data = struct{ Message string }{fmt.Sprintf(format, args...)}
+	c.Data = message{Message: fmt.Sprintf(format, args...)}
+}
+
+// message says why something was not done. If what was typed in a form is why, it has the form.
+type message struct {
+	Message, Action, Back string
+	Form                  url.Values
 }
 
 // oneOf returns the word if it is allowed, else the first of those that are.

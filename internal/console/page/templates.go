@@ -123,6 +123,8 @@ var functions = template.FuncMap{
 	"query":    func(encoded string) template.URL { return template.URL(encoded) }, //nolint:gosec // escaped by url.Values
 	"achieved": achieved, "before": before,
 	"size": size, "istime": isTime,
+	// typed is the label of a field that people type in; "" of others.
+	"typed": func(name string) string { return typed[name] },
 	// A meter is amber from 80 % on, and red at 100 %.
 	"low":     func(limit int64) float64 { return 0.8*float64(limit) - 0.001 },
 	"high":    func(limit int64) float64 { return float64(limit) - 0.001 },
@@ -137,6 +139,8 @@ var functions = template.FuncMap{
 		return "r" + strconv.FormatUint(sum.Sum64(), 36)
 	},
 }
+
+var typed = map[string]string{"until": "Until", "used": "Used", "rate": "Rate or percent", "reason": "Reason", "key": "Key", "typed": "Its id"}
 
 // class is how a state is shown: it is also in words.
 func class(state string) string {

@@ -34,6 +34,7 @@ type counts struct {
 type stored struct {
 	revision                int64 // at which it was read
 	rate, hours, zone, ramp string
+	note                    string
 	updated                 time.Time
 	progress                *catalog.CampaignProgress
 }
@@ -42,7 +43,7 @@ func storedOf(rows []catalog.CampaignRow) map[string]stored {
 	all := make(map[string]stored, len(rows))
 	for i := range rows {
 		row := &rows[i]
-		one := stored{revision: row.Revision, rate: row.Rate(), zone: row.TimeZone, updated: row.UpdatedAt, progress: &row.Progress}
+		one := stored{revision: row.Revision, rate: row.Rate(), note: row.Note, zone: row.TimeZone, updated: row.UpdatedAt, progress: &row.Progress}
 		if row.ActiveHours != nil {
 			one.hours = notation.FormatHours(row.ActiveHours)
 		}

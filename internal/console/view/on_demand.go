@@ -57,7 +57,7 @@ func (l *Watcher) Detailed(ctx context.Context, s *State, id string) *Campaign {
 			c.Late = "campaign " + id + " " + p.Late.String()
 		}
 	}
-	c.LastFailure = c.lastFailure
+	c.LastFailure, c.Note = c.lastFailure, s.known.records[id].note
 	return &c
 }
 
