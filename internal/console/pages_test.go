@@ -174,7 +174,7 @@ func TestPageOfAJob(t *testing.T) {
 	w := guarded()
 	h := serve(w)
 	body := ask(h, "GET", "/job?id=u-42", "operator", "").Body.String()
-	for _, says := range []string{"<h1>Job u-42</h1>", "<code>pacer.lanes/17/4</code>", "at its turn", "<h2>Its dead letters</h2>", "letter?place=3%2f17"} {
+	for _, says := range []string{"<h1>Job u-42</h1>", "<code>pacer.lanes/17/4</code>", `data-label="Next try">at its turn<`, `href="destination?id=shop-7"`, "for its destination, which takes no jobs or is busy", "<h2>Its dead letters</h2>", "letter?place=3%2f17"} {
 		if !strings.Contains(body, says) {
 			t.Errorf("no %s in %s", says, body)
 		}

@@ -441,7 +441,8 @@ func (w *world) SetQuota(ctx context.Context, id string, c catalog.QuotaChange) 
 }
 
 func (w *world) job(context.Context, jobs.Question) (jobs.Found, error) {
-	return jobs.Found{Waiting: []jobs.Waiting{{Place: "pacer.lanes/17/4", Campaign: "spring"}}, Results: []json.RawMessage{}, Unread: []string{}}, nil
+	past := time.Now().Add(-29 * time.Second)
+	return jobs.Found{Waiting: []jobs.Waiting{{Place: "pacer.lanes/17/4", Campaign: "spring", Reason: "destination", Destination: "shop-7", NotBefore: &past}}, Results: []json.RawMessage{}, Unread: []string{}}, nil
 }
 
 func (w *world) cancelJobs(ctx context.Context, c jobs.Cancellation) (jobs.Cancelled, error) {

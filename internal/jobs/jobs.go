@@ -47,6 +47,8 @@ type Waiting struct {
 	NotBefore *time.Time `json:"not_before,omitempty"`
 	Reason    string     `json:"reason,omitempty" doc:"why it was moved there"`
 
+	Destination string `json:"destination,omitempty" doc:"that the record names"`
+
 	Mark dedupe.Mark `json:"mark,omitempty" enum:"in_flight,delivered,cancelled" doc:"what the dedupe ledger says of the job"`
 
 	job dedupe.Job
@@ -277,7 +279,7 @@ func (t Topics) placeOf(topic string) (from delivery.Place, wait bool) {
 
 func waiting(at broker.Partition, r *delivery.Record, j *delivery.Job) Waiting {
 	w := Waiting{
-		Place: fmt.Sprintf("%s/%d/%d", at.Topic, at.ID, r.Offset), Campaign: j.Campaign, Attempts: j.Attempt, WrittenAt: r.Time.UTC(), Reason: j.Reason,
+		Place: fmt.Sprintf("%s/%d/%d", at.Topic, at.ID, r.Offset), Campaign: j.Campaign, Attempts: j.Attempt, WrittenAt: r.Time.UTC(), Reason: j.Reason, Destination: j.AnyDestination(),
 		job: dedupe.Job{Campaign: j.Campaign, ID: j.ID, Scope: j.Scope()},
 	}
 	if due := j.ReadyAt().UTC(); !due.IsZero() {

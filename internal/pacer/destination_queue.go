@@ -54,8 +54,9 @@ func (p *placing) destinationOf(s *sinkState, j *delivery.Job, now instant) *des
 	d := p.destinations.get(destinationKey{s.id, name})
 	d.at = s
 	p.limitsOf(d, now)
-	if k, is := p.destinations.keeps[j.Campaign], (keeper{d, now.local}); is.lasts(now) && (k.destination == d || !k.lasts(now)) {
-		p.destinations.keeps[strings.Clone(j.Campaign)] = is
+	keeps, is := p.destinations.keeps, keeper{d, now.local}
+	if is.lasts(now) && (keeps[j.Campaign].destination == d || !keeps[j.Campaign].lasts(now)) {
+		keeps[strings.Clone(j.Campaign)] = is
 	}
 	return d
 }

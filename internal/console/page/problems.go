@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -111,7 +112,7 @@ func (s *Site) problems(ctx context.Context, state *view.State, stores []view.St
 
 // destinations adds those whose gates are closed, those that are disabled, and those that fail.
 func (f *found) destinations(state *view.State, shut view.Shut, closed map[string][]delivery.Gate) {
-	gates := slices.Concat(mapValues(closed)...)
+	gates := slices.Concat(slices.Collect(maps.Values(closed))...)
 	slices.SortStableFunc(gates, func(a, b delivery.Gate) int {
 		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Destination, b.Destination))
 	})
@@ -202,13 +203,6 @@ func counted(n int, what string) string {
 		return "1 " + what
 	}
 	return fmt.Sprintf("%d %ss", n, what)
-}
-
-func mapValues[V any](m map[string]V) (list []V) {
-	for _, v := range m {
-		list = append(list, v)
-	}
-	return list
 }
 
 // doneAt returns when the last campaign that has a backlog will have sent it, of those of which it is known, and says what is done then. Without

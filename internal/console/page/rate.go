@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
@@ -61,12 +60,12 @@ func splitRate(rate string) (units, per string) {
 }
 
 // meaning says what another rate would mean.
-func (s *Site) meaning(ctx context.Context, now *view.Settings, rate, reason string) (*newRate, error) {
-	m := &newRate{ID: now.ID, Was: now.Rate, Rate: rate, Reason: reason, Revision: now.Revision, Note: now.Note}
-	if _, _, err := notation.ParseRate(rate); err != nil {
+func (s *Site) meaning(ctx context.Context, now *view.Settings, to, reason string) (*newRate, error) {
+	m := &newRate{ID: now.ID, Was: now.Rate, Rate: to, Reason: reason, Revision: now.Revision, Note: now.Note}
+	if _, _, err := notation.ParseRate(to); err != nil {
 		return m, view.Fault(catalog.ErrInvalid, "%s", err)
 	}
-	was, is := rateOf(now.Rate), rateOf(rate)
+	was, is := rateOf(now.Rate), rateOf(to)
 	switch {
 	case is == was:
 	case is == 0:
@@ -74,13 +73,13 @@ func (s *Site) meaning(ctx context.Context, now *view.Settings, rate, reason str
 	case was == 0:
 		m.Times = "and begin to send"
 	case is >= muchFaster*was:
-		m.Times = rateText(is/was) + " times as fast"
+		m.Times = rate(is/was) + " times as fast"
 	}
 	state := s.watcher.Look(ctx)
 	if p, err := state.Plan(now.ID, view.WhatIf{}); err == nil {
 		m.DoneNow = p.DoneAt
 	}
-	if p, err := state.Plan(now.ID, view.WhatIf{Rate: rate}); err == nil {
+	if p, err := state.Plan(now.ID, view.WhatIf{Rate: to}); err == nil {
 		m.Done = p.DoneAt
 	}
 	for _, id := range now.Quotas {
@@ -94,13 +93,11 @@ func (s *Site) meaning(ctx context.Context, now *view.Settings, rate, reason str
 			}
 			took := time.Duration(float64(*w.Remaining) / is * float64(time.Second)).Round(time.Second)
 			m.Quotas = append(m.Quotas, fmt.Sprintf("It uses what is left of %s in quota %s (%s of %s) in %s, and then waits: %s a second is what that allows on average.",
-				w.Span, id, number(*w.Remaining), number(w.Limit), coarse(took), rateText(float64(w.Limit)/w.Seconds)))
+				w.Span, id, number(*w.Remaining), number(w.Limit), coarse(took), rate(float64(w.Limit)/w.Seconds)))
 		}
 	}
 	return m, nil
 }
-
-func rateText(perSecond float64) string { return rate(perSecond) }
 
 // fillRate shows what another rate would mean.
 func fillRate(ctx context.Context, s *Site, query url.Values, c *content) {
@@ -139,5 +136,3 @@ func setRate(ctx context.Context, s *Site, form url.Values) (string, *retry, err
 	}
 	return campaigns.page(id, "changed"), nil, err
 }
-
-func itoa(n int64) string { return strconv.FormatInt(n, 10) }

@@ -2,6 +2,7 @@ package page
 
 import (
 	"cmp"
+	"fmt"
 	"strings"
 	"time"
 
@@ -100,7 +101,7 @@ func (s *sentence) campaign(state *view.State) {
 		s.Verb = "lowered"
 	}
 	if now != nil && rateOf(now.Rate) == rateOf(is) {
-		back := send(auth.Operator, "Undo", "rate", s.Change.Campaign, "revision", itoa(now.Revision), "rate", strings.TrimSuffix(was, "/s"), "reason", "undo")
+		back := send(auth.Operator, "Undo", "rate", s.Change.Campaign, "revision", fmt.Sprint(now.Revision), "rate", strings.TrimSuffix(was, "/s"), "reason", "undo")
 		s.Undo = &back
 	}
 }

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
@@ -125,6 +126,7 @@ var functions = template.FuncMap{
 	"size": size, "istime": isTime,
 	// typed is the label of a field that people type in; "" of others.
 	"typed": func(name string) string { return typed[name] },
+	"waits": func(reason string) string { return cmp.Or(waits[delivery.Reason(reason)], reason, unknown) },
 	// A meter is amber from 80 % on, and red at 100 %.
 	"low":     func(limit int64) float64 { return 0.8*float64(limit) - 0.001 },
 	"high":    func(limit int64) float64 { return float64(limit) - 0.001 },
@@ -141,6 +143,12 @@ var functions = template.FuncMap{
 }
 
 var typed = map[string]string{"until": "Until", "used": "Used", "rate": "Rate or percent", "reason": "Reason", "key": "Key", "typed": "Its id"}
+
+// waits says what a job waits for.
+var waits = map[delivery.Reason]string{
+	delivery.ReasonOverflow: "for its turn", delivery.ReasonRetry: "after a failed try", delivery.ReasonNotBefore: "for its time", delivery.ReasonStep: "between two steps", delivery.ReasonDestination: "for its destination, which takes no jobs or is busy",
+	delivery.ReasonKey: "for the turn of its key", delivery.ReasonHours: "for the hours of its recipient", delivery.ReasonNoZone: "for the hours of its recipient, whose zone is not known", delivery.ReasonUnknownDestination: "for the row of its destination",
+}
 
 // class is how a state is shown: it is also in words.
 func class(state string) string {

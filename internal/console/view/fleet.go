@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/progress"
@@ -66,12 +65,7 @@ func sinkFigures(s *progress.SinkReport) *SinkFigures {
 		f.LastFailure, f.LastFailureAt = last.Detail, instant(last.At)
 	}
 	if s.Took.Total() > 0 {
-		f.P50, f.P99 = seconds(s.Took.Quantile(0.5)), seconds(s.Took.Quantile(0.99))
+		f.P50, f.P99 = new(s.Took.Quantile(0.5).Seconds()), new(s.Took.Quantile(0.99).Seconds())
 	}
 	return f
-}
-
-func seconds(d time.Duration) *float64 {
-	s := d.Seconds()
-	return &s
 }

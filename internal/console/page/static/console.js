@@ -18,6 +18,17 @@
     const lost = (yes) => document.body.classList.toggle("lost", yes);
     document.addEventListener("htmx:sse:error", () => lost(true));
     document.addEventListener("htmx:sse:after:connection", () => lost(false));
+    // An error is the first answer: the page keeps its figures, and asks again.
+    document.addEventListener("htmx:before:response", (e) => {
+      if (e.detail.ctx.response.raw.ok) return;
+      e.preventDefault();
+      lost(true);
+      setTimeout(() => {
+        const live = e.detail.ctx.sourceElement, again = live.cloneNode(true);
+        live.replaceWith(again);
+        window.htmx.process(again);
+      }, 5000);
+    });
   }
   const here = document.querySelector("header a[aria-current]");
   if (here) here.parentNode.scrollLeft = here.offsetLeft - 60; // on a small screen the menu may be wider
