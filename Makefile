@@ -46,6 +46,7 @@ test: build ## All tests, over real services (started here; `make down` ends the
 .PHONY: console-test
 console-test: build ## The console in a Chromium, over real services (SCREENSHOTS=docs/images takes the pictures of docs/console.md anew)
 	$(WITH_SERVICES) SCREENSHOTS="$(abspath $(SCREENSHOTS))" $(GO_TEST) test -tags browser -count=1 -timeout 5m -run "TestConsole.*InABrowser" .
+	go test -tags browser -count=1 -run "TestConsole.*InABrowser" ./internal/console
 
 .PHONY: test-fast
 test-fast: ## The tests that need no services

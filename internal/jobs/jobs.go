@@ -40,14 +40,13 @@ type Topics struct {
 
 // Waiting is a record of a job that is not settled: the job waits there, or is being sent.
 type Waiting struct {
-	Place     string     `json:"place" doc:"topic/partition/offset"`
-	Campaign  string     `json:"campaign"`
-	Attempts  int        `json:"attempts" doc:"that were made"`
-	WrittenAt time.Time  `json:"written_at"`
-	NotBefore *time.Time `json:"not_before,omitempty"`
-	Reason    string     `json:"reason,omitempty" doc:"why it was moved there"`
-
-	Destination string `json:"destination,omitempty" doc:"that the record names"`
+	Place       string     `json:"place" doc:"topic/partition/offset"`
+	Campaign    string     `json:"campaign"`
+	Attempts    int        `json:"attempts" doc:"that were made"`
+	WrittenAt   time.Time  `json:"written_at"`
+	NotBefore   *time.Time `json:"not_before,omitempty"`
+	Reason      string     `json:"reason,omitempty" doc:"why it was moved there"`
+	Destination string     `json:"destination,omitempty" doc:"that the record names"`
 
 	Mark dedupe.Mark `json:"mark,omitempty" enum:"in_flight,delivered,cancelled" doc:"what the dedupe ledger says of the job"`
 

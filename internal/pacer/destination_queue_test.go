@@ -928,3 +928,18 @@ func TestACampaignWithFewCallsAtABusyDestination(t *testing.T) {
 		})
 	}
 }
+
+// TestAJobThatWaitsForItsDestinationSaysSo: also if it is read before its time, as long as it has no later time of its own.
+func TestAJobThatWaitsForItsDestinationSaysSo(t *testing.T) {
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	for _, tc := range []struct {
+		notBefore time.Time
+		why       delivery.Reason
+	}{{time.Time{}, delivery.ReasonDestination}, {now.Add(-time.Hour), delivery.ReasonDestination}, {now.Add(time.Hour), delivery.ReasonNotBefore}} {
+		j, c := &delivery.Job{}, campaign("c", 10)
+		j.Due, j.NotBefore, j.Reason = now.Add(time.Minute), tc.notBefore, string(delivery.ReasonDestination)
+		if at, why := readyAt(j, &c, now); why != tc.why || at.Before(j.Due) {
+			t.Errorf("not before %s: %s at %s", tc.notBefore, why, at)
+		}
+	}
+}

@@ -163,8 +163,7 @@ func (v *judge) unsentJob(q *queue, j *delivery.Job, pause time.Duration, why de
 	return placement{where: atFront, queue: q}
 }
 
-// Troubles lists the campaigns of this daemon whose breaker is open, because of failures or of refusals, and those of which a
-// destination that takes no jobs keeps some.
+// Troubles lists the campaigns of this daemon whose breaker is open, and those of which a destination that takes no jobs keeps some.
 func (p *Pacer) Troubles(ctx context.Context) ([]delivery.Trouble, error) {
 	return inTurn(ctx, p, func(now instant) (list []delivery.Trouble) {
 		maps.DeleteFunc(p.destinations.keeps, func(_ string, k keeper) bool { return !k.lasts(now) })

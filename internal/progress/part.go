@@ -69,11 +69,10 @@ type count struct {
 
 // note is what a daemon says of a campaign.
 type note struct {
-	Campaign uint64
-	Cause    hold.Cause
-	Since    int64 // microseconds since the Unix epoch
-	// Destination is whose gate Cause is about; "": that of the sink.
-	Destination string
+	Campaign    uint64
+	Cause       hold.Cause
+	Since       int64  // microseconds since the Unix epoch
+	Destination string // whose gate Cause is about; "": that of the sink
 }
 
 // format is the version of parts. Fields can be added without a new one.
@@ -164,11 +163,10 @@ func (t *Tracker) part(ctx context.Context) (*part, error) {
 	}
 	troubles, err := t.opt.Work.Troubles(ctx)
 	for _, s := range troubles {
-		n := note{Campaign: delivery.CampaignHash(s.Campaign), Cause: hold.Failing, Since: s.Since.UnixMicro()}
+		n := note{Campaign: delivery.CampaignHash(s.Campaign), Cause: hold.Failing, Since: s.Since.UnixMicro(), Destination: s.Destination}
 		if s.Refused {
 			n.Cause = hold.Refused
-		}
-		if n.Destination = s.Destination; n.Destination != "" {
+		} else if s.Destination != "" {
 			n.Cause = hold.Gate
 		}
 		p.Stuck = append(p.Stuck, n)

@@ -18,13 +18,12 @@ const muchFaster = 10
 
 // newRate is what another rate of a campaign would mean.
 type newRate struct {
-	ID, Was, Rate, Reason string
-	Revision              int64
-	Times                 string // how it differs from now, if that has to be confirmed
-	Note                  string
-	Quotas                []string
-	DoneNow, Done         *time.Time // nil: not known
-	Fault                 string
+	ID, Was, Rate, Reason, Note string
+	Revision                    int64
+	Times                       string // how it differs from now, if that has to be confirmed
+	Quotas                      []string
+	DoneNow, Done               *time.Time // nil: not known
+	Fault                       string
 }
 
 // per is a unit of rates.
@@ -67,12 +66,11 @@ func (s *Site) meaning(ctx context.Context, now *view.Settings, to, reason strin
 	}
 	was, is := rateOf(now.Rate), rateOf(to)
 	switch {
-	case is == was:
-	case is == 0:
+	case is == 0 && was > 0:
 		m.Times = "and send nothing"
-	case was == 0:
+	case was == 0 && is > 0:
 		m.Times = "and begin to send"
-	case is >= muchFaster*was:
+	case was > 0 && is >= muchFaster*was:
 		m.Times = rate(is/was) + " times as fast"
 	}
 	state := s.watcher.Look(ctx)

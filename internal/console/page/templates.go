@@ -124,9 +124,15 @@ var functions = template.FuncMap{
 	"query":    func(encoded string) template.URL { return template.URL(encoded) }, //nolint:gosec // escaped by url.Values
 	"achieved": achieved, "before": before,
 	"size": size, "istime": isTime,
-	// typed is the label of a field that people type in; "" of others.
-	"typed": func(name string) string { return typed[name] },
-	"waits": func(reason string) string { return cmp.Or(waits[delivery.Reason(reason)], reason, unknown) },
+	"typed": func(name string) string {
+		return map[string]string{"until": "Until", "used": "Used", "rate": "Rate or percent", "reason": "Reason", "key": "Key", "typed": "Its id"}[name]
+	},
+	"waits": func(reason string) string {
+		return cmp.Or(map[delivery.Reason]string{
+			delivery.ReasonOverflow: "for its turn", delivery.ReasonRetry: "after a failed try", delivery.ReasonNotBefore: "for its time", delivery.ReasonStep: "between two steps", delivery.ReasonDestination: "for its destination, which takes no jobs or is busy",
+			delivery.ReasonKey: "for the turn of its key", delivery.ReasonHours: "for the hours of its recipient", delivery.ReasonNoZone: "for the hours of its recipient, whose zone is not known", delivery.ReasonUnknownDestination: "for the row of its destination",
+		}[delivery.Reason(reason)], reason, unknown)
+	},
 	// A meter is amber from 80 % on, and red at 100 %.
 	"low":     func(limit int64) float64 { return 0.8*float64(limit) - 0.001 },
 	"high":    func(limit int64) float64 { return float64(limit) - 0.001 },
@@ -140,14 +146,6 @@ var functions = template.FuncMap{
 		_, _ = sum.Write([]byte(name)) // never fails
 		return "r" + strconv.FormatUint(sum.Sum64(), 36)
 	},
-}
-
-var typed = map[string]string{"until": "Until", "used": "Used", "rate": "Rate or percent", "reason": "Reason", "key": "Key", "typed": "Its id"}
-
-// waits says what a job waits for.
-var waits = map[delivery.Reason]string{
-	delivery.ReasonOverflow: "for its turn", delivery.ReasonRetry: "after a failed try", delivery.ReasonNotBefore: "for its time", delivery.ReasonStep: "between two steps", delivery.ReasonDestination: "for its destination, which takes no jobs or is busy",
-	delivery.ReasonKey: "for the turn of its key", delivery.ReasonHours: "for the hours of its recipient", delivery.ReasonNoZone: "for the hours of its recipient, whose zone is not known", delivery.ReasonUnknownDestination: "for the row of its destination",
 }
 
 // class is how a state is shown: it is also in words.

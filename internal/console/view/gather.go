@@ -32,11 +32,10 @@ type counts struct {
 
 // stored is what the database has of a campaign beyond what daemons keep in memory.
 type stored struct {
-	revision                int64 // at which it was read
-	rate, hours, zone, ramp string
-	note                    string
-	updated                 time.Time
-	progress                *catalog.CampaignProgress
+	revision                      int64 // at which it was read
+	rate, hours, zone, ramp, note string
+	updated                       time.Time
+	progress                      *catalog.CampaignProgress
 }
 
 func storedOf(rows []catalog.CampaignRow) map[string]stored {
