@@ -178,7 +178,7 @@ func (f *result) encode(j *delivery.Job) []byte {
 
 // eventTime truncates a time to microseconds in UTC; zero stays zero. A year for which JSON has no notation is zero as well.
 func eventTime(t time.Time) time.Time {
-	if t = t.UTC().Truncate(time.Microsecond); t.Year() > 9999 {
+	if t = t.UTC().Truncate(time.Microsecond); t.Year() < 0 || t.Year() > 9999 {
 		return time.Time{}
 	}
 	return t
