@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"net/http"
 	"net/netip"
@@ -325,19 +324,11 @@ func (s *Services) Local(by string, database bool) (transport http.RoundTripper,
 		}
 	}
 	s.Config.HTTP.Payloads = view.PayloadsAll // who reaches Kafka may see them
-	s.Log = slog.New(warnings{s.Log.Handler()})
 	sources := s.sources(l.set, engine, l.admin)
+	sources.Replays.Quiet()
 	sources.Patience, sources.Snapshot, sources.Degraded = localPatience, l.latest, func() string { return degraded }
 	l.Local = console.NewLocal(sources, by)
 	return l, l.close, nil
-}
-
-// warnings logs nothing less: who runs a command sees what it answers.
-type warnings struct{ slog.Handler }
-
-// Enabled implements slog.Handler.
-func (w warnings) Enabled(ctx context.Context, level slog.Level) bool {
-	return level >= slog.LevelWarn && w.Handler.Enabled(ctx, level)
 }
 
 // RoundTrip implements http.RoundTripper. An answer that lacks what the database has is none.

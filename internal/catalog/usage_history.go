@@ -33,7 +33,7 @@ type Left struct {
 }
 
 // UsageHistory returns the units of the quota in steps between from and to, both rounded outwards to whole steps; a
-// step is a whole number of minutes. The last step ends at to, in whole minutes, or before the minutes that are open. Unused reservations count as used until
+// step is a whole number of minutes. The last step ends at to, in whole minutes. Unused reservations count as used until
 // a checkpoint replaces them. Use of an hour that is older than a day counts in its last minute.
 func (a *Admin) UsageHistory(ctx context.Context, quota string, from, to time.Time, step time.Duration) ([]Usage, error) {
 	switch {
@@ -63,14 +63,12 @@ func (a *Admin) UsageHistory(ctx context.Context, quota string, from, to time.Ti
 	if err != nil {
 		return nil, fmt.Errorf("read the usage of quota %s: %w", quota, err)
 	}
-	return historySteps(newTotals(usage), limit.Windows, from, to, step, time.Now()), nil
+	return historySteps(newTotals(usage), limit.Windows, from, to, step, time.Now().Add(-delivery.UsageKeptApart)), nil
 }
 
-// historySteps divides the time between from and to into steps. The minute that now is in, and the one before, hold units that are reserved and not
-// sent: they are left out. Of those that are merged only the hours are known.
-func historySteps(used totals, windows []delivery.Window, from, to time.Time, step time.Duration, now time.Time) []Usage {
-	steps, merged := []Usage{}, now.Add(-delivery.UsageKeptApart)
-	to = earlier(to, now.Truncate(time.Minute).Add(-time.Minute))
+// historySteps divides the time between from and to into steps. Of those before merged only the hours are known.
+func historySteps(used totals, windows []delivery.Window, from, to time.Time, step time.Duration, merged time.Time) []Usage {
+	var steps []Usage
 	for start := from; start.Before(to); start = start.Add(step) {
 		end := earlier(start.Add(step), to)
 		counted := time.Minute

@@ -86,27 +86,9 @@ func TestWhatIsLeftOfAShortWindowIsNotToldOfOldHours(t *testing.T) {
 	merged := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	windows := []delivery.Window{{Span: 5 * time.Minute, Limit: 10}, {Span: time.Hour, Limit: 300}}
 	used := newTotals([]delivery.Usage{{Minute: minuteOf(merged) - 1, Units: 100}, {Minute: minuteOf(merged) + 59, Units: 4}})
-	steps := historySteps(used, windows, merged.Add(-time.Hour), merged.Add(time.Hour), time.Hour, merged.Add(delivery.UsageKeptApart))
+	steps := historySteps(used, windows, merged.Add(-time.Hour), merged.Add(time.Hour), time.Hour, merged)
 	if old, recent := steps[0].Remaining, steps[1].Remaining; old[0].Units != nil || *old[1].Units != 200 || *recent[0].Units != 6 || *recent[1].Units != 296 {
 		t.Errorf("%+v, %+v", old, recent)
-	}
-}
-
-// TestOpenMinutesAreNotInAHistory: what they hold is reserved, and most of it may never be sent.
-func TestOpenMinutesAreNotInAHistory(t *testing.T) {
-	t.Parallel()
-	now := time.Date(2026, 11, 20, 12, 5, 30, 0, time.UTC)
-	windows, minute := []delivery.Window{{Span: time.Hour, Limit: 6000}}, minuteOf(now)
-	used := newTotals([]delivery.Usage{{Minute: minute - 2, Units: 7}, {Minute: minute - 1, Units: 4000}, {Minute: minute, Units: 6144}})
-	for step, from := range map[time.Duration]time.Duration{time.Minute: -5 * time.Minute, time.Hour: -5 * time.Minute} {
-		steps := historySteps(used, windows, now.Add(from).Truncate(step), now.Add(time.Minute), step, now)
-		last := steps[len(steps)-1]
-		if !last.End.Equal(now.Truncate(time.Minute).Add(-time.Minute)) || last.Units != 7 || *last.Remaining[0].Units != 5993 {
-			t.Errorf("by %s: %+v", step, last)
-		}
-	}
-	if steps := historySteps(used, windows, now.Truncate(time.Minute), now.Add(time.Minute), time.Minute, now); steps == nil || len(steps) != 0 {
-		t.Errorf("of open minutes alone: %+v", steps)
 	}
 }
 

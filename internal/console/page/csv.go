@@ -96,7 +96,7 @@ func usageLines(ctx context.Context, s *Site, query url.Values) (rows [][]string
 	span := oneOf(query.Get("last"), spans)
 	last, _ := notation.ParseSpan(span) // one of those
 	now := time.Now()
-	usage, err := s.watcher.Sources().Catalog.UsageHistory(ctx, q.ID, now.Add(-last), now, stepsOf[span])
+	usage, err := s.watcher.Sources().Catalog.UsageHistory(ctx, q.ID, now.Add(-last), view.Settled(now), stepsOf[span])
 	for _, step := range usage {
 		for _, left := range step.Remaining {
 			rows = append(rows, []string{moment(&step.Start), moment(&step.End), count(step.Units), count(left.Limit) + "/" + left.Span, countOrNothing(left.Units)})

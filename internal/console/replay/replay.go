@@ -220,6 +220,13 @@ func (j *Jobs) end(job *Job, outcome deadletter.ReplayReport, err error, stopped
 		"doubtful", outcome.Doubtful, "error", job.Error)
 }
 
+// Quiet has nothing logged: who runs a command sees what it answers.
+func (j *Jobs) Quiet() {
+	if j != nil {
+		j.log = slog.New(slog.DiscardHandler)
+	}
+}
+
 // Wait waits for the replay that is running.
 func (j *Jobs) Wait() { j.running.Wait() }
 
