@@ -47,6 +47,7 @@ func newShard(s shard) *shard {
 func (s *shard) settle() (back []*check, err error) {
 	batch := s.unsure
 	if len(batch) == 0 || time.Since(batch[0].asked) > answersKept {
+		s.unsure = nil
 		return nil, nil
 	}
 	s.run.Args[len(s.run.Args)-2] = -s.last

@@ -262,7 +262,7 @@ func TestTheOneBeforeIsLate(t *testing.T) {
 	})
 }
 
-// TestALineThatNobodyComesTo holds up no other job, and one to which somebody comes is not overtaken.
+// TestALineThatNobodyComesTo delays no other job. A line whose jobs come is not overtaken.
 func TestALineThatNobodyComesTo(t *testing.T) {
 	bubble(t, unlimited(delivery.Quota{Windows: []delivery.Window{window(1, 30*time.Second)}}), func(t *testing.T, r *rig, _ *store) {
 		line := make([]*delivery.Job, 20)
@@ -384,6 +384,14 @@ func TestAReturnIsLost(t *testing.T) {
 			t.Errorf("capped by %q for %s; %d were sent to the key", again.Detail, again.RetryAfter, r.count("a"))
 		}
 	})
+}
+
+// TestABatchIsUnsureForAnHour: after a longer outage nothing is asked for it any more.
+func TestABatchIsUnsureForAnHour(t *testing.T) {
+	s := &shard{unsure: []*check{{asked: time.Now().Add(-answersKept - time.Minute)}}}
+	if back, err := s.settle(); len(back) > 0 || err != nil || s.unsure != nil {
+		t.Errorf("%v, %v, and %d checks are unsure", back, err, len(s.unsure))
+	}
 }
 
 // TestTheStoresClockJumpsAhead for good, by more than the span, and the data has another epoch: a closed quota is to wait for a span.
