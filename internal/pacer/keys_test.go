@@ -2,6 +2,7 @@ package pacer
 
 import (
 	"context"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -24,18 +25,16 @@ func TestJobsThatWaitForTheirKeys(t *testing.T) {
 	c.Local = localHours(t, 10*60, 20*60)
 	const n, night = 200, 190
 	asked := map[int64]int{}
-	turns := func(o *Options) {
-		o.Keys = &keys{takes: 20 * time.Millisecond, reserve: func(j *delivery.Job) (told delivery.KeyAnswer) { // others are sent meanwhile
-			switch asked[j.Offset]++; j.Offset % 4 {
-			case 0:
-				told = delivery.KeyAnswer{Wait: time.Hour, Reason: delivery.ReasonKey}
-			case 1:
-				told = delivery.KeyAnswer{Wait: time.Hour, Capped: "cap"}
-			}
-			return told
-		}}
-	}
-	one(t, newBook(c), turns, func(t *testing.T, f *fleet) {
+	k := &keys{takes: 20 * time.Millisecond, reserve: func(j *delivery.Job) (told delivery.KeyAnswer) { // others are sent meanwhile
+		switch asked[j.Offset]++; j.Offset % 4 {
+		case 0:
+			told = delivery.KeyAnswer{Wait: time.Hour, Reason: delivery.ReasonKey}
+		case 1:
+			told = delivery.KeyAnswer{Wait: time.Hour, Capped: "cap"}
+		}
+		return told
+	}}
+	one(t, newBook(c), func(o *Options) { o.Keys = k }, func(t *testing.T, f *fleet) {
 		src := newPartition("in/0")
 		list := jobs(src, delivery.FromIngress, "c", 0, n)
 		for i, j := range list {
@@ -45,6 +44,9 @@ func TestJobsThatWaitForTheirKeys(t *testing.T) {
 		}
 		f.offer(t, list)
 		time.Sleep(3 * time.Second)
+		k.mu.Lock()
+		asked := maps.Clone(asked)
+		k.mu.Unlock()
 		kept, first := 0, int64(n)
 		for offset, times := range asked {
 			if first = min(first, offset); offset%4 < 2 {
@@ -119,7 +121,7 @@ func TestTurnsOfJobsThatHaveLeft(t *testing.T) {
 	})
 }
 
-// keys allow jobs, after a while, as count says; nil: all. They note what is counted and not ended.
+// keys allow jobs, after a while, as reserve and count say, one at a time; nil: all. They note what is counted and not ended.
 type keys struct {
 	reserve func(j *delivery.Job) delivery.KeyAnswer
 	count   func(j *delivery.Job) delivery.KeyAnswer
@@ -136,7 +138,9 @@ func (k *keys) Reserve(asks []delivery.KeyAsk, answer func(delivery.KeyAsk, deli
 		for _, a := range asks {
 			var told delivery.KeyAnswer
 			if k.reserve != nil {
+				k.mu.Lock()
 				told = k.reserve(a.Job)
+				k.mu.Unlock()
 			}
 			answer(a, told, func() {
 				k.mu.Lock()
