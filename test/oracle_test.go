@@ -149,34 +149,34 @@ func (o *oracle) end() {
 	}
 }
 
-// look counts, and compares once.
+// look reads what is shown, counts afterwards, so that no figure is newer than every count, and compares.
 func (o *oracle) look(ctx context.Context) {
+	began := time.Now()
+	o.mu.Lock()
+	daemons := slices.Clone(o.daemons)
+	o.mu.Unlock()
+	figures := map[string][]figure{}
+	for _, id := range o.watched {
+		figures[id] = o.shown(ctx, id, daemons)
+	}
 	t, err := o.count(ctx)
 	if err != nil {
 		return // the next look counts
 	}
 	o.mu.Lock()
-	o.truths = append(slices.DeleteFunc(o.truths, func(is truth) bool { return is.to.Before(t.from.Add(-figuresLag - time.Second)) }), t)
-	daemons := slices.Clone(o.daemons)
-	o.mu.Unlock()
-	last := map[string][]string{}
-	for _, id := range o.watched {
-		for _, f := range o.shown(ctx, id, daemons) {
-			if why := o.judge(id, f); why != "" {
-				last[id] = append(last[id], why)
-			}
-		}
-	}
-	if ctx.Err() != nil {
-		return
-	}
-	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.truths = append(slices.DeleteFunc(o.truths, func(is truth) bool { return is.to.Before(began.Add(-figuresLag - time.Second)) }), t)
 	o.looks++
-	o.last = last
-	for _, list := range last {
-		if t.from.After(o.excused) {
-			o.wrong = append(o.wrong, list...)
+	o.last = map[string][]string{}
+	for id, list := range figures {
+		for _, f := range list {
+			why := o.judge(id, f)
+			if why == "" {
+				continue
+			}
+			if o.last[id] = append(o.last[id], why); began.After(o.excused) {
+				o.wrong = append(o.wrong, why)
+			}
 		}
 	}
 }
