@@ -6,9 +6,14 @@ import (
 	"time"
 )
 
-// KeyMargin widens every window of a keyed quota: a job is sent at most so long after it was counted, so two jobs are never closer than the
-// window says.
-const KeyMargin = 40 * time.Millisecond
+// KeyMargin is by how much a window of a keyed quota is wider than it says: a job is sent at most so long after it was asked about, so two jobs are
+// never closer than the window says. It is a two-hundredth of the span, from LeastKeyMargin to a quarter of a second.
+func KeyMargin(span time.Duration) time.Duration {
+	return min(max(span/200, LeastKeyMargin), 250*time.Millisecond)
+}
+
+// LeastKeyMargin is the margin of a window of up to eight seconds.
+const LeastKeyMargin = 40 * time.Millisecond
 
 // KeyAsk asks the keys of a job that is in its campaign's queue.
 type KeyAsk struct {

@@ -55,8 +55,10 @@ type group struct {
 	job    *delivery.Job
 	checks []*check
 	left   atomic.Int32
-	by     time.Time    // after which they are not asked any more; zero: never
-	ended  func(*group) // called once all are answered; nil: nothing
+	margin time.Duration // the least one of their windows
+	ends   time.Time     // the first period of a calendar
+	by     time.Time     // after which they are not asked any more; zero: never
+	ended  func(*group)  // called once all are answered; nil: nothing
 }
 
 func (g *group) of(k *check) *group {
@@ -81,7 +83,7 @@ func (g *group) sendBy() time.Time {
 			first = k.asked
 		}
 	}
-	return first.Add(delivery.KeyMargin)
+	return earlier(first.Add(g.margin), g.ends)
 }
 
 // open reports whether all quotas let jobs pass without their store.

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/retry"
 	"github.com/pacer/pacer/internal/shards"
 )
 
@@ -55,6 +56,7 @@ type Checker struct {
 	options Options
 	shards  []*shard // for what is sent, then for turns: reading a backlog must not delay what is sent
 	waits   *waits
+	slow    retry.Outage
 	counted sync.Map // of *delivery.Job to the *group that counted it, until it is sent or given back
 }
 
@@ -94,15 +96,17 @@ func (c *Checker) limited(j *delivery.Job) (campaign *delivery.Campaign, sink st
 
 // checks returns a check of each quota that limits the job. Of a turn it reads only what does not change while the job waits.
 func (c *Checker) checks(what string, campaign *delivery.Campaign, sink string, j *delivery.Job, now time.Time) *group {
-	g := &group{}
+	g := &group{margin: delivery.KeyMargin(time.Hour), ends: now.Add(time.Hour)}
 	for _, q := range campaign.Keyed {
 		value := j.KeyAt(sink, q.Per)
 		if value == "" || !q.Binds() {
 			continue
 		}
+		windows, ends := spec(q.WindowsOf(value), now, campaign.ZoneOf(j))
+		g.ends = earlier(g.ends, ends)
 		k := &check{
 			group: g, what: what, id: idOf(q.ID, value), quota: q, value: value, units: j.Weight, most: forever, turned: what == take && j.HadTurn(),
-			spec: spec(q.WindowsOf(value), now, campaign.ZoneOf(j)), from: q.Keys[value].HeldUntil,
+			spec: windows, from: q.Keys[value].HeldUntil,
 		}
 		switch {
 		case q.MaxWait == 0:
@@ -110,10 +114,12 @@ func (c *Checker) checks(what string, campaign *delivery.Campaign, sink string, 
 		case q.MaxWait > 0:
 			k.most = max(1, (q.MaxWait - now.Sub(j.FirstRead)).Milliseconds())
 		}
-		if q.OnStoreFailure == delivery.PolicyClosed {
-			for _, w := range q.WindowsOf(value) {
-				k.lost = max(k.lost, w.Span)
+		for _, w := range q.WindowsOf(value) {
+			if g.margin = min(g.margin, delivery.KeyMargin(w.Span)); q.OnStoreFailure == delivery.PolicyClosed {
+				k.lost = max(k.lost, widened(w))
 			}
+		}
+		if k.lost > 0 {
 			k.from = later(k.from, c.options.Snapshot().Stores[c.shardOf(k)].Add(k.lost))
 		}
 		g.checks = append(g.checks, k)
@@ -193,9 +199,9 @@ func (c *Checker) Count(a delivery.KeyAsk, answer func(delivery.KeyAnswer)) {
 	switch {
 	case len(g.checks) == 0 || failing && g.open():
 		c.ask(g) // it counts once Redis answers, and shows that it does
-		answer(delivery.KeyAnswer{SendBy: delivery.StampOf(now.Add(delivery.KeyMargin))})
+		answer(delivery.KeyAnswer{SendBy: delivery.StampOf(now.Add(g.margin))})
 	default:
-		g.job, g.by = a.Job, now.Add(delivery.KeyMargin)
+		g.job, g.by = a.Job, now.Add(g.margin)
 		g.ended = func(g *group) { answer(c.decide(g)) }
 		c.ask(g)
 	}
@@ -206,8 +212,7 @@ func (c *Checker) decide(g *group) delivery.KeyAnswer {
 	by, wait, capped := g.verdict()
 	switch err := g.failure(); {
 	case errors.Is(err, errLate) && !c.failing(g):
-		c.giveBack(g)
-		return delivery.KeyAnswer{}
+		return c.late(g)
 	case err != nil:
 		c.giveBack(g)
 		return delivery.KeyAnswer{Wait: failPause, Reason: delivery.ReasonRetry}
@@ -217,11 +222,24 @@ func (c *Checker) decide(g *group) delivery.KeyAnswer {
 	}
 	until := g.sendBy()
 	if time.Now().After(until) {
-		c.giveBack(g)
-		return delivery.KeyAnswer{}
+		return c.late(g)
 	}
+	c.slow.Worked()
 	c.counted.Store(g.job, g)
 	return delivery.KeyAnswer{SendBy: delivery.StampOf(until)}
+}
+
+// lateInARow is how many answers that come too late the log reports.
+const lateInARow = 20
+
+// late has a job asked about again that was answered too late.
+func (c *Checker) late(g *group) delivery.KeyAnswer {
+	if c.slow.Failed(); c.slow.Failures() == lateInARow {
+		c.options.Logger.Warn("keyed quotas are answered too late, and their jobs are asked about again: bring Redis nearer, or set longer windows",
+			"quota", g.checks[0].quota.ID, "answered_within", g.margin)
+	}
+	c.giveBack(g)
+	return delivery.KeyAnswer{}
 }
 
 // flaw returns why no quota will ever allow the job; nil otherwise.

@@ -177,7 +177,7 @@ func TestNoKeyIsSentMoreThanItsWindowsAllow(t *testing.T) {
 			tightest := slices.MinFunc(windows, func(a, b delivery.Window) int {
 				return int(3*int64(time.Second)/int64(a.Span)*a.Limit - 3*int64(time.Second)/int64(b.Span)*b.Limit)
 			})
-			if least := int(3 * time.Second / (tightest.Span + 2*delivery.KeyMargin + tightest.Span/32) * time.Duration(tightest.Limit)); len(at) < least {
+			if least := int(3 * time.Second / (tightest.Span + 2*delivery.KeyMargin(tightest.Span) + tightest.Span/32) * time.Duration(tightest.Limit)); len(at) < least {
 				t.Errorf("%v: key %s was sent %d jobs, not %d", windows, key, len(at), least)
 			}
 		}
@@ -425,7 +425,7 @@ func TestWindowsOfTheRecipientsDay(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := spec(windows, now, zone); got != fmt.Sprintf("3,86400040,%d,%d,", begin.UnixMilli()-base, begin.Add(24*time.Hour).UnixMilli()-base) {
+		if got, _ := spec(windows, now, zone); got != fmt.Sprintf("3,86400250,%d,%d,", begin.UnixMilli()-base, begin.Add(24*time.Hour).UnixMilli()-base) {
 			t.Errorf("%s: %s, want a day from %s", name, got, begin)
 		}
 	}

@@ -47,11 +47,12 @@ func (d Desk) Release(ctx context.Context, q *delivery.Quota, value string) erro
 
 func (d Desk) run(ctx context.Context, what string, q *delivery.Quota, value string, most int64) (any, error) {
 	i, now := idOf(q.ID, value), time.Now()
+	windows, _ := spec(q.WindowsOf(value), now, nil)
 	clock := shards.Tag(d.KeyPrefix, i.shard(d.Shards.Count())) + shards.ClockKey
 	shard := i.shard(d.Shards.Count())
 	run := shards.Run{
 		Keys: []string{i.key(d.KeyPrefix, shard), clock, clock},
-		Args: []any{what, 1, most, ahead(q.Keys[value].HeldUntil, now), 0, spec(q.WindowsOf(value), now, nil), 0, 0},
+		Args: []any{what, 1, most, ahead(q.Keys[value].HeldUntil, now), 0, windows, 0, 0},
 	}
 	replies, err := script.Run(ctx, d.Shards.Master(shard), run).Slice()
 	if err != nil || len(replies) != 1 {

@@ -24,6 +24,13 @@ const base = 1_735_689_600_000
 // ahead returns how many milliseconds of the future a time is; the store's clock may be another one.
 func ahead(t, now time.Time) int64 { return max(0, t.Sub(now).Milliseconds()) }
 
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
 func later(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a
@@ -49,11 +56,16 @@ func (i id) key(prefix string, shard int) string {
 	return shards.Tag(prefix, shard) + "k:" + string(i[:])
 }
 
-// spec returns the windows as the script reads them, at a time and for a recipient in a zone; nil: not known.
-func spec(windows []delivery.Window, now time.Time, zone *time.Location) string {
+// widened is the span of a window and its margin.
+func widened(w delivery.Window) time.Duration { return w.Span + delivery.KeyMargin(w.Span) }
+
+// spec returns the windows as the script reads them, at a time and for a recipient in a zone, nil: not known; and when the first period of a calendar
+// ends, if that is near: what was counted in it may not be sent in the next.
+func spec(windows []delivery.Window, now time.Time, zone *time.Location) (text string, ends time.Time) {
 	b := make([]byte, 0, 48)
+	ends = now.Add(time.Hour)
 	for _, w := range windows {
-		span, begin, end := w.Span+delivery.KeyMargin, int64(0), int64(0)
+		span, begin, end := widened(w), int64(0), int64(0)
 		if w.Algorithm == delivery.AlgorithmFixed {
 			begin = -1
 		}
@@ -64,19 +76,20 @@ func spec(windows []delivery.Window, now time.Time, zone *time.Location) string 
 		if a, err := model.ParseAnchor(anchor); err == nil && anchor != "" {
 			p := a.Period(now.UnixMicro())
 			begin, end = p[0]/1000-base, p[1]/1000-base
+			ends = earlier(ends, time.UnixMicro(p[1]))
 		}
 		for _, n := range [...]int64{w.Limit, span.Milliseconds(), begin, end} {
 			b = append(strconv.AppendInt(b, n, 10), ',')
 		}
 	}
-	return string(b)
+	return string(b), ends
 }
 
 // gap is the time from one turn to the next, in milliseconds.
 func gap(windows []delivery.Window) int64 {
 	least := int64(farthest)
 	for _, w := range windows {
-		least = min(least, ((w.Span+delivery.KeyMargin).Milliseconds()+w.Limit-1)/w.Limit)
+		least = min(least, (widened(w).Milliseconds()+w.Limit-1)/w.Limit)
 	}
 	return max(1, least)
 }

@@ -79,12 +79,12 @@ func (r *rig) askedSlowly(j *delivery.Job, d time.Duration) <-chan delivery.KeyA
 // TestALateTakeCapsNoJob: a take that is answered too late counts the job for a moment. The job's next take does not meet that.
 func TestALateTakeCapsNoJob(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, delivery.Quota{Windows: []delivery.Window{window(1, time.Hour)}})
+	r := newRig(t, delivery.Quota{Windows: []delivery.Window{window(1, 8*time.Second)}})
 	r.send(job("first")) // the script is loaded
 	late := 0
 	for i := range 30 {
 		j := job(fmt.Sprint("k", i))
-		a := <-r.askedSlowly(j, 3*delivery.KeyMargin/2)
+		a := <-r.askedSlowly(j, 3*delivery.LeastKeyMargin/2)
 		if a.SendBy == 0 {
 			late++
 		} else {
@@ -107,13 +107,13 @@ func TestALateTakeCapsNoJob(t *testing.T) {
 // TestATakeThatWaitedForTooLongIsNotAsked: it would count a job that is not sent.
 func TestATakeThatWaitedForTooLongIsNotAsked(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, unlimited(delivery.Quota{Windows: []delivery.Window{window(1, time.Hour)}}))
+	r := newRig(t, unlimited(delivery.Quota{Windows: []delivery.Window{window(1, 8*time.Second)}}))
 	r.send(job("first")) // the script is loaded
 	r.server.Freeze()
 	before := make(chan delivery.KeyAnswer, 1)
 	r.Count(r.askFor(job("before")), func(a delivery.KeyAnswer) { before <- a })
 	time.Sleep(20 * time.Millisecond) // its batch is under way
-	gone := r.askedSlowly(job("gone"), 2*delivery.KeyMargin)
+	gone := r.askedSlowly(job("gone"), 2*delivery.LeastKeyMargin)
 	if a := <-gone; a != (delivery.KeyAnswer{}) {
 		t.Errorf("%+v", a)
 	}

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -24,8 +25,9 @@ type store struct {
 	mu     sync.Mutex
 	off    time.Duration
 	values map[string]string
-	packed []any // by number
-	lose   int   // how many replies get lost: the script runs, the client times out
+	packed []any         // by number
+	lasts  time.Duration // a round trip
+	lose   int           // how many replies get lost: the script runs, the client times out
 	runID  string
 	size   int // of the last value that was packed, in numbers
 }
@@ -49,6 +51,10 @@ func (refused) RedisError()     {}
 
 func (s *store) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(_ context.Context, cmds []redis.Cmder) error {
+		var lasts time.Duration
+		s.do(func() { lasts = s.lasts })
+		time.Sleep(lasts / 2)
+		defer time.Sleep(lasts / 2)
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		for _, cmd := range cmds {
@@ -325,6 +331,22 @@ func TestADaemonsClockIsAhead(t *testing.T) {
 	})
 }
 
+// TestWhatIsCountedBeforeMidnight is sent before midnight.
+func TestWhatIsCountedBeforeMidnight(t *testing.T) {
+	q := unlimited(delivery.Quota{Windows: []delivery.Window{{Limit: 1, Span: 24 * time.Hour, Algorithm: delivery.AlgorithmFixed, Anchor: "day@UTC"}}})
+	bubble(t, q, func(t *testing.T, r *rig, _ *store) {
+		midnight := time.Date(2026, 12, 2, 0, 0, 0, 0, time.UTC)
+		for _, before := range []time.Duration{time.Second, 10 * time.Millisecond} {
+			time.Sleep(time.Until(midnight.Add(-before)))
+			j := job(before.String())
+			if a := r.asked(j); a.SendBy == 0 || a.SendBy.Time().After(midnight) {
+				t.Errorf("what is counted %s before may be sent until %s", before, a.SendBy.Time())
+			}
+			r.Checker.Release(j)
+		}
+	})
+}
+
 // TestTheStoresClockWasAhead for a moment: what it counted then is of the time at which it is seen.
 func TestTheStoresClockWasAhead(t *testing.T) {
 	bubble(t, unlimited(delivery.Quota{Windows: []delivery.Window{window(20, time.Minute)}}), func(t *testing.T, r *rig, s *store) {
@@ -361,6 +383,26 @@ func TestAReplicaTakesOver(t *testing.T) {
 			t.Errorf("%d jobs in an hour, limit 1, policy closed", r.count("a"))
 		}
 	})
+}
+
+// TestTheStoreIsFar: jobs are sent all the same if the windows are not short, and if they are, a line says why they are not.
+func TestTheStoreIsFar(t *testing.T) {
+	for span, far := range map[time.Duration]time.Duration{time.Minute: 100 * time.Millisecond, time.Second: 50 * time.Millisecond} {
+		var log strings.Builder
+		bubble(t, unlimited(delivery.Quota{Windows: []delivery.Window{window(1, span)}}), func(t *testing.T, r *rig, s *store) {
+			r.options.Logger = slog.New(slog.NewTextHandler(&log, nil))
+			s.do(func() { s.lasts = far })
+			delivered := 0
+			for i := range 2 * lateInARow {
+				if r.send(job(strconv.Itoa(i))).Class == delivery.Delivered {
+					delivered++
+				}
+			}
+			if said := strings.Count(log.String(), "too late"); span == time.Minute && delivered < 2*lateInARow || span == time.Second && said != 1 {
+				t.Errorf("1/%s at %s: %d of %d are delivered, %d lines", span, far, delivered, 2*lateInARow, said)
+			}
+		})
+	}
 }
 
 // TestAReturnIsLost: a counted job is not sent, and Redis does not answer just when its unit is handed back.

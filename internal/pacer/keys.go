@@ -9,7 +9,7 @@ import (
 
 const (
 	// headStart is how long before its slot, in microseconds, a job's keys are asked.
-	headStart = int64(delivery.KeyMargin/time.Microsecond) / 2
+	headStart = int64(delivery.LeastKeyMargin/time.Microsecond) / 2
 	// mostAsked bounds the jobs whose keys are asked at once, two batches: what waits behind more of them is not answered in time.
 	mostAsked = 512
 	// askedAgain is the pause, in microseconds, of a queue that may not ask now.

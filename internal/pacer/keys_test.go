@@ -156,7 +156,7 @@ func (k *keys) Count(ask delivery.KeyAsk, answer func(delivery.KeyAnswer)) {
 	time.AfterFunc(k.takes, func() {
 		k.mu.Lock()
 		defer k.mu.Unlock()
-		a := delivery.KeyAnswer{SendBy: delivery.StampOf(asked.Add(delivery.KeyMargin))}
+		a := delivery.KeyAnswer{SendBy: delivery.StampOf(asked.Add(delivery.LeastKeyMargin))}
 		if k.count != nil {
 			a = k.count(ask.Job)
 		}

@@ -60,7 +60,7 @@ func (l life) key(now time.Time) delivery.KeyAnswer {
 	case 2:
 		return of(l, delivery.KeyAnswer{}, delivery.KeyAnswer{Wait: time.Second, Reason: delivery.ReasonRetry})
 	default:
-		return delivery.KeyAnswer{SendBy: delivery.StampOf(now.Add(delivery.KeyMargin))}
+		return delivery.KeyAnswer{SendBy: delivery.StampOf(now.Add(delivery.LeastKeyMargin))}
 	}
 }
 
