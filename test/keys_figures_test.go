@@ -32,6 +32,7 @@ var keyRows = []speedRow{
 	{name: "busy-memory", what: "memory of a daemon, at the end", unit: "MiB", yardstick: "after a quarter", bound: 1.1, atMost: true},
 	{name: "pause-rate", what: "after a pause: a campaign of 500/s", unit: "/s", yardstick: "its rate", bound: 0.98},
 	{name: "pause-second", what: "after the pause and a `kill -9`: keys above 1/1s"},
+	{name: "resume", what: "a minute after a pause of 30 s: 40 keys of 2/20s with a backlog", unit: "/s", yardstick: "their limits", bound: 0.95},
 	{name: "cap-settled", what: "max_wait 0, 3 daemons: delivered and capped", unit: "jobs", yardstick: "published", bound: 1},
 	{name: "cap-back", what: "jobs under the cap that failed once: delivered", unit: "jobs", yardstick: "published", bound: 1},
 	{name: "throttled-key", what: "429 with Retry-After 30: until the next job of the key, on 3 daemons", unit: "s", bound: 30},
@@ -50,7 +51,7 @@ func TestKeys(t *testing.T) {
 	table := newSpeedTable(keyRows)
 	defer table.publish(t, "keys")
 	inRounds(t, table, 1, []speedFigure{
-		{"zipf", measureKeysZipf}, {"stream", measureKeysStream}, {"busy", measureKeysBusy}, {"pause", measureKeysPause}, {"cap", measureKeysCap},
+		{"zipf", measureKeysZipf}, {"stream", measureKeysStream}, {"busy", measureKeysBusy}, {"pause", measureKeysPause}, {"resume", measureKeysResume}, {"cap", measureKeysCap},
 		{"throttled", measureKeysThrottled}, {"speed", measureKeysSpeed}, {"memory", measureKeysMemory},
 	})
 }

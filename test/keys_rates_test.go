@@ -232,6 +232,31 @@ func measureKeysPause(t *testing.T, table *speedTable) {
 	}
 }
 
+// measureKeysResume: keys whose jobs wait in a line are sent what their limits allow after a pause that is longer than their windows.
+func measureKeysResume(t *testing.T, table *speedTable) {
+	const keys, limit, span, pause, settle, length = 40, 2, 20 * time.Second, 30 * time.Second, 5 * time.Second, time.Minute
+	s := newStack(t, stackOptions{partitions: 6})
+	s.campaign("c", 500)
+	s.keyQuota("c", "2/20s")
+	s.startThree()
+	var jobs []job
+	for i := range keys * 25 {
+		jobs = append(jobs, keyed("c", fmt.Sprint("k", i%keys), i))
+	}
+	s.publish(jobs)
+	s.await(time.Minute, "two jobs of each key", func() bool { return s.receiver.count("") >= keys*limit })
+	time.Sleep(5 * time.Second)
+	s.sql(`UPDATE pacer.campaigns SET status = 'paused'`)
+	time.Sleep(pause)
+	s.sql(`UPDATE pacer.campaigns SET status = 'active'`)
+	from := s.receiver.now() + settle.Microseconds()
+	time.Sleep(settle + length)
+	table.add(t, "resume", speedSample{
+		Figure: float64(s.between("c", from, from+length.Microseconds())) / length.Seconds(), Yardstick: keys * limit / span.Seconds(),
+	})
+	s.keysWithin(limit, span)
+}
+
 // measureKeysThrottled: the destination asks to wait for one recipient. Its jobs wait on all daemons, and no others do.
 func measureKeysThrottled(t *testing.T, table *speedTable) {
 	const perStep, step, wait, answer = 20, 100 * time.Millisecond, 30 * time.Second, 300 * time.Millisecond
