@@ -116,6 +116,11 @@ func TestTokenEndpointThatFails(t *testing.T) {
 	answer := func(status int, body string) func(http.ResponseWriter) {
 		return func(w http.ResponseWriter) { w.WriteHeader(status); _, _ = w.Write([]byte(body)) }
 	}
+	switching := func(w http.ResponseWriter) {
+		if c, _, err := w.(http.Hijacker).Hijack(); err == nil {
+			_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+		}
+	}
 	for name, tt := range map[string]struct {
 		answer func(http.ResponseWriter)
 		class  delivery.ResultClass
@@ -126,6 +131,7 @@ func TestTokenEndpointThatFails(t *testing.T) {
 		"moved":      {answer(302, ""), delivery.Misconfigured, "HTTP 302 Found from HOST: check"},
 		"down":       {answer(503, ""), delivery.Unreachable, "HTTP 503 Service Unavailable from HOST"},
 		"throttling": {answer(429, ""), delivery.Unreachable, "HTTP 429 Too Many Requests from HOST"},
+		"switching":  {switching, delivery.Misconfigured, "HTTP 101 Switching Protocols from HOST: check"},
 		"no token":   {answer(200, `{}`), delivery.Misconfigured, "HTTP 200 OK from HOST has no access token"},
 		"no JSON":    {answer(200, `hunter22`), delivery.Misconfigured, "HTTP 200 OK from HOST has no access token"},
 		"two lines":  {answer(200, `{"access_token":"a\nb"}`), delivery.Misconfigured, "HTTP 200 OK from HOST has no access token"},

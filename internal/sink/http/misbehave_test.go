@@ -87,6 +87,8 @@ func TestMisbehavingDestinations(t *testing.T) {
 		"a status line without end":  {text: "HTTP/1.1 200 ", then: strings.Repeat("O", 4096), class: delivery.Temporary, detail: "header"},
 		"1xx, and then an answer":    {text: "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\nHTTP/1.1 202 OK\r\nContent-Length: 0\r\n\r\n", class: delivery.Delivered, status: 202},
 		"a flood of 1xx":             {then: "HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n", class: delivery.Temporary, detail: "header"},
+		"101 that goes on":           {text: "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n", then: "x", pause: 20 * time.Millisecond, timeout: short, class: delivery.Misconfigured, status: 101},
+		"101 that rules look at":     {text: "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n", then: "x", pause: 20 * time.Millisecond, timeout: short, rules: true, class: delivery.Misconfigured, status: 101},
 		"101":                        {text: "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n", class: delivery.Misconfigured, status: 101},
 		"too little of a body":       {text: "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhello", class: delivery.Delivered, status: 200},
 		"too little, and rules":      {text: "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhello", rules: true, class: delivery.Temporary, status: 200, detail: "did not come"},

@@ -243,12 +243,22 @@ func (t *trip) send(req *http.Request) (resp *http.Response, err error) {
 		return resp, err
 	}
 	for {
-		resp, err := t.client.Transport.RoundTrip(req)
+		resp, err := roundTrip(t.client.Transport, req)
 		if err == nil || !t.reused || !closedIdle(err) || req.Context().Err() != nil {
 			return resp, err
 		}
 		req = t.anew(req)
 	}
+}
+
+// roundTrip makes a round trip. The body of a 101 would be the connection itself, whose reads no context ends.
+func roundTrip(t *http.Transport, req *http.Request) (*http.Response, error) {
+	resp, err := t.RoundTrip(req)
+	if err == nil && resp.StatusCode == http.StatusSwitchingProtocols {
+		_ = resp.Body.Close()
+		resp.Body = http.NoBody
+	}
+	return resp, err
 }
 
 // read reads the body of an answer, within its bounds, and ends the use of its connection. It reads a little of a body that is not

@@ -51,7 +51,7 @@ func (c *Client) FetchToken(ctx context.Context, r TokenRequest) (token.Token, e
 		}
 		return e
 	}
-	resp, err := c.Trusted.RoundTrip(req)
+	resp, err := roundTrip(c.Trusted, req)
 	if err != nil {
 		return token.Token{}, failed(err)
 	}
