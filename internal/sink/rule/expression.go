@@ -147,8 +147,8 @@ func (s *search) Visit(node *ast.Node) {
 	}
 }
 
-// decode returns a body decoded from JSON; nil if it is none.
-func decode(body []byte) (v any) {
+// Decode returns JSON as expressions see it; nil if it is none.
+func Decode(body []byte) (v any) {
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.UseNumber()
 	if d.Decode(&v) != nil {

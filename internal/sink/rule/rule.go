@@ -179,7 +179,7 @@ func (s *Set) NewAnswer(status int, header http.Header, body []byte) *Answer {
 		}
 	}
 	if s.needs.body {
-		a.Text, a.Body = string(body), decode(body)
+		a.Text, a.Body = string(body), Decode(body)
 	}
 	return a
 }

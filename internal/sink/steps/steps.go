@@ -160,15 +160,12 @@ func (r *request) left(now time.Time) time.Duration { return r.began.Add(r.sink.
 
 // make makes a step.
 func (r *request) make(ctx context.Context, st *step) delivery.Result {
-	var vars map[string]any
-	var err error
-	if r.job.State != nil {
-		vars, err = decodeVars(r.job.State.Vars)
-	} else {
-		vars = map[string]any{}
-	}
-	if err != nil {
-		return delivery.Result{Class: delivery.Permanent, Detail: "what the steps before have taken cannot be read"}
+	vars := map[string]any{}
+	if state := r.job.State; state != nil && len(state.Vars) > 0 {
+		var valid bool
+		if vars, valid = rule.Decode(state.Vars).(map[string]any); !valid {
+			return delivery.Result{Class: delivery.Permanent, Detail: "what the steps before have taken cannot be read"}
+		}
 	}
 	if st.lookup != nil {
 		if res, over := r.lookUp(ctx, st, vars); over {

@@ -3,9 +3,14 @@ package steps
 import (
 	"bytes"
 	"context"
+	"io"
 	"log/slog"
+	nethttp "net/http"
+	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -111,6 +116,36 @@ func TestOnce(t *testing.T) {
 	}
 	if g.Orders("u-42") != 1 || g.Calls("new", "u-42") != 1 {
 		t.Errorf("%d orders", g.Orders("u-42"))
+	}
+}
+
+// TestValuesKeepTheirTypes: a number that an earlier step has taken is a number for the expressions of later ones. So a step that was made is
+// found by it, and a poll ends by it.
+func TestValuesKeepTheirTypes(t *testing.T) {
+	var made atomic.Int32
+	srv := httptest.NewServer(nethttp.HandlerFunc(func(w nethttp.ResponseWriter, r *nethttp.Request) {
+		answer := map[string]string{"/begin": `{"id":42,"parts":3}`, "/find": `{"of":42}`, "/state": `{"done":3}`}[r.URL.Path]
+		switch {
+		case r.URL.Path == "/make" && made.Add(1) == 1, r.URL.Path == "/find" && made.Load() == 0:
+			w.WriteHeader(nethttp.StatusNotFound)
+		default:
+			_, _ = io.WriteString(w, answer)
+		}
+	}))
+	t.Cleanup(srv.Close)
+	c := Default()
+	c.Steps = []Step{
+		{ID: "begin", URL: srv.URL + "/begin", Take: map[string]string{"id": "body.id", "parts": "body.parts"}},
+		{ID: "make", URL: srv.URL + "/make", Once: true, Classes: map[string]string{"404": "temporary"}, Lookup: Lookup{URL: srv.URL + "/find", Found: "body.of == vars.id", Take: map[string]string{"again": "vars.id + 1"}}},
+		{ID: "state", URL: srv.URL + "/state?id={{ .Vars.again }}", Poll: Poll{Every: time.Second, Until: "body.done >= vars.parts"}},
+	}
+	s, j := open(t, c), job()
+	var got []string
+	for range c.Steps {
+		got = append(got, advance(t, s, j).Class.String())
+	}
+	if got = append(got, advance(t, s, j).Class.String()); !slices.Equal(got, []string{"pending", "temporary", "pending", "delivered"}) || made.Load() != 1 {
+		t.Errorf("%v, made %d times", got, made.Load())
 	}
 }
 

@@ -108,15 +108,3 @@ func encodeVars(vars map[string]any) ([]byte, error) {
 	err := e.Encode(vars)
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
-
-// decodeVars returns the values of the steps before. Numbers keep their digits.
-func decodeVars(b []byte) (map[string]any, error) {
-	vars := map[string]any{}
-	if len(b) == 0 {
-		return vars, nil
-	}
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.UseNumber()
-	err := d.Decode(&vars)
-	return vars, err
-}
