@@ -42,7 +42,7 @@ type Error struct {
 // Error implements error.
 func (e *Error) Error() string { return e.Detail }
 
-// Current is a token, or why there is none. It never changes. One that is empty stands for a token that is being fetched.
+// Current is a token, or why there is none. It never changes. One that is empty stands for the first token, which is being fetched.
 type Current struct {
 	Value    string
 	Header   []string // the value of the header Authorization
@@ -61,11 +61,10 @@ type Options struct {
 }
 
 // Source keeps a token: Run fetches it, again when four fifths of its life have passed, and once for each token that was
-// refused. It is safe for concurrent use. A fetch is waited for only where there is no token: before the first, and after one
-// that was refused.
+// refused. It is safe for concurrent use. Only the first fetch is waited for.
 type Source struct {
 	opt   Options
-	now   atomic.Pointer[Current] // written by Run and Refused
+	now   atomic.Pointer[Current] // written by Run
 	stale atomic.Pointer[Current] // the one that is to be replaced, if it is still the one that is held
 	wake  retry.Signal
 	fails retry.Outage
@@ -117,15 +116,11 @@ func (s *Source) Need(ctx, limited context.Context) (*Current, *delivery.Result)
 // Valid reports whether the token may be used at now.
 func (h *Current) Valid(now time.Time) bool { return h.Err == nil && now.Before(h.expires) }
 
-// Refused says that the destination does not accept the token. It is fetched anew, once for all who say so.
+// Refused says that the destination does not accept the token. It is fetched anew, once for all who say so, and used until then: the
+// refusal may be about one job.
 func (s *Source) Refused(h *Current) {
-	if h.Err != nil {
-		return
-	}
-	none := &Current{replaced: make(chan struct{})}
-	if s.now.CompareAndSwap(h, none) {
-		close(h.replaced)
-		s.wake.Send()
+	if h == s.now.Load() {
+		s.Renew()
 	}
 }
 
@@ -155,9 +150,6 @@ func (s *Source) Run(ctx context.Context) {
 		if wait = back.Delay(refused) - time.Since(fetched); wait <= 0 {
 			continue
 		}
-		if s.now.Load().empty() { // the one before was refused as well
-			s.hold(&Current{Err: &Error{Class: delivery.Misconfigured, Detail: "the access token is not accepted"}})
-		}
 		if retry.Sleep(ctx, wait) != nil {
 			return
 		}
@@ -175,7 +167,7 @@ func (s *Source) rest(ctx context.Context, wait time.Duration) (stale bool) {
 		case <-timer.C:
 			return false
 		case <-s.wake:
-			if now := s.now.Load(); now.empty() || now == s.stale.Load() {
+			if s.now.Load() == s.stale.Load() {
 				return true
 			}
 		}
@@ -205,7 +197,7 @@ func (s *Source) fetch(ctx context.Context) (wait time.Duration) {
 	if s.fails.Failed() {
 		s.opt.Logger.Warn("the access token of a sink cannot be fetched; it is tried again", "destination", s.opt.Destination, "error", err)
 	}
-	if h := s.now.Load(); h.empty() || !h.Valid(time.Now()) {
+	if !s.now.Load().Valid(time.Now()) {
 		s.hold(&Current{Err: err})
 	}
 	wait = back.Delay(s.fails.Failures())
