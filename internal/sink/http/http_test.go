@@ -4,12 +4,15 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/pem"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -381,6 +384,32 @@ func TestMetadataThatIsNoHeaderIsPermanent(t *testing.T) {
 		r := newSink(t, Config{URL: url}).Deliver(t.Context(), j)
 		if r.Class != delivery.Permanent || !strings.HasPrefix(r.Detail, "content-type cannot be sent") {
 			t.Errorf("%+v", r)
+		}
+	}
+}
+
+// TestHeadersThatTheDestinationDoesNotTake: in HTTP/2 it says beforehand how much it takes, and no other job is to blame for what is more.
+func TestHeadersThatTheDestinationDoesNotTake(t *testing.T) {
+	for _, h2 := range []bool{false, true} {
+		srv := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		srv.EnableHTTP2, srv.Config.MaxHeaderBytes = h2, 4<<10
+		srv.StartTLS()
+		t.Cleanup(srv.Close)
+		file := filepath.Join(t.TempDir(), "ca.pem")
+		if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw}), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s := newSink(t, Config{URL: srv.URL}, func(c *Config) {
+			c.CAFile, c.Headers = file, map[string]string{"a": "{{ .Payload }}", "b": "{{ .Payload }}"}
+		})
+		for size, want := range map[int]delivery.ResultClass{10: delivery.Delivered, 8 << 10: delivery.Permanent, 20: delivery.Delivered} {
+			j := job()
+			j.Payload = bytes.Repeat([]byte{'x'}, size)
+			for range 2 { // the first request of a connection may precede what it says
+				if r := s.Deliver(t.Context(), j); r.Class != want {
+					t.Errorf("HTTP/2: %t, %d bytes: %+v, want %s", h2, size, r, want)
+				}
+			}
 		}
 	}
 }

@@ -19,6 +19,7 @@ import (
 // unanswered returns the result of a request that ended with err and without an answer:
 //
 //	the guard does not allow the address                             permanent: nothing was dialled
+//	the headers are more than the destination takes                  permanent, as after 431: nothing was sent
 //	a certificate, a protocol or a proxy's credentials do not fit    misconfigured
 //	the request was written, in part or as a whole                   temporary: it may have arrived
 //	otherwise                                                        unreachable: it has certainly not arrived
@@ -28,6 +29,8 @@ func (t *trip) unanswered(err error, timedOut bool) delivery.Result {
 	}
 	res := delivery.Result{Class: delivery.Unreachable, Detail: t.client.describe(err, t.URL.Host, timedOut)}
 	switch {
+	case strings.HasSuffix(err.Error(), "request header list larger than peer's advertised limit"): // which has no name outside of net/http
+		res.Class = delivery.Permanent
 	case WrongSettings(err):
 		res.Class = delivery.Misconfigured
 	case t.inDoubt(err):
