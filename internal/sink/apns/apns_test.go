@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -145,6 +146,38 @@ func TestOneToken(t *testing.T) {
 	if n := a.Tokens(); n > 2 { // two at the turn
 		t.Errorf("%d tokens", n)
 	}
+}
+
+// TestConnectionsThatAreMadeLate: a connection that is being made when the settings change ends with its request.
+func TestConnectionsThatAreMadeLate(t *testing.T) {
+	t.Parallel()
+	a := sinktest.StartAPNs(t, nil)
+	s := open(t, a, nil)
+	p := s.Now()
+	dial, closed := p.Transport.DialContext, make(chan struct{})
+	p.Transport.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		p.Close() // as Reread does when it has made others
+		c, err := dial(ctx, network, addr)
+		return &watched{Conn: c, closed: sync.OnceFunc(func() { close(closed) })}, err
+	}
+	if res := s.Deliver(t.Context(), job("ab")); res.Class != delivery.Delivered {
+		t.Fatalf("%+v", res)
+	}
+	select {
+	case <-closed:
+	case <-time.After(5 * time.Second):
+		t.Error("the connection stays")
+	}
+}
+
+type watched struct {
+	net.Conn
+	closed func()
+}
+
+func (c *watched) Close() error {
+	c.closed()
+	return c.Conn.Close()
 }
 
 // TestStreams: however few streams the service allows, lowers its limit to one and raises it again, no request is beyond the

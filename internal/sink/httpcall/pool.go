@@ -30,6 +30,7 @@ type pool struct {
 	mu      sync.Mutex
 	conns   []*pooled
 	dialled int // being opened
+	ended   bool
 }
 
 // pooled is a connection. Its fields are guarded by the pool's lock.
@@ -224,7 +225,7 @@ func (p *pool) leave(c *pooled, how ending, retire bool) {
 	case unheard:
 		c.silent++
 	}
-	c.retired = c.retired || retire || c.silent >= mute
+	c.retired = c.retired || retire || c.silent >= mute || p.ended
 	over := c.retired && c.users == 0
 	if c.retired {
 		p.conns = slices.DeleteFunc(p.conns, func(o *pooled) bool { return o == c })
@@ -236,14 +237,11 @@ func (p *pool) leave(c *pooled, how ending, retire bool) {
 	p.signal()
 }
 
-// close closes the connections, those in use after their last request.
+// close closes the connections, those in use and those that are being opened after their last request.
 func (p *pool) close() {
 	p.mu.Lock()
 	conns := p.conns
-	p.conns = nil
-	for _, c := range conns {
-		c.retired = true
-	}
+	p.conns, p.ended = nil, true
 	idle := slices.DeleteFunc(slices.Clone(conns), func(c *pooled) bool { return c.users > 0 })
 	p.mu.Unlock()
 	for _, c := range idle {

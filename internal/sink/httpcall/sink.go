@@ -99,7 +99,6 @@ func (s *Sink[P]) ask(ctx context.Context, p P, job *delivery.Job, r Request) de
 // Check gets a token, if requests need one, and sends a request that delivers nothing.
 func (s *Sink[P]) Check(ctx context.Context) error {
 	p := s.Now()
-	defer p.Close()
 	r, err := s.dialect.Check(p)
 	if err != nil {
 		return err
