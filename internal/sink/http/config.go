@@ -150,7 +150,11 @@ func (c *Config) Problems() []string {
 	if len(c.Headers) > maxHeaders {
 		p.Add("headers: %d of them; use at most %d", len(c.Headers), maxHeaders)
 	}
-	for _, name := range slices.Sorted(maps.Keys(c.Headers)) {
+	names := slices.Sorted(maps.Keys(c.Headers))
+	for n, name := range names {
+		if i := slices.IndexFunc(names[:n], func(o string) bool { return strings.EqualFold(o, name) }); i >= 0 {
+			p.Add("headers.%s: is there twice, also as %s; remove one", name, names[i])
+		}
 		if why := headerProblem(name, c.Headers[name], len(c.Sign.Secrets) > 0); why != "" {
 			p.Add("%s", why)
 		}

@@ -26,6 +26,7 @@ func TestProblems(t *testing.T) {
 		{"header", func(c *Config) { c.Headers = map[string]string{"Authorization": "Bearer x"} }, ""},
 		{"header name", func(c *Config) { c.Headers = map[string]string{"a b": "x"} }, "headers.a b: not a header name"},
 		{"header value", func(c *Config) { c.Headers = map[string]string{"a": "x\ny"} }, "headers.a: not a header value"},
+		{"the same header", func(c *Config) { c.Headers = map[string]string{"X-a": "{{ .ID }}", "x-A": "x"} }, "headers.x-A: is there twice, also as X-a"},
 		{"own header", func(c *Config) { c.Headers = map[string]string{"idempotency-key": "x"} }, "headers.idempotency-key: pacer sets"},
 		{"own prefix", func(c *Config) { c.Headers = map[string]string{"pacer-x": "x"} }, "headers.pacer-x: pacer sets"},
 	}

@@ -84,7 +84,9 @@ func TestDestinationsOfTheTable(t *testing.T) {
 		Headers: []delivery.DestinationHeader{{Name: "Authorization", Value: "file:shop-7"}, {Name: "x-tenant", Value: "blue"}},
 	})
 	x.put(delivery.Destination{ID: "other", URL: at + "/o"})
-	s := tableSink(t, &x, srv, func(c *Config) { c.SecretsDir, c.Headers = dir, map[string]string{"x-tenant": "none", "x-all": "y"} })
+	s := tableSink(t, &x, srv, func(c *Config) {
+		c.SecretsDir, c.Headers = dir, map[string]string{"X-Tenant": `{{ "none" }}`, "x-all": "y"}
+	})
 	send := func(id string) *sinktest.Call {
 		t.Helper()
 		if r := s.Deliver(t.Context(), jobFor(id)); r.Class != delivery.Delivered {

@@ -51,8 +51,7 @@ type client struct {
 	form     *form             // nil: each job's request is made of its payload and metadata alone
 	signer   *signature.Signer // nil: requests are not signed
 	rules    *rule.Set         // nil: an answer means what its status says by default
-	fixed    []field           // sent with every request; read-only
-	typed    bool              // the content type is one of them
+	fixed    []field           // sent with every request, in place of those of templates; read-only
 	hidden   []string
 	secrets  *strings.Replacer // of these: replaces what must not appear in a detail
 }
@@ -122,7 +121,6 @@ func (c *client) hide(secrets ...string) { c.hidden = append(c.hidden, secrets..
 // setFixed sets a header that is sent with every request.
 func (c *client) setFixed(name, value string) {
 	name = spelling(name)
-	c.typed = c.typed || name == keyContentType
 	f := field{name, []string{value}}
 	if i := slices.IndexFunc(c.fixed, func(o field) bool { return o.name == name }); i >= 0 {
 		c.fixed[i] = f
@@ -173,17 +171,12 @@ func (c *client) request(job *delivery.Job, held *token.Current) (r httpcall.Req
 		size += len(job.Headers)
 	}
 	header := make(http.Header, size)
-	for _, f := range c.fixed {
-		header[f.name] = f.values
-	}
 	v := values[:]
 	header[keyWebhookID] = v[0:1:1]
 	header[keyIdempotency] = v[0:1:1]
 	header[keyCampaign] = v[1:2:2]
 	header[keyAttempt] = v[2:3:3]
-	if !c.typed {
-		header[keyContentType] = v[3:4:4]
-	}
+	header[keyContentType] = v[3:4:4]
 	if job.TraceParent != "" {
 		header[keyTraceParent] = v[4:5:5]
 		if state := job.TraceState(); state != "" {
@@ -195,6 +188,9 @@ func (c *client) request(job *delivery.Job, held *token.Current) (r httpcall.Req
 		if problem = c.form.fill(&r, job, time.Now()); problem != "" {
 			return r, problem
 		}
+	}
+	for _, f := range c.fixed {
+		header[f.name] = f.values
 	}
 	if c.config.CloudEvents != "" {
 		if problem = c.event(&r, job); problem != "" {

@@ -100,12 +100,16 @@ func (c *Config) config(of call) *http.Config {
 	h.Step, h.Whole = of.step, of.whole
 	h.Common = c.Common
 	h.Secrets, h.Headers = access.Secrets{}, map[string]string{}
+	replaced := func(name string) bool {
+		return slices.ContainsFunc(slices.Collect(maps.Keys(of.headers)), func(own string) bool { return strings.EqualFold(own, name) })
+	}
 	maps.Copy(h.Headers, c.Headers)
+	maps.DeleteFunc(h.Headers, func(name, _ string) bool { return replaced(name) })
 	maps.Copy(h.Headers, of.headers)
 	for _, key := range slices.Sorted(maps.Keys(c.Sources)) {
 		if own, isOwn := strings.CutPrefix(key, of.at); isOwn && !strings.HasPrefix(own, "lookup.") {
 			h.SecretFrom(own, c.Sources[key])
-		} else if name, isHeader := strings.CutPrefix(key, "headers."); !strings.HasPrefix(key, "steps.") && (!isHeader || of.headers[name] == "") {
+		} else if name, isHeader := strings.CutPrefix(key, "headers."); !strings.HasPrefix(key, "steps.") && (!isHeader || !replaced(name)) {
 			h.SecretFrom(key, c.Sources[key])
 		}
 	}

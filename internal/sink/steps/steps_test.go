@@ -124,6 +124,9 @@ func TestOnce(t *testing.T) {
 func TestValuesKeepTheirTypes(t *testing.T) {
 	var made atomic.Int32
 	srv := httptest.NewServer(nethttp.HandlerFunc(func(w nethttp.ResponseWriter, r *nethttp.Request) {
+		if of := r.Header.Get("X-Of"); (of == "begin") != (r.URL.Path == "/begin") {
+			t.Errorf("%s: x-of is %s", r.URL.Path, of)
+		}
 		answer := map[string]string{"/begin": `{"id":42,"parts":3}`, "/find": `{"of":42}`, "/state": `{"done":3}`}[r.URL.Path]
 		switch {
 		case r.URL.Path == "/make" && made.Add(1) == 1, r.URL.Path == "/find" && made.Load() == 0:
@@ -134,8 +137,9 @@ func TestValuesKeepTheirTypes(t *testing.T) {
 	}))
 	t.Cleanup(srv.Close)
 	c := Default()
+	c.Headers = map[string]string{"X-Of": "any"} // in place of which a step may have its own
 	c.Steps = []Step{
-		{ID: "begin", URL: srv.URL + "/begin", Take: map[string]string{"id": "body.id", "parts": "body.parts"}},
+		{ID: "begin", URL: srv.URL + "/begin", Headers: map[string]string{"x-of": "begin"}, Take: map[string]string{"id": "body.id", "parts": "body.parts"}},
 		{ID: "make", URL: srv.URL + "/make", Once: true, Classes: map[string]string{"404": "temporary"}, Lookup: Lookup{URL: srv.URL + "/find", Found: "body.of == vars.id", Take: map[string]string{"again": "vars.id + 1"}}},
 		{ID: "state", URL: srv.URL + "/state?id={{ .Vars.again }}", Poll: Poll{Every: time.Second, Until: "body.done >= vars.parts"}},
 	}
