@@ -6,6 +6,8 @@ import (
 	"encoding/base32"
 	"errors"
 	"fmt"
+	"io"
+	"mime"
 	"net/mail"
 	"regexp"
 	"strings"
@@ -140,7 +142,7 @@ func (f *form) whole(job *delivery.Job, view *render.Job) (*message, error) {
 	if err != nil {
 		return nil, errors.New("the payload is no message: it does not begin with headers")
 	}
-	from, err := mail.ParseAddress(parsed.Header.Get("From"))
+	from, err := unnamed.Parse(parsed.Header.Get("From"))
 	if err != nil {
 		return nil, errors.New("the payload is no message: it has no From, or one that is not an address")
 	}
@@ -149,7 +151,7 @@ func (f *form) whole(job *delivery.Job, view *render.Job) (*message, error) {
 	}
 	to, err := f.address(keyTo, view)
 	if errors.Is(err, errNoAddress) {
-		if to, err = mail.ParseAddress(strings.Join(parsed.Header["To"], ", ")); err != nil {
+		if to, err = unnamed.Parse(strings.Join(parsed.Header["To"], ", ")); err != nil {
 			return nil, errors.New("to: the job names no recipient, and the payload's To is not one address")
 		}
 		to, err = checked("the payload's To", to)
@@ -166,6 +168,11 @@ func (f *form) whole(job *delivery.Job, view *render.Job) (*message, error) {
 	}
 	return f.envelope(from, to, view, append([]byte(added), job.Payload...))
 }
+
+// unnamed parses addresses in headers whose names may be in any encoding, since they are sent as they are.
+var unnamed = mail.AddressParser{WordDecoder: &mime.WordDecoder{
+	CharsetReader: func(string, io.Reader) (io.Reader, error) { return strings.NewReader("?"), nil },
+}}
 
 // wellFormed looks for what a server could take for the end of the message, and for what no message may have.
 func wellFormed(payload []byte) error {

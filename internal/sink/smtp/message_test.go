@@ -170,6 +170,11 @@ func TestWhole(t *testing.T) {
 	if err != nil || m.to != "<ann@example.org>" || !bytes.HasPrefix(m.data, []byte("Message-ID: <1@x>\nDate: ")) {
 		t.Errorf("%+v, %v", m, err)
 	}
+	named := "From: =?koi8-r?B?9MXT1A==?= <a@example.com>\r\nTo: =?ISO-2022-JP?B?GyRCJCIbKEI=?= <ann@example.org>\r\n\r\nhi\r\n" // in any encoding
+	m, err = f.message(job("", named), at)
+	if err != nil || m.from != "<a@example.com>" || m.to != "<ann@example.org>" || !bytes.HasSuffix(m.data, []byte(named)) {
+		t.Errorf("%+v, %v", m, err)
+	}
 	for payload, want := range map[string]string{
 		"hello": "does not begin with headers", "": "does not begin with headers", "Subject: x\n\nhi": "no From",
 		"From: a@example.com\n\nhi":                                    "to: the job names no recipient",
