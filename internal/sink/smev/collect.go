@@ -23,8 +23,8 @@ type collector struct {
 	direct
 	selectors []soap.Selector
 	memory    *memory
-	fetching  retry.Outage // GetResponse
-	storing   retry.Outage // the topic
+	fetching  []retry.Outage // GetResponse, by selector
+	storing   retry.Outage   // the topic
 	acking    retry.Outage
 }
 
@@ -36,7 +36,8 @@ const (
 )
 
 func newCollector(d direct) *collector {
-	return &collector{direct: d, selectors: d.config.Collect.selectors(), memory: newMemory(maxKept)}
+	selectors := d.config.Collect.selectors()
+	return &collector{direct: d, selectors: selectors, fetching: make([]retry.Outage, len(selectors)), memory: newMemory(maxKept)}
 }
 
 // run collects until ctx is cancelled. Once an interval it looks at the queue; while there are responses, up to the
@@ -52,16 +53,13 @@ func (c *collector) run(ctx context.Context) {
 	_ = takers.Wait() // they return no error
 }
 
-// take takes responses until there are none, or something fails.
+// take takes responses until there are none. A type that is refused does not keep back those of others.
 func (c *collector) take(ctx context.Context, takers *errgroup.Group) {
 	for more := true; more && ctx.Err() == nil; {
 		more = false
-		for _, s := range c.selectors {
+		for i, s := range c.selectors {
 			r, err := c.next(ctx, s)
-			if !c.account(ctx, stepGet, &c.fetching, err) {
-				return
-			}
-			if r == nil {
+			if !c.account(ctx, stepGet, &c.fetching[i], err) || r == nil {
 				continue
 			}
 			more = true

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -193,6 +196,31 @@ func TestResponsesThatCannotBeStored(t *testing.T) {
 	if counted(t, sinks[0], "pacer_smev_collect_failures_total") == 0 {
 		t.Error("no failure is counted")
 	}
+}
+
+// TestATypeThatIsRefused: responses of the other types are collected.
+func TestATypeThatIsRefused(t *testing.T) {
+	signer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		envelope, _ := io.ReadAll(r.Body)
+		if strings.Contains(string(envelope), "urn:refused") {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		_, _ = w.Write(envelope)
+	}))
+	t.Cleanup(signer.Close)
+	far := sinktest.StartSMEV(t, sinktest.SMEVOptions{})
+	c := Default()
+	c.Mode, c.URL, c.CAFile, c.Responses, c.Signer.URL = "direct", far.URL, far.CAFile, "responses", signer.URL
+	c.Collect.Interval, c.Collect.Types = 10*time.Millisecond, []string{"{urn:refused}A", "{urn:taken}B"}
+	var w topic
+	s := open(t, c, &w)
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = s.Run(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait() })
+	deliver(t, s, jobOf("a"))
+	await(t, "the response", func() bool { return far.Waiting() == 0 && w.len() == 1 })
 }
 
 // TestMemory: the memory has the progress of the latest responses, up to its size.
