@@ -78,15 +78,15 @@ func missing(has func(name string) bool) (problem string) {
 	return ""
 }
 
-// eventOf returns the attributes of a job's event: those of its record, the last of each name.
+// eventOf returns the attributes of a job's event: those of its record that are not empty, the last of each name.
 func eventOf(job *delivery.Job) (attributes map[string]string, problem string) {
 	attributes = map[string]string{"specversion": "1.0", "id": job.ID}
 	for _, h := range job.Headers {
 		name, is := strings.CutPrefix(h.Key, eventHeader)
-		if !is || name == "datacontenttype" { // which is content-type
+		if !is || name == "datacontenttype" || len(h.Value) == 0 { // the type is content-type
 			continue
 		}
-		if name == "" || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789") != "" {
+		if name == "" || name == "data" || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789") != "" {
 			return nil, "cloudevents: a header of the record begins with ce_, and is not the name of an attribute"
 		}
 		if !utf8.Valid(h.Value) || len(h.Value) > httpcall.MaxHeaderBytes {

@@ -112,7 +112,8 @@ func TestJobsThatAreNoEvents(t *testing.T) {
 	for _, mode := range []string{"binary", "structured"} {
 		for want, change := range map[string]func(*delivery.Job){
 			"has no header ce_type":              without("ce_type"),
-			"has no header ce_source":            without("ce_source"),
+			"has no header ce_source":            func(j *delivery.Job) { without("ce_source")(j); add("ce_source", "")(j) },
+			"begins with ce_, and is not":        add("ce_data", "x"),
 			"is not the name of an attribute":    add("ce_Data-Ref", "x"),
 			"the header ce_x is not text":        add("ce_x", "\xff"),
 			"ce_specversion is not 1.0":          add("ce_specversion", "0.3"),
