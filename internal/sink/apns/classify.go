@@ -1,7 +1,6 @@
 package apns
 
 import (
-	"encoding/json"
 	"net/http"
 	"time"
 
@@ -29,21 +28,14 @@ var settings = map[string]string{
 	"BadTopic": "topic", "MissingTopic": "topic", "TopicDisallowed": "topic", "InvalidPushType": "push_type", "BadPriority": "priority",
 }
 
-func read(a httpcall.Answer) (s said) {
-	if json.Unmarshal(a.Body, &s) != nil {
-		return said{}
-	}
-	return s
-}
-
 // retires reports whether an answer ends the use of its connection.
 func retires(a httpcall.Answer) bool {
-	return a.Status != http.StatusOK && codes.Classes[read(a).Reason] == delivery.Unreachable
+	return a.Status != http.StatusOK && codes.Classes[httpcall.Read[said](a).Reason] == delivery.Unreachable
 }
 
 // classify returns the result for an answer; byJob reports whether a setting is a template, so that its value is the job's.
 func classify(a httpcall.Answer, byJob func(key string) bool, now time.Time) delivery.Result {
-	body := read(a)
+	body := httpcall.Read[said](a)
 	res := codes.Judge(a, body.Reason, now)
 	switch key, isSetting := settings[body.Reason]; {
 	case res.Class == delivery.Delivered:

@@ -1,7 +1,6 @@
 package fcm
 
 import (
-	"encoding/json"
 	"strings"
 	"time"
 
@@ -78,10 +77,7 @@ func (s *said) aboutRecipient() bool {
 // classify returns the result for an answer by the codes of the service. An answer with a status of success that is an error, or that is no
 // object, is temporary: it is not the service's own.
 func classify(a httpcall.Answer, codes *httpcall.Codes, now time.Time) delivery.Result {
-	var body said
-	if json.Unmarshal(a.Body, &body) != nil {
-		body = said{}
-	}
+	body := httpcall.Read[said](a)
 	code := body.code()
 	res := codes.Judge(a, code, now)
 	switch {

@@ -39,11 +39,9 @@ var codes = httpcall.Codes{Wait: 10 * time.Second, Classes: map[string]delivery.
 
 // read returns what an answer says; of one that was cut off its code, which comes first.
 func read(a httpcall.Answer) (s said) {
-	if json.Unmarshal(a.Body, &s) == nil {
-		return s
+	if s = httpcall.Read[said](a); s.Code == "" {
+		s.Code, _ = a.First("code").(string)
 	}
-	s = said{}
-	s.Code, _ = a.First("code").(string)
 	return s
 }
 

@@ -66,6 +66,14 @@ func (a Answer) Refusal(res delivery.Result, code string) delivery.Result {
 	return res
 }
 
+// Read returns what the body of an answer says in JSON; nothing if it is not JSON of that kind, or was cut off.
+func Read[T any](a Answer) (said T) {
+	if json.Unmarshal(a.Body, &said) != nil {
+		return *new(T)
+	}
+	return said
+}
+
 // Foreign reports whether an answer has a body that is no object in JSON: it is not that of a service which answers so, but a proxy's page.
 func (a Answer) Foreign() bool {
 	body := bytes.TrimSpace(a.Body)

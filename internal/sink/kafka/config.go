@@ -57,6 +57,9 @@ func (c *Config) Entry() base.Entry {
 // WritesTo returns the topic, so that it can be compared with pacer's own.
 func (c *Config) WritesTo() string { return c.Topic }
 
+// texts is the setting that is a template.
+func (c *Config) texts() render.Text { return render.Text{Key: "key", Text: c.Key} }
+
 // Problems returns the errors in the configuration: one line each, beginning with the key, without secrets.
 func (c *Config) Problems() []string {
 	var p base.Problems
@@ -66,11 +69,7 @@ func (c *Config) Problems() []string {
 	if c.Topic == "" {
 		p.Add("topic: required; use the name of a topic that exists")
 	}
-	if c.Key != "" {
-		if _, err := render.Parse("key", c.Key, render.Plain); err != nil {
-			p.Add("key: %s; use one such as {{ .ID }} or {{ .Header \"user\" }}", err)
-		}
-	}
+	p.Texts(c.texts())
 	if c.Linger > c.Timeout/2 {
 		p.Add("linger: %s is more than half of timeout; use a duration such as 5ms", c.Linger)
 	}

@@ -27,17 +27,17 @@ import (
 type Sink struct {
 	base.Service[parts]
 	config *Config
-	key    *render.Template // nil: the key of the job's own record
 	client *broker.Client
 	where  string // for details
 
 	queue chan *entry // to the goroutine of Run
 }
 
-// parts are what connections are made with.
+// parts are what connections are made with, and the template of the key, if there is one.
 type parts struct {
 	broker.Security
-	sink *Sink
+	texts render.Set
+	sink  *Sink
 }
 
 // Where is the topic.
@@ -49,14 +49,9 @@ func (p parts) Close() { p.sink.client.Close() }
 // New makes a Sink of a valid configuration. It reads the files that the configuration names and opens no connection.
 func New(c *Config, host base.Host) (*Sink, error) {
 	s := &Sink{config: c, queue: make(chan *entry), where: "topic " + c.Topic + " at " + c.Brokers[0]}
-	var err error
-	if c.Key != "" {
-		if s.key, err = render.Parse("key", c.Key, render.Plain); err != nil {
-			return nil, fmt.Errorf("key: %w", err)
-		}
-	}
 	work := func(ctx context.Context) { newBatches(s).run(ctx) }
-	if err = s.Open(host, base.Dialect[parts]{Secrets: c.Secrets, Build: s.build, Attempt: s.attempt, Work: work}); err != nil {
+	err := s.Open(host, base.Dialect[parts]{Secrets: c.Secrets, Build: s.build, Attempt: s.attempt, Work: work})
+	if err != nil {
 		return nil, err
 	}
 	s.client, err = broker.New(broker.Options{
@@ -71,7 +66,7 @@ func New(c *Config, host base.Host) (*Sink, error) {
 
 // build reads what connections are made with.
 func (s *Sink) build(r *access.Reader) parts {
-	c, p := s.config, parts{sink: s}
+	c, p := s.config, parts{sink: s, texts: r.Texts(s.config.texts())}
 	if c.TLS {
 		p.TLS = r.TLS("", c.Certificates)
 	}
@@ -149,10 +144,10 @@ const maxKey = 8 << 10
 // entry returns the record of a job, to be written; problem says why it can never be.
 func (s *Sink) entry(job *delivery.Job) (e *entry, problem string) {
 	key := job.Key
-	if s.key != nil {
-		text, err := s.key.Text(render.NewJob(job, time.Now()), maxKey)
+	if s.config.Key != "" {
+		text, err := s.Now().texts.Make("key", render.NewJob(job, time.Now()), maxKey)
 		if err != nil {
-			return nil, "the key cannot be made: " + err.Error()
+			return nil, err.Error()
 		}
 		if key = nil; text != "" {
 			key = []byte(text)

@@ -31,11 +31,11 @@ var builtins = []string{
 	"trim", "trimPrefix", "trimSuffix", "upper", "lower", "split", "join", "indexOf", "hasPrefix", "hasSuffix", "first", "last", "get", "keys", "values",
 }
 
-// expression is a compiled expression; nil makes nil.
-type expression struct{ program *vm.Program }
+// Expression is a compiled expression; nil makes nil.
+type Expression struct{ program *vm.Program }
 
 // compile compiles an expression, and notes what it looks at.
-func (s *Set) compile(key, text string, isBool bool) (*expression, error) {
+func (s *Set) compile(key, text string, isBool bool) (*Expression, error) {
 	if len(text) > maxExpression {
 		return nil, fmt.Errorf("%s: the expression is longer than %d bytes", key, maxExpression)
 	}
@@ -58,27 +58,18 @@ func (s *Set) compile(key, text string, isBool bool) (*expression, error) {
 		return nil, fmt.Errorf("%s: a loop may search its element only, not the rest of the answer: "+
 			"functions, in, contains, matches and the like may not have body, text or headers in it", key)
 	}
-	return &expression{program}, nil
+	return &Expression{program}, nil
 }
 
-// Expression is an expression outside of rules, for answers that were read whole.
-type Expression struct{ of *expression }
-
-// Compile compiles an expression; isBool says that it has to be true or false. The error is one line, which begins with the key.
+// Compile compiles an expression outside of rules, for answers that were read whole; isBool says that it has to be true or false. The error is
+// one line, which begins with the key.
 func Compile(key, text string, isBool bool) (*Expression, error) {
-	e, err := new(Set).compile(key, text, isBool)
-	if err != nil {
-		return nil, err
-	}
-	return &Expression{e}, nil
+	return new(Set).compile(key, text, isBool)
 }
-
-// Run returns the value of the expression for an answer; nil if it has none.
-func (e *Expression) Run(a *Answer) any { return e.of.run(a) }
 
 // Is reports whether the expression is true for an answer.
 func (e *Expression) Is(a *Answer) bool {
-	is, _ := e.of.run(a).(bool)
+	is, _ := e.Run(a).(bool)
 	return is
 }
 
@@ -88,8 +79,8 @@ func firstLine(err error) string {
 	return line
 }
 
-// run returns the value of the expression for an answer; nil if it has none.
-func (e *expression) run(a *Answer) any {
+// Run returns the value of the expression for an answer; nil if it has none.
+func (e *Expression) Run(a *Answer) any {
 	if e == nil {
 		return nil
 	}

@@ -31,7 +31,7 @@ type Set struct {
 	byStatus map[string]Verdict
 	rules    []judge // in the order in which they are asked
 
-	code, messageID, retryAfter *expression
+	code, messageID, retryAfter *Expression
 
 	needs needs
 }
@@ -48,7 +48,7 @@ type Verdict struct {
 
 type judge struct {
 	verdict Verdict
-	when    *expression
+	when    *Expression
 }
 
 // Answer is what expressions see.
@@ -89,7 +89,7 @@ func New(opt Options) (*Set, error) {
 	})
 	for _, take := range []struct {
 		key, text string
-		to        **expression
+		to        **Expression
 	}{
 		{"take.provider_code", opt.ProviderCode, &s.code}, {"take.provider_message_id", opt.ProviderMessageID, &s.messageID},
 		{"take.retry_after", opt.RetryAfter, &s.retryAfter},
@@ -188,7 +188,7 @@ func (s *Set) NewAnswer(status int, header http.Header, body []byte) *Answer {
 // is not true.
 func (s *Set) Judge(a *Answer) (v Verdict, ok bool) {
 	for _, r := range s.rules {
-		if is, _ := r.when.run(a).(bool); is {
+		if r.when.Is(a) {
 			return r.verdict, true
 		}
 	}
@@ -204,7 +204,7 @@ func (s *Set) Provider(a *Answer) *delivery.Provider {
 	if s.code == nil && s.messageID == nil {
 		return nil
 	}
-	p := delivery.Provider{Code: text(s.code.run(a)), MessageID: text(s.messageID.run(a))}
+	p := delivery.Provider{Code: text(s.code.Run(a)), MessageID: text(s.messageID.Run(a))}
 	if p == (delivery.Provider{}) {
 		return nil
 	}
@@ -212,4 +212,4 @@ func (s *Set) Provider(a *Answer) *delivery.Provider {
 }
 
 // RetryAfter returns how long an answer says to wait, as a Retry-After header would; "" if it does not say.
-func (s *Set) RetryAfter(a *Answer) string { return text(s.retryAfter.run(a)) }
+func (s *Set) RetryAfter(a *Answer) string { return text(s.retryAfter.Run(a)) }

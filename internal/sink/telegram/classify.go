@@ -42,8 +42,8 @@ const aboutChat = "gone"
 // classify returns the result for an answer. The code in an answer of the Bot API counts, not the status: it is about one chat if it is 429.
 // An answer of something else is that of a proxy: its status counts, but that of success.
 func classify(a httpcall.Answer, now time.Time) delivery.Result {
-	var body said
-	if json.Unmarshal(a.Body, &body) != nil || body.OK == nil {
+	body := httpcall.Read[said](a)
+	if body.OK == nil {
 		return foreign(a, now)
 	}
 	if *body.OK {

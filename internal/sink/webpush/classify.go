@@ -1,7 +1,6 @@
 package webpush
 
 import (
-	"encoding/json"
 	"net/http"
 	"path"
 	"strconv"
@@ -28,7 +27,7 @@ type said struct {
 // subscription from a wrong key. The pacer can: where a key is wrong, all messages to the origin are refused, and 50 refusals in a row hold
 // the origin. Where only some subscriptions are stale, the others are not delayed. A service that does not accept the token says so.
 func classify(a httpcall.Answer, now time.Time) delivery.Result {
-	code := codeOf(a.Body)
+	code := httpcall.Read[said](a).code()
 	res := codes.Judge(a, code, now)
 	switch {
 	case res.Class == delivery.Delivered:
@@ -56,12 +55,8 @@ func messageID(h http.Header) string {
 	return id
 }
 
-// codeOf returns the code in a body, "" if it has none that is known to be one.
-func codeOf(body []byte) string {
-	var s said
-	if json.Unmarshal(body, &s) != nil {
-		return ""
-	}
+// code returns the code in a body, "" if it has none that is known to be one.
+func (s said) code() string {
 	if s.Reason != "" && len(s.Reason) <= 64 && strings.Trim(s.Reason, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") == "" {
 		return s.Reason
 	}
