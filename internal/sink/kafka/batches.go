@@ -264,6 +264,7 @@ func (s *Sink) send(ctx context.Context, chunks []broker.Chunk[*entry]) (again [
 				for _, e := range c.Items {
 					e.most = n / 2
 				}
+				err = nil // it is one's, and which one's is not known
 			case !passing(err):
 				outcome(c.Items, err)
 				return

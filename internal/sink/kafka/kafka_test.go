@@ -224,6 +224,28 @@ func TestOneBadRecord(t *testing.T) {
 	}
 }
 
+// TestOneBadRecordAtASlowBroker: there is no time to find out which record is bad, and none of the others is given up for it.
+func TestOneBadRecordAtASlowBroker(t *testing.T) {
+	t.Parallel()
+	b := sinktest.StartBroker(t, sinktest.BrokerOptions{Topic: topic, Partitions: 1, Treat: func(_ int32, records []sinktest.Written) (how sinktest.Treatment) {
+		if slices.ContainsFunc(records, func(w sinktest.Written) bool { return w.ID == "bad" }) {
+			time.Sleep(200 * time.Millisecond)
+			how.Code = 87
+		}
+		return how
+	}})
+	s := open(t, b, func(c *Config) { c.Linger, c.Timeout = 100*time.Millisecond, 600*time.Millisecond })
+	jobs := []*delivery.Job{job("bad")}
+	for i := range 40 {
+		jobs = append(jobs, job(fmt.Sprint(i)))
+	}
+	for id, res := range all(t, s, jobs) {
+		if res.Class != delivery.Delivered && res.Class != delivery.Unreachable && id != "bad" {
+			t.Errorf("%s: %+v", id, res)
+		}
+	}
+}
+
 // TestLeaderThatHasMoved: what was certainly not written is written again, while the call lasts.
 func TestLeaderThatHasMoved(t *testing.T) {
 	t.Parallel()
