@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/retry"
 	"github.com/pacer/pacer/internal/sink/base"
 	"github.com/pacer/pacer/internal/sink/smev/soap"
 )
@@ -56,13 +57,9 @@ func (a adapter) waits(job *delivery.Job, client string, now time.Time) delivery
 		}
 	}
 	s.Waits++
-	wait := a.config.Poll.Every
-	for n := int32(0); n < s.Waits && wait < a.config.Poll.Max; n++ {
-		wait *= 2
-	}
-	wait = min(wait, a.config.Poll.Max, max(time.Second, a.config.Deadline-now.Sub(s.Began)))
+	wait := retry.Backoff{Initial: a.config.Poll.Every, Max: a.config.Poll.Max}.Delay(int(s.Waits) + 1)
 	return delivery.Result{
-		Class: delivery.Pending, RetryAfter: wait, State: &s, Repeatable: true, Provider: &delivery.Provider{MessageID: client},
+		Class: delivery.Pending, RetryAfter: min(wait, max(time.Second, a.config.Deadline-now.Sub(s.Began))), State: &s, Repeatable: true, Provider: &delivery.Provider{MessageID: client},
 		Detail: "no response after " + strconv.Itoa(int(s.Waits)) + " polls",
 	}
 }
