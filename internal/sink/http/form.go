@@ -1,6 +1,7 @@
 package http
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/http"
@@ -61,69 +62,47 @@ func (c *Config) isTemplate(key, value string) bool {
 	return render.IsTemplate(value) && (c.Sources[key] == nil || key == "body")
 }
 
-// parser parses the template of a key.
-type parser func(to **render.Template, key, name, text string, escape render.Escape) error
-
-// urlForm parses the templates of the URL.
-func (c *Config) urlForm(f *form, parse parser) error {
-	u, _ := splitURL(c.URL)
-	if u.whole {
-		return parse(&f.base, "url", "url", c.URL, render.Plain)
-	}
-	if u.byJob() {
-		if err := parse(&f.base, "url", "url", u.base, render.Host); err != nil {
-			return err
-		}
-	}
-	if err := parse(&f.path, "url", "url", u.path, render.Path); err != nil {
-		return err
-	}
-	if u.query != "" {
-		return parse(&f.query, "url", "url", u.query, render.Query)
-	}
-	return nil
-}
-
 // form parses the templates of the configuration; nil if it has none. An error begins with the key.
 func (c *Config) form() (*form, error) {
 	var f form
+	var first error
 	some := false
-	parse := func(to **render.Template, key, name, text string, escape render.Escape) error {
+	parse := func(to **render.Template, key, text string, escape render.Escape) {
 		var err error
-		if *to, err = render.Parse(name, text, escape); err != nil {
-			return fmt.Errorf("%s: %w", key, err)
+		if *to, err = render.Parse(key, text, escape); err != nil {
+			first = cmp.Or(first, fmt.Errorf("%s: %w", key, err))
 		}
 		some = true
-		return nil
 	}
 	if c.isTemplate("method", c.Method) {
-		if err := parse(&f.method, "method", "method", c.Method, render.Plain); err != nil {
-			return nil, err
-		}
+		parse(&f.method, "method", c.Method, render.Plain)
 	}
 	if c.isTemplate("url", c.URL) {
-		if err := c.urlForm(&f, parse); err != nil {
-			return nil, err
+		u, _ := splitURL(c.URL)
+		switch {
+		case u.whole:
+			parse(&f.base, "url", c.URL, render.Plain)
+		case u.byJob():
+			parse(&f.base, "url", u.base, render.Host)
+		}
+		if !u.whole {
+			parse(&f.path, "url", u.path, render.Path)
+		}
+		if u.query != "" {
+			parse(&f.query, "url", u.query, render.Query)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Headers)) {
-		key := "headers." + name
-		if !c.isTemplate(key, c.Headers[name]) {
-			continue
+		if key := "headers." + name; c.isTemplate(key, c.Headers[name]) {
+			f.headers = append(f.headers, formHeader{name: spelling(name)})
+			parse(&f.headers[len(f.headers)-1].value, key, c.Headers[name], render.Plain)
 		}
-		h := formHeader{name: spelling(name)}
-		if err := parse(&h.value, key, key, c.Headers[name], render.Plain); err != nil {
-			return nil, err
-		}
-		f.headers = append(f.headers, h)
 	}
 	if c.Body != "" {
-		if err := parse(&f.body, "body", "body", c.Body, render.Plain); err != nil {
-			return nil, err
-		}
+		parse(&f.body, "body", c.Body, render.Plain)
 	}
-	if !some {
-		return nil, nil
+	if !some || first != nil {
+		return nil, first
 	}
 	return &f, nil
 }
