@@ -27,16 +27,18 @@ func (t *trip) show(req *http.Request) {
 
 // requestText returns a request as text, without the values of the headers that are hidden.
 func requestText(req *http.Request, body []byte, hides func(name string) bool) string {
+	return fmt.Sprintf("%s %s\n%s\n%s", req.Method, req.URL, headerText(req.Header, hides), Shorten(body))
+}
+
+func headerText(header http.Header, hides func(name string) bool) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s\n", req.Method, req.URL)
-	for _, name := range slices.Sorted(maps.Keys(req.Header)) {
-		value := strings.Join(req.Header[name], ", ")
+	for _, name := range slices.Sorted(maps.Keys(header)) {
+		value := strings.Join(header[name], ", ")
 		if hides(name) {
 			value = "***"
 		}
 		fmt.Fprintf(&b, "%s: %s\n", strings.ToLower(name), value)
 	}
-	fmt.Fprintf(&b, "\n%s", Shorten(body))
 	return b.String()
 }
 
@@ -49,17 +51,8 @@ var (
 
 // answerText returns an answer as text.
 func answerText(resp *http.Response, body []byte) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "HTTP %s\n", strings.TrimSpace(resp.Status))
-	for _, name := range slices.Sorted(maps.Keys(resp.Header)) {
-		value := strings.Join(resp.Header[name], ", ")
-		if credentialHeaders.MatchString(name) {
-			value = "***"
-		}
-		fmt.Fprintf(&b, "%s: %s\n", strings.ToLower(name), value)
-	}
-	fmt.Fprintf(&b, "\n%s", credentialFields.ReplaceAllString(Shorten(body), `$1"***"`))
-	return b.String()
+	return fmt.Sprintf("HTTP %s\n%s\n%s", strings.TrimSpace(resp.Status), headerText(resp.Header, credentialHeaders.MatchString),
+		credentialFields.ReplaceAllString(Shorten(body), `$1"***"`))
 }
 
 // public returns text of an exchange without secrets: neither those of the client and of the request, nor what the request has as its

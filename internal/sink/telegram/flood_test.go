@@ -1,11 +1,8 @@
 package telegram
 
 import (
-	"fmt"
 	"testing"
 	"time"
-
-	"pgregory.net/rapid"
 )
 
 func TestFlood(t *testing.T) {
@@ -32,27 +29,4 @@ func TestFlood(t *testing.T) {
 			}
 		}
 	}
-}
-
-// TestFloodIsWhatItSays: against the list of all refusals.
-func TestFloodIsWhatItSays(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		f := floodWait{}
-		last := map[string]time.Time{}
-		now := time.Unix(1_700_000_000, 0)
-		for range rapid.IntRange(1, 40).Draw(t, "refusals") {
-			now = now.Add(time.Duration(rapid.IntRange(0, 700).Draw(t, "ms")) * time.Millisecond)
-			chat := fmt.Sprint(rapid.IntRange(1, 5).Draw(t, "chat"))
-			last[chat] = now
-			recent := 0
-			for _, at := range last {
-				if now.Sub(at) <= within {
-					recent++
-				}
-			}
-			if got := f.refused(chat, now); got != (recent >= enough) {
-				t.Fatalf("%t, with %d chats within a second", got, recent)
-			}
-		}
-	})
 }
