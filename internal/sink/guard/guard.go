@@ -102,6 +102,9 @@ func (g *Guard) URL(u *url.URL) error {
 		return refuse("the address has a user or a password")
 	case host == "":
 		return refuse("the address names no host")
+	case len(host) > 253, slices.ContainsFunc(strings.Split(strings.TrimSuffix(host, "."), "."),
+		func(label string) bool { return label == "" || len(label) > 63 }):
+		return refuse("the host of the address is no name")
 	case strings.ContainsFunc(host, func(c rune) bool { return c <= ' ' || c >= 0x7f || c == '%' || c == '\\' }):
 		return refuse("the host of the address is not plain ASCII")
 	}

@@ -170,6 +170,11 @@ func TestURL(t *testing.T) {
 		{"https://0xfeed.example/", true, true},
 		{"https://x0x1/", true, true},
 		{"https://127.0.0.1/", false, false},
+		{"https://hooks..example/", false, false}, // which no network finds, now or ever
+		{"https://.example/", false, false},
+		{"https://" + strings.Repeat("x", 63) + ".example./", true, true},
+		{"https://" + strings.Repeat("x", 64) + ".example/", false, false},
+		{"https://" + strings.Repeat("x.", 127) + "x/", false, false},
 	} {
 		u, err := url.Parse(c.url)
 		if err != nil {
