@@ -329,10 +329,13 @@ func TestNotSentInTime(t *testing.T) {
 		Treat: func(int32, []sinktest.Written) sinktest.Treatment { return sinktest.Treatment{Hang: hang.Load()} },
 	})
 	s := open(t, b, func(c *Config) { c.Timeout = time.Second })
+	if res := s.Deliver(t.Context(), job("connects")); res.Class != delivery.Delivered { // which takes a while on a slow machine
+		t.Fatalf("%+v", res)
+	}
 	hang.Store(true)
 	first := make(chan delivery.Result, 1)
 	go func() { first <- s.Deliver(t.Context(), job("first")) }()
-	for len(b.Seen()) == 0 {
+	for len(b.Seen()) == 1 {
 		time.Sleep(time.Millisecond)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
