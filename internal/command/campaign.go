@@ -113,7 +113,7 @@ func (c *cli) campaignChange(name, short string) *cobra.Command {
 	cmd.Example = "  pacer campaign " + name + " spring --rate 500\n  pacer campaign " + name + " slow --rate 150/m --quota provider\n" +
 		"  pacer campaign " + name + " warm --rate 500 --ramp start=10,factor=1.5,every=1h"
 	if name == "set" {
-		cmd = c.ofMany(cmd, &many, one, func(ctx context.Context) error { return c.setMany(ctx, &many, change, bulk) })
+		cmd = c.ofMany(cmd, &many, one, func(ctx context.Context) error { return c.setMany(ctx, &many, change, bulk, cmd.Flags().Changed("percent")) })
 		cmd.Example += "\n  pacer campaign set --of-quota provider --percent 50 --reason \"the provider is slow\""
 		cmd.Flags().Float64Var(&bulk.Percent, "percent", 0, "the new rates of many campaigns, of their present ones")
 	}
@@ -178,7 +178,7 @@ func parseFinish(text string) (time.Time, error) {
 	return notation.ParseTimeIn(text, time.UTC, time.Now())
 }
 
-func campaignPath(id string) string { return "/campaigns/" + url.PathEscape(id) }
+func campaignPath(id string) string { return pathOf("campaigns", id) }
 
 // campaign returns one campaign, as the API shows it.
 func (r *client) campaign(ctx context.Context, id string) (*view.Campaign, error) {

@@ -70,7 +70,7 @@ func (c *cli) clientBy(who string, needs ...config.Section) (*client, error) {
 		return nil, err
 	}
 	c.atEnd = append(c.atEnd, end, s.Close)
-	return &client{base: &url.URL{Scheme: "http", Host: "localhost"}, http: &http.Client{Transport: transport}}, nil
+	return &client{base: &url.URL{Scheme: "http", Host: "localhost"}, http: &http.Client{Transport: transport, CheckRedirect: stay}}, nil
 }
 
 func (c *cli) noToken() error {
@@ -86,9 +86,7 @@ func (c *cli) remote() (*client, error) {
 	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" || base.User != nil || base.RawQuery != "" {
 		return nil, config.Usagef("--server must be the address of a console, such as https://pacer.example.com or http://127.0.0.1:8080")
 	}
-	r := &client{base: base, address: base.Host, http: &http.Client{
-		Timeout: remoteWithin, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // a token is for one host
-	}}
+	r := &client{base: base, address: base.Host, http: &http.Client{Timeout: remoteWithin, CheckRedirect: stay}}
 	if c.server.token == "" {
 		return r, nil
 	}
@@ -97,6 +95,21 @@ func (c *cli) remote() (*client, error) {
 	}
 	r.token, err = readToken(c.server.token)
 	return r, err
+}
+
+// stay follows no redirect: a token is for one host, and a change for one path.
+func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+
+// pathOf joins the parts of a path. A part that is . or .. is escaped as well: otherwise the request would be for the path above it.
+func pathOf(parts ...string) string {
+	var b strings.Builder
+	for _, part := range parts {
+		if part = url.PathEscape(part); part == "." || part == ".." {
+			part = strings.ReplaceAll(part, ".", "%2E")
+		}
+		b.WriteString("/" + part)
+	}
+	return b.String()
 }
 
 // ownHost reports whether a host is this machine.
@@ -194,7 +207,8 @@ func (r *client) refused(answer *http.Response, text []byte) error {
 	}
 	why := problem.Detail
 	for i, e := range problem.Errors { // these say more than that the request is wrong
-		if text := strings.TrimPrefix(strings.TrimPrefix(e.Location, "body.")+": ", ": ") + e.Message; i == 0 {
+		name := e.Location[strings.IndexByte(e.Location, '.')+1:] // of one such as body.rate
+		if text := strings.TrimPrefix(name+": ", ": ") + e.Message; i == 0 {
 			why = text
 		} else {
 			why += "; " + text

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -82,8 +83,12 @@ New here? Run: pacer demo`,
 			}
 			return errors.New("which command? pacer --help lists them")
 		},
-		PersistentPreRun: func(cmd *cobra.Command, _ []string) {
+		PersistentPreRunE: func(cmd *cobra.Command, args []string) error {
+			if slices.Contains(args, "") {
+				return fmt.Errorf("an argument is empty; use %s", cmd.UseLine())
+			}
 			c.started, c.configSet = cmd.HasParent(), cmd.Flags().Changed("config")
+			return nil
 		},
 	}
 	root.SetIn(c.Stdin)

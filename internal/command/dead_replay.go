@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -114,7 +113,7 @@ func (c *cli) replayDead(ctx context.Context, filters *deadFilters, request repl
 
 // followReplay waits for the end of a replay. It is stopped when ctx ends.
 func (c *cli) followReplay(ctx context.Context, api *client, job *replay.Job, limit int) error {
-	path := "/replays/" + url.PathEscape(job.ID)
+	path := pathOf("replays", job.ID)
 	bar := c.newBar(ctx, "replaying", int64(limit))
 	defer bar.close()
 	asking := context.WithoutCancel(ctx)

@@ -38,7 +38,7 @@ func (c *cli) destination() *cobra.Command {
 		c.deleteDestination())
 }
 
-func destinationPath(id string) string { return "/destinations/" + url.PathEscape(id) }
+func destinationPath(id string) string { return pathOf("destinations", id) }
 
 // destinationEdit is the body of a change of a destination.
 type destinationEdit struct {

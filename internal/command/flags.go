@@ -32,12 +32,19 @@ func optional[T any](f *pflag.FlagSet, to **T, name, shown string, parse func(st
 	}}, name, usage)
 }
 
-// optionalList is optional for values separated by commas, in one flag or in several.
+// optionalList is optional for values separated by commas, in one flag or in several. "" alone is none.
 func optionalList[T any](f *pflag.FlagSet, to **[]T, name string, parse func([]string) ([]T, error), usage string) {
 	var given []string
 	f.Var(&flagValue{kind: "strings", set: func(text string) error {
 		given = append(given, strings.Split(text, ",")...)
-		v, err := parse(slices.DeleteFunc(slices.Clone(given), func(s string) bool { return s == "" }))
+		list := given
+		switch {
+		case len(given) == 1 && text == "":
+			list = given[:0]
+		case slices.Contains(given, ""):
+			return errors.New(`one of the values is empty; leave it out, or give "" alone for none`)
+		}
+		v, err := parse(list)
 		if err == nil {
 			*to = &v
 		}
@@ -65,16 +72,8 @@ func (v *flagValue) Type() string { return v.kind }
 // Set implements pflag.Value.
 func (v *flagValue) Set(text string) error {
 	v.text = text
-	if err := v.set(text); err != nil {
-		return valueError{err}
-	}
-	return nil
+	return v.set(text)
 }
-
-// valueError is a readable error in a value.
-type valueError struct{ error }
-
-func (e valueError) Unwrap() error { return e.error }
 
 // Parsers of the values of flags.
 func text(text string) (string, error)       { return text, nil }
@@ -85,7 +84,6 @@ func allOf(texts []string) ([]string, error) { return texts, nil }
 func flagError(cmd *cobra.Command, err error) error {
 	var invalid *pflag.InvalidValueError
 	var number *strconv.NumError
-	var value valueError
 	switch {
 	case !errors.As(err, &invalid):
 	case errors.As(err, &number):
@@ -97,8 +95,8 @@ func flagError(cmd *cobra.Command, err error) error {
 			must = "must be true or false"
 		}
 		err = fmt.Errorf("--%s %q %s", invalid.GetFlag().Name, invalid.GetValue(), must)
-	case errors.As(err, &value):
-		err = fmt.Errorf("--%s: %w", invalid.GetFlag().Name, value.error)
+	default:
+		err = fmt.Errorf("--%s: %w", invalid.GetFlag().Name, invalid.Unwrap())
 	}
 	return fmt.Errorf("%w; %s --help lists the flags", err, cmd.CommandPath())
 }

@@ -88,7 +88,7 @@ func (c *cli) findJob(ctx context.Context, id string, last time.Duration) error 
 		return err
 	}
 	var f view.FoundJob
-	if err := api.get(ctx, "/jobs/"+url.PathEscape(id), url.Values{"last": {notation.FormatSpan(last)}}, &f); err != nil {
+	if err := api.get(ctx, pathOf("jobs", id), url.Values{"last": {notation.FormatSpan(last)}}, &f); err != nil {
 		return err
 	}
 	if err := c.printTable(f, func(p *printer) { printJob(p, &f) }); err != nil {

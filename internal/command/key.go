@@ -2,8 +2,8 @@ package command
 
 import (
 	"context"
+	"fmt"
 	"net/http"
-	"net/url"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -45,12 +45,18 @@ func (c *cli) key() *cobra.Command {
 // ofKey makes a command about one value of the key of a quota.
 func (c *cli) ofKey(name, short string, run func(ctx context.Context, quota, key string) error) *cobra.Command {
 	return c.withServer(c.withJSON(&cobra.Command{
-		Use: name + " QUOTA KEY", Short: short, Args: cobra.ExactArgs(2),
+		Use: name + " QUOTA KEY", Short: short,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 2 {
+				return fmt.Errorf("%s needs the id of a quota and a value of its key, got %d arguments", cmd.CommandPath(), len(args))
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error { return run(cmd.Context(), args[0], args[1]) },
 	}))
 }
 
-func keyPath(quota, key string) string { return quotaPath(quota) + "/keys/" + url.PathEscape(key) }
+func keyPath(quota, key string) string { return pathOf("quotas", quota, "keys", key) }
 
 func (c *cli) changeKey(ctx context.Context, quota, key string, e view.KeyEdit) error {
 	api, err := c.client(config.NeedPostgres, config.NeedRedis)

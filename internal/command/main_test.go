@@ -119,8 +119,26 @@ func TestBadArgumentsAreOneLineAndCode2(t *testing.T) {
 		{"check now", "takes no arguments"},
 		{"migrate sideways", `has no command "sideways"`},
 		{"version please", "takes no arguments"},
+		{"key show", "needs the id of a quota and a value of its key, got 0 arguments"},
+		{"campaign show ''", "an argument is empty; use pacer campaign show ID"},
+		{"key show cap ''", "an argument is empty; use pacer key show QUOTA KEY"},
+		{"sink open ''", "an argument is empty; use pacer sink open SINK"},
+		{"campaign create spring --quota a,", "--quota: one of the values is empty"},
+		{"campaign create spring --quota a --quota ''", "--quota: one of the values is empty"},
+		{"quota set provider --window ,", "--window: one of the values is empty"},
+		{"destination set shop-7 --secret ,", "--secret: one of the values is empty"},
+		{"quota usage provider --last -1h", `--last: "-1h" is not a length of time such as 90s, 1h or 7d; pacer quota usage --help`},
+		{"campaign set --all --percent 0", "--percent 0 must be above 0"},
+		{"campaign set --all --percent NaN", "--percent NaN must be above 0"},
+		{"publish --campaign spring --file - --map key.=to", "--map: key.: a key has a name of 1 to 32 lower-case letters, digits and dashes"},
 	} {
-		code, stdout, stderr := execute(t, nowhere, strings.Fields(c.args)...)
+		args := strings.Fields(c.args)
+		for i, arg := range args {
+			if arg == "''" {
+				args[i] = ""
+			}
+		}
+		code, stdout, stderr := execute(t, nowhere, args...)
 		if code != 2 || stdout != "" {
 			t.Errorf("pacer %s: code %d, stdout %q", c.args, code, stdout)
 		}

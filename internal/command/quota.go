@@ -96,7 +96,7 @@ func settingsOf(q *view.Quota) *view.QuotaSettings {
 	return s
 }
 
-func quotaPath(id string) string { return "/quotas/" + url.PathEscape(id) }
+func quotaPath(id string) string { return pathOf("quotas", id) }
 
 // spellMode describes how the quota limits: its mode and all settings that are not the default.
 func spellMode(q *view.Quota) string {

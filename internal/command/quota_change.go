@@ -73,7 +73,7 @@ func (c *cli) adjustQuota(ctx context.Context, id, span string, change map[strin
 		return err
 	}
 	var done view.Adjusted
-	if err := api.call(ctx, http.MethodPost, quotaPath(id)+"/windows/"+url.PathEscape(span)+"/adjust", nil, change, &done); err != nil {
+	if err := api.call(ctx, http.MethodPost, pathOf("quotas", id, "windows", span, "adjust"), nil, change, &done); err != nil {
 		return err
 	}
 	return c.print(done, func(p *printer) {

@@ -149,6 +149,26 @@ func TestCommandsOverAServer(t *testing.T) {
 	d.refuses("campaign list"+viewer+" --token file:"+wrong, "this token is not known")
 }
 
+// TestAnIDOfDotsIsNoPath: a command is about the id that it names, also where a path would lead elsewhere: .. as a key is no quota.
+func TestAnIDOfDotsIsNoPath(t *testing.T) {
+	store := testservices.FreshRedis(t)
+	d := newDesk(t, store.Addr)
+	d.run("quota set cap --per recipient --window 5/1m")
+	for _, over := range []string{"", served(t, d)} {
+		for _, id := range []string{".", ".."} {
+			d.fields(d.run("quota set cap --key "+id+over, "--window", "7/1m"), "window 7/1m 0 of 7 used")
+			d.fields(d.run("quota set cap --key "+id+over, "--window", ""), "window 5/1m 0 of 5 used")
+			d.fields(d.run("key show cap "+id+over), "recipient "+id)
+			d.fields(d.run("quota show cap"+over), "windows 5/1m")
+			d.fields(d.run("campaign create "+id+" --rate 5"+over), "id "+id)
+			d.run("campaign cancel " + id + " --yes" + over)
+			d.run("campaign delete " + id + " --yes" + over)
+			d.refuses("quota show "+id+over, "quota "+id+" does not exist")
+			d.refuses("destination show "+id+over, "destination "+id+" does not exist")
+		}
+	}
+}
+
 // manyOver pauses and resumes campaigns that flags select, over the server and over the database. A console's answers may be a second
 // old.
 func manyOver(t *testing.T, d *desk, flags string) {

@@ -148,7 +148,7 @@ func (c *cli) openSink(ctx context.Context, name, destination string) error {
 		Destination string `json:"destination,omitempty"`
 		Opened      bool   `json:"opened"`
 	}
-	if err := api.call(ctx, http.MethodPost, "/sinks/"+url.PathEscape(name)+"/open", nil, map[string]string{"destination": destination}, &done); err != nil {
+	if err := api.call(ctx, http.MethodPost, pathOf("sinks", name, "open"), nil, map[string]string{"destination": destination}, &done); err != nil {
 		return err
 	}
 	what, was := "the gate of sink "+name, gate(s)

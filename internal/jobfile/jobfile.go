@@ -68,6 +68,9 @@ func ParseMap(pairs []string) (Map, error) {
 			return nil, fmt.Errorf("%q must be FIELD=COLUMN, such as payload=body", pair)
 		}
 		if name, ok := strings.CutPrefix(field, keyField); ok {
+			if !delivery.ValidKeyName(name) {
+				return nil, fmt.Errorf("%s: a key has a name of 1 to 32 lower-case letters, digits and dashes, such as %srecipient", field, keyField)
+			}
 			field = headerField + delivery.HeaderKey + name
 		}
 		if name, ok := strings.CutPrefix(field, headerField); ok {
@@ -191,8 +194,8 @@ func (s *Source) defect(r *delivery.Record, more bool) string {
 	}
 	what := job.Flaw.Detail
 	for field, header := range headerOf {
-		if rest, ok := strings.CutPrefix(what, header); ok {
-			return fmt.Sprintf("has a bad %s: %q%s", field, cmp.Or(s.Map[field], header), rest)
+		if rest, ok := strings.CutPrefix(what, header+" "); ok {
+			return fmt.Sprintf("has a bad %s: %q %s", field, cmp.Or(s.Map[field], header), rest)
 		}
 	}
 	return "is not a job: " + what

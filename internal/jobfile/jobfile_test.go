@@ -81,6 +81,8 @@ func TestJobsOfFiles(t *testing.T) {
 			[]string{"u-1 hello" + asBinary + " pacer-priority=high", `u-2 {"a":1}` + asJSON, "u-7 x" + asBinary + " pacer-priority=normal"},
 			[]string{`line 4 has no "key"`, `line 5 has no "body", the payload`, `line 6 has a bad priority: "prio" must be high or normal`,
 				"line 7 has 2 cells, and the first line names 3 columns"}},
+		{"local times", strings.Repeat("{\"at\":\"soon\",\"zone\":\"UTC\"}\n", 3), Lines, []string{"not_before_local=at", "time_zone=zone"}, nil,
+			slices.Repeat([]string{` has a bad not_before_local: "at" must be a time without a zone`}, 3)},
 		{"mapped headers", "{\"to\":\"shop-7\",\"who\":\"a b\",\"sub\":{\"endpoint\":\"x\"},\"type\":\"text/plain\"}\n{\"to\":null,\"who\":7}\n{\"to\":[1],\"who\":1}\n{\"to\":\"a b\"}", Lines,
 			[]string{"destination=to", "header.tenant=who", "header.subscription=sub", "header.content-type=type", "payload=who"},
 			[]string{`abc-1 "a b" content-type=text/plain pacer-destination=shop-7 subscription={"endpoint":"x"} tenant=a b`, "abc-2 7" + asJSON + " tenant=7"},
