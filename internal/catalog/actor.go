@@ -56,7 +56,7 @@ func atRevision(ctx context.Context, tx pgx.Tx, id string, revision int64) error
 	err := tx.QueryRow(ctx, `SELECT coalesce(set_revision, revision) FROM pacer.campaigns WHERE id = $1 FOR UPDATE`, id).Scan(&is)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return unknownCampaign(id)
+		return UnknownCampaign(id)
 	case err != nil:
 		return err
 	case is != revision:

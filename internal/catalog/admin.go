@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/notation"
 )
 
 // Admin reads and changes campaigns and quotas for the commands and the HTTP API. Input is checked before the database
@@ -67,7 +68,7 @@ func (a *Admin) SetCampaign(ctx context.Context, id string, change CampaignChang
 		set := change.assignment(id)
 		tag, err := tx.Exec(ctx, set.statement(`UPDATE pacer.campaigns SET (%s) = ROW (%s) WHERE id = $1`), set.values...)
 		if err == nil && tag.RowsAffected() == 0 {
-			err = unknownCampaign(id)
+			err = UnknownCampaign(id)
 		}
 		return err
 	})
@@ -273,7 +274,9 @@ func alter[T any](ctx context.Context, a *Admin, change func(context.Context, pg
 	})
 }
 
-func unknownCampaign(id string) error {
+// UnknownCampaign is that there is no such campaign.
+func UnknownCampaign(id string) error {
+	id = notation.Shorten(id)
 	return inLine(fmt.Sprintf("campaign %s does not exist; create it with: pacer campaign create %s --rate 100", id, id), ErrNotFound)
 }
 

@@ -128,7 +128,7 @@ type CampaignChange struct {
 	TimeZone       *string   `json:"time_zone,omitempty" maxLength:"64" example:"Europe/Moscow" doc:"of the active hours; recipient for that of each job"`
 	ZoneMissing    *string   `json:"time_zone_missing,omitempty" maxLength:"64" example:"Europe/Moscow" doc:"with time_zone recipient: the zone of jobs that name none, or hold: they wait"`
 	AvoidMinutes   *string   `json:"avoid_minutes,omitempty" maxLength:"256" example:"0,15,30,45" doc:"minutes of each hour; nothing is sent from two minutes before to two minutes after"`
-	ExpectedTotal  *int64    `json:"expected_total,omitempty" minimum:"0" doc:"0 for unknown"`
+	ExpectedTotal  *int64    `json:"expected_total,omitempty" minimum:"0" maximum:"1000000000000000" doc:"0 for unknown"`
 	Note           *string   `json:"note,omitempty" maxLength:"500" example:"ask Anna before raising it" doc:"one line for people"`
 
 	Status      *delivery.Status   `json:"-"`
@@ -302,7 +302,7 @@ func oneCampaign(ctx context.Context, q querier, id string) (CampaignRow, error)
 		return CampaignRow{}, err
 	}
 	if len(campaigns) == 0 {
-		return CampaignRow{}, unknownCampaign(id)
+		return CampaignRow{}, UnknownCampaign(id)
 	}
 	return campaigns[0], nil
 }

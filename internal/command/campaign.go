@@ -113,7 +113,9 @@ func (c *cli) campaignChange(name, short string) *cobra.Command {
 	cmd.Example = "  pacer campaign " + name + " spring --rate 500\n  pacer campaign " + name + " slow --rate 150/m --quota provider\n" +
 		"  pacer campaign " + name + " warm --rate 500 --ramp start=10,factor=1.5,every=1h"
 	if name == "set" {
-		cmd = c.ofMany(cmd, &many, one, func(ctx context.Context) error { return c.setMany(ctx, &many, change, bulk, cmd.Flags().Changed("percent")) })
+		cmd = c.ofMany(cmd, &many, one, func(ctx context.Context) error {
+			return c.setMany(ctx, &many, change, bulk, cmd.Flags().Changed("percent"))
+		})
 		cmd.Example += "\n  pacer campaign set --of-quota provider --percent 50 --reason \"the provider is slow\""
 		cmd.Flags().Float64Var(&bulk.Percent, "percent", 0, "the new rates of many campaigns, of their present ones")
 	}
@@ -126,9 +128,9 @@ func (c *cli) campaignChange(name, short string) *cobra.Command {
 	optional(f, &change.PriorityWeight, "priority-weight", "1", wholeNumber, "share of a contended quota")
 	optional(f, &change.MaxInFlight, "max-in-flight", "", wholeNumber, "most jobs in flight per daemon; 0 for no limit")
 	optional(f, &change.JobTTL, "job-ttl", "", checked(notation.ParseSpan), "jobs older than this expire, such as 36h or 7d; 0s for never")
-	optional(f, &change.StartsAt, "starts-at", "", checked(parseInstant), "do not send before, RFC 3339; none for at once")
-	optional(f, &change.EndsAt, "ends-at", "", checked(parseInstant), "jobs expire then, RFC 3339; none for never")
-	optional(f, &change.FinishBy, "finish-by", "", checked(parseFinish), "spread the jobs evenly until then: 18:00 or 2026-12-01T18:00 in --time-zone, or RFC 3339; none for not")
+	optional(f, &change.StartsAt, "starts-at", "", checked(parseTime), "do not send before: a time as of --finish-by; none for at once")
+	optional(f, &change.EndsAt, "ends-at", "", checked(parseTime), "jobs expire then: a time as of --finish-by; none for never")
+	optional(f, &change.FinishBy, "finish-by", "", checked(parseTime), "spread the jobs evenly until then: 18:00 or 2026-12-01T18:00 in --time-zone, or RFC 3339; none for not")
 	optional(f, &change.ActiveHours, "active-hours", "", checked(notation.ParseHours), "when to send, such as \"mon-fri 09:00-21:00; sat 10:00-18:00\"; none for always")
 	optional(f, &change.TimeZone, "time-zone", "UTC", text, "of the active hours, such as Europe/Moscow; recipient for that of each job")
 	optional(f, &change.ZoneMissing, "time-zone-missing", "", text, "with --time-zone recipient: the zone of jobs that name none, such as Europe/Moscow, or hold: they wait")
@@ -158,20 +160,8 @@ func parseRate(text string) (int64, error) {
 	return micros, err
 }
 
-// parseInstant parses RFC 3339; "none" removes a time.
-func parseInstant(text string) (time.Time, error) {
-	if text == "" || text == "none" {
-		return time.Time{}, nil
-	}
-	at, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		return at, fmt.Errorf("%q is not a time such as 2026-11-30T09:00:00+03:00", text)
-	}
-	return at, nil
-}
-
-// parseFinish checks a time whose zone the campaign has; "none" removes it.
-func parseFinish(text string) (time.Time, error) {
+// parseTime checks a time whose zone the campaign has; "none" removes it.
+func parseTime(text string) (time.Time, error) {
 	if text == "" || text == "none" {
 		return time.Time{}, nil
 	}

@@ -120,6 +120,23 @@ func TestChangesByAPI(t *testing.T) {
 	}
 }
 
+// TestWhatIsRefusedIsNamed: an answer names the field, and its bounds in full. No service is asked for what is no text.
+func TestWhatIsRefusedIsNamed(t *testing.T) {
+	h := serve(guarded())
+	for _, tt := range []struct{ method, path, body, says string }{
+		{"PATCH", "/api/v1/campaigns/spring", `{"burst":2000000}`, "expected number \u003c= 1000000\""},
+		{"PATCH", "/api/v1/campaigns/spring", `{"max_in_flight":1e12}`, "expected number \u003c= 2147483647\""},
+		{"PATCH", "/api/v1/campaigns/spring", `{"expected_total":1e300}`, "expected number \u003c= 1000000000000000\""},
+		{"POST", "/api/v1/bulk-changes", `{"action":"pause","ids":["spring"],"expect":1e300}`, "expected number \u003c= 2147483647\""},
+		{"GET", "/api/v1/changes?who=a%00b", "", "query.who"},
+		{"GET", "/api/v1/changes?who=%ff", "", "query.who"},
+	} {
+		if answer := ask(h, tt.method, tt.path, "admin", tt.body, "If-Match", "*"); answer.Code != http.StatusUnprocessableEntity || !strings.Contains(answer.Body.String(), tt.says) {
+			t.Errorf("%s %s %s: %d %s", tt.method, tt.path, tt.body, answer.Code, answer.Body)
+		}
+	}
+}
+
 // TestTickedCampaigns: a form covers the ticked campaigns only. Without a tick it covers none, and it leaves out deleted ones.
 func TestTickedCampaigns(t *testing.T) {
 	w := guarded()

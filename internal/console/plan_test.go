@@ -42,7 +42,7 @@ func TestPlans(t *testing.T) {
 		"?rate=fast":                      "rate: ",
 		"?finish_by=soon":                 "finish_by: ",
 		"?finish_by=2020-01-01T00:00:00Z": "is not ahead",
-		"?pause=nobody":                   "there is no campaign nobody",
+		"?pause=nobody":                   "campaign nobody does not exist; create it with",
 		"?colour=red":                     "colour",
 	} {
 		answer := ask(h, "GET", path+query, "viewer", "")

@@ -29,6 +29,9 @@ func TestUntil(t *testing.T) {
 			t.Errorf("%q was read as %s, %v", text, got, err)
 		}
 	}
+	if got, err := ParseUntil("0s", now.Add(time.Millisecond)); err == nil {
+		t.Errorf("no time at all ends at %s", got)
+	}
 }
 
 func TestTopics(t *testing.T) {

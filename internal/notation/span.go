@@ -85,14 +85,15 @@ func Until(at time.Time) time.Time {
 // ParseUntil reads when something ends: a point in time as RFC 3339 writes it, or a span from now on. It must lie ahead.
 func ParseUntil(text string, now time.Time) (time.Time, error) {
 	at, err := time.Parse(time.RFC3339, strings.TrimSpace(text))
+	ahead := at.After(now)
 	if err != nil {
 		span, err := ParseSpan(text)
 		if err != nil {
 			return at, fmt.Errorf("%q is neither a time such as 2026-11-30T09:00:00+03:00 nor a span from now on such as 2h", Shorten(text))
 		}
-		at = Until(now.Add(span))
+		at, ahead = Until(now.Add(span)), span > 0
 	}
-	if !at.After(now) {
+	if !ahead {
 		return at, fmt.Errorf("%s is not ahead; give a later time", Shorten(text))
 	}
 	return at, nil
@@ -101,11 +102,8 @@ func ParseUntil(text string, now time.Time) (time.Time, error) {
 // ParseTimeIn parses RFC 3339, or what the clocks of a zone show: 2026-12-01T18:00, or 18:00 for when they next do.
 func ParseTimeIn(text string, zone *time.Location, now time.Time) (time.Time, error) {
 	text = strings.TrimSpace(text)
-	if at, err := time.Parse(time.RFC3339, text); err == nil {
-		return at, nil
-	}
-	for _, layout := range []string{"2006-01-02T15:04Z07:00", "2006-01-02T15:04", "2006-01-02T15:04:05"} {
-		if at, err := time.ParseInLocation(layout, text, zone); err == nil {
+	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04Z07:00", "2006-01-02T15:04", "2006-01-02T15:04:05"} {
+		if at, err := time.ParseInLocation(layout, text, zone); err == nil && !at.IsZero() { // the zero time stands for none
 			return at, nil
 		}
 	}

@@ -22,7 +22,7 @@ func TestTimeIn(t *testing.T) {
 			t.Errorf("%s: %s, %v", text, got.UTC(), err)
 		}
 	}
-	for _, text := range []string{"", "tomorrow", "6pm", "25:00", "2026-13-01T18:00", "18:00:00:00", strings.Repeat("9", 1000)} {
+	for _, text := range []string{"", "tomorrow", "6pm", "25:00", "2026-13-01T18:00", "18:00:00:00", "0001-01-01T00:00:00Z", "0001-01-01T00:00Z", strings.Repeat("9", 1000)} {
 		if got, err := ParseTimeIn(text, moscow, now); err == nil || !strings.Contains(err.Error(), "is not a time such as 18:00") || len(err.Error()) > 200 {
 			t.Errorf("%q was read as %s, %v", text, got, err)
 		}

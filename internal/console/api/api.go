@@ -5,10 +5,13 @@ package api
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"reflect"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -48,8 +51,21 @@ type Options struct {
 	Logger  *slog.Logger
 }
 
+// number writes a bound in full in what huma says of it: 1000000, and not 1e+06.
+func number(format string, args ...any) string {
+	for i, arg := range args {
+		if bound, ok := arg.(float64); ok {
+			args[i] = strconv.FormatFloat(bound, 'f', -1, 64)
+		}
+	}
+	return fmt.Sprintf(format, args...)
+}
+
+var formatBounds = sync.OnceFunc(func() { huma.ErrorFormatter = number })
+
 // Register adds the operations of the API to the mux.
 func Register(mux *http.ServeMux, o Options) huma.API {
+	formatBounds()
 	config := huma.DefaultConfig("pacer", documentVersion)
 	config.Info.Description = "Campaigns, quotas, daemons and sinks of one installation of pacer. x-pacer-role of an operation is the role that it takes: " +
 		"viewer, operator or admin; http.anonymous says which those have who send no token. Instants are RFC 3339 in UTC; errors are application/problem+json (RFC 9457)."
@@ -181,7 +197,7 @@ func (s *server) history(ctx context.Context, in *historyIn) (*answer[*view.Past
 		return nil, err
 	}
 	if s.watcher.Fresh(ctx).Campaign(in.ID) == nil {
-		return nil, huma.Error404NotFound("there is no campaign " + notation.Shorten(in.ID))
+		return nil, problem(catalog.UnknownCampaign(in.ID), Conflict)
 	}
 	past, err := s.watcher.Past(ctx, in.ID, last)
 	if err != nil {

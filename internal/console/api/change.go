@@ -250,7 +250,7 @@ type bulkIn struct {
 			Sink  string `json:"sink,omitempty" maxLength:"256"`
 		} `json:"filter,omitempty" doc:"as of list-campaigns"`
 		IDs    []string `json:"ids,omitempty" maxItems:"1000" nullable:"false" doc:"these campaigns, instead of those that match a filter"`
-		Expect int      `json:"expect" minimum:"1" doc:"how many campaigns match, or are named, as you have seen; 409 if that is no longer so. What matches is known as of a second or two ago; whether each of these is changed is decided by its row as it is then"`
+		Expect int      `json:"expect" minimum:"1" maximum:"2147483647" doc:"how many campaigns match, or are named, as you have seen; 409 if that is no longer so. What matches is known as of a second or two ago; whether each of these is changed is decided by its row as it is then"`
 		Because
 	}
 }

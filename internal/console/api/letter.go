@@ -9,6 +9,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/replay"
 	"github.com/pacer/pacer/internal/console/view"
@@ -116,7 +117,7 @@ func (s *server) cancelJobs(ctx context.Context, in *cancelIn) (*answer[jobs.Can
 		return nil, absent("jobs cannot be cancelled here: Kafka must be known")
 	}
 	if id := in.Body.Campaign; id != "" && s.watcher.Fresh(ctx).Campaign(id) == nil {
-		return nil, huma.Error404NotFound("there is no campaign " + id)
+		return nil, problem(catalog.UnknownCampaign(id), Conflict)
 	}
 	done, err := cancel(ctx, jobs.Cancellation{IDs: in.Body.IDs, Campaign: in.Body.Campaign})
 	if errors.Is(err, jobs.ErrNoLedger) {

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -66,15 +67,23 @@ func requireMatch(o *huma.Operation) {
 	}
 }
 
-// valued refuses parameters without a value that must have one: huma takes them for absent.
+// valued refuses parameters without a value that must have one: huma takes them for absent. And those that are no text: PostgreSQL refuses them.
 func valued(api huma.API) func(huma.Context, func(huma.Context)) {
 	return func(ctx huma.Context, next func(huma.Context)) {
 		at := ctx.URL()
 		query := at.Query()
 		for _, p := range ctx.Operation().Parameters {
-			if p.In == "query" && query.Has(p.Name) && query.Get(p.Name) == "" && (p.Schema.Type != huma.TypeString || p.Schema.Format != "" || len(p.Schema.Enum) > 0) {
-				_ = huma.WriteErr(api, ctx, http.StatusUnprocessableEntity, "validation failed",
-					&huma.ErrorDetail{Message: "it is empty; give a value, or leave it out", Location: "query." + p.Name})
+			if p.In != "query" || !query.Has(p.Name) {
+				continue
+			}
+			wrong := ""
+			if query.Get(p.Name) == "" && (p.Schema.Type != huma.TypeString || p.Schema.Format != "" || len(p.Schema.Enum) > 0) {
+				wrong = "it is empty; give a value, or leave it out"
+			} else if text := strings.Join(query[p.Name], ""); !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl) {
+				wrong = "expected one line of UTF-8 without control characters"
+			}
+			if wrong != "" {
+				_ = huma.WriteErr(api, ctx, http.StatusUnprocessableEntity, "validation failed", &huma.ErrorDetail{Message: wrong, Location: "query." + p.Name})
 				return
 			}
 		}

@@ -22,7 +22,7 @@ func (s *State) Plan(id string, what WhatIf) (*progress.Plan, error) {
 	e, shown := s.known, s.Campaign(id)
 	for _, one := range append([]string{id}, what.Pause...) {
 		if s.Campaign(one) == nil {
-			return nil, Fault(catalog.ErrNotFound, "there is no campaign %s", notation.Shorten(one))
+			return nil, catalog.UnknownCampaign(one)
 		}
 	}
 	if e.fleet == nil {

@@ -210,7 +210,7 @@ func (l *Watcher) Campaign(ctx context.Context, id string) (*Campaign, error) {
 	}
 	switch {
 	case c == nil:
-		return nil, Fault(catalog.ErrNotFound, "there is no campaign %s", notation.Shorten(id))
+		return nil, catalog.UnknownCampaign(id)
 	case now == nil:
 		return c, nil
 	}

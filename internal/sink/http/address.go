@@ -140,7 +140,11 @@ func (c *Config) guardProblems() (p []string) {
 		p = append(p, "sign.secrets: each destination would know the secret of all others; use a key, whsk_…, or give each its own secrets")
 	}
 	if ways := c.ways(); len(ways) > 0 && !c.ownDomain() {
-		p = append(p, ways[0]+": would be sent to any host that a job names; let the host end in a domain of your own, such as https://{{ … }}.example.com/, or remove it")
+		remedy := "let the host end in a domain of your own, such as https://{{ … }}.example.com/, or remove it"
+		if c.Destinations {
+			remedy = "remove it, and give it to those destinations that need it: pacer destination set ID --header"
+		}
+		p = append(p, ways[0]+": would be sent to any host that a job names; "+remedy)
 	}
 	return p
 }

@@ -253,9 +253,9 @@ func TestAnswersOfDestinations(t *testing.T) {
 // TestProblemsOfTables: what would be sent to all destinations must not be a secret.
 func TestProblemsOfTables(t *testing.T) {
 	for want, change := range map[string]func(*Config){
-		"":                               func(*Config) {},
-		"url: with destinations":         func(c *Config) { c.URL = "https://a.example/" },
-		"bearer: would be sent to":       func(c *Config) { c.Bearer = "hunter22" },
+		"":                       func(*Config) {},
+		"url: with destinations": func(c *Config) { c.URL = "https://a.example/" },
+		"bearer: would be sent to any host that a job names; remove it, and give it to those destinations that need it": func(c *Config) { c.Bearer = "hunter22" },
 		"sign.secrets: each destination": func(c *Config) { c.Sign.Secrets = []string{"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"} },
 		"secrets_dir: is for":            func(c *Config) { c.Destinations, c.URL, c.SecretsDir = false, "https://a.example/", "/run" },
 		"guard.ports: required":          func(c *Config) { c.Guard.Ports = nil },
