@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/pacer/pacer/internal/config"
 	"github.com/pacer/pacer/internal/console/view"
@@ -113,7 +112,7 @@ func (c *cli) changeMany(ctx context.Context, m *manyCampaigns, change *manyChan
 	}
 	asks, done := change.words(matched)
 	if matched > 0 {
-		if err := c.confirmMany(ctx, m.yes, asks); err != nil {
+		if err := c.confirm(ctx, m.yes, asks); err != nil {
 			return err
 		}
 		if err := api.call(ctx, http.MethodPost, "/bulk-changes", nil, struct {
@@ -148,17 +147,6 @@ func (c *cli) setMany(ctx context.Context, m *manyCampaigns, change campaignEdit
 		return config.Usagef("--percent %g must be above 0 and at most 10000", bulk.Percent)
 	}
 	return c.changeMany(ctx, m, &bulk)
-}
-
-// confirmMany asks before many campaigns are changed. A pause can be undone, but which campaigns were paused before is lost.
-func (c *cli) confirmMany(ctx context.Context, yes bool, what string) error {
-	if yes {
-		return nil
-	}
-	if f, ok := c.Stdin.(interface{ Fd() uintptr }); !ok || !term.IsTerminal(int(f.Fd())) {
-		return config.Usagef("give --yes to %s: there is no terminal to ask on", what)
-	}
-	return confirmOn(ctx, c.Stdin, c.Stderr, what)
 }
 
 // reasonFlag adds the flag of why something is changed.

@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"os"
 	"slices"
@@ -90,7 +89,7 @@ func (c *cli) remote() (*client, error) {
 	if c.server.token == "" {
 		return r, nil
 	}
-	if base.Scheme == "http" && !ownHost(base.Hostname()) {
+	if base.Scheme == "http" && !onThisMachine(base.Host) {
 		return nil, config.Usagef("--server %s: the token would be readable on the way; use https, or a tunnel to this machine", base.Host)
 	}
 	r.token, err = readToken(c.server.token)
@@ -110,12 +109,6 @@ func pathOf(parts ...string) string {
 		b.WriteString("/" + part)
 	}
 	return b.String()
-}
-
-// ownHost reports whether a host is this machine.
-func ownHost(host string) bool {
-	ip, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
 // readToken reads the token of file:PATH. On the command line itself others would see it.

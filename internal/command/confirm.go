@@ -19,13 +19,14 @@ func yesFlag(cmd *cobra.Command, yes *bool) {
 	cmd.Flags().BoolVar(yes, "yes", false, "do not ask before something that cannot be undone")
 }
 
-// confirm asks whether to do something that cannot be undone. Without a terminal, --yes is required.
+// confirm asks before something that cannot be undone, or only in part: which of many campaigns were paused before is lost. Without a
+// terminal, --yes is required.
 func (c *cli) confirm(ctx context.Context, yes bool, what string) error {
 	if yes {
 		return nil
 	}
 	if f, ok := c.Stdin.(*os.File); !ok || !term.IsTerminal(int(f.Fd())) {
-		return config.Usagef("give --yes to %s: this cannot be undone, and there is no terminal to ask on", what)
+		return config.Usagef("give --yes to %s: there is no terminal to ask on", what)
 	}
 	return confirmOn(ctx, c.Stdin, c.Stderr, what)
 }

@@ -172,7 +172,7 @@ func (c *cli) publishJobs(ctx context.Context, flags *publishFlags) error {
 	case !info.Mode().IsRegular(): // it can be read once
 		return p.stream(ctx, file)
 	}
-	return p.file(ctx, file)
+	return p.file(ctx, file, info.Size())
 }
 
 func fileFault(name string, err error) error {

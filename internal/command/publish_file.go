@@ -118,12 +118,8 @@ func skip(jobs iter.Seq2[delivery.Record, error], n int64) iter.Seq2[delivery.Re
 }
 
 // file publishes a file: all of it is checked, and then published from where the checkpoint says.
-func (p *publishing) file(ctx context.Context, file *os.File) error {
-	info, err := file.Stat()
-	if err != nil {
-		return fileFault(p.flags.File, err)
-	}
-	bar := p.newByteBar(ctx, "checking", info.Size())
+func (p *publishing) file(ctx context.Context, file *os.File, size int64) error {
+	bar := p.newByteBar(ctx, "checking", size)
 	found, err := p.source.Check(ctx, file, bar.add)
 	bar.close()
 	if err != nil {
