@@ -56,7 +56,7 @@ type dot struct {
 }
 
 const (
-	plotLines = 4 // horizontal lines of the grid, besides 0
+	plotLines = 4 // horizontal lines of the grid at most, besides 0
 	plotTimes = 8 // fewer than that
 	// mostColumns bounds the columns of a line: a page may have several charts, and the stream sends them each second.
 	mostColumns = 60
@@ -67,9 +67,12 @@ const (
 
 // newPlot makes a plot of values from 0 to most, without lines. Times are in the zone of begin.
 func newPlot(title string, begin, end time.Time, most float64) *plot {
-	p := &plot{Title: title, begin: begin, end: end, most: plotLines * niceStep(most/plotLines)}
-	for i := range plotLines + 1 {
-		value := p.most * float64(i) / plotLines
+	p := &plot{Title: title, begin: begin, end: end, most: most}
+	step := niceStep(most / plotLines)
+	lines := max(1, math.Ceil(most/step*(1-1e-9)))
+	p.most = lines * step
+	for i := range int(lines) + 1 {
+		value := step * float64(i)
 		p.Grid = append(p.Grid, gridLine{Y: p.y(value), Percent: round(p.y(value) / plotHeight * 100), Label: short(value)})
 	}
 	every := end.Sub(begin)
