@@ -232,7 +232,7 @@ func TestConsoleInABrowser(t *testing.T) {
 	b.raise(s, page, 50, 200, about)
 	b.accessible(b.tab, "after a change")
 	s.await(20*time.Second, "200 a second", about(200))
-	b.send(other, "edit", "rate", "300", "What others changed")
+	b.send(other, "edit", "rate", "300", "What was changed meanwhile")
 	if got := b.text(other); !strings.Contains(got, "now: 200") {
 		t.Errorf("the second of two tabs sees %s", got)
 	}

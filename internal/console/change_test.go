@@ -314,7 +314,7 @@ func TestConflict(t *testing.T) {
 		form.Set("revision", "6")
 		answer := submit(h, path, cookie, form)
 		body := answer.Body.String()
-		if answer.Code != http.StatusPreconditionFailed || len(w.changes) > 0 || !strings.Contains(body, `name="revision" value="7"`) || !strings.Contains(body, "What others changed") {
+		if answer.Code != http.StatusPreconditionFailed || len(w.changes) > 0 || !strings.Contains(body, `name="revision" value="7"`) || !strings.Contains(body, "What was changed meanwhile") {
 			t.Errorf("%s: %d, asked %v: %s", path, answer.Code, w.changes, body)
 		}
 		if typed := form.Get("rate"); typed != "" && (!strings.Contains(body, `value="333"`) || !strings.Contains(body, "now: 100")) {

@@ -57,8 +57,8 @@ func TestSinksTellTheirFigures(t *testing.T) {
 	}
 	h := serve(w)
 	body := ask(h, "GET", "/sinks", "operator", "").Body.String()
-	shows(t, row(body, ">receiver <small>default"), `throttled</span> since`, "next probe <time", "12 <small>of 256, told by 1 of 2 daemons", `120 <span class="state good">delivered`, `0.25 <span class="state bad">temporary`,
-		`data-label="p50, p99">42 ms, 2.5 s<`, `action="sink-open"><input type="hidden" name="id" value="receiver"><label>Reason <input name="reason" maxlength="500"></label> <button>Open receiver now`)
+	shows(t, row(body, ">receiver <small>default"), `throttled</span>, next probe <time`, "12 <small>of 256, told by 1 of 2 daemons", `120 <span class="state good">delivered`, `0.25 <span class="state bad">temporary`,
+		`data-label="p50, p99">42 ms, 2.5 s<`, `action="sink-open"><input type="hidden" name="id" value="receiver"><label>Reason <input name="reason" maxlength="500"></label> <button aria-label="Open receiver">Open`)
 	shows(t, row(body, "not configured here"), "&lt;script&gt;", `data-label="p50, p99">–, –<`, `data-label="Answers/s">none<`)
 	shows(t, body, "Destinations of receiver whose own gates are closed: 25, of which those that were changed last are listed", "next probe <time")
 	if n := strings.Count(body, `name="destination"`); n != 20 {

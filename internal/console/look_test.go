@@ -405,7 +405,7 @@ func TestSendersAreShown(t *testing.T) {
 			t.Errorf("asked %d times", asked)
 		}
 	})
-	if _, body, _ := get(t, serve(newWorld()), "/campaign?id=spring"); !strings.Contains(body, `<th scope="row" data-label="Daemon">a</th>`) {
+	if _, body, _ := get(t, serve(newWorld()), "/campaign?id=spring"); !strings.Contains(body, `<th scope="row" data-label="Daemon">&lt;script&gt;alert(1)&lt;/script&gt;</th>`) {
 		t.Error("the page of the campaign does not say who sends it")
 	}
 }

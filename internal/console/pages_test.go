@@ -159,7 +159,7 @@ func TestPageOfADestination(t *testing.T) {
 func TestTheAnswerOfADestinationThatFailsIsShown(t *testing.T) {
 	h := serve(guarded())
 	for page, says := range map[string]string{
-		"/":             "takes no jobs of receiver: HTTP 500: upstream exploded, since",
+		"/":             "takes no jobs of receiver: HTTP 500: upstream exploded, for <time",
 		"/destinations": `data-label="Reason">HTTP 500: upstream exploded<`,
 		"/destination?id=" + url.QueryEscape(hostile[1]): "receiver sends it nothing: HTTP 500: upstream exploded.",
 	} {
@@ -195,6 +195,9 @@ func TestPageOfAJob(t *testing.T) {
 func TestWrongFieldIsMarked(t *testing.T) {
 	h := serve(guarded())
 	_, body, _ := press(h, "edit", "admin", url.Values{"id": {"spring"}, "revision": {"7"}, "starts_at": {"soon"}, "burst": {"5"}})
+	if _, refused, _ := press(h, "pause", "admin", url.Values{"id": {"spring"}, "until": {"soon"}, "reason": {"why"}}); !strings.Contains(refused, `<input name="until" value="soon" aria-invalid="true"`) || !strings.Contains(refused, `<input name="reason" value="why">`) {
+		t.Errorf("a pause until soon: %s", refused)
+	}
 	if !strings.Contains(body, `<input name="starts_at" value="soon" aria-invalid="true" aria-describedby="fault" autofocus>`) || !strings.Contains(body, `<input name="burst" value="5">`) || strings.Count(body, "aria-invalid") != 1 {
 		t.Errorf("%s", body)
 	}
@@ -206,8 +209,8 @@ func TestFormsOfferWhatThereIs(t *testing.T) {
 	h := serve(w)
 	body := ask(h, "GET", "/edit?id=spring&quotas=provider+gone&sink=elsewhere&finish_by=2036-12-01T18:00&ends_at=18:00", "admin", "").Body.String()
 	for _, says := range []string{
-		`<select name="sink"><option></option>`, `<option>receiver</option>`, `<option selected>elsewhere</option>`,
-		`<input type="hidden" name="quotas" value=""><select name="quotas" multiple>`, `<option selected>provider</option>`, `<option selected>gone</option>`,
+		`<select name="sink"><option value="">–</option>`, `<option value="receiver">receiver</option>`, `<option value="elsewhere" selected>`,
+		`<input type="hidden" name="quotas" value=""><select name="quotas" multiple>`, `<option value="provider" selected>`, `<option value="gone" selected>`,
 		`<input name="time_zone" value="UTC" list="zones">`, `<datalist id="zones">`, `<option value="recipient"></option>`,
 		`<input type="datetime-local" name="starts_at" value="">`, `<input type="datetime-local" name="finish_by" value="2036-12-01T18:00">`, `<input name="ends_at" value="18:00">`,
 	} {
@@ -215,7 +218,7 @@ func TestFormsOfferWhatThereIs(t *testing.T) {
 			t.Errorf("no %s in %s", says, body)
 		}
 	}
-	if body := ask(h, "GET", "/destination-create", "admin", "").Body.String(); !strings.Contains(body, `<select name="sink"><option selected></option>`) || strings.Contains(body, "datalist") {
+	if body := ask(h, "GET", "/destination-create", "admin", "").Body.String(); !strings.Contains(body, `<select name="sink"><option value="" selected>`) || strings.Contains(body, "datalist") {
 		t.Errorf("the form of a destination: %s", body)
 	}
 	for i := range 101 {
@@ -257,5 +260,63 @@ func TestWithoutAHistory(t *testing.T) {
 	server.Site = newSiteOf(prometheus.NewRegistry(), newWorld(), func(sources *view.Sources) { sources.History = nil })
 	if _, body, _ := get(t, server.routes(), "/"); !strings.Contains(body, "there is no database here, and so no history") {
 		t.Errorf("%s", body)
+	}
+}
+
+// TestWhatOneChangedIsOnesOwn: a list of changes says "you" for those of who looks, also beside a form that others, or oneself, were faster than.
+func TestWhatOneChangedIsOnesOwn(t *testing.T) {
+	w := guarded()
+	h := serve(w)
+	cookie := login(t, h, "admin")
+	for actor, says := range map[string]string{"the-admin@127.0.0.1": "<strong>you</strong>", "the-admin@192.0.2.2": "<strong>the-admin</strong>"} {
+		w.actor = actor
+		stale := submit(h, "/edit", cookie, url.Values{"id": {"spring"}, "revision": {"6"}, "burst": {"3"}}).Body.String()
+		for page, body := range map[string]string{"/changes": ask(h, "GET", "/changes", "", "", "Cookie", cookie).Body.String(), "/edit": stale} {
+			if !strings.Contains(body, says) {
+				t.Errorf("%s, by %s: no %s in %s", page, actor, says, body)
+			}
+		}
+	}
+}
+
+// TestPagesNameNoCommands: what can be done is a button or a link.
+func TestPagesNameNoCommands(t *testing.T) {
+	w := guarded()
+	w.snapshot.Campaigns["spring"].Status = delivery.StatusPaused
+	h := serve(w)
+	for _, page := range []string{"/", "/campaigns", "/campaign?id=spring", "/quotas", "/quota?id=provider", "/dead", "/letter?place=3/17", "/destinations", "/sinks", "/replays"} {
+		body := ask(h, "GET", page, "admin", "").Body.String()
+		if i := strings.Index(body, "pacer "); i >= 0 && !strings.HasPrefix(body[i:], "pacer dev ·") || body == "" {
+			t.Errorf("%s: %s", page, body[max(0, i-100):min(len(body), i+100)])
+		}
+		if strings.Contains(body, "it is paused") {
+			t.Errorf("%s says paused twice", page)
+		}
+	}
+}
+
+// TestIDsLeadToTheirPages: of jobs, for those who may open them.
+func TestIDsLeadToTheirPages(t *testing.T) {
+	h := serve(guarded())
+	for _, page := range []string{"/dead", "/letter?place=3/17", "/destination?id=shop-7"} {
+		if body := ask(h, "GET", page, "operator", "").Body.String(); !strings.Contains(body, `<a href="job?id=`) {
+			t.Errorf("%s: %s", page, body)
+		}
+	}
+	if body := ask(h, "GET", "/dead", "viewer", "").Body.String(); strings.Contains(body, `<a href="job?id=`) {
+		t.Errorf("a viewer: %s", body)
+	}
+}
+
+// TestFiltersOfferWhatThereIs: states, quotas and sinks, and what was asked for.
+func TestFiltersOfferWhatThereIs(t *testing.T) {
+	h := serve(guarded())
+	body := ask(h, "GET", "/campaigns?state=gone&sink=receiver", "viewer", "").Body.String()
+	for _, says := range []string{
+		`<select name="state"><option value="">all</option>`, `<option value="gone" selected>`, `<select name="quota"><option value="" selected>all</option>`, `<option value="provider">`, `<option value="receiver" selected>`,
+	} {
+		if !strings.Contains(body, says) {
+			t.Errorf("no %s in %s", says, body)
+		}
 	}
 }

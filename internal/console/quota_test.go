@@ -23,7 +23,7 @@ func TestPreviewOfAQuota(t *testing.T) {
 		{"1000000/1s", "7", http.StatusOK, []string{">removed<", "the window of 1s would allow 1\u202f000\u202f000."}},
 		{"", "7", http.StatusOK, []string{">removed<", "by their schedules now."}},
 		{"many/1h", "7", http.StatusUnprocessableEntity, []string{"must be a whole number"}},
-		{"2000/1h", "6", http.StatusPreconditionFailed, []string{"Somebody has changed"}},
+		{"2000/1h", "6", http.StatusPreconditionFailed, []string{"provider was changed after this form was opened"}},
 	} {
 		answer := submit(h, "/quota-edit", cookie, url.Values{
 			"id": {"provider"}, "revision": {tt.revision}, "windows": {tt.windows}, "was_windows": {"1000/1h"}, "preview": {"yes"},
@@ -52,7 +52,7 @@ func TestConflictOfAQuota(t *testing.T) {
 		contains string
 	}{
 		{"/quota-edit", url.Values{"id": {"provider"}, "revision": {"6"}, "windows": {"5/1s"}, "was_windows": {"900/1h"}}, 412, "now: 1000/1h"},
-		{"/quota-edit", url.Values{"id": {"provider"}, "revision": {"6"}, "windows": {"5/1s"}, "was_windows": {"900/1h"}}, 412, "What others changed"},
+		{"/quota-edit", url.Values{"id": {"provider"}, "revision": {"6"}, "windows": {"5/1s"}, "was_windows": {"900/1h"}}, 412, "What was changed meanwhile"},
 		{"/quota-edit", url.Values{"id": {"provider"}, "revision": {"7"}, "rollout": {"many"}}, 422, `value="many"`},
 		{"/quota-edit", url.Values{"id": {"nothing"}, "revision": {"7"}, "rollout": {"5"}}, 404, "does not exist"},
 		{"/quota-edit", url.Values{"id": {"provider"}, "rollout": {"5"}}, 422, "has no revision"},

@@ -164,7 +164,7 @@ func TestReplayOfTickedLetters(t *testing.T) {
 	cookie := login(t, h, "operator")
 	page := ask(h, "GET", "/dead?since=2026-11-23+09:00&until=2026-11-24", "", "", "Cookie", cookie).Body.String()
 	if !strings.Contains(page, `<input type="checkbox" form="ticked" name="place" value="3/17" aria-label="tick 3/17">`) || !strings.Contains(page, "dead letters from 2026-11-23 09:00 until 2026-11-24 were looked at") ||
-		!strings.Contains(page, `<a href="replay?since=2026-11-23&#43;09%3A00&amp;until=2026-11-24">`) {
+		!strings.Contains(page, `<a class="button" href="replay?since=2026-11-23&#43;09%3A00&amp;until=2026-11-24">`) {
 		t.Fatalf("the page of dead letters: %s", page)
 	}
 	if viewed := ask(h, "GET", "/dead", "", "", "Cookie", login(t, h, "viewer")).Body.String(); strings.Contains(viewed, "checkbox") {

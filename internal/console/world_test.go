@@ -34,6 +34,7 @@ var hostile = []string{
 
 // world is an installation that only the console sees.
 type world struct {
+	actor     string // of changes
 	snapshot  *delivery.Snapshot
 	waiting   atomic.Int64 // jobs of each campaign
 	fail      error        // of everything but the catalog
@@ -117,7 +118,7 @@ func (w *world) Changes(_ context.Context, of catalog.ChangesOf) (list []catalog
 	}
 	for i := range min(of.Limit, 2*len(hostile)) {
 		list = append(list, catalog.Change{
-			Number: newest - int64(i), When: time.Now(), Who: "ops", What: "campaigns update", Campaign: hostile[i%len(hostile)],
+			Number: newest - int64(i), When: time.Now(), Who: "ops", Actor: w.actor, What: "campaigns update", Campaign: hostile[i%len(hostile)],
 			Fields: []catalog.Field{{Name: "send_rate", Old: hostile[0], New: hostile[1]}},
 		})
 	}

@@ -200,7 +200,7 @@ func (st *environment) freeListen(asked string) string {
 		listener = free
 	}
 	defer func() { _ = listener.Close() }() // only its port is needed
-	st.notes = append(st.notes, fmt.Sprintf("metrics on http://%s/metrics", listener.Addr()))
+	st.notes = append(st.notes, fmt.Sprintf("console on http://%s/, metrics on http://%[1]s/metrics", listener.Addr()))
 	return listener.Addr().String()
 }
 

@@ -199,7 +199,7 @@ func revisionOf(form url.Values) (*int64, error) {
 func cancel(ctx context.Context, s *Site, form url.Values) (string, *retry, error) {
 	id := form.Get("id")
 	if form.Get("typed") != id {
-		return "", nil, view.Fault(catalog.ErrInvalid, "What you typed is not the id of the campaign; nothing was cancelled.")
+		return "", nil, view.Fault(catalog.ErrInvalid, "typed: this is not the id of the campaign; nothing was cancelled.")
 	}
 	at, err := revisionOf(form)
 	if err == nil {
@@ -226,7 +226,7 @@ func bulk(ctx context.Context, s *Site, form url.Values) (string, *retry, error)
 	if text := strings.TrimSuffix(strings.TrimSpace(form.Get("rate")), "%"); change.Action == "percent" {
 		change.Rate = ""
 		if change.Percent, err = strconv.ParseFloat(strings.TrimSpace(text), 64); err != nil {
-			return "", nil, view.Fault(catalog.ErrInvalid, "%q is not a number of percent.", notation.Shorten(text))
+			return "", nil, view.Fault(catalog.ErrInvalid, "rate: %q is not a number of percent.", notation.Shorten(text))
 		}
 	}
 	n, err := s.watcher.Sources().Bulk(ctx, ids, &change)

@@ -20,10 +20,11 @@ func fillDestinations(ctx context.Context, s *Site, query url.Values, c *content
 	data := struct {
 		Of, First view.DestinationsOf
 		States    []string
+		Filters   []formField
 		List      []catalog.DestinationRow
 		Next      string // query of the next page; "" on the last
 		Fault     string
-	}{Of: of, First: first, States: view.DestinationStates}
+	}{Of: of, First: first, States: view.DestinationStates, Filters: filters(c.State, map[string]string{"sink": of.Sink})}
 	if s.watcher.Sources().Catalog == nil {
 		data.Fault = s.noCatalog("destination")
 	} else if list, next, err := s.watcher.Sources().Destinations(ctx, of); err != nil {

@@ -82,8 +82,9 @@ func fillCampaigns(_ context.Context, s *Site, query url.Values, c *content) {
 		Next      *view.Selection
 		All       int
 		Sorts     []string
+		Filters   []formField
 		Table     table
-	}{by, first, next, all, view.Sorts, table{
+	}{by, first, next, all, view.Sorts, filters(c.State, map[string]string{"state": by.State, "quota": by.Quota, "sink": by.Sink}), table{
 		Caption: "What they may send, send and have waiting", List: list,
 		Ticks: c.Who.Role >= auth.Operator && s.watcher.Sources().Catalog != nil && len(list) > 0,
 	}}
@@ -150,12 +151,17 @@ const shortChanges = 5
 
 // said says what was changed.
 func (s *Site) said(ctx context.Context, state *view.State, list []catalog.Change) (all []sentence) {
-	role := auth.Of(ctx).Role
+	who := auth.Of(ctx)
+	role := who.Role
 	if s.watcher.Sources().Catalog == nil {
 		role = auth.Viewer
 	}
 	for _, c := range list {
-		all = append(all, sentenceOf(c, state, role))
+		one := sentenceOf(c, state, role)
+		if who.Name != "" && c.Actor == who.Actor() {
+			one.By = "you"
+		}
+		all = append(all, one)
 	}
 	return all
 }

@@ -24,11 +24,11 @@ type form struct {
 	Revision int64
 	Reason   string
 	Fields   []formField
-	Fault    string           // why it was not done
-	Changes  []catalog.Change // what others did meanwhile, the newest first
-	Previews bool             // what it would mean can be seen before
-	Preview  *preview         // what it would mean; nil: nobody has asked
-	Zones    []string         // time zones to choose from, besides those that a script knows
+	Fault    string   // why it was not done
+	Changes  changes  // what was done meanwhile, the newest first
+	Previews bool     // what it would mean can be seen before
+	Preview  *preview // what it would mean; nil: nobody has asked
+	Zones    []string // time zones to choose from, besides those that a script knows
 }
 
 // formField is a field of a form. Was is what the campaign has, and Now says so where that is not what the form has.
@@ -36,6 +36,7 @@ type formField struct {
 	Name, Label, Hint, Value, Was, Now string
 
 	Options []string // that there are; nil: any text
+	Empty   string   // what an option without a text says
 	Wrong   bool     // what was typed cannot be used
 	Input   view.Input
 }
@@ -74,7 +75,7 @@ func (f *form) offer(state *view.State) {
 			for _, s := range state.Sinks {
 				ids = append(ids, s.Name)
 			}
-			has = []string{"", field.Value, field.Was}
+			field.Empty, has = unknown, []string{"", field.Value, field.Was}
 		case view.InputQuotas:
 			for _, q := range state.Quotas[:min(len(state.Quotas), maxOptions+1)] {
 				ids = append(ids, q.ID)
@@ -89,13 +90,43 @@ func (f *form) offer(state *view.State) {
 				f.Zones = append(f.Zones, c.TimeZone)
 			}
 		}
-		if len(ids) > 0 && len(ids) <= maxOptions {
-			field.Options = slices.Compact(slices.Sorted(slices.Values(append(ids, has...))))
-		}
+		field.choose(ids, has...)
 	}
 	slices.Sort(f.Zones)
 	f.Zones = slices.DeleteFunc(slices.Compact(f.Zones), func(zone string) bool { return zone == "" })
 	f.Zones = f.Zones[:min(len(f.Zones), maxOptions)]
+}
+
+// choose lets the field offer ids, and what it has, if the ids are not too many.
+func (f *formField) choose(ids []string, has ...string) {
+	if len(ids) > 0 && len(ids) <= maxOptions {
+		f.Options = slices.Compact(slices.Sorted(slices.Values(append(ids, has...))))
+	}
+}
+
+// filters are the fields of a form that selects campaigns or destinations: those that the query names.
+func filters(state *view.State, query map[string]string) (list []formField) {
+	var states, sinks, quotas []string
+	for name := range state.Counts {
+		states = append(states, name)
+	}
+	for _, s := range state.Sinks {
+		sinks = append(sinks, s.Name)
+	}
+	for _, q := range state.Quotas[:min(len(state.Quotas), maxOptions+1)] {
+		quotas = append(quotas, q.ID)
+	}
+	for _, of := range []struct {
+		name, label string
+		ids         []string
+	}{{"state", "State", append(states, view.Ramping)}, {"quota", "Quota", quotas}, {"sink", "Sink", sinks}} {
+		if value, ok := query[of.name]; ok {
+			field := formField{Name: of.name, Label: of.label, Value: value, Empty: "all"}
+			field.choose(of.ids, "", value)
+			list = append(list, field)
+		}
+	}
+	return list
 }
 
 // fail says why the form was not done, and marks the field that is to blame.

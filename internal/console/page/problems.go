@@ -7,7 +7,6 @@ import (
 	"maps"
 	"net/url"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/pacer/pacer/internal/console/auth"
@@ -188,11 +187,10 @@ func (f *found) held(state *view.State) {
 		if all++; all > shortList {
 			continue
 		}
-		p := problem{State: c.State, Bad: true, Link: linkTo(0, "", "campaign", c.ID).Link, Name: c.ID, Why: c.Held.Why, Since: c.Held.Since, Acts: []act{linkTo(auth.Admin, "Change", "edit", c.ID)}}
-		if !strings.Contains(c.Held.Remedy, "pacer ") { // buttons take the place of commands
-			p.Remedy = c.Held.Remedy
-		}
-		f.add(p)
+		f.add(problem{
+			State: c.State, Bad: true, Link: linkTo(0, "", "campaign", c.ID).Link, Name: c.ID, Why: c.Held.Why, Since: c.Held.Since, Remedy: remedy(c.Held),
+			Acts: []act{linkTo(auth.Admin, "Change", "edit", c.ID)},
+		})
 	}
 	f.more(all, shortList, "campaigns", "campaigns")
 }

@@ -28,7 +28,7 @@ func adjustQuota(ctx context.Context, s *Site, form url.Values) (string, *retry,
 	id := form.Get("id")
 	used, err := strconv.ParseInt(strings.TrimSpace(form.Get("used")), 10, 64)
 	if err != nil {
-		return "", nil, view.Fault(catalog.ErrInvalid, "Used: %q is not a whole number.", notation.Shorten(form.Get("used")))
+		return "", nil, view.Fault(catalog.ErrInvalid, "used: %q is not a whole number.", notation.Shorten(form.Get("used")))
 	}
 	_, err = s.watcher.Sources().Adjust(ctx, id, view.Adjustment{Span: form.Get("span"), Used: used, Lower: form.Get("lower") == "yes"})
 	return quotas.page(id, "adjusted"), nil, err

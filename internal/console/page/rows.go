@@ -18,7 +18,6 @@ type rows[S any, E comparable] struct {
 	prefix string // of the names of its forms
 	title  string // what precedes an id in titles
 	done   string // what says that one was changed
-	others string // who may change one meanwhile
 
 	fields   []view.Setting[S, E]
 	begin    func() *S // what the form of a new one begins with
@@ -32,13 +31,13 @@ type rows[S any, E comparable] struct {
 }
 
 var campaigns = &rows[view.Settings, view.Edit]{
-	name: "campaign", done: "changed", others: "Somebody has", fields: view.EditForm, begin: view.NewCampaign,
+	name: "campaign", done: "changed", fields: view.EditForm, begin: view.NewCampaign,
 	read: (*view.Sources).Campaign, write: (*view.Sources).WriteCampaign, revision: (*view.Settings).Seen,
 	changes: func(id string) catalog.ChangesOf { return catalog.ChangesOf{Campaign: id} },
 }
 
 var quotas = &rows[view.QuotaSettings, view.QuotaEdit]{
-	name: "quota", prefix: "quota-", title: "quota ", done: "quota", others: "Somebody has", fields: view.QuotaForm, begin: view.NewQuota,
+	name: "quota", prefix: "quota-", title: "quota ", done: "quota", fields: view.QuotaForm, begin: view.NewQuota,
 	read: (*view.Sources).Quota, write: (*view.Sources).WriteQuota, revision: (*view.QuotaSettings).Seen,
 	remove: func(ctx context.Context, c view.Catalog, form url.Values, at *int64) error {
 		_, err := c.DeleteQuota(ctx, form.Get("id"), form.Get("unlink") == "yes", at)
@@ -56,7 +55,7 @@ var quotas = &rows[view.QuotaSettings, view.QuotaEdit]{
 }
 
 var destinations = &rows[catalog.DestinationRow, catalog.DestinationChange]{
-	name: "destination", prefix: "destination-", title: "destination ", done: "destination", others: "Somebody, or a daemon, has",
+	name: "destination", prefix: "destination-", title: "destination ", done: "destination",
 	fields: view.DestinationForm, begin: view.NewDestination,
 	read: (*view.Sources).Destination, write: (*view.Sources).WriteDestination, revision: (*catalog.DestinationRow).Seen,
 	remove: func(ctx context.Context, c view.Catalog, form url.Values, at *int64) error {
@@ -166,7 +165,7 @@ func (r *rows[S, E]) edit(ctx context.Context, s *Site, form url.Values) (string
 	}
 	change, err := view.EditOf(r.fields, now, func(name string) (string, bool) { return entered(form, name) })
 	if r.revision(now) != *at {
-		err = view.Fault(catalog.ErrStale, "%s changed %s while you did; nothing of yours was done.", r.others, notation.Shorten(id))
+		err = view.Fault(catalog.ErrStale, "%s was changed after this form was opened; nothing was done.", notation.Shorten(id))
 	}
 	if err == nil && r.preview != nil && form.Has("preview") {
 		f := r.editForm(ctx, s, id, now, action, form)
@@ -198,8 +197,9 @@ func (r *rows[S, E]) again(ctx context.Context, s *Site, typed url.Values, actio
 	f.fail(why)
 	if at, err := revisionOf(typed); err == nil && *at != f.Revision {
 		of := r.changes(id)
-		of.Limit = 3
-		f.Changes, _ = s.watcher.Sources().Changes(ctx, of) // without them it is a conflict as well
+		of.Limit = shortChanges
+		list, _ := s.watcher.Sources().Changes(ctx, of) // without them it is a conflict as well
+		f.Changes.List = s.said(ctx, s.watcher.Look(ctx), list)
 	}
 	return &retry{page: "edit", data: f}
 }
@@ -223,7 +223,7 @@ func (r *rows[S, E]) create(ctx context.Context, s *Site, form url.Values) (stri
 
 func (r *rows[S, E]) delete(ctx context.Context, s *Site, form url.Values) (string, *retry, error) {
 	if form.Get("typed") != form.Get("id") {
-		return "", nil, view.Fault(catalog.ErrInvalid, "What you typed is not the id of the %s; nothing was deleted.", r.name)
+		return "", nil, view.Fault(catalog.ErrInvalid, "typed: this is not the id of the %s; nothing was deleted.", r.name)
 	}
 	at, err := revisionOf(form)
 	if err == nil {

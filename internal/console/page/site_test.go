@@ -1,11 +1,14 @@
 package page
 
 import (
+	"math"
 	"net/url"
 	"testing"
+	"time"
 
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/auth"
+	"github.com/pacer/pacer/internal/console/view"
 )
 
 // TestEveryPageTakesARole: a page or a form without one would be for everybody. Only the form for logging in is.
@@ -54,6 +57,32 @@ func TestEditWithTheOldValues(t *testing.T) {
 	} {
 		if got := before(tt.change); got != tt.want {
 			t.Errorf("%+v leads to %q, want %q", tt.change, got, tt.want)
+		}
+	}
+}
+
+// TestTimesWithinTexts: they are shown as other times of a page are, and what is no time, or no text of ours, stays as it is.
+func TestTimesWithinTexts(t *testing.T) {
+	for text, want := range map[string]string{
+		"it begins at 2026-11-20T13:00:00Z <b>": `it begins at <time class="clock" datetime="2026-11-20T13:00:00Z" title="2026-11-20 13:00:00 UTC">20 Nov 13:00 UTC</time> &lt;b&gt;`,
+		"2026-99-20T13:00:00Z":                  "2026-99-20T13:00:00Z",
+	} {
+		if got := string(prose(text)); got != want {
+			t.Errorf("%s: %s", text, got)
+		}
+	}
+	for cause, says := range map[string][2]string{"paused": {"it is paused", ""}, "cancelled": {"it is cancelled, and its jobs settle as cancelled", "its jobs settle as cancelled"}, "rate": {"its rate is 0", "its rate is 0"}} {
+		if got := string(why(&view.Held{Cause: cause, Why: says[0]})); got != says[1] {
+			t.Errorf("%s: %q", cause, got)
+		}
+	}
+}
+
+// TestScaleOfAPlot: it is not much higher than what is drawn.
+func TestScaleOfAPlot(t *testing.T) {
+	for most, want := range map[float64]float64{265: 300, 300: 300, 301: 400, 0: 0.25, 9e6: 10e6, 0.3: 0.3} {
+		if p := newPlot("", time.Time{}, time.Time{}.Add(time.Hour), most); p.most < most || math.Abs(p.most-want) > 1e-9*want || len(p.Grid) > plotLines+1 {
+			t.Errorf("%g is drawn to %g with %d lines", most, p.most, len(p.Grid))
 		}
 	}
 }

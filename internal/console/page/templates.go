@@ -12,6 +12,7 @@ import (
 	"mime"
 	"net/http"
 	"path"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -118,7 +119,7 @@ var functions = template.FuncMap{
 		}
 		return "", fmt.Errorf("there is no file %s", name)
 	},
-	"list": notation.List, "class": class, "number": number, "rate": rate, "when": when, "stamp": stamp, "local": local, "eta": eta, "etaclock": etaClock, "clock": clock,
+	"list": notation.List, "class": class, "number": number, "rate": rate, "when": when, "age": age, "prose": prose, "why": why, "remedy": remedy, "stamp": stamp, "local": local, "eta": eta, "etaclock": etaClock, "clock": clock,
 	"stampof": func(at delivery.Stamp) template.HTML { return stamp(at.Time()) },
 	// query is what url.Values.Encode has made, which is not to be escaped once more.
 	"query":    func(encoded string) template.URL { return template.URL(encoded) }, //nolint:gosec // escaped by url.Values
@@ -126,6 +127,11 @@ var functions = template.FuncMap{
 	"size": size, "istime": isTime,
 	"typed": func(name string) string {
 		return map[string]string{"until": "Until", "used": "Used", "rate": "Rate or percent", "reason": "Reason", "key": "Key", "typed": "Its id"}[name]
+	},
+	// blamed reports whether a field of a form is why it was not done.
+	"blamed": func(name, fault string) bool {
+		field, _, named := strings.Cut(strings.ToLower(fault), ":")
+		return named && field == name || !named && name != "reason"
 	},
 	"waits": func(reason string) string {
 		return cmp.Or(map[delivery.Reason]string{
@@ -264,6 +270,45 @@ func when(v any) template.HTML {
 		text = coarse(-off) + " ago"
 	}
 	return timeElement(*t, "when", text)
+}
+
+// age is for how long something has been so.
+func age(t *time.Time) template.HTML {
+	if t == nil {
+		return unknown
+	}
+	return timeElement(*t, "when", coarse(max(0, time.Since(*t).Round(time.Second))))
+}
+
+// instants are times within texts, as RFC 3339 writes them in UTC.
+var instants = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
+
+// prose is a text whose times are shown as those of the page are.
+func prose(text string) template.HTML {
+	return template.HTML(instants.ReplaceAllStringFunc(template.HTMLEscapeString(text), func(found string) string { //nolint:gosec // it is escaped
+		at, err := time.Parse(time.RFC3339, found)
+		if err != nil {
+			return found
+		}
+		return string(clock(&at))
+	}))
+}
+
+// why says what holds a campaign, without what its state beside it says.
+func why(held *view.Held) template.HTML {
+	text := held.Why
+	if rest, ok := strings.CutPrefix(text, "it is "+held.Cause); ok {
+		text = strings.TrimSpace(strings.TrimPrefix(rest, ", and"))
+	}
+	return prose(text)
+}
+
+// remedy says what to do about what holds a campaign; "" for a command, whose place buttons and links take.
+func remedy(held *view.Held) string {
+	if strings.Contains(held.Remedy, "pacer ") {
+		return ""
+	}
+	return held.Remedy
 }
 
 // stamp is an instant in UTC, which a script writes in the zone of who looks.

@@ -4,10 +4,21 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/progress"
 )
+
+// HostOf returns the host and the address of a daemon, by which people know it; its name if it is not known.
+func (s *State) HostOf(name string) string {
+	for _, d := range s.Daemons {
+		if d.Name == name {
+			return strings.TrimSpace(d.Host + " " + d.Address)
+		}
+	}
+	return name
+}
 
 // ReadFleet reads what the daemons have exchanged.
 func ReadFleet(ctx context.Context, exchange *progress.RedisExchange) (*Fleet, error) {
