@@ -165,6 +165,13 @@ func (b *browser) narrow(page string) {
 	if rows, cut := b.value(headerRows), b.value(`(n => n.scrollWidth - n.clientWidth)(document.querySelector("header nav"))`); rows != 1.0 || cut != 0.0 {
 		b.t.Errorf("%s: its header has %v rows on a screen of 1,024 pixels, and %v pixels of the menu are hidden", page, rows, cut)
 	}
+	if width := b.value(`document.documentElement.scrollWidth`); width.(float64) > 1024 {
+		b.t.Errorf("%s is %v pixels wide on a screen of 1,024", page, width)
+	}
+	b.do(b.tab, emulation.SetDeviceMetricsOverride(1200, 740, 1, false))
+	if width := b.value(`document.documentElement.scrollWidth`); width.(float64) > 1200 {
+		b.t.Errorf("%s is %v pixels wide on a screen of 1,200", page, width)
+	}
 	b.do(b.tab, emulation.ClearDeviceMetricsOverride())
 }
 

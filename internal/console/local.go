@@ -23,7 +23,7 @@ type Local struct {
 func NewLocal(sources view.Sources, by string) *Local {
 	l := &Local{mux: http.NewServeMux(), by: by}
 	api.Register(l.mux, api.Options{
-		Watcher: view.NewWatcher(sources), Hub: live.NewHub(), Guard: auth.NewGuard(auth.Options{}), Logger: slog.New(slog.DiscardHandler),
+		Watcher: view.NewWatcher(sources), Hub: live.NewHub(auth.NewGuard(auth.Options{})), Logger: slog.New(slog.DiscardHandler),
 	})
 	return l
 }

@@ -52,7 +52,7 @@ type Site struct {
 // NewSite makes a Site; it starts nothing.
 func NewSite(o SiteOptions) *Site {
 	s := &Site{
-		hub: live.NewHub(), mux: http.NewServeMux(), guard: o.Guard, origins: http.NewCrossOriginProtection(), base: o.BasePath, trusted: o.TrustedOrigins, replays: o.Sources.Replays,
+		hub: live.NewHub(o.Guard), mux: http.NewServeMux(), guard: o.Guard, origins: http.NewCrossOriginProtection(), base: o.BasePath, trusted: o.TrustedOrigins, replays: o.Sources.Replays,
 		requests: promauto.With(o.Registerer).NewCounterVec(prometheus.CounterOpts{
 			Name: "pacer_http_requests_total", Help: "Requests that the console answered, by route and status.",
 		}, []string{"route", "code"}),
@@ -65,7 +65,7 @@ func NewSite(o SiteOptions) *Site {
 	}
 	s.watcher = view.NewWatcher(o.Sources)
 	page.New(s.watcher, s.hub, o.Guard, o.Logger).Register(s.mux)
-	api.Register(s.mux, api.Options{Watcher: s.watcher, Hub: s.hub, Guard: o.Guard, Logger: o.Logger})
+	api.Register(s.mux, api.Options{Watcher: s.watcher, Hub: s.hub, Logger: o.Logger})
 	return s
 }
 

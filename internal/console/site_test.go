@@ -484,7 +484,7 @@ func TestCountsOfLettersAreLimited(t *testing.T) {
 func TestPlacesKeptForOperators(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, end := context.WithCancel(t.Context())
-		hub, looks := live.NewHub(), 0
+		hub, looks := live.NewHub(auth.NewGuard(auth.Options{Anonymous: auth.Viewer})), 0
 		look := replay.Limited(func(ctx context.Context, _ int) (int, error) { looks++; <-ctx.Done(); return 0, ctx.Err() })
 		for _, tt := range []struct {
 			role           auth.Role
@@ -495,7 +495,7 @@ func TestPlacesKeptForOperators(t *testing.T) {
 				go func() { _, _ = look(ctx, 0) }()
 				go func() {
 					r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/live", nil)
-					_ = hub.Serve(streamed{httptest.NewRecorder()}, r, time.Hour, func(context.Context) ([]byte, error) { return nil, nil })
+					_ = hub.Serve(streamed{httptest.NewRecorder()}, r, auth.Viewer, time.Hour, func(context.Context) ([]byte, error) { return nil, nil })
 				}()
 				synctest.Wait()
 			}
@@ -510,9 +510,9 @@ func TestPlacesKeptForOperators(t *testing.T) {
 
 // TestEventsOfAnyNewline: text cannot begin a field of an event, with any kind of newline.
 func TestEventsOfAnyNewline(t *testing.T) {
-	hub, out := live.NewHub(), httptest.NewRecorder()
+	hub, out := live.NewHub(auth.NewGuard(auth.Options{Anonymous: auth.Viewer})), httptest.NewRecorder()
 	r := httptest.NewRequest(http.MethodGet, "/live", nil)
-	err := hub.Serve(streamed{out}, r, time.Hour, func(context.Context) ([]byte, error) {
+	err := hub.Serve(streamed{out}, r, auth.Viewer, time.Hour, func(context.Context) ([]byte, error) {
 		hub.Close() // after the first event
 		return []byte("a\rid: b\r\nevent: c\nd"), nil
 	})

@@ -37,7 +37,6 @@ var schemaNames = map[string]string{"CampaignProgress": "Progress", "Destination
 type server struct {
 	watcher *view.Watcher
 	hub     *live.Hub
-	guard   *auth.Guard
 	log     *slog.Logger
 }
 
@@ -46,8 +45,7 @@ func (s *server) sources() *view.Sources { return s.watcher.Sources() }
 // Options of the API. All are required.
 type Options struct {
 	Watcher *view.Watcher
-	Hub     *live.Hub   // of the pages' streams: those of the API count as well
-	Guard   *auth.Guard // by which streams know that a token is still good
+	Hub     *live.Hub // of the pages' streams: those of the API count as well
 	Logger  *slog.Logger
 }
 
@@ -81,7 +79,7 @@ func Register(mux *http.ServeMux, o Options) huma.API {
 	config.RejectUnknownQueryParameters = true
 	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"token": {Type: "http", Scheme: "bearer"}}
 	api := humago.NewWithPrefix(mux, Prefix, config)
-	s := &server{watcher: o.Watcher, hub: o.Hub, guard: o.Guard, log: o.Logger}
+	s := &server{watcher: o.Watcher, hub: o.Hub, log: o.Logger}
 	api.UseMiddleware(authorize(api), valued(api))
 	s.registerChanges(api)
 	s.registerPuts(api)
@@ -92,7 +90,7 @@ func Register(mux *http.ServeMux, o Options) huma.API {
 	s.registerLive(api)
 	get(api, "get-status", "/status", "The installation at this moment", s.status)
 	get(api, "list-campaigns", "/campaigns", "Campaigns, a page at a time", s.campaigns)
-	get(api, "get-campaign", "/campaigns/{id}", "One campaign, and what holds it", s.campaign)
+	get(api, "get-campaign", "/campaigns/{id}", "One campaign, and what holds it", reading(s.watcher.Campaign))
 	get(api, "plan-campaign", "/campaigns/{id}/plan", "When a campaign will be done, and which rate that takes, also if something were changed", s.plan)
 	get(api, "get-campaign-history", "/campaigns/{id}/history", "What became of the jobs of a campaign in the last hours or days, and what its schedule allowed", s.history)
 	get(api, "list-daemons", "/daemons", "The daemons that run", s.daemons)
@@ -160,17 +158,21 @@ func (s *server) campaigns(ctx context.Context, in *campaignsIn) (*answer[campai
 	return &answer[campaignsOut]{out}, nil
 }
 
-type campaignOut struct {
+// one is a campaign, a quota or a destination at a revision.
+type one[S any] struct {
 	ETag string `header:"ETag"`
-	Body *view.Campaign
+	Body *S
 }
 
-func (s *server) campaign(ctx context.Context, in *ByID) (*campaignOut, error) {
-	c, err := s.watcher.Campaign(ctx, in.ID)
-	if err != nil {
-		return nil, problem(err, Conflict)
+// reading answers with one thing as read reads it.
+func reading[S any, R row[S]](read func(ctx context.Context, id string) (R, error)) func(context.Context, *ByID) (*one[S], error) {
+	return func(ctx context.Context, in *ByID) (*one[S], error) {
+		found, err := read(ctx, in.ID)
+		if err != nil {
+			return nil, problem(err, Conflict)
+		}
+		return &one[S]{etag(found.Seen()), found}, nil
 	}
-	return &campaignOut{etag(c.Revision), c}, nil
 }
 
 type planIn struct {

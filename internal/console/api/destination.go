@@ -15,7 +15,7 @@ import (
 // is sent to, for operators.
 func (s *server) registerDestinations(api huma.API) {
 	get(api, "list-destinations", "/destinations", "Destinations, a page at a time: the disabled ones first, then those that fail", s.destinations)
-	get(api, "get-destination", "/destinations/{id}", "One destination", s.destination)
+	get(api, "get-destination", "/destinations/{id}", "One destination", reading(s.destination))
 	create(api, "create-destination", "/destinations", "Create a destination", auth.Admin, s.createDestination)
 	change(api, "edit-destination", http.MethodPatch, "/destinations/{id}", "Change a destination", auth.Admin, s.editDestination)
 	change(api, "delete-destination", http.MethodDelete, "/destinations/{id}", "Delete a destination; jobs that name it become dead letters", auth.Admin, s.deleteDestination)
@@ -54,20 +54,11 @@ func (s *server) destinations(ctx context.Context, in *destinationsIn) (*answer[
 	return &answer[destinationsOut]{destinationsOut{someOf(pointers(list), in.Fields), next}}, nil
 }
 
-type destinationOut struct {
-	ETag string `header:"ETag"`
-	Body *catalog.DestinationRow
-}
-
-func (s *server) destination(ctx context.Context, in *ByID) (*destinationOut, error) {
+func (s *server) destination(ctx context.Context, id string) (*catalog.DestinationRow, error) {
 	if s.sources().Catalog == nil {
-		return nil, errNoDestinations
+		return nil, view.Fault(catalog.ErrUnreachable, "%s", errNoDestinations)
 	}
-	d, err := s.sources().Destination(ctx, in.ID)
-	if err != nil {
-		return nil, problem(err, Conflict)
-	}
-	return &destinationOut{etag(d.Revision), d}, nil
+	return s.sources().Destination(ctx, id)
 }
 
 type createDestinationIn struct {

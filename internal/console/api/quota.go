@@ -16,7 +16,7 @@ import (
 // registerQuotas adds the operations about quotas.
 func (s *server) registerQuotas(api huma.API) {
 	get(api, "list-quotas", "/quotas", "Quotas, with what is left of their windows, a page at a time", s.quotas)
-	get(api, "get-quota", "/quotas/{id}", "One quota", s.quota)
+	get(api, "get-quota", "/quotas/{id}", "One quota", reading(s.watcher.Quota))
 	get(api, "get-quota-usage", "/quotas/{id}/usage", "What was used of a quota, from the ledger", s.usage)
 	getAs(api, "list-busy-keys", "/quotas/{id}/keys", "The keys of a keyed quota of which most jobs had to wait lately, or were capped", auth.Operator, s.busyKeys)
 	get(api, "get-key", "/quotas/{id}/keys/{key}", "One value of the key of a keyed quota", s.key)
@@ -66,19 +66,6 @@ func (s *server) busyKeys(ctx context.Context, in *ByID) (*answer[busyKeysOut], 
 		out.Keys = q.Keys.Busiest
 	}
 	return &answer[busyKeysOut]{out}, nil
-}
-
-type quotaOut struct {
-	ETag string `header:"ETag"`
-	Body *view.Quota
-}
-
-func (s *server) quota(ctx context.Context, in *ByID) (*quotaOut, error) {
-	q, err := s.watcher.Quota(ctx, in.ID)
-	if err != nil {
-		return nil, problem(err, Conflict)
-	}
-	return &quotaOut{etag(q.Revision), q}, nil
 }
 
 type createQuotaIn struct {

@@ -34,6 +34,7 @@ var ErrFull = errors.New("too many streams are open already, or this process is 
 
 // Hub serves streams until it is closed. Safe for concurrent use.
 type Hub struct {
+	guard  *auth.Guard
 	closed chan struct{}
 
 	mu   sync.Mutex // guards what follows
@@ -42,7 +43,7 @@ type Hub struct {
 }
 
 // NewHub makes a Hub.
-func NewHub() *Hub { return &Hub{closed: make(chan struct{})} }
+func NewHub(guard *auth.Guard) *Hub { return &Hub{guard: guard, closed: make(chan struct{})} }
 
 // Close ends all streams, and refuses new ones.
 func (h *Hub) Close() {
@@ -81,10 +82,10 @@ func (h *Hub) leave() {
 	h.open--
 }
 
-// Serve renders the fragment at each interval, and sends it when it has changed, until the client leaves or the hub is closed.
-// A stream ends as well when the fragment cannot be rendered; clients then connect again. The error is ErrFull, before anything
+// Serve renders the fragment at each interval, and sends it when it has changed, until the client leaves, has the role no longer, or the hub
+// is closed. A stream ends as well when the fragment cannot be rendered; clients then connect again. The error is ErrFull, before anything
 // was written.
-func (h *Hub) Serve(w http.ResponseWriter, r *http.Request, every time.Duration, render func(ctx context.Context) ([]byte, error)) error {
+func (h *Hub) Serve(w http.ResponseWriter, r *http.Request, role auth.Role, every time.Duration, render func(ctx context.Context) ([]byte, error)) error {
 	if !h.enter(auth.Of(r.Context()).Role) {
 		return ErrFull
 	}
@@ -95,7 +96,11 @@ func (h *Hub) Serve(w http.ResponseWriter, r *http.Request, every time.Duration,
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
-		fragment, err := render(r.Context())
+		who, err := h.guard.Identify(r) // again each time: a stream must not outlive its session or token
+		if err != nil || who.Role < role {
+			return nil
+		}
+		fragment, err := render(auth.With(r.Context(), who))
 		if err != nil || s.send(fragment) != nil {
 			return nil
 		}

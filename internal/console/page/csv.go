@@ -99,7 +99,7 @@ func usageLines(ctx context.Context, s *Site, query url.Values) (rows [][]string
 	usage, err := s.watcher.Sources().Catalog.UsageHistory(ctx, q.ID, now.Add(-last), view.Settled(now), stepsOf[span])
 	for _, step := range usage {
 		for _, left := range step.Remaining {
-			rows = append(rows, []string{moment(&step.Start), moment(&step.End), count(step.Units), count(left.Limit) + "/" + left.Span, countOrNothing(left.Units)})
+			rows = append(rows, []string{view.Instant(&step.Start), view.Instant(&step.End), count(step.Units), count(left.Limit) + "/" + left.Span, countOrNothing(left.Units)})
 		}
 	}
 	return rows, err
@@ -124,7 +124,7 @@ func changeLines(ctx context.Context, s *Site, query url.Values) (rows [][]strin
 			}
 			for _, f := range fields {
 				rows = append(rows, []string{
-					count(c.Number), moment(&c.When), c.Who, c.Actor, c.Application, c.What, c.Campaign, c.Quota, c.Destination, f.Name, f.Old, f.New, c.Reason, c.RequestID,
+					count(c.Number), view.Instant(&c.When), c.Who, c.Actor, c.Application, c.What, c.Campaign, c.Quota, c.Destination, f.Name, f.Old, f.New, c.Reason, c.RequestID,
 				})
 			}
 		}
@@ -155,7 +155,7 @@ func letterLines(ctx context.Context, s *Site, query url.Values) (rows [][]strin
 			d.Answer = ""
 		}
 		rows = append(rows, []string{
-			d.Place, moment(&d.At), d.Campaign, d.JobID, d.Reason, d.Detail, strconv.Itoa(d.Attempts), d.Origin, strconv.Itoa(d.Bytes), strconv.FormatBool(d.Replayed), d.Answer,
+			d.Place, view.Instant(&d.At), d.Campaign, d.JobID, d.Reason, d.Detail, strconv.Itoa(d.Attempts), d.Origin, strconv.Itoa(d.Bytes), strconv.FormatBool(d.Replayed), d.Answer,
 		})
 	}
 	return rows, err
@@ -175,7 +175,7 @@ func destinationLines(ctx context.Context, s *Site, query url.Values) (rows [][]
 		for i := range list {
 			d := &list[i]
 			rows = append(rows, []string{
-				d.ID, d.State, d.Sink, d.URL, count(d.MaxInFlight), moment(d.DisabledAt), d.DisabledReason, moment(d.FailingSince), count(d.Revision), moment(&d.UpdatedAt),
+				d.ID, d.State, d.Sink, d.URL, count(d.MaxInFlight), view.Instant(d.DisabledAt), d.DisabledReason, view.Instant(d.FailingSince), count(d.Revision), view.Instant(&d.UpdatedAt),
 			})
 		}
 		if next == "" {
@@ -208,12 +208,4 @@ func rateOrNothing(v *float64) string {
 		return ""
 	}
 	return strconv.FormatFloat(*v, 'f', 2, 64)
-}
-
-// moment is an instant in UTC; "" for none.
-func moment(at *time.Time) string {
-	if at == nil || at.IsZero() {
-		return ""
-	}
-	return at.UTC().Format(time.RFC3339)
 }

@@ -5,7 +5,6 @@ package page
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -166,15 +165,8 @@ func (s *Site) live(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "page: no page of this name is live", http.StatusBadRequest)
 		return
 	}
-	err := s.hub.Serve(w, r, p.every, func(ctx context.Context) ([]byte, error) {
-		who, err := s.guard.Identify(r) // again each time: a stream must not outlive its session or token
-		if err != nil {
-			return nil, err
-		}
-		if who.Role < max(auth.Viewer, p.role) {
-			return nil, errNoLonger
-		}
-		b, err := s.render(s.make(auth.With(ctx, who), name, p, query), name, "region")
+	err := s.hub.Serve(w, r, max(auth.Viewer, p.role), p.every, func(ctx context.Context) ([]byte, error) {
+		b, err := s.render(s.make(ctx, name, p, query), name, "region")
 		return bytes.TrimSpace(b), err
 	})
 	if err != nil {
@@ -182,9 +174,6 @@ func (s *Site) live(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error()+"; reload this page to see news", http.StatusServiceUnavailable)
 	}
 }
-
-// errNoLonger ends the stream of a session that has ended.
-var errNoLonger = errors.New("no longer allowed to look")
 
 // page is how a page is made.
 type page struct {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/hold"
 	"github.com/pacer/pacer/internal/notation"
 )
 
@@ -99,6 +100,9 @@ func (s *State) Paces(only string) map[string]Pace {
 	paces := map[string]Pace{}
 	for _, c := range s.Campaigns {
 		if c.Sent == nil || *c.Sent <= 0 || only != "" && c.ID != only {
+			continue
+		}
+		if c.Held != nil && hold.Cause(c.Held.Cause).Destination() { // what it sends is tried, and not delivered
 			continue
 		}
 		weight := max(1, c.weight)

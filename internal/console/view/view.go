@@ -138,6 +138,9 @@ type Campaign struct {
 	ready       bool // some of its backlog has no time that is to come
 }
 
+// Seen returns the revision of the campaign.
+func (c *Campaign) Seen() int64 { return c.Revision }
+
 // Held says what holds a campaign.
 type Held struct {
 	Cause  string     `json:"cause"`
@@ -166,6 +169,9 @@ type Quota struct {
 
 	UpdatedAt *time.Time `json:"updated_at,omitempty" doc:"of one quota only"`
 }
+
+// Seen returns the revision of the quota.
+func (q *Quota) Seen() int64 { return q.Revision }
 
 // Window is a window of a quota at one moment.
 type Window struct {
