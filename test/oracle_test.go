@@ -292,6 +292,16 @@ func (o *oracle) shown(ctx context.Context, id string, daemons []*daemon) (list 
 	return list
 }
 
+// underCurve is the sum of what was delivered under the curve of a campaign.
+func (d *daemon) underCurve(id string) (sum int64) {
+	var past struct{ Points []struct{ Delivered int64 } }
+	_ = json.Unmarshal(d.read("/api/v1/campaigns/"+id+"/history?last=1h"), &past)
+	for _, p := range past.Points {
+		sum += p.Delivered
+	}
+	return sum
+}
+
 func digitsOnly(r rune) rune {
 	if r >= '0' && r <= '9' {
 		return r
