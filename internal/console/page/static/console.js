@@ -57,15 +57,25 @@
       const at = new Date(tick.dataset.at);
       write(tick, tick.dataset.day ? day(at) : clock(at));
     }
-    for (const title of document.querySelectorAll(".plot title")) {
-      write(title, title.textContent.replace(/^\d{4}-.*Z$/m, (text) => day(new Date(text)) + " " + clock(new Date(text))));
+    for (const title of document.querySelectorAll(".plot title")) { // which a browser would show late, beside what is shown below
+      const text = document.createElementNS(title.namespaceURI, "desc");
+      text.textContent = title.textContent.replace(/^\d{4}-.*Z$/m, (at) => day(new Date(at)) + " " + clock(new Date(at)));
+      title.replaceWith(text);
     }
   }
-  // A touched step of a chart shows what the pointer does.
+  // A step of a chart shows its values at the pointer, and below the page when it is touched.
   const tip = document.createElement("output");
   tip.className = "tip";
   document.getElementById("content").append(tip);
-  document.addEventListener("click", (e) => write(tip, e.target.closest(".plot rect")?.textContent ?? ""));
+  function show(e) {
+    const mouse = e.pointerType === "mouse";
+    write(tip, e.target.closest(".plot rect")?.textContent ?? "");
+    tip.style.left = mouse ? Math.min(e.clientX + 14, window.innerWidth - tip.offsetWidth - 8) + "px" : "";
+    tip.style.top = mouse ? Math.min(e.clientY + 14, window.innerHeight - tip.offsetHeight - 8) + "px" : "";
+    tip.style.bottom = mouse ? "auto" : "";
+  }
+  document.addEventListener("click", show);
+  document.addEventListener("pointermove", (e) => { if (e.pointerType === "mouse") show(e); });
   local();
   new MutationObserver(local).observe(document.getElementById("content"), { childList: true, subtree: true, characterData: true });
   // next goes to the link of the next row of a table that has one, or of the one before.
