@@ -127,3 +127,13 @@ func TestDeadLettersAreCountedOnceAMinute(t *testing.T) {
 		}
 	})
 }
+
+// TestATrialIsNotDrawnAsDelivered: a campaign whose destination takes nothing sends some jobs to see whether it does again. The minute that is not
+// over shows only what others send.
+func TestATrialIsNotDrawnAsDelivered(t *testing.T) {
+	sent := 1.0
+	state := &view.State{Campaigns: []*view.Campaign{{ID: "autumn", Sent: &sent}, {ID: "spring", Sent: &sent, Held: &view.Held{Cause: "gate"}}}}
+	if paces := state.Paces(""); len(paces) != 1 || paces["autumn"].Sent != 1 {
+		t.Errorf("%v", paces)
+	}
+}

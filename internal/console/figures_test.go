@@ -37,7 +37,7 @@ func shows(t *testing.T, row string, want ...string) {
 func TestDaemonsTellTheirFigures(t *testing.T) {
 	h := serve(newWorld())
 	_, body, _ := get(t, h, "/daemons")
-	shows(t, row(body, "&lt;script"), "4 ingress, 32 lanes, 8 timers", `stalled</span> <small>1`, "receiver 12 of 256", "&lt;script&gt;alert(1)&lt;/script&gt; 1 of 5", "100 MiB <small>of 256 MiB",
+	shows(t, row(body, "&lt;script"), "4 ingress, 32 lanes, 8 timers", `stalled</span> <small>1`, "receiver 12 of 256", "&lt;script&gt;alert(1)&lt;/script&gt; 1 of 5", "100 MiB<br><small>of 256 MiB",
 		`data-label="Late p50, p99">0.4 ms, 12 ms<`, `data-label="Forfeited/s">0.5<`, `data-label="Quantum">25 ms<`)
 	shows(t, row(body, ">idle "), "0 ingress, 7 lanes, 0 timers<", `data-label="In flight">3<`, `data-label="Late p50, p99">–, –<`)
 	_, body, _ = get(t, h, "/api/v1/daemons")

@@ -14,7 +14,8 @@ func fillSinks(ctx context.Context, s *Site, _ url.Values, c *content) {
 	c.Data = struct {
 		Sinks []*view.Sink
 		Open  bool // gates can be opened
-	}{s.watcher.Sinks(ctx, c.State, view.ListedOfSink), c.Who.Role >= auth.Operator && s.watcher.Sources().Open != nil}
+		Shut  *view.Shut
+	}{s.watcher.Sinks(ctx, c.State, view.ListedOfSink), c.Who.Role >= auth.Operator && s.watcher.Sources().Open != nil, new(s.watcher.Shut(ctx))}
 }
 
 // openSink opens the gate of a sink, or of one of its destinations, as pacer sink open does.
