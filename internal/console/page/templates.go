@@ -131,7 +131,7 @@ var functions = template.FuncMap{
 	// blamed reports whether a field of a form is why it was not done.
 	"blamed": func(name, fault string) bool {
 		field, _, named := strings.Cut(strings.ToLower(fault), ":")
-		return named && field == name || !named && name != "reason"
+		return named && field == name
 	},
 	"waits": func(reason string) string {
 		return cmp.Or(map[delivery.Reason]string{
