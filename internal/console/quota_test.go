@@ -6,6 +6,10 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pacer/pacer/internal/console/view"
 )
 
 // TestPreviewOfAQuota: what a change would mean is shown, and nothing is done.
@@ -96,5 +100,20 @@ func TestPagesOfQuotas(t *testing.T) {
 	}
 	if _, body, header := get(t, h, "/api/v1/quotas/provider"); header.Get("ETag") != `"0"` {
 		t.Errorf("ETag %s of %s", header.Get("ETag"), body)
+	}
+}
+
+// TestCountsWithoutRedis: a console that has only the database says that it can neither correct counts nor hold keys.
+func TestCountsWithoutRedis(t *testing.T) {
+	s := newServer()
+	s.Site = newSiteOf(prometheus.NewRegistry(), guarded(), func(sources *view.Sources) { sources.Adjust, sources.Key, sources.SetKey = nil, nil, nil })
+	h := s.routes()
+	cookie := login(t, h, "admin")
+	for path, form := range map[string]url.Values{
+		"/quota-adjust": {"id": {"provider"}, "span": {"1h"}, "used": {"5"}, "reason": {"credit"}}, "/key-hold": {"id": {"provider"}, "key": {"anna"}, "until": {"2h"}},
+	} {
+		if answer := submit(h, path, cookie, form); answer.Code != http.StatusServiceUnavailable || !strings.Contains(answer.Body.String(), "Redis and the database must be known") {
+			t.Errorf("%s: %d: %s", path, answer.Code, answer.Body)
+		}
 	}
 }

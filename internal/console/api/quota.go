@@ -125,11 +125,7 @@ func (s *server) adjust(ctx context.Context, in *adjustIn) (*answer[view.Adjuste
 	if err != nil {
 		return nil, err
 	}
-	adjust := s.sources().Adjust
-	if adjust == nil {
-		return nil, absent("no count can be changed here: Redis is not known")
-	}
-	done, err := adjust(ctx, in.ID, view.Adjustment{Span: in.Span, Used: in.Body.Used, Lower: in.Body.Lower})
+	done, err := s.sources().Adjust(ctx, in.ID, view.Adjustment{Span: in.Span, Used: in.Body.Used, Lower: in.Body.Lower})
 	if err != nil {
 		return nil, problem(err, Conflict)
 	}
@@ -145,11 +141,7 @@ type OfKey struct {
 }
 
 func (s *server) key(ctx context.Context, in *OfKey) (*answer[*view.Key], error) {
-	key := s.sources().Key
-	if key == nil {
-		return nil, absent("no key can be read here: Redis and the database must be known")
-	}
-	k, err := key(ctx, in.ID, in.Key)
+	k, err := s.sources().Key(ctx, in.ID, in.Key)
 	if err != nil {
 		return nil, problem(err, Conflict)
 	}
@@ -172,11 +164,7 @@ func (s *server) editKey(ctx context.Context, in *editKeyIn) (*answer[*view.Key]
 	if err != nil {
 		return nil, err
 	}
-	set := s.sources().SetKey
-	if set == nil {
-		return nil, absent("no key can be changed here: Redis and the database must be known")
-	}
-	k, err := set(ctx, in.ID, in.Key, in.Body.KeyEdit)
+	k, err := s.sources().SetKey(ctx, in.ID, in.Key, in.Body.KeyEdit)
 	if err != nil {
 		return nil, problem(err, Conflict)
 	}

@@ -50,6 +50,12 @@ func NewWatcher(sources Sources) *Watcher {
 	l := &Watcher{wanted: make(chan struct{}, 1), cache: newCache(cmp.Or(sources.Patience, waitFor)), letters: sources.Letters}
 	sources.Letters, sources.Letter = replay.Limited(sources.Letters), replay.Limited(sources.Letter)
 	sources.Job = replay.Limited(sources.Job)
+	if sources.Adjust == nil {
+		err := Fault(catalog.ErrUnreachable, "no count and no key is known here: Redis and the database must be known")
+		sources.Adjust = func(context.Context, string, Adjustment) (Adjusted, error) { return Adjusted{}, err }
+		sources.Key = func(context.Context, string, string) (*Key, error) { return nil, err }
+		sources.SetKey = func(context.Context, string, string, KeyEdit) (*Key, error) { return nil, err }
+	}
 	l.sources = sources
 	return l
 }
