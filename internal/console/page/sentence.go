@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/auth"
@@ -74,7 +73,7 @@ func (s *sentence) campaign(state *view.State) {
 		s.Verb = map[string]string{"paused": "paused", "cancelled": "cancelled", "completed": "completed", "active": "resumed"}[status.New]
 		s.Verb, s.Said = cmp.Or(s.Verb, "changed"), nil
 		if until := fields["paused_until"].New; until != "" {
-			s.Said = []catalog.Field{{Name: "until", New: clockOf(until)}}
+			s.Said = []catalog.Field{{Name: "until", New: until}}
 		}
 		undo := map[string]string{string(delivery.StatusPaused): "resume", string(delivery.StatusActive): "pause"}[status.New]
 		if now != nil && now.Status == status.New && undo != "" {
@@ -116,12 +115,4 @@ func perOf(text, present string) string {
 		short = text
 	}
 	return "/" + short
-}
-
-func clockOf(text string) string {
-	at, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		return text
-	}
-	return at.UTC().Format("2 Jan 15:04 UTC")
 }

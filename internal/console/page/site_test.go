@@ -65,6 +65,7 @@ func TestEditWithTheOldValues(t *testing.T) {
 func TestTimesWithinTexts(t *testing.T) {
 	for text, want := range map[string]string{
 		"it begins at 2026-11-20T13:00:00Z <b>": `it begins at <time class="clock" datetime="2026-11-20T13:00:00Z" title="2026-11-20 13:00:00 UTC">20 Nov 13:00 UTC</time> &lt;b&gt;`,
+		"2026-11-20T15:00:00.5+02:00":           `<time class="clock" datetime="2026-11-20T13:00:00Z" title="2026-11-20 13:00:00 UTC">20 Nov 13:00 UTC</time>`,
 		"2026-99-20T13:00:00Z":                  "2026-99-20T13:00:00Z",
 	} {
 		if got := string(prose(text)); got != want {

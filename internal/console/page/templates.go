@@ -280,8 +280,8 @@ func age(t *time.Time) template.HTML {
 	return timeElement(*t, "when", coarse(max(0, time.Since(*t).Round(time.Second))))
 }
 
-// instants are times within texts, as RFC 3339 writes them in UTC.
-var instants = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
+// instants are times within texts, as RFC 3339 writes them.
+var instants = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)`)
 
 // prose is a text whose times are shown as those of the page are.
 func prose(text string) template.HTML {
