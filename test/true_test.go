@@ -65,6 +65,8 @@ func TestFiguresAreTrue(t *testing.T) {
 	time.Sleep(2 * time.Second)
 	throttles.Store(false)
 	o.changed()
+	// A job that has just died when its daemon is killed would be sent again, and be both dead and delivered.
+	s.await(30*time.Second, "the dead letters", func() bool { return len(s.dead()) == refused })
 	refuses.Store(false)
 	s.run("dead", "replay", "--campaign", "calm")
 	two.kill()
