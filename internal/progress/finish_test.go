@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 func (s *shelf) SpreadCampaigns(_ context.Context, rates map[string]int64) error {
@@ -147,6 +148,7 @@ func TestDoneByATime(t *testing.T) {
 		}, even: [2]int{1505, 1740}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			testservices.Simulation(t)
 			synctest.Test(t, func(t *testing.T) {
 				c := campaign("c", 100, 1)
 				begun := time.Now()

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 func campaign(id string, rate, weight int64, quotas ...*delivery.Quota) *delivery.Campaign {
@@ -84,6 +85,7 @@ func TestForecast(t *testing.T) {
 // TestForecastsComeTrue: in random situations, the forecast is close to the time of a simulation job by job. They differ by at most a
 // fifth of the time, the longest span that the campaign waits for, or five seconds. docs/quotas.md lists exceptions.
 func TestForecastsComeTrue(t *testing.T) {
+	testservices.Simulation(t)
 	const situations = 1000
 	wrong := 0
 	for seed := range situations {

@@ -132,6 +132,7 @@ func TestNothingIsSent(t *testing.T) {
 
 // TestManyAreHeldAtOnce: the log stays readable, and warns of nothing that is meant to be.
 func TestManyAreHeldAtOnce(t *testing.T) {
+	testservices.Simulation(t)
 	synctest.Test(t, func(t *testing.T) {
 		var list []*delivery.Campaign
 		for i := range 500 {
@@ -158,6 +159,7 @@ func TestManyAreHeldAtOnce(t *testing.T) {
 
 // TestAQuotaThatIsUsedUpAgainAndAgain: the log does not repeat itself.
 func TestAQuotaThatIsUsedUpAgainAndAgain(t *testing.T) {
+	testservices.Simulation(t)
 	synctest.Test(t, func(t *testing.T) {
 		c := campaign("c", 10, 1)
 		c.Quotas = []*delivery.Quota{{ID: "provider", Windows: []delivery.Window{{Span: time.Hour, Limit: 3600}}}}
@@ -231,6 +233,7 @@ func TestAllKnowSinceWhen(t *testing.T) {
 // TestJobsForClosedDestinationsAreNoStall: jobs whose time has not come, or whose destination is closed, do not make a campaign stalled.
 // Once one can be sent, it should be sent within half a minute.
 func TestJobsForClosedDestinationsAreNoStall(t *testing.T) {
+	testservices.Simulation(t)
 	synctest.Test(t, func(t *testing.T) {
 		m, _ := alone(catalogOf(campaign("c", 10, 1)))
 		pass := func(early int64, d time.Duration) (held bool) {

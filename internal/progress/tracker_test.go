@@ -294,6 +294,7 @@ func vast(more ...string) *delivery.Snapshot {
 
 // TestIdleCampaignsHaveNoFigures: in a large catalog only those with jobs have, for a while longer, and those with a fault.
 func TestIdleCampaignsHaveNoFigures(t *testing.T) {
+	testservices.Simulation(t)
 	synctest.Test(t, func(t *testing.T) {
 		s := vast("c", "faulty", "expected")
 		s.Campaigns["faulty"].Invalid, s.Campaigns["expected"].ExpectedTotal = "burst must not be negative", 100
