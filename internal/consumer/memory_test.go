@@ -34,13 +34,12 @@ func TestLargeJobsOfManyPartitionsStayWithinTheBuffer(t *testing.T) {
 		ingress          bool
 		partitions, size int
 	}{
-		"ingress":                  {true, 48, 900 << 10},
-		"lanes":                    {false, 48, 900 << 10},
-		"ingress, far above usual": {true, 12, 5 << 20},
-		"lanes, far above usual":   {false, 12, 5 << 20},
+		"ingress":                  {true, 32, 900 << 10},
+		"lanes":                    {false, 32, 900 << 10},
+		"ingress, far above usual": {true, 8, 5 << 20},
+		"lanes, far above usual":   {false, 8, 5 << 20},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			r := newRig(t, inProcess(t, kfake.BrokerConfigs(map[string]string{"message.max.bytes": "16777216"})).ListenAddrs())
 			topic, other := r.opt.LaneTopic, r.jobs()
 			if c.ingress {

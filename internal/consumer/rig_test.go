@@ -44,11 +44,14 @@ const sideBySide = 6
 
 const patience = 60 * time.Second
 
-// onBrokers runs a test against the in-process broker, and, unless -short, against a real one.
+// onBrokers runs a test against a real broker; with -short, against one in this process.
 func onBrokers(t *testing.T, test func(t *testing.T, r *rig)) {
 	t.Parallel()
-	t.Run("in process", func(t *testing.T) { t.Parallel(); test(t, newRig(t, inProcess(t).ListenAddrs())) })
-	t.Run("real", func(t *testing.T) { t.Parallel(); test(t, newRig(t, testservices.Kafka(t))) })
+	if testing.Short() {
+		test(t, newRig(t, inProcess(t).ListenAddrs()))
+		return
+	}
+	test(t, newRig(t, testservices.Kafka(t)))
 }
 
 func inProcess(t *testing.T, opts ...kfake.Opt) *kfake.Cluster {
