@@ -38,6 +38,7 @@ func TestHugeCountsStayShort(t *testing.T) {
 
 // TestALogForgetsWhatCameBack: units that are granted and handed back leave nothing in the list of a log.
 func TestALogForgetsWhatCameBack(t *testing.T) {
+	testservices.Simulation(t)
 	m, client := miniClient(t)
 	l := newLua(t, client)
 	q := &delivery.Quota{ID: "q", Revision: 1, Windows: []delivery.Window{

@@ -119,6 +119,7 @@ func grant(e *Engine, c *delivery.Campaign, want int64, within time.Duration) (g
 // TestClocksThatJump: Redis' clock jumps forward and back, and is set right again, while two daemons ask. On the clock of the world no
 // window ever holds more than its limit, what has room is sent soon after each jump, and days are those of Redis' clock.
 func TestClocksThatJump(t *testing.T) {
+	testservices.RealTime(t)
 	t.Parallel()
 	for _, by := range [][]time.Duration{{3 * time.Second, 0}, {-5 * time.Second, 0}, {3 * time.Hour, 0}, {-3 * time.Hour, 20 * time.Minute}} {
 		t.Run(fmt.Sprint(by), func(t *testing.T) {
@@ -168,6 +169,7 @@ func TestClocksThatJump(t *testing.T) {
 // TestAClockThatIsAheadForgetsNothing: a fail-over to a server whose clock is ahead, with all data, or without. Use within a span counts,
 // after a second loss too.
 func TestAClockThatIsAheadForgetsNothing(t *testing.T) {
+	testservices.RealTime(t)
 	t.Parallel()
 	for _, emptied := range []bool{false, true} {
 		t.Run(fmt.Sprint(emptied), func(t *testing.T) {

@@ -87,6 +87,7 @@ func (l *live) count(from int64) (n int) {
 // to a replica that has not seen the latest grants, all under load from two daemons. No rolling window ever holds more
 // than its limit, the long one, whose counts are lost, included; and grants go on.
 func TestNoLossOfTheStoreLetsALimitBeExceeded(t *testing.T) {
+	testservices.RealTime(t)
 	t.Parallel()
 	single := func(t *testing.T) (*testservices.Redis, *shards.Set) {
 		r := testservices.FreshRedis(t)
@@ -215,6 +216,7 @@ func await(t testing.TB, what string, ok func() bool) {
 
 // TestADayOutlivesRedis loses the data of a real Redis in the middle of a day's window.
 func TestADayOutlivesRedis(t *testing.T) {
+	testservices.RealTime(t)
 	t.Parallel()
 	redisServer, l := testservices.FreshRedis(t), newRecords()
 	q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(500, 24*time.Hour)}
@@ -380,6 +382,7 @@ func stopReplicating(t testing.TB, r *testservices.Redis) {
 }
 
 func TestAReplicaThatIsCutOffStaysBehind(t *testing.T) {
+	testservices.RealTime(t)
 	t.Parallel()
 	ctx, s := context.Background(), testservices.RedisSentinel(t)
 	first := s.Master()

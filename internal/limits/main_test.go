@@ -1,8 +1,11 @@
 package limits
 
 import (
+	"flag"
 	"fmt"
 	"os"
+	"runtime"
+	"strconv"
 	"sync"
 	"testing"
 
@@ -10,11 +13,20 @@ import (
 	"github.com/pacer/pacer/internal/testservices"
 )
 
+// TestMain has more tests run side by side than there are cores: those that are parallel wait for real time or for Redis.
 func TestMain(m *testing.M) {
+	flag.Parse()
+	if runtime.GOMAXPROCS(0) < sideBySide {
+		if err := flag.Set("test.parallel", strconv.Itoa(sideBySide)); err != nil {
+			panic(err)
+		}
+	}
 	code := m.Run()
 	shared.end()
 	os.Exit(code)
 }
+
+const sideBySide = 6
 
 // shared stands in for a test where what is started serves all of them, and ends after the last.
 var shared suite

@@ -444,7 +444,7 @@ func TestWindowsThatAreRemovedAreForgotten(t *testing.T) {
 func TestAPeriodOfANewCalendarCarriesItsLimit(t *testing.T) {
 	for _, was := range []string{"day@UTC", "day@Pacific/Auckland", ""} {
 		t.Run(fmt.Sprintf("%q", was), func(t *testing.T) {
-			onStores(t, true, nil, func(t *testing.T, s store) {
+			eachStore(t, func(t *testing.T, s store) {
 				at := func(day, hour, minute int) int64 {
 					return time.Date(2026, 12, day, hour, minute, 0, 0, time.UTC).UnixMicro()
 				}
@@ -474,7 +474,7 @@ func TestAPeriodOfANewCalendarCarriesItsLimit(t *testing.T) {
 
 // Units granted just before a period ends may be sent in the next one, also of a calendar that came in between.
 func TestANewCalendarsFirstEndCountsWhatMayBeSentAfterIt(t *testing.T) {
-	onStores(t, true, nil, func(t *testing.T, s store) {
+	eachStore(t, func(t *testing.T, s store) {
 		minute := func(revision int64, anchor string) *delivery.Campaign {
 			return campaign(1000, &delivery.Quota{ID: "q", Revision: revision, Windows: []delivery.Window{
 				{Span: time.Minute, Limit: 5, Algorithm: delivery.AlgorithmFixed, Anchor: anchor},
@@ -494,7 +494,7 @@ func TestANewCalendarsFirstEndCountsWhatMayBeSentAfterIt(t *testing.T) {
 
 // A fixed window has no times, but counts all that was granted since its start. If that was just now, a shorter window holds more.
 func TestANewWindowCountsWhatAFixedOneHolds(t *testing.T) {
-	onStores(t, true, nil, func(t *testing.T, s store) {
+	eachStore(t, func(t *testing.T, s store) {
 		quota := func(id string, revision int64, w ...delivery.Window) *delivery.Campaign {
 			day := delivery.Window{Span: 24 * time.Hour, Limit: 1000, Algorithm: delivery.AlgorithmFixed}
 			c := campaign(1_000_000, &delivery.Quota{ID: id, Revision: revision, Windows: append(w, day)})
