@@ -124,6 +124,7 @@ func TestABacklogSurvivesAnOutageOfAnswers(t *testing.T) {
 
 // A job that never gets an answer, with nothing to compare it with, comes to its end, too; but not in an outage of minutes.
 func TestTheLastJobIsNotSentForEver(t *testing.T) {
+	testservices.Simulation(t)
 	for _, n := range []int{1, 4, 20} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			one(t, newBook(campaign("c", 100)), impatient, func(t *testing.T, f *fleet) {
@@ -147,6 +148,7 @@ func TestTheLastJobIsNotSentForEver(t *testing.T) {
 // In an outage, the last jobs of a campaign use up no attempts, however few they are: no connection, no answer, or that of a
 // gateway.
 func TestFewJobsSurviveAnOutage(t *testing.T) {
+	testservices.Simulation(t)
 	for name, r := range map[string]delivery.Result{
 		"unreachable": {Class: delivery.Unreachable},
 		"unanswered":  {Class: delivery.Temporary, By: delivery.ByNobody},

@@ -601,6 +601,7 @@ func TestAForfeitedSlotIsAskedForAgain(t *testing.T) {
 
 // TestAGateIsNotLeftClosed: failures and successes in one burst, over a store whose answers overtake one another.
 func TestAGateIsNotLeftClosed(t *testing.T) {
+	testservices.Simulation(t)
 	for seed := range uint64(20) {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFleet(1, uniform(seed, 0, 20*time.Millisecond), newBook(campaign("c", 500)), impatient)

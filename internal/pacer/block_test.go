@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 func blocking(id string, perSecond int64) delivery.Campaign {
@@ -80,6 +81,7 @@ func TestBlockKeepsJobsWhereTheyAre(t *testing.T) {
 
 // TestBlockKnowsNoAge: a job waits for its turn for as long as it takes.
 func TestBlockKnowsNoAge(t *testing.T) {
+	testservices.Simulation(t)
 	slow := blocking("slow", 1)
 	slow.Rate = delivery.Rate{N: 1, Per: time.Hour.Microseconds()}
 	one(t, newBook(slow), nil, func(t *testing.T, f *fleet) {

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // shops are the destinations of a test: what jobs name, if the sink is not "plain".
@@ -140,6 +141,7 @@ var (
 // TestDeadAndDeafDestinationsCostTheOthersNothing: of 10,000 destinations, 100 do not work and 10 never answer. Jobs of the others are sent as
 // fast as their campaign may send.
 func TestDeadAndDeafDestinationsCostTheOthersNothing(t *testing.T) {
+	testservices.Simulation(t)
 	const destinations, rate, jobsEach = 10_000, 4000, 2
 	for name, r := range map[string]delivery.Result{"no connection": unreachable, "500": dead500} {
 		t.Run(name, func(t *testing.T) {
@@ -353,6 +355,7 @@ func TestADeadDestinationWaitsAlone(t *testing.T) {
 // TestABacklogForADestinationThatAnswers500: each job tried while a destination answers 500 loses an attempt. It is tried with jobs that
 // have not been tried, as long as there are some.
 func TestABacklogForADestinationThatAnswers500(t *testing.T) {
+	testservices.Simulation(t)
 	for _, daemons := range []int{1, 2} {
 		t.Run(fmt.Sprint(daemons), func(t *testing.T) {
 			playedWith(t, daemons, newBook(campaign("c", 100)), &shops{}, nil, func(t *testing.T, f *fleet, timer *partition) {
@@ -898,6 +901,7 @@ func TestABlockingCampaignAndItsDestinations(t *testing.T) {
 // TestACampaignWithFewCallsAtABusyDestination: two campaigns send to one destination, which takes all. One of them may have one call in
 // flight (max_in_flight 1), which is enough for its rate: it keeps its rate, whether the other one has one call there or ten.
 func TestACampaignWithFewCallsAtABusyDestination(t *testing.T) {
+	testservices.Simulation(t)
 	for _, rate := range []int64{0, 10, 100, 200} {
 		few, many := campaign("few", 10), campaign("many", max(rate, 1))
 		few.MaxInFlight = 1

@@ -6,11 +6,13 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // TestManyQueuesAreMaintainedBitByBit: with more queues than fit into one turn, each has its turn again and again, and those that stay
 // empty are forgotten, all but the one in use.
 func TestManyQueuesAreMaintainedBitByBit(t *testing.T) {
+	testservices.Simulation(t)
 	const queues = 2*maintainBit + 7
 	b := newBook(campaign("used", 1))
 	for i := range queues {

@@ -13,6 +13,7 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/limits/model"
 	"github.com/pacer/pacer/internal/retry"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // impatient has failed jobs tried again soon, and given up after four attempts.
@@ -97,6 +98,7 @@ func nth(n int64, r delivery.Result) func(int, *delivery.Job) delivery.Result {
 
 // Jobs that always fail are given up after their attempts, among others and when they are all that is left.
 func TestJobsThatAlwaysFailComeToTheirEnd(t *testing.T) {
+	testservices.Simulation(t)
 	for _, daemons := range []int{1, 3} {
 		for _, by := range []delivery.Answerer{delivery.ByUnknown, delivery.ByDestination, delivery.ByNobody} {
 			t.Run(fmt.Sprint(daemons, " daemons, by ", by), func(t *testing.T) {
@@ -241,6 +243,7 @@ func TestTheFirstRefusalOfCredentials(t *testing.T) {
 
 // A destination that asks for a day is tried again after max_retry_after, by one job a second, and a line says so.
 func TestALongWaitIsNotBelieved(t *testing.T) {
+	testservices.Simulation(t)
 	var log lines
 	b := newBook(campaign("a", 10), campaign("b", 10))
 	one(t, b, func(o *Options) {

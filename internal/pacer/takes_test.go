@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // A queue asks while it has jobs without slots, at its time, and not before the answer to what it asked last.
@@ -178,6 +179,7 @@ func TestAStoreWhoseClockJumps(t *testing.T) {
 
 // TestAPassedSlotOfASlowCampaignIsNotLost: where slots are far apart, the next one comes soon, whatever has kept the daemon from using it.
 func TestAPassedSlotOfASlowCampaignIsNotLost(t *testing.T) {
+	testservices.Simulation(t)
 	c := under("c", 1, delivery.Quota{ID: "q", Windows: []delivery.Window{{Span: time.Hour, Limit: 1000}}})
 	c.Rate = delivery.Rate{N: 2, Per: 60_000_000}
 	one(t, newBook(c), nil, func(t *testing.T, f *fleet) {

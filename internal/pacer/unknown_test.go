@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // waited makes jobs that were first read long ago.
@@ -220,6 +221,7 @@ func TestANotBeforeOfAPausedCampaignThatBlocks(t *testing.T) {
 
 // TestJobsOfManyUnknownDestinationsEnd: each becomes a dead letter in its time, however many destinations there are that do not exist.
 func TestJobsOfManyUnknownDestinationsEnd(t *testing.T) {
+	testservices.Simulation(t)
 	const n = 11_000
 	one(t, newBook(campaign("c", 100)), func(o *Options) {
 		o.Missing = func(string, *delivery.Job) string { return "create it" }

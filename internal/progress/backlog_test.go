@@ -13,6 +13,7 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/hold"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // TestTheBacklogIsDivided: what waits is not tried yet, retried or in flight, wherever it is, and the sum counts each job once. What lies in timers
@@ -81,6 +82,9 @@ func TestLostCountsAreMadeGood(t *testing.T) {
 		"it cannot be counted": {saved: 995, published: 1000, fails: errors.New("too much"), want: 995},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if name != "lost" {
+				testservices.Simulation(t)
+			}
 			synctest.Test(t, func(t *testing.T) {
 				c := campaign("c", 10, 1)
 				c.ExpectedTotal = 1000
