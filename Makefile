@@ -33,7 +33,7 @@ demo: build ## Watch campaigns being paced; needs nothing but Go (ARGS="--durati
 
 .PHONY: test
 # Tests that simulate at length skip themselves under the race detector, so their packages are also tested without it.
-SIMULATED := ./internal/limits/... ./internal/pacer ./internal/progress ./internal/demo
+SIMULATED := ./internal/limits/... ./internal/pacer ./internal/progress ./internal/keyed ./internal/consumer/offset ./internal/demo
 # Compilers, linkers and raced programs that live for seconds spend a fifth of their time on collecting memory. Not the
 # end-to-end tests: their daemons would inherit it.
 test: export PACER_BRIEF := yes

@@ -149,6 +149,7 @@ func unlimited(q delivery.Quota) delivery.Quota {
 
 // TestNoKeyIsSentMoreThanItsWindowsAllow: many goroutines send jobs of few keys at once, in windows of instants and in those of counters.
 func TestNoKeyIsSentMoreThanItsWindowsAllow(t *testing.T) {
+	testservices.RealTime(t)
 	t.Parallel()
 	for _, windows := range [][]delivery.Window{{window(1, 200*time.Millisecond)}, {window(3, 500*time.Millisecond), window(5, 2*time.Second)}, {window(40, time.Second)}} {
 		r := newRig(t, unlimited(delivery.Quota{Windows: windows}))
@@ -380,6 +381,7 @@ func TestLimitsThatAreLowered(t *testing.T) {
 
 // TestAStoreThatHangs: with policy open jobs are sent without it, otherwise they wait, and neither holds up those who read jobs.
 func TestAStoreThatHangs(t *testing.T) {
+	testservices.RealTime(t)
 	t.Parallel()
 	for policy, want := range map[string]delivery.ResultClass{delivery.PolicyOpen: delivery.Delivered, delivery.PolicyClosed: delivery.Withheld} {
 		r := newRig(t, unlimited(delivery.Quota{OnStoreFailure: policy, Windows: []delivery.Window{window(1, time.Hour)}}))

@@ -18,6 +18,7 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/shards"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // store runs key.lua in this process, by the clock of the test's bubble and an offset.
@@ -349,6 +350,7 @@ func TestWhatIsCountedBeforeMidnight(t *testing.T) {
 
 // TestTheStoresClockWasAhead for a moment: what it counted then is of the time at which it is seen.
 func TestTheStoresClockWasAhead(t *testing.T) {
+	testservices.Simulation(t)
 	bubble(t, unlimited(delivery.Quota{Windows: []delivery.Window{window(20, time.Minute)}}), func(t *testing.T, r *rig, s *store) {
 		s.do(func() { s.off = 24 * time.Hour })
 		for range 20 {
@@ -367,6 +369,7 @@ func TestTheStoresClockWasAhead(t *testing.T) {
 
 // TestAReplicaTakesOver that has not heard of the last writes: another process, the same epoch.
 func TestAReplicaTakesOver(t *testing.T) {
+	testservices.Simulation(t)
 	q := unlimited(delivery.Quota{OnStoreFailure: delivery.PolicyClosed, Windows: []delivery.Window{window(1, time.Hour)}})
 	bubble(t, q, func(t *testing.T, r *rig, s *store) {
 		clock := string(append(make([]byte, 14), 7, 0, 0, 0, 0, 0, 0)) + s.runID
@@ -438,6 +441,7 @@ func TestABatchIsUnsureForAnHour(t *testing.T) {
 
 // TestTheStoresClockJumpsAhead for good, by more than the span, and the data has another epoch: a closed quota is to wait for a span.
 func TestTheStoresClockJumpsAhead(t *testing.T) {
+	testservices.Simulation(t)
 	q := unlimited(delivery.Quota{OnStoreFailure: delivery.PolicyClosed, Windows: []delivery.Window{window(1, time.Hour)}})
 	bubble(t, q, func(t *testing.T, r *rig, s *store) {
 		adopt := func(epoch byte) {
@@ -460,6 +464,7 @@ func TestTheStoresClockJumpsAhead(t *testing.T) {
 
 // TestWindowsThatWereRemoved leave a key that is in use.
 func TestWindowsThatWereRemoved(t *testing.T) {
+	testservices.Simulation(t)
 	bubble(t, unlimited(delivery.Quota{Windows: []delivery.Window{window(1000, time.Second)}}), func(t *testing.T, r *rig, s *store) {
 		for i := range 10 {
 			r.quota.Windows = []delivery.Window{window(1000, time.Duration(i+1)*time.Second)}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // readSim drives one lane over a log of records of one size and counts what is read. Its handler does as package pacer does: a queue
@@ -130,6 +131,7 @@ func (s *readSim) pass() {
 // campaign's jobs lie as far apart as there are campaigns, so one that shares its position with no other has to read
 // as many.
 func TestLaneReadsLittleMoreThanIsSent(t *testing.T) {
+	testservices.Simulation(t)
 	for _, tc := range []struct {
 		name  string
 		rates []float64

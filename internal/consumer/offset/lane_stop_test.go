@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // stopSim is a lane whose jobs are settled in any order. It counts what a stop would send again.
@@ -96,6 +97,7 @@ func TestAStopOfALaneRepeatsNothing(t *testing.T) {
 
 // Where hardly a job is sent in order, and those of a campaign lie far apart, a lane hands over no more than a commit has room for.
 func TestALaneLeavesItsCommitRoom(t *testing.T) {
+	testservices.Simulation(t)
 	for _, campaigns := range []int{20, 100} {
 		s := newStopSim(campaigns, 600, func(int) int { return rand.IntN(campaigns) })
 		for len(s.settled) < len(s.hash)/2 {

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 func TestRepeats(t *testing.T) {
@@ -56,6 +57,7 @@ func TestRepeats(t *testing.T) {
 
 // Busy lanes leave every other partition the memory for a batch of the relay, and all together stay within the bound.
 func TestRepeatsShareTheMemory(t *testing.T) {
+	testservices.Simulation(t)
 	const lanes, batch = 512, 500
 	origins := NewOrigins()
 	read := func(r *Repeats, lane, first, n, at int) (repeated int) {

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // The window agrees with a set of open offsets and a set of settled ones, over gaps and restarts.
@@ -141,6 +143,7 @@ func TestWindowAgreesWithSets(t *testing.T) {
 // The metadata of every commit fits and comes back, even after a restart, for records read while there is room and settled in any order.
 // A window has room for thousands of jobs.
 func TestSettledMetadataFits(t *testing.T) {
+	testservices.Simulation(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		base := rapid.Int64Range(0, 1<<50).Draw(rt, "base")
 		w := NewWindow(base)
@@ -207,6 +210,7 @@ func TestSettledMetadataFits(t *testing.T) {
 
 // One open job and any number of settled ones are one run of offsets: they take no memory, and stop nothing.
 func TestOneOpenJobStopsNothing(t *testing.T) {
+	testservices.Simulation(t)
 	w := NewWindow(0)
 	w.Read(0, 1)
 	for o := int64(1); o <= 1_000_000; o++ {
