@@ -73,7 +73,7 @@ func TestABacklogFillsItsLanesEvenly(t *testing.T) {
 
 // TestAJobWrittenAgain: after a crash, jobs are written to the lanes where they are, even if jobs of other sources are written meanwhile.
 func TestAJobWrittenAgain(t *testing.T) {
-	testservices.Few(t, 50, func(rt *rapid.T) {
+	testservices.Few(t, 10, func(rt *rapid.T) {
 		counted := rapid.Int64Range(0, 100_000).Draw(rt, "jobs that wait")
 		campaigns := rapid.IntRange(1, 20).Draw(rt, "campaigns")
 		source := newSource(rapid.String().Draw(rt, "source"))

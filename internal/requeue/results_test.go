@@ -79,7 +79,7 @@ func TestEventsWaitForARefusingBroker(t *testing.T) {
 		for i := range int64(n) {
 			report(r, s.job(i, "spring"), delivery.OutcomeDelivered)
 		}
-		time.Sleep(time.Minute)
+		time.Sleep(15 * time.Second)
 		if s.count() != 0 || !r.refusesResults() || book.Count("WARN") != 1 {
 			t.Errorf("%d settled, healthy %v, %d warnings", s.count(), !r.refusesResults(), book.Count("WARN"))
 		}
