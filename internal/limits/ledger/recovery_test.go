@@ -579,6 +579,7 @@ func TestAWinnerThatDiesIsReplacedAfterAWhile(t *testing.T) {
 // TestTwoPrimariesDoNotGrantTwice: a daemon goes on with a server that others have given up. The daemon grants twice for the seconds
 // until it reads the new epoch, or for confirmedFor if it is cut off.
 func TestTwoPrimariesDoNotGrantTwice(t *testing.T) {
+	testservices.Simulation(t)
 	const limit = 1_500_000 // less than the two take in 40 minutes
 	for name, tc := range map[string]struct {
 		cutOff bool // the daemon's writes fail
@@ -678,7 +679,7 @@ func TestARestoreThatComesTooLateIsNotCountedOn(t *testing.T) {
 func TestNoLossLetsALimitBeExceeded(t *testing.T) {
 	runs := 30
 	if testservices.Raced {
-		runs = 6
+		runs = 3
 	}
 	for range runs {
 		seed := rand.Uint64()

@@ -214,6 +214,7 @@ func localShare(w []delivery.Window) *delivery.Quota {
 }
 
 func TestLocalSharesKeepRateAndWindows(t *testing.T) {
+	testservices.Simulation(t)
 	t.Parallel()
 	for _, w := range []struct {
 		name    string
@@ -274,6 +275,7 @@ func (o *outage) checkUse(t *testing.T, windows string, c *delivery.Campaign, k 
 // TestDaemonsThatNeverMetShareToo: three daemons have had a trickle of jobs, each at its own time; when the store fails,
 // all have a backlog.
 func TestDaemonsThatNeverMetShareToo(t *testing.T) {
+	testservices.Simulation(t)
 	t.Parallel()
 	for seed := range uint64(5) {
 		q := localShare(windows(4_000, 10*time.Second))
@@ -661,6 +663,7 @@ func TestLocalSlotsLeaveAGap(t *testing.T) {
 
 // TestTheExampleOfAnOutageIsTrue plays the example of docs/quotas.md: what is sent in a second while the store is away.
 func TestTheExampleOfAnOutageIsTrue(t *testing.T) {
+	testservices.Simulation(t)
 	t.Parallel()
 	text, err := os.ReadFile("../../../docs/quotas.md")
 	if err != nil {

@@ -9,11 +9,13 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/limits/model"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // However often the rate changes, and though daemons hear of it at different times, no rolling second holds more
 // than the largest rate in force around it, and one.
 func TestChangesOfRateNeverOverGrant(t *testing.T) {
+	testservices.Simulation(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		rnd := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "seed"), 1))
 		rates := rapid.SliceOfN(rapid.SampledFrom([]int64{1, 2, 10, 60, 333, 1_000, 5_000}), 1, 12).Draw(rt, "rates")
