@@ -91,29 +91,24 @@ func TestEveryUnitIsAccountedFor(t *testing.T) {
 func TestRepliesLostAtRandomDebitOnce(t *testing.T) {
 	testservices.Simulation(t)
 	t.Parallel()
-	mini, _ := miniClient(t)
-	for name, addr := range map[string]string{"miniredis": mini.Addr(), "redis": testservices.RedisAddr(t)} {
-		t.Run(name, func(t *testing.T) {
-			l := &lossy{rnd: rand.New(rand.NewPCG(5, 5)), replies: &atomic.Int64{}, requests: &atomic.Int64{}}
-			o := shards.ClientOptions(addr)
-			o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-				c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
-				return deaf{mute{c, l.requests}, l.replies}, err
-			}
-			client := redis.NewUniversalClient(o)
-			t.Cleanup(func() { _ = client.Close() })
-			l.store = newLua(t, client)
-			q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(1<<40, time.Hour, 1<<40, 24*time.Hour)}
-			f := newFleet(t, l, 3, ask(campaign(500, q), 0))
-			f.returns = true
-			end := epoch + 8*second
-			f.run(end)
-			f.finish(end)
-			f.conserved(end, q)
-			if l.lostReply < 50 || l.lostCall < 50 || f.asked < 3000 {
-				t.Errorf("lost %d replies and %d requests of %d units: too few to show anything", l.lostReply, l.lostCall, f.asked)
-			}
-		})
+	l := &lossy{rnd: rand.New(rand.NewPCG(5, 5)), replies: &atomic.Int64{}, requests: &atomic.Int64{}}
+	o := shards.ClientOptions(testservices.RedisAddr(t))
+	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+		return deaf{mute{c, l.requests}, l.replies}, err
+	}
+	client := redis.NewUniversalClient(o)
+	t.Cleanup(func() { _ = client.Close() })
+	l.store = newLua(t, client)
+	q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(1<<40, time.Hour, 1<<40, 24*time.Hour)}
+	f := newFleet(t, l, 3, ask(campaign(500, q), 0))
+	f.returns = true
+	end := epoch + 8*second
+	f.run(end)
+	f.finish(end)
+	f.conserved(end, q)
+	if l.lostReply < 50 || l.lostCall < 50 || f.asked < 3000 {
+		t.Errorf("lost %d replies and %d requests of %d units: too few to show anything", l.lostReply, l.lostCall, f.asked)
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -15,23 +14,11 @@ import (
 	"github.com/pacer/pacer/internal/testservices"
 )
 
-func TestScriptsDoWhatTheModelSays(t *testing.T) { onBoth(t, compare) }
-
 // TestScriptsFillHolesAsTheModelDoes is about one campaign whose daemons hand back much, while its rate changes.
-func TestScriptsFillHolesAsTheModelDoes(t *testing.T) { onBoth(t, compareStorms) }
-
-func onBoth(t *testing.T, compare func(*testing.T, redis.UniversalClient)) {
-	t.Helper()
+func TestScriptsFillHolesAsTheModelDoes(t *testing.T) {
 	testservices.Simulation(t)
 	t.Parallel()
-	t.Run("miniredis", func(t *testing.T) {
-		_, c := miniClient(t)
-		compare(t, c)
-	})
-	t.Run("redis", func(t *testing.T) { compare(t, realClient(t)) })
-}
-
-func compareStorms(t *testing.T, client redis.UniversalClient) {
+	client := oneRedis(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		l, m := newLua(t, client), model.NewStore()
 		c := campaign(1000)
@@ -57,8 +44,11 @@ func compareStorms(t *testing.T, client redis.UniversalClient) {
 	})
 }
 
-// compare puts random histories to the scripts and to the model; every answer must be the same.
-func compare(t *testing.T, client redis.UniversalClient) {
+// TestScriptsDoWhatTheModelSays puts random histories to the scripts and to the model; every answer must be the same.
+func TestScriptsDoWhatTheModelSays(t *testing.T) {
+	testservices.Simulation(t)
+	t.Parallel()
+	client := oneRedis(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		h := newHistory(rt)
 		l, m := newLua(t, client), model.NewStore()

@@ -122,23 +122,22 @@ func realClient(t testing.TB) redis.UniversalClient {
 	return c
 }
 
-// eachStore runs a test against the model, every topology of real Redis, and miniredis. The race detector watches the model and one
-// Redis: it slows miniredis' interpreter down more than tenfold, and would see the same code for the others.
+// eachStore runs a test against the model and every topology of real Redis; under the race detector, which would see the same code for
+// the others, on one.
 func eachStore(t *testing.T, test func(t *testing.T, s store)) {
 	t.Helper()
 	if testservices.Raced {
-		onStores(t, false, topologies[:1], test)
+		onStores(t, topologies[:1], test)
 	} else {
-		onStores(t, true, topologies[1:], test)
+		onStores(t, topologies[1:], test)
 	}
 }
 
 // everywhere makes simulations run on all topologies.
 var everywhere = flag.Bool("everywhere", false, "simulations run on every topology, instead of one each")
 
-// simulate is eachStore for simulations of hundreds of takes, one after the other. Miniredis, ten times as slow as Redis,
-// stands in for it only where there is none. Each simulation runs on one of the topologies, which depends on its name, or
-// with -everywhere on all of them: that scripts do the same on all is shown by the tests of eachStore.
+// simulate is eachStore for simulations of hundreds of takes, one after the other. Each simulation runs on one of the topologies, which
+// depends on its name, or with -everywhere on all of them: that scripts do the same on all is shown by the tests of eachStore.
 func simulate(t *testing.T, test func(t *testing.T, s store)) {
 	t.Helper()
 	testservices.Simulation(t)
@@ -149,26 +148,33 @@ func simulate(t *testing.T, test func(t *testing.T, s store)) {
 		n := int(name.Sum32() % uint32(len(topologies)))
 		chosen = topologies[n : n+1]
 	}
-	onStores(t, testing.Short(), chosen, test)
+	onStores(t, chosen, test)
 }
 
-func onStores(t *testing.T, onMiniredis bool, topologies []topology, test func(t *testing.T, s store)) {
+// onStores runs a test against the model and Redis. With -short, miniredis, which is ten times as slow, stands in for Redis.
+func onStores(t *testing.T, topologies []topology, test func(t *testing.T, s store)) {
 	t.Helper()
 	t.Run("model", func(t *testing.T) { test(t, model.NewStore()) })
-	if onMiniredis {
+	if testing.Short() {
 		t.Run("miniredis", func(t *testing.T) {
 			_, c := miniClient(t)
 			test(t, newLua(t, c))
 		})
+		return
 	}
 	for _, top := range topologies {
-		t.Run(top.name, func(t *testing.T) {
-			if testing.Short() {
-				t.Skip("Redis is needed: not under -short")
-			}
-			test(t, newLuaOn(t, top.start()))
-		})
+		t.Run(top.name, func(t *testing.T) { test(t, newLuaOn(t, top.start())) })
 	}
+}
+
+// oneRedis is a real Redis; with -short, miniredis.
+func oneRedis(t testing.TB) redis.UniversalClient {
+	t.Helper()
+	if testing.Short() {
+		_, c := miniClient(t)
+		return c
+	}
+	return realClient(t)
 }
 
 func ask(c *delivery.Campaign, want int64) delivery.Ask {
