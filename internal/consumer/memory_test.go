@@ -29,15 +29,15 @@ func (c cold) RoundTrip(ctx context.Context, addr net.Addr, request kafka.Reques
 // read when there is room.
 func TestLargeJobsOfManyPartitionsStayWithinTheBuffer(t *testing.T) {
 	t.Parallel()
-	const limit = 4 << 20
+	const limit = 8 << 20
 	for name, c := range map[string]struct {
 		ingress          bool
 		partitions, size int
 	}{
-		"ingress":                  {true, 48, 300 << 10},
-		"lanes":                    {false, 48, 300 << 10},
-		"ingress, far above usual": {true, 12, 1250 << 10},
-		"lanes, far above usual":   {false, 12, 1250 << 10},
+		"ingress":                  {true, 48, 450 << 10},
+		"lanes":                    {false, 48, 450 << 10},
+		"ingress, far above usual": {true, 12, 2500 << 10},
+		"lanes, far above usual":   {false, 12, 2500 << 10},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, inProcess(t, kfake.BrokerConfigs(map[string]string{"message.max.bytes": "16777216"})).ListenAddrs())
