@@ -30,6 +30,8 @@ const (
 	figuresPart = 0.02
 	// figuresHeal is how long figures may be wrong after a kill.
 	figuresHeal = time.Minute
+	// figuresSlow is how long a look may take, usually a second at most. A slower one is not judged: the daemons have no time either.
+	figuresSlow = 3 * time.Second
 )
 
 type oracle struct {
@@ -166,6 +168,9 @@ func (o *oracle) look(ctx context.Context) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.truths = append(slices.DeleteFunc(o.truths, func(is truth) bool { return is.to.Before(began.Add(-figuresLag - time.Second)) }), t)
+	if t.to.Sub(began) > figuresSlow {
+		return
+	}
 	o.looks++
 	o.last = map[string][]string{}
 	for id, list := range figures {
