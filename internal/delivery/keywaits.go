@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// KeyMargin is by how much a window of a keyed quota is wider than it says: a job is sent at most so long after it was asked about, so two jobs are
-// never closer than the window says. It is a two-hundredth of the span, from LeastKeyMargin to a quarter of a second.
+// KeyMargin is what a window of a keyed quota is widened by. A job is sent at most so long after it was asked about, so no two are too close. The
+// margin is a two-hundredth of the span, from LeastKeyMargin to a quarter of a second.
 func KeyMargin(span time.Duration) time.Duration {
 	return min(max(span/200, LeastKeyMargin), 250*time.Millisecond)
 }

@@ -56,8 +56,8 @@ type Checker struct {
 	options Options
 	shards  []*shard // for what is sent, then for turns: reading a backlog must not delay what is sent
 	waits   *waits
-	slow    retry.Outage
-	counted sync.Map // of *delivery.Job to the *group that counted it, until it is sent or given back
+	slow    retry.Outage // answers that come too late
+	counted sync.Map     // of *delivery.Job to the *group that counted it, until it is sent or given back
 }
 
 // New makes a Checker. It connects to nothing.
@@ -224,13 +224,15 @@ func (c *Checker) decide(g *group) delivery.KeyAnswer {
 	if time.Now().After(until) {
 		return c.late(g)
 	}
-	c.slow.Worked()
+	if time.Since(g.checks[0].asked) < delivery.LeastKeyMargin { // in time for any window
+		c.slow.Worked()
+	}
 	c.counted.Store(g.job, g)
 	return delivery.KeyAnswer{SendBy: delivery.StampOf(until)}
 }
 
-// lateInARow is how many answers that come too late the log reports.
-const lateInARow = 20
+// lateInARow is how many answers in a row the log reports that come too late: more than a daemon asks at once, which may all meet one pause, or midnight.
+const lateInARow = 1000
 
 // late has a job asked about again that was answered too late.
 func (c *Checker) late(g *group) delivery.KeyAnswer {

@@ -59,8 +59,8 @@ func (i id) key(prefix string, shard int) string {
 // widened is the span of a window and its margin.
 func widened(w delivery.Window) time.Duration { return w.Span + delivery.KeyMargin(w.Span) }
 
-// spec returns the windows as the script reads them, at a time and for a recipient in a zone, nil: not known; and when the first period of a calendar
-// ends, if that is near: what was counted in it may not be sent in the next.
+// spec returns the windows as the script reads them, for a time and the recipient's zone (nil: not known). Nothing that is counted now may be sent
+// after ends: then the first of the calendars' periods ends, or an hour has passed.
 func spec(windows []delivery.Window, now time.Time, zone *time.Location) (text string, ends time.Time) {
 	b := make([]byte, 0, 48)
 	ends = now.Add(time.Hour)
