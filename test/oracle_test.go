@@ -48,7 +48,8 @@ type oracle struct {
 	causes  map[string][]string // by campaign, those in turn since the last change
 	last    map[string][]string // the figures of the last look that are wrong
 	wrong   []string
-	looks   int
+	looks   int // that were judged
+	slow    int // that were not
 
 	ended context.CancelFunc
 	done  chan struct{}
@@ -136,7 +137,7 @@ func (o *oracle) end() {
 		time.Sleep(time.Second)
 	}
 	o.ended()
-	o.s.t.Logf("figures were looked at %d times", o.looks)
+	o.s.t.Logf("figures were looked at %d times; %d looks took too long to be judged", o.looks, o.slow)
 	for _, line := range o.right() {
 		o.s.t.Errorf("at the end: %s", line)
 	}
@@ -169,6 +170,7 @@ func (o *oracle) look(ctx context.Context) {
 	defer o.mu.Unlock()
 	o.truths = append(slices.DeleteFunc(o.truths, func(is truth) bool { return is.to.Before(began.Add(-figuresLag - time.Second)) }), t)
 	if t.to.Sub(began) > figuresSlow {
+		o.slow++
 		return
 	}
 	o.looks++
