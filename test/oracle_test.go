@@ -30,8 +30,6 @@ const (
 	figuresPart = 0.02
 	// figuresHeal is how long figures may be wrong after a kill.
 	figuresHeal = time.Minute
-	// figuresSlow is how long a look may take, usually a second at most. A slower one is not judged: the daemons have no time either.
-	figuresSlow = 3 * time.Second
 )
 
 type oracle struct {
@@ -48,8 +46,7 @@ type oracle struct {
 	causes  map[string][]string // by campaign, those in turn since the last change
 	last    map[string][]string // the figures of the last look that are wrong
 	wrong   []string
-	looks   int // that were judged
-	slow    int // that were not
+	looks   int
 
 	ended context.CancelFunc
 	done  chan struct{}
@@ -78,8 +75,7 @@ func (s *stack) watchAll(campaigns []string, others []*receiver, daemons ...*dae
 	}
 	o := &oracle{
 		s: s, watched: campaigns, others: others, daemons: daemons, db: db, causes: map[string][]string{}, done: make(chan struct{}),
-		excused: time.Now().Add(figuresLag), // what was so before is not known
-		log:     jobs.Topics{Client: s.cluster, Group: s.ingress, TopicSpec: requeue.TopicSpec{Prefix: s.prefix, Ingress: []string{s.ingress}}},
+		log: jobs.Topics{Client: s.cluster, Group: s.ingress, TopicSpec: requeue.TopicSpec{Prefix: s.prefix, Ingress: []string{s.ingress}}},
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	o.ended = sync.OnceFunc(func() {
@@ -137,7 +133,7 @@ func (o *oracle) end() {
 		time.Sleep(time.Second)
 	}
 	o.ended()
-	o.s.t.Logf("figures were looked at %d times; %d looks took too long to be judged", o.looks, o.slow)
+	o.s.t.Logf("figures were looked at %d times", o.looks)
 	for _, line := range o.right() {
 		o.s.t.Errorf("at the end: %s", line)
 	}
@@ -168,11 +164,10 @@ func (o *oracle) look(ctx context.Context) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.truths = append(slices.DeleteFunc(o.truths, func(is truth) bool { return is.to.Before(began.Add(-figuresLag - time.Second)) }), t)
-	if t.to.Sub(began) > figuresSlow {
-		o.slow++
-		return
+	if first := t.to.Add(figuresLag + time.Second); len(o.truths) == 0 && first.After(o.excused) {
+		o.excused = first // what was so before this count is not known
 	}
+	o.truths = append(slices.DeleteFunc(o.truths, func(is truth) bool { return is.to.Before(began.Add(-figuresLag - time.Second)) }), t)
 	o.looks++
 	o.last = map[string][]string{}
 	for id, list := range figures {
