@@ -196,13 +196,13 @@ var said = []behaviour{
 				time.Sleep(50 * time.Millisecond)
 			}
 		},
-		timeout: 300 * time.Millisecond, change: meaning("rejected"), want: classes(delivery.Temporary), status: 200, sent: 1,
+		timeout: 3 * time.Second, change: meaning("rejected"), want: classes(delivery.Temporary), status: 200, sent: 1,
 	},
 }
 
 var unanswered = []behaviour{
 	{
-		name: "written, and no answer", handle: (*sinktest.Call).Hang, timeout: 100 * time.Millisecond,
+		name: "written, and no answer", handle: (*sinktest.Call).Hang, timeout: 3 * time.Second,
 		want: classes(delivery.Temporary), sent: 1,
 	},
 	{name: "reset after the request was read", handle: (*sinktest.Call).Reset, want: classes(delivery.Temporary), sent: 1},
@@ -264,7 +264,7 @@ var repeated = []behaviour{
 		handle: func(c *sinktest.Call) { c.Refuse(refusedStream) }, want: classes(delivery.Unreachable), sent: 2, resent: 1,
 	},
 	{
-		name: "refused, and then no answer", protocols: h2, timeout: 300 * time.Millisecond,
+		name: "refused, and then no answer", protocols: h2, timeout: 3 * time.Second,
 		handle: func(c *sinktest.Call) {
 			if c.N == 1 {
 				c.Refuse(refusedStream)

@@ -83,7 +83,8 @@ func TestDirectRequest(t *testing.T) {
 // to it counts as success. This also holds after a crash that left no trace of the first attempt, and on the next day, when the job would
 // have another id.
 func TestRequestInDoubtIsNotRegisteredTwice(t *testing.T) {
-	far, s := start(t, sinktest.SMEVOptions{Deaf: func(_ sinktest.SMEVRequest, n int) bool { return n == 1 }}, func(c *Config) { c.Timeout = 300 * time.Millisecond })
+	t.Parallel()
+	far, s := start(t, sinktest.SMEVOptions{Deaf: func(_ sinktest.SMEVRequest, n int) bool { return n == 1 }}, func(c *Config) { c.Timeout = 2 * time.Second })
 	for name, prepare := range map[string]func(job *delivery.Job, tried bool){
 		"known":   func(*delivery.Job, bool) {},
 		"crashed": func(job *delivery.Job, _ bool) { job.Call = delivery.Call{} },
