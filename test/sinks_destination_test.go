@@ -71,6 +71,13 @@ func (d *destination) expect(jobs []job, shares map[fault]float64, random *rand.
 		}
 	}
 	order := random.Perm(len(jobs))
+	for i, f := range faults {
+		// A job that is never taken uses attempts once others of its sink were taken after it; where none are left, it does so a quarter of an hour later.
+		for f == alwaysFails && order[i] >= len(jobs)/3 {
+			k := len(faults) + random.IntN(len(jobs)-len(faults))
+			order[i], order[k] = order[k], order[i]
+		}
+	}
 	for i, at := range order {
 		f := &fated{campaign: jobs[at].campaign}
 		if i < len(faults) {
