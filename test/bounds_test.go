@@ -120,15 +120,25 @@ func nearby(list []stall) func(at time.Time) time.Duration {
 // at most 1 when every slot was used on time. A stretch begins when its first request was due, as far as blur knows. With u(i) the units
 // due until request i, a stretch from i to j has (j-i+1) - (u(j) - u(i)) too many, so that one pass with the largest u(i) - i will do.
 func overRate(list []arrival, rate float64, tolerance time.Duration, blur func(at int64) int64) float64 {
-	if len(list) == 0 {
-		return 0
-	}
-	worst, best := math.Inf(-1), math.Inf(-1)
-	for i, a := range list {
-		best = max(best, rate*float64(a.at-tolerance.Microseconds()-blur(a.at))/1e6-float64(i))
-		worst = max(worst, float64(i+1)-rate*float64(a.at)/1e6+best)
-	}
+	worst, _ := worstStretch(list, rate, tolerance, blur)
 	return worst
+}
+
+// worstStretch is overRate, with the arrivals of that stretch.
+func worstStretch(list []arrival, rate float64, tolerance time.Duration, blur func(at int64) int64) (worst float64, stretch []arrival) {
+	if len(list) == 0 {
+		return 0, nil
+	}
+	worst, best, from := math.Inf(-1), math.Inf(-1), 0
+	for i, a := range list {
+		if due := rate*float64(a.at-tolerance.Microseconds()-blur(a.at))/1e6 - float64(i); due > best {
+			best, from = due, i
+		}
+		if over := float64(i+1) - rate*float64(a.at)/1e6 + best; over > worst {
+			worst, stretch = over, list[from:i+1]
+		}
+	}
+	return worst, stretch
 }
 
 // tooMany counts the arrivals (in order of time) that begin a stretch shorter than span with more than most.
@@ -173,11 +183,14 @@ func toleranceOf(rate float64) time.Duration {
 func (s *stack) withinBound(campaign string, rate float64) {
 	s.t.Helper()
 	list := s.receiver.arrivals(campaign)
-	over := overRate(list, rate*clockError, toleranceOf(rate), s.receiver.blur())
+	over, stretch := worstStretch(list, rate*clockError, toleranceOf(rate), s.receiver.blur())
 	s.t.Logf("%-6s %6d requests, most in a rolling second %d; the worst stretch is %.1f above rate * (L + %s)",
 		campaign, len(list), rolling(list, time.Second), over, toleranceOf(rate))
 	if over > 1.01 {
 		s.t.Errorf("%s: a stretch carries %.1f more than rate * (L + tolerance)", campaign, over)
+		for _, a := range stretch[:min(len(stretch), 20)] {
+			s.t.Logf("  at %d us, perhaps due %d us earlier, over %s: %s", a.at, s.receiver.blur()(a.at), a.from, a.id)
+		}
 	}
 }
 

@@ -37,7 +37,8 @@ type arrival struct {
 	attempt  int
 	status   int
 	bytes    int64
-	foreign  bool // the payload names another job
+	from     string // address of the client's connection
+	foreign  bool   // the payload names another job
 }
 
 func newReceiver(t *testing.T) *receiver {
@@ -61,7 +62,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	a := arrival{
 		at:       count.ArrivedAt(q, time.Now()).Sub(r.began).Microseconds(), // the kernel's time, not the handler's
 		campaign: q.Header.Get("pacer-campaign"), id: q.Header.Get("webhook-id"),
-		status: http.StatusOK,
+		status: http.StatusOK, from: q.RemoteAddr,
 	}
 	a.attempt, _ = strconv.Atoi(q.Header.Get("pacer-attempt"))
 	head, _ := io.ReadAll(io.LimitReader(q.Body, 512))
