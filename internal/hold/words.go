@@ -112,7 +112,7 @@ func (a *Answer) what() string {
 
 func (a *Answer) gateWhy() string {
 	if a.destination != "" {
-		return fmt.Sprintf("its destination %s does not work or is disabled, and keeps what is left", a.destination)
+		return fmt.Sprintf("its destination %s does not exist, does not work or is disabled, and keeps what is left", a.destination)
 	}
 	why := fmt.Sprintf("the gate of its sink %s is closed", a.sink)
 	if !a.Until.IsZero() {
@@ -203,7 +203,7 @@ func (a *Answer) Remedy() string {
 func (a *Answer) gateRemedy() string {
 	switch {
 	case a.destination != "":
-		return "repair or enable it: pacer destination show " + a.destination
+		return "create, repair or enable it: pacer destination show " + a.destination
 	case !a.Until.IsZero():
 		return "wait, or open it: pacer sink open " + a.sink
 	case a.gate == delivery.GateMisconfigured:

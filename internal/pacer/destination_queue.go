@@ -54,16 +54,31 @@ func (p *placing) destinationOf(s *sinkState, j *delivery.Job, now instant) *des
 	d := p.destinations.get(destinationKey{s.id, name})
 	d.at = s
 	p.limitsOf(d, now)
-	keeps, is := p.destinations.keeps, keeper{d, now.local}
-	if is.lasts(now) && (keeps[j.Campaign].destination == d || !keeps[j.Campaign].lasts(now)) {
-		keeps[strings.Clone(j.Campaign)] = is
-	}
+	p.destinations.keep(j, keeper{destination: d, at: now.local}, now)
 	return d
 }
 
-// lasts reports whether jobs wait for the destination still: each is looked at after mostApart at the latest.
+// keep notes that a job waits for a destination that takes none: one for each campaign.
+func (l *destinations) keep(j *delivery.Job, is keeper, now instant) {
+	was := l.keeps[j.Campaign]
+	if is.lasts(now) && (!was.lasts(now) || was.destinationKey == is.destinationKey) {
+		if is.absent && was.absent {
+			is.destination = was.destination // since when it was missed
+		}
+		l.keeps[strings.Clone(j.Campaign)] = is
+	}
+}
+
+// lasts reports whether jobs wait for the destination still: each is looked at after mostApart at the latest, and in half a minute where
+// there is no such destination.
 func (k keeper) lasts(now instant) bool {
-	return k.destination != nil && (k.set.Disabled || k.tripped && k.cause != delivery.GateThrottled) && k.at > now.local-2*mostApart.Microseconds()
+	switch {
+	case k.destination == nil:
+		return false
+	case k.absent:
+		return k.at > now.local-time.Minute.Microseconds()
+	}
+	return (k.set.Disabled || k.tripped && k.cause != delivery.GateThrottled) && k.at > now.local-2*mostApart.Microseconds()
 }
 
 // limitsOf reads what is set for a destination. If it was changed, all begins anew: another address may work, and a user who enables it

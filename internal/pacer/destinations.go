@@ -65,7 +65,8 @@ type destinations struct {
 // keeper is a destination that takes no jobs, and the local time when a job of the campaign was last found to wait for it.
 type keeper struct {
 	*destination
-	at int64
+	at     int64
+	absent bool // it has no row
 }
 
 func newDestinations(most int) destinations {

@@ -171,6 +171,14 @@ func TestADestinationThatIsNotKnown(t *testing.T) {
 		if n := f.count("c"); n != 5 || waits != 5 {
 			t.Errorf("%d sent, %d in timers", n, waits)
 		}
+		began := time.Now().Add(-time.Second)
+		f.offer(t, named(20, true))
+		time.Sleep(time.Second)
+		waits += 5
+		list, err := f.daemons[0].Troubles(t.Context())
+		if err != nil || len(list) != 1 || list[0].Destination != "shop" || list[0].Since.Sub(began).Abs() > 10*time.Millisecond {
+			t.Errorf("what keeps the campaign's jobs: %+v, since %s, %v", list, began, err)
+		}
 		time.Sleep(9 * time.Minute)
 		f.book.reload()
 		time.Sleep(time.Second)
@@ -195,8 +203,12 @@ func TestADestinationThatIsNotKnown(t *testing.T) {
 		known.Store(true)
 		f.offer(t, named(400, true))
 		time.Sleep(time.Second)
-		if n := f.count("c"); n != 5+5+10+10 {
+		if n := f.count("c"); n != 5+5+5+10+10 {
 			t.Errorf("%d sent", n)
+		}
+		time.Sleep(time.Minute)
+		if list, err := f.daemons[0].Troubles(t.Context()); err != nil || len(list) != 0 {
+			t.Errorf("the destination is there: %+v, %v", list, err)
 		}
 	})
 }
