@@ -13,9 +13,9 @@ import (
 const (
 	// restFor is how long a campaign must have nothing left, with the same count, until its jobs are counted in the log: all daemons save
 	// meanwhile.
-	restFor = 2 * saveEvery
+	restFor = 10 * time.Second
 	// unsaved is how much of its time a killed daemon may not have saved. A larger difference has another cause.
-	unsaved = 2 * saveEvery
+	unsaved = 10 * time.Second
 	// recountWithin bounds a count, and recountAgain is how long the same campaign is not counted again.
 	recountWithin = time.Minute
 	recountAgain  = 2 * time.Minute

@@ -30,8 +30,8 @@ const (
 	turnSoon = 2 * time.Second
 	// showFor is how long outdated figures are shown.
 	showFor = 10 * time.Second
-	// saveEvery is the interval of writes to the catalog, and saveTimeout bounds one of them.
-	saveEvery   = 5 * time.Second
+	// Every saveEvery-th exchange is followed by a write to the catalog, whose figures are so less than 5 s old. saveTimeout bounds it.
+	saveEvery   = 2
 	saveTimeout = 5 * time.Second
 )
 
@@ -139,22 +139,22 @@ func New(o Options) *Tracker {
 func (t *Tracker) Run(ctx context.Context) error {
 	exchange := time.NewTicker(exchangeFirst)
 	defer exchange.Stop()
-	save := time.NewTicker(saveEvery)
-	defer save.Stop()
 	var writer sync.WaitGroup
 	writer.Go(func() { t.finishes.write(ctx) })
 	writer.Go(func() { t.recounts.run(ctx, t.Leads, t.opt.Store) })
 	defer writer.Wait()
-	for {
+	for turn := 0; ; {
 		select {
 		case <-exchange.C:
 			t.exchange(ctx)
-			if t.snapshot != nil {
-				exchange.Reset(exchangeAfter(len(t.board.Load().totals)))
+			if t.snapshot == nil {
+				continue
 			}
-		case <-save.C:
-			t.ledger.save(ctx, t.opt.Work.Tallies(), t.known)
-			t.ledger.load(ctx, t.watched, t.Leads(), t.recounts.ids())
+			exchange.Reset(exchangeAfter(len(t.board.Load().totals)))
+			if turn++; turn%saveEvery == 0 {
+				t.ledger.save(ctx, t.opt.Work.Tallies(), t.known)
+				t.ledger.load(ctx, t.watched, t.Leads(), t.recounts.ids())
+			}
 		case <-ctx.Done():
 			t.resign(context.WithoutCancel(ctx))
 			t.ledger.save(context.WithoutCancel(ctx), t.opt.Work.Tallies(), t.known)

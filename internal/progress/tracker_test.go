@@ -590,6 +590,48 @@ func TestFiguresVanish(t *testing.T) {
 	m.shows(t, "c", 100, 10)
 }
 
+// counting is a desk where a campaign's jobs become more by one each 100 ms.
+type counting struct {
+	desk
+	since time.Time
+}
+
+func (c *counting) jobs() int64 { return int64(time.Since(c.since) / (100 * time.Millisecond)) }
+
+func (c *counting) Backlog() delivery.LanesBacklog {
+	d := &desk{}
+	d.lane(1, 0, "c", c.jobs())
+	return d.Backlog()
+}
+
+// TestWhatIsStoredIsFresh: what the catalog says of a daemon's jobs is less than 3 s old, so that it is less than 5 s old with what another
+// daemon has said a second or two before.
+func TestWhatIsStoredIsFresh(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, _ := alone(catalogOf(campaign("c", 10, 1)))
+		work, store := &counting{since: time.Now()}, m.opt.Store.(*shelf)
+		m.opt.Work = work
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- m.Run(ctx) }()
+		time.Sleep(10 * time.Second)
+		for range 200 {
+			time.Sleep(100 * time.Millisecond)
+			synctest.Wait()
+			store.mu.Lock()
+			is := store.outlook["c"].Total()
+			store.mu.Unlock()
+			if now := work.jobs(); is < now-30 || is > now {
+				t.Errorf("%d jobs are stored, %d are there, and 30 more come in 3 s", is, now)
+			}
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestLedgerAddsOnce: what could not be saved is saved the next time, and nothing twice.
 func TestLedgerAddsOnce(t *testing.T) {
 	store := newShelf()
