@@ -75,7 +75,7 @@ func TestAPausedCampaignThatBlocksLeavesMemoryToOthers(t *testing.T) {
 				r.produceIDs(other, 0, "bystander", []string{id})
 				began := time.Now()
 				r.eventually("a job of another topic", func() bool { return c.saw(id) })
-				if took := time.Since(began); took > time.Second {
+				if took := time.Since(began); took > 5*time.Second {
 					t.Errorf("a job of another topic took %s", took)
 				}
 			}
