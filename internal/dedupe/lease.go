@@ -50,19 +50,7 @@ func (l *Ledger) sweep(now time.Time) {
 		}
 		delete(l.leases, i)
 		c.entry.gone.Store(true)
-		if c.entry.has() {
-			l.release(i, c.entry.token)
-		}
-	}
-}
-
-// has reports whether the ledger has granted the lease to this daemon.
-func (e *entry) has() bool {
-	select {
-	case <-e.done:
-		return e.err == nil && e.answer == leased
-	default:
-		return false
+		l.release(i, c.entry.token) // after the lease, if that is on its way
 	}
 }
 
@@ -73,7 +61,7 @@ func (c *lease) usable(now time.Time) bool {
 	}
 	select {
 	case <-c.entry.done:
-		return c.entry.has()
+		return c.entry.err == nil && c.entry.answer == leased
 	default:
 		return true
 	}

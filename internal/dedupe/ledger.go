@@ -99,10 +99,13 @@ func (l *Ledger) shard(i id) *shard { return l.shards[i.shard(len(l.shards))] }
 // Deliver.
 func (l *Ledger) Run(ctx context.Context) error {
 	var running sync.WaitGroup
+	sending, end := context.WithCancel(context.WithoutCancel(ctx))
 	for _, s := range l.shards {
-		running.Go(func() { s.Run(ctx) })
+		running.Go(func() { s.Run(sending) })
 	}
 	retry.Every(ctx, keptFor/2, l.sweep)
+	l.sweep(time.Now().Add(keptFor)) // other daemons send these jobs
+	end()
 	running.Wait()
 	return nil
 }

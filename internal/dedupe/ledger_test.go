@@ -266,6 +266,32 @@ func TestOpenSendsWithoutRedis(t *testing.T) {
 	}
 }
 
+// TestOpenAsksTheLedgerOnceItAnswers: after an outage in which the sink took nothing, policy open suppresses duplicates again.
+func TestOpenAsksTheLedgerOnceItAnswers(t *testing.T) {
+	server := testservices.FreshRedis(t)
+	to := &destination{}
+	one := newRig(t, to, servers{connect(t, server.Addr)}, rigOptions{open: true})
+	if r := one.deliver("a"); r.Class != delivery.Delivered {
+		t.Fatalf("%+v", r)
+	}
+	to.answer = func(context.Context, *delivery.Job) delivery.ResultClass { return delivery.Temporary }
+	server.Freeze()
+	for _, id := range []string{"b", "c"} {
+		if r := one.insist(t.Context(), id); r.Class != delivery.Temporary {
+			t.Fatalf("%+v", r)
+		}
+	}
+	time.Sleep(2 * batchTimeout)
+	server.Thaw()
+	for deadline := time.Now().Add(2 * time.Second); one.shards[0].Failing() && time.Now().Before(deadline); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	to.answer = nil
+	if r := one.deliver("a"); r.Class != delivery.Duplicate {
+		t.Errorf("a job that was delivered before the outage, after it: %+v", r)
+	}
+}
+
 // A Redis that is slower than a slot's tolerance makes jobs wait for their next slot, not for ever.
 func TestALateAnswerServesTheNextSlot(t *testing.T) {
 	server := testservices.FreshRedis(t)
@@ -322,6 +348,21 @@ func TestForgottenClaimsAreReleased(t *testing.T) {
 	defer one.mu.Unlock()
 	if len(one.leases) != 0 {
 		t.Errorf("%d leases remain", len(one.leases))
+	}
+}
+
+// TestUnusedLeasesAreReleasedAtTheEnd: a daemon that ends leaves no lease on a job that it did not send.
+func TestUnusedLeasesAreReleasedAtTheEnd(t *testing.T) {
+	shared := connect(t, testservices.FreshRedis(t).Addr)
+	o := rigOptions{prefix: prefix(), timeout: time.Hour}
+	one, two := newRig(t, &destination{}, servers{shared}, o), newRig(t, &destination{}, servers{shared}, o)
+	passed := &delivery.Job{ID: "a", Campaign: "c", Timing: delivery.Timing{SendBy: delivery.StampOf(time.Now())}}
+	if r := one.Deliver(t.Context(), "sink", passed); r.Class != delivery.Withheld {
+		t.Fatalf("%+v", r)
+	}
+	one.stop()
+	if r := two.deliver("a"); r.Class != delivery.Delivered {
+		t.Errorf("after the end of the daemon that had it: %+v", r)
 	}
 }
 

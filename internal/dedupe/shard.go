@@ -92,8 +92,8 @@ func (e *entry) unwanted() bool {
 	return true
 }
 
-// send makes one round trip. Marks are to be sent again after an error.
-func (s *shard) send(batch []*entry) (marks []*entry, err error) {
+// send makes one round trip. After an error marks are sent again, or else a lease of no job.
+func (s *shard) send(batch []*entry) (again []*entry, err error) {
 	begun := time.Now()
 	answers, err := s.call(batch)
 	s.m.seconds.Observe(time.Since(begun).Seconds())
@@ -112,12 +112,15 @@ func (s *shard) send(batch []*entry) (marks []*entry, err error) {
 		case err == nil:
 			e.finish(answers[i], nil)
 		case e.what == markEntry:
-			marks = append(marks, e)
+			again = append(again, e)
 		default:
 			e.finish(0, err)
 		}
 	}
-	return marks, err
+	if err != nil && len(again) == 0 { // an entry that writes shows when Redis answers again, whether jobs come or not
+		again = append(again, newEntry(leaseEntry, id{}, s.node, batchTimeout))
+	}
+	return again, err
 }
 
 // call runs the script on the batch. After an error it is unknown whether it ran; the same entries may be sent again.
