@@ -219,9 +219,13 @@ func (e *Quotas) limits() softLimits {
 // soft returns the quota, updated to the newest revision and to now.
 func (e *Quotas) soft(q *delivery.Quota) *soft {
 	s, now := e.quotas[q.ID], e.now()
+	reported := s != nil && time.Duration(now-s.asked) <= softIdle
 	if s == nil {
 		s = newSoft(q, now)
 		e.quotas[q.ID] = s
+	}
+	if !reported {
+		s.heard = now // no root was asked before
 		for _, r := range e.roots {
 			r.kick.Send()
 		}

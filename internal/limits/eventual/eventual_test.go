@@ -320,6 +320,36 @@ func TestEventualRootsAreLostOneByOne(t *testing.T) {
 	}
 }
 
+// TestAnIdleQuotaBindsFromItsFirstJob: no outage has to be assumed where nothing was asked for a while.
+func TestAnIdleQuotaBindsFromItsFirstJob(t *testing.T) {
+	t.Parallel()
+	for _, policy := range []string{delivery.PolicyOpen, delivery.PolicyLocalShare, delivery.PolicyClosed} {
+		c := newSoftCluster(t, 2, 3)
+		q := softQuota(policy, 100, time.Second)
+		c.run(5*time.Second, q, always(1))
+		for _, idle := range []time.Duration{11 * time.Minute, 90 * time.Minute, 3 * time.Hour} {
+			c.at = c.at.Add(idle)
+			used := c.run(200*time.Millisecond, q, always(1000))
+			if used < 10 || used > 400 {
+				t.Errorf("%s: %d units in the first moment after %s, the limit is 100 a second", policy, used, idle)
+			}
+			c.run(20*time.Second, q, always(0))
+		}
+	}
+}
+
+// TestLocalShareOfAnUnknownQuota: daemons that never had counts of each other do not know their share.
+func TestLocalShareOfAnUnknownQuota(t *testing.T) {
+	t.Parallel()
+	c := newSoftCluster(t, 1, 4)
+	c.servers[0].SetError("away")
+	q := softQuota(delivery.PolicyLocalShare, 100, time.Second)
+	c.run(5*time.Second, q, always(10))
+	if used := c.run(10*time.Second, q, always(10)); used > 1000 {
+		t.Errorf("4 daemons sent %d units in 10 s, the limit is 100 a second", used)
+	}
+}
+
 func TestEventualRootWithoutItsDataChangesNothing(t *testing.T) {
 	t.Parallel()
 	c := newSoftCluster(t, 2, 3)

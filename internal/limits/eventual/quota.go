@@ -15,12 +15,11 @@ type soft struct {
 	quota   *delivery.Quota
 	windows []*softWindow
 	total   int64 // units used by this process; falls only by units given back
-	born    int64
 	asked   int64 // when the quota was last asked for
 	at      int64 // the time up to which the debts are computed
 	lost    bool  // no root has answered for too long
 
-	heard   int64 // when the last report with an answer was sent; born if there was none
+	heard   int64 // when the last report with an answer was sent; when reports began if none has had one since
 	synced  bool  // a root has answered
 	cluster int64 // total of all nodes in the last answer, units
 	known   int64 // part of this process in cluster, units
@@ -40,7 +39,7 @@ type softWindow struct {
 }
 
 func newSoft(q *delivery.Quota, now int64) *soft {
-	s := &soft{quota: q, born: now, at: now, heard: now, nodes: 1}
+	s := &soft{quota: q, at: now, nodes: 1}
 	s.become(q)
 	return s
 }
@@ -93,7 +92,7 @@ func (s *soft) free(want int64, l softLimits) int64 {
 		case !s.lost:
 			n = min(n, w.free(n, l), s.private(w, l))
 		case s.quota.OnStoreFailure == delivery.PolicyOpen:
-		case s.quota.OnStoreFailure == delivery.PolicyLocalShare:
+		case s.quota.OnStoreFailure == delivery.PolicyLocalShare && s.synced: // otherwise the share is not known
 			n = min(n, s.private(w, l))
 		default:
 			return 0
