@@ -177,3 +177,38 @@ func TestTheClockOfAReplicaIsCompared(t *testing.T) {
 		}
 	}
 }
+
+// far is a hook that makes a server some milliseconds away.
+type far time.Duration
+
+func (f far) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (f far) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		time.Sleep(time.Duration(f))
+		return next(ctx, cmd)
+	}
+}
+
+func (f far) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		time.Sleep(time.Duration(f))
+		return next(ctx, cmds)
+	}
+}
+
+// TestManyShardsAreUp: a daemon asks each second, and does not start before the answer.
+func TestManyShardsAreUp(t *testing.T) {
+	t.Parallel()
+	set, err := Connect(Options{Addrs: []string{miniredis.RunT(t).Addr()}, Shards: maxShards})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = set.Close() })
+	set.Master(0).AddHook(far(2 * time.Millisecond))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if errs := set.Up(ctx, "pacer."); len(errs) != 1 || errs[0] != nil {
+		t.Errorf("%d shards, 2 ms away: %.200v", maxShards, errs)
+	}
+}

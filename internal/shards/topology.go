@@ -224,18 +224,20 @@ func (s *Set) Master(shard int) redis.UniversalClient { return s.masters[shard%l
 // Masters returns the clients of all masters.
 func (s *Set) Masters() []redis.UniversalClient { return s.masters[:min(len(s.masters), s.count)] }
 
-// Up writes a key to every shard, and returns for each master why it does not take it; nil of one that does. A server that is full, or has
-// become a replica, answers everything but writes.
+// Up writes a key to every shard, in one round trip, and returns for each master why it does not take it; nil of one that does. A server that
+// is full, or has become a replica, answers everything but writes.
 func (s *Set) Up(ctx context.Context, prefix string) []error {
 	errs := make([]error, len(s.masters))
 	var wg sync.WaitGroup
 	for i, c := range s.masters {
 		wg.Go(func() {
-			var all []error
-			for shard := i; shard < s.count; shard += len(s.masters) {
-				all = append(all, c.Set(ctx, Tag(prefix, shard)+"up", 1, time.Minute).Err())
-			}
-			errs[i] = closedAtOnce(errors.Join(all...), s.encrypted)
+			_, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
+				for shard := i; shard < s.count; shard += len(s.masters) {
+					p.Set(ctx, Tag(prefix, shard)+"up", 1, time.Minute)
+				}
+				return nil
+			})
+			errs[i] = closedAtOnce(err, s.encrypted)
 		})
 	}
 	wg.Wait()
