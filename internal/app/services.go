@@ -65,7 +65,11 @@ func (s *Services) OpenKafka() error {
 
 // Installation is what the configuration says of it.
 func (s *Services) Installation() delivery.Installation {
-	return delivery.Installation{Group: s.Config.Kafka.Group, Prefix: s.Topics.Prefix}
+	i := delivery.Installation{Group: s.Config.Kafka.Group, Prefix: s.Topics.Prefix}
+	if store := s.Config.Redis.Options(); len(store.Addrs) > 0 {
+		i.Shards = store.Count()
+	}
+	return i
 }
 
 // Close closes idle connections.

@@ -55,14 +55,7 @@ func (c *cli) migrateUp(ctx context.Context, cluster string) error {
 	if found.Cluster, err = s.Kafka.Cluster(ctx); err != nil {
 		return app.BrokersFault(err)
 	}
-	if found.Shards = known.Shards; len(s.Config.Redis.Addrs) > 0 {
-		store, err := s.Shards()
-		if err != nil {
-			return err
-		}
-		found.Shards = store.Count()
-		_ = store.Close() // it has not been used
-	}
+	found.Shards = cmp.Or(found.Shards, known.Shards)
 	if found != known || cluster != "" {
 		if why := known.Other(found); why != "" {
 			c.warn("%s", why)

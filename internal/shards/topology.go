@@ -146,24 +146,35 @@ func connect(o Options) (*Set, error) {
 	}
 	switch o.Mode {
 	case ModeSentinel:
-		return o.set(1, redis.NewFailoverClient(o.client(o.Addrs...).Failover())), nil
+		return o.set(redis.NewFailoverClient(o.client(o.Addrs...).Failover())), nil
 	case ModeCluster:
 		// A cluster places shards by their hash tags.
-		return o.set(clusterShards, redis.NewClusterClient(o.client(o.Addrs...).Cluster())), nil
+		return o.set(redis.NewClusterClient(o.client(o.Addrs...).Cluster())), nil
 	case ModeRing:
 		masters := make([]redis.UniversalClient, len(o.Addrs))
 		for i, addr := range o.Addrs {
 			masters[i] = redis.NewClient(o.client(addr).Simple())
 		}
-		return o.set(len(o.Addrs), masters...), nil
+		return o.set(masters...), nil
 	default:
-		return o.set(1, redis.NewClient(o.client(o.Addrs...).Simple())), nil
+		return o.set(redis.NewClient(o.client(o.Addrs...).Simple())), nil
 	}
 }
 
-// set returns the shards on these servers, by default that many.
-func (o *Options) set(count int, masters ...redis.UniversalClient) *Set {
-	return &Set{cmp.Or(o.Shards, count), masters, o.encrypted()}
+// set returns the shards on these servers.
+func (o *Options) set(masters ...redis.UniversalClient) *Set {
+	return &Set{o.Count(), masters, o.encrypted()}
+}
+
+// Count returns the number of shards.
+func (o *Options) Count() int {
+	switch o.Mode {
+	case ModeCluster:
+		return cmp.Or(o.Shards, clusterShards)
+	case ModeRing:
+		return cmp.Or(o.Shards, len(o.Addrs))
+	}
+	return cmp.Or(o.Shards, 1)
 }
 
 // client returns the options of one client.
