@@ -77,6 +77,9 @@ func (o *Options) Problems() (problems []string) {
 	if (o.Mode == ModeSentinel) != (o.MasterName != "") {
 		add("master_name: goes together with redis.mode: sentinel; set both or neither")
 	}
+	if o.Username != "" && o.Password == "" { // go-redis would log in as the default user
+		add("password: required with redis.username; set both or neither")
+	}
 	switch {
 	case o.SentinelUsername != "" && o.SentinelPassword == "":
 		add("sentinel_password: required with redis.sentinel_username; set both or neither")

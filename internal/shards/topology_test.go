@@ -25,6 +25,7 @@ func TestConnectSaysWhatIsWrong(t *testing.T) {
 		{"port", Options{Addrs: []string{"a"}}, 0, `addrs: "a"`},
 		{"password", Options{Addrs: []string{"redis://:secret@a:1"}}, 0, "addrs: write host:port without"},
 		{"user", Options{Addrs: []string{"secret@a:1"}}, 0, "addrs: write host:port without"},
+		{"user without a password", Options{Addrs: []string{"a:1"}, Username: "pacer"}, 0, "password: required with redis.username"},
 		{"twice", Options{Mode: ModeRing, Addrs: []string{"a:1", "b:1", "a:1"}}, 0, `addrs: a:1 is listed twice`},
 		{"too many", Options{Addrs: []string{"a:1"}, Shards: 5000}, 0, "shards: 5000 is out of range"},
 		{"too few", Options{Mode: ModeRing, Addrs: []string{"a:1", "b:1"}, Shards: 1}, 0, "shards: 1 leaves some of the 2"},

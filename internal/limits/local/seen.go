@@ -70,7 +70,8 @@ type seenCampaign struct {
 	rate      delivery.Rate
 	revision  int64 // of rate
 	first, at int64 // the first of the answers that came without a long pause, and the latest
-	weight    int64 // the heaviest job seen
+	weight    int64 // the heaviest job whose slots may not have passed
+	heavy     recent
 
 	failed  int64 // the outage of the fields below, identified by its first failure
 	known   bool  // enough to grant
@@ -135,7 +136,11 @@ func (f *Fallback) see(ask *delivery.Ask, g *delivery.Granted) {
 		v.first = now
 	}
 	v.at, v.rate, v.revision = now, g.Rate, g.Revision
-	v.weight = max(v.weight, heaviest(ask))
+	v.heavy.observe(now, heaviest(ask))
+	if v.weight*v.rate.Spacing() < recently {
+		v.weight = 1
+	}
+	v.weight = max(v.weight, v.heavy.max())
 	f.answer(v.home, now)
 	v.home.daemons.observe(now, g.Daemons)
 	for _, w := range g.Windows {
