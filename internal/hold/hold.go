@@ -82,6 +82,7 @@ type Evidence struct {
 	SinkFault string             // why there is none
 	Gates     []delivery.Gate    // those that are closed, as far as they are known
 	Store     bool               // the quota store does not answer
+	Ledger    bool               // jobs wait for the dedupe ledger, which is in the store
 	// Windows are those of the quotas that answered a peek, by quota; nil if none was made.
 	Windows map[string][]delivery.WindowState
 	Board   *Board // nil: not known
@@ -214,11 +215,11 @@ func (e *Evidence) outside() (a Answer, found bool) {
 
 // unanswered reports whether the campaign waits for a store that does not answer.
 func (e *Evidence) unanswered() bool {
-	silent, closed, binding := e.Store, false, false
+	silent, closed, binding := e.Store, e.Store && e.Ledger, false
 	for _, q := range e.Campaign.Quotas {
 		silent = silent || e.Windows != nil && e.Windows[q.ID] == nil && counts(q)
 		if e.binds(q) {
-			binding = true
+			binding = binding || counts(q)
 			closed = closed || q.OnStoreFailure == "" || q.OnStoreFailure == delivery.PolicyClosed
 		}
 	}

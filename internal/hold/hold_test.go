@@ -104,6 +104,12 @@ func TestEveryCause(t *testing.T) {
 		}, Gate, time.Time{}, "refuses the credentials or the settings", "correct sinks.receiver"},
 		"store":                  {func(e *Evidence) { e.Store = true }, Store, time.Time{}, "Redis", "bring Redis back"},
 		"store, without a quota": {func(e *Evidence) { e.Store, e.Campaign.Quotas = true, nil }, Store, time.Time{}, "Redis", "bring Redis back"},
+		"store, and a quota of mode eventual": {func(e *Evidence) {
+			e.Store, e.Campaign.Quotas[0].Mode, e.Campaign.Quotas[0].OnStoreFailure = true, delivery.ModeEventual, delivery.PolicyOpen
+		}, Store, time.Time{}, "Redis", "bring Redis back"},
+		"store, which the dedupe ledger needs": {func(e *Evidence) {
+			e.Store, e.Ledger, e.Campaign.Quotas[0].OnStoreFailure = true, true, delivery.PolicyOpen
+		}, Store, time.Time{}, "Redis", "bring Redis back"},
 		"the shard of its quota": {func(e *Evidence) { delete(e.Windows, "provider") }, Store, time.Time{}, "Redis", "bring Redis back"},
 		"quota": {func(e *Evidence) {
 			e.Windows["provider"][0].Remaining, e.Windows["provider"][0].FreeAt = 0, in(20*time.Second).UnixMicro()
@@ -114,7 +120,7 @@ func TestEveryCause(t *testing.T) {
 			e.Windows["provider"][1].Remaining, e.Windows["provider"][1].FreeAt = 0, in(40*time.Minute).UnixMicro()
 		}, Quota, time.Time{}, "its quota provider allows nothing: the limit of its window 1m is 0", "pacer quota set provider"},
 		"quota of mode eventual": {func(e *Evidence) { e.Campaign.Quotas[0].Mode, e.Board.Idle = delivery.ModeEventual, time.Minute },
-			Share, time.Time{}, "what is left of it is not known", "pacer quota set provider"},
+			Share, time.Time{}, "seems to be used up, or none of eventual.roots answers", "pacer quota set provider"},
 		"quota that others use": {func(e *Evidence) {
 			e.Windows["provider"][0].Remaining, e.Windows["provider"][0].FreeAt = 0, in(time.Second).UnixMicro()
 			e.Board.Idle = time.Minute

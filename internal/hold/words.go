@@ -84,7 +84,7 @@ func (a *Answer) what() string {
 		return a.quotaWhy()
 	case Share:
 		if a.quota.Mode == delivery.ModeEventual {
-			return fmt.Sprintf("its quota %s seems to be used up; what is left of it is not known, since its mode is eventual", a.quota.ID)
+			return fmt.Sprintf("its quota %s of mode eventual seems to be used up, or none of eventual.roots answers, as the log of the daemons says", a.quota.ID)
 		}
 		return fmt.Sprintf("its quota %s has too few units for it; other campaigns may share it", a.quota.ID)
 	case Failing:

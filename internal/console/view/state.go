@@ -189,7 +189,7 @@ func (l *Watcher) campaign(e *evidence, c *delivery.Campaign) *Campaign {
 
 // judge says what holds the campaign.
 func (l *Watcher) judge(v *Campaign, e *evidence, c *delivery.Campaign) {
-	known := hold.Evidence{Now: e.now, Campaign: c, Gates: e.gates, Windows: e.windows, Store: e.storeDown, Stores: e.snapshot.Stores}
+	known := hold.Evidence{Now: e.now, Campaign: c, Gates: e.gates, Windows: e.windows, Store: e.storeDown, Ledger: l.sources.Ledger, Stores: e.snapshot.Stores}
 	known.Sink, known.SinkFault = l.sources.Sink(c.Sink)
 	v.Sink = known.Sink
 	if e.fleet != nil {

@@ -63,6 +63,8 @@ type Sources struct {
 	// Degraded says what is wrong with the services, in one line; "" if nothing is.
 	Degraded func() string
 	Version  string
+	// Ledger: jobs wait for the dedupe ledger, which is in Redis.
+	Ledger bool
 	// Patience bounds the wait for the database, and for what is asked for one thing, where a program asks once; 0: as pages need it.
 	Patience time.Duration
 }
