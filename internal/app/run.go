@@ -86,9 +86,9 @@ func (s *Services) parts(registry Registry) (Parts, error) {
 	if err != nil {
 		return Parts{}, err
 	}
-	roots, err := s.roots()
+	roots, err := s.Roots()
 	if err != nil {
 		return Parts{}, err
 	}
-	return Parts{Services: s, Redis: shards, Roots: roots, Ledger: c, Catalog: c, Sinks: sinks, Registry: registry}, nil
+	return Parts{Services: s, Redis: shards, Roots: roots.Masters(), Ledger: c, Catalog: c, Sinks: sinks, Registry: registry}, nil
 }

@@ -107,20 +107,17 @@ func (s *Services) Shards() (*shards.Set, error) {
 	return shards, nil
 }
 
-// roots returns the clients of the servers of quotas in mode eventual, which have the same credentials as the store.
-func (s *Services) roots() (roots []redis.UniversalClient, err error) {
+// Roots makes the clients of the servers of quotas in mode eventual, which have the same credentials as the store.
+func (s *Services) Roots() (*shards.Set, error) {
 	topology, err := s.topology()
-	if err != nil {
-		return nil, err
+	if err != nil || len(s.Config.Eventual.Roots) == 0 {
+		return shards.New(), err
 	}
-	for _, root := range s.Config.Eventual.Roots {
-		topology.Mode, topology.Addrs, topology.MasterName, topology.Shards = shards.ModeSingle, []string{root}, "", 1
-		topology.SentinelUsername, topology.SentinelPassword = "", ""
-		server, err := shards.Connect(topology)
-		if err != nil {
-			return nil, config.UsageError{Err: fmt.Errorf("eventual.roots: %s: %w", root, err)}
-		}
-		roots = append(roots, server.Master(0))
+	topology.Mode, topology.Addrs, topology.MasterName, topology.Shards = shards.ModeRing, s.Config.Eventual.Roots, "", 0
+	topology.SentinelUsername, topology.SentinelPassword = "", ""
+	roots, err := shards.Connect(topology)
+	if err != nil {
+		return nil, config.UsageError{Err: fmt.Errorf("eventual.roots: %w", err)}
 	}
 	return roots, nil
 }

@@ -93,12 +93,19 @@ func (c *checks) redis(ctx context.Context, s *app.Services) {
 		c.note("redis", "maxmemory-policy should be noeviction, in case a maxmemory is set: %s", strings.Join(found.Unbounded, ", "))
 	}
 	c.clock("redis", found.Ahead)
-	var servers []string
-	for _, entry := range s.Config.Redis.Addrs {
-		servers = append(servers, strings.Split(entry, "|")...)
-	}
-	if !s.Config.Redis.TLS.Enabled && !onThisMachine(servers...) {
+	if !s.Config.Redis.TLS.Enabled && !onThisMachine(slices.Concat(s.Config.Redis.Addrs, s.Config.Eventual.Roots)...) {
 		c.note("redis.tls", "not encrypted; set redis.tls")
+	}
+	roots, err := s.Roots()
+	if err != nil {
+		c.say("eventual.roots", err)
+		return
+	}
+	defer func() { _ = roots.Close() }()
+	for i, err := range roots.Up(ctx, s.Config.Redis.KeyPrefix) {
+		if err != nil {
+			c.say("eventual.roots", fmt.Errorf("%s: %w", s.Config.Eventual.Roots[i], err))
+		}
 	}
 }
 

@@ -3,12 +3,16 @@ package command
 import (
 	"bytes"
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/pacer/pacer/internal/app"
 	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/config"
+	"github.com/pacer/pacer/internal/shards"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // told returns what the checks print.
@@ -72,5 +76,16 @@ func TestCheckOfTheCatalog(t *testing.T) {
 	}
 	if err := postgresFault(catalog.Condition{}, broken); !errors.Is(err, broken) {
 		t.Error(err)
+	}
+}
+
+// TestCheckOfTheRoots: a server of eventual quotas that does not answer is named, beside a Redis that does.
+func TestCheckOfTheRoots(t *testing.T) {
+	up := testservices.FreshRedis(t).Addr
+	cfg := config.Default()
+	cfg.Redis.Addrs, cfg.Redis.Mode, cfg.Eventual.Roots = []string{up}, shards.ModeSingle, []string{up, "127.0.0.1:1"}
+	text, ok := told(func(c *checks) { c.redis(t.Context(), app.NewServices(cfg, slog.New(slog.DiscardHandler))) })
+	if ok || !strings.Contains(text, "FAIL  eventual.roots: 127.0.0.1:1: ") || strings.Contains(text, "eventual.roots: "+up) {
+		t.Errorf("%s", text)
 	}
 }
