@@ -88,7 +88,7 @@ func (s *Services) site(sources view.Sources, r prometheus.Registerer) *console.
 // sources returns what every console has: of Redis, the quota engine and the database what is not nil.
 func (s *Services) sources(set *shards.Set, engine *limits.Engine, admin *catalog.Admin) view.Sources {
 	sources := view.Sources{
-		Version: Version, Ledger: s.Config.Dedupe.TTL > 0 && s.Config.Dedupe.OnStoreFailure == delivery.PolicyClosed,
+		Version: Version, Ledger: s.Config.Dedupe.Waits(),
 		Sink: func(name string) (id, fault string) {
 			id = cmp.Or(name, s.Config.DefaultSink)
 			if _, ok := s.Config.Sinks[id]; !ok && len(s.Config.Sinks) > 0 {

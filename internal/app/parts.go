@@ -219,8 +219,8 @@ func (d *Daemon) newProgress() *progress.Tracker {
 		Daemon: rand.Text(), Work: work{d.pacer, d.consumer}, Store: d.parts.Catalog, Snapshot: d.parts.Catalog.Snapshot,
 		Exchange: progress.NewRedisExchange(d.parts.Redis.Master(0), d.parts.Config.Redis.KeyPrefix),
 		Windows:  d.gauges.Latest, Gates: d.gates.latest, Sink: d.sinks.Resolve,
-		Recount: d.recount(),
-		Node:    d.node, Readings: d.readings, Show: progress.Show(d.parts.Config.Metrics.Campaigns), Logger: d.log, Registerer: d.parts.Registry,
+		Recount: d.recount(), Ledger: d.parts.Config.Dedupe.Waits(),
+		Node: d.node, Readings: d.readings, Show: progress.Show(d.parts.Config.Metrics.Campaigns), Logger: d.log, Registerer: d.parts.Registry,
 	})
 }
 

@@ -165,6 +165,9 @@ type Dedupe struct {
 	OnStoreFailure string        `yaml:"on_store_failure" oneof:"closed, open"`
 }
 
+// Waits reports whether jobs wait while Redis does not answer.
+func (d *Dedupe) Waits() bool { return d.TTL > 0 && d.OnStoreFailure == delivery.PolicyClosed }
+
 // Results configures the events of Kafka.Results.
 type Results struct {
 	Headers []string `yaml:"headers" is:"own header" such:"tenant, whose name does not begin with pacer-" most:"16" once:"yes"` // of the job

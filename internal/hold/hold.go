@@ -217,7 +217,9 @@ func (e *Evidence) outside() (a Answer, found bool) {
 func (e *Evidence) unanswered() bool {
 	silent, closed, binding := e.Store, e.Store && e.Ledger, false
 	for _, q := range e.Campaign.Quotas {
-		silent = silent || e.Windows != nil && e.Windows[q.ID] == nil && counts(q)
+		if e.Windows != nil && counts(q) { // of the shard that has the campaign
+			silent = e.Windows[q.ID] == nil
+		}
 		if e.binds(q) {
 			binding = binding || counts(q)
 			closed = closed || q.OnStoreFailure == "" || q.OnStoreFailure == delivery.PolicyClosed

@@ -102,13 +102,13 @@ func TestEveryCause(t *testing.T) {
 		"misconfigured": {func(e *Evidence) {
 			e.Gates = []delivery.Gate{{Sink: "receiver", Cause: delivery.GateMisconfigured, Until: in(-time.Second)}}
 		}, Gate, time.Time{}, "refuses the credentials or the settings", "correct sinks.receiver"},
-		"store":                  {func(e *Evidence) { e.Store = true }, Store, time.Time{}, "Redis", "bring Redis back"},
+		"store":                  {func(e *Evidence) { e.Store, e.Windows = true, nil }, Store, time.Time{}, "Redis", "bring Redis back"},
 		"store, without a quota": {func(e *Evidence) { e.Store, e.Campaign.Quotas = true, nil }, Store, time.Time{}, "Redis", "bring Redis back"},
 		"store, and a quota of mode eventual": {func(e *Evidence) {
 			e.Store, e.Campaign.Quotas[0].Mode, e.Campaign.Quotas[0].OnStoreFailure = true, delivery.ModeEventual, delivery.PolicyOpen
 		}, Store, time.Time{}, "Redis", "bring Redis back"},
 		"store, which the dedupe ledger needs": {func(e *Evidence) {
-			e.Store, e.Ledger, e.Campaign.Quotas[0].OnStoreFailure = true, true, delivery.PolicyOpen
+			e.Store, e.Ledger, e.Windows, e.Campaign.Quotas[0].OnStoreFailure = true, true, nil, delivery.PolicyOpen
 		}, Store, time.Time{}, "Redis", "bring Redis back"},
 		"the shard of its quota": {func(e *Evidence) { delete(e.Windows, "provider") }, Store, time.Time{}, "Redis", "bring Redis back"},
 		"quota": {func(e *Evidence) {
@@ -182,12 +182,15 @@ func TestNothingHoldsIt(t *testing.T) {
 		"a quota in shadow mode": func(e *Evidence) {
 			e.Campaign.Quotas[0].Mode, e.Windows["provider"][1].Remaining = delivery.ModeShadow, 0
 		},
-		"a quota that exempts all":    func(e *Evidence) { e.Campaign.Quotas[0].Exempt, e.Windows["provider"][1].Remaining = 100, 0 },
-		"a window that is gone":       func(e *Evidence) { e.Windows["provider"] = []delivery.WindowState{{Quota: "provider", Window: 2}} },
-		"a quota of mode eventual":    func(e *Evidence) { e.Campaign.Quotas[0].Mode, e.Windows = delivery.ModeEventual, Windows(nil) },
-		"a store that need not count": func(e *Evidence) { e.Store, e.Campaign.Quotas[0].OnStoreFailure = true, delivery.PolicyOpen },
+		"a quota that exempts all": func(e *Evidence) { e.Campaign.Quotas[0].Exempt, e.Windows["provider"][1].Remaining = 100, 0 },
+		"a window that is gone":    func(e *Evidence) { e.Windows["provider"] = []delivery.WindowState{{Quota: "provider", Window: 2}} },
+		"a quota of mode eventual": func(e *Evidence) { e.Campaign.Quotas[0].Mode, e.Windows = delivery.ModeEventual, Windows(nil) },
+		"a store that need not count": func(e *Evidence) {
+			e.Store, e.Windows, e.Campaign.Quotas[0].OnStoreFailure = true, nil, delivery.PolicyOpen
+		},
+		"a shard that has other campaigns": func(e *Evidence) { e.Store, e.Board = true, nil },
 		"the store, and a quota that is tried out": func(e *Evidence) {
-			e.Store, e.Campaign.Quotas[0].OnStoreFailure = true, delivery.PolicyOpen
+			e.Store, e.Windows, e.Campaign.Quotas[0].OnStoreFailure = true, nil, delivery.PolicyOpen
 			e.Campaign.Quotas = append(e.Campaign.Quotas, &delivery.Quota{ID: "tried", Mode: delivery.ModeShadow, Windows: e.Campaign.Quotas[0].Windows})
 		},
 		"only jobs that cannot be sent yet": func(e *Evidence) { e.Board.Early, e.Board.Idle = e.Board.Backlog.Waiting, time.Hour },

@@ -162,17 +162,22 @@ func (h *holds) of(campaign string) (a hold.Answer, held bool) {
 	return a, false
 }
 
-// unanswered records that the store does not answer, so that what else is known is out of date.
-func (h *holds) unanswered(now time.Time) {
+// unanswered records that the store does not answer, so that what else is known is out of date. Campaigns that do not need it are sent.
+func (h *holds) unanswered(now time.Time, catalog *delivery.Snapshot, ledger bool) {
 	for id := range h.moved {
-		before := h.held[id]
-		if before != nil && before.answer.Cause == hold.Store {
-			continue
+		before, a := h.held[id], hold.Answer{}
+		if c := catalog.Campaign(id); c != nil {
+			a = hold.Of(hold.Evidence{Now: now, Campaign: c, Store: true, Ledger: ledger})
 		}
-		h.held[id] = &holding{
-			answer: hold.Answer{Campaign: id, Cause: hold.Store, Since: now}, shown: true, hidden: h.shown[id] == nil,
+		switch {
+		case a.Cause == hold.None || a.Cause.Settles():
+			h.hide(before)
+			delete(h.held, id)
+		case before == nil || before.answer.Cause != a.Cause:
+			a.Since = now
+			h.held[id] = &holding{answer: a, shown: true, hidden: h.shown[id] == nil}
+			h.show(before, h.held[id])
 		}
-		h.show(before, h.held[id])
 	}
 }
 

@@ -316,9 +316,30 @@ func TestAnOutageShowsNoHiddenCampaigns(t *testing.T) {
 	if n := testutil.CollectAndCount(h.gauge); n != 0 {
 		t.Fatalf("%d series of campaigns before the outage", n)
 	}
-	h.unanswered(now)
+	h.unanswered(now, &delivery.Snapshot{Campaigns: map[string]*delivery.Campaign{"c": c}}, false)
 	if n := testutil.CollectAndCount(h.gauge); n != 0 {
 		t.Errorf("%d series of campaigns in the outage, of which none is to be shown", n)
+	}
+}
+
+// TestAnOutageHoldsOnlyWhatNeedsTheStore: a campaign whose quotas let it go on without the store is not shown as held by it.
+func TestAnOutageHoldsOnlyWhatNeedsTheStore(t *testing.T) {
+	for policy, want := range map[string]int{delivery.PolicyClosed: 1, delivery.PolicyLocalShare: 0, delivery.PolicyOpen: 0} {
+		for _, ledger := range []bool{false, true} {
+			h := newHolds(slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+			c := &delivery.Campaign{ID: "c", Status: delivery.StatusActive, Rate: delivery.PerSecond(10), Quotas: []*delivery.Quota{
+				{ID: "q", OnStoreFailure: policy, Windows: []delivery.Window{{Span: time.Second, Limit: 10}}},
+			}}
+			catalog := &delivery.Snapshot{Campaigns: map[string]*delivery.Campaign{"c": c}}
+			h.moved["c"], h.shown = time.Now(), catalog.Campaigns
+			h.unanswered(time.Now(), catalog, ledger)
+			if ledger {
+				want = 1
+			}
+			if n := testutil.CollectAndCount(h.gauge); n != want {
+				t.Errorf("%s, jobs wait for the ledger: %t: %d campaigns are shown as held, want %d", policy, ledger, n, want)
+			}
+		}
 	}
 }
 

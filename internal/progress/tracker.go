@@ -76,6 +76,8 @@ type Options struct {
 	// Sink returns the configured sink of a campaign that names this one; ok is false if there is none.
 	Sink func(name string) (id string, ok bool)
 	Show Show // "" is ShowAll
+	// Ledger: jobs wait for the dedupe ledger, which is in the quota store.
+	Ledger bool
 	// Recount counts in the log how many jobs of a campaign were published, without those that wait; nil: it cannot be counted.
 	Recount func(ctx context.Context, campaign string) (jobs int64, err error)
 	// Node, if it is set, describes this daemon: Host, Address, Version, Ready, State and KafkaAway. Readings is what it counts and measures.
@@ -206,7 +208,7 @@ func (t *Tracker) exchange(ctx context.Context) {
 		t.log.Warn("backlogs of campaigns are not up to date: progress cannot be exchanged; trying again", "error", err)
 	}
 	if t.outdated() {
-		t.holds.unanswered(time.Now())
+		t.holds.unanswered(time.Now(), t.snapshot, t.opt.Ledger)
 	}
 }
 

@@ -115,7 +115,7 @@ func (l *Watcher) gather(ctx context.Context, now time.Time, fresh time.Duration
 		e.gates = nil
 	}
 	if fleetErr != nil {
-		e.fleet, e.windows = nil, nil
+		e.fleet = nil
 	}
 	e.earlier = l.remember(e.fleet, now)
 	return e
