@@ -5,11 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// explained adds the setting to correct to the error of a server that refuses the user. One that has it
+// explained adds the setting to correct to the error of a server that refuses the user, or is of another mode. One that has it
 // already is unchanged. HasErrorPrefix ignores "ERR ".
 func explained(err error) error {
 	if _, done := errors.AsType[*advice](err); done {
@@ -21,6 +22,16 @@ func explained(err error) error {
 	case redis.HasErrorPrefix(err, "NOPERM"), redis.HasErrorPrefix(err, "The user executing the script"),
 		redis.HasErrorPrefix(err, "ACL failure in script"):
 		return &advice{err, "the user of redis.username lacks a right"}
+	case redis.HasErrorPrefix(err, "DB index is out of range"):
+		return &advice{err, "correct redis.db"}
+	case redis.HasErrorPrefix(err, "MOVED"):
+		return &advice{err, "it is a node of a cluster: set redis.mode to cluster"}
+	case redis.HasErrorPrefix(err, "This instance has cluster support disabled"):
+		return &advice{err, "it is no cluster: set redis.mode to single, sentinel or ring"}
+	case redis.HasErrorPrefix(err, "unknown command 'set'"):
+		return &advice{err, "is it a sentinel? set redis.mode to sentinel"}
+	case strings.HasPrefix(err.Error(), "redis: all sentinels"):
+		return &advice{err, "correct redis.addrs, which are those of sentinels, or redis.master_name"}
 	}
 	return err
 }

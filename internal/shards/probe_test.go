@@ -178,6 +178,29 @@ func TestTheClockOfAReplicaIsCompared(t *testing.T) {
 	}
 }
 
+// TestAnotherModeIsNamed: a server that is not what redis.mode says is refused with the setting to correct.
+func TestAnotherModeIsNamed(t *testing.T) {
+	t.Parallel()
+	plain, cluster, sentinels := testservices.FreshRedis(t).Addr, testservices.RedisCluster(t).Addrs(), testservices.RedisSentinel(t).Addrs()
+	for want, o := range map[string]Options{
+		"; it is a node of a cluster: set redis.mode to cluster": {Addrs: cluster[:1]},
+		"; it is no cluster: set redis.mode":                     {Mode: ModeCluster, Addrs: []string{plain}},
+		"; is it a sentinel?":                                    {Addrs: sentinels[:1]},
+		"; correct redis.addrs, which are those of sentinels":    {Mode: ModeSentinel, MasterName: "m", Addrs: []string{plain}},
+		"or redis.master_name":                                   {Mode: ModeSentinel, MasterName: "m", Addrs: sentinels},
+		"; correct redis.db":                                     {Addrs: []string{plain}, DB: 77},
+	} {
+		set, err := Connect(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(set.Up(t.Context(), "pacer.")...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+		_ = set.Close()
+	}
+}
+
 // far is a hook that makes a server some milliseconds away.
 type far time.Duration
 

@@ -218,7 +218,7 @@ func (f *Fallback) Spent() [][]Charge {
 	for q := range f.owing {
 		shard := shards.Of(uint64(q.spec.Shard), len(f.shards))
 		lists[shard] = append(lists[shard], q.charges(f.local)...)
-		q.unpaid, q.paidAt = 0, q.latest
+		q.unpaid, q.before, q.paidAt = 0, q.paidAt, q.latest
 	}
 	clear(f.owing)
 	return lists
@@ -241,7 +241,7 @@ func (f *Fallback) Unspent(list []Charge) {
 	}
 	for id, units := range most {
 		if q := f.quotas[id]; q != nil {
-			q.unpaid += units
+			q.unpaid, q.paidAt = q.unpaid+units, q.before
 			f.owing[q] = true
 		}
 	}

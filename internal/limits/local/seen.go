@@ -98,6 +98,7 @@ type seenQuota struct {
 	unpaid int64 // units granted locally and not yet charged
 	latest int64 // when units were last granted locally
 	paidAt int64 // grants up to then have been charged
+	before int64 // the same without the latest charge
 	widen  int64 // microseconds by which units may be sent later than granted
 }
 
