@@ -96,8 +96,8 @@ func (s *service) look(ctx context.Context, log *slog.Logger) {
 	s.words = ""
 	for i, err := range errs {
 		up := 0.0
-		if reply, refused := errors.AsType[redis.Error](err); refused {
-			s.words = reply.Error()
+		if _, refused := errors.AsType[redis.Error](err); refused {
+			s.words = err.Error()
 		}
 		switch {
 		case err == nil:

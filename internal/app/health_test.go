@@ -15,6 +15,7 @@ import (
 
 	"github.com/pacer/pacer/internal/config"
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/shards"
 	"github.com/pacer/pacer/internal/testservices"
 )
 
@@ -139,6 +140,20 @@ func TestAStoreThatRefusesWritesIsDown(t *testing.T) {
 	}
 	h.services[0].away[0] = time.Now().Add(-time.Minute)
 	if why := h.degraded(); !strings.HasPrefix(why, "redis has not answered for 1m0s: OOM command not allowed") {
+		t.Errorf("degraded: %q", why)
+	}
+	if err := set.Master(0).ConfigSet(t.Context(), "requirepass", "secret").Err(); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Redis.Password = "wrong"
+	stranger, err := shards.Connect(cfg.Redis.Options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = stranger.Close() }()
+	h.services[0].ask = s.storeUp(stranger)
+	h.services[0].look(t.Context(), s.Log)
+	if why := h.degraded(); !strings.HasSuffix(why, "; correct redis.username and redis.password") {
 		t.Errorf("degraded: %q", why)
 	}
 }
