@@ -193,7 +193,10 @@ func NewDaemon(parts Parts) (*Daemon, error) {
 func (d *Daemon) Run(ctx context.Context) error {
 	intake, stopIntake := context.WithCancel(ctx)
 	defer stopIntake()
-	context.AfterFunc(intake, func() { close(d.ending) })
+	context.AfterFunc(intake, func() {
+		d.watchdog.stopping()
+		close(d.ending)
+	})
 	var ends []func() error
 	for _, stage := range d.stages {
 		// Everything but the intake outlives ctx, and any failure: jobs in flight need their sinks, slots and broker.
@@ -221,7 +224,6 @@ func (d *Daemon) consume(ctx context.Context) error {
 	context.AfterFunc(ctx, func() {
 		d.phase.Store(phaseDraining)
 		d.log.Info("draining")
-		d.watchdog.stopping()
 	})
 	if err := d.consumer.Run(ctx); err != nil && !errors.Is(err, context.Canceled) {
 		return fmt.Errorf("consumer: %w", err)

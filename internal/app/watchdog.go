@@ -33,6 +33,7 @@ type watchdog struct {
 	ready    func() (ok bool, why string)
 	stalled  func() (why string, over time.Duration)
 	patience time.Duration // beyond what a stall may last
+	ends     time.Duration // within which the process ends, once it stops
 	notify   func(state string)
 	within   time.Duration // within which the service manager expects progress; 0: not at all
 	log      *slog.Logger
@@ -49,6 +50,7 @@ func (d *Daemon) newWatchdog() *watchdog {
 	}
 	return &watchdog{
 		ready: d.Ready, stalled: d.stalled, patience: d.parts.Config.Watchdog, within: within, log: d.log,
+		ends: d.parts.Config.ShutdownTimeout + overdueAfter,
 		// A service manager that does not listen needs no answer.
 		notify: func(state string) { _, _ = daemon.SdNotify(false, state) },
 	}
@@ -109,8 +111,11 @@ func (d *Daemon) healthy() (ok bool, why string) {
 	return true, "ok"
 }
 
-// stopping tells the service manager that the daemon drains.
-func (w *watchdog) stopping() { w.notify(daemon.SdNotifyStopping) }
+// stopping tells the service manager that the daemon ends, and for how long not to kill it, whatever TimeoutStopSec is.
+func (w *watchdog) stopping() {
+	w.notify(daemon.SdNotifyStopping)
+	w.notify(fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", (w.ends + overdueAfter).Microseconds()))
+}
 
 // RunToEnd is Run with a deadline after ctx ends, for a process that exits afterwards.
 func (d *Daemon) RunToEnd(ctx context.Context) error {
@@ -124,7 +129,7 @@ func (d *Daemon) RunToEnd(ctx context.Context) error {
 	select {
 	case err := <-ended:
 		return err
-	case <-time.After(d.parts.Config.ShutdownTimeout + overdueAfter):
+	case <-time.After(d.watchdog.ends):
 		return errOverdue
 	}
 }

@@ -33,7 +33,7 @@ func TestTheServiceManagerIsTold(t *testing.T) {
 				})
 				return is, 0
 			},
-			notify: func(state string) { locked(func() { told = append(told, state) }) }, within: 30 * time.Second, patience: time.Minute,
+			notify: func(state string) { locked(func() { told = append(told, state) }) }, within: 30 * time.Second, patience: time.Minute, ends: 25 * time.Second,
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
@@ -57,7 +57,7 @@ func TestTheServiceManagerIsTold(t *testing.T) {
 		expect(time.Second)
 		locked(func() { ready, why = false, "draining" })
 		s.stopping()
-		expect(time.Second, "STOPPING=1", "STATUS=draining")
+		expect(time.Second, "STOPPING=1", "EXTEND_TIMEOUT_USEC=30000000", "STATUS=draining")
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)
