@@ -219,6 +219,10 @@ func (d *Daemon) consume(ctx context.Context) error {
 	if why := d.parts.Catalog.Snapshot().Installation.Other(d.parts.Installation()); why != "" {
 		d.log.Error("the database is shared with another installation", "why", why)
 	}
+	unread, _ := requeue.UnreadTimers(ctx, d.parts.Kafka, d.parts.Topics) // pacer check has the error
+	for _, problem := range unread {
+		d.log.Error("jobs may wait for ever", "problem", problem)
+	}
 	d.phase.Store(phaseRunning)
 	d.log.Info("taking jobs", "topics", d.parts.Topics.Ingress, "group", d.parts.Config.Kafka.Group)
 	context.AfterFunc(ctx, func() {

@@ -13,7 +13,7 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// Identify asks any broker for the ids of topics. A topic made anew has another id than the one before it. Names of topics that
+// Identify asks any broker for the ids of topics; with no name, of all. A topic made anew has another id than the one before it. Names of topics that
 // do not exist are left out. For a moment after a topic was made anew, the answer may be the id of the topic before it.
 func (c *Client) Identify(ctx context.Context, topics ...string) (map[string]delivery.TopicID, error) {
 	return c.identify(ctx, noLeader, topics...)
@@ -48,13 +48,12 @@ func (c *Client) identify(ctx context.Context, broker int, topics ...string) (ma
 	return found, nil
 }
 
-// metadata asks a broker, or any, for topics.
+// metadata asks a broker, or any, for topics; for none: for all.
 func (c *Client) metadata(ctx context.Context, broker int, request *kmsg.MetadataRequest, topics []string) (*kmsg.MetadataResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	request.Topics = make([]kmsg.MetadataRequestTopic, len(topics))
-	for i, name := range topics {
-		request.Topics[i].Topic = kmsg.StringPtr(name)
+	for _, name := range topics {
+		request.Topics = append(request.Topics, kmsg.MetadataRequestTopic{Topic: &name})
 	}
 	answer, err := exchanged[*kmsg.MetadataResponse](ctx, c, broker, request)
 	if err != nil {

@@ -4,7 +4,10 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/pacer/pacer/internal/broker"
@@ -45,6 +48,9 @@ func readTopics(ctx context.Context, client *broker.Client, spec TopicSpec) (vie
 // or would lose jobs; the error is for a cluster that does not answer.
 func CheckTopics(ctx context.Context, client *broker.Client, spec TopicSpec) (problems []string, err error) {
 	view, err := readTopics(ctx, client, spec)
+	if err == nil {
+		problems, err = UnreadTimers(ctx, client, view.spec)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -77,6 +83,17 @@ func CheckTopics(ctx context.Context, client *broker.Client, spec TopicSpec) (pr
 	value, err := client.BrokerConfig(ctx, setting)
 	if most, bad := strconv.Atoi(value); bad == nil && most < needed {
 		problems = append(problems, fmt.Sprintf("the brokers have %s %d, so they refuse commits of busy lanes: set at least %d", setting, most, needed))
+	}
+	return problems, err
+}
+
+// UnreadTimers returns one line with the remedy for each timer of the cluster that is not in the spec.
+func UnreadTimers(ctx context.Context, client *broker.Client, spec TopicSpec) (problems []string, err error) {
+	all, err := client.Identify(ctx)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if delay, ok := strings.CutPrefix(name, spec.Prefix+"timer."); ok && !slices.Contains(spec.Names(), name) {
+			problems = append(problems, fmt.Sprintf("topic %s: its jobs are not read; add %s to kafka.timer_delays, or delete the topic once it is empty", name, delay))
+		}
 	}
 	return problems, err
 }
