@@ -20,7 +20,6 @@ import (
 	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/config"
-	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/shards"
 )
 
@@ -60,14 +59,6 @@ func readAccess(cfg *config.Config, old *access) (a *access, err error) {
 		kafka, redis = &old.kafka, &old.redis
 	}
 	a.kafka, a.redis = renew("kafka.tls", a.config.Kafka.TLS.Client, kafka), renew("redis.tls", a.config.Redis.TLS.Client, redis)
-	if dsn := a.config.Postgres.DSN.Reveal(); dsn != "" && cfg.Fault(config.NeedPostgres) == nil {
-		if fault := catalog.CheckDSN(dsn); fault != nil {
-			a.config.Postgres, err = cfg.Postgres, errors.Join(err, fault)
-		}
-	}
-	if fault := auth.CheckTokens(a.config.HTTP.Tokens.Reveal()); fault != nil && cfg.Fault(config.NeedServer) == nil {
-		a.config.HTTP.Tokens, err = cfg.HTTP.Tokens, errors.Join(err, fmt.Errorf("http.tokens: %w", fault))
-	}
 	return a, err
 }
 
@@ -222,7 +213,7 @@ func (s *Services) latest() *config.Config {
 func (s *Services) followAccess(ctx context.Context, hangup <-chan os.Signal) {
 	tick := time.NewTicker(accessEvery)
 	defer tick.Stop()
-	for failures := 0; ; {
+	for last, logged := "", ""; ; {
 		asked := false
 		select {
 		case <-ctx.Done():
@@ -235,19 +226,19 @@ func (s *Services) followAccess(ctx context.Context, hangup <-chan os.Signal) {
 		if len(changed) > 0 {
 			s.Log.Info("certificates or secrets have changed; new connections use them", "changed", changed)
 		}
+		fault := fmt.Sprint(err)
 		switch {
-		case err != nil:
-			failures++
-			// One of two files may have been written before the other.
-			if asked || failures == 2 {
-				s.Log.Error("certificates or secrets cannot be read again; those that these files hold stay as they were", "error", err)
-			}
-		default:
-			failures = 0
+		case err == nil:
+			logged = ""
 			if asked && len(changed) == 0 {
 				s.Log.Info("certificates and secrets were read again; none has changed")
 			}
+		// The second time, since one of two files may have been written before the other.
+		case asked || fault == last && fault != logged:
+			s.Log.Error("certificates or secrets cannot be read again; those that these files hold stay as they were", "error", err)
+			logged = fault
 		}
+		last = fault
 	}
 }
 

@@ -158,6 +158,26 @@ func TestTokensAreTakenAway(t *testing.T) {
 	}
 }
 
+// TestAWeakAdminTokenIsNotTakenIntoUse: neither while it is written, nor as it is refused at the start.
+func TestAWeakAdminTokenIsNotTakenIntoUse(t *testing.T) {
+	f := newSecretFiles(t)
+	f.write("admin", "sixteen-letters-")
+	s := f.services(slog.New(slog.DiscardHandler), "PACER_ADMIN_TOKEN=file:"+f.dir+"/admin")
+	f.write("admin", "s")
+	f.write("redis", "redis-2")
+	changed, err := s.renewAccess()
+	if err == nil || !strings.HasPrefix(err.Error(), "admin_token: 1 characters can be guessed") || !slices.Equal(changed, []string{"redis.password"}) {
+		t.Errorf("changed %q, %v", changed, err)
+	}
+	if got := s.latest().AdminToken.Reveal(); got != "sixteen-letters-" {
+		t.Errorf("in use is %q", got)
+	}
+	f.write("admin", "seventeen-letters")
+	if changed, err := s.renewAccess(); err != nil || !slices.Equal(changed, []string{"admin_token"}) {
+		t.Errorf("changed %q, %v", changed, err)
+	}
+}
+
 // TestFilesAreReadOnHangupAndBySchedule: a hangup is answered at once, also when there is nothing new; a change is
 // noticed within ten seconds without one, and a file that cannot be used is an error once.
 func TestFilesAreReadOnHangupAndBySchedule(t *testing.T) {
@@ -182,6 +202,14 @@ func TestFilesAreReadOnHangupAndBySchedule(t *testing.T) {
 		f.write("redis", "")
 		time.Sleep(time.Minute)
 		log.has(t, "level=ERROR", 1)
+		f.write("kafka", "") // while the first one cannot be read
+		time.Sleep(time.Minute)
+		log.has(t, "level=ERROR", 2)
+		f.write("kafka", "kafka-1")
+		time.Sleep(time.Minute)
+		f.write("kafka", "")
+		time.Sleep(time.Minute)
+		log.has(t, "kafka.sasl.password: ", 2)
 		if s.redisAccess().Password != "redis-4" {
 			t.Error("an empty secret is in use")
 		}
@@ -215,7 +243,7 @@ func TestABrokenFileConcernsItsServiceAlone(t *testing.T) {
 	s := f.services(slog.New(slog.DiscardHandler))
 	before := s.kafkaAccess().TLS
 	for i, tt := range []struct{ file, content, says string }{
-		{"ca.pem", "", "kafka.tls.ca_file: "}, {"kafka", "", "kafka.sasl.password: "}, {"dsn", "nonsense=1 =", "postgres.dsn "},
+		{"ca.pem", "", "kafka.tls.ca_file: "}, {"kafka", "", "kafka.sasl.password: "}, {"dsn", "nonsense=1 =", "postgres.dsn: "},
 	} {
 		whole, err := os.ReadFile(filepath.Join(f.dir, tt.file))
 		if err != nil {

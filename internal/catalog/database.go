@@ -128,7 +128,7 @@ func CheckDSN(dsn string) error {
 }
 
 func unreadableDSN() error {
-	return invalid("postgres.dsn cannot be read; use a URL such as postgres://pacer@127.0.0.1:5432/pacer " +
+	return invalid("postgres.dsn: not a connection string; use a URL such as postgres://pacer@127.0.0.1:5432/pacer " +
 		"(special characters of a password as %%40 and the like)")
 }
 

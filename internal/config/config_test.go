@@ -327,10 +327,13 @@ func TestBadConfigurations(t *testing.T) {
 			"eventual.sync: 0s is out of range;", "eventual.low_burst: 5s is above eventual.high_burst, 2s;"}},
 		{"too many roots", "eventual: {roots: [" + strings.TrimSuffix(strings.Repeat("a:1, ", 17), ", ") + "]}", nil,
 			append([]string{"eventual.roots: 17 of them; use at most 16"}, slices.Repeat([]string{"eventual.roots: a:1 is listed twice"}, 16)...)},
-		{"dsn", "postgres: {dsn: \"postgres://u:hunter22@h:port/x\"}", nil, []string{"postgres.dsn: not a PostgreSQL connection string;"}},
+		{"dsn", "postgres: {dsn: \"postgres://u:hunter22@h:port/x\"}", nil, []string{"postgres.dsn: not a connection string;"}},
 		{"quanta", "pacing: {min_quantum: 500ms, max_quantum: 100ms}", nil, []string{"pacing.min_quantum: 500ms is above"}},
 		{"listen", "http: {listen: \"8080\"}", nil, []string{`http.listen: "8080" is not host:port;`}},
 		{"metrics listen", "http: {metrics_listen: \"9464\"}", nil, []string{`http.metrics_listen: "9464" is not host:port; use one such as`}},
+		{"metrics at the address of the rest", "http: {listen: \":8080\", metrics_listen: \":8080\"}", nil, []string{"http.metrics_listen: :8080 is http.listen; use another port, or remove it"}},
+		{"a proxy at every address", "http: {proxy: {networks: [0.0.0.0/0, \"::/0\"]}}", nil, []string{
+			"http.proxy.networks: \"0.0.0.0/0\" is not a network; use one such as", "http.proxy.networks: \"::/0\" is not a network; use one such as"}},
 		{"level", "log: {level: loud}", nil, []string{`log.level: there is no "loud"; use one of debug,`}},
 		{"secret file", "redis: {password: \"file:" + missing + "\"}", nil, []string{"redis.password: cannot read the secret: open " + missing}},
 		{"empty secret file", "admin_token: \"file:" + empty + "\"", nil, []string{"admin_token: the file " + empty + " is empty"}},
@@ -770,6 +773,11 @@ func TestOddFiles(t *testing.T) {
 		"max_weight: 1\nmax_weight: 2": "is not valid YAML",
 		"7: x":                         "7: there is no such key",
 		"sinks: {1: {type: log}}":      "",
+		"---\nmax_weight: 1\n":         "",
+		"max_weight: 1\n---\n":         "has a line --- and sections behind it",
+		"{}\n---\nhttp: {listen: off}": "has a line --- and sections behind it",
+		"{}\n---\nhttp: {":             "has a line --- and sections behind it",
+		"max_weight: 1\n...\n":         "",
 	} {
 		_, _, err := load(t, text)
 		if (want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), want) {

@@ -33,14 +33,17 @@ func (l *loader) readFile(explicit bool) (map[string]any, error) {
 		return nil, fmt.Errorf("--config: %s is larger than %d bytes", path, maxConfigFile)
 	}
 	var document yaml.Node
-	tree := map[string]any{}
-	if err = yaml.Unmarshal(b, &document); err == nil && document.Kind != 0 {
+	tree, documents := map[string]any{}, yaml.NewDecoder(bytes.NewReader(b))
+	if err = documents.Decode(&document); err == nil {
+		if !errors.Is(documents.Decode(&yaml.Node{}), io.EOF) {
+			return nil, fmt.Errorf("%s has a line --- and sections behind it; remove that line", path)
+		}
 		if root := document.Content[0]; root.Kind != yaml.MappingNode && root.Tag != "!!null" {
 			return nil, fmt.Errorf("%s must consist of sections, such as kafka: {brokers: [\"127.0.0.1:9092\"]}", path)
 		}
 		err = document.Decode(&tree)
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, io.EOF) { // an empty file has no document
 		return nil, fmt.Errorf("%s is not valid YAML: %s", path, yamlProblem(b, err))
 	}
 	for _, root := range document.Content {

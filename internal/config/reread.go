@@ -16,10 +16,10 @@ func (c *Config) SecretFrom(key string, read func() (string, error)) {
 }
 
 // Reread returns a copy of the configuration whose secrets are read again from the files that they refer to, and a line for each that
-// cannot be read, which begins with the key: it keeps its value. Those of sinks are read by the sinks.
+// cannot be read or is not valid, which begins with the key: it keeps its value. Those of sinks are read by the sinks.
 func (c *Config) Reread() (*Config, error) {
 	fresh := *c
-	settings := schemaOf("", &fresh).byPath
+	settings, old := schemaOf("", &fresh).byPath, schemaOf("", c).byPath
 	var faults []error
 	for _, key := range slices.Sorted(maps.Keys(c.sources)) {
 		value, err := c.sources[key]()
@@ -27,7 +27,14 @@ func (c *Config) Reread() (*Config, error) {
 			faults = append(faults, fmt.Errorf("%s: %w", key, err))
 			continue
 		}
-		*settings[key].value.Addr().Interface().(*Secret) = Secret(value)
+		settings[key].value.SetString(value)
+	}
+	for _, problem := range fresh.secretProblems() {
+		key := keyOf(problem)
+		if unused := func(known string) bool { return keyOf(known) == key }; !slices.ContainsFunc(c.unused, unused) {
+			settings[key].value.Set(old[key].value)
+			faults = append(faults, errors.New(problem))
+		}
 	}
 	return &fresh, errors.Join(faults...)
 }

@@ -1,9 +1,7 @@
 package config
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"net"
 	"net/http"
@@ -17,8 +15,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/jackc/pgx/v5"
-
+	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/notation"
@@ -42,13 +39,21 @@ func (c *Config) Problems() Problems {
 	v.ordered("eventual.low_burst", c.Eventual.LowBurst, "eventual.high_burst", c.Eventual.HighBurst)
 	v.ordered("pacing.min_quantum", c.Pacing.MinQuantum, "pacing.max_quantum", c.Pacing.MaxQuantum)
 	v.ordered("retry.initial", c.Retry.Initial, "retry.max", c.Retry.Max)
-	v.postgres(&c.Postgres)
 	v.http(&c.HTTP)
 	v.tracing(&c.Tracing)
+	v.problems = append(v.problems, c.secretProblems()...)
+	v.sinks(c)
+	return v.problems
+}
+
+// secretProblems returns the errors in the values of secrets. They may change while the daemon runs.
+func (c *Config) secretProblems() Problems {
+	v := &validator{}
+	v.postgres(&c.Postgres)
+	v.tokens(c.HTTP.Tokens.Reveal())
 	if n := len(c.AdminToken.Reveal()); n > 0 && n < minToken {
 		v.add("admin_token", "%d characters can be guessed; use %d or more", n, minToken)
 	}
-	v.sinks(c)
 	return v.problems
 }
 
@@ -70,7 +75,7 @@ var forms = map[string]struct {
 	"own header": {"the name of a producer's header", func(s string) bool {
 		return s != "" && len(s) <= 128 && utf8.ValidString(s) && !strings.HasPrefix(s, delivery.HeaderPrefix)
 	}},
-	"network": {"a network", func(s string) bool { _, err := netip.ParsePrefix(s); return err == nil }},
+	"network": {"a network", func(s string) bool { n, err := netip.ParsePrefix(s); return err == nil && n.Bits() > 0 }},
 	"origin":  {"an origin", func(s string) bool { return http.NewCrossOriginProtection().AddTrustedOrigin(s) == nil }},
 }
 
@@ -250,11 +255,8 @@ func (v *validator) postgres(p *Postgres) {
 	if p.DSN == "" {
 		return
 	}
-	// The parser's own error may quote parts of the DSN, and with them the password. Files that it names are read later.
-	_, err := pgx.ParseConfig(p.DSN.Reveal())
-	var file *fs.PathError
-	if err != nil && !errors.As(err, &file) {
-		v.add("postgres.dsn", "not a PostgreSQL connection string; use one such as postgres://user:password@127.0.0.1:5432/pacer")
+	if err := catalog.CheckDSN(p.DSN.Reveal()); err != nil {
+		v.problems = append(v.problems, err.Error())
 	}
 }
 
@@ -273,7 +275,13 @@ func (v *validator) tracing(t *Tracing) {
 }
 
 func (v *validator) http(h *HTTP) {
-	if err := auth.CheckTokens(h.Tokens.Reveal()); err != nil && len(strings.Fields(h.Tokens.Reveal())) == 1 {
+	if h.MetricsListen != "" && h.MetricsListen == h.Listen {
+		v.add("http.metrics_listen", "%s is http.listen; use another port, or remove it", h.MetricsListen)
+	}
+}
+
+func (v *validator) tokens(list string) {
+	if err := auth.CheckTokens(list); err != nil && len(strings.Fields(list)) == 1 {
 		v.add("http.tokens", "%s; a file of such lines is named as file:PATH", err)
 	} else if err != nil {
 		v.add("http.tokens", "%s", err)
