@@ -1,7 +1,10 @@
 package config
 
 import (
+	"encoding/json"
+	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -75,6 +78,56 @@ func TestMasked(t *testing.T) {
 	} {
 		if got := masked(text); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}
+
+// The chart's values end up in a ConfigMap, so that its schema takes no secret but as file:PATH.
+func TestTheChartTakesNoSecrets(t *testing.T) {
+	text, err := os.ReadFile("../../deploy/helm/pacer/values.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	type node struct {
+		Properties           map[string]*node
+		AdditionalProperties json.RawMessage // of sinks: what each is
+		Items                *node
+		Not                  struct{ Not struct{ Pattern string } }
+	}
+	var values node
+	if err = json.Unmarshal(text, &values); err != nil {
+		t.Fatal(err)
+	}
+	all := values.Properties["config"]
+	var sinks node
+	if err = json.Unmarshal(all.Properties["sinks"].AdditionalProperties, &sinks); err != nil {
+		t.Fatal(err)
+	}
+	check := func(of *node, leaf setting) {
+		for key := range strings.SplitSeq(leaf.path, ".") {
+			if of != nil {
+				of = of.Properties[key]
+			}
+		}
+		if of != nil && of.Items != nil {
+			of = of.Items
+		}
+		if of == nil || of.Not.Not.Pattern != "^file:" {
+			t.Errorf("%s may be in the values of the chart", leaf.path)
+		}
+	}
+	for _, leaf := range schemaOf("", Default()).leaves {
+		if leaf.tag == secretValue && leaf.path != tokensKey { // hashes
+			check(all, leaf)
+		}
+	}
+	for _, kind := range sink.Kinds() {
+		cfg, _ := sink.NewConfig(kind)
+		for _, leaf := range schemaOf("", cfg).leaves {
+			// Headers, bodies and texts are secrets only if they are in a file.
+			if isText := leaf.value.Kind() != reflect.Map; leaf.tag == secretValue && isText && !slices.Contains([]string{"body", "text", "html"}, leaf.path) {
+				check(&sinks, leaf)
+			}
 		}
 	}
 }

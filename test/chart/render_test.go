@@ -151,6 +151,9 @@ func TestValuesThatCannotWorkAreRefused(t *testing.T) {
 		{"config.http.listen", `"127.0.0.1:9"`, "listen"},
 		{"config.http.metrics_listen", `"127.0.0.1:9"`, "metrics_listen"},
 		{"service.metricsPort", `8080`, "metricsPort"},
+		{"config.shutdown_timeout", `"1m"`, "shutdown_timeout"},
+		{"terminationGracePeriodSeconds", `20`, "terminationGracePeriodSeconds"},
+		{"secretKeys.redis", `"redis-password"`, "existingSecret is needed"},
 		{"replicas", `3`, "replicas"},
 		{"image.digest", `"latest"`, "digest"},
 		{"console.basePath", `"pacer/"`, "basePath"},
@@ -255,6 +258,71 @@ func TestTheDaemonReadsTheConfiguration(t *testing.T) {
 		printed, err := exec.CommandContext(t.Context(), binary, "config", "print", "--config", file).CombinedOutput()
 		if err != nil || !strings.Contains(string(printed), "0.0.0.0:8080") || !strings.Contains(string(printed), "/pacer") {
 			t.Errorf("%s: %v\n%s", name, err, printed)
+		}
+	}
+}
+
+// Kubernetes waits for as long as a daemon may take to end.
+func TestTheDaemonEndsBeforeItIsKilled(t *testing.T) {
+	for grace, want := range map[int64]string{40: "shutdown_timeout: 20s", 200: "shutdown_timeout: 180s"} {
+		list := mustRender(t, "prod", values(t, true, map[string]any{"terminationGracePeriodSeconds": grace}))
+		d := find(t, list, "Deployment", "prod-pacer").object.(*appsv1.Deployment)
+		config := at[string](t, find(t, list, "ConfigMap", "prod-pacer").content, "data", "pacer.yaml")
+		if *d.Spec.Template.Spec.TerminationGracePeriodSeconds != grace || !strings.Contains(config, want) {
+			t.Errorf("killed after %d s, with\n%s", *d.Spec.Template.Spec.TerminationGracePeriodSeconds, config)
+		}
+	}
+}
+
+// `helm test --logs` reads the log of the pod after its end, so Helm must not have deleted it.
+func TestTheLogOfTheTestCanBeRead(t *testing.T) {
+	pod := find(t, mustRender(t, "prod", values(t, true, nil)), "Pod", "prod-pacer-check")
+	if policy := at[string](t, pod.content, "metadata", "annotations", "helm.sh/hook-delete-policy"); policy != "before-hook-creation" {
+		t.Errorf("the pod is deleted by %s", policy)
+	}
+}
+
+// Migrations use the owner's connection string where there is one, and else the daemons'.
+func TestTheConnectionStringOfMigrations(t *testing.T) {
+	for _, c := range []struct {
+		values       map[string]any
+		secret, file string
+	}{
+		{map[string]any{"existingSecret": "s"}, "s", "postgres-dsn"},
+		{map[string]any{"existingSecret": "s", "secretKeys": map[string]any{"postgres": "dsn"}}, "s", "dsn"},
+		{map[string]any{"existingSecret": "s", "migrate": map[string]any{"ownerSecret": map[string]any{"key": "owner"}}}, "s", "owner"},
+		{map[string]any{"existingSecret": "s", "migrate": map[string]any{"ownerSecret": map[string]any{"name": "o"}}}, "o", "postgres-dsn"},
+		{map[string]any{"existingSecret": "s", "secretKeys": map[string]any{"postgres": ""}}, "", ""},
+	} {
+		pod := podsOf(find(t, mustRender(t, "pacer", c.values), "Job", "pacer-migrate"))[0]
+		secret, file := "", ""
+		for _, v := range pod.Volumes {
+			if v.Name == "owner" {
+				secret = v.Secret.SecretName
+			}
+		}
+		for _, e := range pod.Containers[0].Env {
+			file = strings.TrimPrefix(e.Value, "file:/etc/pacer/owner/")
+		}
+		if secret != c.secret || file != c.file {
+			t.Errorf("%v: file %q of %q, want %q of %q", c.values, file, secret, c.file, c.secret)
+		}
+	}
+}
+
+// A number is a name of a release for Helm; a label has to be text.
+func TestAReleaseThatIsANumber(t *testing.T) {
+	mustRender(t, "123", values(t, true, nil))
+}
+
+// Where metrics have a port, probes ask there: who reaches the console cannot take all of its connections.
+func TestProbesAskWhereOthersDoNotCome(t *testing.T) {
+	for want, set := range map[string]map[string]any{"metrics": nil, "http": {"service": map[string]any{"metricsPort": 0}}} {
+		for _, name := range []string{"prod-pacer", "prod-pacer-console"} {
+			c := find(t, mustRender(t, "prod", values(t, true, set)), "Deployment", name).object.(*appsv1.Deployment).Spec.Template.Spec.Containers[0]
+			if live, ready := c.LivenessProbe.HTTPGet.Port.String(), c.ReadinessProbe.HTTPGet.Port.String(); live != want || ready != want {
+				t.Errorf("%s is asked at %s and %s, want %s", name, live, ready, want)
+			}
 		}
 	}
 }

@@ -12,8 +12,8 @@
 {{- end }}
 
 {{- define "pacer.selector" -}}
-app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{- define "pacer.labels" -}}
@@ -40,6 +40,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- define "pacer.config" -}}
 {{- $config := deepCopy .Values.config -}}
 {{- $_ := mustMergeOverwrite $config (dict "http" (dict "listen" "0.0.0.0:8080")) -}}
+{{- $_ := set $config "shutdown_timeout" (printf "%ds" (sub .Values.terminationGracePeriodSeconds 20)) -}}
 {{- with .Values.service.metricsPort -}}
 {{- $_ := mustMergeOverwrite $config (dict "http" (dict "metrics_listen" (printf "0.0.0.0:%v" .))) -}}
 {{- end -}}
@@ -60,6 +61,8 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- with .Values.secretKeys.tokens -}}
 {{- $_ := mustMergeOverwrite $config (dict "http" (dict "tokens" (print $secrets .))) -}}
 {{- end -}}
+{{- else if or .Values.secretKeys.kafka .Values.secretKeys.redis .Values.secretKeys.tokens -}}
+{{- fail "existingSecret is needed: the Secret that has the keys of secretKeys" -}}
 {{- end -}}
 {{- if not $config.default_sink -}}{{- $_ := unset $config "default_sink" -}}{{- end -}}
 {{ toYaml $config }}
@@ -68,7 +71,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{/* The pod (set "of" to "pod") or the container of one that reaches PostgreSQL as another role than daemons: mounts the Secret of that role
 as /etc/pacer/NAME. Give it (dict "of" "pod" "it" POD "name" NAME "secret" SECRET "key" KEY). */}}
 {{- define "pacer.asRole" -}}
-{{- if not .secret -}}
+{{- if not (and .secret .key) -}}
 {{- else if eq .of "pod" -}}
 {{- $_ := set .it "volumes" (append .it.volumes (dict "name" .name "secret" (dict "secretName" .secret "defaultMode" 288))) -}}
 {{- else -}}
@@ -103,6 +106,11 @@ volumeMounts:
 {{- with .Values.service.metricsPort }}
 - {name: metrics, containerPort: {{ . }}}
 {{- end }}
+{{- end }}
+
+{{/* The port of probes and of metrics: others cannot take all connections of one of its own. */}}
+{{- define "pacer.metricsPort" -}}
+{{ if .Values.service.metricsPort }}metrics{{ else }}http{{ end }}
 {{- end }}
 
 {{/* What every pod of pacer has; give it (dict "root" $ "config" NAME of its ConfigMap). */}}
