@@ -7,14 +7,12 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/pacer/pacer/internal/config"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/notation"
 )
 
 func (c *cli) campaign() *cobra.Command {
@@ -92,80 +90,37 @@ func (c *cli) cancelCampaign() *cobra.Command {
 }
 
 func (c *cli) campaignChange(name, short string) *cobra.Command {
-	var change campaignEdit
+	change := view.Values{}
 	many, bulk := manyCampaigns{}, manyChange{}
+	status := ""
 	one := func(ctx context.Context, id string) error {
 		if bulk.Percent != 0 {
 			return config.Usagef("--percent is of many campaigns: give --all, --match, --of-quota or --of-sink, or for one the new --rate")
 		}
-		if name == "set" && change == (campaignEdit{}) {
+		if name == "set" && len(change) == 0 && status == "" {
 			return config.Usagef("campaign set %s: nothing to set; give at least one flag, such as --rate 500", id)
 		}
-		if name == "set" && change.Status == string(delivery.StatusCancelled) {
+		if name == "set" && status == string(delivery.StatusCancelled) {
 			if err := c.confirm(ctx, many.yes, "cancel campaign "+id+" for good"); err != nil {
 				return err
 			}
 		}
-		change.Reason = bulk.Reason
-		return c.editCampaign(ctx, id, name == "create", &change)
+		return c.editCampaign(ctx, id, name == "create", change, status, bulk.Reason)
 	}
 	cmd := c.ofID(name, short, one)
 	cmd.Example = "  pacer campaign " + name + " spring --rate 500\n  pacer campaign " + name + " slow --rate 150/m --quota provider\n" +
 		"  pacer campaign " + name + " warm --rate 500 --ramp start=10,factor=1.5,every=1h"
 	if name == "set" {
 		cmd = c.ofMany(cmd, &many, one, func(ctx context.Context) error {
-			return c.setMany(ctx, &many, change, bulk, cmd.Flags().Changed("percent"))
+			return c.setMany(ctx, &many, change, status, bulk, cmd.Flags().Changed("percent"))
 		})
 		cmd.Example += "\n  pacer campaign set --of-quota provider --percent 50 --reason \"the provider is slow\""
 		cmd.Flags().Float64Var(&bulk.Percent, "percent", 0, "the new rates of many campaigns, of their present ones")
 	}
 	reasonFlag(cmd, &bulk.Reason)
-	f := cmd.Flags()
-	optional(f, &change.Rate, "rate", "", checked(parseRate), "send_rate: 500 (per second), 2.5, 150/m, 1/h; 0 holds")
-	optional(f, &change.Sink, "sink", "", text, "name of a configured sink; \"\" for the default one")
-	optionalList(f, &change.Quotas, "quota", allOf, "ids of its quotas, all of them; \"\" for none")
-	optional(f, &change.Burst, "burst", "", wholeNumber, "units that may be sent at once after idle time")
-	optional(f, &change.PriorityWeight, "priority-weight", "1", wholeNumber, "share of a contended quota")
-	optional(f, &change.MaxInFlight, "max-in-flight", "", wholeNumber, "most jobs in flight per daemon; 0 for no limit")
-	optional(f, &change.JobTTL, "job-ttl", "", checked(notation.ParseSpan), "jobs older than this expire, such as 36h or 7d; 0s for never")
-	optional(f, &change.StartsAt, "starts-at", "", checked(parseTime), "do not send before: a time as of --finish-by; none for at once")
-	optional(f, &change.EndsAt, "ends-at", "", checked(parseTime), "jobs expire then: a time as of --finish-by; none for never")
-	optional(f, &change.FinishBy, "finish-by", "", checked(parseTime), "spread the jobs evenly until then: 18:00 or 2026-12-01T18:00 in --time-zone, or RFC 3339; none for not")
-	optional(f, &change.ActiveHours, "active-hours", "", checked(notation.ParseHours), "when to send, such as \"mon-fri 09:00-21:00; sat 10:00-18:00\"; none for always")
-	optional(f, &change.TimeZone, "time-zone", "UTC", text, "of the active hours, such as Europe/Moscow; recipient for that of each job")
-	optional(f, &change.ZoneMissing, "time-zone-missing", "", text, "with --time-zone recipient: the zone of jobs that name none, such as Europe/Moscow, or hold: they wait")
-	optional(f, &change.AvoidMinutes, "avoid-minutes", "", checked(notation.ParseMinutes), "minutes of each hour, such as 0,15,30,45; nothing is sent from two minutes before to two minutes after; none for none")
-	optional(f, &change.Ramp, "ramp", "", checked(notation.ParseRamp), "how the rate grows up to --rate: start=10,add=5,every=1m or start=10,factor=1.5,every=1h; none for at once")
-	optional(f, &change.Overflow, "overflow", "", text, "where jobs wait that do not fit in memory: lane, or block for where they were published")
-	optional(f, &change.ExpectedTotal, "expected-total", "", wholeNumber, "how many jobs there will be, for estimates; 0 for unknown")
-	optional(f, &change.Note, "note", "", text, "one line for people, such as whom to ask before the rate is raised")
-	f.StringVar(&change.Status, "status", "", "active, paused, cancelled or completed")
+	settingFlags(cmd.Flags(), view.CampaignForm, change)
+	cmd.Flags().StringVar(&status, "status", "", "active, paused, cancelled or completed")
 	return cmd
-}
-
-// checked returns what has a text that the API takes, if it can be parsed; none is "".
-func checked[T any](parse func(string) (T, error)) func(string) (string, error) {
-	return func(text string) (string, error) {
-		_, err := parse(text)
-		if text == "none" {
-			text = ""
-		}
-		return text, err
-	}
-}
-
-// parseRate checks a rate.
-func parseRate(text string) (int64, error) {
-	micros, _, err := notation.ParseRate(text)
-	return micros, err
-}
-
-// parseTime checks a time whose zone the campaign has; "none" removes it.
-func parseTime(text string) (time.Time, error) {
-	if text == "" || text == "none" {
-		return time.Time{}, nil
-	}
-	return notation.ParseTimeIn(text, time.UTC, time.Now())
 }
 
 func campaignPath(id string) string { return pathOf("campaigns", id) }
@@ -210,28 +165,23 @@ func (c *cli) getCampaign(ctx context.Context, id string) error {
 	return c.showCampaign(shown)
 }
 
-// campaignEdit is the body of a change of a campaign.
-type campaignEdit struct {
-	ID string `json:"id,omitempty"` // of a new one
-	view.Edit
-	Status string `json:"status,omitempty"` // "" stays
-	Reason string `json:"reason,omitempty"`
-}
-
 // editCampaign creates or changes a campaign, and shows what it is then.
-func (c *cli) editCampaign(ctx context.Context, id string, create bool, edit *campaignEdit) error {
-	if err := checkReason(edit.Reason); err != nil {
+func (c *cli) editCampaign(ctx context.Context, id string, create bool, change view.Values, status, reason string) error {
+	if err := checkReason(reason); err != nil {
 		return err
 	}
 	api, err := c.client(config.NeedPostgres)
 	if err != nil {
 		return err
 	}
+	if change["reason"] = reason; status != "" {
+		change["status"] = status
+	}
 	method, path := http.MethodPatch, campaignPath(id)
 	if create {
-		method, path, edit.ID = http.MethodPost, "/campaigns", id
+		method, path, change["id"] = http.MethodPost, "/campaigns", id
 	}
-	if err := api.call(ctx, method, path, nil, edit, nil); err != nil {
+	if err := api.call(ctx, method, path, nil, change, nil); err != nil {
 		return err
 	}
 	shown, err := api.campaign(ctx, id)
@@ -260,7 +210,7 @@ func (c *cli) switchCampaign(ctx context.Context, id, verb, until, reason string
 	}
 	err = api.call(ctx, http.MethodPost, campaignPath(id)+"/"+verb, nil, said, nil)
 	if status := statusAfter[verb]; status != "" && refusedAs(err, "over") { // which has to be said as a change of the campaign
-		err = api.call(ctx, http.MethodPatch, campaignPath(id), nil, &campaignEdit{Status: status, Reason: reason}, nil)
+		err = api.call(ctx, http.MethodPatch, campaignPath(id), nil, map[string]string{"status": status, "reason": reason}, nil)
 	}
 	if err != nil {
 		return err

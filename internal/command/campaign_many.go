@@ -133,16 +133,16 @@ func (c *cli) changeMany(ctx context.Context, m *manyCampaigns, change *manyChan
 }
 
 // setMany sets the rates of many campaigns. The rest of what may be set differs from one to the other.
-func (c *cli) setMany(ctx context.Context, m *manyCampaigns, change campaignEdit, bulk manyChange, percent bool) error {
-	rate := change.Rate
-	if change.Rate = nil; change != (campaignEdit{}) {
+func (c *cli) setMany(ctx context.Context, m *manyCampaigns, change view.Values, status string, bulk manyChange, percent bool) error {
+	rate, given := change["rate"].(string)
+	if delete(change, "rate"); len(change) > 0 || status != "" {
 		return config.Usagef("only --rate or --percent can be set of many campaigns; give an id for the rest")
 	}
-	if (rate != nil) == percent {
+	if given == percent {
 		return config.Usagef("give --rate or --percent, one of them")
 	}
-	if bulk.Action = "percent"; rate != nil {
-		bulk.Action, bulk.Rate = "rate", *rate
+	if bulk.Action = "percent"; given {
+		bulk.Action, bulk.Rate = "rate", rate
 	} else if !(bulk.Percent > 0 && bulk.Percent <= 10_000) { // NaN neither
 		return config.Usagef("--percent %g must be above 0 and at most 10000", bulk.Percent)
 	}

@@ -33,12 +33,11 @@ func TestQuotaWindowsAreSpelledAsTheyAreRead(t *testing.T) {
 	for _, text := range []string{
 		"300/1m,15750/1h", "5/1s:log", "300000/1d:fixed,10/100ms", "1/1d:fixed:day@Europe/Moscow,2/31d:fixed:month",
 	} {
-		windows, err := parseWindows(strings.Split(text, ","))
+		q := &view.Quota{}
+		parsed, err := notation.ParseWindows(text)
 		if err != nil {
 			t.Fatal(err)
 		}
-		q := &view.Quota{}
-		parsed, _ := notation.ParseWindows(strings.Join(windows, ","))
 		for _, w := range parsed {
 			q.Windows = append(q.Windows, view.Window{Span: notation.FormatSpan(w.Span), Limit: w.Limit, Algorithm: w.Algorithm, Anchor: w.Anchor})
 		}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/config"
+	"github.com/pacer/pacer/internal/console/view"
 )
 
 func (c *cli) destination() *cobra.Command {
@@ -40,34 +41,24 @@ func (c *cli) destination() *cobra.Command {
 
 func destinationPath(id string) string { return pathOf("destinations", id) }
 
-// destinationEdit is the body of a change of a destination.
-type destinationEdit struct {
-	ID string `json:"id,omitempty"` // of a new one
-	catalog.DestinationChange
-}
-
 func (c *cli) destinationChange(name, short string) *cobra.Command {
-	var change destinationEdit
+	change := view.Values{}
 	cmd := c.ofID(name, short, func(ctx context.Context, id string) error {
-		if name == "set" && change == (destinationEdit{}) {
+		if name == "set" && len(change) == 0 {
 			return config.Usagef("destination set %s: nothing to set; give at least one flag, such as --url", id)
 		}
 		if name == "set" {
-			return c.askDestination(ctx, http.MethodPatch, destinationPath(id), &change)
+			return c.askDestination(ctx, http.MethodPatch, destinationPath(id), change)
 		}
-		change.ID = id
-		return c.askDestination(ctx, http.MethodPost, "/destinations", &change)
+		change["id"] = id
+		return c.askDestination(ctx, http.MethodPost, "/destinations", change)
 	})
 	cmd.Example = "  pacer destination " + name + " shop-7 --url https://hooks.shop-7.example/orders --secret file:shop-7\n" +
 		"  pacer destination " + name + " shop-8 --url https://shop-8.example/hook --header authorization=env:DESTINATION_SHOP_8"
-	f := cmd.Flags()
-	optional(f, &change.URL, "url", "", text, "where its jobs are sent")
-	optional(f, &change.Sink, "sink", "", text, "the sink that sends to it; \"\" for any with destinations")
-	optionalList(f, &change.Secrets, "secret", allOf, "references to the secrets that sign requests, all of them, the newest first: file:NAME or env:DESTINATION_NAME; \"\" for none")
-	optional(f, &change.MaxInFlight, "max-in-flight", "", wholeNumber, "most jobs in flight per daemon; 0 for as many as the sink has")
+	settingFlags(cmd.Flags(), view.DestinationForm, change)
 	headers := map[string]string{}
-	f.Var(&flagValue{kind: "string", set: func(text string) error {
-		change.Headers = &headers
+	cmd.Flags().Var(&flagValue{kind: "string", set: func(text string) error {
+		change["headers"] = headers
 		key, value, ok := strings.Cut(text, "=")
 		if text == "" {
 			return nil

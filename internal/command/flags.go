@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/notation"
 )
 
@@ -20,43 +21,32 @@ func spanVar(flags *pflag.FlagSet, to *time.Duration, name string, value time.Du
 	flags.Var((*notation.Span)(to), name, usage)
 }
 
-// optional adds a flag that sets *to only if it is given, so that "not given" and "empty" differ. shown is its default
-// in the help.
-func optional[T any](f *pflag.FlagSet, to **T, name, shown string, parse func(string) (T, error), usage string) {
-	f.Var(&flagValue{kind: kindOf[T](), text: shown, set: func(text string) error {
-		v, err := parse(text)
-		if err == nil {
-			*to = &v
+// settingFlags adds a flag for each of the settings. Those that are given are in the change, by their names in the API.
+func settingFlags(f *pflag.FlagSet, settings []view.Setting, change view.Values) {
+	for _, s := range settings {
+		name, kind, hint := strings.ReplaceAll(s.Name, "_", "-"), "string", s.Hint
+		var given []string
+		take := func(text string) (err error) {
+			change[s.Name], err = s.Value(text)
+			return err
 		}
-		return err
-	}}, name, usage)
-}
-
-// optionalList is optional for values separated by commas, in one flag or in several. "" alone is none.
-func optionalList[T any](f *pflag.FlagSet, to **[]T, name string, parse func([]string) ([]T, error), usage string) {
-	var given []string
-	f.Var(&flagValue{kind: "strings", set: func(text string) error {
-		given = append(given, strings.Split(text, ",")...)
-		list := given
-		switch {
-		case len(given) == 1 && text == "":
-			list = given[:0]
-		case slices.Contains(given, ""):
-			return errors.New(`one of the values is empty; leave it out, or give "" alone for none`)
+		set := take
+		switch s.Input {
+		case view.InputNumber:
+			kind = "int"
+		case view.InputList, view.InputQuotas:
+			name, kind, hint = strings.TrimSuffix(name, "s"), "strings", hint+`; several with commas between, or flags; "" for none`
+			set = func(text string) error {
+				if given = append(given, strings.Split(text, ",")...); len(given) > 1 && slices.Contains(given, "") {
+					return errors.New(`one of the values is empty; leave it out, or give "" alone for none`)
+				}
+				return take(strings.Join(given, " "))
+			}
+		case view.InputHeaders:
+			continue // of which each is a flag
 		}
-		v, err := parse(list)
-		if err == nil {
-			*to = &v
-		}
-		return err
-	}}, name, usage)
-}
-
-func kindOf[T any]() string {
-	if _, ok := any(*new(T)).(int64); ok {
-		return "int"
+		f.Var(&flagValue{kind: kind, set: set}, name, hint)
 	}
-	return "string"
 }
 
 // flagValue implements pflag.Value.
@@ -74,11 +64,6 @@ func (v *flagValue) Set(text string) error {
 	v.text = text
 	return v.set(text)
 }
-
-// Parsers of the values of flags.
-func text(text string) (string, error)       { return text, nil }
-func wholeNumber(text string) (int64, error) { return strconv.ParseInt(text, 0, 64) }
-func allOf(texts []string) ([]string, error) { return texts, nil }
 
 // flagError makes the error of a flag readable; strconv's own errors are meant for programmers.
 func flagError(cmd *cobra.Command, err error) error {

@@ -58,13 +58,13 @@ func (c *cli) ofKey(name, short string, run func(ctx context.Context, quota, key
 
 func keyPath(quota, key string) string { return pathOf("quotas", quota, "keys", key) }
 
-func (c *cli) changeKey(ctx context.Context, quota, key string, e view.KeyEdit) error {
+func (c *cli) changeKey(ctx context.Context, quota, key string, change any) error {
 	api, err := c.client(config.NeedPostgres, config.NeedRedis)
 	if err != nil {
 		return err
 	}
 	var k view.Key
-	if err := api.call(ctx, http.MethodPatch, keyPath(quota, key), nil, e, &k); err != nil {
+	if err := api.call(ctx, http.MethodPatch, keyPath(quota, key), nil, change, &k); err != nil {
 		return err
 	}
 	return c.printKey(&k)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net/url"
 	"strings"
 	"time"
@@ -14,7 +15,6 @@ import (
 	"github.com/pacer/pacer/internal/config"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/notation"
 )
 
 func (c *cli) quota() *cobra.Command {
@@ -25,13 +25,16 @@ func (c *cli) quota() *cobra.Command {
 }
 
 func (c *cli) quotaSet() *cobra.Command {
-	var change view.QuotaEdit
-	var key string
+	change, key, with := view.Values{}, "", ""
 	cmd := c.ofID("set", "Create a quota or change it; what is not given stays", func(ctx context.Context, id string) error {
 		if key != "" {
-			return c.changeKey(ctx, id, key, view.KeyEdit{Windows: change.Windows})
+			maps.DeleteFunc(change, func(name string, _ any) bool { return name != "windows" })
+			return c.changeKey(ctx, id, key, change)
 		}
-		return c.changeQuota(ctx, id, &change)
+		if with != "" {
+			change["with"] = with
+		}
+		return c.changeQuota(ctx, id, change)
 	})
 	cmd.Example = `  pacer quota set provider --window 300/1m --window 15750/1h
   pacer quota set provider --window 300000/1d:fixed:day@Europe/Moscow --mode shadow
@@ -39,31 +42,10 @@ func (c *cli) quotaSet() *cobra.Command {
   pacer quota set cap --per recipient --window 3/1d --max-wait 0
   pacer quota set hook --per destination --key shop-7 --window 50/1s`
 	f := cmd.Flags()
-	optionalList(f, &change.Windows, "window", parseWindows, "a `WINDOW` LIMIT/SPAN[:ALGORITHM[:ANCHOR]], or several with commas between; may be repeated and\n"+
-		"replaces all windows; \"\" for none, which does not bind. 300/1m slides, 20/10s:log is exact, 5000/1d:fixed\n"+
-		"begins at its first use, 5000/1d:fixed:day@Europe/Moscow with the minute, hour, day, week or month")
-	optional(f, &change.OnStoreFailure, "on-store-failure", "", text, "when Redis fails: closed (wait), local-share (each daemon its share) or open")
-	optional(f, &change.Mode, "mode", "", text, "strict (exact), shadow (evaluated and reported, does not bind) or eventual (approximate)")
-	optional(f, &change.Spend, "spend", "", text, "how it is spent: greedy (as fast as asked for) or even (over the span)")
-	optional(f, &change.Rollout, "rollout", "100", wholeNumber, "`PERCENT` of its campaigns that the quota counts and limits, chosen by their ids")
-	optional(f, &change.Unit, "unit", "", text, "what is counted: units (weights of jobs) or bytes (of payloads; mode eventual only)")
-	optional(f, &change.Per, "per", "", text, "keep it by this `KEY` of the jobs (header pacer-key-KEY, or destination): each value has the windows for itself")
-	optional(f, &change.MaxWait, "max-wait", "", text, "of a keyed quota: `SPAN` that a job may wait for its key, then it is capped; 0: at once; \"\": as long as it may")
-	optional(f, &change.Keyless, "keyless", "", text, "of a keyed quota: jobs without the key are dead (letters) or pass")
-	optional(f, &change.Count, "count", "", text, "of a keyed quota: attempts, or deliveries, which gives back what was not delivered")
+	settingFlags(f, view.QuotaForm, change)
 	f.StringVar(&key, "key", "", "of a keyed quota: set the windows of this `VALUE` alone; \"\" as window: those of the quota")
-	optional(f, &change.With, "with", "", text, "create it in the shard of this `QUOTA`, so that campaigns can have both")
+	f.StringVar(&with, "with", "", "create it in the shard of this `QUOTA`, so that campaigns can have both")
 	return c.withServer(cmd)
-}
-
-// parseWindows returns windows as the API takes them.
-func parseWindows(words []string) ([]string, error) {
-	windows, err := catalog.ParseWindows(strings.Join(words, ","))
-	list := make([]string, 0, len(windows))
-	for _, w := range windows {
-		list = append(list, notation.FormatWindow(w))
-	}
-	return list, err
 }
 
 func (c *cli) listQuotas(ctx context.Context) error {

@@ -85,8 +85,8 @@ func (c *cli) adjustQuota(ctx context.Context, id, span string, change map[strin
 }
 
 // changeQuota changes a quota, or creates it if there is none, and prints it as it is then.
-func (c *cli) changeQuota(ctx context.Context, id string, edit *view.QuotaEdit) error {
-	if *edit == (view.QuotaEdit{}) {
+func (c *cli) changeQuota(ctx context.Context, id string, change view.Values) error {
+	if len(change) == 0 {
 		return config.Usagef("quota set %s: nothing to set; give its windows, such as --window 300/1m --window 15750/1h", id)
 	}
 	api, err := c.client(config.NeedPostgres)
@@ -94,12 +94,10 @@ func (c *cli) changeQuota(ctx context.Context, id string, edit *view.QuotaEdit) 
 		return err
 	}
 	var s view.QuotaSettings
-	err = api.call(ctx, http.MethodPatch, quotaPath(id), nil, edit, &s)
+	err = api.call(ctx, http.MethodPatch, quotaPath(id), nil, change, &s)
 	if refusedAs(err, "not-found") {
-		err = api.call(ctx, http.MethodPost, "/quotas", nil, struct {
-			ID string `json:"id"`
-			*view.QuotaEdit
-		}{id, edit}, &s)
+		change["id"] = id
+		err = api.call(ctx, http.MethodPost, "/quotas", nil, change, &s)
 	}
 	if err != nil {
 		return err

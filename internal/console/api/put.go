@@ -79,7 +79,7 @@ type putCampaignIn struct {
 func (s *server) putCampaign(ctx context.Context, in *putCampaignIn) (*changed[view.Settings], error) {
 	begin := view.NewCampaign()
 	begin.Rate = "0" // it sends nothing until it is told to
-	view.FillDefaults(view.EditForm, begin, &in.Body.Edit)
+	view.FillDefaults(view.CampaignForm, begin, &in.Body.Edit)
 	out, err := replaced(ctx, s, "campaign", in.ID, in.IfMatch, in.IfNoneMatch, in.Body.Reason, &in.Body.Edit, s.sources().WriteCampaign)
 	return s.withLate(ctx, out), err
 }

@@ -33,12 +33,12 @@ type form struct {
 
 // formField is a field of a form. Was is what the campaign has, and Now says so where that is not what the form has.
 type formField struct {
-	Name, Label, Hint, Value, Was, Now string
+	view.Setting
 
-	Options []string // that there are; nil: any text
-	Empty   string   // what an option without a text says
-	Wrong   bool     // what was typed cannot be used
-	Input   view.Input
+	Value, Was, Now string
+
+	Empty string // what an option without a text says
+	Wrong bool   // what was typed cannot be used
 }
 
 // maxOptions bounds the ids that a field offers. If there are more, an id is typed.
@@ -121,7 +121,7 @@ func filters(state *view.State, query map[string]string) (list []formField) {
 		ids         []string
 	}{{"state", "State", append(states, view.Ramping)}, {"quota", "Quota", quotas}, {"sink", "Sink", sinks}} {
 		if value, ok := query[of.name]; ok {
-			field := formField{Name: of.name, Label: of.label, Value: value, Empty: "all"}
+			field := formField{Setting: view.Setting{Name: of.name, Label: of.label}, Value: value, Empty: "all"}
 			field.choose(of.ids, "", value)
 			list = append(list, field)
 		}
@@ -159,10 +159,10 @@ func typedText(form url.Values, name string) string {
 }
 
 // formOf makes a form; typed is the form that was sent before, if any.
-func formOf[S, E any](fields []view.Setting[S, E], now *S, action string, typed url.Values) *form {
-	f := &form{Action: action, Reason: typed.Get("reason")}
-	for _, setting := range fields {
-		field := formField{Name: setting.Name, Label: setting.Label, Hint: setting.Hint, Value: setting.Text(now), Was: setting.Text(now), Options: setting.Options, Input: setting.Input}
+func formOf(fields []view.Setting, now any, action string, typed url.Values) *form {
+	f, values := &form{Action: action, Reason: typed.Get("reason")}, view.ValuesOf(now)
+	for i := range fields {
+		field := formField{Setting: fields[i], Value: fields[i].Text(values), Was: fields[i].Text(values)}
 		if action == "rate" && field.Name != "rate" {
 			continue
 		}

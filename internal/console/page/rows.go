@@ -19,7 +19,7 @@ type rows[S any, E comparable] struct {
 	title  string // what precedes an id in titles
 	done   string // what says that one was changed
 
-	fields   []view.Setting[S, E]
+	fields   []view.Setting
 	begin    func() *S // what the form of a new one begins with
 	read     func(s *view.Sources, ctx context.Context, id string) (*S, error)
 	write    func(s *view.Sources, ctx context.Context, id string, change *E, on view.Condition) (*S, error)
@@ -31,7 +31,7 @@ type rows[S any, E comparable] struct {
 }
 
 var campaigns = &rows[view.Settings, view.Edit]{
-	name: "campaign", done: "changed", fields: view.EditForm, begin: view.NewCampaign,
+	name: "campaign", done: "changed", fields: view.CampaignForm, begin: view.NewCampaign,
 	read: (*view.Sources).Campaign, write: (*view.Sources).WriteCampaign, revision: (*view.Settings).Seen,
 	changes: func(id string) catalog.ChangesOf { return catalog.ChangesOf{Campaign: id} },
 }
@@ -56,7 +56,7 @@ var quotas = &rows[view.QuotaSettings, view.QuotaEdit]{
 
 var destinations = &rows[catalog.DestinationRow, catalog.DestinationChange]{
 	name: "destination", prefix: "destination-", title: "destination ", done: "destination",
-	fields: view.DestinationForm, begin: view.NewDestination,
+	fields: view.DestinationForm, begin: func() *catalog.DestinationRow { return &catalog.DestinationRow{} },
 	read: (*view.Sources).Destination, write: (*view.Sources).WriteDestination, revision: (*catalog.DestinationRow).Seen,
 	remove: func(ctx context.Context, c view.Catalog, form url.Values, at *int64) error {
 		_, err := c.DeleteDestination(ctx, form.Get("id"), at)
@@ -163,7 +163,7 @@ func (r *rows[S, E]) edit(ctx context.Context, s *Site, form url.Values) (string
 	if err != nil {
 		return "", nil, err
 	}
-	change, err := view.EditOf(r.fields, now, func(name string) (string, bool) { return entered(form, name) })
+	change, err := view.EditOf[E](r.fields, view.ValuesOf(now), func(name string) (string, bool) { return entered(form, name) })
 	if r.revision(now) != *at {
 		err = view.Fault(catalog.ErrStale, "%s was changed after this form was opened; nothing was done.", notation.Shorten(id))
 	}
@@ -206,7 +206,7 @@ func (r *rows[S, E]) again(ctx context.Context, s *Site, typed url.Values, actio
 
 func (r *rows[S, E]) create(ctx context.Context, s *Site, form url.Values) (string, *retry, error) {
 	id := strings.TrimSpace(form.Get("id"))
-	change, err := view.EditOf(r.fields, nil, func(name string) (string, bool) { return typedText(form, name), form.Has(name) })
+	change, err := view.EditOf[E](r.fields, nil, func(name string) (string, bool) { return typedText(form, name), form.Has(name) })
 	if err == nil {
 		_, err = r.write(s.watcher.Sources(), ctx, id, change, view.Condition{New: true})
 	}

@@ -65,6 +65,7 @@ func (s *Sources) WriteCampaign(ctx context.Context, id string, e *Edit, on Cond
 		parsed("starts_at", e.StartsAt, &change.StartsAt, at), parsed("ends_at", e.EndsAt, &change.EndsAt, at), parsed("finish_by", e.FinishBy, &change.FinishBy, at),
 		parsed("active_hours", e.ActiveHours, &change.ActiveHours, func(text string) (json.RawMessage, error) { return notation.ParseHours(cmp.Or(text, "none")) }),
 		parsed("ramp", e.Ramp, &change.Ramp, func(text string) (json.RawMessage, error) { return notation.ParseRamp(cmp.Or(text, "none")) }),
+		parsed("avoid_minutes", e.AvoidMinutes, &change.AvoidMinutes, func(text string) (string, error) { return strings.TrimSuffix(text, "none"), nil }),
 		parsed("job_ttl", e.JobTTL, &change.JobTTL, func(text string) (time.Duration, error) { return notation.ParseSpan(cmp.Or(text, "0s")) }),
 	)
 	switch {
@@ -76,9 +77,9 @@ func (s *Sources) WriteCampaign(ctx context.Context, id string, e *Edit, on Cond
 	return s.settingsOf(s.Catalog.SetCampaign(ctx, id, change))
 }
 
-// parseTime reads a time of a campaign, in its time zone as the change says or as it is; the zero time of an empty text.
+// parseTime reads a time of a campaign, in its time zone as the change says or as it is; the zero time of an empty text, and of none.
 func (s *Sources) parseTime(ctx context.Context, id string, e *Edit, text string) (time.Time, error) {
-	if text == "" {
+	if text == "" || text == "none" {
 		return time.Time{}, nil
 	}
 	name := e.TimeZone

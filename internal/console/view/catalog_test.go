@@ -58,11 +58,11 @@ func TestChangesOfTheConsole(t *testing.T) {
 		"time_zone_missing": "Europe/Moscow", "avoid_minutes": "0,30",
 		"ends_at": "2027-11-30T09:00:05", "finish_by": "2027-06-30T09:00", "job_ttl": "7d", "expected_total": "1000", "sink": "receiver", "note": "Anna wants it slow",
 	}
-	if len(typed) != len(EditForm) {
-		t.Errorf("%d of %d fields are tried", len(typed), len(EditForm))
+	if len(typed) != len(CampaignForm) {
+		t.Errorf("%d of %d fields are tried", len(typed), len(CampaignForm))
 	}
 	for i := range 2 { // the second time what was set is taken away again
-		edit, err := EditOf(EditForm, now, func(name string) (string, bool) { text, ok := typed[name]; return text, ok })
+		edit, err := EditOf[Edit](CampaignForm, ValuesOf(now), func(name string) (string, bool) { text, ok := typed[name]; return text, ok })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -70,8 +70,8 @@ func TestChangesOfTheConsole(t *testing.T) {
 		if now, err = c.WriteCampaign(ctx, "spring", edit, Condition{At: &before}); err != nil {
 			t.Fatal(err)
 		}
-		for _, field := range EditForm {
-			if got := field.Text(now); got != typed[field.Name] {
+		for _, field := range CampaignForm {
+			if got := field.Text(ValuesOf(now)); got != typed[field.Name] {
 				t.Errorf("%d: %s is %q, want %q", i, field.Name, got, typed[field.Name])
 			}
 		}
@@ -187,10 +187,10 @@ func replaysOfOthers(t *testing.T, admin *catalog.Admin) {
 func createdByForm(ctx context.Context, t *testing.T, c *Sources) {
 	t.Helper()
 	begin := NewCampaign()
-	edit, err := EditOf(EditForm, nil, func(name string) (string, bool) {
-		for _, field := range EditForm {
+	edit, err := EditOf[Edit](CampaignForm, nil, func(name string) (string, bool) {
+		for _, field := range CampaignForm {
 			if field.Name == name {
-				return field.Text(begin), true
+				return field.Text(ValuesOf(begin)), true
 			}
 		}
 		return "", false
@@ -209,7 +209,7 @@ func createdByForm(ctx context.Context, t *testing.T, c *Sources) {
 	whole, short := &Edit{}, &Edit{}
 	none := NewCampaign()
 	none.Rate = "0"
-	FillDefaults(EditForm, none, whole)
+	FillDefaults(CampaignForm, none, whole)
 	first, err := c.WriteCampaign(ctx, "whole", whole, Condition{New: true})
 	if err != nil {
 		t.Fatal(err)
@@ -241,12 +241,12 @@ func quotasByForm(ctx context.Context, t *testing.T, c *Sources, by catalog.Acto
 	text := func(name string) (string, bool) {
 		for _, field := range QuotaForm {
 			if field.Name == name {
-				return field.Text(now), true
+				return field.Text(ValuesOf(now)), true
 			}
 		}
 		return "", false
 	}
-	edit, err := EditOf(QuotaForm, nil, text)
+	edit, err := EditOf[QuotaEdit](QuotaForm, nil, text)
 	if err != nil {
 		t.Fatal(err)
 	}

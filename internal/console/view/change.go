@@ -1,12 +1,8 @@
 package view
 
 import (
-	"cmp"
-	"errors"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/pacer/pacer/internal/catalog"
@@ -122,131 +118,6 @@ func (s *State) All(by Selection, expect int) ([]string, error) {
 		ids[i] = c.ID
 	}
 	return ids, nil
-}
-
-// Setting is one field of a form: of settings S, which edits E change.
-type Setting[S, E any] struct {
-	Name, Label, Hint string
-	Options           []string // that there are; nil: any text
-	Text              func(*S) string
-	set               func(*E, string) error
-	given             func(*E) bool
-	Input             Input
-}
-
-// Input is what a form offers for a setting, besides typing.
-type Input int
-
-// What there is to be offered. Quotas are any number of ids.
-const (
-	InputText Input = iota
-	InputTime
-	InputZone
-	InputSink
-	InputQuotas
-)
-
-func words[S, E any](name, label, hint string, of func(*S) string, set func(*E) **string) Setting[S, E] {
-	return Setting[S, E]{
-		Name: name, Label: label, Hint: hint, Text: of,
-		set: func(e *E, text string) error { *set(e) = &text; return nil }, given: func(e *E) bool { return *set(e) != nil },
-	}
-}
-
-// choice is words of which there are few.
-func choice[S, E any](s Setting[S, E], options ...string) Setting[S, E] {
-	s.Options = options
-	return s
-}
-
-// offered is a setting for which a form offers something.
-func offered[S, E any](input Input, s Setting[S, E]) Setting[S, E] {
-	s.Input = input
-	return s
-}
-
-// timeOf is a time as the clocks of the campaign's zone show it.
-func timeOf(name, label, hint string, of func(*Settings) string, set func(*Edit) **string) Setting[Settings, Edit] {
-	return offered(InputTime, words(name, label, hint, func(s *Settings) string {
-		if at := optionalInstant(of(s)); at != nil {
-			return strings.TrimSuffix(at.In(zoneOf(s.TimeZone)).Format("2006-01-02T15:04:05"), ":00")
-		}
-		return ""
-	}, set))
-}
-
-func numbers[S, E any](name, label, hint string, of func(*S) int64, set func(*E) **int64) Setting[S, E] {
-	return Setting[S, E]{Name: name, Label: label, Hint: hint, Text: func(s *S) string { return strconv.FormatInt(of(s), 10) }, set: func(e *E, text string) error {
-		n, err := strconv.ParseInt(cmp.Or(text, "0"), 10, 64)
-		*set(e) = &n
-		switch {
-		case errors.Is(err, strconv.ErrRange):
-			return Fault(catalog.ErrInvalid, "%s: %q is out of range", label, text)
-		case err != nil:
-			return Fault(catalog.ErrInvalid, "%s: %q is not a whole number", label, text)
-		}
-		return nil
-	}, given: func(e *E) bool { return *set(e) != nil }}
-}
-
-// EditForm lists the fields of the form of a campaign.
-var EditForm = []Setting[Settings, Edit]{
-	words("rate", "Rate", "500, 2.5, 150/m, 1/h; 0 holds", func(s *Settings) string { return s.Rate }, func(e *Edit) **string { return &e.Rate }),
-	words("ramp", "Ramp", "start=10,factor=1.5,every=1h; empty for none", func(s *Settings) string { return s.Ramp }, func(e *Edit) **string { return &e.Ramp }),
-	offered(InputSink, words("sink", "Sink", "empty for the default one", func(s *Settings) string { return s.Sink }, func(e *Edit) **string { return &e.Sink })),
-	{
-		Name: "quotas", Label: "Quotas", Hint: "ids with spaces between them", Input: InputQuotas,
-		Text: func(s *Settings) string { return strings.Join(s.Quotas, " ") },
-		set: func(e *Edit, text string) error {
-			list := strings.Fields(text)
-			e.Quotas = &list
-			return nil
-		},
-		given: func(e *Edit) bool { return e.Quotas != nil },
-	},
-	numbers("priority_weight", "Priority weight", "share of a contended quota", func(s *Settings) int64 { return s.PriorityWeight }, func(e *Edit) **int64 { return &e.PriorityWeight }),
-	numbers("burst", "Burst", "units at once after idle time", func(s *Settings) int64 { return s.Burst }, func(e *Edit) **int64 { return &e.Burst }),
-	numbers("max_in_flight", "Max in flight", "per daemon; 0 for no limit", func(s *Settings) int64 { return s.MaxInFlight }, func(e *Edit) **int64 { return &e.MaxInFlight }),
-	choice(words("overflow", "Overflow", "what is done with jobs that cannot be sent soon: lane or block", func(s *Settings) string { return s.Overflow }, func(e *Edit) **string { return &e.Overflow }), "lane", "block"),
-	words("active_hours", "Active hours", "mon-fri 09:00-21:00; sat 10:00-18:00; empty for always", func(s *Settings) string { return s.ActiveHours }, func(e *Edit) **string { return &e.ActiveHours }),
-	offered(InputZone, words("time_zone", "Time zone", "of its hours and times, such as Europe/Moscow; recipient: its hours are in the zone of each job, its times in UTC", func(s *Settings) string { return s.TimeZone }, func(e *Edit) **string { return &e.TimeZone })),
-	offered(InputZone, words("time_zone_missing", "Time zone if missing", "of jobs that name none, with recipient: such as Europe/Moscow, or hold", func(s *Settings) string { return s.ZoneMissing }, func(e *Edit) **string { return &e.ZoneMissing })),
-	words("avoid_minutes", "Avoid minutes", "of each hour, 0,15,30,45; empty for none", func(s *Settings) string { return s.AvoidMinutes }, func(e *Edit) **string { return &e.AvoidMinutes }),
-	timeOf("starts_at", "Starts at", "in its time zone; empty for at once", func(s *Settings) string { return s.StartsAt }, func(e *Edit) **string { return &e.StartsAt }),
-	timeOf("ends_at", "Ends at", "in its time zone; jobs expire then; empty for never", func(s *Settings) string { return s.EndsAt }, func(e *Edit) **string { return &e.EndsAt }),
-	timeOf("finish_by", "Finish by", "in its time zone; the jobs are spread until then; empty for none", func(s *Settings) string { return s.FinishBy }, func(e *Edit) **string { return &e.FinishBy }),
-	words("job_ttl", "Job TTL", "36h, 7d; empty for never", func(s *Settings) string { return s.JobTTL }, func(e *Edit) **string { return &e.JobTTL }),
-	numbers("expected_total", "Expected total", "jobs, for estimates; 0 for unknown", func(s *Settings) int64 { return s.ExpectedTotal }, func(e *Edit) **int64 { return &e.ExpectedTotal }),
-	words("note", "Note", "one line for people", func(s *Settings) string { return s.Note }, func(e *Edit) **string { return &e.Note }),
-}
-
-// EditOf returns the changes that a form makes to the settings. nil stands for a new row, which gets every typed value. Fields that it
-// does not have stay.
-func EditOf[S, E any](fields []Setting[S, E], now *S, form func(name string) (text string, ok bool)) (*E, error) {
-	e := new(E)
-	for _, field := range fields {
-		text, ok := form(field.Name)
-		was := ""
-		if now != nil {
-			was = field.Text(now)
-		}
-		if text = strings.TrimSpace(text); !ok || text == was {
-			continue
-		}
-		if err := field.set(e, text); err != nil {
-			return nil, err
-		}
-	}
-	return e, nil
-}
-
-// FillDefaults gives what is left out of a row that is written whole the value that it has in a new one.
-func FillDefaults[S, E any](fields []Setting[S, E], begin *S, e *E) {
-	for _, field := range fields {
-		if !field.given(e) {
-			_ = field.set(e, field.Text(begin)) // a default is no mistake
-		}
-	}
 }
 
 // fault is an error of one line with its kind.

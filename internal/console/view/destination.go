@@ -1,12 +1,7 @@
 package view
 
 import (
-	"encoding/json"
 	"net/url"
-	"strings"
-
-	"github.com/pacer/pacer/internal/catalog"
-	"github.com/pacer/pacer/internal/notation"
 )
 
 // DestinationsOf selects destinations; empty fields select all.
@@ -31,9 +26,6 @@ func (o DestinationsOf) Query() string {
 	return Query(map[string]string{"q": o.Text, "state": o.State, "sink": o.Sink, "after": o.After})
 }
 
-// NewDestination is what the form of a new destination begins with.
-func NewDestination() *catalog.DestinationRow { return &catalog.DestinationRow{} }
-
 // Tested is the outcome of one job that was sent for a test. Request and Answer are without secrets.
 type Tested struct {
 	Sink              string  `json:"sink"`
@@ -48,38 +40,4 @@ type Tested struct {
 	Took              float64 `json:"took_ms"`
 	Request           string  `json:"request,omitempty"`
 	Answer            string  `json:"answer,omitempty"`
-}
-
-// DestinationForm lists the fields of the form of a destination.
-var DestinationForm = []Setting[catalog.DestinationRow, catalog.DestinationChange]{
-	words("url", "URL", "the whole address, with its query, which is not shown here; secrets belong into headers", func(d *catalog.DestinationRow) string { return d.URL }, func(e *catalog.DestinationChange) **string { return &e.URL }),
-	offered(InputSink, words("sink", "Sink", "that sends to it; empty for any with destinations", func(d *catalog.DestinationRow) string { return d.Sink }, func(e *catalog.DestinationChange) **string { return &e.Sink })),
-	{
-		Name: "headers", Label: "Headers", Hint: `all of them, as {"x-tenant": "blue", "authorization": "file:shop-7"}; empty for none`,
-		Text: func(d *catalog.DestinationRow) string {
-			if len(d.Headers) == 0 {
-				return ""
-			}
-			text, _ := json.Marshal(d.Headers) // texts never fail
-			return string(text)
-		},
-		set: func(e *catalog.DestinationChange, text string) error {
-			headers := map[string]string{}
-			if text != "" && json.Unmarshal([]byte(text), &headers) != nil || headers == nil {
-				return Fault(catalog.ErrInvalid, `headers: %s is not an object of names and texts; use one such as {"x-tenant": "blue"}`, notation.Shorten(text))
-			}
-			e.Headers = &headers
-			return nil
-		},
-	},
-	{
-		Name: "secrets", Label: "Secrets", Hint: "references to what signs its requests, the newest first, such as file:shop-7; empty for none",
-		Text: func(d *catalog.DestinationRow) string { return strings.Join(d.Secrets, " ") },
-		set: func(e *catalog.DestinationChange, text string) error {
-			list := strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' })
-			e.Secrets = &list
-			return nil
-		},
-	},
-	numbers("max_in_flight", "Max in flight", "of one daemon; 0 for as many as the sink has", func(d *catalog.DestinationRow) int64 { return d.MaxInFlight }, func(e *catalog.DestinationChange) **int64 { return &e.MaxInFlight }),
 }

@@ -1,7 +1,6 @@
 package view
 
 import (
-	"strings"
 	"time"
 
 	"github.com/pacer/pacer/internal/catalog"
@@ -54,34 +53,4 @@ type Adjusted struct {
 // NewQuota is what the form of a new quota begins with.
 func NewQuota() *QuotaSettings {
 	return &QuotaSettings{Windows: []string{}, CampaignIDs: []string{}, Mode: "strict", Spend: "greedy", OnStoreFailure: "closed", Rollout: 100, Unit: "units"}
-}
-
-func orEmpty(s *string) string {
-	if s == nil {
-		return ""
-	}
-	return *s
-}
-
-// QuotaForm lists the fields of the form of a quota.
-var QuotaForm = []Setting[QuotaSettings, QuotaEdit]{
-	{
-		Name: "windows", Label: "Windows", Hint: "300/1m, 15750/1h; 5000/1d:fixed:day@Europe/Moscow; empty: it does not bind",
-		Text: func(s *QuotaSettings) string { return strings.Join(s.Windows, ", ") },
-		set: func(e *QuotaEdit, text string) error {
-			list := strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' })
-			e.Windows = &list
-			return nil
-		},
-		given: func(e *QuotaEdit) bool { return e.Windows != nil },
-	},
-	choice(words("mode", "Mode", "strict (exact), shadow (evaluated and reported, does not bind) or eventual (approximate)", func(s *QuotaSettings) string { return s.Mode }, func(e *QuotaEdit) **string { return &e.Mode }), "strict", "shadow", "eventual"),
-	choice(words("spend", "Spend", "greedy (as fast as asked for) or even (over the span)", func(s *QuotaSettings) string { return s.Spend }, func(e *QuotaEdit) **string { return &e.Spend }), "greedy", "even"),
-	choice(words("on_store_failure", "While Redis is away", "closed (wait), local-share (each daemon its share) or open", func(s *QuotaSettings) string { return s.OnStoreFailure }, func(e *QuotaEdit) **string { return &e.OnStoreFailure }), "closed", "local-share", "open"),
-	numbers("rollout", "Rollout", "percent of its campaigns that it counts and limits", func(s *QuotaSettings) int64 { return s.Rollout }, func(e *QuotaEdit) **int64 { return &e.Rollout }),
-	words("per", "By key", "of a new quota: the key of jobs, such as recipient, of which each value has the windows for itself; empty for none", func(s *QuotaSettings) string { return s.Per }, func(e *QuotaEdit) **string { return &e.Per }),
-	words("max_wait", "Max wait", "by key: 6h, or 0 to skip at once; empty: as long as the job may wait", func(s *QuotaSettings) string { return orEmpty(s.MaxWait) }, func(e *QuotaEdit) **string { return &e.MaxWait }),
-	choice(words("keyless", "Without the key", "by key: jobs are dead (letters) or pass", func(s *QuotaSettings) string { return s.Keyless }, func(e *QuotaEdit) **string { return &e.Keyless }), "", "dead", "pass"),
-	choice(words("count", "Counts", "by key: attempts, or deliveries, which gives back what was not delivered", func(s *QuotaSettings) string { return s.Count }, func(e *QuotaEdit) **string { return &e.Count }), "", "attempts", "deliveries"),
-	choice(words("unit", "Unit", "units (weights of jobs) or bytes (of payloads; mode eventual only)", func(s *QuotaSettings) string { return s.Unit }, func(e *QuotaEdit) **string { return &e.Unit }), "units", "bytes"),
 }
