@@ -26,17 +26,16 @@ func scheduleAhead(phases []view.Phase, cut bool, zone string) *ahead {
 	if err != nil {
 		place = time.UTC
 	}
-	most, dots := 0.0, make([]dot, 0, 2*len(phases))
+	most, steps, values := 0.0, make([]step, len(phases)), make([]float64, len(phases))
 	for i := range phases {
 		phase := &phases[i]
 		phase.Start, phase.End = phase.Start.In(place), phase.End.In(place)
-		dots = append(dots, dot{at: phase.Start, value: phase.Allowed}, dot{at: phase.End, value: phase.Allowed})
+		steps[i], values[i] = step{phase.Start, phase.End}, phase.Allowed
 		most = max(most, phase.Allowed)
 	}
-	begin, end := phases[0].Start, phases[len(phases)-1].End
-	p := newPlot(fmt.Sprintf("Units per second that its schedule allows (%s)", place), begin, end, most)
+	p := newPlot(fmt.Sprintf("Units per second that its schedule allows (%s)", place), steps, most)
 	p.Zoned = true
-	p.fill(dots, "/s")
+	p.draw(values, "/s")
 	return &ahead{Plot: p, Phases: phases, Zone: place.String(), Cut: cut}
 }
 
@@ -46,21 +45,20 @@ func burnDown(usage []catalog.Usage, step time.Duration) (plots []*plot, heads [
 	if len(usage) == 0 {
 		return nil, nil
 	}
-	begin, end := usage[0].Start.UTC(), usage[len(usage)-1].End.UTC()
 	for w, window := range usage[0].Remaining {
 		heads = append(heads, fmt.Sprintf("%d/%s", window.Limit, window.Span))
 		if span, err := notation.ParseSpan(window.Span); err != nil || span < step {
 			continue
 		}
-		dots := make([]dot, 0, len(usage))
+		values := make([]float64, 0, len(usage))
 		for _, step := range usage {
 			if w < len(step.Remaining) && step.Remaining[w].Units != nil {
-				dots = append(dots, dot{at: step.End, value: float64(*step.Remaining[w].Units)})
+				values = append(values, float64(*step.Remaining[w].Units))
 			}
 		}
-		if len(dots) == len(usage) {
-			p := newPlot("Left of "+short(float64(window.Limit))+" in "+window.Span, begin, end, max(1, float64(window.Limit)))
-			p.fill(dots, " left")
+		if len(values) == len(usage) {
+			p := newPlot("Left of "+short(float64(window.Limit))+" in "+window.Span, stepsOfUsage(usage), max(1, float64(window.Limit)))
+			p.draw(values, " left")
 			p.Limit = p.y(float64(window.Limit))
 			plots = append(plots, p)
 		}
@@ -73,12 +71,20 @@ func spent(usage []catalog.Usage) *plot {
 	if len(usage) == 0 {
 		return nil
 	}
-	dots, most := make([]dot, 0, len(usage)), 1.0
-	for _, step := range usage {
-		dots = append(dots, dot{at: step.End, value: float64(step.Units)})
-		most = max(most, float64(step.Units))
+	values, most := make([]float64, len(usage)), 1.0
+	for i := range usage {
+		values[i] = float64(usage[i].Units)
+		most = max(most, values[i])
 	}
-	p := newPlot("Units used", usage[0].Start.UTC(), usage[len(usage)-1].End.UTC(), most)
-	p.fill(dots, " used")
+	p := newPlot("Units used", stepsOfUsage(usage), most)
+	p.draw(values, " used")
 	return p
+}
+
+func stepsOfUsage(usage []catalog.Usage) []step {
+	steps := make([]step, len(usage))
+	for i := range usage {
+		steps[i] = step{usage[i].Start.UTC(), usage[i].End.UTC()}
+	}
+	return steps
 }

@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/pacer/pacer/internal/catalog"
@@ -115,31 +114,29 @@ func drawCurve(c *view.Curve, campaign string, state *view.State) (*plot, []lege
 		}
 		most, rate = max(most, total[i]), max(rate, allowed[i])
 	}
-	p := newPlot("Jobs per second", c.Since, c.Until, max(most, min(rate, 2*most)))
+	drawn := make([]step, steps)
+	for i := range drawn {
+		from := c.Since.Add(time.Duration(i) * c.Step)
+		drawn[i] = step{from, from.Add(c.Step)}
+	}
+	p := newPlot("Jobs per second", drawn, max(most, min(rate, 2*most)))
 	base, list := make([]float64, steps), make([]legend, 0, len(layers)+1)
 	for _, l := range layers {
 		if l.Class == "cf" && l.Jobs == 0 {
 			continue
 		}
-		p.Layers = append(p.Layers, shape{l.Class, p.bars(c, base, l.values)})
+		p.Layers = append(p.Layers, shape{l.Class, p.bars(base, l.values)})
 		list = append(list, l.legend)
 	}
-	p.Dashes = p.steps(c, allowed)
-	p.point(c, append(layers, layer{legend{Name: "allowed"}, allowed}))
+	p.Dashes = p.line(allowed)
+	layers = append(layers, layer{legend{Name: "allowed"}, allowed})
+	p.point(func(i int) []string { return values(layers, i) })
 	p.Summary = fmt.Sprintf("at most %s, scale to %s", short(most), short(p.most))
 	return p, append(list, legend{Class: "ca", Name: "allowed"})
 }
 
 // mostOfName bounds the names that the pointer shows: a chart has up to 168 columns with eight campaigns each.
 const mostOfName = 20
-
-// point has the pointer show the values of each step.
-func (p *plot) point(c *view.Curve, layers []layer) {
-	for i := range layers[0].values {
-		from := c.Since.Add(time.Duration(i) * c.Step)
-		p.column(from, from.Add(c.Step), values(layers, i)...)
-	}
-}
 
 // values says how much each layer has in a step, if it has something.
 func values(layers []layer, step int) (lines []string) {
@@ -168,41 +165,4 @@ func withPaces(ids []string, others bool, paces map[string]view.Pace) ([]string,
 		}
 	}
 	return ids, others
-}
-
-// bars draws a bar for each step on those that are drawn already, and adds its height to theirs.
-func (p *plot) bars(c *view.Curve, base, values []float64) string {
-	var path strings.Builder
-	for i, value := range values {
-		if value <= 0 {
-			continue
-		}
-		left, right := p.x(c.Since.Add(time.Duration(i)*c.Step)), p.x(c.Since.Add(time.Duration(i+1)*c.Step))
-		gap := min(1.2, 0.15*(right-left))
-		bottom := p.height(base[i])
-		fmt.Fprintf(&path, "M%g %.2fV%.2fH%gV%.2fZ", left, bottom, p.height(base[i]+value), round(right-gap), bottom)
-		base[i] += value
-	}
-	return path.String()
-}
-
-// steps draws a line that is level in each step, and has gaps where there is nothing.
-func (p *plot) steps(c *view.Curve, values []float64) string {
-	var path strings.Builder
-	drawn := false
-	for i, value := range values {
-		if value <= 0 {
-			drawn = false
-			continue
-		}
-		left, y := p.x(c.Since.Add(time.Duration(i)*c.Step)), p.y(value)
-		if drawn {
-			fmt.Fprintf(&path, "V%g", y)
-		} else {
-			fmt.Fprintf(&path, "M%g %g", left, y)
-		}
-		fmt.Fprintf(&path, "H%g", p.x(c.Since.Add(time.Duration(i+1)*c.Step)))
-		drawn = true
-	}
-	return path.String()
 }

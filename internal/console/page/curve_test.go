@@ -118,36 +118,6 @@ func TestWhatThePointerShows(t *testing.T) {
 	}
 }
 
-// TestColumnsOfALineAreBounded: they cover the whole drawing, and each shows one of its steps.
-func TestColumnsOfALineAreBounded(t *testing.T) {
-	begin := time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
-	for _, steps := range []int{0, 1, 60, 61, 168, 1000} {
-		var usage []catalog.Usage
-		for i := range steps {
-			at := begin.Add(time.Duration(i) * time.Hour)
-			usage = append(usage, catalog.Usage{Start: at, End: at.Add(time.Hour), Units: int64(i)})
-		}
-		p := spent(usage)
-		if steps == 0 {
-			if p != nil {
-				t.Errorf("%+v", p)
-			}
-			continue
-		}
-		x := 0.0
-		for _, one := range p.Columns {
-			if math.Abs(one.X-x) > 0.15 {
-				t.Errorf("of %d steps a column begins at %g instead of %g", steps, one.X, x)
-			}
-			x = one.X + one.Width
-		}
-		last, want := p.Columns[len(p.Columns)-1].Text, usage[steps-1].Start.Format("2006-01-02T15:04Z")+"\n"+rate(float64(steps-1))+" used"
-		if len(p.Columns) > mostColumns || len(p.Columns) < min(steps, mostColumns/2) || math.Abs(x-plotWidth) > 0.15 || last != want {
-			t.Errorf("of %d steps there are %d columns up to %g, and the last shows %q, want %q", steps, len(p.Columns), x, last, want)
-		}
-	}
-}
-
 func TestNiceStep(t *testing.T) {
 	for least, want := range map[float64]float64{0: 0.25, 0.3: 0.5, 1: 1, 1.1: 2, 2.1: 2.5, 26: 50, 99: 100, 5000: 5000, 5001: 10000} {
 		if got := niceStep(least); math.Abs(got-want) > 1e-9 {

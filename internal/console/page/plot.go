@@ -3,7 +3,6 @@ package page
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 	"time"
 
@@ -13,7 +12,6 @@ import (
 // A plot is drawn here, as SVG: it needs no script, follows the colours of the page, and is part of what the stream updates.
 type plot struct {
 	Title, Summary string
-	Line, Area     string
 	Layers         []shape // stacked
 	Dashes         string  // a line of them
 	Limit          float64 // 0: none is drawn
@@ -22,9 +20,13 @@ type plot struct {
 	Columns        []column
 	Zoned          bool // times stay in the zone of begin
 
+	steps      []step
 	begin, end time.Time
 	most       float64
 }
+
+// step is a time of which a value is drawn.
+type step struct{ from, to time.Time }
 
 // gridLine is a line of the scale, at Y in the drawing. Percent is the place of its label, from the top.
 type gridLine struct {
@@ -48,31 +50,23 @@ type column struct {
 // shape is an area of one colour, which is a class of the style sheet.
 type shape struct{ Class, Path string }
 
-// dot is a value at some time; gap: the line does not lead to it from the one before.
-type dot struct {
-	at    time.Time
-	value float64
-	gap   bool
-}
-
 const (
 	plotLines = 4 // horizontal lines of the grid at most, besides 0
 	plotTimes = 8 // fewer than that
-	// mostColumns bounds the columns of a line: a page may have several charts, and the stream sends them each second.
-	mostColumns = 60
 
 	// The drawing is stretched to the space that the page has for it. Its texts are not.
 	plotWidth, plotHeight, plotTop, plotBottom = 1000, 204, 2, 202
 )
 
-// newPlot makes a plot of values from 0 to most, without lines. Times are in the zone of begin.
-func newPlot(title string, begin, end time.Time, most float64) *plot {
-	p := &plot{Title: title, begin: begin, end: end, most: most}
-	step := niceStep(most / plotLines)
-	lines := max(1, math.Ceil(most/step*(1-1e-9)))
-	p.most = lines * step
+// newPlot makes a plot of values from 0 to most, of which none is drawn. Times are in the zone of the first step.
+func newPlot(title string, steps []step, most float64) *plot {
+	begin, end := steps[0].from, steps[len(steps)-1].to
+	p := &plot{Title: title, steps: steps, begin: begin, end: end, most: most}
+	height := niceStep(most / plotLines)
+	lines := max(1, math.Ceil(most/height*(1-1e-9)))
+	p.most = lines * height
 	for i := range int(lines) + 1 {
-		value := step * float64(i)
+		value := height * float64(i)
 		p.Grid = append(p.Grid, gridLine{Y: p.y(value), Percent: round(p.y(value) / plotHeight * 100), Label: short(value)})
 	}
 	every := end.Sub(begin)
@@ -119,61 +113,60 @@ func (p *plot) x(at time.Time) float64 {
 	return round(plotWidth * max(0, min(part, 1)))
 }
 
-// column adds what the pointer shows between two times.
-func (p *plot) column(from, to time.Time, lines ...string) {
-	if left, right := p.x(from), p.x(to); right > left {
-		layout := "2006-01-02T15:04Z" // which a script writes in the zone of who looks
-		if p.Zoned {
-			layout = "Mon 2 Jan 15:04 MST"
+// draw draws one value for each step. unit follows the values that the pointer shows.
+func (p *plot) draw(values []float64, unit string) {
+	p.Layers = []shape{{"c1", p.bars(make([]float64, len(values)), values)}}
+	p.point(func(i int) []string { return []string{rate(values[i]) + unit} })
+	p.Summary = fmt.Sprintf("%s at the end, scale to %s", short(values[len(values)-1]), short(p.most))
+}
+
+// bars draws a bar for each step on those that are drawn already, and adds its height to theirs.
+func (p *plot) bars(base, values []float64) string {
+	var path strings.Builder
+	for i, value := range values {
+		if value <= 0 {
+			continue
 		}
-		text := strings.Join(append([]string{from.In(p.begin.Location()).Format(layout)}, lines...), "\n")
+		left, right := p.x(p.steps[i].from), p.x(p.steps[i].to)
+		gap := min(1.2, 0.15*(right-left))
+		bottom := p.height(base[i])
+		fmt.Fprintf(&path, "M%g %.2fV%.2fH%gV%.2fZ", left, bottom, p.height(base[i]+value), round(right-gap), bottom)
+		base[i] += value
+	}
+	return path.String()
+}
+
+// line draws a line that is level in each step, and has gaps where there is nothing.
+func (p *plot) line(values []float64) string {
+	var path strings.Builder
+	drawn := false
+	for i, value := range values {
+		if value <= 0 {
+			drawn = false
+			continue
+		}
+		left, y := p.x(p.steps[i].from), p.y(value)
+		if drawn {
+			fmt.Fprintf(&path, "V%g", y)
+		} else {
+			fmt.Fprintf(&path, "M%g %g", left, y)
+		}
+		fmt.Fprintf(&path, "H%g", p.x(p.steps[i].to))
+		drawn = true
+	}
+	return path.String()
+}
+
+// point has the pointer show the values of each step.
+func (p *plot) point(values func(i int) (lines []string)) {
+	layout := "2006-01-02T15:04Z" // which a script writes in the zone of who looks
+	if p.Zoned {
+		layout = "Mon 2 Jan 15:04 MST"
+	}
+	for i, of := range p.steps {
+		left, right := p.x(of.from), p.x(of.to)
+		text := strings.Join(append([]string{of.from.Format(layout)}, values(i)...), "\n")
 		p.Columns = append(p.Columns, column{left, round(right - left), text})
-	}
-}
-
-// line connects the dots.
-func (p *plot) line(dots []dot) string {
-	var line strings.Builder
-	for i, d := range dots {
-		command := "L"
-		if i == 0 || d.gap {
-			command = "M"
-		}
-		fmt.Fprintf(&line, "%s%g %g", command, p.x(d.at), p.y(d.value))
-	}
-	return line.String()
-}
-
-// fill draws the dots as a line with the area below it. unit follows the values that the pointer shows.
-func (p *plot) fill(dots []dot, unit string) {
-	var area strings.Builder
-	for i := 0; i < len(dots); {
-		next := i + 1
-		for next < len(dots) && !dots[next].gap {
-			next++
-		}
-		fmt.Fprintf(&area, "%sL%g %gL%g %gZ", p.line(dots[i:next]), p.x(dots[next-1].at), float64(plotBottom), p.x(dots[i].at), float64(plotBottom))
-		i = next
-	}
-	p.Line, p.Area = p.line(dots), area.String()
-	from := p.begin
-	for _, d := range dots {
-		p.column(from, d.at, rate(d.value)+unit)
-		from = d.at
-	}
-	p.thin()
-	if len(dots) > 0 {
-		p.Summary = fmt.Sprintf("%s at the end, scale to %s", short(dots[len(dots)-1].value), short(p.most))
-	}
-}
-
-// thin joins columns if they are too many. The pointer then shows the last step of those that were joined.
-func (p *plot) thin() {
-	all := p.Columns
-	p.Columns = nil
-	for part := range slices.Chunk(all, 1+(len(all)-1)/mostColumns) {
-		last := part[len(part)-1]
-		p.Columns = append(p.Columns, column{part[0].X, round(last.X + last.Width - part[0].X), last.Text})
 	}
 }
 

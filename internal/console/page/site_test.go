@@ -82,7 +82,7 @@ func TestTimesWithinTexts(t *testing.T) {
 // TestScaleOfAPlot: it is not much higher than what is drawn.
 func TestScaleOfAPlot(t *testing.T) {
 	for most, want := range map[float64]float64{265: 300, 300: 300, 301: 400, 0: 0.25, 9e6: 10e6, 0.3: 0.3} {
-		if p := newPlot("", time.Time{}, time.Time{}.Add(time.Hour), most); p.most < most || math.Abs(p.most-want) > 1e-9*want || len(p.Grid) > plotLines+1 {
+		if p := newPlot("", []step{{time.Time{}, time.Time{}.Add(time.Hour)}}, most); p.most < most || math.Abs(p.most-want) > 1e-9*want || len(p.Grid) > plotLines+1 {
 			t.Errorf("%g is drawn to %g with %d lines", most, p.most, len(p.Grid))
 		}
 	}
