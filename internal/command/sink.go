@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"os"
 	"os/user"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -59,44 +58,28 @@ func gate(s *view.Sink) view.Gate {
 }
 
 // sinks returns all sinks, each with at most that many closed destinations.
-func (c *cli) sinks(ctx context.Context, destinations int) (*client, []view.Sink, error) {
-	api, err := c.clientBy(operator(), config.NeedRedis)
+func (c *cli) sinks(ctx context.Context, destinations int) ([]view.Sink, error) {
+	api, err := c.client(config.NeedRedis)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	var answer struct{ Sinks []view.Sink }
 	if err := api.get(ctx, "/sinks", url.Values{"destinations": {strconv.Itoa(destinations)}}, &answer); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if len(answer.Sinks) == 0 {
-		return nil, nil, config.Usagef("sinks: none is configured here; use the configuration of the daemons")
+		return nil, config.Usagef("sinks: none is configured here; use the configuration of the daemons")
 	}
 	for i := range answer.Sinks {
 		if why := answer.Sinks[i].Unknown; why != "" {
-			return nil, nil, fmt.Errorf("redis.addrs: %s", why)
+			return nil, fmt.Errorf("redis.addrs: %s", why)
 		}
 	}
-	return api, answer.Sinks, nil
-}
-
-// oneSink is sinks for one of them.
-func (c *cli) oneSink(ctx context.Context, name string, destinations int) (*client, *view.Sink, error) {
-	api, all, err := c.sinks(ctx, destinations)
-	if err != nil {
-		return nil, nil, err
-	}
-	var names []string
-	for i := range all {
-		if all[i].Name == name {
-			return api, &all[i], nil
-		}
-		names = append(names, all[i].Name)
-	}
-	return nil, nil, noSink(name, names)
+	return answer.Sinks, nil
 }
 
 func (c *cli) listSinks(ctx context.Context) error {
-	_, all, err := c.sinks(ctx, 0)
+	all, err := c.sinks(ctx, 0)
 	if err != nil {
 		return err
 	}
@@ -139,7 +122,7 @@ func milliseconds(seconds *float64) string {
 // openSink opens the gate of a sink or, if it is named, of one of its destinations. A gate that is shown as open may just be closing, and
 // is opened as well.
 func (c *cli) openSink(ctx context.Context, name, destination string) error {
-	api, s, err := c.oneSink(ctx, name, mostListed)
+	api, err := c.clientBy(operator(), config.NeedRedis)
 	if err != nil {
 		return err
 	}
@@ -151,24 +134,16 @@ func (c *cli) openSink(ctx context.Context, name, destination string) error {
 	if err := api.call(ctx, http.MethodPost, pathOf("sinks", name, "open"), nil, map[string]string{"destination": destination}, &done); err != nil {
 		return err
 	}
-	what, was := "the gate of sink "+name, gate(s)
+	what := "the gate of sink " + name
 	if destination != "" {
-		what, was = "destination "+destination+" of sink "+name, view.Gate{}
-		if i := slices.IndexFunc(s.Destinations, func(d view.ClosedDestination) bool { return d.Destination == destination }); i >= 0 {
-			was = view.Gate{Cause: s.Destinations[i].Cause, Until: s.Destinations[i].Until}
-		}
+		what = "destination " + destination + " of sink " + name
 	}
 	return c.print(done, func(p *printer) {
-		switch state, until := gateOf(was.Cause, was.Until); {
-		case !done.Opened:
-			p.line("%s was open", what)
-		case until != nil:
-			p.line("opened %s, which was closed (%s) until %s", what, was.Cause, until.Format(time.RFC3339))
-		case state == "open": // it was closed meanwhile
+		if done.Opened {
 			p.line("opened %s", what)
-		default:
-			p.line("opened %s, which was %s (%s)", what, state, was.Cause)
+			return
 		}
+		p.line("%s was open", what)
 	})
 }
 

@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -31,12 +32,21 @@ func (c *cli) sinkDestinations() *cobra.Command {
 }
 
 func (c *cli) listClosedDestinations(ctx context.Context, name string, limit int) error {
-	_, s, err := c.oneSink(ctx, name, limit)
+	all, err := c.sinks(ctx, limit)
 	if err != nil {
 		return err
 	}
-	if all := s.Closed(); all > limit {
-		c.warn("%d destinations of sink %s are closed; %d are listed, use --limit for more", all, name, limit)
+	names := make([]string, len(all))
+	for i := range all {
+		names[i] = all[i].Name
+	}
+	i := slices.Index(names, name)
+	if i < 0 {
+		return noSink(name, names)
+	}
+	s := &all[i]
+	if n := s.Closed(); n > limit {
+		c.warn("%d destinations of sink %s are closed; %d are listed, use --limit for more", n, name, limit)
 	}
 	return c.printTable(s.Destinations, func(p *printer) {
 		p.line("DESTINATION\tGATE\tCAUSE\tSINCE\tUNTIL")

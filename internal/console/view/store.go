@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/pacer/pacer/internal/catalog"
@@ -36,7 +37,7 @@ func (s *Sources) AddStore(engine *limits.Engine, keys keyed.Desk, log *slog.Log
 	}
 	s.Open = func(ctx context.Context, sink, destination string) (closed bool, err error) {
 		if !slices.Contains(sinks, sink) {
-			return false, Fault(catalog.ErrNotFound, "there is no sink %s in the configuration of this process", notation.Shorten(sink))
+			return false, Fault(catalog.ErrNotFound, "the configuration has no sink %s; it has %s", notation.Shorten(sink), strings.Join(sinks, ", "))
 		}
 		if closed, err = openGate(ctx, engine, sink, destination); err != nil {
 			return false, fmt.Errorf("redis does not answer: %w", err)
