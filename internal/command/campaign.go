@@ -56,15 +56,11 @@ func (c *cli) deleteCampaign() *cobra.Command {
 		if err := c.confirm(ctx, yes, "delete campaign "+id); err != nil {
 			return err
 		}
-		api, err := c.client(config.NeedPostgres)
+		was, err := c.oneCampaign(ctx, id)
 		if err != nil {
 			return err
 		}
-		was, err := api.campaign(ctx, id)
-		if err != nil {
-			return err
-		}
-		if err := api.call(ctx, http.MethodDelete, campaignPath(id), nil, nil, nil); err != nil {
+		if err := c.call(ctx, http.MethodDelete, campaignPath(id), nil, nil, nil); err != nil {
 			return err
 		}
 		return c.print(was, func(p *printer) {
@@ -125,19 +121,15 @@ func (c *cli) campaignChange(name, short string) *cobra.Command {
 
 func campaignPath(id string) string { return pathOf("campaigns", id) }
 
-// campaign returns one campaign, as the API shows it.
-func (r *client) campaign(ctx context.Context, id string) (*view.Campaign, error) {
-	c := &view.Campaign{}
-	return c, r.get(ctx, campaignPath(id), nil, c)
+// oneCampaign returns one campaign, as the API shows it.
+func (c *cli) oneCampaign(ctx context.Context, id string) (*view.Campaign, error) {
+	shown := &view.Campaign{}
+	return shown, c.get(ctx, campaignPath(id), nil, shown)
 }
 
 func (c *cli) listCampaigns(ctx context.Context) error {
-	api, err := c.client(config.NeedPostgres)
-	if err != nil {
-		return err
-	}
 	list := []*view.Campaign{}
-	if err := pages(ctx, api, "campaigns", url.Values{}, func(one *view.Campaign) { list = append(list, one) }); err != nil {
+	if err := pages(ctx, c, "campaigns", url.Values{}, func(one *view.Campaign) { list = append(list, one) }); err != nil {
 		return err
 	}
 	return c.printTable(list, func(p *printer) {
@@ -154,11 +146,7 @@ func (c *cli) listCampaigns(ctx context.Context) error {
 }
 
 func (c *cli) getCampaign(ctx context.Context, id string) error {
-	api, err := c.client(config.NeedPostgres)
-	if err != nil {
-		return err
-	}
-	shown, err := api.campaign(ctx, id)
+	shown, err := c.oneCampaign(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -170,10 +158,6 @@ func (c *cli) editCampaign(ctx context.Context, id string, create bool, change v
 	if err := checkReason(reason); err != nil {
 		return err
 	}
-	api, err := c.client(config.NeedPostgres)
-	if err != nil {
-		return err
-	}
 	if change["reason"] = reason; status != "" {
 		change["status"] = status
 	}
@@ -181,10 +165,10 @@ func (c *cli) editCampaign(ctx context.Context, id string, create bool, change v
 	if create {
 		method, path, change["id"] = http.MethodPost, "/campaigns", id
 	}
-	if err := api.call(ctx, method, path, nil, change, nil); err != nil {
+	if err := c.call(ctx, method, path, nil, change, nil); err != nil {
 		return err
 	}
-	shown, err := api.campaign(ctx, id)
+	shown, err := c.oneCampaign(ctx, id)
 	if err != nil {
 		return fmt.Errorf("campaign %s was changed, and cannot be shown: %w; pacer campaign show %s tries again", id, err, id)
 	}
@@ -200,22 +184,18 @@ func (c *cli) switchCampaign(ctx context.Context, id, verb, until, reason string
 	if err := cmp.Or(checkReason(reason), checkUntil(until)); err != nil {
 		return err
 	}
-	api, err := c.client(config.NeedPostgres)
-	if err != nil {
-		return err
-	}
 	said := map[string]string{"reason": reason}
 	if until != "" {
 		said["until"] = until
 	}
-	err = api.call(ctx, http.MethodPost, campaignPath(id)+"/"+verb, nil, said, nil)
+	err := c.call(ctx, http.MethodPost, campaignPath(id)+"/"+verb, nil, said, nil)
 	if status := statusAfter[verb]; status != "" && refusedAs(err, "over") { // which has to be said as a change of the campaign
-		err = api.call(ctx, http.MethodPatch, campaignPath(id), nil, map[string]string{"status": status, "reason": reason}, nil)
+		err = c.call(ctx, http.MethodPatch, campaignPath(id), nil, map[string]string{"status": status, "reason": reason}, nil)
 	}
 	if err != nil {
 		return err
 	}
-	shown, err := api.campaign(ctx, id)
+	shown, err := c.oneCampaign(ctx, id)
 	if err != nil {
 		return err
 	}

@@ -89,10 +89,6 @@ func (c *cli) changeMany(ctx context.Context, m *manyCampaigns, change *manyChan
 	if err := checkUntil(change.Until); err != nil {
 		return err
 	}
-	api, err := c.client(config.NeedPostgres)
-	if err != nil {
-		return err
-	}
 	filter := map[string]string{"state": string(m.from), "q": m.match, "quota": m.quota, "sink": m.sink}
 	query := url.Values{"limit": {"1"}}
 	for name, value := range filter {
@@ -103,7 +99,7 @@ func (c *cli) changeMany(ctx context.Context, m *manyCampaigns, change *manyChan
 	var page struct {
 		Total int `json:"total"`
 	}
-	if err := api.get(ctx, "/campaigns", query, &page); err != nil {
+	if err := c.get(ctx, "/campaigns", query, &page); err != nil {
 		return err
 	}
 	matched := page.Total
@@ -115,7 +111,7 @@ func (c *cli) changeMany(ctx context.Context, m *manyCampaigns, change *manyChan
 		if err := c.confirm(ctx, m.yes, asks); err != nil {
 			return err
 		}
-		if err := api.call(ctx, http.MethodPost, "/bulk-changes", nil, struct {
+		if err := c.call(ctx, http.MethodPost, "/bulk-changes", nil, struct {
 			*manyChange
 			Filter map[string]string `json:"filter"`
 			Expect int               `json:"expect"`

@@ -33,8 +33,14 @@ const (
 // server is the console that commands work over, instead of the services that the configuration names.
 type server struct{ address, token string }
 
-// withServer adds the flags that name a console.
-func (c *cli) withServer(cmd *cobra.Command) *cobra.Command {
+// withServer is for commands that ask the API. It adds the flags that name a console. Without one, the command needs these parts of the
+// configuration, by default the database.
+func (c *cli) withServer(cmd *cobra.Command, needs ...config.Section) *cobra.Command {
+	cmd.PreRun = func(*cobra.Command, []string) {
+		if c.needs = needs; len(needs) == 0 {
+			c.needs = []config.Section{config.NeedPostgres}
+		}
+	}
 	cmd.Flags().StringVar(&c.server.address, "server", "", "`URL` of a console to work over, such as https://pacer.example.com, instead of the database")
 	cmd.Flags().StringVar(&c.server.token, "token", "", "token for --server: `file:PATH` of a file that has it")
 	return cmd
@@ -48,34 +54,25 @@ type client struct {
 	http    *http.Client
 }
 
-// client returns the client of the console that the flags name. Without one, this process has the API itself, and needs these parts of
-// the configuration for it.
-func (c *cli) client(needs ...config.Section) (*client, error) { return c.clientBy("", needs...) }
-
-// clientBy is client for requests that name who makes them.
-func (c *cli) clientBy(who string, needs ...config.Section) (*client, error) {
+// open makes the client of the console that the flags name. Without one, this process has the API itself.
+func (c *cli) open() (err error) {
 	if c.server.address != "" {
-		return c.remote()
+		c.api, err = c.remote()
+		return err
 	}
-	if err := c.noToken(); err != nil {
-		return nil, err
-	}
-	s, err := c.services(needs...)
-	if err != nil {
-		return nil, err
-	}
-	transport, end, err := s.Local(who, slices.Contains(needs, config.NeedPostgres))
-	if err != nil {
-		return nil, err
-	}
-	c.atEnd = append(c.atEnd, end, s.Close)
-	return &client{base: &url.URL{Scheme: "http", Host: "localhost"}, http: &http.Client{Transport: transport, CheckRedirect: stay}}, nil
-}
-
-func (c *cli) noToken() error {
-	if c.server.address == "" && c.server.token != "" {
+	if c.server.token != "" {
 		return config.Usagef("--token goes with --server")
 	}
+	s, err := c.services(c.needs...)
+	if err != nil {
+		return err
+	}
+	transport, end, err := s.Local(c.who, slices.Contains(c.needs, config.NeedPostgres))
+	if err != nil {
+		return err
+	}
+	c.atEnd = append(c.atEnd, end, s.Close)
+	c.api = &client{base: &url.URL{Scheme: "http", Host: "localhost"}, http: &http.Client{Transport: transport, CheckRedirect: stay}}
 	return nil
 }
 
@@ -131,8 +128,18 @@ func readToken(text string) (config.Secret, error) {
 }
 
 // get asks for something. A path has its parts escaped.
-func (r *client) get(ctx context.Context, path string, query url.Values, into any) error {
-	return r.call(ctx, http.MethodGet, path, query, nil, into)
+func (c *cli) get(ctx context.Context, path string, query url.Values, into any) error {
+	return c.call(ctx, http.MethodGet, path, query, nil, into)
+}
+
+// call asks the API, of which the first call makes the client.
+func (c *cli) call(ctx context.Context, method, path string, query url.Values, body, into any) error {
+	if c.api == nil {
+		if err := c.open(); err != nil {
+			return err
+		}
+	}
+	return c.api.call(ctx, method, path, query, body, into)
 }
 
 // call makes one request, and reads its answer.
@@ -233,13 +240,13 @@ func refusedAs(err error, kind string) bool {
 }
 
 // pages asks for all pages of a list, which the answers have under its name.
-func pages[T any](ctx context.Context, r *client, name string, query url.Values, do func(*T)) error {
+func pages[T any](ctx context.Context, c *cli, name string, query url.Values, do func(*T)) error {
 	query.Set("limit", strconv.Itoa(pageSize))
 	for {
 		var page map[string]json.RawMessage
 		var list []*T
 		var next string
-		if err := r.get(ctx, "/"+name, query, &page); err != nil {
+		if err := c.get(ctx, "/"+name, query, &page); err != nil {
 			return err
 		}
 		if err := json.Unmarshal(page[name], &list); err != nil {

@@ -50,12 +50,15 @@ func oneLine(s string) string {
 // cli is the state of one command line.
 type cli struct {
 	World
-	config    string // of --config
-	configSet bool   // --config was given, so the file must exist
-	version   bool   // --version
-	json      bool   // --json
-	server    server // --server and --token
-	started   bool   // a command began: flags and arguments were valid
+	config    string           // of --config
+	configSet bool             // --config was given, so the file must exist
+	version   bool             // --version
+	json      bool             // --json
+	server    server           // --server and --token
+	needs     []config.Section // of a command that asks the API in this process
+	who       string           // who it is for, where that is to be logged
+	api       *client          // of the API; nil: it was not asked yet
+	started   bool             // a command began: flags and arguments were valid
 	atEnd     []func()
 }
 

@@ -35,7 +35,7 @@ func (c *cli) deadList() *cobra.Command {
 	filterFlags(cmd, &filters)
 	cmd.Flags().IntVar(&limit, "limit", 0, "list and count at most this many; 0 for all")
 	cmd.Flags().BoolVar(&count, "count", false, "only the counts, by campaign and reason")
-	return c.withServer(cmd)
+	return c.withServer(cmd, config.NeedKafka)
 }
 
 // filterFlags adds the flags that select dead letters.
@@ -105,11 +105,7 @@ func (c *cli) listDead(ctx context.Context, filters *deadFilters, limit int, cou
 	p := &printer{w: c.Stdout}
 	counts := deadCounts{}
 	n := 0
-	api, err := c.client(config.NeedKafka)
-	if err != nil {
-		return err
-	}
-	err = api.eachDead(ctx, filter, limit, func(d view.Letter) error {
+	err = c.eachDead(ctx, filter, limit, func(d view.Letter) error {
 		counts.add(&d)
 		if n++; countOnly {
 			return nil

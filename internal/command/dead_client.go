@@ -12,7 +12,7 @@ import (
 )
 
 // eachDead yields the letters that match, the newest first, page by page; 0 is no limit.
-func (r *client) eachDead(ctx context.Context, filter deadletter.Filter, limit int, yield func(view.Letter) error) error {
+func (c *cli) eachDead(ctx context.Context, filter deadletter.Filter, limit int, yield func(view.Letter) error) error {
 	query := url.Values{"since": {time.Unix(0, 0).UTC().Format(time.RFC3339)}} // without any the last day is meant
 	for name, value := range map[string]string{"campaign": filter.Campaign, "reason": string(filter.Reason), "job_id": filter.JobID} {
 		if value != "" {
@@ -32,7 +32,7 @@ func (r *client) eachDead(ctx context.Context, filter deadletter.Filter, limit i
 		}
 		query.Set("limit", strconv.Itoa(page))
 		var found view.Letters
-		if err := r.get(ctx, "/dead-letters", query, &found); err != nil {
+		if err := c.get(ctx, "/dead-letters", query, &found); err != nil {
 			return err
 		}
 		for i := range found.List {
@@ -48,11 +48,11 @@ func (r *client) eachDead(ctx context.Context, filter deadletter.Filter, limit i
 }
 
 // oneDead finds a letter by its place, or else the newest one of a job.
-func (r *client) oneDead(ctx context.Context, what string) (*deadWhole, error) {
+func (c *cli) oneDead(ctx context.Context, what string) (*deadWhole, error) {
 	whole := &deadWhole{}
 	if _, ok := view.ParsePlace(what); !ok {
 		var places []string
-		err := r.eachDead(ctx, deadletter.Filter{JobID: what}, 1+maxField, func(d view.Letter) error {
+		err := c.eachDead(ctx, deadletter.Filter{JobID: what}, 1+maxField, func(d view.Letter) error {
 			places = append(places, d.Place)
 			return nil
 		})
@@ -64,5 +64,5 @@ func (r *client) oneDead(ctx context.Context, what string) (*deadWhole, error) {
 		}
 		what, whole.Others = places[0], places[1:]
 	}
-	return whole, r.get(ctx, "/dead-letters/"+what, nil, &whole.WholeLetter)
+	return whole, c.get(ctx, "/dead-letters/"+what, nil, &whole.WholeLetter)
 }

@@ -34,7 +34,7 @@ func (c *cli) deadReplay() *cobra.Command {
 	f.StringVar(&request.ToTopic, "to-topic", "", "ingress topic; the one that each job came from if not given")
 	f.BoolVar(&request.Again, "again", false, "those that have been replayed before, too")
 	f.BoolVar(&request.DropExpiry, "drop-expiry", false, "those that have expired, too, without their expiry")
-	return c.withServer(cmd)
+	return c.withServer(cmd, config.NeedKafka)
 }
 
 // parsePublishRate reads the flag --rate of the commands that publish.
@@ -85,23 +85,19 @@ func (c *cli) replayDead(ctx context.Context, filters *deadFilters, request repl
 	}
 	request.Limit = cmp.Or(request.Limit, replay.MaxLetters)
 	request.Filter = replay.Filter{Campaign: filter.Campaign, Reason: string(filter.Reason), JobID: filter.JobID, Since: filter.Since, Until: filter.Until}
-	api, err := c.client(config.NeedKafka)
-	if err != nil {
-		return err
-	}
 	began := time.Now()
 	var begun struct {
 		Outcome deadletter.ReplayReport
 		Job     replay.Job
 	}
-	if err := api.call(ctx, http.MethodPost, "/replays", nil, request, &begun); err != nil {
+	if err := c.call(ctx, http.MethodPost, "/replays", nil, request, &begun); err != nil {
 		return err
 	}
 	report := &begun.Outcome
 	if request.DryRun {
 		report.Replayed = min(report.Replayed, request.Limit)
 	} else {
-		err = c.followReplay(ctx, api, &begun.Job, request.Limit)
+		err = c.followReplay(ctx, &begun.Job, request.Limit)
 		if report = &begun.Job.Outcome; err != nil && report.Replayed == 0 {
 			return err // there is nothing to report, and what matches is not known
 		}
@@ -112,7 +108,7 @@ func (c *cli) replayDead(ctx context.Context, filters *deadFilters, request repl
 }
 
 // followReplay waits for the end of a replay. It is stopped when ctx ends.
-func (c *cli) followReplay(ctx context.Context, api *client, job *replay.Job, limit int) error {
+func (c *cli) followReplay(ctx context.Context, job *replay.Job, limit int) error {
 	path := pathOf("replays", job.ID)
 	bar := c.newBar(ctx, "replaying", int64(limit))
 	defer bar.close()
@@ -125,11 +121,11 @@ func (c *cli) followReplay(ctx context.Context, api *client, job *replay.Job, li
 			interrupted, wait = nil, askReplayFirst
 			stopping, cancel := context.WithTimeout(asking, stopReplayWithin)
 			defer cancel()
-			if asking = stopping; api.call(asking, http.MethodPost, path+"/stop", nil, struct{}{}, nil) != nil {
+			if asking = stopping; c.call(asking, http.MethodPost, path+"/stop", nil, struct{}{}, nil) != nil {
 				return fmt.Errorf("replay: interrupted after %d dead letters, and it goes on at the console", job.Outcome.Replayed)
 			}
 		}
-		if err := api.get(asking, path, nil, job); err != nil {
+		if err := c.get(asking, path, nil, job); err != nil {
 			return fmt.Errorf("replay %s goes on, but how far it is cannot be asked: %w", job.ID, err)
 		}
 		bar.set(int64(job.Outcome.Replayed))

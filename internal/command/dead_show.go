@@ -42,7 +42,7 @@ func (c *cli) deadShow() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&payload, "payload", false, "print the payload's bytes and nothing else")
-	return c.withServer(c.withJSON(cmd))
+	return c.withServer(c.withJSON(cmd), config.NeedKafka)
 }
 
 // deadWhole is the JSON output of `dead show`: the complete dead letter.
@@ -57,14 +57,10 @@ func (c *cli) showDead(ctx context.Context, what string, payloadOnly bool) error
 	if payloadOnly && c.json {
 		return config.Usagef("--payload and --json exclude each other; give one of them")
 	}
-	api, err := c.client(config.NeedKafka)
-	if err != nil {
-		return err
-	}
 	if cfg, _, err := config.LoadFor(c.source()); err == nil { // as Kafka's own tools name a place
 		what = strings.TrimPrefix(what, requeue.DeadTopic(cfg.Kafka.TopicPrefix)+"/")
 	}
-	whole, err := api.oneDead(ctx, what)
+	whole, err := c.oneDead(ctx, what)
 	if err != nil {
 		return err
 	}

@@ -78,15 +78,11 @@ func (c *cli) deleteDestination() *cobra.Command {
 		if err := c.confirm(ctx, yes, "delete destination "+id); err != nil {
 			return err
 		}
-		api, err := c.client(config.NeedPostgres)
-		if err != nil {
-			return err
-		}
 		var was catalog.DestinationRow
-		if err := api.get(ctx, destinationPath(id), nil, &was); err != nil {
+		if err := c.get(ctx, destinationPath(id), nil, &was); err != nil {
 			return err
 		}
-		if err := api.call(ctx, http.MethodDelete, destinationPath(id), nil, nil, nil); err != nil {
+		if err := c.call(ctx, http.MethodDelete, destinationPath(id), nil, nil, nil); err != nil {
 			return err
 		}
 		return c.print(was, func(p *printer) { p.line("deleted destination %s", id) })
@@ -96,12 +92,8 @@ func (c *cli) deleteDestination() *cobra.Command {
 }
 
 func (c *cli) listDestinations(ctx context.Context) error {
-	api, err := c.client(config.NeedPostgres)
-	if err != nil {
-		return err
-	}
 	views := []*catalog.DestinationRow{}
-	if err := pages(ctx, api, "destinations", url.Values{}, func(v *catalog.DestinationRow) { views = append(views, v) }); err != nil {
+	if err := pages(ctx, c, "destinations", url.Values{}, func(v *catalog.DestinationRow) { views = append(views, v) }); err != nil {
 		return err
 	}
 	slices.SortFunc(views, func(a, b *catalog.DestinationRow) int { return cmp.Compare(a.ID, b.ID) })
@@ -126,12 +118,8 @@ func calls(n int64) string {
 
 // askDestination reads or changes a destination, and shows what it is then.
 func (c *cli) askDestination(ctx context.Context, method, path string, body any) error {
-	api, err := c.client(config.NeedPostgres)
-	if err != nil {
-		return err
-	}
 	var v catalog.DestinationRow
-	if err := api.call(ctx, method, path, nil, body, &v); err != nil {
+	if err := c.call(ctx, method, path, nil, body, &v); err != nil {
 		return err
 	}
 	if v.Fault != "" {

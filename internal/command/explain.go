@@ -5,7 +5,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/pacer/pacer/internal/config"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/hold"
@@ -27,23 +26,20 @@ type explanation struct {
 }
 
 func (c *cli) explainCampaign(ctx context.Context, id string) error {
-	api, err := c.client(config.NeedPostgres)
-	if err != nil {
-		return err
-	}
 	var state view.State
-	if err := api.get(ctx, "/status", nil, &state); err != nil {
+	if err := c.get(ctx, "/status", nil, &state); err != nil {
 		return err
 	}
 	v := explanation{Unknown: faults(&state)}
-	if v.Campaign, err = api.campaign(ctx, id); err != nil {
+	var err error
+	if v.Campaign, err = c.oneCampaign(ctx, id); err != nil {
 		return err
 	}
-	closed, err := closedDestinations(ctx, api, v.Sink)
+	closed, err := c.closedDestinations(ctx, v.Sink)
 	if err != nil {
 		return err
 	}
-	if err := busyKeys(ctx, api, v.Keys); err != nil {
+	if err := c.busyKeys(ctx, v.Keys); err != nil {
 		return err
 	}
 	var why, remedy string
@@ -86,9 +82,9 @@ func (c *cli) explainCampaign(ctx context.Context, id string) error {
 }
 
 // closedDestinations returns how many destinations of a sink have closed gates, as far as that is known.
-func closedDestinations(ctx context.Context, api *client, sink string) (n int64, err error) {
+func (c *cli) closedDestinations(ctx context.Context, sink string) (n int64, err error) {
 	var found struct{ Sinks []view.Sink }
-	err = api.get(ctx, "/sinks", nil, &found)
+	err = c.get(ctx, "/sinks", nil, &found)
 	for i := range found.Sinks {
 		if s := &found.Sinks[i]; s.Name == sink {
 			n = int64(s.Closed())

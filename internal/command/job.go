@@ -41,16 +41,12 @@ func (c *cli) job() *cobra.Command {
 	}
 	cancel.Flags().StringVar(&campaign, "campaign", "", "theirs: cancel them without a search, as where too much waits to be read")
 	cancel.Flags().StringVar(&reason, "reason", "", "why, for pacer.campaign_changes")
-	return group("job", "Single jobs", c.withServer(find), c.withServer(c.withJSON(cancel)))
+	return group("job", "Single jobs", c.withServer(find, config.NeedKafka), c.withServer(c.withJSON(cancel), config.NeedKafka, config.NeedPostgres, config.NeedRedis))
 }
 
 func (c *cli) cancelJobs(ctx context.Context, which map[string]any) error {
-	api, err := c.client(config.NeedKafka, config.NeedPostgres, config.NeedRedis)
-	if err != nil {
-		return err
-	}
 	var done jobs.Cancelled
-	if err := api.call(ctx, http.MethodPost, "/jobs/cancel", nil, which, &done); err != nil {
+	if err := c.call(ctx, http.MethodPost, "/jobs/cancel", nil, which, &done); err != nil {
 		return err
 	}
 	left := 0
@@ -83,12 +79,8 @@ var stateWords = map[string]string{
 }
 
 func (c *cli) findJob(ctx context.Context, id string, last time.Duration) error {
-	api, err := c.client(config.NeedKafka)
-	if err != nil {
-		return err
-	}
 	var f view.FoundJob
-	if err := api.get(ctx, pathOf("jobs", id), url.Values{"last": {notation.FormatSpan(last)}}, &f); err != nil {
+	if err := c.get(ctx, pathOf("jobs", id), url.Values{"last": {notation.FormatSpan(last)}}, &f); err != nil {
 		return err
 	}
 	if err := c.printTable(f, func(p *printer) { printJob(p, &f) }); err != nil {

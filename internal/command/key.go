@@ -25,12 +25,8 @@ func (c *cli) key() *cobra.Command {
 	hold.Flags().StringVar(&until, "until", "24h", "a `TIME` in RFC 3339, or a span from now on")
 	return group("key", "Values of the keys of keyed quotas: recipients, chats, customers",
 		c.ofKey("show", "Show what one value of a key has used, and when it is allowed again", func(ctx context.Context, quota, key string) error {
-			api, err := c.client(config.NeedPostgres, config.NeedRedis)
-			if err != nil {
-				return err
-			}
 			var k view.Key
-			if err := api.get(ctx, keyPath(quota, key), nil, &k); err != nil {
+			if err := c.get(ctx, keyPath(quota, key), nil, &k); err != nil {
 				return err
 			}
 			return c.printKey(&k)
@@ -53,18 +49,14 @@ func (c *cli) ofKey(name, short string, run func(ctx context.Context, quota, key
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error { return run(cmd.Context(), args[0], args[1]) },
-	}))
+	}), config.NeedPostgres, config.NeedRedis)
 }
 
 func keyPath(quota, key string) string { return pathOf("quotas", quota, "keys", key) }
 
 func (c *cli) changeKey(ctx context.Context, quota, key string, change any) error {
-	api, err := c.client(config.NeedPostgres, config.NeedRedis)
-	if err != nil {
-		return err
-	}
 	var k view.Key
-	if err := api.call(ctx, http.MethodPatch, keyPath(quota, key), nil, change, &k); err != nil {
+	if err := c.call(ctx, http.MethodPatch, keyPath(quota, key), nil, change, &k); err != nil {
 		return err
 	}
 	return c.printKey(&k)

@@ -22,16 +22,12 @@ it will be done. The flags say what to assume instead of what is set. They chang
 	f.StringVar(&what.Rate, "rate", "", "as if this were its send_rate")
 	f.StringVar(&what.FinishBy, "finish-by", "", "as if this were its finish_by")
 	f.StringArrayVar(&what.Pause, "pause", nil, "as if this other `CAMPAIGN` were paused; may be repeated")
-	return c.withServer(cmd)
+	return c.withServer(cmd, config.NeedPostgres, config.NeedRedis)
 }
 
 func (c *cli) planCampaign(ctx context.Context, id string, what view.WhatIf) error {
-	api, err := c.client(config.NeedPostgres, config.NeedRedis)
-	if err != nil {
-		return err
-	}
 	var plan progress.Plan
-	if err := api.get(ctx, campaignPath(id)+"/plan", url.Values{"rate": {what.Rate}, "finish_by": {what.FinishBy}, "pause": what.Pause}, &plan); err != nil {
+	if err := c.get(ctx, campaignPath(id)+"/plan", url.Values{"rate": {what.Rate}, "finish_by": {what.FinishBy}, "pause": what.Pause}, &plan); err != nil {
 		return err
 	}
 	return c.printTable(&plan, func(p *printer) {

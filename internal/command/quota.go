@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pacer/pacer/internal/catalog"
-	"github.com/pacer/pacer/internal/config"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
 )
@@ -49,12 +48,8 @@ func (c *cli) quotaSet() *cobra.Command {
 }
 
 func (c *cli) listQuotas(ctx context.Context) error {
-	api, err := c.client(config.NeedPostgres)
-	if err != nil {
-		return err
-	}
 	quotas := []*view.Quota{}
-	if err := pages(ctx, api, "quotas", url.Values{}, func(q *view.Quota) { quotas = append(quotas, q) }); err != nil {
+	if err := pages(ctx, c, "quotas", url.Values{}, func(q *view.Quota) { quotas = append(quotas, q) }); err != nil {
 		return err
 	}
 	return c.printTable(quotas, func(p *printer) {

@@ -22,15 +22,11 @@ func (c *cli) quotaDelete() *cobra.Command {
 		if err := c.confirm(ctx, yes, "delete quota "+id); err != nil {
 			return err
 		}
-		api, err := c.client(config.NeedPostgres)
-		if err != nil {
-			return err
-		}
 		var was view.Quota
-		if err := api.get(ctx, quotaPath(id), nil, &was); err != nil {
+		if err := c.get(ctx, quotaPath(id), nil, &was); err != nil {
 			return err
 		}
-		if err := api.call(ctx, http.MethodDelete, quotaPath(id), url.Values{"unlink": {strconv.FormatBool(unlink)}}, nil, nil); err != nil {
+		if err := c.call(ctx, http.MethodDelete, quotaPath(id), url.Values{"unlink": {strconv.FormatBool(unlink)}}, nil, nil); err != nil {
 			return err
 		}
 		return c.print(&was, func(p *printer) {
@@ -59,7 +55,7 @@ func (c *cli) quotaAdjust() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.adjustQuota(cmd.Context(), args[0], args[1], map[string]any{"used": used, "lower": lower, "reason": reason})
 		},
-	}))
+	}), config.NeedPostgres, config.NeedRedis)
 	f := cmd.Flags()
 	f.Int64Var(&used, "used", 0, "the units that the window has counted from now on")
 	f.BoolVar(&lower, "lower", false, "also where that is less than it has counted, which makes room")
@@ -68,12 +64,8 @@ func (c *cli) quotaAdjust() *cobra.Command {
 }
 
 func (c *cli) adjustQuota(ctx context.Context, id, span string, change map[string]any) error {
-	api, err := c.client(config.NeedPostgres, config.NeedRedis)
-	if err != nil {
-		return err
-	}
 	var done view.Adjusted
-	if err := api.call(ctx, http.MethodPost, pathOf("quotas", id, "windows", span, "adjust"), nil, change, &done); err != nil {
+	if err := c.call(ctx, http.MethodPost, pathOf("quotas", id, "windows", span, "adjust"), nil, change, &done); err != nil {
 		return err
 	}
 	return c.print(done, func(p *printer) {
@@ -89,15 +81,11 @@ func (c *cli) changeQuota(ctx context.Context, id string, change view.Values) er
 	if len(change) == 0 {
 		return config.Usagef("quota set %s: nothing to set; give its windows, such as --window 300/1m --window 15750/1h", id)
 	}
-	api, err := c.client(config.NeedPostgres)
-	if err != nil {
-		return err
-	}
 	var s view.QuotaSettings
-	err = api.call(ctx, http.MethodPatch, quotaPath(id), nil, change, &s)
+	err := c.call(ctx, http.MethodPatch, quotaPath(id), nil, change, &s)
 	if refusedAs(err, "not-found") {
 		change["id"] = id
-		err = api.call(ctx, http.MethodPost, "/quotas", nil, change, &s)
+		err = c.call(ctx, http.MethodPost, "/quotas", nil, change, &s)
 	}
 	if err != nil {
 		return err

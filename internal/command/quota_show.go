@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pacer/pacer/internal/config"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
 )
@@ -29,22 +28,18 @@ type quotaUser struct {
 }
 
 func (c *cli) showQuota(ctx context.Context, id string) error {
-	api, err := c.client(config.NeedPostgres)
-	if err != nil {
-		return err
-	}
 	v := &quotaShown{Quota: &view.Quota{}, UsedBy: []quotaUser{}}
-	if err := api.get(ctx, quotaPath(id), nil, v.Quota); err != nil {
+	if err := c.get(ctx, quotaPath(id), nil, v.Quota); err != nil {
 		return err
 	}
 	if v.Keys != nil {
 		v.keys = []delivery.KeyWaits{*v.Keys}
-		if err := busyKeys(ctx, api, v.keys); err != nil {
+		if err := c.busyKeys(ctx, v.keys); err != nil {
 			return err
 		}
 	}
 	rolled := delivery.Quota{ID: v.ID, Exempt: 100 - v.Rollout}
-	if err := pages(ctx, api, "campaigns", url.Values{"quota": {id}}, func(one *view.Campaign) {
+	if err := pages(ctx, c, "campaigns", url.Values{"quota": {id}}, func(one *view.Campaign) {
 		v.UsedBy = append(v.UsedBy, quotaUser{one, rolled.Covers(one.ID)})
 	}); err != nil {
 		return err
@@ -110,10 +105,10 @@ func (v *quotaShown) print(p *printer) {
 const preciseTime = "2006-01-02T15:04:05.000Z07:00"
 
 // busyKeys asks for the keys that keep most jobs waiting. Only operators are told.
-func busyKeys(ctx context.Context, api *client, waits []delivery.KeyWaits) error {
+func (c *cli) busyKeys(ctx context.Context, waits []delivery.KeyWaits) error {
 	for i := range waits {
 		var found struct{ Keys []delivery.KeyJobs }
-		err := api.get(ctx, quotaPath(waits[i].Quota)+"/keys", nil, &found)
+		err := c.get(ctx, quotaPath(waits[i].Quota)+"/keys", nil, &found)
 		var refused *refusal
 		if errors.As(err, &refused) && (refused.status == http.StatusUnauthorized || refused.status == http.StatusForbidden) {
 			return nil

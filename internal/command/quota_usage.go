@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pacer/pacer/internal/catalog"
-	"github.com/pacer/pacer/internal/config"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/notation"
@@ -38,18 +37,14 @@ type quotaUsage struct {
 
 // showUsage prints the usage of a quota, step by step, and the remaining units of its windows.
 func (c *cli) showUsage(ctx context.Context, id string, last, step time.Duration) error {
-	api, err := c.client(config.NeedPostgres)
-	if err != nil {
-		return err
-	}
 	usage := quotaUsage{Quota: id, Step: notation.FormatSpan(step)}
 	var found struct{ Usage []catalog.Usage }
-	if err := api.get(ctx, quotaPath(id)+"/usage", url.Values{"last": {notation.FormatSpan(last)}, "step": {usage.Step}}, &found); err != nil {
+	if err := c.get(ctx, quotaPath(id)+"/usage", url.Values{"last": {notation.FormatSpan(last)}, "step": {usage.Step}}, &found); err != nil {
 		return err
 	}
 	usage.Steps = found.Usage
 	var q view.Quota
-	if err := api.get(ctx, quotaPath(id), nil, &q); err != nil {
+	if err := c.get(ctx, quotaPath(id), nil, &q); err != nil {
 		return err
 	}
 	usage.Note = usageNote(&q)

@@ -35,7 +35,8 @@ a few seconds. If the destination still does not work, the gate closes again.`,
 	}
 	open.Flags().StringVar(&destination, "destination", "", "the destination whose gate is opened, as sink destinations names it; that of the sink stays as it is")
 	return group("sink", "Sinks: whether their gates are open",
-		c.withServer(c.plain("list", "List all sinks, with what has closed their gates", c.listSinks)), c.withServer(c.withJSON(open)), c.sinkDestinations(), c.sinkTest())
+		c.withServer(c.plain("list", "List all sinks, with what has closed their gates", c.listSinks), config.NeedRedis),
+		c.withServer(c.withJSON(open), config.NeedRedis), c.sinkDestinations(), c.sinkTest())
 }
 
 // gateOf returns the state of a gate, and until when nothing is sent: open, closed, or half-open, when one job is tried.
@@ -59,12 +60,8 @@ func gate(s *view.Sink) view.Gate {
 
 // sinks returns all sinks, each with at most that many closed destinations.
 func (c *cli) sinks(ctx context.Context, destinations int) ([]view.Sink, error) {
-	api, err := c.client(config.NeedRedis)
-	if err != nil {
-		return nil, err
-	}
 	var answer struct{ Sinks []view.Sink }
-	if err := api.get(ctx, "/sinks", url.Values{"destinations": {strconv.Itoa(destinations)}}, &answer); err != nil {
+	if err := c.get(ctx, "/sinks", url.Values{"destinations": {strconv.Itoa(destinations)}}, &answer); err != nil {
 		return nil, err
 	}
 	if len(answer.Sinks) == 0 {
@@ -122,16 +119,13 @@ func milliseconds(seconds *float64) string {
 // openSink opens the gate of a sink or, if it is named, of one of its destinations. A gate that is shown as open may just be closing, and
 // is opened as well.
 func (c *cli) openSink(ctx context.Context, name, destination string) error {
-	api, err := c.clientBy(operator(), config.NeedRedis)
-	if err != nil {
-		return err
-	}
+	c.who = operator()
 	var done struct {
 		Sink        string `json:"sink"`
 		Destination string `json:"destination,omitempty"`
 		Opened      bool   `json:"opened"`
 	}
-	if err := api.call(ctx, http.MethodPost, pathOf("sinks", name, "open"), nil, map[string]string{"destination": destination}, &done); err != nil {
+	if err := c.call(ctx, http.MethodPost, pathOf("sinks", name, "open"), nil, map[string]string{"destination": destination}, &done); err != nil {
 		return err
 	}
 	what := "the gate of sink " + name

@@ -28,7 +28,7 @@ func (c *cli) sinkDestinations() *cobra.Command {
 		Example: "  pacer sink destinations shops",
 	}
 	cmd.Flags().IntVar(&limit, "limit", limit, "how many are listed at most")
-	return c.withServer(c.withJSON(cmd))
+	return c.withServer(c.withJSON(cmd), config.NeedRedis)
 }
 
 func (c *cli) listClosedDestinations(ctx context.Context, name string, limit int) error {

@@ -20,7 +20,7 @@ func (c *cli) top() *cobra.Command {
 	var sort string
 	cmd := c.withServer(c.plain("top", "Watch all daemons: rates, backlogs, quotas", func(ctx context.Context) error {
 		return c.watch(ctx, watch, sort, once)
-	}))
+	}), config.NeedPostgres, config.NeedRedis)
 	cmd.Long = `Shows how fast each campaign sends, how many jobs wait, what is left of the quotas and the state of the daemons, by what they
 exchange in Redis and what the database has. With --server a console is asked for it. If stdout is not a terminal, one picture is printed.`
 	spanVar(cmd.Flags(), &watch.Interval, "interval", time.Second, "time between two looks")
@@ -50,11 +50,7 @@ func (c *cli) watch(ctx context.Context, watch *top.Watch, sort string, once boo
 	case watch.Query.Limit < 0 || watch.Query.Limit > maxTopRows:
 		return config.Usagef("--limit %d is out of range; use 1 to %d, or 0 for what fits", watch.Query.Limit, maxTopRows)
 	}
-	api, err := c.client(config.NeedPostgres, config.NeedRedis)
-	if err != nil {
-		return err
-	}
-	watch.Fetch = func(ctx context.Context) (*top.Frame, error) { return api.frame(ctx, watch.Query.Filter) }
+	watch.Fetch = func(ctx context.Context) (*top.Frame, error) { return c.frame(ctx, watch.Query.Filter) }
 	first, err := watch.Ask(ctx)
 	if err != nil {
 		return err
@@ -79,21 +75,21 @@ func (c *cli) watch(ctx context.Context, watch *top.Watch, sort string, once boo
 }
 
 // frame asks for what pacer top shows, of campaigns whose id contains the filter.
-func (r *client) frame(ctx context.Context, filter string) (*top.Frame, error) {
+func (c *cli) frame(ctx context.Context, filter string) (*top.Frame, error) {
 	var state view.State
-	if err := r.get(ctx, "/status", nil, &state); err != nil {
+	if err := c.get(ctx, "/status", nil, &state); err != nil {
 		return nil, err
 	}
 	f := &top.Frame{
-		At: state.At, Version: state.Version, Address: r.address, Reason: faults(&state),
+		At: state.At, Version: state.Version, Address: c.api.address, Reason: faults(&state),
 		Fleet: top.Fleet{Running: state.DaemonsRunning, Ready: state.DaemonsReady, LateCapacity: state.LateCapacity, LateDestination: state.LateDestination},
 	}
 	f.Ready = f.Reason == ""
-	err := pages(ctx, r, "campaigns", url.Values{"q": {filter}}, func(c *view.Campaign) { f.Campaigns = append(f.Campaigns, topRow(c)) })
+	err := pages(ctx, c, "campaigns", url.Values{"q": {filter}}, func(c *view.Campaign) { f.Campaigns = append(f.Campaigns, topRow(c)) })
 	if err != nil {
 		return nil, err
 	}
-	if err := pages(ctx, r, "quotas", url.Values{}, func(q *view.Quota) {
+	if err := pages(ctx, c, "quotas", url.Values{}, func(q *view.Quota) {
 		for i := range q.Windows {
 			w := &q.Windows[i]
 			f.Quotas = append(f.Quotas, top.QuotaRow{Quota: q.ID, Window: w.Span, Remaining: number(w.Remaining), Limit: float64(w.Limit)})
@@ -102,11 +98,11 @@ func (r *client) frame(ctx context.Context, filter string) (*top.Frame, error) {
 		return nil, err
 	}
 	var fleet struct{ Daemons []progress.Daemon }
-	if err := r.get(ctx, "/daemons", nil, &fleet); err != nil {
+	if err := c.get(ctx, "/daemons", nil, &fleet); err != nil {
 		return nil, err
 	}
 	var sinks struct{ Sinks []view.Sink }
-	if err := r.get(ctx, "/sinks", nil, &sinks); err != nil {
+	if err := c.get(ctx, "/sinks", nil, &sinks); err != nil {
 		return nil, err
 	}
 	addDaemons(&f.Fleet, fleet.Daemons)
