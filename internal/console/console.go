@@ -16,8 +16,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/net/netutil"
 	"golang.org/x/sync/errgroup"
-
-	"github.com/pacer/pacer/internal/console/page"
 )
 
 // Bounds on the requests of clients.
@@ -154,7 +152,7 @@ func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
 	all, base, proxied := http.Handler(mux), "", false
 	if s.Site != nil {
-		mux.Handle("/", page.Secure(http.HandlerFunc(s.Site.serve)))
+		mux.HandleFunc("/", s.Site.serve)
 		base, proxied = s.Site.base, s.Site.guard.Proxied()
 	}
 	if base != "" { // besides, for proxies that do not remove it

@@ -120,9 +120,6 @@ func (s *server) cancelJobs(ctx context.Context, in *cancelIn) (*answer[jobs.Can
 		return nil, problem(catalog.UnknownCampaign(id), Conflict)
 	}
 	done, err := cancel(ctx, jobs.Cancellation{IDs: in.Body.IDs, Campaign: in.Body.Campaign})
-	if errors.Is(err, jobs.ErrNoLedger) {
-		return nil, fail(Conflict, line(err))
-	}
 	if err != nil {
 		return nil, problem(err, Conflict)
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/jobs"
 )
 
 // Kind is what kind of problem an answer tells of, as its type says: urn:pacer:problem: and the kind. Clients tell problems apart by it,
@@ -136,13 +137,19 @@ func problem(err error, stale Kind) error {
 		kind Kind
 	}{
 		{catalog.ErrNotFound, NotFound}, {catalog.ErrStale, stale}, {catalog.ErrOver, over}, {catalog.ErrExists, exists}, {catalog.ErrInvalid, invalid}, {catalog.ErrForbidden, readOnly},
-		{catalog.ErrInDoubt, inDoubt},
+		{catalog.ErrInDoubt, inDoubt}, {jobs.ErrNoLedger, Conflict},
 	} {
 		if errors.Is(err, as.err) {
 			return fail(as.kind, line(err))
 		}
 	}
 	return absent(line(err))
+}
+
+// StatusOf returns the status of an error of what changes campaigns, quotas and destinations.
+func StatusOf(err error) int {
+	model, _ := errors.AsType[*huma.ErrorModel](problem(err, staleRevision)) // fail makes nothing else
+	return model.Status
 }
 
 // writeProblem answers with a problem.

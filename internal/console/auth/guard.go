@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
@@ -200,11 +201,7 @@ func (g *Guard) check(address netip.Addr, secret string) (*token, error) {
 		return nil, ErrLimited
 	}
 	if _, counted := g.failures[from]; !counted && len(g.failures) >= maxAddresses {
-		for other, of := range g.failures {
-			if now.After(of.until) {
-				delete(g.failures, other)
-			}
-		}
+		maps.DeleteFunc(g.failures, func(_ netip.Prefix, of failure) bool { return now.After(of.until) })
 		if len(g.failures) >= maxAddresses {
 			return nil, ErrLimited
 		}

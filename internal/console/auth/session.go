@@ -3,13 +3,13 @@ package auth
 import (
 	"crypto/rand"
 	"crypto/sha256"
+	"maps"
 	"net/http"
 	"time"
 )
 
 const (
-	sessionFor  = 12 * time.Hour
-	maxSessions = 1000
+	sessionFor = 12 * time.Hour
 	// The name of a secure cookie makes browsers refuse one that was set without encryption, or by another host.
 	secureCookie, plainCookie = "__Host-pacerSession", "pacerSession"
 )
@@ -33,9 +33,7 @@ func (g *Guard) Login(w http.ResponseWriter, r *http.Request, secret string) err
 	}
 	name, now := rand.Text(), time.Now()
 	g.mu.Lock()
-	if len(g.sessions) >= maxSessions {
-		g.shrink(now)
-	}
+	maps.DeleteFunc(g.sessions, func(_ [sha256.Size]byte, s session) bool { return now.After(s.expires) })
 	g.sessions[sha256.Sum256([]byte(name))] = session{token: t.hash, expires: now.Add(sessionFor)}
 	g.mu.Unlock()
 	g.setCookie(w, secure, name, int(sessionFor.Seconds()))
@@ -52,22 +50,6 @@ func (g *Guard) Logout(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	g.setCookie(w, g.secure(r), "", -1)
-}
-
-// shrink forgets the sessions that are over, or else the one that is the first to end. g.mu is held.
-func (g *Guard) shrink(now time.Time) {
-	var first [sha256.Size]byte
-	var when time.Time
-	for name, s := range g.sessions {
-		if now.After(s.expires) {
-			delete(g.sessions, name)
-		} else if when.IsZero() || s.expires.Before(when) {
-			first, when = name, s.expires
-		}
-	}
-	if len(g.sessions) >= maxSessions {
-		delete(g.sessions, first)
-	}
 }
 
 // ofSession returns the token that began the session of the request; nil without a session, or after its end.

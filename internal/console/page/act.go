@@ -10,10 +10,10 @@ import (
 	"strings"
 
 	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/console/api"
 	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/jobs"
 	"github.com/pacer/pacer/internal/notation"
 )
 
@@ -151,32 +151,16 @@ func (s *Site) act(w http.ResponseWriter, r *http.Request, a action) {
 	}
 	c := s.blank(ctx)
 	if again == nil {
-		if c.fail(statusOf(err), "%s", brief(err)); errors.Is(err, catalog.ErrInvalid) {
+		if c.fail(api.StatusOf(err), "%s", brief(err)); errors.Is(err, catalog.ErrInvalid) {
 			c.Title, c.Data = "Not changed", message{brief(err), strings.TrimPrefix(r.URL.Path, "/"), cmp.Or(r.Referer(), "./"), r.PostForm}
 		}
 		s.show(w, c, "message")
 		return
 	}
 	if c.Title, c.Data = cmp.Or(again.title, "Not changed yet"), again.data; err != nil {
-		c.Title, c.status = "Not changed", statusOf(err)
+		c.Title, c.status = "Not changed", api.StatusOf(err)
 	}
 	s.show(w, c, again.page)
-}
-
-func statusOf(err error) int {
-	switch {
-	case errors.Is(err, catalog.ErrNotFound):
-		return http.StatusNotFound
-	case errors.Is(err, catalog.ErrStale):
-		return http.StatusPreconditionFailed
-	case errors.Is(err, catalog.ErrOver), errors.Is(err, catalog.ErrExists), errors.Is(err, jobs.ErrNoLedger):
-		return http.StatusConflict
-	case errors.Is(err, catalog.ErrInvalid):
-		return http.StatusUnprocessableEntity
-	case errors.Is(err, catalog.ErrForbidden):
-		return http.StatusForbidden
-	}
-	return http.StatusServiceUnavailable
 }
 
 // setStatus takes no revision: a pause must not fail because the rate has changed.

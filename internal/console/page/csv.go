@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/console/api"
 	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/notation"
@@ -45,7 +46,7 @@ func (s *Site) sheet(name string, of sheet) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		rows, err := of.rows(r.Context(), s, r.URL.Query())
 		if err != nil {
-			http.Error(w, brief(err), statusOf(err))
+			http.Error(w, brief(err), api.StatusOf(err))
 			return
 		}
 		w.Header().Set("Content-Type", "text/csv; charset=utf-8")

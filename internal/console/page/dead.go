@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/console/api"
 	"github.com/pacer/pacer/internal/console/replay"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/notation"
@@ -114,7 +115,7 @@ func fillDead(ctx context.Context, s *Site, query url.Values, c *content) {
 	case errors.Is(err, view.ErrAsking):
 		data.Looking = true
 	case errors.Is(err, replay.ErrSearching), errors.Is(err, catalog.ErrInvalid):
-		c.status = statusOf(err)
+		c.status = api.StatusOf(err)
 		data.Fault = "Not looked for: " + brief(err)
 	case err != nil:
 		data.Fault = "Dead letters are not known: " + brief(err)

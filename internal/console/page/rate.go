@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/console/api"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/notation"
 )
@@ -103,7 +104,7 @@ func fillRate(ctx context.Context, s *Site, query url.Values, c *content) {
 		c.Title = "Rate of " + now.ID
 		m, err := s.meaning(ctx, now, typedRate(query), query.Get("reason"))
 		if err != nil {
-			m.Fault, c.status = brief(err), statusOf(err)
+			m.Fault, c.status = brief(err), api.StatusOf(err)
 		}
 		c.Data = m
 	}

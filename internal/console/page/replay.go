@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/console/api"
 	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/replay"
 	"github.com/pacer/pacer/internal/console/view"
@@ -49,7 +50,7 @@ func fillReplay(ctx context.Context, s *Site, query url.Values, c *content) {
 		}
 	}
 	if jobs := s.watcher.Sources().Replays; err != nil {
-		c.status, data.Fault = statusOf(err), brief(err)
+		c.status, data.Fault = api.StatusOf(err), brief(err)
 	} else if jobs == nil {
 		data.Fault = "Dead letters cannot be read here."
 	} else if outcome, err := jobs.Count(ctx, replay.Request{Filter: filter, Places: data.Places}); err != nil {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/console/api"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/notation"
 )
@@ -94,7 +95,7 @@ func (r *rows[S, E]) row(ctx context.Context, s *Site, id string, c *content) *S
 	}
 	now, err := r.read(s.watcher.Sources(), ctx, id)
 	if err != nil {
-		c.fail(statusOf(err), "%s", brief(err))
+		c.fail(api.StatusOf(err), "%s", brief(err))
 		return nil
 	}
 	return now

@@ -19,7 +19,8 @@ import (
 	"github.com/pacer/pacer/internal/console/view"
 )
 
-// policy is the Content-Security-Policy of all pages: nothing from elsewhere, and no script or style in the page itself.
+// policy is the Content-Security-Policy of all pages: nothing from elsewhere, and no script or style in the page itself. Other answers
+// have the stricter one of the server.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
@@ -55,19 +56,6 @@ func (s *Site) Register(mux *http.ServeMux) {
 		mux.HandleFunc("GET /"+name+".csv", s.need(auth.Viewer, s.sheet(name, of)))
 	}
 	mux.HandleFunc("GET /static/{file...}", asset)
-}
-
-// Secure adds the headers that all answers of the console have.
-func Secure(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h := w.Header()
-		h.Set("Cache-Control", "no-store") // an answer describes one moment
-		h.Set("Content-Security-Policy", policy)
-		h.Set("Referrer-Policy", "same-origin")
-		h.Set("X-Content-Type-Options", "nosniff")
-		h.Set("X-Frame-Options", "DENY")
-		next.ServeHTTP(w, r)
-	})
 }
 
 // content is what a template renders.
@@ -147,6 +135,8 @@ func (s *Site) show(w http.ResponseWriter, c *content, name string) {
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Content-Security-Policy", policy)
+	w.Header().Set("Referrer-Policy", "same-origin")
 	if c.status == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", "10")
 	}

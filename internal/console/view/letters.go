@@ -34,14 +34,23 @@ type FoundJob struct {
 	jobs.Found
 }
 
+// lookFor is a question about what is found in Kafka. What has failed may soon be found.
+func (l *Watcher) lookFor(kind, about string) question {
+	q := question{kind: kind, about: about, fresh: lettersFor / 2, within: LettersWithin, keep: lettersFor}
+	if l.cache.last(q).err != nil {
+		q.fresh = closeFor
+	}
+	return q
+}
+
 // FindLetters returns dead letters, as they were found last, and has them looked for again if that is long ago; anew: also if it was some
 // seconds ago. The error is ErrAsking before the first answer.
 func (l *Watcher) FindLetters(ctx context.Context, f LetterFilter, anew bool) (Found, error) {
 	if l.sources.Letters == nil {
 		return Found{}, Fault(catalog.ErrForbidden, "Dead letters cannot be read here.")
 	}
-	q := question{kind: "letters", about: fmt.Sprintf("%+v", f), fresh: lettersFor / 2, within: LettersWithin, keep: lettersFor}
-	if anew || l.cache.last(q).err != nil { // what has failed may soon be found
+	q := l.lookFor("letters", fmt.Sprintf("%+v", f))
+	if anew {
 		q.fresh = closeFor
 	}
 	return cached(ctx, l.cache, q, func(ctx context.Context) (Found, error) {
@@ -55,10 +64,7 @@ func (l *Watcher) WholeLetter(ctx context.Context, at deadletter.Place) (*WholeL
 	if l.sources.Letter == nil {
 		return nil, Fault(catalog.ErrForbidden, "Dead letters cannot be read here.")
 	}
-	q := question{kind: "letter", about: at.String(), fresh: lettersFor / 2, within: LettersWithin, keep: lettersFor} // but for whether it was replayed, it never changes
-	if l.cache.last(q).err != nil {
-		q.fresh = closeFor
-	}
+	q := l.lookFor("letter", at.String()) // but for whether it was replayed, it never changes
 	return cached(ctx, l.cache, q, func(ctx context.Context) (*WholeLetter, error) { return l.sources.Letter(ctx, at) })
 }
 
@@ -92,10 +98,8 @@ func (l *Watcher) FindJob(ctx context.Context, id, last string) (*FoundJob, erro
 	if err != nil {
 		return nil, Fault(catalog.ErrInvalid, "last: %s", err)
 	}
-	q := question{kind: "job", about: last + " " + id, fresh: lettersFor / 2, within: 2*LettersWithin + time.Second, keep: lettersFor}
-	if l.cache.last(q).err != nil {
-		q.fresh = closeFor
-	}
+	q := l.lookFor("job", last+" "+id)
+	q.within = 2*LettersWithin + time.Second
 	return cached(ctx, l.cache, q, func(ctx context.Context) (*FoundJob, error) { return l.LookForJob(ctx, id, span) })
 }
 
