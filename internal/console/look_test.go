@@ -331,8 +331,8 @@ func TestPagesDoNotWaitForKafka(t *testing.T) {
 	})
 }
 
-// TestATickStaysAtItsLetter: the page is kept up to date while letters are ticked, and rows come and go.
-func TestATickStaysAtItsLetter(t *testing.T) {
+// TestLettersKeepTheirRows: what has the focus stays in its row while the page is kept up to date, and rows come and go.
+func TestLettersKeepTheirRows(t *testing.T) {
 	_, body, _ := get(t, serve(newWorld()), "/dead")
 	rows := strings.Count(body, `<th scope="row" data-label="At">`)
 	if named := len(regexp.MustCompile(`<tr id="r[0-9a-z]+"><th scope="row" data-label="At">`).FindAllString(body, -1)); rows == 0 || named != rows {

@@ -150,8 +150,8 @@ func TestReplayOfWhatHasExpired(t *testing.T) {
 	}
 }
 
-// TestReplayOfTickedLetters: ticked letters are counted and replayed, independent of the search.
-func TestReplayOfTickedLetters(t *testing.T) {
+// TestReplayOfNamedLetters: the API counts and replays letters by their places, and a page those of a time.
+func TestReplayOfNamedLetters(t *testing.T) {
 	w := guarded()
 	asked := make(chan replay.Request, 2)
 	w.replay = func(ctx context.Context, r replay.Request, progress func(int)) (deadletter.ReplayReport, error) {
@@ -163,29 +163,10 @@ func TestReplayOfTickedLetters(t *testing.T) {
 	h := s.routes()
 	cookie := login(t, h, "operator")
 	page := ask(h, "GET", "/dead?since=2026-11-23+09:00&until=2026-11-24", "", "", "Cookie", cookie).Body.String()
-	if !strings.Contains(page, `<input type="checkbox" form="ticked" name="place" value="3/17" aria-label="tick 3/17">`) || !strings.Contains(page, "dead letters from 2026-11-23 09:00 until 2026-11-24 were looked at") ||
+	if !strings.Contains(page, "dead letters from 2026-11-23 09:00 until 2026-11-24 were looked at") ||
 		!strings.Contains(page, `<a class="button" href="replay?since=2026-11-23&#43;09%3A00&amp;until=2026-11-24">`) {
 		t.Fatalf("the page of dead letters: %s", page)
 	}
-	if viewed := ask(h, "GET", "/dead", "", "", "Cookie", login(t, h, "viewer")).Body.String(); strings.Contains(viewed, "checkbox") {
-		t.Error("a viewer may tick letters")
-	}
-	answer := submit(h, "/ticked-letters", cookie, url.Values{"ticked": {"yes"}, "place": {"3/17", "0/5", "3/17"}})
-	if count := <-asked; answer.Code != http.StatusOK || !count.DryRun || count.Filter != (replay.Filter{}) || !slices.Equal(count.Places, []string{"0/5", "3/17"}) {
-		t.Fatalf("%d: counted %+v", answer.Code, count)
-	}
-	form := url.Values{"rate": {"20"}}
-	for _, match := range regexp.MustCompile(`<input type="hidden" name="(\w+)" value="([^"]*)">`).FindAllStringSubmatch(answer.Body.String(), -1) {
-		form.Add(match[1], match[2])
-	}
-	if answer := submit(h, "/replay", cookie, form); answer.Code != http.StatusSeeOther || !strings.Contains(answer.Header().Get("Location"), "replays") {
-		t.Fatalf("%d: %s", answer.Code, answer.Body)
-	}
-	if r := <-asked; r.DryRun || r.Filter != (replay.Filter{}) || !slices.Equal(r.Places, []string{"0/5", "3/17"}) || r.Limit != 7 {
-		t.Errorf("replayed %+v", r)
-	}
-	s.Site.replays.Wait()
-	// By the API the same.
 	if answer := ask(h, "POST", "/api/v1/replays", "operator", `{"places":["3/17","0/5","3/17"],"dry_run":true}`); answer.Code != http.StatusOK {
 		t.Fatalf("%d %s", answer.Code, answer.Body)
 	}
@@ -208,15 +189,8 @@ func TestReplayOfTickedLetters(t *testing.T) {
 		}
 	}
 	s.Site.Close()
-	if page := ask(h, "GET", "/replays", "", "", "Cookie", cookie).Body.String(); !strings.Contains(page, "2 that were ticked") {
+	if page := ask(h, "GET", "/replays", "", "", "Cookie", cookie).Body.String(); !strings.Contains(page, "2 that were named") {
 		t.Errorf("the page of replays: %s", page)
-	}
-	for _, wrong := range [][]string{nil, {"3"}, {"3/x"}, slices.Repeat([]string{"-1/2"}, 2)} {
-		for _, to := range []string{"/ticked-letters", "/replay"} {
-			if answer := submit(h, to, cookie, url.Values{"ticked": {"yes"}, "place": wrong, "limit": {"1"}, "rate": {"1"}}); answer.Code != http.StatusUnprocessableEntity {
-				t.Errorf("%s of %q: %d", to, wrong, answer.Code)
-			}
-		}
 	}
 	for query, says := range map[string]string{
 		"since=yesterday": "&#34;yesterday&#34; is not a time", "until=x": "until: ", "since=2026-11-24T10:00&until=2026-11-24T10:00": "since: must lie before until",

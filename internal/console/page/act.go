@@ -41,7 +41,6 @@ var actions = map[string]action{
 	"create": {role: auth.Admin, do: campaigns.create},
 	"cancel": {role: auth.Admin, do: cancel},
 	"bulk":   {role: auth.Operator, do: bulk},
-	"ticked": {role: auth.Operator, do: showTicked},
 
 	"quota-edit":   {role: auth.Admin, do: quotas.edit},
 	"quota-create": {role: auth.Admin, do: quotas.create},
@@ -65,8 +64,6 @@ var actions = map[string]action{
 	"job-cancel": {role: auth.Operator, do: cancelJob},
 
 	"sink-open": {role: auth.Operator, do: openSink, beside: true},
-
-	"ticked-letters": {role: auth.Operator, do: showTickedLetters, beside: true},
 
 	"replay":      {role: auth.Operator, do: startReplay, beside: true},
 	"stop-replay": {role: auth.Operator, do: stopReplay, beside: true},
@@ -127,7 +124,7 @@ func (s *Site) act(w http.ResponseWriter, r *http.Request, a action) {
 		c := s.blank(ctx)
 		c.fail(http.StatusBadRequest, "This form cannot be read.")
 		if large, ok := errors.AsType[*http.MaxBytesError](err); ok {
-			c.fail(http.StatusRequestEntityTooLarge, "This form is larger than %d bytes, and nothing was done. Of campaigns with ids as long as these, tick fewer, or use Change all with a filter.", large.Limit)
+			c.fail(http.StatusRequestEntityTooLarge, "This form is larger than %d bytes, and nothing was done.", large.Limit)
 		}
 		s.show(w, c, "message")
 		return
@@ -197,13 +194,9 @@ func bulk(ctx context.Context, s *Site, form url.Values) (string, *retry, error)
 	if err != nil {
 		return "", nil, view.Fault(catalog.ErrInvalid, "The form does not say how many campaigns it is about.")
 	}
-	by, ids := view.SelectionOf(form), []string(nil)
-	if form.Has(ticked) {
-		if ids = form["id"]; len(ids) == 0 {
-			return "", nil, view.Fault(catalog.ErrInvalid, "No campaign is ticked.")
-		}
-	}
-	if ids, err = s.watcher.Fresh(ctx).Chosen(by, ids, expect); err != nil {
+	by := view.SelectionOf(form)
+	ids, err := s.watcher.Fresh(ctx).All(by, expect)
+	if err != nil {
 		return "", nil, err
 	}
 	change := view.Bulk{Action: form.Get("action"), Rate: strings.TrimSpace(form.Get("rate")), Until: strings.TrimSpace(form.Get("until"))}

@@ -104,7 +104,6 @@ func fillDead(ctx context.Context, s *Site, query url.Values, c *content) {
 		Found   view.Found
 		Looking bool   // there is nothing to be shown yet
 		Older   string // query of the next page; "" on the last
-		Ticks   bool   // each has a box to be ticked
 		Fault   string
 	}{Search: searchOf(query), Spans: []string{"1h", "1d", "7d", "30d"}}
 	filter, err := data.Search.filter()
@@ -123,7 +122,6 @@ func fillDead(ctx context.Context, s *Site, query url.Values, c *content) {
 		if next := data.Found.Next; next != "" {
 			data.Older = data.Search.from(next)
 		}
-		data.Ticks = len(data.Found.List) > 0 && mayReplay(ctx, s)
 	}
 	c.Data = data
 }

@@ -26,7 +26,6 @@ const (
 type table struct {
 	Caption string
 	List    []*view.Campaign
-	Ticks   bool // each has a box to be ticked, of the form with the id ticked
 }
 
 // windowRow is a window of a quota in a table.
@@ -71,7 +70,7 @@ func fillOverview(ctx context.Context, s *Site, query url.Values, c *content) {
 	c.Data = data
 }
 
-func fillCampaigns(_ context.Context, s *Site, query url.Values, c *content) {
+func fillCampaigns(_ context.Context, _ *Site, query url.Values, c *content) {
 	c.Title = "Campaigns"
 	by := view.SelectionOf(query)
 	list, all, next := c.State.Select(by, view.PageSize)
@@ -86,7 +85,6 @@ func fillCampaigns(_ context.Context, s *Site, query url.Values, c *content) {
 		Table     table
 	}{by, first, next, all, view.Sorts, filters(c.State, map[string]string{"state": by.State, "quota": by.Quota, "sink": by.Sink}), table{
 		Caption: "What they may send, send and have waiting", List: list,
-		Ticks: c.Who.Role >= auth.Operator && s.watcher.Sources().Catalog != nil && len(list) > 0,
 	}}
 }
 

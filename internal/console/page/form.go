@@ -205,41 +205,17 @@ func before(c catalog.Change) string {
 	return page + "?" + query.Encode()
 }
 
-// ticked is the field that tells a form about the campaigns that are ticked from one about all that match: without a tick it is about none.
-const ticked = "ticked"
-
-// showTicked shows the form about the campaigns that are ticked. It is asked for with a form of its own, not with an address: a hundred
-// long ids are more than an address may have.
-func showTicked(ctx context.Context, s *Site, form url.Values) (string, *retry, error) {
-	c := &content{State: s.watcher.Look(ctx)}
-	fillBulk(ctx, s, form, c)
-	return "", &retry{page: "bulk", data: c.Data}, nil
-}
-
 func fillBulk(_ context.Context, _ *Site, query url.Values, c *content) {
 	by := view.SelectionOf(query)
 	by.After, by.Sort = "", ""
 	list, all, _ := c.State.Select(by, shortList)
-	caption := "The first of them"
-	var ids []string
-	if query.Has(ticked) {
-		by, list, caption = view.Selection{}, nil, "These"
-		for _, id := range query["id"][:min(len(query["id"]), view.PageSize)] {
-			if campaign := c.State.Campaign(id); campaign != nil && !slices.Contains(ids, id) {
-				list, ids = append(list, campaign), append(ids, id)
-			}
-		}
-		all = len(ids)
-	}
 	c.Title = "Change many campaigns"
 	c.Data = struct {
-		By     view.Selection
-		Ticked bool
-		IDs    []string
-		All    int
-		Most   int
-		Table  table
-	}{by, query.Has(ticked), ids, all, view.MaxBulk, table{Caption: caption, List: list}}
+		By    view.Selection
+		All   int
+		Most  int
+		Table table
+	}{by, all, view.MaxBulk, table{Caption: "The first of them", List: list}}
 }
 
 func fillLogin(_ context.Context, s *Site, query url.Values, c *content) {

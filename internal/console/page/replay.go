@@ -19,18 +19,12 @@ import (
 	"github.com/pacer/pacer/internal/notation"
 )
 
-// mayReplay reports whether the user may replay dead letters here.
-func mayReplay(ctx context.Context, s *Site) bool {
-	return auth.Of(ctx).Role >= auth.Operator && s.watcher.Sources().Replays != nil
-}
-
-// fillReplay counts what a replay would do, of all letters that match or of those that are ticked, and asks.
+// fillReplay counts what a replay would do, and asks.
 func fillReplay(ctx context.Context, s *Site, query url.Values, c *content) {
 	c.Title = "Replay dead letters"
 	data := struct {
 		Search       *search
 		Since, Until string
-		Places       []string
 		Outcome      deadletter.ReplayReport
 		Most         int
 		Fault        string
@@ -41,19 +35,14 @@ func fillReplay(ctx context.Context, s *Site, query url.Values, c *content) {
 		until = now // what has died since it was counted is left out
 	}
 	filter := replay.Filter{Campaign: data.Search.Campaign, Reason: data.Search.Reason, JobID: data.Search.JobID, Destination: data.Search.Destination, Since: since, Until: until}
-	if query.Has(ticked) {
-		data.Search, filter = &search{}, replay.Filter{}
-		data.Places, err = tickedPlaces(query)
-	} else {
-		if data.Until = view.Instant(&until); !since.IsZero() {
-			data.Since = view.Instant(&since)
-		}
+	if data.Until = view.Instant(&until); !since.IsZero() {
+		data.Since = view.Instant(&since)
 	}
 	if jobs := s.watcher.Sources().Replays; err != nil {
 		c.status, data.Fault = api.StatusOf(err), brief(err)
 	} else if jobs == nil {
 		data.Fault = "Dead letters cannot be read here."
-	} else if outcome, err := jobs.Count(ctx, replay.Request{Filter: filter, Places: data.Places}); err != nil {
+	} else if outcome, err := jobs.Count(ctx, replay.Request{Filter: filter}); err != nil {
 		data.Fault = "Not counted: " + brief(err)
 		if errors.Is(err, replay.ErrSearching) {
 			c.status = http.StatusServiceUnavailable
@@ -62,30 +51,6 @@ func fillReplay(ctx context.Context, s *Site, query url.Values, c *content) {
 		data.Outcome = outcome
 	}
 	c.Data = data
-}
-
-// showTickedLetters shows the form about the letters that are ticked.
-func showTickedLetters(ctx context.Context, s *Site, form url.Values) (string, *retry, error) {
-	if _, err := tickedPlaces(form); err != nil {
-		return "", nil, err
-	}
-	c := &content{}
-	fillReplay(ctx, s, form, c)
-	return "", &retry{page: "replay", data: c.Data}, nil
-}
-
-// tickedPlaces returns where the letters are that are ticked.
-func tickedPlaces(form url.Values) ([]string, error) {
-	places := slices.Compact(slices.Sorted(slices.Values(form["place"])))
-	if len(places) == 0 || len(places) > view.PageSize {
-		return nil, view.Fault(catalog.ErrInvalid, "Tick between 1 and %d letters.", view.PageSize)
-	}
-	for _, place := range places {
-		if _, ok := view.ParsePlace(place); !ok {
-			return nil, view.Fault(catalog.ErrInvalid, "%q is no place of a dead letter.", notation.Shorten(place))
-		}
-	}
-	return places, nil
 }
 
 func fillReplays(_ context.Context, s *Site, _ url.Values, c *content) {
@@ -109,16 +74,11 @@ func startReplay(ctx context.Context, s *Site, form url.Values) (string, *retry,
 	r := replay.Request{Rate: strings.TrimSpace(form.Get("rate")), Filter: replay.Filter{
 		Campaign: form.Get("campaign"), Reason: form.Get("reason"), JobID: form.Get("job"), Destination: form.Get("destination"),
 	}}
-	var errs [4]error
+	var errs [3]error
 	r.Limit, errs[0] = strconv.Atoi(form.Get("limit"))
-	if form.Has(ticked) {
-		r.Filter = replay.Filter{}
-		r.Places, errs[1] = tickedPlaces(form)
-	} else {
-		r.Until, errs[2] = time.Parse(time.RFC3339, form.Get("until"))
-		if form.Get("since") != "" {
-			r.Since, errs[3] = time.Parse(time.RFC3339, form.Get("since"))
-		}
+	r.Until, errs[1] = time.Parse(time.RFC3339, form.Get("until"))
+	if form.Get("since") != "" {
+		r.Since, errs[2] = time.Parse(time.RFC3339, form.Get("since"))
 	}
 	if r.DropExpiry = form.Has("drop-expiry"); r.DropExpiry {
 		expired, err := strconv.Atoi(form.Get("expired"))

@@ -86,7 +86,7 @@
     if (row) row.querySelector("a").focus();
   }
   document.addEventListener("keydown", (e) => {
-    const typing = /^(INPUT|SELECT|TEXTAREA)$/.test(e.target.tagName) && e.target.type !== "checkbox";
+    const typing = /^(INPUT|SELECT|TEXTAREA)$/.test(e.target.tagName);
     if (e.ctrlKey || e.metaKey || e.altKey || typing) return;
     if (e.key === "j") next(1);
     if (e.key === "k") next(-1);
