@@ -23,7 +23,10 @@ func (c *cli) campaign() *cobra.Command {
 		c.withServer(c.campaignChange("set", "Change a campaign; what is not given stays")),
 		c.pauseCampaign(),
 		c.resumeCampaign(),
-		c.cancelCampaign(), c.deleteCampaign())
+		c.cancelCampaign(),
+		deletion(c, "campaign", "Delete a campaign that is cancelled or completed and has no backlog", url.Values{}, func(was *view.Campaign) string {
+			return ", which had delivered " + counted(progressOf(was).Delivered, "job")
+		}))
 }
 
 func (c *cli) pauseCampaign() *cobra.Command {
@@ -47,27 +50,6 @@ func (c *cli) resumeCampaign() *cobra.Command {
 		return c.changeMany(ctx, &many, &manyChange{view.Bulk{Action: "resume"}, reason})
 	})
 	reasonFlag(cmd, &reason)
-	return c.withServer(cmd)
-}
-
-func (c *cli) deleteCampaign() *cobra.Command {
-	var yes bool
-	cmd := c.ofID("delete", "Delete a campaign that is cancelled or completed and has no backlog", func(ctx context.Context, id string) error {
-		if err := c.confirm(ctx, yes, "delete campaign "+id); err != nil {
-			return err
-		}
-		was, err := c.oneCampaign(ctx, id)
-		if err != nil {
-			return err
-		}
-		if err := c.call(ctx, http.MethodDelete, campaignPath(id), nil, nil, nil); err != nil {
-			return err
-		}
-		return c.print(was, func(p *printer) {
-			p.line("deleted campaign %s, which had delivered %s", id, counted(progressOf(was).Delivered, "job"))
-		})
-	})
-	yesFlag(cmd, &yes)
 	return c.withServer(cmd)
 }
 

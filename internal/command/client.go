@@ -274,3 +274,23 @@ func innermost(err error) error {
 	}
 	return err
 }
+
+// deletion makes a command that deletes one thing of a kind, which the API shows as a T. more is what is said of one that was deleted.
+func deletion[T any](c *cli, kind, short string, how url.Values, more func(was *T) string) *cobra.Command {
+	var yes bool
+	cmd := c.ofID("delete", short, func(ctx context.Context, id string) error {
+		if err := c.confirm(ctx, yes, "delete "+kind+" "+id); err != nil {
+			return err
+		}
+		was, path := new(T), pathOf(kind+"s", id)
+		if err := c.get(ctx, path, nil, was); err != nil {
+			return err
+		}
+		if err := c.call(ctx, http.MethodDelete, path, how, nil, nil); err != nil {
+			return err
+		}
+		return c.print(was, func(p *printer) { p.line("deleted %s %s%s", kind, id, more(was)) })
+	})
+	yesFlag(cmd, &yes)
+	return c.withServer(cmd)
+}

@@ -36,7 +36,8 @@ func (c *cli) destination() *cobra.Command {
 		c.withServer(c.ofID("enable", "Enable a destination: its jobs are sent", func(ctx context.Context, id string) error {
 			return c.askDestination(ctx, http.MethodPost, destinationPath(id)+"/enable", struct{}{})
 		})),
-		c.deleteDestination())
+		deletion(c, "destination", "Delete a destination; jobs that name it become dead letters after unknown_grace", url.Values{},
+			func(*catalog.DestinationRow) string { return "" }))
 }
 
 func destinationPath(id string) string { return pathOf("destinations", id) }
@@ -70,25 +71,6 @@ func (c *cli) destinationChange(name, short string) *cobra.Command {
 		return nil
 	}}, "header", "header of its requests, as name=value, once for each of all of them; a value may be file:NAME or env:DESTINATION_NAME; \"\" for none")
 	return cmd
-}
-
-func (c *cli) deleteDestination() *cobra.Command {
-	var yes bool
-	cmd := c.ofID("delete", "Delete a destination; jobs that name it become dead letters after unknown_grace", func(ctx context.Context, id string) error {
-		if err := c.confirm(ctx, yes, "delete destination "+id); err != nil {
-			return err
-		}
-		var was catalog.DestinationRow
-		if err := c.get(ctx, destinationPath(id), nil, &was); err != nil {
-			return err
-		}
-		if err := c.call(ctx, http.MethodDelete, destinationPath(id), nil, nil, nil); err != nil {
-			return err
-		}
-		return c.print(was, func(p *printer) { p.line("deleted destination %s", id) })
-	})
-	yesFlag(cmd, &yes)
-	return c.withServer(cmd)
 }
 
 func (c *cli) listDestinations(ctx context.Context) error {

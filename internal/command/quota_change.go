@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -17,25 +16,15 @@ import (
 )
 
 func (c *cli) quotaDelete() *cobra.Command {
-	var yes, unlink bool
-	cmd := c.ofID("delete", "Delete a quota, its counts and its history", func(ctx context.Context, id string) error {
-		if err := c.confirm(ctx, yes, "delete quota "+id); err != nil {
-			return err
-		}
-		var was view.Quota
-		if err := c.get(ctx, quotaPath(id), nil, &was); err != nil {
-			return err
-		}
-		if err := c.call(ctx, http.MethodDelete, quotaPath(id), url.Values{"unlink": {strconv.FormatBool(unlink)}}, nil, nil); err != nil {
-			return err
-		}
-		return c.print(&was, func(p *printer) {
-			p.line("deleted quota %s, which limited %s", id, counted(was.CampaignCount, "campaign"))
-		})
+	how := url.Values{}
+	cmd := deletion(c, "quota", "Delete a quota, its counts and its history", how, func(was *view.Quota) string {
+		return ", which limited " + counted(was.CampaignCount, "campaign")
 	})
-	cmd.Flags().BoolVar(&unlink, "unlink", false, "also take its campaigns out of it; those without another are limited by their rate alone")
-	yesFlag(cmd, &yes)
-	return c.withServer(cmd)
+	cmd.Flags().BoolFunc("unlink", "also take its campaigns out of it; those without another are limited by their rate alone", func(text string) error {
+		how.Set("unlink", text)
+		return nil
+	})
+	return cmd
 }
 
 func (c *cli) quotaAdjust() *cobra.Command {
