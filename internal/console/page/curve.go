@@ -114,12 +114,7 @@ func drawCurve(c *view.Curve, campaign string, state *view.State) (*plot, []lege
 		}
 		most, rate = max(most, total[i]), max(rate, allowed[i])
 	}
-	drawn := make([]step, steps)
-	for i := range drawn {
-		from := c.Since.Add(time.Duration(i) * c.Step)
-		drawn[i] = step{from, from.Add(c.Step)}
-	}
-	p := newPlot("Jobs per second", drawn, max(most, min(rate, 2*most)))
+	p := newPlot("Jobs per second", evenSteps(c.Since, c.Step, steps), max(most, min(rate, 2*most)))
 	base, list := make([]float64, steps), make([]legend, 0, len(layers)+1)
 	for _, l := range layers {
 		if l.Class == "cf" && l.Jobs == 0 {
@@ -129,13 +124,12 @@ func drawCurve(c *view.Curve, campaign string, state *view.State) (*plot, []lege
 		list = append(list, l.legend)
 	}
 	p.Dashes = p.line(allowed)
-	layers = append(layers, layer{legend{Name: "allowed"}, allowed})
-	p.point(func(i int) []string { return values(layers, i) })
+	p.point(func(i int) []string { return values(append(layers, layer{legend{Name: "allowed"}, allowed}), i) })
 	p.Summary = fmt.Sprintf("at most %s, scale to %s", short(most), short(p.most))
 	return p, append(list, legend{Class: "ca", Name: "allowed"})
 }
 
-// mostOfName bounds the names that the pointer shows: a chart has up to 168 columns with eight campaigns each.
+// mostOfName bounds the names that the pointer shows: a chart has up to 84 columns with eight campaigns each.
 const mostOfName = 20
 
 // values says how much each layer has in a step, if it has something.

@@ -28,6 +28,15 @@ type plot struct {
 // step is a time of which a value is drawn.
 type step struct{ from, to time.Time }
 
+// evenSteps are as long as each other.
+func evenSteps(since time.Time, each time.Duration, n int) []step {
+	steps := make([]step, n)
+	for i := range steps {
+		steps[i] = step{since.Add(time.Duration(i) * each), since.Add(time.Duration(i+1) * each)}
+	}
+	return steps
+}
+
 // gridLine is a line of the scale, at Y in the drawing. Percent is the place of its label, from the top.
 type gridLine struct {
 	Y, Percent float64

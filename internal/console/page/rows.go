@@ -45,11 +45,6 @@ var quotas = &rows[view.QuotaSettings, view.QuotaEdit]{
 		return err
 	},
 	changes: func(id string) catalog.ChangesOf { return catalog.ChangesOf{Quota: id} },
-	form: func(now *view.QuotaSettings, action string, typed url.Values) *form {
-		f := formOf(view.QuotaForm, now, action, typed)
-		f.Previews = true
-		return f
-	},
 	preview: func(ctx context.Context, s *Site, now *view.QuotaSettings, change *view.QuotaEdit) (*preview, error) {
 		return previewOf(s.watcher.Look(ctx), now.ID, *cmp.Or(change.Windows, &now.Windows))
 	},
@@ -117,7 +112,7 @@ func (r *rows[S, E]) editForm(ctx context.Context, s *Site, id string, now *S, a
 	} else {
 		f = formOf(r.fields, now, action, typed)
 	}
-	f.ID, f.Revision, f.Back = id, r.revision(now), r.page(id, "")
+	f.ID, f.Revision, f.Back, f.Previews = id, r.revision(now), r.page(id, ""), r.preview != nil
 	f.offer(s.watcher.Look(ctx))
 	return f
 }
