@@ -252,7 +252,7 @@ func (b *browser) fallsAndComesBack(page string) {
 func (b *browser) week(page string) {
 	b.t.Helper()
 	b.visit(b.tab, page)
-	b.until(b.tab, `[...document.querySelectorAll("figure svg path.line")].some(p => p.getBBox().width > 400 && p.getBBox().height > 50 && p.checkVisibility())`) // the ledger is waited for by the stream
+	b.until(b.tab, `[...document.querySelectorAll("figure svg path.c1")].some(p => p.getBBox().width > 400 && p.getBBox().height > 50 && p.checkVisibility())`) // the ledger is waited for by the stream
 	if text := b.text(b.tab); !strings.Contains(text, "last 7d") {
 		b.t.Errorf("of a week the page says %s", text)
 	}
