@@ -156,20 +156,15 @@ func (d *Daemon) newConsumer(filter *dedupe.Ledger) (*consumer.Consumer, error) 
 			return d.relay.Receipt(d.pacer.Receipt(partition))
 		}
 	}
-	options := consumer.Options{
+	return consumer.New(consumer.Options{
 		Client: p.Kafka, Group: cfg.Kafka.Group,
 		Ingress: topics.Ingress, LaneTopic: requeue.LaneTopic(topics.Prefix), Timers: timers,
 		Handler: d.newIntake(filter), Receipt: receipt, Positions: p.Catalog,
 		MaxBufferBytes: int64(cfg.Pacing.MaxBufferBytes), MaxWeight: cfg.MaxWeight,
-		MaxNotBefore: cfg.MaxNotBefore, Watchdog: cfg.Watchdog,
+		MaxNotBefore: cfg.MaxNotBefore, Watchdog: cfg.Watchdog, KeepDelivered: p.KeepDelivered,
 		// Calls that are cancelled at the end of the drain return, the last commit is made, and the group is left.
 		ShutdownTimeout: max(cfg.ShutdownTimeout-5*time.Second, cfg.ShutdownTimeout/2), Logger: d.log, Registerer: p.Registry,
-	}
-	if !p.KeepDelivered {
-		janitor := consumer.NewJanitor(p.Kafka, d.log, p.Registry)
-		d.stages[working]["janitor"], options.Trim = janitor.Run, janitor.Trim
-	}
-	return consumer.New(options)
+	})
 }
 
 // intake is the pacer for the readers.

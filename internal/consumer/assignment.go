@@ -20,14 +20,15 @@ import (
 // https://cwiki.apache.org/confluence/display/KAFKA/KIP-429.
 type assignment struct {
 	*Consumer
-	member *membership
-	work   context.Context // of readers
-	stop   context.CancelFunc
-	hurry  context.Context // ends when others may have the partitions soon, so that there is little time to let go of them
-	hasten context.CancelFunc
-	again  retry.Signal // the group has to deal anew
-	idle   *broker.Poll
-	commit *committer
+	member  *membership
+	work    context.Context // of readers
+	stop    context.CancelFunc
+	hurry   context.Context // ends when others may have the partitions soon, so that there is little time to let go of them
+	hasten  context.CancelFunc
+	again   retry.Signal // the group has to deal anew
+	idle    *broker.Poll
+	commit  *committer
+	janitor *janitor
 
 	id      atomic.Int64   // of the generation
 	ingress atomic.Int64   // partitions of ingress that are held
@@ -68,6 +69,7 @@ func (c *Consumer) hold(ctx context.Context, m *membership) {
 	t.commit = newCommitter(c.opt.Client, m, c.metrics, c.health)
 	t.commit.sources = t.sources
 	t.commit.lost = c.lease.lose
+	t.janitor = &janitor{opt: &c.opt, metrics: c.metrics, sources: t.sources}
 	c.lease.begin(time.Now(), t.lost)
 	defer c.lease.end()
 
@@ -273,7 +275,6 @@ func (t *assignment) revoke(gone []*holding) {
 			}
 			t.change(func(held map[partition]*holding) { delete(held, h.partition) })
 			t.again.Send()
-			t.untrim(h) // from now on that is the next owner's
 		})
 	}
 	leaving.Wait()

@@ -49,9 +49,6 @@ func (k *checkpointer) save(ctx context.Context) {
 		k.opt.Logger.Info("positions of lanes and timers are saved again")
 	}
 	for i, s := range sources {
-		// Records of ingress are not pacer's to delete.
-		if k.opt.Trim != nil && s.from != delivery.FromIngress {
-			s.trim(positions[i].Committed, k.opt.Trim)
-		}
+		s.keep(positions[i].Committed)
 	}
 }

@@ -92,18 +92,11 @@ func (t *assignment) read(h *holding, from *start) {
 		} else {
 			s.forget()
 		}
-		t.untrim(h) // the log may give these offsets to other records now
+		t.janitor.await() // the log may give these offsets to other records now
 	}
 	if from != nil {
 		h.source.Store(nil)
 		t.pass(h)
-	}
-}
-
-// untrim ends the deletion of records that this daemon has asked for.
-func (t *assignment) untrim(h *holding) {
-	if t.opt.Trim != nil && h.from != delivery.FromIngress {
-		t.opt.Trim(h.partition, delivery.TopicID{}, 0)
 	}
 }
 
@@ -189,6 +182,9 @@ func (t *assignment) run(ctx context.Context) {
 	committer.Go(func() { t.commit.run(committing) })
 	t.help(t.idle.Run)
 	t.help(keep.run)
+	if !t.opt.KeepDelivered {
+		t.help(t.janitor.run)
+	}
 	t.help(t.watchTopics)
 	t.help(survey.run)
 	t.help((&counting{opt: &t.opt, sources: t.sources, limit: t.budget.limit}).run)
@@ -214,6 +210,7 @@ func (t *assignment) run(ctx context.Context) {
 		// In a rebalance the next owners keep positions soon, and all partitions would wait for the database.
 		if ctx.Err() != nil {
 			keep.save(final)
+			t.janitor.last(final)
 		}
 	})
 	for _, s := range t.sources() {

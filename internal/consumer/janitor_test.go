@@ -2,6 +2,8 @@ package consumer
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -13,7 +15,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/pacer/pacer/internal/broker"
-	"github.com/pacer/pacer/internal/consumer/offset"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/testservices"
 	"github.com/pacer/pacer/internal/testservices/kafkatest"
@@ -40,10 +41,19 @@ func beginning(t testing.TB, client *broker.Client, topic string, id int) int64 
 	return first
 }
 
-// trim tells the janitor of a partition.
+// trim lets the janitor delete what lies before an offset of a partition.
 func (s *sweeper) trim(topic string, id int, before int64) {
 	at := partition{Topic: topic, ID: id}
-	s.Trim(at, topicOf(s.client, at), before)
+	s.mark(at, topicOf(s.opt.Client, at), before)
+}
+
+// mark is trim in the log of a topic with an id.
+func (s *sweeper) mark(at partition, topic delivery.TopicID, before int64) *source {
+	marked := &source{partition: at, from: delivery.FromLane, topic: topic, committed: before, stored: before}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.marked[at] = marked
+	return marked
 }
 
 // topicOf is the id of the topic of a partition, where it can be asked for.
@@ -59,28 +69,37 @@ func janitorCluster(t *testing.T, opts ...kfake.Opt) (*kfake.Cluster, *broker.Cl
 
 // sweeper is a janitor at work.
 type sweeper struct {
-	*Janitor
+	*janitor
 	logs *kafkatest.LogBook
 	stop func()
+
+	mu     sync.Mutex
+	marked map[partition]*source
 }
 
-func startJanitor(t testing.TB, client *broker.Client, sweep time.Duration) *sweeper {
+func newJanitor(client *broker.Client, every time.Duration) *sweeper {
+	s := &sweeper{logs: &kafkatest.LogBook{}, marked: map[partition]*source{}}
+	s.janitor = &janitor{
+		opt:     &Options{Client: client, Logger: s.logs.Logger(), sweepEvery: every},
+		metrics: newMetrics(prometheus.NewRegistry(), newBudget(1<<20)),
+		sources: func() []*source {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return slices.Collect(maps.Values(s.marked))
+		},
+	}
+	return s
+}
+
+func startJanitor(t testing.TB, client *broker.Client, every time.Duration) *sweeper {
 	t.Helper()
-	s := &sweeper{logs: &kafkatest.LogBook{}}
-	s.Janitor = NewJanitor(client, s.logs.Logger(), prometheus.NewRegistry())
-	s.sweep = sweep
+	s := newJanitor(client, every)
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	stopped := false
+	done := make(chan struct{})
+	go func() { defer close(done); s.run(ctx) }()
 	s.stop = func() {
 		cancel()
-		if !stopped {
-			if err := <-done; err != nil {
-				t.Errorf("Run: %v", err)
-			}
-		}
-		stopped = true
+		<-done
 	}
 	t.Cleanup(s.stop)
 	return s
@@ -89,17 +108,10 @@ func startJanitor(t testing.TB, client *broker.Client, sweep time.Duration) *swe
 func (s *sweeper) removed(t testing.TB) float64 {
 	t.Helper()
 	var m dto.Metric
-	if err := s.deleted.Write(&m); err != nil {
+	if err := s.metrics.deleted.Write(&m); err != nil {
 		t.Fatal(err)
 	}
 	return m.GetCounter().GetValue()
-}
-
-// waiting is how many partitions it was told of and has not done.
-func (s *sweeper) waiting() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.marks)
 }
 
 // checkJanitor removes what it is told to from two topics, and nothing else.
@@ -123,15 +135,11 @@ func checkJanitor(t *testing.T, client *broker.Client, lanes, timer string) {
 	}
 	kafkatest.Eventually(t, "the lanes are swept", begins(lanes, 100, 40, 0, 0))
 	kafkatest.Eventually(t, "the timer is swept", begins(timer, 0, 50))
-	kafkatest.Eventually(t, "nothing is left to do", func() bool { return s.waiting() == 0 })
-	if n := s.removed(t); n != 190 {
-		t.Errorf("%v counted, 190 were removed", n)
-	}
-	s.trim(lanes, 1, 40) // again: nothing to do
+	kafkatest.Eventually(t, "190 records are counted", func() bool { return s.removed(t) == 190 })
 	s.trim(lanes, 3, 99)
 	kafkatest.Eventually(t, "more is swept", begins(lanes, 100, 40, 0, 99))
 	s.trim(lanes, 2, 101) // beyond the end: of a topic that was made anew
-	kafkatest.Eventually(t, "nothing is left to do", func() bool { return s.waiting() == 0 })
+	time.Sleep(100 * time.Millisecond)
 	if !begins(lanes, 100, 40, 0, 99)() {
 		t.Error("a partition was swept beyond its end")
 	}
@@ -172,55 +180,18 @@ func TestJanitorOnSeveralBrokers(t *testing.T) {
 	}
 }
 
-// The last low watermark is applied when the janitor ends.
-func TestJanitorSweepsAtTheEnd(t *testing.T) {
-	_, client := janitorCluster(t, kfake.SeedTopics(1, "lanes"))
-	fill(t, client, "lanes", 1, 10)
-	s := startJanitor(t, client, time.Hour)
-	s.trim("lanes", 0, 7)
-	s.stop()
-	if at := beginning(t, client, "lanes", 0); at != 7 {
-		t.Errorf("begins at %d", at)
-	}
-}
-
-// The low watermark of a partition that has gone elsewhere is not applied much later: its topic may have been made anew.
-func TestJanitorForgetsWhatNobodyRepeats(t *testing.T) {
+// The low watermark of a topic is not applied to another topic of its name.
+func TestJanitorSparesATopicMadeAnew(t *testing.T) {
 	_, client := janitorCluster(t, kfake.SeedTopics(2, "lanes"))
 	fill(t, client, "lanes", 2, 10)
-	j := NewJanitor(client, discardLog(), nil)
-	for id := range 2 {
-		at := partition{Topic: "lanes", ID: id}
-		j.Trim(at, topicOf(client, at), 10)
-	}
-	lost := j.marks[partition{Topic: "lanes", ID: 0}]
-	lost.at = lost.at.Add(-markHolds)
-	j.marks[partition{Topic: "lanes", ID: 0}] = lost
-	j.sweepOnce(t.Context())
-	if kept, swept := beginning(t, client, "lanes", 0), beginning(t, client, "lanes", 1); kept != 0 || swept != 10 || len(j.marks) != 0 {
-		t.Errorf("they begin at %d and %d; low watermarks: %v", kept, swept, j.marks)
-	}
-}
-
-// The low watermark of a topic is not applied to another topic of its name. One that was taken back is not applied either.
-func TestJanitorSparesATopicMadeAnew(t *testing.T) {
-	_, client := janitorCluster(t, kfake.SeedTopics(3, "lanes"))
-	fill(t, client, "lanes", 3, 10)
-	j := NewJanitor(client, discardLog(), nil)
-	at := func(id int) partition { return partition{Topic: "lanes", ID: id} }
-	j.Trim(at(0), delivery.NewTopicID([16]byte{1}), 10)
-	for _, id := range []int{1, 2} {
-		j.Trim(at(id), topicOf(client, at(id)), 10)
-	}
-	j.Trim(at(2), delivery.TopicID{}, 0)
-	j.sweepOnce(t.Context())
-	for id, want := range []int64{0, 10, 0} {
+	j := newJanitor(client, time.Hour)
+	j.mark(partition{Topic: "lanes", ID: 0}, delivery.NewTopicID([16]byte{1}), 10)
+	j.trim("lanes", 1, 10)
+	j.sweep(t.Context())
+	for id, want := range []int64{0, 10} {
 		if got := beginning(t, client, "lanes", id); got != want {
 			t.Errorf("partition %d begins at %d, want %d", id, got, want)
 		}
-	}
-	if len(j.marks) != 0 {
-		t.Errorf("low watermarks are left: %v", j.marks)
 	}
 }
 
@@ -279,34 +250,19 @@ func TestJanitorIsRefused(t *testing.T) {
 				t.Errorf("%d warnings: %q", n, s.logs.Lines(""))
 			}
 			close(over)
-			kafkatest.Eventually(t, "it is done", func() bool { return s.waiting() == 0 })
-			if n := s.logs.Count("INFO"); n != c.warns {
-				t.Errorf("%d lines say that it is over: %q", n, s.logs.Lines(""))
-			}
-			if at := beginning(t, client, "lanes", 0); at != 10 {
-				t.Errorf("begins at %d", at)
-			}
+			kafkatest.Eventually(t, "it is done", func() bool { return beginning(t, client, "lanes", 0) == 10 })
+			kafkatest.Eventually(t, "a line says that it is over", func() bool { return s.logs.Count("INFO") == c.warns })
 		})
 	}
 }
 
-func TestJanitorMetric(t *testing.T) {
-	_, client := janitorCluster(t)
-	reg := prometheus.NewRegistry()
-	NewJanitor(client, discardLog(), reg)
-	families, err := reg.Gather()
-	if err != nil || len(families) != 1 || families[0].GetName() != "pacer_janitor_deleted_records_total" {
-		t.Errorf("registered: %v, %v", families, err)
-	}
-}
-
-// TestNothingIsDeletedOfALogThatBeganAnew: a sweep that is under way when a mark is dropped deletes nothing by it, and a deletion that is
-// under way ends before the drop returns.
+// TestNothingIsDeletedOfALogThatBeganAnew: a sweep that is under way when a source ends deletes nothing of its partition, and a deletion that
+// is under way is waited for.
 func TestNothingIsDeletedOfALogThatBeganAnew(t *testing.T) {
 	t.Parallel()
 	cluster, client := janitorCluster(t, kfake.SeedTopics(1, "lanes"))
 	fill(t, client, "lanes", 1, 10)
-	j, at := NewJanitor(client, (&kafkatest.LogBook{}).Logger(), prometheus.NewRegistry()), partition{Topic: "lanes"}
+	j, at := newJanitor(client, time.Hour), partition{Topic: "lanes"}
 	held := func(key kmsg.Key) (entered, release chan struct{}) {
 		entered, release = make(chan struct{}), make(chan struct{})
 		first := sync.OnceFunc(func() { close(entered) })
@@ -318,81 +274,35 @@ func TestNothingIsDeletedOfALogThatBeganAnew(t *testing.T) {
 	}
 	swept := func() chan struct{} {
 		done := make(chan struct{})
-		go func() { defer close(done); j.sweepOnce(t.Context()) }()
+		go func() { defer close(done); j.sweep(t.Context()) }()
 		return done
 	}
 
 	entered, release := held(kmsg.ListOffsets)
-	j.Trim(at, topicOf(client, at), 5)
+	ending := j.mark(at, topicOf(client, at), 5)
 	done := swept()
 	<-entered
-	j.Trim(at, delivery.TopicID{}, 0)
+	ending.mu.Lock()
+	ending.gone = true
+	ending.mu.Unlock()
 	close(release)
 	<-done
 	if first := beginning(t, client, "lanes", 0); first != 0 {
-		t.Errorf("the log begins at %d: records were deleted by a mark that was dropped", first)
+		t.Errorf("the log begins at %d: records were deleted for a source that had ended", first)
 	}
 
 	entered, release = held(kmsg.DeleteRecords)
-	j.Trim(at, topicOf(client, at), 5)
+	j.mark(at, topicOf(client, at), 5)
 	done = swept()
 	<-entered
-	dropped := make(chan struct{})
-	go func() { defer close(dropped); j.Trim(at, delivery.TopicID{}, 0) }()
+	over := make(chan struct{})
+	go func() { defer close(over); j.await() }()
 	select {
-	case <-dropped:
-		t.Error("the mark was dropped while records were being deleted by it")
+	case <-over:
+		t.Error("a deletion that is under way was not waited for")
 	case <-time.After(50 * time.Millisecond):
 	}
 	close(release)
 	<-done
-	<-dropped
-}
-
-// TestAHungDeletionHoldsUpNoOtherPartition: while a broker does not answer the deletion of one lane's records, another lane, of which nothing
-// can be deleted yet, is committed and settled.
-func TestAHungDeletionHoldsUpNoOtherPartition(t *testing.T) {
-	t.Parallel()
-	cluster, client := janitorCluster(t, kfake.SeedTopics(2, "lanes"))
-	fill(t, client, "lanes", 2, 10)
-	j := NewJanitor(client, (&kafkatest.LogBook{}).Logger(), prometheus.NewRegistry())
-	busy, fresh := partition{Topic: "lanes", ID: 0}, partition{Topic: "lanes", ID: 1}
-
-	entered, release := make(chan struct{}), make(chan struct{})
-	first := sync.OnceFunc(func() { close(entered) })
-	cluster.ControlKey(int16(kmsg.DeleteRecords), func(kmsg.Request) (kmsg.Response, error, bool) {
-		cluster.SleepControl(func() { first(); <-release })
-		return nil, nil, false
-	})
-	j.Trim(busy, topicOf(client, busy), 5)
-	swept := make(chan struct{})
-	go func() { defer close(swept); j.sweepOnce(context.Background()) }()
-	<-entered
-
-	b := newBudget(64 << 20)
-	s, err := newSource(fresh, delivery.FromLane, start{offset: 0, committed: true, topic: topicOf(client, fresh), proven: true}, b,
-		newMetrics(prometheus.NewRegistry(), b), offset.NewOrigins(), func() {})
-	if err != nil {
-		t.Fatal(err)
-	}
-	keep := &checkpointer{opt: &Options{Group: "g", Positions: noCatalog{}, Trim: j.Trim, Logger: discardLog()}, sources: func() []*source { return []*source{s} }}
-	saved := make(chan struct{})
-	go func() { defer close(saved); keep.save(context.Background()) }()
-	time.Sleep(100 * time.Millisecond)
-
-	committed := make(chan struct{})
-	go func() { // what the committer does for all partitions in turn, and the scheduler when it settles a job
-		defer close(committed)
-		s.progress()
-		s.settle(0, "spring")
-	}()
-	select {
-	case <-committed:
-	case <-time.After(2 * time.Second):
-		t.Error("a commit and a settled job of another partition have waited for 2 s, while a deletion is under way")
-	}
-	close(release)
-	<-swept
-	<-saved
-	<-committed
+	<-over
 }

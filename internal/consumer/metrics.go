@@ -67,6 +67,7 @@ type metrics struct {
 	generation      prometheus.Gauge
 	joined          prometheus.Gauge
 	trimmed         prometheus.Counter
+	deleted         prometheus.Counter
 	repeated        prometheus.Counter
 	resets          prometheus.Counter
 	lost            *prometheus.CounterVec // place, cause
@@ -132,9 +133,11 @@ func newMetrics(reg prometheus.Registerer, b *budget) *metrics {
 		generation: gauge("pacer_group_generation", "Generation of the consumer group."),
 		joined:     gauge("pacer_group_joined", "1 while this daemon is a member of the group."),
 		trimmed:    single("pacer_lane_metadata_trimmed_total", "Commits of lanes whose metadata had no room for what was settled out of order."),
-		repeated:   single("pacer_lane_repeats_total", "Records of lanes and timers dropped because their twin was read before."),
-		resets:     single("pacer_offset_resets_total", "Partitions whose committed offset was out of range, or gone."),
-		reread:     single("pacer_ingress_reread_records_total", "Records of ingress read again, because the group's offset was gone."),
+		deleted: single("pacer_janitor_deleted_records_total",
+			"Records removed from lanes and timers because every position has passed them."),
+		repeated: single("pacer_lane_repeats_total", "Records of lanes and timers dropped because their twin was read before."),
+		resets:   single("pacer_offset_resets_total", "Partitions whose committed offset was out of range, or gone."),
+		reread:   single("pacer_ingress_reread_records_total", "Records of ingress read again, because the group's offset was gone."),
 		lost: counter("pacer_log_lost_records_total",
 			"Records that logs lost before they were read (deleted), or after that (truncated).", "place", "cause"),
 		waiting: newWaitGauges(factory), stalled: byPlace("pacer_partition_stalled", "Partitions that make no progress though they could."),

@@ -57,7 +57,7 @@ const (
 	DefaultWatchdog       = 2 * time.Minute
 )
 
-// Options of a Consumer. Those without a default are required, except for Timers and Trim.
+// Options of a Consumer. Those without a default are required, except for Timers and KeepDelivered.
 type Options struct {
 	// Client reads and commits. It must know all topics: new partitions are noticed within its MetadataTTL.
 	Client    *broker.Client
@@ -69,11 +69,8 @@ type Options struct {
 	// Receipt wraps the receipt of a partition, once for each partition, and returns the receipt of its jobs.
 	Receipt   func(delivery.Receipt) delivery.Receipt
 	Positions Positions
-	// Trim reports that no record of a partition of a lane or a timer before offset will be read again: the group's commit
-	// of offset was acknowledged, and Positions holds no smaller one. The offset is one in the log of the topic with
-	// this id. It is called every PositionInterval and never blocks. Offset 0 takes back what was reported before, and waits for a
-	// deletion that is under way. May be nil.
-	Trim func(at broker.Partition, topic delivery.TopicID, offset int64)
+	// KeepDelivered leaves the records of delivered jobs in lanes and timers.
+	KeepDelivered bool
 
 	MaxBufferBytes int64         // 64 MiB: jobs in memory and fetches in flight, of the whole process
 	MaxWeight      int64         // delivery.MaxWeight
@@ -90,6 +87,7 @@ type Options struct {
 	Registerer       prometheus.Registerer // a registry of its own
 
 	partitionsWatched time.Duration // how soon partitions and topics that were added are read; 5 s
+	sweepEvery        time.Duration // the longest time between two sweeps of the janitor, the shortest being half of it; 20 s
 	lanesFirst        time.Duration // how long ingress that was gained waits for lanes that have something to read; 1 s
 }
 
@@ -108,6 +106,7 @@ func (o *Options) defaults() error {
 	o.PositionInterval = cmp.Or(o.PositionInterval, 5*time.Second)
 	o.Watchdog = cmp.Or(o.Watchdog, DefaultWatchdog)
 	o.partitionsWatched = cmp.Or(o.partitionsWatched, 5*time.Second)
+	o.sweepEvery = cmp.Or(o.sweepEvery, 20*time.Second)
 	o.lanesFirst = cmp.Or(o.lanesFirst, time.Second)
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	if o.Registerer == nil {

@@ -88,12 +88,19 @@ func (s *source) storedPosition() (p delivery.Position, ok bool) {
 	}, true
 }
 
-// trim calls trim with the offset before which no later owner reads again, given the stored position kept, if there are records before
-// it. It holds the lock, so that no call follows the end of the source; of offset 0, the call would wait for a broker.
-func (s *source) trim(kept int64, trim func(at partition, topic delivery.TopicID, offset int64)) {
+// keep notes the position that was stored.
+func (s *source) keep(stored int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if low := min(s.committed, kept); low > 0 && !s.gone {
-		trim(s.partition, s.topic, low)
+	s.stored = stored
+}
+
+// lowWatermark returns the offset before which no later owner reads again, of a log of the topic; 0 for none.
+func (s *source) lowWatermark(topic delivery.TopicID) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.gone || topic != s.topic {
+		return 0
 	}
+	return min(s.committed, s.stored)
 }

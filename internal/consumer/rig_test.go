@@ -80,7 +80,7 @@ func newRig(t *testing.T, brokers []string) *rig {
 	r.opt = Options{
 		Group: prefix, Ingress: []string{prefix + ".jobs"}, LaneTopic: prefix + ".lanes",
 		Receipt: func(r delivery.Receipt) delivery.Receipt { return r }, Positions: noCatalog{},
-		Logger: slog.New(slog.NewTextHandler(r.logs, &slog.HandlerOptions{Level: slog.LevelInfo})),
+		KeepDelivered: true, Logger: slog.New(slog.NewTextHandler(r.logs, &slog.HandlerOptions{Level: slog.LevelInfo})),
 	}
 	return r
 }

@@ -44,6 +44,7 @@ type source struct {
 	lane           *offset.Lane   // or the position of a lane
 	changes, acked uint64         // of the position, and how many of them are in the last acknowledged commit
 	committed      int64          // the offset of that; -1 for none
+	stored         int64          // that of the stored position; 0 for none
 	commitFailures int            // commits that have failed one after the other
 	refusals       int            // of these, those that the broker has refused
 	proven         bool           // the position is one in this log

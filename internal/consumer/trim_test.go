@@ -5,63 +5,59 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/segmentio/kafka-go"
-	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/testservices/kafkatest"
 )
 
-// sweepings keeps what it hears, and, where it has a broker, removes it at once.
+// sweepings notes what brokers are asked to remove.
 type sweepings struct {
-	mu     sync.Mutex
-	broker *kgo.Client
-	heard  map[partition]int64
-	check  func(at partition, offset int64)
+	mu    sync.Mutex
+	heard map[partition]int64
+	check func(at partition, offset int64)
 }
 
-func newSweepings() *sweepings { return &sweepings{heard: map[partition]int64{}} }
+// removals are the requests of one client.
+type removals struct {
+	kafka.RoundTripper
+	*sweepings
+}
 
-func (s *sweepings) Trim(at partition, _ delivery.TopicID, offset int64) {
+// RoundTrip implements kafka.RoundTripper.
+func (r removals) RoundTrip(ctx context.Context, addr net.Addr, request kafka.Request) (kafka.Response, error) {
+	if asked, ok := kafkatest.Message(request).(*kmsg.DeleteRecordsRequest); ok {
+		for _, topic := range asked.Topics {
+			for _, p := range topic.Partitions {
+				r.note(partition{Topic: topic.Topic, ID: int(p.Partition)}, p.Offset)
+			}
+		}
+	}
+	return r.RoundTripper.RoundTrip(ctx, addr, request)
+}
+
+func (s *sweepings) note(at partition, offset int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.check != nil {
+	if s.heard[at] = offset; s.check != nil {
 		s.check(at, offset)
 	}
-	if s.broker != nil && offset > s.heard[at] {
-		s.remove(at, offset)
-	}
-	s.heard[at] = offset
 }
 
-// remove has the broker remove what lies before the offset.
-func (s *sweepings) remove(at partition, offset int64) {
-	before := kmsg.NewDeleteRecordsRequestTopicPartition()
-	before.Partition, before.Offset = int32(at.ID), offset
-	topic := kmsg.NewDeleteRecordsRequestTopic()
-	topic.Topic, topic.Partitions = at.Topic, append(topic.Partitions, before)
-	req := kmsg.NewPtrDeleteRecordsRequest()
-	req.Topics, req.TimeoutMillis = append(req.Topics, topic), 10_000
-	if _, err := req.RequestWith(context.Background(), s.broker); err != nil {
-		panic(err)
+// sweeping returns the removals of consumers with these positions.
+func (r *rig) sweeping(kept Positions) (s *sweepings, use func(o *Options)) {
+	s = &sweepings{heard: map[partition]int64{}}
+	return s, func(o *Options) {
+		o.Client = newBroker(r.t, r.brokers, func(inner kafka.RoundTripper) kafka.RoundTripper { return removals{inner, s} })
+		o.KeepDelivered, o.Positions, o.PositionInterval, o.sweepEvery = false, kept, 10*time.Millisecond, 20*time.Millisecond
 	}
-}
-
-// sweeping removes records from the rig's broker.
-func (r *rig) sweeping() *sweepings {
-	r.t.Helper()
-	s := newSweepings()
-	var err error
-	if s.broker, err = kgo.NewClient(kgo.SeedBrokers(r.brokers...)); err != nil {
-		r.t.Fatal(err)
-	}
-	r.t.Cleanup(s.broker.Close)
-	return s
 }
 
 // begins is the earliest offset of a partition.
@@ -102,7 +98,7 @@ func nothingOpenIsRemoved(t *testing.T, r *rig) {
 		}
 	}
 	kept := &keptPositions{}
-	sweep := r.sweeping()
+	sweep, use := r.sweeping(kept)
 	open := &openJobs{}
 	var fakes []*fake
 	start := func() *running {
@@ -110,7 +106,7 @@ func nothingOpenIsRemoved(t *testing.T, r *rig) {
 		f.keep = func(*delivery.Job) bool { return true }
 		fakes = append(fakes, f)
 		return r.start(f, func(o *Options) {
-			o.Positions, o.PositionInterval, o.Trim = kept, 10*time.Millisecond, sweep.Trim
+			use(o)
 		})
 	}
 	sweep.check = func(at partition, offset int64) {
@@ -164,7 +160,7 @@ func nothingOpenIsRemoved(t *testing.T, r *rig) {
 			r.produceIDs(r.opt.LaneTopic, p, "a", numbered(fmt.Sprint("more", p), 0, 5))
 		}
 		last := r.start(newFake(), func(o *Options) {
-			o.Positions, o.PositionInterval, o.Trim = kept, 10*time.Millisecond, sweep.Trim
+			use(o)
 		})
 		r.eventually("what came since", func() bool { return last.count() == 10 })
 		r.eventually("that is gone, too", func() bool {
@@ -220,8 +216,7 @@ func TestNothingIsRemovedWhilePositionsAreNotKept(t *testing.T) {
 	r.create(1, r.jobs(), r.opt.LaneTopic)
 	r.produceIDs(r.opt.LaneTopic, 0, "a", numbered("a", 0, 10))
 	kept := &keptPositions{err: errors.New("read-only")}
-	sweep := r.sweeping()
-	use := func(o *Options) { o.Positions, o.PositionInterval, o.Trim = kept, 10*time.Millisecond, sweep.Trim }
+	sweep, use := r.sweeping(kept)
 	c := r.start(newFake(), use)
 	r.eventually("committed", func() bool { return r.committed(r.opt.LaneTopic, 0) == 10 })
 	time.Sleep(100 * time.Millisecond)
