@@ -133,26 +133,6 @@ func DueAt(job *delivery.Job, to delivery.Reroute) time.Time {
 	return job.Due
 }
 
-// Size estimates how many bytes the job's record takes in a batch: texts and the producer's parts exactly, pacer's other headers and the
-// framing generously.
-func Size(job *delivery.Job) int {
-	n := 572 + len(job.Origin.Topic) + len(job.Payload) + len(job.Key) + len(job.Campaign) + len(job.ID) + len(job.ContentType) +
-		len(job.TraceParent) + len(job.Destination)
-	for _, h := range job.Headers {
-		n += len(h.Key) + len(h.Value) + 8
-	}
-	if job.Zone != nil {
-		n += 128
-	}
-	if job.State.Valid() {
-		n += 256 + len(job.State.Vars)
-	}
-	if p := job.Call.Provider; p != nil {
-		n += 256 + len(p.Code) + len(p.MessageID) + len(p.Answer)
-	}
-	return n
-}
-
 // NewLife leaves out the headers that describe one record of a job rather than the job, for a job that is published
 // again.
 func NewLife(headers []delivery.Header) []delivery.Header {

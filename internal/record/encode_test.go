@@ -146,21 +146,6 @@ func TestDecodeReadsWhatEncodeWrote(t *testing.T) {
 	})
 }
 
-func TestEstimateCoversTheRecord(t *testing.T) {
-	now := time.Now()
-	rapid.Check(t, func(t *rapid.T) {
-		job := genJob(t)
-		r := Encode(job, toLane, now)
-		n := 20 + len(job.Payload) + len(job.Key)
-		for _, h := range r.Headers {
-			n += len(h.Key) + len(h.Value) + 4
-		}
-		if est := Size(job); n > est+150 {
-			t.Fatalf("record of %d bytes was taken for %d", n, est)
-		}
-	})
-}
-
 func TestContentTypeIsWrittenOnce(t *testing.T) {
 	job := plainJob(1, "c")
 	job.ContentType = "application/json"

@@ -31,7 +31,7 @@ func classOf(to delivery.Reroute) queueClass {
 type item struct {
 	job  *delivery.Job
 	to   delivery.Reroute
-	size int // estimated bytes of the record
+	size int // of the record in bytes, about; a batch that is too large is halved
 	q    *queue
 	// result is set if an event of the job is written instead of the job.
 	result *result

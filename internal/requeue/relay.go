@@ -13,7 +13,6 @@ import (
 
 	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/record"
 	"github.com/pacer/pacer/internal/retry"
 )
 
@@ -107,7 +106,7 @@ func (r *Relay) Run(ctx context.Context) error {
 // Put accepts a job for writing. It never blocks. The relay owns the job from now on, and settles it once the broker
 // has acknowledged its record.
 func (r *Relay) Put(job *delivery.Job, to delivery.Reroute) {
-	r.put(&item{job: job, to: to, size: record.Size(job)})
+	r.put(&item{job: job, to: to, size: int(job.Size)})
 }
 
 func (r *Relay) put(it *item) {
