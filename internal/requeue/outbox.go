@@ -3,8 +3,6 @@ package requeue
 import (
 	"slices"
 	"time"
-
-	"github.com/pacer/pacer/internal/delivery"
 )
 
 // outbox holds the queues of all sources, the rings of their turns, and the items that wait for partitions that refuse. It does no I/O;
@@ -25,11 +23,6 @@ type outbox struct {
 	inDoubt int           // dropped although the broker may have written them, or although they were sent: those with results
 }
 
-type queueKey struct {
-	source delivery.Source
-	class  queueClass
-}
-
 func newOutbox() *outbox {
 	return &outbox{
 		queues: make(map[queueKey]*queue),
@@ -39,10 +32,6 @@ func newOutbox() *outbox {
 	}
 }
 
-// maxIdleQueues is the number of queues above which those with nothing to write are forgotten. Otherwise the sources
-// of lost partitions would accumulate.
-const maxIdleQueues = 1024
-
 func (o *outbox) put(it *item) {
 	class := classOf(it.to)
 	if it.result != nil {
@@ -51,40 +40,33 @@ func (o *outbox) put(it *item) {
 	if o.closed || o.noLanes && class == lanes || o.dropIfRevoked(it) {
 		return
 	}
-	key := queueKey{it.job.Source, class}
-	if class == events {
-		key.source = nil
-	}
-	q := o.queues[key]
-	if q == nil {
-		if len(o.queues) >= maxIdleQueues {
-			o.forgetIdle()
-		}
-		q = &queue{source: key.source, class: class}
-		o.queues[key] = q
-	}
-	it.q = q
+	q := o.queueOf(it)
 	q.items = append(q.items, it)
 	o.queued++
 	o.list(q)
 }
 
-func (o *outbox) forgetIdle() {
-	waiting := make(map[*queue]bool)
-	for _, h := range o.held {
-		for _, it := range slices.Concat(h.trying, h.items) {
-			waiting[it.q] = true
-		}
+// queueOf returns the queue of an item.
+func (o *outbox) queueOf(it *item) *queue {
+	key := queueKey{it.job.Source, classOf(it.to)}
+	if key.class == events {
+		key.source = nil
 	}
-	for key, q := range o.queues {
-		if !q.busy && len(q.items) == 0 && !waiting[q] {
-			delete(o.queues, key)
-		}
+	q := o.queues[key]
+	if q == nil {
+		q = &queue{queueKey: key}
+		o.queues[key] = q
 	}
+	return q
 }
 
+// list gives a queue its turn, or forgets it if it has nothing to write.
 func (o *outbox) list(q *queue) {
-	if !q.busy && !q.listed && len(q.items) > 0 {
+	switch {
+	case q.busy || q.listed:
+	case len(q.items) == 0:
+		delete(o.queues, q.queueKey)
+	default:
 		q.listed = true
 		o.rings[q.class] = append(o.rings[q.class], q)
 	}
@@ -155,7 +137,8 @@ func (o *outbox) putBack(items []*item) {
 		if o.dropIfRevoked(it) {
 			continue
 		}
-		of[it.q] = append(of[it.q], it)
+		q := o.queueOf(it)
+		of[q] = append(of[q], it)
 	}
 	for q, list := range of {
 		if q.class == lanes && o.noLanes {
@@ -206,6 +189,7 @@ func (o *outbox) revoke() {
 			o.rings[q.class] = slices.DeleteFunc(o.rings[q.class], func(other *queue) bool { return other == q })
 			q.listed = false
 		}
+		o.list(q)
 	}
 	for _, h := range o.held { // an empty one ends itself
 		h.items = slices.DeleteFunc(h.items, o.dropIfRevoked)

@@ -32,7 +32,6 @@ type item struct {
 	job  *delivery.Job
 	to   delivery.Reroute
 	size int // of the record in bytes, about; a batch that is too large is halved
-	q    *queue
 	// result is set if an event of the job is written instead of the job.
 	result *result
 	// unknown is set once a produce call ended without a certain outcome: the record may be at the partition at, and
@@ -41,15 +40,18 @@ type item struct {
 	at      broker.Partition
 }
 
-// queue holds the items of one source and class in their order, or the events of all sources. The relay's lock guards it.
-type queue struct {
+type queueKey struct {
 	source delivery.Source // nil: of all
 	class  queueClass
-	items  []*item
+}
+
+// queue holds the items of one source and class in their order, or the events of all sources. The relay's lock guards it.
+type queue struct {
+	queueKey
+	items []*item
 
 	busy   bool // a worker serves it; it is not in the ring
 	listed bool // it is in the ring
-	failed bool // the last turn has failed, at least in part
 }
 
 // split takes a batch from the front: at most maxJobs and, beyond the first item, maxBytes.

@@ -159,15 +159,13 @@ func OutcomeOf(to delivery.Reroute) delivery.Outcome {
 
 // end ends a worker's turn.
 func (r *Relay) end(ctx context.Context, t *turn) {
-	now, q := time.Now(), t.q
+	now := time.Now()
 	r.mu.Lock()
-	q.failed = false
 	if t.box.end(t) {
 		for _, f := range t.failures {
-			q.failed = q.failed || f.err != nil && !f.large
 			r.hold(ctx, t.box, f, now)
 		}
-		t.box.list(q)
+		t.box.list(t.q)
 	}
 	r.logTrouble(ctx, t, now)
 	r.mu.Unlock()
