@@ -211,17 +211,3 @@ func (c *Client) Leave(ctx context.Context, m Member) error {
 	}
 	return nil
 }
-
-// DeleteGroup deletes the committed offsets of a group. It is no error if the group does not exist.
-func (c *Client) DeleteGroup(ctx context.Context, group string) error {
-	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
-	defer cancel()
-	answer, err := c.kafka.DeleteGroups(ctx, &kafka.DeleteGroupsRequest{GroupIDs: []string{group}})
-	if err == nil {
-		err = answer.Errors[group]
-	}
-	if err != nil && !errors.Is(err, kafka.GroupIdNotFound) {
-		return fmt.Errorf("remove group %s: %w", group, err)
-	}
-	return nil
-}

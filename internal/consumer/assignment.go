@@ -54,7 +54,7 @@ func (t *assignment) help(f func(ctx context.Context)) (ok bool) {
 // hold joins the group, works on what it is dealt, and returns when it has let go of everything. While it drains after ctx has
 // ended, it goes on to be a member.
 func (c *Consumer) hold(ctx context.Context, m *membership) {
-	gen, err := m.join(ctx, holds{}, func() bool { return false })
+	gen, err := m.join(ctx, claims{}, func() bool { return false })
 	if err != nil {
 		return
 	}
@@ -121,7 +121,7 @@ func (t *assignment) serve(running context.Context, g generation) *generation {
 	case <-t.again: // this join is for it; what is let go of from now on is dealt in the next
 	default:
 	}
-	next, err := t.member.join(over, t.holds(), func() bool { return t.work.Err() != nil })
+	next, err := t.member.join(over, t.claims(), func() bool { return t.work.Err() != nil })
 	if err != nil {
 		t.letGo() // unless that is why it failed
 		return nil
@@ -220,16 +220,17 @@ func (t *assignment) count(place delivery.Place) (n int) {
 	return n
 }
 
-// holds is what is held, and what of that is being let go of.
-func (t *assignment) holds() (is holds) {
+// claims is what is held, and what of that is being let go of.
+func (t *assignment) claims() claims {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	is := claims{Kept: map[string][]int{}, Leaving: map[string][]int{}}
 	for _, h := range t.list {
-		if at := h.partition; h.going {
-			is.leaving = append(is.leaving, at)
-		} else {
-			is.kept = append(is.kept, at)
+		of := is.Kept
+		if h.going {
+			of = is.Leaving
 		}
+		of[h.Topic] = append(of[h.Topic], h.ID)
 	}
 	return is
 }

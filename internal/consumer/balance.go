@@ -29,14 +29,6 @@ func (c claims) encode() []byte {
 	return said
 }
 
-func byTopic(partitions []partition) map[string][]int {
-	topics := map[string][]int{}
-	for _, at := range partitions {
-		topics[at.Topic] = append(topics[at.Topic], at.ID)
-	}
-	return topics
-}
-
 // shares are what each member is dealt, by topic.
 type shares = map[string]map[string][]int
 

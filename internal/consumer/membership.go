@@ -45,9 +45,6 @@ type generation struct {
 	dealt    map[string]int // by the leader, which this member is: how many partitions of each topic; nil at the others
 }
 
-// holds is what a member holds when it joins.
-type holds struct{ kept, leaving []partition }
-
 // now returns the member in its present generation, and whether it is about to have a later one.
 func (m *membership) now() (member broker.Member, joining bool) {
 	m.mu.Lock()
@@ -68,10 +65,10 @@ func (m *membership) enter(g generation) {
 
 // join joins the group while this daemon holds partitions, or none. It tries until that works, until ctx ends, or until the
 // group has gone on without a member that holds some. A member that is stopping joins to keep what it holds, and asks for nothing.
-func (m *membership) join(ctx context.Context, held holds, stopping func() bool) (g generation, err error) {
+func (m *membership) join(ctx context.Context, mine claims, stopping func() bool) (g generation, err error) {
 	m.mu.Lock()
 	m.joining = true
-	mine := claims{Generation: m.member.Generation, Kept: byTopic(held.kept), Leaving: byTopic(held.leaving)}
+	mine.Generation = m.member.Generation
 	m.mu.Unlock()
 	defer func() {
 		if err != nil {
@@ -100,7 +97,7 @@ func (m *membership) join(ctx context.Context, held holds, stopping func() bool)
 			m.mu.Lock()
 			m.forget(err)
 			m.mu.Unlock()
-			if len(held.kept)+len(held.leaving) > 0 {
+			if len(mine.Kept)+len(mine.Leaving) > 0 {
 				m.lease.lose()
 				return g, err
 			}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/segmentio/kafka-go"
 
 	"github.com/pacer/pacer/internal/app"
 	"github.com/pacer/pacer/internal/broker"
@@ -187,8 +188,12 @@ func (st *environment) awaitTopics(ctx context.Context) error {
 
 // removeTopics deletes the topics and the group. It is no error if a topic does not exist.
 func (st *environment) removeTopics(ctx context.Context) error {
-	client := st.services.Kafka
-	return errors.Join(client.DeleteTopics(ctx, st.services.Topics.Names()), client.DeleteGroup(ctx, st.name))
+	client := kafka.Client{Addr: kafka.TCP(st.services.Config.Kafka.Brokers...)}
+	answer, err := client.DeleteGroups(ctx, &kafka.DeleteGroupsRequest{GroupIDs: []string{st.name}})
+	if err == nil && !errors.Is(answer.Errors[st.name], kafka.GroupIdNotFound) {
+		err = answer.Errors[st.name]
+	}
+	return errors.Join(st.services.Kafka.DeleteTopics(ctx, st.services.Topics.Names()), err)
 }
 
 // openReceivers starts one receiver per daemon, so that the sender of each job is known.
