@@ -44,7 +44,7 @@ type Fetched struct {
 	Next    int64 // the offset after the last one that the answer covers; the request's when it covers none
 	End     int64 // the end of the readable log: the last stable offset, or the high watermark
 	Hidden  int64 // offsets from End on that an open transaction hides
-	Bytes   int64 // of keys, values and headers
+	Bytes   int64 // of the records, decompressed
 	Packed  int64 // of the batches that contain them, as the broker has sent them
 	Answer  int64 // of the whole answer, without what surrounds the batches
 	Records int
@@ -192,16 +192,16 @@ func (f *fetching) readRecords(b logBatch) error {
 			rec.Flaw = &delivery.Flaw{Defect: delivery.ReasonTooLarge, Detail: tooLarge(size, f.limit), Lost: size}
 		}
 		f.rec = rec
-		if err = f.pass(&f.rec); err != nil {
+		if err = f.pass(&f.rec, size); err != nil {
 			return err
 		}
 	}
 }
 
-// pass visits a record.
-func (f *fetching) pass(rec *delivery.Record) error {
+// pass visits a record of a size.
+func (f *fetching) pass(rec *delivery.Record, size int64) error {
 	f.out.Records++
-	f.out.Bytes += recordBytes(rec)
+	f.out.Bytes += size
 	rec.Topic, rec.Partition = f.at.Topic, f.at.ID
 	next := rec.Offset + 1
 	err := f.visit(rec)
@@ -224,7 +224,7 @@ func (f *fetching) unreadable(b logBatch, cause error) error {
 		Defect: delivery.ReasonUndecodable, Lost: int64(len(b.Records)),
 		Detail: fmt.Sprintf("the records from offset %d to %d cannot be read from their batch (%s): %v",
 			first, b.last, b.attributes().Compression(), cause),
-	}})
+	}}, int64(len(b.Records)))
 }
 
 // control reads a marker that ends a transaction.
@@ -233,14 +233,6 @@ func (f *fetching) control(b logBatch, key []byte) {
 	if len(key) >= version+kind && binary.BigEndian.Uint16(key[version:]) == abortMarker {
 		f.aborted.ended(b.FirstOffset, b.ProducerID)
 	}
-}
-
-func recordBytes(r *delivery.Record) int64 {
-	n := 16 + len(r.Key) + len(r.Value)
-	for _, h := range r.Headers {
-		n += len(h.Key) + len(h.Value)
-	}
-	return int64(n)
 }
 
 // abortedReads determines which batches belong to aborted transactions: those of a producer from the first offset of

@@ -176,7 +176,7 @@ func (t *assignment) run(ctx context.Context) {
 	committing, stopCommitting := context.WithCancel(lasting)
 	defer stopCommitting()
 	keep := &checkpointer{opt: &t.opt, sources: t.sources}
-	survey := &survey{opt: &t.opt, metrics: t.metrics, ends: map[partition]int64{}, sources: t.sources}
+	survey := &survey{opt: &t.opt, metrics: t.metrics, sources: t.sources}
 	var committer sync.WaitGroup
 	defer t.hearts.begin(&t.commit.heart, "the goroutine that commits", labelGroup)()
 	committer.Go(func() { t.commit.run(committing) })

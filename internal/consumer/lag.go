@@ -2,6 +2,8 @@ package consumer
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/pacer/pacer/internal/broker"
@@ -15,7 +17,6 @@ type survey struct {
 	opt     *Options
 	metrics *metrics
 	sources func() []*source
-	ends    map[partition]int64 // of ingress and timers, as the brokers last said
 }
 
 // run measures until ctx ends; after that, nothing waits here.
@@ -31,11 +32,7 @@ func (s *survey) measure(ctx context.Context) {
 	var oldest, open [len(placeNames)]time.Duration
 	for _, at := range s.sources() {
 		first, next, since := at.oldest()
-		end, known := s.ends[at.partition]
-		if !known {
-			end = at.edge.Load()
-		}
-		backlog[at.Topic] += max(0, end-first)
+		backlog[at.Topic] += max(0, at.edge.Load()-first)
 		if first == next {
 			continue
 		}
@@ -56,21 +53,21 @@ func (s *survey) measure(ctx context.Context) {
 // askEnds asks where the logs of ingress and timers end: a reader that holds jobs back does not look. Where there is no
 // answer, the last one counts.
 func (s *survey) askEnds(ctx context.Context) {
-	var partitions []partition
+	of := map[partition]*source{}
 	for _, at := range s.sources() {
 		if at.from != delivery.FromLane {
-			partitions = append(partitions, at.partition)
+			of[at.partition] = at
 		}
 	}
-	if len(partitions) == 0 {
+	if len(of) == 0 {
 		return
 	}
-	found, err := s.opt.Client.Offsets(ctx, broker.Latest, partitions...)
+	found, err := s.opt.Client.Offsets(ctx, broker.Latest, slices.Collect(maps.Keys(of))...)
 	if err != nil {
 		s.opt.Logger.Debug("the ends of logs are not known", "error", err)
 	}
 	for at, end := range found {
-		s.ends[at] = end
+		of[at].edge.Store(end)
 	}
 }
 
