@@ -145,11 +145,9 @@ func NewDaemon(parts Parts) (*Daemon, error) {
 	}); err != nil {
 		return nil, err
 	}
-	if d.relay, err = requeue.New(requeue.Options{
+	d.relay = requeue.New(requeue.Options{
 		Client: parts.Kafka, Topics: parts.Topics, ResultHeaders: cfg.Results.Headers, Backlog: d.inLanes, Logger: parts.Log, Registerer: parts.Registry,
-	}); err != nil {
-		return nil, err
-	}
+	})
 	attempts, filter, err := d.newAttempts()
 	if err != nil {
 		return nil, err
@@ -157,9 +155,7 @@ func NewDaemon(parts Parts) (*Daemon, error) {
 	if d.pacer, err = d.newPacer(attempts); err != nil {
 		return nil, err
 	}
-	if d.consumer, err = d.newConsumer(filter); err != nil {
-		return nil, err
-	}
+	d.consumer = d.newConsumer(filter)
 	d.health = newHealth(parts.storeUp(parts.Redis), parts.Kafka.Ping, parts.Catalog.Snapshot, parts.Log, parts.Registry)
 	promauto.With(parts.Registry).NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "pacer_ready", Help: "1 while /readyz answers 200: jobs can flow as far as this daemon knows.",

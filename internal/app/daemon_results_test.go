@@ -69,10 +69,7 @@ func TestADeadLetterIsReportedWithItsReason(t *testing.T) {
 	if _, err := requeue.EnsureTopics(t.Context(), client, spec, nil); err != nil {
 		t.Fatal(err)
 	}
-	relay, err := requeue.New(requeue.Options{Client: client, Topics: spec})
-	if err != nil {
-		t.Fatal(err)
-	}
+	relay := requeue.New(requeue.Options{Client: client, Topics: spec})
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { _ = relay.Run(ctx) })

@@ -143,7 +143,7 @@ func (p *Parts) missing(sink string, j *delivery.Job) string {
 	return ""
 }
 
-func (d *Daemon) newConsumer(filter *dedupe.Ledger) (*consumer.Consumer, error) {
+func (d *Daemon) newConsumer(filter *dedupe.Ledger) *consumer.Consumer {
 	p, cfg, topics := &d.parts, d.parts.Config, d.parts.Topics
 	var timers []consumer.Timer
 	for _, delay := range topics.Timers {

@@ -32,18 +32,15 @@ type Consumer struct {
 }
 
 // New makes a Consumer. It does no I/O.
-func New(o Options) (*Consumer, error) {
-	if err := o.defaults(); err != nil {
-		return nil, err
-	}
+func New(o Options) *Consumer {
+	o.defaults()
 	b := newBudget(o.MaxBufferBytes)
 	m := newMetrics(o.Registerer, b)
 	m.waiting.nothing(&o)
-	c := &Consumer{
+	return &Consumer{
 		opt: o, budget: b, metrics: m, health: broker.NewHealth(o.Logger), origins: offset.NewOrigins(),
 		hearts: &heartbeats{log: o.Logger, stalled: m.stalled, bound: o.Watchdog, hearts: map[*heart]bool{}},
 	}
-	return c, nil
 }
 
 const (

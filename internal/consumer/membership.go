@@ -17,6 +17,9 @@ const (
 	beatTimeout    = 2 * time.Second
 	leaveTimeout   = 2 * time.Second
 	sessionTimeout = 10 * time.Second
+	// rebalanceTimeout is how long the group waits for a member that does not join. It is longer than the session timeout: otherwise the
+	// group could give up on a member whose last heartbeat was answered later than that.
+	rebalanceTimeout = sessionTimeout + 5*time.Second
 )
 
 // membership is the place of this daemon in the group, as one member or, after the group has given up on that, the next. One goroutine
@@ -115,7 +118,7 @@ func (m *membership) attempt(ctx context.Context, mine claims, topics []string) 
 	member, _ := m.now()
 	joined, err := m.opt.Client.Join(ctx, broker.Joining{
 		Member: member, Protocol: groupProtocol, Topics: topics, Data: mine.encode(),
-		Session: sessionTimeout, Rebalance: m.opt.RebalanceTimeout,
+		Session: sessionTimeout, Rebalance: rebalanceTimeout,
 	})
 	m.mu.Lock()
 	m.member.ID = joined.ID

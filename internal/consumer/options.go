@@ -3,8 +3,6 @@ package consumer
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"time"
@@ -57,7 +55,7 @@ const (
 	DefaultWatchdog       = 2 * time.Minute
 )
 
-// Options of a Consumer. Those without a default are required, except for Timers and KeepDelivered.
+// Options of a Consumer, in which each topic has one role. Those without a default are required, except for Timers and KeepDelivered.
 type Options struct {
 	// Client reads and commits. It must know all topics: new partitions are noticed within its MetadataTTL.
 	Client    *broker.Client
@@ -72,13 +70,10 @@ type Options struct {
 	// KeepDelivered leaves the records of delivered jobs in lanes and timers.
 	KeepDelivered bool
 
-	MaxBufferBytes int64         // 64 MiB: jobs in memory and fetches in flight, of the whole process
-	MaxWeight      int64         // delivery.MaxWeight
-	MaxNotBefore   time.Duration // how far ahead a job's pacer-not-before may lie; 0: unlimited
-	MaxOpen        int           // 20,000, the maximum: open jobs of one partition of ingress or a timer
-	// RebalanceTimeout is how long the group waits for a member that does not join; 15 s. It is longer than the session timeout:
-	// otherwise the group could give up on a member whose last heartbeat was answered later than that.
-	RebalanceTimeout time.Duration
+	MaxBufferBytes   int64                 // 64 MiB: jobs in memory and fetches in flight, of the whole process
+	MaxWeight        int64                 // delivery.MaxWeight
+	MaxNotBefore     time.Duration         // how far ahead a job's pacer-not-before may lie; 0: unlimited
+	MaxOpen          int                   // 20,000, the maximum: open jobs of one partition of ingress or a timer
 	DrainTimeout     time.Duration         // 3 s: of a drain when others may have the partitions soon
 	ShutdownTimeout  time.Duration         // 20 s: of a drain at the end of Run, and of what is in flight of a partition that moves
 	PositionInterval time.Duration         // 5 s
@@ -95,12 +90,11 @@ func (o *Options) limits() record.Limits {
 	return record.Limits{MaxWeight: o.MaxWeight, MaxNotBefore: o.MaxNotBefore}
 }
 
-// defaults fills in the defaults and validates the options.
-func (o *Options) defaults() error {
+// defaults fills in the defaults.
+func (o *Options) defaults() {
 	o.MaxBufferBytes = cmp.Or(o.MaxBufferBytes, DefaultMaxBufferBytes)
 	o.MaxWeight = cmp.Or(o.MaxWeight, delivery.MaxWeight)
 	o.MaxOpen = cmp.Or(o.MaxOpen, offset.MaxOpen)
-	o.RebalanceTimeout = cmp.Or(o.RebalanceTimeout, sessionTimeout+5*time.Second)
 	o.DrainTimeout = cmp.Or(o.DrainTimeout, 3*time.Second)
 	o.ShutdownTimeout = cmp.Or(o.ShutdownTimeout, 20*time.Second)
 	o.PositionInterval = cmp.Or(o.PositionInterval, 5*time.Second)
@@ -112,32 +106,6 @@ func (o *Options) defaults() error {
 	if o.Registerer == nil {
 		o.Registerer = prometheus.NewRegistry()
 	}
-	switch {
-	case o.MaxBufferBytes < 2*maxFetchBytes:
-		return fmt.Errorf("max_buffer_bytes must be at least %d", 2*maxFetchBytes)
-	case o.MaxOpen < offerJobs || o.MaxOpen > offset.MaxOpen:
-		return fmt.Errorf("max_open must be between %d and %d", offerJobs, offset.MaxOpen)
-	case o.DrainTimeout+2*commitTimeout >= sessionTimeout: // one may be in flight
-		return fmt.Errorf("drain timeout %s leaves no time for the last commits within the session timeout %s", o.DrainTimeout, sessionTimeout)
-	case o.RebalanceTimeout < sessionTimeout:
-		return fmt.Errorf("the rebalance timeout %s is shorter than the session timeout %s", o.RebalanceTimeout, sessionTimeout)
-	}
-	return o.distinctTopics()
-}
-
-// distinctTopics returns an error if a topic has two roles: its records would be read twice.
-func (o *Options) distinctTopics() error {
-	seen := map[string]bool{}
-	for _, t := range o.topics() {
-		if t == "" {
-			return errors.New("a topic name is empty")
-		}
-		if seen[t] {
-			return fmt.Errorf("topic %s is named twice; ingress, lanes and timers must be different topics", t)
-		}
-		seen[t] = true
-	}
-	return nil
 }
 
 // topics lists everything the group reads.

@@ -238,10 +238,7 @@ func (r *rig) start(f *fake, change ...func(*Options)) *running {
 	for _, c := range change {
 		c(&o)
 	}
-	c, err := New(o)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	c := New(o)
 	ctx, cancel := context.WithCancel(context.Background())
 	run := &running{Consumer: c, fake: f, rig: r, cancel: cancel, done: make(chan error, 1)}
 	go func() { run.done <- c.Run(ctx) }()

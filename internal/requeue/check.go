@@ -34,9 +34,7 @@ func (v clusterView) owned() []ownedTopic {
 
 // readTopics describes the topics of the spec, and fills in its defaults.
 func readTopics(ctx context.Context, client *broker.Client, spec TopicSpec) (view clusterView, err error) {
-	if view.spec, err = spec.withDefaults(); err != nil {
-		return view, err
-	}
+	view.spec = spec.withDefaults()
 	view.topics, view.brokers, err = client.Topics(ctx, spec.Names(), []string{
 		confCleanup, confRetentionTime, confRetentionBytes, confMaxMessage, confSegmentBytes, confSegmentTime,
 		confUnclean,

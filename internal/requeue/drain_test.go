@@ -90,10 +90,7 @@ func TestDrainCountsWhatIsInDoubtBetweenAttempts(t *testing.T) {
 
 func TestPutAfterRunIsDropped(t *testing.T) {
 	m, s := newMemory("t."), newSource("a")
-	r, err := New(Options{Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t."}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := New(Options{Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t."}})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := r.Run(ctx); err != nil {

@@ -109,11 +109,7 @@ func start(t testing.TB, opts Options) *Relay {
 
 func prepare(t testing.TB, opts Options) *Relay {
 	t.Helper()
-	r, err := New(opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
+	return New(opts)
 }
 
 func run(t testing.TB, r *Relay) {

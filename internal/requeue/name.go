@@ -1,8 +1,6 @@
 package requeue
 
 import (
-	"fmt"
-	"slices"
 	"time"
 
 	"github.com/pacer/pacer/internal/notation"
@@ -49,22 +47,4 @@ func TimerFor(delays []time.Duration, now, due time.Time) time.Duration {
 		}
 	}
 	return best
-}
-
-// sortedTimers returns the delays in ascending order, or an error that names the field.
-func sortedTimers(delays []time.Duration) ([]time.Duration, error) {
-	if len(delays) == 0 {
-		return DefaultTimers(), nil
-	}
-	sorted := slices.Clone(delays)
-	slices.Sort(sorted)
-	for i, d := range sorted {
-		if d < time.Millisecond || d%time.Millisecond != 0 {
-			return nil, fmt.Errorf("timers: a delay must be a whole number of milliseconds above zero, got %s", d)
-		}
-		if i > 0 && d == sorted[i-1] {
-			return nil, fmt.Errorf("timers: %s is listed twice", d)
-		}
-	}
-	return sorted, nil
 }

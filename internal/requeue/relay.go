@@ -3,7 +3,6 @@ package requeue
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -69,11 +68,8 @@ type Relay struct {
 }
 
 // New makes a relay. It does no I/O.
-func New(opts Options) (*Relay, error) {
-	var err error
-	if opts.Topics, err = opts.Topics.withDefaults(); err != nil {
-		return nil, fmt.Errorf("requeue: %w", err)
-	}
+func New(opts Options) *Relay {
+	opts.Topics = opts.Topics.withDefaults()
 	opts.Workers = cmp.Or(opts.Workers, defaultWorkers)
 	opts.Logger = cmp.Or(opts.Logger, slog.New(slog.DiscardHandler))
 	r := &Relay{
@@ -82,7 +78,7 @@ func New(opts Options) (*Relay, error) {
 	}
 	r.metrics = newMetrics(opts.Registerer, r)
 	r.backlogs = backlogs{counted: opts.Backlog, lately: map[string]*recent{}}
-	return r, nil
+	return r
 }
 
 // Run writes until ctx ends, and then returns nil. Jobs that are not written stay open.

@@ -129,10 +129,7 @@ func TestABatchIsSettledBeforeTheNextIsWritten(t *testing.T) {
 	m.OnProduce = func(context.Context, int) (int16, error) { note("produce"); return 0, nil }
 	s := newSource("pacer.jobs/0")
 	s.onEvent = note
-	r, err := New(Options{Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t.", Lanes: 8}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := New(Options{Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t.", Lanes: 8}})
 	for i := range int64(2*maxBatchJobs + 1) {
 		r.Put(s.job(i, "spring"), lane)
 	}
@@ -275,10 +272,7 @@ func TestHoldDelaysLanesOnly(t *testing.T) {
 func TestSmallSourceIsNotStarved(t *testing.T) {
 	t.Parallel()
 	m, big, small := newMemory("t."), newSource("big"), newSource("small")
-	r, err := New(Options{Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t.", Lanes: 8}, Workers: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := New(Options{Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t.", Lanes: 8}, Workers: 1})
 	var before atomic.Int64
 	small.onEvent = func(string) { before.Store(int64(big.count())) }
 	for i := range int64(20 * maxBatchJobs) {
@@ -334,17 +328,5 @@ func TestPartitionsWithoutCommitsDelayNoOther(t *testing.T) {
 				}
 			})
 		})
-	}
-}
-
-func TestOptionsAreChecked(t *testing.T) {
-	client := memoryClient(t, newMemory("t."))
-	for name, opts := range map[string]Options{
-		"lanes":  {Client: client, Topics: TopicSpec{Lanes: -1}},
-		"timers": {Client: client, Topics: TopicSpec{Timers: []time.Duration{0}}},
-	} {
-		if _, err := New(opts); err == nil {
-			t.Errorf("%s: accepted", name)
-		}
 	}
 }

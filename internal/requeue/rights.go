@@ -33,10 +33,7 @@ func (s TopicSpec) daemonNeeds() map[string][]broker.Operation {
 // each set of operations that is missing; the error is for a cluster that does not answer. Topics that do not exist, and
 // clusters that do not tell, have no problems.
 func CheckRights(ctx context.Context, client *broker.Client, spec TopicSpec, group string) (problems []string, err error) {
-	if spec, err = spec.withDefaults(); err != nil {
-		return nil, err
-	}
-	missing, err := client.LackingOnTopics(ctx, spec.daemonNeeds())
+	missing, err := client.LackingOnTopics(ctx, spec.withDefaults().daemonNeeds())
 	if err != nil {
 		return nil, err
 	}

@@ -8,10 +8,7 @@ import (
 )
 
 func TestMissingRightsAreSaidOnce(t *testing.T) {
-	spec, err := TopicSpec{Ingress: []string{"jobs"}, Results: true}.withDefaults()
-	if err != nil {
-		t.Fatal(err)
-	}
+	spec := TopicSpec{Ingress: []string{"jobs"}, Results: true}.withDefaults()
 	needs := spec.daemonNeeds()
 	if len(needs) != len(spec.Names()) {
 		t.Fatalf("%d topics need something, of %d", len(needs), len(spec.Names()))

@@ -3,7 +3,6 @@ package requeue
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -56,7 +55,7 @@ type TopicSpec struct {
 	Prefix          string          // of the owned topics; "pacer."
 	Ingress         []string        // never created by pacer
 	Lanes           int             // 256
-	Timers          []time.Duration // 5s, 30s, 5m, 30m, 6h
+	Timers          []time.Duration // 5s, 30s, 5m, 30m, 6h; each once
 	TimerPartitions int             // of each timer; 4
 	DeadPartitions  int             // 4
 	// ReplicationFactor of topics that are created; min(3, brokers) unless set.
@@ -68,29 +67,22 @@ type TopicSpec struct {
 	Responses []string
 }
 
-func (s TopicSpec) withDefaults() (TopicSpec, error) {
+func (s TopicSpec) withDefaults() TopicSpec {
 	s.Prefix = cmp.Or(s.Prefix, DefaultPrefix)
 	s.Lanes = cmp.Or(s.Lanes, DefaultLanes)
 	s.TimerPartitions = cmp.Or(s.TimerPartitions, 4)
 	s.DeadPartitions = cmp.Or(s.DeadPartitions, 4)
 	s.ResultPartitions = cmp.Or(s.ResultPartitions, 6)
-	var err error
-	s.Timers, err = sortedTimers(s.Timers)
-	if err == nil && (s.Lanes < 1 || s.TimerPartitions < 1 || s.DeadPartitions < 1 || s.ResultPartitions < 1 ||
-		s.ReplicationFactor < 0) {
-		err = errors.New("topics: numbers of lanes, partitions and replicas must be positive")
+	if s.Timers = slices.Sorted(slices.Values(s.Timers)); len(s.Timers) == 0 {
+		s.Timers = DefaultTimers()
 	}
-	return s, err
+	return s
 }
 
 // Names returns every topic of the spec, the ingress topics first: what a client's Topics must contain.
 func (s TopicSpec) Names() []string {
-	spec, err := s.withDefaults()
-	if err != nil {
-		return slices.Clone(s.Ingress)
-	}
-	names := slices.Clone(spec.Ingress)
-	for _, t := range spec.owned(0) {
+	names := slices.Clone(s.Ingress)
+	for _, t := range s.withDefaults().owned(0) {
 		names = append(names, t.name)
 	}
 	return names

@@ -212,9 +212,6 @@ func TestTopicSpecNames(t *testing.T) {
 	if !slices.Contains(got, "p.results") || len(got) != 9 {
 		t.Errorf("names with results %q", got)
 	}
-	if _, err := EnsureTopics(t.Context(), nil, TopicSpec{Lanes: -1}, nil); err == nil {
-		t.Error("a negative number of lanes was accepted")
-	}
 }
 
 // Brokers that refuse the metadata of commits are named.
