@@ -143,7 +143,7 @@ func newCemetery(t *testing.T, letters int) *publisher {
 	records := make([]delivery.Record, 0, letters)
 	for i := range letters {
 		j := &delivery.Job{ID: "u-" + strconv.Itoa(i), Campaign: "spring", Weight: 1, Payload: []byte("payload")}
-		records = append(records, record.Encode(j, delivery.Reroute{Kind: delivery.ToDead, Reason: delivery.ReasonRefused}, time.Now()))
+		records = append(records, new(record.Encoder).Encode(j, delivery.Reroute{Kind: delivery.ToDead, Reason: delivery.ReasonRefused}, time.Now()))
 	}
 	if _, err := broker.NewProducer(broker.ProducerOptions{Client: client}).Publish(t.Context(), "pacer.dead", broker.All(records), nil); err != nil {
 		t.Fatal(err)

@@ -44,7 +44,7 @@ func (h *relaying) Offer(_ context.Context, jobs []*delivery.Job) ([]*delivery.J
 			continue
 		}
 		h.moved++
-		h.r.produce(h.r.opt.LaneTopic, 0, encoded(record.Encode(j, delivery.Reroute{Kind: delivery.ToLane}, time.Now())))
+		h.r.produce(h.r.opt.LaneTopic, 0, encoded(new(record.Encoder).Encode(j, delivery.Reroute{Kind: delivery.ToLane}, time.Now())))
 		j.Settle(delivery.OutcomeRequeued)
 	}
 	return nil, nil

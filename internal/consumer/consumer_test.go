@@ -166,7 +166,7 @@ func TestJobsThatAreInALaneAlreadyAreNotRepeated(t *testing.T) {
 		var records []kafka.Record
 		r.eventually("all are read", func() bool { return first.count() == jobs })
 		for _, id := range numbered("j", 0, moved) {
-			records = append(records, encoded(record.Encode(f.open[id], delivery.Reroute{Kind: delivery.ToLane}, time.Now())))
+			records = append(records, encoded(new(record.Encoder).Encode(f.open[id], delivery.Reroute{Kind: delivery.ToLane}, time.Now())))
 		}
 		first.stop()
 		r.produce(r.opt.LaneTopic, 0, records...)

@@ -62,7 +62,7 @@ func (c *cemetery) bury(j *delivery.Job, reason delivery.Reason) {
 // buryAt is bury at some time.
 func (c *cemetery) buryAt(j *delivery.Job, reason delivery.Reason, at time.Time) {
 	c.t.Helper()
-	c.write(j, record.Encode(j, delivery.Reroute{Kind: delivery.ToDead, Reason: reason, Detail: "why not"}, at))
+	c.write(j, new(record.Encoder).Encode(j, delivery.Reroute{Kind: delivery.ToDead, Reason: reason, Detail: "why not"}, at))
 }
 
 func (c *cemetery) write(j *delivery.Job, letter delivery.Record) {
@@ -419,7 +419,7 @@ func TestReplayOfWhatCameToACompletedCampaign(t *testing.T) {
 	for offset, expires := range []time.Time{{}, time.Now().Add(time.Hour), time.Now().Add(-time.Hour)} {
 		j := job(int64(offset), "spring")
 		j.ExpiresAt = expires
-		c.write(j, record.Encode(j, delivery.Reroute{Kind: delivery.ToDead, Reason: delivery.ReasonExpired, Detail: delivery.DetailCompleted}, time.Now()))
+		c.write(j, new(record.Encoder).Encode(j, delivery.Reroute{Kind: delivery.ToDead, Reason: delivery.ReasonExpired, Detail: delivery.DetailCompleted}, time.Now()))
 	}
 	report, err := Replay(t.Context(), ReplayOptions{Topics: c.Topics, Ingress: []string{"jobs"}})
 	if err != nil || report.Replayed != 2 || report.Expired != 1 {

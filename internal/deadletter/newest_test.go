@@ -22,7 +22,7 @@ func TestNewest(t *testing.T) {
 	const letters = 100
 	for i := range int64(letters) { // two thirds in one partition, which is more than a portion
 		to := delivery.Reroute{Kind: delivery.ToDead, Reason: delivery.ReasonRefused, Detail: "why not"}
-		r := record.Encode(job(i, []string{"autumn", "spring"}[i%2]), to, noon.Add(time.Duration(i)*time.Second))
+		r := new(record.Encoder).Encode(job(i, []string{"autumn", "spring"}[i%2]), to, noon.Add(time.Duration(i)*time.Second))
 		p := min(i%3, 1)
 		parts[p] = append(parts[p], r)
 	}

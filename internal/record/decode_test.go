@@ -328,7 +328,7 @@ func TestDecodeWhatCouldNotBeRead(t *testing.T) {
 		if j.Flaw != flaw || j.Payload != nil || j.Origin.Offset != 7 || headers != nil && (j.Campaign != "c" || j.ID != "id") {
 			t.Errorf("job %+v", j)
 		}
-		letter := Encode(j, delivery.Reroute{Kind: delivery.ToDead, Reason: flaw.Defect, Detail: flaw.Detail}, time.Now())
+		letter := new(Encoder).Encode(j, delivery.Reroute{Kind: delivery.ToDead, Reason: flaw.Defect, Detail: flaw.Detail}, time.Now())
 		if letter.Value != nil || letter.Header(HeaderTruncated) != "20971520" || letter.Header(delivery.HeaderOrigin) != "jobs/0/7" ||
 			letter.Header(delivery.HeaderReason) != "too_large" || headers != nil && letter.Header("x") != "y" {
 			t.Errorf("letter %+v", letter)
@@ -342,7 +342,7 @@ func TestTheLastYear(t *testing.T) {
 	for _, header := range []string{delivery.HeaderExpiresAt, delivery.HeaderNotBefore} {
 		for at, valid := range map[string]bool{"9999-12-31T23:59:59-05:00": false, "9999-12-31T23:59:59Z": true} {
 			j := Decode(rec("p", "pacer-campaign", "c", header, at), delivery.FromIngress, Limits{MaxWeight: 1}, readAt)
-			lane := Encode(j, delivery.Reroute{Kind: delivery.ToLane}, readAt)
+			lane := new(Encoder).Encode(j, delivery.Reroute{Kind: delivery.ToLane}, readAt)
 			again := Decode(&lane, delivery.FromLane, Limits{MaxWeight: 1}, readAt)
 			if (j.Flaw == nil) != valid || valid && again.Flaw != nil {
 				t.Errorf("%s %s: %s, then %s", header, at, shape(j), shape(again))

@@ -37,11 +37,6 @@ type Encoder struct {
 
 var noState, noProvider = &delivery.State{}, &delivery.Provider{}
 
-// Encode is Encoder.Encode for one record.
-func Encode(job *delivery.Job, to delivery.Reroute, now time.Time) delivery.Record {
-	return new(Encoder).Encode(job, to, now)
-}
-
 // Encode returns the record of a job for its destination, written at now. The record shares the job's memory, and is valid until
 // the next call. Of a job that could not be read, the record keeps the producer's headers: the dead letter shows what was published.
 func (e *Encoder) Encode(job *delivery.Job, to delivery.Reroute, now time.Time) delivery.Record {
@@ -142,22 +137,16 @@ func NewLife(headers []delivery.Header) []delivery.Header {
 	})
 }
 
-// Header values of the content types, which need no memory for each record. They are never changed.
-var (
-	valueJSON   = []byte(contentTypeJSON)
-	valueBinary = []byte(contentTypeBinary)
-)
-
 // New returns the record that publishes a job. Its content type says whether the payload is JSON.
 func New(campaign, id string, payload []byte) delivery.Record {
-	kind := valueBinary
+	kind := contentTypeBinary
 	if json.Valid(payload) {
-		kind = valueJSON
+		kind = contentTypeJSON
 	}
 	return delivery.Record{Value: payload, Headers: []delivery.Header{
 		{Key: delivery.HeaderCampaign, Value: []byte(campaign)},
 		{Key: delivery.HeaderJobID, Value: []byte(id)},
-		{Key: delivery.HeaderContentType, Value: kind},
+		{Key: delivery.HeaderContentType, Value: []byte(kind)},
 	}}
 }
 

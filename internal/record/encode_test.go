@@ -98,7 +98,7 @@ func TestDecodeReadsWhatEncodeWrote(t *testing.T) {
 		kind := delivery.RerouteKind(rapid.IntRange(0, 1).Draw(t, "kind"))
 		why := rapid.SampledFrom([]delivery.Reason{"why", delivery.ReasonRetry}).Draw(t, "why")
 		to := delivery.Reroute{Kind: kind, Reason: why, Due: genTime(t, "to due")}
-		written := Encode(job, to, now)
+		written := new(Encoder).Encode(job, to, now)
 		written.Topic, written.Partition, written.Offset = "t", 3, 42
 		written.Headers = slices.Clone(written.Headers)
 		readAt, from := now.Add(time.Second), map[delivery.RerouteKind]delivery.Place{
@@ -139,7 +139,7 @@ func TestDecodeReadsWhatEncodeWrote(t *testing.T) {
 		}
 		again := *got
 		again.Headers = slices.Clone(headers)
-		twice := Encode(&again, to, now)
+		twice := new(Encoder).Encode(&again, to, now)
 		if kept := Decode(&twice, from, Limits{MaxWeight: delivery.MaxWeight}, readAt).Headers; len(foreign(kept)) != len(job.Headers) || len(kept) > len(job.Headers)+2 {
 			t.Fatalf("the headers grow: %v, then %v", headers, kept)
 		}
@@ -150,7 +150,7 @@ func TestContentTypeIsWrittenOnce(t *testing.T) {
 	job := plainJob(1, "c")
 	job.ContentType = "application/json"
 	job.Headers = []delivery.Header{{Key: "content-type", Value: []byte("text/plain")}, {Key: "pacer-weight", Value: []byte("7")}, {Key: "x", Value: nil}}
-	r := Encode(job, toLane, time.Now())
+	r := new(Encoder).Encode(job, toLane, time.Now())
 	var seen []string
 	for _, h := range r.Headers {
 		if h.Key == "content-type" || h.Key == "pacer-weight" || h.Key == "x" {
@@ -170,7 +170,7 @@ func TestUnreadRecordIsKeptAsItCame(t *testing.T) {
 	job := plainJob(7, "spring")
 	job.Flaw, job.Headers, job.Payload, job.ContentType = &delivery.Flaw{Defect: delivery.ReasonInvalidHeader}, original, []byte("{not json"), "application/octet-stream"
 	to := delivery.Reroute{Kind: delivery.ToDead, Reason: delivery.ReasonInvalidHeader, Detail: "pacer-weight must be\nan integer"}
-	r := Encode(job, to, time.Now())
+	r := new(Encoder).Encode(job, to, time.Now())
 	all := make(map[string][]string)
 	for _, h := range r.Headers {
 		all[h.Key] = append(all[h.Key], string(h.Value))
@@ -195,7 +195,7 @@ func TestALargeRecordIsKeptWhole(t *testing.T) {
 	job.Payload = bytes.Repeat([]byte("p"), 200<<10)
 	job.Key = bytes.Repeat([]byte("k"), 100<<10)
 	job.Headers = []delivery.Header{{Key: "big", Value: make([]byte, 100<<10)}}
-	r := Encode(job, delivery.Reroute{Kind: delivery.ToDead, Reason: delivery.ReasonRefused}, time.Now())
+	r := new(Encoder).Encode(job, delivery.Reroute{Kind: delivery.ToDead, Reason: delivery.ReasonRefused}, time.Now())
 	if len(r.Value) != len(job.Payload) || len(r.Key) != len(job.Key) || len(r.Header("big")) != 100<<10 || r.Header(HeaderTruncated) != "" {
 		t.Errorf("value of %d bytes, key of %d, header of %d", len(r.Value), len(r.Key), len(r.Header("big")))
 	}
@@ -208,13 +208,13 @@ func TestProviderOfADeadLetter(t *testing.T) {
 	job.Headers = []delivery.Header{{Key: delivery.HeaderProviderCode, Value: []byte("of an earlier letter")}}
 	job.Call.Provider = &delivery.Provider{Code: "UNREGISTERED", MessageID: "m-1", GoneSince: time.Date(2026, 11, 1, 2, 3, 4, 0, time.UTC), Answer: "no such user"}
 	names := []string{delivery.HeaderProviderCode, delivery.HeaderProviderMessageID, delivery.HeaderGoneSince, delivery.HeaderAnswer}
-	dead := Encode(job, delivery.Reroute{Kind: delivery.ToDead, Reason: delivery.ReasonRejected}, time.Now())
+	dead := new(Encoder).Encode(job, delivery.Reroute{Kind: delivery.ToDead, Reason: delivery.ReasonRejected}, time.Now())
 	for i, want := range []string{"UNREGISTERED", "m-1", "2026-11-01T02:03:04Z"} {
 		if got := dead.Header(names[i]); got != want {
 			t.Errorf("%s %q, want %q", names[i], got, want)
 		}
 	}
-	lane := Encode(job, toLane, time.Now())
+	lane := new(Encoder).Encode(job, toLane, time.Now())
 	if got := lane.Header(delivery.HeaderProviderMessageID); got != "m-1" {
 		t.Errorf("%s %q on the way to a retry", delivery.HeaderProviderMessageID, got)
 	}
@@ -271,7 +271,7 @@ func BenchmarkThroughALane(b *testing.B) {
 	})
 	b.Run("decode", func(b *testing.B) {
 		var d Decoder
-		moved := Encode(job, to, readAt)
+		moved := new(Encoder).Encode(job, to, readAt)
 		b.ReportAllocs()
 		for b.Loop() {
 			_ = d.Decode(&moved, delivery.FromLane, limits, readAt)

@@ -175,7 +175,7 @@ func TestInvalidEnvelopeKeepsItsCampaign(t *testing.T) {
 			t.Errorf("%s: campaign %q, %s", value, j.Campaign, shape(j))
 			continue
 		}
-		letter := Encode(j, delivery.Reroute{Kind: delivery.ToDead, Reason: j.Defect(), Detail: j.Flaw.Detail}, readAt)
+		letter := new(Encoder).Encode(j, delivery.Reroute{Kind: delivery.ToDead, Reason: j.Defect(), Detail: j.Flaw.Detail}, readAt)
 		if letter.Header(delivery.HeaderCampaign) != "" || letter.Header(delivery.HeaderEnvelopeCampaign) != campaign {
 			t.Errorf("%s: %v", value, letter.Headers)
 		}
@@ -238,7 +238,7 @@ func TestKeys(t *testing.T) {
 			}
 			continue
 		}
-		again := Encode(j, delivery.Reroute{Kind: delivery.ToLane}, readAt)
+		again := new(Encoder).Encode(j, delivery.Reroute{Kind: delivery.ToLane}, readAt)
 		for _, j := range []*delivery.Job{j, Decode(&again, delivery.FromLane, limits, readAt)} {
 			if j.Flaw != nil || j.KeyAt("sink", "chat") != "42" || j.KeyAt("sink", "other") != "" {
 				t.Errorf("%s %v", shape(j), j.Headers)

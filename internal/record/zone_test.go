@@ -42,7 +42,7 @@ func TestZonesOfRecipients(t *testing.T) {
 			if is := job.NotBefore; c.instant == "" && !is.IsZero() || c.instant != "" && is.UTC().Format(time.RFC3339Nano) != c.instant {
 				t.Errorf("%v: not before %s", c.rec.Headers, is)
 			}
-			written := Encode(job, delivery.Reroute{Kind: delivery.ToTimer, Reason: delivery.ReasonHours}, readAt)
+			written := new(Encoder).Encode(job, delivery.Reroute{Kind: delivery.ToTimer, Reason: delivery.ReasonHours}, readAt)
 			written.Headers = slices.Clone(written.Headers)
 			if got := written.Header(c.header); got != c.value {
 				t.Errorf("%v: %s is written %q", c.rec.Headers, c.header, got)
