@@ -56,7 +56,7 @@ func (l *lua) engine(node string) *Engine {
 	if e := l.engines[node]; e != nil {
 		return e
 	}
-	e, err := New(Options{Shards: l.shards, KeyPrefix: l.prefix, Registerer: prometheus.NewRegistry(), Timeout: 5 * time.Second, now: func() int64 { return l.now }})
+	e, err := New(Options{Shards: l.shards, KeyPrefix: l.prefix, Registerer: prometheus.NewRegistry(), Timeout: time.Minute, now: func() int64 { return l.now }})
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -110,7 +110,9 @@ func (l *lua) OpenGate(gate string) {
 func miniClient(t testing.TB) (*miniredis.Miniredis, redis.UniversalClient) {
 	t.Helper()
 	m := miniredis.RunT(t)
-	c := redis.NewUniversalClient(shards.ClientOptions(m.Addr()))
+	o := shards.ClientOptions(m.Addr())
+	o.ReadTimeout = time.Minute // scripts of thousands of keys take seconds there, with the race detector on a busy machine
+	c := redis.NewUniversalClient(o)
 	t.Cleanup(func() { _ = c.Close() })
 	return m, c
 }
