@@ -196,12 +196,15 @@ func (w *world) without() view.Sources {
 		},
 		Closed: w.closed, Open: w.open,
 		Windows: func(_ context.Context, quotas []*delivery.Quota) (list []delivery.WindowState, err error) {
+			if w.fail != nil {
+				return nil, w.fail
+			}
 			for _, q := range quotas {
 				for i := range q.Windows {
 					list = append(list, delivery.WindowState{Quota: q.ID, Window: i, Remaining: 40, ResetAt: time.Now().Add(time.Minute).UnixMicro()})
 				}
 			}
-			return list, w.fail
+			return list, nil
 		},
 		Catalog: w, Adjust: w.adjust, Key: w.key, SetKey: w.setKey, Fault: w.fault, History: w.history, Test: w.test, Letters: w.letters, Letter: w.letter, Job: w.job, CancelJobs: w.cancelJobs, Replays: replay.New(w.replay, w.lease, slog.New(slog.DiscardHandler)), Version: "dev",
 		Degraded: func() string {
