@@ -94,7 +94,7 @@ func TestOneClearLine(t *testing.T) {
 		{"wrong DSN", []string{"run"}, `dsn: "postgres://`, `dsn: "postgre://u:hunter2@`, 2, []string{"postgres.dsn"}},
 		{"no brokers", []string{"run"}, "kafka:    {", "kafka:    {nope: 1, ", 2, []string{"kafka.nope"}},
 		{"no such file", []string{"run", "--config", "/nonexistent.yaml"}, "", "", 2, []string{"/nonexistent.yaml"}},
-		{"negative rate", []string{"campaign", "create", "x", "--rate", "-5"}, "", "", 2, []string{"-5", "negative"}},
+		{"negative rate", []string{"campaign", "create", "x", "--rate", "-5"}, "", "", 2, []string{"rate: must be", "not negative"}},
 		{"unknown flag", []string{"run", "--fast"}, "", "", 2, []string{"--fast"}},
 		{"unknown campaign", []string{"campaign", "show", "nobody"}, "", "", 1, []string{"nobody"}},
 	} {

@@ -119,7 +119,7 @@ func text(raw json.RawMessage) *string { return nullable(string(raw)) }
 
 // CampaignChange is a change of a campaign; nil fields are kept.
 type CampaignChange struct {
-	Rate           *string   `json:"rate,omitempty" maxLength:"64" pattern:"^ *[0-9]+([.][0-9]{0,6})?(/[0-9a-zµμ. ]+)? *$" patternDescription:"a rate such as 500, 2.5 or 150/m" example:"150/m" doc:"500, 2.5, 150/m, 1/h; 0 holds"`
+	Rate           *string   `json:"rate,omitempty" maxLength:"64" pattern:"^ *[0-9]+([.][0-9]{0,6})?(/[0-9a-zµμ. ]+)? *$" patternDescription:"a rate such as 500, 2.5 or 150/m, not negative" example:"150/m" doc:"500, 2.5, 150/m, 1/h; 0 holds"`
 	Sink           *string   `json:"sink,omitempty" maxLength:"256" doc:"name of a configured sink; empty for the default one"`
 	Quotas         *[]string `json:"quotas,omitempty" maxItems:"64" doc:"all of them" nullable:"false"`
 	PriorityWeight *int64    `json:"priority_weight,omitempty" minimum:"1" maximum:"1000000"`

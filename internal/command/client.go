@@ -208,7 +208,7 @@ func (r *client) refused(answer *http.Response, text []byte) error {
 	why := problem.Detail
 	for i, e := range problem.Errors { // these say more than that the request is wrong
 		name := e.Location[strings.IndexByte(e.Location, '.')+1:] // of one such as body.rate
-		if text := strings.TrimPrefix(name+": ", ": ") + e.Message; i == 0 {
+		if text := strings.TrimPrefix(name+": ", ": ") + strings.Replace(e.Message, "expected string to be", "must be", 1); i == 0 {
 			why = text
 		} else {
 			why += "; " + text

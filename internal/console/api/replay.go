@@ -45,7 +45,7 @@ type startIn struct {
 		Again      bool     `json:"again,omitempty" doc:"those that were replayed before, too"`
 		ToTopic    string   `json:"to_topic,omitempty" maxLength:"249" doc:"ingress topic; absent: the one that each job came from"`
 		DryRun     bool     `json:"dry_run,omitempty" doc:"only count"`
-		Rate       string   `json:"rate,omitempty" maxLength:"64" pattern:"^ *[0-9]+([.][0-9]{0,6})?(/[0-9a-zµμ. ]+)? *$" patternDescription:"a rate such as 500, 2.5 or 150/m" default:"100" doc:"500, 150/m"`
+		Rate       string   `json:"rate,omitempty" maxLength:"64" pattern:"^ *[0-9]+([.][0-9]{0,6})?(/[0-9a-zµμ. ]+)? *$" patternDescription:"a rate such as 500, 2.5 or 150/m, not negative" default:"100" doc:"500, 150/m"`
 		Limit      int      `json:"limit,omitempty" minimum:"0" maximum:"100000" doc:"letters at most: what a dry run has counted. Required but in a dry run"`
 		Why        string   `json:"why,omitempty" maxLength:"500" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"one line without control characters" doc:"one line"`
 	}

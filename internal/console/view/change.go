@@ -79,7 +79,7 @@ func (e *Edit) OnlyRate() bool {
 // Bulk is one change of many campaigns.
 type Bulk struct {
 	Action  string  `json:"action" enum:"pause,resume,rate,percent"`
-	Rate    string  `json:"rate,omitempty" maxLength:"64" pattern:"^ *[0-9]+([.][0-9]{0,6})?(/[0-9a-zµμ. ]+)? *$" patternDescription:"a rate such as 500, 2.5 or 150/m" doc:"of action rate"`
+	Rate    string  `json:"rate,omitempty" maxLength:"64" pattern:"^ *[0-9]+([.][0-9]{0,6})?(/[0-9a-zµμ. ]+)? *$" patternDescription:"a rate such as 500, 2.5 or 150/m, not negative" doc:"of action rate"`
 	Percent float64 `json:"percent,omitempty" minimum:"0" maximum:"10000" doc:"of action percent: the new rates, of the present ones"`
 	Until   string  `json:"until,omitempty" maxLength:"64" example:"2h" doc:"of action pause: when they go on by themselves, RFC 3339 or a span from now on; empty for never"`
 }
