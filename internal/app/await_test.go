@@ -13,11 +13,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/testservices/kafkatest"
 )
 
 // A service that never answers is named within two seconds, and once.
@@ -111,37 +109,6 @@ func TestAnotherInstallationIsToldOfAtTheStart(t *testing.T) {
 				t.Errorf("told of %d times:\n%s", n, log.String())
 			}
 		})
-	}
-}
-
-// TestNoLimitIsDividedTwice: a daemon that divides quotas among another number of shards than those that run would grant all units of each
-// once more. It takes no jobs and says why, until the database is set up for its shards.
-func TestNoLimitIsDividedTwice(t *testing.T) {
-	t.Parallel()
-	log := &shared{}
-	parts := testParts(t, slog.New(slog.NewTextHandler(log, nil)))
-	parts.Config.Redis.Addrs = []string{parts.Redis.Master(0).(*redis.Client).Options().Addr}
-	i := parts.Installation()
-	i.Shards += 3
-	catalog := installed(&parts, i)
-	d, err := NewDaemon(parts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- d.Run(ctx) }()
-	kafkatest.Eventually(t, "it says why", func() bool { return strings.Contains(log.String(), "for 4 shards of Redis, not for 1") })
-	time.Sleep(time.Second)
-	if ok, why := d.Ready(); ok || !strings.Contains(why, "set redis.shards to 4") || d.phase.Load() != phaseWaiting || strings.Count(log.String(), "level=ERROR") != 1 {
-		t.Errorf("ready: %t, %q\n%s", ok, why, log.String())
-	}
-	set := parts.Installation()
-	catalog.installation.Store(&set)
-	kafkatest.Eventually(t, "it takes jobs", func() bool { ok, _ := d.Ready(); return ok })
-	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
 	}
 }
 

@@ -207,20 +207,13 @@ func (d *Daemon) Run(ctx context.Context) error {
 
 // consume reads jobs from when the services have answered and the catalog is loaded until ctx ends.
 func (d *Daemon) consume(ctx context.Context) error {
-	for told := ""; ; {
-		missing := d.missing()
-		if s := d.parts.Catalog.Snapshot(); s != nil {
-			if why := s.Installation.Other(d.parts.Installation()); why != told {
-				told = why
-				d.log.Error("the database is shared with another installation", "why", why)
-			}
-		}
-		if missing == "" {
-			break
-		}
+	for d.missing() != "" {
 		if retry.Sleep(ctx, awaitEvery) != nil {
 			return nil
 		}
+	}
+	if why := d.parts.Catalog.Snapshot().Installation.Other(d.parts.Installation()); why != "" {
+		d.log.Error("the database is shared with another installation", "why", why)
 	}
 	unread, _ := requeue.UnreadTimers(ctx, d.parts.Kafka, d.parts.Topics) // pacer check has the error
 	for _, problem := range unread {

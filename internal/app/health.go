@@ -221,9 +221,6 @@ func (d *Daemon) missing() string {
 	case d.parts.Topics.Results && !d.relay.Ready():
 		return "the topic of the results has not been found: is Kafka reachable, and migrated?"
 	}
-	if i, mine := d.parts.Catalog.Snapshot().Installation, d.parts.Installation(); i.OtherShards(mine) {
-		return i.Other(mine)
-	}
 	return d.health.missing()
 }
 

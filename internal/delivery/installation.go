@@ -10,17 +10,12 @@ type Installation struct {
 	Shards  int    // of the quota store, 1 to 1024, among which new quotas are spread
 }
 
-// OtherShards reports whether the quota store has another number of shards.
-func (i Installation) OtherShards(mine Installation) bool {
-	return i.Shards > 0 && mine.Shards > 0 && i.Shards != mine.Shards
-}
-
 // Other says in one line what is wrong if another installation uses the database; "" if only the cluster differs, or nothing does.
 func (i Installation) Other(mine Installation) string {
 	switch {
 	case i.Group == "":
 		return ""
-	case i.Group == mine.Group && i.Prefix == mine.Prefix && !i.OtherShards(mine):
+	case i.Group == mine.Group && i.Prefix == mine.Prefix && (i.Shards == mine.Shards || i.Shards == 0 || mine.Shards == 0):
 		return ""
 	case i.Group == mine.Group && i.Prefix == mine.Prefix:
 		return fmt.Sprintf("pacer migrate up was run for %d shards of Redis, not for %d. Daemons with other shards count each quota anew, so that its limit is "+
