@@ -85,12 +85,27 @@ func CheckTopics(ctx context.Context, client *broker.Client, spec TopicSpec) (pr
 	return problems, err
 }
 
-// UnreadTimers returns one line with the remedy for each timer of the cluster that is not in the spec.
+// UnreadTimers returns one line with the remedy for each timer of the cluster that is not in the spec and has records.
 func UnreadTimers(ctx context.Context, client *broker.Client, spec TopicSpec) (problems []string, err error) {
 	all, err := client.Identify(ctx)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		if delay, ok := strings.CutPrefix(name, spec.Prefix+"timer."); ok && !slices.Contains(spec.Names(), name) {
-			problems = append(problems, fmt.Sprintf("topic %s: its jobs are not read; add %s to kafka.timer_delays, or delete the topic once it is empty", name, delay))
+		delay, ok := strings.CutPrefix(name, spec.Prefix+"timer.")
+		if !ok || slices.Contains(spec.Names(), name) {
+			continue
+		}
+		partitions, err := client.PartitionsOf(ctx, name)
+		for _, at := range partitions {
+			first, end, err := client.Bounds(ctx, at)
+			if err != nil {
+				return problems, err
+			}
+			if first < end {
+				problems = append(problems, fmt.Sprintf("topic %s: its jobs are not read; add %s to kafka.timer_delays", name, delay))
+				break
+			}
+		}
+		if err != nil {
+			return problems, err
 		}
 	}
 	return problems, err
