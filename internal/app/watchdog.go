@@ -111,7 +111,7 @@ func (d *Daemon) healthy() (ok bool, why string) {
 	return true, "ok"
 }
 
-// stopping tells the service manager that the daemon ends, and for how long not to kill it, whatever TimeoutStopSec is.
+// stopping tells the service manager that the daemon ends, and how long that may take. This counts, not TimeoutStopSec.
 func (w *watchdog) stopping() {
 	w.notify(daemon.SdNotifyStopping)
 	w.notify(fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", (w.ends + overdueAfter).Microseconds()))

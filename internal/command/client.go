@@ -132,7 +132,7 @@ func (c *cli) get(ctx context.Context, path string, query url.Values, into any) 
 	return c.call(ctx, http.MethodGet, path, query, nil, into)
 }
 
-// call asks the API, of which the first call makes the client.
+// call asks the API. The first call makes the client.
 func (c *cli) call(ctx context.Context, method, path string, query url.Values, body, into any) error {
 	if c.api == nil {
 		if err := c.open(); err != nil {

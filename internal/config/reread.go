@@ -15,8 +15,8 @@ func (c *Config) SecretFrom(key string, read func() (string, error)) {
 	c.sources[key] = read
 }
 
-// Reread returns a copy of the configuration whose secrets are read again from the files that they refer to, and a line for each that
-// cannot be read or is not valid, which begins with the key: it keeps its value. Those of sinks are read by the sinks.
+// Reread returns a copy of the configuration with the secrets that their files have now. A secret that cannot be read, or is not valid, keeps
+// its value, and gets a line that begins with its key. Those of sinks are read by the sinks.
 func (c *Config) Reread() (*Config, error) {
 	fresh := *c
 	settings, old := schemaOf("", &fresh).byPath, schemaOf("", c).byPath

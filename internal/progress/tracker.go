@@ -30,8 +30,9 @@ const (
 	turnSoon = 2 * time.Second
 	// showFor is how long outdated figures are shown.
 	showFor = 10 * time.Second
-	// Every saveEvery-th exchange is followed by a write to the catalog, whose figures are so less than 5 s old. saveTimeout bounds it.
-	saveEvery   = 2
+	// An exchange is followed by a write to the catalog if the last write is saveEvery ago: what the catalog says is then less than 5 s old, with
+	// what another daemon has said an exchange before. saveTimeout bounds a write.
+	saveEvery   = 1500 * time.Millisecond
 	saveTimeout = 5 * time.Second
 )
 
@@ -145,7 +146,7 @@ func (t *Tracker) Run(ctx context.Context) error {
 	writer.Go(func() { t.finishes.write(ctx) })
 	writer.Go(func() { t.recounts.run(ctx, t.Leads, t.opt.Store) })
 	defer writer.Wait()
-	for turn := 0; ; {
+	for saved := time.Now(); ; {
 		select {
 		case <-exchange.C:
 			t.exchange(ctx)
@@ -153,7 +154,8 @@ func (t *Tracker) Run(ctx context.Context) error {
 				continue
 			}
 			exchange.Reset(exchangeAfter(len(t.board.Load().totals)))
-			if turn++; turn%saveEvery == 0 {
+			if now := time.Now(); now.Sub(saved) >= saveEvery {
+				saved = now
 				t.ledger.save(ctx, t.opt.Work.Tallies(), t.known)
 				t.ledger.load(ctx, t.watched, t.Leads(), t.recounts.ids())
 			}

@@ -25,7 +25,7 @@ type plot struct {
 	most       float64
 }
 
-// step is a time of which a value is drawn.
+// step is a stretch of time that has one value.
 type step struct{ from, to time.Time }
 
 // evenSteps are as long as each other.
@@ -67,7 +67,7 @@ const (
 	plotWidth, plotHeight, plotTop, plotBottom = 1000, 204, 2, 202
 )
 
-// newPlot makes a plot of values from 0 to most, of which none is drawn. Times are in the zone of the first step.
+// newPlot makes a plot without values, for those from 0 to most. Times are in the zone of the first step.
 func newPlot(title string, steps []step, most float64) *plot {
 	begin, end := steps[0].from, steps[len(steps)-1].to
 	p := &plot{Title: title, steps: steps, begin: begin, end: end, most: most}
