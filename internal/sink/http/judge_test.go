@@ -95,7 +95,7 @@ func TestBodyThatDoesNotCome(t *testing.T) {
 				begun <- true
 				c.Hang()
 			})
-			s := newSink(t, Config{URL: srv.URL}, judging, func(c *Config) { c.CAFile, c.Timeout = srv.CAFile, 300*time.Millisecond })
+			s := newSink(t, Config{URL: srv.URL}, judging, func(c *Config) { c.CAFile, c.Timeout = srv.CAFile, 2*time.Second })
 			r := s.Deliver(t.Context(), job())
 			if r.Class != delivery.Temporary || r.By != delivery.ByNobody || r.Status != 200 || !strings.Contains(r.Detail, "did not come") {
 				t.Fatalf("%+v", r) // such as that of a machine where no answer begins in time

@@ -229,12 +229,12 @@ func TestOneBadRecordAtASlowBroker(t *testing.T) {
 	t.Parallel()
 	b := sinktest.StartBroker(t, sinktest.BrokerOptions{Topic: topic, Partitions: 1, Treat: func(_ int32, records []sinktest.Written) (how sinktest.Treatment) {
 		if slices.ContainsFunc(records, func(w sinktest.Written) bool { return w.ID == "bad" }) {
-			time.Sleep(200 * time.Millisecond)
+			time.Sleep(time.Second)
 			how.Code = 87
 		}
 		return how
 	}})
-	s := open(t, b, func(c *Config) { c.Linger, c.Timeout = 100*time.Millisecond, 600*time.Millisecond })
+	s := open(t, b, func(c *Config) { c.Linger, c.Timeout = 500*time.Millisecond, 3*time.Second })
 	jobs := []*delivery.Job{job("bad")}
 	for i := range 40 {
 		jobs = append(jobs, job(fmt.Sprint(i)))
@@ -265,7 +265,7 @@ func TestLeaderThatHasMoved(t *testing.T) {
 		t.Errorf("%+v, %d kept, %d resent", res, b.Kept(topic), s.Repeats.Load())
 	}
 	refusals.Store(1 << 20)
-	s = open(t, b, func(c *Config) { c.Timeout = 300 * time.Millisecond })
+	s = open(t, b, func(c *Config) { c.Timeout = 3 * time.Second })
 	if res := s.Deliver(t.Context(), job("y")); res.Class != delivery.Unreachable || b.Kept(topic) != 1 {
 		t.Errorf("%+v, %d kept", res, b.Kept(topic))
 	}
@@ -287,7 +287,7 @@ func TestABrokerThatHangs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s := open(t, b, func(c *Config) { c.Timeout = time.Second })
+	s := open(t, b, func(c *Config) { c.Timeout = 3 * time.Second })
 	keys := map[int32]string{} // by partition
 	for i := 0; len(keys) < 2; i++ {
 		j := job(fmt.Sprint("k", i))
@@ -328,7 +328,7 @@ func TestNotSentInTime(t *testing.T) {
 		Topic: topic, Partitions: 1,
 		Treat: func(int32, []sinktest.Written) sinktest.Treatment { return sinktest.Treatment{Hang: hang.Load()} },
 	})
-	s := open(t, b, func(c *Config) { c.Timeout = time.Second })
+	s := open(t, b, func(c *Config) { c.Timeout = 3 * time.Second })
 	if res := s.Deliver(t.Context(), job("connects")); res.Class != delivery.Delivered { // which takes a while on a slow machine
 		t.Fatalf("%+v", res)
 	}

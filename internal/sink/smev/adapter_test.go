@@ -80,7 +80,7 @@ func TestAdapterHasItAlready(t *testing.T) { bothFaces(t, testAdapterHasItAlread
 
 func testAdapterHasItAlready(t *testing.T, protocol string) {
 	far, s := through(t, sinktest.AdapterOptions{Deaf: func(_ sinktest.AdapterRequest, n int) bool { return n == 1 }}, nil, func(c *Config) {
-		c.Protocol, c.Wait, c.Timeout = protocol, "accepted", 300*time.Millisecond
+		c.Protocol, c.Wait, c.Timeout = protocol, "accepted", 2*time.Second
 	})
 	job := jobOf("a")
 	if res := deliver(t, s, job); res.Class != delivery.Temporary || res.Provider.MessageID != clientID(job) {

@@ -356,7 +356,7 @@ func TestGreetings(t *testing.T) {
 func TestFull(t *testing.T) {
 	t.Parallel()
 	s := sinktest.StartSMTP(t, sinktest.SMTPOptions{Treat: func(string, int) sinktest.MailTreatment { return sinktest.MailTreatment{Hang: true} }})
-	k := open(t, s, func(c *Config) { c.MaxInFlight = 1; c.Timeout = 300 * time.Millisecond })
+	k := open(t, s, func(c *Config) { c.MaxInFlight = 1; c.Timeout = 2 * time.Second })
 	if err := k.Now().enter(t.Context()); err != nil {
 		t.Fatal(err)
 	}
