@@ -18,8 +18,8 @@ import (
 // queue that all requests of an information system share, and are the collector's.
 type direct struct{ *Sink }
 
-// maxAnswer bounds what is read of an answer, in bytes.
-const maxAnswer = 64 << 10
+// maxAnswer bounds what is read of an answer, in bytes: a fault may quote the payload.
+const maxAnswer = 1 << 20
 
 // deliver sends the job's request.
 func (d direct) deliver(ctx context.Context, job *delivery.Job, shown *base.Exchange) delivery.Result {

@@ -22,7 +22,7 @@ func (f envelopes) find(ctx context.Context, client, criteria string, shown *bas
 		return nil, foreign(answer, "find", f.Now().Where())
 	}
 	for _, m := range said.Found {
-		next := response{Message: m.Message, body: m.Document, contentType: "text/xml; charset=utf-8"}
+		next := response{Message: m.Message(), body: m.Document, contentType: "text/xml; charset=utf-8"}
 		if !bare { // other parts belong to it
 			next.body, next.contentType = answer.Body, answer.Header.Get("Content-Type")
 		}

@@ -18,49 +18,6 @@ type rest struct{ *Sink }
 // object is an object in JSON.
 type object = map[string]any
 
-// told is a message as the adapter tells of it in JSON.
-type told struct {
-	Meta struct {
-		MessageID string `json:"messageId"`
-		Original  string `json:"originalMessageId"`
-	} `json:"smevMetadata"`
-	Message struct {
-		Type    string   `json:"messageType"`
-		Status  category `json:"status"`
-		Fault   *coded   `json:"fault"`
-		Content *struct {
-			Content *struct{} `json:"content"`
-			Rejects []coded   `json:"rejects"`
-			Status  *coded    `json:"status"`
-		} `json:"responseContent"`
-	} `json:"message"`
-}
-
-type coded struct {
-	Code string `json:"code"`
-}
-
-type category string
-
-// kind returns what a message says of its request; "" for one that says nothing of it, and Status for more to come.
-func (m *told) kind() (kind soap.Kind, code string) {
-	c := m.Message.Content
-	switch {
-	case m.Message.Type == "ErrorMessage" || m.Message.Status == "ERROR":
-		if m.Message.Fault != nil {
-			code = m.Message.Fault.Code
-		}
-		return soap.Refused, code
-	case c == nil:
-		return "", ""
-	case len(c.Rejects) > 0:
-		return soap.Rejected, c.Rejects[0].Code
-	case c.Content != nil:
-		return soap.Response, ""
-	}
-	return soap.Status, ""
-}
-
 func (f rest) find(ctx context.Context, client, criteria string, shown *base.Exchange) (found []response, problem *delivery.Result) {
 	query := object{"itSystem": f.config.ITSystem, "specificQuery": object{
 		"messageClientIdCriteria": object{"clientId": client, "clientIdCriteria": criteria},
@@ -74,14 +31,11 @@ func (f rest) find(ctx context.Context, client, criteria string, shown *base.Exc
 	}
 	err := json.Unmarshal(answer.Body, &said)
 	for _, raw := range said.Result {
-		var m told
+		var m soap.Found
 		if err = json.Unmarshal(raw, &m); err != nil {
 			break
 		}
-		next := response{body: raw, contentType: "application/json"}
-		next.ID, next.Original = m.Meta.MessageID, m.Meta.Original
-		next.Kind, next.Code = m.kind()
-		found = append(found, next)
+		found = append(found, response{Message: m.Message(), body: raw, contentType: "application/json"})
 	}
 	if err != nil || !answer.Whole || len(answer.Body) == 0 || answer.Body[0] != '{' {
 		return nil, foreign(answer, "find", f.Now().Where())

@@ -2,8 +2,8 @@ package soap
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/xml"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -82,71 +82,86 @@ type AdapterAnswer struct {
 	Found     []Found
 }
 
-// Found is a message that was found. Its Kind is "" if it says nothing of what became of a request.
+// Found is a message that was found, in XML or in JSON.
 type Found struct {
-	Message
-	// Document is the QueryResult as it stands in the answer, with the declarations of namespaces around it: a document by itself.
-	Document []byte
+	Meta struct {
+		MessageID  string `json:"messageId" xml:"MessageId"`
+		Original   string `json:"originalMessageId" xml:"OriginalMessageID"`
+		OriginalID string `json:"-" xml:"OriginalMessageId"` // as some adapters spell it
+	} `json:"smevMetadata" xml:"smevMetadata"`
+	Said struct {
+		Type    string `json:"messageType" xml:"messageType"`
+		Status  string `json:"status" xml:"status"`
+		Fault   *coded `json:"fault" xml:"fault"`
+		Content *struct {
+			Content *struct{} `json:"content" xml:"content"`
+			Rejects []coded   `json:"rejects" xml:"rejects"`
+			Status  *coded    `json:"status" xml:"status"`
+		} `json:"responseContent" xml:"ResponseContent"`
+	} `json:"message" xml:"Message"`
+
+	// Document is the QueryResult as it stands in an answer in XML, with the declarations of namespaces around it: a document by itself.
+	Document []byte `json:"-" xml:"-"`
 }
 
-// maxFound bounds the messages of an answer.
-const maxFound = 1000
+type coded struct {
+	Code string `json:"code" xml:"code"`
+}
+
+// Message returns what the message says of its request. Its Kind is "" if it says nothing of what became of that.
+func (f *Found) Message() Message {
+	m := Message{ID: clean(f.Meta.MessageID), Original: clean(cmp.Or(f.Meta.Original, f.Meta.OriginalID))}
+	switch said := &f.Said; {
+	case said.Fault != nil:
+		m.Kind, m.Code = Refused, clean(said.Fault.Code)
+	case clean(said.Type) == "ErrorMessage" || clean(said.Status) == "ERROR":
+		m.Kind = Refused
+	case said.Content == nil:
+	case len(said.Content.Rejects) > 0:
+		m.Kind, m.Code = Rejected, clean(said.Content.Rejects[0].Code)
+	case said.Content.Status != nil:
+		m.Kind, m.Code = Status, clean(said.Content.Status.Code)
+	case said.Content.Content != nil:
+		m.Kind = Response
+	}
+	return m
+}
 
 // ReadAdapter reads an envelope of the adapter, as far as it goes, like Read.
-func ReadAdapter(envelope []byte) (AdapterAnswer, error) {
-	r := reader{envelope: envelope}
-	err := r.read()
-	return AdapterAnswer{Answer: r.answer, MessageID: r.texts[metadataID], Found: r.list.found}, err
+func ReadAdapter(text []byte) (AdapterAnswer, error) {
+	e, a, err := read(text)
+	said := AdapterAnswer{Answer: a, MessageID: clean(e.Body.Call.MessageID)}
+	scope := declarations(e.Spaces, e.Body.Spaces, e.Body.Call.Spaces)
+	for _, r := range e.Body.Call.Results {
+		begin := bytes.LastIndexByte(text[:r.begun], '<')
+		r.Document = document(text[begin:r.end], r.own, scope)
+		said.Found = append(said.Found, r.Found)
+	}
+	return said, err
 }
 
-// list is what is read of the messages that were found.
-type list struct {
-	scope []xml.Attr // declarations of namespaces around them
-	own   []xml.Attr // those of the one that is read
-	from  int64      // where that begins
-	found []Found
+// result is a message that was found, and where it stands in an answer.
+type result struct {
+	Found
+	own        []xml.Attr // declarations of namespaces
+	begun, end int64      // behind its first tag, and behind it
 }
 
-// inResult is how many elements a message that was found is in, itself included.
-const inResult = inCall + 1
-
-// listBegins notes an element of an answer that begins at an offset.
-func (r *reader) listBegins(t xml.StartElement, at int64) {
-	switch {
-	case len(r.path) <= inCall:
-		r.list.scope = append(r.list.scope, declarations(t)...)
-	case len(r.path) == inResult && t.Name.Local == "QueryResult" && r.answer.Root == "QueryResultList":
-		r.list.own, r.list.from, r.message = declarations(t), at, Message{}
-		r.texts[messageType], r.texts[messageStatus] = "", ""
-	}
-}
-
-// listEnds notes that an element of an answer ends.
-func (r *reader) listEnds() error {
-	if len(r.path) != inResult || r.path[inCall] != "QueryResult" || r.answer.Root != "QueryResultList" {
-		return nil
-	}
-	if len(r.list.found) == maxFound {
-		return errors.New("more than " + strconv.Itoa(maxFound) + " messages")
-	}
-	m := r.message
-	if clean(r.texts[messageType]) == "ErrorMessage" || clean(r.texts[messageStatus]) == "ERROR" {
-		m.Kind = Refused
-	}
-	for _, text := range []*string{&m.ID, &m.Original, &m.Code} {
-		*text = clean(*text)
-	}
-	r.list.found = append(r.list.found, Found{m, r.list.document(r.envelope[r.list.from:r.decoder.InputOffset()])})
-	return nil
+// UnmarshalXML implements xml.Unmarshaler.
+func (r *result) UnmarshalXML(d *xml.Decoder, start xml.StartElement) error {
+	r.own, r.begun = declarations(start.Attr), d.InputOffset()
+	err := d.DecodeElement(&r.Found, &start)
+	r.end = d.InputOffset()
+	return err
 }
 
 // document returns an element with the declarations of what is around it, but for those that it has itself.
-func (l *list) document(element []byte) []byte {
+func document(element []byte, own, scope []xml.Attr) []byte {
 	name := bytes.IndexAny(element, " \t\r\n/>")
 	b := bytes.NewBuffer(slices.Clone(element[:name]))
-	for i, a := range l.scope {
+	for i, a := range scope {
 		again := func(o xml.Attr) bool { return o.Name == a.Name }
-		if a.Value == "" || slices.ContainsFunc(l.own, again) || slices.ContainsFunc(l.scope[i+1:], again) {
+		if a.Value == "" || slices.ContainsFunc(own, again) || slices.ContainsFunc(scope[i+1:], again) {
 			continue // the innermost counts
 		}
 		b.WriteString(" xmlns")
@@ -161,38 +176,7 @@ func (l *list) document(element []byte) []byte {
 	return b.Bytes()
 }
 
-// declarations returns the declarations of namespaces of an element.
-func declarations(t xml.StartElement) (list []xml.Attr) {
-	for _, a := range t.Attr {
-		if a.Name.Space == "xmlns" || a.Name.Space == "" && a.Name.Local == "xmlns" {
-			list = append(list, a)
-		}
-	}
-	return list
-}
-
-// inList returns where the text of an element belongs that is in a message that was found.
-func (r *reader) inList(local string) *string {
-	m := &r.message
-	switch r.at(1) + "/" + local {
-	case "smevMetadata/MessageId":
-		return first(&m.ID)
-	case "smevMetadata/OriginalMessageID", "smevMetadata/OriginalMessageId":
-		return first(&m.Original)
-	case "Message/messageType":
-		return &r.texts[messageType]
-	case "Message/status":
-		return &r.texts[messageStatus]
-	case "Message/fault":
-		m.Kind = Refused
-	case "ResponseContent/content":
-		m.Kind = Response
-	case "ResponseContent/rejects":
-		m.Kind = Rejected
-	case "ResponseContent/status":
-		m.Kind = Status
-	case "fault/code", "rejects/code", "status/code":
-		return first(&m.Code)
-	}
-	return nil
+// declarations returns the declarations of namespaces among attributes.
+func declarations(attributes ...[]xml.Attr) []xml.Attr {
+	return slices.DeleteFunc(slices.Concat(attributes...), func(a xml.Attr) bool { return !declares(a) })
 }

@@ -85,169 +85,89 @@ const maxParts = 1000
 // maxText bounds a text that is kept of an answer, in bytes.
 const maxText = 4000
 
-// Read reads an envelope, as far as it goes: what came before an error counts. Elements are told apart by their local
-// names, which all versions of the contract share.
-func Read(envelope []byte) (Answer, error) {
-	r := reader{envelope: envelope}
-	err := r.read()
-	return r.answer, err
-}
-
-type reader struct {
-	envelope []byte
-	decoder  *xml.Decoder
-	path     []string // local names
-	answer   Answer
-	message  Message
-	list     list
-	texts    [texts]string
-	inText   *string
-}
-
-func (r *reader) read() error {
-	r.decoder = xml.NewDecoder(bytes.NewReader(r.envelope))
-	err := r.run()
-	if r.answer.Root == "" && err == nil {
-		err = errors.New("not an envelope of SOAP 1.1")
-	}
-	r.answer.Whole = err == nil
-	r.complete()
-	return err
-}
-
-// Texts that are needed at the end.
-const (
-	faultCode   = iota // of SOAP
-	faultString        // of SOAP
-	smevCode
-	metadataID
-	messageType   // of a message of the adapter
-	messageStatus // the same
-	texts         // how many there are
-)
-
-// Elements in an envelope, in its body, and in a fault's detail.
-const (
-	inEnvelope = 1
-	inBody     = 2
-	inCall     = 3
-	inDetail   = 4
-)
-
-func (r *reader) run() error {
-	for {
-		at := r.decoder.InputOffset()
-		token, err := r.decoder.Token()
-		if errors.Is(err, io.EOF) && len(r.path) == 0 {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("not well-formed XML: %w", err)
-		}
-		switch t := token.(type) {
-		case xml.Directive:
-			return errors.New("a DTD is not allowed")
-		case xml.StartElement:
-			if len(r.path) >= maxDepth {
-				return fmt.Errorf("more than %d elements in each other", maxDepth)
-			}
-			if len(r.path) == 0 && t.Name != (xml.Name{Space: envelopeNS, Local: "Envelope"}) {
-				return errors.New("not an envelope of SOAP 1.1")
-			}
-			r.path = append(r.path, t.Name.Local)
-			r.listBegins(t, at)
-			r.inText = r.begins(t.Name)
-			if t.Name.Local == "MessagePrimaryContent" || t.Name.Local == "Header" && len(r.path) == inBody {
-				if err := r.decoder.Skip(); err != nil { // the content is the supplier's, whatever its elements are called
-					return fmt.Errorf("not well-formed XML: %w", err)
-				}
-				r.path = r.path[:len(r.path)-1]
-			}
-		case xml.EndElement:
-			if err := r.listEnds(); err != nil {
-				return err
-			}
-			r.path, r.inText = r.path[:len(r.path)-1], nil
-		case xml.CharData:
-			if r.inText != nil && len(*r.inText) < maxText {
-				*r.inText += string(t[:min(len(t), maxText)])
-			}
-		}
+// envelope is an envelope, with what is read of its body. Fields without a namespace match by local names, which all versions of the
+// contract share.
+type envelope struct {
+	XMLName xml.Name   `xml:"http://schemas.xmlsoap.org/soap/envelope/ Envelope"`
+	Spaces  []xml.Attr `xml:",any,attr"`
+	Body    struct {
+		Spaces []xml.Attr `xml:",any,attr"`
+		Call   call       `xml:",any"`
 	}
 }
 
-// at returns the local name of the n-th element that the current one is in, itself being 0.
-func (r *reader) at(n int) string {
-	if n >= len(r.path) {
-		return ""
-	}
-	return r.path[len(r.path)-1-n]
+// call is what is called, or answered.
+type call struct {
+	XMLName xml.Name
+	Spaces  []xml.Attr `xml:",any,attr"`
+
+	// Of a Fault.
+	FaultCode   string `xml:"faultcode"`
+	FaultString string `xml:"faultstring"`
+	Detail      struct {
+		Faults []struct {
+			XMLName   xml.Name
+			SMEV      string `xml:"Code"`
+			Adapter   string `xml:"code"`
+			Signature string `xml:"SignatureVerificationFault"`
+		} `xml:",any"`
+	} `xml:"detail"`
+
+	// Of GetResponseResponse.
+	Queued struct {
+		Response queued `xml:",any"`
+	} `xml:"ResponseMessage"`
+
+	// Of the adapter's MessageResult and QueryResultList.
+	MessageID string   `xml:"MessageId"`
+	Results   []result `xml:"QueryResult"`
 }
 
-// begins notes an element, and returns where its text belongs.
-func (r *reader) begins(name xml.Name) *string {
-	if len(r.path) == inCall && r.path[inEnvelope] == "Body" && r.answer.Root == "" {
-		r.answer.Root = name.Local
-	}
-	if len(r.path) < inCall {
-		return nil
-	}
-	switch r.answer.Root {
-	case "Fault":
-		return r.inFault(name)
-	case "QueryResultList":
-		return r.inList(name.Local)
-	}
-	m := &r.message
-	switch r.at(1) + "/" + name.Local {
-	case "SenderProvidedResponseData/MessageID":
-		return &m.ID
-	case "MessageMetadata/MessageId", "MessageResult/MessageId":
-		return &r.texts[metadataID]
-	case "Response/OriginalMessageId":
-		return &m.Original
-	case "SenderProvidedResponseData/MessagePrimaryContent":
-		m.Kind = Response
-	case "SenderProvidedResponseData/RequestRejected":
-		m.Kind = Rejected
-	case "SenderProvidedResponseData/RequestStatus":
-		m.Kind = Status
-	case "SenderProvidedResponseData/AsyncProcessingStatus", "AsyncProcessingStatusData/AsyncProcessingStatus":
-		m.Kind = Progress
-	case "RequestRejected/RejectionReasonCode", "RequestStatus/StatusCode", "AsyncProcessingStatus/StatusCategory":
-		return first(&m.Code) // the first of several reasons
-	case "AsyncProcessingStatus/OriginalMessageId":
-		return first(&m.Original)
-	case "SmevFault/Code":
-		return &r.texts[smevCode]
-	}
-	return nil
+// queued is a message of the queue of responses.
+type queued struct {
+	Original string `xml:"OriginalMessageId"`
+	ID       string `xml:"MessageMetadata>MessageId"`
+	Data     struct {
+		ID       string    `xml:"MessageID"`
+		Content  *struct{} `xml:"MessagePrimaryContent"`
+		Rejected []struct {
+			Code string `xml:"RejectionReasonCode"`
+		} `xml:"RequestRejected"`
+		Status *struct {
+			Code string `xml:"StatusCode"`
+		} `xml:"RequestStatus"`
+		Progress *progress `xml:"AsyncProcessingStatus"`
+	} `xml:"SenderProvidedResponseData"`
+	Progress *progress `xml:"AsyncProcessingStatusData>AsyncProcessingStatus"` // of a message that SMEV itself sends
 }
 
-// first returns the place, unless it has been filled.
-func first(place *string) *string {
-	if *place != "" {
-		return nil
-	}
-	return place
+type progress struct {
+	Original string `xml:"OriginalMessageId"`
+	Category string `xml:"StatusCategory"`
+	Code     string `xml:"SmevFault>Code"`
 }
 
-func (r *reader) inFault(name xml.Name) *string {
-	switch {
-	case len(r.path) == inCall+1 && name.Local == "faultcode":
-		return &r.texts[faultCode]
-	case len(r.path) == inCall+1 && name.Local == "faultstring":
-		return &r.texts[faultString]
-	case len(r.path) <= inDetail || r.path[inCall] != "detail":
-		return nil
-	case len(r.path) == inDetail+1:
-		if r.answer.Fault.Name == "" && (strings.HasPrefix(name.Space, faultsNS) || name.Space == adapterFaultsNS) {
-			r.answer.Fault.Name = name.Local
-		}
-	case name.Local == "Code", name.Local == "code", name.Local == "SignatureVerificationFault":
-		return first(&r.texts[smevCode])
+// Read reads an envelope, as far as it goes: what came before an error counts, but for one of several elements of a kind.
+func Read(text []byte) (Answer, error) {
+	e, a, err := read(text)
+	if a.Root == "GetResponseResponse" {
+		a.Message = e.Body.Call.Queued.Response.message()
 	}
-	return nil
+	return a, err
+}
+
+func read(text []byte) (e envelope, a Answer, err error) {
+	err = xml.NewDecoder(bytes.NewReader(text)).Decode(&e)
+	if a.Root = e.Body.Call.XMLName.Local; a.Root == "" && err == nil {
+		err = errors.New("it has no body")
+	}
+	if err != nil {
+		err = fmt.Errorf("not an envelope of SOAP 1.1: %w", err)
+	}
+	if a.Whole = err == nil; a.Root == "Fault" {
+		a.Fault = e.Body.Call.fault()
+	}
+	return e, a, err
 }
 
 // numbered are the faults that some gateways name by their number only.
@@ -257,34 +177,42 @@ var numbered = map[string]string{
 
 var number = regexp.MustCompile(`\bSMEV-\d+\b`)
 
-// complete puts together what was read.
-func (r *reader) complete() {
-	m, f := &r.message, &r.answer.Fault
-	for i := range r.texts {
-		r.texts[i] = clean(r.texts[i])
-	}
-	for _, text := range []*string{&m.ID, &m.Original, &m.Code} {
-		*text = clean(*text)
-	}
-	code := r.texts[smevCode]
-	if r.answer.Root == "Fault" {
-		if f.Code = code; f.Name == "" {
-			f.Code = cmp.Or(f.Code, number.FindString(r.texts[faultCode]+" "+r.texts[faultString]))
-			f.Name = numbered[f.Code]
+func (c *call) fault() (f Fault) {
+	for _, d := range c.Detail.Faults {
+		if f.Name == "" && (strings.HasPrefix(d.XMLName.Space, faultsNS) || d.XMLName.Space == adapterFaultsNS) {
+			f.Name = d.XMLName.Local
 		}
-		return
+		f.Code = cmp.Or(f.Code, clean(d.SMEV), clean(d.Adapter), clean(d.Signature))
 	}
-	m.ID = cmp.Or(m.ID, r.texts[metadataID])
-	if m.Kind == Progress {
-		if m.Code == "requestIsRejectedBySmev" {
-			m.Kind = Refused
-		}
-		m.Code = cmp.Or(code, m.Code)
+	if f.Name == "" {
+		f.Code = cmp.Or(f.Code, number.FindString(c.FaultCode+" "+c.FaultString))
+		f.Name = numbered[f.Code]
 	}
-	if r.answer.Root == "GetResponseResponse" && (m.Kind != "" || m.ID != "") {
-		m.Kind = cmp.Or(m.Kind, Progress) // of a version that is not known here
-		r.answer.Message = m
-	}
+	return f
 }
 
-func clean(s string) string { return strings.TrimSpace(strings.ToValidUTF8(s, "?")) }
+// message returns what the message says; nil if there is none.
+func (q *queued) message() *Message {
+	m := Message{ID: clean(cmp.Or(q.Data.ID, q.ID)), Original: clean(q.Original), Kind: Progress}
+	switch d, p := &q.Data, cmp.Or(q.Data.Progress, q.Progress); {
+	case p != nil:
+		if p.Category == "requestIsRejectedBySmev" {
+			m.Kind = Refused
+		}
+		m.Code, m.Original = clean(cmp.Or(p.Code, p.Category)), cmp.Or(m.Original, clean(p.Original))
+	case len(d.Rejected) > 0:
+		m.Kind, m.Code = Rejected, clean(d.Rejected[0].Code)
+	case d.Status != nil:
+		m.Kind, m.Code = Status, clean(d.Status.Code)
+	case d.Content != nil:
+		m.Kind = Response
+	case m.ID == "":
+		return nil
+	}
+	return &m
+}
+
+// clean returns a text of an answer, cut where it is too long to be one.
+func clean(s string) string {
+	return strings.TrimSpace(strings.ToValidUTF8(s[:min(len(s), maxText)], ""))
+}

@@ -66,25 +66,25 @@ func TestCalls(t *testing.T) {
 	}
 }
 
-func envelope(body string) string {
+func enveloped(body string) string {
 	return `<?xml version="1.0"?><s:Envelope xmlns:s="` + envelopeNS + `"><s:Header><Body><Fault/></Body></s:Header><s:Body>` + body + `</s:Body></s:Envelope>`
 }
 
 func fault(detail string) string {
-	return envelope(`<s:Fault><faultcode>s:Server</faultcode><faultstring>no SMEV-600 here</faultstring>` + detail + `</s:Fault>`)
+	return enveloped(`<s:Fault><faultcode>s:Server</faultcode><faultstring>no SMEV-600 here</faultstring>` + detail + `</s:Fault>`)
 }
 
 func response(inside string) string {
-	return envelope(`<GetResponseResponse><ResponseMessage><Response><OriginalMessageId>o</OriginalMessageId><SenderProvidedResponseData><MessageID> m </MessageID>` +
+	return enveloped(`<GetResponseResponse><ResponseMessage><Response><OriginalMessageId>o</OriginalMessageId><SenderProvidedResponseData><MessageID> m </MessageID>` +
 		inside + `</SenderProvidedResponseData><MessageMetadata><MessageId>other</MessageId></MessageMetadata></Response></ResponseMessage></GetResponseResponse>`)
 }
 
 func TestRead(t *testing.T) {
 	const f = `xmlns:f="` + faultsNS + `1.2"`
 	for text, want := range map[string]Answer{
-		envelope(`<SendRequestResponse/>`):                                               {Root: "SendRequestResponse", Whole: true},
-		strings.TrimSuffix(envelope(`<SendRequestResponse/>`), "</s:Body></s:Envelope>"): {Root: "SendRequestResponse"},
-		envelope(``):                             {},
+		enveloped(`<SendRequestResponse/>`):                                               {Root: "SendRequestResponse", Whole: true},
+		strings.TrimSuffix(enveloped(`<SendRequestResponse/>`), "</s:Body></s:Envelope>"): {Root: "SendRequestResponse"},
+		enveloped(``):                            {},
 		`<a/>`:                                   {},
 		`HTTP is not XML`:                        {},
 		``:                                       {},
@@ -98,7 +98,7 @@ func TestRead(t *testing.T) {
 		fault(``): {Root: "Fault", Fault: Fault{Name: "DestinationOverflow", Code: "SMEV-600"}, Whole: true},
 		fault(`<detail><x:AccessDenied xmlns:x="urn:other"/></detail>`): {Root: "Fault", Fault: Fault{Name: "DestinationOverflow", Code: "SMEV-600"}, Whole: true},
 
-		envelope(`<GetResponseResponse/>`): {Root: "GetResponseResponse", Whole: true},
+		enveloped(`<GetResponseResponse/>`): {Root: "GetResponseResponse", Whole: true},
 		response(`<MessagePrimaryContent><RequestRejected><MessageID>x</MessageID></RequestRejected></MessagePrimaryContent>`): {
 			Root: "GetResponseResponse", Message: &Message{ID: "m", Original: "o", Kind: Response}, Whole: true,
 		},
@@ -114,8 +114,7 @@ func TestRead(t *testing.T) {
 		response(`<AsyncProcessingStatus><StatusCategory>underProcessing</StatusCategory><StatusDetails>d</StatusDetails></AsyncProcessingStatus>`): {
 			Root: "GetResponseResponse", Message: &Message{ID: "m", Original: "o", Kind: Progress, Code: "underProcessing"}, Whole: true,
 		},
-		response(`<SomethingNew/>`):                              {Root: "GetResponseResponse", Message: &Message{ID: "m", Original: "o", Kind: Progress}, Whole: true},
-		`<!DOCTYPE a [<!ENTITY e "x">]>` + envelope(`<A/>`)[21:]: {},
+		response(`<SomethingNew/>`): {Root: "GetResponseResponse", Message: &Message{ID: "m", Original: "o", Kind: Progress}, Whole: true},
 	} {
 		got, err := Read([]byte(text))
 		message, wanted := got.Message, want.Message
@@ -125,10 +124,10 @@ func TestRead(t *testing.T) {
 			t.Errorf("%.300s\nreads as %+v %+v, %v", text, got, message, err)
 		}
 	}
-	if _, err := Read([]byte(envelope(strings.Repeat("<a>", 2000)))); err == nil || !strings.Contains(err.Error(), "in each other") {
-		t.Error(err)
+	if got, err := Read([]byte(enveloped(strings.Repeat("<a>", 100_000)))); err == nil || got.Root != "a" || got.Whole {
+		t.Errorf("%+v, %v", got, err)
 	}
-	long, _ := Read([]byte(envelope(`<s:Fault><detail><x><Code>` + strings.Repeat("я", 100_000) + `</Code></x></detail></s:Fault>`)))
+	long, _ := Read([]byte(enveloped(`<s:Fault><detail><x><Code>` + strings.Repeat("я", 100_000) + `</Code></x></detail></s:Fault>`)))
 	if n := len(long.Fault.Code); n == 0 || n > 2*maxText {
 		t.Errorf("a text of %d bytes is kept", n)
 	}
@@ -177,41 +176,34 @@ func TestAdapterCalls(t *testing.T) {
 
 func TestReadAdapter(t *testing.T) {
 	const f = `xmlns:f="` + adapterFaultsNS + `"`
-	found := func(message string) string {
-		return envelope(`<QueryResultList><QueryResult><smevMetadata><MessageId> m </MessageId><OriginalMessageID>o</OriginalMessageID></smevMetadata><Message>` + message + `</Message></QueryResult></QueryResultList>`)
-	}
 	for text, want := range map[string]AdapterAnswer{
-		envelope(`<MessageResult><itSystem>a</itSystem><MessageId> m </MessageId></MessageResult>`): {Answer: Answer{Root: "MessageResult", Whole: true}, MessageID: "m"},
+		enveloped(`<MessageResult><itSystem>a</itSystem><MessageId> m </MessageId></MessageResult>`): {Answer: Answer{Root: "MessageResult", Whole: true}, MessageID: "m"},
 		fault(`<detail><f:ValidationFault ` + f + `><f:code>c</f:code><f:description>d</f:description></f:ValidationFault></detail>`): {
 			Answer: Answer{Root: "Fault", Fault: Fault{Name: ValidationFault, Code: "c"}, Whole: true},
 		},
 		fault(`<detail><x:SystemFault xmlns:x="urn:other"/></detail>`): {Answer: Answer{Root: "Fault", Fault: Fault{Name: "DestinationOverflow", Code: "SMEV-600"}, Whole: true}},
-		envelope(`<QueryResultList/>`):                                 {Answer: Answer{Root: "QueryResultList", Whole: true}},
-		found(`<ResponseContent><content><MessagePrimaryContent><fault/></MessagePrimaryContent></content></ResponseContent>`): {
-			Found: []Found{{Message: Message{ID: "m", Original: "o", Kind: Response}}},
-		},
-		found(`<ResponseContent><rejects><code>NO_DATA</code><description>d</description></rejects><rejects><code>FAILURE</code></rejects></ResponseContent>`): {
-			Found: []Found{{Message: Message{ID: "m", Original: "o", Kind: Rejected, Code: "NO_DATA"}}},
-		},
-		found(`<ResponseContent><status><code>3</code></status></ResponseContent>`):                         {Found: []Found{{Message: Message{ID: "m", Original: "o", Kind: Status, Code: "3"}}}},
-		found(`<status>ERROR</status><fault><code>SMEV-1</code><description>d</description></fault>`):       {Found: []Found{{Message: Message{ID: "m", Original: "o", Kind: Refused, Code: "SMEV-1"}}}},
-		found(`<messageType>ErrorMessage</messageType>`):                                                    {Found: []Found{{Message: Message{ID: "m", Original: "o", Kind: Refused}}}},
-		found(`<status>OTHER</status><details>sent</details>`):                                              {Found: []Found{{Message: Message{ID: "m", Original: "o"}}}},
-		found(`<RequestContent><content><MessagePrimaryContent/></content></RequestContent>`):               {Found: []Found{{Message: Message{ID: "m", Original: "o"}}}},
-		envelope(`<QueryResultList>` + strings.Repeat(`<QueryResult/>`, maxFound+1) + `</QueryResultList>`): {Answer: Answer{Root: "QueryResultList"}},
+		enveloped(`<QueryResultList/>`):                                {Answer: Answer{Root: "QueryResultList", Whole: true}},
 	} {
 		got, err := ReadAdapter([]byte(text))
-		if len(want.Found) > 0 {
-			want.Answer = Answer{Root: "QueryResultList", Whole: true}
-		} else if !want.Whole {
-			got.Found = nil
-		}
-		same := len(got.Found) == len(want.Found)
-		for i := range want.Found {
-			same = same && got.Found[i].Message == want.Found[i].Message
-		}
-		if got.Answer != want.Answer || got.MessageID != want.MessageID || !same || (err == nil) != want.Whole {
+		if got.Answer != want.Answer || got.MessageID != want.MessageID || len(got.Found) != 0 || err != nil {
 			t.Errorf("%.300s\nreads as %+v, %v", text, got, err)
+		}
+	}
+	for message, want := range map[string]Message{
+		`<ResponseContent><content><MessagePrimaryContent><fault/></MessagePrimaryContent></content></ResponseContent>`: {Kind: Response},
+		`<ResponseContent><rejects><code>NO_DATA</code><description>d</description></rejects><rejects><code>FAILURE</code></rejects></ResponseContent>`: {
+			Kind: Rejected, Code: "NO_DATA",
+		},
+		`<ResponseContent><status><code>3</code></status></ResponseContent>`:                   {Kind: Status, Code: "3"},
+		`<status>ERROR</status><fault><code>SMEV-1</code><description>d</description></fault>`: {Kind: Refused, Code: "SMEV-1"},
+		`<messageType>ErrorMessage</messageType>`:                                              {Kind: Refused},
+		`<status>OTHER</status><details>sent</details>`:                                        {},
+		`<RequestContent><content><MessagePrimaryContent/></content></RequestContent>`:         {},
+	} {
+		got, err := ReadAdapter([]byte(enveloped(`<QueryResultList><QueryResult><smevMetadata><MessageId> m </MessageId><OriginalMessageID>o</OriginalMessageID></smevMetadata><Message>` +
+			message + `</Message></QueryResult></QueryResultList>`)))
+		if want.ID, want.Original = "m", "o"; err != nil || !got.Whole || len(got.Found) != 1 || got.Found[0].Message() != want {
+			t.Errorf("%s\nreads as %+v, %v", message, got, err)
 		}
 	}
 }
@@ -226,7 +218,7 @@ func TestDocument(t *testing.T) {
 	} {
 		got, err := ReadAdapter([]byte(around + " " + inside + "\n" + inside + `</QueryResultList></s:Body></s:Envelope>`))
 		if err != nil || len(got.Found) != 2 || string(got.Found[0].Document) != want || string(got.Found[1].Document) != want {
-			t.Errorf("%s: %s, %v", inside, got.Found, err)
+			t.Errorf("%s: %+v, %v", inside, got.Found, err)
 		}
 	}
 }

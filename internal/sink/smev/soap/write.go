@@ -158,7 +158,9 @@ func Content(document []byte) ([]byte, error) {
 			if from >= 0 {
 				return nil, errors.New("more than one root element")
 			}
-			if t.Name.Space == "" || !declared(t, t.Name.Space) || strings.HasPrefix(t.Name.Space, typesNS) {
+			// The decoder takes a prefix that is not declared for a namespace.
+			declared := slices.ContainsFunc(t.Attr, func(a xml.Attr) bool { return declares(a) && a.Value == t.Name.Space })
+			if t.Name.Space == "" || !declared || strings.HasPrefix(t.Name.Space, typesNS) {
 				return nil, errors.New("the root element is in no namespace of its own; a request's is in the one of its kind of data")
 			}
 			from = at
@@ -179,12 +181,7 @@ func Content(document []byte) ([]byte, error) {
 // maxDepth bounds elements in each other.
 const maxDepth = 1000
 
-// declared reports whether the root element declares the namespace. The decoder takes a prefix that is not declared for one.
-func declared(root xml.StartElement, space string) bool {
-	for _, a := range root.Attr {
-		if (a.Name.Space == "xmlns" || a.Name.Space == "" && a.Name.Local == "xmlns") && a.Value == space {
-			return true
-		}
-	}
-	return false
+// declares reports whether an attribute declares a namespace.
+func declares(a xml.Attr) bool {
+	return a.Name.Space == "xmlns" || a.Name.Space == "" && a.Name.Local == "xmlns"
 }
