@@ -95,7 +95,7 @@ func TestCheckOfAClientCertificate(t *testing.T) {
 	clients.AppendCertsFromPEM(pem)
 	srv := sinktest.Start(t, sinktest.HTTP2, sinktest.Options{Clients: clients}, func(*sinktest.Call) { t.Error("a check has sent a request") })
 	s := newSink(t, Config{URL: srv.URL}, func(c *Config) { c.CAFile = srv.CAFile })
-	if err := s.Check(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "url: cannot connect: ") || !strings.Contains(err.Error(), "certificate required") {
+	if err := s.Check(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "url: cannot connect: ") || !strings.Contains(err.Error(), "check cert_file") {
 		t.Error(err)
 	}
 }
