@@ -3,7 +3,6 @@ package http
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -96,16 +95,10 @@ func readIn(dir, name string) (string, error) {
 		return "", fmt.Errorf("cannot open the sink's secrets_dir: %w", err)
 	}
 	defer root.Close()
-	f, err := root.Open(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("there is no file %s in the sink's secrets_dir", name)
-	}
-	if err != nil {
-		return "", fmt.Errorf("cannot read the secret: %w", err)
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxReferenced+1))
+	b, err := root.ReadFile(name)
 	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", fmt.Errorf("there is no file %s in the sink's secrets_dir", name)
 	case err != nil:
 		return "", fmt.Errorf("cannot read the secret: %w", err)
 	case len(b) > maxReferenced:

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -31,7 +32,7 @@ func newTaking(key string, take, namespaces map[string]string) (taking, error) {
 	t := taking{names: slices.Sorted(maps.Keys(take)), exprs: map[string]*rule.Expression{}, paths: map[string]*xpath.Expr{}, mu: new(sync.Mutex)}
 	for _, name := range t.names {
 		at := key + "." + name
-		if !validName(name) {
+		if !namePattern.MatchString(name) {
 			return t, fmt.Errorf("%s: not a name; use letters, digits and _", at)
 		}
 		text, isPath := strings.CutPrefix(take[name], xpathScheme)
@@ -47,15 +48,8 @@ func newTaking(key string, take, namespaces map[string]string) (taking, error) {
 	return t, nil
 }
 
-// validName reports whether a template can name the value: .Vars.name.
-func validName(s string) bool {
-	for i, c := range s {
-		if c != '_' && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (i == 0 || c < '0' || c > '9') {
-			return false
-		}
-	}
-	return s != "" && len(s) <= 64
-}
+// namePattern matches the names that a template can use: .Vars.name.
+var namePattern = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]{0,63}$`)
 
 // from adds the values in an answer to vars, and returns the names of those that are not there.
 func (t *taking) from(a *rule.Answer, vars map[string]any) (missing []string) {
