@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"encoding/xml"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -211,6 +212,24 @@ func TestAnswersThatAreNotTheAdapters(t *testing.T) {
 			t.Errorf("%q: %+v, %d calls", text, res, calls)
 		}
 		srv.Close()
+	}
+}
+
+// TestAFaultMayQuoteThePayload: a fault is known by its name, also where its text is long.
+func TestAFaultMayQuoteThePayload(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/xml")
+		w.WriteHeader(http.StatusInternalServerError)
+		_, _ = io.WriteString(w, `<s:Envelope xmlns:s="http://schemas.xmlsoap.org/soap/envelope/"><s:Body><s:Fault><detail>`+
+			`<f:ValidationFault xmlns:f="urn://x-artefacts-smev-gov-ru/services/service-adapter/types/faults"><f:description>`+strings.Repeat("x", 300_000)+
+			`</f:description></f:ValidationFault></detail></s:Fault></s:Body></s:Envelope>`)
+	}))
+	defer srv.Close()
+	c := Default()
+	c.Protocol, c.URL, c.ITSystem, c.Responses = protocolSOAP, srv.URL, "x", "r"
+	problem := newAdapter(open(t, c, nil)).face.send(t.Context(), soap.AdapterRequest{}, nil)
+	if problem == nil || problem.Class != delivery.Permanent || problem.Provider.Code != soap.ValidationFault {
+		t.Errorf("%+v", problem)
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 // queue that all requests of an information system share, and are the collector's.
 type direct struct{ *Sink }
 
-// maxAnswer bounds what is read of an answer, in bytes: a fault may quote the payload.
+// maxAnswer bounds what is read of an answer, in bytes. A fault may quote the payload.
 const maxAnswer = 1 << 20
 
 // deliver sends the job's request.
