@@ -90,6 +90,7 @@ func (d *Daemon) newPacer(attempts pacer.Sinks) (*pacer.Pacer, error) {
 		Limiter:            limiter, Gates: d.limits, Sinks: attempts, Requeuer: d.relay, Catalog: p.Catalog,
 		Keys:       d.keys,
 		Backlog:    func(campaign string) int64 { return d.inLanes(campaign).Jobs },
+		Fleet:      func() int { return d.progress.Fleet() },
 		MinQuantum: set.MinQuantum, MaxQuantum: set.MaxQuantum, LateTolerance: set.LateTolerance,
 		MaxOpenAge: set.MaxOpenAge, MaxQueueBytes: int64(set.MaxBufferBytes) / 8, ItemsPerSecond: set.ItemsPerSecond, MaxWeight: cfg.MaxWeight,
 		UnknownGrace: cfg.UnknownGrace, Retry: pacer.Retry(cfg.Retry),

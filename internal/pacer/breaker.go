@@ -18,8 +18,8 @@ const (
 	// a breaker too, so that an outage does not use up the attempts of a slow campaign.
 	failuresOver, answeredOver = 200 * time.Millisecond, time.Minute
 	// heldRefusals in a row hold a campaign or a destination: it may have the wrong template, or go to the wrong place. absentRefusals hold a
-	// destination whose first answers all say that nothing is there: its address is wrong.
-	heldRefusals, absentRefusals = 50, 5
+	// destination whose first answers all say that nothing is there: its address is wrong. Daemons share them, and each needs fewestRefusals.
+	heldRefusals, absentRefusals, fewestRefusals = 50, 5, 2
 	// unansweredFor is how long a campaign's jobs may get no answer, and none be delivered, before that may be their own fault.
 	unansweredFor = 15 * time.Minute
 	// maxThrottled is the part of throttled answers above which no job is to blame: more is sent than the scope takes.
@@ -46,7 +46,7 @@ type breaker struct {
 type failureRun struct {
 	failures int
 	answered int // of them, by the destination itself
-	absent   int // of refusals, those that say that nothing is there
+	hold     int // so many refusals hold the scope
 	same     int // the last of them, for one cause
 	of       delivery.GateCause
 	job      string // id of the last
@@ -70,8 +70,7 @@ func (b *breaker) open(now int64) bool { return b.openUntil > now }
 // isHeld reports whether refusals hold the scope: none of its jobs is given up.
 func (b *breaker) isHeld() bool {
 	r := &b.refusals
-	absent := r.absent >= absentRefusals && r.absent == r.failures && b.succeededAt == 0
-	return absent || r.failures >= heldRefusals || b.tripped && b.cause == delivery.GateRefused
+	return r.failures > 0 && r.failures >= r.hold || b.tripped && b.cause == delivery.GateRefused
 }
 
 // troubled reports whether something is known that must not be forgotten.
@@ -152,16 +151,17 @@ func (b *breaker) succeeded(now int64) (recovered bool) {
 	return recovered
 }
 
-// refused records a job that will never be taken, since nothing is there if absent is set. An answer closes the breaker, but many refusals in
-// a row hold it; first reports whether this refusal does.
-func (b *breaker) refused(absent bool, now int64) (first, recovered bool) {
+// refused records a job that will never be taken. An answer closes the breaker, but so many refusals in a row hold it; first reports whether
+// this refusal does. Of a scope that has taken a job, or refused one for which it takes more to hold it, the larger number counts.
+func (b *breaker) refused(hold int, now int64) (first, recovered bool) {
 	refusals, takenAt := b.refusals, b.succeededAt
 	if refusals.failures == 0 {
 		refusals.since = now
 	}
-	if refusals.failures, refusals.last = refusals.failures+1, now; absent {
-		refusals.absent++
+	if refusals.failures, refusals.last = refusals.failures+1, now; takenAt != 0 {
+		hold = heldRefusals
 	}
+	refusals.hold = max(refusals.hold, hold)
 	if b.isHeld() {
 		b.refusals = refusals
 		return false, false

@@ -35,7 +35,7 @@ func TestABreakerFollowsASimpleModel(t *testing.T) {
 			case 1, 2:
 				held := refusals >= heldRefusals
 				refusals++
-				if first, _ := b.refused(false, now); first != (refusals == heldRefusals) {
+				if first, _ := b.refused(heldRefusals, now); first != (refusals == heldRefusals) {
 					rt.Fatalf("refusal %d: first %t", refusals, first)
 				}
 				if !held {

@@ -19,6 +19,8 @@ const (
 	mostLines, mostLine = 16_384, 1024
 	// shutLine is how many jobs wait in memory for a destination that is closed for a moment.
 	shutLine = 64
+	// promptly is how soon the first answer is waited for before a destination gets more calls.
+	promptly = time.Second
 	// checkEvery is the time between two looks at a destination with waiting jobs.
 	checkEvery = 250 * time.Millisecond
 )
@@ -85,6 +87,7 @@ func (k keeper) lasts(now instant) bool {
 // expects a try now.
 func (p *placing) limitsOf(d *destination, now instant) {
 	before := d.set.Version
+	d.absentHold = max(fewestRefusals, (absentRefusals-1)/max(1, p.opt.Fleet())+1)
 	if d.set = p.opt.DestinationLimits(d.sink, d.name); before == d.set.Version || before == 0 {
 		return
 	}
@@ -142,7 +145,12 @@ func (d *destination) free(now int64) int {
 	case d.tripped: // half-open
 		return 1 - d.calls.inFlight
 	}
-	return d.flow.free(d.at.max, d.set.InFlight)
+	free := d.flow.free(d.at.max, d.set.InFlight)
+	hold := cmp.Or(d.refusals.hold, d.absentHold)
+	if d.succeededAt == 0 && d.failures == 0 && hold < heldRefusals && d.calls.lately(now) < promptly.Microseconds() {
+		free = min(free, hold-d.refusals.failures-d.calls.inFlight) // perhaps nothing is there: no more are sent than show it
+	}
+	return free
 }
 
 // maxCalls is how many calls the destination may have.

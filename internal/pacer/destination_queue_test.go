@@ -627,6 +627,67 @@ func TestADestinationThatIsNotThereIsHeldByAll(t *testing.T) {
 	}
 }
 
+// TestAFleetSendsFewJobsToWhatIsNotThere: the more daemons, the fewer jobs each of them sends until it holds a destination that has only said that
+// nothing is there, also if all begin at once.
+func TestAFleetSendsFewJobsToWhatIsNotThere(t *testing.T) {
+	for daemons, most := range map[int]int{1: 5, 3: 6, 10: 20} {
+		for _, took := range []time.Duration{5 * time.Millisecond, 700 * time.Millisecond} {
+			t.Run(fmt.Sprintf("%d, %s", daemons, took), func(t *testing.T) {
+				playedWith(t, daemons, newBook(campaign("c", 500)), &shops{}, func(o *Options) { o.Fleet = func() int { return daemons } }, func(t *testing.T, f *fleet, _ *partition) {
+					f.receiver.setLatency(took)
+					f.receiver.setAnswer(down("shop", delivery.Result{Class: delivery.Permanent, Status: 404, Detail: "HTTP 404"}))
+					for i, d := range f.daemons {
+						if _, err := d.Offer(t.Context(), named(jobs(newPartition(fmt.Sprint("lane/", i)), delivery.FromLane, "c", 0, 100), "shop")); err != nil {
+							t.Error(err)
+						}
+					}
+					time.Sleep(900 * time.Millisecond)
+					if n, _ := f.sentTo("shop"); n != most {
+						t.Errorf("%d jobs are sent at once, want %d", n, most)
+					}
+					time.Sleep(time.Minute)
+					if n := f.dead(delivery.ReasonRefused); n != most {
+						t.Errorf("%d dead letters, want %d", n, most)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestFewFirstCallsHoldNothingUp: a destination that does not answer promptly gets as many calls as without other daemons, and one that has
+// refused jobs as a small fleet asks for is still held when the fleet has grown.
+func TestFewFirstCallsHoldNothingUp(t *testing.T) {
+	var daemons atomic.Int64
+	grown := func(o *Options) { o.Fleet = func() int { return int(daemons.Load()) } }
+	offer := func(t *testing.T, f *fleet, n int) {
+		if _, err := f.daemons[0].Offer(t.Context(), named(jobs(newPartition(fmt.Sprint("lane/", n)), delivery.FromLane, "c", 0, n), "shop")); err != nil {
+			t.Error(err)
+		}
+	}
+	daemons.Store(10)
+	playedWith(t, 1, newBook(campaign("c", 500)), &shops{}, grown, func(t *testing.T, f *fleet, _ *partition) {
+		f.receiver.setDeaf(true)
+		offer(t, f, 100)
+		time.Sleep(2 * time.Second)
+		if n, _ := f.sentTo("shop"); n != silentFailures {
+			t.Errorf("%d calls to a destination that does not answer, want %d", n, silentFailures)
+		}
+	})
+	daemons.Store(1)
+	playedWith(t, 1, newBook(campaign("c", 500)), &shops{}, grown, func(t *testing.T, f *fleet, _ *partition) {
+		f.receiver.setAnswer(down("shop", delivery.Result{Class: delivery.Permanent, Status: 404, Detail: "HTTP 404"}))
+		offer(t, f, 3)
+		time.Sleep(2 * time.Second)
+		daemons.Store(10)
+		offer(t, f, 100)
+		time.Sleep(2 * time.Second)
+		if n := f.dead(delivery.ReasonRefused); n != absentRefusals {
+			t.Errorf("%d dead letters, want %d", n, absentRefusals)
+		}
+	})
+}
+
 // TestAnswersOfDestinationsAreCounted, but for those of jobs that were not sent.
 func TestAnswersOfDestinationsAreCounted(t *testing.T) {
 	played(t, 1, newBook(campaign("c", 100)), &shops{}, func(t *testing.T, f *fleet, _ *partition) {

@@ -24,9 +24,10 @@ type destination struct {
 	returned int   // jobs that have left the line, and for which it waits
 	turnAt   int64 // local time when one more job in a timer could have its turn, while it is busy
 
-	at        *sinkState
-	set       DestinationLimits // as last seen
-	renewedAt int64             // local time when that changed; what was sent before says nothing of it
+	at         *sinkState
+	set        DestinationLimits // as last seen
+	absentHold int               // refusals that hold it if nothing is there, as many as fall to this daemon
+	renewedAt  int64             // local time when that changed; what was sent before says nothing of it
 
 	index int           // in the heap of looks, -1 when not there
 	idler *list.Element // in of, the list of those that are idle; nil when it is in none

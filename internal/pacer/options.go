@@ -98,6 +98,8 @@ type Options struct {
 	Keys     Keys // nil: no campaign has keyed quotas
 	// Backlog returns about how many jobs of a campaign wait in lanes; nil: none is known of.
 	Backlog func(campaign string) int64
+	// Fleet is how many daemons there are, as far as known; nil: not at all.
+	Fleet func() int
 
 	// Destinations returns a function that finds the destination of a job whose record names none. The function returns "" if it finds none.
 	// It is nil if the sink has no destinations of its own. It is called by the goroutines that offer jobs.
@@ -174,6 +176,9 @@ func (o *Options) validate() error {
 	}
 	if o.Backlog == nil {
 		o.Backlog = func(string) int64 { return 0 }
+	}
+	if o.Fleet == nil {
+		o.Fleet = func() int { return 0 }
 	}
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	if o.Registerer == nil {

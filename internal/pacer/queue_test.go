@@ -49,11 +49,11 @@ func TestWhatFailedIsForgottenInTheEnd(t *testing.T) {
 	}{
 		"nothing":             {func(*queue) {}, 0, 0.1},
 		"failures":            {func(q *queue) { q.circuit.fail(failure{job: &delivery.Job{}}, at(1).local) }, 24.9, 25.1},
-		"a refusal":           {func(q *queue) { q.circuit.refused(false, at(1).local) }, 24.9, 25.1},
+		"a refusal":           {func(q *queue) { q.circuit.refused(heldRefusals, at(1).local) }, 24.9, 25.1},
 		"as long as is asked": {func(q *queue) { q.circuit.openUntil = at(40).local }, 39.9, 40.1},
 		"held": {func(q *queue) {
 			for range heldRefusals {
-				q.circuit.refused(false, at(1).local)
+				q.circuit.refused(heldRefusals, at(1).local)
 			}
 		}, 10_000, 0},
 	} {

@@ -159,7 +159,7 @@ func TestWhatHoldsForRefusals(t *testing.T) {
 				inRow = 0
 			default:
 				inRow++
-				if first, _ := c.refused(false, now); first != (inRow == heldRefusals) {
+				if first, _ := c.refused(heldRefusals, now); first != (inRow == heldRefusals) {
 					rt.Fatalf("refusal %d in a row: the first that holds: %t", inRow, first)
 				}
 				if c.isHeld() {

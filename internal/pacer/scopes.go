@@ -157,8 +157,11 @@ func (v *judge) countRefusal(x *sent, in delivery.Scope, now instant) {
 	if b == nil {
 		return
 	}
-	status := x.result.Status
-	first, recovered := b.refused(in == delivery.ScopeDestination && (status == http.StatusNotFound || status == http.StatusGone), now.local)
+	hold, status := heldRefusals, x.result.Status
+	if in == delivery.ScopeDestination && (status == http.StatusNotFound || status == http.StatusGone) {
+		hold = x.destination.absentHold
+	}
+	first, recovered := b.refused(hold, now.local)
 	if recovered && !first {
 		v.recovered(x, in, now)
 	}
