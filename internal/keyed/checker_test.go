@@ -253,8 +253,25 @@ func TestCaps(t *testing.T) {
 	if r.reserve(read); !read.Capped {
 		t.Error("its turn was not capped")
 	}
-	if ttl := r.redis.PTTL(context.Background(), idOf("cap", "a").key("pacer.", 0)).Val(); ttl < 23*time.Hour || ttl > 24*time.Hour+time.Minute {
+	if ttl := r.redis.PTTL(context.Background(), idOf("cap", "a").hash("pacer.", 0)).Val(); ttl < 23*time.Hour || ttl > 24*time.Hour+time.Minute {
 		t.Errorf("the key lives for %s", ttl)
+	}
+}
+
+// TestAHashLivesAsLongAsItsFields, whichever of them was written last.
+func TestAHashLivesAsLongAsItsFields(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, delivery.Quota{})
+	for field, windows := range map[string]string{"a": "1,3600000,0,0,", "b": "1,1000,0,0,"} {
+		for range 2 {
+			ask := shards.Run{Keys: []string{"h", "clock", "answers"}, Args: []any{field, asked(take, 1, true, windows), forever, 0, 0, 0}}
+			if err := script.Run(t.Context(), r.redis, ask).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if ttl := r.redis.PTTL(t.Context(), "h").Val(); ttl < 59*time.Minute || ttl > time.Hour {
+		t.Errorf("it lives for %s", ttl)
 	}
 }
 

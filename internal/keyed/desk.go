@@ -51,8 +51,8 @@ func (d Desk) run(ctx context.Context, what string, q *delivery.Quota, value str
 	clock := shards.Tag(d.KeyPrefix, i.shard(d.Shards.Count())) + shards.ClockKey
 	shard := i.shard(d.Shards.Count())
 	run := shards.Run{
-		Keys: []string{i.key(d.KeyPrefix, shard), clock, clock},
-		Args: []any{what, 1, most, ahead(q.Keys[value].HeldUntil, now), 0, windows, 0, 0},
+		Keys: []string{i.hash(d.KeyPrefix, shard), clock, clock},
+		Args: []any{i.field(), asked(what, 1, false, windows), most, ahead(q.Keys[value].HeldUntil, now), 0, 0},
 	}
 	replies, err := script.Run(ctx, d.Shards.Master(shard), run).Slice()
 	if err != nil || len(replies) != 1 {

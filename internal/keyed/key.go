@@ -51,9 +51,26 @@ func idOf(quota, value string) id {
 
 func (i id) shard(count int) int { return shards.Of(binary.BigEndian.Uint64(i[:8]), count) }
 
-// key returns the key in its shard.
-func (i id) key(prefix string, shard int) string {
-	return shards.Tag(prefix, shard) + "k:" + string(i[:])
+// hashBits say how many hashes of a shard share the values: of a million, some four lie in one, and of a hundred millions so many that Redis still packs
+// them.
+const hashBits = 18
+
+// hash returns the key of the hash in its shard that has the value.
+func (i id) hash(prefix string, shard int) string {
+	n := binary.BigEndian.Uint32(i[8:]) & (1<<hashBits - 1)
+	return shards.Tag(prefix, shard) + "k:" + string([]byte{byte(n >> 16), byte(n >> 8), byte(n)})
+}
+
+// field returns the field of its hash.
+func (i id) field() string { return string(i[:10]) }
+
+// asked is what the script is asked, but for times.
+func asked(what string, units int64, turned bool, spec string) string {
+	b := strconv.AppendInt(append(make([]byte, 0, 64), what+","...), units, 10)
+	if turned {
+		return string(append(b, ",1,"...)) + spec
+	}
+	return string(append(b, ",0,"...)) + spec
 }
 
 // widened is the span of a window and its margin.

@@ -118,7 +118,7 @@ func TestATakeThatWaitedForTooLongIsNotAsked(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 	<-before
-	if n := r.redis.Exists(context.Background(), idOf("cap", "gone").key("pacer.", 0)).Val(); n != 0 {
+	if n := r.redis.Exists(context.Background(), idOf("cap", "gone").hash("pacer.", 0)).Val(); n != 0 {
 		t.Error("a take was asked that came too late")
 	}
 	epochs := 0

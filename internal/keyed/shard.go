@@ -127,16 +127,12 @@ func (s *shard) call(batch []*check) ([]int64, error) {
 		s.lost = time.Now()
 	}
 	s.epoch = epoch
-	keys, args := make([]string, 0, len(batch)+2), make([]any, 0, 6*len(batch)+2)
-	asked := time.Now()
+	keys, args := make([]string, 0, len(batch)+2), make([]any, 0, 4*len(batch)+2)
+	now := time.Now()
 	for _, k := range batch {
-		k.asked = asked
-		keys = append(keys, k.id.key(s.prefix, s.number))
-		turned := 0
-		if k.turned {
-			turned = 1
-		}
-		args = append(args, k.what, k.units, k.most, ahead(later(k.from, s.lost.Add(k.lost)), asked), turned, k.spec)
+		k.asked = now
+		keys = append(keys, k.id.hash(s.prefix, s.number))
+		args = append(args, k.id.field(), asked(k.what, k.units, k.turned, k.spec), k.most, ahead(later(k.from, s.lost.Add(k.lost)), now))
 	}
 	s.last++
 	s.unsure = batch

@@ -26,7 +26,7 @@ type store struct {
 	mu     sync.Mutex
 	off    time.Duration
 	values map[string]string
-	packed []any         // by number
+	packed [][]any       // by number
 	lasts  time.Duration // a round trip
 	lose   int           // how many replies get lost: the script runs, the client times out
 	runID  string
@@ -107,8 +107,33 @@ func (s *store) run(source string, keys, args []any) (any, error) {
 			case "SET":
 				s.values[key] = l.CheckString(3)
 				l.Push(lua.LTrue)
-			case "DEL":
-				delete(s.values, key)
+			case "HGET":
+				if s.values == nil {
+					l.RaiseError("down")
+				}
+				if v, ok := s.values[key+" "+l.CheckString(3)]; ok {
+					l.Push(lua.LString(v))
+				} else {
+					l.Push(lua.LFalse)
+				}
+			case "HGETALL":
+				t := l.NewTable()
+				for name, v := range s.values {
+					if field, ok := strings.CutPrefix(name, key+" "); ok {
+						t.Append(lua.LString(field))
+						t.Append(lua.LString(v))
+					}
+				}
+				l.Push(t)
+			case "HSET":
+				s.values[key+" "+l.CheckString(3)] = l.CheckString(4)
+				l.Push(lua.LTrue)
+			case "HDEL":
+				delete(s.values, key+" "+l.CheckString(3))
+				l.Push(lua.LTrue)
+			case "PTTL":
+				l.Push(lua.LNumber(-1))
+			case "PEXPIREAT":
 				l.Push(lua.LTrue)
 			case "INFO":
 				l.Push(lua.LString("run_id:" + s.runID))
@@ -127,14 +152,25 @@ func (s *store) run(source string, keys, args []any) (any, error) {
 	l.SetGlobal("cmsgpack", l.SetFuncs(l.NewTable(), map[string]lua.LGFunction{
 		"pack": func(l *lua.LState) int {
 			s.size = 0
-			s.packed = append(s.packed, s.plain(l.Get(1)))
+			s.packed = append(s.packed, nil)
+			for i := range l.GetTop() {
+				s.packed[len(s.packed)-1] = append(s.packed[len(s.packed)-1], s.plain(l.Get(1+i)))
+			}
 			l.Push(lua.LString(strconv.Itoa(len(s.packed) - 1)))
 			return 1
 		},
 		"unpack": func(l *lua.LState) int {
 			i, _ := strconv.Atoi(l.CheckString(1))
-			l.Push(table(l, s.packed[i]))
-			return 1
+			for _, v := range s.packed[i] {
+				l.Push(table(l, v))
+			}
+			return len(s.packed[i])
+		},
+		"unpack_one": func(l *lua.LState) int {
+			i, _ := strconv.Atoi(l.CheckString(1))
+			l.Push(lua.LNumber(1))
+			l.Push(table(l, s.packed[i][0]))
+			return 2
 		},
 	}))
 	if err := l.DoString(source); err != nil {
@@ -491,6 +527,22 @@ func TestWindowsThatWereRemoved(t *testing.T) {
 		}
 		if r.send(job("a")); s.size > 20 {
 			t.Errorf("the key holds %d numbers, for one unit in one window", s.size)
+		}
+	})
+}
+
+// TestEmptyFieldsOfAHashAreDropped while others of it are in use, which keep the hash.
+func TestEmptyFieldsOfAHashAreDropped(t *testing.T) {
+	bubble(t, delivery.Quota{}, func(t *testing.T, r *rig, s *store) {
+		for i := range 300 {
+			ask := shards.Run{Keys: []string{"h", "clock", "answers"}, Args: []any{fmt.Sprint(i), asked(take, 1, true, "1,1000,0,0,"), forever, 0, 0, 0}}
+			if err := script.Run(t.Context(), r.redis, ask).Err(); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(30 * time.Millisecond)
+		}
+		if n := len(s.values); n > 100 { // of two seconds, and those since the last look
+			t.Errorf("%d fields are kept", n)
 		}
 	})
 }

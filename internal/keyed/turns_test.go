@@ -82,7 +82,7 @@ func TestAJobThatMayGoHidesNone(t *testing.T) {
 	if !first.Due.IsZero() || time.Until(second.Due) < 900*time.Millisecond || third.Due.Sub(second.Due) < time.Second {
 		t.Errorf("%s, %s, %s", first.Due, second.Due, third.Due)
 	}
-	if ttl := r.redis.PTTL(context.Background(), idOf("cap", "a").key("pacer.", 0)).Val(); ttl <= 0 {
+	if ttl := r.redis.PTTL(context.Background(), idOf("cap", "a").hash("pacer.", 0)).Val(); ttl <= 0 {
 		t.Errorf("the key lives for %s", ttl)
 	}
 }
