@@ -165,7 +165,7 @@ func firsts(jobs []job) (n int) {
 	return n
 }
 
-// endless fails the test if a key in the store lives for ever, and returns the number of keys.
+// endless fails the test if a hash of keys in the store lives for ever, and returns the number of keys.
 func endless(t *testing.T, store *testservices.Redis) (keys int) {
 	t.Helper()
 	client := redis.NewClient(&redis.Options{Addr: store.Addr})
@@ -176,21 +176,24 @@ func endless(t *testing.T, store *testservices.Redis) (keys int) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ttls, err := client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		answers, err := client.Pipelined(ctx, func(p redis.Pipeliner) error {
 			for _, name := range names {
 				p.Do(ctx, "PTTL", name)
+				p.Do(ctx, "HLEN", name)
 			}
 			return nil
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, ttl := range ttls {
-			if n, err := ttl.(*redis.Cmd).Int64(); err != nil || n == -1 {
-				without++
+		for i := 0; i < len(answers); i += 2 {
+			ttl, err := answers[i].(*redis.Cmd).Int64()
+			n, _ := answers[i+1].(*redis.Cmd).Int64()
+			if keys += int(n); err != nil || ttl == -1 {
+				without += int(n)
 			}
 		}
-		if keys, cursor = keys+len(names), next; cursor == 0 {
+		if cursor = next; cursor == 0 {
 			break
 		}
 	}
