@@ -262,12 +262,10 @@ func TestCaps(t *testing.T) {
 func TestAHashLivesAsLongAsItsFields(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, delivery.Quota{})
-	for field, windows := range map[string]string{"a": "1,3600000,0,0,", "b": "1,1000,0,0,"} {
-		for range 2 {
-			ask := shards.Run{Keys: []string{"h", "clock", "answers"}, Args: []any{field, asked(take, 1, true, windows), forever, 0, 0, 0}}
-			if err := script.Run(t.Context(), r.redis, ask).Err(); err != nil {
-				t.Fatal(err)
-			}
+	for field, windows := range []string{"1,1000,0,0,", "1,3600000,0,0,", "1,1000,0,0,"} {
+		ask := shards.Run{Keys: []string{"h", "clock", "answers"}, Args: []any{field, asked(take, 1, true, windows), forever, 0, 0, 0}}
+		if err := script.Run(t.Context(), r.redis, ask).Err(); err != nil {
+			t.Fatal(err)
 		}
 	}
 	if ttl := r.redis.PTTL(t.Context(), "h").Val(); ttl < 59*time.Minute || ttl > time.Hour+time.Minute {

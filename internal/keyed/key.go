@@ -51,8 +51,7 @@ func idOf(quota, value string) id {
 
 func (i id) shard(count int) int { return shards.Of(binary.BigEndian.Uint64(i[:8]), count) }
 
-// hashBits say how many hashes of a shard share the values: of a million, some four lie in one, and of a hundred millions so many that Redis still packs
-// them.
+// hashBits give the number of hashes in a shard. Of a million values, a hash has four. Of a hundred million it has 400, which Redis still packs.
 const hashBits = 18
 
 // hash returns the key of the hash in its shard that has the value.

@@ -67,7 +67,7 @@ func (s *shard) settle() (back []*check, err error) {
 	return back, nil
 }
 
-// execute runs the script. What has become of the batch is unsure then, unless there are answers, or the data are others.
+// execute runs the script. The batch stays unsure unless there are answers, or the data were lost.
 func (s *shard) execute(run shards.Run) ([]int64, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), batchTimeout)
 	defer cancel()

@@ -133,7 +133,7 @@ func (s *store) run(source string, keys, args []any) (any, error) {
 				l.Push(lua.LTrue)
 			case "PTTL":
 				l.Push(lua.LNumber(-1))
-			case "PEXPIREAT":
+			case "PEXPIRE":
 				l.Push(lua.LTrue)
 			case "INFO":
 				l.Push(lua.LString("run_id:" + s.runID))
@@ -280,6 +280,23 @@ func (r *rig) reserved(jobs ...*delivery.Job) (waits []time.Duration) {
 		waits = append(waits, wait)
 	}
 	return waits
+}
+
+// TestNobodyPassesTheLine: a job without a turn waits behind those with turns, also when the key is free.
+func TestNobodyPassesTheLine(t *testing.T) {
+	bubble(t, unlimited(delivery.Quota{Windows: []delivery.Window{window(1, 30*time.Second)}}), func(t *testing.T, r *rig, _ *store) {
+		if r.send(job("a")).Class != delivery.Delivered {
+			t.Fatal("the first")
+		}
+		next := job("a")
+		time.Sleep(r.reserved(next)[0])
+		if res := r.send(job("a")); res.Class != delivery.Withheld || res.RetryAfter < 25*time.Second {
+			t.Errorf("a new job: %+v", res)
+		}
+		if res := r.send(next); res.Class != delivery.Delivered {
+			t.Errorf("the next of the line: %+v", res)
+		}
+	})
 }
 
 // TestTheOneBeforeIsLate: a job that comes to its turn waits for the one before, and not once more for the whole line.

@@ -17,8 +17,8 @@ const (
 	// Failures must last failuresOver: at a thousand calls a second, five mean little. silentFailures answered ones over answeredOver open
 	// a breaker too, so that an outage does not use up the attempts of a slow campaign.
 	failuresOver, answeredOver = 200 * time.Millisecond, time.Minute
-	// heldRefusals in a row hold a campaign or a destination: it may have the wrong template, or go to the wrong place. absentRefusals hold a
-	// destination whose first answers all say that nothing is there: its address is wrong. Daemons share them, and each needs fewestRefusals.
+	// heldRefusals in a row hold a campaign or a destination, whose template or address may be wrong. absentRefusals hold a destination whose
+	// first answers all say that nothing is there. Daemons share this number, and each needs at least fewestRefusals.
 	heldRefusals, absentRefusals, fewestRefusals = 50, 5, 2
 	// unansweredFor is how long a campaign's jobs may get no answer, and none be delivered, before that may be their own fault.
 	unansweredFor = 15 * time.Minute

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -233,5 +234,30 @@ func TestManyShardsAreUp(t *testing.T) {
 	defer cancel()
 	if errs := set.Up(ctx, "pacer."); len(errs) != 1 || errs[0] != nil {
 		t.Errorf("%d shards, 2 ms away: %.200v", maxShards, errs)
+	}
+}
+
+// TestTheProbeKnowsAllCommands that scripts call: pacer check names a right that the user lacks.
+func TestTheProbeKnowsAllCommands(t *testing.T) {
+	probe, err := os.ReadFile("lua/probe.lua")
+	if err != nil {
+		t.Fatal(err)
+	}
+	scripts, found := 0, regexp.MustCompile(`call\(["'](\w+)["']`)
+	err = filepath.WalkDir("..", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || filepath.Ext(path) != ".lua" {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		scripts++
+		for _, call := range found.FindAllStringSubmatch(string(text), -1) {
+			if command := strings.ToLower(call[1]); !strings.Contains(string(probe), "try('"+command+"'") {
+				t.Errorf("%s calls %s, which lua/probe.lua does not try", path, command)
+			}
+		}
+		return err
+	})
+	if err != nil || scripts < 10 {
+		t.Errorf("%d scripts, %v", scripts, err)
 	}
 }

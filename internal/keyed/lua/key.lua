@@ -20,9 +20,9 @@
 -- or an error if the epoch, or the process that keeps it, is another one: the data was lost.
 
 local call, ceil, floor, max, min = redis.call, math.ceil, math.floor, math.max, math.min
-local HOUR, MINUTE, LATE, CAPPED, BASE = 3600000, 60000, 2000, -1000000000000000, 1735689600000
+local HOUR, MINUTE, LATE, CAPPED = 3600000, 60000, 2000, -1000000000000000
 local time = call('TIME')
-local now = time[1] * 1000 + floor(time[2] / 1000) - BASE
+local now = time[1] * 1000 + floor(time[2] / 1000) - 1735689600000
 local after = now + 1 -- of an event of this call, which may lie in the millisecond that has begun
 
 -- The clock is packed by package limits: three times of seven bytes, of which the last is the epoch, and the process.
@@ -174,7 +174,7 @@ local function save(hash, field, s, windows)
   if last <= now then return call('HDEL', hash, field) end
   n[1] = ceil(last / 1000)
   call('HSET', hash, field, cmsgpack.pack(unpack(n)))
-  if call('PTTL', hash) < last - now then call('PEXPIREAT', hash, string.format('%d', last + BASE)) end
+  if call('PTTL', hash) < last - now then call('PEXPIRE', hash, last - now) end
   if s.new and now % 8 == 0 then sweep(hash) end
 end
 

@@ -13,6 +13,7 @@ local function try(command, ...)
 end
 
 try('time')
+try('info', 'server')
 try('set', key, '1', 'PX', '1000')
 try('get', key)
 try('mget', key)

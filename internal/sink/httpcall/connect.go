@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/net/idna"
 
+	"github.com/pacer/pacer/internal/retry"
 	"github.com/pacer/pacer/internal/sink/guard"
 )
 
@@ -58,7 +59,7 @@ func (c *Client) connect(ctx context.Context, to *url.URL) error {
 		return err
 	}
 	defer func() { _ = conn.Close() }() // nothing is under way on it
-	for end := time.Now().Add(refusalTime); asked && time.Now().Before(end); time.Sleep(refusalTime / 20) {
+	for end := time.Now().Add(refusalTime); asked && time.Now().Before(end) && retry.Sleep(ctx, refusalTime/20) == nil; {
 		if conn.Err() != nil {
 			return errCertificate
 		}
