@@ -186,17 +186,18 @@ func (j *Jobs) Start(by, why string, request Request) (Job, error) {
 		"rate", request.Rate, "letters", request.Limit, "by", by)
 	j.running.Go(func() {
 		defer cancel()
-		defer release()
 		defer j.follow(ctx, cancel, job)()
 		outcome, err := j.run(ctx, request, func(replayed int) {
 			j.mu.Lock()
 			defer j.mu.Unlock()
 			job.Outcome.Replayed = replayed
 		})
-		if cause := context.Cause(ctx); ctx.Err() != nil && !errors.Is(cause, ctx.Err()) { // the lease was lost
+		cause, stopped := context.Cause(ctx), ctx.Err() != nil
+		if stopped && !errors.Is(cause, ctx.Err()) { // the lease was lost
 			err = cause
 		}
-		j.end(job, outcome, err, ctx.Err() != nil)
+		release() // first: who sees that it has ended may begin the next
+		j.end(job, outcome, err, stopped)
 	})
 	return *job, nil
 }

@@ -1,0 +1,26 @@
+package replay
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+
+	"github.com/pacer/pacer/internal/deadletter"
+)
+
+// TestAReplayEndsOnceOthersMayBegin: who sees that it has ended can begin the next one.
+func TestAReplayEndsOnceOthersMayBegin(t *testing.T) {
+	var j *Jobs
+	state := ""
+	j = New(func(context.Context, Request, func(int)) (deadletter.ReplayReport, error) { return deadletter.ReplayReport{Replayed: 1}, nil },
+		func(ctx context.Context) (context.Context, func(), error) {
+			return ctx, func() { state = j.List()[0].State }, nil
+		}, slog.New(slog.DiscardHandler))
+	if _, err := j.Start("me", "", Request{}); err != nil {
+		t.Fatal(err)
+	}
+	j.Wait()
+	if ended := j.List()[0]; state != Running || ended.State != Done || ended.Outcome.Replayed != 1 {
+		t.Errorf("%s while others could not begin, then %+v", state, ended)
+	}
+}
