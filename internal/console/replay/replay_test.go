@@ -12,10 +12,13 @@ import (
 func TestAReplayEndsOnceOthersMayBegin(t *testing.T) {
 	var j *Jobs
 	state := ""
-	j = New(func(context.Context, Request, func(int)) (deadletter.ReplayReport, error) { return deadletter.ReplayReport{Replayed: 1}, nil },
-		func(ctx context.Context) (context.Context, func(), error) {
-			return ctx, func() { state = j.List()[0].State }, nil
-		}, slog.New(slog.DiscardHandler))
+	run := func(context.Context, Request, func(int)) (deadletter.ReplayReport, error) {
+		return deadletter.ReplayReport{Replayed: 1}, nil
+	}
+	lease := func(ctx context.Context) (context.Context, func(), error) {
+		return ctx, func() { state = j.List()[0].State }, nil
+	}
+	j = New(run, lease, slog.New(slog.DiscardHandler))
 	if _, err := j.Start("me", "", Request{}); err != nil {
 		t.Fatal(err)
 	}
