@@ -7,7 +7,6 @@ import (
 	"io"
 	"math"
 	"net/http"
-	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -28,12 +27,10 @@ import (
 // metrics. A figure is true if it is within 2 % of what the log and the receiver said at some time of the last figuresLag.
 const (
 	figuresPart = 0.02
+	figuresLag  = 5 * time.Second
 	// figuresHeal is how long figures may be wrong after a kill.
 	figuresHeal = time.Minute
 )
-
-// figuresLag is what is promised, as chaos runs judge. The short tests run beside each other on few processors, and have twice as long.
-var figuresLag = map[bool]time.Duration{false: 5 * time.Second, true: 10 * time.Second}[os.Getenv("PACER_BRIEF") == "yes"]
 
 type oracle struct {
 	s       *stack

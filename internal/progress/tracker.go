@@ -154,17 +154,33 @@ func (t *Tracker) Run(ctx context.Context) error {
 				continue
 			}
 			exchange.Reset(exchangeAfter(len(t.board.Load().totals)))
-			if now := time.Now(); now.Sub(saved) >= saveEvery {
+			if now := time.Now(); now.Sub(saved) >= saveEvery && t.ledger.ended == nil {
 				saved = now
-				t.ledger.save(ctx, t.opt.Work.Tallies(), t.known)
-				t.ledger.load(ctx, t.watched, t.Leads(), t.recounts.ids())
+				t.save(ctx)
 			}
+		case w := <-t.ledger.ended:
+			t.ledger.ended = nil
+			t.ledger.note(w)
 		case <-ctx.Done():
 			t.resign(context.WithoutCancel(ctx))
-			t.ledger.save(context.WithoutCancel(ctx), t.opt.Work.Tallies(), t.known)
+			if t.ledger.ended != nil {
+				t.ledger.note(<-t.ledger.ended)
+			}
+			t.save(ctx)
+			<-t.ledger.ended
 			return nil
 		}
 	}
+}
+
+// save begins a write to the catalog.
+func (t *Tracker) save(ctx context.Context) {
+	w, ended := t.ledger.begin(t.opt.Work.Tallies(), t.known, t.watched, t.Leads(), t.recounts.ids()), make(chan write)
+	t.ledger.ended = ended
+	go func() {
+		t.ledger.perform(ctx, &w)
+		ended <- w
+	}()
 }
 
 // resign gives up the lead if this daemon has it; otherwise no daemon would sum up until the lead has expired.

@@ -58,6 +58,7 @@ type shelf struct {
 	outlook map[string]delivery.Outlook
 	fail    error
 	refuses bool // outlooks
+	takes   time.Duration
 
 	mu     sync.Mutex // guards settled and what follows
 	away   error      // of spreading
@@ -82,6 +83,7 @@ func (s *shelf) SaveProgress(_ context.Context, list []delivery.Progress) error 
 	if s.refuses && list[0].Outlook != nil {
 		return errors.New("no outlooks")
 	}
+	time.Sleep(s.takes)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range list {
@@ -170,7 +172,7 @@ func TestTheLeaderShowsAll(t *testing.T) {
 	b.ledger.save(t.Context(), b.tallies, func(string) bool { return true })
 	for range 2 {
 		for _, m := range []*member{a, b} {
-			m.ledger.load(t.Context(), m.watched, false, nil)
+			m.ledger.write(t.Context(), nil, m.known, m.watched, false)
 			m.exchange(t.Context())
 		}
 	}
@@ -195,6 +197,84 @@ func TestTheLeaderShowsAll(t *testing.T) {
 	}
 	if ttl := client.PTTL(t.Context(), "{p.}progress").Val(); ttl <= 0 || ttl > keepFor {
 		t.Errorf("the exchange lasts %s", ttl)
+	}
+}
+
+// save writes to the catalog, and waits for it.
+func (l *ledger) save(ctx context.Context, tallies []delivery.Tally, known func(string) bool) {
+	l.write(ctx, tallies, known, nil, false)
+}
+
+// write writes to the catalog and reads it, and waits for it.
+func (l *ledger) write(ctx context.Context, tallies []delivery.Tally, known func(string) bool, campaigns map[string]*delivery.Campaign, leads bool) {
+	w := l.begin(tallies, known, campaigns, leads, nil)
+	l.perform(ctx, &w)
+	l.note(w)
+}
+
+// steady delivers a job a second, 30 in all.
+type steady struct {
+	*desk
+	since time.Time
+}
+
+func (s steady) Tallies() []delivery.Tally {
+	n := min(int64(time.Since(s.since)/time.Second), 30)
+	return []delivery.Tally{{Campaign: "c", Settled: delivery.Settled{delivery.OutcomeDelivered: n}, Sent: n}}
+}
+
+// TestASlowStoreDelaysNoFigure: what is exchanged is as fresh as ever while the catalog takes seconds for each call, and what was settled
+// meanwhile is counted once, at the end too.
+func TestASlowStoreDelaysNoFigure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newShelf()
+		m, _ := alone(catalogOf(campaign("c", 10, 1)))
+		m.opt.Store, m.ledger.store, m.opt.Work = store, store, steady{m.desk, time.Now()}
+		store.takes = saveTimeout
+		m.lane(1, 0, "c", 1000)
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { _ = m.Run(ctx) })
+		for i := range 30 {
+			time.Sleep(time.Second)
+			if age := time.Since(m.board.Load().At); age > exchangeLeast {
+				t.Errorf("after %d s the figures are %s old", i, age)
+			}
+		}
+		stop()
+		running.Wait()
+		if got := store.settled["c"][delivery.OutcomeDelivered]; got != 30 {
+			t.Errorf("%d settled jobs are in the catalog, want 30", got)
+		}
+		if got := store.outlook["c"].Total(); got != 1000 {
+			t.Errorf("the catalog says that %d wait, want 1000", got)
+		}
+	})
+}
+
+// TestAnOutlookThatChangesDuringAWriteIsWrittenNext, and one who leads no more keeps none of what a write has written.
+func TestAnOutlookThatChangesDuringAWriteIsWrittenNext(t *testing.T) {
+	store := newShelf()
+	l := newLedger(store, slog.New(slog.DiscardHandler))
+	waiting := func(n int64) {
+		l.foresee(time.Now(), map[string]figure{"c": {backlog: delivery.Backlog{Waiting: n}}})
+	}
+	waiting(7)
+	w := l.begin(nil, func(string) bool { return true }, nil, true, nil)
+	waiting(6)
+	l.perform(t.Context(), &w)
+	l.note(w)
+	l.save(t.Context(), nil, nil)
+	if got := store.outlook["c"].Total(); got != 6 {
+		t.Errorf("%d wait, want 6", got)
+	}
+	waiting(5)
+	w = l.begin(nil, nil, nil, true, nil)
+	l.perform(t.Context(), &w)
+	l.stepDown()
+	l.note(w)
+	if len(l.kept)+len(l.outlook) > 0 || l.asked {
+		t.Errorf("%v and %v are remembered", l.kept, l.outlook)
 	}
 }
 
@@ -271,8 +351,7 @@ func TestWhatOtherLeadersHaveStored(t *testing.T) {
 	m.lane(1, 0, "c", 9)
 	for range 3 {
 		m.exchange(t.Context())
-		m.ledger.save(t.Context(), nil, m.known)
-		m.ledger.load(t.Context(), m.watched, true, nil)
+		m.ledger.write(t.Context(), nil, m.known, m.watched, true)
 	}
 	left, _ := store.LoadOutlooks(t.Context())
 	if len(left) != 1 || left["c"].Total() != 9 || len(m.ledger.kept) != 1 {
