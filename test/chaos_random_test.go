@@ -75,6 +75,6 @@ func (c *chaos) suspend(d *daemon, lasts time.Duration) {
 		c.t.Fatal(err)
 	}
 	c.bystander.spare(rebalance)
-	c.mayRepeat(open+recent, "measured: open requests, and arrivals in the %s before", commitLag)
+	c.mayRepeat(open+recent, "a")
 	c.await(60*time.Second, "the suspended daemon to be in the group again", func() bool { return d.metric("pacer_group_joined") == 1 })
 }
