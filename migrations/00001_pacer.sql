@@ -298,6 +298,28 @@ COMMENT ON COLUMN pacer.campaign_progress.updated_at IS 'when any of these chang
 COMMENT ON COLUMN pacer.campaign_progress.delivered_in_history IS 'those in campaign_history';
 COMMENT ON COLUMN pacer.campaign_progress.failed_in_history IS 'likewise';
 
+CREATE TABLE pacer.destination_progress (
+    destination_id text        PRIMARY KEY REFERENCES pacer.destinations (id) ON UPDATE CASCADE ON DELETE CASCADE,
+    delivered      bigint      NOT NULL DEFAULT 0,
+    rejected       bigint      NOT NULL DEFAULT 0,
+    dead           bigint      NOT NULL DEFAULT 0,
+    expired        bigint      NOT NULL DEFAULT 0,
+    cancelled      bigint      NOT NULL DEFAULT 0,
+    capped         bigint      NOT NULL DEFAULT 0,
+    waiting        bigint      NOT NULL DEFAULT 0,
+    updated_at     timestamptz NOT NULL DEFAULT now()
+) WITH (fillfactor = 50);
+COMMENT ON TABLE pacer.destination_progress IS 'what became of the jobs of destinations, for people: about, and a few seconds old';
+COMMENT ON COLUMN pacer.destination_progress.destination_id IS 'whose';
+COMMENT ON COLUMN pacer.destination_progress.delivered IS 'jobs delivered; the next columns as in campaign_progress';
+COMMENT ON COLUMN pacer.destination_progress.rejected IS 'likewise';
+COMMENT ON COLUMN pacer.destination_progress.dead IS 'likewise';
+COMMENT ON COLUMN pacer.destination_progress.expired IS 'likewise';
+COMMENT ON COLUMN pacer.destination_progress.cancelled IS 'likewise';
+COMMENT ON COLUMN pacer.destination_progress.capped IS 'likewise';
+COMMENT ON COLUMN pacer.destination_progress.waiting IS 'jobs that wait in timers, or for the destination in memory; not those in ingress and lanes, which wait for their campaigns';
+COMMENT ON COLUMN pacer.destination_progress.updated_at IS 'when any of these changed last';
+
 -- The leader moves what was counted since its last look from campaign_progress here, so that the rows add up to the counts.
 CREATE TABLE pacer.campaign_history (
     campaign_id text             NOT NULL REFERENCES pacer.campaigns (id) ON UPDATE CASCADE ON DELETE CASCADE,

@@ -173,20 +173,27 @@ func (s *Services) DeadTopics() deadletter.Topics {
 }
 
 // discount takes replayed letters out of the counts of dead and expired jobs: from now on they wait.
-func (s *Services) discount(ctx context.Context, letters map[deadletter.Group]int) {
+func (s *Services) discount(ctx context.Context, letters []*deadletter.Letter) {
 	if s.DSN() == "" {
 		return
 	}
-	jobs := map[string]delivery.Settled{}
-	for group, n := range letters {
-		left := jobs[group.Campaign]
-		left[requeue.OutcomeOf(delivery.Reroute{Kind: delivery.ToDead, Reason: group.Reason})] -= int64(n)
-		jobs[group.Campaign] = left
+	campaigns, destinations := map[string]delivery.Settled{}, map[string]delivery.Settled{}
+	for _, d := range letters {
+		one := delivery.Settled{}
+		one[requeue.OutcomeOf(delivery.Reroute{Kind: delivery.ToDead, Reason: d.Reason})] = 1
+		campaigns[d.Campaign], destinations[d.Destination] = campaigns[d.Campaign].Minus(one), destinations[d.Destination].Minus(one)
+	}
+	var list []delivery.Progress
+	for id, left := range campaigns {
+		list = append(list, delivery.Progress{Campaign: id, Settled: left})
+	}
+	for id, left := range destinations {
+		list = append(list, delivery.Progress{Destination: id, Settled: left})
 	}
 	admin, err := s.admin()
 	if err == nil {
 		defer admin.Close()
-		err = admin.AddSettled(ctx, jobs)
+		err = admin.AddSettled(ctx, list)
 	}
 	if err != nil {
 		s.Log.Warn("replayed jobs go on to be counted as dead", "error", err)

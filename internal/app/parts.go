@@ -221,7 +221,7 @@ func (d *Daemon) newProgress() *progress.Tracker {
 }
 
 // recount returns what counts the published jobs of a campaign. With a dedupe ledger nothing does: not each of them is settled.
-func (d *Daemon) recount() func(ctx context.Context, campaign string) (int64, error) {
+func (d *Daemon) recount() func(ctx context.Context, campaign string) (int64, map[string]int64, error) {
 	if d.parts.Config.Dedupe.TTL > 0 {
 		return nil
 	}
@@ -260,7 +260,7 @@ func (d *Daemon) readings() progress.Readings {
 		}
 	}
 	for _, d := range d.pacer.Destinations() {
-		r.Sinks = append(r.Sinks, progress.SinkReading{Sink: d.Sink, Of: d.Name, Waiting: int64(d.Waiting), Answers: d.Answers, Took: d.Took, Failure: d.Failure})
+		r.Sinks = append(r.Sinks, progress.SinkReading{Sink: d.Sink, Of: d.Name, Answers: d.Answers, Took: d.Took, Failure: d.Failure})
 	}
 	return r
 }

@@ -34,7 +34,24 @@ type DestinationRow struct {
 	Revision       int64             `json:"revision"`
 	CreatedAt      time.Time         `json:"created_at"`
 	UpdatedAt      time.Time         `json:"updated_at"`
+
+	Progress DestinationProgress `json:"progress"`
 }
+
+// DestinationProgress is what became of a destination's jobs, as last saved by the daemons: counts for people, not exact.
+type DestinationProgress struct {
+	Delivered int64      `json:"delivered"`
+	Rejected  int64      `json:"rejected"`
+	Dead      int64      `json:"dead"`
+	Expired   int64      `json:"expired"`
+	Cancelled int64      `json:"cancelled"`
+	Capped    int64      `json:"capped" doc:"that a keyed quota did not let wait any longer"`
+	Waiting   int64      `json:"waiting" doc:"jobs that wait in timers, or for the destination in memory; not those in ingress and lanes, which wait for their campaigns"`
+	UpdatedAt *time.Time `json:"updated_at,omitempty" doc:"when a daemon stored this; absent before the first time"`
+}
+
+// Failed is how many jobs were not delivered and never will be.
+func (p *DestinationProgress) Failed() int64 { return p.Dead + p.Expired + p.Rejected }
 
 // Seen returns the revision of the destination when it was read.
 func (r *DestinationRow) Seen() int64 { return r.Revision }
@@ -252,14 +269,18 @@ func oneDestination(ctx context.Context, q querier, id string) (DestinationRow, 
 func queryDestinations(ctx context.Context, q querier, clause string, args ...any) ([]DestinationRow, error) {
 	rows, err := q.Query(ctx, `
 SELECT d.id, coalesce(d.sink, ''), d.url, d.headers, d.secrets, d.max_in_flight, d.disabled_at, coalesce(d.disabled_reason, ''),
-       d.failing_since, d.revision, d.created_at, d.updated_at
-FROM pacer.destinations d `+clause, args...)
+       d.failing_since, d.revision, d.created_at, d.updated_at,
+       coalesce(g.delivered, 0), coalesce(g.rejected, 0), greatest(0, g.dead), greatest(0, g.expired), coalesce(g.cancelled, 0), coalesce(g.capped, 0),
+       coalesce(g.waiting, 0), g.updated_at
+FROM pacer.destinations d LEFT JOIN pacer.destination_progress g ON g.destination_id = d.id `+clause, args...)
 	if err != nil {
 		return nil, fmt.Errorf("read destinations: %w", err)
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (r DestinationRow, err error) {
+		p := &r.Progress
 		err = row.Scan(&r.ID, &r.Sink, &r.URL, &r.Headers, &r.Secrets, &r.MaxInFlight, &r.DisabledAt, &r.DisabledReason,
-			&r.FailingSince, &r.Revision, &r.CreatedAt, &r.UpdatedAt)
+			&r.FailingSince, &r.Revision, &r.CreatedAt, &r.UpdatedAt,
+			&p.Delivered, &p.Rejected, &p.Dead, &p.Expired, &p.Cancelled, &p.Capped, &p.Waiting, &p.UpdatedAt)
 		r.State, r.Query, r.CreatedAt, r.UpdatedAt = r.Destination().State().String(), strings.Contains(r.URL, "?"), r.CreatedAt.UTC(), r.UpdatedAt.UTC()
 		return r, err
 	})

@@ -20,11 +20,11 @@ type right struct {
 var (
 	daemonRights = []right{
 		{[]string{"INSERT", "UPDATE", "DELETE"}, []string{"positions", "quota_usage", "quota_checkpoints", "quota_anchors", "store_incarnations", "replays", "campaign_history"}},
-		{[]string{"INSERT", "UPDATE"}, []string{"campaign_progress"}},
+		{[]string{"INSERT", "UPDATE"}, []string{"campaign_progress", "destination_progress"}},
 	}
 	opsRights = []right{
 		{[]string{"INSERT", "UPDATE", "DELETE"}, []string{"campaigns", "quotas", "quota_windows", "campaign_quotas", "quota_keys", "destinations", "replays"}},
-		{[]string{"INSERT", "UPDATE"}, []string{"campaign_progress"}},
+		{[]string{"INSERT", "UPDATE"}, []string{"campaign_progress", "destination_progress"}},
 	}
 )
 

@@ -67,7 +67,7 @@ func TestMigrationsGrantWhatIsLacking(t *testing.T) {
 	if _, err := a.CreateCampaign(ctx, "c", CampaignChange{Quotas: &[]string{"q"}}); err != nil {
 		t.Error(err)
 	}
-	if err := a.AddSettled(ctx, map[string]delivery.Settled{"c": {delivery.OutcomeDelivered: 1}}); err != nil {
+	if err := a.AddSettled(ctx, []delivery.Progress{{Campaign: "c", Settled: delivery.Settled{delivery.OutcomeDelivered: 1}}}); err != nil {
 		t.Error(err)
 	}
 	everyWrite(t, started(t, Options{DSN: daemonDSN}))

@@ -139,14 +139,14 @@ func (m *Memory) LoadPositions(ctx context.Context, group string) (positions []d
 	return positions, err
 }
 
-// SaveProgress adds settled jobs to each campaign, as Postgres.SaveProgress does. Outlooks are not stored: only
+// SaveProgress adds settled jobs to each campaign, as Postgres.SaveProgress does. Outlooks and counts of destinations are not stored: only
 // readers of the database use them.
 func (m *Memory) SaveProgress(ctx context.Context, list []delivery.Progress) error {
 	return m.locked(ctx, "save progress", func() {
 		for _, p := range list {
 			m.settled[p.Campaign] = m.settled[p.Campaign].Plus(p.Settled)
 		}
-		maps.DeleteFunc(m.settled, func(id string, _ delivery.Settled) bool { return m.state.campaigns[id] == nil })
+		maps.DeleteFunc(m.settled, func(id string, _ delivery.Settled) bool { return m.state.campaigns[id] == nil }) // "": of destinations
 	})
 }
 
@@ -175,5 +175,10 @@ func (m *Memory) LoadSettled(ctx context.Context, others []string) (map[string]d
 	return all, err
 }
 
+// LoadSettledOf returns none: nobody looks at destinations without a database.
+func (m *Memory) LoadSettledOf(context.Context, []string) (map[string]delivery.Settled, error) {
+	return nil, nil
+}
+
 // LoadOutlooks returns none: none are stored.
-func (m *Memory) LoadOutlooks(context.Context) (map[string]delivery.Outlook, error) { return nil, nil }
+func (m *Memory) LoadOutlooks(context.Context) ([]delivery.Progress, error) { return nil, nil }

@@ -60,13 +60,17 @@ func TestProgressAddsUp(t *testing.T) {
 	}
 	defer a.Close()
 	left := delivery.Settled{delivery.OutcomeDead: -3, delivery.OutcomeExpired: -1000} // replayed; not all of these were counted
-	if err := a.AddSettled(t.Context(), map[string]delivery.Settled{"c0": left, "gone": left}); err != nil {
+	if err := a.AddSettled(t.Context(), []delivery.Progress{{Campaign: "c0", Settled: left}, {Campaign: "gone", Settled: left}}); err != nil {
 		t.Error(err)
 	}
 	if settled, err = p.LoadSettled(t.Context(), nil); err != nil || settled["c0"] != (delivery.Settled{delivery.OutcomeDelivered: 20, delivery.OutcomeDead: 37, delivery.OutcomeCancelled: 80, delivery.OutcomeRejected: 100}) {
 		t.Errorf("after a replay %+v, %v", settled["c0"], err)
 	}
-	outlooks, err := p.LoadOutlooks(t.Context())
+	stored, err := p.LoadOutlooks(t.Context())
+	outlooks := map[string]delivery.Outlook{}
+	for _, o := range stored {
+		outlooks[o.Campaign] = *o.Outlook
+	}
 	if c1 := outlooks["c1"]; err != nil || len(outlooks) != 2 || outlooks["c2"] != (delivery.Outlook{Backlog: delivery.Backlog{Waiting: 3}}) || c1.Backlog != (delivery.Backlog{Waiting: 4, Retrying: 3, InFlight: 2}) || !c1.DoneAt.Equal(done) {
 		t.Errorf("%+v, %v", outlooks, err)
 	}
@@ -90,6 +94,64 @@ func TestProgressAddsUp(t *testing.T) {
 		if err != nil || row.Progress.Backlog != backlog || (row.Progress.UpdatedAt != nil) != (id == "c2") {
 			t.Errorf("%s: %+v, %v", id, row.Progress, err)
 		}
+	}
+}
+
+// TestCountsOfDestinationsAddUp: as those of campaigns, in one call with them. Replayed letters leave them, and a destination that is deleted takes
+// its counts along.
+func TestCountsOfDestinationsAddUp(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	conn, p := connected(t, dsn), running(t, Options{DSN: dsn})
+	run(t, conn, `INSERT INTO pacer.campaigns (id, send_rate) VALUES ('shop', 5)`)
+	run(t, conn, `INSERT INTO pacer.destinations (id, url) SELECT 'd' || i, 'https://shop.example/' FROM generate_series(0, 49) i`)
+	settled := delivery.Settled{delivery.OutcomeDelivered: 1, delivery.OutcomeDead: 2, delivery.OutcomeExpired: 3, delivery.OutcomeRejected: 5}
+	var daemons sync.WaitGroup
+	for d := range 4 {
+		daemons.Go(func() {
+			for range 5 {
+				list := []delivery.Progress{{Campaign: "shop", Settled: settled}, {Destination: "gone", Settled: settled}}
+				for i := range 50 {
+					list = append(list, delivery.Progress{Destination: fmt.Sprintf("d%d", (i*7+d*13)%50), Settled: settled})
+				}
+				if err := p.SaveProgress(t.Context(), list); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	daemons.Wait()
+	waits := []delivery.Progress{{Destination: "d1", Outlook: &delivery.Outlook{Backlog: delivery.Backlog{Waiting: 7}}}, {Campaign: "shop", Outlook: &delivery.Outlook{Backlog: delivery.Backlog{Waiting: 9}}}}
+	if err := p.SaveProgress(t.Context(), waits); err != nil {
+		t.Fatal(err)
+	}
+	a, err := NewAdmin(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	left := delivery.Settled{delivery.OutcomeDead: -3, delivery.OutcomeExpired: -1000}
+	if err := a.AddSettled(t.Context(), []delivery.Progress{{Destination: "d1", Settled: left}, {Destination: "", Settled: left}}); err != nil {
+		t.Error(err)
+	}
+	row, err := a.GetDestination(t.Context(), "d1")
+	if g := row.Progress; err != nil || g.Delivered != 20 || g.Dead != 37 || g.Expired != 0 || g.Rejected != 100 || g.Failed() != 137 || g.Waiting != 7 || g.UpdatedAt == nil || row.Revision == 0 {
+		t.Errorf("%+v, %v", g, err)
+	}
+	if c, err := oneCampaign(t.Context(), conn, "shop"); err != nil || c.Progress.Delivered != 20 || c.Progress.Backlog != 9 {
+		t.Errorf("%+v, %v", c.Progress, err)
+	}
+	stored, err := p.LoadOutlooks(t.Context())
+	if err != nil || len(stored) != 2 || stored[1].Destination != "d1" || stored[1].Outlook.Total() != 7 || stored[0].Campaign != "shop" {
+		t.Errorf("%+v, %v", stored, err)
+	}
+	if of, err := p.LoadSettledOf(t.Context(), []string{"d1", "d2", "gone"}); err != nil || len(of) != 2 || of["d1"].Total() != 157 || of["d2"].Total() != 220 {
+		t.Errorf("%+v, %v", of, err)
+	}
+	run(t, conn, `DELETE FROM pacer.destinations WHERE id = 'd1'`)
+	run(t, conn, `INSERT INTO pacer.destinations (id, url) VALUES ('d1', 'https://shop.example/')`)
+	if row, err := a.GetDestination(t.Context(), "d1"); err != nil || row.Progress != (DestinationProgress{}) {
+		t.Errorf("%+v, %v", row.Progress, err)
 	}
 }
 

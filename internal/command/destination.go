@@ -80,13 +80,14 @@ func (c *cli) listDestinations(ctx context.Context) error {
 	}
 	slices.SortFunc(views, func(a, b *catalog.DestinationRow) int { return cmp.Compare(a.ID, b.ID) })
 	return c.printTable(views, func(p *printer) {
-		p.line("ID\tSTATE\tSINCE\tSINK\tMAX IN FLIGHT\tURL\tREASON")
+		p.line("ID\tSTATE\tSINCE\tSINK\tDELIVERED\tFAILED\tWAITING\tURL\tREASON")
 		for _, v := range views {
 			since := v.DisabledAt
 			if since == nil {
 				since = v.FailingSince
 			}
-			p.line("%s\t%s\t%s\t%s\t%s\t%s\t%s", v.ID, v.State, instant(since, time.RFC3339), cmp.Or(v.Sink, "-"), calls(v.MaxInFlight), v.URL, cmp.Or(v.DisabledReason, "-"))
+			p.line("%s\t%s\t%s\t%s\t%d\t%d\t%d\t%s\t%s", v.ID, v.State, instant(since, time.RFC3339), cmp.Or(v.Sink, "-"),
+				v.Progress.Delivered, v.Progress.Failed(), v.Progress.Waiting, v.URL, cmp.Or(v.DisabledReason, "-"))
 		}
 	})
 }
@@ -117,6 +118,8 @@ func (c *cli) askDestination(ctx context.Context, method, path string, body any)
 		if v.FailingSince != nil {
 			p.line("failing since\t%s", instant(v.FailingSince, time.RFC3339))
 		}
+		showOutcomes(p, v.Progress.Delivered, outcome{"rejected", v.Progress.Rejected}, outcome{"dead", v.Progress.Dead}, outcome{"expired", v.Progress.Expired})
+		p.line("waiting\t%d", v.Progress.Waiting)
 		p.line("url\t%s", v.URL)
 		p.line("sink\t%s", cmp.Or(v.Sink, "-"))
 		for _, name := range slices.Sorted(maps.Keys(v.Headers)) {

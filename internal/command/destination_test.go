@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // TestDestinations: what is created is shown, changed, disabled, enabled and deleted, and no secret is in the database.
@@ -38,6 +40,21 @@ func TestDestinations(t *testing.T) {
 	}
 	if got := d.run("destination show shop-7 --json"); !strings.Contains(got, `"state": "enabled"`) || !strings.Contains(got, `"max_in_flight": 8`) {
 		t.Error(got)
+	}
+	conn, err := pgx.Connect(t.Context(), d.dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(t.Context()) }()
+	if _, err := conn.Exec(t.Context(), `INSERT INTO pacer.destination_progress (destination_id, delivered, dead, rejected, waiting) VALUES ('shop-7', 1234, 5, 60, 78)`); err != nil {
+		t.Fatal(err)
+	}
+	printed = d.run("destination show shop-7")
+	for _, line := range []string{"delivered 1234", "dead 5", "rejected 60", "waiting 78"} {
+		d.fields(printed, line)
+	}
+	if list := strings.Join(strings.Fields(d.run("destination list")), " "); strings.Contains(printed, "expired") || !strings.Contains(list, "- hooks 1234 65 78 https://") {
+		t.Error(printed, list)
 	}
 	d.run("destination delete shop-7 --yes")
 	if list := d.run("destination list --json"); strings.TrimSpace(list) != "[]" {

@@ -144,7 +144,7 @@ func TestDestinationIsTested(t *testing.T) {
 func TestPageOfADestination(t *testing.T) {
 	h := serve(guarded())
 	body := ask(h, "GET", "/destination?id=shop-7", "admin", "").Body.String()
-	for _, says := range []string{"404 × 1", ">Test</a>", ">Correct URL</a>", ">Replay</a>", ">Enable</button>", `data-label="Answers/s">120 `, `data-label="p50, p99">42 ms, 2.5 s<`, "data-label=\"Waiting in memory\">1\u202f234<"} {
+	for _, says := range []string{"404 × 1", ">Test</a>", ">Correct URL</a>", ">Replay</a>", ">Enable</button>", `data-label="Answers/s">120 `, `data-label="p50, p99">42 ms, 2.5 s<`, "<dt>Delivered</dt><dd>98\u202f765<", "<dt>Failed</dt><dd>234 <small>30 dead, 4 expired, 200 rejected<", "<dt>Waiting for it</dt><dd>1\u202f234<"} {
 		if !strings.Contains(body, says) {
 			t.Errorf("no %s in %s", says, body)
 		}

@@ -174,7 +174,7 @@ func (w *world) without() view.Sources {
 		Fleet: func(context.Context) (*view.Fleet, error) {
 			sent, failed := time.Now().UnixMilli()/10, time.Now()
 			return &view.Fleet{
-				Destinations: map[string][]view.DestinationFigures{"shop-7": {{Sink: "receiver", Waiting: 1234, SinkFigures: w.sinkFigures()["receiver"]}}, hostile[1]: {{Sink: "receiver", SinkFigures: &view.SinkFigures{LastFailure: "HTTP 500: upstream exploded", LastFailureAt: &failed}}}},
+				Destinations: map[string][]view.DestinationFigures{"shop-7": {{Sink: "receiver", SinkFigures: w.sinkFigures()["receiver"]}}, hostile[1]: {{Sink: "receiver", SinkFigures: &view.SinkFigures{LastFailure: "HTTP 500: upstream exploded", LastFailureAt: &failed}}}},
 				At:           time.Now(), LateCapacity: 4, Counter: "leader",
 				Daemons: w.daemons(), Sinks: w.sinkFigures(),
 				Keys:    []delivery.KeyWaits{{Quota: "chat", Waiting: 234, Busiest: []delivery.KeyJobs{{Key: hostile[0], Jobs: 56}}}},
@@ -511,7 +511,7 @@ func (w *world) GetDestination(_ context.Context, id string) (row catalog.Destin
 		return row, view.Fault(catalog.ErrNotFound, "There is no destination %s", id)
 	}
 	since := time.Now().Add(-time.Hour)
-	row = catalog.DestinationRow{ID: id, State: "enabled", URL: "https://10.0.0.1/", Headers: map[string]string{}, Secrets: []string{}, Revision: 7, CreatedAt: since, UpdatedAt: since}
+	row = catalog.DestinationRow{ID: id, State: "enabled", URL: "https://10.0.0.1/", Headers: map[string]string{}, Secrets: []string{}, Revision: 7, Progress: catalog.DestinationProgress{Delivered: 98765, Dead: 30, Expired: 4, Rejected: 200, Waiting: 1234}, CreatedAt: since, UpdatedAt: since}
 	if id == hostile[1] {
 		row.FailingSince = &since
 		return row, w.fail

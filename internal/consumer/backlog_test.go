@@ -75,7 +75,7 @@ func (k keeper) Offer(ctx context.Context, jobs []*delivery.Job) (refused []*del
 	return k.fake.Offer(ctx, jobs)
 }
 
-// What lies in timers and stays in ingress is counted, by campaign, though no reader gets there; also after a restart, and while the broker gives a
+// What lies in timers and stays in ingress is counted, by campaign and what lies in timers by destination, though no reader gets there; also after a restart, and while the broker gives a
 // little at a time.
 func TestBacklogOfIngressAndTimers(t *testing.T) {
 	onBrokers(t, func(t *testing.T, r *rig) {
@@ -87,7 +87,8 @@ func TestBacklogOfIngressAndTimers(t *testing.T) {
 			records := make([]kafka.Record, n)
 			for i := range records {
 				made++
-				records[i] = job(campaign, fmt.Sprint(made), delivery.HeaderReason, string(why), delivery.HeaderOrigin, fmt.Sprint("elsewhere/0/", made))
+				records[i] = job(campaign, fmt.Sprint(made), delivery.HeaderReason, string(why), delivery.HeaderOrigin, fmt.Sprint("elsewhere/0/", made),
+					delivery.HeaderDestination, "shop-"+campaign)
 				records[i].Time = time.Now()
 			}
 			r.produce(topic, 0, records...)
@@ -100,8 +101,8 @@ func TestBacklogOfIngressAndTimers(t *testing.T) {
 		f := newFake()
 		counted := func(c *running) func() bool {
 			return func() bool {
-				a, b, kept := c.of("a"), c.of("b"), c.of("kept")
-				return a.Jobs == 2000 && a.Unread == 2000 && a.Retrying == 2000 && b.Jobs == 1000 && b.Retrying == 0 && kept.Jobs == 3000
+				a, b, kept, to := c.of("a"), c.of("b"), c.of("kept"), c.Backlog().Destinations
+				return to["shop-a"] == 2000 && to["shop-b"] == 1000 && len(to) == 2 && a.Jobs == 2000 && a.Unread == 2000 && a.Retrying == 2000 && b.Jobs == 1000 && b.Retrying == 0 && kept.Jobs == 3000
 			}
 		}
 		one := r.start(f, func(o *Options) { o.Handler = keeper{f} })
@@ -120,7 +121,7 @@ func TestBacklogOfIngressAndTimers(t *testing.T) {
 		r.opt.Timers[0] = due
 		two := r.start(f)
 		r.eventually("nothing to be left", func() bool {
-			return f.count() == 2001+1001+3000 && two.of("a").Jobs+two.of("b").Jobs+two.of("kept").Jobs == 0
+			return f.count() == 2001+1001+3000 && len(two.Backlog().Destinations) == 0 && two.of("a").Jobs+two.of("b").Jobs+two.of("kept").Jobs == 0
 		})
 		two.stop()
 	})

@@ -99,7 +99,7 @@ func (c *Consumer) Backlog() delivery.LanesBacklog {
 	if r == nil {
 		return delivery.LanesBacklog{}
 	}
-	b, direct := delivery.LanesBacklog{Generation: r.generation, Lanes: []delivery.LaneBacklog{}}, [len(placeNames)]counts{}
+	b, direct := delivery.LanesBacklog{Generation: r.generation, Lanes: []delivery.LaneBacklog{}, Destinations: map[string]int64{}}, [len(placeNames)]counts{}
 	for _, h := range r.held {
 		switch s := h.source.Load(); {
 		case s == nil && h.passed.Load() && h.from == delivery.FromLane:
@@ -108,7 +108,7 @@ func (c *Consumer) Backlog() delivery.LanesBacklog {
 		case h.from == delivery.FromLane:
 			b.Lanes = append(b.Lanes, s.backlog())
 		default:
-			direct[h.from] = direct[h.from].plus(s)
+			direct[h.from] = direct[h.from].plus(s, b.Destinations)
 		}
 	}
 	b.Ingress, b.Timers = slices.Collect(maps.Values(direct[delivery.FromIngress])), slices.Collect(maps.Values(direct[delivery.FromTimer]))
@@ -118,8 +118,8 @@ func (c *Consumer) Backlog() delivery.LanesBacklog {
 // counts are what waits in partitions of ingress or timers, by campaign.
 type counts map[uint64]delivery.CampaignCount
 
-// plus adds what waits in one that is held.
-func (c counts) plus(s *source) counts {
+// plus adds what waits in one that is held, and what is not in memory of that to the counts of its destinations.
+func (c counts) plus(s *source, unread map[string]int64) counts {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.gone {
@@ -130,6 +130,9 @@ func (c counts) plus(s *source) counts {
 	}
 	for n := range s.tally.Counts(s.window.Committed()) {
 		c[n.Campaign] = c[n.Campaign].Plus(n)
+	}
+	for destination, n := range s.tally.Unread() {
+		unread[destination] += n
 	}
 	return c
 }

@@ -37,6 +37,9 @@ func (s *source) passed(at int64) {
 // seen returns what a tally counts of a job that was just read.
 func seen(j *delivery.Job) offset.Seen {
 	s := offset.Seen{Offset: j.Offset, Campaign: delivery.CampaignHash(j.Campaign), Retrying: j.Retrying()}
+	if j.From == delivery.FromTimer && !j.FoundDestination() {
+		s.Destination = j.Destination
+	}
 	if due := j.ReadyAt(); !due.IsZero() {
 		s.Due = due.UnixMicro()
 	}

@@ -69,8 +69,8 @@ type Topics struct {
 	Client  *broker.Client
 	Letters string // the dead letters
 	Replays string // the notes of which letters have been replayed
-	// Left, if set, is told how many letters have left the dead ones: those that a replay has published for the first time.
-	Left func(ctx context.Context, letters map[Group]int)
+	// Left, if set, is told which letters have left the dead ones: those that a replay has published for the first time.
+	Left func(ctx context.Context, letters []*Letter)
 }
 
 // Options selects the dead letters to list.

@@ -323,13 +323,7 @@ func (r *replay) leave(ctx context.Context, letters []*Letter) {
 	if r.opts.Left == nil {
 		return
 	}
-	left := map[Group]int{}
-	for _, d := range letters {
-		if !d.Replayed {
-			left[Group{d.Campaign, d.Reason}]++
-		}
-	}
-	r.opts.Left(ctx, left)
+	r.opts.Left(ctx, slices.DeleteFunc(slices.Clone(letters), func(d *Letter) bool { return d.Replayed }))
 }
 
 // newLife leaves out the headers that describe the job's past.

@@ -45,9 +45,9 @@ func TestALetterThatWasWrittenTwice(t *testing.T) {
 		t.Errorf("listed %v, want %v", listed, want)
 	}
 	left := map[Group]int{}
-	c.Left = func(_ context.Context, letters map[Group]int) {
-		for group, n := range letters {
-			left[group] += n
+	c.Left = func(_ context.Context, letters []*Letter) {
+		for _, d := range letters {
+			left[Group{d.Campaign, d.Reason}]++
 		}
 	}
 	opts := ReplayOptions{Topics: c.Topics, Ingress: []string{"jobs"}, Filter: Filter{Places: listed[3:4]}}

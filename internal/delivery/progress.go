@@ -33,6 +33,8 @@ type LanesBacklog struct {
 	Unreadable []int           // lanes that are not read, since what was committed for them cannot be read
 	Ingress    []CampaignCount // in no order, each campaign once
 	Timers     []CampaignCount // likewise
+	// Destinations are the jobs of timers that are not in memory yet, by the destination that they name.
+	Destinations map[string]int64
 }
 
 // MemoryJobs are the jobs of one campaign in a daemon's memory that wait for their turn or their time.
@@ -55,7 +57,7 @@ type Trouble struct {
 	Destination string    // that takes no jobs and keeps some of the campaign; "": the sink takes none
 }
 
-// Settled counts the jobs of one campaign whose outcome is durable, by outcome. Those that were moved or found to be duplicates are not in it.
+// Settled counts the jobs of one campaign or destination whose outcome is durable, by outcome. Those that were moved or found to be duplicates are not in it.
 type Settled [OutcomeCapped + 1]int64
 
 // SettledOutcomes are those that Settled counts, in the order of the columns of pacer.campaign_progress.
@@ -85,18 +87,20 @@ func (s Settled) Minus(before Settled) Settled {
 	return s
 }
 
-// Tally is the work one daemon has done for a campaign since it started.
+// Tally is the work one daemon has done for a campaign or a destination since it started.
 type Tally struct {
-	Campaign string
-	Settled  Settled
-	Sent     int64 // units: of jobs settled for good, and of attempts that are to be repeated
+	Campaign    string // "": of the destination
+	Destination string
+	Settled     Settled
+	Sent        int64 // units: of jobs settled for good, and of attempts that are to be repeated
 }
 
-// Progress is written to the catalog for a campaign: the jobs settled since the last write, and those that wait.
+// Progress is written to the catalog for a campaign or a destination: the jobs settled since the last write, and those that wait.
 type Progress struct {
-	Campaign string
-	Settled  Settled
-	Outlook  *Outlook // nil: leave what is kept as it is
+	Campaign    string // "": of the destination
+	Destination string
+	Settled     Settled
+	Outlook     *Outlook // nil: leave what is kept as it is
 }
 
 // Backlog is how many jobs of a campaign are not settled: in ingress, lanes, timers and memory.
@@ -120,7 +124,7 @@ type Outlook struct {
 	DoneAt time.Time // when they will have been sent; zero: unknown
 }
 
-// Account counts the outcomes of one campaign's jobs since the start of the process. The zero value is empty. It is safe
+// Account counts the outcomes of the jobs of one campaign or destination since the start of the process. The zero value is empty. It is safe
 // for concurrent use.
 type Account struct {
 	outcomes [OutcomeCapped + 1]atomic.Int64 // jobs

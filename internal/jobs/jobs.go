@@ -115,36 +115,43 @@ func (t Topics) read(ctx context.Context, at broker.Partition, commit broker.Com
 // maxCounted bounds the records that Published reads, countBytes bytes at a time.
 const (
 	maxCounted = 1_000_000
+	// maxNamed bounds the destinations of which it counts the jobs.
+	maxNamed = 10_000
 	countBytes = 256 << 10
 )
 
-// Published returns how many jobs of a campaign the ingress topics hold before what is committed: they were settled or moved. Jobs that were published again from
-// dead letters do not count. It is an error if the topics hold more records than are worth reading.
-func (t Topics) Published(ctx context.Context, campaign string) (n int64, err error) {
+// Published returns how many jobs of a campaign the ingress topics hold before what is committed, and how many of them name each destination:
+// they were settled or moved. Jobs that were published again from dead letters do not count. It is an error if the topics hold more records
+// than are worth reading.
+func (t Topics) Published(ctx context.Context, campaign string) (n int64, to map[string]int64, err error) {
+	to = map[string]int64{}
 	partitions, err := t.Client.PartitionsOf(ctx, t.Ingress...)
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	commits, err := t.Client.Committed(ctx, t.Group, partitions)
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	begins, err := t.Client.Offsets(ctx, broker.Earliest, partitions...)
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	records := int64(0)
 	for _, at := range partitions {
 		records += max(0, commits[at].Offset-begins[at])
 	}
 	if records > maxCounted {
-		return 0, fmt.Errorf("the ingress topics hold %d records, and at most %d are counted", records, maxCounted)
+		return 0, nil, fmt.Errorf("the ingress topics hold %d records, and at most %d are counted", records, maxCounted)
 	}
 	for _, at := range partitions {
 		for from := begins[at]; from < commits[at].Offset; {
 			out, err := t.Client.Fetch(ctx, broker.FetchRequest{Partition: at, Offset: from, MaxBytes: countBytes, Yields: true}, func(r *delivery.Record) error {
 				if r.Offset < commits[at].Offset && r.Header(delivery.HeaderReplayedFrom) == "" && campaignOf(r) == campaign {
 					n++
+					if id := r.Header(delivery.HeaderDestination); id != "" && (to[id] > 0 || len(to) < maxNamed) {
+						to[id]++
+					}
 				}
 				return nil
 			})
@@ -152,12 +159,12 @@ func (t Topics) Published(ctx context.Context, campaign string) (n int64, err er
 				err = errors.New("the broker answers without records")
 			}
 			if err != nil {
-				return 0, err
+				return 0, nil, err
 			}
 			from = out.Next
 		}
 	}
-	return n, nil
+	return n, to, nil
 }
 
 // campaignOf decodes only records that do not name their campaign in a header.

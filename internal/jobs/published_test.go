@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"fmt"
+	"maps"
 	"testing"
 
 	"github.com/segmentio/kafka-go"
@@ -36,15 +37,15 @@ func TestPublished(t *testing.T) {
 	}
 	records = append(records,
 		delivery.Record{Value: []byte("{}"), Headers: header(delivery.HeaderCampaign, "a", delivery.HeaderReplayedFrom, "dead/0/1")},
-		delivery.Record{Value: []byte("{}"), Headers: header(delivery.HeaderCampaign, "b")},
-		delivery.Record{Value: []byte(`{"campaign":"a","id":"e","payload":{}}`)},
+		delivery.Record{Value: []byte("{}"), Headers: header(delivery.HeaderCampaign, "b", delivery.HeaderDestination, "shop")},
+		delivery.Record{Value: []byte(`{"campaign":"a","id":"e","payload":{}}`), Headers: header(delivery.HeaderDestination, "shop")},
 		delivery.Record{Value: []byte("{}"), Headers: header(delivery.HeaderCampaign, "a", delivery.HeaderJobID, "open")})
 	producer := broker.NewProducer(broker.ProducerOptions{Client: client})
 	if _, err := producer.Publish(t.Context(), "jobs", broker.All(records), nil); err != nil {
 		t.Fatal(err)
 	}
 	topics := Topics{Client: client, Group: "g", TopicSpec: requeue.TopicSpec{Ingress: []string{"jobs"}}}
-	if n, err := topics.Published(t.Context(), "a"); err != nil || n != 0 {
+	if n, to, err := topics.Published(t.Context(), "a"); err != nil || n != 0 || len(to) > 0 {
 		t.Errorf("%d before anything was read, %v", n, err)
 	}
 	group := kafka.Client{Addr: kafka.TCP(cluster.ListenAddrs()...)}
@@ -53,7 +54,7 @@ func TestPublished(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := topics.Published(t.Context(), "a"); err != nil || n != 11 {
-		t.Errorf("%d, want 11; %v", n, err)
+	if n, to, err := topics.Published(t.Context(), "a"); err != nil || n != 11 || !maps.Equal(to, map[string]int64{"shop": 1}) {
+		t.Errorf("%d, want 11, to %v; %v", n, to, err)
 	}
 }

@@ -25,7 +25,7 @@ func instantAt(d time.Duration) instant {
 
 func testCampaigns(t testing.TB, resolve func(*delivery.Campaign) *sinkState) campaigns {
 	t.Helper()
-	c := newCounts(prometheus.NewRegistry(), nil)
+	c := newCounts(prometheus.NewRegistry(), nil, nil)
 	return newCampaigns(resolve, c)
 }
 
@@ -149,7 +149,7 @@ func TestASecondLossHasAGraceOfItsOwn(t *testing.T) {
 	for _, id := range []string{"a", "b", "c", "d"} {
 		full[id] = &delivery.Campaign{ID: id, Status: delivery.StatusActive, Rate: delivery.PerSecond(1)}
 	}
-	s := newCampaigns(func(*delivery.Campaign) *sinkState { return &sinkState{} }, newCounts(prometheus.NewRegistry(), nil))
+	s := newCampaigns(func(*delivery.Campaign) *sinkState { return &sinkState{} }, newCounts(prometheus.NewRegistry(), nil, nil))
 	at := func(after time.Duration, list map[string]*delivery.Campaign) {
 		now := begun.Add(after)
 		s.use(&delivery.Snapshot{LoadedAt: now, Campaigns: list}, grace, instant{local: after.Microseconds(), wall: now})

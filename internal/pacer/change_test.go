@@ -256,7 +256,7 @@ func BenchmarkManySchedules(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	m := newCounts(prometheus.NewRegistry(), nil)
+	m := newCounts(prometheus.NewRegistry(), nil, nil)
 	s := newCampaigns(func(*delivery.Campaign) *sinkState { return nil }, m)
 	s.snapshot = &delivery.Snapshot{Campaigns: map[string]*delivery.Campaign{}}
 	now := instant{wall: time.Now()}

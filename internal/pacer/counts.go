@@ -1,6 +1,7 @@
 package pacer
 
 import (
+	"strings"
 	"sync"
 	"time"
 
@@ -17,19 +18,22 @@ type counts struct {
 	others  delivery.Account // of jobs whose campaign has no series of its own; its jobs have accounts, too
 	shows   func(campaign string) bool
 
-	mu   sync.Mutex // guards what follows; the delivery.Accounts need no lock
-	byID map[string]*delivery.Account
+	hasRow func(destination string) bool
+
+	mu            sync.Mutex // guards what follows; the delivery.Accounts need no lock
+	byID          map[string]*delivery.Account
+	lately, older map[string]*delivery.Account // by destination: maxDestinations, and those that were the last before them
 }
 
 // others is the label of all campaigns without series of their own.
 const others = "(others)"
 
-// newCounts makes counts that have series for the campaigns that shows tells; nil: for all.
-func newCounts(r prometheus.Registerer, shows func(campaign string) bool) *counts {
+// newCounts makes counts that have series for the campaigns that shows tells; nil: for all. Of destinations, those with a row have accounts.
+func newCounts(r prometheus.Registerer, shows, hasRow func(string) bool) *counts {
 	if shows == nil {
 		shows = func(string) bool { return true }
 	}
-	c := &counts{byID: map[string]*delivery.Account{}, shows: shows}
+	c := &counts{byID: map[string]*delivery.Account{}, lately: map[string]*delivery.Account{}, shows: shows, hasRow: hasRow}
 	r.MustRegister(c)
 	return c
 }
@@ -66,7 +70,31 @@ func (r *countingReceipt) Settle(j *delivery.Job, o delivery.Outcome) {
 	} else if account.Add(j, o); !r.counts.shows(j.Campaign) {
 		r.counts.others.Add(j, o)
 	}
+	if j.Destination != "" && !j.FoundDestination() && o.Final() {
+		if account := r.counts.destination(j.Destination); account != nil {
+			account.Add(j, o)
+		}
+	}
 	r.next.Settle(j, o)
+}
+
+// destination is the account of a destination, nil if it has no row. It is forgotten when twice maxDestinations others had jobs since, long
+// after it was saved.
+func (c *counts) destination(id string) *delivery.Account {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a := c.lately[id]
+	if a != nil || !c.hasRow(id) {
+		return a
+	}
+	if a = c.older[id]; a == nil {
+		a = &delivery.Account{}
+	}
+	if len(c.lately) >= maxDestinations {
+		c.lately, c.older = map[string]*delivery.Account{}, c.lately
+	}
+	c.lately[strings.Clone(id)] = a // of the memory of a job
+	return a
 }
 
 // Busy returns how many campaigns have had jobs here.
@@ -98,11 +126,21 @@ func (c *counts) list() []accountOf {
 	return list
 }
 
-// Tallies lists the work of this daemon for each campaign of the catalog that had jobs here. A campaign that was
-// deleted, and some minutes later created again, begins at zero.
+// Tallies lists the work of this daemon for each campaign of the catalog that had jobs here, and for the destinations that had jobs lately. A
+// campaign that was deleted, and some minutes later created again, begins at zero, and so does a destination that was forgotten.
 func (c *counts) Tallies() (list []delivery.Tally) {
 	for _, a := range c.list() {
 		list = append(list, a.Tally(a.campaign))
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for id, a := range c.lately {
+		list = append(list, delivery.Tally{Destination: id, Settled: a.Tally("").Settled})
+	}
+	for id, a := range c.older {
+		if c.lately[id] == nil {
+			list = append(list, delivery.Tally{Destination: id, Settled: a.Tally("").Settled})
+		}
 	}
 	return list
 }

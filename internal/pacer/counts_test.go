@@ -1,8 +1,10 @@
 package pacer
 
 import (
+	"fmt"
 	"log/slog"
 	"maps"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,7 +27,7 @@ func (c *counts) settle(campaign string, o delivery.Outcome) {
 // TestCountsOfOthers: what campaigns do while they have no series of their own is added up, and no series ever goes back.
 func TestCountsOfOthers(t *testing.T) {
 	reg, shown := prometheus.NewRegistry(), map[string]bool{"a": true, "b": true}
-	c := newCounts(reg, func(campaign string) bool { return shown[campaign] })
+	c := newCounts(reg, func(campaign string) bool { return shown[campaign] }, nil)
 	deliver := func(campaign string, jobs int) {
 		for range jobs {
 			c.settle(campaign, delivery.OutcomeDelivered)
@@ -65,7 +67,7 @@ func TestCountsOfOthers(t *testing.T) {
 
 // TestAScrapeIsNotWaitedFor: the scheduler gets an account while a slow reader reads the series.
 func TestAScrapeIsNotWaitedFor(t *testing.T) {
-	c := newCounts(prometheus.NewRegistry(), nil)
+	c := newCounts(prometheus.NewRegistry(), nil, nil)
 	c.know("a")
 	series := make(chan prometheus.Metric)
 	go func() { defer close(series); c.Collect(series) }()
@@ -128,5 +130,47 @@ func TestFewJobsThatAllFailAreNoticed(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestJobsAreCountedByDestination: by those with a row, however many others there are. One that was forgotten begins anew, long after its last job.
+func TestJobsAreCountedByDestination(t *testing.T) {
+	c := newCounts(prometheus.NewRegistry(), nil, func(id string) bool { return !strings.HasPrefix(id, "none") })
+	receipt := c.Receipt(newPartition("jobs/0"))
+	settle := func(destination string, outcomes ...delivery.Outcome) {
+		for _, o := range outcomes {
+			receipt.Settle(&delivery.Job{Campaign: "c", Destination: destination}, o)
+		}
+	}
+	of := func(destination string) (n int, settled delivery.Settled) {
+		for _, tally := range c.Tallies() {
+			if tally.Campaign == "" && tally.Destination == destination {
+				n, settled = n+1, tally.Settled
+			}
+		}
+		return n, settled
+	}
+	settle("shop", delivery.OutcomeDelivered, delivery.OutcomeDead, delivery.OutcomeRetried, delivery.OutcomeRequeued, delivery.OutcomeDelivered)
+	settle("none", delivery.OutcomeDead)
+	settle("", delivery.OutcomeDelivered)
+	settle(" sink shop", delivery.OutcomeDelivered) // that a sink has found
+	want := delivery.Settled{delivery.OutcomeDelivered: 2, delivery.OutcomeDead: 1}
+	if n, got := of("shop"); n != 1 || got != want || len(c.Tallies()) != 1 {
+		t.Errorf("%d, %+v; %d in all", n, got, len(c.Tallies()))
+	}
+	for i := range maxDestinations {
+		settle(fmt.Sprint("one-", i), delivery.OutcomeDelivered)
+		settle(fmt.Sprint("none-", i), delivery.OutcomeDead)
+	}
+	settle("shop", delivery.OutcomeDelivered)
+	want[delivery.OutcomeDelivered]++
+	if n, got := of("shop"); n != 1 || got != want {
+		t.Errorf("%d, %+v after many others", n, got)
+	}
+	for i := range 2 * maxDestinations {
+		settle(fmt.Sprint("two-", i), delivery.OutcomeDelivered)
+	}
+	if n, _ := of("shop"); n != 0 || len(c.Tallies()) > 2*maxDestinations {
+		t.Errorf("%d of it, %d in all, after many others and none of its own", n, len(c.Tallies()))
 	}
 }

@@ -46,7 +46,6 @@ type DestinationReading struct {
 	Sink, Name string
 	Answers    [delivery.Interrupted + 1]uint64 // by class
 	Took       metric.Counts                    // to answer
-	Waiting    int                              // jobs in its line
 	Failure    delivery.Failure                 // the last one
 }
 
@@ -94,15 +93,6 @@ func (c *destinationCounts) count(d destinationKey, r delivery.Result, took time
 		c.rest[d]++
 	}
 	c.answers.WithLabelValues(d.sink, shown, answer).Inc()
-}
-
-// waits notes how many jobs wait in the line of a destination.
-func (c *destinationCounts) waits(d *destination) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if own := c.own[d.destinationKey]; own != nil {
-		own.Waiting = d.line.len()
-	}
 }
 
 // add gives a destination a series of its own.

@@ -99,7 +99,6 @@ func (p *Pacer) maintainDestinations(now instant) {
 				l.checkAt(d, max(d.openUntil, now.local)+forgetShut.Microseconds()+1)
 			}
 		}
-		p.answered.waits(d)
 		l.note(d, now.local)
 	}
 }

@@ -87,6 +87,19 @@ func (p *Pacer) InMemory(ctx context.Context) ([]delivery.MemoryJobs, error) {
 	return inTurn(ctx, p, p.inMemory)
 }
 
+// AtDestinations returns how many jobs in this daemon's memory wait for their destinations, by those with a row.
+func (p *Pacer) AtDestinations(ctx context.Context) (map[string]int64, error) {
+	return inTurn(ctx, p, func(instant) map[string]int64 {
+		waiting := map[string]int64{}
+		for d := range p.destinations.lines() {
+			if d.set.Version != 0 {
+				waiting[d.name] += int64(d.line.len())
+			}
+		}
+		return waiting
+	})
+}
+
 func (p *Pacer) inMemory(now instant) (list []delivery.MemoryJobs) {
 	list = make([]delivery.MemoryJobs, 0, len(p.queues.list))
 	for _, q := range p.queues.list {

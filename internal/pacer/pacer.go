@@ -30,7 +30,8 @@ func New(o Options) (*Pacer, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	p := &Pacer{counts: newCounts(o.Registerer, o.Shows), answered: newDestinationCounts(o.Registerer)}
+	hasRow := func(destination string) bool { return o.Catalog.Snapshot().Destination(destination) != nil }
+	p := &Pacer{counts: newCounts(o.Registerer, o.Shows, hasRow), answered: newDestinationCounts(o.Registerer)}
 	p.opt, p.metrics, p.localClock, p.inbox = o, newMetrics(o.Registerer), localClock{start: time.Now()}, newInbox()
 	p.sends.senders = newSenders(p.deliver, &p.running)
 	p.queues = queues{byID: map[string]*queue{}, early: delivery.WireMargin(o.LateTolerance.Microseconds())}

@@ -15,7 +15,7 @@ import (
 // countsOf makes counts of n campaigns, each with one delivered job.
 func countsOf(campaigns int) (*counts, *prometheus.Registry) {
 	reg := prometheus.NewPedanticRegistry()
-	c := newCounts(reg, nil)
+	c := newCounts(reg, nil, nil)
 	for i := range campaigns {
 		c.settle(fmt.Sprintf("campaign-%05d", i), delivery.OutcomeDelivered)
 	}
@@ -25,7 +25,7 @@ func countsOf(campaigns int) (*counts, *prometheus.Registry) {
 // TestScrapeText: what a scrape reads, byte for byte.
 func TestScrapeText(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
-	c := newCounts(reg, func(campaign string) bool { return campaign != "hidden" })
+	c := newCounts(reg, func(campaign string) bool { return campaign != "hidden" }, nil)
 	add := func(campaign string, outcomes ...delivery.Outcome) {
 		for _, o := range outcomes {
 			c.settle(campaign, o)

@@ -90,7 +90,7 @@ func TestLostCountsAreMadeGood(t *testing.T) {
 				c.ExpectedTotal = 1000
 				m, _ := alone(catalogOf(c))
 				var counts atomic.Int64
-				m.recounts.count = func(context.Context, string) (int64, error) { counts.Add(1); return tc.published, tc.fails }
+				m.recounts.count = func(context.Context, string) (int64, map[string]int64, error) { counts.Add(1); return tc.published, nil, tc.fails }
 				store := m.opt.Store.(*shelf)
 				store.settled["c"] = delivery.Settled{delivery.OutcomeDelivered: tc.saved - 3, delivery.OutcomeDead: 3}
 				if tc.left > 0 {
@@ -124,7 +124,9 @@ func TestWhatAKilledDaemonSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := recounts{killed: map[string]bool{}, asked: map[string]time.Time{}, wanted: make(chan recount, 1), log: slog.New(slog.DiscardHandler)}
 		published := int64(1000)
-		r.count = func(context.Context, string) (int64, error) { return published, nil }
+		r.count = func(context.Context, string) (int64, map[string]int64, error) {
+			return published, map[string]int64{"shop": 600, "cafe": 100, "also of others": 300, "made anew": 900}, nil
+		}
 		snapshot, byHash := catalogOf(campaign("killed", 10, 1), campaign("drained", 10, 1), campaign("runs", 10, 1)), map[uint64]*delivery.Campaign{}
 		for id, c := range snapshot.Campaigns {
 			byHash[delivery.CampaignHash(id)] = c
@@ -138,6 +140,8 @@ func TestWhatAKilledDaemonSent(t *testing.T) {
 		}
 		store := newShelf()
 		store.settled["killed"] = delivery.Settled{delivery.OutcomeDelivered: 950}
+		store.settled["to shop"], store.settled["to cafe"] = delivery.Settled{delivery.OutcomeDelivered: 560}, delivery.Settled{delivery.OutcomeDelivered: 90}
+		store.settled["to also of others"] = delivery.Settled{delivery.OutcomeDelivered: 400}
 		look := func(left int64) {
 			r.look(time.Now(), r.suspects(snapshot, nil), func(*delivery.Campaign) int64 { return left }, func(id string) int64 { return store.settled[id].Total() })
 			select {
@@ -157,6 +161,11 @@ func TestWhatAKilledDaemonSent(t *testing.T) {
 		if look(0); store.settled["killed"].Total() != 1000 {
 			t.Errorf("%+v, want 1000", store.settled)
 		}
+		for id, n := range map[string]int64{"shop": 600, "cafe": 100, "also of others": 400, "made anew": 0} {
+			if got := store.settled["to "+id].Total(); got != n {
+				t.Errorf("%d settled of %s, want %d", got, id, n)
+			}
+		}
 		published = 5000
 		r.killed["killed"] = true
 		for range 300 {
@@ -174,9 +183,9 @@ func TestACampaignThatGoesOnIsNotMended(t *testing.T) {
 	store := newShelf()
 	r := recounts{log: slog.New(slog.DiscardHandler)}
 	store.settled["c"] = delivery.Settled{delivery.OutcomeDelivered: 995}
-	r.count = func(context.Context, string) (int64, error) {
+	r.count = func(context.Context, string) (int64, map[string]int64, error) {
 		store.settled["c"] = delivery.Settled{delivery.OutcomeDelivered: 998}
-		return 1000, nil
+		return 1000, nil, nil
 	}
 	for leads, settled := range map[bool]int64{true: 995, false: 998} {
 		if err := r.mend(t.Context(), recount{campaign("c", 10, 1), settled}, func() bool { return leads }, store); err != nil || store.settled["c"].Total() != 998 {

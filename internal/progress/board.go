@@ -20,6 +20,7 @@ type Board struct {
 	Counter string // who counts what was sent; the counts of another begin elsewhere. "" is nobody
 
 	totals      map[uint64]total
+	waiting     []waits
 	where       map[uint64][]int // lanes in which jobs of a campaign wait
 	large, huge int              // how many campaigns have such backlogs in lanes
 	lanes       int              // as far as is known
@@ -85,7 +86,7 @@ func ReadBoard(ctx context.Context, x *RedisExchange) (*Board, error) {
 func newBoard(now time.Time, s *part) *Board {
 	b := &Board{
 		At: now, Daemons: s.Daemons, Nodes: s.Nodes, Sinks: s.Sinks, Keys: s.Keys, Late: s.Late,
-		totals: s.totals(), where: map[uint64][]int{}, read: map[int]bool{}, unread: map[int]bool{},
+		totals: s.totals(), waiting: s.AtDestinations, where: map[uint64][]int{}, read: map[int]bool{}, unread: map[int]bool{},
 		stuck: byCampaign(s.Stuck), holds: byCampaign(s.Holds), sent: byHash(s.Sent),
 	}
 	b.kafka = kafkaAway(s.Nodes)

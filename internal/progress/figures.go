@@ -28,7 +28,7 @@ func (t *Tracker) combine(board *Board, listed, shown map[string]*delivery.Campa
 	figures := t.figures(f, shown, board.totals)
 	t.metrics.showLate(t.compare(f, board.totals, sent), shown)
 	t.metrics.show(figures, t.late)
-	t.ledger.foresee(board.At, t.foreseen(f, figures, listed, board.totals))
+	t.ledger.foresee(board.At, t.outlooks(board, t.foreseen(f, figures, listed, board.totals)))
 	t.holds.say(board.At)
 	t.spread(f, windows, listed, board.totals)
 	left := func(c *delivery.Campaign) int64 { return board.totals[delivery.CampaignHash(c.ID)].backlog().Total() }
@@ -73,6 +73,22 @@ func (t *Tracker) foreseen(
 		}
 	}
 	return all
+}
+
+// outlooks returns what is to be saved of campaigns, given their figures, and of destinations.
+func (t *Tracker) outlooks(board *Board, figures map[string]figure) map[counted]delivery.Outlook {
+	outlooks := make(map[counted]delivery.Outlook, len(figures)+len(board.waiting))
+	for id, f := range figures {
+		if id != delivery.UnknownCampaign {
+			outlooks[counted{campaign: id}] = f.outlook(board.At)
+		}
+	}
+	for _, w := range board.waiting {
+		if of := (counted{destination: w.Destination}); of.known(t.snapshot) {
+			outlooks[of] = delivery.Outlook{Backlog: delivery.Backlog{Waiting: w.Jobs}}
+		}
+	}
+	return outlooks
 }
 
 // figure computes the figure of one campaign.

@@ -2,6 +2,7 @@ package progress
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/gob"
 	"errors"
@@ -17,15 +18,16 @@ import (
 // part is what one daemon knows, or, as a summary, what all daemons know together. It identifies campaigns by their hashes.
 // Parts are encoded by the names of their fields.
 type part struct {
-	Format int
-	Lanes  delivery.LanesBacklog // in a summary, of each lane the count that is valid
-	Memory []memory
-	Sent   []count  // units, by campaign; of a daemon since it started
-	Done   []count  // jobs that are settled for good, likewise
-	Stuck  []note   // what this daemon found out about campaigns
-	Nodes  []Daemon // the daemon itself; in a summary all that run
-	Sinks  []SinkReport
-	Keys   []delivery.KeyWaits
+	Format         int
+	Lanes          delivery.LanesBacklog // in a summary, of each lane the count that is valid
+	Memory         []memory
+	Sent           []count  // units, by campaign; of a daemon since it started
+	Done           []count  // jobs that are settled for good, likewise
+	Stuck          []note   // what this daemon found out about campaigns
+	Nodes          []Daemon // the daemon itself; in a summary all that run
+	Sinks          []SinkReport
+	Keys           []delivery.KeyWaits
+	AtDestinations []waits // in timers, or for their destinations in memory
 
 	// Of summaries only.
 	Daemons int      // that run
@@ -65,6 +67,27 @@ func (m memory) plus(o memory) memory {
 type count struct {
 	Of uint64
 	N  int64
+}
+
+// waits is how many jobs wait for a destination.
+type waits struct {
+	Destination string
+	Jobs        int64
+}
+
+// maxWaiting bounds the destinations that a daemon, or a summary, tells of: those for which most jobs wait.
+const maxWaiting = 10_000
+
+// mostWaiting returns the destinations that are told of.
+func mostWaiting(jobs map[string]int64) []waits {
+	list := make([]waits, 0, len(jobs))
+	for destination, n := range jobs {
+		list = append(list, waits{destination, n})
+	}
+	slices.SortFunc(list, func(a, b waits) int {
+		return cmp.Or(cmp.Compare(b.Jobs, a.Jobs), cmp.Compare(a.Destination, b.Destination))
+	})
+	return list[:min(len(list), maxWaiting)]
 }
 
 // note is what a daemon says of a campaign.
@@ -149,7 +172,16 @@ func (t *Tracker) part(ctx context.Context) (*part, error) {
 	for _, n := range p.Lanes.Timers {
 		held[n.Campaign] = held[n.Campaign].plus(memory{Campaign: n.Campaign, Direct: n.Jobs, Timed: n.Unread, Retrying: n.Retrying, Due: n.Due})
 	}
-	p.Lanes.Ingress, p.Lanes.Timers = nil, nil
+	at, err := t.opt.Work.AtDestinations(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for destination, n := range p.Lanes.Destinations {
+		at[destination] += n
+	}
+	maps.DeleteFunc(at, func(id string, _ int64) bool { return t.snapshot.Destination(id) == nil })
+	p.AtDestinations = mostWaiting(at)
+	p.Lanes.Ingress, p.Lanes.Timers, p.Lanes.Destinations = nil, nil, nil
 	p.Memory = slices.Collect(maps.Values(held))
 	t.count(p, now)
 	if t.opt.Node != nil {

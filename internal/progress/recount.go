@@ -25,8 +25,8 @@ const (
 // ever. Once such a campaign has nothing left, what was published of it is counted in the log. They belong to the daemon that leads.
 type recounts struct {
 	log    *slog.Logger
-	count  func(ctx context.Context, campaign string) (jobs int64, err error) // nil: nothing is mended
-	killed map[string]bool                                                    // campaigns that a killed daemon was sending
+	count  func(ctx context.Context, campaign string) (jobs int64, to map[string]int64, err error) // nil: nothing is mended
+	killed map[string]bool                                                                         // campaigns that a killed daemon was sending
 	rest   map[string]rest
 	asked  map[string]time.Time // when a campaign was counted last
 	wanted chan recount
@@ -127,7 +127,7 @@ func (r *recounts) mend(ctx context.Context, one recount, leads func() bool, sto
 	ctx, cancel := context.WithTimeout(ctx, recountWithin)
 	defer cancel()
 	id := one.campaign.ID
-	jobs, err := r.count(ctx, id)
+	jobs, to, err := r.count(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -140,9 +140,14 @@ func (r *recounts) mend(ctx context.Context, one recount, leads func() bool, sto
 		return err
 	}
 	r.log.Info("jobs that a killed daemon had delivered and not saved are counted", "campaign", id, "jobs", missing)
-	settled := delivery.Settled{}
-	settled[delivery.OutcomeDelivered] = missing
-	return store.SaveProgress(ctx, []delivery.Progress{{Campaign: id, Settled: settled}})
+	list := []delivery.Progress{{Campaign: id, Settled: delivery.Settled{delivery.OutcomeDelivered: missing}}}
+	of, err := store.LoadSettledOf(ctx, slices.Collect(maps.Keys(to)))
+	for destination, jobs := range to { // as far as they have jobs of this campaign only: others hide what is missing
+		if lacks := jobs - of[destination].Total(); err == nil && lacks > 0 && lacks <= missing {
+			list = append(list, delivery.Progress{Destination: destination, Settled: delivery.Settled{delivery.OutcomeDelivered: lacks}})
+		}
+	}
+	return store.SaveProgress(ctx, list)
 }
 
 // stepDown forgets all: another daemon counts.

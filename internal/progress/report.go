@@ -24,7 +24,6 @@ type SinkReading struct {
 	Of       string // the destination; "": the whole sink
 	InFlight int64
 	Most     int64                 // in flight
-	Waiting  int64                 // of a destination: jobs in memory that wait for it
 	Answers  [answerClasses]uint64 // by delivery.ResultClass
 	Took     metric.Counts         // to answer
 	Failure  delivery.Failure      // the last one
@@ -56,13 +55,12 @@ type SinkCalls struct {
 	Most     int64  `json:"max_in_flight"`
 }
 
-// SinkReport is what daemons tell of a sink, or of a destination of it, together, of the last minute. Of a destination they tell only answers and Waiting.
+// SinkReport is what daemons tell of a sink, or of a destination of it, together, of the last minute. Of a destination they tell only answers.
 type SinkReport struct {
 	Sink           string
 	Of             string // the destination; "": the whole sink
 	Daemons        int    // that have it
 	InFlight, Most int64
-	Waiting        int64                  // jobs in the daemons' memory that wait for the destination
 	Answers        [answerClasses]float64 // per second, by delivery.ResultClass
 	Took           metric.Counts          // to answer
 	Failure        delivery.Failure       // the last one, however long ago
@@ -110,7 +108,7 @@ func (x *recent) report(now time.Time, r Readings) (*DaemonFigures, []SinkReport
 		if at := slices.IndexFunc(before.Sinks, func(b SinkReading) bool { return b.Sink == s.Sink && b.Of == s.Of }); at >= 0 {
 			was = &before.Sinks[at]
 		}
-		one := SinkReport{Sink: s.Sink, Of: s.Of, Daemons: 1, InFlight: s.InFlight, Most: s.Most, Waiting: s.Waiting, Took: s.Took.Since(&was.Took), Failure: s.Failure}
+		one := SinkReport{Sink: s.Sink, Of: s.Of, Daemons: 1, InFlight: s.InFlight, Most: s.Most, Took: s.Took.Since(&was.Took), Failure: s.Failure}
 		for class, n := range s.Answers {
 			one.Answers[class] = grown(n, was.Answers[class]) / seconds
 		}
@@ -140,7 +138,6 @@ func addSinks(all map[sinkKey]*SinkReport, told []SinkReport) {
 			all[key] = sum
 		}
 		sum.Daemons, sum.InFlight, sum.Most = sum.Daemons+s.Daemons, sum.InFlight+s.InFlight, sum.Most+s.Most
-		sum.Waiting += s.Waiting
 		for class, n := range s.Answers {
 			sum.Answers[class] += n
 		}

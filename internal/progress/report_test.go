@@ -36,7 +36,7 @@ func TestReportsOfDestinations(t *testing.T) {
 		r = readingsOf(10*second, 40*time.Millisecond)
 		for _, shop := range shops {
 			one := r.Sinks[0]
-			one.Of, one.Waiting = fmt.Sprint("shop-", shop), int64(shop)
+			one.Of, one.InFlight = fmt.Sprint("shop-", shop), int64(shop)
 			one.Answers[delivery.Delivered] = uint64(second * shop)
 			r.Sinks = append(r.Sinks, one)
 		}
@@ -64,11 +64,11 @@ func TestReportsOfDestinations(t *testing.T) {
 		t.Errorf("%d, then %s", len(told), told[1].Of)
 	}
 	sums := summed(all)
-	if at := slices.IndexFunc(sums, func(s SinkReport) bool { return s.Of == "shop-100" }); at < 0 || sums[at].Waiting != 100 {
+	if at := slices.IndexFunc(sums, func(s SinkReport) bool { return s.Of == "shop-100" }); at < 0 || sums[at].InFlight != 100 {
 		t.Errorf("waiting for shop-100: %+v", sums)
 	}
-	addSinks(all, []SinkReport{{Sink: "receiver", Of: "shop-100", Waiting: 23}})
-	if n := all[sinkKey{"receiver", "shop-100"}].Waiting; n != 123 {
+	addSinks(all, []SinkReport{{Sink: "receiver", Of: "shop-100", InFlight: 23}})
+	if n := all[sinkKey{"receiver", "shop-100"}].InFlight; n != 123 {
 		t.Errorf("%d wait in two daemons", n)
 	}
 	if sums[0].Of != "" || sums[0].Daemons != 2 || len(sums) != 1+maxDestinations {

@@ -76,7 +76,7 @@ func TestNoCampaignIsShown(t *testing.T) {
 		if n := testutil.ToFloat64(m.holds.states[stateIdle]); n != 1 {
 			t.Errorf("%v campaigns are idle, want 1", n)
 		}
-		if got := m.ledger.outlook["c"].Total() + m.ledger.kept["c"].Total(); got != 7 {
+		if got := m.ledger.outlook[counted{campaign: "c"}].Total() + m.ledger.kept[counted{campaign: "c"}].Total(); got != 7 {
 			t.Errorf("a backlog of %d is saved, want 7", got)
 		}
 	})

@@ -88,7 +88,7 @@ func (m *merger) merge(parts []reported) *part {
 	m.done.count(parts, func(p *part) []count { return p.Done })
 	m.done.take() // only the sums matter
 	readers := laneReaders(parts)
-	held, stuck, sinks := map[uint64]memory{}, map[uint64]note{}, map[sinkKey]*SinkReport{}
+	held, stuck, sinks, at := map[uint64]memory{}, map[uint64]note{}, map[sinkKey]*SinkReport{}, map[string]int64{}
 	for i := range parts {
 		p := &parts[i]
 		for _, l := range p.Lanes.Lanes {
@@ -111,6 +111,9 @@ func (m *merger) merge(parts []reported) *part {
 		for _, m := range p.Memory {
 			held[m.Campaign] = held[m.Campaign].plus(m)
 		}
+		for _, w := range p.AtDestinations {
+			at[w.Destination] += w.Jobs
+		}
 		for _, n := range p.Stuck {
 			if before, ok := stuck[n.Campaign]; !ok || cmp.Or(cmp.Compare(n.Destination, before.Destination), cmp.Compare(n.Since, before.Since)) < 0 {
 				stuck[n.Campaign] = n
@@ -119,6 +122,7 @@ func (m *merger) merge(parts []reported) *part {
 	}
 	s.Keys = delivery.SumKeyWaits(s.Keys)
 	s.Memory, s.Stuck, s.Sinks = slices.Collect(maps.Values(held)), slices.Collect(maps.Values(stuck)), summed(sinks)
+	s.AtDestinations = mostWaiting(at)
 	s.Moving = m.past.moving(time.Now(), s.totals(), m.done.sums)
 	return s
 }

@@ -42,6 +42,8 @@ type Work interface {
 	Backlog() delivery.LanesBacklog
 	// InMemory returns the jobs that wait in its memory.
 	InMemory(ctx context.Context) ([]delivery.MemoryJobs, error)
+	// AtDestinations returns how many jobs in its memory wait for destinations of the catalog.
+	AtDestinations(ctx context.Context) (map[string]int64, error)
 	// Tallies returns what the daemon has done since it started.
 	Tallies() []delivery.Tally
 	// Troubles returns the campaigns whose jobs their sinks do not take.
@@ -50,16 +52,17 @@ type Work interface {
 
 // Store stores progress durably.
 type Store interface {
-	// SaveProgress adds settled jobs and replaces outlooks; either all campaigns in the list have an outlook or none.
-	// Campaigns that do not exist any more are skipped. An error means that nothing was saved, as far as the store can
-	// tell.
+	// SaveProgress adds settled jobs and replaces outlooks; either all in the list have an outlook or none. Campaigns and destinations that do
+	// not exist any more are skipped. An error means that nothing was saved, as far as the store can tell.
 	SaveProgress(ctx context.Context, list []delivery.Progress) error
 	// SpreadCampaigns sets the rates of campaigns until their finish_by, in millionths of a unit per hour.
 	SpreadCampaigns(ctx context.Context, rates map[string]int64) error
 	// LoadSettled returns the settled jobs, over all time, of the campaigns with an expected total, and of these others.
 	LoadSettled(ctx context.Context, others []string) (map[string]delivery.Settled, error)
+	// LoadSettledOf returns the settled jobs, over all time, of destinations.
+	LoadSettledOf(ctx context.Context, destinations []string) (map[string]delivery.Settled, error)
 	// LoadOutlooks returns the outlooks that are stored, except empty ones.
-	LoadOutlooks(ctx context.Context) (map[string]delivery.Outlook, error)
+	LoadOutlooks(ctx context.Context) ([]delivery.Progress, error)
 }
 
 // Options of a Tracker. All are required.
@@ -79,8 +82,9 @@ type Options struct {
 	Show Show // "" is ShowAll
 	// Ledger: jobs wait for the dedupe ledger, which is in the quota store.
 	Ledger bool
-	// Recount counts in the log how many jobs of a campaign were published, without those that wait; nil: it cannot be counted.
-	Recount func(ctx context.Context, campaign string) (jobs int64, err error)
+	// Recount counts in the log how many jobs of a campaign were published, without those that wait, and how many of them name each destination; nil: it
+	// cannot be counted.
+	Recount func(ctx context.Context, campaign string) (jobs int64, to map[string]int64, err error)
 	// Node, if it is set, describes this daemon: Host, Address, Version, Ready, State and KafkaAway. Readings is what it counts and measures.
 	Node       func() Daemon
 	Readings   func() Readings
@@ -175,7 +179,7 @@ func (t *Tracker) Run(ctx context.Context) error {
 
 // save begins a write to the catalog.
 func (t *Tracker) save(ctx context.Context) {
-	w, ended := t.ledger.begin(t.opt.Work.Tallies(), t.known, t.watched, t.Leads(), t.recounts.ids()), make(chan write)
+	w, ended := t.ledger.begin(t.opt.Work.Tallies(), t.snapshot, t.watched, t.Leads(), t.recounts.ids()), make(chan write)
 	t.ledger.ended = ended
 	go func() {
 		t.ledger.perform(ctx, &w)
@@ -322,5 +326,3 @@ func (t *Tracker) InLanes(campaign string) (jobs int64, large, huge int) {
 func (t *Tracker) MeanWeight(campaign string) float64 {
 	return t.board.Load().totals[delivery.CampaignHash(campaign)].meanWeight()
 }
-
-func (t *Tracker) known(campaign string) bool { return t.snapshot.Campaign(campaign) != nil }

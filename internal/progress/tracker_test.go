@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"strconv"
 	"sync"
 	"testing"
@@ -29,6 +30,7 @@ type desk struct {
 	gates    []delivery.Gate
 	windows  []delivery.WindowState
 	troubles []delivery.Trouble
+	lines    map[string]int64 // by destination
 }
 
 func (d *desk) closed() []delivery.Gate { return d.gates }
@@ -38,6 +40,11 @@ func anySink(string) (string, bool) { return "sink", true }
 func (d *desk) Backlog() delivery.LanesBacklog                          { return d.lanes }
 func (d *desk) InMemory(context.Context) ([]delivery.MemoryJobs, error) { return d.held, nil }
 func (d *desk) Tallies() []delivery.Tally                               { return d.tallies }
+func (d *desk) AtDestinations(context.Context) (map[string]int64, error) {
+	at := map[string]int64{}
+	maps.Copy(at, d.lines)
+	return at, nil
+}
 func (d *desk) Troubles(context.Context) ([]delivery.Trouble, error)    { return d.troubles, nil }
 func (d *desk) lane(generation int32, lane int, id string, jobs int64) {
 	d.lanes.Generation = generation
@@ -87,18 +94,37 @@ func (s *shelf) SaveProgress(_ context.Context, list []delivery.Progress) error 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range list {
-		s.settled[p.Campaign] = s.settled[p.Campaign].Plus(p.Settled)
+		id := p.Campaign
+		if id == "" {
+			id = "to " + p.Destination
+		}
+		s.settled[id] = s.settled[id].Plus(p.Settled)
 		if p.Outlook != nil {
-			s.outlook[p.Campaign] = *p.Outlook
+			s.outlook[id] = *p.Outlook
 		}
 	}
 	return nil
 }
 
-func (s *shelf) LoadOutlooks(context.Context) (map[string]delivery.Outlook, error) {
-	all := maps.Clone(s.outlook)
-	maps.DeleteFunc(all, func(_ string, o delivery.Outlook) bool { return o == delivery.Outlook{} })
+func (s *shelf) LoadOutlooks(context.Context) (all []delivery.Progress, err error) {
+	for id, o := range s.outlook {
+		if destination, is := strings.CutPrefix(id, "to "); o != (delivery.Outlook{}) && is {
+			all = append(all, delivery.Progress{Destination: destination, Outlook: &o})
+		} else if o != (delivery.Outlook{}) {
+			all = append(all, delivery.Progress{Campaign: id, Outlook: &o})
+		}
+	}
 	return all, s.fail
+}
+
+func (s *shelf) LoadSettledOf(_ context.Context, destinations []string) (map[string]delivery.Settled, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	of := map[string]delivery.Settled{}
+	for _, id := range destinations {
+		of[id] = s.settled["to "+id]
+	}
+	return of, s.fail
 }
 
 func (s *shelf) LoadSettled(context.Context, []string) (map[string]delivery.Settled, error) {
@@ -169,10 +195,10 @@ func TestTheLeaderShowsAll(t *testing.T) {
 	b.direct("c", 5)
 	b.direct("gone", 1)
 	b.tallies = []delivery.Tally{{Campaign: "more", Settled: delivery.Settled{delivery.OutcomeDelivered: 400}, Sent: 400}}
-	b.ledger.save(t.Context(), b.tallies, func(string) bool { return true })
+	b.ledger.save(t.Context(), b.tallies, b.opt.Snapshot())
 	for range 2 {
 		for _, m := range []*member{a, b} {
-			m.ledger.write(t.Context(), nil, m.known, m.watched, false)
+			m.ledger.write(t.Context(), nil, m.snapshot, m.watched, false)
 			m.exchange(t.Context())
 		}
 	}
@@ -191,7 +217,7 @@ func TestTheLeaderShowsAll(t *testing.T) {
 			t.Errorf("%s: %d jobs in lanes, %d large backlogs, %d daemons", m.opt.Daemon, jobs, large, m.Fleet())
 		}
 	}
-	a.ledger.save(t.Context(), nil, a.known)
+	a.ledger.save(t.Context(), nil, a.snapshot)
 	if o := store.outlook["c"]; o.Total() != 125 || time.Until(o.DoneAt) > 14*time.Second || time.Until(o.DoneAt) < 10*time.Second {
 		t.Errorf("the leader keeps %+v", o)
 	}
@@ -201,13 +227,13 @@ func TestTheLeaderShowsAll(t *testing.T) {
 }
 
 // save writes to the catalog, and waits for it.
-func (l *ledger) save(ctx context.Context, tallies []delivery.Tally, known func(string) bool) {
-	l.write(ctx, tallies, known, nil, false)
+func (l *ledger) save(ctx context.Context, tallies []delivery.Tally, s *delivery.Snapshot) {
+	l.write(ctx, tallies, s, nil, false)
 }
 
 // write writes to the catalog and reads it, and waits for it.
-func (l *ledger) write(ctx context.Context, tallies []delivery.Tally, known func(string) bool, campaigns map[string]*delivery.Campaign, leads bool) {
-	w := l.begin(tallies, known, campaigns, leads, nil)
+func (l *ledger) write(ctx context.Context, tallies []delivery.Tally, s *delivery.Snapshot, campaigns map[string]*delivery.Campaign, leads bool) {
+	w := l.begin(tallies, s, campaigns, leads, nil)
 	l.perform(ctx, &w)
 	l.note(w)
 }
@@ -257,10 +283,10 @@ func TestAnOutlookThatChangesDuringAWriteIsWrittenNext(t *testing.T) {
 	store := newShelf()
 	l := newLedger(store, slog.New(slog.DiscardHandler))
 	waiting := func(n int64) {
-		l.foresee(time.Now(), map[string]figure{"c": {backlog: delivery.Backlog{Waiting: n}}})
+		l.foresee(time.Now(), map[counted]delivery.Outlook{{campaign: "c"}: {Backlog: delivery.Backlog{Waiting: n}}})
 	}
 	waiting(7)
-	w := l.begin(nil, func(string) bool { return true }, nil, true, nil)
+	w := l.begin(nil, nil, nil, true, nil)
 	waiting(6)
 	l.perform(t.Context(), &w)
 	l.note(w)
@@ -282,11 +308,11 @@ func TestAnOutlookThatChangesDuringAWriteIsWrittenNext(t *testing.T) {
 func TestWhatIsSavedCountsOnce(t *testing.T) {
 	store := newShelf()
 	l := newLedger(store, slog.New(slog.DiscardHandler))
-	known := func(string) bool { return true }
+	known := catalogOf(campaign("plain", 1, 1), campaign("waits", 1, 1))
 	tallies := []delivery.Tally{
 		{Campaign: "plain", Settled: delivery.Settled{delivery.OutcomeDelivered: 3}}, {Campaign: "waits", Settled: delivery.Settled{delivery.OutcomeDelivered: 5, delivery.OutcomeDead: 1}},
 	}
-	l.foresee(time.Now(), map[string]figure{"waits": {backlog: delivery.Backlog{Waiting: 7}}})
+	l.foresee(time.Now(), map[counted]delivery.Outlook{{campaign: "waits"}: {Backlog: delivery.Backlog{Waiting: 7}}})
 	store.refuses = true
 	for range 3 {
 		l.save(t.Context(), tallies, known)
@@ -313,6 +339,51 @@ func TestWhatIsSavedCountsOnce(t *testing.T) {
 	}
 }
 
+// TestDestinationsAreSavedAsCampaignsAre: what all daemons have settled adds up, and what waits for destinations in their memory and their timers is
+// stored by the one that leads. Destinations without a row are left out, and what another daemon has stored of one that is empty by now is corrected.
+func TestDestinationsAreSavedAsCampaignsAre(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: testservices.FreshRedis(t).Addr})
+	defer client.Close()
+	exchange, store := NewRedisExchange(client, "p."), newShelf()
+	snapshot := catalogOf(campaign("c", 10, 1))
+	snapshot.Destinations = map[string]*delivery.Destination{"shop": {ID: "shop"}, "cafe": {ID: "cafe"}, "empty": {ID: "empty"}}
+	store.outlook["to empty"] = delivery.Outlook{Backlog: delivery.Backlog{Waiting: 5}}
+	a, b := newMember(t, "a", exchange, store, snapshot), newMember(t, "b", exchange, store, snapshot)
+	a.lines, a.lanes.Destinations = map[string]int64{"shop": 3, "none": 1}, map[string]int64{"shop": 40}
+	b.lines, b.lanes.Destinations = map[string]int64{}, map[string]int64{"shop": 500, "cafe": 7, "none": 1}
+	turn := func() {
+		for range 2 {
+			for _, m := range []*member{a, b} {
+				m.exchange(t.Context())
+				m.ledger.write(t.Context(), m.tallies, m.snapshot, m.watched, m.Leads())
+			}
+		}
+	}
+	for i, m := range []*member{a, b} {
+		settled := delivery.Settled{delivery.OutcomeDelivered: 10 + int64(i), delivery.OutcomeDead: 1}
+		m.tallies = []delivery.Tally{{Campaign: "c", Settled: settled}, {Destination: "shop", Settled: settled}, {Destination: "none", Settled: settled}}
+	}
+	turn()
+	want := delivery.Settled{delivery.OutcomeDelivered: 21, delivery.OutcomeDead: 2}
+	if store.settled["to shop"] != want || store.settled["c"] != want || store.settled["to none"].Total() != 0 {
+		t.Errorf("%+v", store.settled)
+	}
+	for id, n := range map[string]int64{"shop": 543, "cafe": 7, "empty": 0, "none": 0} {
+		if got := store.outlook["to "+id].Total(); got != n {
+			t.Errorf("%d wait for %s, want %d", got, id, n)
+		}
+	}
+	a.tallies[1].Settled[delivery.OutcomeDelivered] += 4
+	a.lines, a.lanes.Destinations, b.lanes.Destinations = nil, nil, nil
+	b.tallies = b.tallies[:1] // forgotten, and then counted anew
+	turn()
+	b.tallies = append(b.tallies, delivery.Tally{Destination: "shop", Settled: delivery.Settled{delivery.OutcomeDelivered: 2}})
+	turn()
+	if want[delivery.OutcomeDelivered] += 6; store.settled["to shop"] != want || store.outlook["to shop"].Total() != 0 {
+		t.Errorf("%+v, want %+v; %+v", store.settled["to shop"], want, store.outlook)
+	}
+}
+
 // TestTheLeaderWritesAnewAfterOthersDid: a daemon that was away does not take the catalog for as it left it, and one that
 // leads no more writes nothing.
 func TestTheLeaderWritesAnewAfterOthersDid(t *testing.T) {
@@ -324,7 +395,7 @@ func TestTheLeaderWritesAnewAfterOthersDid(t *testing.T) {
 	a.lane(1, 0, "c", 9)
 	turn := func(m *member) {
 		m.exchange(t.Context())
-		m.ledger.save(t.Context(), nil, m.known)
+		m.ledger.save(t.Context(), nil, m.snapshot)
 	}
 	turn(a)
 	store.outlook["c"] = delivery.Outlook{Backlog: delivery.Backlog{Waiting: 5}} // by another, while this one is away
@@ -351,10 +422,10 @@ func TestWhatOtherLeadersHaveStored(t *testing.T) {
 	m.lane(1, 0, "c", 9)
 	for range 3 {
 		m.exchange(t.Context())
-		m.ledger.write(t.Context(), nil, m.known, m.watched, true)
+		m.ledger.write(t.Context(), nil, m.snapshot, m.watched, true)
 	}
 	left, _ := store.LoadOutlooks(t.Context())
-	if len(left) != 1 || left["c"].Total() != 9 || len(m.ledger.kept) != 1 {
+	if len(left) != 1 || left[0].Outlook.Total() != 9 || len(m.ledger.kept) != 1 {
 		t.Errorf("%+v are stored, %d kept", left, len(m.ledger.kept))
 	}
 }
@@ -723,16 +794,16 @@ func whatIsStoredIsFresh(t *testing.T, others int) {
 func TestLedgerAddsOnce(t *testing.T) {
 	store := newShelf()
 	l := newLedger(store, slog.New(slog.DiscardHandler))
-	everybody := func(id string) bool { return id != "gone" }
+	snapshot := catalogOf(campaign("c", 1, 1))
 	tallies := func(n int64) []delivery.Tally {
 		return []delivery.Tally{{Campaign: "c", Settled: delivery.Settled{delivery.OutcomeDelivered: n, delivery.OutcomeDead: 1}}, {Campaign: "gone", Settled: delivery.Settled{delivery.OutcomeDelivered: n}}}
 	}
-	l.save(t.Context(), tallies(10), everybody)
+	l.save(t.Context(), tallies(10), snapshot)
 	store.fail = errors.New("no connection")
-	l.save(t.Context(), tallies(20), everybody)
+	l.save(t.Context(), tallies(20), snapshot)
 	store.fail = nil
 	for range 3 {
-		l.save(t.Context(), tallies(30), everybody)
+		l.save(t.Context(), tallies(30), snapshot)
 	}
 	if got := store.settled["c"]; got != (delivery.Settled{delivery.OutcomeDelivered: 30, delivery.OutcomeDead: 1}) || len(store.settled) != 1 {
 		t.Errorf("%+v", store.settled)

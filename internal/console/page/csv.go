@@ -38,7 +38,7 @@ var sheets = map[string]sheet{
 	"usage":        {[]string{"start", "end", "units", "window", "left"}, usageLines},
 	"changes":      {[]string{"number", "when", "who", "actor", "application", "what", "campaign", "quota", "destination", "column", "old", "new", "reason", "request_id"}, changeLines},
 	"dead":         {[]string{"place", "at", "campaign", "job_id", "reason", "detail", "attempts", "origin", "bytes", "replayed", "answer"}, letterLines},
-	"destinations": {[]string{"id", "state", "sink", "url", "max_in_flight", "disabled_at", "disabled_reason", "failing_since", "revision", "updated_at"}, destinationLines},
+	"destinations": {[]string{"id", "state", "sink", "url", "max_in_flight", "disabled_at", "disabled_reason", "failing_since", "delivered", "failed", "waiting", "revision", "updated_at"}, destinationLines},
 }
 
 // sheet serves a file.
@@ -176,7 +176,8 @@ func destinationLines(ctx context.Context, s *Site, query url.Values) (rows [][]
 		for i := range list {
 			d := &list[i]
 			rows = append(rows, []string{
-				d.ID, d.State, d.Sink, d.URL, count(d.MaxInFlight), view.Instant(d.DisabledAt), d.DisabledReason, view.Instant(d.FailingSince), count(d.Revision), view.Instant(&d.UpdatedAt),
+				d.ID, d.State, d.Sink, d.URL, count(d.MaxInFlight), view.Instant(d.DisabledAt), d.DisabledReason, view.Instant(d.FailingSince),
+				count(d.Progress.Delivered), count(d.Progress.Failed()), count(d.Progress.Waiting), count(d.Revision), view.Instant(&d.UpdatedAt),
 			})
 		}
 		if next == "" {

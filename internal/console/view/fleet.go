@@ -61,7 +61,7 @@ func (f *Fleet) figures(b *progress.Board) {
 			f.Sinks[s.Sink] = sinkFigures(s)
 			continue
 		}
-		f.Destinations[s.Of] = append(f.Destinations[s.Of], DestinationFigures{s.Sink, s.Waiting, sinkFigures(s)})
+		f.Destinations[s.Of] = append(f.Destinations[s.Of], DestinationFigures{s.Sink, sinkFigures(s)})
 	}
 }
 

@@ -51,8 +51,7 @@ type SinkFigures struct {
 
 // DestinationFigures are what daemons tell of a destination of a sink. Each daemon tells of the destinations that answer it most.
 type DestinationFigures struct {
-	Sink    string
-	Waiting int64 // jobs in the daemons' memory that wait for it
+	Sink string
 	*SinkFigures
 }
 

@@ -2,6 +2,7 @@ package offset
 
 import (
 	"iter"
+	"strings"
 
 	"github.com/pacer/pacer/internal/delivery"
 )
@@ -11,11 +12,12 @@ import (
 type Tally struct {
 	next   int64 // before it, all records are counted
 	counts map[uint64]*delivery.CampaignCount
+	unread map[string]int64 // jobs that are not in memory yet, by destination; those that name none are left out
 }
 
 // NewTally returns a Tally of the records from an offset on.
 func NewTally(from int64) *Tally {
-	return &Tally{next: from, counts: map[uint64]*delivery.CampaignCount{}}
+	return &Tally{next: from, counts: map[uint64]*delivery.CampaignCount{}, unread: map[string]int64{}}
 }
 
 // Next returns the first offset that is not counted.
@@ -26,10 +28,11 @@ func (t *Tally) Pass(offset int64) { t.next = max(t.next, offset) }
 
 // Seen is a record as it was read.
 type Seen struct {
-	Offset   int64
-	Campaign uint64
-	Retrying bool  // see delivery.Job.Retrying
-	Due      int64 // when its job may be sent, in microseconds; 0: at once
+	Offset      int64
+	Campaign    uint64
+	Destination string // "": none is counted
+	Retrying    bool   // see delivery.Job.Retrying
+	Due         int64  // when its job may be sent, in microseconds; 0: at once
 }
 
 // Ahead counts a record that the reader has not reached.
@@ -44,6 +47,9 @@ func (t *Tally) Ahead(s Seen) {
 	c.Due = max(c.Due, s.Due)
 	if s.Retrying {
 		c.Retrying++
+	}
+	if _, known := t.unread[s.Destination]; s.Destination != "" && (known || len(t.unread) < maxTallied) {
+		t.unread[strings.Clone(s.Destination)]++ // of the memory of the record
 	}
 }
 
@@ -60,6 +66,11 @@ func (t *Tally) Read(s Seen) {
 	}
 	if s.Retrying {
 		c.Retrying = max(0, c.Retrying-1)
+	}
+	if n := t.unread[s.Destination]; n > 1 {
+		t.unread[s.Destination]--
+	} else {
+		delete(t.unread, s.Destination)
 	}
 }
 
@@ -79,6 +90,7 @@ func (t *Tally) Settle(offset int64, campaign uint64) {
 func (t *Tally) Counts(settled int64) iter.Seq[delivery.CampaignCount] {
 	if settled >= t.next {
 		clear(t.counts) // whatever the log has lost
+		clear(t.unread)
 	}
 	return func(yield func(delivery.CampaignCount) bool) {
 		for _, c := range t.counts {
@@ -89,7 +101,10 @@ func (t *Tally) Counts(settled int64) iter.Seq[delivery.CampaignCount] {
 	}
 }
 
-// maxTallied bounds the campaigns that are counted apart. The others are counted together, as those of no campaign.
+// Unread returns how many jobs are not in memory yet, by the destination that they name. The caller changes nothing.
+func (t *Tally) Unread() map[string]int64 { return t.unread }
+
+// maxTallied bounds the campaigns and the destinations that are counted apart. Other campaigns are counted together, as those of no campaign.
 const maxTallied = 20_000
 
 func (t *Tally) of(campaign uint64) *delivery.CampaignCount {

@@ -1,6 +1,7 @@
 package offset
 
 import (
+	"maps"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -31,7 +32,7 @@ func TestTally(t *testing.T) {
 			r := &log[i]
 			r.seen = Seen{
 				Offset: base + int64(i), Campaign: rapid.Uint64Range(1, 3).Draw(rt, "campaign"), Retrying: rapid.Bool().Draw(rt, "retrying"),
-				Due: rapid.Int64Range(0, 5).Draw(rt, "due"),
+				Due: rapid.Int64Range(0, 5).Draw(rt, "due"), Destination: rapid.SampledFrom([]string{"", "shop", "cafe"}).Draw(rt, "destination"),
 			}
 			r.state = rapid.SampledFrom([]state{none, unread, unread, unread, settled}).Draw(rt, "state")
 			if i == 0 && r.state == settled {
@@ -94,7 +95,7 @@ func TestTally(t *testing.T) {
 			}
 		}
 		survey(n)
-		want := map[uint64]delivery.CampaignCount{}
+		want, unreadOf := map[uint64]delivery.CampaignCount{}, map[string]int64{}
 		for _, r := range log {
 			c := want[r.seen.Campaign]
 			c.Campaign = r.seen.Campaign
@@ -102,6 +103,9 @@ func TestTally(t *testing.T) {
 			case unread:
 				c.Jobs++
 				c.Unread++
+				if r.seen.Destination != "" {
+					unreadOf[r.seen.Destination]++
+				}
 				c.Due = max(c.Due, r.seen.Due)
 				if r.seen.Retrying {
 					c.Retrying++
@@ -121,6 +125,9 @@ func TestTally(t *testing.T) {
 				rt.Fatalf("campaign %d: %+v, want %+v", campaign, got, w)
 			}
 		}
+		if got := tally.Unread(); !maps.Equal(got, unreadOf) {
+			rt.Fatalf("%v by destination, want %v", got, unreadOf)
+		}
 		w.Raise(base + int64(n)) // the log has lost them all
 		tally.Pass(w.End())
 		for i := range log {
@@ -128,6 +135,9 @@ func TestTally(t *testing.T) {
 		}
 		for c := range tally.Counts(w.Committed()) {
 			rt.Fatalf("%+v of an empty log", c)
+		}
+		if got := tally.Unread(); len(got) > 0 {
+			rt.Fatalf("%v of an empty log", got)
 		}
 	})
 }
