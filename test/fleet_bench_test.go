@@ -251,6 +251,10 @@ func (d busyDaemon) InMemory(context.Context) ([]delivery.MemoryJobs, error) {
 	return d.jobs, nil
 }
 func (d busyDaemon) Tallies() []delivery.Tally { return d.tallies }
+
+func (d busyDaemon) AtDestinations(context.Context) (map[string]int64, error) {
+	return map[string]int64{}, nil
+}
 func (d busyDaemon) Troubles(context.Context) ([]delivery.Trouble, error) {
 	return nil, nil
 }
@@ -262,6 +266,6 @@ func (d busyDaemon) LoadSettled(context.Context, []string) (map[string]delivery.
 	return nil, nil
 }
 
-func (d busyDaemon) LoadOutlooks(context.Context) (map[string]delivery.Outlook, error) {
+func (d busyDaemon) LoadOutlooks(context.Context) ([]delivery.Progress, error) {
 	return nil, nil
 }

@@ -102,7 +102,7 @@ func (r *ingressReader) turn(ctx context.Context) (worked bool, err error) {
 		r.watchTransaction(out, now)
 		r.src.edge.Store(out.End)
 		if f.next = out.Next; f.next > from && (len(f.jobs) == 0 || f.jobs[0].Offset > from) {
-			r.src.settle(from, "") // it was given back, and the log has lost it
+			r.src.settle(from, "", "") // it was given back, and the log has lost it
 		}
 		if from >= r.known {
 			r.known, r.knownAt = out.End, now
@@ -182,7 +182,7 @@ func (r *ingressReader) offerPiece(ctx context.Context) (err error) {
 			switch {
 			case r.repeated(j):
 				r.src.metrics.repeated.Inc()
-				r.src.settle(j.Offset, j.Campaign)
+				r.src.settle(j.Offset, j.Campaign, inTimer(j))
 			default:
 				if r.hold != nil {
 					j.ReadAt = time.Now() // it has been open since now

@@ -118,8 +118,8 @@ func (c *Consumer) Backlog() delivery.LanesBacklog {
 // counts are what waits in partitions of ingress or timers, by campaign.
 type counts map[uint64]delivery.CampaignCount
 
-// plus adds what waits in one that is held, and what is not in memory of that to the counts of its destinations.
-func (c counts) plus(s *source, unread map[string]int64) counts {
+// plus adds what waits in one that is held, to the counts of its destinations, too.
+func (c counts) plus(s *source, to map[string]int64) counts {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.gone {
@@ -131,8 +131,8 @@ func (c counts) plus(s *source, unread map[string]int64) counts {
 	for n := range s.tally.Counts(s.window.Committed()) {
 		c[n.Campaign] = c[n.Campaign].Plus(n)
 	}
-	for destination, n := range s.tally.Unread() {
-		unread[destination] += n
+	for destination, n := range s.tally.Destinations() {
+		to[destination] += n
 	}
 	return c
 }

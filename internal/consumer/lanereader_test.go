@@ -48,7 +48,7 @@ func TestACatchUpThatBreaksCommitsNothing(t *testing.T) {
 		t.Fatalf("read again: %d jobs, %v", len(catchUp.jobs), err)
 	}
 	src.lane.EndCatchUp(1, 100)
-	src.settle(0, "c")
+	src.settle(0, "c", "")
 	if at := src.lane.Committed(); at != 1 {
 		t.Errorf("%d is committed of 1", at)
 	}
@@ -75,7 +75,7 @@ func TestAFullLaneIsNotSilent(t *testing.T) {
 	if n := len(logs.lines("WARN", "lanes/0", fmt.Sprintf("offset=%d", at-1))); n != 1 || full() != 1 {
 		t.Errorf("%d warnings, %v full lanes: %s", n, full(), logs)
 	}
-	r.src.settle(0, "c")
+	r.src.settle(0, "c", "")
 	r.stopped = r.stopped && r.src.lane.Full()
 	for range 2 {
 		r.logUnread(now)

@@ -148,9 +148,11 @@ func (s *source) Name() string { return s.String() }
 func (s *source) Place() delivery.Place { return s.from }
 
 // Settle implements delivery.Receipt.
-func (s *source) Settle(job *delivery.Job, _ delivery.Outcome) { s.settle(job.Offset, job.Campaign) }
+func (s *source) Settle(job *delivery.Job, _ delivery.Outcome) {
+	s.settle(job.Offset, job.Campaign, inTimer(job))
+}
 
-func (s *source) settle(at int64, campaign string) {
+func (s *source) settle(at int64, campaign, destination string) {
 	hash := delivery.CampaignHash(campaign)
 	s.mu.Lock()
 	size, ok := int64(0), false
@@ -161,7 +163,7 @@ func (s *source) settle(at int64, campaign string) {
 	if ok {
 		s.changes++
 		if s.window != nil {
-			s.tally.Settle(at, hash)
+			s.tally.Settle(at, hash, destination)
 		}
 		full = s.changes-s.acked == maxUncommitted
 		if s.lane != nil && s.lane.TakeFreed() {

@@ -36,14 +36,19 @@ func (s *source) passed(at int64) {
 
 // seen returns what a tally counts of a job that was just read.
 func seen(j *delivery.Job) offset.Seen {
-	s := offset.Seen{Offset: j.Offset, Campaign: delivery.CampaignHash(j.Campaign), Retrying: j.Retrying()}
-	if j.From == delivery.FromTimer && !j.FoundDestination() {
-		s.Destination = j.Destination
-	}
+	s := offset.Seen{Offset: j.Offset, Campaign: delivery.CampaignHash(j.Campaign), Destination: inTimer(j), Retrying: j.Retrying()}
 	if due := j.ReadyAt(); !due.IsZero() {
 		s.Due = due.UnixMicro()
 	}
 	return s
+}
+
+// inTimer returns the destination that a job of a timer names; "" of any other job: these wait for their campaigns.
+func inTimer(j *delivery.Job) string {
+	if j.From != delivery.FromTimer || j.FoundDestination() {
+		return ""
+	}
+	return j.Destination
 }
 
 // reopen takes back the job at an offset, which is read again. It returns the bytes that were charged for it; 0 if it is not open.

@@ -28,13 +28,12 @@ type LaneBacklog struct {
 
 // LanesBacklog is the backlog of the lanes that one daemon reads, and of its partitions of ingress and timers.
 type LanesBacklog struct {
-	Generation int32 // of the consumer group, by which the lanes were assigned
-	Lanes      []LaneBacklog
-	Unreadable []int           // lanes that are not read, since what was committed for them cannot be read
-	Ingress    []CampaignCount // in no order, each campaign once
-	Timers     []CampaignCount // likewise
-	// Destinations are the jobs of timers that are not in memory yet, by the destination that they name.
-	Destinations map[string]int64
+	Generation   int32 // of the consumer group, by which the lanes were assigned
+	Lanes        []LaneBacklog
+	Unreadable   []int            // lanes that are not read, since what was committed for them cannot be read
+	Ingress      []CampaignCount  // in no order, each campaign once
+	Timers       []CampaignCount  // likewise
+	Destinations map[string]int64 // of Timers, by the destination that jobs name
 }
 
 // MemoryJobs are the jobs of one campaign in a daemon's memory that wait for their turn or their time.

@@ -116,7 +116,7 @@ func (t Topics) read(ctx context.Context, at broker.Partition, commit broker.Com
 const (
 	maxCounted = 1_000_000
 	// maxNamed bounds the destinations of which it counts the jobs.
-	maxNamed = 10_000
+	maxNamed   = 10_000
 	countBytes = 256 << 10
 )
 

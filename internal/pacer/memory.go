@@ -87,13 +87,15 @@ func (p *Pacer) InMemory(ctx context.Context) ([]delivery.MemoryJobs, error) {
 	return inTurn(ctx, p, p.inMemory)
 }
 
-// AtDestinations returns how many jobs in this daemon's memory wait for their destinations, by those with a row.
+// AtDestinations returns how many jobs in this daemon's memory wait for their destinations, by those with a row. Jobs of timers count there.
 func (p *Pacer) AtDestinations(ctx context.Context) (map[string]int64, error) {
 	return inTurn(ctx, p, func(instant) map[string]int64 {
 		waiting := map[string]int64{}
 		for d := range p.destinations.lines() {
-			if d.set.Version != 0 {
-				waiting[d.name] += int64(d.line.len())
+			for i := range d.line.len() {
+				if d.set.Version != 0 && d.line.at(i).From != delivery.FromTimer {
+					waiting[d.name]++
+				}
 			}
 		}
 		return waiting

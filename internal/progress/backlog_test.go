@@ -90,7 +90,10 @@ func TestLostCountsAreMadeGood(t *testing.T) {
 				c.ExpectedTotal = 1000
 				m, _ := alone(catalogOf(c))
 				var counts atomic.Int64
-				m.recounts.count = func(context.Context, string) (int64, map[string]int64, error) { counts.Add(1); return tc.published, nil, tc.fails }
+				m.recounts.count = func(context.Context, string) (int64, map[string]int64, error) {
+					counts.Add(1)
+					return tc.published, nil, tc.fails
+				}
 				store := m.opt.Store.(*shelf)
 				store.settled["c"] = delivery.Settled{delivery.OutcomeDelivered: tc.saved - 3, delivery.OutcomeDead: 3}
 				if tc.left > 0 {

@@ -143,7 +143,7 @@ func (r *recounts) mend(ctx context.Context, one recount, leads func() bool, sto
 	list := []delivery.Progress{{Campaign: id, Settled: delivery.Settled{delivery.OutcomeDelivered: missing}}}
 	of, err := store.LoadSettledOf(ctx, slices.Collect(maps.Keys(to)))
 	for destination, jobs := range to { // as far as they have jobs of this campaign only: others hide what is missing
-		if lacks := jobs - of[destination].Total(); err == nil && lacks > 0 && lacks <= missing {
+		if lacks := jobs - of[destination].Total(); err == nil && lacks > 0 && lacks <= most(one.campaign) {
 			list = append(list, delivery.Progress{Destination: destination, Settled: delivery.Settled{delivery.OutcomeDelivered: lacks}})
 		}
 	}

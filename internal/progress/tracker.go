@@ -42,7 +42,7 @@ type Work interface {
 	Backlog() delivery.LanesBacklog
 	// InMemory returns the jobs that wait in its memory.
 	InMemory(ctx context.Context) ([]delivery.MemoryJobs, error)
-	// AtDestinations returns how many jobs in its memory wait for destinations of the catalog.
+	// AtDestinations returns how many jobs in its memory wait for destinations of the catalog, without those of timers.
 	AtDestinations(ctx context.Context) (map[string]int64, error)
 	// Tallies returns what the daemon has done since it started.
 	Tallies() []delivery.Tally

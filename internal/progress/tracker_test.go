@@ -7,8 +7,8 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"strings"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -45,7 +45,7 @@ func (d *desk) AtDestinations(context.Context) (map[string]int64, error) {
 	maps.Copy(at, d.lines)
 	return at, nil
 }
-func (d *desk) Troubles(context.Context) ([]delivery.Trouble, error)    { return d.troubles, nil }
+func (d *desk) Troubles(context.Context) ([]delivery.Trouble, error) { return d.troubles, nil }
 func (d *desk) lane(generation int32, lane int, id string, jobs int64) {
 	d.lanes.Generation = generation
 	d.lanes.Lanes = append(d.lanes.Lanes, delivery.LaneBacklog{

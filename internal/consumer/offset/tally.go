@@ -12,12 +12,12 @@ import (
 type Tally struct {
 	next   int64 // before it, all records are counted
 	counts map[uint64]*delivery.CampaignCount
-	unread map[string]int64 // jobs that are not in memory yet, by destination; those that name none are left out
+	to     map[string]int64 // jobs by destination, without those that name none
 }
 
 // NewTally returns a Tally of the records from an offset on.
 func NewTally(from int64) *Tally {
-	return &Tally{next: from, counts: map[uint64]*delivery.CampaignCount{}, unread: map[string]int64{}}
+	return &Tally{next: from, counts: map[uint64]*delivery.CampaignCount{}, to: map[string]int64{}}
 }
 
 // Next returns the first offset that is not counted.
@@ -48,9 +48,7 @@ func (t *Tally) Ahead(s Seen) {
 	if s.Retrying {
 		c.Retrying++
 	}
-	if _, known := t.unread[s.Destination]; s.Destination != "" && (known || len(t.unread) < maxTallied) {
-		t.unread[strings.Clone(s.Destination)]++ // of the memory of the record
-	}
+	t.add(s.Destination)
 }
 
 // Read counts a record that the reader has reached, and that is not settled.
@@ -58,6 +56,7 @@ func (t *Tally) Read(s Seen) {
 	c := t.of(s.Campaign)
 	if s.Offset >= t.next {
 		c.Jobs++
+		t.add(s.Destination)
 		t.next = s.Offset + 1
 		return
 	}
@@ -67,17 +66,26 @@ func (t *Tally) Read(s Seen) {
 	if s.Retrying {
 		c.Retrying = max(0, c.Retrying-1)
 	}
-	if n := t.unread[s.Destination]; n > 1 {
-		t.unread[s.Destination]--
-	} else {
-		delete(t.unread, s.Destination)
+}
+
+// add counts a job by its destination.
+func (t *Tally) add(destination string) {
+	if n := t.to[destination]; n > 0 {
+		t.to[destination]++
+	} else if destination != "" && len(t.to) < maxTallied {
+		t.to[strings.Clone(destination)] = 1 // of the memory of the record
 	}
 }
 
 // Settle takes a record out of the count.
-func (t *Tally) Settle(offset int64, campaign uint64) {
+func (t *Tally) Settle(offset int64, campaign uint64, destination string) {
 	if offset >= t.next {
 		return
+	}
+	if t.to[destination] > 1 {
+		t.to[destination]--
+	} else {
+		delete(t.to, destination)
 	}
 	if c := t.of(campaign); c.Jobs <= 1 {
 		delete(t.counts, c.Campaign)
@@ -90,7 +98,7 @@ func (t *Tally) Settle(offset int64, campaign uint64) {
 func (t *Tally) Counts(settled int64) iter.Seq[delivery.CampaignCount] {
 	if settled >= t.next {
 		clear(t.counts) // whatever the log has lost
-		clear(t.unread)
+		clear(t.to)
 	}
 	return func(yield func(delivery.CampaignCount) bool) {
 		for _, c := range t.counts {
@@ -101,8 +109,8 @@ func (t *Tally) Counts(settled int64) iter.Seq[delivery.CampaignCount] {
 	}
 }
 
-// Unread returns how many jobs are not in memory yet, by the destination that they name. The caller changes nothing.
-func (t *Tally) Unread() map[string]int64 { return t.unread }
+// Destinations returns how many jobs are not settled, by the destination that they name. The caller changes nothing.
+func (t *Tally) Destinations() map[string]int64 { return t.to }
 
 // maxTallied bounds the campaigns and the destinations that are counted apart. Other campaigns are counted together, as those of no campaign.
 const maxTallied = 20_000
