@@ -143,7 +143,7 @@ func TestCrashRepeatsOnlyWhatIsNotCommitted(t *testing.T) {
 		if err := src.flush(t.Context()); err != nil {
 			t.Errorf("flush of a source that is gone: %v", err)
 		}
-		src.settle(240, "c")
+		src.settle(240, "c", "")
 
 		second := r.start(newFake())
 		r.eventually("the repeats", func() bool { return second.count() >= 150 })

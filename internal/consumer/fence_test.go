@@ -60,7 +60,7 @@ func TestCommitOfALostGenerationIsDropped(t *testing.T) {
 			c.sources = func() []*source { return []*source{src} }
 			for o := range int64(5) {
 				src.register(&delivery.Job{Reading: delivery.Reading{Offset: o, Size: 1}})
-				src.settle(o, "")
+				src.settle(o, "", "")
 			}
 			r.eventually(name+": an answer to the commit", func() bool { // a broker that is slow gives none
 				err := c.commit(t.Context(), true)
