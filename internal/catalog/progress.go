@@ -46,20 +46,13 @@ func (a *Admin) AddSettled(ctx context.Context, list []delivery.Progress) error 
 
 // saveProgress writes in the order of the keys, so that daemons that save at the same time cannot deadlock.
 func saveProgress(ctx context.Context, tx pgx.Tx, list []delivery.Progress, outlook bool) error {
-	sorted := slices.Clone(list)
-	slices.SortFunc(sorted, func(a, b delivery.Progress) int {
+	sorted := slices.SortedFunc(slices.Values(list), func(a, b delivery.Progress) int {
 		return cmp.Or(cmp.Compare(a.Campaign, b.Campaign), cmp.Compare(a.Destination, b.Destination))
 	})
-	first := slices.IndexFunc(sorted, func(p delivery.Progress) bool { return p.Campaign != "" })
-	if first < 0 {
-		first = len(sorted)
-	}
-	for _, of := range []struct {
-		progressTable
-		list []delivery.Progress
-	}{{destinationProgress, sorted[:first]}, {campaignProgress, sorted[first:]}} {
-		for part := range slices.Chunk(of.list, progressBatch) {
-			if _, err := tx.Exec(ctx, of.add(outlook), of.values(part)...); err != nil {
+	for _, table := range []progressTable{{"destination", "waiting"}, {"campaign", "backlog, retrying, in_flight, done_at"}} {
+		rows := slices.DeleteFunc(slices.Clone(sorted), func(p delivery.Progress) bool { return (p.Campaign == "") != (table.of == "destination") })
+		for part := range slices.Chunk(rows, progressBatch) {
+			if _, err := tx.Exec(ctx, table.add(outlook), progressColumns(part)...); err != nil {
 				return err
 			}
 		}
@@ -67,48 +60,42 @@ func saveProgress(ctx context.Context, tx pgx.Tx, list []delivery.Progress, outl
 	return nil
 }
 
-// progressTable is a table of counts: of what, and the columns of an outlook with their arrays for unnest.
-type progressTable struct{ of, outlook, arrays string }
-
-var (
-	campaignProgress    = progressTable{"campaign", "backlog, retrying, in_flight, done_at", "$8::bigint[], $9::bigint[], $10::bigint[], $11::timestamptz[]"}
-	destinationProgress = progressTable{"destination", "waiting", "$8::bigint[]"}
-)
+// progressTable is a table of counts: of what, and its columns of an outlook.
+type progressTable struct{ of, outlook string }
 
 // add returns the statement that adds settled jobs, and replaces outlooks. It inserts no rows of zeros. A count is below zero while jobs are
 // replayed whose end no daemon has saved yet.
 func (t progressTable) add(outlook bool) string {
-	names := strings.Split(t.outlook, ", ")
+	columns := strings.Split(t.outlook, ", ")
 	statement := fmt.Sprintf(`
 INSERT INTO pacer.%[1]s_progress AS p (%[1]s_id, delivered, dead, expired, cancelled, rejected, capped, %[2]s)
-SELECT t.* FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], %[3]s)
-         AS t(id, delivered, dead, expired, cancelled, rejected, capped, %[2]s)
+SELECT c.id, t.delivered, t.dead, t.expired, t.cancelled, t.rejected, t.capped, %[2]s
+FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::timestamptz[])
+         AS t(id, delivered, dead, expired, cancelled, rejected, capped, %[3]s, retrying, in_flight, done_at)
 JOIN pacer.%[1]ss c ON c.id = t.id
-WHERE t.delivered + t.dead + t.expired + t.cancelled + t.rejected + t.capped + t.%[4]s > 0
+WHERE t.delivered + t.dead + t.expired + t.cancelled + t.rejected + t.capped + %[3]s > 0
    OR EXISTS (SELECT FROM pacer.%[1]s_progress k WHERE k.%[1]s_id = t.id)
 ORDER BY c.id COLLATE "C"
 ON CONFLICT (%[1]s_id) DO UPDATE
 SET delivered = p.delivered + excluded.delivered, dead = p.dead + excluded.dead, expired = p.expired + excluded.expired,
     cancelled = p.cancelled + excluded.cancelled, rejected = p.rejected + excluded.rejected, capped = p.capped + excluded.capped, updated_at = now()`,
-		t.of, t.outlook, t.arrays, names[0])
-	for _, name := range names {
+		t.of, t.outlook, columns[0])
+	for _, column := range columns {
 		if outlook {
-			statement += ", " + name + " = excluded." + name
+			statement += ", " + column + " = excluded." + column
 		}
 	}
 	return statement
 }
 
-// values converts progress to the arrays for unnest.
-func (t progressTable) values(list []delivery.Progress) []any {
-	values := []any{column(list, func(p delivery.Progress) string { return p.Campaign + p.Destination })}
+// progressColumns converts progress to the arrays for unnest.
+func progressColumns(list []delivery.Progress) []any {
+	columns := []any{column(list, func(p delivery.Progress) string { return p.Campaign + p.Destination })}
 	for _, o := range delivery.SettledOutcomes {
-		values = append(values, column(list, func(p delivery.Progress) int64 { return p.Settled[o] }))
+		columns = append(columns, column(list, func(p delivery.Progress) int64 { return p.Settled[o] }))
 	}
-	if values = append(values, column(list, func(p delivery.Progress) int64 { return orZero(p.Outlook).Total() })); t == destinationProgress {
-		return values
-	}
-	return append(values,
+	return append(columns,
+		column(list, func(p delivery.Progress) int64 { return orZero(p.Outlook).Total() }),
 		column(list, func(p delivery.Progress) int64 { return orZero(p.Outlook).Retrying }),
 		column(list, func(p delivery.Progress) int64 { return orZero(p.Outlook).InFlight }),
 		column(list, func(p delivery.Progress) *time.Time { return nullable(orZero(p.Outlook).DoneAt) }))

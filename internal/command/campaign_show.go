@@ -116,29 +116,21 @@ func progressOf(v *view.Campaign) *catalog.CampaignProgress {
 // showProgress prints the progress of a campaign.
 func showProgress(p *printer, v *view.Campaign) {
 	g := progressOf(v)
-	showOutcomes(p, g.Delivered, outcome{"rejected", g.Rejected}, outcome{"dead", g.Dead}, outcome{"expired", g.Expired}, outcome{"cancelled", g.Cancelled})
+	p.line("delivered\t%d", g.Delivered)
+	for _, other := range []struct {
+		name string
+		jobs int64
+	}{{"rejected", g.Rejected}, {"dead", g.Dead}, {"expired", g.Expired}, {"cancelled", g.Cancelled}} {
+		if other.jobs > 0 {
+			p.line("%s\t%d", other.name, other.jobs)
+		}
+	}
 	p.line("backlog\t%s", formatBacklog(delivery.Backlog{Waiting: g.Backlog - g.Retrying - g.InFlight, Retrying: g.Retrying, InFlight: g.InFlight}))
 	eta := formatETA(v)
 	if g.DoneAt != nil {
 		eta += " (" + instant(g.DoneAt, time.RFC3339) + ")"
 	}
 	p.line("eta\t%s", eta)
-}
-
-// outcome is how many jobs have an outcome.
-type outcome struct {
-	name string
-	jobs int64
-}
-
-// showOutcomes prints how many jobs are delivered, and the other outcomes that there are.
-func showOutcomes(p *printer, delivered int64, others ...outcome) {
-	p.line("delivered\t%d", delivered)
-	for _, o := range others {
-		if o.jobs > 0 {
-			p.line("%s\t%d", o.name, o.jobs)
-		}
-	}
 }
 
 // formatBacklog returns how many jobs are not settled, by state if there are any.

@@ -118,7 +118,8 @@ func (c *cli) askDestination(ctx context.Context, method, path string, body any)
 		if v.FailingSince != nil {
 			p.line("failing since\t%s", instant(v.FailingSince, time.RFC3339))
 		}
-		showOutcomes(p, v.Progress.Delivered, outcome{"rejected", v.Progress.Rejected}, outcome{"dead", v.Progress.Dead}, outcome{"expired", v.Progress.Expired})
+		p.line("delivered\t%d", v.Progress.Delivered)
+		p.line("failed\t%d (%d dead, %d expired, %d rejected)", v.Progress.Failed(), v.Progress.Dead, v.Progress.Expired, v.Progress.Rejected)
 		p.line("waiting\t%d", v.Progress.Waiting)
 		p.line("url\t%s", v.URL)
 		p.line("sink\t%s", cmp.Or(v.Sink, "-"))

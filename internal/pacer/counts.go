@@ -17,8 +17,7 @@ type counts struct {
 	unknown delivery.Account // of jobs whose campaign is not in the catalog
 	others  delivery.Account // of jobs whose campaign has no series of its own; its jobs have accounts, too
 	shows   func(campaign string) bool
-
-	hasRow func(destination string) bool
+	hasRow  func(destination string) bool
 
 	mu            sync.Mutex // guards what follows; the delivery.Accounts need no lock
 	byID          map[string]*delivery.Account
@@ -90,6 +89,7 @@ func (c *counts) destination(id string) *delivery.Account {
 	if a = c.older[id]; a == nil {
 		a = &delivery.Account{}
 	}
+	delete(c.older, id)
 	if len(c.lately) >= maxDestinations {
 		c.lately, c.older = map[string]*delivery.Account{}, c.lately
 	}
@@ -134,11 +134,8 @@ func (c *counts) Tallies() (list []delivery.Tally) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for id, a := range c.lately {
-		list = append(list, delivery.Tally{Destination: id, Settled: a.Tally("").Settled})
-	}
-	for id, a := range c.older {
-		if c.lately[id] == nil {
+	for _, accounts := range []map[string]*delivery.Account{c.lately, c.older} {
+		for id, a := range accounts {
 			list = append(list, delivery.Tally{Destination: id, Settled: a.Tally("").Settled})
 		}
 	}

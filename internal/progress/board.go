@@ -20,7 +20,7 @@ type Board struct {
 	Counter string // who counts what was sent; the counts of another begin elsewhere. "" is nobody
 
 	totals      map[uint64]total
-	waiting     []waits
+	waiting     map[string]int64 // by destination
 	where       map[uint64][]int // lanes in which jobs of a campaign wait
 	large, huge int              // how many campaigns have such backlogs in lanes
 	lanes       int              // as far as is known

@@ -28,7 +28,7 @@ func (t *Tracker) combine(board *Board, listed, shown map[string]*delivery.Campa
 	figures := t.figures(f, shown, board.totals)
 	t.metrics.showLate(t.compare(f, board.totals, sent), shown)
 	t.metrics.show(figures, t.late)
-	t.ledger.foresee(board.At, t.outlooks(board, t.foreseen(f, figures, listed, board.totals)))
+	t.ledger.foresee(board.At, t.foreseen(f, figures, listed, board))
 	t.holds.say(board.At)
 	t.spread(f, windows, listed, board.totals)
 	left := func(c *delivery.Campaign) int64 { return board.totals[delivery.CampaignHash(c.ID)].backlog().Total() }
@@ -57,38 +57,22 @@ func (t *Tracker) figures(f *forecast, shown map[string]*delivery.Campaign, tota
 	return figures
 }
 
-// foreseen returns the figures to be saved: also those of campaigns without series of their own.
-func (t *Tracker) foreseen(
-	f *forecast, figures map[string]figure, listed map[string]*delivery.Campaign, totals map[uint64]total,
-) map[string]figure {
-	if t.everything() {
-		return figures
-	}
-	all := make(map[string]figure, len(figures)+len(listed))
-	maps.Copy(all, figures)
-	delete(all, Others)
+// foreseen returns the outlooks to be saved: of campaigns, also of those without series of their own, and of destinations.
+func (t *Tracker) foreseen(f *forecast, figures map[string]figure, listed map[string]*delivery.Campaign, board *Board) map[counted]delivery.Outlook {
+	all := make(map[counted]delivery.Outlook, len(listed)+len(board.waiting))
 	for id, c := range listed {
-		if _, known := all[id]; !known {
-			all[id] = t.figure(f, c, totals[delivery.CampaignHash(id)])
+		one, known := figures[id]
+		if !known {
+			one = t.figure(f, c, board.totals[delivery.CampaignHash(id)])
+		}
+		all[counted{campaign: id}] = one.outlook(board.At)
+	}
+	for id, n := range board.waiting {
+		if of := (counted{destination: id}); of.known(t.snapshot) {
+			all[of] = delivery.Outlook{Backlog: delivery.Backlog{Waiting: n}}
 		}
 	}
 	return all
-}
-
-// outlooks returns what is to be saved of campaigns, given their figures, and of destinations.
-func (t *Tracker) outlooks(board *Board, figures map[string]figure) map[counted]delivery.Outlook {
-	outlooks := make(map[counted]delivery.Outlook, len(figures)+len(board.waiting))
-	for id, f := range figures {
-		if id != delivery.UnknownCampaign {
-			outlooks[counted{campaign: id}] = f.outlook(board.At)
-		}
-	}
-	for _, w := range board.waiting {
-		if of := (counted{destination: w.Destination}); of.known(t.snapshot) {
-			outlooks[of] = delivery.Outlook{Backlog: delivery.Backlog{Waiting: w.Jobs}}
-		}
-	}
-	return outlooks
 }
 
 // figure computes the figure of one campaign.

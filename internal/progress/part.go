@@ -27,7 +27,7 @@ type part struct {
 	Nodes          []Daemon // the daemon itself; in a summary all that run
 	Sinks          []SinkReport
 	Keys           []delivery.KeyWaits
-	AtDestinations []waits // in timers, or for their destinations in memory
+	AtDestinations map[string]int64 // in timers, or for their destinations in memory
 
 	// Of summaries only.
 	Daemons int      // that run
@@ -69,25 +69,18 @@ type count struct {
 	N  int64
 }
 
-// waits is how many jobs wait for a destination.
-type waits struct {
-	Destination string
-	Jobs        int64
-}
-
 // maxWaiting bounds the destinations that a daemon, or a summary, tells of: those for which most jobs wait.
 const maxWaiting = 10_000
 
-// mostWaiting returns the destinations that are told of.
-func mostWaiting(jobs map[string]int64) []waits {
-	list := make([]waits, 0, len(jobs))
-	for destination, n := range jobs {
-		list = append(list, waits{destination, n})
+// mostWaiting drops the other ones.
+func mostWaiting(jobs map[string]int64) map[string]int64 {
+	if len(jobs) > maxWaiting {
+		ids := slices.SortedFunc(maps.Keys(jobs), func(a, b string) int { return cmp.Or(cmp.Compare(jobs[b], jobs[a]), cmp.Compare(a, b)) })
+		for _, id := range ids[maxWaiting:] {
+			delete(jobs, id)
+		}
 	}
-	slices.SortFunc(list, func(a, b waits) int {
-		return cmp.Or(cmp.Compare(b.Jobs, a.Jobs), cmp.Compare(a.Destination, b.Destination))
-	})
-	return list[:min(len(list), maxWaiting)]
+	return jobs
 }
 
 // note is what a daemon says of a campaign.

@@ -111,8 +111,8 @@ func (m *merger) merge(parts []reported) *part {
 		for _, m := range p.Memory {
 			held[m.Campaign] = held[m.Campaign].plus(m)
 		}
-		for _, w := range p.AtDestinations {
-			at[w.Destination] += w.Jobs
+		for destination, n := range p.AtDestinations {
+			at[destination] += n
 		}
 		for _, n := range p.Stuck {
 			if before, ok := stuck[n.Campaign]; !ok || cmp.Or(cmp.Compare(n.Destination, before.Destination), cmp.Compare(n.Since, before.Since)) < 0 {
