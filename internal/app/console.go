@@ -177,18 +177,17 @@ func (s *Services) discount(ctx context.Context, letters []*deadletter.Letter) {
 	if s.DSN() == "" {
 		return
 	}
-	campaigns, destinations := map[string]delivery.Settled{}, map[string]delivery.Settled{}
+	jobs := map[[2]string]delivery.Settled{} // by campaign, and by destination
 	for _, d := range letters {
 		one := delivery.Settled{}
 		one[requeue.OutcomeOf(delivery.Reroute{Kind: delivery.ToDead, Reason: d.Reason})] = 1
-		campaigns[d.Campaign], destinations[d.Destination] = campaigns[d.Campaign].Minus(one), destinations[d.Destination].Minus(one)
+		for _, of := range [][2]string{{d.Campaign, ""}, {"", d.Destination}} {
+			jobs[of] = jobs[of].Minus(one)
+		}
 	}
 	var list []delivery.Progress
-	for id, left := range campaigns {
-		list = append(list, delivery.Progress{Campaign: id, Settled: left})
-	}
-	for id, left := range destinations {
-		list = append(list, delivery.Progress{Destination: id, Settled: left})
+	for of, left := range jobs {
+		list = append(list, delivery.Progress{Campaign: of[0], Destination: of[1], Settled: left})
 	}
 	admin, err := s.admin()
 	if err == nil {
