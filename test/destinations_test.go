@@ -112,7 +112,7 @@ func TestADestinationThatIsNotThere(t *testing.T) {
 	h.send("shop", n)
 	h.disabled("shop", "has failed since")
 	dead := len(h.dead())
-	if dead < 3 || dead > 2*3 {
+	if dead < 5 || dead > 2*5 {
 		t.Errorf("%d dead letters", dead)
 	}
 	failed := 0.0
