@@ -138,16 +138,16 @@ func (h *hooked) counted(destination string) (delivered, dead, waiting int) {
 }
 
 // TestCountsOfDestinationsAreTrue: of jobs that are delivered, refused, or wait for a destination that is down, in memory or in timers. What a killed
-// daemon has not saved is made good when nothing is left.
+// daemon has not saved is made good when nothing is left, and replayed jobs are dead no more.
 func TestCountsOfDestinationsAreTrue(t *testing.T) {
 	t.Parallel()
 	h := newHooked(t)
-	var works atomic.Bool
+	var works, corrected atomic.Bool
 	h.moved.answer = func(a arrival) (int, time.Duration) {
 		switch {
 		case strings.HasPrefix(a.id, "down/") && !works.Load():
 			return http.StatusServiceUnavailable, 0
-		case strings.HasPrefix(a.id, "bad/") && strings.HasSuffix(a.id, "0"):
+		case strings.HasPrefix(a.id, "bad/") && strings.HasSuffix(a.id, "0") && !corrected.Load():
 			return http.StatusBadRequest, 0
 		}
 		return http.StatusOK, 0
@@ -173,6 +173,12 @@ func TestCountsOfDestinationsAreTrue(t *testing.T) {
 		bad, dead, _ := h.counted("bad")
 		down, _, waiting := h.counted("down")
 		return left == 0 && waiting == 0 && fine >= 1000 && fine <= 1050 && bad >= 360 && dead >= 40 && bad+dead <= 450 && down >= 300 && down <= 350
+	})
+	corrected.Store(true)
+	h.run("dead", "replay", "--campaign", "c")
+	h.await(time.Minute, "replayed jobs to count as delivered only", func() bool {
+		bad, dead, waiting := h.counted("bad")
+		return dead == 0 && waiting == 0 && bad >= 400 && bad <= 450
 	})
 }
 

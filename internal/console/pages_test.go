@@ -155,6 +155,19 @@ func TestPageOfADestination(t *testing.T) {
 	}
 }
 
+// TestCountsOfDestinationsAreListed: on the page and in the table for spreadsheets.
+func TestCountsOfDestinationsAreListed(t *testing.T) {
+	h := serve(guarded())
+	for page, says := range map[string]string{
+		"/destinations":     "data-label=\"Delivered\">98\u202f765</td><td class=\"n\" data-label=\"Failed\">234</td><td class=\"n\" data-label=\"Waiting\">1\u202f234<",
+		"/destinations.csv": ",98765,234,1234,7,",
+	} {
+		if body := ask(h, "GET", page, "viewer", "").Body.String(); !strings.Contains(body, says) {
+			t.Errorf("%s: no %s in %s", page, says, body)
+		}
+	}
+}
+
 // TestTheAnswerOfADestinationThatFailsIsShown: on its page, in the list, and among the problems.
 func TestTheAnswerOfADestinationThatFailsIsShown(t *testing.T) {
 	h := serve(guarded())
