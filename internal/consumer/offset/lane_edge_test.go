@@ -130,3 +130,40 @@ func TestOneOpenRecordDoesNotEndALane(t *testing.T) {
 		t.Errorf("committed as %+v", p)
 	}
 }
+
+// TestWhatWasSettledBeforeTwoRestartsStaysSettled: a campaign is read again up to a record that is settled, and nothing else holds the
+// commit. The next owner does not hand that record over.
+func TestWhatWasSettledBeforeTwoRestartsStaysSettled(t *testing.T) {
+	a, b := delivery.CampaignHash("a"), delivery.CampaignHash("b")
+	log := []uint64{b, a, a, a} // of which the third is settled, and the last is not read until then
+	l := NewLane(0)
+	for o, hash := range log {
+		l.ClassifyMain(hash, int64(o))
+		l.Add(hash, Record{Offset: int64(o), Size: 1, Weight: 1})
+	}
+	l.Settle(2)
+	again := func(to int64) (got []int64) {
+		p := l.Position()
+		next, err := RestoreLane(p.Offset, p.Metadata)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l = next
+		from, _, _ := l.Candidate()
+		l.BeginCatchUp(from)
+		for o := from; o < to; o++ {
+			if l.ClassifyCatchUp(log[o], o) == HandOver {
+				l.Add(log[o], Record{Offset: o, Size: 1, Weight: 1})
+				got = append(got, o)
+			}
+		}
+		l.EndCatchUp(to, 100)
+		return got
+	}
+	for _, o := range again(2) {
+		l.Settle(o)
+	}
+	if got := again(4); len(got) != 1 || got[0] != 3 {
+		t.Errorf("%v are handed over, want 3", got)
+	}
+}

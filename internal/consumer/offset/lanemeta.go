@@ -34,8 +34,18 @@ const (
 // positions returns the content of a commit.
 func (l *Lane) positions() lanePositions {
 	p := lanePositions{main: l.main, entries: make([]laneEntry, 0, len(l.campaigns))}
+	pending := slices.Sorted(maps.Keys(l.pending))
 	for _, c := range l.campaigns {
 		low := c.low()
+		if c.behind && low == c.next && low < c.settledTo { // not one that was settled before the lane was restored
+			low = c.settledTo
+			if i, _ := slices.BinarySearch(pending, c.next); i < len(pending) {
+				low = min(low, pending[i])
+			}
+			if len(c.records) > 0 {
+				low = min(low, c.records[0].Offset)
+			}
+		}
 		p.entries = append(p.entries, laneEntry{hash: c.hash, low: low, settledTo: max(low, c.settledTo), waiting: c.waiting()})
 		for _, r := range c.records {
 			if r.Offset < c.settledTo && !r.Settled {
