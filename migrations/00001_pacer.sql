@@ -82,7 +82,7 @@ CREATE TABLE pacer.campaigns (
     updated_at      timestamptz NOT NULL DEFAULT now()
 );
 CREATE INDEX campaigns_revision ON pacer.campaigns (revision);
-CREATE INDEX campaigns_time_zone ON pacer.campaigns (time_zone) WHERE active_hours IS NOT NULL;
+CREATE INDEX campaigns_time_zone ON pacer.campaigns (time_zone) WHERE time_zone <> 'UTC';
 CREATE INDEX campaigns_paused_until ON pacer.campaigns (paused_until) WHERE paused_until IS NOT NULL;
 COMMENT ON TABLE pacer.campaigns IS 'a row for each campaign: its rate, and when and where its jobs are sent';
 COMMENT ON COLUMN pacer.campaigns.id IS 'what jobs name; cannot be changed';
@@ -473,6 +473,13 @@ BEGIN
         USING ERRCODE = 'check_violation', SCHEMA = 'pacer', TABLE = relation, COLUMN = field, HINT = remedy;
 END $$;
 
+-- check_value refuses a value unless it is good, or not known to be bad.
+CREATE FUNCTION pacer.check_value(good boolean, relation text, field text, value text, remedy text) RETURNS void
+LANGUAGE sql AS $$
+    SELECT CASE WHEN NOT good THEN
+        pacer.refuse(relation, field, format('%s.%s must not be %s', relation, field, coalesce(left(value, 64), 'null')), remedy) END
+$$;
+
 -- check_id refuses ids that cannot stand in a header, a key or a metric. "(unknown)" stands for jobs without a campaign in metrics and lists.
 CREATE FUNCTION pacer.check_id(relation text, field text, value text) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -488,26 +495,25 @@ END $$;
 
 -- check_word refuses a value that is not one of the allowed words.
 CREATE FUNCTION pacer.check_word(relation text, field text, value text, allowed text[]) RETURNS void
-LANGUAGE plpgsql AS $$
-BEGIN
-    IF value IS NULL OR value <> ALL (allowed) THEN
-        PERFORM pacer.refuse(relation, field, format('%s.%s must not be %L', relation, field, left(value, 64)),
-            'Use one of: ' || array_to_string(allowed, ', ') || '.');
-    END IF;
-END $$;
+LANGUAGE sql AS $$
+    SELECT pacer.check_value(coalesce(value = ANY (allowed), false), relation, field, quote_nullable(left(value, 62)),
+        'Use one of: ' || array_to_string(allowed, ', ') || '.')
+$$;
 
 -- check_span refuses lengths of time that have no fixed length or lie outside 1 ms to 366 days.
 CREATE FUNCTION pacer.check_span(relation text, field text, value interval) RETURNS void
-LANGUAGE plpgsql AS $$
-BEGIN
-    IF value IS NULL OR value < '1 millisecond' OR value > '366 days' THEN
-        PERFORM pacer.refuse(relation, field, format('%s.%s must not be %s', relation, field, coalesce(value::text, 'null')),
-            'Use a length of time between 1 millisecond and 366 days, such as ''1 minute''.');
-    ELSIF extract(month FROM value) <> 0 OR extract(year FROM value) <> 0 THEN
-        PERFORM pacer.refuse(relation, field, format('%s.%s must not be counted in months: they differ in length', relation, field),
-            'Use days, such as ''30 days''.');
-    END IF;
-END $$;
+LANGUAGE sql AS $$
+    SELECT pacer.check_value(
+        coalesce(value BETWEEN '1 millisecond' AND '366 days' AND extract(month FROM value) = 0 AND extract(year FROM value) = 0, false),
+        relation, field, value::text, 'Use a length of time between 1 millisecond and 366 days, such as ''1 minute''; days, since months differ in length.')
+$$;
+
+-- is_zone reports whether a text is the name of a time zone. The server accepts abbreviations and rules, too, which daemons do not. To list
+-- the zones takes it tens of milliseconds.
+CREATE FUNCTION pacer.is_zone(zone text) RETURNS boolean
+LANGUAGE sql AS $$
+    SELECT zone ~ '^[A-Z]' AND EXISTS (SELECT FROM pg_timezone_names n WHERE n.name = zone)
+$$;
 
 ----------------------------------------------------------------------------------------------------------------------------------
 -- Checks of campaigns
@@ -518,45 +524,29 @@ END $$;
 CREATE FUNCTION pacer.check_rate(send_rate numeric, send_per interval) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    units   numeric := send_rate * 1000000;
-    per     numeric := extract(epoch FROM send_per) * 1000000 * 1000000;
-    divisor numeric;
-    message text;
-    remedy  text;
+    units numeric := send_rate * 1000000;
+    per   numeric := extract(epoch FROM send_per) * 1000000 * 1000000;
+    value text    := format('%s per %s', left(send_rate::text, 40), send_per);
 BEGIN
-    IF send_rate IS NULL OR send_rate IN ('NaN', 'Infinity', '-Infinity') THEN
-        message := format('campaigns.send_rate must be a number, not %s', coalesce(send_rate::text, 'null'));
-        remedy := 'Use units per send_per, such as 500; 0 holds the campaign.';
-    ELSIF send_rate < 0 THEN
-        message := format('campaigns.send_rate must not be negative (%s)', left(send_rate::text, 40));
-        remedy := 'Use 0 to hold the campaign, or status = ''paused'' to pause it.';
-    ELSIF units <> trunc(units) THEN
-        message := format('campaigns.send_rate has more than six decimals (%s)', left(send_rate::text, 40));
-        remedy := 'Use a longer send_per, such as send_rate = 1, send_per = ''1 hour''.';
-    ELSIF units * 366 * 86400 * 1000000 < per AND units > 0 THEN
-        message := format('campaigns.send_rate is below one unit in 366 days (%s per %s)', left(send_rate::text, 40), send_per);
-        remedy := 'Use 0 to hold the campaign.';
-    ELSIF units > per THEN
-        message := format('campaigns.send_rate is above 1000000 per second (%s per %s)', left(send_rate::text, 40), send_per);
-        remedy := 'Use a lower send_rate or a longer send_per.';
-    ELSIF units > 0 THEN
-        divisor := gcd(units, per);
-        IF units / divisor > 100000000000 THEN
-            message := format('campaigns.send_rate has too many digits for its size (%s per %s)', left(send_rate::text, 40), send_per);
-            remedy := 'Use fewer decimals.';
-        END IF;
-    END IF;
-    IF message IS NOT NULL THEN
-        PERFORM pacer.refuse('campaigns', 'send_rate', message, remedy);
+    PERFORM pacer.check_value(coalesce(send_rate >= 0 AND send_rate < 'Infinity', false), 'campaigns', 'send_rate', send_rate::text,
+        'Use units per send_per, such as 500; 0 holds the campaign.');
+    PERFORM pacer.check_value(units = trunc(units), 'campaigns', 'send_rate', value,
+        'Use at most six decimals; a longer send_per if need be, as in send_rate = 1, send_per = ''1 hour''.');
+    PERFORM pacer.check_value(units <= per, 'campaigns', 'send_rate', value, 'Use at most 1000000 per second.');
+    IF units > 0 THEN
+        PERFORM pacer.check_value(units * 366 * 86400 * 1000000 >= per, 'campaigns', 'send_rate', value,
+            'Use at least one unit in 366 days, or 0 to hold the campaign.');
+        PERFORM pacer.check_value(units / gcd(units, per) <= 100000000000, 'campaigns', 'send_rate', value, 'Use fewer decimals.');
     END IF;
 END $$;
 
--- check_campaign refuses nonsense and gives the row a new revision. A statement that changes nothing leaves the row as it is,
+-- check_campaign refuses nonsense. A statement that changes nothing leaves the row as it is,
 -- so that it is neither recorded nor announced. A change of finish_rate alone, which daemons make, keeps the revision that people see.
 CREATE FUNCTION pacer.check_campaign() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     spread bigint;
+    ahead  boolean := true;
 BEGIN
     IF TG_OP = 'UPDATE' THEN
         NEW.updated_at := OLD.updated_at;
@@ -568,11 +558,11 @@ BEGIN
         IF NEW IS NOT DISTINCT FROM OLD THEN
             NEW.finish_rate := spread;
             NEW.set_revision := coalesce(OLD.set_revision, CASE WHEN OLD.revision >= 0 THEN OLD.revision END);
-            NEW.revision := nextval('pacer.revisions');
             RETURN NEW;
         END IF;
         NEW.finish_rate := spread;
         NEW.set_revision := NULL;
+        ahead := NEW.finish_by IS DISTINCT FROM OLD.finish_by;
         IF NEW.id IS DISTINCT FROM OLD.id THEN
             PERFORM pacer.refuse('campaigns', 'id', 'campaigns.id cannot be changed: jobs name it',
                 'Insert a campaign with the new id and cancel the old one.');
@@ -586,30 +576,23 @@ BEGIN
     IF NEW.sink IS NOT NULL THEN
         PERFORM pacer.check_id('campaigns', 'sink', NEW.sink);
     END IF;
-    IF NEW.burst < 0 OR NEW.burst > 1000000 THEN
-        PERFORM pacer.refuse('campaigns', 'burst', format('campaigns.burst must not be %s', NEW.burst),
-            'Use 0 (none) to 1000000 units.');
-    ELSIF NEW.priority_weight < 1 OR NEW.priority_weight > 1000000 THEN
-        PERFORM pacer.refuse('campaigns', 'priority_weight',
-            format('campaigns.priority_weight must not be %s', NEW.priority_weight), 'Use 1 to 1000000.');
-    ELSIF NEW.max_in_flight < 0 THEN
-        PERFORM pacer.refuse('campaigns', 'max_in_flight',
-            format('campaigns.max_in_flight must not be negative (%s)', NEW.max_in_flight), 'Use 0 for no limit.');
-    ELSIF NEW.expected_total < 0 THEN
-        PERFORM pacer.refuse('campaigns', 'expected_total',
-            format('campaigns.expected_total must not be negative (%s)', NEW.expected_total), 'Use null when it is not known.');
-    ELSIF length(NEW.note) > 500 OR NEW.note ~ '[\x01-\x1F\x7F-\x9F]' THEN
+    IF NEW.job_ttl IS NOT NULL THEN
+        PERFORM pacer.check_span('campaigns', 'job_ttl', NEW.job_ttl);
+    END IF;
+    PERFORM pacer.check_value(NEW.burst BETWEEN 0 AND 1000000, 'campaigns', 'burst', NEW.burst::text, 'Use 0 (none) to 1000000 units.');
+    PERFORM pacer.check_value(NEW.priority_weight BETWEEN 1 AND 1000000, 'campaigns', 'priority_weight', NEW.priority_weight::text, 'Use 1 to 1000000.');
+    PERFORM pacer.check_value(NEW.max_in_flight >= 0, 'campaigns', 'max_in_flight', NEW.max_in_flight::text, 'Use 0 for no limit.');
+    PERFORM pacer.check_value(NEW.expected_total >= 0, 'campaigns', 'expected_total', NEW.expected_total::text, 'Use null when it is not known.');
+    PERFORM pacer.check_value(isfinite(NEW.starts_at), 'campaigns', 'starts_at', NEW.starts_at::text, 'Use null for no bound.');
+    PERFORM pacer.check_value(isfinite(NEW.ends_at), 'campaigns', 'ends_at', NEW.ends_at::text, 'Use null for no bound.');
+    PERFORM pacer.check_value(isfinite(NEW.finish_by) AND (NEW.finish_by > now() OR NOT ahead), 'campaigns', 'finish_by', NEW.finish_by::text,
+        'Use a time that is ahead, or null for none.');
+    IF length(NEW.note) > 500 OR NEW.note ~ '[\x01-\x1F\x7F-\x9F]' THEN
         PERFORM pacer.refuse('campaigns', 'note', 'campaigns.note must be one line of at most 500 characters',
             'Shorten it, or put the rest where it can be linked to.');
-    ELSIF NOT isfinite(NEW.starts_at) OR NOT isfinite(NEW.ends_at) THEN
-        PERFORM pacer.refuse('campaigns', CASE WHEN isfinite(NEW.ends_at) THEN 'starts_at' ELSE 'ends_at' END,
-            'campaigns.starts_at and ends_at must not be infinite', 'Use null for no bound.');
     ELSIF NEW.ends_at <= NEW.starts_at THEN
         PERFORM pacer.refuse('campaigns', 'ends_at', 'campaigns.ends_at must be later than starts_at',
             'Use null for no end.');
-    ELSIF NOT isfinite(NEW.finish_by) OR NEW.finish_by <= now() AND (TG_OP = 'INSERT' OR NEW.finish_by IS DISTINCT FROM OLD.finish_by) THEN
-        PERFORM pacer.refuse('campaigns', 'finish_by', format('campaigns.finish_by must be a time that is ahead, not %s', NEW.finish_by),
-            'Use a later time, or null for none.');
     ELSIF NEW.finish_by <= NEW.starts_at OR NEW.finish_by > NEW.ends_at THEN
         PERFORM pacer.refuse('campaigns', 'finish_by', 'campaigns.finish_by must be later than starts_at, and not later than ends_at',
             'Change finish_by as well, or use null for none.');
@@ -617,95 +600,38 @@ BEGIN
     IF NEW.finish_by IS NULL THEN
         NEW.finish_rate := NULL;
     END IF;
-    IF NEW.job_ttl IS NOT NULL THEN
-        PERFORM pacer.check_span('campaigns', 'job_ttl', NEW.job_ttl);
-    END IF;
-    IF NEW.time_zone NOT IN ('UTC', 'recipient') AND (TG_OP = 'INSERT' OR NEW.time_zone IS DISTINCT FROM OLD.time_zone) THEN
-        BEGIN
-            PERFORM now() AT TIME ZONE NEW.time_zone;
-        EXCEPTION WHEN invalid_parameter_value THEN
-            PERFORM pacer.refuse('campaigns', 'time_zone', format('campaigns.time_zone %L is not known', left(NEW.time_zone, 64)),
-                'Use a name such as ''Europe/Moscow'' or ''UTC''.');
-        END;
-    END IF;
-    NEW.revision := nextval('pacer.revisions');
     NEW.updated_at := now();
     RETURN NEW;
-END $$;
-
--- refuse_schedule gives an example as the remedy.
-CREATE FUNCTION pacer.refuse_schedule(field text, message text) RETURNS void
-LANGUAGE plpgsql AS $$
-BEGIN
-    PERFORM pacer.refuse('campaigns', field, format('campaigns.%s: %s', field, message), CASE field
-        WHEN 'ramp' THEN 'Use {"start": 10, "add": 5, "every": "1 minute"}, or "factor": 1.5 instead of "add"; null for none.'
-        ELSE 'Use [{"days": ["mon", "tue"], "from": "09:00", "to": "21:00"}]; without days, every day; null for always.' END);
-END $$;
-
--- ramp_number reads a number of a ramp, which must be above a bound and have at most six decimals.
-CREATE FUNCTION pacer.ramp_number(ramp jsonb, name text, above numeric) RETURNS numeric
-LANGUAGE plpgsql AS $$
-DECLARE
-    value numeric;
-BEGIN
-    IF jsonb_typeof(ramp->name) IS DISTINCT FROM 'number' THEN
-        PERFORM pacer.refuse_schedule('ramp', format('%s must be a number, not %s', name,
-            coalesce(left((ramp->name)::text, 40), 'left out')));
-    END IF;
-    value := (ramp->>name)::numeric;
-    IF value <= above OR value <> round(value, 6) OR value >= 100000000000 THEN
-        PERFORM pacer.refuse_schedule('ramp', format('%s must be above %s, with at most six decimals, not %s', name, above,
-            left(value::text, 40)));
-    END IF;
-    RETURN value;
 END $$;
 
 -- check_ramp refuses ramps that do not lead to the rate. The bounds are those of the daemon.
 CREATE FUNCTION pacer.check_ramp(ramp jsonb, send_rate numeric, send_per interval) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    begin_at numeric;
-    addend   numeric;
-    factor   numeric;
-    every    text := ramp->>'every';
-    other    text;
+    remedy text := 'Use {"start": 10, "add": 5, "every": "1 minute"}, or "factor": 1.5 instead of "add"; at most six decimals; null for none.';
+    good   boolean;
+    first  numeric;
 BEGIN
-    IF jsonb_typeof(ramp) <> 'object' THEN
-        PERFORM pacer.refuse_schedule('ramp', format('must be an object, not %s', left(ramp::text, 40)));
-    END IF;
-    SELECT k INTO other FROM jsonb_object_keys(ramp) k WHERE k NOT IN ('start', 'add', 'factor', 'every') LIMIT 1;
-    IF other IS NOT NULL THEN
-        PERFORM pacer.refuse_schedule('ramp', format('has no %s', quote_literal(left(other, 40))));
-    ELSIF ramp ? 'add' = ramp ? 'factor' THEN
-        PERFORM pacer.refuse_schedule('ramp', 'needs either add or factor');
-    END IF;
-    begin_at := pacer.ramp_number(ramp, 'start', 0);
-    IF ramp ? 'add' THEN
-        addend := pacer.ramp_number(ramp, 'add', 0);
-    ELSE
-        factor := pacer.ramp_number(ramp, 'factor', 1);
-        IF factor > 100 THEN
-            PERFORM pacer.refuse_schedule('ramp', format('factor must be at most 100, not %s', factor));
-        END IF;
-    END IF;
-    IF jsonb_typeof(ramp->'every') IS DISTINCT FROM 'string'
-        OR every !~ '^[0-9]{1,8} ?(s|seconds?|m|minutes?|h|hours?|d|days?|w|weeks?)$' THEN
-        PERFORM pacer.refuse_schedule('ramp',
-            format('every must be a number of seconds, minutes, hours, days or weeks, not %s',
-                coalesce(left((ramp->'every')::text, 40), 'left out')));
-    ELSIF every::interval NOT BETWEEN '1 second' AND '366 days' THEN
-        PERFORM pacer.refuse_schedule('ramp', format('every must lie between 1 second and 366 days, not %s', every));
-    END IF;
+    PERFORM pacer.check_value(jsonb_typeof(ramp) = 'object', 'campaigns', 'ramp', ramp::text, remedy);
+    SELECT count(*) = 3 AND bool_and(CASE key
+        WHEN 'every' THEN jsonb_typeof(value) = 'string' AND value #>> '{}' ~ '^[0-9]{1,8} ?(s|seconds?|m|minutes?|h|hours?|d|days?|w|weeks?)$'
+        ELSE key IN ('start', 'add', 'factor') AND jsonb_typeof(value) = 'number' END) AND ramp ?& '{start,every}' INTO good FROM jsonb_each(ramp);
+    PERFORM pacer.check_value(good, 'campaigns', 'ramp', ramp::text, remedy);
+    SELECT bool_and(CASE key WHEN 'every' THEN (value #>> '{}')::interval BETWEEN '1 second' AND '366 days'
+        ELSE value::numeric > (key = 'factor')::integer AND value::numeric = round(value::numeric, 6)
+            AND value::numeric <= CASE key WHEN 'factor' THEN 100 ELSE 99999999999 END END) INTO good FROM jsonb_each(ramp);
+    PERFORM pacer.check_value(good, 'campaigns', 'ramp', ramp::text, remedy);
+    first := (ramp->>'start')::numeric;
     IF send_rate >= 100000000000 THEN
         PERFORM pacer.refuse('campaigns', 'ramp', 'campaigns.ramp needs a send_rate below 10^11 units per send_per',
             'Use a shorter send_per.');
-    ELSIF begin_at < send_rate AND begin_at * 366 * 86400 < extract(epoch FROM send_per) THEN
+    ELSIF first < send_rate AND first * 366 * 86400 < extract(epoch FROM send_per) THEN
         PERFORM pacer.refuse('campaigns', 'ramp',
-            format('campaigns.ramp: start is below one unit in 366 days (%s per %s)', begin_at, send_per), 'Start higher.');
-    ELSIF begin_at < send_rate
-        AND (send_rate - begin_at > 10000 * addend OR ln(send_rate / begin_at) > 10000 * ln(factor)) THEN
+            format('campaigns.ramp: start is below one unit in 366 days (%s per %s)', first, send_per), 'Start higher.');
+    ELSIF first < send_rate AND (send_rate - first > 10000 * (ramp->>'add')::numeric
+        OR ln(send_rate / first) > 10000 * ln((ramp->>'factor')::numeric)) THEN
         PERFORM pacer.refuse('campaigns', 'ramp',
-            format('campaigns.ramp takes more than 10000 steps from %s to the send_rate, %s', begin_at, send_rate),
+            format('campaigns.ramp takes more than 10000 steps from %s to the send_rate, %s', first, send_rate),
             'Use a larger step, and a longer every.');
     END IF;
 END $$;
@@ -714,64 +640,21 @@ END $$;
 CREATE FUNCTION pacer.check_hours(hours jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    span  jsonb;
-    other text;
+    remedy text    := 'Use [{"days": ["mon", "tue"], "from": "09:00", "to": "21:00"}], at most 32; without days, every day; null for always.';
+    good   boolean := jsonb_typeof(hours) = 'array';
 BEGIN
-    IF jsonb_typeof(hours) <> 'array' THEN
-        PERFORM pacer.refuse_schedule('active_hours', format('must be a list, not %s', left(hours::text, 40)));
-    ELSIF jsonb_array_length(hours) > 32 THEN
-        PERFORM pacer.refuse_schedule('active_hours',
-            format('must have at most 32 spans, not %s: join days with the same hours', jsonb_array_length(hours)));
+    IF good THEN
+        SELECT count(*) <= 32 AND bool_and(coalesce(CASE WHEN jsonb_typeof(span) = 'object' THEN span - '{days,from,to}'::text[] = '{}'
+            AND span->>'from' ~ '^([01][0-9]|2[0-3]):[0-5][0-9]$' AND span->>'to' ~ '^(([01][0-9]|2[0-3]):[0-5][0-9]|24:00)$'
+            AND (NOT span ? 'days' OR jsonb_typeof(span->'days') = 'array' AND span->'days' <> '[]'
+                AND '["mon", "tue", "wed", "thu", "fri", "sat", "sun"]' @> (span->'days')) END, false))
+        INTO good FROM jsonb_array_elements(hours) AS span;
     END IF;
-    FOR span IN SELECT e FROM jsonb_array_elements(hours) e LOOP
-        IF jsonb_typeof(span) <> 'object' THEN
-            PERFORM pacer.refuse_schedule('active_hours', format('must hold objects, not %s', left(span::text, 40)));
-        END IF;
-        SELECT k INTO other FROM jsonb_object_keys(span) k WHERE k NOT IN ('days', 'from', 'to') LIMIT 1;
-        IF other IS NOT NULL THEN
-            PERFORM pacer.refuse_schedule('active_hours', format('a span has no %s', quote_literal(left(other, 40))));
-        ELSIF jsonb_typeof(span->'from') IS DISTINCT FROM 'string' OR span->>'from' !~ '^([01][0-9]|2[0-3]):[0-5][0-9]$' THEN
-            PERFORM pacer.refuse_schedule('active_hours', format('from must be a time from 00:00 to 23:59, not %s',
-                coalesce(left((span->'from')::text, 40), 'left out')));
-        ELSIF jsonb_typeof(span->'to') IS DISTINCT FROM 'string'
-            OR span->>'to' !~ '^(([01][0-9]|2[0-3]):[0-5][0-9]|24:00)$' THEN
-            PERFORM pacer.refuse_schedule('active_hours', format('to must be a time from 00:00 to 24:00, not %s',
-                coalesce(left((span->'to')::text, 40), 'left out')));
-        ELSIF span ? 'days' AND (jsonb_typeof(span->'days') <> 'array' OR span->'days' = '[]'
-            OR NOT '["mon", "tue", "wed", "thu", "fri", "sat", "sun"]' @> (span->'days')) THEN
-            PERFORM pacer.refuse_schedule('active_hours',
-                format('days must be a list of mon, tue, wed, thu, fri, sat and sun, not %s', left((span->'days')::text, 40)));
-        END IF;
-    END LOOP;
+    PERFORM pacer.check_value(good, 'campaigns', 'active_hours', hours::text, remedy);
 END $$;
 
--- check_zone refuses abbreviations and rules of time zones: the server accepts them, daemons do not.
-CREATE FUNCTION pacer.check_zone(field text, zone text, word text) RETURNS void
-LANGUAGE plpgsql AS $$
-BEGIN
-    IF zone = word THEN
-        RETURN;
-    ELSIF zone IS NULL OR zone !~ '^[A-Z]' OR NOT EXISTS (SELECT 1 FROM pg_timezone_names n WHERE n.name = zone) THEN
-        PERFORM pacer.refuse('campaigns', field,
-            format('campaigns.%s %L is not the name of a time zone', field, left(zone, 64)),
-            format('Use a name such as ''Europe/Moscow'' or ''UTC'', or ''%s''.', word));
-    END IF;
-END $$;
-
--- check_minutes refuses what are no minutes of the hour, and minutes that leave none to send in.
-CREATE FUNCTION pacer.check_minutes(minutes text) RETURNS void
-LANGUAGE plpgsql AS $$
-BEGIN
-    IF minutes !~ '^[0-5]?[0-9]( *, *[0-5]?[0-9]){0,59}$' THEN
-        PERFORM pacer.refuse('campaigns', 'avoid_minutes', format('campaigns.avoid_minutes must not be %L', left(minutes, 64)),
-            'Use minutes of the hour, 0 to 59, such as 0,15,30,45; null for none.');
-    ELSIF (SELECT count(DISTINCT (m::integer + d + 60) % 60) FROM unnest(string_to_array(minutes, ',')) m, generate_series(-2, 1) d) = 60 THEN
-        PERFORM pacer.refuse('campaigns', 'avoid_minutes', 'campaigns.avoid_minutes leave no minute to send in', 'Avoid fewer.');
-    END IF;
-END $$;
-
--- check_schedule checks what changed in a schedule. It runs after check_campaign, which checks the rate. To list the zones takes
--- the server tens of milliseconds, so a zone that another campaign uses is not looked up again.
+-- check_schedule checks what changed in a schedule. It runs after check_campaign, which checks the rate. A zone that another campaign uses
+-- is not looked up again.
 CREATE FUNCTION pacer.check_schedule() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -780,26 +663,25 @@ BEGIN
     IF TG_OP = 'UPDATE' THEN
         before := OLD;
     END IF;
-    IF NEW.ramp = 'null' THEN
-        NEW.ramp := NULL;
-    END IF;
-    IF NEW.active_hours IN ('null', '[]') THEN
-        NEW.active_hours := NULL;
-    END IF;
-    IF NEW.active_hours IS DISTINCT FROM before.active_hours AND NEW.active_hours IS NOT NULL THEN
+    NEW.ramp := nullif(NEW.ramp, 'null');
+    NEW.active_hours := nullif(nullif(NEW.active_hours, 'null'), '[]');
+    NEW.avoid_minutes := nullif(NEW.avoid_minutes, '');
+    IF NEW.active_hours IS DISTINCT FROM before.active_hours THEN
         PERFORM pacer.check_hours(NEW.active_hours);
     END IF;
-    NEW.avoid_minutes := nullif(NEW.avoid_minutes, '');
-    IF NEW.avoid_minutes IS DISTINCT FROM before.avoid_minutes AND NEW.avoid_minutes IS NOT NULL THEN
-        PERFORM pacer.check_minutes(NEW.avoid_minutes);
+    PERFORM pacer.check_value(NEW.avoid_minutes ~ '^[0-5]?[0-9]( *, *[0-5]?[0-9]){0,59}$', 'campaigns', 'avoid_minutes', quote_literal(NEW.avoid_minutes),
+        'Use minutes of the hour, 0 to 59, such as 0,15,30,45; null for none.');
+    IF (SELECT count(DISTINCT (m::integer + d + 60) % 60) FROM unnest(string_to_array(NEW.avoid_minutes, ',')) m, generate_series(-2, 1) d) = 60 THEN
+        PERFORM pacer.refuse('campaigns', 'avoid_minutes', 'campaigns.avoid_minutes leave no minute to send in', 'Avoid fewer.');
     END IF;
-    IF coalesce(NEW.active_hours::text, NEW.avoid_minutes) IS NOT NULL
-        AND (coalesce(before.active_hours::text, before.avoid_minutes) IS NULL OR NEW.time_zone IS DISTINCT FROM before.time_zone)
-        AND NOT EXISTS (SELECT 1 FROM pacer.campaigns c WHERE c.time_zone = NEW.time_zone AND c.active_hours IS NOT NULL) THEN
-        PERFORM pacer.check_zone('time_zone', NEW.time_zone, 'recipient');
+    IF NEW.time_zone NOT IN ('UTC', 'recipient') AND NEW.time_zone IS DISTINCT FROM before.time_zone
+        AND NOT EXISTS (SELECT FROM pacer.campaigns c WHERE c.time_zone = NEW.time_zone AND c.time_zone <> 'UTC') THEN
+        PERFORM pacer.check_value(pacer.is_zone(NEW.time_zone), 'campaigns', 'time_zone', quote_literal(NEW.time_zone),
+            'Use a name such as ''Europe/Moscow'' or ''UTC'', or ''recipient''.');
     END IF;
-    IF NEW.time_zone_missing IS DISTINCT FROM before.time_zone_missing AND NEW.time_zone_missing IS NOT NULL THEN
-        PERFORM pacer.check_zone('time_zone_missing', NEW.time_zone_missing, 'hold');
+    IF NEW.time_zone_missing <> 'hold' AND NEW.time_zone_missing IS DISTINCT FROM before.time_zone_missing THEN
+        PERFORM pacer.check_value(pacer.is_zone(NEW.time_zone_missing), 'campaigns', 'time_zone_missing', quote_literal(NEW.time_zone_missing),
+            'Use a name such as ''Europe/Moscow'' or ''UTC'', or ''hold''.');
     END IF;
     IF NEW.time_zone = 'recipient' AND NEW.active_hours IS NOT NULL AND NEW.time_zone_missing IS NULL THEN
         PERFORM pacer.refuse('campaigns', 'time_zone_missing', 'campaigns.time_zone_missing is needed: the active hours are those of recipients',
@@ -815,10 +697,9 @@ BEGIN
     IF NEW.ramp_since IS NULL
         OR NEW.ramp IS DISTINCT FROM before.ramp AND NEW.ramp_since IS NOT DISTINCT FROM before.ramp_since THEN
         NEW.ramp_since := now();
-    ELSIF NOT isfinite(NEW.ramp_since) THEN
-        PERFORM pacer.refuse('campaigns', 'ramp_since', 'campaigns.ramp_since must not be infinite',
-            'Use now() to begin anew, or starts_at to begin later.');
     END IF;
+    PERFORM pacer.check_value(isfinite(NEW.ramp_since), 'campaigns', 'ramp_since', NEW.ramp_since::text,
+        'Use now() to begin anew, or starts_at to begin later.');
     RETURN NEW;
 END $$;
 
@@ -905,12 +786,14 @@ BEGIN
         NEW.updated_at := OLD.updated_at;
         IF NEW IS NOT DISTINCT FROM OLD THEN
             RETURN OLD;
-        END IF;
-        IF NEW.id IS DISTINCT FROM OLD.id THEN
+        ELSIF NEW.id IS DISTINCT FROM OLD.id THEN
             PERFORM pacer.refuse('quotas', 'id', 'quotas.id cannot be changed: counts are kept under it',
                 'Insert a quota with the new id and link the campaigns to it.');
         ELSIF NEW.shard IS DISTINCT FROM OLD.shard THEN
             PERFORM pacer.refuse('quotas', 'shard', 'quotas.shard is fixed when the quota is created: its counts live there',
+                'Insert a quota with another id and link the campaigns to it.');
+        ELSIF NEW.per IS DISTINCT FROM OLD.per THEN
+            PERFORM pacer.refuse('quotas', 'per', 'quotas.per is fixed when the quota is created: counts are kept by it',
                 'Insert a quota with another id and link the campaigns to it.');
         END IF;
     END IF;
@@ -918,11 +801,18 @@ BEGIN
     PERFORM pacer.check_word('quotas', 'on_store_failure', NEW.on_store_failure, '{closed,local-share,open}');
     PERFORM pacer.check_word('quotas', 'mode', NEW.mode, '{strict,eventual,shadow}');
     PERFORM pacer.check_word('quotas', 'spend', NEW.spend, '{greedy,even}');
+    PERFORM pacer.check_word('quotas', 'unit', NEW.unit, '{units,bytes}');
     PERFORM pacer.check_word('quotas', 'keyless', NEW.keyless, '{dead,pass}');
     PERFORM pacer.check_word('quotas', 'count', NEW.count, '{attempts,deliveries}');
-    IF NEW.per !~ '^[a-z0-9-]{1,32}$' THEN
-        PERFORM pacer.refuse('quotas', 'per', format('quotas.per must not be %L', left(NEW.per, 64)),
-            'Use the name of a key, such as recipient: 1 to 32 lower-case letters, digits and dashes.');
+    PERFORM pacer.check_value(coalesce(NEW.rollout BETWEEN 0 AND 100, false), 'quotas', 'rollout', NEW.rollout::text,
+        'Use 0 (the quota does not bind) to 100 percent.');
+    PERFORM pacer.check_value(NEW.shard >= 0, 'quotas', 'shard', NEW.shard::text, 'Use 0.');
+    PERFORM pacer.check_value(NEW.per ~ '^[a-z0-9-]{1,32}$', 'quotas', 'per', quote_literal(NEW.per),
+        'Use the name of a key, such as recipient: 1 to 32 lower-case letters, digits and dashes.');
+    PERFORM pacer.check_value(NEW.max_wait BETWEEN '0' AND '366 days', 'quotas', 'max_wait', NEW.max_wait::text,
+        'Use 0 (capped at once) to 366 days, or null.');
+    IF NEW.unit = 'bytes' AND NEW.mode <> 'eventual' THEN
+        PERFORM pacer.refuse('quotas', 'unit', format('quotas.unit must not be ''bytes'' in mode %L', NEW.mode), 'Use mode eventual, or unit units.');
     ELSIF NEW.per IS NULL AND (NEW.max_wait IS NOT NULL OR NEW.keyless <> 'dead' OR NEW.count <> 'attempts') THEN
         PERFORM pacer.refuse('quotas', 'per', 'quotas.max_wait, keyless and count are for keyed quotas', 'Set per, or leave them as they are.');
     ELSIF NEW.per IS NOT NULL AND (NEW.mode <> 'strict' OR NEW.spend <> 'greedy' OR NEW.unit <> 'units' OR NEW.rollout <> 100) THEN
@@ -931,139 +821,73 @@ BEGIN
     ELSIF NEW.per IS NOT NULL AND NEW.on_store_failure = 'local-share' THEN
         PERFORM pacer.refuse('quotas', 'on_store_failure', 'a keyed quota must not have on_store_failure local-share: a daemon has no share of a key',
             'Use closed or open.');
-    ELSIF TG_OP = 'UPDATE' AND NEW.per IS DISTINCT FROM OLD.per THEN
-        PERFORM pacer.refuse('quotas', 'per', 'quotas.per is fixed when the quota is created: counts are kept by it',
-            'Insert a quota with another id and link the campaigns to it.');
-    ELSIF NEW.max_wait < interval '0' OR NEW.max_wait > interval '366 days' THEN
-        PERFORM pacer.refuse('quotas', 'max_wait', format('quotas.max_wait must not be %s', NEW.max_wait),
-            'Use 0 (capped at once) to 366 days, or null.');
     END IF;
-    IF NEW.shard < 0 THEN
-        PERFORM pacer.refuse('quotas', 'shard', format('quotas.shard must not be negative (%s)', NEW.shard), 'Use 0.');
-    END IF;
-    NEW.revision := nextval('pacer.revisions');
     NEW.updated_at := now();
     RETURN NEW;
 END $$;
 
--- check_coverage refuses what a quota cannot cover.
-CREATE FUNCTION pacer.check_coverage() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    IF NEW.rollout IS NULL OR NEW.rollout < 0 OR NEW.rollout > 100 THEN
-        PERFORM pacer.refuse('quotas', 'rollout',
-            format('quotas.rollout must not be %s', coalesce(NEW.rollout::text, 'null')),
-            'Use 0 (the quota does not bind) to 100 percent.');
-    END IF;
-    PERFORM pacer.check_word('quotas', 'unit', NEW.unit, '{units,bytes}');
-    IF NEW.unit = 'bytes' AND NEW.mode <> 'eventual' THEN
-        PERFORM pacer.refuse('quotas', 'unit',
-            format('quotas.unit must not be ''bytes'' in mode %L', left(NEW.mode, 64)),
-            'Use mode eventual, or unit units.');
-    END IF;
-    RETURN NEW;
-END $$;
-
--- check_algorithm refuses windows that their algorithm cannot keep. It runs before check_window, which checks what all windows
--- have in common. A zone is looked up when its anchor is written, and not again: names of zones come and go.
-CREATE FUNCTION pacer.check_algorithm() RETURNS trigger
+-- check_window refuses windows that the quota engine cannot keep. A zone is looked up when its anchor is written, and not again: names of
+-- zones come and go.
+CREATE FUNCTION pacer.check_window() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    unit text := split_part(NEW.anchor, '@', 1);
-    zone text := CASE WHEN NEW.anchor LIKE '%@%' THEN substr(NEW.anchor, length(unit) + 2) ELSE 'UTC' END;
-    span interval := CASE unit WHEN 'minute' THEN '1 minute' WHEN 'hour' THEN '1 hour' WHEN 'day' THEN '1 day'
-                               WHEN 'week' THEN '7 days' WHEN 'month' THEN '31 days' END;
+    unit  text     := split_part(NEW.anchor, '@', 1);
+    zone  text     := CASE WHEN NEW.anchor LIKE '%@%' THEN substr(NEW.anchor, length(unit) + 2) ELSE 'UTC' END;
+    span  interval := CASE unit WHEN 'minute' THEN '1 minute' WHEN 'hour' THEN '1 hour' WHEN 'day' THEN '1 day'
+                                WHEN 'week' THEN '7 days' WHEN 'month' THEN '31 days' END;
+    keyed boolean  := EXISTS (SELECT FROM pacer.quotas q WHERE q.id = NEW.quota_id AND q.per IS NOT NULL);
 BEGIN
     NEW.anchor := nullif(NEW.anchor, '');
-    IF NEW.algorithm = 'log' AND NEW.max_units > 1000 THEN
-        PERFORM pacer.refuse('quota_windows', 'max_units',
-            format('quota_windows.max_units of a log window must not be %s: every grant is remembered', NEW.max_units),
-            'Use algorithm sliding above 1000 units.');
-    END IF;
-    IF NEW.anchor IS NULL THEN
+    PERFORM pacer.check_span('quota_windows', 'span', NEW.span);
+    PERFORM pacer.check_word('quota_windows', 'algorithm', NEW.algorithm, '{sliding,fixed,log}');
+    PERFORM pacer.check_value(NEW.max_units BETWEEN 0 AND 1000000000000000, 'quota_windows', 'max_units', NEW.max_units::text,
+        'Use 0 (grants nothing) to 10^15 units.');
+    PERFORM pacer.check_value(NOT keyed OR NEW.max_units BETWEEN 1 AND 999999, 'quota_windows', 'max_units', NEW.max_units::text,
+        'Use 1 to 999999 in a keyed quota; to stop single values, set held_until in pacer.quota_keys.');
+    PERFORM pacer.check_value(NEW.algorithm <> 'log' OR NEW.max_units <= 1000, 'quota_windows', 'max_units', NEW.max_units::text,
+        'Use algorithm sliding above 1000 units: log remembers every grant.');
+    IF (SELECT count(*) FROM pacer.quota_windows w WHERE w.quota_id = NEW.quota_id AND w.span <> NEW.span) >= 16 THEN
+        PERFORM pacer.refuse('quota_windows', 'quota_id', format('quota %L has 16 windows already', NEW.quota_id),
+            'Delete a window that another one implies.');
+    ELSIF NEW.anchor IS NULL THEN
         RETURN NEW;
     ELSIF NEW.algorithm <> 'fixed' THEN
-        PERFORM pacer.refuse('quota_windows', 'anchor',
-            format('quota_windows.anchor does not go with algorithm %L', left(NEW.algorithm, 64)),
+        PERFORM pacer.refuse('quota_windows', 'anchor', format('quota_windows.anchor does not go with algorithm %L', NEW.algorithm),
             'Use algorithm fixed, or null.');
-    ELSIF span IS NULL THEN
-        PERFORM pacer.refuse('quota_windows', 'anchor',
-            format('quota_windows.anchor must not be %L', left(NEW.anchor, 64)),
-            'Use minute, hour, day, week or month, with a time zone if need be, such as ''day@Europe/Moscow''.');
-    ELSIF NEW.span <> span THEN
-        PERFORM pacer.refuse('quota_windows', 'span',
-            format('quota_windows.span of a window that begins with the %s must be %s, not %s', unit, span, NEW.span),
-            'Use the length of the unit: 1 minute, 1 hour, 1 day, 7 days, or 31 days, the longest month.');
     END IF;
+    PERFORM pacer.check_value(span IS NOT NULL, 'quota_windows', 'anchor', quote_literal(NEW.anchor),
+        'Use minute, hour, day, week or month, with a time zone if need be, such as ''day@Europe/Moscow''.');
+    PERFORM pacer.check_value(NEW.span = span, 'quota_windows', 'span', NEW.span::text,
+        format('Use the length of its anchor, the %s: 1 minute, 1 hour, 1 day, 7 days, or 31 days, the longest month.', unit));
     IF TG_OP = 'UPDATE' THEN
         IF NEW.anchor IS NOT DISTINCT FROM OLD.anchor THEN
             RETURN NEW;
         END IF;
     END IF;
-    IF zone = 'recipient' THEN
-        IF NOT EXISTS (SELECT FROM pacer.quotas q WHERE q.id = NEW.quota_id AND q.per IS NOT NULL) THEN
-            PERFORM pacer.refuse('quota_windows', 'anchor', format('quota_windows.anchor must not be %L: the quota is not keyed', NEW.anchor),
-                'Name a zone, as in ''day@Europe/Moscow'', or use a quota with per.');
-        END IF;
-    ELSIF zone !~ '^[A-Z]' OR NOT EXISTS (SELECT 1 FROM pg_timezone_names n WHERE n.name = zone) THEN
-        PERFORM pacer.refuse('quota_windows', 'anchor',
-            format('quota_windows.anchor names an unknown time zone, %L', left(zone, 64)),
-            'Use a name such as ''Europe/Moscow'' or ''UTC''.');
-    END IF;
-    RETURN NEW;
-END $$;
-CREATE TRIGGER a_algorithm BEFORE INSERT OR UPDATE ON pacer.quota_windows
-    FOR EACH ROW EXECUTE FUNCTION pacer.check_algorithm();
-
--- check_window refuses windows that the quota engine cannot keep.
-CREATE FUNCTION pacer.check_window() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    PERFORM pacer.check_span('quota_windows', 'span', NEW.span);
-    PERFORM pacer.check_word('quota_windows', 'algorithm', NEW.algorithm, '{sliding,fixed,log}');
-    IF NEW.max_units < 0 OR NEW.max_units > 1000000000000000 THEN
-        PERFORM pacer.refuse('quota_windows', 'max_units', format('quota_windows.max_units must not be %s', NEW.max_units),
-            'Use 0 (grants nothing) to 10^15 units.');
-    END IF;
-    IF NEW.max_units NOT BETWEEN 1 AND 999999 AND EXISTS (SELECT FROM pacer.quotas q WHERE q.id = NEW.quota_id AND q.per IS NOT NULL) THEN
-        PERFORM pacer.refuse('quota_windows', 'max_units', format('quota_windows.max_units of a keyed quota must not be %s', NEW.max_units),
-            'Use 1 to 999999; to stop single values, set held_until in pacer.quota_keys.');
-    END IF;
-    IF length(NEW.anchor) NOT BETWEEN 1 AND 64 THEN
-        PERFORM pacer.refuse('quota_windows', 'anchor', 'quota_windows.anchor must have 1 to 64 characters', 'Use null for none.');
-    END IF;
-    IF (SELECT count(*) FROM pacer.quota_windows w WHERE w.quota_id = NEW.quota_id AND w.span <> NEW.span) >= 16 THEN
-        PERFORM pacer.refuse('quota_windows', 'quota_id', format('quota %L has 16 windows already', NEW.quota_id),
-            'Delete a window that another one implies.');
-    END IF;
+    PERFORM pacer.check_value(CASE zone WHEN 'recipient' THEN keyed ELSE pacer.is_zone(zone) END, 'quota_windows', 'anchor', quote_literal(NEW.anchor),
+        'Use a zone such as ''Europe/Moscow'' or ''UTC''; in a quota with per also ''recipient''.');
     RETURN NEW;
 END $$;
 CREATE TRIGGER b_check BEFORE INSERT OR UPDATE ON pacer.quota_windows
     FOR EACH ROW EXECUTE FUNCTION pacer.check_window();
 
--- check_spend refuses limits too great to be spent evenly. It runs when the transaction commits, because several statements, in any
--- order, write a quota and its windows.
+-- check_spend refuses limits too great to be spent evenly. It runs when the transaction commits, because several statements, in any order,
+-- write a quota and its windows.
 CREATE FUNCTION pacer.check_spend() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    quota   text;
-    highest bigint;
+    of record;
 BEGIN
-    IF TG_TABLE_NAME = 'quotas' THEN
-        quota := NEW.id;
-    ELSE
-        quota := NEW.quota_id;
-    END IF;
-    SELECT max(w.max_units) INTO highest FROM pacer.quotas q JOIN pacer.quota_windows w ON w.quota_id = q.id
-    WHERE q.id = quota AND q.spend = 'even';
-    IF highest > 68719476736 THEN
+    SELECT q.id, w.max_units INTO of FROM pacer.quotas q JOIN pacer.quota_windows w ON w.quota_id = q.id
+    WHERE q.id = to_jsonb(NEW)->>CASE TG_TABLE_NAME WHEN 'quotas' THEN 'id' ELSE 'quota_id' END AND q.spend = 'even' AND w.max_units > 68719476736;
+    IF FOUND THEN
         PERFORM pacer.refuse('quota_windows', 'max_units',
-            format('quota_windows.max_units must not be %s: quota %L is spent evenly', highest, quota),
+            format('quota_windows.max_units must not be %s: quota %L is spent evenly', of.max_units, of.id),
             'Use at most 2^36 (68719476736) units, or spend greedy.');
     END IF;
     RETURN NULL;
 END $$;
-CREATE CONSTRAINT TRIGGER c_spend AFTER INSERT OR UPDATE OF spend ON pacer.quotas DEFERRABLE INITIALLY DEFERRED
+CREATE CONSTRAINT TRIGGER c_spend AFTER UPDATE OF spend ON pacer.quotas DEFERRABLE INITIALLY DEFERRED
     FOR EACH ROW WHEN (NEW.spend = 'even') EXECUTE FUNCTION pacer.check_spend();
 CREATE CONSTRAINT TRIGGER c_spend AFTER INSERT OR UPDATE ON pacer.quota_windows DEFERRABLE INITIALLY DEFERRED
     FOR EACH ROW WHEN (NEW.max_units > 68719476736) EXECUTE FUNCTION pacer.check_spend();
@@ -1074,103 +898,62 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF octet_length(NEW.key) NOT BETWEEN 1 AND 256 THEN
         PERFORM pacer.refuse('quota_keys', 'key', 'quota_keys.key must have 1 to 256 bytes', 'Use the value that jobs have in pacer-key-NAME.');
-    ELSIF NEW.windows !~ '^[1-9][0-9]{0,5}/[0-9]+(ms|s|m|h|d)(:[a-z]+(:[^,]+)?)?(,[1-9][0-9]{0,5}/[0-9]+(ms|s|m|h|d)(:[a-z]+(:[^,]+)?)?)*$' THEN
-        PERFORM pacer.refuse('quota_keys', 'windows', format('quota_keys.windows must not be %L', left(NEW.windows, 64)),
-            'Use windows such as 50/1s,1000/1d, or null for those of the quota.');
     ELSIF NOT EXISTS (SELECT FROM pacer.quotas q WHERE q.id = NEW.quota_id AND q.per IS NOT NULL) THEN
         PERFORM pacer.refuse('quota_keys', 'quota_id', format('quota %L is not keyed', left(NEW.quota_id, 256)), 'Name a quota with per.');
     END IF;
+    PERFORM pacer.check_value(NEW.windows ~ '^[1-9][0-9]{0,5}/[0-9]+(ms|s|m|h|d)(:[a-z]+(:[^,]+)?)?(,[1-9][0-9]{0,5}/[0-9]+(ms|s|m|h|d)(:[a-z]+(:[^,]+)?)?)*$',
+        'quota_keys', 'windows', quote_literal(NEW.windows), 'Use windows such as 50/1s,1000/1d, or null for those of the quota.');
     RETURN NEW;
 END $$;
 CREATE TRIGGER b_check BEFORE INSERT OR UPDATE ON pacer.quota_keys
     FOR EACH ROW EXECUTE FUNCTION pacer.check_key();
 
--- check_link bounds how many quotas a campaign may have.
-CREATE FUNCTION pacer.check_link() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    IF (SELECT count(*) FROM pacer.campaign_quotas l WHERE l.campaign_id = NEW.campaign_id
-            AND l.quota_id <> NEW.quota_id) >= 16 THEN
-        PERFORM pacer.refuse('campaign_quotas', 'campaign_id', format('campaign %L has 16 quotas already', NEW.campaign_id),
-            'Unlink a quota, or join several into one with more windows.');
-    END IF;
-    RETURN NEW;
-END $$;
-CREATE TRIGGER b_check BEFORE INSERT OR UPDATE ON pacer.campaign_quotas
-    FOR EACH ROW EXECUTE FUNCTION pacer.check_link();
-
--- spread returns the quotas of a campaign with their shards if the shards are several, and null otherwise. A take is one script in one
--- shard. Quotas of mode eventual are not counted in a shard.
-CREATE FUNCTION pacer.spread(campaign text) RETURNS text
-LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
-    SELECT string_agg(format('%s in shard %s', q.id, q.shard), ', ' ORDER BY q.id COLLATE "C")
-    FROM pacer.campaign_quotas l JOIN pacer.quotas q ON q.id = l.quota_id
-    WHERE l.campaign_id = campaign AND q.mode <> 'eventual' AND q.per IS NULL
-    HAVING count(DISTINCT q.shard) > 1
-$$;
-
--- spread_remedy is the hint of an error about such a campaign.
-CREATE FUNCTION pacer.spread_remedy() RETURNS text
-LANGUAGE sql IMMUTABLE AS $$
-    SELECT 'Create the quotas of a campaign in one shard, by pacer quota set NEW --with QUOTA or by '
-        'INSERT INTO pacer.quotas (id, shard), and link those.'
-$$;
-
--- check_links refuses links by which the quotas of a campaign would live in several shards. It runs after the statement, which may
--- replace several links.
+-- check_links bounds how many quotas a campaign may have, and refuses a link, or a change of a quota's mode, by which they would live in
+-- several shards: a take is one script in one shard. Quotas of mode eventual, and keyed ones, are not counted in a shard. It runs after the
+-- statement, which may replace several links.
 CREATE FUNCTION pacer.check_links() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    divided text;
+    ids text[];
+    of  record;
 BEGIN
-    SELECT l.campaign_id INTO divided
-    FROM pacer.campaign_quotas l JOIN pacer.quotas q ON q.id = l.quota_id
-    WHERE q.mode <> 'eventual' AND q.per IS NULL AND l.campaign_id IN (
-        SELECT c.campaign_id FROM changed c JOIN pacer.quotas n ON n.id = c.quota_id WHERE n.mode <> 'eventual' AND n.per IS NULL)
-    GROUP BY l.campaign_id HAVING count(DISTINCT q.shard) > 1
+    IF TG_TABLE_NAME = 'quotas' THEN
+        ids := ARRAY(SELECT l.campaign_id FROM pacer.campaign_quotas l WHERE l.quota_id = NEW.id);
+    ELSE
+        ids := ARRAY(SELECT c.campaign_id FROM changed c);
+    END IF;
+    SELECT l.campaign_id AS id, count(*) AS links, count(DISTINCT q.shard) FILTER (WHERE counted) AS shards,
+        string_agg(format('%s in shard %s', q.id, q.shard), ', ' ORDER BY q.id COLLATE "C") FILTER (WHERE counted) AS quotas INTO of
+    FROM pacer.campaign_quotas l JOIN pacer.quotas q ON q.id = l.quota_id, LATERAL (SELECT q.mode <> 'eventual' AND q.per IS NULL AS counted) AS c
+    WHERE l.campaign_id = ANY (ids)
+    GROUP BY l.campaign_id HAVING count(*) > 16 OR count(DISTINCT q.shard) FILTER (WHERE counted) > 1
     ORDER BY l.campaign_id COLLATE "C" LIMIT 1;
-    IF FOUND THEN
-        PERFORM pacer.refuse('campaign_quotas', 'quota_id',
-            format('the quotas of campaign %L would live in several shards of the store: %s', divided, pacer.spread(divided)),
-            pacer.spread_remedy());
+    IF of.links > 16 THEN
+        PERFORM pacer.refuse('campaign_quotas', 'campaign_id', format('campaign %L has 16 quotas already', of.id),
+            'Unlink a quota, or join several into one with more windows.');
+    ELSIF of.shards > 1 THEN
+        PERFORM pacer.refuse(TG_TABLE_NAME, CASE TG_TABLE_NAME WHEN 'quotas' THEN 'mode' ELSE 'quota_id' END,
+            format('the quotas of campaign %L would live in several shards of the store: %s', of.id, of.quotas),
+            'Create the quotas of a campaign in one shard, by pacer quota set NEW --with QUOTA or by INSERT INTO pacer.quotas (id, shard), and link those.');
     END IF;
     RETURN NULL;
 END $$;
-CREATE TRIGGER f_spread_insert AFTER INSERT ON pacer.campaign_quotas REFERENCING NEW TABLE AS changed
+CREATE TRIGGER f_links_insert AFTER INSERT ON pacer.campaign_quotas REFERENCING NEW TABLE AS changed
     FOR EACH STATEMENT EXECUTE FUNCTION pacer.check_links();
-CREATE TRIGGER f_spread_update AFTER UPDATE ON pacer.campaign_quotas REFERENCING NEW TABLE AS changed
+CREATE TRIGGER f_links_update AFTER UPDATE ON pacer.campaign_quotas REFERENCING NEW TABLE AS changed
     FOR EACH STATEMENT EXECUTE FUNCTION pacer.check_links();
-
--- check_spread refuses a change of a quota's mode by which the quotas of a campaign would live in several shards.
-CREATE FUNCTION pacer.check_spread() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    divided record;
-BEGIN
-    SELECT l.campaign_id, pacer.spread(l.campaign_id) AS quotas INTO divided
-    FROM pacer.campaign_quotas l
-    WHERE l.quota_id = NEW.id AND pacer.spread(l.campaign_id) IS NOT NULL
-    ORDER BY l.campaign_id COLLATE "C" LIMIT 1;
-    IF FOUND THEN
-        PERFORM pacer.refuse('quotas', 'mode',
-            format('the quotas of campaign %L would live in several shards of the store: %s', divided.campaign_id, divided.quotas),
-            pacer.spread_remedy());
-    END IF;
-    RETURN NULL;
-END $$;
-CREATE TRIGGER f_spread AFTER UPDATE OF mode ON pacer.quotas
-    FOR EACH ROW WHEN (OLD.mode = 'eventual' AND NEW.mode <> 'eventual') EXECUTE FUNCTION pacer.check_spread();
+CREATE TRIGGER f_links AFTER UPDATE OF mode ON pacer.quotas
+    FOR EACH ROW WHEN (OLD.mode = 'eventual' AND NEW.mode <> 'eventual') EXECUTE FUNCTION pacer.check_links();
 
 ----------------------------------------------------------------------------------------------------------------------------------
 -- Checks of destinations, and what daemons note of them
 ----------------------------------------------------------------------------------------------------------------------------------
 
--- check_destination refuses nonsense and gives the row a new revision, as check_campaign does.
+-- check_destination refuses nonsense, as check_campaign does.
 CREATE FUNCTION pacer.check_destination() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     header record;
-    secret text;
 BEGIN
     IF TG_OP = 'UPDATE' THEN
         NEW.updated_at := OLD.updated_at;
@@ -1179,8 +962,7 @@ BEGIN
         END IF;
         IF NEW IS NOT DISTINCT FROM OLD THEN
             RETURN OLD;
-        END IF;
-        IF NEW.id IS DISTINCT FROM OLD.id THEN
+        ELSIF NEW.id IS DISTINCT FROM OLD.id THEN
             PERFORM pacer.refuse('destinations', 'id', 'destinations.id cannot be changed: jobs name it',
                 'Insert a destination with the new id.');
         END IF;
@@ -1193,13 +975,13 @@ BEGIN
             OR NEW.url COLLATE "C" !~ '^[!-~]+$' OR position('#' IN NEW.url) > 0 THEN
         PERFORM pacer.refuse('destinations', 'url', 'destinations.url must be an address without a user and a fragment',
             'Use one of at most 2048 characters, such as https://hooks.example.com/orders; a user and a password belong into headers, as a reference.');
-    END IF;
-    IF jsonb_typeof(NEW.headers) IS DISTINCT FROM 'object' THEN
-        PERFORM pacer.refuse('destinations', 'headers', 'destinations.headers must be a JSON object of names and values',
+    ELSIF jsonb_typeof(NEW.headers) IS DISTINCT FROM 'object' OR (SELECT count(*) FROM jsonb_object_keys(NEW.headers)) > 32 THEN
+        PERFORM pacer.refuse('destinations', 'headers', 'destinations.headers must be a JSON object of at most 32 names and values',
             'Use one such as {"x-tenant": "blue", "authorization": "file:shop-7"}.');
-    END IF;
-    IF (SELECT count(*) FROM jsonb_object_keys(NEW.headers)) > 32 THEN
-        PERFORM pacer.refuse('destinations', 'headers', 'destinations.headers has more than 32 headers', 'Use fewer.');
+    ELSIF NEW.secrets IS NULL OR cardinality(NEW.secrets) > 4
+            OR EXISTS (SELECT FROM unnest(NEW.secrets) AS s WHERE s IS NULL OR length(s) > 256 OR s COLLATE "C" !~ '^(file|env):[!-~]+$') THEN
+        PERFORM pacer.refuse('destinations', 'secrets', 'destinations.secrets must be references, at most 4; a secret must not be in the database',
+            'Use file:NAME for a file in secrets_dir, or env:DESTINATION_NAME for a variable of the daemons; ''{}'' for none.');
     END IF;
     FOR header IN SELECT e.key AS name, e.value AS value, e.value #>> '{}' AS content FROM jsonb_each(NEW.headers) AS e LOOP
         IF header.name COLLATE "C" !~ '^[-!#$%&''*+.^_`|~0-9A-Za-z]{1,128}$' OR jsonb_typeof(header.value) <> 'string' THEN
@@ -1213,24 +995,10 @@ BEGIN
                 'Use a reference: file:NAME for a file in secrets_dir, or env:DESTINATION_NAME for a variable of the daemons.');
         END IF;
     END LOOP;
-    IF NEW.secrets IS NULL OR cardinality(NEW.secrets) > 4 THEN
-        PERFORM pacer.refuse('destinations', 'secrets', 'destinations.secrets must be a list of at most 4 references',
-            'Use ''{}'' for none; while a secret is rotated, two.');
-    END IF;
-    FOREACH secret IN ARRAY NEW.secrets LOOP
-        IF secret IS NULL OR length(secret) > 256 OR secret COLLATE "C" !~ '^(file|env):[!-~]+$' THEN
-            PERFORM pacer.refuse('destinations', 'secrets', 'destinations.secrets must be references; a secret must not be in the database',
-                'Use file:NAME for a file in secrets_dir, or env:DESTINATION_NAME for a variable of the daemons.');
-        END IF;
-    END LOOP;
-    IF NEW.max_in_flight IS NULL OR NEW.max_in_flight < 0 THEN
-        PERFORM pacer.refuse('destinations', 'max_in_flight', 'destinations.max_in_flight must not be negative', 'Use 0 for as many as the sink has.');
-    ELSIF NOT isfinite(NEW.disabled_at) OR NOT isfinite(NEW.failing_since) THEN
-        PERFORM pacer.refuse('destinations', 'disabled_at', 'destinations.disabled_at and failing_since must not be infinite', 'Use now(), or null.');
-    ELSIF length(NEW.disabled_reason) > 500 THEN
-        PERFORM pacer.refuse('destinations', 'disabled_reason', 'destinations.disabled_reason has more than 500 characters', 'Use a shorter one.');
-    END IF;
-    NEW.revision := nextval('pacer.revisions');
+    PERFORM pacer.check_value(NEW.max_in_flight >= 0, 'destinations', 'max_in_flight', NEW.max_in_flight::text, 'Use 0 for as many as the sink has.');
+    PERFORM pacer.check_value(isfinite(NEW.disabled_at), 'destinations', 'disabled_at', NEW.disabled_at::text, 'Use now(), or null.');
+    PERFORM pacer.check_value(isfinite(NEW.failing_since), 'destinations', 'failing_since', NEW.failing_since::text, 'Use now(), or null.');
+    PERFORM pacer.check_value(length(NEW.disabled_reason) <= 500, 'destinations', 'disabled_reason', 'so long', 'Use at most 500 characters.');
     NEW.updated_at := now();
     RETURN NEW;
 END $$;
@@ -1308,25 +1076,13 @@ END $$;
 
 -- take_turn serialises transactions that change quotas, windows and links, because rules about them concern several rows. It fires before
 -- the statement touches a row, so that two transactions cannot each hold a row that the other wants while one of them waits here. Deleting
--- a campaign deletes its links. Changes of campaigns do not take turns.
+-- a campaign deletes its links. Changes of campaigns and destinations do not take turns, their deletions do.
 CREATE FUNCTION pacer.take_turn() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM 1 FROM pacer.store FOR UPDATE;
     RETURN NULL;
 END $$;
-CREATE TRIGGER a_turn BEFORE DELETE OR TRUNCATE ON pacer.campaigns
-    FOR EACH STATEMENT EXECUTE FUNCTION pacer.take_turn();
-CREATE TRIGGER a_turn BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON pacer.quotas
-    FOR EACH STATEMENT EXECUTE FUNCTION pacer.take_turn();
-CREATE TRIGGER a_turn BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON pacer.quota_windows
-    FOR EACH STATEMENT EXECUTE FUNCTION pacer.take_turn();
-CREATE TRIGGER a_turn BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON pacer.quota_keys
-    FOR EACH STATEMENT EXECUTE FUNCTION pacer.take_turn();
-CREATE TRIGGER a_turn BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON pacer.campaign_quotas
-    FOR EACH STATEMENT EXECUTE FUNCTION pacer.take_turn();
-CREATE TRIGGER a_turn BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON pacer.store
-    FOR EACH STATEMENT EXECUTE FUNCTION pacer.take_turn();
 
 -- record_change runs with the rights of the owner, so that a role that may change a campaign can neither skip nor forge the record.
 -- Inside such a function current_user is the owner. The role that the session has set, or else the session's user, made the change.
@@ -1353,140 +1109,50 @@ BEGIN
     END IF;
     RETURN NULL;
 END $$;
-CREATE TRIGGER c_record AFTER INSERT OR UPDATE OR DELETE ON pacer.quota_windows
-    FOR EACH ROW EXECUTE FUNCTION pacer.record_change();
-CREATE TRIGGER c_record AFTER INSERT OR UPDATE OR DELETE ON pacer.quota_keys
-    FOR EACH ROW EXECUTE FUNCTION pacer.record_change();
-CREATE TRIGGER c_record AFTER INSERT OR UPDATE OR DELETE ON pacer.campaign_quotas
-    FOR EACH ROW EXECUTE FUNCTION pacer.record_change();
-CREATE TRIGGER c_record AFTER INSERT OR UPDATE OR DELETE ON pacer.store
-    FOR EACH ROW EXECUTE FUNCTION pacer.record_change();
 
--- provisional_revision makes a new revision provisional: below 0.
-CREATE FUNCTION pacer.provisional_revision() RETURNS trigger
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+-- next_revision makes the revision of a changed row provisional: below 0. When number_change updates the row again, it gives the row its number
+-- and changes nothing else.
+CREATE FUNCTION pacer.next_revision() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF TG_OP = 'INSERT' OR NEW.revision <> OLD.revision THEN
-        NEW.revision := -NEW.revision;
+    IF OLD.revision < 0 AND NEW.revision >= 0 AND pg_trigger_depth() > 1 THEN
+        PERFORM 1 FROM pacer.revision FOR UPDATE;
+        OLD.revision := nextval('pacer.revisions');
+        RETURN OLD;
+    ELSIF NEW IS DISTINCT FROM OLD THEN
+        NEW.revision := -nextval('pacer.revisions');
     END IF;
     RETURN NEW;
 END $$;
 
--- number_campaigns runs for each changed row when the transaction commits. The first row's call numbers all rows of the transaction: of the
--- rows below 0, a transaction sees only its own.
-CREATE FUNCTION pacer.number_campaigns() RETURNS trigger
+-- number_change runs for each change when the transaction commits. The first call numbers all rows of the table: of the rows below 0, a
+-- transaction sees only its own.
+CREATE FUNCTION pacer.number_change() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF EXISTS (SELECT FROM pacer.campaigns c WHERE c.id = NEW.id AND c.revision = NEW.revision) THEN
-        PERFORM 1 FROM pacer.revision FOR UPDATE;
-        UPDATE pacer.campaigns SET revision = nextval('pacer.revisions') WHERE revision < 0;
+    IF (CASE TG_TABLE_NAME
+        WHEN 'campaigns' THEN EXISTS (SELECT FROM pacer.campaigns c WHERE c.id = NEW.id AND c.revision = NEW.revision)
+        WHEN 'destinations' THEN EXISTS (SELECT FROM pacer.destinations d WHERE d.id = NEW.id AND d.revision = NEW.revision)
+        ELSE EXISTS (SELECT FROM pacer.quotas q WHERE q.id = NEW.id AND q.revision = NEW.revision) END)
+    THEN
+        EXECUTE format('UPDATE pacer.%I SET revision = 0 WHERE revision < 0', TG_TABLE_NAME);
     END IF;
     RETURN NULL;
 END $$;
-CREATE CONSTRAINT TRIGGER z_number AFTER INSERT OR UPDATE ON pacer.campaigns DEFERRABLE INITIALLY DEFERRED
-    FOR EACH ROW WHEN (NEW.revision < 0) EXECUTE FUNCTION pacer.number_campaigns();
 
--- number_quotas does for quotas what number_campaigns does for campaigns.
-CREATE FUNCTION pacer.number_quotas() RETURNS trigger
+-- number_parents gives the quotas of windows and keys, and the campaigns of links, that a statement changed a new revision. Rows whose revision
+-- is provisional get a final one anyway. Any other value than the old revision will do: the row's own trigger takes the next one.
+CREATE FUNCTION pacer.number_parents() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF EXISTS (SELECT FROM pacer.quotas q WHERE q.id = NEW.id AND q.revision = NEW.revision) THEN
-        PERFORM 1 FROM pacer.revision FOR UPDATE;
-        UPDATE pacer.quotas SET revision = nextval('pacer.revisions') WHERE revision < 0;
-    END IF;
+    EXECUTE format('UPDATE pacer.%1$ss SET revision = revision + 1 WHERE revision >= 0 AND id IN (SELECT c.%1$s_id FROM %2$s AS c)',
+        CASE TG_TABLE_NAME WHEN 'campaign_quotas' THEN 'campaign' ELSE 'quota' END,
+        CASE TG_OP WHEN 'UPDATE' THEN '((TABLE before EXCEPT TABLE after) UNION (TABLE after EXCEPT TABLE before))' ELSE 'changed' END);
     RETURN NULL;
 END $$;
-CREATE CONSTRAINT TRIGGER z_number AFTER INSERT OR UPDATE ON pacer.quotas DEFERRABLE INITIALLY DEFERRED
-    FOR EACH ROW WHEN (NEW.revision < 0) EXECUTE FUNCTION pacer.number_quotas();
 
--- number_destinations does for destinations what number_campaigns does for campaigns.
-CREATE FUNCTION pacer.number_destinations() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    IF EXISTS (SELECT FROM pacer.destinations d WHERE d.id = NEW.id AND d.revision = NEW.revision) THEN
-        PERFORM 1 FROM pacer.revision FOR UPDATE;
-        UPDATE pacer.destinations SET revision = nextval('pacer.revisions') WHERE revision < 0;
-    END IF;
-    RETURN NULL;
-END $$;
-CREATE CONSTRAINT TRIGGER z_number AFTER INSERT OR UPDATE ON pacer.destinations DEFERRABLE INITIALLY DEFERRED
-    FOR EACH ROW WHEN (NEW.revision < 0) EXECUTE FUNCTION pacer.number_destinations();
-
--- The row triggers of the three tables that have revisions. A row is numbered by an update, made by a trigger, that takes its revision from
--- below 0 to above and changes nothing else. That update is not checked, recorded or announced again.
-DO $$
-DECLARE
-    t       record;
-    changes text;
-BEGIN
-    FOR t IN SELECT * FROM (VALUES
-        ('campaigns', 'b_check', 'BEFORE', 'check_campaign'), ('campaigns', 'b_schedule', 'BEFORE', 'check_schedule'),
-        ('campaigns', 'z_provisional', 'BEFORE', 'provisional_revision'), ('campaigns', 'c_record', 'AFTER', 'record_change'),
-        ('quotas', 'b_check', 'BEFORE', 'check_quota'), ('quotas', 'b_coverage', 'BEFORE', 'check_coverage'),
-        ('quotas', 'z_provisional', 'BEFORE', 'provisional_revision'), ('quotas', 'c_record', 'AFTER', 'record_change'),
-        ('destinations', 'b_check', 'BEFORE', 'check_destination'),
-        ('destinations', 'z_provisional', 'BEFORE', 'provisional_revision'), ('destinations', 'c_record', 'AFTER', 'record_change')
-    ) AS v (relation, name, moment, function) LOOP
-        SELECT format('(OLD.revision >= 0 OR NEW.revision < 0 OR pg_trigger_depth() = 0 OR (%s) IS DISTINCT FROM (%s))',
-                string_agg('OLD.' || quote_ident(attname), ', ' ORDER BY attnum), string_agg('NEW.' || quote_ident(attname), ', ' ORDER BY attnum))
-            INTO changes FROM pg_catalog.pg_attribute
-            WHERE attrelid = ('pacer.' || t.relation)::regclass AND attnum > 0 AND NOT attisdropped AND attname <> 'revision';
-        EXECUTE format('CREATE TRIGGER %s %s INSERT%s ON pacer.%s FOR EACH ROW EXECUTE FUNCTION pacer.%s()',
-            t.name, t.moment, CASE t.moment WHEN 'AFTER' THEN ' OR DELETE' END, t.relation, t.function);
-        EXECUTE format('CREATE TRIGGER %s_update %s UPDATE ON pacer.%s FOR EACH ROW WHEN %s EXECUTE FUNCTION pacer.%s()',
-            t.name, t.moment, t.relation, changes, t.function);
-    END LOOP;
-END $$;
-
--- bump_quotas gives the quotas whose windows a statement changed a new revision. Rows whose revision is provisional get a final one anyway.
--- Any other value than the old revision will do: the row's own trigger takes the next one.
-CREATE FUNCTION pacer.bump_quotas() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    IF TG_OP = 'UPDATE' THEN
-        UPDATE pacer.quotas SET revision = revision + 1 WHERE revision >= 0 AND id IN (
-            SELECT d.quota_id FROM (SELECT * FROM before EXCEPT SELECT * FROM after) AS d
-            UNION SELECT d.quota_id FROM (SELECT * FROM after EXCEPT SELECT * FROM before) AS d);
-    ELSE
-        UPDATE pacer.quotas SET revision = revision + 1 WHERE revision >= 0 AND id IN (SELECT c.quota_id FROM changed c);
-    END IF;
-    RETURN NULL;
-END $$;
-CREATE TRIGGER d_bump_insert AFTER INSERT ON pacer.quota_windows REFERENCING NEW TABLE AS changed
-    FOR EACH STATEMENT EXECUTE FUNCTION pacer.bump_quotas();
-CREATE TRIGGER d_bump_update AFTER UPDATE ON pacer.quota_windows REFERENCING OLD TABLE AS before NEW TABLE AS after
-    FOR EACH STATEMENT EXECUTE FUNCTION pacer.bump_quotas();
-CREATE TRIGGER d_bump_delete AFTER DELETE ON pacer.quota_windows REFERENCING OLD TABLE AS changed
-    FOR EACH STATEMENT EXECUTE FUNCTION pacer.bump_quotas();
-CREATE TRIGGER d_bump_insert AFTER INSERT ON pacer.quota_keys REFERENCING NEW TABLE AS changed
-    FOR EACH STATEMENT EXECUTE FUNCTION pacer.bump_quotas();
-CREATE TRIGGER d_bump_update AFTER UPDATE ON pacer.quota_keys REFERENCING OLD TABLE AS before NEW TABLE AS after
-    FOR EACH STATEMENT EXECUTE FUNCTION pacer.bump_quotas();
-CREATE TRIGGER d_bump_delete AFTER DELETE ON pacer.quota_keys REFERENCING OLD TABLE AS changed
-    FOR EACH STATEMENT EXECUTE FUNCTION pacer.bump_quotas();
-
--- bump_campaigns does the same for the campaigns that a statement linked or unlinked.
-CREATE FUNCTION pacer.bump_campaigns() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    IF TG_OP = 'UPDATE' THEN
-        UPDATE pacer.campaigns SET revision = revision + 1 WHERE revision >= 0 AND id IN (
-            SELECT d.campaign_id FROM (SELECT * FROM before EXCEPT SELECT * FROM after) AS d
-            UNION SELECT d.campaign_id FROM (SELECT * FROM after EXCEPT SELECT * FROM before) AS d);
-    ELSE
-        UPDATE pacer.campaigns SET revision = revision + 1 WHERE revision >= 0 AND id IN (SELECT c.campaign_id FROM changed c);
-    END IF;
-    RETURN NULL;
-END $$;
-CREATE TRIGGER d_bump_insert AFTER INSERT ON pacer.campaign_quotas REFERENCING NEW TABLE AS changed
-    FOR EACH STATEMENT EXECUTE FUNCTION pacer.bump_campaigns();
-CREATE TRIGGER d_bump_update AFTER UPDATE ON pacer.campaign_quotas REFERENCING OLD TABLE AS before NEW TABLE AS after
-    FOR EACH STATEMENT EXECUTE FUNCTION pacer.bump_campaigns();
-CREATE TRIGGER d_bump_delete AFTER DELETE ON pacer.campaign_quotas REFERENCING OLD TABLE AS changed
-    FOR EACH STATEMENT EXECUTE FUNCTION pacer.bump_campaigns();
-
--- number_removal does for a deletion what number_campaigns does for a change, once in a transaction. No row is left to carry the number.
--- A daemon that sees the number move reads everything again.
+-- number_removal gives the removals of a transaction a number, once. No row is left to carry it. A daemon that sees the number move reads
+-- everything again.
 CREATE FUNCTION pacer.number_removal() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -1494,33 +1160,45 @@ BEGIN
     PERFORM pg_notify('pacer_catalog', TG_TABLE_NAME);
     RETURN NULL;
 END $$;
-CREATE CONSTRAINT TRIGGER z_removed AFTER DELETE ON pacer.campaigns DEFERRABLE INITIALLY DEFERRED
-    FOR EACH ROW EXECUTE FUNCTION pacer.number_removal();
-CREATE CONSTRAINT TRIGGER z_removed AFTER DELETE ON pacer.quotas DEFERRABLE INITIALLY DEFERRED
-    FOR EACH ROW EXECUTE FUNCTION pacer.number_removal();
-CREATE CONSTRAINT TRIGGER z_removed AFTER DELETE ON pacer.destinations DEFERRABLE INITIALLY DEFERRED
-    FOR EACH ROW EXECUTE FUNCTION pacer.number_removal();
 
--- note_removal does for TRUNCATE what number_removal does for DELETE.
-CREATE FUNCTION pacer.note_removal() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+-- The update that gives a row its number is not checked, recorded or announced again.
+DO $$
+DECLARE
+    t   text;
+    row record;
 BEGIN
-    UPDATE pacer.revision SET removed = nextval('pacer.revisions');
-    PERFORM pg_notify('pacer_catalog', TG_TABLE_NAME);
-    RETURN NULL;
+    FOREACH t IN ARRAY '{campaigns,destinations,quotas,quota_windows,quota_keys,campaign_quotas,store}'::text[] LOOP
+        EXECUTE format('CREATE TRIGGER a_turn BEFORE %s DELETE OR TRUNCATE ON pacer.%s FOR EACH STATEMENT EXECUTE FUNCTION pacer.take_turn()',
+            CASE WHEN t NOT IN ('campaigns', 'destinations') THEN 'INSERT OR UPDATE OR' END, t);
+        IF t IN ('campaigns', 'destinations', 'quotas') THEN
+            EXECUTE format('CREATE TRIGGER z_revision BEFORE INSERT OR UPDATE ON pacer.%s FOR EACH ROW EXECUTE FUNCTION pacer.next_revision()', t);
+            EXECUTE format('CREATE CONSTRAINT TRIGGER z_number AFTER INSERT OR UPDATE ON pacer.%s DEFERRABLE INITIALLY DEFERRED '
+                'FOR EACH ROW WHEN (NEW.revision < 0) EXECUTE FUNCTION pacer.number_change()', t);
+            EXECUTE format('CREATE CONSTRAINT TRIGGER z_removed AFTER DELETE ON pacer.%s DEFERRABLE INITIALLY DEFERRED '
+                'FOR EACH ROW EXECUTE FUNCTION pacer.number_removal()', t);
+        ELSE
+            EXECUTE format('CREATE TRIGGER c_record AFTER INSERT OR UPDATE OR DELETE ON pacer.%s FOR EACH ROW EXECUTE FUNCTION pacer.record_change()', t);
+            CONTINUE WHEN t = 'store';
+            FOR row IN SELECT * FROM (VALUES ('insert', 'NEW TABLE AS changed'), ('update', 'OLD TABLE AS before NEW TABLE AS after'),
+                ('delete', 'OLD TABLE AS changed')) AS v (operation, tables)
+            LOOP
+                EXECUTE format('CREATE TRIGGER d_parents_%s AFTER %1$s ON pacer.%s REFERENCING %s FOR EACH STATEMENT '
+                    'EXECUTE FUNCTION pacer.number_parents()', row.operation, t, row.tables);
+            END LOOP;
+        END IF;
+        EXECUTE format('CREATE TRIGGER e_truncated AFTER TRUNCATE ON pacer.%s FOR EACH STATEMENT EXECUTE FUNCTION pacer.number_removal()', t);
+    END LOOP;
+    FOR row IN SELECT * FROM (VALUES
+        ('campaigns', 'b_check', 'BEFORE INSERT', 'check_campaign'), ('campaigns', 'b_schedule', 'BEFORE INSERT', 'check_schedule'),
+        ('campaigns', 'c_record', 'AFTER DELETE OR INSERT', 'record_change'),
+        ('destinations', 'b_check', 'BEFORE INSERT', 'check_destination'), ('destinations', 'c_record', 'AFTER DELETE OR INSERT', 'record_change'),
+        ('quotas', 'b_check', 'BEFORE INSERT', 'check_quota'), ('quotas', 'c_record', 'AFTER DELETE OR INSERT', 'record_change')
+    ) AS v (relation, name, moment, function) LOOP
+        EXECUTE format('CREATE TRIGGER %s %s ON pacer.%s FOR EACH ROW EXECUTE FUNCTION pacer.%s()', row.name, row.moment, row.relation, row.function);
+        EXECUTE format('CREATE TRIGGER %s_update %s UPDATE ON pacer.%s FOR EACH ROW WHEN (OLD.revision >= 0 OR NEW.revision < 0 OR pg_trigger_depth() = 0) '
+            'EXECUTE FUNCTION pacer.%s()', row.name, split_part(row.moment, ' ', 1), row.relation, row.function);
+    END LOOP;
 END $$;
-CREATE TRIGGER e_removed AFTER TRUNCATE ON pacer.campaigns
-    FOR EACH STATEMENT EXECUTE FUNCTION pacer.note_removal();
-CREATE TRIGGER e_removed AFTER TRUNCATE ON pacer.quotas
-    FOR EACH STATEMENT EXECUTE FUNCTION pacer.note_removal();
-CREATE TRIGGER e_removed AFTER TRUNCATE ON pacer.quota_windows
-    FOR EACH STATEMENT EXECUTE FUNCTION pacer.note_removal();
-CREATE TRIGGER e_removed AFTER TRUNCATE ON pacer.quota_keys
-    FOR EACH STATEMENT EXECUTE FUNCTION pacer.note_removal();
-CREATE TRIGGER e_removed AFTER TRUNCATE ON pacer.campaign_quotas
-    FOR EACH STATEMENT EXECUTE FUNCTION pacer.note_removal();
-CREATE TRIGGER e_removed AFTER TRUNCATE ON pacer.destinations
-    FOR EACH STATEMENT EXECUTE FUNCTION pacer.note_removal();
 
 -- prune_changes deletes the oldest rows, a few at a time and faster than they come. It skips rows that another transaction deletes.
 CREATE FUNCTION pacer.prune_changes() RETURNS trigger

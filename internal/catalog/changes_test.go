@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/pacer/pacer/internal/delivery"
 )
@@ -278,5 +279,79 @@ func TestFindDestinations(t *testing.T) {
 	}
 	if _, err := a.DeleteDestination(ctx, "a", &row.Revision); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestARevisionHasAllCommitsBelowIt: a transaction that began to change rows first and is committed last has the later revisions. So a daemon
+// that says a revision has every change with it or a lower one.
+func TestARevisionHasAllCommitsBelowIt(t *testing.T) {
+	t.Parallel()
+	dsn, ctx := migrated(t), t.Context()
+	first, second := connected(t, dsn), connected(t, dsn)
+	run(t, first, `INSERT INTO pacer.campaigns (id, send_rate) VALUES ('a', 1), ('b', 1), ('gone', 1)`)
+	run(t, first, `INSERT INTO pacer.quotas (id) VALUES ('q')`)
+	run(t, first, `INSERT INTO pacer.destinations (id, url) VALUES ('shop', 'https://a.example/')`)
+	p, err := NewPostgres(Options{DSN: dsn})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	// said is the revision that the daemon says once it has read what is new.
+	said := func(s scope) int64 {
+		t.Helper()
+		if err := p.load(ctx, s); err != nil {
+			t.Fatal(err)
+		}
+		if n := testutil.ToFloat64(p.metrics.revision); n != float64(p.Snapshot().Revision) {
+			t.Errorf("%v is said, and the snapshot has %d", n, p.Snapshot().Revision)
+		}
+		return p.Snapshot().Revision
+	}
+	said(scope{full: true})
+	for what, c := range map[string]struct {
+		change, number string
+		acts           func(*delivery.Snapshot) bool
+	}{
+		"a pause": {
+			`UPDATE pacer.campaigns SET status = 'paused' WHERE id = 'a'`, `SELECT revision FROM pacer.campaigns WHERE id = 'a'`,
+			func(s *delivery.Snapshot) bool { return s.Campaign("a").Status == delivery.StatusPaused },
+		},
+		"a link": {
+			`INSERT INTO pacer.campaign_quotas VALUES ('a', 'q')`, `SELECT revision FROM pacer.campaigns WHERE id = 'a'`,
+			func(s *delivery.Snapshot) bool { return len(s.Campaign("a").Quotas) == 1 },
+		},
+		"a window": {
+			`INSERT INTO pacer.quota_windows VALUES ('q', '1 hour', 5)`, `SELECT revision FROM pacer.quotas WHERE id = 'q'`,
+			func(s *delivery.Snapshot) bool { return len(s.Quotas["q"].Windows) == 1 },
+		},
+		"a destination": {
+			`UPDATE pacer.destinations SET max_in_flight = 3`, `SELECT revision FROM pacer.destinations WHERE id = 'shop'`,
+			func(s *delivery.Snapshot) bool { return s.Destinations["shop"].MaxInFlight == 3 },
+		},
+		"a deletion": {
+			`DELETE FROM pacer.campaigns WHERE id = 'gone'`, `SELECT removed FROM pacer.revision`,
+			func(s *delivery.Snapshot) bool { return s.Campaign("gone") == nil },
+		},
+	} {
+		run(t, first, `BEGIN`)
+		run(t, first, c.change)
+		run(t, second, `BEGIN`)
+		run(t, second, `UPDATE pacer.campaigns SET burst = burst + 1 WHERE id = 'b'`)
+		run(t, second, `COMMIT`)
+		before := said(scope{})
+		if c.acts(p.Snapshot()) {
+			t.Errorf("%s acts before it is committed", what)
+		}
+		run(t, first, `COMMIT`)
+		var number int64
+		if err := second.QueryRow(ctx, c.number).Scan(&number); err != nil {
+			t.Fatal(err)
+		}
+		if before >= number {
+			t.Errorf("%s has revision %d, and %d was said without it", what, number, before)
+		}
+		if after := said(scope{}); after < number || !c.acts(p.Snapshot()) {
+			t.Errorf("%s with revision %d: %d is said, and it acts: %t", what, number, after, c.acts(p.Snapshot()))
+		}
 	}
 }

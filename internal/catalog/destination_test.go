@@ -84,3 +84,25 @@ $$ BEGIN UPDATE pacer.destinations SET max_in_flight = 7 WHERE id = NEW.id; RETU
 		}
 	}
 }
+
+// TestNobodyButTheSchemaNumbersARow: a trigger of somebody's own that sets a revision changes nothing else with it, and chooses no number.
+func TestNobodyButTheSchemaNumbersARow(t *testing.T) {
+	t.Parallel()
+	conn := connected(t, migrated(t))
+	run(t, conn, `CREATE TEMP TABLE others (id text)`)
+	run(t, conn, `CREATE FUNCTION pg_temp.change() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN UPDATE pacer.destinations SET revision = 7, url = 'not an address' WHERE id = NEW.id; RETURN NEW; END $$`)
+	run(t, conn, `CREATE TRIGGER change BEFORE INSERT ON others FOR EACH ROW EXECUTE FUNCTION pg_temp.change()`)
+	run(t, conn, `BEGIN`)
+	run(t, conn, `INSERT INTO pacer.destinations (id, url) VALUES ('shop', 'https://a.example/')`)
+	run(t, conn, `INSERT INTO others VALUES ('shop')`)
+	run(t, conn, `COMMIT`)
+	var url string
+	var numbered bool
+	var records int
+	err := conn.QueryRow(t.Context(), `SELECT url, revision = (SELECT last_value FROM pacer.revisions), (SELECT count(*) FROM pacer.campaign_changes)
+FROM pacer.destinations`).Scan(&url, &numbered, &records)
+	if err != nil || url != "https://a.example/" || !numbered || records != 1 {
+		t.Errorf("%s, numbered last: %t, %d records, %v", url, numbered, records, err)
+	}
+}

@@ -280,7 +280,7 @@ func TestPollFindsWhatNotificationsMissed(t *testing.T) {
 	p := started(t, Options{DSN: dsn, PollInterval: 50 * time.Millisecond})
 	changed := p.Subscribe()
 	run(t, conn, `CREATE OR REPLACE FUNCTION pacer.record_change() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'`)
-	run(t, conn, `CREATE OR REPLACE FUNCTION pacer.note_removal() RETURNS trigger LANGUAGE plpgsql AS
+	run(t, conn, `CREATE OR REPLACE FUNCTION pacer.number_removal() RETURNS trigger LANGUAGE plpgsql AS
 'BEGIN UPDATE pacer.revision SET removed = nextval(''pacer.revisions''); RETURN NULL; END'`)
 	run(t, conn, setRate, "spring", 7)
 	await(t, p, changed, "the rate", hasRate("spring", 7))

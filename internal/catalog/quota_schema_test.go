@@ -81,3 +81,17 @@ func TestLinksOfAStatementStayInOneShard(t *testing.T) {
 		}
 	}
 }
+
+// TestEachCampaignOfAStatementHasAtMostSixteenQuotas: the statement is refused for any of them.
+func TestEachCampaignOfAStatementHasAtMostSixteenQuotas(t *testing.T) {
+	t.Parallel()
+	conn := connected(t, migrated(t))
+	run(t, conn, `INSERT INTO pacer.campaigns (id) VALUES ('a'), ('b'), ('c')`)
+	run(t, conn, `INSERT INTO pacer.quotas (id) SELECT 'q' || g FROM generate_series(1, 17) g`)
+	run(t, conn, `INSERT INTO pacer.campaign_quotas SELECT 'b', 'q' || g FROM generate_series(1, 16) g`)
+	_, err := conn.Exec(t.Context(), `INSERT INTO pacer.campaign_quotas SELECT c.id, 'q17' FROM pacer.campaigns c`)
+	if err == nil || !strings.Contains(err.Error(), "campaign 'b' has 16 quotas already") {
+		t.Error(err)
+	}
+	run(t, conn, `INSERT INTO pacer.campaign_quotas SELECT c.id, 'q17' FROM pacer.campaigns c WHERE c.id <> 'b'`)
+}

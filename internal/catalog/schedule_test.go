@@ -227,7 +227,7 @@ func TestRecipientsZones(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.SetQuota(ctx, "all", QuotaChange{Windows: &windows}); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "the quota is not keyed") {
+	if _, err := a.SetQuota(ctx, "all", QuotaChange{Windows: &windows}); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "in a quota with per also") {
 		t.Errorf("a quota of all: %v", err)
 	}
 	if _, err := a.SetQuota(ctx, "cap", QuotaChange{Per: new("to"), Windows: &windows}); err != nil {
