@@ -50,17 +50,15 @@ func (a *Admin) ReadOnly(ctx context.Context) (why string, err error) {
 	return fmt.Sprintf("the database role %s of this process may not change campaigns; use a process with the role of operators, such as pacer console", role), nil
 }
 
-// atRevision locks the campaign, and returns ErrStale unless it is as it was at the revision.
-func atRevision(ctx context.Context, tx pgx.Tx, id string, revision int64) error {
+// atRevision locks the campaign, and returns ErrStale unless it is as it was at the revision, if there is one.
+func atRevision(ctx context.Context, tx pgx.Tx, id string, revision *int64) error {
 	var is int64
 	err := tx.QueryRow(ctx, `SELECT coalesce(set_revision, revision) FROM pacer.campaigns WHERE id = $1 FOR UPDATE`, id).Scan(&is)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
+	if errors.Is(err, pgx.ErrNoRows) {
 		return UnknownCampaign(id)
-	case err != nil:
-		return err
-	case is != revision:
-		return inLine(fmt.Sprintf("campaign %s was changed meanwhile: its revision is %d, not %d; look at it again", id, is, revision), ErrStale)
 	}
-	return nil
+	if err != nil {
+		return err
+	}
+	return asSeen("campaign", id, is, revision)
 }

@@ -114,13 +114,10 @@ func (a *Admin) DeleteCampaign(ctx context.Context, id string, revision *int64) 
 		if err = takeTurn(ctx, tx); err != nil {
 			return row, err
 		}
-		if _, err = tx.Exec(ctx, `SELECT FROM pacer.campaigns WHERE id = $1 FOR UPDATE`, id); err != nil {
+		if err = atRevision(ctx, tx, id, revision); err != nil {
 			return row, err
 		}
-		if row, err = oneCampaign(ctx, tx, id); err == nil && revision != nil {
-			err = atRevision(ctx, tx, id, *revision)
-		}
-		if err != nil {
+		if row, err = oneCampaign(ctx, tx, id); err != nil {
 			return row, err
 		}
 		switch {
@@ -131,10 +128,8 @@ func (a *Admin) DeleteCampaign(ctx context.Context, id string, revision *int64) 
 			return row, invalid("campaign %s has a backlog of %d jobs; delete it when they are settled, as pacer campaign show %s tells",
 				id, row.Progress.Backlog, id)
 		}
-		if _, err = tx.Exec(ctx, `DELETE FROM pacer.campaigns WHERE id = $1`, id); err != nil {
-			return row, err
-		}
-		return row, number(ctx, tx)
+		_, err = tx.Exec(ctx, `DELETE FROM pacer.campaigns WHERE id = $1`, id)
+		return row, err
 	})
 }
 
@@ -149,7 +144,7 @@ func (a *Admin) changeCampaign(ctx context.Context, id string, change CampaignCh
 			err = takeTurn(ctx, tx)
 		}
 		if err == nil && change.AtRevision != nil {
-			err = atRevision(ctx, tx, id, *change.AtRevision)
+			err = atRevision(ctx, tx, id, change.AtRevision)
 		}
 		if err == nil {
 			err = write(ctx, tx)

@@ -41,10 +41,7 @@ func (a *Admin) ChangeCampaigns(ctx context.Context, ids []string, change BulkCh
 				return 0, err
 			}
 			tag, err := tx.Exec(ctx, `UPDATE pacer.campaigns SET `+set, append([]any{chunk}, args...)...)
-			if err != nil {
-				return 0, err
-			}
-			return int(tag.RowsAffected()), number(ctx, tx)
+			return int(tag.RowsAffected()), err
 		})
 		changed += n
 		if err != nil {

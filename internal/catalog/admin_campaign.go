@@ -15,7 +15,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/limits/model"
 	"github.com/pacer/pacer/internal/notation"
 )
 
@@ -143,7 +142,7 @@ type CampaignChange struct {
 	AtRevision  *int64             `json:"-"` // only if the campaign has this revision; else ErrStale
 }
 
-// validate returns in one line what the database would refuse, in more readable words.
+// validate returns in one line what is wrong without a look at the row, in more readable words than those of the database.
 func (c CampaignChange) validate(id string) error {
 	switch {
 	case !delivery.ValidID(id):
@@ -162,14 +161,8 @@ func (c CampaignChange) validate(id string) error {
 		return invalid("priority_weight %d must lie between 1 and 1000000", *c.PriorityWeight)
 	case c.MaxInFlight != nil && (*c.MaxInFlight < 0 || *c.MaxInFlight > 1<<31-1):
 		return invalid("max_in_flight %d must lie between 0 (no limit) and 2147483647", *c.MaxInFlight)
-	case c.ExpectedTotal != nil && *c.ExpectedTotal < 0:
-		return invalid("expected_total %d must not be negative; 0 is unknown", *c.ExpectedTotal)
 	case c.Note != nil && !IsLine(*c.Note):
 		return invalid("note must be one line of at most %d characters, without control characters", maxLine)
-	case c.JobTTL != nil && *c.JobTTL != 0 && (*c.JobTTL < time.Millisecond || *c.JobTTL > model.MaxSpan):
-		return invalid("job_ttl %s must lie between 1ms and 366d; 0 is none", *c.JobTTL)
-	case c.StartsAt != nil && c.EndsAt != nil && !c.EndsAt.IsZero() && !c.EndsAt.After(*c.StartsAt):
-		return invalid("ends_at must be later than starts_at")
 	}
 	if c.Rate != nil {
 		if _, _, err := notation.ParseRate(*c.Rate); err != nil {

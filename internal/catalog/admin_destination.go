@@ -203,10 +203,8 @@ func (a *Admin) DeleteDestination(ctx context.Context, id string, revision *int6
 		if row, err = lockedDestination(ctx, tx, id, revision); err != nil {
 			return row, err
 		}
-		if _, err = tx.Exec(ctx, `DELETE FROM pacer.destinations WHERE id = $1`, id); err != nil {
-			return row, err
-		}
-		return row, number(ctx, tx)
+		_, err = tx.Exec(ctx, `DELETE FROM pacer.destinations WHERE id = $1`, id)
+		return row, err
 	})
 }
 
@@ -217,8 +215,8 @@ func lockedDestination(ctx context.Context, tx pgx.Tx, id string, revision *int6
 		return DestinationRow{}, err
 	}
 	row, err := oneDestination(ctx, tx, id)
-	if err == nil && revision != nil && row.Revision != *revision {
-		err = inLine(fmt.Sprintf("destination %s was changed meanwhile: its revision is %d, not %d; look at it again", id, row.Revision, *revision), ErrStale)
+	if err == nil {
+		err = asSeen("destination", id, row.Revision, revision)
 	}
 	return row, err
 }

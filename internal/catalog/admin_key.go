@@ -49,13 +49,7 @@ func (a *Admin) SetKey(ctx context.Context, quota, key string, change KeyChange)
 		text := strings.Join(list, ",")
 		windows = &text
 	}
-	_, err := alter(ctx, a, func(ctx context.Context, tx pgx.Tx) (struct{}, error) {
-		if err := takeTurn(ctx, tx); err != nil {
-			return struct{}{}, err
-		}
-		if _, err := oneQuota(ctx, tx, quota); err != nil {
-			return struct{}{}, err
-		}
+	_, err := a.alterQuota(ctx, quota, func(tx pgx.Tx, _ *QuotaRow) error {
 		_, err := tx.Exec(ctx, `INSERT INTO pacer.quota_keys AS k (quota_id, key, windows, held_until)
 VALUES ($1, $2, nullif($3, ''), CASE WHEN isfinite($4::timestamptz) THEN $4::timestamptz END)
 ON CONFLICT (quota_id, key) DO UPDATE SET windows = CASE WHEN $3::text IS NULL THEN k.windows ELSE nullif($3, '') END,
@@ -65,10 +59,7 @@ ON CONFLICT (quota_id, key) DO UPDATE SET windows = CASE WHEN $3::text IS NULL T
 			_, err = tx.Exec(ctx, `DELETE FROM pacer.quota_keys
 WHERE quota_id = $1 AND (key = $2 OR held_until < now()) AND windows IS NULL AND (held_until IS NULL OR held_until < now())`, quota, key)
 		}
-		if err == nil {
-			err = number(ctx, tx)
-		}
-		return struct{}{}, err
+		return err
 	})
 	return err
 }

@@ -189,19 +189,11 @@ func (c QuotaChange) expect(ctx context.Context, tx pgx.Tx, id string) error {
 	case err == nil && c.Exists != nil && !*c.Exists:
 		return inLine(fmt.Sprintf("quota %s exists already; change it with: pacer quota set %s", id, id), ErrInvalid, ErrExists)
 	case err == nil:
-		return row.at(c.AtRevision)
+		return asSeen("quota", id, row.Revision, c.AtRevision)
 	case errors.Is(err, ErrNotFound) && c.AtRevision == nil && !*c.Exists:
 		return nil
 	}
 	return err
-}
-
-// at returns ErrStale unless the quota has the revision, if there is one.
-func (q *QuotaRow) at(revision *int64) error {
-	if revision == nil || *revision == q.Revision {
-		return nil
-	}
-	return inLine(fmt.Sprintf("quota %s was changed meanwhile: its revision is %d, not %d; look at it again", q.ID, q.Revision, *revision), ErrStale)
 }
 
 // write inserts or updates the row of the quota. Writers of quotas take turns, so no other writer inserts it in

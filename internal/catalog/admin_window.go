@@ -34,7 +34,7 @@ func spellSpans(windows []delivery.Window) string {
 // was then.
 func (a *Admin) DeleteQuota(ctx context.Context, id string, unlink bool, revision *int64) (was QuotaRow, err error) {
 	_, err = a.alterQuota(ctx, id, func(tx pgx.Tx, row *QuotaRow) error {
-		if err := row.at(revision); err != nil {
+		if err := asSeen("quota", id, row.Revision, revision); err != nil {
 			return err
 		}
 		if was = *row; len(row.Campaigns) > 0 && !unlink {

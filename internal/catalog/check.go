@@ -65,7 +65,7 @@ func (c *Condition) read(ctx context.Context, tx pgx.Tx) (err error) {
 	if c.Schema, err = schemaVersionSeen(ctx, tx); err != nil || c.Schema < c.Newest {
 		return err
 	}
-	if err = tx.QueryRow(ctx, selectStore).Scan(new(int64), &c.Cluster, &c.Group, &c.Prefix, &c.Shards); err != nil {
+	if err = tx.QueryRow(ctx, selectStore).Scan(nil, &c.Cluster, &c.Group, &c.Prefix, &c.Shards); err != nil {
 		return err
 	}
 	if c.Missing, err = missingRights(ctx, tx); err != nil || c.Missing != "" {

@@ -23,8 +23,6 @@ type editor interface {
 	quota(id string, windows ...delivery.Window)
 	cover(quota, mode, unit string, rollout int64)
 	remove(campaign string)
-	endpoint(e delivery.Destination) // creates or replaces it
-	removeEndpoint(id string)
 }
 
 // TestConformance holds both catalogs to the same behaviour.
@@ -42,8 +40,23 @@ func TestConformance(t *testing.T) {
 	})
 }
 
+func TestDestinations(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	for name, check := range map[string]func(*testing.T, *Postgres, *sqlEditor){
+		"are followed": destinationsAreFollowed,
+		"many":         manyDestinations,
+		"failing":      failingDestinations,
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, e := emptied(t, dsn)
+			check(t, p, e)
+		})
+	}
+}
+
 // emptied is a catalog over a database without rows of earlier tests.
-func emptied(t *testing.T, dsn string) (*Postgres, editor) {
+func emptied(t *testing.T, dsn string) (*Postgres, *sqlEditor) {
 	conn := connected(t, dsn)
 	run(t, conn, `TRUNCATE pacer.campaigns, pacer.quotas, pacer.destinations, pacer.positions, pacer.store_incarnations CASCADE`)
 	return started(t, Options{DSN: dsn, PollInterval: time.Minute}), &sqlEditor{t: t, conn: conn}
@@ -59,9 +72,6 @@ func conform(t *testing.T, open func(*testing.T) (source, editor)) {
 		"quotas say what they cover": quotasSayWhatTheyCover,
 		"signals coalesce":           signalsCoalesce,
 		"refreshes":                  refreshesHaveWhatWasCommitted,
-		"destinations":               destinationsAreFollowed,
-		"many destinations":          manyDestinations,
-		"failing destinations":       failingDestinations,
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, e := open(t)
@@ -89,7 +99,7 @@ func refreshesHaveWhatWasCommitted(t *testing.T, s source, e editor) {
 }
 
 // destinationsAreFollowed: each is what its row says, and one that changes leaves the others and the campaigns as they were.
-func destinationsAreFollowed(t *testing.T, s source, e editor) {
+func destinationsAreFollowed(t *testing.T, s *Postgres, e *sqlEditor) {
 	changed := s.Subscribe()
 	e.campaign("spring", 500)
 	e.endpoint(delivery.Destination{ID: "other", URL: "https://b.example/", MaxInFlight: 3})
@@ -133,7 +143,7 @@ func destinationsAreFollowed(t *testing.T, s source, e editor) {
 }
 
 // failingDestinations: several daemons note what they see of destinations, and disable what has not changed since.
-func failingDestinations(t *testing.T, s source, e editor) {
+func failingDestinations(t *testing.T, s *Postgres, e *sqlEditor) {
 	changed := s.Subscribe()
 	for i := range 3 {
 		e.endpoint(shop(i))
@@ -205,7 +215,7 @@ func failingDestinations(t *testing.T, s source, e editor) {
 }
 
 // manyDestinations: a change of one leaves the others as they are.
-func manyDestinations(t *testing.T, s source, e editor) {
+func manyDestinations(t *testing.T, s *Postgres, e *sqlEditor) {
 	const n = 50
 	changed := s.Subscribe()
 	for i := range n {
@@ -471,25 +481,6 @@ func (e memoryEditor) cover(quota, mode, unit string, rollout int64) {
 }
 
 func rateOf(n int64) delivery.Rate { return delivery.PerSecond(n) }
-
-// endpoint does what the triggers of the database do.
-func (e memoryEditor) endpoint(row delivery.Destination) {
-	e.m.change(func(s *state, revision int64) {
-		if before := s.endpoints.rows[row.ID]; before != nil {
-			row.Renewed = before.row.Renewed
-			if b := before.row; b.Disabled() && !row.Disabled() || b.URL != row.URL || b.Sink != row.Sink || !slices.Equal(b.Headers, row.Headers) ||
-				!slices.Equal(b.Secrets, row.Secrets) {
-				row.Renewed++
-			}
-		}
-		row.Revision = revision
-		s.endpoints.put(&endpointEntry{row: &row})
-	})
-}
-
-func (e memoryEditor) removeEndpoint(id string) {
-	e.m.change(func(s *state, _ int64) { s.endpoints.remove(id) })
-}
 
 type sqlEditor struct {
 	t    *testing.T

@@ -258,6 +258,14 @@ func invalid(format string, args ...any) error {
 	return inLine(fmt.Sprintf(format, args...), ErrInvalid)
 }
 
+// asSeen returns ErrStale unless a row has the revision at which it was seen; nil is any.
+func asSeen(what, id string, revision int64, seen *int64) error {
+	if seen == nil || *seen == revision {
+		return nil
+	}
+	return inLine(fmt.Sprintf("%s %s was changed meanwhile: its revision is %d, not %d; look at it again", what, id, revision, *seen), ErrStale)
+}
+
 // explain converts an error of the driver to one line that says what to do. Other errors are returned as they are.
 func explain(err error) error {
 	var connect *pgconn.ConnectError

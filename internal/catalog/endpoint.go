@@ -20,11 +20,11 @@ FROM pacer.destinations d WHERE d.revision > $1`
 
 // endpointEntry is a row of destinations.
 type endpointEntry struct {
-	row    *delivery.Destination
-	digest uint64    // of the row as the database sent it
-	load   uint64    // the full load that it was last found in
-	ended  time.Time // without a database: when a daemon has disabled it, unless somebody has changed that
+	row *delivery.Destination
+	reading
 }
+
+func (e *endpointEntry) revision() int64 { return e.row.Revision }
 
 // endpoints are the rows of destinations. A snapshot shares a map with the one before unless a row has changed.
 type endpoints struct {
@@ -66,46 +66,8 @@ func (e *endpoints) snapshot() map[string]*delivery.Destination {
 	return e.last
 }
 
-// endpointDelta is the result of one read of destinations.
-type endpointDelta struct {
-	revision int64
-	changed  []*endpointEntry
-	gone     []string // of a full read
-}
-
-// scan converts the rows that differ from those that are known.
-func (d *endpointDelta) scan(rows pgx.Rows, known *endpoints, load uint64, full bool) error {
-	words, found := newInterner(), 0
-	for rows.Next() {
-		raw := rows.RawValues()
-		digest, before := digestOf(raw), known.rows[string(raw[0])]
-		if before != nil {
-			found++
-			before.load = load
-			if before.digest == digest {
-				d.revision = max(d.revision, before.row.Revision)
-				continue
-			}
-		}
-		row, err := readEndpoint(rows, words)
-		if err != nil {
-			return err
-		}
-		d.revision = max(d.revision, row.Revision)
-		d.changed = append(d.changed, &endpointEntry{row: row, digest: digest, load: load})
-	}
-	if full && found < len(known.rows) {
-		for id, entry := range known.rows {
-			if entry.load != load {
-				d.gone = append(d.gone, id)
-			}
-		}
-	}
-	return rows.Err()
-}
-
 // readEndpoint converts the current row. Headers that are not texts, which the triggers refuse, are left out.
-func readEndpoint(rows pgx.Rows, words *interner) (*delivery.Destination, error) {
+func readEndpoint(rows pgx.Rows, words *interner) (*endpointEntry, error) {
 	var e delivery.Destination
 	var headers string
 	var disabled, failing *time.Time
@@ -119,7 +81,7 @@ func readEndpoint(rows pgx.Rows, words *interner) (*delivery.Destination, error)
 	if len(e.Secrets) == 0 {
 		e.Secrets = nil
 	}
-	return &e, nil
+	return &endpointEntry{row: &e}, nil
 }
 
 func endpointHeaders(object string, words *interner) (list []delivery.DestinationHeader) {
@@ -133,14 +95,4 @@ func endpointHeaders(object string, words *interner) (list []delivery.Destinatio
 		}
 	}
 	return list
-}
-
-// apply applies the delta to what is known.
-func (d *endpointDelta) apply(known *endpoints) {
-	for _, id := range d.gone {
-		known.remove(id)
-	}
-	for _, entry := range d.changed {
-		known.put(entry)
-	}
 }

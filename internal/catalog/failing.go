@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-
-	"github.com/pacer/pacer/internal/delivery"
 )
 
 // failingBatch is how many destinations one statement notes: it locks their rows.
@@ -37,58 +35,10 @@ func (p *Postgres) DisableFailing(ctx context.Context, id string, seen int64, re
 	})
 }
 
-// NoteFailing notes since when destinations have failed, as Postgres.NoteFailing does.
-func (m *Memory) NoteFailing(ctx context.Context, since map[string]time.Time) error {
-	return m.alterEndpoints(ctx, "note which destinations fail", slices.Sorted(maps.Keys(since)), func(e *delivery.Destination) bool {
-		at, ended := since[e.ID], m.state.endpoints.rows[e.ID].ended
-		switch {
-		case at.IsZero() && e.Disabled() && time.Since(ended) < time.Minute:
-			e.DisabledAt, e.DisabledReason, e.FailingSince = 0, "", 0
-			e.Renewed++
-			return true
-		case e.Disabled() || (e.FailingSince == 0) == at.IsZero():
-			return false
-		}
-		e.FailingSince = delivery.StampOf(at)
-		return true
-	})
-}
+// NoteFailing does nothing: there are no destinations without a database.
+func (m *Memory) NoteFailing(context.Context, map[string]time.Time) error { return nil }
 
-// DisableFailing disables a destination as it was at a revision, as Postgres.DisableFailing does.
-func (m *Memory) DisableFailing(ctx context.Context, id string, seen int64, reason string) (done bool, err error) {
-	err = m.alterEndpoints(ctx, "disable destination "+id, []string{id}, func(e *delivery.Destination) bool {
-		if done = !e.Disabled() && e.Revision == seen; done {
-			e.DisabledAt, e.DisabledReason = delivery.StampOf(time.Now()), reason[:min(len(reason), maxDisabledReason)]
-		}
-		return done
-	})
-	return done, err
-}
-
-// maxDisabledReason bounds why a destination is disabled.
-const maxDisabledReason = 500
-
-// alterEndpoints replaces destinations by changed copies, since one in a snapshot is immutable. A copy that mutate says is as it was
-// changes nothing.
-func (m *Memory) alterEndpoints(ctx context.Context, what string, ids []string, mutate func(*delivery.Destination) bool) error {
-	return m.locked(ctx, what, func() {
-		for _, id := range ids {
-			entry := m.state.endpoints.rows[id]
-			if entry == nil {
-				continue
-			}
-			row := *entry.row
-			if !mutate(&row) {
-				continue
-			}
-			m.state.revision++
-			row.Revision = m.state.revision
-			entry = &endpointEntry{row: &row}
-			if row.Disabled() {
-				entry.ended = row.DisabledAt.Time()
-			}
-			m.state.endpoints.put(entry)
-		}
-		m.publish(m.state.snapshot(time.Now()))
-	})
+// DisableFailing does nothing, like NoteFailing.
+func (m *Memory) DisableFailing(context.Context, string, int64, string) (done bool, err error) {
+	return false, nil
 }

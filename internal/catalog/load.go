@@ -145,7 +145,7 @@ func (p *Postgres) read(ctx context.Context, wanted scope) (changed, full bool, 
 		if err != nil {
 			return err
 		}
-		newest, remedy := max(d.revision, d.endpoints.revision, d.removed), "run pacer migrate catch-up"
+		newest, remedy := max(d.revision, d.campaigns.revision, d.endpoints.revision, d.removed), "run pacer migrate catch-up"
 		if full && newest < p.state.revision {
 			p.options.Logger.Error("the database is older than what was read of it, as after a restore from a backup: changes of its campaigns and quotas "+
 				"do not act", "revision", newest, "seen", p.state.revision, "remedy", remedy+", and compare rates, quotas and states with what they should be")
@@ -166,11 +166,10 @@ type delta struct {
 	removed   int64
 	given     *int64 // the last revision that was given out; nil: not known
 	set       delivery.Installation
-	revision  int64            // the highest that was read
-	campaigns []*campaignEntry // those that are new or changed
-	gone      []string         // campaigns that are no more; of a full read
+	revision  int64 // the highest of the quotas
+	campaigns rowDelta[*campaignEntry]
 	quotas    []*quotaEntry
-	endpoints endpointDelta
+	endpoints rowDelta[*endpointEntry]
 	stores    map[int]time.Time
 }
 
@@ -179,14 +178,20 @@ type delta struct {
 func (s *state) readDelta(ctx context.Context, tx pgx.Tx, since int64) (*delta, error) {
 	d := &delta{full: since == everything}
 	s.loads++
+	words := newInterner()
 	batch := &pgx.Batch{}
 	batch.Queue(tunePlans)
 	batch.Queue(selectStore).QueryRow(func(row pgx.Row) error {
 		return row.Scan(&d.removed, &d.set.Cluster, &d.set.Group, &d.set.Prefix, &d.set.Shards)
 	})
-	batch.Queue(selectCampaigns, since).Query(func(rows pgx.Rows) error { return d.scanCampaigns(rows, s) })
+	batch.Queue(selectCampaigns, since).Query(func(rows pgx.Rows) error {
+		r := campaignReader{words: words}
+		return d.campaigns.scan(rows, s.campaigns, s.loads, d.full, func(raw [][]byte) (*campaignEntry, error) { return r.read(rows, raw) })
+	})
 	batch.Queue(selectQuotas, since).Query(func(rows pgx.Rows) error { return d.scanQuotas(rows, s) })
-	batch.Queue(selectDestinations, since).Query(func(rows pgx.Rows) error { return d.endpoints.scan(rows, &s.endpoints, s.loads, d.full) })
+	batch.Queue(selectDestinations, since).Query(func(rows pgx.Rows) error {
+		return d.endpoints.scan(rows, s.endpoints.rows, s.loads, d.full, func([][]byte) (*endpointEntry, error) { return readEndpoint(rows, words) })
+	})
 	batch.Queue(selectStores).Query(d.scanStores)
 	if d.full {
 		batch.Queue(selectGiven).QueryRow(func(row pgx.Row) error { return row.Scan(&d.given) })
@@ -199,45 +204,61 @@ func (s *state) readDelta(ctx context.Context, tx pgx.Tx, since int64) (*delta, 
 
 func (d *delta) scanStores(rows pgx.Rows) error {
 	d.stores = map[int]time.Time{}
-	for rows.Next() {
-		var shard int
-		var since time.Time
-		if err := rows.Scan(&shard, &since); err != nil {
-			return err
-		}
+	var shard int
+	var since time.Time
+	_, err := pgx.ForEachRow(rows, []any{&shard, &since}, func() error {
 		d.stores[shard] = since
-	}
-	return rows.Err()
+		return nil
+	})
+	return err
 }
 
-// scanCampaigns converts the rows that differ from the state.
-func (d *delta) scanCampaigns(rows pgx.Rows, s *state) error {
-	r, found := campaignReader{words: newInterner()}, 0
+// rowDelta is the result of one read of a table.
+type rowDelta[E entry] struct {
+	revision int64    // the highest that was read
+	changed  []E      // the rows that are new or changed
+	gone     []string // those that are no more; of a full read
+}
+
+// entry is a row that the state has.
+type entry interface {
+	read() *reading
+	revision() int64
+}
+
+// reading is what was read of a row.
+type reading struct {
+	digest uint64 // of the row as the database sent it
+	load   uint64 // the full load that it was last found in
+}
+
+func (r *reading) read() *reading { return r }
+
+// scan converts the rows that differ from those that are known.
+func (d *rowDelta[E]) scan(rows pgx.Rows, known map[string]E, load uint64, full bool, convert func(raw [][]byte) (E, error)) error {
+	found := 0
 	for rows.Next() {
 		raw := rows.RawValues()
-		digest, before := digestOf(raw), s.campaigns[string(raw[0])]
-		if before != nil {
+		digest := digestOf(raw)
+		if before, ok := known[string(raw[0])]; ok {
 			found++
-			before.load = s.loads
-			if before.digest == digest {
-				d.revision = max(d.revision, before.row.Revision)
+			before.read().load = load
+			if before.read().digest == digest {
+				d.revision = max(d.revision, before.revision())
 				continue
 			}
 		}
-		entry, err := r.read(rows, raw)
+		row, err := convert(raw)
 		if err != nil {
 			return err
 		}
-		if before != nil {
-			entry.row.ID = before.row.ID // one copy of it is enough
-		}
-		entry.digest, entry.load = digest, s.loads
-		d.revision = max(d.revision, entry.row.Revision)
-		d.campaigns = append(d.campaigns, entry)
+		*row.read() = reading{digest, load}
+		d.revision = max(d.revision, row.revision())
+		d.changed = append(d.changed, row)
 	}
-	if d.full && found < len(s.campaigns) {
-		for id, entry := range s.campaigns {
-			if entry.load != s.loads {
+	if full && found < len(known) {
+		for id, row := range known {
+			if row.read().load != load {
 				d.gone = append(d.gone, id)
 			}
 		}
@@ -280,16 +301,20 @@ func (d *delta) apply(s *state) {
 	if d.full {
 		s.revision = 0 // it may be lower than before: that of a database that was brought back from a backup
 	}
-	s.seen(d.revision)
-	for _, id := range d.gone {
+	s.seen(max(d.revision, d.campaigns.revision, d.endpoints.revision))
+	for _, id := range d.campaigns.gone {
 		s.removeCampaign(id)
 	}
-	for _, entry := range d.campaigns {
+	for _, entry := range d.campaigns.changed {
 		s.putCampaign(entry)
 	}
 	d.applyQuotas(s)
-	s.seen(d.endpoints.revision)
-	d.endpoints.apply(&s.endpoints)
+	for _, id := range d.endpoints.gone {
+		s.endpoints.remove(id)
+	}
+	for _, entry := range d.endpoints.changed {
+		s.endpoints.put(entry)
+	}
 	s.removed, s.stores, s.installation = d.removed, d.stores, d.set
 }
 

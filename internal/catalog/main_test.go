@@ -119,8 +119,6 @@ type source interface {
 	Refresh(ctx context.Context)
 	SavePositions(ctx context.Context, group string, positions []delivery.Position) error
 	LoadPositions(ctx context.Context, group string) ([]delivery.Position, error)
-	NoteFailing(ctx context.Context, since map[string]time.Time) error
-	DisableFailing(ctx context.Context, id string, seen int64, reason string) (done bool, err error)
 }
 
 // await waits until the snapshot satisfies ok, woken by the subscription alone.

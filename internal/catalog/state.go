@@ -36,9 +36,10 @@ type campaignEntry struct {
 	built  bool               // row is in a snapshot
 	fault  string             // why the row itself cannot be used; "" if it can
 	quotas []string           // ids, in order
-	digest uint64             // of the row as the database sent it
-	load   uint64             // the full load that it was last found in
+	reading
 }
+
+func (e *campaignEntry) revision() int64 { return e.row.Revision }
 
 // quotaEntry is a row of quotas with its windows.
 type quotaEntry struct {
