@@ -49,76 +49,6 @@ func TestFigureRateChange(t *testing.T) {
 	}
 }
 
-// TestFigureSlowNeighbour: the rate of a campaign at 2,000/s behind 50,000 jobs of one at 1/s on the same partitions, in
-// proportion to its rate without them.
-func TestFigureSlowNeighbour(t *testing.T) {
-	measure := func(ahead int) func(t *testing.T) float64 {
-		return func(t *testing.T) float64 {
-			s := newStack(t, stackOptions{partitions: 6})
-			s.campaign("slow", 1)
-			s.campaign("fast", 2000)
-			var jobs []job
-			for i := range ahead {
-				jobs = append(jobs, job{campaign: "slow", id: fmt.Sprintf("slow-%d", i)})
-			}
-			for i := range 30_000 {
-				jobs = append(jobs, job{campaign: "fast", id: fmt.Sprintf("fast-%d", i)})
-			}
-			s.publish(jobs)
-			d := s.start("one")
-			d.awaitReady(15 * time.Second)
-			began := s.receiver.now()
-			s.await(time.Minute, "the fast campaign", func() bool { return s.receiver.count("fast") >= 30_000 })
-			list := s.receiver.arrivals("fast")
-			s.withinBound("fast", 2000)
-			return 30_000 / (float64(list[len(list)-1].at-min(began, list[0].at)) / 1e6)
-		}
-	}
-	alone := median(t, "2,000/s alone", "/s", measure(0))
-	behind := median(t, "2,000/s behind 50,000 jobs at 1/s", "/s", measure(50_000))
-	if behind < 0.95*alone {
-		t.Errorf("%.0f/s behind the slow campaign, %.0f/s alone: more than 5 %% slower", behind, alone)
-	}
-}
-
-// TestFigureStatus: how long after the commit a pause, a resume and a cancel act.
-func TestFigureStatus(t *testing.T) {
-	ms := median(t, "pause, resume or cancel to its effect, worst of 9", "ms", func(t *testing.T) float64 {
-		s := newStack(t, stackOptions{partitions: 4})
-		s.campaign("c", 500)
-		s.start("one").awaitReady(15 * time.Second)
-		s.start("two").awaitReady(15 * time.Second)
-		s.publish(mix(map[string]int{"c": 30_000}))
-		s.await(20*time.Second, "the first jobs", func() bool { return s.receiver.count("c") > 500 })
-		var worst int64
-		set := func(status string) int64 {
-			s.sql(`UPDATE pacer.campaigns SET status = $1 WHERE id = 'c'`, status)
-			return s.receiver.now()
-		}
-		for i := range 4 {
-			stop := "paused"
-			if i == 3 {
-				stop = "cancelled"
-			}
-			at := set(stop)
-			time.Sleep(1500 * time.Millisecond)
-			list := s.receiver.arrivals("c")
-			worst = max(worst, list[len(list)-1].at-at)
-			if stop == "cancelled" {
-				break
-			}
-			at, n := set("active"), len(list)
-			s.await(3*time.Second, "jobs after the resume", func() bool { return s.receiver.count("c") > n })
-			worst = max(worst, s.receiver.arrivals("c")[n].at-at)
-			time.Sleep(500 * time.Millisecond)
-		}
-		return float64(worst) / 1e3
-	})
-	if ms > 1000 {
-		t.Errorf("acts after %.0f ms, want at most 1,000", ms)
-	}
-}
-
 // TestFigureLatency: from the publication of lone jobs, 200 a second and far below the rate, to their arrival, beside a bare consumer of the same
 // records that posts at once. The publisher lingers for 5 ms.
 func TestFigureLatency(t *testing.T) {
@@ -203,25 +133,6 @@ func (s *stack) lone(n int) (own, bare []float64) {
 	return took("c"), took("bare")
 }
 
-// TestFigureShape: how evenly 1,000/s leave three daemons, and how the daemons' start costs the stream nothing.
-func TestFigureShape(t *testing.T) {
-	share := median(t, "1,000/s on three daemons: jobs sent of jobs allowed", "%", func(t *testing.T) float64 {
-		s := newStack(t, stackOptions{partitions: 6})
-		s.campaign("c", 1000)
-		for _, name := range []string{"one", "two", "three"} {
-			s.start(name).awaitReady(30 * time.Second)
-		}
-		s.publish(mix(map[string]int{"c": 20_000}))
-		s.await(time.Minute, "all jobs", func() bool { return s.receiver.count("c") >= 20_000 })
-		list := s.receiver.arrivals("c")
-		s.withinBound("c", 1000)
-		return 100 * rate(list, list[0].at+1_000_000, list[0].at+16_000_000) / 1000
-	})
-	if share < 98 {
-		t.Errorf("%.1f %% of the rate", share)
-	}
-}
-
 // TestFigureSharedQuota: three campaigns at 200/s each under 40/1s, 150/5s and 400/20s, on three daemons for three spans of the longest
 // window, which is the tightest. A log window counts each unit 95 ms longer, as long as it may be sent. A sliding one repeats after sixty
 // of its buckets, which are 20.13 s. Units of a log leave one by one, and who asks in that moment gets them, so shares are less even on a
@@ -244,16 +155,6 @@ func TestFigureSharedQuota(t *testing.T) {
 				t.Errorf("%.1f %% used, want at least %.1f; %.1f %% off a third, want at most %.0f", used, want.used, 100*off, 100*want.off)
 			}
 		})
-	}
-}
-
-// TestFigureStoreReturns: from the return of a quota store that was frozen for 10 s to the first job under policy closed.
-func TestFigureStoreReturns(t *testing.T) {
-	ms := median(t, "store frozen for 10 s: first job after its return", "ms", func(t *testing.T) float64 {
-		return float64(newStoreFailure(t, 10*time.Second).resumed("closed").Microseconds()) / 1e3
-	})
-	if ms > 1000 {
-		t.Errorf("resumes after %.0f ms, want at most 1,000", ms)
 	}
 }
 
