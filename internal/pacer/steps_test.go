@@ -63,8 +63,10 @@ func (f *fleet) timers(ctx context.Context, daemon int) (stop func() int) {
 				due = append(due, &j)
 				return true
 			})
-			if _, err := f.daemons[daemon].Offer(ctx, f.counted(daemon, due)); err != nil {
-				return
+			if len(due) > 0 {
+				if _, err := f.daemons[daemon].Offer(ctx, f.counted(daemon, due)); err != nil {
+					return
+				}
 			}
 			select {
 			case <-time.After(max(f.timerEvery, 5*time.Millisecond)):
