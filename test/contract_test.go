@@ -131,7 +131,7 @@ func (s *stack) commands() (list []string) {
 // variable of each setting.
 func (s *stack) keys() (list []string) {
 	s.t.Helper()
-	level := [][]string{nil}
+	level, variables := [][]string{nil}, [][]string{{"kafka", "tls"}, {"redis", "tls"}} // short for tls.enabled
 	for _, kind := range sink.Kinds() {
 		level = append(level, []string{"sinks", kind})
 	}
@@ -143,20 +143,22 @@ func (s *stack) keys() (list []string) {
 			for _, key := range keys {
 				switch sub := append(slices.Clone(path), key); {
 				case key == "type": // it is there already, and decides about the other keys
-					list = append(list, "setting "+strings.Join(sub, "."), s.variable(sub))
+					list, variables = append(list, "setting "+strings.Join(sub, ".")), append(variables, sub)
 				case key != "sinks":
 					next = append(next, sub)
 				}
 			}
 			if name := strings.Join(path, "."); len(keys) == 0 {
 				if list = append(list, "setting "+name); name != "sinks.steps.steps" { // a list of sections, which has no variable
-					list = append(list, s.variable(path))
+					variables = append(variables, path)
 				}
 			}
 		}
 		level = next
 	}
-	list = append(list, s.variable([]string{"kafka", "tls"}), s.variable([]string{"redis", "tls"})) // short for tls.enabled
+	for part := range slices.Chunk(variables, 40) {
+		list = append(list, s.variables(part)...)
+	}
 	if len(list) < 100 {
 		s.t.Errorf("only %d settings and variables; the answers are not read", len(list))
 	}
@@ -210,23 +212,28 @@ func (s *stack) belowSome(paths [][]string) map[string][]string {
 	return keys
 }
 
-// variable is the entry of a setting's variable; the test fails when the program does not know it.
-func (s *stack) variable(path []string) string {
+// variables are the entries of the settings' variables; the test fails when the program does not know one.
+func (s *stack) variables(paths [][]string) (list []string) {
 	s.t.Helper()
-	name := "PACER_" + strings.ToUpper(strings.Join(path, "_"))
-	if path[0] == "sinks" && path[len(path)-1] == "headers" {
-		name += "_X" // each header has its own
-	}
 	file := s.dir + "/variable.yaml"
 	sinks := "sinks: {discard: {type: discard}, log: {type: log}, http: {type: http, url: \"http://127.0.0.1:1/\"}}\n"
 	if err := os.WriteFile(file, []byte(sinks+"postgres: {dsn: \"postgres://x@127.0.0.1:1/x\"}"), 0o600); err != nil {
 		s.t.Fatal(err)
 	}
-	out := s.bare([]string{name + "=0"}, "quota", "list", "--config", file)
-	if strings.Contains(out, name+": there is no such setting") || out == "" {
-		s.t.Errorf("no setting listens to %s: %s", name, out)
+	const unknown = ": there is no such setting"
+	environ := []string{"PACER_" + nonsense + "=0"}
+	for _, path := range paths {
+		name := "PACER_" + strings.ToUpper(strings.Join(path, "_"))
+		if path[0] == "sinks" && path[len(path)-1] == "headers" {
+			name += "_X" // each header has its own
+		}
+		environ, list = append(environ, name+"=0"), append(list, "variable "+name)
 	}
-	return "variable " + name
+	out := s.bare(environ, "quota", "list", "--config", file)
+	if strings.Count(out, unknown) != 1 || !strings.Contains(out, nonsense+unknown) {
+		s.t.Errorf("only a variable of nonsense has no setting: %s", out)
+	}
+	return list
 }
 
 // relations are the tables with their columns, the functions for operators, and what tables tell of their changes.
