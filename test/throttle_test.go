@@ -34,52 +34,45 @@ func TestQuotasOfKafkaAreObeyed(t *testing.T) {
 		share    = 0.25                         // of what Kafka allows, at least, also beside other tests; alone it is 0.9
 		bystands = 20                           // per second
 	)
-	for name, quotas := range map[string]map[string]float64{
-		"consumer": {"consumer_byte_rate": rate},
-		"all":      {"consumer_byte_rate": rate, "producer_byte_rate": rate, "request_percentage": 20},
-	} {
-		t.Run(name, func(t *testing.T) {
-			kafka := freshKafka(t, "")
-			s := newStack(t, stackOptions{partitions: 6, brokers: kafka.brokers})
-			s.campaign("all", 1e6)
-			s.campaign("due", bystands)
-			jobs := make([]job, 0, backlog)
-			for i := range backlog {
-				jobs = append(jobs, job{campaign: "all", id: fmt.Sprint("all-", i), payload: make([]byte, size)})
-			}
-			due := make([]job, 0, 2*bystands*seconds)
-			for i := range cap(due) {
-				due = append(due, job{campaign: "due", id: fmt.Sprint("due-", i)})
-			}
-			d := s.start("one")
-			d.awaitReady(30 * time.Second)
-			s.publish(due)
-			s.await(10*time.Second, "jobs that wait in lanes", func() bool { return s.receiver.count("due") > 2*bystands })
-			kafka.quota(t, quotas)
-			begun := s.receiver.now()
-			for batch := range slices.Chunk(jobs, 6*16) { // as large as a producer makes them that lingers for a moment
-				s.publish(batch)
-			}
-			time.Sleep(time.Until(s.receiver.began.Add(time.Duration(begun) * time.Microsecond).Add(seconds * time.Second)))
-			got, others := 0, 0
-			for _, a := range s.receiver.arrivals("") {
-				switch {
-				case a.at < begun:
-				case a.campaign == "all":
-					got++
-				default:
-					others++
-				}
-			}
-			t.Logf("%s: %d kB/s of %d, %d of %d of the other campaign; throttled for %.1f s of fetches, %.1f of writes, %.1f of others", name,
-				got*size/seconds/1000, rate/1000, others, bystands*seconds, d.samplesOf(`pacer_kafka_throttle_seconds{request="fetch"}`),
-				d.samplesOf(`pacer_kafka_throttle_seconds{request="produce"}`), d.samplesOf(`pacer_kafka_throttle_seconds{request="other"}`))
-			if float64(got*size) < share*rate*seconds || float64(others) < share*bystands*seconds {
-				t.Error("far less than Kafka allows")
-			}
-			if d.log.lines("level=WARN", "kafka throttles this daemon") != 1 || d.samplesOf(`pacer_kafka_throttle_seconds{request="fetch"}`) == 0 {
-				t.Errorf("logged %s", d.log.tail(20))
-			}
-		})
+	kafka := freshKafka(t, "")
+	s := newStack(t, stackOptions{partitions: 6, brokers: kafka.brokers})
+	s.campaign("all", 1e6)
+	s.campaign("due", bystands)
+	jobs := make([]job, 0, backlog)
+	for i := range backlog {
+		jobs = append(jobs, job{campaign: "all", id: fmt.Sprint("all-", i), payload: make([]byte, size)})
+	}
+	due := make([]job, 0, 2*bystands*seconds)
+	for i := range cap(due) {
+		due = append(due, job{campaign: "due", id: fmt.Sprint("due-", i)})
+	}
+	d := s.start("one")
+	d.awaitReady(30 * time.Second)
+	s.publish(due)
+	s.await(10*time.Second, "jobs that wait in lanes", func() bool { return s.receiver.count("due") > 2*bystands })
+	kafka.quota(t, map[string]float64{"consumer_byte_rate": rate, "producer_byte_rate": rate, "request_percentage": 20})
+	begun := s.receiver.now()
+	for batch := range slices.Chunk(jobs, 6*16) { // as large as a producer makes them that lingers for a moment
+		s.publish(batch)
+	}
+	time.Sleep(time.Until(s.receiver.began.Add(time.Duration(begun) * time.Microsecond).Add(seconds * time.Second)))
+	got, others := 0, 0
+	for _, a := range s.receiver.arrivals("") {
+		switch {
+		case a.at < begun:
+		case a.campaign == "all":
+			got++
+		default:
+			others++
+		}
+	}
+	t.Logf("%d kB/s of %d, %d of %d of the other campaign; throttled for %.1f s of fetches, %.1f of writes, %.1f of others",
+		got*size/seconds/1000, rate/1000, others, bystands*seconds, d.samplesOf(`pacer_kafka_throttle_seconds{request="fetch"}`),
+		d.samplesOf(`pacer_kafka_throttle_seconds{request="produce"}`), d.samplesOf(`pacer_kafka_throttle_seconds{request="other"}`))
+	if float64(got*size) < share*rate*seconds || float64(others) < share*bystands*seconds {
+		t.Error("far less than Kafka allows")
+	}
+	if d.log.lines("level=WARN", "kafka throttles this daemon") != 1 || d.samplesOf(`pacer_kafka_throttle_seconds{request="fetch"}`) == 0 {
+		t.Errorf("logged %s", d.log.tail(20))
 	}
 }
