@@ -601,6 +601,7 @@ func commandStats(t testing.TB, client redis.UniversalClient) map[string]command
 // TestAJobCostsATwentiethOfAScript: one campaign of 1,000/s, asked for once a quantum for 20 s, and commandstats of a
 // private Redis.
 func TestAJobCostsATwentiethOfAScript(t *testing.T) {
+	testservices.Simulation(t)
 	client := privateClient(t, testservices.FreshRedis(t))
 	l := newLua(t, client)
 	f := newFleet(t, l, 1, ask(campaign(1000), 0))

@@ -69,7 +69,7 @@ func TestPoisonCostsOthersLittle(t *testing.T) {
 				}
 				f := newFleet(1, uniform(3, 500*time.Microsecond, 0), newBook(campaign("good", rate), campaign("bad", rate)), nil)
 				defer f.stop()
-				f.receiver.max = 8
+				f.receiver.max, f.timerEvery = 8, 100*time.Millisecond
 				f.receiver.setLatency(20 * time.Millisecond)
 				var good, mixed atomic.Int64
 				f.receiver.setAnswer(func(_ int, j *delivery.Job) delivery.Result {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 func localHours(t *testing.T, from, to int) *delivery.ActiveHours {
@@ -111,6 +112,7 @@ func TestRecipientsHours(t *testing.T) {
 // TestAYearOfZones: jobs of twelve zones come at any time of a year, wait in timers and queues, and are each sent within their hours, at the first chance
 // and once, over both changes of summer time.
 func TestAYearOfZones(t *testing.T) {
+	testservices.Simulation(t)
 	c := campaign("c", 1000)
 	c.Local = localHours(t, 10*60, 20*60)
 	var zones []*time.Location

@@ -110,6 +110,7 @@ func TestWhenACountNeedsNoComparison(t *testing.T) {
 }
 
 func TestPruningKeepsTheLongestWindow(t *testing.T) {
+	testservices.Simulation(t)
 	synctest.Test(t, func(t *testing.T) {
 		for _, tc := range []struct{ span, kept time.Duration }{
 			{time.Hour, 31 * 24 * time.Hour}, {31 * 24 * time.Hour, 32 * 24 * time.Hour}, {model.MaxSpan, 367 * 24 * time.Hour},
