@@ -290,6 +290,9 @@ func TestBadConfigurations(t *testing.T) {
 			"http.proxy.networks: \"10.0.0.1\" is not a network; use one such as 10.0.0.7/32 or 127.0.0.1/32",
 			"http.proxy.user_header: \"a b\" is not the name of a header; use one such as X-Forwarded-User",
 		}},
+		{"a proxy's admins without the proxy", "http: {proxy: {admins: [alice]}}", nil, []string{
+			"http.proxy.networks: http.proxy.operators and http.proxy.admins have no effect without it; set it to the networks of the proxy, such as 10.0.0.7/32, or remove them"}},
+		{"a proxy's operators without the proxy", "http: {proxy: {operators: [\"group:ops\"]}}", nil, []string{"http.proxy.networks: http.proxy.operators and http.proxy.admins have no effect without it;"}},
 		{"token", "admin_token: fifteen-letters", nil, []string{"admin_token: 15 characters can be guessed; use 16 or more"}},
 		{"jitter", "retry: {jitter: 1.01}", nil, []string{"retry.jitter: 1.01 is out of range; use a number between 0 and 1"}},
 		{"not a number", "retry: {jitter: .nan}", nil, []string{"retry.jitter: NaN is out of range"}},

@@ -278,6 +278,9 @@ func (v *validator) http(h *HTTP) {
 	if h.MetricsListen != "" && h.MetricsListen == h.Listen {
 		v.add("http.metrics_listen", "%s is http.listen; use another port, or remove it", h.MetricsListen)
 	}
+	if p := &h.Proxy; len(p.Networks) == 0 && len(p.Operators)+len(p.Admins) > 0 {
+		v.add("http.proxy.networks", "http.proxy.operators and http.proxy.admins have no effect without it; set it to the networks of the proxy, such as 10.0.0.7/32, or remove them")
+	}
 }
 
 func (v *validator) tokens(list string) {
