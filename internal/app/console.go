@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"net/netip"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -246,8 +247,9 @@ func (s *Services) engine(set *shards.Set) (*limits.Engine, error) {
 	return limits.New(limits.Options{Shards: set, KeyPrefix: s.Config.Redis.KeyPrefix, Logger: s.Log, Registerer: prometheus.NewRegistry()})
 }
 
-// RunConsole serves the console of an installation, without taking part in its work, until ctx ends.
-func (s *Services) RunConsole(ctx context.Context) error {
+// RunConsole serves the console of an installation, without taking part in its work, until ctx ends. Certificates and secrets are read again
+// after a hangup.
+func (s *Services) RunConsole(ctx context.Context, hangup <-chan os.Signal) error {
 	registry := prometheus.NewRegistry()
 	showBuild(registry)
 	follower, err := catalog.NewPostgres(catalog.Options{
@@ -286,7 +288,7 @@ func (s *Services) RunConsole(ctx context.Context) error {
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	go s.followAccess(ctx, nil)
+	go s.followAccess(ctx, hangup)
 	end := runs{"catalog": follower.Run, "health": health.Run, "console": server.Run}.start(ctx, stop)
 	<-ctx.Done()
 	return end()

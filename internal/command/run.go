@@ -29,10 +29,15 @@ func (c *cli) runDaemon(ctx context.Context) error {
 		return err
 	}
 	defer s.Close()
+	return onHangup(ctx, s.RunDaemon)
+}
+
+// onHangup runs what reads certificates and secrets again on SIGHUP.
+func onHangup(ctx context.Context, run func(context.Context, <-chan os.Signal) error) error {
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
 	defer signal.Stop(hangup)
-	return s.RunDaemon(ctx, hangup)
+	return run(ctx, hangup)
 }
 
 func (c *cli) consoleCommand() *cobra.Command {
@@ -55,10 +60,10 @@ func (c *cli) consoleCommand() *cobra.Command {
 		if http.Listen = cmp.Or(listen, http.Listen); http.Listen == "" {
 			return config.Usagef("http.listen is off; name an address with --listen, such as 127.0.0.1:8080")
 		}
-		return s.RunConsole(ctx)
+		return onHangup(ctx, s.RunConsole)
 	})
 	cmd.Long = `Serves the pages and the API that every daemon serves as well, without taking part in the work: it needs PostgreSQL and Redis,
-and Kafka only for dead letters.`
+and Kafka only for dead letters. On SIGHUP it reads certificates and secrets again, as pacer run does.`
 	cmd.Flags().StringVar(&listen, "listen", "", "address, instead of http.listen")
 	return cmd
 }
