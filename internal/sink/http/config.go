@@ -147,6 +147,9 @@ func (c *Config) Problems() []string {
 	if c.SecretsDir != "" && !c.Destinations {
 		p.Add("secrets_dir: is for destinations; set destinations as well, or remove it")
 	}
+	if d := c.DisableAfter; d != 0 && d != Default().DisableAfter && !c.Destinations {
+		p.Add("disable_after: is for destinations; set destinations as well, or remove it")
+	}
 	if len(c.Headers) > maxHeaders {
 		p.Add("headers: %d of them; use at most %d", len(c.Headers), maxHeaders)
 	}

@@ -258,6 +258,7 @@ func TestProblemsOfTables(t *testing.T) {
 		"bearer: would be sent to any host that a job names; remove it, and give it to those destinations that need it": func(c *Config) { c.Bearer = "hunter22" },
 		"sign.secrets: each destination": func(c *Config) { c.Sign.Secrets = []string{"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"} },
 		"secrets_dir: is for":            func(c *Config) { c.Destinations, c.URL, c.SecretsDir = false, "https://a.example/", "/run" },
+		"disable_after: is for":          func(c *Config) { c.Destinations, c.URL, c.DisableAfter = false, "https://a.example/", time.Hour },
 		"guard.ports: required":          func(c *Config) { c.Guard.Ports = nil },
 	} {
 		c := Default()

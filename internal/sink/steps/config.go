@@ -3,6 +3,7 @@ package steps
 import (
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -174,7 +175,7 @@ func (c *Config) stepProblems(n int, at string) (p []string) {
 		p = append(p, at+"lookup.url: required for once: where to ask whether the step was made before a crash; use one such as https://example.com/orders?key={{ .ID }}")
 	case lookup != nil:
 		p = append(p, c.callProblems(*lookup)...)
-	case s.Lookup.URL != "" || s.Lookup.Found != "" || len(s.Lookup.Take) > 0:
+	case !reflect.ValueOf(s.Lookup).IsZero():
 		p = append(p, at+"lookup: is for a step with once: true; set that, or remove it")
 	}
 	if s.Once && s.Poll.used() {
