@@ -3,6 +3,7 @@ package command
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -90,11 +91,10 @@ func (c *cli) changeMany(ctx context.Context, m *manyCampaigns, change *manyChan
 		return err
 	}
 	filter := map[string]string{"state": string(m.from), "q": m.match, "quota": m.quota, "sink": m.sink}
+	maps.DeleteFunc(filter, func(_, value string) bool { return value == "" })
 	query := url.Values{"limit": {"1"}}
 	for name, value := range filter {
-		if value != "" {
-			query.Set(name, value)
-		}
+		query.Set(name, value)
 	}
 	var page struct {
 		Total int `json:"total"`

@@ -182,11 +182,13 @@ func manyOver(t *testing.T, d *desk, flags string) {
 		d.refuses(line, says)
 	}
 	for _, over := range []string{flags, ""} {
+		d.refuses("campaign pause --of-quota nosuch --yes"+over, "there is no quota nosuch")
+		d.refuses("campaign set --of-sink nowhere --rate 5"+over, "there is no sink nowhere: it is not configured, and nothing names it")
 		d.refuses("campaign pause --match l"+over, "give --yes to pause 2 campaigns") // held and slow
 		for _, step := range [][2]string{
 			{"campaign pause --of-quota provider --match slow --until 2h --yes", "paused 1 of 1 campaigns that match and are active"},
 			{"campaign resume --match slow --yes", "resumed 1 of 1 campaigns that match and are paused"}, {"campaign pause --match nobody", "paused 0 of 0"},
-			{"campaign set --of-sink nowhere --rate 5", "set the rates of 0 of 0"}, {"campaign set --match slow --percent 50 --yes --reason slower", "set the rates of 1 of 1 campaigns that match;"},
+			{"campaign set --match slow --percent 50 --yes --reason slower", "set the rates of 1 of 1 campaigns that match;"},
 			{"campaign set --match slow --of-quota provider --rate 600/m --yes", "set the rates of 1 of 1"},
 		} {
 			deadline := time.Now().Add(20 * time.Second)

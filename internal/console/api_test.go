@@ -16,6 +16,8 @@ import (
 	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/live"
 	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/hold"
 )
 
 // TestFieldsOfLists: a list has the members that were asked for, and what is no member is refused by name.
@@ -48,6 +50,53 @@ func TestFieldsOfLists(t *testing.T) {
 		if answer := ask(h, "GET", "/api/v1"+path, "viewer", ""); answer.Code != http.StatusUnprocessableEntity {
 			t.Errorf("%s: %d %s", path, answer.Code, answer.Body)
 		}
+	}
+}
+
+// TestFiltersThatNothingCanMatch: a value that is none is refused with those that there are, and a quota or a sink that does not exist is named.
+func TestFiltersThatNothingCanMatch(t *testing.T) {
+	h := serve(guarded())
+	states, reasons := []string{view.Sending, view.Ramping, view.Idle, string(delivery.StatusActive)}, []string{}
+	for _, cause := range hold.Causes[1:] {
+		states = append(states, string(cause))
+	}
+	for _, reason := range delivery.DeadReasons {
+		reasons = append(reasons, string(reason))
+	}
+	for path, values := range map[string][]string{
+		"/campaigns?state=": states, "/live?of=campaigns&state=": states, "/dead-letters?reason=": reasons, "/destinations?state=": {"disabled", "failing", "enabled"},
+	} {
+		name := path[strings.LastIndexAny(path, "?&")+1 : len(path)-1]
+		answer := ask(h, "GET", "/api/v1"+path+"banana", "viewer", "")
+		if answer.Code != http.StatusUnprocessableEntity || !strings.Contains(answer.Body.String(), `"query.`+name+`"`) {
+			t.Errorf("%s: %d %s", path, answer.Code, answer.Body)
+		}
+		for _, value := range values {
+			if !strings.Contains(answer.Body.String(), value) {
+				t.Errorf("%s names no %s: %s", path, value, answer.Body)
+			}
+			if strings.HasPrefix(path, "/campaigns") && ask(h, "GET", "/api/v1"+path+value, "viewer", "").Code != http.StatusOK {
+				t.Errorf("%s takes no %s", path, value)
+			}
+		}
+	}
+	for path, want := range map[string]string{
+		"/campaigns?quota=nosuch": "there is no quota nosuch", "/live?of=campaigns&quota=nosuch": "there is no quota nosuch",
+		"/campaigns?sink=nosuch": "there is no sink nosuch", "/destinations?sink=nosuch": "there is no sink nosuch",
+	} {
+		if answer := ask(h, "GET", "/api/v1"+path, "viewer", ""); answer.Code != http.StatusNotFound || !strings.Contains(answer.Body.String(), want) {
+			t.Errorf("%s: %d %s", path, answer.Code, answer.Body)
+		}
+	}
+	for body, want := range map[string]int{
+		`{"action":"pause","filter":{"state":"banana"},"expect":1}`: http.StatusUnprocessableEntity, `{"action":"pause","filter":{"quota":"nosuch"},"expect":1}`: http.StatusNotFound,
+	} {
+		if answer := ask(h, "POST", "/api/v1/bulk-changes", "operator", body); answer.Code != want || !strings.Contains(answer.Body.String(), "state") && !strings.Contains(answer.Body.String(), "nosuch") {
+			t.Errorf("%s: %d %s", body, answer.Code, answer.Body)
+		}
+	}
+	if answer := ask(h, "POST", "/api/v1/replays", "operator", `{"reason":"banana","dry_run":true}`); answer.Code != http.StatusUnprocessableEntity {
+		t.Errorf("a replay: %d %s", answer.Code, answer.Body)
 	}
 }
 

@@ -495,8 +495,9 @@ func (w *world) adjust(ctx context.Context, id string, a view.Adjustment) (view.
 
 func (w *world) FindDestinations(ctx context.Context, of catalog.DestinationsOf) (list []catalog.DestinationRow, err error) {
 	for _, id := range append([]string{"shop-7"}, hostile...) {
-		row, _ := w.GetDestination(ctx, id)
-		list = append(list, row)
+		if row, _ := w.GetDestination(ctx, id); of.Sink == "" || of.Sink == row.Sink {
+			list = append(list, row)
+		}
 	}
 	if w.more && of.After == "" {
 		for len(list) < of.Limit {

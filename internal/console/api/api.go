@@ -134,7 +134,7 @@ type campaignsIn struct {
 // CampaignsOf are the campaigns of a list.
 type CampaignsOf struct {
 	Text  string `query:"q" maxLength:"256" doc:"part of the id"`
-	State string `query:"state" maxLength:"64" doc:"sending, idle, or what holds it; or a status"`
+	State string `query:"state" enum:"sending,ramping,idle,active,invalid,cancelled,completed,ended,paused,rate,sink,refused,daemons,start,hours,gate,store,quota,failing,share,lane,stalled,unreadable,unanswered,kafka,turn" doc:"sending, ramping, idle, or what holds it; or a status"`
 	Quota string `query:"quota" maxLength:"256" doc:"id of a quota"`
 	Sink  string `query:"sink" maxLength:"256" doc:"name of a sink"`
 	Sort  string `query:"sort" enum:"id,backlog,sent,delivered" default:"id"`
@@ -150,7 +150,11 @@ type campaignsOut struct {
 
 func (s *server) campaigns(ctx context.Context, in *campaignsIn) (*answer[campaignsOut], error) {
 	by := view.Selection{Text: in.Text, State: in.State, Quota: in.Quota, Sink: in.Sink, Sort: in.Sort, After: in.After}
-	list, total, next := s.watcher.Fresh(ctx).Select(by, in.Limit)
+	state := s.watcher.Fresh(ctx)
+	list, total, next := state.Select(by, in.Limit)
+	if missing := state.Missing(by); total == 0 && missing != nil {
+		return nil, problem(missing, Conflict)
+	}
 	out := campaignsOut{Campaigns: someOf(list, in.Fields), Total: total}
 	if next != nil {
 		out.Next = next.After

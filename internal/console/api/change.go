@@ -245,7 +245,7 @@ type bulkIn struct {
 		view.Bulk
 		Filter struct {
 			Text  string `json:"q,omitempty" maxLength:"256" doc:"part of the id"`
-			State string `json:"state,omitempty" maxLength:"64"`
+			State string `json:"state,omitempty" enum:"sending,ramping,idle,active,invalid,cancelled,completed,ended,paused,rate,sink,refused,daemons,start,hours,gate,store,quota,failing,share,lane,stalled,unreadable,unanswered,kafka,turn"`
 			Quota string `json:"quota,omitempty" maxLength:"256"`
 			Sink  string `json:"sink,omitempty" maxLength:"256"`
 		} `json:"filter,omitempty" doc:"as of list-campaigns"`

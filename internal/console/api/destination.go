@@ -48,6 +48,9 @@ func (s *server) destinations(ctx context.Context, in *destinationsIn) (*answer[
 		return nil, errNoDestinations
 	}
 	list, next, err := s.sources().Destinations(ctx, view.DestinationsOf{Text: in.Text, State: in.State, Sink: in.Sink, After: in.After, Limit: in.Limit})
+	if err == nil && len(list) == 0 {
+		err = s.watcher.Fresh(ctx).Missing(view.Selection{Sink: in.Sink})
+	}
 	if err != nil {
 		return nil, problem(err, Conflict)
 	}

@@ -29,7 +29,7 @@ func (s *server) registerLetters(api huma.API) {
 
 type lettersIn struct {
 	Campaign string `query:"campaign" maxLength:"256" pattern:"^[!-~]*$" patternDescription:"printable ASCII without spaces"`
-	Reason   string `query:"reason" maxLength:"64"`
+	Reason   string `query:"reason" enum:"undecodable,invalid_header,unknown_campaign,too_large,overweight,refused,attempts_exhausted,expired,rejected,deadline,unknown_destination,missing_key"`
 	JobID    string `query:"job_id" maxLength:"256"`
 
 	Destination string `query:"destination" maxLength:"256" doc:"that their jobs name"`

@@ -73,6 +73,10 @@ func body[T any](out *answer[T], err error) (any, error) {
 
 func (s *server) live(api huma.API, ctx huma.Context, in *liveIn) {
 	r, w := humago.Unwrap(ctx)
+	if _, err := s.look(r.Context(), in); err != nil {
+		writeProblem(api, ctx, err)
+		return
+	}
 	err := s.hub.Serve(w, r, auth.Viewer, liveEvery, func(ctx context.Context) ([]byte, error) {
 		found, err := s.look(ctx, in)
 		if err != nil {

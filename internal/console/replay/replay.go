@@ -30,7 +30,7 @@ const (
 // Filter selects dead letters; empty fields select all.
 type Filter struct {
 	Campaign    string    `json:"campaign,omitempty" maxLength:"256"`
-	Reason      string    `json:"reason,omitempty" maxLength:"64" doc:"why they died"`
+	Reason      string    `json:"reason,omitempty" enum:"undecodable,invalid_header,unknown_campaign,too_large,overweight,refused,attempts_exhausted,expired,rejected,deadline,unknown_destination,missing_key" doc:"why they died"`
 	JobID       string    `json:"job_id,omitempty" maxLength:"256"`
 	Destination string    `json:"destination,omitempty" maxLength:"256" doc:"that their jobs name"`
 	Since       time.Time `json:"since,omitzero" doc:"written then or later"`

@@ -102,11 +102,14 @@ func (s *State) Chosen(by Selection, ids []string, expect int) ([]string, error)
 	return ids, nil
 }
 
-// All returns the ids of the selected campaigns, on all pages. The error is catalog.ErrInvalid if they are too many, and catalog.ErrStale
-// if their number is not the expected one.
+// All returns the ids of the selected campaigns, on all pages. The error is catalog.ErrInvalid if they are too many, catalog.ErrStale
+// if their number is not the expected one, and that of Missing.
 func (s *State) All(by Selection, expect int) ([]string, error) {
 	by.After, by.Sort = "", ""
 	list, all, _ := s.Select(by, MaxBulk)
+	if missing := s.Missing(by); all == 0 && missing != nil {
+		return nil, missing
+	}
 	switch {
 	case all > MaxBulk:
 		return nil, Fault(catalog.ErrInvalid, "%d campaigns match, and at most %d are changed at once; narrow the filter", all, MaxBulk)

@@ -6,6 +6,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/notation"
 )
 
 // PageSize is how many campaigns a page has.
@@ -111,6 +114,18 @@ func (s *State) Select(by Selection, limit int) (page []*Campaign, all int, next
 		next = &following
 	}
 	return list, all, next
+}
+
+// Missing is why a selection selects nothing: its quota or its sink is not known. It is catalog.ErrNotFound, or nil.
+func (s *State) Missing(by Selection) error {
+	switch {
+	case s.known.snapshot == nil:
+	case by.Quota != "" && s.Quota(by.Quota) == nil:
+		return Fault(catalog.ErrNotFound, "there is no quota %s", notation.Shorten(by.Quota))
+	case by.Sink != "" && !slices.ContainsFunc(s.Sinks, func(k *Sink) bool { return k.Name == by.Sink }):
+		return Fault(catalog.ErrNotFound, "there is no sink %s: it is not configured, and nothing names it", notation.Shorten(by.Sink))
+	}
+	return nil
 }
 
 // begin returns where the page begins in the list.
