@@ -146,7 +146,7 @@ type CampaignChange struct {
 func (c CampaignChange) validate(id string) error {
 	switch {
 	case !delivery.ValidID(id):
-		return invalid("campaign id %q must be 1 to 256 printable ASCII characters without spaces", notation.Shorten(id))
+		return invalid("campaign id %q %s", notation.Shorten(id), delivery.IDRule)
 	case !delivery.ValidCampaign(id):
 		return invalid("campaign id %s is reserved for jobs without a campaign; choose another", id)
 	case c.Status != nil && !slices.Contains(statuses, *c.Status):
@@ -216,7 +216,7 @@ func (c CampaignChange) validateQuotas() error {
 	}
 	for _, quota := range *c.Quotas {
 		if !delivery.ValidID(quota) {
-			return invalid("quota id %q must be 1 to 256 printable ASCII characters without spaces", notation.Shorten(quota))
+			return invalid("quota id %q %s", notation.Shorten(quota), delivery.IDRule)
 		}
 	}
 	return nil

@@ -224,7 +224,7 @@ func lockedDestination(ctx context.Context, tx pgx.Tx, id string, revision *int6
 // changeDestination runs one statement about one row. If revision is given, the row must have it.
 func (a *Admin) changeDestination(ctx context.Context, id string, revision *int64, statement string, values ...any) (DestinationRow, error) {
 	if !delivery.ValidID(id) {
-		return DestinationRow{}, invalid("destination id %q must be 1 to 256 printable ASCII characters without spaces", notation.Shorten(id))
+		return DestinationRow{}, invalid("destination id %q %s", notation.Shorten(id), delivery.IDRule)
 	}
 	return alter(ctx, a, func(ctx context.Context, tx pgx.Tx) (DestinationRow, error) {
 		if revision != nil {

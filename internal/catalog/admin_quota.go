@@ -95,7 +95,7 @@ type QuotaChange struct {
 // validate returns in one line what the database would refuse.
 func (c QuotaChange) validate(id string) error {
 	if !delivery.ValidID(id) {
-		return invalid("quota id %q must be 1 to 256 printable ASCII characters without spaces", notation.Shorten(id))
+		return invalid("quota id %q %s", notation.Shorten(id), delivery.IDRule)
 	}
 	for _, word := range []struct {
 		field string

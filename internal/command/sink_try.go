@@ -54,10 +54,10 @@ func (t *trial) job(now time.Time) (*delivery.Job, error) {
 		t.id = "test-" + strconv.FormatInt(now.UnixMicro(), 10)
 	}
 	if !delivery.ValidID(t.id) {
-		return nil, config.Usagef("--id: use 1 to %d printable ASCII characters without spaces", delivery.MaxIDLength)
+		return nil, config.Usagef("--id %s", delivery.IDRule)
 	}
 	if !delivery.ValidCampaign(t.campaign) {
-		return nil, config.Usagef("--campaign: use 1 to %d printable ASCII characters without spaces", delivery.MaxIDLength)
+		return nil, config.Usagef("--campaign %s", delivery.IDRule)
 	}
 	j := &delivery.Job{ID: t.id, Campaign: t.campaign, Weight: 1, Payload: []byte(t.payload), Meta: delivery.Meta{Key: []byte(t.key)}}
 	j.ContentType, j.Destination = "application/octet-stream", t.destination

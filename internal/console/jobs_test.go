@@ -24,7 +24,7 @@ func TestJobsAreCancelled(t *testing.T) {
 			{"operator", `{"ids":["u-1","u-2"],"reason":"ticket"}`, http.StatusOK, `{"jobs":[{"id":"u-1","campaign":"spring","state":"cancelled"}],"unread":[]}`},
 			{"operator", `{"ids":["u-1"],"campaign":"spring"}`, http.StatusOK, `"state":"cancelled"`},
 			{"operator", `{"ids":["u-1"],"campaign":"winter"}`, http.StatusNotFound, "campaign winter does not exist; create it with"},
-			{"operator", `{"ids":["a b"]}`, http.StatusUnprocessableEntity, `ids: \"a b\" is no id of a job: 1 to 256 printable ASCII characters`},
+			{"operator", `{"ids":["a b"]}`, http.StatusUnprocessableEntity, `ids: \"a b\" is no id of a job: it must be 1 to 256 printable ASCII characters`},
 			{"operator", `{"ids":[]}`, http.StatusUnprocessableEntity, "ids"},
 			{"operator", `{"ids":[` + many + `]}`, http.StatusUnprocessableEntity, "ids"},
 			{"operator", `{"ids":["` + strings.Repeat("u", 257) + `"]}`, http.StatusUnprocessableEntity, "is no id of a job"},

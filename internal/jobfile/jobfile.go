@@ -183,7 +183,7 @@ func (s *Source) job(e *raw) (delivery.Record, error) {
 // wrong.
 func (s *Source) defect(r *delivery.Record, more bool) string {
 	if s.Map[fieldID] != "" && !delivery.ValidID(r.Header(delivery.HeaderJobID)) {
-		return fmt.Sprintf("has a bad id: %q must be 1 to %d printable ASCII characters without spaces", s.Map[fieldID], delivery.MaxIDLength)
+		return fmt.Sprintf("has a bad id: %q %s", s.Map[fieldID], delivery.IDRule)
 	}
 	if !more {
 		return ""

@@ -1,6 +1,7 @@
 package limits
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -24,7 +25,7 @@ func Validate(q *delivery.Quota) error {
 // validID requires printable ASCII without spaces, which the scripts' formats rely on.
 func validID(id string) error {
 	if !delivery.ValidID(id) {
-		return fmt.Errorf("id must be 1 to %d printable ASCII characters without spaces", delivery.MaxIDLength)
+		return errors.New("id " + delivery.IDRule)
 	}
 	return nil
 }

@@ -206,8 +206,6 @@ func keep(j *delivery.Job, r *delivery.Record) {
 	}
 }
 
-const idRule = "must be 1 to 256 printable ASCII characters without spaces"
-
 func invalid(name, rule string) *delivery.Flaw {
 	return &delivery.Flaw{Defect: delivery.ReasonInvalidHeader, Detail: name + " " + rule}
 }
@@ -222,7 +220,7 @@ func (d *Decoder) readCampaign() {
 	case id == delivery.UnknownCampaign:
 		d.invalid("must not be " + id + ", which stands for jobs without a campaign")
 	default:
-		d.invalid(idRule)
+		d.invalid(delivery.IDRule)
 	}
 }
 
@@ -230,7 +228,7 @@ func (d *Decoder) readID() {
 	if id := string(d.value); delivery.ValidID(id) {
 		d.job.ID = id
 	} else {
-		d.invalid(idRule)
+		d.invalid(delivery.IDRule)
 	}
 }
 
@@ -238,7 +236,7 @@ func (d *Decoder) readDestination() {
 	if id := d.shared(); delivery.ValidID(id) {
 		d.job.Destination = id
 	} else {
-		d.invalid(idRule)
+		d.invalid(delivery.IDRule)
 	}
 }
 

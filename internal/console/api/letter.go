@@ -109,7 +109,7 @@ func (s *server) cancelJobs(ctx context.Context, in *cancelIn) (*answer[jobs.Can
 	}
 	for _, id := range in.Body.IDs {
 		if !delivery.ValidID(id) {
-			return nil, huma.Error422UnprocessableEntity(fmt.Sprintf("ids: %q is no id of a job: 1 to %d printable ASCII characters without spaces", notation.Shorten(id), delivery.MaxIDLength))
+			return nil, huma.Error422UnprocessableEntity(fmt.Sprintf("ids: %q is no id of a job: it %s", notation.Shorten(id), delivery.IDRule))
 		}
 	}
 	cancel := s.sources().CancelJobs
