@@ -55,7 +55,10 @@ func (c *cli) cancelJobs(ctx context.Context, which map[string]any) error {
 			p.line("%s\t%s\t%s", field(j.ID), field(j.Campaign), stateWords[j.State])
 		}
 		for _, why := range done.Unread {
-			p.line("not looked at\t\t%s; --campaign cancels without a search", why)
+			if which["campaign"] == "" {
+				why += "; --campaign cancels without a search"
+			}
+			p.line("not looked at\t\t%s", why)
 		}
 	}); err != nil {
 		return err

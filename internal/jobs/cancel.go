@@ -30,7 +30,7 @@ type Cancellation struct {
 // Cancelled is what has become of the jobs of a Cancellation.
 type Cancelled struct {
 	Jobs   []CancelledJob `json:"jobs"`
-	Unread []string       `json:"unread" doc:"what could not be read in time, and why"`
+	Unread []string       `json:"unread" doc:"what was not read, or not in time, and why"`
 }
 
 // CancelledJob is one job of a Cancellation. Jobs of several campaigns may have one id.
@@ -42,6 +42,9 @@ type CancelledJob struct {
 
 // NotFound is the state of a job of which no record waits, as far as all were read.
 const NotFound = "not_found"
+
+// unsearched is said of jobs whose records were not looked for.
+const unsearched = "the records of jobs whose campaign was given: a CloudEvent with a ce_source is cancelled only without the campaign"
 
 // ErrNoLedger means that there is no dedupe ledger.
 var ErrNoLedger = errors.New("single jobs are cancelled in the dedupe ledger, which is off: set dedupe.ttl and restart the daemons, or cancel the campaign")
@@ -84,6 +87,9 @@ func (t Topics) named(ctx context.Context, c Cancellation, out *Cancelled) (list
 		} else {
 			found[id], list = true, append(list, dedupe.Job{Campaign: c.Campaign, ID: id})
 		}
+	}
+	if len(list) > 0 {
+		defer func() { out.Unread = append(out.Unread, unsearched) }()
 	}
 	if len(ids) == 0 {
 		return list, nil

@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -156,5 +157,29 @@ func TestAJobThatIsNamedByItsPlaceIsCancelled(t *testing.T) {
 			t.Errorf("%s: %s is reported as %s, and marked as %q", name, j.ID, out.Jobs[0].State, marks[0])
 		}
 		_, _ = topics.Marks.Shards.Master(0).FlushAll(t.Context()).Result()
+	}
+}
+
+// TestAnEventWithASourceIsCancelled: its id is unique with its source only, which its record has. A campaign spares the search for it, and that is said.
+func TestAnEventWithASourceIsCancelled(t *testing.T) {
+	topics := newRig(t, "jobs")
+	event := delivery.Record{Value: []byte("{}"), Headers: []delivery.Header{
+		{Key: delivery.HeaderCampaign, Value: []byte("spring")}, {Key: delivery.HeaderCloudEvent, Value: []byte("e-1")}, {Key: delivery.HeaderEventSource, Value: []byte("/shop")}}}
+	if _, err := broker.NewProducer(broker.ProducerOptions{Client: topics.Client}).Publish(t.Context(), "jobs", broker.All([]delivery.Record{event}), nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		campaign string
+		says     []string
+		mark     dedupe.Mark
+	}{{"spring", []string{unsearched}, dedupe.Free}, {"", []string{}, dedupe.Cancelled}} {
+		out, err := topics.Cancel(t.Context(), Cancellation{IDs: []string{"e-1"}, Campaign: c.campaign}, unrecorded)
+		if err != nil || !slices.Equal(out.Unread, c.says) {
+			t.Errorf("with the campaign %q: %+v, %v", c.campaign, out, err)
+		}
+		marks, err := topics.Marks.Look(t.Context(), []dedupe.Job{{Campaign: "spring", ID: "e-1", Scope: "/shop"}})
+		if err != nil || marks[0] != c.mark {
+			t.Errorf("with the campaign %q its mark is %q, %v", c.campaign, marks, err)
+		}
 	}
 }
