@@ -1,7 +1,6 @@
 package demo
 
 import (
-	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -10,12 +9,17 @@ import (
 	"github.com/pacer/pacer/internal/demo/count"
 )
 
-// demand is the part of a campaign's situation that determines how much it could have sent.
+// demand is the part of a campaign's situation that determines how much it could have sent. It has jobs at all times.
 type demand struct {
 	Rates  []count.RateChange
 	Quotas []string // ids
-	// Busy are the intervals with jobs. In Paused, and while its gate was Closed, it could not send.
-	Busy, Paused, Closed []count.Interval
+	// In Paused, and while its gate was Closed, it could not send.
+	Paused, Closed []count.Interval
+}
+
+// canSend reports whether the campaign could send at an instant.
+func (d *demand) canSend(at time.Duration) bool {
+	return !slices.ContainsFunc(slices.Concat(d.Paused, d.Closed), func(in count.Interval) bool { return in.Holds(at) })
 }
 
 // allowed is what a campaign could have sent.
@@ -24,81 +28,49 @@ type allowed struct {
 	Time  time.Duration // over this much time
 }
 
-// allowances integrates, for every campaign, the smaller of its send_rate and what its quotas allow, over the time in
-// which it had jobs, was not paused and its gate was open. A quota allows limit/span of its tightest window on
-// average; its campaigns, which have one weight, share that, and what one cannot use goes to the others.
-func allowances(demands map[string]demand, quotas map[string]*delivery.Quota) map[string]allowed {
+// allowances integrates, for every campaign, the smaller of its send_rate and what its quotas allow, over the part of the span in which it
+// could send. A quota allows limit/span of its tightest window on average. The campaigns that can send share that evenly.
+func allowances(demands map[string]demand, quotas map[string]*delivery.Quota, span count.Interval) map[string]allowed {
 	result := make(map[string]allowed, len(demands))
-	instants := breakpoints(demands)
-	for i := 0; i+1 < len(instants); i++ {
-		from, to := instants[i], instants[i+1]
-		for id, rate := range ratesIn(demands, quotas, from) {
+	instants := breakpoints(demands, span)
+	for i := range len(instants) - 1 {
+		at, length := instants[i], instants[i+1]-instants[i]
+		sharing := map[string]int{}
+		for _, d := range demands {
+			for _, quota := range d.Quotas {
+				if d.canSend(at) {
+					sharing[quota]++
+				}
+			}
+		}
+		for id, d := range demands {
+			if !d.canSend(at) {
+				continue
+			}
+			rate := count.NewTimeline(d.Rates, 0).Rate(at)
+			for _, quota := range d.Quotas {
+				rate = min(rate, average(quotas[quota])/float64(sharing[quota]))
+			}
 			a := result[id]
-			a.Units += rate * (to - from).Seconds()
-			a.Time += to - from
-			result[id] = a
+			result[id] = allowed{a.Units + rate*length.Seconds(), a.Time + length}
 		}
 	}
 	return result
 }
 
-// breakpoints returns the instants of all changes, ascending.
-func breakpoints(demands map[string]demand) []time.Duration {
-	var instants []time.Duration
+// breakpoints returns the instants of all changes within the span, and its ends, ascending.
+func breakpoints(demands map[string]demand, span count.Interval) []time.Duration {
+	instants := []time.Duration{span.From, span.To}
 	for _, d := range demands {
 		for _, c := range d.Rates {
 			instants = append(instants, c.At)
 		}
-		for _, intervals := range [][]count.Interval{d.Busy, d.Paused, d.Closed} {
-			for _, in := range intervals {
-				instants = append(instants, in.From, in.To)
-			}
+		for _, in := range slices.Concat(d.Paused, d.Closed) {
+			instants = append(instants, in.From, in.To)
 		}
 	}
 	slices.Sort(instants)
-	return slices.Compact(instants)
-}
-
-// ratesIn returns the possible rate of each campaign that can send at an instant, in units per second.
-func ratesIn(demands map[string]demand, quotas map[string]*delivery.Quota, at time.Duration) map[string]float64 {
-	rates := make(map[string]float64)
-	for id, d := range demands {
-		if within(d.Busy, at) && !within(d.Paused, at) && !within(d.Closed, at) {
-			rates[id] = count.NewTimeline(d.Rates, 0).Rate(at)
-		}
-	}
-	limited := make(map[string]float64, len(rates))
-	for id, rate := range rates {
-		limited[id] = rate
-		for _, quotaID := range demands[id].Quotas {
-			limited[id] = min(limited[id], shareOf(id, quotas[quotaID], demands, rates))
-		}
-	}
-	return limited
-}
-
-// shareOf returns what a quota allows a campaign while the campaigns in rates can send: equal shares, filled up from the
-// campaign that needs the least.
-func shareOf(campaign string, q *delivery.Quota, demands map[string]demand, rates map[string]float64) float64 {
-	if q == nil || len(q.Windows) == 0 {
-		return rates[campaign]
-	}
-	var members []string
-	for id := range rates {
-		if slices.Contains(demands[id].Quotas, q.ID) {
-			members = append(members, id)
-		}
-	}
-	slices.SortFunc(members, func(a, b string) int { return cmp.Compare(rates[a], rates[b]) })
-	left := average(q)
-	for i, id := range members {
-		share := min(rates[id], left/float64(len(members)-i))
-		if id == campaign {
-			return share
-		}
-		left -= share
-	}
-	return 0
+	return slices.DeleteFunc(slices.Compact(instants), func(at time.Duration) bool { return at < span.From || at > span.To })
 }
 
 // average returns what a quota allows in the long run, in units per second.
@@ -108,8 +80,4 @@ func average(q *delivery.Quota) float64 {
 		tightest = min(tightest, float64(w.Limit)/w.Span.Seconds())
 	}
 	return tightest
-}
-
-func within(intervals []count.Interval, at time.Duration) bool {
-	return slices.ContainsFunc(intervals, func(in count.Interval) bool { return in.Holds(at) })
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"runtime"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -30,7 +29,7 @@ type Options struct {
 	Duration time.Duration // 0 means DefaultDemoDuration
 	JSON     bool          // the report as JSON on Stdout, and nothing else there
 	Listen   string        // address of the first daemon's /metrics and health; "" for none
-	Stdout   io.Writer
+	Stdout   io.Writer     // of both, writes may be concurrent
 	Stderr   io.Writer
 	Terminal bool // Stdout is one: show a live table
 
@@ -63,18 +62,13 @@ func Run(ctx context.Context, options Options) (*Report, error) {
 	// between, for example, a script of the store and a job that is due now; Go's own scheduler would let the job
 	// wait.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(threads, runtime.GOMAXPROCS(0))))
-	if !options.Terminal {
-		options.Stdout, options.Stderr = oneAtATime(options.Stdout, options.Stderr)
-	}
 	s := newScenario(options.Duration)
-	view, log := newViewer(&options, s)
+	view, log := newView(&options, s)
 	st, err := newEnvironment(s, &options, log)
 	if err != nil {
-		view.close()
 		return nil, fmt.Errorf("demo: %w", err)
 	}
 	e, err := st.perform(ctx, view)
-	view.close()
 	st.close()
 	if err != nil {
 		return nil, fmt.Errorf("demo: %w", err)
@@ -87,7 +81,7 @@ func Run(ctx context.Context, options Options) (*Report, error) {
 }
 
 // perform starts the environment, plays the scenario, stops the daemons and returns the observations.
-func (st *environment) perform(ctx context.Context, view viewer) (*observations, error) {
+func (st *environment) perform(ctx context.Context, view *view) (*observations, error) {
 	// The environment outlives ctx: an interrupted demo still drains and counts.
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -122,22 +116,4 @@ func (st *environment) perform(ctx context.Context, view viewer) (*observations,
 	e, err := st.observe(running)
 	stop()
 	return e, errors.Join(err, group.Wait())
-}
-
-// oneAtATime serialises writes of the daemons' logs and the demo itself to writers that are not safe for concurrent
-// use, and that may be the same.
-func oneAtATime(stdout, stderr io.Writer) (io.Writer, io.Writer) {
-	var mu sync.Mutex
-	return &lockedWriter{&mu, stdout}, &lockedWriter{&mu, stderr}
-}
-
-type lockedWriter struct {
-	mu *sync.Mutex
-	w  io.Writer
-}
-
-func (l *lockedWriter) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.w.Write(p)
 }

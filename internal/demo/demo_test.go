@@ -5,9 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -41,7 +43,7 @@ func runDemo(t *testing.T, options Options) (report *Report, stdout, stderr stri
 
 func runDemoOnce(t *testing.T, options Options) (report *Report, stdout, stderr string) {
 	t.Helper()
-	var out, log bytes.Buffer
+	var out, log lockedBuffer
 	options.Stdout, options.Stderr = &out, &log
 	report, err := Run(t.Context(), options)
 	if err != nil {
@@ -53,6 +55,18 @@ func runDemoOnce(t *testing.T, options Options) (report *Report, stdout, stderr 
 		}
 	}
 	return report, out.String(), log.String()
+}
+
+// lockedBuffer is written by daemons' logs and the demo itself.
+type lockedBuffer struct {
+	mu sync.Mutex
+	bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.Buffer.Write(p)
 }
 
 func isBusy(warning string) bool {
@@ -176,16 +190,22 @@ func TestScenePublishesMoreThanCanBeSent(t *testing.T) {
 	s := newScenario(20 * time.Second)
 	published := make(map[string]int)
 	last := time.Duration(-1)
-	for _, w := range s.waves() {
-		if w.at <= last || w.at > s.duration*95/100 {
-			t.Errorf("a wave at %s after one at %s", w.at, last)
+	for from, to := 0, firstWaves; to <= waves; from, to = to, to+1 {
+		if at := s.waveAt(to); at <= last || at > s.duration*95/100 {
+			t.Errorf("a wave at %s after one at %s", at, last)
 		}
-		last = w.at
-		for _, j := range w.jobs {
-			if j.n != published[j.campaign] {
-				t.Fatalf("%s: job %d comes after %d others", j.campaign, j.n, published[j.campaign])
+		last = s.waveAt(to)
+		for r := range s.records(from, to) {
+			id := r.Header(delivery.HeaderCampaign)
+			if r.Header(delivery.HeaderJobID) != jobID(id, published[id]) {
+				t.Fatalf("%s: %s comes after %d others", id, r.Header(delivery.HeaderJobID), published[id])
 			}
-			published[j.campaign]++
+			published[id]++
+		}
+		for i := range s.campaigns {
+			if c := &s.campaigns[i]; published[c.id] != c.published(to) {
+				t.Fatalf("%s: %d of %d jobs are published after %d waves", c.id, published[c.id], c.published(to), to)
+			}
 		}
 	}
 	for i := range s.campaigns {
@@ -198,7 +218,7 @@ func TestScenePublishesMoreThanCanBeSent(t *testing.T) {
 
 func TestPlainViewPrintsALineNowAndThen(t *testing.T) {
 	var out bytes.Buffer
-	v := &plainView{out: &out}
+	v := &view{out: &out}
 	for ms := 250; ms <= 5000; ms += 250 {
 		v.update(frame{
 			elapsed: time.Duration(ms) * time.Millisecond, duration: 5 * time.Second,
@@ -212,18 +232,27 @@ func TestPlainViewPrintsALineNowAndThen(t *testing.T) {
 }
 
 func TestTableViewDraws(t *testing.T) {
-	m := tableModel{scenario: newScenario(20 * time.Second)}
-	if !strings.Contains(m.View(), "starting") {
+	var out bytes.Buffer
+	v, _ := newView(&Options{Terminal: true, Stdout: &out}, newScenario(20*time.Second))
+	v.say("first")
+	if !strings.Contains(out.String(), "starting") {
 		t.Fatal("nothing to see before the first picture")
 	}
-	next, _ := m.Update(frame{elapsed: 10 * time.Second, duration: 20 * time.Second, rows: []frameRow{
+	drawn := v.drawn
+	v.update(frame{elapsed: 10 * time.Second, duration: 20 * time.Second, rows: []frameRow{
 		{campaign: "steady", rate: 300, achieved: 299.6, delivered: 1234, waiting: 99, state: "paused", about: "raised"},
 	}})
-	next, _ = next.Update(event("steady: raised"))
-	got := next.View()
-	for _, want := range []string{"steady", "300", "1234", "99", "paused", "10.0 / 20 s", "steady: raised"} {
-		if !strings.Contains(got, want) {
-			t.Errorf("the table lacks %q:\n%s", want, got)
+	out.Reset()
+	v.say("steady: raised")
+	for _, want := range []string{"steady", "300", "1234", "99", "paused", "10.0 / 20 s", "steady: raised", fmt.Sprintf("\x1b[%dA", drawn+3)} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the table lacks %q:\n%s", want, out.String())
 		}
+	}
+	for range 2 * maxEvents {
+		v.say("again")
+	}
+	if got := strings.Count(v.picture(), "  again\n"); got != maxEvents {
+		t.Errorf("%d events are shown", got)
 	}
 }

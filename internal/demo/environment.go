@@ -9,7 +9,7 @@ import (
 	"net"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -37,7 +37,6 @@ const (
 	demoPartitions = 6
 	demoLanes      = 16
 	demoGroup      = "pacer"
-	maxRequests    = 2_000_000 // that the receiver remembers
 	readyTimeout   = 30 * time.Second
 	firstRetry     = 200 * time.Millisecond // so that retries are seen within the demo
 )
@@ -55,14 +54,13 @@ type environment struct {
 	notes    []string // lines to print at the beginning
 	closers  []func()
 
-	seen      observations   // what was done and when; the rest is filled in after the daemons have stopped
-	mu        sync.Mutex     // guards published
-	published map[string]int // jobs acknowledged by the broker; their ids count up from 0
+	seen  observations // what was done and when; the rest is filled in after the daemons have stopped
+	waves atomic.Int64 // acknowledged by the broker
 }
 
 // newEnvironment starts the services and builds the daemons.
 func newEnvironment(s *scenario, options *Options, log *slog.Logger) (*environment, error) {
-	st := &environment{scenario: s, catalog: catalog.NewMemory(), published: make(map[string]int)}
+	st := &environment{scenario: s, catalog: catalog.NewMemory()}
 	err := st.start(log)
 	if err == nil {
 		st.populate()
@@ -79,7 +77,7 @@ func newEnvironment(s *scenario, options *Options, log *slog.Logger) (*environme
 func behaviours(duration time.Duration) map[string]count.Behaviour {
 	latency := count.Behaviour{MinLatency: 5 * time.Millisecond, MaxLatency: 30 * time.Millisecond}
 	partner := latency
-	partner.ErrorShare = 0.005
+	partner.ErrorEvery = 200
 	partner.ThrottleEvery = max(duration*37/100, 3*time.Second)
 	partner.RetryAfter = time.Second
 	return map[string]count.Behaviour{"/deliver": latency, "/partner": partner}
@@ -109,7 +107,7 @@ func (st *environment) start(log *slog.Logger) (err error) {
 		return err
 	}
 	st.closers = append(st.closers, st.redis.Close)
-	options := count.ReceiverOptions{Paths: behaviours(st.scenario.duration), MaxRequests: maxRequests, Log: log}
+	options := count.ReceiverOptions{Paths: behaviours(st.scenario.duration), Log: log}
 	if st.receiver, err = count.Listen(options); err != nil {
 		return err
 	}

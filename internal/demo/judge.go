@@ -26,7 +26,6 @@ type observations struct {
 	Campaigns []campaignObservations
 	Quotas    map[string]*delivery.Quota
 	Redis     embedded.Usage
-	Unread    int // requests that did not fit the receiver's memory
 }
 
 // campaignObservations are the observations of one campaign.
@@ -45,7 +44,7 @@ func buildReport(e *observations) *Report {
 	for i := range e.Campaigns {
 		demands[e.Campaigns[i].ID] = e.Campaigns[i].demand
 	}
-	allowances := allowances(demands, e.Quotas)
+	allowances := allowances(demands, e.Quotas, e.Span)
 	requests := 0
 	for i := range e.Campaigns {
 		c := &e.Campaigns[i]
@@ -63,9 +62,6 @@ func buildReport(e *observations) *Report {
 	r.Redis = RedisReport{RoundTrips: e.Redis.RoundTrips}
 	if requests > 0 {
 		r.Redis.CommandsPerJob = count.Round(float64(e.Redis.Commands)/float64(requests), 4)
-	}
-	if e.Unread > 0 {
-		r.Problems = append(r.Problems, fmt.Sprintf("%d requests did not fit the receiver's memory", e.Unread))
 	}
 	r.OK = len(r.Problems) == 0
 	return r

@@ -20,7 +20,6 @@ const (
 )
 
 func TestAllowances(t *testing.T) {
-	ten := []count.Interval{{From: 0, To: 10 * sec}}
 	rate := func(n int64) []count.RateChange { return []count.RateChange{{At: 0, Rate: delivery.PerSecond(n)}} }
 	quota := &delivery.Quota{ID: "q", Windows: []delivery.Window{{Span: 2 * sec, Limit: 60}, {Span: 10 * sec, Limit: 200}}}
 	for _, c := range []struct {
@@ -28,30 +27,24 @@ func TestAllowances(t *testing.T) {
 		demands map[string]demand
 		want    map[string]float64
 	}{
-		{"rate alone", map[string]demand{"a": {Rates: rate(10), Busy: ten}}, map[string]float64{"a": 100}},
-		{"raised half-way", map[string]demand{"a": {Busy: ten, Rates: []count.RateChange{
+		{"rate alone", map[string]demand{"a": {Rates: rate(10)}}, map[string]float64{"a": 100}},
+		{"raised half-way", map[string]demand{"a": {Rates: []count.RateChange{
 			{At: 0, Rate: delivery.PerSecond(150)}, {At: 5 * sec, Rate: delivery.PerSecond(300)}}}}, map[string]float64{"a": 2250}},
-		{"paused, and its gate closed, in part at the same time", map[string]demand{"a": {Rates: rate(10), Busy: ten,
+		{"paused, and its gate closed, in part at the same time", map[string]demand{"a": {Rates: rate(10),
 			Paused: []count.Interval{{From: 2 * sec, To: 4 * sec}}, Closed: []count.Interval{{From: 3 * sec, To: 5 * sec}}}},
 			map[string]float64{"a": 70}},
-		{"no jobs for a while", map[string]demand{"a": {Rates: rate(10), Busy: []count.Interval{{From: 0, To: sec}, {From: 9 * sec, To: 10 * sec}}}},
-			map[string]float64{"a": 20}},
-		{"the tightest window of a quota", map[string]demand{"a": {Rates: rate(100), Busy: ten, Quotas: []string{"q"}}},
+		{"the tightest window of a quota", map[string]demand{"a": {Rates: rate(100), Quotas: []string{"q"}}},
 			map[string]float64{"a": 200}},
 		{"a quota shared", map[string]demand{
-			"a": {Rates: rate(100), Busy: ten, Quotas: []string{"q"}},
-			"b": {Rates: rate(100), Busy: ten, Quotas: []string{"q"}},
+			"a": {Rates: rate(100), Quotas: []string{"q"}},
+			"b": {Rates: rate(100), Quotas: []string{"q"}},
 		}, map[string]float64{"a": 100, "b": 100}},
-		{"what one leaves, the other uses", map[string]demand{
-			"a": {Rates: rate(2), Busy: ten, Quotas: []string{"q"}},
-			"b": {Rates: rate(100), Busy: ten, Quotas: []string{"q"}},
-		}, map[string]float64{"a": 20, "b": 180}},
 		{"a paused one leaves everything", map[string]demand{
-			"a": {Rates: rate(100), Busy: ten, Quotas: []string{"q"}, Paused: []count.Interval{{From: 0, To: 5 * sec}}},
-			"b": {Rates: rate(100), Busy: ten, Quotas: []string{"q"}},
+			"a": {Rates: rate(100), Quotas: []string{"q"}, Paused: []count.Interval{{From: 0, To: 5 * sec}}},
+			"b": {Rates: rate(100), Quotas: []string{"q"}},
 		}, map[string]float64{"a": 50, "b": 150}},
 	} {
-		got := allowances(c.demands, map[string]*delivery.Quota{"q": quota})
+		got := allowances(c.demands, map[string]*delivery.Quota{"q": quota}, count.Interval{From: 0, To: 10 * sec})
 		for id, want := range c.want {
 			if math.Abs(got[id].Units-want) > 1e-6 {
 				t.Errorf("%s: %s may send %g, want %g", c.name, id, got[id].Units, want)
@@ -63,7 +56,7 @@ func TestAllowances(t *testing.T) {
 // goodRun is one campaign of 10/s for ten seconds that sent everything it could.
 func goodRun() *observations {
 	c := campaignObservations{ID: "spring", demand: demand{
-		Rates: []count.RateChange{{At: 0, Rate: delivery.PerSecond(10)}}, Busy: []count.Interval{{From: 0, To: 10 * sec}},
+		Rates: []count.RateChange{{At: 0, Rate: delivery.PerSecond(10)}},
 	}}
 	c.Records.Waiting = make(map[string]bool)
 	for i := range 105 {
@@ -137,7 +130,6 @@ func TestReportFindsWhatIsWrong(t *testing.T) {
 			}
 		}, "more than send_rate allows"},
 		{"never published", func(_ *observations, c *campaignObservations) { c.Published = c.Published[1:] }, "never published"},
-		{"memory", func(e *observations, _ *campaignObservations) { e.Unread = 1 }, "receiver's memory"},
 		{"sent while paused", func(_ *observations, c *campaignObservations) {
 			c.Paused = []count.Interval{{From: 4 * sec, To: 6 * sec}}
 		}, "after it was paused"},

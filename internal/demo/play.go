@@ -15,7 +15,7 @@ import (
 )
 
 // play waits for the daemons, publishes the waves and takes the steps, until the duration is over or ctx ends.
-func (st *environment) play(ctx context.Context, view viewer) error {
+func (st *environment) play(ctx context.Context, view *view) error {
 	for _, note := range st.notes {
 		view.say(note)
 	}
@@ -58,21 +58,17 @@ func (st *environment) beginRecord() {
 func (st *environment) publish(ctx context.Context, began func()) error {
 	producer := broker.NewProducer(broker.ProducerOptions{Client: st.client, Linger: time.Millisecond})
 	start := time.Now()
-	for i, w := range st.scenario.waves() {
-		if retry.Sleep(ctx, time.Until(start.Add(w.at))) != nil {
+	for from, to := 0, firstWaves; to <= waves; from, to = to, to+1 {
+		if retry.Sleep(ctx, time.Until(start.Add(st.scenario.waveAt(to)))) != nil {
 			return nil
 		}
 		// A wave is written to its end even if the demo is over: the number of published jobs must be exact.
 		writing := context.WithoutCancel(ctx)
-		if _, err := producer.Publish(writing, demoTopic, recordsOf(w.jobs), func(int) { began() }); err != nil {
+		if _, err := producer.Publish(writing, demoTopic, st.scenario.records(from, to), func(int) { began() }); err != nil {
 			return err
 		}
-		st.mu.Lock()
-		for _, j := range w.jobs {
-			st.published[j.campaign]++
-		}
-		st.mu.Unlock()
-		if i == 0 {
+		st.waves.Store(int64(to))
+		if from == 0 {
 			start = time.Now()
 		}
 	}
@@ -80,12 +76,12 @@ func (st *environment) publish(ctx context.Context, began func()) error {
 }
 
 // pass waits for the duration, and updates the view.
-func (st *environment) pass(ctx context.Context, view viewer) error {
+func (st *environment) pass(ctx context.Context, view *view) error {
 	start := time.Now()
 	st.seen.Span.From = st.receiver.At(start)
 	frames := time.NewTicker(frameInterval)
 	defer frames.Stop()
-	shown := newShow(st, start)
+	shown := &show{environment: st, start: start, past: []sample{{start, st.receiver.Accepted()}}}
 	steps := st.scenario.steps
 	for {
 		next := start.Add(st.scenario.duration)
@@ -135,43 +131,18 @@ func (st *environment) observe(ctx context.Context) (*observations, error) {
 	if err != nil {
 		return nil, err
 	}
-	journals, dropped := st.receiver.Journals()
+	journals := st.receiver.Journals()
 	e := &st.seen
 	e.Quotas = map[string]*delivery.Quota{st.scenario.quota.ID: &st.scenario.quota}
-	e.Redis, e.Unread = st.redis.Usage(), dropped
+	e.Redis = st.redis.Usage()
 	for i := range e.Campaigns {
 		c := &e.Campaigns[i]
-		c.Published = st.scenario.campaigns[i].ids()[:st.published[c.ID]]
+		planned := &st.scenario.campaigns[i]
+		for n := range planned.published(int(st.waves.Load())) {
+			c.Published = append(c.Published, jobID(c.ID, n))
+		}
 		c.Journal, c.Records = journals[c.ID], found[c.ID]
-		c.Busy = []count.Interval{busy(e.Span, c)}
-		c.Paused, c.Closed = clip(c.Paused, e.Span), clip(c.Journal.Closed, e.Span)
+		c.Closed = c.Journal.Closed
 	}
 	return e, nil
-}
-
-// busy returns the interval with jobs of a campaign: all of the time, or until its last job was accepted.
-func busy(span count.Interval, c *campaignObservations) count.Interval {
-	accepted, _ := tally(&c.Journal)
-	if len(accepted) < len(c.Published) {
-		return span
-	}
-	last := span.From
-	for _, a := range c.Journal.Arrivals {
-		if a.Accepted() {
-			last = max(last, a.At)
-		}
-	}
-	return count.Interval{From: span.From, To: min(span.To, last)}
-}
-
-// clip intersects intervals with the span and leaves out empty ones.
-func clip(intervals []count.Interval, span count.Interval) []count.Interval {
-	var cut []count.Interval
-	for _, in := range intervals {
-		in.From, in.To = max(in.From, span.From), min(in.To, span.To)
-		if in.From < in.To {
-			cut = append(cut, in)
-		}
-	}
-	return cut
 }

@@ -1,11 +1,9 @@
 package demo
 
 import (
-	"cmp"
 	"fmt"
 	"iter"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -120,68 +118,35 @@ func (s *scenario) most(c *scenarioCampaign) float64 {
 
 func jobID(campaign string, n int) string { return fmt.Sprintf("%s-%06d", campaign, n) }
 
-func (c *scenarioCampaign) ids() []string {
-	ids := make([]string, c.jobs)
-	for n := range ids {
-		ids[n] = jobID(c.id, n)
-	}
-	return ids
+// Jobs are published in waves. The first ones come together, so that every campaign has jobs at once. Each of the others is about three
+// seconds ahead of what campaigns without a hindrance can send. A campaign that is held up (by a quota, a pause, a closed gate) soon has more
+// than its queue takes, and the lanes come into play.
+const (
+	waves      = 40
+	firstWaves = 6
+	parts      = 18 // of a wave, which mix the jobs of all campaigns evenly, as producers that do not know each other do
+)
+
+// waveAt is when the nth wave is published, after the first ones.
+func (s *scenario) waveAt(n int) time.Duration {
+	return s.duration * time.Duration(n-firstWaves) / (waves - firstWaves + 2)
 }
 
-// plannedJob is the nth job of a campaign, in its place among those of the others.
-type plannedJob struct {
-	campaign string
-	n        int
-	share    float64 // of its campaign's jobs that come before it
-}
+// published is how many jobs of the campaign n waves have.
+func (c *scenarioCampaign) published(n int) int { return c.jobs * n / waves }
 
-// plan mixes the jobs of all campaigns evenly, as producers that do not know each other do.
-func (s *scenario) plan() []plannedJob {
-	var jobs []plannedJob
-	for i := range s.campaigns {
-		c := &s.campaigns[i]
-		for n := range c.jobs {
-			jobs = append(jobs, plannedJob{c.id, n, float64(n) / float64(c.jobs)})
-		}
-	}
-	slices.SortStableFunc(jobs, func(a, b plannedJob) int { return cmp.Compare(a.share, b.share) })
-	return jobs
-}
-
-// wave is a stretch of the plan that is published at once.
-type wave struct {
-	at   time.Duration // after the first one
-	jobs []plannedJob
-}
-
-// waves cuts the plan: a first wave, so that every campaign has jobs at once, then bit by bit, always about three
-// seconds ahead of what campaigns without a hindrance can send. A campaign that is held up (by a quota, a pause, a
-// closed gate) soon has more than its queue takes, and the lanes come into play.
-func (s *scenario) waves() []wave {
-	plan := s.plan()
-	cut := func(share float64) int {
-		i, _ := slices.BinarySearchFunc(plan, share, func(j plannedJob, t float64) int { return cmp.Compare(j.share, t) })
-		return i
-	}
-	const first, steps = 0.15, 38
-	waves := []wave{{0, plan[:cut(first)]}}
-	for i := range steps {
-		from, to := first+(1-first)*float64(i)/steps, first+(1-first)*float64(i+1)/steps
-		if i == steps-1 {
-			to = 2 // the rest, whatever rounding makes of it
-		}
-		waves = append(waves, wave{s.duration * time.Duration(1+i) / (steps + 2), plan[cut(from):cut(to)]})
-	}
-	return waves
-}
-
-// recordsOf makes the Kafka records of planned jobs.
-func recordsOf(jobs []plannedJob) iter.Seq2[delivery.Record, error] {
+// records yields the jobs of the waves after one, up to another.
+func (s *scenario) records(after, to int) iter.Seq2[delivery.Record, error] {
 	return func(yield func(delivery.Record, error) bool) {
-		for _, j := range jobs {
-			id := jobID(j.campaign, j.n)
-			if !yield(record.New(j.campaign, id, []byte(`{"to":"`+id+`","text":"hello"}`)), nil) {
-				return
+		for part := after * parts; part < to*parts; part++ {
+			for i := range s.campaigns {
+				c := &s.campaigns[i]
+				for n := c.jobs * part / (waves * parts); n < c.jobs*(part+1)/(waves*parts); n++ {
+					id := jobID(c.id, n)
+					if !yield(record.New(c.id, id, []byte(`{"to":"`+id+`","text":"hello"}`)), nil) {
+						return
+					}
+				}
 			}
 		}
 	}

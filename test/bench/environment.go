@@ -202,7 +202,7 @@ func (st *environment) openReceivers(ctx context.Context, n int) error {
 	st.undo = append(st.undo, func(context.Context) error { stop(); return nil })
 	for i := range n {
 		r, err := count.Listen(count.ReceiverOptions{
-			Paths: map[string]count.Behaviour{receiverPath: {}}, MaxRequests: maxJobs, Log: st.services.Log,
+			Paths: map[string]count.Behaviour{receiverPath: {}}, Log: st.services.Log,
 		})
 		if err != nil {
 			return err

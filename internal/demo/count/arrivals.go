@@ -21,7 +21,7 @@ func (a Arrival) Accepted() bool { return a.Status >= 200 && a.Status < 300 }
 type Journal struct {
 	Jobs     []string // the distinct job ids
 	Arrivals []Arrival
-	// Closed are the joined intervals that the receiver's Retry-After answers asked to wait.
+	// Closed are the intervals that the receiver's Retry-After answers asked to wait. They overlap.
 	Closed []Interval
 }
 
@@ -34,14 +34,9 @@ func (j *Journal) Times() []time.Duration {
 	return times
 }
 
-// arrivals is the receiver's memory: 16 bytes per request and each job's id once, up to a fixed number of requests.
-// Further requests are only counted, and then the journals are incomplete.
+// arrivals is the receiver's memory: 16 bytes per request and each job's id once.
 type arrivals struct {
-	limit int
-
-	mu        sync.Mutex // guards everything below; held for a few map operations, never during I/O
-	total     int
-	dropped   int
+	mu        sync.Mutex // guards campaigns; held for a few map operations, never during I/O
 	campaigns map[string]*journal
 }
 
@@ -52,20 +47,11 @@ type journal struct {
 	accepted int              // requests answered with 2xx
 }
 
-func newArrivals(limit int) *arrivals {
-	return &arrivals{limit: limit, campaigns: make(map[string]*journal)}
-}
-
-// begin records that a request arrived and returns its number among those of its job (1 for the first). finish adds
-// the answer; the slot is notKept if the memory is full.
-func (a *arrivals) begin(campaign, job string, at time.Duration) (slot, nth int) {
+// begin records that a request arrived. It returns the slot that finish takes, the number of the job in its campaign (from 0) and that of the
+// request among those of its job (from 1).
+func (a *arrivals) begin(campaign, job string, at time.Duration) (slot, number, nth int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.total >= a.limit {
-		a.dropped++
-		return notKept, 1
-	}
-	a.total++
 	j := a.campaigns[campaign]
 	if j == nil {
 		j = &journal{index: make(map[string]int32)}
@@ -80,17 +66,11 @@ func (a *arrivals) begin(campaign, job string, at time.Duration) (slot, nth int)
 	}
 	j.seen[id]++
 	j.Arrivals = append(j.Arrivals, Arrival{At: at, Job: id})
-	return len(j.Arrivals) - 1, int(j.seen[id])
+	return len(j.Arrivals) - 1, int(id), int(j.seen[id])
 }
-
-// notKept is the slot of a request beyond the memory.
-const notKept = -1
 
 // finish records the answer to the request with this slot.
 func (a *arrivals) finish(campaign string, slot, status int) {
-	if slot == notKept {
-		return
-	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	j := a.campaigns[campaign]
@@ -108,17 +88,17 @@ func (a *arrivals) closeGate(campaign string, closed Interval) {
 	j.Closed = append(j.Closed, closed)
 }
 
-// journals returns copies of what was recorded, by campaign, and the number of requests left out.
-func (a *arrivals) journals() (journals map[string]Journal, dropped int) {
+// journals returns copies of what was recorded, by campaign.
+func (a *arrivals) journals() map[string]Journal {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	journals = make(map[string]Journal, len(a.campaigns))
+	journals := make(map[string]Journal, len(a.campaigns))
 	for campaign, j := range a.campaigns {
 		// Requests are stamped before they take the lock, so two may be in the wrong order.
 		inOrder := slices.SortedStableFunc(slices.Values(j.Arrivals), func(x, y Arrival) int { return cmp.Compare(x.At, y.At) })
-		journals[campaign] = Journal{Jobs: slices.Clone(j.Jobs), Arrivals: inOrder, Closed: union(j.Closed)}
+		journals[campaign] = Journal{Jobs: slices.Clone(j.Jobs), Arrivals: inOrder, Closed: slices.Clone(j.Closed)}
 	}
-	return journals, a.dropped
+	return journals
 }
 
 // accepted returns, for live views, the number of accepted requests of each campaign.
@@ -131,19 +111,3 @@ func (a *arrivals) accepted() map[string]int {
 	}
 	return counts
 }
-
-// union joins overlapping and adjacent intervals; the result is ordered and disjoint.
-func union(intervals []Interval) []Interval {
-	sorted := slices.SortedFunc(slices.Values(intervals), byStart)
-	var joined []Interval
-	for _, in := range sorted {
-		if last := len(joined) - 1; last >= 0 && in.From <= joined[last].To {
-			joined[last].To = max(joined[last].To, in.To)
-			continue
-		}
-		joined = append(joined, in)
-	}
-	return joined
-}
-
-func byStart(x, y Interval) int { return cmp.Compare(x.From, y.From) }

@@ -1,7 +1,6 @@
 package count
 
 import (
-	"hash/fnv"
 	"math/rand/v2"
 	"net/http"
 	"sync"
@@ -12,9 +11,8 @@ import (
 type Behaviour struct {
 	// MinLatency and MaxLatency bound the random time that an answer takes.
 	MinLatency, MaxLatency time.Duration
-	// ErrorShare is the share of jobs, 0 to 1, whose first request is answered with 500. It selects them by their ids,
-	// so that two runs fail the same jobs.
-	ErrorShare float64
+	// ErrorEvery, if set, has the first request of one in so many jobs answered with 500.
+	ErrorEvery int
 	// ThrottleEvery, if set, makes the destination answer 429 at this interval, from its first request on. Until
 	// RetryAfter, a number of whole seconds that is less than this, has passed, every other request gets the same answer.
 	ThrottleEvery time.Duration
@@ -32,9 +30,9 @@ type destination struct {
 	openAgain time.Duration // end of the closed interval
 }
 
-// answer returns the status for the nth request of a job that arrived at the given instant, and the time that the
+// answer returns the status for the nth request of the job with a number that arrived at the given instant, and the time that the
 // answer takes. A refusal for overload is immediate.
-func (d *destination) answer(job string, nth int, at time.Duration) (status int, latency time.Duration) {
+func (d *destination) answer(job, nth int, at time.Duration) (status int, latency time.Duration) {
 	b := d.behaviour
 	if b.ThrottleEvery > 0 && d.throttled(at) {
 		return http.StatusTooManyRequests, 0
@@ -43,7 +41,7 @@ func (d *destination) answer(job string, nth int, at time.Duration) (status int,
 	if spread := b.MaxLatency - b.MinLatency; spread > 0 {
 		latency += rand.N(spread)
 	}
-	if nth == 1 && unlucky(job, b.ErrorShare) {
+	if b.ErrorEvery > 0 && nth == 1 && job%b.ErrorEvery == b.ErrorEvery/2 {
 		return http.StatusInternalServerError, latency
 	}
 	return http.StatusOK, latency
@@ -62,16 +60,4 @@ func (d *destination) throttled(at time.Duration) bool {
 		}
 	}
 	return at < d.openAgain
-}
-
-// unlucky selects a fixed share of all ids.
-func unlucky(job string, share float64) bool {
-	if share <= 0 {
-		return false
-	}
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(job)) // a hash does not fail
-	// FNV's low bits depend on the last characters alone, which count up; its high bits are well mixed only after
-	// another multiplication.
-	return float64((h.Sum64()*0x9e3779b97f4a7c15)>>11) < share*(1<<53)
 }

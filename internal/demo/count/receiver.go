@@ -18,16 +18,13 @@ const (
 	// statusClientGone is recorded, never sent, for a request whose sender closed the connection before the answer.
 	statusClientGone = 499
 	maxBody          = 16 << 20
-	shutdownTimeout  = 500 * time.Millisecond
 )
 
 // ReceiverOptions describe a Receiver.
 type ReceiverOptions struct {
 	// Paths are the destinations, by URL path. Other paths answer 404 and record nothing.
 	Paths map[string]Behaviour
-	// MaxRequests bounds the remembered requests, of about 50 bytes each.
-	MaxRequests int
-	Log         *slog.Logger
+	Log   *slog.Logger
 }
 
 // Receiver is the destination of the demo: an HTTP server that answers as real ones do, also late and with errors. It records each
@@ -51,7 +48,7 @@ func Listen(options ReceiverOptions) (*Receiver, error) {
 		return nil, fmt.Errorf("start the receiver: %w", err)
 	}
 	r := &Receiver{
-		options: options, epoch: time.Now(), arrivals: newArrivals(options.MaxRequests), listener: Stamped(listener),
+		options: options, epoch: time.Now(), arrivals: &arrivals{campaigns: make(map[string]*journal)}, listener: Stamped(listener),
 		destinations: make(map[string]*destination, len(options.Paths)),
 	}
 	for path, b := range options.Paths {
@@ -69,16 +66,13 @@ func (r *Receiver) Now() time.Duration { return time.Since(r.epoch) }
 // At converts a time of this process to the receiver's clock.
 func (r *Receiver) At(t time.Time) time.Duration { return t.Sub(r.epoch) }
 
-// Journals returns what was received so far, by campaign, and the number of requests that did not fit into memory; if
-// there are any, the journals are incomplete.
-func (r *Receiver) Journals() (journals map[string]Journal, dropped int) {
-	return r.arrivals.journals()
-}
+// Journals returns what was received so far, by campaign.
+func (r *Receiver) Journals() map[string]Journal { return r.arrivals.journals() }
 
 // Accepted returns the number of accepted requests so far, by campaign, for live views.
 func (r *Receiver) Accepted() map[string]int { return r.arrivals.accepted() }
 
-// Run answers requests until the context ends, then finishes those in progress. Call it once.
+// Run answers requests until the context ends. Call it once.
 func (r *Receiver) Run(ctx context.Context) error {
 	server := &http.Server{
 		Handler:           http.HandlerFunc(r.serve),
@@ -87,27 +81,11 @@ func (r *Receiver) Run(ctx context.Context) error {
 		ConnContext:       WithConn,
 		ErrorLog:          slog.NewLogLogger(r.options.Log.Handler(), slog.LevelWarn),
 	}
-	stopped := make(chan error, 1)
-	defer context.AfterFunc(ctx, func() { stopped <- shutdown(server) })()
+	defer context.AfterFunc(ctx, func() { _ = server.Close() })() // those who sent have ended
 	if err := server.Serve(r.listener); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("receive: %w", err)
 	}
-	if err := <-stopped; err != nil {
-		return fmt.Errorf("stop the receiver: %w", err)
-	}
 	return nil
-}
-
-// shutdown finishes requests in progress. A connection that a client opened in advance and never used looks busy, so a
-// timeout is no error.
-func shutdown(server *http.Server) error {
-	ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
-	defer cancel()
-	err := server.Shutdown(ctx)
-	if errors.Is(err, context.DeadlineExceeded) {
-		err = server.Close()
-	}
-	return err
 }
 
 func (r *Receiver) serve(w http.ResponseWriter, req *http.Request) {
@@ -122,13 +100,13 @@ func (r *Receiver) serve(w http.ResponseWriter, req *http.Request) {
 		http.Error(w, "pacer-campaign and Idempotency-Key are required", http.StatusBadRequest)
 		return
 	}
-	slot, nth := r.arrivals.begin(campaign, job, at)
+	slot, number, nth := r.arrivals.begin(campaign, job, at)
 	if _, err := io.Copy(io.Discard, http.MaxBytesReader(w, req.Body, maxBody)); err != nil {
 		http.Error(w, "unreadable body", http.StatusBadRequest)
 		r.arrivals.finish(campaign, slot, http.StatusBadRequest)
 		return
 	}
-	status, latency := d.answer(job, nth, at)
+	status, latency := d.answer(number, nth, at)
 	if latency > 0 && retry.Sleep(req.Context(), latency) != nil {
 		r.arrivals.finish(campaign, slot, statusClientGone)
 		return
@@ -136,9 +114,7 @@ func (r *Receiver) serve(w http.ResponseWriter, req *http.Request) {
 	if status == http.StatusTooManyRequests {
 		wait := d.behaviour.RetryAfter
 		w.Header().Set("Retry-After", strconv.Itoa(int(wait/time.Second)))
-		if slot != notKept {
-			r.arrivals.closeGate(campaign, Interval{From: at, To: r.Now() + wait})
-		}
+		r.arrivals.closeGate(campaign, Interval{From: at, To: r.Now() + wait})
 	}
 	r.arrivals.finish(campaign, slot, status)
 	w.WriteHeader(status)
