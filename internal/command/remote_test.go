@@ -184,7 +184,7 @@ func manyOver(t *testing.T, d *desk, flags string) {
 		d.refuses(line, says)
 	}
 	for _, over := range []string{flags, ""} {
-		d.refuses("campaign pause --of-quota nosuch --yes"+over, "there is no quota nosuch")
+		d.refuses("campaign pause --of-quota nosuch --yes"+over, "quota nosuch does not exist; create it with")
 		d.refuses("campaign set --of-sink nowhere --rate 5"+over, "there is no sink nowhere: it is not configured, and nothing names it")
 		d.refuses("campaign pause --match l"+over, "give --yes to pause 2 campaigns") // held and slow
 		for _, step := range [][2]string{

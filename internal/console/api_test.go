@@ -81,7 +81,7 @@ func TestFiltersThatNothingCanMatch(t *testing.T) {
 		}
 	}
 	for path, want := range map[string]string{
-		"/campaigns?quota=nosuch": "there is no quota nosuch", "/live?of=campaigns&quota=nosuch": "there is no quota nosuch",
+		"/campaigns?quota=nosuch": "quota nosuch does not exist", "/live?of=campaigns&quota=nosuch": "quota nosuch does not exist",
 		"/campaigns?sink=nosuch": "there is no sink nosuch", "/destinations?sink=nosuch": "there is no sink nosuch",
 	} {
 		if answer := ask(h, "GET", "/api/v1"+path, "viewer", ""); answer.Code != http.StatusNotFound || !strings.Contains(answer.Body.String(), want) {

@@ -153,7 +153,12 @@ func (s *server) campaigns(ctx context.Context, in *campaignsIn) (*answer[campai
 	state := s.watcher.Fresh(ctx)
 	list, total, next := state.Select(by, in.Limit)
 	if missing := state.Missing(by); total == 0 && missing != nil {
-		return nil, problem(missing, Conflict)
+		if in.Quota != "" { // which may have been created a moment ago
+			_, missing = s.watcher.Quota(ctx, in.Quota)
+		}
+		if missing != nil {
+			return nil, problem(missing, Conflict)
+		}
 	}
 	out := campaignsOut{Campaigns: someOf(list, in.Fields), Total: total}
 	if next != nil {
