@@ -1,7 +1,6 @@
 package limits
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -25,7 +24,7 @@ func Validate(q *delivery.Quota) error {
 // validID requires printable ASCII without spaces, which the scripts' formats rely on.
 func validID(id string) error {
 	if !delivery.ValidID(id) {
-		return errors.New("id " + delivery.IDRule)
+		return fmt.Errorf("id %s", delivery.IDRule)
 	}
 	return nil
 }
