@@ -156,3 +156,19 @@ func TestWhatIsCountedIsGivenBack(t *testing.T) {
 	time.Sleep(50 * time.Millisecond)
 	r.eventually("an attempt does", used(1))
 }
+
+// TestAValueThatCannotBeReadCostsItsKeyOnly: the script fails for it. Other keys are asked about afterwards.
+func TestAValueThatCannotBeReadCostsItsKeyOnly(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, delivery.Quota{Windows: []delivery.Window{window(3, time.Hour)}})
+	ctx, id := context.Background(), idOf("cap", "bad")
+	if err := r.redis.HSet(ctx, id.hash("pacer.", 0), id.field(), "\x00\xa1x").Err(); err != nil { // two values, of which one is a text
+		t.Fatal(err)
+	}
+	if a := r.asked(job("bad")); a.Wait != failPause || a.Reason != delivery.ReasonRetry {
+		t.Errorf("%+v for a value that cannot be read", a)
+	}
+	if res := r.sendSoon(job("good")); res.Class != delivery.Delivered {
+		t.Errorf("%+v for another key", res)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -67,12 +68,13 @@ func (s *shard) settle() (back []*check, err error) {
 	return back, nil
 }
 
-// execute runs the script. The batch stays unsure unless there are answers, or the data were lost.
+// execute runs the script. The batch stays unsure unless there are answers, the data were lost, or the script itself has failed: what it had
+// given is not given back then, since it would fail again, and nothing of the shard would be asked meanwhile.
 func (s *shard) execute(run shards.Run) ([]int64, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), batchTimeout)
 	defer cancel()
 	answers, err := script.Run(ctx, s.client, run).Int64Slice()
-	if err == nil || redis.HasErrorPrefix(err, "EPOCH") {
+	if reply := redis.Error(nil); err == nil || redis.HasErrorPrefix(err, "EPOCH") || errors.As(err, &reply) && strings.HasPrefix(reply.Error(), "ERR ") {
 		s.unsure = nil
 	}
 	return answers, err
