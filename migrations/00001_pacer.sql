@@ -480,13 +480,13 @@ LANGUAGE sql AS $$
         pacer.refuse(relation, field, format('%s.%s must not be %s', relation, field, coalesce(left(value, 64), 'null')), remedy) END
 $$;
 
--- check_id refuses ids that cannot stand in a header, a key, a metric or a path. "(unknown)" stands for jobs without a campaign in metrics and lists.
+-- check_id refuses ids that cannot stand in a header, a key or a metric. "(unknown)" stands for jobs without a campaign in metrics and lists.
 CREATE FUNCTION pacer.check_id(relation text, field text, value text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    IF value IS NULL OR length(value) > 256 OR value COLLATE "C" !~ '^[!-~]+$' OR value IN ('.', '..') THEN
+    IF value IS NULL OR length(value) > 256 OR value COLLATE "C" !~ '^[!-~]+$' THEN
         PERFORM pacer.refuse(relation, field, format('%s.%s must be an id, not %L', relation, field, left(value, 64)),
-            'Use 1 to 256 printable ASCII characters without spaces, other than . and .. alone.');
+            'Use 1 to 256 printable ASCII characters without spaces.');
     ELSIF relation = 'campaigns' AND field = 'id' AND value = '(unknown)' THEN
         PERFORM pacer.refuse(relation, field, format('%s.%s must not be %L, which stands for jobs without a campaign', relation, field, value),
             'Choose another id.');

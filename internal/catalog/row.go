@@ -177,7 +177,7 @@ func orZero[T any](p *T) (v T) {
 func (r *campaignRecord) defect() string {
 	switch {
 	case !delivery.ValidCampaign(r.ID):
-		return "id " + delivery.IDRule + ", nor " + delivery.UnknownCampaign
+		return "id " + delivery.IDRule + ", and not " + delivery.UnknownCampaign
 	case !slices.Contains(statuses, r.Status):
 		return fmt.Sprintf("status %q is not active, paused, cancelled or completed", r.Status)
 	case !slices.Contains(overflows, r.Overflow):

@@ -82,7 +82,7 @@ func TestBadArgumentsAreOneLineAndCode2(t *testing.T) {
 		{"publish --campaign spring --count 0", "--count 0"},
 		{"publish --campaign spring --count -1", "--count -1"},
 		{"publish --campaign ümlaut --count 1", "printable ASCII"},
-		{"publish --campaign (unknown) --count 1", "nor (unknown)"},
+		{"publish --campaign (unknown) --count 1", "and not (unknown)"},
 		{"publish --campaign spring --count 1 --dry-run", "give --file instead of --count"},
 		{"publish --campaign spring --file - --format xml", `--format "xml" must be lines or csv`},
 		{"publish --campaign spring --file - --map body", `--map: "body" must be FIELD=COLUMN`},

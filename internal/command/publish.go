@@ -82,7 +82,7 @@ func (f *publishFlags) validate() error {
 	case f.Campaign == "":
 		return config.Usagef("--campaign is required: whose jobs are these?")
 	case !delivery.ValidCampaign(f.Campaign):
-		return config.Usagef("--campaign %s, nor %s", delivery.IDRule, delivery.UnknownCampaign)
+		return config.Usagef("--campaign %s, and not %s", delivery.IDRule, delivery.UnknownCampaign)
 	case f.File == "" && !f.CountSet:
 		return config.Usagef("what is to be published? give --file FILE (- for stdin), one job a line, or --count N")
 	case f.Direct && f.Topic != "":

@@ -19,7 +19,6 @@ import (
 
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console"
-	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/testservices"
 	"github.com/pacer/pacer/internal/top"
 )
@@ -150,8 +149,7 @@ func TestCommandsOverAServer(t *testing.T) {
 	d.refuses("campaign list"+viewer+" --token file:"+wrong, "this token is not known")
 }
 
-// TestAnIDOfDotsIsNoPath: a command is about what it names, also where a path would lead elsewhere: .. as a key is no quota. Keys are those of
-// jobs, and may be dots; ids may not.
+// TestAnIDOfDotsIsNoPath: a command is about the id that it names, also where a path would lead elsewhere: .. as a key is no quota.
 func TestAnIDOfDotsIsNoPath(t *testing.T) {
 	store := testservices.FreshRedis(t)
 	d := newDesk(t, store.Addr)
@@ -162,9 +160,9 @@ func TestAnIDOfDotsIsNoPath(t *testing.T) {
 			d.fields(d.run("quota set cap --key "+id+over, "--window", ""), "window 5/1m 0 of 5 used")
 			d.fields(d.run("key show cap "+id+over), "recipient "+id)
 			d.fields(d.run("quota show cap"+over), "windows 5/1m")
-			for _, line := range []string{"campaign create " + id + " --rate 5", "quota set " + id + " --window 5/1m", "destination create " + id + " --url https://a.example/"} {
-				d.refuses(line+over, delivery.IDRule)
-			}
+			d.fields(d.run("campaign create "+id+" --rate 5"+over), "id "+id)
+			d.run("campaign cancel " + id + " --yes" + over)
+			d.run("campaign delete " + id + " --yes" + over)
 			d.refuses("quota show "+id+over, "quota "+id+" does not exist")
 			d.refuses("destination show "+id+over, "destination "+id+" does not exist")
 		}

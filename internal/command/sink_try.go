@@ -57,7 +57,7 @@ func (t *trial) job(now time.Time) (*delivery.Job, error) {
 		return nil, config.Usagef("--id %s", delivery.IDRule)
 	}
 	if !delivery.ValidCampaign(t.campaign) {
-		return nil, config.Usagef("--campaign %s, nor %s", delivery.IDRule, delivery.UnknownCampaign)
+		return nil, config.Usagef("--campaign %s, and not %s", delivery.IDRule, delivery.UnknownCampaign)
 	}
 	j := &delivery.Job{ID: t.id, Campaign: t.campaign, Weight: 1, Payload: []byte(t.payload), Meta: delivery.Meta{Key: []byte(t.key)}}
 	j.ContentType, j.Destination = "application/octet-stream", t.destination

@@ -60,7 +60,7 @@ default_sink: nowhere
 		{"sink test reciever", 2, 0, []string{"the configuration has no sink reciever; it has "}},
 		{"sink test receiver --header tenant", 2, 0, []string{"--header: \"tenant\" is not of the form name=value"}},
 		{"sink test receiver --header pacer-weight=2", 2, 0, []string{"--header: pacer-weight is pacer's own"}},
-		{"sink test receiver --campaign (unknown)", 2, 0, []string{"--campaign must be 1 to 256", "nor (unknown)"}},
+		{"sink test receiver --campaign (unknown)", 2, 0, []string{"--campaign must be 1 to 256", "and not (unknown)"}},
 	} {
 		sent = 0
 		code, out, said := d.fails(tt.command)

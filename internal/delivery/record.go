@@ -91,12 +91,12 @@ const MaxKeys = 16
 const MaxIDLength = 256
 
 // IDRule is what ValidID asks of an id.
-const IDRule = "must be 1 to 256 printable ASCII characters without spaces, and not . or .."
+const IDRule = "must be 1 to 256 printable ASCII characters without spaces"
 
-// ValidID reports whether s may be the id of a job, a campaign, a quota or a destination. . and .. are none: most clients and proxies take
-// them out of the path of a request, also where they are escaped.
+// ValidID reports whether s may be the id of a job, a campaign, a quota or a destination: 1 to 256 printable ASCII
+// characters without spaces.
 func ValidID(s string) bool {
-	return s != "" && len(s) <= MaxIDLength && printable(s, '!') && s != "." && s != ".."
+	return s != "" && len(s) <= MaxIDLength && printable(s, '!')
 }
 
 // printable reports whether all of s is ASCII from a character up to ~.
