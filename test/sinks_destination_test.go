@@ -131,7 +131,7 @@ func (d *destination) does(v *visit) {
 	switch v.does {
 	case faultless, loses, resets, goesAwayNow, deaf:
 		if v.ends && v.isTaken() {
-			v.job.taken++
+			v.job.taken, v.job.takenAt = v.job.taken+1, v.at
 		}
 	case gone, refuses:
 		v.job.concluded++
@@ -379,7 +379,7 @@ func (d *destination) isDone(v *visit, does fault, others bool) {
 	case again:
 		v.does = refusesOne
 	case does == faultless:
-		v.job.taken++
+		v.job.taken, v.job.takenAt = v.job.taken+1, v.at
 	case does == loses:
 		v.job.taken++
 		d.lose(v)

@@ -45,9 +45,10 @@ type fated struct {
 	fault     fault
 	spent     bool
 	taken     int
-	lost      int // answers that may not have arrived
-	concluded int // answers for good other than that it is taken
-	failed    int // answers that it failed
+	takenAt   int64 // the last time; jobs of one request share it
+	lost      int   // answers that may not have arrived
+	concluded int   // answers for good other than that it is taken
+	failed    int   // answers that it failed
 }
 
 // allFaults are the faults of jobs, in the order of use.

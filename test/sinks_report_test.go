@@ -17,8 +17,8 @@ type sinksRow struct {
 	name             string
 	jobs, taken      int
 	lost, duplicates int
-	unheard          int // answers that may not have arrived
-	unexplained      int // jobs that were taken again although theirs did
+	unheard          int            // answers that may not have arrived
+	unexplained      map[int64]bool // when requests took jobs again whose answers did arrive
 	dead, rejected   int
 	over             float64 // requests beyond the rate, in the worst stretch
 	bystander        float64 // the part of its rate

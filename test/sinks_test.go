@@ -277,7 +277,7 @@ func (w *sinksWorld) verdict(share float64) (rows []sinksRow) {
 		w.t.Errorf("the bystander was sent at %.1f %% of its rate", 100*share)
 	}
 	for _, r := range w.runs {
-		row := sinksRow{name: r.name, jobs: len(r.jobs), bystander: min(share, 1), took: time.Since(w.began)}
+		row := sinksRow{name: r.name, jobs: len(r.jobs), bystander: min(share, 1), took: time.Since(w.began), unexplained: map[int64]bool{}}
 		wrong := map[string][]string{} // ids by what is wrong
 		note := func(what, id string) { wrong[what] = append(wrong[what], id) }
 		for id, j := range r.fates() {
@@ -365,7 +365,7 @@ func (w *sinksWorld) judge(row *sinksRow, x judged, note func(what, id string)) 
 		note("still open", x.id)
 	}
 	if answers > 1+x.job.lost && !x.again {
-		if row.unexplained++; row.unexplained > stalledRepeats {
+		if row.unexplained[x.job.takenAt] = true; len(row.unexplained) > stalledRepeats {
 			note(fmt.Sprintf("%d answers that end a job, though only %d may not have arrived", answers, x.job.lost), x.id)
 		}
 	}
@@ -374,7 +374,7 @@ func (w *sinksWorld) judge(row *sinksRow, x judged, note func(what, id string)) 
 	}
 }
 
-// stalledRepeats is how many jobs of a sink may be taken again although their answers arrived: a call's time includes the wait for a connection,
+// stalledRepeats is how many requests of a sink may take jobs again although their answers arrived: a call's time includes the wait for a connection,
 // and may end just before the answer while the machine stands still.
 const stalledRepeats = 2
 
