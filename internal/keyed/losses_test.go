@@ -157,16 +157,31 @@ func TestWhatIsCountedIsGivenBack(t *testing.T) {
 	r.eventually("an attempt does", used(1))
 }
 
-// TestAValueThatCannotBeReadCostsItsKeyOnly: the script fails for it. Other keys are asked about afterwards.
+// TestAValueThatCannotBeReadCostsItsKeyOnly: a value counts as none. If the script fails for a key, the others of its batch count nothing, and
+// are asked about again.
 func TestAValueThatCannotBeReadCostsItsKeyOnly(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, delivery.Quota{Windows: []delivery.Window{window(3, time.Hour)}})
-	ctx, id := context.Background(), idOf("cap", "bad")
-	if err := r.redis.HSet(ctx, id.hash("pacer.", 0), id.field(), "\x00\xa1x").Err(); err != nil { // two values, of which one is a text
+	ctx, bad, worse := context.Background(), idOf("cap", "bad"), idOf("cap", "worse")
+	if err := r.redis.HSet(ctx, bad.hash("pacer.", 0), bad.field(), "\x00\xa1x\x00\x00\x00").Err(); err != nil { // numbers, and a text
 		t.Fatal(err)
 	}
-	if a := r.asked(job("bad")); a.Wait != failPause || a.Reason != delivery.ReasonRetry {
-		t.Errorf("%+v for a value that cannot be read", a)
+	if err := r.redis.Set(ctx, worse.hash("pacer.", 0), "no hash", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if res := r.sendSoon(job("bad")); res.Class != delivery.Delivered {
+		t.Errorf("%+v for a value that cannot be read", res)
+	}
+	for range 5 { // more often than the limit
+		r.server.Freeze() // so that both are in one batch, after one in front
+		waiting := make(chan delivery.KeyAnswer, 3)
+		for _, key := range []string{"first", "good", "worse"} {
+			r.Count(r.askFor(job(key)), func(a delivery.KeyAnswer) { waiting <- a })
+		}
+		r.server.Thaw()
+		for range 3 {
+			<-waiting
+		}
 	}
 	if res := r.sendSoon(job("good")); res.Class != delivery.Delivered {
 		t.Errorf("%+v for another key", res)

@@ -68,13 +68,13 @@ func (s *shard) settle() (back []*check, err error) {
 	return back, nil
 }
 
-// execute runs the script. The batch stays unsure unless there are answers, the data were lost, or the script itself has failed: what it had
-// given is not given back then, since it would fail again, and nothing of the shard would be asked meanwhile.
+// execute runs the script. The batch stays unsure unless there are answers, the data were lost, or the script itself has failed: it has counted
+// nothing then, and would fail again.
 func (s *shard) execute(run shards.Run) ([]int64, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), batchTimeout)
 	defer cancel()
 	answers, err := script.Run(ctx, s.client, run).Int64Slice()
-	if reply := redis.Error(nil); err == nil || redis.HasErrorPrefix(err, "EPOCH") || errors.As(err, &reply) && strings.HasPrefix(reply.Error(), "ERR ") {
+	if reply := redis.Error(nil); err == nil || redis.HasErrorPrefix(err, "EPOCH") || errors.As(err, &reply) && strings.Contains(reply.Error(), "user_script") {
 		s.unsure = nil
 	}
 	return answers, err

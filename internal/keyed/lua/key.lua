@@ -125,18 +125,27 @@ local function add(lists, windows, units, at)
   end
 end
 
--- A key is numbers: the second from which it is empty, what load names, and lists with their windows and lengths, first those of what was sent.
-local function load(hash, field)
-  local v = call('HGET', hash, field)
-  local n = v and {pcall(cmsgpack.unpack, v)} or {}
-  local s = {sent = {}, turns = {}, held = n[3] or 0, line = n[4] or 0, begun = n[5] or 0, new = not v}
-  local i, lists = 7, s.sent
+-- A key is numbers: the second from which it is empty, what is read here, and lists with their windows and lengths, first those of what was sent.
+local function read(v)
+  local n = {cmsgpack.unpack(v)}
+  local s = {sent = {}, turns = {}, held = n[2] + 0, line = n[3] + 0, begun = n[4] + 0}
+  local i, lists = 6, s.sent
   while n[i] do
-    if i == n[6] then lists = s.turns end
+    if i == n[5] then lists = s.turns end
     local list, last = {}, i + 1 + n[i + 1]
-    for j = i + 2, last do list[j - i - 1] = n[j] end
+    for j = i + 2, last do list[j - i - 1] = n[j] + 0 end
     lists[n[i]], i = list, last + 1
   end
+  return s
+end
+
+-- A value that is none of these counts as none.
+local function load(hash, field)
+  local v = call('HGET', hash, field)
+  local ok, s
+  if v then ok, s = pcall(read, v) end
+  if not ok then s = {sent = {}, turns = {}, held = 0, line = 0, begun = 0} end
+  s.new = not v
   return s
 end
 
@@ -168,7 +177,7 @@ local function save(hash, field, s, windows)
   local n = {0, s.held, s.line, s.begun, 0}
   local last = write(n, s.sent, windows, s.held)
   if s.line > 0 then
-    n[5] = #n + 2
+    n[5] = #n + 1
     last = max(last, min(write(n, s.turns, windows, s.line), s.line + MINUTE))
   end
   if last <= now then return call('HDEL', hash, field) end
@@ -187,7 +196,8 @@ local function deserted(s, windows, units, from)
     and look(s.sent, windows, units, since, now) <= since
 end
 
-local states, answers = {}, {}
+-- What has changed is written when all checks have been answered: if one fails, none has counted.
+local states, answers, written = {}, {}, {}
 for i = 1, #KEYS - 2 do
   local hash, field, most, from = KEYS[i], ARGV[4 * i - 3], tonumber(ARGV[4 * i - 1]), now + tonumber(ARGV[4 * i])
   local windows, changed = parse(ARGV[4 * i - 2]), true
@@ -241,7 +251,8 @@ for i = 1, #KEYS - 2 do
       changed = turn > now or look(s.turns, windows, 1, now, now + HOUR) > now -- else the next one may go as well
     end
   end
-  if changed or moved then save(hash, field, s, windows) end
+  if changed or moved then written[field] = {hash, field, s, windows} end
 end
+for _, w in pairs(written) do save(unpack(w)) end
 if batch ~= 0 then call('SET', KEYS[#KEYS], cmsgpack.pack({math.abs(batch), answers}), 'PX', HOUR) end
 return answers
