@@ -48,14 +48,20 @@ type CampaignRow struct {
 	Progress       CampaignProgress  `json:"progress"`
 }
 
+// Outcomes are how many jobs ended in which way.
+type Outcomes struct {
+	Delivered int64 `json:"delivered"`
+	Rejected  int64 `json:"rejected"`
+	Dead      int64 `json:"dead"`
+	Expired   int64 `json:"expired"`
+	Cancelled int64 `json:"cancelled"`
+	Capped    int64 `json:"capped" doc:"that a keyed quota did not let wait any longer"`
+}
+
 // CampaignProgress is what became of a campaign's jobs, as last saved by the daemons: counts for people, not exact.
 type CampaignProgress struct {
-	Delivered  int64      `json:"delivered"`
-	Rejected   int64      `json:"rejected"`
-	Dead       int64      `json:"dead"`
-	Expired    int64      `json:"expired"`
-	Cancelled  int64      `json:"cancelled"`
-	Capped     int64      `json:"capped" doc:"that a keyed quota did not let wait any longer"`
+	Outcomes
+
 	Backlog    int64      `json:"backlog" doc:"jobs that are not settled: in ingress, lanes, timers and memory"`
 	Retrying   int64      `json:"retrying" doc:"of these, jobs that were tried before, or put off by their destination"`
 	InFlight   int64      `json:"in_flight" doc:"of these, jobs that a sink was given and has not answered"`

@@ -40,12 +40,8 @@ type DestinationRow struct {
 
 // DestinationProgress is what became of a destination's jobs, as last saved by the daemons: counts for people, not exact.
 type DestinationProgress struct {
-	Delivered int64      `json:"delivered"`
-	Rejected  int64      `json:"rejected"`
-	Dead      int64      `json:"dead"`
-	Expired   int64      `json:"expired"`
-	Cancelled int64      `json:"cancelled"`
-	Capped    int64      `json:"capped" doc:"that a keyed quota did not let wait any longer"`
+	Outcomes
+
 	Waiting   int64      `json:"waiting" doc:"jobs that wait in timers, or for the destination in memory; not those in ingress and lanes, which wait for their campaigns"`
 	UpdatedAt *time.Time `json:"updated_at,omitempty" doc:"when a daemon stored this; absent before the first time"`
 }

@@ -258,7 +258,7 @@ func invalid(format string, args ...any) error {
 	return inLine(fmt.Sprintf(format, args...), ErrInvalid)
 }
 
-// asSeen returns ErrStale unless a row has the revision at which it was seen; nil is any.
+// asSeen returns ErrStale if a row was changed since it was seen, at a revision. Without one (nil) it returns nil.
 func asSeen(what, id string, revision int64, seen *int64) error {
 	if seen == nil || *seen == revision {
 		return nil

@@ -85,7 +85,7 @@ $$ BEGIN UPDATE pacer.destinations SET max_in_flight = 7 WHERE id = NEW.id; RETU
 	}
 }
 
-// TestNobodyButTheSchemaNumbersARow: a trigger of somebody's own that sets a revision changes nothing else with it, and chooses no number.
+// TestNobodyButTheSchemaNumbersARow: an update by a user's own trigger that sets a revision does nothing but number the row, in its turn.
 func TestNobodyButTheSchemaNumbersARow(t *testing.T) {
 	t.Parallel()
 	conn := connected(t, migrated(t))

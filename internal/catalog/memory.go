@@ -175,7 +175,7 @@ func (m *Memory) LoadSettled(ctx context.Context, others []string) (map[string]d
 	return all, err
 }
 
-// LoadSettledOf returns none: nobody looks at destinations without a database.
+// LoadSettledOf returns none: there are no destinations without a database.
 func (m *Memory) LoadSettledOf(context.Context, []string) (map[string]delivery.Settled, error) {
 	return nil, nil
 }

@@ -216,7 +216,8 @@ func TestWrongFieldIsMarked(t *testing.T) {
 	}
 }
 
-// TestFormsOfferWhatThereIs: sinks, quotas and time zones are chosen, and also what the form has and nobody knows; of many quotas an id is typed.
+// TestFormsOfferWhatThereIs: sinks, quotas and time zones are chosen from lists, which also have a value of the form that is unknown. With many
+// quotas the id is typed.
 func TestFormsOfferWhatThereIs(t *testing.T) {
 	w := guarded()
 	h := serve(w)
@@ -242,7 +243,7 @@ func TestFormsOfferWhatThereIs(t *testing.T) {
 	}
 }
 
-// TestWhatFormsSend: browsers send each choice by itself, and times without a zone. What scripts and earlier forms send is taken as well.
+// TestWhatFormsSend: browsers send each choice by itself, and times without a zone. Other forms of these values are taken too, as scripts send them.
 func TestWhatFormsSend(t *testing.T) {
 	w := guarded()
 	h := serve(w)

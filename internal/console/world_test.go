@@ -84,7 +84,7 @@ func (w *world) ListCampaigns(context.Context) (list []catalog.CampaignRow, err 
 		return nil, w.fail
 	}
 	for id := range w.snapshot.Campaigns {
-		list = append(list, catalog.CampaignRow{ID: id, Revision: 6, SendRate: "99", SendPer: "1s", TimeZone: "UTC", Note: "ask Anna", Progress: catalog.CampaignProgress{Delivered: 1234567, Dead: 3, DoneAt: &done, Percent: &percent}})
+		list = append(list, catalog.CampaignRow{ID: id, Revision: 6, SendRate: "99", SendPer: "1s", TimeZone: "UTC", Note: "ask Anna", Progress: catalog.CampaignProgress{Outcomes: catalog.Outcomes{Delivered: 1234567, Dead: 3}, DoneAt: &done, Percent: &percent}})
 	}
 	return list, w.fail
 }
@@ -512,7 +512,7 @@ func (w *world) GetDestination(_ context.Context, id string) (row catalog.Destin
 		return row, view.Fault(catalog.ErrNotFound, "There is no destination %s", id)
 	}
 	since := time.Now().Add(-time.Hour)
-	row = catalog.DestinationRow{ID: id, State: "enabled", URL: "https://10.0.0.1/", Headers: map[string]string{}, Secrets: []string{}, Revision: 7, Progress: catalog.DestinationProgress{Delivered: 98765, Dead: 30, Expired: 4, Rejected: 200, Waiting: 1234}, CreatedAt: since, UpdatedAt: since}
+	row = catalog.DestinationRow{ID: id, State: "enabled", URL: "https://10.0.0.1/", Headers: map[string]string{}, Secrets: []string{}, Revision: 7, Progress: catalog.DestinationProgress{Outcomes: catalog.Outcomes{Delivered: 98765, Dead: 30, Expired: 4, Rejected: 200}, Waiting: 1234}, CreatedAt: since, UpdatedAt: since}
 	if id == hostile[1] {
 		row.FailingSince = &since
 		return row, w.fail

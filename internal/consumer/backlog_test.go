@@ -75,8 +75,8 @@ func (k keeper) Offer(ctx context.Context, jobs []*delivery.Job) (refused []*del
 	return k.fake.Offer(ctx, jobs)
 }
 
-// What lies in timers and stays in ingress is counted, by campaign and what lies in timers by destination, though no reader gets there; also after a restart, and while the broker gives a
-// little at a time.
+// Jobs that no reader gets to are counted: by campaign in ingress and timers, in timers also by destination. So it is after a restart, and
+// while the broker sends a little at a time.
 func TestBacklogOfIngressAndTimers(t *testing.T) {
 	onBrokers(t, func(t *testing.T, r *rig) {
 		timer := r.opt.Group + ".timer"

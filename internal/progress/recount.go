@@ -139,14 +139,17 @@ func (r *recounts) mend(ctx context.Context, one recount, leads func() bool, sto
 	if err != nil || missing <= 0 || missing > most(one.campaign) || !leads() || now[id].Total() != one.settled {
 		return err
 	}
-	r.log.Info("jobs that a killed daemon had delivered and not saved are counted", "campaign", id, "jobs", missing)
 	list := []delivery.Progress{{Campaign: id, Settled: delivery.Settled{delivery.OutcomeDelivered: missing}}}
 	of, err := store.LoadSettledOf(ctx, slices.Collect(maps.Keys(to)))
+	if err != nil {
+		return err
+	}
 	for destination, jobs := range to { // as far as they have jobs of this campaign only: others hide what is missing
-		if lacks := jobs - of[destination].Total(); err == nil && lacks > 0 && lacks <= most(one.campaign) {
+		if lacks := jobs - of[destination].Total(); lacks > 0 && lacks <= most(one.campaign) {
 			list = append(list, delivery.Progress{Destination: destination, Settled: delivery.Settled{delivery.OutcomeDelivered: lacks}})
 		}
 	}
+	r.log.Info("jobs that a killed daemon had delivered and not saved are counted", "campaign", id, "jobs", missing)
 	return store.SaveProgress(ctx, list)
 }
 

@@ -128,7 +128,7 @@ func TestNiceStep(t *testing.T) {
 
 // TestBarOfACampaign: its parts fill the bar without gaps, and small ones are seen.
 func TestBarOfACampaign(t *testing.T) {
-	c := &view.Campaign{ID: "a", ExpectedTotal: 2_000_000, Progress: &catalog.CampaignProgress{Delivered: 1_000_000, Dead: 1, Expired: 2}}
+	c := &view.Campaign{ID: "a", ExpectedTotal: 2_000_000, Progress: &catalog.CampaignProgress{Outcomes: catalog.Outcomes{Delivered: 1_000_000, Dead: 1, Expired: 2}}}
 	b := barOf(c)
 	x := 0.0
 	for _, p := range b.Parts {
