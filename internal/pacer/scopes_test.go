@@ -35,3 +35,26 @@ func TestScopesOfFailures(t *testing.T) {
 		}
 	}
 }
+
+// TestAContradictedFailureClosesNothing: calls that hang fail after their sink has taken another job that was sent later. Other jobs go on.
+func TestAContradictedFailureClosesNothing(t *testing.T) {
+	one(t, newBook(campaign("hangs", 20), campaign("fine", 100)), nil, func(t *testing.T, f *fleet) {
+		f.receiver.hangs = func(j *delivery.Job) bool { return j.Campaign == "hangs" }
+		f.receiver.setAnswer(func(_ int, j *delivery.Job) delivery.Result {
+			if j.Campaign == "hangs" {
+				return delivery.Result{Class: delivery.Unreachable, Scope: delivery.ScopeSink}
+			}
+			return delivery.Result{Class: delivery.Delivered}
+		})
+		fine := newPartition("lane/fine")
+		f.offer(t, jobs(newPartition("lane/hangs"), delivery.FromLane, "hangs", 0, 10)) // until 0.45 s, and they fail until 1.45 s
+		time.Sleep(600 * time.Millisecond)
+		f.offer(t, jobs(fine, delivery.FromLane, "fine", 0, 1))
+		time.Sleep(850 * time.Millisecond)
+		f.offer(t, jobs(fine, delivery.FromLane, "fine", 1, 20))
+		time.Sleep(400 * time.Millisecond)
+		if n := f.count("fine"); n != 21 {
+			t.Errorf("%d of 21 jobs were sent", n)
+		}
+	})
+}
