@@ -2,6 +2,7 @@ package progress
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -135,4 +136,28 @@ func TestWhatCannotBeSentYetIsNotLate(t *testing.T) {
 	if n := late(10, 10); n < 30 {
 		t.Errorf("%f are late of 40 that can be sent", n)
 	}
+}
+
+// TestWhatWaitsForItsQuotaIsNotLate: nothing that a quota keeps back counts as late. While the quota has units, it does.
+func TestWhatWaitsForItsQuotaIsNotLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := campaign("c", 100, 1)
+		c.Quotas = []*delivery.Quota{{ID: "q", Windows: []delivery.Window{{Span: time.Hour, Limit: 1000}}}}
+		m, _ := alone(catalogOf(c))
+		m.lane(1, 0, "c", 1e6)
+		late := func(left int64) float64 {
+			m.windows = []delivery.WindowState{{Quota: "q", Remaining: left}}
+			for range 60 {
+				m.exchange(t.Context())
+				time.Sleep(exchangeEvery)
+			}
+			return testutil.ToFloat64(m.metrics.late.WithLabelValues("capacity"))
+		}
+		if n := late(5); n != 0 {
+			t.Errorf("%v jobs are late while the quota is used up", n)
+		}
+		if n := late(1000); n == 0 {
+			t.Error("no job is late while the quota has units, and none is sent")
+		}
+	})
 }
