@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/segmentio/kafka-go"
 
+	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/testservices"
 )
 
@@ -168,10 +169,17 @@ func TestAHeldKeyWaits(t *testing.T) {
 	d := s.start("one")
 	d.awaitReady(20 * time.Second)
 	s.publish([]job{keyed("c", "shop-7", 1), keyed("c", "shop-8", 1)})
-	s.await(20*time.Second, "the other one", func() bool { return s.receiver.count("") == 1 })
+	s.await(20*time.Second, "the other one's job, and the held one's in a timer", func() bool {
+		waiting := 0
+		s.each("timer.", func(string, delivery.Record) { waiting++ })
+		return waiting == 1 && len(s.byKey()["shop-8"]) == 1
+	})
+	if list := s.byKey()["shop-7"]; len(list) > 0 {
+		t.Errorf("%d jobs of the held key were sent", len(list))
+	}
 	s.run("key", "release", "hook", "shop-7")
 	s.publish([]job{keyed("c", "shop-7", 2)})
-	s.await(20*time.Second, "a job after the release", func() bool { return s.receiver.count("") == 2 })
+	s.await(20*time.Second, "a job after the release", func() bool { return len(s.byKey()["shop-7"]) > 0 })
 	for _, bad := range [][]string{
 		{"quota", "set", "hook", "--per", "A b"}, {"quota", "set", "other", "--per", "to", "--window", "0/1s"}, {"quota", "set", "plain", "--max-wait", "1h"},
 		{"key", "hold", "hook", strings.Repeat("x", 300)}, {"key", "show", "nothing", "x"}, {"key", "hold", "hook", "x", "--until", "soon"},
