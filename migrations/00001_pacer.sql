@@ -367,32 +367,28 @@ CREATE TABLE pacer.quota_usage (
     PRIMARY KEY (quota_id, minute, node)
 ) WITH (fillfactor = 80);
 CREATE INDEX quota_usage_minute ON pacer.quota_usage (minute);
-COMMENT ON TABLE pacer.quota_usage IS 'units of each quota per minute: reserved for use by a daemon, or, without a node, as counted by the store';
+COMMENT ON TABLE pacer.quota_usage IS 'units that were used of each quota per minute';
 COMMENT ON COLUMN pacer.quota_usage.quota_id IS 'of the quota';
-COMMENT ON COLUMN pacer.quota_usage.minute IS 'minutes since 1970 on the clock of the store; as a time: to_timestamp(minute * 60). Rows without a node that are older than a day hold an hour, of which it is the last minute';
-COMMENT ON COLUMN pacer.quota_usage.node IS 'the daemon that reserved the units; empty for what the store counted';
+COMMENT ON COLUMN pacer.quota_usage.minute IS 'minutes since 1970 on the clock of the store; as a time: to_timestamp(minute * 60). Rows that are older than a day hold an hour, of which it is the last minute';
+COMMENT ON COLUMN pacer.quota_usage.node IS 'empty for what the store counted; otherwise a daemon that reported units, or was given up, when the store had lost its data, or a correction';
 COMMENT ON COLUMN pacer.quota_usage.units IS 'how many';
-COMMENT ON COLUMN pacer.quota_usage.incarnation IS 'of the data of the store that the units are taken from; null: not known';
+COMMENT ON COLUMN pacer.quota_usage.incarnation IS 'of the data that were lost; null: none were';
 
-CREATE TABLE pacer.quota_checkpoints (
-    quota_id    text   PRIMARY KEY REFERENCES pacer.quotas ON DELETE CASCADE,
+CREATE TABLE pacer.quota_counts (
+    quota_id    text   PRIMARY KEY,
     incarnation bigint NOT NULL,
-    since       bigint NOT NULL,
-    at          bigint NOT NULL,
-    counted_in  text   NOT NULL,
     born        bigint NOT NULL,
-    counted     bigint NOT NULL,
-    begun       bigint NOT NULL
+    units       bigint NOT NULL,
+    at          bigint NOT NULL,
+    added       bigint NOT NULL
 ) WITH (fillfactor = 50);
-COMMENT ON TABLE pacer.quota_checkpoints IS 'up to when quota_usage holds what the store has counted. Times are microseconds since 1970 on the clock of the store';
-COMMENT ON COLUMN pacer.quota_checkpoints.quota_id IS 'of the quota';
-COMMENT ON COLUMN pacer.quota_checkpoints.incarnation IS 'of the data of the store that was counted';
-COMMENT ON COLUMN pacer.quota_checkpoints.since IS 'the time of the checkpoint before';
-COMMENT ON COLUMN pacer.quota_checkpoints.at IS 'its time';
-COMMENT ON COLUMN pacer.quota_checkpoints.counted_in IS 'the window whose counts are compared';
-COMMENT ON COLUMN pacer.quota_checkpoints.born IS 'when the oldest units were counted that the window holds';
-COMMENT ON COLUMN pacer.quota_checkpoints.counted IS 'units in the newest part of the window at the time';
-COMMENT ON COLUMN pacer.quota_checkpoints.begun IS 'the first minute of which reservations taken from this incarnation are replaced by what was counted';
+COMMENT ON TABLE pacer.quota_counts IS 'how many units the store had counted when that was last added to quota_usage. Times are microseconds since 1970 on the clock of the store';
+COMMENT ON COLUMN pacer.quota_counts.quota_id IS 'of the quota';
+COMMENT ON COLUMN pacer.quota_counts.incarnation IS 'of the data of the store that was counted';
+COMMENT ON COLUMN pacer.quota_counts.born IS 'when the count began';
+COMMENT ON COLUMN pacer.quota_counts.units IS 'units since then';
+COMMENT ON COLUMN pacer.quota_counts.at IS 'the time of the count';
+COMMENT ON COLUMN pacer.quota_counts.added IS 'units that were added then';
 
 CREATE TABLE pacer.quota_anchors (
     quota_id  text        NOT NULL,
@@ -412,9 +408,11 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF TG_OP = 'TRUNCATE' THEN
         DELETE FROM pacer.quota_usage;
+        DELETE FROM pacer.quota_counts;
         DELETE FROM pacer.quota_anchors;
     ELSIF NOT EXISTS (SELECT FROM pacer.quotas WHERE id = OLD.id) THEN
         DELETE FROM pacer.quota_usage WHERE quota_id = OLD.id;
+        DELETE FROM pacer.quota_counts WHERE quota_id = OLD.id;
         DELETE FROM pacer.quota_anchors WHERE quota_id = OLD.id;
     END IF;
     RETURN NULL;
@@ -439,6 +437,21 @@ COMMENT ON COLUMN pacer.store_incarnations.since IS 'when this life of the data 
 COMMENT ON COLUMN pacer.store_incarnations.cause IS 'why that was: the first, or data that were lost; for people';
 COMMENT ON COLUMN pacer.store_incarnations.ahead IS 'microseconds by which the clock of the store has jumped forward until jumped_at';
 COMMENT ON COLUMN pacer.store_incarnations.jumped_at IS 'the time of the store after the clock jumped last, in microseconds since 1970; 0: never';
+
+CREATE TABLE pacer.store_takers (
+    shard       integer NOT NULL,
+    node        text    NOT NULL,
+    incarnation bigint  NOT NULL,
+    since       bigint  NOT NULL,
+    at          bigint  NOT NULL,
+    PRIMARY KEY (shard, node)
+) WITH (fillfactor = 50);
+COMMENT ON TABLE pacer.store_takers IS 'daemons that take units from a shard''s data and, without a node, the ledger itself. Times are microseconds since 1970 on the clock of the store';
+COMMENT ON COLUMN pacer.store_takers.shard IS 'number of the shard of Redis';
+COMMENT ON COLUMN pacer.store_takers.node IS 'of the daemon';
+COMMENT ON COLUMN pacer.store_takers.incarnation IS 'of the data';
+COMMENT ON COLUMN pacer.store_takers.since IS 'when the daemon began to take from these data';
+COMMENT ON COLUMN pacer.store_takers.at IS 'when it last said that it goes on; of the ledger: up to when quota_usage holds what was taken from these data';
 
 ----------------------------------------------------------------------------------------------------------------------------------
 -- What the processes that serve the API share
@@ -1234,8 +1247,6 @@ BEGIN
         jsonb_build_object('quota_id', quota, 'span', span, 'used', before),
         jsonb_build_object('quota_id', quota, 'span', span, 'used', after, 'reason', reason))
     RETURNING change INTO number;
-    -- What the store counts from here on cannot be compared with what it had counted before. The next checkpoint begins anew.
-    DELETE FROM pacer.quota_checkpoints k WHERE k.quota_id = record_adjustment.quota;
     IF after > before THEN
         INSERT INTO pacer.quota_usage (quota_id, node, minute, units)
         VALUES (quota, 'adjust-' || number, minute, after - before);

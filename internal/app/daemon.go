@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
@@ -131,6 +132,7 @@ func NewDaemon(parts Parts) (*Daemon, error) {
 	var err error
 	if d.limits, err = limits.New(limits.Options{
 		Shards: parts.Redis, KeyPrefix: cfg.Redis.KeyPrefix, Ledger: parts.Ledger, Quotas: func() []*delivery.Quota { return parts.Catalog.Snapshot().Shared() },
+		Rates: func(in time.Duration) map[string]int64 { return parts.Catalog.Snapshot().MostIn(in) },
 		Leads: leads, Fleet: func() int { return d.progress.Fleet() },
 		Eventual: eventual.Options{
 			Roots: parts.Roots, Sync: cfg.Eventual.Sync, LowBurst: cfg.Eventual.LowBurst, HighBurst: cfg.Eventual.HighBurst,

@@ -58,7 +58,7 @@ func TestDestinations(t *testing.T) {
 // emptied is a catalog over a database without rows of earlier tests.
 func emptied(t *testing.T, dsn string) (*Postgres, *sqlEditor) {
 	conn := connected(t, dsn)
-	run(t, conn, `TRUNCATE pacer.campaigns, pacer.quotas, pacer.destinations, pacer.positions, pacer.store_incarnations CASCADE`)
+	run(t, conn, `TRUNCATE pacer.campaigns, pacer.quotas, pacer.destinations, pacer.positions, pacer.store_incarnations, pacer.store_takers CASCADE`)
 	return started(t, Options{DSN: dsn, PollInterval: time.Minute}), &sqlEditor{t: t, conn: conn}
 }
 

@@ -19,7 +19,7 @@ type right struct {
 // The rights of the roles that docs/operations/deploy.md describes.
 var (
 	daemonRights = []right{
-		{[]string{"INSERT", "UPDATE", "DELETE"}, []string{"positions", "quota_usage", "quota_checkpoints", "quota_anchors", "store_incarnations", "replays", "campaign_history"}},
+		{[]string{"INSERT", "UPDATE", "DELETE"}, []string{"positions", "quota_usage", "quota_counts", "quota_anchors", "store_incarnations", "store_takers", "replays", "campaign_history"}},
 		{[]string{"INSERT", "UPDATE"}, []string{"campaign_progress", "destination_progress"}},
 	}
 	opsRights = []right{

@@ -141,8 +141,6 @@ func everyWrite(t *testing.T, p *Postgres) {
 	}
 	for range 2 {
 		check("save positions", p.SavePositions(ctx, "g", []delivery.Position{{Topic: "t", Partition: 1, Committed: 5}}))
-		check("write usage", putUsage(ctx, p, "n", []delivery.Usage{{Quota: "q", Minute: 1, Units: 1}},
-			[]delivery.Anchor{{Quota: "q", Span: day, ResetAt: 1}}))
 		check("save progress", p.SaveProgress(ctx, []delivery.Progress{{Campaign: "c", Settled: delivery.Settled{delivery.OutcomeDelivered: 1}}}))
 	}
 	check("spread campaigns", p.SpreadCampaigns(ctx, map[string]int64{"c": 1_000_000}))
@@ -152,6 +150,12 @@ func everyWrite(t *testing.T, p *Postgres) {
 	for old := range int64(2) {
 		_, err = p.ReplaceEpoch(ctx, 0, old, delivery.Incarnation{Epoch: old + 1}, "test")
 		check("replace the epoch", err)
+		for range 2 {
+			_, err = p.Join(ctx, "n", []delivery.Taker{{Epoch: old + 1, At: old}})
+			check("join", err)
+			_, err = p.WriteTaken(ctx, 0, old+1, 1+old, []delivery.Taken{{Quota: "q", Born: 1, Units: 1, Held: 1}}, []delivery.Anchor{{Quota: "q", Span: day, ResetAt: 1}})
+			check("write what was taken", err)
+		}
 	}
 	_, err = p.LoadSettled(ctx, nil)
 	check("load settled", err)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -15,70 +14,76 @@ import (
 )
 
 // The ledger is a copy of the quota store's counts in the database. It reveals a loss of the store's data and restores its windows. It
-// holds the epoch of each shard's data, the units that each daemon reserved in each minute, those that the store has counted, which
-// replace them, and the ends of windows that began at their first use.
+// holds the epoch of each shard's data, what was taken of each quota in each minute and who took it, and the ends of windows that began at
+// their first use.
 
 const (
 	selectEpoch = `SELECT coalesce(max(incarnation), 0), coalesce(max(ahead), 0), coalesce(max(jumped_at), 0) FROM pacer.store_incarnations WHERE shard = $1`
 
-	// stale finds the epochs of e that are not the recorded ones.
-	stale = `NOT EXISTS (SELECT 1 FROM pacer.store_incarnations i WHERE i.shard = e.shard AND i.incarnation = e.incarnation)`
-
-	// It comes after what was written, so that all was written under the epochs that it finds.
-	selectInForce = `SELECT i.shard FROM pacer.store_incarnations i JOIN unnest($1::integer[], $2::bigint[]) AS e(shard, incarnation) USING (shard, incarnation) ORDER BY 1`
-	// lockInForce keeps another epoch from being recorded before what was written is committed: a rebuild reads all of it.
-	lockInForce = selectInForce + ` FOR SHARE OF i`
-
-	// Rows are written in order, so that daemons that write at the same time cannot deadlock. (Locking the quotas
-	// first would need the privilege to change them.)
-	writeUsage = `
-INSERT INTO pacer.quota_usage (quota_id, minute, node, units, incarnation)
-SELECT u.quota, u.minute, $1, u.units, nullif(u.incarnation, 0)
-FROM unnest($2::text[], $3::bigint[], $4::bigint[], $5::bigint[]) AS u(quota, minute, units, incarnation)
-JOIN pacer.quotas q ON q.id = u.quota
-WHERE NOT EXISTS (SELECT 1 FROM unnest($6::integer[], $7::bigint[]) AS e(shard, incarnation) WHERE ` + stale + `)
-ORDER BY u.quota, u.minute
-ON CONFLICT (quota_id, minute, node) DO UPDATE SET units = excluded.units, incarnation = excluded.incarnation`
-
-	// replaced finds the rows of u that a checkpoint has replaced; a daemon may write one again after that.
-	replaced = `EXISTS (SELECT 1 FROM pacer.quota_checkpoints k WHERE k.quota_id = u.quota_id AND u.node <> ''
-    AND k.incarnation = u.incarnation AND u.minute >= k.begun AND u.minute < k.at / 60000000)`
-
-	// After a correction, a count says nothing of the units before it.
-	selectCheckpoints = `
-SELECT u.quota_id, coalesce(k.incarnation, 0), coalesce(k.since, 0), coalesce(k.at, 0), coalesce(k.counted_in, ''),
-    coalesce(k.born, 0), coalesce(k.counted, 0), coalesce(k.begun, 0), u.first,
-    CASE WHEN u.low = u.high AND (k.at IS NOT NULL OR NOT EXISTS (SELECT 1 FROM pacer.campaign_changes c
-        WHERE c.quota_id = u.quota_id AND c.operation = 'adjust' AND c."when" > now() - interval '1 hour')) THEN u.low ELSE 0 END,
-    coalesce((SELECT max(b.minute) FROM pacer.quota_usage b WHERE b.quota_id = u.quota_id AND b.minute < u.first), 0)
-FROM (SELECT quota_id, min(minute) AS first, min(coalesce(incarnation, 0)) AS low, max(coalesce(incarnation, 0)) AS high
-    FROM pacer.quota_usage WHERE minute >= $1 GROUP BY quota_id HAVING bool_or(node <> '')) u
-LEFT JOIN pacer.quota_checkpoints k USING (quota_id) ORDER BY u.quota_id COLLATE "C"`
-
-	// A checkpoint follows the one that its writer has read, of the incarnation in force; others are dropped. Units that are written just
-	// after the end of a minute belong to it. Rows that a daemon is writing are left for the next checkpoint.
-	writeCheckpoints = `
+	// The lock keeps another epoch from being recorded before this is committed: a rebuild reads all of it.
+	join = `
 WITH told AS (
-    SELECT n.* FROM unnest($3::text[], $4::bigint[], $5::bigint[], $6::text[], $7::bigint[], $8::bigint[], $9::bigint[],
-        $10::bigint[]) AS n(quota, since, at, counted_in, born, counted, begun, used)
-    JOIN pacer.quotas q ON q.id = n.quota JOIN pacer.store_incarnations i ON i.shard = $1 AND i.incarnation = $2
-), stored AS (
-    INSERT INTO pacer.quota_checkpoints AS k (quota_id, incarnation, since, at, counted_in, born, counted, begun)
-    SELECT quota, $2, since, at, counted_in, born, counted, begun FROM told ORDER BY quota
-    ON CONFLICT (quota_id) DO UPDATE SET incarnation = excluded.incarnation, since = excluded.since, at = excluded.at,
-        counted_in = excluded.counted_in, born = excluded.born, counted = excluded.counted, begun = excluded.begun
-    WHERE k.at = excluded.since
-    RETURNING quota_id
-), gone AS (
-    DELETE FROM pacer.quota_usage WHERE ctid = ANY (ARRAY(
-        SELECT u.ctid FROM told n JOIN stored s ON s.quota_id = n.quota JOIN pacer.quota_usage u ON u.quota_id = n.quota
-        WHERE u.minute >= n.begun AND u.minute < n.at / 60000000 AND u.node <> '' AND u.incarnation = $2
-        ORDER BY u.quota_id, u.minute FOR UPDATE OF u SKIP LOCKED))
+    SELECT e.* FROM unnest($2::integer[], $3::bigint[], $4::bigint[]) AS e(shard, incarnation, at)
+    JOIN pacer.store_incarnations i USING (shard, incarnation) ORDER BY e.shard FOR SHARE OF i
+), joined AS (
+    INSERT INTO pacer.store_takers AS k (shard, node, incarnation, since, at) SELECT shard, $1, incarnation, at, at FROM told
+    ON CONFLICT (shard, node) DO UPDATE SET incarnation = excluded.incarnation, at = excluded.at,
+        since = CASE WHEN k.incarnation = excluded.incarnation THEN k.since ELSE excluded.at END
 )
-INSERT INTO pacer.quota_usage AS u (quota_id, minute, node, units)
-SELECT n.quota, (n.at - 5000000) / 60000000, '', n.used FROM told n JOIN stored s ON s.quota_id = n.quota
-WHERE n.used > 0 ORDER BY n.quota
-ON CONFLICT (quota_id, minute, node) DO UPDATE SET units = u.units + excluded.units`
+SELECT t.shard, coalesce(w.at, 0) FROM told t
+LEFT JOIN pacer.store_takers w ON w.shard = t.shard AND w.incarnation = t.incarnation AND w.node = ''`
+
+	selectTakers = `
+SELECT k.node, k.shard, k.incarnation, greatest(k.since, w.at), k.at FROM pacer.store_takers k
+LEFT JOIN pacer.store_takers w ON w.shard = k.shard AND w.incarnation = k.incarnation AND w.node = ''
+WHERE k.shard = $1 AND k.node <> '' ORDER BY k.node`
+
+	leave = `
+WITH gone AS (
+    DELETE FROM pacer.store_takers k USING pacer.store_incarnations i
+    WHERE k.shard = $1 AND k.node = ANY ($2::text[]) AND i.shard = k.shard AND (i.incarnation > k.incarnation OR cardinality($3::text[]) = 0)
+    RETURNING k.node, k.incarnation
+)
+INSERT INTO pacer.quota_usage AS u (quota_id, minute, node, units, incarnation)
+SELECT n.quota, n.minute, min(g.node), sum(n.units), min(g.incarnation)
+FROM unnest($3::text[], $4::bigint[], $5::bigint[]) AS n(quota, minute, units) JOIN pacer.quotas q ON q.id = n.quota
+CROSS JOIN (SELECT * FROM gone ORDER BY node LIMIT 1) g GROUP BY 1, 2 HAVING sum(n.units) > 0 ORDER BY 1, 2
+ON CONFLICT (quota_id, minute, node) DO UPDATE SET units = u.units + excluded.units, incarnation = excluded.incarnation`
+
+	// The same count, told again or by several, is added once: only what it has grown by, and nothing if it is older than what is known. Of
+	// a quota that is new here, the windows decide: it may have had none that are kept until now. A quota whose row is locked is left for the next time. Rows are written in order, so that daemons that write at the same time cannot
+	// deadlock. Daemons that have stopped taking before this time have taken nothing that is not written.
+	writeTaken = `
+WITH force AS (
+    SELECT FROM pacer.store_incarnations WHERE shard = $1 AND incarnation = $2 FOR SHARE
+), told AS MATERIALIZED (
+    SELECT n.* FROM force, unnest($4::text[], $5::bigint[], $6::bigint[], $8::bigint[]) AS n(quota, born, units, held) JOIN pacer.quotas q ON q.id = n.quota
+), locked AS MATERIALIZED (
+    SELECT quota_id FROM pacer.quota_counts WHERE quota_id = ANY ($4::text[]) ORDER BY quota_id FOR UPDATE SKIP LOCKED
+), free AS MATERIALIZED (
+    SELECT * FROM told WHERE quota IN (SELECT quota_id FROM locked) OR quota NOT IN (SELECT quota_id FROM pacer.quota_counts)
+), counted AS (
+    INSERT INTO pacer.quota_counts AS k (quota_id, incarnation, born, units, at, added)
+    SELECT quota, $2, born, units, $3, least(units, held) FROM free ORDER BY quota
+    ON CONFLICT (quota_id) DO UPDATE SET incarnation = excluded.incarnation, born = excluded.born, at = excluded.at,
+        units = CASE WHEN k.incarnation = excluded.incarnation AND k.born = excluded.born THEN greatest(k.units, excluded.units) ELSE excluded.units END,
+        added = CASE WHEN k.incarnation = excluded.incarnation AND k.born = excluded.born THEN greatest(excluded.units - k.units, 0) ELSE excluded.units END
+    WHERE k.incarnation <> excluded.incarnation OR k.at < excluded.at
+    RETURNING quota_id, added
+), used AS (
+    INSERT INTO pacer.quota_usage AS u (quota_id, minute, node, units)
+    SELECT quota_id, $3 / 60000000, '', added FROM counted WHERE added > 0 ORDER BY quota_id
+    ON CONFLICT (quota_id, minute, node) DO UPDATE SET units = u.units + excluded.units
+), written AS (
+    INSERT INTO pacer.store_takers AS k (shard, node, incarnation, since, at)
+    SELECT $1, '', $2, $3, $3 FROM force WHERE (SELECT count(*) FROM free) = (SELECT count(*) FROM told)
+    ON CONFLICT (shard, node) DO UPDATE SET incarnation = excluded.incarnation, at = excluded.at
+    WHERE k.incarnation <> excluded.incarnation OR k.at < excluded.at
+), stopped AS (
+    DELETE FROM pacer.store_takers WHERE shard = $1 AND incarnation = $2 AND node <> '' AND at < $3 - $7
+        AND (SELECT count(*) FROM free) = (SELECT count(*) FROM told)
+)
+SELECT EXISTS (SELECT FROM force) AND (SELECT count(*) FROM free) = (SELECT count(*) FROM told)`
 
 	writeAnchors = `
 INSERT INTO pacer.quota_anchors AS a (quota_id, span, resets_at)
@@ -99,11 +104,11 @@ WITH old AS (
     DELETE FROM pacer.quota_usage WHERE ctid = ANY (ARRAY(
         SELECT ctid FROM pacer.quota_usage WHERE minute >= $1 AND minute < $2 AND (node <> '' OR minute % 60 <> 59)
         ORDER BY minute LIMIT $3 FOR UPDATE SKIP LOCKED))
-    RETURNING quota_id, minute, node, units, incarnation
+    RETURNING quota_id, minute, units
 ), merged AS (
     INSERT INTO pacer.quota_usage AS h (quota_id, minute, node, units)
     SELECT u.quota_id, u.minute / 60 * 60 + 59, '', least(sum(u.units), 9e15)::bigint FROM old u
-    WHERE u.units > 0 AND NOT ` + replaced + `
+    WHERE u.units > 0
     GROUP BY 1, 2 ORDER BY 1, 2
     ON CONFLICT (quota_id, minute, node) DO UPDATE SET units = h.units + excluded.units
 )
@@ -111,6 +116,8 @@ SELECT count(*), coalesce(max(minute), 0) FROM old`
 
 	// pruneBatch is how many rows one statement prunes or merges.
 	pruneBatch = 5000
+	// takersKept is how long a daemon may go on to take after it has joined last.
+	takersKept = 150 * time.Second
 )
 
 // Epoch returns what is recorded of the shard's data, with epoch 0 if that is nothing.
@@ -146,57 +153,66 @@ WHERE shard = $1 AND incarnation = $2`, shard, old, next.Epoch, cause, next.Ahea
 	})
 }
 
-// WriteUsage sets the node's units of each quota and minute, and stores each anchor unless the known one is later. It takes one round
-// trip and is atomic, and it is as durable when it returns as the server's synchronous_commit setting provides. Quotas that do not exist
-// are skipped; of two entries for the same minute the last counts. It returns the shards whose recorded epoch differs from the page's.
-// Their units may or may not have been written, and count as not written.
-func (p *Postgres) WriteUsage(ctx context.Context, page delivery.UsagePage) (stale []int, err error) {
-	if len(page.Usage)+len(page.Anchors)+len(page.Epochs) == 0 {
-		return nil, nil
+// Join records that the node takes from the data of these epochs, at these times on the store's clock. It returns, for each shard whose
+// recorded epoch is the same, up to when the ledger holds what was taken, 0 if that is unknown. Others are not recorded.
+func (p *Postgres) Join(ctx context.Context, node string, as []delivery.Taker) (written map[int]int64, err error) {
+	written = map[int]int64{}
+	if len(as) == 0 {
+		return written, nil
 	}
-	page.Usage = lastOfEach(page.Usage, func(a, b delivery.Usage) int {
-		return cmp.Or(cmp.Compare(a.Quota, b.Quota), cmp.Compare(a.Minute, b.Minute))
-	})
-	return read(ctx, p.database, queryTimeout, "write the usage of quotas", func(ctx context.Context, pool *pgxpool.Pool) (stale []int, err error) {
-		err = pool.SendBatch(ctx, ledgerBatch(&page, &stale)).Close()
-		return stale, err
-	})
-}
-
-// ledgerBatch holds the statements of one write.
-func ledgerBatch(page *delivery.UsagePage, stale *[]int) *pgx.Batch {
-	batch, usage, anchors := &pgx.Batch{}, page.Usage, page.Anchors
-	shards := slices.Sorted(maps.Keys(page.Epochs))
-	epochs := column(shards, func(shard int) int64 { return page.Epochs[shard] })
-	if len(usage) > 0 {
-		batch.Queue(writeUsage, page.Node,
-			column(usage, func(u delivery.Usage) string { return u.Quota }),
-			column(usage, func(u delivery.Usage) int64 { return u.Minute }),
-			column(usage, func(u delivery.Usage) int64 { return u.Units }),
-			column(usage, func(u delivery.Usage) int64 { return u.Epoch }), shards, epochs)
-	}
-	if len(anchors) > 0 {
-		batch.Queue(writeAnchors,
-			column(anchors, func(a delivery.Anchor) string { return a.Quota }),
-			column(anchors, func(a delivery.Anchor) time.Duration { return a.Span }),
-			column(anchors, func(a delivery.Anchor) time.Time { return time.UnixMicro(a.ResetAt) }))
-	}
-	if len(shards) > 0 {
-		check := selectInForce
-		if len(usage) > 0 {
-			check = lockInForce
-		}
-		batch.Queue(check, shards, epochs).Query(func(rows pgx.Rows) error {
-			inForce, err := pgx.CollectRows(rows, pgx.RowTo[int])
-			*stale = slices.DeleteFunc(shards, func(shard int) bool { return slices.Contains(inForce, shard) })
-			return err
+	err = p.database.do(ctx, queryTimeout, "join the usage ledger", func(ctx context.Context, pool *pgxpool.Pool) error {
+		rows, _ := pool.Query(ctx, join, node, column(as, func(a delivery.Taker) int { return a.Shard }),
+			column(as, func(a delivery.Taker) int64 { return a.Epoch }), column(as, func(a delivery.Taker) int64 { return a.At }))
+		var shard int
+		var until int64
+		_, err := pgx.ForEachRow(rows, []any{&shard, &until}, func() error {
+			written[shard] = until
+			return nil
 		})
-	}
-	return batch
+		return err
+	})
+	return written, err
 }
 
-// Usage returns the units of the quotas in each minute from sinceMinute on (minutes since the Unix epoch), summed over
-// all nodes, ordered by minute, then by quota. Minutes without units are left out. It reads one quota after the other,
+// Takers returns the daemons that take from the shard's data, or did and have not left, ordered by name.
+func (p *Postgres) Takers(ctx context.Context, shard int) ([]delivery.Taker, error) {
+	return read(ctx, p.database, queryTimeout, "read who takes from a shard", func(ctx context.Context, pool *pgxpool.Pool) ([]delivery.Taker, error) {
+		rows, _ := pool.Query(ctx, selectTakers, shard)
+		return pgx.CollectRows(rows, pgx.RowToStructByPos[delivery.Taker])
+	})
+}
+
+// Leave removes nodes from a shard's takers, and adds usage under the name of the first. With usage, only those leave that took from an
+// epoch before the recorded one. If none does, nothing is added, so that it can be repeated.
+func (p *Postgres) Leave(ctx context.Context, shard int, nodes []string, usage []delivery.Usage) error {
+	return p.database.do(ctx, queryTimeout, "leave the usage ledger", func(ctx context.Context, pool *pgxpool.Pool) error {
+		_, err := pool.Exec(ctx, leave, shard, nodes, column(usage, func(u delivery.Usage) string { return u.Quota }),
+			column(usage, func(u delivery.Usage) int64 { return u.Minute }), column(usage, func(u delivery.Usage) int64 { return u.Units }))
+		return err
+	})
+}
+
+// WriteTaken adds what each quota was taken since it was written last, to the minute of at, a time of the store's clock, and keeps the later
+// of each anchor and the known one. Of a quota that was never written, it adds what its windows count. It is atomic, and as durable when it returns as the server's synchronous_commit setting provides. Quotas
+// that do not exist are skipped. It returns false if epoch is not the recorded one, when no units are written, or if a quota's row is locked.
+func (p *Postgres) WriteTaken(ctx context.Context, shard int, epoch, at int64, list []delivery.Taken, anchors []delivery.Anchor) (complete bool, err error) {
+	return read(ctx, p.database, queryTimeout, "write the usage of quotas", func(ctx context.Context, pool *pgxpool.Pool) (complete bool, err error) {
+		batch := &pgx.Batch{}
+		batch.Queue(writeTaken, shard, epoch, at, column(list, func(t delivery.Taken) string { return t.Quota }),
+			column(list, func(t delivery.Taken) int64 { return t.Born }), column(list, func(t delivery.Taken) int64 { return t.Units }),
+			takersKept.Microseconds(), column(list, func(t delivery.Taken) int64 { return t.Held })).QueryRow(func(row pgx.Row) error { return row.Scan(&complete) })
+		if len(anchors) > 0 {
+			batch.Queue(writeAnchors,
+				column(anchors, func(a delivery.Anchor) string { return a.Quota }),
+				column(anchors, func(a delivery.Anchor) time.Duration { return a.Span }),
+				column(anchors, func(a delivery.Anchor) time.Time { return time.UnixMicro(a.ResetAt) }))
+		}
+		err = pool.SendBatch(ctx, batch).Close()
+		return complete, err
+	})
+}
+
+// Usage returns the units of the quotas in each minute from sinceMinute on (minutes since the Unix epoch), summed, ordered by minute, then by quota. Minutes without units are left out. It reads one quota after the other,
 // in pages, so that no statement takes long, however many months there are.
 func (p *Postgres) Usage(ctx context.Context, quotas []string, sinceMinute int64) ([]delivery.Usage, error) {
 	var usage []delivery.Usage
@@ -234,8 +250,8 @@ func readUsage(quota string, since, until int64,
 	for {
 		page, err := with(func(ctx context.Context, pool *pgxpool.Pool) ([]delivery.Usage, error) {
 			rows, _ := pool.Query(ctx, `
-SELECT quota_id, minute, least(sum(units), 9e15)::bigint, 0::bigint FROM pacer.quota_usage u
-WHERE quota_id = $1 AND minute >= $2 AND minute < $3 AND NOT `+replaced+`
+SELECT quota_id, minute, least(sum(units), 9e15)::bigint FROM pacer.quota_usage
+WHERE quota_id = $1 AND minute >= $2 AND minute < $3
 GROUP BY quota_id, minute ORDER BY quota_id, minute LIMIT $4`, quota, since, until, usagePage)
 			return pgx.CollectRows(rows, pgx.RowToStructByPos[delivery.Usage])
 		})
@@ -259,38 +275,6 @@ WHERE quota_id = ANY ($1::text[]) ORDER BY quota_id COLLATE "C", span`, quotas)
 			a.ResetAt = resetsAt.UnixMicro()
 			return a, err
 		})
-	})
-}
-
-// Checkpoints returns the last checkpoint of each quota with reserved units since sinceMinute that were not replaced yet, ordered by
-// quota. Those that have none have only the name.
-func (p *Postgres) Checkpoints(ctx context.Context, sinceMinute int64) ([]delivery.Checkpoint, error) {
-	return read(ctx, p.database, queryTimeout, "read the checkpoints of quotas", func(ctx context.Context, pool *pgxpool.Pool) ([]delivery.Checkpoint, error) {
-		rows, _ := pool.Query(ctx, selectCheckpoints, sinceMinute)
-		return pgx.CollectRows(rows, func(row pgx.CollectableRow) (c delivery.Checkpoint, err error) {
-			err = row.Scan(&c.Quota, &c.Epoch, &c.Since, &c.At, &c.Window, &c.Born, &c.Counted, &c.Begun,
-				&c.Rows.First, &c.Rows.Epoch, &c.Rows.Before)
-			return c, err
-		})
-	})
-}
-
-// WriteCheckpoints records what the shard's store has counted: the units replace those that daemons reserved of the same
-// data in the minutes between Begun and At. A checkpoint is dropped if epoch is not the recorded one, or if another one
-// was written since Since.
-func (p *Postgres) WriteCheckpoints(ctx context.Context, shard int, epoch int64, list []delivery.Checkpoint) error {
-	numbers := func(field func(delivery.Checkpoint) int64) []int64 { return column(list, field) }
-	return p.database.do(ctx, queryTimeout, "write checkpoints of quotas", func(ctx context.Context, pool *pgxpool.Pool) error {
-		_, err := pool.Exec(ctx, writeCheckpoints, shard, epoch,
-			column(list, func(c delivery.Checkpoint) string { return c.Quota }),
-			numbers(func(c delivery.Checkpoint) int64 { return c.Since }),
-			numbers(func(c delivery.Checkpoint) int64 { return c.At }),
-			column(list, func(c delivery.Checkpoint) string { return c.Window }),
-			numbers(func(c delivery.Checkpoint) int64 { return c.Born }),
-			numbers(func(c delivery.Checkpoint) int64 { return c.Counted }),
-			numbers(func(c delivery.Checkpoint) int64 { return c.Begun }),
-			numbers(func(c delivery.Checkpoint) int64 { return c.Used }))
-		return err
 	})
 }
 

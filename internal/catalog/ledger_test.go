@@ -19,7 +19,7 @@ func TestLedger(t *testing.T) {
 	for name, check := range map[string]func(*testing.T, *Postgres, editor){
 		"incarnations":         incarnationsAreReplaced,
 		"one incarnation wins": oneIncarnationWins,
-		"usage":                usageIsSet,
+		"usage":                usageIsRead,
 		"pruning":              pruningGoesOn,
 		"anchors":              anchorsKeepTheLatest,
 	} {
@@ -94,22 +94,19 @@ func oneIncarnationWins(t *testing.T, s *Postgres, _ editor) {
 	}
 }
 
-func usageIsSet(t *testing.T, s *Postgres, e editor) {
+func usageIsRead(t *testing.T, s *Postgres, e editor) {
 	ctx, changed := t.Context(), s.Subscribe()
 	e.quota("b")
 	e.quota("a")
 	await(t, s, changed, "two quotas", func(s *delivery.Snapshot) bool { return len(s.Quotas) == 2 })
-	write := func(node string, usage ...delivery.Usage) {
-		t.Helper()
-		if err := putUsage(ctx, s, node, usage, nil); err != nil {
+	for node, usage := range map[string][]delivery.Usage{
+		"":   {{Quota: "b", Minute: 30, Units: 5}, {Quota: "a", Minute: 31, Units: 2}, {Quota: "a", Minute: 29, Units: 1000}},
+		"n2": {{Quota: "b", Minute: 30, Units: 7}},
+	} {
+		if err := putUsage(ctx, s, node, usage); err != nil {
 			t.Fatal(err)
 		}
 	}
-	write("n1")
-	write("n1", delivery.Usage{Quota: "b", Minute: 30, Units: 5}, delivery.Usage{Quota: "a", Minute: 31, Units: 1},
-		delivery.Usage{Quota: "deleted", Minute: 30, Units: 9}, delivery.Usage{Quota: "a", Minute: 29, Units: 1000})
-	write("n2", delivery.Usage{Quota: "b", Minute: 30, Units: 7})
-	write("n1", delivery.Usage{Quota: "a", Minute: 31, Units: 3}, delivery.Usage{Quota: "a", Minute: 31, Units: 2}) // not added
 	want := []delivery.Usage{{Quota: "b", Minute: 30, Units: 12}, {Quota: "a", Minute: 31, Units: 2}}
 	if got, err := s.Usage(ctx, []string{"a", "b", "deleted"}, 30); err != nil || !slices.Equal(got, want) {
 		t.Errorf("got %+v, %v; want %+v", got, err, want)
@@ -128,7 +125,7 @@ func usageIsSet(t *testing.T, s *Postgres, e editor) {
 	}
 	cancelled, cancel := context.WithCancel(ctx)
 	cancel()
-	if err := putUsage(cancelled, s, "n1", want, nil); !errors.Is(err, context.Canceled) {
+	if _, err := s.WriteTaken(cancelled, 0, 1, 1, []delivery.Taken{{Quota: "a", Born: 1, Units: 1, Held: 1}}, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("written although the context had ended: %v", err)
 	}
 }
@@ -142,7 +139,7 @@ func pruningGoesOn(t *testing.T, s *Postgres, e editor) {
 	for i := range usage {
 		usage[i] = delivery.Usage{Quota: "q", Minute: int64(i), Units: 1}
 	}
-	if err := putUsage(ctx, s, "n", usage, nil); err != nil {
+	if err := putUsage(ctx, s, "n", usage); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := s.Usage(ctx, []string{"q"}, 0); err != nil || !slices.Equal(got, usage) {
@@ -176,7 +173,7 @@ func anchorsKeepTheLatest(t *testing.T, s *Postgres, e editor) {
 		{{Quota: "b", Span: day, ResetAt: at - 1}, {Quota: "a", Span: 31 * day, ResetAt: at + 2}, {Quota: "a", Span: 31 * day, ResetAt: at}},
 		{{Quota: "deleted", Span: day, ResetAt: at}},
 	} {
-		if err := putUsage(ctx, s, "n", nil, anchors); err != nil {
+		if _, err := s.WriteTaken(ctx, 0, 1, 1, nil, anchors); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -204,21 +201,23 @@ func TestLedgerRights(t *testing.T) {
 	})
 	run(t, conn, `GRANT USAGE ON SCHEMA pacer TO `+role)
 	run(t, conn, `GRANT SELECT ON ALL TABLES IN SCHEMA pacer TO `+role)
-	run(t, conn, `GRANT INSERT, UPDATE, DELETE ON pacer.quota_usage, pacer.quota_anchors, pacer.store_incarnations TO `+role)
+	run(t, conn, `GRANT INSERT, UPDATE, DELETE ON pacer.quota_usage, pacer.quota_counts, pacer.quota_anchors, pacer.store_incarnations, pacer.store_takers TO `+role)
 	run(t, conn, `INSERT INTO pacer.quotas (id) VALUES ('q')`)
 	p := started(t, Options{DSN: dsn + "?options=-c%20role%3D" + role})
 	if _, err := p.ReplaceEpoch(ctx, 0, 0, delivery.Incarnation{Epoch: 1}, "fresh"); err != nil {
 		t.Error(err)
 	}
-	for range 2 {
-		err := putUsage(ctx, p, "n", []delivery.Usage{{Quota: "q", Minute: 1, Units: 1}}, []delivery.Anchor{{Quota: "q", Span: day, ResetAt: 1}})
-		if err != nil {
-			t.Error(err)
+	if joined, err := p.Join(ctx, "n", []delivery.Taker{{Epoch: 1, At: 1}}); err != nil || len(joined) != 1 {
+		t.Error(joined, err)
+	}
+	for i := range int64(2) {
+		list, anchors := []delivery.Taken{{Quota: "q", Born: 1, Units: i + 1, Held: i + 1}}, []delivery.Anchor{{Quota: "q", Span: day, ResetAt: 1}}
+		if complete, err := p.WriteTaken(ctx, 0, 1, i, list, anchors); err != nil || !complete {
+			t.Error(complete, err)
 		}
 	}
-	page := delivery.UsagePage{Node: "n", Epochs: map[int]int64{0: 1}, Usage: []delivery.Usage{{Quota: "q", Minute: 2, Units: 1}}}
-	if stale, err := p.WriteUsage(ctx, page); err != nil || len(stale) > 0 {
-		t.Error(stale, err)
+	if err := p.Leave(ctx, 0, []string{"n"}, []delivery.Usage{{Quota: "q", Minute: 1, Units: 1}}); err != nil {
+		t.Error(err)
 	}
 	if err := p.PruneUsage(ctx, 9, 9); err != nil {
 		t.Error(err)
@@ -235,6 +234,9 @@ func TestLedgersOfManyNodes(t *testing.T) {
 	dsn, ctx := migrated(t), t.Context()
 	run(t, connected(t, dsn), `INSERT INTO pacer.quotas (id) SELECT 'q' || g FROM generate_series(1, 20) g`)
 	p := started(t, Options{DSN: dsn, PollInterval: time.Minute})
+	if _, err := p.ReplaceEpoch(ctx, 0, 0, delivery.Incarnation{Epoch: 1}, "test"); err != nil {
+		t.Fatal(err)
+	}
 	changed, before := p.Subscribe(), p.Snapshot()
 	const nodes, rounds = 4, 20
 	quotas := make([]string, 20)
@@ -244,18 +246,18 @@ func TestLedgersOfManyNodes(t *testing.T) {
 	var wg sync.WaitGroup
 	for n := range nodes {
 		wg.Go(func() {
-			for round := range rounds {
-				var usage []delivery.Usage
+			for round := range int64(rounds) {
+				var list []delivery.Taken
 				var anchors []delivery.Anchor
 				for _, q := range quotas {
-					usage = append(usage, delivery.Usage{Quota: q, Minute: int64(round / 10), Units: int64(round + 1)})
-					anchors = append(anchors, delivery.Anchor{Quota: q, Span: day, ResetAt: int64(100*round + n)})
+					list = append(list, delivery.Taken{Quota: q, Born: 1, Units: 100*round + int64(n), Held: 100*round + int64(n)})
+					anchors = append(anchors, delivery.Anchor{Quota: q, Span: day, ResetAt: 100*round + int64(n)})
 				}
 				if n%2 == 1 {
-					slices.Reverse(usage)
+					slices.Reverse(list)
 					slices.Reverse(anchors)
 				}
-				if err := putUsage(context.Background(), p, fmt.Sprint("n", n), usage, anchors); err != nil {
+				if _, err := p.WriteTaken(context.Background(), 0, 1, round*60_000_000+int64(n), list, anchors); err != nil {
 					t.Error(err)
 				}
 			}
@@ -263,12 +265,39 @@ func TestLedgersOfManyNodes(t *testing.T) {
 	}
 	wg.Wait()
 	usage, err := p.Usage(ctx, quotas, 0)
-	if err != nil || len(usage) != 40 {
-		t.Fatalf("%d minutes, %v", len(usage), err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sums := map[string]int64{}
+	for _, u := range usage {
+		sums[u.Quota] += u.Units
+	}
+	last := int64(100*(rounds-1) + nodes - 1)
+	if complete, err := p.WriteTaken(ctx, 0, 1, rounds*60_000_000, nil, nil); err != nil || !complete {
+		t.Error(complete, err)
+	}
+	for q, n := range sums { // rows that another was writing are left for the next time
+		if n > last || len(sums) != len(quotas) {
+			t.Errorf("%s: %d units of %d", q, n, last)
+		}
+	}
+	list := make([]delivery.Taken, len(quotas))
+	for i, q := range quotas {
+		list[i] = delivery.Taken{Quota: q, Born: 1, Units: last, Held: last}
+	}
+	if complete, err := p.WriteTaken(ctx, 0, 1, rounds*60_000_000+1, list, nil); err != nil || !complete {
+		t.Error(complete, err)
+	}
+	clear(sums)
+	if usage, err = p.Usage(ctx, quotas, 0); err != nil {
+		t.Fatal(err)
 	}
 	for _, u := range usage {
-		if want := int64(nodes) * (10 + 10*u.Minute); u.Units != want {
-			t.Errorf("%+v, want %d units", u, want)
+		sums[u.Quota] += u.Units
+	}
+	for q, n := range sums {
+		if n != last {
+			t.Errorf("%s: %d units, want %d", q, n, last)
 		}
 	}
 	anchors, err := p.Anchors(ctx, quotas)
@@ -285,33 +314,42 @@ func TestLedgersOfManyNodes(t *testing.T) {
 	}
 }
 
-// TestOneQuotasTroubleIsItsOwn: while one quota's row is locked by a delete or a change, the use of others is written. With the quota
-// goes what was written of it meanwhile.
+// TestOneQuotasTroubleIsItsOwn: while one quota's row is locked by a delete or a change, the use of others is written, and it is known that the
+// ledger is not complete. With the quota goes what was written of it meanwhile.
 func TestOneQuotasTroubleIsItsOwn(t *testing.T) {
 	t.Parallel()
 	dsn, ctx := migrated(t), t.Context()
 	conn, person := connected(t, dsn), connected(t, dsn)
 	run(t, conn, `INSERT INTO pacer.quotas (id) VALUES ('old'), ('other')`)
 	p := started(t, Options{DSN: dsn})
-	write := func(minute int64) {
+	if _, err := p.ReplaceEpoch(ctx, 0, 0, delivery.Incarnation{Epoch: 1}, "test"); err != nil {
+		t.Fatal(err)
+	}
+	write := func(minute int64, want bool) {
 		t.Helper()
 		short, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
-		var usage []delivery.Usage
+		var list []delivery.Taken
 		var anchors []delivery.Anchor
 		for _, q := range []string{"old", "other"} {
-			usage = append(usage, delivery.Usage{Quota: q, Minute: 1, Units: minute}, delivery.Usage{Quota: q, Minute: minute, Units: 1})
+			list = append(list, delivery.Taken{Quota: q, Born: 1, Units: minute, Held: minute})
 			anchors = append(anchors, delivery.Anchor{Quota: q, Span: day, ResetAt: minute})
 		}
-		if err := putUsage(short, p, "n", usage, anchors); err != nil {
-			t.Error(err)
+		if complete, err := p.WriteTaken(short, 0, 1, minute*60_000_000, list, anchors); err != nil || complete != want {
+			t.Error(complete, err)
+		}
+		if written, err := p.Join(ctx, "n", []delivery.Taker{{Epoch: 1, At: 1}}); err != nil || (written[0] == minute*60_000_000) != want {
+			t.Errorf("in minute %d the ledger is complete up to %v, %v", minute, written, err)
 		}
 	}
-	write(2)
-	for i, statement := range []string{`SELECT FROM pacer.quotas WHERE id = 'old' FOR UPDATE`, `UPDATE pacer.quotas SET mode = 'shadow' WHERE id = 'old'`, `DELETE FROM pacer.quotas WHERE id = 'old'`} {
+	write(2, true)
+	for i, statement := range []string{
+		`SELECT FROM pacer.quotas WHERE id = 'old' FOR UPDATE`, `UPDATE pacer.quotas SET mode = 'shadow' WHERE id = 'old'`,
+		`SELECT FROM pacer.quota_counts WHERE quota_id = 'old' FOR UPDATE`, `DELETE FROM pacer.quotas WHERE id = 'old'`,
+	} {
 		run(t, person, `BEGIN`)
 		run(t, person, statement)
-		write(int64(i) + 3)
+		write(int64(i)+3, i != 2)
 		run(t, person, `COMMIT`)
 	}
 	usage, err := p.Usage(ctx, []string{"old", "other"}, 0)

@@ -22,7 +22,7 @@ makes no sense is refused with a hint. pacer writes the other tables. [Day by da
 `
 
 // internalTables are of no use to people: the page names them only.
-var internalTables = []string{"campaign_history", "positions", "quota_anchors", "quota_checkpoints", "replays", "revision", "store", "store_incarnations"}
+var internalTables = []string{"campaign_history", "positions", "quota_anchors", "quota_counts", "replays", "revision", "store", "store_incarnations", "store_takers"}
 
 // tablesQuery lists what there is, in the order of the page: the columns of each table and view, then the functions with a comment.
 const tablesQuery = `

@@ -33,8 +33,8 @@ type Left struct {
 }
 
 // UsageHistory returns the units of the quota in steps between from and to, both rounded outwards to whole steps; a
-// step is a whole number of minutes. The last step ends at to, in whole minutes. Unused reservations count as used until
-// a checkpoint replaces them. Use of an hour that is older than a day counts in its last minute.
+// step is a whole number of minutes. The last step ends at to, in whole minutes. Use of
+// an hour that is older than a day counts in its last minute.
 func (a *Admin) UsageHistory(ctx context.Context, quota string, from, to time.Time, step time.Duration) ([]Usage, error) {
 	switch {
 	case step < time.Minute || step%time.Minute != 0:

@@ -30,7 +30,7 @@ func TestUsageHistory(t *testing.T) {
 		"n1": {{Quota: "q", Minute: at(-121), Units: 1}, {Quota: "q", Minute: at(-60), Units: 30}, {Quota: "q", Minute: at(0), Units: 7}},
 		"n2": {{Quota: "q", Minute: at(-1), Units: 200}, {Quota: "q", Minute: at(0), Units: 4}, {Quota: "q", Minute: at(59), Units: 2}},
 	} {
-		if err := putUsage(ctx, p, node, usage, nil); err != nil {
+		if err := putUsage(ctx, p, node, usage); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -268,8 +268,10 @@ func TestQuotaUsageShowsTheLedger(t *testing.T) {
 	}
 	defer c.Close()
 	minute := time.Now().Unix()/60 - 60
-	usage := []delivery.Usage{{Quota: "provider", Minute: minute, Units: 120}}
-	if _, err := c.WriteUsage(ctx, delivery.UsagePage{Node: "n", Usage: usage}); err != nil {
+	if _, err := c.ReplaceEpoch(ctx, 0, 0, delivery.Incarnation{Epoch: 1}, "test"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.WriteTaken(ctx, 0, 1, minute*60_000_000, []delivery.Taken{{Quota: "provider", Born: 1, Units: 120, Held: 120}}, nil); err != nil {
 		t.Fatal(err)
 	}
 	const last3h = "quota usage provider --last 3h --step 30m"

@@ -53,6 +53,22 @@ func (s *Snapshot) Shared() (list []*Quota) {
 	return list
 }
 
+// MostIn is the most units that the rates of campaigns allow in a time, by quota.
+func (s *Snapshot) MostIn(d time.Duration) map[string]int64 {
+	most := map[string]int64{}
+	for _, c := range s.Campaigns {
+		for _, q := range c.Quotas {
+			if q.Covers(c.ID) {
+				most[q.ID] = min(most[q.ID]+min(c.Rate.UnitsIn(d)+1, mostUnits)+c.Burst, mostUnits)
+			}
+		}
+	}
+	return most
+}
+
+// mostUnits is more than any quota allows.
+const mostUnits = 1 << 50
+
 const (
 	// maxHistory and the number of campaigns bound what a snapshot remembers of those before it.
 	maxHistory = 64

@@ -2,12 +2,11 @@ package delivery
 
 import "time"
 
-// Usage is how many units of a quota were used, or reserved for use, within one minute.
+// Usage is how many units of a quota were used within one minute.
 type Usage struct {
 	Quota  string
 	Minute int64 // minutes since the Unix epoch on the store's clock
 	Units  int64
-	Epoch  int64 // of the store's data that the units are taken from; 0: unknown
 }
 
 // UsageKeptApart is for how long the minutes of usage are kept apart; then those of an hour become one.
@@ -21,35 +20,21 @@ type Incarnation struct {
 	Ahead, JumpedAt int64
 }
 
-// UsagePage is what one daemon writes into the ledger at once.
-type UsagePage struct {
-	Node    string
-	Epochs  map[int]int64 // of the shards' data, which must be the recorded ones
-	Usage   []Usage
-	Anchors []Anchor
+// Taken is how many units a shard's data counted of a quota.
+type Taken struct {
+	Quota string
+	Born  int64 // when that count began, microseconds of the store's time; another one is another count
+	Units int64 // since then, less those handed back
+	Held  int64 // the most of them that a window counts
 }
 
-// Checkpoint is what the store has counted of a quota up to a time. It takes the place of what daemons have reserved of
-// the same data before.
-type Checkpoint struct {
-	Quota   string
-	Epoch   int64  // of the store's data that was counted
-	Since   int64  // the time of the checkpoint before, microseconds of the store's time; 0: there is none
-	At      int64  // its time
-	Window  string // whose counts are compared, and how they are kept; counts of others cannot be compared
-	Born    int64  // when the oldest units were counted that the window holds
-	Counted int64  // units in the newest part of the window
-	Begun   int64  // the first minute of which reservations are replaced
-	Used    int64  // units counted since Since; 0 when it is read
-	// Rows are those of the ledger when it is read; not written.
-	Rows LedgerRows
-}
-
-// LedgerRows tells where the units of a quota come from that the ledger holds of the last minutes.
-type LedgerRows struct {
-	First  int64 // the first of these minutes that has any
-	Epoch  int64 // of the data that all of them are taken from, 0 where that is not one, or where the count was corrected
-	Before int64 // the last minute before First that has any, 0 for none
+// Taker is a daemon that takes units from a shard's data.
+type Taker struct {
+	Node  string
+	Shard int
+	Epoch int64 // of the data
+	// Since is from when on the ledger may not hold what the daemon took, At when it last said that it goes on. Microseconds of the store's time.
+	Since, At int64
 }
 
 // Anchor is the reset of a fixed window that begins at its first use; a rebuild needs it, since it cannot be

@@ -5,12 +5,9 @@ import (
 	"github.com/pacer/pacer/internal/limits/local"
 )
 
-// admission records the limits applied to an ask before the store is asked, to be settled afterwards. Quotas in
-// mode eventual are counted in this process; for quotas with a ledger, no more may be granted than is reserved.
-type admission struct {
-	soft []softUse
-	held int64 // units that the reserve holds
-}
+// admission records the limits applied to an ask before the store is asked, to be settled afterwards: quotas in
+// mode eventual are counted in this process.
+type admission struct{ soft []softUse }
 
 // softUse is the units taken from an eventual quota.
 type softUse struct {
@@ -26,17 +23,11 @@ func (x *request) admit(t *taking) bool {
 	if a.Want <= 0 {
 		return true
 	}
-	want := x.admitSoft(t, a.Want)
-	if want > 0 {
-		most := unitsOf(a, jobsBegun(a, want)) // the last job may end later than what is wanted
-		x.held = t.reserve.Allow(a.Campaign.Quotas, headWeight(a), most)
-		if x.held < most {
-			want = unitsOf(a, jobsWithin(a, x.held))
-		}
-		if want == 0 {
-			x.delay(t, a.Quantum)
-		}
+	if !t.taken.Allows(x.shard, a.Campaign.Quotas) {
+		x.delay(t, a.Quantum)
+		return false
 	}
+	want := x.admitSoft(t, a.Want)
 	if want == 0 {
 		return false
 	}
@@ -89,8 +80,12 @@ func (x *request) delay(t *taking, d int64) {
 	}
 }
 
-// settleAdmission returns the units that were taken before the answer was known and not used.
+// settleAdmission notes what was granted, and returns the units that were taken before the answer was known and not used.
 func (x *request) settleAdmission(t *taking) {
+	if x.out.GrantedAt > 0 && x.out.From.Epoch != local.Epoch &&
+		!t.taken.Add(x.shard, x.out.From.Epoch, x.ask.Campaign.Quotas, x.out.Units, x.out.GrantedAt) {
+		x.delay(t, x.ask.Quantum)
+	}
 	units := x.out.Units
 	for _, s := range x.soft {
 		used := min(units, s.units)
@@ -101,21 +96,6 @@ func (x *request) settleAdmission(t *taking) {
 			t.eventual.GiveBack(s.quota, s.units-used)
 		}
 	}
-	if x.ask.Want <= 0 {
-		return
-	}
-	t.reserve.Use(x.ask.Campaign.Quotas, x.held, units, x.out.GrantedAt)
-	if x.out.GrantedAt > 0 {
-		t.reserve.Anchors(x.ask.Campaign.Quotas, x.out.Windows, x.out.GrantedAt)
-	}
-}
-
-// headWeight is the weight of the job at the head.
-func headWeight(a *delivery.Ask) int64 {
-	if len(a.Weights) > 0 {
-		return a.Weights[0]
-	}
-	return 1
 }
 
 // jobsWithin returns how many of the jobs at the head end within the given units.

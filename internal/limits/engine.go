@@ -38,6 +38,8 @@ type Options struct {
 	// rebuilt from it. Without a Ledger a loss of the store's data is not detected.
 	Ledger ledger.Database
 	Quotas func() []*delivery.Quota
+	// Rates is the most units that the rates of campaigns allow in a time, by quota; nil: any number.
+	Rates func(in time.Duration) map[string]int64
 	// Leads reports whether this daemon does what one daemon of the fleet is to do; several do no harm. nil: it does.
 	Leads func() bool
 	// Fleet is how many daemons there are, as far as known; nil: not at all.
@@ -69,9 +71,9 @@ type Engine struct {
 	start  time.Time    // of the engine's local clock
 	fleet  func() int64 // how many daemons there are, as far as known
 
-	fence    *ledger.Fence   // nil without a ledger
-	reserve  *ledger.Reserve // nil without a ledger
-	keeper   *ledger.Writer  // nil without a ledger
+	fence    *ledger.Fence  // nil without a ledger
+	taken    *ledger.Taken  // nil without a ledger
+	writer   *ledger.Writer // nil without a ledger
 	eventual *eventual.Quotas
 	fallback *local.Fallback
 
@@ -110,12 +112,12 @@ func New(o Options) (*Engine, error) {
 // watch makes the components of the engine other than its shards.
 func (e *Engine) watch(o *Options) (err error) {
 	books := ledger.Options{
-		Records: o.Ledger, Node: e.node, Quotas: o.Quotas, Leads: o.Leads, Shards: len(e.shards), Logger: o.Logger, Registerer: o.Registerer,
+		Records: o.Ledger, Node: e.node, Quotas: o.Quotas, Rates: o.Rates, Leads: o.Leads, Shards: len(e.shards), Logger: o.Logger, Registerer: o.Registerer,
 		Now: func(shard int) (int64, bool) { return e.shards[shard].time() },
 	}
-	e.reserve = ledger.NewReserve(books)
-	e.fence = ledger.NewFence(books, dataStore{e}, e.reserve)
-	e.keeper = ledger.NewWriter(books, dataStore{e}, e.fence)
+	e.taken = ledger.NewTaken(books)
+	e.fence = ledger.NewFence(books, dataStore{e}, e.taken)
+	e.writer = ledger.NewWriter(books, dataStore{e}, e.fence, e.taken)
 	for _, s := range e.shards {
 		s.fence, s.ended = e.fence, e.ended
 	}
@@ -137,8 +139,7 @@ func (e *Engine) watch(o *Options) (err error) {
 func (e *Engine) Run(ctx context.Context) error {
 	var all errgroup.Group
 	all.Go(func() error { return e.fence.Run(ctx) })
-	all.Go(func() error { return e.reserve.Run(ctx) })
-	all.Go(func() error { return e.keeper.Run(ctx) })
+	all.Go(func() error { return e.writer.Run(ctx) })
 	all.Go(func() error { return e.eventual.Run(ctx) })
 	all.Go(func() error { return e.watchMemory(ctx) })
 	all.Go(func() error { return e.watchClocks(ctx) })

@@ -286,12 +286,21 @@ func TestADayOutlivesRedis(t *testing.T) {
 type records struct {
 	mu      sync.Mutex // guards what follows
 	epochs  map[int]delivery.Incarnation
-	usage   map[string]map[delivery.Usage]int64 // by node; the keys have no units
-	anchors map[delivery.Anchor]int64           // the keys have no time
+	usage   map[delivery.Usage]int64 // the keys have no units
+	taken   map[delivery.Taken]int64 // what was written of each count; the keys have no units
+	written map[delivery.Taker]int64 // up to when what was taken is written, by shard and epoch
+	takers  map[takerOf]delivery.Taker
+	anchors map[delivery.Anchor]int64 // the keys have no time
+}
+
+type takerOf struct {
+	shard int
+	node  string
 }
 
 func newRecords() *records {
-	return &records{epochs: map[int]delivery.Incarnation{}, usage: map[string]map[delivery.Usage]int64{}, anchors: map[delivery.Anchor]int64{}}
+	return &records{epochs: map[int]delivery.Incarnation{}, usage: map[delivery.Usage]int64{}, taken: map[delivery.Taken]int64{},
+		written: map[delivery.Taker]int64{}, takers: map[takerOf]delivery.Taker{}, anchors: map[delivery.Anchor]int64{}}
 }
 
 func (r *records) Epoch(_ context.Context, shard int) (delivery.Incarnation, error) {
@@ -309,42 +318,74 @@ func (r *records) ReplaceEpoch(_ context.Context, shard int, old int64, next del
 	return r.epochs[shard].Epoch, nil
 }
 
-func (r *records) WriteUsage(_ context.Context, p delivery.UsagePage) (stale []int, err error) {
+func (r *records) Join(_ context.Context, node string, as []delivery.Taker) (map[int]int64, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for shard, epoch := range p.Epochs {
-		if r.epochs[shard].Epoch != epoch {
-			return []int{shard}, nil
+	written := map[int]int64{}
+	for _, a := range as {
+		if r.epochs[a.Shard].Epoch == a.Epoch {
+			a.Node, a.Since = node, a.At
+			r.takers[takerOf{a.Shard, node}] = a
+			written[a.Shard] = r.written[delivery.Taker{Shard: a.Shard, Epoch: a.Epoch}]
 		}
 	}
-	node := p.Node
-	if r.usage[node] == nil {
-		r.usage[node] = map[delivery.Usage]int64{}
+	return written, nil
+}
+
+func (r *records) Takers(_ context.Context, shard int) (list []delivery.Taker, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for of, a := range r.takers {
+		if of.shard == shard {
+			a.Since = r.written[delivery.Taker{Shard: shard, Epoch: a.Epoch}]
+			list = append(list, a)
+		}
 	}
-	for _, u := range p.Usage {
-		r.usage[node][delivery.Usage{Quota: u.Quota, Minute: u.Minute}] = u.Units
+	return list, nil
+}
+
+func (r *records) Leave(_ context.Context, shard int, nodes []string, usage []delivery.Usage) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, node := range nodes {
+		if _, joined := r.takers[takerOf{shard, node}]; joined {
+			delete(r.takers, takerOf{shard, node})
+			for _, u := range usage {
+				r.usage[delivery.Usage{Quota: u.Quota, Minute: u.Minute}] += u.Units
+			}
+			usage = nil
+		}
 	}
-	for _, a := range p.Anchors {
+	return nil
+}
+
+func (r *records) WriteTaken(_ context.Context, shard int, epoch, at int64, list []delivery.Taken, anchors []delivery.Anchor) (bool, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.epochs[shard].Epoch != epoch {
+		return false, nil
+	}
+	for _, t := range list {
+		of := delivery.Taken{Quota: t.Quota, Born: t.Born}
+		r.usage[delivery.Usage{Quota: t.Quota, Minute: at / (60 * second)}] += max(0, t.Units-r.taken[of])
+		r.taken[of] = max(t.Units, r.taken[of])
+	}
+	for _, a := range anchors {
 		key := delivery.Anchor{Quota: a.Quota, Span: a.Span}
 		r.anchors[key] = max(r.anchors[key], a.ResetAt)
 	}
-	return nil, nil
+	r.written[delivery.Taker{Shard: shard, Epoch: epoch}] = at
+	return true, nil
 }
 
 func (r *records) Usage(_ context.Context, quotas []string, since int64) (list []delivery.Usage, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	sums := map[delivery.Usage]int64{}
-	for _, node := range r.usage {
-		for u, units := range node {
-			if slices.Contains(quotas, u.Quota) && u.Minute >= since {
-				sums[u] += units
-			}
+	for u, units := range r.usage {
+		if slices.Contains(quotas, u.Quota) && u.Minute >= since {
+			u.Units = units
+			list = append(list, u)
 		}
-	}
-	for u, units := range sums {
-		u.Units = units
-		list = append(list, u)
 	}
 	slices.SortFunc(list, func(a, b delivery.Usage) int { return int(a.Minute - b.Minute) })
 	return list, nil
@@ -360,12 +401,6 @@ func (r *records) Anchors(_ context.Context, quotas []string) (list []delivery.A
 		}
 	}
 	return list, nil
-}
-
-func (*records) Checkpoints(context.Context, int64) ([]delivery.Checkpoint, error) { return nil, nil }
-
-func (*records) WriteCheckpoints(context.Context, int, int64, []delivery.Checkpoint) error {
-	return nil
 }
 
 func (*records) PruneUsage(context.Context, int64, int64) error { return nil }

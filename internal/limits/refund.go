@@ -32,7 +32,9 @@ func (e *Engine) restoreCharges(g *delivery.Grant) {
 	if g.From.Campaign == nil || g.Units <= 0 {
 		return
 	}
-	e.reserve.GiveBack(g.From.Campaign.Quotas, g.Units, g.GrantedAt)
+	if g.From.Epoch != local.Epoch {
+		e.taken.GiveBack(g.From.Shard, g.From.Epoch, g.From.Campaign.Quotas, g.Units, g.GrantedAt)
+	}
 	for _, q := range g.From.Campaign.Quotas {
 		if q.Mode == delivery.ModeEventual && q.Unit != delivery.UnitBytes && q.Covers(g.From.Campaign.ID) {
 			e.eventual.GiveBack(q, g.Units) // which jobs' bytes they were is no longer known

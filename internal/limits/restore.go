@@ -68,30 +68,20 @@ func (e dataStore) Restore(ctx context.Context, shard int, epoch int64, quotas [
 	}
 }
 
-// forms are the ways windows count, by the scripts' numbers.
-var forms = []string{"", delivery.AlgorithmSliding, delivery.AlgorithmLog, delivery.AlgorithmFixed + " until %d"}
-
 // Count implements ledger.Counter.
-func (e dataStore) Count(ctx context.Context, shard int, list []ledger.Counting) (now int64, counted []ledger.Counted, err error) {
+func (e dataStore) Count(ctx context.Context, shard int, list []*delivery.Quota) (now int64, counted []ledger.Counted, err error) {
 	s := e.shards[shard]
-	l := newKeyList(s.keys.clock())
-	var specs, windows []byte
-	for _, c := range list {
-		specs = appendSpec(specs, l.add(s.keys.quota(c.Quota.ID)), c.Quota, s.now())
-		windows = put(put(windows, 1, int64(c.Window)), 7, c.Since)
-	}
-	c := &call{keys: l.keys, args: []any{specs, windows}}
+	c := encodePeek(s.keys, list, s.now())
 	if s.run(ctx, countScript, []*call{c}); c.err != nil {
 		return 0, nil, c.err
 	}
 	in := reader{rest: c.reply}
-	for range list {
-		kind, reset := in.next(1), in.next(7)
-		form := forms[min(kind, int64(len(forms))-1)]
-		if reset > 0 {
-			form = fmt.Sprintf(form, reset)
+	for _, q := range list {
+		one := ledger.Counted{Taken: delivery.Taken{Quota: q.ID, Born: in.next(7), Units: in.next(7), Held: in.next(7)}}
+		for range q.Windows {
+			one.Resets = append(one.Resets, in.next(7))
 		}
-		counted = append(counted, ledger.Counted{Form: form, Born: in.next(7), Since: in.next(7), Newest: in.next(7)})
+		counted = append(counted, one)
 	}
 	return c.now, counted, in.err
 }
@@ -121,9 +111,17 @@ func encodeRestore(k keys, epoch int64, quotas []ledger.Restored, now int64, par
 // charge counts units that were sent without asking a shard's store.
 func (e *Engine) charge(ctx context.Context, s *shard, list []local.Charge) error {
 	for _, part := range byCost(list, chargeCost) {
-		if err := s.once(ctx, chargeScript, func(slot *scriptSlot) *call {
-			return encodeCharge(s.keys, e.node, slot, part, s.now())
-		}); err != nil {
+		var c *call
+		err := s.once(ctx, chargeScript, func(slot *scriptSlot) *call {
+			c = encodeCharge(s.keys, e.node, slot, part, s.now())
+			return c
+		})
+		for i := 0; err == nil && i < len(part); i++ {
+			if !e.taken.Add(s.index, c.head.epoch, []*delivery.Quota{part[i].Quota}, part[i].Units, c.now) {
+				err = ledger.ErrEpoch
+			}
+		}
+		if err != nil {
 			return fmt.Errorf("charge %d quotas: %w", len(part), err)
 		}
 	}

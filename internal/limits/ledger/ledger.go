@@ -21,19 +21,21 @@ type Database interface {
 	// ReplaceEpoch records next in place of the epoch old, if that is still recorded, and returns the epoch recorded
 	// afterwards. The cause is informative only.
 	ReplaceEpoch(ctx context.Context, shard int, old int64, next delivery.Incarnation, cause string) (int64, error)
-	// WriteUsage sets the units that the node used, or may still use, of a quota in a minute, and keeps the later of each anchor and the
-	// known one. It is atomic. It returns the shards whose recorded epoch is not the page's. If there are any, nothing is written.
-	WriteUsage(ctx context.Context, page delivery.UsagePage) (stale []int, err error)
-	// Usage is the units of the quotas in the minutes from sinceMinute on, of all nodes together, by minute. Reservations
-	// that a checkpoint has replaced are left out.
+	// Join records that the node takes from the data of these epochs, at the time At. It returns, for each shard whose epoch is the
+	// recorded one, up to when the ledger holds all that was taken, 0 if nothing is known. Others are not recorded.
+	Join(ctx context.Context, node string, as []delivery.Taker) (written map[int]int64, err error)
+	// Takers are the daemons that take from a shard's data, or did.
+	Takers(ctx context.Context, shard int) ([]delivery.Taker, error)
+	// Leave ends what was joined, and adds the use that the ledger lacks. With use, only nodes leave that took from another epoch than the
+	// recorded one, and nothing is added unless one of them does.
+	Leave(ctx context.Context, shard int, nodes []string, usage []delivery.Usage) error
+	// WriteTaken adds what each quota was taken since it was written last, to the minute of the store's time at, and keeps the later of
+	// each anchor and the known one. Of a quota that was never written, it adds what its windows count. It returns false if epoch is not the recorded one, or if a quota could not be written now.
+	WriteTaken(ctx context.Context, shard int, epoch, at int64, list []delivery.Taken, anchors []delivery.Anchor) (bool, error)
+	// Usage is the units of the quotas in the minutes from sinceMinute on, by minute.
 	Usage(ctx context.Context, quotas []string, sinceMinute int64) ([]delivery.Usage, error)
 	// Anchors are the known resets of the quotas' windows, past ones included.
 	Anchors(ctx context.Context, quotas []string) ([]delivery.Anchor, error)
-	// Checkpoints are those of quotas with unreplaced reservations in minutes from sinceMinute on. A quota without one has an empty one.
-	Checkpoints(ctx context.Context, sinceMinute int64) ([]delivery.Checkpoint, error)
-	// WriteCheckpoints puts what a shard's store has counted in place of what was reserved, each atomically. It does
-	// nothing if epoch is not the recorded one, or if another checkpoint was written since Since.
-	WriteCheckpoints(ctx context.Context, shard int, epoch int64, list []delivery.Checkpoint) error
 	// PruneUsage deletes the minutes before one, and merges those before another to hours.
 	PruneUsage(ctx context.Context, beforeMinute, mergeBefore int64) error
 }
@@ -44,17 +46,21 @@ const (
 	second   = int64(time.Second / time.Microsecond)
 	// ledgerMinute is the ledger's unit of time in microseconds.
 	ledgerMinute = int64(60_000_000)
+	// goesOnFor is how long a daemon that cannot reach the ledger takes units of quotas with policy closed.
+	goesOnFor = 130 * time.Second
 )
 
-// Options configure a reserve, a fence and a keeper of the same ledger. All but Records and Leads are required.
+// Options configure a fence and a writer of the same ledger. All but Records, Rates and Leads are required.
 type Options struct {
 	Records Database // nil: the store is not watched and nothing is kept
 	Node    string   // the name of this process, never used by another
 	// Quotas are those of the catalog; nil, unlike an empty list, says that it is not loaded yet.
 	Quotas func() []*delivery.Quota
+	// Rates is the most units that the rates of campaigns allow in a time, by quota; nil: any number.
+	Rates func(in time.Duration) map[string]int64
 	// Now is the time of a shard's store, false before it is known.
 	Now func(shard int) (int64, bool)
-	// Leads reports whether this daemon is the one of the fleet that writes checkpoints; several do no harm. nil: it is.
+	// Leads reports whether this daemon is the one of the fleet that writes what the store counts; several do no harm. nil: it is.
 	Leads      func() bool
 	Shards     int
 	Logger     *slog.Logger

@@ -3,7 +3,6 @@ package ledger
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -21,8 +20,8 @@ const (
 	rebuildBatch, rebuildReaders = 8, 8
 	// rebuildTimeout bounds the reading of one batch.
 	rebuildTimeout = 30 * time.Second
-	// clockSlack is how far ahead of the lost store's clock the new one may be, and how long after the end of a minute a
-	// checkpoint may count for it.
+	// clockSlack is how far ahead of the lost store's clock the new one may be, and how long before a minute units may be used that are
+	// written as used in it.
 	clockSlack = 10 * second
 )
 
@@ -67,7 +66,7 @@ func (r *recovery) rebuildAndRenew(ctx context.Context, own *delivery.Incarnatio
 func (g *Fence) rebuild(ctx context.Context, shard int, now int64, of delivery.Incarnation) ([]Restored, error) {
 	all := g.opt.Quotas()
 	if all == nil {
-		return nil, errors.New("the catalog is not loaded yet")
+		return nil, errNotLoaded
 	}
 	var quotas []*delivery.Quota
 	for _, q := range all {

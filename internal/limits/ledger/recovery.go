@@ -25,9 +25,6 @@ const (
 	// recovering.
 	newcomerTime = 2 * time.Second
 	firstPause   = 25 * time.Millisecond
-	// retireTime is how long daemons have, once an epoch is recorded, to notice the loss and to release units
-	// that they reserved and did not use. Units that are not released count as used.
-	retireTime = time.Second
 	// stepTimeout bounds one call to the ledger or the store.
 	stepTimeout = 5 * time.Second
 )
@@ -42,6 +39,8 @@ var (
 	ErrEpoch = errors.New("the store's data is not what it was")
 	// ErrClock says that a store's clock has jumped, so its data is of no use.
 	ErrClock = fmt.Errorf("%w: its clock has jumped", ErrEpoch)
+
+	errNotLoaded = errors.New("the catalog is not loaded yet")
 )
 
 // The causes of a new epoch, informative only.
@@ -102,11 +101,11 @@ type Dated struct{ At, Units int64 }
 // A nil *Fence checks nothing: all shards are open, with epoch 0. The methods are safe for concurrent
 // use.
 type Fence struct {
-	store   Store
-	opt     Options
-	reserve *Reserve
-	losses  prometheus.Counter
-	closed  prometheus.Gauge
+	store  Store
+	opt    Options
+	taken  *Taken
+	losses prometheus.Counter
+	closed prometheus.Gauge
 
 	mu     sync.Mutex
 	shards []shardState // under mu
@@ -121,13 +120,13 @@ type shardState struct {
 }
 
 // NewFence makes the guard of a store, nil without a ledger. Nothing is open until it runs.
-func NewFence(o Options, store Store, r *Reserve) *Fence {
+func NewFence(o Options, store Store, t *Taken) *Fence {
 	if o.Records == nil {
 		return nil
 	}
 	factory := promauto.With(o.Registerer)
 	g := &Fence{
-		store: store, opt: o, reserve: r, shards: make([]shardState, o.Shards),
+		store: store, opt: o, taken: t, shards: make([]shardState, o.Shards),
 		losses: factory.NewCounter(prometheus.CounterOpts{
 			Name: "pacer_store_losses_total", Help: "Losses of a shard's data whose recovery this daemon began.",
 		}),
@@ -140,7 +139,6 @@ func NewFence(o Options, store Store, r *Reserve) *Fence {
 		g.shards[i].wake.Send()
 	}
 	g.closed.Set(float64(o.Shards))
-	r.lost = func(shard int, epoch int64) { g.Lost(shard, epoch, false) }
 	return g
 }
 
@@ -154,6 +152,17 @@ func (g *Fence) Epoch(shard int) (int64, bool) {
 	defer g.mu.Unlock()
 	s := &g.shards[shard]
 	return s.epoch, s.open
+}
+
+// takes says from which data this daemon takes.
+func (g *Fence) takes() (as []delivery.Taker) {
+	for shard := range g.shards {
+		epoch, open := g.Epoch(shard)
+		if now, known := g.opt.Now(shard); open && known {
+			as = append(as, delivery.Taker{Node: g.opt.Node, Shard: shard, Epoch: epoch, At: now})
+		}
+	}
+	return as
 }
 
 // Lost reports that a store refused a script that named believed, since its data is another or its clock has jumped. Nothing is granted
@@ -199,10 +208,7 @@ func (g *Fence) recover(ctx context.Context, shard int) {
 	g.mu.Lock()
 	believed, jumped := g.shards[shard].epoch, g.shards[shard].jumped
 	g.mu.Unlock()
-	g.reserve.retire(shard)
-	if err := g.reserve.flush(ctx); err != nil {
-		g.opt.Logger.Debug("what is reserved counts as used if the shard is rebuilt", "shard", shard, "error", err)
-	}
+	g.taken.close(shard)
 	r := recovery{Fence: g, shard: shard, believed: believed, known: believed, patience: winnerTime, began: time.Now()}
 	if believed == 0 {
 		r.patience = newcomerTime
@@ -212,12 +218,11 @@ func (g *Fence) recover(ctx context.Context, shard int) {
 		if jumped {
 			err = r.retire(ctx, believed)
 			jumped = err != nil
-		} else {
-			epoch, err = r.step(ctx)
+		} else if epoch, err = r.step(ctx); epoch != 0 {
+			epoch, err = r.join(ctx, epoch)
 		}
 		switch {
 		case epoch != 0:
-			g.reserve.resume(shard, epoch, r.now)
 			g.admit(shard, epoch)
 			r.done(epoch)
 			if epoch == believed {
@@ -254,10 +259,12 @@ type recovery struct {
 	polls      int           // pauses while waiting for it
 	now        int64         // the store's time in its last answer
 	jumped     int64         // by how much its clock has jumped, and that is not recorded yet
+	leapt      int64         // by how much it has jumped in all
 	began      time.Time
 	lossLogged bool
 	outage     retry.Outage
 	counted    bool
+	reported   bool // what this daemon took from the data before is in the ledger
 }
 
 // step makes one attempt, or waits. It returns the epoch in force, once there is one.
@@ -266,6 +273,8 @@ func (r *recovery) step(ctx context.Context) (int64, error) {
 	switch {
 	case err != nil:
 		return 0, err
+	case record.Epoch > r.believed && r.believed != 0 && !r.reported:
+		return 0, r.report(ctx)
 	case record.Epoch != 0 && found == record.Epoch:
 		return record.Epoch, nil
 	}
@@ -291,10 +300,8 @@ func (r *recovery) step(ctx context.Context) (int64, error) {
 // recordAgain records what the store holds, if that was recorded after what is recorded now: the database is an older one, as after a
 // restore from a backup. It is the ledger that has lost something, not the store.
 func (r *recovery) recordAgain(ctx context.Context, record delivery.Incarnation, found int64) error {
-	r.opt.Logger.Warn("the database has an older record of the store's data than the store, as after a restore from a backup; the store's counts stay in force. "+
-		"Until the longest window has passed, a loss of the store's data would forget what was used since the backup",
+	r.opt.Logger.Warn("the database has an older record of the store's data than the store, as after a restore from a backup; the store's counts stay in force and are written again",
 		"shard", r.shard, "incarnation", found, "recorded", record.Epoch)
-	r.reserve.writeAgain(r.shard)
 	record.Epoch, found = found, record.Epoch
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
@@ -316,7 +323,7 @@ func (r *recovery) compare(ctx context.Context) (record delivery.Incarnation, fo
 		if err != nil {
 			return record, 0, fmt.Errorf("inspect shard %d of the store: %w", r.shard, err)
 		}
-		found, r.now, r.jumped = store.Epoch, store.Now, r.jumped+store.Jumped
+		found, r.now, r.jumped, r.leapt = store.Epoch, store.Now, r.jumped+store.Jumped, r.leapt+store.Jumped
 		if record, err = r.opt.Records.Epoch(ctx, r.shard); err != nil {
 			return record, 0, fmt.Errorf("look for lost data: %w", err)
 		}
@@ -397,11 +404,10 @@ func (r *recovery) replace(ctx context.Context, record delivery.Incarnation, cau
 func (r *recovery) restore(ctx context.Context, lost bool, own delivery.Incarnation) error {
 	var quotas []Restored
 	if lost {
-		_ = retry.Sleep(ctx, retireTime)
-		if err := r.reserve.flush(ctx); err != nil {
-			return fmt.Errorf("write the usage ledger before shard %d is rebuilt: %w", r.shard, err)
+		err := r.awaitReports(ctx)
+		if err != nil {
+			return fmt.Errorf("complete the usage ledger before shard %d is rebuilt: %w", r.shard, err)
 		}
-		var err error
 		if quotas, err = r.rebuildAndRenew(ctx, &own); err != nil {
 			return fmt.Errorf("rebuild shard %d: %w", r.shard, err)
 		}
@@ -410,6 +416,22 @@ func (r *recovery) restore(ctx context.Context, lost bool, own delivery.Incarnat
 		return fmt.Errorf("restore shard %d: %w", r.shard, err)
 	}
 	return nil
+}
+
+// join says that this daemon takes from the data of an epoch. It returns 0 if that is not the recorded one any more.
+func (r *recovery) join(ctx context.Context, epoch int64) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	joined := time.Now()
+	written, err := r.opt.Records.Join(ctx, r.opt.Node, []delivery.Taker{{Node: r.opt.Node, Shard: r.shard, Epoch: epoch, At: r.now}})
+	if err != nil {
+		return 0, fmt.Errorf("say that this daemon takes from shard %d: %w", r.shard, err)
+	}
+	if _, inForce := written[r.shard]; !inForce {
+		return 0, nil
+	}
+	r.taken.open(r.shard, epoch, joined)
+	return epoch, nil
 }
 
 // failed logs once that the shard cannot be opened. Being overtaken by another daemon is not a

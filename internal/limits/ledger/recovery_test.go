@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -41,6 +42,7 @@ type memData struct {
 	restoredIn int   // the process
 	windows    map[string]map[time.Duration][]Dated
 	restores   map[int64]int // parts put in place under each epoch
+	counted    map[string]Counted
 }
 
 func newMemStore() *memStore {
@@ -48,13 +50,14 @@ func newMemStore() *memStore {
 }
 
 func emptyData() memData {
-	return memData{windows: map[string]map[time.Duration][]Dated{}, restores: map[int64]int{}}
+	return memData{windows: map[string]map[time.Duration][]Dated{}, restores: map[int64]int{}, counted: map[string]Counted{}}
 }
 
 func (d memData) clone() memData {
 	c := emptyData()
 	c.epoch, c.adopted = d.epoch, d.adopted
 	c.restoring, c.restoredIn = d.restoring, d.restoredIn
+	maps.Copy(c.counted, d.counted)
 	for q, windows := range d.windows {
 		c.windows[q] = map[time.Duration][]Dated{}
 		for span, list := range windows {
@@ -130,7 +133,7 @@ func (s *memStore) Restore(ctx context.Context, _ int, epoch int64, quotas []Res
 			for i, w := range q.Windows {
 				windows[q.Quota.Windows[i].Span] = append([]Dated(nil), w.Units...)
 			}
-			s.data.windows[q.Quota.ID] = windows
+			s.data.windows[q.Quota.ID], s.data.counted[q.Quota.ID] = windows, Counted{Taken: delivery.Taken{Born: time.Now().UnixMicro()}}
 			s.data.restores[epoch]++
 		})
 		if err != nil {
@@ -140,30 +143,15 @@ func (s *memStore) Restore(ctx context.Context, _ int, epoch int64, quotas []Res
 	return part(len(quotas) == 0, func() { s.data.epoch, s.data.adopted = epoch, s.process })
 }
 
-// Count counts in buckets of a microsecond.
-func (s *memStore) Count(ctx context.Context, _ int, list []Counting) (now int64, counted []Counted, err error) {
+func (s *memStore) Count(ctx context.Context, _ int, list []*delivery.Quota) (now int64, counted []Counted, err error) {
 	err = s.do(ctx, func() error {
 		if s.inForce() == 0 {
 			return ErrEpoch
 		}
 		now = time.Now().UnixMicro()
-		for _, of := range list {
-			c := Counted{Form: "log"}
-			units, known := s.data.windows[of.Quota.ID][of.Quota.Windows[of.Window].Span]
-			if !known {
-				c.Form = ""
-			}
-			for i, u := range units {
-				if i == 0 {
-					c.Born = u.At
-				}
-				if u.At >= of.Since {
-					c.Since += u.Units
-				}
-				if u.At >= now {
-					c.Newest += u.Units
-				}
-			}
+		for _, q := range list {
+			c := s.data.counted[q.ID]
+			c.Quota, c.Held = q.ID, c.Units
 			counted = append(counted, c)
 		}
 		return nil
@@ -199,6 +187,12 @@ func (s *memStore) take(
 			}
 			windows[w.Span] = append(windows[w.Span], Dated{at, n})
 		}
+		c := s.data.counted[q.ID]
+		if c.Born == 0 {
+			c.Born = at
+		}
+		c.Units += n
+		s.data.counted[q.ID] = c
 		return nil
 	})
 	return n, at, err
@@ -213,31 +207,35 @@ func (s *memStore) change(what func()) {
 
 func (s *memStore) flushAll() { s.change(func() { s.data = emptyData() }) }
 
-// guarded is a guard with its reserve at work, in a bubble.
+// guarded is a fence and a writer at work, in a bubble.
 type guarded struct {
 	*Fence
-	reserve *Reserve
-	keeper  *Writer
-	log     *journal
-	reg     *prometheus.Registry
-	stop    func()
+	log  *journal
+	reg  *prometheus.Registry
+	dead atomic.Bool // the ledger cannot be reached
+	stop func()
+	kill func() // stop without a word
 }
 
 func newGuarded(node string, l Database, s Store, quotas []*delivery.Quota) *guarded {
+	return newRated(node, l, s, quotas, nil)
+}
+
+// newRated is one whose campaigns have rates.
+func newRated(node string, l Database, s Store, quotas []*delivery.Quota, rates func(time.Duration) map[string]int64) *guarded {
 	d := &guarded{log: &journal{}, reg: prometheus.NewRegistry()}
 	o := Options{
-		Records: l, Node: node, Quotas: func() []*delivery.Quota { return quotas }, Now: storeNow, Shards: 1,
+		Records: &mortal{l, &d.dead}, Node: node, Quotas: func() []*delivery.Quota { return quotas }, Rates: rates, Now: storeNow, Shards: 1,
 		Logger: slog.New(slog.NewTextHandler(d.log, nil)), Registerer: d.reg,
 	}
-	d.reserve = NewReserve(o)
-	d.Fence = NewFence(o, s, d.reserve)
-	d.keeper = NewWriter(o, s.(Counter), d.Fence)
+	d.Fence = NewFence(o, s, NewTaken(o))
+	writer := NewWriter(o, s.(Counter), d.Fence, d.taken)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { _ = d.Fence.Run(ctx) })
-	running.Go(func() { _ = d.reserve.Run(ctx) })
-	running.Go(func() { _ = d.keeper.Run(ctx) })
+	running.Go(func() { _ = writer.Run(ctx) })
 	d.stop = func() { cancel(); running.Wait() }
+	d.kill = func() { d.dead.Store(true); d.stop() }
 	return d
 }
 
@@ -248,19 +246,44 @@ func (d *guarded) take(ctx context.Context, s *memStore, q *delivery.Quota, want
 		return 0, 0, ErrEpoch
 	}
 	quotas := []*delivery.Quota{q}
-	held := d.reserve.Allow(quotas, 1, want)
-	if held == 0 {
+	if !d.taken.Allows(0, quotas) {
 		return 0, 0, nil
 	}
-	n, at, err = s.take(ctx, epoch, q, held)
-	if err != nil {
+	n, at, err = s.take(ctx, epoch, q, want)
+	if err != nil || !d.taken.Add(0, epoch, quotas, n, at) {
 		n = 0
 	}
-	d.reserve.Use(quotas, held, n, at)
 	if errors.Is(err, ErrEpoch) {
 		d.Lost(0, epoch, false)
 	}
 	return n, at, err
+}
+
+// mortal is a ledger that cannot be reached any more once its daemon is dead.
+type mortal struct {
+	Database
+	dead *atomic.Bool
+}
+
+func (m *mortal) Leave(ctx context.Context, shard int, nodes []string, usage []delivery.Usage) error {
+	if m.dead.Load() {
+		return errCrashed
+	}
+	return m.Database.Leave(ctx, shard, nodes, usage)
+}
+
+func (m *mortal) Join(ctx context.Context, node string, as []delivery.Taker) (map[int]int64, error) {
+	if m.dead.Load() {
+		return nil, errCrashed
+	}
+	return m.Database.Join(ctx, node, as)
+}
+
+func (m *mortal) WriteTaken(ctx context.Context, shard int, epoch, at int64, list []delivery.Taken, anchors []delivery.Anchor) (bool, error) {
+	if m.dead.Load() {
+		return false, errCrashed
+	}
+	return m.Database.WriteTaken(ctx, shard, epoch, at, list, anchors)
 }
 
 // takeAll takes all that it can get within a while.
@@ -435,12 +458,26 @@ func (c *stumbler) ReplaceEpoch(ctx context.Context, shard int, old int64, next 
 	return n, err
 }
 
-func (c *stumbler) WriteUsage(ctx context.Context, p delivery.UsagePage) (stale []int, err error) {
+func (c *stumbler) Join(ctx context.Context, node string, as []delivery.Taker) (written map[int]int64, err error) {
 	err = c.step(func() error {
-		stale, err = c.memLedger.WriteUsage(ctx, p)
+		var err error
+		written, err = c.memLedger.Join(ctx, node, as)
 		return err
 	})
-	return stale, err
+	return written, err
+}
+
+func (c *stumbler) Takers(ctx context.Context, shard int) (list []delivery.Taker, err error) {
+	err = c.step(func() error {
+		var err error
+		list, err = c.memLedger.Takers(ctx, shard)
+		return err
+	})
+	return list, err
+}
+
+func (c *stumbler) Leave(ctx context.Context, shard int, nodes []string, usage []delivery.Usage) error {
+	return c.step(func() error { return c.memLedger.Leave(ctx, shard, nodes, usage) })
 }
 
 func (c *stumbler) Usage(ctx context.Context, quotas []string, since int64) (list []delivery.Usage, err error) {
@@ -501,7 +538,7 @@ func crashAt(t *testing.T, fresh bool, k int, after bool) {
 	if !fresh {
 		l.epochs[0], s.data.epoch = 77, 55
 		used = 450
-		l.usage[memMinute{"old", "q", minuteNow() - 90}] = used
+		l.usage[memMinute{"old", "q", time.Now().UnixMicro()/ledgerMinute - 90}] = used
 	}
 	c := &stumbler{memLedger: l, memStore: s, left: k, after: after}
 	first := newGuarded("a", c, c, []*delivery.Quota{q})
@@ -590,9 +627,10 @@ func TestTwoPrimariesDoNotGrantTwice(t *testing.T) {
 				l, first, second := newMemLedger(), newMemStore(), newMemStore()
 				quotas := []*delivery.Quota{{ID: "q", Revision: 1, Windows: windows(limit, 24*time.Hour)}}
 				link := &cutLedger{memLedger: l}
-				old := newGuarded("old", link, first, quotas)
+				rates := func(in time.Duration) map[string]int64 { return map[string]int64{"q": 2 * in.Milliseconds()} }
+				old := newRated("old", link, first, quotas, rates)
 				used := old.takeAll(first, quotas[0], 3*time.Minute)
-				fresh := newGuarded("fresh", l, second, quotas)
+				fresh := newRated("fresh", l, second, quotas, rates)
 				link.cut.Store(tc.cutOff)
 				var both sync.WaitGroup
 				var more [2]int64
@@ -629,11 +667,18 @@ type cutLedger struct {
 	cut atomic.Bool
 }
 
-func (c *cutLedger) WriteUsage(ctx context.Context, p delivery.UsagePage) (stale []int, err error) {
+func (c *cutLedger) Join(ctx context.Context, node string, as []delivery.Taker) (map[int]int64, error) {
 	if c.cut.Load() {
 		return nil, errors.New("cut off")
 	}
-	return c.memLedger.WriteUsage(ctx, p)
+	return c.memLedger.Join(ctx, node, as)
+}
+
+func (c *cutLedger) Leave(ctx context.Context, shard int, nodes []string, usage []delivery.Usage) error {
+	if c.cut.Load() {
+		return errors.New("cut off")
+	}
+	return c.memLedger.Leave(ctx, shard, nodes, usage)
 }
 
 // lateStore keeps the first restore on its way for a while.
@@ -751,7 +796,11 @@ func (w *wild) daemon(ctx context.Context) {
 	node := fmt.Sprint(w.nodes)
 	w.mu.Unlock()
 	d := newGuarded(node, w.ledger, w.store, w.quotas)
-	defer d.stop()
+	if w.roll(2) == 0 {
+		defer d.kill()
+	} else {
+		defer d.stop()
+	}
 	for ctx.Err() == nil {
 		q := w.quotas[w.roll(int64(len(w.quotas)))]
 		call, end := context.WithTimeout(ctx, 250*time.Millisecond)
@@ -957,7 +1006,10 @@ func TestServersThatPartAndMeet(t *testing.T) {
 			l, servers := newMemLedger(), []*memStore{newMemStore(), newMemStore()}
 			link := &cutLedger{memLedger: l}
 			quotas := []*delivery.Quota{{ID: "q", Revision: 1, Windows: windows(limit, 24*time.Hour)}}
-			daemons := []*guarded{newGuarded("a", link, servers[0], quotas), newGuarded("b", l, servers[0], quotas)}
+			rates := func(in time.Duration) map[string]int64 {
+				return map[string]int64{"q": int64(in/time.Second+1) * 2 * perSecond}
+			}
+			daemons := []*guarded{newRated("a", link, servers[0], quotas, rates), newRated("b", l, servers[0], quotas, rates)}
 			at := []int{0, 0}
 			spend := func(seconds int) {
 				var both sync.WaitGroup
@@ -979,7 +1031,7 @@ func TestServersThatPartAndMeet(t *testing.T) {
 				daemons[1].stop()
 				at[1] = 1 - at[0]
 				link.cut.Store(cut[i])
-				daemons[1] = newGuarded(fmt.Sprint("b", i), l, servers[at[1]], quotas)
+				daemons[1] = newRated(fmt.Sprint("b", i), l, servers[at[1]], quotas, rates)
 				spend(seconds)
 				if twice += 15 * perSecond; cut[i] {
 					twice += 150 * perSecond
@@ -987,7 +1039,7 @@ func TestServersThatPartAndMeet(t *testing.T) {
 				daemons[0].stop()
 				at[0] = at[1]
 				link.cut.Store(false)
-				daemons[0] = newGuarded(fmt.Sprint("a", i), link, servers[at[0]], quotas)
+				daemons[0] = newRated(fmt.Sprint("a", i), link, servers[at[0]], quotas, rates)
 				spend(60)
 			}
 			spend(900)
@@ -1069,26 +1121,23 @@ func TestARestoredDatabaseMakesNothingForgotten(t *testing.T) {
 		defer other.stop()
 		used := d.takeAll(s, q, time.Second)
 		time.Sleep(2 * time.Second)
-		backup := l.recorded()
+		backup, before := l.clone(), l.recorded()
 		time.Sleep(20 * time.Minute)
 		s.change(func() { s.process++ })
 		time.Sleep(time.Second)
 		used += d.takeAll(s, q, 5*time.Second)
 		l.mu.Lock()
-		l.epochs[0] = backup
-		for m := range l.usage {
-			delete(l.usage, m)
-		}
+		l.epochs, l.clocks, l.usage, l.counts, l.takers, l.until = backup.epochs, backup.clocks, backup.usage, backup.counts, backup.takers, backup.until
 		l.mu.Unlock()
 		d.takeAll(s, q, 30*time.Second)
 		if n := d.takeAll(s, q, 30*time.Second) + other.takeAll(s, q, 30*time.Second); n != 0 {
 			t.Errorf("%d units more", n)
 		}
-		if after := l.total("q"); after < used {
+		if after := l.total("q"); after != used {
 			t.Errorf("%d units in the ledger, %d were used", after, used)
 		}
-		if l.recorded() == backup || l.recorded() != s.held() {
-			t.Errorf("%d is recorded, the store holds %d, the backup %d", l.recorded(), s.held(), backup)
+		if l.recorded() == before || l.recorded() != s.held() {
+			t.Errorf("%d is recorded, the store holds %d, the backup %d", l.recorded(), s.held(), before)
 		}
 	})
 }

@@ -7,236 +7,218 @@ import (
 	"slices"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/limits/model"
 	"github.com/pacer/pacer/internal/retry"
 	"github.com/pacer/pacer/internal/shards"
 )
 
 const (
-	keepEvery = time.Second
-	// firstDepth is how many past minutes are searched at first for reservations to be replaced, and laterDepth afterwards.
-	firstDepth, laterDepth = 24 * 60, 15
-	maxCounted             = 32 // quotas that are counted at once
-	pruneEvery             = time.Hour
-	pruneTimeout           = time.Minute
-	maxKept                = 400 * 24 * time.Hour // longest time that use is kept
-	minKept                = 31 * 24 * time.Hour  // what people look back at, however short the windows are
+	// joinEvery is how often a daemon says that it goes on. In every second turn it writes what the store counts. Each takes writeTimeout at most.
+	joinEvery, writeTimeout = time.Second, 2 * time.Second
+	// overdueAfter is how old the ledger may be before any daemon writes it, not only the one that leads.
+	overdueAfter = 10 * time.Second
+	maxCounted   = 32 // quotas that are counted at once
+	pruneEvery   = time.Hour
+	pruneTimeout = time.Minute
+	maxKept      = 400 * 24 * time.Hour // longest time that use is kept
+	minKept      = 31 * 24 * time.Hour  // what people look back at, however short the windows are
 )
 
-// Counter is the part of the engine that counts for checkpoints.
+// Counter is the part of the engine that the ledger is written from.
 type Counter interface {
-	// Count tells what a shard's store has counted in windows, and its time.
-	Count(ctx context.Context, shard int, list []Counting) (now int64, counted []Counted, err error)
+	// Count tells what a shard's data count of quotas, and the store's time, before which nothing is granted any more.
+	Count(ctx context.Context, shard int, list []*delivery.Quota) (now int64, counted []Counted, err error)
 }
 
-// Counting names a window of a quota and a time.
-type Counting struct {
-	Quota  *delivery.Quota
-	Window int // its place among the quota's
-	Since  int64
-	All    bool // it holds all that was used since the ledger's first minute, see begins
-}
-
-// Counted is what a window counted. A window counts in buckets.
+// Counted is what the data count of a quota.
 type Counted struct {
-	Form   string // how it counts; "" if there is no such window
-	Born   int64  // the time of the oldest bucket
-	Since  int64  // units in the buckets from that of Counting.Since on
-	Newest int64  // units in the bucket of now
+	delivery.Taken         // Born is 0 if nothing is counted
+	Resets         []int64 // of each window, 0 unless it is a fixed one that was opened
 }
 
-// Writer keeps the ledger true and small. Once a minute it puts the store's counts since the last time in place of the daemons'
-// reservations. Crashed daemons did not use some of theirs. The counts of one window are compared, the longest; where they cannot be, the
-// reservations stay.
+// Writer keeps the ledger true and small. Every second each daemon says from which data it takes, and every two seconds one writes what these
+// have counted.
 //
-// A nil *Keeper keeps nothing.
+// A nil *Writer keeps nothing.
 type Writer struct {
 	opt   Options
 	fence *Fence
+	taken *Taken
 	store Counter
 
-	counted []int64 // the minute of the last checkpoints, by shard
-	depth   int64   // how many past minutes are searched
-	outage  retry.Outage
+	written map[string]delivery.Taken // what was written of each quota last
+	until   map[int]int64             // up to when the ledger holds all of a shard
+	turns   int
+	pruned  time.Time
+	joining retry.Outage // of saying that this daemon goes on
+	writing retry.Outage // of writing what was counted
 }
 
-// NewWriter makes the keeper of a ledger, nil without one.
-func NewWriter(o Options, store Counter, fence *Fence) *Writer {
+// NewWriter makes the writer of a ledger, nil without one.
+func NewWriter(o Options, store Counter, fence *Fence, taken *Taken) *Writer {
 	if o.Records == nil {
 		return nil
 	}
-	return &Writer{opt: o, fence: fence, store: store, counted: make([]int64, o.Shards), depth: firstDepth}
+	w := &Writer{opt: o, fence: fence, taken: taken, store: store, written: map[string]delivery.Taken{}, until: map[int]int64{}}
+	promauto.With(o.Registerer).NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "pacer_ledger_lag_seconds", Help: "How long the usage ledger has been out of reach, 0 while it is not.",
+	}, func() float64 { return w.joining.Lasts().Seconds() })
+	return w
 }
 
-// Run writes checkpoints and prunes the ledger until ctx ends, while this daemon leads.
-func (k *Writer) Run(ctx context.Context) error {
-	if k == nil {
+// Run writes and prunes the ledger until ctx ends. It must end after the last call and refund.
+func (w *Writer) Run(ctx context.Context) error {
+	if w == nil {
 		return nil
 	}
-	var pruned time.Time
-	retry.Every(ctx, keepEvery, func(now time.Time) {
-		if k.opt.Leads != nil && !k.opt.Leads() {
-			return
-		}
-		if err := k.count(ctx); err == nil {
-			k.outage.Worked()
-		} else if ctx.Err() == nil && k.outage.Failed() {
-			k.opt.Logger.Warn("what the quota store has counted is not in the ledger; reservations count as used there", "error", err)
-		}
-		if now.Sub(pruned) >= pruneEvery && k.prune(ctx) {
-			pruned = now
+	retry.Every(ctx, joinEvery, func(now time.Time) {
+		w.turn(ctx)
+		if w.leads() && now.Sub(w.pruned) >= pruneEvery && w.prune(ctx) {
+			w.pruned = now
 		}
 	})
+	w.finish(ctx)
 	return nil
 }
 
-// now is the time of a shard's store.
-func (k *Writer) now(shard int) (int64, bool) {
-	k.fence.reserve.mu.Lock()
-	defer k.fence.reserve.mu.Unlock()
-	return k.fence.reserve.nowIn(shard)
+func (w *Writer) leads() bool { return w.opt.Leads == nil || w.opt.Leads() }
+
+// turn says that this daemon goes on, and writes what was counted where that is up to it.
+func (w *Writer) turn(ctx context.Context) {
+	call, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	w.turns++
+	as, began := w.fence.takes(), time.Now()
+	if len(as) == 0 {
+		return
+	}
+	written, err := w.opt.Records.Join(call, w.opt.Node, as)
+	if err != nil {
+		if ctx.Err() == nil && w.joining.Failed() {
+			w.opt.Logger.Warn("the usage ledger is out of reach; quotas with policy closed go on for two minutes", "error", err)
+		}
+		return
+	}
+	if away, over := w.joining.Worked(); over {
+		w.opt.Logger.Info("the usage ledger is written again", "away", away.Round(time.Second))
+	}
+	for _, a := range as {
+		until, inForce := written[a.Shard]
+		if !inForce {
+			w.opt.Logger.Warn("another daemon takes from other data of this shard; nothing is granted until that is settled",
+				"shard", a.Shard, "incarnation", a.Epoch)
+			w.fence.Lost(a.Shard, a.Epoch, false)
+			continue
+		}
+		w.taken.written(a.Shard, a.Epoch, until, began)
+		mine := w.leads() || a.At-until > overdueAfter.Microseconds() // nobody has written it
+		if !mine || until < w.until[a.Shard] {
+			clear(w.written) // others write it, or the database is an older one
+		}
+		if mine && w.turns%2 == 0 {
+			w.write(ctx, a.Shard, a.Epoch)
+		}
+	}
 }
 
-// count writes the checkpoints of all shards that have begun a new minute.
-func (k *Writer) count(ctx context.Context) error {
-	due, first := map[int]int64{}, int64(math.MaxInt64)
-	for shard, last := range k.counted {
-		now, known := k.now(shard)
-		if _, open := k.fence.Epoch(shard); open && known && now/ledgerMinute != last {
-			due[shard] = now / ledgerMinute
-			first = min(first, now/ledgerMinute)
-		}
-	}
-	quotas := k.opt.Quotas()
-	if len(due) == 0 || quotas == nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, rebuildTimeout)
+// write writes what a shard's data have counted, and returns whether the ledger holds all of it.
+func (w *Writer) write(ctx context.Context, shard int, epoch int64) bool {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	known, err := k.opt.Records.Checkpoints(ctx, first-k.depth)
-	if err != nil {
-		return fmt.Errorf("read the checkpoints of quotas: %w", err)
+	complete, err := w.writeShard(ctx, shard, epoch)
+	if err == nil {
+		w.writing.Worked()
+	} else if ctx.Err() == nil && w.writing.Failed() {
+		w.opt.Logger.Warn("what the quota store has counted is not in the ledger", "shard", shard, "error", err)
 	}
-	byID := map[string]*delivery.Quota{}
-	for _, q := range quotas {
-		if inLedger(q) {
-			byID[q.ID] = q
+	return complete && err == nil
+}
+
+func (w *Writer) writeShard(ctx context.Context, shard int, epoch int64) (complete bool, err error) {
+	all := w.opt.Quotas()
+	if all == nil {
+		return false, nil
+	}
+	var quotas []*delivery.Quota
+	for _, q := range all {
+		if inLedger(q) && shards.Of(uint64(q.Shard), w.opt.Shards) == shard {
+			quotas = append(quotas, q)
 		}
 	}
-	lists := map[int][]delivery.Checkpoint{}
-	for _, c := range known {
-		if q := byID[c.Quota]; q != nil {
-			shard := shards.Of(uint64(q.Shard), k.opt.Shards)
-			lists[shard] = append(lists[shard], c)
+	var at int64
+	var list []delivery.Taken
+	var anchors []delivery.Anchor
+	for part := range slices.Chunk(quotas, maxCounted) {
+		now, counted, err := w.store.Count(ctx, shard, part)
+		if err != nil {
+			return false, fmt.Errorf("count the use of %d quotas: %w", len(part), err)
 		}
-	}
-	for shard, minute := range due {
-		for part := range slices.Chunk(lists[shard], maxCounted) {
-			if err := k.countShard(ctx, shard, part, byID); err != nil {
-				return err
+		if at == 0 {
+			at = now // of the first, so that all were counted at that time or later
+		}
+		for i, c := range counted {
+			if last := w.written[part[i].ID]; c.Born == 0 || c.Born == last.Born && c.Units == last.Units {
+				continue
+			}
+			list = append(list, c.Taken)
+			for k, reset := range c.Resets {
+				if reset > now && anchored(part[i].Windows[k]) {
+					anchors = append(anchors, delivery.Anchor{Quota: c.Quota, Span: part[i].Windows[k].Span, ResetAt: reset})
+				}
 			}
 		}
-		k.counted[shard] = minute
 	}
-	k.depth = laterDepth
-	return nil
-}
-
-// countShard writes the next checkpoints of some of a shard's quotas.
-func (k *Writer) countShard(ctx context.Context, shard int, last []delivery.Checkpoint, quotas map[string]*delivery.Quota) error {
-	// If the store loses its data from here on, it does not answer, or the ledger does not record this epoch any more.
-	epoch, open := k.fence.Epoch(shard)
-	if !open {
-		return nil
+	if len(quotas) == 0 {
+		return true, nil
 	}
-	asks := make([]Counting, len(last))
-	for i, c := range last {
-		q := quotas[c.Quota]
-		asks[i] = Counting{Quota: q, Window: longest(q), Since: c.At}
-		if known, _ := k.now(shard); begins(&c, &asks[i], epoch, known) {
-			asks[i].Since, asks[i].All = 0, true
-		}
-	}
-	now, counted, err := k.store.Count(ctx, shard, asks)
+	complete, err = w.opt.Records.WriteTaken(ctx, shard, epoch, at, list, anchors)
 	if err != nil {
-		return fmt.Errorf("count the use of %d quotas: %w", len(asks), err)
+		return false, fmt.Errorf("write the use of %d quotas: %w", len(list), err)
 	}
-	var next []delivery.Checkpoint
-	for i := range last {
-		if c, ok := nextCheckpoint(&last[i], &asks[i], &counted[i], epoch, now); ok {
-			next = append(next, c)
+	if complete {
+		w.until[shard] = at
+		for _, t := range list {
+			w.written[t.Quota] = t
 		}
 	}
-	if len(next) == 0 {
-		return nil
-	}
-	if err := k.opt.Records.WriteCheckpoints(ctx, shard, epoch, next); err != nil {
-		return fmt.Errorf("write %d checkpoints: %w", len(next), err)
-	}
-	return nil
+	return complete, nil
 }
 
-// longest is the place of a quota's longest window.
-func longest(q *delivery.Quota) (i int) {
-	for k, w := range q.Windows {
-		if w.Span > q.Windows[i].Span {
-			i = k
+// anchored reports whether the ledger keeps the window's reset.
+func anchored(w delivery.Window) bool {
+	return w.Algorithm == delivery.AlgorithmFixed && w.Anchor == "" && w.Span > longSpan
+}
+
+// finish writes what was counted, and says that this daemon takes nothing more. A daemon that does not get so far may have taken more,
+// as far as others know.
+func (w *Writer) finish(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
+	defer cancel()
+	for _, a := range w.fence.takes() {
+		if !w.write(ctx, a.Shard, a.Epoch) {
+			continue
+		}
+		if err := w.opt.Records.Leave(ctx, a.Shard, []string{w.opt.Node}, nil); err != nil {
+			w.opt.Logger.Debug("others do not know that this daemon has stopped", "error", err)
 		}
 	}
-	return i
-}
-
-// begins reports whether the window holds the use since the ledger's first minute, and nothing else: its use began a moment ago, with
-// this data. Then there is nothing to compare its count with, and no need to.
-//
-// The ledger holds all use, so there was none before that minute in the time that the window looks back to. Restored use would be in the
-// ledger too. If the window was added since, it has learned the earlier use from the others. None of those in the ledger forgets within
-// two minutes.
-func begins(last *delivery.Checkpoint, of *Counting, epoch, now int64) bool {
-	span, rows := of.Quota.Windows[of.Window].Span, last.Rows
-	if last.Epoch == epoch && now-last.At < span.Microseconds() {
-		return false
-	}
-	return rows.Epoch == epoch && (rows.Before+1)*ledgerMinute+clockSlack < now-span.Microseconds()-bucketWidth(span)
-}
-
-// nextCheckpoint is the checkpoint at now; false if there is to be none. It begins anew where the counts cannot be
-// compared with those of the last one: it replaces no reservation then, but those of later minutes. Where the window's use
-// has just begun, its count needs no comparison.
-func nextCheckpoint(last *delivery.Checkpoint, of *Counting, c *Counted, epoch, now int64) (next delivery.Checkpoint, ok bool) {
-	w, rows := of.Quota.Windows[of.Window], last.Rows
-	next = delivery.Checkpoint{
-		Quota: of.Quota.ID, Epoch: epoch, Since: last.At, At: now, Window: w.Span.String() + " " + c.Form, Born: c.Born,
-		Counted: c.Newest, Begun: now/ledgerMinute + 1,
-	}
-	switch {
-	case c.Form == "" || now <= last.At:
-		return next, false
-	case of.All && now < rows.First*ledgerMinute+longSpan.Microseconds() && model.PeriodOf(w, now)[0] <= rows.First*ledgerMinute:
-		next.Begun, next.Used = rows.First, c.Since
-		return next, true
-	case next.Epoch != last.Epoch || next.Window != last.Window || now-last.At >= w.Span.Microseconds()-bucketWidth(w.Span),
-		last.Born > 0 && c.Born != last.Born && now < last.Born+w.Span.Microseconds(): // the oldest are gone before their time
-		return next, true
-	}
-	// Less than before: units were given back. Later use soon makes up for it.
-	next.Begun, next.Used = last.Begun, c.Since-last.Counted
-	return next, next.Used >= 0
 }
 
 // prune deletes minutes that are no longer needed or shown, and merges those of the last days. It returns false if these minutes are not
 // known yet.
-func (k *Writer) prune(ctx context.Context) bool {
+func (w *Writer) prune(ctx context.Context) bool {
 	kept, oldest := time.Duration(0), int64(math.MaxInt64)
-	for _, q := range k.opt.Quotas() {
-		now, known := k.now(shards.Of(uint64(q.Shard), k.opt.Shards))
+	for _, q := range w.opt.Quotas() {
+		now, known := w.opt.Now(shards.Of(uint64(q.Shard), w.opt.Shards))
 		if !known {
 			return false
 		}
 		oldest = min(oldest, now)
-		for _, w := range q.Windows {
-			kept = max(kept, w.Span)
+		for _, window := range q.Windows {
+			kept = max(kept, window.Span)
 		}
 	}
 	if kept == 0 {
@@ -246,8 +228,8 @@ func (k *Writer) prune(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, pruneTimeout)
 	defer cancel()
 	before := (oldest - kept.Microseconds()) / ledgerMinute
-	if err := k.opt.Records.PruneUsage(ctx, before, max(before, oldest/ledgerMinute-int64(delivery.UsageKeptApart/time.Minute))); err != nil {
-		k.opt.Logger.Debug("the usage ledger was not pruned; the next attempt is in an hour", "error", err)
+	if err := w.opt.Records.PruneUsage(ctx, before, max(before, oldest/ledgerMinute-int64(delivery.UsageKeptApart/time.Minute))); err != nil {
+		w.opt.Logger.Debug("the usage ledger was not pruned; the next attempt is in an hour", "error", err)
 	}
 	return true
 }

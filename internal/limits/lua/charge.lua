@@ -8,7 +8,7 @@ local again = stored(KEYS[2])
 if again then return again end
 local now, failure = clock(KEYS[1], true)
 if not now then return failure end
-local pos = 1
+local pos, charged = 1, {}
 for _, spec in ipairs(parseSpecs(ARGV[2])) do
   local units, widen
   units, widen, pos = parse('<I7I5', ARGV[3], pos)
@@ -16,6 +16,10 @@ for _, spec in ipairs(parseSpecs(ARGV[2])) do
   local q = loadQuota(key, call('GET', key))
   for i, w in ipairs(openWindows(q, spec, now, widen)) do
     if units > 0 and spec.covers then debit(w, now, units, spec[i].period) end
+  end
+  if spec.covers then -- the windows of a quota may come one by one, each with what it counts of the same units
+    local before = charged[key] or 0
+    q.taken, charged[key] = q.taken + max(0, units - before), max(units, before)
   end
   saveQuota(q, now)
 end

@@ -74,6 +74,7 @@ while pos <= #ARGV[2] do
     key, windows, pos = parse('<I2B', ARGV[2], pos)
     local q = quotas[key] or loadQuota(KEYS[key], call('GET', KEYS[key]))
     quotas[key] = q
+    if granted >= q.born then q.taken = max(0, q.taken - units) end
     for _ = 1, windows do
       local follows, span, period
       follows, span, pos = parse('<BI6', ARGV[2], pos)

@@ -69,6 +69,7 @@ local function debitQuota(it, c, units)
   end
   local windows, spec, even = c.windows, c.spec, c.even
   changedWindows(c.opened)
+  c.quota.taken = c.quota.taken + units
   for j = 1, #windows do
     if even then spend(windows[j], now, units, c.wasOwed) end
     if units > 0 then debit(windows[j], now, units, spec[j].period) end

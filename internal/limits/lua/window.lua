@@ -1,13 +1,14 @@
 -- The state of quotas: their windows, and the campaigns that compete for them.
 --
---   quota   renew rev windows rivals, then each window and each rival
+--   quota   renew rev windows rivals, then each window, each rival, and born taken
 --   window  kind span limit widen count index units first last paceAt paceFrac narrowAt narrowTo bytes, then the list; for
 --     narrowAt and narrowTo see model/window.go, 0: the window does not get narrower
 --     sliding, log: index, units: the newest bucket; the list: gap units of each older one, oldest first, where gap is
 --       the distance from the bucket before; first, last: the indexes of the oldest and the newest in the list
 --     fixed: index: the reset, 0 while none is open; units: the tail; first: the start
 --   rival   id seen due demand cut cost service; the id of a daemon that asks for many campaigns begins with a space
---   renew is when the key's time to live is to be set again.
+--   renew is when the key's time to live is to be set again; taken is how many units were granted and not handed back since born, when the
+--   key was made.
 
 local GRANT = 65536
 local SLIDING, LOG, FIXED = 1, 2, 3
@@ -41,7 +42,7 @@ local function newWindow(kind, span) return {'', width(kind, span), kind, span, 
 
 -- A quota's windows, in the order in which they came, and its rivals; v is the value of its key, if any.
 local function loadQuota(key, v)
-  if not v then return {key = key, renew = 0, rev = 0, windows = {}, rivals = {}, opened = false, joined = false} end
+  if not v then return {key = key, renew = 0, rev = 0, windows = {}, rivals = {}, born = 0, taken = 0, opened = false, joined = false} end
   local renew, rev, count, others, pos = parse(QUOTA, v)
   local windows, rivals = {}, {}
   for i = 1, count do
@@ -57,7 +58,9 @@ local function loadQuota(key, v)
     pos = r[9]
     rivals[i] = r
   end
-  return {key = key, renew = renew, rev = rev, windows = windows, rivals = rivals, opened = false, joined = false}
+  local born, taken = 0, 0
+  if pos <= #v then born, taken = parse('<I7I7', v, pos) end -- earlier versions wrote none
+  return {key = key, renew = renew, rev = rev, windows = windows, rivals = rivals, born = born, taken = taken, opened = false, joined = false}
 end
 
 local function findWindow(q, span)
@@ -85,6 +88,8 @@ local function saveQuota(q, now)
     local r = rivals[i]
     out[#out + 1] = pack(RIVAL, #r[2], r[2], r[3], r[4], r[5], r[6], r[7], r[8])
   end
+  if q.born == 0 then q.born = now end
+  out[#out + 1] = pack('<I7I7', q.born, q.taken)
   if renew then
     call('SET', q.key, table.concat(out), 'PX', string.format('%d', floor(longest / 500) + 172800000))
   else
@@ -218,7 +223,7 @@ local function refund(w, granted, units)
       local back, before, after, further, m = min(units, n), sub(list, 1, pos - 1), sub(list, pos + size), 0, nil
       units, w[COUNT] = units - back, w[COUNT] - back
       if after ~= '' then further, m = parse(form, after) end
-      if n > back or pos == 1 or gap + further > GAP[w[KIND]] then -- the oldest one stays, by which the ledger knows the window again
+      if n > back or pos == 1 or gap + further > GAP[w[KIND]] then -- the oldest one stays, since first is its place
         before = before .. pack(form, gap, n - back)
       elseif m then
         after = pack(form, gap + further, m) .. sub(after, size + 1)

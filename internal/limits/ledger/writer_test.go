@@ -1,0 +1,85 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/limits/model"
+	"github.com/pacer/pacer/internal/testservices"
+)
+
+// TestCrashesDoNotInflateTheLedger: five daemons, one after the other, send at 1,000/s and are killed. The ledger lacks at most two seconds of
+// that at any time, and nothing once another daemon has written it. This holds if each lives for long, and if all are dead before a minute is over.
+func TestCrashesDoNotInflateTheLedger(t *testing.T) {
+	testservices.Simulation(t)
+	t.Run("after 150 s each", func(t *testing.T) { synctest.Test(t, func(t *testing.T) { crashes(t, 0, 5*time.Second, 150) }) })
+	t.Run("in the first minute", func(t *testing.T) { synctest.Test(t, func(t *testing.T) { crashes(t, 0, time.Second, 6) }) })
+	t.Run("across a minute's end", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) { crashes(t, 40*time.Second, time.Second, 6) })
+	})
+}
+
+// crashes begins at a place in a minute. Each daemon sends for some seconds, a moment after it started.
+func crashes(t *testing.T, begin, starting time.Duration, seconds int) {
+	const perSecond = 1000
+	time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute + begin)))
+	l, s := newMemLedger(), newMemStore()
+	quotas := []*delivery.Quota{{ID: "q", Revision: 1, Windows: windows(100_000_000, 30*24*time.Hour)}}
+	used := int64(0)
+	for life := range 5 {
+		d := newGuarded(fmt.Sprint("life", life), l, s, quotas)
+		time.Sleep(starting)
+		for range seconds * 20 {
+			n, _, _ := d.take(context.Background(), s, quotas[0], 50)
+			used += n
+			time.Sleep(50 * time.Millisecond)
+		}
+		d.kill()
+	}
+	if n := l.total("q"); n < used-2*perSecond || n > used {
+		t.Errorf("right after the crashes %d used, %d in the ledger", used, n)
+	}
+	d := newGuarded("last", l, s, quotas) // it sends nothing
+	defer d.stop()
+	time.Sleep(6 * time.Minute)
+	if n := l.total("q"); n != used {
+		t.Errorf("%d used, %d in the ledger", used, n)
+	}
+	s.flushAll()
+	used += d.takeAll(s, quotas[0], 15*time.Second)
+	sum := int64(0)
+	s.change(func() {
+		for _, u := range s.data.windows["q"][30*24*time.Hour] {
+			sum += u.Units
+		}
+	})
+	if sum != used {
+		t.Errorf("%d used, %d after the store has lost its data", used, sum)
+	}
+}
+
+func TestPruningKeepsTheLongestWindow(t *testing.T) {
+	testservices.Simulation(t)
+	synctest.Test(t, func(t *testing.T) {
+		for _, tc := range []struct{ span, kept time.Duration }{
+			{time.Hour, 31 * 24 * time.Hour}, {31 * 24 * time.Hour, 32 * 24 * time.Hour}, {model.MaxSpan, 367 * 24 * time.Hour},
+		} {
+			q := &delivery.Quota{ID: "q", Windows: windows(10, tc.span, 1, time.Minute)}
+			l := newMemLedger()
+			d := newGuarded("n", l, newMemStore(), []*delivery.Quota{q})
+			time.Sleep(3*time.Hour + time.Minute)
+			d.stop()
+			if n := len(l.pruned); n < 3 || n > 4 {
+				t.Errorf("pruned %d times in three hours", n)
+			}
+			if last := l.pruned[len(l.pruned)-1]; time.Now().UnixMicro()/ledgerMinute-last < int64(tc.kept/time.Minute) ||
+				time.Now().UnixMicro()/ledgerMinute-last > int64((tc.kept+2*time.Hour)/time.Minute) {
+				t.Errorf("%v: pruned before %d minutes ago", tc.span, time.Now().UnixMicro()/ledgerMinute-last)
+			}
+		}
+	})
+}
