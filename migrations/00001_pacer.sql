@@ -307,7 +307,8 @@ CREATE TABLE pacer.destination_progress (
     cancelled      bigint      NOT NULL DEFAULT 0,
     capped         bigint      NOT NULL DEFAULT 0,
     waiting        bigint      NOT NULL DEFAULT 0,
-    updated_at     timestamptz NOT NULL DEFAULT now()
+    updated_at     timestamptz NOT NULL DEFAULT now(),
+    answers        jsonb       NOT NULL DEFAULT '[]'
 ) WITH (fillfactor = 50);
 COMMENT ON TABLE pacer.destination_progress IS 'what became of the jobs of destinations, for people: about, and a few seconds old';
 COMMENT ON COLUMN pacer.destination_progress.destination_id IS 'whose';
@@ -319,6 +320,7 @@ COMMENT ON COLUMN pacer.destination_progress.cancelled IS 'likewise';
 COMMENT ON COLUMN pacer.destination_progress.capped IS 'likewise';
 COMMENT ON COLUMN pacer.destination_progress.waiting IS 'jobs that wait in timers, or for the destination in memory; not those in ingress and lanes, which wait for their campaigns';
 COMMENT ON COLUMN pacer.destination_progress.updated_at IS 'when any of these changed last';
+COMMENT ON COLUMN pacer.destination_progress.answers IS 'the last ten answers, the newest first';
 
 -- The leader moves what was counted since its last look from campaign_progress here, so that the rows add up to the counts.
 CREATE TABLE pacer.campaign_history (

@@ -122,12 +122,18 @@ func TestADestinationThatIsNotThere(t *testing.T) {
 	if got := calls(h.old, "shop"); int(failed) != got {
 		t.Errorf("%v answers are counted, and %d were given", failed, got)
 	}
+	shows := func(answer string, times int) {
+		t.Helper()
+		h.await(10*time.Second, answer, func() bool { return strings.Count(h.run("destination", "show", "shop"), answer) >= times })
+	}
+	shows("  404 permanent  job ", dead)
 	h.run("destination", "set", "shop", "--url", h.moved.url)
 	h.run("destination", "enable", "shop")
 	h.await(time.Minute, "the other jobs at its new address", func() bool { return calls(h.moved, "shop") == n-dead })
 	if got := len(h.dead()); got != dead {
 		t.Errorf("%d dead letters in the end", got)
 	}
+	shows("  200 delivered  job ", 1)
 }
 
 // counted is what pacer.destination_progress says of a destination.

@@ -250,6 +250,8 @@ func (d busyDaemon) Backlog() delivery.LanesBacklog { return delivery.LanesBackl
 func (d busyDaemon) InMemory(context.Context) ([]delivery.MemoryJobs, error) {
 	return d.jobs, nil
 }
+func (busyDaemon) Answers() map[string][]delivery.Answer { return nil }
+
 func (d busyDaemon) Tallies() []delivery.Tally { return d.tallies }
 
 func (d busyDaemon) AtDestinations(context.Context) (map[string]int64, error) {

@@ -44,6 +44,8 @@ type DestinationProgress struct {
 
 	Waiting   int64      `json:"waiting" doc:"jobs that wait in timers, or for the destination in memory; not those in ingress and lanes, which wait for their campaigns"`
 	UpdatedAt *time.Time `json:"updated_at,omitempty" doc:"when a daemon stored this; absent before the first time"`
+	// Answers are the last ones.
+	Answers []delivery.Answer `json:"answers,omitempty" doc:"its last ten, the newest first; of one destination, not in lists"`
 }
 
 // Failed is how many jobs were not delivered and never will be.
@@ -120,7 +122,7 @@ func (c *DestinationChange) check() error {
 // DestinationsAfter returns at most limit destinations with ids behind the given one, in the order of their ids.
 func (a *Admin) DestinationsAfter(ctx context.Context, id string, limit int) ([]DestinationRow, error) {
 	return ask(ctx, a, func(ctx context.Context, pool *pgxpool.Pool) ([]DestinationRow, error) {
-		return queryDestinations(ctx, pool, `WHERE d.id COLLATE "C" > $1 ORDER BY d.id COLLATE "C" LIMIT $2`, id, limit)
+		return queryDestinations(ctx, pool, "NULL::jsonb", `WHERE d.id COLLATE "C" > $1 ORDER BY d.id COLLATE "C" LIMIT $2`, id, limit)
 	})
 }
 
@@ -144,7 +146,7 @@ func (a *Admin) FindDestinations(ctx context.Context, of DestinationsOf) ([]Dest
 		return slices.IndexFunc(delivery.DestinationStates[:], func(s delivery.DestinationState) bool { return s.String() == state })
 	}
 	return ask(ctx, a, func(ctx context.Context, pool *pgxpool.Pool) ([]DestinationRow, error) {
-		return queryDestinations(ctx, pool, `WHERE ($1 = '' OR position($1 IN d.id) > 0) AND ($2 = '' OR d.sink = $2) AND ($3 < 0 OR `+inState+` = $3)
+		return queryDestinations(ctx, pool, "NULL::jsonb", `WHERE ($1 = '' OR position($1 IN d.id) > 0) AND ($2 = '' OR d.sink = $2) AND ($3 < 0 OR `+inState+` = $3)
   AND ($4 = '' OR (`+inState+`, d.id COLLATE "C") > ($5, $4 COLLATE "C"))
 ORDER BY `+inState+`, d.id COLLATE "C" LIMIT $6`, of.Text, of.Sink, at(of.State), of.After, at(of.AfterState), of.Limit)
 	})
@@ -250,7 +252,7 @@ func unknownDestination(id string) error {
 }
 
 func oneDestination(ctx context.Context, q querier, id string) (DestinationRow, error) {
-	rows, err := queryDestinations(ctx, q, `WHERE d.id = $1`, id)
+	rows, err := queryDestinations(ctx, q, "g.answers", `WHERE d.id = $1`, id)
 	if err == nil && len(rows) == 0 {
 		err = unknownDestination(id)
 	}
@@ -260,12 +262,12 @@ func oneDestination(ctx context.Context, q querier, id string) (DestinationRow, 
 	return rows[0], nil
 }
 
-func queryDestinations(ctx context.Context, q querier, clause string, args ...any) ([]DestinationRow, error) {
+func queryDestinations(ctx context.Context, q querier, answers, clause string, args ...any) ([]DestinationRow, error) {
 	rows, err := q.Query(ctx, `
 SELECT d.id, coalesce(d.sink, ''), d.url, d.headers, d.secrets, d.max_in_flight, d.disabled_at, coalesce(d.disabled_reason, ''),
        d.failing_since, d.revision, d.created_at, d.updated_at,
        coalesce(g.delivered, 0), coalesce(g.rejected, 0), greatest(0, g.dead), greatest(0, g.expired), coalesce(g.cancelled, 0), coalesce(g.capped, 0),
-       coalesce(g.waiting, 0), g.updated_at
+       coalesce(g.waiting, 0), g.updated_at, `+answers+`
 FROM pacer.destinations d LEFT JOIN pacer.destination_progress g ON g.destination_id = d.id `+clause, args...)
 	if err != nil {
 		return nil, fmt.Errorf("read destinations: %w", err)
@@ -274,7 +276,7 @@ FROM pacer.destinations d LEFT JOIN pacer.destination_progress g ON g.destinatio
 		p := &r.Progress
 		err = row.Scan(&r.ID, &r.Sink, &r.URL, &r.Headers, &r.Secrets, &r.MaxInFlight, &r.DisabledAt, &r.DisabledReason,
 			&r.FailingSince, &r.Revision, &r.CreatedAt, &r.UpdatedAt,
-			&p.Delivered, &p.Rejected, &p.Dead, &p.Expired, &p.Cancelled, &p.Capped, &p.Waiting, &p.UpdatedAt)
+			&p.Delivered, &p.Rejected, &p.Dead, &p.Expired, &p.Cancelled, &p.Capped, &p.Waiting, &p.UpdatedAt, &p.Answers)
 		r.State, r.Query, r.CreatedAt, r.UpdatedAt = r.Destination().State().String(), strings.Contains(r.URL, "?"), r.CreatedAt.UTC(), r.UpdatedAt.UTC()
 		return r, err
 	})

@@ -3,6 +3,7 @@ package catalog
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -49,7 +50,7 @@ func saveProgress(ctx context.Context, tx pgx.Tx, list []delivery.Progress, outl
 	sorted := slices.SortedFunc(slices.Values(list), func(a, b delivery.Progress) int {
 		return cmp.Or(cmp.Compare(a.Campaign, b.Campaign), cmp.Compare(a.Destination, b.Destination))
 	})
-	for _, table := range []progressTable{{"destination", "waiting"}, {"campaign", "backlog, retrying, in_flight, done_at"}} {
+	for _, table := range []progressTable{{"destination", "waiting", keepAnswers}, {"campaign", "backlog, retrying, in_flight, done_at", ""}} {
 		rows := slices.DeleteFunc(slices.Clone(sorted), func(p delivery.Progress) bool { return (p.Campaign == "") != (table.of == "destination") })
 		for part := range slices.Chunk(rows, progressBatch) {
 			if _, err := tx.Exec(ctx, table.add(outlook), progressColumns(part)...); err != nil {
@@ -60,26 +61,34 @@ func saveProgress(ctx context.Context, tx pgx.Tx, list []delivery.Progress, outl
 	return nil
 }
 
-// progressTable is a table of counts: of what, and its columns of an outlook.
-type progressTable struct{ of, outlook string }
+// progressTable is a table of counts: of what, its columns of an outlook, and what is done with answers, if it has them.
+type progressTable struct{ of, outlook, answers string }
+
+// keepAnswers puts the answers before those that are kept.
+var keepAnswers = fmt.Sprintf(`, answers = CASE WHEN excluded.answers = '[]' THEN p.answers ELSE (
+        SELECT jsonb_agg(a ORDER BY (a->>'at')::timestamptz DESC) FROM (SELECT a FROM jsonb_array_elements(excluded.answers || p.answers) a
+        ORDER BY (a->>'at')::timestamptz DESC LIMIT %d) newest) END`, delivery.KeptAnswers)
 
 // add returns the statement that adds settled jobs, and replaces outlooks. It inserts no rows of zeros. A count is below zero while jobs are
 // replayed whose end no daemon has saved yet.
 func (t progressTable) add(outlook bool) string {
-	columns := strings.Split(t.outlook, ", ")
+	columns, answers, told, some := strings.Split(t.outlook, ", "), "", "", ""
+	if t.answers != "" {
+		answers, told, some = ", answers", ", t.answers::jsonb", " OR t.answers <> '[]'"
+	}
 	statement := fmt.Sprintf(`
-INSERT INTO pacer.%[1]s_progress AS p (%[1]s_id, delivered, dead, expired, cancelled, rejected, capped, %[2]s)
-SELECT c.id, t.delivered, t.dead, t.expired, t.cancelled, t.rejected, t.capped, %[2]s
-FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::timestamptz[])
-         AS t(id, delivered, dead, expired, cancelled, rejected, capped, %[3]s, retrying, in_flight, done_at)
+INSERT INTO pacer.%[1]s_progress AS p (%[1]s_id, delivered, dead, expired, cancelled, rejected, capped, %[2]s%[4]s)
+SELECT c.id, t.delivered, t.dead, t.expired, t.cancelled, t.rejected, t.capped, %[2]s%[5]s
+FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::timestamptz[], $12::text[])
+         AS t(id, delivered, dead, expired, cancelled, rejected, capped, %[3]s, retrying, in_flight, done_at, answers)
 JOIN pacer.%[1]ss c ON c.id = t.id
 WHERE t.delivered + t.dead + t.expired + t.cancelled + t.rejected + t.capped + %[3]s > 0
-   OR EXISTS (SELECT FROM pacer.%[1]s_progress k WHERE k.%[1]s_id = t.id)
+   OR EXISTS (SELECT FROM pacer.%[1]s_progress k WHERE k.%[1]s_id = t.id)%[6]s
 ORDER BY c.id COLLATE "C"
 ON CONFLICT (%[1]s_id) DO UPDATE
 SET delivered = p.delivered + excluded.delivered, dead = p.dead + excluded.dead, expired = p.expired + excluded.expired,
     cancelled = p.cancelled + excluded.cancelled, rejected = p.rejected + excluded.rejected, capped = p.capped + excluded.capped, updated_at = now()`,
-		t.of, t.outlook, columns[0])
+		t.of, t.outlook, columns[0], answers, told, some) + t.answers
 	for _, column := range columns {
 		if outlook {
 			statement += ", " + column + " = excluded." + column
@@ -98,7 +107,13 @@ func progressColumns(list []delivery.Progress) []any {
 		column(list, func(p delivery.Progress) int64 { return orZero(p.Outlook).Total() }),
 		column(list, func(p delivery.Progress) int64 { return orZero(p.Outlook).Retrying }),
 		column(list, func(p delivery.Progress) int64 { return orZero(p.Outlook).InFlight }),
-		column(list, func(p delivery.Progress) *time.Time { return nullable(orZero(p.Outlook).DoneAt) }))
+		column(list, func(p delivery.Progress) *time.Time { return nullable(orZero(p.Outlook).DoneAt) }),
+		column(list, func(p delivery.Progress) string {
+			newest := append([]delivery.Answer{}, p.Answers...)
+			slices.Reverse(newest)
+			text, _ := json.Marshal(newest) // strings and times do not fail
+			return string(text)
+		}))
 }
 
 // SpreadCampaigns sets the rates of campaigns until their finish_by, in millionths of a unit per hour. Campaigns that do not exist any more,

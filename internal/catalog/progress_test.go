@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"reflect"
 	"slices"
 	"sync"
 	"testing"
@@ -150,8 +151,58 @@ func TestCountsOfDestinationsAddUp(t *testing.T) {
 	}
 	run(t, conn, `DELETE FROM pacer.destinations WHERE id = 'd1'`)
 	run(t, conn, `INSERT INTO pacer.destinations (id, url) VALUES ('d1', 'https://shop.example/')`)
-	if row, err := a.GetDestination(t.Context(), "d1"); err != nil || row.Progress != (DestinationProgress{}) {
+	if row, err := a.GetDestination(t.Context(), "d1"); err != nil || !reflect.DeepEqual(row.Progress, DestinationProgress{}) {
 		t.Errorf("%+v, %v", row.Progress, err)
+	}
+}
+
+// TestTheLastAnswersAreKept: ten of all daemons, the newest first, whichever saves last, and whatever they say.
+func TestTheLastAnswersAreKept(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	conn, p := connected(t, dsn), running(t, Options{DSN: dsn})
+	a := p.Admin()
+	run(t, conn, `INSERT INTO pacer.destinations (id, url) VALUES ('shop', 'https://shop.example/')`)
+	run(t, conn, `INSERT INTO pacer.campaigns (id, send_rate) VALUES ('shop', 5)`)
+	began := time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
+	save := func(outlook *delivery.Outlook, delivered int64, seconds ...int) {
+		t.Helper()
+		one := delivery.Progress{Destination: "shop", Settled: delivery.Settled{delivery.OutcomeDelivered: delivered}, Outlook: outlook}
+		for _, s := range seconds {
+			one.Answers = append(one.Answers, delivery.Answer{At: began.Add(time.Duration(s) * time.Second), Job: fmt.Sprint("u-", s), Class: "temporary", Status: 500, Answer: `"'{}é \u0000`})
+		}
+		list := []delivery.Progress{one, {Campaign: "shop", Settled: delivery.Settled{delivery.OutcomeDelivered: 1}, Outlook: outlook}}
+		if err := p.SaveProgress(t.Context(), list); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kept := func(want ...int) {
+		t.Helper()
+		row, err := a.GetDestination(t.Context(), "shop")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []int
+		for _, answer := range row.Progress.Answers {
+			got = append(got, int(answer.At.Sub(began)/time.Second))
+			if answer.Job != fmt.Sprint("u-", got[len(got)-1]) || answer.Status != 500 || answer.Answer != `"'{}é \u0000` {
+				t.Errorf("%+v", answer)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%v, want %v", got, want)
+		}
+	}
+	save(nil, 0, 1, 3) // nothing else is known of it
+	kept(3, 1)
+	save(nil, 5)
+	kept(3, 1)
+	save(&delivery.Outlook{Backlog: delivery.Backlog{Waiting: 7}}, 1, 2, 9)
+	kept(9, 3, 2, 1)
+	save(nil, 0, 4, 5, 6, 7, 8, 10, 11)
+	kept(11, 10, 9, 8, 7, 6, 5, 4, 3, 2)
+	if list, err := a.DestinationsAfter(t.Context(), "", 10); err != nil || len(list) != 1 || list[0].Progress.Answers != nil {
+		t.Errorf("%+v, %v", list, err)
 	}
 }
 

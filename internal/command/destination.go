@@ -130,5 +130,8 @@ func (c *cli) askDestination(ctx context.Context, method, path string, body any)
 		p.line("max in flight\t%s", calls(v.MaxInFlight))
 		p.line("created at\t%s", v.CreatedAt.UTC().Format(time.RFC3339))
 		p.line("updated at\t%s", v.UpdatedAt.UTC().Format(time.RFC3339))
+		for _, a := range v.Progress.Answers {
+			p.line("answer\t%s  %s  job %s  %s", a.At.UTC().Format(time.RFC3339), cmp.Or(calls(int64(a.Status)), "-")+" "+a.Class, a.Job, cmp.Or(a.Answer, a.Detail))
+		}
 	})
 }

@@ -94,12 +94,26 @@ type Tally struct {
 	Sent        int64 // units: of jobs settled for good, and of attempts that are to be repeated
 }
 
+// Answer is what a destination said to a job.
+type Answer struct {
+	At     time.Time `json:"at"`
+	Job    string    `json:"job_id"`
+	Class  string    `json:"class" doc:"what it means: delivered, rejected, permanent, temporary, throttled, unreachable, misconfigured or pending"`
+	Status int       `json:"status,omitempty" doc:"of HTTP"`
+	Detail string    `json:"detail,omitempty" doc:"why the job was not taken, in one line"`
+	Answer string    `json:"answer,omitempty" doc:"how the answer to a job that was not taken begins; for operators and admins"`
+}
+
+// KeptAnswers is how many answers of a destination are kept.
+const KeptAnswers = 10
+
 // Progress is written to the catalog for a campaign or a destination: the jobs settled since the last write, and those that wait.
 type Progress struct {
 	Campaign    string // "": of the destination
 	Destination string
 	Settled     Settled
 	Outlook     *Outlook // nil: leave what is kept as it is
+	Answers     []Answer // of the destination, since the last write, the newest last
 }
 
 // Backlog is how many jobs of a campaign are not settled: in ingress, lanes, timers and memory.

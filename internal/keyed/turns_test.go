@@ -103,11 +103,14 @@ func TestATurnThatComesALittleEarlyIsNotLost(t *testing.T) {
 	}
 	time.Sleep(time.Until(jobs[1].Due) - 10*time.Millisecond)
 	res := r.sendSoon(jobs[1])
-	if res.Class != delivery.Withheld || res.RetryAfter > 100*time.Millisecond {
-		t.Errorf("%+v", res)
+	if res.Class == delivery.Withheld { // unless the machine stood still meanwhile
+		if res.RetryAfter > span {
+			t.Errorf("%+v", res)
+		}
+		time.Sleep(res.RetryAfter)
+		res = r.sendSoon(jobs[1])
 	}
-	time.Sleep(res.RetryAfter)
-	if res := r.sendSoon(jobs[1]); res.Class != delivery.Delivered {
+	if res.Class != delivery.Delivered {
 		t.Errorf("%+v", res)
 	}
 }

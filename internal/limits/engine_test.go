@@ -95,9 +95,10 @@ func TestBothRepliesLostIsAnErrorAndTheNextTakeWorks(t *testing.T) {
 		t.Errorf("%+v, %v", r, err)
 	}
 	lose.Store(0)
-	if _, err = e.Take(context.Background(), []delivery.Ask{ask(campaign(10), 1)}); err != nil {
-		t.Error(err)
-	}
+	await(t, "the next take", func() bool { // it waits 50 ms for the store
+		_, err = e.Take(context.Background(), []delivery.Ask{ask(campaign(10), 1)})
+		return err == nil
+	})
 }
 
 func TestALateScriptIsRefused(t *testing.T) {

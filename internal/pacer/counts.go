@@ -1,9 +1,11 @@
 package pacer
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -21,8 +23,19 @@ type counts struct {
 
 	mu            sync.Mutex // guards what follows; the delivery.Accounts need no lock
 	byID          map[string]*delivery.Account
-	lately, older map[string]*delivery.Account // by destination: maxDestinations, and those that were the last before them
+	lately, older map[string]*destinationAccount // by destination: maxDestinations, and those that were the last before them
 }
+
+// destinationAccount is the account of a destination, and its last answers. The latter are under the lock of counts.
+type destinationAccount struct {
+	delivery.Account
+	answers []delivery.Answer // the newest last
+	fresh   int               // how many of them were not told
+	told    delivery.Answer   // the last one that was
+}
+
+// answersEvery is how often the answers of a destination are told while they mean the same.
+const answersEvery = 30 * time.Second
 
 // others is the label of all campaigns without series of their own.
 const others = "(others)"
@@ -32,7 +45,7 @@ func newCounts(r prometheus.Registerer, shows, hasRow func(string) bool) *counts
 	if shows == nil {
 		shows = func(string) bool { return true }
 	}
-	c := &counts{byID: map[string]*delivery.Account{}, lately: map[string]*delivery.Account{}, shows: shows, hasRow: hasRow}
+	c := &counts{byID: map[string]*delivery.Account{}, lately: map[string]*destinationAccount{}, shows: shows, hasRow: hasRow}
 	r.MustRegister(c)
 	return c
 }
@@ -69,17 +82,19 @@ func (r *countingReceipt) Settle(j *delivery.Job, o delivery.Outcome) {
 	} else if account.Add(j, o); !r.counts.shows(j.Campaign) {
 		r.counts.others.Add(j, o)
 	}
-	if j.Destination != "" && !j.FoundDestination() && o.Final() {
-		if account := r.counts.destination(j.Destination); account != nil {
-			account.Add(j, o)
-		}
+	if account := r.counts.destination(j); account != nil && o.Final() {
+		account.Add(j, o)
 	}
 	r.next.Settle(j, o)
 }
 
-// destination is the account of a destination, nil if it has no row. It is forgotten when twice maxDestinations others had jobs since, long
-// after it was saved.
-func (c *counts) destination(id string) *delivery.Account {
+// destination is the account of a job's destination, nil if that has no row. It is forgotten when twice maxDestinations others had jobs since,
+// long after it was saved.
+func (c *counts) destination(j *delivery.Job) *destinationAccount {
+	id := j.Destination
+	if id == "" || j.FoundDestination() {
+		return nil
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	a := c.lately[id]
@@ -87,14 +102,64 @@ func (c *counts) destination(id string) *delivery.Account {
 		return a
 	}
 	if a = c.older[id]; a == nil {
-		a = &delivery.Account{}
+		a = &destinationAccount{}
 	}
 	delete(c.older, id)
 	if len(c.lately) >= maxDestinations {
-		c.lately, c.older = map[string]*delivery.Account{}, c.lately
+		c.lately, c.older = map[string]*destinationAccount{}, c.lately
 	}
 	c.lately[strings.Clone(id)] = a // of the memory of a job
 	return a
+}
+
+// answered notes the answer of a job's destination, if that has a row.
+func (c *counts) answered(j *delivery.Job, r *delivery.Result, at time.Time) {
+	account := c.destination(j)
+	if account == nil || r.Class >= delivery.Interrupted {
+		return
+	}
+	answer := delivery.Answer{At: at, Job: strings.Clone(j.ID), Class: r.Class.String(), Status: r.Status, Detail: brief(r.Detail)}
+	if r.Provider != nil {
+		answer.Answer = brief(r.Provider.Answer)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if account.answers = append(account.answers, answer); len(account.answers) > delivery.KeptAnswers {
+		account.answers = account.answers[1:]
+	}
+	account.fresh = min(account.fresh+1, delivery.KeptAnswers)
+}
+
+// brief is the beginning of a text, as a database takes it.
+func brief(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == utf8.RuneError {
+			return -1
+		}
+		return r
+	}, text[:min(len(text), 128)])
+}
+
+// Answers returns the last answers of destinations that have given others since they were returned last: of each at once where they mean
+// something else, and otherwise every answersEvery.
+func (c *counts) Answers() map[string][]delivery.Answer {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := map[string][]delivery.Answer{}
+	for _, accounts := range []map[string]*destinationAccount{c.lately, c.older} {
+		for id, a := range accounts {
+			if a.fresh == 0 {
+				continue
+			}
+			last := a.answers[len(a.answers)-1]
+			if last.Class == a.told.Class && last.At.Sub(a.told.At) < answersEvery && time.Since(last.At) < answersEvery {
+				continue
+			}
+			all[id] = slices.Clone(a.answers[len(a.answers)-a.fresh:])
+			a.fresh, a.told = 0, last
+		}
+	}
+	return all
 }
 
 // Busy returns how many campaigns have had jobs here.
@@ -134,7 +199,7 @@ func (c *counts) Tallies() (list []delivery.Tally) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, accounts := range []map[string]*delivery.Account{c.lately, c.older} {
+	for _, accounts := range []map[string]*destinationAccount{c.lately, c.older} {
 		for id, a := range accounts {
 			list = append(list, delivery.Tally{Destination: id, Settled: a.Tally("").Settled})
 		}

@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -131,6 +133,58 @@ func TestFewJobsThatAllFailAreNoticed(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestAnswersAreTold: those of a destination with a row, at once when they mean something else, and otherwise every half minute.
+func TestAnswersAreTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCounts(prometheus.NewRegistry(), nil, func(id string) bool { return id == "shop" })
+		n := 0
+		answer := func(destination string, class delivery.ResultClass) {
+			n++
+			c.answered(&delivery.Job{ID: fmt.Sprint("u-", n), Destination: destination}, &delivery.Result{
+				Class: class, Status: 200, Detail: strings.Repeat("é", 200), Provider: &delivery.Provider{Answer: "a\x00b"},
+			}, time.Now())
+		}
+		told := func(want ...int) {
+			t.Helper()
+			var got []int
+			for id, list := range c.Answers() {
+				for _, a := range list {
+					var job int
+					_, _ = fmt.Sscanf(a.Job, "u-%d", &job)
+					got = append(got, job)
+					if id != "shop" || a.Answer != "ab" || !utf8.ValidString(a.Detail) || len(a.Detail) > 128 || a.At.IsZero() {
+						t.Errorf("%s: %+v", id, a)
+					}
+				}
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%v, want %v", got, want)
+			}
+		}
+		told()
+		answer("shop", delivery.Delivered)
+		answer("none", delivery.Delivered)
+		answer("", delivery.Delivered)
+		answer("shop", delivery.Withheld)
+		answer(" sink shop", delivery.Delivered)
+		told(1)
+		answer("shop", delivery.Delivered)
+		told()
+		time.Sleep(10 * time.Second)
+		answer("shop", delivery.Temporary)
+		told(6, 7)
+		told()
+		for range 15 {
+			time.Sleep(time.Second)
+			answer("shop", delivery.Temporary)
+		}
+		told()
+		time.Sleep(15 * time.Second)
+		answer("shop", delivery.Temporary)
+		told(14, 15, 16, 17, 18, 19, 20, 21, 22, 23)
+	})
 }
 
 // TestJobsAreCountedByDestination: by those with a row, however many others there are. One that was forgotten begins anew, long after its last job.

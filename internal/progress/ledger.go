@@ -108,9 +108,9 @@ func near(a, b time.Time, ahead float64) bool {
 // begin returns a write of what the catalog does not have yet. It is to read the settled jobs of all daemons, of the campaigns with an expected
 // total, which are among the campaigns given, and of others. That of a daemon that has begun to lead reads the outlooks that are stored as
 // well: those of campaigns that have no jobs any more are out of date.
-func (l *ledger) begin(tallies []delivery.Tally, s *delivery.Snapshot, campaigns map[string]*delivery.Campaign, leads bool, others []string) write {
+func (l *ledger) begin(tallies []delivery.Tally, answers map[string][]delivery.Answer, s *delivery.Snapshot, campaigns map[string]*delivery.Campaign, leads bool, others []string) write {
 	w := write{outlooks: l.outlooks, ask: leads && !l.asked, settled: len(others) > 0, others: others}
-	w.add[1], w.add[0] = l.changes(tallies, s)
+	w.add[1], w.add[0] = l.changes(tallies, answers, s)
 	for _, c := range campaigns {
 		w.settled = w.settled || c.ExpectedTotal > 0
 	}
@@ -152,23 +152,24 @@ func (l *ledger) perform(ctx context.Context, w *write) {
 	}
 }
 
-// changes returns what the catalog does not have yet, of campaigns and destinations with a new outlook and of the others.
-func (l *ledger) changes(tallies []delivery.Tally, s *delivery.Snapshot) (with, without []delivery.Progress) {
+// changes returns what the catalog does not have yet, of campaigns and destinations with a new outlook and of the others. Answers are lost if
+// they cannot be saved.
+func (l *ledger) changes(tallies []delivery.Tally, answers map[string][]delivery.Answer, s *delivery.Snapshot) (with, without []delivery.Progress) {
 	l.track(tallies)
 	settled := map[counted]delivery.Settled{}
 	for _, tally := range tallies {
 		of := counted{tally.Campaign, tally.Destination}
 		more := tally.Settled.Minus(l.saved[of])
-		if more.Total() == 0 || !of.known(s) {
+		if more.Total() == 0 && len(answers[of.destination]) == 0 || !of.known(s) {
 			continue
 		}
 		settled[of] = more
 		if _, ok := l.outlook[of]; !ok {
-			without = append(without, delivery.Progress{Campaign: of.campaign, Destination: of.destination, Settled: more})
+			without = append(without, delivery.Progress{Campaign: of.campaign, Destination: of.destination, Settled: more, Answers: answers[of.destination]})
 		}
 	}
 	for of, o := range l.outlook {
-		with = append(with, delivery.Progress{Campaign: of.campaign, Destination: of.destination, Settled: settled[of], Outlook: &o})
+		with = append(with, delivery.Progress{Campaign: of.campaign, Destination: of.destination, Settled: settled[of], Outlook: &o, Answers: answers[of.destination]})
 	}
 	return with, without
 }

@@ -98,7 +98,7 @@ func (l *ledger) save(ctx context.Context, tallies []delivery.Tally, s *delivery
 
 // write writes to the catalog and reads it, and waits for it.
 func (l *ledger) write(ctx context.Context, tallies []delivery.Tally, s *delivery.Snapshot, campaigns map[string]*delivery.Campaign, leads bool) {
-	w := l.begin(tallies, s, campaigns, leads, nil)
+	w := l.begin(tallies, nil, s, campaigns, leads, nil)
 	l.perform(ctx, &w)
 	l.note(w)
 }
@@ -151,7 +151,7 @@ func TestAnOutlookThatChangesDuringAWriteIsWrittenNext(t *testing.T) {
 		l.foresee(time.Now(), map[counted]delivery.Outlook{{campaign: "c"}: {Backlog: delivery.Backlog{Waiting: n}}})
 	}
 	waiting(7)
-	w := l.begin(nil, nil, nil, true, nil)
+	w := l.begin(nil, nil, nil, nil, true, nil)
 	waiting(6)
 	l.perform(t.Context(), &w)
 	l.note(w)
@@ -160,7 +160,7 @@ func TestAnOutlookThatChangesDuringAWriteIsWrittenNext(t *testing.T) {
 		t.Errorf("%d wait, want 6", got)
 	}
 	waiting(5)
-	w = l.begin(nil, nil, nil, true, nil)
+	w = l.begin(nil, nil, nil, nil, true, nil)
 	l.perform(t.Context(), &w)
 	l.stepDown()
 	l.note(w)

@@ -46,6 +46,8 @@ type Work interface {
 	AtDestinations(ctx context.Context) (map[string]int64, error)
 	// Tallies returns what the daemon has done since it started.
 	Tallies() []delivery.Tally
+	// Answers returns the last answers of destinations, since they were returned last.
+	Answers() map[string][]delivery.Answer
 	// Troubles returns the campaigns whose jobs their sinks do not take.
 	Troubles(ctx context.Context) ([]delivery.Trouble, error)
 }
@@ -179,7 +181,7 @@ func (t *Tracker) Run(ctx context.Context) error {
 
 // save begins a write to the catalog.
 func (t *Tracker) save(ctx context.Context) {
-	w, ended := t.ledger.begin(t.opt.Work.Tallies(), t.snapshot, t.watched, t.Leads(), t.recounts.ids()), make(chan write)
+	w, ended := t.ledger.begin(t.opt.Work.Tallies(), t.opt.Work.Answers(), t.snapshot, t.watched, t.Leads(), t.recounts.ids()), make(chan write)
 	t.ledger.ended = ended
 	go func() {
 		t.ledger.perform(ctx, &w)

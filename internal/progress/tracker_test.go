@@ -25,6 +25,7 @@ type desk struct {
 	lanes    delivery.LanesBacklog
 	held     []delivery.MemoryJobs
 	tallies  []delivery.Tally
+	answers  map[string][]delivery.Answer
 	gates    []delivery.Gate
 	windows  []delivery.WindowState
 	troubles []delivery.Trouble
@@ -38,6 +39,7 @@ func anySink(string) (string, bool) { return "sink", true }
 func (d *desk) Backlog() delivery.LanesBacklog                          { return d.lanes }
 func (d *desk) InMemory(context.Context) ([]delivery.MemoryJobs, error) { return d.held, nil }
 func (d *desk) Tallies() []delivery.Tally                               { return d.tallies }
+func (d *desk) Answers() map[string][]delivery.Answer                   { return d.answers }
 func (d *desk) AtDestinations(context.Context) (map[string]int64, error) {
 	at := map[string]int64{}
 	maps.Copy(at, d.lines)

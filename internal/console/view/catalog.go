@@ -301,12 +301,18 @@ func (s *Sources) oneDestination(ctx context.Context, row *catalog.DestinationRo
 	return row, nil
 }
 
-// hideSecrets takes out of a destination what may let others send to it: the query of its address, and for all but admins the values of its headers.
+// hideSecrets takes out of a destination what may let others send to it: the query of its address, and for all but admins the values of its
+// headers. What its answers say is not for viewers.
 func hideSecrets(ctx context.Context, row *catalog.DestinationRow) {
 	row.URL = sinkhttp.Redacted(row.URL)
 	for name := range row.Headers {
 		if auth.Of(ctx).Role < auth.Admin {
 			row.Headers[name] = ""
+		}
+	}
+	for i := range row.Progress.Answers {
+		if auth.Of(ctx).Role < auth.Operator {
+			row.Progress.Answers[i].Answer = ""
 		}
 	}
 }
