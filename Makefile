@@ -44,8 +44,8 @@ test: build ## All tests, over real services (started here; `make down` ends the
 	$(WITH_SERVICES) CGO_ENABLED=0 $(GO_TEST) test -ldflags=-s -shuffle=on -timeout 9m -p 1 -parallel 4 ./... && $(GO_CLIENTS) test -shuffle=on .
 
 .PHONY: console-test
-console-test: build ## The console in a Chromium, over real services (SCREENSHOTS=docs/images takes the pictures of docs/console.md anew)
-	$(WITH_SERVICES) SCREENSHOTS="$(abspath $(SCREENSHOTS))" $(GO_TEST) test -tags browser -count=1 -timeout 5m -run "TestConsole.*InABrowser" .
+console-test: build ## The console in a Chromium, over real services (SCREENSHOTS=docs/images takes the pictures of docs/console.md anew; PAGES=folder those of all pages)
+	$(WITH_SERVICES) SCREENSHOTS="$(abspath $(SCREENSHOTS))" PAGES="$(abspath $(PAGES))" $(GO_TEST) test -tags browser -count=1 -timeout 5m -run "TestConsole.*InABrowser" .
 	go test -tags browser -count=1 -run "TestConsole.*InABrowser" ./internal/console
 
 .PHONY: test-fast

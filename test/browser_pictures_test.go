@@ -4,6 +4,7 @@ package test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"image"
@@ -12,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -47,7 +49,7 @@ var pictures = []picture{
 const maxPicture = 150_000
 
 // TestConsolePicturesInABrowser takes the pictures of docs/console.md, of an installation with something of everything. They are written to
-// the folder of SCREENSHOTS, if that is set.
+// the folder of SCREENSHOTS, if that is set. Those of every page, light, dark and on a phone, go to the folder of PAGES, if that is.
 func TestConsolePicturesInABrowser(t *testing.T) {
 	shops := newReceiver(t)
 	s := newStack(t, stackOptions{partitions: 2, sinks: `  partner: {type: http, url: "http://127.0.0.1:9/partner", timeout: 1s}` + fmt.Sprintf(
@@ -87,6 +89,22 @@ func TestConsolePicturesInABrowser(t *testing.T) {
 		if folder := os.Getenv("SCREENSHOTS"); folder != "" {
 			if err := os.WriteFile(filepath.Join(folder, "console-"+p.name+".png"), content, 0o600); err != nil {
 				t.Fatal(err)
+			}
+		}
+	}
+	if folder := os.Getenv("PAGES"); folder != "" {
+		b.everyPage(base, folder)
+	}
+}
+
+// everyPage takes pictures of all pages.
+func (b *browser) everyPage(base, folder string) {
+	here := strings.NewReplacer("spring", "spring-sale", "autumn-1", "cora-0", "autumn", "acme-hooks", "provider", "sms-gateway", "shop-7", "cora")
+	for i, of := range consolePages {
+		for how, p := range map[string]picture{"light": {}, "dark": {dark: true}, "phone": {phone: true}} {
+			p.name, p.page, p.height = fmt.Sprintf("%02d-%s-%s.png", i, cmp.Or(regexp.MustCompile(`\W.*`).ReplaceAllString(of, ""), "overview"), how), here.Replace(of), 900
+			if err := os.WriteFile(filepath.Join(folder, p.name), b.take(base, p), 0o600); err != nil {
+				b.t.Fatal(err)
 			}
 		}
 	}

@@ -52,7 +52,8 @@ ON CONFLICT (quota_id, minute, node) DO UPDATE SET units = u.units + excluded.un
 
 	// The same count, told again or by several, is added once: only what it has grown by, and nothing if it is older than what is known. Of
 	// a quota that is new here, the windows decide: it may have had none that are kept until now. A quota whose row is locked is left for the next time. Rows are written in order, so that daemons that write at the same time cannot
-	// deadlock. Daemons that have stopped taking before this time have taken nothing that is not written.
+	// deadlock. Daemons that have stopped taking before this time have taken nothing that is not written, and those of earlier data were
+	// waited for when these were put in place: a restored database may have them again.
 	writeTaken = `
 WITH force AS (
     SELECT FROM pacer.store_incarnations WHERE shard = $1 AND incarnation = $2 FOR SHARE
@@ -73,15 +74,15 @@ WITH force AS (
 ), used AS (
     INSERT INTO pacer.quota_usage AS u (quota_id, minute, node, units)
     SELECT quota_id, $3 / 60000000, '', added FROM counted WHERE added > 0 ORDER BY quota_id
-    ON CONFLICT (quota_id, minute, node) DO UPDATE SET units = u.units + excluded.units
-), written AS (
+    ON CONFLICT (quota_id, minute, node) DO UPDATE SET units = u.units + excluded.units RETURNING 1
+), written AS ( -- after those, since it counts them: each statement locks in this order
     INSERT INTO pacer.store_takers AS k (shard, node, incarnation, since, at)
-    SELECT $1, '', $2, $3, $3 FROM force WHERE (SELECT count(*) FROM free) = (SELECT count(*) FROM told)
+    SELECT $1, '', $2, $3, $3 FROM force WHERE (SELECT count(*) FROM free) = (SELECT count(*) FROM told) AND (SELECT count(*) FROM used) >= 0
     ON CONFLICT (shard, node) DO UPDATE SET incarnation = excluded.incarnation, at = excluded.at
-    WHERE k.incarnation <> excluded.incarnation OR k.at < excluded.at
+    WHERE k.incarnation <> excluded.incarnation OR k.at < excluded.at RETURNING 1
 ), stopped AS (
-    DELETE FROM pacer.store_takers WHERE shard = $1 AND incarnation = $2 AND node <> '' AND at < $3 - $7
-        AND (SELECT count(*) FROM free) = (SELECT count(*) FROM told)
+    DELETE FROM pacer.store_takers WHERE shard = $1 AND node <> '' AND (incarnation < $2 OR incarnation = $2 AND at < $3 - $7)
+        AND EXISTS (SELECT FROM written)
 )
 SELECT EXISTS (SELECT FROM force) AND (SELECT count(*) FROM free) = (SELECT count(*) FROM told)`
 

@@ -174,6 +174,15 @@ func TestTakersJoinAndLeave(t *testing.T) {
 		t.Error(err)
 	}
 	holds("c has left")
+	run(t, connected(t, p.options.DSN), `INSERT INTO pacer.store_takers VALUES (0, 'restored', 1, 1, 1), (0, 'later', 6, 1, 1)`)
+	for _, epoch := range []int64{4, 5} {
+		if complete, err := p.WriteTaken(ctx, 0, epoch, 300*second, nil, nil); err != nil || complete != (epoch == 5) {
+			t.Error(complete, err)
+		}
+		if got, err := p.Takers(ctx, 0); err != nil || len(got) != 2-int(epoch-4) {
+			t.Errorf("%+v, %v", got, err)
+		}
+	}
 }
 
 // TestAnEpochWaitsForWritesUnderTheOneBefore: who records an epoch reads all that was written under the one before, however long its

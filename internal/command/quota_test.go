@@ -287,7 +287,7 @@ func TestQuotaUsageShowsTheLedger(t *testing.T) {
 	}
 	d.fields(table, at+" 120 - 180")
 	d.fields(table, "the ledger leaves too little where quota adjust has added units, which count in all windows here, or taken some away, which still count: "+
-		"pacer quota show has what is left; the last two minutes may hold units that are reserved and not sent; what is older than a day is kept by the hour")
+		"pacer quota show has what is left; what is older than a day is kept by the hour")
 	var answer quotaUsage
 	if err := json.Unmarshal([]byte(d.run(last3h+" --json")), &answer); err != nil {
 		t.Fatal(err)
@@ -308,8 +308,8 @@ func TestQuotaUsageSaysWhatItDoesNotKnow(t *testing.T) {
 		quota view.Quota
 		want  string
 	}{
-		{view.Quota{Mode: delivery.ModeStrict, Rollout: 100, Windows: window(time.Hour)}, "last two minutes"},
-		{view.Quota{Mode: delivery.ModeShadow, Rollout: 1, Windows: window(121 * time.Second)}, "last two minutes"},
+		{view.Quota{Mode: delivery.ModeStrict, Rollout: 100, Windows: window(time.Hour)}, "older than a day"},
+		{view.Quota{Mode: delivery.ModeShadow, Rollout: 1, Windows: window(121 * time.Second)}, "older than a day"},
 		{view.Quota{Mode: delivery.ModeStrict, Rollout: 100, Windows: window(2 * time.Minute)}, "longer than 2 minutes"},
 		{view.Quota{Mode: delivery.ModeStrict, Rollout: 100}, "longer than 2 minutes"},
 		{view.Quota{Mode: delivery.ModeStrict, Windows: window(time.Hour)}, "rollout of 0"},

@@ -66,7 +66,7 @@ func usageNote(q *view.Quota) string {
 		return "the use of a quota is kept only with a window longer than 2 minutes, and this one has none"
 	default:
 		return "the ledger leaves too little where quota adjust has added units, which count in all windows here, or taken some away, which still count: " +
-			"pacer quota show has what is left; the last two minutes may hold units that are reserved and not sent; what is older than a day is kept by the hour"
+			"pacer quota show has what is left; what is older than a day is kept by the hour"
 	}
 }
 

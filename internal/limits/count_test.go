@@ -2,6 +2,7 @@ package limits
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -33,7 +34,7 @@ func TestTheCountIsWhatWasTaken(t *testing.T) {
 	check := func(what string) {
 		t.Helper()
 		l.now = now
-		at, counted, err := dataStore{l.engine("n")}.Count(context.Background(), 0, list)
+		at, counted, err := dataStore{l.engine("n")}.Count(context.Background(), 0, 0, list)
 		if err != nil || at != now {
 			t.Fatal(at, now, err)
 		}
@@ -87,4 +88,16 @@ func TestTheCountIsWhatWasTaken(t *testing.T) {
 	}
 	began[0], taken[0] = 0, 0
 	check("without its key")
+	for i, broken := range []func(key string) error{
+		func(key string) error { return l.shards.Master(0).Set(context.Background(), key, "?", 0).Err() },
+		func(key string) error {
+			return errors.Join(l.shards.Master(0).Del(context.Background(), key).Err(), l.shards.Master(0).LPush(context.Background(), key, "?").Err())
+		},
+	} {
+		if err := broken(e.shards[0].keys.quota(list[1+i].ID)); err != nil {
+			t.Fatal(err)
+		}
+		began[1+i], taken[1+i] = 0, 0
+		check("beside a value that cannot be read")
+	}
 }

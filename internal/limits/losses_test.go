@@ -265,7 +265,7 @@ func TestADayOutlivesRedis(t *testing.T) {
 	if n := grant(100, 10*time.Second); n != 100 {
 		t.Errorf("%d units after a restart", n)
 	}
-	stop() // lets go of what is reserved
+	stop()
 	if err := client.FlushAll(context.Background()).Err(); err != nil {
 		t.Fatal(err)
 	}

@@ -69,11 +69,14 @@ func (e dataStore) Restore(ctx context.Context, shard int, epoch int64, quotas [
 }
 
 // Count implements ledger.Counter.
-func (e dataStore) Count(ctx context.Context, shard int, list []*delivery.Quota) (now int64, counted []ledger.Counted, err error) {
+func (e dataStore) Count(ctx context.Context, shard int, epoch int64, list []*delivery.Quota) (now int64, counted []ledger.Counted, err error) {
 	s := e.shards[shard]
 	c := encodePeek(s.keys, list, s.now())
 	if s.run(ctx, countScript, []*call{c}); c.err != nil {
 		return 0, nil, c.err
+	}
+	if c.head.epoch != epoch {
+		return 0, nil, ledger.ErrEpoch
 	}
 	in := reader{rest: c.reply}
 	for _, q := range list {

@@ -97,7 +97,7 @@ func usageLines(ctx context.Context, s *Site, query url.Values) (rows [][]string
 	span := oneOf(query.Get("last"), spans)
 	last, _ := notation.ParseSpan(span) // one of those
 	now := time.Now()
-	usage, err := s.watcher.Sources().Catalog.UsageHistory(ctx, q.ID, now.Add(-last), view.Settled(now), stepsOf[span])
+	usage, err := s.watcher.Sources().Catalog.UsageHistory(ctx, q.ID, now.Add(-last), now.Truncate(time.Minute), stepsOf[span])
 	for _, step := range usage {
 		for _, left := range step.Remaining {
 			rows = append(rows, []string{view.Instant(&step.Start), view.Instant(&step.End), count(step.Units), count(left.Limit) + "/" + left.Span, countOrNothing(left.Units)})

@@ -83,17 +83,14 @@ func (l *Watcher) Recent(ctx context.Context, of catalog.ChangesOf, all bool) ([
 	})
 }
 
-// Settled is the end of the minutes whose use is known: the one that now is in, and the one before, hold units that are reserved and not sent.
-func Settled(now time.Time) time.Time { return now.Truncate(time.Minute).Add(-time.Minute) }
-
-// Usage returns what was used of a quota lately, in steps.
+// Usage returns what was used of a quota lately, in steps of whole minutes.
 func (l *Watcher) Usage(ctx context.Context, quota string, last, step time.Duration) ([]catalog.Usage, error) {
 	if l.sources.Catalog == nil {
 		return nil, errors.New("there is no database here, and so no ledger")
 	}
 	return cached(ctx, l.cache, question{kind: "usage", about: fmt.Sprintf("%s %s %s", quota, last, step), fresh: usageFor}, func(ctx context.Context) ([]catalog.Usage, error) {
 		now := time.Now()
-		return l.sources.Catalog.UsageHistory(ctx, quota, now.Add(-last), Settled(now), step)
+		return l.sources.Catalog.UsageHistory(ctx, quota, now.Add(-last), now.Truncate(time.Minute), step)
 	})
 }
 

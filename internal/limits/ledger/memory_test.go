@@ -192,7 +192,7 @@ func (l *memLedger) WriteTaken(ctx context.Context, shard int, epoch, at int64, 
 			l.until = delivery.Taker{Epoch: epoch, At: at}
 		}
 		for node, a := range l.takers {
-			if a.Epoch == epoch && a.At < at-goesOnFor.Microseconds()-20*second {
+			if a.Epoch < epoch || a.Epoch == epoch && a.At < at-goesOnFor.Microseconds()-20*second {
 				delete(l.takers, node)
 			}
 		}

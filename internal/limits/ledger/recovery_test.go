@@ -143,9 +143,9 @@ func (s *memStore) Restore(ctx context.Context, _ int, epoch int64, quotas []Res
 	return part(len(quotas) == 0, func() { s.data.epoch, s.data.adopted = epoch, s.process })
 }
 
-func (s *memStore) Count(ctx context.Context, _ int, list []*delivery.Quota) (now int64, counted []Counted, err error) {
+func (s *memStore) Count(ctx context.Context, _ int, epoch int64, list []*delivery.Quota) (now int64, counted []Counted, err error) {
 	err = s.do(ctx, func() error {
-		if s.inForce() == 0 {
+		if epoch != s.inForce() {
 			return ErrEpoch
 		}
 		now = time.Now().UnixMicro()

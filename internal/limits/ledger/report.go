@@ -70,6 +70,9 @@ func (r *recovery) awaitReports(ctx context.Context) error {
 		if all == nil {
 			return errNotLoaded
 		}
+		if _, _, err := r.compare(ctx); err != nil { // the data may have been there again, and taken from, until now
+			return err
+		}
 		nodes, usage := r.giveUp(missing, all)
 		r.opt.Logger.Warn("daemons have not said what they took since the usage ledger was written; all that they could have taken counts as used",
 			"shard", r.shard, "daemons", len(nodes))

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -29,8 +30,9 @@ const (
 
 // Counter is the part of the engine that the ledger is written from.
 type Counter interface {
-	// Count tells what a shard's data count of quotas, and the store's time, before which nothing is granted any more.
-	Count(ctx context.Context, shard int, list []*delivery.Quota) (now int64, counted []Counted, err error)
+	// Count tells what a shard's data of an epoch count of quotas, and the store's time, before which nothing is granted any more. Other data
+	// are refused with ErrEpoch.
+	Count(ctx context.Context, shard int, epoch int64, list []*delivery.Quota) (now int64, counted []Counted, err error)
 }
 
 // Counted is what the data count of a quota.
@@ -131,7 +133,7 @@ func (w *Writer) write(ctx context.Context, shard int, epoch int64) bool {
 	complete, err := w.writeShard(ctx, shard, epoch)
 	if err == nil {
 		w.writing.Worked()
-	} else if ctx.Err() == nil && w.writing.Failed() {
+	} else if ctx.Err() == nil && !errors.Is(err, ErrEpoch) && w.writing.Failed() {
 		w.opt.Logger.Warn("what the quota store has counted is not in the ledger", "shard", shard, "error", err)
 	}
 	return complete && err == nil
@@ -152,7 +154,7 @@ func (w *Writer) writeShard(ctx context.Context, shard int, epoch int64) (comple
 	var list []delivery.Taken
 	var anchors []delivery.Anchor
 	for part := range slices.Chunk(quotas, maxCounted) {
-		now, counted, err := w.store.Count(ctx, shard, part)
+		now, counted, err := w.store.Count(ctx, shard, epoch, part)
 		if err != nil {
 			return false, fmt.Errorf("count the use of %d quotas: %w", len(part), err)
 		}

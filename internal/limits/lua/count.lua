@@ -9,7 +9,8 @@ local now, failure = clock(KEYS[1], true)
 if not now then return failure end
 local out = {head(now)}
 for _, spec in ipairs(parseSpecs(ARGV[2])) do
-  local q = loadQuota('', call('GET', KEYS[spec.key]))
+  local read, q = pcall(function() return loadQuota('', call('GET', KEYS[spec.key])) end)
+  if not read then q = loadQuota('', nil) end -- of a value that cannot be read, nothing is granted
   local held = 0
   for i = 1, #q.windows do held = max(held, q.windows[i][COUNT]) end
   out[#out + 1] = pack('<I7I7I7', q.born, q.taken, held)
