@@ -82,6 +82,7 @@ var tells = map[string]telling{
 	"quota-flushed-in-the-middle":           {line: "the store has lost its data", metric: "pacer_store_losses_total"},
 	"quota-of-three-windows":                {metric: "pacer_quota_denied_total"},
 	"random-faults":                         {},
+	"quota-of-five-windows":                 {line: "the store has lost its data", metric: "pacer_store_losses_total"},
 	"rate-0":                                {},
 	"rate-up-and-down-mid-backlog":          {},
 	"rebalance-with-grants-held":            {},
