@@ -52,8 +52,8 @@ ON CONFLICT (quota_id, minute, node) DO UPDATE SET units = u.units + excluded.un
 
 	// The same count, told again or by several, is added once: only what it has grown by, and nothing if it is older than what is known. Of
 	// a quota that is new here, the windows decide: it may have had none that are kept until now. A quota whose row is locked is left for the next time. Rows are written in order, so that daemons that write at the same time cannot
-	// deadlock. Daemons that have stopped taking before this time have taken nothing that is not written, and those of earlier data were
-	// waited for when these were put in place: a restored database may have them again.
+	// deadlock. Rows of daemons that stopped before this time are not needed any more. Nor are those of earlier data, which a restored
+	// database may have again: their daemons were waited for when these data were put in place.
 	writeTaken = `
 WITH force AS (
     SELECT FROM pacer.store_incarnations WHERE shard = $1 AND incarnation = $2 FOR SHARE

@@ -82,8 +82,10 @@ func (r *countingReceipt) Settle(j *delivery.Job, o delivery.Outcome) {
 	} else if account.Add(j, o); !r.counts.shows(j.Campaign) {
 		r.counts.others.Add(j, o)
 	}
-	if account := r.counts.destination(j); account != nil && o.Final() {
-		account.Add(j, o)
+	if o.Final() {
+		if account := r.counts.destination(j); account != nil {
+			account.Add(j, o)
+		}
 	}
 	r.next.Settle(j, o)
 }
@@ -114,8 +116,11 @@ func (c *counts) destination(j *delivery.Job) *destinationAccount {
 
 // answered notes the answer of a job's destination, if that has a row.
 func (c *counts) answered(j *delivery.Job, r *delivery.Result, at time.Time) {
+	if r.Class >= delivery.Interrupted { // it was not asked, or did not answer
+		return
+	}
 	account := c.destination(j)
-	if account == nil || r.Class >= delivery.Interrupted {
+	if account == nil {
 		return
 	}
 	answer := delivery.Answer{At: at, Job: strings.Clone(j.ID), Class: r.Class.String(), Status: r.Status, Detail: brief(r.Detail)}

@@ -152,6 +152,14 @@ func TestTakenIsBounded(t *testing.T) {
 	if n := total(0); n != 39_992 {
 		t.Errorf("%d units that are not written", n)
 	}
+	m.close(0)
+	if m.Add(0, 7, q, 5, 30_000*second) {
+		t.Error("units are taken while nobody knows whether the data are lost")
+	}
+	m.open(0, 7, time.Now()) // they are not
+	if n := total(0); n != 39_992 {
+		t.Errorf("%d units that are not written, after a loss that was none", n)
+	}
 }
 
 // TestWithoutTheLedgerClosedQuotasStop two minutes after it was reached last, and no others do.
