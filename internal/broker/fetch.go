@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"slices"
 	"time"
 
@@ -37,7 +38,12 @@ type FetchRequest struct {
 	Yields    bool
 	Throttled func()
 	Brought   *Brought // if set, what is read instead of asking the broker
+	Aside     bool     // the records are visited aside of what is due (see aside); visit must not wait
 }
+
+// aside is held by who decodes or encodes a batch, which takes milliseconds. It keeps a processor free for what is due, whose goroutines run
+// for microseconds, and would wait behind as many others as there are lanes.
+var aside = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)-1))
 
 // Fetched is the result of a fetch besides the records.
 type Fetched struct {
@@ -76,6 +82,10 @@ func (c *Client) Fetch(ctx context.Context, r FetchRequest, visit func(*delivery
 		return out, fmt.Errorf("fetch %s at %d: %w", r.Partition, r.Offset, err)
 	}
 	defer free()
+	if r.Aside {
+		aside <- struct{}{}
+		defer func() { <-aside }()
+	}
 	out.End, out.Answer = readable(p), int64(len(p.RecordBatches))
 	out.Hidden = p.HighWatermark - out.End
 	f := &fetching{

@@ -34,6 +34,7 @@ type Writer[T any] struct {
 	// Compress writes batches with zstd. The limits of topics are of compressed bytes, so a record that was written
 	// compressed has to be, wherever else it is written.
 	Compress bool
+	Aside    bool // batches are encoded aside of what is due (see aside)
 	// Acked is called with items that all in-sync replicas have written. The caller may settle them from now on, and not before.
 	Acked func(items []T)
 	// Failed is called with a chunk that may have been written or not; NotWritten(err) tells.
@@ -94,19 +95,28 @@ func (w *Writer[T]) send(ctx context.Context, round []Chunk[T]) []*batch {
 	now := time.Now()
 	batches := make([]*batch, len(round))
 	for i, c := range round {
-		e := beginBatch()
-		for _, item := range c.Items {
-			r := w.Encode(item, now)
-			e.add(&r, now)
-		}
-		batches[i] = &batch{to: c.To, set: e.set(w.Compress)}
-		e.end()
+		batches[i] = w.encode(c, now)
 	}
 	w.Client.send(ctx, batches)
 	if w.Sent != nil {
 		w.Sent(time.Since(now))
 	}
 	return batches
+}
+
+// encode returns the batch of a chunk.
+func (w *Writer[T]) encode(c Chunk[T], now time.Time) *batch {
+	if w.Aside {
+		aside <- struct{}{}
+		defer func() { <-aside }()
+	}
+	e := beginBatch()
+	defer e.end()
+	for _, item := range c.Items {
+		r := w.Encode(item, now)
+		e.add(&r, now)
+	}
+	return &batch{to: c.To, set: e.set(w.Compress)}
 }
 
 // distinct splits off the chunks that one round can write: a request may contain a partition once.

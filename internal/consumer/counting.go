@@ -77,7 +77,7 @@ func (c *counting) read(ctx context.Context, s *source) (out broker.Fetched, err
 	room, end := m.room(s.budget)
 	defer end()
 	out, err = c.opt.Client.Fetch(ctx, broker.FetchRequest{
-		Partition: s.partition, Offset: from, MaxBytes: maxFetchBytes, Claimed: m.answer, Room: room,
+		Partition: s.partition, Offset: from, MaxBytes: maxFetchBytes, Claimed: m.answer, Room: room, Aside: true,
 		Yields: true, Throttled: func() { c.rests = time.Now().Add(countRests) },
 	}, func(rec *delivery.Record) error {
 		j := c.decoder.Decode(rec, s.from, c.opt.limits(), now)

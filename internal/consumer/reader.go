@@ -92,7 +92,7 @@ func (r *reader) read(
 	room, end := m.room(r.src.budget)
 	defer end()
 	request := broker.FetchRequest{
-		Partition: r.src.partition, Offset: from, MaxBytes: maxBytes, MaxWait: maxWait, Claimed: m.answer, Room: room,
+		Partition: r.src.partition, Offset: from, MaxBytes: maxBytes, MaxWait: maxWait, Claimed: m.answer, Room: room, Aside: true,
 		Yields: r.src.from == delivery.FromIngress, Throttled: r.src.heart.rest, // what is due goes first
 	}
 	if r.brought != nil && r.brought.Offset == from {

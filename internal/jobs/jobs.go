@@ -146,7 +146,7 @@ func (t Topics) Published(ctx context.Context, campaign string) (n int64, to map
 	}
 	for _, at := range partitions {
 		for from := begins[at]; from < commits[at].Offset; {
-			out, err := t.Client.Fetch(ctx, broker.FetchRequest{Partition: at, Offset: from, MaxBytes: countBytes, Yields: true}, func(r *delivery.Record) error {
+			out, err := t.Client.Fetch(ctx, broker.FetchRequest{Partition: at, Offset: from, MaxBytes: countBytes, Yields: true, Aside: true}, func(r *delivery.Record) error {
 				if r.Offset < commits[at].Offset && r.Header(delivery.HeaderReplayedFrom) == "" && campaignOf(r) == campaign {
 					n++
 					if id := r.Header(delivery.HeaderDestination); id != "" && (to[id] > 0 || len(to) < maxNamed) {

@@ -54,7 +54,7 @@ func (t *turn) serve(ctx context.Context) {
 func (t *turn) write(ctx context.Context, chunks []broker.Chunk[*item]) {
 	var encoder record.Encoder
 	w := broker.Writer[*item]{
-		Client: t.relay.opts.Client, Compress: len(chunks) == 0 || chunks[0].Items[0].result == nil,
+		Client: t.relay.opts.Client, Compress: len(chunks) == 0 || chunks[0].Items[0].result == nil, Aside: t.q != nil && t.q.class == lanes,
 		Encode: func(it *item, now time.Time) delivery.Record {
 			if f := it.result; f != nil {
 				return delivery.Record{Time: f.at, Key: []byte(it.job.ID), Value: f.encode(it.job)}
