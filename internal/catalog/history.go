@@ -20,8 +20,8 @@ const (
 	minutesKept = 26 * time.Hour
 	// HistoryApart is how many campaigns a history of all lists apart, those that sent most; the others are one.
 	HistoryApart = 8
-	// historyBatch bounds the campaigns that one call moves, and historyPrune the rows that one call prunes.
-	historyBatch, historyPrune = 500, 20_000
+	// historyBatch bounds the campaigns that one transaction moves, and historyPrune the rows that one prunes.
+	historyBatch, historyPrune = 1000, 20_000
 )
 
 // HistoryOf selects a history.
@@ -50,21 +50,30 @@ func scanStep(row pgx.CollectableRow) (h HistoryStep, err error) {
 	return h, err
 }
 
-// AddHistory moves what was settled since the last call into the history, into the minute in which it was saved. If more campaigns than
-// historyBatch have something to move, those with little wait. allowed returns the jobs per second that a campaign's schedule allows.
+// AddHistory moves what was settled since the last call into the history, into the minute in which it was saved. allowed returns the jobs per
+// second that a campaign's schedule allows.
 func (p *Postgres) AddHistory(ctx context.Context, allowed func(campaign string) float64) error {
-	return p.database.do(ctx, queryTimeout, "add to the history of campaigns", func(ctx context.Context, pool *pgxpool.Pool) error {
-		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return addHistory(ctx, tx, allowed) })
+	changed, err := read(ctx, p.database, queryTimeout, "read what the history lacks", func(ctx context.Context, pool *pgxpool.Pool) ([]string, error) {
+		rows, _ := pool.Query(ctx, `SELECT campaign_id FROM pacer.campaign_progress WHERE `+notInHistory+` ORDER BY campaign_id COLLATE "C"`)
+		return pgx.CollectRows(rows, pgx.RowTo[string])
 	})
+	for batch := range slices.Chunk(changed, historyBatch) {
+		if err = p.database.do(ctx, queryTimeout, "add to the history of campaigns", func(ctx context.Context, pool *pgxpool.Pool) error {
+			return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return addHistory(ctx, tx, batch, allowed) })
+		}); err != nil {
+			break // the rest is added by the next call
+		}
+	}
+	return err
 }
 
-func addHistory(ctx context.Context, tx pgx.Tx, allowed func(campaign string) float64) error {
+const notInHistory = `(delivered <> delivered_in_history OR dead + rejected <> failed_in_history)`
+
+func addHistory(ctx context.Context, tx pgx.Tx, campaigns []string, allowed func(campaign string) float64) error {
 	rows, _ := tx.Query(ctx, `
 SELECT campaign_id, extract(epoch FROM updated_at)::bigint / 60, delivered - delivered_in_history, dead + rejected - failed_in_history, 0::float8
-FROM pacer.campaign_progress WHERE campaign_id IN (
-    SELECT campaign_id FROM pacer.campaign_progress WHERE delivered <> delivered_in_history OR dead + rejected <> failed_in_history
-    ORDER BY abs(delivered - delivered_in_history) + abs(dead + rejected - failed_in_history) DESC LIMIT $1)
-ORDER BY campaign_id COLLATE "C" FOR UPDATE`, historyBatch) // in the order in which SaveProgress locks
+FROM pacer.campaign_progress WHERE campaign_id = ANY ($1) AND `+notInHistory+`
+ORDER BY campaign_id COLLATE "C" FOR UPDATE`, campaigns) // in the order in which SaveProgress locks
 	added, err := pgx.CollectRows(rows, scanStep)
 	if err != nil || len(added) == 0 {
 		return err
@@ -86,18 +95,31 @@ SELECT * FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::f
 const addSteps = `
 ON CONFLICT (campaign_id, minute) DO UPDATE SET delivered = h.delivered + excluded.delivered, failed = h.failed + excluded.failed`
 
-// PruneHistory merges the minutes of what is older than a day to hours, and deletes what is older than HistoryKept, as far as historyPrune goes.
+// PruneHistory merges the minutes of what is older than a day to hours, and deletes what is older than HistoryKept.
 func (p *Postgres) PruneHistory(ctx context.Context, now time.Time) error {
-	return p.database.do(ctx, queryTimeout, "prune the history of campaigns", func(ctx context.Context, pool *pgxpool.Pool) error {
-		_, err := pool.Exec(ctx, `
+	for left := true; left; {
+		var err error
+		if left, err = p.pruneHistory(ctx, now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pruneHistory goes as far as historyPrune, and returns whether more is left.
+func (p *Postgres) pruneHistory(ctx context.Context, now time.Time) (left bool, err error) {
+	return read(ctx, p.database, queryTimeout, "prune the history of campaigns", func(ctx context.Context, pool *pgxpool.Pool) (left bool, err error) {
+		err = pool.QueryRow(ctx, `
 WITH old AS (
     DELETE FROM pacer.campaign_history WHERE (campaign_id, minute) IN (
         SELECT campaign_id, minute FROM pacer.campaign_history WHERE minute < $1 AND (minute % 60 <> 59 OR minute < $2) LIMIT $3)
-    RETURNING campaign_id, minute / 60 * 60 + 59 AS hour, delivered, failed, allowed)
-INSERT INTO pacer.campaign_history AS h (campaign_id, minute, delivered, failed, allowed)
-SELECT campaign_id, hour, sum(delivered), sum(failed), max(allowed) FROM old WHERE hour >= $2 GROUP BY campaign_id, hour`+addSteps+`,
-    allowed = greatest(h.allowed, excluded.allowed)`, minuteOf(minutesBegin(now)), minuteOf(now.Add(-HistoryKept)), historyPrune)
-		return err
+    RETURNING campaign_id, minute / 60 * 60 + 59 AS hour, delivered, failed, allowed
+), hours AS (
+    INSERT INTO pacer.campaign_history AS h (campaign_id, minute, delivered, failed, allowed)
+    SELECT campaign_id, hour, sum(delivered), sum(failed), max(allowed) FROM old WHERE hour >= $2 GROUP BY campaign_id, hour`+addSteps+`,
+        allowed = greatest(h.allowed, excluded.allowed))
+SELECT count(*) = $3 FROM old`, minuteOf(minutesBegin(now)), minuteOf(now.Add(-HistoryKept)), historyPrune).Scan(&left)
+		return left, err
 	})
 }
 
@@ -109,14 +131,16 @@ func (p *Postgres) History(ctx context.Context, of HistoryOf) ([]HistoryStep, er
 	return read(ctx, p.database, queryTimeout, "read the history of campaigns", func(ctx context.Context, pool *pgxpool.Pool) ([]HistoryStep, error) {
 		step := max(1, int64(of.Step/time.Minute))
 		rows, _ := pool.Query(ctx, `
-WITH steps AS (
-    SELECT campaign_id, minute / $3 * $3 AS begin, sum(delivered) AS delivered, sum(failed) AS failed, max(allowed) AS allowed
-    FROM pacer.campaign_history WHERE minute >= $2 AND ($1 = '' OR campaign_id = $1) GROUP BY 1, 2
+WITH asked AS NOT MATERIALIZED (
+    SELECT * FROM pacer.campaign_history WHERE minute >= $2 AND ($1 = '' OR campaign_id = $1)
 ), apart AS (
-    SELECT campaign_id FROM steps GROUP BY campaign_id ORDER BY sum(delivered + failed) DESC, campaign_id LIMIT $4
+    SELECT campaign_id FROM asked GROUP BY campaign_id ORDER BY sum(delivered + failed) DESC, campaign_id LIMIT $4
+), minutes AS (
+    SELECT coalesce(a.campaign_id, '') AS id, minute, sum(delivered) AS delivered, sum(failed) AS failed, sum(allowed) AS allowed
+    FROM asked LEFT JOIN apart a USING (campaign_id) GROUP BY 1, 2
 )
-SELECT coalesce(a.campaign_id, ''), begin, sum(delivered)::bigint, sum(failed)::bigint, sum(allowed)
-FROM steps s LEFT JOIN apart a ON a.campaign_id = s.campaign_id GROUP BY 1, 2 ORDER BY 2, 1`, of.Campaign, minuteOf(of.Since), step, HistoryApart)
+SELECT id, minute / $3 * $3 AS begin, sum(delivered)::bigint, sum(failed)::bigint, max(allowed)
+FROM minutes GROUP BY 1, 2 ORDER BY 2, 1`, of.Campaign, minuteOf(of.Since), step, HistoryApart)
 		return pgx.CollectRows(rows, scanStep)
 	})
 }
@@ -168,31 +192,36 @@ func (m *Memory) PruneHistory(ctx context.Context, now time.Time) error {
 // History returns what became of jobs in each step in which something did, as Postgres.History does.
 func (m *Memory) History(ctx context.Context, of HistoryOf) (list []HistoryStep, err error) {
 	err = m.locked(ctx, "read the history of campaigns", func() {
-		steps, totals := map[[2]any]HistoryStep{}, map[string]int64{}
+		totals, since := map[string]int64{}, of.Since.Truncate(time.Minute)
 		for id, minutes := range m.history.minutes {
 			for _, h := range minutes {
-				if h.Start.Before(of.Since.Truncate(time.Minute)) || of.Campaign != "" && id != of.Campaign {
-					continue
+				if !h.Start.Before(since) && (of.Campaign == "" || id == of.Campaign) {
+					totals[id] += h.Delivered + h.Failed
 				}
-				h.Start = h.Start.Truncate(of.Step)
-				key := [2]any{id, h.Start}
-				steps[key] = h.plus(steps[key])
-				totals[id] += h.Delivered + h.Failed
 			}
 		}
-		apart := slices.SortedFunc(maps.Keys(totals), func(a, b string) int { return cmp.Or(cmp.Compare(totals[b], totals[a]), cmp.Compare(a, b)) })
-		others := map[time.Time]HistoryStep{}
-		for _, h := range steps {
-			if slices.Index(apart, h.Campaign) < HistoryApart {
-				list = append(list, h)
-				continue
+		largest := slices.SortedFunc(maps.Keys(totals), func(a, b string) int { return cmp.Or(cmp.Compare(totals[b], totals[a]), cmp.Compare(a, b)) })
+		apart := largest[:min(len(largest), HistoryApart)]
+		minutes := map[[2]any]HistoryStep{}
+		for id := range totals {
+			for _, h := range m.history.minutes[id] {
+				if !h.Start.Before(since) {
+					if !slices.Contains(apart, id) {
+						h.Campaign = ""
+					}
+					key := [2]any{h.Campaign, h.Start}
+					h.Allowed += minutes[key].Allowed
+					minutes[key] = h.plus(minutes[key])
+				}
 			}
-			sum := others[h.Start]
-			h.Allowed += sum.Allowed
-			h.Campaign = ""
-			others[h.Start] = h.plus(sum)
 		}
-		list = slices.AppendSeq(list, maps.Values(others))
+		steps := map[[2]any]HistoryStep{}
+		for _, h := range minutes {
+			h.Start = h.Start.Truncate(of.Step)
+			key := [2]any{h.Campaign, h.Start}
+			steps[key] = h.plus(steps[key])
+		}
+		list = slices.Collect(maps.Values(steps))
 		slices.SortFunc(list, func(a, b HistoryStep) int {
 			return cmp.Or(a.Start.Compare(b.Start), cmp.Compare(a.Campaign, b.Campaign))
 		})

@@ -14,7 +14,8 @@ import (
 	"github.com/pacer/pacer/internal/notation"
 )
 
-// historyFor is how old a history may be of a page that is watched: a minute is added to it every ten seconds.
+// historyFor is how old a history may be of a page that is watched: jobs are added to it every ten seconds. One of longer steps, which the
+// database reads longer, may be a tenth of a step old.
 const historyFor = 5 * time.Second
 
 // CurveSpans are how far back a curve may go, and CurveSteps how much time each of its steps covers: the stream sends all of them each second.
@@ -53,7 +54,7 @@ func (l *Watcher) Curve(ctx context.Context, campaign, last string) (Curve, erro
 	if err != nil || step == 0 {
 		return Curve{}, Fault(catalog.ErrInvalid, "last: it must be one of %s", strings.Join(CurveSpans, ", "))
 	}
-	return cached(ctx, l.cache, question{kind: "history", about: last + " " + campaign, fresh: historyFor}, func(ctx context.Context) (Curve, error) {
+	return cached(ctx, l.cache, question{kind: "history", about: last + " " + campaign, fresh: max(historyFor, step/10)}, func(ctx context.Context) (Curve, error) {
 		return l.curve(ctx, campaign, span, step)
 	})
 }
