@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"regexp"
 	"strconv"
@@ -90,6 +91,30 @@ func TestWhoeverLooksFindsAState(t *testing.T) {
 		time.Sleep(time.Hour)
 		if looked := w.looked.Load() - before; looked > 400 {
 			t.Errorf("looked %d times in an hour in which nobody did", looked)
+		}
+	})
+}
+
+// TestTheFirstLookAfterAStart: a process that looked before its sources answered looks again before anybody does.
+func TestTheFirstLookAfterAStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, ready := newWorld(), time.Now().Add(1500*time.Millisecond)
+		s := newSiteOf(prometheus.NewRegistry(), w, func(sources *view.Sources) {
+			fleet := sources.Fleet
+			sources.Fleet = func(ctx context.Context) (*view.Fleet, error) {
+				if time.Now().Before(ready) {
+					return nil, errors.New("not yet")
+				}
+				return fleet(ctx)
+			}
+		})
+		ctx, stop := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		all.Go(func() { s.Run(ctx) })
+		defer func() { stop(); all.Wait() }()
+		time.Sleep(3 * time.Second)
+		if faults := s.watcher.Look(t.Context()).Faults; len(faults) != 0 {
+			t.Errorf("faults %q", faults)
 		}
 	})
 }

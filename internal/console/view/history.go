@@ -18,6 +18,9 @@ import (
 // database reads longer, may be a tenth of a step old.
 const historyFor = 5 * time.Second
 
+// historyKept is how old a history may be that is shown until a new one is there.
+const historyKept = 10 * time.Minute
+
 // CurveSpans are how far back a curve may go, and CurveSteps how much time each of its steps covers: the stream sends all of them each second.
 var (
 	CurveSpans = []string{"1h", "24h", "7d"}
@@ -54,7 +57,7 @@ func (l *Watcher) Curve(ctx context.Context, campaign, last string) (Curve, erro
 	if err != nil || step == 0 {
 		return Curve{}, Fault(catalog.ErrInvalid, "last: it must be one of %s", strings.Join(CurveSpans, ", "))
 	}
-	return cached(ctx, l.cache, question{kind: "history", about: last + " " + campaign, fresh: max(historyFor, step/10)}, func(ctx context.Context) (Curve, error) {
+	return cached(ctx, l.cache, question{kind: "history", about: last + " " + campaign, fresh: max(historyFor, step/10), keep: historyKept}, func(ctx context.Context) (Curve, error) {
 		return l.curve(ctx, campaign, span, step)
 	})
 }

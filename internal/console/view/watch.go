@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// A state is computed every watchedEvery for all viewers together, and every idleEvery without viewers, so that the first one need
-	// not wait.
+	// A state is computed every watchedEvery for all viewers together, and every idleEvery without viewers once all sources answer, so that
+	// the first one need not wait.
 	watchedEvery = time.Second
 	idleEvery    = 10 * time.Second
 	// watchedFor is how long after a request a page counts as open: pages without a script reload every ten seconds.
@@ -89,7 +89,7 @@ func (l *Watcher) Run(ctx context.Context) {
 
 // pause returns the time from one state to the next.
 func (l *Watcher) pause() time.Duration {
-	if !l.watched() {
+	if last := l.last().state; !l.watched() && last != nil && len(last.Faults) == 0 {
 		return idleEvery
 	}
 	l.mu.Lock()
