@@ -85,7 +85,7 @@ type Bulk struct {
 }
 
 // MaxBulk is how many campaigns one change may be of.
-const MaxBulk = 10_000
+const MaxBulk = 100_000
 
 // Chosen returns those of the ids that exist, or if there are none, the ids of the selected campaigns, as All does.
 func (s *State) Chosen(by Selection, ids []string, expect int) ([]string, error) {
