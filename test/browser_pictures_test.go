@@ -99,6 +99,9 @@ func TestConsolePicturesInABrowser(t *testing.T) {
 
 // everyPage takes pictures of all pages.
 func (b *browser) everyPage(base, folder string) {
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		b.t.Fatal(err)
+	}
 	here := strings.NewReplacer("spring", "spring-sale", "autumn-1", "cora-0", "autumn", "acme-hooks", "provider", "sms-gateway", "shop-7", "cora")
 	for i, of := range consolePages {
 		for how, p := range map[string]picture{"light": {}, "dark": {dark: true}, "phone": {phone: true}} {
