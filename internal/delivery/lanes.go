@@ -32,7 +32,10 @@ func OrderOfLanes(campaign string, lanes int) LaneOrder {
 		step++
 	}
 	name := strings.TrimRight(campaign, "0123456789")
-	number, _ := strconv.ParseUint(campaign[len(name):], 10, 64) // too large a number is the largest one
+	number := uint64(0)
+	if digits := campaign[len(name):]; digits != "" { // an error takes memory
+		number, _ = strconv.ParseUint(digits, 10, 64) // too large a number is the largest one
+	}
 	return LaneOrder{int((CampaignHash(name)%uint64(lanes) + number%uint64(lanes)) % uint64(lanes)), step, lanes}
 }
 

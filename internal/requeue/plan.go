@@ -14,6 +14,7 @@ import (
 type plan struct {
 	turn   *turn
 	source string // of all items
+	lanes  string // their topic
 	now    time.Time
 	topics map[string]layout
 }
@@ -29,7 +30,7 @@ type layout struct {
 // plan groups the items by partition, in their order. Items whose partition is held, or whose topic has no known layout,
 // are left out: they have failed.
 func (t *turn) plan(ctx context.Context, items []*item) []broker.Chunk[*item] {
-	p := &plan{turn: t, now: time.Now(), topics: make(map[string]layout)}
+	p := &plan{turn: t, now: time.Now(), lanes: LaneTopic(t.relay.opts.Topics.Prefix), topics: make(map[string]layout)}
 	if len(items) > 0 {
 		p.source = items[0].job.Source.Name()
 	}
@@ -100,7 +101,7 @@ func (p *plan) destination(ctx context.Context, it *item) broker.Partition {
 	topics := &p.turn.relay.opts.Topics
 	switch it.to.Kind {
 	case delivery.ToLane:
-		topic = LaneTopic(topics.Prefix)
+		topic = p.lanes
 	case delivery.ToTimer:
 		topic, key = TimerTopic(topics.Prefix, TimerFor(topics.Timers, p.now, record.DueAt(it.job, it.to))), p.source
 	case delivery.ToResult:
