@@ -8,25 +8,41 @@ import (
 	"unicode/utf8"
 )
 
-// maxAnswers bounds the answers of a count of letters, and maxAnswer the text of one.
+// maxAnswers bounds the answers of a count of letters, and as many again without their destinations; maxAnswer bounds the text of one.
 const maxAnswers, maxAnswer = 10, 40
 
-// count counts an answer. The list has all while letters are read; trim keeps those that are most frequent.
-func (c *LetterCount) count(destination, detail string) {
-	answer := answerOf(detail)
-	i := slices.IndexFunc(c.Answers, func(a Answered) bool { return a.Destination == destination && a.Answer == answer })
-	if i < 0 {
-		if i = len(c.Answers); i >= 10*maxAnswers {
+// otherAnswers stands for answers that are not among the most frequent.
+const otherAnswers = "others"
+
+// add counts letters by their answer. Behind most answers it counts them without their destinations, and behind twice as many as others, so
+// that the sum is always that of all letters.
+func (c *LetterCount) add(most int, destination, answer string, letters int) {
+	for _, as := range []Answered{{Destination: destination, Answer: answer}, {Answer: answer}, {Answer: otherAnswers}} {
+		i := slices.IndexFunc(c.Answers, func(a Answered) bool { return a.Destination == as.Destination && a.Answer == as.Answer })
+		if i < 0 && (len(c.Answers) < most || as.Destination == "" && len(c.Answers) < 2*most || as.Answer == otherAnswers) {
+			i, c.Answers = len(c.Answers), append(c.Answers, as)
+		}
+		if i >= 0 {
+			c.Answers[i].Letters += letters
 			return
 		}
-		c.Answers = append(c.Answers, Answered{Destination: destination, Answer: answer})
 	}
-	c.Answers[i].Letters++
+}
+
+// count counts an answer. The list has many while letters are read; trim keeps those that are most frequent.
+func (c *LetterCount) count(destination, detail string) {
+	c.add(10*maxAnswers, destination, answerOf(detail), 1)
 }
 
 func (c *LetterCount) trim() {
-	slices.SortStableFunc(c.Answers, func(a, b Answered) int { return cmp.Compare(b.Letters, a.Letters) })
-	c.Answers = slices.Clip(c.Answers[:min(len(c.Answers), maxAnswers)])
+	frequent := func(a, b Answered) int { return cmp.Compare(b.Letters, a.Letters) }
+	all := c.Answers
+	slices.SortStableFunc(all, frequent)
+	c.Answers = nil
+	for _, a := range all {
+		c.add(maxAnswers, a.Destination, a.Answer, a.Letters)
+	}
+	slices.SortStableFunc(c.Answers, frequent)
 }
 
 // answerOf is the status of a detail such as "HTTP 404 not found: no such path", or else its beginning.

@@ -273,7 +273,7 @@ type LetterCount struct {
 
 // Answered is how many letters have an answer of a destination.
 type Answered struct {
-	Destination string `json:"destination,omitempty" doc:"of the jobs; absent if they name none"`
-	Answer      string `json:"answer" doc:"the status, or the beginning of what went wrong"`
+	Destination string `json:"destination,omitempty" doc:"of the jobs; absent if they name none, and of all but the most frequent"`
+	Answer      string `json:"answer" doc:"the status, or the beginning of what went wrong; others: of all but the most frequent"`
 	Letters     int    `json:"letters"`
 }
