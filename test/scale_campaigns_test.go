@@ -110,6 +110,27 @@ func measureAmong(t *testing.T, table *speedTable) {
 	}
 }
 
+// measureBeside: a campaign with a backlog sends on while ten thousand others get sixty jobs each, as fast as Kafka takes them.
+func measureBeside(t *testing.T, table *speedTable) {
+	const perSecond, each, before = 20, 60, 5 * time.Second
+	many := numbered(scaled(t, 10_000))
+	s, sent := newLaneStack(t, 256)
+	s.campaigns("noted", "active", many, func(int) float64 { return 0.2 })
+	s.waiting([]string{"steady"}, 3000, func(int) float64 { return perSecond })
+	time.Sleep(time.Until(s.resume(before)))
+	from := time.Now()
+	s.publishTurns(many, 0, each)
+	s.awaitLanes(2*time.Minute, int64(3000+len(many)*(each-2))) // a campaign keeps a job or two in memory
+	to := time.Now()
+	time.Sleep(time.Second) // for what is still being written down
+	sent.read()
+	table.add(t, "beside-steady", speedSample{Figure: float64(sent.in("steady", from, to)) / to.Sub(from).Seconds(), Yardstick: perSecond})
+	table.add(t, "beside-taken", speedSample{Figure: to.Sub(from).Seconds()})
+	if _, again := sent.fates(append(many, "steady"), 0); again > 0 {
+		t.Errorf("%d jobs sent twice", again)
+	}
+}
+
 // plotBacklogs draws what the number of campaigns with a backlog costs.
 func plotBacklogs(t *testing.T, table *speedTable) {
 	t.Helper()

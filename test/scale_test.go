@@ -66,6 +66,8 @@ func scaleRows() (rows []speedRow) {
 		speedRow{name: "among-fast", what: among + ": the fast one", unit: "/s", yardstick: "its rate", bound: 0.98},
 		speedRow{name: "among-slow", what: "the others together", unit: "/s", yardstick: "their rates", bound: 0.95},
 		speedRow{name: "among-least", what: "the slowest of them", unit: "%", yardstick: "its rate", bound: 0.95},
+		speedRow{name: "beside-steady", what: "20/s while 600,000 jobs of 10,000 campaigns come at once", unit: "/s", yardstick: "its rate", bound: 0.9},
+		speedRow{name: "beside-taken", what: "until these are in lanes", unit: "s"},
 	)
 }
 
@@ -75,7 +77,7 @@ func TestScale(t *testing.T) {
 	table := newSpeedTable(scaleRows())
 	defer table.publish(t, "scale", "daemons", "join", "backlogs-cpu", "backlogs-reads", "backlogs-memory")
 	inRounds(t, table, 1, []speedFigure{
-		{"daemons", measureDaemons}, {"backlogs", measureBacklogs}, {"among", measureAmong},
+		{"daemons", measureDaemons}, {"backlogs", measureBacklogs}, {"among", measureAmong}, {"beside", measureBeside},
 	})
 	plotBacklogs(t, table)
 }
