@@ -18,8 +18,9 @@ import (
 // database reads longer, may be a tenth of a step old.
 const historyFor = 5 * time.Second
 
-// historyKept is how old a history may be that is shown until a new one is there.
-const historyKept = 10 * time.Minute
+// historyKept is how old a history may be that is shown until a new one is there, and historyWithin bounds reading it: thousands of campaigns
+// that always send have some million rows a day.
+const historyKept, historyWithin = 10 * time.Minute, 5 * time.Second
 
 // CurveSpans are how far back a curve may go, and CurveSteps how much time each of its steps covers: the stream sends all of them each second.
 var (
@@ -57,7 +58,7 @@ func (l *Watcher) Curve(ctx context.Context, campaign, last string) (Curve, erro
 	if err != nil || step == 0 {
 		return Curve{}, Fault(catalog.ErrInvalid, "last: it must be one of %s", strings.Join(CurveSpans, ", "))
 	}
-	return cached(ctx, l.cache, question{kind: "history", about: last + " " + campaign, fresh: max(historyFor, step/10), keep: historyKept}, func(ctx context.Context) (Curve, error) {
+	return cached(ctx, l.cache, question{kind: "history", about: last + " " + campaign, fresh: max(historyFor, step/10), within: historyWithin, keep: historyKept}, func(ctx context.Context) (Curve, error) {
 		return l.curve(ctx, campaign, span, step)
 	})
 }
