@@ -51,24 +51,29 @@ CROSS JOIN (SELECT * FROM gone ORDER BY node LIMIT 1) g GROUP BY 1, 2 HAVING sum
 ON CONFLICT (quota_id, minute, node) DO UPDATE SET units = u.units + excluded.units, incarnation = excluded.incarnation`
 
 	// The same count, told again or by several, is added once: only what it has grown by, and nothing if it is older than what is known. Of
-	// a quota that is new here, the windows decide: it may have had none that are kept until now. A quota whose row is locked is left for the next time. Rows are written in order, so that daemons that write at the same time cannot
+	// a quota that is new here, the windows decide: it may have had none that are kept until now. They also decide after the database was
+	// restored: what was written of the data before these may be missing, and then their windows hold more than the minutes of the ledger.
+	// A quota whose row is locked is left for the next time. Rows are written in order, so that daemons that write at the same time cannot
 	// deadlock. Rows of daemons that stopped before this time are not needed any more. Nor are those of earlier data, which a restored
 	// database may have again: their daemons were waited for when these data were put in place.
 	writeTaken = `
-WITH force AS (
-    SELECT FROM pacer.store_incarnations WHERE shard = $1 AND incarnation = $2 FOR SHARE
+WITH force AS MATERIALIZED (
+    SELECT cause = $10 AS restored FROM pacer.store_incarnations WHERE shard = $1 AND incarnation = $2 FOR SHARE
 ), told AS MATERIALIZED (
-    SELECT n.* FROM force, unnest($4::text[], $5::bigint[], $6::bigint[], $8::bigint[]) AS n(quota, born, units, held) JOIN pacer.quotas q ON q.id = n.quota
+    SELECT n.*, k.quota_id IS NOT NULL AS known, force.restored, CASE WHEN force.restored AND k.incarnation IS DISTINCT FROM $2 THEN held - coalesce((
+        SELECT sum(units) FROM pacer.quota_usage u WHERE u.quota_id = n.quota AND minute >= n.since), 0) ELSE 0 END AS missing
+    FROM force, unnest($4::text[], $5::bigint[], $6::bigint[], $8::bigint[], $9::bigint[]) AS n(quota, born, units, held, since)
+    JOIN pacer.quotas q ON q.id = n.quota LEFT JOIN pacer.quota_counts k ON k.quota_id = n.quota
 ), locked AS MATERIALIZED (
     SELECT quota_id FROM pacer.quota_counts WHERE quota_id = ANY ($4::text[]) ORDER BY quota_id FOR UPDATE SKIP LOCKED
 ), free AS MATERIALIZED (
     SELECT * FROM told WHERE quota IN (SELECT quota_id FROM locked) OR quota NOT IN (SELECT quota_id FROM pacer.quota_counts)
 ), counted AS (
     INSERT INTO pacer.quota_counts AS k (quota_id, incarnation, born, units, at, added)
-    SELECT quota, $2, born, units, $3, least(units, held) FROM free ORDER BY quota
+    SELECT quota, $2, born, units, $3, greatest(missing, CASE WHEN known THEN units ELSE least(units, held) END) FROM free ORDER BY quota
     ON CONFLICT (quota_id) DO UPDATE SET incarnation = excluded.incarnation, born = excluded.born, at = excluded.at,
         units = CASE WHEN k.incarnation = excluded.incarnation AND k.born = excluded.born THEN greatest(k.units, excluded.units) ELSE excluded.units END,
-        added = CASE WHEN k.incarnation = excluded.incarnation AND k.born = excluded.born THEN greatest(excluded.units - k.units, 0) ELSE excluded.units END
+        added = CASE WHEN k.incarnation = excluded.incarnation AND k.born = excluded.born THEN greatest(excluded.units - k.units, 0) ELSE excluded.added END
     WHERE k.incarnation <> excluded.incarnation OR k.at < excluded.at
     RETURNING quota_id, added
 ), used AS (
@@ -117,6 +122,8 @@ SELECT count(*), coalesce(max(minute), 0) FROM old`
 
 	// pruneBatch is how many rows one statement prunes or merges.
 	pruneBatch = 5000
+	// minuteMicros is a minute, and countedLate how long after its use a unit is in the ledger at most, in microseconds.
+	minuteMicros, countedLate = 60_000_000, 15_000_000
 	// takersKept is how long a daemon may go on to take after it has joined last.
 	takersKept = 150 * time.Second
 )
@@ -201,7 +208,8 @@ func (p *Postgres) WriteTaken(ctx context.Context, shard int, epoch, at int64, l
 		batch := &pgx.Batch{}
 		batch.Queue(writeTaken, shard, epoch, at, column(list, func(t delivery.Taken) string { return t.Quota }),
 			column(list, func(t delivery.Taken) int64 { return t.Born }), column(list, func(t delivery.Taken) int64 { return t.Units }),
-			takersKept.Microseconds(), column(list, func(t delivery.Taken) int64 { return t.Held })).QueryRow(func(row pgx.Row) error { return row.Scan(&complete) })
+			takersKept.Microseconds(), column(list, func(t delivery.Taken) int64 { return t.Held }),
+			column(list, func(t delivery.Taken) int64 { return (t.Since+countedLate)/minuteMicros + 1 }), delivery.CauseRestored).QueryRow(func(row pgx.Row) error { return row.Scan(&complete) })
 		if len(anchors) > 0 {
 			batch.Queue(writeAnchors,
 				column(anchors, func(a delivery.Anchor) string { return a.Quota }),

@@ -108,6 +108,45 @@ func TestACountIsAddedOnce(t *testing.T) {
 	}
 }
 
+// TestARestoredLedgerIsCompleted: a database from before the data in force lacks what was written of those before them. Their windows hold it.
+func TestARestoredLedgerIsCompleted(t *testing.T) {
+	t.Parallel()
+	p, total := ledgerOf(t)
+	ctx := t.Context()
+	const minute = int64(60_000_000)
+	for _, step := range []struct {
+		what        string
+		epoch, at   int64
+		units, held int64
+		since       int64
+		want        int64
+	}{
+		{"before the backup", 1, 10 * minute, 100, 100, 5 * minute, 100},
+		{"the windows hold 70 that are missing, 40 of them of these data", 2, 12 * minute, 40, 170, 5 * minute, 170},
+		{"again", 2, 12 * minute, 40, 170, 5 * minute, 170},
+		{"more", 2, 13 * minute, 45, 175, 5 * minute, 175},
+		{"another backup, and nothing is missing but what was taken since", 3, 14 * minute, 7, 180, 5 * minute, 182},
+		{"and the window has forgotten the first 100", 4, 15 * minute, 1, 95, 11 * minute, 195},
+	} {
+		if step.epoch > 1 {
+			if _, err := p.ReplaceEpoch(ctx, 0, step.epoch-1, delivery.Incarnation{Epoch: step.epoch}, delivery.CauseRestored); err != nil {
+				t.Fatal(err)
+			}
+		}
+		list := []delivery.Taken{{Quota: "q", Born: step.epoch, Units: step.units, Held: step.held, Since: step.since}}
+		if complete, err := p.WriteTaken(ctx, 0, step.epoch, step.at, list, nil); err != nil || !complete {
+			t.Errorf("%s: %v, %v", step.what, complete, err)
+		}
+		sum := int64(0)
+		for _, u := range total(0) {
+			sum += u.Units
+		}
+		if sum != step.want {
+			t.Errorf("%s: the ledger holds %+v, want %d", step.what, total(0), step.want)
+		}
+	}
+}
+
 // TestTakersJoinAndLeave: who takes from which data is known until they leave, and a report is added once.
 func TestTakersJoinAndLeave(t *testing.T) {
 	t.Parallel()

@@ -25,8 +25,13 @@ type Taken struct {
 	Quota string
 	Born  int64 // when that count began, microseconds of the store's time; another one is another count
 	Units int64 // since then, less those handed back
-	Held  int64 // the most of them that a window counts
+	Held  int64 // what the window counts that counts most, and is in the ledger
+	Since int64 // from when on, microseconds of the store's time
 }
+
+// CauseRestored is the cause of a record of the store's data in a database that was restored from a backup: what it had written since is in the
+// store's windows alone.
+const CauseRestored = "the database was restored"
 
 // Taker is a daemon that takes units from a shard's data.
 type Taker struct {

@@ -80,9 +80,9 @@ func (e dataStore) Count(ctx context.Context, shard int, epoch int64, list []*de
 	}
 	in := reader{rest: c.reply}
 	for _, q := range list {
-		one := ledger.Counted{Taken: delivery.Taken{Quota: q.ID, Born: in.next(7), Units: in.next(7), Held: in.next(7)}}
+		one := ledger.Counted{Taken: delivery.Taken{Quota: q.ID, Born: in.next(7), Units: in.next(7)}}
 		for range q.Windows {
-			one.Resets = append(one.Resets, in.next(7))
+			one.Windows = append(one.Windows, ledger.CountedWindow{ResetAt: in.next(7), Units: in.next(7), Since: in.next(7)})
 		}
 		counted = append(counted, one)
 	}

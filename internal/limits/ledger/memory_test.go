@@ -178,6 +178,15 @@ func (l *memLedger) WriteTaken(ctx context.Context, shard int, epoch, at int64, 
 			case had.epoch == 0:
 				more = min(more, t.Held)
 			}
+			if len(l.causes) > 0 && l.causes[len(l.causes)-1] == delivery.CauseRestored && had.epoch != epoch {
+				missing := t.Held
+				for m, units := range l.usage {
+					if m.quota == t.Quota && m.minute > (t.Since+15*second)/ledgerMinute {
+						missing -= units
+					}
+				}
+				more = max(more, missing)
+			}
 			if had.epoch == epoch && had.Born == t.Born {
 				more, t.Units = max(0, t.Units-had.Units), max(t.Units, had.Units)
 			}

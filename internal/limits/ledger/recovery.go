@@ -49,7 +49,6 @@ const (
 	causeMissing = "the data is missing, or held by another process"
 	causeOther   = "the data is of another incarnation"
 	causeClock   = "its clock has jumped by %s"
-	causeOlder   = "the database was restored"
 )
 
 // Store is the part of the engine that recovery works on.
@@ -305,7 +304,7 @@ func (r *recovery) recordAgain(ctx context.Context, record delivery.Incarnation,
 	record.Epoch, found = found, record.Epoch
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
-	if _, err := r.opt.Records.ReplaceEpoch(ctx, r.shard, found, record, causeOlder); err != nil {
+	if _, err := r.opt.Records.ReplaceEpoch(ctx, r.shard, found, record, delivery.CauseRestored); err != nil {
 		return fmt.Errorf("record the data of shard %d again: %w", r.shard, err)
 	}
 	return nil

@@ -151,7 +151,16 @@ func (s *memStore) Count(ctx context.Context, _ int, epoch int64, list []*delive
 		now = time.Now().UnixMicro()
 		for _, q := range list {
 			c := s.data.counted[q.ID]
-			c.Quota, c.Held = q.ID, c.Units
+			c.Quota, c.Windows = q.ID, nil
+			for _, w := range q.Windows {
+				of := CountedWindow{Since: now - w.Span.Microseconds()}
+				for _, u := range s.data.windows[q.ID][w.Span] {
+					if u.At > of.Since {
+						of.Units += u.Units
+					}
+				}
+				c.Windows = append(c.Windows, of)
+			}
 			counted = append(counted, c)
 		}
 		return nil
@@ -1109,12 +1118,12 @@ func TestALongRebuildIsDoneOnce(t *testing.T) {
 	}
 }
 
-// TestARestoredDatabaseMakesNothingForgotten: the ledger is one from before the store's last loss. The store's counts stay in force, and what
-// was used lately is in the ledger again.
+// TestARestoredDatabaseMakesNothingForgotten: the ledger is one from before the store's last loss, and lacks what was used between. The
+// store's counts stay in force, all of them are in the ledger again, and the next loss makes nothing forgotten.
 func TestARestoredDatabaseMakesNothingForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, s := newMemLedger(), newMemStore()
-		q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(500, 24*time.Hour)}
+		q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(2500, 24*time.Hour)}
 		d := newGuarded("a", l, s, []*delivery.Quota{q})
 		other := newGuarded("b", l, s, []*delivery.Quota{q})
 		defer d.stop()
@@ -1123,18 +1132,27 @@ func TestARestoredDatabaseMakesNothingForgotten(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		backup, before := l.clone(), l.recorded()
 		time.Sleep(20 * time.Minute)
+		used += d.takeAll(s, q, time.Second)
+		time.Sleep(3 * time.Second)
 		s.change(func() { s.process++ })
 		time.Sleep(time.Second)
 		used += d.takeAll(s, q, 5*time.Second)
+		if used != 2500 {
+			t.Fatalf("%d units were used", used)
+		}
 		l.mu.Lock()
 		l.epochs, l.clocks, l.usage, l.counts, l.takers, l.until = backup.epochs, backup.clocks, backup.usage, backup.counts, backup.takers, backup.until
 		l.mu.Unlock()
-		d.takeAll(s, q, 30*time.Second)
-		if n := d.takeAll(s, q, 30*time.Second) + other.takeAll(s, q, 30*time.Second); n != 0 {
-			t.Errorf("%d units more", n)
-		}
-		if after := l.total("q"); after != used {
-			t.Errorf("%d units in the ledger, %d were used", after, used)
+		for _, lost := range []bool{false, true} {
+			if lost {
+				s.change(func() { s.process++ })
+			}
+			if n := d.takeAll(s, q, 30*time.Second) + other.takeAll(s, q, 30*time.Second); n != 0 {
+				t.Errorf("%d units more, lost: %t", n, lost)
+			}
+			if after := l.total("q"); after != used {
+				t.Errorf("%d units in the ledger, %d were used, lost: %t", after, used, lost)
+			}
 		}
 		if l.recorded() == before || l.recorded() != s.held() {
 			t.Errorf("%d is recorded, the store holds %d, the backup %d", l.recorded(), s.held(), before)

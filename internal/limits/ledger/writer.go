@@ -37,8 +37,15 @@ type Counter interface {
 
 // Counted is what the data count of a quota.
 type Counted struct {
-	delivery.Taken         // Born is 0 if nothing is counted
-	Resets         []int64 // of each window, 0 unless it is a fixed one that was opened
+	delivery.Taken // Born is 0 if nothing is counted; without what a window holds
+	Windows        []CountedWindow
+}
+
+// CountedWindow is what the data count of a window, in units and microseconds of the store's time.
+type CountedWindow struct {
+	ResetAt int64 // 0 unless it is a fixed one that was opened
+	Units   int64
+	Since   int64 // from when on it counts, or later
 }
 
 // Writer keeps the ledger true and small. Every second each daemon says from which data it takes, and every two seconds one writes what these
@@ -165,12 +172,16 @@ func (w *Writer) writeShard(ctx context.Context, shard int, epoch int64) (comple
 			if last := w.written[part[i].ID]; c.Born == 0 || c.Born == last.Born && c.Units == last.Units {
 				continue
 			}
-			list = append(list, c.Taken)
-			for k, reset := range c.Resets {
-				if reset > now && anchored(part[i].Windows[k]) {
-					anchors = append(anchors, delivery.Anchor{Quota: c.Quota, Span: part[i].Windows[k].Span, ResetAt: reset})
+			for k, w := range c.Windows {
+				is := part[i].Windows[k]
+				if is.Span > longSpan && w.Units > c.Held {
+					c.Held, c.Since = w.Units, w.Since
+				}
+				if w.ResetAt > now && anchored(is) {
+					anchors = append(anchors, delivery.Anchor{Quota: c.Quota, Span: is.Span, ResetAt: w.ResetAt})
 				}
 			}
+			list = append(list, c.Taken)
 		}
 	}
 	if len(quotas) == 0 {
