@@ -153,7 +153,7 @@ func everyWrite(t *testing.T, p *Postgres) {
 		for range 2 {
 			_, err = p.Join(ctx, "n", []delivery.Taker{{Epoch: old + 1, At: old}})
 			check("join", err)
-			_, err = p.WriteTaken(ctx, 0, old+1, 1+old, []delivery.Taken{{Quota: "q", Born: 1, Units: 1, Held: 1}}, []delivery.Anchor{{Quota: "q", Span: day, ResetAt: 1}})
+			_, err = p.WriteTaken(ctx, 0, old+1, 0, 1+old, []delivery.Taken{{Quota: "q", Born: 1, Units: 1, Held: 1}}, []delivery.Anchor{{Quota: "q", Span: day, ResetAt: 1}})
 			check("write what was taken", err)
 		}
 	}

@@ -58,7 +58,8 @@ ON CONFLICT (quota_id, minute, node) DO UPDATE SET units = u.units + excluded.un
 	// database may have again: their daemons were waited for when these data were put in place.
 	writeTaken = `
 WITH force AS MATERIALIZED (
-    SELECT cause = $10 AS restored FROM pacer.store_incarnations WHERE shard = $1 AND incarnation = $2 FOR SHARE
+    SELECT cause = ANY ($10::text[]) AS restored, $11 <= coalesce((SELECT at FROM pacer.store_takers WHERE shard = $1 AND node = '' AND incarnation = $2), 0) AS whole
+    FROM pacer.store_incarnations WHERE shard = $1 AND incarnation = $2 FOR SHARE
 ), told AS MATERIALIZED (
     SELECT n.*, k.quota_id IS NOT NULL AS known, force.restored, CASE WHEN force.restored AND k.incarnation IS DISTINCT FROM $2 THEN held - coalesce((
         SELECT sum(units) FROM pacer.quota_usage u WHERE u.quota_id = n.quota AND minute >= n.since), 0) ELSE 0 END AS missing
@@ -82,14 +83,14 @@ WITH force AS MATERIALIZED (
     ON CONFLICT (quota_id, minute, node) DO UPDATE SET units = u.units + excluded.units RETURNING 1
 ), written AS ( -- after those, since it counts them: each statement locks in this order
     INSERT INTO pacer.store_takers AS k (shard, node, incarnation, since, at)
-    SELECT $1, '', $2, $3, $3 FROM force WHERE (SELECT count(*) FROM free) = (SELECT count(*) FROM told) AND (SELECT count(*) FROM used) >= 0
+    SELECT $1, '', $2, $3, $3 FROM force WHERE whole AND (SELECT count(*) FROM free) = (SELECT count(*) FROM told) AND (SELECT count(*) FROM used) >= 0
     ON CONFLICT (shard, node) DO UPDATE SET incarnation = excluded.incarnation, at = excluded.at
     WHERE k.incarnation <> excluded.incarnation OR k.at < excluded.at RETURNING 1
 ), stopped AS (
     DELETE FROM pacer.store_takers WHERE shard = $1 AND node <> '' AND (incarnation < $2 OR incarnation = $2 AND at < $3 - $7)
         AND EXISTS (SELECT FROM written)
 )
-SELECT EXISTS (SELECT FROM force) AND (SELECT count(*) FROM free) = (SELECT count(*) FROM told)`
+SELECT EXISTS (SELECT FROM force WHERE whole) AND (SELECT count(*) FROM free) = (SELECT count(*) FROM told)`
 
 	writeAnchors = `
 INSERT INTO pacer.quota_anchors AS a (quota_id, span, resets_at)
@@ -202,14 +203,15 @@ func (p *Postgres) Leave(ctx context.Context, shard int, nodes []string, usage [
 
 // WriteTaken adds what each quota was taken since it was written last, to the minute of at, a time of the store's clock, and keeps the later
 // of each anchor and the known one. Of a quota that was never written, it adds what its windows count. It is atomic, and as durable when it returns as the server's synchronous_commit setting provides. Quotas
-// that do not exist are skipped. It returns false if epoch is not the recorded one, when no units are written, or if a quota's row is locked.
-func (p *Postgres) WriteTaken(ctx context.Context, shard int, epoch, at int64, list []delivery.Taken, anchors []delivery.Anchor) (complete bool, err error) {
+// that do not exist are skipped. It returns false if epoch is not the recorded one, when no units are written, if a quota's row is locked, or if the ledger does not hold all that was taken until
+// since: the list has only what has changed since.
+func (p *Postgres) WriteTaken(ctx context.Context, shard int, epoch, since, at int64, list []delivery.Taken, anchors []delivery.Anchor) (complete bool, err error) {
 	return read(ctx, p.database, queryTimeout, "write the usage of quotas", func(ctx context.Context, pool *pgxpool.Pool) (complete bool, err error) {
 		batch := &pgx.Batch{}
 		batch.Queue(writeTaken, shard, epoch, at, column(list, func(t delivery.Taken) string { return t.Quota }),
 			column(list, func(t delivery.Taken) int64 { return t.Born }), column(list, func(t delivery.Taken) int64 { return t.Units }),
 			takersKept.Microseconds(), column(list, func(t delivery.Taken) int64 { return t.Held }),
-			column(list, func(t delivery.Taken) int64 { return (t.Since+countedLate)/minuteMicros + 1 }), delivery.CauseRestored).QueryRow(func(row pgx.Row) error { return row.Scan(&complete) })
+			column(list, func(t delivery.Taken) int64 { return (t.Since+countedLate)/minuteMicros + 1 }), []string{delivery.CauseFirst, delivery.CauseRestored}, since).QueryRow(func(row pgx.Row) error { return row.Scan(&complete) })
 		if len(anchors) > 0 {
 			batch.Queue(writeAnchors,
 				column(anchors, func(a delivery.Anchor) string { return a.Quota }),

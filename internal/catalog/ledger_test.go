@@ -125,7 +125,7 @@ func usageIsRead(t *testing.T, s *Postgres, e editor) {
 	}
 	cancelled, cancel := context.WithCancel(ctx)
 	cancel()
-	if _, err := s.WriteTaken(cancelled, 0, 1, 1, []delivery.Taken{{Quota: "a", Born: 1, Units: 1, Held: 1}}, nil); !errors.Is(err, context.Canceled) {
+	if _, err := s.WriteTaken(cancelled, 0, 1, 0, 1, []delivery.Taken{{Quota: "a", Born: 1, Units: 1, Held: 1}}, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("written although the context had ended: %v", err)
 	}
 }
@@ -173,7 +173,7 @@ func anchorsKeepTheLatest(t *testing.T, s *Postgres, e editor) {
 		{{Quota: "b", Span: day, ResetAt: at - 1}, {Quota: "a", Span: 31 * day, ResetAt: at + 2}, {Quota: "a", Span: 31 * day, ResetAt: at}},
 		{{Quota: "deleted", Span: day, ResetAt: at}},
 	} {
-		if _, err := s.WriteTaken(ctx, 0, 1, 1, nil, anchors); err != nil {
+		if _, err := s.WriteTaken(ctx, 0, 1, 0, 1, nil, anchors); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -212,7 +212,7 @@ func TestLedgerRights(t *testing.T) {
 	}
 	for i := range int64(2) {
 		list, anchors := []delivery.Taken{{Quota: "q", Born: 1, Units: i + 1, Held: i + 1}}, []delivery.Anchor{{Quota: "q", Span: day, ResetAt: 1}}
-		if complete, err := p.WriteTaken(ctx, 0, 1, i, list, anchors); err != nil || !complete {
+		if complete, err := p.WriteTaken(ctx, 0, 1, 0, i, list, anchors); err != nil || !complete {
 			t.Error(complete, err)
 		}
 	}
@@ -257,7 +257,7 @@ func TestLedgersOfManyNodes(t *testing.T) {
 					slices.Reverse(list)
 					slices.Reverse(anchors)
 				}
-				if _, err := p.WriteTaken(context.Background(), 0, 1, round*60_000_000+int64(n), list, anchors); err != nil {
+				if _, err := p.WriteTaken(context.Background(), 0, 1, 0, round*60_000_000+int64(n), list, anchors); err != nil {
 					t.Error(err)
 				}
 			}
@@ -273,7 +273,7 @@ func TestLedgersOfManyNodes(t *testing.T) {
 		sums[u.Quota] += u.Units
 	}
 	last := int64(100*(rounds-1) + nodes - 1)
-	if complete, err := p.WriteTaken(ctx, 0, 1, rounds*60_000_000, nil, nil); err != nil || !complete {
+	if complete, err := p.WriteTaken(ctx, 0, 1, 0, rounds*60_000_000, nil, nil); err != nil || !complete {
 		t.Error(complete, err)
 	}
 	for q, n := range sums { // rows that another was writing are left for the next time
@@ -285,7 +285,7 @@ func TestLedgersOfManyNodes(t *testing.T) {
 	for i, q := range quotas {
 		list[i] = delivery.Taken{Quota: q, Born: 1, Units: last, Held: last}
 	}
-	if complete, err := p.WriteTaken(ctx, 0, 1, rounds*60_000_000+1, list, nil); err != nil || !complete {
+	if complete, err := p.WriteTaken(ctx, 0, 1, 0, rounds*60_000_000+1, list, nil); err != nil || !complete {
 		t.Error(complete, err)
 	}
 	clear(sums)
@@ -335,7 +335,7 @@ func TestOneQuotasTroubleIsItsOwn(t *testing.T) {
 			list = append(list, delivery.Taken{Quota: q, Born: 1, Units: minute, Held: minute})
 			anchors = append(anchors, delivery.Anchor{Quota: q, Span: day, ResetAt: minute})
 		}
-		if complete, err := p.WriteTaken(short, 0, 1, minute*60_000_000, list, anchors); err != nil || complete != want {
+		if complete, err := p.WriteTaken(short, 0, 1, 0, minute*60_000_000, list, anchors); err != nil || complete != want {
 			t.Error(complete, err)
 		}
 		if written, err := p.Join(ctx, "n", []delivery.Taker{{Epoch: 1, At: 1}}); err != nil || (written[0] == minute*60_000_000) != want {

@@ -76,7 +76,7 @@ func TestACountIsAddedOnce(t *testing.T) {
 		{"data that are not in force", 2, 12*minute + 1, 9, 1000, false, 137, 3},
 	} {
 		list := []delivery.Taken{{Quota: "q", Born: step.born, Units: step.units, Held: step.units}, {Quota: "gone", Born: 1, Units: 1, Held: 1}}
-		if complete, err := p.WriteTaken(ctx, 0, step.epoch, step.at, list, nil); err != nil || complete != step.complete {
+		if complete, err := p.WriteTaken(ctx, 0, step.epoch, 0, step.at, list, nil); err != nil || complete != step.complete {
 			t.Errorf("%s: %v, %v", step.what, complete, err)
 		}
 		sum := int64(0)
@@ -91,12 +91,12 @@ func TestACountIsAddedOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 { // the clock of the new data is an hour behind
-		if complete, err := p.WriteTaken(ctx, 0, 2, 3*minute, []delivery.Taken{{Quota: "q", Born: 7, Units: 2, Held: 2}}, nil); err != nil || !complete {
+		if complete, err := p.WriteTaken(ctx, 0, 2, 0, 3*minute, []delivery.Taken{{Quota: "q", Born: 7, Units: 2, Held: 2}}, nil); err != nil || !complete {
 			t.Error(complete, err)
 		}
 	}
 	for _, told := range [][3]int64{{1000, 30, 30}, {1010, 5, 40}} { // a quota that was used for long before it was written
-		if _, err := p.WriteTaken(ctx, 0, 2, 3*minute+told[0], []delivery.Taken{{Quota: "other", Born: 1, Units: told[0], Held: told[1]}}, nil); err != nil {
+		if _, err := p.WriteTaken(ctx, 0, 2, 0, 3*minute+told[0], []delivery.Taken{{Quota: "other", Born: 1, Units: told[0], Held: told[1]}}, nil); err != nil {
 			t.Error(err)
 		}
 		if list, err := p.Usage(ctx, []string{"other"}, 0); err != nil || len(list) != 1 || list[0].Units != told[2] {
@@ -134,7 +134,7 @@ func TestARestoredLedgerIsCompleted(t *testing.T) {
 			}
 		}
 		list := []delivery.Taken{{Quota: "q", Born: step.epoch, Units: step.units, Held: step.held, Since: step.since}}
-		if complete, err := p.WriteTaken(ctx, 0, step.epoch, step.at, list, nil); err != nil || !complete {
+		if complete, err := p.WriteTaken(ctx, 0, step.epoch, 0, step.at, list, nil); err != nil || !complete {
 			t.Errorf("%s: %v, %v", step.what, complete, err)
 		}
 		sum := int64(0)
@@ -143,6 +143,20 @@ func TestARestoredLedgerIsCompleted(t *testing.T) {
 		}
 		if sum != step.want {
 			t.Errorf("%s: the ledger holds %+v, want %d", step.what, total(0), step.want)
+		}
+	}
+}
+
+// TestAnOlderLedgerIsNotWhole: what has changed since the writer wrote all is not all that an older database lacks.
+func TestAnOlderLedgerIsNotWhole(t *testing.T) {
+	t.Parallel()
+	p, _ := ledgerOf(t)
+	for _, step := range []struct {
+		since, at int64
+		want      bool
+	}{{0, 5, true}, {5, 7, true}, {9, 11, false}, {7, 11, true}, {0, 12, true}} {
+		if complete, err := p.WriteTaken(t.Context(), 0, 1, step.since, step.at, nil, nil); err != nil || complete != step.want {
+			t.Errorf("%+v: %t, %v", step, complete, err)
 		}
 	}
 }
@@ -180,7 +194,7 @@ func TestTakersJoinAndLeave(t *testing.T) {
 	join("b", 1, 21*second, map[int]int64{0: 0})
 	holds("two have joined", delivery.Taker{Node: "a", Epoch: 1, Since: 10 * second, At: 20 * second}, delivery.Taker{Node: "b", Epoch: 1, Since: 21 * second, At: 21 * second})
 	for _, at := range []int64{15 * second, 14 * second} {
-		if complete, err := p.WriteTaken(ctx, 0, 1, at, nil, nil); err != nil || !complete {
+		if complete, err := p.WriteTaken(ctx, 0, 1, 0, at, nil, nil); err != nil || !complete {
 			t.Error(complete, err)
 		}
 	}
@@ -200,11 +214,11 @@ func TestTakersJoinAndLeave(t *testing.T) {
 	}
 	leave([]string{"x", "b"}, []delivery.Usage{{Quota: "q", Minute: 2, Units: 30}}, reported[0], delivery.Usage{Quota: "q", Minute: 2, Units: 31})
 	holds("b was given up", delivery.Taker{Node: "c", Epoch: 5, Since: 3 * second, At: 3 * second})
-	if complete, err := p.WriteTaken(ctx, 0, 5, 3*second+takersKept.Microseconds(), nil, nil); err != nil || !complete {
+	if complete, err := p.WriteTaken(ctx, 0, 5, 0, 3*second+takersKept.Microseconds(), nil, nil); err != nil || !complete {
 		t.Error(complete, err)
 	}
 	holds("c may go on", delivery.Taker{Node: "c", Epoch: 5, Since: 3*second + takersKept.Microseconds(), At: 3 * second})
-	if complete, err := p.WriteTaken(ctx, 0, 5, 4*second+takersKept.Microseconds(), nil, nil); err != nil || !complete {
+	if complete, err := p.WriteTaken(ctx, 0, 5, 0, 4*second+takersKept.Microseconds(), nil, nil); err != nil || !complete {
 		t.Error(complete, err)
 	}
 	holds("c has stopped")
@@ -215,7 +229,7 @@ func TestTakersJoinAndLeave(t *testing.T) {
 	holds("c has left")
 	run(t, connected(t, p.options.DSN), `INSERT INTO pacer.store_takers VALUES (0, 'restored', 1, 1, 1), (0, 'later', 6, 1, 1)`)
 	for _, epoch := range []int64{4, 5} {
-		if complete, err := p.WriteTaken(ctx, 0, epoch, 300*second, nil, nil); err != nil || complete != (epoch == 5) {
+		if complete, err := p.WriteTaken(ctx, 0, epoch, 0, 300*second, nil, nil); err != nil || complete != (epoch == 5) {
 			t.Error(complete, err)
 		}
 		if got, err := p.Takers(ctx, 0); err != nil || len(got) != 2-int(epoch-4) {
@@ -233,7 +247,7 @@ func TestAnEpochWaitsForWritesUnderTheOneBefore(t *testing.T) {
 	sql(`CREATE CONSTRAINT TRIGGER dawdle AFTER INSERT ON pacer.quota_usage DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION pacer.dawdle()`)
 	written := make(chan error, 1)
 	go func() {
-		complete, err := p.WriteTaken(context.WithoutCancel(t.Context()), 0, 1, 60_000_000, []delivery.Taken{{Quota: "q", Born: 1, Units: 7, Held: 7}}, nil)
+		complete, err := p.WriteTaken(context.WithoutCancel(t.Context()), 0, 1, 0, 60_000_000, []delivery.Taken{{Quota: "q", Born: 1, Units: 7, Held: 7}}, nil)
 		if !complete && err == nil {
 			err = errors.New("the epoch was replaced before it was written")
 		}

@@ -29,9 +29,12 @@ type Taken struct {
 	Since int64 // from when on, microseconds of the store's time
 }
 
-// CauseRestored is the cause of a record of the store's data in a database that was restored from a backup: what it had written since is in the
-// store's windows alone.
-const CauseRestored = "the database was restored"
+// CauseFirst and CauseRestored are the causes of a record of a store's data that follows no loss of them: the database has nothing, or was
+// restored from a backup. What it had written before may be in the store's windows alone.
+const (
+	CauseFirst    = "the first"
+	CauseRestored = "the database was restored"
+)
 
 // Taker is a daemon that takes units from a shard's data.
 type Taker struct {

@@ -31,7 +31,7 @@ type Database interface {
 	Leave(ctx context.Context, shard int, nodes []string, usage []delivery.Usage) error
 	// WriteTaken adds what each quota was taken since it was written last, to the minute of the store's time at, and keeps the later of
 	// each anchor and the known one. Of a quota that was never written, it adds what its windows count. It returns false if epoch is not the recorded one, or if a quota could not be written now.
-	WriteTaken(ctx context.Context, shard int, epoch, at int64, list []delivery.Taken, anchors []delivery.Anchor) (bool, error)
+	WriteTaken(ctx context.Context, shard int, epoch, since, at int64, list []delivery.Taken, anchors []delivery.Anchor) (bool, error)
 	// Usage is the units of the quotas in the minutes from sinceMinute on, by minute.
 	Usage(ctx context.Context, quotas []string, sinceMinute int64) ([]delivery.Usage, error)
 	// Anchors are the known resets of the quotas' windows, past ones included.

@@ -57,6 +57,14 @@ func (l *memLedger) clone() *memLedger {
 	return c
 }
 
+// restore puts a backup in place.
+func (l *memLedger) restore(backup *memLedger) {
+	b := backup.clone()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.epochs, l.clocks, l.usage, l.counts, l.takers, l.until = b.epochs, b.clocks, b.usage, b.counts, b.takers, b.until
+}
+
 func (l *memLedger) do(ctx context.Context, what func()) error {
 	l.mu.Lock()
 	delay := l.delay
@@ -164,7 +172,7 @@ func (l *memLedger) Leave(ctx context.Context, shard int, nodes []string, usage 
 	})
 }
 
-func (l *memLedger) WriteTaken(ctx context.Context, shard int, epoch, at int64, list []delivery.Taken, anchors []delivery.Anchor) (ok bool, err error) {
+func (l *memLedger) WriteTaken(ctx context.Context, shard int, epoch, since, at int64, list []delivery.Taken, anchors []delivery.Anchor) (ok bool, err error) {
 	err = l.do(ctx, func() {
 		if ok = l.epochs[shard] == epoch; !ok {
 			return
@@ -178,7 +186,7 @@ func (l *memLedger) WriteTaken(ctx context.Context, shard int, epoch, at int64, 
 			case had.epoch == 0:
 				more = min(more, t.Held)
 			}
-			if len(l.causes) > 0 && l.causes[len(l.causes)-1] == delivery.CauseRestored && had.epoch != epoch {
+			if c := l.causes[len(l.causes)-1]; had.epoch != epoch && (c == delivery.CauseFirst || c == delivery.CauseRestored) {
 				missing := t.Held
 				for m, units := range l.usage {
 					if m.quota == t.Quota && m.minute > (t.Since+15*second)/ledgerMinute {
@@ -196,6 +204,13 @@ func (l *memLedger) WriteTaken(ctx context.Context, shard int, epoch, at int64, 
 		for _, a := range anchors {
 			key := delivery.Anchor{Quota: a.Quota, Span: a.Span}
 			l.anchors[key] = max(l.anchors[key], a.ResetAt)
+		}
+		until := l.until.At
+		if l.until.Epoch != epoch {
+			until = 0
+		}
+		if ok = since <= until; !ok {
+			return
 		}
 		if l.until.Epoch != epoch || l.until.At < at {
 			l.until = delivery.Taker{Epoch: epoch, At: at}

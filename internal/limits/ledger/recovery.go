@@ -45,7 +45,6 @@ var (
 
 // The causes of a new epoch, informative only.
 const (
-	causeFresh   = "the first" // the catalog looks for it
 	causeMissing = "the data is missing, or held by another process"
 	causeOther   = "the data is of another incarnation"
 	causeClock   = "its clock has jumped by %s"
@@ -277,7 +276,7 @@ func (r *recovery) step(ctx context.Context) (int64, error) {
 	case record.Epoch != 0 && found == record.Epoch:
 		return record.Epoch, nil
 	}
-	cause := causeFresh
+	cause := delivery.CauseFirst
 	if record.Epoch > found {
 		cause = r.describe(record.Epoch, found)
 	}

@@ -288,11 +288,11 @@ func (m *mortal) Join(ctx context.Context, node string, as []delivery.Taker) (ma
 	return m.Database.Join(ctx, node, as)
 }
 
-func (m *mortal) WriteTaken(ctx context.Context, shard int, epoch, at int64, list []delivery.Taken, anchors []delivery.Anchor) (bool, error) {
+func (m *mortal) WriteTaken(ctx context.Context, shard int, epoch, since, at int64, list []delivery.Taken, anchors []delivery.Anchor) (bool, error) {
 	if m.dead.Load() {
 		return false, errCrashed
 	}
-	return m.Database.WriteTaken(ctx, shard, epoch, at, list, anchors)
+	return m.Database.WriteTaken(ctx, shard, epoch, since, at, list, anchors)
 }
 
 // takeAll takes all that it can get within a while.
@@ -828,16 +828,27 @@ func (w *wild) daemon(ctx context.Context) {
 // with older data, and it may come back with what it had when it was left.
 func (w *wild) havoc(ctx context.Context) {
 	left, replica := map[int]memData{}, emptyData()
-	processes := 0
+	processes, backup := 0, (*memLedger)(nil)
 	for {
 		_ = retry.Sleep(ctx, time.Duration(w.roll(int64(time.Minute))))
 		if ctx.Err() != nil {
 			return
 		}
-		how, back := w.roll(6), int(w.roll(int64(processes+1)))
+		how, back := w.roll(8), int(w.roll(int64(processes+1)))
+		switch how {
+		case 6: // not amid a recovery
+			_ = retry.Sleep(ctx, 15*time.Second)
+			backup = w.ledger.clone()
+		case 7: // what was lost is written again within some seconds, if the store is not lost as well
+			_ = retry.Sleep(ctx, 15*time.Second)
+			if backup != nil {
+				w.ledger.restore(backup)
+				_ = retry.Sleep(ctx, 15*time.Second)
+			}
+		}
 		w.store.change(func() {
 			s := w.store
-			if how > 1 {
+			if how > 1 && how < 6 {
 				left[s.process] = s.data
 			}
 			switch how {
@@ -1140,9 +1151,7 @@ func TestARestoredDatabaseMakesNothingForgotten(t *testing.T) {
 		if used != 2500 {
 			t.Fatalf("%d units were used", used)
 		}
-		l.mu.Lock()
-		l.epochs, l.clocks, l.usage, l.counts, l.takers, l.until = backup.epochs, backup.clocks, backup.usage, backup.counts, backup.takers, backup.until
-		l.mu.Unlock()
+		l.restore(backup)
 		for _, lost := range []bool{false, true} {
 			if lost {
 				s.change(func() { s.process++ })

@@ -187,17 +187,20 @@ func (w *Writer) writeShard(ctx context.Context, shard int, epoch int64) (comple
 	if len(quotas) == 0 {
 		return true, nil
 	}
-	complete, err = w.opt.Records.WriteTaken(ctx, shard, epoch, at, list, anchors)
+	complete, err = w.opt.Records.WriteTaken(ctx, shard, epoch, w.until[shard], at, list, anchors)
 	if err != nil {
 		return false, fmt.Errorf("write the use of %d quotas: %w", len(list), err)
 	}
-	if complete {
-		w.until[shard] = at
-		for _, t := range list {
-			w.written[t.Quota] = t
-		}
+	if !complete {
+		clear(w.written) // the database may be an older one
+		w.until[shard] = 0
+		return false, nil
 	}
-	return complete, nil
+	w.until[shard] = at
+	for _, t := range list {
+		w.written[t.Quota] = t
+	}
+	return true, nil
 }
 
 // anchored reports whether the ledger keeps the window's reset.
