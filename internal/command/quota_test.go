@@ -271,7 +271,7 @@ func TestQuotaUsageShowsTheLedger(t *testing.T) {
 	if _, err := c.ReplaceEpoch(ctx, 0, 0, delivery.Incarnation{Epoch: 1}, "test"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.WriteTaken(ctx, 0, 1, minute*60_000_000, []delivery.Taken{{Quota: "provider", Born: 1, Units: 120, Held: 120}}, nil); err != nil {
+	if _, err := c.WriteTaken(ctx, 0, 1, 0, minute*60_000_000, []delivery.Taken{{Quota: "provider", Born: 1, Units: 120, Held: 120}}, nil); err != nil {
 		t.Fatal(err)
 	}
 	const last3h = "quota usage provider --last 3h --step 30m"

@@ -359,7 +359,7 @@ func (r *records) Leave(_ context.Context, shard int, nodes []string, usage []de
 	return nil
 }
 
-func (r *records) WriteTaken(_ context.Context, shard int, epoch, at int64, list []delivery.Taken, anchors []delivery.Anchor) (bool, error) {
+func (r *records) WriteTaken(_ context.Context, shard int, epoch, _, at int64, list []delivery.Taken, anchors []delivery.Anchor) (bool, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.epochs[shard].Epoch != epoch {
