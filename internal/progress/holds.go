@@ -108,7 +108,7 @@ func (h *holds) update(f findings) {
 		if e.Board.Backlog.Total() > 0 && a.Cause != hold.None && !a.Cause.Stall() {
 			moved[id] = e.Now // it stalls only if nothing known holds it
 		}
-		count[stateOf(a.Cause, f.sent[delivery.CampaignHash(id)] > 0)]++
+		count[stateOf(a.Cause, f.sent[delivery.CampaignHash(id)] > 0 || e.Board.Backlog.Total() > e.Board.Early)]++
 		if a.Cause == hold.None || a.Cause.Settles() {
 			h.hide(before)
 			continue
