@@ -119,7 +119,7 @@ func quotaFlushed(t *testing.T, c *chaos) {
 // tightest of the windows that are rebuilt, 95 % are used in its first span. The last jobs wait for the longest, which has fewer units than
 // there are jobs.
 func fiveWindows(t *testing.T, c *chaos) {
-	windows := []window{{40, time.Second}, {180, 5 * time.Second}, {640, 20 * time.Second}, {4600, 3 * time.Minute}, {5200, 5 * time.Minute}}
+	windows := []window{{40, time.Second}, {190, 5 * time.Second}, {740, 20 * time.Second}, {4600, 3 * time.Minute}, {5200, 5 * time.Minute}}
 	sentinel := testservices.RedisSentinel(t)
 	c.world(t, stackOptions{partitions: 6})
 	network, dsn := c.catalogNetwork()
