@@ -38,12 +38,22 @@ type FetchRequest struct {
 	Yields    bool
 	Throttled func()
 	Brought   *Brought // if set, what is read instead of asking the broker
-	Aside     bool     // the records are visited aside of what is due (see aside); visit must not wait
+	Aside     bool     // records are visited beside others, but not on all processors (see aside); visit must not wait
 }
 
-// aside is held by who decodes or encodes a batch, which takes milliseconds. It keeps a processor free for what is due, whose goroutines run
-// for microseconds, and would wait behind as many others as there are lanes.
+// aside bounds how many goroutines decode or encode batches at a time. Each takes milliseconds, and there are as many as lanes. One processor
+// is left to the jobs that are due: their goroutines need microseconds each, and would wait in the same run queue.
 var aside = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)-1))
+
+// stepAside waits until a batch may be decoded or encoded, or ctx ends. Call back when that is done.
+func stepAside(ctx context.Context) (back func()) {
+	select {
+	case aside <- struct{}{}:
+		return func() { <-aside }
+	case <-ctx.Done():
+		return func() {}
+	}
+}
 
 // Fetched is the result of a fetch besides the records.
 type Fetched struct {
@@ -83,8 +93,7 @@ func (c *Client) Fetch(ctx context.Context, r FetchRequest, visit func(*delivery
 	}
 	defer free()
 	if r.Aside {
-		aside <- struct{}{}
-		defer func() { <-aside }()
+		defer stepAside(ctx)()
 	}
 	out.End, out.Answer = readable(p), int64(len(p.RecordBatches))
 	out.Hidden = p.HighWatermark - out.End

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"context"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -14,7 +15,7 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// However many lanes have something to read and to write, one processor is left for what is due.
+// TestBatchesLeaveAProcessor: however many lanes have something to read and to write, one processor is left for what is due.
 func TestBatchesLeaveAProcessor(t *testing.T) {
 	log := sealed(t, 0, protocol.Attributes(compress.None), 2, recordOf(nil, []byte("a")), recordOf(nil, []byte("b")))
 	var now, seen, over atomic.Int64
@@ -40,7 +41,7 @@ func TestBatchesLeaveAProcessor(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		all.Go(func() { w.encode(Chunk[int]{Items: []int{1}}, time.Now()) })
+		all.Go(func() { w.encode(t.Context(), Chunk[int]{Items: []int{1}}, time.Now()) })
 	}
 	all.Wait()
 	if want := int64(readers * (records + 1)); seen.Load() != want {
@@ -48,5 +49,17 @@ func TestBatchesLeaveAProcessor(t *testing.T) {
 	}
 	if over.Load() > 0 {
 		t.Errorf("more than %d batches were in hand, %d times", bound, over.Load())
+	}
+}
+
+// TestNobodyWaitsForAProcessorAfterTheEnd: a stop does not wait for batches that others decode.
+func TestNobodyWaitsForAProcessorAfterTheEnd(t *testing.T) {
+	for range cap(aside) {
+		defer stepAside(t.Context())()
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 3 {
+		stepAside(ctx)()
 	}
 }

@@ -34,7 +34,7 @@ type Writer[T any] struct {
 	// Compress writes batches with zstd. The limits of topics are of compressed bytes, so a record that was written
 	// compressed has to be, wherever else it is written.
 	Compress bool
-	Aside    bool // batches are encoded aside of what is due (see aside)
+	Aside    bool // batches are encoded beside others, but not on all processors (see aside)
 	// Acked is called with items that all in-sync replicas have written. The caller may settle them from now on, and not before.
 	Acked func(items []T)
 	// Failed is called with a chunk that may have been written or not; NotWritten(err) tells.
@@ -95,7 +95,7 @@ func (w *Writer[T]) send(ctx context.Context, round []Chunk[T]) []*batch {
 	now := time.Now()
 	batches := make([]*batch, len(round))
 	for i, c := range round {
-		batches[i] = w.encode(c, now)
+		batches[i] = w.encode(ctx, c, now)
 	}
 	w.Client.send(ctx, batches)
 	if w.Sent != nil {
@@ -105,10 +105,9 @@ func (w *Writer[T]) send(ctx context.Context, round []Chunk[T]) []*batch {
 }
 
 // encode returns the batch of a chunk.
-func (w *Writer[T]) encode(c Chunk[T], now time.Time) *batch {
+func (w *Writer[T]) encode(ctx context.Context, c Chunk[T], now time.Time) *batch {
 	if w.Aside {
-		aside <- struct{}{}
-		defer func() { <-aside }()
+		defer stepAside(ctx)()
 	}
 	e := beginBatch()
 	defer e.end()

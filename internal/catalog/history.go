@@ -40,7 +40,7 @@ type HistoryStep struct {
 	Allowed   float64 // jobs per second, at most
 }
 
-// minute is the minute in which the step begins, as a column of the table has it.
+// minute returns when the step begins, in minutes since the Unix epoch.
 func (h HistoryStep) minute() int64 { return minuteOf(h.Start) }
 
 func scanStep(row pgx.CollectableRow) (h HistoryStep, err error) {
@@ -50,8 +50,8 @@ func scanStep(row pgx.CollectableRow) (h HistoryStep, err error) {
 	return h, err
 }
 
-// AddHistory moves what was settled since the last call into the history, into the minute in which it was saved. allowed returns the jobs per
-// second that a campaign's schedule allows.
+// AddHistory adds what was settled since the last call to the minute in which it was saved. allowed returns how many jobs per second a
+// campaign's schedule allows.
 func (p *Postgres) AddHistory(ctx context.Context, allowed func(campaign string) float64) error {
 	changed, err := read(ctx, p.database, queryTimeout, "read what the history lacks", func(ctx context.Context, pool *pgxpool.Pool) ([]string, error) {
 		rows, _ := pool.Query(ctx, `SELECT campaign_id FROM pacer.campaign_progress WHERE `+notInHistory+` ORDER BY campaign_id COLLATE "C"`)
@@ -126,7 +126,7 @@ SELECT count(*) = $3 FROM old`, minuteOf(minutesBegin(now)), minuteOf(now.Add(-H
 // minutesBegin returns the beginning of the first hour that is kept in minutes.
 func minutesBegin(now time.Time) time.Time { return now.Add(-minutesKept).Truncate(time.Hour) }
 
-// History returns what became of jobs in each step in which something did, the oldest first.
+// History returns the steps in which jobs were settled, the oldest first.
 func (p *Postgres) History(ctx context.Context, of HistoryOf) ([]HistoryStep, error) {
 	return read(ctx, p.database, queryTimeout, "read the history of campaigns", func(ctx context.Context, pool *pgxpool.Pool) ([]HistoryStep, error) {
 		step := max(1, int64(of.Step/time.Minute))
@@ -189,7 +189,7 @@ func (m *Memory) PruneHistory(ctx context.Context, now time.Time) error {
 	})
 }
 
-// History returns what became of jobs in each step in which something did, as Postgres.History does.
+// History returns the steps in which jobs were settled, as Postgres.History does.
 func (m *Memory) History(ctx context.Context, of HistoryOf) (list []HistoryStep, err error) {
 	err = m.locked(ctx, "read the history of campaigns", func() {
 		totals, since := map[string]int64{}, of.Since.Truncate(time.Minute)

@@ -54,7 +54,7 @@ func sums(t *testing.T, h historian, of HistoryOf) map[string][2]int64 {
 	return all
 }
 
-// holdsHistory checks that a history adds up to the counts, whoever leads and however often, and lists the largest campaigns apart.
+// holdsHistory checks that the sums of a history are the counts, however often it is added to. The largest campaigns are listed apart.
 func holdsHistory(t *testing.T, h historian) {
 	settle(t, h, "c0", 100, 3, 2, 50)
 	add(t, h)
@@ -104,7 +104,7 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// However many campaigns send, each minute has what was settled in it.
+// TestHistoryOfManyCampaigns: however many campaigns send, each minute has what was settled in it.
 func TestHistoryOfManyCampaigns(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)

@@ -202,9 +202,10 @@ func (p *Postgres) Leave(ctx context.Context, shard int, nodes []string, usage [
 }
 
 // WriteTaken adds what each quota was taken since it was written last, to the minute of at, a time of the store's clock, and keeps the later
-// of each anchor and the known one. Of a quota that was never written, it adds what its windows count. It is atomic, and as durable when it returns as the server's synchronous_commit setting provides. Quotas
-// that do not exist are skipped. It returns false if epoch is not the recorded one, when no units are written, if a quota's row is locked, or if the ledger does not hold all that was taken until
-// since: the list has only what has changed since.
+// of each anchor and the known one. Of a quota that was never written, it adds what its windows count. The list has the quotas whose counts
+// changed after since, a time of the last write, or all with since 0. It is atomic, and as durable when it returns as the server's
+// synchronous_commit setting provides. Quotas that do not exist are skipped. It returns false if epoch is not the recorded one, when no units
+// are written, if a quota's row is locked, or if the ledger lacks something from before since.
 func (p *Postgres) WriteTaken(ctx context.Context, shard int, epoch, since, at int64, list []delivery.Taken, anchors []delivery.Anchor) (complete bool, err error) {
 	return read(ctx, p.database, queryTimeout, "write the usage of quotas", func(ctx context.Context, pool *pgxpool.Pool) (complete bool, err error) {
 		batch := &pgx.Batch{}

@@ -33,7 +33,7 @@ func OrderOfLanes(campaign string, lanes int) LaneOrder {
 	}
 	name := strings.TrimRight(campaign, "0123456789")
 	number := uint64(0)
-	if digits := campaign[len(name):]; digits != "" { // an error takes memory
+	if digits := campaign[len(name):]; digits != "" { // a parse error would allocate
 		number, _ = strconv.ParseUint(digits, 10, 64) // too large a number is the largest one
 	}
 	return LaneOrder{int((CampaignHash(name)%uint64(lanes) + number%uint64(lanes)) % uint64(lanes)), step, lanes}

@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// However many destinations and answers there are, the answers of a count are few, and add up to its letters.
+// TestAnswersAddUp: however many destinations and answers there are, the answers of a count are few, and add up to its letters.
 func TestAnswersAddUp(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		destinations, answers := rapid.IntRange(0, 300).Draw(t, "destinations"), rapid.SampledFrom([]int{1, 3, 40, 300}).Draw(t, "answers")

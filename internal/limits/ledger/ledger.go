@@ -30,7 +30,9 @@ type Database interface {
 	// recorded one, and nothing is added unless one of them does.
 	Leave(ctx context.Context, shard int, nodes []string, usage []delivery.Usage) error
 	// WriteTaken adds what each quota was taken since it was written last, to the minute of the store's time at, and keeps the later of
-	// each anchor and the known one. Of a quota that was never written, it adds what its windows count. It returns false if epoch is not the recorded one, or if a quota could not be written now.
+	// each anchor and the known one. Of a quota that was never written, it adds what its windows count. The list has the quotas whose counts
+	// changed after since, a time of the last write, or all with since 0. It returns false if epoch is not the recorded one, if a quota could
+	// not be written now, or if the ledger lacks something from before since.
 	WriteTaken(ctx context.Context, shard int, epoch, since, at int64, list []delivery.Taken, anchors []delivery.Anchor) (bool, error)
 	// Usage is the units of the quotas in the minutes from sinceMinute on, by minute.
 	Usage(ctx context.Context, quotas []string, sinceMinute int64) ([]delivery.Usage, error)

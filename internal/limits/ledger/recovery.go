@@ -43,7 +43,7 @@ var (
 	errNotLoaded = errors.New("the catalog is not loaded yet")
 )
 
-// The causes of a new epoch, informative only.
+// The causes of a new epoch, for people. By delivery.CauseFirst and CauseRestored the ledger knows that no loss came before.
 const (
 	causeMissing = "the data is missing, or held by another process"
 	causeOther   = "the data is of another incarnation"

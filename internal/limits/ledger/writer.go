@@ -37,7 +37,7 @@ type Counter interface {
 
 // Counted is what the data count of a quota.
 type Counted struct {
-	delivery.Taken // Born is 0 if nothing is counted; without what a window holds
+	delivery.Taken // Born is 0 if nothing is counted; Held and Since are not set
 	Windows        []CountedWindow
 }
 
@@ -125,7 +125,7 @@ func (w *Writer) turn(ctx context.Context) {
 		w.taken.written(a.Shard, a.Epoch, until, began)
 		mine := w.leads() || a.At-until > overdueAfter.Microseconds() // nobody has written it
 		if !mine || until < w.until[a.Shard] {
-			clear(w.written) // others write it, or the database is an older one
+			w.writeAll(a.Shard) // others write it, or the data or the database are others
 		}
 		if mine && w.turns%2 == 0 {
 			w.write(ctx, a.Shard, a.Epoch)
@@ -192,8 +192,7 @@ func (w *Writer) writeShard(ctx context.Context, shard int, epoch int64) (comple
 		return false, fmt.Errorf("write the use of %d quotas: %w", len(list), err)
 	}
 	if !complete {
-		clear(w.written) // the database may be an older one
-		w.until[shard] = 0
+		w.writeAll(shard) // the database may be an older one
 		return false, nil
 	}
 	w.until[shard] = at
@@ -201,6 +200,12 @@ func (w *Writer) writeShard(ctx context.Context, shard int, epoch int64) (comple
 		w.written[t.Quota] = t
 	}
 	return true, nil
+}
+
+// writeAll has the next write of a shard list all quotas, not only those whose counts have changed.
+func (w *Writer) writeAll(shard int) {
+	clear(w.written)
+	w.until[shard] = 0
 }
 
 // anchored reports whether the ledger keeps the window's reset.
