@@ -103,6 +103,25 @@ func TestAHeavyJobKeepsItsSlots(t *testing.T) {
 	})
 }
 
+// TestAJobAsHeavyAsItsQuotaIsSent: its slots take longer than the window, so that a campaign of its rate uses less than the limit. If only
+// so much was kept for it, the other campaign would take the last unit each time.
+func TestAJobAsHeavyAsItsQuotaIsSent(t *testing.T) {
+	const limit = 20
+	for _, rate := range []int64{1, 10, 18, 25, 100} {
+		q := delivery.Quota{ID: "q", Revision: 1, Windows: []delivery.Window{{Span: time.Second, Limit: limit}}}
+		one(t, newBook(under("heavy", rate, q), under("light", 500, q)), nil, func(t *testing.T, f *fleet) {
+			lane := newPartition("lane/0")
+			f.offer(t, jobs(lane, delivery.FromLane, "light", 1000, 1000))
+			time.Sleep(3 * time.Second)
+			f.offer(t, heavyJobs(lane, delivery.FromLane, "heavy", 0, limit))
+			time.Sleep(time.Minute)
+			if heavy, light := f.count("heavy"), f.count("light"); heavy != 1 || light < 900 {
+				t.Errorf("at %d/s, %d heavy and %d light jobs were sent within a minute", rate, heavy, light)
+			}
+		})
+	}
+}
+
 // TestHeavyJobsUnderAQuota: with any weights, priorities and expiries, no span carries more than the limit, the rate is kept, and every
 // job that does not expire is sent.
 func TestHeavyJobsUnderAQuota(t *testing.T) {

@@ -45,7 +45,8 @@ do -- a function has 200 local variables at most
       if next < reset and reset < math.huge then till = reset end
       use = max(use, min(w[SPAN], till - next - 1))
     end
-    local n, head = min(want - units, floor(use / spacing) + 1), weightAfter(it, units)
+    local head = weightAfter(it, units)
+    local n = min(want - units, max(head, floor(use / spacing) + 1))
     if c.even then
       n = min(n, max(head, 1 + floor(it[HORIZON] / max(1, c.interval, spacing))))
     end
