@@ -112,12 +112,12 @@ func (sl *slots) askOf(q *queue, now instant) (a delivery.Ask, ok bool) {
 }
 
 // lead is how far, in microseconds, the slots that the queue asks for are to come at least: keys are asked first, and where slots are far apart, none
-// is to have passed when the reply comes. The credit of a burst has passed anyway.
+// is to have passed when the reply comes. The credit of a burst has passed anyway. Where calls are short, keys have allowed jobs ahead of their slots.
 func (sl *slots) lead(q *queue) (lead int64) {
 	if q.campaign.Burst > 0 {
 		return 0
 	}
-	if q.keyed() {
+	if q.keyed() && !q.ask.short {
 		lead = headStart
 	}
 	if lasts, rate := sl.quantum.lasts, q.campaign.Rate; rate.Spacing() >= farApart && 2*lasts > sl.opt.lateBy(q.campaign, rate) {

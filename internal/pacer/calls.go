@@ -80,7 +80,7 @@ func (q *queue) outOfCalls() bool {
 func (sl *slots) freeCalls(q *queue, horizon int64, now instant) (shared, own int64) {
 	c, s := q.campaign, q.sink
 	n := need{most: int64(s.max), spacing: farSpacing, soon: sl.quantum.length * 5 / 8, horizon: horizon}
-	if q.keyed() {
+	if q.keyed() && !q.ask.short {
 		n.ahead = headStart
 	}
 	shared = s.calls.free(n, now.local) - s.granted - s.asked

@@ -78,10 +78,14 @@ func (p *Pacer) refill(q *queue, now instant) {
 }
 
 // asksAt is the local time when the keys of a further job of the queue are to be asked: as many jobs are asked about, or allowed, as there are slots
-// that are about to come. It is never when no job or no slot is left for that.
+// that are about to come; where calls are short, as mayAsk says. It is never when no job or no slot is left for that.
 func (sl *slots) asksAt(q *queue) int64 {
-	if ahead := q.sums[rankAllowed] + q.sums[rankAsked]; q.keyed() && q.len() > q.chosen() && ahead < q.granted {
+	switch ahead := q.sums[rankAllowed] + q.sums[rankAsked]; {
+	case !q.keyed() || q.len() <= q.chosen() || q.granted == 0:
+	case ahead < q.granted:
 		return sl.clocks.of(q.grants[0].From.Shard).local(q.slot(ahead)) - headStart
+	case q.ask.short:
+		return 0
 	}
 	return never
 }

@@ -1,9 +1,9 @@
 -- Executes a batch of checks of keys, in order. Times are milliseconds since 2025.
 --
--- Keys that share some bits lie in one hash, which takes half the memory of keys of their own; it lives as long as any of them. A field packs
--- the second from which it is empty and, for each window, what was sent: times, ascending, each followed by the units of that time; then until when
--- the key is held, the end of the line of turns, what has turns (or was sent), and since when there is a line. A window's id is its span, negative
--- for one with a beginning. From a minute after the end of its line, a key has no turns: who has not come by then does not come.
+-- Keys that share some bits lie in one hash, which takes half the memory of keys of their own; it lives as long as any of them, and a little
+-- longer. A field packs the second from which it is empty, until when the key is held, the end of the line of turns, since when there is one,
+-- what was sent, and what has turns (or was sent): for each window times, ascending, each followed by the units of that time. A window's id is its
+-- span, negative for one with a beginning. From a minute after the end of its line, a key has no turns: who has not come by then does not come.
 --
 -- KEYS  the hash of each check, then the clock of the shard, and last the caller's latest answers
 -- ARGV  four for each check: the field; what is asked, as what,units,turned,windows: what is turn, take, back, leave, hold or show, turned is 1 if the job
@@ -77,23 +77,22 @@ local function look(lists, windows, units, at, latest)
     local w = windows[k]
     local list, over = lists[w.id], units - w.limit
     if list then
-      local begun, ends, kept = nil, {}, 0
+      local begun, kept = nil, 0
       for i = 1, #list, 2 do
         local t = list[i]
         if t > latest + w.grain then t, moved = latest, true end
         if not begun or t >= begun + w.span then begun = t end
-        local e = endOf(w, t, begun)
-        if e > at then
-          kept = kept + 2
-          ends[kept], over = e, over + list[i + 1]
+        if endOf(w, t, begun) > at then
+          kept, over = kept + 2, over + list[i + 1]
           list[kept - 1], list[kept] = t, list[i + 1]
         end
       end
       for i = #list, kept + 1, -1 do list[i] = nil end
-      w.used = over + w.limit - units
-      for i = 2, kept, 2 do
+      w.used, begun = over + w.limit - units, nil
+      for i = 1, kept, 2 do
         if over <= 0 then break end
-        over, free = over - list[i], max(free, ends[i])
+        if not begun or list[i] >= begun + w.span then begun = list[i] end
+        over, free = over - list[i + 1], max(free, endOf(w, list[i], begun))
       end
     else
       w.used = 0
@@ -125,18 +124,17 @@ local function add(lists, windows, units, at)
   end
 end
 
--- A key is numbers: the second from which it is empty, what is read here, and lists with their windows and lengths, first those of what was sent.
-local function read(v)
-  local n = {cmsgpack.unpack(v)}
-  local s = {sent = {}, turns = {}, held = n[2] + 0, line = n[3] + 0, begun = n[4] + 0}
-  local i, lists = 6, s.sent
-  while n[i] do
-    if i == n[5] then lists = s.turns end
-    local list, last = {}, i + 1 + n[i + 1]
-    for j = i + 2, last do list[j - i - 1] = n[j] + 0 end
-    lists[n[i]], i = list, last + 1
+local function check(lists)
+  for _, list in pairs(lists) do
+    for i = 1, #list do local _ = list[i] + 0 end
   end
-  return s
+end
+
+local function read(v)
+  local empty, held, line, begun, sent, turns = cmsgpack.unpack(v)
+  check(sent)
+  check(turns)
+  return {empty = empty + 0, held = held + 0, line = line + 0, begun = begun + 0, sent = sent, turns = turns}
 end
 
 -- A value that is none of these counts as none.
@@ -144,7 +142,7 @@ local function load(hash, field)
   local v = call('HGET', hash, field)
   local ok, s
   if v then ok, s = pcall(read, v) end
-  if not ok then s = {sent = {}, turns = {}, held = 0, line = 0, begun = 0} end
+  if not ok then s = {empty = 0, held = 0, line = 0, begun = 0, sent = {}, turns = {}} end
   s.new = not v
   return s
 end
@@ -158,42 +156,38 @@ local function sweep(hash)
   end
 end
 
--- Writes lists, and returns when the last of their units leaves its window.
-local function write(n, lists, windows, last)
+-- Drops lists without units, and returns when the last of their units leaves its window.
+local function lastOf(lists, windows, last)
   for id, list in pairs(lists) do
-    local w, count = windows.ids[id], #list
+    local w, t = windows.ids[id], list[#list - 1]
     -- windows that were taken away are kept until their units have left
-    if count > 0 and (w or list[count - 1] + 2 * math.abs(id) > now) then
-      if w then last = max(last, endOf(w, list[count - 1], list[count - 1])) end
-      local at = #n
-      n[at + 1], n[at + 2] = id, count
-      for i = 1, count do n[at + 2 + i] = list[i] end
+    if not t or not w and t + 2 * math.abs(id) <= now then
+      lists[id] = nil
+    elseif w then
+      last = max(last, endOf(w, t, t))
     end
   end
   return last
 end
 
 local function save(hash, field, s, windows)
-  local n = {0, s.held, s.line, s.begun, 0}
-  local last = write(n, s.sent, windows, s.held)
-  if s.line > 0 then
-    n[5] = #n + 1
-    last = max(last, min(write(n, s.turns, windows, s.line), s.line + MINUTE))
-  end
+  local last = lastOf(s.sent, windows, s.held)
+  if s.line > 0 then last = max(last, min(lastOf(s.turns, windows, s.line), s.line + MINUTE)) else s.turns = {} end
   if last <= now then return call('HDEL', hash, field) end
-  n[1] = ceil(last / 1000)
-  call('HSET', hash, field, cmsgpack.pack(unpack(n)))
-  if call('PTTL', hash) < last - now then call('PEXPIRE', hash, last - now) end
+  local longer = ceil(last / 1000) > s.empty
+  if longer then s.empty = ceil((last + (last - now) / 16) / 1000) end -- somewhat later: the next units do not have to prolong it
+  call('HSET', hash, field, cmsgpack.pack(s.empty, s.held, s.line, s.begun, s.sent, s.turns))
+  local lives = 1000 * s.empty - now
+  if longer and call('PTTL', hash) < lives then call('PEXPIRE', hash, lives) end
   if s.new and now % 8 == 0 then sweep(hash) end
 end
 
 -- Whether nobody comes to the turns of a line: the key has been free for longer than from one turn to the next, and nothing was sent. That is so if
 -- their campaign is paused, or their daemon was lost.
 local function deserted(s, windows, units, from)
-  local since = now - windows.gap - LATE
-  local sent = windows[1] and s.sent[windows[1].id] or {}
-  return s.line > now and from <= now and max(s.held, s.begun, sent[1] and sent[#sent - 1] or 0) <= since
-    and look(s.sent, windows, units, since, now) <= since
+  if s.line <= now or from > now then return false end
+  local since, sent = now - windows.gap - LATE, windows[1] and s.sent[windows[1].id]
+  return max(s.held, s.begun, sent and sent[1] and sent[#sent - 1] or 0) <= since and look(s.sent, windows, units, since, now) <= since
 end
 
 -- What has changed is written when all checks have been answered: if one fails, none has counted.
@@ -251,8 +245,8 @@ for i = 1, #KEYS - 2 do
       changed = turn > now or look(s.turns, windows, 1, now, now + HOUR) > now -- else the next one may go as well
     end
   end
-  if changed or moved then written[field] = {hash, field, s, windows} end
+  if changed or moved then written[field], s.hash, s.windows = s, hash, windows end
 end
-for _, w in pairs(written) do save(unpack(w)) end
+for field, s in pairs(written) do save(s.hash, field, s, s.windows) end
 if batch ~= 0 then call('SET', KEYS[#KEYS], cmsgpack.pack({math.abs(batch), answers}), 'PX', HOUR) end
 return answers
