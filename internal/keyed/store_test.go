@@ -344,9 +344,64 @@ func TestALineThatNobodyComesTo(t *testing.T) {
 				t.Errorf("%d: %+v", i, res)
 			}
 		}
-		time.Sleep(time.Minute + 5*time.Second)
+		time.Sleep(time.Minute + 10*time.Second)
 		if waits := r.reserved(job("a"), job("a")); waits[0] > 0 || waits[1] < 29*time.Second || waits[1] > 31*time.Second {
 			t.Errorf("of a line that nobody comes to: %s", waits)
+		}
+	})
+}
+
+// TestOthersDoNotEndALine: jobs that come to their turns go, however often others ask meanwhile, also in the moments when the key is free.
+func TestOthersDoNotEndALine(t *testing.T) {
+	for jobs, w := range map[int]delivery.Window{12: window(1, time.Second), 32: window(20, time.Minute)} {
+		bubble(t, unlimited(delivery.Quota{Windows: []delivery.Window{w}}), func(t *testing.T, r *rig, _ *store) {
+			line := make([]*delivery.Job, jobs)
+			for i := range line {
+				line[i] = job("a")
+			}
+			waits, begun, last := r.reserved(line...), time.Now(), time.Duration(0)
+			for i, j := range line {
+				for time.Since(begun) < waits[i]+30*time.Millisecond { // all are a little late
+					time.Sleep(max(10*time.Millisecond, waits[i]-time.Since(begun)))
+					end := time.Since(begun) + r.reserved(job("a"))[0]
+					if end < last {
+						t.Errorf("%v: after %s the line is %s shorter", w, time.Since(begun), last-end)
+						return
+					}
+					last = end
+				}
+				res := r.send(j)
+				if res.Class == delivery.Withheld && res.RetryAfter < 100*time.Millisecond { // the one before was a little late
+					time.Sleep(res.RetryAfter)
+					res = r.send(j)
+				}
+				if res.Class != delivery.Delivered {
+					t.Errorf("%v: %d: %+v", w, i, res)
+				}
+			}
+		})
+	}
+}
+
+// TestJobsComeTogether to turns that were far apart: one goes, and the other does not lose its place.
+func TestJobsComeTogether(t *testing.T) {
+	bubble(t, unlimited(delivery.Quota{Windows: []delivery.Window{window(1, time.Second)}}), func(t *testing.T, r *rig, s *store) {
+		line := make([]*delivery.Job, 1000)
+		for i := range line {
+			line[i] = job("a")
+		}
+		time.Sleep(r.reserved(line...)[1])
+		s.do(func() { s.lasts = 10 * time.Millisecond })
+		var results [2]delivery.Result
+		var all sync.WaitGroup
+		all.Go(func() { r.send(job("b")) })
+		time.Sleep(time.Millisecond) // the two are in one batch after it
+		for i := range results {
+			all.Go(func() { results[i] = r.send(line[i]) })
+		}
+		all.Wait()
+		if results[0].RetryAfter+results[1].RetryAfter > 2*time.Second {
+			t.Errorf("one of two is to go and the other to wait a second: %+v", results)
 		}
 	})
 }

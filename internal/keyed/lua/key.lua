@@ -1,9 +1,10 @@
 -- Executes a batch of checks of keys, in order. Times are milliseconds since 2025.
 --
 -- Keys that share some bits lie in one hash, which takes half the memory of keys of their own; it lives as long as any of them, and a little
--- longer. A field packs the second from which it is empty, until when the key is held, the end of the line of turns, since when there is one,
--- what was sent, and what has turns (or was sent): for each window times, ascending, each followed by the units of that time. A window's id is its
--- span, negative for one with a beginning. From a minute after the end of its line, a key has no turns: who has not come by then does not come.
+-- longer. A field packs the second from which it is empty, until when the key is held, the end of the line of turns, since when nothing has
+-- happened in the line (it began, units were sent or left a window), what was sent, and what has turns (or was sent): for each window times,
+-- ascending, each followed by the units of that time. A window's id is its span, negative for one with a beginning. From a minute after the end of
+-- its line, a key has no turns: who has not come by then does not come.
 --
 -- KEYS  the hash of each check, then the clock of the shard, and last the caller's latest answers
 -- ARGV  four for each check: the field; what is asked, as what,units,turned,windows: what is turn, take, back, leave, hold or show, turned is 1 if the job
@@ -20,7 +21,7 @@
 -- or an error if the epoch, or the process that keeps it, is another one: the data was lost.
 
 local call, ceil, floor, max, min = redis.call, math.ceil, math.floor, math.max, math.min
-local HOUR, MINUTE, LATE, CAPPED = 3600000, 60000, 2000, -1000000000000000
+local HOUR, MINUTE, LATE, CAPPED = 3600000, 60000, 5000, -1000000000000000
 local time = call('TIME')
 local now = time[1] * 1000 + floor(time[2] / 1000) - 1735689600000
 local after = now + 1 -- of an event of this call, which may lie in the millisecond that has begun
@@ -68,7 +69,7 @@ local function endOf(w, at, begun)
   return at < w.from and w.from or at < w.to and w.to or 2 * w.to - w.from
 end
 
-local moved
+local moved, left -- whether units were moved, and when the last of those that have left did so
 -- Drops the units that have left their windows by a time, and returns the first time from then on at which so many more fit. Those after the latest
 -- are of a clock that was ahead, and count as of then.
 local function look(lists, windows, units, at, latest)
@@ -82,7 +83,10 @@ local function look(lists, windows, units, at, latest)
         local t = list[i]
         if t > latest + w.grain then t, moved = latest, true end
         if not begun or t >= begun + w.span then begun = t end
-        if endOf(w, t, begun) > at then
+        local e = endOf(w, t, begun)
+        if e <= at then
+          left = max(left, e)
+        else
           kept, over = kept + 2, over + list[i + 1]
           list[kept - 1], list[kept] = t, list[i + 1]
         end
@@ -131,10 +135,10 @@ local function check(lists)
 end
 
 local function read(v)
-  local empty, held, line, begun, sent, turns = cmsgpack.unpack(v)
+  local empty, held, line, idle, sent, turns = cmsgpack.unpack(v)
   check(sent)
   check(turns)
-  return {empty = empty + 0, held = held + 0, line = line + 0, begun = begun + 0, sent = sent, turns = turns}
+  return {empty = empty + 0, held = held + 0, line = line + 0, idle = idle + 0, sent = sent, turns = turns}
 end
 
 -- A value that is none of these counts as none.
@@ -142,7 +146,7 @@ local function load(hash, field)
   local v = call('HGET', hash, field)
   local ok, s
   if v then ok, s = pcall(read, v) end
-  if not ok then s = {empty = 0, held = 0, line = 0, begun = 0, sent = {}, turns = {}} end
+  if not ok then s = {empty = 0, held = 0, line = 0, idle = 0, sent = {}, turns = {}} end
   s.new = not v
   return s
 end
@@ -176,18 +180,10 @@ local function save(hash, field, s, windows)
   if last <= now then return call('HDEL', hash, field) end
   local longer = ceil(last / 1000) > s.empty
   if longer then s.empty = ceil((last + (last - now) / 16) / 1000) end -- somewhat later: the next units do not have to prolong it
-  call('HSET', hash, field, cmsgpack.pack(s.empty, s.held, s.line, s.begun, s.sent, s.turns))
+  call('HSET', hash, field, cmsgpack.pack(s.empty, s.held, s.line, s.idle, s.sent, s.turns))
   local lives = 1000 * s.empty - now
   if longer and call('PTTL', hash) < lives then call('PEXPIRE', hash, lives) end
   if s.new and now % 8 == 0 then sweep(hash) end
-end
-
--- Whether nobody comes to the turns of a line: the key has been free for longer than from one turn to the next, and nothing was sent. That is so if
--- their campaign is paused, or their daemon was lost.
-local function deserted(s, windows, units, from)
-  if s.line <= now or from > now then return false end
-  local since, sent = now - windows.gap - LATE, windows[1] and s.sent[windows[1].id]
-  return max(s.held, s.begun, sent and sent[1] and sent[#sent - 1] or 0) <= since and look(s.sent, windows, units, since, now) <= since
 end
 
 -- What has changed is written when all checks have been answered: if one fails, none has counted.
@@ -196,11 +192,13 @@ for i = 1, #KEYS - 2 do
   local hash, field, most, from = KEYS[i], ARGV[4 * i - 3], tonumber(ARGV[4 * i - 1]), now + tonumber(ARGV[4 * i])
   local windows, changed = parse(ARGV[4 * i - 2]), true
   local what, units, turned, s = windows.what, windows.units, windows.turned, states[field] or load(hash, field)
-  states[field], moved = s, false
-  if s.line + MINUTE <= now or s.line > now + HOUR + windows.gap * units or deserted(s, windows, units, from) then
-    s.turns, s.line, s.begun = {}, 0, 0
-  end
+  states[field], moved, left = s, false, 0
   local free = max(look(s.sent, windows, units, now, now), s.held, from)
+  if s.line > now then s.idle = max(s.idle, left) end
+  -- Nobody comes to the turns of a line if the key has been free for longer than from one turn to the next: their campaign is paused, or their daemon
+  -- was lost.
+  local deserted = s.line > now and free <= now and max(s.held, s.idle) <= now - windows.gap - LATE
+  if deserted or s.line + MINUTE <= now or s.line > now + HOUR + windows.gap * units then s.turns, s.line, s.idle = {}, 0, 0 end
   if what == 'show' then
     answers[i], changed = {max(0, s.line - now), max(0, s.held - now), free - now}, false
     for _, w in ipairs(windows) do table.insert(answers[i], w.used) end
@@ -220,21 +218,21 @@ for i = 1, #KEYS - 2 do
     answers[i], changed = 0, false
   elseif what == 'take' and free <= now and (turned or s.line == 0) then
     add(s.sent, windows, units, after)
-    answers[i] = -after
+    answers[i], s.idle = -after, s.line > 0 and after or 0
   elseif most == 0 then
     answers[i], changed = free > now and CAPPED - (free - now) or 0, false
-  elseif what == 'take' and turned and free - now <= windows.gap then
+  elseif what == 'take' and turned and free - after <= windows.gap then
     answers[i], changed = free - now, false -- the one before was late
   else
     if s.line == 0 then
-      s.begun = free
+      s.idle = free
       for id, list in pairs(s.sent) do s.turns[id] = {unpack(list)} end
     end
     local turn = look(s.turns, windows, units, max(free, s.line), now + HOUR)
     if what == 'take' and turn <= now then
       add(s.sent, windows, units, after)
       add(s.turns, windows, units, after)
-      answers[i], s.line = -after, now
+      answers[i], s.line, s.idle = -after, now, after
     elseif turn - now > most then
       answers[i], changed = CAPPED - (turn - now), false
     elseif turn - now > HOUR then
