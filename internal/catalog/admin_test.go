@@ -3,7 +3,7 @@ package catalog
 import (
 	"context"
 	"encoding/json"
-	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -16,170 +16,99 @@ import (
 	"github.com/pacer/pacer/internal/notation"
 )
 
-func administered(t *testing.T) *Admin {
-	t.Helper()
-	a, err := NewAdmin(migrated(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(a.Close)
-	return a
-}
-
 func TestAdminCampaigns(t *testing.T) {
 	t.Parallel()
 	a, ctx := administered(t), t.Context()
-	usable := func(ctx context.Context, pool *pgxpool.Pool) error { return checkSchema(ctx, pool) }
-	if err := a.with(ctx, usable); err != nil {
-		t.Fatal(err)
-	}
-	if all, err := a.ListCampaigns(ctx); err != nil || len(all) != 0 {
-		t.Fatalf("%v, %v", all, err)
-	}
-	windows, err := ParseWindows("300/1m,15750/1h")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.with(ctx, func(ctx context.Context, pool *pgxpool.Pool) error { return checkSchema(ctx, pool) }))
+	equal(t, "at first", len(try(a.ListCampaigns(ctx))(t)), 0)
 	for _, id := range []string{"smev", "mail"} {
-		if _, err := a.SetQuota(ctx, id, QuotaChange{Windows: &windows}); err != nil {
-			t.Fatal(err)
+		try(a.SetQuota(ctx, id, QuotaChange{}))(t)
+	}
+	revision := int64(0)
+	const short = `{"id":"spring","send_rate":"2.5","send_per":"1s","burst":5,"status":"%s","sink":"","priority_weight":3,"max_in_flight":9,` +
+		`"time_zone":"UTC","overflow":"block","quotas":%s`
+	// is compares what is shown of a campaign, and its revision with the one before.
+	is := func(row CampaignRow, want string) {
+		t.Helper()
+		text, _, _ := strings.Cut(string(try(json.Marshal(row))(t)), `,"revision":`)
+		equal(t, "the campaign", text, want)
+		if row.Revision <= revision {
+			t.Errorf("revision %d after %d", row.Revision, revision)
 		}
+		revision = row.Revision
 	}
-	created, err := a.CreateCampaign(ctx, "spring", CampaignChange{
+	is(try(a.CreateCampaign(ctx, "spring", CampaignChange{
 		Rate: new("150/m"), Sink: new("receiver"), JobTTL: new(36 * time.Hour), Quotas: &[]string{"smev", "mail", "smev"},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := json.Marshal(created)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := `{"id":"spring","send_rate":"150","send_per":"1m","burst":0,"status":"active","sink":"receiver","priority_weight":1,` +
-		`"max_in_flight":0,"time_zone":"UTC","overflow":"lane","job_ttl":"36h","quotas":["mail","smev"],"revision":`
-	if !strings.HasPrefix(string(text), want) {
-		t.Errorf("got  %s\nwant %s", text, want)
-	}
-	if _, err := a.CreateCampaign(ctx, "spring", CampaignChange{}); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "pacer campaign set spring") {
-		t.Errorf("created twice: %v", err)
-	}
-	changed, err := a.SetCampaign(ctx, "spring", CampaignChange{
+	}))(t), `{"id":"spring","send_rate":"150","send_per":"1m","burst":0,"status":"active","sink":"receiver","priority_weight":1,`+
+		`"max_in_flight":0,"time_zone":"UTC","overflow":"lane","job_ttl":"36h","quotas":["mail","smev"]`)
+	refused(t, ErrInvalid, "pacer campaign set spring")(a.CreateCampaign(ctx, "spring", CampaignChange{}))
+	is(try(a.SetCampaign(ctx, "spring", CampaignChange{
 		Rate: new("2.50"), Sink: new(""), JobTTL: new(time.Duration(0)), Burst: new(int64(5)), MaxInFlight: new(int64(9)), PriorityWeight: new(int64(3)),
 		StartsAt: new(time.Unix(1_800_000_000, 0)), EndsAt: new(time.Unix(1_900_000_000, 0)), ExpectedTotal: new(int64(77)),
 		Overflow: new(delivery.OverflowBlock),
-	})
-	if err != nil || changed.Rate() != "2.5" || changed.Sink != "" || changed.JobTTL != "" || changed.Burst != 5 || changed.MaxInFlight != 9 ||
-		changed.PriorityWeight != 3 || changed.StartsAt.Unix() != 1_800_000_000 || changed.EndsAt.Unix() != 1_900_000_000 ||
-		*changed.ExpectedTotal != 77 || changed.Overflow != delivery.OverflowBlock || changed.Revision <= created.Revision {
-		t.Errorf("%+v, %v", changed, err)
-	}
-	cleared, err := a.SetCampaign(ctx, "spring", CampaignChange{StartsAt: new(time.Time{}), EndsAt: new(time.Time{}), ExpectedTotal: new(int64(0))})
-	if err != nil || cleared.StartsAt != nil || cleared.EndsAt != nil || cleared.ExpectedTotal != nil || cleared.Rate() != "2.5" {
-		t.Errorf("%+v, %v", cleared, err)
-	}
-	if paused, err := a.SetStatus(ctx, "spring", delivery.StatusPaused); err != nil || paused.Status != delivery.StatusPaused {
-		t.Errorf("%+v, %v", paused, err)
-	}
-	if linked, err := a.SetCampaign(ctx, "spring", CampaignChange{Quotas: &[]string{"smev"}}); err != nil || !slices.Equal(linked.Quotas, []string{"smev"}) {
-		t.Errorf("%+v, %v", linked, err)
-	}
-	if linked, err := a.SetCampaign(ctx, "spring", CampaignChange{Quotas: new([]string)}); err != nil || len(linked.Quotas) != 0 {
-		t.Errorf("%+v, %v", linked, err)
-	}
-	got, err := a.GetCampaign(ctx, "spring")
-	all, listErr := a.ListCampaigns(ctx)
-	if err != nil || listErr != nil || len(all) != 1 || all[0].Revision != got.Revision || got.Status != delivery.StatusPaused {
-		t.Errorf("%+v, %+v, %v, %v", got, all, err, listErr)
-	}
-	revision := got.Revision
+	}))(t), `{"id":"spring","send_rate":"2.5","send_per":"1s","burst":5,"status":"active","sink":"","priority_weight":3,"max_in_flight":9,`+
+		`"starts_at":"2027-01-15T08:00:00Z","ends_at":"2030-03-17T17:46:40Z","time_zone":"UTC","overflow":"block","expected_total":77,"quotas":["mail","smev"]`)
+	is(try(a.SetCampaign(ctx, "spring", CampaignChange{StartsAt: new(time.Time{}), EndsAt: new(time.Time{}), ExpectedTotal: new(int64(0))}))(t), fmt.Sprintf(short, "active", `["mail","smev"]`))
+	is(try(a.SetCampaign(ctx, "spring", CampaignChange{Quotas: &[]string{"smev"}}))(t), fmt.Sprintf(short, "active", `["smev"]`))
+	is(try(a.SetCampaign(ctx, "spring", CampaignChange{Quotas: new([]string)}))(t), fmt.Sprintf(short, "active", `[]`))
+	paused := try(a.SetStatus(ctx, "spring", delivery.StatusPaused))(t)
+	is(paused, fmt.Sprintf(short, "paused", `[]`))
+	equal(t, "one", try(a.GetCampaign(ctx, "spring"))(t), paused)
+	equal(t, "all", try(a.ListCampaigns(ctx))(t), []CampaignRow{paused})
 	for range 2 { // daemons may hold an active campaign
-		resumed, err := a.SetStatus(ctx, "spring", delivery.StatusActive)
-		if err != nil || resumed.Status != delivery.StatusActive || resumed.Revision <= revision {
-			t.Errorf("resumed at revision %d: %+v, %v", revision, resumed, err)
-		}
-		revision = resumed.Revision
+		is(try(a.SetStatus(ctx, "spring", delivery.StatusActive))(t), fmt.Sprintf(short, "active", `[]`))
 	}
-	if _, err := a.SetStatus(ctx, "nobody", delivery.StatusActive); err == nil {
-		t.Error("an unknown campaign was resumed")
-	}
+	refused(t, ErrNotFound, "campaign nobody does not exist")(a.SetStatus(ctx, "nobody", delivery.StatusActive))
 }
 
 func TestAdminQuotas(t *testing.T) {
 	t.Parallel()
 	a, ctx := administered(t), t.Context()
-	set := func(spelled string) QuotaRow {
+	set := func(change QuotaChange) QuotaRow {
 		t.Helper()
-		windows, err := ParseWindows(spelled)
-		if err != nil {
-			t.Fatal(err)
-		}
-		quota, err := a.SetQuota(ctx, "smev", QuotaChange{Windows: &windows})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return quota
+		return try(a.SetQuota(ctx, "smev", change))(t)
 	}
-	first := set("300/1m, 15750/1h, 300000/1d, 1500000/7d, 6000000/30d")
-	want := []WindowRow{{"1m", 300, "sliding", ""}, {"1h", 15750, "sliding", ""}, {"1d", 300000, "sliding", ""},
-		{"7d", 1500000, "sliding", ""}, {"30d", 6000000, "sliding", ""}}
-	if !slices.Equal(first.Windows, want) || first.OnStoreFailure != "closed" || first.Mode != "strict" || first.Spend != "greedy" {
-		t.Errorf("%+v", first)
+	spelled := func(windows string) QuotaRow {
+		t.Helper()
+		return set(QuotaChange{Windows: new(try(ParseWindows(windows))(t))})
 	}
-	if same := set("300/1m,15750/1h,300000/1d,1500000/7d,6000000/30d"); same.Revision != first.Revision {
-		t.Error("setting the same windows changed the quota")
+	words := func(q QuotaRow) []any { return []any{q.OnStoreFailure, q.Mode, q.Spend, q.Unit, q.Rollout, q.Shard} }
+	first := spelled("300/1m, 15750/1h, 300000/1d, 1500000/7d, 6000000/30d")
+	equal(t, "windows", first.Windows, []WindowRow{{"1m", 300, "sliding", ""}, {"1h", 15750, "sliding", ""}, {"1d", 300000, "sliding", ""},
+		{"7d", 1500000, "sliding", ""}, {"30d", 6000000, "sliding", ""}})
+	equal(t, "defaults", words(first), []any{"closed", "strict", "greedy", "units", int64(100), 0})
+	equal(t, "revision of the same windows", spelled("300/1m,15750/1h,300000/1d,1500000/7d,6000000/30d").Revision, first.Revision)
+	second := spelled("15/10s:log,301/1m")
+	equal(t, "windows", second.Windows, []WindowRow{{"10s", 15, "log", ""}, {"1m", 301, "sliding", ""}})
+	if second.Revision <= first.Revision {
+		t.Errorf("revision %d after %d", second.Revision, first.Revision)
 	}
-	second := set("15/10s:log,301/1m")
-	if !slices.Equal(second.Windows, []WindowRow{{"10s", 15, "log", ""}, {"1m", 301, "sliding", ""}}) || second.Revision <= first.Revision {
-		t.Errorf("%+v", second)
-	}
-	third, err := a.SetQuota(ctx, "smev", QuotaChange{Spend: new("even"), OnStoreFailure: new("open")})
-	if err != nil || third.Spend != "even" || third.OnStoreFailure != "open" || third.Mode != "strict" || len(third.Windows) != 2 {
-		t.Errorf("%+v, %v", third, err)
-	}
-	if third.Rollout != 100 || third.Unit != "units" || third.Shard != 0 {
-		t.Errorf("%+v", third)
-	}
-	for _, c := range []QuotaChange{{Mode: new("eventual")}, {Unit: new("bytes")}, {Rollout: new(int64(0))}} { // one after the other
-		if third, err = a.SetQuota(ctx, "smev", c); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if third.Mode != "eventual" || third.Unit != "bytes" || third.Rollout != 0 || third.Spend != "even" {
-		t.Errorf("%+v", third)
-	}
+	set(QuotaChange{Spend: new("even"), OnStoreFailure: new("open")})
+	set(QuotaChange{Mode: new("eventual")})
+	set(QuotaChange{Unit: new("bytes")})
+	third := set(QuotaChange{Rollout: new(int64(0))})
+	equal(t, "words", words(third), []any{"open", "eventual", "even", "bytes", int64(0), 0})
+	equal(t, "windows", third.Windows, second.Windows)
 	// A quota spent evenly may get a great window together with greed, and no sooner.
 	great := []delivery.Window{{Span: day, Limit: model.MaxEven + 1, Algorithm: "fixed", Anchor: "day@Europe/Moscow"}}
-	_, err = a.SetQuota(ctx, "smev", QuotaChange{Windows: &great})
-	line(t, err, ErrInvalid, `must not be 68719476737: quota 'smev' is spent evenly: Use at most 2^36`)
-	fourth, err := a.SetQuota(ctx, "smev", QuotaChange{Windows: &great, Spend: new("greedy")})
-	if err != nil || !slices.Equal(fourth.Windows, []WindowRow{{"1d", model.MaxEven + 1, "fixed", "day@Europe/Moscow"}}) {
-		t.Errorf("%+v, %v", fourth, err)
-	}
-	small := []delivery.Window{{Span: day, Limit: model.MaxEven}}
-	if fourth, err = a.SetQuota(ctx, "smev", QuotaChange{Windows: &small, Spend: new("even")}); err != nil || fourth.Windows[0].Anchor != "" {
-		t.Errorf("%+v, %v", fourth, err)
-	}
+	refused(t, ErrInvalid, `must not be 68719476737: quota 'smev' is spent evenly: Use at most 2^36`)(a.SetQuota(ctx, "smev", QuotaChange{Windows: &great}))
+	greedy := set(QuotaChange{Windows: &great, Spend: new("greedy")})
+	equal(t, "windows", greedy.Windows, []WindowRow{{"1d", model.MaxEven + 1, "fixed", "day@Europe/Moscow"}})
+	even := set(QuotaChange{Windows: &[]delivery.Window{{Span: day, Limit: model.MaxEven}}, Spend: new("even")})
+	equal(t, "windows", even.Windows, []WindowRow{{"1d", model.MaxEven, "sliding", ""}})
 	// Sixteen windows are allowed, and may be set again.
 	spans := make([]string, 16)
 	for i := range spans {
 		spans[i] = "5/" + notation.FormatSpan(time.Duration(i+1)*time.Second)
 	}
 	for range 2 {
-		if q := set(strings.Join(spans, ",")); len(q.Windows) != 16 {
-			t.Errorf("%+v", q)
-		}
+		equal(t, "windows", len(spelled(strings.Join(spans, ",")).Windows), 16)
 	}
-	if _, err := a.CreateCampaign(ctx, "spring", CampaignChange{Quotas: &[]string{"smev"}}); err != nil {
-		t.Fatal(err)
-	}
-	if q, err := a.GetQuota(ctx, "smev"); err != nil || !slices.Equal(q.Campaigns, []string{"spring"}) {
-		t.Errorf("%+v, %v", q, err)
-	}
-	if empty := set(""); len(empty.Windows) != 0 {
-		t.Errorf("%+v", empty)
-	}
-	if all, err := listQuotas(ctx, a); err != nil || len(all) != 1 || all[0].ID != "smev" {
-		t.Errorf("%+v, %v", all, err)
+	try(a.CreateCampaign(ctx, "spring", CampaignChange{Quotas: &[]string{"smev"}}))(t)
+	equal(t, "campaigns", try(a.GetQuota(ctx, "smev"))(t).Campaigns, []string{"spring"})
+	equal(t, "windows", len(spelled("").Windows), 0)
+	if all := try(listQuotas(ctx, a))(t); len(all) != 1 || all[0].ID != "smev" {
+		t.Errorf("%+v", all)
 	}
 }
 
@@ -187,9 +116,7 @@ func TestAdminQuotas(t *testing.T) {
 func TestAdminRefuses(t *testing.T) {
 	t.Parallel()
 	a, ctx := administered(t), t.Context()
-	if _, err := a.CreateCampaign(ctx, "kept", CampaignChange{StartsAt: new(time.Unix(1_900_000_000, 0))}); err != nil {
-		t.Fatal(err)
-	}
+	try(a.CreateCampaign(ctx, "kept", CampaignChange{StartsAt: new(time.Unix(1_900_000_000, 0))}))(t)
 	many := slices.Repeat([]string{"q"}, 17)
 	for name, c := range map[string]CampaignChange{
 		"must not be negative": {Rate: new("-5")}, "six decimals": {Rate: new("0.1234567")}, "must be a number": {Rate: new("fast")},
@@ -201,27 +128,32 @@ func TestAdminRefuses(t *testing.T) {
 		"later than starts_at": {EndsAt: new(time.Unix(1_800_000_000, 0))}, // only the database knows starts_at
 		"at most 16":           {Quotas: &many}, "quota id": {Quotas: &[]string{""}}, "pacer quota set nowhere": {Quotas: &[]string{"nowhere"}},
 	} {
-		_, err := a.SetCampaign(ctx, "kept", c)
-		line(t, err, ErrInvalid, name)
+		refused(t, ErrInvalid, name)(a.SetCampaign(ctx, "kept", c))
 	}
-	_, err := a.SetCampaign(ctx, "nobody", CampaignChange{Rate: new("5")})
-	line(t, err, ErrNotFound, "pacer campaign create nobody")
-	_, err = a.SetCampaign(ctx, "nobody", CampaignChange{Quotas: new([]string)})
-	line(t, err, ErrNotFound, "campaign nobody does not exist")
-	_, err = a.GetCampaign(ctx, "nobody")
-	line(t, err, ErrNotFound, "campaign nobody does not exist")
-	_, err = a.CreateCampaign(ctx, "a b", CampaignChange{})
-	line(t, err, ErrInvalid, `campaign id "a b"`)
-	_, err = a.CreateCampaign(ctx, delivery.UnknownCampaign, CampaignChange{})
-	line(t, err, ErrInvalid, "campaign id (unknown) is reserved")
-	_, err = a.CreateCampaign(ctx, "half", CampaignChange{Quotas: &[]string{"nowhere"}})
-	line(t, err, ErrInvalid, "quota nowhere does not exist")
-	_, err = a.GetCampaign(ctx, "half") // not half created
-	line(t, err, ErrNotFound, "half")
-	_, err = a.GetQuota(ctx, "nobody")
-	line(t, err, ErrNotFound, "quota nobody does not exist")
-	_, err = a.SetQuota(ctx, "a b", QuotaChange{})
-	line(t, err, ErrInvalid, "quota id")
+	hours := func(text string) CampaignChange { return CampaignChange{ActiveHours: new(json.RawMessage(text))} }
+	ramp := func(text string) CampaignChange { return CampaignChange{Ramp: new(json.RawMessage(text))} }
+	for name, changes := range map[string][]CampaignChange{ // without the database
+		"active_hours":  {hours(`[{"from":"9:00","to":"21:00"}]`), hours(`[{"from":"09:00","to":"24:01"}]`), hours(`[{"from":"24:00","to":"09:00"}]`)},
+		"time_zone":     {{TimeZone: new("Mars/Olympus")}, {TimeZone: new("Local")}, {TimeZone: new("")}, {ZoneMissing: new("Mars/Olympus")}},
+		"avoid_minutes": {{AvoidMinutes: new("60")}, {AvoidMinutes: new("1,2,3,x")}},
+		"ramp": {
+			ramp(`{"start":1,"every":"1m"}`), ramp(`{"start":1,"add":1,"factor":2,"every":"1m"}`), ramp(`{"start":1,"add":1}`),
+			ramp(`{"start":1,"add":1,"every":"1m"} {}`),
+		},
+	} {
+		for i := range changes {
+			refused(t, ErrInvalid, name)(nil, changes[i].validate("kept"))
+		}
+	}
+	refused(t, ErrNotFound, "pacer campaign create nobody")(a.SetCampaign(ctx, "nobody", CampaignChange{Rate: new("5")}))
+	refused(t, ErrNotFound, "campaign nobody does not exist")(a.SetCampaign(ctx, "nobody", CampaignChange{Quotas: new([]string)}))
+	refused(t, ErrNotFound, "campaign nobody does not exist")(a.GetCampaign(ctx, "nobody"))
+	refused(t, ErrInvalid, `campaign id "a b"`)(a.CreateCampaign(ctx, "a b", CampaignChange{}))
+	refused(t, ErrInvalid, "campaign id (unknown) is reserved")(a.CreateCampaign(ctx, delivery.UnknownCampaign, CampaignChange{}))
+	refused(t, ErrInvalid, "quota nowhere does not exist")(a.CreateCampaign(ctx, "half", CampaignChange{Quotas: &[]string{"nowhere"}}))
+	refused(t, ErrNotFound, "half")(a.GetCampaign(ctx, "half")) // not half created
+	refused(t, ErrNotFound, "quota nobody does not exist")(a.GetQuota(ctx, "nobody"))
+	refused(t, ErrInvalid, "quota id")(a.SetQuota(ctx, "a b", QuotaChange{}))
 	for name, c := range map[string]QuotaChange{
 		"mode": {Mode: new("loose")}, "spend": {Spend: new("fast")}, "on_store_failure": {OnStoreFailure: new("ignore")},
 		"limit": {Windows: &[]delivery.Window{{Span: time.Minute, Limit: -1}}}, "span": {Windows: &[]delivery.Window{{Limit: 1}}},
@@ -233,12 +165,9 @@ func TestAdminRefuses(t *testing.T) {
 		"longest, 31d":    {Windows: &[]delivery.Window{{Span: 30 * day, Algorithm: "fixed", Anchor: "month"}}},
 		"algorithm fixed": {Windows: &[]delivery.Window{{Span: day, Anchor: "day"}}},
 	} {
-		_, err := a.SetQuota(ctx, "q", c)
-		line(t, err, ErrInvalid, name)
+		refused(t, ErrInvalid, name)(a.SetQuota(ctx, "q", c))
 	}
-	if all, err := listQuotas(ctx, a); err != nil || len(all) != 0 {
-		t.Errorf("something was written: %+v, %v", all, err)
-	}
+	equal(t, "written quotas", len(try(listQuotas(ctx, a))(t)), 0)
 }
 
 // listQuotas reads all quotas in the order of their ids.
@@ -246,95 +175,81 @@ func listQuotas(ctx context.Context, a *Admin) ([]QuotaRow, error) {
 	return ask(ctx, a, func(ctx context.Context, pool *pgxpool.Pool) ([]QuotaRow, error) { return queryQuotas(ctx, pool, "") })
 }
 
-// line checks that an error is of a kind and is one line, without codes.
-func line(t *testing.T, err, kind error, want string) {
-	t.Helper()
-	if !errors.Is(err, kind) || !strings.Contains(err.Error(), want) || strings.ContainsAny(err.Error(), "\n\t") || strings.Contains(err.Error(), "SQLSTATE") {
-		t.Errorf("got %v; want %v with %q", err, kind, want)
-	}
-}
-
 // TestTheInstallationIsStored: daemons and the check see what the database is set up for, also when that changes.
 func TestTheInstallationIsStored(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
 	p, ctx := started(t, Options{DSN: dsn}), t.Context()
-	if got := p.Snapshot().Installation; got != (delivery.Installation{Shards: 1}) {
-		t.Errorf("a new database is set up for %+v", got)
-	}
-	m, err := NewMigrator(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	equal(t, "a new database", p.Snapshot().Installation, delivery.Installation{Shards: 1})
+	m := migrator(t, dsn)
 	for _, want := range []delivery.Installation{
 		{Cluster: "A", Group: "pacer", Prefix: "pacer.", Shards: 1}, {Cluster: "B", Group: "night", Prefix: "night.", Shards: 2},
 	} {
-		if err := m.Install(ctx, want); err != nil {
-			t.Fatal(err)
-		}
+		must(t, m.Install(ctx, want))
 		eventually(t, "the catalog has it", func() bool { return p.Snapshot().Installation == want })
-		if found, err := Check(ctx, dsn, Renewal{}); err != nil || found.Installation != want {
-			t.Errorf("%+v, %v", found, err)
-		}
+		equal(t, "what is found", try(Check(ctx, dsn, Renewal{}))(t).Installation, want)
 	}
 }
 
 // TestOnlyFinishedCampaignsAreDeleted: with their links and progress; their history stays.
 func TestOnlyFinishedCampaignsAreDeleted(t *testing.T) {
 	t.Parallel()
-	a, ctx := administered(t), t.Context()
-	if _, err := a.SetQuota(ctx, "provider", QuotaChange{}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := a.CreateCampaign(ctx, "spring", CampaignChange{Quotas: &[]string{"provider"}}); err != nil {
-		t.Fatal(err)
-	}
+	dsn, ctx := migrated(t), t.Context()
+	a, conn := adminOf(t, dsn), connected(t, dsn)
+	try(a.SetQuota(ctx, "provider", QuotaChange{}))(t)
+	try(a.CreateCampaign(ctx, "spring", CampaignChange{Quotas: &[]string{"provider"}}))(t)
 	backlog := func(jobs int) {
 		t.Helper()
-		err := a.with(ctx, func(ctx context.Context, pool *pgxpool.Pool) error {
-			_, err := pool.Exec(ctx, `INSERT INTO pacer.campaign_progress (campaign_id, delivered, backlog) VALUES ('spring', 7, $1)
+		run(t, conn, `INSERT INTO pacer.campaign_progress (campaign_id, delivered, backlog) VALUES ('spring', 7, $1)
 ON CONFLICT (campaign_id) DO UPDATE SET backlog = excluded.backlog`, jobs)
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
 	}
-	refused := func(says string) {
+	stays := func(kind error, says string, seen *int64) {
 		t.Helper()
-		if _, err := a.DeleteCampaign(ctx, "spring", nil); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), says) {
-			t.Errorf("%v, want %q", err, says)
-		}
-		if _, err := a.GetCampaign(ctx, "spring"); err != nil {
-			t.Error(err)
-		}
+		refused(t, kind, says)(a.DeleteCampaign(ctx, "spring", seen))
+		try(a.GetCampaign(ctx, "spring"))(t)
 	}
-	refused("is active, and only cancelled and completed campaigns")
-	if _, err := a.SetStatus(ctx, "spring", delivery.StatusPaused); err != nil {
-		t.Fatal(err)
-	}
-	refused("is paused")
-	if _, err := a.SetStatus(ctx, "spring", delivery.StatusCompleted); err != nil {
-		t.Fatal(err)
-	}
+	stays(ErrInvalid, "is active, and only cancelled and completed campaigns", nil)
+	try(a.SetStatus(ctx, "spring", delivery.StatusPaused))(t)
+	stays(ErrInvalid, "is paused", nil)
+	try(a.SetStatus(ctx, "spring", delivery.StatusCompleted))(t)
 	backlog(3)
-	refused("a backlog of 3 jobs")
+	stays(ErrInvalid, "a backlog of 3 jobs", nil)
 	backlog(0)
-	stale := int64(1)
-	if _, err := a.DeleteCampaign(ctx, "spring", &stale); !errors.Is(err, ErrStale) {
-		t.Errorf("deleted as it was once: %v", err)
+	stays(ErrStale, "was changed meanwhile", new(int64(1)))
+	if row := try(a.DeleteCampaign(ctx, "spring", nil))(t); row.ID != "spring" || row.Progress.Delivered != 7 {
+		t.Errorf("%+v", row)
 	}
-	if row, err := a.DeleteCampaign(ctx, "spring", nil); err != nil || row.ID != "spring" || row.Progress.Delivered != 7 {
-		t.Errorf("%+v, %v", row, err)
+	refused(t, ErrNotFound, "does not exist")(a.DeleteCampaign(ctx, "spring", nil))
+	records := value[int](t, conn, `SELECT count(*) FROM pacer.campaign_changes WHERE campaign_id = 'spring' AND operation = 'delete' AND relation = 'campaigns'`)
+	equal(t, "records of it", records, 1)
+}
+
+// TestCommandsDoNotDeadlock: commands that change a campaign, its links and quotas at once, in any order, all succeed.
+func TestCommandsDoNotDeadlock(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	run(t, connected(t, dsn), `INSERT INTO pacer.campaigns (id) VALUES ('a'), ('b')`)
+	a := adminOf(t, dsn)
+	done := make(chan error, 4)
+	for w := range 4 {
+		go func() {
+			var err error
+			for i := 0; i < 25 && err == nil; i++ {
+				id, quota, burst := []string{"a", "b"}[(i+w)%2], fmt.Sprintf("q%d", i%3), int64(i)
+				if w%2 == 0 {
+					_, err = a.SetQuota(context.Background(), quota, QuotaChange{Windows: &[]delivery.Window{{Span: time.Minute, Limit: int64(1 + i)}}})
+					continue
+				}
+				links := []string{}
+				if _, missing := a.GetQuota(context.Background(), quota); missing == nil {
+					links = append(links, quota)
+				}
+				_, err = a.SetCampaign(context.Background(), id, CampaignChange{Burst: &burst, Quotas: &links})
+			}
+			done <- err
+		}()
 	}
-	if _, err := a.DeleteCampaign(ctx, "spring", nil); !errors.Is(err, ErrNotFound) {
-		t.Errorf("deleted twice: %v", err)
-	}
-	var changes int
-	err := a.with(ctx, func(ctx context.Context, pool *pgxpool.Pool) error {
-		return pool.QueryRow(ctx, `SELECT count(*) FROM pacer.campaign_changes WHERE campaign_id = 'spring' AND operation = 'delete' AND relation = 'campaigns'`).Scan(&changes)
-	})
-	if err != nil || changes != 1 {
-		t.Errorf("%d records of it, %v", changes, err)
+	for range 4 {
+		must(t, <-done)
 	}
 }

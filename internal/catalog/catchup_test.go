@@ -16,23 +16,15 @@ func TestASequenceBehindItsRows(t *testing.T) {
 	var log journal
 	p := started(t, Options{DSN: dsn, PollInterval: time.Hour, Logger: log.logger()})
 	changed := p.Subscribe()
-	if n := log.count("sequence"); n > 0 {
-		t.Errorf("%d lines of a sequence that is right", n)
-	}
+	equal(t, "lines of a sequence that is right", log.count("sequence"), 0)
 	run(t, conn, `SELECT setval('pacer.revisions', 1)`)
 	p.hints.add(scope{full: true})
 	eventually(t, "a line about the sequence", func() bool { return log.count("the sequence pacer.revisions is behind") == 1 })
-	if found, err := Check(t.Context(), dsn, Renewal{}); err != nil || !found.Behind {
-		t.Errorf("%+v, %v", found, err)
-	}
-	if _, err := migrator(t, dsn).CatchUp(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	equal(t, "behind", try(Check(t.Context(), dsn, Renewal{}))(t).Behind, true)
+	try(migrator(t, dsn).CatchUp(t.Context()))(t)
 	run(t, conn, setRate, "c", 7)
 	await(t, p, changed, "a change", hasRate("c", 7))
-	if found, err := Check(t.Context(), dsn, Renewal{}); err != nil || found.Behind {
-		t.Errorf("%+v, %v", found, err)
-	}
+	equal(t, "behind", try(Check(t.Context(), dsn, Renewal{}))(t).Behind, false)
 }
 
 // TestADatabaseOfYesterdayCatchesUp: a daemon that has read the newer database logs it and what to do. Then everything has a revision above
@@ -44,21 +36,15 @@ func TestADatabaseOfYesterdayCatchesUp(t *testing.T) {
 	run(t, conn, `INSERT INTO pacer.campaigns (id, send_rate) VALUES ('c', 1), ('of-today', 1)`)
 	var log journal
 	p := started(t, Options{DSN: dsn, PollInterval: time.Hour, Logger: log.logger()})
-	if _, err := p.Admin().SetQuota(ctx, "q", QuotaChange{Windows: &[]delivery.Window{{Span: time.Minute, Limit: 5}}}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := p.Admin().SetCampaign(ctx, "c", CampaignChange{Quotas: &[]string{"q"}}); err != nil {
-		t.Fatal(err)
-	}
+	try(p.Admin().SetQuota(ctx, "q", QuotaChange{Windows: &[]delivery.Window{{Span: time.Minute, Limit: 5}}}))(t)
+	try(p.Admin().SetCampaign(ctx, "c", CampaignChange{Quotas: &[]string{"q"}}))(t)
 	changed := p.Subscribe()
 	linked := func(s *delivery.Snapshot) bool { return len(s.Campaigns) == 2 && len(s.Campaign("c").Quotas) == 1 }
 	seen := await(t, p, changed, "a link", linked).Revision
 	p.hints.add(scope{full: true})
 	run(t, conn, setRate, "c", 2)
-	await(t, p, changed, "a change", func(s *delivery.Snapshot) bool { return s.Campaign("c").Rate == delivery.PerSecond(2) })
-	if n := log.count("older"); n > 0 {
-		t.Errorf("%d lines of a database that was not brought back", n)
-	}
+	await(t, p, changed, "a change", hasRate("c", 2))
+	equal(t, "lines of a database that was not brought back", log.count("older"), 0)
 
 	run(t, conn, `SET session_replication_role = replica`) // no triggers, as when a backup is brought back
 	run(t, conn, `DELETE FROM pacer.campaigns WHERE id = 'of-today'`)
@@ -70,17 +56,12 @@ func TestADatabaseOfYesterdayCatchesUp(t *testing.T) {
 	p.hints.add(scope{full: true})
 	eventually(t, "a line about the database", func() bool { return log.count("run pacer migrate catch-up") == 1 })
 	for range 2 { // again, it does no harm
-		if rows, err := migrator(t, dsn).CatchUp(ctx); err != nil || rows != 2 {
-			t.Fatalf("%d rows, %v", rows, err)
-		}
-		after := await(t, p, changed, "new revisions", func(s *delivery.Snapshot) bool {
+		equal(t, "rows", try(migrator(t, dsn).CatchUp(ctx))(t), 2)
+		seen = await(t, p, changed, "new revisions", func(s *delivery.Snapshot) bool {
 			return s.Campaign("of-today") == nil && s.Campaign("c").Revision > seen && s.Campaign("c").Quotas[0].Revision > seen
-		})
-		seen = after.Revision
+		}).Revision
 	}
 	run(t, conn, setRate, "c", 7)
-	await(t, p, changed, "a change", func(s *delivery.Snapshot) bool { return s.Campaign("c").Rate == delivery.PerSecond(7) })
-	if n := log.count("older"); n != 1 {
-		t.Errorf("%d lines about the database", n)
-	}
+	await(t, p, changed, "a change", hasRate("c", 7))
+	equal(t, "lines about the database", log.count("older"), 1)
 }

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -19,136 +18,95 @@ import (
 func TestChangesOfCampaigns(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	a, err := NewAdminAs(migrated(t), "pacer console", Renewal{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := try(NewAdminAs(migrated(t), "pacer console", Renewal{}))(t)
 	defer a.Close()
-	rate, quotas := "500", []string{"provider"}
-	if _, err := a.SetQuota(ctx, "provider", QuotaChange{Windows: &[]delivery.Window{}}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := a.CreateCampaign(ctx, "spring", CampaignChange{Rate: &rate, Quotas: &quotas}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := a.CreateCampaign(ctx, "autumn", CampaignChange{}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := a.SetStatus(ctx, "spring", delivery.StatusPaused); err != nil {
-		t.Fatal(err)
-	}
-	newest, err := a.Changes(ctx, ChangesOf{Limit: 1})
-	if err != nil || len(newest) != 1 {
-		t.Fatalf("%+v, %v", newest, err)
-	}
+	try(a.SetQuota(ctx, "provider", QuotaChange{}))(t)
+	try(a.CreateCampaign(ctx, "spring", CampaignChange{Rate: new("500"), Quotas: &[]string{"provider"}}))(t)
+	try(a.CreateCampaign(ctx, "autumn", CampaignChange{}))(t)
+	try(a.SetStatus(ctx, "spring", delivery.StatusPaused))(t)
+	newest := try(a.Changes(ctx, ChangesOf{Limit: 1}))(t)
+	equal(t, "changes of a page of one", len(newest), 1)
 	c := newest[0]
-	if c.Campaign != "spring" || c.Application != "pacer console" || c.What != "campaigns update" || !slices.Equal(c.Fields, []Field{{"status", "active", "paused"}}) {
-		t.Errorf("the newest change is %+v", c)
-	}
-	of := func(o ChangesOf) (list []string) {
-		o.Limit = 100
-		changes, err := a.Changes(ctx, o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, c := range changes {
-			list = append(list, c.What)
-		}
-		return list
-	}
-	if got, want := of(ChangesOf{Campaign: "spring", Before: c.Number}), []string{"campaign_quotas insert", "campaigns insert"}; !slices.Equal(got, want) {
-		t.Errorf("before that, spring had %v, want %v", got, want)
-	}
-	if got, want := of(ChangesOf{Quota: "provider"}), []string{"campaign_quotas insert", "quotas insert"}; !slices.Equal(got, want) {
-		t.Errorf("the quota had %v, want %v", got, want)
-	}
+	equal(t, "the newest", []string{c.Campaign, c.Application, c.What}, []string{"spring", "pacer console", "campaigns update"})
+	equal(t, "its fields", c.Fields, []Field{{"status", "active", "paused"}})
 	for i, name := range []string{"alice@example.com@10.0.0.7", "alice@10.0.0.7", ""} {
 		burst := int64(i + 1)
-		if _, err := a.SetCampaign(WithActor(ctx, Actor{Name: name}), "autumn", CampaignChange{Burst: &burst, ExpectedTotal: &burst}); err != nil {
-			t.Fatal(err)
-		}
+		try(a.SetCampaign(WithActor(ctx, Actor{Name: name}), "autumn", CampaignChange{Burst: &burst, ExpectedTotal: &burst}))(t)
 	}
-	for who, want := range map[string]int{"alice": 1, "alice@10.0.0.7": 1, "alice@example.com": 1, "bob": 0, c.Who: 8, "": 8} {
-		if got := of(ChangesOf{Who: who}); len(got) != want {
-			t.Errorf("%q made %v, want %d", who, got, want)
-		}
+	update, link := "campaigns update", "campaign_quotas insert"
+	all := []string{update, update, update, update, "campaigns insert", link, "campaigns insert", "quotas insert"}
+	for _, tt := range []struct {
+		of   ChangesOf
+		want []string
+	}{
+		{ChangesOf{Campaign: "spring", Before: c.Number}, []string{link, "campaigns insert"}},
+		{ChangesOf{Quota: "provider"}, []string{link, "quotas insert"}},
+		{ChangesOf{Quota: "provider", Who: "alice"}, nil},
+		{ChangesOf{Who: "alice"}, []string{update}}, {ChangesOf{Who: "alice@10.0.0.7"}, []string{update}}, {ChangesOf{Who: "alice@example.com"}, []string{update}},
+		{ChangesOf{Who: "bob"}, nil}, {ChangesOf{Who: c.Who}, all}, {ChangesOf{}, all},
+	} {
+		tt.of.Limit = 100
+		equal(t, fmt.Sprintf("%+v", tt.of), column(try(a.Changes(ctx, tt.of))(t), func(c Change) string { return c.What }), append([]string{}, tt.want...))
 	}
-	if got := of(ChangesOf{Quota: "provider", Who: "alice"}); len(got) != 0 {
-		t.Errorf("alice changed the quota: %v", got)
-	}
-	if all := of(ChangesOf{}); len(all) != 8 {
-		t.Errorf("%d changes, want 8: %v", len(all), all)
-	}
-	if _, err := a.Changes(ctx, ChangesOf{Limit: maxChanges + 1}); !errors.Is(err, ErrInvalid) {
-		t.Errorf("a limit without a bound: %v", err)
-	}
+	refused(t, ErrInvalid, "")(a.Changes(ctx, ChangesOf{Limit: maxChanges + 1}))
 }
 
-// TestActorsAndRevisions: a change names who asked for it and why, and is made only of the campaign that was looked at.
+// TestActorsAndRevisions: a change names who asked for it and why, and is made only of the campaign that was looked at. So does the record of
+// jobs that were cancelled, by campaign; there is none if they could not be.
 func TestActorsAndRevisions(t *testing.T) {
 	t.Parallel()
-	a, err := NewAdmin(migrated(t))
-	if err != nil {
-		t.Fatal(err)
+	a, nobody := administered(t), t.Context()
+	alice := WithActor(t.Context(), Actor{Name: "alice@10.0.0.7", Reason: "too fast", RequestID: "r-1"})
+	row := try(a.CreateCampaign(nobody, "spring", CampaignChange{Rate: new("500")}))(t)
+	after := try(a.SetCampaign(alice, "spring", CampaignChange{Rate: new("600"), AtRevision: &row.Revision}))(t)
+	if after.SendRate != "600" || after.Revision <= row.Revision {
+		t.Fatalf("%+v", after)
 	}
-	defer a.Close()
-	ctx := WithActor(t.Context(), Actor{Name: "alice@10.0.0.7", Reason: "too fast", RequestID: "r-1"})
-	rate, faster := "500", "600"
-	row, err := a.CreateCampaign(t.Context(), "spring", CampaignChange{Rate: &rate})
-	if err != nil {
-		t.Fatal(err)
-	}
-	after, err := a.SetCampaign(ctx, "spring", CampaignChange{Rate: &faster, AtRevision: &row.Revision})
-	if err != nil || after.SendRate != "600" || after.Revision <= row.Revision {
-		t.Fatalf("%+v, %v", after, err)
-	}
-	if _, err := a.SetCampaign(ctx, "spring", CampaignChange{Rate: &rate, AtRevision: &row.Revision}); !errors.Is(err, ErrStale) {
-		t.Errorf("a change of what was changed: %v", err)
-	}
-	if _, err := a.SetStatusAt(ctx, "spring", CampaignChange{Status: new(delivery.StatusPaused), AtRevision: &row.Revision}); !errors.Is(err, ErrStale) {
-		t.Errorf("a pause of what was changed: %v", err)
-	}
-	if _, err := a.SetStatusAt(ctx, "nobody", CampaignChange{Status: new(delivery.StatusPaused), AtRevision: &row.Revision}); !errors.Is(err, ErrNotFound) {
-		t.Errorf("a pause of nothing: %v", err)
-	}
-	if _, err := a.SetStatus(t.Context(), "spring", delivery.StatusPaused); err != nil {
-		t.Fatal(err)
-	}
-	changes, err := a.Changes(t.Context(), ChangesOf{Limit: 3})
-	if err != nil || len(changes) != 3 {
-		t.Fatalf("%+v, %v", changes, err)
-	}
-	if c := changes[1]; c.Actor != "alice@10.0.0.7" || c.Reason != "too fast" || c.RequestID != "r-1" || c.Who == "" {
-		t.Errorf("alice's change is %+v", c)
-	}
-	for _, c := range []Change{changes[0], changes[2]} { // also on the connection that was alice's before
-		if c.Actor != "" || c.Reason != "" || c.RequestID != "" {
-			t.Errorf("nobody's change is %+v", c)
+	late := CampaignChange{Status: new(delivery.StatusPaused), AtRevision: &row.Revision}
+	refused(t, ErrStale, "was changed meanwhile")(a.SetCampaign(alice, "spring", CampaignChange{Rate: new("500"), AtRevision: &row.Revision}))
+	refused(t, ErrStale, "was changed meanwhile")(a.SetStatusAt(alice, "spring", late))
+	refused(t, ErrNotFound, "does not exist")(a.SetStatusAt(alice, "nobody", late))
+	try(a.SetStatus(nobody, "spring", delivery.StatusPaused))(t)
+	away := errors.New("away")
+	line(t, a.CancelJobs(alice, func(context.Context) (map[string][]string, error) {
+		return map[string][]string{"spring": {"u-0"}}, away
+	}), away, "")
+	must(t, a.CancelJobs(alice, func(context.Context) (map[string][]string, error) {
+		return map[string][]string{"spring": {"u-1", "u-2"}, "autumn": {"u-1"}}, nil
+	}))
+	for i, want := range []struct {
+		campaign, what, actor string
+		field                 Field
+	}{
+		{"spring", "jobs cancel", "alice@10.0.0.7", Field{"ids", "", `["u-1", "u-2"]`}},
+		{"autumn", "jobs cancel", "alice@10.0.0.7", Field{"ids", "", `["u-1"]`}},
+		{"spring", "campaigns update", "", Field{"status", "active", "paused"}}, // also on the connection that was alice's before
+		{"spring", "campaigns update", "alice@10.0.0.7", Field{"send_rate", "500", "600"}},
+		{"spring", "campaigns insert", "", Field{}},
+	} {
+		c := try(a.Changes(nobody, ChangesOf{Limit: 10}))(t)[i]
+		why, request := "", ""
+		if want.actor != "" {
+			why, request = "too fast", "r-1"
+		}
+		equal(t, "change", []string{c.Campaign, c.What, c.Actor, c.Reason, c.RequestID}, []string{want.campaign, want.what, want.actor, why, request})
+		if c.Who == "" || want.field != (Field{}) && !slices.Equal(c.Fields, []Field{want.field}) {
+			t.Errorf("%+v", c)
 		}
 	}
-	if why, err := a.ReadOnly(t.Context()); err != nil || why != "" {
-		t.Errorf("read only because %q, %v", why, err)
-	}
+	equal(t, "why it is read only", try(a.ReadOnly(nobody))(t), "")
 }
 
 // TestBulkChanges: only campaigns that are going change, and only those that are named.
 func TestBulkChanges(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	a, err := NewAdmin(migrated(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer a.Close()
+	a := administered(t)
 	rate := "10"
 	for _, id := range []string{"a", "b", "c", "other"} {
-		if _, err := a.CreateCampaign(ctx, id, CampaignChange{Rate: &rate}); err != nil {
-			t.Fatal(err)
-		}
+		try(a.CreateCampaign(ctx, id, CampaignChange{Rate: &rate}))(t)
 	}
-	if _, err := a.SetStatus(ctx, "c", delivery.StatusCancelled); err != nil {
-		t.Fatal(err)
-	}
+	try(a.SetStatus(ctx, "c", delivery.StatusCancelled))(t)
 	all := []string{"c", "b", "a", "nobody"}
 	for _, step := range []struct {
 		change BulkChange
@@ -162,6 +120,7 @@ func TestBulkChanges(t *testing.T) {
 		{BulkChange{Percent: 150}, 2, "15", delivery.StatusActive},
 		{BulkChange{Percent: 33.3}, 2, "4.995", delivery.StatusActive},
 		{BulkChange{Rate: "150/m"}, 2, "150", delivery.StatusActive},
+		{BulkChange{Rate: "10"}, 2, "10", delivery.StatusActive},
 	} {
 		changed, err := a.ChangeCampaigns(ctx, all, step.change)
 		row, _ := a.GetCampaign(ctx, "a")
@@ -169,71 +128,44 @@ func TestBulkChanges(t *testing.T) {
 			t.Errorf("%+v: %d changed, %v; a is %s at %s", step.change, changed, err, row.Status, row.SendRate)
 		}
 	}
-	changes, err := a.Changes(ctx, ChangesOf{Campaign: "a", Limit: 10})
-	if err != nil || len(changes) < 6 {
-		t.Fatal(changes, err)
-	}
-	for i := range changes {
-		if text := fmt.Sprint(changes[i].Fields); strings.Contains(text, "000") { // as a rate is written, without zeros that say nothing
-			t.Errorf("the record of changes has %s", text)
-		}
+	changes := try(a.Changes(ctx, ChangesOf{Campaign: "a", Limit: 10}))(t)
+	fields := fmt.Sprint(column(changes, func(c Change) []Field { return c.Fields }))
+	if len(changes) < 6 || strings.Contains(fields, "000") { // rates are as they are written, without zeros that say nothing
+		t.Errorf("the record of changes has %s", fields)
 	}
 	// Those that go on by themselves are those that it pauses: one that was paused before stays so.
-	if _, err := a.SetStatus(ctx, "b", delivery.StatusPaused); err != nil {
-		t.Fatal(err)
-	}
+	try(a.SetStatus(ctx, "b", delivery.StatusPaused))(t)
 	until := time.Now().Add(time.Hour).Truncate(time.Second)
-	if changed, err := a.ChangeCampaigns(ctx, all, BulkChange{Status: delivery.StatusPaused, PausedUntil: until}); changed != 1 || err != nil {
-		t.Errorf("paused until %s: %d, %v", until, changed, err)
-	}
-	for id, want := range map[string]*time.Time{"a": &until, "b": nil} {
-		if row, err := a.GetCampaign(ctx, id); err != nil || row.Status != delivery.StatusPaused || (row.PausedUntil == nil) != (want == nil) || want != nil && !row.PausedUntil.Equal(*want) {
-			t.Errorf("%s is %s until %v, %v", id, row.Status, row.PausedUntil, err)
+	equal(t, "changed", try(a.ChangeCampaigns(ctx, all, BulkChange{Status: delivery.StatusPaused, PausedUntil: until}))(t), 1)
+	for id, want := range map[string]string{"a": "10 paused " + until.UTC().String(), "b": "10 paused ever", "c": "10 cancelled ever", "other": "10 active ever"} {
+		row, until := try(a.GetCampaign(ctx, id))(t), "ever"
+		if row.PausedUntil != nil {
+			until = row.PausedUntil.UTC().String()
 		}
-	}
-	for _, id := range []string{"c", "other"} {
-		if row, err := a.GetCampaign(ctx, id); err != nil || row.SendRate != "10" {
-			t.Errorf("%s: %+v, %v", id, row, err)
-		}
+		equal(t, id, fmt.Sprint(row.SendRate, " ", row.Status, " ", until), want)
 	}
 	for _, change := range []BulkChange{{}, {Percent: -1}, {Rate: "fast"}, {Status: delivery.StatusCancelled}} {
-		if _, err := a.ChangeCampaigns(ctx, all, change); !errors.Is(err, ErrInvalid) {
-			t.Errorf("%+v: %v", change, err)
-		}
+		refused(t, ErrInvalid, "")(a.ChangeCampaigns(ctx, all, change))
 	}
 }
 
 // TestFindDestinations: the disabled ones come first, pages follow each other without gaps, and a change is only of what was seen.
 func TestFindDestinations(t *testing.T) {
 	t.Parallel()
-	ctx := t.Context()
-	a, err := NewAdmin(migrated(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer a.Close()
+	dsn, ctx := migrated(t), t.Context()
+	a := adminOf(t, dsn)
 	url, hooks := "https://shop.example/", "hooks"
 	for _, id := range []string{"Zoo", "a", "b", "c", "d%", "e:f"} {
 		change := DestinationChange{URL: &url}
 		if id == "c" {
 			change.Sink = &hooks
 		}
-		if _, err := a.CreateDestination(ctx, id, change); err != nil {
-			t.Fatal(err)
-		}
+		try(a.CreateDestination(ctx, id, change))(t)
 	}
 	for _, id := range []string{"e:f", "b"} {
-		if _, err := a.DisableDestination(ctx, id, "gone"); err != nil {
-			t.Fatal(err)
-		}
+		try(a.DisableDestination(ctx, id, "gone"))(t)
 	}
-	err = a.with(ctx, func(ctx context.Context, pool *pgxpool.Pool) error {
-		_, err := pool.Exec(ctx, `UPDATE pacer.destinations SET failing_since = now() WHERE id = 'd%'`)
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	run(t, connected(t, dsn), `UPDATE pacer.destinations SET failing_since = now() WHERE id = 'd%'`)
 	for _, tt := range []struct {
 		of   DestinationsOf
 		want string
@@ -244,10 +176,7 @@ func TestFindDestinations(t *testing.T) {
 		found := ""
 		for of := tt.of; ; {
 			of.Limit = 2
-			rows, err := a.FindDestinations(ctx, of)
-			if err != nil {
-				t.Fatal(err)
-			}
+			rows := try(a.FindDestinations(ctx, of))(t)
 			if len(rows) == 0 {
 				break
 			}
@@ -260,98 +189,119 @@ func TestFindDestinations(t *testing.T) {
 			t.Errorf("%+v finds%s, want %s", tt.of, found, tt.want)
 		}
 	}
-	row, err := a.GetDestination(ctx, "a")
-	if err != nil {
-		t.Fatal(err)
-	}
+	row := try(a.GetDestination(ctx, "a"))(t)
 	earlier := row.Revision - 1
-	if _, err := a.SetDestination(ctx, "a", DestinationChange{Sink: &hooks, AtRevision: &earlier}); !errors.Is(err, ErrStale) {
-		t.Errorf("a change of what was changed: %v", err)
-	}
-	if _, err := a.DeleteDestination(ctx, "a", &earlier); !errors.Is(err, ErrStale) {
-		t.Errorf("a deletion of what was changed: %v", err)
-	}
-	if _, err := a.SetDestination(ctx, "nowhere", DestinationChange{Sink: &hooks, AtRevision: &earlier}); !errors.Is(err, ErrNotFound) {
-		t.Errorf("a change of nothing: %v", err)
-	}
-	if row, err = a.SetDestination(ctx, "a", DestinationChange{Sink: &hooks, AtRevision: &row.Revision}); err != nil || row.Sink != hooks {
-		t.Errorf("%+v, %v", row, err)
-	}
-	if _, err := a.DeleteDestination(ctx, "a", &row.Revision); err != nil {
-		t.Error(err)
-	}
+	refused(t, ErrStale, "was changed meanwhile")(a.SetDestination(ctx, "a", DestinationChange{Sink: &hooks, AtRevision: &earlier}))
+	refused(t, ErrStale, "was changed meanwhile")(a.DeleteDestination(ctx, "a", &earlier))
+	refused(t, ErrNotFound, "does not exist")(a.SetDestination(ctx, "nowhere", DestinationChange{Sink: &hooks, AtRevision: &earlier}))
+	row = try(a.SetDestination(ctx, "a", DestinationChange{Sink: &hooks, AtRevision: &row.Revision}))(t)
+	equal(t, "sink", row.Sink, hooks)
+	try(a.DeleteDestination(ctx, "a", &row.Revision))(t)
 }
 
 // TestARevisionHasAllCommitsBelowIt: a transaction that began to change rows first and is committed last has the later revisions. So a daemon
-// that says a revision has every change with it or a lower one.
+// that says a revision has every change with it or a lower one. While the transaction is open, other campaigns are created and changed. What has
+// to do with quotas, and deletions, take turns, and wait for nothing else.
 func TestARevisionHasAllCommitsBelowIt(t *testing.T) {
 	t.Parallel()
 	dsn, ctx := migrated(t), t.Context()
 	first, second := connected(t, dsn), connected(t, dsn)
 	run(t, first, `INSERT INTO pacer.campaigns (id, send_rate) VALUES ('a', 1), ('b', 1), ('gone', 1)`)
-	run(t, first, `INSERT INTO pacer.quotas (id) VALUES ('q')`)
+	run(t, first, `INSERT INTO pacer.quotas (id) VALUES ('q'), ('gone')`)
 	run(t, first, `INSERT INTO pacer.destinations (id, url) VALUES ('shop', 'https://a.example/')`)
-	p, err := NewPostgres(Options{DSN: dsn})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
+	run(t, second, `SET lock_timeout = '5s'`)
+	p := unstarted(t, Options{DSN: dsn})
 	// said is the revision that the daemon says once it has read what is new.
 	said := func(s scope) int64 {
 		t.Helper()
-		if err := p.load(ctx, s); err != nil {
-			t.Fatal(err)
-		}
-		if n := testutil.ToFloat64(p.metrics.revision); n != float64(p.Snapshot().Revision) {
-			t.Errorf("%v is said, and the snapshot has %d", n, p.Snapshot().Revision)
-		}
+		must(t, p.load(ctx, s))
+		equal(t, "what is said", testutil.ToFloat64(p.metrics.revision), float64(p.Snapshot().Revision))
 		return p.Snapshot().Revision
 	}
 	said(scope{full: true})
+	const ofA, removed = `SELECT revision FROM pacer.campaigns WHERE id = 'a'`, `SELECT removed FROM pacer.revision`
 	for what, c := range map[string]struct {
 		change, number string
+		turn           bool
 		acts           func(*delivery.Snapshot) bool
 	}{
 		"a pause": {
-			`UPDATE pacer.campaigns SET status = 'paused' WHERE id = 'a'`, `SELECT revision FROM pacer.campaigns WHERE id = 'a'`,
+			`UPDATE pacer.campaigns SET status = 'paused' WHERE id = 'a'`, ofA, false,
 			func(s *delivery.Snapshot) bool { return s.Campaign("a").Status == delivery.StatusPaused },
 		},
 		"a link": {
-			`INSERT INTO pacer.campaign_quotas VALUES ('a', 'q')`, `SELECT revision FROM pacer.campaigns WHERE id = 'a'`,
+			`INSERT INTO pacer.campaign_quotas VALUES ('a', 'q')`, ofA, true,
 			func(s *delivery.Snapshot) bool { return len(s.Campaign("a").Quotas) == 1 },
 		},
+		"a campaign": {
+			`INSERT INTO pacer.campaigns (id) VALUES ('new')`, `SELECT revision FROM pacer.campaigns WHERE id = 'new'`, false,
+			func(s *delivery.Snapshot) bool { return s.Campaign("new") != nil },
+		},
 		"a window": {
-			`INSERT INTO pacer.quota_windows VALUES ('q', '1 hour', 5)`, `SELECT revision FROM pacer.quotas WHERE id = 'q'`,
+			`INSERT INTO pacer.quota_windows VALUES ('q', '1 hour', 5)`, `SELECT revision FROM pacer.quotas WHERE id = 'q'`, true,
 			func(s *delivery.Snapshot) bool { return len(s.Quotas["q"].Windows) == 1 },
 		},
 		"a destination": {
-			`UPDATE pacer.destinations SET max_in_flight = 3`, `SELECT revision FROM pacer.destinations WHERE id = 'shop'`,
+			`UPDATE pacer.destinations SET max_in_flight = 3`, `SELECT revision FROM pacer.destinations WHERE id = 'shop'`, false,
 			func(s *delivery.Snapshot) bool { return s.Destinations["shop"].MaxInFlight == 3 },
 		},
 		"a deletion": {
-			`DELETE FROM pacer.campaigns WHERE id = 'gone'`, `SELECT removed FROM pacer.revision`,
+			`DELETE FROM pacer.campaigns WHERE id = 'gone'`, removed, true,
 			func(s *delivery.Snapshot) bool { return s.Campaign("gone") == nil },
+		},
+		"a deletion of a quota": {
+			`DELETE FROM pacer.quotas WHERE id = 'gone'`, removed, true,
+			func(s *delivery.Snapshot) bool { return s.Quotas["gone"] == nil },
 		},
 	} {
 		run(t, first, `BEGIN`)
 		run(t, first, c.change)
-		run(t, second, `BEGIN`)
+		if !c.turn {
+			run(t, second, `INSERT INTO pacer.quotas (id) VALUES ('passing')`)
+			run(t, second, `INSERT INTO pacer.campaign_quotas VALUES ('b', 'passing')`)
+			run(t, second, `DELETE FROM pacer.quotas WHERE id = 'passing'`)
+			said(scope{}) // everything, since a row is gone
+		}
 		run(t, second, `UPDATE pacer.campaigns SET burst = burst + 1 WHERE id = 'b'`)
-		run(t, second, `COMMIT`)
+		run(t, second, `INSERT INTO pacer.campaigns (id) VALUES ($1)`, strings.ReplaceAll(what, " ", "-"))
 		before := said(scope{})
 		if c.acts(p.Snapshot()) {
 			t.Errorf("%s acts before it is committed", what)
 		}
 		run(t, first, `COMMIT`)
-		var number int64
-		if err := second.QueryRow(ctx, c.number).Scan(&number); err != nil {
-			t.Fatal(err)
-		}
+		number := value[int64](t, second, c.number)
 		if before >= number {
 			t.Errorf("%s has revision %d, and %d was said without it", what, number, before)
 		}
 		if after := said(scope{}); after < number || !c.acts(p.Snapshot()) {
 			t.Errorf("%s with revision %d: %d is said, and it acts: %t", what, number, after, c.acts(p.Snapshot()))
 		}
+	}
+	same(t, first, p.Snapshot())
+}
+
+// TestChangesAreKeptForAWhile: the oldest rows of the record go as new ones come, also while another transaction deletes
+// some.
+func TestChangesAreKeptForAWhile(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	conn, other := connected(t, dsn), connected(t, dsn)
+	run(t, conn, `UPDATE pacer.store SET changes_kept = '30 days'`)
+	run(t, conn, `INSERT INTO pacer.campaign_changes ("when", who, application, relation, operation, campaign_id)
+SELECT now() - '31 days'::interval, 'x', 'x', 'campaigns', 'update', 'old' FROM generate_series(1, 300)`)
+	count := func() (old, all int) {
+		must(t, conn.QueryRow(t.Context(), `SELECT count(*) FILTER (WHERE campaign_id = 'old'), count(*) FROM pacer.campaign_changes`).Scan(&old, &all))
+		return old, all
+	}
+	run(t, other, `BEGIN`)
+	run(t, other, `INSERT INTO pacer.campaigns (id) SELECT 'other' || g FROM generate_series(1, 16) g`) // deletes 64 and holds them
+	run(t, conn, `INSERT INTO pacer.campaigns (id) SELECT 'c' || g FROM generate_series(1, 32) g`)
+	run(t, other, `COMMIT`)
+	run(t, conn, `INSERT INTO pacer.campaigns (id) SELECT 'd' || g FROM generate_series(1, 64) g`)
+	if old, all := count(); old != 0 || all < 112 {
+		t.Errorf("%d rows of 31 days ago are left, of %d", old, all)
+	}
+	if _, err := conn.Exec(t.Context(), `UPDATE pacer.store SET changes_kept = '0'`); err == nil {
+		t.Error("a retention of nothing was accepted")
 	}
 }

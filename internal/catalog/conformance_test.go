@@ -3,7 +3,6 @@ package catalog
 import (
 	"context"
 	"fmt"
-	"reflect"
 	"runtime"
 	"slices"
 	"strings"
@@ -38,21 +37,6 @@ func TestConformance(t *testing.T) {
 		dsn := migrated(t)
 		conform(t, func(t *testing.T) (source, editor) { return emptied(t, dsn) })
 	})
-}
-
-func TestDestinations(t *testing.T) {
-	t.Parallel()
-	dsn := migrated(t)
-	for name, check := range map[string]func(*testing.T, *Postgres, *sqlEditor){
-		"are followed": destinationsAreFollowed,
-		"many":         manyDestinations,
-		"failing":      failingDestinations,
-	} {
-		t.Run(name, func(t *testing.T) {
-			p, e := emptied(t, dsn)
-			check(t, p, e)
-		})
-	}
 }
 
 // emptied is a catalog over a database without rows of earlier tests.
@@ -98,8 +82,10 @@ func refreshesHaveWhatWasCommitted(t *testing.T, s source, e editor) {
 	s.Refresh(ctx)
 }
 
-// destinationsAreFollowed: each is what its row says, and one that changes leaves the others and the campaigns as they were.
-func destinationsAreFollowed(t *testing.T, s *Postgres, e *sqlEditor) {
+// TestDestinationsAreFollowed: each is what its row says, and one that changes leaves the others and the campaigns as they were.
+func TestDestinationsAreFollowed(t *testing.T) {
+	t.Parallel()
+	s, e := emptied(t, migrated(t))
 	changed := s.Subscribe()
 	e.campaign("spring", 500)
 	e.endpoint(delivery.Destination{ID: "other", URL: "https://b.example/", MaxInFlight: 3})
@@ -113,126 +99,95 @@ func destinationsAreFollowed(t *testing.T, s *Postgres, e *sqlEditor) {
 	before := await(t, s, changed, "both", func(s *delivery.Snapshot) bool {
 		return s.Destination("shop-7") != nil && s.Destination("other") != nil && s.Campaign("spring") != nil
 	})
-	got := *before.Destination("shop-7")
+	got, was := *before.Destination("shop-7"), before.Destination("shop-7")
 	if got.Revision <= 0 || got.Revision > before.Revision {
 		t.Errorf("revision %d of %d", got.Revision, before.Revision)
 	}
-	if got.Revision = 0; !reflect.DeepEqual(got, want) {
-		t.Errorf("\n got %+v\nwant %+v", got, want)
-	}
+	got.Revision = 0
+	equal(t, "the destination", got, want)
 	if got.State() != delivery.DestinationDisabled || before.Destination("other").State() != delivery.DestinationEnabled || before.Destination("none") != nil {
 		t.Error("the states are others")
 	}
 	want.DisabledAt, want.DisabledReason, want.FailingSince, want.URL = 0, "", 0, "https://c.example/"
 	e.endpoint(want)
 	after := await(t, s, changed, "the change", func(s *delivery.Snapshot) bool { return s.Destination("shop-7").URL == want.URL })
-	if now := after.Destination("shop-7"); now.Disabled() || now.DisabledReason != "" || now.FailingSince != 0 || now.Renewed == before.Destination("shop-7").Renewed || now.Revision <= before.Destination("shop-7").Revision {
+	if now := after.Destination("shop-7"); now.Disabled() || now.DisabledReason != "" || now.FailingSince != 0 ||
+		now.Renewed == was.Renewed || now.Revision <= was.Revision {
 		t.Errorf("enabled: %+v", now)
 	}
-	if before.Destination("shop-7").URL != "https://a.example/x?y=%20z" || before.Destination("other") != after.Destination("other") ||
+	if was.URL != "https://a.example/x?y=%20z" || before.Destination("other") != after.Destination("other") ||
 		before.Campaign("spring") != after.Campaign("spring") || after.Revision <= before.Revision {
 		t.Error("something else has changed")
 	}
 	for range after.Changed(before) {
 		t.Error("a campaign is said to have changed")
 	}
-	e.removeEndpoint("shop-7")
+	run(t, e.conn, `DELETE FROM pacer.destinations WHERE id = 'shop-7'`)
 	await(t, s, changed, "the removal", func(s *delivery.Snapshot) bool {
 		return s.Destination("shop-7") == nil && s.Destination("other") != nil
 	})
 }
 
-// failingDestinations: several daemons note what they see of destinations, and disable what has not changed since.
-func failingDestinations(t *testing.T, s *Postgres, e *sqlEditor) {
-	changed := s.Subscribe()
+// TestDestinationsThatFail: several daemons note what they see of destinations, and disable what has not changed since.
+func TestDestinationsThatFail(t *testing.T) {
+	t.Parallel()
+	s, e := emptied(t, migrated(t))
 	for i := range 3 {
 		e.endpoint(shop(i))
 	}
-	row := func(id string) *delivery.Destination { return s.Snapshot().Destination(id) }
-	first := await(t, s, changed, "all of them", func(s *delivery.Snapshot) bool { return len(s.Destinations) == 3 })
+	row := func(id string) *delivery.Destination {
+		s.Refresh(t.Context())
+		return s.Snapshot().Destination(id)
+	}
+	first, second := row("shop-0"), row("shop-1")
 	early, late := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC), time.Date(2026, 11, 2, 12, 0, 0, 0, time.UTC)
 	note := func(since map[string]time.Time) {
 		t.Helper()
-		if err := s.NoteFailing(t.Context(), since); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.NoteFailing(t.Context(), since))
 	}
-	disable := func(id string, seen int64) bool {
+	disable := func(what, id string, seen int64, want bool) {
 		t.Helper()
-		done, err := s.DisableFailing(t.Context(), id, seen, "410 "+strings.Repeat("x", 600))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return done
+		equal(t, what, try(s.DisableFailing(t.Context(), id, seen, "410 "+strings.Repeat("x", 600)))(t), want)
 	}
 	note(map[string]time.Time{"shop-1": early, "shop-0": early, "nowhere": early})
 	note(map[string]time.Time{"shop-1": late})
-	await(t, s, changed, "that they fail", func(s *delivery.Snapshot) bool {
-		return s.Destination("shop-0").FailingSince == delivery.StampOf(early) && s.Destination("shop-1").FailingSince == delivery.StampOf(early)
-	})
-	if now := row("shop-1"); now.Renewed != first.Destination("shop-1").Renewed || now.Revision <= first.Destination("shop-1").Revision || row("shop-2").FailingSince != 0 {
+	equal(t, "the first fails since", row("shop-0").FailingSince, delivery.StampOf(early))
+	equal(t, "the second fails since", row("shop-1").FailingSince, delivery.StampOf(early))
+	equal(t, "the third fails since", row("shop-2").FailingSince, 0)
+	if now := row("shop-1"); now.Renewed != second.Renewed || now.Revision <= second.Revision {
 		t.Errorf("what daemons note is a change of the row: %+v", now)
 	}
 	note(map[string]time.Time{"shop-1": {}, "shop-2": {}})
-	await(t, s, changed, "that one works", func(s *delivery.Snapshot) bool { return s.Destination("shop-1").FailingSince == 0 })
+	equal(t, "the second works, and fails since", row("shop-1").FailingSince, 0)
 	seen := row("shop-0").Revision
-	switch {
-	case disable("shop-0", first.Destination("shop-0").Revision):
-		t.Error("it was disabled as it was before it changed")
-	case !disable("shop-0", seen):
-		t.Error("it was not disabled")
-	case disable("shop-0", seen):
-		t.Error("it was disabled twice")
-	case disable("nowhere", seen):
-		t.Error("one that does not exist was disabled")
-	}
-	off := await(t, s, changed, "that one is disabled", func(s *delivery.Snapshot) bool { return s.Destination("shop-0").Disabled() }).Destination("shop-0")
-	if !strings.HasPrefix(off.DisabledReason, "410 x") || len(off.DisabledReason) != 500 || off.Renewed != first.Destination("shop-0").Renewed {
+	disable("as it was before it changed", "shop-0", first.Revision, false)
+	disable("as it is", "shop-0", seen, true)
+	disable("twice", "shop-0", seen, false)
+	disable("one that does not exist", "nowhere", seen, false)
+	off := row("shop-0")
+	if !off.Disabled() || !strings.HasPrefix(off.DisabledReason, "410 x") || len(off.DisabledReason) != 500 || off.Renewed != first.Renewed {
 		t.Errorf("%+v", off)
 	}
 	enabled := func(how string, before *delivery.Destination) *delivery.Destination {
 		t.Helper()
-		on := await(t, s, changed, how, func(s *delivery.Snapshot) bool { return !s.Destination("shop-0").Disabled() }).Destination("shop-0")
-		if on.FailingSince != 0 || on.DisabledReason != "" || on.Renewed == before.Renewed {
+		on := row("shop-0")
+		if on.Disabled() || on.FailingSince != 0 || on.DisabledReason != "" || on.Renewed == before.Renewed {
 			t.Errorf("%s: %+v, it was %+v", how, on, before)
 		}
 		return on
 	}
 	note(map[string]time.Time{"shop-0": late})
 	note(map[string]time.Time{"shop-0": {}})
-	on := enabled("a success that was not known when it was disabled", first.Destination("shop-0"))
+	on := enabled("a success that was not known when it was disabled", first)
 	byHand := shop(0)
 	byHand.DisabledAt, byHand.DisabledReason = delivery.StampOf(time.Now()), "moves"
 	e.endpoint(byHand)
-	await(t, s, changed, "that a person has disabled it", func(s *delivery.Snapshot) bool { return s.Destination("shop-0").Disabled() })
 	note(map[string]time.Time{"shop-0": {}, "shop-2": late})
-	await(t, s, changed, "another", func(s *delivery.Snapshot) bool { return s.Destination("shop-2").FailingSince != 0 })
-	if !row("shop-0").Disabled() {
+	if !row("shop-0").Disabled() || row("shop-2").FailingSince == 0 {
 		t.Error("a success has enabled what a person has disabled")
 	}
 	e.endpoint(shop(0))
 	enabled("by hand", on)
-}
-
-// manyDestinations: a change of one leaves the others as they are.
-func manyDestinations(t *testing.T, s *Postgres, e *sqlEditor) {
-	const n = 50
-	changed := s.Subscribe()
-	for i := range n {
-		e.endpoint(shop(i))
-	}
-	all := await(t, s, changed, "all of them", func(s *delivery.Snapshot) bool { return len(s.Destinations) == n })
-	e.endpoint(delivery.Destination{ID: "shop-7", URL: "https://a.example/"})
-	one := await(t, s, changed, "one change", func(s *delivery.Snapshot) bool { return s.Destination("shop-7").URL == "https://a.example/" })
-	same := 0
-	for id, row := range one.Destinations {
-		if all.Destinations[id] == row {
-			same++
-		}
-	}
-	if same != n-1 {
-		t.Errorf("%d of them are the same as before", same)
-	}
 }
 
 func shop(i int) delivery.Destination {
@@ -275,9 +230,7 @@ func snapshotsAreImmutable(t *testing.T, s source, e editor) {
 	}
 	got := copied
 	got.Quotas = nil
-	if fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("defaults:\n got %+v\nwant %+v", got, want)
-	}
+	equal(t, "defaults", fmt.Sprint(got), fmt.Sprint(want))
 	e.rate("spring", 50)
 	e.status("spring", delivery.StatusPaused)
 	e.quota("q", delivery.Window{Span: time.Minute, Limit: 10})
@@ -342,9 +295,7 @@ func quotasReachCampaigns(t *testing.T, s source, e editor) {
 	want := []delivery.Window{
 		{Span: time.Minute, Limit: 300, Algorithm: "sliding"}, {Span: time.Hour, Limit: 575, Algorithm: "log"},
 	}
-	if !slices.Equal(alpha.Windows, want) {
-		t.Errorf("windows %+v, want %+v", alpha.Windows, want)
-	}
+	equal(t, "windows", alpha.Windows, want)
 	e.quota("alpha", delivery.Window{Span: time.Minute, Limit: 0})
 	second := await(t, s, changed, "one window left", func(s *delivery.Snapshot) bool {
 		q := s.Campaign("one").Quotas[0]
@@ -400,44 +351,30 @@ func deletedCampaignIsOut(t *testing.T, s source, e editor) {
 
 func positionsAreKept(t *testing.T, s source, _ editor) {
 	ctx := t.Context()
-	if got, err := s.LoadPositions(ctx, "pacer"); err != nil || len(got) != 0 {
-		t.Fatalf("nothing was saved: %v, %v", got, err)
-	}
-	save := func(positions ...delivery.Position) {
+	equal(t, "saved positions", len(try(s.LoadPositions(ctx, "pacer"))(t)), 0)
+	save := func(group string, positions ...delivery.Position) {
 		t.Helper()
-		if err := s.SavePositions(ctx, "pacer", positions); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.SavePositions(ctx, group, positions))
 	}
-	save()
+	save("pacer")
 	first, second := delivery.NewTopicID([16]byte{1}), delivery.NewTopicID([16]byte{2})
-	save(delivery.Position{Topic: "b", Partition: 1, Committed: 7, Metadata: "m", TopicID: first},
+	save("pacer", delivery.Position{Topic: "b", Partition: 1, Committed: 7, Metadata: "m", TopicID: first},
 		delivery.Position{Topic: "B", Partition: 2, Committed: 8},
 		delivery.Position{Topic: "b", Partition: 0, Committed: 1},
 		delivery.Position{Topic: "b", Partition: 0, Committed: 2})
 	// A topic made anew goes back.
-	save(delivery.Position{Topic: "b", Partition: 1, Committed: 5, Metadata: "n", TopicID: second})
-	if err := s.SavePositions(ctx, "other", []delivery.Position{{Topic: "b", Committed: 99}}); err != nil {
-		t.Fatal(err)
-	}
-	got, err := s.LoadPositions(ctx, "pacer")
-	want := []delivery.Position{
+	save("pacer", delivery.Position{Topic: "b", Partition: 1, Committed: 5, Metadata: "n", TopicID: second})
+	save("other", delivery.Position{Topic: "b", Committed: 99})
+	equal(t, "positions", try(s.LoadPositions(ctx, "pacer"))(t), []delivery.Position{
 		{Topic: "B", Partition: 2, Committed: 8}, {Topic: "b", Partition: 0, Committed: 2},
 		{Topic: "b", Partition: 1, Committed: 5, Metadata: "n", TopicID: second},
-	}
-	if err != nil || !slices.Equal(got, want) {
-		t.Errorf("got %+v, %v; want %+v", got, err, want)
-	}
+	})
 	many := make([]delivery.Position, 2*positionBatch+1)
 	for i := range many {
 		many[i] = delivery.Position{Topic: "many", Partition: i, Committed: int64(i)}
 	}
-	if err := s.SavePositions(ctx, "many", many); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := s.LoadPositions(ctx, "many"); err != nil || !slices.Equal(got, many) {
-		t.Errorf("%d of %d positions came back, %v", len(got), len(many), err)
-	}
+	save("many", many...)
+	equal(t, "many positions", try(s.LoadPositions(ctx, "many"))(t), many)
 }
 
 func signalsCoalesce(t *testing.T, s source, e editor) {
@@ -449,19 +386,15 @@ func signalsCoalesce(t *testing.T, s source, e editor) {
 		e.campaign(fmt.Sprintf("c%d", i), i)
 	}
 	await(t, s, busy, "ten campaigns", func(s *delivery.Snapshot) bool { return len(s.Campaigns) == 10 })
-	select {
-	case <-lazy:
-	default:
-		t.Error("a reader that slept was not told")
-	}
+	equal(t, "signals to a reader that slept", len(lazy), 1)
 }
 
 type memoryEditor struct{ m *Memory }
 
 func (e memoryEditor) campaign(id string, rate int64, quotas ...string) {
-	e.m.PutCampaign(delivery.Campaign{ID: id, Rate: rateOf(rate)}, quotas...)
+	e.m.PutCampaign(delivery.Campaign{ID: id, Rate: delivery.PerSecond(rate)}, quotas...)
 }
-func (e memoryEditor) rate(id string, rate int64)               { e.m.SetRate(id, rateOf(rate)) }
+func (e memoryEditor) rate(id string, rate int64)               { e.m.SetRate(id, delivery.PerSecond(rate)) }
 func (e memoryEditor) status(id string, status delivery.Status) { e.m.SetStatus(id, status) }
 
 func (e memoryEditor) remove(campaign string) {
@@ -479,8 +412,6 @@ func (e memoryEditor) cover(quota, mode, unit string, rollout int64) {
 	q.Mode, q.Unit, q.Exempt = mode, unit, 100-rollout
 	e.m.PutQuota(q)
 }
-
-func rateOf(n int64) delivery.Rate { return delivery.PerSecond(n) }
 
 type sqlEditor struct {
 	t    *testing.T
@@ -513,10 +444,6 @@ sink = excluded.sink, url = excluded.url, headers = excluded.headers, secrets = 
 disabled_at = excluded.disabled_at, disabled_reason = excluded.disabled_reason, failing_since = excluded.failing_since`,
 		row.ID, nullable(row.Sink), row.URL, headers, row.Secrets, row.MaxInFlight, nullable(row.DisabledAt.Time()), nullable(row.DisabledReason),
 		nullable(row.FailingSince.Time()))
-}
-
-func (e *sqlEditor) removeEndpoint(id string) {
-	run(e.t, e.conn, `DELETE FROM pacer.destinations WHERE id = $1`, id)
 }
 
 func (e *sqlEditor) remove(campaign string) {

@@ -110,9 +110,7 @@ func reported(t *testing.T, play func(s *register, r *DestinationReports)) {
 		go func() { done <- r.Run(ctx) }()
 		play(s, r)
 		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		must(t, <-done)
 	})
 }
 

@@ -2,7 +2,11 @@ package catalog
 
 import (
 	"fmt"
+	"regexp"
+	"strings"
 	"testing"
+
+	"pgregory.net/rapid"
 )
 
 // TestAChangedDestinationBeginsAnew: since when it has failed is forgotten with anything that changes what is sent, or where.
@@ -10,12 +14,7 @@ func TestAChangedDestinationBeginsAnew(t *testing.T) {
 	t.Parallel()
 	conn := connected(t, migrated(t))
 	run(t, conn, `INSERT INTO pacer.destinations (id, url) VALUES ('shop', 'https://a.example/')`)
-	renewed := func() (n int) {
-		if err := conn.QueryRow(t.Context(), `SELECT renewed FROM pacer.destinations WHERE id = 'shop'`).Scan(&n); err != nil {
-			t.Fatal(err)
-		}
-		return n
-	}
+	const renewed = `SELECT renewed FROM pacer.destinations WHERE id = 'shop'`
 	for _, c := range []struct {
 		change string
 		anew   bool
@@ -30,14 +29,11 @@ func TestAChangedDestinationBeginsAnew(t *testing.T) {
 		{`disabled_at = now()`, false},
 		{`disabled_at = NULL`, true},
 	} {
-		was := renewed()
+		was := value[int](t, conn, renewed)
 		run(t, conn, `UPDATE pacer.destinations SET failing_since = '2026-11-01' WHERE id = 'shop'`)
 		run(t, conn, `UPDATE pacer.destinations SET `+c.change+` WHERE id = 'shop'`)
-		var anew bool
-		if err := conn.QueryRow(t.Context(), `SELECT failing_since IS NULL FROM pacer.destinations WHERE id = 'shop'`).Scan(&anew); err != nil {
-			t.Fatal(err)
-		}
-		if n := renewed() - was; anew != c.anew || n != 1 && anew || n != 0 && !anew {
+		anew := value[bool](t, conn, `SELECT failing_since IS NULL FROM pacer.destinations WHERE id = 'shop'`)
+		if n := value[int](t, conn, renewed) - was; anew != c.anew || n != 1 && anew || n != 0 && !anew {
 			t.Errorf("%s: it begins anew: %t, %d times", c.change, anew, n)
 		}
 	}
@@ -49,17 +45,10 @@ func TestDestinationsAreNumberedTogether(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
 	early, late := connected(t, dsn), connected(t, dsn)
-	ask := func(query string) (n int64) {
-		t.Helper()
-		if err := early.QueryRow(t.Context(), query).Scan(&n); err != nil {
-			t.Fatal(err)
-		}
-		return n
-	}
 	run(t, late, `BEGIN`)
 	run(t, late, `INSERT INTO pacer.destinations (id, url) SELECT 'late-' || g, 'https://a.example/' FROM generate_series(1, 20) g`)
 	run(t, early, `INSERT INTO pacer.destinations (id, url) SELECT 'early-' || g, 'https://a.example/' FROM generate_series(1, 20) g`)
-	seen := ask(`SELECT max(revision) FROM pacer.destinations`)
+	seen := value[int64](t, early, `SELECT max(revision) FROM pacer.destinations`)
 	run(t, late, `UPDATE pacer.destinations SET max_in_flight = 1 WHERE id LIKE 'late-%' AND id < 'late-15'`)
 	run(t, late, `UPDATE pacer.destinations SET revision = 1`)
 	run(t, late, `CREATE TEMP TABLE others (id text)`)
@@ -79,9 +68,7 @@ $$ BEGIN UPDATE pacer.destinations SET max_in_flight = 7 WHERE id = NEW.id; RETU
 		"records of late-10":                    {`SELECT count(*) FROM pacer.campaign_changes WHERE destination_id = 'late-10'`, 2},
 		"records of late-9":                     {`SELECT count(*) FROM pacer.campaign_changes WHERE destination_id = 'late-9'`, 1},
 	} {
-		if n := ask(c.query); n != c.want {
-			t.Errorf("%s: %d, want %d", what, n, c.want)
-		}
+		equal(t, what, value[int64](t, early, c.query), c.want)
 	}
 }
 
@@ -97,12 +84,43 @@ $$ BEGIN UPDATE pacer.destinations SET revision = 7, url = 'not an address' WHER
 	run(t, conn, `INSERT INTO pacer.destinations (id, url) VALUES ('shop', 'https://a.example/')`)
 	run(t, conn, `INSERT INTO others VALUES ('shop')`)
 	run(t, conn, `COMMIT`)
-	var url string
-	var numbered bool
-	var records int
-	err := conn.QueryRow(t.Context(), `SELECT url, revision = (SELECT last_value FROM pacer.revisions), (SELECT count(*) FROM pacer.campaign_changes)
-FROM pacer.destinations`).Scan(&url, &numbered, &records)
-	if err != nil || url != "https://a.example/" || !numbered || records != 1 {
-		t.Errorf("%s, numbered last: %t, %d records, %v", url, numbered, records, err)
+	row := value[string](t, conn, `SELECT concat_ws(' ', url, revision = (SELECT last_value FROM pacer.revisions), (SELECT count(*) FROM pacer.campaign_changes))
+FROM pacer.destinations`)
+	equal(t, "the address, whether it was numbered last, and records", row, "https://a.example/ t 1")
+}
+
+// TestWrongAddressesOfDestinations: the part of an address that is wrong is named, and no secret in it repeated.
+func TestWrongAddressesOfDestinations(t *testing.T) {
+	for url, want := range map[string]string{
+		"ftp://hunter22.example/x":      "url: must begin with https:// or http://, such as https://",
+		"127.0.0.1:9/x":                 "url: must begin with https:// or http://",
+		"HTTPS://a.example/":            "url: must begin with https:// or http://",
+		"":                              "url: must begin with https:// or http://",
+		"https://u:hunter22@a.example/": "url: must have no user",
+		"https://":                      "url: names no host",
+		"https:///x":                    "url: names no host",
+		"https://a.example/#hunter22":   "url: must have no fragment",
+		"https://a.example/hunter 22":   "url: must be printable ASCII without spaces",
+		"https://пример.example/":       "url: must be printable ASCII without spaces",
+		"https://a.example/" + strings.Repeat("x", 2048): "url: 2066 characters are more than 2048",
+		"https://a.example/a@b?c=d@e":                    "",
+		"http://[::1]:9?x":                               "",
+	} {
+		err := (&DestinationChange{URL: &url}).check()
+		if want == "" && err != nil || want != "" && (err == nil || !strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), "hunter")) {
+			t.Errorf("%s: %v, want %q", url, err, want)
+		}
 	}
+}
+
+// TestAddressesAreJudgedAsTheSchemaDoes: it refuses what the schema refuses; its expression is that of pacer.check_destination.
+func TestAddressesAreJudgedAsTheSchemaDoes(t *testing.T) {
+	form, printable := regexp.MustCompile(`(?s)^https?://[^/?#@]+([/?][!-~]*)?$`), regexp.MustCompile(`^[!-~]+$`)
+	rapid.Check(t, func(t *rapid.T) {
+		url := rapid.SampledFrom([]string{"https://", "http://", "", "x"}).Draw(t, "scheme") + rapid.StringOf(rapid.SampledFrom([]rune("ab/?#@: é\n"))).Draw(t, "rest")
+		takes := len(url) <= maxURL && form.MatchString(url) && printable.MatchString(url) && !strings.Contains(url, "#")
+		if err := (&DestinationChange{URL: &url}).check(); (err == nil) != takes {
+			t.Fatalf("%q: %v, and the schema takes it: %t", url, err, takes)
+		}
+	})
 }

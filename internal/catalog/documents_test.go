@@ -1,14 +1,11 @@
 package catalog
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
-
-	"github.com/jackc/pgx/v5"
 )
 
 var (
@@ -24,11 +21,7 @@ func TestTheStatementsOfDocumentsWork(t *testing.T) {
 	t.Parallel()
 	pages := []string{"../../README.md", "../../SECURITY.md"}
 	for _, pattern := range []string{"../../docs/*.md", "../../docs/howto/*.md", "../../docs/operations/*.md", "../../docs/sinks/*.md"} {
-		found, err := filepath.Glob(pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
-		pages = append(pages, found...)
+		pages = append(pages, try(filepath.Glob(pattern))(t)...)
 	}
 	conn := connected(t, migrated(t))
 	run(t, conn, `INSERT INTO pacer.quotas (id) VALUES ('provider')`)
@@ -37,10 +30,7 @@ func TestTheStatementsOfDocumentsWork(t *testing.T) {
 	run(t, conn, `INSERT INTO pacer.destinations (id, url) VALUES ('shop-7', 'https://shop-7.example/hook')`)
 	done := 0
 	for _, name := range pages {
-		page, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		page := try(os.ReadFile(name))(t)
 		table := ""
 		for _, match := range statement.FindAllStringSubmatch(string(page), -1) {
 			sql := strings.Join(strings.Fields(strings.Join(match[1:], "")), " ")
@@ -55,25 +45,15 @@ func TestTheStatementsOfDocumentsWork(t *testing.T) {
 			if strings.HasPrefix(sql, "INSERT INTO pacer.destinations ") {
 				sql = "DELETE FROM pacer.destinations; " + sql
 			}
-			if err := try(conn, sql); err != nil {
+			run(t, conn, `BEGIN`)
+			if _, err := conn.Exec(t.Context(), sql); err != nil {
 				t.Errorf("%s: %s: %v", name, sql, err)
 			}
+			run(t, conn, `ROLLBACK`)
 			done++
 		}
 	}
 	if done < 15 {
 		t.Errorf("%d statements; the test looks at the wrong thing", done)
 	}
-}
-
-// try runs a statement and rolls it back.
-func try(conn *pgx.Conn, sql string) error {
-	ctx := context.Background()
-	tx, err := conn.Begin(ctx)
-	if err != nil {
-		return err
-	}
-	_, err = tx.Exec(ctx, sql)
-	_ = tx.Rollback(ctx)
-	return err
 }

@@ -26,15 +26,9 @@ type severed struct {
 // before starts a proxy before the database, and returns the DSN that leads through it.
 func (s *severed) before(t *testing.T, dsn string) string {
 	t.Helper()
-	to, err := url.Parse(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	to := try(url.Parse(dsn))(t)
 	server := to.Host
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := try(net.Listen("tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { _ = l.Close() })
 	go func() {
 		for {
@@ -126,14 +120,4 @@ func TestACommitThatIsCut(t *testing.T) {
 			}
 		})
 	}
-}
-
-func adminOf(t *testing.T, dsn string) *Admin {
-	t.Helper()
-	a, err := NewAdmin(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(a.Close)
-	return a
 }

@@ -2,7 +2,6 @@ package catalog
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
@@ -14,26 +13,18 @@ import (
 func TestSpreadingIsNoChangeOfAPerson(t *testing.T) {
 	t.Parallel()
 	dsn, ctx := migrated(t), t.Context()
-	a, err := NewAdmin(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(a.Close)
+	a := adminOf(t, dsn)
 	p := started(t, Options{DSN: dsn})
 	changed := p.Subscribe()
 	by := time.Now().Add(time.Hour).Truncate(time.Second)
-	created, err := a.CreateCampaign(ctx, "c", CampaignChange{Rate: new("500"), FinishBy: &by})
-	if err != nil || created.FinishBy == nil || !created.FinishBy.Equal(by) {
-		t.Fatalf("%+v, %v", created, err)
+	created := try(a.CreateCampaign(ctx, "c", CampaignChange{Rate: new("500"), FinishBy: &by}))(t)
+	if created.FinishBy == nil || !created.FinishBy.Equal(by) {
+		t.Fatalf("%+v", created)
 	}
-	if _, err = a.CreateCampaign(ctx, "other", CampaignChange{Rate: new("500")}); err != nil {
-		t.Fatal(err)
-	}
+	try(a.CreateCampaign(ctx, "other", CampaignChange{Rate: new("500")}))(t)
 	rateOf := func(perHour int64) *delivery.Campaign {
 		t.Helper()
-		if err := p.SpreadCampaigns(ctx, map[string]int64{"c": perHour * 1_000_000, "other": 1_000_000, "gone": 1_000_000}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, p.SpreadCampaigns(ctx, map[string]int64{"c": perHour * 1_000_000, "other": 1_000_000, "gone": 1_000_000}))
 		want, _ := delivery.NewRate(perHour*1_000_000, time.Hour)
 		return await(t, p, changed, "the rate", func(s *delivery.Snapshot) bool {
 			c := s.Campaign("c")
@@ -44,27 +35,19 @@ func TestSpreadingIsNoChangeOfAPerson(t *testing.T) {
 	if first.Revision >= second.Revision || second.Revision-second.Repaced != created.Revision || first.At(by).SetRevision() != created.Revision {
 		t.Errorf("revision %d, then %d and %d of which %d by daemons", created.Revision, first.Revision, second.Revision, second.Repaced)
 	}
-	if c := p.Snapshot().Campaign("other"); !c.FinishRate.Zero() {
-		t.Errorf("a campaign without a finish_by goes at %s", c.FinishRate)
+	equal(t, "the rate without a finish_by", p.Snapshot().Campaign("other").FinishRate, delivery.Rate{})
+	equal(t, "changes", len(try(a.Changes(ctx, ChangesOf{Campaign: "c", Limit: 10}))(t)), 1)
+	shown := try(a.GetCampaign(ctx, "c"))(t)
+	if shown.Revision != created.Revision || !shown.UpdatedAt.Equal(created.UpdatedAt) {
+		t.Errorf("shown is %+v", shown)
 	}
-	if changes, err := a.Changes(ctx, ChangesOf{Campaign: "c", Limit: 10}); err != nil || len(changes) != 1 {
-		t.Errorf("%+v, %v", changes, err)
-	}
-	shown, err := a.GetCampaign(ctx, "c")
-	if err != nil || shown.Revision != created.Revision || !shown.UpdatedAt.Equal(created.UpdatedAt) {
-		t.Errorf("shown is %+v, %v", shown, err)
-	}
-	edited, err := a.SetCampaign(ctx, "c", CampaignChange{Burst: new(int64(3)), AtRevision: &created.Revision})
-	if err != nil || edited.Revision <= second.Revision {
-		t.Fatalf("%+v, %v", edited, err)
+	edited := try(a.SetCampaign(ctx, "c", CampaignChange{Burst: new(int64(3)), AtRevision: &created.Revision}))(t)
+	if edited.Revision <= second.Revision {
+		t.Errorf("%+v", edited)
 	}
 	rateOf(3600)
-	if _, err := a.SetCampaign(ctx, "c", CampaignChange{Burst: new(int64(4)), AtRevision: &created.Revision}); !errors.Is(err, ErrStale) {
-		t.Errorf("a change of what somebody else has changed: %v", err)
-	}
-	if _, err := a.SetCampaign(ctx, "c", CampaignChange{FinishBy: &time.Time{}, AtRevision: &edited.Revision}); err != nil {
-		t.Fatal(err)
-	}
+	refused(t, ErrStale, "was changed meanwhile")(a.SetCampaign(ctx, "c", CampaignChange{Burst: new(int64(4)), AtRevision: &created.Revision}))
+	try(a.SetCampaign(ctx, "c", CampaignChange{FinishBy: &time.Time{}, AtRevision: &edited.Revision}))(t)
 	await(t, p, changed, "none", func(s *delivery.Snapshot) bool {
 		c := s.Campaign("c")
 		return c.FinishBy.IsZero() && c.FinishRate.Zero() && c.Repaced == 0 && c.Burst == 3
@@ -82,9 +65,7 @@ func TestSpreadingWaitsForNobody(t *testing.T) {
 	run(t, conn, `SELECT FROM pacer.campaigns WHERE id = 'c1' FOR UPDATE`)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
-	if err := p.SpreadCampaigns(ctx, map[string]int64{"c1": 1_000_000, "c2": 1_000_000}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.SpreadCampaigns(ctx, map[string]int64{"c1": 1_000_000, "c2": 1_000_000}))
 	run(t, conn, `COMMIT`)
 	s := await(t, p, changed, "the other", func(s *delivery.Snapshot) bool { return s.Campaign("c2") != nil && !s.Campaign("c2").FinishRate.Zero() })
 	if !s.Campaign("c1").FinishRate.Zero() {
@@ -98,9 +79,7 @@ func TestMemorySpreads(t *testing.T) {
 	m.PutCampaign(delivery.Campaign{ID: "c", Rate: delivery.PerSecond(5), FinishBy: time.Now().Add(time.Hour)})
 	before := m.Snapshot().Campaign("c")
 	for _, n := range []int64{3600, 7200} {
-		if err := m.SpreadCampaigns(t.Context(), map[string]int64{"c": n * 1_000_000, "gone": 1}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, m.SpreadCampaigns(t.Context(), map[string]int64{"c": n * 1_000_000, "gone": 1}))
 	}
 	after := m.Snapshot().Campaign("c")
 	if after.FinishRate != delivery.PerSecond(2) || after.Revision <= before.Revision || after.Revision-after.Repaced != before.Revision {

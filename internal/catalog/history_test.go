@@ -3,8 +3,6 @@ package catalog
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,26 +22,27 @@ func settle(t *testing.T, h historian, campaign string, delivered, dead, rejecte
 	t.Helper()
 	settled := delivery.Settled{}
 	settled[delivery.OutcomeDelivered], settled[delivery.OutcomeDead], settled[delivery.OutcomeRejected], settled[delivery.OutcomeExpired] = delivered, dead, rejected, expired
-	if err := h.SaveProgress(t.Context(), []delivery.Progress{{Campaign: campaign, Settled: settled}}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, h.SaveProgress(t.Context(), []delivery.Progress{{Campaign: campaign, Settled: settled}}))
 }
 
 func add(t *testing.T, h historian) {
 	t.Helper()
-	if err := h.AddHistory(t.Context(), func(string) float64 { return 20 }); err != nil {
-		t.Fatal(err)
-	}
+	must(t, h.AddHistory(t.Context(), func(string) float64 { return 20 }))
 }
 
-// sums are the delivered and failed jobs of a history, by campaign.
-func sums(t *testing.T, h historian, of HistoryOf) map[string][2]int64 {
+// counts are the delivered and failed jobs of campaigns.
+type counts = map[string][2]int64
+
+// ofLastHour is the history of a campaign, or of all.
+func ofLastHour(campaign string) HistoryOf {
+	return HistoryOf{Campaign: campaign, Since: time.Now().Add(-time.Hour), Step: time.Minute}
+}
+
+// sums adds up the steps of a history.
+func sums(t *testing.T, h historian, of HistoryOf) counts {
 	t.Helper()
-	steps, err := h.History(t.Context(), of)
-	if err != nil {
-		t.Fatal(err)
-	}
-	all := map[string][2]int64{}
+	steps := try(h.History(t.Context(), of))(t)
+	all := counts{}
 	for i, s := range steps {
 		if s.Start.Truncate(of.Step) != s.Start || i > 0 && s.Start.Before(steps[i-1].Start) {
 			t.Errorf("step %+v is not one of %s, in order", s, of.Step)
@@ -64,23 +63,16 @@ func holdsHistory(t *testing.T, h historian) {
 		settle(t, h, fmt.Sprintf("c%d", i), int64(10*i), 0, 0, 0)
 	}
 	add(t, h)
-	hour := HistoryOf{Since: time.Now().Add(-time.Hour), Step: time.Minute}
-	want := map[string][2]int64{"c0": {111, 5}, "": {10 + 20 + 30 + 40 + 50 + 60 + 70 + 80, 0}}
+	want := counts{"c0": {111, 5}, "": {10 + 20 + 30 + 40 + 50 + 60 + 70 + 80, 0}}
 	for i := 2*HistoryApart - 7; i < 2*HistoryApart; i++ {
 		want[fmt.Sprintf("c%d", i)] = [2]int64{int64(10 * i), 0}
 	}
-	if got := sums(t, h, hour); !maps.Equal(got, want) {
-		t.Errorf("of all: %v, want %v", got, want)
-	}
+	equal(t, "of all", sums(t, h, ofLastHour("")), want)
 	one := HistoryOf{Campaign: "c0", Since: time.Now().Add(-time.Hour), Step: time.Hour}
-	if got := sums(t, h, one); !maps.Equal(got, map[string][2]int64{"c0": {111, 5}}) {
-		t.Errorf("of one: %v", got)
-	}
+	equal(t, "of one", sums(t, h, one), counts{"c0": {111, 5}})
 	one.Since = time.Now().Add(2 * time.Minute)
-	if got := sums(t, h, one); len(got) != 0 {
-		t.Errorf("of the future: %v", got)
-	}
-	if steps, _ := h.History(t.Context(), hour); len(steps) == 0 || steps[0].Allowed == 0 {
+	equal(t, "of the future", sums(t, h, one), counts{})
+	if steps, _ := h.History(t.Context(), ofLastHour("")); len(steps) == 0 || steps[0].Allowed == 0 {
 		t.Errorf("what was allowed: %+v", steps)
 	}
 }
@@ -88,37 +80,31 @@ func holdsHistory(t *testing.T, h historian) {
 func TestHistory(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
-	conn, p := connected(t, dsn), running(t, Options{DSN: dsn})
+	conn, p := connected(t, dsn), unstarted(t, Options{DSN: dsn})
 	run(t, conn, `INSERT INTO pacer.campaigns (id, send_rate) SELECT 'c' || i, 5 FROM generate_series(0, 15) i`)
 	holdsHistory(t, p)
 	run(t, conn, `UPDATE pacer.campaign_progress SET dead = 1 WHERE campaign_id = 'c0'`) // letters were replayed
 	add(t, p)
 	settle(t, p, "c0", 0, 4, 0, 0)
 	add(t, p)
-	if got := sums(t, p, HistoryOf{Campaign: "c0", Since: time.Now().Add(-time.Hour), Step: time.Minute}); got["c0"] != [2]int64{111, 9} {
-		t.Errorf("after a replay: %v", got)
-	}
+	equal(t, "after a replay", sums(t, p, ofLastHour("c0")), counts{"c0": {111, 9}})
 	run(t, conn, `DELETE FROM pacer.campaigns WHERE id = 'c0'`)
-	if got := sums(t, p, HistoryOf{Campaign: "c0", Since: time.Now().Add(-time.Hour), Step: time.Minute}); len(got) != 0 {
-		t.Errorf("of a campaign that is deleted: %v", got)
-	}
+	equal(t, "of a campaign that is deleted", sums(t, p, ofLastHour("c0")), counts{})
 }
 
 // TestHistoryOfManyCampaigns: however many campaigns send, each minute has what was settled in it.
 func TestHistoryOfManyCampaigns(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
-	conn, p := connected(t, dsn), running(t, Options{DSN: dsn})
+	conn, p := connected(t, dsn), unstarted(t, Options{DSN: dsn})
 	run(t, conn, `INSERT INTO pacer.campaigns (id, send_rate) SELECT 'c' || i, 5 FROM generate_series(1, $1) i`, 2*historyBatch+1)
 	run(t, conn, `INSERT INTO pacer.campaign_progress (campaign_id, delivered) SELECT id, 3 FROM pacer.campaigns`)
 	add(t, p)
-	got := [2]int64{}
-	for _, sum := range sums(t, p, HistoryOf{Since: time.Now().Add(-time.Hour), Step: time.Minute}) {
-		got[0], got[1] = got[0]+sum[0], got[1]+sum[1]
+	all := int64(0)
+	for _, sum := range sums(t, p, ofLastHour("")) {
+		all += sum[0]
 	}
-	if want := [2]int64{3 * (2*historyBatch + 1), 0}; got != want {
-		t.Errorf("the history has %v, want %v", got, want)
-	}
+	equal(t, "the history has", all, 3*(2*historyBatch+1))
 }
 
 // TestHistoryIsPruned: minutes become hours after a day, with their sums, and are gone after eight days. A batch that ends within an hour does
@@ -126,30 +112,20 @@ func TestHistoryOfManyCampaigns(t *testing.T) {
 func TestHistoryIsPruned(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
-	conn, p := connected(t, dsn), running(t, Options{DSN: dsn})
+	conn, p := connected(t, dsn), unstarted(t, Options{DSN: dsn})
 	run(t, conn, `INSERT INTO pacer.campaigns (id, send_rate) VALUES ('a', 5), ('b', 5)`)
 	run(t, conn, `INSERT INTO pacer.campaign_history
 		SELECT id, extract(epoch FROM now())::bigint / 60 - n, 2, 1, n FROM generate_series(0, 9 * 1440 - 1) AS n, pacer.campaigns`)
 	week := HistoryOf{Campaign: "a", Since: time.Now().Add(-7 * day).Truncate(time.Hour), Step: time.Hour}
 	before := sums(t, p, week)
-	count := func() (rows int) {
-		if err := conn.QueryRow(t.Context(), `SELECT count(*) FROM pacer.campaign_history`).Scan(&rows); err != nil {
-			t.Fatal(err)
-		}
-		return rows
-	}
-	if err := p.PruneHistory(t.Context(), time.Now()); err != nil {
-		t.Fatal(err)
-	}
-	if got := sums(t, p, week); !maps.Equal(got, before) {
-		t.Errorf("the week has %v, and had %v", got, before)
-	}
-	if rows := count(); rows < 2*(25*60+6*24) || rows > 2*(28*60+8*24) {
+	must(t, p.PruneHistory(t.Context(), time.Now()))
+	equal(t, "the week", sums(t, p, week), before)
+	if rows := value[int](t, conn, `SELECT count(*) FROM pacer.campaign_history`); rows < 2*(25*60+6*24) || rows > 2*(28*60+8*24) {
 		t.Errorf("%d rows are left", rows)
 	}
-	steps, err := p.History(t.Context(), HistoryOf{Campaign: "a", Since: time.Now().Add(-9 * day), Step: time.Hour})
-	if err != nil || time.Since(steps[0].Start) > HistoryKept+2*time.Hour || steps[1].Delivered != 120 || steps[1].Failed != 60 {
-		t.Errorf("the oldest are %+v, %v", steps[:2], err)
+	steps := try(p.History(t.Context(), HistoryOf{Campaign: "a", Since: time.Now().Add(-9 * day), Step: time.Hour}))(t)
+	if time.Since(steps[0].Start) > HistoryKept+2*time.Hour || steps[1].Delivered != 120 || steps[1].Failed != 60 {
+		t.Errorf("the oldest are %+v", steps[:2])
 	}
 }
 
@@ -165,17 +141,11 @@ func TestHistoryInMemory(t *testing.T) {
 		settle(t, m, "c0", 5, 0, 0, 0)
 		add(t, m)
 		time.Sleep(3 * time.Hour)
-		if err := m.PruneHistory(t.Context(), time.Now()); err != nil {
-			t.Fatal(err)
-		}
-		if got := sums(t, m, HistoryOf{Since: time.Now().Add(-7 * day), Step: time.Hour}); !maps.Equal(got, map[string][2]int64{"c0": {5, 0}}) {
-			t.Errorf("after a day: %v", got)
-		}
+		must(t, m.PruneHistory(t.Context(), time.Now()))
+		equal(t, "after a day", sums(t, m, HistoryOf{Since: time.Now().Add(-7 * day), Step: time.Hour}), counts{"c0": {5, 0}})
 		settle(t, m, "c1", 1, 0, 0, 0)
 		add(t, m)
-		if got := sums(t, m, HistoryOf{Since: time.Now().Add(-time.Hour), Step: time.Minute}); !maps.Equal(got, map[string][2]int64{"c1": {1, 0}}) {
-			t.Errorf("of one that was idle for a day: %v", got)
-		}
+		equal(t, "of one that was idle for a day", sums(t, m, ofLastHour("")), counts{"c1": {1, 0}})
 	})
 }
 
@@ -183,25 +153,15 @@ func TestHistoryInMemory(t *testing.T) {
 func TestPausedFor(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
-	admin, err := NewAdmin(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer admin.Close()
-	conn := connected(t, dsn)
-	run(t, conn, `INSERT INTO pacer.campaigns (id, send_rate, status) VALUES ('a', 5, 'active'), ('b', 5, 'active'), ('c', 5, 'active'), ('before', 5, 'paused')`)
-	ids := []string{"a", "b", "c", "before"}
+	admin, conn := adminOf(t, dsn), connected(t, dsn)
+	run(t, conn, `INSERT INTO pacer.campaigns (id, status) VALUES ('a', 'active'), ('b', 'active'), ('c', 'active'), ('before', 'paused')`)
 	change := func(reason string, status delivery.Status, ids ...string) {
 		t.Helper()
-		if _, err := admin.ChangeCampaigns(WithActor(t.Context(), Actor{Name: "olga", Reason: reason}), ids, BulkChange{Status: status}); err != nil {
-			t.Fatal(err)
-		}
+		try(admin.ChangeCampaigns(WithActor(t.Context(), Actor{Name: "olga", Reason: reason}), ids, BulkChange{Status: status}))(t)
 	}
-	change("all", delivery.StatusPaused, ids...)
+	change("all", delivery.StatusPaused, "a", "b", "c", "before")
 	change("", delivery.StatusActive, "b", "c")
 	change("another", delivery.StatusPaused, "c")
 	run(t, conn, `UPDATE pacer.campaigns SET send_rate = 7 WHERE id = 'a'`)
-	if got, err := admin.PausedFor(t.Context(), "all"); err != nil || !slices.Equal(got, []string{"a"}) {
-		t.Errorf("%v, %v", got, err)
-	}
+	equal(t, "paused for it", try(admin.PausedFor(t.Context(), "all"))(t), []string{"a"})
 }

@@ -9,29 +9,67 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// TestLedger holds the ledger of the quota engine to its promises.
-func TestLedger(t *testing.T) {
-	t.Parallel()
+const (
+	minute = int64(60_000_000)
+	second = int64(1_000_000)
+)
+
+// ledger is that of a catalog with the quotas q and other, and with epoch 1 of shard 0.
+type ledger struct {
+	*Postgres
+	t    *testing.T
+	conn *pgx.Conn
+}
+
+func ledgerOf(t *testing.T) *ledger {
+	t.Helper()
 	dsn := migrated(t)
-	for name, check := range map[string]func(*testing.T, *Postgres, editor){
-		"incarnations":         incarnationsAreReplaced,
-		"one incarnation wins": oneIncarnationWins,
-		"usage":                usageIsRead,
-		"pruning":              pruningGoesOn,
-		"anchors":              anchorsKeepTheLatest,
-	} {
-		t.Run(name, func(t *testing.T) {
-			p, e := emptied(t, dsn)
-			check(t, p, e)
-		})
+	l := &ledger{unstarted(t, Options{DSN: dsn}), t, connected(t, dsn)}
+	run(t, l.conn, `INSERT INTO pacer.quotas (id) VALUES ('q'), ('other')`)
+	l.replace(1, "test")
+	return l
+}
+
+// replace puts an epoch in the place of the one before.
+func (l *ledger) replace(epoch int64, cause string) {
+	l.t.Helper()
+	known := try(l.Epoch(l.t.Context(), 0))(l.t)
+	equal(l.t, "epoch", try(l.ReplaceEpoch(l.t.Context(), 0, known.Epoch, delivery.Incarnation{Epoch: epoch}, cause))(l.t), epoch)
+}
+
+// write says whether the ledger is complete after it.
+func (l *ledger) write(epoch, since, at int64, list ...delivery.Taken) (complete bool) {
+	l.t.Helper()
+	return try(l.WriteTaken(l.t.Context(), 0, epoch, since, at, list, nil))(l.t)
+}
+
+// used are the units of a quota, by minute and in all.
+func (l *ledger) used(quota string) (list []delivery.Usage, units int64) {
+	l.t.Helper()
+	list = try(l.Usage(l.t.Context(), []string{quota}, 0))(l.t)
+	for _, u := range list {
+		units += u.Units
+	}
+	return list, units
+}
+
+// usage sets what was used as if it had been written.
+func usage(t *testing.T, conn *pgx.Conn, node string, list ...delivery.Usage) {
+	t.Helper()
+	for _, u := range list {
+		run(t, conn, `INSERT INTO pacer.quota_usage (quota_id, minute, node, units) VALUES ($1, $2, $3, $4)`, u.Quota, u.Minute, node, u.Units)
 	}
 }
 
-func incarnationsAreReplaced(t *testing.T, s *Postgres, _ editor) {
-	ctx, begun := t.Context(), time.Now().Add(-time.Minute) // the clock of the database may be another
+func TestEpochsAreReplaced(t *testing.T) {
+	t.Parallel()
+	dsn, ctx, begun := migrated(t), t.Context(), time.Now().Add(-time.Minute) // the clock of the database may be another
+	p := unstarted(t, Options{DSN: dsn})
 	for _, step := range []struct {
 		shard           int
 		old, next, want int64
@@ -44,273 +82,329 @@ func incarnationsAreReplaced(t *testing.T, s *Postgres, _ editor) {
 		{0, 5, 6, 6},
 		{0, 6, 6, 6},
 	} {
-		got, err := s.ReplaceEpoch(ctx, step.shard, step.old, delivery.Incarnation{Epoch: step.next, Ahead: step.next, JumpedAt: 2 * step.next}, "restarted without its data")
-		if err != nil || got != step.want {
-			t.Errorf("%+v: %d, %v", step, got, err)
-		}
-		if known, err := s.Epoch(ctx, step.shard); err != nil || known != (delivery.Incarnation{Epoch: step.want, Ahead: step.want, JumpedAt: 2 * step.want}) {
-			t.Errorf("%+v: recorded %+v, %v", step, known, err)
-		}
+		next := delivery.Incarnation{Epoch: step.next, Ahead: step.next, JumpedAt: 2 * step.next}
+		equal(t, fmt.Sprintf("after %+v", step), try(p.ReplaceEpoch(ctx, step.shard, step.old, next, "restarted without its data"))(t), step.want)
+		recorded := delivery.Incarnation{Epoch: step.want, Ahead: step.want, JumpedAt: 2 * step.want}
+		equal(t, fmt.Sprintf("recorded after %+v", step), try(p.Epoch(ctx, step.shard))(t), recorded)
 	}
-	admin, err := NewAdmin(s.options.DSN)
-	if err != nil {
-		t.Fatal(err)
+	stores := try(adminOf(t, dsn).Snapshot(ctx))(t).Stores
+	if len(stores) != 2 || stores[0].Before(begun) || stores[1].Before(begun) {
+		t.Errorf("the stores have their data since %v", stores)
 	}
-	defer admin.Close()
-	read, err := admin.Snapshot(ctx)
-	if err != nil || len(read.Stores) != 2 || read.Stores[0].Before(begun) || read.Stores[1].Before(begun) {
-		t.Errorf("the stores have their data since %v, %v", read.Stores, err)
-	}
-	if none, err := s.Epoch(ctx, 2); err != nil || none != (delivery.Incarnation{}) {
-		t.Errorf("%+v, %v", none, err)
-	}
+	equal(t, "recorded of another", try(p.Epoch(ctx, 2))(t), delivery.Incarnation{})
 	for _, bad := range [][3]int64{{-1, 0, 1}, {0, -1, 1}, {0, 6, 0}} {
-		_, err := s.ReplaceEpoch(ctx, int(bad[0]), bad[1], delivery.Incarnation{Epoch: bad[2]}, "")
-		line(t, err, ErrInvalid, "incarnation")
+		refused(t, ErrInvalid, "incarnation")(p.ReplaceEpoch(ctx, int(bad[0]), bad[1], delivery.Incarnation{Epoch: bad[2]}, ""))
 	}
 }
 
-// oneIncarnationWins lets many replace the same incarnation at once, the first of all included.
-func oneIncarnationWins(t *testing.T, s *Postgres, _ editor) {
-	for round, old := 0, int64(0); round < 5; round++ {
-		const rivals = 6
-		var inForce [rivals]int64
+// TestOneEpochWins lets many replace the same epoch at once, the first of all included.
+func TestOneEpochWins(t *testing.T) {
+	t.Parallel()
+	p := unstarted(t, Options{DSN: migrated(t)})
+	for round, old := int64(0), int64(0); round < 5; round++ {
+		var inForce [6]int64
 		var wg sync.WaitGroup
-		for i := range rivals {
+		for i := range inForce {
 			wg.Go(func() {
 				var err error
-				inForce[i], err = s.ReplaceEpoch(context.Background(), 3, old, delivery.Incarnation{Epoch: int64(round*100 + i + 1)}, "test")
-				if err != nil {
+				if inForce[i], err = p.ReplaceEpoch(context.Background(), 3, old, delivery.Incarnation{Epoch: round*100 + int64(i) + 1}, "test"); err != nil {
 					t.Error(err)
 				}
 			})
 		}
 		wg.Wait()
-		winner := inForce[0] - int64(round*100) - 1
-		if slices.ContainsFunc(inForce[:], func(n int64) bool { return n != inForce[0] }) || winner < 0 || winner >= rivals {
+		if old = inForce[0]; slices.Min(inForce[:]) != slices.Max(inForce[:]) || old <= round*100 || old > round*100+6 {
 			t.Fatalf("round %d: in force %v", round, inForce)
 		}
-		old = inForce[0]
 	}
 }
 
-func usageIsRead(t *testing.T, s *Postgres, e editor) {
-	ctx, changed := t.Context(), s.Subscribe()
-	e.quota("b")
-	e.quota("a")
-	await(t, s, changed, "two quotas", func(s *delivery.Snapshot) bool { return len(s.Quotas) == 2 })
-	for node, usage := range map[string][]delivery.Usage{
-		"":   {{Quota: "b", Minute: 30, Units: 5}, {Quota: "a", Minute: 31, Units: 2}, {Quota: "a", Minute: 29, Units: 1000}},
-		"n2": {{Quota: "b", Minute: 30, Units: 7}},
+func TestUsageIsRead(t *testing.T) {
+	t.Parallel()
+	l, ctx := ledgerOf(t), t.Context()
+	usage(t, l.conn, "", delivery.Usage{Quota: "q", Minute: 30, Units: 5}, delivery.Usage{Quota: "other", Minute: 31, Units: 2},
+		delivery.Usage{Quota: "other", Minute: 29, Units: 1000})
+	usage(t, l.conn, "n2", delivery.Usage{Quota: "q", Minute: 30, Units: 7})
+	want := []delivery.Usage{{Quota: "q", Minute: 30, Units: 12}, {Quota: "other", Minute: 31, Units: 2}}
+	equal(t, "of both, since 30", try(l.Usage(ctx, []string{"other", "q", "deleted"}, 30))(t), want)
+	equal(t, "of q", try(l.Usage(ctx, []string{"q"}, 0))(t), want[:1])
+	equal(t, "of none", try(l.Usage(ctx, nil, 0))(t), nil)
+	must(t, l.PruneUsage(ctx, 31, 31))
+	equal(t, "after pruning", try(l.Usage(ctx, []string{"other", "q"}, 0))(t), want[1:])
+	ended, end := context.WithCancel(ctx)
+	end()
+	refused(t, context.Canceled, "")(l.WriteTaken(ended, 0, 1, 0, 1, []delivery.Taken{{Quota: "q", Born: 1, Units: 1, Held: 1}}, nil))
+}
+
+func TestAnchorsKeepTheLatest(t *testing.T) {
+	t.Parallel()
+	l, ctx := ledgerOf(t), t.Context()
+	at := time.Date(2026, 11, 21, 3, 38, 43, 123456000, time.UTC).UnixMicro()
+	for _, anchors := range [][]delivery.Anchor{
+		{{Quota: "q", Span: day, ResetAt: at}, {Quota: "other", Span: 31 * day, ResetAt: at + 1}, {Quota: "other", Span: time.Second, ResetAt: at}},
+		{{Quota: "q", Span: day, ResetAt: at - 1}, {Quota: "other", Span: 31 * day, ResetAt: at + 2}, {Quota: "other", Span: 31 * day, ResetAt: at}},
+		{{Quota: "deleted", Span: day, ResetAt: at}},
 	} {
-		if err := putUsage(ctx, s, node, usage); err != nil {
-			t.Fatal(err)
+		try(l.WriteTaken(ctx, 0, 1, 0, 1, nil, anchors))(t)
+	}
+	want := []delivery.Anchor{
+		{Quota: "other", Span: time.Second, ResetAt: at}, {Quota: "other", Span: 31 * day, ResetAt: at + 2}, {Quota: "q", Span: day, ResetAt: at},
+	}
+	equal(t, "of both", try(l.Anchors(ctx, []string{"other", "q", "deleted"}))(t), want)
+	equal(t, "of q", try(l.Anchors(ctx, []string{"q"}))(t), want[2:])
+}
+
+// TestACountIsAddedOnce: what the store has counted enters the ledger as far as it is new, however often and by whomever it is told.
+func TestACountIsAddedOnce(t *testing.T) {
+	t.Parallel()
+	l := ledgerOf(t)
+	for _, step := range []struct {
+		what             string
+		epoch, at        int64
+		born, units      int64
+		complete         bool
+		added, inMinutes int64
+	}{
+		{"the first time", 1, 10 * minute, 5, 100, true, 100, 1},
+		{"again", 1, 10 * minute, 5, 100, true, 100, 1},
+		{"more", 1, 10*minute + 9, 5, 130, true, 130, 1},
+		{"by one that was overtaken", 1, 10*minute + 8, 5, 120, true, 130, 1},
+		{"in the next minute", 1, 11 * minute, 5, 131, true, 131, 2},
+		{"some were handed back", 1, 11*minute + 1, 5, 121, true, 131, 2},
+		{"and others taken", 1, 11*minute + 2, 5, 133, true, 133, 2},
+		{"the count began anew", 1, 12 * minute, 7, 4, true, 137, 3},
+		{"data that are not in force", 2, 12*minute + 1, 9, 1000, false, 137, 3},
+	} {
+		told := delivery.Taken{Quota: "q", Born: step.born, Units: step.units, Held: step.units}
+		equal(t, step.what, l.write(step.epoch, 0, step.at, told, delivery.Taken{Quota: "gone", Born: 1, Units: 1, Held: 1}), step.complete)
+		list, sum := l.used("q")
+		equal(t, step.what, []int64{sum, int64(len(list))}, []int64{step.added, step.inMinutes})
+	}
+	l.replace(2, "test")
+	for range 2 { // the clock of the new data is an hour behind
+		equal(t, "complete", l.write(2, 0, 3*minute, delivery.Taken{Quota: "q", Born: 7, Units: 2, Held: 2}), true)
+	}
+	list, _ := l.used("q")
+	equal(t, "minutes", len(list), 4)
+	equal(t, "the first", list[0], delivery.Usage{Quota: "q", Minute: 3, Units: 2})
+	for _, told := range [][3]int64{{1000, 30, 30}, {1010, 5, 40}} { // a quota that was used for long before it was written
+		l.write(2, 0, 3*minute+told[0], delivery.Taken{Quota: "other", Born: 1, Units: told[0], Held: told[1]})
+		list, _ := l.used("other")
+		equal(t, fmt.Sprintf("after %d units, of which a window holds %d", told[0], told[1]), list, []delivery.Usage{{Quota: "other", Minute: 3, Units: told[2]}})
+	}
+}
+
+// TestARestoredLedgerIsCompleted: a database from before the data in force lacks what was written of those before them. Their windows hold it.
+func TestARestoredLedgerIsCompleted(t *testing.T) {
+	t.Parallel()
+	l := ledgerOf(t)
+	for _, step := range []struct {
+		what        string
+		epoch, at   int64
+		units, held int64
+		since       int64
+		want        int64
+	}{
+		{"before the backup", 1, 10 * minute, 100, 100, 5 * minute, 100},
+		{"the windows hold 70 that are missing, 40 of them of these data", 2, 12 * minute, 40, 170, 5 * minute, 170},
+		{"again", 2, 12 * minute, 40, 170, 5 * minute, 170},
+		{"more", 2, 13 * minute, 45, 175, 5 * minute, 175},
+		{"another backup, and nothing is missing but what was taken since", 3, 14 * minute, 7, 180, 5 * minute, 182},
+		{"and the window has forgotten the first 100", 4, 15 * minute, 1, 95, 11 * minute, 195},
+	} {
+		if step.epoch > 1 {
+			l.replace(step.epoch, delivery.CauseRestored)
+		}
+		told := delivery.Taken{Quota: "q", Born: step.epoch, Units: step.units, Held: step.held, Since: step.since}
+		equal(t, step.what, l.write(step.epoch, 0, step.at, told), true)
+		_, sum := l.used("q")
+		equal(t, step.what, sum, step.want)
+	}
+}
+
+// TestAnOlderLedgerIsNotWhole: what has changed since the writer wrote all is not all that an older database lacks.
+func TestAnOlderLedgerIsNotWhole(t *testing.T) {
+	t.Parallel()
+	l := ledgerOf(t)
+	for _, step := range []struct {
+		since, at int64
+		want      bool
+	}{{0, 5, true}, {5, 7, true}, {9, 11, false}, {7, 11, true}, {0, 12, true}} {
+		equal(t, fmt.Sprintf("%+v", step), l.write(1, step.since, step.at), step.want)
+	}
+}
+
+// TestTakersJoinAndLeave: who takes from which data is known until they leave, and a report is added once.
+func TestTakersJoinAndLeave(t *testing.T) {
+	t.Parallel()
+	l, ctx := ledgerOf(t), t.Context()
+	join := func(node string, epoch, at int64, want map[int]int64) {
+		t.Helper()
+		takers := []delivery.Taker{{Shard: 0, Epoch: epoch, At: at}, {Shard: 3, Epoch: 1, At: at}}
+		equal(t, node+" joins", try(l.Join(ctx, node, takers))(t), want)
+	}
+	holds := func(what string, want ...delivery.Taker) {
+		t.Helper()
+		equal(t, what, try(l.Takers(ctx, 0))(t), append([]delivery.Taker{}, want...))
+	}
+	reported := []delivery.Usage{{Quota: "q", Minute: 1, Units: 9}, {Quota: "q", Minute: 2, Units: 1}}
+	leave := func(nodes []string, told []delivery.Usage, want ...delivery.Usage) {
+		t.Helper()
+		must(t, l.Leave(ctx, 0, nodes, told))
+		list, _ := l.used("q")
+		equal(t, fmt.Sprintf("after %v left", nodes), list, want)
+	}
+	join("a", 2, 9*second, map[int]int64{})
+	join("a", 1, 10*second, map[int]int64{0: 0})
+	join("a", 1, 20*second, map[int]int64{0: 0})
+	join("b", 1, 21*second, map[int]int64{0: 0})
+	b := delivery.Taker{Node: "b", Epoch: 1, Since: 21 * second, At: 21 * second}
+	holds("two have joined", delivery.Taker{Node: "a", Epoch: 1, Since: 10 * second, At: 20 * second}, b)
+	for _, at := range []int64{15 * second, 14 * second} {
+		equal(t, "complete", l.write(1, 0, at), true)
+	}
+	join("a", 1, 22*second, map[int]int64{0: 15 * second})
+	a := delivery.Taker{Node: "a", Epoch: 1, Since: 15 * second, At: 22 * second}
+	holds("the ledger was written", a, b)
+	told := []delivery.Usage{{Quota: "q", Minute: 1, Units: 7}, {Quota: "q", Minute: 2, Units: 1}, {Quota: "q", Minute: 1, Units: 2}, {Quota: "gone", Minute: 1, Units: 1}}
+	leave([]string{"a"}, told) // its data are in force
+	holds("a reports too early", a, b)
+	l.replace(5, "test")
+	join("c", 5, 3*second, map[int]int64{0: 0})
+	for range 2 {
+		leave([]string{"a"}, told, reported...)
+		leave([]string{"c"}, told, reported...)
+	}
+	leave([]string{"x", "b"}, []delivery.Usage{{Quota: "q", Minute: 2, Units: 30}}, reported[0], delivery.Usage{Quota: "q", Minute: 2, Units: 31})
+	kept := takersKept.Microseconds()
+	holds("b was given up", delivery.Taker{Node: "c", Epoch: 5, Since: 3 * second, At: 3 * second})
+	equal(t, "complete", l.write(5, 0, 3*second+kept), true)
+	holds("c may go on", delivery.Taker{Node: "c", Epoch: 5, Since: 3*second + kept, At: 3 * second})
+	equal(t, "complete", l.write(5, 0, 4*second+kept), true)
+	holds("c has stopped")
+	join("c", 5, 200*second, map[int]int64{0: 4*second + kept})
+	must(t, l.Leave(ctx, 0, []string{"c"}, nil))
+	holds("c has left")
+	run(t, l.conn, `INSERT INTO pacer.store_takers VALUES (0, 'restored', 1, 1, 1), (0, 'later', 6, 1, 1)`)
+	for _, epoch := range []int64{4, 5} {
+		equal(t, "complete", l.write(epoch, 0, 300*second), epoch == 5)
+		equal(t, "takers", len(try(l.Takers(ctx, 0))(t)), 2-int(epoch-4))
+	}
+}
+
+// TestAnEpochWaitsForWritesUnderTheOneBefore: who records an epoch reads all that was written under the one before, however long its
+// commit takes.
+func TestAnEpochWaitsForWritesUnderTheOneBefore(t *testing.T) {
+	t.Parallel()
+	l := ledgerOf(t)
+	run(t, l.conn, `CREATE FUNCTION pacer.dawdle() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(1); RETURN NULL; END $$`)
+	run(t, l.conn, `CREATE CONSTRAINT TRIGGER dawdle AFTER INSERT ON pacer.quota_usage DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION pacer.dawdle()`)
+	written := make(chan error, 1)
+	go func() {
+		list := []delivery.Taken{{Quota: "q", Born: 1, Units: 7, Held: 7}}
+		complete, err := l.WriteTaken(context.WithoutCancel(t.Context()), 0, 1, 0, minute, list, nil)
+		if !complete && err == nil {
+			err = errors.New("the epoch was replaced before it was written")
+		}
+		written <- err
+	}()
+	time.Sleep(500 * time.Millisecond)
+	l.replace(2, "test")
+	list, units := l.used("q")
+	if err := <-written; err == nil && units != 7 {
+		t.Errorf("what was written is not read: %+v", list)
+	}
+}
+
+// TestTheLedgerOfAMonthIsSmall: minutes become hours after a while, and are gone after a longer one, also while others merge and prune. No unit
+// is lost.
+func TestTheLedgerOfAMonthIsSmall(t *testing.T) {
+	t.Parallel()
+	l, ctx := ledgerOf(t), t.Context()
+	const now = 2*usagePage + 800 // it is read in pages, and pruned and merged in batches
+	const kept, apart = now/2/60*60 + 60, (now - 1500) / 60 * 60
+	run(t, l.conn, `INSERT INTO pacer.quota_usage (quota_id, minute, node, units) SELECT 'q', m, 'n' || m % 3, 1 FROM generate_series(0, $1::int - 1) m`, now)
+	all, want := make([]delivery.Usage, now), []delivery.Usage{}
+	for m := range int64(now) {
+		all[m] = delivery.Usage{Quota: "q", Minute: m, Units: 1}
+		switch {
+		case m >= apart:
+			want = append(want, all[m])
+		case m >= kept && m%60 == 59:
+			want = append(want, delivery.Usage{Quota: "q", Minute: m, Units: 60})
 		}
 	}
-	want := []delivery.Usage{{Quota: "b", Minute: 30, Units: 12}, {Quota: "a", Minute: 31, Units: 2}}
-	if got, err := s.Usage(ctx, []string{"a", "b", "deleted"}, 30); err != nil || !slices.Equal(got, want) {
-		t.Errorf("got %+v, %v; want %+v", got, err, want)
-	}
-	if got, err := s.Usage(ctx, []string{"b"}, 0); err != nil || !slices.Equal(got, want[:1]) {
-		t.Errorf("of b: %+v, %v", got, err)
-	}
-	if got, err := s.Usage(ctx, nil, 0); err != nil || len(got) != 0 {
-		t.Errorf("of none: %+v, %v", got, err)
-	}
-	if err := s.PruneUsage(ctx, 31, 31); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := s.Usage(ctx, []string{"a", "b"}, 0); err != nil || !slices.Equal(got, want[1:]) {
-		t.Errorf("after pruning: %+v, %v", got, err)
-	}
-	cancelled, cancel := context.WithCancel(ctx)
-	cancel()
-	if _, err := s.WriteTaken(cancelled, 0, 1, 0, 1, []delivery.Taken{{Quota: "a", Born: 1, Units: 1, Held: 1}}, nil); !errors.Is(err, context.Canceled) {
-		t.Errorf("written although the context had ended: %v", err)
-	}
-}
-
-func pruningGoesOn(t *testing.T, s *Postgres, e editor) {
-	ctx, changed := t.Context(), s.Subscribe()
-	e.quota("q")
-	await(t, s, changed, "the quota", func(s *delivery.Snapshot) bool { return s.Quotas["q"] != nil })
-	const minutes = 2*usagePage + 10 // more than two batches, and more than two pages
-	usage := make([]delivery.Usage, minutes)
-	for i := range usage {
-		usage[i] = delivery.Usage{Quota: "q", Minute: int64(i), Units: 1}
-	}
-	if err := putUsage(ctx, s, "n", usage); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := s.Usage(ctx, []string{"q"}, 0); err != nil || !slices.Equal(got, usage) {
-		t.Fatalf("%d minutes, %v", len(got), err)
-	}
-	var wg sync.WaitGroup
+	list, _ := l.used("q")
+	equal(t, "at first", list, all)
+	var others sync.WaitGroup
 	for range 2 {
-		wg.Go(func() {
-			if err := s.PruneUsage(context.Background(), minutes-3, 0); err != nil {
+		others.Go(func() {
+			if err := l.PruneUsage(context.Background(), kept, now-1500); err != nil {
 				t.Error(err)
 			}
 		})
 	}
-	wg.Wait()
-	if err := s.PruneUsage(ctx, minutes-3, 0); err != nil { // each may have left rows that the other was about to take
-		t.Fatal(err)
-	}
-	if got, err := s.Usage(ctx, []string{"q"}, 0); err != nil || !slices.Equal(got, usage[minutes-3:]) {
-		t.Errorf("%d minutes, %v", len(got), err)
-	}
-}
-
-func anchorsKeepTheLatest(t *testing.T, s *Postgres, e editor) {
-	ctx, changed := t.Context(), s.Subscribe()
-	e.quota("a")
-	e.quota("b")
-	await(t, s, changed, "two quotas", func(s *delivery.Snapshot) bool { return len(s.Quotas) == 2 })
-	at := time.Date(2026, 11, 21, 3, 38, 43, 123456000, time.UTC).UnixMicro()
-	for _, anchors := range [][]delivery.Anchor{
-		{{Quota: "b", Span: day, ResetAt: at}, {Quota: "a", Span: 31 * day, ResetAt: at + 1}, {Quota: "a", Span: time.Second, ResetAt: at}},
-		{{Quota: "b", Span: day, ResetAt: at - 1}, {Quota: "a", Span: 31 * day, ResetAt: at + 2}, {Quota: "a", Span: 31 * day, ResetAt: at}},
-		{{Quota: "deleted", Span: day, ResetAt: at}},
-	} {
-		if _, err := s.WriteTaken(ctx, 0, 1, 0, 1, nil, anchors); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want := []delivery.Anchor{
-		{Quota: "a", Span: time.Second, ResetAt: at}, {Quota: "a", Span: 31 * day, ResetAt: at + 2}, {Quota: "b", Span: day, ResetAt: at},
-	}
-	if got, err := s.Anchors(ctx, []string{"a", "b", "deleted"}); err != nil || !slices.Equal(got, want) {
-		t.Errorf("got %+v, %v; want %+v", got, err, want)
-	}
-	if got, err := s.Anchors(ctx, []string{"b"}); err != nil || !slices.Equal(got, want[2:]) {
-		t.Errorf("of b: %+v, %v", got, err)
-	}
-}
-
-// TestLedgerRights: a daemon that may not change quotas keeps the ledger all the same.
-func TestLedgerRights(t *testing.T) {
-	t.Parallel()
-	dsn, ctx := migrated(t), t.Context()
-	conn := connected(t, dsn)
-	role := fmt.Sprintf("daemon_%d", time.Now().UnixNano())
-	run(t, conn, `CREATE ROLE `+role)
-	t.Cleanup(func() {
-		run(t, conn, `DROP OWNED BY `+role)
-		run(t, conn, `DROP ROLE `+role)
-	})
-	run(t, conn, `GRANT USAGE ON SCHEMA pacer TO `+role)
-	run(t, conn, `GRANT SELECT ON ALL TABLES IN SCHEMA pacer TO `+role)
-	run(t, conn, `GRANT INSERT, UPDATE, DELETE ON pacer.quota_usage, pacer.quota_counts, pacer.quota_anchors, pacer.store_incarnations, pacer.store_takers TO `+role)
-	run(t, conn, `INSERT INTO pacer.quotas (id) VALUES ('q')`)
-	p := started(t, Options{DSN: dsn + "?options=-c%20role%3D" + role})
-	if _, err := p.ReplaceEpoch(ctx, 0, 0, delivery.Incarnation{Epoch: 1}, "fresh"); err != nil {
-		t.Error(err)
-	}
-	if joined, err := p.Join(ctx, "n", []delivery.Taker{{Epoch: 1, At: 1}}); err != nil || len(joined) != 1 {
-		t.Error(joined, err)
-	}
-	for i := range int64(2) {
-		list, anchors := []delivery.Taken{{Quota: "q", Born: 1, Units: i + 1, Held: i + 1}}, []delivery.Anchor{{Quota: "q", Span: day, ResetAt: 1}}
-		if complete, err := p.WriteTaken(ctx, 0, 1, 0, i, list, anchors); err != nil || !complete {
-			t.Error(complete, err)
-		}
-	}
-	if err := p.Leave(ctx, 0, []string{"n"}, []delivery.Usage{{Quota: "q", Minute: 1, Units: 1}}); err != nil {
-		t.Error(err)
-	}
-	if err := p.PruneUsage(ctx, 9, 9); err != nil {
-		t.Error(err)
-	}
-	if _, err := p.Admin().SetQuota(ctx, "q", QuotaChange{Mode: new("shadow")}); err == nil {
-		t.Error("the role may change quotas; the test shows nothing")
-	}
+	others.Wait()
+	must(t, l.PruneUsage(ctx, kept, now-1500)) // each may have left rows that the other was about to take
+	list, _ = l.used("q")
+	equal(t, "hours and minutes", list, want)
 }
 
 // TestLedgersOfManyNodes: daemons that write the same quotas at the same time, in opposite orders, neither block each
 // other nor lose units, and the catalog does not notice.
 func TestLedgersOfManyNodes(t *testing.T) {
 	t.Parallel()
-	dsn, ctx := migrated(t), t.Context()
-	run(t, connected(t, dsn), `INSERT INTO pacer.quotas (id) SELECT 'q' || g FROM generate_series(1, 20) g`)
-	p := started(t, Options{DSN: dsn, PollInterval: time.Minute})
-	if _, err := p.ReplaceEpoch(ctx, 0, 0, delivery.Incarnation{Epoch: 1}, "test"); err != nil {
-		t.Fatal(err)
-	}
-	changed, before := p.Subscribe(), p.Snapshot()
+	l, ctx := ledgerOf(t), t.Context()
 	const nodes, rounds = 4, 20
 	quotas := make([]string, 20)
 	for i := range quotas {
 		quotas[i] = fmt.Sprintf("q%d", i+1)
+		run(t, l.conn, `INSERT INTO pacer.quotas (id) VALUES ($1)`, quotas[i])
+	}
+	p := started(t, Options{DSN: l.options.DSN, PollInterval: time.Minute})
+	changed, before := p.Subscribe(), p.Snapshot()
+	told := func(units int64) (list []delivery.Taken, anchors []delivery.Anchor) {
+		for _, q := range quotas {
+			list = append(list, delivery.Taken{Quota: q, Born: 1, Units: units, Held: units})
+			anchors = append(anchors, delivery.Anchor{Quota: q, Span: day, ResetAt: units})
+		}
+		return list, anchors
 	}
 	var wg sync.WaitGroup
-	for n := range nodes {
+	for n := range int64(nodes) {
 		wg.Go(func() {
 			for round := range int64(rounds) {
-				var list []delivery.Taken
-				var anchors []delivery.Anchor
-				for _, q := range quotas {
-					list = append(list, delivery.Taken{Quota: q, Born: 1, Units: 100*round + int64(n), Held: 100*round + int64(n)})
-					anchors = append(anchors, delivery.Anchor{Quota: q, Span: day, ResetAt: 100*round + int64(n)})
-				}
+				list, anchors := told(100*round + n)
 				if n%2 == 1 {
 					slices.Reverse(list)
 					slices.Reverse(anchors)
 				}
-				if _, err := p.WriteTaken(context.Background(), 0, 1, 0, round*60_000_000+int64(n), list, anchors); err != nil {
+				if _, err := l.WriteTaken(context.Background(), 0, 1, 0, round*minute+n, list, anchors); err != nil {
 					t.Error(err)
 				}
 			}
 		})
 	}
 	wg.Wait()
-	usage, err := p.Usage(ctx, quotas, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sums := map[string]int64{}
-	for _, u := range usage {
-		sums[u.Quota] += u.Units
-	}
-	last := int64(100*(rounds-1) + nodes - 1)
-	if complete, err := p.WriteTaken(ctx, 0, 1, 0, rounds*60_000_000, nil, nil); err != nil || !complete {
-		t.Error(complete, err)
-	}
-	for q, n := range sums { // rows that another was writing are left for the next time
-		if n > last || len(sums) != len(quotas) {
-			t.Errorf("%s: %d units of %d", q, n, last)
+	const last = int64(100*(rounds-1) + nodes - 1)
+	for _, q := range quotas { // rows that another was writing are left for the next time
+		if _, units := l.used(q); units == 0 || units > last {
+			t.Errorf("%s: %d units of %d", q, units, last)
 		}
 	}
-	list := make([]delivery.Taken, len(quotas))
-	for i, q := range quotas {
-		list[i] = delivery.Taken{Quota: q, Born: 1, Units: last, Held: last}
+	list, _ := told(last)
+	equal(t, "complete without any", l.write(1, 0, rounds*minute), true)
+	equal(t, "complete", l.write(1, 0, rounds*minute+1, list...), true)
+	for _, q := range quotas {
+		_, units := l.used(q)
+		equal(t, q, units, last)
 	}
-	if complete, err := p.WriteTaken(ctx, 0, 1, 0, rounds*60_000_000+1, list, nil); err != nil || !complete {
-		t.Error(complete, err)
+	anchors := try(l.Anchors(ctx, quotas))(t)
+	if len(anchors) != 20 || anchors[0].ResetAt != last {
+		t.Errorf("%+v", anchors)
 	}
-	clear(sums)
-	if usage, err = p.Usage(ctx, quotas, 0); err != nil {
-		t.Fatal(err)
-	}
-	for _, u := range usage {
-		sums[u.Quota] += u.Units
-	}
-	for q, n := range sums {
-		if n != last {
-			t.Errorf("%s: %d units, want %d", q, n, last)
-		}
-	}
-	anchors, err := p.Anchors(ctx, quotas)
-	if err != nil || len(anchors) != 20 || anchors[0].ResetAt != 100*(rounds-1)+nodes-1 {
-		t.Errorf("%+v, %v", anchors, err)
-	}
-	select {
-	case <-changed:
+	if len(changed) > 0 || p.Snapshot().Revision != before.Revision {
 		t.Error("the ledger woke the catalog")
-	default:
-	}
-	if p.Snapshot().Revision != before.Revision {
-		t.Error("the ledger moved the revision")
 	}
 }
 
@@ -318,45 +412,35 @@ func TestLedgersOfManyNodes(t *testing.T) {
 // ledger is not complete. With the quota goes what was written of it meanwhile.
 func TestOneQuotasTroubleIsItsOwn(t *testing.T) {
 	t.Parallel()
-	dsn, ctx := migrated(t), t.Context()
-	conn, person := connected(t, dsn), connected(t, dsn)
-	run(t, conn, `INSERT INTO pacer.quotas (id) VALUES ('old'), ('other')`)
-	p := started(t, Options{DSN: dsn})
-	if _, err := p.ReplaceEpoch(ctx, 0, 0, delivery.Incarnation{Epoch: 1}, "test"); err != nil {
-		t.Fatal(err)
-	}
-	write := func(minute int64, want bool) {
+	l, ctx := ledgerOf(t), t.Context()
+	person := connected(t, l.options.DSN)
+	write := func(n int64, want bool) {
 		t.Helper()
 		short, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
 		var list []delivery.Taken
 		var anchors []delivery.Anchor
-		for _, q := range []string{"old", "other"} {
-			list = append(list, delivery.Taken{Quota: q, Born: 1, Units: minute, Held: minute})
-			anchors = append(anchors, delivery.Anchor{Quota: q, Span: day, ResetAt: minute})
+		for _, q := range []string{"q", "other"} {
+			list = append(list, delivery.Taken{Quota: q, Born: 1, Units: n, Held: n})
+			anchors = append(anchors, delivery.Anchor{Quota: q, Span: day, ResetAt: n})
 		}
-		if complete, err := p.WriteTaken(short, 0, 1, 0, minute*60_000_000, list, anchors); err != nil || complete != want {
-			t.Error(complete, err)
-		}
-		if written, err := p.Join(ctx, "n", []delivery.Taker{{Epoch: 1, At: 1}}); err != nil || (written[0] == minute*60_000_000) != want {
-			t.Errorf("in minute %d the ledger is complete up to %v, %v", minute, written, err)
-		}
+		equal(t, "complete", try(l.WriteTaken(short, 0, 1, 0, n*minute, list, anchors))(t), want)
+		written := try(l.Join(ctx, "n", []delivery.Taker{{Epoch: 1, At: 1}}))(t)
+		equal(t, fmt.Sprintf("complete up to minute %d", n), written[0] == n*minute, want)
 	}
 	write(2, true)
 	for i, statement := range []string{
-		`SELECT FROM pacer.quotas WHERE id = 'old' FOR UPDATE`, `UPDATE pacer.quotas SET mode = 'shadow' WHERE id = 'old'`,
-		`SELECT FROM pacer.quota_counts WHERE quota_id = 'old' FOR UPDATE`, `DELETE FROM pacer.quotas WHERE id = 'old'`,
+		`SELECT FROM pacer.quotas WHERE id = 'q' FOR UPDATE`, `UPDATE pacer.quotas SET mode = 'shadow' WHERE id = 'q'`,
+		`SELECT FROM pacer.quota_counts WHERE quota_id = 'q' FOR UPDATE`, `DELETE FROM pacer.quotas WHERE id = 'q'`,
 	} {
 		run(t, person, `BEGIN`)
 		run(t, person, statement)
 		write(int64(i)+3, i != 2)
 		run(t, person, `COMMIT`)
 	}
-	usage, err := p.Usage(ctx, []string{"old", "other"}, 0)
-	if err != nil || len(usage) != 5 || usage[0].Quota != "other" {
-		t.Errorf("%+v, %v", usage, err)
+	both := []string{"q", "other"}
+	if list := try(l.Usage(ctx, both, 0))(t); len(list) != 5 || list[0].Quota != "other" {
+		t.Errorf("%+v", list)
 	}
-	if anchors, err := p.Anchors(ctx, []string{"old", "other"}); err != nil || len(anchors) != 1 {
-		t.Errorf("%+v, %v", anchors, err)
-	}
+	equal(t, "anchors", try(l.Anchors(ctx, both))(t), []delivery.Anchor{{Quota: "other", Span: day, ResetAt: 6}})
 }

@@ -1,9 +1,12 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"os"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -52,16 +55,85 @@ func started(t testing.TB, options Options) *Postgres {
 	return p
 }
 
-// running makes a catalog and runs it until the test ends.
-func running(t testing.TB, options Options) *Postgres {
+// must ends the test at an error.
+func must(t testing.TB, err error) {
 	t.Helper()
-	if options.Logger == nil {
-		options.Logger = slog.New(slog.DiscardHandler)
-	}
-	p, err := NewPostgres(options)
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// try is for calls that give a value, and end the test at an error: row := try(a.GetCampaign(ctx, id))(t).
+func try[T any](value T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		must(t, err)
+		return value
+	}
+}
+
+// equal compares deeply.
+func equal[T any](t testing.TB, what string, got, want T) {
+	t.Helper()
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%s:\n got %+v\nwant %+v", what, got, want)
+	}
+}
+
+// refused is line for the error of a call that gives a value.
+func refused(t testing.TB, kind error, words string) func(value any, err error) {
+	return func(_ any, err error) {
+		t.Helper()
+		line(t, err, kind, words)
+	}
+}
+
+// line checks that an error is of a kind, if one is given, and is one line, without codes.
+func line(t testing.TB, err, kind error, words string) {
+	t.Helper()
+	if err == nil || kind != nil && !errors.Is(err, kind) || !strings.Contains(err.Error(), words) || strings.ContainsAny(err.Error(), "\n\t") || strings.Contains(err.Error(), "SQLSTATE") {
+		t.Errorf("got %v; want %v with %q", err, kind, words)
+	}
+}
+
+// value is the value that a query finds.
+func value[T any](t testing.TB, conn *pgx.Conn, sql string, args ...any) (found T) {
+	t.Helper()
+	must(t, conn.QueryRow(context.Background(), sql, args...).Scan(&found))
+	return found
+}
+
+// administered is an Admin of a database of its own.
+func administered(t testing.TB) *Admin {
+	t.Helper()
+	return adminOf(t, migrated(t))
+}
+
+func adminOf(t testing.TB, dsn string) *Admin {
+	t.Helper()
+	a := try(NewAdmin(dsn))(t)
+	t.Cleanup(a.Close)
+	return a
+}
+
+func migrator(t testing.TB, dsn string) *Migrator {
+	t.Helper()
+	return try(NewMigrator(dsn))(t)
+}
+
+// unstarted makes a catalog that does not run.
+func unstarted(t testing.TB, options Options) *Postgres {
+	t.Helper()
+	options.Logger = cmp.Or(options.Logger, slog.New(slog.DiscardHandler))
+	p := try(NewPostgres(options))(t)
+	t.Cleanup(p.Close)
+	return p
+}
+
+// running makes a catalog and runs it until the test ends.
+func running(t testing.TB, options Options) *Postgres {
+	t.Helper()
+	p := unstarted(t, options)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- p.Run(ctx) }()
@@ -70,7 +142,6 @@ func running(t testing.TB, options Options) *Postgres {
 		if err := <-done; err != nil {
 			t.Errorf("Run: %v", err)
 		}
-		p.Close()
 	})
 	return p
 }
@@ -78,10 +149,7 @@ func running(t testing.TB, options Options) *Postgres {
 // connected opens a connection as a person would, outside of the catalog.
 func connected(t testing.TB, dsn string) *pgx.Conn {
 	t.Helper()
-	conn, err := pgx.Connect(context.Background(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := try(pgx.Connect(context.Background(), dsn))(t)
 	t.Cleanup(func() { _ = conn.Close(context.Background()) })
 	return conn
 }

@@ -9,36 +9,6 @@ import (
 	"github.com/pacer/pacer/internal/testservices"
 )
 
-func migrator(t *testing.T, dsn string) *Migrator {
-	t.Helper()
-	m, err := NewMigrator(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
-}
-
-// TestMigrateUp: each migration is applied once, and what is applied is known.
-func TestMigrateUp(t *testing.T) {
-	t.Parallel()
-	dsn, ctx := testservices.Database(t), t.Context()
-	m := migrator(t, dsn)
-	if status, err := m.Status(ctx); err != nil || len(status) == 0 || status[0].Applied {
-		t.Fatalf("%+v, %v", status, err)
-	}
-	applied, err := m.Up(ctx)
-	if err != nil || len(applied) == 0 || applied[0].Name != "00001_pacer.sql" || applied[len(applied)-1].Version != newestVersion() {
-		t.Fatalf("applied %+v, %v", applied, err)
-	}
-	if again, err := m.Up(ctx); err != nil || len(again) != 0 {
-		t.Fatalf("applied again %+v, %v", again, err)
-	}
-	status, err := m.Status(ctx)
-	if err != nil || slices.ContainsFunc(status, func(s Migration) bool { return !s.Applied || s.AppliedAt.IsZero() }) {
-		t.Fatalf("%+v, %v", status, err)
-	}
-}
-
 // TestMigratingBlocksNobody: while a session uses a table, a migration waits for it for a moment at a time, since others wait behind, and is made
 // when it can be.
 func TestMigratingBlocksNobody(t *testing.T) {
@@ -54,21 +24,15 @@ func TestMigratingBlocksNobody(t *testing.T) {
 	}()
 	waits := map[time.Time]bool{}
 	eventually(t, "it waits a second time", func() bool {
-		var since *time.Time
-		err := observer.QueryRow(ctx, `SELECT max(query_start) FROM pg_stat_activity
-WHERE datname = current_database() AND application_name = 'pacer migrate' AND wait_event_type = 'Lock'`).Scan(&since)
-		if err != nil {
-			t.Fatal(err)
-		}
+		since := value[*time.Time](t, observer, `SELECT max(query_start) FROM pg_stat_activity
+WHERE datname = current_database() AND application_name = 'pacer migrate' AND wait_event_type = 'Lock'`)
 		if since != nil {
 			waits[*since] = true
 		}
 		return len(waits) > 1
 	})
 	run(t, user, `COMMIT`)
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	must(t, <-done)
 }
 
 // TestStatusOnlyReads: a role that may read and change nothing sees what is applied, and without a schema that nothing is.
@@ -79,32 +43,27 @@ func TestStatusOnlyReads(t *testing.T) {
 		dsn := testservices.Database(t)
 		owner := connected(t, dsn)
 		if migrate {
-			if _, err := migrator(t, dsn).Up(ctx); err != nil {
-				t.Fatal(err)
-			}
+			try(migrator(t, dsn).Up(ctx))(t)
 		}
 		reader, readerDSN := role(t, owner, dsn, "reader")
 		if migrate {
 			run(t, owner, `GRANT USAGE ON SCHEMA pacer TO `+reader+`; GRANT SELECT ON ALL TABLES IN SCHEMA pacer TO `+reader)
 		}
-		status, err := migrator(t, readerDSN).Status(ctx)
-		if err != nil || len(status) != int(newestVersion()) || status[0].Applied != migrate {
-			t.Errorf("%+v, %v", status, err)
+		status := try(migrator(t, readerDSN).Status(ctx))(t)
+		if len(status) != int(newestVersion()) || status[0].Applied != migrate {
+			t.Errorf("%+v", status)
 		}
-		var made bool
-		if err := owner.QueryRow(ctx, `SELECT to_regnamespace('pacer') IS NOT NULL`).Scan(&made); err != nil || made != migrate {
-			t.Errorf("the schema exists: %t, %v", made, err)
-		}
+		equal(t, "the schema exists", value[bool](t, owner, `SELECT to_regnamespace('pacer') IS NOT NULL`), migrate)
 	}
 }
 
-// TestMigrateAtOnce lets several processes migrate one empty database: all succeed, each step is applied once.
+// TestMigrateAtOnce lets several processes migrate one empty database: all succeed, each step is applied once, and what is applied is known.
 func TestMigrateAtOnce(t *testing.T) {
 	t.Parallel()
 	dsn := testservices.Database(t)
 	var all sync.WaitGroup
 	var mu sync.Mutex
-	var versions []int64
+	var names []string
 	for range 3 {
 		m := migrator(t, dsn)
 		all.Go(func() {
@@ -114,14 +73,15 @@ func TestMigrateAtOnce(t *testing.T) {
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			for _, step := range applied {
-				versions = append(versions, step.Version)
-			}
+			names = append(names, column(applied, func(m Migration) string { return m.Name })...)
 		})
 	}
 	all.Wait()
-	if len(versions) != int(newestVersion()) {
-		t.Errorf("applied %v", versions)
+	slices.Sort(names)
+	status := try(migrator(t, dsn).Status(t.Context()))(t)
+	equal(t, "applied", names, column(status, func(m Migration) string { return m.Name }))
+	if slices.ContainsFunc(status, func(s Migration) bool { return !s.Applied || s.AppliedAt.IsZero() }) {
+		t.Errorf("%+v", status)
 	}
 }
 
@@ -130,10 +90,8 @@ func TestMigrateUnreachable(t *testing.T) {
 	t.Parallel()
 	start := time.Now()
 	m := migrator(t, "postgres://pacer:hunter2@127.0.0.1:1/pacer")
-	_, err := m.Up(t.Context())
-	line(t, err, ErrUnreachable, "postgres.dsn: cannot connect to 127.0.0.1:1 as pacer, database pacer: connection refused")
-	_, err = m.Status(t.Context())
-	line(t, err, ErrUnreachable, "connection refused")
+	refused(t, ErrUnreachable, "postgres.dsn: cannot connect to 127.0.0.1:1 as pacer, database pacer: connection refused")(m.Up(t.Context()))
+	refused(t, ErrUnreachable, "connection refused")(m.Status(t.Context()))
 	if took := time.Since(start); took > 5*time.Second {
 		t.Errorf("after %s", took)
 	}

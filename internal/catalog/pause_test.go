@@ -20,13 +20,11 @@ func TestAPauseEndsByItself(t *testing.T) {
 	}
 	p := daemons[0]
 	changed := p.Subscribe()
-	if _, err := p.Admin().SetStatus(t.Context(), "ever", delivery.StatusPaused); err != nil {
-		t.Fatal(err)
-	}
+	try(p.Admin().SetStatus(t.Context(), "ever", delivery.StatusPaused))(t)
 	until := time.Now().Add(time.Second / 2).Truncate(time.Microsecond)
-	row, err := p.Admin().SetStatusAt(t.Context(), "night", CampaignChange{Status: new(delivery.StatusPaused), PausedUntil: &until})
-	if err != nil || row.Status != delivery.StatusPaused || row.PausedUntil == nil || !row.PausedUntil.Equal(until) {
-		t.Fatalf("%+v, %v", row, err)
+	row := try(p.Admin().SetStatusAt(t.Context(), "night", CampaignChange{Status: new(delivery.StatusPaused), PausedUntil: &until}))(t)
+	if row.Status != delivery.StatusPaused || row.PausedUntil == nil || !row.PausedUntil.Equal(until) {
+		t.Fatalf("%+v", row)
 	}
 	await(t, p, changed, "the pause", func(s *delivery.Snapshot) bool {
 		c := s.Campaign("night")
@@ -41,50 +39,34 @@ func TestAPauseEndsByItself(t *testing.T) {
 			return s.Campaign("night").Status == delivery.StatusActive && s.Campaign("ever").Status == delivery.StatusPaused
 		})
 	}
-	if row, err = p.Admin().GetCampaign(t.Context(), "night"); err != nil || row.PausedUntil != nil {
-		t.Errorf("%+v, %v", row, err)
-	}
-	var times int
-	err = conn.QueryRow(t.Context(), `SELECT count(*) FROM pacer.campaign_changes
-WHERE campaign_id = 'night' AND new ->> 'status' = 'active' AND old ->> 'status' = 'paused' AND actor = 'pacer' AND reason = 'its pause has ended'`).Scan(&times)
-	if err != nil || times != 1 {
-		t.Errorf("it was ended %d times, %v", times, err)
-	}
+	equal(t, "paused until", try(p.Admin().GetCampaign(t.Context(), "night"))(t).PausedUntil, nil)
+	times := value[int](t, conn, `SELECT count(*) FROM pacer.campaign_changes
+WHERE campaign_id = 'night' AND new ->> 'status' = 'active' AND old ->> 'status' = 'paused' AND actor = 'pacer' AND reason = 'its pause has ended'`)
+	equal(t, "times it was ended", times, 1)
 }
 
 // TestAPauseThatSomebodyEnds has no end any more, and one that is begun anew has no other.
 func TestAPauseThatSomebodyEnds(t *testing.T) {
 	t.Parallel()
 	a, ctx := administered(t), t.Context()
-	if _, err := a.CreateCampaign(ctx, "spring", CampaignChange{}); err != nil {
-		t.Fatal(err)
-	}
-	pause := func() {
-		t.Helper()
-		if row, err := a.SetStatusAt(ctx, "spring", CampaignChange{Status: new(delivery.StatusPaused), PausedUntil: new(time.Now().Add(time.Hour))}); err != nil || row.PausedUntil == nil {
-			t.Fatalf("%+v, %v", row, err)
-		}
-	}
+	try(a.CreateCampaign(ctx, "spring", CampaignChange{}))(t)
+	active := CampaignChange{Status: new(delivery.StatusActive)}
 	for name, end := range map[string]func() (CampaignRow, error){
 		"resumed":     func() (CampaignRow, error) { return a.SetStatus(ctx, "spring", delivery.StatusActive) },
 		"paused anew": func() (CampaignRow, error) { return a.SetStatus(ctx, "spring", delivery.StatusPaused) },
-		"set": func() (CampaignRow, error) {
-			return a.SetCampaign(ctx, "spring", CampaignChange{Status: new(delivery.StatusActive)})
-		},
-		"in passing": func() (CampaignRow, error) {
-			return a.SetStatusAt(ctx, "spring", CampaignChange{Status: new(delivery.StatusActive)})
-		},
+		"set":         func() (CampaignRow, error) { return a.SetCampaign(ctx, "spring", active) },
+		"in passing":  func() (CampaignRow, error) { return a.SetStatusAt(ctx, "spring", active) },
 		"of all of it": func() (CampaignRow, error) {
-			_, err := a.ChangeCampaigns(ctx, []string{"spring"}, BulkChange{Status: delivery.StatusActive})
-			if err != nil {
-				return CampaignRow{}, err
-			}
+			try(a.ChangeCampaigns(ctx, []string{"spring"}, BulkChange{Status: delivery.StatusActive}))(t)
 			return a.GetCampaign(ctx, "spring")
 		},
 	} {
-		pause()
-		if row, err := end(); err != nil || row.PausedUntil != nil {
-			t.Errorf("%s: %+v, %v", name, row, err)
+		pause := CampaignChange{Status: new(delivery.StatusPaused), PausedUntil: new(time.Now().Add(time.Hour))}
+		if row := try(a.SetStatusAt(ctx, "spring", pause))(t); row.PausedUntil == nil {
+			t.Fatalf("%+v", row)
+		}
+		if row := try(end())(t); row.PausedUntil != nil {
+			t.Errorf("%s: %+v", name, row)
 		}
 	}
 }

@@ -1,11 +1,8 @@
 package catalog
 
 import (
-	"errors"
 	"fmt"
-	"maps"
 	"math"
-	"reflect"
 	"slices"
 	"sync"
 	"testing"
@@ -14,153 +11,102 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// TestProgressAddsUp: what several daemons save at once adds up, outlooks replace each other, a deleted campaign's row
-// goes, and nothing makes no row.
+// TestProgressAddsUp: what several daemons save at once of campaigns and destinations adds up, and outlooks replace each other. Replayed letters
+// leave the counts, a row that is deleted takes them along, and nothing makes no row.
 func TestProgressAddsUp(t *testing.T) {
 	t.Parallel()
-	dsn := migrated(t)
-	conn, p := connected(t, dsn), running(t, Options{DSN: dsn})
-	for i := range 50 {
-		run(t, conn, `INSERT INTO pacer.campaigns (id, send_rate, expected_total) VALUES ($1, 5, $2)`, fmt.Sprintf("c%d", i), 100+i)
+	dsn, ctx := migrated(t), t.Context()
+	conn, p, a := connected(t, dsn), unstarted(t, Options{DSN: dsn}), adminOf(t, dsn)
+	run(t, conn, `INSERT INTO pacer.campaigns (id, send_rate, expected_total) SELECT 'c' || i, 5, 100 + i FROM generate_series(0, 49) i`)
+	run(t, conn, `INSERT INTO pacer.destinations (id, url) SELECT 'd' || i, 'https://shop.example/' FROM generate_series(0, 49) i`)
+	one := delivery.Settled{
+		delivery.OutcomeDelivered: 1, delivery.OutcomeDead: 2, delivery.OutcomeExpired: 3, delivery.OutcomeCancelled: 4, delivery.OutcomeRejected: 5,
 	}
 	var daemons sync.WaitGroup
 	for d := range 4 {
 		daemons.Go(func() {
 			for range 5 {
-				var list []delivery.Progress
+				list := []delivery.Progress{{Campaign: "gone", Settled: one}, {Destination: "gone", Settled: one}}
 				for i := range 50 { // in another order on every daemon
-					list = append(list, delivery.Progress{
-						Campaign: fmt.Sprintf("c%d", (i*7+d*13)%50), Settled: delivery.Settled{delivery.OutcomeDelivered: 1, delivery.OutcomeDead: 2, delivery.OutcomeExpired: 3, delivery.OutcomeCancelled: 4, delivery.OutcomeRejected: 5},
-					})
+					id := fmt.Sprint((i*7 + d*13) % 50)
+					list = append(list, delivery.Progress{Campaign: "c" + id, Settled: one}, delivery.Progress{Destination: "d" + id, Settled: one})
 				}
-				if err := p.SaveProgress(t.Context(), list); err != nil {
+				if err := p.SaveProgress(ctx, list); err != nil {
 					t.Error(err)
 				}
 			}
 		})
 	}
 	daemons.Wait()
+	var all delivery.Settled // of 4 daemons, 5 times
+	for outcome := range all {
+		all[outcome] = 20 * one[outcome]
+	}
+	want := map[string]delivery.Settled{}
+	for i := range 50 {
+		want[fmt.Sprint("c", i)] = all
+	}
+	equal(t, "settled", try(p.LoadSettled(ctx, nil))(t), want)
+	equal(t, "settled of destinations", try(p.LoadSettledOf(ctx, []string{"d1", "d2", "gone"}))(t), map[string]delivery.Settled{"d1": all, "d2": all})
+
+	replayed := delivery.Settled{delivery.OutcomeDead: -3, delivery.OutcomeExpired: -1000} // not all of these were counted
+	must(t, a.AddSettled(ctx, []delivery.Progress{
+		{Campaign: "c0", Settled: replayed}, {Campaign: "gone", Settled: replayed}, {Destination: "d1", Settled: replayed}, {Destination: "", Settled: replayed},
+	}))
+	left := all
+	left[delivery.OutcomeDead], left[delivery.OutcomeExpired] = all[delivery.OutcomeDead]-3, 0
+	equal(t, "after a replay", try(p.LoadSettled(ctx, nil))(t)["c0"], left)
+	equal(t, "of a destination after a replay", try(p.LoadSettledOf(ctx, []string{"d1"}))(t)["d1"], left)
+
 	done := time.Now().Add(time.Hour).Truncate(time.Second)
+	waiting := func(n int64) *delivery.Outlook { return &delivery.Outlook{Backlog: delivery.Backlog{Waiting: n}} }
+	busy := delivery.Backlog{Waiting: 4, Retrying: 3, InFlight: 2}
 	for _, list := range [][]delivery.Progress{
-		{{Campaign: "c1", Outlook: &delivery.Outlook{Backlog: delivery.Backlog{Waiting: 4, Retrying: 3, InFlight: 2}, DoneAt: done}}, {Campaign: "gone", Outlook: &delivery.Outlook{Backlog: delivery.Backlog{Waiting: 1}}}},
+		{{Campaign: "c1", Outlook: waiting(1)}, {Campaign: "gone", Outlook: waiting(1)}, {Destination: "d1", Outlook: waiting(7)}},
+		{{Campaign: "c1", Outlook: &delivery.Outlook{Backlog: busy, DoneAt: done}}},
 		{{Campaign: "c1", Settled: delivery.Settled{delivery.OutcomeDelivered: 1}}},
-		{{Campaign: "c2", Outlook: &delivery.Outlook{Backlog: delivery.Backlog{Waiting: 3}}}},
+		{{Campaign: "c2", Outlook: waiting(3)}},
 		{},
 	} {
-		if err := p.SaveProgress(t.Context(), list); err != nil {
-			t.Fatal(err)
-		}
+		must(t, p.SaveProgress(ctx, list))
 	}
-	settled, err := p.LoadSettled(t.Context(), nil)
-	if err != nil || len(settled) != 50 || settled["c0"] != (delivery.Settled{delivery.OutcomeDelivered: 20, delivery.OutcomeDead: 40, delivery.OutcomeExpired: 60, delivery.OutcomeCancelled: 80, delivery.OutcomeRejected: 100}) {
-		t.Fatalf("%d, c0 %+v, %v", len(settled), settled["c0"], err)
+	stored := try(p.LoadOutlooks(ctx))(t)
+	equal(t, "outlooks", len(stored), 3)
+	if !stored[0].Outlook.DoneAt.Equal(done) {
+		t.Errorf("done at %s, want %s", stored[0].Outlook.DoneAt, done)
 	}
-	a, err := NewAdmin(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer a.Close()
-	left := delivery.Settled{delivery.OutcomeDead: -3, delivery.OutcomeExpired: -1000} // replayed; not all of these were counted
-	if err := a.AddSettled(t.Context(), []delivery.Progress{{Campaign: "c0", Settled: left}, {Campaign: "gone", Settled: left}}); err != nil {
-		t.Error(err)
-	}
-	if settled, err = p.LoadSettled(t.Context(), nil); err != nil || settled["c0"] != (delivery.Settled{delivery.OutcomeDelivered: 20, delivery.OutcomeDead: 37, delivery.OutcomeCancelled: 80, delivery.OutcomeRejected: 100}) {
-		t.Errorf("after a replay %+v, %v", settled["c0"], err)
-	}
-	stored, err := p.LoadOutlooks(t.Context())
-	outlooks := map[string]delivery.Outlook{}
-	for _, o := range stored {
-		outlooks[o.Campaign] = *o.Outlook
-	}
-	if c1 := outlooks["c1"]; err != nil || len(outlooks) != 2 || outlooks["c2"] != (delivery.Outlook{Backlog: delivery.Backlog{Waiting: 3}}) || c1.Backlog != (delivery.Backlog{Waiting: 4, Retrying: 3, InFlight: 2}) || !c1.DoneAt.Equal(done) {
-		t.Errorf("%+v, %v", outlooks, err)
-	}
-	row, err := oneCampaign(t.Context(), conn, "c1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	g := row.Progress
-	if g.Delivered != 21 || g.Rejected != 100 || g.Backlog != 9 || g.Retrying != 3 || g.InFlight != 2 || !g.DoneAt.Equal(done) || *g.ETASeconds < 3500 || *g.ETASeconds > 3600 ||
-		*g.Percent != 100 {
+	stored[0].Outlook.DoneAt = time.Time{}
+	equal(t, "outlooks", stored, []delivery.Progress{
+		{Campaign: "c1", Outlook: &delivery.Outlook{Backlog: busy}}, {Campaign: "c2", Outlook: waiting(3)}, {Destination: "d1", Outlook: waiting(7)},
+	})
+	g := try(oneCampaign(ctx, conn, "c1"))(t).Progress
+	if g.Delivered != 21 || g.Rejected != 100 || g.Backlog != 9 || g.Retrying != 3 || g.InFlight != 2 || !g.DoneAt.Equal(done) ||
+		*g.ETASeconds < 3500 || *g.ETASeconds > 3600 || *g.Percent != 100 {
 		t.Errorf("%+v", g)
 	}
+	d := try(a.GetDestination(ctx, "d1"))(t).Progress
+	if d.Delivered != 20 || d.Dead != 37 || d.Expired != 0 || d.Rejected != 100 || d.Failed() != 137 || d.Waiting != 7 || d.UpdatedAt == nil {
+		t.Errorf("%+v", d)
+	}
+
 	run(t, conn, `DELETE FROM pacer.campaigns WHERE id = 'c1'`)
 	run(t, conn, `INSERT INTO pacer.campaigns (id, send_rate) VALUES ('c1', 5), ('idle', 5)`)
-	nothing := []delivery.Progress{{Campaign: "idle", Outlook: &delivery.Outlook{}}, {Campaign: "c2", Outlook: &delivery.Outlook{}}}
-	if err := p.SaveProgress(t.Context(), nothing); err != nil {
-		t.Fatal(err)
-	}
-	for id, backlog := range map[string]int64{"c1": 0, "idle": 0, "c2": 0} {
-		row, err := oneCampaign(t.Context(), conn, id)
-		if err != nil || row.Progress.Backlog != backlog || (row.Progress.UpdatedAt != nil) != (id == "c2") {
-			t.Errorf("%s: %+v, %v", id, row.Progress, err)
-		}
-	}
-}
-
-// TestCountsOfDestinationsAddUp: as those of campaigns, in one call with them. Replayed letters leave them, and a destination that is deleted takes
-// its counts along.
-func TestCountsOfDestinationsAddUp(t *testing.T) {
-	t.Parallel()
-	dsn := migrated(t)
-	conn, p := connected(t, dsn), running(t, Options{DSN: dsn})
-	run(t, conn, `INSERT INTO pacer.campaigns (id, send_rate) VALUES ('shop', 5)`)
-	run(t, conn, `INSERT INTO pacer.destinations (id, url) SELECT 'd' || i, 'https://shop.example/' FROM generate_series(0, 49) i`)
-	settled := delivery.Settled{delivery.OutcomeDelivered: 1, delivery.OutcomeDead: 2, delivery.OutcomeExpired: 3, delivery.OutcomeRejected: 5}
-	var daemons sync.WaitGroup
-	for d := range 4 {
-		daemons.Go(func() {
-			for range 5 {
-				list := []delivery.Progress{{Campaign: "shop", Settled: settled}, {Destination: "gone", Settled: settled}}
-				for i := range 50 {
-					list = append(list, delivery.Progress{Destination: fmt.Sprintf("d%d", (i*7+d*13)%50), Settled: settled})
-				}
-				if err := p.SaveProgress(t.Context(), list); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	daemons.Wait()
-	waits := []delivery.Progress{{Destination: "d1", Outlook: &delivery.Outlook{Backlog: delivery.Backlog{Waiting: 7}}}, {Campaign: "shop", Outlook: &delivery.Outlook{Backlog: delivery.Backlog{Waiting: 9}}}}
-	if err := p.SaveProgress(t.Context(), waits); err != nil {
-		t.Fatal(err)
-	}
-	a, err := NewAdmin(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer a.Close()
-	left := delivery.Settled{delivery.OutcomeDead: -3, delivery.OutcomeExpired: -1000}
-	if err := a.AddSettled(t.Context(), []delivery.Progress{{Destination: "d1", Settled: left}, {Destination: "", Settled: left}}); err != nil {
-		t.Error(err)
-	}
-	row, err := a.GetDestination(t.Context(), "d1")
-	if g := row.Progress; err != nil || g.Delivered != 20 || g.Dead != 37 || g.Expired != 0 || g.Rejected != 100 || g.Failed() != 137 || g.Waiting != 7 || g.UpdatedAt == nil || row.Revision == 0 {
-		t.Errorf("%+v, %v", g, err)
-	}
-	if c, err := oneCampaign(t.Context(), conn, "shop"); err != nil || c.Progress.Delivered != 20 || c.Progress.Backlog != 9 {
-		t.Errorf("%+v, %v", c.Progress, err)
-	}
-	stored, err := p.LoadOutlooks(t.Context())
-	if err != nil || len(stored) != 2 || stored[1].Destination != "d1" || stored[1].Outlook.Total() != 7 || stored[0].Campaign != "shop" {
-		t.Errorf("%+v, %v", stored, err)
-	}
-	if of, err := p.LoadSettledOf(t.Context(), []string{"d1", "d2", "gone"}); err != nil || len(of) != 2 || of["d1"].Total() != 157 || of["d2"].Total() != 220 {
-		t.Errorf("%+v, %v", of, err)
-	}
 	run(t, conn, `DELETE FROM pacer.destinations WHERE id = 'd1'`)
 	run(t, conn, `INSERT INTO pacer.destinations (id, url) VALUES ('d1', 'https://shop.example/')`)
-	if row, err := a.GetDestination(t.Context(), "d1"); err != nil || !reflect.DeepEqual(row.Progress, DestinationProgress{}) {
-		t.Errorf("%+v, %v", row.Progress, err)
+	must(t, p.SaveProgress(ctx, []delivery.Progress{{Campaign: "idle", Outlook: &delivery.Outlook{}}, {Campaign: "c2", Outlook: &delivery.Outlook{}}}))
+	for _, id := range []string{"c1", "idle", "c2"} {
+		if g := try(oneCampaign(ctx, conn, id))(t).Progress; g.Backlog != 0 || (g.UpdatedAt != nil) != (id == "c2") {
+			t.Errorf("%s: %+v", id, g)
+		}
 	}
+	equal(t, "of a new destination", try(a.GetDestination(ctx, "d1"))(t).Progress, DestinationProgress{})
 }
 
 // TestTheLastAnswersAreKept: ten of all daemons, the newest first, whichever saves last, and whatever they say.
 func TestTheLastAnswersAreKept(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
-	conn, p := connected(t, dsn), running(t, Options{DSN: dsn})
+	conn, p := connected(t, dsn), unstarted(t, Options{DSN: dsn})
 	a := p.Admin()
 	run(t, conn, `INSERT INTO pacer.destinations (id, url) VALUES ('shop', 'https://shop.example/')`)
 	run(t, conn, `INSERT INTO pacer.campaigns (id, send_rate) VALUES ('shop', 5)`)
@@ -172,16 +118,11 @@ func TestTheLastAnswersAreKept(t *testing.T) {
 			one.Answers = append(one.Answers, delivery.Answer{At: began.Add(time.Duration(s) * time.Second), Job: fmt.Sprint("u-", s), Class: "temporary", Status: 500, Answer: `"'{}é \u0000`})
 		}
 		list := []delivery.Progress{one, {Campaign: "shop", Settled: delivery.Settled{delivery.OutcomeDelivered: 1}, Outlook: outlook}}
-		if err := p.SaveProgress(t.Context(), list); err != nil {
-			t.Fatal(err)
-		}
+		must(t, p.SaveProgress(t.Context(), list))
 	}
 	kept := func(want ...int) {
 		t.Helper()
-		row, err := a.GetDestination(t.Context(), "shop")
-		if err != nil {
-			t.Fatal(err)
-		}
+		row := try(a.GetDestination(t.Context(), "shop"))(t)
 		var got []int
 		for _, answer := range row.Progress.Answers {
 			got = append(got, int(answer.At.Sub(began)/time.Second))
@@ -189,9 +130,7 @@ func TestTheLastAnswersAreKept(t *testing.T) {
 				t.Errorf("%+v", answer)
 			}
 		}
-		if !slices.Equal(got, want) {
-			t.Errorf("%v, want %v", got, want)
-		}
+		equal(t, "seconds of answers", got, want)
 	}
 	save(nil, 0, 1, 3) // nothing else is known of it
 	kept(3, 1)
@@ -201,9 +140,7 @@ func TestTheLastAnswersAreKept(t *testing.T) {
 	kept(9, 3, 2, 1)
 	save(nil, 0, 4, 5, 6, 7, 8, 10, 11)
 	kept(11, 10, 9, 8, 7, 6, 5, 4, 3, 2)
-	if list, err := a.DestinationsAfter(t.Context(), "", 10); err != nil || len(list) != 1 || list[0].Progress.Answers != nil {
-		t.Errorf("%+v, %v", list, err)
-	}
+	equal(t, "answers in a list", try(a.DestinationsAfter(t.Context(), "", 10))(t)[0].Progress.Answers, nil)
 }
 
 // TestProgressIsSavedWholeOrNotAtAll: what comes before an error, in an earlier statement, does not count again when all is
@@ -211,7 +148,7 @@ func TestTheLastAnswersAreKept(t *testing.T) {
 func TestProgressIsSavedWholeOrNotAtAll(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
-	conn, p := connected(t, dsn), running(t, Options{DSN: dsn})
+	conn, p := connected(t, dsn), unstarted(t, Options{DSN: dsn})
 	run(t, conn, `INSERT INTO pacer.campaigns (id, send_rate) SELECT 'c' || i, 5 FROM generate_series(1, 2 * $1::int) i`, progressBatch)
 	list := make([]delivery.Progress, 0, 2*progressBatch)
 	for i := range 2 * progressBatch {
@@ -219,19 +156,13 @@ func TestProgressIsSavedWholeOrNotAtAll(t *testing.T) {
 	}
 	last := &list[slices.IndexFunc(list, func(p delivery.Progress) bool { return p.Campaign == "c999" })]
 	last.Settled[delivery.OutcomeDelivered] = math.MaxInt64
-	if err := p.SaveProgress(t.Context(), list); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.SaveProgress(t.Context(), list))
 	if err := p.SaveProgress(t.Context(), list); err == nil {
 		t.Fatal("more was saved than the catalog can hold")
 	}
-	if row, err := oneCampaign(t.Context(), conn, "c1"); err != nil || row.Progress.Delivered != 1 {
-		t.Errorf("%+v, %v", row.Progress, err)
-	}
-	mixed := []delivery.Progress{list[0], {Campaign: "c2", Outlook: &delivery.Outlook{}}}
-	if err := p.SaveProgress(t.Context(), mixed); !errors.Is(err, ErrInvalid) {
-		t.Errorf("outlooks of one in two: %v", err)
-	}
+	equal(t, "delivered", try(oneCampaign(t.Context(), conn, "c1"))(t).Progress.Delivered, 1)
+	outlooksOfOne := []delivery.Progress{list[0], {Campaign: "c2", Outlook: &delivery.Outlook{}}}
+	line(t, p.SaveProgress(t.Context(), outlooksOfOne), ErrInvalid, "")
 }
 
 func TestProgressInMemory(t *testing.T) {
@@ -242,12 +173,7 @@ func TestProgressInMemory(t *testing.T) {
 	one := delivery.Settled{delivery.OutcomeDelivered: 1, delivery.OutcomeExpired: 2}
 	for range 2 {
 		list := []delivery.Progress{{Campaign: "c", Settled: one}, {Campaign: "open", Settled: one}, {Campaign: "gone", Settled: one}}
-		if err := m.SaveProgress(t.Context(), list); err != nil {
-			t.Fatal(err)
-		}
+		must(t, m.SaveProgress(t.Context(), list))
 	}
-	got, err := m.LoadSettled(t.Context(), nil)
-	if err != nil || !maps.Equal(got, map[string]delivery.Settled{"c": one.Plus(one)}) {
-		t.Errorf("%+v, %v", got, err)
-	}
+	equal(t, "settled", try(m.LoadSettled(t.Context(), nil))(t), map[string]delivery.Settled{"c": one.Plus(one)})
 }

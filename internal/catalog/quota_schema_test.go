@@ -1,8 +1,12 @@
 package catalog
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/pacer/pacer/internal/delivery"
 )
 
 // TestQuotasAreNumberedTogether: rows get final revisions at the commit of their transaction. Each row is recorded once, also if it
@@ -10,13 +14,6 @@ import (
 func TestQuotasAreNumberedTogether(t *testing.T) {
 	t.Parallel()
 	conn := connected(t, migrated(t))
-	ask := func(query string, args ...any) (n int64) {
-		t.Helper()
-		if err := conn.QueryRow(t.Context(), query, args...).Scan(&n); err != nil {
-			t.Fatal(err)
-		}
-		return n
-	}
 	run(t, conn, `INSERT INTO pacer.campaigns (id) SELECT 'c' || g FROM generate_series(1, 9) g`)
 	run(t, conn, `BEGIN`)
 	run(t, conn, `INSERT INTO pacer.quotas (id) SELECT 'q' || g FROM generate_series(1, 20) g`)
@@ -32,9 +29,7 @@ func TestQuotasAreNumberedTogether(t *testing.T) {
 		`SELECT count(*) FROM pacer.campaign_changes WHERE quota_id = 'q4' AND relation = 'quota_windows'`:               1,
 		`SELECT count(*) FROM pacer.campaign_changes WHERE quota_id IS NOT NULL AND relation = 'quotas' AND old IS NULL`: 20,
 	} {
-		if n := ask(query); n != want {
-			t.Errorf("%s: %d, want %d", query, n, want)
-		}
+		equal(t, query, value[int64](t, conn, query), want)
 	}
 	for _, c := range []struct{ change, table, anew string }{
 		{`UPDATE pacer.quota_windows SET max_units = 6 WHERE quota_id IN ('q1', 'q2')`, "quotas", "q1 q2"},
@@ -50,48 +45,83 @@ func TestQuotasAreNumberedTogether(t *testing.T) {
 		{`DELETE FROM pacer.campaign_quotas WHERE campaign_id <> 'c1'`, "campaigns", "c2 c4"},
 		{`DELETE FROM pacer.quotas WHERE id = 'q2'`, "campaigns", "c1"},
 	} {
-		seen := ask(`SELECT last_value FROM pacer.revisions`)
+		seen := value[int64](t, conn, `SELECT last_value FROM pacer.revisions`)
 		run(t, conn, c.change)
-		var anew string
-		err := conn.QueryRow(t.Context(), `SELECT coalesce(string_agg(id, ' ' ORDER BY id), '') FROM pacer.`+c.table+` WHERE revision > $1`, seen).Scan(&anew)
-		if err != nil || anew != c.anew {
-			t.Errorf("%s: new revisions of %q, want %q, %v", c.change, anew, c.anew, err)
-		}
+		anew := `SELECT coalesce(string_agg(id, ' ' ORDER BY id), '') FROM pacer.` + c.table + ` WHERE revision > $1`
+		equal(t, "new revisions after "+c.change, value[string](t, conn, anew, seen), c.anew)
 	}
 }
 
-// TestLinksOfAStatementStayInOneShard: all links of a statement are looked at, and those of quotas that no shard counts do not matter.
-func TestLinksOfAStatementStayInOneShard(t *testing.T) {
+// TestShards: new quotas are spread over the shards there are, stay where they are, and hold their shard.
+func TestShards(t *testing.T) {
 	t.Parallel()
-	conn := connected(t, migrated(t))
-	run(t, conn, `UPDATE pacer.store SET shards = 2`)
-	run(t, conn, `INSERT INTO pacer.campaigns (id) SELECT 'c' || g FROM generate_series(1, 9) g`)
-	run(t, conn, `INSERT INTO pacer.quotas (id, shard, mode) VALUES ('one', 0, 'strict'), ('other', 1, 'shadow'), ('soft', 1, 'eventual')`)
-	run(t, conn, `INSERT INTO pacer.campaign_quotas SELECT 'c' || g, 'one' FROM generate_series(1, 5) g`)
-	run(t, conn, `INSERT INTO pacer.campaign_quotas SELECT 'c' || g, 'soft' FROM generate_series(1, 9) g`)
-	run(t, conn, `INSERT INTO pacer.campaign_quotas SELECT 'c' || g, 'other' FROM generate_series(6, 8) g`)
-	for _, change := range []string{
-		`INSERT INTO pacer.campaign_quotas SELECT 'c' || g, 'other' FROM generate_series(5, 9, 4) g`,
-		`UPDATE pacer.campaign_quotas SET quota_id = 'other' WHERE campaign_id = 'c5' AND quota_id = 'soft'`,
-		`INSERT INTO pacer.campaign_quotas VALUES ('c5', 'other')`,
+	dsn, ctx := migrated(t), t.Context()
+	a := adminOf(t, dsn)
+	p := started(t, Options{DSN: dsn})
+	changed := p.Subscribe()
+	place := func(prefix string) (perShard [4]int) {
+		t.Helper()
+		for i := range 40 {
+			row := try(a.SetQuota(ctx, fmt.Sprintf("%s%d", prefix, i), QuotaChange{}))(t)
+			perShard[row.Shard]++
+		}
+		return perShard
+	}
+	equal(t, "on one shard", place("one"), [4]int{40})
+	m := migrator(t, dsn)
+	must(t, m.Install(ctx, delivery.Installation{Shards: 4}))
+	if got := place("four"); slices.Min(got[:]) < 3 {
+		t.Errorf("on four shards: %v", got)
+	}
+	conn := connected(t, dsn)
+	run(t, conn, `INSERT INTO pacer.quotas (id, shard) VALUES ('chosen', 3)`)
+	run(t, conn, `INSERT INTO pacer.quotas (id) VALUES ('placed')`)
+	s := await(t, p, changed, "all quotas", func(s *delivery.Snapshot) bool { return s.Quotas["placed"] != nil })
+	for _, row := range try(listQuotas(ctx, a))(t) {
+		q := s.Quotas[row.ID]
+		if q == nil || q.Shard != row.Shard || strings.HasPrefix(row.ID, "one") && q.Shard != 0 || row.ID == "chosen" && q.Shard != 3 {
+			t.Errorf("%+v; the row says shard %d", q, row.Shard)
+		}
+	}
+	line(t, m.Install(ctx, delivery.Installation{Shards: 3}), ErrInvalid, "there are quotas on shard 3: Use at least 4")
+	line(t, m.Install(ctx, delivery.Installation{Shards: 1025}), ErrInvalid, "must not be 1025: Use 1 to 1024")
+	must(t, m.Install(ctx, delivery.Installation{Shards: 6}))
+}
+
+// TestTheQuotasOfACampaignLiveInOneShard: what would divide them is refused, whichever way it comes.
+func TestTheQuotasOfACampaignLiveInOneShard(t *testing.T) {
+	t.Parallel()
+	dsn, ctx := migrated(t), t.Context()
+	a := adminOf(t, dsn)
+	conn := connected(t, dsn)
+	run(t, conn, `UPDATE pacer.store SET shards = 4`)
+	run(t, conn, `INSERT INTO pacer.quotas (id, shard, mode) VALUES
+('a', 1, 'strict'), ('b', 2, 'shadow'), ('c', 1, 'strict'), ('d', 2, 'strict'), ('soft', 3, 'eventual')`)
+	run(t, conn, `INSERT INTO pacer.campaigns (id) VALUES ('spring'), ('autumn')`)
+	run(t, conn, `INSERT INTO pacer.campaign_quotas VALUES ('spring', 'a'), ('spring', 'c'), ('spring', 'soft'), ('autumn', 'b')`)
+	const remedy = ": Create the quotas of a campaign in one shard"
+	for statement, want := range map[string]string{
+		`INSERT INTO pacer.campaign_quotas VALUES ('spring', 'b')`:                             "'spring' would live in several shards of the store: a in shard 1, b in shard 2, c in shard 1",
+		`INSERT INTO pacer.campaign_quotas VALUES ('autumn', 'a'), ('autumn', 'soft')`:         "'autumn' would live in several shards of the store: a in shard 1, b in shard 2",
+		`INSERT INTO pacer.campaign_quotas VALUES ('autumn', 'd'), ('spring', 'd')`:            "'spring' would live in several shards of the store: a in shard 1, c in shard 1, d in shard 2",
+		`UPDATE pacer.campaign_quotas SET quota_id = 'd' WHERE quota_id = 'soft'`:              "a in shard 1, c in shard 1, d in shard 2",
+		`UPDATE pacer.campaign_quotas SET quota_id = 'd' WHERE quota_id = 'a'`:                 "c in shard 1, d in shard 2",
+		`UPDATE pacer.campaign_quotas SET campaign_id = 'autumn' WHERE quota_id IN ('a', 'c')`: "a in shard 1, b in shard 2, c in shard 1",
+		`UPDATE pacer.quotas SET mode = 'strict' WHERE id = 'soft'`:                            "a in shard 1, c in shard 1, soft in shard 3",
 	} {
-		_, err := conn.Exec(t.Context(), change)
-		if err == nil || !strings.Contains(err.Error(), "campaign 'c5' would live in several shards of the store: one in shard 0, other in shard 1") {
-			t.Errorf("%s: %v", change, err)
-		}
+		_, err := conn.Exec(ctx, statement)
+		line(t, explain(err), ErrInvalid, want)
+		line(t, explain(err), ErrInvalid, remedy)
 	}
-}
-
-// TestEachCampaignOfAStatementHasAtMostSixteenQuotas: the statement is refused for any of them.
-func TestEachCampaignOfAStatementHasAtMostSixteenQuotas(t *testing.T) {
-	t.Parallel()
-	conn := connected(t, migrated(t))
-	run(t, conn, `INSERT INTO pacer.campaigns (id) VALUES ('a'), ('b'), ('c')`)
-	run(t, conn, `INSERT INTO pacer.quotas (id) SELECT 'q' || g FROM generate_series(1, 17) g`)
-	run(t, conn, `INSERT INTO pacer.campaign_quotas SELECT 'b', 'q' || g FROM generate_series(1, 16) g`)
-	_, err := conn.Exec(t.Context(), `INSERT INTO pacer.campaign_quotas SELECT c.id, 'q17' FROM pacer.campaigns c`)
-	if err == nil || !strings.Contains(err.Error(), "campaign 'b' has 16 quotas already") {
-		t.Error(err)
+	refused(t, ErrInvalid, remedy)(a.SetCampaign(ctx, "spring", CampaignChange{Quotas: &[]string{"a", "b"}}))
+	// All links may be replaced by those to another shard, in one statement too.
+	run(t, conn, `UPDATE pacer.campaign_quotas SET quota_id = CASE quota_id WHEN 'a' THEN 'b' ELSE 'd' END
+WHERE campaign_id = 'spring' AND quota_id IN ('a', 'c')`)
+	equal(t, "quotas", try(a.SetCampaign(ctx, "spring", CampaignChange{Quotas: &[]string{"a", "c"}}))(t).Quotas, []string{"a", "c"})
+	for i := range 20 {
+		equal(t, "shard", try(a.SetQuota(ctx, fmt.Sprintf("new%d", i), QuotaChange{With: new("d")}))(t).Shard, 2)
 	}
-	run(t, conn, `INSERT INTO pacer.campaign_quotas SELECT c.id, 'q17' FROM pacer.campaigns c WHERE c.id <> 'b'`)
+	equal(t, "shard", try(a.SetQuota(ctx, "new0", QuotaChange{With: new("b")}))(t).Shard, 2)
+	refused(t, ErrInvalid, "quota new0 lives in shard 2, quota a in shard 1")(a.SetQuota(ctx, "new0", QuotaChange{With: new("a")}))
+	refused(t, ErrNotFound, "quota nothing does not exist")(a.SetQuota(ctx, "other", QuotaChange{With: new("nothing")}))
 }

@@ -79,9 +79,7 @@ func TestThePageOfTablesIsWhatMigrationsMake(t *testing.T) {
 	each(t, conn, functionsQuery, nil, []any{&column, &comment}, func() { fmt.Fprintf(page, "| `%s` | %s |\n", column, comment) })
 	const committed = "../../docs/reference/tables.md"
 	if *update {
-		if err := os.WriteFile(committed, page.Bytes(), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(committed, page.Bytes(), 0o600))
 	}
 	if text, err := os.ReadFile(committed); err != nil || !bytes.Equal(text, page.Bytes()) {
 		t.Errorf("docs/reference/tables.md is not what the migrations make (%v); run make reference", err)

@@ -3,7 +3,6 @@ package catalog
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,31 +19,20 @@ import (
 func TestWindows(t *testing.T) {
 	t.Parallel()
 	const spelled = "300/1m,5/10s:log,7/1h:fixed,300000/1d:fixed:day@Europe/Moscow,1/31d:fixed:month"
-	windows, err := ParseWindows(" " + strings.ReplaceAll(spelled, ",", " , "))
 	want := []delivery.Window{
 		{Span: time.Minute, Limit: 300, Algorithm: "sliding"}, {Span: 10 * time.Second, Limit: 5, Algorithm: "log"},
 		{Span: time.Hour, Limit: 7, Algorithm: "fixed"},
 		{Span: day, Limit: 300000, Algorithm: "fixed", Anchor: "day@Europe/Moscow"},
 		{Span: 31 * day, Limit: 1, Algorithm: "fixed", Anchor: "month"},
 	}
-	if err != nil || !slices.Equal(windows, want) {
-		t.Errorf("%+v, %v", windows, err)
-	}
-	if windows, err := ParseWindows(" "); err != nil || windows == nil || len(windows) != 0 {
-		t.Errorf("%+v, %v", windows, err)
-	}
+	equal(t, "windows", try(ParseWindows(" "+strings.ReplaceAll(spelled, ",", " , ")))(t), want)
+	equal(t, "the formatted windows", strings.Join(column(want, notation.FormatWindow), ","), spelled)
+	equal(t, "no windows", try(ParseWindows(" "))(t), []delivery.Window{})
 	for _, text := range []string{"300", "300/", "x/1m", "3.5/1m", "-1/1m", "1/0s", "1/400d", "1/1m:bucket", "1001/1m:log", "1/1m,2/60s", "1/1m,,2/1h", "1000000000000001/1m",
 		"10001/1m:log", "1/1d::day", "1/1d:sliding:day", "1/1d:fixed:noon", "1/1d:fixed:day@Nowhere", "1/30d:fixed:month", "1/1h:fixed:day"} {
 		if windows, err := ParseWindows(text); err == nil {
 			t.Errorf("%q was read as %+v", text, windows)
 		}
-	}
-	words := make([]string, len(want))
-	for i, w := range want {
-		words[i] = notation.FormatWindow(w)
-	}
-	if got := strings.Join(words, ","); got != spelled {
-		t.Error(got)
 	}
 }
 
@@ -74,20 +62,15 @@ func TestHints(t *testing.T) {
 		"campaigns spring": {}, "quotas q": {}, "destinations d": {},
 		"campaigns": {full: true}, "quotas": {full: true}, "": {full: true}, "something else": {full: true},
 	} {
-		if got := hint(payload); got != want {
-			t.Errorf("%q: %+v, want %+v", payload, got, want)
-		}
+		equal(t, payload, hint(payload), want)
 	}
 	h := hints{wake: retry.NewSignal()}
 	h.add(scope{poll: true})
 	h.add(scope{full: true})
 	h.add(scope{})
-	if got := h.take(); got != (scope{full: true}) || len(h.wake) != 1 {
-		t.Errorf("%+v", got)
-	}
-	if got := h.take(); got != (scope{}) {
-		t.Errorf("taken twice: %+v", got)
-	}
+	equal(t, "signals", len(h.wake), 1)
+	equal(t, "taken", h.take(), scope{full: true})
+	equal(t, "taken twice", h.take(), scope{})
 }
 
 func TestExplain(t *testing.T) {

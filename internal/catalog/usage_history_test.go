@@ -15,25 +15,14 @@ import (
 func TestUsageHistory(t *testing.T) {
 	t.Parallel()
 	dsn, ctx := migrated(t), t.Context()
-	p := started(t, Options{DSN: dsn})
-	a := p.Admin()
-	windows, err := ParseWindows("10/1s,100/1h,1000/1d:fixed:day@Europe/Moscow,500/2h:fixed")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := a.SetQuota(ctx, "q", QuotaChange{Windows: &windows}); err != nil {
-		t.Fatal(err)
-	}
+	a, conn := adminOf(t, dsn), connected(t, dsn)
+	try(a.SetQuota(ctx, "q", QuotaChange{Windows: new(try(ParseWindows("10/1s,100/1h,1000/1d:fixed:day@Europe/Moscow,500/2h:fixed"))(t))}))(t)
 	midnight := time.Date(2026, 11, 20, 21, 0, 0, 0, time.UTC) // in Moscow
-	at := func(minutes int) int64 { return minuteOf(midnight.Add(time.Duration(minutes) * time.Minute)) }
-	for node, usage := range map[string][]delivery.Usage{
-		"n1": {{Quota: "q", Minute: at(-121), Units: 1}, {Quota: "q", Minute: at(-60), Units: 30}, {Quota: "q", Minute: at(0), Units: 7}},
-		"n2": {{Quota: "q", Minute: at(-1), Units: 200}, {Quota: "q", Minute: at(0), Units: 4}, {Quota: "q", Minute: at(59), Units: 2}},
-	} {
-		if err := putUsage(ctx, p, node, usage); err != nil {
-			t.Fatal(err)
-		}
+	at := func(minutes int, units int64) delivery.Usage {
+		return delivery.Usage{Quota: "q", Minute: minuteOf(midnight.Add(time.Duration(minutes) * time.Minute)), Units: units}
 	}
+	usage(t, conn, "n1", at(-121, 1), at(-60, 30), at(0, 7))
+	usage(t, conn, "n2", at(-1, 200), at(0, 4), at(59, 2))
 	for _, c := range []struct {
 		from, to int // minutes
 		step     time.Duration
@@ -46,10 +35,7 @@ func TestUsageHistory(t *testing.T) {
 		{0, 1, time.Hour, "21:00 11 0 259 989"},
 		{600, 601, time.Hour, "07:00 0 100 500 987"},
 	} {
-		steps, err := a.UsageHistory(ctx, "q", midnight.Add(time.Duration(c.from)*time.Minute), midnight.Add(time.Duration(c.to)*time.Minute), c.step)
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps := try(a.UsageHistory(ctx, "q", midnight.Add(time.Duration(c.from)*time.Minute), midnight.Add(time.Duration(c.to)*time.Minute), c.step))(t)
 		var words []string
 		for _, s := range steps {
 			if s.Remaining[0].Units != nil || s.Remaining[0].Span != "1s" || s.Remaining[0].Limit != 10 {
@@ -61,23 +47,12 @@ func TestUsageHistory(t *testing.T) {
 			}
 			words = append(words, word)
 		}
-		if got := strings.Join(words, ", "); got != c.want {
-			t.Errorf("from %d to %d by %s:\n got %s\nwant %s", c.from, c.to, c.step, got, c.want)
-		}
+		equal(t, fmt.Sprintf("from %d to %d by %s", c.from, c.to, c.step), strings.Join(words, ", "), c.want)
 	}
-	for want, c := range map[string]struct {
-		quota string
-		span  time.Duration
-		step  time.Duration
-	}{
-		"whole number of minutes": {"q", time.Hour, 90 * time.Second}, "after it begins": {"q", 0, time.Hour},
-		"at most 10000 steps": {"q", 10_000 * time.Minute, time.Minute},
-	} {
-		_, err := a.UsageHistory(ctx, c.quota, midnight, midnight.Add(c.span), c.step)
-		line(t, err, ErrInvalid, want)
-	}
-	_, err = a.UsageHistory(ctx, "nobody", midnight, midnight.Add(time.Hour), time.Hour)
-	line(t, err, ErrNotFound, "quota nobody does not exist")
+	refused(t, ErrInvalid, "whole number of minutes")(a.UsageHistory(ctx, "q", midnight, midnight.Add(time.Hour), 90*time.Second))
+	refused(t, ErrInvalid, "after it begins")(a.UsageHistory(ctx, "q", midnight, midnight, time.Hour))
+	refused(t, ErrInvalid, "at most 10000 steps")(a.UsageHistory(ctx, "q", midnight, midnight.Add(10_000*time.Minute), time.Minute))
+	refused(t, ErrNotFound, "quota nobody does not exist")(a.UsageHistory(ctx, "nobody", midnight, midnight.Add(time.Hour), time.Hour))
 }
 
 // TestWhatIsLeftOfAShortWindowIsNotToldOfOldHours: their last minute has the use of the whole hour.
@@ -103,13 +78,9 @@ func TestUsageOfAMonthIsReadByIndex(t *testing.T) {
 		`EXPLAIN SELECT minute, sum(units) FROM pacer.quota_usage WHERE quota_id = $1 AND minute >= $2 GROUP BY minute`: {"q1", 9900},
 		`EXPLAIN SELECT ctid FROM pacer.quota_usage WHERE minute < $1 ORDER BY minute LIMIT 100`:                        {50},
 	} {
-		rows, err := conn.Query(t.Context(), statement, args...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
-		if err != nil || strings.Contains(strings.Join(plan, "\n"), "Seq Scan") {
-			t.Errorf("%s: %v, %v", statement, plan, err)
+		plan := try(pgx.CollectRows(try(conn.Query(t.Context(), statement, args...))(t), pgx.RowTo[string]))(t)
+		if strings.Contains(strings.Join(plan, "\n"), "Seq Scan") {
+			t.Errorf("%s: %v", statement, plan)
 		}
 	}
 }
