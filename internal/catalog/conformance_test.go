@@ -3,6 +3,7 @@ package catalog
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"runtime"
 	"slices"
 	"strings"
@@ -27,16 +28,140 @@ type editor interface {
 // TestConformance holds both catalogs to the same behaviour.
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	t.Run("memory", func(t *testing.T) {
-		conform(t, func(t *testing.T) (source, editor) {
+	dsn := migrated(t)
+	for name, open := range map[string]func(t *testing.T) (source, editor){
+		"memory": func(*testing.T) (source, editor) {
 			m := NewMemory()
 			return m, memoryEditor{m}
-		})
-	})
-	t.Run("postgres", func(t *testing.T) {
-		dsn := migrated(t)
-		conform(t, func(t *testing.T) (source, editor) { return emptied(t, dsn) })
-	})
+		},
+		"postgres": func(t *testing.T) (source, editor) { return emptied(t, dsn) },
+	} {
+		for what, check := range map[string]func(*testing.T, source, editor){
+			"snapshots": snapshotsFollow, "positions": positionsAreKept, "signals": signalsCoalesce,
+		} {
+			t.Run(name+", "+what, func(t *testing.T) {
+				s, e := open(t)
+				if !s.Ready() || s.Healthy() != nil {
+					t.Fatalf("ready %v, healthy %v", s.Ready(), s.Healthy())
+				}
+				check(t, s, e)
+			})
+		}
+	}
+}
+
+// snapshotsFollow makes changes of all kinds, one after the other. Each reaches the snapshot, at once when it is refreshed, with a higher revision,
+// and what it does not concern is the same as before. The snapshot before stays as it was.
+func snapshotsFollow(t *testing.T, s source, e editor) {
+	changed, seed := s.Subscribe(), rand.Uint64()
+	t.Logf("the seed is %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	want := &delivery.Snapshot{Campaigns: map[string]*delivery.Campaign{}, Quotas: map[string]*delivery.Quota{}}
+	links := map[string][]string{}
+	last, text := s.Snapshot(), ""
+	for step := range int64(100) {
+		id, quota := fmt.Sprint("c", random.IntN(4)), fmt.Sprint("q", random.IntN(4))
+		c, q, kind := want.Campaigns[id], want.Quotas[quota], random.IntN(6)
+		windows := [][]delivery.Window{
+			{{Span: time.Minute, Limit: step, Algorithm: "sliding"}, {Span: time.Hour, Limit: 575, Algorithm: "log"}},
+			{{Span: day, Limit: step, Algorithm: "fixed", Anchor: "day@Europe/Moscow"}, {Span: 31 * day, Limit: 6000, Algorithm: "fixed", Anchor: "month"}},
+			{{Span: time.Hour, Limit: step, Algorithm: "fixed"}},
+			{},
+		}[random.IntN(4)]
+		ofQuota := kind < 3
+		switch {
+		case kind < 2 && (q == nil || len(q.Windows)+len(windows) > 0):
+			if q == nil {
+				q = &delivery.Quota{ID: quota, Mode: "strict", Unit: "units", Spend: "greedy", OnStoreFailure: "closed"}
+				want.Quotas[quota] = q
+			}
+			q.Windows = windows
+			reversed := slices.Clone(windows)
+			slices.Reverse(reversed)
+			e.quota(quota, reversed...)
+		case kind == 2 && q != nil:
+			q.Mode, q.Unit, q.Exempt = "eventual", "bytes", 100-step
+			if step%2 == 0 {
+				q.Mode, q.Unit = "shadow", "units"
+			}
+			e.cover(quota, q.Mode, q.Unit, step)
+		case kind >= 3 && c == nil:
+			want.Campaigns[id] = &delivery.Campaign{ID: id, Rate: delivery.PerSecond(step), Status: "active", PriorityWeight: 1, Overflow: "lane"}
+			for of := range want.Quotas {
+				links[id] = append(links[id], of)
+			}
+			e.campaign(id, step, links[id]...)
+			slices.Sort(links[id])
+		case kind == 3:
+			delete(want.Campaigns, id)
+			delete(links, id)
+			e.remove(id)
+		case kind == 4:
+			c.Status = map[delivery.Status]delivery.Status{"active": "paused", "paused": "active"}[c.Status]
+			e.status(id, c.Status)
+		case kind == 5:
+			c.Rate = delivery.PerSecond(step)
+			e.rate(id, step)
+		default: // nothing to change
+			continue
+		}
+		for id, c := range want.Campaigns {
+			c.Quotas = column(links[id], func(of string) *delivery.Quota {
+				own := *want.Quotas[of]
+				if own.Exempt = 0; !want.Quotas[of].Covers(id) {
+					own.Exempt = 100
+				}
+				return &own
+			})
+		}
+		wanted := shown(want)
+		if step%2 == 0 {
+			s.Refresh(t.Context())
+			equal(t, "refreshed", shown(s.Snapshot()), wanted)
+		}
+		next := await(t, s, changed, wanted, func(s *delivery.Snapshot) bool { return shown(s) == wanted })
+		equal(t, "the snapshot before", shown(last), text)
+		if next.Revision <= last.Revision || next.LoadedAt.Before(last.LoadedAt) || next.Campaign("nobody") != nil {
+			t.Errorf("revision %d after %d, loaded at %s after %s", next.Revision, last.Revision, next.LoadedAt, last.LoadedAt)
+		}
+		for of, c := range next.Campaigns {
+			was, itself := last.Campaign(of), of == id && !ofQuota
+			if concerned := itself || ofQuota && slices.Contains(links[of], quota); concerned != (c != was) || itself != (was == nil || c.Revision != was.Revision) {
+				t.Errorf("campaign %s is concerned: %t; it is %+v, and was %+v", of, concerned, c, was)
+			}
+			if itself && c.Revision <= last.Revision {
+				t.Errorf("campaign %s has revision %d, and %d was seen", of, c.Revision, last.Revision)
+			}
+			for _, q := range c.Quotas {
+				if shared := next.Quotas[q.ID]; shared.Exempt == 0 && shared != q {
+					t.Errorf("campaign %s has a quota %s of its own", of, q.ID)
+				}
+			}
+		}
+		for of, q := range next.Quotas {
+			if itself := of == quota && ofQuota; itself != (q != last.Quotas[of]) || itself && q.Revision <= last.Revision {
+				t.Errorf("quota %s is concerned: %t; it is %+v, and was %+v", of, itself, q, last.Quotas[of])
+			}
+		}
+		last, text = next, wanted
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	s.Refresh(ended) // which ends with it
+}
+
+// shown is what a snapshot says of campaigns and quotas.
+func shown(s *delivery.Snapshot) string {
+	var lines []string
+	for _, c := range s.Campaigns {
+		quotas := column(c.Quotas, func(q *delivery.Quota) string { return fmt.Sprint(q.ID, q.Windows, q.Mode, q.Exempt) })
+		lines = append(lines, fmt.Sprint("campaign ", c.ID, " ", c.Rate, c.Status, c.PriorityWeight, c.Overflow, c.Invalid, quotas))
+	}
+	for _, q := range s.Quotas {
+		lines = append(lines, fmt.Sprint("quota ", q.ID, q.Windows, q.Mode, q.Unit, q.Spend, q.OnStoreFailure, q.Exempt, q.Shard))
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
 }
 
 // emptied is a catalog over a database without rows of earlier tests.
@@ -44,42 +169,6 @@ func emptied(t *testing.T, dsn string) (*Postgres, *sqlEditor) {
 	conn := connected(t, dsn)
 	run(t, conn, `TRUNCATE pacer.campaigns, pacer.quotas, pacer.destinations, pacer.positions, pacer.store_incarnations, pacer.store_takers CASCADE`)
 	return started(t, Options{DSN: dsn, PollInterval: time.Minute}), &sqlEditor{t: t, conn: conn}
-}
-
-func conform(t *testing.T, open func(*testing.T) (source, editor)) {
-	for name, check := range map[string]func(*testing.T, source, editor){
-		"snapshots are immutable":    snapshotsAreImmutable,
-		"revisions grow":             revisionsGrow,
-		"quotas reach campaigns":     quotasReachCampaigns,
-		"a deleted campaign is out":  deletedCampaignIsOut,
-		"positions":                  positionsAreKept,
-		"quotas say what they cover": quotasSayWhatTheyCover,
-		"signals coalesce":           signalsCoalesce,
-		"refreshes":                  refreshesHaveWhatWasCommitted,
-	} {
-		t.Run(name, func(t *testing.T) {
-			s, e := open(t)
-			if !s.Ready() || s.Healthy() != nil {
-				t.Fatalf("ready %v, healthy %v", s.Ready(), s.Healthy())
-			}
-			check(t, s, e)
-		})
-	}
-}
-
-// refreshesHaveWhatWasCommitted: and end with the context of the caller.
-func refreshesHaveWhatWasCommitted(t *testing.T, s source, e editor) {
-	e.campaign("spring", 1)
-	for rate := int64(2); rate <= 10; rate++ {
-		e.rate("spring", rate)
-		s.Refresh(t.Context())
-		if c := s.Snapshot().Campaign("spring"); c == nil || c.Rate != delivery.PerSecond(rate) {
-			t.Fatalf("after rate %d: %+v", rate, c)
-		}
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	stop()
-	s.Refresh(ctx)
 }
 
 // TestDestinationsAreFollowed: each is what its row says, and one that changes leaves the others and the campaigns as they were.
@@ -215,140 +304,6 @@ func TestDestinationsTakeLittleMemory(t *testing.T) {
 	}
 }
 
-func snapshotsAreImmutable(t *testing.T, s source, e editor) {
-	changed := s.Subscribe()
-	e.quota("q", delivery.Window{Span: time.Minute, Limit: 300})
-	e.campaign("spring", 500, "q")
-	e.campaign("autumn", 7)
-	before := await(t, s, changed, "three rows", func(s *delivery.Snapshot) bool {
-		return s.Campaign("autumn") != nil && s.Campaign("spring") != nil && len(s.Campaign("spring").Quotas) == 1
-	})
-	kept, copied := before.Campaign("spring"), *before.Campaign("spring")
-	want := delivery.Campaign{
-		ID: "spring", Revision: copied.Revision, Rate: delivery.PerSecond(500), Status: delivery.StatusActive,
-		PriorityWeight: 1, Overflow: delivery.OverflowLane,
-	}
-	got := copied
-	got.Quotas = nil
-	equal(t, "defaults", fmt.Sprint(got), fmt.Sprint(want))
-	e.rate("spring", 50)
-	e.status("spring", delivery.StatusPaused)
-	e.quota("q", delivery.Window{Span: time.Minute, Limit: 10})
-	after := await(t, s, changed, "all changes", func(s *delivery.Snapshot) bool {
-		c := s.Campaign("spring")
-		return c.Status == delivery.StatusPaused && c.Rate == delivery.PerSecond(50) && c.Quotas[0].Windows[0].Limit == 10
-	})
-	if before.Campaign("spring") != kept || kept.Rate != copied.Rate || kept.Status != copied.Status ||
-		kept.Revision != copied.Revision || kept.Quotas[0].Windows[0].Limit != 300 {
-		t.Errorf("the old snapshot changed: %+v", kept)
-	}
-	if before.Campaign("autumn") != after.Campaign("autumn") {
-		t.Error("a campaign that did not change was not shared")
-	}
-	if after.Campaign("nobody") != nil {
-		t.Error("an unknown campaign is known")
-	}
-}
-
-func revisionsGrow(t *testing.T, s source, e editor) {
-	changed := s.Subscribe()
-	e.campaign("a", 0)
-	e.campaign("b", 0)
-	last := await(t, s, changed, "both", func(s *delivery.Snapshot) bool { return s.Campaign("a") != nil && s.Campaign("b") != nil })
-	still := last.Campaign("b").Revision
-	for rate := int64(1); rate <= 20; rate++ {
-		e.rate("a", rate)
-		next := await(t, s, changed, "the next rate", func(s *delivery.Snapshot) bool {
-			return s.Campaign("a").Rate == delivery.PerSecond(rate)
-		})
-		if next.Campaign("a").Revision <= last.Campaign("a").Revision || next.Revision <= last.Revision {
-			t.Fatalf("rate %d: revision %d after %d, snapshot %d after %d", rate,
-				next.Campaign("a").Revision, last.Campaign("a").Revision, next.Revision, last.Revision)
-		}
-		if next.LoadedAt.Before(last.LoadedAt) {
-			t.Fatalf("loaded at %s after %s", next.LoadedAt, last.LoadedAt)
-		}
-		last = next
-	}
-	if last.Campaign("b").Revision != still {
-		t.Error("the revision of a campaign that did not change has grown")
-	}
-}
-
-func quotasReachCampaigns(t *testing.T, s source, e editor) {
-	changed := s.Subscribe()
-	e.quota("zeta")
-	e.quota("alpha", delivery.Window{Span: time.Hour, Limit: 575, Algorithm: "log"}, delivery.Window{Span: time.Minute, Limit: 300})
-	e.campaign("one", 1, "zeta", "alpha")
-	e.campaign("two", 2, "alpha")
-	first := await(t, s, changed, "both linked", func(s *delivery.Snapshot) bool {
-		return s.Campaign("two") != nil && len(s.Campaign("two").Quotas) == 1 && len(s.Campaign("one").Quotas) == 2
-	})
-	alpha := first.Quotas["alpha"]
-	if first.Campaign("one").Quotas[0] != alpha || first.Campaign("two").Quotas[0] != alpha {
-		t.Error("campaigns do not share the quota of the snapshot, or not in the order of ids")
-	}
-	if zeta := first.Quotas["zeta"]; len(zeta.Windows) != 0 || zeta.OnStoreFailure != "closed" || zeta.Mode != "strict" || zeta.Spend != "greedy" ||
-		zeta.Unit != "units" || zeta.Exempt != 0 || zeta.Shard != 0 {
-		t.Errorf("defaults of a quota: %+v", zeta)
-	}
-	want := []delivery.Window{
-		{Span: time.Minute, Limit: 300, Algorithm: "sliding"}, {Span: time.Hour, Limit: 575, Algorithm: "log"},
-	}
-	equal(t, "windows", alpha.Windows, want)
-	e.quota("alpha", delivery.Window{Span: time.Minute, Limit: 0})
-	second := await(t, s, changed, "one window left", func(s *delivery.Snapshot) bool {
-		q := s.Campaign("one").Quotas[0]
-		return len(q.Windows) == 1 && q.Windows[0].Limit == 0
-	})
-	if second.Quotas["alpha"].Revision <= alpha.Revision {
-		t.Error("a change of windows did not raise the quota's revision")
-	}
-	if len(alpha.Windows) != 2 {
-		t.Error("a quota of an old snapshot changed")
-	}
-}
-
-func quotasSayWhatTheyCover(t *testing.T, s source, e editor) {
-	changed := s.Subscribe()
-	windows := []delivery.Window{
-		{Span: time.Hour, Limit: 9, Algorithm: "fixed"},
-		{Span: day, Limit: 300, Algorithm: "fixed", Anchor: "day@Europe/Moscow"},
-		{Span: 31 * day, Limit: 6000, Algorithm: "fixed", Anchor: "month"},
-	}
-	e.quota("q", windows...)
-	e.campaign("spring", 1, "q")
-	before := await(t, s, changed, "the campaign", func(s *delivery.Snapshot) bool {
-		return s.Campaign("spring") != nil && len(s.Campaign("spring").Quotas) == 1
-	})
-	e.cover("q", "eventual", "bytes", 25)
-	after := await(t, s, changed, "a quarter of the bytes", func(s *delivery.Snapshot) bool { return s.Quotas["q"].Exempt == 75 })
-	q := after.Campaign("spring").Quotas[0]
-	if q.Mode != "eventual" || q.Unit != "bytes" || !slices.Equal(q.Windows, windows) || q.Revision <= before.Quotas["q"].Revision {
-		t.Errorf("%+v", q)
-	}
-	if invalid := after.Campaign("spring").Invalid; invalid != "" {
-		t.Errorf("held: %s", invalid)
-	}
-}
-
-func deletedCampaignIsOut(t *testing.T, s source, e editor) {
-	changed := s.Subscribe()
-	e.campaign("stays", 1)
-	e.campaign("goes", 1)
-	before := await(t, s, changed, "both", func(s *delivery.Snapshot) bool { return len(s.Campaigns) == 2 })
-	e.remove("goes")
-	after := await(t, s, changed, "one", func(s *delivery.Snapshot) bool { return len(s.Campaigns) == 1 })
-	if after.Campaign("goes") != nil || after.Campaign("stays") == nil || after.Revision <= before.Revision {
-		t.Errorf("after the deletion: %+v, revision %d after %d", after.Campaigns, after.Revision, before.Revision)
-	}
-	e.campaign("goes", 9)
-	again := await(t, s, changed, "it is back", func(s *delivery.Snapshot) bool { return s.Campaign("goes") != nil })
-	if again.Campaign("goes").Revision <= before.Campaign("goes").Revision {
-		t.Error("a campaign that was created again has no higher revision")
-	}
-}
-
 func positionsAreKept(t *testing.T, s source, _ editor) {
 	ctx := t.Context()
 	equal(t, "saved positions", len(try(s.LoadPositions(ctx, "pacer"))(t)), 0)
@@ -404,7 +359,12 @@ func (e memoryEditor) remove(campaign string) {
 	})
 }
 func (e memoryEditor) quota(id string, windows ...delivery.Window) {
-	e.m.PutQuota(delivery.Quota{ID: id, Windows: windows})
+	q := delivery.Quota{ID: id}
+	if known := e.m.Snapshot().Quotas[id]; known != nil {
+		q = *known
+	}
+	q.Windows = windows
+	e.m.PutQuota(q)
 }
 
 func (e memoryEditor) cover(quota, mode, unit string, rollout int64) {

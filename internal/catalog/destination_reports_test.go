@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -83,21 +81,18 @@ func (s *register) with(f func()) {
 	f()
 }
 
+// written is how many writes there were.
+func (s *register) written() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.writes
+}
+
 // row is a row as a snapshot has it.
 func (s *register) row(id string) *delivery.Destination {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.rows[id]
-}
-
-func (s *register) states() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var list []string
-	for _, id := range slices.Sorted(maps.Keys(s.rows)) {
-		list = append(list, id+" "+s.rows[id].State().String())
-	}
-	return strings.Join(list, ", ")
 }
 
 // reported runs the reports of a daemon about the destinations a and b. Those of the sink "plain" have no rows, and "for-ever" disables none.
@@ -122,49 +117,46 @@ func pass(d time.Duration) {
 
 // TestWhatBecomesOfDestinationsIsWrittenDown, and one that fails for too long, or wants no more, is disabled.
 func TestWhatBecomesOfDestinationsIsWrittenDown(t *testing.T) {
-	const day = 24 * time.Hour
-	fails := func(sink string) func(*DestinationReports) {
-		return func(r *DestinationReports) { r.Fails(sink, "a", time.Now().Add(-2*time.Hour), "500") }
+	fails := func(r *DestinationReports, sink string, since time.Duration) {
+		r.Fails(sink, "a", time.Now().Add(-since), "500")
 	}
-	briefly := func(r *DestinationReports) { r.Fails("hooks", "a", time.Now().Add(-time.Minute), "500") }
-	works := func(r *DestinationReports) { r.Works("hooks", "a") }
-	gone := func(r *DestinationReports) { r.Gone("hooks", "a", "410 Gone") }
-	for name, tc := range map[string]struct {
-		steps []func(*DestinationReports) // two days apart
-		want  string
-	}{
-		"works":                                  {[]func(*DestinationReports){works, works}, "a enabled, b enabled"},
-		"fails":                                  {[]func(*DestinationReports){fails("hooks")}, "a failing, b enabled"},
-		"fails for four days":                    {[]func(*DestinationReports){fails("hooks"), fails("hooks"), fails("hooks")}, "a failing, b enabled"},
-		"fails for six days":                     {[]func(*DestinationReports){fails("hooks"), fails("hooks"), fails("hooks"), fails("hooks")}, "a disabled, b enabled"},
-		"fails, and then nothing":                {[]func(*DestinationReports){fails("hooks"), func(*DestinationReports) {}, func(*DestinationReports) {}, func(*DestinationReports) {}}, "a failing, b enabled"},
-		"fails, nothing, and then fails briefly": {[]func(*DestinationReports){fails("hooks"), func(*DestinationReports) {}, func(*DestinationReports) {}, briefly}, "a failing, b enabled"},
-		"fails, works":                           {[]func(*DestinationReports){fails("hooks"), works}, "a enabled, b enabled"},
-		"fails, works, fails":                    {[]func(*DestinationReports){fails("hooks"), works, fails("hooks"), fails("hooks"), fails("hooks")}, "a failing, b enabled"},
-		"fails, of a sink for ever":              {[]func(*DestinationReports){fails("for-ever"), fails("for-ever"), fails("for-ever"), fails("for-ever")}, "a failing, b enabled"},
-		"fails, of a sink without any":           {[]func(*DestinationReports){fails("plain"), fails("plain")}, "a enabled, b enabled"},
-		"gone":                                   {[]func(*DestinationReports){gone}, "a disabled, b enabled"},
-		"gone, though it works":                  {[]func(*DestinationReports){works, gone, works}, "a disabled, b enabled"},
+	steps := map[string]func(*DestinationReports){
+		"works": func(r *DestinationReports) { r.Works("hooks", "a") }, "gone": func(r *DestinationReports) { r.Gone("hooks", "a", "410 Gone") },
+		"fails":       func(r *DestinationReports) { fails(r, "hooks", 2*time.Hour) },
+		"briefly":     func(r *DestinationReports) { fails(r, "hooks", time.Minute) },
+		"for-ever":    func(r *DestinationReports) { fails(r, "for-ever", 2*time.Hour) }, // of a sink that disables none
+		"without-any": func(r *DestinationReports) { fails(r, "plain", 2*time.Hour) },    // of a sink without destinations
+		"nothing":     func(*DestinationReports) {},
+	}
+	for _, tc := range []struct{ steps, want string }{ // two days apart
+		{"works works", "enabled"},
+		{"fails", "failing"},
+		{"fails fails fails", "failing"}, // for four days
+		{"fails fails fails fails", "disabled"},
+		{"fails nothing nothing nothing", "failing"},
+		{"fails nothing nothing briefly", "failing"},
+		{"fails works", "enabled"},
+		{"fails works fails fails fails", "failing"},
+		{"for-ever for-ever for-ever for-ever", "failing"},
+		{"without-any without-any", "enabled"},
+		{"gone", "disabled"},
+		{"works gone works", "disabled"},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(tc.steps, func(t *testing.T) {
 			reported(t, func(s *register, r *DestinationReports) {
-				for _, step := range tc.steps {
-					step(r)
+				words := strings.Fields(tc.steps)
+				for _, step := range words {
+					steps[step](r)
 					pass(2 * day)
 				}
-				if got := s.states(); got != tc.want {
-					t.Errorf("%s, want %s", got, tc.want)
+				equal(t, "states", []string{s.row("a").State().String(), s.row("b").State().String()}, []string{tc.want, "enabled"})
+				reason := "has failed since 1999-12-31T22:00:00Z, for 120h0m0s; the last time: 500"
+				if strings.Contains(tc.steps, "gone") {
+					reason = "410 Gone"
 				}
-				reason := s.row("a").DisabledReason
-				because := []string{"410 Gone", "has failed since 1999-12-31T22:00:00Z, for 120h0m0s; the last time: 500"}
-				if s.row("a").Disabled() && !slices.ContainsFunc(because, func(part string) bool { return strings.Contains(reason, part) }) {
-					t.Errorf("reason: %s", reason)
+				if row := s.row("a"); row.Disabled() && !strings.Contains(row.DisabledReason, reason) || s.written() > len(words) {
+					t.Errorf("%d writes, the reason is %s", s.written(), row.DisabledReason)
 				}
-				s.with(func() {
-					if s.writes > len(tc.steps) {
-						t.Errorf("%d writes", s.writes)
-					}
-				})
 			})
 		})
 	}
@@ -175,9 +167,7 @@ func TestReportsWaitForTheStore(t *testing.T) {
 	reported(t, func(s *register, r *DestinationReports) {
 		stateIs := func(id, want string) {
 			t.Helper()
-			if got := s.row(id).State().String(); got != want {
-				t.Errorf("%s is %s, want %s", id, got, want)
-			}
+			equal(t, id, s.row(id).State().String(), want)
 		}
 		pending := func() (n int) {
 			r.mu.Lock()
@@ -200,11 +190,9 @@ func TestReportsWaitForTheStore(t *testing.T) {
 		r.Fails("hooks", "a", time.Now(), "500")
 		r.Gone("hooks", "b", "410")
 		pass(10 * time.Minute)
-		s.with(func() {
-			if s.writes < 10 || s.writes > 600 {
-				t.Errorf("%d tries in ten minutes", s.writes)
-			}
-		})
+		if n := s.written(); n < 10 || n > 600 {
+			t.Errorf("%d tries in ten minutes", n)
+		}
 		r.Works("hooks", "a")
 		r.Fails("hooks", "shop-1", time.Now(), "500")
 		s.with(func() { s.away = false })
@@ -225,9 +213,10 @@ func TestReportsWaitForTheStore(t *testing.T) {
 		}
 		s.with(func() { s.away = false })
 		pass(time.Minute)
+		equal(t, "what is left", pending(), 0)
 		s.with(func() {
-			if n := pending(); s.most > maxReports || n != 0 {
-				t.Errorf("%d in a write, %d are left", s.most, n)
+			if s.most > maxReports {
+				t.Errorf("%d in a write", s.most)
 			}
 		})
 	})
@@ -293,9 +282,7 @@ func TestASuccessIsStrongerThanAnEnd(t *testing.T) {
 				pass(reportsEvery / 2) // nothing is written for as long again, however play is interrupted
 				play(s, r)
 				pass(time.Minute)
-				if got := s.row("b").State(); got != delivery.DestinationEnabled {
-					t.Errorf("%s: %s", got, s.row("b").DisabledReason)
-				}
+				equal(t, "the other, disabled because of "+s.row("b").DisabledReason, s.row("b").State(), delivery.DestinationEnabled)
 			})
 		})
 	}
@@ -308,22 +295,14 @@ func TestASuccessRightAfterAFailureIsWrittenDown(t *testing.T) {
 		r.row = func(string) *delivery.Destination { return old }
 		r.Fails("hooks", "a", time.Now(), "500")
 		pass(time.Second / 2)
-		if got := s.row("a").State(); got != delivery.DestinationFailing {
-			t.Fatal(got)
-		}
+		equal(t, "after a failure", s.row("a").State(), delivery.DestinationFailing)
 		r.Works("hooks", "a")
 		r.Works("hooks", "a")
 		pass(time.Minute)
-		if got := s.row("a").State(); got != delivery.DestinationEnabled {
-			t.Error(got)
-		}
+		equal(t, "after a success", s.row("a").State(), delivery.DestinationEnabled)
 		r.Works("hooks", "a")
 		pass(time.Minute)
-		s.with(func() {
-			if n := r.count.Load(); n != 0 || s.writes != 2 {
-				t.Errorf("%d are remembered, %d writes", n, s.writes)
-			}
-		})
+		equal(t, "what is remembered, and writes", []int{int(r.count.Load()), s.written()}, []int{0, 2})
 	})
 }
 
@@ -336,16 +315,10 @@ func TestManyAreDisabledBitByBit(t *testing.T) {
 			r.Gone("hooks", id, "410")
 		}
 		pass(time.Second / 2)
-		s.with(func() {
-			if s.writes > maxEnds {
-				t.Errorf("%d at once", s.writes)
-			}
-		})
+		if n := s.written(); n > maxEnds {
+			t.Errorf("%d at once", n)
+		}
 		pass(time.Minute)
-		s.with(func() {
-			if s.writes != 3*maxEnds {
-				t.Errorf("%d in all", s.writes)
-			}
-		})
+		equal(t, "writes in all", s.written(), 3*maxEnds)
 	})
 }

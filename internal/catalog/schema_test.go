@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
@@ -214,10 +213,7 @@ VALUES ('ramp%d', 10000, '1 day', '{"start": 0.01, "add": 1, "every": "%s"}')`, 
 	run(t, conn, `UPDATE pacer.quotas SET spend = 'even' WHERE id = 'smev'`)
 	run(t, conn, `UPDATE pacer.quota_windows SET max_units = max_units - 1 WHERE max_units = 68719476737`)
 	run(t, conn, `COMMIT`)
-	rows, err := queryCampaigns(t.Context(), conn, `WHERE c.id = 'c2'`)
-	if err != nil || rows[0].Rate() != "150/1m" {
-		t.Errorf("%+v, %v", rows, err)
-	}
+	equal(t, "rate", try(queryCampaigns(t.Context(), conn, `WHERE c.id = 'c2'`))(t)[0].Rate(), "150/1m")
 }
 
 // TestEveryChangeIsKept: who, when, old and new; nothing for a statement that changed nothing.
@@ -225,28 +221,19 @@ func TestEveryChangeIsKept(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
 	conn := connected(t, dsn)
-	changes := func() (n int, last string) {
-		t.Helper()
-		err := conn.QueryRow(t.Context(), `SELECT count(*) OVER (), concat_ws(' ', who, application, relation, operation, campaign_id, quota_id,
-old->>'send_rate', new->>'send_rate') FROM pacer.campaign_changes ORDER BY change DESC LIMIT 1`).Scan(&n, &last)
-		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-			t.Fatal(err)
-		}
-		return n, last
-	}
-	role := fmt.Sprintf("ops_%d", time.Now().UnixNano())
+	const (
+		count = `SELECT count(*) FROM pacer.campaign_changes`
+		last  = `SELECT concat_ws(' ', who, application, relation, operation, campaign_id, quota_id, old->>'send_rate', new->>'send_rate')
+FROM pacer.campaign_changes ORDER BY change DESC LIMIT 1`
+	)
+	role, _ := role(t, conn, dsn, "ops")
+	t.Cleanup(func() { run(t, conn, `RESET ROLE`) }) // before it is dropped
 	run(t, conn, `SET application_name = 'psql'`)
-	run(t, conn, `CREATE ROLE `+role)
-	t.Cleanup(func() {
-		run(t, conn, `RESET ROLE`)
-		run(t, conn, `DROP OWNED BY `+role)
-		run(t, conn, `DROP ROLE `+role)
-	})
 	run(t, conn, `GRANT USAGE ON SCHEMA pacer TO `+role)
 	run(t, conn, `GRANT SELECT, INSERT, UPDATE, DELETE ON pacer.campaigns, pacer.quotas, pacer.quota_windows, pacer.campaign_quotas TO `+role)
 	run(t, conn, `GRANT SELECT ON pacer.campaign_changes TO `+role)
 	run(t, conn, `SET ROLE `+role) // may change the catalog, and neither forge nor skip its record
-	for i, step := range []struct {
+	for _, step := range []struct {
 		statement, record string
 		records           int
 	}{
@@ -262,50 +249,43 @@ old->>'send_rate', new->>'send_rate') FROM pacer.campaign_changes ORDER BY chang
 		{`DELETE FROM pacer.campaign_quotas`, "campaign_quotas delete spring q", 1},
 		{`DELETE FROM pacer.campaigns`, "campaigns delete spring 50.5", 1},
 	} {
-		before, _ := changes()
+		before := value[int](t, conn, count)
 		run(t, conn, step.statement)
-		after, last := changes()
-		if after-before != step.records || last != role+" psql "+step.record {
-			t.Errorf("step %d, %s: %d records, the last %q", i, step.statement, after-before, last)
+		equal(t, "records of "+step.statement, value[int](t, conn, count)-before, step.records)
+		equal(t, "the last one", value[string](t, conn, last), strings.Trim(role, `"`)+" psql "+step.record)
+	}
+	forbidden := func(statement string) {
+		t.Helper()
+		var refused *pgconn.PgError
+		if _, err := conn.Exec(t.Context(), statement); !errors.As(err, &refused) || refused.Code != "42501" {
+			t.Errorf("%s: %v", statement, err)
 		}
 	}
-	var refused *pgconn.PgError
-	if _, err := conn.Exec(t.Context(), `DELETE FROM pacer.campaign_changes`); !errors.As(err, &refused) || refused.Code != "42501" {
-		t.Errorf("the record can be forged: %v", err)
-	}
+	forbidden(`DELETE FROM pacer.campaign_changes`)
 	run(t, conn, `RESET ROLE`)
 	run(t, conn, `REVOKE UPDATE ON pacer.campaigns FROM `+role)
 	run(t, conn, `SET ROLE `+role)
-	if _, err := conn.Exec(t.Context(), `SELECT pacer.record_cancel('spring', '{u-3}')`); !errors.As(err, &refused) || refused.Code != "42501" {
-		t.Errorf("jobs are cancelled by a role that may only look: %v", err)
-	}
+	forbidden(`SELECT pacer.record_cancel('spring', '{u-3}')`)
 }
 
 // TestUnchangedRowsKeepTheirRevision: a no-op neither bumps nor announces.
 func TestUnchangedRowsKeepTheirRevision(t *testing.T) {
 	t.Parallel()
 	conn := connected(t, migrated(t))
-	revision := func() (r int64) {
-		t.Helper()
-		return value[int64](t, conn, `SELECT revision FROM pacer.campaigns WHERE id = 'spring'`)
-	}
+	const revision = `SELECT revision FROM pacer.campaigns WHERE id = 'spring'`
 	run(t, conn, `INSERT INTO pacer.campaigns (id, send_rate) VALUES ('spring', 500)`)
 	run(t, conn, `LISTEN `+channel)
-	first := revision()
+	first := value[int64](t, conn, revision)
 	run(t, conn, setRate, "spring", 500)
 	run(t, conn, `UPDATE pacer.campaigns SET updated_at = now() - interval '1 day'`)
-	if revision() != first {
-		t.Error("nothing changed but the revision")
-	}
+	equal(t, "revision", value[int64](t, conn, revision), first)
 	run(t, conn, setRate, "spring", 501)
-	if revision() <= first {
+	if value[int64](t, conn, revision) <= first {
 		t.Error("the rate changed but not the revision")
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	if n, err := conn.WaitForNotification(ctx); err != nil || n.Payload != "campaigns spring" {
-		t.Errorf("notification %+v, %v", n, err)
-	}
+	equal(t, "payload", try(conn.WaitForNotification(ctx))(t).Payload, "campaigns spring")
 	run(t, conn, `SELECT 1`)
 	short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
