@@ -15,7 +15,9 @@ func BenchmarkSnapshot(b *testing.B) {
 			s := newState()
 			for i := range campaigns {
 				quota := fmt.Sprintf("q%d", i%100)
-				s.quotas[quota] = newQuotaEntry(&delivery.Quota{ID: quota, Windows: []delivery.Window{{Span: time.Minute, Limit: 5, Algorithm: delivery.AlgorithmSliding}}})
+				s.quotas[quota] = newQuotaEntry(&delivery.Quota{
+					ID: quota, Windows: []delivery.Window{{Span: time.Minute, Limit: 5, Algorithm: delivery.AlgorithmSliding}},
+				})
 				s.putCampaign(&campaignEntry{row: &delivery.Campaign{ID: fmt.Sprintf("c%d", i)}, quotas: []string{quota}})
 			}
 			before := s.snapshot(time.Time{})

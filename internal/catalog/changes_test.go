@@ -42,7 +42,9 @@ func TestChangesOfCampaigns(t *testing.T) {
 		{ChangesOf{Campaign: "spring", Before: c.Number}, []string{link, "campaigns insert"}},
 		{ChangesOf{Quota: "provider"}, []string{link, "quotas insert"}},
 		{ChangesOf{Quota: "provider", Who: "alice"}, nil},
-		{ChangesOf{Who: "alice"}, []string{update}}, {ChangesOf{Who: "alice@10.0.0.7"}, []string{update}}, {ChangesOf{Who: "alice@example.com"}, []string{update}},
+		{ChangesOf{Who: "alice"}, []string{update}},
+		{ChangesOf{Who: "alice@10.0.0.7"}, []string{update}},
+		{ChangesOf{Who: "alice@example.com"}, []string{update}},
 		{ChangesOf{Who: "bob"}, nil}, {ChangesOf{Who: c.Who}, all}, {ChangesOf{}, all},
 	} {
 		tt.of.Limit = 100
@@ -137,7 +139,9 @@ func TestBulkChanges(t *testing.T) {
 	try(a.SetStatus(ctx, "b", delivery.StatusPaused))(t)
 	until := time.Now().Add(time.Hour).Truncate(time.Second)
 	equal(t, "changed", try(a.ChangeCampaigns(ctx, all, BulkChange{Status: delivery.StatusPaused, PausedUntil: until}))(t), 1)
-	for id, want := range map[string]string{"a": "10 paused " + until.UTC().String(), "b": "10 paused ever", "c": "10 cancelled ever", "other": "10 active ever"} {
+	for id, want := range map[string]string{
+		"a": "10 paused " + until.UTC().String(), "b": "10 paused ever", "c": "10 cancelled ever", "other": "10 active ever",
+	} {
 		row, until := try(a.GetCampaign(ctx, id))(t), "ever"
 		if row.PausedUntil != nil {
 			until = row.PausedUntil.UTC().String()
@@ -170,7 +174,8 @@ func TestFindDestinations(t *testing.T) {
 		of   DestinationsOf
 		want string
 	}{
-		{DestinationsOf{}, "b e:f d% Zoo a c"}, {DestinationsOf{Text: "%"}, "d%"}, {DestinationsOf{State: "disabled"}, "b e:f"}, {DestinationsOf{State: "failing"}, "d%"},
+		{DestinationsOf{}, "b e:f d% Zoo a c"}, {DestinationsOf{Text: "%"}, "d%"},
+		{DestinationsOf{State: "disabled"}, "b e:f"}, {DestinationsOf{State: "failing"}, "d%"},
 		{DestinationsOf{State: "enabled", Text: "a"}, "a"}, {DestinationsOf{Sink: "hooks"}, "c"}, {DestinationsOf{Text: "nothing"}, ""},
 	} {
 		found := ""

@@ -126,7 +126,8 @@ func snapshotsFollow(t *testing.T, s source, e editor) {
 		}
 		for of, c := range next.Campaigns {
 			was, itself := last.Campaign(of), of == id && !ofQuota
-			if concerned := itself || ofQuota && slices.Contains(links[of], quota); concerned != (c != was) || itself != (was == nil || c.Revision != was.Revision) {
+			concerned := itself || ofQuota && slices.Contains(links[of], quota)
+			if concerned != (c != was) || itself != (was == nil || c.Revision != was.Revision) {
 				t.Errorf("campaign %s is concerned: %t; it is %+v, and was %+v", of, concerned, c, was)
 			}
 			if itself && c.Revision <= last.Revision {
@@ -194,9 +195,9 @@ func TestDestinationsAreFollowed(t *testing.T) {
 	}
 	got.Revision = 0
 	equal(t, "the destination", got, want)
-	if got.State() != delivery.DestinationDisabled || before.Destination("other").State() != delivery.DestinationEnabled || before.Destination("none") != nil {
-		t.Error("the states are others")
-	}
+	equal(t, "state", got.State(), delivery.DestinationDisabled)
+	equal(t, "state of the other", before.Destination("other").State(), delivery.DestinationEnabled)
+	equal(t, "one that does not exist", before.Destination("none"), nil)
 	want.DisabledAt, want.DisabledReason, want.FailingSince, want.URL = 0, "", 0, "https://c.example/"
 	e.endpoint(want)
 	after := await(t, s, changed, "the change", func(s *delivery.Snapshot) bool { return s.Destination("shop-7").URL == want.URL })

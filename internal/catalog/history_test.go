@@ -20,8 +20,9 @@ type historian interface {
 
 func settle(t *testing.T, h historian, campaign string, delivered, dead, rejected, expired int64) {
 	t.Helper()
-	settled := delivery.Settled{}
-	settled[delivery.OutcomeDelivered], settled[delivery.OutcomeDead], settled[delivery.OutcomeRejected], settled[delivery.OutcomeExpired] = delivered, dead, rejected, expired
+	settled := delivery.Settled{
+		delivery.OutcomeDelivered: delivered, delivery.OutcomeDead: dead, delivery.OutcomeRejected: rejected, delivery.OutcomeExpired: expired,
+	}
 	must(t, h.SaveProgress(t.Context(), []delivery.Progress{{Campaign: campaign, Settled: settled}}))
 }
 

@@ -187,10 +187,10 @@ func TestACountIsAddedOnce(t *testing.T) {
 	list, _ := l.used("q")
 	equal(t, "minutes", len(list), 4)
 	equal(t, "the first", list[0], delivery.Usage{Quota: "q", Minute: 3, Units: 2})
-	for _, told := range [][3]int64{{1000, 30, 30}, {1010, 5, 40}} { // a quota that was used for long before it was written
-		l.write(2, 0, 3*minute+told[0], delivery.Taken{Quota: "other", Born: 1, Units: told[0], Held: told[1]})
+	for _, c := range []struct{ units, held, want int64 }{{1000, 30, 30}, {1010, 5, 40}} { // of a quota that was used for long before it was written
+		l.write(2, 0, 3*minute+c.units, delivery.Taken{Quota: "other", Born: 1, Units: c.units, Held: c.held})
 		list, _ := l.used("other")
-		equal(t, fmt.Sprintf("after %d units, of which a window holds %d", told[0], told[1]), list, []delivery.Usage{{Quota: "other", Minute: 3, Units: told[2]}})
+		equal(t, fmt.Sprintf("%+v", c), list, []delivery.Usage{{Quota: "other", Minute: 3, Units: c.want}})
 	}
 }
 
@@ -266,7 +266,9 @@ func TestTakersJoinAndLeave(t *testing.T) {
 	join("a", 1, 22*second, map[int]int64{0: 15 * second})
 	a := delivery.Taker{Node: "a", Epoch: 1, Since: 15 * second, At: 22 * second}
 	holds("the ledger was written", a, b)
-	told := []delivery.Usage{{Quota: "q", Minute: 1, Units: 7}, {Quota: "q", Minute: 2, Units: 1}, {Quota: "q", Minute: 1, Units: 2}, {Quota: "gone", Minute: 1, Units: 1}}
+	told := []delivery.Usage{
+		{Quota: "q", Minute: 1, Units: 7}, {Quota: "q", Minute: 2, Units: 1}, {Quota: "q", Minute: 1, Units: 2}, {Quota: "gone", Minute: 1, Units: 1},
+	}
 	leave([]string{"a"}, told) // its data are in force
 	holds("a reports too early", a, b)
 	l.replace(5, "test")
@@ -298,7 +300,8 @@ func TestAnEpochWaitsForWritesUnderTheOneBefore(t *testing.T) {
 	t.Parallel()
 	l := ledgerOf(t)
 	run(t, l.conn, `CREATE FUNCTION pacer.dawdle() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(1); RETURN NULL; END $$`)
-	run(t, l.conn, `CREATE CONSTRAINT TRIGGER dawdle AFTER INSERT ON pacer.quota_usage DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION pacer.dawdle()`)
+	run(t, l.conn, `CREATE CONSTRAINT TRIGGER dawdle AFTER INSERT ON pacer.quota_usage DEFERRABLE INITIALLY DEFERRED
+FOR EACH ROW EXECUTE FUNCTION pacer.dawdle()`)
 	written := make(chan error, 1)
 	go func() {
 		list := []delivery.Taken{{Quota: "q", Born: 1, Units: 7, Held: 7}}
@@ -323,7 +326,8 @@ func TestTheLedgerOfAMonthIsSmall(t *testing.T) {
 	l, ctx := ledgerOf(t), t.Context()
 	const now = 2*usagePage + 800 // it is read in pages, and pruned and merged in batches
 	const kept, apart = now/2/60*60 + 60, (now - 1500) / 60 * 60
-	run(t, l.conn, `INSERT INTO pacer.quota_usage (quota_id, minute, node, units) SELECT 'q', m, 'n' || m % 3, 1 FROM generate_series(0, $1::int - 1) m`, now)
+	run(t, l.conn, `INSERT INTO pacer.quota_usage (quota_id, minute, node, units)
+SELECT 'q', m, 'n' || m % 3, 1 FROM generate_series(0, $1::int - 1) m`, now)
 	all, want := make([]delivery.Usage, now), []delivery.Usage{}
 	for m := range int64(now) {
 		all[m] = delivery.Usage{Quota: "q", Minute: m, Units: 1}

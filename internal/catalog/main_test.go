@@ -91,7 +91,8 @@ func refused(t testing.TB, kind error, words string) func(value any, err error) 
 // line checks that an error is of a kind, if one is given, and is one line, without codes.
 func line(t testing.TB, err, kind error, words string) {
 	t.Helper()
-	if err == nil || kind != nil && !errors.Is(err, kind) || !strings.Contains(err.Error(), words) || strings.ContainsAny(err.Error(), "\n\t") || strings.Contains(err.Error(), "SQLSTATE") {
+	if err == nil || kind != nil && !errors.Is(err, kind) || !strings.Contains(err.Error(), words) ||
+		strings.ContainsAny(err.Error(), "\n\t") || strings.Contains(err.Error(), "SQLSTATE") {
 		t.Errorf("got %v; want %v with %q", err, kind, words)
 	}
 }
@@ -152,12 +153,6 @@ func connected(t testing.TB, dsn string) *pgx.Conn {
 	conn := try(pgx.Connect(context.Background(), dsn))(t)
 	t.Cleanup(func() { _ = conn.Close(context.Background()) })
 	return conn
-}
-
-// contextOf is a context that the caller ends before the test does.
-func contextOf(t testing.TB) (context.Context, context.CancelFunc) {
-	t.Helper()
-	return context.WithCancel(context.Background())
 }
 
 func run(t testing.TB, conn *pgx.Conn, sql string, args ...any) {

@@ -1,7 +1,6 @@
 package catalog
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -41,20 +40,14 @@ func TestNoUpdateIsLostAtStart(t *testing.T) {
 	run(t, conn, `INSERT INTO pacer.campaigns (id) VALUES ('spring')`)
 	for round := range int64(25) {
 		t.Run(fmt.Sprint(round), func(t *testing.T) {
-			p := try(NewPostgres(Options{DSN: dsn, PollInterval: time.Hour}))(t)
+			p := running(t, Options{DSN: dsn, PollInterval: time.Hour})
 			changed := p.Subscribe()
-			ctx, stop := contextOf(t)
-			done := make(chan error, 1)
-			go func() { done <- p.Run(ctx) }()
 			last := int64(0)
 			for until := time.Now().Add(time.Duration(round) * time.Millisecond); time.Now().Before(until) || last == 0; {
 				last = 1 + rand.Int64N(100_000)
 				run(t, conn, setRate, "spring", last)
 			}
 			await(t, p, changed, "the last update", hasRate("spring", last))
-			stop()
-			must(t, <-done)
-			p.Close()
 		})
 	}
 }
@@ -122,6 +115,16 @@ func same(t *testing.T, conn *pgx.Conn, s *delivery.Snapshot) {
 	}
 }
 
+// doorOf decides whether anybody can connect to the database. Those who have stay.
+func doorOf(t *testing.T, dsn string) func(open bool) {
+	t.Helper()
+	outside, database := connected(t, testservices.PostgresDSN(t)), strings.TrimPrefix(parsed(t, dsn).Path, "/")
+	return func(open bool) {
+		t.Helper()
+		run(t, outside, fmt.Sprintf(`ALTER DATABASE %s ALLOW_CONNECTIONS %t`, database, open))
+	}
+}
+
 const endListener = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' AND datname = current_database()`
 
 // TestListenerBack changes a rate while nothing listens and no poll is near: the load that follows the new LISTEN
@@ -129,21 +132,21 @@ const endListener = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHER
 func TestListenerBack(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
-	outside, conn := connected(t, testservices.PostgresDSN(t)), connected(t, dsn)
+	conn := connected(t, dsn)
 	run(t, conn, `INSERT INTO pacer.campaigns (id) VALUES ('spring')`)
 	p := started(t, Options{DSN: dsn, PollInterval: time.Hour})
 	changed := p.Subscribe()
-	door := `ALTER DATABASE ` + strings.TrimPrefix(parsed(t, dsn).Path, "/") + ` ALLOW_CONNECTIONS `
+	door := doorOf(t, dsn)
 	for i := range int64(3) {
 		eventually(t, "it listens", p.listening.Load)
 		quiet := p.Snapshot().LoadedAt
-		run(t, outside, door+`false`)
+		door(false)
 		run(t, conn, endListener)
 		eventually(t, "it has looked at what the lost connection means", func() bool {
 			return !p.listening.Load() && p.Snapshot().LoadedAt.After(quiet)
 		})
 		run(t, conn, setRate, "spring", i+1)
-		run(t, outside, door+`true`)
+		door(true)
 		await(t, p, changed, "the change", hasRate("spring", i+1))
 	}
 }
@@ -199,15 +202,14 @@ func TestPollFindsWhatNotificationsMissed(t *testing.T) {
 func TestDatabaseGone(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
-	outside := connected(t, testservices.PostgresDSN(t))
-	run(t, connected(t, dsn), `INSERT INTO pacer.campaigns (id, send_rate) VALUES ('spring', 5)`)
+	conn, door := connected(t, dsn), doorOf(t, dsn)
+	run(t, conn, `INSERT INTO pacer.campaigns (id, send_rate) VALUES ('spring', 5)`)
 	var log journal
 	p := started(t, Options{DSN: dsn, PollInterval: 50 * time.Millisecond, Logger: log.logger()})
 	changed := p.Subscribe()
 	await(t, p, changed, "the campaign", hasRate("spring", 5))
-	database := strings.TrimPrefix(parsed(t, dsn).Path, "/")
-	run(t, outside, `ALTER DATABASE `+database+` ALLOW_CONNECTIONS false`)
-	run(t, outside, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1`, database)
+	door(false)
+	run(t, conn, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`)
 	eventually(t, "it is degraded", func() bool { return p.Healthy() != nil })
 	if !p.Ready() || !hasRate("spring", 5)(p.Snapshot()) {
 		t.Error("the last snapshot is gone")
@@ -215,8 +217,8 @@ func TestDatabaseGone(t *testing.T) {
 	refused(t, ErrUnreachable, "")(p.LoadPositions(t.Context(), "pacer"))
 	failures := testutil.ToFloat64(p.metrics.failures)
 	eventually(t, "it keeps trying", func() bool { return testutil.ToFloat64(p.metrics.failures) >= failures+3 })
-	run(t, outside, `ALTER DATABASE `+database+` ALLOW_CONNECTIONS true`)
-	run(t, connected(t, dsn), setRate, "spring", 6)
+	door(true)
+	run(t, conn, setRate, "spring", 6)
 	await(t, p, changed, "the change made meanwhile", hasRate("spring", 6))
 	eventually(t, "it is healthy", func() bool { return p.Healthy() == nil })
 	eventually(t, "the recovery is logged", func() bool { return log.count("catalog can be read again") == 1 })
@@ -410,28 +412,24 @@ func TestAFullLoadCompares(t *testing.T) {
 // long again.
 func TestASilentDatabaseIsReported(t *testing.T) {
 	t.Parallel()
-	server := try(net.Listen("tcp", "127.0.0.1:0"))(t)
-	defer func() { _ = server.Close() }() // all of it has been accepted
+	server, gaveUp := try(net.Listen("tcp", "127.0.0.1:0"))(t), make(chan struct{})
+	t.Cleanup(func() {
+		<-gaveUp
+		_ = server.Close() // all of it has been accepted
+	})
 	var log journal
-	p := unstarted(t, Options{DSN: "postgres://pacer@" + server.Addr().String() + "/pacer?sslmode=disable", Logger: log.logger()})
-	ctx, end := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- p.Run(ctx) }()
-	accept := func() net.Conn { return try(server.Accept())(t) }
-	listener, gaveUp := accept(), make(chan struct{})
+	running(t, Options{DSN: "postgres://pacer@" + server.Addr().String() + "/pacer?sslmode=disable", Logger: log.logger()})
+	listener := try(server.Accept())(t)
 	go func() {
 		defer close(gaveUp)
 		_, _ = io.Copy(io.Discard, listener) // until the client has had enough of getting no answer
+		_ = listener.Close()
 	}()
-	_ = accept().Close() // that of the load
+	_ = try(server.Accept())(t).Close() // that of the load
 	eventually(t, "it is said", func() bool { return log.count("level=WARN msg=\"catalog cannot be read") == 1 })
 	select {
 	case <-gaveUp:
 		t.Error("the listener had to give up first")
 	default:
 	}
-	end()
-	must(t, <-ended)
-	<-gaveUp
-	_ = listener.Close()
 }

@@ -51,7 +51,7 @@ func TestProgressAddsUp(t *testing.T) {
 
 	replayed := delivery.Settled{delivery.OutcomeDead: -3, delivery.OutcomeExpired: -1000} // not all of these were counted
 	must(t, a.AddSettled(ctx, []delivery.Progress{
-		{Campaign: "c0", Settled: replayed}, {Campaign: "gone", Settled: replayed}, {Destination: "d1", Settled: replayed}, {Destination: "", Settled: replayed},
+		{Campaign: "c0", Settled: replayed}, {Campaign: "gone", Settled: replayed}, {Destination: "d1", Settled: replayed}, {Settled: replayed},
 	}))
 	left := all
 	left[delivery.OutcomeDead], left[delivery.OutcomeExpired] = all[delivery.OutcomeDead]-3, 0
@@ -115,7 +115,8 @@ func TestTheLastAnswersAreKept(t *testing.T) {
 		t.Helper()
 		one := delivery.Progress{Destination: "shop", Settled: delivery.Settled{delivery.OutcomeDelivered: delivered}, Outlook: outlook}
 		for _, s := range seconds {
-			one.Answers = append(one.Answers, delivery.Answer{At: began.Add(time.Duration(s) * time.Second), Job: fmt.Sprint("u-", s), Class: "temporary", Status: 500, Answer: `"'{}é \u0000`})
+			at := began.Add(time.Duration(s) * time.Second)
+			one.Answers = append(one.Answers, delivery.Answer{At: at, Job: fmt.Sprint("u-", s), Class: "temporary", Status: 500, Answer: `"'{}é \u0000`})
 		}
 		list := []delivery.Progress{one, {Campaign: "shop", Settled: delivery.Settled{delivery.OutcomeDelivered: 1}, Outlook: outlook}}
 		must(t, p.SaveProgress(t.Context(), list))

@@ -19,8 +19,8 @@ func TestNonsenseIsRefused(t *testing.T) {
 	run(t, conn, `UPDATE pacer.store SET shards = 4`)
 	run(t, conn, `INSERT INTO pacer.campaigns (id) VALUES ('kept')`)
 	run(t, conn, `INSERT INTO pacer.quotas (id) SELECT 'q' || g FROM generate_series(1, 16) g`)
-	run(t, conn, `INSERT INTO pacer.quotas (id, shard, spend, per) VALUES ('q', 0, 'greedy', null), ('full', 0, 'greedy', null), ('even', 0, 'even', null),
-('greedy', 0, 'greedy', null), ('far', 3, 'greedy', null), ('keyed', 0, 'greedy', 'to')`)
+	run(t, conn, `INSERT INTO pacer.quotas (id, shard, spend, per) VALUES ('q', 0, 'greedy', null), ('full', 0, 'greedy', null),
+('even', 0, 'even', null), ('greedy', 0, 'greedy', null), ('far', 3, 'greedy', null), ('keyed', 0, 'greedy', 'to')`)
 	run(t, conn, `UPDATE pacer.quotas SET mode = 'eventual' WHERE id LIKE 'q_%'`) // whatever shards they live in
 	run(t, conn, `INSERT INTO pacer.campaign_quotas SELECT 'kept', 'q' || g FROM generate_series(1, 16) g`)
 	run(t, conn, `INSERT INTO pacer.quota_windows SELECT 'full', g * interval '1 minute', 1 FROM generate_series(1, 16) g`)
@@ -194,8 +194,8 @@ func TestSenseIsAccepted(t *testing.T) {
 		run(t, conn, fmt.Sprintf(`INSERT INTO pacer.campaigns (id, send_rate, send_per) VALUES ('c%d', %s)`, i, rate))
 	}
 	run(t, conn, `INSERT INTO pacer.campaigns (id, time_zone, starts_at, active_hours, ramp, job_ttl, sink, expected_total)
-VALUES ('`+strings.Repeat("~", 256)+`', 'Europe/Moscow', now(), '[{"from": "22:00", "to": "06:00"}]', '{"start": 0.5, "factor": 1.5, "every": "90 seconds"}', '3 days',
-'receiver', 7)`)
+VALUES (repeat('~', 256), 'Europe/Moscow', now(), '[{"from": "22:00", "to": "06:00"}]', '{"start": 0.5, "factor": 1.5, "every": "90 seconds"}',
+'3 days', 'receiver', 7)`)
 	for i, every := range []string{"1s", "30 m", "2 hours", "1 day", "52 weeks"} {
 		run(t, conn, fmt.Sprintf(`INSERT INTO pacer.campaigns (id, send_rate, send_per, ramp)
 VALUES ('ramp%d', 10000, '1 day', '{"start": 0.01, "add": 1, "every": "%s"}')`, i, every))
@@ -291,5 +291,48 @@ func TestUnchangedRowsKeepTheirRevision(t *testing.T) {
 	defer cancel()
 	if n, err := conn.WaitForNotification(short); err == nil {
 		t.Errorf("a second notification: %+v", n)
+	}
+}
+
+// TestRowsAreNumberedTogether: what one transaction changes gets revisions in the order of commits, and is recorded once, however many rows it
+// has, and also where it changes a row twice, or another trigger does.
+func TestRowsAreNumberedTogether(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	early, late := connected(t, dsn), connected(t, dsn)
+	run(t, late, `CREATE TEMP TABLE others (id text)`)
+	for table, c := range map[string]struct{ insert, change, recorded string }{
+		"campaigns":    {`(id) SELECT $1 || g`, `burst = burst + 1`, "campaign_id"},
+		"quotas":       {`(id) SELECT $1 || g`, `mode = 'shadow'`, "quota_id"},
+		"destinations": {`(id, url) SELECT $1 || g, 'https://a.example/'`, `max_in_flight = max_in_flight + 1`, "destination_id"},
+	} {
+		insert := `INSERT INTO pacer.` + table + ` ` + c.insert + ` FROM generate_series(1, 20) g`
+		update := `UPDATE pacer.` + table + ` SET `
+		run(t, late, `CREATE OR REPLACE FUNCTION pg_temp.change() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN `+update+c.change+` WHERE id = NEW.id; RETURN NEW; END $$`)
+		run(t, late, `CREATE OR REPLACE TRIGGER change BEFORE INSERT ON others FOR EACH ROW EXECUTE FUNCTION pg_temp.change()`)
+		if table == "quotas" { // whose changes take turns
+			run(t, early, insert, "early-")
+		}
+		run(t, late, `BEGIN`)
+		run(t, late, insert, "late-")
+		if table != "quotas" {
+			run(t, early, insert, "early-")
+		}
+		seen := value[int64](t, early, `SELECT max(revision) FROM pacer.`+table)
+		run(t, late, update+c.change+` WHERE id LIKE 'late-%' AND id < 'late-15'`)
+		run(t, late, update+`revision = 1`)
+		run(t, late, `INSERT INTO others VALUES ('late-3'), ('early-3')`)
+		run(t, late, `COMMIT`)
+		count := func(what string, want int, args ...any) {
+			t.Helper()
+			equal(t, table+" "+what, value[int](t, early, `SELECT count(`+what, args...), want)
+		}
+		count(`*) FROM pacer.`+table+` WHERE revision > $1`, 40, seen) // which a reader of revisions finds
+		count(`DISTINCT revision) FROM pacer.`+table, 40)
+		count(`*) FROM pacer.`+table+` WHERE revision > (SELECT last_value FROM pacer.revisions)`, 0)
+		for id, records := range map[string]int{"late-3": 2, "late-10": 2, "late-9": 1} {
+			count(`*) FROM pacer.campaign_changes WHERE `+c.recorded+` = $1`, records, id)
+		}
 	}
 }

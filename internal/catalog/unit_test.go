@@ -28,8 +28,10 @@ func TestWindows(t *testing.T) {
 	equal(t, "windows", try(ParseWindows(" "+strings.ReplaceAll(spelled, ",", " , ")))(t), want)
 	equal(t, "the formatted windows", strings.Join(column(want, notation.FormatWindow), ","), spelled)
 	equal(t, "no windows", try(ParseWindows(" "))(t), []delivery.Window{})
-	for _, text := range []string{"300", "300/", "x/1m", "3.5/1m", "-1/1m", "1/0s", "1/400d", "1/1m:bucket", "1001/1m:log", "1/1m,2/60s", "1/1m,,2/1h", "1000000000000001/1m",
-		"10001/1m:log", "1/1d::day", "1/1d:sliding:day", "1/1d:fixed:noon", "1/1d:fixed:day@Nowhere", "1/30d:fixed:month", "1/1h:fixed:day"} {
+	for _, text := range []string{
+		"300", "300/", "x/1m", "3.5/1m", "-1/1m", "1/0s", "1/400d", "1/1m:bucket", "1001/1m:log", "1/1m,2/60s", "1/1m,,2/1h",
+		"1000000000000001/1m", "10001/1m:log", "1/1d::day", "1/1d:sliding:day", "1/1d:fixed:noon", "1/1d:fixed:day@Nowhere", "1/30d:fixed:month", "1/1h:fixed:day",
+	} {
 		if windows, err := ParseWindows(text); err == nil {
 			t.Errorf("%q was read as %+v", text, windows)
 		}
@@ -109,13 +111,10 @@ func TestMemoryHoldsWhatCannotBeUsed(t *testing.T) {
 	m.PutQuota(delivery.Quota{ID: "there", Shard: 2})
 	m.PutCampaign(delivery.Campaign{ID: "divided"}, "here", "soft", "there")
 	m.PutCampaign(delivery.Campaign{ID: "whole"}, "here", "soft")
-	s = m.Snapshot()
-	if c := s.Campaign("divided"); !strings.Contains(c.Invalid, "several shards of the store: here in shard 1, there in shard 2;") {
+	if c := m.Snapshot().Campaign("divided"); !strings.Contains(c.Invalid, "several shards of the store: here in shard 1, there in shard 2;") {
 		t.Errorf("%q", c.Invalid)
 	}
-	if c := s.Campaign("whole"); c.Invalid != "" {
-		t.Errorf("%q", c.Invalid)
-	}
+	equal(t, "the fault", m.Snapshot().Campaign("whole").Invalid, "")
 	m.PutQuota(delivery.Quota{ID: "nowhere"})
 	if c := m.Snapshot().Campaign("orphan"); c.Invalid != "" || len(c.Quotas) != 1 {
 		t.Errorf("%+v", c)
@@ -139,38 +138,6 @@ func TestAForecastThatHasPassed(t *testing.T) {
 		p.complete(now, nil)
 		if *p.ETASeconds != c.want.Seconds() || !p.DoneAt.Equal(now.Add(c.want)) {
 			t.Errorf("said %s ago, done in %s: eta %g s, want %s", c.saidAgo, c.doneIn, *p.ETASeconds, c.want)
-		}
-	}
-}
-
-// While a quota is rolled out, each campaign has it whole or not at all, and always the same one.
-func TestACampaignHasAQuotaThatIsRolledOutWhollyOrNotAtAll(t *testing.T) {
-	m := NewMemory()
-	m.PutQuota(delivery.Quota{ID: "q", Exempt: 50, Windows: []delivery.Window{{Span: time.Minute, Limit: 1}}})
-	for i := range 40 {
-		m.PutCampaign(delivery.Campaign{ID: fmt.Sprint(i)}, "q")
-	}
-	before, exempt := m.Snapshot(), 0
-	for id, c := range before.Campaigns {
-		if q := c.Quotas[0]; q.Exempt == 100 {
-			exempt++
-		} else if q.Exempt != 0 || !q.Binds() {
-			t.Errorf("campaign %s: %+v", id, q)
-		}
-	}
-	if exempt < 5 || exempt > 35 || before.Quotas["q"].Exempt != 50 {
-		t.Errorf("%d of 40 campaigns are exempt; %+v", exempt, before.Quotas["q"])
-	}
-	m.PutCampaign(delivery.Campaign{ID: "another"}, "q")
-	for id, c := range before.Campaigns {
-		if m.Snapshot().Campaigns[id] != c {
-			t.Errorf("campaign %s has changed", id)
-		}
-	}
-	m.PutQuota(delivery.Quota{ID: "q", Exempt: 49, Windows: []delivery.Window{{Span: time.Minute, Limit: 1}}})
-	for id, c := range m.Snapshot().Campaigns {
-		if was := before.Campaigns[id]; was != nil && c.Quotas[0].Exempt > was.Quotas[0].Exempt {
-			t.Errorf("campaign %s is exempt since more are covered", id)
 		}
 	}
 }

@@ -62,7 +62,8 @@ func TestWhatIsLeftOfAShortWindowIsNotToldOfOldHours(t *testing.T) {
 	windows := []delivery.Window{{Span: 5 * time.Minute, Limit: 10}, {Span: time.Hour, Limit: 300}}
 	used := newTotals([]delivery.Usage{{Minute: minuteOf(merged) - 1, Units: 100}, {Minute: minuteOf(merged) + 59, Units: 4}})
 	steps := historySteps(used, windows, merged.Add(-time.Hour), merged.Add(time.Hour), time.Hour, merged)
-	if old, recent := steps[0].Remaining, steps[1].Remaining; old[0].Units != nil || *old[1].Units != 200 || *recent[0].Units != 6 || *recent[1].Units != 296 {
+	old, recent := steps[0].Remaining, steps[1].Remaining
+	if old[0].Units != nil || *old[1].Units != 200 || *recent[0].Units != 6 || *recent[1].Units != 296 {
 		t.Errorf("%+v, %+v", old, recent)
 	}
 }
