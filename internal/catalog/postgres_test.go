@@ -179,14 +179,23 @@ func TestNoStatementHasAName(t *testing.T) {
 	}
 }
 
-// TestPollFindsWhatNotificationsMissed takes the notifications away altogether.
+// TestPollFindsWhatNotificationsMissed: first nobody listens, which is logged, and then there are no notifications.
 func TestPollFindsWhatNotificationsMissed(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
-	conn := connected(t, dsn)
+	conn, door := connected(t, dsn), doorOf(t, dsn)
 	run(t, conn, `INSERT INTO pacer.campaigns (id) VALUES ('spring'), ('autumn')`)
-	p := started(t, Options{DSN: dsn, PollInterval: 50 * time.Millisecond})
+	var log journal
+	p := started(t, Options{DSN: dsn, PollInterval: 50 * time.Millisecond, Logger: log.logger()})
 	changed := p.Subscribe()
+	door(false)
+	run(t, conn, endListener)
+	eventually(t, "that nobody listens is logged", func() bool { return log.count("catalog notifications do not arrive") == 1 })
+	run(t, conn, setRate, "spring", 6)
+	await(t, p, changed, "the rate", hasRate("spring", 6))
+	must(t, p.Healthy())
+	door(true)
+	eventually(t, "it listens again", func() bool { return log.count("catalog notifications arrive again") == 1 })
 	run(t, conn, `CREATE OR REPLACE FUNCTION pacer.record_change() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'`)
 	run(t, conn, `CREATE OR REPLACE FUNCTION pacer.number_removal() RETURNS trigger LANGUAGE plpgsql AS
 'BEGIN UPDATE pacer.revision SET removed = nextval(''pacer.revisions''); RETURN NULL; END'`)
