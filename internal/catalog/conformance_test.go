@@ -69,7 +69,7 @@ func snapshotsFollow(t *testing.T, s source, e editor) {
 			{},
 		}[random.IntN(4)]
 		ofQuota := kind < 3
-		switch {
+		switch { // each makes the change in what is wanted, and in the catalog
 		case kind < 2 && (q == nil || len(q.Windows)+len(windows) > 0):
 			if q == nil {
 				q = &delivery.Quota{ID: quota, Mode: "strict", Unit: "units", Spend: "greedy", OnStoreFailure: "closed"}
@@ -105,7 +105,7 @@ func snapshotsFollow(t *testing.T, s source, e editor) {
 		default: // nothing to change
 			continue
 		}
-		for id, c := range want.Campaigns {
+		for id, c := range want.Campaigns { // a quota that is rolled out covers a campaign wholly or not at all
 			c.Quotas = column(links[id], func(of string) *delivery.Quota {
 				own := *want.Quotas[of]
 				if own.Exempt = 0; !want.Quotas[of].Covers(id) {
@@ -124,7 +124,7 @@ func snapshotsFollow(t *testing.T, s source, e editor) {
 		if next.Revision <= last.Revision || next.LoadedAt.Before(last.LoadedAt) || next.Campaign("nobody") != nil {
 			t.Errorf("revision %d after %d, loaded at %s after %s", next.Revision, last.Revision, next.LoadedAt, last.LoadedAt)
 		}
-		for of, c := range next.Campaigns {
+		for of, c := range next.Campaigns { // those that the change does not concern are shared with the snapshot before
 			was, itself := last.Campaign(of), of == id && !ofQuota
 			concerned := itself || ofQuota && slices.Contains(links[of], quota)
 			if concerned != (c != was) || itself != (was == nil || c.Revision != was.Revision) {

@@ -300,6 +300,7 @@ func TestRowsAreNumberedTogether(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
 	early, late := connected(t, dsn), connected(t, dsn)
+	run(t, early, `SET lock_timeout = '5s'`)
 	run(t, late, `CREATE TEMP TABLE others (id text)`)
 	for table, c := range map[string]struct{ insert, change, recorded string }{
 		"campaigns":    {`(id) SELECT $1 || g`, `burst = burst + 1`, "campaign_id"},
@@ -311,17 +312,15 @@ func TestRowsAreNumberedTogether(t *testing.T) {
 		run(t, late, `CREATE OR REPLACE FUNCTION pg_temp.change() RETURNS trigger LANGUAGE plpgsql AS
 $$ BEGIN `+update+c.change+` WHERE id = NEW.id; RETURN NEW; END $$`)
 		run(t, late, `CREATE OR REPLACE TRIGGER change BEFORE INSERT ON others FOR EACH ROW EXECUTE FUNCTION pg_temp.change()`)
-		if table == "quotas" { // whose changes take turns
-			run(t, early, insert, "early-")
-		}
+		run(t, early, insert, "early-")
 		run(t, late, `BEGIN`)
 		run(t, late, insert, "late-")
-		if table != "quotas" {
-			run(t, early, insert, "early-")
-		}
-		seen := value[int64](t, early, `SELECT max(revision) FROM pacer.`+table)
 		run(t, late, update+c.change+` WHERE id LIKE 'late-%' AND id < 'late-15'`)
 		run(t, late, update+`revision = 1`)
+		if table != "quotas" { // whose changes take turns
+			run(t, early, insert, "between-")
+		}
+		seen := value[int64](t, early, `SELECT max(revision) FROM pacer.`+table)
 		run(t, late, `INSERT INTO others VALUES ('late-3'), ('early-3')`)
 		run(t, late, `COMMIT`)
 		count := func(what string, want int, args ...any) {
@@ -329,7 +328,7 @@ $$ BEGIN `+update+c.change+` WHERE id = NEW.id; RETURN NEW; END $$`)
 			equal(t, table+" "+what, value[int](t, early, `SELECT count(`+what, args...), want)
 		}
 		count(`*) FROM pacer.`+table+` WHERE revision > $1`, 40, seen) // which a reader of revisions finds
-		count(`DISTINCT revision) FROM pacer.`+table, 40)
+		count(`*) - count(DISTINCT revision) FROM pacer.`+table, 0)
 		count(`*) FROM pacer.`+table+` WHERE revision > (SELECT last_value FROM pacer.revisions)`, 0)
 		for id, records := range map[string]int{"late-3": 2, "late-10": 2, "late-9": 1} {
 			count(`*) FROM pacer.campaign_changes WHERE `+c.recorded+` = $1`, records, id)
