@@ -85,11 +85,11 @@ func TestTheQuotasOfACampaignLiveInOneShard(t *testing.T) {
 ('a', 1, 'strict'), ('b', 2, 'shadow'), ('c', 1, 'strict'), ('d', 2, 'strict'), ('soft', 3, 'eventual')`)
 	run(t, conn, `INSERT INTO pacer.campaigns (id) VALUES ('spring'), ('autumn')`)
 	run(t, conn, `INSERT INTO pacer.campaign_quotas VALUES ('spring', 'a'), ('spring', 'c'), ('spring', 'soft'), ('autumn', 'b')`)
-	const several, remedy = " would live in several shards of the store: ", ": Create the quotas of a campaign in one shard"
+	const several, remedy = " would live in several shards of the store: a in shard 1, ", ": Create the quotas of a campaign in one shard"
 	for statement, want := range map[string]string{
-		`INSERT INTO pacer.campaign_quotas VALUES ('spring', 'b')`:                             "'spring'" + several + "a in shard 1, b in shard 2, c in shard 1",
-		`INSERT INTO pacer.campaign_quotas VALUES ('autumn', 'a'), ('autumn', 'soft')`:         "'autumn'" + several + "a in shard 1, b in shard 2",
-		`INSERT INTO pacer.campaign_quotas VALUES ('autumn', 'd'), ('spring', 'd')`:            "'spring'" + several + "a in shard 1, c in shard 1, d in shard 2",
+		`INSERT INTO pacer.campaign_quotas VALUES ('spring', 'b')`:                             "'spring'" + several + "b in shard 2, c in shard 1",
+		`INSERT INTO pacer.campaign_quotas VALUES ('autumn', 'a'), ('autumn', 'soft')`:         "'autumn'" + several + "b in shard 2",
+		`INSERT INTO pacer.campaign_quotas VALUES ('autumn', 'd'), ('spring', 'd')`:            "'spring'" + several + "c in shard 1, d in shard 2",
 		`UPDATE pacer.campaign_quotas SET quota_id = 'd' WHERE quota_id = 'soft'`:              "a in shard 1, c in shard 1, d in shard 2",
 		`UPDATE pacer.campaign_quotas SET quota_id = 'd' WHERE quota_id = 'a'`:                 "c in shard 1, d in shard 2",
 		`UPDATE pacer.campaign_quotas SET campaign_id = 'autumn' WHERE quota_id IN ('a', 'c')`: "a in shard 1, b in shard 2, c in shard 1",

@@ -29,8 +29,8 @@ func TestWindows(t *testing.T) {
 	equal(t, "the formatted windows", strings.Join(column(want, notation.FormatWindow), ","), spelled)
 	equal(t, "no windows", try(ParseWindows(" "))(t), []delivery.Window{})
 	for _, text := range []string{
-		"300", "300/", "x/1m", "3.5/1m", "-1/1m", "1/0s", "1/400d", "1/1m:bucket", "1001/1m:log", "1/1m,2/60s", "1/1m,,2/1h",
-		"1000000000000001/1m", "10001/1m:log", "1/1d::day", "1/1d:sliding:day", "1/1d:fixed:noon", "1/1d:fixed:day@Nowhere", "1/30d:fixed:month", "1/1h:fixed:day",
+		"300", "300/", "x/1m", "3.5/1m", "-1/1m", "1/0s", "1/400d", "1/1m:bucket", "1001/1m:log", "1/1m,2/60s", "1/1m,,2/1h", "1000000000000001/1m",
+		"10001/1m:log", "1/1d::day", "1/1d:sliding:day", "1/1d:fixed:noon", "1/1d:fixed:day@Nowhere", "1/30d:fixed:month", "1/1h:fixed:day",
 	} {
 		if windows, err := ParseWindows(text); err == nil {
 			t.Errorf("%q was read as %+v", text, windows)
