@@ -1,7 +1,6 @@
 package consumer
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -26,17 +25,16 @@ func (c *running) waiting(campaign string) (n int64) {
 // The backlog of a lane is counted exactly, whether its campaign stands still or sends. The next generation goes on from that count
 // before it reads anything again.
 func TestBacklogOfLanes(t *testing.T) {
-	onBrokers(t, func(t *testing.T, r *rig) {
-		r.create(1, r.jobs())
-		r.create(2, r.opt.LaneTopic)
+	onBrokers(t, 1, 2, func(t *testing.T, r *rig) {
 		r.produceIDs(r.opt.LaneTopic, 0, "still", numbered("s", 0, 300))
 		r.produceIDs(r.opt.LaneTopic, 1, "still", numbered("t", 0, 50))
 		r.produceIDs(r.opt.LaneTopic, 0, "busy", numbered("b", 0, 200))
-		first := newQueues(5, "still")
-		c := r.start(first.fake, func(o *Options) { o.Handler = first })
+		first := newQueues(5, "still", "busy")
+		first.of["still"].paused = true
+		c := r.start(first)
 		r.eventually("all counted", func() bool { return c.waiting("still") == 350 && c.waiting("busy") == 200 })
-		r.eventually("ten sent", func() bool { first.send(); return first.sentOf("busy") >= 10 })
-		left := 200 - int64(first.sentOf("busy"))
+		r.eventually("ten sent", func() bool { first.send(everything); return c.count() >= 10 })
+		left := 200 - int64(c.count())
 		if got := c.waiting("busy"); got != left {
 			t.Errorf("%d are counted, %d wait", got, left)
 		}
@@ -44,8 +42,7 @@ func TestBacklogOfLanes(t *testing.T) {
 		if got := c.waiting("still"); got != 350 {
 			t.Errorf("%d between two generations, want the last 350", got)
 		}
-		second := newQueues(0)
-		d := r.start(second.fake, func(o *Options) { o.Handler = second })
+		d := r.start(newQueues(0, "still", "busy"))
 		r.eventually("the second has them", func() bool { return len(d.Backlog().Lanes) == 2 })
 		if got := []int64{d.waiting("still"), d.waiting("busy")}; got[0] != 350 || got[1] != left {
 			t.Errorf("%v after the restart, want 350 and %d", got, left)
@@ -65,24 +62,11 @@ func (c *running) of(campaign string) (n delivery.CampaignCount) {
 	return n
 }
 
-// keeper leaves all jobs in ingress.
-type keeper struct{ *fake }
-
-func (k keeper) Offer(ctx context.Context, jobs []*delivery.Job) (refused []*delivery.Job, err error) {
-	if jobs[0].From == delivery.FromIngress {
-		return jobs, nil
-	}
-	return k.fake.Offer(ctx, jobs)
-}
-
 // Jobs that no reader gets to are counted: by campaign in ingress and timers, in timers also by destination. So it is after a restart, and
 // while the broker sends a little at a time.
 func TestBacklogOfIngressAndTimers(t *testing.T) {
-	onBrokers(t, func(t *testing.T, r *rig) {
-		timer := r.opt.Group + ".timer"
-		r.create(1, r.jobs(), r.opt.LaneTopic, timer)
-		r.opt.Timers = []Timer{{Topic: timer, Delay: time.Hour}}
-		made := 0
+	onBrokers(t, 1, 1, func(t *testing.T, r *rig) {
+		timer, made := r.timer(time.Hour), 0
 		put := func(topic, campaign string, n int, why delivery.Reason) {
 			records := make([]kafka.Record, n)
 			for i := range records {
@@ -99,14 +83,13 @@ func TestBacklogOfIngressAndTimers(t *testing.T) {
 		}
 		put(r.jobs(), "kept", 3000, "")
 		f := newFake()
-		counted := func(c *running) func() bool {
-			return func() bool {
-				a, b, kept, to := c.of("a"), c.of("b"), c.of("kept"), c.Backlog().Destinations
-				return to["shop-a"] == 2000 && to["shop-b"] == 1000 && len(to) == 2 && a.Jobs == 2000 && a.Unread == 2000 && a.Retrying == 2000 && b.Jobs == 1000 && b.Retrying == 0 && kept.Jobs == 3000
-			}
-		}
-		one := r.start(f, func(o *Options) { o.Handler = keeper{f} })
-		r.eventually("all to be counted", counted(one))
+		f.first = func(jobs []*delivery.Job) (refuse bool) { return jobs[0].From == delivery.FromIngress }
+		one := r.start(f)
+		r.eventually("all to be counted", func() bool {
+			a, b, kept, to := one.of("a"), one.of("b"), one.of("kept"), one.Backlog().Destinations
+			return to["shop-a"] == 2000 && to["shop-b"] == 1000 && len(to) == 2 && a.Jobs == 2000 && a.Unread == 2000 && a.Retrying == 2000 &&
+				b.Jobs == 1000 && b.Retrying == 0 && kept.Jobs == 3000
+		})
 		put(timer, "a", 1, delivery.ReasonRetry)
 		r.eventually("one more", func() bool { return one.of("a").Jobs == 2001 })
 		one.stop()
@@ -115,13 +98,10 @@ func TestBacklogOfIngressAndTimers(t *testing.T) {
 		}
 		put(timer, "b", 1, delivery.ReasonNotBefore)
 
-		f = newFake() // takes and settles all
-		due := r.opt.Timers[0]
-		due.Delay = time.Millisecond
-		r.opt.Timers[0] = due
-		two := r.start(f)
+		r.opt.Timers = []Timer{{Topic: timer, Delay: time.Millisecond}}
+		two := r.start(newFake()) // takes and settles all
 		r.eventually("nothing to be left", func() bool {
-			return f.count() == 2001+1001+3000 && len(two.Backlog().Destinations) == 0 && two.of("a").Jobs+two.of("b").Jobs+two.of("kept").Jobs == 0
+			return two.count() == 2001+1001+3000 && len(two.Backlog().Destinations) == 0 && two.of("a").Jobs+two.of("b").Jobs+two.of("kept").Jobs == 0
 		})
 		two.stop()
 	})

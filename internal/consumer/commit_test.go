@@ -3,9 +3,8 @@ package consumer
 import (
 	"context"
 	"errors"
-	"net"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,85 +16,48 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// detained is a connection that delays one commit.
-type detained struct {
-	kafka.RoundTripper
-	mu     sync.Mutex
-	detain func(ctx context.Context, send func()) error // what becomes of the next commit; nil: it is sent
-}
+// detained is a way on which commits are detained while this is not nil; else they are sent.
+type detained struct{ atomic.Pointer[way] }
 
-func (d *detained) RoundTrip(ctx context.Context, addr net.Addr, req kafka.Request) (kafka.Response, error) {
-	if req.ApiKey() == protocol.OffsetCommit {
-		d.mu.Lock()
-		detain := d.detain
-		d.detain = nil
-		d.mu.Unlock()
-		if detain != nil {
-			var answer kafka.Response
-			var refused error
-			err := detain(ctx, func() { answer, refused = d.RoundTripper.RoundTrip(context.WithoutCancel(ctx), addr, req) })
-			if err != nil {
-				return nil, err
-			}
-			return answer, refused
-		}
+func (d *detained) way(ctx context.Context, request kafka.Request, send sending) (kafka.Response, error) {
+	if detain := d.Load(); detain != nil && request.ApiKey() == protocol.OffsetCommit {
+		return (*detain)(ctx, request, send)
 	}
-	return d.RoundTripper.RoundTrip(ctx, addr, req)
-}
-
-func (d *detained) next(detain func(ctx context.Context, send func()) error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.detain = detain
+	return send(ctx)
 }
 
 // startDetained starts a consumer whose commits can be detained, with ten open jobs.
-func startDetained(t *testing.T, r *rig, change ...func(*Options)) (*detained, *running) {
-	t.Helper()
-	r.create(1, r.jobs(), r.opt.LaneTopic)
+func startDetained(r *rig, change ...func(*Options)) (*detained, *running) {
+	r.t.Helper()
 	d := &detained{}
-	f := newFake()
-	f.keep = func(*delivery.Job) bool { return true }
-	c := r.start(f, append(change, func(o *Options) {
-		o.Client = newBroker(t, r.brokers, func(rt kafka.RoundTripper) kafka.RoundTripper { d.RoundTripper = rt; return d })
-	})...)
+	c := r.start(keeping(all), append(change, r.through(d.way))...)
 	r.produceIDs(r.jobs(), 0, "c", numbered("j", 0, 10))
 	r.eventually("all are open", func() bool { return c.count() == 10 })
 	return d, c
 }
 
-// draining is a handler that tells when it drains.
-type draining struct {
-	*fake
-	begun chan struct{}
-}
-
-func (d draining) Drain(ctx context.Context) (int, error) {
-	defer close(d.begun)
-	return d.fake.Drain(ctx)
-}
-
 // A stop waits for the commit that is in flight, since its own could overtake it.
 func TestAStopWaitsForTheCommitInFlight(t *testing.T) {
-	onBrokers(t, func(t *testing.T, r *rig) {
-		drained := make(chan struct{})
-		d, c := startDetained(t, r, func(o *Options) { o.Handler = draining{o.Handler.(*fake), drained} })
+	onBrokers(t, 1, 1, func(t *testing.T, r *rig) {
+		d, c := startDetained(r)
 		inFlight, release, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
-		d.next(func(ctx context.Context, send func()) error {
+		detain := way(func(ctx context.Context, _ kafka.Request, send sending) (answer kafka.Response, err error) {
+			d.Store(nil)
 			close(inFlight)
 			select {
 			case <-release:
-				send()
+				answer, err = send(context.WithoutCancel(ctx))
 			case <-ctx.Done():
 			}
 			ended <- ctx.Err()
-			return ctx.Err()
+			return answer, errors.Join(err, ctx.Err())
 		})
+		d.Store(&detain)
 		c.settle(func(j *delivery.Job) bool { return j.Offset < 5 })
 		<-inFlight
 		stopped := make(chan struct{})
 		go func() { defer close(stopped); c.stop() }()
-		<-drained
+		r.eventually("it drains", c.draining)
 		time.Sleep(50 * time.Millisecond) // the last commit comes at once, if it comes
 		close(release)
 		if err := <-ended; errors.Is(err, context.Canceled) { // its own timeout may have come before, on a busy machine
@@ -108,21 +70,20 @@ func TestAStopWaitsForTheCommitInFlight(t *testing.T) {
 	})
 }
 
+// busy is a coordinator that begins.
+func busy(context.Context, kafka.Request, sending) (kafka.Response, error) {
+	return nil, kafka.GroupLoadInProgress
+}
+
 // A stop that cannot commit says so: what was settled since the last commit will be sent again.
 func TestALastCommitThatFailsIsTold(t *testing.T) {
-	onBrokers(t, func(t *testing.T, r *rig) {
-		d, c := startDetained(t, r, func(o *Options) { o.ShutdownTimeout = time.Second })
-		var refuse func(context.Context, func()) error
-		refuse = func(context.Context, func()) error {
-			d.next(refuse)
-			return kafka.GroupLoadInProgress
-		}
-		d.next(refuse)
-		c.settle(nil)
+	onBrokers(t, 1, 1, func(t *testing.T, r *rig) {
+		d, c := startDetained(r, func(o *Options) { o.ShutdownTimeout = time.Second })
+		refuse := way(busy)
+		d.Store(&refuse)
+		c.settle(all)
 		c.stop()
-		if lines := r.logs.lines("level=WARN", "the last commit was not accepted", "may be sent twice"); len(lines) != 1 {
-			t.Errorf("%s", r.logs)
-		}
+		r.said(1, "level=WARN", "the last commit was not accepted", "may be sent twice")
 	})
 }
 
@@ -135,23 +96,15 @@ func (full) Position() offset.Position {
 
 // Kafka refuses all of a request above its message size. So there are several, and one that fails holds up no other.
 func TestCommitsOfManyPartitionsFit(t *testing.T) {
-	onBrokers(t, func(t *testing.T, r *rig) {
-		const partitions = 300
-		r.create(partitions, r.jobs())
+	const partitions = 300
+	onBrokers(t, partitions, 0, func(t *testing.T, r *rig) {
 		d := &detained{}
-		client := newBroker(t, r.brokers, func(rt kafka.RoundTripper) kafka.RoundTripper { d.RoundTripper = rt; return d })
-		b := newBudget(1 << 20)
-		m := newMetrics(newRegistry(), b)
-		nobody := &membership{member: broker.Member{Group: r.opt.Group, Generation: -1}}
-		c := newCommitter(client, nobody, m, broker.NewHealth(discardLog()))
-		var sources []*source
-		for p := range partitions {
-			src, _ := newSource(partition{Topic: r.jobs(), ID: p}, delivery.FromIngress, start{committed: true}, b, m, offset.NewOrigins(), c.kicked.Send)
+		client := r.by(d.way)
+		c, sources := r.committing(client, broker.Member{Group: r.opt.Group, Generation: -1}, partitions)
+		for _, src := range sources {
 			src.position = full{src.position}
 			src.changes++
-			sources = append(sources, src)
 		}
-		c.sources = func() []*source { return sources }
 		left := func() (n int) {
 			for _, s := range sources {
 				if s.changes > s.acked {
@@ -164,7 +117,11 @@ func TestCommitsOfManyPartitionsFit(t *testing.T) {
 			_, err := client.Committed(t.Context(), r.opt.Group, []partition{{Topic: r.jobs()}})
 			return err == nil
 		})
-		d.next(func(context.Context, func()) error { return kafka.GroupLoadInProgress })
+		once := way(func(ctx context.Context, request kafka.Request, send sending) (kafka.Response, error) {
+			d.Store(nil)
+			return busy(ctx, request, send)
+		})
+		d.Store(&once)
 		if err := c.commit(t.Context(), true); err == nil || left() > partitions/2 {
 			t.Errorf("%d partitions are not committed: %v", left(), err)
 		}

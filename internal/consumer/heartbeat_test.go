@@ -2,13 +2,13 @@ package consumer
 
 import (
 	"context"
-	"log/slog"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -20,7 +20,7 @@ func beating(t *testing.T, test func(t *testing.T, b *heartbeats, logs *logBook)
 	synctest.Test(t, func(t *testing.T) {
 		logs := &logBook{}
 		b := &heartbeats{
-			log: slog.New(slog.NewTextHandler(logs, nil)), stalled: newMetrics(newRegistry(), newBudget(64<<20)).stalled,
+			log: logs.Logger(), stalled: newMetrics(prometheus.NewRegistry(), newBudget(64<<20)).stalled,
 			bound: time.Minute, hearts: map[*heart]bool{},
 		}
 		ctx, stop := context.WithCancel(t.Context())
@@ -102,42 +102,31 @@ func TestACommitterThatStandsStill(t *testing.T) {
 	})
 }
 
-// stuck is a handler whose Offer, for jobs of one partition, ignores its context and returns only once released.
-type stuck struct {
-	*fake
-	partition string
-	released  chan struct{}
-}
-
-func (s stuck) Offer(ctx context.Context, jobs []*delivery.Job) ([]*delivery.Job, error) {
-	if jobs[0].Source.Name() == s.partition {
-		<-s.released
-	}
-	return s.fake.Offer(ctx, jobs)
-}
-
 // TestAStuckPartitionIsNoticed: a stuck handler is noticed where it is stuck and nowhere else, though other partitions wait for their turn;
 // the daemon is not well once no other partition works.
 func TestAStuckPartitionIsNoticed(t *testing.T) {
-	onBrokers(t, func(t *testing.T, r *rig) {
-		r.create(1, r.jobs(), r.opt.LaneTopic)
-		f := newFake()
-		f.keep = func(j *delivery.Job) bool { return j.Campaign == "slow" }
-		s := stuck{fake: f, partition: r.jobs() + "/0", released: make(chan struct{})}
-		c := r.start(f, func(o *Options) { o.Handler, o.Watchdog = s, 2*time.Second })
+	onBrokers(t, 1, 1, func(t *testing.T, r *rig) {
+		f := keeping(func(j *delivery.Job) bool { return j.Campaign == "slow" })
+		stuck, released := r.jobs()+"/0", make(chan struct{})
+		f.first = func(jobs []*delivery.Job) (refuse bool) { // it ignores its context
+			if jobs[0].Source.Name() == stuck {
+				<-released
+			}
+			return false
+		}
+		c := r.start(f, func(o *Options) { o.Watchdog = 2 * time.Second })
 		r.produceIDs(r.opt.LaneTopic, 0, "slow", []string{"waits for its turn"})
 		r.eventually("the lane is read", func() bool { return c.count() == 1 })
 		r.produceIDs(r.jobs(), 0, "c", []string{"stuck"})
 		r.eventually("it is noticed", func() bool {
 			why, _ := c.Stalled()
-			return len(r.logs.lines("level=ERROR")) == 1 && strings.HasPrefix(why, s.partition)
+			return len(r.logs.lines("level=ERROR")) == 1 && strings.HasPrefix(why, stuck)
 		})
 		time.Sleep(time.Second)
-		if n := len(r.logs.lines("level=ERROR", s.partition, "the handler to take")); n != 1 || len(r.logs.lines("level=ERROR")) != 1 {
-			t.Errorf("%s", r.logs)
-		}
-		close(s.released)
-		r.eventually("it moves on", func() bool { return len(r.logs.lines("moves on")) == 1 })
+		r.said(1, "level=ERROR", stuck, "the handler to take")
+		r.said(1, "level=ERROR")
+		close(released)
+		r.says(1, "moves on")
 		if why, _ := c.Stalled(); why != "" {
 			t.Errorf("after it moved: %s", why)
 		}

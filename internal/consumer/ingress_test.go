@@ -14,12 +14,9 @@ import (
 
 // Jobs that were written while a clock was ahead hold a timer for one delay together, however many fetches they take.
 func TestAClockThatWasAheadStopsNoTimer(t *testing.T) {
-	t.Parallel()
 	const delay = 2 * time.Second
-	r := newRig(t, inProcess(t).ListenAddrs())
-	timer := r.opt.Group + ".timer"
-	r.opt.Timers = []Timer{{timer, delay}}
-	r.create(1, r.jobs(), r.opt.LaneTopic, timer)
+	r := inProcess(t, 1, 1)
+	timer := r.timer(delay)
 	write := func(id string, at time.Time) {
 		rec := job("c", id, delivery.HeaderOrigin, "jobs/0/7", delivery.HeaderEnqueuedAt, at.Format(time.RFC3339Nano))
 		rec.Value = kafka.NewBytes(make([]byte, timerFetchBytes/4))
@@ -46,26 +43,24 @@ func TestAPausedCampaignThatBlocksLeavesMemoryToOthers(t *testing.T) {
 	const limit, partitions = 4 << 20, 16
 	for name, tc := range map[string]struct{ jobs, size, capacity int }{"small": {1500, 10, 20}, "large": {3, 300 << 10, 4}} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t, inProcess(t).ListenAddrs())
+			r := inProcess(t, partitions, 1)
 			other := r.jobs() + ".other"
-			r.create(partitions, r.jobs())
-			r.create(1, other, r.opt.LaneTopic)
+			r.create(1, other)
 			for p := range partitions {
-				for piece := range slices.Chunk(numbered(fmt.Sprint("b", p), 0, tc.jobs), max(1, 500/tc.size)) {
-					records := make([]kafka.Record, len(piece))
-					for i, id := range piece {
-						records[i] = job("b", id)
-						records[i].Value = kafka.NewBytes(make([]byte, tc.size))
-					}
-					r.produce(r.jobs(), p, records...)
-				}
+				r.produceIDs(r.jobs(), p, "b", numbered(fmt.Sprint("b", p), 0, tc.jobs), make([]byte, tc.size))
 			}
 			r.opt.Ingress = append(r.opt.Ingress, other)
-			s := newStayers("b", tc.capacity)
-			c := r.start(s.fake, func(o *Options) { o.Handler, o.MaxBufferBytes = s, limit })
-			r.eventually("the campaign waits", func() bool { return s.calls() > partitions })
-			s.pause()
+			q := newQueues(tc.capacity, "b")
+			c := r.start(q, func(o *Options) { o.MaxBufferBytes = limit })
+			r.eventually("the campaign waits", func() bool { return q.calls() > partitions })
+			q.change("b", func(b *queue) { // it is paused
+				b.capacity = 0
+				for _, j := range slices.Backward(b.jobs) {
+					b.waiting[j.Source] = true
+					giveBack(j)
+				}
+				b.jobs = nil
+			})
 			time.Sleep(2 * refusedFor)
 			if held := c.budget.inUse(); held > limit/4+limit/8 {
 				t.Errorf("%d KiB of %d are held", held>>10, limit>>10)
@@ -79,8 +74,8 @@ func TestAPausedCampaignThatBlocksLeavesMemoryToOthers(t *testing.T) {
 					t.Errorf("a job of another topic took %s", took)
 				}
 			}
-			s.resize(1000)
-			defer s.run(t, 1000)()
+			q.resize("b", 1000)
+			defer q.run(t, 1000)()
 			r.eventually("all is sent", func() bool { return len(c.orderOf("b")) == partitions*tc.jobs })
 			for p := range partitions {
 				of := func(id string) bool { return !strings.HasPrefix(id, fmt.Sprint("b", p, "-")) }

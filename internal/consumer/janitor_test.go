@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -62,11 +62,6 @@ func topicOf(client *broker.Client, at partition) delivery.TopicID {
 	return identity
 }
 
-func janitorCluster(t *testing.T, opts ...kfake.Opt) (*kfake.Cluster, *broker.Client) {
-	cluster := inProcess(t, opts...)
-	return cluster, newBroker(t, cluster.ListenAddrs())
-}
-
 // sweeper is a janitor at work.
 type sweeper struct {
 	*janitor
@@ -105,14 +100,7 @@ func startJanitor(t testing.TB, client *broker.Client, every time.Duration) *swe
 	return s
 }
 
-func (s *sweeper) removed(t testing.TB) float64 {
-	t.Helper()
-	var m dto.Metric
-	if err := s.metrics.deleted.Write(&m); err != nil {
-		t.Fatal(err)
-	}
-	return m.GetCounter().GetValue()
-}
+func (s *sweeper) removed() float64 { return testutil.ToFloat64(s.metrics.deleted) }
 
 // checkJanitor removes what it is told to from two topics, and nothing else.
 func checkJanitor(t *testing.T, client *broker.Client, lanes, timer string) {
@@ -135,7 +123,7 @@ func checkJanitor(t *testing.T, client *broker.Client, lanes, timer string) {
 	}
 	kafkatest.Eventually(t, "the lanes are swept", begins(lanes, 100, 40, 0, 0))
 	kafkatest.Eventually(t, "the timer is swept", begins(timer, 0, 50))
-	kafkatest.Eventually(t, "190 records are counted", func() bool { return s.removed(t) == 190 })
+	kafkatest.Eventually(t, "190 records are counted", func() bool { return s.removed() == 190 })
 	s.trim(lanes, 3, 99)
 	kafkatest.Eventually(t, "more is swept", begins(lanes, 100, 40, 0, 99))
 	s.trim(lanes, 2, 101) // beyond the end: of a topic that was made anew
@@ -143,7 +131,7 @@ func checkJanitor(t *testing.T, client *broker.Client, lanes, timer string) {
 	if !begins(lanes, 100, 40, 0, 99)() {
 		t.Error("a partition was swept beyond its end")
 	}
-	if n := s.removed(t); n != 289 {
+	if n := s.removed(); n != 289 {
 		t.Errorf("%v counted, 289 were removed", n)
 	}
 	s.stop()
@@ -154,7 +142,14 @@ func checkJanitor(t *testing.T, client *broker.Client, lanes, timer string) {
 
 func TestJanitor(t *testing.T) {
 	brokers := testservices.Kafka(t)
-	checkJanitor(t, newBroker(t, brokers), testservices.Topic(t, brokers, "janitor-lanes", 4), testservices.Topic(t, brokers, "janitor-timer", 2))
+	client := newBroker(t, broker.Options{Brokers: brokers})
+	checkJanitor(t, client, testservices.Topic(t, brokers, "janitor-lanes", 4), testservices.Topic(t, brokers, "janitor-timer", 2))
+}
+
+// janitorCluster is a broker in this process, or several, and a client of it.
+func janitorCluster(t *testing.T, opts ...kfake.Opt) (*kfake.Cluster, *broker.Client) {
+	cluster := kafkatest.Cluster(t, opts...)
+	return cluster, newBroker(t, broker.Options{Brokers: cluster.ListenAddrs()})
 }
 
 // With several brokers, each is asked for what it leads.

@@ -45,10 +45,8 @@ func TestAges(t *testing.T) {
 // TestWhatWaitsIsMeasured: the records of ingress and timers that are not settled, read or not, and the age of the oldest
 // job of each place; after a restart, too; and nothing once they are settled.
 func TestWhatWaitsIsMeasured(t *testing.T) {
-	onBrokers(t, func(t *testing.T, r *rig) {
-		timer := r.opt.Group + ".timer"
-		r.create(1, r.jobs(), r.opt.LaneTopic, timer)
-		r.opt.Timers = []Timer{{Topic: timer, Delay: time.Hour}}
+	onBrokers(t, 1, 1, func(t *testing.T, r *rig) {
+		timer := r.timer(time.Hour)
 		old := func(id string, age time.Duration) kafka.Record {
 			rec := job("c", id)
 			rec.Time = time.Now().Add(-age)
@@ -68,8 +66,7 @@ func TestWhatWaitsIsMeasured(t *testing.T) {
 		}
 		quick := func(o *Options) { o.PositionInterval = 50 * time.Millisecond }
 
-		f := newFake()
-		f.keep = func(j *delivery.Job) bool { return j.From == delivery.FromIngress }
+		f := keeping(func(j *delivery.Job) bool { return j.From == delivery.FromIngress })
 		f.refuse = func(*delivery.Job) bool { return true }
 		one := r.start(f, quick)
 		r.eventually("what waits to be shown", func() bool { return shows(one, 2, 3, [3]float64{300, 5000, 0}) })
@@ -85,7 +82,7 @@ func TestWhatWaitsIsMeasured(t *testing.T) {
 		f.mu.Lock()
 		f.keep, f.refuse = nil, nil
 		f.mu.Unlock()
-		f.settle(func(*delivery.Job) bool { return true })
+		f.settle(all)
 		r.produce(r.jobs(), 0, job("c", "i3"))
 		two.stop()
 		three := r.start(f, quick)

@@ -7,17 +7,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/pacer/pacer/internal/consumer/offset"
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// brokenBytes is a value that cannot be read.
 // newLaneReader makes the reader of an empty lane, which reads only what it is given.
 func newLaneReader(log *slog.Logger) *laneReader {
 	b := newBudget(1 << 20)
-	src, _ := newSource(partition{Topic: "lanes"}, delivery.FromLane, start{}, b, newMetrics(newRegistry(), b), offset.NewOrigins(), func() {})
+	m := newMetrics(prometheus.NewRegistry(), b)
+	src, _ := newSource(partition{Topic: "lanes"}, delivery.FromLane, start{}, b, m, offset.NewOrigins(), func() {})
 	return &laneReader{reader: reader{opt: &Options{MaxWeight: 1, Logger: log}, src: src, receipt: src}}
 }
 
@@ -57,7 +58,7 @@ func TestACatchUpThatBreaksCommitsNothing(t *testing.T) {
 // TestAFullLaneIsNotSilent: a lane whose main reader has to wait for a campaign to finish says so, once, and when it goes on.
 func TestAFullLaneIsNotSilent(t *testing.T) {
 	logs := &logBook{}
-	r := newLaneReader(slog.New(slog.NewTextHandler(logs, nil)))
+	r := newLaneReader(logs.Logger())
 	v := &visit{reader: r, now: time.Now(), classify: (*offset.Lane).ClassifyMain}
 	at := int64(0)
 	for ; !v.stopped; at++ {

@@ -4,124 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/segmentio/kafka-go"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/retry"
 )
-
-// queues is a handler with a bounded queue per campaign and campaign by campaign control over who may send. It grants
-// room like the pacer: when a queue that refused has been drained.
-type queues struct {
-	*fake
-	mu       sync.Mutex
-	capacity int
-	paused   map[string]bool
-	queue    map[string][]*delivery.Job
-	waiting  map[string]delivery.Source
-	offers   int
-	sent     map[string]int
-}
-
-func newQueues(capacity int, paused ...string) *queues {
-	q := &queues{
-		fake: newFake(), capacity: capacity, paused: map[string]bool{}, queue: map[string][]*delivery.Job{},
-		waiting: map[string]delivery.Source{}, sent: map[string]int{},
-	}
-	for _, c := range paused {
-		q.paused[c] = true
-	}
-	q.keep = func(*delivery.Job) bool { return true }
-	return q
-}
-
-func (q *queues) Offer(ctx context.Context, jobs []*delivery.Job) (refused []*delivery.Job, err error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.offers++
-	var taken []*delivery.Job
-	full := map[string]bool{}
-	for _, j := range jobs {
-		if full[j.Campaign] || len(q.queue[j.Campaign]) >= q.capacity {
-			full[j.Campaign] = true
-			q.waiting[j.Campaign] = j.Source
-			refused = append(refused, j)
-			continue
-		}
-		q.queue[j.Campaign] = append(q.queue[j.Campaign], j)
-		taken = append(taken, j)
-	}
-	_, err = q.fake.Offer(ctx, taken)
-	return refused, err
-}
-
-// send settles what is queued of campaigns that are not paused, and grants room.
-func (q *queues) send() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for id, jobs := range q.queue {
-		if q.paused[id] || len(jobs) == 0 {
-			continue
-		}
-		for _, j := range jobs {
-			q.forget(j.ID)
-			j.Settle(delivery.OutcomeDelivered)
-			q.sent[id]++
-		}
-		q.queue[id] = nil
-		if src := q.waiting[id]; src != nil {
-			delete(q.waiting, id)
-			src.GrantCapacity(id, int64(q.capacity))
-		}
-	}
-}
-
-func (q *queues) calls() int {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.offers
-}
-
-func (q *queues) sentOf(campaign string) int {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.sent[campaign]
-}
-
-func (q *queues) resume(campaign string) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	delete(q.paused, campaign)
-}
-
-func (f *fake) forget(id string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.open, id)
-}
-
-// run sends until the test ends.
-func (q *queues) run(t *testing.T) (stop func()) {
-	ctx, cancel := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for retry.Sleep(ctx, 3*time.Millisecond) == nil {
-			q.send()
-		}
-	})
-	return func() { cancel(); wg.Wait() }
-}
 
 // Three campaigns share a lane. One stands still for long: the others pass it. When it goes on, it gets all of its
 // jobs, in order, and a restart in the middle repeats nothing that was settled.
 func TestLaneLetsOthersPass(t *testing.T) {
-	onBrokers(t, func(t *testing.T, r *rig) {
-		r.create(1, r.jobs(), r.opt.LaneTopic)
+	onBrokers(t, 1, 1, func(t *testing.T, r *rig) {
 		const each = 400
 		ids := map[string][]string{}
 		var records []kafka.Record
@@ -135,41 +33,35 @@ func TestLaneLetsOthersPass(t *testing.T) {
 		for piece := range slices.Chunk(records, 100) {
 			r.produce(r.opt.LaneTopic, 0, piece...)
 		}
-		first := newQueues(7, "a")
-		stop := first.run(t)
-		c := r.start(first.fake, func(o *Options) { o.Handler = first })
-		r.eventually("b and c are through", func() bool { return len(c.orderOf("b"))+len(c.orderOf("c")) == 2*each })
+		first := newQueues(7, "a", "b", "c")
+		first.of["a"].paused = true
+		stop := first.run(t, everything)
+		c := r.start(first)
+		r.eventually("b and c are through", func() bool { return c.count() == 2*each })
 		for _, id := range []string{"b", "c"} {
 			if got := c.orderOf(id); !slices.Equal(got, ids[id]) {
 				t.Errorf("campaign %s out of order: %v", id, got)
 			}
-		}
-		if got := c.orderOf("a"); !slices.Equal(got, ids["a"][:7]) {
-			t.Errorf("a stands still, and was handed %v", got)
 		}
 		offers := first.calls()
 		time.Sleep(100 * time.Millisecond)
 		if n := first.calls() - offers; n > 2 {
 			t.Errorf("%d calls for a campaign that has no room", n)
 		}
-		first.resume("a")
+		first.change("a", func(a *queue) { a.paused = false })
 		r.eventually("a is half through", func() bool { return len(c.orderOf("a")) > each/2 })
 		stop()
-		first.send()
 		c.stop()
-		got := c.orderOf("a")
-		settled := first.sentOf("a") // what was handed over after the last send was forgotten
 
-		second := newQueues(7)
-		defer second.run(t)()
-		d := r.start(second.fake, func(o *Options) { o.Handler = second })
-		r.eventually("the rest of a", func() bool { return d.saw(ids["a"][each-1]) })
-		r.eventually("the last commit", func() bool { return r.committed(r.opt.LaneTopic, 0) == 3*each })
+		second := newQueues(7, "a", "b", "c")
+		defer second.run(t, everything)()
+		d := r.start(second)
+		r.eventually("the last commit", r.allCommitted(3*each, 1, r.opt.LaneTopic))
 		d.stop()
-		if rest := d.orderOf("a"); !slices.Equal(append(got[:settled:settled], rest...), ids["a"]) {
-			t.Errorf("a was settled up to %d; after the restart came %d: %v", settled, len(rest), rest)
+		if got := slices.Concat(c.orderOf("a"), d.orderOf("a")); !slices.Equal(got, ids["a"]) {
+			t.Errorf("a was sent, before and after the restart: %v", got)
 		}
-		if n := len(d.orderOf("b")) + len(d.orderOf("c")); n != 0 {
+		if n := d.count() - len(d.orderOf("a")); n != 0 {
 			t.Errorf("%d jobs of the others were repeated", n)
 		}
 		if factor := d.metrics.lanes.readFactor(); factor < 1 {
@@ -180,30 +72,20 @@ func TestLaneLetsOthersPass(t *testing.T) {
 
 // A job given back is offered again, after room.
 func TestLaneRelease(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, inProcess(t).ListenAddrs())
-	r.create(1, r.jobs(), r.opt.LaneTopic)
+	r := inProcess(t, 1, 1)
 	r.produceIDs(r.opt.LaneTopic, 0, "a", numbered("a", 0, 10))
 	r.produceIDs(r.opt.LaneTopic, 0, "b", numbered("b", 0, 10))
-	f := newFake()
-	f.keep = func(j *delivery.Job) bool { return j.Campaign == "a" }
+	f := keeping(func(j *delivery.Job) bool { return j.Campaign == "a" })
 	c := r.start(f)
 	r.eventually("all seen", func() bool { return c.count() == 20 })
 	var src delivery.Source
-	f.mu.Lock()
-	for id, j := range f.open {
-		if src = j.Source; j.Offset >= 3 {
-			delete(f.open, id)
-			j.Source.(*source).Release("a", j.Offset)
-		}
-	}
-	f.mu.Unlock()
+	f.end(func(j *delivery.Job) bool { src = j.Source; return j.Offset >= 3 }, giveBack)
 	r.produceIDs(r.opt.LaneTopic, 0, "b", []string{"b-more"})
 	r.eventually("the others go on", func() bool { return c.saw("b-more") })
 	if got := len(c.orderOf("a")); got != 10 {
 		t.Fatalf("%d jobs of a were handed over, without room", got)
 	}
-	if n := f.settle(nil); n != 3 {
+	if n := f.settle(all); n != 3 {
 		t.Fatalf("%d kept", n)
 	}
 	f.mu.Lock()
@@ -214,31 +96,37 @@ func TestLaneRelease(t *testing.T) {
 	if got := c.orderOf("a")[10:]; !slices.Equal(got, numbered("a", 3, 10)) {
 		t.Errorf("came again: %v", got)
 	}
-	r.eventually("the commit", func() bool { return r.committed(r.opt.LaneTopic, 0) == 21 })
+	r.eventually("the commit", r.allCommitted(21, 1, r.opt.LaneTopic))
 }
 
-// The twin that a crash between produce and commit leaves in a lane is dropped; a job that comes back is not.
-func TestLaneDropsRepeats(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, inProcess(t).ListenAddrs())
-	r.create(1, r.jobs(), r.opt.LaneTopic)
-	twin := func(id, attempt string) kafka.Record {
-		return job("a", id, delivery.HeaderOrigin, "jobs/0/77", delivery.HeaderHops, "1", delivery.HeaderAttempt, attempt)
-	}
-	r.produce(r.opt.LaneTopic, 0, twin("first", "0"), twin("first", "0"), twin("retried", "1"), job("a", "last"))
-	c := r.start(newFake())
-	r.eventually("all seen", func() bool { return c.saw("last") })
-	r.eventually("the commit", func() bool { return r.committed(r.opt.LaneTopic, 0) == 4 })
-	if got := fmt.Sprint(c.orderOf("a")); got != "[first retried last]" {
-		t.Error(got)
-	}
+// The twin that a lost answer, or a crash between produce and commit, leaves in a lane or a timer is dropped; a job that comes back once
+// more is not.
+func TestRepeatsAreDropped(t *testing.T) {
+	onBrokers(t, 1, 1, func(t *testing.T, r *rig) {
+		timer := r.timer(100 * time.Millisecond)
+		old := time.Now().Add(-time.Hour).Format(time.RFC3339Nano)
+		for topic, hops := range map[string]string{r.opt.LaneTopic: delivery.HeaderHops, timer: delivery.HeaderTimerHops} {
+			visit := func(id, origin, hop, attempt string) kafka.Record {
+				return job(topic, id, delivery.HeaderOrigin, origin, hops, hop, delivery.HeaderAttempt, attempt, delivery.HeaderEnqueuedAt, old)
+			}
+			r.produce(topic, 0, visit("first", "jobs/0/77", "1", "0"), visit("first", "jobs/0/77", "1", "0"), visit("same", "jobs/0/78", "1", "0"),
+				visit("first", "jobs/0/77", "1", "1"), visit("first", "jobs/0/77", "2", "1"), job(topic, "last", delivery.HeaderEnqueuedAt, old))
+			r.produce(topic, 0, visit("first", "jobs/0/77", "1", "0"), visit("end", "jobs/0/79", "1", "0"))
+		}
+		c := r.start(newFake())
+		r.eventually("the commits", r.allCommitted(8, 1, r.opt.LaneTopic, timer))
+		for _, topic := range []string{r.opt.LaneTopic, timer} {
+			if got := fmt.Sprint(c.orderOf(topic)); got != "[first same first first last end]" {
+				t.Errorf("%s: %s", topic, got)
+			}
+		}
+	})
 }
 
 // Producers may write into lanes themselves: records that look alike are jobs of their own, in any lane. A job that comes back from a
 // timer is no repeat of them.
 func TestLaneTakesDirectJobs(t *testing.T) {
-	onBrokers(t, func(t *testing.T, r *rig) {
-		r.create(3, r.jobs(), r.opt.LaneTopic)
+	onBrokers(t, 1, 3, func(t *testing.T, r *rig) {
 		bare := kafka.Record{Value: kafka.NewBytes([]byte("p")), Headers: []kafka.Header{{Key: delivery.HeaderCampaign, Value: []byte("a")}}}
 		envelope := kafka.Record{Value: kafka.NewBytes([]byte(`{"campaign":"a","id":"e","payload":{}}`))}
 		for lane := range 3 {
@@ -278,12 +166,19 @@ func TestLaneTakesDirectJobs(t *testing.T) {
 type keptPositions struct {
 	mu    sync.Mutex
 	saved map[string]delivery.Position
-	err   error
+	err   error        // of what is saved all the same
+	down  atomic.Bool  // nothing is saved or loaded
+	saves atomic.Int32 // calls
 }
+
+var errPostgresDown = errors.New("postgres is down")
 
 func (k *keptPositions) SavePositions(_ context.Context, _ string, list []delivery.Position) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if k.saves.Add(1); k.down.Load() {
+		return errPostgresDown
+	}
 	if k.saved == nil {
 		k.saved = map[string]delivery.Position{}
 	}
@@ -296,26 +191,23 @@ func (k *keptPositions) SavePositions(_ context.Context, _ string, list []delive
 func (k *keptPositions) LoadPositions(context.Context, string) (list []delivery.Position, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for _, p := range k.saved {
-		list = append(list, p)
+	if k.down.Load() {
+		return nil, errPostgresDown
 	}
-	return list, nil
+	return slices.Collect(maps.Values(k.saved)), nil
 }
 
 // When the group's offsets are gone, lanes go on from the positions kept elsewhere.
 func TestOffsetsGone(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, inProcess(t).ListenAddrs())
-	r.create(2, r.jobs(), r.opt.LaneTopic)
+	r := inProcess(t, 2, 2)
 	r.produceIDs(r.opt.LaneTopic, 0, "a", numbered("a", 0, 10))
 	r.produceIDs(r.opt.LaneTopic, 1, "b", numbered("b", 0, 10))
 	kept := &keptPositions{err: errors.New("read-only")}
 	use := func(o *Options) { o.Positions, o.PositionInterval = kept, 20*time.Millisecond }
-	f := newFake()
-	f.keep = func(j *delivery.Job) bool { return j.ID == "a-0002" || j.ID == "a-0003" || j.ID == "b-0005" }
-	c := r.start(f, use)
+	open := []string{"a-0002", "a-0003", "b-0005"}
+	c := r.start(keeping(func(j *delivery.Job) bool { return slices.Contains(open, j.ID) }), use)
 	r.eventually("all seen", func() bool { return c.count() == 20 })
-	r.eventually("the line", func() bool { return len(r.logs.lines("level=WARN", "cannot be saved")) == 1 })
+	r.says(1, "level=WARN", "cannot be saved")
 	c.stop()
 	if p := kept.saved[fmt.Sprint(r.opt.LaneTopic, 0)]; p.Committed != 2 {
 		t.Fatalf("kept %+v", p)
@@ -324,23 +216,16 @@ func TestOffsetsGone(t *testing.T) {
 	d := r.start(newFake(), use)
 	r.eventually("the open ones", func() bool { return d.count() == 3 })
 	d.stop()
-	if got := fmt.Sprint(d.ids()); got != "[a-0002 a-0003 b-0005]" {
+	if got := d.ids(); !slices.Equal(got, open) {
 		t.Errorf("read again: %s", got)
 	}
-	if n := len(r.logs.lines("level=WARN", "kept in the catalog")); n != 2 {
-		t.Errorf("said %d times", n)
-	}
-	if n := len(r.logs.lines("level=WARN", "cannot be saved")); n != 2 {
-		t.Errorf("%d warnings of two runs", n)
-	}
+	r.said(2, "level=WARN", "kept in the catalog")
+	r.said(2, "level=WARN", "cannot be saved") // by two runs
 }
 
 // An offset that is not in the log any more is an error that a person hears of; reading goes on at the earliest record.
 func TestOffsetOutOfRange(t *testing.T) {
-	t.Parallel()
-	cluster := inProcess(t)
-	r := newRig(t, cluster.ListenAddrs())
-	r.create(1, r.jobs(), r.opt.LaneTopic)
+	r := inProcess(t, 1, 1)
 	topics := []string{r.jobs(), r.opt.LaneTopic}
 	for _, topic := range topics {
 		r.produceIDs(topic, 0, "a", numbered("first-in-"+topic, 0, 10))
@@ -350,7 +235,7 @@ func TestOffsetOutOfRange(t *testing.T) {
 	c.stop()
 	for _, topic := range topics {
 		r.produceIDs(topic, 0, "a", numbered("second-in-"+topic, 0, 10))
-		if err := cluster.DeleteRecords(topic, 0, 15); err != nil {
+		if err := r.cluster.DeleteRecords(topic, 0, 15); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -358,26 +243,22 @@ func TestOffsetOutOfRange(t *testing.T) {
 	r.eventually("what is left", func() bool { return d.count() == 10 })
 	d.stop()
 	for _, topic := range topics {
-		if n := len(r.logs.lines("level=ERROR", topic, "offset=10", "earliest=15")); n != 1 {
-			t.Errorf("%s: %d lines", topic, n)
-		}
-		if at := r.committed(topic, 0); at != 20 {
-			t.Errorf("%s: committed %d", topic, at)
-		}
+		r.said(1, "level=ERROR", topic, "offset=10", "earliest=15")
+	}
+	if !r.allCommitted(20, 1, topics...)() {
+		t.Error("not all is committed")
 	}
 }
 
 // Lanes and timers on several brokers are watched by one poll each, and data wakes the right reader.
 func TestIdleLanesOnSeveralBrokers(t *testing.T) {
-	t.Parallel()
-	cluster := inProcess(t)
+	r := inProcess(t, 0, 0)
 	for range 2 {
-		if _, _, err := cluster.AddNode(-1, 0); err != nil {
+		if _, _, err := r.cluster.AddNode(-1, 0); err != nil {
 			t.Fatal(err)
 		}
 	}
-	r := newRig(t, cluster.ListenAddrs())
-	r.create(16, r.jobs(), r.opt.LaneTopic)
+	r.with(16, 16)
 	c := r.start(newFake())
 	r.eventually("joined", c.Joined)
 	time.Sleep(2 * longPoll)

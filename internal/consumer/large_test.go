@@ -2,7 +2,6 @@ package consumer
 
 import (
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/segmentio/kafka-go"
@@ -11,80 +10,50 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-func (r *rig) produceCompressed(topic string, records ...kafka.Record) {
-	r.t.Helper()
-	answer, err := r.client.Produce(r.t.Context(), &kafka.ProduceRequest{
-		Topic: topic, RequiredAcks: kafka.RequireAll, Compression: kafka.Zstd, Records: kafka.NewRecordReader(records...),
-	})
-	if err != nil || answer.Error != nil {
-		r.t.Fatalf("produce: %v, %+v", err, answer)
-	}
-}
-
-// A record larger than is accepted becomes a dead letter with its origin, and nothing else is affected.
-func TestALargeRecordIsADeadLetter(t *testing.T) {
-	onBrokers(t, func(t *testing.T, r *rig) {
-		r.create(1, r.jobs(), r.opt.LaneTopic)
-		for _, topic := range []string{r.jobs(), r.opt.LaneTopic} {
-			large := job("c", topic+"-large")
-			large.Value = kafka.NewBytes(make([]byte, 3<<20))
-			r.produceCompressed(topic, job("c", topic+"-before"), large, job("c", topic+"-after"))
-		}
-		c := r.start(newFake(), func(o *Options) {
-			client, err := broker.New(broker.Options{Brokers: r.brokers, MaxRecordBytes: 1 << 20})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(client.Close)
-			o.Client = client
-		})
-		r.eventually("all are committed", func() bool { return r.committed(r.jobs(), 0) == 3 && r.committed(r.opt.LaneTopic, 0) == 3 })
-		c.stop()
+// Records up to the size limit are read whole, at any size of a fetch. One that is larger, or cannot be decoded, becomes a dead letter with
+// its origin. None delays another job.
+func TestLargeAndBrokenRecords(t *testing.T) {
+	onBrokers(t, 1, 1, func(t *testing.T, r *rig) {
+		const large = 1000_000
+		topics := []string{r.jobs(), r.opt.LaneTopic}
 		var want []string
-		for _, topic := range []string{r.jobs(), r.opt.LaneTopic} {
-			want = append(want, topic+"-after", topic+"-before", topic+"/0/1")
-			if lines := r.logs.lines("level=ERROR", "partition="+topic+"/0", "offset=1", "too_large"); len(lines) != 1 {
-				t.Errorf("%s", r.logs)
-			}
+		for _, topic := range topics {
+			r.produceIDs(topic, 0, "c", []string{topic + "-before"})
+			r.produceIDs(topic, 0, "c", []string{topic + "-large"}, make([]byte, large))
+			r.produce(topic, 0, kafka.Record{Value: kafka.NewBytes([]byte("neither")), Key: kafka.NewBytes([]byte("k"))})
+			huge := job("c", topic+"-huge")
+			huge.Value = kafka.NewBytes(make([]byte, 3<<20))
+			r.compression = kafka.Zstd
+			r.produce(topic, 0, job("c", topic+"-between"), huge, job("c", topic+"-after"))
+			r.compression = 0
+			want = append(want, topic+"-after", topic+"-before", topic+"-between", topic+"-large", topic+"/0/2", topic+"/0/4")
 		}
+		sizes := map[string]int{}
+		c := r.start(keeping(func(j *delivery.Job) bool { sizes[j.ID] = len(j.Payload); return false }), func(o *Options) {
+			o.Client = newBroker(t, broker.Options{Brokers: r.brokers, MaxRecordBytes: 1 << 20})
+		})
+		r.eventually("all are committed", r.allCommitted(6, 1, topics...))
+		c.stop()
 		if got := c.ids(); !slices.Equal(got, want) {
 			t.Errorf("handed over %v, want %v", got, want)
 		}
-		if len(c.defects) != 2 {
-			t.Fatalf("%d defects", len(c.defects))
+		for _, topic := range topics {
+			if n := sizes[topic+"-large"]; n != large {
+				t.Errorf("%d bytes of the large record in %s", n, topic)
+			}
+			r.said(1, "level=ERROR", "partition="+topic+"/0", "offset=4", "too_large")
 		}
+		broken := 0
 		for _, j := range c.defects {
-			if j.Defect() != delivery.ReasonTooLarge || j.Payload != nil || j.Origin.Offset != 1 || j.Flaw.Lost < 3<<20 {
+			switch {
+			case j.Defect() == delivery.ReasonUndecodable && string(j.Payload) == "neither" && string(j.Key) == "k" && j.Campaign == "":
+				broken++
+			case j.Defect() != delivery.ReasonTooLarge || j.Payload != nil || j.Origin.Offset != 4 || j.Flaw.Lost < 3<<20:
 				t.Errorf("%+v", j)
 			}
 		}
-	})
-}
-
-// The decompressed bytes of a fetch count in the budget of memory: reading stops when it is used up, even within a batch.
-func TestCompressedFetchesCountInTheBudget(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, inProcess(t).ListenAddrs())
-	r.create(1, r.jobs(), r.opt.LaneTopic)
-	const jobs, size, limit = 2000, 4 << 10, 1 << 20
-	records := make([]kafka.Record, jobs)
-	for i, id := range numbered("j", 0, jobs) {
-		records[i] = job("c", id)
-		records[i].Value = kafka.NewBytes([]byte(strings.Repeat("payload ", size/8)))
-	}
-	r.produceCompressed(r.jobs(), records...)
-	f := newFake()
-	f.keep = func(*delivery.Job) bool { return true }
-	c := r.start(f, func(o *Options) {
-		o.MaxBufferBytes = limit
-		o.Handler = noRelief{o.Handler.(*fake)}
-	})
-	r.eventually("memory is used up", func() bool { return c.budget.of(delivery.FromIngress).waitedFor() > 0 })
-	if n := c.count(); n*size > 2*limit {
-		t.Errorf("%d jobs of %d bytes were read into a budget of %d", n, size, limit)
-	}
-	r.eventually("all are read by and by", func() bool {
-		c.settle(nil)
-		return c.count() == jobs
+		if len(c.defects) != 4 || broken != 2 {
+			t.Errorf("%d defects, of which %d cannot be decoded", len(c.defects), broken)
+		}
 	})
 }

@@ -37,34 +37,31 @@ func TestLease(t *testing.T) {
 }
 
 // startWaiting starts a consumer whose handler keeps twenty jobs.
-func startWaiting(r *rig) (*running, *fake) {
-	f := newFake()
-	f.keep = func(*delivery.Job) bool { return true }
-	c := r.start(f)
+func startWaiting(r *rig) *running {
+	c := r.start(keeping(all))
 	r.produceIDs(r.jobs(), 0, "c", numbered("j", 0, 20))
 	r.eventually("the jobs wait", func() bool { return c.count() == 20 })
-	return c, f
+	return c
 }
 
 // joinsAnew checks that the jobs that wait are dropped, and read again in a new generation.
-func (c *running) joinsAnew(f *fake) {
+func (c *running) joinsAnew() {
+	c.rig.t.Helper()
 	c.rig.eventually("all are read again", func() bool {
+		f := c.fake
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		return len(f.open) == 20 && !slices.ContainsFunc(numbered("j", 0, 20), func(id string) bool { return f.seen[id] != 2 })
 	})
-	if n := len(c.rig.logs.lines("level=WARN", "the group has gone on without this daemon")); n != 1 {
-		c.rig.t.Errorf("%d warnings: %s", n, c.rig.logs)
-	}
-	c.settle(nil)
-	c.rig.eventually("all are committed", func() bool { return c.rig.committed(c.rig.jobs(), 0) == 20 })
+	c.rig.said(1, "level=WARN", "the group has gone on without this daemon")
+	c.settle(all)
+	c.rig.eventually("all are committed", c.rig.allCommitted(20, 1, c.rig.jobs()))
 }
 
 // A daemon that stood still for longer than the session timeout drops the jobs that wait, and joins the group anew.
 func TestASuspendedDaemonJoinsAnew(t *testing.T) {
-	onBrokers(t, func(t *testing.T, r *rig) {
-		r.create(1, r.jobs(), r.opt.LaneTopic)
-		c, f := startWaiting(r)
+	onBrokers(t, 1, 1, func(t *testing.T, r *rig) {
+		c := startWaiting(r)
 		if !c.Owns(time.Now()) {
 			t.Fatal("the partitions belong to others")
 		}
@@ -74,7 +71,7 @@ func TestASuspendedDaemonJoinsAnew(t *testing.T) {
 		if c.Owns(time.Now()) { // whoever asks first
 			t.Error("the partitions still belong to a daemon that stood still")
 		}
-		c.joinsAnew(f)
+		c.joinsAnew()
 		if !c.Owns(time.Now()) {
 			t.Error("the partitions of the new generation do not belong to the daemon")
 		}
@@ -83,12 +80,9 @@ func TestASuspendedDaemonJoinsAnew(t *testing.T) {
 
 // So does one whose commit is refused, because the group has a later generation.
 func TestAFencedDaemonJoinsAnew(t *testing.T) {
-	t.Parallel()
-	cluster := inProcess(t)
-	r := newRig(t, cluster.ListenAddrs())
-	r.create(1, r.jobs(), r.opt.LaneTopic)
-	c, f := startWaiting(r)
-	cluster.ControlKey(int16(kmsg.OffsetCommit), func(req kmsg.Request) (kmsg.Response, error, bool) {
+	r := inProcess(t, 1, 1)
+	c := startWaiting(r)
+	r.cluster.ControlKey(int16(kmsg.OffsetCommit), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		in := req.(*kmsg.OffsetCommitRequest)
 		out := in.ResponseKind().(*kmsg.OffsetCommitResponse)
 		for _, topic := range in.Topics {
@@ -103,10 +97,6 @@ func TestAFencedDaemonJoinsAnew(t *testing.T) {
 		}
 		return out, nil, true
 	})
-	f.mu.Lock()
-	first := f.open["j-0000"]
-	delete(f.open, "j-0000")
-	f.mu.Unlock()
-	first.Settle(delivery.OutcomeDelivered) // the commit of this one is refused
-	c.joinsAnew(f)
+	c.settle(func(j *delivery.Job) bool { return j.Offset == 0 }) // the commit of this one is refused
+	c.joinsAnew()
 }

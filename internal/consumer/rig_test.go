@@ -1,7 +1,6 @@
 package consumer
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -9,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"net"
 	"runtime"
 	"slices"
 	"strconv"
@@ -17,8 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"go.uber.org/goleak"
@@ -26,6 +25,7 @@ import (
 	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/testservices"
+	"github.com/pacer/pacer/internal/testservices/kafkatest"
 )
 
 // TestMain has more tests run side by side than there are cores: nearly all of them wait for brokers, group joins and
@@ -44,33 +44,36 @@ const sideBySide = 6
 
 const patience = 60 * time.Second
 
-// onBrokers runs a test against a real broker; with -short, against one in this process.
-func onBrokers(t *testing.T, test func(t *testing.T, r *rig)) {
-	t.Parallel()
+// onBrokers runs a test against a real broker; with -short, against one in this process. The topics of ingress and of lanes have so many
+// partitions; those with none are not made.
+func onBrokers(t *testing.T, ingress, lanes int, test func(t *testing.T, r *rig)) {
 	if testing.Short() {
-		test(t, newRig(t, inProcess(t).ListenAddrs()))
+		test(t, inProcess(t, ingress, lanes))
 		return
 	}
-	test(t, newRig(t, testservices.Kafka(t)))
+	t.Parallel()
+	test(t, newRig(t, testservices.Kafka(t)).with(ingress, lanes))
 }
 
-func inProcess(t *testing.T, opts ...kfake.Opt) *kfake.Cluster {
-	t.Helper()
-	c, err := kfake.NewCluster(append([]kfake.Opt{kfake.NumBrokers(1)}, opts...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
-	return c
+// inProcess is a rig for a test that needs a broker of its own, in this process.
+func inProcess(t *testing.T, ingress, lanes int) *rig {
+	t.Parallel()
+	cluster := kafkatest.Cluster(t)
+	r := newRig(t, cluster.ListenAddrs()).with(ingress, lanes)
+	r.cluster = cluster
+	return r
 }
 
 // rig is a set of topics and the means to fill them and to run consumers on them.
 type rig struct {
 	t       *testing.T
 	brokers []string
+	cluster *kfake.Cluster // in this process
 	client  *kafka.Client
 	opt     Options // what newConsumer starts from
 	logs    *logBook
+
+	compression kafka.Compression // of what is produced
 }
 
 func newRig(t *testing.T, brokers []string) *rig {
@@ -80,9 +83,28 @@ func newRig(t *testing.T, brokers []string) *rig {
 	r.opt = Options{
 		Group: prefix, Ingress: []string{prefix + ".jobs"}, LaneTopic: prefix + ".lanes",
 		Receipt: func(r delivery.Receipt) delivery.Receipt { return r }, Positions: noCatalog{},
-		KeepDelivered: true, Logger: slog.New(slog.NewTextHandler(r.logs, &slog.HandlerOptions{Level: slog.LevelInfo})),
+		KeepDelivered: true, Logger: r.logs.Logger(),
 	}
 	return r
+}
+
+// with makes the topics of ingress and lanes.
+func (r *rig) with(ingress, lanes int) *rig {
+	if ingress > 0 {
+		r.create(ingress, r.jobs())
+	}
+	if lanes > 0 {
+		r.create(lanes, r.opt.LaneTopic)
+	}
+	return r
+}
+
+// timer is the topic of a timer that the consumers read from now on. It has one partition.
+func (r *rig) timer(delay time.Duration) string {
+	topic := r.opt.Group + ".timer"
+	r.opt.Timers = []Timer{{Topic: topic, Delay: delay}}
+	r.create(1, topic)
+	return topic
 }
 
 // noCatalog keeps nothing.
@@ -90,6 +112,7 @@ type noCatalog struct{}
 
 func (noCatalog) SavePositions(context.Context, string, []delivery.Position) error   { return nil }
 func (noCatalog) LoadPositions(context.Context, string) ([]delivery.Position, error) { return nil, nil }
+
 func newClient(t *testing.T, brokers []string) *kafka.Client {
 	transport := &kafka.Transport{MetadataTTL: 200 * time.Millisecond}
 	t.Cleanup(transport.CloseIdleConnections)
@@ -97,12 +120,9 @@ func newClient(t *testing.T, brokers []string) *kafka.Client {
 }
 
 // newBroker is what consumers use.
-func newBroker(t *testing.T, brokers []string, wrap ...func(kafka.RoundTripper) kafka.RoundTripper) *broker.Client {
+func newBroker(t *testing.T, o broker.Options) *broker.Client {
 	t.Helper()
-	o := broker.Options{Brokers: brokers, MetadataTTL: 200 * time.Millisecond}
-	for _, w := range wrap {
-		o.Wrap = w
-	}
+	o.MetadataTTL = 200 * time.Millisecond
 	client, err := broker.New(o)
 	if err != nil {
 		t.Fatal(err)
@@ -110,6 +130,33 @@ func newBroker(t *testing.T, brokers []string, wrap ...func(kafka.RoundTripper) 
 	t.Cleanup(client.Close)
 	return client
 }
+
+// broker is a client as consumers have one.
+func (r *rig) broker() *broker.Client { return newBroker(r.t, broker.Options{Brokers: r.brokers}) }
+
+// way decides what becomes of a request: send sends it to the broker.
+type way func(ctx context.Context, request kafka.Request, send sending) (kafka.Response, error)
+
+type sending func(ctx context.Context) (kafka.Response, error)
+
+// wayOf is a transport whose requests go a way.
+type wayOf struct {
+	kafka.RoundTripper
+	way
+}
+
+// RoundTrip implements kafka.RoundTripper.
+func (w wayOf) RoundTrip(ctx context.Context, addr net.Addr, request kafka.Request) (kafka.Response, error) {
+	return w.way(ctx, request, func(ctx context.Context) (kafka.Response, error) { return w.RoundTripper.RoundTrip(ctx, addr, request) })
+}
+
+// by is a client whose requests go a way.
+func (r *rig) by(w way) *broker.Client {
+	return newBroker(r.t, broker.Options{Brokers: r.brokers, Wrap: func(inner kafka.RoundTripper) kafka.RoundTripper { return wayOf{inner, w} }})
+}
+
+// through has a consumer's requests go a way.
+func (r *rig) through(w way) func(*Options) { return func(o *Options) { o.Client = r.by(w) } }
 
 func (r *rig) jobs() string { return r.opt.Ingress[0] }
 
@@ -172,7 +219,8 @@ func (r *rig) produce(topic string, partition int, records ...kafka.Record) {
 	r.t.Helper()
 	for began := time.Now(); ; {
 		answer, err := r.client.Produce(context.Background(), &kafka.ProduceRequest{
-			Topic: topic, Partition: partition, RequiredAcks: kafka.RequireAll, Records: kafka.NewRecordReader(records...),
+			Topic: topic, Partition: partition, RequiredAcks: kafka.RequireAll, Compression: r.compression,
+			Records: kafka.NewRecordReader(records...),
 		})
 		if err == nil {
 			err = answer.Error
@@ -231,16 +279,16 @@ type running struct {
 }
 
 // start runs a consumer; change adapts its options. It is stopped with the test at the latest.
-func (r *rig) start(f *fake, change ...func(*Options)) *running {
+func (r *rig) start(h faked, change ...func(*Options)) *running {
 	r.t.Helper()
 	o := r.opt
-	o.Client, o.Handler = newBroker(r.t, r.brokers), f
+	o.Client, o.Handler = r.broker(), h
 	for _, c := range change {
 		c(&o)
 	}
 	c := New(o)
 	ctx, cancel := context.WithCancel(context.Background())
-	run := &running{Consumer: c, fake: f, rig: r, cancel: cancel, done: make(chan error, 1)}
+	run := &running{Consumer: c, fake: h.base(), rig: r, cancel: cancel, done: make(chan error, 1)}
 	go func() { run.done <- c.Run(ctx) }()
 	r.t.Cleanup(run.stop)
 	return run
@@ -281,18 +329,41 @@ type fake struct {
 	yields    bool
 	drainsFor time.Duration
 	lingers   bool // jobs that are kept are in flight, and do not end
+	stubborn  bool // it does nothing when it is asked to relieve a window
 
-	keep     func(*delivery.Job) bool // jobs to keep open; nil for none
-	refuse   func(*delivery.Job) bool // lane jobs to refuse, with all later ones of their campaign in the call
+	first    func(jobs []*delivery.Job) (refuse bool) // what happens before all else; nil for nothing
+	keep     func(*delivery.Job) bool                 // jobs to keep open; nil for none
+	refuse   func(*delivery.Job) bool                 // lane jobs to refuse, with all later ones of their campaign in the call
 	inFlight sync.WaitGroup
 	slow     func() time.Duration // how long a job is in flight; nil for not at all
 }
+
+// faked is a fake, or a handler that is based on one.
+type faked interface {
+	Handler
+	base() *fake
+}
+
+func (f *fake) base() *fake { return f }
 
 func newFake() *fake {
 	return &fake{seen: map[string]int{}, order: map[string][]string{}, at: map[string]time.Time{}, open: map[string]*delivery.Job{}}
 }
 
+// keeping is a fake that keeps jobs open.
+func keeping(which func(*delivery.Job) bool) *fake {
+	f := newFake()
+	f.keep = which
+	return f
+}
+
+// all is for keeping all jobs.
+func all(*delivery.Job) bool { return true }
+
 func (f *fake) Offer(_ context.Context, jobs []*delivery.Job) (refused []*delivery.Job, err error) {
+	if f.first != nil && f.first(jobs) {
+		return jobs, nil
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	full := map[string]bool{}
@@ -326,32 +397,20 @@ func (f *fake) Offer(_ context.Context, jobs []*delivery.Job) (refused []*delive
 
 func (f *fake) Relieve(src delivery.Source, before int64) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
 	f.relieved++
-	for id, j := range f.open {
-		if j.Source == src && j.Offset < before {
-			delete(f.open, id)
-			j.Settle(delivery.OutcomeRequeued)
-		}
-	}
+	f.mu.Unlock()
+	f.end(func(j *delivery.Job) bool { return !f.stubborn && j.Source == src && j.Offset < before }, func(j *delivery.Job) {
+		j.Settle(delivery.OutcomeRequeued)
+	})
 }
 
 // Yield gives half of the lane jobs that are kept back, if that is wanted.
 func (f *fake) Yield() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if !f.yields {
-		return
-	}
 	half := 0
-	for id, j := range f.open {
-		if half++; half%2 == 0 {
-			continue
-		}
-		delete(f.open, id)
-		j.Source.Release(j.Campaign, j.Offset)
-	}
+	f.end(func(*delivery.Job) bool { half++; return f.yields && half%2 == 1 }, giveBack)
 }
+
+func giveBack(j *delivery.Job) { j.Source.Release(j.Campaign, j.Offset) }
 
 func (f *fake) Revoke(context.Context) error {
 	f.mu.Lock()
@@ -387,19 +446,30 @@ func (f *fake) draining() bool {
 	return f.drains > 0
 }
 
-// settle settles kept jobs, and returns how many.
-func (f *fake) settle(which func(*delivery.Job) bool) int {
+// end takes kept jobs out and ends each in a way. It returns how many.
+func (f *fake) end(which func(*delivery.Job) bool, way func(*delivery.Job)) (n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	n := 0
 	for id, j := range f.open {
-		if which == nil || which(j) {
+		if which(j) {
 			delete(f.open, id)
-			j.Settle(delivery.OutcomeDelivered)
+			way(j)
 			n++
 		}
 	}
 	return n
+}
+
+// settle settles kept jobs, and returns how many.
+func (f *fake) settle(which func(*delivery.Job) bool) int {
+	return f.end(which, func(j *delivery.Job) { j.Settle(delivery.OutcomeDelivered) })
+}
+
+// kept is how many jobs are kept.
+func (f *fake) kept() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.open)
 }
 
 func (f *fake) count() int {
@@ -436,13 +506,46 @@ func numbered(prefix string, from, to int) []string {
 	return ids
 }
 
-func (r *rig) produceIDs(topic string, partition int, campaign string, ids []string) {
-	r.t.Helper()
-	records := make([]kafka.Record, len(ids))
-	for i, id := range ids {
-		records[i] = job(campaign, id)
+// handedOnce checks that so many jobs were handed over, each of them once.
+func handedOnce(t *testing.T, jobs int, to ...*fake) {
+	t.Helper()
+	seen := map[string]int{}
+	for _, f := range to {
+		f.mu.Lock()
+		for id, n := range f.seen {
+			seen[id] += n
+		}
+		f.mu.Unlock()
 	}
-	r.produce(topic, partition, records...)
+	for id, n := range seen {
+		if n != 1 {
+			t.Errorf("%s was handed over %d times", id, n)
+		}
+	}
+	if len(seen) != jobs {
+		t.Errorf("%d jobs were handed over, not %d", len(seen), jobs)
+	}
+}
+
+// produceIDs writes jobs of a campaign, whose payload is the last argument if there is one.
+func (r *rig) produceIDs(topic string, partition int, campaign string, ids []string, payload ...[]byte) {
+	r.t.Helper()
+	most := 500 // in a batch
+	for _, p := range payload {
+		if r.compression == 0 {
+			most = min(most, max(1, 100_000/(len(p)+100)))
+		}
+	}
+	for piece := range slices.Chunk(ids, most) {
+		records := make([]kafka.Record, len(piece))
+		for i, id := range piece {
+			records[i] = job(campaign, id)
+			for _, p := range payload {
+				records[i].Value = kafka.NewBytes(p)
+			}
+		}
+		r.produce(topic, partition, records...)
+	}
 }
 
 // committed is the group's offset of a partition; -1 for none.
@@ -457,23 +560,24 @@ func (r *rig) committed(topic string, partition int) int64 {
 	return answer.Topics[topic][0].CommittedOffset
 }
 
+// allCommitted reports whether the group's offset is this in all partitions of the topics.
+func (r *rig) allCommitted(at int64, partitions int, topics ...string) func() bool {
+	return func() bool {
+		for _, topic := range topics {
+			for p := range partitions {
+				if r.committed(topic, p) != at {
+					return false
+				}
+			}
+		}
+		return true
+	}
+}
+
 // logBook keeps what was logged. Safe for use by several goroutines.
-type logBook struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
+type logBook struct{ kafkatest.LogBook }
 
-func (b *logBook) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *logBook) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
-}
+func (b *logBook) String() string { return strings.Join(b.Lines(""), "") }
 
 // warnings returns the warnings of a machine that is not too busy to answer.
 func (b *logBook) warnings() []string {
@@ -483,29 +587,40 @@ func (b *logBook) warnings() []string {
 }
 
 // lines are those that hold all the words.
-func (b *logBook) lines(words ...string) (found []string) {
-	for line := range strings.Lines(b.String()) {
-		if !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(line, w) }) {
-			found = append(found, line)
-		}
-	}
-	return found
+func (b *logBook) lines(words ...string) []string {
+	return slices.DeleteFunc(b.Lines(""), func(line string) bool {
+		return slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(line, w) })
+	})
 }
 
-func freePort(t *testing.T) int { return testservices.FreePort(t) }
+// said checks that so many lines hold all the words.
+func (r *rig) said(lines int, words ...string) {
+	r.t.Helper()
+	if n := len(r.logs.lines(words...)); n != lines {
+		r.t.Errorf("%d lines with %q, not %d:\n%s", n, words, lines, r.logs)
+	}
+}
 
-func newRegistry() *prometheus.Registry { return prometheus.NewRegistry() }
+// says waits until so many lines hold all the words.
+func (r *rig) says(lines int, words ...string) {
+	r.t.Helper()
+	r.eventually(fmt.Sprintf("%d lines with %q", lines, words), func() bool { return len(r.logs.lines(words...)) == lines })
+}
 
 func discardLog() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 // fetches counts the fetch requests of a place.
 func (c *running) fetches(place string) (n float64) {
 	for _, result := range fetchResults {
-		var m dto.Metric
-		if err := c.metrics.fetches.WithLabelValues(place, result).Write(&m); err != nil {
-			c.rig.t.Fatal(err)
-		}
-		n += m.GetCounter().GetValue()
+		n += testutil.ToFloat64(c.metrics.fetches.WithLabelValues(place, result))
+	}
+	return n
+}
+
+// lostRecords returns how many records count as lost from ingress and lanes.
+func (c *running) lostRecords(cause string) (n float64) {
+	for _, place := range placeNames {
+		n += testutil.ToFloat64(c.metrics.lost.WithLabelValues(place, cause))
 	}
 	return n
 }

@@ -1,11 +1,8 @@
 package consumer
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,36 +12,11 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// downPositions is a Positions that does not answer while it is down.
-type downPositions struct {
-	keptPositions
-	down atomic.Bool
-}
-
-var errPostgresDown = errors.New("postgres is down")
-
-func (d *downPositions) SavePositions(ctx context.Context, group string, list []delivery.Position) error {
-	if d.down.Load() {
-		return errPostgresDown
-	}
-	return d.keptPositions.SavePositions(ctx, group, list)
-}
-
-func (d *downPositions) LoadPositions(ctx context.Context, group string) ([]delivery.Position, error) {
-	if d.down.Load() {
-		return nil, errPostgresDown
-	}
-	return d.keptPositions.LoadPositions(ctx, group)
-}
-
 // TestRebalanceWithoutPositions: while stored positions cannot be read, only partitions that need one wait: those with
 // records and without a committed offset.
 func TestRebalanceWithoutPositions(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, inProcess(t).ListenAddrs())
-	r.create(2, r.jobs())
-	r.create(4, r.opt.LaneTopic)
-	kept := &downPositions{}
+	r := inProcess(t, 2, 4)
+	kept := &keptPositions{}
 	use := func(o *Options) { o.Positions, o.PositionInterval = kept, 50*time.Millisecond }
 	for p := range 2 {
 		r.produceIDs(r.jobs(), p, "c", numbered(fmt.Sprint("before", p), 0, 50))
@@ -55,7 +27,7 @@ func TestRebalanceWithoutPositions(t *testing.T) {
 	r.eventually("ingress is read, and lanes that are empty", func() bool { return a.count() == 100 })
 	r.produceIDs(r.opt.LaneTopic, 1, "c", numbered("fresh", 0, 10))
 	r.eventually("so is what is written to them now", func() bool { return a.count() == 110 })
-	r.eventually("one line says what waits", func() bool { return len(r.logs.lines("level=WARN", "stored positions", "partitions=1")) == 1 })
+	r.says(1, "level=WARN", "stored positions", "partitions=1")
 	r.eventually("empty partitions have a commit", func() bool { return r.committed(r.opt.LaneTopic, 0) == 0 })
 	if got := r.committed(r.opt.LaneTopic, 3); got != -1 {
 		t.Errorf("a lane whose position is not known was committed at %d", got)
@@ -75,10 +47,9 @@ func TestRebalanceWithoutPositions(t *testing.T) {
 // TestPositionsOfAnotherTopic: a stored position counts for the topic that it is of, and not for another one that has its
 // name, made anew.
 func TestPositionsOfAnotherTopic(t *testing.T) {
-	onBrokers(t, func(t *testing.T, r *rig) {
-		r.create(1, r.jobs(), r.opt.LaneTopic)
+	onBrokers(t, 1, 1, func(t *testing.T, r *rig) {
 		r.produceIDs(r.opt.LaneTopic, 0, "c", numbered("j", 0, 10))
-		topic, err := newBroker(t, r.brokers).IdentityOf(t.Context(), partition{Topic: r.opt.LaneTopic})
+		topic, err := r.broker().IdentityOf(t.Context(), partition{Topic: r.opt.LaneTopic})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -116,12 +87,9 @@ func TestPositionsOfAnotherTopic(t *testing.T) {
 
 // TestAGroupThatAnotherProgramUsed: an offset that lies in the log is used as it is, with any committed epoch.
 func TestAGroupThatAnotherProgramUsed(t *testing.T) {
-	t.Parallel()
-	cluster := inProcess(t)
-	r := newRig(t, cluster.ListenAddrs())
-	r.create(1, r.jobs(), r.opt.LaneTopic)
+	r := inProcess(t, 1, 1)
 	r.produceIDs(r.jobs(), 0, "c", numbered("j", 0, 50))
-	if err := cluster.MoveTopicPartition(r.jobs(), 0, cluster.LeaderFor(r.jobs(), 0)); err != nil { // a clean election
+	if err := r.cluster.MoveTopicPartition(r.jobs(), 0, r.cluster.LeaderFor(r.jobs(), 0)); err != nil { // a clean election
 		t.Fatal(err)
 	}
 	r.produceIDs(r.jobs(), 0, "c", numbered("j", 50, 100))
@@ -144,10 +112,8 @@ func TestAGroupThatAnotherProgramUsed(t *testing.T) {
 // the metrics say how many records are read again for that, or were deleted before they were read. A group that had no
 // offset begins silently; one that had it in another topic with the name, with a line that says so.
 func TestExpiredIngressOffsets(t *testing.T) {
-	onBrokers(t, func(t *testing.T, r *rig) {
-		r.create(5, r.jobs())
-		r.create(1, r.opt.LaneTopic)
-		client := newBroker(t, r.brokers)
+	onBrokers(t, 5, 1, func(t *testing.T, r *rig) {
+		client := r.broker()
 		topic, err := client.IdentityOf(t.Context(), partition{Topic: r.jobs()})
 		if err != nil {
 			t.Fatal(err)
@@ -178,51 +144,31 @@ func TestExpiredIngressOffsets(t *testing.T) {
 		}
 		c := r.start(newFake(), func(o *Options) { o.Positions = kept })
 		r.eventually("all are read", func() bool { return c.count() == 32 })
-		r.eventually("all are committed", func() bool {
-			return !slices.ContainsFunc([]int{0, 1, 2, 3, 4}, func(p int) bool { return r.committed(r.jobs(), p) != 10 })
-		})
+		r.eventually("all are committed", r.allCommitted(10, 5, r.jobs()))
 		for p, words := range map[int][]string{
 			again: {"committed=7", "earliest=0", "records=7", "read before"}, deleted: {"committed=3", "earliest=8", "records=5", "deleted"},
 			all: {"committed=3", "earliest=10", "records=7", "deleted"},
 		} {
 			words = append(words, "level=WARN", fmt.Sprintf("partition=%s/%d", r.jobs(), p), "remedy=")
-			if lines := r.logs.lines(words...); len(lines) != 1 {
-				t.Errorf("%d lines with %q:\n%s", len(lines), words, r.logs)
-			}
+			r.said(1, words...)
 		}
-		if n, other := len(r.logs.lines("offset of a partition is gone")), len(r.logs.lines("of another topic with its name")); n != 3 || other != 1 {
-			t.Errorf("%d and %d lines:\n%s", n, other, r.logs)
-		}
+		r.said(3, "offset of a partition is gone")
+		r.said(1, "of another topic with its name")
 		if lost, reread := c.lostRecords(lostDeleted), testutil.ToFloat64(c.metrics.reread); lost != 12 || reread != 7 {
 			t.Errorf("%v records count as lost, %v as read again", lost, reread)
 		}
 	})
 }
 
-// countedPositions counts what is saved.
-type countedPositions struct {
-	keptPositions
-	saves atomic.Int32
-}
-
-func (k *countedPositions) SavePositions(ctx context.Context, group string, list []delivery.Position) error {
-	k.saves.Add(1)
-	return k.keptPositions.SavePositions(ctx, group, list)
-}
-
 // TestRebalanceAsksNoDatabase: partitions that move do not wait for positions to be stored, which a slow database makes last;
 // those of a daemon that stops are.
 func TestRebalanceAsksNoDatabase(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, inProcess(t).ListenAddrs())
-	topics := []string{r.jobs(), r.opt.LaneTopic}
-	r.create(2, topics...)
-	for _, topic := range topics {
+	r := inProcess(t, 2, 2)
+	for _, topic := range []string{r.jobs(), r.opt.LaneTopic} {
 		r.produceIDs(topic, 0, "c", numbered(topic, 0, 10))
 	}
-	kept := &countedPositions{}
-	use := func(o *Options) { o.Positions, o.PositionInterval = kept, time.Hour }
-	c := r.start(newFake(), use)
+	kept := &keptPositions{}
+	c := r.start(newFake(), func(o *Options) { o.Positions, o.PositionInterval = kept, time.Hour })
 	r.eventually("all", func() bool { return c.count() == 20 })
 	other := r.start(newFake(), func(o *Options) { o.PositionInterval = time.Hour })
 	r.eventually("both have partitions", func() bool { return len(r.logs.lines("joined the group", "ingress=1", "lanes=1")) >= 2 })

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"slices"
 	"sync"
 	"testing"
@@ -25,22 +24,16 @@ type sweepings struct {
 	check func(at partition, offset int64)
 }
 
-// removals are the requests of one client.
-type removals struct {
-	kafka.RoundTripper
-	*sweepings
-}
-
-// RoundTrip implements kafka.RoundTripper.
-func (r removals) RoundTrip(ctx context.Context, addr net.Addr, request kafka.Request) (kafka.Response, error) {
+// way notes them.
+func (s *sweepings) way(ctx context.Context, request kafka.Request, send sending) (kafka.Response, error) {
 	if asked, ok := kafkatest.Message(request).(*kmsg.DeleteRecordsRequest); ok {
 		for _, topic := range asked.Topics {
 			for _, p := range topic.Partitions {
-				r.note(partition{Topic: topic.Topic, ID: int(p.Partition)}, p.Offset)
+				s.note(partition{Topic: topic.Topic, ID: int(p.Partition)}, p.Offset)
 			}
 		}
 	}
-	return r.RoundTripper.RoundTrip(ctx, addr, request)
+	return send(ctx)
 }
 
 func (s *sweepings) note(at partition, offset int64) {
@@ -55,7 +48,7 @@ func (s *sweepings) note(at partition, offset int64) {
 func (r *rig) sweeping(kept Positions) (s *sweepings, use func(o *Options)) {
 	s = &sweepings{heard: map[partition]int64{}}
 	return s, func(o *Options) {
-		o.Client = newBroker(r.t, r.brokers, func(inner kafka.RoundTripper) kafka.RoundTripper { return removals{inner, s} })
+		o.Client = r.by(s.way)
 		o.KeepDelivered, o.Positions, o.PositionInterval, o.sweepEvery = false, kept, 10*time.Millisecond, 20*time.Millisecond
 	}
 }
@@ -81,101 +74,80 @@ func (s *sweepings) of(topic string, id int) int64 {
 // Jobs of lanes and timers are settled in any order, by two owners that come and go; what is removed is never a job that
 // is open, and at the end everything is.
 func TestNothingOpenIsRemoved(t *testing.T) {
-	onBrokers(t, nothingOpenIsRemoved)
-}
-
-func nothingOpenIsRemoved(t *testing.T, r *rig) {
-	timer := r.opt.Group + ".timer"
-	r.opt.Timers = []Timer{{Topic: timer, Delay: time.Millisecond}}
-	r.create(1, r.jobs())
-	r.create(2, r.opt.LaneTopic, timer)
-	const each = 300
-	for p := range 2 {
-		for _, topic := range []string{r.opt.LaneTopic, timer} {
-			for _, campaign := range []string{"a", "b"} {
-				r.produceIDs(topic, p, campaign, numbered(fmt.Sprint(topic, p, campaign), 0, each))
+	onBrokers(t, 1, 2, func(t *testing.T, r *rig) {
+		timer := r.opt.Group + ".timer"
+		r.opt.Timers = []Timer{{Topic: timer, Delay: time.Millisecond}}
+		r.create(2, timer)
+		const each = 300
+		for p := range 2 {
+			for _, topic := range []string{r.opt.LaneTopic, timer} {
+				for _, campaign := range []string{"a", "b"} {
+					r.produceIDs(topic, p, campaign, numbered(fmt.Sprint(topic, p, campaign), 0, each))
+				}
 			}
 		}
-	}
-	kept := &keptPositions{}
-	sweep, use := r.sweeping(kept)
-	open := &openJobs{}
-	var fakes []*fake
-	start := func() *running {
-		f := newFake()
-		f.keep = func(*delivery.Job) bool { return true }
-		fakes = append(fakes, f)
-		return r.start(f, func(o *Options) {
-			use(o)
+		sweep, use := r.sweeping(&keptPositions{})
+		open := &openJobs{settled: map[partition]map[int64]bool{}}
+		sweep.check = func(at partition, offset int64) {
+			if at.Topic == r.jobs() {
+				t.Errorf("records of ingress are removed: %v before %d", at, offset)
+			}
+			if first := open.first(at); first < offset {
+				t.Errorf("%v is removed before %d, where %d is not settled", at, offset, first)
+			}
+		}
+		fakes := []*fake{keeping(all), keeping(all)}
+		settleSome := func(share float64) {
+			for _, f := range fakes {
+				f.settle(func(j *delivery.Job) bool { return rand.Float64() < share && open.settle(j) })
+			}
+		}
+		settleForAWhile := func() {
+			for range 20 {
+				settleSome(0.1)
+				time.Sleep(5 * time.Millisecond)
+			}
+		}
+		first := r.start(fakes[0], use)
+		r.eventually("jobs are handed over", func() bool { return first.count() > 4*each })
+		settleForAWhile()
+		second := r.start(fakes[1], use)
+		r.eventually("the second has some", func() bool { return second.count() > 0 })
+		settleForAWhile()
+		first.stop()
+		r.eventually("everything is gone", func() bool {
+			settleSome(0.5)
+			for p := range 2 {
+				if sweep.of(r.opt.LaneTopic, p) != 2*each || sweep.of(timer, p) != 2*each {
+					return false
+				}
+			}
+			return true
 		})
-	}
-	sweep.check = func(at partition, offset int64) {
-		if at.Topic == r.jobs() {
-			t.Errorf("records of ingress are removed: %v before %d", at, offset)
+		second.stop()
+		for p := range 2 {
+			if at := []int64{r.begins(r.opt.LaneTopic, p), r.begins(timer, p)}; at[0] != 2*each || at[1] != 2*each {
+				t.Errorf("the lane and the timer %d begin at %d, want %d", p, at, 2*each)
+			}
 		}
-		if first := open.first(at); first < offset {
-			t.Errorf("%v is removed before %d, where %d is not settled", at, offset, first)
-		}
-	}
-	settleSome := func(share float64) {
-		for _, f := range fakes {
-			f.settle(func(j *delivery.Job) bool {
-				return rand.Float64() < share && open.settle(j)
+
+		// A restart, and one without the group's offsets, go on where they are, in peace.
+		sweep.check = nil
+		for i := range 2 {
+			for p := range 2 {
+				r.produceIDs(r.opt.LaneTopic, p, "a", numbered(fmt.Sprint("more", p), 0, 5))
+			}
+			last := r.start(newFake(), use)
+			r.eventually("that is gone, too", func() bool {
+				at := int64(2*each + 5*(i+1))
+				return sweep.of(r.opt.LaneTopic, 0) == at && sweep.of(r.opt.LaneTopic, 1) == at
 			})
+			last.stop()
+			handedOnce(t, 10, last.fake)
+			r.opt.Group += "-other"
 		}
-	}
-	first := start()
-	r.eventually("jobs are handed over", func() bool { return first.count() > 4*each })
-	for range 20 {
-		settleSome(0.1)
-		time.Sleep(5 * time.Millisecond)
-	}
-	second := start()
-	r.eventually("the second has some", func() bool { return second.count() > 0 })
-	for range 20 {
-		settleSome(0.1)
-		time.Sleep(5 * time.Millisecond)
-	}
-	first.stop()
-	r.eventually("everything is gone", func() bool {
-		settleSome(0.5)
-		for p := range 2 {
-			if sweep.of(r.opt.LaneTopic, p) != 2*each || sweep.of(timer, p) != 2*each {
-				return false
-			}
-		}
-		return true
+		r.said(0, "level=ERROR")
 	})
-	second.stop()
-	for p := range 2 {
-		if at := []int64{r.begins(r.opt.LaneTopic, p), r.begins(timer, p)}; at[0] != 2*each || at[1] != 2*each {
-			t.Errorf("the lane and the timer %d begin at %d, want %d", p, at, 2*each)
-		}
-	}
-
-	// A restart, and one without the group's offsets, go on where they are, in peace.
-	sweep.check = nil
-	for i := range 2 {
-		for p := range 2 {
-			r.produceIDs(r.opt.LaneTopic, p, "a", numbered(fmt.Sprint("more", p), 0, 5))
-		}
-		last := r.start(newFake(), func(o *Options) {
-			use(o)
-		})
-		r.eventually("what came since", func() bool { return last.count() == 10 })
-		r.eventually("that is gone, too", func() bool {
-			at := int64(2*each + 5*(i+1))
-			return sweep.of(r.opt.LaneTopic, 0) == at && sweep.of(r.opt.LaneTopic, 1) == at
-		})
-		last.stop()
-		if n := last.count(); n != 10 {
-			t.Errorf("%d jobs read after a restart", n)
-		}
-		r.opt.Group += "-other"
-	}
-	if lines := r.logs.lines("level=ERROR"); len(lines) > 0 {
-		t.Errorf("%q", lines)
-	}
 }
 
 // openJobs keeps the unsettled jobs of each partition. A job is one record.
@@ -189,9 +161,6 @@ func (o *openJobs) settle(j *delivery.Job) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	at := j.Source.(*source).partition
-	if o.settled == nil {
-		o.settled = map[partition]map[int64]bool{}
-	}
 	if o.settled[at] == nil {
 		o.settled[at] = map[int64]bool{}
 	}
@@ -211,9 +180,7 @@ func (o *openJobs) first(at partition) (offset int64) {
 
 // Nothing is removed that the positions kept elsewhere have not followed: they may be all that is left one day.
 func TestNothingIsRemovedWhilePositionsAreNotKept(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, inProcess(t).ListenAddrs())
-	r.create(1, r.jobs(), r.opt.LaneTopic)
+	r := inProcess(t, 1, 1)
 	r.produceIDs(r.opt.LaneTopic, 0, "a", numbered("a", 0, 10))
 	kept := &keptPositions{err: errors.New("read-only")}
 	sweep, use := r.sweeping(kept)
@@ -236,7 +203,5 @@ func TestNothingIsRemovedWhilePositionsAreNotKept(t *testing.T) {
 	if got := d.ids(); !slices.Equal(got, numbered("b", 0, 3)) {
 		t.Errorf("read %v", got)
 	}
-	if lines := r.logs.lines("level=ERROR"); len(lines) > 0 {
-		t.Errorf("%q", lines)
-	}
+	r.said(0, "level=ERROR")
 }

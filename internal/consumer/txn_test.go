@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -10,16 +11,21 @@ import (
 	"github.com/pacer/pacer/internal/retry"
 )
 
+// transactional is a producer of transactions that writes to a partition of ingress.
+func (r *rig) transactional() *kgo.Client {
+	p, err := kgo.NewClient(kgo.SeedBrokers(r.brokers...), kgo.TransactionalID(r.opt.Group),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.DefaultProduceTopic(r.jobs()))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(p.Close)
+	return p
+}
+
 // Jobs of an aborted transaction are never offered; markers delay nothing, also at the end of the log.
 func TestTransactions(t *testing.T) {
-	onBrokers(t, func(t *testing.T, r *rig) {
-		r.create(1, r.jobs(), r.opt.LaneTopic)
-		p, err := kgo.NewClient(kgo.SeedBrokers(r.brokers...), kgo.TransactionalID(r.opt.Group),
-			kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.DefaultProduceTopic(r.jobs()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer p.Close()
+	onBrokers(t, 1, 1, func(t *testing.T, r *rig) {
+		p := r.transactional()
 		transaction := func(end kgo.TransactionEndTry, ids ...string) {
 			t.Helper()
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -53,23 +59,16 @@ func TestTransactions(t *testing.T) {
 			t.Errorf("%v fetches at the end of the log", n)
 		}
 		c.stop()
-		want := []string{"kept-1", "kept-2", "plain", "kept-3"}
-		if got := c.orderOf("c"); len(got) != len(want) || got[0] != want[0] || got[1] != want[1] || got[2] != want[2] || got[3] != want[3] {
-			t.Errorf("got %v, want %v", got, want)
+		if got := fmt.Sprint(c.orderOf("c")); got != "[kept-1 kept-2 plain kept-3]" {
+			t.Error(got)
 		}
 	})
 }
 
 // A transaction that stays open holds its partition up, which is told; other partitions go on.
 func TestAnOpenTransactionIsTold(t *testing.T) {
-	onBrokers(t, func(t *testing.T, r *rig) {
-		r.create(2, r.jobs(), r.opt.LaneTopic)
-		p, err := kgo.NewClient(kgo.SeedBrokers(r.brokers...), kgo.TransactionalID(r.opt.Group),
-			kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.DefaultProduceTopic(r.jobs()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer p.Close()
+	onBrokers(t, 2, 1, func(t *testing.T, r *rig) {
+		p := r.transactional()
 		if err := p.BeginTransaction(); err != nil {
 			t.Fatal(err)
 		}
@@ -80,9 +79,7 @@ func TestAnOpenTransactionIsTold(t *testing.T) {
 		r.produceIDs(r.jobs(), 0, "c", []string{"behind"})
 		r.produceIDs(r.jobs(), 1, "c", []string{"beside"})
 		c := r.start(newFake())
-		r.eventually("it is told", func() bool {
-			return len(r.logs.lines("level=WARN", "waits for an open transaction", "partition="+r.jobs()+"/0", "records=2")) == 1
-		})
+		r.says(1, "level=WARN", "waits for an open transaction", "partition="+r.jobs()+"/0", "records=2")
 		if metric.Value(c.metrics.transactions) != 1 || c.saw("behind") || !c.saw("beside") {
 			t.Errorf("%v partitions wait; seen: %v", metric.Value(c.metrics.transactions), c.ids())
 		}
@@ -90,7 +87,7 @@ func TestAnOpenTransactionIsTold(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.eventually("the job behind it", func() bool { return c.saw("behind") })
-		r.eventually("that it has ended is told", func() bool { return len(r.logs.lines("level=INFO", "has ended")) == 1 })
+		r.says(1, "level=INFO", "has ended")
 		if metric.Value(c.metrics.transactions) != 0 {
 			t.Error("the partition still counts")
 		}
