@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -34,30 +35,22 @@ func encoded(r delivery.Record) kafka.Record {
 // before are still accepted.
 func (r *rig) remake(partitions int, topics ...string) {
 	r.t.Helper()
-	client := r.broker()
-	before, err := client.Identify(r.t.Context(), topics...)
+	before, err := r.admin.Identify(r.t.Context(), topics...)
 	if err != nil {
 		r.t.Fatalf("identify %v: %v", topics, err)
 	}
-	r.eventually("the topics are deleted", func() bool { return client.DeleteTopics(r.t.Context(), topics) == nil })
-	for _, topic := range topics {
-		r.eventually(topic+" is made anew", func() bool {
-			answer, err := r.client.CreateTopics(r.t.Context(), &kafka.CreateTopicsRequest{Topics: []kafka.TopicConfig{{
-				Topic: topic, NumPartitions: partitions, ReplicationFactor: 1,
-			}}})
-			return err == nil && answer.Errors[topic] == nil
-		})
-	}
-	r.eventually("the new topics have leaders", func() bool {
+	r.eventually("the topics are deleted", func() bool { return r.admin.DeleteTopics(r.t.Context(), topics) == nil })
+	r.eventually("the topics are made anew", func() bool {
+		err := r.make(partitions, topics...)
 		for _, topic := range topics {
 			for p := range partitions {
-				now, err := client.IdentityOf(r.t.Context(), broker.Partition{Topic: topic, ID: p})
-				if err != nil || now == before[topic] {
+				now, unknown := r.admin.IdentityOf(r.t.Context(), partition{Topic: topic, ID: p})
+				if err = cmp.Or(err, unknown); err != nil || now == before[topic] {
 					return false
 				}
 			}
 		}
-		return r.led(partitions, topics)
+		return true
 	})
 }
 
@@ -174,23 +167,6 @@ func TestTopicMadeAnewBeforeTheLastCommit(t *testing.T) {
 	})
 }
 
-// TestTopicMadeAnewBetweenGenerations: a topic that is missing while the group rebalances stays with its reader, and is told of
-// when there is one again.
-func TestTopicMadeAnewBetweenGenerations(t *testing.T) {
-	r := inProcess(t, 1, 1)
-	r.produceIDs(r.opt.LaneTopic, 0, "c", numbered("old", 0, 10))
-	c := r.start(newFake(), func(o *Options) { o.partitionsWatched = 20 * time.Millisecond })
-	r.eventually("the old jobs", func() bool { return c.count() == 10 })
-	if err := r.broker().DeleteTopics(t.Context(), []string{r.opt.LaneTopic}); err != nil {
-		t.Fatal(err)
-	}
-	r.eventually("another generation", func() bool { return len(r.logs.lines("joined the group", "lanes=1")) > 1 })
-	r.create(1, r.opt.LaneTopic)
-	r.produceIDs(r.opt.LaneTopic, 0, "c", numbered("new", 0, 10))
-	r.eventually("the new jobs", func() bool { return c.count() == 20 })
-	r.said(1, "level=WARN", "the topic was made anew")
-}
-
 // TestADoubtLastsUntilTheLogIsVerified: a topic that was gone for a moment is not read on before it is known which one it is: a new
 // one may have grown beyond the position meanwhile.
 func TestADoubtLastsUntilTheLogIsVerified(t *testing.T) {
@@ -294,14 +270,14 @@ func TestCommitBeyondTheEnd(t *testing.T) {
 		for _, topic := range topics {
 			r.produceIDs(topic, 0, "c", numbered(topic, 0, 90))
 		}
-		group, client := r.opt.Group, r.broker()
+		group := r.opt.Group
 		for name, c := range map[string]struct {
 			commit int64
 			jobs   int
 		}{"the same log": {90, 0}, "another log": {90, 180}, "another program": {100, 0}} {
 			r.opt.Group = group + "-" + name
 			for _, topic := range topics {
-				identity, err := client.IdentityOf(t.Context(), partition{Topic: topic})
+				identity, err := r.admin.IdentityOf(t.Context(), partition{Topic: topic})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -293,13 +293,7 @@ func TestPartitionsAddedDuringARebalance(t *testing.T) {
 	})
 	c := r.start(newFake(), func(o *Options) { o.partitionsWatched = 200 * time.Millisecond })
 	<-dealt
-	answer, err := r.client.CreatePartitions(t.Context(), &kafka.CreatePartitionsRequest{
-		Topics: []kafka.TopicPartitionsConfig{{Name: r.jobs(), Count: 3}},
-	})
-	if err == nil {
-		err = answer.Errors[r.jobs()]
-	}
-	if err != nil {
+	if err := r.admin.AddPartitions(t.Context(), r.jobs(), 3); err != nil {
 		t.Fatal(err)
 	}
 	close(added)

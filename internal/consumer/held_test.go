@@ -4,8 +4,8 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
-	"github.com/segmentio/kafka-go"
 
+	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/delivery"
 )
 
@@ -64,14 +64,13 @@ func TestALaneThatIsNotBegunIsNotUnreadable(t *testing.T) {
 }
 
 // commitWith commits an offset with metadata for the group, which has no members.
-func (r *rig) commitWith(topic string, partition int, offset int64, metadata string) {
+func (r *rig) commitWith(topic string, id int, offset int64, metadata string) {
 	r.t.Helper()
+	at := partition{Topic: topic, ID: id}
 	r.eventually("a commit without members", func() bool {
-		answer, err := r.client.OffsetCommit(r.t.Context(), &kafka.OffsetCommitRequest{
-			GroupID: r.opt.Group, GenerationID: -1, Topics: map[string][]kafka.OffsetCommit{
-				topic: {{Partition: partition, Offset: offset, Metadata: metadata}},
-			},
+		outcomes, err := r.admin.Commit(r.t.Context(), broker.Member{Group: r.opt.Group, Generation: -1}, map[partition]broker.Commit{
+			at: {Offset: offset, Metadata: metadata},
 		})
-		return err == nil && answer.Topics[topic][0].Error == nil
+		return err == nil && outcomes[at] == nil
 	})
 }

@@ -16,20 +16,8 @@ import (
 
 	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/testservices"
 	"github.com/pacer/pacer/internal/testservices/kafkatest"
 )
-
-// fill writes n records to each partition of a topic.
-func fill(t testing.TB, client *broker.Client, topic string, partitions, n int) {
-	t.Helper()
-	p := broker.NewProducer(broker.ProducerOptions{Client: client})
-	for id := range partitions {
-		if _, err := p.PublishTo(t.Context(), []partition{{Topic: topic, ID: id}}, broker.All(make([]delivery.Record, n)), nil); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
 
 // beginning is the earliest offset of a partition.
 func beginning(t testing.TB, client *broker.Client, topic string, id int) int64 {
@@ -41,10 +29,65 @@ func beginning(t testing.TB, client *broker.Client, topic string, id int) int64 
 	return first
 }
 
-// trim lets the janitor delete what lies before an offset of a partition.
-func (s *sweeper) trim(topic string, id int, before int64) {
-	at := partition{Topic: topic, ID: id}
-	s.mark(at, topicOf(s.opt.Client, at), before)
+// sweeper is a janitor that is told what to delete.
+type sweeper struct {
+	*janitor
+	cluster *kfake.Cluster
+	client  *broker.Client
+	logs    *kafkatest.LogBook
+
+	mu     sync.Mutex
+	marked map[partition]*source
+}
+
+// newJanitor makes a janitor of so many lanes, with n records each.
+func newJanitor(t *testing.T, every time.Duration, lanes, n int, opts ...kfake.Opt) *sweeper {
+	cluster := kafkatest.Cluster(t, append(opts, kfake.SeedTopics(int32(lanes), "lanes"))...)
+	s := &sweeper{
+		cluster: cluster, client: newBroker(t, broker.Options{Brokers: cluster.ListenAddrs()}), logs: &kafkatest.LogBook{},
+		marked: map[partition]*source{},
+	}
+	s.janitor = &janitor{
+		opt:     &Options{Client: s.client, Logger: s.logs.Logger(), sweepEvery: every},
+		metrics: newMetrics(prometheus.NewRegistry(), newBudget(1<<20)),
+		sources: func() []*source {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return slices.Collect(maps.Values(s.marked))
+		},
+	}
+	s.fill(t, "lanes", lanes, n)
+	return s
+}
+
+// fill writes n records to each partition of a topic.
+func (s *sweeper) fill(t *testing.T, topic string, partitions, n int) {
+	t.Helper()
+	p := broker.NewProducer(broker.ProducerOptions{Client: s.client})
+	for id := range partitions {
+		if _, err := p.PublishTo(t.Context(), []partition{{Topic: topic, ID: id}}, broker.All(make([]delivery.Record, n)), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// start has it sweep until the test ends, or it is stopped.
+func (s *sweeper) start(t *testing.T) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { s.run(ctx) })
+	stop = func() {
+		cancel()
+		running.Wait()
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+// trim lets it delete what lies before an offset of a partition.
+func (s *sweeper) trim(topic string, id int, before int64) *source {
+	identity, _ := s.client.IdentityOf(context.Background(), partition{Topic: topic, ID: id})
+	return s.mark(partition{Topic: topic, ID: id}, identity, before)
 }
 
 // mark is trim in the log of a topic with an id.
@@ -56,108 +99,12 @@ func (s *sweeper) mark(at partition, topic delivery.TopicID, before int64) *sour
 	return marked
 }
 
-// topicOf is the id of the topic of a partition, where it can be asked for.
-func topicOf(client *broker.Client, at partition) delivery.TopicID {
-	identity, _ := client.IdentityOf(context.Background(), at)
-	return identity
-}
-
-// sweeper is a janitor at work.
-type sweeper struct {
-	*janitor
-	logs *kafkatest.LogBook
-	stop func()
-
-	mu     sync.Mutex
-	marked map[partition]*source
-}
-
-func newJanitor(client *broker.Client, every time.Duration) *sweeper {
-	s := &sweeper{logs: &kafkatest.LogBook{}, marked: map[partition]*source{}}
-	s.janitor = &janitor{
-		opt:     &Options{Client: client, Logger: s.logs.Logger(), sweepEvery: every},
-		metrics: newMetrics(prometheus.NewRegistry(), newBudget(1<<20)),
-		sources: func() []*source {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			return slices.Collect(maps.Values(s.marked))
-		},
-	}
-	return s
-}
-
-func startJanitor(t testing.TB, client *broker.Client, every time.Duration) *sweeper {
-	t.Helper()
-	s := newJanitor(client, every)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() { defer close(done); s.run(ctx) }()
-	s.stop = func() {
-		cancel()
-		<-done
-	}
-	t.Cleanup(s.stop)
-	return s
-}
-
-func (s *sweeper) removed() float64 { return testutil.ToFloat64(s.metrics.deleted) }
-
-// checkJanitor removes what it is told to from two topics, and nothing else.
-func checkJanitor(t *testing.T, client *broker.Client, lanes, timer string) {
-	fill(t, client, lanes, 4, 100)
-	fill(t, client, timer, 2, 50)
-	s := startJanitor(t, client, 20*time.Millisecond)
-	s.trim(lanes, 0, 100)
-	s.trim(lanes, 1, 40)
-	s.trim(lanes, 2, 0)
-	s.trim(timer, 1, 50)
-	begins := func(topic string, want ...int64) func() bool {
-		return func() bool {
-			for id, offset := range want {
-				if beginning(t, client, topic, id) != offset {
-					return false
-				}
-			}
-			return true
-		}
-	}
-	kafkatest.Eventually(t, "the lanes are swept", begins(lanes, 100, 40, 0, 0))
-	kafkatest.Eventually(t, "the timer is swept", begins(timer, 0, 50))
-	kafkatest.Eventually(t, "190 records are counted", func() bool { return s.removed() == 190 })
-	s.trim(lanes, 3, 99)
-	kafkatest.Eventually(t, "more is swept", begins(lanes, 100, 40, 0, 99))
-	s.trim(lanes, 2, 101) // beyond the end: of a topic that was made anew
-	time.Sleep(100 * time.Millisecond)
-	if !begins(lanes, 100, 40, 0, 99)() {
-		t.Error("a partition was swept beyond its end")
-	}
-	if n := s.removed(); n != 289 {
-		t.Errorf("%v counted, 289 were removed", n)
-	}
-	s.stop()
-	if n := s.logs.Count("WARN") + s.logs.Count("ERROR"); n != 0 {
-		t.Errorf("%d warnings: %q", n, s.logs.Lines(""))
-	}
-}
-
+// TestJanitor: it removes what it is told to from two topics, and nothing else. With several brokers, each is asked for what it leads.
 func TestJanitor(t *testing.T) {
-	brokers := testservices.Kafka(t)
-	client := newBroker(t, broker.Options{Brokers: brokers})
-	checkJanitor(t, client, testservices.Topic(t, brokers, "janitor-lanes", 4), testservices.Topic(t, brokers, "janitor-timer", 2))
-}
-
-// janitorCluster is a broker in this process, or several, and a client of it.
-func janitorCluster(t *testing.T, opts ...kfake.Opt) (*kfake.Cluster, *broker.Client) {
-	cluster := kafkatest.Cluster(t, opts...)
-	return cluster, newBroker(t, broker.Options{Brokers: cluster.ListenAddrs()})
-}
-
-// With several brokers, each is asked for what it leads.
-func TestJanitorOnSeveralBrokers(t *testing.T) {
-	cluster, client := janitorCluster(t, kfake.NumBrokers(3), kfake.SeedTopics(4, "lanes"), kfake.SeedTopics(2, "timer"))
+	s := newJanitor(t, 20*time.Millisecond, 4, 100, kfake.NumBrokers(3), kfake.SeedTopics(2, "timer"))
 	requests := make(chan int, 1000)
-	cluster.ControlKey(int16(kmsg.DeleteRecords), func(r kmsg.Request) (kmsg.Response, error, bool) {
-		cluster.KeepControl()
+	s.cluster.ControlKey(int16(kmsg.DeleteRecords), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		s.cluster.KeepControl()
 		n := 0
 		for _, topic := range r.(*kmsg.DeleteRecordsRequest).Topics {
 			n += len(topic.Partitions)
@@ -165,7 +112,40 @@ func TestJanitorOnSeveralBrokers(t *testing.T) {
 		requests <- n
 		return nil, nil, false
 	})
-	checkJanitor(t, client, "lanes", "timer")
+	s.fill(t, "timer", 2, 50)
+	stop := s.start(t)
+	s.trim("lanes", 0, 100)
+	s.trim("lanes", 1, 40)
+	s.trim("lanes", 2, 0)
+	s.trim("timer", 1, 50)
+	begins := func(topic string, want ...int64) func() bool {
+		return func() bool {
+			for id, offset := range want {
+				if beginning(t, s.client, topic, id) != offset {
+					return false
+				}
+			}
+			return true
+		}
+	}
+	removed := func() float64 { return testutil.ToFloat64(s.metrics.deleted) }
+	kafkatest.Eventually(t, "the lanes are swept", begins("lanes", 100, 40, 0, 0))
+	kafkatest.Eventually(t, "the timer is swept", begins("timer", 0, 50))
+	kafkatest.Eventually(t, "190 records are counted", func() bool { return removed() == 190 })
+	s.trim("lanes", 3, 99)
+	kafkatest.Eventually(t, "more is swept", begins("lanes", 100, 40, 0, 99))
+	s.trim("lanes", 2, 101) // beyond the end: of a topic that was made anew
+	time.Sleep(100 * time.Millisecond)
+	if !begins("lanes", 100, 40, 0, 99)() {
+		t.Error("a partition was swept beyond its end")
+	}
+	if n := removed(); n != 289 {
+		t.Errorf("%v counted, 289 were removed", n)
+	}
+	stop()
+	if n := s.logs.Count("WARN") + s.logs.Count("ERROR"); n != 0 {
+		t.Errorf("%d warnings: %q", n, s.logs.Lines(""))
+	}
 	most := 0
 	for len(requests) > 0 {
 		most = max(most, <-requests)
@@ -177,41 +157,15 @@ func TestJanitorOnSeveralBrokers(t *testing.T) {
 
 // The low watermark of a topic is not applied to another topic of its name.
 func TestJanitorSparesATopicMadeAnew(t *testing.T) {
-	_, client := janitorCluster(t, kfake.SeedTopics(2, "lanes"))
-	fill(t, client, "lanes", 2, 10)
-	j := newJanitor(client, time.Hour)
-	j.mark(partition{Topic: "lanes", ID: 0}, delivery.NewTopicID([16]byte{1}), 10)
-	j.trim("lanes", 1, 10)
-	j.sweep(t.Context())
+	s := newJanitor(t, time.Hour, 2, 10)
+	s.mark(partition{Topic: "lanes", ID: 0}, delivery.NewTopicID([16]byte{1}), 10)
+	s.trim("lanes", 1, 10)
+	s.sweep(t.Context())
 	for id, want := range []int64{0, 10} {
-		if got := beginning(t, client, "lanes", id); got != want {
+		if got := beginning(t, s.client, "lanes", id); got != want {
 			t.Errorf("partition %d begins at %d, want %d", id, got, want)
 		}
 	}
-}
-
-// answering has every partition refused with an error for as long as it says so.
-func answering(cluster *kfake.Cluster, code func() int16) {
-	cluster.ControlKey(int16(kmsg.DeleteRecords), func(r kmsg.Request) (kmsg.Response, error, bool) {
-		cluster.KeepControl()
-		c := code()
-		if c == 0 {
-			return nil, nil, false
-		}
-		req := r.(*kmsg.DeleteRecordsRequest)
-		answer := req.ResponseKind().(*kmsg.DeleteRecordsResponse)
-		for _, topic := range req.Topics {
-			out := kmsg.NewDeleteRecordsResponseTopic()
-			out.Topic = topic.Topic
-			for _, p := range topic.Partitions {
-				one := kmsg.NewDeleteRecordsResponseTopicPartition()
-				one.Partition, one.ErrorCode = p.Partition, c
-				out.Partitions = append(out.Partitions, one)
-			}
-			answer.Topics = append(answer.Topics, out)
-		}
-		return answer, nil, true
-	})
 }
 
 // A broker that does not let us is a warning, once; a leader that moves is none. Both are tried again.
@@ -224,19 +178,23 @@ func TestJanitorIsRefused(t *testing.T) {
 		"by a move":     {kerr.NotLeaderForPartition.Code, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cluster, client := janitorCluster(t, kfake.SeedTopics(1, "lanes"))
-			fill(t, client, "lanes", 1, 10)
+			s := newJanitor(t, 10*time.Millisecond, 1, 10)
 			asked, over := make(chan struct{}, 1000), make(chan struct{})
-			answering(cluster, func() int16 {
+			s.cluster.ControlKey(int16(kmsg.DeleteRecords), func(r kmsg.Request) (kmsg.Response, error, bool) {
+				s.cluster.KeepControl()
 				select {
 				case <-over:
-					return 0
+					return nil, nil, false
 				default:
-					asked <- struct{}{}
-					return c.code
 				}
+				asked <- struct{}{}
+				answer := r.ResponseKind().(*kmsg.DeleteRecordsResponse)
+				answer.Topics = []kmsg.DeleteRecordsResponseTopic{{
+					Topic: "lanes", Partitions: []kmsg.DeleteRecordsResponseTopicPartition{{ErrorCode: c.code}},
+				}}
+				return answer, nil, true
 			})
-			s := startJanitor(t, client, 10*time.Millisecond)
+			s.start(t)
 			s.trim("lanes", 0, 10)
 			for range 3 {
 				<-asked
@@ -245,7 +203,7 @@ func TestJanitorIsRefused(t *testing.T) {
 				t.Errorf("%d warnings: %q", n, s.logs.Lines(""))
 			}
 			close(over)
-			kafkatest.Eventually(t, "it is done", func() bool { return beginning(t, client, "lanes", 0) == 10 })
+			kafkatest.Eventually(t, "it is done", func() bool { return beginning(t, s.client, "lanes", 0) == 10 })
 			kafkatest.Eventually(t, "a line says that it is over", func() bool { return s.logs.Count("INFO") == c.warns })
 		})
 	}
@@ -255,43 +213,36 @@ func TestJanitorIsRefused(t *testing.T) {
 // is under way is waited for.
 func TestNothingIsDeletedOfALogThatBeganAnew(t *testing.T) {
 	t.Parallel()
-	cluster, client := janitorCluster(t, kfake.SeedTopics(1, "lanes"))
-	fill(t, client, "lanes", 1, 10)
-	j, at := newJanitor(client, time.Hour), partition{Topic: "lanes"}
-	held := func(key kmsg.Key) (entered, release chan struct{}) {
-		entered, release = make(chan struct{}), make(chan struct{})
+	s := newJanitor(t, time.Hour, 1, 10)
+	// swept begins a sweep, and holds its request of a kind up until release is closed.
+	swept := func(key kmsg.Key) (entered, release, done chan struct{}) {
+		entered, release, done = make(chan struct{}), make(chan struct{}), make(chan struct{})
 		first := sync.OnceFunc(func() { close(entered) })
-		cluster.ControlKey(key.Int16(), func(kmsg.Request) (kmsg.Response, error, bool) {
-			cluster.SleepControl(func() { first(); <-release })
+		s.cluster.ControlKey(key.Int16(), func(kmsg.Request) (kmsg.Response, error, bool) {
+			s.cluster.SleepControl(func() { first(); <-release })
 			return nil, nil, false
 		})
-		return entered, release
-	}
-	swept := func() chan struct{} {
-		done := make(chan struct{})
-		go func() { defer close(done); j.sweep(t.Context()) }()
-		return done
+		go func() { defer close(done); s.sweep(t.Context()) }()
+		return entered, release, done
 	}
 
-	entered, release := held(kmsg.ListOffsets)
-	ending := j.mark(at, topicOf(client, at), 5)
-	done := swept()
+	ending := s.trim("lanes", 0, 5)
+	entered, release, done := swept(kmsg.ListOffsets)
 	<-entered
 	ending.mu.Lock()
 	ending.gone = true
 	ending.mu.Unlock()
 	close(release)
 	<-done
-	if first := beginning(t, client, "lanes", 0); first != 0 {
+	if first := beginning(t, s.client, "lanes", 0); first != 0 {
 		t.Errorf("the log begins at %d: records were deleted for a source that had ended", first)
 	}
 
-	entered, release = held(kmsg.DeleteRecords)
-	j.mark(at, topicOf(client, at), 5)
-	done = swept()
+	s.trim("lanes", 0, 5)
+	entered, release, done = swept(kmsg.DeleteRecords)
 	<-entered
 	over := make(chan struct{})
-	go func() { defer close(over); j.await() }()
+	go func() { defer close(over); s.await() }()
 	select {
 	case <-over:
 		t.Error("a deletion that is under way was not waited for")

@@ -197,32 +197,6 @@ func (k *keptPositions) LoadPositions(context.Context, string) (list []delivery.
 	return slices.Collect(maps.Values(k.saved)), nil
 }
 
-// When the group's offsets are gone, lanes go on from the positions kept elsewhere.
-func TestOffsetsGone(t *testing.T) {
-	r := inProcess(t, 2, 2)
-	r.produceIDs(r.opt.LaneTopic, 0, "a", numbered("a", 0, 10))
-	r.produceIDs(r.opt.LaneTopic, 1, "b", numbered("b", 0, 10))
-	kept := &keptPositions{err: errors.New("read-only")}
-	use := func(o *Options) { o.Positions, o.PositionInterval = kept, 20*time.Millisecond }
-	open := []string{"a-0002", "a-0003", "b-0005"}
-	c := r.start(keeping(func(j *delivery.Job) bool { return slices.Contains(open, j.ID) }), use)
-	r.eventually("all seen", func() bool { return c.count() == 20 })
-	r.says(1, "level=WARN", "cannot be saved")
-	c.stop()
-	if p := kept.saved[fmt.Sprint(r.opt.LaneTopic, 0)]; p.Committed != 2 {
-		t.Fatalf("kept %+v", p)
-	}
-	r.opt.Group += "-other"
-	d := r.start(newFake(), use)
-	r.eventually("the open ones", func() bool { return d.count() == 3 })
-	d.stop()
-	if got := d.ids(); !slices.Equal(got, open) {
-		t.Errorf("read again: %s", got)
-	}
-	r.said(2, "level=WARN", "kept in the catalog")
-	r.said(2, "level=WARN", "cannot be saved") // by two runs
-}
-
 // An offset that is not in the log any more is an error that a person hears of; reading goes on at the earliest record.
 func TestOffsetOutOfRange(t *testing.T) {
 	r := inProcess(t, 1, 1)

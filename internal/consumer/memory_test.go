@@ -106,6 +106,10 @@ func TestLanesThatWaitGetMemory(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	c := r.start(f, func(o *Options) { o.MaxBufferBytes, o.Registerer = limit, registry })
 	r.eventually("memory is full", func() bool { return c.budget.of(delivery.FromLane).waitedFor() > 0 })
+	shown := []string{"pacer_buffer_bytes", "pacer_buffer_wait_seconds", "pacer_lane_read_factor"}
+	if n, err := testutil.GatherAndCount(registry, shown...); n != 4 || err != nil { // one for each share
+		t.Errorf("%d figures are shown, %v", n, err)
+	}
 	r.produceIDs(r.opt.LaneTopic, 2, "ok", numbered("ok", 0, 100))
 	began := time.Now()
 	r.eventually("the campaign that can send is read", func() bool { return len(c.orderOf("ok")) == 100 })
@@ -114,9 +118,5 @@ func TestLanesThatWaitGetMemory(t *testing.T) {
 	}
 	if held := c.budget.inUse(); held > limit {
 		t.Errorf("%d bytes are held, of %d", held, limit)
-	}
-	shown := []string{"pacer_buffer_bytes", "pacer_buffer_wait_seconds", "pacer_lane_read_factor"}
-	if n, err := testutil.GatherAndCount(registry, shown...); n != 4 || err != nil { // one for each share
-		t.Errorf("%d figures are shown, %v", n, err)
 	}
 }

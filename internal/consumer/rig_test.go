@@ -69,8 +69,9 @@ type rig struct {
 	t       *testing.T
 	brokers []string
 	cluster *kfake.Cluster // in this process
-	client  *kafka.Client
-	opt     Options // what newConsumer starts from
+	client  *kafka.Client  // what produces
+	admin   *broker.Client // what makes topics, and looks at the group
+	opt     Options        // what newConsumer starts from
 	logs    *logBook
 
 	compression kafka.Compression // of what is produced
@@ -80,6 +81,7 @@ func newRig(t *testing.T, brokers []string) *rig {
 	t.Helper()
 	prefix := testservices.Unique("c")
 	r := &rig{t: t, brokers: brokers, client: newClient(t, brokers), logs: &logBook{}}
+	r.admin = r.broker()
 	r.opt = Options{
 		Group: prefix, Ingress: []string{prefix + ".jobs"}, LaneTopic: prefix + ".lanes",
 		Receipt: func(r delivery.Receipt) delivery.Receipt { return r }, Positions: noCatalog{},
@@ -160,58 +162,25 @@ func (r *rig) through(w way) func(*Options) { return func(o *Options) { o.Client
 
 func (r *rig) jobs() string { return r.opt.Ingress[0] }
 
-// create makes topics and waits until they have leaders.
-func (r *rig) create(partitions int, topics ...string) {
-	r.t.Helper()
-	var configs []kafka.TopicConfig
+// make makes topics that are not there, and waits until they have leaders.
+func (r *rig) make(partitions int, topics ...string) error {
+	var made []broker.Topic
 	for _, topic := range topics {
-		configs = append(configs, kafka.TopicConfig{Topic: topic, NumPartitions: partitions, ReplicationFactor: 1})
+		made = append(made, broker.Topic{Name: topic, Partitions: partitions, Replicas: 1})
 	}
-	r.eventually("the topics are created", func() bool {
-		answer, err := r.client.CreateTopics(r.t.Context(), &kafka.CreateTopicsRequest{Topics: configs})
-		if err != nil {
-			return false
-		}
-		for _, e := range answer.Errors {
-			if e != nil && !errors.Is(e, kafka.TopicAlreadyExists) {
-				return false
-			}
-		}
-		return true
-	})
-	client := r.client   // closed after this cleanup; a later one is closed before
-	r.t.Cleanup(func() { // others share a real broker; one that is gone by now is no matter
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		_, _ = client.DeleteTopics(ctx, &kafka.DeleteTopicsRequest{Topics: topics})
-	})
-	r.eventually("leaders", func() bool { return r.led(partitions, topics) })
+	_, err := r.admin.CreateTopics(r.t.Context(), made, nil)
+	return err
 }
 
-// led reports whether every partition of topics has a leader that acts as one. In metadata a broker is the leader a moment
-// before.
-func (r *rig) led(partitions int, topics []string) bool {
-	asks := map[string][]kafka.OffsetRequest{}
-	for _, topic := range topics {
-		for p := range partitions {
-			asks[topic] = append(asks[topic], kafka.LastOffsetOf(p))
-		}
-	}
-	answer, err := r.client.ListOffsets(r.t.Context(), &kafka.ListOffsetsRequest{Topics: asks})
-	if err != nil {
-		return false
-	}
-	for _, topic := range topics {
-		if len(answer.Topics[topic]) != partitions {
-			return false
-		}
-		for _, p := range answer.Topics[topic] {
-			if p.Error != nil {
-				return false
-			}
-		}
-	}
-	return true
+// create makes topics. They go with the test, since others share a real broker.
+func (r *rig) create(partitions int, topics ...string) {
+	r.t.Helper()
+	r.eventually("the topics are created", func() bool { return r.make(partitions, topics...) == nil })
+	r.t.Cleanup(func() { // a broker that is gone by now is no matter
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = r.admin.DeleteTopics(ctx, topics)
+	})
 }
 
 // produce writes records to one partition, in order; headers are pairs.
@@ -549,15 +518,13 @@ func (r *rig) produceIDs(topic string, partition int, campaign string, ids []str
 }
 
 // committed is the group's offset of a partition; -1 for none.
-func (r *rig) committed(topic string, partition int) int64 {
-	r.t.Helper()
-	answer, err := r.client.OffsetFetch(r.t.Context(), &kafka.OffsetFetchRequest{
-		GroupID: r.opt.Group, Topics: map[string][]int{topic: {partition}},
-	})
-	if err != nil || len(answer.Topics[topic]) != 1 {
-		return -1
+func (r *rig) committed(topic string, id int) int64 {
+	at := partition{Topic: topic, ID: id}
+	found, err := r.admin.Committed(r.t.Context(), r.opt.Group, []partition{at})
+	if c, read := found[at]; err == nil && read && !c.None {
+		return c.Offset
 	}
-	return answer.Topics[topic][0].CommittedOffset
+	return -1
 }
 
 // allCommitted reports whether the group's offset is this in all partitions of the topics.

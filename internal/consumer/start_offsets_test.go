@@ -49,7 +49,7 @@ func TestRebalanceWithoutPositions(t *testing.T) {
 func TestPositionsOfAnotherTopic(t *testing.T) {
 	onBrokers(t, 1, 1, func(t *testing.T, r *rig) {
 		r.produceIDs(r.opt.LaneTopic, 0, "c", numbered("j", 0, 10))
-		topic, err := r.broker().IdentityOf(t.Context(), partition{Topic: r.opt.LaneTopic})
+		topic, err := r.admin.IdentityOf(t.Context(), partition{Topic: r.opt.LaneTopic})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -113,8 +113,7 @@ func TestAGroupThatAnotherProgramUsed(t *testing.T) {
 // offset begins silently; one that had it in another topic with the name, with a line that says so.
 func TestExpiredIngressOffsets(t *testing.T) {
 	onBrokers(t, 5, 1, func(t *testing.T, r *rig) {
-		client := r.broker()
-		topic, err := client.IdentityOf(t.Context(), partition{Topic: r.jobs()})
+		topic, err := r.admin.IdentityOf(t.Context(), partition{Topic: r.jobs()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -125,7 +124,7 @@ func TestExpiredIngressOffsets(t *testing.T) {
 			r.produceIDs(r.jobs(), p, "c", numbered(fmt.Sprint("p", p), 0, 10))
 			if before := first[p]; before > 0 {
 				r.eventually("records are deleted", func() bool {
-					out, ok := client.DeleteRecords(t.Context(), map[partition]int64{{Topic: r.jobs(), ID: p}: before})[partition{Topic: r.jobs(), ID: p}]
+					out, ok := r.admin.DeleteRecords(t.Context(), map[partition]int64{{Topic: r.jobs(), ID: p}: before})[partition{Topic: r.jobs(), ID: p}]
 					return ok && out.Err == nil
 				})
 			}
