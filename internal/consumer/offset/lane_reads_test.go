@@ -10,128 +10,109 @@ import (
 	"github.com/pacer/pacer/internal/testservices"
 )
 
-// readSim drives one lane over a log of records of one size and counts what is read. Its handler does as package pacer does: a queue
-// holds two seconds' worth of its campaign's jobs, at least 16. The queue reports room once it is half empty and a job of it was refused.
+// readSim drives one lane and counts what is read. Its handler does as package pacer does: a queue holds two seconds' worth of its
+// campaign's jobs, at least 16. The queue reports room once it is half empty and a job of it was refused.
 type readSim struct {
-	lane  *Lane
-	log   []int // the campaign of each record
-	ids   []string
-	hash  []uint64
-	rates []float64 // jobs a second
-	owed  []bool
-	queue [][]int64
-	due   []float64
-	ahead int // units that may wait of a campaign, beyond two seconds' worth
-	read  int // records
-	reads int
-	sent  []int
+	*driven
+	campaigns []*simCampaign
+	of        map[uint64]*simCampaign
+	ahead     int   // units that may wait of a campaign, beyond two seconds' worth
+	read      int64 // records
 }
 
+type simCampaign struct {
+	hash  uint64
+	rate  float64 // jobs a second
+	due   float64
+	owed  bool
+	queue []int64
+	sent  int
+}
+
+// How much the reader of a lane fetches and hands over at once.
 const (
-	simRecord = 450 // bytes
-	// How much the reader of a lane fetches and hands over at once.
 	laneJobs      = 1000
 	minFetchBytes = 16 << 10
 	maxFetchBytes = 256 << 10
 )
 
+// newReadSim makes a lane with as many jobs of each campaign, mixed.
 func newReadSim(rates []float64, each int) *readSim {
-	s := &readSim{lane: NewLane(0), rates: rates, ahead: 16}
-	n := len(rates)
-	s.owed, s.queue, s.due, s.sent = make([]bool, n), make([][]int64, n), make([]float64, n), make([]int, n)
-	for i := range rates {
-		s.ids = append(s.ids, fmt.Sprintf("c%d", i))
-		s.hash = append(s.hash, delivery.CampaignHash(s.ids[i]))
-		s.due[i] = rand.Float64()
+	s := &readSim{driven: drive(), of: map[uint64]*simCampaign{}, ahead: 16}
+	for i, rate := range rates {
+		c := &simCampaign{hash: delivery.CampaignHash(fmt.Sprint("c", i)), rate: rate, due: rand.Float64()}
+		s.campaigns, s.of[c.hash] = append(s.campaigns, c), c
 	}
 	for range each {
-		for i := range rates {
-			s.log = append(s.log, i)
+		for _, c := range s.campaigns {
+			s.log = append(s.log, c.hash)
 		}
 	}
 	return s
 }
 
-func (s *readSim) room(i int) int { return max(s.ahead, int(2*s.rates[i])) }
-
-// main reads the whole log, as the main reader does while others wait.
-func (s *readSim) main() {
-	for s.lane.main < int64(len(s.log)) {
-		s.visit(s.lane.main, int64(len(s.log)), (*Lane).ClassifyMain)
-	}
-	s.read, s.reads = 0, 0
-}
-
-// visit reads up to the offset to, offers what was taken, and returns where it ended.
-func (s *readSim) visit(from, to int64, ask func(*Lane, uint64, int64) Verdict) (next int64, got []int64) {
-	for next = from; next < to && len(got) < laneJobs; next++ {
-		i := s.log[next]
-		v := ask(s.lane, s.hash[i], next)
-		if v == Stop {
-			break
-		}
-		s.read++
-		if v == HandOver {
-			s.lane.Add(s.hash[i], Record{Offset: next, Size: simRecord, Weight: 1})
-			got = append(got, next)
-		}
-	}
-	s.reads++
-	if s.lane.reads == 0 || next > s.lane.main { // a main read
-		s.offer(got)
-	}
-	return next, got
-}
-
-func (s *readSim) catchUp() bool {
-	from, bytes, ok := s.lane.Candidate()
-	if !ok {
-		return false
-	}
-	s.lane.BeginCatchUp(from)
-	to := min(from+min(max(bytes, minFetchBytes), maxFetchBytes)/simRecord, s.lane.main)
-	next, got := s.visit(from, to, (*Lane).ClassifyCatchUp)
-	s.lane.EndCatchUp(next, (next-from)*simRecord)
-	s.offer(got)
-	return true
-}
+func (s *readSim) room(c *simCampaign) int { return max(s.ahead, int(2*c.rate)) }
 
 func (s *readSim) offer(offsets []int64) {
-	refused := map[int]bool{}
+	refused := map[*simCampaign]bool{}
 	for _, o := range offsets {
-		i := s.log[o]
-		if refused[i] || len(s.queue[i]) >= s.room(i) {
-			refused[i], s.owed[i] = true, true
-			s.lane.GiveBack(o)
+		c := s.of[s.log[o]]
+		if refused[c] || len(c.queue) >= s.room(c) {
+			refused[c], c.owed = true, true
+			s.GiveBack(o)
 			continue
 		}
-		s.queue[i] = append(s.queue[i], o)
+		c.queue = append(c.queue, o)
 	}
 }
 
-// pass lets the campaigns send for a tenth of a second.
-func (s *readSim) pass() {
-	for i, rate := range s.rates {
-		for s.due[i] += rate / 10; s.due[i] >= 1; s.due[i]-- {
-			if len(s.queue[i]) == 0 {
+// begin reads the whole log, as the main reader does while others wait.
+func (s *readSim) begin() {
+	for s.main < s.end() {
+		s.offer(s.readMain(laneJobs))
+	}
+}
+
+// pass lets the campaigns send for a tenth of a second, and then reads for those with room.
+func (s *readSim) pass(probe bool) {
+	for _, c := range s.campaigns {
+		for c.due += c.rate / 10; c.due >= 1; c.due-- {
+			if len(c.queue) == 0 {
 				continue // late: the slot is lost
 			}
-			s.lane.Settle(s.queue[i][0])
-			s.queue[i] = s.queue[i][1:]
-			s.sent[i]++
+			s.Settle(c.queue[0])
+			c.queue = c.queue[1:]
+			c.sent++
 		}
-		if s.owed[i] && len(s.queue[i]) <= s.room(i)/2 {
-			s.owed[i] = false
-			s.lane.GrantCapacity(s.hash[i], int64(s.room(i)-len(s.queue[i])))
+		if c.owed && len(c.queue) <= s.room(c)/2 {
+			c.owed = false
+			s.GrantCapacity(c.hash, int64(s.room(c)-len(c.queue)))
 		}
+	}
+	if probe {
+		s.Probe()
+	}
+	for from, bytes, ok := s.Candidate(); ok; from, bytes, ok = s.Candidate() {
+		got, next := s.readAgain(from, from+min(max(bytes, minFetchBytes), maxFetchBytes)/recordSize)
+		s.read += next - from
+		s.offer(got)
 	}
 }
 
-// TestLaneReadsLittleMoreThanIsSent: how many records the catch-up reads of a shared lane read per job that is sent. A
-// campaign's jobs lie as far apart as there are campaigns, so one that shares its position with no other has to read
-// as many.
+// sent is how many jobs were sent.
+func (s *readSim) sent() (n int64) {
+	for _, c := range s.campaigns {
+		n += int64(c.sent)
+	}
+	return n
+}
+
+// TestLaneReadsLittleMoreThanIsSent: how many records the catch-up reads of a shared lane read per job that is sent in a minute, in which no
+// campaign may run out of jobs. A campaign's jobs lie as far apart as there are campaigns, so one that shares its position with no other
+// has to read as many.
 func TestLaneReadsLittleMoreThanIsSent(t *testing.T) {
 	testservices.Simulation(t)
+	const seconds = 60
 	for _, tc := range []struct {
 		name  string
 		rates []float64
@@ -140,22 +121,27 @@ func TestLaneReadsLittleMoreThanIsSent(t *testing.T) {
 	}{
 		{"alone", []float64{100}, 16, 1.3},
 		{"alone and slow", []float64{1}, 16, 2},
-		{"equal rates read together", []float64{2, 2, 2, 2, 2, 2, 2, 2}, 16, 1.8},
+		{"equal rates read together", slices.Repeat([]float64{2}, 8), 16, 1.8},
 		{"unequal rates read for themselves", []float64{1, 14, 200}, 16, 4},
-		{"a crowd of equals", repeatRate(5, 40), 16, 2.5},
-		{"a crowd with little memory", repeatRate(1, 40), 4, 4},
+		{"a crowd of equals", slices.Repeat([]float64{5}, 40), 16, 2.5},
+		{"a crowd with little memory", slices.Repeat([]float64{1}, 40), 4, 4},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			const runs = 20 // chance decides who is read first; one run says little
-			read, sent := 0, 0
+			read, sent := int64(0), int64(0)
 			for range runs {
-				s := newReadSim(tc.rates, int(slices.Max(tc.rates)*simSeconds*1.1)+50)
+				s := newReadSim(tc.rates, int(slices.Max(tc.rates)*seconds*1.1)+50)
 				s.ahead = tc.ahead
-				s.run(t)
-				read += s.read
-				for _, n := range s.sent {
-					sent += n
+				s.begin()
+				for tenth := range seconds * 10 {
+					s.pass(tenth%150 == 149) // every 15 s
 				}
+				for i, c := range s.campaigns {
+					if want := c.rate * seconds; float64(c.sent) < want-1 {
+						t.Errorf("campaign %d at %.0f/s: %d sent of %.0f", i, c.rate, c.sent, want)
+					}
+				}
+				read, sent = read+s.read, sent+s.sent()
 			}
 			factor := float64(read) / float64(sent)
 			t.Logf("%.2f records read per job sent", factor)
@@ -166,72 +152,93 @@ func TestLaneReadsLittleMoreThanIsSent(t *testing.T) {
 	}
 }
 
-const simSeconds = 60
-
-// run sends for a minute. Meanwhile no campaign may run out of jobs.
-func (s *readSim) run(t *testing.T) {
-	t.Helper()
-	s.main()
-	for tenth := range simSeconds * 10 {
-		s.pass()
-		if tenth%150 == 149 { // every 15 s
-			s.lane.Probe()
-		}
-		for s.catchUp() {
-		}
-	}
-	for i, n := range s.sent {
-		if want := s.rates[i] * simSeconds; float64(n) < want-1 {
-			t.Errorf("%s at %.0f/s: %d sent of %.0f", s.ids[i], s.rates[i], n, want)
-		}
-	}
-}
-
-func repeatRate(rate float64, n int) []float64 {
-	rates := make([]float64, n)
-	for i := range rates {
-		rates[i] = rate
-	}
-	return rates
-}
-
 // TestAReadEndsWithTheCampaignsNearItsBeginning: a read does not go on for a campaign far away, and takes its records if it meets them.
 func TestAReadEndsWithTheCampaignsNearItsBeginning(t *testing.T) {
-	const far = 20_000
-	near, away := delivery.CampaignHash("near"), delivery.CampaignHash("away")
-	start := func() *Lane {
-		l := NewLane(0)
-		for offset := range int64(far + 10) {
-			hash := near
-			if offset >= far {
-				hash = away
-			}
-			if l.ClassifyMain(hash, offset) == HandOver {
-				l.Add(hash, Record{Offset: offset, Weight: 1})
-				l.GiveBack(offset)
-			}
-		}
-		l.GrantCapacity(near, 2)
-		l.GrantCapacity(away, 2)
-		from, _, ok := l.Candidate()
-		if !ok || from != 0 {
+	const near, away, far = 1, 2, 20_000
+	start := func() *driven {
+		d := drive(append(slices.Repeat([]uint64{near}, far), slices.Repeat([]uint64{away}, 10)...)...)
+		d.giveAllBack()
+		d.GrantCapacity(near, 2)
+		d.GrantCapacity(away, 2)
+		if from, _, ok := d.Candidate(); !ok || from != 0 {
 			t.Fatalf("a read from %d, %v", from, ok)
 		}
-		l.BeginCatchUp(from)
-		return l
+		return d
 	}
-	l := start()
-	var verdicts []Verdict
-	for offset := range int64(5) {
-		v := l.ClassifyCatchUp(near, offset)
-		if verdicts = append(verdicts, v); v == HandOver {
-			l.Add(near, Record{Offset: offset, Weight: 1})
+	if got, next := start().readAgain(0, far); !slices.Equal(got, []int64{0, 1, 2}) || next != 4 { // 3 is met, and finds no room
+		t.Errorf("read to %d: %v", next, got)
+	}
+	d := start()
+	d.BeginCatchUp(0)
+	if v := d.ClassifyCatchUp(away, far); v != HandOver {
+		t.Errorf("a record of the other: %v", v)
+	}
+}
+
+// giveAllBack reads the log, and gives everything back.
+func (d *driven) giveAllBack() {
+	for d.main < d.end() {
+		for _, o := range d.readMain(1) {
+			d.GiveBack(o)
 		}
 	}
-	if want := []Verdict{HandOver, HandOver, HandOver, Skip, Stop}; !slices.Equal(verdicts, want) {
-		t.Errorf("%v, want %v", verdicts, want)
+}
+
+// TestAReadEndsWithTheLastRecordThatIsCounted: of a campaign with room for more than is left of it.
+func TestAReadEndsWithTheLastRecordThatIsCounted(t *testing.T) {
+	d := drive(0, 1, 0, 1, 0, 1, 0, 0, 0, 0)
+	d.giveAllBack()
+	d.GrantCapacity(1, 10)
+	from, _, _ := d.Candidate()
+	if got, next := d.readAgain(from, d.end()); !slices.Equal(got, []int64{1, 3, 5}) || next != 6 {
+		t.Errorf("read to %d: %v", next, got)
 	}
-	if v := start().ClassifyCatchUp(away, far); v != HandOver {
-		t.Errorf("a record of the other: %v", v)
+}
+
+// aBacklogAndVisitors is a lane that begins with a few jobs of 20 campaigns, mixed; behind them only the first one's follow.
+func aBacklogAndVisitors() *readSim {
+	s := newReadSim(append([]float64{50}, slices.Repeat([]float64{3}, 19)...), 60)
+	s.log = append(s.log, slices.Repeat(s.log[:1], 10_000)...)
+	s.begin()
+	return s
+}
+
+// TestNobodyReadsALaneToItsEndForNothing: campaigns with few jobs at the beginning of a lane do not look for more behind them, record by
+// record, while a backlog of another is sent.
+func TestNobodyReadsALaneToItsEndForNothing(t *testing.T) {
+	s := aBacklogAndVisitors()
+	for range 290 { // tenths of a second: before the first probe
+		s.pass(false)
+	}
+	for i, c := range s.campaigns {
+		if want := min(60, int(c.rate*29)) - 1; i > 0 && c.sent < want {
+			t.Errorf("campaign %d: %d sent of %d", i, c.sent, want)
+		}
+	}
+	if 2*s.read > 3*s.sent() {
+		t.Errorf("%d records read for %d jobs", s.read, s.sent())
+	}
+	if !slices.ContainsFunc(s.campaigns[1:], func(c *simCampaign) bool { return s.Lane.campaigns[c.hash] != nil }) {
+		t.Error("no campaign waits with nothing left: this tests nothing")
+	}
+	if s.pass(true); len(s.Lane.campaigns) > 1 {
+		t.Errorf("after a probe, %d campaigns still have a position of their own", len(s.Lane.campaigns))
+	}
+}
+
+// TestACountThatIsTooLowDelaysOnce: a campaign of which more is left than its count says is found by the next probe, and read from then on
+// like any other.
+func TestACountThatIsTooLowDelaysOnce(t *testing.T) {
+	s := aBacklogAndVisitors()
+	for _, c := range s.campaigns[1:] {
+		s.Lane.campaigns[c.hash].left = 5
+	}
+	for tenth := range 600 {
+		s.pass(tenth%300 == 299)
+	}
+	for i, c := range s.campaigns[1:] {
+		if c.sent < 59 {
+			t.Errorf("campaign %d: %d sent of 60 after two probes", i+1, c.sent)
+		}
 	}
 }

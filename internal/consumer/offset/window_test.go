@@ -21,9 +21,22 @@ func TestWindowAgreesWithSets(t *testing.T) {
 		w := NewWindow(start)
 		open, settled, safe, back := map[int64]int64{}, map[int64]bool{}, map[int64]bool{}, map[int64]bool{}
 		next := start
-		var committed int64
-		var metadata string
-		committed = start
+		committed, metadata := start, ""
+		// end ends an open record in a way, once.
+		end := func(rt *rapid.T, way func(*Window, int64) (int64, bool), to map[int64]bool) {
+			if len(open) == 0 {
+				return
+			}
+			o := rapid.SampledFrom(slices.Sorted(maps.Keys(open))).Draw(rt, "offset")
+			if size, ok := way(w, o); !ok || size != open[o] {
+				rt.Fatalf("end %d: %d %t, want %d", o, size, ok, open[o])
+			}
+			if _, ok := way(w, o); ok {
+				rt.Fatalf("%d was ended twice", o)
+			}
+			delete(open, o)
+			to[o] = true
+		}
 		rt.Repeat(map[string]func(*rapid.T){
 			"read": func(rt *rapid.T) {
 				gap := next
@@ -48,32 +61,10 @@ func TestWindowAgreesWithSets(t *testing.T) {
 				w.Pass(next)
 			},
 			"settle": func(rt *rapid.T) {
-				if len(open) == 0 {
-					return
-				}
-				o := rapid.SampledFrom(slices.Sorted(maps.Keys(open))).Draw(rt, "offset")
-				if size, ok := w.Settle(o); !ok || size != open[o] {
-					rt.Fatalf("settle %d: %d %t, want %d", o, size, ok, open[o])
-				}
-				if _, ok := w.Settle(o); ok {
-					rt.Fatalf("%d was settled twice", o)
-				}
-				delete(open, o)
-				settled[o] = true
+				end(rt, (*Window).Settle, settled)
 			},
 			"give back": func(rt *rapid.T) {
-				if len(open) == 0 {
-					return
-				}
-				o := rapid.SampledFrom(slices.Sorted(maps.Keys(open))).Draw(rt, "offset")
-				if size, ok := w.GiveBack(o); !ok || size != open[o] {
-					rt.Fatalf("give back %d: %d %t, want %d", o, size, ok, open[o])
-				}
-				if _, ok := w.GiveBack(o); ok {
-					rt.Fatalf("%d was given back twice", o)
-				}
-				delete(open, o)
-				back[o] = true
+				end(rt, (*Window).GiveBack, back)
 			},
 			"read again": func(rt *rapid.T) {
 				o := w.Next()
@@ -270,61 +261,112 @@ func TestSettledMetadataTrimmed(t *testing.T) {
 	}
 }
 
+// TestForeignMetadata: metadata of others, of another kind or offset, and what is damaged, is read neither as a window's nor as a lane's.
 func TestForeignMetadata(t *testing.T) {
-	good, _ := encodeSettled(100, []span{{102, 105}})
-	raw, err := base64.RawStdEncoding.DecodeString(good)
-	if err != nil {
-		t.Fatal(err)
+	window, _ := encodeSettled(100, []span{{102, 105}})
+	committed, lane, _ := encodeLane(lanePositions{main: 150, entries: []laneEntry{{hash: 1, low: 100, settledTo: 100}}})
+	raw, err := base64.RawStdEncoding.DecodeString(window)
+	if err != nil || committed != 100 {
+		t.Fatal(err, committed)
 	}
 	raw[len(raw)-1] ^= 1
+	type readable struct{ window, lane bool }
 	for name, c := range map[string]struct {
 		base     int64
 		metadata string
+		readable
 	}{
-		"not ours":       {100, "consumer-host-17"},
-		"not base64":     {100, "ünïcode"},
-		"other offset":   {101, good},
-		"bit flipped":    {100, base64.RawStdEncoding.EncodeToString(raw)},
-		"of a lane":      {100, frame(100, kindLane, []byte{0})},
-		"run too long":   {100, frame(100, kindWindow, []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f})},
-		"chunks missing": {100, frame(100, kindWindow, []byte{1, 3, 0xff})},
-		"longer than ok": {100, string(make([]byte, maxMetadata+1))},
+		"none":           {100, "", readable{true, true}},
+		"a window's":     {100, window, readable{window: true}},
+		"a lane's":       {100, lane, readable{lane: true}},
+		"not ours":       {100, "consumer-host-17", readable{}},
+		"not base64":     {100, "ünïcode", readable{}},
+		"other offset":   {101, window, readable{}},
+		"of a lane's":    {101, lane, readable{}},
+		"cut":            {100, lane[:len(lane)-2], readable{}},
+		"bit flipped":    {100, base64.RawStdEncoding.EncodeToString(raw), readable{}},
+		"another kind":   {100, frame(100, kindLane+1, []byte{1}), readable{}},
+		"run too long":   {100, frame(100, kindWindow, []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f}), readable{}},
+		"chunks missing": {100, frame(100, kindWindow, []byte{1, 3, 0xff}), readable{}},
+		"longer than ok": {100, string(make([]byte, maxMetadata+1)), readable{}},
 	} {
-		if spans, err := decodeSettled(c.base, c.metadata); !errors.Is(err, errForeignMetadata) || spans != nil {
-			t.Errorf("%s: %v, %v", name, spans, err)
+		spans, err := decodeSettled(c.base, c.metadata)
+		if c.window != (err == nil) || !c.window && (!errors.Is(err, errForeignMetadata) || spans != nil) {
+			t.Errorf("%s, read as a window's: %v, %v", name, spans, err)
 		}
-		if p, err := decodeLane(c.base, c.metadata); err == nil && name != "of a lane" || len(p.entries) > 0 || p.main != c.base {
+		if p, err := decodeLane(c.base, c.metadata); c.lane != (err == nil) || !c.lane && (len(p.entries) > 0 || p.main != c.base) {
 			t.Errorf("%s, read as a lane's: %+v, %v", name, p, err)
+		}
+		if l, err := RestoreLane(c.base, c.metadata); c.lane != (err == nil) || c.lane != (l != nil) {
+			t.Errorf("%s: restored %+v, %v", name, l, err)
+		}
+		for lane, can := range map[bool]bool{false: c.window, true: c.lane} {
+			open, err := Unsettled(lane, c.base, c.metadata)
+			if can != (err == nil) || c.metadata == "" && (open("a", 99) || !open("a", 100)) {
+				t.Errorf("%s, what is open, of a lane %t: %v", name, lane, err)
+			}
 		}
 	}
 	other := []byte{metadataVersion + 1, kindWindow, 1}
 	later := base64.RawStdEncoding.EncodeToString(binary.BigEndian.AppendUint32(other, frameSum(100, other)))
-	if spans, err := decodeSettled(100, later); err == nil || !strings.Contains(err.Error(), "version 2") || spans != nil {
-		t.Errorf("another version: %v, %v", spans, err)
-	}
-	if _, err := decodeLane(100, later); err == nil || !strings.Contains(err.Error(), "version 2") {
-		t.Errorf("another version, read as a lane's: %v", err)
-	}
-	if spans, err := decodeSettled(7, ""); spans != nil || err != nil {
-		t.Errorf("empty: %v, %v", spans, err)
+	spans, err := decodeSettled(100, later)
+	_, laneErr := decodeLane(100, later)
+	for _, err := range []error{err, laneErr} {
+		if err == nil || !strings.Contains(err.Error(), "version 2") || spans != nil {
+			t.Errorf("another version: %v, %v", spans, err)
+		}
 	}
 }
 
-// Bytes from outside never panic and never cost more memory than they are worth.
+// Bytes from outside never panic and never cost more memory than they are worth. Those of lanes: FuzzLaneMetadata.
 func FuzzMetadata(f *testing.F) {
-	f.Add(int64(100), kindWindow, []byte{0, 2, 0x40, 0xff, 9, 1, 3})
-	f.Add(int64(0), kindLane, []byte{5, 1, 2, 3, 4, 5, 6, 7, 8, 1, 9, 1, 1, 1})
-	f.Fuzz(func(t *testing.T, base int64, kind byte, body []byte) {
-		base = base & (1<<50 - 1)
-		metadata := frame(base, kind, body)
-		if spans, err := decodeSettled(base, metadata); err == nil {
+	f.Add(int64(100), []byte{0, 2, 0x40, 0xff, 9, 1, 3})
+	f.Fuzz(func(t *testing.T, base int64, body []byte) {
+		base &= 1<<50 - 1
+		if spans, err := decodeSettled(base, frame(base, kindWindow, body)); err == nil {
 			if len(spans) > 4*len(body) {
 				t.Fatalf("%d spans of %d bytes", len(spans), len(body))
 			}
 			restoreWindow(base, spans).Position()
 		}
-		if p, err := decodeLane(base, metadata); err == nil {
-			newLane(p).positions()
+	})
+}
+
+// FuzzLaneMetadata: metadata of a lane's commit, whole or damaged, never panics. Use of a lane restored from it does not panic either,
+// and that lane's commit is read back the same.
+func FuzzLaneMetadata(f *testing.F) {
+	f.Add(int64(7), "AQIhA40MFJRw1E+UAA4HC015ENglkAwJCBf823P6DqE6sw0CAAAFAP+66nrMPgh/", []byte{5})
+	f.Add(int64(0), "", []byte{1, 2, 3})
+	f.Add(int64(1000), "AQEAAwwE8PQCSPXwWQ", []byte{})
+	f.Fuzz(func(t *testing.T, base int64, metadata string, steps []byte) {
+		base &= 1<<50 - 1
+		for _, kind := range []byte{kindLane, 0} {
+			text := metadata
+			if kind != 0 {
+				text = frame(base, kind, []byte(metadata))
+			}
+			l, err := RestoreLane(base, text)
+			if err != nil {
+				continue
+			}
+			if len(l.campaigns) > maxLaneCampaigns {
+				t.Fatalf("%d campaigns", len(l.campaigns))
+			}
+			for i, b := range steps[:min(len(steps), 50)] {
+				hash, at := uint64(b%5), l.Main()+int64(i)
+				if l.ClassifyMain(hash, at) == HandOver {
+					l.Add(hash, Record{Offset: at, Size: 1, Weight: 1})
+				}
+				l.Pass(at + 1)
+				if b%2 == 0 {
+					l.Settle(at)
+				}
+			}
+			p := l.Position()
+			again, err := RestoreLane(p.Offset, p.Metadata)
+			if err != nil || len(p.Metadata) > 4096 || again.Committed() != l.Committed() && !p.Trimmed {
+				t.Fatalf("%+v is read as %+v, %v", p, again, err)
+			}
 		}
 	})
 }
