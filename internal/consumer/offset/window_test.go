@@ -270,6 +270,7 @@ func TestForeignMetadata(t *testing.T) {
 		t.Fatal(err, committed)
 	}
 	raw[len(raw)-1] ^= 1
+	laneBody, _ := unframe(100, kindLane, lane)
 	type readable struct{ window, lane bool }
 	for name, c := range map[string]struct {
 		base     int64
@@ -285,7 +286,7 @@ func TestForeignMetadata(t *testing.T) {
 		"of a lane's":    {101, lane, readable{}},
 		"cut":            {100, lane[:len(lane)-2], readable{}},
 		"bit flipped":    {100, base64.RawStdEncoding.EncodeToString(raw), readable{}},
-		"another kind":   {100, frame(100, kindLane+1, []byte{1}), readable{}},
+		"another kind":   {100, frame(100, kindLane+1, laneBody), readable{}},
 		"run too long":   {100, frame(100, kindWindow, []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f}), readable{}},
 		"chunks missing": {100, frame(100, kindWindow, []byte{1, 3, 0xff}), readable{}},
 		"longer than ok": {100, string(make([]byte, maxMetadata+1)), readable{}},
