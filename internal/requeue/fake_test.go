@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"go.uber.org/goleak"
 
@@ -54,12 +56,6 @@ func newSource(name string) *fakeSource {
 
 func (s *fakeSource) Name() string { return s.name }
 
-func (s *fakeSource) event(e string) {
-	if s.onEvent != nil {
-		s.onEvent(e)
-	}
-}
-
 func (s *fakeSource) Settle(job *delivery.Job, outcome delivery.Outcome) {
 	s.mu.Lock()
 	if _, ok := s.settled[job.Offset]; ok {
@@ -67,7 +63,9 @@ func (s *fakeSource) Settle(job *delivery.Job, outcome delivery.Outcome) {
 	}
 	s.settled[job.Offset] = outcome
 	s.mu.Unlock()
-	s.event("settle")
+	if s.onEvent != nil {
+		s.onEvent("settle")
+	}
 }
 
 func (s *fakeSource) count() int {
@@ -99,17 +97,52 @@ var (
 	dead  = delivery.Reroute{Kind: delivery.ToDead, Reason: delivery.ReasonRefused, Detail: "status 410"}
 )
 
-// start runs a relay until the test ends.
-func start(t testing.TB, opts Options) *Relay {
+// rig is a relay on a broker in memory.
+type rig struct {
+	*Relay
+	t   testing.TB
+	m   *kafkatest.Memory
+	log *kafkatest.LogBook
+	reg *prometheus.Registry
+}
+
+// newRig makes a relay; change adapts its options.
+func newRig(t testing.TB, change ...func(*Options)) *rig {
 	t.Helper()
-	r := prepare(t, opts)
-	run(t, r)
+	topics := map[string]int{"t.lanes": 8, "t.dead": 2}
+	for _, d := range DefaultTimers() {
+		topics[TimerTopic("t.", d)] = 2
+	}
+	r := &rig{t: t, m: kafkatest.NewMemory(topics), log: &kafkatest.LogBook{}, reg: prometheus.NewRegistry()}
+	opts := Options{
+		Client: dial(t, broker.Options{Brokers: []string{"memory:1"}, Wrap: r.m.Wrap}), Topics: TopicSpec{Prefix: "t.", Lanes: 8},
+		Logger: r.log.Logger(), Registerer: r.reg,
+	}
+	for _, c := range change {
+		c(&opts)
+	}
+	if opts.Topics.Results {
+		r.m.Topics["t.results"] = 6
+	}
+	r.Relay = New(opts)
 	return r
 }
 
-func prepare(t testing.TB, opts Options) *Relay {
+// onMemory runs a test with a relay that runs, and a time of its own.
+func onMemory(t *testing.T, test func(t *testing.T, r *rig), change ...func(*Options)) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, change...)
+		run(t, r.Relay)
+		test(t, r)
+	})
+}
+
+// start runs a relay until the test ends.
+func start(t testing.TB, opts Options) *Relay {
 	t.Helper()
-	return New(opts)
+	r := New(opts)
+	run(t, r)
+	return r
 }
 
 func run(t testing.TB, r *Relay) {
@@ -124,15 +157,59 @@ func run(t testing.TB, r *Relay) {
 	})
 }
 
+// settled checks that the jobs of the sources are settled once, and as many records are written.
+func (r *rig) settled(jobs int, sources ...*fakeSource) {
+	r.t.Helper()
+	settled, twice := 0, 0
+	for _, s := range sources {
+		settled, twice = settled+s.count(), twice+s.twice
+	}
+	if written := r.m.Total(""); settled != jobs || twice != 0 || written != jobs {
+		r.t.Errorf("of %d jobs %d are settled, %d twice, and %d records are written", jobs, settled, twice, written)
+	}
+}
+
+// logged checks how many warnings and notes there are.
+func (r *rig) logged(warnings, notes int) {
+	r.t.Helper()
+	if w, n := r.log.Count("WARN"), r.log.Count("INFO"); w != warnings || n != notes {
+		r.t.Errorf("%d warnings, %d notes, not %d and %d: %q", w, n, warnings, notes, r.log.Lines(""))
+	}
+}
+
+// shows checks values of metrics: those of a gauge or a counter, or how often a histogram observed.
+func (r *rig) shows(want map[string]float64) {
+	r.t.Helper()
+	families, err := r.reg.Gather()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	values := make(map[string]float64)
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			name := f.GetName()
+			for _, l := range m.GetLabel() {
+				name += "/" + l.GetValue()
+			}
+			values[name] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	for name, v := range want {
+		if got, there := values[name]; !there || got != v {
+			r.t.Errorf("%s = %v (there: %t), want %v", name, got, there, v)
+		}
+	}
+}
+
 // outage reports whether a relay knows of something that refuses.
-func outage(r *Relay) bool {
+func (r *rig) outage() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return !r.trouble.since.IsZero()
 }
 
-// queued returns how many jobs wait to be written.
-func queued(r *Relay) int {
+// waiting returns how many jobs wait to be written.
+func (r *rig) waiting() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.box.queued + r.box.waiting() + r.box.large()
@@ -156,30 +233,9 @@ func dial(t testing.TB, opts broker.Options) *broker.Client {
 	return client
 }
 
-// newMemory has the topics of a relay.
-func newMemory(prefix string) *kafkatest.Memory {
-	topics := map[string]int{LaneTopic(prefix): 8, DeadTopic(prefix): 2}
-	for _, d := range DefaultTimers() {
-		topics[TimerTopic(prefix, d)] = 2
-	}
-	return kafkatest.NewMemory(topics)
-}
-
-func memoryClient(t testing.TB, m *kafkatest.Memory) *broker.Client {
-	return dial(t, broker.Options{Brokers: []string{"memory:1"}, Wrap: m.Wrap})
-}
-
 // smallSpec keeps the number of partitions low.
 func smallSpec(prefix string, ingress ...string) TopicSpec {
 	return TopicSpec{Prefix: prefix, Ingress: ingress, Lanes: 8, TimerPartitions: 2, DeadPartitions: 2}
-}
-
-// ensure creates the owned topics.
-func ensure(t testing.TB, client *broker.Client, spec TopicSpec) {
-	t.Helper()
-	if _, err := EnsureTopics(t.Context(), client, spec, nil); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // readAll returns every record of a topic.

@@ -18,7 +18,9 @@ func realRelay(t testing.TB, lanes int) (*Relay, TopicSpec) {
 	client := dial(t, broker.Options{Brokers: testservices.Kafka(t)})
 	spec := smallSpec(ownedPrefix(t, client))
 	spec.Lanes = lanes
-	ensure(t, client, spec)
+	if _, err := EnsureTopics(t.Context(), client, spec, nil); err != nil {
+		t.Fatal(err)
+	}
 	r := start(t, Options{Client: client, Topics: TopicSpec{Prefix: spec.Prefix, Lanes: lanes}})
 	return r, spec
 }

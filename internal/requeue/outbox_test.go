@@ -5,13 +5,16 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/pacer/pacer/internal/delivery"
 )
 
 // TestLanesHaveTimeOfTheirOwn: writing to them is paused for half of the time at most, however often sending is behind.
 func TestLanesHaveTimeOfTheirOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := prepare(t, Options{Client: memoryClient(t, newMemory("t."))})
-		paused, longest := 0, 0
+		r, paused, longest := newRig(t), 0, 0
 		for range 1000 {
 			r.Throttle(25 * time.Millisecond)
 			if time.Now().Before(r.pausedUntil) {
@@ -30,138 +33,114 @@ func TestLanesHaveTimeOfTheirOwn(t *testing.T) {
 	})
 }
 
-// serve takes a batch of a queue and gives the queue back.
-func serve(o *outbox, q *queue, maxBytes int) []*item {
-	t := &turn{q: q, box: o}
-	items := o.take(t, maxBytes)
-	o.end(t)
-	o.list(q)
-	return items
-}
-
-func TestSourcesTakeTurns(t *testing.T) {
-	o, now := newOutbox(), time.Now()
-	a, b := newSource("a"), newSource("b")
-	for i := range int64(3 * maxBatchJobs) {
-		o.put(&item{job: a.job(i, "c"), to: lane, size: 1})
-	}
-	o.put(&item{job: b.job(0, "c"), to: lane, size: 1})
-	var order []string
-	for {
-		q, _ := o.next(lanes, now, time.Time{})
-		if q == nil {
-			break
+// TestOutboxAgreesWithLists: the queue of each source and class keeps its order, also of what is put back. Those with something to write
+// take turns, and one worker at a time serves each. A batch is bounded in jobs, and beyond its first one in bytes. Lanes that are held wait.
+// A queue without items is forgotten.
+func TestOutboxAgreesWithLists(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		o, now := newOutbox(), time.Now()
+		sources := []delivery.Source{newSource("a"), newSource("b"), newSource("c")}
+		queues, busy, turns := map[queueKey][]*item{}, map[queueKey]bool{}, [classes][]queueKey{}
+		var begun []*turn
+		var took [][]*item // in these turns
+		list := func(key queueKey) {
+			if !busy[key] && len(queues[key]) > 0 && !slices.Contains(turns[key.class], key) {
+				turns[key.class] = append(turns[key.class], key)
+			}
 		}
-		items := serve(o, q, 1<<20)
-		order = append(order, q.source.Name())
-		if len(items) > maxBatchJobs {
-			t.Fatalf("batch of %d", len(items))
-		}
-	}
-	if got := len(order); got != 4 || order[1] != "b" {
-		t.Errorf("turns %q, want b second of four", order)
-	}
-	if o.queued != 0 {
-		t.Errorf("queued %d", o.queued)
-	}
-}
-
-func TestSourceIsServedByOneWorkerAtATime(t *testing.T) {
-	o, now, a := newOutbox(), time.Now(), newSource("a")
-	o.put(&item{job: a.job(1, "c"), to: lane})
-	q, _ := o.next(lanes, now, time.Time{})
-	first := &turn{q: q, box: o}
-	o.take(first, 1)
-	o.put(&item{job: a.job(2, "c"), to: lane})
-	if other, _ := o.next(lanes, now, time.Time{}); other != nil {
-		t.Fatal("a busy source was handed out")
-	}
-	o.end(first)
-	o.list(q)
-	if again, _ := o.next(lanes, now, time.Time{}); again != q {
-		t.Fatal("the source was not listed again")
-	}
-}
-
-func TestItemsThatArePutBackGoFirst(t *testing.T) {
-	o, now, a, b := newOutbox(), time.Now(), newSource("a"), newSource("b")
-	for i := range int64(3) {
-		o.put(&item{job: a.job(i, "c"), to: lane})
-		o.put(&item{job: b.job(i, "c"), to: lane})
-	}
-	q, _ := o.next(lanes, now, time.Time{})
-	other, _ := o.next(lanes, now, time.Time{})
-	items := append(serve(o, q, 1<<20), serve(o, other, 1<<20)...)
-	o.put(&item{job: a.job(9, "c"), to: lane})
-	o.putBack(items)
-	for range 2 {
-		q, _ := o.next(lanes, now, time.Time{})
-		want := []int64{0, 1, 2}
-		if q.source.Name() == "a" {
-			want = append(want, 9)
-		}
-		var got []int64
-		for _, it := range serve(o, q, 1<<20) {
-			got = append(got, it.job.Offset)
-		}
-		if !slices.Equal(got, want) {
-			t.Errorf("%s: %v, want %v", q.source.Name(), got, want)
-		}
-	}
-	if o.queued != 0 {
-		t.Errorf("queued %d", o.queued)
-	}
-}
-
-func TestBatchIsBoundedInBytes(t *testing.T) {
-	o, a := newOutbox(), newSource("a")
-	for i, size := range []int{100, 60, 10, 30, 30, 500} {
-		o.put(&item{job: a.job(int64(i), "c"), to: lane, size: size})
-	}
-	for _, want := range [][]int64{{0}, {1, 2, 3}, {4}, {5}} {
-		var got []int64
-		q, _ := o.next(lanes, time.Now(), time.Time{})
-		for _, it := range serve(o, q, 100) {
-			got = append(got, it.job.Offset)
-		}
-		if !slices.Equal(got, want) {
-			t.Fatalf("batch %v, want %v", got, want)
-		}
-	}
-}
-
-func TestHeldLanesWait(t *testing.T) {
-	o, now, a := newOutbox(), time.Now(), newSource("a")
-	o.put(&item{job: a.job(1, "c"), to: lane})
-	until := now.Add(70 * time.Millisecond)
-	if q, wait := o.next(lanes, now, until); q != nil || wait != 70*time.Millisecond {
-		t.Fatalf("held lane was served, or wait %s", wait)
-	}
-	o.put(&item{job: a.job(2, "c"), to: timer})
-	q, _ := o.next(urgent, now, until)
-	if q == nil {
-		t.Fatal("a timer was held")
-	}
-	if items := serve(o, q, 1<<20); len(items) != 1 || items[0].job.Offset != 2 {
-		t.Fatalf("took %d items", len(items))
-	}
+		rt.Repeat(map[string]func(*rapid.T){
+			"put": func(rt *rapid.T) {
+				source, to := rapid.SampledFrom(sources).Draw(rt, "source"), rapid.SampledFrom([]delivery.Reroute{lane, timer}).Draw(rt, "to")
+				key := queueKey{source, classOf(to)}
+				for range rapid.SampledFrom([]int{1, 2, 3, maxBatchJobs, 3 * maxBatchJobs}).Draw(rt, "jobs") {
+					it := &item{job: &delivery.Job{Reading: delivery.Reading{Source: source}}, to: to, size: rapid.SampledFrom([]int{1, 60, 500}).Draw(rt, "size")}
+					o.put(it)
+					queues[key] = append(queues[key], it)
+				}
+				list(key)
+			},
+			"serve": func(rt *rapid.T) {
+				class, until := rapid.SampledFrom([]queueClass{urgent, lanes}).Draw(rt, "class"), now
+				wait := time.Duration(0)
+				if rapid.Bool().Draw(rt, "held") {
+					if until = now.Add(70 * time.Millisecond); class == lanes && len(turns[lanes]) > 0 {
+						wait = 70 * time.Millisecond
+					}
+				}
+				q, got := o.next(class, now, until)
+				if wait > 0 || len(turns[class]) == 0 {
+					if q != nil || got != wait {
+						rt.Fatalf("a queue, %v, or a wait of %s, not %s", q, got, wait)
+					}
+					return
+				}
+				key := turns[class][0]
+				if q == nil || q.queueKey != key {
+					rt.Fatalf("it is the turn of %v, not of %v", q, key)
+				}
+				turns[class], busy[key] = turns[class][1:], true
+				most, n, bytes := rapid.SampledFrom([]int{1, 100, 1 << 20}).Draw(rt, "bytes"), 0, 0
+				for ; n < min(len(queues[key]), maxBatchJobs); n++ {
+					if bytes += queues[key][n].size; n > 0 && bytes > most {
+						break
+					}
+				}
+				tn := &turn{q: q, box: o}
+				if batch := o.take(tn, most); !slices.Equal(batch, queues[key][:n]) {
+					rt.Fatalf("a batch of %d items, want the first %d", len(batch), n)
+				}
+				begun, took, queues[key] = append(begun, tn), append(took, queues[key][:n:n]), queues[key][n:]
+			},
+			"end": func(rt *rapid.T) {
+				if len(begun) == 0 {
+					return
+				}
+				i := rapid.IntRange(0, len(begun)-1).Draw(rt, "turn")
+				key, items := begun[i].q.queueKey, took[i]
+				o.end(begun[i])
+				o.list(begun[i].q)
+				busy[key] = false
+				list(key)
+				if rapid.Bool().Draw(rt, "put back") {
+					o.putBack(items)
+					queues[key] = slices.Concat(items, queues[key])
+					list(key)
+				}
+				begun, took = slices.Delete(begun, i, i+1), slices.Delete(took, i, i+1)
+			},
+			"": func(rt *rapid.T) {
+				n, kept := 0, map[queueKey]bool{}
+				for key, items := range queues {
+					if n += len(items); len(items) > 0 || busy[key] {
+						kept[key] = true
+					}
+				}
+				if o.queued != n || len(o.queues) != len(kept) {
+					rt.Fatalf("%d queued in %d queues, want %d in %d", o.queued, len(o.queues), n, len(kept))
+				}
+			},
+		})
+	})
 }
 
 // TestRevokedSources: while a partition is about to move, its items for lanes that are certainly not written are dropped. Items that may
 // have been written, urgent items, and items of other sources are written. Once it has moved, none of its items is written.
 func TestRevokedSources(t *testing.T) {
-	written := func(o *outbox) (offsets []int64) {
+	o, gone, kept := newOutbox(), newSource("gone"), newSource("kept")
+	written := func() (offsets []int64) {
 		for _, class := range []queueClass{urgent, urgent, lanes, lanes} {
 			if q, _ := o.next(class, time.Now(), time.Time{}); q != nil {
-				for _, it := range serve(o, q, 1<<20) {
+				tn := &turn{q: q, box: o}
+				for _, it := range o.take(tn, 1<<20) {
 					offsets = append(offsets, it.job.Offset)
 				}
+				o.end(tn)
+				o.list(q)
 			}
 		}
 		slices.Sort(offsets)
 		return offsets
 	}
-	o, gone, kept := newOutbox(), newSource("gone"), newSource("kept")
 	o.put(&item{job: gone.job(1, "c"), to: lane})
 	o.put(&item{job: gone.job(2, "c"), to: timer})
 	o.put(&item{job: kept.job(3, "c"), to: lane})
@@ -173,7 +152,7 @@ func TestRevokedSources(t *testing.T) {
 	if gone.dropped != 3 || o.queued != 3 {
 		t.Errorf("dropped %d, queued %d", gone.dropped, o.queued)
 	}
-	if got := written(o); !slices.Equal(got, []int64{2, 3, 4}) {
+	if got := written(); !slices.Equal(got, []int64{2, 3, 4}) {
 		t.Errorf("written %v", got)
 	}
 	gone.revoked = false
@@ -181,43 +160,7 @@ func TestRevokedSources(t *testing.T) {
 	o.put(&item{job: gone.job(8, "c"), to: lane, unknown: true})
 	gone.left = true
 	o.put(&item{job: gone.job(9, "c"), to: dead})
-	if got := written(o); len(got) > 0 {
+	if got := written(); len(got) > 0 {
 		t.Errorf("written of a partition that has moved: %v", got)
-	}
-}
-
-func TestForgottenSources(t *testing.T) {
-	o := newOutbox()
-	for range 3 {
-		o.put(&item{job: newSource("gone").job(1, "c"), to: lane})
-		q, _ := o.next(lanes, time.Now(), time.Time{})
-		serve(o, q, 1)
-	}
-	if len(o.queues) > 0 {
-		t.Errorf("%d sources remembered", len(o.queues))
-	}
-}
-
-func TestQueueKeepsItsOrder(t *testing.T) {
-	var queued []*item
-	next, put := 0, 0
-	for round := range 50 {
-		for range 100 + round*37 {
-			queued = append(queued, &item{size: put})
-			put++
-		}
-		for len(queued) > round {
-			var batch []*item
-			batch, queued = split(queued, min(7, len(queued)-round), 1<<40)
-			for _, it := range batch {
-				if it.size != next {
-					t.Fatalf("took %d, want %d", it.size, next)
-				}
-				next++
-			}
-		}
-	}
-	if len(queued) != put-next {
-		t.Fatalf("%d are left, want %d", len(queued), put-next)
 	}
 }

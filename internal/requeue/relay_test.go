@@ -11,61 +11,50 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/segmentio/kafka-go"
-	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/testservices/kafkatest"
 )
 
-// refusing makes the broker refuse every produce request with a code while the switch is on.
-func refusing(cluster *kfake.Cluster, on *atomic.Bool, attempts *atomic.Int64, code int16) {
+func TestJobsAreSettledOnlyOnceTheBrokerHasThem(t *testing.T) {
+	t.Parallel()
+	cluster, client := fakeCluster(t)
+	if _, err := EnsureTopics(t.Context(), client, smallSpec("t."), nil); err != nil {
+		t.Fatal(err)
+	}
+	var down atomic.Bool
+	var attempts atomic.Int64
+	down.Store(true)
 	cluster.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		cluster.KeepControl()
 		attempts.Add(1)
-		if !on.Load() {
+		if !down.Load() {
 			return nil, nil, false
 		}
 		in := req.(*kmsg.ProduceRequest)
 		res := in.ResponseKind().(*kmsg.ProduceResponse)
 		for _, t := range in.Topics {
-			rt := kmsg.NewProduceResponseTopic()
-			rt.Topic = t.Topic
+			rt := kmsg.ProduceResponseTopic{Topic: t.Topic}
 			for _, p := range t.Partitions {
-				rp := kmsg.NewProduceResponseTopicPartition()
-				rp.Partition, rp.ErrorCode = p.Partition, code
-				rt.Partitions = append(rt.Partitions, rp)
+				code := int16(kafka.NotEnoughReplicas)
+				rt.Partitions = append(rt.Partitions, kmsg.ProduceResponseTopicPartition{Partition: p.Partition, ErrorCode: code})
 			}
 			res.Topics = append(res.Topics, rt)
 		}
 		return res, nil, true
 	})
-}
-
-func TestJobsAreSettledOnlyOnceTheBrokerHasThem(t *testing.T) {
-	t.Parallel()
-	cluster, client := fakeCluster(t)
-	ensure(t, client, smallSpec("t."))
-	var down atomic.Bool
-	var attempts atomic.Int64
-	down.Store(true)
-	refusing(cluster, &down, &attempts, int16(kafka.NotEnoughReplicas))
-
-	log, reg := &kafkatest.LogBook{}, prometheus.NewRegistry()
-	r := start(t, Options{Client: client, Topics: TopicSpec{Prefix: "t.", Lanes: 8}, Logger: log.Logger(), Registerer: reg})
+	r := newRig(t, func(o *Options) { o.Client = client })
+	run(t, r.Relay)
 	s := newSource("pacer.jobs/0")
 	expired := delivery.Reroute{Kind: delivery.ToDead, Reason: delivery.ReasonExpired}
 	for i, to := range []delivery.Reroute{lane, timer, dead, expired} {
 		r.Put(s.job(int64(i), "spring"), to)
 	}
 	kafkatest.Eventually(t, "three refusals", func() bool { return attempts.Load() >= 3 })
-	if s.count() != 0 {
-		t.Fatalf("%d jobs settled while the broker refused", s.count())
-	}
-	if !outage(r) {
-		t.Error("no outage while the broker refuses")
+	if s.count() != 0 || !r.outage() {
+		t.Fatalf("%d jobs settled while the broker refused; that is an outage: %t", s.count(), r.outage())
 	}
 
 	down.Store(false)
@@ -75,91 +64,59 @@ func TestJobsAreSettledOnlyOnceTheBrokerHasThem(t *testing.T) {
 			t.Errorf("job %d: %s, want %s", i, got, want)
 		}
 	}
-	kafkatest.Eventually(t, "recovery", func() bool { return !outage(r) && log.Count("INFO") > 0 })
-	if w, i := log.Count("WARN"), log.Count("INFO"); w != 1 || i != 1 {
-		t.Errorf("%d warnings, %d infos for one outage: %q", w, i, log.Lines(""))
-	}
+	kafkatest.Eventually(t, "recovery", func() bool { return !r.outage() && r.log.Count("INFO") > 0 })
+	r.logged(1, 1)
 	for topic, want := range map[string]int{"t.lanes": 1, "t.timer.5s": 1, "t.dead": 2} {
 		if got := len(readAll(t, client, topic)); got != want {
 			t.Errorf("%d records in %s, want %d", got, topic, want)
 		}
 	}
-	values := gather(t, reg)
-	for name, want := range map[string]float64{
+	r.shows(map[string]float64{
 		"pacer_requeue_records_total/dead": 2, "pacer_requeue_records_total/lane": 1, "pacer_requeue_records_total/timer": 1,
 		"pacer_dead_letters_total/refused": 1, "pacer_dead_letters_total/expired": 1, "pacer_dead_letters_total/too_large": 0,
-	} {
-		if got, ok := values[name]; !ok || got != want {
-			t.Errorf("%s = %v (there: %t), want %v", name, got, ok, want)
-		}
-	}
-}
-
-// gather reads every metric: the value, or how often a histogram observed.
-func gather(t *testing.T, reg *prometheus.Registry) map[string]float64 {
-	t.Helper()
-	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	values := make(map[string]float64)
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			name := f.GetName()
-			for _, l := range m.GetLabel() {
-				name += "/" + l.GetValue()
-			}
-			values[name] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
-		}
-	}
-	return values
+	})
 }
 
 func TestABatchIsSettledBeforeTheNextIsWritten(t *testing.T) {
-	var mu sync.Mutex
-	var events []string
-	note := func(e string) {
-		mu.Lock()
-		defer mu.Unlock()
-		if len(events) == 0 || events[len(events)-1] != e {
-			events = append(events, e)
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var events []string
+		note := func(e string) {
+			mu.Lock()
+			defer mu.Unlock()
+			if len(events) == 0 || events[len(events)-1] != e {
+				events = append(events, e)
+			}
 		}
-	}
-	m := newMemory("t.")
-	m.OnProduce = func(context.Context, int) (int16, error) { note("produce"); return 0, nil }
-	s := newSource("pacer.jobs/0")
-	s.onEvent = note
-	r := New(Options{Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t.", Lanes: 8}})
-	for i := range int64(2*maxBatchJobs + 1) {
-		r.Put(s.job(i, "spring"), lane)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
-	wg.Go(func() { _ = r.Run(ctx) })
-	kafkatest.Eventually(t, "everything settled", func() bool { return s.count() == 2*maxBatchJobs+1 })
-	cancel()
-	wg.Wait()
-	want := []string{"produce", "settle", "produce", "settle", "produce", "settle"}
-	if !slices.Equal(events, want) {
-		t.Errorf("events %q, want %q", events, want)
-	}
+		r, s := newRig(t), newSource("pacer.jobs/0")
+		r.m.OnProduce = func(context.Context, int) (int16, error) { note("produce"); return 0, nil }
+		s.onEvent = note
+		for i := range int64(2*maxBatchJobs + 1) {
+			r.Put(s.job(i, "spring"), lane)
+		}
+		run(t, r.Relay)
+		synctest.Wait()
+		r.settled(2*maxBatchJobs+1, s)
+		if want := slices.Repeat([]string{"produce", "settle"}, 3); !slices.Equal(events, want) {
+			t.Errorf("events %q, want %q", events, want)
+		}
+	})
 }
 
 // TestOversizeConcernsOneJob: a record that its topic does not accept stays open, alone and loudly, until the topic accepts
 // it; nothing of it is cut.
 func TestOversizeConcernsOneJob(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, s, log, reg := newMemory("t."), newSource("pacer.jobs/0"), &kafkatest.LogBook{}, prometheus.NewRegistry()
+	onMemory(t, func(t *testing.T, r *rig) {
+		s := newSource("pacer.jobs/0")
 		var raised atomic.Bool
 		all := make(chan struct{}) // closed when all jobs are there: the large one must not be a batch of its own
-		m.Refuse = func(_ string, _, bytes int) (int16, bool) {
+		r.m.Refuse = func(_ string, _, bytes int) (int16, bool) {
 			<-all
 			if bytes > 100_000 && !raised.Load() {
 				return int16(kafka.MessageSizeTooLarge), false
 			}
 			return 0, true
 		}
-		r := start(t, Options{Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t.", Lanes: 8}, Logger: log.Logger(), Registerer: reg})
 		for i := range int64(400) {
 			job := s.job(i, "spring")
 			if job.Payload = make([]byte, 500); i == 123 {
@@ -172,21 +129,16 @@ func TestOversizeConcernsOneJob(t *testing.T) {
 		r.Put(letter, dead)
 		close(all)
 		time.Sleep(10 * time.Minute)
-		if s.count() != 399 || m.Total("dead") != 0 {
-			t.Errorf("%d of 399 settled, %d dead letters", s.count(), m.Total("dead"))
+		if r.settled(399, s); r.m.Total("dead") != 0 {
+			t.Errorf("%d dead letters", r.m.Total("dead"))
 		}
-		if n := log.Count("ERROR"); n < 5 || n > 11 || log.Count("WARN") != 0 {
-			t.Errorf("%d error lines in ten minutes, %q", n, log.Lines(""))
+		if n := r.log.Count("ERROR"); n < 5 || n > 11 || r.log.Count("WARN") != 0 {
+			t.Errorf("%d error lines in ten minutes, %q", n, r.log.Lines(""))
 		}
-		values := gather(t, reg)
-		if values["pacer_requeue_oversize"] != 2 || values["pacer_requeue_outage"] != 0 || values["pacer_requeue_queued"] != 2 {
-			t.Errorf("metrics %v", values)
-		}
+		r.shows(map[string]float64{"pacer_requeue_oversize": 2, "pacer_requeue_outage": 0, "pacer_requeue_queued": 2})
 		raised.Store(true)
 		time.Sleep(2 * time.Minute)
-		if s.count() != 401 || s.twice != 0 || m.Total("") != 401 {
-			t.Errorf("%d settled, %d twice, %d written", s.count(), s.twice, m.Total(""))
-		}
+		r.settled(401, s)
 		if got, _ := s.outcome(123); got != delivery.OutcomeRequeued {
 			t.Errorf("the large job: %s", got)
 		}
@@ -195,33 +147,28 @@ func TestOversizeConcernsOneJob(t *testing.T) {
 
 // TestOversizeOfAPartitionThatIsLost: the partition of a job moves while its record is found too large, and the job is dropped.
 func TestOversizeOfAPartitionThatIsLost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, s := newMemory("t."), newSource("pacer.jobs/0")
-		m.Refuse = func(string, int, int) (int16, bool) {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.left = true
+	onMemory(t, func(t *testing.T, r *rig) {
+		s := newSource("pacer.jobs/0")
+		r.m.Refuse = func(string, int, int) (int16, bool) {
+			s.moves(false, true)
 			return int16(kafka.MessageSizeTooLarge), false
 		}
-		r := start(t, Options{Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t.", Lanes: 8}})
 		r.Put(s.job(0, "spring"), dead)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if s.dropped != 1 || queued(r) != 0 {
-			t.Errorf("%d dropped, %d wait", s.dropped, queued(r))
+		if s.dropped != 1 || r.waiting() != 0 {
+			t.Errorf("%d dropped, %d wait", s.dropped, r.waiting())
 		}
 	})
 }
 
 func TestMissingTopicKeepsJobsOpen(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, s, log := newMemory("t."), newSource("a"), &kafkatest.LogBook{}
-		delete(m.Topics, "t.lanes")
-		r := start(t, Options{Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t."}, Logger: log.Logger()})
-		r.Put(s.job(1, "c"), lane)
+	onMemory(t, func(t *testing.T, r *rig) {
+		delete(r.m.Topics, "t.lanes")
+		r.Put(newSource("a").job(1, "c"), lane)
 		time.Sleep(10 * time.Second)
-		if s.count() != 0 || !outage(r) || log.Count("WARN") != 1 {
-			t.Errorf("%d settled, outage %t, %d warnings", s.count(), outage(r), log.Count("WARN"))
+		if r.logged(1, 0); r.m.Total("") != 0 || !r.outage() {
+			t.Errorf("%d written, outage %t", r.m.Total(""), r.outage())
 		}
 		if got := r.Drain(t.Context()); got != 0 {
 			t.Errorf("%d in doubt although nothing was sent", got)
@@ -230,10 +177,9 @@ func TestMissingTopicKeepsJobsOpen(t *testing.T) {
 }
 
 func TestPutNeverBlocks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, s := newMemory("t."), newSource("a")
-		m.OnProduce = func(ctx context.Context, _ int) (int16, error) { <-ctx.Done(); return 0, ctx.Err() }
-		r := start(t, Options{Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t.", Lanes: 8}})
+	onMemory(t, func(t *testing.T, r *rig) {
+		s := newSource("a")
+		r.m.OnProduce = func(ctx context.Context, _ int) (int16, error) { <-ctx.Done(); return 0, ctx.Err() }
 		began := time.Now()
 		for i := range int64(20_000) {
 			r.Put(s.job(i, "c"), lane)
@@ -251,43 +197,19 @@ func TestPutNeverBlocks(t *testing.T) {
 }
 
 func TestHoldDelaysLanesOnly(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, s := newMemory("t."), newSource("a")
-		r := start(t, Options{Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t.", Lanes: 8}})
+	onMemory(t, func(t *testing.T, r *rig) {
+		s := newSource("a")
 		r.Throttle(time.Hour)
-		r.Put(s.job(1, "c"), lane)
-		r.Put(s.job(2, "c"), timer)
-		r.Put(s.job(3, "c"), dead)
+		for i, to := range []delivery.Reroute{lane, timer, dead} {
+			r.Put(s.job(int64(i), "c"), to)
+		}
 		time.Sleep(maxPause - time.Millisecond)
-		if _, ok := s.outcome(1); ok || s.count() != 2 {
+		if _, ok := s.outcome(0); ok || s.count() != 2 {
 			t.Errorf("%d settled during the hold", s.count())
 		}
 		time.Sleep(2 * time.Millisecond)
-		if s.count() != 3 {
-			t.Errorf("%d settled after the hold", s.count())
-		}
+		r.settled(3, s)
 	})
-}
-
-func TestSmallSourceIsNotStarved(t *testing.T) {
-	t.Parallel()
-	m, big, small := newMemory("t."), newSource("big"), newSource("small")
-	r := New(Options{Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t.", Lanes: 8}, Workers: 1})
-	var before atomic.Int64
-	small.onEvent = func(string) { before.Store(int64(big.count())) }
-	for i := range int64(20 * maxBatchJobs) {
-		r.Put(big.job(i, "c"), lane)
-	}
-	r.Put(small.job(1, "c"), lane)
-	ctx, cancel := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
-	wg.Go(func() { _ = r.Run(ctx) })
-	kafkatest.Eventually(t, "everything settled", func() bool { return big.count() == 20*maxBatchJobs && small.count() == 1 })
-	cancel()
-	wg.Wait()
-	if before.Load() > 2*maxBatchJobs {
-		t.Errorf("%d jobs of the big source went before the small one's", before.Load())
-	}
 }
 
 // uncommitted is a source whose commits never come: its topic was deleted, or the broker refuses them.
@@ -299,10 +221,8 @@ func (uncommitted) Flush(ctx context.Context) error { <-ctx.Done(); return ctx.E
 func TestPartitionsWithoutCommitsDelayNoOther(t *testing.T) {
 	for name, to := range map[string]delivery.Reroute{"lanes": lane, "timers": timer, "dead letters": dead} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				m := newMemory("t.")
-				m.OnProduce = func(context.Context, int) (int16, error) { time.Sleep(time.Millisecond); return 0, nil }
-				r := start(t, Options{Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t.", Lanes: 8}})
+			onMemory(t, func(t *testing.T, r *rig) {
+				r.m.OnProduce = func(context.Context, int) (int16, error) { time.Sleep(time.Millisecond); return 0, nil }
 				took := func(jobs int64) time.Duration {
 					began, s := time.Now(), newSource("healthy/0")
 					for i := range jobs {

@@ -15,29 +15,36 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kfake"
 
-	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/testservices/kafkatest"
 )
 
-// withResults is a relay that writes results to a broker in memory.
-func withResults(t testing.TB, m *kafkatest.Memory, book *kafkatest.LogBook) *Relay {
-	return start(t, Options{Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t.", Lanes: 8, Results: true}, Logger: book.Logger()})
+// withResults has a relay write results.
+func withResults(o *Options) { o.Topics.Results = true }
+
+// refusing has the broker refuse with an error until the switch is off.
+func (r *rig) refusing(code kafka.Error, err error) *atomic.Bool {
+	var down atomic.Bool
+	down.Store(true)
+	r.m.OnProduce = func(context.Context, int) (int16, error) {
+		if down.Load() {
+			return int16(code), err
+		}
+		return 0, nil
+	}
+	return &down
 }
 
 // open returns how many jobs wait for their event.
-func open(r *Relay) int {
+func (r *rig) open() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.box.results
 }
 
 func TestAJobIsSettledOnceItsEventIsAcknowledged(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, book := kafkatest.NewMemory(map[string]int{"t.results": 3}), &kafkatest.LogBook{}
+	onMemory(t, func(t *testing.T, r *rig) {
 		acked := make(chan struct{})
-		m.OnProduce = func(context.Context, int) (int16, error) { <-acked; return 0, nil }
-		r := withResults(t, m, book)
+		r.m.OnProduce = func(context.Context, int) (int16, error) { <-acked; return 0, nil }
 		s := newSource("pacer.jobs/0")
 		for i := range int64(100) {
 			job := s.job(i, "spring")
@@ -46,42 +53,34 @@ func TestAJobIsSettledOnceItsEventIsAcknowledged(t *testing.T) {
 		}
 		synctest.Wait()
 		time.Sleep(time.Second)
-		if s.count() != 0 || open(r) != 100 {
-			t.Errorf("%d settled before the broker has their events, %d open", s.count(), open(r))
+		if s.count() != 0 || r.open() != 100 {
+			t.Errorf("%d settled before the broker has their events, %d open", s.count(), r.open())
 		}
 		close(acked)
-		if left := r.Drain(t.Context()); left != 0 || s.count() != 100 || m.Total("results") != 100 || s.twice != 0 {
-			t.Errorf("%d settled, %d events, %d left", s.count(), m.Total("results"), left)
+		if left := r.Drain(t.Context()); left != 0 {
+			t.Errorf("%d left", left)
 		}
+		r.settled(100, s)
 		moved := s.job(200, "spring")
 		moved.Receipt = r.Receipt(moved.Receipt)
 		moved.Settle(delivery.OutcomeRequeued)
-		if _, ok := s.outcome(200); !ok || open(r) != 0 {
+		if _, ok := s.outcome(200); !ok || r.open() != 0 {
 			t.Error("a job that was only moved on was reported")
 		}
-	})
+	}, withResults)
 }
 
 func TestEventsWaitForARefusingBroker(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, book := kafkatest.NewMemory(map[string]int{"t.results": 3}), &kafkatest.LogBook{}
-		var down atomic.Bool
-		down.Store(true)
-		m.OnProduce = func(context.Context, int) (int16, error) {
-			if down.Load() {
-				return int16(kafka.NotEnoughReplicas), nil
-			}
-			return 0, nil
-		}
-		r := withResults(t, m, book)
+	onMemory(t, func(t *testing.T, r *rig) {
+		down := r.refusing(kafka.NotEnoughReplicas, nil)
 		s := newSource("pacer.jobs/0")
 		const n = 3 * eventsBatch
 		for i := range int64(n) {
-			report(r, s.job(i, "spring"), delivery.OutcomeDelivered)
+			r.report(s.job(i, "spring"), delivery.OutcomeDelivered)
 		}
 		time.Sleep(15 * time.Second)
-		if s.count() != 0 || !r.refusesResults() || book.Count("WARN") != 1 {
-			t.Errorf("%d settled, healthy %v, %d warnings", s.count(), !r.refusesResults(), book.Count("WARN"))
+		if s.count() != 0 || !r.refusesResults() || r.log.Count("WARN") != 1 {
+			t.Errorf("%d settled, healthy %v, %d warnings", s.count(), !r.refusesResults(), r.log.Count("WARN"))
 		}
 		began := time.Now()
 		if err := r.Admit(t.Context(), 20*time.Second); err != nil || time.Since(began) != 20*time.Second {
@@ -92,27 +91,20 @@ func TestEventsWaitForARefusingBroker(t *testing.T) {
 		if err := r.Admit(t.Context(), time.Minute); err != nil || time.Since(began) > 10*time.Second {
 			t.Errorf("jobs were admitted after %s, %v", time.Since(began), err)
 		}
-		if left := r.Drain(t.Context()); left != 0 || s.count() != n || m.Total("results") != n || book.Count("INFO") != 1 {
-			t.Errorf("%d settled, %d events, %d left, %d lines of recovery", s.count(), m.Total("results"), left, book.Count("INFO"))
+		if left := r.Drain(t.Context()); left != 0 {
+			t.Errorf("%d left", left)
 		}
-	})
+		r.settled(n, s)
+		r.logged(1, 1)
+	}, withResults)
 }
 
 func TestADrainThatRunsOutOfTimeLeavesJobsOpen(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, book := kafkatest.NewMemory(map[string]int{"t.results": 3}), &kafkatest.LogBook{}
-		var down atomic.Bool
-		down.Store(true)
-		m.OnProduce = func(context.Context, int) (int16, error) {
-			if down.Load() {
-				return 0, errors.New("connection refused")
-			}
-			return 0, nil
-		}
-		r := withResults(t, m, book)
+	onMemory(t, func(t *testing.T, r *rig) {
+		down := r.refusing(0, errors.New("connection refused"))
 		s := newSource("pacer.jobs/0")
 		for i := range int64(10) {
-			report(r, s.job(i, "spring"), delivery.OutcomeDead)
+			r.report(s.job(i, "spring"), delivery.OutcomeDead)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
@@ -124,55 +116,51 @@ func TestADrainThatRunsOutOfTimeLeavesJobsOpen(t *testing.T) {
 			t.Errorf("intake waited %s for events that were given up", time.Since(began))
 		}
 		down.Store(false)
-		report(r, s.job(20, "spring"), delivery.OutcomeDelivered)
+		r.report(s.job(20, "spring"), delivery.OutcomeDelivered)
 		time.Sleep(10 * time.Second)
-		if s.count() != 1 || m.Total("results") != 1 || open(r) != 0 {
-			t.Errorf("%d settled, %d events, %d open; want the new one only", s.count(), m.Total("results"), open(r))
+		if r.settled(1, s); r.open() != 0 { // the new one only
+			t.Errorf("%d open", r.open())
 		}
 		if err := r.Admit(t.Context(), time.Minute); err != nil {
 			t.Error(err)
 		}
-	})
+	}, withResults)
 }
 
 func TestEventsWaitForTheirTopic(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, book := kafkatest.NewMemory(nil), &kafkatest.LogBook{}
-		r := withResults(t, m, book)
+	onMemory(t, func(t *testing.T, r *rig) {
 		time.Sleep(time.Minute)
-		if r.Ready() || book.Count("WARN") != 1 || !strings.Contains(book.Lines("")[0], "migrate up") {
-			t.Errorf("ready %v, log %q", r.Ready(), book.Lines(""))
+		if r.logged(1, 0); r.Ready() || !strings.Contains(r.log.Lines("")[0], "migrate up") {
+			t.Errorf("ready %v, log %q", r.Ready(), r.log.Lines(""))
 		}
-		report(r, newSource("pacer.jobs/0").job(1, "spring"), delivery.OutcomeDelivered)
+		r.report(newSource("pacer.jobs/0").job(1, "spring"), delivery.OutcomeDelivered)
 		time.Sleep(time.Second)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		if err := r.Admit(ctx, time.Minute); !errors.Is(err, context.Canceled) {
 			t.Errorf("admitted with %v", err)
 		}
-	})
+	}, withResults, func(o *Options) { o.Topics.Prefix = "others." })
 }
 
 // TestAnEventThatIsTooLargeHoldsNothingUp: it is written without its variable parts, or given up where the topic does not take that either.
 func TestAnEventThatIsTooLargeHoldsNothingUp(t *testing.T) {
 	for name, c := range map[string]struct{ takes, events int }{"a long one": {1000, 1}, "any": {0, 0}} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				m, book := kafkatest.NewMemory(map[string]int{"t.results": 3}), &kafkatest.LogBook{}
-				m.Refuse = func(_ string, _, size int) (int16, bool) {
+			onMemory(t, func(t *testing.T, r *rig) {
+				r.m.Refuse = func(_ string, _, size int) (int16, bool) {
 					if size > c.takes {
 						return int16(kafka.MessageSizeTooLarge), false
 					}
 					return 0, true
 				}
-				r := withResults(t, m, book)
 				s := newSource("pacer.jobs/0")
 				job := s.job(0, "spring")
 				for i := range 100 {
 					job.Headers = append(job.Headers, delivery.Header{Key: fmt.Sprint(delivery.HeaderKey, i), Value: bytes.Repeat([]byte{1}, 256)})
 				}
 				job.Call = delivery.Call{At: time.Now(), Provider: &delivery.Provider{Answer: strings.Repeat("x", delivery.MaxAnswer)}}
-				report(r, job, delivery.OutcomeDead)
+				r.report(job, delivery.OutcomeDead)
 				time.Sleep(time.Minute)
 				began := time.Now()
 				if err := r.Admit(t.Context(), 20*time.Second); err != nil || time.Since(began) > 0 {
@@ -180,10 +168,10 @@ func TestAnEventThatIsTooLargeHoldsNothingUp(t *testing.T) {
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
-				if left := r.Drain(ctx); left != 0 || s.count() != 1 || s.twice != 0 || m.Total("results") != c.events || book.Count("ERROR") != 1 {
-					t.Errorf("%d settled, %d events, %d left; logged %q", s.count(), m.Total("results"), left, book.Lines(""))
+				if left := r.Drain(ctx); left != 0 || s.count() != 1 || s.twice != 0 || r.m.Total("results") != c.events || r.log.Count("ERROR") != 1 {
+					t.Errorf("%d settled, %d events, %d left; logged %q", s.count(), r.m.Total("results"), left, r.log.Lines(""))
 				}
-			})
+			}, withResults)
 		})
 	}
 }
@@ -191,7 +179,8 @@ func TestAnEventThatIsTooLargeHoldsNothingUp(t *testing.T) {
 func TestResultsOfEveryOutcome(t *testing.T) {
 	t.Parallel()
 	_, client := fakeCluster(t, kfake.SeedTopics(4, "t.results"), kfake.BrokerConfigs(map[string]string{"message.max.bytes": "30000"}))
-	r := start(t, Options{Client: client, Topics: TopicSpec{Prefix: "t.", Results: true}, ResultHeaders: []string{"tenant", "none"}})
+	r := newRig(t, withResults, func(o *Options) { o.Client, o.ResultHeaders = client, []string{"tenant", "none"} })
+	run(t, r.Relay)
 	s := newSource("pacer.jobs/0")
 	const n = 2000
 	first := time.Date(2026, 12, 1, 12, 0, 0, 0, time.UTC)
@@ -207,28 +196,19 @@ func TestResultsOfEveryOutcome(t *testing.T) {
 				Provider: &delivery.Provider{Code: "GONE", MessageID: "m-1", GoneSince: first.Add(-time.Hour), Answer: `{"gone":true}`},
 			}
 		}
-		report(r, job, []delivery.Outcome{delivery.OutcomeDelivered, delivery.OutcomeDead, delivery.OutcomeExpired, delivery.OutcomeCancelled}[i%4])
+		r.report(job, []delivery.Outcome{delivery.OutcomeDelivered, delivery.OutcomeDead, delivery.OutcomeExpired, delivery.OutcomeCancelled}[i%4])
 	}
 	if left := r.Drain(t.Context()); left != 0 || s.count() != n {
 		t.Fatalf("%d settled, %d left", s.count(), left)
 	}
-	seen := make(map[string]map[string]any)
-	partitions := make(map[int]int)
-	for p := range 4 {
-		for rec, err := range client.Scan(t.Context(), broker.Partition{Topic: "t.results", ID: p}, 0) {
-			if err != nil {
-				t.Fatal(err)
-			}
-			var e map[string]any
-			if err := json.Unmarshal(rec.Value, &e); err != nil {
-				t.Fatal(err)
-			}
-			if string(rec.Key) != e["job_id"] {
-				t.Fatalf("key %q of %s", rec.Key, rec.Value)
-			}
-			seen[string(rec.Key)] = e
-			partitions[rec.Partition]++
+	seen, partitions := make(map[string]map[string]any), make(map[int]int)
+	for _, rec := range readAll(t, client, "t.results") {
+		var e map[string]any
+		if err := json.Unmarshal(rec.Value, &e); err != nil || string(rec.Key) != e["job_id"] {
+			t.Fatalf("key %q of %s: %v", rec.Key, rec.Value, err)
 		}
+		seen[string(rec.Key)] = e
+		partitions[rec.Partition]++
 	}
 	if len(seen) != n || len(partitions) != 4 {
 		t.Errorf("%d jobs with an event, in %v", len(seen), partitions)
@@ -263,40 +243,38 @@ func TestOnePartitionOfResultsHoldsUpNoIntake(t *testing.T) {
 	t.Parallel()
 	for _, code := range []kafka.Error{kafka.NotEnoughReplicas, kafka.NotEnoughReplicasAfterAppend, kafka.RequestTimedOut} {
 		t.Run(code.Title(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				m := kafkatest.NewMemory(map[string]int{"t.results": 6})
-				m.Refuse = (&refusal{at: "t.results/2", code: code}).answer
-				r := withResults(t, m, &kafkatest.LogBook{})
+			onMemory(t, func(t *testing.T, r *rig) {
+				r.refuse("t.results/2", code)
 				s := newSource("pacer.jobs/0")
 				for i := range int64(100) {
-					report(r, s.job(i, "spring"), delivery.OutcomeDelivered)
+					r.report(s.job(i, "spring"), delivery.OutcomeDelivered)
 				}
 				time.Sleep(time.Minute)
 				began := time.Now()
 				if err := r.Admit(t.Context(), 20*time.Second); err != nil || time.Since(began) > 0 || s.count() != 100 || s.twice != 0 {
 					t.Errorf("each offer waits %s, %v; %d of 100 jobs are settled", time.Since(began), err, s.count())
 				}
-			})
+			}, withResults)
 		})
 	}
 }
 
 // BenchmarkResults writes the events of settled jobs.
 func BenchmarkResults(b *testing.B) {
-	m := kafkatest.NewMemory(map[string]int{"t.results": 3})
-	r := withResults(b, m, &kafkatest.LogBook{})
+	r := newRig(b, withResults)
+	run(b, r.Relay)
 	s := newSource("pacer.jobs/0")
 	b.ReportAllocs()
 	for i := range b.N {
 		job := s.job(int64(i), "spring")
 		job.Call = delivery.Call{At: time.Now(), Took: 1000, Status: 200}
-		report(r, job, delivery.OutcomeDelivered)
+		r.report(job, delivery.OutcomeDelivered)
 	}
 	r.Drain(b.Context())
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")
 }
 
 // report settles a job whose results are written.
-func report(r *Relay, job *delivery.Job, outcome delivery.Outcome) {
+func (r *rig) report(job *delivery.Job, outcome delivery.Outcome) {
 	r.Receipt(job.Receipt).Settle(job, outcome)
 }

@@ -2,6 +2,7 @@ package requeue
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -29,6 +30,7 @@ func TestDeviations(t *testing.T) {
 		want  []string
 	}{
 		"as it must be":         {lanes, good, nil},
+		"for ever, as some say": {lanes, with(with(good, confRetentionTime, "9223372036854775807"), confRetentionBytes, "9223372036854775807"), nil},
 		"compacted":             {lanes, with(good, confCleanup, "compact"), []string{confCleanup}},
 		"lanes expire":          {lanes, with(good, confRetentionTime, "604800000"), []string{confRetentionTime}},
 		"lanes are bounded":     {lanes, with(good, confRetentionBytes, "1"), []string{confRetentionBytes}},
@@ -59,10 +61,7 @@ func TestDeviations(t *testing.T) {
 }
 
 func with(m map[string]string, key, value string) map[string]string {
-	out := make(map[string]string, len(m))
-	for k, v := range m {
-		out[k] = v
-	}
+	out := maps.Clone(m)
 	out[key] = value
 	return out
 }
@@ -136,20 +135,18 @@ func checkTopicLife(t *testing.T, client *broker.Client, prefix, ingress string)
 func expect(t *testing.T, client *broker.Client, spec TopicSpec, want []string) {
 	t.Helper()
 	var got []string
-	deadline := time.Now().Add(5 * time.Second)
-	for {
+	defer func() {
+		if t.Failed() {
+			t.Logf("problems %q, want %q", got, want)
+		}
+	}()
+	kafkatest.Eventually(t, "the problems", func() (is bool) {
 		var err error
 		if got, err = CheckTopics(t.Context(), client, spec); err != nil {
 			t.Fatal(err)
 		}
-		if slices.Equal(got, want) {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("problems %q, want %q", got, want)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+		return slices.Equal(got, want)
+	})
 }
 
 // settleLayout waits until the transport knows all partitions.
@@ -220,16 +217,5 @@ func TestCheckOfMetadataThatBrokersRefuse(t *testing.T) {
 		if n := len(slices.DeleteFunc(problems, func(p string) bool { return !strings.Contains(p, "offset.metadata.max.bytes") })); n != want || err != nil {
 			t.Errorf("%s: %d problems, %v", most, n, err)
 		}
-	}
-}
-
-// TestForEverIsNoDeviation: some clusters report it as 2^63-1.
-func TestForEverIsNoDeviation(t *testing.T) {
-	t.Parallel()
-	topic := ownedTopic{name: "pacer.lanes", partitions: 1, retention: -1, maxMessage: 1 << 20}
-	have := topic.create(1).Config
-	have[confRetentionTime], have[confRetentionBytes] = "9223372036854775807", "9223372036854775807"
-	if wrong := topic.deviations(have); len(wrong) > 0 {
-		t.Errorf("%+v", wrong)
 	}
 }
