@@ -1,13 +1,17 @@
 package broker
 
 import (
+	"iter"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/goleak"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/testservices"
 	"github.com/pacer/pacer/internal/testservices/kafkatest"
 )
 
@@ -31,6 +35,35 @@ func fakeCluster(t testing.TB, opts ...kfake.Opt) *Client {
 
 func memoryClient(t testing.TB, m *kafkatest.Memory) *Client {
 	return dial(t, Options{Brokers: []string{"memory:1"}, Wrap: m.Wrap})
+}
+
+// onBrokers runs a test against a real broker, and against one in this process.
+func onBrokers(t *testing.T, test func(t *testing.T, client *Client)) {
+	for name, brokers := range map[string]func(t *testing.T) []string{
+		"real":       func(t *testing.T) []string { return testservices.Kafka(t) },
+		"in process": func(t *testing.T) []string { return kafkatest.Cluster(t).ListenAddrs() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, dial(t, Options{Brokers: brokers(t)}))
+		})
+	}
+}
+
+// counting counts the requests of a kind.
+func counting(cluster *kfake.Cluster, key kmsg.Key) *atomic.Int64 {
+	var n atomic.Int64
+	cluster.ControlKey(key.Int16(), func(kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		n.Add(1)
+		return nil, nil, false
+	})
+	return &n
+}
+
+// publish writes records to a topic, and returns how many were acknowledged.
+func (c *Client) publish(t testing.TB, topic string, records iter.Seq2[delivery.Record, error]) (acked int64, err error) {
+	return NewProducer(ProducerOptions{Client: c}).Publish(t.Context(), topic, records, nil)
 }
 
 func readAll(t testing.TB, client *Client, topic string) (all []delivery.Record) {

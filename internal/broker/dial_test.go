@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"crypto/tls"
 	"io"
 	"net"
 	"strings"
@@ -12,12 +13,15 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// answering is an address where every connection gets the answer and is closed.
-func answering(t *testing.T, answer string) string {
+// serving is an address where each connection is served and closed.
+func serving(t *testing.T, secure *tls.Config, serve func(net.Conn)) string {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
+	}
+	if secure != nil {
+		listener = tls.NewListener(listener, secure)
 	}
 	t.Cleanup(func() { _ = listener.Close() })
 	go func() {
@@ -26,27 +30,38 @@ func answering(t *testing.T, answer string) string {
 			if err != nil {
 				return
 			}
-			_, _ = io.CopyN(io.Discard, conn, 4) // the question has begun
-			_, _ = io.WriteString(conn, answer)
-			_ = conn.Close()
+			go func() {
+				serve(conn)
+				_ = conn.Close()
+			}()
 		}
 	}()
 	return listener.Addr().String()
 }
 
-func TestAServerThatIsNoBrokerIsToldFromOne(t *testing.T) {
-	for _, c := range []struct{ answer, says string }{
-		{
-			"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n",
-			`begins with "HTTP"; correct kafka.brokers`,
-		},
-		{"\x15\x03\x03\x00\x02\x02\x46", "expects TLS; set kafka.tls"},
+// TestAServerThatIsNoBrokerIsTold: also one without TLS that closes the connection, or answers something else, where TLS is set.
+func TestAServerThatIsNoBrokerIsTold(t *testing.T) {
+	const http = "HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+	trusted, _ := issued(t)
+	for _, c := range []struct {
+		answer string
+		secure *tls.Config
+		says   string
+	}{
+		{http, nil, `begins with "HTTP"; correct kafka.brokers`},
+		{"\x15\x03\x03\x00\x02\x02\x46", nil, "expects TLS; set kafka.tls"},
+		{http, trusted, "does not answer in TLS"},
+		{"", trusted, "does not answer in TLS"},
 	} {
-		address := answering(t, c.answer)
-		client := dial(t, Options{Brokers: []string{address}})
+		address := serving(t, nil, func(conn net.Conn) {
+			_, _ = io.CopyN(io.Discard, conn, 4) // the question has begun
+			_, _ = io.WriteString(conn, c.answer)
+		})
+		client := dial(t, Options{Brokers: []string{address}, Security: func() Security { return Security{TLS: c.secure} }})
 		_, err := client.Counts(t.Context(), []string{"pacer.jobs"})
-		if err == nil || !strings.Contains(err.Error(), address+" ") || !strings.Contains(err.Error(), c.says) {
-			t.Errorf("%q: error %v, want %q", c.answer, err, c.says)
+		if err == nil || !strings.Contains(err.Error(), address+" ") || !strings.Contains(err.Error(), c.says) ||
+			c.secure != nil && !strings.Contains(err.Error(), "kafka.tls") {
+			t.Errorf("%q, TLS %t: error %v, want %q", c.answer, c.secure != nil, err, c.says)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"io"
+	"net"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -11,31 +12,6 @@ import (
 
 	"github.com/pacer/pacer/internal/testservices/certs"
 )
-
-// encrypting is an address that answers with the first bytes it gets, in TLS, with the certificate of the moment.
-func encrypting(t *testing.T, certificate *atomic.Pointer[tls.Certificate]) string {
-	t.Helper()
-	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return certificate.Load(), nil },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = listener.Close() })
-	go func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				_, _ = io.CopyN(conn, conn, 4)
-				_ = conn.Close()
-			}()
-		}
-	}()
-	return listener.Addr().String()
-}
 
 // issued is an authority, as a client trusts it, and a certificate of its.
 func issued(t *testing.T) (*tls.Config, *tls.Certificate) {
@@ -62,7 +38,10 @@ func TestConnectionsUseTheSecurityOfTheMoment(t *testing.T) {
 	trusted, certificate := issued(t)
 	var server atomic.Pointer[tls.Certificate]
 	server.Store(certificate)
-	address := encrypting(t, &server)
+	certificates := &tls.Config{
+		MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return server.Load(), nil },
+	}
+	address := serving(t, certificates, func(conn net.Conn) { _, _ = io.CopyN(conn, conn, 4) })
 	var current atomic.Pointer[tls.Config]
 	current.Store(trusted)
 	dial := (&dialer{security: func() Security { return Security{TLS: current.Load()} }, cluster: func() string { return "" }}).dial
@@ -87,18 +66,5 @@ func TestConnectionsUseTheSecurityOfTheMoment(t *testing.T) {
 	current.Store(trusted)
 	if err := echo(); err != nil {
 		t.Errorf("after the authority was replaced: %v", err)
-	}
-}
-
-// TestABrokerWithoutTLSIsTold: one that closes the connection, and one that answers something else.
-func TestABrokerWithoutTLSIsTold(t *testing.T) {
-	for _, answer := range []string{"", "HTTP/1.1 400 Bad Request\r\n\r\n"} {
-		address := answering(t, answer)
-		trusted, _ := issued(t)
-		client := dial(t, Options{Brokers: []string{address}, Security: func() Security { return Security{TLS: trusted} }})
-		_, err := client.Counts(t.Context(), []string{"pacer.jobs"})
-		if err == nil || !strings.Contains(err.Error(), address+" does not answer in TLS") || !strings.Contains(err.Error(), "kafka.tls") {
-			t.Errorf("%q: %v", answer, err)
-		}
 	}
 }

@@ -14,30 +14,24 @@ import (
 
 // TestTopicMadeAnewHasAnotherID: a name does not say which topic it is.
 func TestTopicMadeAnewHasAnotherID(t *testing.T) {
-	for name, brokers := range map[string]func(t *testing.T) []string{
-		"in process": func(t *testing.T) []string { return kafkatest.Cluster(t).ListenAddrs() },
-		"real":       func(t *testing.T) []string { return testservices.Kafka(t) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			client := dial(t, Options{Brokers: brokers(t)})
-			topic := testservices.Unique("identity")
-			t.Cleanup(func() { _ = client.DeleteTopics(t.Context(), []string{topic}) })
-			first := makeTopic(t, client, topic)
-			found, err := client.Identify(t.Context(), topic, "no-such-topic")
-			if err != nil || len(found) != 1 || found[topic] != first {
-				t.Errorf("the topic is %s, and then %v, %v", first, found, err)
-			}
-			if _, err = client.IdentityOf(t.Context(), Partition{"no-such-topic", 0}); !errors.Is(err, ErrNoTopic) {
-				t.Errorf("a topic that does not exist: %v", err)
-			}
-			if err := client.DeleteTopics(t.Context(), []string{topic}); err != nil {
-				t.Fatal(err)
-			}
-			if second := makeTopic(t, client, topic); second == first {
-				t.Errorf("made anew, the topic is %s, and was %s", second, first)
-			}
-		})
-	}
+	onBrokers(t, func(t *testing.T, client *Client) {
+		topic := testservices.Unique("identity")
+		t.Cleanup(func() { _ = client.DeleteTopics(t.Context(), []string{topic}) })
+		first := makeTopic(t, client, topic)
+		found, err := client.Identify(t.Context(), topic, "no-such-topic")
+		if err != nil || len(found) != 1 || found[topic] != first {
+			t.Errorf("the topic is %s, and then %v, %v", first, found, err)
+		}
+		if _, err = client.IdentityOf(t.Context(), Partition{"no-such-topic", 0}); !errors.Is(err, ErrNoTopic) {
+			t.Errorf("a topic that does not exist: %v", err)
+		}
+		if err := client.DeleteTopics(t.Context(), []string{topic}); err != nil {
+			t.Fatal(err)
+		}
+		if second := makeTopic(t, client, topic); second == first {
+			t.Errorf("made anew, the topic is %s, and was %s", second, first)
+		}
+	})
 }
 
 // makeTopic creates a topic and returns its id.

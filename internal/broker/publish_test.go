@@ -34,8 +34,9 @@ func numbered(n int) iter.Seq2[delivery.Record, error] {
 	}
 }
 
+// TestPublishSpreadsKeepsOrderAndCounts: over all partitions of a topic, or to the one that is named.
 func TestPublishSpreadsKeepsOrderAndCounts(t *testing.T) {
-	client := fakeCluster(t, kfake.SeedTopics(3, "jobs"))
+	client := fakeCluster(t, kfake.SeedTopics(3, "jobs"), kfake.SeedTopics(3, "lanes"))
 	p := NewProducer(ProducerOptions{Client: client})
 	const n = 5_000
 	told := 0
@@ -43,60 +44,42 @@ func TestPublishSpreadsKeepsOrderAndCounts(t *testing.T) {
 	if err != nil || acked != n || told != n {
 		t.Fatalf("acked %d, told %d, %v", acked, told, err)
 	}
-	seen := make(map[string]bool)
-	for part := range 3 {
-		last, count := -1, 0
-		for r, err := range client.Scan(t.Context(), Partition{"jobs", part}, 0) {
-			var i int
-			if err == nil {
-				_, err = fmt.Sscan(r.Header(delivery.HeaderJobID), &i)
-			}
-			if err != nil || i <= last {
-				t.Fatalf("partition %d: job %d after %d, %v", part, i, last, err)
-			}
-			last = i
-			count++
-			seen[string(r.Value)] = true
-		}
-		if count < n/3 || count > n/3+1 {
-			t.Errorf("partition %d: %d records", part, count)
-		}
-	}
-	if len(seen) != n {
-		t.Errorf("%d distinct records", len(seen))
-	}
-}
-
-func TestPublishToOnePartition(t *testing.T) {
-	client := fakeCluster(t, kfake.SeedTopics(3, "lanes"))
-	p := NewProducer(ProducerOptions{Client: client})
-	const n = 1_200
-	if acked, err := p.PublishTo(t.Context(), []Partition{{"lanes", 2}}, numbered(n), nil); err != nil || acked != n {
+	if acked, err = p.PublishTo(t.Context(), []Partition{{"lanes", 2}}, numbered(n), nil); err != nil || acked != n {
 		t.Fatalf("acked %d, %v", acked, err)
 	}
-	records := readAll(t, client, "lanes")
-	for i, r := range records {
-		if r.Partition != 2 || string(r.Value) != fmt.Sprint("job ", i) {
-			t.Fatalf("record %d is %s in partition %d", i, r.Value, r.Partition)
+	for topic, want := range map[string][3]int{"jobs": {n / 3, n / 3, n / 3}, "lanes": {0, 0, n}} {
+		seen, last, count := make(map[string]bool), [3]int{-1, -1, -1}, [3]int{}
+		for _, r := range readAll(t, client, topic) {
+			var i int
+			if _, err := fmt.Sscan(r.Header(delivery.HeaderJobID), &i); err != nil || i <= last[r.Partition] {
+				t.Fatalf("%s/%d: job %d after %d, %v", topic, r.Partition, i, last[r.Partition], err)
+			}
+			last[r.Partition] = i
+			count[r.Partition]++
+			seen[string(r.Value)] = true
 		}
-	}
-	if len(records) != n {
-		t.Errorf("%d records of %d", len(records), n)
+		for id, n := range count {
+			if n < want[id] || n > want[id]+1 {
+				t.Errorf("%s/%d: %d records", topic, id, n)
+			}
+		}
+		if len(seen) != n {
+			t.Errorf("%s: %d distinct records", topic, len(seen))
+		}
 	}
 }
 
 func TestPublishReportsTheReadersError(t *testing.T) {
 	client := fakeCluster(t, kfake.SeedTopics(2, "jobs"))
-	p := NewProducer(ProducerOptions{Client: client})
 	broken := errors.New("line 4 is too long")
-	acked, err := p.Publish(t.Context(), "jobs", func(yield func(delivery.Record, error) bool) {
+	acked, err := client.publish(t, "jobs", func(yield func(delivery.Record, error) bool) {
 		for r := range numbered(3) {
 			if !yield(r, nil) {
 				return
 			}
 		}
 		yield(delivery.Record{}, broken)
-	}, nil)
+	})
 	if !errors.Is(err, broken) || acked != 3 {
 		t.Errorf("acked %d, %v", acked, err)
 	}
@@ -104,12 +87,11 @@ func TestPublishReportsTheReadersError(t *testing.T) {
 
 func TestPublishSplitsWhatIsTooLarge(t *testing.T) {
 	client := fakeCluster(t, kfake.SeedTopics(1, "jobs"), kfake.BrokerConfigs(map[string]string{"message.max.bytes": "20000"}))
-	p := NewProducer(ProducerOptions{Client: client})
 	records := make([]delivery.Record, 50)
 	for i := range records {
 		records[i].Value = bytes.Repeat([]byte{byte(i)}, 3_000)
 	}
-	if acked, err := p.Publish(t.Context(), "jobs", All(records), nil); err != nil || acked != 50 {
+	if acked, err := client.publish(t, "jobs", All(records)); err != nil || acked != 50 {
 		t.Fatalf("acked %d, %v", acked, err)
 	}
 	for i, r := range readAll(t, client, "jobs") {
@@ -117,7 +99,7 @@ func TestPublishSplitsWhatIsTooLarge(t *testing.T) {
 			t.Fatalf("record %d is out of order", i)
 		}
 	}
-	_, err := p.Publish(t.Context(), "jobs", All([]delivery.Record{{Value: make([]byte, 30_000)}}), nil)
+	_, err := client.publish(t, "jobs", All([]delivery.Record{{Value: make([]byte, 30_000)}}))
 	if err == nil || !strings.Contains(err.Error(), "max.message.bytes") || !errors.Is(err, kafka.MessageSizeTooLarge) {
 		t.Errorf("error %v", err)
 	}
@@ -134,14 +116,14 @@ func TestPublishIsPatientButNotForEver(t *testing.T) {
 			}
 			return 0, nil
 		}
-		p := NewProducer(ProducerOptions{Client: memoryClient(t, m)})
+		client := memoryClient(t, m)
 		time.AfterFunc(20*time.Second, func() { down.Store(false) })
-		if acked, err := p.Publish(t.Context(), "jobs", numbered(1_500), nil); err != nil || acked != 1_500 {
+		if acked, err := client.publish(t, "jobs", numbered(1_500)); err != nil || acked != 1_500 {
 			t.Errorf("acked %d, %v", acked, err)
 		}
 		down.Store(true)
 		began := time.Now()
-		if acked, err := p.Publish(t.Context(), "jobs", numbered(1_500), nil); err == nil || acked != 0 {
+		if acked, err := client.publish(t, "jobs", numbered(1_500)); err == nil || acked != 0 {
 			t.Errorf("acked %d, %v", acked, err)
 		}
 		if took := time.Since(began); took < publishPatience || took > publishPatience+10*time.Second {
@@ -153,15 +135,14 @@ func TestPublishIsPatientButNotForEver(t *testing.T) {
 func TestPublishDoesNotWaitForAFullBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := kafkatest.NewMemory(map[string]int{"jobs": 1})
-		p := NewProducer(ProducerOptions{Client: memoryClient(t, m)})
 		var seen atomic.Int64
-		acked, err := p.Publish(t.Context(), "jobs", func(yield func(delivery.Record, error) bool) {
+		acked, err := memoryClient(t, m).publish(t, "jobs", func(yield func(delivery.Record, error) bool) {
 			for range 3 { // typed by hand
 				yield(delivery.Record{Value: []byte("x")}, nil)
 				time.Sleep(time.Second)
 				seen.Store(int64(m.Total("jobs")))
 			}
-		}, nil)
+		})
 		if err != nil || acked != 3 || seen.Load() != 3 {
 			t.Errorf("acked %d, written before the end %d, %v", acked, seen.Load(), err)
 		}
@@ -182,9 +163,7 @@ func TestPublishEndsWithItsContext(t *testing.T) {
 }
 
 func TestPublishToNoTopic(t *testing.T) {
-	client := fakeCluster(t)
-	p := NewProducer(ProducerOptions{Client: client})
-	if _, err := p.Publish(t.Context(), "absent", numbered(1), nil); !errors.Is(err, ErrNoTopic) ||
+	if _, err := fakeCluster(t).publish(t, "absent", numbered(1)); !errors.Is(err, ErrNoTopic) ||
 		!strings.Contains(err.Error(), "absent: topic does not exist; create it") {
 		t.Errorf("error %v", err)
 	}

@@ -224,24 +224,49 @@ func TestAnUnreadableBatchIsPassedOver(t *testing.T) {
 						t.Errorf("flaw of %d: %+v", r.Offset, r.Flaw)
 					}
 				}
-				if want := 1; flawed != want && (name != "too few records" || flawed != 0) {
-					t.Errorf("%d dead letters, want %d", flawed, want)
+				if flawed != 1 && (name != "too few records" || flawed != 0) {
+					t.Errorf("%d dead letters", flawed)
 				}
 			})
 		}
 	}
 }
 
-// A wrong checksum is an error of the connection or of the broker: nothing is passed over.
-func TestADamagedBatchIsReadAgain(t *testing.T) {
+// TestLogsWithOthersInThem: a wrong checksum is an error of the connection or of the broker, and nothing is passed over; an incomplete batch is
+// read again. A message of a format before Kafka 0.11 costs one dead letter, and what follows it is read. Where a batch of a later format
+// ends is not known, so nothing behind it is read.
+func TestLogsWithOthersInThem(t *testing.T) {
 	good := sealed(t, 0, 0, 2, recordOf(nil, []byte("a")))
-	bad := sealed(t, 1, 0, 2, recordOf(nil, []byte("b")))
-	bad[len(bad)-2] ^= 1
-	if got, out, err := readLog(slices.Concat(good, bad), 0, 1<<20); !errors.Is(err, errDamaged) || len(got) != 1 || out.Next != 1 {
-		t.Errorf("%d records, next %d: %v", len(got), out.Next, err)
-	}
-	if got, out, err := readLog(slices.Concat(good, bad[:len(bad)-5]), 0, 1<<20); err != nil || len(got) != 1 || out.Next != 1 {
-		t.Errorf("of one that is incomplete: %d records, next %d: %v", len(got), out.Next, err)
+	second := sealed(t, 1, 0, 2, recordOf(nil, []byte("b")))
+	damaged, later := slices.Clone(second), slices.Clone(second)
+	damaged[len(damaged)-2] ^= 1
+	later[batchMagic] = 3
+	const fine = ""
+	for name, c := range map[string]struct {
+		log     []byte
+		records int
+		next    int64
+		fails   string
+		flawed  bool // the first record
+	}{
+		"damaged":         {slices.Concat(good, damaged), 1, 1, errDamaged.Error(), false},
+		"incomplete":      {slices.Concat(good, second[:len(second)-5]), 1, 1, fine, false},
+		"old":             {slices.Concat(sealed(t, 0, 0, 1, recordOf(nil, []byte("a"))), second), 2, 2, fine, true},
+		"old, compressed": {slices.Concat(sealed(t, 0, protocol.Gzip, 1, recordOf(nil, []byte("a"))), second), 2, 2, fine, true},
+		"later":           {slices.Concat(good, later, second), 1, 1, "format 3", false},
+	} {
+		got, out, err := readLog(c.log, 0, 1<<20)
+		if len(got) != c.records || out.Next != c.next || (err != nil) != (c.fails != fine) || err != nil && !strings.Contains(err.Error(), c.fails) {
+			t.Errorf("%s: %d records, next %d: %v", name, len(got), out.Next, err)
+			continue
+		}
+		if last := got[len(got)-1]; c.records == 2 && string(last.Value) != "b" {
+			t.Errorf("%s: %+v follows", name, last)
+		}
+		f := got[0].Flaw
+		if c.flawed != (f != nil) || f != nil && (f.Defect != delivery.ReasonUndecodable || !strings.Contains(f.Detail, "publish its jobs again")) {
+			t.Errorf("%s: flaw %+v", name, f)
+		}
 	}
 }
 
@@ -254,29 +279,6 @@ func TestABatchIsDecompressedUpToALimit(t *testing.T) {
 	}
 	got, out, err := readUpTo(sealed(t, 0, protocol.Zstd, 2, records...), 0, limit, limit*maxExpansion)
 	if err != nil || out.Next != 2*maxExpansion || len(got) != maxExpansion+1 || got[maxExpansion].Flaw == nil {
-		t.Errorf("%d records, next %d: %v", len(got), out.Next, err)
-	}
-}
-
-// A message of a format before Kafka 0.11 costs one dead letter, and what follows it is read.
-func TestOldMessagesArePassedOver(t *testing.T) {
-	for _, a := range []protocol.Attributes{0, protocol.Gzip} {
-		old := sealed(t, 0, a, 1, recordOf(nil, []byte("a")))
-		got, out, err := readLog(slices.Concat(old, sealed(t, 1, 0, 2, recordOf(nil, []byte("b")))), 0, 1<<20)
-		if err != nil || len(got) != 2 || got[0].Flaw == nil || string(got[1].Value) != "b" || out.Next != 2 {
-			t.Fatalf("compression %d: %d records, next %d: %v", a, len(got), out.Next, err)
-		}
-		if f := got[0].Flaw; f.Defect != delivery.ReasonUndecodable || !strings.Contains(f.Detail, "publish its jobs again") {
-			t.Errorf("flaw %+v", f)
-		}
-	}
-}
-
-// Where a batch of a later format ends is not known, so nothing behind it is read.
-func TestALaterFormatIsAnError(t *testing.T) {
-	later := sealed(t, 0, 0, 2, recordOf(nil, []byte("a")))
-	later[batchMagic] = 3
-	if got, out, err := readLog(later, 0, 1<<20); err == nil || !strings.Contains(err.Error(), "format 3") || len(got) != 0 || out.Next != 0 {
 		t.Errorf("%d records, next %d: %v", len(got), out.Next, err)
 	}
 }

@@ -23,16 +23,8 @@ func TestSessionsAreRenewedBeforeTheyEnd(t *testing.T) {
 			method := map[string]string{"plain": "PLAIN", "scram-sha-256": "SCRAM-SHA-256", "scram-sha-512": "SCRAM-SHA-512"}[mechanism]
 			cluster := kafkatest.Cluster(t, kfake.SeedTopics(1, "jobs"), kfake.EnableSASL(), kfake.Superuser(method, "pacer", "secret"),
 				kfake.BrokerConfigs(map[string]string{"connections.max.reauth.ms": "500"}))
-			var logins, connections atomic.Int64
-			count := func(key int16, n *atomic.Int64) {
-				cluster.ControlKey(key, func(kmsg.Request) (kmsg.Response, error, bool) {
-					cluster.KeepControl()
-					n.Add(1)
-					return nil, nil, false
-				})
-			}
-			count(17, &logins)      // SaslHandshake
-			count(18, &connections) // ApiVersions, which kafka-go asks for at the begin of each
+			logins := counting(cluster, kmsg.SASLHandshake)
+			connections := counting(cluster, kmsg.ApiVersions) // which kafka-go asks for at the begin of each
 			var password atomic.Pointer[string]
 			set := func(p string) { password.Store(&p) }
 			set("secret")

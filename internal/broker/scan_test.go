@@ -16,11 +16,10 @@ import (
 
 var jobs = Partition{Topic: "jobs", ID: 0}
 
-// publish writes n empty records to the jobs.
-func publish(t testing.TB, client *Client, n int) {
+// publishEmpty writes n empty records to the jobs.
+func publishEmpty(t testing.TB, client *Client, n int) {
 	t.Helper()
-	p := NewProducer(ProducerOptions{Client: client})
-	if _, err := p.Publish(t.Context(), jobs.Topic, All(make([]delivery.Record, n)), nil); err != nil {
+	if _, err := client.publish(t, jobs.Topic, All(make([]delivery.Record, n))); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -30,7 +29,7 @@ func TestScanOutlivesAnElection(t *testing.T) {
 	t.Parallel()
 	cluster := kafkatest.Cluster(t, kfake.SeedTopics(1, "jobs"))
 	client := dial(t, Options{Brokers: cluster.ListenAddrs()})
-	publish(t, client, 3)
+	publishEmpty(t, client, 3)
 	asked := 0
 	cluster.ControlKey(int16(kmsg.ListOffsets), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		cluster.KeepControl()
@@ -59,14 +58,14 @@ func TestScanOutlivesAnElection(t *testing.T) {
 func TestScanStopsAtTheEndOfTheCall(t *testing.T) {
 	t.Parallel()
 	client := fakeCluster(t, kfake.SeedTopics(1, "jobs"))
-	publish(t, client, 10)
+	publishEmpty(t, client, 10)
 	var got []int64
 	for r, err := range client.Scan(t.Context(), jobs, 4) {
 		if err != nil {
 			t.Fatal(err)
 		}
 		if len(got) == 0 {
-			publish(t, client, 5) // meanwhile
+			publishEmpty(t, client, 5) // meanwhile
 		}
 		got = append(got, r.Offset)
 	}

@@ -27,7 +27,7 @@ func TestAFetchWaitsAsTold(t *testing.T) {
 	cluster, log := kafkatest.Cluster(t, kfake.SeedTopics(2, "jobs")), &kafkatest.LogBook{}
 	client := dial(t, Options{Brokers: cluster.ListenAddrs(), Logger: log.Logger()})
 	records := All([]delivery.Record{{Value: []byte("x")}, {Value: []byte("y")}})
-	if n, err := NewProducer(ProducerOptions{Client: client}).Publish(t.Context(), "jobs", records, nil); n != 2 {
+	if n, err := client.publish(t, "jobs", records); n != 2 {
 		t.Fatal(err)
 	}
 	var fetched atomic.Int64
@@ -83,9 +83,11 @@ func TestWritesWaitAsTold(t *testing.T) {
 		Brokers: kafkatest.Cluster(t, kfake.SeedTopics(1, "jobs")).ListenAddrs(),
 		Wrap:    func(inner kafka.RoundTripper) kafka.RoundTripper { return throttling{inner} },
 	})
-	begun := time.Now()
+	begun, records := time.Now(), All(make([]delivery.Record, 1))
 	for i := range 3 {
-		write(t, client, "x")
+		if _, err := client.publish(t, "jobs", records); err != nil {
+			t.Fatal(err)
+		}
 		if took, least := time.Since(begun), time.Duration(i)*throttleFor; took < least || took > least+throttleFor {
 			t.Errorf("batch %d was written after %v", i, took)
 		}
@@ -95,13 +97,6 @@ func TestWritesWaitAsTold(t *testing.T) {
 	b := &batch{to: Partition{Topic: "jobs"}}
 	if client.send(ctx, []*batch{b}); !NotWritten(b.err) {
 		t.Errorf("a batch that waits and is given up: %v", b.err)
-	}
-}
-
-func write(t *testing.T, client *Client, value string) {
-	t.Helper()
-	if _, err := NewProducer(ProducerOptions{Client: client}).Publish(t.Context(), "jobs", All([]delivery.Record{{Value: []byte(value)}}), nil); err != nil {
-		t.Fatal(err)
 	}
 }
 
