@@ -37,7 +37,8 @@ func TestBatchesLeaveAProcessor(t *testing.T) {
 		all.Go(func() {
 			brought := &Brought{answer: kmsg.FetchResponseTopicPartition{RecordBatches: log, HighWatermark: records, LastStableOffset: -1}}
 			client := &Client{maxRecord: DefaultMaxRecordBytes}
-			if _, err := client.Fetch(t.Context(), FetchRequest{Brought: brought, Aside: true}, func(*delivery.Record) error { busy(); return nil }); err != nil {
+			visit := func(*delivery.Record) error { busy(); return nil }
+			if _, err := client.Fetch(t.Context(), FetchRequest{Brought: brought, Aside: true}, visit); err != nil {
 				t.Error(err)
 			}
 		})

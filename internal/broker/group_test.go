@@ -112,7 +112,8 @@ func TestACommitIsOneRequest(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if found, err := c.Committed(t.Context(), group, []Partition{at}); err != nil || found[at] != (Commit{Offset: 9, Metadata: "m"}) || asked.Load() != 1 {
+	found, err := c.Committed(t.Context(), group, []Partition{at})
+	if err != nil || found[at] != (Commit{Offset: 9, Metadata: "m"}) || asked.Load() != 1 {
 		t.Errorf("committed is %v, error %v, and the coordinator was asked for %d times", found, err, asked.Load())
 	}
 	cluster.ControlKey(int16(kmsg.OffsetCommit), func(request kmsg.Request) (kmsg.Response, error, bool) {

@@ -63,10 +63,8 @@ func readLog(log []byte, from, limit int64) (got []delivery.Record, out Fetched,
 
 func readUpTo(log []byte, from, limit, most int64) (got []delivery.Record, out Fetched, err error) {
 	out.Next = from
-	f := &fetching{at: Partition{"t", 0}, from: from, limit: limit, most: most, aborted: newAbortedReads(nil), out: &out, visit: func(rec *delivery.Record) error {
-		got = append(got, Clone(rec))
-		return nil
-	}}
+	visit := func(rec *delivery.Record) error { got = append(got, Clone(rec)); return nil }
+	f := &fetching{at: Partition{"t", 0}, from: from, limit: limit, most: most, aborted: newAbortedReads(nil), out: &out, visit: visit}
 	for set := recordSet(log); ; {
 		b, rest, ok, err := set.next()
 		if err != nil || !ok {

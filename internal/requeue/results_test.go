@@ -217,8 +217,8 @@ func TestResultsOfEveryOutcome(t *testing.T) {
 	delete(delivered, "settled_at")
 	delete(delivered, "total_latency_ms")
 	want := `map[answer:{"gone":true} ` + "attempts:2 campaign:spring dispatched_at:2026-12-01T12:00:01Z first_read_at:2026-12-01T12:00:00Z " +
-		"gone_since:2026-12-01T11:00:00Z headers:map[tenant:a ?" + strings.Repeat("é", 126) + "] job_id:spring-0 origin:pacer.jobs/0/0 outcome:delivered provider_code:GONE " +
-		"provider_message_id:m-1 sink_latency_ms:1.5 status:410]"
+		"gone_since:2026-12-01T11:00:00Z headers:map[tenant:a ?" + strings.Repeat("é", 126) + "] job_id:spring-0 origin:pacer.jobs/0/0 " +
+		"outcome:delivered provider_code:GONE provider_message_id:m-1 sink_latency_ms:1.5 status:410]"
 	if got := fmt.Sprint(delivered); got != want {
 		t.Errorf("event %s\nwant  %s", got, want)
 	}

@@ -21,7 +21,8 @@ func TestMissingRightsAreSaidOnce(t *testing.T) {
 	}
 	want := []string{
 		"the user of kafka.sasl lacks Read on jobs: add these ACLs",
-		"the user of kafka.sasl lacks Write, Delete on pacer.lanes, pacer.timer.30m, pacer.timer.30s, pacer.timer.5m, pacer.timer.5s, pacer.timer.6h: add these ACLs",
+		"the user of kafka.sasl lacks Write, Delete on pacer.lanes, pacer.timer.30m, pacer.timer.30s, pacer.timer.5m, pacer.timer.5s, " +
+			"pacer.timer.6h: add these ACLs",
 	}
 	if got := describeMissing(missing); !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
