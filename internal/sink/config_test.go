@@ -1,10 +1,7 @@
 package sink_test
 
 import (
-	"encoding/pem"
 	"log/slog"
-	nethttp "net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -28,12 +25,9 @@ func TestKindsHaveUsableDefaults(t *testing.T) {
 		if got := sink.KindOf(cfg); got != kind {
 			t.Errorf("the configuration of %s is said to be of %s", kind, got)
 		}
-		if c, isHTTP := cfg.(*http.Config); isHTTP {
-			c.URL = "http://127.0.0.1:9/"
-		}
 		if p, ok := plays[kind]; ok { // has settings without a default
 			cfg = p.start(t, func(string, int) act { return takes }).config
-		} else if !slices.Contains([]string{"http", "log", "discard"}, kind) { // which TestConformance sends by
+		} else if !slices.Contains([]string{"log", "discard"}, kind) { // which TestConformance sends by
 			t.Errorf("%s is not among the plays", kind)
 		}
 		e, err := sink.Open(cfg, host)
@@ -68,45 +62,14 @@ func TestOpenAllNamesTheKey(t *testing.T) {
 	}
 }
 
-// TestKeepRejectedOfHTTP: the setting reaches the results.
+// TestKeepRejectedOfHTTP: the setting reaches the router.
 func TestKeepRejectedOfHTTP(t *testing.T) {
-	srv := httptest.NewServer(nethttp.NotFoundHandler())
-	defer srv.Close()
 	for _, keep := range []bool{false, true} {
 		cfg := http.Default()
-		cfg.URL, cfg.Classes, cfg.KeepRejected = srv.URL, map[string]string{"404": "rejected"}, keep
-		e, err := sink.Open(cfg, host)
-		if err != nil {
-			t.Fatal(err)
+		cfg.URL, cfg.KeepRejected = "http://127.0.0.1:9/", keep
+		if e, err := sink.Open(cfg, host); err != nil || e.KeepRejected != keep {
+			t.Errorf("%t: %+v, %v", keep, e, err)
 		}
-		r, _, _ := newRouter(t, sink.Options{Sinks: map[string]sink.Entry{"a": e}})
-		if res := r.Deliver(t.Context(), "a", &delivery.Job{ID: "1"}); res.Class != delivery.Rejected || res.Keep != keep {
-			t.Errorf("%t: %+v", keep, res)
-		}
-		if err := r.Close(); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
-func TestCAFile(t *testing.T) {
-	srv := httptest.NewTLSServer(nethttp.HandlerFunc(func(nethttp.ResponseWriter, *nethttp.Request) {}))
-	defer srv.Close()
-	ca := filepath.Join(t.TempDir(), "ca.pem")
-	b := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw})
-	if err := os.WriteFile(ca, b, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cfg := http.Default()
-	cfg.URL, cfg.CAFile = srv.URL, ca
-	e, err := sink.Open(cfg, host)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, _, _ := newRouter(t, sink.Options{Sinks: map[string]sink.Entry{"a": e}})
-	defer r.Close()
-	if res := r.Deliver(t.Context(), "a", &delivery.Job{ID: "1", Campaign: "c"}); res.Class != delivery.Delivered {
-		t.Errorf("%+v", res)
 	}
 }
 

@@ -18,9 +18,8 @@ import (
 	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
-// The suite that every kind of sink has to pass: the kinds with a destination against a server that behaves as each case says
-// (TestConformance), and those without one (TestConformanceWithoutADestination). Cases that a protocol cannot express are left out. For
-// cases that HTTP alone does not express, the sink's configuration has rules (said).
+// What HTTP itself can do wrong, in each of its protocols, shown at a sink of kind http (TestConformance); and what the kinds without a
+// destination have to do (TestConformanceWithoutADestination). Cases that a protocol cannot express are left out.
 
 // behaviour is one case of the suite: how a destination behaves, and what the result has to be.
 type behaviour struct {
@@ -30,13 +29,12 @@ type behaviour struct {
 	handle    func(*sinktest.Call)
 	timeout   time.Duration // of the sink; 0: the default
 	payload   []byte        // nil: 1,000 bytes
-	change    func(*http.Config)
+	rules     bool          // that look at the body
 
 	want   []delivery.ResultClass // any of these
 	status int
 	wait   time.Duration // RetryAfter
-	scope  delivery.Scope
-	sent   int           // how often the server read the request to its end; -1: that may differ
+	sent   int           // how often the server read the request to its end
 	resent float64       // of these, counted as repeats
 	within time.Duration // how long the call may take; 0: any time
 }
@@ -67,145 +65,38 @@ func first(handle func(*sinktest.Call)) func(*sinktest.Call) {
 
 func classes(c ...delivery.ResultClass) []delivery.ResultClass { return c }
 
-var behaviours = slices.Concat(answered, said, unanswered, repeated, codes(), alerted)
+var behaviours = slices.Concat(answered, unanswered, repeated, codes(), alerted)
 
 var answered = []behaviour{
-	{name: "delivered", handle: answer(200), want: classes(delivery.Delivered), status: 200, sent: 1},
 	{name: "delivered without a payload", handle: answer(204), payload: []byte{}, want: classes(delivery.Delivered), status: 204, sent: 1},
 	{name: "delivered, 900 kB", handle: answer(202), payload: make([]byte, 900_000), want: classes(delivery.Delivered), status: 202, sent: 1},
-	{name: "permanent", handle: answer(422), want: classes(delivery.Permanent), status: 422, sent: 1},
-	{name: "temporary", handle: answer(500), want: classes(delivery.Temporary), status: 500, sent: 1},
-	{
-		name: "temporary with a delay", handle: answer(502, "Retry-After", "7"),
-		want: classes(delivery.Temporary), status: 502, wait: 7 * time.Second, sent: 1,
-	},
-	{name: "throttled", handle: answer(429), want: classes(delivery.Throttled), status: 429, sent: 1},
-	{
-		name: "throttled with a delay", handle: answer(429, "Retry-After", "90"),
-		want: classes(delivery.Throttled), status: 429, wait: 90 * time.Second, sent: 1,
-	},
 	{
 		name: "throttled by a limit", handle: answer(429, "RateLimit", `"burst";r=5;t=1, "day";r=0;t=40`),
 		want: classes(delivery.Throttled), status: 429, wait: 40 * time.Second, sent: 1,
 	},
 	{
-		name: "throttled by 503", handle: answer(503, "Retry-After", "3"),
-		want: classes(delivery.Throttled), status: 503, wait: 3 * time.Second, sent: 1,
-	},
-	{name: "misconfigured: 401", handle: answer(401), want: classes(delivery.Misconfigured), status: 401, sent: 1},
-	{name: "misconfigured: 403", handle: answer(403), want: classes(delivery.Misconfigured), status: 403, sent: 1},
-	{name: "misconfigured: 407", handle: answer(407), want: classes(delivery.Misconfigured), status: 407, sent: 1},
-	{
-		name: "misconfigured: moved", handle: answer(302, "Location", "https://elsewhere.example/"),
-		want: classes(delivery.Misconfigured), status: 302, sent: 1,
-	},
-	{
-		name: "oversized answer", handle: func(c *sinktest.Call) {
-			c.Begin(200)
-			for range 64 {
-				if c.Body(make([]byte, 16<<10)) != nil {
-					return
-				}
-			}
-			c.End()
-		},
-		want: classes(delivery.Delivered), status: 200, sent: 1,
-	},
-	{
-		name: "oversized header", handle: func(c *sinktest.Call) {
-			c.Answer(200, "X-Endless", strings.Repeat("x", 1<<20))
-		},
+		name: "oversized header", handle: answer(200, "X-Endless", strings.Repeat("x", 1<<20)),
 		want: classes(delivery.Temporary), sent: 1,
 	},
 	{
-		name: "trickling body", handle: func(c *sinktest.Call) {
-			c.Begin(200)
-			for c.Body([]byte("x")) == nil {
-				time.Sleep(50 * time.Millisecond)
-			}
-		},
+		name: "trickling body", handle: func(c *sinktest.Call) { misbehave(c, trickles) },
 		timeout: time.Minute, want: classes(delivery.Delivered), status: 200, sent: 1, within: 20 * time.Second,
 	},
 	{
-		name: "body that never comes", handle: func(c *sinktest.Call) {
-			c.Begin(503, "Retry-After", "5")
-			c.Hang()
-		},
+		name: "trickling body that rules look at", handle: func(c *sinktest.Call) { misbehave(c, trickles) },
+		timeout: 3 * time.Second, rules: true, want: classes(delivery.Temporary), status: 200, sent: 1,
+	},
+	{
+		name: "oversized body that rules look at", handle: func(c *sinktest.Call) { misbehave(c, babbles) },
+		rules: true, want: classes(delivery.Delivered), status: 200, sent: 1,
+	},
+	{
+		name: "body that never comes", handle: func(c *sinktest.Call) { c.Begin(503, "Retry-After", "5"); c.Hang() },
 		timeout: time.Minute, want: classes(delivery.Throttled), status: 503, wait: 5 * time.Second, sent: 1, within: 20 * time.Second,
 	},
 }
 
-// meaning has the sink take an answer for the class, by its status or by its body.
-func meaning(class string) func(*http.Config) {
-	return func(c *http.Config) {
-		c.Classes = map[string]string{"418": class}
-		c.Rules = map[string]string{class: `body.error == "this"`}
-	}
-}
-
-// says answers with a status and a body.
-func says(status int, body string) func(*sinktest.Call) {
-	return func(c *sinktest.Call) {
-		c.Begin(status)
-		_ = c.Body([]byte(body))
-		c.End()
-	}
-}
-
-const thisError = `{"error":"this"}`
-
-var said = []behaviour{
-	{name: "rejected by status", handle: answer(418), change: meaning("rejected"), want: classes(delivery.Rejected), status: 418, sent: 1},
-	{name: "rejected by body", handle: says(200, thisError), change: meaning("rejected"), want: classes(delivery.Rejected), status: 200, sent: 1},
-	{name: "not rejected by body", handle: says(200, `{"error":"that"}`), change: meaning("rejected"), want: classes(delivery.Delivered), status: 200, sent: 1},
-	{name: "permanent by body", handle: says(200, thisError), change: meaning("permanent"), want: classes(delivery.Permanent), status: 200, sent: 1},
-	{name: "temporary by body", handle: says(200, thisError), change: meaning("temporary"), want: classes(delivery.Temporary), status: 200, sent: 1},
-	{name: "misconfigured by body", handle: says(200, thisError), change: meaning("misconfigured"), want: classes(delivery.Misconfigured), status: 200, sent: 1},
-	{
-		name: "throttled sink", handle: says(200, thisError), change: meaning("throttled"),
-		want: classes(delivery.Throttled), status: 200, sent: 1,
-	},
-	{
-		name: "throttled destination", handle: answer(418, "Retry-After", "7"), change: meaning("throttled destination"),
-		want: classes(delivery.Throttled), scope: delivery.ScopeDestination, wait: 7 * time.Second, status: 418, sent: 1,
-	},
-	{
-		name: "throttled campaign", handle: says(200, thisError), change: meaning("throttled campaign"),
-		want: classes(delivery.Throttled), scope: delivery.ScopeCampaign, status: 200, sent: 1,
-	},
-	{
-		name: "throttled recipient", handle: says(200, thisError), change: meaning("throttled recipient"),
-		want: classes(delivery.Throttled), scope: delivery.ScopeRecipient, status: 200, sent: 1,
-	},
-	{
-		name: "oversized body that rules look at", handle: func(c *sinktest.Call) {
-			c.Begin(200)
-			for range 64 {
-				if c.Body(make([]byte, 16<<10)) != nil {
-					return
-				}
-			}
-			c.End()
-		},
-		change: meaning("rejected"), want: classes(delivery.Delivered), status: 200, sent: 1,
-	},
-	{
-		name: "trickling body that rules look at", handle: func(c *sinktest.Call) {
-			c.Begin(200)
-			for c.Body([]byte(" ")) == nil {
-				time.Sleep(50 * time.Millisecond)
-			}
-		},
-		timeout: 3 * time.Second, change: meaning("rejected"), want: classes(delivery.Temporary), status: 200, sent: 1,
-	},
-}
-
 var unanswered = []behaviour{
-	{
-		name: "written, and no answer", handle: (*sinktest.Call).Hang, timeout: 3 * time.Second,
-		want: classes(delivery.Temporary), sent: 1,
-	},
-	{name: "reset after the request was read", handle: (*sinktest.Call).Reset, want: classes(delivery.Temporary), sent: 1},
 	{name: "closed after the request was read", handle: (*sinktest.Call).Close, want: classes(delivery.Temporary), sent: 1},
 	{
 		// In HTTP/1.1 without TLS the request may be on its way when the connection breaks.
@@ -315,7 +206,7 @@ var alerted = []behaviour{
 		want:   classes(delivery.Delivered), status: 202, sent: 1,
 	},
 	{
-		name: "TLS alert in the body that rules look at", protocols: []sinktest.Protocol{sinktest.TLS, sinktest.HTTP2}, change: meaning("rejected"),
+		name: "TLS alert in the body that rules look at", protocols: []sinktest.Protocol{sinktest.TLS, sinktest.HTTP2}, rules: true,
 		handle: func(c *sinktest.Call) { c.Begin(200, "Content-Length", "1000"); _ = c.Body([]byte("{")); c.Alert() },
 		want:   classes(delivery.Temporary), status: 200, sent: 1,
 	},
@@ -335,7 +226,7 @@ func open(t *testing.T, srv *sinktest.Server, change func(*http.Config)) (r *sin
 	}
 	r, reg, _ := newRouter(t, sink.Options{Sinks: map[string]sink.Entry{"a": e}})
 	t.Cleanup(func() { _ = r.Close() })
-	return r, func() float64 { return counter(t, reg, "pacer_sink_resent_total") }
+	return r, func() float64 { return values(t, reg, "pacer_sink_resent_total")["a"] }
 }
 
 func TestConformance(t *testing.T) {
@@ -358,8 +249,8 @@ func (b *behaviour) run(t *testing.T, p sinktest.Protocol) {
 		if c.Timeout = b.timeout; b.timeout == 0 {
 			c.Timeout = 10 * time.Second // a machine under load is slow, and says nothing about the sink
 		}
-		if b.change != nil {
-			b.change(c)
+		if b.rules {
+			c.Rules = rulesOfHTTP()
 		}
 	})
 	j := &delivery.Job{ID: "u-1", Campaign: "spring", Payload: b.payload}
@@ -369,8 +260,8 @@ func (b *behaviour) run(t *testing.T, p sinktest.Protocol) {
 	begun := time.Now()
 	res := r.Deliver(t.Context(), "a", j)
 	took := time.Since(begun)
-	if !slices.Contains(b.want, res.Class) || res.Status != b.status || res.RetryAfter != b.wait || res.Scope != b.scope {
-		t.Errorf("result %+v, want class %s, scope %d, status %d, wait %s", res, b.want, b.scope, b.status, b.wait)
+	if !slices.Contains(b.want, res.Class) || res.Status != b.status || res.RetryAfter != b.wait {
+		t.Errorf("result %+v, want class %s, status %d, wait %s", res, b.want, b.status, b.wait)
 	}
 	if (res.Detail == "") != (res.Class == delivery.Delivered) {
 		t.Errorf("detail %q", res.Detail)
@@ -396,53 +287,6 @@ func TestConformanceEarly(t *testing.T) {
 				if res := r.Deliver(t.Context(), "a", &delivery.Job{ID: "1", Payload: make([]byte, 4<<20)}); res.Class != delivery.Permanent || res.Status != 413 {
 					t.Errorf("%+v", res)
 				}
-			}
-		})
-	}
-}
-
-// TestConformanceHealed: what was wrong is not remembered.
-func TestConformanceHealed(t *testing.T) {
-	for _, p := range sinktest.Protocols {
-		t.Run(string(p), func(t *testing.T) {
-			t.Parallel()
-			srv := sinktest.Start(t, p, sinktest.Options{}, first(answer(401)))
-			r, _ := open(t, srv, nil)
-			for i, want := range classes(delivery.Misconfigured, delivery.Delivered) {
-				if res := r.Deliver(t.Context(), "a", &delivery.Job{ID: "1"}); res.Class != want {
-					t.Errorf("delivery %d: %+v, want %s", i+1, res, want)
-				}
-			}
-		})
-	}
-}
-
-func TestConformanceUnreachable(t *testing.T) {
-	srv := sinktest.Start(t, sinktest.Plain, sinktest.Options{}, answer(200))
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = free.Close()
-	for _, scheme := range []string{"http", "https"} {
-		r, _ := open(t, srv, func(c *http.Config) { c.URL = scheme + "://" + free.Addr().String() })
-		res := r.Deliver(t.Context(), "a", &delivery.Job{ID: "1"})
-		if res.Class != delivery.Unreachable || !strings.Contains(res.Detail, "connection refused") {
-			t.Errorf("%s: %+v", scheme, res)
-		}
-	}
-}
-
-// TestConformanceCancelled: a call that pacer gives up says nothing about the destination, and returns at once.
-func TestConformanceCancelled(t *testing.T) {
-	for _, p := range sinktest.Protocols {
-		t.Run(string(p), func(t *testing.T) {
-			t.Parallel()
-			ctx, cancel := context.WithCancel(t.Context())
-			srv := sinktest.Start(t, p, sinktest.Options{}, func(c *sinktest.Call) { cancel(); c.Hang() })
-			r, _ := open(t, srv, func(c *http.Config) { c.Timeout = 10 * time.Minute })
-			if res := r.Deliver(ctx, "a", &delivery.Job{ID: "1", Payload: []byte("x")}); res.Class != delivery.Interrupted {
-				t.Errorf("%+v", res)
 			}
 		})
 	}
@@ -509,43 +353,6 @@ func TestConformanceCeiling(t *testing.T) {
 				})
 			}
 			calls.Wait()
-		})
-	}
-}
-
-// TestConformanceSecrets: with any answer, no configured secret is in a detail.
-func TestConformanceSecrets(t *testing.T) {
-	secrets := []string{"hunter22%/x", "swordfish", "opensesame", "sk_live_0123456789"}
-	echo := func(c *sinktest.Call) {
-		all := c.Header.Get("Authorization") + "/" + c.Header.Get("X-Key") + "/" + strings.Join(secrets, "/")
-		switch c.N {
-		case 1:
-			c.Answer(302, "Location", "/"+all)
-		case 2:
-			c.Answer(302, "Location", "https://me:"+"hunter22%25%2Fx@"+strings.Join(secrets[1:], ".")+"/hunter22%25%2Fx")
-		default:
-			c.Answer(401, "WWW-Authenticate", all)
-		}
-	}
-	for _, p := range sinktest.Protocols {
-		t.Run(string(p), func(t *testing.T) {
-			t.Parallel()
-			srv := sinktest.Start(t, p, sinktest.Options{}, echo)
-			r, _ := open(t, srv, func(c *http.Config) {
-				c.URL = strings.Replace(c.URL, "://", "://me:hunter22%25%2Fx@", 1) + "?token=swordfish&v=1"
-				c.Headers = map[string]string{"X-Key": "opensesame", "X-Token": "Bearer sk_live_0123456789", "X-Version": "1"}
-			})
-			for range 3 {
-				res := r.Deliver(t.Context(), "a", &delivery.Job{ID: "1", Payload: []byte("x")})
-				for _, secret := range append(secrets, "hunter22%25%2Fx") {
-					if strings.Contains(res.Detail, secret) {
-						t.Errorf("%s is in detail %q", secret, res.Detail)
-					}
-				}
-				if !strings.Contains(res.Detail, "127.0.0.1") {
-					t.Errorf("detail %q does not say where", res.Detail)
-				}
-			}
 		})
 	}
 }

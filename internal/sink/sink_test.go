@@ -11,7 +11,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
@@ -121,7 +120,7 @@ func TestDeliverMeasures(t *testing.T) {
 	var inside float64
 	var reg *prometheus.Registry
 	f := fake{deliver: func(context.Context, *delivery.Job) delivery.Result {
-		inside = value(t, reg, "pacer_jobs_in_flight", "a")
+		inside = values(t, reg, "pacer_jobs_in_flight")["a"]
 		return delivery.Result{Class: delivery.Throttled, RetryAfter: time.Minute, Status: 429}
 	}}
 	var r *sink.Router
@@ -130,14 +129,11 @@ func TestDeliverMeasures(t *testing.T) {
 	if res.Class != delivery.Throttled || res.RetryAfter != time.Minute || res.Status != 429 {
 		t.Errorf("result %+v", res)
 	}
-	if after := value(t, reg, "pacer_jobs_in_flight", "a"); inside != 1 || after != 0 {
+	if after := values(t, reg, "pacer_jobs_in_flight")["a"]; inside != 1 || after != 0 {
 		t.Errorf("in flight: %v during the call, %v after it", inside, after)
 	}
-	if n := testutil.CollectAndCount(reg, "pacer_sink_seconds"); n != len(delivery.ResultClasses) {
-		t.Errorf("%d classes are initialised, want %d", n, len(delivery.ResultClasses))
-	}
-	if n := count(t, reg, "a", "throttled"); n != 1 {
-		t.Errorf("%d throttled calls counted", n)
+	if counted := values(t, reg, "pacer_sink_seconds"); len(counted) != len(delivery.ResultClasses) || counted["throttled a"] != 1 {
+		t.Errorf("counted %v", counted)
 	}
 }
 
@@ -179,7 +175,7 @@ func TestPanicIsATemporaryResult(t *testing.T) {
 			if s := out.String(); !strings.Contains(s, "level=ERROR") || !strings.Contains(s, "job=j1") {
 				t.Errorf("log %q", s)
 			}
-			if value(t, reg, "pacer_jobs_in_flight", "a") != 0 {
+			if values(t, reg, "pacer_jobs_in_flight")["a"] != 0 {
 				t.Error("the job still counts as in flight")
 			}
 		})
@@ -243,55 +239,26 @@ func TestRunClose(t *testing.T) {
 	}
 }
 
-// value is a gauge's value.
-func value(t *testing.T, reg *prometheus.Registry, name, sinkName string) float64 {
+// values are those of a metric by its labels: of a counter or a gauge, or how much a histogram has counted.
+func values(t *testing.T, reg *prometheus.Registry, name string) map[string]float64 {
 	t.Helper()
 	families, err := reg.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
+	list := map[string]float64{}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
-			if f.GetName() == name && m.GetLabel()[0].GetValue() == sinkName {
-				return m.GetGauge().GetValue()
+			var labels []string
+			for _, l := range m.GetLabel() {
+				labels = append(labels, l.GetValue())
+			}
+			if f.GetName() == name {
+				list[strings.Join(labels, " ")] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
 			}
 		}
 	}
-	t.Fatalf("no metric %s", name)
-	return 0
-}
-
-// counter is the value of a counter of the only sink; 0 if it does not exist.
-func counter(t *testing.T, reg *prometheus.Registry, name string) float64 {
-	t.Helper()
-	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range families {
-		if f.GetName() == name {
-			return f.GetMetric()[0].GetCounter().GetValue()
-		}
-	}
-	return 0
-}
-
-// count is how many calls of the sink had the class.
-func count(t *testing.T, reg *prometheus.Registry, sinkName, class string) uint64 {
-	t.Helper()
-	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			l := m.GetLabel()
-			if f.GetName() == "pacer_sink_seconds" && l[0].GetValue() == class && l[1].GetValue() == sinkName {
-				return m.GetHistogram().GetSampleCount()
-			}
-		}
-	}
-	return 0
+	return list
 }
 
 // TestDestinations: only a sink that has several tells them.

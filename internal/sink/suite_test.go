@@ -7,7 +7,6 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
-	"io"
 	nethttp "net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -27,8 +26,8 @@ import (
 	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
-// The suite that every kind of sink has to pass whose stand-in is told for each recipient how to treat him. (That of kind
-// http, whose stand-in is told for each request, is in conformance_test.go.) What a protocol cannot say is left out.
+// The suite that every kind of sink with a destination has to pass: its stand-in is told for each recipient how to treat him. What a
+// protocol cannot say is left out. (What HTTP itself can do wrong is in conformance_test.go.)
 
 // act is how a destination treats a recipient.
 type act string
@@ -80,9 +79,6 @@ var situations = map[act]expected{
 	mumbles:        {classes: classes(delivery.Temporary)},
 }
 
-// lateness is how long after the status the body of an answer comes.
-var lateness = map[act]time.Duration{refusesLate: 300 * time.Millisecond}
-
 // stage is a sink's configuration and the stand-in that it leads to.
 type stage struct {
 	config sink.Config
@@ -104,25 +100,27 @@ type play struct {
 	// setting begins the error of a check when no server listens, if not with url; nowhere says that a check has nothing to reach.
 	setting string
 	nowhere bool
-	// shorten sets the timeout, and divert the address, of the configuration.
-	shorten func(c sink.Config, timeout time.Duration)
-	divert  func(c sink.Config, addr string)
+	longest time.Duration // that the timeout may be, if not any
+	// divert sets the address of a configuration that is not in its URL.
+	divert func(c sink.Config, addr string)
 }
 
-// plays are the kinds under test.
-var plays = map[string]play{
-	"apns":        apnsPlay,
-	"fcm":         fcmPlay,
-	"hms":         hmsPlay,
-	"kafka":       kafkaPlay,
-	"rustore":     rustorePlay,
-	"smev":        smevPlay,
-	"smev direct": smevDirectPlay,
-	"smev soap":   smevSOAPPlay,
-	"smtp":        smtpPlay,
-	"steps":       stepsPlay,
-	"telegram":    telegramPlay,
-	"webpush":     webpushPlay,
+func setting(c sink.Config, name string) reflect.Value {
+	return reflect.ValueOf(c).Elem().FieldByName(name)
+}
+
+// shorten sets the timeout of the configuration.
+func (p play) shorten(c sink.Config, timeout time.Duration) {
+	setting(c, "Timeout").SetInt(int64(min(timeout, cmp.Or(p.longest, timeout))))
+}
+
+// nobody has the configuration lead to where no server listens.
+func (p play) nobody(c sink.Config) {
+	if p.divert != nil {
+		p.divert(c, "127.0.0.1:1")
+		return
+	}
+	setting(c, "URL").SetString("https://127.0.0.1:1")
 }
 
 // open opens the sink and runs it until the test ends.
@@ -133,17 +131,7 @@ func (s stage) open(t *testing.T) *sink.Router {
 		t.Fatal(err)
 	}
 	r, _, _ := newRouter(t, sink.Options{Sinks: map[string]sink.Entry{"a": e}})
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- r.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-		_ = r.Close()
-	})
-	return r
+	return sinktest.Serve(t, r, nil)
 }
 
 // each runs the test for each kind.
@@ -230,7 +218,8 @@ func TestSuiteCheck(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			err = e.Sink.(interface{ Check(context.Context) error }).Check(t.Context())
+			err = e.Sink.Check(t.Context())
+			_ = e.Sink.Close()
 			if want == "" && err != nil || want != "" && !p.nowhere && (err == nil || !strings.HasPrefix(err.Error(), want)) {
 				t.Errorf("%v, want %q", err, want)
 			}
@@ -239,10 +228,7 @@ func TestSuiteCheck(t *testing.T) {
 					t.Errorf("%q is in %q", secret, err)
 				}
 			}
-			if c, ok := e.Sink.(io.Closer); ok {
-				_ = c.Close()
-			}
-			p.divert(s.config, "127.0.0.1:1")
+			p.nobody(s.config)
 		}
 		if n := s.received("anna"); n > 0 {
 			t.Errorf("%d were received", n)
@@ -256,24 +242,7 @@ func TestSuiteTry(t *testing.T) {
 		s := p.start(t, func(string, int) act { return takes })
 		p.shorten(s.config, 20*time.Second)
 		e, err := sink.Open(s.config, host)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		if r, ok := e.Sink.(interface{ Run(context.Context) error }); ok {
-			running.Go(func() { _ = r.Run(ctx) })
-		}
-		defer func() {
-			cancel()
-			running.Wait()
-			if c, ok := e.Sink.(io.Closer); ok {
-				_ = c.Close()
-			}
-		}()
-		res, request, answer := e.Sink.(interface {
-			Try(ctx context.Context, job *delivery.Job) (res delivery.Result, request, answer string)
-		}).Try(ctx, s.job("anna"))
+		res, request, answer := sinktest.Serve(t, e.Sink, err).Try(t.Context(), s.job("anna"))
 		if res.Class != delivery.Delivered || request == "" || answer == "" {
 			t.Errorf("%+v\n%s\n%s", res, request, answer)
 		}
@@ -289,10 +258,9 @@ func TestSuiteTry(t *testing.T) {
 func TestSuiteGateway(t *testing.T) {
 	each(t, func(t *testing.T, p play) {
 		s := p.start(t, func(string, int) act { return takes })
-		settings := reflect.ValueOf(s.config).Elem()
-		address, caFile := settings.FieldByName("URL"), settings.FieldByName("CAFile")
-		if !address.IsValid() {
-			t.Skip("has no url")
+		address, caFile := setting(s.config, "URL"), setting(s.config, "CAFile")
+		if !address.IsValid() || caFile.String() == "" {
+			return // it has no url, or one without TLS
 		}
 		far, err := url.Parse(address.String())
 		if err != nil {
@@ -338,7 +306,7 @@ func TestSuiteUnreachable(t *testing.T) {
 	each(t, func(t *testing.T, p play) {
 		s := p.start(t, func(string, int) act { return takes })
 		p.shorten(s.config, 5*time.Second)
-		p.divert(s.config, "127.0.0.1:1")
+		p.nobody(s.config)
 		if res := s.open(t).Deliver(t.Context(), "a", s.job("anna")); res.Class != delivery.Unreachable || res.Detail == "" {
 			t.Errorf("%+v", res)
 		}
@@ -387,6 +355,21 @@ func TestSuiteMany(t *testing.T) {
 	})
 }
 
+// table is what a stand-in does to a request, by the act.
+type table map[act]func(*sinktest.Call)
+
+// treat treats a request as the table says, or else misbehaves; false for what is left to the stand-in.
+func (x table) treat(c *sinktest.Call, how act, took ...string) bool {
+	if how == refusesLate {
+		c.Late, how = 300*time.Millisecond, refuses
+	}
+	if do := x[how]; do != nil {
+		do(c)
+		return true
+	}
+	return misbehave(c, how, took...)
+}
+
 // misbehave treats a request over HTTP so; false for what has nothing to do with the protocol above it. Bodies that are too long
 // begin with what says that the request was taken.
 func misbehave(c *sinktest.Call, how act, took ...string) bool {
@@ -396,15 +379,13 @@ func misbehave(c *sinktest.Call, how act, took ...string) bool {
 	case resets:
 		c.Reset()
 	case babbles:
-		c.Begin(200)
-		_ = c.Body([]byte(strings.Join(took, "")))
+		begin(c, took)
 		for i := 0; i < 64 && c.Body(make([]byte, 16<<10)) == nil; i++ {
 			continue
 		}
 		c.End()
 	case trickles:
-		c.Begin(200)
-		_ = c.Body([]byte(strings.Join(took, "")))
+		begin(c, took)
 		for c.Body([]byte(" ")) == nil {
 			time.Sleep(50 * time.Millisecond)
 		}
@@ -418,6 +399,14 @@ func misbehave(c *sinktest.Call, how act, took ...string) bool {
 		return false
 	}
 	return true
+}
+
+// begin begins an answer with what says that the request was taken. An empty part would end it.
+func begin(c *sinktest.Call, took []string) {
+	c.Begin(200)
+	for _, text := range took {
+		_ = c.Body([]byte(text))
+	}
 }
 
 // tally counts by name. Safe for concurrent use.
