@@ -28,7 +28,7 @@ func TestRows(t *testing.T) {
 	header := func(name, value string) []delivery.DestinationHeader {
 		return []delivery.DestinationHeader{{Name: name, Value: value}}
 	}
-	s := tableSink(t, &table{}, srv, func(c *Config) {
+	s := tableSink(t, table{}, srv, func(c *Config) {
 		c.SecretsDir = dir
 		_, closed, _ := net.SplitHostPort(free.Addr().String())
 		allowed(t, &sinktest.Server{URL: "https://127.0.0.1:" + closed, CAFile: srv.CAFile})(c)

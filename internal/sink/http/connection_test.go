@@ -17,29 +17,6 @@ import (
 	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
-func TestTLSIsVerified(t *testing.T) {
-	for _, p := range []sinktest.Protocol{sinktest.TLS, sinktest.HTTP2} {
-		srv := sinktest.Start(t, p, sinktest.Options{}, func(c *sinktest.Call) { c.Answer(200) })
-		s := newSink(t, Config{URL: srv.URL})
-		if r := s.Deliver(t.Context(), job()); r.Class != delivery.Misconfigured || !strings.Contains(r.Detail, "certificate") {
-			t.Errorf("unknown authority: %+v", r)
-		}
-		if err := s.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "certificate") {
-			t.Errorf("check: %v", err)
-		}
-		trusting := newSink(t, Config{URL: srv.URL}, func(c *Config) { c.CAFile = srv.CAFile })
-		if r := trusting.Deliver(t.Context(), job()); r.Class != delivery.Delivered {
-			t.Errorf("known authority: %+v", r)
-		}
-		if err := trusting.Check(t.Context()); err != nil {
-			t.Error(err)
-		}
-		if n := len(srv.Seen()); n != 1 {
-			t.Errorf("%d requests", n)
-		}
-	}
-}
-
 // TestClosedWhileIdle: a connection that the destination closes between two requests, at the worst moment: after the
 // second request got it and before anything was written to it.
 func TestClosedWhileIdle(t *testing.T) {
@@ -127,18 +104,6 @@ func TestConnectionsAreReplaced(t *testing.T) {
 				t.Errorf("%d requests arrived, of %d", n, 2*callers*each)
 			}
 		})
-	}
-}
-
-func TestCheck(t *testing.T) {
-	url := serve(t, func(http.ResponseWriter, *http.Request) { t.Error("check sent a request") })
-	if err := newSink(t, Config{URL: url}).Check(t.Context()); err != nil {
-		t.Error(err)
-	}
-	l, _ := net.Listen("tcp", "127.0.0.1:0")
-	l.Close()
-	if err := newSink(t, Config{URL: "http://" + l.Addr().String()}).Check(t.Context()); err == nil {
-		t.Error("no error where nobody listens")
 	}
 }
 

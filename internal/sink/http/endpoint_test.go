@@ -1,14 +1,13 @@
 package http
 
 import (
+	"cmp"
 	"encoding/base64"
 	"fmt"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -18,33 +17,20 @@ import (
 	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
-// table is pacer.destinations.
-type table struct {
-	mu   sync.Mutex
-	rows map[string]*delivery.Destination
-}
+// table is pacer.destinations, by id.
+type table map[string]*delivery.Destination
 
-func (x *table) put(row delivery.Destination) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.rows == nil {
-		x.rows = map[string]*delivery.Destination{}
-	}
-	x.rows[row.ID] = &row
-}
-
-func (x *table) lookup(id string) *delivery.Destination {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.rows[id]
-}
+func (x table) lookup(id string) *delivery.Destination { return x[id] }
 
 // tableSink is a sink that sends to the rows, on this machine as well.
-func tableSink(t *testing.T, x *table, srv *sinktest.Server, change ...func(*Config)) *Sink {
+func tableSink(t *testing.T, x table, srv *sinktest.Server, change ...func(*Config)) *Sink {
 	t.Helper()
 	cfg := Default()
 	cfg.Destinations = true
 	allowed(t, srv)(cfg)
+	for id, row := range x {
+		row.ID = id
+	}
 	for _, f := range change {
 		f(cfg)
 	}
@@ -78,13 +64,14 @@ func TestDestinationsOfTheTable(t *testing.T) {
 	secret := "whsec_" + base64.StdEncoding.EncodeToString([]byte(strings.Repeat("k", 24)))
 	put(t, dir, "shop-7", "Bearer opensesame\n")
 	t.Setenv("DESTINATION_SHOP_7", secret)
-	var x table
-	x.put(delivery.Destination{
-		ID: "shop-7", URL: at + "/a?b=c", Secrets: []string{"env:DESTINATION_SHOP_7"},
-		Headers: []delivery.DestinationHeader{{Name: "Authorization", Value: "file:shop-7"}, {Name: "x-tenant", Value: "blue"}},
-	})
-	x.put(delivery.Destination{ID: "other", URL: at + "/o"})
-	s := tableSink(t, &x, srv, func(c *Config) {
+	x := table{
+		"shop-7": {
+			URL: at + "/a?b=c", Secrets: []string{"env:DESTINATION_SHOP_7"},
+			Headers: []delivery.DestinationHeader{{Name: "Authorization", Value: "file:shop-7"}, {Name: "x-tenant", Value: "blue"}},
+		},
+		"other": {URL: at + "/o"},
+	}
+	s := tableSink(t, x, srv, func(c *Config) {
 		c.SecretsDir, c.Headers = dir, map[string]string{"X-Tenant": `{{ "none" }}`, "x-all": "y"}
 	})
 	send := func(id string) *sinktest.Call {
@@ -107,13 +94,11 @@ func TestDestinationsOfTheTable(t *testing.T) {
 	if c = send("other"); c.Path != "/o" || c.Header.Get("Authorization") != "" || c.Header.Get("X-Tenant") != "none" || c.Header.Get("Webhook-Signature") != "" {
 		t.Errorf("%s %v", c.Path, c.Header)
 	}
-	x.put(delivery.Destination{ID: "shop-7", URL: at + "/new"})
+	x["shop-7"] = &delivery.Destination{ID: "shop-7", URL: at + "/new"}
 	if c = send("shop-7"); c.Path != "/new" || c.Header.Get("Authorization") != "" {
 		t.Errorf("%s %v", c.Path, c.Header)
 	}
-	x.mu.Lock()
-	delete(x.rows, "shop-7")
-	x.mu.Unlock()
+	delete(x, "shop-7")
 	s.endpoints.forget(x.lookup)
 	if len(s.endpoints.known) != 1 {
 		t.Errorf("%d rows are remembered", len(s.endpoints.known))
@@ -160,15 +145,8 @@ func TestDestinationsThatCannotBeUsed(t *testing.T) {
 		"metadata":    {delivery.Destination{URL: "https://169.254.169.254/"}, delivery.Permanent, "refused by the sink's guard: "},
 		"not allowed": {delivery.Destination{URL: "https://10.0.0.1/"}, delivery.Permanent, "refused by the sink's guard: 10.0.0.1 is not a public address"},
 	} {
-		var x table
-		if c.row.URL == "" {
-			c.row.URL = srv.URL
-		}
-		if c.row.ID == "" {
-			c.row.ID = "x"
-		}
-		x.put(c.row)
-		r := tableSink(t, &x, srv, func(c *Config) { c.SecretsDir = dir }).Deliver(t.Context(), jobFor("x"))
+		c.row.URL = cmp.Or(c.row.URL, srv.URL)
+		r := tableSink(t, table{cmp.Or(c.row.ID, "x"): &c.row}, srv, func(c *Config) { c.SecretsDir = dir }).Deliver(t.Context(), jobFor("x"))
 		scope := delivery.ScopeDestination
 		if c.class == delivery.Permanent {
 			scope = delivery.ScopeSink
@@ -177,7 +155,7 @@ func TestDestinationsThatCannotBeUsed(t *testing.T) {
 			t.Errorf("%s: %+v", name, r)
 		}
 	}
-	if r := tableSink(t, &table{}, srv).Deliver(t.Context(), jobFor("")); !strings.Contains(r.Detail, "pacer sink test SINK --destination ID") {
+	if r := tableSink(t, table{}, srv).Deliver(t.Context(), jobFor("")); !strings.Contains(r.Detail, "pacer sink test SINK --destination ID") {
 		t.Errorf("without a destination: %+v", r)
 	}
 	if n := len(srv.Seen()); n != 0 {
@@ -203,8 +181,7 @@ func TestNoDestinationHasTheSecretOfAnother(t *testing.T) {
 	for _, name := range []string{"SHOP_7", "SHOP_7__OLD", "BANK_7", "SHOP", ""} {
 		t.Setenv("DESTINATION_"+name, "opensesame")
 	}
-	var x table
-	s := tableSink(t, &x, srv, func(c *Config) { c.SecretsDir = dir })
+	s := tableSink(t, table{}, srv, func(c *Config) { c.SecretsDir = dir })
 	for reference, owner := range map[string]string{
 		"file:bank-7": "bank-7", "file:shop-7/key": "shop-7", "file:./shop/key": "shop", "file:shop__old": "shop", "file:a/key": "a",
 		"file:shop-7/../bank-7": "bank-7", "file:" + dir + "/shop/key": "shop",
@@ -220,81 +197,57 @@ func TestNoDestinationHasTheSecretOfAnother(t *testing.T) {
 	}
 }
 
-// TestAnswersOfDestinations: what they say is about them, and not about the sink.
+// TestAnswersOfDestinations: what one says is about it, and not about the sink or other destinations, whether a job names its address or its
+// row. The row's operator may correct what is wrong with it; an address of a job is as it is.
 func TestAnswersOfDestinations(t *testing.T) {
-	for status, want := range map[int]struct {
-		class  delivery.ResultClass
-		scope  delivery.Scope
-		detail string
+	for _, tt := range []struct {
+		status         int
+		own            string // class that the sink's settings give it
+		ofRow, ofJob   delivery.ResultClass
+		ofDestination  bool // else of the job
+		detail, byName string
 	}{
-		410: {delivery.Misconfigured, delivery.ScopeDestination, "410 Gone"},
-		401: {delivery.Misconfigured, delivery.ScopeDestination, "check the destination's credentials"},
-		302: {delivery.Misconfigured, delivery.ScopeDestination, "redirects are not followed"},
-		429: {delivery.Throttled, delivery.ScopeDestination, ""},
-		400: {delivery.Permanent, delivery.ScopeSink, ""},
-		500: {delivery.Temporary, delivery.ScopeSink, ""},
+		{410, "", delivery.Misconfigured, delivery.Permanent, true, "410 Gone", ""},
+		{401, "", delivery.Misconfigured, delivery.Misconfigured, true, "401", "check the destination's credentials"},
+		{302, "", delivery.Misconfigured, delivery.Permanent, true, "redirects are not followed", ""},
+		{429, "", delivery.Throttled, delivery.Throttled, true, "", ""},
+		{400, "", delivery.Permanent, delivery.Permanent, false, "", ""},
+		{500, "", delivery.Temporary, delivery.Temporary, false, "", ""},
+		{410, "rejected", delivery.Rejected, delivery.Rejected, false, "", ""},
 	} {
-		srv := sinktest.Start(t, sinktest.TLS, sinktest.Options{}, func(c *sinktest.Call) { c.Answer(status, "X-Status", strconv.Itoa(status)) })
-		var x table
-		x.put(delivery.Destination{ID: "shop-7", URL: srv.URL})
-		if r := tableSink(t, &x, srv).Deliver(t.Context(), jobFor("shop-7")); r.Class != want.class || r.Scope != want.scope || !strings.Contains(r.Detail, want.detail) || r.Gone != (status == 410) {
-			t.Errorf("%d: %+v", status, r)
+		srv := sinktest.Start(t, sinktest.HTTP2, sinktest.Options{}, func(c *sinktest.Call) { c.Answer(tt.status, "Location", "https://169.254.169.254/latest") })
+		own := func(c *Config) {
+			if tt.own != "" {
+				c.Classes = map[string]string{strconv.Itoa(tt.status): tt.own}
+			}
 		}
-	}
-	srv := sinktest.Start(t, sinktest.TLS, sinktest.Options{}, func(c *sinktest.Call) { c.Answer(410) })
-	var x table
-	x.put(delivery.Destination{ID: "shop-7", URL: srv.URL})
-	own := func(c *Config) { c.Classes = map[string]string{"410": "rejected"} }
-	if r := tableSink(t, &x, srv, own).Deliver(t.Context(), jobFor("shop-7")); r.Class != delivery.Rejected {
-		t.Errorf("a class of the sink's own: %+v", r)
-	}
-}
-
-// TestProblemsOfTables: what would be sent to all destinations must not be a secret.
-func TestProblemsOfTables(t *testing.T) {
-	for want, change := range map[string]func(*Config){
-		"":                       func(*Config) {},
-		"url: with destinations": func(c *Config) { c.URL = "https://a.example/" },
-		"bearer: would be sent to any host that a job names; remove it, and give it to those destinations that need it": func(c *Config) { c.Bearer = "hunter22" },
-		"sign.secrets: each destination": func(c *Config) { c.Sign.Secrets = []string{"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"} },
-		"secrets_dir: is for":            func(c *Config) { c.Destinations, c.URL, c.SecretsDir = false, "https://a.example/", "/run" },
-		"disable_after: is for":          func(c *Config) { c.Destinations, c.URL, c.DisableAfter = false, "https://a.example/", time.Hour },
-		"guard.ports: required":          func(c *Config) { c.Guard.Ports = nil },
-	} {
-		c := Default()
-		c.Destinations = true
-		change(c)
-		if got := strings.Join(c.Problems(), "; "); !strings.HasPrefix(got, want) || want == "" && got != "" || strings.Contains(got, ";;") {
-			t.Errorf("%s: %s", want, got)
+		byRow := tableSink(t, table{"shop-7": {URL: srv.URL}}, srv, own).Deliver(t.Context(), jobFor("shop-7"))
+		byJob := newSink(t, Config{URL: `{{ .Header "to" }}`}, allowed(t, srv), own).Deliver(t.Context(), toward(srv.URL))
+		for of, got := range map[string]struct {
+			res  delivery.Result
+			want delivery.ResultClass
+		}{"a row": {byRow, tt.ofRow}, "a job": {byJob, tt.ofJob}} {
+			scope := delivery.ScopeSink
+			if tt.ofDestination && got.want != delivery.Permanent {
+				scope = delivery.ScopeDestination
+			}
+			if r := got.res; r.Class != got.want || r.Scope != scope || r.Status != tt.status || !strings.Contains(r.Detail, tt.detail) {
+				t.Errorf("%d of %s: %+v", tt.status, of, r)
+			}
 		}
-	}
-}
-
-// TestSecretsOfDestinationsAreNotTold: neither in details nor in what sink test shows.
-func TestSecretsOfDestinationsAreNotTold(t *testing.T) {
-	srv := sinktest.Start(t, sinktest.TLS, sinktest.Options{}, func(c *sinktest.Call) {
-		c.Answer(302, "Location", "/"+url.PathEscape(c.Header.Get("X-Key"))+"?swordfish=1")
-	})
-	dir := t.TempDir()
-	put(t, dir, "shop-7__key", "opensesame")
-	var x table
-	x.put(delivery.Destination{ID: "shop-7", URL: srv.URL + "?token=swordfish", Headers: []delivery.DestinationHeader{{Name: "x-key", Value: "file:shop-7__key"}}})
-	res, request, answer := tableSink(t, &x, srv, func(c *Config) { c.SecretsDir = dir }).Try(t.Context(), jobFor("shop-7"))
-	for _, text := range []string{res.Detail, request, answer} {
-		if strings.Contains(text, "opensesame") || strings.Contains(text, "swordfish") {
-			t.Errorf("told: %s", text)
+		if !strings.Contains(byRow.Detail, tt.byName) || byRow.Gone != (tt.status == 410 && tt.own == "") || byJob.Gone {
+			t.Errorf("%d: %+v and %+v", tt.status, byRow, byJob)
 		}
-	}
-	if !strings.Contains(request, "POST ") || res.Class != delivery.Misconfigured {
-		t.Errorf("%+v\n%s", res, request)
+		if n := len(srv.Seen()); n != 2 {
+			t.Errorf("%d: %d requests", tt.status, n)
+		}
 	}
 }
 
 // TestFewEndpointsAreKept: what is made of destinations is kept of those that were sent to lately.
 func TestFewEndpointsAreKept(t *testing.T) {
 	srv := sinktest.Start(t, sinktest.TLS, sinktest.Options{}, func(c *sinktest.Call) { c.Answer(200) })
-	var x table
-	s := tableSink(t, &x, srv)
+	s := tableSink(t, table{}, srv)
 	often := &delivery.Destination{ID: "often", URL: "https://often.example/"}
 	first := s.endpoints.of(s.Now(), often, time.Now())
 	for i := range 4 * maxEndpoints {

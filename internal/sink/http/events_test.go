@@ -2,7 +2,6 @@ package http
 
 import (
 	"encoding/json"
-	"fmt"
 	"strings"
 	"testing"
 
@@ -126,21 +125,6 @@ func TestJobsThatAreNoEvents(t *testing.T) {
 			if r := s.Deliver(t.Context(), event(change)); r.Class != delivery.Permanent || !strings.Contains(r.Detail, want) || last.line != "" {
 				t.Errorf("%s: %+v, want %s", mode, r, want)
 			}
-		}
-	}
-}
-
-func TestBadEventSettings(t *testing.T) {
-	for want, change := range map[string]func(*Config){
-		"cloudevents: structured makes the body": func(c *Config) { c.CloudEvents, c.Body = "structured", "x" },
-		"cloudevents: a GET has no body":         func(c *Config) { c.CloudEvents, c.Method = "structured", "GET" },
-		"cloudevents: structured has a content":  func(c *Config) { c.CloudEvents, c.Headers = "structured", map[string]string{"content-type": "a/b"} },
-	} {
-		c := Default()
-		c.URL = "https://example.com/"
-		change(c)
-		if p := fmt.Sprint(c.Problems()); !strings.HasPrefix(p, "["+want) || strings.Count(p, "cloudevents") != 1 {
-			t.Errorf("%s, want %s", p, want)
 		}
 	}
 }

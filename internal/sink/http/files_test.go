@@ -11,8 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,27 +19,6 @@ import (
 	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
-// write writes a file at once, as secrets are rotated.
-func write(t *testing.T, path string, content []byte) {
-	t.Helper()
-	next := path + ".next"
-	if err := os.WriteFile(next, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(next, path); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func copyFile(t *testing.T, to, from string) {
-	t.Helper()
-	b, err := os.ReadFile(from)
-	if err != nil {
-		t.Fatal(err)
-	}
-	write(t, to, b)
-}
-
 // pair writes a certificate and its key.
 func pair(t *testing.T, cert tls.Certificate, certFile, keyFile string) {
 	t.Helper()
@@ -49,24 +26,34 @@ func pair(t *testing.T, cert tls.Certificate, certFile, keyFile string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	write(t, certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Certificate[0]}))
-	write(t, keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}))
+	put(t, "", certFile, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Certificate[0]})))
+	put(t, "", keyFile, string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})))
 }
 
 // TestAuthorityIsReadAgain: another authority signed the destination's certificate, and then the file of authorities is replaced.
 func TestAuthorityIsReadAgain(t *testing.T) {
-	srv := sinktest.Start(t, sinktest.HTTP2, sinktest.Options{}, func(c *sinktest.Call) { c.Answer(200) })
-	_, other := sinktest.Certificate(t)
-	ca := filepath.Join(t.TempDir(), "ca.pem")
-	copyFile(t, ca, other)
-	s := newSink(t, Config{URL: srv.URL}, func(c *Config) { c.CAFile = ca })
-	if r := s.Deliver(t.Context(), job()); r.Class != delivery.Misconfigured {
-		t.Errorf("before: %+v", r)
-	}
-	copyFile(t, ca, srv.CAFile)
-	s.Reread()
-	if r := s.Deliver(t.Context(), job()); r.Class != delivery.Delivered {
-		t.Errorf("after: %+v", r)
+	for _, p := range []sinktest.Protocol{sinktest.TLS, sinktest.HTTP2} {
+		srv := sinktest.Start(t, p, sinktest.Options{}, func(c *sinktest.Call) { c.Answer(200) })
+		_, ca := sinktest.Certificate(t)
+		s := newSink(t, Config{URL: srv.URL}, func(c *Config) { c.CAFile = ca })
+		if r := s.Deliver(t.Context(), job()); r.Class != delivery.Misconfigured || !strings.Contains(r.Detail, "certificate") {
+			t.Errorf("before: %+v", r)
+		}
+		if err := s.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "certificate") {
+			t.Errorf("before, checked: %v", err)
+		}
+		right, err := os.ReadFile(srv.CAFile)
+		if err != nil {
+			t.Fatal(err)
+		}
+		put(t, "", ca, string(right))
+		s.Reread()
+		if err := s.Check(t.Context()); err != nil {
+			t.Errorf("after, checked: %v", err)
+		}
+		if r := s.Deliver(t.Context(), job()); r.Class != delivery.Delivered || len(srv.Seen()) != 1 {
+			t.Errorf("after: %+v, %d requests", r, len(srv.Seen()))
+		}
 	}
 }
 
@@ -116,36 +103,12 @@ func refused(t *testing.T, s *Sink) {
 	t.Error("the reason was never found")
 }
 
-// secret is the content of a file that a test changes.
-type secret struct {
-	mu    sync.Mutex
-	value string
-	err   error
-}
-
-func (s *secret) set(value string, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.value, s.err = value, err
-}
-
-func (s *secret) read() (string, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.value, s.err
-}
-
 func TestSecretsAreReadAgain(t *testing.T) {
-	var seen atomic.Pointer[string]
-	srv := sinktest.Start(t, sinktest.Plain, sinktest.Options{}, func(c *sinktest.Call) {
-		v := c.Header.Get("Authorization")
-		seen.Store(&v)
-		c.Answer(200)
-	})
-	token := &secret{value: "Bearer one"}
-	s := newSink(t, Config{URL: srv.URL}, func(c *Config) {
+	url, last := got(t)
+	token, problem := "Bearer one", error(nil)
+	s := newSink(t, Config{URL: url}, func(c *Config) {
 		c.Headers = map[string]string{"Authorization": "Bearer one"}
-		c.SecretFrom("headers.Authorization", token.read)
+		c.SecretFrom("headers.Authorization", func() (string, error) { return token, problem })
 	})
 	var logged bytes.Buffer
 	s.Logger = slog.New(slog.NewTextHandler(&logged, nil))
@@ -160,10 +123,10 @@ func TestSecretsAreReadAgain(t *testing.T) {
 		{"two\nlines", "Bearer two", nil},
 		{"Bearer three", "Bearer three", nil},
 	} {
-		token.set(step.value, step.err)
+		token, problem = step.value, step.err
 		s.Reread()
-		if r := s.Deliver(t.Context(), job()); r.Class != delivery.Delivered || *seen.Load() != step.want {
-			t.Errorf("%q: sent %q, %+v", step.value, *seen.Load(), r)
+		if r := s.Deliver(t.Context(), job()); r.Class != delivery.Delivered || last.header.Get("Authorization") != step.want {
+			t.Errorf("%q: sent %q, %+v", step.value, last.header.Get("Authorization"), r)
 		}
 	}
 	if s := logged.String(); strings.Count(s, "level=ERROR") != 1 || strings.Count(s, "level=INFO") != 2 || strings.Contains(s, "Bearer") {
@@ -174,11 +137,10 @@ func TestSecretsAreReadAgain(t *testing.T) {
 // TestFilesAreReadEveryTenSeconds: and not once the daemon stops.
 func TestFilesAreReadEveryTenSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		token := &secret{value: "opensesame"}
 		reads := 0
 		s := newSink(t, Config{URL: "http://127.0.0.1:9/"}, func(c *Config) {
 			c.Headers = map[string]string{"X-Key": "opensesame"}
-			c.SecretFrom("headers.X-Key", func() (string, error) { reads++; return token.read() })
+			c.SecretFrom("headers.X-Key", func() (string, error) { reads++; return "opensesame", nil })
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)

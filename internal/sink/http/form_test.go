@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/sink/base"
 	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
@@ -84,68 +83,39 @@ func TestJobsThatFitNoTemplate(t *testing.T) {
 	}
 }
 
-func TestBadTemplates(t *testing.T) {
-	for want, change := range map[string]func(*Config){
-		"url: a template must be all of it, or begin": func(c *Config) { c.URL = `http{{ .ID }}://example.com/` },
-		"url: a template must be all of it":           func(c *Config) { c.URL = `https://example.com?a={{ .ID }}` },
-		"url: begins with http://":                    func(c *Config) { c.URL = `http://{{ .ID }}.example.com/` },
-		"url: its port must be between":               func(c *Config) { c.URL = `https://{{ .ID }}.example.com:99999/` },
-		"url: has a user":                             func(c *Config) { c.URL = `https://u:p@{{ .ID }}.example.com/` },
-		"bearer: would be sent to any host":           func(c *Config) { c.URL, c.Bearer = `https://example.{{ .ID }}/`, "hunter22" },
-		"basic: would be sent to any host":            func(c *Config) { c.URL, c.Basic = `{{ .Header "to" }}`, Basic{"u", "p"} },
-		"oauth2: would be sent": func(c *Config) {
-			c.URL, c.OAuth2 = `https://{{ .ID }}.com/`, OAuth2{TokenURL: "https://id.example/", ClientID: "a", ClientSecret: "b"}
-		},
-		"headers.authorization: would be": func(c *Config) {
-			c.URL, c.Headers = `https://{{ .ID }}/`, map[string]string{"Authorization": "hunter22"}
-		},
-		"guard: is for addresses that come from jobs":       func(c *Config) { c.Guard.Ports = []int{8443} },
-		"guard.ports: required":                             func(c *Config) { c.URL, c.Guard.Ports = `{{ .Header "to" }}`, nil },
-		"guard.allow: item 1 is not":                        func(c *Config) { c.URL, c.Guard.Allow = `{{ .Header "to" }}`, []string{"x"} },
-		"proxy: not a URL":                                  func(c *Config) { c.Proxy = "proxy" },
-		"proxy: must begin with":                            func(c *Config) { c.Proxy = "ftp://u:hunter22@proxy" },
-		"url: must begin with http:// or https://":          func(c *Config) { c.URL = `ftp://example.com/{{ .ID }}` },
-		"url: line 1: unclosed action":                      func(c *Config) { c.URL = `https://example.com/?a={{ .ID` },
-		"headers.x-a: line 1: function \"env\" not defined": func(c *Config) { c.Headers = map[string]string{"x-a": "{{ env }}"} },
-		"body: line 1: unexpected":                          func(c *Config) { c.Body = "{{ end }}" },
-		"method: not available; use POST, PUT,":             func(c *Config) { c.Method = "get" },
-		"body: a GET has none":                              func(c *Config) { c.Method, c.Body = "GET", "x" },
-	} {
-		c := Default()
-		c.URL = "https://example.com/"
-		change(c)
-		if p := c.Problems(); len(p) != 1 || !strings.HasPrefix(p[0], want) {
-			t.Errorf("%q, want %s", p, want)
-		}
-		if _, err := New(c, base.Host{}); err == nil || !strings.HasPrefix(err.Error(), want) {
-			t.Errorf("New: %v", err)
-		}
-	}
-}
-
-// TestGetHasNoBody: a GET has an empty body, and net/http does not repeat it when a connection breaks after it was written.
 func TestGetHasNoBody(t *testing.T) {
 	url, last := got(t)
 	s := newSink(t, Config{URL: url + "/{{ .ID }}"}, func(c *Config) { c.Method = "GET" })
 	if r := s.Deliver(t.Context(), job()); r.Class != delivery.Delivered || last.line != "GET /u-42" || last.body != "" || last.length != 0 {
 		t.Errorf("%+v: %+v", r, last)
 	}
+}
+
+// TestNothingIsSentTwice: net/http would repeat a GET, or a POST with an Idempotency-Key, on a fresh connection when a kept-alive one breaks
+// after the request was written.
+func TestNothingIsSentTwice(t *testing.T) {
 	for _, p := range sinktest.Protocols {
-		srv := sinktest.Start(t, p, sinktest.Options{}, func(c *sinktest.Call) {
-			if c.N == 1 {
-				c.Answer(200)
-				return
+		for method, payload := range map[string]string{"GET": "", "POST": "x", "PUT": ""} {
+			srv := sinktest.Start(t, p, sinktest.Options{}, func(c *sinktest.Call) {
+				if c.N == 1 {
+					c.Answer(200)
+					return
+				}
+				c.Close()
+			})
+			s := newSink(t, Config{URL: srv.URL}, func(c *Config) {
+				c.Method, c.CAFile, c.Headers = method, srv.CAFile, map[string]string{"X-Idempotency-Key": "for net/http the same"}
+			})
+			j := job()
+			j.Payload = []byte(payload)
+			for i, want := range []delivery.ResultClass{delivery.Delivered, delivery.Temporary} {
+				if r := s.Deliver(t.Context(), j); r.Class != want {
+					t.Errorf("%s: %s %d: %+v", p, method, i+1, r)
+				}
 			}
-			c.Close()
-		})
-		s := newSink(t, Config{URL: srv.URL}, func(c *Config) { c.Method, c.CAFile = "GET", srv.CAFile })
-		for i, want := range []delivery.ResultClass{delivery.Delivered, delivery.Temporary} {
-			if r := s.Deliver(t.Context(), job()); r.Class != want {
-				t.Errorf("%s: request %d: %+v", p, i+1, r)
+			if n := len(srv.Seen()); n != 2 {
+				t.Errorf("%s: %s: %d requests arrived", p, method, n)
 			}
-		}
-		if n := len(srv.Seen()); n != 2 {
-			t.Errorf("%s: %d requests arrived", p, n)
 		}
 	}
 }
@@ -162,28 +132,5 @@ func TestNoTemplateFromAFile(t *testing.T) {
 	})
 	if r := s.Deliver(t.Context(), job()); r.Class != delivery.Delivered || last.header.Get("x-secret") != "{{ .ID }}" || last.body != "u-42!" {
 		t.Errorf("%+v: %+v", r, last)
-	}
-}
-
-// TestTemplatesKeepSecrets: what is constant in a template may be a secret.
-func TestTemplatesKeepSecrets(t *testing.T) {
-	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Location", "/"+r.Header.Get("X-Auth")+"/"+r.URL.RawQuery)
-		w.WriteHeader(http.StatusFound)
-	})
-	s := newSink(t, Config{URL: url + "/{{ .ID }}?token=swordfish&id={{ .ID }}"}, func(c *Config) {
-		c.Headers = map[string]string{"x-auth": `Key opensesame{{ .Header "none" }}`}
-	})
-	r := s.Deliver(t.Context(), job())
-	if r.Class != delivery.Misconfigured || strings.Contains(r.Detail, "swordfish") || strings.Contains(r.Detail, "opensesame") {
-		t.Errorf("%+v", r)
-	}
-	for secret, shown := range map[string]string{
-		"https://u:p@example.com/a/{{ .ID }}?token=x": "https://example.com/a/{{ .ID }}", "{{ .ID }}": "(made of the job)",
-		"https://{{ .ID }}.example.com/a?token=x": "https://{{ .ID }}.example.com/a", "https://u:p@{{ .ID }}.example.com/": "(not a URL)",
-	} {
-		if got := Redacted(secret); got != shown {
-			t.Errorf("%s is shown as %s", secret, got)
-		}
 	}
 }

@@ -82,6 +82,9 @@ func TestMisbehavingDestinations(t *testing.T) {
 		wait   time.Duration
 		detail string
 	}{
+		"nothing":                    {class: delivery.Temporary, detail: "closed the connection before it answered; the request may"},
+		"half an answer":             {text: "HTTP/1.1 200 O", class: delivery.Temporary, detail: "closed the connection before it answered; the request may"},
+		"another protocol":           {text: "220 swordfish ready\r\n\r\n", class: delivery.Temporary, detail: "something that is not HTTP"},
 		"a header that trickles":     {text: "HTTP/1.1 200 OK\r\nX: ", then: "x", pause: 20 * time.Millisecond, timeout: short, class: delivery.Temporary, detail: "within 2s"},
 		"a header without an end":    {text: "HTTP/1.1 200 OK\r\n", then: "X-Y: " + strings.Repeat("z", 1000) + "\r\n", class: delivery.Temporary, detail: "header"},
 		"a status line without end":  {text: "HTTP/1.1 200 ", then: strings.Repeat("O", 4096), class: delivery.Temporary, detail: "header"},
@@ -139,6 +142,9 @@ func TestMisbehavingDestinations(t *testing.T) {
 			r := s.Deliver(t.Context(), job())
 			if r.Class != tt.class || r.Status != tt.status || r.RetryAfter != tt.wait || !strings.Contains(r.Detail, tt.detail) || strings.Contains(r.Detail, "swordfish") {
 				t.Errorf("%+v, want %s, %d, %s with %q", r, tt.class, tt.status, tt.wait, tt.detail)
+			}
+			if r.Status == 0 && r.By != delivery.ByNobody {
+				t.Errorf("answered by %d", r.By)
 			}
 			if n := requests.Load(); n != 1 {
 				t.Errorf("sent %d times", n)

@@ -54,15 +54,3 @@ func TestSignedRequests(t *testing.T) {
 		}
 	}
 }
-
-func TestBadSecrets(t *testing.T) {
-	c := Default()
-	c.URL, c.Sign.Secrets = "https://example.com/", []string{"hunter22"}
-	if p := c.Problems(); len(p) != 1 || p[0] != "sign.secrets: item 1: must begin with whsec_ (HMAC) or whsk_ (ed25519)" {
-		t.Errorf("%q", p)
-	}
-	c.Sign.Secrets, c.Headers = []string{secretOf("a")}, map[string]string{"webhook-signature": "x"}
-	if p := c.Problems(); len(p) != 1 || !strings.HasPrefix(p[0], "headers.webhook-signature: pacer sets this header itself") {
-		t.Errorf("%q", p)
-	}
-}
