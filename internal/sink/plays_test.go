@@ -311,7 +311,7 @@ var smevDirectPlay = play{
 		}})
 		c := smev.Default()
 		c.Mode, c.URL, c.CAFile, c.Responses = "direct", s.URL, s.CAFile, "pacer.smev.responses"
-		return stage{config: c, received: received.of, job: smevJob}
+		return stage{config: c, received: received.of, job: smevJob, shown: []string{"urn:SendRequest", "<q:Ask", "requestIsQueued"}}
 	},
 }
 
@@ -368,6 +368,7 @@ var telegramPlay = play{
 		c.URL, c.CAFile, c.Token = g.URL, g.CAFile, g.Token
 		return stage{
 			config: c, received: g.Received, secrets: []string{g.Token, strings.SplitN(g.Token, ":", 2)[1]},
+			shown: []string{"POST " + g.URL + "/bot***/sendMessage\n", `{"chat_id":"anna","text":"hello"}`, "HTTP 200", `"message_id":41`},
 			job: func(recipient string) *delivery.Job {
 				return jobOf(recipient, `{"chat_id":"`+recipient+`","text":"hello"}`)
 			},
@@ -394,6 +395,7 @@ var webpushPlay = play{
 		c.Guard.Ports, c.Guard.Allow = []int{w.Port}, []string{"127.0.0.1"}
 		return stage{
 			config: c, received: w.Received, secrets: []string{w.Key, "eyJ", "/push/", `\/push\/`},
+			shown: []string{"POST " + w.URL + "/push/anna\n", "authorization: ***\n", "ttl: 86400\n", "bytes that are not text", "HTTP 201"},
 			job: func(recipient string) *delivery.Job {
 				return jobOf(recipient, "hello "+recipient, "subscription", w.Subscription(recipient))
 			},

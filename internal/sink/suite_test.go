@@ -87,6 +87,7 @@ type stage struct {
 	// received returns how many requests for the recipient were read to their end.
 	received func(recipient string) int
 	secrets  []string // those of the configuration, and those in addresses that jobs have
+	shown    []string // what a trial shows of a request and its answer, among the rest
 }
 
 // play is a kind of sink under test.
@@ -245,6 +246,11 @@ func TestSuiteTry(t *testing.T) {
 		res, request, answer := sinktest.Serve(t, e.Sink, err).Try(t.Context(), s.job("anna"))
 		if res.Class != delivery.Delivered || request == "" || answer == "" {
 			t.Errorf("%+v\n%s\n%s", res, request, answer)
+		}
+		for _, text := range s.shown {
+			if !strings.Contains(request+"\n"+answer, text) {
+				t.Errorf("%q is not in %s\n%s", text, request, answer)
+			}
 		}
 		for _, secret := range s.secrets {
 			if !strings.HasPrefix(secret, "/") && strings.Contains(request+answer, secret) { // an address may be seen here

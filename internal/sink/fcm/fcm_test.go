@@ -2,8 +2,6 @@ package fcm
 
 import (
 	"bytes"
-	"context"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"os"
@@ -33,20 +31,7 @@ func open(t *testing.T, f *sinktest.FCM, change func(*Config)) *httpcall.Sink[pa
 		change(cfg)
 	}
 	s, err := New(cfg, base.Host{Version: "1", Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-		_ = s.Close()
-	})
-	return s
+	return sinktest.Serve(t, s, err)
 }
 
 func job(payload string) *delivery.Job {
@@ -170,9 +155,7 @@ func TestRefusedToken(t *testing.T) {
 			})
 		}
 		calls.Wait()
-		for s.Deliver(t.Context(), job(`{"token":"t"}`)).Class != delivery.Delivered {
-			time.Sleep(5 * time.Millisecond)
-		}
+		sinktest.Eventually(t, "healed", func() bool { return s.Deliver(t.Context(), job(`{"token":"t"}`)).Class == delivery.Delivered })
 		if n := f.Tokens() - before; n > 1 || round == 0 && delivered.Load() != 60 {
 			t.Errorf("round %d: %d tokens, %d delivered", round, n, delivered.Load())
 		}
@@ -205,12 +188,7 @@ func TestTokenServer(t *testing.T) {
 			if res.Class != tt.want || res.Detail == "" || f.Received("t") != 0 {
 				t.Errorf("%+v", res)
 			}
-			for deadline := time.Now().Add(20 * time.Second); s.Deliver(t.Context(), job(`{"token":"t"}`)).Class != delivery.Delivered; {
-				if time.Now().After(deadline) {
-					t.Fatal("it does not heal")
-				}
-				time.Sleep(20 * time.Millisecond)
-			}
+			sinktest.Eventually(t, "healed", func() bool { return s.Deliver(t.Context(), job(`{"token":"t"}`)).Class == delivery.Delivered })
 		})
 	}
 }
@@ -233,26 +211,12 @@ func TestBearer(t *testing.T) {
 // TestCheck has the service validate a message, and names the setting.
 func TestCheck(t *testing.T) {
 	t.Parallel()
-	f := sinktest.StartFCM(t, nil)
-	other := sinktest.StartFCM(t, nil)
-	for want, change := range map[string]func(*Config){
+	f, other := sinktest.StartFCM(t, nil), sinktest.StartFCM(t, nil)
+	sinktest.Checks(t, func(change func(*Config)) *httpcall.Sink[parts] { return open(t, f, change) }, map[string]func(*Config){
 		"":                       func(*Config) {},
 		"project: HTTP 404":      func(c *Config) { c.Project = "another" },
-		"url: cannot connect":    func(c *Config) { c.URL = "https://127.0.0.1:1" },
 		"service_account_file: ": func(c *Config) { c.KeyFile = other.KeyFile },
-	} {
-		cfg := Default()
-		cfg.URL, cfg.CAFile, cfg.KeyFile = f.URL, f.CAFile, f.KeyFile
-		change(cfg)
-		s, err := New(cfg, base.Host{Logger: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err = s.Check(t.Context()); want == "" && err != nil || want != "" && (err == nil || !strings.HasPrefix(err.Error(), want)) {
-			t.Errorf("%v, want %q", err, want)
-		}
-		_ = s.Close()
-	}
+	})
 	for _, b := range f.Bodies() {
 		if !bytes.Contains(b, []byte(`"validate_only":true`)) {
 			t.Errorf("a check has sent %s", b)
@@ -261,25 +225,18 @@ func TestCheck(t *testing.T) {
 }
 
 func TestProblems(t *testing.T) {
-	for want, change := range map[string]func(*Config){
+	good := func() *Config {
+		c := Default()
+		c.KeyFile = "x"
+		return c
+	}
+	sinktest.Problems(t, good, map[string]func(*Config){
 		"url: must begin":                func(c *Config) { c.URL = "ftp://x" },
 		"service_account_file: required": func(c *Config) { c.KeyFile = "" },
 		"bearer: goes not":               func(c *Config) { c.Bearer = "x" },
-		"project: required with":         func(c *Config) { c.KeyFile, c.Bearer = "", "x" },
+		"project: required with":         func(c *Config) { c.KeyFile, c.Bearer = "", "opensesame" },
 		"project: not the id":            func(c *Config) { c.Project = "a/b" },
-	} {
-		c := Default()
-		c.KeyFile = "x"
-		change(c)
-		if p := c.Problems(); len(p) != 1 || !strings.HasPrefix(p[0], want) {
-			t.Errorf("%q, want %q", p, want)
-		}
-	}
-	c := Default()
-	c.Bearer = "opensesame"
-	if text := fmt.Sprintf("%v %+v %#v", c, c, c); strings.Contains(text, "opensesame") {
-		t.Error(text)
-	}
+	})
 }
 
 // TestKeyFiles: the key file is named, and nothing of its content.

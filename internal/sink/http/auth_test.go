@@ -62,16 +62,6 @@ func (i *issuer) sink(t *testing.T, change ...func(*Config)) *Sink {
 	return sinktest.Serve(t, s, nil)
 }
 
-// eventually waits for what the source of tokens does beside the deliveries.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not in time: %s", what)
-		}
-	}
-}
-
 func TestOAuth2(t *testing.T) {
 	i := newIssuer(t)
 	s := i.sink(t)
@@ -88,7 +78,7 @@ func TestOAuth2(t *testing.T) {
 	if r := s.Deliver(t.Context(), job()); r.Class != delivery.Misconfigured || strings.Contains(r.Detail, "secret-token") {
 		t.Errorf("%+v", r)
 	}
-	eventually(t, "another token", func() bool { return s.Deliver(t.Context(), job()).Class == delivery.Delivered })
+	sinktest.Eventually(t, "another token", func() bool { return s.Deliver(t.Context(), job()).Class == delivery.Delivered })
 	if n := i.asked.Load(); n != 2 {
 		t.Errorf("asked %d times", n)
 	}
@@ -149,7 +139,7 @@ func TestTokenEndpointThatFails(t *testing.T) {
 				t.Errorf("check: %v", err)
 			}
 			i.answer.Store(nil)
-			eventually(t, "healed", func() bool { return s.Deliver(t.Context(), job()).Class == delivery.Delivered })
+			sinktest.Eventually(t, "healed", func() bool { return s.Deliver(t.Context(), job()).Class == delivery.Delivered })
 		})
 	}
 }

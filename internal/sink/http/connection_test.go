@@ -1,7 +1,6 @@
 package http
 
 import (
-	"context"
 	"io"
 	"net"
 	"net/http"
@@ -31,11 +30,7 @@ func TestClosedWhileIdle(t *testing.T) {
 			}
 		})
 		s := newSink(t, Config{URL: srv.URL})
-		dial := s.Now().Transport.DialContext
-		s.Now().Transport.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
-			c, err := dial(ctx, network, addr)
-			return &watchedConn{Conn: c, closed: isClosed}, err
-		}
+		s.Now().Transport.DialContext = sinktest.Watch(s.Now().Transport.DialContext, isClosed)
 		j := job()
 		j.Payload = payload
 		if r := s.Deliver(t.Context(), j); r.Class != delivery.Delivered {
@@ -54,18 +49,6 @@ func TestClosedWhileIdle(t *testing.T) {
 			t.Errorf("%d requests arrived, %d were written again", n, s.Repeats.Load())
 		}
 	}
-}
-
-// watchedConn says when it is closed.
-type watchedConn struct {
-	net.Conn
-	closed func()
-}
-
-func (c *watchedConn) Close() error {
-	err := c.Conn.Close()
-	c.closed()
-	return err
 }
 
 // TestConnectionsAreReplaced: connections are used for max_conn_age at most, and no request is lost by that.

@@ -9,25 +9,19 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
 // scripted is a server of HTTP/1.1 that answers each request by writing what it likes, and closes the connection when that returns false.
 func scripted(t *testing.T, answer func(c net.Conn, n int32) bool) (url string, requests *atomic.Int32) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	requests = &atomic.Int32{}
-	var wg sync.WaitGroup
-	serveOne := func(c net.Conn) {
-		defer c.Close()
+	return "http://" + sinktest.Accept(t, func(c net.Conn) {
 		for in := bufio.NewReader(c); ; {
 			r, err := http.ReadRequest(in)
 			if err != nil {
@@ -38,18 +32,7 @@ func scripted(t *testing.T, answer func(c net.Conn, n int32) bool) (url string, 
 				return
 			}
 		}
-	}
-	wg.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			wg.Go(func() { serveOne(c) })
-		}
-	})
-	t.Cleanup(func() { _ = l.Close(); wg.Wait() })
-	return "http://" + l.Addr().String(), requests
+	}), requests
 }
 
 // endless writes a text until the client has had enough.

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 )
 
 // Problems expects that good settings have no problem, and that each change makes the one problem that begins with its key; "" is for
@@ -63,4 +64,14 @@ func Serve[S interface {
 		_ = s.Close()
 	})
 	return s
+}
+
+// Eventually waits for what happens beside the test.
+func Eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not in time: %s", what)
+		}
+	}
 }

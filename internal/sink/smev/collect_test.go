@@ -74,30 +74,12 @@ func collecting(t *testing.T, o sinktest.SMEVOptions, w *topic, n int) (*sinktes
 	}
 	far := sinktest.StartSMEV(t, o)
 	var sinks []*Sink
-	var running sync.WaitGroup
-	ctx, cancel := context.WithCancel(context.Background())
 	for range n {
 		c := Default()
 		c.Mode, c.URL, c.CAFile, c.Responses, c.Collect.Interval = "direct", far.URL, far.CAFile, "responses", 10*time.Millisecond
-		s := open(t, c, w)
-		sinks = append(sinks, s)
-		running.Go(func() {
-			if err := s.Run(ctx); err != nil {
-				t.Error(err)
-			}
-		})
+		sinks = append(sinks, sinktest.Serve(t, open(t, c, w), nil))
 	}
-	t.Cleanup(func() { cancel(); running.Wait() })
 	return far, sinks
-}
-
-func await(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain for %s", what)
-		}
-	}
 }
 
 // TestEveryResponseIsStoredAndThenAcknowledged: this holds for every kind of response, in any order and form, and with two daemons.
@@ -128,7 +110,7 @@ func TestEveryResponseIsStoredAndThenAcknowledged(t *testing.T) {
 			ids[res.Provider.MessageID] = name
 		}
 	}
-	await(t, "all responses", func() bool { return far.Waiting() == 0 && w.len() >= 40 })
+	sinktest.Eventually(t, "all responses", func() bool { return far.Waiting() == 0 && w.len() >= 40 })
 	got := map[string][]string{}
 	for _, r := range w.records {
 		if string(r.Key) != r.Header(headerOriginal) || !strings.HasPrefix(string(r.Value), "<?xml") || r.Header("content-type") != "text/xml; charset=utf-8" {
@@ -147,7 +129,7 @@ func TestEveryResponseIsStoredAndThenAcknowledged(t *testing.T) {
 			t.Errorf("%s was acknowledged %d times", id, n)
 		}
 	}
-	await(t, "all to be counted", func() bool {
+	sinktest.Eventually(t, "all to be counted", func() bool {
 		return counted(t, sinks[0], "pacer_smev_responses_total")+counted(t, sinks[1], "pacer_smev_responses_total") == 40
 	})
 }
@@ -187,7 +169,7 @@ func TestResponsesThatCannotBeStored(t *testing.T) {
 	for i := range 6 {
 		deliver(t, sinks[0], jobOf(fmt.Sprint(i)))
 	}
-	await(t, "all responses", func() bool { return far.Waiting() == 0 })
+	sinktest.Eventually(t, "all responses", func() bool { return far.Waiting() == 0 })
 	for id, n := range far.Acks() {
 		if stored := len(w.of(id)); n != 1 || stored != 1 {
 			t.Errorf("%s: acknowledged %d times, stored %d times", id, n, stored)
@@ -214,13 +196,9 @@ func TestATypeThatIsRefused(t *testing.T) {
 	c.Mode, c.URL, c.CAFile, c.Responses, c.Signer.URL = "direct", far.URL, far.CAFile, "responses", signer.URL
 	c.Collect.Interval, c.Collect.Types = 10*time.Millisecond, []string{"{urn:refused}A", "{urn:taken}B"}
 	var w topic
-	s := open(t, c, &w)
-	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	running.Go(func() { _ = s.Run(ctx) })
-	t.Cleanup(func() { cancel(); running.Wait() })
+	s := sinktest.Serve(t, open(t, c, &w), nil)
 	deliver(t, s, jobOf("a"))
-	await(t, "the response", func() bool { return far.Waiting() == 0 && w.len() == 1 })
+	sinktest.Eventually(t, "the response", func() bool { return far.Waiting() == 0 && w.len() == 1 })
 }
 
 // TestMemory: the memory has the progress of the latest responses, up to its size.

@@ -1,7 +1,6 @@
 package smev
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -65,6 +64,9 @@ func deliver(t *testing.T, s *Sink, job *delivery.Job) delivery.Result {
 func TestDirectRequest(t *testing.T) {
 	for _, version := range []string{"1.1", "1.2", "1.3"} {
 		far, s := start(t, sinktest.SMEVOptions{Version: version}, func(c *Config) { c.TestMessage, c.NodeID = true, "n1" })
+		if err := s.Check(t.Context()); err != nil || len(far.Sent()) != 0 || len(far.Seen()) != 1 {
+			t.Errorf("check: %v, %d calls", err, len(far.Seen()))
+		}
 		job := jobOf("a")
 		job.ExpiresAt = time.Now().Add(time.Hour)
 		res := deliver(t, s, job)
@@ -261,26 +263,5 @@ func TestSigner(t *testing.T) {
 	}
 	if err := unsigned.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "NoSignatureFound") {
 		t.Errorf("check: %v", err)
-	}
-}
-
-func TestCheckSendsNothing(t *testing.T) {
-	far, s := start(t, sinktest.SMEVOptions{}, nil)
-	if err := s.Check(t.Context()); err != nil || len(far.Sent()) != 0 || len(far.Seen()) != 1 {
-		t.Errorf("%v, %d calls", err, len(far.Seen()))
-	}
-	c := Default()
-	c.Mode, c.URL, c.Responses = "direct", "http://127.0.0.1:1/ws", "r"
-	if err := open(t, c, nil).Check(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "url: cannot connect") {
-		t.Error(err)
-	}
-}
-
-func TestTry(t *testing.T) {
-	far, s := start(t, sinktest.SMEVOptions{}, nil)
-	res, request, answer := s.Try(context.Background(), jobOf("a"))
-	if res.Class != delivery.Delivered || len(far.Requests()) != 1 || !strings.Contains(request, "urn:SendRequest") ||
-		!strings.Contains(request, "<q:Request") || !strings.Contains(answer, "requestIsQueued") {
-		t.Errorf("%+v\n%s\n%s", res, request, answer)
 	}
 }

@@ -82,13 +82,12 @@ func (s *piped) told() string {
 }
 
 // inTime runs a test with a sink of that server, whose Run runs.
-func inTime(t *testing.T, change func(*Config), test func(t *testing.T, s *piped, deliver func(to string) delivery.Result)) {
+func inTime(t *testing.T, test func(t *testing.T, s *piped, deliver func(to string) delivery.Result)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		c := Default()
 		unencrypted(c)
 		c.Addr, c.From, c.Subject, c.Text, c.Hello = "mail:25", "news@example.com", "x", "y", "me"
-		change(c)
 		k, err := New(c, base.Host{Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
@@ -114,7 +113,7 @@ func inTime(t *testing.T, change func(*Config), test func(t *testing.T, s *piped
 
 // TestIdle: a connection is used again within half a minute, and replaced after that.
 func TestIdle(t *testing.T) {
-	inTime(t, func(*Config) {}, func(t *testing.T, s *piped, deliver func(string) delivery.Result) {
+	inTime(t, func(t *testing.T, s *piped, deliver func(string) delivery.Result) {
 		for i, to := range []string{"ann@example.org", "gone@example.org", "ann@example.org"} {
 			time.Sleep(29 * time.Second)
 			if res := deliver(to); res.Class != []delivery.ResultClass{delivery.Delivered, delivery.Rejected, delivery.Delivered}[i] {
@@ -138,7 +137,7 @@ func TestIdle(t *testing.T) {
 
 // TestAge: a connection that is old is replaced, however often it is used.
 func TestAge(t *testing.T) {
-	inTime(t, func(*Config) {}, func(t *testing.T, s *piped, deliver func(string) delivery.Result) {
+	inTime(t, func(t *testing.T, s *piped, deliver func(string) delivery.Result) {
 		for used := time.Duration(0); used <= maxAge; used += 20 * time.Second {
 			if res := deliver("ann@example.org"); res.Class != delivery.Delivered || s.conns != 1+int(used/maxAge) {
 				t.Fatalf("after %s: %+v over %d connections", used, res, s.conns)
@@ -153,7 +152,7 @@ func TestDeaf(t *testing.T) {
 	for command, want := range map[string]delivery.ResultClass{
 		"EHLO": delivery.Unreachable, "MAIL": delivery.Unreachable, "RCPT": delivery.Unreachable, "DATA": delivery.Unreachable, ".": delivery.Temporary,
 	} {
-		inTime(t, func(*Config) {}, func(t *testing.T, s *piped, deliver func(string) delivery.Result) {
+		inTime(t, func(t *testing.T, s *piped, deliver func(string) delivery.Result) {
 			s.mute = command
 			begun := time.Now()
 			res := deliver("ann@example.org")

@@ -31,11 +31,7 @@ func open(t *testing.T, s *sinktest.SMTP, change func(*Config)) *Sink {
 		change(c)
 	}
 	k, err := New(c, base.Host{Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = k.Close() })
-	return k
+	return sinktest.Serve(t, k, err)
 }
 
 func unencrypted(c *Config) { c.TLS, c.CAFile, c.Username, c.Password = noTLS, "", "", "" }
@@ -260,7 +256,12 @@ func TestTry(t *testing.T) {
 }
 
 func TestProblems(t *testing.T) {
-	for want, change := range map[string]func(*Config){
+	good := func() *Config {
+		c := Default()
+		c.Addr, c.From, c.Subject, c.Text = "smtp.example.com:587", "news@example.com", "x", "y"
+		return c
+	}
+	sinktest.Problems(t, good, map[string]func(*Config){
 		"tls: ca_file, cert_file and":        func(c *Config) { c.TLS, c.CAFile = noTLS, "x" },
 		"cert_file: goes together":           func(c *Config) { c.CertFile = "x" },
 		"username: goes together":            func(c *Config) { c.Username = "x" },
@@ -278,16 +279,9 @@ func TestProblems(t *testing.T) {
 		"headers.Content-Type: written":      func(c *Config) { c.Headers = map[string]string{"Content-Type": "x"} },
 		"headers.X Y: not a name":            func(c *Config) { c.Headers = map[string]string{"X Y": "x"} },
 		"headers.X: line 1: unclosed action": func(c *Config) { c.Headers = map[string]string{"X": "{{"} },
-	} {
-		c := Default()
-		c.Addr, c.From, c.Subject, c.Text = "smtp.example.com:587", "news@example.com", "x", "y"
-		change(c)
-		if p := c.Problems(); len(p) != 1 || !strings.HasPrefix(p[0], want) {
-			t.Errorf("%q, want %q", p, want)
-		}
-	}
-	c := Default()
-	c.Addr, c.From, c.Subject, c.HTML = "a:25", "a@example.com", "x", "as it was"
+	})
+	c := good()
+	c.HTML = "as it was"
 	c.SecretFrom("html", func() (string, error) { return "{{ nothing }}", nil })
 	if _, err := New(c, base.Host{}); err == nil || !strings.HasPrefix(err.Error(), "html: line 1: ") {
 		t.Error(err)
@@ -297,22 +291,7 @@ func TestProblems(t *testing.T) {
 // speaking starts a server that says what it is told, and no TLS.
 func speaking(t *testing.T, serve func(c net.Conn)) *sinktest.SMTP {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var all sync.WaitGroup
-	all.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			all.Go(func() { defer c.Close(); serve(c) })
-		}
-	})
-	t.Cleanup(func() { _ = l.Close(); all.Wait() })
-	return &sinktest.SMTP{Addr: l.Addr().String()}
+	return &sinktest.SMTP{Addr: sinktest.Accept(t, serve)}
 }
 
 // TestEarlyReply: a server that says why it takes no message before that was sent whole, and ends the connection, is heard.
