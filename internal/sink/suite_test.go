@@ -59,6 +59,8 @@ type expected struct {
 	wait    time.Duration
 }
 
+func classes(c ...delivery.ResultClass) []delivery.ResultClass { return c }
+
 var situations = map[act]expected{
 	takes:          {classes: classes(delivery.Delivered)},
 	rejects:        {classes: classes(delivery.Rejected)},

@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/httpcall"
@@ -109,4 +111,94 @@ func TestBodyThatDoesNotCome(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestTheBeginningOfAFailureIsKept: without secrets, as one line, bounded, of any status but success, and only as long as it takes to come.
+func TestTheBeginningOfAFailureIsKept(t *testing.T) {
+	long := strings.Repeat("é", 100_000)
+	for name, tc := range map[string]struct {
+		status int
+		body   string
+		want   string
+	}{
+		"why":           {422, "{\"error\":\n  \"no such user\"}\n", `{"error": "no such user"}`},
+		"its secrets":   {500, `hunter2222 {"access_token":"x1","id":7} tok-12345678`, `*** {"access_token":"***","id":7} ***`},
+		"not text":      {400, "a\xff\xfe b", "a? b"},
+		"nothing":       {404, "", ""},
+		"a delivery":    {200, "ok", ""},
+		"more than all": {503, long, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			url := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(tc.status)
+				_, _ = w.Write([]byte(tc.body))
+			})
+			for rules, classes := range map[string]map[string]string{"by status": nil, "by rules": {"418": "permanent"}} {
+				s := newSink(t, Config{URL: url}, func(c *Config) {
+					c.Headers, c.Classes = map[string]string{"x-key": "hunter2222", "authorization": "Bearer tok-12345678"}, classes
+				})
+				res := s.Deliver(t.Context(), job())
+				if (res.Class == delivery.Delivered) != (tc.status == 200) {
+					t.Fatalf("%+v", res)
+				}
+				got := ""
+				if res.Provider != nil {
+					got = res.Provider.Answer
+				}
+				if tc.body == long {
+					if len(got) < delivery.MaxAnswer || len(got) > 8<<10 || !utf8.ValidString(got) {
+						t.Errorf("%s: %d bytes", rules, len(got))
+					}
+				} else if got != tc.want {
+					t.Errorf("%s: kept %q, want %q", rules, got, tc.want)
+				}
+			}
+		})
+	}
+}
+
+// TestABodyThatDoesNotComeIsNotWaitedFor.
+func TestABodyThatDoesNotComeIsNotWaitedFor(t *testing.T) {
+	done := make(chan struct{})
+	t.Cleanup(func() { close(done) })
+	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusBadRequest)
+		_, _ = w.Write([]byte("half of"))
+		w.(http.Flusher).Flush()
+		select {
+		case <-done:
+		case <-r.Context().Done():
+		}
+	})
+	begun := time.Now()
+	res := newSink(t, Config{URL: url}).Deliver(t.Context(), job())
+	if took := time.Since(begun); res.Class != delivery.Permanent || res.Provider == nil || res.Provider.Answer != "half of" || took > 3*time.Second {
+		t.Errorf("%+v after %s", res, took)
+	}
+}
+
+// FuzzAnswer: for every answer, the result has a class that exists, a wait within bounds, and a short text on one line.
+func FuzzAnswer(f *testing.F) {
+	f.Add(200, "", "", "")
+	f.Add(301, "Location", "https://user:secret@elsewhere.example/path?token=x", "")
+	f.Add(302, "Location", "::", "")
+	f.Add(429, "Retry-After", "Fri, 31 Dec 1999 23:59:59 GMT", "")
+	f.Add(503, "Ratelimit", `"x";r=0;t=5`, "")
+	f.Add(999, "X-Ratelimit-Reset", "1800000060", "")
+	c := &client{secrets: httpcall.Scrubber([]string{"secret-of-the-sink"})}
+	at, _ := url.Parse("https://h.example/deliver")
+	now := time.Unix(1_800_000_000, 0)
+	f.Fuzz(func(t *testing.T, code int, header, value, _ string) {
+		if code < 100 || code > 999 {
+			return // net/http accepts no other
+		}
+		answer := httpcall.Answer{Status: code, Header: http.Header{http.CanonicalHeaderKey(header): {value}}, URL: at}
+		r := c.classify(answer, now)
+		if r.RetryAfter != 0 && (r.RetryAfter < time.Second || r.RetryAfter > 24*time.Hour) || r.Status != code {
+			t.Errorf("%+v", r)
+		}
+		if len(r.Detail) > 300 || strings.ContainsAny(r.Detail, "\n\r") || strings.Contains(r.Detail, "secret-of-the-sink") {
+			t.Errorf("%d bytes: %.2000q", len(r.Detail), r.Detail)
+		}
+	})
 }

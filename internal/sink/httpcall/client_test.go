@@ -2,13 +2,17 @@ package httpcall
 
 import (
 	"context"
+	"crypto/tls"
+	"errors"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -133,4 +137,44 @@ func TestTheAddressOfAServiceMayHaveAPath(t *testing.T) {
 		}
 		c.Close()
 	}
+}
+
+// A request that gets no stream until most of its time has passed is not written: its answer might come too late.
+func TestAStreamThatIsFreeTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPool(&http.Transport{}, "https", "127.0.0.1:1", 0, new(atomic.Uint64)) // which may open no connection
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		begun := time.Now()
+		if _, _, err := p.acquire(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("error %v", err)
+		}
+		if waited := time.Since(begun); waited != 2*time.Second {
+			t.Errorf("it waited %s of 3 s", waited)
+		}
+	})
+}
+
+// TestAFarewellWaitsForNothing: a destination has answered, and is gone when its connection is closed here.
+func TestAFarewellWaitsForNothing(t *testing.T) {
+	srv := httptest.NewTLSServer(nil)
+	certificates := srv.TLS.Certificates
+	srv.Close()
+	synctest.Test(t, func(t *testing.T) {
+		here, there := net.Pipe()
+		whole := tls.Client(newAging(here, 0), &tls.Config{InsecureSkipVerify: true})
+		far := tls.Server(there, &tls.Config{Certificates: certificates, SessionTicketsDisabled: true})
+		go func() { _ = far.Handshake() }()
+		if err := whole.Handshake(); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		aging(whole).use()
+		_ = there.Close()
+		begun := time.Now()
+		_ = whole.Close()
+		if took := time.Since(begun); took != 0 {
+			t.Errorf("closing it took %s", took)
+		}
+	})
 }

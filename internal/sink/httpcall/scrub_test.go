@@ -60,8 +60,10 @@ func TestNoSecretIsInAResult(t *testing.T) {
 			Options{Secrets: []string{"swordfish-1"}},
 			Request{Path: "/bot/swordfish-1/swordfish/2", Secrets: Scrubber([]string{"swordfish/2"})},
 		},
-		"of its header": {Options{}, Request{Path: "/", Header: http.Header{keyAuthorization: {"vapid t=swordfish-1.a_b, k=swordfish-2"}}}},
-		"of a proxy":    {Options{Proxy: "pacer:swordfish-1"}, Request{Path: "/"}},
+		"of its header":        {Options{}, Request{Path: "/", Header: http.Header{keyAuthorization: {"vapid t=swordfish-1.a_b, k=swordfish-2"}}}},
+		"of basic credentials": {Options{}, Request{Path: "/", Header: http.Header{keyAuthorization: {"Basic swordfish-1=="}}}},
+		"of a bearer":          {Options{}, Request{Path: "/", Header: http.Header{keyAuthorization: {"bearer swordfish-1"}}}},
+		"of a proxy":           {Options{Proxy: "pacer:swordfish-1"}, Request{Path: "/"}},
 		"of an address": {
 			Options{},
 			Request{URL: &url.URL{Scheme: "http", Path: "/send/d/swordfish-of-the-subscriber", RawQuery: "token=swordfish%2B3"}},
