@@ -4,11 +4,13 @@ import (
 	"encoding/json"
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -178,54 +180,83 @@ func TestPolls(t *testing.T) {
 
 func TestAdapterCheck(t *testing.T) {
 	bothFaces(t, func(t *testing.T, protocol string) {
-		_, s := through(t, sinktest.AdapterOptions{}, nil, func(c *Config) { c.Protocol, c.ITSystem = protocol, "another" })
-		if err := s.Check(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "it_system: ") {
-			t.Error(err)
+		another := func(c *Config) { c.ITSystem = "another" }
+		with := func(change func(*Config)) *Sink {
+			_, s := through(t, sinktest.AdapterOptions{}, nil, func(c *Config) { c.Protocol = protocol; change(c) })
+			return s
 		}
-		if res := deliver(t, s, jobOf("a")); res.Class != delivery.Misconfigured {
+		sinktest.Checks(t, with, map[string]func(*Config){
+			"it_system: ": another, "url: cannot connect": func(c *Config) { c.URL = "https://127.0.0.1:1" },
+		})
+		if res := deliver(t, with(another), jobOf("a")); res.Class != delivery.Misconfigured {
 			t.Errorf("%+v", res)
 		}
 	})
 }
 
-// TestAnswersThatAreNotTheAdapters: a page is not success, and not an empty list either, since the request would then be sent again.
-func TestAnswersThatAreNotTheAdapters(t *testing.T) {
+// TestAnswersThatAreOfOthers: a page is not success, and not an empty list either, since the request would then be sent again. A status alone
+// says what it says. A request to SMEV itself that may have arrived keeps its id.
+func TestAnswersThatAreOfOthers(t *testing.T) {
 	const envelope = `<s:Envelope xmlns:s="http://schemas.xmlsoap.org/soap/envelope/"><s:Body>`
-	for text, protocol := range map[string]string{
-		"": protocolREST, "<html/>": protocolREST, "[]": protocolREST, `{"queryResult":[1]}`: protocolREST, `{"queryResult":`: protocolREST, `null`: protocolREST,
-		" ": protocolSOAP, "<html></html>": protocolSOAP, `{"queryResult":[]}`: protocolSOAP, envelope + `</s:Body></s:Envelope>`: protocolSOAP,
-		envelope + `<QueryResultList>`: protocolSOAP, envelope + `<MessageResult/></s:Body></s:Envelope>`: protocolSOAP,
+	for protocol, texts := range map[string][]string{
+		protocolREST: {"", "<html/>", "[]", `{"queryResult":[1]}`, `{"queryResult":`, `null`},
+		protocolSOAP: {
+			"", " ", "<html></html>", `{"queryResult":[]}`, envelope + `</s:Body></s:Envelope>`, envelope + `<QueryResultList>`,
+			envelope + `<MessageResult/></s:Body></s:Envelope>`,
+		},
 	} {
-		calls := 0
-		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			calls++
-			_, _ = w.Write([]byte(text))
-		}))
-		c := Default()
-		c.Protocol, c.URL, c.ITSystem, c.Responses = protocol, srv.URL, "x", "r"
-		if res := deliver(t, open(t, c, nil), jobOf("a")); res.Class != delivery.Temporary || res.By != delivery.ByNobody || calls != 1 {
-			t.Errorf("%q: %+v, %d calls", text, res, calls)
+		for _, text := range texts {
+			s, calls := answering(t, 200, text, func(c *Config) { c.Protocol = protocol })
+			if res := deliver(t, s, jobOf("a")); res.Class != delivery.Temporary || res.By != delivery.ByNobody || calls.Load() != 1 {
+				t.Errorf("%s: %q: %+v, %d calls", protocol, text, res, calls.Load())
+			}
 		}
-		srv.Close()
+	}
+	for _, tt := range []struct {
+		status  int
+		text    string
+		want    delivery.ResultClass
+		inDoubt bool
+	}{
+		{200, "<html/>", delivery.Temporary, true}, {200, "", delivery.Temporary, true}, {502, "x", delivery.Temporary, true}, {503, "x", delivery.Temporary, true},
+		{404, "x", delivery.Misconfigured, false}, {403, "x", delivery.Misconfigured, false}, {302, "x", delivery.Misconfigured, false},
+		{429, "x", delivery.Throttled, false},
+	} {
+		s, _ := answering(t, tt.status, tt.text, func(c *Config) { c.Mode = "direct" })
+		res := deliver(t, s, jobOf("a"))
+		if kept := res.Provider != nil && res.Provider.MessageID != ""; res.Class != tt.want || kept != tt.inDoubt || res.Detail == "" {
+			t.Errorf("%d %s: %+v %+v", tt.status, tt.text, res, res.Provider)
+		}
 	}
 }
 
 // TestAFaultMayQuoteThePayload: a fault is known by its name, also where its text is long.
 func TestAFaultMayQuoteThePayload(t *testing.T) {
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/xml")
-		w.WriteHeader(http.StatusInternalServerError)
-		_, _ = io.WriteString(w, `<s:Envelope xmlns:s="http://schemas.xmlsoap.org/soap/envelope/"><s:Body><s:Fault><detail>`+
-			`<f:ValidationFault xmlns:f="urn://x-artefacts-smev-gov-ru/services/service-adapter/types/faults"><f:description>`+strings.Repeat("x", 300_000)+
-			`</f:description></f:ValidationFault></detail></s:Fault></s:Body></s:Envelope>`)
-	}))
-	defer srv.Close()
-	c := Default()
-	c.Protocol, c.URL, c.ITSystem, c.Responses = protocolSOAP, srv.URL, "x", "r"
-	problem := newAdapter(open(t, c, nil)).face.send(t.Context(), soap.AdapterRequest{}, nil)
+	const text = `<s:Envelope xmlns:s="http://schemas.xmlsoap.org/soap/envelope/"><s:Body><s:Fault><detail>` +
+		`<f:ValidationFault xmlns:f="urn://x-artefacts-smev-gov-ru/services/service-adapter/types/faults"><f:description>%s</f:description></f:ValidationFault>` +
+		`</detail></s:Fault></s:Body></s:Envelope>`
+	s, _ := answering(t, 500, fmt.Sprintf(text, strings.Repeat("x", 300_000)), func(c *Config) { c.Protocol = protocolSOAP })
+	problem := newAdapter(s).face.send(t.Context(), soap.AdapterRequest{}, nil)
 	if problem == nil || problem.Class != delivery.Permanent || problem.Provider.Code != soap.ValidationFault {
 		t.Errorf("%+v", problem)
 	}
+}
+
+// answering is a sink whose destination answers every call so.
+func answering(t *testing.T, status int, text string, change func(*Config)) (s *Sink, calls *atomic.Int32) {
+	t.Helper()
+	calls = &atomic.Int32{}
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		calls.Add(1)
+		w.Header().Set("Content-Type", "text/xml")
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, text)
+	}))
+	t.Cleanup(srv.Close)
+	c := Default()
+	c.URL, c.ITSystem, c.Responses = srv.URL, "x", "r"
+	change(c)
+	return open(t, c, nil), calls
 }
 
 // TestResponseWithParts: what belongs to a response stays with it.

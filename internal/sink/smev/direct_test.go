@@ -1,7 +1,6 @@
 package smev
 
 import (
-	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -176,32 +175,6 @@ func TestFaults(t *testing.T) {
 		if strings.Contains(res.Detail, "4509 123456") {
 			t.Errorf("the payload is in %q", res.Detail)
 		}
-	}
-}
-
-// TestAnswersThatAreNotSMEVs: a status alone says what it says, and success only with SMEV's own words.
-func TestAnswersThatAreNotSMEVs(t *testing.T) {
-	for answer, want := range map[string]struct {
-		class   delivery.ResultClass
-		inDoubt bool
-	}{
-		"200 <html/>": {delivery.Temporary, true}, "200 ": {delivery.Temporary, true}, "502 x": {delivery.Temporary, true}, "503 x": {delivery.Temporary, true},
-		"404 x": {delivery.Misconfigured, false}, "403 x": {delivery.Misconfigured, false}, "302 x": {delivery.Misconfigured, false}, "429 x": {delivery.Throttled, false},
-	} {
-		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			var status int
-			var text string
-			_, _ = fmt.Sscanf(answer, "%d %s", &status, &text)
-			w.WriteHeader(status)
-			_, _ = io.WriteString(w, text)
-		}))
-		c := Default()
-		c.Mode, c.URL, c.Responses = "direct", srv.URL, "r"
-		res := deliver(t, open(t, c, nil), jobOf("a"))
-		if kept := res.Provider != nil && res.Provider.MessageID != ""; res.Class != want.class || kept != want.inDoubt || res.Detail == "" {
-			t.Errorf("%s: %+v %+v", answer, res, res.Provider)
-		}
-		srv.Close()
 	}
 }
 

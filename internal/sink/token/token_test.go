@@ -39,18 +39,21 @@ func (v *server) fetch(ctx context.Context) (Token, error) {
 }
 
 // run runs a source in a bubble, until test returns.
-func run(t *testing.T, v *server, test func(t *testing.T, s *Source, log *bytes.Buffer)) {
+func run(t *testing.T, fetch func(context.Context) (Token, error), test func(t *testing.T, s *Source, log *bytes.Buffer)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		var log bytes.Buffer
-		s := New(Options{Fetch: v.fetch, Logger: slog.New(slog.NewTextHandler(&log, nil)), Destination: "x"})
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() { s.Run(ctx); close(done) }()
-		test(t, s, &log)
-		cancel()
-		<-done
-	})
+	synctest.Test(t, func(t *testing.T) { within(t, fetch, test) })
+}
+
+// within runs one in the bubble of the caller.
+func within(t *testing.T, fetch func(context.Context) (Token, error), test func(t *testing.T, s *Source, log *bytes.Buffer)) {
+	var log bytes.Buffer
+	s := New(Options{Fetch: fetch, Logger: slog.New(slog.NewTextHandler(&log, nil)), Destination: "x"})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { s.Run(ctx); close(done) }()
+	test(t, s, &log)
+	cancel()
+	<-done
 }
 
 func (v *server) check(t *testing.T, when string, want int32) {
@@ -63,7 +66,7 @@ func (v *server) check(t *testing.T, when string, want int32) {
 
 func TestTokenIsRenewedInTime(t *testing.T) {
 	v := &server{life: 100 * time.Second, slow: time.Second}
-	run(t, v, func(t *testing.T, s *Source, _ *bytes.Buffer) {
+	run(t, v.fetch, func(t *testing.T, s *Source, _ *bytes.Buffer) {
 		if h := s.Get(t.Context()); h.Value != "t1" || h.Header[0] != "Bearer t1" || !h.Valid(time.Now()) { // waits
 			t.Errorf("%+v", h)
 		}
@@ -80,7 +83,7 @@ func TestTokenIsRenewedInTime(t *testing.T) {
 		}
 	})
 	v = &server{}
-	run(t, v, func(t *testing.T, _ *Source, _ *bytes.Buffer) {
+	run(t, v.fetch, func(t *testing.T, _ *Source, _ *bytes.Buffer) {
 		time.Sleep(47 * time.Minute)
 		v.check(t, "of an unknown life, after 47 min", 1)
 		time.Sleep(2 * time.Minute)
@@ -91,7 +94,7 @@ func TestTokenIsRenewedInTime(t *testing.T) {
 // TestRefusedTokenIsReplacedOnce, however many say so, and ever more slowly when the next ones are refused as well.
 func TestRefusedTokenIsReplacedOnce(t *testing.T) {
 	v := &server{life: time.Hour}
-	run(t, v, func(t *testing.T, s *Source, _ *bytes.Buffer) {
+	run(t, v.fetch, func(t *testing.T, s *Source, _ *bytes.Buffer) {
 		time.Sleep(2 * time.Minute)
 		h := s.Get(t.Context())
 		for range 256 {
@@ -114,7 +117,7 @@ func TestRefusedTokenIsReplacedOnce(t *testing.T) {
 // TestATokenIsNeeded: who needs the first one waits for it. One that a job was refused with serves all others until there is another.
 func TestATokenIsNeeded(t *testing.T) {
 	v := &server{life: time.Hour, slow: 2 * time.Second}
-	run(t, v, func(t *testing.T, s *Source, _ *bytes.Buffer) {
+	run(t, v.fetch, func(t *testing.T, s *Source, _ *bytes.Buffer) {
 		short, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if got, none := s.Need(t.Context(), short); got != nil || none.Class != delivery.Unreachable {
@@ -162,7 +165,7 @@ func TestNeed(t *testing.T) {
 func TestFailingFetch(t *testing.T) {
 	v := &server{life: 100 * time.Second}
 	v.failing.Store(true)
-	run(t, v, func(t *testing.T, s *Source, log *bytes.Buffer) {
+	run(t, v.fetch, func(t *testing.T, s *Source, log *bytes.Buffer) {
 		if h := s.Get(t.Context()); !errors.Is(h.Err, errDown) || h.Valid(time.Now()) {
 			t.Errorf("%+v", h)
 		}
@@ -193,7 +196,7 @@ func TestFailingFetch(t *testing.T) {
 		}
 	})
 	hung := &server{slow: time.Hour}
-	run(t, hung, func(t *testing.T, s *Source, _ *bytes.Buffer) {
+	run(t, hung.fetch, func(t *testing.T, s *Source, _ *bytes.Buffer) {
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
 		if h := s.Get(ctx); h != nil {
@@ -220,18 +223,14 @@ func TestASourceThatHangsIsNoticedSoonAfterItsRepair(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for after := 10 * time.Minute; after < 11*time.Minute; after += 700 * time.Millisecond {
 			repaired.Store(false)
-			s := New(Options{Fetch: hangs, Logger: slog.New(slog.DiscardHandler), Destination: "x"})
-			ctx, cancel := context.WithCancel(t.Context())
-			done := make(chan struct{})
-			go func() { s.Run(ctx); close(done) }()
-			time.Sleep(after)
-			repaired.Store(true)
-			time.Sleep(10*time.Second + time.Millisecond)
-			if h := s.Get(ctx); h.Err != nil {
-				t.Errorf("repaired after %s, and ten seconds later: %v", after, h.Err)
-			}
-			cancel()
-			<-done
+			within(t, hangs, func(t *testing.T, s *Source, _ *bytes.Buffer) {
+				time.Sleep(after)
+				repaired.Store(true)
+				time.Sleep(10*time.Second + time.Millisecond)
+				if h := s.Get(t.Context()); h.Err != nil {
+					t.Errorf("repaired after %s, and ten seconds later: %v", after, h.Err)
+				}
+			})
 		}
 	})
 }
