@@ -2,9 +2,9 @@ package sink_test
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -299,36 +299,34 @@ func TestConformanceCeiling(t *testing.T) {
 	}
 }
 
+// TestConformanceWithoutADestination: such kinds deliver everything, and record it if they are to.
 func TestConformanceWithoutADestination(t *testing.T) {
-	recorded := log.Settings{MaxInFlight: 64, Record: t.TempDir() + "/record"}
-	for name, cfg := range map[string]sink.Config{
-		"discard": log.DefaultDiscard(), "log": log.Default(), "record": &log.Discard{Settings: recorded},
-	} {
-		t.Run(name, func(t *testing.T) {
-			e, err := sink.Open(cfg, host)
-			if err != nil {
-				t.Fatal(err)
-			}
-			r, _, _ := newRouter(t, sink.Options{Sinks: map[string]sink.Entry{"a": e}})
-			var calls sync.WaitGroup
-			for i := range e.MaxInFlight {
-				calls.Go(func() {
-					res := r.Deliver(t.Context(), "a", &delivery.Job{ID: fmt.Sprint(i), Campaign: "c", Payload: []byte("hunter22")})
-					if res != (delivery.Result{Class: delivery.Delivered}) {
-						t.Errorf("%+v", res)
-					}
-				})
-			}
-			calls.Wait()
-			ctx, cancel := context.WithCancel(t.Context())
-			cancel()
-			res := r.Deliver(ctx, "a", &delivery.Job{ID: "late", Campaign: "c"})
-			if res.Class != delivery.Delivered && res.Class != delivery.Interrupted {
-				t.Errorf("cancelled: %+v", res)
-			}
-			if err := r.Close(); err != nil {
-				t.Error(err)
-			}
-		})
+	file := t.TempDir() + "/record"
+	recorded := log.Settings{MaxInFlight: 64, Record: file}
+	entries, err := sink.OpenAll(map[string]sink.Config{
+		"discard": log.DefaultDiscard(), "log": log.Default(), "record": &log.Discard{Settings: recorded}, "log and record": &log.Config{Settings: recorded},
+	}, host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, _, _ := newRouter(t, sink.Options{Sinks: entries})
+	var calls sync.WaitGroup
+	for name := range entries {
+		for i := range recorded.MaxInFlight {
+			calls.Go(func() {
+				res := r.Deliver(t.Context(), name, &delivery.Job{ID: fmt.Sprint(i), Campaign: "c", Payload: []byte("hunter22")})
+				if res != (delivery.Result{Class: delivery.Delivered}) {
+					t.Errorf("%s: %+v", name, res)
+				}
+			})
+		}
+	}
+	calls.Wait()
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	b, _ := os.ReadFile(file)
+	if s := string(b); strings.Count(s, "\n") != 2*recorded.MaxInFlight || strings.Count(s, " c 7\n") != 2 || strings.Contains(s, "hunter22") {
+		t.Errorf("file %q", s)
 	}
 }

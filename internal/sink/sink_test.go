@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unicode/utf8"
 
@@ -85,8 +86,12 @@ func TestResolve(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			r, _, _ := newRouter(t, sink.Options{Default: tt.fallback, Sinks: tt.sinks})
-			if got, found := r.Resolve(tt.ask); got != tt.want || found != (tt.want != "") {
+			got, found := r.Resolve(tt.ask)
+			if got != tt.want || found != (tt.want != "") {
 				t.Errorf("Resolve(%q) = %q, %v", tt.ask, got, found)
+			}
+			if n, ok := r.Capacity(got); ok != found || found != (n == 7) {
+				t.Errorf("Capacity(%q) = %d, %v", got, n, ok)
 			}
 		})
 	}
@@ -103,16 +108,6 @@ func TestOptionsAreChecked(t *testing.T) {
 		if _, err := sink.New(opt); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
 		}
-	}
-}
-
-func TestCapacity(t *testing.T) {
-	r, _, _ := newRouter(t, sink.Options{Sinks: map[string]sink.Entry{"a": entry(answers(delivery.Result{}))}})
-	if n, ok := r.Capacity("a"); n != 7 || !ok {
-		t.Errorf("Capacity(a) = %d, %v", n, ok)
-	}
-	if n, ok := r.Capacity("b"); n != 0 || ok {
-		t.Errorf("Capacity(b) = %d, %v", n, ok)
 	}
 }
 
@@ -137,16 +132,6 @@ func TestDeliverMeasures(t *testing.T) {
 	}
 }
 
-// TestProviderIsBounded: a destination's own words are always one short line.
-func TestProviderIsBounded(t *testing.T) {
-	said := &delivery.Provider{Code: "A\nB", MessageID: strings.Repeat("m", 1000), GoneSince: time.Unix(7, 0), Answer: "a\n" + strings.Repeat("é", 1000)}
-	r, _, _ := newRouter(t, sink.Options{Sinks: map[string]sink.Entry{"a": entry(answers(delivery.Result{Provider: said}))}})
-	p := r.Deliver(t.Context(), "a", &delivery.Job{}).Provider
-	if p.Code != "A B" || len(p.MessageID) != delivery.MaxProviderText || len(p.Answer) > delivery.MaxAnswer || !strings.HasPrefix(p.Answer, "a éé") || !utf8.ValidString(p.Answer) || !p.GoneSince.Equal(said.GoneSince) || len(said.MessageID) != 1000 {
-		t.Errorf("%+v", p)
-	}
-}
-
 // TestKeepRejected: only rejected jobs are kept, and only where the sink is set to.
 func TestKeepRejected(t *testing.T) {
 	for _, class := range delivery.ResultClasses {
@@ -161,18 +146,23 @@ func TestKeepRejected(t *testing.T) {
 	}
 }
 
-func TestPanicIsATemporaryResult(t *testing.T) {
-	for name, f := range map[string]fake{
-		"panic":        {deliver: func(context.Context, *delivery.Job) delivery.Result { panic("hunter22") }},
-		"no such kind": answers(delivery.Result{Class: 200}),
+// TestFaultsOfASink: jobs are tried again, and the log says it as an error.
+func TestFaultsOfASink(t *testing.T) {
+	for name, tt := range map[string]struct {
+		sink fake
+		to   string
+	}{
+		"panic":        {fake{deliver: func(context.Context, *delivery.Job) delivery.Result { panic("hunter22") }}, "a"},
+		"no such kind": {answers(delivery.Result{Class: 200}), "a"},
+		"no such sink": {answers(delivery.Result{}), "b"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, reg, out := newRouter(t, sink.Options{Sinks: map[string]sink.Entry{"a": entry(f)}})
-			res := r.Deliver(t.Context(), "a", &delivery.Job{ID: "j1", Campaign: "spring"})
-			if res.Class != delivery.Temporary || strings.Contains(res.Detail, "hunter22") {
+			r, reg, out := newRouter(t, sink.Options{Sinks: map[string]sink.Entry{"a": entry(tt.sink)}})
+			res := r.Deliver(t.Context(), tt.to, &delivery.Job{ID: "j1", Campaign: "spring"})
+			if res.Class != delivery.Temporary || res.Detail == "" || strings.Contains(res.Detail, "hunter22") {
 				t.Errorf("result %+v", res)
 			}
-			if s := out.String(); !strings.Contains(s, "level=ERROR") || !strings.Contains(s, "job=j1") {
+			if s := out.String(); !strings.Contains(s, "level=ERROR") || !strings.Contains(s, "campaign=spring") || tt.to == "a" && !strings.Contains(s, "job=j1") {
 				t.Errorf("log %q", s)
 			}
 			if values(t, reg, "pacer_jobs_in_flight")["a"] != 0 {
@@ -182,33 +172,34 @@ func TestPanicIsATemporaryResult(t *testing.T) {
 	}
 }
 
-func TestDeliverToAnUnknownSink(t *testing.T) {
-	r, _, out := newRouter(t, sink.Options{Sinks: map[string]sink.Entry{"a": entry(answers(delivery.Result{}))}})
-	if res := r.Deliver(t.Context(), "b", &delivery.Job{}); res.Class != delivery.Temporary || res.Detail == "" {
-		t.Errorf("result %+v", res)
+// TestTextsAreBounded: whatever a destination says, the detail and each of its own words are one short line.
+func TestTextsAreBounded(t *testing.T) {
+	deliver := func(res delivery.Result) delivery.Result {
+		r, _, _ := newRouter(t, sink.Options{Sinks: map[string]sink.Entry{"a": entry(answers(res))}})
+		return r.Deliver(context.Background(), "a", &delivery.Job{})
 	}
-	if !strings.Contains(out.String(), "level=ERROR") {
-		t.Errorf("log %q", out)
-	}
-}
-
-func TestDetailIsOneBoundedLine(t *testing.T) {
+	text := rapid.OneOf(rapid.StringN(0, 2000, -1),
+		rapid.Map(rapid.SliceOfN(rapid.Byte(), 0, 900), func(b []byte) string { return string(b) }))
 	rapid.Check(t, func(rt *rapid.T) {
-		detail := rapid.OneOf(rapid.StringN(0, 2000, -1),
-			rapid.Map(rapid.SliceOfN(rapid.Byte(), 0, 900), func(b []byte) string { return string(b) })).Draw(rt, "detail")
-		r, _, _ := newRouter(t, sink.Options{Sinks: map[string]sink.Entry{
-			"a": entry(answers(delivery.Result{Class: delivery.Permanent, Detail: detail})),
-		}})
-		got := r.Deliver(context.Background(), "a", &delivery.Job{}).Detail
-		if len(got) > 200 || strings.ContainsAny(got, "\r\n\x00\u2028") || !utf8.ValidString(got) {
-			rt.Fatalf("detail %q", got)
+		said := &delivery.Provider{Code: text.Draw(rt, "code"), MessageID: text.Draw(rt, "id"), Answer: text.Draw(rt, "answer")}
+		before := *said
+		res := deliver(delivery.Result{Class: delivery.Permanent, Detail: text.Draw(rt, "detail"), Provider: said})
+		most := []int{200, delivery.MaxProviderText, delivery.MaxProviderText, delivery.MaxAnswer}
+		for i, line := range []string{res.Detail, res.Provider.Code, res.Provider.MessageID, res.Provider.Answer} {
+			if len(line) > most[i] || strings.ContainsAny(line, "\r\n\x00\u2028") || !utf8.ValidString(line) {
+				rt.Fatalf("%q", line)
+			}
+		}
+		if *said != before {
+			rt.Fatal("the sink's own texts were changed")
 		}
 	})
-	r, _, _ := newRouter(t, sink.Options{Sinks: map[string]sink.Entry{
-		"a": entry(answers(delivery.Result{Class: delivery.Permanent, Detail: "HTTP 404 Not Found"})),
-	}})
-	if got := r.Deliver(t.Context(), "a", &delivery.Job{}).Detail; got != "HTTP 404 Not Found" {
-		t.Errorf("detail %q", got)
+	said := &delivery.Provider{Code: "A\nB", MessageID: strings.Repeat("é", 1000), GoneSince: time.Unix(7, 0), Answer: "a\n" + strings.Repeat("é", 1000)}
+	res := deliver(delivery.Result{Class: delivery.Permanent, Detail: "HTTP 404 Not Found", Provider: said})
+	if p := res.Provider; res.Detail != "HTTP 404 Not Found" || p.Code != "A B" || !strings.HasPrefix(p.MessageID, "éé") || !strings.HasPrefix(p.Answer, "a éé") ||
+		!utf8.ValidString(p.MessageID+"|"+p.Answer) || len(p.MessageID) > delivery.MaxProviderText || len(p.Answer) > delivery.MaxAnswer ||
+		!p.GoneSince.Equal(said.GoneSince) {
+		t.Errorf("%+v, %+v", res, p)
 	}
 }
 
@@ -286,4 +277,56 @@ func TestDestinations(t *testing.T) {
 	if got := r.Destinations("hooks")(job); got != "https://b.example:443" {
 		t.Errorf("the destination is %s", got)
 	}
+}
+
+// TestReadings: what a sink has answered, how long that took, and what it has not answered yet. A call that pacer has cancelled is no
+// answer.
+func TestReadings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hangs := make(chan struct{})
+		slow := fake{deliver: func(_ context.Context, j *delivery.Job) delivery.Result {
+			switch j.ID {
+			case "hangs":
+				<-hangs
+				return delivery.Result{Class: delivery.Interrupted}
+			case "fails":
+				time.Sleep(800 * time.Millisecond)
+				return delivery.Result{Class: delivery.Temporary, Status: 500, Detail: "HTTP 500"}
+			}
+			time.Sleep(40 * time.Millisecond)
+			return delivery.Result{}
+		}}
+		r, _, _ := newRouter(t, sink.Options{Sinks: map[string]sink.Entry{"slow": entry(slow), "a": entry(answers(delivery.Result{}))}})
+		for range 98 {
+			r.Deliver(t.Context(), "slow", &delivery.Job{})
+		}
+		for range 2 {
+			r.Deliver(t.Context(), "slow", &delivery.Job{ID: "fails"})
+		}
+		failed := time.Now()
+		r.Deliver(t.Context(), "slow", &delivery.Job{}) // it is not forgotten
+		go r.Deliver(t.Context(), "slow", &delivery.Job{ID: "hangs"})
+		synctest.Wait()
+		list := r.Readings()
+		if len(list) != 2 || list[0].Sink != "a" || list[0].Took.Total() != 0 || list[0].Most != 7 {
+			t.Fatalf("%+v", list)
+		}
+		got := &list[1]
+		if got.InFlight != 1 || got.Answers[delivery.Delivered] != 99 || got.Answers[delivery.Temporary] != 2 || got.Took.Total() != 101 {
+			t.Errorf("%+v", got)
+		}
+		if last := got.Failure; last.Detail != "HTTP 500" || !last.At.Equal(failed) || list[0].Failure != (delivery.Failure{}) {
+			t.Errorf("the last failures: %+v and %+v", last, list[0].Failure)
+		}
+		for part, want := range map[float64]time.Duration{0.5: 40 * time.Millisecond, 0.99: 800 * time.Millisecond} {
+			if took := got.Took.Quantile(part); (took - want).Abs() > want/8 {
+				t.Errorf("%v of the answers within %s, want about %s", part, took, want)
+			}
+		}
+		close(hangs)
+		synctest.Wait()
+		if after := r.Readings()[1]; after.InFlight != 0 || after.Took.Total() != 101 || after.Failure != got.Failure || after.Answers[delivery.Interrupted] != 1 {
+			t.Errorf("%+v", after)
+		}
+	})
 }

@@ -288,11 +288,7 @@ func TestConnectionsThatEnd(t *testing.T) {
 			if res := s.Deliver(t.Context(), job("aa")); res.Class != want {
 				t.Errorf("%+v", res)
 			}
-			for i := 0; s.Deliver(t.Context(), job("aa")).Class != delivery.Delivered; i++ {
-				if i == 10 {
-					t.Fatal("it does not heal")
-				}
-			}
+			sinktest.Eventually(t, "healed", func() bool { return s.Deliver(t.Context(), job("aa")).Class == delivery.Delivered })
 			if a.Connections() < 2 {
 				t.Error("it went on with the connection")
 			}

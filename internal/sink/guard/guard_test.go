@@ -48,23 +48,17 @@ func isRefused(err error) bool { _, ok := Refused(err); return ok }
 // TestAddressesThatAreNotPublic: neither as a literal nor behind a name is one dialled, and the URL is refused before.
 func TestAddressesThatAreNotPublic(t *testing.T) {
 	g, _ := New(Default())
-	for _, ip := range refused {
-		for _, addr := range []string{net.JoinHostPort(ip, "443"), "name.test:443"} {
+	for _, ip := range slices.Concat(refused, public) {
+		literal, allowed := net.JoinHostPort(ip, "443"), slices.Contains(public, ip)
+		for _, addr := range []string{literal, "name.test:443"} {
 			dialled, errs := dials(t, Default(), map[string][]string{"name.test": {ip}}, addr)
-			if line, ok := Refused(errs[0]); len(dialled) > 0 || !ok || strings.Contains(line, "\n") {
+			line, ok := Refused(errs[0])
+			if ok == allowed || slices.Equal(dialled, []string{literal}) != allowed || errors.Is(errs[0], sinktest.ErrStopped) != allowed || strings.Contains(line, "\n") {
 				t.Errorf("%s as %s: dialled %v, %v", ip, addr, dialled, errs[0])
 			}
 		}
-		if u, err := url.Parse("https://" + net.JoinHostPort(ip, "443") + "/x"); err != nil || !isRefused(g.URL(u)) {
-			t.Errorf("%s: the URL is allowed, %v", ip, err)
-		}
-	}
-	for _, ip := range public {
-		for _, addr := range []string{net.JoinHostPort(ip, "443"), "name.test:443"} {
-			dialled, errs := dials(t, Default(), map[string][]string{"name.test": {ip}}, addr)
-			if !slices.Equal(dialled, []string{net.JoinHostPort(ip, "443")}) || isRefused(errs[0]) || !errors.Is(errs[0], sinktest.ErrStopped) {
-				t.Errorf("%s as %s: dialled %v, %v", ip, addr, dialled, errs[0])
-			}
+		if u, err := url.Parse("https://" + literal + "/x"); err != nil || isRefused(g.URL(u)) == allowed {
+			t.Errorf("%s: as a URL, %v", ip, err)
 		}
 	}
 }

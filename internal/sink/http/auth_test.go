@@ -85,16 +85,11 @@ func TestOAuth2(t *testing.T) {
 	if err := s.Check(t.Context()); err != nil {
 		t.Error(err)
 	}
-}
-
-func TestOAuth2CredentialsInTheBody(t *testing.T) {
-	i := newIssuer(t)
-	s := i.sink(t, func(c *Config) { c.OAuth2.Auth = "body" })
-	if r := s.Deliver(t.Context(), job()); r.Class != delivery.Delivered {
+	if r := i.sink(t, func(c *Config) { c.OAuth2.Auth = "body" }).Deliver(t.Context(), job()); r.Class != delivery.Delivered {
 		t.Fatalf("%+v", r)
 	}
 	if f := *i.form.Load(); f.Get("client_id") != "me:" || f.Get("client_secret") != "hunter22 %" || *i.user.Load() != " " {
-		t.Errorf("%v by %s", f, *i.user.Load())
+		t.Errorf("with credentials in the body: %v by %s", f, *i.user.Load())
 	}
 }
 

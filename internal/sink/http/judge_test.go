@@ -54,13 +54,7 @@ func TestJudgedAnswers(t *testing.T) {
 		{400, "", `{"error":"other"}`, delivery.Result{Class: delivery.Permanent}, "other", "", "HTTP 400 Bad Request from HOST, code other"},
 	} {
 		t.Run(fmt.Sprintf("%d %.30s", tt.status, strings.TrimSpace(tt.body)), func(t *testing.T) {
-			url := serve(t, func(w http.ResponseWriter, _ *http.Request) {
-				if tt.header != "" {
-					w.Header().Set("Retry-After", tt.header)
-				}
-				w.WriteHeader(tt.status)
-				_, _ = w.Write([]byte(tt.body))
-			})
+			url := says(t, tt.status, tt.body, "Retry-After", tt.header)
 			r := newSink(t, Config{URL: url}, judging).Deliver(t.Context(), job())
 			code, id := "", ""
 			if r.Provider != nil {
@@ -129,10 +123,7 @@ func TestTheBeginningOfAFailureIsKept(t *testing.T) {
 		"more than all": {503, long, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			url := serve(t, func(w http.ResponseWriter, _ *http.Request) {
-				w.WriteHeader(tc.status)
-				_, _ = w.Write([]byte(tc.body))
-			})
+			url := says(t, tc.status, tc.body)
 			for rules, classes := range map[string]map[string]string{"by status": nil, "by rules": {"418": "permanent"}} {
 				s := newSink(t, Config{URL: url}, func(c *Config) {
 					c.Headers, c.Classes = map[string]string{"x-key": "hunter2222", "authorization": "Bearer tok-12345678"}, classes
