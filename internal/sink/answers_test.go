@@ -87,7 +87,8 @@ func TestAnswersOfHMS(t *testing.T) {
 	})
 	for _, payload := range []string{``, `hunter22`, `null`, `{}`, `{"target":{"token":"hunter22"}}`, `{"target":{"token":[]}}`, `{"target":{"token":["a","hunter22"]}}`,
 		`{"target":{"token":["a"]},"message":{"token":["hunter22"]}}`, `{"target":{"token":["a"]},"x":"` + strings.Repeat("x", 32<<10) + `"}`} {
-		if res := r.Deliver(t.Context(), "a", jobOf("", payload)); res.Class != delivery.Permanent || strings.Contains(res.Detail, "hunter22") || res.Status != 0 {
+		res := r.Deliver(t.Context(), "a", jobOf("", payload))
+		if res.Class != delivery.Permanent || strings.Contains(res.Detail, "hunter22") || res.Status != 0 {
 			t.Errorf("%.40s: %+v", payload, res)
 		}
 	}

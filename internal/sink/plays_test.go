@@ -97,7 +97,9 @@ func jobOfFCM(recipient string) *delivery.Job {
 }
 
 var fcmPlay = play{
-	acts: []act{takes, rejects, refuses, refusesLate, fails, failsFor7s, throttles, throttlesIt, distrusts, hangs, resets, babbles, trickles, mumbles, echoes},
+	acts: []act{
+		takes, rejects, refuses, refusesLate, fails, failsFor7s, throttles, throttlesIt, distrusts, hangs, resets, babbles, trickles, mumbles, echoes,
+	},
 	start: func(t *testing.T, treat func(string, int) act) stage {
 		var f *sinktest.FCM
 		fail := failing(&f)

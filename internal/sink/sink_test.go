@@ -162,7 +162,8 @@ func TestFaultsOfASink(t *testing.T) {
 			if res.Class != delivery.Temporary || res.Detail == "" || strings.Contains(res.Detail, "hunter22") {
 				t.Errorf("result %+v", res)
 			}
-			if s := out.String(); !strings.Contains(s, "level=ERROR") || !strings.Contains(s, "campaign=spring") || tt.to == "a" && !strings.Contains(s, "job=j1") {
+			if s := out.String(); !strings.Contains(s, "level=ERROR") || !strings.Contains(s, "campaign=spring") ||
+				tt.to == "a" && !strings.Contains(s, "job=j1") {
 				t.Errorf("log %q", s)
 			}
 			if values(t, reg, "pacer_jobs_in_flight")["a"] != 0 {
@@ -196,7 +197,8 @@ func TestTextsAreBounded(t *testing.T) {
 	})
 	said := &delivery.Provider{Code: "A\nB", MessageID: strings.Repeat("é", 1000), GoneSince: time.Unix(7, 0), Answer: "a\n" + strings.Repeat("é", 1000)}
 	res := deliver(delivery.Result{Class: delivery.Permanent, Detail: "HTTP 404 Not Found", Provider: said})
-	if p := res.Provider; res.Detail != "HTTP 404 Not Found" || p.Code != "A B" || !strings.HasPrefix(p.MessageID, "éé") || !strings.HasPrefix(p.Answer, "a éé") ||
+	if p := res.Provider; res.Detail != "HTTP 404 Not Found" || p.Code != "A B" ||
+		!strings.HasPrefix(p.MessageID, "éé") || !strings.HasPrefix(p.Answer, "a éé") ||
 		!utf8.ValidString(p.MessageID+"|"+p.Answer) || len(p.MessageID) > delivery.MaxProviderText || len(p.Answer) > delivery.MaxAnswer ||
 		!p.GoneSince.Equal(said.GoneSince) {
 		t.Errorf("%+v, %+v", res, p)

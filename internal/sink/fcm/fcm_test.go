@@ -145,7 +145,8 @@ func TestRefusedToken(t *testing.T) {
 		var calls sync.WaitGroup
 		for range 60 {
 			calls.Go(func() {
-				if res := deliver(); res.Class != delivery.Delivered && (round == 0 || res.Class != delivery.Misconfigured || strings.Contains(res.Detail, "ya29")) {
+				res := deliver()
+				if res.Class != delivery.Delivered && (round == 0 || res.Class != delivery.Misconfigured || strings.Contains(res.Detail, "ya29")) {
 					t.Errorf("round %d: %+v", round, res)
 				}
 			})

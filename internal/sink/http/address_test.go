@@ -143,7 +143,8 @@ func TestAddressesThatTheGuardRefuses(t *testing.T) {
 	}
 	s := newSink(t, Config{URL: `{{ .Header "to" }}`})
 	names := among(s, nil)
-	if r := s.Deliver(t.Context(), toward("https://8.8.8.8/")); r.Class != delivery.Unreachable || r.Scope != delivery.ScopeDestination || len(names.Dialled()) != 1 {
+	r := s.Deliver(t.Context(), toward("https://8.8.8.8/"))
+	if r.Class != delivery.Unreachable || r.Scope != delivery.ScopeDestination || len(names.Dialled()) != 1 {
 		t.Errorf("a public address: %+v", r)
 	}
 }
@@ -153,7 +154,8 @@ func TestAddressesThatTheGuardRefuses(t *testing.T) {
 func TestHostsThatTheGuardRefuses(t *testing.T) {
 	for host, means := range map[string]string{
 		"127.0.0.1": "", "[::ffff:a9fe:a9fe]": "", "[64:ff9b::7f00:1]": "", "2130706433": "", "0177.0.0.1": "", "127.0.0.1.": "",
-		"loopback.test": "127.0.0.1", "loopback.test.": "127.0.0.1", "LOOPBACK.test": "127.0.0.1", "nat64.test": "64:ff9b::a9fe:a9fe", "both.test": "127.0.0.1 10.0.0.1",
+		"loopback.test": "127.0.0.1", "loopback.test.": "127.0.0.1", "LOOPBACK.test": "127.0.0.1",
+		"nat64.test": "64:ff9b::a9fe:a9fe", "both.test": "127.0.0.1 10.0.0.1",
 	} {
 		srv := &sinktest.Server{URL: "https://127.0.0.1:443/"}
 		closed := func(c *Config) { c.Guard.Allow = nil }

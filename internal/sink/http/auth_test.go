@@ -168,7 +168,8 @@ func TestBasicAndBearer(t *testing.T) {
 			c.SecretFrom("bearer", func() (string, error) { return "second", nil })
 		},
 	} {
-		if r := newSink(t, Config{URL: address}, change).Deliver(t.Context(), job()); r.Class != delivery.Delivered || last.header.Get("Authorization") != want {
+		r := newSink(t, Config{URL: address}, change).Deliver(t.Context(), job())
+		if r.Class != delivery.Delivered || last.header.Get("Authorization") != want {
 			t.Errorf("%+v, %q, want %q", r, last.header.Get("Authorization"), want)
 		}
 	}

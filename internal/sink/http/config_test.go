@@ -37,23 +37,26 @@ func TestProblems(t *testing.T) {
 		"proxy: must begin with":                    func(c *Config) { c.Proxy = "ftp://u:hunter22@proxy" },
 		"guard: is for addresses that come from":    func(c *Config) { c.Guard.Ports = []int{8443} },
 		"rules.rejected: not an expression: unknow": func(c *Config) { c.Rules = map[string]string{"rejected": "statsu == 404"} },
+
 		// Who the sink is. That the header goes before the address is as it always was.
 		"": func(c *Config) {
 			c.URL, c.Headers = "https://u:hunter22@example.com/", map[string]string{"authorization": "opensesame"}
 		},
-		"bearer: there is basic as well":                                         func(c *Config) { c.Basic, c.Bearer = Basic{"a", "hunter22"}, "opensesame" },
-		"basic: there is user and password in url as well":                       func(c *Config) { c.URL, c.Basic = "https://u:p@h/", Basic{"a", "hunter22"} },
-		"headers.authorization: there is bearer as well":                         func(c *Config) { c.Bearer, c.Headers = "a", map[string]string{"authorization": "b"} },
-		"basic.username: required":                                               func(c *Config) { c.Basic.Password = "hunter22" },
-		"bearer: not a token":                                                    func(c *Config) { c.Bearer = "hunter22\n" },
-		"oauth2.token_url: required":                                             token(OAuth2{ClientID: "a", ClientSecret: "hunter22"}),
-		"oauth2.token_url: has a user":                                           token(OAuth2{TokenURL: "https://u:hunter22@h/", ClientID: "a", ClientSecret: "b"}),
-		"oauth2.client_id: required":                                             token(OAuth2{TokenURL: "https://h/", ClientSecret: "b"}),
-		"oauth2.client_secret: required":                                         token(OAuth2{TokenURL: "https://h/", ClientID: "b"}),
+		"bearer: there is basic as well":                   func(c *Config) { c.Basic, c.Bearer = Basic{"a", "hunter22"}, "opensesame" },
+		"basic: there is user and password in url as well": func(c *Config) { c.URL, c.Basic = "https://u:p@h/", Basic{"a", "hunter22"} },
+		"headers.authorization: there is bearer as well":   func(c *Config) { c.Bearer, c.Headers = "a", map[string]string{"authorization": "b"} },
+		"basic.username: required":                         func(c *Config) { c.Basic.Password = "hunter22" },
+		"bearer: not a token":                              func(c *Config) { c.Bearer = "hunter22\n" },
+		"oauth2.token_url: required":                       token(OAuth2{ClientID: "a", ClientSecret: "hunter22"}),
+		"oauth2.token_url: has a user":                     token(OAuth2{TokenURL: "https://u:hunter22@h/", ClientID: "a", ClientSecret: "b"}),
+		"oauth2.client_id: required":                       token(OAuth2{TokenURL: "https://h/", ClientSecret: "b"}),
+		"oauth2.client_secret: required":                   token(OAuth2{TokenURL: "https://h/", ClientID: "b"}),
+
 		"sign.secrets: item 1: must begin with whsec_ (HMAC) or whsk_ (ed25519)": func(c *Config) { c.Sign.Secrets = []string{"hunter22"} },
 		"headers.webhook-signature: pacer sets this header itself": func(c *Config) {
 			c.Sign.Secrets, c.Headers = []string{secretOf("a")}, map[string]string{"webhook-signature": "x"}
 		},
+
 		// Templates. What would be sent to any host must not be a secret.
 		"url: a template must be all of it, or begin":       func(c *Config) { c.URL = `http{{ .ID }}://example.com/` },
 		"url: a template must be all of it":                 func(c *Config) { c.URL = `https://example.com?a={{ .ID }}` },

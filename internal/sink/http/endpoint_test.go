@@ -215,7 +215,9 @@ func TestAnswersOfDestinations(t *testing.T) {
 		{500, "", delivery.Temporary, delivery.Temporary, false, "", ""},
 		{410, "rejected", delivery.Rejected, delivery.Rejected, false, "", ""},
 	} {
-		srv := sinktest.Start(t, sinktest.HTTP2, sinktest.Options{}, func(c *sinktest.Call) { c.Answer(tt.status, "Location", "https://169.254.169.254/latest") })
+		srv := sinktest.Start(t, sinktest.HTTP2, sinktest.Options{}, func(c *sinktest.Call) {
+			c.Answer(tt.status, "Location", "https://169.254.169.254/latest")
+		})
 		own := func(c *Config) {
 			if tt.own != "" {
 				c.Classes = map[string]string{strconv.Itoa(tt.status): tt.own}

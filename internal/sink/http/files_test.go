@@ -113,7 +113,8 @@ func TestSecretsAreReadAgain(t *testing.T) {
 		value, want string
 		err         error
 	}{
-		{"Bearer two", "Bearer two", nil}, {"", "Bearer two", errors.New("no such file")}, {"two\nlines", "Bearer two", nil}, {"Bearer three", "Bearer three", nil},
+		{"Bearer two", "Bearer two", nil}, {"", "Bearer two", errors.New("no such file")},
+		{"two\nlines", "Bearer two", nil}, {"Bearer three", "Bearer three", nil},
 	} {
 		token, problem = step.value, step.err
 		s.Reread()

@@ -52,7 +52,7 @@ func TestMisbehavingDestinations(t *testing.T) {
 	z := gzip.NewWriter(&bomb)
 	_, _ = z.Write(make([]byte, 8<<20))
 	_ = z.Close()
-	const short = 2 * time.Second
+	const short, hungUp = 2 * time.Second, "closed the connection before it answered; the request may"
 	for name, tt := range map[string]struct {
 		text    string // that is written, before the connection is closed
 		then    string // and then again and again
@@ -65,8 +65,8 @@ func TestMisbehavingDestinations(t *testing.T) {
 		wait   time.Duration
 		detail string
 	}{
-		"nothing":                    {class: delivery.Temporary, detail: "closed the connection before it answered; the request may"},
-		"half an answer":             {text: "HTTP/1.1 200 O", class: delivery.Temporary, detail: "closed the connection before it answered; the request may"},
+		"nothing":                    {class: delivery.Temporary, detail: hungUp},
+		"half an answer":             {text: "HTTP/1.1 200 O", class: delivery.Temporary, detail: hungUp},
 		"another protocol":           {text: "220 swordfish ready\r\n\r\n", class: delivery.Temporary, detail: "something that is not HTTP"},
 		"a header that trickles":     {text: "HTTP/1.1 200 OK\r\nX: ", then: "x", pause: 20 * time.Millisecond, timeout: short, class: delivery.Temporary, detail: "within 2s"},
 		"a header without an end":    {text: "HTTP/1.1 200 OK\r\n", then: "X-Y: " + strings.Repeat("z", 1000) + "\r\n", class: delivery.Temporary, detail: "header"},

@@ -16,7 +16,8 @@ func TestNoSecretIsTold(t *testing.T) {
 		key := c.Header.Get("X-Key")
 		_, query, _ := strings.Cut(c.Path, "?")
 		c.Begin(302, "X-Auth-Token", "swordfish-1", "Set-Cookie", "sid=swordfish-2", "X-Path", c.Path, "Location", "/"+url.PathEscape(key)+"/"+query)
-		_ = c.Body([]byte(`{"id":"m-7","access_token":"swordfish-3\"x", "Password" : "swordfish-4","error":"bad key ` + key + `","auth":"` + c.Header.Get("Authorization") + `","refresh_token":"swordfish-5`))
+		_ = c.Body([]byte(`{"id":"m-7","access_token":"swordfish-3\"x", "Password" : "swordfish-4",` +
+			`"error":"bad key ` + key + `","auth":"` + c.Header.Get("Authorization") + `","refresh_token":"swordfish-5`))
 		c.End()
 	})
 	dir := t.TempDir()
@@ -56,7 +57,8 @@ func TestRedirectNamesTheRemedy(t *testing.T) {
 		c.Answer(308, "Location", "https://u:hunter22@new.example/x?token=hunter22")
 	})
 	r := newSink(t, Config{URL: srv.URL}).Deliver(t.Context(), job())
-	if len(srv.Seen()) != 1 || r.Class != delivery.Misconfigured || !strings.HasSuffix(r.Detail, "set the sink's url to where it moved: https://new.example/x") {
+	if len(srv.Seen()) != 1 || r.Class != delivery.Misconfigured ||
+		!strings.HasSuffix(r.Detail, "set the sink's url to where it moved: https://new.example/x") {
 		t.Errorf("%d calls, %+v", len(srv.Seen()), r)
 	}
 }

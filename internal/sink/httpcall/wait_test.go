@@ -43,7 +43,8 @@ func TestWaitOf(t *testing.T) {
 // FuzzWait: for any headers, a wait is within its bounds.
 func FuzzWait(f *testing.F) {
 	for _, s := range []string{
-		"", "0", "1", "-1", "+5", "1.5", "99999999999999999999", "Fri, 31 Dec 1999 23:59:59 GMT", "Friday, 31-Dec-99 23:59:59 GMT", "Fri Dec 31 23:59:59 1999",
+		"", "0", "1", "-1", "+5", "1.5", "99999999999999999999", "Fri, 31 Dec 1999 23:59:59 GMT",
+		"Friday, 31-Dec-99 23:59:59 GMT", "Fri Dec 31 23:59:59 1999",
 		"soon", " 7 ", `"default";r=0;t=30`, `"day";r=7;t=9000, "burst";r=0;t=2`, "limit=100, remaining=0, reset=50", "1800000060",
 		`"a,b;c=d";r=0;t=1`, "t=99999999999999999999999", ";;,,==",
 	} {

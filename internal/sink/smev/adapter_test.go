@@ -218,7 +218,8 @@ func TestAnswersThatAreOfOthers(t *testing.T) {
 		want    delivery.ResultClass
 		inDoubt bool
 	}{
-		{200, "<html/>", delivery.Temporary, true}, {200, "", delivery.Temporary, true}, {502, "x", delivery.Temporary, true}, {503, "x", delivery.Temporary, true},
+		{200, "<html/>", delivery.Temporary, true}, {200, "", delivery.Temporary, true},
+		{502, "x", delivery.Temporary, true}, {503, "x", delivery.Temporary, true},
 		{404, "x", delivery.Misconfigured, false}, {403, "x", delivery.Misconfigured, false}, {302, "x", delivery.Misconfigured, false},
 		{429, "x", delivery.Throttled, false},
 	} {
@@ -233,8 +234,8 @@ func TestAnswersThatAreOfOthers(t *testing.T) {
 // TestAFaultMayQuoteThePayload: a fault is known by its name, also where its text is long.
 func TestAFaultMayQuoteThePayload(t *testing.T) {
 	const text = `<s:Envelope xmlns:s="http://schemas.xmlsoap.org/soap/envelope/"><s:Body><s:Fault><detail>` +
-		`<f:ValidationFault xmlns:f="urn://x-artefacts-smev-gov-ru/services/service-adapter/types/faults"><f:description>%s</f:description></f:ValidationFault>` +
-		`</detail></s:Fault></s:Body></s:Envelope>`
+		`<f:ValidationFault xmlns:f="urn://x-artefacts-smev-gov-ru/services/service-adapter/types/faults"><f:description>%s</f:description>` +
+		`</f:ValidationFault></detail></s:Fault></s:Body></s:Envelope>`
 	s, _ := answering(t, 500, fmt.Sprintf(text, strings.Repeat("x", 300_000)), func(c *Config) { c.Protocol = protocolSOAP })
 	problem := newAdapter(s).face.send(t.Context(), soap.AdapterRequest{}, nil)
 	if problem == nil || problem.Class != delivery.Permanent || problem.Provider.Code != soap.ValidationFault {

@@ -13,7 +13,6 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/base"
-	"github.com/pacer/pacer/internal/sink/http"
 	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
@@ -173,7 +172,8 @@ func TestLookupThatDoesNotSay(t *testing.T) {
 				return what == "find"
 			})
 			res := advance(t, open(t, three(g)), job())
-			if res.Class != tt.want || tt.status == 200 && res.By != delivery.ByNobody || tt.want != delivery.Pending && !strings.HasPrefix(res.Detail, "step create: lookup: ") {
+			if res.Class != tt.want || tt.status == 200 && res.By != delivery.ByNobody ||
+				tt.want != delivery.Pending && !strings.HasPrefix(res.Detail, "step create: lookup: ") {
 				t.Errorf("%+v", res)
 			}
 			if n := g.Calls("new", "u-42"); (n == 1) != (tt.want == delivery.Pending) {
@@ -220,11 +220,13 @@ func TestEnds(t *testing.T) {
 		{at("gone", 0), state, order, delivery.Misconfigured, "step gone"},
 		{at("ready", 24*time.Hour-3*time.Second), `{"state":"working"}`, order, delivery.Pending, ""},
 		{job(), state, `{"order":{"n":1}}`, delivery.Permanent, "step create: the answer does not have what take.id says"},
-		{job(), state, `{"order":{"id":"` + strings.Repeat("x", delivery.MaxVars) + `","n":1}}`, delivery.Permanent, "is 4111 bytes long, and may be 4096: take less"},
+		{job(), state, `{"order":{"id":"` + strings.Repeat("x", delivery.MaxVars) + `","n":1}}`, delivery.Permanent,
+			"is 4111 bytes long, and may be 4096: take less"},
 	} {
 		state, order = tt.state, tt.order
 		res := advance(t, s, tt.job)
-		if res.Class != tt.want || !strings.Contains(res.Detail, tt.detail) || (res.Scope == delivery.ScopeCampaign) != (tt.want == delivery.Misconfigured) {
+		if res.Class != tt.want || !strings.Contains(res.Detail, tt.detail) ||
+			(res.Scope == delivery.ScopeCampaign) != (tt.want == delivery.Misconfigured) {
 			t.Errorf("%s: %+v", tt.detail, res)
 		}
 		if res.Reason != "" && !strings.Contains(tt.detail, "within") || res.RetryAfter > 3*time.Second { // not beyond the deadline
@@ -284,7 +286,7 @@ func TestProblems(t *testing.T) {
 		"steps.2.url: required":                         func(c *Config) { c.Steps[2].URL = "" },
 		"steps.2.method: not available":                 func(c *Config) { c.Steps[2].Method = "TRACE" },
 		"steps.0.classes.404: ":                         func(c *Config) { c.Steps[0].Classes = map[string]string{"404": "pending"} },
-		"bearer: there is basic as well":                func(c *Config) { c.Bearer, c.Basic = "hunter22", http.Basic{Username: "b", Password: "opensesame"} },
+		"bearer: there is basic as well":                func(c *Config) { c.Bearer, c.Basic.Username, c.Basic.Password = "hunter22", "b", "opensesame" },
 		"steps.2.headers.x-number: not a header value":  func(c *Config) { c.Steps[2].Headers["x-number"] = "a\nb" },
 	})
 }
