@@ -78,9 +78,7 @@ func TestHeaders(t *testing.T) {
 		}
 	}
 	for _, change := range []func(*Config){nil, func(c *Config) { c.PushType = "background" }} {
-		if res := open(t, a, change).Deliver(t.Context(), j); res.Class != delivery.Delivered {
-			t.Fatalf("%+v", res)
-		}
+		sinktest.Deliver(t, open(t, a, change), j, delivery.Delivered)
 	}
 	got := a.Headers()
 	for name, want := range map[string]string{
@@ -148,9 +146,7 @@ func TestConnectionsThatAreMadeLate(t *testing.T) {
 		p.Close() // as Reread does when it has made others
 		return dial(ctx, network, addr)
 	}
-	if res := s.Deliver(t.Context(), job("ab")); res.Class != delivery.Delivered {
-		t.Fatalf("%+v", res)
-	}
+	sinktest.Deliver(t, s, job("ab"), delivery.Delivered)
 	select {
 	case <-closed:
 	case <-time.After(5 * time.Second):
@@ -209,9 +205,7 @@ func TestStreamLimit(t *testing.T) {
 	})
 	s := open(t, a, func(c *Config) { c.Connections = 1 })
 	for _, device := range []string{"aa", "bb"} {
-		if res := s.Deliver(t.Context(), job(device)); res.Class != delivery.Delivered {
-			t.Fatalf("%+v", res)
-		}
+		sinktest.Deliver(t, s, job(device), delivery.Delivered)
 	}
 	if got := many(t, s, 5); got[delivery.Delivered] != 5 || a.Connections() != 1 {
 		t.Errorf("%v over %d connections", got, a.Connections())
@@ -243,9 +237,7 @@ func TestGoAway(t *testing.T) {
 				return device == "ff" && n == 1
 			})
 			s := open(t, a, nil)
-			if res := s.Deliver(t.Context(), job("aa")); res.Class != delivery.Delivered {
-				t.Fatalf("%+v", res)
-			}
+			sinktest.Deliver(t, s, job("aa"), delivery.Delivered)
 			res := s.Deliver(t.Context(), job("ff"))
 			if res.Class != tt.want || a.Received("ff") != tt.reads || s.Repeats.Load() != uint64(tt.reads-1) {
 				t.Errorf("%+v, read %d times, %d resent", res, a.Received("ff"), s.Repeats.Load())

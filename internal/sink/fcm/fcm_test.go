@@ -49,9 +49,7 @@ func TestMessages(t *testing.T) {
 		}
 	}
 	checking := open(t, f, func(c *Config) { c.ValidateOnly = true })
-	if res := checking.Deliver(t.Context(), job(`{"token":"v"}`)); res.Class != delivery.Delivered {
-		t.Errorf("%+v", res)
-	}
+	sinktest.Deliver(t, checking, job(`{"token":"v"}`), delivery.Delivered)
 	want := `{"message":{"token":"t","notification":{"title":"ü"}}};{"message":{"topic":"news","data":{"n":"1"}}};` +
 		`{"message":{"condition":"'a' in topics"}};{"validate_only":true,"message":{"token":"v"}}`
 	if got := string(bytes.Join(f.Bodies(), []byte(";"))); got != want {
@@ -200,9 +198,7 @@ func TestBearer(t *testing.T) {
 		t.Errorf("%+v", res)
 	}
 	open(t, f, nil).Deliver(t.Context(), job(`{"token":"t"}`)) // has the stand-in give a token out
-	if res := s.Deliver(t.Context(), job(`{"token":"t"}`)); res.Class != delivery.Delivered {
-		t.Errorf("%+v", res)
-	}
+	sinktest.Deliver(t, s, job(`{"token":"t"}`), delivery.Delivered)
 }
 
 // TestCheck has the service validate a message, and names the setting.

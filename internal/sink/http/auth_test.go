@@ -66,9 +66,7 @@ func TestOAuth2(t *testing.T) {
 	i := newIssuer(t)
 	s := i.sink(t)
 	for range 3 {
-		if r := s.Deliver(t.Context(), job()); r.Class != delivery.Delivered {
-			t.Fatalf("%+v", r)
-		}
+		sinktest.Deliver(t, s, job(), delivery.Delivered)
 	}
 	if i.asked.Load() != 1 || i.form.Load().Encode() != "audience=x&grant_type=client_credentials&scope=a+b" || *i.user.Load() != "me%3A hunter22+%25" {
 		t.Errorf("asked %d times: %s by %s", i.asked.Load(), i.form.Load().Encode(), *i.user.Load())
@@ -85,9 +83,7 @@ func TestOAuth2(t *testing.T) {
 	if err := s.Check(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if r := i.sink(t, func(c *Config) { c.OAuth2.Auth = "body" }).Deliver(t.Context(), job()); r.Class != delivery.Delivered {
-		t.Fatalf("%+v", r)
-	}
+	sinktest.Deliver(t, i.sink(t, func(c *Config) { c.OAuth2.Auth = "body" }), job(), delivery.Delivered)
 	if f := *i.form.Load(); f.Get("client_id") != "me:" || f.Get("client_secret") != "hunter22 %" || *i.user.Load() != " " {
 		t.Errorf("with credentials in the body: %v by %s", f, *i.user.Load())
 	}

@@ -33,9 +33,7 @@ func TestClosedWhileIdle(t *testing.T) {
 		s.Now().Transport.DialContext = sinktest.Watch(s.Now().Transport.DialContext, isClosed)
 		j := job()
 		j.Payload = payload
-		if r := s.Deliver(t.Context(), j); r.Class != delivery.Delivered {
-			t.Fatalf("%+v", r)
-		}
+		sinktest.Deliver(t, s, j, delivery.Delivered)
 		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
 			if info.Reused {
 				close(closing)
@@ -64,9 +62,7 @@ func TestConnectionsAreReplaced(t *testing.T) {
 				for range callers {
 					all.Go(func() {
 						for range each {
-							if r := s.Deliver(t.Context(), job()); r.Class != delivery.Delivered {
-								t.Errorf("%+v", r)
-							}
+							sinktest.Deliver(t, s, job(), delivery.Delivered)
 						}
 					})
 				}

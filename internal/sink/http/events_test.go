@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
 // event is a job whose record has an event in binary mode.
@@ -48,9 +49,7 @@ func TestBinaryEvents(t *testing.T) {
 		{event(), "1.0 e-1 /shop order.made Zo%C3%AB%20%2242%25%22 7 y"},
 		{event(without("ce_id"), without("ce_specversion"), without("ce_source"), without("ce_subject"), without("ce_traceid")), "1.0 u-42 /default order.made   y"},
 	} {
-		if r := s.Deliver(t.Context(), tt.job); r.Class != delivery.Delivered {
-			t.Fatalf("%+v", r)
-		}
+		sinktest.Deliver(t, s, tt.job, delivery.Delivered)
 		var list []string
 		for _, name := range []string{"specversion", "id", "source", "type", "subject", "traceid", "extra"} {
 			list = append(list, last.header.Get("ce-"+name))
@@ -76,9 +75,7 @@ func TestStructuredEvents(t *testing.T) {
 		{event(contentType("", "x")), `"data_base64":"eA==","datacontenttype":"application/octet-stream"`},
 		{event(contentType("application/json", "")), `"datacontenttype":"application/json"`},
 	} {
-		if r := s.Deliver(t.Context(), tt.job); r.Class != delivery.Delivered {
-			t.Fatalf("%+v", r)
-		}
+		sinktest.Deliver(t, s, tt.job, delivery.Delivered)
 		want := "{" + tt.want + `,"id":"e-1","source":"/shop","specversion":"1.0","subject":"Zoë \"42%\"","traceid":"7","type":"order.made"}`
 		if last.body != want || last.header.Get("content-type") != structuredType || last.header.Get("ce-id") != "" {
 			t.Errorf("%s of %s\nwant %s", last.body, last.header.Get("content-type"), want)

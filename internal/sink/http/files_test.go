@@ -78,9 +78,7 @@ func TestClientCertificateIsReadAgain(t *testing.T) {
 			refused(t, s)
 			pair(t, known, certFile, keyFile)
 			s.Reread()
-			if r := s.Deliver(t.Context(), job()); r.Class != delivery.Delivered {
-				t.Errorf("%+v", r)
-			}
+			sinktest.Deliver(t, s, job(), delivery.Delivered)
 		})
 	}
 }

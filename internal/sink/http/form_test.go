@@ -39,9 +39,7 @@ func TestRequestFromTemplates(t *testing.T) {
 		{`{"a":1}`, "PUT", `{"a":1,"attempt":1}`}, {`{"a":22}`, "DELETE", `{"a":22,"attempt":1}`},
 	} {
 		j.Payload = []byte(want.payload)
-		if r := s.Deliver(t.Context(), j); r.Class != delivery.Delivered {
-			t.Fatalf("%+v", r)
-		}
+		sinktest.Deliver(t, s, j, delivery.Delivered)
 		if line := want.line + " /v1/spring/a%2Fb%3Fc?id=u-42&to=a%2Fb%3Fc&fixed=a%20b"; last.line != line || last.body != want.body || last.length != int64(len(want.body)) {
 			t.Errorf("%s\n%s of %d", last.line, last.body, last.length)
 		}

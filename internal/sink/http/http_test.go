@@ -19,6 +19,7 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/base"
+	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -89,9 +90,7 @@ func TestRequestCarriesPayloadAndMetadata(t *testing.T) {
 	}
 	j = job()
 	j.Payload, j.ContentType = nil, ""
-	if r := s.Deliver(t.Context(), j); r.Class != delivery.Delivered {
-		t.Fatalf("result %+v", r)
-	}
+	sinktest.Deliver(t, s, j, delivery.Delivered)
 	if last.body != "" || last.length != 0 || last.header.Get("Content-Type") != "application/octet-stream" || last.header["Traceparent"] != nil {
 		t.Errorf("without a payload and its type: %+v", last)
 	}
@@ -190,9 +189,7 @@ func TestConnectionsAreReused(t *testing.T) {
 			})
 			s := newSink(t, Config{URL: url})
 			for range 5 {
-				if r := s.Deliver(t.Context(), job()); r.Class != delivery.Delivered {
-					t.Fatalf("%+v", r)
-				}
+				sinktest.Deliver(t, s, job(), delivery.Delivered)
 			}
 			if len(conns) != 1 {
 				t.Errorf("%d connections for 5 deliveries in a row", len(conns))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/signature"
+	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
 func secretOf(letter string) string {
@@ -35,9 +36,7 @@ func TestSignedRequests(t *testing.T) {
 		j := job()
 		j.ID = step.id
 		before := time.Now()
-		if r := s.Deliver(t.Context(), j); r.Class != delivery.Delivered {
-			t.Fatalf("%+v", r)
-		}
+		sinktest.Deliver(t, s, j, delivery.Delivered)
 		timestamp := last.header.Get("webhook-timestamp")
 		if timestamp != signature.Timestamp(before) && timestamp != signature.Timestamp(time.Now()) {
 			t.Errorf("timestamp %s", timestamp)

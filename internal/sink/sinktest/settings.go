@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
 )
 
 // Problems expects that good settings have no problem, and that each change makes the one problem that begins with its key; "" is for
@@ -74,5 +76,15 @@ func Eventually(t *testing.T, what string, ok func() bool) {
 		if time.Now().After(end) {
 			t.Fatalf("not in time: %s", what)
 		}
+	}
+}
+
+// Deliver delivers a job, and expects a result of the class.
+func Deliver(t testing.TB, s interface {
+	Deliver(context.Context, *delivery.Job) delivery.Result
+}, job *delivery.Job, want delivery.ResultClass) {
+	t.Helper()
+	if res := s.Deliver(t.Context(), job); res.Class != want {
+		t.Errorf("%s: %+v, want %s", job.ID, res, want)
 	}
 }

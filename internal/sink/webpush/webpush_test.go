@@ -124,9 +124,7 @@ func TestSettings(t *testing.T) {
 	j := job("", payload("high"))
 	j.ExpiresAt = time.Now().Add(10*time.Minute + time.Second)
 	for _, j := range []*delivery.Job{j, job("", payload("low"))} {
-		if res := s.Deliver(t.Context(), j); res.Class != delivery.Delivered {
-			t.Errorf("%+v", res)
-		}
+		sinktest.Deliver(t, s, j, delivery.Delivered)
 	}
 	got := w.Got()
 	if len(got) != 2 || got[0].Message != `{"title":"Hi"}` || got[0].Urgency != "high" || got[0].Topic != "news-7" || got[0].TTL != "600" || got[1].TTL != "3600" {
