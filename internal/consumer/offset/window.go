@@ -38,9 +38,6 @@ type read struct {
 // MaxOpen is the greatest number of open offsets that HasCapacity may leave room for.
 const MaxOpen = 20_000
 
-// NewWindow returns a Window that starts at the offset base.
-func NewWindow(base int64) *Window { return &Window{base: base, next: base} }
-
 // RestoreWindow starts at a committed offset, with the offsets settled beyond it from its metadata. If the metadata
 // cannot be read, it returns an error and a Window that knows only the offset.
 func RestoreWindow(committed int64, metadata string) (*Window, error) {

@@ -18,7 +18,7 @@ import (
 func TestWindowAgreesWithSets(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		start := rapid.Int64Range(0, 1000).Draw(rt, "start")
-		w := NewWindow(start)
+		w := restoreWindow(start, nil)
 		open, settled, safe, back := map[int64]int64{}, map[int64]bool{}, map[int64]bool{}, map[int64]bool{}
 		next := start
 		committed, metadata := start, ""
@@ -137,7 +137,7 @@ func TestSettledMetadataFits(t *testing.T) {
 	testservices.Simulation(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		base := rapid.Int64Range(0, 1<<50).Draw(rt, "base")
-		w := NewWindow(base)
+		w := restoreWindow(base, nil)
 		next, open := base, []int64(nil)
 		check := func() {
 			p := w.Position()
@@ -190,7 +190,7 @@ func TestSettledMetadataFits(t *testing.T) {
 			},
 		})
 	})
-	w := NewWindow(0)
+	w := restoreWindow(0, nil)
 	for w.HasCapacity(MaxOpen, w.Next()) {
 		w.Read(w.Next(), 1)
 	}
@@ -202,7 +202,7 @@ func TestSettledMetadataFits(t *testing.T) {
 // One open job and any number of settled ones are one run of offsets: they take no memory, and stop nothing.
 func TestOneOpenJobStopsNothing(t *testing.T) {
 	testservices.Simulation(t)
-	w := NewWindow(0)
+	w := restoreWindow(0, nil)
 	w.Read(0, 1)
 	for o := int64(1); o <= 1_000_000; o++ {
 		if !w.HasCapacity(MaxOpen, o) {
@@ -227,7 +227,7 @@ func TestOneOpenJobStopsNothing(t *testing.T) {
 // A gap costs neither memory nor time, however many jobs are open.
 func TestGapIsFree(t *testing.T) {
 	allocated := testing.AllocsPerRun(1, func() {
-		w := NewWindow(0)
+		w := restoreWindow(0, nil)
 		for o := range int64(1000) {
 			w.Read(o, 1)
 		}
@@ -247,7 +247,7 @@ func TestGapIsFree(t *testing.T) {
 
 // Metadata that has no room for all that is settled leaves out what lies farthest.
 func TestSettledMetadataTrimmed(t *testing.T) {
-	w := NewWindow(0)
+	w := restoreWindow(0, nil)
 	for o := range int64(100_000) {
 		w.Read(o, 1)
 	}
