@@ -41,8 +41,56 @@ func guarded() *world {
 	return w
 }
 
+// response is what a request was answered with.
+type response struct {
+	*httptest.ResponseRecorder
+	request string
+}
+
+// parts are its code, its body and its header.
+func (a response) parts() (int, string, http.Header) { return a.Code, a.Body.String(), a.Header() }
+
+// want checks the code of an answer, and that its body says all this.
+func (a response) want(t *testing.T, code int, words ...string) response {
+	t.Helper()
+	if a.Code != code {
+		t.Errorf("%s: %d, want %d: %s", a.request, a.Code, code, a.Body)
+	}
+	shows(t, a.Body.String(), words...)
+	return a
+}
+
+// lacks checks that the body of an answer says nothing of this.
+func (a response) lacks(t *testing.T, words ...string) response {
+	t.Helper()
+	for _, says := range words {
+		if strings.Contains(a.Body.String(), says) {
+			t.Errorf("%s says %q: %s", a.request, says, a.Body)
+		}
+	}
+	return a
+}
+
+// leads checks where one is led after a form.
+func (a response) leads(t *testing.T, to string) response {
+	t.Helper()
+	if at := a.Header().Get("Location"); at != to {
+		t.Errorf("%s leads to %q, want %q", a.request, at, to)
+	}
+	return a.want(t, http.StatusSeeOther)
+}
+
+// read returns what an answer of the API says.
+func read[T any](t *testing.T, a response) (what T) {
+	t.Helper()
+	if err := json.Unmarshal(a.want(t, http.StatusOK).Body.Bytes(), &what); err != nil {
+		t.Fatalf("%s: %v: %s", a.request, err, a.Body)
+	}
+	return what
+}
+
 // ask sends a request; role is whose token it has, "" for none.
-func ask(h http.Handler, method, path, role, body string, header ...string) *httptest.ResponseRecorder {
+func ask(h http.Handler, method, path, role, body string, header ...string) response {
 	r := httptest.NewRequest(method, here+path, strings.NewReader(body))
 	r.RemoteAddr = "127.0.0.1:1"
 	if role != "" {
@@ -56,7 +104,23 @@ func ask(h http.Handler, method, path, role, body string, header ...string) *htt
 	}
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
-	return w
+	return response{w, method + " " + path + " by " + role}
+}
+
+// get asks without a token.
+func get(h http.Handler, path string) response { return ask(h, http.MethodGet, path, "", "") }
+
+// visit asks for a page with the token of a role.
+func visit(h http.Handler, path, role string) response { return ask(h, http.MethodGet, path, role, "") }
+
+// submit sends a form with a session.
+func submit(h http.Handler, path, cookie string, form url.Values, header ...string) response {
+	return press(h, path, "", form, append(header, "Cookie", cookie)...)
+}
+
+// press sends a form with the token of a role.
+func press(h http.Handler, path, role string, form url.Values, header ...string) response {
+	return ask(h, "POST", path, role, form.Encode(), append(header, "Content-Type", "application/x-www-form-urlencoded")...)
 }
 
 // bodies are requests to the operations that write.
@@ -73,10 +137,10 @@ var bodies = map[string]string{
 }
 
 // documented returns how an answer differs from the description of its operation; "" if it does not.
-func documented(t *testing.T) func(path, method string, answer *httptest.ResponseRecorder) string {
+func documented(t *testing.T) func(path, method string, answer response) string {
 	t.Helper()
 	document := api.Register(http.NewServeMux(), api.Options{Watcher: view.NewWatcher(newWorld().sources())}).OpenAPI()
-	return func(path, method string, answer *httptest.ResponseRecorder) string {
+	return func(path, method string, answer response) string {
 		operations := document.Paths[path]
 		o := map[string]*huma.Operation{"get": operations.Get, "post": operations.Post, "patch": operations.Patch, "put": operations.Put, "delete": operations.Delete}[method]
 		response := o.Responses[strconv.Itoa(answer.Code)]
@@ -110,7 +174,7 @@ func documented(t *testing.T) func(path, method string, answer *httptest.Respons
 // TestEveryOperationTakesARole: an operation without a role refuses everyone, and each refuses lower roles.
 func TestEveryOperationTakesARole(t *testing.T) {
 	h := serve(guarded())
-	_, document, _ := get(t, h, "/api/v1/openapi.json")
+	_, document, _ := get(h, "/api/v1/openapi.json").parts()
 	var listed struct {
 		Paths map[string]map[string]struct {
 			ID   string `json:"operationId"`
@@ -168,10 +232,6 @@ func login(t *testing.T, h http.Handler, role string) string {
 		t.Fatalf("log in: %d %v %v", answer.Code, answer.Header(), cookies)
 	}
 	return cookies[0].Name + "=" + cookies[0].Value
-}
-
-func submit(h http.Handler, path, cookie string, form url.Values, header ...string) *httptest.ResponseRecorder {
-	return ask(h, "POST", path, "", form.Encode(), append([]string{"Content-Type", "application/x-www-form-urlencoded", "Cookie", cookie}, header...)...)
 }
 
 // TestSessions: a session is of no use after it is ended, or after its token is removed, and never over plain HTTP from elsewhere.

@@ -47,9 +47,7 @@ func TestFieldsOfLists(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"/campaigns?fields=id,payload", "/campaigns?fields=", "/quotas?fields=ID"} {
-		if answer := ask(h, "GET", "/api/v1"+path, "viewer", ""); answer.Code != http.StatusUnprocessableEntity {
-			t.Errorf("%s: %d %s", path, answer.Code, answer.Body)
-		}
+		ask(h, "GET", "/api/v1"+path, "viewer", "").want(t, 422)
 	}
 }
 
@@ -84,9 +82,7 @@ func TestFiltersThatNothingCanMatch(t *testing.T) {
 		"/campaigns?quota=nosuch": "quota nosuch does not exist", "/live?of=campaigns&quota=nosuch": "quota nosuch does not exist",
 		"/campaigns?sink=nosuch": "there is no sink nosuch", "/destinations?sink=nosuch": "there is no sink nosuch",
 	} {
-		if answer := ask(h, "GET", "/api/v1"+path, "viewer", ""); answer.Code != http.StatusNotFound || !strings.Contains(answer.Body.String(), want) {
-			t.Errorf("%s: %d %s", path, answer.Code, answer.Body)
-		}
+		ask(h, "GET", "/api/v1"+path, "viewer", "").want(t, 404, want)
 	}
 	for body, want := range map[string]int{
 		`{"action":"pause","filter":{"state":"banana"},"expect":1}`: http.StatusUnprocessableEntity, `{"action":"pause","filter":{"quota":"nosuch"},"expect":1}`: http.StatusNotFound,
@@ -95,9 +91,7 @@ func TestFiltersThatNothingCanMatch(t *testing.T) {
 			t.Errorf("%s: %d %s", body, answer.Code, answer.Body)
 		}
 	}
-	if answer := ask(h, "POST", "/api/v1/replays", "operator", `{"reason":"banana","dry_run":true}`); answer.Code != http.StatusUnprocessableEntity {
-		t.Errorf("a replay: %d %s", answer.Code, answer.Body)
-	}
+	ask(h, "POST", "/api/v1/replays", "operator", `{"reason":"banana","dry_run":true}`).want(t, 422)
 }
 
 // TestHistoryOfACampaign: minutes of up to a day, hours of more, and at most eight days.
@@ -114,9 +108,7 @@ func TestHistoryOfACampaign(t *testing.T) {
 		}
 	}
 	for query, code := range map[string]int{"spring/history?last=ever": 422, "nobody/history": 404} {
-		if answer := ask(h, "GET", "/api/v1/campaigns/"+query, "viewer", ""); answer.Code != code {
-			t.Errorf("%s: %d", query, answer.Code)
-		}
+		ask(h, "GET", "/api/v1/campaigns/"+query, "viewer", "").want(t, code)
 	}
 }
 
@@ -128,9 +120,7 @@ func TestUsageBetween(t *testing.T) {
 		"from=" + time.Now().Add(-3*time.Hour).UTC().Format(time.RFC3339): 200,
 		"to=2001-01-01T00:00:00Z": 422, "from=2026-01-02T00:00:00Z&to=2026-01-01T00:00:00Z": 422,
 	} {
-		if answer := ask(h, "GET", "/api/v1/quotas/provider/usage?"+query, "viewer", ""); answer.Code != want {
-			t.Errorf("%s: %d %s", query, answer.Code, answer.Body)
-		}
+		ask(h, "GET", "/api/v1/quotas/provider/usage?"+query, "viewer", "").want(t, want)
 	}
 	from := time.Now().Add(-5 * time.Hour).UTC().Truncate(time.Hour)
 	answer := ask(h, "GET", "/api/v1/quotas/provider/usage?from="+from.Format(time.RFC3339)+"&to="+from.Add(2*time.Hour).Format(time.RFC3339), "viewer", "")
@@ -145,12 +135,8 @@ func TestReadOnly(t *testing.T) {
 	w := newWorld()
 	w.readOnly = "the database role <reader> may not change campaigns"
 	h := serve(w)
-	if code, body, _ := get(t, h, "/campaigns"); code != http.StatusOK || !strings.Contains(body, "<strong>Read-only:</strong> the database role &lt;reader&gt; may not") {
-		t.Errorf("%d %s", code, body)
-	}
-	if code, body, _ := get(t, h, "/api/v1/status"); code != http.StatusOK || !strings.Contains(body, `"read_only":"the database role`) {
-		t.Errorf("%d %s", code, body)
-	}
+	get(h, "/campaigns").want(t, 200, "<strong>Read-only:</strong> the database role &lt;reader&gt; may not")
+	get(h, "/api/v1/status").want(t, 200, `"read_only":"the database role`)
 }
 
 // TestLiveEvents: a stream of the API has the answers of an operation, counts among those of the pages, and ends with them and with its
@@ -208,16 +194,12 @@ func TestLiveEvents(t *testing.T) {
 			!strings.Contains(answer.Body.String(), ":busy") || why != "" {
 			t.Errorf("one too many: %d %s (%s)", answer.Code, answer.Body, why)
 		}
-		if code, _, _ := get(t, h, "/live?page="); code != http.StatusServiceUnavailable {
-			t.Errorf("a page too many: %d", code)
-		}
+		get(h, "/live?page=").want(t, 503)
 		if s.Site.Close(); open() != 0 {
 			t.Error("streams keep the server from ending")
 		}
 		for path, want := range map[string]int{"?of=nowhere": 422, "?limit=0": 422, "?page=": 422, "": 503} {
-			if answer := ask(h, "GET", "/api/v1/live"+path, "viewer", ""); answer.Code != want {
-				t.Errorf("%s: %d %s", path, answer.Code, answer.Body)
-			}
+			ask(h, "GET", "/api/v1/live"+path, "viewer", "").want(t, want)
 		}
 	})
 }

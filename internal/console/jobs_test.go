@@ -1,8 +1,6 @@
 package console
 
 import (
-	"fmt"
-	"net/http"
 	"net/url"
 	"strings"
 	"testing"
@@ -14,49 +12,42 @@ func TestJobsAreCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := guarded()
 		h := serve(w)
-		many := `"` + strings.Join(strings.Fields(strings.Repeat("u ", 1001)), `","`) + `"`
-		for i, tc := range []struct {
+		const without = "set dedupe.ttl and restart the daemons"
+		for _, tt := range []struct {
 			role, body string
 			code       int
 			says       string
+			asked      []string
 		}{
-			{"viewer", `{"ids":["u-1"]}`, http.StatusForbidden, "operator"},
-			{"operator", `{"ids":["u-1","u-2"],"reason":"ticket"}`, http.StatusOK, `{"jobs":[{"id":"u-1","campaign":"spring","state":"cancelled"}],"unread":[]}`},
-			{"operator", `{"ids":["u-1"],"campaign":"spring"}`, http.StatusOK, `"state":"cancelled"`},
-			{"operator", `{"ids":["u-1"],"campaign":"winter"}`, http.StatusNotFound, "campaign winter does not exist; create it with"},
-			{"operator", `{"ids":["a b"]}`, http.StatusUnprocessableEntity, `ids: \"a b\" is no id of a job: it must be 1 to 256 printable ASCII characters`},
-			{"operator", `{"ids":[]}`, http.StatusUnprocessableEntity, "ids"},
-			{"operator", `{"ids":[` + many + `]}`, http.StatusUnprocessableEntity, "ids"},
-			{"operator", `{"ids":["` + strings.Repeat("u", 257) + `"]}`, http.StatusUnprocessableEntity, "is no id of a job"},
+			{"viewer", `{"ids":["u-1"]}`, 403, "operator", nil},
+			{
+				"operator", `{"ids":["u-1","u-2"],"reason":"ticket"}`, 200, `{"jobs":[{"id":"u-1","campaign":"spring","state":"cancelled"}],"unread":[]}`,
+				[]string{`jobs [u-1 u-2] of "" by the-operator@127.0.0.1: ticket`},
+			},
+			{
+				"operator", `{"ids":["u-1"],"campaign":"spring"}`, 200, `"state":"cancelled"`,
+				[]string{`jobs [u-1] of "spring" by the-operator@127.0.0.1: `},
+			},
+			{"operator", `{"ids":["u-1"],"campaign":"winter"}`, 404, "campaign winter does not exist; create it with", nil},
+			{"operator", `{"ids":["a b"]}`, 422, `ids: \"a b\" is no id of a job: it must be 1 to 256 printable ASCII characters`, nil},
+			{"operator", `{"ids":[]}`, 422, "ids", nil},
+			{"operator", `{"ids":["u"` + strings.Repeat(`,"u"`, 1000) + `]}`, 422, "ids", nil},
+			{"operator", `{"ids":["` + strings.Repeat("u", 257) + `"]}`, 422, "is no id of a job", nil},
 		} {
-			answer := ask(h, "POST", "/api/v1/jobs/cancel", tc.role, tc.body)
-			if answer.Code != tc.code || !strings.Contains(answer.Body.String(), tc.says) {
-				t.Errorf("%d: %d %s", i, answer.Code, answer.Body)
-			}
+			ask(h, "POST", "/api/v1/jobs/cancel", tt.role, tt.body).want(t, tt.code, tt.says)
+			w.did(t, tt.asked...)
 		}
-		if got := fmt.Sprint(w.changes); strings.Count(got, "jobs [") != 2 || !strings.Contains(got, `jobs [u-1 u-2] of ""`) || !strings.Contains(got, `jobs [u-1] of "spring"`) || !strings.Contains(got, "the-operator") {
-			t.Error(got)
-		}
-		cookie, form := login(t, h, "operator"), url.Values{"id": {"u-7"}, "last": {"1d"}}
-		ask(h, "GET", "/job?id=u-7&last=1d", "", "", "Cookie", cookie) // it is looked for first
+		form := url.Values{"id": {"u-7"}, "last": {"1d"}}
+		visit(h, "/job?id=u-7&last=1d", "operator") // it is looked for first
 		synctest.Wait()
-		const button = `action="job-cancel"><input type="hidden" name="id" value="u-7"><input type="hidden" name="last" value="1d">`
-		if page := ask(h, "GET", "/job?id=u-7&last=1d", "", "", "Cookie", cookie).Body.String(); !strings.Contains(page, button) {
-			t.Error(page)
-		}
-		done := submit(h, "/job-cancel", cookie, form)
-		if to := done.Header().Get("Location"); to != "job?done=job-cancelled&id=u-7&last=1d" || !strings.Contains(fmt.Sprint(w.changes), "jobs [u-7]") {
-			t.Errorf("%d %s %v", done.Code, to, w.changes)
-		} else if page := ask(h, "GET", "/"+to, "", "", "Cookie", cookie).Body.String(); !strings.Contains(page, "The job is cancelled") {
-			t.Error(page)
-		}
+		visit(h, "/job?id=u-7&last=1d", "operator").want(t, 200,
+			`action="job-cancel"><input type="hidden" name="id" value="u-7"><input type="hidden" name="last" value="1d">`)
+		press(h, "/job-cancel", "operator", form).leads(t, "job?done=job-cancelled&id=u-7&last=1d")
+		w.did(t, `jobs [u-7] of "" by the-operator@127.0.0.1: `)
+		visit(h, "/job?done=job-cancelled&id=u-7&last=1d", "operator").want(t, 200, "The job is cancelled")
 		w.noLedger = true
-		if answer := submit(h, "/job-cancel", cookie, form); answer.Code != http.StatusConflict || !strings.Contains(answer.Body.String(), "set dedupe.ttl and restart the daemons") {
-			t.Errorf("%d %s", answer.Code, answer.Body)
-		}
-		if answer := ask(h, "POST", "/api/v1/jobs/cancel", "operator", `{"ids":["u-1"]}`); answer.Code != http.StatusConflict || !strings.Contains(answer.Body.String(), "set dedupe.ttl and restart the daemons") {
-			t.Errorf("%d %s", answer.Code, answer.Body)
-		}
+		press(h, "/job-cancel", "operator", form).want(t, 409, without)
+		ask(h, "POST", "/api/v1/jobs/cancel", "operator", `{"ids":["u-1"]}`).want(t, 409, without)
 	})
 }
 
@@ -65,14 +56,12 @@ func TestAnswersAreForOperators(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := serve(guarded())
 		for _, path := range []string{"/api/v1/dead-letters", "/dead.csv", "/dead"} {
-			for role, want := range map[string]bool{"viewer": false, "operator": true} {
-				ask(h, "GET", path, role, "") // a page looks for them first
-				synctest.Wait()
-				body := ask(h, "GET", path, role, "").Body.String()
-				if strings.Contains(body, "answer ..") != want || !strings.Contains(body, "refused") {
-					t.Errorf("%s for a %s: %s", path, role, body)
-				}
-			}
+			visit(h, path, "viewer") // a page looks for them first
+			synctest.Wait()
+			visit(h, path, "viewer").want(t, 200, "refused").lacks(t, "answer ..")
+			visit(h, path, "operator") // what was found for others is not theirs
+			synctest.Wait()
+			visit(h, path, "operator").want(t, 200, "refused", "answer ..")
 		}
 	})
 }

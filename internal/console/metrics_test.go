@@ -36,9 +36,7 @@ func TestMetricsAtAnAddressOfTheirOwn(t *testing.T) {
 		{s.metricsRoutes(), "POST", "/metrics", "", 405}, {s.metricsRoutes(), "GET", "/", "admin", 404}, {s.metricsRoutes(), "GET", "/campaigns", "admin", 404},
 		{s.metricsRoutes(), "GET", "/api/v1/campaigns", "admin", 404}, {s.metricsRoutes(), "GET", "/pacer/metrics", "", 404},
 	} {
-		if answer := ask(tt.at, tt.method, tt.path, tt.role, ""); answer.Code != tt.code {
-			t.Errorf("%s %s by %q: %d, want %d", tt.method, tt.path, tt.role, answer.Code, tt.code)
-		}
+		ask(tt.at, tt.method, tt.path, tt.role, "").want(t, tt.code)
 	}
 	// The proxy that lets people in is before the console and not here: the name of a host says the same as ever.
 	r := httptest.NewRequest(http.MethodGet, "/metrics", nil)

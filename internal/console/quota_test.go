@@ -84,7 +84,7 @@ func TestPagesOfQuotas(t *testing.T) {
 			Total  int
 			Next   string
 		}
-		_, body, _ := get(t, h, "/api/v1/quotas?limit=3&after="+url.QueryEscape(after))
+		_, body, _ := get(h, "/api/v1/quotas?limit=3&after="+url.QueryEscape(after)).parts()
 		if err := json.Unmarshal([]byte(body), &out); err != nil || len(out.Quotas) == 0 || out.Total != len(w.snapshot.Quotas) {
 			t.Fatalf("%s, %v", body, err)
 		}
@@ -98,7 +98,7 @@ func TestPagesOfQuotas(t *testing.T) {
 	if len(seen) != len(w.snapshot.Quotas) || after != "" {
 		t.Errorf("%d of %d quotas, then %q", len(seen), len(w.snapshot.Quotas), after)
 	}
-	if _, body, header := get(t, h, "/api/v1/quotas/provider"); header.Get("ETag") != `"0"` {
+	if _, body, header := get(h, "/api/v1/quotas/provider").parts(); header.Get("ETag") != `"0"` {
 		t.Errorf("ETag %s of %s", header.Get("ETag"), body)
 	}
 }
@@ -112,8 +112,6 @@ func TestCountsWithoutRedis(t *testing.T) {
 	for path, form := range map[string]url.Values{
 		"/quota-adjust": {"id": {"provider"}, "span": {"1h"}, "used": {"5"}, "reason": {"credit"}}, "/key-hold": {"id": {"provider"}, "key": {"anna"}, "until": {"2h"}},
 	} {
-		if answer := submit(h, path, cookie, form); answer.Code != http.StatusServiceUnavailable || !strings.Contains(answer.Body.String(), "Redis and the database must be known") {
-			t.Errorf("%s: %d: %s", path, answer.Code, answer.Body)
-		}
+		submit(h, path, cookie, form).want(t, 503, "Redis and the database must be known")
 	}
 }

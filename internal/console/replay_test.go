@@ -47,20 +47,12 @@ func TestReplays(t *testing.T) {
 	for key, wrong := range map[string]string{"rate": "0", "limit": "0", "until": "", "since": "now", "why": "a\rdata: b"} {
 		bad := maps.Clone(form)
 		bad.Set(key, wrong)
-		if answer := submit(h, "/replay", cookie, bad); answer.Code != http.StatusUnprocessableEntity {
-			t.Errorf("%s %q: %d", key, wrong, answer.Code)
-		}
+		submit(h, "/replay", cookie, bad).want(t, 422)
 	}
-	if answer := submit(h, "/replay", login(t, h, "viewer"), form); answer.Code != http.StatusForbidden {
-		t.Errorf("by a viewer: %d", answer.Code)
-	}
+	submit(h, "/replay", login(t, h, "viewer"), form).want(t, 403)
 	w.elsewhere = true
-	if answer := submit(h, "/replay", cookie, form); answer.Code != http.StatusPreconditionFailed {
-		t.Errorf("while another process replays: %d", answer.Code)
-	}
-	if answer := ask(h, "POST", "/api/v1/replays", "operator", `{"limit":7}`); answer.Code != http.StatusConflict || !strings.Contains(answer.Body.String(), "another process") {
-		t.Errorf("while another process replays, by the API: %d %s", answer.Code, answer.Body)
-	}
+	submit(h, "/replay", cookie, form).want(t, 412)
+	ask(h, "POST", "/api/v1/replays", "operator", `{"limit":7}`).want(t, 409, "another process")
 	w.elsewhere = false
 	if answer := submit(h, "/replay", cookie, form); answer.Code != http.StatusSeeOther || answer.Header().Get("Location") != "replays?done=replay" {
 		t.Fatalf("%d %s", answer.Code, answer.Body)
@@ -69,12 +61,8 @@ func TestReplays(t *testing.T) {
 	if r.Limit != 7 || r.Rate != "20" || r.Campaign != "spring" || r.Until.Sub(r.Since) != 7*24*time.Hour {
 		t.Errorf("asked for %+v", r)
 	}
-	if answer := submit(h, "/replay", cookie, form); answer.Code != http.StatusPreconditionFailed {
-		t.Errorf("a second one at once: %d", answer.Code)
-	}
-	if answer := ask(h, "POST", "/api/v1/replays", "operator", `{"limit":7}`); answer.Code != http.StatusConflict {
-		t.Errorf("a second one by the API: %d %s", answer.Code, answer.Body)
-	}
+	submit(h, "/replay", cookie, form).want(t, 412)
+	ask(h, "POST", "/api/v1/replays", "operator", `{"limit":7}`).want(t, 409)
 	list := func() (all struct{ Replays []replay.Job }) {
 		if err := json.Unmarshal(ask(h, "GET", "/api/v1/replays", "viewer", "").Body.Bytes(), &all); err != nil || len(all.Replays) != 1 {
 			t.Fatalf("%+v, %v", all, err)
@@ -85,26 +73,16 @@ func TestReplays(t *testing.T) {
 	if job.State != "running" || job.By != "the-operator@127.0.0.1" || job.Why != "fixed" || job.Expected != 7 {
 		t.Errorf("it is %+v", job)
 	}
-	if answer := submit(h, "/stop-replay", cookie, url.Values{"id": {job.ID}}); answer.Code != http.StatusSeeOther {
-		t.Errorf("stop: %d", answer.Code)
-	}
+	submit(h, "/stop-replay", cookie, url.Values{"id": {job.ID}}).want(t, http.StatusSeeOther)
 	s.Site.Close()
-	if answer := ask(h, "POST", "/api/v1/replays/"+job.ID+"/stop", "operator", ""); answer.Code != http.StatusOK || !strings.Contains(answer.Body.String(), `"stopped":false`) {
-		t.Errorf("stopped twice: %d %s", answer.Code, answer.Body)
-	}
-	if answer := ask(h, "GET", "/api/v1/replays/"+job.ID, "viewer", ""); answer.Code != http.StatusOK || !strings.Contains(answer.Body.String(), `"state":"stopped"`) {
-		t.Errorf("one replay: %d %s", answer.Code, answer.Body)
-	}
+	ask(h, "POST", "/api/v1/replays/"+job.ID+"/stop", "operator", "").want(t, 200, `"stopped":false`)
+	ask(h, "GET", "/api/v1/replays/"+job.ID, "viewer", "").want(t, 200, `"state":"stopped"`)
 	if job = list().Replays[0]; job.State != "stopped" || job.Error != "stopped" || w.leases.Load() != 0 || job.Outcome.Doubtful != 2 || job.Outcome.Replayed != 4 || job.Ended == nil {
 		t.Errorf("then it is %+v", job)
 	}
-	if answer := ask(h, "POST", "/api/v1/replays", "operator", `{"limit":7}`); answer.Code != http.StatusServiceUnavailable {
-		t.Errorf("while the process ends: %d", answer.Code)
-	}
+	ask(h, "POST", "/api/v1/replays", "operator", `{"limit":7}`).want(t, 503)
 	for body, want := range map[string]int{`{"dry_run":true}`: 200, `{"limit":7,"rate":"fast"}`: 422, `{"limit":100001}`: 422, `{"limit":7,"why":"a\rb"}`: 422, `{}`: 422} {
-		if answer := ask(h, "POST", "/api/v1/replays", "operator", body); answer.Code != want {
-			t.Errorf("%s: %d %s", body, answer.Code, answer.Body)
-		}
+		ask(h, "POST", "/api/v1/replays", "operator", body).want(t, want)
 	}
 }
 
@@ -133,13 +111,9 @@ func TestReplayOfWhatHasExpired(t *testing.T) {
 	}
 	s.Site.replays.Wait()
 	form.Set("expired", "-1")
-	if answer := submit(h, "/replay", cookie, form); answer.Code != http.StatusUnprocessableEntity {
-		t.Errorf("a form that counts nothing: %d", answer.Code)
-	}
+	submit(h, "/replay", cookie, form).want(t, 422)
 	for body, want := range map[string]int{`{"drop_expiry":true,"dry_run":true}`: http.StatusOK, `{"drop_expiry":true,"limit":7}`: http.StatusAccepted} {
-		if answer := ask(h, "POST", "/api/v1/replays", "operator", body); answer.Code != want {
-			t.Errorf("%s: %d %s", body, answer.Code, answer.Body)
-		}
+		ask(h, "POST", "/api/v1/replays", "operator", body).want(t, want)
 		if r := <-asked; !r.DropExpiry {
 			t.Errorf("%s: %+v", body, r)
 		}
@@ -174,9 +148,7 @@ func TestReplayOfNamedLetters(t *testing.T) {
 		t.Errorf("counted %+v", count)
 	}
 	s.Site.replays.Wait()
-	if answer := ask(h, "POST", "/api/v1/replays", "operator", `{"places":["3/17","0/5","3/17"],"limit":2}`); answer.Code != http.StatusAccepted || !strings.Contains(answer.Body.String(), `"chosen":2`) {
-		t.Errorf("%d %s", answer.Code, answer.Body)
-	}
+	ask(h, "POST", "/api/v1/replays", "operator", `{"places":["3/17","0/5","3/17"],"limit":2}`).want(t, http.StatusAccepted, `"chosen":2`)
 	s.Site.replays.Wait()
 	if begun := <-asked; begun.DryRun || !slices.Equal(begun.Places, []string{"0/5", "3/17"}) {
 		t.Errorf("asked for %+v", begun)
@@ -184,21 +156,15 @@ func TestReplayOfNamedLetters(t *testing.T) {
 	for body, why := range map[string]string{
 		`{"places":[],"dry_run":true}`: "places", `{"places":["nowhere"],"dry_run":true}`: "no place of a dead letter", `{"places":["3/17"],"campaign":"spring","dry_run":true}`: "not both",
 	} {
-		if answer := ask(h, "POST", "/api/v1/replays", "operator", body); answer.Code != http.StatusUnprocessableEntity || !strings.Contains(answer.Body.String(), why) {
-			t.Errorf("%s: %d %s", body, answer.Code, answer.Body)
-		}
+		ask(h, "POST", "/api/v1/replays", "operator", body).want(t, 422, why)
 	}
 	s.Site.Close()
-	if page := ask(h, "GET", "/replays", "", "", "Cookie", cookie).Body.String(); !strings.Contains(page, "2 that were named") {
-		t.Errorf("the page of replays: %s", page)
-	}
+	ask(h, "GET", "/replays", "", "", "Cookie", cookie).want(t, 200, "2 that were named")
 	for query, says := range map[string]string{
 		"since=yesterday": "&#34;yesterday&#34; is not a time", "until=x": "until: ", "since=2026-11-24T10:00&until=2026-11-24T10:00": "since: must lie before until",
 	} {
 		for _, page := range []string{"/dead?", "/replay?"} {
-			if answer := ask(h, "GET", page+query, "", "", "Cookie", cookie); answer.Code != http.StatusUnprocessableEntity || !strings.Contains(answer.Body.String(), says) {
-				t.Errorf("%s%s: %d %s", page, query, answer.Code, answer.Body)
-			}
+			ask(h, "GET", page+query, "", "", "Cookie", cookie).want(t, 422, says)
 		}
 	}
 }

@@ -36,9 +36,15 @@ var update = flag.Bool("update", false, "record the OpenAPI document")
 
 // serve returns the handler of a server with a site of this world.
 func serve(w *world) http.Handler {
+	h, _ := serveOf(w, func(*view.Sources) {})
+	return h
+}
+
+// serveOf returns the site as well, which has other sources than the world.
+func serveOf(w *world, differ func(*view.Sources)) (http.Handler, *Site) {
 	s := newServer()
-	s.Site = newSite(prometheus.NewRegistry(), w)
-	return s.routes()
+	s.Site = newSiteOf(prometheus.NewRegistry(), w, differ)
+	return s.routes(), s.Site
 }
 
 // looking does what a site does while its process runs, in a bubble. Whoever comes next comes between two looks.
@@ -50,13 +56,6 @@ func looking(t *testing.T, s *Site) {
 	t.Cleanup(func() { stop(); all.Wait() })
 	s.watcher.Look(ctx)
 	time.Sleep(500 * time.Millisecond)
-}
-
-func get(t *testing.T, h http.Handler, path string) (int, string, http.Header) {
-	t.Helper()
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, here+path, nil))
-	return w.Code, w.Body.String(), w.Header()
 }
 
 var (
@@ -81,8 +80,8 @@ func TestPages(t *testing.T) {
 	}
 	followed := map[string]bool{}
 	for _, path := range paths {
-		code, body, header := get(t, h, "/"+path)
-		if _, below, _ := get(t, h, "/some/path/"+path); code != http.StatusOK || len(below) < len(body)/2 {
+		code, body, header := get(h, "/"+path).parts()
+		if _, below, _ := get(h, "/some/path/"+path).parts(); code != http.StatusOK || len(below) < len(body)/2 {
 			t.Errorf("%s: %d, and %d bytes below the base path", path, code, len(below))
 		}
 		if policy := header.Get("Content-Security-Policy"); !strings.Contains(policy, "script-src 'self';") || header.Get("Cache-Control") != "no-store" {
@@ -100,21 +99,15 @@ func TestPages(t *testing.T) {
 				continue
 			}
 			followed[link] = true
-			if code, _, _ := get(t, h, "/"+strings.TrimPrefix(link, "./")); code != http.StatusOK && (!strings.Contains(body, `method="post"`) || !strings.Contains(body, `action="`+link+`"`)) {
+			if code, _, _ := get(h, "/"+strings.TrimPrefix(link, "./")).parts(); code != http.StatusOK && (!strings.Contains(body, `method="post"`) || !strings.Contains(body, `action="`+link+`"`)) {
 				t.Errorf("%s links to %s: %d", path, link, code)
 			}
 		}
 	}
-	if _, body, _ := get(t, h, "/edit?id=spring&send_rate=250"); !strings.Contains(body, `name="rate" value="250"`) || !strings.Contains(body, `name="was_rate" value="100"`) || !strings.Contains(body, "now: 100") {
-		t.Errorf("the form does not begin with the old rate: %s", body)
-	}
-	if _, body, _ := get(t, h, "/destination?id="+url.QueryEscape(hostile[1])); !strings.Contains(body, "nothing is sent to it: its sink &lt;script") {
-		t.Error("the page of a destination that nothing is sent to does not say so")
-	}
+	get(h, "/edit?id=spring&send_rate=250").want(t, 200, `name="rate" value="250"`, `name="was_rate" value="100"`, "now: 100")
+	get(h, "/destination?id="+url.QueryEscape(hostile[1])).want(t, 200, "nothing is sent to it: its sink &lt;script")
 	for _, path := range []string{"campaign?id=nobody", "quota?id=nothing", "quota-adjust?id=nothing", "destination?id=nowhere", "letter?place=3", "letter?place=3/18"} {
-		if code, body, _ := get(t, h, "/"+path); code != http.StatusNotFound || !strings.Contains(body, "There is no") {
-			t.Errorf("%s: %d", path, code)
-		}
+		get(h, "/"+path).want(t, 404, "There is no")
 	}
 }
 
@@ -124,18 +117,14 @@ func TestPagesWithoutServices(t *testing.T) {
 	w.fail = errAway
 	h := serve(w)
 	for _, path := range pagePaths {
-		code, body, _ := get(t, h, "/"+path)
+		code, body, _ := get(h, "/"+path).parts()
 		if code != http.StatusOK || !strings.Contains(body, "redis has not answered for 9s") || !strings.Contains(body, "connection") {
 			t.Errorf("%s: %d, without what is wrong", path, code)
 		}
 	}
-	if _, body, _ := get(t, h, "/campaign?id=spring"); !strings.Contains(body, "the quota store (Redis) does not answer") {
-		t.Error("a campaign with a quota is not held by the store")
-	}
+	get(h, "/campaign?id=spring").want(t, 200, "the quota store (Redis) does not answer")
 	w.snapshot = nil
-	if code, body, _ := get(t, serve(w), "/"); code != http.StatusOK || !strings.Contains(body, "the catalog is not loaded") {
-		t.Errorf("without a catalog: %d", code)
-	}
+	get(serve(w), "/").want(t, 200, "the catalog is not loaded")
 }
 
 // TestManyCampaigns: a page has a hundred of them, and pages follow each other without gaps.
@@ -145,7 +134,7 @@ func TestManyCampaigns(t *testing.T) {
 	h := serve(w)
 	next, seen := "campaigns?q=campaign-", 0
 	for range 5 {
-		_, body, _ := get(t, h, "/"+next)
+		_, body, _ := get(h, "/"+next).parts()
 		seen += strings.Count(body, `<tr id="`)
 		next = ""
 		if match := regexp.MustCompile(`href="(campaigns\?after=[^"]*)">Next`).FindStringSubmatch(body); match != nil {
@@ -168,7 +157,7 @@ func TestTablesForSpreadsheets(t *testing.T) {
 		"campaigns.csv": len(hostile) + 3, "usage.csv?id=provider&last=1d": 11, "changes.csv?campaign=spring": 2*len(hostile) + 1,
 		"dead.csv?last=7d": len(hostile) + 1, "destinations.csv": len(hostile) + 2,
 	} {
-		code, body, header := get(t, h, "/"+path)
+		code, body, header := get(h, "/"+path).parts()
 		rows, err := csv.NewReader(strings.NewReader(body)).ReadAll()
 		if name, _, _ := strings.Cut(path, "?"); code != http.StatusOK || err != nil || len(rows) != want || header.Get("Content-Disposition") != `attachment; filename="`+name+`"` {
 			t.Errorf("%s: %d, %d rows, want %d; %v", path, code, len(rows), want, err)
@@ -183,7 +172,7 @@ func TestTablesForSpreadsheets(t *testing.T) {
 	}
 	w.fail = errAway
 	for path, want := range map[string]int{"usage.csv?id=nothing": 404, "usage.csv?id=provider": 503, "changes.csv": 503, "dead.csv": 503, "dead.csv?since=x": 422, "destinations.csv": 503, "campaigns.csv": 200} {
-		if code, body, header := get(t, h, "/"+path); code != want || code != 200 && header.Get("Content-Disposition") != "" {
+		if code, body, header := get(h, "/"+path).parts(); code != want || code != 200 && header.Get("Content-Disposition") != "" {
 			t.Errorf("%s: %d %s, want %d", path, code, body, want)
 		}
 	}
@@ -215,9 +204,7 @@ func TestOverview(t *testing.T) {
 	if first, last := strings.Index(body, ">shop-6<"), strings.Index(body, ">shop-2<"); first < 0 || last < first || strings.Contains(body, ">shop-1<") {
 		t.Errorf("the last ones are not listed: %s", body)
 	}
-	if body := ask(h, "GET", "/", "viewer", "").Body.String(); strings.Contains(body, `method="post" action="sink-open"`) || strings.Contains(body, "Correct URL") {
-		t.Errorf("a viewer has buttons: %s", body)
-	}
+	ask(h, "GET", "/", "viewer", "").want(t, 200).lacks(t, `method="post" action="sink-open"`, "Correct URL")
 	w.fail = errAway
 	body = ask(serve(w), "GET", "/", "viewer", "").Body.String()
 	if !strings.Contains(body, `<li>Redis <span class="state bad">away</span> <small>it has not answered yet</small>`) {
@@ -236,7 +223,7 @@ func TestNothingIsWrong(t *testing.T) {
 	})
 	server := newServer()
 	server.Site = site
-	_, body, _ := get(t, server.routes(), "/")
+	_, body, _ := get(server.routes(), "/").parts()
 	if !strings.Contains(body, `<p class="fine">Nothing is wrong.</p>`) {
 		t.Errorf("%s", body)
 	}
@@ -335,7 +322,7 @@ func TestLive(t *testing.T) {
 		if n := open(); n != live.MaxOfViewers {
 			t.Errorf("%d streams are open", n)
 		}
-		if code, _, header := get(t, h, "/live?page="); code != http.StatusServiceUnavailable || header.Get("Retry-After") == "" {
+		if code, _, header := get(h, "/live?page=").parts(); code != http.StatusServiceUnavailable || header.Get("Retry-After") == "" {
 			t.Errorf("one stream too many: %d", code)
 		}
 		if s.Site.Close(); open() != 0 {
@@ -345,9 +332,7 @@ func TestLive(t *testing.T) {
 			t.Errorf("%v refused streams are counted", n)
 		}
 		for path, want := range map[string]int{"/live?page=nowhere": 400, "/live?page=changes": 400, "/live?page=": 503} {
-			if code, _, _ := get(t, h, path); code != want {
-				t.Errorf("%s: %d, want %d", path, code, want)
-			}
+			get(h, path).want(t, want)
 		}
 	})
 }
@@ -358,7 +343,7 @@ func TestAPI(t *testing.T) {
 	w := newWorld()
 	w.guard.Anonymous = auth.Operator // who may read all
 	h := serve(w)
-	_, body, _ := get(t, h, "/api/v1/openapi.json")
+	_, body, _ := get(h, "/api/v1/openapi.json").parts()
 	var document bytes.Buffer
 	if err := json.Indent(&document, []byte(body), "", "  "); err != nil {
 		t.Fatal(err)
@@ -393,11 +378,11 @@ func TestAPI(t *testing.T) {
 			id = "shop-7"
 		}
 		path = strings.NewReplacer("{id}", id, "{key}", "a%20b", "{partition}", "3", "{offset}", "17").Replace(path)
-		code, answer, _ := get(t, h, "/api/v1"+path)
+		code, answer, _ := get(h, "/api/v1"+path).parts()
 		if code != http.StatusOK || !json.Valid([]byte(answer)) || strings.Contains(answer, "null") {
 			t.Errorf("%s: %d %.300s", path, code, answer)
 		}
-		code, answer, header := get(t, failing, "/api/v1"+path)
+		code, answer, header := get(failing, "/api/v1"+path).parts()
 		if code == http.StatusServiceUnavailable && header.Get("Content-Type") != "application/problem+json" || code != 200 && code != 503 {
 			t.Errorf("%s without services: %d %s %s", path, code, header.Get("Content-Type"), answer)
 		}
@@ -406,7 +391,7 @@ func TestAPI(t *testing.T) {
 		"/campaigns/nobody": 404, "/quotas/nothing": 404, "/campaigns?limit=0": 422, "/campaigns?limit=5&sort=color": 422,
 		"/campaigns?unheard=of": 422, "/changes?campaign=%00": 422, "/changes?quota=%FF": 422, "/replays/none": 404, "/campaigns/%00": 422, "/campaigns?sort=": 422, "/campaigns?limit=": 422, "/dead-letters?after=elsewhere": 422, "/dead-letters/0/1": 404, "/dead-letters/-1/0": 422, "/dead-letters/0/x": 422, "/destinations/nowhere": 404, "/destinations?state=asleep": 422, "/dead-letters?after=%2F": 422, "/dead-letters?since=yesterday": 422, "/dead-letters?limit=1001": 422, "/dead-letters?until=": 422, "/nothing": 404, "/bulk-changes": 405, "/quotas/provider/usage?step=1s": 422, "/quotas/provider/usage?last=soon": 422, "/quotas/nothing/usage": 404,
 	} {
-		code, _, header := get(t, h, "/api/v1"+path)
+		code, _, header := get(h, "/api/v1"+path).parts()
 		if code != want || header.Get("Content-Type") != "application/problem+json" || code == 405 && header.Get("Allow") != "POST" {
 			t.Errorf("%s: %d %s, want %d", path, code, header.Get("Content-Type"), want)
 		}
@@ -422,27 +407,19 @@ func TestLooksForLettersAreLimited(t *testing.T) {
 	var both sync.WaitGroup
 	for _, path := range []string{"/dead", "/api/v1/dead-letters"} { // the page says that it looks
 		both.Go(func() {
-			if code, _, _ := get(t, h, path); code != http.StatusOK {
-				t.Errorf("%s: %d", path, code)
-			}
+			get(h, path).want(t, 200)
 		})
 		<-begun
 	}
 	w.look = nil // a third look would not wait
-	if code, body, _ := get(t, h, "/dead?campaign=spring"); code != http.StatusOK || !strings.Contains(body, "Looking for dead letters") {
-		t.Errorf("/dead while two look: %d %s", code, body)
-	}
-	if code, body, _ := get(t, h, "/dead.csv"); code != http.StatusServiceUnavailable || !strings.Contains(body, "2 others look for dead letters already") {
-		t.Errorf("/dead.csv while two look: %d %s", code, body)
-	}
-	if code, body, header := get(t, h, "/api/v1/dead-letters"); code != http.StatusServiceUnavailable || header.Get("Retry-After") != "10" || !strings.Contains(body, "2 others look for dead letters already") {
+	get(h, "/dead?campaign=spring").want(t, 200, "Looking for dead letters")
+	get(h, "/dead.csv").want(t, 503, "2 others look for dead letters already")
+	if code, body, header := get(h, "/api/v1/dead-letters").parts(); code != http.StatusServiceUnavailable || header.Get("Retry-After") != "10" || !strings.Contains(body, "2 others look for dead letters already") {
 		t.Errorf("by the API while two look: %d %v", code, header)
 	}
 	close(end)
 	both.Wait()
-	if code, _, _ := get(t, h, "/api/v1/dead-letters"); code != http.StatusOK {
-		t.Errorf("after that: %d", code)
-	}
+	get(h, "/api/v1/dead-letters").want(t, 200)
 }
 
 // TestCountsOfLettersAreLimited: a dry run reads as much as a look, whether a page or the API asks for it.
@@ -456,19 +433,13 @@ func TestCountsOfLettersAreLimited(t *testing.T) {
 		return counted(ctx, r, progress)
 	}
 	h := serve(w)
-	ways := []func() *httptest.ResponseRecorder{
-		func() *httptest.ResponseRecorder { return ask(h, "GET", "/replay?campaign=spring", "", "") },
-		func() *httptest.ResponseRecorder {
-			return ask(h, "POST", "/api/v1/replays", "", `{"dry_run":true}`)
-		},
+	ways := []func() response{
+		func() response { return get(h, "/replay?campaign=spring") },
+		func() response { return ask(h, "POST", "/api/v1/replays", "", `{"dry_run":true}`) },
 	}
 	var both sync.WaitGroup
 	for _, way := range append(ways, ways[0]) { // one more than viewers may
-		both.Go(func() {
-			if answer := way(); answer.Code != http.StatusOK {
-				t.Errorf("%d %s", answer.Code, answer.Body)
-			}
-		})
+		both.Go(func() { way().want(t, 200) })
 		<-begun
 	}
 	for _, way := range ways {

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -281,6 +282,15 @@ func (w *world) crowd(n int) {
 func (w *world) note(ctx context.Context, format string, args ...any) {
 	by := catalog.ActorOf(ctx)
 	w.changes = append(w.changes, fmt.Sprintf(format, args...)+fmt.Sprintf(" by %s: %s", by.Name, by.Reason))
+}
+
+// did checks what was asked of the catalog since the last check.
+func (w *world) did(t *testing.T, want ...string) {
+	t.Helper()
+	if !slices.Equal(w.changes, want) {
+		t.Errorf("asked %q, want %q", w.changes, want)
+	}
+	w.changes = nil
 }
 
 // said is what a change sets, as the API writes it: pairs of a name and a pointer.
