@@ -113,6 +113,15 @@ func get(h http.Handler, path string) response { return ask(h, http.MethodGet, p
 // visit asks for a page with the token of a role.
 func visit(h http.Handler, path, role string) response { return ask(h, http.MethodGet, path, role, "") }
 
+// typed is a form with these fields.
+func typed(fields string) url.Values {
+	form, err := url.ParseQuery(fields)
+	if err != nil {
+		panic(err)
+	}
+	return form
+}
+
 // submit sends a form with a session.
 func submit(h http.Handler, path, cookie string, form url.Values, header ...string) response {
 	return press(h, path, "", form, append(header, "Cookie", cookie)...)

@@ -3,7 +3,6 @@ package console
 import (
 	"bytes"
 	"log/slog"
-	"maps"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -14,107 +13,135 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// TestChangesByAPI: what is asked of the catalog, and what is refused before.
+// TestChangesByAPI: what is asked of the catalog, and by whom and why; and what is refused before.
 func TestChangesByAPI(t *testing.T) {
 	w := guarded()
 	h := serve(w)
-	const spring, provider, shop = "/api/v1/campaigns/spring", "/api/v1/quotas/provider", "/api/v1/destinations/shop-7"
-	if etag := ask(h, "GET", spring, "viewer", "").Header().Get("ETag"); etag != `"7"` {
+	for _, tt := range []struct {
+		name, request, role, body, match string
+		code                             int
+		asked                            string // of the catalog; "" for nothing
+	}{
+		{"rate", "PATCH /campaigns/spring", "operator", `{"rate":"200","reason":"why"}`, `"7"`, 200, `spring {"rate":"200"}`},
+		{"a weak revision", "PATCH /campaigns/spring", "operator", `{"rate":"200"}`, `W/"7"`, 200, `spring {"rate":"200"}`},
+		{"more than the rate", "PATCH /campaigns/spring", "operator", `{"rate":"200","sink":"other"}`, `"7"`, 403, ""},
+		{"all by an admin", "PATCH /campaigns/spring", "admin", `{"quotas":[],"burst":3}`, `"7"`, 200, `spring {"quotas":[],"burst":3}`},
+		{"nothing", "PATCH /campaigns/spring", "admin", `{}`, `"7"`, 422, ""},
+		{"unheard of", "PATCH /campaigns/spring", "admin", `{"colour":"red"}`, `"7"`, 422, ""},
+		{"what is null", "PATCH /campaigns/spring", "admin", `{"rate":null,"burst":3}`, `"7"`, 400, ""},
+		{"what is null within", "PATCH /campaigns/spring", "admin", `{"quotas":[null]}`, `"7"`, 400, ""},
+		{"no body", "PATCH /campaigns/spring", "operator", "", `"7"`, 400, ""},
+		{"a number out of bounds", "PATCH /campaigns/spring", "admin", `{"burst":1e30}`, `"7"`, 422, ""},
+		{"pause", "POST /campaigns/spring/pause", "operator", `{"reason":"why"}`, "", 200, `spring paused{}`},
+		{"pause for a time", "POST /campaigns/spring/pause", "operator", `{"until":" 2h "}`, "", 200, `spring paused until 2h{}`},
+		{"what is not UTF-8", "POST /campaigns/spring/pause", "operator", "{\"reason\":\"\xff\"}", "", 400, ""},
+		{"pause of two lines", "POST /campaigns/a%0Ab/pause", "operator", `{}`, "", 422, ""},
+		{"nobody", "POST /campaigns/nobody/pause", "operator", `{}`, "", 404, ""},
+		{"resume", "POST /campaigns/spring/resume", "operator", "", "*", 200, `spring active{}`},
+		{"delete", "DELETE /campaigns/spring?reason=why", "admin", "", `"7"`, 204, `no campaign spring`},
+		{"delete one that is not over", "DELETE /campaigns/paused", "admin", "", "*", 409, ""},
+		{"create", "POST /campaigns", "admin", `{"id":"a/b","rate":"5","reason":"why"}`, "", 201, `new a/b {"rate":"5"}`},
+		{"create what exists", "POST /campaigns", "admin", `{"id":"spring"}`, "", 409, ""},
+		{"create nothing", "POST /campaigns", "admin", `{"rate":"5"}`, "", 422, ""},
+		{
+			"quota", "POST /quotas", "admin", `{"id":"fresh","windows":["300/1m"],"mode":"shadow","reason":"why"}`, "", 201,
+			`quota fresh {"windows":["300/1m"],"mode":"shadow"}`,
+		},
+		{"quota that exists", "POST /quotas", "admin", `{"id":"provider"}`, "", 409, ""},
+		{"quota of no mode", "POST /quotas", "admin", `{"id":"fresh","mode":"loose"}`, "", 422, ""},
+		{"edit a quota", "PATCH /quotas/provider", "admin", `{"windows":[],"rollout":0}`, `"7"`, 200, `quota provider {"windows":[],"rollout":0}`},
+		{"nothing of a quota", "PATCH /quotas/provider", "admin", `{}`, `"7"`, 422, ""},
+		{"no quota", "PATCH /quotas/nothing", "admin", `{"rollout":50}`, "*", 404, ""},
+		{
+			"adjust", "POST /quotas/provider/windows/1h/adjust", "admin", `{"used":5,"lower":true,"reason":"why"}`, "", 200,
+			`quota provider {Span:1h Used:5 Lower:true}`,
+		},
+		{"adjust without a reason", "POST /quotas/provider/windows/1h/adjust", "admin", `{"used":5}`, "", 422, ""},
+		{
+			"hold a key", "PATCH /quotas/provider/keys/a%2Fb", "operator", `{"held_until":"2100-01-01T00:00:00Z","reason":"why"}`, "", 200,
+			`key a/b of provider, held true`,
+		},
+		{"limit a key by an operator", "PATCH /quotas/provider/keys/a", "operator", `{"windows":["9/1s"]}`, "", 403, ""},
+		{"delete a quota", "DELETE /quotas/provider?unlink=true&reason=why", "admin", "", `"7"`, 204, `no quota provider true`},
+		{
+			"create a destination", "POST /destinations", "admin",
+			`{"id":"shop-8","url":"https://shop-8.example/hook","headers":{"x-tenant":"blue"},"reason":"why"}`, "", 201,
+			`destination shop-8 {"url":"https://shop-8.example/hook","headers":{"x-tenant":"blue"}}`,
+		},
+		{"create a destination that exists", "POST /destinations", "admin", `{"id":"shop-7","url":"https://shop-7.example/hook"}`, "", 409, ""},
+		{
+			"edit a destination", "PATCH /destinations/shop-7", "admin", `{"max_in_flight":0,"secrets":[]}`, `"7"`, 200,
+			`destination shop-7 {"secrets":[],"max_in_flight":0}`,
+		},
+		{"nothing of a destination", "PATCH /destinations/shop-7", "admin", `{}`, `"7"`, 422, ""},
+		{"a header that is no text", "PATCH /destinations/shop-7", "admin", `{"headers":{"x-tenant":5}}`, `"7"`, 422, ""},
+		{"disable", "POST /destinations/shop-7/disable", "operator", `{"reason":"why"}`, "", 200, `destination shop-7 disabled{}`},
+		{"enable at any revision", "POST /destinations/shop-7/enable", "operator", "", `"6"`, 200, `destination shop-7 enabled{}`},
+		{"enable nothing", "POST /destinations/nowhere/enable", "operator", "", "", 404, ""},
+		{"delete a destination", "DELETE /destinations/shop-7?reason=why", "admin", "", `"7"`, 204, `no destination shop-7`},
+		{"open a sink", "POST /sinks/receiver/open", "operator", `{"reason":"why"}`, "", 200, `sink receiver  open`},
+		{
+			"open a destination", "POST /sinks/receiver/open", "operator", `{"destination":"https://a.example:443"}`, "", 200,
+			`sink receiver https://a.example:443 open`,
+		},
+		{"open no sink", "POST /sinks/nowhere/open", "operator", "", "", 404, ""},
+		{
+			"those until", "POST /bulk-changes", "operator", `{"action":"pause","until":"2h","ids":["spring"],"expect":1}`, "", 200,
+			`1 campaigns {Status:paused Until:2h0m0s Rate: Percent:0}`,
+		},
+		{
+			"those", "POST /bulk-changes", "operator", `{"action":"pause","ids":["spring","paused","spring"],"expect":2}`, "", 200,
+			`2 campaigns {Status:paused Until:0s Rate: Percent:0}`,
+		},
+		{"those and others", "POST /bulk-changes", "operator", `{"action":"pause","ids":["spring"],"filter":{"q":"s"},"expect":1}`, "", 422, ""},
+		{"those that are gone", "POST /bulk-changes", "operator", `{"action":"pause","ids":["spring","gone"],"expect":2}`, "", 409, ""},
+		{
+			"many", "POST /bulk-changes", "operator", `{"action":"percent","percent":80,"filter":{"q":"spring"},"expect":1}`, "", 200,
+			`1 campaigns {Status: Until:0s Rate: Percent:80}`,
+		},
+		{"more than expected", "POST /bulk-changes", "operator", `{"action":"pause","filter":{},"expect":1}`, "", 409, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			method, path, _ := strings.Cut(tt.request, " ")
+			answer := ask(h, method, "/api/v1"+path, tt.role, tt.body, "If-Match", tt.match).want(t, tt.code)
+			if kind := answer.Header().Get("Content-Type"); tt.code >= 400 && kind != "application/problem+json" {
+				t.Errorf("a problem of type %s", kind)
+			}
+			by := " by the-" + tt.role + "@127.0.0.1: "
+			if strings.Contains(tt.request+tt.body, "why") {
+				by += "why"
+			}
+			if tt.asked == "" {
+				w.did(t)
+			} else {
+				w.did(t, tt.asked+by)
+			}
+		})
+	}
+}
+
+// TestChangesTakeARevision: without one, with an old one and with what is none nothing is changed, whatever it is and whoever asks.
+func TestChangesTakeARevision(t *testing.T) {
+	w := guarded()
+	h := serve(w)
+	if etag := visit(h, "/api/v1/campaigns/spring", "viewer").Header().Get("ETag"); etag != `"7"` {
 		t.Errorf("ETag %s", etag)
 	}
-	for _, tt := range []struct {
-		name, method, path, role, body, match string
-		code                                  int
-		asked                                 string // of the catalog; "" for nothing
-	}{
-		{"rate", "PATCH", spring, "operator", `{"rate":"200","reason":"why"}`, `"7"`, 200, `spring {"rate":"200"} by the-operator@127.0.0.1: why`},
-		{"pause", "POST", spring + "/pause", "operator", `{"reason":"why"}`, "", 200, `spring paused{} by the-operator@127.0.0.1: why`},
-		{"resume", "POST", spring + "/resume", "operator", "", "*", 200, `spring active{} by the-operator@127.0.0.1: `},
-		{"without a revision", "PATCH", spring, "operator", `{"rate":"200"}`, "", 428, ""},
-		{"cancel without a revision", "POST", spring + "/cancel", "admin", `{}`, "", 428, ""},
-		{"stale", "PATCH", spring, "operator", `{"rate":"200"}`, `"6"`, 412, ""},
-		{"no revision", "PATCH", spring, "operator", `{"rate":"200"}`, `"x"`, 422, ""},
-		{"a weak revision", "PATCH", spring, "operator", `{"rate":"200"}`, `W/"7"`, 200, `spring {"rate":"200"} by the-operator@127.0.0.1: `},
-		{"a weak stale one", "PATCH", spring, "operator", `{"rate":"200"}`, `W/"6"`, 412, ""},
-		{"an empty revision", "PATCH", spring, "operator", `{"rate":"200"}`, `""`, 422, ""},
-		{"a pause for a time", "POST", spring + "/pause", "operator", `{"until":" 2h "}`, "", 200, `spring paused until 2h{} by the-operator@127.0.0.1: `},
-		{"a pause of no revision", "POST", spring + "/pause", "operator", `{}`, `W/""`, 422, ""},
-		{"more than the rate", "PATCH", spring, "operator", `{"rate":"200","sink":"other"}`, `"7"`, 403, ""},
-		{"all by an admin", "PATCH", spring, "admin", `{"quotas":[],"burst":3}`, `"7"`, 200, `spring {"quotas":[],"burst":3} by the-admin@127.0.0.1: `},
-		{"nothing", "PATCH", spring, "admin", `{}`, `"7"`, 422, ""},
-		{"unheard of", "PATCH", spring, "admin", `{"colour":"red"}`, `"7"`, 422, ""},
-		{"what is null", "PATCH", spring, "admin", `{"rate":null,"burst":3}`, `"7"`, 400, ""},
-		{"what is null within", "PATCH", spring, "admin", `{"quotas":[null]}`, `"7"`, 400, ""},
-		{"what is not UTF-8", "POST", spring + "/pause", "operator", "{\"reason\":\"\xff\"}", "", 400, ""},
-		{"no body", "PATCH", spring, "operator", "", `"7"`, 400, ""},
-		{"an id of two lines", "POST", "/api/v1/campaigns/a%0Ab/pause", "operator", `{}`, "", 422, ""},
-		{"a number out of bounds", "PATCH", spring, "admin", `{"burst":1e30}`, `"7"`, 422, ""},
-		{"a revision out of bounds", "PATCH", spring, "operator", `{"rate":"200"}`, `"99999999999999999999"`, 422, ""},
-		{"a reason with U+0000", "POST", spring + "/pause", "operator", `{"reason":"a\u0000b"}`, "", 422, ""},
-		{"nobody", "POST", "/api/v1/campaigns/nobody/pause", "operator", `{}`, "", 404, ""},
-		{"delete", "DELETE", spring + "?reason=why", "admin", "", `"7"`, 204, `no campaign spring by the-admin@127.0.0.1: why`},
-		{"delete a stale campaign", "DELETE", spring, "admin", "", `"6"`, 412, ""},
-		{"delete without a revision", "DELETE", spring, "admin", "", "", 428, ""},
-		{"delete by an operator", "DELETE", spring, "operator", "", "*", 403, ""},
-		{"delete one that is not over", "DELETE", "/api/v1/campaigns/paused", "admin", "", "*", 409, ""},
-		{"create", "POST", "/api/v1/campaigns", "admin", `{"id":"a/b","rate":"5","reason":"why"}`, "", 201, `new a/b {"rate":"5"} by the-admin@127.0.0.1: why`},
-		{"create what exists", "POST", "/api/v1/campaigns", "admin", `{"id":"spring"}`, "", 409, ""},
-		{"create nothing", "POST", "/api/v1/campaigns", "admin", `{"rate":"5"}`, "", 422, ""},
-		{"create by an operator", "POST", "/api/v1/campaigns", "operator", `{"id":"autumn"}`, "", 403, ""},
-		{"quota", "POST", "/api/v1/quotas", "admin", `{"id":"fresh","windows":["300/1m"],"mode":"shadow","reason":"why"}`, "", 201, `quota fresh {"windows":["300/1m"],"mode":"shadow"} by the-admin@127.0.0.1: why`},
-		{"quota that exists", "POST", "/api/v1/quotas", "admin", `{"id":"provider"}`, "", 409, ""},
-		{"quota of no mode", "POST", "/api/v1/quotas", "admin", `{"id":"fresh","mode":"loose"}`, "", 422, ""},
-		{"edit a quota", "PATCH", provider, "admin", `{"windows":[],"rollout":0}`, `"7"`, 200, `quota provider {"windows":[],"rollout":0} by the-admin@127.0.0.1: `},
-		{"edit a quota by an operator", "PATCH", provider, "operator", `{"rollout":50}`, `"7"`, 403, ""},
-		{"edit a quota without a revision", "PATCH", provider, "admin", `{"rollout":50}`, "", 428, ""},
-		{"edit a stale quota", "PATCH", provider, "admin", `{"rollout":50}`, `"6"`, 412, ""},
-		{"nothing of a quota", "PATCH", provider, "admin", `{}`, `"7"`, 422, ""},
-		{"no quota", "PATCH", "/api/v1/quotas/nothing", "admin", `{"rollout":50}`, "*", 404, ""},
-		{"adjust", "POST", provider + "/windows/1h/adjust", "admin", `{"used":5,"lower":true,"reason":"credit"}`, "", 200, `quota provider {Span:1h Used:5 Lower:true} by the-admin@127.0.0.1: credit`},
-		{"hold a key", "PATCH", provider + "/keys/a%2Fb", "operator", `{"held_until":"2100-01-01T00:00:00Z","reason":"asked to"}`, "", 200, `key a/b of provider, held true by the-operator@127.0.0.1: asked to`},
-		{"limit a key by an operator", "PATCH", provider + "/keys/a", "operator", `{"windows":["9/1s"]}`, "", 403, ""},
-		{"hold a key by a viewer", "PATCH", provider + "/keys/a", "viewer", `{"held_until":"2100-01-01T00:00:00Z"}`, "", 403, ""},
-		{"adjust without a reason", "POST", provider + "/windows/1h/adjust", "admin", `{"used":5}`, "", 422, ""},
-		{"adjust by an operator", "POST", provider + "/windows/1h/adjust", "operator", `{"used":5,"reason":"credit"}`, "", 403, ""},
-		{"delete a quota", "DELETE", provider + "?unlink=true&reason=why", "admin", "", `"7"`, 204, `no quota provider true by the-admin@127.0.0.1: why`},
-		{"delete a stale quota", "DELETE", provider, "admin", "", `"6"`, 412, ""},
-		{"delete a quota without a revision", "DELETE", provider, "admin", "", "", 428, ""},
-		{"a reason of two lines", "DELETE", provider + "?reason=a%0Ab", "admin", "", `"7"`, 422, ""},
-		{"create a destination", "POST", "/api/v1/destinations", "admin", `{"id":"shop-8","url":"https://shop-8.example/hook","headers":{"x-tenant":"blue"},"reason":"why"}`, "", 201, `destination shop-8 {"url":"https://shop-8.example/hook","headers":{"x-tenant":"blue"}} by the-admin@127.0.0.1: why`},
-		{"create a destination that exists", "POST", "/api/v1/destinations", "admin", `{"id":"shop-7","url":"https://shop-7.example/hook"}`, "", 409, ""},
-		{"edit a destination", "PATCH", shop, "admin", `{"max_in_flight":0,"secrets":[]}`, `"7"`, 200, `destination shop-7 {"secrets":[],"max_in_flight":0} by the-admin@127.0.0.1: `},
-		{"edit a destination by an operator", "PATCH", shop, "operator", `{"url":"https://evil.example"}`, `"7"`, 403, ""},
-		{"edit a destination without a revision", "PATCH", shop, "admin", `{"max_in_flight":0}`, "", 428, ""},
-		{"edit a stale destination", "PATCH", shop, "admin", `{"max_in_flight":0}`, `"6"`, 412, ""},
-		{"nothing of a destination", "PATCH", shop, "admin", `{}`, `"7"`, 422, ""},
-		{"a header that is no text", "PATCH", shop, "admin", `{"headers":{"x-tenant":5}}`, `"7"`, 422, ""},
-		{"disable", "POST", shop + "/disable", "operator", `{"reason":"why"}`, "", 200, `destination shop-7 disabled{} by the-operator@127.0.0.1: why`},
-		{"enable", "POST", shop + "/enable", "operator", "", `"6"`, 200, `destination shop-7 enabled{} by the-operator@127.0.0.1: `},
-		{"enable by a viewer", "POST", shop + "/enable", "viewer", "", "", 403, ""},
-		{"enable nothing", "POST", "/api/v1/destinations/nowhere/enable", "operator", "", "", 404, ""},
-		{"delete a destination", "DELETE", shop + "?reason=why", "admin", "", `"7"`, 204, `no destination shop-7 by the-admin@127.0.0.1: why`},
-		{"delete a stale destination", "DELETE", shop, "admin", "", `"6"`, 412, ""},
-		{"delete a destination without a revision", "DELETE", shop, "admin", "", "", 428, ""},
-		{"no page of destinations", "GET", "/api/v1/destinations?after=shop-7", "viewer", "", "", 422, ""},
-		{"destinations of no state", "GET", "/api/v1/destinations?state=asleep", "viewer", "", "", 422, ""},
-		{"open a sink", "POST", "/api/v1/sinks/receiver/open", "operator", `{"reason":"mended"}`, "", 200, `sink receiver  open by the-operator@127.0.0.1: mended`},
-		{"open a destination", "POST", "/api/v1/sinks/receiver/open", "operator", `{"destination":"https://a.example:443"}`, "", 200, `sink receiver https://a.example:443 open by the-operator@127.0.0.1: `},
-		{"open by a viewer", "POST", "/api/v1/sinks/receiver/open", "viewer", "", "", 403, ""},
-		{"open no sink", "POST", "/api/v1/sinks/nowhere/open", "operator", "", "", 404, ""},
-		{"those until", "POST", "/api/v1/bulk-changes", "operator", `{"action":"pause","until":"2h","ids":["spring"],"expect":1}`, "", 200, `1 campaigns {Status:paused Until:2h0m0s Rate: Percent:0} by the-operator@127.0.0.1: `},
-		{"those", "POST", "/api/v1/bulk-changes", "operator", `{"action":"pause","ids":["spring","paused","spring"],"expect":2}`, "", 200, `2 campaigns {Status:paused Until:0s Rate: Percent:0} by the-operator@127.0.0.1: `},
-		{"those and others", "POST", "/api/v1/bulk-changes", "operator", `{"action":"pause","ids":["spring"],"filter":{"q":"s"},"expect":1}`, "", 422, ""},
-		{"those that are gone", "POST", "/api/v1/bulk-changes", "operator", `{"action":"pause","ids":["spring","gone"],"expect":2}`, "", 409, ""},
-		{"many", "POST", "/api/v1/bulk-changes", "operator", `{"action":"percent","percent":80,"filter":{"q":"spring"},"expect":1}`, "", 200, `1 campaigns {Status: Until:0s Rate: Percent:80} by the-operator@127.0.0.1: `},
-		{"more than expected", "POST", "/api/v1/bulk-changes", "operator", `{"action":"pause","filter":{},"expect":1}`, "", 409, ""},
-	} {
-		w.changes = nil
-		answer := ask(h, tt.method, tt.path, tt.role, tt.body, "If-Match", tt.match)
-		if asked := strings.Join(w.changes, ";"); answer.Code != tt.code || asked != tt.asked {
-			t.Errorf("%s: %d %s; asked %q", tt.name, answer.Code, answer.Body, asked)
-		}
-		if tt.code >= 400 && answer.Header().Get("Content-Type") != "application/problem+json" {
-			t.Errorf("%s: %s", tt.name, answer.Header().Get("Content-Type"))
+	for path, body := range map[string]string{"campaigns/spring": `{"rate":"5"}`, "quotas/provider": `{"rollout":50}`, "destinations/shop-7": `{"max_in_flight":5}`} {
+		for _, method := range []string{"PATCH", "PUT", "DELETE", "POST"} {
+			of, body := path, body
+			switch {
+			case method == "POST": // which a campaign is cancelled with
+				of, body = "campaigns/spring/cancel", `{}`
+			case method == "DELETE":
+				body = ""
+			case method == "PUT" && strings.HasPrefix(path, "destinations"):
+				continue
+			}
+			for match, code := range map[string]int{"": 428, `"6"`: 412, `W/"6"`: 412, `"x"`: 422, `""`: 422, `W/""`: 422, `"99999999999999999999"`: 422} {
+				ask(h, method, "/api/v1/"+of, "admin", body, "If-Match", match).want(t, code)
+				w.did(t)
+			}
 		}
 	}
 }
@@ -137,12 +164,9 @@ func TestWhatIsRefusedIsNamed(t *testing.T) {
 // TestALargeFormIsRefused: the answer says how large one may be.
 func TestALargeFormIsRefused(t *testing.T) {
 	w := guarded()
-	h := serve(w)
 	long := url.Values{"q": {strings.Repeat("%", maxBodyBytes/3)}, "expect": {"1"}, "action": {"pause"}}
-	answer := submit(h, "/bulk", login(t, h, "operator"), long)
-	if answer.Code != http.StatusRequestEntityTooLarge || !strings.Contains(answer.Body.String(), "larger than 65536 bytes") || len(w.changes) > 0 {
-		t.Errorf("more than a form may have: %d %s", answer.Code, answer.Body)
-	}
+	press(serve(w), "/bulk", "operator", long).want(t, 413, "larger than 65536 bytes")
+	w.did(t)
 }
 
 // TestPartOfABulkChangeIsLogged: what was changed before an error has to be found as well.
@@ -150,170 +174,146 @@ func TestPartOfABulkChangeIsLogged(t *testing.T) {
 	w := guarded()
 	var log bytes.Buffer
 	w.log = slog.NewTextHandler(&log, nil)
-	h := serve(w)
-	cookie := login(t, h, "operator")
 	w.fail = errAway
-	answer := submit(h, "/bulk", cookie, url.Values{"q": {"spring"}, "expect": {"1"}, "action": {"pause"}})
-	if answer.Code != http.StatusServiceUnavailable || !strings.Contains(log.String(), "matched=1 changed=1 by=the-operator@127.0.0.1") {
-		t.Errorf("%d; the log has %s", answer.Code, log.String())
-	}
+	press(serve(w), "/bulk", "operator", typed("q=spring&expect=1&action=pause")).want(t, 503)
+	shows(t, log.String(), "matched=1 changed=1 by=the-operator@127.0.0.1")
 }
 
 // TestCancelledStaysSo: neither the API nor a form takes a campaign up again that is over, and there are no buttons for it.
 func TestCancelledStaysSo(t *testing.T) {
 	w := guarded()
 	h := serve(w)
-	cookie := login(t, h, "admin")
-	for _, over := range []bool{false, true} {
-		if over {
-			w.snapshot.Campaigns["spring"].Status = delivery.StatusCancelled
-		}
-		body := ask(h, "GET", "/campaign?id=spring", "", "", "Cookie", cookie).Body.String()
-		if strings.Contains(body, `action="pause"`) == over || strings.Contains(body, "cancel?id=spring") == over {
-			t.Errorf("over %v: %s", over, body)
-		}
-	}
+	visit(h, "/campaign?id=spring", "admin").want(t, 200, `action="pause"`, "cancel?id=spring")
+	w.snapshot.Campaigns["spring"].Status = delivery.StatusCancelled
+	visit(h, "/campaign?id=spring", "admin").want(t, 200).lacks(t, `action="pause"`, "cancel?id=spring")
 	for _, action := range []string{"pause", "resume", "cancel"} {
 		ask(h, "POST", "/api/v1/campaigns/spring/"+action, "admin", `{}`, "If-Match", `"7"`).want(t, 409)
-		submit(h, "/"+action, cookie, url.Values{"id": {"spring"}, "typed": {"spring"}, "revision": {"7"}}).want(t, 409)
+		press(h, "/"+action, "admin", typed("id=spring&typed=spring&revision=7")).want(t, 409)
 	}
 }
 
-// TestForms: forms work without a script, each for its role, and what was done is on the page that follows.
+// TestForms: forms work without a script, each for its role and from pages of its own site, and what was done is on the page that follows.
 func TestForms(t *testing.T) {
 	w := guarded()
 	h := serve(w)
-	forms := map[string]struct {
-		needs string
-		form  url.Values
-		next  string
-		asked string
-	}{
-		"pause":  {"operator", url.Values{"reason": {"why"}, "until": {" 2h "}}, "campaign?done=paused&id=spring", `spring paused until 2h{}`},
-		"resume": {"operator", nil, "campaign?done=resumed&id=spring", `spring active{}`},
-		"rate":   {"operator", url.Values{"rate": {" 200 "}}, "campaign?done=changed&id=spring", `spring {"rate":"200"}`},
-		"edit":   {"admin", url.Values{"rate": {"100"}, "burst": {"3"}, "quotas": {"a b"}}, "campaign?done=changed&id=spring", `spring {"quotas":["a","b"],"burst":3}`},
-		"cancel": {"admin", url.Values{"typed": {"spring"}}, "campaign?done=cancelled&id=spring", `spring cancelled{}`},
-		"create": {"admin", url.Values{"id": {"autumn"}, "rate": {"5"}, "burst": {"0"}}, "campaigns?done=created", `new autumn {"rate":"5","burst":0}`},
-
-		"quota-edit":   {"admin", url.Values{"windows": {"300/1m, 15750/1h"}, "was_windows": {"1000/1h"}, "mode": {"strict"}, "was_mode": {"strict"}}, "quota?done=quota&id=provider", `quota provider {"windows":["300/1m","15750/1h"]}`},
-		"quota-create": {"admin", url.Values{"id": {"fresh"}, "windows": {"5/1s"}, "rollout": {"0"}, "mode": {""}}, "quotas?done=quota-created", `quota fresh {"windows":["5/1s"],"rollout":0}`},
-		"quota-delete": {"admin", url.Values{"typed": {"provider"}, "unlink": {"yes"}}, "quotas?done=quota-deleted", `no quota provider true`},
-		"quota-adjust": {"admin", url.Values{"span": {"1h"}, "used": {" 5 "}, "reason": {"credit"}}, "quota?done=adjusted&id=provider", `quota provider {Span:1h Used:5 Lower:false}`},
-
-		"destination-disable": {"operator", url.Values{"reason": {"why"}}, "destination?done=disabled&id=shop-7", `destination shop-7 disabled{}`},
-		"destination-enable":  {"operator", nil, "destination?done=enabled&id=shop-7", `destination shop-7 enabled{}`},
-		"destination-edit": {"admin", url.Values{"url": {""}, "was_url": {""}, "headers": {`{"a": "b"}`}, "was_headers": {`{"x-tenant":"shop-7"}`}, "max_in_flight": {"5"}, "was_max_in_flight": {"0"}}, "destination?done=destination&id=shop-7",
-			`destination shop-7 {"headers":{"a":"b"},"max_in_flight":5}`},
-		"destination-create": {"admin", url.Values{"id": {"shop-8"}, "url": {"https://shop-8.example/"}, "secrets": {"file:a, file:b"}, "max_in_flight": {"0"}}, "destination?done=destination-created&id=shop-8",
-			`destination shop-8 {"url":"https://shop-8.example/","secrets":["file:a","file:b"],"max_in_flight":0}`},
-		"destination-delete": {"admin", url.Values{"typed": {"shop-7"}}, "destinations?done=destination-deleted", `no destination shop-7`},
-
-		"bulk": {"operator", url.Values{"q": {"spring"}, "expect": {"1"}, "action": {"percent"}, "rate": {"80 %"}}, "campaigns?done=bulk&q=spring", `1 campaigns {Status: Until:0s Rate: Percent:80}`},
-	}
 	roles := []string{"viewer", "operator", "admin"}
-	for _, role := range roles {
-		cookie := login(t, h, role)
-		for name, f := range forms {
-			form := maps.Clone(f.form)
-			if form == nil {
-				form = url.Values{}
-			}
-			switch {
-			case name == "create":
-				form.Set("id", "autumn")
-			case name == "quota-create":
-				form.Set("id", "fresh")
-			case strings.HasPrefix(name, "quota-"):
-				form.Set("id", "provider")
-			case name == "destination-create":
-				form.Set("id", "shop-8")
-			case strings.HasPrefix(name, "destination-"):
-				form.Set("id", "shop-7")
-			default:
-				form.Set("id", "spring")
-			}
-			form.Set("revision", "7")
+	for _, f := range []struct{ name, needs, form, next, asked string }{
+		{"pause", "operator", "id=spring&reason=why&until=+2h+", "campaign?done=paused&id=spring", `spring paused until 2h{}`},
+		{"resume", "operator", "id=spring", "campaign?done=resumed&id=spring", `spring active{}`},
+		{"rate", "operator", "id=spring&rate=+200+", "campaign?done=changed&id=spring", `spring {"rate":"200"}`},
+		{
+			"edit", "admin", "id=spring&rate=100&burst=3&quotas=a+b", "campaign?done=changed&id=spring",
+			`spring {"quotas":["a","b"],"burst":3}`,
+		},
+		{"cancel", "admin", "id=spring&typed=spring", "campaign?done=cancelled&id=spring", `spring cancelled{}`},
+		{"create", "admin", "id=autumn&rate=5&burst=0", "campaigns?done=created", `new autumn {"rate":"5","burst":0}`},
+		{
+			"quota-edit", "admin", "id=provider&windows=300/1m,+15750/1h&was_windows=1000/1h&mode=strict&was_mode=strict",
+			"quota?done=quota&id=provider", `quota provider {"windows":["300/1m","15750/1h"]}`,
+		},
+		{"quota-create", "admin", "id=fresh&windows=5/1s&rollout=0&mode=", "quotas?done=quota-created", `quota fresh {"windows":["5/1s"],"rollout":0}`},
+		{"quota-delete", "admin", "id=provider&typed=provider&unlink=yes", "quotas?done=quota-deleted", `no quota provider true`},
+		{
+			"quota-adjust", "admin", "id=provider&span=1h&used=+5+&reason=credit", "quota?done=adjusted&id=provider",
+			`quota provider {Span:1h Used:5 Lower:false}`,
+		},
+		{"destination-disable", "operator", "id=shop-7&reason=why", "destination?done=disabled&id=shop-7", `destination shop-7 disabled{}`},
+		{"destination-enable", "operator", "id=shop-7", "destination?done=enabled&id=shop-7", `destination shop-7 enabled{}`},
+		{
+			"destination-edit", "admin",
+			`id=shop-7&url=&was_url=&headers={"a": "b"}&was_headers={"x-tenant":"shop-7"}&max_in_flight=5&was_max_in_flight=0`,
+			"destination?done=destination&id=shop-7", `destination shop-7 {"headers":{"a":"b"},"max_in_flight":5}`,
+		},
+		{
+			"destination-create", "admin", "id=shop-8&url=https://shop-8.example/&secrets=file:a,+file:b&max_in_flight=0",
+			"destination?done=destination-created&id=shop-8",
+			`destination shop-8 {"url":"https://shop-8.example/","secrets":["file:a","file:b"],"max_in_flight":0}`,
+		},
+		{"destination-delete", "admin", "id=shop-7&typed=shop-7", "destinations?done=destination-deleted", `no destination shop-7`},
+		{
+			"bulk", "operator", "q=spring&expect=1&action=percent&rate=80+%25", "campaigns?done=bulk&q=spring",
+			`1 campaigns {Status: Until:0s Rate: Percent:80}`,
+		},
+	} {
+		form := typed(f.form + "&revision=7")
+		for _, role := range roles {
+			cookie, code := login(t, h, role), http.StatusForbidden
 			w.changes = nil
-			answer := submit(h, "/"+name, cookie, form)
-			asked, allowed := strings.Join(w.changes, ";"), slices.Index(roles, role) >= slices.Index(roles, f.needs)
-			switch {
-			case allowed && (answer.Code != http.StatusSeeOther || answer.Header().Get("Location") != f.next || !strings.HasPrefix(asked, f.asked+" by the-"+role+"@127.0.0.1: ")):
-				t.Errorf("%s by %s: %d to %s, asked %q", name, role, answer.Code, answer.Header().Get("Location"), asked)
-			case !allowed && (answer.Code != http.StatusForbidden || asked != ""):
-				t.Errorf("%s by %s: %d, asked %q", name, role, answer.Code, asked)
+			answer := submit(h, "/"+f.name, cookie, form)
+			if slices.Index(roles, role) >= slices.Index(roles, f.needs) {
+				code = http.StatusSeeOther
+				answer.leads(t, f.next)
+				w.did(t, f.asked+" by the-"+role+"@127.0.0.1: "+form.Get("reason"))
 			}
-			submit(h, "/"+name, cookie, form, "Origin", "https://evil.example", "Sec-Fetch-Site", "cross-site").want(t, 403)
-			submit(h, "/"+name, cookie, form, "Origin", "https://ops.example.com", "Sec-Fetch-Site", "same-site").want(t, answer.Code)
+			answer.want(t, code)
+			w.did(t)
+			submit(h, "/"+f.name, cookie, form, "Origin", "https://evil.example", "Sec-Fetch-Site", "cross-site").want(t, 403)
+			w.did(t)
+			submit(h, "/"+f.name, cookie, form, "Origin", "https://ops.example.com", "Sec-Fetch-Site", "same-site").want(t, code)
 		}
 	}
 	get(serve(newWorld()), "/campaign?id=spring&done=paused").want(t, 200, `role="status">The campaign is paused.`).lacks(t, "<form method=\"post\"")
-	stranger := ask(h, "GET", "/campaigns?q=a", "", "")
-	if stranger.Code != http.StatusSeeOther || stranger.Header().Get("Location") != "login?next=campaigns%3Fq%3Da" {
-		t.Errorf("a page for nobody: %d %s", stranger.Code, stranger.Header().Get("Location"))
-	}
-	if next := submit(h, "/login", "", url.Values{"token": {"adminadmin"}, "next": {"//evil.example/"}}).Header().Get("Location"); next != "./" {
-		t.Errorf("logging in leads to %s", next)
-	}
+	get(h, "/campaigns?q=a").leads(t, "login?next=campaigns%3Fq%3Da")
+	press(h, "/login", "", typed("token=adminadmin&next=//evil.example/")).leads(t, "./")
 }
 
-// TestConflict: the slower user gets the other change and the typed values, and nothing is written.
+// TestConflict: the slower user gets the other change and the typed values, and nothing is written; what makes no sense is kept as well.
 func TestConflict(t *testing.T) {
 	w := guarded()
 	h := serve(w)
-	cookie := login(t, h, "admin")
-	for path, form := range map[string]url.Values{"/edit": {"burst": {"3"}}, "/rate": {"rate": {"333"}}} {
-		form.Set("id", "spring")
-		form.Set("revision", "6")
-		answer := submit(h, path, cookie, form)
-		body := answer.Body.String()
-		if answer.Code != http.StatusPreconditionFailed || len(w.changes) > 0 || !strings.Contains(body, `name="revision" value="7"`) || !strings.Contains(body, "What was changed meanwhile") {
-			t.Errorf("%s: %d, asked %v: %s", path, answer.Code, w.changes, body)
-		}
-		if typed := form.Get("rate"); typed != "" && (!strings.Contains(body, `value="333"`) || !strings.Contains(body, "now: 100")) {
-			t.Errorf("%s: what was typed is not there", path)
-		}
-	}
-	for path, form := range map[string]url.Values{
-		"/cancel": {"id": {"spring"}, "typed": {"sprin"}, "revision": {"7"}}, "/edit": {"id": {"spring"}, "burst": {"many"}, "revision": {"7"}},
-		"/rate": {"id": {"spring"}, "rate": {"3"}}, "/bulk": {"expect": {"1"}, "action": {"percent"}, "q": {"spring"}, "rate": {"x"}},
+	const meanwhile = "What was changed meanwhile"
+	for _, tt := range []struct {
+		action, form string
+		code         int
+		says         []string
+	}{
+		{"edit", "id=spring&revision=6&burst=3", 412, []string{meanwhile, `name="revision" value="7"`}},
+		{"edit", "id=spring&revision=7&burst=many", 422, nil},
+		{"rate", "id=spring&revision=6&rate=333", 412, []string{meanwhile, `name="revision" value="7"`, `value="333"`, "now: 100"}},
+		{"rate", "id=spring&rate=3", 422, nil},
+		{"cancel", "id=spring&revision=7&typed=sprin", 422, nil},
+		{"create", "id=spring&rate=77", 409, []string{`value="77"`}},
+		{"bulk", "expect=1&action=percent&q=spring&rate=x", 422, nil},
+		{"bulk", "expect=3&action=pause&q=spring", 412, nil},
+		{"quota-edit", "id=provider&revision=6&windows=5/1s&was_windows=900/1h", 412, []string{meanwhile, "now: 1000/1h"}},
+		{"quota-edit", "id=provider&revision=7&rollout=many", 422, []string{`value="many"`}},
+		{"quota-edit", "id=nothing&revision=7&rollout=5", 404, []string{"does not exist"}},
+		{"quota-edit", "id=provider&rollout=5", 422, []string{"has no revision"}},
+		{"quota-create", "id=provider&windows=5/1s", 409, []string{`value="5/1s"`}},
+		{"quota-delete", "id=provider&revision=7&typed=provide", 422, []string{"nothing was deleted"}},
+		{"quota-delete", "id=provider&revision=6&typed=provider", 412, []string{"changed meanwhile"}},
+		{"quota-adjust", "id=provider&span=1h&used=all&reason=credit", 422, []string{"not a whole number"}},
 	} {
-		if answer := submit(h, path, cookie, form); answer.Code != http.StatusUnprocessableEntity || len(w.changes) > 0 {
-			t.Errorf("%s: %d %v", path, answer.Code, w.changes)
-		}
-	}
-	if answer := submit(h, "/bulk", cookie, url.Values{"expect": {"3"}, "action": {"pause"}, "q": {"spring"}}); answer.Code != http.StatusPreconditionFailed || len(w.changes) > 0 {
-		t.Errorf("more than expected: %d", answer.Code)
+		press(h, "/"+tt.action, "admin", typed(tt.form)).want(t, tt.code, tt.says...)
+		w.did(t)
 	}
 }
 
 // formFields are the fields of a form, hidden ones as well.
 var formFields = regexp.MustCompile(`<input (?:type="hidden" )?name="([^"]*)" value="([^"]*)"`)
 
+// fieldsOf returns what the form of a page is filled with.
+func fieldsOf(page response) url.Values {
+	form := url.Values{}
+	for _, field := range formFields.FindAllStringSubmatch(page.Body.String(), -1) {
+		form.Set(field[1], field[2])
+	}
+	return form
+}
+
 // TestConflictKeepsWhatOthersDid: a form that is sent once more changes what was typed, and nothing that others have changed since.
 func TestConflictKeepsWhatOthersDid(t *testing.T) {
 	w := guarded()
 	h := serve(w)
-	cookie := login(t, h, "admin")
-	fields := func(page string) url.Values {
-		form := url.Values{}
-		for _, field := range formFields.FindAllStringSubmatch(page, -1) {
-			form.Set(field[1], field[2])
-		}
-		return form
-	}
-	form := fields(ask(h, "GET", "/edit?id=spring", "", "", "Cookie", cookie).Body.String())
+	form := fieldsOf(visit(h, "/edit?id=spring", "admin"))
 	form.Set("burst", "3")
 	form.Set("rate", "50") // as the campaign was before somebody has made it 100
 	form.Set("was_rate", "50")
 	form.Set("revision", "6")
-	answer := submit(h, "/edit", cookie, form)
-	again := fields(answer.Body.String())
-	if answer.Code != http.StatusPreconditionFailed || again.Get("rate") != "100" || again.Get("burst") != "3" || again.Get("was_burst") != "0" {
-		t.Errorf("%d, the form is %v", answer.Code, again)
+	again := fieldsOf(press(h, "/edit", "admin", form).want(t, 412))
+	if again.Get("rate") != "100" || again.Get("burst") != "3" || again.Get("was_burst") != "0" {
+		t.Errorf("the form is %v", again)
 	}
-	submit(h, "/edit", cookie, again)
-	if len(w.changes) != 1 || !strings.HasPrefix(w.changes[0], `spring {"burst":3} by`) {
-		t.Errorf("asked %q", w.changes)
-	}
+	press(h, "/edit", "admin", again).want(t, 303)
+	w.did(t, `spring {"burst":3} by the-admin@127.0.0.1: `)
 }

@@ -3,14 +3,13 @@ package console
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/replay"
@@ -22,63 +21,66 @@ import (
 func TestProblemsHaveTypes(t *testing.T) {
 	w := guarded()
 	h := serve(w)
-	const spring = "/api/v1/campaigns/spring"
+	const bulk = `{"action":"pause","filter":{"q":"spring"},"expect":`
+	expect := func(answer response, code int, kind string) {
+		t.Helper()
+		answer.want(t, code, `"type":"urn:pacer:problem:`+kind+`"`, fmt.Sprintf(`"status":%d`, code))
+	}
 	for _, tt := range []struct {
-		method, path, role, body, match, kind string
-		code                                  int
+		request, role, body, match, kind string
+		code                             int
 	}{
-		{"GET", "/api/v1/campaigns/nobody", "viewer", "", "", "not-found", 404}, {"GET", "/api/v1/nothing", "viewer", "", "", "not-found", 404},
-		{"PUT", "/api/v1/status", "viewer", "", "", "method-not-allowed", 405}, {"GET", spring, "", "", "", "token-required", 401},
-		{"GET", spring, "guess", "", "", "token-unknown", 401}, {"POST", spring + "/cancel", "viewer", "", `"7"`, "role-required", 403},
-		{"PATCH", spring, "operator", `{"rate":"5"}`, "", "revision-required", 428}, {"PATCH", spring, "operator", `{"rate":"5"}`, `"6"`, "stale-revision", 412},
-		{"PATCH", spring, "operator", `{"rate":"x"}`, `"7"`, "invalid", 422}, {"PATCH", spring, "operator", `{"rate`, `"7"`, "malformed", 400},
-		{"POST", "/api/v1/campaigns", "admin", `{"id":"spring"}`, "", "exists", 409}, {"DELETE", "/api/v1/campaigns/paused", "admin", "", `"7"`, "in-use", 409},
-		{"POST", "/api/v1/bulk-changes", "operator", `{"action":"pause","filter":{"q":"spring"},"expect":9}`, "", "count-changed", 409},
-		{"POST", spring + "/pause", "operator", `{"until":"` + strings.Repeat("x", 70<<10) + `"}`, "", "too-large", 413},
+		{"GET /campaigns/nobody", "viewer", "", "", "not-found", 404}, {"GET /nothing", "viewer", "", "", "not-found", 404},
+		{"PUT /status", "viewer", "", "", "method-not-allowed", 405}, {"GET /campaigns/spring", "", "", "", "token-required", 401},
+		{"GET /campaigns/spring", "guess", "", "", "token-unknown", 401},
+		{"POST /campaigns/spring/cancel", "viewer", "", `"7"`, "role-required", 403},
+		{"PATCH /campaigns/spring", "operator", `{"rate":"5"}`, "", "revision-required", 428},
+		{"PATCH /campaigns/spring", "operator", `{"rate":"5"}`, `"6"`, "stale-revision", 412},
+		{"PATCH /campaigns/spring", "operator", `{"rate":"x"}`, `"7"`, "invalid", 422},
+		{"PATCH /campaigns/spring", "operator", `{"rate`, `"7"`, "malformed", 400},
+		{"POST /campaigns", "admin", `{"id":"spring"}`, "", "exists", 409}, {"DELETE /campaigns/paused", "admin", "", `"7"`, "in-use", 409},
+		{"POST /bulk-changes", "operator", bulk + "9}", "", "count-changed", 409},
+		{"POST /campaigns/spring/pause", "operator", `{"until":"` + strings.Repeat("x", 70<<10) + `"}`, "", "too-large", 413},
 	} {
-		answer := ask(h, tt.method, tt.path, tt.role, tt.body, "If-Match", tt.match)
-		var problem struct {
-			Type   string
-			Status int
-		}
-		if err := json.Unmarshal(answer.Body.Bytes(), &problem); err != nil || answer.Code != tt.code || problem.Status != tt.code || problem.Type != "urn:pacer:problem:"+tt.kind {
-			t.Errorf("%s %s: %d %s, want %s (%v)", tt.method, tt.path, answer.Code, answer.Body, tt.kind, err)
-		}
+		method, path, _ := strings.Cut(tt.request, " ")
+		expect(ask(h, method, "/api/v1"+path, tt.role, tt.body, "If-Match", tt.match), tt.code, tt.kind)
 	}
-	foreign := ask(h, "POST", spring+"/pause", "operator", "", "Origin", "https://evil.example", "Sec-Fetch-Site", "cross-site")
-	if foreign.Code != http.StatusForbidden || !strings.Contains(foreign.Body.String(), `"urn:pacer:problem:foreign-origin"`) {
-		t.Errorf("from another site: %d %s", foreign.Code, foreign.Body)
-	}
+	foreign := ask(h, "POST", "/api/v1/campaigns/spring/pause", "operator", "", "Origin", "https://evil.example", "Sec-Fetch-Site", "cross-site")
+	expect(foreign, 403, "foreign-origin")
 	w.fail = view.Fault(catalog.ErrForbidden, "the role may only read")
-	ask(h, "POST", "/api/v1/bulk-changes", "operator", `{"action":"pause","filter":{"q":"spring"},"expect":1}`).want(t, 409,
-		`"urn:pacer:problem:partly-done"`)
+	expect(ask(h, "POST", "/api/v1/bulk-changes", "operator", bulk+"1}"), 409, "partly-done")
 }
 
 // TestPut: something is created or replaced whole, as the condition says, and what is left out gets its default.
 func TestPut(t *testing.T) {
 	w := guarded()
 	h := serve(w)
-	const all = `"quotas":[],"priority_weight":1,"burst":0,"max_in_flight":0,"overflow":"lane","starts_at":"","ends_at":"","finish_by":"","active_hours":"","time_zone":"UTC","time_zone_missing":"","avoid_minutes":"","ramp":"","job_ttl":"","expected_total":0}`
+	const (
+		campaign = `"sink":"","quotas":[],"priority_weight":1,"burst":0,"max_in_flight":0,"overflow":"lane","starts_at":"","ends_at":"",` +
+			`"finish_by":"","active_hours":"","time_zone":"UTC","time_zone_missing":"","avoid_minutes":"","ramp":"","job_ttl":"","expected_total":0}`
+		quota = `"mode":"strict","spend":"greedy","on_store_failure":"closed","rollout":100,"unit":"units"}`
+		by    = ` by the-admin@127.0.0.1: `
+	)
 	for _, tt := range []struct {
 		path, body, match, none string
 		code                    int
-		asked                   string
+		asked                   []string
 	}{
-		{"/campaigns/autumn", `{"rate":"5","reason":"why"}`, "", "*", 201, `new autumn {"rate":"5","sink":"",` + all + ` by the-admin@127.0.0.1: why`},
-		{"/campaigns/spring", `{}`, `"7"`, "", 200, `spring {"rate":"0","sink":"",` + all + ` by the-admin@127.0.0.1: `},
-		{"/campaigns/spring", `{}`, `*`, "", 200, `spring {"rate":"0","sink":"",` + all + ` by the-admin@127.0.0.1: `},
-		{"/campaigns/spring", `{}`, "", "*", 412, ""}, {"/campaigns/spring", `{}`, `"6"`, "", 412, ""}, {"/campaigns/autumn", `{}`, `*`, "", 412, ""},
-		{"/campaigns/spring", `{}`, "", "", 428, ""}, {"/campaigns/spring", `{}`, `"7"`, "*", 422, ""}, {"/campaigns/spring", `{}`, "", `"7"`, 422, ""},
-		{"/campaigns/spring", `{"status":"paused"}`, `"7"`, "", 422, ""},
-		{"/quotas/fresh", `{"windows":["5/1s"]}`, "", "*", 201, `quota fresh {"windows":["5/1s"],"mode":"strict","spend":"greedy","on_store_failure":"closed","rollout":100,"unit":"units"} by the-admin@127.0.0.1: `},
-		{"/quotas/provider", `{}`, `"7"`, "", 200, `quota provider {"windows":[],"mode":"strict","spend":"greedy","on_store_failure":"closed","rollout":100,"unit":"units"} by the-admin@127.0.0.1: `},
-		{"/quotas/provider", `{}`, "", "*", 412, ""}, {"/quotas/fresh", `{}`, `*`, "", 412, ""}, {"/quotas/provider", `{}`, "", "", 428, ""},
+		{"/campaigns/autumn", `{"rate":"5","reason":"why"}`, "", "*", 201, []string{`new autumn {"rate":"5",` + campaign + by + "why"}},
+		{"/campaigns/spring", `{}`, `"7"`, "", 200, []string{`spring {"rate":"0",` + campaign + by}},
+		{"/campaigns/spring", `{}`, `*`, "", 200, []string{`spring {"rate":"0",` + campaign + by}},
+		{"/campaigns/spring", `{}`, "", "*", 412, nil}, {"/campaigns/autumn", `{}`, `*`, "", 412, nil},
+		{"/campaigns/spring", `{}`, `"7"`, "*", 422, nil}, {"/campaigns/spring", `{}`, "", `"7"`, 422, nil},
+		{"/campaigns/spring", `{"status":"paused"}`, `"7"`, "", 422, nil},
+		{"/quotas/fresh", `{"windows":["5/1s"]}`, "", "*", 201, []string{`quota fresh {"windows":["5/1s"],` + quota + by}},
+		{"/quotas/provider", `{}`, `"7"`, "", 200, []string{`quota provider {"windows":[],` + quota + by}},
+		{"/quotas/provider", `{}`, "", "*", 412, nil}, {"/quotas/fresh", `{}`, `*`, "", 412, nil},
 	} {
-		w.changes = nil
-		answer := ask(h, "PUT", "/api/v1"+tt.path, "admin", tt.body, "If-Match", tt.match, "If-None-Match", tt.none)
-		if asked := strings.Join(w.changes, ";"); answer.Code != tt.code || asked != tt.asked || tt.code < 300 && answer.Header().Get("ETag") != `"8"` ||
-			(tt.code == 201) != (answer.Header().Get("Location") != "") {
-			t.Errorf("%s %s %s%s: %d %s; asked %s", tt.path, tt.body, tt.match, tt.none, answer.Code, answer.Body, asked)
+		answer := ask(h, "PUT", "/api/v1"+tt.path, "admin", tt.body, "If-Match", tt.match, "If-None-Match", tt.none).want(t, tt.code)
+		w.did(t, tt.asked...)
+		header := answer.Header()
+		if tt.code < 300 && header.Get("ETag") != `"8"` || (tt.code == 201) != (header.Get("Location") != "") {
+			t.Errorf("%s %s %s%s: %v", tt.path, tt.body, tt.match, tt.none, header)
 		}
 	}
 }
@@ -123,23 +125,23 @@ func TestReplaysOfOthers(t *testing.T) {
 			<-ctx.Done()
 			return deadletter.ReplayReport{Replayed: 4}, ctx.Err()
 		}
-		s := newServer()
-		s.Site = newSite(prometheus.NewRegistry(), w)
-		runs, shows := s.routes(), serve(w)
-		begun := ask(runs, "POST", "/api/v1/replays", "operator", `{"limit":7}`)
-		var out struct{ Job replay.Job }
-		if err := json.Unmarshal(begun.Body.Bytes(), &out); err != nil || begun.Code != http.StatusAccepted {
-			t.Fatalf("%d %s", begun.Code, begun.Body)
+		runs, site := serveSite(w)
+		shows := serve(w)
+		var begun struct{ Job replay.Job }
+		if err := json.Unmarshal(ask(runs, "POST", "/api/v1/replays", "operator", `{"limit":7}`).want(t, 202).Body.Bytes(), &begun); err != nil {
+			t.Fatal(err)
 		}
+		id := begun.Job.ID
 		time.Sleep(3 * time.Second)
-		ask(shows, "GET", "/api/v1/replays/"+out.Job.ID, "viewer", "").want(t, 200, `"state":"running"`, `"replayed":3`)
-		ask(shows, "POST", "/api/v1/replays/"+out.Job.ID+"/stop", "operator", "").want(t, 200, `"stopped":true`)
+		visit(shows, "/api/v1/replays/"+id, "viewer").want(t, 200, `"state":"running"`, `"replayed":3`)
+		ask(shows, "POST", "/api/v1/replays/"+id+"/stop", "operator", "").want(t, 200, `"stopped":true`)
 		time.Sleep(3 * time.Second)
-		for name, h := range map[string]http.Handler{"its own": runs, "the other": shows} {
-			if answer := ask(h, "GET", "/api/v1/replays", "viewer", ""); strings.Count(answer.Body.String(), `"state":"stopped"`) != 1 || !strings.Contains(answer.Body.String(), `"replayed":4`) {
-				t.Errorf("%s shows %s", name, answer.Body)
+		for _, h := range []http.Handler{runs, shows} {
+			list := visit(h, "/api/v1/replays", "viewer").want(t, 200, `"replayed":4`).Body.String()
+			if strings.Count(list, `"state":"stopped"`) != 1 {
+				t.Errorf("one of them shows %s", list)
 			}
 		}
-		s.Site.Close()
+		site.Close()
 	})
 }

@@ -25,7 +25,8 @@ func TestPlans(t *testing.T) {
 	const path = "/api/v1/campaigns/spring/plan"
 	plan := func(query string) progress.Plan { return read[progress.Plan](t, visit(h, path+query, "viewer")) }
 	p := plan("")
-	if p.Jobs != 36_000 || p.SendRate != 100 || p.Needed == nil || p.Late == nil || p.Late.Limit != "quota provider" || len(p.Quotas) != 1 || p.FinishBy == nil {
+	if p.Jobs != 36_000 || p.SendRate != 100 || p.Needed == nil || p.Late == nil || p.Late.Limit != "quota provider" ||
+		len(p.Quotas) != 1 || p.FinishBy == nil {
 		t.Errorf("%+v", p)
 	}
 	if all, without := p.Quotas[0].PerSecond, plan("?pause=rival&pause=paused").Quotas[0].PerSecond; without <= all {

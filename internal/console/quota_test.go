@@ -1,75 +1,38 @@
 package console
 
 import (
-	"encoding/json"
-	"net/http"
 	"net/url"
-	"strings"
 	"testing"
-
-	"github.com/prometheus/client_golang/prometheus"
+	"testing/synctest"
+	"time"
 
 	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/delivery"
 )
 
 // TestPreviewOfAQuota: what a change would mean is shown, and nothing is done.
 func TestPreviewOfAQuota(t *testing.T) {
 	w := guarded()
 	h := serve(w)
-	cookie := login(t, h, "admin")
 	for _, tt := range []struct {
 		windows, revision string
 		code              int
 		want              []string
 	}{
-		{"2000/1h, 300/1m", "7", http.StatusOK, []string{"Not changed yet", ">room<", ">new<", "the window of 1h would allow 0.56, which is less", `value="2000/1h, 300/1m"`}},
-		{"1/1h", "7", http.StatusOK, []string{"used up: nothing is sent until it has room again"}},
-		{"1000000/1s", "7", http.StatusOK, []string{">removed<", "the window of 1s would allow 1\u202f000\u202f000."}},
-		{"", "7", http.StatusOK, []string{">removed<", "by their schedules now."}},
-		{"many/1h", "7", http.StatusUnprocessableEntity, []string{"must be a whole number"}},
-		{"2000/1h", "6", http.StatusPreconditionFailed, []string{"provider was changed after this form was opened"}},
+		{
+			"2000/1h, 300/1m", "7", 200,
+			[]string{"Not changed yet", ">room<", ">new<", "the window of 1h would allow 0.56, which is less", `value="2000/1h, 300/1m"`},
+		},
+		{"1/1h", "7", 200, []string{"used up: nothing is sent until it has room again"}},
+		{"1000000/1s", "7", 200, []string{">removed<", "the window of 1s would allow 1\u202f000\u202f000."}},
+		{"", "7", 200, []string{">removed<", "by their schedules now."}},
+		{"many/1h", "7", 422, []string{"must be a whole number"}},
+		{"2000/1h", "6", 412, []string{"provider was changed after this form was opened"}},
 	} {
-		answer := submit(h, "/quota-edit", cookie, url.Values{
+		press(h, "/quota-edit", "admin", url.Values{
 			"id": {"provider"}, "revision": {tt.revision}, "windows": {tt.windows}, "was_windows": {"1000/1h"}, "preview": {"yes"},
-		})
-		if answer.Code != tt.code || len(w.changes) > 0 {
-			t.Errorf("%s: %d, asked %q", tt.windows, answer.Code, w.changes)
-		}
-		for _, want := range tt.want {
-			if !strings.Contains(answer.Body.String(), want) {
-				t.Errorf("%s: %q is not in %s", tt.windows, want, answer.Body)
-			}
-		}
-	}
-}
-
-// TestConflictOfAQuota: the slower user gets the other change and the typed values, and nothing is written. An existing quota is not
-// created.
-func TestConflictOfAQuota(t *testing.T) {
-	w := guarded()
-	h := serve(w)
-	cookie := login(t, h, "admin")
-	for _, tt := range []struct {
-		path     string
-		form     url.Values
-		code     int
-		contains string
-	}{
-		{"/quota-edit", url.Values{"id": {"provider"}, "revision": {"6"}, "windows": {"5/1s"}, "was_windows": {"900/1h"}}, 412, "now: 1000/1h"},
-		{"/quota-edit", url.Values{"id": {"provider"}, "revision": {"6"}, "windows": {"5/1s"}, "was_windows": {"900/1h"}}, 412, "What was changed meanwhile"},
-		{"/quota-edit", url.Values{"id": {"provider"}, "revision": {"7"}, "rollout": {"many"}}, 422, `value="many"`},
-		{"/quota-edit", url.Values{"id": {"nothing"}, "revision": {"7"}, "rollout": {"5"}}, 404, "does not exist"},
-		{"/quota-edit", url.Values{"id": {"provider"}, "rollout": {"5"}}, 422, "has no revision"},
-		{"/quota-create", url.Values{"id": {"provider"}, "windows": {"5/1s"}}, 409, `value="5/1s"`},
-		{"/create", url.Values{"id": {"spring"}, "rate": {"77"}}, 409, `value="77"`},
-		{"/quota-delete", url.Values{"id": {"provider"}, "typed": {"provide"}, "revision": {"7"}}, 422, "nothing was deleted"},
-		{"/quota-delete", url.Values{"id": {"provider"}, "typed": {"provider"}, "revision": {"6"}}, 412, "changed meanwhile"},
-		{"/quota-adjust", url.Values{"id": {"provider"}, "span": {"1h"}, "used": {"all"}, "reason": {"credit"}}, 422, "not a whole number"},
-	} {
-		answer := submit(h, tt.path, cookie, tt.form)
-		if answer.Code != tt.code || len(w.changes) > 0 || !strings.Contains(answer.Body.String(), tt.contains) {
-			t.Errorf("%s %v: %d, asked %v: %s", tt.path, tt.form, answer.Code, w.changes, answer.Body)
-		}
+		}).want(t, tt.code, tt.want...)
+		w.did(t)
 	}
 }
 
@@ -79,14 +42,13 @@ func TestPagesOfQuotas(t *testing.T) {
 	h := serve(w)
 	seen, after := map[string]bool{}, ""
 	for range len(w.snapshot.Quotas) {
-		var out struct {
+		out := read[struct {
 			Quotas []struct{ ID string }
 			Total  int
 			Next   string
-		}
-		_, body, _ := get(h, "/api/v1/quotas?limit=3&after="+url.QueryEscape(after)).parts()
-		if err := json.Unmarshal([]byte(body), &out); err != nil || len(out.Quotas) == 0 || out.Total != len(w.snapshot.Quotas) {
-			t.Fatalf("%s, %v", body, err)
+		}](t, get(h, "/api/v1/quotas?limit=3&after="+url.QueryEscape(after)))
+		if len(out.Quotas) == 0 || out.Total != len(w.snapshot.Quotas) {
+			t.Fatalf("%+v", out)
 		}
 		for _, q := range out.Quotas {
 			seen[q.ID] = true
@@ -98,20 +60,55 @@ func TestPagesOfQuotas(t *testing.T) {
 	if len(seen) != len(w.snapshot.Quotas) || after != "" {
 		t.Errorf("%d of %d quotas, then %q", len(seen), len(w.snapshot.Quotas), after)
 	}
-	if _, body, header := get(h, "/api/v1/quotas/provider").parts(); header.Get("ETag") != `"0"` {
-		t.Errorf("ETag %s of %s", header.Get("ETag"), body)
+	if etag := get(h, "/api/v1/quotas/provider").Header().Get("ETag"); etag != `"0"` {
+		t.Errorf("ETag %s", etag)
 	}
 }
 
 // TestCountsWithoutRedis: a console that has only the database says that it can neither correct counts nor hold keys.
 func TestCountsWithoutRedis(t *testing.T) {
-	s := newServer()
-	s.Site = newSiteOf(prometheus.NewRegistry(), guarded(), func(sources *view.Sources) { sources.Adjust, sources.Key, sources.SetKey = nil, nil, nil })
-	h := s.routes()
-	cookie := login(t, h, "admin")
-	for path, form := range map[string]url.Values{
-		"/quota-adjust": {"id": {"provider"}, "span": {"1h"}, "used": {"5"}, "reason": {"credit"}}, "/key-hold": {"id": {"provider"}, "key": {"anna"}, "until": {"2h"}},
-	} {
-		submit(h, path, cookie, form).want(t, 503, "Redis and the database must be known")
-	}
+	h, _ := serveOf(guarded(), func(sources *view.Sources) { sources.Adjust, sources.Key, sources.SetKey = nil, nil, nil })
+	const says = "Redis and the database must be known"
+	press(h, "/quota-adjust", "admin", typed("id=provider&span=1h&used=5&reason=credit")).want(t, 503, says)
+	press(h, "/key-hold", "admin", typed("id=provider&key=anna&until=2h")).want(t, 503, says)
+}
+
+// TestPageOfAQuota: what each campaign asks for and gets.
+func TestPageOfAQuota(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.snapshot.Campaigns["spring"].PriorityWeight = 3
+		h, site := serveSite(w)
+		site.watcher.Renew(t.Context())
+		time.Sleep(5 * time.Second)
+		site.watcher.Renew(t.Context()) // rates are known then
+		get(h, "/quota?id=provider&last=30d").want(t, 200,
+			"8 of 8 campaigns have something to send. They may send 800/s by their schedules",
+			`<td class="n" data-label="Weight">3</td><td class="n" data-label="Share">30.0 %</td>`+
+				`<td class="n" data-label="Asks for/s">100</td><td class="n" data-label="Gets/s">100</td></tr>`)
+		get(h, "/quota?id="+url.QueryEscape(hostile[1])).want(t, 200, "0 of 0 campaigns have something to send")
+	})
+}
+
+// TestPageOfAKeyedQuota: which keys keep jobs waiting, and how to hold one; both are for operators.
+func TestPageOfAKeyedQuota(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := guarded()
+		chat := &delivery.Quota{ID: "chat", Per: "recipient", Windows: []delivery.Window{{Span: time.Second, Limit: 1}}}
+		w.snapshot.Quotas["chat"], w.snapshot.Campaigns["spring"].Keyed = chat, []*delivery.Quota{chat}
+		h, site := serveSite(w)
+		site.watcher.Renew(t.Context())
+		visit(h, "/quota?id=chat", "operator").want(t, 200, "<p>234 jobs wait for the turns of their keys", `action="key-hold"`, "1 of 1 campaigns",
+			`&lt;script&gt;alert(1)&lt;/script&gt;</th><td class="n" data-label="Jobs">56</td>`).lacks(t, "0 used", " left", "<svg")
+		visit(h, "/quota?id=chat", "viewer").want(t, 200).lacks(t, "key-hold", "&lt;script&gt;")
+		for _, action := range []string{"/key-hold", "/key-release"} {
+			press(h, action, "operator", typed("id=chat&key=a/b")).want(t, 303)
+			w.did(t, "key a/b of chat, held true by the-operator@127.0.0.1: ")
+		}
+		press(h, "/key-hold", "operator", typed("id=chat&key=a&until=never")).want(t, 422, "until")
+		w.did(t)
+		visit(h, "/api/v1/campaigns/spring", "viewer").want(t, 200, `"keys":[{"quota":"chat","waiting":234}]`)
+		visit(h, "/api/v1/quotas/chat/keys", "operator").want(t, 200, `"jobs":56`)
+		visit(h, "/api/v1/quotas/chat/keys", "viewer").want(t, 403)
+	})
 }
