@@ -21,7 +21,6 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pacer/pacer/internal/console/api"
 	"github.com/pacer/pacer/internal/console/auth"
@@ -89,6 +88,9 @@ func read[T any](t *testing.T, a response) (what T) {
 	return what
 }
 
+// In the place of names of headers, these are where a request comes from, and what it is addressed to.
+const fromAddress, toHost = "from", "to"
+
 // ask sends a request; role is whose token it has, "" for none.
 func ask(h http.Handler, method, path, role, body string, header ...string) response {
 	r := httptest.NewRequest(method, here+path, strings.NewReader(body))
@@ -100,7 +102,14 @@ func ask(h http.Handler, method, path, role, body string, header ...string) resp
 		r.Header.Set("Content-Type", "application/json")
 	}
 	for i := 0; i < len(header); i += 2 {
-		r.Header.Set(header[i], header[i+1])
+		switch header[i] {
+		case fromAddress:
+			r.RemoteAddr = header[i+1]
+		case toHost:
+			r.Host = header[i+1]
+		default:
+			r.Header.Set(header[i], header[i+1])
+		}
 	}
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
@@ -139,7 +148,8 @@ var bodies = map[string]string{
 	"replay-dead-letters": `{"dry_run":true}`, "stop-replay": `{}`,
 	"create-campaign": `{"id":"autumn","rate":"5"}`, "create-quota": `{"id":"fresh","windows":["300/1m"]}`, "edit-quota": `{"rollout":50}`,
 	"put-campaign": `{"rate":"5"}`, "put-quota": `{"windows":["300/1m"]}`,
-	"create-destination": `{"id":"shop-8","url":"https://shop-8.example/hook","headers":{"x-tenant":"blue"}}`, "edit-destination": `{"max_in_flight":5}`, "disable-destination": `{"reason":"why"}`,
+	"create-destination": `{"id":"shop-8","url":"https://shop-8.example/hook","headers":{"x-tenant":"blue"}}`,
+	"edit-destination":   `{"max_in_flight":5}`, "disable-destination": `{"reason":"why"}`,
 	"cancel-jobs":  `{"ids":["u-1"],"reason":"why"}`,
 	"edit-key":     `{"held_until":"2100-01-01T00:00:00Z"}`,
 	"adjust-quota": `{"used":5,"reason":"credit"}`,
@@ -150,8 +160,8 @@ func documented(t *testing.T) func(path, method string, answer response) string 
 	t.Helper()
 	document := api.Register(http.NewServeMux(), api.Options{Watcher: view.NewWatcher(newWorld().sources())}).OpenAPI()
 	return func(path, method string, answer response) string {
-		operations := document.Paths[path]
-		o := map[string]*huma.Operation{"get": operations.Get, "post": operations.Post, "patch": operations.Patch, "put": operations.Put, "delete": operations.Delete}[method]
+		of := document.Paths[path]
+		o := map[string]*huma.Operation{"get": of.Get, "post": of.Post, "patch": of.Patch, "put": of.Put, "delete": of.Delete}[method]
 		response := o.Responses[strconv.Itoa(answer.Code)]
 		if response == nil {
 			return fmt.Sprintf("status %d", answer.Code)
@@ -180,21 +190,22 @@ func documented(t *testing.T) func(path, method string, answer response) string 
 	}
 }
 
-// TestEveryOperationTakesARole: an operation without a role refuses everyone, and each refuses lower roles.
+// TestEveryOperationTakesARole: an operation without a role refuses everyone, and each refuses lower roles, and does nothing then. What it answers
+// is as documented, also while the services are away.
 func TestEveryOperationTakesARole(t *testing.T) {
-	h := serve(guarded())
-	_, document, _ := get(h, "/api/v1/openapi.json").parts()
-	var listed struct {
+	w, away := guarded(), guarded()
+	h := serve(w)
+	away.fail = errAway
+	failing := serve(away)
+	listed := read[struct {
 		Paths map[string]map[string]struct {
 			ID   string `json:"operationId"`
 			Role string `json:"x-pacer-role"`
 		}
-	}
-	if err := json.Unmarshal([]byte(document), &listed); err != nil {
-		t.Fatal(err)
-	}
+	}](t, get(h, "/api/v1/openapi.json"))
 	roles, seen := []string{"", "viewer", "operator", "admin"}, 0
 	described := documented(t)
+	fill := strings.NewReplacer("{id}", url.PathEscape(hostile[5]), "{span}", "1h", "{key}", "a%20b", "{partition}", "3", "{offset}", "17", "{number}", "999")
 	for path, operations := range listed.Paths {
 		for method, o := range operations {
 			needs := slices.Index(roles, o.Role)
@@ -205,24 +216,32 @@ func TestEveryOperationTakesARole(t *testing.T) {
 			if seen++; method != "get" && needs < slices.Index(roles, "operator") {
 				t.Errorf("%s %s is for %s", method, path, o.Role)
 			}
+			request := func(h http.Handler, role string) response {
+				return ask(h, strings.ToUpper(method), "/api/v1"+fill.Replace(path), role, bodies[o.ID], "If-Match", `"7"`)
+			}
 			for has, role := range roles {
-				id := "spring"
-				if strings.HasPrefix(path, "/quotas") {
-					id = "provider"
-				} else if strings.HasPrefix(path, "/destinations") {
-					id = "shop-7"
+				w.changes = nil
+				answer := request(h, role)
+				if why := described(path, method, answer); why != "" || has >= needs && strings.Contains(answer.Body.String(), "null") {
+					t.Errorf("%s: the answer is not as documented: %s: %s", answer.request, why, answer.Body)
 				}
-				answer := ask(h, strings.ToUpper(method), "/api/v1"+strings.NewReplacer("{id}", id, "{span}", "1h", "{key}", "a%20b", "{partition}", "3", "{offset}", "17", "{number}", "999").Replace(path), role, bodies[o.ID], "If-Match", `"7"`)
-				if why := described(path, method, answer); why != "" {
-					t.Errorf("%s %s by %q: the answer is not as documented: %s", method, path, role, why)
+				switch code := answer.Code; {
+				case has >= needs && (code < 200 || code > 299) && (code != 404 || !strings.HasPrefix(path, "/replays/")): // of which there are none
+					t.Errorf("%s: %d %s", answer.request, code, answer.Body)
+				case has == 0:
+					if answer.want(t, 401); answer.Header().Get("WWW-Authenticate") == "" {
+						t.Errorf("%s: nobody is told how to log in", answer.request)
+					}
+				case has < needs:
+					answer.want(t, 403)
 				}
-				switch want := answer.Code; {
-				case strings.HasSuffix(o.ID, "-replay") && has >= needs && want == http.StatusNotFound: // none is running
-				case has >= needs && (want < 200 || want > 299):
-					t.Errorf("%s %s by %q: %d %s", method, path, role, want, answer.Body)
-				case has == 0 && (want != http.StatusUnauthorized || answer.Header().Get("WWW-Authenticate") == ""),
-					has > 0 && has < needs && want != http.StatusForbidden:
-					t.Errorf("%s %s by %q: %d", method, path, role, want)
+				if has < needs {
+					w.did(t)
+				}
+			}
+			if answer := request(failing, "operator"); method == "get" && answer.Code != 200 && answer.Code != 404 {
+				if kind := answer.want(t, 503).Header().Get("Content-Type"); kind != "application/problem+json" {
+					t.Errorf("%s without services: a problem of type %s", answer.request, kind)
 				}
 			}
 		}
@@ -235,10 +254,10 @@ func TestEveryOperationTakesARole(t *testing.T) {
 // login returns the header of a session.
 func login(t *testing.T, h http.Handler, role string) string {
 	t.Helper()
-	answer := ask(h, "POST", "/login", "", url.Values{"token": {role + role}, "next": {"campaigns?q=a"}}.Encode(), "Content-Type", "application/x-www-form-urlencoded")
+	answer := press(h, "/login", "", typed("token="+role+role+"&next=campaigns?q%3Da")).leads(t, "campaigns?q=a")
 	cookies := answer.Result().Cookies()
-	if answer.Code != http.StatusSeeOther || answer.Header().Get("Location") != "campaigns?q=a" || len(cookies) != 1 || !cookies[0].HttpOnly || cookies[0].SameSite != http.SameSiteStrictMode {
-		t.Fatalf("log in: %d %v %v", answer.Code, answer.Header(), cookies)
+	if len(cookies) != 1 || !cookies[0].HttpOnly || cookies[0].SameSite != http.SameSiteStrictMode {
+		t.Fatalf("log in: %v %v", answer.Header(), cookies)
 	}
 	return cookies[0].Name + "=" + cookies[0].Value
 }
@@ -269,24 +288,18 @@ func TestSessions(t *testing.T) {
 	w = guarded()
 	w.guard.Proxy.Networks = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
 	h = serve(w)
-	form := url.Values{"token": {"adminadmin"}}.Encode()
 	for _, tt := range []struct {
 		from, proto string
 		code        int
 		cookie      string
 	}{
-		{"192.0.2.1:1", "", http.StatusForbidden, ""}, {"192.0.2.1:1", "https", http.StatusForbidden, ""}, {"10.0.0.1:1", "https", http.StatusSeeOther, "__Host-pacerSession"},
-		{"127.0.0.1:1", "", http.StatusSeeOther, "pacerSession"},
+		{"192.0.2.1:1", "", 403, ""}, {"192.0.2.1:1", "https", 403, ""}, {"10.0.0.1:1", "https", 303, "__Host-pacerSession"},
+		{"127.0.0.1:1", "", 303, "pacerSession"},
 	} {
-		r := httptest.NewRequest(http.MethodPost, here+"/login", strings.NewReader(form))
-		r.RemoteAddr = tt.from
-		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		r.Header.Set("X-Forwarded-Proto", tt.proto)
-		answer := httptest.NewRecorder()
-		h.ServeHTTP(answer, r)
+		answer := press(h, "/login", "", typed("token=adminadmin"), fromAddress, tt.from, "X-Forwarded-Proto", tt.proto).want(t, tt.code)
 		cookie := answer.Header().Get("Set-Cookie")
-		if answer.Code != tt.code || !strings.HasPrefix(cookie, tt.cookie) || (tt.proto == "https" && tt.cookie != "") != strings.Contains(cookie, "Secure") {
-			t.Errorf("%s %s: %d %s", tt.from, tt.proto, answer.Code, cookie)
+		if !strings.HasPrefix(cookie, tt.cookie) || (tt.proto == "https" && tt.cookie != "") != strings.Contains(cookie, "Secure") {
+			t.Errorf("%s %s: %s", tt.from, tt.proto, cookie)
 		}
 	}
 }
@@ -346,31 +359,16 @@ func TestStreamEndsWithItsSession(t *testing.T) {
 // TestWrongTokensAreLimited: of each address, and not of the others; a token that is known passes all the same.
 func TestWrongTokensAreLimited(t *testing.T) {
 	h := serve(guarded())
-	from := func(address, token string) int {
-		r := httptest.NewRequest(http.MethodGet, here+"/api/v1/status", nil)
-		r.RemoteAddr = address
-		r.Header.Set("Authorization", "Bearer "+token)
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, r)
-		return w.Code
+	ask := func(address, token string) response {
+		return ask(h, "GET", "/api/v1/status", "", "", fromAddress, address, "Authorization", "Bearer "+token)
 	}
-	for i := range 5 {
-		if code := from("[2001:db8::1]:1", "guess"); code != http.StatusUnauthorized {
-			t.Errorf("guess %d: %d", i, code)
-		}
+	for range 5 {
+		ask("[2001:db8::1]:1", "guess").want(t, 401)
 	}
-	for _, tt := range []struct {
-		address, token string
-		code           int
-	}{
-		{"[2001:db8::2]:1", "guess", http.StatusTooManyRequests}, {"[2001:db8::1]:1", "viewerviewer", http.StatusOK},
-		{"[2001:db8::1]:1", "guess", http.StatusTooManyRequests}, // a right one forgives nothing
-		{"[2001:db8:1::2]:1", "guess", http.StatusUnauthorized},
-	} {
-		if code := from(tt.address, tt.token); code != tt.code {
-			t.Errorf("%s from %s after five guesses of one network: %d, want %d", tt.token, tt.address, code, tt.code)
-		}
-	}
+	ask("[2001:db8::2]:1", "guess").want(t, 429) // of the same network
+	ask("[2001:db8::1]:1", "viewerviewer").want(t, 200)
+	ask("[2001:db8::1]:1", "guess").want(t, 429) // a right one forgives nothing
+	ask("[2001:db8:1::2]:1", "guess").want(t, 401)
 }
 
 // TestTrustedProxy: its headers are believed, those of others are not.
@@ -380,31 +378,23 @@ func TestTrustedProxy(t *testing.T) {
 		Networks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, UserHeader: "X-Forwarded-User", GroupsHeader: "X-Forwarded-Groups",
 		Operators: []string{"group:ops"}, Admins: []string{"alice"},
 	}}
-	s := newServer()
-	s.Site = newSite(prometheus.NewRegistry(), w)
-	h := s.routes()
+	h := serve(w)
 	for _, tt := range []struct {
 		from, user, groups string
 		pause, cancel      int
-		by                 string
 	}{
-		{"10.0.0.1:1", "alice", "", 200, 200, "alice@192.0.2.7"}, {"10.0.0.1:1", "bob", "x, ops", 200, 403, "bob@192.0.2.7"},
-		{"10.0.0.1:1", "carol", "x", 403, 403, ""},
-		{"10.0.0.1:1", "carol", "alice", 403, 403, ""}, {"10.0.0.1:1", "ops", "group:ops", 403, 403, ""}, {"10.0.0.1:1", "group:ops", "x", 403, 403, ""}, // others' names {"10.0.0.1:1", "", "ops", 401, 401, ""}, {"192.0.2.9:1", "alice", "ops", 401, 401, ""},
+		{"10.0.0.1:1", "alice", "", 200, 200}, {"10.0.0.1:1", "bob", "x, ops", 200, 403}, {"10.0.0.1:1", "carol", "x", 403, 403},
+		// Nobody gets what the other kind of name has.
+		{"10.0.0.1:1", "carol", "alice", 403, 403}, {"10.0.0.1:1", "ops", "group:ops", 403, 403}, {"10.0.0.1:1", "group:ops", "x", 403, 403},
+		{"10.0.0.1:1", "", "ops", 401, 401}, {"192.0.2.9:1", "alice", "ops", 401, 401},
 	} {
-		for path, want := range map[string]int{"pause": tt.pause, "cancel": tt.cancel} {
-			w.changes = nil
-			r := httptest.NewRequest(http.MethodPost, "/api/v1/campaigns/spring/"+path, nil)
-			r.RemoteAddr = tt.from
-			r.Header.Set("X-Forwarded-User", tt.user)
-			r.Header.Set("X-Forwarded-Groups", tt.groups)
-			r.Header.Set("X-Forwarded-For", "203.0.113.1, 192.0.2.7")
-			r.Header.Set("If-Match", "*")
-			answer := httptest.NewRecorder()
-			h.ServeHTTP(answer, r)
-			if answer.Code != want || want == 200 && !strings.Contains(w.changes[0], " by "+tt.by+":") {
-				t.Errorf("%s of %s by %s in %s: %d %v", path, tt.from, tt.user, tt.groups, answer.Code, w.changes)
+		for action, code := range map[string]int{"pause": tt.pause, "cancel": tt.cancel} {
+			ask(h, "POST", "/api/v1/campaigns/spring/"+action, "", "", fromAddress, tt.from, "X-Forwarded-User", tt.user, "X-Forwarded-Groups", tt.groups,
+				"X-Forwarded-For", "203.0.113.1, 192.0.2.7", "If-Match", "*").want(t, code)
+			if code == 200 {
+				w.did(t, "spring "+map[string]string{"pause": "paused", "cancel": "cancelled"}[action]+"{} by "+tt.user+"@192.0.2.7: ")
 			}
+			w.did(t)
 		}
 	}
 }

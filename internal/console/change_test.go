@@ -127,7 +127,9 @@ func TestChangesTakeARevision(t *testing.T) {
 	if etag := visit(h, "/api/v1/campaigns/spring", "viewer").Header().Get("ETag"); etag != `"7"` {
 		t.Errorf("ETag %s", etag)
 	}
-	for path, body := range map[string]string{"campaigns/spring": `{"rate":"5"}`, "quotas/provider": `{"rollout":50}`, "destinations/shop-7": `{"max_in_flight":5}`} {
+	for path, body := range map[string]string{
+		"campaigns/spring": `{"rate":"5"}`, "quotas/provider": `{"rollout":50}`, "destinations/shop-7": `{"max_in_flight":5}`,
+	} {
 		for _, method := range []string{"PATCH", "PUT", "DELETE", "POST"} {
 			of, body := path, body
 			switch {
