@@ -205,7 +205,8 @@ func TestEveryOperationTakesARole(t *testing.T) {
 	}](t, get(h, "/api/v1/openapi.json"))
 	roles, seen := []string{"", "viewer", "operator", "admin"}, 0
 	described := documented(t)
-	fill := strings.NewReplacer("{id}", url.PathEscape(hostile[5]), "{span}", "1h", "{key}", "a%20b", "{partition}", "3", "{offset}", "17", "{number}", "999")
+	fill := strings.NewReplacer("{id}", url.PathEscape(hostile[5]), "{span}", "1h", "{key}", "a%20b", "{partition}", "3", "{offset}", "17",
+		"{number}", "999")
 	for path, operations := range listed.Paths {
 		for method, o := range operations {
 			needs := slices.Index(roles, o.Role)

@@ -21,7 +21,8 @@ func TestHosts(t *testing.T) {
 		{"[::1]:8080", "[::1]", false, 200}, {"localhost:8080", "localhost:8080", false, 200}, {"127.0.0.1:8080", "LocalHost.:8080", false, 200},
 		{"127.0.0.1:8080", "pacer.localhost", false, 200}, {"127.0.0.1:8080", "ops.example.com", false, 200}, {"127.0.0.1:8080", "", false, 200},
 		{"127.0.0.1:8080", "evil.example", false, 421}, {"127.0.0.1:8080", "evil.example:8080", false, 421},
-		{"127.0.0.1:8080", "localhost.evil.example", false, 421}, {"[::ffff:127.0.0.1]:8080", "evil.example", false, 421}, {"127.0.0.1:8080", "127.0.0.1.evil.example", false, 421},
+		{"127.0.0.1:8080", "localhost.evil.example", false, 421}, {"[::ffff:127.0.0.1]:8080", "evil.example", false, 421},
+		{"127.0.0.1:8080", "127.0.0.1.evil.example", false, 421},
 		{"127.0.0.1:8080", "evil.example", true, 200}, {":8080", "pacer.example", false, 200}, {"10.0.0.1:8080", "pacer.example", false, 200},
 	} {
 		w := newWorld()
@@ -43,7 +44,8 @@ func TestAddressBehindAProxy(t *testing.T) {
 	w.guard.Proxy.Networks = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
 	h := serve(w)
 	for forwarded, want := range map[string]string{
-		"203.0.113.1, 192.0.2.7": "192.0.2.7", "203.0.113.1, 10.1.2.3": "10.1.2.3", "10.1.2.3": "10.1.2.3", "": "10.0.0.1", "203.0.113.1, unknown": "10.0.0.1",
+		"203.0.113.1, 192.0.2.7": "192.0.2.7", "203.0.113.1, 10.1.2.3": "10.1.2.3", "10.1.2.3": "10.1.2.3", "": "10.0.0.1",
+		"203.0.113.1, unknown": "10.0.0.1",
 	} {
 		ask(h, "POST", "/api/v1/campaigns/spring/pause", "operator", "", fromAddress, "10.0.0.1:1", "X-Forwarded-For", forwarded).want(t, 200)
 		w.did(t, "spring paused{} by the-operator@"+want+": ")

@@ -2,9 +2,7 @@ package console
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"net/http"
 	"regexp"
 	"strconv"
 	"strings"
@@ -14,8 +12,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/view"
@@ -23,6 +19,19 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/progress"
 )
+
+// fleetAfter are sources whose daemons' exchange is read after this, unless it fails.
+func fleetAfter(first func() error) func(*view.Sources) {
+	return func(sources *view.Sources) {
+		fleet := sources.Fleet
+		sources.Fleet = func(ctx context.Context) (*view.Fleet, error) {
+			if err := first(); err != nil {
+				return nil, err
+			}
+			return fleet(ctx)
+		}
+	}
+}
 
 // TestLookWhileSourcesHang: only one request waits for a hanging source, and none again soon after.
 func TestLookWhileSourcesHang(t *testing.T) {
@@ -49,8 +58,7 @@ func TestLookWhileSourcesHang(t *testing.T) {
 		if took := time.Since(began); took > 3*time.Second || asked.Load() != 1 {
 			t.Errorf("five who look wait for %s, and ask %d times", took, asked.Load())
 		}
-		ctx, stop := context.WithCancel(t.Context())
-		all.Go(func() { watcher.Run(ctx) })
+		defer running(t, watcher.Run)()
 		for range 60 {
 			began = time.Now()
 			state := watcher.Look(t.Context())
@@ -59,19 +67,31 @@ func TestLookWhileSourcesHang(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		stop()
-		all.Wait()
 		if asked.Load() < 15 || read.Load() < 8 || read.Load() > 10 {
 			t.Errorf("asked %d and %d times", asked.Load(), read.Load())
 		}
 	})
 }
 
+// hanging is a database that does not answer.
+type hanging struct {
+	view.Catalog
+	read *atomic.Int32
+}
+
+func (h hanging) ReadOnly(context.Context) (string, error) { return "", nil }
+
+func (h hanging) ListCampaigns(ctx context.Context) ([]catalog.CampaignRow, error) {
+	h.read.Add(1)
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
 // TestWhoeverLooksFindsAState: each request finds a state of the last seconds, also the first one after a long time, which renews it.
 func TestWhoeverLooksFindsAState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
-		s := newSite(prometheus.NewRegistry(), w)
+		_, s := serveSite(w)
 		looking(t, s)
 		for _, idle := range []time.Duration{time.Second, 29 * time.Second, time.Minute, time.Hour} {
 			time.Sleep(idle)
@@ -98,20 +118,14 @@ func TestWhoeverLooksFindsAState(t *testing.T) {
 // TestTheFirstLookAfterAStart: a process that looked before its sources answered looks again before anybody does.
 func TestTheFirstLookAfterAStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, ready := newWorld(), time.Now().Add(1500*time.Millisecond)
-		s := newSiteOf(prometheus.NewRegistry(), w, func(sources *view.Sources) {
-			fleet := sources.Fleet
-			sources.Fleet = func(ctx context.Context) (*view.Fleet, error) {
-				if time.Now().Before(ready) {
-					return nil, errors.New("not yet")
-				}
-				return fleet(ctx)
+		ready := time.Now().Add(1500 * time.Millisecond)
+		_, s := serveOf(newWorld(), fleetAfter(func() error {
+			if time.Now().Before(ready) {
+				return errors.New("not yet")
 			}
-		})
-		ctx, stop := context.WithCancel(t.Context())
-		var all sync.WaitGroup
-		all.Go(func() { s.Run(ctx) })
-		defer func() { stop(); all.Wait() }()
+			return nil
+		}))
+		defer running(t, s.Run)()
 		time.Sleep(3 * time.Second)
 		if faults := s.watcher.Look(t.Context()).Faults; len(faults) != 0 {
 			t.Errorf("faults %q", faults)
@@ -125,37 +139,40 @@ func TestPagesDoNotWait(t *testing.T) {
 		w := newWorld()
 		w.crowd(1000)
 		hang, end := atomic.Bool{}, make(chan struct{})
-		site := newSiteOf(prometheus.NewRegistry(), w, func(sources *view.Sources) {
-			fleet, senders := sources.Fleet, sources.Senders
-			sources.Fleet = func(ctx context.Context) (*view.Fleet, error) {
-				if hang.Load() {
-					<-end
-				}
-				return fleet(ctx)
+		wait := func() error {
+			if hang.Load() {
+				<-end
 			}
+			return nil
+		}
+		h, site := serveOf(w, func(sources *view.Sources) {
+			fleetAfter(wait)(sources)
+			senders := sources.Senders
 			sources.Senders = func(ctx context.Context, c *delivery.Campaign) ([]progress.Sender, error) {
-				if hang.Load() {
-					<-end
-				}
+				_ = wait()
 				return senders(ctx, c)
 			}
 		})
 		looking(t, site)
-		server := newServer()
-		server.Site = site
-		h := server.routes()
+		const old = "<strong>Old:</strong>"
 		for _, minutes := range []time.Duration{0, 1} {
 			hang.Store(minutes > 0)
 			time.Sleep(minutes * time.Minute)
-			for _, path := range []string{"/", "/campaigns", "/campaigns?sort=backlog", "/campaign?id=spring", "/quotas", "/daemons", "/api/v1/status", "/api/v1/campaigns?sort=sent"} {
-				began := time.Now()
-				code, body, _ := get(h, path).parts()
-				most := 100 * time.Millisecond
-				if hang.Load() && strings.HasPrefix(path, "/api") { // programs want what is now, for a while
+			for _, path := range []string{
+				"/", "/campaigns", "/campaigns?sort=backlog", "/campaign?id=spring", "/quotas", "/daemons", "/api/v1/status", "/api/v1/campaigns?sort=sent",
+			} {
+				began, most := time.Now(), 100*time.Millisecond
+				answer := get(h, path).want(t, 200)
+				switch {
+				case strings.HasPrefix(path, "/api") && hang.Load(): // programs want what is now, for a while
 					most = 4 * time.Second
+				case hang.Load():
+					answer.want(t, 200, old)
+				default:
+					answer.lacks(t, old)
 				}
-				if took := time.Since(began); code != http.StatusOK || took > most || !strings.HasPrefix(path, "/api") && strings.Contains(body, "<strong>Old:</strong>") != hang.Load() {
-					t.Errorf("%s while services hang (%t): %d after %s\n%.3000s", path, hang.Load(), code, took, body)
+				if took := time.Since(began); took > most {
+					t.Errorf("%s while services hang (%t): after %s", path, hang.Load(), took)
 				}
 			}
 		}
@@ -167,30 +184,20 @@ func TestPagesDoNotWait(t *testing.T) {
 func TestTheEndWaitsForWhoeverLooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var slow, done atomic.Bool
-		site := newSiteOf(prometheus.NewRegistry(), newWorld(), func(sources *view.Sources) {
-			fleet := sources.Fleet
-			sources.Fleet = func(ctx context.Context) (*view.Fleet, error) {
-				if slow.Load() {
-					time.Sleep(time.Second)
-					done.Store(true)
-				}
-				return fleet(ctx)
+		_, site := serveOf(newWorld(), fleetAfter(func() error {
+			if slow.Load() {
+				time.Sleep(time.Second)
+				done.Store(true)
 			}
-		})
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			site.watcher.Run(ctx)
-		}()
-		site.watcher.Fresh(ctx)
+			return nil
+		}))
+		end := running(t, site.watcher.Run)
+		site.watcher.Fresh(t.Context())
 		time.Sleep(3500 * time.Millisecond) // so long that a program has a new state computed
 		slow.Store(true)
-		go site.watcher.Fresh(ctx)
+		go site.watcher.Fresh(t.Context())
 		synctest.Wait()
-		cancel()
-		<-ended
-		if !done.Load() {
+		if end(); !done.Load() {
 			t.Error("the end came while somebody looked")
 		}
 	})
@@ -209,17 +216,11 @@ func TestTheEndEndsWhatIsAskedFor(t *testing.T) {
 			return nil, ctx.Err()
 		}
 		watcher := view.NewWatcher(sources)
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			watcher.Run(ctx)
-		}()
-		state := watcher.Look(ctx)
-		watcher.Detailed(ctx, state, "spring")
-		cancel()
+		end := running(t, watcher.Run)
+		state := watcher.Look(t.Context())
+		watcher.Detailed(t.Context(), state, "spring")
 		began := time.Now()
-		<-ended
+		end()
 		if took := time.Since(began); asked.Load() != 1 || over.Load() != 1 || took > 200*time.Millisecond {
 			t.Errorf("after %s %d of %d questions are over", took, over.Load(), asked.Load())
 		}
@@ -242,29 +243,17 @@ func TestTheNextPageShowsWhatWasChanged(t *testing.T) {
 		changed := *w.snapshot.Campaigns["spring"]
 		changed.Status = delivery.StatusPaused
 		committed.Store(&delivery.Snapshot{Revision: 8, Campaigns: map[string]*delivery.Campaign{"spring": &changed}})
-		site := newSiteOf(prometheus.NewRegistry(), w, func(sources *view.Sources) {
+		h, site := serveOf(w, func(sources *view.Sources) {
 			sources.Snapshot = current.Load
 			sources.Refresh = func(context.Context) { current.Store(committed.Load()) }
 			sources.Catalog = rated{sources.Catalog, func() string { return string(current.Load().Campaigns["spring"].Status) + " at 250" }}
 		})
 		looking(t, site)
-		server := newServer()
-		server.Site = site
-		h := server.routes()
-		for _, status := range []string{"active", "paused"} {
-			if status == "paused" {
-				form := "application/x-www-form-urlencoded"
-				if answer := ask(h, "POST", "/pause", "operator", "id=spring", "Content-Type", form); answer.Code != http.StatusSeeOther {
-					t.Fatalf("%d %s", answer.Code, answer.Body)
-				}
-			}
-			for _, path := range []string{"/campaign?id=spring", "/campaigns?q=spring"} {
-				body := ask(h, "GET", path, "operator", "").Body.String()
-				if strings.Contains(body, ">paused</span>") != (status == "paused") || strings.HasPrefix(path, "/campaign?") && !strings.Contains(body, "<td>"+status+" at 250</td>") {
-					t.Errorf("%s while it is %s: %s", path, status, body)
-				}
-			}
-		}
+		visit(h, "/campaign?id=spring", "operator").want(t, 200, "<td>active at 250</td>").lacks(t, ">paused</span>")
+		visit(h, "/campaigns?q=spring", "operator").want(t, 200).lacks(t, ">paused</span>")
+		press(h, "/pause", "operator", typed("id=spring")).want(t, 303)
+		visit(h, "/campaign?id=spring", "operator").want(t, 200, "<td>paused at 250</td>", ">paused</span>")
+		visit(h, "/campaigns?q=spring", "operator").want(t, 200, ">paused</span>")
 	})
 }
 
@@ -282,27 +271,13 @@ func (r rated) ListCampaigns(ctx context.Context) ([]catalog.CampaignRow, error)
 	return all, err
 }
 
-// hanging is a database that does not answer.
-type hanging struct {
-	view.Catalog
-	read *atomic.Int32
-}
-
-func (h hanging) ReadOnly(context.Context) (string, error) { return "", nil }
-
-func (h hanging) ListCampaigns(ctx context.Context) ([]catalog.CampaignRow, error) {
-	h.read.Add(1)
-	<-ctx.Done()
-	return nil, ctx.Err()
-}
-
 // TestNobodyLooksForStrangers: the form for logging in asks no service.
 func TestNobodyLooksForStrangers(t *testing.T) {
 	w := guarded()
 	w.guard.Anonymous = auth.None
 	w.snapshot = nil // which a state says
-	if code, body, _ := get(serve(w), "/login").parts(); code != http.StatusOK || w.looked.Load() != 0 {
-		t.Errorf("%d, looked %d times: %s", code, w.looked.Load(), body)
+	if get(serve(w), "/login").want(t, 200); w.looked.Load() != 0 {
+		t.Errorf("looked %d times", w.looked.Load())
 	}
 }
 
@@ -316,16 +291,14 @@ func TestPagesDoNotWaitForKafka(t *testing.T) {
 			looks.Add(1)
 			time.Sleep(3 * time.Second)
 		}
-		server := newServer()
-		server.Site = newSiteOf(prometheus.NewRegistry(), w, func(sources *view.Sources) {
+		h, site := serveOf(w, func(sources *view.Sources) {
 			read := sources.Letter
 			sources.Letter = func(ctx context.Context, at deadletter.Place) (*view.WholeLetter, error) {
 				time.Sleep(3 * time.Second)
 				return read(ctx, at)
 			}
 		})
-		looking(t, server.Site)
-		h := server.routes()
+		looking(t, site)
 		for _, page := range []struct{ path, meanwhile, then string }{
 			{"/dead?campaign=spring", `<a href="dead?campaign=spring&amp;last=1d">Look again</a>`, "<caption>The newest ones<"},
 			{"/dead?after=AQID&last=7d", `<a href="dead?after=AQID&amp;last=7d">Look again</a>`, "<caption>Older ones<"},
@@ -334,9 +307,9 @@ func TestPagesDoNotWaitForKafka(t *testing.T) {
 			events, leave := watch(t, h, "/live?page="+strings.Replace(page.path[1:], "?", "&", 1))
 			for _, want := range []string{page.meanwhile, page.then} {
 				began := time.Now()
-				code, body, _ := get(h, page.path).parts()
-				if took := time.Since(began); code != http.StatusOK || took > 50*time.Millisecond || !strings.Contains(body, want) {
-					t.Errorf("%s: %d after %s, without %q: %s", page.path, code, took, want, body)
+				get(h, page.path).want(t, 200, want)
+				if took := time.Since(began); took > 50*time.Millisecond {
+					t.Errorf("%s: after %s", page.path, took)
 				}
 				time.Sleep(4 * time.Second)
 			}
@@ -356,26 +329,20 @@ func TestPagesDoNotWaitForKafka(t *testing.T) {
 	})
 }
 
-// TestLettersKeepTheirRows: what has the focus stays in its row while the page is kept up to date, and rows come and go.
-func TestLettersKeepTheirRows(t *testing.T) {
-	_, body, _ := get(serve(newWorld()), "/dead").parts()
+// TestLetters: where not all letters were looked at, the page says that there are older ones. What has the focus stays in its row while the page is
+// kept up to date, and rows come and go.
+func TestLetters(t *testing.T) {
+	w := newWorld()
+	const older, next = "there are older ones", `<a href="dead?after=AQID&amp;`
+	body := get(serve(w), "/dead").want(t, 200, "<caption>The newest ones<").lacks(t, older, next).Body.String()
 	rows := strings.Count(body, `<th scope="row" data-label="At">`)
 	if named := len(regexp.MustCompile(`<tr id="r[0-9a-z]+"><th scope="row" data-label="At">`).FindAllString(body, -1)); rows == 0 || named != rows {
 		t.Errorf("%d rows, of which %d have ids: %s", rows, named, body)
 	}
-}
-
-// TestLettersThatAreNotAll: where not all letters were looked at, the page says that there are older ones.
-func TestLettersThatAreNotAll(t *testing.T) {
-	w := newWorld()
-	for _, more := range []bool{false, true} {
-		w.more = more
-		if code, body, _ := get(serve(w), "/dead").parts(); code != http.StatusOK || !strings.Contains(body, "<caption>The newest ones<") || strings.Contains(body, "there are older ones") != more ||
-			strings.Contains(body, `<a href="dead?after=AQID&amp;`) != more {
-			t.Errorf("more %t: %d %s", more, code, body)
-		}
-		get(serve(w), "/dead?after=AQID&last=7d").want(t, 200, "<caption>Older ones<").lacks(t, "dead?after=")
-	}
+	get(serve(w), "/dead?after=AQID&last=7d").want(t, 200, "<caption>Older ones<").lacks(t, "dead?after=")
+	w.more = true
+	get(serve(w), "/dead").want(t, 200, "<caption>The newest ones<", older, next)
+	get(serve(w), "/dead?after=AQID&last=7d").want(t, 200, "<caption>Older ones<").lacks(t, "dead?after=")
 }
 
 // TestSendersAreAskedForByOneAtATime: requests during a question do without its answer.
@@ -428,8 +395,7 @@ func TestSendersAreShown(t *testing.T) {
 			t.Errorf("asked %d times", asked)
 		}
 	})
-	get(serve(newWorld()), "/campaign?id=spring").want(t, 200,
-		`<th scope="row" data-label="Daemon">&lt;script&gt;alert(1)&lt;/script&gt;</th>`)
+	get(serve(newWorld()), "/campaign?id=spring").want(t, 200, `<th scope="row" data-label="Daemon">&lt;script&gt;alert(1)&lt;/script&gt;</th>`)
 }
 
 // TestRevisionIsOfWhatIsShown: a shown revision is that of all shown settings. Without an answer of the database it is that of the
@@ -439,14 +405,15 @@ func TestRevisionIsOfWhatIsShown(t *testing.T) {
 	w.snapshot.Campaigns["spring"].Revision = 8
 	h := serve(w)
 	for _, tt := range []struct {
-		away       error
-		etag, rate string
-	}{{nil, `"7"`, "100"}, {errAway, `"6"`, "99"}} {
+		away     error
+		revision int64
+		rate     string
+	}{{nil, 7, "100"}, {errAway, 6, "99"}} {
 		w.away = tt.away
-		code, body, header := get(h, "/api/v1/campaigns/spring").parts()
-		var c view.Campaign
-		if err := json.Unmarshal([]byte(body), &c); err != nil || code != http.StatusOK || header.Get("ETag") != tt.etag || `"`+strconv.FormatInt(c.Revision, 10)+`"` != tt.etag || c.Rate != tt.rate {
-			t.Errorf("%d: ETag %s of revision %d with rate %s; want %s and %s (%v)", code, header.Get("ETag"), c.Revision, c.Rate, tt.etag, tt.rate, err)
+		answer := get(h, "/api/v1/campaigns/spring")
+		etag, c := answer.Header().Get("ETag"), read[view.Campaign](t, answer)
+		if etag != `"`+strconv.FormatInt(tt.revision, 10)+`"` || c.Revision != tt.revision || c.Rate != tt.rate {
+			t.Errorf("ETag %s of revision %d with rate %s; want %d and %s", etag, c.Revision, c.Rate, tt.revision, tt.rate)
 		}
 		if len(c.Senders) != 1 || c.Senders[0].Daemon != "a" || c.Senders[0].InMemory != 3 {
 			t.Errorf("sent by %+v", c.Senders)

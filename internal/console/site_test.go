@@ -48,14 +48,19 @@ func serveOf(w *world, differ func(*view.Sources)) (http.Handler, *Site) {
 	return s.routes(), s.Site
 }
 
+// running runs something until its end, which waits for it.
+func running(t *testing.T, run func(context.Context)) (end func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); run(ctx) }()
+	return func() { cancel(); <-ended }
+}
+
 // looking does what a site does while its process runs, in a bubble. Whoever comes next comes between two looks.
 func looking(t *testing.T, s *Site) {
 	t.Helper()
-	ctx, stop := context.WithCancel(t.Context())
-	var all sync.WaitGroup
-	all.Go(func() { s.Run(ctx) })
-	t.Cleanup(func() { stop(); all.Wait() })
-	s.watcher.Look(ctx)
+	t.Cleanup(running(t, s.Run))
+	s.watcher.Look(t.Context())
 	time.Sleep(500 * time.Millisecond)
 }
 
