@@ -46,9 +46,6 @@ type response struct {
 	request string
 }
 
-// parts are its code, its body and its header.
-func (a response) parts() (int, string, http.Header) { return a.Code, a.Body.String(), a.Header() }
-
 // want checks the code of an answer, and that its body says all this.
 func (a response) want(t *testing.T, code int, words ...string) response {
 	t.Helper()

@@ -129,7 +129,7 @@ func TestLiveEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := guarded()
 		w.guard.Anonymous = auth.Viewer
-		h, site := serveSite(w)
+		h, site := serveOf(w)
 		looking(t, site)
 		open := func() int { synctest.Wait(); return site.hub.Open() }
 		events, leave := watch(t, h, "/api/v1/live?of=campaigns&q=spring&limit=1")

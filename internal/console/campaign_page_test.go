@@ -1,15 +1,12 @@
 package console
 
 import (
-	"context"
 	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
@@ -22,36 +19,20 @@ func TestPageOfACampaign(t *testing.T) {
 		spring := w.snapshot.Campaigns["spring"]
 		spring.StartsAt = time.Now().Add(26 * time.Hour)
 		w.look = func() { time.Sleep(time.Second) }
-		s := newServer()
-		s.Site = newSite(prometheus.NewRegistry(), w)
-		h := s.routes()
-		_, body, _ := get(h, "/campaign?id=spring").parts()
-		if !strings.Contains(body, "<p>They are being counted.</p>") {
-			t.Errorf("before anything is known: %s", body)
-		}
-		ctx, stop := context.WithCancel(t.Context())
-		ended := make(chan struct{})
-		go func() { s.Site.Run(ctx); close(ended) }()
-		defer func() { stop(); <-ended }()
+		h, site := serveOf(w)
+		get(h, "/campaign?id=spring").want(t, 200, "<p>They are being counted.</p>") // before anything is known
+		defer running(t, site.Run)()
 		time.Sleep(90 * time.Second)
 		synctest.Wait()
-		_, body, _ = get(h, "/campaign?id="+url.QueryEscape(hostile[0])).parts()
-		for what, says := range map[string]string{
-			"its last hour": `<path class="c1" d="M`, "its failures": `<path class="cf" d="M`, "what was allowed": `<path class="dashes" d="M`, "its dead letters": `reason=refused">refused</a></th><td data-label="Answers">404 × 1</td><td class="n" data-label="Letters">1<`,
-			"its changes": `<strong>ops</strong> changed the rate of <a href="campaign?`, "what was changed": `<del>&lt;script&gt;alert(1)&lt;/script&gt;/s</del> → <ins>`, "where its jobs are": `waiting <b>5</b>`,
-			"what it delivered": `delivered <b>1` + "\u202f" + `800</b>`, "other times": `&amp;last=24h">24h</a>`,
-		} {
-			if !strings.Contains(body, says) {
-				t.Errorf("the page does not tell %s: %s", what, body)
-			}
-		}
-		if strings.Contains(body, "The next seven days") {
-			t.Error("there is a plot of a schedule that is always the same")
-		}
+		get(h, "/campaign?id="+url.QueryEscape(hostile[0])).want(t, 200, `<path class="c1" d="M`, `<path class="cf" d="M`, `<path class="dashes" d="M`,
+			`reason=refused">refused</a></th><td data-label="Answers">404 × 1</td><td class="n" data-label="Letters">1<`,
+			`<strong>ops</strong> changed the rate of <a href="campaign?`, `<del>&lt;script&gt;alert(1)&lt;/script&gt;/s</del> → <ins>`,
+			`waiting <b>5</b>`, "delivered <b>1\u202f800</b>", `&amp;last=24h">24h</a>`,
+		).lacks(t, "The next seven days") // of a schedule that is always the same
 		get(h, "/").want(t, 200, `<path class="c1" d="M`, `<span class="key c0"></span> others <b>`)
-		_, body, _ = get(h, "/campaign?id=spring").parts()
-		if !strings.Contains(body, "The next seven days") || strings.Count(body, `data-label="Units/s"`) != 2 || !strings.Contains(body, "<h2>Dead letters of the last hour</h2>\n<p>None.</p>") {
-			t.Errorf("the days to come: %s", body)
+		ahead := get(h, "/campaign?id=spring").want(t, 200, "The next seven days", "<h2>Dead letters of the last hour</h2>\n<p>None.</p>")
+		if strings.Count(ahead.Body.String(), `data-label="Units/s"`) != 2 {
+			t.Errorf("the days to come: %s", ahead.Body)
 		}
 	})
 }

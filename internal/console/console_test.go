@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -14,6 +13,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
+
+	"github.com/pacer/pacer/internal/console/auth"
+	"github.com/pacer/pacer/internal/console/view"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -21,13 +23,34 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // here is where requests are addressed to.
 const here = "http://127.0.0.1:8080"
 
-func newServer() *Server {
+// newServer is a server with a site of this world, whose sources may differ from it.
+func newServer(w *world, differ ...func(*view.Sources)) *Server {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "pacer_test"}, func() float64 { return 42 }))
 	fine := func() (bool, string) { return true, "" }
-	return &Server{
-		Listen: "127.0.0.1:0", Ready: fine, Healthy: fine, Gatherer: reg, Logger: slog.New(slog.DiscardHandler), Site: newSite(reg, newWorld()),
+	sources := w.sources()
+	for _, change := range differ {
+		change(&sources)
 	}
+	return &Server{
+		Listen: "127.0.0.1:0", Ready: fine, Healthy: fine, Gatherer: reg, Logger: slog.New(slog.DiscardHandler),
+		Site: NewSite(SiteOptions{
+			Sources: sources, BasePath: "/some/path", Guard: auth.NewGuard(w.guard), TrustedOrigins: []string{"https://ops.example.com"},
+			Logger: slog.New(w.log), Registerer: reg,
+		}),
+	}
+}
+
+// serveOf returns what this server answers with, and its site.
+func serveOf(w *world, differ ...func(*view.Sources)) (http.Handler, *Site) {
+	s := newServer(w, differ...)
+	return s.routes(), s.Site
+}
+
+// serve returns what a server with a site of this world answers with.
+func serve(w *world) http.Handler {
+	h, _ := serveOf(w)
+	return h
 }
 
 // listen binds a free port and returns its address as well.
@@ -43,46 +66,40 @@ func listen(t *testing.T) (l net.Listener, address string) {
 
 func TestEndpoints(t *testing.T) {
 	down := func() (bool, string) { return false, "redis has not answered\nyet" }
-	notReady, sick := newServer(), newServer()
-	notReady.Ready, sick.Healthy = down, down
-	degraded, downAndDegraded := newServer(), newServer()
-	degraded.Degraded = func() string { return "redis has not\nanswered for 9s" }
-	downAndDegraded.Ready, downAndDegraded.Degraded = down, degraded.Degraded
-	tests := []struct {
-		name, method, path string
-		server             *Server
-		code               int
-		contains           string
+	degraded := func() string { return "redis has not\nanswered for 9s" }
+	notReady, sick, half, both := newServer(newWorld()), newServer(newWorld()), newServer(newWorld()), newServer(newWorld())
+	notReady.Ready, sick.Healthy, half.Degraded, both.Ready, both.Degraded = down, down, degraded, down, degraded
+	for _, tt := range []struct {
+		name, request string
+		server        *Server
+		code          int
+		says          string
 	}{
-		{"healthy", "GET", "/healthz", newServer(), 200, "ok\n"},
-		{"sick", "GET", "/healthz", sick, 503, "redis has not answered yet\n"},
-		{"sick is not unready", "GET", "/readyz", sick, 200, "ok\n"},
-		{"ready", "GET", "/readyz", newServer(), 200, "ok\n"},
-		{"not ready", "GET", "/readyz", notReady, 503, "redis has not answered yet\n"},
-		{"degraded", "GET", "/readyz", degraded, 200, "ok\ndegraded: redis has not answered for 9s\n"},
-		{"degraded is not sick", "GET", "/healthz", degraded, 200, "ok\n"},
-		{"not ready and degraded", "GET", "/readyz", downAndDegraded, 503, "redis has not answered yet\n"},
-		{"not ready is not sick", "GET", "/healthz", notReady, 200, "ok\n"},
-		{"head", "HEAD", "/readyz", notReady, 503, ""},
-		{"metrics", "GET", "/metrics", newServer(), 200, "pacer_test 42"},
-		{"unknown", "GET", "/admin", newServer(), 404, "not found"},
-		{"post", "POST", "/readyz", newServer(), 405, "Not Allowed"},
-		{"delete", "DELETE", "/metrics", newServer(), 405, "Not Allowed"},
-		{"post to the index", "POST", "/", newServer(), 405, "Not Allowed"},
-	}
-	for _, tt := range tests {
+		{"healthy", "GET /healthz", newServer(newWorld()), 200, "ok\n"},
+		{"sick", "GET /healthz", sick, 503, "redis has not answered yet\n"},
+		{"sick is not unready", "GET /readyz", sick, 200, "ok\n"},
+		{"ready", "GET /readyz", newServer(newWorld()), 200, "ok\n"},
+		{"not ready", "GET /readyz", notReady, 503, "redis has not answered yet\n"},
+		{"degraded", "GET /readyz", half, 200, "ok\ndegraded: redis has not answered for 9s\n"},
+		{"degraded is not sick", "GET /healthz", half, 200, "ok\n"},
+		{"not ready and degraded", "GET /readyz", both, 503, "redis has not answered yet\n"},
+		{"not ready is not sick", "GET /healthz", notReady, 200, "ok\n"},
+		{"head", "HEAD /readyz", notReady, 503, ""},
+		{"metrics", "GET /metrics", half, 200, "pacer_test 42"},
+		{"unknown", "GET /admin", half, 404, "not found"},
+		{"post", "POST /readyz", half, 405, "Not Allowed"},
+		{"delete", "DELETE /metrics", half, 405, "Not Allowed"},
+		{"post to the index", "POST /", half, 405, "Not Allowed"},
+	} {
 		t.Run(tt.name, func(t *testing.T) {
-			w := httptest.NewRecorder()
-			tt.server.routes().ServeHTTP(w, httptest.NewRequest(tt.method, here+tt.path, nil))
-			if w.Code != tt.code || !strings.Contains(w.Body.String(), tt.contains) {
-				t.Errorf("%d %q, want %d with %q", w.Code, w.Body, tt.code, tt.contains)
-			}
-			for _, h := range []string{"Content-Security-Policy", "X-Content-Type-Options", "X-Frame-Options", "Cache-Control"} {
-				if w.Header().Get(h) == "" {
-					t.Errorf("no %s", h)
+			method, path, _ := strings.Cut(tt.request, " ")
+			header := ask(tt.server.routes(), method, path, "", "").want(t, tt.code, tt.says).Header()
+			for _, name := range []string{"Content-Security-Policy", "X-Content-Type-Options", "X-Frame-Options", "Cache-Control"} {
+				if header.Get(name) == "" {
+					t.Errorf("no %s", name)
 				}
 			}
-			if tt.code == 405 && w.Header().Get("Allow") == "" {
+			if tt.code == 405 && header.Get("Allow") == "" {
 				t.Error("405 without Allow")
 			}
 		})
@@ -105,7 +122,7 @@ func TestReasonIsOneBoundedLine(t *testing.T) {
 func TestRunServesAndDrains(t *testing.T) {
 	inside, release := make(chan struct{}), make(chan struct{})
 	var slow atomic.Bool
-	s := newServer()
+	s := newServer(newWorld())
 	s.Ready = func() (bool, string) {
 		if slow.Load() {
 			close(inside)
@@ -150,7 +167,7 @@ func TestRunServesAndDrains(t *testing.T) {
 }
 
 func TestTakenAddressIsAClearError(t *testing.T) {
-	s := newServer()
+	s := newServer(newWorld())
 	_, s.Listen = listen(t)
 	err := s.Run(t.Context())
 	if err == nil || !strings.HasPrefix(err.Error(), "http.listen: ") || !strings.Contains(err.Error(), s.Listen) {
@@ -159,7 +176,7 @@ func TestTakenAddressIsAClearError(t *testing.T) {
 }
 
 func TestDisabled(t *testing.T) {
-	s := newServer()
+	s := newServer(newWorld())
 	s.Listen = ""
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -175,7 +192,7 @@ func served(t *testing.T) (address string) {
 	l, address := listen(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	s := newServer()
+	s := newServer(newWorld())
 	go func() { done <- s.serve(ctx, endpoint{Listener: l, handler: s.routes()}) }()
 	t.Cleanup(func() { cancel(); <-done })
 	return address

@@ -14,8 +14,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/pacer/pacer/internal/console/auth"
 )
 
@@ -62,11 +60,10 @@ var (
 func TestTheRequestsOfThePageAreAnswered(t *testing.T) {
 	w := guarded()
 	w.guard.Anonymous = auth.Viewer
-	s := newServer()
-	s.Site = newSite(prometheus.NewRegistry(), w)
-	server := httptest.NewServer(s.routes())
+	h, site := serveOf(w)
+	server := httptest.NewServer(h)
 	defer server.Close()
-	defer s.Site.Close()
+	defer site.Close()
 	host := strings.TrimPrefix(server.URL, "http://")
 	var requests []string
 	script := "TOKEN=adminadmin\n"

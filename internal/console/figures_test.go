@@ -2,8 +2,6 @@ package console
 
 import (
 	"context"
-	"encoding/json"
-	"net/url"
 	"strings"
 	"testing"
 
@@ -36,14 +34,14 @@ func shows(t *testing.T, row string, want ...string) {
 // TestDaemonsTellTheirFigures, each its own.
 func TestDaemonsTellTheirFigures(t *testing.T) {
 	h := serve(newWorld())
-	_, body, _ := get(h, "/daemons").parts()
-	shows(t, row(body, "&lt;script"), "4 ingress, 32 lanes, 8 timers", `stalled</span> <small>1`, "receiver 12 of 256", "&lt;script&gt;alert(1)&lt;/script&gt; 1 of 5", "100 MiB<br><small>of 256 MiB",
-		`data-label="Late p50, p99">0.4 ms, 12 ms<`, `data-label="Forfeited/s">0.5<`, `data-label="Quantum">25 ms<`)
+	body := get(h, "/daemons").Body.String()
+	shows(t, row(body, "&lt;script"), "4 ingress, 32 lanes, 8 timers", `stalled</span> <small>1`, "receiver 12 of 256",
+		"&lt;script&gt;alert(1)&lt;/script&gt; 1 of 5", "100 MiB<br><small>of 256 MiB", `data-label="Late p50, p99">0.4 ms, 12 ms<`,
+		`data-label="Forfeited/s">0.5<`, `data-label="Quantum">25 ms<`)
 	shows(t, row(body, ">idle "), "0 ingress, 7 lanes, 0 timers<", `data-label="In flight">3<`, `data-label="Late p50, p99">–, –<`)
-	_, body, _ = get(h, "/api/v1/daemons").parts()
-	var answer struct{ Daemons []progress.Daemon }
-	if err := json.Unmarshal([]byte(body), &answer); err != nil || answer.Daemons[0].Figures == nil || *answer.Daemons[0].Figures.LatenessP99 != 0.012 || answer.Daemons[1].Figures.LatenessP99 != nil {
-		t.Errorf("%v: %s", err, body)
+	daemons := read[struct{ Daemons []progress.Daemon }](t, get(h, "/api/v1/daemons")).Daemons
+	if daemons[0].Figures == nil || *daemons[0].Figures.LatenessP99 != 0.012 || daemons[1].Figures.LatenessP99 != nil {
+		t.Errorf("%+v", daemons)
 	}
 }
 
@@ -56,34 +54,24 @@ func TestSinksTellTheirFigures(t *testing.T) {
 		t.Errorf("%d sinks", len(state.Sinks))
 	}
 	h := serve(w)
-	body := ask(h, "GET", "/sinks", "operator", "").Body.String()
-	shows(t, row(body, ">receiver <small>default"), `throttled</span>, next probe <time`, "12 <small>of 256, told by 1 of 2 daemons", `120 <span class="state good">delivered`, `0.25 <span class="state bad">temporary`,
-		`data-label="p50, p99">42 ms, 2.5 s<`, `action="sink-open"><input type="hidden" name="id" value="receiver"><label>Reason <input name="reason" maxlength="500"></label> <button aria-label="Open receiver">Open`)
+	body := visit(h, "/sinks", "operator").Body.String()
+	shows(t, row(body, ">receiver <small>default"), `throttled</span>, next probe <time`, "12 <small>of 256, told by 1 of 2 daemons",
+		`120 <span class="state good">delivered`, `0.25 <span class="state bad">temporary`, `data-label="p50, p99">42 ms, 2.5 s<`,
+		`action="sink-open"><input type="hidden" name="id" value="receiver">`+
+			`<label>Reason <input name="reason" maxlength="500"></label> <button aria-label="Open receiver">Open`)
 	shows(t, row(body, "not configured here"), "&lt;script&gt;", `data-label="p50, p99">–, –<`, `data-label="Answers/s">none<`)
 	shows(t, body, "Destinations of receiver whose own gates are closed: 25, of which those that were changed last are listed", "next probe <time")
-	if n := strings.Count(body, `name="destination"`); n != 20 {
-		t.Errorf("%d destinations are listed", n)
+	if listed, reasons := strings.Count(body, `name="destination"`), strings.Count(body, `name="reason"`); listed != 20 || reasons != listed+1 {
+		t.Errorf("%d destinations are listed, and %d forms ask for a reason", listed, reasons)
 	}
-	if n := strings.Count(body, `name="reason"`); n != 21 {
-		t.Errorf("%d of 21 forms ask for a reason", n)
-	}
-	ask(h, "GET", "/sinks", "viewer", "").want(t, 200).lacks(t, "sink-open")
-	for _, tt := range []struct {
-		form url.Values
-		code int
-		to   string
-	}{
-		{url.Values{"id": {"receiver"}, "reason": {" mended "}}, 303, "sinks?done=opened"}, {url.Values{"id": {"receiver"}, "destination": {"open"}}, 303, "sinks?done=open"},
-		{url.Values{"id": {"nowhere"}}, 404, ""}, {url.Values{"id": {"receiver"}, "reason": {"two\nlines"}}, 422, ""},
-	} {
-		answer := ask(h, "POST", "/sink-open", "operator", tt.form.Encode(), "Content-Type", "application/x-www-form-urlencoded")
-		if answer.Code != tt.code || answer.Header().Get("Location") != tt.to {
-			t.Errorf("%v: %d %s", tt.form, answer.Code, answer.Header())
-		}
-	}
-	if len(w.changes) != 2 || w.changes[0] != "sink receiver  open by the-operator@127.0.0.1: mended" {
-		t.Errorf("asked %q", w.changes)
-	}
+	visit(h, "/sinks", "viewer").want(t, 200).lacks(t, "sink-open")
+	const by = " open by the-operator@127.0.0.1: "
+	press(h, "/sink-open", "operator", typed("id=receiver&reason=+mended+")).leads(t, "sinks?done=opened")
+	press(h, "/sink-open", "operator", typed("id=receiver&destination=open")).leads(t, "sinks?done=open")
+	w.did(t, "sink receiver "+by+"mended", "sink receiver open"+by)
+	press(h, "/sink-open", "operator", typed("id=nowhere")).want(t, 404)
+	press(h, "/sink-open", "operator", typed("id=receiver&reason=two%0Alines")).want(t, 422)
+	w.did(t)
 }
 
 // TestCampaignsThatASinkDoesNotTake are listed with it, and what is not known is not 0.
@@ -111,8 +99,5 @@ func TestCampaignsThatASinkDoesNotTake(t *testing.T) {
 		t.Errorf("%+v", sinks[0])
 	}
 	w.fail = errAway
-	_, body, _ := get(serve(w), "/api/v1/sinks").parts()
-	if strings.Contains(body, "closed_destinations") || strings.Contains(body, "figures") {
-		t.Errorf("without Redis: %s", body)
-	}
+	get(serve(w), "/api/v1/sinks").want(t, 200).lacks(t, "closed_destinations", "figures") // without Redis
 }

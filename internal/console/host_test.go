@@ -6,8 +6,6 @@ import (
 	"net/url"
 	"strings"
 	"testing"
-
-	"github.com/prometheus/client_golang/prometheus"
 )
 
 // TestHosts: what only this machine can ask is asked by its own names; names that others lead to it are refused.
@@ -29,8 +27,8 @@ func TestHosts(t *testing.T) {
 		if tt.proxy {
 			w.guard.Proxy.Networks = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
 		}
-		s := newServer()
-		s.Listen, s.Site = tt.listen, newSite(prometheus.NewRegistry(), w)
+		s := newServer(w)
+		s.Listen = tt.listen
 		h := s.routes()
 		for _, path := range []string{"/api/v1/status", "/campaigns", "/metrics"} {
 			ask(h, "GET", path, "", "", toHost, tt.host).want(t, tt.code)

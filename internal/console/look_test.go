@@ -91,7 +91,7 @@ func (h hanging) ListCampaigns(ctx context.Context) ([]catalog.CampaignRow, erro
 func TestWhoeverLooksFindsAState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
-		_, s := serveSite(w)
+		_, s := serveOf(w)
 		looking(t, s)
 		for _, idle := range []time.Duration{time.Second, 29 * time.Second, time.Minute, time.Hour} {
 			time.Sleep(idle)

@@ -7,8 +7,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/pacer/pacer/internal/console/view"
 )
 
@@ -17,13 +15,11 @@ func TestTenThousandCampaigns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		w.crowd(10_000)
-		server := newServer()
-		server.Site = newSite(prometheus.NewRegistry(), w)
-		looking(t, server.Site)
-		h := server.routes()
+		h, site := serveOf(w)
+		looking(t, site)
 		for _, path := range []string{"/", "/?last=7d", "/campaigns", "/api/v1/status", "/api/v1/campaigns"} {
-			if code, body, _ := get(h, path).parts(); code != http.StatusOK || len(body) > 100_000 {
-				t.Errorf("%s: %d, %d bytes", path, code, len(body))
+			if n := get(h, path).want(t, 200).Body.Len(); n > 100_000 {
+				t.Errorf("%s: %d bytes", path, n)
 			}
 		}
 		for _, path := range []string{"/live?page=campaigns", "/live?page=&last=7d", "/api/v1/live?of=campaigns"} {

@@ -5,13 +5,10 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/netip"
 	"regexp"
 	"strings"
 	"testing"
-
-	"github.com/prometheus/client_golang/prometheus"
 )
 
 // TestMetricsAtAnAddressOfTheirOwn: there they are for everybody who reaches it, with the probes and nothing else; the console has no metrics
@@ -19,32 +16,27 @@ import (
 func TestMetricsAtAnAddressOfTheirOwn(t *testing.T) {
 	w := guarded()
 	w.guard.Proxy.Networks = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
-	s := newServer()
-	s.MetricsListen, s.Site = "127.0.0.1:9464", newSite(prometheus.NewRegistry(), w)
-	s.Site.base = "/pacer"
-	withoutPages := newServer()
+	s := newServer(w)
+	s.MetricsListen, s.Site.base = "127.0.0.1:9464", "/pacer"
+	own, metrics := s.routes(), s.metricsRoutes()
+	withoutPages := newServer(newWorld())
 	withoutPages.MetricsListen, withoutPages.Site = s.MetricsListen, nil
 	for _, tt := range []struct {
 		at                 http.Handler
 		method, path, role string
 		code               int
 	}{
-		{s.routes(), "GET", "/metrics", "", 404}, {s.routes(), "GET", "/metrics", "admin", 404}, {s.routes(), "GET", "/pacer/metrics", "admin", 404},
-		{s.routes(), "GET", "/healthz", "", 200}, {s.routes(), "GET", "/readyz", "", 200}, {s.routes(), "GET", "/campaigns", "viewer", 200},
+		{own, "GET", "/metrics", "", 404}, {own, "GET", "/metrics", "admin", 404}, {own, "GET", "/pacer/metrics", "admin", 404},
+		{own, "GET", "/healthz", "", 200}, {own, "GET", "/readyz", "", 200}, {own, "GET", "/campaigns", "viewer", 200},
 		{withoutPages.routes(), "GET", "/metrics", "", 404}, {withoutPages.routes(), "GET", "/readyz", "", 200},
-		{s.metricsRoutes(), "GET", "/metrics", "", 200}, {s.metricsRoutes(), "GET", "/healthz", "", 200}, {s.metricsRoutes(), "HEAD", "/readyz", "", 200},
-		{s.metricsRoutes(), "POST", "/metrics", "", 405}, {s.metricsRoutes(), "GET", "/", "admin", 404}, {s.metricsRoutes(), "GET", "/campaigns", "admin", 404},
-		{s.metricsRoutes(), "GET", "/api/v1/campaigns", "admin", 404}, {s.metricsRoutes(), "GET", "/pacer/metrics", "", 404},
+		{metrics, "GET", "/metrics", "", 200}, {metrics, "GET", "/healthz", "", 200}, {metrics, "HEAD", "/readyz", "", 200},
+		{metrics, "POST", "/metrics", "", 405}, {metrics, "GET", "/", "admin", 404}, {metrics, "GET", "/campaigns", "admin", 404},
+		{metrics, "GET", "/api/v1/campaigns", "admin", 404}, {metrics, "GET", "/pacer/metrics", "", 404},
 	} {
 		ask(tt.at, tt.method, tt.path, tt.role, "").want(t, tt.code)
 	}
 	// The proxy that lets people in is before the console and not here: the name of a host says the same as ever.
-	r := httptest.NewRequest(http.MethodGet, "/metrics", nil)
-	r.Host = "evil.example"
-	answer := httptest.NewRecorder()
-	if s.metricsRoutes().ServeHTTP(answer, r); answer.Code != http.StatusMisdirectedRequest {
-		t.Errorf("addressed to %s: %d", r.Host, answer.Code)
-	}
+	ask(metrics, "GET", "/metrics", "", "", toHost, "evil.example").want(t, 421)
 }
 
 // lines is a log whose lines can be awaited.
@@ -60,7 +52,7 @@ func TestBothAddressesAreServed(t *testing.T) {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	for _, at := range []string{"127.0.0.1:0", ""} {
 		said, want := make(lines, 10), map[string]int{"metrics are served": 200}
-		s := newServer()
+		s := newServer(newWorld())
 		s.Listen, s.MetricsListen, s.Logger = at, "127.0.0.1:0", slog.New(slog.NewTextHandler(said, nil))
 		if at != "" {
 			want["console listens"] = 404
@@ -102,7 +94,7 @@ func TestBothAddressesAreServed(t *testing.T) {
 func TestOneTakenAddressIsEnoughToFail(t *testing.T) {
 	free, address := listen(t)
 	_ = free.Close()
-	s := newServer()
+	s := newServer(newWorld())
 	s.Listen = address
 	_, s.MetricsListen = listen(t)
 	if err := s.Run(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "http.metrics_listen: ") || !strings.Contains(err.Error(), s.MetricsListen) {

@@ -125,7 +125,7 @@ func TestReplaysOfOthers(t *testing.T) {
 			<-ctx.Done()
 			return deadletter.ReplayReport{Replayed: 4}, ctx.Err()
 		}
-		runs, site := serveSite(w)
+		runs, site := serveOf(w)
 		shows := serve(w)
 		var begun struct{ Job replay.Job }
 		if err := json.Unmarshal(ask(runs, "POST", "/api/v1/replays", "operator", `{"limit":7}`).want(t, 202).Body.Bytes(), &begun); err != nil {

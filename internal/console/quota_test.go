@@ -78,7 +78,7 @@ func TestPageOfAQuota(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		w.snapshot.Campaigns["spring"].PriorityWeight = 3
-		h, site := serveSite(w)
+		h, site := serveOf(w)
 		site.watcher.Renew(t.Context())
 		time.Sleep(5 * time.Second)
 		site.watcher.Renew(t.Context()) // rates are known then
@@ -96,7 +96,7 @@ func TestPageOfAKeyedQuota(t *testing.T) {
 		w := guarded()
 		chat := &delivery.Quota{ID: "chat", Per: "recipient", Windows: []delivery.Window{{Span: time.Second, Limit: 1}}}
 		w.snapshot.Quotas["chat"], w.snapshot.Campaigns["spring"].Keyed = chat, []*delivery.Quota{chat}
-		h, site := serveSite(w)
+		h, site := serveOf(w)
 		site.watcher.Renew(t.Context())
 		visit(h, "/quota?id=chat", "operator").want(t, 200, "<p>234 jobs wait for the turns of their keys", `action="key-hold"`, "1 of 1 campaigns",
 			`&lt;script&gt;alert(1)&lt;/script&gt;</th><td class="n" data-label="Jobs">56</td>`).lacks(t, "0 used", " left", "<svg")

@@ -22,7 +22,7 @@ func replaying(run replay.Run) (w *world, h http.Handler, s *Site, asked chan re
 		asked <- r
 		return run(ctx, r, progress)
 	}
-	h, s = serveSite(w)
+	h, s = serveOf(w)
 	return w, h, s, asked
 }
 

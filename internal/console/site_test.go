@@ -21,8 +21,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/live"
 	"github.com/pacer/pacer/internal/console/replay"
@@ -32,21 +30,6 @@ import (
 )
 
 var update = flag.Bool("update", false, "record the OpenAPI document")
-
-// serve returns the handler of a server with a site of this world, and serveSite the site as well.
-func serve(w *world) http.Handler {
-	h, _ := serveSite(w)
-	return h
-}
-
-func serveSite(w *world) (http.Handler, *Site) { return serveOf(w, func(*view.Sources) {}) }
-
-// serveOf returns the site as well, which has other sources than the world.
-func serveOf(w *world, differ func(*view.Sources)) (http.Handler, *Site) {
-	s := newServer()
-	s.Site = newSiteOf(prometheus.NewRegistry(), w, differ)
-	return s.routes(), s.Site
-}
 
 // running runs something until its end, which waits for it.
 func running(t *testing.T, run func(context.Context)) (end func()) {
@@ -90,9 +73,10 @@ func TestPages(t *testing.T) {
 	}
 	followed := map[string]bool{}
 	for _, path := range paths {
-		code, body, header := get(h, "/"+path).parts()
-		if _, below, _ := get(h, "/some/path/"+path).parts(); code != http.StatusOK || len(below) < len(body)/2 {
-			t.Errorf("%s: %d, and %d bytes below the base path", path, code, len(below))
+		answer := get(h, "/"+path).want(t, 200)
+		body, header := answer.Body.String(), answer.Header()
+		if below := get(h, "/some/path/"+path).want(t, 200).Body.Len(); below < len(body)/2 {
+			t.Errorf("%s: %d bytes below the base path", path, below)
 		}
 		if policy := header.Get("Content-Security-Policy"); !strings.Contains(policy, "script-src 'self';") || header.Get("Cache-Control") != "no-store" {
 			t.Errorf("%s: policy %q, cached %q", path, policy, header.Get("Cache-Control"))
@@ -295,7 +279,7 @@ func (a *tape) Write(b []byte) (int, error) {
 // TestLive: a stream of a page sends what has changed, once a second.
 func TestLive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, site := serveSite(newWorld())
+		h, site := serveOf(newWorld())
 		looking(t, site)
 		events, leave := watch(t, h, "/live?page=campaigns&q=spring")
 		defer leave()

@@ -14,8 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/replay"
@@ -257,18 +255,6 @@ func (w *world) open(ctx context.Context, sink, destination string) (bool, error
 }
 
 var errAway = errors.New("connection\nrefused")
-
-func newSite(r prometheus.Registerer, w *world) *Site {
-	return newSiteOf(r, w, func(*view.Sources) {})
-}
-
-func newSiteOf(r prometheus.Registerer, w *world, differ func(*view.Sources)) *Site {
-	sources := w.sources()
-	differ(&sources)
-	return NewSite(SiteOptions{
-		Sources: sources, BasePath: "/some/path", Guard: auth.NewGuard(w.guard), TrustedOrigins: []string{"https://ops.example.com"}, Logger: slog.New(w.log), Registerer: r,
-	})
-}
 
 // crowd adds that many campaigns.
 func (w *world) crowd(n int) {
