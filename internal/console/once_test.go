@@ -56,10 +56,12 @@ func TestPut(t *testing.T) {
 	w := guarded()
 	h := serve(w)
 	const (
-		campaign = `"sink":"","quotas":[],"priority_weight":1,"burst":0,"max_in_flight":0,"overflow":"lane","starts_at":"","ends_at":"",` +
-			`"finish_by":"","active_hours":"","time_zone":"UTC","time_zone_missing":"","avoid_minutes":"","ramp":"","job_ttl":"","expected_total":0}`
-		quota = `"mode":"strict","spend":"greedy","on_store_failure":"closed","rollout":100,"unit":"units"}`
-		by    = ` by the-admin@127.0.0.1: `
+		campaign = `"sink":"","quotas":[],"priority_weight":1,"burst":0,"max_in_flight":0,"time_zone":"UTC","time_zone_missing":"",` +
+			`"avoid_minutes":"","expected_total":0,"note":"","starts_at":"","ends_at":"","finish_by":"","active_hours":"","ramp":"",` +
+			`"overflow":"lane","job_ttl":""}`
+		quota = `"mode":"strict","spend":"greedy","on_store_failure":"closed","rollout":100,"unit":"units",` +
+			`"per":"","max_wait":"","keyless":"","count":"","windows":`
+		by = ` by the-admin@127.0.0.1: `
 	)
 	for _, tt := range []struct {
 		path, body, match, none string
@@ -72,8 +74,8 @@ func TestPut(t *testing.T) {
 		{"/campaigns/spring", `{}`, "", "*", 412, nil}, {"/campaigns/autumn", `{}`, `*`, "", 412, nil},
 		{"/campaigns/spring", `{}`, `"7"`, "*", 422, nil}, {"/campaigns/spring", `{}`, "", `"7"`, 422, nil},
 		{"/campaigns/spring", `{"status":"paused"}`, `"7"`, "", 422, nil},
-		{"/quotas/fresh", `{"windows":["5/1s"]}`, "", "*", 201, []string{`quota fresh {"windows":["5/1s"],` + quota + by}},
-		{"/quotas/provider", `{}`, `"7"`, "", 200, []string{`quota provider {"windows":[],` + quota + by}},
+		{"/quotas/fresh", `{"windows":["5/1s"]}`, "", "*", 201, []string{`quota fresh {` + quota + `["5/1s"]}` + by}},
+		{"/quotas/provider", `{}`, `"7"`, "", 200, []string{`quota provider {` + quota + `[]}` + by}},
 		{"/quotas/provider", `{}`, "", "*", 412, nil}, {"/quotas/fresh", `{}`, `*`, "", 412, nil},
 	} {
 		answer := ask(h, "PUT", "/api/v1"+tt.path, "admin", tt.body, "If-Match", tt.match, "If-None-Match", tt.none).want(t, tt.code)

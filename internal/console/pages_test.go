@@ -165,11 +165,11 @@ func TestWhatFormsSend(t *testing.T) {
 		{url.Values{"quotas": {"provider other"}}, `{"quotas":["provider","other"]}`},
 		{
 			url.Values{"starts_at": {"2036-11-30T09:00"}, "was_starts_at": {""}, "time_zone": {"Europe/Moscow"}},
-			`{"starts_at":"2036-11-30T06:00:00Z","time_zone":"Europe/Moscow"}`,
+			`{"time_zone":"Europe/Moscow","starts_at":"2036-11-30T06:00:00Z"}`,
 		},
 		{url.Values{"ends_at": {"2036-11-30T09:00"}}, `{"ends_at":"2036-11-30T09:00:00Z"}`},
 		{url.Values{"ends_at": {"2036-11-30T09:00:00+03:00"}}, `{"ends_at":"2036-11-30T06:00:00Z"}`},
-		{url.Values{"finish_by": {"2036-11-30T09:00"}, "time_zone": {"recipient"}}, `{"finish_by":"2036-11-30T09:00:00Z","time_zone":"recipient"}`},
+		{url.Values{"finish_by": {"2036-11-30T09:00"}, "time_zone": {"recipient"}}, `{"time_zone":"recipient","finish_by":"2036-11-30T09:00:00Z"}`},
 	} {
 		tt.form.Set("id", "spring")
 		tt.form.Set("revision", "7")

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -31,8 +32,9 @@ var hostile = []string{
 	`<script>alert(1)</script>`, `"onmouseover="alert(1)`, `'><img/src=x>`, `=cmd|'/C calc'!A0`, `..`, `a/b?c=d&e=f#g%2F`, strings.Repeat("W", 256),
 }
 
-// world is an installation that only the console sees.
+// world is an installation that only the console sees. Of the catalog it has what the console asks for.
 type world struct {
+	view.Catalog
 	actor     string // of changes
 	snapshot  *delivery.Snapshot
 	waiting   atomic.Int64 // jobs of each campaign
@@ -151,16 +153,12 @@ func (w *world) letter(_ context.Context, at deadletter.Place) (*view.WholeLette
 	}, w.fail
 }
 
+// sources are what a process knows, with what it knows from others.
 func (w *world) sources() view.Sources {
-	sources := w.without()
+	replays := replay.New(w.replay, w.lease, slog.New(slog.DiscardHandler))
 	if w.book != nil {
-		sources.Replays.Share(w.book)
+		replays.Share(w.book)
 	}
-	return sources
-}
-
-// without is what a process knows without others.
-func (w *world) without() view.Sources {
 	return view.Sources{
 		Snapshot: func() *delivery.Snapshot { w.looked.Add(1); return w.snapshot },
 		Sink: func(name string) (id, fault string) {
@@ -205,7 +203,8 @@ func (w *world) without() view.Sources {
 			}
 			return list, nil
 		},
-		Catalog: w, Adjust: w.adjust, Key: w.key, SetKey: w.setKey, Fault: w.fault, History: w.history, Test: w.test, Letters: w.letters, Letter: w.letter, Job: w.job, CancelJobs: w.cancelJobs, Replays: replay.New(w.replay, w.lease, slog.New(slog.DiscardHandler)), Version: "dev",
+		Catalog: w, Adjust: w.adjust, Key: w.key, SetKey: w.setKey, Fault: w.fault, History: w.history, Test: w.test, Letters: w.letters,
+		Letter: w.letter, Job: w.job, CancelJobs: w.cancelJobs, Replays: replays, Version: "dev",
 		Degraded: func() string {
 			if w.fail != nil {
 				return "redis has not answered for 9s"
@@ -279,12 +278,16 @@ func (w *world) did(t *testing.T, want ...string) {
 	w.changes = nil
 }
 
-// said is what a change sets, as the API writes it: pairs of a name and a pointer.
-func said(pairs ...any) string {
+var (
+	humps    = regexp.MustCompile("([a-z])([A-Z])")
+	unspoken = []string{"Status", "PausedUntil", "Exists", "AtRevision"} // which are told otherwise, or are conditions
+)
+
+// said is what a change sets, as the API writes it.
+func said(change any) string {
 	var list []string
-	for i := 0; i < len(pairs); i += 2 {
-		value := reflect.ValueOf(pairs[i+1])
-		if value.IsNil() {
+	for field, value := range reflect.ValueOf(change).Fields() {
+		if value.IsNil() || slices.Contains(unspoken, field.Name) {
 			continue
 		}
 		at := value.Elem().Interface()
@@ -307,8 +310,12 @@ func said(pairs ...any) string {
 			}
 			at = words
 		}
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		if name == "-" {
+			name = strings.ToLower(humps.ReplaceAllString(field.Name, "${1}_$2"))
+		}
 		text, _ := json.Marshal(at)
-		list = append(list, fmt.Sprintf("%q:%s", pairs[i], text))
+		list = append(list, fmt.Sprintf("%q:%s", name, text))
 	}
 	return "{" + strings.Join(list, ",") + "}"
 }
@@ -321,56 +328,50 @@ func stale(what, id string, revision *int64) error {
 }
 
 func (w *world) GetCampaign(_ context.Context, id string) (row catalog.CampaignRow, err error) {
-	if w.snapshot.Campaigns[id] == nil {
+	c := w.snapshot.Campaigns[id]
+	if c == nil {
 		return row, view.Fault(catalog.ErrNotFound, "campaign %s does not exist", id)
 	}
-	var by *time.Time
-	if at := w.snapshot.Campaigns[id].FinishBy; !at.IsZero() {
-		by = &at
+	row = catalog.CampaignRow{
+		ID: id, Revision: 7, Status: c.Status, SendRate: cmp.Or(w.rate, "100"), SendPer: "1s", TimeZone: "UTC", PriorityWeight: 1, Note: "ask Anna",
 	}
-	return catalog.CampaignRow{FinishBy: by, ID: id, Revision: 7, Status: w.snapshot.Campaigns[id].Status, SendRate: cmp.Or(w.rate, "100"), SendPer: "1s", TimeZone: "UTC", PriorityWeight: 1, Note: "ask Anna"}, cmp.Or(w.away, w.fail)
+	if at := c.FinishBy; !at.IsZero() {
+		row.FinishBy = &at
+	}
+	return row, cmp.Or(w.away, w.fail)
 }
 
 func (w *world) CreateCampaign(ctx context.Context, id string, c catalog.CampaignChange) (row catalog.CampaignRow, err error) {
-	if row, err = w.GetCampaign(ctx, id); err == nil {
+	if _, err = w.GetCampaign(ctx, id); err == nil {
 		return row, view.Fault(catalog.ErrExists, "campaign %s exists already", id)
 	}
-	return w.changed(ctx, catalog.CampaignRow{SendRate: "100", SendPer: "1s"}, "new "+id+" ", c)
+	return w.changed(ctx, catalog.CampaignRow{SendRate: "100", SendPer: "1s"}, nil, "new "+id+" ", c)
 }
 
-func (w *world) SetCampaign(ctx context.Context, id string, c catalog.CampaignChange) (row catalog.CampaignRow, err error) {
-	if row, err = w.GetCampaign(ctx, id); err == nil {
-		err = stale("campaign", id, c.AtRevision)
-	}
-	if err != nil {
-		return row, err
-	}
-	return w.changed(ctx, row, id+" ", c)
+func (w *world) SetCampaign(ctx context.Context, id string, c catalog.CampaignChange) (catalog.CampaignRow, error) {
+	row, err := w.GetCampaign(ctx, id)
+	return w.changed(ctx, row, cmp.Or(err, stale("campaign", id, c.AtRevision)), id+" ", c)
 }
 
-func (w *world) SetStatusAt(ctx context.Context, id string, c catalog.CampaignChange) (row catalog.CampaignRow, err error) {
-	if row, err = w.GetCampaign(ctx, id); err == nil {
-		err = stale("campaign", id, c.AtRevision)
-	}
-	if err != nil {
-		return row, err
-	}
-	if row.Status == delivery.StatusCancelled {
-		return row, view.Fault(catalog.ErrOver, "campaign %s is over", id)
+func (w *world) SetStatusAt(ctx context.Context, id string, c catalog.CampaignChange) (catalog.CampaignRow, error) {
+	row, err := w.GetCampaign(ctx, id)
+	if err = cmp.Or(err, stale("campaign", id, c.AtRevision)); err == nil && row.Status == delivery.StatusCancelled {
+		err = view.Fault(catalog.ErrOver, "campaign %s is over", id)
 	}
 	until := ""
 	if c.PausedUntil != nil {
 		until = " until " + notation.FormatSpan(time.Until(*c.PausedUntil).Round(time.Minute))
 	}
-	return w.changed(ctx, row, fmt.Sprintf("%s %s%s", id, *c.Status, until), c)
+	return w.changed(ctx, row, err, fmt.Sprintf("%s %s%s", id, *c.Status, until), c)
 }
 
-func (w *world) changed(ctx context.Context, row catalog.CampaignRow, what string, c catalog.CampaignChange) (catalog.CampaignRow, error) {
-	w.note(ctx, "%s%s", what, said("rate", c.Rate, "sink", c.Sink, "quotas", c.Quotas, "priority_weight", c.PriorityWeight, "burst", c.Burst, "max_in_flight", c.MaxInFlight,
-		"overflow", c.Overflow, "starts_at", c.StartsAt, "ends_at", c.EndsAt, "finish_by", c.FinishBy, "active_hours", c.ActiveHours, "time_zone", c.TimeZone, "time_zone_missing", c.ZoneMissing, "avoid_minutes", c.AvoidMinutes, "ramp", c.Ramp, "job_ttl", c.JobTTL,
-		"expected_total", c.ExpectedTotal))
-	row.Revision = 8
-	return row, nil
+// changed notes a change of a campaign, unless there is an error.
+func (w *world) changed(ctx context.Context, row catalog.CampaignRow, err error, what string, c catalog.CampaignChange) (catalog.CampaignRow, error) {
+	if err == nil {
+		w.note(ctx, "%s%s", what, said(c))
+		row.Revision = 8
+	}
+	return row, err
 }
 
 func (w *world) PausedFor(context.Context, string) ([]string, error) {
@@ -435,7 +436,7 @@ func (w *world) SetQuota(ctx context.Context, id string, c catalog.QuotaChange) 
 	case c.AtRevision != nil && *c.AtRevision != 7:
 		return row, stale("quota", id, c.AtRevision)
 	}
-	w.note(ctx, "quota %s %s", id, said("windows", c.Windows, "mode", c.Mode, "spend", c.Spend, "on_store_failure", c.OnStoreFailure, "rollout", c.Rollout, "unit", c.Unit, "with", c.With))
+	w.note(ctx, "quota %s %s", id, said(c))
 	row.Revision = 8
 	return row, nil
 }
@@ -463,18 +464,6 @@ func (w *world) key(_ context.Context, quota, value string) (*view.Key, error) {
 func (w *world) setKey(ctx context.Context, quota, value string, e view.KeyEdit) (*view.Key, error) {
 	w.note(ctx, "key %s of %s, held %v", value, quota, e.HeldUntil != nil)
 	return w.key(ctx, quota, value)
-}
-
-func (w *world) GetKeyed(context.Context, string, string) (*delivery.Quota, error) {
-	return nil, errors.ErrUnsupported // see key
-}
-
-func (w *world) SetKey(context.Context, string, string, catalog.KeyChange) error {
-	return errors.ErrUnsupported
-}
-
-func (w *world) AdjustQuota(context.Context, string, time.Duration, string, func(*delivery.Quota, int) (int64, int64, int64, error)) (catalog.QuotaRow, error) {
-	return catalog.QuotaRow{}, errors.ErrUnsupported // see adjust
 }
 
 func (w *world) DeleteQuota(ctx context.Context, id string, unlink bool, revision *int64) (row catalog.QuotaRow, err error) {
@@ -533,38 +522,32 @@ func (w *world) CreateDestination(ctx context.Context, id string, c catalog.Dest
 	if row, err = w.GetDestination(ctx, id); err == nil {
 		return row, view.Fault(catalog.ErrExists, "destination %s exists already", id)
 	}
-	return w.endpoint(ctx, catalog.DestinationRow{ID: id, State: "enabled", Headers: map[string]string{}, Secrets: []string{}}, "", c)
+	row = catalog.DestinationRow{ID: id, State: "enabled", Headers: map[string]string{}, Secrets: []string{}}
+	return w.endpoint(ctx, row, nil, said(c))
 }
 
-func (w *world) SetDestination(ctx context.Context, id string, c catalog.DestinationChange) (row catalog.DestinationRow, err error) {
-	if row, err = w.GetDestination(ctx, id); err == nil {
-		err = stale("destination", id, c.AtRevision)
-	}
-	if err != nil {
-		return row, err
-	}
-	return w.endpoint(ctx, row, "", c)
+func (w *world) SetDestination(ctx context.Context, id string, c catalog.DestinationChange) (catalog.DestinationRow, error) {
+	row, err := w.GetDestination(ctx, id)
+	return w.endpoint(ctx, row, cmp.Or(err, stale("destination", id, c.AtRevision)), said(c))
 }
 
-func (w *world) DisableDestination(ctx context.Context, id, _ string) (row catalog.DestinationRow, err error) {
-	if row, err = w.GetDestination(ctx, id); err != nil {
-		return row, err
-	}
-	return w.endpoint(ctx, row, "disabled", catalog.DestinationChange{})
+func (w *world) DisableDestination(ctx context.Context, id, _ string) (catalog.DestinationRow, error) {
+	row, err := w.GetDestination(ctx, id)
+	return w.endpoint(ctx, row, err, "disabled")
 }
 
-func (w *world) EnableDestination(ctx context.Context, id string) (row catalog.DestinationRow, err error) {
-	if row, err = w.GetDestination(ctx, id); err != nil {
-		return row, err
-	}
-	return w.endpoint(ctx, row, "enabled", catalog.DestinationChange{})
+func (w *world) EnableDestination(ctx context.Context, id string) (catalog.DestinationRow, error) {
+	row, err := w.GetDestination(ctx, id)
+	return w.endpoint(ctx, row, err, "enabled")
 }
 
-func (w *world) endpoint(ctx context.Context, row catalog.DestinationRow, state string, c catalog.DestinationChange) (catalog.DestinationRow, error) {
-	what, _ := json.Marshal(c)
-	w.note(ctx, "destination %s %s%s", row.ID, state, what)
-	row.Revision = 8
-	return row, nil
+// endpoint notes a change of a destination, unless there is an error.
+func (w *world) endpoint(ctx context.Context, row catalog.DestinationRow, err error, what string) (catalog.DestinationRow, error) {
+	if err == nil {
+		w.note(ctx, "destination %s %s", row.ID, what)
+		row.Revision = 8
+	}
+	return row, err
 }
 
 func (w *world) DeleteDestination(ctx context.Context, id string, revision *int64) (row catalog.DestinationRow, err error) {
