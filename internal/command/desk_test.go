@@ -3,13 +3,15 @@ package command
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"os"
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pacer/pacer/internal/catalog"
-	"github.com/pacer/pacer/internal/config"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/limits"
 	"github.com/pacer/pacer/internal/shards"
@@ -18,9 +20,9 @@ import (
 
 // desk is where a person types commands about one deployment.
 type desk struct {
-	t       *testing.T
-	dsn     string
-	environ []string
+	t          *testing.T
+	dsn, redis string
+	environ    []string
 }
 
 // schema is a database with the schema in it.
@@ -36,84 +38,170 @@ var schema = testservices.NewTemplate(func(ctx context.Context, dsn string) erro
 func newDesk(t *testing.T, redis string) *desk {
 	t.Helper()
 	t.Chdir(t.TempDir())
-	d := &desk{t: t, dsn: schema.Database(t)}
+	d := &desk{t: t, dsn: schema.Database(t), redis: redis}
 	d.environ = []string{"PACER_POSTGRES_DSN=" + d.dsn, "PACER_REDIS_ADDRS=" + redis}
 	return d
 }
 
-// run runs one command line and returns what it printed; the arguments after the first one are not split.
+// file writes a file beside the commands.
+func (d *desk) file(name, text string) {
+	d.t.Helper()
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// types runs one command line, and returns what came of it; the arguments after the first one are not split.
+func (d *desk) types(line string, args ...string) (code int, stdout, stderr string) {
+	var out, errs bytes.Buffer
+	code = Run(d.t.Context(), append(strings.Fields(line), args...), World{strings.NewReader(""), &out, &errs, d.environ})
+	return code, out.String(), errs.String()
+}
+
+// run runs one command line that must not fail, and returns what it printed.
 func (d *desk) run(line string, args ...string) string {
 	d.t.Helper()
-	var out, errs bytes.Buffer
-	if code := Run(d.t.Context(), append(strings.Fields(line), args...), World{strings.NewReader(""), &out, &errs, d.environ}); code != 0 {
-		d.t.Fatalf("%s %q: exit code %d, %s", line, args, code, errs.String())
+	code, out, errs := d.types(line, args...)
+	if code != 0 {
+		d.t.Fatalf("%s %q: exit code %d, %s", line, args, code, errs)
 	}
-	return out.String()
+	return out
 }
 
-// fields checks that a table has a line with these cells.
-func (d *desk) fields(table, want string) {
+// read returns what a command line prints with --json.
+func read[T any](d *desk, line string) (what T) {
 	d.t.Helper()
-	for line := range strings.Lines(table) {
-		if strings.Join(strings.Fields(line), " ") == want {
-			return
+	if out := d.run(line + " --json"); json.Unmarshal([]byte(out), &what) != nil {
+		d.t.Fatalf("%s prints %s", line, out)
+	}
+	return what
+}
+
+// prints checks all that a command line prints.
+func (d *desk) prints(line, want string) {
+	d.t.Helper()
+	if out := d.run(line); out != want {
+		d.t.Errorf("%s prints %q, want %q", line, out, want)
+	}
+}
+
+// shows checks that a command line prints these words, also among others.
+func (d *desk) shows(line string, words ...string) {
+	d.t.Helper()
+	contains(d.t, d.run(line), words...)
+}
+
+// contains checks that a text has these words.
+func contains(t *testing.T, text string, words ...string) {
+	t.Helper()
+	for _, word := range words {
+		if !strings.Contains(text, word) {
+			t.Errorf("no %q in\n%s", word, text)
 		}
 	}
-	d.t.Errorf("no line %q in\n%s", want, table)
 }
 
-// refuses checks that a command line fails and says why.
-func (d *desk) refuses(line, why string) {
+// fields checks that a table has lines with these cells.
+func (d *desk) fields(table string, lines ...string) {
 	d.t.Helper()
-	var out, errs bytes.Buffer
-	if code := Run(d.t.Context(), strings.Fields(line), World{strings.NewReader(""), &out, &errs, d.environ}); code == 0 || !strings.Contains(errs.String(), why) {
-		d.t.Errorf("%s: exit code %d, %s; want %q", line, code, errs.String(), why)
+	var all []string
+	for line := range strings.Lines(table) {
+		all = append(all, strings.Join(strings.Fields(line), " "))
 	}
+	for _, want := range lines {
+		if !strings.Contains("\n"+strings.Join(all, "\n")+"\n", "\n"+want+"\n") {
+			d.t.Errorf("no line %q in\n%s", want, table)
+		}
+	}
+}
+
+// refuses checks that a command line fails with one line that says why: with code 2 if the line is wrong, or else with 1.
+func (d *desk) refuses(code int, line string, why ...string) {
+	d.t.Helper()
+	got, out, said := d.types(line)
+	if got != code || out != "" || strings.Count(said, "\n") != 1 || !strings.HasPrefix(said, "pacer: ") {
+		d.t.Errorf("%s: exit code %d, want %d; %s%s", line, got, code, out, said)
+	}
+	contains(d.t, said, why...)
+}
+
+// warns checks that a command line does what it is to do, with one line of warning that says this; "" for none.
+func (d *desk) warns(line, says string) {
+	d.t.Helper()
+	code, _, said := d.types(line)
+	one := strings.Count(said, "\n") == 1 && strings.HasPrefix(said, "pacer: warning: ") && strings.Contains(said, says)
+	if code != 0 || says == "" && said != "" || says != "" && !one {
+		d.t.Errorf("%s: exit code %d, says %q, want %q", line, code, said, says)
+	}
+}
+
+// database is a connection to the database.
+func (d *desk) database() *pgx.Conn {
+	d.t.Helper()
+	conn, err := pgx.Connect(d.t.Context(), d.dsn)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
+}
+
+// exec changes the database as no command does.
+func (d *desk) exec(statements ...string) {
+	d.t.Helper()
+	conn := d.database()
+	for _, statement := range statements {
+		if _, err := conn.Exec(d.t.Context(), statement); err != nil {
+			d.t.Fatal(err)
+		}
+	}
+}
+
+// engine takes from the store as a daemon does.
+func (d *desk) engine() *limits.Engine {
+	d.t.Helper()
+	set, err := shards.Connect(shards.Options{Addrs: []string{d.redis}, Mode: shards.ModeSingle})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.t.Cleanup(func() { _ = set.Close() })
+	engine, err := limits.New(limits.Options{Shards: set, KeyPrefix: "pacer.", Registerer: prometheus.NewRegistry()})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return engine
 }
 
 // spend takes units of a quota as a daemon would.
-func spend(t *testing.T, redis, dsn, quota string, units int64) {
-	t.Helper()
-	if granted := takeUnits(t, redis, dsn, quota, units); granted != units {
-		t.Fatalf("%d of %d units granted", granted, units)
+func (d *desk) spend(quota string, units int64) {
+	d.t.Helper()
+	if granted := d.take(quota, units); granted != units {
+		d.t.Fatalf("%d of %d units granted", granted, units)
 	}
 }
 
-// takeUnits takes units of a quota as the catalog has it.
-func takeUnits(t *testing.T, redis, dsn, quota string, units int64) (granted int64) {
-	t.Helper()
-	admin, err := catalog.NewAdmin(dsn)
+// take takes units of a quota as the catalog has it.
+func (d *desk) take(quota string, units int64) (granted int64) {
+	d.t.Helper()
+	admin, err := catalog.NewAdmin(d.dsn)
 	if err != nil {
-		t.Fatal(err)
+		d.t.Fatal(err)
 	}
 	defer admin.Close()
-	row, err := admin.GetQuota(t.Context(), quota)
+	row, err := admin.GetQuota(d.t.Context(), quota)
 	if err != nil {
-		t.Fatal(err)
+		d.t.Fatal(err)
 	}
 	q, err := row.Quota()
 	if err != nil {
-		t.Fatal(err)
+		d.t.Fatal(err)
 	}
-	shards, err := shards.Connect(shards.Options{Addrs: []string{redis}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = shards.Close() }()
-	cfg, _, err := config.Load("", false, []string{"PACER_POSTGRES_DSN=" + dsn})
-	if err != nil {
-		t.Fatal(err)
-	}
-	engine, err := limits.New(limits.Options{Shards: shards, KeyPrefix: cfg.Redis.KeyPrefix, Registerer: prometheus.NewRegistry()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	reply, err := engine.Take(t.Context(), []delivery.Ask{{
+	reply, err := d.engine().Take(d.t.Context(), []delivery.Ask{{
 		Campaign: &delivery.Campaign{ID: "c", Revision: 1, Rate: delivery.PerSecond(1000), PriorityWeight: 1, Quotas: []*delivery.Quota{q}},
 		Want:     units, Horizon: 1_000_000, Quantum: 100_000, LateTolerance: 100_000,
 	}})
 	if err != nil {
-		t.Fatal(err)
+		d.t.Fatal(err)
 	}
 	return reply.Items[0].Units
 }

@@ -7,59 +7,33 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/jackc/pgx/v5"
 )
 
 // TestDestinations: what is created is shown, changed, disabled, enabled and deleted, and no secret is in the database.
 func TestDestinations(t *testing.T) {
 	d := newDesk(t, "127.0.0.1:1")
-	printed := d.run("destination create shop-7 --url https://shop-7.example/hook?token=hunter22 --secret file:new,env:DESTINATION_OLD --max-in-flight 8",
-		"--header", "x-tenant=blue", "--header", "authorization=file:shop-7")
-	for _, line := range []string{
+	d.fields(d.run("destination create shop-7 --url https://shop-7.example/hook?token=hunter22 --secret file:new,env:DESTINATION_OLD --max-in-flight 8",
+		"--header", "x-tenant=blue", "--header", "authorization=file:shop-7"),
 		"state enabled", "url https://shop-7.example/hook", "secrets file:new, env:DESTINATION_OLD", "max in flight 8", "header x-tenant blue",
-		"header authorization file:shop-7", "sink -",
-	} {
-		d.fields(printed, line)
-	}
-	printed = d.run("destination set shop-7 --url https://shop-7.example/new --sink hooks --secret", "", "--header", "")
-	for _, line := range []string{"url https://shop-7.example/new", "secrets -", "sink hooks", "max in flight 8"} {
-		d.fields(printed, line)
-	}
+		"header authorization file:shop-7", "sink -")
+	printed := d.run("destination set shop-7 --url https://shop-7.example/new --sink hooks --secret", "", "--header", "")
+	d.fields(printed, "url https://shop-7.example/new", "secrets -", "sink hooks", "max in flight 8")
 	if strings.Contains(printed, "x-tenant") {
 		t.Error(printed)
 	}
 	d.fields(d.run("destination disable shop-7 --reason", "asked to"), "reason asked to")
-	if list := d.run("destination list"); !strings.Contains(list, "disabled") || !strings.Contains(list, "asked to") {
-		t.Error(list)
-	}
+	d.shows("destination list", "disabled", "asked to")
 	printed = d.run("destination enable shop-7")
 	d.fields(printed, "state enabled")
 	if strings.Contains(printed, "asked to") {
 		t.Error(printed)
 	}
-	if got := d.run("destination show shop-7 --json"); !strings.Contains(got, `"state": "enabled"`) || !strings.Contains(got, `"max_in_flight": 8`) {
-		t.Error(got)
-	}
-	conn, err := pgx.Connect(t.Context(), d.dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = conn.Close(t.Context()) }()
-	if _, err := conn.Exec(t.Context(), `INSERT INTO pacer.destination_progress (destination_id, delivered, dead, rejected, waiting) VALUES ('shop-7', 1234, 5, 60, 78)`); err != nil {
-		t.Fatal(err)
-	}
-	printed = d.run("destination show shop-7")
-	for _, line := range []string{"delivered 1234", "failed 65 (5 dead, 0 expired, 60 rejected)", "waiting 78"} {
-		d.fields(printed, line)
-	}
-	if list := strings.Join(strings.Fields(d.run("destination list")), " "); !strings.Contains(list, "- hooks 1234 65 78 https://") {
-		t.Error(printed, list)
-	}
+	d.shows("destination show shop-7 --json", `"state": "enabled"`, `"max_in_flight": 8`)
+	d.exec(`INSERT INTO pacer.destination_progress (destination_id, delivered, dead, rejected, waiting) VALUES ('shop-7', 1234, 5, 60, 78)`)
+	d.fields(d.run("destination show shop-7"), "delivered 1234", "failed 65 (5 dead, 0 expired, 60 rejected)", "waiting 78")
+	contains(t, strings.Join(strings.Fields(d.run("destination list")), " "), "- hooks 1234 65 78 https://")
 	d.run("destination delete shop-7 --yes")
-	if list := d.run("destination list --json"); strings.TrimSpace(list) != "[]" {
-		t.Error(list)
-	}
+	d.prints("destination list --json", "[]\n")
 }
 
 // hooks adds a sink with destinations to the configuration.
@@ -69,30 +43,27 @@ func (d *desk) hooks() {
 
 // warned are created destinations that get no jobs, with the warning of each.
 var warned = map[string]string{
-	"inside --url https://10.0.0.1/x":                                                       "url: refused by the sink's guard: 10.0.0.1 is not a public address; name its network in guard.allow if it is meant",
-	"nofile --url https://shop.example/x --secret file:nofile":                              "secrets: there is no file nofile in the sink's secrets_dir",
-	"outside --url https://shop.example/x --secret file:../../etc/passwd":                   "secrets: file ../../etc/passwd is not in the sink's secrets_dir",
-	"nosink --url https://shop.example/x --sink shpo":                                       "its sink shpo is not configured with destinations: true; use hooks",
-	"noheader --url https://shop.example/x --header authorization=env:DESTINATION_NOHEADER": "headers.authorization: this daemon has no variable DESTINATION_NOHEADER",
+	"inside --url https://10.0.0.1/x": "url: refused by the sink's guard: 10.0.0.1 is not a public address; " +
+		"name its network in guard.allow if it is meant",
+	"nofile --url https://shop.example/x --secret file:nofile":            "secrets: there is no file nofile in the sink's secrets_dir",
+	"outside --url https://shop.example/x --secret file:../../etc/passwd": "secrets: file ../../etc/passwd is not in the sink's secrets_dir",
+	"nosink --url https://shop.example/x --sink shpo":                     "its sink shpo is not configured with destinations: true; use hooks",
+	"noheader --url https://shop.example/x --header authorization=env:DESTINATION_NOHEADER": "headers.authorization: " +
+		"this daemon has no variable DESTINATION_NOHEADER",
 }
 
 // TestDestinationsThatNothingIsSentTo: they are created, with a warning that says why, as campaigns are.
 func TestDestinationsThatNothingIsSentTo(t *testing.T) {
 	d := newDesk(t, "127.0.0.1:1")
-	d.expectWarning("destination create early --url https://10.0.0.1/x --secret file:missing", "") // without a sink nothing is known of it
+	d.warns("destination create early --url https://10.0.0.1/x --secret file:missing", "") // without a sink nothing is known of it
 	d.hooks()
 	for line, why := range warned {
 		id, _, _ := strings.Cut(line, " ")
-		code, _, said := d.fails("destination create " + line)
-		if want := "pacer: warning: nothing is sent to destination " + id + ": " + why + "\n"; code != 0 || said != want {
-			t.Errorf("%s: %d, %s, want %s", line, code, said, want)
-		}
+		d.warns("destination create "+line, "nothing is sent to destination "+id+": "+why+"\n")
 	}
-	if shown := d.run("destination show nosink --json"); !strings.Contains(shown, `"fault": "its sink shpo is not configured`) {
-		t.Error(shown)
-	}
-	d.expectWarning("destination disable nosink", "")
-	d.expectWarning("destination set inside --url https://shop.example/x", "")
+	d.shows("destination show nosink --json", `"fault": "its sink shpo is not configured`)
+	d.warns("destination disable nosink", "")
+	d.warns("destination set inside --url https://shop.example/x", "")
 }
 
 // TestDestinationTest sends one job to the row, with the secrets of this machine.
@@ -110,7 +81,7 @@ func TestDestinationTest(t *testing.T) {
 		"PACER_SINKS_HOOKS_GUARD_PORTS="+port, "PACER_SINKS_HOOKS_GUARD_ALLOW=127.0.0.0/8", "PACER_SINKS_HOOKS_GUARD_ALLOW_HTTP=true")
 	d.run("destination create shop-7 --url "+srv.URL+"/hook", "--header", "authorization=file:shop-7")
 	d.environ = append(d.environ, "PACER_KAFKA_BROKERS=127.0.0.1:1") // of which a check says that it cannot be reached
-	if _, told, _ := d.fails("check"); got != nil || !strings.Contains(told, "ok    sink hooks: its addresses are those of destinations\n") ||
+	if _, told, _ := d.types("check"); got != nil || !strings.Contains(told, "ok    sink hooks: its addresses are those of destinations\n") ||
 		!strings.Contains(told, "ok    destinations: 1, of which 0 are disabled and 0 failing; connected to 1 of 1 chosen at random\n") {
 		t.Errorf("%v\n%s", got, told)
 	}

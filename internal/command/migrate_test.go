@@ -1,7 +1,6 @@
 package command
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,22 +19,13 @@ import (
 	"github.com/pacer/pacer/internal/testservices/kafkatest"
 )
 
-// try runs one command line and returns what came of it.
-func (d *desk) try(line string) (code int, out, errs string) {
-	var stdout, stderr bytes.Buffer
-	code = Run(d.t.Context(), strings.Fields(line), World{strings.NewReader(""), &stdout, &stderr, d.environ})
-	return code, stdout.String(), stderr.String()
-}
-
 // TestWhatCannotBeUndoneNeedsYes: without a terminal to ask on, nothing is done without --yes.
 func TestWhatCannotBeUndoneNeedsYes(t *testing.T) {
 	d := newDesk(t, "127.0.0.1:1")
 	d.run("campaign create spring --rate 5")
 	d.environ = append(d.environ, "PACER_KAFKA_BROKERS="+strings.Join(kafkatest.Cluster(t).ListenAddrs(), ","))
 	for _, line := range []string{"campaign cancel spring", "campaign set spring --status cancelled", "migrate wipe"} {
-		if code, out, errs := d.try(line); code != 2 || out != "" || !strings.Contains(errs, "give --yes") || strings.Count(errs, "\n") != 1 {
-			t.Errorf("%s: code %d, %s%s", line, code, out, errs)
-		}
+		d.refuses(2, line, "give --yes")
 	}
 	d.fields(d.run("campaign show spring"), "status active")
 	d.fields(d.run("campaign cancel spring --yes"), "status cancelled")
@@ -47,8 +37,7 @@ func TestWhatCannotBeUndoneNeedsYes(t *testing.T) {
 // TestWipe removes what pacer has made and nothing else, unless a daemon runs. After it everything is as new, except what the store has
 // counted: a quota of the same id goes on with its counts, and its row acts, as does a campaign's.
 func TestWipe(t *testing.T) {
-	store := testservices.FreshRedis(t)
-	d := newDesk(t, store.Addr)
+	d := newDesk(t, testservices.FreshRedis(t).Addr)
 	brokers := testservices.Kafka(t)
 	ingress, prefix, group := testservices.Topic(t, brokers, "ingress", 1), testservices.Unique("wipe")+".", testservices.Unique("group")
 	d.environ = append(d.environ, "PACER_KAFKA_BROKERS="+strings.Join(brokers, ","), "PACER_KAFKA_LANES=1", "PACER_KAFKA_TOPIC_PREFIX="+prefix,
@@ -59,7 +48,7 @@ func TestWipe(t *testing.T) {
 		d.run("quota set provider --window 9/1h")
 		d.run("quota set provider --window 10/1h")
 	}
-	spend(t, store.Addr, d.dsn, "provider", 4)
+	d.spend("provider", 4)
 
 	daemon, err := catalog.NewPostgres(catalog.Options{DSN: d.dsn})
 	if err != nil {
@@ -88,15 +77,13 @@ func TestWipe(t *testing.T) {
 	if counts, err := client.Counts(t.Context(), []string{ingress}); err != nil || counts[ingress] == 0 {
 		t.Errorf("%s is gone, %v", ingress, err)
 	}
-	d.refuses("quota show provider", "pacer migrate up")
-	if out := d.run("migrate wipe --yes"); out != "nothing to remove\n" {
-		t.Errorf("once more: %s", out)
-	}
+	d.refuses(1, "quota show provider", "pacer migrate up")
+	d.prints("migrate wipe --yes", "nothing to remove\n")
 	d.run("migrate up")
-	d.refuses("quota show provider", "provider")
+	d.refuses(1, "quota show provider", "provider")
 	d.run("quota set provider --window 12/1h")
-	spend(t, store.Addr, d.dsn, "provider", 8)
-	if granted := takeUnits(t, store.Addr, d.dsn, "provider", 1); granted != 0 {
+	d.spend("provider", 8)
+	if granted := d.take("provider", 1); granted != 0 {
 		t.Error("the counts are forgotten")
 	}
 }
@@ -107,7 +94,7 @@ func (d *desk) refusesWipe(members, sessions int) {
 	want := fmt.Sprintf(" has %d members, and the database %d sessions of daemons; stop them and run this again\n", members, sessions)
 	// A session that was closed may be listed for a moment.
 	kafkatest.Eventually(d.t, want, func() bool {
-		code, out, errs := d.try("migrate wipe --yes")
+		code, out, errs := d.types("migrate wipe --yes")
 		if code != 1 || out != "" || strings.Count(errs, "\n") != 1 {
 			d.t.Fatalf("code %d, %s%s", code, out, errs)
 		}
@@ -142,19 +129,18 @@ func TestMigrateStatusTellsWhatIsMissing(t *testing.T) {
 	d := newDesk(t, "127.0.0.1:1")
 	d.environ = append(d.environ, "PACER_KAFKA_BROKERS="+strings.Join(kafkatest.Cluster(t).ListenAddrs(), ","), "PACER_KAFKA_LANES=2",
 		"PACER_KAFKA_TOPIC_PREFIX="+testservices.Unique("status")+".", "PACER_KAFKA_TOPICS=nobody-made-this")
-	code, out, errs := d.try("migrate status")
+	code, out, errs := d.types("migrate status")
 	if code != 1 || !strings.Contains(out, "run: pacer migrate up, and create the ingress topics") {
 		t.Errorf("code %d, %s%s", code, out, errs)
 	}
-	var done migrationDone
-	if err := json.Unmarshal([]byte(d.run("migrate up --json")), &done); err != nil || len(done.Applied) != 0 || len(done.Topics) < 5 {
-		t.Errorf("%+v, %v", done, err)
+	if done := read[migrationDone](d, "migrate up"); len(done.Applied) != 0 || len(done.Topics) < 5 {
+		t.Errorf("%+v", done)
 	}
-	code, out, errs = d.try("migrate status")
+	code, out, errs = d.types("migrate status")
 	if code != 1 || strings.Contains(out, "run: pacer migrate up") || !strings.Contains(out, "something is missing; create the ingress topics") {
 		t.Errorf("code %d, %s%s", code, out, errs)
 	}
-	code, out, _ = d.try("migrate status --json")
+	code, out, _ = d.types("migrate status --json")
 	var status migrationStatus
 	if err := json.Unmarshal([]byte(out), &status); err != nil || code != 1 || !status.lacksIngress() || status.pending() {
 		t.Errorf("code %d, %v, %s", code, err, out)
@@ -190,30 +176,28 @@ func TestTheClusterIsStored(t *testing.T) {
 	environ := append(d.environ, "PACER_KAFKA_LANES=2", "PACER_KAFKA_TOPICS=jobs", "PACER_SINKS_NOWHERE_TYPE=discard")
 	at := func(brokers string) { d.environ = append(slices.Clone(environ), "PACER_KAFKA_BROKERS="+brokers) }
 	at(ours)
-	if out := d.run("migrate up"); !strings.Contains(out, "set up for the Kafka cluster ours, consumer group pacer and topics pacer.*\n") {
-		t.Error(out)
-	}
-	if out := d.run("migrate up"); out != "nothing to do: schema and topics are up to date\n" {
-		t.Error(out)
-	}
-	for _, line := range []string{"migrate up", "migrate up --cluster ours", "migrate status", "migrate wipe --yes"} {
-		at(theirs)
-		d.refuses(line, "its id is theirs, and pacer is set up for ours; correct kafka.brokers. To use that cluster from now on, stop all daemons and "+
-			"run pacer migrate up --cluster theirs")
-	}
-	for _, line := range []string{"publish --campaign spring --count 1", "dead list", "dead replay"} {
-		d.refuses(line, "its id is theirs, and pacer is set up for ours")
+	d.shows("migrate up", "set up for the Kafka cluster ours, consumer group pacer and topics pacer.*\n")
+	d.prints("migrate up", "nothing to do: schema and topics are up to date\n")
+	at(theirs)
+	const other = "its id is theirs, and pacer is set up for ours"
+	const then = "; correct kafka.brokers. To use that cluster from now on, stop all daemons and run pacer migrate up --cluster theirs"
+	for line, says := range map[string]string{
+		"migrate up": other + then, "migrate up --cluster ours": other + then, "migrate status": other + then, "migrate wipe --yes": other + then,
+		"publish --campaign spring --count 1": other, "dead list": other, "dead replay": other,
+	} {
+		code, _, said := d.types(line)
+		if contains(t, said, says); code != 1 {
+			t.Errorf("%s: code %d", line, code)
+		}
 	}
 	at(theirs + "," + ours)
 	for range 5 {
 		d.run("migrate up")
-		if code, out, _ := d.try("check"); code != 1 || strings.Count(out, "its id is theirs, and pacer is set up for ours") != 1 || !strings.Contains(out, "ok    topics\n") {
+		if code, out, _ := d.types("check"); code != 1 || strings.Count(out, other) != 1 || !strings.Contains(out, "ok    topics\n") {
 			t.Errorf("check: code %d, %s", code, out)
 		}
 	}
 	at(theirs)
-	if out := d.run("migrate up --cluster theirs"); !strings.Contains(out, "set up for the Kafka cluster theirs") || !strings.Contains(out, "pacer.lanes") {
-		t.Error(out)
-	}
+	d.shows("migrate up --cluster theirs", "set up for the Kafka cluster theirs", "pacer.lanes")
 	d.run("migrate status")
 }

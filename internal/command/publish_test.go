@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"slices"
@@ -50,13 +51,6 @@ func newPublisher(t *testing.T, options ...kfake.Opt) *publisher {
 	return p
 }
 
-func (p *publisher) write(name, text string) {
-	p.t.Helper()
-	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-		p.t.Fatal(err)
-	}
-}
-
 // ids counts the jobs by their ids.
 func (p *publisher) ids() map[string]int {
 	p.t.Helper()
@@ -80,7 +74,7 @@ func (p *publisher) ids() map[string]int {
 // summary publishes, and returns what --json prints.
 func (p *publisher) summary(line string, code int) (v publishSummary) {
 	p.t.Helper()
-	got, stdout, stderr := p.fails(line + " --json")
+	got, stdout, stderr := p.types(line + " --json")
 	if err := json.Unmarshal([]byte(stdout), &v); err != nil || got != code {
 		p.t.Fatalf("%s: code %d, %v, %s%s", line, got, err, stdout, stderr)
 	}
@@ -96,7 +90,7 @@ func TestPublishGoesOnAfterKill(t *testing.T) {
 	for i := range jobs {
 		fmt.Fprintf(&text, "{\"n\":%d}\n", i)
 	}
-	p.write("jobs.jsonl", text.String())
+	p.file("jobs.jsonl", text.String())
 	child := exec.Command(os.Args[0], "publish", "--campaign", "spring", "--file", "jobs.jsonl")
 	child.Env = append(slices.Clone(p.environ), asPacer)
 	started, dead := make(chan *os.Process, 1), make(chan struct{})
@@ -145,20 +139,21 @@ func TestPublishGoesOnAfterKill(t *testing.T) {
 // TestPublishedIsWhatTheFileSays: ids, headers and payloads of the map, and of stdin.
 func TestPublishedIsWhatTheFileSays(t *testing.T) {
 	p := newPublisher(t)
-	p.write("jobs.csv", "key,body,units\nu-1,hello,2\nu-2,{},\n")
-	out := p.run("publish --campaign spring --file jobs.csv --map id=key,payload=body --map weight=units")
-	if !strings.HasPrefix(out, "published 2 jobs of campaign spring to pacer.jobs in ") {
-		t.Error(out)
-	}
+	p.file("jobs.csv", "key,body,units\nu-1,hello,2\nu-2,{},\n")
+	p.shows("publish --campaign spring --file jobs.csv --map id=key,payload=body --map weight=units",
+		"published 2 jobs of campaign spring to pacer.jobs in ")
 	var said, errs bytes.Buffer
-	code := Run(t.Context(), strings.Fields("publish --campaign spring --file - --map id=k"), World{strings.NewReader("{\"k\":\"u-3\"}\n{}\n{\"k\":\"u-4\"}\n"), &said, &errs, p.environ})
-	if code != 1 || !strings.Contains(errs.String(), `line 2 has no "k", the id of its job`) || !strings.Contains(errs.String(), "(1 job published)") {
-		t.Errorf("code %d, %s", code, errs.String())
+	stdin := strings.NewReader("{\"k\":\"u-3\"}\n{}\n{\"k\":\"u-4\"}\n")
+	code := Run(t.Context(), strings.Fields("publish --campaign spring --file - --map id=k"), World{stdin, &said, &errs, p.environ})
+	if code != 1 {
+		t.Errorf("code %d", code)
 	}
-	if ids := p.ids(); len(ids) != 3 || ids["u-1"] != 1 || ids["u-2"] != 1 || ids["u-3"] != 1 {
+	contains(t, errs.String(), `line 2 has no "k", the id of its job`, "(1 job published)")
+	if ids := p.ids(); !maps.Equal(ids, map[string]int{"u-1": 1, "u-2": 1, "u-3": 1}) {
 		t.Error(ids)
 	}
-	if v := p.summary("publish --campaign spring --count 10 --header pacer-destination=shop-7 --header tenant=blue", 0); v.Published != 10 || !v.Complete || v.Topic != "pacer.jobs" {
+	v := p.summary("publish --campaign spring --count 10 --header pacer-destination=shop-7 --header tenant=blue", 0)
+	if v.Published != 10 || !v.Complete || v.Topic != "pacer.jobs" {
 		t.Errorf("%+v", v)
 	}
 }
@@ -166,26 +161,26 @@ func TestPublishedIsWhatTheFileSays(t *testing.T) {
 // TestNothingIsPublishedWhileALineIsWrong: each wrong line is said, and a dry run says the same.
 func TestNothingIsPublishedWhileALineIsWrong(t *testing.T) {
 	p := newPublisher(t)
-	p.write("jobs.jsonl", "{\"k\":\"u-1\"}\n{\"k\":\"u 2\"}\n")
+	p.file("jobs.jsonl", "{\"k\":\"u-1\"}\n{\"k\":\"u 2\"}\n")
 	for _, dry := range []string{"", " --dry-run"} {
-		code, stdout, stderr := p.fails("publish --campaign spring --file jobs.jsonl --map id=k" + dry)
+		code, stdout, stderr := p.types("publish --campaign spring --file jobs.jsonl --map id=k" + dry)
 		if code != 1 || stdout != "" || strings.Count(stderr, "\n") != 1 ||
 			!strings.HasPrefix(stderr, `pacer: jobs.jsonl: line 2 has a bad id: "k" must be`) || !strings.HasSuffix(stderr, "; nothing was published\n") {
 			t.Errorf("code %d, %s%s", code, stdout, stderr)
 		}
 	}
-	p.write("jobs.jsonl", strings.Repeat("x\n", 30)+"{\"k\":\"u-1\"}\n")
-	code, _, stderr := p.fails("publish --campaign spring --file jobs.jsonl --map id=k")
-	if code != 1 || strings.Count(stderr, "\n") != 21 || !strings.HasSuffix(stderr, "pacer: jobs.jsonl: 30 lines are wrong, of which the first are above; nothing was published\n") {
+	p.file("jobs.jsonl", strings.Repeat("x\n", 30)+"{\"k\":\"u-1\"}\n")
+	code, _, stderr := p.types("publish --campaign spring --file jobs.jsonl --map id=k")
+	if code != 1 || strings.Count(stderr, "\n") != 21 ||
+		!strings.HasSuffix(stderr, "pacer: jobs.jsonl: 30 lines are wrong, of which the first are above; nothing was published\n") {
 		t.Errorf("code %d, %s", code, stderr)
 	}
-	if v := p.summary("publish --campaign spring --file jobs.jsonl --map id=k", 1); v.Bad != 30 || len(v.BadLines) != 20 || v.BadLines[1].Line != 2 || v.Complete {
+	v := p.summary("publish --campaign spring --file jobs.jsonl --map id=k", 1)
+	if v.Bad != 30 || len(v.BadLines) != 20 || v.BadLines[1].Line != 2 || v.Complete {
 		t.Errorf("%+v", v)
 	}
-	p.write("jobs.jsonl", "{\"k\":\"u-1\"}\n{\"k\":\"u-2\"}\n")
-	if out := p.run("publish --campaign spring --file jobs.jsonl --map id=k --dry-run"); out != "2 jobs of campaign spring would be published; no line is wrong\n" {
-		t.Error(out)
-	}
+	p.file("jobs.jsonl", "{\"k\":\"u-1\"}\n{\"k\":\"u-2\"}\n")
+	p.prints("publish --campaign spring --file jobs.jsonl --map id=k --dry-run", "2 jobs of campaign spring would be published; no line is wrong\n")
 	if entries, err := os.ReadDir("."); err != nil || len(entries) != 1 || len(p.ids()) != 0 {
 		t.Errorf("something was written: %v, %v, %v", entries, p.ids(), err)
 	}
@@ -194,26 +189,18 @@ func TestNothingIsPublishedWhileALineIsWrong(t *testing.T) {
 // TestAStopOfTheBrokerLosesNoPlace: a job that the topic does not take ends the call, which says where it goes on.
 func TestAStopOfTheBrokerLosesNoPlace(t *testing.T) {
 	p := newPublisher(t, kfake.BrokerConfigs(map[string]string{"message.max.bytes": "20000"}))
-	p.write("jobs.jsonl", strings.Repeat("small\n", 4000)+strings.Repeat("x", 30_000)+"\nsmall\n")
-	code, _, stderr := p.fails("publish --campaign spring --file jobs.jsonl --checkpoint place")
-	if code != 1 || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "-4001) is larger than the topic takes") || !strings.Contains(stderr, "the same command goes on behind the first ") {
-		t.Fatalf("code %d, %s", code, stderr)
-	}
-	if v := p.summary("publish --campaign spring --file jobs.jsonl --checkpoint place --dry-run", 0); v.Before == 0 || *v.Jobs != 4002 || !v.DryRun || v.Complete {
+	p.file("jobs.jsonl", strings.Repeat("small\n", 4000)+strings.Repeat("x", 30_000)+"\nsmall\n")
+	const publish = "publish --campaign spring --file jobs.jsonl --checkpoint place"
+	p.refuses(1, publish, "-4001) is larger than the topic takes", "the same command goes on behind the first ")
+	if v := p.summary(publish+" --dry-run", 0); v.Before == 0 || *v.Jobs != 4002 || !v.DryRun || v.Complete {
 		t.Errorf("%+v", v)
 	}
-	for _, change := range []string{"--campaign autumn", "--campaign spring --format csv", "--campaign spring --map weight=x", "--campaign spring --header tenant=blue"} {
-		if code, _, stderr := p.fails("publish --file jobs.jsonl --checkpoint place " + change); code != 1 {
-			t.Errorf("%s: code %d, %s", change, code, stderr)
-		}
+	for _, change := range []string{" --campaign autumn", " --format csv", " --map weight=x", " --header tenant=blue"} {
+		p.refuses(1, publish+change, "place")
 	}
-	p.write("jobs.jsonl", "small\n")
-	if code, _, stderr := p.fails("publish --campaign spring --file jobs.jsonl --checkpoint place"); code != 1 || !strings.Contains(stderr, "place is of another content") {
-		t.Errorf("code %d, %s", code, stderr)
-	}
-	if code, _, stderr := p.fails("publish --campaign spring --file jobs.jsonl --checkpoint no/where"); code != 2 || !strings.Contains(stderr, "or none") {
-		t.Errorf("code %d, %s", code, stderr)
-	}
+	p.file("jobs.jsonl", "small\n")
+	p.refuses(1, publish, "place is of another content")
+	p.refuses(2, "publish --campaign spring --file jobs.jsonl --checkpoint no/where", "or none")
 }
 
 func TestTimeLeft(t *testing.T) {

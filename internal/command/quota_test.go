@@ -1,9 +1,8 @@
 package command
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,97 +12,74 @@ import (
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/notation"
 	"github.com/pacer/pacer/internal/testservices"
 )
 
 // TestQuotaShowSaysWhatIsLeft: the counts are those of the store, and the campaigns are named with what they may do.
 func TestQuotaShowSaysWhatIsLeft(t *testing.T) {
-	store := testservices.FreshRedis(t)
-	d := newDesk(t, store.Addr)
-	printed := d.run("quota set provider --window 300/1m,7/1h:log --window 300000/1d:fixed:day@Europe/Moscow --rollout 100 " +
-		"--on-store-failure local-share --spend greedy")
-	d.fields(printed, "windows 300/1m,7/1h:log,300000/1d:fixed:day@Europe/Moscow")
-	d.fields(printed, "on store failure local-share")
+	d := newDesk(t, testservices.FreshRedis(t).Addr)
+	d.fields(d.run("quota set provider --window 300/1m,7/1h:log --window 300000/1d:fixed:day@Europe/Moscow --rollout 100 "+
+		"--on-store-failure local-share --spend greedy"),
+		"windows 300/1m,7/1h:log,300000/1d:fixed:day@Europe/Moscow", "on store failure local-share")
 	d.run("quota set trial --mode shadow --rollout 25")
 	d.run("quota set volume --mode eventual --unit bytes")
 	d.run("quota set calm --spend even")
 	for _, id := range []string{"spring", "autumn"} {
 		d.run("campaign create " + id + " --rate 150/m --quota provider --priority-weight 3 --status paused")
 	}
-	list := d.run("quota list")
-	d.fields(list, "provider 300/1m,7/1h:log,300000/1d:fixed:day@Europe/Moscow strict local-share autumn,spring")
-	d.fields(list, "trial - shadow,25% closed -")
-	d.fields(list, "volume - eventual,bytes closed -")
-	d.fields(list, "calm - strict,even closed -")
+	d.fields(d.run("quota list"), "provider 300/1m,7/1h:log,300000/1d:fixed:day@Europe/Moscow strict local-share autumn,spring",
+		"trial - shadow,25% closed -", "volume - eventual,bytes closed -", "calm - strict,even closed -")
 
-	spend(t, store.Addr, d.dsn, "provider", 5)
+	d.spend("provider", 5)
 	before := time.Now().Truncate(time.Millisecond)
 	shown := d.run("quota show provider")
-	for _, want := range []string{
-		"shard 0", "rollout 100%", "unit units", "mode strict", "autumn 150/1m paused 3 yes 0 paused -", "spring 150/1m paused 3 yes 0 paused -",
-	} {
-		d.fields(shown, want)
-	}
-	var view quotaShown
-	if err := json.Unmarshal([]byte(d.run("quota show provider --json")), &view); err != nil {
-		t.Fatal(err)
-	}
+	d.fields(shown, "shard 0", "rollout 100%", "unit units", "mode strict", "autumn 150/1m paused 3 yes 0 paused -", "spring 150/1m paused 3 yes 0 paused -")
+	view := read[quotaShown](d, "quota show provider")
 	if view.Unknown != "" || view.Shard != 0 || len(view.UsedBy) != 2 || view.UsedBy[0].ID != "autumn" {
 		t.Errorf("%+v", view)
 	}
-	for i, want := range []struct{ remaining, within string }{{"295", "1m"}, {"2", "1h"}, {"299995", "25h"}} {
+	for i, want := range []struct {
+		remaining int64
+		within    time.Duration
+	}{{295, time.Minute}, {2, time.Hour}, {299_995, 25 * time.Hour}} {
 		w := view.Windows[i]
-		within, err := notation.ParseSpan(want.within)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if fmt.Sprint(*w.Remaining) != want.remaining || w.FullAt.Before(before) || w.FullAt.After(time.Now().Add(within+within/16+time.Second)) {
+		if *w.Remaining != want.remaining || w.FullAt.Before(before) || w.FullAt.After(time.Now().Add(want.within+want.within/16+time.Second)) {
 			t.Errorf("%s: %d of %d remain until %s", w.Span, *w.Remaining, w.Limit, w.FullAt)
 		}
-		d.fields(shown, fmt.Sprintf("%s %d %s now %s", w.Span, w.Limit, want.remaining, w.FullAt.Format(preciseTime)))
+		d.fields(shown, fmt.Sprintf("%s %d %d now %s", w.Span, w.Limit, want.remaining, w.FullAt.Format(preciseTime)))
 	}
 }
 
 // TestQuotasAreChangedInPart: windows that stay keep their counts; a quota that limits campaigns is deleted only on demand.
 func TestQuotasAreChangedInPart(t *testing.T) {
-	store := testservices.FreshRedis(t)
-	d := newDesk(t, store.Addr)
+	d := newDesk(t, testservices.FreshRedis(t).Addr)
 	d.run("quota set provider --window 300/1m,2/1h:log --mode strict")
 	d.run("campaign create spring --rate 150/m --quota provider --status paused")
-	spend(t, store.Addr, d.dsn, "provider", 2)
+	d.spend("provider", 2)
 	d.fields(d.run("quota set provider --window 200/1m,2/1h:log,9/1d"), "windows 200/1m,2/1h:log,9/1d")
 	d.fields(d.run("quota set provider --window 200/1m,2/1h:log"), "windows 200/1m,2/1h:log")
-	d.refuses("quota adjust provider 7d --used 5 --reason credit", "has no window of 7d; it has 1m, 1h")
+	d.refuses(1, "quota adjust provider 7d --used 5 --reason credit", "has no window of 7d; it has 1m, 1h")
 	for _, missing := range []string{
-		"quota adjust provider 7d --used 5 --reason credit", "quota show nothing", "campaign set nothing --rate 5",
-		"campaign show nothing", "destination show nothing", "explain nothing",
+		"quota show nothing", "campaign set nothing --rate 5", "campaign show nothing", "destination show nothing", "explain nothing",
 	} {
-		if code, _, said := d.fails(missing); code != 1 {
-			t.Errorf("%s: exit code %d, %s", missing, code, said)
-		}
+		d.refuses(1, missing, "nothing")
 	}
-	d.refuses("quota set provider --window 3/1s:slow", "slow")
+	d.refuses(2, "quota set provider --window 3/1s:slow", "slow")
 
-	var view quotaShown
 	shown := d.run("quota show provider")
-	if err := json.Unmarshal([]byte(d.run("quota show provider --json")), &view); err != nil {
-		t.Fatal(err)
-	}
-	if minute, hour := view.Windows[0], view.Windows[1]; *minute.Remaining != 198 || minute.FreeAt != nil || *hour.Remaining != 0 || hour.FreeAt == nil ||
+	windows := read[quotaShown](d, "quota show provider").Windows
+	if minute, hour := windows[0], windows[1]; *minute.Remaining != 198 || minute.FreeAt != nil || *hour.Remaining != 0 || hour.FreeAt == nil ||
 		hour.FreeAt.After(*hour.FullAt) || hour.FreeAt.Before(time.Now().Add(58*time.Minute)) {
-		t.Errorf("%+v", view.Windows)
+		t.Errorf("%+v", windows)
 	} else {
 		d.fields(shown, fmt.Sprintf("1h 2 0 %s %s", hour.FreeAt.Format(preciseTime), hour.FullAt.Format(preciseTime)))
 	}
 
-	d.refuses("quota delete provider", "give --yes")
-	d.refuses("quota delete provider --yes", "limits 1 campaigns, such as spring; take them out of it, or give --unlink")
-	if said := d.run("quota delete provider --yes --unlink"); said != "deleted quota provider, which limited 1 campaign\n" {
-		t.Errorf("%q", said)
-	}
-	d.refuses("quota show provider", "does not exist")
-	d.refuses("quota delete provider --yes", "does not exist")
+	d.refuses(2, "quota delete provider", "give --yes")
+	d.refuses(2, "quota delete provider --yes", "limits 1 campaigns, such as spring; take them out of it, or give --unlink")
+	d.prints("quota delete provider --yes --unlink", "deleted quota provider, which limited 1 campaign\n")
+	d.refuses(1, "quota show provider", "does not exist")
+	d.refuses(1, "quota delete provider --yes", "does not exist")
 	d.fields(d.run("campaign show spring"), "quotas -")
 }
 
@@ -111,26 +87,18 @@ func TestQuotasAreChangedInPart(t *testing.T) {
 func TestQuotaShowSaysWhomItCovers(t *testing.T) {
 	d := newDesk(t, "")
 	d.run("quota set trial --window 300/1m --rollout 40")
-	q, covered := delivery.Quota{ID: "trial", Exempt: 60}, 0
+	q, covered, want := delivery.Quota{ID: "trial", Exempt: 60}, 0, []string{"rollout 40%"}
 	for i := range 10 {
-		id := fmt.Sprint("c", i)
+		id, says := fmt.Sprint("c", i), "no"
 		d.run("campaign create " + id + " --rate 10 --quota trial")
 		if q.Covers(id) {
+			says = "yes"
 			covered++
 		}
+		want = append(want, fmt.Sprintf("%s 10 active 1 %s - - -", id, says))
 	}
-	shown := d.run("quota show trial")
-	d.fields(shown, "rollout 40%")
-	d.fields(shown, fmt.Sprintf("covers %d of 10 campaigns", covered))
-	for i := range 10 {
-		id := fmt.Sprint("c", i)
-		d.fields(shown, fmt.Sprintf("%s 10 active 1 %s - - -", id, map[bool]string{true: "yes", false: "no"}[q.Covers(id)]))
-	}
-	var view quotaShown
-	if err := json.Unmarshal([]byte(d.run("quota show trial --json")), &view); err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range view.UsedBy {
+	d.fields(d.run("quota show trial"), append(want, fmt.Sprintf("covers %d of 10 campaigns", covered))...)
+	for _, c := range read[quotaShown](d, "quota show trial").UsedBy {
 		if c.Covered != q.Covers(c.ID) {
 			t.Errorf("%+v", c)
 		}
@@ -143,44 +111,35 @@ func TestQuotaShowSaysWhomItCovers(t *testing.T) {
 // TestQuotaAdjust: the count of one window is set while the others stay; making room has to be asked for, and every change is
 // recorded with its reason.
 func TestQuotaAdjust(t *testing.T) {
-	store := testservices.FreshRedis(t)
-	d := newDesk(t, store.Addr)
+	d := newDesk(t, testservices.FreshRedis(t).Addr)
 	d.run("quota set provider --window 300/1m,1000/1h")
-	spend(t, store.Addr, d.dsn, "provider", 5)
+	d.spend("provider", 5)
 	if said := d.run("quota adjust provider 1h --used 200 --reason", "the contract began earlier"); said !=
 		"window 1h of quota provider has counted 200 of 1000 units, and 5 before\n" {
 		t.Errorf("%q", said)
 	}
-	d.refuses("quota adjust provider 1h --used 150 --reason credit", "has counted 200 units: --used 150 would make room for 50 more; give --lower")
-	d.refuses("quota adjust provider 1d --used 150 --reason credit", "has no window of 1d")
-	d.refuses("quota adjust provider 1h --used 1001 --reason typo", "is more than window 1h of quota provider allows")
-	d.refuses("quota adjust provider 1h --used 150", "--reason")
-	d.refuses("quota adjust provider 1h --used -1 --reason credit", "used: expected number >= 0")
-	var done view.Adjusted
-	if err := json.Unmarshal([]byte(d.run("quota adjust provider 1h --used 150 --lower --reason credit --json")), &done); err != nil ||
-		done != (view.Adjusted{Quota: "provider", Window: "1h", Limit: 1000, Before: 200, Used: 150}) {
-		t.Errorf("%+v, %v", done, err)
+	const adjust = "quota adjust provider 1h --used "
+	d.refuses(2, adjust+"150 --reason credit", "has counted 200 units: --used 150 would make room for 50 more; give --lower")
+	d.refuses(1, "quota adjust provider 1d --used 150 --reason credit", "has no window of 1d")
+	d.refuses(2, adjust+"1001 --reason typo", "is more than window 1h of quota provider allows")
+	d.refuses(2, adjust+"150", "--reason")
+	d.refuses(2, adjust+"-1 --reason credit", "used: expected number >= 0")
+	if done := read[view.Adjusted](d, adjust+"150 --lower --reason credit"); done !=
+		(view.Adjusted{Quota: "provider", Window: "1h", Limit: 1000, Before: 200, Used: 150}) {
+		t.Errorf("%+v", done)
 	}
-	spend(t, store.Addr, d.dsn, "provider", 5)
-	var view quotaShown
-	if err := json.Unmarshal([]byte(d.run("quota show provider --json")), &view); err != nil {
-		t.Fatal(err)
+	d.spend("provider", 5)
+	if windows := read[quotaShown](d, "quota show provider").Windows; *windows[0].Remaining != 290 || *windows[1].Remaining != 845 {
+		t.Errorf("%+v", windows)
 	}
-	if *view.Windows[0].Remaining != 290 || *view.Windows[1].Remaining != 845 {
-		t.Errorf("%+v", view.Windows)
-	}
-	conn, err := pgx.Connect(t.Context(), d.dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = conn.Close(t.Context()) }()
+	conn := d.database()
 	rows, err := conn.Query(t.Context(), `SELECT concat_ws(' ', relation, old->>'span', old->>'used', new->>'used', new->>'reason', who <> '')
 FROM pacer.campaign_changes WHERE operation = 'adjust' AND quota_id = 'provider' ORDER BY change`)
 	if err != nil {
 		t.Fatal(err)
 	}
 	list, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil || len(list) != 2 || list[0] != "quota_windows 01:00:00 5 200 the contract began earlier t" || list[1] != "quota_windows 01:00:00 200 150 credit t" {
+	if want := []string{"quota_windows 01:00:00 5 200 the contract began earlier t", "quota_windows 01:00:00 200 150 credit t"}; !slices.Equal(list, want) {
 		t.Errorf("%q, %v", list, err)
 	}
 	var units int64
@@ -188,42 +147,29 @@ FROM pacer.campaign_changes WHERE operation = 'adjust' AND quota_id = 'provider'
 		t.Errorf("%d units in the ledger, %v", units, err)
 	}
 	d.run("quota set soft --mode eventual --window 5/1h")
-	d.refuses("quota adjust soft 1h --used 1 --reason credit", "the daemons count by themselves")
+	d.refuses(2, "quota adjust soft 1h --used 1 --reason credit", "the daemons count by themselves")
 }
 
 // TestADatabaseOfYesterdayGrantsAgain: a database that was brought back from a backup has lower revisions than the store, which grants
 // nothing. After pacer migrate catch-up the quota goes on with its counts.
 func TestADatabaseOfYesterdayGrantsAgain(t *testing.T) {
-	store := testservices.FreshRedis(t)
-	d := newDesk(t, store.Addr)
+	d := newDesk(t, testservices.FreshRedis(t).Addr)
 	d.run("quota set provider --window 10/1h")
-	conn, err := pgx.Connect(t.Context(), d.dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
-	exec := func(statement string, args ...any) {
-		if _, err := conn.Exec(t.Context(), statement, args...); err != nil {
-			t.Fatal(err)
-		}
-	}
-	exec(`SELECT setval('pacer.revisions', 5000)`)
-	exec(`UPDATE pacer.quotas SET revision = revision + 1`) // as many changes as that
-	spend(t, store.Addr, d.dsn, "provider", 4)
+	d.exec(`SELECT setval('pacer.revisions', 5000)`,
+		`UPDATE pacer.quotas SET revision = revision + 1`) // as many changes as that
+	d.spend("provider", 4)
 
-	exec(`SET session_replication_role = replica`) // no triggers, as when a backup is brought back
-	exec(`UPDATE pacer.quotas SET revision = 2`)
-	exec(`SET session_replication_role = DEFAULT`)
-	exec(`SELECT setval('pacer.revisions', 2)`)
+	d.exec(`SET session_replication_role = replica`, // no triggers, as when a backup is brought back
+		`UPDATE pacer.quotas SET revision = 2`,
+		`SET session_replication_role = DEFAULT`,
+		`SELECT setval('pacer.revisions', 2)`)
 	d.run("quota set provider --window 20/1h")
-	if granted := takeUnits(t, store.Addr, d.dsn, "provider", 1); granted != 0 {
+	if granted := d.take("provider", 1); granted != 0 {
 		t.Fatalf("granted %d", granted)
 	}
-	if out := d.run("migrate catch-up"); !strings.HasPrefix(out, "1 campaigns, quotas and destinations have new revisions") {
-		t.Error(out)
-	}
-	spend(t, store.Addr, d.dsn, "provider", 16)
-	if granted := takeUnits(t, store.Addr, d.dsn, "provider", 1); granted != 0 {
+	d.shows("migrate catch-up", "1 campaigns, quotas and destinations have new revisions")
+	d.spend("provider", 16)
+	if granted := d.take("provider", 1); granted != 0 {
 		t.Error("the counts from before are forgotten")
 	}
 }
@@ -249,10 +195,7 @@ func TestQuotaShowWithoutTheStore(t *testing.T) {
 		if strings.Count(shown, want) != 1 {
 			t.Errorf("no %q in\n%s", want, shown)
 		}
-		var view quotaShown
-		if err := json.Unmarshal([]byte(d.run("quota show provider --json")), &view); err != nil {
-			t.Fatal(err)
-		}
+		view := read[quotaShown](d, "quota show provider")
 		if len(view.Windows) != 1 || view.Windows[0].Remaining != nil || view.Windows[0].FullAt != nil || !strings.Contains(view.Unknown, "redis.addrs") {
 			t.Errorf("%+v", view)
 		}
@@ -281,17 +224,13 @@ func TestQuotaUsageShowsTheLedger(t *testing.T) {
 	}
 	at := time.Unix(60*minute, 0).UTC().Truncate(30 * time.Minute).Format(time.RFC3339)
 	table := d.run(last3h)
-	d.fields(table, "FROM UNITS LEDGER LEAVES OF 9/1s LEDGER LEAVES OF 300/1h")
+	d.fields(table, "FROM UNITS LEDGER LEAVES OF 9/1s LEDGER LEAVES OF 300/1h", at+" 120 - 180",
+		"the ledger leaves too little where quota adjust has added units, which count in all windows here, or taken some away, which still count: "+
+			"pacer quota show has what is left; what is older than a day is kept by the hour")
 	if lines := strings.Split(table, "\n"); !strings.HasPrefix(lines[1], at) {
 		t.Errorf("the time before the first use is shown: %s", table)
 	}
-	d.fields(table, at+" 120 - 180")
-	d.fields(table, "the ledger leaves too little where quota adjust has added units, which count in all windows here, or taken some away, which still count: "+
-		"pacer quota show has what is left; what is older than a day is kept by the hour")
-	var answer quotaUsage
-	if err := json.Unmarshal([]byte(d.run(last3h+" --json")), &answer); err != nil {
-		t.Fatal(err)
-	}
+	answer := read[quotaUsage](d, last3h)
 	var units int64
 	for _, s := range answer.Steps {
 		units += s.Units

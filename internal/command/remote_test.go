@@ -9,8 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -55,104 +53,89 @@ func served(t *testing.T, d *desk) (flags string) {
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
-	path := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(path, []byte(token+"\n"), 0o600); err != nil {
-		t.Fatal(err)
+	d.file("token", token+"\n")
+	return " --server http://" + address + " --token file:token"
+}
+
+// alike checks that a command line prints over the server what another one then prints over the database.
+func (d *desk) alike(line, flags, show string) {
+	d.t.Helper()
+	there := same(d.run(line + flags))
+	if here := same(d.run(show)); here != there {
+		d.t.Errorf("%s prints over the server\n%s\nand then %s\n%s", line, there, show, here)
 	}
-	return " --server http://" + address + " --token file:" + path
 }
 
 // TestCommandsOverAServer: what a command prints over the API of a console is what it prints over the database.
 func TestCommandsOverAServer(t *testing.T) {
-	store := testservices.FreshRedis(t)
-	d := newDesk(t, store.Addr)
+	d := newDesk(t, testservices.FreshRedis(t).Addr)
 	d.hooks()
 	d.environ = append(d.environ, "PACER_SINKS_OUT_TYPE=log") // of two, none is the default
 	d.run("quota set provider --window 300/1m,5000/1d:fixed:day@Europe/Moscow --mode shadow --rollout 50")
-	d.run("campaign create slow --rate 600/m --quota provider --ramp start=60,add=30,every=1h --time-zone Europe/Moscow --job-ttl 36h --burst 3 --expected-total 100",
-		"--active-hours", "mon-sun 00:00-24:00", "--note", "ask Anna")
-	if shown := d.run("campaign show slow"); !strings.Contains(shown, "ask Anna") {
-		t.Errorf("the note is not shown:\n%s", shown)
-	}
+	d.run("campaign create slow --rate 600/m --quota provider --ramp start=60,add=30,every=1h --time-zone Europe/Moscow --job-ttl 36h --burst 3",
+		"--expected-total", "100", "--active-hours", "mon-sun 00:00-24:00", "--note", "ask Anna")
+	d.shows("campaign show slow", "ask Anna")
 	d.run("campaign create held --rate 0 --starts-at 2030-01-01T00:00:00Z")
-	d.run("destination create shop-7 --url https://shop-7.example/hook?token=hunter22 --secret file:new,env:DESTINATION_OLD --max-in-flight 8 --header x-tenant=blue")
+	d.run("destination create shop-7 --url https://shop-7.example/hook?token=hunter22 --secret file:new,env:DESTINATION_OLD --max-in-flight 8",
+		"--header", "x-tenant=blue")
 	d.run("destination create shop-8 --url https://shop-8.example/hook")
 	flags := served(t, d)
 	for _, line := range []string{
-		"explain held", "explain held --json", "campaign list", "campaign show slow", "campaign show slow --json", "campaign show held", "quota list", "quota show provider",
-		"destination list", "destination show shop-7", "sink list", "sink list --json",
+		"explain held", "explain held --json", "campaign list", "campaign show slow", "campaign show slow --json", "campaign show held", "quota list",
+		"quota show provider", "destination list", "destination show shop-7", "sink list", "sink list --json",
 	} {
-		if here, there := same(d.run(line)), same(d.run(line+flags)); here != there {
-			t.Errorf("%s prints\n%s\nand over the server\n%s", line, here, there)
-		}
+		d.alike(line, flags, line)
 	}
 	for _, line := range []string{
 		"campaign create fast --rate 500 --quota provider --ramp start=10,factor=1.5,every=1h --job-ttl 7d",
 		"campaign set fast --rate 150/m --ramp none --job-ttl 0s --ends-at 2030-01-01T00:00:00Z --burst 7 --overflow block",
 		"campaign pause fast --until 2030-01-01T03:00:00+03:00", "campaign pause fast", "campaign resume fast", "campaign cancel fast --yes",
 	} {
-		there := same(d.run(line + flags))
-		if here := same(d.run("campaign show fast")); there != here {
-			t.Errorf("%s prints over the server\n%s\nand then it is\n%s", line, there, here)
-		}
+		d.alike(line, flags, "campaign show fast")
 	}
 	manyOver(t, d, flags)
-	for _, line := range []string{
-		"destination disable shop-7 --reason gone", "destination list", "destination set shop-7 --url https://shop-7.example/new --secret file:a --sink hooks", "destination enable shop-7",
-		"destination create shop-9 --url https://shop-9.example/hook --header authorization=file:shop-9",
-	} {
-		there, show := same(d.run(line+flags)), "destination show "+strings.Fields(line)[min(2, len(strings.Fields(line))-1)]
-		if strings.HasSuffix(line, "list") {
-			show = line
-		}
-		if here := same(d.run(show)); there != here {
-			t.Errorf("%s prints over the server\n%s\nand then it is\n%s", line, there, here)
-		}
-	}
+	d.alike("destination disable shop-7 --reason gone", flags, "destination show shop-7")
+	d.alike("destination list", flags, "destination list")
+	d.alike("destination set shop-7 --url https://shop-7.example/new --secret file:a --sink hooks", flags, "destination show shop-7")
+	d.alike("destination enable shop-7", flags, "destination show shop-7")
+	d.alike("destination create shop-9 --url https://shop-9.example/hook --header authorization=file:shop-9", flags, "destination show shop-9")
 	for line, why := range warned {
-		if code, _, said := d.fails("destination create " + line + flags); code != 0 || !strings.HasSuffix(said, ": "+why+"\n") {
-			t.Errorf("destination create %s over the server: %d, %s", line, code, said)
-		}
+		d.warns("destination create "+line+flags, ": "+why+"\n")
 	}
-	if said := d.run("destination delete shop-9 --yes" + flags); said != "deleted destination shop-9\n" {
-		t.Error(said)
-	}
-	for line, says := range map[string]string{"sink open out": "the gate of sink out was open\n", "sink open hooks --destination shop-7": "destination shop-7 of sink hooks was open\n"} {
-		if said := d.run(line + flags); said != says {
-			t.Errorf("%s says over the server %q", line, said)
-		}
-	}
+	d.prints("destination delete shop-9 --yes"+flags, "deleted destination shop-9\n")
+	d.prints("sink open out"+flags, "the gate of sink out was open\n")
+	d.prints("sink open hooks --destination shop-7"+flags, "destination shop-7 of sink hooks was open\n")
 	watchOver(t, d, flags)
 	changeQuotasOver(t, d, flags)
 	for line, says := range map[string]string{
-		"campaign show nobody": "campaign nobody does not exist", "quota show nothing": "quota nothing does not exist", "campaign create slow --rate 5": "exists already",
-		"campaign pause fast":                  "only active and paused campaigns",
-		"campaign pause slow --until tomorrow": "until: \"tomorrow\" is neither a time", "campaign pause slow --until 2020-01-01T00:00:00Z": "is not ahead",
-		"campaign set slow --quota nothing": "quota nothing does not exist",
-		"sink open nowhere":                 "no sink nowhere",
-		"destination show nowhere":          "does not exist", "destination create shop-7 --url https://shop-7.example/": "exists already",
+		"campaign show nobody": "campaign nobody does not exist", "quota show nothing": "quota nothing does not exist",
+		"campaign pause fast": "only active and paused campaigns",
+		"sink open nowhere":   "no sink nowhere", "destination show nowhere": "does not exist",
+	} {
+		d.refuses(1, line+flags, says)
+	}
+	for line, says := range map[string]string{
+		"campaign create slow --rate 5":                      "exists already",
+		"destination create shop-7 --url https://shop-7.ex/": "exists already",
+		"campaign set slow --quota nothing":                  "quota nothing does not exist",
+		"campaign pause slow --until tomorrow":               "until: \"tomorrow\" is neither a time",
+		"campaign pause slow --until 2020-01-01T00:00:00Z":   "is not ahead",
 		"destination set shop-7 --url ftp://shop-7.example/": "url: must begin with https:// or http://",
 	} {
-		d.refuses(line+flags, says)
+		d.refuses(2, line+flags, says)
 	}
-	if said := d.run("campaign delete fast --yes" + flags); !strings.HasPrefix(said, "deleted campaign fast, which had delivered 0 jobs") {
-		t.Error(said)
-	}
-	d.refuses("campaign show fast", "does not exist")
+	d.shows("campaign delete fast --yes"+flags, "deleted campaign fast, which had delivered 0 jobs")
+	d.refuses(1, "campaign show fast", "does not exist")
 	viewer, _, _ := strings.Cut(flags, " --token")
-	d.refuses("campaign pause slow"+viewer, "this takes a token of role operator; give it with --token file:PATH")
-	d.refuses("destination set shop-7 --max-in-flight 3"+viewer, "this takes a token of role admin")
-	wrong := filepath.Join(t.TempDir(), "wrong")
-	if err := os.WriteFile(wrong, []byte("guess"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	d.refuses("campaign list"+viewer+" --token file:"+wrong, "this token is not known")
+	d.refuses(1, "campaign pause slow"+viewer, "this takes a token of role operator; give it with --token file:PATH")
+	d.refuses(1, "destination set shop-7 --max-in-flight 3"+viewer, "this takes a token of role admin")
+	d.file("wrong", "guess")
+	d.refuses(1, "campaign list"+viewer+" --token file:wrong", "this token is not known")
 }
 
 // TestAnIDOfDotsIsNoPath: a command is about the id that it names, also where a path would lead elsewhere: .. as a key is no quota.
 func TestAnIDOfDotsIsNoPath(t *testing.T) {
-	store := testservices.FreshRedis(t)
-	d := newDesk(t, store.Addr)
+	d := newDesk(t, testservices.FreshRedis(t).Addr)
 	d.run("quota set cap --per recipient --window 5/1m")
 	for _, over := range []string{"", served(t, d)} {
 		for _, id := range []string{".", ".."} {
@@ -163,8 +146,8 @@ func TestAnIDOfDotsIsNoPath(t *testing.T) {
 			d.fields(d.run("campaign create "+id+" --rate 5"+over), "id "+id)
 			d.run("campaign cancel " + id + " --yes" + over)
 			d.run("campaign delete " + id + " --yes" + over)
-			d.refuses("quota show "+id+over, "quota "+id+" does not exist")
-			d.refuses("destination show "+id+over, "destination "+id+" does not exist")
+			d.refuses(1, "quota show "+id+over, "quota "+id+" does not exist")
+			d.refuses(1, "destination show "+id+over, "destination "+id+" does not exist")
 		}
 	}
 }
@@ -173,18 +156,18 @@ func TestAnIDOfDotsIsNoPath(t *testing.T) {
 // old.
 func manyOver(t *testing.T, d *desk, flags string) {
 	t.Helper()
-	d.refuses("campaign pause slow --all", "give an id, or --all")
-	d.refuses("campaign pause --all --until yesterday", "--until: ")
 	for line, says := range map[string]string{
-		"campaign set --all": "give --rate or --percent", "campaign set --all --rate 5 --percent 5": "one of them", "campaign set --all --burst 3": "only --rate or --percent",
-		"campaign set --all --percent -5": "above 0", "campaign set slow --percent 50": "--percent is of many", "campaign pause slow --reason a\x01b": "give one line",
+		"campaign pause slow --all": "give an id, or --all", "campaign pause --all --until yesterday": "--until: ",
+		"campaign set --all": "give --rate or --percent", "campaign set --all --rate 5 --percent 5": "one of them",
+		"campaign set --all --burst 3": "only --rate or --percent", "campaign set --all --percent -5": "above 0",
+		"campaign set slow --percent 50": "--percent is of many", "campaign pause slow --reason a\x01b": "give one line",
 	} {
-		d.refuses(line, says)
+		d.refuses(2, line, says)
 	}
 	for _, over := range []string{flags, ""} {
-		d.refuses("campaign pause --of-quota nosuch --yes"+over, "quota nosuch does not exist; create it with")
-		d.refuses("campaign set --of-sink nowhere --rate 5"+over, "there is no sink nowhere: it is not configured, and nothing names it")
-		d.refuses("campaign pause --match l"+over, "give --yes to pause 2 campaigns") // held and slow
+		d.refuses(1, "campaign pause --of-quota nosuch --yes"+over, "quota nosuch does not exist; create it with")
+		d.refuses(1, "campaign set --of-sink nowhere --rate 5"+over, "there is no sink nowhere: it is not configured, and nothing names it")
+		d.refuses(2, "campaign pause --match l"+over, "give --yes to pause 2 campaigns") // held and slow
 		for _, step := range [][2]string{
 			{"campaign pause --of-quota provider --match slow --until 2h --yes", "paused 1 of 1 campaigns that match and are active"},
 			{"campaign resume --match slow --yes", "resumed 1 of 1 campaigns that match and are paused"}, {"campaign pause --match nobody", "paused 0 of 0"},
@@ -217,22 +200,14 @@ func manyOver(t *testing.T, d *desk, flags string) {
 func watchOver(t *testing.T, d *desk, flags string) {
 	t.Helper()
 	for _, over := range []string{flags, ""} {
-		var frame top.Frame
-		if err := json.Unmarshal([]byte(d.run("top --json --interval 100ms --sort name --campaign slow"+over)), &frame); err != nil {
-			t.Fatal(err)
-		}
+		frame := read[top.Frame](d, "top --interval 100ms --sort name --campaign slow"+over)
 		if frame.Fleet.Running != 0 || !frame.Ready || len(frame.Campaigns) != 1 || frame.Campaigns[0].Campaign != "slow" || frame.Campaigns[0].SendRate == nil ||
 			len(frame.Quotas) != 2 || frame.Quotas[0].Limit != 300 || *frame.Quotas[0].Remaining != 300 {
 			t.Errorf("%+v", frame)
 		}
-		page := d.run("top --once --interval 100ms" + over)
-		for _, says := range []string{"pacer top  ", "daemons ready 0 of 0", "late by capacity 0", "\nslow ", "\nprovider "} {
-			if !strings.Contains(page, says) {
-				t.Errorf("no %q in\n%s", says, page)
-			}
-		}
+		d.shows("top --once --interval 100ms"+over, "pacer top  ", "daemons ready 0 of 0", "late by capacity 0", "\nslow ", "\nprovider ")
 	}
-	d.refuses("top --token file:absent", "--token goes with --server")
+	d.refuses(2, "top --token file:absent", "--token goes with --server")
 }
 
 // changeQuotasOver changes quotas over the server, and compares what that prints with what the database has then.
@@ -248,20 +223,12 @@ func changeQuotasOver(t *testing.T, d *desk, flags string) {
 			t.Errorf("%s prints over the server\n%s\nand then it is\n%s", c.line, there, here)
 		}
 	}
-	if said := d.run("quota adjust provider 10s --used 7 --reason credit" + flags); said != "window 10s of quota provider has counted 7 of 20 units, and 0 before\n" {
-		t.Errorf("%q", said)
-	}
-	if usage := d.run("quota usage provider --last 3h --step 30m" + flags); !strings.HasPrefix(usage, "FROM ") || !strings.Contains(usage, "Z  7 ") {
-		t.Error(usage)
-	}
-	if said := d.run("quota delete fresh --yes" + flags); said != "deleted quota fresh, which limited 0 campaigns\n" {
-		t.Errorf("%q", said)
-	}
-	d.refuses("quota delete provider --yes"+flags, "limits 2 campaigns")
-	if code, _, said := d.fails("quota adjust provider 9h --used 7 --reason credit" + flags); code != 1 || !strings.Contains(said, "has no window of 9h") {
-		t.Errorf("exit code %d, %s", code, said)
-	}
-	d.refuses("quota adjust provider 10s --used 0 --reason credit"+flags, "give --lower")
+	d.prints("quota adjust provider 10s --used 7 --reason credit"+flags, "window 10s of quota provider has counted 7 of 20 units, and 0 before\n")
+	d.shows("quota usage provider --last 3h --step 30m"+flags, "FROM ", "Z  7 ")
+	d.prints("quota delete fresh --yes"+flags, "deleted quota fresh, which limited 0 campaigns\n")
+	d.refuses(2, "quota delete provider --yes"+flags, "limits 2 campaigns")
+	d.refuses(1, "quota adjust provider 9h --used 7 --reason credit"+flags, "has no window of 9h")
+	d.refuses(2, "quota adjust provider 10s --used 0 --reason credit"+flags, "give --lower")
 }
 
 // same leaves out of what is printed when it was looked at: a window that is full is so again at that moment.
@@ -286,9 +253,7 @@ func same(printed string) string {
 func TestServersThatAreNoConsoles(t *testing.T) {
 	d := &desk{t: t}
 	t.Chdir(t.TempDir())
-	if err := os.WriteFile("token", []byte("secret-secret"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	d.file("token", "secret-secret")
 	asked := make(chan string, 10)
 	var answer http.HandlerFunc
 	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -307,11 +272,12 @@ func TestServersThatAreNoConsoles(t *testing.T) {
 		}, "302 Found"},
 	} {
 		answer = tt.answer
-		d.refuses("campaign list --token file:token --server "+h.URL, tt.says)
+		d.refuses(1, "campaign list --token file:token --server "+h.URL, tt.says)
 		if got := <-asked; !strings.HasSuffix(got, " Bearer secret-secret") || len(asked) > 0 {
 			t.Errorf("%s: asked %s, and %d more", name, got, len(asked))
 		}
 	}
+	d.refuses(1, "quota show provider --server http://127.0.0.1:1", "--server 127.0.0.1:1: no answer: connect: connection refused")
 	for line, says := range map[string]string{
 		"campaign list --server http://pacer.example.com --token file:token": "the token would be readable on the way",
 		"campaign list --server pacer.example.com":                           "--server must be the address of a console",
@@ -322,9 +288,8 @@ func TestServersThatAreNoConsoles(t *testing.T) {
 		"campaign list --token file:token":                                   "--token goes with --server",
 		"sink test hooks --server " + h.URL:                                  "unknown flag: --server",
 		"dead show 0/1 --payload --token file:token":                         "--token goes with --server",
-		"quota show provider --server http://127.0.0.1:1":                    "--server 127.0.0.1:1: no answer: connect: connection refused",
 	} {
-		d.refuses(line, says)
+		d.refuses(2, line, says)
 	}
 	if len(asked) > 0 {
 		t.Errorf("asked %s", <-asked)

@@ -71,26 +71,3 @@ func TestSimulateAsJSON(t *testing.T) {
 		t.Errorf("it prints %s", stdout)
 	}
 }
-
-func TestSimulateRefusesInOneLine(t *testing.T) {
-	for _, c := range []struct {
-		args []string
-		says string
-	}{
-		{[]string{"now"}, "takes no arguments"},
-		{[]string{"--algorithm", "dice"}, `no algorithm "dice"; there are leaky-bucket, `},
-		{[]string{"--algorithm", "slots,"}, `no algorithm ""`},
-		{[]string{"--rate", "0"}, "--rate 0 must be"},
-		{[]string{"--rate", "fast"}, "--rate"},
-		{[]string{"--jobs", "-1"}, "--jobs -1 must be"},
-		{[]string{"--jobs", "1000000"}, "--jobs 1000000 at 1000/s"},
-		{[]string{"--idle", "4s"}, "--idle: "},
-		{[]string{"--idle", "4s:1s,2s:1s"}, "--idle: 2s:1s must come after"},
-		{[]string{"--out", "/dev/null/plots"}, "--out: "},
-	} {
-		code, stdout, stderr := execute(t, nil, append([]string{"simulate"}, c.args...)...)
-		if code != 2 || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, c.says) {
-			t.Errorf("%q: code %d, says %q, want one line with %q", c.args, code, stderr, c.says)
-		}
-	}
-}

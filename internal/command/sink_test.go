@@ -1,145 +1,105 @@
 package command
 
 import (
-	"context"
-	"encoding/json"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/limits"
-	"github.com/pacer/pacer/internal/shards"
 	"github.com/pacer/pacer/internal/testservices"
 )
 
+// gated is a desk with two sinks, of which the one that gates are closed of is the default.
+func gated(t *testing.T) *desk {
+	t.Helper()
+	d := newDesk(t, testservices.FreshRedis(t).Addr)
+	d.file("pacer.yaml", "sinks: {shops: {type: discard}, other: {type: log}}\ndefault_sink: shops\n")
+	d.run("campaign create spring --rate 10")
+	return d
+}
+
+// list returns both sinks: the other one, and the shops.
+func (d *desk) list() (other, shops view.Sink) {
+	d.t.Helper()
+	views := read[[]view.Sink](d, "sink list")
+	if len(views) != 2 || views[0].Name != "other" || views[1].Name != "shops" {
+		d.t.Fatalf("%+v", views)
+	}
+	return views[0], views[1]
+}
+
+// opens checks what an opened gate is told with, and that the log says who opened it.
+func (d *desk) opens(line, says string) {
+	d.t.Helper()
+	code, out, said := d.types(line)
+	if code != 0 || !strings.HasPrefix(out, says) {
+		d.t.Errorf("%s: code %d, %s", line, code, out)
+	}
+	contains(d.t, said, "gate opened by hand", operator())
+}
+
 // TestGatesOfSinks: a closed gate is listed, explained and opened by hand.
 func TestGatesOfSinks(t *testing.T) {
-	store := testservices.FreshRedis(t)
-	d := newDesk(t, store.Addr)
-	if err := os.WriteFile("pacer.yaml", []byte("sinks: {receiver: {type: discard}, other: {type: log}}\ndefault_sink: receiver\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	set, err := shards.Connect(shards.Options{Addrs: []string{store.Addr}, Mode: shards.ModeSingle})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = set.Close() }()
-	engine, err := limits.New(limits.Options{Shards: set, KeyPrefix: "pacer.", Registerer: prometheus.NewRegistry()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	list := func() (views []view.Sink) {
+	d := gated(t)
+	engine := d.engine()
+	shut := func(sink string, closure delivery.Closure) {
 		t.Helper()
-		if err := json.Unmarshal([]byte(d.run("sink list --json")), &views); err != nil || len(views) != 2 {
-			t.Fatalf("%+v, %v", views, err)
-		}
-		return views
-	}
-	for _, v := range list() {
-		if len(v.Gates) > 0 {
-			t.Errorf("%+v", v)
+		if _, err := engine.CloseGate(t.Context(), sink, closure); err != nil {
+			t.Fatal(err)
 		}
 	}
-	if out := d.run("sink open receiver"); out != "the gate of sink receiver was open\n" {
-		t.Error(out)
+	if other, shops := d.list(); len(other.Gates)+len(shops.Gates) > 0 {
+		t.Errorf("%+v, %+v", other, shops)
 	}
-	closure := delivery.Closure{Cause: delivery.GateThrottled, For: time.Hour}
-	if _, err := engine.CloseGate(context.Background(), "receiver", closure); err != nil {
-		t.Fatal(err)
-	}
-	v := list()[1]
-	if g := gate(&v); v.Name != "receiver" || v.MaxInFlight < 1 || g.Cause != "throttled" || g.Since == nil || g.Until == nil ||
-		g.Until.Sub(*g.Since).Round(time.Minute) != time.Hour {
+	d.prints("sink open shops", "the gate of sink shops was open\n")
+	shut("shops", delivery.Closure{Cause: delivery.GateThrottled, For: time.Hour})
+	_, v := d.list()
+	if g := gate(&v); v.MaxInFlight < 1 || g.Cause != "throttled" || g.Since == nil || g.Until == nil || g.Until.Sub(*g.Since).Round(time.Minute) != time.Hour {
 		t.Errorf("%+v", v)
 	}
-	if table := d.run("sink list"); !strings.Contains(table, "SINK ") || !strings.Contains(table, "closed  throttled  20") {
-		t.Error(table)
-	}
-	d.run("campaign create spring --rate 10")
-	if _, err := engine.CloseGate(context.Background(), "other", delivery.Closure{Cause: delivery.GateFailing}); err != nil {
-		t.Fatal(err)
-	}
+	d.shows("sink list", "SINK ", "closed  throttled  20")
+	shut("other", delivery.Closure{Cause: delivery.GateFailing})
 	time.Sleep(time.Second) // until the end of the second in which the next job is tried
-	if table := d.run("sink list"); !strings.Contains(table, "half-open  failing ") {
-		t.Error(table)
-	}
-	d.tell(store.Addr)
-	if text := d.run("explain spring"); !strings.Contains(text, "receiver") || !strings.Contains(text, "is closed until 20") || !strings.Contains(text, "since    20") {
-		t.Error(text)
-	}
-	code, out, said := d.fails("sink open receiver")
-	if code != 0 || !strings.HasPrefix(out, "opened the gate of sink receiver\n") ||
-		!strings.Contains(said, "gate opened by hand") || !strings.Contains(said, operator()) {
-		t.Errorf("code %d, %s%s", code, out, said)
-	}
-	if v := list()[1]; len(v.Gates) > 0 {
+	d.shows("sink list", "half-open  failing ")
+	d.tell()
+	d.shows("explain spring", "shops", "is closed until 20", "since    20")
+	d.opens("sink open shops", "opened the gate of sink shops\n")
+	if _, v := d.list(); len(v.Gates) > 0 {
 		t.Errorf("%+v", v)
 	}
-	if code, _, said := d.fails("sink open recever"); code != 1 || !strings.Contains(said, "the configuration has no sink recever; it has ") {
-		t.Errorf("code %d, %s", code, said)
-	}
+	d.refuses(1, "sink open shosp", "the configuration has no sink shosp; it has ")
 }
 
 // TestClosedDestinations: they are counted, listed up to a limit, and opened by hand.
 func TestClosedDestinations(t *testing.T) {
-	store := testservices.FreshRedis(t)
-	d := newDesk(t, store.Addr)
-	if err := os.WriteFile("pacer.yaml", []byte("sinks: {shops: {type: discard}, other: {type: log}}\ndefault_sink: shops\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	set, err := shards.Connect(shards.Options{Addrs: []string{store.Addr}, Mode: shards.ModeSingle})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = set.Close() }()
-	engine, err := limits.New(limits.Options{Shards: set, KeyPrefix: "pacer.", Registerer: prometheus.NewRegistry()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := gated(t)
 	gate := func(name string, cause delivery.GateCause, d time.Duration) delivery.Gate {
-		return delivery.Gate{
-			Sink: "shops", Cause: cause, Until: time.Now().Add(d), Destination: name,
-		}
+		return delivery.Gate{Sink: "shops", Cause: cause, Until: time.Now().Add(d), Destination: name}
 	}
 	gates := []delivery.Gate{gate("https://a:443", delivery.GateThrottled, time.Hour), gate("shop-7", delivery.GateRefused, time.Microsecond)}
-	if err := engine.MoveDestinations(t.Context(), gates); err != nil {
+	if err := d.engine().MoveDestinations(t.Context(), gates); err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(time.Second) // until the end of the second in which shop-7 is tried
-	var list []view.ClosedDestination
-	if err := json.Unmarshal([]byte(d.run("sink destinations shops --json")), &list); err != nil || len(list) != 2 {
-		t.Fatalf("%+v, %v", list, err)
-	}
-	if list[0].Destination != "shop-7" || list[0].Cause != "refused" || list[1].Until == nil {
+	list := read[[]view.ClosedDestination](d, "sink destinations shops")
+	if len(list) != 2 || list[0].Destination != "shop-7" || list[0].Cause != "refused" || list[1].Until == nil {
 		t.Errorf("%+v", list)
 	}
 	if table := d.run("sink destinations shops"); strings.Count(table, "  half-open  refused ") != 1 || strings.Count(table, "  closed ") != 1 {
 		t.Error(table)
 	}
-	d.run("campaign create spring --rate 1")
 	d.fields(d.run("explain spring"), "closed gates 2 destinations of its sink, of any campaign: pacer sink destinations shops")
-	var sinks []view.Sink
-	if err := json.Unmarshal([]byte(d.run("sink list --json")), &sinks); err != nil || len(sinks) != 2 || sinks[1].Closed() != 2 || sinks[0].Closed() != 0 {
-		t.Errorf("%+v, %v", sinks, err)
+	if other, shops := d.list(); other.Closed() != 0 || shops.Closed() != 2 {
+		t.Errorf("%+v, %+v", other, shops)
 	}
-	if _, out, said := d.fails("sink destinations shops --limit 1"); strings.Contains(out, "https://a") || !strings.Contains(said, "2 destinations of sink shops are closed; 1 are listed") {
+	if _, out, said := d.types("sink destinations shops --limit 1"); strings.Contains(out, "https://a") ||
+		!strings.Contains(said, "2 destinations of sink shops are closed; 1 are listed") {
 		t.Errorf("%s%s", out, said)
 	}
-	if _, out, said := d.fails("sink open shops --destination https://a:443"); !strings.HasPrefix(out, "opened destination https://a:443 of sink shops\n") ||
-		!strings.Contains(said, operator()) {
-		t.Errorf("%s%s", out, said)
-	}
-	if out := d.run("sink open shops --destination https://a:443"); !strings.Contains(out, "was open") {
-		t.Error(out)
-	}
+	d.opens("sink open shops --destination https://a:443", "opened destination https://a:443 of sink shops\n")
+	d.shows("sink open shops --destination https://a:443", "was open")
 	for _, wrong := range []string{"sink destinations shop", "sink destinations shops --limit 0", "sink open shops --destination="} {
-		if code, _, _ := d.fails(wrong); code != 2 {
-			t.Errorf("%s: code %d", wrong, code)
-		}
+		d.refuses(2, wrong, "")
 	}
 }

@@ -2,10 +2,8 @@ package command
 
 import (
 	"bytes"
-	"encoding/json"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"testing"
 
@@ -29,20 +27,17 @@ func TestSinkTest(t *testing.T) {
 	}))
 	defer srv.Close()
 	d := newDesk(t, "127.0.0.1:1")
-	text := `
+	d.file("pacer.yaml", `
 sinks:
   receiver:
     type: http
-    url: "` + srv.URL + `/x/{{ .JSON.n }}?token=swordfish"
+    url: "`+srv.URL+`/x/{{ .JSON.n }}?token=swordfish"
     headers: {x-api-key: opensesame, x-tenant: '{{ .Header "tenant" }}'}
     take: {provider_message_id: body.id}
-  denied: {type: http, url: "` + srv.URL + `/denied", bearer: hunter2222}
+  denied: {type: http, url: "`+srv.URL+`/denied", bearer: hunter2222}
   nowhere: {type: discard}
 default_sink: nowhere
-`
-	if err := os.WriteFile("pacer.yaml", []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+`)
 	for _, tt := range []struct {
 		command string
 		code    int
@@ -63,26 +58,20 @@ default_sink: nowhere
 		{"sink test receiver --campaign (unknown)", 2, 0, []string{"--campaign must be 1 to 256", "and not (unknown)"}},
 	} {
 		sent = 0
-		code, out, said := d.fails(tt.command)
+		code, out, said := d.types(tt.command)
 		if code != tt.code || sent != tt.sent {
 			t.Errorf("%s: code %d, %d requests\n%s%s", tt.command, code, sent, out, said)
 		}
-		for _, want := range tt.want {
-			if !strings.Contains(out+said, want) {
-				t.Errorf("%s: lacks %q\n%s%s", tt.command, want, out, said)
-			}
-		}
+		contains(t, out+said, tt.want...)
 		for _, secret := range []string{"swordfish", "opensesame", "hunter2222"} {
 			if strings.Contains(out+said, secret) {
 				t.Errorf("%s: shows %s\n%s%s", tt.command, secret, out, said)
 			}
 		}
 	}
-	var v view.Tested
-	if err := json.Unmarshal([]byte(d.run("sink test receiver --json --payload {\"n\":7} --header tenant=blue")), &v); err != nil {
-		t.Fatal(err)
-	}
-	if v.Class != "delivered" || v.Status != 200 || v.ProviderMessageID != "m-7" || !strings.Contains(v.Request, "/x/7") || !strings.Contains(v.Answer, "HTTP 200") {
+	v := read[view.Tested](d, "sink test receiver --payload {\"n\":7} --header tenant=blue")
+	if v.Class != "delivered" || v.Status != 200 || v.ProviderMessageID != "m-7" || !strings.Contains(v.Request, "/x/7") ||
+		!strings.Contains(v.Answer, "HTTP 200") {
 		t.Errorf("%+v", v)
 	}
 }
