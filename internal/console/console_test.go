@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -118,84 +117,59 @@ func TestReasonIsOneBoundedLine(t *testing.T) {
 	}
 }
 
-// TestRunServesAndDrains: a request that is open when the context ends still gets its answer, and Run returns nil.
-func TestRunServesAndDrains(t *testing.T) {
-	inside, release := make(chan struct{}), make(chan struct{})
-	var slow atomic.Bool
-	s := newServer(newWorld())
-	s.Ready = func() (bool, string) {
-		if slow.Load() {
-			close(inside)
-			<-release
-		}
-		return true, ""
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	l, address := listen(t)
-	go func() { done <- s.serve(ctx, endpoint{Listener: l, handler: s.routes()}) }()
-	url := "http://" + address
-	client := &http.Client{Transport: &http.Transport{}}
-	defer client.CloseIdleConnections()
-	get := func() (int, string) {
-		resp, err := client.Get(url + "/readyz")
-		if err != nil {
-			return 0, err.Error()
-		}
-		defer resp.Body.Close()
-		b, _ := io.ReadAll(resp.Body)
-		return resp.StatusCode, string(b)
-	}
-	if code, body := get(); code != 200 {
-		t.Fatalf("%d %s", code, body)
-	}
-	slow.Store(true)
-	open := make(chan string, 1)
-	go func() { _, body := get(); open <- body }()
-	<-inside
-	cancel()
-	close(release)
-	if body := <-open; body != "ok\n" {
-		t.Errorf("the open request got %q", body)
-	}
-	if err := <-done; err != nil {
-		t.Errorf("Run: %v", err)
-	}
-	if _, err := net.DialTimeout("tcp", strings.TrimPrefix(url, "http://"), time.Second); err == nil {
-		t.Error("still listening")
-	}
-}
-
-func TestTakenAddressIsAClearError(t *testing.T) {
-	s := newServer(newWorld())
-	_, s.Listen = listen(t)
-	err := s.Run(t.Context())
-	if err == nil || !strings.HasPrefix(err.Error(), "http.listen: ") || !strings.Contains(err.Error(), s.Listen) {
-		t.Errorf("error %v", err)
-	}
-}
-
-func TestDisabled(t *testing.T) {
-	s := newServer(newWorld())
-	s.Listen = ""
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+// begin runs a server until its end, which returns how it has ended.
+func begin(t *testing.T, run func(context.Context) error) (end func() error) {
+	var err error
+	ended := running(t, func(ctx context.Context) { err = run(ctx) })
+	return func() error { ended(); return err }
 }
 
 // served starts a server for the test, and returns its address.
 func served(t *testing.T) (address string) {
+	t.Helper()
 	l, address := listen(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
 	s := newServer(newWorld())
-	go func() { done <- s.serve(ctx, endpoint{Listener: l, handler: s.routes()}) }()
-	t.Cleanup(func() { cancel(); <-done })
+	end := begin(t, func(ctx context.Context) error { return s.serve(ctx, endpoint{Listener: l, handler: s.routes()}) })
+	t.Cleanup(func() { _ = end() })
 	return address
+}
+
+// TestRunServesAndDrains: a request that is open when the context ends still gets its answer, and Run returns nil.
+func TestRunServesAndDrains(t *testing.T) {
+	inside, release := make(chan struct{}), make(chan struct{})
+	s := newServer(newWorld())
+	s.Ready = func() (bool, string) {
+		close(inside)
+		<-release
+		return true, ""
+	}
+	l, address := listen(t)
+	end := begin(t, func(ctx context.Context) error {
+		context.AfterFunc(ctx, func() { close(release) })
+		return s.serve(ctx, endpoint{Listener: l, handler: s.routes()})
+	})
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	open := make(chan string, 1)
+	go func() {
+		answer, err := client.Get("http://" + address + "/readyz")
+		if err != nil {
+			open <- err.Error()
+			return
+		}
+		defer answer.Body.Close()
+		body, _ := io.ReadAll(answer.Body)
+		open <- answer.Status + " " + string(body)
+	}()
+	<-inside
+	if err := end(); err != nil {
+		t.Errorf("Run: %v", err)
+	}
+	if said := <-open; said != "200 OK ok\n" {
+		t.Errorf("the open request got %q", said)
+	}
+	if _, err := net.DialTimeout("tcp", address, time.Second); err == nil {
+		t.Error("still listening")
+	}
 }
 
 // TestHeaderIsBounded: a client cannot make the daemon keep a large header.

@@ -1,7 +1,6 @@
 package console
 
 import (
-	"context"
 	"log/slog"
 	"net"
 	"net/http"
@@ -47,21 +46,21 @@ func (l lines) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestBothAddressesAreServed until the end; without an address of the console, the metrics are there all the same.
-func TestBothAddressesAreServed(t *testing.T) {
+// TestAddressesAreServed until the end, which is none of an address that is not set; without that of the console, the metrics are there all the same.
+func TestAddressesAreServed(t *testing.T) {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	for _, at := range []string{"127.0.0.1:0", ""} {
-		said, want := make(lines, 10), map[string]int{"metrics are served": 200}
-		s := newServer(newWorld())
-		s.Listen, s.MetricsListen, s.Logger = at, "127.0.0.1:0", slog.New(slog.NewTextHandler(said, nil))
-		if at != "" {
-			want["console listens"] = 404
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- s.Run(ctx) }()
+	for _, tt := range []struct {
+		console, metrics string
+		codes            map[string]int // of the metrics, by what is said
+	}{
+		{"127.0.0.1:0", "127.0.0.1:0", map[string]int{"console listens": 404, "metrics are served": 200}},
+		{"127.0.0.1:0", "", map[string]int{"console listens": 200}}, {"", "127.0.0.1:0", map[string]int{"metrics are served": 200}}, {"", "", nil},
+	} {
+		said, s := make(lines, 10), newServer(newWorld())
+		s.Listen, s.MetricsListen, s.Logger = tt.console, tt.metrics, slog.New(slog.NewTextHandler(said, nil))
+		end := begin(t, s.Run)
 		var bound []string
-		for range len(want) {
+		for range tt.codes {
 			found := regexp.MustCompile(`msg="(.*)" address=(\S+)`).FindStringSubmatch(<-said)
 			if found == nil {
 				t.Fatal("said something else")
@@ -71,38 +70,43 @@ func TestBothAddressesAreServed(t *testing.T) {
 				t.Fatal(err)
 			}
 			_ = answer.Body.Close()
-			if answer.StatusCode != want[found[1]] {
-				t.Errorf("%s: %d, want %d", found[1], answer.StatusCode, want[found[1]])
+			if answer.StatusCode != tt.codes[found[1]] {
+				t.Errorf("%s: %d, want %d", found[1], answer.StatusCode, tt.codes[found[1]])
 			}
 			bound = append(bound, found[2])
 		}
-		cancel()
-		if err := <-done; err != nil {
+		if err := end(); err != nil {
 			t.Error(err)
 		}
 		for _, address := range bound {
-			l, err := net.Listen("tcp", address)
-			if err != nil {
-				t.Fatalf("still listening: %v", err)
-			}
-			_ = l.Close()
+			isFree(t, address)
 		}
 	}
 }
 
-// TestOneTakenAddressIsEnoughToFail, and the other one is given up.
-func TestOneTakenAddressIsEnoughToFail(t *testing.T) {
-	free, address := listen(t)
-	_ = free.Close()
-	s := newServer(newWorld())
-	s.Listen = address
-	_, s.MetricsListen = listen(t)
-	if err := s.Run(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "http.metrics_listen: ") || !strings.Contains(err.Error(), s.MetricsListen) {
-		t.Errorf("error %v", err)
-	}
+// isFree checks that nobody listens there.
+func isFree(t *testing.T, address string) {
+	t.Helper()
 	l, err := net.Listen("tcp", address)
 	if err != nil {
-		t.Fatalf("the other address is kept: %v", err)
+		t.Fatalf("still listening: %v", err)
 	}
 	_ = l.Close()
+}
+
+// TestOneTakenAddressIsEnoughToFail, clearly, and the other one is given up.
+func TestOneTakenAddressIsEnoughToFail(t *testing.T) {
+	for _, of := range []string{"http.listen", "http.metrics_listen"} {
+		free, other := listen(t)
+		_ = free.Close()
+		_, taken := listen(t)
+		s := newServer(newWorld())
+		if s.Listen, s.MetricsListen = other, taken; of == "http.listen" {
+			s.Listen, s.MetricsListen = taken, other
+		}
+		if err := s.Run(t.Context()); err == nil || !strings.HasPrefix(err.Error(), of+": ") || !strings.Contains(err.Error(), taken) {
+			t.Errorf("error %v", err)
+		}
+		isFree(t, other)
+	}
 }
