@@ -21,6 +21,26 @@ import (
 	"github.com/pacer/pacer/internal/testservices"
 )
 
+// refused checks that an error is of a kind, and one line.
+func refused(t *testing.T, what string, err, kind error) {
+	t.Helper()
+	if !errors.Is(err, kind) || strings.Contains(err.Error(), "\n") {
+		t.Errorf("%s: %v, want %v", what, err, kind)
+	}
+}
+
+// textOf returns what a form is filled with.
+func textOf(form []Setting, values Values) func(name string) (string, bool) {
+	return func(name string) (string, bool) {
+		for _, field := range form {
+			if field.Name == name {
+				return field.Text(values), true
+			}
+		}
+		return "", false
+	}
+}
+
 // TestChangesOfTheConsole: what a form shows reads as the same, errors keep their kinds, and a role that may only read is named.
 func TestChangesOfTheConsole(t *testing.T) {
 	t.Parallel()
@@ -48,6 +68,53 @@ func TestChangesOfTheConsole(t *testing.T) {
 		Catalog: admin, Fault: func(*delivery.Destination) string { return "" }, Sink: func(name string) (id, fault string) { return name, "" },
 	}
 	ctx = catalog.WithActor(ctx, alice)
+	campaignByForm(ctx, t, c)
+	changes, err := c.Changes(ctx, catalog.ChangesOf{Campaign: "spring", Limit: 1})
+	if err != nil || len(changes) != 1 || changes[0].Actor != alice.Name || changes[0].Reason != "why" || changes[0].RequestID != "r-1" {
+		t.Errorf("the change is recorded as %+v, %v", changes, err)
+	}
+	soon := "soon"
+	for _, edit := range []*Edit{{StartsAt: &soon}, {CampaignChange: catalog.CampaignChange{Rate: &soon}}, {JobTTL: &soon}, {Ramp: &soon}, {ActiveHours: &soon}} {
+		_, err := c.WriteCampaign(ctx, "spring", edit, Condition{})
+		refused(t, "a value that is none", err, catalog.ErrInvalid)
+	}
+	_, err = c.Campaign(ctx, "nobody")
+	refused(t, "nobody", err, catalog.ErrNotFound)
+	for _, bulk := range []*Bulk{{Action: "pause", Until: "tomorrow"}, {Action: "rate"}} {
+		n, err := c.Bulk(ctx, []string{"spring"}, bulk)
+		if refused(t, bulk.Action, err, catalog.ErrInvalid); n != 0 {
+			t.Errorf("%s: %d", bulk.Action, n)
+		}
+	}
+	for _, action := range []string{"pause", "rate"} {
+		if n, err := c.Bulk(ctx, []string{"spring"}, &Bulk{Action: action, Rate: "77", Percent: 50}); n != 1 || err != nil {
+			t.Errorf("%s: %d, %v", action, n, err)
+		}
+	}
+	if now, err := c.Campaign(ctx, "spring"); err != nil || now.Rate != "77" || now.Status != "paused" {
+		t.Errorf("then it is %+v, %v", now, err)
+	}
+	if _, err := c.SetStatus(ctx, "spring", delivery.StatusCancelled, "", nil); err != nil {
+		t.Error(err)
+	}
+	for _, status := range []delivery.Status{delivery.StatusActive, delivery.StatusPaused} {
+		_, err := c.SetStatus(ctx, "spring", status, "", nil)
+		refused(t, "a cancelled campaign becomes "+string(status), err, catalog.ErrOver)
+	}
+	again := &Edit{CampaignChange: catalog.CampaignChange{Status: new(delivery.StatusActive)}}
+	if row, err := c.WriteCampaign(ctx, "spring", again, Condition{}); err != nil || row.Status != "active" {
+		t.Errorf("a cancelled campaign is taken up again in so many words: %+v, %v", row, err)
+	}
+	destinationsByRole(ctx, t, c, admin)
+	createdByForm(ctx, t, c)
+	quotasByForm(ctx, t, c, alice)
+	replaysOfOthers(t, admin)
+	readOnly(t, dsn, "spring")
+}
+
+// campaignByForm sets all that a form has of a campaign, and takes it away again.
+func campaignByForm(ctx context.Context, t *testing.T, c *Sources) {
+	t.Helper()
 	now, err := c.Campaign(ctx, "spring")
 	if err != nil {
 		t.Fatal(err)
@@ -55,8 +122,8 @@ func TestChangesOfTheConsole(t *testing.T) {
 	typed := map[string]string{
 		"rate": "150/1m", "ramp": "start=10,factor=1.5,every=1h", "quotas": "provider", "priority_weight": "3", "burst": "5", "max_in_flight": "7",
 		"overflow": "block", "active_hours": "mon-fri 09:00-21:00", "time_zone": "recipient", "starts_at": "2026-11-30T09:00",
-		"time_zone_missing": "Europe/Moscow", "avoid_minutes": "0,30",
-		"ends_at": "2027-11-30T09:00:05", "finish_by": "2027-06-30T09:00", "job_ttl": "7d", "expected_total": "1000", "sink": "receiver", "note": "Anna wants it slow",
+		"time_zone_missing": "Europe/Moscow", "avoid_minutes": "0,30", "ends_at": "2027-11-30T09:00:05", "finish_by": "2027-06-30T09:00",
+		"job_ttl": "7d", "expected_total": "1000", "sink": "receiver", "note": "Anna wants it slow",
 	}
 	if len(typed) != len(CampaignForm) {
 		t.Errorf("%d of %d fields are tried", len(typed), len(CampaignForm))
@@ -75,9 +142,8 @@ func TestChangesOfTheConsole(t *testing.T) {
 				t.Errorf("%d: %s is %q, want %q", i, field.Name, got, typed[field.Name])
 			}
 		}
-		if _, err := c.SetStatus(ctx, "spring", delivery.StatusPaused, "", &before); !errors.Is(err, catalog.ErrStale) {
-			t.Errorf("a change of what was changed: %v", err)
-		}
+		_, err = c.SetStatus(ctx, "spring", delivery.StatusPaused, "", &before)
+		refused(t, "a change of what was changed", err, catalog.ErrStale)
 		for name, empty := range map[string]string{
 			"ramp": "", "quotas": "", "priority_weight": "1", "burst": "0", "max_in_flight": "0", "active_hours": "", "starts_at": "", "ends_at": "",
 			"job_ttl": "", "expected_total": "0", "sink": "", "note": "", "time_zone_missing": "", "avoid_minutes": "",
@@ -85,80 +151,37 @@ func TestChangesOfTheConsole(t *testing.T) {
 			typed[name] = empty
 		}
 	}
-	changes, err := c.Changes(ctx, catalog.ChangesOf{Campaign: "spring", Limit: 1})
-	if err != nil || len(changes) != 1 || changes[0].Actor != alice.Name || changes[0].Reason != "why" || changes[0].RequestID != "r-1" {
-		t.Errorf("the change is recorded as %+v, %v", changes, err)
-	}
+}
+
+// destinationsByRole: whoever looks sees no secret, nor what is not for them, and a destination is disabled and enabled.
+func destinationsByRole(ctx context.Context, t *testing.T, c *Sources, admin *catalog.Admin) {
+	t.Helper()
 	address, headers := "https://shop.example/hook?key=hidden", map[string]string{"X-Tenant": "hidden", "Authorization": "file:hidden"}
 	if _, err := admin.CreateDestination(ctx, "shop-7", catalog.DestinationChange{URL: &address, Headers: &headers}); err != nil {
 		t.Fatal(err)
 	}
 	for _, role := range []auth.Role{auth.None, auth.Viewer, auth.Operator, auth.Admin} {
-		changes, err := c.Changes(auth.With(ctx, &auth.Identity{Role: role}), catalog.ChangesOf{Limit: 1})
-		shown := fmt.Sprint(changes)
-		if err != nil || strings.Contains(shown, "hidden") != (role == auth.Admin) || !strings.Contains(shown, "https://shop.example/hook") || !strings.Contains(shown, "X-Tenant") {
-			t.Errorf("to %s the destination is shown as %s, %v", role, shown, err)
-		}
-	}
-	of, err := c.Changes(ctx, catalog.ChangesOf{Destination: "shop-7", Limit: 10})
-	if err != nil || len(of) != 1 || of[0].Destination != "shop-7" || of[0].What != "destinations insert" {
-		t.Errorf("the changes of the destination are %+v, %v", of, err)
-	}
-	soon := "soon"
-	for _, edit := range []*Edit{{StartsAt: &soon}, {CampaignChange: catalog.CampaignChange{Rate: &soon}}, {JobTTL: &soon}, {Ramp: &soon}, {ActiveHours: &soon}} {
-		if _, err := c.WriteCampaign(ctx, "spring", edit, Condition{}); !errors.Is(err, catalog.ErrInvalid) || strings.Contains(err.Error(), "\n") {
-			t.Errorf("%+v: %v", edit, err)
-		}
-	}
-	if _, err := c.Campaign(ctx, "nobody"); !errors.Is(err, catalog.ErrNotFound) {
-		t.Errorf("nobody: %v", err)
-	}
-	if n, err := c.Bulk(ctx, []string{"spring"}, &Bulk{Action: "pause", Until: "tomorrow"}); n != 0 || !errors.Is(err, catalog.ErrInvalid) {
-		t.Errorf("until nothing: %d, %v", n, err)
-	}
-	for _, role := range []auth.Role{auth.Viewer, auth.Operator, auth.Admin} { // whoever looks sees no secret, nor what is not for them
 		ctx := auth.With(ctx, &auth.Identity{Role: role})
+		changes, err := c.Changes(ctx, catalog.ChangesOf{Destination: "shop-7", Limit: 10})
+		shown := fmt.Sprint(changes)
+		if err != nil || len(changes) != 1 || changes[0].Destination != "shop-7" || changes[0].What != "destinations insert" ||
+			strings.Contains(shown, "hidden") != (role == auth.Admin) || !strings.Contains(shown, "https://shop.example/hook") || !strings.Contains(shown, "X-Tenant") {
+			t.Errorf("to %s the change is shown as %s, %v", role, shown, err)
+		}
 		list, next, err := c.Destinations(ctx, DestinationsOf{Limit: 1})
-		if err != nil || len(list) != 1 || next != "" || list[0].URL != "https://shop.example/hook" || !list[0].Query || (list[0].Headers["X-Tenant"] == "hidden") != (role == auth.Admin) {
+		if err != nil || len(list) != 1 || next != "" || list[0].URL != "https://shop.example/hook" || !list[0].Query ||
+			(list[0].Headers["X-Tenant"] == "hidden") != (role == auth.Admin) {
 			t.Errorf("to %s the destination is %+v, %q, %v", role, list, next, err)
 		}
 	}
-	if _, _, err := c.Destinations(ctx, DestinationsOf{Limit: 1, After: "elsewhere"}); !errors.Is(err, catalog.ErrInvalid) {
-		t.Errorf("a page after nothing: %v", err)
-	}
-	off, err := c.SetDestination(ctx, "shop-7", true)
-	if err != nil || off.State != "disabled" || off.DisabledReason != "why" {
+	_, _, err := c.Destinations(ctx, DestinationsOf{Limit: 1, After: "elsewhere"})
+	refused(t, "a page after nothing", err, catalog.ErrInvalid)
+	if off, err := c.SetDestination(ctx, "shop-7", true); err != nil || off.State != "disabled" || off.DisabledReason != "why" {
 		t.Errorf("disabled: %+v, %v", off, err)
 	}
 	if on, err := c.SetDestination(ctx, "shop-7", false); err != nil || on.State != "enabled" {
 		t.Errorf("enabled: %+v, %v", on, err)
 	}
-	for action, want := range map[string]int{"pause": 1, "rate": 1} {
-		if n, err := c.Bulk(ctx, []string{"spring"}, &Bulk{Action: action, Rate: "77", Percent: 50}); n != want || err != nil {
-			t.Errorf("%s: %d, %v", action, n, err)
-		}
-	}
-	if n, err := c.Bulk(ctx, []string{"spring"}, &Bulk{Action: "rate"}); n != 0 || !errors.Is(err, catalog.ErrInvalid) {
-		t.Errorf("no rate: %d, %v", n, err)
-	}
-	if now, _ = c.Campaign(ctx, "spring"); now.Rate != "77" || now.Status != "paused" {
-		t.Errorf("then it is %s at %s", now.Status, now.Rate)
-	}
-	if _, err := c.SetStatus(ctx, "spring", delivery.StatusCancelled, "", nil); err != nil {
-		t.Error(err)
-	}
-	for _, status := range []delivery.Status{delivery.StatusActive, delivery.StatusPaused} {
-		if _, err := c.SetStatus(ctx, "spring", status, "", nil); !errors.Is(err, catalog.ErrOver) || strings.Contains(err.Error(), "\n") {
-			t.Errorf("a cancelled campaign becomes %s: %v", status, err)
-		}
-	}
-	if row, err := c.WriteCampaign(ctx, "spring", &Edit{CampaignChange: catalog.CampaignChange{Status: new(delivery.StatusActive)}}, Condition{}); err != nil || row.Status != "active" {
-		t.Errorf("a cancelled campaign is taken up again in so many words: %+v, %v", row, err)
-	}
-	createdByForm(ctx, t, c)
-	quotasByForm(ctx, t, c, alice)
-	replaysOfOthers(t, admin)
-	readOnly(t, dsn, "spring")
 }
 
 // replaysOfOthers: a process sees the replays of another one, and may stop them.
@@ -167,86 +190,69 @@ func replaysOfOthers(t *testing.T, admin *catalog.Admin) {
 	ctx := t.Context()
 	job := replay.Job{ID: "r1", State: replay.Running, Rate: "100", Started: time.Now().UTC().Truncate(time.Second), Filter: replay.Filter{Campaign: "spring"}}
 	text, _ := json.Marshal(job)
-	if stop, err := admin.SaveReplay(ctx, "r1", text, true); stop || err != nil {
-		t.Errorf("a replay: %t, %v", stop, err)
-	}
 	others := replay.New(nil, nil, slog.New(slog.DiscardHandler))
 	others.Share(admin)
-	if list := others.List(); len(list) != 1 || !reflect.DeepEqual(list[0], job) {
-		t.Errorf("replays are %+v", list)
-	}
-	if !others.Stop("r1") {
-		t.Error("it is not asked to stop")
-	}
-	if stop, err := admin.SaveReplay(ctx, "r1", text, true); !stop || err != nil {
-		t.Errorf("nobody asks to stop it: %t, %v", stop, err)
+	for _, asked := range []bool{false, true} {
+		if stop, err := admin.SaveReplay(ctx, "r1", text, true); stop != asked || err != nil {
+			t.Errorf("to be stopped: %t, %v, want %t", stop, err, asked)
+		}
+		if list := others.List(); len(list) != 1 || !reflect.DeepEqual(list[0], job) {
+			t.Errorf("replays are %+v", list)
+		}
+		if !others.Stop("r1") {
+			t.Error("it is not asked to stop")
+		}
 	}
 }
 
-// createdByForm creates what the form of a new campaign and of a new quota begin with, once.
+// createdByForm creates what the form of a new campaign begins with, once.
 func createdByForm(ctx context.Context, t *testing.T, c *Sources) {
 	t.Helper()
 	begin := NewCampaign()
-	edit, err := EditOf[Edit](CampaignForm, nil, func(name string) (string, bool) {
-		for _, field := range CampaignForm {
-			if field.Name == name {
-				return field.Text(ValuesOf(begin)), true
-			}
-		}
-		return "", false
-	})
+	edit, err := EditOf[Edit](CampaignForm, nil, textOf(CampaignForm, ValuesOf(begin)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	begin.ID, begin.Status = "autumn", "active"
-	row, err := c.WriteCampaign(ctx, begin.ID, edit, Condition{New: true})
-	if err == nil {
-		begin.Revision, begin.UpdatedAt, begin.Progress = row.Revision, row.UpdatedAt, row.Progress
+	create := func(id string, edit *Edit) *Settings {
+		t.Helper()
+		row, err := c.WriteCampaign(ctx, id, edit, Condition{New: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return row
 	}
-	if err != nil || !reflect.DeepEqual(row, begin) {
-		t.Errorf("a new campaign is %+v, %v; want %+v", row, err, begin)
+	row := create("autumn", edit)
+	begin.ID, begin.Status, begin.Revision, begin.UpdatedAt, begin.Progress = "autumn", "active", row.Revision, row.UpdatedAt, row.Progress
+	if !reflect.DeepEqual(row, begin) {
+		t.Errorf("a new campaign is %+v; want %+v", row, begin)
 	}
-	whole, short := &Edit{}, &Edit{}
-	none := NewCampaign()
+	whole, none := &Edit{}, NewCampaign()
 	none.Rate = "0"
 	FillDefaults(CampaignForm, none, whole)
-	first, err := c.WriteCampaign(ctx, "whole", whole, Condition{New: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	second, err := c.WriteCampaign(ctx, "short", short, Condition{New: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	first, second := create("whole", whole), create("short", &Edit{})
 	if second.ID, second.Revision, second.UpdatedAt = first.ID, first.Revision, first.UpdatedAt; !reflect.DeepEqual(first, second) {
 		t.Errorf("written whole it is %+v, and with the defaults of the database %+v", first, second)
 	}
-	if replaced, err := c.WriteCampaign(ctx, begin.ID, whole, Condition{}); err != nil || replaced.Rate != "0" || replaced.TimeZone != "UTC" || replaced.Status != "active" {
+	replaced, err := c.WriteCampaign(ctx, begin.ID, whole, Condition{})
+	if err != nil || replaced.Rate != "0" || replaced.TimeZone != "UTC" || replaced.Status != "active" {
 		t.Errorf("replaced it is %+v, %v", replaced, err)
 	}
-	if _, err := c.WriteCampaign(ctx, begin.ID, edit, Condition{New: true}); !errors.Is(err, catalog.ErrExists) || strings.Contains(err.Error(), "\n") {
-		t.Errorf("once more: %v", err)
-	}
+	_, err = c.WriteCampaign(ctx, begin.ID, edit, Condition{New: true})
+	refused(t, "once more", err, catalog.ErrExists)
 }
 
 // quotasByForm creates, changes and deletes a quota as the console does.
 func quotasByForm(ctx context.Context, t *testing.T, c *Sources, by catalog.Actor) {
 	t.Helper()
 	const id = "fresh"
-	if _, err := c.WriteQuota(ctx, id, &QuotaEdit{Windows: &[]string{"5/1s"}}, Condition{}); !errors.Is(err, catalog.ErrNotFound) {
-		t.Errorf("a change of no quota: %v", err)
+	write := func(on Condition, windows ...string) (*QuotaSettings, error) {
+		return c.WriteQuota(ctx, id, &QuotaEdit{Windows: &windows}, on)
 	}
+	_, err := write(Condition{}, "5/1s")
+	refused(t, "a change of no quota", err, catalog.ErrNotFound)
 	now := NewQuota()
 	now.Windows = []string{"300/1m", "5000/1d:fixed:day@Europe/Moscow"}
-	text := func(name string) (string, bool) {
-		for _, field := range QuotaForm {
-			if field.Name == name {
-				return field.Text(ValuesOf(now)), true
-			}
-		}
-		return "", false
-	}
-	edit, err := EditOf[QuotaEdit](QuotaForm, nil, text)
+	edit, err := EditOf[QuotaEdit](QuotaForm, nil, textOf(QuotaForm, ValuesOf(now)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -258,36 +264,25 @@ func quotasByForm(ctx context.Context, t *testing.T, c *Sources, by catalog.Acto
 	if !reflect.DeepEqual(row, now) {
 		t.Errorf("a new quota is %+v, want %+v", row, now)
 	}
-	if _, err := c.WriteQuota(ctx, id, edit, Condition{New: true}); !errors.Is(err, catalog.ErrExists) {
-		t.Errorf("once more: %v", err)
-	}
+	_, err = c.WriteQuota(ctx, id, edit, Condition{New: true})
+	refused(t, "once more", err, catalog.ErrExists)
 	stale := row.Revision
 	for _, tt := range []struct {
 		want []string
 		at   *int64
-	}{
-		{[]string{"7/1s"}, &stale}, {[]string{}, nil},
-	} {
+	}{{[]string{"7/1s"}, &stale}, {[]string{}, nil}} {
 		before := row.Revision
-		if row, err = c.WriteQuota(ctx, id, &QuotaEdit{Windows: &tt.want}, Condition{At: tt.at}); err != nil || !slices.Equal(row.Windows, tt.want) || row.Revision <= before {
+		if row, err = write(Condition{At: tt.at}, tt.want...); err != nil || !slices.Equal(row.Windows, tt.want) || row.Revision <= before {
 			t.Fatalf("%v: %+v, %v", tt.want, row, err)
 		}
 	}
-	for name, err := range map[string]error{
-		"windows": func() error {
-			_, err := c.WriteQuota(ctx, id, &QuotaEdit{Windows: &[]string{"1/1s"}}, Condition{At: &stale})
-			return err
-		}(),
-		"nothing": func() error { _, err := c.Catalog.DeleteQuota(ctx, id, false, &stale); return err }(),
-	} {
-		if !errors.Is(err, catalog.ErrStale) || strings.Contains(err.Error(), "\n") {
-			t.Errorf("%s of a quota that was changed: %v", name, err)
-		}
-	}
-	for _, edit := range []*QuotaEdit{{Windows: &[]string{"many"}}, {Windows: &[]string{"1/1s,2/1s"}}} {
-		if _, err := c.WriteQuota(ctx, id, edit, Condition{}); !errors.Is(err, catalog.ErrInvalid) || strings.Contains(err.Error(), "\n") {
-			t.Errorf("%+v: %v", edit, err)
-		}
+	_, err = write(Condition{At: &stale}, "1/1s")
+	refused(t, "windows of a quota that was changed", err, catalog.ErrStale)
+	_, err = c.Catalog.DeleteQuota(ctx, id, false, &stale)
+	refused(t, "a quota that was changed is deleted", err, catalog.ErrStale)
+	for _, wrong := range []string{"many", "1/1s,2/1s"} {
+		_, err := write(Condition{}, wrong)
+		refused(t, wrong, err, catalog.ErrInvalid)
 	}
 	if _, err := c.Catalog.DeleteQuota(ctx, "provider", false, nil); err != nil {
 		t.Errorf("a quota of no campaign: %v", err)
@@ -295,9 +290,8 @@ func quotasByForm(ctx context.Context, t *testing.T, c *Sources, by catalog.Acto
 	if _, err := c.Catalog.DeleteQuota(ctx, id, false, &row.Revision); err != nil {
 		t.Error(err)
 	}
-	if _, err := c.Quota(ctx, id); !errors.Is(err, catalog.ErrNotFound) {
-		t.Errorf("then it is %v", err)
-	}
+	_, err = c.Quota(ctx, id)
+	refused(t, "then it is there", err, catalog.ErrNotFound)
 	changes, err := c.Changes(ctx, catalog.ChangesOf{Quota: id, Limit: 1})
 	if err != nil || len(changes) != 1 || changes[0].Actor != by.Name {
 		t.Errorf("the change is recorded as %+v, %v", changes, err)
