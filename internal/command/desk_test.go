@@ -69,12 +69,23 @@ func (d *desk) run(line string, args ...string) string {
 }
 
 // read returns what a command line prints with --json.
-func read[T any](d *desk, line string) (what T) {
+func read[T any](d *desk, line string) T {
 	d.t.Helper()
-	if out := d.run(line + " --json"); json.Unmarshal([]byte(out), &what) != nil {
-		d.t.Fatalf("%s prints %s", line, out)
+	what, code, errs := reads[T](d, line)
+	if code != 0 {
+		d.t.Fatalf("%s: exit code %d, %s", line, code, errs)
 	}
 	return what
+}
+
+// reads is read for one that may fail.
+func reads[T any](d *desk, line string) (what T, code int, stderr string) {
+	d.t.Helper()
+	code, out, stderr := d.types(line + " --json")
+	if err := json.Unmarshal([]byte(out), &what); err != nil {
+		d.t.Fatalf("%s: code %d, %v: prints %s%s", line, code, err, out, stderr)
+	}
+	return what, code, stderr
 }
 
 // prints checks all that a command line prints.

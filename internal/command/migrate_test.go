@@ -2,7 +2,6 @@ package command
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -140,10 +139,8 @@ func TestMigrateStatusTellsWhatIsMissing(t *testing.T) {
 	if code != 1 || strings.Contains(out, "run: pacer migrate up") || !strings.Contains(out, "something is missing; create the ingress topics") {
 		t.Errorf("code %d, %s%s", code, out, errs)
 	}
-	code, out, _ = d.types("migrate status --json")
-	var status migrationStatus
-	if err := json.Unmarshal([]byte(out), &status); err != nil || code != 1 || !status.lacksIngress() || status.pending() {
-		t.Errorf("code %d, %v, %s", code, err, out)
+	if status, code, _ := reads[migrationStatus](d, "migrate status"); code != 1 || !status.lacksIngress() || status.pending() {
+		t.Errorf("code %d, %+v", code, status)
 	}
 }
 

@@ -3,7 +3,6 @@ package command
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -71,16 +70,6 @@ func (p *publisher) ids() map[string]int {
 	return ids
 }
 
-// summary publishes, and returns what --json prints.
-func (p *publisher) summary(line string, code int) (v publishSummary) {
-	p.t.Helper()
-	got, stdout, stderr := p.types(line + " --json")
-	if err := json.Unmarshal([]byte(stdout), &v); err != nil || got != code {
-		p.t.Fatalf("%s: code %d, %v, %s%s", line, got, err, stdout, stderr)
-	}
-	return v
-}
-
 // TestPublishGoesOnAfterKill: the process is killed within a round of batches, after some of its writes. The next one goes on behind the
 // rounds before it, with the same ids.
 func TestPublishGoesOnAfterKill(t *testing.T) {
@@ -109,7 +98,7 @@ func TestPublishGoesOnAfterKill(t *testing.T) {
 	_ = child.Wait() // it is killed
 	close(dead)
 
-	v := p.summary("publish --campaign spring --file jobs.jsonl", 0)
+	v := read[publishSummary](p.desk, "publish --campaign spring --file jobs.jsonl")
 	if v.Before == 0 || !v.Complete || v.Before+v.Published != jobs || v.Bad != 0 {
 		t.Errorf("%+v", v)
 	}
@@ -128,7 +117,7 @@ func TestPublishGoesOnAfterKill(t *testing.T) {
 	if _, err := os.Stat("jobs.jsonl.checkpoint"); !os.IsNotExist(err) {
 		t.Errorf("the checkpoint is left behind: %v", err)
 	}
-	if again := p.summary("publish --campaign spring --file jobs.jsonl --checkpoint none", 0); again.Before != 0 || again.Published != jobs {
+	if again := read[publishSummary](p.desk, "publish --campaign spring --file jobs.jsonl --checkpoint none"); again.Before != 0 || again.Published != jobs {
 		t.Errorf("%+v", again)
 	}
 	if again := p.ids(); len(again) != jobs {
@@ -152,7 +141,7 @@ func TestPublishedIsWhatTheFileSays(t *testing.T) {
 	if ids := p.ids(); !maps.Equal(ids, map[string]int{"u-1": 1, "u-2": 1, "u-3": 1}) {
 		t.Error(ids)
 	}
-	v := p.summary("publish --campaign spring --count 10 --header pacer-destination=shop-7 --header tenant=blue", 0)
+	v := read[publishSummary](p.desk, "publish --campaign spring --count 10 --header pacer-destination=shop-7 --header tenant=blue")
 	if v.Published != 10 || !v.Complete || v.Topic != "pacer.jobs" {
 		t.Errorf("%+v", v)
 	}
@@ -175,8 +164,8 @@ func TestNothingIsPublishedWhileALineIsWrong(t *testing.T) {
 		!strings.HasSuffix(stderr, "pacer: jobs.jsonl: 30 lines are wrong, of which the first are above; nothing was published\n") {
 		t.Errorf("code %d, %s", code, stderr)
 	}
-	v := p.summary("publish --campaign spring --file jobs.jsonl --map id=k", 1)
-	if v.Bad != 30 || len(v.BadLines) != 20 || v.BadLines[1].Line != 2 || v.Complete {
+	v, code, _ := reads[publishSummary](p.desk, "publish --campaign spring --file jobs.jsonl --map id=k")
+	if code != 1 || v.Bad != 30 || len(v.BadLines) != 20 || v.BadLines[1].Line != 2 || v.Complete {
 		t.Errorf("%+v", v)
 	}
 	p.file("jobs.jsonl", "{\"k\":\"u-1\"}\n{\"k\":\"u-2\"}\n")
@@ -192,7 +181,7 @@ func TestAStopOfTheBrokerLosesNoPlace(t *testing.T) {
 	p.file("jobs.jsonl", strings.Repeat("small\n", 4000)+strings.Repeat("x", 30_000)+"\nsmall\n")
 	const publish = "publish --campaign spring --file jobs.jsonl --checkpoint place"
 	p.refuses(1, publish, "-4001) is larger than the topic takes", "the same command goes on behind the first ")
-	if v := p.summary(publish+" --dry-run", 0); v.Before == 0 || *v.Jobs != 4002 || !v.DryRun || v.Complete {
+	if v := read[publishSummary](p.desk, publish+" --dry-run"); v.Before == 0 || *v.Jobs != 4002 || !v.DryRun || v.Complete {
 		t.Errorf("%+v", v)
 	}
 	for _, change := range []string{" --campaign autumn", " --format csv", " --map weight=x", " --header tenant=blue"} {
