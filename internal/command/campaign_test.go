@@ -1,7 +1,9 @@
 package command
 
 import (
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pacer/pacer/internal/catalog"
@@ -70,4 +72,20 @@ func TestCampaignsAreDeletedOnceAndForAll(t *testing.T) {
 	d.run("campaign cancel spring --yes")
 	d.prints("campaign delete spring --yes", "deleted campaign spring, which had delivered 0 jobs\n")
 	d.prints("campaign list --json", "[]\n")
+}
+
+func TestHowFarOffATimeIs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for off, want := range map[time.Duration]string{
+			0: "(now)", 400 * time.Millisecond: "(now)", -400 * time.Millisecond: "(now)", 3 * time.Second: "(in 3s)", -time.Minute: "(1m0s ago)",
+		} {
+			at := time.Now().Add(off)
+			if got := agoOrAhead(&at); !strings.HasSuffix(got, want) {
+				t.Errorf("%s off: %q, want %q", off, got, want)
+			}
+		}
+		if got := agoOrAhead(nil); got != "not known" {
+			t.Errorf("%q", got)
+		}
+	})
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/config"
 	"github.com/pacer/pacer/internal/shards"
+	sinkhttp "github.com/pacer/pacer/internal/sink/http"
 	"github.com/pacer/pacer/internal/testservices"
 )
 
@@ -87,5 +88,12 @@ func TestCheckOfTheRoots(t *testing.T) {
 	text, ok := told(func(c *checks) { c.redis(t.Context(), app.NewServices(cfg, slog.New(slog.DiscardHandler))) })
 	if ok || !strings.Contains(text, "FAIL  eventual.roots: 127.0.0.1:1: ") || strings.Contains(text, "eventual.roots: "+up) {
 		t.Errorf("%s", text)
+	}
+}
+
+// TestDefaultTimeoutEndsWithinADrain: a default draws no note.
+func TestDefaultTimeoutEndsWithinADrain(t *testing.T) {
+	if d := sinkhttp.Default().Timeout; d > drainTimeout {
+		t.Errorf("the default timeout of a sink is %s, and a drain lasts %s", d, drainTimeout)
 	}
 }

@@ -64,3 +64,21 @@ func TestTheHealthCheckIsACommandThatExists(t *testing.T) {
 		t.Errorf("without a daemon: code %d, stdout %q, stderr %q", code, stdout, stderr)
 	}
 }
+
+// The service of a package begins with the program and the configuration of the package, and the configuration is valid.
+func TestThePackagedServiceFindsItsFiles(t *testing.T) {
+	drop, err := os.ReadFile("../../deploy/package/package.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "ExecStart=\nExecStart=/usr/bin/pacer run --config /etc/pacer/pacer.yaml\n"; !strings.Contains(string(drop), want) {
+		t.Errorf("package.conf is\n%s", drop)
+	}
+	file, err := filepath.Abs("../../deploy/package/pacer.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code, _, stderr := execute(t, nil, "config", "print", "--config", file); code != 0 || stderr != "" {
+		t.Errorf("code %d, %s", code, stderr)
+	}
+}

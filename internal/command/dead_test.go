@@ -151,6 +151,9 @@ func newCemetery(t *testing.T, letters int) *publisher {
 // Letters beyond the limit are not counted, so no count may claim to be complete.
 func TestCountsOfDeadLettersWithALimit(t *testing.T) {
 	p := newCemetery(t, 9)
+	if letters := read[[]view.Letter](p.desk, "dead list"); len(letters) != 9 || letters[0].JobID == letters[1].JobID {
+		t.Errorf("%+v", letters)
+	}
 	for _, step := range [][2]string{
 		{"dead list", "all 9 0"},
 		{"dead list --limit 10 --count", "all 9 0"},

@@ -2,8 +2,14 @@ package command
 
 import (
 	"bytes"
+	"context"
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/config"
 )
 
 // execute runs one command line in an empty directory with the given environment.
@@ -198,6 +204,20 @@ func TestHelp(t *testing.T) {
 	}
 	for _, command := range []string{"run", "demo", "migrate", "check", "campaign", "quota", "publish", "dead", "version"} {
 		contains(t, stdout, "\n  "+command+" ")
+	}
+}
+
+func TestExitCodes(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want int
+	}{
+		{nil, 0}, {ErrNotOK, 1}, {errors.New("broken"), 1}, {context.Canceled, 1}, {catalog.ErrNotFound, 1},
+		{config.Usagef("--rate: no"), 2}, {fmt.Errorf("read: %w", config.Usagef("no")), 2}, {fmt.Errorf("set: %w", catalog.ErrInvalid), 2},
+	} {
+		if got := ExitCode(c.err); got != c.want {
+			t.Errorf("%v: %d, want %d", c.err, got, c.want)
+		}
 	}
 }
 

@@ -21,14 +21,14 @@ func TestQuotaShowSaysWhatIsLeft(t *testing.T) {
 	d.fields(d.run("quota set provider --window 300/1m,7/1h:log --window 300000/1d:fixed:day@Europe/Moscow --rollout 100 "+
 		"--on-store-failure local-share --spend greedy"),
 		"windows 300/1m,7/1h:log,300000/1d:fixed:day@Europe/Moscow", "on store failure local-share")
-	d.run("quota set trial --mode shadow --rollout 25")
+	d.run("quota set trial --window 5/1s:log,9/1d:fixed,10/100ms,2/31d:fixed:month --mode shadow --rollout 25")
 	d.run("quota set volume --mode eventual --unit bytes")
 	d.run("quota set calm --spend even")
 	for _, id := range []string{"spring", "autumn"} {
 		d.run("campaign create " + id + " --rate 150/m --quota provider --priority-weight 3 --status paused")
 	}
 	d.fields(d.run("quota list"), "provider 300/1m,7/1h:log,300000/1d:fixed:day@Europe/Moscow strict local-share autumn,spring",
-		"trial - shadow,25% closed -", "volume - eventual,bytes closed -", "calm - strict,even closed -")
+		"trial 10/100ms,5/1s:log,9/1d:fixed,2/31d:fixed:month shadow,25% closed -", "volume - eventual,bytes closed -", "calm - strict,even closed -")
 
 	d.spend("provider", 5)
 	before := time.Now().Truncate(time.Millisecond)
