@@ -63,17 +63,6 @@ func TestProgressInWords(t *testing.T) {
 	}
 }
 
-// TestCampaignsAreDeletedOnceAndForAll: --yes is required without a terminal.
-func TestCampaignsAreDeletedOnceAndForAll(t *testing.T) {
-	d := newDesk(t, "127.0.0.1:1")
-	d.run("campaign create spring --rate 5")
-	d.refuses(2, "campaign delete spring", "give --yes to delete campaign spring")
-	d.refuses(2, "campaign delete spring --yes", "only cancelled and completed campaigns are deleted")
-	d.run("campaign cancel spring --yes")
-	d.prints("campaign delete spring --yes", "deleted campaign spring, which had delivered 0 jobs\n")
-	d.prints("campaign list --json", "[]\n")
-}
-
 func TestHowFarOffATimeIs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for off, want := range map[time.Duration]string{

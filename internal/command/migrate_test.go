@@ -23,11 +23,14 @@ func TestWhatCannotBeUndoneNeedsYes(t *testing.T) {
 	d := newDesk(t, "127.0.0.1:1")
 	d.run("campaign create spring --rate 5")
 	d.environ = append(d.environ, "PACER_KAFKA_BROKERS="+strings.Join(kafkatest.Cluster(t).ListenAddrs(), ","))
-	for _, line := range []string{"campaign cancel spring", "campaign set spring --status cancelled", "migrate wipe"} {
+	for _, line := range []string{"campaign cancel spring", "campaign set spring --status cancelled", "campaign delete spring", "migrate wipe"} {
 		d.refuses(2, line, "give --yes")
 	}
 	d.fields(d.run("campaign show spring"), "status active")
+	d.refuses(2, "campaign delete spring --yes", "only cancelled and completed campaigns are deleted")
 	d.fields(d.run("campaign cancel spring --yes"), "status cancelled")
+	d.prints("campaign delete spring --yes", "deleted campaign spring, which had delivered 0 jobs\n")
+	d.prints("campaign list --json", "[]\n")
 	d.run("campaign create summer --rate 5")
 	d.fields(d.run("campaign set summer --status completed"), "status completed")
 	d.fields(d.run("campaign set summer --status cancelled --yes"), "status cancelled")

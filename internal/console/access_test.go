@@ -1,7 +1,6 @@
 package console
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -90,6 +89,12 @@ const fromAddress, toHost = "from", "to"
 
 // ask sends a request; role is whose token it has, "" for none.
 func ask(h http.Handler, method, path, role, body string, header ...string) response {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, request(method, path, role, body, header...))
+	return response{w, method + " " + path + " by " + role}
+}
+
+func request(method, path, role, body string, header ...string) *http.Request {
 	r := httptest.NewRequest(method, here+path, strings.NewReader(body))
 	r.RemoteAddr = "127.0.0.1:1"
 	if role != "" {
@@ -108,15 +113,12 @@ func ask(h http.Handler, method, path, role, body string, header ...string) resp
 			r.Header.Set(header[i], header[i+1])
 		}
 	}
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, r)
-	return response{w, method + " " + path + " by " + role}
+	return r
 }
 
-// get asks without a token.
-func get(h http.Handler, path string) response { return ask(h, http.MethodGet, path, "", "") }
+// get asks without a token, and visit with that of a role.
+func get(h http.Handler, path string) response { return visit(h, path, "") }
 
-// visit asks for a page with the token of a role.
 func visit(h http.Handler, path, role string) response { return ask(h, http.MethodGet, path, role, "") }
 
 // typed is a form with these fields.
@@ -309,46 +311,28 @@ func (streamed) SetWriteDeadline(time.Time) error { return nil }
 
 // TestStreamEndsWithItsSession: a stream ends with a log-out, and when its token is removed.
 func TestStreamEndsWithItsSession(t *testing.T) {
-	ends := map[string]func(h http.Handler, cookie string, tokens *atomic.Value){
+	for name, end := range map[string]func(h http.Handler, cookie string, tokens *atomic.Value){
 		"logout":        func(h http.Handler, cookie string, _ *atomic.Value) { submit(h, "/logout", cookie, nil) },
 		"removed token": func(_ http.Handler, _ string, tokens *atomic.Value) { tokens.Store("") },
-	}
-	for name, end := range ends {
+	} {
 		for _, stream := range []string{"/live?page=campaigns", "/api/v1/live"} {
 			synctest.Test(t, func(t *testing.T) {
 				w := guarded()
 				var tokens atomic.Value
 				tokens.Store(w.guard.Tokens())
 				w.guard.Tokens = func() string { return tokens.Load().(string) }
-				h := serve(w)
+				h, site := serveOf(w)
 				cookie := login(t, h, "viewer")
-				ctx, leave := context.WithCancel(t.Context())
-				ended := make(chan struct{})
-				go func() {
-					defer close(ended)
-					r := httptest.NewRequestWithContext(ctx, http.MethodGet, here+stream, nil)
-					r.Header.Set("Cookie", cookie)
-					h.ServeHTTP(streamed{httptest.NewRecorder()}, r)
-				}()
-				over := func(after time.Duration) bool {
-					time.Sleep(after)
-					synctest.Wait()
-					select {
-					case <-ended:
-						return true
-					default:
-						return false
-					}
-				}
-				if over(time.Minute + time.Second/2) {
+				_, leave := watch(t, h, stream, "Cookie", cookie)
+				defer leave()
+				open := func(after time.Duration) int { time.Sleep(after); synctest.Wait(); return site.hub.Open() }
+				if open(time.Minute+time.Second/2) != 1 {
 					t.Errorf("%s: the stream ended before", name)
 				}
 				end(h, cookie, &tokens)
-				if !over(time.Second) {
+				if open(time.Second) != 0 {
 					t.Errorf("%s: the stream goes on", name)
 				}
-				leave()
-				<-ended
 			})
 		}
 	}

@@ -123,8 +123,8 @@ func TestReadOnly(t *testing.T) {
 	get(h, "/api/v1/status").want(t, 200, `"read_only":"the database role`)
 }
 
-// TestLiveEvents: a stream of the API has the answers of an operation. Streams count together with those of the pages, are bounded, and end
-// before the server does.
+// TestLiveEvents: a stream of the API has the answers of an operation. Streams count together with those of the pages, are bounded, so that viewers,
+// who need no token, do not take the last ones, and end before the server does.
 func TestLiveEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := guarded()
@@ -181,6 +181,14 @@ func TestLiveEvents(t *testing.T) {
 		if n := testutil.ToFloat64(site.requests.WithLabelValues("/live", "503")); n != 1 {
 			t.Errorf("%v refused streams of pages are counted", n)
 		}
+		for range live.MaxStreams - live.MaxOfViewers { // which are kept for operators
+			_, leave := watch(t, h, "/api/v1/live", "Authorization", "Bearer operatoroperator")
+			defer leave()
+		}
+		if n := open(); n != live.MaxStreams {
+			t.Errorf("%d streams are open with those of operators", n)
+		}
+		visit(h, "/api/v1/live", "operator").want(t, 503)
 		if site.Close(); open() != 0 {
 			t.Error("streams keep the server from ending")
 		}

@@ -88,32 +88,23 @@ func TestPut(t *testing.T) {
 }
 
 // ledgerOfReplays is a replay.Book that two processes share.
-type ledgerOfReplays struct {
-	mu   sync.Mutex
-	jobs map[string]json.RawMessage
-	stop map[string]bool
-}
+type ledgerOfReplays struct{ jobs, stop sync.Map }
 
 func (l *ledgerOfReplays) SaveReplay(_ context.Context, id string, job json.RawMessage, _ bool) (bool, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.jobs[id] = job
-	return l.stop[id], nil
+	l.jobs.Store(id, job)
+	_, stop := l.stop.Load(id)
+	return stop, nil
 }
 
 func (l *ledgerOfReplays) Replays(context.Context) (list []catalog.ReplayRow, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, job := range l.jobs {
-		list = append(list, catalog.ReplayRow{Job: job})
+	for _, job := range l.jobs.Range {
+		list = append(list, catalog.ReplayRow{Job: job.(json.RawMessage)})
 	}
 	return list, nil
 }
 
 func (l *ledgerOfReplays) StopReplay(_ context.Context, id string) (bool, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.stop[id] = true
+	l.stop.Store(id, true)
 	return true, nil
 }
 
@@ -121,7 +112,7 @@ func (l *ledgerOfReplays) StopReplay(_ context.Context, id string) (bool, error)
 func TestReplaysOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := guarded()
-		w.book = &ledgerOfReplays{jobs: map[string]json.RawMessage{}, stop: map[string]bool{}}
+		w.book = &ledgerOfReplays{}
 		w.replay = func(ctx context.Context, _ replay.Request, progress func(int)) (deadletter.ReplayReport, error) {
 			progress(3)
 			<-ctx.Done()

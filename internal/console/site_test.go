@@ -250,11 +250,11 @@ func TestVendoredFiles(t *testing.T) {
 }
 
 // watch opens a stream in a bubble; events returns what it has sent since it was asked last.
-func watch(t *testing.T, h http.Handler, path string) (events func() string, leave func()) {
+func watch(t *testing.T, h http.Handler, path string, header ...string) (events func() string, leave func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	answer := &tape{streamed: streamed{httptest.NewRecorder()}}
-	go h.ServeHTTP(answer, httptest.NewRequestWithContext(ctx, http.MethodGet, here+path, nil))
+	go h.ServeHTTP(answer, request(http.MethodGet, path, "", "", header...).WithContext(ctx))
 	return func() string {
 		synctest.Wait() // it waits for its next turn
 		answer.mu.Lock()
@@ -379,34 +379,6 @@ func TestCountsOfLettersAreLimited(t *testing.T) {
 	}
 	close(end)
 	both.Wait()
-}
-
-// TestPlacesKeptForOperators: viewers, who need no token, take neither the last stream nor the last look for dead letters.
-func TestPlacesKeptForOperators(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, end := context.WithCancel(t.Context())
-		hub, looks := live.NewHub(auth.NewGuard(auth.Options{Anonymous: auth.Viewer})), 0
-		look := replay.Limited(func(ctx context.Context, _ int) (int, error) { looks++; <-ctx.Done(); return 0, ctx.Err() })
-		for _, tt := range []struct {
-			role           auth.Role
-			looks, streams int
-		}{{auth.Viewer, 2, live.MaxOfViewers}, {auth.Operator, 3, live.MaxStreams}} {
-			ctx := auth.With(ctx, &auth.Identity{Role: tt.role})
-			for range 2 * live.MaxStreams {
-				go func() { _, _ = look(ctx, 0) }()
-				go func() {
-					r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/live", nil)
-					_ = hub.Serve(streamed{httptest.NewRecorder()}, r, auth.Viewer, time.Hour, func(context.Context) ([]byte, error) { return nil, nil })
-				}()
-				synctest.Wait()
-			}
-			if looks != tt.looks || hub.Open() != tt.streams {
-				t.Errorf("%s: %d looks and %d streams", tt.role, looks, hub.Open())
-			}
-		}
-		end()
-		synctest.Wait()
-	})
 }
 
 // TestEventsOfAnyNewline: text cannot begin a field of an event, with any kind of newline.
