@@ -304,11 +304,6 @@ func TestSessions(t *testing.T) {
 	}
 }
 
-// streamed is an answer that may be given a deadline.
-type streamed struct{ *httptest.ResponseRecorder }
-
-func (streamed) SetWriteDeadline(time.Time) error { return nil }
-
 // TestStreamEndsWithItsSession: a stream ends with a log-out, and when its token is removed.
 func TestStreamEndsWithItsSession(t *testing.T) {
 	for name, end := range map[string]func(h http.Handler, cookie string, tokens *atomic.Value){

@@ -253,7 +253,7 @@ func TestVendoredFiles(t *testing.T) {
 func watch(t *testing.T, h http.Handler, path string, header ...string) (events func() string, leave func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	answer := &tape{streamed: streamed{httptest.NewRecorder()}}
+	answer := &tape{ResponseRecorder: httptest.NewRecorder()}
 	go h.ServeHTTP(answer, request(http.MethodGet, path, "", "", header...).WithContext(ctx))
 	return func() string {
 		synctest.Wait() // it waits for its next turn
@@ -264,16 +264,18 @@ func watch(t *testing.T, h http.Handler, path string, header ...string) (events 
 	}, cancel
 }
 
-// tape is an answer that is read while it is written.
+// tape is an answer that may be given a deadline, and is read while it is written.
 type tape struct {
-	streamed
+	*httptest.ResponseRecorder
 	mu sync.Mutex // guards the body
 }
+
+func (*tape) SetWriteDeadline(time.Time) error { return nil }
 
 func (a *tape) Write(b []byte) (int, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.streamed.Write(b)
+	return a.ResponseRecorder.Write(b)
 }
 
 // TestLive: a stream of a page sends what has changed, once a second.
@@ -385,7 +387,7 @@ func TestCountsOfLettersAreLimited(t *testing.T) {
 func TestEventsOfAnyNewline(t *testing.T) {
 	hub, out := live.NewHub(auth.NewGuard(auth.Options{Anonymous: auth.Viewer})), httptest.NewRecorder()
 	r := httptest.NewRequest(http.MethodGet, "/live", nil)
-	err := hub.Serve(streamed{out}, r, auth.Viewer, time.Hour, func(context.Context) ([]byte, error) {
+	err := hub.Serve(&tape{ResponseRecorder: out}, r, auth.Viewer, time.Hour, func(context.Context) ([]byte, error) {
 		hub.Close() // after the first event
 		return []byte("a\rid: b\r\nevent: c\nd"), nil
 	})

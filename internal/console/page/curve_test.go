@@ -15,12 +15,18 @@ import (
 	"github.com/pacer/pacer/internal/console/view"
 )
 
+// ten is when the time of a curve is over.
+var ten = time.Date(2026, 3, 2, 10, 0, 0, 0, time.UTC)
+
+// curveOf is one of so many steps that are over.
+func curveOf(step time.Duration, steps int) *view.Curve {
+	return &view.Curve{At: ten.Add(-time.Second), Since: ten.Add(-time.Duration(steps) * step), Until: ten, Step: step}
+}
+
 // TestTheCurveAddsUp: what is drawn is what was settled, to one per cent, of each colour, with bursts and gaps.
 func TestTheCurveAddsUp(t *testing.T) {
 	for last, step := range view.CurveSteps {
-		until := time.Date(2026, 3, 2, 10, 0, 0, 0, time.UTC)
-		c := &view.Curve{At: until.Add(-time.Second), Since: until.Add(-60 * step), Until: until, Step: step}
-		want := map[string]float64{}
+		c, want := curveOf(step, 60), map[string]float64{}
 		for i := range 58 {
 			for id, jobs := range map[string]int64{"steady": 3000, "bursts": int64(i%7/6) * 9000, "": 500} {
 				if jobs == 0 || i > 20 && i < 25 {
@@ -40,8 +46,7 @@ func TestTheCurveAddsUp(t *testing.T) {
 				}
 				tops[one[1]] = one[3]
 			}
-			got := p.area(t, c, s.Path)
-			if math.Abs(got-want[s.Class]) > want[s.Class]/100 {
+			if got := p.area(c, s.Path); math.Abs(got-want[s.Class]) > want[s.Class]/100 {
 				t.Errorf("%s: %s is drawn as %.0f jobs, and was %.0f", last, s.Class, got, want[s.Class])
 			}
 		}
@@ -57,32 +62,29 @@ func TestTheCurveAddsUp(t *testing.T) {
 var oneBar = regexp.MustCompile(`M([\d.]+) ([\d.]+)V([\d.]+)H([\d.]+)V([\d.]+)Z`)
 
 // area returns how many jobs the bars of a path stand for.
-func (p *plot) area(t *testing.T, c *view.Curve, path string) (jobs float64) {
-	t.Helper()
+func (p *plot) area(c *view.Curve, path string) (jobs float64) {
 	for _, one := range oneBar.FindAllStringSubmatch(path, -1) {
-		var at [5]float64
-		for i := range at {
-			at[i], _ = strconv.ParseFloat(one[i+1], 64)
-		}
-		jobs += (at[1] - at[2]) / (plotBottom - plotTop) * p.most * c.Step.Seconds()
+		bottom, _ := strconv.ParseFloat(one[2], 64)
+		top, _ := strconv.ParseFloat(one[3], 64)
+		jobs += (bottom - top) / (plotBottom - plotTop) * p.most * c.Step.Seconds()
 	}
 	return jobs
 }
 
 // TestTheLastStep: one that is not over is drawn by the time that it has lasted so far.
 func TestTheLastStep(t *testing.T) {
-	until := time.Date(2026, 3, 2, 10, 0, 0, 0, time.UTC)
-	c := &view.Curve{At: until.Add(-8 * time.Minute), Since: until.Add(-100 * time.Minute), Until: until, Step: 10 * time.Minute}
-	c.Steps = []catalog.HistoryStep{{Campaign: "a", Start: until.Add(-10 * time.Minute), Delivered: 240}}
-	if p, _ := drawCurve(c, "a", &view.State{}); math.Abs(p.area(t, c, p.Layers[0].Path)/600-2) > 0.1 {
-		t.Errorf("240 jobs in two minutes are drawn as %g a second", p.area(t, c, p.Layers[0].Path)/600)
+	c := curveOf(10*time.Minute, 10)
+	c.At = ten.Add(-8 * time.Minute)
+	c.Steps = []catalog.HistoryStep{{Campaign: "a", Start: ten.Add(-10 * time.Minute), Delivered: 240}}
+	p, _ := drawCurve(c, "a", &view.State{})
+	if perSecond := p.area(c, p.Layers[0].Path) / 600; math.Abs(perSecond-2) > 0.1 {
+		t.Errorf("240 jobs in two minutes are drawn as %g a second", perSecond)
 	}
 }
 
 // TestWhatThePointerShows: of each step the time and what each campaign sent, without those that sent nothing if others did, and with long ids cut.
 func TestWhatThePointerShows(t *testing.T) {
-	until := time.Date(2026, 3, 2, 10, 0, 0, 0, time.UTC)
-	c := &view.Curve{At: until.Add(-time.Second), Since: until.Add(-4 * time.Hour), Until: until, Step: time.Hour}
+	c := curveOf(time.Hour, 4)
 	c.Steps = []catalog.HistoryStep{
 		{Campaign: "hooks", Start: c.Since, Delivered: 7200, Failed: 360, Allowed: 5},
 		{Campaign: strings.Repeat("я", 256), Start: c.Since.Add(time.Hour), Delivered: 1800, Allowed: 20},
@@ -107,12 +109,12 @@ func TestWhatThePointerShows(t *testing.T) {
 		}
 		begin = one.X + one.Width
 	}
-	ahead := scheduleAhead([]view.Phase{{Start: c.Since, End: until, Allowed: 2}, {Start: until, End: until.Add(time.Hour)}}, false, "Europe/Moscow").Plot
+	ahead := scheduleAhead([]view.Phase{{Start: c.Since, End: ten, Allowed: 2}, {Start: ten, End: ten.Add(time.Hour)}}, false, "Europe/Moscow").Plot
 	if len(ahead.Columns) != 2 || ahead.Columns[0].Text != "Mon 2 Mar 09:00 MSK\n2/s" || ahead.Columns[1].Text != "Mon 2 Mar 13:00 MSK\n0/s" || !ahead.Zoned {
 		t.Errorf("%+v", ahead.Columns)
 	}
 	left := int64(30)
-	plots, _ := burnDown([]catalog.Usage{{Start: c.Since, End: until, Units: 1, Remaining: []catalog.Left{{Span: "1d", Limit: 40, Units: &left}}}}, time.Hour)
+	plots, _ := burnDown([]catalog.Usage{{Start: c.Since, End: ten, Units: 1, Remaining: []catalog.Left{{Span: "1d", Limit: 40, Units: &left}}}}, time.Hour)
 	if len(plots) != 1 || len(plots[0].Columns) != 1 || plots[0].Columns[0].Text != "2026-03-02T06:00Z\n30 left" {
 		t.Errorf("%+v", plots)
 	}
