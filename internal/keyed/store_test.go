@@ -344,7 +344,7 @@ func TestALineThatNobodyComesTo(t *testing.T) {
 				t.Errorf("%d: %+v", i, res)
 			}
 		}
-		time.Sleep(time.Minute + 10*time.Second)
+		time.Sleep(time.Minute + 5*time.Second)
 		if waits := r.reserved(job("a"), job("a")); waits[0] > 0 || waits[1] < 29*time.Second || waits[1] > 31*time.Second {
 			t.Errorf("of a line that nobody comes to: %s", waits)
 		}

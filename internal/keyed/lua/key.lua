@@ -21,7 +21,7 @@
 -- or an error if the epoch, or the process that keeps it, is another one: the data was lost.
 
 local call, ceil, floor, max, min = redis.call, math.ceil, math.floor, math.max, math.min
-local HOUR, MINUTE, LATE, CAPPED = 3600000, 60000, 5000, -1000000000000000
+local HOUR, MINUTE, LATE, CAPPED = 3600000, 60000, 2000, -1000000000000000
 local time = call('TIME')
 local now = time[1] * 1000 + floor(time[2] / 1000) - 1735689600000
 local after = now + 1 -- of an event of this call, which may lie in the millisecond that has begun
