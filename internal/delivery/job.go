@@ -400,6 +400,7 @@ const (
 	// ReasonDestination: the destination is closed, disabled or busy.
 	ReasonDestination Reason = "destination"
 	ReasonKey         Reason = "key"          // the turn of its key is to come
+	ReasonKeyLine     Reason = "key_line"     // the turns of its key are given for an hour, and it has none
 	ReasonHours       Reason = "hours"        // its recipient's clocks are outside the active hours
 	ReasonNoZone      Reason = "no_time_zone" // the active hours are its recipient's, and its zone is not known
 )

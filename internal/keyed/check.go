@@ -36,10 +36,9 @@ const farthest = 3_600_000
 
 func (k *check) counted() bool { return k.answer < 0 && k.answer > capped }
 
-// reserved returns how far ahead the turn is that the check has reserved; 0: it has reserved none. That is so also if the job has come to its turn and
-// the one before it is late.
+// reserved returns how far ahead the turn is that the check has reserved; 0: it has reserved none, as if the job has had its turn.
 func (k *check) reserved() int64 {
-	if k.answer >= farthest || k.turned && k.answer <= 1+gap(k.quota.WindowsOf(k.value)) {
+	if k.turned || k.answer >= farthest {
 		return 0
 	}
 	return max(0, k.answer)

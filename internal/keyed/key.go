@@ -101,15 +101,6 @@ func spec(windows []delivery.Window, now time.Time, zone *time.Location) (text s
 	return string(b), ends
 }
 
-// gap is the time from one turn to the next, in milliseconds.
-func gap(windows []delivery.Window) int64 {
-	least := int64(farthest)
-	for _, w := range windows {
-		least = min(least, (widened(w).Milliseconds()+w.Limit-1)/w.Limit)
-	}
-	return max(1, least)
-}
-
 // lightest is the lowest limit of the windows: no heavier job may ever be sent.
 func lightest(windows []delivery.Window) int64 {
 	least := int64(delivery.MaxGrant)

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -381,6 +383,65 @@ func TestOthersDoNotEndALine(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestJobsKeepTheirPlaces: more jobs of a key come than it allows, and each is a little late for its turn. None waits much longer than those that
+// came before it take.
+func TestJobsKeepTheirPlaces(t *testing.T) {
+	for _, windows := range [][]delivery.Window{{window(1, time.Second)}, {window(1, time.Second), window(10, 40*time.Second)}} {
+		seed, longest := rand.Uint64(), windows[len(windows)-1]
+		rnd := rand.New(rand.NewPCG(seed, 0))
+		each := longest.Span / time.Duration(longest.Limit)
+		bubble(t, unlimited(delivery.Quota{Windows: windows}), func(t *testing.T, r *rig, _ *store) {
+			var waiting atomic.Int64
+			var all sync.WaitGroup
+			for range 60 {
+				late := time.Duration(rnd.Int64N(int64(100 * time.Millisecond)))
+				all.Go(func() {
+					j, came, ahead := job("a"), time.Now(), time.Duration(waiting.Add(1))
+					r.reserve(j)
+					time.Sleep(max(0, time.Until(j.Due)) + late)
+					for res := r.send(j); res.Class != delivery.Delivered; res = r.send(j) {
+						time.Sleep(res.RetryAfter + late/20)
+					}
+					waiting.Add(-1)
+					if waited := time.Since(came); waited > ahead*(each+150*time.Millisecond)+longest.Span+5*time.Second {
+						t.Errorf("seed %d, %v: the %d. waited %s", seed, windows, ahead, waited)
+					}
+				})
+				time.Sleep(time.Duration(rnd.Int64N(int64(each / 2))))
+			}
+			all.Wait()
+		})
+	}
+}
+
+// TestALineOfMoreThanAnHour: who has no turn asks for one an hour later, and does not come together with those that have.
+func TestALineOfMoreThanAnHour(t *testing.T) {
+	bubble(t, unlimited(delivery.Quota{Windows: []delivery.Window{window(1, time.Minute)}}), func(t *testing.T, r *rig, _ *store) {
+		const n = 100
+		var far, asked atomic.Int64
+		var all sync.WaitGroup
+		begun := time.Now()
+		for range n {
+			all.Go(func() {
+				j := job("a")
+				for r.reserve(j); time.Until(j.Due) >= time.Hour-time.Second; r.reserve(j) {
+					far.Add(1)
+					time.Sleep(time.Until(j.Due))
+				}
+				time.Sleep(max(0, time.Until(j.Due)))
+				for res := r.send(j); res.Class != delivery.Delivered; res = r.send(j) {
+					asked.Add(1)
+					time.Sleep(res.RetryAfter)
+				}
+			})
+		}
+		all.Wait()
+		if took := time.Since(begun); far.Load() < n-62 || asked.Load() > 3*n/2 || took > n*61*time.Second {
+			t.Errorf("%d were told to come in an hour, %d came in vain, all took %s", far.Load(), asked.Load(), took)
+		}
+	})
 }
 
 // TestJobsComeTogether to turns that were far apart: one goes, and the other does not lose its place.

@@ -60,11 +60,15 @@ func (p *Pacer) turnAway(answers []keyAsk, now instant) {
 
 // keptBack returns where a job goes that its keys do not allow now.
 func (v *judge) keptBack(q *queue, j *delivery.Job, a delivery.KeyAnswer, now instant) placement {
-	if a.Capped == "" && a.Reason != delivery.ReasonKey {
+	if a.Capped == "" && a.Reason != delivery.ReasonKey && a.Reason != delivery.ReasonKeyLine {
 		return v.unsentJob(q, j, a.Wait, a.Reason, now)
 	}
-	if j.Turned, j.Due = true, now.wall.Add(a.Wait); a.Capped != "" {
+	j.Turned, j.Due = a.Reason != delivery.ReasonKeyLine, now.wall.Add(a.Wait)
+	switch {
+	case a.Capped != "":
 		j.Capped, j.Reason = true, a.Capped
+	case !j.Turned:
+		j.Reason = string(a.Reason)
 	}
 	return v.decide(j, now)
 }

@@ -83,6 +83,33 @@ func TestJobsThatWaitForTheirKeys(t *testing.T) {
 	})
 }
 
+// TestAJobWithoutATurn, since its key has given turns for an hour, waits for one in timers, and asks for it when it comes back.
+func TestAJobWithoutATurn(t *testing.T) {
+	asked := map[bool]int{}
+	k := &keys{takes: 20 * time.Millisecond, reserve: func(j *delivery.Job) delivery.KeyAnswer {
+		asked[j.From == delivery.FromTimer]++
+		return delivery.KeyAnswer{Wait: time.Hour, Reason: delivery.ReasonKeyLine}
+	}}
+	one(t, newBook(keyedCampaign(10)), func(o *Options) { o.Keys = k }, func(t *testing.T, f *fleet) {
+		f.offer(t, jobs(newPartition("in/0"), delivery.FromIngress, "c", 0, 30))
+		time.Sleep(5 * time.Second)
+		back := jobs(newPartition("timer/0"), delivery.FromTimer, "c", 0, 40)
+		for i, j := range back {
+			if j.Reason = string(delivery.ReasonKeyLine); i < 10 { // there is another timer before the hour has passed
+				j.Due = time.Now().Add(20 * time.Second)
+			}
+		}
+		f.offer(t, back)
+		time.Sleep(5 * time.Second)
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		later := f.outboxes[0].count(delivery.ToTimer, delivery.ReasonKeyLine)
+		if asked[false] == 0 || asked[true] == 0 || later != asked[false]+asked[true]+10 {
+			t.Errorf("asked about turns: %v; %d jobs wait in timers", asked, later)
+		}
+	})
+}
+
 // TestTurnsOutliveAPause: a job that waits for its turn in a timer goes on to do so while its campaign is paused. One whose turn has come goes to the lane.
 func TestTurnsOutliveAPause(t *testing.T) {
 	paused := keyedCampaign(100)

@@ -242,6 +242,8 @@ func readyAt(j *delivery.Job, c *delivery.Campaign, now time.Time) (at time.Time
 		return opens, delivery.ReasonUnknownDestination
 	case opens.Equal(at) && j.HadTurn() && at.After(j.NotBefore):
 		return at, delivery.ReasonKey
+	case opens.Equal(at) && j.Reason == string(delivery.ReasonKeyLine) && at.After(j.NotBefore):
+		return at, delivery.ReasonKeyLine
 	case opens.Equal(at) && j.Reason == string(delivery.ReasonDestination) && at.After(j.NotBefore):
 		return at, delivery.ReasonDestination
 	case opens.Equal(at):

@@ -136,7 +136,7 @@ var functions = template.FuncMap{
 	"waits": func(reason string) string {
 		return cmp.Or(map[delivery.Reason]string{
 			delivery.ReasonOverflow: "for its turn", delivery.ReasonRetry: "after a failed try", delivery.ReasonNotBefore: "for its time", delivery.ReasonStep: "between two steps", delivery.ReasonDestination: "for its destination, which takes no jobs or is busy",
-			delivery.ReasonKey: "for the turn of its key", delivery.ReasonHours: "for the hours of its recipient", delivery.ReasonNoZone: "for the hours of its recipient, whose zone is not known", delivery.ReasonUnknownDestination: "for the row of its destination",
+			delivery.ReasonKey: "for the turn of its key", delivery.ReasonKeyLine: "for a turn of its key", delivery.ReasonHours: "for the hours of its recipient", delivery.ReasonNoZone: "for the hours of its recipient, whose zone is not known", delivery.ReasonUnknownDestination: "for the row of its destination",
 		}[delivery.Reason(reason)], reason, unknown)
 	},
 	// A meter is amber from 80 % on, and red at 100 %.

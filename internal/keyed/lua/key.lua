@@ -147,7 +147,7 @@ local function load(hash, field)
   local ok, s
   if v then ok, s = pcall(read, v) end
   if not ok then s = {empty = 0, held = 0, line = 0, idle = 0, sent = {}, turns = {}} end
-  s.new = not v
+  s.new, s.late = not v, 0
   return s
 end
 
@@ -221,8 +221,9 @@ for i = 1, #KEYS - 2 do
     answers[i], s.idle = -after, s.line > 0 and after or 0
   elseif most == 0 then
     answers[i], changed = free > now and CAPPED - (free - now) or 0, false
-  elseif what == 'take' and turned and free - after <= windows.gap then
-    answers[i], changed = free - now, false -- the one before was late
+  elseif what == 'take' and turned then -- those before were late; those that come with it go one after the other
+    local wait = free + s.late - now
+    answers[i], changed, s.late = wait > max(most, windows.gap + 1) and CAPPED - wait or min(wait, HOUR), false, s.late + windows.gap * units
   else
     if s.line == 0 then
       s.idle = free
