@@ -1,7 +1,6 @@
 package delivery
 
 import (
-	"strings"
 	"testing"
 	"time"
 )
@@ -16,21 +15,15 @@ var twelve = []string{
 func TestOpensOverAYear(t *testing.T) {
 	t.Parallel()
 	days := []time.Weekday{time.Monday, time.Tuesday, time.Wednesday, time.Thursday, time.Friday, time.Sunday}
-	c := &Campaign{Local: hours(t, time.UTC, HoursSpan{days, at(10, 0), at(20, 0)}, HoursSpan{[]time.Weekday{time.Saturday}, at(0, 30), at(2, 30)})}
-	within := func(at time.Time) bool {
-		clock := 60*at.Hour() + at.Minute()
-		if at.Weekday() == time.Saturday {
-			return clock >= 30 && clock < 150
-		}
-		return clock >= 600 && clock < 1200
-	}
+	spans := []HoursSpan{{days, at(10, 0), at(20, 0)}, {[]time.Weekday{time.Saturday}, at(0, 30), at(2, 30)}}
+	c := &Campaign{Local: hours(t, time.UTC, spans...)}
 	const step = 15 * time.Minute
 	begin, end := instant(t, "2026-01-01T00:00:00Z"), instant(t, "2027-01-01T00:00:00Z")
 	for _, name := range twelve {
 		in, changes := zone(t, name), 0
 		var opens time.Time // the first of the instants behind that is within
 		for at := end.Add(72 * time.Hour); !at.Before(begin); at = at.Add(-step) {
-			if within(at.In(in)) {
+			if within(at.In(in), spans, nil) {
 				opens = at
 			}
 			if at.After(end) {
@@ -70,52 +63,6 @@ func TestTheZoneOfAJob(t *testing.T) {
 	} {
 		if got := tc.campaign.Opens(tc.job, now); !got.Equal(instant(t, tc.want)) {
 			t.Errorf("%s: %s, want %s", name, got, tc.want)
-		}
-	}
-}
-
-func TestAvoidMinutes(t *testing.T) {
-	day := HoursSpan{From: at(9, 0), To: at(21, 0)}
-	for name, tc := range map[string]struct {
-		spans   []HoursSpan
-		avoid   []int
-		from    string
-		changes []string // the first one opens or closes
-		weekly  time.Duration
-	}{
-		"all the week": {nil, []int{0, 15, 30, 45}, "2026-11-20T12:03:00Z", []string{
-			"2026-11-20T12:13:00Z", "2026-11-20T12:17:00Z", "2026-11-20T12:28:00Z", "2026-11-20T12:32:00Z", "2026-11-20T12:43:00Z", "2026-11-20T12:47:00Z",
-			"2026-11-20T12:58:00Z", "2026-11-20T13:02:00Z",
-		}, 7 * 24 * 44 * time.Minute},
-		"over the end of the week": {nil, []int{1}, "2026-11-21T23:50:00Z", []string{"2026-11-21T23:59:00Z", "2026-11-22T00:03:00Z"}, 7 * 24 * 56 * time.Minute},
-		"edges of hours":           {[]HoursSpan{day}, []int{0}, "2026-11-20T08:30:00Z", []string{"2026-11-20T09:02:00Z", "2026-11-20T09:58:00Z"}, 7 * 12 * 56 * time.Minute},
-		"one by another":           {nil, []int{10, 12, 59}, "2026-11-20T12:03:00Z", []string{"2026-11-20T12:08:00Z", "2026-11-20T12:14:00Z", "2026-11-20T12:57:00Z", "2026-11-20T13:01:00Z"}, 7 * 24 * 50 * time.Minute},
-	} {
-		h, err := NewActiveHours(tc.spans, time.UTC, tc.avoid...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		now := instant(t, tc.from)
-		for _, want := range tc.changes {
-			if now = h.NextChange(now); !now.Equal(instant(t, want)) {
-				t.Fatalf("%s: changes at %s, not %s", name, now, want)
-			}
-		}
-		if open, _ := h.Weekly(); open != tc.weekly {
-			t.Errorf("%s: open for %s a week, not %s", name, open, tc.weekly)
-		}
-	}
-	for says, tc := range map[string]struct {
-		spans []HoursSpan
-		avoid []int
-	}{
-		"60 is not a minute":  {nil, []int{0, 60}},
-		"-1 is not a minute":  {nil, []int{-1}},
-		"leave no minute":     {nil, []int{2, 6, 10, 14, 18, 22, 26, 30, 34, 38, 42, 46, 50, 54, 58}},
-		"avoid_minutes leave": {[]HoursSpan{{From: at(10, 0), To: at(10, 2)}}, []int{0}},
-	} {
-		if _, err := NewActiveHours(tc.spans, time.UTC, tc.avoid...); err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("%v, want %q", err, says)
 		}
 	}
 }
