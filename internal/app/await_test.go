@@ -1,12 +1,9 @@
 package app
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"log/slog"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -16,6 +13,7 @@ import (
 
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/testservices/kafkatest"
 )
 
 // A service that never answers is named within two seconds, and once.
@@ -44,24 +42,6 @@ func TestWhatDoesNotAnswerIsNamedAtOnce(t *testing.T) {
 	})
 }
 
-// shared is a log that several goroutines write to.
-type shared struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (s *shared) Write(b []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.Write(b)
-}
-
-func (s *shared) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.String()
-}
-
 // setUp is a catalog of a database that is set up for an installation.
 type setUp struct {
 	*catalog.Memory
@@ -88,26 +68,12 @@ func TestAnotherInstallationIsToldOfAtTheStart(t *testing.T) {
 	for prefix, want := range map[string]int{"night.": 1, "pacer.": 0} {
 		t.Run(prefix, func(t *testing.T) {
 			t.Parallel()
-			log := &shared{}
-			parts := testParts(t, slog.New(slog.NewTextHandler(log, nil)))
+			parts, log := testParts(t)
 			installed(&parts, delivery.Installation{Group: "pacer", Prefix: prefix})
-			d, err := NewDaemon(parts)
-			if err != nil {
-				t.Fatal(err)
-			}
-			ctx, cancel := context.WithCancel(t.Context())
-			ended := make(chan error, 1)
-			go func() { ended <- d.Run(ctx) }()
-			for end := time.Now().Add(10 * time.Second); !strings.Contains(log.String(), "taking jobs") && time.Now().Before(end); {
-				time.Sleep(5 * time.Millisecond)
-			}
-			cancel()
-			if err := <-ended; err != nil {
-				t.Error(err)
-			}
-			if n := strings.Count(log.String(), "level=ERROR msg=\"the database is shared"); n != want {
-				t.Errorf("told of %d times:\n%s", n, log.String())
-			}
+			_, stop := start(t, parts)
+			kafkatest.Eventually(t, "it takes jobs", func() bool { return strings.Contains(log.String(), "taking jobs") })
+			stop()
+			log.has(t, "level=ERROR msg=\"the database is shared", want)
 		})
 	}
 }
@@ -118,29 +84,17 @@ func TestEachServiceThatIsAwayIsNamedOnce(t *testing.T) {
 	for name, results := range map[string]bool{"without results": false, "with results": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			log := &shared{}
-			parts := testParts(t, slog.New(slog.NewTextHandler(log, nil)))
+			parts, log := testParts(t)
 			parts.Topics.Results, parts.Config.Kafka.Brokers = results, []string{"127.0.0.1:1"}
 			if err := parts.OpenKafka(); err != nil {
 				t.Fatal(err)
 			}
-			d, err := NewDaemon(parts)
-			if err != nil {
-				t.Fatal(err)
-			}
-			ctx, cancel := context.WithCancel(t.Context())
-			ended := make(chan error, 1)
-			go func() { ended <- d.Run(ctx) }()
-			for end := time.Now().Add(10 * time.Second); !strings.Contains(log.String(), "service=kafka") && time.Now().Before(end); {
-				time.Sleep(5 * time.Millisecond)
-			}
+			d, stop := start(t, parts)
+			kafkatest.Eventually(t, "Kafka is named", func() bool { return strings.Contains(log.String(), "service=kafka") })
 			ok, why := d.Ready()
-			cancel()
-			if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
-				t.Error(err)
-			}
-			if n := strings.Count(log.String(), "127.0.0.1:1:"); n != 1 || ok || why == "" {
-				t.Errorf("named %d times; ready: %t, %s\n%s", n, ok, why, log.String())
+			stop()
+			if log.has(t, "127.0.0.1:1:", 1); ok || why == "" {
+				t.Errorf("ready: %t, %s", ok, why)
 			}
 		})
 	}

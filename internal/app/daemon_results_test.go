@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -21,7 +20,7 @@ import (
 func TestOffersReturnBeforeTheWatchdogMinds(t *testing.T) {
 	t.Parallel()
 	for watchdog, want := range map[time.Duration]time.Duration{15 * time.Second: 7500 * time.Millisecond, 2 * time.Minute: admitWithin} {
-		parts := testParts(t, slog.New(slog.DiscardHandler))
+		parts, _ := testParts(t)
 		parts.Topics.Results, parts.Config.Watchdog = true, watchdog
 		d, err := NewDaemon(parts)
 		if err != nil {

@@ -1,18 +1,22 @@
 package app
 
 import (
+	"bytes"
+	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
+	"sync"
 	"testing"
-
-	"github.com/pacer/pacer/internal/config"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/config"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/embedded"
 	"github.com/pacer/pacer/internal/shards"
@@ -25,9 +29,37 @@ const (
 	testCampaign = "spring"
 )
 
-// testParts are those of a daemon with one campaign, on a broker, a Redis and a destination in this process.
-func testParts(t *testing.T, log *slog.Logger) Parts {
+// shared is a log that several goroutines write to.
+type shared struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (s *shared) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(b)
+}
+
+func (s *shared) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
+}
+
+// has expects a part a number of times.
+func (s *shared) has(t *testing.T, part string, times int) {
 	t.Helper()
+	if n := strings.Count(s.String(), part); n != times {
+		t.Errorf("%d times %q, want %d:\n%s", n, part, times, s)
+	}
+}
+
+// testParts are those of a daemon with one campaign, on a broker, a Redis and a destination in this process. All that it logs is returned as well.
+func testParts(t *testing.T) (Parts, *shared) {
+	t.Helper()
+	text := &shared{}
+	log := slog.New(slog.NewTextHandler(text, nil))
 	services := NewServices(config.Default(), log)
 	cfg := services.Config
 	made := make(map[string]int)
@@ -66,5 +98,24 @@ func testParts(t *testing.T, log *slog.Logger) Parts {
 	return Parts{
 		Services: services, Redis: shards.New(client), Catalog: campaigns, Sinks: map[string]sink.Entry{"receiver": entry},
 		KeepDelivered: true, Registry: prometheus.NewRegistry(),
+	}, text
+}
+
+// start runs a daemon of these parts. What is returned ends it, and expects no error.
+func start(t *testing.T, parts Parts) (d *Daemon, stop func()) {
+	t.Helper()
+	d, err := NewDaemon(parts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- d.Run(ctx) }()
+	return d, func() {
+		t.Helper()
+		cancel()
+		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
 	}
 }

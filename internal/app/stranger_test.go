@@ -1,8 +1,6 @@
 package app
 
 import (
-	"context"
-	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -56,8 +54,7 @@ func deadLetters(t *testing.T, client *broker.Client) int64 {
 // when the catalog names another cluster than the one that it works with.
 func TestAStrangerIsNeverServed(t *testing.T) {
 	t.Parallel()
-	log := &shared{}
-	parts := testParts(t, slog.New(slog.NewTextHandler(log, nil)))
+	parts, log := testParts(t)
 	parts.Config.ShutdownTimeout = 2 * time.Second
 	names := parts.Topics.Names()
 	ours := kafkatest.Cluster(t, kfake.ClusterID("ours"), kfake.SeedTopics(1, names...))
@@ -79,13 +76,7 @@ func TestAStrangerIsNeverServed(t *testing.T) {
 	if err := parts.OpenKafka(); err != nil {
 		t.Fatal(err)
 	}
-	d, err := NewDaemon(parts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- d.Run(ctx) }()
+	_, stop := start(t, parts)
 	kafkatest.Eventually(t, "the jobs of ours are dead letters", func() bool { return deadLetters(t, here) == jobsEach })
 	if n := asked.Load(); n > 0 || deadLetters(t, there) > 0 {
 		t.Errorf("the other cluster got %d requests", n)
@@ -98,10 +89,7 @@ func TestAStrangerIsNeverServed(t *testing.T) {
 	if n := deadLetters(t, here); n != jobsEach {
 		t.Errorf("%d jobs were read after the change", n-jobsEach)
 	}
-	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	stop()
 	if want := "run pacer migrate up --cluster ours"; !strings.Contains(log.String(), want) || !strings.Contains(log.String(), "level=ERROR") {
 		t.Errorf("%q is not logged:\n%s", want, log.String())
 	}

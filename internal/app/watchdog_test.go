@@ -1,11 +1,8 @@
 package app
 
 import (
-	"bytes"
 	"errors"
-	"log/slog"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -35,8 +32,7 @@ func TestDaemonThatIsStuckEnds(t *testing.T) {
 	t.Parallel()
 	sink := deaf{calls: &atomic.Int64{}, released: make(chan struct{})}
 	defer close(sink.released)
-	var logs syncBuffer
-	parts := testParts(t, slog.New(slog.NewTextHandler(&logs, nil)))
+	parts, logs := testParts(t)
 	parts.WrapSinks = func(inner pacer.Sinks) pacer.Sinks { sink.Sinks = inner; return sink }
 	cfg := parts.Config
 	cfg.Watchdog, cfg.ShutdownTimeout = 900*time.Millisecond, time.Second
@@ -74,25 +70,5 @@ func TestDaemonThatIsStuckEnds(t *testing.T) {
 	if !errors.Is(err, errOverdue) && (err == nil || !strings.Contains(err.Error(), "no progress")) {
 		t.Errorf("ended with %v", err)
 	}
-	if text := logs.String(); !strings.Contains(text, "no progress for twice the time allowed") {
-		t.Error(text)
-	}
-}
-
-// syncBuffer is a buffer that several goroutines may use.
-type syncBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
+	logs.has(t, "no progress for twice the time allowed", 1)
 }
