@@ -99,9 +99,7 @@ func TestLostCountsAreMadeGood(t *testing.T) {
 				if tc.left > 0 {
 					m.direct("c", tc.left)
 				}
-				ctx, cancel := context.WithCancel(t.Context())
-				done := make(chan error)
-				go func() { done <- m.Run(ctx) }()
+				stop := m.start(t)
 				time.Sleep(time.Minute)
 				synctest.Wait()
 				all, _ := store.LoadSettled(t.Context(), nil)
@@ -112,10 +110,7 @@ func TestLostCountsAreMadeGood(t *testing.T) {
 				if n := counts.Load(); n > 3 { // in six minutes
 					t.Errorf("counted %d times", n)
 				}
-				cancel()
-				if err := <-done; err != nil {
-					t.Error(err)
-				}
+				stop()
 			})
 		})
 	}

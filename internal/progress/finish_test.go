@@ -4,16 +4,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"log/slog"
 	"maps"
 	"math"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -50,13 +47,9 @@ type course struct {
 }
 
 func newCourse(c *delivery.Campaign, jobs float64, windows ...delivery.WindowState) *course {
-	x := &course{log: &bytes.Buffer{}, store: newShelf(), campaign: c, left: jobs}
-	d := &desk{windows: windows}
-	x.member = &member{New(Options{
-		Daemon: "a", Work: d, Exchange: echo{}, Store: x.store, Snapshot: func() *delivery.Snapshot { return catalogOf(x.campaign) },
-		Windows: func() []delivery.WindowState { return d.windows }, Gates: d.closed, Sink: anySink,
-		Logger: slog.New(slog.NewTextHandler(x.log, nil)), Registerer: prometheus.NewRegistry(),
-	}), d}
+	x := &course{store: newShelf(), campaign: c, left: jobs}
+	x.member = newMember("a", echo{}, x.store, nil)
+	x.log, x.windows, x.opt.Snapshot = x.said, windows, func() *delivery.Snapshot { return catalogOf(x.campaign) }
 	return x
 }
 
@@ -252,9 +245,7 @@ func TestRatesAreWritten(t *testing.T) {
 		x := newCourse(c, 0)
 		x.lane(1, 0, "c", 36_000)
 		x.store.fails(errors.New("away"))
-		ctx, stop := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		running.Go(func() { _ = x.Run(ctx) })
+		stop := x.start(t)
 		time.Sleep(10*time.Second + time.Millisecond)
 		synctest.Wait()
 		if n := strings.Count(x.log.String(), "cannot be written"); n != 1 {
@@ -263,7 +254,6 @@ func TestRatesAreWritten(t *testing.T) {
 		x.store.fails(nil)
 		time.Sleep(3 * time.Second)
 		stop()
-		running.Wait()
 		if rate, _ := delivery.NewRate(x.store.spread["c"], time.Hour); math.Abs(rate.PerSecond()/10-1) > 0.02 {
 			t.Errorf("%s was written", rate)
 		}

@@ -3,15 +3,12 @@ package progress
 import (
 	"bytes"
 	"fmt"
-	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/hold"
@@ -20,14 +17,8 @@ import (
 
 // alone is a daemon that exchanges with itself only; its log is kept.
 func alone(snapshot *delivery.Snapshot) (*member, *bytes.Buffer) {
-	d, log := &desk{}, &bytes.Buffer{}
-	tracker := New(Options{
-		Daemon: "a", Work: d, Exchange: echo{}, Store: newShelf(), Snapshot: func() *delivery.Snapshot { return snapshot },
-		Windows: func() []delivery.WindowState { return d.windows }, Gates: d.closed,
-		Sink:   func(name string) (string, bool) { return "receiver", name != "typo" },
-		Logger: slog.New(slog.NewTextHandler(log, nil)), Registerer: prometheus.NewRegistry(),
-	})
-	return &member{tracker, d}, log
+	m := newMember("a", echo{}, newShelf(), snapshot)
+	return m, m.said
 }
 
 // since returns since when the campaign is shown as held for the cause; zero if it is not.
@@ -184,12 +175,11 @@ func TestAQuotaThatIsUsedUpAgainAndAgain(t *testing.T) {
 
 // TestAllKnowSinceWhen: a daemon that leads later has it from the leader before it, and so has a command.
 func TestAllKnowSinceWhen(t *testing.T) {
-	client := redis.NewClient(&redis.Options{Addr: testservices.FreshRedis(t).Addr})
-	defer client.Close()
-	exchange, c := NewRedisExchange(client, "p."), campaign("c", 10, 1)
+	exchange, client := overRedis(t)
+	c := campaign("c", 10, 1)
 	c.Status = delivery.StatusPaused
 	snapshot := catalogOf(c, campaign("behind", 10, 1))
-	a, b := newMember(t, "a", exchange, newShelf(), snapshot), newMember(t, "b", exchange, newShelf(), snapshot)
+	a, b := newMember("a", exchange, newShelf(), snapshot), newMember("b", exchange, newShelf(), snapshot)
 	a.lane(1, 0, "c", 100)
 	b.troubles = []delivery.Trouble{{Campaign: "behind", Refused: true, Since: time.Now()}}
 	a.exchange(t.Context())
@@ -257,24 +247,47 @@ func TestJobsForClosedDestinationsAreNoStall(t *testing.T) {
 	})
 }
 
-// TestTheStoreDoesNotAnswer: waiting jobs are shown as held by the store.
+// TestTheStoreDoesNotAnswer: waiting jobs are shown as held by the store, if their campaign's quotas do not let it go on without, or they wait for the
+// ledger, until it answers again. A campaign that has no series of its own gets none.
 func TestTheStoreDoesNotAnswer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, _ := alone(catalogOf(campaign("c", 10, 1)))
-		m.lane(1, 0, "c", 100)
-		m.exchange(t.Context())
-		m.opt.Exchange = broken{}
-		time.Sleep(showFor + time.Second)
-		m.exchange(t.Context())
-		if m.since(t, "c", hold.Store).IsZero() {
-			t.Error("it is not")
-		}
-		m.opt.Exchange = echo{}
-		m.exchange(t.Context())
-		if n := testutil.CollectAndCount(m.holds.gauge); n != 0 {
-			t.Errorf("%d are held", n)
-		}
-	})
+	quota := func(policy string) []*delivery.Quota {
+		return []*delivery.Quota{{ID: "q", OnStoreFailure: policy, Windows: []delivery.Window{{Span: time.Second, Limit: 10}}}}
+	}
+	for name, tc := range map[string]struct {
+		quotas []*delivery.Quota
+		ledger bool
+		show   Show
+		held   int
+	}{
+		"no quota":                     {held: 1},
+		"closed":                       {quotas: quota(delivery.PolicyClosed), held: 1},
+		"local share":                  {quotas: quota(delivery.PolicyLocalShare)},
+		"open":                         {quotas: quota(delivery.PolicyOpen)},
+		"local share, and the ledger":  {quotas: quota(delivery.PolicyLocalShare), ledger: true, held: 1},
+		"open, and the ledger":         {quotas: quota(delivery.PolicyOpen), ledger: true, held: 1},
+		"a campaign without a series":  {show: ShowNone},
+		"closed, and without a series": {quotas: quota(delivery.PolicyClosed), show: ShowNone},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			m, _ := alone(catalogOf(campaign("c", 10, 1, tc.quotas...)))
+			m.opt.Ledger, m.opt.Show = tc.ledger, tc.show
+			m.windows = []delivery.WindowState{{Quota: "q", Remaining: 10}}
+			m.lane(1, 0, "c", 100)
+			held := func(want int) {
+				t.Helper()
+				m.exchange(t.Context())
+				if n := testutil.CollectAndCount(m.holds.gauge); n != want || want > 0 && m.since(t, "c", hold.Store).IsZero() {
+					t.Errorf("%s: %d are held, want %d by the store", name, n, want)
+				}
+			}
+			held(0)
+			m.opt.Exchange = broken{}
+			time.Sleep(showFor + time.Second)
+			held(tc.held)
+			m.opt.Exchange = echo{}
+			held(0)
+		})
+	}
 }
 
 // TestAHeavyJobIsNoStall: what waits for its turn behind a heavy job is said to, from the beginning to the end, with when that is, and
@@ -298,49 +311,6 @@ func TestAHeavyJobIsNoStall(t *testing.T) {
 			t.Errorf("the log says\n%s", log)
 		}
 	})
-}
-
-// TestAnOutageShowsNoHiddenCampaigns: a campaign that has no series of its own (metrics.campaigns: none, or beyond the first 2,000) gets none
-// when the store does not answer.
-func TestAnOutageShowsNoHiddenCampaigns(t *testing.T) {
-	r := prometheus.NewRegistry()
-	h := newHolds(slog.New(slog.DiscardHandler), r)
-	c := &delivery.Campaign{ID: "c", Status: delivery.StatusActive, Rate: delivery.PerSecond(10)}
-	now, hash := time.Now(), delivery.CampaignHash("c")
-	s := &part{Daemons: 1, Memory: []memory{{Campaign: hash, Direct: 100, Jobs: 100, Units: 100}}}
-	h.update(findings{
-		board: newBoard(now, s), snapshot: &delivery.Snapshot{Campaigns: map[string]*delivery.Campaign{"c": c}},
-		listed: map[string]*delivery.Campaign{"c": c}, shown: nil, sent: map[uint64]int64{hash: 10},
-		sink: func(string) (string, bool) { return "s", true },
-	})
-	if n := testutil.CollectAndCount(h.gauge); n != 0 {
-		t.Fatalf("%d series of campaigns before the outage", n)
-	}
-	h.unanswered(now, &delivery.Snapshot{Campaigns: map[string]*delivery.Campaign{"c": c}}, false)
-	if n := testutil.CollectAndCount(h.gauge); n != 0 {
-		t.Errorf("%d series of campaigns in the outage, of which none is to be shown", n)
-	}
-}
-
-// TestAnOutageHoldsOnlyWhatNeedsTheStore: a campaign whose quotas let it go on without the store is not shown as held by it.
-func TestAnOutageHoldsOnlyWhatNeedsTheStore(t *testing.T) {
-	for policy, want := range map[string]int{delivery.PolicyClosed: 1, delivery.PolicyLocalShare: 0, delivery.PolicyOpen: 0} {
-		for _, ledger := range []bool{false, true} {
-			h := newHolds(slog.New(slog.DiscardHandler), prometheus.NewRegistry())
-			c := &delivery.Campaign{ID: "c", Status: delivery.StatusActive, Rate: delivery.PerSecond(10), Quotas: []*delivery.Quota{
-				{ID: "q", OnStoreFailure: policy, Windows: []delivery.Window{{Span: time.Second, Limit: 10}}},
-			}}
-			catalog := &delivery.Snapshot{Campaigns: map[string]*delivery.Campaign{"c": c}}
-			h.moved["c"], h.shown = time.Now(), catalog.Campaigns
-			h.unanswered(time.Now(), catalog, ledger)
-			if ledger {
-				want = 1
-			}
-			if n := testutil.CollectAndCount(h.gauge); n != want {
-				t.Errorf("%s, jobs wait for the ledger: %t: %d campaigns are shown as held, want %d", policy, ledger, n, want)
-			}
-		}
-	}
 }
 
 // TestWhatADestinationKeepsHasNoEnd: while a destination that takes nothing keeps what is left of a campaign, its end is not known, and what holds it is

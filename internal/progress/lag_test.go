@@ -6,11 +6,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
-	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/testservices"
 )
 
 // TestDebt: a campaign that keeps its rate is never late; one that stands still soon is; lost slots are forgotten.
@@ -116,9 +114,8 @@ func TestWhatIsSentAtItsRateIsNeverLate(t *testing.T) {
 
 // TestWhatCannotBeSentYetIsNotLate: jobs in memory whose time has not come, and jobs of lanes that their sink has.
 func TestWhatCannotBeSentYetIsNotLate(t *testing.T) {
-	client := redis.NewClient(&redis.Options{Addr: testservices.FreshRedis(t).Addr})
-	defer client.Close()
-	m := newMember(t, "a", NewRedisExchange(client, "p."), newShelf(), catalogOf(campaign("c", 3, 1)))
+	exchange, _ := overRedis(t)
+	m := newMember("a", exchange, newShelf(), catalogOf(campaign("c", 3, 1)))
 	m.lane(1, 0, "c", 40)
 	late := func(early, inHand int64) float64 {
 		m.held = []delivery.MemoryJobs{{Campaign: "c", Jobs: 30, Units: 30, Early: early, InHand: inHand}}

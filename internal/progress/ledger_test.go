@@ -11,10 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/testservices"
 )
 
 // shelf is a Store in memory.
@@ -123,9 +120,7 @@ func TestASlowStoreDelaysNoFigure(t *testing.T) {
 		m.opt.Store, m.ledger.store, m.opt.Work = store, store, steady{m.desk, time.Now()}
 		store.takes = saveTimeout
 		m.lane(1, 0, "c", 1000)
-		ctx, stop := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		running.Go(func() { _ = m.Run(ctx) })
+		stop := m.start(t)
 		for i := range 30 {
 			time.Sleep(time.Second)
 			if age := time.Since(m.board.Load().At); age > exchangeLeast {
@@ -133,7 +128,6 @@ func TestASlowStoreDelaysNoFigure(t *testing.T) {
 			}
 		}
 		stop()
-		running.Wait()
 		if got := store.settled["c"][delivery.OutcomeDelivered]; got != 30 {
 			t.Errorf("%d settled jobs are in the catalog, want 30", got)
 		}
@@ -169,14 +163,20 @@ func TestAnOutlookThatChangesDuringAWriteIsWrittenNext(t *testing.T) {
 	}
 }
 
-// TestWhatIsSavedCountsOnce: though outlooks cannot be saved again and again.
+// TestWhatIsSavedCountsOnce: though nothing can be saved for a while, or no outlooks. What was settled of a campaign that does not exist is not saved.
 func TestWhatIsSavedCountsOnce(t *testing.T) {
 	store := newShelf()
 	l := newLedger(store, slog.New(slog.DiscardHandler))
 	known := catalogOf(campaign("plain", 1, 1), campaign("waits", 1, 1))
 	tallies := []delivery.Tally{
-		{Campaign: "plain", Settled: delivery.Settled{delivery.OutcomeDelivered: 3}}, {Campaign: "waits", Settled: delivery.Settled{delivery.OutcomeDelivered: 5, delivery.OutcomeDead: 1}},
+		{Campaign: "plain", Settled: delivery.Settled{delivery.OutcomeDelivered: 2}}, {Campaign: "gone", Settled: delivery.Settled{delivery.OutcomeDelivered: 9}},
 	}
+	l.save(t.Context(), tallies, known)
+	tallies[0].Settled[delivery.OutcomeDelivered]++
+	tallies = append(tallies, delivery.Tally{Campaign: "waits", Settled: delivery.Settled{delivery.OutcomeDelivered: 5, delivery.OutcomeDead: 1}})
+	store.fail = errors.New("no connection")
+	l.save(t.Context(), tallies, known)
+	store.fail = nil
 	l.foresee(time.Now(), map[counted]delivery.Outlook{{campaign: "waits"}: {Backlog: delivery.Backlog{Waiting: 7}}})
 	store.refuses = true
 	for range 3 {
@@ -189,10 +189,8 @@ func TestWhatIsSavedCountsOnce(t *testing.T) {
 	for range 2 {
 		l.save(t.Context(), tallies, known)
 	}
-	for _, tally := range tallies {
-		if got := store.settled[tally.Campaign]; got != tally.Settled {
-			t.Errorf("%s: %+v", tally.Campaign, got)
-		}
+	if store.settled["plain"] != tallies[0].Settled || store.settled["waits"] != tallies[2].Settled || len(store.settled) != 2 {
+		t.Errorf("%+v", store.settled)
 	}
 	if store.outlook["waits"].Total() != 7 {
 		t.Errorf("%+v", store.outlook)
@@ -207,13 +205,12 @@ func TestWhatIsSavedCountsOnce(t *testing.T) {
 // TestDestinationsAreSavedAsCampaignsAre: what all daemons have settled adds up, and what waits for destinations in their memory and their timers is
 // stored by the one that leads. Destinations without a row are left out, and what another daemon has stored of one that is empty by now is corrected.
 func TestDestinationsAreSavedAsCampaignsAre(t *testing.T) {
-	client := redis.NewClient(&redis.Options{Addr: testservices.FreshRedis(t).Addr})
-	defer client.Close()
-	exchange, store := NewRedisExchange(client, "p."), newShelf()
+	exchange, _ := overRedis(t)
+	store := newShelf()
 	snapshot := catalogOf(campaign("c", 10, 1))
 	snapshot.Destinations = map[string]*delivery.Destination{"shop": {ID: "shop"}, "cafe": {ID: "cafe"}, "empty": {ID: "empty"}}
 	store.outlook["to empty"] = delivery.Outlook{Backlog: delivery.Backlog{Waiting: 5}}
-	a, b := newMember(t, "a", exchange, store, snapshot), newMember(t, "b", exchange, store, snapshot)
+	a, b := newMember("a", exchange, store, snapshot), newMember("b", exchange, store, snapshot)
 	a.lines, a.lanes.Destinations = map[string]int64{"shop": 3, "none": 1}, map[string]int64{"shop": 40}
 	b.lines, b.lanes.Destinations = map[string]int64{}, map[string]int64{"shop": 500, "cafe": 7, "none": 1}
 	turn := func() {
@@ -252,11 +249,10 @@ func TestDestinationsAreSavedAsCampaignsAre(t *testing.T) {
 // TestTheLeaderWritesAnewAfterOthersDid: a daemon that was away does not take the catalog for as it left it, and one that
 // leads no more writes nothing.
 func TestTheLeaderWritesAnewAfterOthersDid(t *testing.T) {
-	client := redis.NewClient(&redis.Options{Addr: testservices.FreshRedis(t).Addr})
-	defer client.Close()
-	exchange, store := NewRedisExchange(client, "p."), newShelf()
+	exchange, client := overRedis(t)
+	store := newShelf()
 	snapshot := catalogOf(campaign("c", 10, 1))
-	a, b := newMember(t, "a", exchange, store, snapshot), newMember(t, "b", exchange, store, snapshot)
+	a, b := newMember("a", exchange, store, snapshot), newMember("b", exchange, store, snapshot)
 	a.lane(1, 0, "c", 9)
 	turn := func(m *member) {
 		m.exchange(t.Context())
@@ -325,9 +321,7 @@ func whatIsStoredIsFresh(t *testing.T, others int) {
 	m, _ := alone(catalogOf(campaign("c", 10, 1)))
 	work, store := &counting{since: time.Now(), others: others}, m.opt.Store.(*shelf)
 	m.opt.Work = work
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error)
-	go func() { done <- m.Run(ctx) }()
+	stop := m.start(t)
 	time.Sleep(10 * time.Second)
 	for range 100 {
 		time.Sleep(100 * time.Millisecond)
@@ -339,28 +333,5 @@ func whatIsStoredIsFresh(t *testing.T, others int) {
 			t.Errorf("%d jobs are stored, %d are there, and 30 more come in 3 s", is, now)
 		}
 	}
-	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
-}
-
-// TestLedgerAddsOnce: what could not be saved is saved the next time, and nothing twice.
-func TestLedgerAddsOnce(t *testing.T) {
-	store := newShelf()
-	l := newLedger(store, slog.New(slog.DiscardHandler))
-	snapshot := catalogOf(campaign("c", 1, 1))
-	tallies := func(n int64) []delivery.Tally {
-		return []delivery.Tally{{Campaign: "c", Settled: delivery.Settled{delivery.OutcomeDelivered: n, delivery.OutcomeDead: 1}}, {Campaign: "gone", Settled: delivery.Settled{delivery.OutcomeDelivered: n}}}
-	}
-	l.save(t.Context(), tallies(10), snapshot)
-	store.fail = errors.New("no connection")
-	l.save(t.Context(), tallies(20), snapshot)
-	store.fail = nil
-	for range 3 {
-		l.save(t.Context(), tallies(30), snapshot)
-	}
-	if got := store.settled["c"]; got != (delivery.Settled{delivery.OutcomeDelivered: 30, delivery.OutcomeDead: 1}) || len(store.settled) != 1 {
-		t.Errorf("%+v", store.settled)
-	}
+	stop()
 }

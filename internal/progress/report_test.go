@@ -11,11 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/metric"
-	"github.com/pacer/pacer/internal/testservices"
 )
 
 // readingsOf is what a daemon has counted after this number of answers of a sink, each after the time took, and as many forfeited slots.
@@ -168,17 +165,16 @@ func TestReportsAreBounded(t *testing.T) {
 
 // TestDaemonsReadEachOthersReports: through Redis, whichever leads, and beside one that has none.
 func TestDaemonsReadEachOthersReports(t *testing.T) {
-	client := redis.NewClient(&redis.Options{Addr: testservices.FreshRedis(t).Addr})
-	defer func() { _ = client.Close() }()
-	exchange, snapshot := NewRedisExchange(client, "p."), catalogOf(campaign("c", 100, 1))
+	exchange, _ := overRedis(t)
+	snapshot := catalogOf(campaign("c", 100, 1))
 	var fleet []*member
 	for i, took := range []time.Duration{10 * time.Millisecond, time.Second} {
-		m := newMember(t, fmt.Sprint(i), exchange, newShelf(), snapshot)
+		m := newMember(fmt.Sprint(i), exchange, newShelf(), snapshot)
 		m.opt.Node = func() Daemon { return Daemon{Host: "h", Version: "dev"} }
 		m.opt.Readings = func() Readings { return readingsOf(100, took) }
 		fleet = append(fleet, m)
 	}
-	fleet = append(fleet, newMember(t, "without", exchange, newShelf(), snapshot))
+	fleet = append(fleet, newMember("without", exchange, newShelf(), snapshot))
 	for range 2 {
 		for _, m := range fleet {
 			m.exchange(t.Context())
@@ -217,11 +213,10 @@ func TestTheNewestFailureIsTold(t *testing.T) {
 
 // TestWhatCannotBeReadIsLoggedOnce: a daemon of another version leaves its part, or leads; what the others report counts.
 func TestWhatCannotBeReadIsLoggedOnce(t *testing.T) {
-	client := redis.NewClient(&redis.Options{Addr: testservices.FreshRedis(t).Addr})
-	defer func() { _ = client.Close() }()
-	exchange, snapshot := NewRedisExchange(client, "p."), catalogOf(campaign("c", 100, 1))
+	exchange, _ := overRedis(t)
+	snapshot := catalogOf(campaign("c", 100, 1))
 	var log strings.Builder
-	m := newMember(t, "m", exchange, newShelf(), snapshot)
+	m := newMember("m", exchange, newShelf(), snapshot)
 	m.log = slog.New(slog.NewTextHandler(&log, nil))
 	other := func(_ []Left) []byte { return []byte("newer") }
 	for range 3 { // m leads
@@ -234,7 +229,7 @@ func TestWhatCannotBeReadIsLoggedOnce(t *testing.T) {
 		t.Errorf("logged %d times, %d daemons: %s", n, m.Fleet(), log.String())
 	}
 	log.Reset()
-	f := newMember(t, "f", exchange, newShelf(), snapshot)
+	f := newMember("f", exchange, newShelf(), snapshot)
 	f.log = m.log
 	if err := exchange.Resign(t.Context()); err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 package progress
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -34,8 +35,6 @@ type desk struct {
 
 func (d *desk) closed() []delivery.Gate { return d.gates }
 
-func anySink(string) (string, bool) { return "sink", true }
-
 func (d *desk) Backlog() delivery.LanesBacklog                          { return d.lanes }
 func (d *desk) InMemory(context.Context) ([]delivery.MemoryJobs, error) { return d.held, nil }
 func (d *desk) Tallies() []delivery.Tally                               { return d.tallies }
@@ -59,20 +58,45 @@ func (d *desk) direct(id string, jobs int64) {
 	d.lanes.Ingress = append(d.lanes.Ingress, delivery.CampaignCount{Campaign: delivery.CampaignHash(id), Jobs: jobs})
 }
 
+// member is a daemon, and what it has said in its log.
 type member struct {
 	*Tracker
 	*desk
+	said *bytes.Buffer
 }
 
 // newMember is a daemon of a fleet that shares an exchange.
-func newMember(t *testing.T, name string, exchange Exchange, store Store, snapshot *delivery.Snapshot) *member {
-	t.Helper()
-	d := &desk{}
-	tracker := New(Options{
+func newMember(name string, exchange Exchange, store Store, snapshot *delivery.Snapshot) *member {
+	d, said := &desk{}, &bytes.Buffer{}
+	return &member{New(Options{
 		Daemon: name, Work: d, Exchange: exchange, Store: store, Snapshot: func() *delivery.Snapshot { return snapshot },
-		Windows: func() []delivery.WindowState { return nil }, Gates: d.closed, Sink: anySink, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
-	})
-	return &member{tracker, d}
+		Windows: func() []delivery.WindowState { return d.windows }, Gates: d.closed,
+		Sink:   func(name string) (string, bool) { return "receiver", name != "typo" },
+		Logger: slog.New(slog.NewTextHandler(said, nil)), Registerer: prometheus.NewRegistry(),
+	}), d, said}
+}
+
+// overRedis is an exchange in a Redis of its own.
+func overRedis(t *testing.T) (*RedisExchange, *redis.Client) {
+	t.Helper()
+	client := redis.NewClient(&redis.Options{Addr: testservices.FreshRedis(t).Addr})
+	t.Cleanup(func() { _ = client.Close() })
+	return NewRedisExchange(client, "p."), client
+}
+
+// start runs the daemon. What is returned ends it.
+func (m *member) start(t *testing.T) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- m.Run(ctx) }()
+	return func() {
+		t.Helper()
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 // backlog is what the member shows of a campaign, in all states.
@@ -107,13 +131,12 @@ func catalogOf(list ...*delivery.Campaign) *delivery.Snapshot {
 // TestTheLeaderShowsAll: over a real exchange, with a campaign that expects more, and one that is in no catalog. The other daemon shows
 // nothing, and knows what waits in lanes.
 func TestTheLeaderShowsAll(t *testing.T) {
-	client := redis.NewClient(&redis.Options{Addr: testservices.FreshRedis(t).Addr})
-	defer client.Close()
-	exchange, store := NewRedisExchange(client, "p."), newShelf()
+	exchange, client := overRedis(t)
+	store := newShelf()
 	more := campaign("more", 10, 1)
 	more.ExpectedTotal = 1000
 	snapshot := catalogOf(campaign("c", 10, 1), campaign("heavy", 10, 1), campaign("idle", 10, 1), more)
-	a, b := newMember(t, "a", exchange, store, snapshot), newMember(t, "b", exchange, store, snapshot)
+	a, b := newMember("a", exchange, store, snapshot), newMember("b", exchange, store, snapshot)
 	a.lane(1, 0, "c", 100)
 	a.lane(1, 1, "heavy", 50)
 	b.lane(1, 2, "c", 20)
@@ -204,30 +227,34 @@ func TestIdleCampaignsHaveNoFigures(t *testing.T) {
 	})
 }
 
-// TestRampsShowInTheGauge: the rate exported is the one in force.
-func TestRampsShowInTheGauge(t *testing.T) {
-	ramp := &delivery.Ramp{Start: 2_000_000, Add: 1_000_000, Per: time.Second, Every: time.Minute, Since: time.Now().Add(-90 * time.Second)}
-	c := campaign("c", 100, 1)
-	c.Ramp = ramp
+// TestRatesInTheGauge: the rate exported is the one in force. The sum over all campaigns is what could be sent, so one that is over, or is not to send
+// now, adds nothing.
+func TestRatesInTheGauge(t *testing.T) {
+	begin := time.Now()
+	list := []*delivery.Campaign{campaign("sends", 100, 1), campaign("cancelled", 10, 1), campaign("paused", 10, 1), campaign("ended", 10, 1), campaign("later", 10, 1)}
+	list[0].Ramp = &delivery.Ramp{Start: 2_000_000, Add: 1_000_000, Per: time.Second, Every: time.Minute, Since: begin}
+	list[1].Status, list[2].Status = delivery.StatusCancelled, delivery.StatusPaused
+	list[3].EndsAt, list[4].StartsAt = begin.Add(-time.Hour), begin.Add(48*time.Hour)
 	m := newMetrics(prometheus.NewRegistry())
-	for after, want := range map[time.Duration]float64{90 * time.Second: 3, 200 * time.Second: 5, 24 * time.Hour: 100} {
-		m.showRates(catalogOf(c).Campaigns, ramp.Since.Add(after))
-		if got := testutil.ToFloat64(m.rate.WithLabelValues("c")); got != want {
-			t.Errorf("%v/s after %s, want %v", got, after, want)
+	for after, rate := range map[time.Duration]float64{90 * time.Second: 3, 200 * time.Second: 5, 24 * time.Hour: 100} {
+		m.showRates(catalogOf(list...).Campaigns, begin.Add(after))
+		for id, want := range map[string]float64{"sends": rate, "cancelled": 0, "paused": 0, "ended": 0, "later": 0} {
+			if got := testutil.ToFloat64(m.rate.WithLabelValues(id)); got != want {
+				t.Errorf("%s: %v/s after %s, want %v", id, got, after, want)
+			}
 		}
 	}
-	m.showRates(nil, time.Now())
+	m.showRates(nil, begin)
 	if n := testutil.CollectAndCount(m.rate); n != 0 {
-		t.Errorf("%d rates of a campaign that is gone", n)
+		t.Errorf("%d rates of campaigns that are gone", n)
 	}
 }
 
 // TestLateOverAllDaemons: what both send together counts.
 func TestLateOverAllDaemons(t *testing.T) {
-	client := redis.NewClient(&redis.Options{Addr: testservices.FreshRedis(t).Addr})
-	defer client.Close()
-	exchange, snapshot := NewRedisExchange(client, "p."), catalogOf(campaign("c", 100, 1))
-	a, b := newMember(t, "a", exchange, newShelf(), snapshot), newMember(t, "b", exchange, newShelf(), snapshot)
+	exchange, _ := overRedis(t)
+	snapshot := catalogOf(campaign("c", 100, 1))
+	a, b := newMember("a", exchange, newShelf(), snapshot), newMember("b", exchange, newShelf(), snapshot)
 	a.lane(1, 0, "c", 1e6)
 	play := func(seconds int, each int64) {
 		for range seconds {
@@ -260,7 +287,7 @@ func TestLateOverAllDaemons(t *testing.T) {
 		t.Error("late by the destination, whose gate is open")
 	}
 	capacity := by(a, "capacity")
-	a.gates = []delivery.Gate{{Sink: "sink", Cause: delivery.GateFailing, Until: time.Now().Add(time.Hour)}}
+	a.gates = []delivery.Gate{{Sink: "receiver", Cause: delivery.GateFailing, Until: time.Now().Add(time.Hour)}}
 	play(30, 0)
 	if by(a, "capacity") > capacity || by(a, "destination") < 1500 {
 		t.Errorf("%f are late by a destination whose gate was closed for 30 s, %f were late before and %f are now",
@@ -271,9 +298,8 @@ func TestLateOverAllDaemons(t *testing.T) {
 // TestExchange: only the daemon that leads reads the parts, and each hears what it makes of them; old parts go, and there is
 // a bound.
 func TestExchange(t *testing.T) {
-	client := redis.NewClient(&redis.Options{Addr: testservices.FreshRedis(t).Addr})
-	defer client.Close()
-	exchange, ctx := NewRedisExchange(client, "p."), t.Context()
+	exchange, client := overRedis(t)
+	ctx := t.Context()
 	var got map[string]string // the parts that were read
 	leave := func(daemon, part string) Summary {
 		t.Helper()
@@ -324,12 +350,10 @@ func TestExchange(t *testing.T) {
 // TestALeaderThatStops: it gives up its lead, so that another one sums up at its next exchange; one that does not lead takes
 // nothing from the leader.
 func TestALeaderThatStops(t *testing.T) {
-	client := redis.NewClient(&redis.Options{Addr: testservices.FreshRedis(t).Addr})
-	defer client.Close()
-	exchange := NewRedisExchange(client, "p.")
+	exchange, client := overRedis(t)
 	stopped, stop := context.WithCancel(t.Context())
 	stop()
-	a, b := newMember(t, "a", exchange, newShelf(), catalogOf()), newMember(t, "b", exchange, newShelf(), catalogOf())
+	a, b := newMember("a", exchange, newShelf(), catalogOf()), newMember("b", exchange, newShelf(), catalogOf())
 	a.exchange(t.Context())
 	for _, c := range []struct {
 		stops  *member
@@ -347,9 +371,8 @@ func TestALeaderThatStops(t *testing.T) {
 
 // TestASummaryOfADeposedLeader: it does not replace that of its successor.
 func TestASummaryOfADeposedLeader(t *testing.T) {
-	client := redis.NewClient(&redis.Options{Addr: testservices.FreshRedis(t).Addr})
-	defer client.Close()
-	exchange, ctx := NewRedisExchange(client, "p."), t.Context()
+	exchange, client := overRedis(t)
+	ctx := t.Context()
 	_, err := exchange.Swap(ctx, "a", nil, func([]Left) []byte {
 		client.Del(ctx, "{p.}progress-leader") // it took too long
 		if told, err := exchange.Swap(ctx, "b", nil, func([]Left) []byte { return []byte("newer") }); err != nil || told.Leader != "b" {
@@ -369,7 +392,7 @@ func TestASummaryOfADeposedLeader(t *testing.T) {
 func TestAnotherTakesOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		desk, snapshot := &table{parts: map[string]Left{}}, catalogOf(campaign("c", 100, 1))
-		a, b := newMember(t, "a", desk, newShelf(), snapshot), newMember(t, "b", desk, newShelf(), snapshot)
+		a, b := newMember("a", desk, newShelf(), snapshot), newMember("b", desk, newShelf(), snapshot)
 		a.lane(1, 0, "c", 1e6)
 		b.lane(2, 0, "c", 1e6)
 		a.tallies, b.tallies = []delivery.Tally{{Campaign: "c"}}, []delivery.Tally{{Campaign: "c"}}
@@ -443,10 +466,8 @@ func (broken) Swap(context.Context, string, []byte, func([]Left) []byte) (Summar
 
 // TestFiguresVanish: without the exchange the last figures stand for a while, and are not shown for true any longer.
 func TestFiguresVanish(t *testing.T) {
-	client := redis.NewClient(&redis.Options{Addr: testservices.FreshRedis(t).Addr})
-	defer client.Close()
-	exchange := NewRedisExchange(client, "p.")
-	m := newMember(t, "a", exchange, newShelf(), catalogOf(campaign("c", 10, 1)))
+	exchange, _ := overRedis(t)
+	m := newMember("a", exchange, newShelf(), catalogOf(campaign("c", 10, 1)))
 	m.lane(1, 0, "c", 100)
 	m.exchange(t.Context())
 	m.opt.Exchange = broken{}
@@ -469,21 +490,17 @@ func BenchmarkExchange(b *testing.B) {
 		b.Fatal(err)
 	}
 	var list []*delivery.Campaign
-	d := &desk{}
+	m := newMember("a", echo{}, newShelf(), nil)
 	for i := range 10_000 {
 		c := campaign(string(rune('a'+i%26))+time.Duration(i).String(), 10, 1)
 		c.Hours = hours
 		list = append(list, c)
-		d.lane(1, i%256, c.ID, 1_000_000)
+		m.lane(1, i%256, c.ID, 1_000_000)
 	}
-	tracker := New(Options{
-		Daemon: "a", Work: d, Exchange: echo{}, Store: newShelf(), Snapshot: func() *delivery.Snapshot { return nil },
-		Windows: func() []delivery.WindowState { return nil }, Gates: d.closed, Sink: anySink, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
-	})
 	snapshot := catalogOf(list...)
-	tracker.opt.Snapshot = func() *delivery.Snapshot { return snapshot }
+	m.opt.Snapshot = func() *delivery.Snapshot { return snapshot }
 	for b.Loop() {
-		tracker.exchange(b.Context())
+		m.exchange(b.Context())
 	}
 }
 
@@ -500,21 +517,6 @@ func TestManyCampaignsAreToldOfLessOften(t *testing.T) {
 	for campaigns, want := range map[int]time.Duration{0: time.Second, 2500: 1500 * time.Millisecond, 1_000_000: 2 * time.Second} {
 		if got := exchangeAfter(campaigns); got != want || 2*got >= freshFor || got >= leadFor {
 			t.Errorf("%d campaigns: every %s, want %s", campaigns, got, want)
-		}
-	}
-}
-
-// TestWhatMayNotSendHasNoRate: the sum over all campaigns is what could be sent, so one that is over, or is not to send now, adds nothing.
-func TestWhatMayNotSendHasNoRate(t *testing.T) {
-	now := time.Now()
-	sends, cancelled, paused, ended, later := campaign("sends", 10, 1), campaign("cancelled", 10, 1), campaign("paused", 10, 1), campaign("ended", 10, 1), campaign("later", 10, 1)
-	cancelled.Status, paused.Status = delivery.StatusCancelled, delivery.StatusPaused
-	ended.EndsAt, later.StartsAt = now.Add(-time.Hour), now.Add(time.Hour)
-	m := newMetrics(prometheus.NewRegistry())
-	m.showRates(catalogOf(sends, cancelled, paused, ended, later).Campaigns, now)
-	for id, want := range map[string]float64{"sends": 10, "cancelled": 0, "paused": 0, "ended": 0, "later": 0} {
-		if got := testutil.ToFloat64(m.rate.WithLabelValues(id)); got != want {
-			t.Errorf("%s: %v/s, want %v", id, got, want)
 		}
 	}
 }
