@@ -21,29 +21,11 @@ var (
 // the sinks, and docs/sinks/README.md the rest once.
 func examples(t *testing.T) map[string]string {
 	t.Helper()
-	root := filepath.Join("..", "..")
-	read := func(path string) string {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(text)
-	}
-	found := map[string]string{"deploy/pacer.yaml": read(filepath.Join(root, "deploy", "pacer.yaml"))}
-	pages := []string{filepath.Join(root, "README.md")}
-	for _, pattern := range []string{"*.md", "operations/*.md"} {
-		found, err := filepath.Glob(filepath.Join(root, "docs", pattern))
-		if err != nil {
-			t.Fatal(err)
-		}
-		pages = append(pages, found...)
-	}
-	sinks, err := filepath.Glob(filepath.Join(root, "docs", "sinks", "*.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	found := map[string]string{"deploy/pacer.yaml": readFile(t, "../../deploy/pacer.yaml")}
+	sinks := glob(t, "../../docs/sinks/*.md")
+	pages := glob(t, "../../README.md", "../../docs/*.md", "../../docs/operations/*.md")
 	for _, page := range slices.Concat(pages, sinks) {
-		for i, block := range yamlBlock.FindAllStringSubmatch(read(page), -1) {
+		for i, block := range yamlBlock.FindAllStringSubmatch(readFile(t, page), -1) {
 			text := strings.ReplaceAll("\n"+block[2], "\n"+block[1], "\n") // of a list it is indented
 			if slices.Contains(sinks, page) && strings.HasPrefix(text, "\nsinks:") {
 				text = services + text
@@ -100,43 +82,16 @@ func TestExamplesLoad(t *testing.T) {
 // TestOperatorsAreToldOfMetricsThatExist holds the pages about running pacer to the names in the code, and to those that rules record.
 func TestOperatorsAreToldOfMetricsThatExist(t *testing.T) {
 	var code strings.Builder
-	sources, err := filepath.Glob("../*/*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	nested, err := filepath.Glob("../*/*/*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, path := range append(sources, nested...) {
-		if strings.HasSuffix(path, "_test.go") {
-			continue
+	for _, path := range glob(t, "../*/*.go", "../*/*/*.go") {
+		if !strings.HasSuffix(path, "_test.go") {
+			code.WriteString(readFile(t, path))
 		}
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		code.Write(text)
 	}
-	rules, err := os.ReadFile("../../deploy/prometheus/rules.yml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	pages := []string{"../../docs/runbook.md", "../../docs/console.md"}
-	for _, pattern := range []string{"../../docs/howto/*.md", "../../docs/operations/*.md", "../../docs/sinks/*.md"} {
-		found, err := filepath.Glob(pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
-		pages = append(pages, found...)
-	}
+	rules := readFile(t, "../../deploy/prometheus/rules.yml")
 	told := 0
-	for _, name := range pages {
-		page, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, metric := range metricName.FindAllStringSubmatch(string(page), -1) {
+	for _, name := range glob(t, "../../docs/runbook.md", "../../docs/console.md", "../../docs/howto/*.md", "../../docs/operations/*.md", "../../docs/sinks/*.md") {
+		page := readFile(t, name)
+		for _, metric := range metricName.FindAllStringSubmatch(page, -1) {
 			if slices.Contains([]string{"pacer_owner", "pacer_daemon", "pacer_ops"}, metric[1]) {
 				continue // the roles of PostgreSQL
 			}
@@ -145,9 +100,9 @@ func TestOperatorsAreToldOfMetricsThatExist(t *testing.T) {
 				t.Errorf("%s: nothing exports %s", name, metric[1])
 			}
 		}
-		for _, record := range recordName.FindAllStringSubmatch(string(page), -1) {
+		for _, record := range recordName.FindAllStringSubmatch(page, -1) {
 			told++
-			if !strings.Contains(string(rules), "record: "+record[1]+"\n") {
+			if !strings.Contains(rules, "record: "+record[1]+"\n") {
 				t.Errorf("%s: no rule records %s", name, record[1])
 			}
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -157,22 +156,14 @@ postgres: {dsn: "postgres://pacer@127.0.0.1:5432/pacer"}
 
 // TestSinksPages delivers a job with each configuration in the pages of docs/sinks that are not stageless.
 func TestSinksPages(t *testing.T) {
-	pages, err := filepath.Glob("../../docs/sinks/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
 	found := map[string]bool{}
-	for _, path := range pages {
-		page, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, path := range glob(t, "../../docs/sinks/*.md") {
 		kind := strings.TrimSuffix(filepath.Base(path), ".md")
 		if stageless[kind] != "" {
 			continue
 		}
 		name := kind // of the first configuration; others have the heading before them as well
-		for _, block := range sinkBlock.FindAllStringSubmatch(string(page), -1) {
+		for _, block := range sinkBlock.FindAllStringSubmatch(readFile(t, path), -1) {
 			text := block[2]
 			if text == "" && found[kind] {
 				name = kind + " " + strings.ToLower(block[1])
