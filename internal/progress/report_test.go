@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -108,34 +109,6 @@ func TestReportsAreOfTheLastMinute(t *testing.T) {
 	}
 }
 
-// TestReportsOfAFleet: rates and calls of a sink add up, its quantiles are those of all answers, and each daemon keeps its own calls.
-func TestReportsOfAFleet(t *testing.T) {
-	start := time.Now()
-	var parts []reported
-	for i, took := range []time.Duration{10 * time.Millisecond, time.Second} {
-		x := newRecent(start)
-		p := &part{Nodes: []Daemon{{Name: fmt.Sprint(i)}}}
-		p.Nodes[0].Figures, p.Sinks = x.report(start.Add(10*time.Second), readingsOf(100*(i+1), took))
-		parts = append(parts, reported{part: p, daemon: p.Nodes[0].Name})
-	}
-	s, err := decodePart((&merger{}).merge(parts).encode())
-	if err != nil {
-		t.Fatal(err)
-	}
-	nodes := newBoard(start, s).Nodes
-	if len(nodes) != 2 || nodes[1].Figures.Sinks[0].InFlight != 3 || nodes[1].Figures.Forfeited != 20 {
-		t.Errorf("%+v", nodes)
-	}
-	sinks := newBoard(start, s).Sinks
-	if len(sinks) != 1 || sinks[0].Daemons != 2 || sinks[0].InFlight != 6 || sinks[0].Most != 512 || sinks[0].Answers[delivery.Delivered] != 30 {
-		t.Fatalf("%+v", sinks)
-	}
-	took := &sinks[0].Took
-	if half, third := took.Quantile(0.5), took.Quantile(0.33); half < 800*time.Millisecond || third > 12*time.Millisecond {
-		t.Errorf("half of the answers within %s, a third within %s", half, third)
-	}
-}
-
 // TestReportsAreBounded: of hundreds of sinks with long names the first ones are told, in few bytes.
 func TestReportsAreBounded(t *testing.T) {
 	r := readingsOf(1000, time.Second)
@@ -163,39 +136,46 @@ func TestReportsAreBounded(t *testing.T) {
 	}
 }
 
-// TestDaemonsReadEachOthersReports: through Redis, whichever leads, and beside one that has none.
+// TestDaemonsReadEachOthersReports: rates and calls of a sink add up, its quantiles are those of all answers, and each daemon keeps its own; also beside
+// one that reports nothing.
 func TestDaemonsReadEachOthersReports(t *testing.T) {
-	exchange, _ := overRedis(t)
-	snapshot := catalogOf(campaign("c", 100, 1))
-	var fleet []*member
-	for i, took := range []time.Duration{10 * time.Millisecond, time.Second} {
-		m := newMember(fmt.Sprint(i), exchange, newShelf(), snapshot)
-		m.opt.Node = func() Daemon { return Daemon{Host: "h", Version: "dev"} }
-		m.opt.Readings = func() Readings { return readingsOf(100, took) }
-		fleet = append(fleet, m)
-	}
-	fleet = append(fleet, newMember("without", exchange, newShelf(), snapshot))
-	for range 2 {
-		for _, m := range fleet {
-			m.exchange(t.Context())
+	synctest.Test(t, func(t *testing.T) {
+		exchange, snapshot, answers := &table{parts: map[string]Left{}}, catalogOf(campaign("c", 100, 1)), 0
+		var fleet []*member
+		for i, took := range []time.Duration{10 * time.Millisecond, time.Second} {
+			m := newMember(fmt.Sprint(i), exchange, newShelf(), snapshot)
+			m.opt.Node = func() Daemon { return Daemon{Host: "h", Version: "dev"} }
+			m.opt.Readings = func() Readings { return readingsOf(answers*(i+1), took) }
+			fleet = append(fleet, m)
 		}
-	}
-	fleet[0].exchange(t.Context()) // which leads
-	board, err := ReadBoard(t.Context(), exchange)
-	if err != nil {
-		t.Fatal(err)
-	}
-	nodes, running := board.Nodes, board.Daemons
-	if running != 3 || len(nodes) != 2 {
-		t.Fatalf("%d run: %+v", running, nodes)
-	}
-	slices.SortFunc(nodes, func(a, b Daemon) int { return cmp.Compare(*a.Figures.LatenessP50, *b.Figures.LatenessP50) })
-	if less, late := *nodes[0].Figures.LatenessP99, *nodes[1].Figures.LatenessP99; math.Abs(late-1) > 1./8 || less > 0.012 {
-		t.Errorf("late by %f s and %f s", less, late)
-	}
-	if sinks := board.Sinks; len(sinks) != 1 || sinks[0].Daemons != 2 || sinks[0].Took.Total() != 200 || sinks[0].InFlight != 6 {
-		t.Errorf("%+v", sinks)
-	}
+		fleet = append(fleet, newMember("without", exchange, newShelf(), snapshot))
+		time.Sleep(10 * time.Second)
+		answers = 100
+		for range 2 {
+			for _, m := range fleet {
+				m.exchange(t.Context())
+			}
+		}
+		fleet[0].exchange(t.Context()) // which leads
+		nodes, sinks := fleet[0].board.Load().Nodes, fleet[0].board.Load().Sinks
+		if running := fleet[0].board.Load().Daemons; running != 3 || len(nodes) != 2 || len(sinks) != 1 {
+			t.Fatalf("%d run: %+v, %+v", running, nodes, sinks)
+		}
+		slices.SortFunc(nodes, func(a, b Daemon) int { return cmp.Compare(*a.Figures.LatenessP50, *b.Figures.LatenessP50) })
+		if less, late := *nodes[0].Figures.LatenessP99, *nodes[1].Figures.LatenessP99; math.Abs(late-1) > 1./8 || less > 0.012 {
+			t.Errorf("late by %f s and %f s", less, late)
+		}
+		if own := nodes[1].Figures; own.Sinks[0].InFlight != 3 || own.Forfeited != 20 || nodes[1].Host != "h" || nodes[1].Version != "dev" {
+			t.Errorf("%+v, %+v", nodes[1], own)
+		}
+		s := sinks[0]
+		if s.Daemons != 2 || s.InFlight != 6 || s.Most != 512 || s.Answers[delivery.Delivered] != 30 || s.Took.Total() != 300 {
+			t.Errorf("%+v", s)
+		}
+		if half, third := s.Took.Quantile(0.5), s.Took.Quantile(0.33); half < 800*time.Millisecond || third > 12*time.Millisecond {
+			t.Errorf("half of the answers within %s, a third within %s", half, third)
+		}
+	})
 }
 
 // TestTheNewestFailureIsTold: of what several daemons tell of a sink.
