@@ -188,7 +188,8 @@ func TestFilesAreReadOnHangupAndBySchedule(t *testing.T) {
 	})
 }
 
-// TestABrokenFileConcernsItsServiceAlone: all other changes are in use. What is refused at the start, such as a weak token, is not taken into use later.
+// TestABrokenFileConcernsItsServiceAlone: all other changes are in use. What is refused at the start, such as a weak token, is not taken into
+// use later.
 func TestABrokenFileConcernsItsServiceAlone(t *testing.T) {
 	f := newSecretFiles(t)
 	f.write("admin", "sixteen-letters-")
@@ -207,7 +208,8 @@ func TestABrokenFileConcernsItsServiceAlone(t *testing.T) {
 			t.Errorf("%s is broken: changed %q, %v; redis has the password %q", tt.file, changed, err, s.redisAccess().Password)
 		}
 		now, used := s.kafkaAccess(), s.latest().AdminToken.Reveal()
-		if !sameTLS(now.TLS, before) || now.SASL.Password != "kafka-1" || s.dsn() != "postgres://u:postgres-1@127.0.0.1/pacer" || used != "sixteen-letters-" {
+		if !sameTLS(now.TLS, before) || now.SASL.Password != "kafka-1" || used != "sixteen-letters-" ||
+			s.dsn() != "postgres://u:postgres-1@127.0.0.1/pacer" {
 			t.Errorf("%s is broken: it is not as it was", tt.file)
 		}
 		f.write(tt.file, whole)

@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestFinish: what TestFinishIntegratesBack does not tell. A campaign that cannot send never ends, and one whose last job goes as its hours close does not
-// wait for the next morning.
+// TestFinish: what TestFinishIntegratesBack does not tell. A campaign that cannot send never ends, and one whose last job goes as its hours
+// close does not wait for the next morning.
 func TestFinish(t *testing.T) {
 	now := instant(t, "2026-11-20T12:00:00Z") // a Friday
 	working := hours(t, zone(t, "Europe/Moscow"), HoursSpan{
@@ -39,7 +39,8 @@ func TestFinish(t *testing.T) {
 		"quota of nothing":      {campaign(func(*Campaign) {}), 36_000, 0, ""},
 		"until the hours close": {campaign(func(c *Campaign) { c.Hours = working }), 10 * 3600 * 3, Unbounded, "2026-11-20T15:00:00Z"},
 		"weeks of hours, from Monday on": {
-			campaign(func(c *Campaign) { c.Hours, c.StartsAt = working, now.Add(72*time.Hour) }), 10 * 3600 * (39 + 45 + 1), Unbounded, "2026-12-07T07:00:00Z",
+			campaign(func(c *Campaign) { c.Hours, c.StartsAt = working, now.Add(72*time.Hour) }), 10 * 3600 * (39 + 45 + 1), Unbounded,
+			"2026-12-07T07:00:00Z",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

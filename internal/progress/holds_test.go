@@ -247,8 +247,8 @@ func TestJobsForClosedDestinationsAreNoStall(t *testing.T) {
 	})
 }
 
-// TestTheStoreDoesNotAnswer: waiting jobs are shown as held by the store, if their campaign's quotas do not let it go on without, or they wait for the
-// ledger, until it answers again. A campaign that has no series of its own gets none.
+// TestTheStoreDoesNotAnswer: waiting jobs are shown as held by the store, if their campaign's quotas do not let it go on without, or they wait
+// for the ledger, until it answers again. A campaign that has no series of its own gets none.
 func TestTheStoreDoesNotAnswer(t *testing.T) {
 	quota := func(policy string) []*delivery.Quota {
 		return []*delivery.Quota{{ID: "q", OnStoreFailure: policy, Windows: []delivery.Window{{Span: time.Second, Limit: 10}}}}

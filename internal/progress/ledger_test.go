@@ -163,13 +163,15 @@ func TestAnOutlookThatChangesDuringAWriteIsWrittenNext(t *testing.T) {
 	}
 }
 
-// TestWhatIsSavedCountsOnce: though nothing can be saved for a while, or no outlooks. What was settled of a campaign that does not exist is not saved.
+// TestWhatIsSavedCountsOnce: though nothing can be saved for a while, or no outlooks. What was settled of a campaign that does not exist is
+// not saved.
 func TestWhatIsSavedCountsOnce(t *testing.T) {
 	store := newShelf()
 	l := newLedger(store, slog.New(slog.DiscardHandler))
 	known := catalogOf(campaign("plain", 1, 1), campaign("waits", 1, 1))
 	tallies := []delivery.Tally{
-		{Campaign: "plain", Settled: delivery.Settled{delivery.OutcomeDelivered: 2}}, {Campaign: "gone", Settled: delivery.Settled{delivery.OutcomeDelivered: 9}},
+		{Campaign: "plain", Settled: delivery.Settled{delivery.OutcomeDelivered: 2}},
+		{Campaign: "gone", Settled: delivery.Settled{delivery.OutcomeDelivered: 9}},
 	}
 	l.save(t.Context(), tallies, known)
 	tallies[0].Settled[delivery.OutcomeDelivered]++

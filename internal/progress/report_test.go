@@ -136,8 +136,8 @@ func TestReportsAreBounded(t *testing.T) {
 	}
 }
 
-// TestDaemonsReadEachOthersReports: rates and calls of a sink add up, its quantiles are those of all answers, and each daemon keeps its own; also beside
-// one that reports nothing.
+// TestDaemonsReadEachOthersReports: rates and calls of a sink add up, its quantiles are those of all answers, and each daemon keeps its own;
+// also beside one that reports nothing.
 func TestDaemonsReadEachOthersReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		exchange, snapshot, answers := &table{parts: map[string]Left{}}, catalogOf(campaign("c", 100, 1)), 0

@@ -227,11 +227,13 @@ func TestIdleCampaignsHaveNoFigures(t *testing.T) {
 	})
 }
 
-// TestRatesInTheGauge: the rate exported is the one in force. The sum over all campaigns is what could be sent, so one that is over, or is not to send
-// now, adds nothing.
+// TestRatesInTheGauge: the rate exported is the one in force. The sum over all campaigns is what could be sent, so one that is over, or is not
+// to send now, adds nothing.
 func TestRatesInTheGauge(t *testing.T) {
 	begin := time.Now()
-	list := []*delivery.Campaign{campaign("sends", 100, 1), campaign("cancelled", 10, 1), campaign("paused", 10, 1), campaign("ended", 10, 1), campaign("later", 10, 1)}
+	list := []*delivery.Campaign{
+		campaign("sends", 100, 1), campaign("cancelled", 10, 1), campaign("paused", 10, 1), campaign("ended", 10, 1), campaign("later", 10, 1),
+	}
 	list[0].Ramp = &delivery.Ramp{Start: 2_000_000, Add: 1_000_000, Per: time.Second, Every: time.Minute, Since: begin}
 	list[1].Status, list[2].Status = delivery.StatusCancelled, delivery.StatusPaused
 	list[3].EndsAt, list[4].StartsAt = begin.Add(-time.Hour), begin.Add(48*time.Hour)
