@@ -112,9 +112,7 @@ func TestPoisonCostsOthersLittle(t *testing.T) {
 func TestASinkThatTakesLessThanIsSent(t *testing.T) {
 	testservices.Simulation(t)
 	for _, allowed := range []float64{130, 50, 20} { // of 150 a second
-		synctest.Test(t, func(t *testing.T) {
-			f := newFleet(1, uniform(3, 500*time.Microsecond, 0), newBook(campaign("c", 150)), nil)
-			defer f.stop()
+		one(t, newBook(campaign("c", 150)), nil, func(t *testing.T, f *fleet) {
 			f.receiver.max = 64
 			f.receiver.setLatency(50 * time.Millisecond)
 			var mu sync.Mutex
@@ -157,9 +155,7 @@ func TestOutages(t *testing.T) {
 	} {
 		for daemons := range 2 {
 			t.Run(fmt.Sprint(tc.name, " ", 1+daemons), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					f := newFleet(1+daemons, uniform(3, 500*time.Microsecond, 0), newBook(campaign("c", 50)), nil)
-					defer f.stop()
+				several(t, 1+daemons, newBook(campaign("c", 50)), nil, func(t *testing.T, f *fleet) {
 					f.receiver.max = 8
 					f.receiver.setLatency(20 * time.Millisecond)
 					const begins, lasts = 10 * time.Second, 10 * time.Minute
@@ -171,9 +167,7 @@ func TestOutages(t *testing.T) {
 					})
 					defer f.timers(t.Context(), 0)()
 					f.stream(t.Context(), t, "c", 0, 10, time.Now().Add(begins+lasts+10*time.Second))
-					if n := f.dead(delivery.ReasonAttemptsExhausted); n > 0 {
-						t.Errorf("%d dead letters", n)
-					}
+					atMost(t, f.dead(delivery.ReasonAttemptsExhausted), 0, "dead letters")
 					calls := make([]int, 60*30)
 					for _, a := range f.receiver.history() {
 						calls[a.at/1e6]++
@@ -209,9 +203,7 @@ func TestOutages(t *testing.T) {
 // its rate, but for the moment until three answers in a row have closed the gate, which is as long at the other end.
 func TestAWaitOfASecondIsASecond(t *testing.T) {
 	testservices.Simulation(t)
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(3, uniform(3, 500*time.Microsecond, 0), newBook(campaign("c", 60)), nil)
-		defer f.stop()
+	several(t, 3, newBook(campaign("c", 60)), nil, func(t *testing.T, f *fleet) {
 		f.receiver.setLatency(10 * time.Millisecond)
 		const every, rounds = 7 * time.Second, 10
 		f.receiver.setAnswer(func(int, *delivery.Job) delivery.Result {

@@ -3,7 +3,6 @@ package pacer
 import (
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -17,20 +16,14 @@ func TestALumpOfBadJobsComesToItsEnd(t *testing.T) {
 		for _, campaigns := range [][]string{{"a"}, {"a", "b", "c"}} {
 			t.Run(fmt.Sprint(daemons, campaigns), func(t *testing.T) {
 				b := newBook(campaign("a", 100), campaign("b", 100), campaign("c", 100))
-				synctest.Test(t, func(t *testing.T) {
-					f := newFleet(daemons, uniform(3, 500*time.Microsecond, 0), b, impatient)
-					defer f.stop()
-					f.receiver.setAnswer(func(int, *delivery.Job) delivery.Result {
-						return delivery.Result{Class: delivery.Temporary, By: delivery.ByDestination}
-					})
+				several(t, daemons, b, impatient, func(t *testing.T, f *fleet) {
+					f.receiver.setAnswer(always(delivery.Result{Class: delivery.Temporary, By: delivery.ByDestination}))
 					n := 111 / len(campaigns)
 					for _, id := range campaigns {
 						f.share(t, id, n)
 					}
 					time.Sleep(10 * time.Minute) // one a second is tried of many
-					if dead := f.dead(delivery.ReasonAttemptsExhausted); dead != 111 {
-						t.Errorf("%d dead letters of 111", dead)
-					}
+					exactly(t, f.dead(delivery.ReasonAttemptsExhausted), 111, "dead letters")
 				})
 			})
 		}
@@ -39,15 +32,10 @@ func TestALumpOfBadJobsComesToItsEnd(t *testing.T) {
 
 // The last jobs of a campaign that fail together, after all others were delivered.
 func TestALumpAtTheEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(3, uniform(3, 500*time.Microsecond, 0), newBook(campaign("c", 100)), impatient)
-		defer f.stop()
-		f.receiver.setAnswer(func(_ int, j *delivery.Job) delivery.Result {
-			if j.Offset >= 489 {
-				return delivery.Result{Class: delivery.Temporary, By: delivery.ByDestination}
-			}
-			return delivery.Result{Class: delivery.Delivered}
-		})
+	several(t, 3, newBook(campaign("c", 100)), impatient, func(t *testing.T, f *fleet) {
+		f.receiver.setAnswer(answering(delivery.Result{Class: delivery.Temporary, By: delivery.ByDestination}, func(j *delivery.Job) bool {
+			return j.Offset >= 489
+		}))
 		lanes := f.share(t, "c", 600)
 		time.Sleep(10 * time.Minute)
 		if n := f.dead(delivery.ReasonAttemptsExhausted); n != 111 || delivered(lanes) != 489 {
@@ -74,12 +62,8 @@ func TestABacklogSurvivesAnOutageOfAnswers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBook(campaign("a", 100), campaign("b", 100), campaign("c", 100), campaign("few", 100))
-			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(tc.daemons, uniform(3, 500*time.Microsecond, 0), b, nil)
-				defer f.stop()
-				f.receiver.setAnswer(func(int, *delivery.Job) delivery.Result {
-					return delivery.Result{Class: delivery.Temporary, By: delivery.ByDestination}
-				})
+			several(t, tc.daemons, b, nil, func(t *testing.T, f *fleet) {
+				f.receiver.setAnswer(always(delivery.Result{Class: delivery.Temporary, By: delivery.ByDestination}))
 				backlog, on := 3000, 0
 				if tc.stream > 0 {
 					backlog = 1
@@ -128,18 +112,12 @@ func TestTheLastJobIsNotSentForEver(t *testing.T) {
 	for _, n := range []int{1, 4, 20} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			one(t, newBook(campaign("c", 100)), impatient, func(t *testing.T, f *fleet) {
-				f.receiver.setAnswer(func(int, *delivery.Job) delivery.Result {
-					return delivery.Result{Class: delivery.Temporary, By: delivery.ByNobody}
-				})
+				f.receiver.setAnswer(always(delivery.Result{Class: delivery.Temporary, By: delivery.ByNobody}))
 				f.share(t, "c", n)
 				time.Sleep(unansweredFor - time.Minute)
-				if dead := f.dead(delivery.ReasonAttemptsExhausted); dead != 0 {
-					t.Errorf("%d dead letters before %s", dead, unansweredFor)
-				}
+				exactly(t, f.dead(delivery.ReasonAttemptsExhausted), 0, "dead letters before %s", unansweredFor)
 				time.Sleep(3 * time.Minute)
-				if dead := f.dead(delivery.ReasonAttemptsExhausted); dead != n {
-					t.Errorf("%d dead letters of %d; %d calls", dead, n, f.count("c"))
-				}
+				exactly(t, f.dead(delivery.ReasonAttemptsExhausted), n, "dead letters; %d calls", f.count("c"))
 			})
 		})
 	}
@@ -161,15 +139,13 @@ func TestFewJobsSurviveAnOutage(t *testing.T) {
 					if delivered(before) != 50 {
 						t.Fatalf("%d of 50 delivered", delivered(before))
 					}
-					f.receiver.setAnswer(func(int, *delivery.Job) delivery.Result { return r })
+					f.receiver.setAnswer(always(r))
 					lane := newPartition("lane/1")
 					f.offer(t, jobs(lane, delivery.FromLane, "c", 100, n))
 					time.Sleep(10 * time.Minute)
 					f.receiver.setAnswer(nil)
 					time.Sleep(10 * time.Second)
-					if got := lane.count(delivery.OutcomeDelivered); got != n {
-						t.Errorf("%d of %d delivered after the outage: %+v", got, n, f.outboxes[0].all())
-					}
+					exactly(t, lane.count(delivery.OutcomeDelivered), n, "delivered after the outage: %+v", f.outboxes[0].all())
 				})
 			})
 		}
@@ -188,20 +164,13 @@ func TestAJobAloneWithoutAnAnswer(t *testing.T) {
 				timer := newPartition("timer/0")
 				bad := jobs(timer, delivery.FromTimer, "c", 0, 1)
 				bad[0].Reason, bad[0].EnqueuedAt = string(delivery.ReasonRetry), delivery.StampOf(time.Now().Add(-time.Second))
-				f.receiver.setAnswer(func(_ int, j *delivery.Job) delivery.Result {
-					if j.From == delivery.FromTimer {
-						return r
-					}
-					return delivery.Result{Class: delivery.Delivered}
-				})
+				f.receiver.setAnswer(answering(r, func(j *delivery.Job) bool { return j.From == delivery.FromTimer }))
 				f.offer(t, jobs(newPartition("lane/0"), delivery.FromLane, "c", 0, 1))
 				time.Sleep(500 * time.Millisecond)
 				f.offer(t, bad)
 				f.share(t, "c", 150)
 				time.Sleep(20 * time.Second)
-				if n := f.dead(delivery.ReasonAttemptsExhausted); n != 1 {
-					t.Errorf("%d dead letters of 1; %d calls", n, f.count("c"))
-				}
+				exactly(t, f.dead(delivery.ReasonAttemptsExhausted), 1, "dead letters of 1; %d calls", f.count("c"))
 			})
 		})
 	}

@@ -31,38 +31,25 @@ func TestYieldOfACampaignThatWaits(t *testing.T) {
 	waits.Sink, sends.Sink = "first", "second"
 	believe := func(o *Options) { o.MaxRetryAfter = map[string]time.Duration{"first": time.Hour} }
 	one(t, newBook(waits, sends), believe, func(t *testing.T, f *fleet) {
-		f.receiver.setAnswer(func(_ int, j *delivery.Job) delivery.Result {
-			if j.Campaign == "waits" {
-				return delivery.Result{Class: delivery.Throttled, RetryAfter: time.Hour}
-			}
-			return delivery.Result{Class: delivery.Delivered}
-		})
+		f.receiver.setAnswer(answering(delivery.Result{Class: delivery.Throttled, RetryAfter: time.Hour}, func(j *delivery.Job) bool {
+			return j.Campaign == "waits"
+		}))
 		closed, open := newPartition("lanes/0"), newPartition("lanes/1")
 		refused := f.offer(t, jobs(closed, delivery.FromLane, "waits", 0, 4000))
 		time.Sleep(5 * time.Minute) // the next probe is minutes away
 		f.offer(t, jobs(open, delivery.FromLane, "sends", 0, 200))
 		f.yield(1)
-		if n := closed.held(4000, refused); n > 1 {
-			t.Errorf("%d of 4000 jobs stay in memory for an hour, %d were refused", n, refused)
-		}
-		if n := open.counts().released; n > 0 {
-			t.Errorf("%d jobs were given back of a campaign that can send", n)
-		}
-		if n := f.offer(t, jobs(closed, delivery.FromLane, "waits", 4000, 10)); n != 10 {
-			t.Errorf("%d of 10 further jobs refused", n)
-		}
+		atMost(t, closed.held(4000, refused), 1, "jobs stay in memory for an hour, %d were refused", refused)
+		atMost(t, open.counts().released, 0, "jobs were given back of a campaign that can send")
+		exactly(t, f.offer(t, jobs(closed, delivery.FromLane, "waits", 4000, 10)), 10, "further jobs refused")
 		time.Sleep(50 * time.Minute)
-		if n := closed.counts().rooms; n > 5 {
-			t.Errorf("asked for %d times while the gate is closed", n)
-		}
+		atMost(t, closed.counts().rooms, 5, "times asked for while the gate is closed")
 		f.receiver.setAnswer(nil)
 		time.Sleep(time.Hour)
 		if n := closed.counts().rooms; n == 0 {
 			t.Error("not asked for when the gate opens")
 		}
-		if n := open.count(delivery.OutcomeDelivered); n != 200 {
-			t.Errorf("%d of 200 sent by the other campaign", n)
-		}
+		exactly(t, open.count(delivery.OutcomeDelivered), 200, "sent by the other campaign")
 	})
 }
 
@@ -78,9 +65,7 @@ func TestYieldOfASlowCampaign(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		before := lane.held(4000, refused)
 		f.yield(1)
-		if n := lane.held(4000, refused); n > before/2+10 {
-			t.Errorf("%d of %d jobs are held after yielding once", n, before)
-		}
+		atMost(t, lane.held(4000, refused), before/2+10, "of %d jobs are held after yielding once", before)
 		f.yield(15)
 		if n := lane.held(4000, refused); n > 150 { // those that have a slot
 			t.Errorf("%d jobs are held after yielding for long", n)
@@ -98,9 +83,7 @@ func TestYieldOfASlowCampaign(t *testing.T) {
 			refused = f.offer(t, jobs(lane, delivery.FromLane, "c", next, 2000))
 			time.Sleep(time.Second)
 		}
-		if taken := 2000 - refused; taken < 900 {
-			t.Errorf("takes %d jobs at once, of a rate of 1,000 a second", taken)
-		}
+		atLeast(t, 2000-refused, 900, "jobs taken at once, of a rate of 1,000 a second")
 	})
 }
 
@@ -108,9 +91,7 @@ func TestYieldOfASlowCampaign(t *testing.T) {
 func TestAQueueIsBoundedInBytes(t *testing.T) {
 	for _, from := range []delivery.Place{delivery.FromLane, delivery.FromIngress} {
 		one(t, newBook(campaign("c", 1000)), nil, func(t *testing.T, f *fleet) {
-			f.receiver.setAnswer(func(int, *delivery.Job) delivery.Result {
-				return delivery.Result{Class: delivery.Throttled, RetryAfter: 4 * time.Second}
-			})
+			f.receiver.setAnswer(always(delivery.Result{Class: delivery.Throttled, RetryAfter: 4 * time.Second}))
 			src := newPartition("p/0")
 			f.offer(t, jobs(src, from, "c", 0, 1))
 			time.Sleep(100 * time.Millisecond) // the gate is closed
@@ -119,9 +100,7 @@ func TestAQueueIsBoundedInBytes(t *testing.T) {
 				j.Size = 1 << 20
 			}
 			refused := f.offer(t, list)
-			if n := src.held(100, refused); n < 6 || n > 8 {
-				t.Errorf("place %d: %d MiB of 8 are held", from, n)
-			}
+			within(t, src.held(100, refused), 6, 8, "place %d: MiB held", from)
 		})
 	}
 }

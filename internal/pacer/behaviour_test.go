@@ -1,6 +1,7 @@
 package pacer
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -16,11 +17,46 @@ import (
 // one is a fleet of a single daemon in a bubble.
 func one(t *testing.T, b *book, adjust func(*Options), play func(t *testing.T, f *fleet)) {
 	t.Helper()
+	several(t, 1, b, adjust, play)
+}
+
+// several is a fleet of some daemons in a bubble.
+func several(t *testing.T, daemons int, b *book, adjust func(*Options), play func(t *testing.T, f *fleet)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(1, uniform(3, 500*time.Microsecond, 0), b, adjust)
+		f := newFleet(daemons, uniform(3, 500*time.Microsecond, 0), b, adjust)
+		defer f.stop()
 		play(t, f)
-		f.stop()
 	})
+}
+
+// within expects what is said of a number: from least to most.
+func within[T cmp.Ordered](t testing.TB, got, least, most T, what string, args ...any) {
+	t.Helper()
+	if got < least || got > most {
+		t.Errorf("%s: %v, want %v to %v", fmt.Sprintf(what, args...), got, least, most)
+	}
+}
+
+func exactly[T comparable](t testing.TB, got, want T, what string, args ...any) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: %v, want %v", fmt.Sprintf(what, args...), got, want)
+	}
+}
+
+func atLeast[T cmp.Ordered](t testing.TB, got, least T, what string, args ...any) {
+	t.Helper()
+	if got < least {
+		t.Errorf("%s: %v, want at least %v", fmt.Sprintf(what, args...), got, least)
+	}
+}
+
+func atMost[T cmp.Ordered](t testing.TB, got, most T, what string, args ...any) {
+	t.Helper()
+	if got > most {
+		t.Errorf("%s: %v, want at most %v", fmt.Sprintf(what, args...), got, most)
+	}
 }
 
 func (f *fleet) offer(t *testing.T, list []*delivery.Job) (refused int) {
@@ -38,6 +74,27 @@ func (f *fleet) count(campaign string) int {
 
 func campaign(id string, perSecond int64) delivery.Campaign {
 	return delivery.Campaign{ID: id, Rate: delivery.PerSecond(perSecond)}
+}
+
+// as is a campaign with another status.
+func as(status delivery.Status, c delivery.Campaign) delivery.Campaign {
+	c.Status = status
+	return c
+}
+
+// always has every call answered alike.
+func always(r delivery.Result) func(int, *delivery.Job) delivery.Result {
+	return func(int, *delivery.Job) delivery.Result { return r }
+}
+
+// answering has some jobs answered with r, and the others taken.
+func answering(r delivery.Result, some func(*delivery.Job) bool) func(int, *delivery.Job) delivery.Result {
+	return func(_ int, j *delivery.Job) delivery.Result {
+		if some(j) {
+			return r
+		}
+		return delivery.Result{Class: delivery.Delivered}
+	}
 }
 
 func TestJobsThatCannotBeDelivered(t *testing.T) {
@@ -88,9 +145,7 @@ func TestJobsThatCannotBeDelivered(t *testing.T) {
 	one(t, b(), nil, func(t *testing.T, f *fleet) {
 		src := newPartition("in/0")
 		f.offer(t, jobs(src, delivery.FromIngress, "off", 0, 7))
-		if n := src.count(delivery.OutcomeCancelled); n != 7 {
-			t.Errorf("%d of 7 settled as cancelled", n)
-		}
+		exactly(t, src.count(delivery.OutcomeCancelled), 7, "settled as cancelled")
 	})
 }
 
@@ -114,9 +169,7 @@ func TestWhichLimitAJobIsTooHeavyFor(t *testing.T) {
 		{1001, nil, "its weight 1001 is above max_weight 1000"},
 		{901, quotas[:1], "its weight 901 is above the limit 900/1h of quota wide"},
 	} {
-		if got := overweight(tc.weight, 1000, &delivery.Campaign{ID: "c", Quotas: tc.quotas}); got != tc.want {
-			t.Errorf("%d: %s, want %s", tc.weight, got, tc.want)
-		}
+		exactly(t, overweight(tc.weight, 1000, &delivery.Campaign{ID: "c", Quotas: tc.quotas}), tc.want, "%d", tc.weight)
 	}
 	if got, want := overweight(delivery.MaxGrant+1, delivery.MaxGrant+2, &delivery.Campaign{}), "the most that is granted at once"; !strings.HasSuffix(got, want) {
 		t.Errorf("%s, want %s", got, want)
@@ -128,7 +181,7 @@ func TestTheTTLStaysWithTheCampaign(t *testing.T) {
 	old := campaign("old", 100)
 	old.TTL = time.Hour
 	one(t, newBook(old), nil, func(t *testing.T, f *fleet) {
-		f.receiver.setAnswer(func(int, *delivery.Job) delivery.Result { return delivery.Result{Class: delivery.Permanent} })
+		f.receiver.setAnswer(always(delivery.Result{Class: delivery.Permanent}))
 		src := newPartition("in/0")
 		list := jobs(src, delivery.FromIngress, "old", 0, 1)
 		list[0].FirstRead = time.Now()
@@ -147,9 +200,7 @@ func TestOverflowGoesToTheLaneOnce(t *testing.T) {
 		f.offer(t, jobs(src, delivery.FromIngress, "slow", 0, 500))
 		f.offer(t, jobs(src, delivery.FromIngress, "fast", 500, 3000))
 		time.Sleep(8 * time.Second)
-		if n := f.count("fast"); n != 3000 {
-			t.Errorf("fast sent %d of 3000 behind the slow one", n)
-		}
+		exactly(t, f.count("fast"), 3000, "fast: sent behind the slow one")
 		direct, laned := src.count(delivery.OutcomeDelivered)-3000, src.count(delivery.OutcomeRequeued)
 		if direct+laned != 500 || direct < 4 || direct > 8 || src.counts().twice > 0 {
 			t.Errorf("slow: %d sent, %d put into the lane, %d settled twice", direct, laned, src.counts().twice)
@@ -165,9 +216,7 @@ func TestNewJobsGoBehindTheBacklog(t *testing.T) {
 		list := jobs(src, delivery.FromIngress, "c", 0, 10)
 		list[4].Priority = delivery.PriorityHigh
 		f.offer(t, list)
-		if n := src.count(delivery.OutcomeRequeued); n != 9 {
-			t.Errorf("%d of 9 normal jobs went behind the backlog", n)
-		}
+		exactly(t, src.count(delivery.OutcomeRequeued), 9, "normal jobs went behind the backlog")
 		time.Sleep(time.Second)
 		if f.count("c") != 1 {
 			t.Error("the high-priority job did not pass the backlog")
@@ -196,16 +245,13 @@ func TestJobsGoDirectOnceTheLanesAreDrained(t *testing.T) {
 }
 
 func TestPauseResumeCancel(t *testing.T) {
-	b := newBook(campaign("c", 100), campaign("other", 200))
-	one(t, b, nil, func(t *testing.T, f *fleet) {
+	one(t, newBook(campaign("c", 100), campaign("other", 200)), nil, func(t *testing.T, f *fleet) {
 		in, lane, other := newPartition("in/0"), newPartition("lane/0"), newPartition("in/1")
 		f.offer(t, jobs(in, delivery.FromIngress, "c", 0, 100))
 		f.offer(t, jobs(lane, delivery.FromLane, "c", 0, 100))
 		f.offer(t, jobs(other, delivery.FromIngress, "other", 0, 900))
 		time.Sleep(500 * time.Millisecond)
-		paused := campaign("c", 100)
-		paused.Status = delivery.StatusPaused
-		b.set(paused)
+		f.book.set(as(delivery.StatusPaused, campaign("c", 100)))
 		time.Sleep(100 * time.Millisecond)
 		n := f.count("c")
 		if n < 40 || n > 52 {
@@ -221,19 +267,15 @@ func TestPauseResumeCancel(t *testing.T) {
 		if f.offer(t, jobs(lane, delivery.FromLane, "c", 0, 10)) != 10 {
 			t.Error("a paused campaign took jobs from its lane")
 		}
-		b.set(campaign("c", 100))
+		f.book.set(campaign("c", 100))
 		time.Sleep(50 * time.Millisecond)
 		if lane.counts().rooms == 0 {
 			t.Fatal("the lane was not told of the resume")
 		}
 		f.offer(t, jobs(lane, delivery.FromLane, "c", 0, 100))
 		time.Sleep(300 * time.Millisecond)
-		if got := f.count("c") - n; got < 25 {
-			t.Errorf("sent %d in 300 ms after the resume", got)
-		}
-		off := campaign("c", 100)
-		off.Status = delivery.StatusCancelled
-		b.set(off)
+		atLeast(t, f.count("c")-n, 25, "sent in 300 ms after the resume")
+		f.book.set(as(delivery.StatusCancelled, campaign("c", 100)))
 		time.Sleep(100 * time.Millisecond)
 		n = f.count("c")
 		time.Sleep(time.Second)
@@ -241,9 +283,7 @@ func TestPauseResumeCancel(t *testing.T) {
 			t.Errorf("cancelled: %d more sent, settled %d", f.count("c")-n, lane.counts().settled)
 		}
 		time.Sleep(time.Second)
-		if got := f.count("other"); got != 900 {
-			t.Errorf("the other campaign sent %d of 900", got)
-		}
+		exactly(t, f.count("other"), 900, "sent by the other campaign")
 	})
 }
 
@@ -258,9 +298,7 @@ func TestRoomIsAnnouncedAtHalf(t *testing.T) {
 			t.Error("announced before half was sent")
 		}
 		time.Sleep(300 * time.Millisecond)
-		if lane.counts().rooms != 1 {
-			t.Errorf("announced %d times", lane.counts().rooms)
-		}
+		exactly(t, lane.counts().rooms, 1, "times announced")
 	})
 }
 
@@ -290,9 +328,7 @@ func TestRetries(t *testing.T) {
 			if len(sent) != 3 || sent[2].attempt != 2 || src.count(delivery.OutcomeDelivered) != 1 {
 				t.Fatalf("%+v %v", sent, src.counts())
 			}
-			if d := sent[1].at - sent[0].at; d < 80_000 || d > 170_000 {
-				t.Errorf("first back-off %d us", d)
-			}
+			within(t, sent[1].at-sent[0].at, 80_000, 170_000, "us of back-off")
 		})
 	})
 	t.Run("attempts run out", func(t *testing.T) {
@@ -353,9 +389,7 @@ func TestThrottlingClosesTheGateOfThatSinkOnly(t *testing.T) {
 		if longest < 480_000 || longest > 1_060_000 || gap > 13 {
 			t.Errorf("the gate was closed for %d us after %d jobs", longest, gap)
 		}
-		if n := in.count(delivery.OutcomeDelivered); n != 100 {
-			t.Errorf("%d of 100 delivered", n)
-		}
+		exactly(t, in.count(delivery.OutcomeDelivered), 100, "delivered")
 		if got := sorted(f.receiver.history(), "b"); len(got) != 200 || got[199].at > 2_300_000 {
 			t.Errorf("the other sink's campaign was held up: %d sent, the last at %d", len(got), got[len(got)-1].at)
 		}
@@ -383,9 +417,7 @@ func TestAnOutageKillsNoJob(t *testing.T) {
 					t.Errorf("%d calls in ten minutes of outage, want about one a second", probes)
 				}
 				time.Sleep(10 * time.Second)
-				if n := lane.count(delivery.OutcomeDelivered); n != 80 {
-					t.Errorf("%d of 80 delivered after the outage: %+v", n, f.outboxes[0].all())
-				}
+				exactly(t, lane.count(delivery.OutcomeDelivered), 80, "delivered after the outage: %+v", f.outboxes[0].all())
 			})
 		})
 	}
@@ -452,18 +484,14 @@ func TestJobsOfOthersAreNotSent(t *testing.T) {
 		if more := f.count("c") - n; n == 0 || more > 0 {
 			t.Errorf("%d sent, then %d of others", n, more)
 		}
-		if settled := src.count(delivery.OutcomeDelivered); settled != n {
-			t.Errorf("%d of %d in flight were settled", settled, n)
-		}
+		exactly(t, src.count(delivery.OutcomeDelivered), n, "in flight were settled")
 		if open, err := f.daemons[0].Drain(t.Context()); open != 0 || err != nil {
 			t.Errorf("open %d, %v", open, err)
 		}
 		lost.Store(false)
 		f.offer(t, jobs(newPartition("in/0"), delivery.FromIngress, "c", 0, 10))
 		time.Sleep(2 * time.Second)
-		if more := f.count("c") - n; more != 10 {
-			t.Errorf("%d of 10 sent after the drain", more)
-		}
+		exactly(t, f.count("c")-n, 10, "sent after the drain")
 	})
 }
 
@@ -472,22 +500,16 @@ func TestNoStoreNothingIsSent(t *testing.T) {
 		src := newPartition("lane/0")
 		f.offer(t, jobs(src, delivery.FromLane, "c", 0, 200))
 		time.Sleep(500 * time.Millisecond)
-		f.store.mu.Lock()
-		f.store.down = true
-		f.store.mu.Unlock()
+		f.store.setDown(true)
 		time.Sleep(100 * time.Millisecond)
 		n := f.count("c")
 		time.Sleep(10 * time.Second)
 		if f.count("c") != n {
 			t.Errorf("%d sent without the store", f.count("c")-n)
 		}
-		f.store.mu.Lock()
-		f.store.down = false
-		f.store.mu.Unlock()
+		f.store.setDown(false)
 		time.Sleep(3500 * time.Millisecond)
-		if f.count("c") != 200 {
-			t.Errorf("%d of 200 sent after it came back", f.count("c"))
-		}
+		exactly(t, f.count("c"), 200, "sent after it came back")
 		if over, _ := overRate(sorted(f.receiver.history(), "c"), []change{{0, 100}}, 0); over > 1 {
 			t.Errorf("%d above the rate", over)
 		}
@@ -512,9 +534,7 @@ func TestWeights(t *testing.T) {
 		for _, a := range sent {
 			units += a.weight
 		}
-		if took := sent[59].at - sent[0].at; took < (units-5)*10_000 || took > units*10_300 {
-			t.Errorf("%d units at 100/s took %d us", units, took)
-		}
+		within(t, sent[59].at-sent[0].at, (units-5)*10_000, units*10_300, "us for %d units at 100/s", units)
 	})
 }
 
@@ -532,9 +552,7 @@ func TestAFullSinkIsNoBurst(t *testing.T) {
 		if over, at := overRate(sent, []change{{0, 200}}, 0); over > 1+200/50 {
 			t.Errorf("%d above the rate at %d", over, at)
 		}
-		if len(sent) < 350 {
-			t.Errorf("%d sent", len(sent))
-		}
+		atLeast(t, len(sent), 350, "sent")
 	})
 }
 
@@ -556,9 +574,7 @@ func TestManyCampaigns(t *testing.T) {
 			counts[a.campaign]++
 		}
 		for i := range 1000 {
-			if n := counts[fmt.Sprintf("c%d", i)]; n < 14 || n > 17 {
-				t.Errorf("c%d sent %d in 3.2 s at 5/s", i, n)
-			}
+			within(t, counts[fmt.Sprintf("c%d", i)], 14, 17, "c%d: sent in 3.2 s at 5/s", i)
 		}
 	})
 }
@@ -593,9 +609,7 @@ func TestAForfeitedSlotIsAskedForAgain(t *testing.T) {
 		f.receiver.setLatency(time.Second)
 		f.offer(t, jobs(newPartition("lane/0"), delivery.FromLane, "c", 0, 2))
 		time.Sleep(3 * time.Second)
-		if n := f.count("c"); n != 2 {
-			t.Errorf("%d of 2 sent", n)
-		}
+		exactly(t, f.count("c"), 2, "sent")
 	})
 }
 
@@ -616,9 +630,7 @@ func TestAGateIsNotLeftClosed(t *testing.T) {
 			src := newPartition("lane/0")
 			f.offer(t, jobs(src, delivery.FromLane, "c", 0, 1000))
 			time.Sleep(10 * time.Second)
-			if n := src.count(delivery.OutcomeDelivered); n != 1000 {
-				t.Errorf("seed %d: %d of 1000 delivered in 10 s at 500/s", seed, n)
-			}
+			exactly(t, src.count(delivery.OutcomeDelivered), 1000, "seed %d: delivered in 10 s at 500/s", seed)
 			f.stop()
 		})
 	}

@@ -67,9 +67,7 @@ func TestBlockKeepsJobsWhereTheyAre(t *testing.T) {
 			t.Errorf("%d of 3000 are refused after a minute", len(left))
 		}
 		time.Sleep(3 * time.Second)
-		if got := time.Since(began); got > 34*time.Second {
-			t.Errorf("took %s", got)
-		}
+		atMost(t, time.Since(began), 34*time.Second, "until all are sent")
 		if got := f.order("c"); !slices.Equal(got, idsOf(list)) {
 			t.Errorf("%d sent, not all or out of order", len(got))
 		}
@@ -93,20 +91,15 @@ func TestBlockKnowsNoAge(t *testing.T) {
 		}
 		f.daemons[0].Relieve(source{src, delivery.FromIngress}, 100)
 		time.Sleep(5*time.Hour + time.Minute)
-		if n := f.count("slow"); n < 5 || n > 7 {
-			t.Errorf("%d sent in five hours", n)
-		}
-		if n := len(f.outboxes[0].all()); n != 0 {
-			t.Errorf("%d jobs were moved", n)
-		}
+		within(t, f.count("slow"), 5, 7, "sent in five hours")
+		exactly(t, len(f.outboxes[0].all()), 0, "jobs were moved")
 	})
 }
 
 // TestBlockPausedResumedCancelled: jobs of a paused campaign are neither sent nor moved, however long; they go on at
 // once, in order, or settle as cancelled.
 func TestBlockPausedResumedCancelled(t *testing.T) {
-	b := newBook(blocking("c", 100), campaign("other", 50))
-	one(t, b, nil, func(t *testing.T, f *fleet) {
+	one(t, newBook(blocking("c", 100), campaign("other", 50)), nil, func(t *testing.T, f *fleet) {
 		src, other := newPartition("in/0"), newPartition("in/1")
 		list := jobs(src, delivery.FromIngress, "c", 0, 500)
 		refused, err := f.daemons[0].Offer(t.Context(), list)
@@ -114,9 +107,8 @@ func TestBlockPausedResumedCancelled(t *testing.T) {
 			t.Fatalf("%d refused of 500, %v", len(refused), err)
 		}
 		time.Sleep(500 * time.Millisecond)
-		paused := blocking("c", 100)
-		paused.Status = delivery.StatusPaused
-		b.set(paused)
+		paused := as(delivery.StatusPaused, blocking("c", 100))
+		f.book.set(paused)
 		time.Sleep(100 * time.Millisecond)
 		sent, rooms := f.count("c"), src.counts().rooms
 		f.offer(t, jobs(other, delivery.FromIngress, "other", 0, 100))
@@ -127,18 +119,14 @@ func TestBlockPausedResumedCancelled(t *testing.T) {
 		if c := src.counts(); c.settled != sent || c.released != 200-sent || c.rooms != rooms {
 			t.Errorf("paused: %+v, %d sent", c, sent)
 		}
-		if n := f.count("other"); n != 100 {
-			t.Errorf("the other campaign sent %d of 100", n)
-		}
+		exactly(t, f.count("other"), 100, "sent by the other campaign")
 		again, err := f.daemons[0].Offer(t.Context(), list[sent:])
 		if err != nil || len(again) != 500-sent {
 			t.Fatalf("paused: %d of %d refused, %v", len(again), 500-sent, err)
 		}
-		b.set(blocking("c", 100))
+		f.book.set(blocking("c", 100))
 		again = f.hand(t, src, again, 300*time.Millisecond)
-		if n := f.count("c") - sent; n < 20 || n > 35 {
-			t.Errorf("%d sent in 300 ms after the resume", n)
-		}
+		within(t, f.count("c")-sent, 20, 35, "sent in 300 ms after the resume")
 		if left := f.hand(t, src, again, 10*time.Second); len(left) > 0 {
 			t.Errorf("%d refused", len(left))
 		}
@@ -147,16 +135,14 @@ func TestBlockPausedResumedCancelled(t *testing.T) {
 			t.Errorf("%d of 500 sent, not all or out of order: %v", len(got), got)
 		}
 
-		b.set(paused)
+		f.book.set(paused)
 		time.Sleep(100 * time.Millisecond)
 		list = jobs(src, delivery.FromIngress, "c", 500, 100)
-		if n := f.offer(t, list); n != 100 {
-			t.Errorf("paused: %d of 100 refused", n)
-		}
+		exactly(t, f.offer(t, list), 100, "paused: refused")
 		rooms = src.counts().rooms
 		off := paused
 		off.Status = delivery.StatusCancelled
-		b.set(off)
+		f.book.set(off)
 		time.Sleep(50 * time.Millisecond)
 		if src.counts().rooms == rooms {
 			t.Fatal("the partition was not told of the cancellation")
@@ -172,48 +158,40 @@ func TestBlockPausedResumedCancelled(t *testing.T) {
 
 // TestBlockCancelledSettlesWhatWasGivenBack: jobs that were in the queue when the campaign was paused are read again when it is cancelled.
 func TestBlockCancelledSettlesWhatWasGivenBack(t *testing.T) {
-	b := newBook(blocking("c", 10))
-	one(t, b, nil, func(t *testing.T, f *fleet) {
+	one(t, newBook(blocking("c", 10)), nil, func(t *testing.T, f *fleet) {
 		src := newPartition("in/0")
 		list := jobs(src, delivery.FromIngress, "c", 0, 20)
 		f.offer(t, list)
 		time.Sleep(450 * time.Millisecond)
-		c := blocking("c", 10)
-		c.Status = delivery.StatusPaused
-		b.set(c)
+		c := as(delivery.StatusPaused, blocking("c", 10))
+		f.book.set(c)
 		time.Sleep(time.Hour)
 		sent, rooms := f.count("c"), src.counts().rooms
 		c.Status = delivery.StatusCancelled
-		b.set(c)
+		f.book.set(c)
 		time.Sleep(50 * time.Millisecond)
 		if n := src.counts(); n.rooms == rooms || n.released != 20-sent || sent > 6 {
 			t.Errorf("%+v, %d sent", n, sent)
 		}
 		f.offer(t, list[sent:])
-		if n := src.count(delivery.OutcomeCancelled); n != 20-sent {
-			t.Errorf("%d sent, %d cancelled of 20", sent, n)
-		}
+		exactly(t, src.count(delivery.OutcomeCancelled), 20-sent, "cancelled of 20, %d sent", sent)
 	})
 }
 
 // TestBlockGivesUpToALane: when the policy changes, what was given back or refused goes to the lane.
 func TestBlockGivesUpToALane(t *testing.T) {
-	b := newBook(blocking("c", 10))
-	one(t, b, nil, func(t *testing.T, f *fleet) {
+	one(t, newBook(blocking("c", 10)), nil, func(t *testing.T, f *fleet) {
 		src := newPartition("in/0")
 		list := jobs(src, delivery.FromIngress, "c", 0, 60)
 		f.offer(t, list)
-		c := blocking("c", 10)
-		c.Status = delivery.StatusPaused
-		b.set(c)
+		c := as(delivery.StatusPaused, blocking("c", 10))
+		f.book.set(c)
 		time.Sleep(time.Minute)
 		c.Overflow = delivery.OverflowLane
-		b.set(c)
+		f.book.set(c)
 		time.Sleep(300 * time.Millisecond)
 		sent := f.count("c")
-		if n := f.offer(t, list[sent:]); n != 0 {
-			t.Errorf("%d refused under overflow lane", n)
-		}
+		exactly(t, f.offer(t, list[sent:]), 0, "refused under overflow lane")
 		if laned := src.count(delivery.OutcomeRequeued); sent+laned != 60 || sent > 2 {
 			t.Errorf("%d sent, %d put into the lane", sent, laned)
 		}
@@ -246,35 +224,27 @@ func TestBlockHighPriority(t *testing.T) {
 
 // TestBlockRetriesStayInTimers: a job that comes back from a timer while its campaign is held goes to a timer again.
 func TestBlockRetriesStayInTimers(t *testing.T) {
-	c := blocking("c", 100)
-	c.Status = delivery.StatusPaused
+	c := as(delivery.StatusPaused, blocking("c", 100))
 	one(t, newBook(c), nil, func(t *testing.T, f *fleet) {
 		src := newPartition("timer/0")
-		if n := f.offer(t, jobs(src, delivery.FromTimer, "c", 0, 10)); n != 0 {
-			t.Errorf("%d refused: a timer is shared by all", n)
-		}
-		if n := f.outboxes[0].count(delivery.ToTimer, delivery.ReasonOverflow); n != 10 {
-			t.Errorf("%d of 10 in a timer: %+v", n, f.outboxes[0].all())
-		}
+		exactly(t, f.offer(t, jobs(src, delivery.FromTimer, "c", 0, 10)), 0, "refused: a timer is shared by all")
+		exactly(t, f.outboxes[0].count(delivery.ToTimer, delivery.ReasonOverflow), 10, "in a timer: %+v", f.outboxes[0].all())
 	})
 }
 
 // TestBlockDrains: a drain forgets what was given back; the jobs stay open for the daemon that reads them next.
 func TestBlockDrains(t *testing.T) {
-	b := newBook(blocking("c", 10))
-	one(t, b, nil, func(t *testing.T, f *fleet) {
+	one(t, newBook(blocking("c", 10)), nil, func(t *testing.T, f *fleet) {
 		src := newPartition("in/0")
 		f.offer(t, jobs(src, delivery.FromIngress, "c", 0, 20))
 		time.Sleep(450 * time.Millisecond)
-		c := blocking("c", 10)
-		c.Status = delivery.StatusPaused
-		b.set(c)
+		f.book.set(as(delivery.StatusPaused, blocking("c", 10)))
 		time.Sleep(time.Second)
 		if open, err := f.daemons[0].Drain(t.Context()); open != 0 || err != nil {
 			t.Errorf("drain: %d open, %v", open, err)
 		}
 		sent := f.count("c")
-		b.set(blocking("c", 10))
+		f.book.set(blocking("c", 10))
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		if n := f.count("c"); n != sent || src.counts().settled != sent {
@@ -286,25 +256,21 @@ func TestBlockDrains(t *testing.T) {
 // TestBlockTellsOfRoomLater: also of a campaign whose queue was idle for long, since it has a backlog in a lane that
 // another daemon reads.
 func TestBlockTellsOfRoomLater(t *testing.T) {
-	b := newBook(blocking("c", 10))
-	one(t, b, nil, func(t *testing.T, f *fleet) {
+	one(t, newBook(blocking("c", 10)), nil, func(t *testing.T, f *fleet) {
 		src := newPartition("in/0")
 		list := jobs(src, delivery.FromIngress, "c", 0, 10)
 		f.offer(t, list)
-		c := blocking("c", 10)
-		c.Status = delivery.StatusPaused
-		b.set(c)
+		c := as(delivery.StatusPaused, blocking("c", 10))
+		f.book.set(c)
 		time.Sleep(time.Second)
 		c.Status = delivery.StatusActive
-		b.setBacklog("c", 1000)
-		b.set(c)
+		f.book.setBacklog("c", 1000)
+		f.book.set(c)
 		sent := f.count("c")
 		list = f.hand(t, src, list[sent:], 2*idleQueue)
-		b.setBacklog("c", 0)
+		f.book.setBacklog("c", 0)
 		f.hand(t, src, list, drainedFor+2*time.Second)
 		time.Sleep(2 * time.Second)
-		if n := src.counts().settled; n != 10 {
-			t.Errorf("%d of 10 settled", n)
-		}
+		exactly(t, src.counts().settled, 10, "settled")
 	})
 }

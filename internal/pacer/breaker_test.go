@@ -112,9 +112,7 @@ func TestACallThatIsGivenUpHasLasted(t *testing.T) {
 		for i := range silentFailures {
 			opened = b.fail(failure{job: &delivery.Job{ID: fmt.Sprint(i)}, cause: delivery.GateFailing}, 10_000*millisecond)
 		}
-		if opened != tc.want {
-			t.Errorf("taken %s: %t", name, opened)
-		}
+		exactly(t, opened, tc.want, "taken %s", name)
 	}
 }
 
@@ -124,9 +122,7 @@ func TestNothingIsTakenBeforeTheFirst(t *testing.T) {
 		taken, since int64
 		want         bool
 	}{{0, -5, false}, {0, 0, false}, {7, -5, true}, {7, 6, true}, {7, 7, false}} {
-		if got := (&breaker{succeededAt: tc.taken}).succeededSince(tc.since); got != tc.want {
-			t.Errorf("taken at %d, since %d: %t", tc.taken, tc.since, got)
-		}
+		exactly(t, (&breaker{succeededAt: tc.taken}).succeededSince(tc.since), tc.want, "taken at %d, since %d", tc.taken, tc.since)
 	}
 }
 

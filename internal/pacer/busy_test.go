@@ -59,9 +59,7 @@ func TestSinkIsKeptBusy(t *testing.T) {
 					}
 				}
 				possible := float64(tc.calls) / tc.lasts.Seconds() * (ends - warm).Seconds()
-				if all < tc.least*possible {
-					t.Errorf("%.0f sent of %.0f", all, possible)
-				}
+				atLeast(t, all, tc.least*possible, "sent of %.0f", possible)
 				for i, rate := range tc.rates {
 					if n, part := sent[fmt.Sprint(i)], min(float64(rate)*(ends-warm).Seconds(), possible/float64(len(tc.rates))); n < 0.9*tc.least*part {
 						t.Errorf("%.0f sent of %.0f of campaign %d", n, part, i)
@@ -93,9 +91,7 @@ func TestRoomOfSinkAndCampaign(t *testing.T) {
 			q.push(&delivery.Job{Weight: 1})
 			room := make(chan int64, 1)
 			p.inbox.do(func(instant) { _, own := p.freeCalls(q, 75_000, instant{}); room <- own })
-			if got := <-room; got != tc.want {
-				t.Errorf("room for %d, want %d: %+v", got, tc.want, tc)
-			}
+			exactly(t, <-room, tc.want, "room for: %+v", tc)
 		}
 	})
 }

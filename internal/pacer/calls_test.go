@@ -70,15 +70,9 @@ func TestCallsNotSlotsAreBounded(t *testing.T) {
 					x := flight{calls: calls, rate: rate, length: max(time.Second, 10*lasts), lasts: func() time.Duration { return lasts }}
 					got := x.run(t)
 					possible := min(float64(rate), float64(calls)/lasts.Seconds()) * x.length.Seconds()
-					if n := float64(len(got.sent)); n < 0.9*possible-1 {
-						t.Errorf("%.0f sent of %.0f", n, possible)
-					}
-					if got.most > calls {
-						t.Errorf("%d calls at once", got.most)
-					}
-					if got.forfeited > 0.4*possible+1 {
-						t.Errorf("%.0f slots given up while %d jobs were sent", got.forfeited, len(got.sent))
-					}
+					atLeast(t, float64(len(got.sent)), 0.9*possible-1, "sent of %.0f", possible)
+					atMost(t, got.most, calls, "calls at once")
+					atMost(t, got.forfeited, 0.4*possible+1, "slots given up while %d jobs were sent", len(got.sent))
 					if got.behind {
 						t.Error("sending counts as behind for want of CPU")
 					}
@@ -149,9 +143,7 @@ func TestCallRoom(t *testing.T) {
 			if tc.n != nil {
 				tc.n(&n)
 			}
-			if got := tc.c.free(n, tc.now); got != tc.want {
-				t.Errorf("room for %d, want %d", got, tc.want)
-			}
+			exactly(t, tc.c.free(n, tc.now), tc.want, "room for")
 		})
 	}
 }
@@ -170,8 +162,6 @@ func TestSlotsThatAwaitACall(t *testing.T) {
 		if <-behind || f.outboxes[0].throttled > 0 {
 			t.Errorf("relaying has been stopped %d times", f.outboxes[0].throttled)
 		}
-		if n := f.count("c"); n < 160 {
-			t.Errorf("%d jobs are sent", n)
-		}
+		atLeast(t, f.count("c"), 160, "jobs are sent")
 	})
 }

@@ -77,9 +77,7 @@ func TestCountsOutliveACampaign(t *testing.T) {
 		t.Errorf("%d known, %d gone", len(s.byID), len(s.gone))
 	}
 	s.dropCounts(time.Minute, instantAt(countsKeptFor))
-	if n := len(s.counts.byID); n != 2 {
-		t.Errorf("%d tallies while both are kept", n)
-	}
+	exactly(t, len(s.counts.byID), 2, "tallies while both are kept")
 	s.use(catalogOf(campaign("returns", 1)), time.Minute, instantAt(countsKeptFor))
 	s.dropCounts(time.Minute, instantAt(time.Second+countsKeptFor+time.Millisecond))
 	if list := s.counts.byID; len(list) != 1 || list["returns"] == nil || len(s.gone) != 0 {
@@ -106,19 +104,15 @@ func TestStanding(t *testing.T) {
 		"paused beyond its end":   {func(c *delivery.Campaign) { c.Status, c.EndsAt = delivery.StatusPaused, now }, sink, completed},
 		"cancelled before an end": {func(c *delivery.Campaign) { c.Status, c.EndsAt = delivery.StatusCancelled, now }, sink, cancelled},
 	} {
-		c := campaign("c", 10)
-		c.Status = delivery.StatusActive
+		c := as(delivery.StatusActive, campaign("c", 10))
 		tc.change(&c)
-		if got := standingOf(&c, tc.sink, now); got != tc.want {
-			t.Errorf("%s: %d, want %d", name, got, tc.want)
-		}
+		exactly(t, standingOf(&c, tc.sink, now), tc.want, "%s", name)
 	}
 }
 
 // That a campaign's sink is missing is said once, when it would send otherwise, and again only after it had one.
 func TestAMissingSinkIsSaidOnce(t *testing.T) {
-	c := campaign("c", 10)
-	c.Status = delivery.StatusActive
+	c := as(delivery.StatusActive, campaign("c", 10))
 	paused := c
 	paused.Status = delivery.StatusPaused
 	e := &effective{campaign: &paused}

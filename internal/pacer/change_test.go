@@ -58,14 +58,9 @@ func (cl climb) run(t *testing.T) (failure string) {
 		b := newBook()
 		f := newFleet(cl.daemons, uniform(5, cl.latency, 0), b, nil)
 		b.set(ramp("c", cl.rate, cl.start, cl.add))
-		ctx, cancel := context.WithCancel(context.Background())
-		var feeding sync.WaitGroup
-		for i := range cl.daemons {
-			feeding.Go(func() { f.feed(ctx, i, "c", newPartition(fmt.Sprintf("lane/%d", i))) })
-		}
+		stop := f.feedAll("c")
 		time.Sleep(6 * time.Second)
-		cancel()
-		feeding.Wait()
+		stop()
 		f.stop()
 		failure = cl.judge(sorted(f.receiver.history(), "c"))
 	})
@@ -106,17 +101,16 @@ func TestARampSteps(t *testing.T) {
 
 // TestAStepIsNewerThanWhatTheStoreKnows: a change of the row in the middle of a ramp acts, up and down.
 func TestAStepIsNewerThanWhatTheStoreKnows(t *testing.T) {
-	b := newBook()
-	one(t, b, nil, func(t *testing.T, f *fleet) {
+	one(t, newBook(), nil, func(t *testing.T, f *fleet) {
 		c := ramp("c", 1000, 50, 50)
-		b.set(c)
+		f.book.set(c)
 		ctx, cancel := context.WithCancel(context.Background())
 		var feeding sync.WaitGroup
 		feeding.Go(func() { f.feed(ctx, 0, "c", newPartition("lane/0")) })
 		for _, second := range []struct{ ceiling, rate int64 }{{1000, 100}, {30, 30}, {500, 200}, {500, 250}} {
 			time.Sleep(time.Until(c.Ramp.Since.Add(time.Since(c.Ramp.Since).Truncate(time.Second) + time.Second)))
 			c.Rate = delivery.PerSecond(second.ceiling)
-			b.set(c)
+			f.book.set(c)
 			begun := time.Since(f.receiver.began).Microseconds()
 			time.Sleep(999 * time.Millisecond)
 			want := second.rate * 8 / 10
@@ -146,12 +140,8 @@ func TestHoursCloseAndOpen(t *testing.T) {
 
 		time.Sleep(time.Until(closing.Add(50 * time.Second)))
 		sent := sorted(f.receiver.history(), "c")
-		if n := between(sent, since(closing.Add(-time.Second)), since(closing)); n < 98 {
-			t.Errorf("%d sent in the last second at 100/s", n)
-		}
-		if n := between(sent, since(closing), 1<<62); n > 1 {
-			t.Errorf("%d sent after the hours had closed", n)
-		}
+		atLeast(t, between(sent, since(closing.Add(-time.Second)), since(closing)), 98, "sent in the last second at 100/s")
+		atMost(t, between(sent, since(closing), 1<<62), 1, "sent after the hours had closed")
 		delivered := lane.count(delivery.OutcomeDelivered)
 		if delivered != len(sent) || in.count(delivery.OutcomeRequeued) != 200 || lane.counts().released != 200-delivered {
 			t.Errorf("%d sent; %d of 200 put into the lane; of the lane %d delivered and %d released",
@@ -164,9 +154,7 @@ func TestHoursCloseAndOpen(t *testing.T) {
 		if n := in.count(delivery.OutcomeRequeued); n != 210 {
 			t.Errorf("%d of 10 new jobs were put into the lane", n-200)
 		}
-		if n := f.count("other"); n != 400 {
-			t.Errorf("the other campaign sent %d of 400", n)
-		}
+		exactly(t, f.count("other"), 400, "sent by the other campaign")
 
 		opening := closing.Add(time.Minute)
 		time.Sleep(time.Until(opening.Add(20 * time.Millisecond)))
@@ -179,25 +167,20 @@ func TestHoursCloseAndOpen(t *testing.T) {
 		if len(all) != 200 || lane.count(delivery.OutcomeDelivered) != 200 {
 			t.Errorf("%d of 200 sent once the hours had opened", len(all))
 		}
-		if n := between(all, since(opening), since(opening.Add(220*time.Millisecond))); n < 15 {
-			t.Errorf("%d sent in the 200 ms after the lane was heard", n)
-		}
+		atLeast(t, between(all, since(opening), since(opening.Add(220*time.Millisecond))), 15, "sent in the 200 ms after the lane was heard")
 	})
 }
 
 // TestStartAndEnd: nothing goes before the start; at the end, what waits expires.
 func TestStartAndEnd(t *testing.T) {
-	b := newBook()
-	one(t, b, nil, func(t *testing.T, f *fleet) {
+	one(t, newBook(), nil, func(t *testing.T, f *fleet) {
 		began := time.Now()
 		c := campaign("c", 100)
 		c.StartsAt, c.EndsAt = began.Add(1_130*time.Millisecond), began.Add(2_130*time.Millisecond)
-		b.set(c)
+		f.book.set(c)
 		in, lane := newPartition("in/0"), newPartition("lane/0")
 		f.offer(t, jobs(in, delivery.FromIngress, "c", 0, 5))
-		if refused := f.offer(t, jobs(lane, delivery.FromLane, "c", 0, 150)); refused != 150 {
-			t.Errorf("%d of 150 refused before the start", refused)
-		}
+		exactly(t, f.offer(t, jobs(lane, delivery.FromLane, "c", 0, 150)), 150, "refused before the start")
 		time.Sleep(time.Until(c.StartsAt.Add(10 * time.Millisecond)))
 		if lane.counts().rooms != 1 || in.count(delivery.OutcomeRequeued) != 5 || f.count("c") != 0 {
 			t.Fatalf("at the start: %+v, %+v, %d sent", lane.counts(), in.counts(), f.count("c"))
@@ -208,9 +191,7 @@ func TestStartAndEnd(t *testing.T) {
 		if sent < 95 || sent > 101 {
 			t.Errorf("%d sent in a second at 100/s", sent)
 		}
-		if n := lane.count(delivery.OutcomeExpired); n != 150-sent {
-			t.Errorf("%d of %d expired at the end", n, 150-sent)
-		}
+		exactly(t, lane.count(delivery.OutcomeExpired), 150-sent, "expired at the end")
 		time.Sleep(time.Second)
 		f.offer(t, jobs(in, delivery.FromIngress, "c", 5, 5))
 		if f.count("c") != sent || in.count(delivery.OutcomeExpired) != 5 {
@@ -221,10 +202,9 @@ func TestStartAndEnd(t *testing.T) {
 
 // TestSchedulesAreForgotten: nothing is kept of a campaign that is deleted, nor of a schedule that is taken away.
 func TestSchedulesAreForgotten(t *testing.T) {
-	b := newBook()
-	one(t, b, nil, func(t *testing.T, f *fleet) {
-		b.set(ramp("a", 1000, 1, 1))
-		b.set(ramp("b", 1000, 1, 1))
+	one(t, newBook(), nil, func(t *testing.T, f *fleet) {
+		f.book.set(ramp("a", 1000, 1, 1))
+		f.book.set(ramp("b", 1000, 1, 1))
 		known := func() (campaigns, schedules int) {
 			time.Sleep(time.Second)
 			f.daemons[0].inbox.do(func(instant) {
@@ -239,14 +219,12 @@ func TestSchedulesAreForgotten(t *testing.T) {
 		if c, s := known(); c != 2 || s != 2 {
 			t.Errorf("%d campaigns, %d schedules", c, s)
 		}
-		b.remove("a")
-		b.set(campaign("b", 1000))
+		f.book.remove("a")
+		f.book.set(campaign("b", 1000))
 		if c, s := known(); c != 1 || s != 0 {
 			t.Errorf("%d campaigns and %d schedules are still known", c, s)
 		}
-		if n := f.count("b"); n != 10 {
-			t.Errorf("%d of 10 sent", n)
-		}
+		exactly(t, f.count("b"), 10, "sent")
 	})
 }
 

@@ -16,7 +16,5 @@ func TestTheWallClockMayBeSet(t *testing.T) {
 	}
 	j := &delivery.Job{Reading: delivery.Reading{From: delivery.FromTimer}}
 	j.Reason, j.EnqueuedAt = string(delivery.ReasonRetry), delivery.StampOf(wall.Add(-5*time.Second))
-	if got := now.lastTry(j); got != 995_000_000 {
-		t.Errorf("a job of five seconds ago was tried at %d", got)
-	}
+	exactly(t, now.lastTry(j), 995_000_000, "a job of five seconds ago was tried at")
 }

@@ -175,9 +175,7 @@ func TestDeadAndDeafDestinationsCostTheOthersNothing(t *testing.T) {
 				if n := lane.count(delivery.OutcomeDelivered); n != others || took > ideal*102/100+100*time.Millisecond {
 					t.Errorf("%d of %d of the others in %s, ideal is %s", n, others, took, ideal)
 				}
-				if n := len(f.daemons[0].destinations.byKey); n > maxDestinations+512 {
-					t.Errorf("%d destinations are remembered", n)
-				}
+				atMost(t, len(f.daemons[0].destinations.byKey), maxDestinations+512, "destinations are remembered")
 			})
 		})
 	}
@@ -322,9 +320,7 @@ func TestADeadDestinationWaitsAlone(t *testing.T) {
 				if n, m := lane.count(delivery.OutcomeDelivered), other.count(delivery.OutcomeDelivered); n != 300 || m != 200 {
 					t.Errorf("%d of 300 and %d of 200 others are delivered after 4 s", n, m)
 				}
-				if n := other.counts().twice + lane.counts().twice; n > 0 {
-					t.Errorf("%d jobs were settled twice", n)
-				}
+				atMost(t, other.counts().twice+lane.counts().twice, 0, "jobs were settled twice")
 				time.Sleep(56 * time.Second)
 				tried, attempts := f.sentTo("dead")
 				if tried > tc.tries || tried < 7 || attempts > tc.attempts {
@@ -333,17 +329,11 @@ func TestADeadDestinationWaitsAlone(t *testing.T) {
 				if list, err := f.daemons[0].Troubles(t.Context()); err != nil || len(list) != 1 || list[0].Destination != "dead" {
 					t.Errorf("troubles of campaigns: %v, %v", list, err)
 				}
-				if n := testutil.ToFloat64(f.daemons[0].metrics.closedDestinations.WithLabelValues("default")); n != 1 {
-					t.Errorf("%v destinations are closed", n)
-				}
-				if n := f.ready(t, "c"); n > 0 {
-					t.Errorf("%d jobs count as ready, and all that is left is for a closed destination", n)
-				}
+				exactly(t, testutil.ToFloat64(f.daemons[0].metrics.closedDestinations.WithLabelValues("default")), 1, "destinations are closed")
+				atMost(t, f.ready(t, "c"), 0, "jobs count as ready, and all that is left is for a closed destination")
 				f.receiver.setAnswer(nil)
 				time.Sleep(maxProbeEvery + mostApart + 30*time.Second)
-				if n := lane.count(delivery.OutcomeDelivered) + timer.count(delivery.OutcomeDelivered); n != 400 {
-					t.Errorf("%d of 400 are delivered in the end", n)
-				}
+				exactly(t, lane.count(delivery.OutcomeDelivered)+timer.count(delivery.OutcomeDelivered), 400, "delivered in the end")
 				if n := testutil.ToFloat64(f.daemons[0].metrics.closedDestinations.WithLabelValues("default")); n != 0 {
 					t.Errorf("%v destinations are closed in the end", n)
 				}
@@ -372,9 +362,7 @@ func TestABacklogForADestinationThatAnswers500(t *testing.T) {
 				}
 				f.receiver.setAnswer(nil)
 				time.Sleep(maxProbeEvery + 2*mostApart)
-				if n := lane.count(delivery.OutcomeDelivered) + timer.count(delivery.OutcomeDelivered); n != 200 {
-					t.Errorf("%d of 200 are delivered in the end", n)
-				}
+				exactly(t, lane.count(delivery.OutcomeDelivered)+timer.count(delivery.OutcomeDelivered), 200, "delivered in the end")
 			})
 		})
 	}
@@ -395,14 +383,10 @@ func TestAThrottledDestinationWaitsOnEveryDaemon(t *testing.T) {
 		if n, _ := f.sentTo("busy"); n > 16 {
 			t.Errorf("%d were sent to a destination that asks to wait", n)
 		}
-		if n := lane.count(delivery.OutcomeDelivered); n != 103 {
-			t.Errorf("%d of 103 others are delivered", n)
-		}
+		exactly(t, lane.count(delivery.OutcomeDelivered), 103, "others are delivered")
 		f.receiver.setAnswer(nil)
 		time.Sleep(time.Minute + mostApart)
-		if n := lane.count(delivery.OutcomeDelivered) + timer.count(delivery.OutcomeDelivered); n != 206 {
-			t.Errorf("%d of 206 are delivered in the end", n)
-		}
+		exactly(t, lane.count(delivery.OutcomeDelivered)+timer.count(delivery.OutcomeDelivered), 206, "delivered in the end")
 		if _, attempts := f.sentTo("busy"); attempts > 0 {
 			t.Errorf("%d attempts", attempts)
 		}
@@ -468,9 +452,7 @@ func TestASuccessOpensADestinationEverywhere(t *testing.T) {
 		time.Sleep(time.Minute) // one has tried
 		offer(1, 200, 20)
 		time.Sleep(time.Second)
-		if n := lane.count(delivery.OutcomeDelivered); n < 20 {
-			t.Errorf("%d of 20 are delivered by the daemon that had none before", n)
-		}
+		atLeast(t, lane.count(delivery.OutcomeDelivered), 20, "delivered by the daemon that had none before")
 	})
 }
 
@@ -494,13 +476,9 @@ func TestADisabledDestinationsJobsWait(t *testing.T) {
 		fresh := newPartition("lane/1")
 		f.push(t, named(jobs(fresh, delivery.FromLane, "c", 0, 10), "shop"))
 		time.Sleep(time.Second)
-		if n := fresh.count(delivery.OutcomeDelivered); n != 10 {
-			t.Errorf("%d of 10 new jobs are delivered within a second", n)
-		}
+		exactly(t, fresh.count(delivery.OutcomeDelivered), 10, "new jobs are delivered within a second")
 		time.Sleep(mostApart + 10*time.Second)
-		if n := lane.count(delivery.OutcomeDelivered) + timer.count(delivery.OutcomeDelivered); n != 100 {
-			t.Errorf("%d of 100 are delivered in the end", n)
-		}
+		exactly(t, lane.count(delivery.OutcomeDelivered)+timer.count(delivery.OutcomeDelivered), 100, "delivered in the end")
 		if _, attempts := f.sentTo("shop"); attempts > 0 {
 			t.Errorf("%d attempts were used up", attempts)
 		}
@@ -515,16 +493,12 @@ func TestCallsToADestinationAreBounded(t *testing.T) {
 		lane := newPartition("lane/0")
 		f.push(t, named(jobs(lane, delivery.FromLane, "c", 0, 1000), "small", "a", "b", "d", "e"))
 		time.Sleep(2200 * time.Millisecond)
-		if n := lane.count(delivery.OutcomeDelivered); n < 800 {
-			t.Errorf("%d delivered, of 800 others", n)
-		}
+		atLeast(t, lane.count(delivery.OutcomeDelivered), 800, "delivered, of 800 others")
 		time.Sleep(2800 * time.Millisecond)
 		if n, _ := f.sentTo("small"); n < 75 || n > 102 {
 			t.Errorf("%d were sent to a destination in 5 s that takes 20 a second", n)
 		}
-		if n := f.receiver.mostTo["small"]; n != 2 {
-			t.Errorf("%d calls in flight", n)
-		}
+		exactly(t, f.receiver.mostTo["small"], 2, "calls in flight")
 		var order []string
 		for _, a := range f.receiver.history() {
 			if a.destination == "small" {
@@ -537,9 +511,7 @@ func TestCallsToADestinationAreBounded(t *testing.T) {
 			}
 		}
 		time.Sleep(20 * time.Second)
-		if n := lane.count(delivery.OutcomeDelivered) + timer.count(delivery.OutcomeDelivered); n != 1000 {
-			t.Errorf("%d of 1000 are delivered in the end", n)
-		}
+		exactly(t, lane.count(delivery.OutcomeDelivered)+timer.count(delivery.OutcomeDelivered), 1000, "delivered in the end")
 	})
 }
 
@@ -566,9 +538,7 @@ func TestRefusalsOfOneDestinationHoldItAlone(t *testing.T) {
 				}
 				f.push(t, named(jobs(other, delivery.FromLane, "c", 0, 100), "fine"))
 				time.Sleep(10 * time.Second)
-				if n := other.count(delivery.OutcomeDelivered); n != 100 {
-					t.Errorf("%d of 100 for another destination are delivered", n)
-				}
+				exactly(t, other.count(delivery.OutcomeDelivered), 100, "for another destination are delivered")
 				if n := f.outboxes[0].count(delivery.ToDead, delivery.ReasonRefused); n < tc.dead || n > tc.dead+len(tc.names)*2 && !tc.held {
 					t.Errorf("%d dead letters", n)
 				}
@@ -606,22 +576,16 @@ func TestADestinationThatIsNotThereIsHeldByAll(t *testing.T) {
 				f.receiver.setAnswer(down("shop", absent))
 				offer(0, 200)
 				time.Sleep(4 * time.Second)
-				if n := f.dead(delivery.ReasonRefused); n != tc.dead {
-					t.Errorf("%d dead letters, want %d", n, tc.dead)
-				}
+				exactly(t, f.dead(delivery.ReasonRefused), tc.dead, "dead letters")
 				offer(1, 60)
 				offer(2, 60)
 				time.Sleep(4 * time.Second)
-				if n := f.dead(delivery.ReasonRefused); n != tc.dead {
-					t.Errorf("%d dead letters after the other daemons were told, want %d", n, tc.dead)
-				}
+				exactly(t, f.dead(delivery.ReasonRefused), tc.dead, "dead letters after the other daemons were told")
 				f.receiver.setAnswer(nil)
 				time.Sleep(30 * time.Second)
 				p := offer(1, 10)
 				time.Sleep(2 * time.Second)
-				if n := p.count(delivery.OutcomeDelivered); n != 10 {
-					t.Errorf("%d of 10 are delivered when it works", n)
-				}
+				exactly(t, p.count(delivery.OutcomeDelivered), 10, "delivered when it works")
 			})
 		})
 	}
@@ -646,9 +610,7 @@ func TestAFleetSendsFewJobsToWhatIsNotThere(t *testing.T) {
 						t.Errorf("%d jobs are sent at once, want %d", n, most)
 					}
 					time.Sleep(time.Minute)
-					if n := f.dead(delivery.ReasonRefused); n != most {
-						t.Errorf("%d dead letters, want %d", n, most)
-					}
+					exactly(t, f.dead(delivery.ReasonRefused), most, "dead letters")
 				})
 			})
 		}
@@ -682,9 +644,7 @@ func TestFewFirstCallsHoldNothingUp(t *testing.T) {
 		daemons.Store(10)
 		offer(t, f, 100)
 		time.Sleep(2 * time.Second)
-		if n := f.dead(delivery.ReasonRefused); n != absentRefusals {
-			t.Errorf("%d dead letters, want %d", n, absentRefusals)
-		}
+		exactly(t, f.dead(delivery.ReasonRefused), absentRefusals, "dead letters")
 	})
 }
 
@@ -704,9 +664,7 @@ func TestAnswersOfDestinationsAreCounted(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		p := f.daemons[0]
 		for labels, want := range map[[2]string]float64{{"good", "delivered"}: 4, {"good", "rejected"}: 2, {"bad", "failed"}: 6} {
-			if n := testutil.ToFloat64(p.answered.answers.WithLabelValues("default", labels[0], labels[1])); n != want {
-				t.Errorf("%v: %v, want %v", labels, n, want)
-			}
+			exactly(t, testutil.ToFloat64(p.answered.answers.WithLabelValues("default", labels[0], labels[1])), want, "%v", labels)
 		}
 	})
 }
@@ -742,9 +700,7 @@ func TestCountedDestinationsAreBounded(t *testing.T) {
 	}
 	c.count(destinationKey{"s", "large"}, delivery.Result{Class: delivery.Interrupted}, 0, now)
 	c.count(destinationKey{"s", "large"}, delivery.Result{Class: delivery.Withheld}, 0, now)
-	if n := value("large"); n != 7 {
-		t.Errorf("%v after what is no answer", n)
-	}
+	exactly(t, value("large"), 7, "after what is no answer")
 	c.count(destinationKey{"s", "large"}, dead500, 0, now)
 	list := (&Pacer{answered: c}).Destinations()
 	at := slices.IndexFunc(list, func(d DestinationReading) bool { return d.Name == "large" })
@@ -756,14 +712,10 @@ func TestCountedDestinationsAreBounded(t *testing.T) {
 // TestAnAnswerAboutTheSinkClosesTheSink: also if the job has a destination of its own.
 func TestAnAnswerAboutTheSinkClosesTheSink(t *testing.T) {
 	played(t, 1, newBook(campaign("c", 100)), &shops{}, func(t *testing.T, f *fleet, _ *partition) {
-		f.receiver.setAnswer(func(int, *delivery.Job) delivery.Result {
-			return delivery.Result{Class: delivery.Throttled, RetryAfter: 10 * time.Second}
-		})
+		f.receiver.setAnswer(always(delivery.Result{Class: delivery.Throttled, RetryAfter: 10 * time.Second}))
 		f.push(t, named(jobs(newPartition("lane/0"), delivery.FromLane, "c", 0, 100), "a", "b"))
 		time.Sleep(8 * time.Second)
-		if n := len(f.receiver.history()); n > 8 {
-			t.Errorf("%d were sent while the sink waits", n)
-		}
+		atMost(t, len(f.receiver.history()), 8, "sent while the sink waits")
 	})
 }
 
@@ -785,9 +737,7 @@ func TestJobsApartTakeLittleMemory(t *testing.T) {
 				}
 			}
 		}
-		if n := in.counts().settled; n != 3000 {
-			t.Errorf("%d of 3000 offsets are closed after 10 s", n)
-		}
+		exactly(t, in.counts().settled, 3000, "offsets are closed after 10 s")
 	})
 }
 
@@ -805,14 +755,10 @@ func TestADrainDropsJobsApart(t *testing.T) {
 		if open, err := f.daemons[0].Drain(t.Context()); err != nil || open != 0 {
 			t.Errorf("drain: %d open, %v", open, err)
 		}
-		if n := lane.counts().settled; n != 1 {
-			t.Errorf("%d settled", n)
-		}
+		exactly(t, lane.counts().settled, 1, "settled")
 		f.push(t, named(jobs(lane, delivery.FromLane, "c", 1, 3), "small"))
 		time.Sleep(6 * time.Second)
-		if n := lane.count(delivery.OutcomeDelivered); n != 4 {
-			t.Errorf("%d of 4 are delivered", n)
-		}
+		exactly(t, lane.count(delivery.OutcomeDelivered), 4, "delivered")
 	})
 }
 
@@ -837,9 +783,7 @@ func TestDestinationsThatSinksFind(t *testing.T) {
 		if n, _ := f.sentTo("host-x"); n > 3 {
 			t.Errorf("%d were sent to the host of another sink", n)
 		}
-		if n := len(f.receiver.history()); n != 30 {
-			t.Errorf("%d of 30 were sent", n)
-		}
+		exactly(t, len(f.receiver.history()), 30, "sent")
 	})
 }
 
@@ -861,9 +805,7 @@ func TestABlockingCampaignWaitsForItsDestinationInIngress(t *testing.T) {
 		}
 		f.receiver.setAnswer(nil)
 		time.Sleep(time.Minute)
-		if n := ingress.count(delivery.OutcomeDelivered) + timer.count(delivery.OutcomeDelivered); n != 20 {
-			t.Errorf("%d of 20 jobs arrived", n)
-		}
+		exactly(t, ingress.count(delivery.OutcomeDelivered)+timer.count(delivery.OutcomeDelivered), 20, "jobs arrived")
 	})
 }
 
@@ -940,9 +882,7 @@ func TestABlockingCampaignAndItsDestinations(t *testing.T) {
 						t.Fatalf("second %d: %d of the other campaign and %d for the other destination were sent", second, n, fine)
 					}
 				}
-				if most > shutLine+each {
-					t.Errorf("%d jobs wait in memory", most)
-				}
+				atMost(t, most, shutLine+each, "jobs wait in memory")
 				absent.Store(false)
 				f.receiver.setAnswer(nil)
 				f.receiver.deaf = nil
@@ -987,9 +927,7 @@ func TestACampaignWithFewCallsAtABusyDestination(t *testing.T) {
 				time.Sleep(100 * time.Millisecond)
 			}
 			a := f.count("few")
-			if a < 270 {
-				t.Errorf("the campaign with one call at a time has sent %d of 300 jobs beside another at %d/s", a, rate)
-			}
+			atLeast(t, a, 270, "sent with one call at a time of 300 jobs, beside another at %d/s", rate)
 		})
 	}
 }

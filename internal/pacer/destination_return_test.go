@@ -55,9 +55,7 @@ func TestNothingHoldsALineUp(t *testing.T) {
 					tc.during(f)
 				}
 				time.Sleep((n + 10) * lasts)
-				if got := lane.count(delivery.OutcomeDelivered); got != n {
-					t.Errorf("%d of %d are delivered", got, n)
-				}
+				exactly(t, lane.count(delivery.OutcomeDelivered), n, "delivered")
 			})
 		})
 	}
@@ -75,9 +73,7 @@ func TestALineIsSentAsFastAsItsCallsAllow(t *testing.T) {
 				if n, _ := f.sentTo("small"); n < least || n > 200*calls+calls {
 					t.Errorf("%d were sent in a second", n)
 				}
-				if n := f.store.taken() - before; n > 330 {
-					t.Errorf("%d takes", n)
-				}
+				atMost(t, f.store.taken()-before, 330, "takes")
 			})
 		})
 	}
@@ -107,9 +103,7 @@ func TestJobsOfALaneDoNotWaitForADeafDestinationForLong(t *testing.T) {
 		lane := newPartition("lane/0")
 		f.push(t, named(jobs(lane, delivery.FromLane, "c", 0, 50), "deaf"))
 		time.Sleep(20 * time.Second)
-		if n := lane.counts().settled; n < 49 {
-			t.Errorf("%d of 50 offsets are closed after 20 s", n)
-		}
+		atLeast(t, lane.counts().settled, 49, "offsets are closed after 20 s")
 	})
 }
 
@@ -136,8 +130,6 @@ func TestADeafDestinationIsNotTriedWithJobsOfALane(t *testing.T) {
 		}
 		answers.Store(true)
 		time.Sleep(30 * time.Minute)
-		if n := lane.count(delivery.OutcomeDelivered) + back.count(delivery.OutcomeDelivered); n != 110 {
-			t.Errorf("%d of 110 jobs arrived", n)
-		}
+		exactly(t, lane.count(delivery.OutcomeDelivered)+back.count(delivery.OutcomeDelivered), 110, "jobs arrived")
 	})
 }

@@ -19,9 +19,7 @@ func TestAHeavierJobComesToTheFront(t *testing.T) {
 		list[0].Priority, list[0].Weight = delivery.PriorityHigh, 3
 		f.offer(t, list)
 		time.Sleep(3 * time.Second)
-		if n := f.count("c"); n != 21 {
-			t.Errorf("%d of 21 sent", n)
-		}
+		exactly(t, f.count("c"), 21, "sent")
 	})
 }
 
@@ -38,9 +36,7 @@ func TestSlotsOfExpiredJobsAreGivenBack(t *testing.T) {
 		before := f.count("c")
 		f.offer(t, jobs(newPartition("lane/1"), delivery.FromLane, "c", 0, 5))
 		time.Sleep(2 * time.Minute)
-		if n := f.count("c") - before; n != 5 {
-			t.Errorf("%d of 5 later jobs sent in two minutes", n)
-		}
+		exactly(t, f.count("c")-before, 5, "later jobs sent in two minutes")
 	})
 }
 
@@ -66,9 +62,7 @@ func TestUnusedSlotsDoNotStarveTheSink(t *testing.T) {
 			f.offer(t, jobs(src, delivery.FromLane, "b", int64(20+i*20), 20))
 			time.Sleep(time.Second)
 		}
-		if n := f.count("b") - before; n < 900 {
-			t.Errorf("b: %d of 1200 sent in a minute; the sink could take 20 a second", n)
-		}
+		atLeast(t, f.count("b")-before, 900, "b: sent of 1200 in a minute; the sink could take 20 a second")
 	})
 }
 
@@ -101,18 +95,15 @@ func TestAChangeDuringAnEmptyTake(t *testing.T) {
 		s = &scripted{client: o.Limiter.(*client), none: true}
 		o.Limiter = s
 	}
-	b := newBook(campaign("c", 10))
-	one(t, b, adjust, func(t *testing.T, f *fleet) {
+	one(t, newBook(campaign("c", 10)), adjust, func(t *testing.T, f *fleet) {
 		f.offer(t, jobs(newPartition("lane/0"), delivery.FromLane, "c", 0, 10))
 		time.Sleep(30 * time.Millisecond) // the take is under way
-		b.set(campaign("c", 100))
+		f.book.set(campaign("c", 100))
 		s.mu.Lock()
 		s.none = false
 		s.mu.Unlock()
 		time.Sleep(2 * time.Minute)
-		if n := f.count("c"); n != 10 {
-			t.Errorf("%d of 10 sent in two minutes after the rate was raised", n)
-		}
+		exactly(t, f.count("c"), 10, "sent in two minutes after the rate was raised")
 	})
 }
 
@@ -191,31 +182,23 @@ func TestARaisedQuotaActs(t *testing.T) {
 		c.Quotas = []*delivery.Quota{{ID: "q", Revision: revision, Windows: []delivery.Window{{Span: time.Hour, Limit: limit, Algorithm: "sliding"}}}}
 		return c
 	}
-	b := newBook(with(5, 1))
-	one(t, b, nil, func(t *testing.T, f *fleet) {
+	one(t, newBook(with(5, 1)), nil, func(t *testing.T, f *fleet) {
 		f.offer(t, jobs(newPartition("lane/0"), delivery.FromLane, "c", 0, 50))
 		time.Sleep(5 * time.Second)
-		if n := f.count("c"); n != 5 {
-			t.Errorf("%d sent under the limit of 5", n)
-		}
-		b.set(with(1000, 100))
+		exactly(t, f.count("c"), 5, "sent under the limit of 5")
+		f.book.set(with(1000, 100))
 		time.Sleep(10 * time.Minute)
-		if n := f.count("c"); n != 50 {
-			t.Errorf("%d of 50 sent ten minutes after the quota was raised to 1,000", n)
-		}
+		exactly(t, f.count("c"), 50, "sent ten minutes after the quota was raised to 1,000")
 	})
 }
 
 // TestAFreeCallIsNotLostToAGate: settle wakes b for the free call, then the answer (429) closes the gate and b's slots are handed back: the free
 // call is forgotten, and c stays blocked. If no other campaign sends on the sink (a and b are paused), c waits for ever.
 func TestAFreeCallIsNotLostToAGate(t *testing.T) {
-	b := newBook(campaign("a", 100), campaign("b", 100), campaign("c", 100))
-	one(t, b, nil, func(t *testing.T, f *fleet) {
+	one(t, newBook(campaign("a", 100), campaign("b", 100), campaign("c", 100)), nil, func(t *testing.T, f *fleet) {
 		f.receiver.max = 1
 		f.receiver.setLatency(time.Second)
-		f.receiver.setAnswer(func(int, *delivery.Job) delivery.Result {
-			return delivery.Result{Class: delivery.Throttled, RetryAfter: time.Second}
-		})
+		f.receiver.setAnswer(always(delivery.Result{Class: delivery.Throttled, RetryAfter: time.Second}))
 		for _, id := range []string{"a", "b", "c"} {
 			f.offer(t, jobs(newPartition("lane/"+id), delivery.FromLane, id, 0, 1))
 			time.Sleep(200 * time.Millisecond)
@@ -223,9 +206,7 @@ func TestAFreeCallIsNotLostToAGate(t *testing.T) {
 		time.Sleep(700 * time.Millisecond) // a was refused; the gate is closed
 		f.receiver.setAnswer(nil)
 		for _, id := range []string{"a", "b"} {
-			c := campaign(id, 100)
-			c.Status = delivery.StatusPaused
-			b.set(c)
+			f.book.set(as(delivery.StatusPaused, campaign(id, 100)))
 		}
 		time.Sleep(time.Minute)
 		if f.count("c") != 1 {
@@ -262,8 +243,6 @@ func TestRoomIsSharedInOneTake(t *testing.T) {
 		if most > 800 { // 750 are what a call of a millisecond would allow
 			t.Errorf("%d slots are taken at once, which cannot be used", most)
 		}
-		if sent := len(f.receiver.history()); sent < 190 {
-			t.Errorf("%d sent in a second; the sink could take 200", sent)
-		}
+		atLeast(t, len(f.receiver.history()), 190, "sent in a second; the sink could take 200")
 	})
 }

@@ -40,6 +40,13 @@ func (s *store) now() int64 {
 	return 1_700_000_000_000_000 + time.Since(s.began).Microseconds() + s.jumped
 }
 
+// setDown has takes fail, or not any more.
+func (s *store) setDown(down bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.down = down
+}
+
 // lose empties the store for a second, after which its clock has jumped.
 func (s *store) lose(by time.Duration) {
 	s.mu.Lock()

@@ -14,12 +14,8 @@ import (
 func TestAFlowGrowsWithAnswers(t *testing.T) {
 	var f flow
 	const most = 512
-	if n := f.free(most, 0); n != silentFailures {
-		t.Errorf("%d calls at first", n)
-	}
-	if n := f.free(32, 0); n != 2 {
-		t.Errorf("%d calls at first of 32", n)
-	}
+	exactly(t, f.free(most, 0), silentFailures, "calls at first")
+	exactly(t, f.free(32, 0), 2, "calls at first of 32")
 	for range 10 { // rounds
 		n := f.free(most, 0)
 		f.calls.inFlight = n
@@ -28,23 +24,15 @@ func TestAFlowGrowsWithAnswers(t *testing.T) {
 			f.ended(true, most)
 		}
 	}
-	if n := f.free(most, 0); n < most/2 || n > most {
-		t.Errorf("%d calls after 10 rounds", n)
-	}
-	if n := f.free(most, 7); n != 7 {
-		t.Errorf("%d calls of 7", n)
-	}
+	within(t, f.free(most, 0), most/2, most, "calls after 10 rounds")
+	exactly(t, f.free(most, 7), 7, "calls of 7")
 	f.ended(false, most)
-	if n := f.free(most, 0); n != silentFailures {
-		t.Errorf("%d calls after one without an answer", n)
-	}
+	exactly(t, f.free(most, 0), silentFailures, "calls after one without an answer")
 	f.window = 0
 	for range 1000 { // one call at a time
 		f.ended(true, most)
 	}
-	if n := f.free(most, 0); n > silentFailures {
-		t.Errorf("%d calls to a destination that needs one at a time", n)
-	}
+	atMost(t, f.free(most, 0), silentFailures, "calls to a destination that needs one at a time")
 }
 
 // TestDestinationsAreBounded: the number of idle destinations that are kept is bounded. Those that work are forgotten first, and of each

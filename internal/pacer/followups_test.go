@@ -101,9 +101,7 @@ func TestBook(t *testing.T) {
 	f := newFollowUps(10)
 	a, b := newQueue("a"), newQueue("b")
 	const second = int64(1_000_000)
-	if at := f.book(a, 5*second, false, 0); at != 5*second {
-		t.Errorf("its own time: %d", at)
-	}
+	exactly(t, f.book(a, 5*second, false, 0), 5*second, "its own time")
 	var last int64
 	for i := range 100 {
 		at := f.book(a, 0, true, 0)
@@ -112,22 +110,16 @@ func TestBook(t *testing.T) {
 		}
 		last = at
 	}
-	if at := f.book(b, 0, true, 0); at > second/2 {
-		t.Errorf("the first of another campaign: %d", at)
-	}
+	atMost(t, f.book(b, 0, true, 0), second/2, "the first of another campaign")
 	if at := f.book(a, second, false, 0); at <= last {
 		t.Errorf("one that would pass the others: %d", at)
 	}
-	if at := f.book(a, 60*second, false, 0); at != 60*second {
-		t.Errorf("one whose time is behind them: %d", at)
-	}
+	exactly(t, f.book(a, 60*second, false, 0), 60*second, "one whose time is behind them")
 	if f.forget(20 * second); len(f.booked) != 0 && f.booked["b"] != 0 {
 		t.Errorf("remembered: %d", len(f.booked))
 	}
 	for range 100_000 {
 		last = f.book(a, 0, true, 0)
 	}
-	if last > maxBooked.Microseconds() {
-		t.Errorf("%d", last)
-	}
+	atMost(t, last, maxBooked.Microseconds(), "the last of many")
 }

@@ -13,7 +13,7 @@ func TestAnswersOfASinkThatIsGone(t *testing.T) {
 		c := campaign("c", 100)
 		b := newBook(c)
 		one(t, b, nil, func(t *testing.T, f *fleet) {
-			f.receiver.setAnswer(func(int, *delivery.Job) delivery.Result { return delivery.Result{Class: class} })
+			f.receiver.setAnswer(always(delivery.Result{Class: class}))
 			f.receiver.setLatency(time.Second)
 			f.offer(t, jobs(newPartition("lane/0"), delivery.FromLane, "c", 0, 100))
 			time.Sleep(800 * time.Millisecond)

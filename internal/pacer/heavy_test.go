@@ -69,12 +69,8 @@ func TestSlotsOfAHeavyJobThatHasGone(t *testing.T) {
 			f.offer(t, jobs(lane, delivery.FromLane, "fast", 100_000+2*next, max(0, 200-f.waiting(t, "fast"))))
 			time.Sleep(100 * time.Millisecond)
 		}
-		if most := mostIn(f.receiver.history(), 10_000_000); most > limit {
-			t.Errorf("%d units within 10 s, the limit is %d", most, limit)
-		}
-		if n := f.count("slow"); n < 40 {
-			t.Errorf("%d jobs of the slow campaign were sent in 20 s", n)
-		}
+		atMost(t, mostIn(f.receiver.history(), 10_000_000), limit, "units within 10 s, the limit is %d", limit)
+		atLeast(t, f.count("slow"), 40, "jobs of the slow campaign were sent in 20 s")
 	})
 }
 
@@ -97,9 +93,7 @@ func TestAHeavyJobKeepsItsSlots(t *testing.T) {
 			t.Errorf("%d sent, want the heavy job as the fourth", len(sent))
 		}
 		time.Sleep(30 * time.Second)
-		if n := f.count("c"); n != 5 {
-			t.Errorf("%d sent after the heavy job's slots have passed", n)
-		}
+		exactly(t, f.count("c"), 5, "sent after the heavy job's slots have passed")
 	})
 }
 

@@ -44,9 +44,7 @@ func TestRoomIsDivided(t *testing.T) {
 				i.await(&roomNotes{told: &told})
 			}
 			i.grant("c", tc.units, true)
-			if n := len(i.waiting); n != tc.left {
-				t.Errorf("%d go on waiting, want %d", n, tc.left)
-			}
+			exactly(t, len(i.waiting), tc.left, "go on waiting")
 			for k := range told {
 				if d := told[k] - tc.want[min(k, len(tc.want)-1)]; d < 0 || d > 1 {
 					t.Errorf("told %v, want %v", told, tc.want)
@@ -86,9 +84,7 @@ func TestLanesAreToldOfWhatFits(t *testing.T) {
 	if n := sum(); room != 100_000 || n < 7000 || n > 8192-1000+32 {
 		t.Errorf("told of %d units, of %d in all: there is memory for %d", n, room, 8192-1000)
 	}
-	if each := slices.Min(told); each < leastGranted {
-		t.Errorf("a lane is told of %d units", each)
-	}
+	atLeast(t, slices.Min(told), leastGranted, "units that a lane is told of")
 	before := len(told)
 	now.local += leastComing.Microseconds() / 2
 	q.grantLanes(room, p.opt.MaxQueueBytes, now)
@@ -107,8 +103,7 @@ func TestCampaignsThatAreResumedTogetherFitIntoMemory(t *testing.T) {
 	const campaigns, each, size = 200, 2, 1 << 10
 	paused := func(status delivery.Status) (list []delivery.Campaign) {
 		for i := range campaigns {
-			c := campaign(string(rune('a'+i%26))+string(rune('a'+i/26)), 1)
-			c.Status = status
+			c := as(status, campaign(string(rune('a'+i%26))+string(rune('a'+i/26)), 1))
 			list = append(list, c)
 		}
 		return list
@@ -128,9 +123,7 @@ func TestCampaignsThatAreResumedTogetherFitIntoMemory(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		lane.mu.Lock()
 		defer lane.mu.Unlock()
-		if n := len(lane.rooms); n != campaigns {
-			t.Errorf("%d of %d campaigns are told of room", n, campaigns)
-		}
+		exactly(t, len(lane.rooms), campaigns, "campaigns are told of room")
 		if lane.units*size > 4*200<<10 || lane.units < 3*campaigns {
 			t.Errorf("%d campaigns are told of room for %d KiB, with 800 KiB of memory", campaigns, lane.units*size>>10)
 		}

@@ -65,9 +65,7 @@ func TestJobsThatWaitForTheirKeys(t *testing.T) {
 				t.Errorf("%s was sent", a.id)
 			}
 		}
-		if took := sent[len(sent)-1].at - sent[0].at; took > int64(len(sent))*10_300 {
-			t.Errorf("%d jobs were sent in %d µs", len(sent), took)
-		}
+		atMost(t, sent[len(sent)-1].at-sent[0].at, int64(len(sent))*10_300, "µs for %d jobs", len(sent))
 		later, capped := f.outboxes[0].count(delivery.ToTimer, delivery.ReasonKey), src.count(delivery.OutcomeCapped)
 		if later+capped != kept || later < 30 || capped < 30 {
 			t.Errorf("of %d jobs, %d wait and %d are capped", kept, later, capped)
@@ -112,8 +110,7 @@ func TestAJobWithoutATurn(t *testing.T) {
 
 // TestTurnsOutliveAPause: a job that waits for its turn in a timer goes on to do so while its campaign is paused. One whose turn has come goes to the lane.
 func TestTurnsOutliveAPause(t *testing.T) {
-	paused := keyedCampaign(100)
-	paused.Status = delivery.StatusPaused
+	paused := as(delivery.StatusPaused, keyedCampaign(100))
 	one(t, newBook(paused), func(o *Options) { o.Keys = &keys{} }, func(t *testing.T, f *fleet) {
 		list := jobs(newPartition("timer/0"), delivery.FromTimer, "c", 0, 10)
 		for i, j := range list {
@@ -132,13 +129,10 @@ func TestTurnsOfJobsThatHaveLeft(t *testing.T) {
 	k := &keys{takes: 300 * time.Millisecond, reserve: func(*delivery.Job) delivery.KeyAnswer {
 		return delivery.KeyAnswer{Wait: time.Hour, Reason: delivery.ReasonKey}
 	}}
-	b := newBook(keyedCampaign(1))
-	one(t, b, func(o *Options) { o.Keys = k }, func(t *testing.T, f *fleet) {
+	one(t, newBook(keyedCampaign(1)), func(o *Options) { o.Keys = k }, func(t *testing.T, f *fleet) {
 		f.offer(t, jobs(newPartition("in/0"), delivery.FromIngress, "c", 0, 3))
 		time.Sleep(100 * time.Millisecond)
-		paused := keyedCampaign(1)
-		paused.Status = delivery.StatusPaused
-		b.set(paused)
+		f.book.set(as(delivery.StatusPaused, keyedCampaign(1)))
 		time.Sleep(time.Second)
 		k.mu.Lock()
 		defer k.mu.Unlock()
@@ -264,9 +258,7 @@ func TestKeysAreAskedAheadOfSlots(t *testing.T) {
 				if took := time.Duration(sent[len(sent)-1].at-sent[0].at) * time.Microsecond; tt.within > 0 && took > tt.within {
 					t.Errorf("%d jobs were sent in %s, not %s", tt.jobs, took, tt.within)
 				}
-				if k.asked > tt.jobs*11/10 {
-					t.Errorf("keys were asked %d times for %d jobs", k.asked, tt.jobs)
-				}
+				atMost(t, k.asked, tt.jobs*11/10, "times that keys were asked for %d jobs", tt.jobs)
 			})
 		})
 	}
@@ -306,9 +298,7 @@ func TestJobsThatTheirKeysRefuse(t *testing.T) {
 			src := newPartition("in/0")
 			f.offer(t, jobs(src, delivery.FromIngress, "c", 0, 1000))
 			time.Sleep(300 * time.Millisecond)
-			paused := keyedCampaign(1000)
-			paused.Status = delivery.StatusPaused
-			f.book.set(paused)
+			f.book.set(as(delivery.StatusPaused, keyedCampaign(1000)))
 			time.Sleep(time.Millisecond)
 			before := f.count("c")
 			time.Sleep(time.Second)
@@ -335,9 +325,7 @@ func TestJobsThatTheirKeysRefuse(t *testing.T) {
 			src := newPartition("lane/0")
 			f.offer(t, jobs(src, delivery.FromLane, "c", 0, 100))
 			time.Sleep(10 * time.Second)
-			if n := f.count("c"); n != 100 {
-				t.Errorf("%d of 100 were sent", n)
-			}
+			exactly(t, f.count("c"), 100, "sent")
 		})
 	})
 	t.Run("a drain", func(t *testing.T) {
@@ -350,9 +338,7 @@ func TestJobsThatTheirKeysRefuse(t *testing.T) {
 				if open, err := f.daemons[0].Drain(context.Background()); open != 0 || err != nil {
 					t.Fatalf("%d in doubt, %v", open, err)
 				}
-				if n := len(k.counted); n > 0 {
-					t.Errorf("%d are counted after the drain", n)
-				}
+				atMost(t, len(k.counted), 0, "counted after the drain")
 			}
 		})
 	})
@@ -367,9 +353,7 @@ func TestHeavyJobsWithKeys(t *testing.T) {
 			j.Weight = int64(1 + i%7*i%5)
 			units += j.Weight
 		}
-		if n := f.offer(t, list); n > 0 {
-			t.Errorf("%d were refused", n)
-		}
+		atMost(t, f.offer(t, list), 0, "refused")
 		time.Sleep(time.Duration(units)*time.Second/200 + 2*time.Second)
 		sent := f.receiver.history()
 		if len(sent) != len(list) {

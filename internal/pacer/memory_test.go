@@ -14,15 +14,11 @@ import (
 
 // TestMemoryAndTallies: what waits in memory is told by campaign and by where it came from, and what became of the jobs.
 func TestMemoryAndTallies(t *testing.T) {
-	b := newBook(campaign("c", 10), campaign("off", 1))
-	one(t, b, nil, func(t *testing.T, f *fleet) {
+	one(t, newBook(campaign("c", 10), campaign("off", 1)), nil, func(t *testing.T, f *fleet) {
 		ingress, lane := newPartition("jobs/0"), newPartition("lanes/0")
-		f.receiver.setAnswer(func(_ int, j *delivery.Job) delivery.Result {
-			if j.ID == "jobs/0/1" && j.Attempt == 0 {
-				return delivery.Result{Class: delivery.Temporary}
-			}
-			return delivery.Result{Class: delivery.Delivered}
-		})
+		f.receiver.setAnswer(answering(delivery.Result{Class: delivery.Temporary}, func(j *delivery.Job) bool {
+			return j.ID == "jobs/0/1" && j.Attempt == 0
+		}))
 		list := append(jobs(ingress, delivery.FromIngress, "c", 0, 12), jobs(lane, delivery.FromLane, "c", 0, 5)...)
 		list[11].NotBefore, list[10].Weight = time.Now().Add(3*time.Second), 4
 		heavy := jobs(ingress, delivery.FromIngress, "c", 100, 1)
@@ -53,13 +49,10 @@ func TestMemoryAndTallies(t *testing.T) {
 
 // TestMemoryWhileBlockedAndPaused: what was read of a campaign that keeps its jobs in ingress takes no memory while it is paused.
 func TestMemoryWhileBlockedAndPaused(t *testing.T) {
-	b := newBook(blocking("c", 10))
-	one(t, b, nil, func(t *testing.T, f *fleet) {
+	one(t, newBook(blocking("c", 10)), nil, func(t *testing.T, f *fleet) {
 		src := newPartition("in/0")
 		f.offer(t, f.counted(0, jobs(src, delivery.FromIngress, "c", 0, 20)))
-		c := blocking("c", 10)
-		c.Status = delivery.StatusPaused
-		b.set(c)
+		f.book.set(as(delivery.StatusPaused, blocking("c", 10)))
 		time.Sleep(time.Second)
 		n := 20 - f.count("c")
 		if held, err := f.daemons[0].InMemory(context.Background()); err != nil || len(held) != 0 || n < 15 || src.counts().released != n {
@@ -70,20 +63,17 @@ func TestMemoryWhileBlockedAndPaused(t *testing.T) {
 
 // TestCountsOfDeletedCampaignsGo: after a while; one that is created anew in time goes on where it was.
 func TestCountsOfDeletedCampaignsGo(t *testing.T) {
-	b := newBook(campaign("stays", 10), campaign("returns", 10), campaign("goes", 10))
-	one(t, b, nil, func(t *testing.T, f *fleet) {
+	one(t, newBook(campaign("stays", 10), campaign("returns", 10), campaign("goes", 10)), nil, func(t *testing.T, f *fleet) {
 		p, lane := f.daemons[0], newPartition("lane/0")
 		for i, id := range []string{"stays", "returns", "goes"} {
 			f.offer(t, f.counted(0, jobs(lane, delivery.FromLane, id, int64(10*i), 5)))
 		}
 		time.Sleep(time.Second)
-		b.remove("returns")
-		b.remove("goes")
+		f.book.remove("returns")
+		f.book.remove("goes")
 		time.Sleep(countsKeptFor - time.Second)
-		if n := len(p.Tallies()); n != 3 {
-			t.Errorf("%d tallies before their time is over", n)
-		}
-		b.set(campaign("returns", 10))
+		exactly(t, len(p.Tallies()), 3, "tallies before their time is over")
+		f.book.set(campaign("returns", 10))
 		synctest.Wait()
 		f.offer(t, f.counted(0, jobs(lane, delivery.FromLane, "returns", 100, 5)))
 		time.Sleep(10 * time.Second)
@@ -94,16 +84,12 @@ func TestCountsOfDeletedCampaignsGo(t *testing.T) {
 		if want := map[string]int64{"stays": 5, "returns": 10}; !maps.Equal(got, want) {
 			t.Errorf("%v, want %v", got, want)
 		}
-		if n := testutil.CollectAndCount(p.counts); n != 2*len(delivery.Outcomes)+6 {
-			t.Errorf("%d series, want those of unknown campaigns, and three of each other", n)
-		}
-		b.set(campaign("goes", 10))
+		exactly(t, testutil.CollectAndCount(p.counts), 2*len(delivery.Outcomes)+6, "series: those of unknown campaigns, and three of each other")
+		f.book.set(campaign("goes", 10))
 		time.Sleep(time.Second)
 		f.offer(t, f.counted(0, jobs(lane, delivery.FromLane, "goes", 200, 5)))
 		time.Sleep(time.Second)
-		if n := p.counts.know("goes").Jobs(delivery.OutcomeDelivered); n != 5 {
-			t.Errorf("%d delivered of a campaign created anew, want 5", n)
-		}
+		exactly(t, p.counts.know("goes").Jobs(delivery.OutcomeDelivered), 5, "delivered of a campaign created anew")
 	})
 }
 
@@ -112,12 +98,9 @@ func TestEveryAttemptCountsAsSent(t *testing.T) {
 	c := blocking("c", 10)
 	adjust := func(o *Options) { o.Retry.Initial = time.Second }
 	one(t, newBook(c), adjust, func(t *testing.T, f *fleet) {
-		f.receiver.setAnswer(func(_ int, j *delivery.Job) delivery.Result {
-			if j.Attempt == 0 && j.Offset%2 == 0 {
-				return delivery.Result{Class: delivery.Temporary}
-			}
-			return delivery.Result{Class: delivery.Delivered}
-		})
+		f.receiver.setAnswer(answering(delivery.Result{Class: delivery.Temporary}, func(j *delivery.Job) bool {
+			return j.Attempt == 0 && j.Offset%2 == 0
+		}))
 		timer := jobs(newPartition("timer/0"), delivery.FromTimer, "c", 1000, 200)
 		for _, j := range timer {
 			j.Attempt = 1

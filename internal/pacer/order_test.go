@@ -20,15 +20,11 @@ func TestBacklogIsNotOvertaken(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		f.offer(t, jobs(p, delivery.FromIngress, "c", 600, 50))
-		if n := inLane() - before; n != 50 {
-			t.Errorf("%d of 50 behind the backlog went to the lane", n)
-		}
+		exactly(t, inLane()-before, 50, "behind the backlog went to the lane")
 		time.Sleep(2 * knownAfter)
 		before = inLane()
 		f.offer(t, jobs(p, delivery.FromIngress, "c", 650, 50))
-		if n := inLane() - before; n != 0 {
-			t.Errorf("%d of 50 went to the lane long after", n)
-		}
+		exactly(t, inLane()-before, 0, "went to the lane long after")
 	})
 }
 
@@ -38,9 +34,7 @@ func TestNextJobsStay(t *testing.T) {
 	one(t, newBook(campaign("c", 100)), nil, func(t *testing.T, f *fleet) {
 		f.offer(t, jobs(newPartition("jobs/0"), delivery.FromIngress, "c", 0, 500))
 		for _, down := range []bool{false, true, false} { // a moment without slots
-			f.store.mu.Lock()
-			f.store.down = down
-			f.store.mu.Unlock()
+			f.store.setDown(down)
 			time.Sleep(300 * time.Millisecond)
 		}
 		time.Sleep(10 * time.Second)

@@ -39,16 +39,10 @@ func TestOneCampaignsFailuresAreItsOwn(t *testing.T) {
 				}
 				time.Sleep(5 * time.Second)
 				good := sorted(f.receiver.history(), "good")
-				if len(good) != 450 {
-					t.Errorf("good: %d of 450 sent in 5 s", len(good))
-				}
-				if n := f.count("bad"); n < 20 || n > 30 {
-					t.Errorf("bad: %d tried in 5 s, want 0.2 s of its rate, and one a second", n)
-				}
+				exactly(t, len(good), 450, "good: sent in 5 s")
+				within(t, f.count("bad"), 20, 30, "bad: tried in 5 s: 0.2 s of its rate, and one a second")
 				for _, a := range f.receiver.history() {
-					if a.attempt > 1 {
-						t.Errorf("%s: attempt %d was used up", a.id, a.attempt)
-					}
+					atMost(t, a.attempt, 1, "%s: attempts used up", a.id)
 				}
 				takes, unknown := said.count("this campaign's jobs and takes others"), said.count("is not known to take others")
 				if daemons == 1 && (takes != 1 || unknown != 0) || daemons == 2 && (takes != 0 || unknown != 1) { // one that has no others
@@ -57,9 +51,7 @@ func TestOneCampaignsFailuresAreItsOwn(t *testing.T) {
 				f.receiver.setAnswer(nil)
 				before := f.count("bad")
 				time.Sleep(2 * time.Second)
-				if n := f.count("bad") - before; n < 80 {
-					t.Errorf("bad: %d sent in the 2 s after the sink takes its jobs", n)
-				}
+				atLeast(t, f.count("bad")-before, 80, "bad: sent in the 2 s after the sink takes its jobs")
 			})
 		})
 	}
@@ -79,9 +71,7 @@ func TestFailuresOfSeveralCampaignsCloseTheGate(t *testing.T) {
 			t.Errorf("%d calls in 2 s of a sink that does not work", before)
 		}
 		time.Sleep(8 * time.Second)
-		if n := len(f.receiver.history()) - before; n < 7 || n > 9 {
-			t.Errorf("%d calls in the next 8 s, want one a second", n)
-		}
+		within(t, len(f.receiver.history())-before, 7, 9, "calls in the next 8 s: one a second")
 	})
 }
 
@@ -98,14 +88,10 @@ func TestCampaignsThatFailOneAfterTheOther(t *testing.T) {
 		}
 		f.offer(t, jobs(newPartition("lane/1"), delivery.FromLane, "b", 0, 100))
 		time.Sleep(500 * time.Millisecond)
-		if n := said.count("the sink does not work"); n != 1 {
-			t.Errorf("%d lines say that the sink does not work", n)
-		}
+		exactly(t, said.count("the sink does not work"), 1, "lines say that the sink does not work")
 		f.receiver.setAnswer(nil)
 		time.Sleep(5 * time.Second)
-		if n := f.count("a") + f.count("b"); n < 200 {
-			t.Errorf("%d jobs were sent", n)
-		}
+		atLeast(t, f.count("a")+f.count("b"), 200, "jobs were sent")
 	})
 }
 
@@ -121,9 +107,7 @@ func TestCampaignsThatAreNotAnswered(t *testing.T) {
 			time.Sleep(apart)
 			f.offer(t, jobs(newPartition("lane/1"), delivery.FromLane, "b", 0, 100))
 			time.Sleep(12 * time.Second)
-			if n := said.count("the sink does not work"); n != 1 {
-				t.Errorf("%s apart: %d lines say that the sink does not work", apart, n)
-			}
+			exactly(t, said.count("the sink does not work"), 1, "%s apart: lines say that the sink does not work", apart)
 		})
 	}
 }
@@ -140,9 +124,7 @@ func TestCampaignsTakeTurnsWhileHalfOpen(t *testing.T) {
 		before := f.count("good")
 		f.receiver.setAnswer(failing("a", "b"))
 		time.Sleep(6 * time.Second)
-		if n := f.count("good") - before; n < 150 {
-			t.Errorf("good: %d sent in 6 s", n)
-		}
+		atLeast(t, f.count("good")-before, 150, "good: sent in 6 s")
 	})
 }
 
@@ -156,21 +138,16 @@ func TestReturnedJobsGoAhead(t *testing.T) {
 		returned := jobs(timer, delivery.FromTimer, "c", 1000, rate/2)
 		f.offer(t, returned)
 		time.Sleep(time.Second)
-		if n := timer.count(delivery.OutcomeDelivered); n != len(returned) {
-			t.Errorf("%d of %d sent within a second: %+v", n, len(returned), timer.counts())
-		}
+		exactly(t, timer.count(delivery.OutcomeDelivered), len(returned), "sent within a second: %+v", timer.counts())
 	})
 }
 
 // Many jobs that fail again and again take turns with the others of their campaign, whose circuit stays closed.
 func TestReturnedJobsTakeTurns(t *testing.T) {
 	one(t, newBook(campaign("c", 100)), nil, func(t *testing.T, f *fleet) {
-		f.receiver.setAnswer(func(_ int, j *delivery.Job) delivery.Result {
-			if j.From == delivery.FromTimer {
-				return delivery.Result{Class: delivery.Temporary, Detail: "500"}
-			}
-			return delivery.Result{Class: delivery.Delivered}
-		})
+		f.receiver.setAnswer(answering(delivery.Result{Class: delivery.Temporary, Detail: "500"}, func(j *delivery.Job) bool {
+			return j.From == delivery.FromTimer
+		}))
 		lane, timer := newPartition("lane/0"), newPartition("timer/0")
 		list := jobs(timer, delivery.FromTimer, "c", 0, 100)
 		for _, j := range list {
@@ -179,13 +156,9 @@ func TestReturnedJobsTakeTurns(t *testing.T) {
 		f.offer(t, list)
 		f.offer(t, jobs(lane, delivery.FromLane, "c", 0, 100))
 		time.Sleep(2200 * time.Millisecond)
-		if n := lane.count(delivery.OutcomeDelivered); n < 99 {
-			t.Errorf("%d of 100 others delivered", n)
-		}
+		atLeast(t, lane.count(delivery.OutcomeDelivered), 99, "others delivered")
 		for _, j := range f.receiver.history() {
-			if j.attempt > 2 {
-				t.Errorf("%s: attempt %d", j.id, j.attempt)
-			}
+			atMost(t, j.attempt, 2, "%s: attempts", j.id)
 		}
 	})
 }

@@ -63,9 +63,7 @@ func TestManyCampaignsStayWithinTheBudget(t *testing.T) {
 		store.mu.Unlock()
 		time.Sleep((seconds - 2) * time.Second)
 		store.mu.Lock()
-		if n := store.items - before; n > budget*(seconds-2)*14/10 {
-			t.Errorf("%d items in %d s, budget %d a second", n, seconds-2, budget)
-		}
+		atMost(t, store.items-before, budget*(seconds-2)*14/10, "items in %d s, budget %d a second", seconds-2, budget)
 		store.mu.Unlock()
 		f.stop()
 		var list []arrival
@@ -80,9 +78,7 @@ func TestManyCampaignsStayWithinTheBudget(t *testing.T) {
 					n++
 				}
 			}
-			if n < rate*(seconds-2)*98/100 {
-				t.Errorf("%s: %d jobs in %d s", c.ID, n, seconds-2)
-			}
+			atLeast(t, n, rate*(seconds-2)*98/100, "%s: jobs in %d s", c.ID, seconds-2)
 			list = append(list, sent...)
 		}
 		bins := map[int64]int{}

@@ -70,41 +70,29 @@ func TestQuotasThatDoNotBindChangeNothing(t *testing.T) {
 	}
 }
 
-// took is how many takes the store has answered.
-func (s *store) took() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.takes
-}
-
 // TestALimitBelowAJobsWeight: a limit is lowered below the weight of jobs that wait for their turn, and of one that comes back
 // from its sink. They are dead letters, and those behind them are sent.
 func TestALimitBelowAJobsWeight(t *testing.T) {
 	with := func(revision, limit int64) delivery.Campaign {
 		return under("c", 100, delivery.Quota{ID: "q", Revision: revision, Windows: []delivery.Window{{Span: 10 * time.Second, Limit: limit}}})
 	}
-	b := newBook(with(1, 100))
-	one(t, b, nil, func(t *testing.T, f *fleet) {
-		f.receiver.setAnswer(func(_ int, j *delivery.Job) delivery.Result {
-			if j.Weight == 60 {
-				return delivery.Result{Class: delivery.Withheld} // its slot has passed, on the way
-			}
-			return delivery.Result{Class: delivery.Delivered}
-		})
+	one(t, newBook(with(1, 100)), nil, func(t *testing.T, f *fleet) {
+		late := delivery.Result{Class: delivery.Withheld} // its slot has passed, on the way
+		f.receiver.setAnswer(answering(late, func(j *delivery.Job) bool { return j.Weight == 60 }))
 		f.receiver.setLatency(3 * time.Second)
 		f.offer(t, heavyJobs(newPartition("lane/0"), delivery.FromLane, "c", 0, 60))
 		f.offer(t, heavyJobs(newPartition("lane/1"), delivery.FromLane, "c", 0, 50, 40, 1, 1, 1, 21, 20, 1))
 		time.Sleep(2 * time.Second)
-		b.set(with(2, 20))
+		f.book.set(with(2, 20))
 		f.receiver.setLatency(time.Millisecond)
 		time.Sleep(time.Minute)
-		before := f.store.took()
+		before := f.store.taken()
 		dead := f.outboxes[0].count(delivery.ToDead, delivery.ReasonOverweight)
 		if light := len(sorted(f.receiver.history(), "c")) - 1; dead != 4 || light != 5 {
 			t.Errorf("%d dead letters, want those of weights 60, 50, 40 and 21; %d others sent, want 5", dead, light)
 		}
-		if time.Sleep(time.Minute); f.store.took() > before {
-			t.Errorf("%d takes in a minute in which nothing waits", f.store.took()-before)
+		if time.Sleep(time.Minute); f.store.taken() > before {
+			t.Errorf("%d takes in a minute in which nothing waits", f.store.taken()-before)
 		}
 	})
 }
@@ -114,18 +102,13 @@ func TestALimitOfNothingIsAskedForSeldom(t *testing.T) {
 	with := func(revision, limit int64) delivery.Campaign {
 		return under("c", 100, delivery.Quota{ID: "q", Revision: revision, Windows: []delivery.Window{{Span: time.Hour, Limit: limit}}})
 	}
-	b := newBook(with(1, 0))
-	one(t, b, nil, func(t *testing.T, f *fleet) {
+	one(t, newBook(with(1, 0)), nil, func(t *testing.T, f *fleet) {
 		f.offer(t, jobs(newPartition("lane/0"), delivery.FromLane, "c", 0, 5))
 		time.Sleep(100 * time.Second)
-		if takes := f.store.took(); takes > 110 {
-			t.Errorf("%d takes in 100 s", takes)
-		}
-		b.set(with(2, 10))
+		atMost(t, f.store.taken(), 110, "takes in 100 s")
+		f.book.set(with(2, 10))
 		time.Sleep(time.Second)
-		if n := f.count("c"); n != 5 {
-			t.Errorf("%d of 5 sent a second after the limit was raised", n)
-		}
+		exactly(t, f.count("c"), 5, "sent a second after the limit was raised")
 	})
 }
 
@@ -154,9 +137,7 @@ func TestAQuotaRemovedDuringATake(t *testing.T) {
 				for f.count("c") == sent && time.Since(begin) < time.Minute {
 					time.Sleep(10 * time.Millisecond)
 				}
-				if time.Since(begin) > time.Second {
-					t.Errorf("the first job goes %s after the quota was taken away", time.Since(begin))
-				}
+				atMost(t, time.Since(begin), time.Second, "until the first job goes when the quota was taken away")
 			})
 		})
 	}

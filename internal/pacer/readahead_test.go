@@ -50,9 +50,7 @@ func TestAllCampaignsAreReadAheadForAsLong(t *testing.T) {
 					tc.first, tc.slow)
 			}
 			a.fit(nil, tc.bytes)
-			if a.limit != 0 {
-				t.Errorf("the limit of %s stays when no campaign is left", a.limit)
-			}
+			exactly(t, a.limit, 0, "the limit when no campaign is left")
 		})
 	}
 }

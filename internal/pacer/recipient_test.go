@@ -103,9 +103,7 @@ func TestRecipientsHours(t *testing.T) {
 		f.offer(t, again(closing, delivery.ReasonHours, len(back)))
 		f.offer(t, again(nil, delivery.ReasonNoZone, 1))
 		time.Sleep(5 * time.Second)
-		if n := len(f.receiver.history()) - before; n != len(back)+1 {
-			t.Errorf("%d of %d sent after a change of the hours", n, len(back)+1)
-		}
+		exactly(t, len(f.receiver.history())-before, len(back)+1, "sent after a change of the hours")
 	})
 }
 
@@ -172,9 +170,7 @@ func TestAYearOfZones(t *testing.T) {
 				if clock := sent.In(zone); clock.Hour() < 10 || clock.Hour() >= 20 {
 					t.Errorf("a job of %s is sent at %s", zone, clock)
 				}
-				if waited := sent.Sub(read); waited > 21*time.Hour {
-					t.Errorf("a job of %s, read at %s, waited for %s", zone, read.In(zone), waited)
-				}
+				atMost(t, sent.Sub(read), 21*time.Hour, "the wait of a job of %s, read at %s", zone, read.In(zone))
 			}
 		}
 	})

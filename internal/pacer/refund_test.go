@@ -54,13 +54,9 @@ func TestNoTakeOvertakesARefund(t *testing.T) {
 		if r.made.Load() < 10 || r.overtaken.Load() > 0 {
 			t.Errorf("%d refunds, %d takes while one was under way", r.made.Load(), r.overtaken.Load())
 		}
-		if n := f.count("c"); n < 1800 {
-			t.Errorf("%d of 2000 sent", n)
-		}
+		atLeast(t, f.count("c"), 1800, "sent")
 		asked := make(chan int64)
 		f.daemons[0].inbox.do(func(instant) { asked <- f.daemons[0].sinkByID("default").asked })
-		if n := <-asked; n != 0 {
-			t.Errorf("%d slots are expected, though none were asked for", n)
-		}
+		exactly(t, <-asked, 0, "slots are expected, though none were asked for")
 	})
 }

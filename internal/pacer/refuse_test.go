@@ -46,9 +46,7 @@ func TestABacklogDoesNotHoldUpWhatLiesBehindIt(t *testing.T) {
 			t.Errorf("%d of %d are refused after two seconds", len(left), len(list))
 		}
 		time.Sleep(time.Second)
-		if n := f.count("behind"); n != 10 {
-			t.Errorf("%d of 10 jobs behind the backlog are sent", n)
-		}
+		exactly(t, f.count("behind"), 10, "jobs behind the backlog are sent")
 	})
 }
 
@@ -67,19 +65,14 @@ func TestIntakeDoesNotWaitForASlowSink(t *testing.T) {
 		if left := f.hand(t, src, list[10_000:], time.Minute); len(left) > 0 {
 			t.Errorf("%d of 20,000 are refused while the sink is stuck", len(left))
 		}
-		if took := time.Since(began); took > 2500*time.Millisecond {
-			t.Errorf("ingress waited for %s", took)
-		}
-		if n := len(f.outboxes[0].all()); n < 15_000 {
-			t.Errorf("%d jobs went to a lane", n)
-		}
+		atMost(t, time.Since(began), 2500*time.Millisecond, "ingress waited for")
+		atLeast(t, len(f.outboxes[0].all()), 15_000, "jobs went to a lane")
 	})
 }
 
 // TestIntakeDoesNotWaitForAPausedCampaign: neither when it is paused while jobs of it are refused.
 func TestIntakeDoesNotWaitForAPausedCampaign(t *testing.T) {
-	b := newBook(campaign("c", 20_000))
-	one(t, b, nil, func(t *testing.T, f *fleet) {
+	one(t, newBook(campaign("c", 20_000)), nil, func(t *testing.T, f *fleet) {
 		f.receiver.max = 256
 		src := newPartition("in/0")
 		list := heavy(src, "c", 20_000)
@@ -87,9 +80,7 @@ func TestIntakeDoesNotWaitForAPausedCampaign(t *testing.T) {
 		if len(left) == 0 {
 			t.Fatal("nothing is refused")
 		}
-		paused := campaign("c", 20_000)
-		paused.Status = delivery.StatusPaused
-		b.set(paused)
+		f.book.set(as(delivery.StatusPaused, campaign("c", 20_000)))
 		began := time.Now()
 		if left = f.hand(t, src, left, time.Minute); len(left) > 0 || time.Since(began) > 500*time.Millisecond {
 			t.Errorf("%d are refused %s after the pause", len(left), time.Since(began))

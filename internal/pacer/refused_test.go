@@ -30,15 +30,9 @@ func TestRefusalsInARowHoldACampaign(t *testing.T) {
 		f.offer(t, jobs(lane, delivery.FromLane, "c", 0, 300))
 		f.share(t, "good", 450)
 		time.Sleep(10 * time.Second)
-		if n := f.dead(delivery.ReasonRefused); n != heldRefusals {
-			t.Errorf("%d dead letters, want %d", n, heldRefusals)
-		}
-		if n := f.count("c"); n < heldRefusals+8 || n > heldRefusals+12 {
-			t.Errorf("%d tried in 10 s, want %d and one a second", n, heldRefusals)
-		}
-		if n := f.count("good"); n != 450 {
-			t.Errorf("good: %d of 450 sent", n)
-		}
+		exactly(t, f.dead(delivery.ReasonRefused), heldRefusals, "dead letters")
+		within(t, f.count("c"), heldRefusals+8, heldRefusals+12, "tried in 10 s: %d and one a second", heldRefusals)
+		exactly(t, f.count("good"), 450, "good: sent")
 		tried := map[string]bool{}
 		for _, a := range sorted(f.receiver.history(), "c") {
 			if tried[a.id] {
@@ -46,9 +40,7 @@ func TestRefusalsInARowHoldACampaign(t *testing.T) {
 			}
 			tried[a.id] = true
 		}
-		if n := log.count("level=ERROR"); n != 1 {
-			t.Errorf("%d Error lines:\n%s", n, log.text.String())
-		}
+		log.says(t, "level=ERROR", 1)
 		held, err := f.daemons[0].Troubles(t.Context())
 		if err != nil || len(held) != 1 || held[0].Campaign != "c" || !held[0].Refused || time.Since(held[0].Since).Round(time.Second) != 10*time.Second {
 			t.Errorf("%+v, %v", held, err)
@@ -59,9 +51,7 @@ func TestRefusalsInARowHoldACampaign(t *testing.T) {
 		if n := lane.count(delivery.OutcomeDelivered); n+waiting+heldRefusals != 300 || waiting > 15 {
 			t.Errorf("%d delivered and %d in timers of 250", n, waiting)
 		}
-		if n := f.dead(delivery.ReasonRefused); n != heldRefusals {
-			t.Errorf("%d dead letters, want %d", n, heldRefusals)
-		}
+		exactly(t, f.dead(delivery.ReasonRefused), heldRefusals, "dead letters")
 		if held, err = f.daemons[0].Troubles(t.Context()); err != nil || len(held) != 0 {
 			t.Errorf("%+v, %v", held, err)
 		}
@@ -79,9 +69,7 @@ func TestRefusalsAmidSuccesses(t *testing.T) {
 		})
 		f.share(t, "c", 500)
 		time.Sleep(6 * time.Second)
-		if n := f.dead(delivery.ReasonRefused); n != 490 {
-			t.Errorf("%d dead letters of 490", n)
-		}
+		exactly(t, f.dead(delivery.ReasonRefused), 490, "dead letters")
 	})
 }
 
@@ -93,9 +81,7 @@ func TestAHeldCampaignGivesNoJobUp(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		f.receiver.setAnswer(failing("c"))
 		time.Sleep(5 * time.Second)
-		if n := f.dead(delivery.ReasonAttemptsExhausted); n != 0 {
-			t.Errorf("%d dead letters of a campaign that is held", n)
-		}
+		exactly(t, f.dead(delivery.ReasonAttemptsExhausted), 0, "dead letters of a campaign that is held")
 	})
 }
 
@@ -130,9 +116,7 @@ func TestAChangeEndsTheHold(t *testing.T) {
 					b.set(next)
 				}
 				time.Sleep(2 * time.Second)
-				if n := f.dead(delivery.ReasonRefused); n != tc.want {
-					t.Errorf("%d dead letters, want %d", n, tc.want)
-				}
+				exactly(t, f.dead(delivery.ReasonRefused), tc.want, "dead letters")
 			})
 		})
 	}

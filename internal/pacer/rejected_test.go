@@ -46,9 +46,7 @@ func TestRejectedJobsThatAreKept(t *testing.T) {
 		list := jobs(newPartition("lane/0"), delivery.FromLane, "c", 0, 200)
 		f.offer(t, list)
 		time.Sleep(2 * time.Second)
-		if n := f.dead(delivery.ReasonRejected); n != 200 {
-			t.Errorf("%d of 200 kept", n)
-		}
+		exactly(t, f.dead(delivery.ReasonRejected), 200, "kept")
 		for _, j := range list {
 			if j.Attempt != 1 || j.Call.Provider != said {
 				t.Fatalf("%s: attempt %d, %+v", j.ID, j.Attempt, j.Call)

@@ -64,9 +64,7 @@ func TestWhatIsReportedOfADestination(t *testing.T) {
 				begun := time.Now()
 				f.push(t, named(jobs(newPartition("lane/0"), delivery.FromLane, "c", 0, 20), "shop"))
 				time.Sleep(1200 * time.Millisecond)
-				if got := told.String(); got != tc.reports {
-					t.Errorf("%s, want %s", got, tc.reports)
-				}
+				exactly(t, told.String(), tc.reports, "reports")
 				for _, since := range told.fails {
 					if since.Before(begun) || since.After(begun.Add(200*time.Millisecond)) {
 						t.Errorf("it is said to fail from %s on", since.Sub(begun))
@@ -95,9 +93,7 @@ func TestAChangedDestinationIsTriedAtOnce(t *testing.T) {
 				t.Fatal(err)
 			}
 			time.Sleep(5 * time.Second)
-			if n := fresh.count(delivery.OutcomeDelivered); n != 20 {
-				t.Errorf("daemon %d: %d of 20 new jobs are delivered within five seconds", daemon, n)
-			}
+			exactly(t, fresh.count(delivery.OutcomeDelivered), 20, "daemon %d: new jobs are delivered within five seconds", daemon)
 		}
 		slow := func(d time.Duration) {
 			f.receiver.mu.Lock()
@@ -115,9 +111,7 @@ func TestAChangedDestinationIsTriedAtOnce(t *testing.T) {
 		s.renew("shop")
 		s.mu.Unlock()
 		time.Sleep(15 * time.Second)
-		if n := late.count(delivery.OutcomeDelivered); n != 4 {
-			t.Errorf("%d of 4 jobs are delivered that the old address did not want", n)
-		}
+		exactly(t, late.count(delivery.OutcomeDelivered), 4, "jobs are delivered that the old address did not want")
 	})
 }
 
@@ -157,9 +151,7 @@ func TestADaemonThatReadsAChangeLate(t *testing.T) {
 					t.Helper()
 					p := offer(daemon, 3)
 					time.Sleep(100 * time.Millisecond)
-					if n := p.count(delivery.OutcomeDelivered); n != 3 {
-						t.Errorf("daemon %d: %d of 3 are delivered", daemon, n)
-					}
+					exactly(t, p.count(delivery.OutcomeDelivered), 3, "daemon %d: delivered", daemon)
 				}
 				delivered(0)
 				delivered(1)

@@ -15,12 +15,9 @@ func TestRevoke(t *testing.T) {
 		const each = 200
 		f.receiver.setLatency(700 * time.Millisecond)
 		gone, kept := newPartition("lanes/0"), newPartition("lanes/1")
-		f.receiver.setAnswer(func(_ int, j *delivery.Job) delivery.Result {
-			if j.Offset%3 == 1 && revoked(source{partition: gone}) && j.ID[:7] == "lanes/0" {
-				return delivery.Result{Class: delivery.Temporary, By: delivery.ByDestination}
-			}
-			return delivery.Result{Class: delivery.Delivered}
-		})
+		f.receiver.setAnswer(answering(delivery.Result{Class: delivery.Temporary, By: delivery.ByDestination}, func(j *delivery.Job) bool {
+			return j.Offset%3 == 1 && revoked(source{partition: gone}) && j.ID[:7] == "lanes/0"
+		}))
 		for first := int64(0); first < each; first += 50 {
 			f.offer(t, jobs(gone, delivery.FromTimer, "c", first, 50))
 			f.offer(t, jobs(kept, delivery.FromTimer, "c", first, 50))
@@ -32,9 +29,7 @@ func TestRevoke(t *testing.T) {
 		}
 		sent := f.count("c")
 		time.Sleep(time.Second)
-		if more := f.count("c") - sent; more < 95 {
-			t.Errorf("%d sent in the second after", more)
-		}
+		atLeast(t, f.count("c")-sent, 95, "sent in the second after")
 		if n := gone.counts().settled + gone.dropped; n != each || gone.counts().settled == 0 {
 			t.Errorf("%d of %d jobs were settled, %d dropped", gone.counts().settled, each, gone.dropped)
 		}
@@ -45,9 +40,7 @@ func TestRevoke(t *testing.T) {
 		if n := kept.count(delivery.OutcomeDelivered); n != each || kept.dropped != 0 {
 			t.Errorf("%d of the other partition were delivered, %d dropped", n, kept.dropped)
 		}
-		if more := f.count("c") - each - gone.counts().settled; more > 10 {
-			t.Errorf("%d sent of the partition that is gone", more)
-		}
+		atMost(t, f.count("c")-each-gone.counts().settled, 10, "sent of the partition that is gone")
 	})
 }
 
@@ -63,9 +56,7 @@ func TestAnOfferThatWasGivenUp(t *testing.T) {
 			}
 		}
 		time.Sleep(2 * time.Second)
-		if n := f.count("c"); n != taken {
-			t.Errorf("%d jobs were sent, and %d taken", n, taken)
-		}
+		exactly(t, f.count("c"), taken, "jobs were sent, and %d taken", taken)
 	})
 }
 
@@ -73,9 +64,7 @@ func TestAnOfferThatWasGivenUp(t *testing.T) {
 func TestADrainWritesNothing(t *testing.T) {
 	one(t, newBook(campaign("c", 100)), nil, func(t *testing.T, f *fleet) {
 		f.receiver.setLatency(500 * time.Millisecond)
-		f.receiver.setAnswer(func(int, *delivery.Job) delivery.Result {
-			return delivery.Result{Class: delivery.Temporary, By: delivery.ByDestination, RetryAfter: time.Minute}
-		})
+		f.receiver.setAnswer(always(delivery.Result{Class: delivery.Temporary, By: delivery.ByDestination, RetryAfter: time.Minute}))
 		in := newPartition("jobs/0")
 		f.offer(t, jobs(in, delivery.FromIngress, "c", 0, 20))
 		time.Sleep(400 * time.Millisecond)

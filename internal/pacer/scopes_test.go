@@ -14,12 +14,9 @@ func TestScopesOfFailures(t *testing.T) {
 			delivery.ScopeSink: true, delivery.ScopeDestination: true, delivery.ScopeCampaign: false,
 		} {
 			one(t, newBook(campaign("c", 100), campaign("other", 100)), nil, func(t *testing.T, f *fleet) {
-				f.receiver.setAnswer(func(_ int, j *delivery.Job) delivery.Result {
-					if j.Campaign == "c" {
-						return delivery.Result{Class: class, Scope: scope}
-					}
-					return delivery.Result{Class: delivery.Delivered}
-				})
+				f.receiver.setAnswer(answering(delivery.Result{Class: class, Scope: scope}, func(j *delivery.Job) bool {
+					return j.Campaign == "c"
+				}))
 				f.offer(t, jobs(newPartition("lane/c"), delivery.FromLane, "c", 0, 100))
 				time.Sleep(500 * time.Millisecond)
 				f.offer(t, jobs(newPartition("lane/other"), delivery.FromLane, "other", 0, 100))
@@ -28,9 +25,7 @@ func TestScopesOfFailures(t *testing.T) {
 					t.Errorf("%s, scope %d: %d jobs of another campaign were sent", class, scope, n)
 				}
 				time.Sleep(4 * time.Second)
-				if n := f.count("other"); n != 100 {
-					t.Errorf("%s, scope %d: %d of 100 jobs of another campaign were sent in the end", class, scope, n)
-				}
+				exactly(t, f.count("other"), 100, "%s, scope %d: jobs of another campaign were sent in the end", class, scope)
 			})
 		}
 	}
@@ -40,12 +35,9 @@ func TestScopesOfFailures(t *testing.T) {
 func TestAContradictedFailureClosesNothing(t *testing.T) {
 	one(t, newBook(campaign("hangs", 20), campaign("fine", 100)), nil, func(t *testing.T, f *fleet) {
 		f.receiver.hangs = func(j *delivery.Job) bool { return j.Campaign == "hangs" }
-		f.receiver.setAnswer(func(_ int, j *delivery.Job) delivery.Result {
-			if j.Campaign == "hangs" {
-				return delivery.Result{Class: delivery.Unreachable, Scope: delivery.ScopeSink}
-			}
-			return delivery.Result{Class: delivery.Delivered}
-		})
+		f.receiver.setAnswer(answering(delivery.Result{Class: delivery.Unreachable, Scope: delivery.ScopeSink}, func(j *delivery.Job) bool {
+			return j.Campaign == "hangs"
+		}))
 		fine := newPartition("lane/fine")
 		f.offer(t, jobs(newPartition("lane/hangs"), delivery.FromLane, "hangs", 0, 10)) // until 0.45 s, and they fail until 1.45 s
 		time.Sleep(600 * time.Millisecond)
@@ -53,8 +45,6 @@ func TestAContradictedFailureClosesNothing(t *testing.T) {
 		time.Sleep(850 * time.Millisecond)
 		f.offer(t, jobs(fine, delivery.FromLane, "fine", 1, 20))
 		time.Sleep(400 * time.Millisecond)
-		if n := f.count("fine"); n != 21 {
-			t.Errorf("%d of 21 jobs were sent", n)
-		}
+		exactly(t, f.count("fine"), 21, "jobs were sent")
 	})
 }

@@ -61,9 +61,7 @@ pacer_jobs_settled_total{campaign="none yet",outcome="delivered"} 0
 // TestAScrapeMakesNoLabels: the scheduler waits while campaigns are listed, so that nothing is made for each of them then.
 func TestAScrapeMakesNoLabels(t *testing.T) {
 	c, _ := countsOf(1000)
-	if n := testing.AllocsPerRun(5, func() { c.list() }); n > 10 {
-		t.Errorf("%v allocations for the list of 1,000 campaigns", n)
-	}
+	atMost(t, testing.AllocsPerRun(5, func() { c.list() }), 10, "allocations for the list of 1,000 campaigns")
 }
 
 // TestCampaignsComeAndGoDuringScrapes: each scrape is whole, and nothing is left of campaigns that have gone.
@@ -87,9 +85,7 @@ func TestCampaignsComeAndGoDuringScrapes(t *testing.T) {
 		}
 	}
 	changes.Wait()
-	if n := testutil.CollectAndCount(c); n != 2*len(delivery.Outcomes) {
-		t.Errorf("%d series, want those of unknown campaigns and of others", n)
-	}
+	exactly(t, testutil.CollectAndCount(c), 2*len(delivery.Outcomes), "series: those of unknown campaigns and of others")
 }
 
 // BenchmarkScrape is what a scrape asks of the accounts of 10,000 campaigns.

@@ -37,6 +37,16 @@ func (l *lines) count(what string) int {
 	return strings.Count(l.text.String(), what)
 }
 
+// says expects n lines, or parts of them.
+func (l *lines) says(t *testing.T, what string, n int) {
+	t.Helper()
+	if got := l.count(what); got != n {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		t.Errorf("%d times %q in the log, want %d:\n%s", got, what, n, l.text.String())
+	}
+}
+
 // logged is impatient, and keeps what is logged.
 func (l *lines) logged(o *Options) {
 	impatient(o)
@@ -102,9 +112,7 @@ func TestJobsThatAlwaysFailComeToTheirEnd(t *testing.T) {
 	for _, daemons := range []int{1, 3} {
 		for _, by := range []delivery.Answerer{delivery.ByUnknown, delivery.ByDestination, delivery.ByNobody} {
 			t.Run(fmt.Sprint(daemons, " daemons, by ", by), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					f := newFleet(daemons, uniform(3, 500*time.Microsecond, 0), newBook(campaign("c", 100)), impatient)
-					defer f.stop()
+				several(t, daemons, newBook(campaign("c", 100)), impatient, func(t *testing.T, f *fleet) {
 					f.receiver.setAnswer(nth(9, delivery.Result{Class: delivery.Temporary, By: by}))
 					lanes := f.share(t, "c", 1000)
 					time.Sleep(30 * time.Minute) // when they are all that is left, one a second is tried
@@ -123,32 +131,22 @@ func TestAJobThatCannotBeSentComesToItsEnd(t *testing.T) {
 		f.receiver.setAnswer(nth(1000, delivery.Result{Class: delivery.Unreachable}))
 		lanes := f.share(t, "c", 500)
 		time.Sleep(9 * time.Second)
-		if n := f.dead(delivery.ReasonAttemptsExhausted); n != 1 {
-			t.Errorf("%d dead letters of 1", n)
-		}
+		exactly(t, f.dead(delivery.ReasonAttemptsExhausted), 1, "dead letters")
 		time.Sleep(2 * time.Second)
-		if n := delivered(lanes); n != 499 {
-			t.Errorf("%d delivered of 499", n)
-		}
+		exactly(t, delivered(lanes), 499, "delivered")
 	})
 }
 
 // Jobs whose receiver never answers cost the others of their campaign no more than the rate that their attempts use up.
 func TestJobsThatAreNeverAnswered(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(3, uniform(3, 500*time.Microsecond, 0), newBook(campaign("c", 100)), impatient)
-		defer f.stop()
+	several(t, 3, newBook(campaign("c", 100)), impatient, func(t *testing.T, f *fleet) {
 		f.receiver.setAnswer(nth(100, delivery.Result{Class: delivery.Temporary, By: delivery.ByNobody}))
 		f.receiver.hangs = func(j *delivery.Job) bool { return j.Offset%100 == 0 }
 		lanes := f.share(t, "c", 3000)
 		time.Sleep(33 * time.Second) // 30 s for the first attempts, 0.9 s for the others of 1 % of them
-		if n := delivered(lanes); n != 2970 {
-			t.Errorf("%d of 2970 delivered", n)
-		}
+		exactly(t, delivered(lanes), 2970, "delivered")
 		time.Sleep(20 * time.Minute)
-		if n := f.dead(delivery.ReasonAttemptsExhausted); n != 30 {
-			t.Errorf("%d of 30 dead letters", n)
-		}
+		exactly(t, f.dead(delivery.ReasonAttemptsExhausted), 30, "dead letters")
 	})
 }
 
@@ -158,16 +156,12 @@ func TestMisconfiguredSink(t *testing.T) {
 		var log lines
 		f := newFleet(3, uniform(3, 500*time.Microsecond, 0), newBook(campaign("c", 500)), log.logged)
 		defer f.stop()
-		f.receiver.setAnswer(func(int, *delivery.Job) delivery.Result {
-			return delivery.Result{Class: delivery.Misconfigured, Status: 401, Detail: "HTTP 401"}
-		})
+		f.receiver.setAnswer(always(delivery.Result{Class: delivery.Misconfigured, Status: 401, Detail: "HTTP 401"}))
 		lanes := f.share(t, "c", 3000)
 		time.Sleep(2 * time.Second)
 		before := len(f.receiver.history())
 		time.Sleep(8 * time.Second)
-		if n := len(f.receiver.history()) - before; n < 6 || n > 9 {
-			t.Errorf("%d calls in 8 s of a sink that refuses the credentials, want one a second", n)
-		}
+		within(t, len(f.receiver.history())-before, 6, 9, "calls in 8 s of a sink that refuses the credentials: one a second")
 		f.receiver.setAnswer(nil)
 		time.Sleep(8 * time.Second)
 		moved := 0
@@ -177,9 +171,7 @@ func TestMisconfiguredSink(t *testing.T) {
 		if n := delivered(lanes); n+moved != 3000 || moved > 200 {
 			t.Errorf("%d delivered and %d in timers of 3000", n, moved)
 		}
-		if n := log.count("level=ERROR"); n != 1 {
-			t.Errorf("%d Error lines:\n%s", n, log.text.String())
-		}
+		log.says(t, "level=ERROR", 1)
 		for _, o := range f.outboxes {
 			for _, to := range o.all() {
 				if to.Kind == delivery.ToDead {
@@ -198,15 +190,9 @@ func TestOneJobThatIsRefusedForCredentials(t *testing.T) {
 		lane := newPartition("lane/0")
 		f.offer(t, jobs(lane, delivery.FromLane, "c", 0, 200))
 		time.Sleep(2200 * time.Millisecond)
-		if n := lane.count(delivery.OutcomeDelivered); n != 180 {
-			t.Errorf("%d of 180 delivered", n)
-		}
-		if n := f.outboxes[0].count(delivery.ToTimer, delivery.ReasonRetry); n != 20 {
-			t.Errorf("%d of 20 refused ones are in timers", n)
-		}
-		if n := log.count("level=WARN"); n != 1 {
-			t.Errorf("%d lines:\n%s", n, log.text.String())
-		}
+		exactly(t, lane.count(delivery.OutcomeDelivered), 180, "delivered")
+		exactly(t, f.outboxes[0].count(delivery.ToTimer, delivery.ReasonRetry), 20, "refused ones are in timers")
+		log.says(t, "level=WARN", 1)
 	})
 }
 
@@ -245,27 +231,18 @@ func TestTheFirstRefusalOfCredentials(t *testing.T) {
 func TestALongWaitIsNotBelieved(t *testing.T) {
 	testservices.Simulation(t)
 	var log lines
-	b := newBook(campaign("a", 10), campaign("b", 10))
-	one(t, b, func(o *Options) {
+	one(t, newBook(campaign("a", 10), campaign("b", 10)), func(o *Options) {
 		log.logged(o)
 		o.MaxRetryAfter = map[string]time.Duration{"default": time.Minute}
 	}, func(t *testing.T, f *fleet) {
-		f.receiver.setAnswer(func(int, *delivery.Job) delivery.Result {
-			return delivery.Result{Class: delivery.Throttled, RetryAfter: 24 * time.Hour}
-		})
+		f.receiver.setAnswer(always(delivery.Result{Class: delivery.Throttled, RetryAfter: 24 * time.Hour}))
 		defer f.timers(t.Context(), 0)()
 		f.offer(t, jobs(newPartition("lane/a"), delivery.FromLane, "a", 0, 3))
 		time.Sleep(59 * time.Second)
-		if n := len(f.receiver.history()); n < 3 || n > 10 {
-			t.Errorf("%d calls in the first minute", n)
-		}
-		if n := log.count("asked=24h0m0s wait=1m0s"); n != 1 {
-			t.Errorf("%d lines:\n%s", n, log.text.String())
-		}
+		within(t, len(f.receiver.history()), 3, 10, "calls in the first minute")
+		log.says(t, "asked=24h0m0s wait=1m0s", 1)
 		time.Sleep(6 * time.Minute)
-		if n := f.count("a"); n < 8 || n > 20 {
-			t.Errorf("%d tries in seven minutes, want one a minute in the end", n)
-		}
+		within(t, f.count("a"), 8, 20, "tries in seven minutes: one a minute in the end")
 	})
 }
 
@@ -278,12 +255,9 @@ func TestScopesOfThrottling(t *testing.T) {
 	} {
 		b := newBook(campaign("c", 100), campaign("other", 100))
 		one(t, b, nil, func(t *testing.T, f *fleet) {
-			f.receiver.setAnswer(func(_ int, j *delivery.Job) delivery.Result {
-				if scope == delivery.ScopeSink || j.Campaign == "c" && (scope == delivery.ScopeCampaign || j.Offset < 3) {
-					return delivery.Result{Class: delivery.Throttled, Scope: scope, RetryAfter: 3 * time.Second}
-				}
-				return delivery.Result{Class: delivery.Delivered}
-			})
+			f.receiver.setAnswer(answering(delivery.Result{Class: delivery.Throttled, Scope: scope, RetryAfter: 3 * time.Second}, func(j *delivery.Job) bool {
+				return scope == delivery.ScopeSink || j.Campaign == "c" && (scope == delivery.ScopeCampaign || j.Offset < 3)
+			}))
 			lane := newPartition("lane/c")
 			f.offer(t, jobs(lane, delivery.FromLane, "c", 0, 3))
 			time.Sleep(100 * time.Millisecond)
@@ -305,25 +279,19 @@ func TestScopesOfThrottling(t *testing.T) {
 // A gate opened in the store is open in the daemon whose destination asked for the wait.
 func TestAGateIsOpenedByHand(t *testing.T) {
 	one(t, newBook(campaign("c", 10)), nil, func(t *testing.T, f *fleet) {
-		f.receiver.setAnswer(func(int, *delivery.Job) delivery.Result {
-			return delivery.Result{Class: delivery.Throttled, RetryAfter: 4 * time.Minute}
-		})
+		f.receiver.setAnswer(always(delivery.Result{Class: delivery.Throttled, RetryAfter: 4 * time.Minute}))
 		f.offer(t, jobs(newPartition("lane/0"), delivery.FromLane, "c", 0, 10))
 		time.Sleep(10 * time.Second)
 		f.receiver.setAnswer(nil)
 		f.daemons[0].SeeGates([]delivery.Gate{{Sink: "default", Until: time.Now().Add(3 * time.Minute)}})
 		time.Sleep(time.Second)
-		if n := f.count("c"); n > 8 {
-			t.Errorf("%d sent while the gate is closed", n)
-		}
+		atMost(t, f.count("c"), 8, "sent while the gate is closed")
 		f.store.mu.Lock()
 		f.store.model = model.NewStore()
 		f.store.mu.Unlock()
 		f.daemons[0].SeeGates(nil)
 		time.Sleep(3 * time.Second)
-		if n := f.count("c"); n < 8 {
-			t.Errorf("%d sent", n)
-		}
+		atLeast(t, f.count("c"), 8, "sent")
 	})
 }
 

@@ -43,9 +43,7 @@ func TestStaleTokensCostOthersNothing(t *testing.T) {
 					begun := time.Now()
 					f.push(t, list)
 					time.Sleep(time.Until(begun.Add(1.2 * n / rate * time.Second)))
-					if taken.Load() != good {
-						t.Errorf("%d good ones of %d in time", taken.Load(), good)
-					}
+					exactly(t, taken.Load(), good, "good ones in time")
 					dead, calls := f.dead(delivery.ReasonRefused), f.count("web")
 					if stale < 100 && (dead != n-int(good) || calls != n) || stale == 100 && dead > 2*heldRefusals {
 						t.Errorf("%d of %d stale ones are dead letters after %d calls for %d jobs", dead, n-int(good), calls, n)

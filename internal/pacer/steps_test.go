@@ -120,9 +120,7 @@ func TestOnlyTheFirstStepTakesASlot(t *testing.T) {
 		if n := in.count(delivery.OutcomeDelivered); n != 60 || len(first) != 60 || len(polls) != 180 || len(last) != 60 {
 			t.Fatalf("delivered %d; %d first, %d polls, %d last", n, len(first), len(polls), len(last))
 		}
-		if n := most(first); n > 21 {
-			t.Errorf("%d first steps within a second", n)
-		}
+		atMost(t, most(first), 21, "first steps within a second")
 		if tallies := f.daemons[0].Tallies(); len(tallies) != 1 || tallies[0].Sent != 60 {
 			t.Errorf("tallies: %+v", tallies)
 		}
@@ -131,9 +129,7 @@ func TestOnlyTheFirstStepTakesASlot(t *testing.T) {
 
 // TestStateIsStoredBeforeTheNextStep: unless a step may be repeated, its job comes back from a timer, with its state.
 func TestStateIsStoredBeforeTheNextStep(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(1, uniform(3, 500*time.Microsecond, 0), newBook(campaign("c", 100)), nil)
-		defer f.stop()
+	one(t, newBook(campaign("c", 100)), nil, func(t *testing.T, f *fleet) {
 		f.receiver.setAnswer(steps(1, time.Minute, false))
 		stop := f.timers(t.Context(), 0)
 		in := newPartition("in")
@@ -195,16 +191,12 @@ func TestPollsKeepToTheirCeiling(t *testing.T) {
 		if memory > 400 { // as many as are sent before they are open for too long, and the queue
 			t.Errorf("%d jobs in memory", memory)
 		}
-		if n := len(f.steps("d", "close")); n < 8 {
-			t.Errorf("the other campaign has %d jobs at their last step", n)
-		}
+		atLeast(t, len(f.steps("d", "close")), 8, "jobs of the other campaign at their last step")
 		time.Sleep(2 * time.Minute)
 		all := append(f.steps("c", "poll"), f.steps("c", "close")...)
 		all = append(append(all, f.steps("d", "poll")...), f.steps("d", "close")...)
 		slices.Sort(all)
-		if n := most(all); n > 52 {
-			t.Errorf("%d calls within a second", n)
-		}
+		atMost(t, most(all), 52, "calls within a second")
 		done := stop() + in["c"].count(delivery.OutcomeDelivered) + in["d"].count(delivery.OutcomeDelivered)
 		if done != 410 || len(f.steps("c", "")) != 400 {
 			t.Errorf("%d delivered; %d first steps", done, len(f.steps("c", "")))
@@ -214,9 +206,7 @@ func TestPollsKeepToTheirCeiling(t *testing.T) {
 
 // TestManyPollsHoldNoMemory: jobs whose next poll is not near are in timers, and hold neither memory nor calls.
 func TestManyPollsHoldNoMemory(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(1, uniform(3, 500*time.Microsecond, 0), newBook(campaign("c", 10_000)), nil)
-		defer f.stop()
+	one(t, newBook(campaign("c", 10_000)), nil, func(t *testing.T, f *fleet) {
 		f.receiver.setAnswer(steps(3, time.Minute, true))
 		in := newPartition("in")
 		for list := jobs(in, delivery.FromLane, "c", 0, 5000); len(list) > 0; time.Sleep(20 * time.Millisecond) {
@@ -232,9 +222,7 @@ func TestManyPollsHoldNoMemory(t *testing.T) {
 				t.Errorf("held: %+v", m)
 			}
 		}
-		if n := in.count(delivery.OutcomeRetried); n != 5000 {
-			t.Errorf("%d in timers", n)
-		}
+		exactly(t, in.count(delivery.OutcomeRetried), 5000, "in timers")
 	})
 }
 
@@ -253,9 +241,7 @@ func TestBetweenSteps(t *testing.T) {
 		}
 		f.offer(t, list)
 		set := func(s delivery.Status) {
-			c := campaign("c", 1000)
-			c.Status = s
-			b.set(c)
+			b.set(as(s, campaign("c", 1000)))
 			time.Sleep(600 * time.Millisecond) // calls in flight end, and what was about to be sent is gone
 		}
 		time.Sleep(3 * time.Second)
@@ -268,14 +254,10 @@ func TestBetweenSteps(t *testing.T) {
 		if n := len(f.receiver.history()); n != before {
 			t.Errorf("%d calls while the campaign was paused", n-before)
 		}
-		if n := f.outboxes[0].count(delivery.ToDead, delivery.ReasonExpired); n != 5 {
-			t.Errorf("%d expired", n)
-		}
+		exactly(t, f.outboxes[0].count(delivery.ToDead, delivery.ReasonExpired), 5, "expired")
 		set(delivery.StatusActive)
 		time.Sleep(2 * time.Minute)
-		if n := len(f.receiver.history()) - before; n < 15 {
-			t.Errorf("%d calls after the pause", n)
-		}
+		atLeast(t, len(f.receiver.history())-before, 15, "calls after the pause")
 		set(delivery.StatusCancelled)
 		time.Sleep(time.Minute)
 		after := len(f.receiver.history())
@@ -310,44 +292,34 @@ func TestFollowUpsAndFirstStepsShareTheCalls(t *testing.T) {
 		if first < 50 || polls < 50 {
 			t.Errorf("%d first steps, %d polls", first, polls)
 		}
-		if f.receiver.most > 2 {
-			t.Errorf("%d calls at once", f.receiver.most)
-		}
+		atMost(t, f.receiver.most, 2, "calls at once")
 	})
 }
 
 // TestAGateStopsSteps: while the sink asks to wait, no step is made, and a failing one is probed by a step when there is nothing
 // else.
 func TestAGateStopsSteps(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(1, uniform(3, 500*time.Microsecond, 0), newBook(campaign("c", 1000)), nil)
-		defer f.stop()
+	one(t, newBook(campaign("c", 1000)), nil, func(t *testing.T, f *fleet) {
 		works := steps(3, 200*time.Millisecond, true)
 		f.receiver.setAnswer(works)
 		stop := f.timers(t.Context(), 0)
 		in := newPartition("in")
 		f.offer(t, f.counted(0, jobs(in, delivery.FromIngress, "c", 0, 20)))
 		time.Sleep(300 * time.Millisecond)
-		f.receiver.setAnswer(func(int, *delivery.Job) delivery.Result {
-			return delivery.Result{Class: delivery.Throttled, RetryAfter: 10 * time.Second}
-		})
+		f.receiver.setAnswer(always(delivery.Result{Class: delivery.Throttled, RetryAfter: 10 * time.Second}))
 		time.Sleep(time.Second)
 		before := len(f.receiver.history())
 		time.Sleep(7 * time.Second)
 		if n := len(f.receiver.history()); n > before+4 {
 			t.Errorf("%d calls while the gate was closed", n-before)
 		}
-		f.receiver.setAnswer(func(int, *delivery.Job) delivery.Result { return delivery.Result{Class: delivery.Unreachable} })
+		f.receiver.setAnswer(always(delivery.Result{Class: delivery.Unreachable}))
 		time.Sleep(20 * time.Second)
 		before = len(f.receiver.history())
 		time.Sleep(10 * time.Second)
-		if n := len(f.receiver.history()) - before; n < 3 || n > 15 {
-			t.Errorf("%d probes in ten seconds", n)
-		}
+		within(t, len(f.receiver.history())-before, 3, 15, "probes in ten seconds")
 		f.receiver.setAnswer(works)
 		time.Sleep(2 * time.Minute)
-		if n := stop() + in.count(delivery.OutcomeDelivered); n != 20 {
-			t.Errorf("%d delivered", n)
-		}
+		exactly(t, stop()+in.count(delivery.OutcomeDelivered), 20, "delivered")
 	})
 }

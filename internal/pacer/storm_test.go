@@ -1,11 +1,9 @@
 package pacer
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,11 +23,7 @@ func TestChangesOfRateCostLittle(t *testing.T) {
 				random := rand.New(rand.NewPCG(1, 1))
 				b := newBook(campaign("c", 1000))
 				f := newFleet(daemons, uniform(1, 400*time.Microsecond, 200*time.Microsecond), b, nil)
-				ctx, cancel := context.WithCancel(t.Context())
-				var feeding sync.WaitGroup
-				for i := range daemons {
-					feeding.Go(func() { f.feed(ctx, i, "c", newPartition(fmt.Sprintf("lane/%d", i))) })
-				}
+				stop := f.feedAll("c")
 				changes, due := []change{{0, 1000}}, 0.0
 				until := func(at int64) {
 					time.Sleep(time.Duration(at)*time.Microsecond - time.Since(f.receiver.began))
@@ -44,8 +38,7 @@ func TestChangesOfRateCostLittle(t *testing.T) {
 				}
 				end := (warm + length).Microseconds()
 				until(end)
-				cancel()
-				feeding.Wait()
+				stop()
 				f.stop()
 				all, n := sorted(f.receiver.history(), "c"), 0.0
 				for _, a := range all {
@@ -53,9 +46,7 @@ func TestChangesOfRateCostLittle(t *testing.T) {
 						n++
 					}
 				}
-				if n < 0.9*due {
-					t.Errorf("%.0f sent of %.0f", n, due)
-				}
+				atLeast(t, n, 0.9*due, "sent of %.0f", due)
 				if over, _ := overRate(all, changes, 20_000); over > 1 {
 					t.Errorf("%d above the rate", over)
 				}

@@ -89,9 +89,7 @@ func TestUnitsThatWereNotSentAreAskedForAgain(t *testing.T) {
 			f.daemons[0].inbox.do(func(instant) { time.Sleep(120 * time.Millisecond) })
 		}
 		time.Sleep(2 * time.Second)
-		if n := f.count("c"); n != 100 {
-			t.Errorf("%d of 100 were sent in two seconds, at 1000/s", n)
-		}
+		exactly(t, f.count("c"), 100, "sent in two seconds, at 1000/s")
 	})
 }
 
@@ -114,9 +112,7 @@ func TestAnOutageOfTheLimiterEndsWhileNothingIsAsked(t *testing.T) {
 		if n := len(f.receiver.history()); n != 1 {
 			t.Fatalf("%d jobs were sent", n)
 		}
-		if n := f.daemons[0].takes.outage.Failures(); n != 0 {
-			t.Errorf("the outage lasts, after %d failures and an answer", n)
-		}
+		exactly(t, f.daemons[0].takes.outage.Failures(), 0, "failures after an answer")
 	})
 }
 
@@ -161,18 +157,14 @@ func TestAStoreWhoseClockJumps(t *testing.T) {
 			time.Sleep(500 * time.Millisecond)
 			before := f.count("c")
 			time.Sleep(time.Second)
-			if n := f.count("c") - before; n < 99 || n > 102 {
-				t.Errorf("%s: %d jobs in a second at 100/s", by, n)
-			}
+			within(t, f.count("c")-before, 99, 102, "%s: jobs in a second at 100/s", by)
 			time.Sleep(60 * time.Second)
 			for i, sent := 1, sorted(f.receiver.history(), "slow"); i < len(sent); i++ {
 				if gap := time.Duration(sent[i].at-sent[i-1].at) * time.Microsecond; gap < 19500*time.Millisecond {
 					t.Errorf("%s: %s between two jobs at one in 20 s", by, gap)
 				}
 			}
-			if n := f.count("slow"); n < 3 {
-				t.Errorf("%s: only %d of the slow one", by, n)
-			}
+			atLeast(t, f.count("slow"), 3, "%s: sent of the slow one", by)
 		})
 	}
 }

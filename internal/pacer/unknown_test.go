@@ -38,12 +38,8 @@ func TestARowThatIsGoneForAMoment(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		f.book.remove("c")
 		time.Sleep(200 * time.Millisecond)
-		if n := f.offer(t, waited(lane, "c", 5000, 100)); n != 100 {
-			t.Errorf("%d of 100 jobs of an unknown campaign stay in their lane", n)
-		}
-		if n := lane.counts().rooms; n != 0 {
-			t.Errorf("asked for %d times while the campaign is unknown", n)
-		}
+		exactly(t, f.offer(t, waited(lane, "c", 5000, 100)), 100, "jobs of an unknown campaign stay in their lane")
+		exactly(t, lane.counts().rooms, 0, "times asked for while the campaign is unknown")
 		f.book.set(campaign("c", 10))
 		time.Sleep(time.Second)
 		c := lane.counts()
@@ -67,9 +63,7 @@ func TestARowThatStaysAway(t *testing.T) {
 		time.Sleep(9 * time.Minute)
 		f.book.reload()
 		time.Sleep(time.Second)
-		if n := lane.counts().rooms; n != 0 {
-			t.Errorf("asked for %d times within the grace", n)
-		}
+		exactly(t, lane.counts().rooms, 0, "times asked for within the grace")
 		time.Sleep(time.Minute)
 		f.book.reload()
 		time.Sleep(time.Second)
@@ -77,9 +71,7 @@ func TestARowThatStaysAway(t *testing.T) {
 			t.Error("not asked for after the grace")
 		}
 		f.offer(t, waited(lane, "c", 0, 10))
-		if n := f.outboxes[0].count(delivery.ToDead, delivery.ReasonUnknownCampaign); n != 10 {
-			t.Errorf("%d of 10 dead letters", n)
-		}
+		exactly(t, f.outboxes[0].count(delivery.ToDead, delivery.ReasonUnknownCampaign), 10, "dead letters")
 	})
 }
 
@@ -94,9 +86,7 @@ func TestARowThatIsGoneAtTheStart(t *testing.T) {
 		f.book.reload()
 		time.Sleep(time.Second)
 		f.offer(t, list)
-		if n := f.outboxes[0].count(delivery.ToTimer, delivery.ReasonUnknownCampaign); n != 10 {
-			t.Errorf("%d of 10 wait in a timer", n)
-		}
+		exactly(t, f.outboxes[0].count(delivery.ToTimer, delivery.ReasonUnknownCampaign), 10, "wait in a timer")
 	})
 }
 
@@ -116,16 +106,12 @@ func TestACatalogThatHasLostMostCampaigns(t *testing.T) {
 		lane := newPartition("lanes/0")
 		f.offer(t, jobs(lane, delivery.FromLane, "c0", 0, 10))
 		f.offer(t, jobs(lane, delivery.FromLane, "c1", 100, 10))
-		paused := campaign("c1", 1)
-		paused.Status = delivery.StatusPaused
-		f.book.set(paused)
+		f.book.set(as(delivery.StatusPaused, campaign("c1", 1)))
 		time.Sleep(15 * time.Second)
 		if n, m := f.count("c0"), f.count("c1"); n != 10 || m > 1 {
 			t.Errorf("%d of 10 sent of a campaign that was lost, %d of one that is paused", n, m)
 		}
-		if n := log.count("level=ERROR"); n != 1 {
-			t.Errorf("%d lines:\n%s", n, log.text.String())
-		}
+		log.says(t, "level=ERROR", 1)
 		time.Sleep(10 * time.Minute)
 		f.book.reload()
 		time.Sleep(time.Second)
@@ -186,9 +172,7 @@ func TestADestinationThatIsNotKnown(t *testing.T) {
 		hop[0].Due = time.Now().Add(5 * time.Minute)
 		f.offer(t, append(hop, named(100, true)...))
 		time.Sleep(time.Second)
-		if n := f.outboxes[0].count(delivery.ToDead, delivery.ReasonUnknownDestination); n != 0 {
-			t.Errorf("%d dead letters within the grace", n)
-		}
+		exactly(t, f.outboxes[0].count(delivery.ToDead, delivery.ReasonUnknownDestination), 0, "dead letters within the grace")
 		if n := f.outboxes[0].count(delivery.ToTimer, delivery.ReasonUnknownDestination); n != waits+1+5 {
 			t.Errorf("%d wait for the destination; between two timers a job must not wait for something else: %+v", n, f.outboxes[0].all())
 		}
@@ -197,15 +181,11 @@ func TestADestinationThatIsNotKnown(t *testing.T) {
 		time.Sleep(time.Second)
 		f.offer(t, append(back(named(200, true)), back(named(300, false))...))
 		time.Sleep(time.Second)
-		if n := f.outboxes[0].count(delivery.ToDead, delivery.ReasonUnknownDestination); n != 5 {
-			t.Errorf("%d dead letters after the grace", n)
-		}
+		exactly(t, f.outboxes[0].count(delivery.ToDead, delivery.ReasonUnknownDestination), 5, "dead letters after the grace")
 		known.Store(true)
 		f.offer(t, named(400, true))
 		time.Sleep(time.Second)
-		if n := f.count("c"); n != 5+5+5+10+10 {
-			t.Errorf("%d sent", n)
-		}
+		exactly(t, f.count("c"), 5+5+5+10+10, "sent")
 		time.Sleep(time.Minute)
 		if list, err := f.daemons[0].Troubles(t.Context()); err != nil || len(list) != 0 {
 			t.Errorf("the destination is there: %+v, %v", list, err)

@@ -1,8 +1,6 @@
 package pacer
 
 import (
-	"context"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,25 +27,16 @@ func TestForfeitedSlotsCostNoQuota(t *testing.T) {
 			}
 			return delivery.Result{Class: delivery.Delivered}
 		})
-		ctx, cancel := context.WithCancel(t.Context())
-		var feeding sync.WaitGroup
-		for i := range f.daemons {
-			feeding.Go(func() { f.feed(ctx, i, "c", newPartition("lane/0")) })
-		}
+		stop := f.feedAll("c")
 		time.Sleep(2 * time.Minute)
-		cancel()
-		feeding.Wait()
+		stop()
 		f.stop()
 		delivered, forfeited := 0.0, 0.0
 		for _, d := range f.daemons {
 			delivered += float64(d.counts.know("c").Jobs(delivery.OutcomeDelivered))
 			forfeited += testutil.ToFloat64(d.metrics.forfeited)
 		}
-		if delivered != limit {
-			t.Errorf("%g delivered of a quota of %d", delivered, limit)
-		}
-		if forfeited < limit/4 {
-			t.Errorf("%g slots forfeited: too few to show anything", forfeited)
-		}
+		exactly(t, delivered, limit, "delivered")
+		atLeast(t, forfeited, limit/4, "slots forfeited: too few to show anything")
 	})
 }

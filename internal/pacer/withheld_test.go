@@ -34,9 +34,7 @@ func TestWithheldJobsAreSentLater(t *testing.T) {
 				}
 				first := map[string]int64{}
 				for _, a := range f.receiver.history() {
-					if a.attempt != 0 {
-						t.Errorf("%s: attempt %d was used up", a.id, a.attempt)
-					}
+					exactly(t, a.attempt, 0, "%s: attempts used up", a.id)
 					if before, again := first[a.id]; again && a.at-before < pause.Microseconds() {
 						t.Errorf("%s: again after %d µs, before the pause of %s was over", a.id, a.at-before, pause)
 					}
@@ -50,15 +48,11 @@ func TestWithheldJobsAreSentLater(t *testing.T) {
 // However often a job is withheld, it does not stay in ingress.
 func TestWithheldJobsLeaveIngress(t *testing.T) {
 	one(t, newBook(campaign("c", 1000)), nil, func(t *testing.T, f *fleet) {
-		f.receiver.setAnswer(func(int, *delivery.Job) delivery.Result {
-			return delivery.Result{Class: delivery.Withheld, RetryAfter: time.Second}
-		})
+		f.receiver.setAnswer(always(delivery.Result{Class: delivery.Withheld, RetryAfter: time.Second}))
 		src := newPartition("in/0")
 		f.offer(t, jobs(src, delivery.FromIngress, "c", 0, 200))
 		time.Sleep(8 * time.Second)
-		if got := src.count(delivery.OutcomeRequeued); got != 200 {
-			t.Errorf("%d of 200 are in a lane: %+v", got, src.counts())
-		}
+		exactly(t, src.count(delivery.OutcomeRequeued), 200, "in a lane: %+v", src.counts())
 	})
 }
 
@@ -68,7 +62,7 @@ func TestDuplicatesAndCancelledJobsAreSettled(t *testing.T) {
 	} {
 		t.Run(class.String(), func(t *testing.T) {
 			one(t, newBook(campaign("c", 1000)), nil, func(t *testing.T, f *fleet) {
-				f.receiver.setAnswer(func(int, *delivery.Job) delivery.Result { return delivery.Result{Class: class} })
+				f.receiver.setAnswer(always(delivery.Result{Class: class}))
 				src := newPartition("in/0")
 				f.offer(t, jobs(src, delivery.FromIngress, "c", 0, 10))
 				time.Sleep(500 * time.Millisecond)
@@ -104,9 +98,7 @@ func TestWhatIsKeptFromBeingSentCostsNoSlot(t *testing.T) {
 					f.offer(t, jobs(src, delivery.FromIngress, "c", step*16, 16))
 					time.Sleep(50 * time.Millisecond)
 				}
-				if got := src.count(delivery.OutcomeDelivered) - before; got < 390 || got > 402 {
-					t.Errorf("%d sent in 4 s of 400", got)
-				}
+				within(t, src.count(delivery.OutcomeDelivered)-before, 390, 402, "sent in 4 s of 400")
 			})
 		})
 	}
