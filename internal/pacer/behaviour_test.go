@@ -61,7 +61,12 @@ func atMost[T cmp.Ordered](t testing.TB, got, most T, what string, args ...any) 
 
 func (f *fleet) offer(t *testing.T, list []*delivery.Job) (refused int) {
 	t.Helper()
-	r, err := f.daemons[0].Offer(context.Background(), list)
+	return f.offerTo(t, 0, list)
+}
+
+func (f *fleet) offerTo(t *testing.T, daemon int, list []*delivery.Job) (refused int) {
+	t.Helper()
+	r, err := f.daemons[daemon].Offer(context.Background(), list)
 	if err != nil {
 		t.Fatalf("offer: %v", err)
 	}
@@ -590,12 +595,7 @@ func TestBurst(t *testing.T) {
 		f.offer(t, jobs(src, delivery.FromLane, "c", 10, 200))
 		began := time.Since(f.receiver.began).Microseconds()
 		time.Sleep(1100 * time.Millisecond)
-		n := 0
-		for _, a := range f.receiver.history() {
-			if a.at >= began && a.at < began+1_000_000 {
-				n++
-			}
-		}
+		n := between(f.receiver.history(), began, began+1_000_000)
 		if n < 145 || n > 151 {
 			t.Errorf("%d in the first second at 100/s with a burst of 50", n)
 		}

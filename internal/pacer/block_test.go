@@ -119,6 +119,7 @@ func TestBlockPausedResumedCancelled(t *testing.T) {
 		if c := src.counts(); c.settled != sent || c.released != 200-sent || c.rooms != rooms {
 			t.Errorf("paused: %+v, %d sent", c, sent)
 		}
+		exactly(t, f.inMemory(t), delivery.MemoryJobs{}, "in memory while paused")
 		exactly(t, f.count("other"), 100, "sent by the other campaign")
 		again, err := f.daemons[0].Offer(t.Context(), list[sent:])
 		if err != nil || len(again) != 500-sent {
@@ -140,9 +141,7 @@ func TestBlockPausedResumedCancelled(t *testing.T) {
 		list = jobs(src, delivery.FromIngress, "c", 500, 100)
 		exactly(t, f.offer(t, list), 100, "paused: refused")
 		rooms = src.counts().rooms
-		off := paused
-		off.Status = delivery.StatusCancelled
-		f.book.set(off)
+		f.book.set(as(delivery.StatusCancelled, paused))
 		time.Sleep(50 * time.Millisecond)
 		if src.counts().rooms == rooms {
 			t.Fatal("the partition was not told of the cancellation")
@@ -156,46 +155,32 @@ func TestBlockPausedResumedCancelled(t *testing.T) {
 	})
 }
 
-// TestBlockCancelledSettlesWhatWasGivenBack: jobs that were in the queue when the campaign was paused are read again when it is cancelled.
-func TestBlockCancelledSettlesWhatWasGivenBack(t *testing.T) {
-	one(t, newBook(blocking("c", 10)), nil, func(t *testing.T, f *fleet) {
-		src := newPartition("in/0")
-		list := jobs(src, delivery.FromIngress, "c", 0, 20)
-		f.offer(t, list)
-		time.Sleep(450 * time.Millisecond)
-		c := as(delivery.StatusPaused, blocking("c", 10))
-		f.book.set(c)
-		time.Sleep(time.Hour)
-		sent, rooms := f.count("c"), src.counts().rooms
-		c.Status = delivery.StatusCancelled
-		f.book.set(c)
-		time.Sleep(50 * time.Millisecond)
-		if n := src.counts(); n.rooms == rooms || n.released != 20-sent || sent > 6 {
-			t.Errorf("%+v, %d sent", n, sent)
-		}
-		f.offer(t, list[sent:])
-		exactly(t, src.count(delivery.OutcomeCancelled), 20-sent, "cancelled of 20, %d sent", sent)
-	})
-}
-
-// TestBlockGivesUpToALane: when the policy changes, what was given back or refused goes to the lane.
-func TestBlockGivesUpToALane(t *testing.T) {
-	one(t, newBook(blocking("c", 10)), nil, func(t *testing.T, f *fleet) {
-		src := newPartition("in/0")
-		list := jobs(src, delivery.FromIngress, "c", 0, 60)
-		f.offer(t, list)
-		c := as(delivery.StatusPaused, blocking("c", 10))
-		f.book.set(c)
-		time.Sleep(time.Minute)
-		c.Overflow = delivery.OverflowLane
-		f.book.set(c)
-		time.Sleep(300 * time.Millisecond)
-		sent := f.count("c")
-		exactly(t, f.offer(t, list[sent:]), 0, "refused under overflow lane")
-		if laned := src.count(delivery.OutcomeRequeued); sent+laned != 60 || sent > 2 {
-			t.Errorf("%d sent, %d put into the lane", sent, laned)
-		}
-	})
+// TestBlockGivesUp: jobs that were refused, or in the queue when the campaign was paused, are read again when it does not keep them any more. They
+// settle as cancelled, or go to the lane.
+func TestBlockGivesUp(t *testing.T) {
+	paused := as(delivery.StatusPaused, blocking("c", 10))
+	laned := paused
+	laned.Overflow = delivery.OverflowLane
+	for outcome, next := range map[delivery.Outcome]delivery.Campaign{
+		delivery.OutcomeCancelled: as(delivery.StatusCancelled, paused), delivery.OutcomeRequeued: laned,
+	} {
+		one(t, newBook(blocking("c", 10)), nil, func(t *testing.T, f *fleet) {
+			src := newPartition("in/0")
+			list := jobs(src, delivery.FromIngress, "c", 0, 60)
+			taken := len(list) - f.offer(t, list)
+			time.Sleep(450 * time.Millisecond)
+			f.book.set(paused)
+			time.Sleep(time.Hour)
+			sent, rooms := f.count("c"), src.counts().rooms
+			f.book.set(next)
+			time.Sleep(50 * time.Millisecond)
+			if n := src.counts(); n.rooms == rooms || n.released != taken-sent || sent > 6 {
+				t.Errorf("%s: %+v, %d sent of %d", outcome, n, sent, taken)
+			}
+			exactly(t, f.offer(t, list[sent:]), 0, "%s: refused", outcome)
+			exactly(t, src.count(outcome), len(list)-sent, "%s, %d sent", outcome, sent)
+		})
+	}
 }
 
 // TestBlockHighPriority: high-priority jobs pass those that are refused, by a share of the queue that is theirs.

@@ -1,9 +1,7 @@
 package pacer
 
 import (
-	"context"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -34,22 +32,18 @@ func TestSinkIsKeptBusy(t *testing.T) {
 		{64, 4 * time.Millisecond, time.Millisecond, []int64{million, 100, 1000}, 0.97},
 	} {
 		t.Run(fmt.Sprintf("%d calls of %v, takes of %v, rates %v", tc.calls, tc.lasts, tc.takes, tc.rates), func(t *testing.T) {
-			b := newBook()
+			b, ids := newBook(), []string(nil)
 			for i, rate := range tc.rates {
-				b.set(campaign(fmt.Sprint(i), rate))
+				ids = append(ids, fmt.Sprint(i))
+				b.set(campaign(ids[i], rate))
 			}
 			one(t, b, nil, func(t *testing.T, f *fleet) {
 				f.store.latency = func() time.Duration { return tc.takes / 2 }
 				f.receiver.max = tc.calls
 				f.receiver.setLatency(tc.lasts)
-				ctx, cancel := context.WithCancel(t.Context())
-				var feeding sync.WaitGroup
-				for i := range tc.rates {
-					feeding.Go(func() { f.feed(ctx, 0, fmt.Sprint(i), newPartition(fmt.Sprintf("lane/%d", i))) })
-				}
+				stop := f.feedAll(ids...)
 				time.Sleep(ends - time.Since(f.receiver.began))
-				cancel()
-				feeding.Wait()
+				stop()
 				f.stop()
 				sent, all := map[string]float64{}, 0.0
 				for _, a := range f.receiver.history() {

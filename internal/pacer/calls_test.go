@@ -1,7 +1,6 @@
 package pacer
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -35,15 +34,12 @@ func (x *flight) run(t *testing.T) (got flown) {
 	c := delivery.Campaign{ID: "c", Rate: delivery.PerSecond(x.rate), MaxInFlight: x.calls}
 	one(t, newBook(c), nil, func(t *testing.T, f *fleet) {
 		f.receiver.latency = x.lasts
-		ctx, cancel := context.WithCancel(t.Context())
-		fed := make(chan struct{})
-		go func() { defer close(fed); f.feed(ctx, 0, "c", newPartition("lane/0")) }()
+		stop := f.feedAll("c")
 		if x.during != nil {
 			x.during(f)
 		}
 		time.Sleep(time.Second + x.length - time.Since(f.receiver.began))
-		cancel()
-		<-fed
+		stop()
 		f.stop()
 		for _, a := range f.receiver.history() {
 			if a.at >= 1_000_000 && a.at < 1_000_000+x.length.Microseconds() {

@@ -1,9 +1,7 @@
 package pacer
 
 import (
-	"context"
 	"fmt"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,11 +25,7 @@ func ramp(id string, perSecond, start, add int64) delivery.Campaign {
 func daily(t *testing.T, id string, perSecond int64, from, to int) delivery.Campaign {
 	t.Helper()
 	c := campaign(id, perSecond)
-	hours, err := delivery.NewActiveHours([]delivery.HoursSpan{{From: from, To: to}}, time.UTC)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.Hours = hours
+	c.Hours = localHours(t, from, to)
 	return c
 }
 
@@ -104,22 +98,17 @@ func TestAStepIsNewerThanWhatTheStoreKnows(t *testing.T) {
 	one(t, newBook(), nil, func(t *testing.T, f *fleet) {
 		c := ramp("c", 1000, 50, 50)
 		f.book.set(c)
-		ctx, cancel := context.WithCancel(context.Background())
-		var feeding sync.WaitGroup
-		feeding.Go(func() { f.feed(ctx, 0, "c", newPartition("lane/0")) })
+		stop := f.feedAll("c")
 		for _, second := range []struct{ ceiling, rate int64 }{{1000, 100}, {30, 30}, {500, 200}, {500, 250}} {
 			time.Sleep(time.Until(c.Ramp.Since.Add(time.Since(c.Ramp.Since).Truncate(time.Second) + time.Second)))
 			c.Rate = delivery.PerSecond(second.ceiling)
 			f.book.set(c)
 			begun := time.Since(f.receiver.began).Microseconds()
 			time.Sleep(999 * time.Millisecond)
-			want := second.rate * 8 / 10
-			if got := between(f.receiver.history(), begun+200_000, begun+1_000_000); got < want-2 || got > want+2 {
-				t.Errorf("%d sent in 0.8 s from %d us on, want %d", got, begun, want)
-			}
+			got, want := between(f.receiver.history(), begun+200_000, begun+1_000_000), second.rate*8/10
+			within(t, got, want-2, want+2, "sent in 0.8 s from %d us on", begun)
 		}
-		cancel()
-		feeding.Wait()
+		stop()
 	})
 }
 
@@ -230,10 +219,7 @@ func TestSchedulesAreForgotten(t *testing.T) {
 
 // BenchmarkManySchedules: within a minute the hours of ten thousand campaigns change.
 func BenchmarkManySchedules(b *testing.B) {
-	hours, err := delivery.NewActiveHours([]delivery.HoursSpan{{From: 9 * 60, To: 21 * 60}}, time.UTC)
-	if err != nil {
-		b.Fatal(err)
-	}
+	hours := localHours(b, 9*60, 21*60)
 	m := newCounts(prometheus.NewRegistry(), nil, nil)
 	s := newCampaigns(func(*delivery.Campaign) *sinkState { return nil }, m)
 	s.snapshot = &delivery.Snapshot{Campaigns: map[string]*delivery.Campaign{}}

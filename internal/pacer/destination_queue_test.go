@@ -53,13 +53,13 @@ func (s *shops) disable(name string, off bool) {
 	if s.off == nil {
 		s.off = map[string]bool{}
 	}
-	if s.off[name] = off; !off {
-		s.renew(name)
-	}
+	s.off[name] = off
 }
 
-// renew has a destination be another one. The caller holds the lock.
+// renew has a destination be another one.
 func (s *shops) renew(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.version == nil {
 		s.version = map[string]uint64{}
 	}
@@ -194,6 +194,15 @@ func (f *fleet) push(t *testing.T, list []*delivery.Job) {
 	}
 }
 
+// toShop offers n jobs of c for the shop from a lane of their own.
+func (f *fleet) toShop(t *testing.T, daemon, n int) (lane *partition) {
+	t.Helper()
+	f.lanes++
+	lane = newPartition(fmt.Sprint("lane/", f.lanes))
+	f.offerTo(t, daemon, named(jobs(lane, delivery.FromLane, "c", 0, n), "shop"))
+	return lane
+}
+
 // comeBack has jobs that were put into timers come back when they are due, to the daemon that put them there, until ctx ends.
 func (f *fleet) comeBack(ctx context.Context, p *partition) {
 	seen := make([]int, len(f.outboxes))
@@ -282,21 +291,6 @@ func (f *fleet) sentTo(prefix string) (n, attempts int) {
 	return n, attempts
 }
 
-// ready is how many jobs of a campaign the first daemon could send now.
-func (f *fleet) ready(t *testing.T, campaign string) (n int64) {
-	t.Helper()
-	list, err := f.daemons[0].InMemory(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, m := range list {
-		if m.Campaign == campaign {
-			n += m.Jobs - m.Early
-		}
-	}
-	return n
-}
-
 // TestADeadDestinationWaitsAlone: a destination that does not work is tried rarely, whatever it answers, and the others of its campaign
 // and sink get their jobs. When it works again, all of its jobs are delivered, and its failure has used up no attempt of theirs.
 func TestADeadDestinationWaitsAlone(t *testing.T) {
@@ -330,7 +324,8 @@ func TestADeadDestinationWaitsAlone(t *testing.T) {
 					t.Errorf("troubles of campaigns: %v, %v", list, err)
 				}
 				exactly(t, testutil.ToFloat64(f.daemons[0].metrics.closedDestinations.WithLabelValues("default")), 1, "destinations are closed")
-				atMost(t, f.ready(t, "c"), 0, "jobs count as ready, and all that is left is for a closed destination")
+				waits := f.inMemory(t, "c")
+				exactly(t, waits.Jobs, waits.Early, "jobs count as ready, and all that is left is for a closed destination")
 				f.receiver.setAnswer(nil)
 				time.Sleep(maxProbeEvery + mostApart + 30*time.Second)
 				exactly(t, lane.count(delivery.OutcomeDelivered)+timer.count(delivery.OutcomeDelivered), 400, "delivered in the end")
@@ -375,9 +370,7 @@ func TestAThrottledDestinationWaitsOnEveryDaemon(t *testing.T) {
 		lane := newPartition("lane/0")
 		f.push(t, named(jobs(lane, delivery.FromLane, "c", 0, 6), "busy", "a"))
 		time.Sleep(1500 * time.Millisecond)
-		if _, err := f.daemons[1].Offer(t.Context(), named(jobs(lane, delivery.FromLane, "c", 100, 100), "busy", "a")); err != nil {
-			t.Fatal(err)
-		}
+		f.offerTo(t, 1, named(jobs(lane, delivery.FromLane, "c", 100, 100), "busy", "a"))
 		f.push(t, named(jobs(lane, delivery.FromLane, "c", 200, 100), "busy", "a"))
 		time.Sleep(25 * time.Second)
 		if n, _ := f.sentTo("busy"); n > 16 {
@@ -436,10 +429,7 @@ func TestASuccessOpensADestinationEverywhere(t *testing.T) {
 		f.receiver.setAnswer(down("dead", unreachable))
 		lane := newPartition("lane/0")
 		offer := func(daemon int, first int64, n int) {
-			t.Helper()
-			if _, err := f.daemons[daemon].Offer(t.Context(), named(jobs(lane, delivery.FromLane, "c", first, n), "dead")); err != nil {
-				t.Fatal(err)
-			}
+			f.offerTo(t, daemon, named(jobs(lane, delivery.FromLane, "c", first, n), "dead"))
 		}
 		offer(0, 0, 20)
 		time.Sleep(10 * time.Second) // the next try is at 15 s
@@ -473,6 +463,7 @@ func TestADisabledDestinationsJobsWait(t *testing.T) {
 			t.Errorf("%d were sent to a disabled destination in an hour", n-before)
 		}
 		s.disable("shop", false)
+		s.renew("shop")
 		fresh := newPartition("lane/1")
 		f.push(t, named(jobs(fresh, delivery.FromLane, "c", 0, 10), "shop"))
 		time.Sleep(time.Second)
@@ -489,7 +480,7 @@ func TestADisabledDestinationsJobsWait(t *testing.T) {
 func TestCallsToADestinationAreBounded(t *testing.T) {
 	s := &shops{limit: map[string]int{"small": 2}}
 	played(t, 1, newBook(campaign("c", 500)), s, func(t *testing.T, f *fleet, timer *partition) {
-		f.receiver.latency = func() time.Duration { return 100 * time.Millisecond }
+		f.receiver.setLatency(100 * time.Millisecond)
 		lane := newPartition("lane/0")
 		f.push(t, named(jobs(lane, delivery.FromLane, "c", 0, 1000), "small", "a", "b", "d", "e"))
 		time.Sleep(2200 * time.Millisecond)
@@ -560,30 +551,21 @@ func TestADestinationThatIsNotThereIsHeldByAll(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			played(t, 3, newBook(campaign("c", 60)), &shops{}, func(t *testing.T, f *fleet, _ *partition) {
 				absent := delivery.Result{Class: delivery.Permanent, Status: tc.status, Detail: fmt.Sprint("HTTP ", tc.status)}
-				next := 0
-				offer := func(daemon, n int) *partition {
-					p := newPartition(fmt.Sprint("lane/", next))
-					next++
-					if _, err := f.daemons[daemon].Offer(t.Context(), named(jobs(p, delivery.FromLane, "c", 0, n), "shop")); err != nil {
-						t.Error(err)
-					}
-					return p
-				}
 				if tc.before {
-					offer(0, 1)
+					f.toShop(t, 0, 1)
 					time.Sleep(time.Second)
 				}
 				f.receiver.setAnswer(down("shop", absent))
-				offer(0, 200)
+				f.toShop(t, 0, 200)
 				time.Sleep(4 * time.Second)
 				exactly(t, f.dead(delivery.ReasonRefused), tc.dead, "dead letters")
-				offer(1, 60)
-				offer(2, 60)
+				f.toShop(t, 1, 60)
+				f.toShop(t, 2, 60)
 				time.Sleep(4 * time.Second)
 				exactly(t, f.dead(delivery.ReasonRefused), tc.dead, "dead letters after the other daemons were told")
 				f.receiver.setAnswer(nil)
 				time.Sleep(30 * time.Second)
-				p := offer(1, 10)
+				p := f.toShop(t, 1, 10)
 				time.Sleep(2 * time.Second)
 				exactly(t, p.count(delivery.OutcomeDelivered), 10, "delivered when it works")
 			})
@@ -600,10 +582,8 @@ func TestAFleetSendsFewJobsToWhatIsNotThere(t *testing.T) {
 				playedWith(t, daemons, newBook(campaign("c", 500)), &shops{}, func(o *Options) { o.Fleet = func() int { return daemons } }, func(t *testing.T, f *fleet, _ *partition) {
 					f.receiver.setLatency(took)
 					f.receiver.setAnswer(down("shop", delivery.Result{Class: delivery.Permanent, Status: 404, Detail: "HTTP 404"}))
-					for i, d := range f.daemons {
-						if _, err := d.Offer(t.Context(), named(jobs(newPartition(fmt.Sprint("lane/", i)), delivery.FromLane, "c", 0, 100), "shop")); err != nil {
-							t.Error(err)
-						}
+					for i := range f.daemons {
+						f.toShop(t, i, 100)
 					}
 					time.Sleep(900 * time.Millisecond)
 					if n, _ := f.sentTo("shop"); n != most {
@@ -622,15 +602,10 @@ func TestAFleetSendsFewJobsToWhatIsNotThere(t *testing.T) {
 func TestFewFirstCallsHoldNothingUp(t *testing.T) {
 	var daemons atomic.Int64
 	grown := func(o *Options) { o.Fleet = func() int { return int(daemons.Load()) } }
-	offer := func(t *testing.T, f *fleet, n int) {
-		if _, err := f.daemons[0].Offer(t.Context(), named(jobs(newPartition(fmt.Sprint("lane/", n)), delivery.FromLane, "c", 0, n), "shop")); err != nil {
-			t.Error(err)
-		}
-	}
 	daemons.Store(10)
 	playedWith(t, 1, newBook(campaign("c", 500)), &shops{}, grown, func(t *testing.T, f *fleet, _ *partition) {
 		f.receiver.setDeaf(true)
-		offer(t, f, 100)
+		f.toShop(t, 0, 100)
 		time.Sleep(2 * time.Second)
 		if n, _ := f.sentTo("shop"); n != silentFailures {
 			t.Errorf("%d calls to a destination that does not answer, want %d", n, silentFailures)
@@ -639,10 +614,10 @@ func TestFewFirstCallsHoldNothingUp(t *testing.T) {
 	daemons.Store(1)
 	playedWith(t, 1, newBook(campaign("c", 500)), &shops{}, grown, func(t *testing.T, f *fleet, _ *partition) {
 		f.receiver.setAnswer(down("shop", delivery.Result{Class: delivery.Permanent, Status: 404, Detail: "HTTP 404"}))
-		offer(t, f, 3)
+		f.toShop(t, 0, 3)
 		time.Sleep(2 * time.Second)
 		daemons.Store(10)
-		offer(t, f, 100)
+		f.toShop(t, 0, 100)
 		time.Sleep(2 * time.Second)
 		exactly(t, f.dead(delivery.ReasonRefused), absentRefusals, "dead letters")
 	})
@@ -727,14 +702,8 @@ func TestJobsApartTakeLittleMemory(t *testing.T) {
 		f.push(t, named(jobs(in, delivery.FromIngress, "c", 0, 3000), "dead"))
 		for range 20 {
 			time.Sleep(500 * time.Millisecond)
-			held, err := f.daemons[0].InMemory(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, h := range held {
-				if h.Jobs > shutLine+silentFailures && in.counts().settled > 1000 {
-					t.Errorf("%d jobs wait in memory", h.Jobs)
-				}
+			if n := f.inMemory(t).Jobs; n > shutLine+silentFailures && in.counts().settled > 1000 {
+				t.Errorf("%d jobs wait in memory", n)
 			}
 		}
 		exactly(t, in.counts().settled, 3000, "offsets are closed after 10 s")
@@ -745,13 +714,11 @@ func TestJobsApartTakeLittleMemory(t *testing.T) {
 func TestADrainDropsJobsApart(t *testing.T) {
 	s := &shops{limit: map[string]int{"small": 1}}
 	played(t, 1, newBook(campaign("c", 1000)), s, func(t *testing.T, f *fleet, _ *partition) {
-		f.receiver.latency = func() time.Duration { return time.Second }
+		f.receiver.setLatency(time.Second)
 		lane := newPartition("lane/0")
 		f.push(t, named(jobs(lane, delivery.FromLane, "c", 0, 4), "small"))
 		time.Sleep(500 * time.Millisecond)
-		if held, err := f.daemons[0].InMemory(t.Context()); err != nil || len(held) != 1 || held[0].Jobs != 3 {
-			t.Errorf("%+v, %v", held, err)
-		}
+		exactly(t, f.inMemory(t).Jobs, 3, "jobs in memory")
 		if open, err := f.daemons[0].Drain(t.Context()); err != nil || open != 0 {
 			t.Errorf("drain: %d open, %v", open, err)
 		}
@@ -767,7 +734,7 @@ func TestDestinationsThatSinksFind(t *testing.T) {
 	c := campaign("c", 100)
 	c.Sink = "hosts"
 	played(t, 1, newBook(c), &shops{limit: map[string]int{"host-x": 1}}, func(t *testing.T, f *fleet, _ *partition) {
-		f.receiver.latency = func() time.Duration { return time.Second }
+		f.receiver.setLatency(time.Second)
 		list := jobs(newPartition("lane/0"), delivery.FromLane, "c", 0, 30)
 		for i, j := range list {
 			j.Payload = []byte([]string{"x", "y", "z"}[i%3])
@@ -857,10 +824,10 @@ func TestABlockingCampaignAndItsDestinations(t *testing.T) {
 					f.receiver.deaf = func(j *delivery.Job) bool { return j.Destination == "far" }
 				}
 				if tc.limit > 0 {
-					f.receiver.latency = func() time.Duration { return 200 * time.Millisecond }
+					f.receiver.setLatency(200 * time.Millisecond)
 				}
 				ingress := newPartition("jobs/0")
-				first, most := int64(0), 0
+				first, most := int64(0), int64(0)
 				for second := range seconds {
 					begun := time.Now()
 					list := append(named(jobs(ingress, delivery.FromIngress, "c", first, 2*each), "far", "fine"),
@@ -870,13 +837,7 @@ func TestABlockingCampaignAndItsDestinations(t *testing.T) {
 						t.Fatalf("second %d: %d jobs are refused: the partition stands still", second, len(left))
 					}
 					time.Sleep(time.Until(begun.Add(time.Second)))
-					held, err := f.daemons[0].InMemory(t.Context())
-					if err != nil {
-						t.Fatal(err)
-					}
-					for _, h := range held {
-						most = max(most, int(h.Jobs))
-					}
+					most = max(most, f.inMemory(t, "c").Jobs, f.inMemory(t, "d").Jobs)
 					fine, _ := f.sentTo("fine")
 					if n := f.count("d"); n < second*each || fine < second*each {
 						t.Fatalf("second %d: %d of the other campaign and %d for the other destination were sent", second, n, fine)
@@ -887,6 +848,7 @@ func TestABlockingCampaignAndItsDestinations(t *testing.T) {
 				f.receiver.setAnswer(nil)
 				f.receiver.deaf = nil
 				s.disable("far", false)
+				s.renew("far")
 				n := 0
 				for end := time.Now().Add(20 * time.Minute); n < 3*seconds*each && time.Now().Before(end); time.Sleep(time.Second) {
 					n = ingress.count(delivery.OutcomeDelivered) + timer.count(delivery.OutcomeDelivered)

@@ -96,17 +96,6 @@ func TestJobsThatWaitForADestinationAreCounted(t *testing.T) {
 	})
 }
 
-// TestJobsOfALaneDoNotWaitForADeafDestinationForLong: the lane is read no further than some thousand jobs beyond them.
-func TestJobsOfALaneDoNotWaitForADeafDestinationForLong(t *testing.T) {
-	played(t, 1, newBook(campaign("c", 100)), &shops{}, func(t *testing.T, f *fleet, _ *partition) {
-		f.receiver.deaf = func(j *delivery.Job) bool { return j.Destination == "deaf" }
-		lane := newPartition("lane/0")
-		f.push(t, named(jobs(lane, delivery.FromLane, "c", 0, 50), "deaf"))
-		time.Sleep(20 * time.Second)
-		atLeast(t, lane.counts().settled, 49, "offsets are closed after 20 s")
-	})
-}
-
 // TestADeafDestinationIsNotTriedWithJobsOfALane: each such call lasts ten seconds. Meanwhile the lane is read no further than some
 // thousand jobs. It is tried with jobs from timers, and when it answers again all jobs arrive.
 func TestADeafDestinationIsNotTriedWithJobsOfALane(t *testing.T) {
@@ -116,6 +105,7 @@ func TestADeafDestinationIsNotTriedWithJobsOfALane(t *testing.T) {
 		lane := newPartition("lane/0")
 		f.push(t, named(jobs(lane, delivery.FromLane, "c", 0, 50), "deaf"))
 		time.Sleep(20 * time.Second)
+		atLeast(t, lane.counts().settled, 49, "of 50 offsets are closed after 20 s")
 		begun, _ := f.sentTo("deaf")
 		for n := range 60 {
 			f.push(t, named(jobs(lane, delivery.FromLane, "c", int64(50+n), 1), "deaf"))

@@ -107,25 +107,6 @@ func TestAChangeDuringAnEmptyTake(t *testing.T) {
 	})
 }
 
-// remove publishes a snapshot without the campaign.
-func (b *book) remove(id string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	next := &delivery.Snapshot{Revision: b.snapshot.Revision + 1, LoadedAt: time.Now(), Campaigns: map[string]*delivery.Campaign{}}
-	for k, was := range b.snapshot.Campaigns {
-		if k != id {
-			next.Campaigns[k] = was
-		}
-	}
-	b.snapshot = next
-	for _, w := range b.watchers {
-		select {
-		case w <- struct{}{}:
-		default:
-		}
-	}
-}
-
 // strict wants every refund to say whose slots it gives back.
 type strict struct {
 	*client
@@ -172,23 +153,6 @@ func TestAFreeCallIsPassedOn(t *testing.T) {
 		if f.count("c") != 1 {
 			t.Error("c's job was not sent in a minute, though the sink is idle")
 		}
-	})
-}
-
-// TestARaisedQuotaActs: a quota is raised while it is exhausted for an hour.
-func TestARaisedQuotaActs(t *testing.T) {
-	with := func(limit, revision int64) delivery.Campaign {
-		c := campaign("c", 100)
-		c.Quotas = []*delivery.Quota{{ID: "q", Revision: revision, Windows: []delivery.Window{{Span: time.Hour, Limit: limit, Algorithm: "sliding"}}}}
-		return c
-	}
-	one(t, newBook(with(5, 1)), nil, func(t *testing.T, f *fleet) {
-		f.offer(t, jobs(newPartition("lane/0"), delivery.FromLane, "c", 0, 50))
-		time.Sleep(5 * time.Second)
-		exactly(t, f.count("c"), 5, "sent under the limit of 5")
-		f.book.set(with(1000, 100))
-		time.Sleep(10 * time.Minute)
-		exactly(t, f.count("c"), 50, "sent ten minutes after the quota was raised to 1,000")
 	})
 }
 

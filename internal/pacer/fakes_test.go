@@ -106,20 +106,30 @@ func newBook(campaigns ...delivery.Campaign) *book {
 
 // set publishes a snapshot with the campaigns changed.
 func (b *book) set(list ...delivery.Campaign) {
+	b.publish(func(next *delivery.Snapshot) {
+		for _, c := range list {
+			c.Revision = next.Revision
+			if c.Status == "" {
+				c.Status = delivery.StatusActive
+			}
+			if c.PriorityWeight == 0 {
+				c.PriorityWeight = 1
+			}
+			next.Campaigns[c.ID] = &c
+		}
+	})
+}
+
+// remove publishes a snapshot without the campaign.
+func (b *book) remove(id string) {
+	b.publish(func(next *delivery.Snapshot) { delete(next.Campaigns, id) })
+}
+
+func (b *book) publish(change func(next *delivery.Snapshot)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	next := &delivery.Snapshot{Revision: b.snapshot.Revision + 1, LoadedAt: time.Now(), Campaigns: maps.Clone(b.snapshot.Campaigns)}
-	for _, c := range list {
-		c.Revision = next.Revision
-		if c.Status == "" {
-			c.Status = delivery.StatusActive
-		}
-		if c.PriorityWeight == 0 {
-			c.PriorityWeight = 1
-		}
-		next.Campaigns[c.ID] = &c
-	}
-	b.snapshot = next
+	b.snapshot = &delivery.Snapshot{Revision: b.snapshot.Revision + 1, LoadedAt: time.Now(), Campaigns: maps.Clone(b.snapshot.Campaigns)}
+	change(b.snapshot)
 	for _, w := range b.watchers {
 		select {
 		case w <- struct{}{}:

@@ -29,18 +29,20 @@ func mostIn(sent []arrival, span int64) (most int64) {
 	return most
 }
 
-// waiting is how many jobs of the campaign are in the first daemon's memory.
-func (f *fleet) waiting(t *testing.T, campaign string) (n int) {
+// inMemory is what the first daemon has in memory of the campaign, or of all together.
+func (f *fleet) inMemory(t *testing.T, campaign ...string) (sum delivery.MemoryJobs) {
+	t.Helper()
 	list, err := f.daemons[0].InMemory(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, m := range list {
-		if m.Campaign == campaign {
-			n += int(m.Jobs)
+		if len(campaign) == 0 || m.Campaign == campaign[0] {
+			sum.Jobs, sum.Units, sum.Early, sum.InHand = sum.Jobs+m.Jobs, sum.Units+m.Units, sum.Early+m.Early, sum.InHand+m.InHand
+			sum.Retrying, sum.Turn = sum.Retrying+m.Retrying, m.Turn
 		}
 	}
-	return n
+	return sum
 }
 
 // TestSlotsOfAHeavyJobThatHasGone: a job of 380 units has expired when the first of its slots comes. Light jobs would use the
@@ -65,8 +67,8 @@ func TestSlotsOfAHeavyJobThatHasGone(t *testing.T) {
 			t.Errorf("%d jobs expired; %d units of %d remain", f.outboxes[0].count(delivery.ToDead, delivery.ReasonExpired), left, limit)
 		}
 		for next := int64(1000); next < 21_000; next += 100 { // 20 s in which both always have jobs
-			f.offer(t, jobs(lane, delivery.FromLane, "slow", next, max(0, 20-f.waiting(t, "slow"))))
-			f.offer(t, jobs(lane, delivery.FromLane, "fast", 100_000+2*next, max(0, 200-f.waiting(t, "fast"))))
+			f.offer(t, jobs(lane, delivery.FromLane, "slow", next, max(0, 20-int(f.inMemory(t, "slow").Jobs))))
+			f.offer(t, jobs(lane, delivery.FromLane, "fast", 100_000+2*next, max(0, 200-int(f.inMemory(t, "fast").Jobs))))
 			time.Sleep(100 * time.Millisecond)
 		}
 		atMost(t, mostIn(f.receiver.history(), 10_000_000), limit, "units within 10 s, the limit is %d", limit)
@@ -190,33 +192,21 @@ func TestTheTurnAfterAHeavyJob(t *testing.T) {
 		f.offer(t, jobs(lane, delivery.FromLane, "used", 1000, 20))
 		time.Sleep(time.Second)
 		f.offer(t, jobs(lane, delivery.FromLane, "c", 100, 5))
-		turn := func(campaign string) (at time.Time) {
-			list, err := f.daemons[0].InMemory(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, m := range list {
-				if m.Campaign == campaign {
-					at = m.Turn
-				}
-			}
-			return at
-		}
 		begun := time.Now().Add(-time.Second)
 		for range 4 {
 			time.Sleep(40 * time.Second)
 			if n := f.count("c"); n != 1 {
 				t.Fatalf("%d sent", n)
 			}
-			if at := turn("c"); at.Sub(begun.Add(180*time.Second)).Abs() > time.Second {
+			if at := f.inMemory(t, "c").Turn; at.Sub(begun.Add(180*time.Second)).Abs() > time.Second {
 				t.Errorf("after %s the turn is %s later than it was offered", time.Since(begun), at.Sub(begun))
 			}
-			if at := turn("used"); !at.IsZero() {
+			if at := f.inMemory(t, "used").Turn; !at.IsZero() {
 				t.Errorf("the turn of a campaign whose quota is used up is at %s", at)
 			}
 		}
 		time.Sleep(20 * time.Second)
-		if at := turn("c"); f.count("c") < 2 || time.Until(at) > time.Second {
+		if at := f.inMemory(t, "c").Turn; f.count("c") < 2 || time.Until(at) > time.Second {
 			t.Errorf("%d sent; the next turn is at %s", f.count("c"), at)
 		}
 	})

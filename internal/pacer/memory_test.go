@@ -47,20 +47,6 @@ func TestMemoryAndTallies(t *testing.T) {
 	})
 }
 
-// TestMemoryWhileBlockedAndPaused: what was read of a campaign that keeps its jobs in ingress takes no memory while it is paused.
-func TestMemoryWhileBlockedAndPaused(t *testing.T) {
-	one(t, newBook(blocking("c", 10)), nil, func(t *testing.T, f *fleet) {
-		src := newPartition("in/0")
-		f.offer(t, f.counted(0, jobs(src, delivery.FromIngress, "c", 0, 20)))
-		f.book.set(as(delivery.StatusPaused, blocking("c", 10)))
-		time.Sleep(time.Second)
-		n := 20 - f.count("c")
-		if held, err := f.daemons[0].InMemory(context.Background()); err != nil || len(held) != 0 || n < 15 || src.counts().released != n {
-			t.Errorf("%+v, %d of %d given back, %v", held, src.counts().released, n, err)
-		}
-	})
-}
-
 // TestCountsOfDeletedCampaignsGo: after a while; one that is created anew in time goes on where it was.
 func TestCountsOfDeletedCampaignsGo(t *testing.T) {
 	one(t, newBook(campaign("stays", 10), campaign("returns", 10), campaign("goes", 10)), nil, func(t *testing.T, f *fleet) {
@@ -122,10 +108,7 @@ func TestJobsInHandAreCountedApart(t *testing.T) {
 		f.receiver.setLatency(time.Minute)
 		f.offer(t, jobs(newPartition("lane/0"), delivery.FromLane, "c", 0, 1))
 		time.Sleep(time.Second)
-		want := delivery.MemoryJobs{Campaign: "c", InHand: 1}
-		if held, err := f.daemons[0].InMemory(context.Background()); err != nil || len(held) != 1 || held[0] != want {
-			t.Errorf("%+v, want %+v, %v", held, want, err)
-		}
+		exactly(t, f.inMemory(t, "c"), delivery.MemoryJobs{InHand: 1}, "in memory")
 		time.Sleep(time.Minute)
 	})
 }

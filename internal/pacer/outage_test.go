@@ -2,9 +2,7 @@ package pacer
 
 import (
 	"fmt"
-	"log/slog"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -27,16 +25,11 @@ func failing(campaigns ...string) func(int, *delivery.Job) delivery.Result {
 func TestOneCampaignsFailuresAreItsOwn(t *testing.T) {
 	for _, daemons := range []int{1, 2} {
 		t.Run(fmt.Sprint(daemons, " daemons"), func(t *testing.T) {
-			b := newBook(campaign("bad", 100), campaign("good", 100))
-			synctest.Test(t, func(t *testing.T) {
-				said := &lines{}
-				f := newFleet(daemons, uniform(3, 500*time.Microsecond, 0), b, func(o *Options) { o.Logger = slog.New(slog.NewTextHandler(said, nil)) })
-				defer f.stop()
+			said := &lines{}
+			several(t, daemons, newBook(campaign("bad", 100), campaign("good", 100)), said.keep, func(t *testing.T, f *fleet) {
 				f.receiver.setAnswer(failing("bad"))
 				f.offer(t, jobs(newPartition("lane/0"), delivery.FromLane, "bad", 0, 200))
-				if _, err := f.daemons[daemons-1].Offer(t.Context(), jobs(newPartition("in/0"), delivery.FromIngress, "good", 0, 450)); err != nil {
-					t.Fatal(err)
-				}
+				f.offerTo(t, daemons-1, jobs(newPartition("in/0"), delivery.FromIngress, "good", 0, 450))
 				time.Sleep(5 * time.Second)
 				good := sorted(f.receiver.history(), "good")
 				exactly(t, len(good), 450, "good: sent in 5 s")
@@ -78,8 +71,7 @@ func TestFailuresOfSeveralCampaignsCloseTheGate(t *testing.T) {
 // TestCampaignsThatFailOneAfterTheOther: a sink that fails one campaign's jobs and then another's, and takes none, does not work.
 func TestCampaignsThatFailOneAfterTheOther(t *testing.T) {
 	said := &lines{}
-	options := func(o *Options) { o.Logger = slog.New(slog.NewTextHandler(said, nil)) }
-	one(t, newBook(campaign("a", 100), campaign("b", 100)), options, func(t *testing.T, f *fleet) {
+	one(t, newBook(campaign("a", 100), campaign("b", 100)), said.keep, func(t *testing.T, f *fleet) {
 		f.receiver.setAnswer(failing("a", "b"))
 		f.offer(t, jobs(newPartition("lane/0"), delivery.FromLane, "a", 0, 100))
 		time.Sleep(1500 * time.Millisecond)
@@ -100,8 +92,7 @@ func TestCampaignsThatFailOneAfterTheOther(t *testing.T) {
 func TestCampaignsThatAreNotAnswered(t *testing.T) {
 	for _, apart := range []time.Duration{0, 20 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond, time.Second} {
 		said := &lines{}
-		options := func(o *Options) { o.Logger = slog.New(slog.NewTextHandler(said, nil)) }
-		one(t, newBook(campaign("a", 100), campaign("b", 100)), options, func(t *testing.T, f *fleet) {
+		one(t, newBook(campaign("a", 100), campaign("b", 100)), said.keep, func(t *testing.T, f *fleet) {
 			f.receiver.setDeaf(true)
 			f.offer(t, jobs(newPartition("lane/0"), delivery.FromLane, "a", 0, 100))
 			time.Sleep(apart)

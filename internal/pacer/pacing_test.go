@@ -25,6 +25,7 @@ type fleet struct {
 	daemons    []*Pacer
 	stop       func()
 	timerEvery time.Duration // how often timers are looked at; 0: as often as can be
+	lanes      int           // that toShop has made
 }
 
 func newFleet(n int, latency func() time.Duration, b *book, adjust func(*Options)) *fleet {
@@ -76,12 +77,14 @@ func (f *fleet) feed(ctx context.Context, daemon int, campaign string, offered *
 	}
 }
 
-// feedAll feeds the campaign's queues of all daemons until it is stopped.
-func (f *fleet) feedAll(campaign string) (stop func()) {
+// feedAll feeds the campaigns' queues of all daemons until it is stopped.
+func (f *fleet) feedAll(campaigns ...string) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var feeding sync.WaitGroup
 	for i := range f.daemons {
-		feeding.Go(func() { f.feed(ctx, i, campaign, newPartition(fmt.Sprintf("lane/%d", i))) })
+		for _, id := range campaigns {
+			feeding.Go(func() { f.feed(ctx, i, id, newPartition(fmt.Sprintf("lane/%s/%d", id, i))) })
+		}
 	}
 	return func() { cancel(); feeding.Wait() }
 }

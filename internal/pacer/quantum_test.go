@@ -50,12 +50,9 @@ func TestManyCampaignsStayWithinTheBudget(t *testing.T) {
 			store = &counting{Limiter: o.Limiter, perItem: time.Second / (2 * budget)}
 			o.Limiter, o.ItemsPerSecond, o.MaxOpenAge = store, budget, time.Minute
 		})
-		ctx := context.Background()
 		offered := newPartition("jobs")
 		for _, c := range all {
-			if _, err := f.daemons[0].Offer(ctx, jobs(offered, delivery.FromIngress, c.ID, 0, (seconds+2)*rate)); err != nil {
-				t.Fatal(err)
-			}
+			f.offer(t, jobs(offered, delivery.FromIngress, c.ID, 0, (seconds+2)*rate))
 		}
 		time.Sleep(2 * time.Second)
 		store.mu.Lock()
@@ -72,12 +69,7 @@ func TestManyCampaignsStayWithinTheBudget(t *testing.T) {
 			if over, at := overRate(sent, []change{{0, rate}}, 0); over > 1 {
 				t.Errorf("%s: %d more than the rate in a rolling second at %d", c.ID, over, at)
 			}
-			n := 0
-			for _, a := range sent {
-				if a.at >= 2_000_000 && a.at < seconds*1_000_000 {
-					n++
-				}
-			}
+			n := between(sent, 2_000_000, seconds*1_000_000)
 			atLeast(t, n, rate*(seconds-2)*98/100, "%s: jobs in %d s", c.ID, seconds-2)
 			list = append(list, sent...)
 		}

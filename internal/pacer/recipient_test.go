@@ -11,7 +11,7 @@ import (
 	"github.com/pacer/pacer/internal/testservices"
 )
 
-func localHours(t *testing.T, from, to int) *delivery.ActiveHours {
+func localHours(t testing.TB, from, to int) *delivery.ActiveHours {
 	t.Helper()
 	h, err := delivery.NewActiveHours([]delivery.HoursSpan{{From: from, To: to}}, time.UTC)
 	if err != nil {

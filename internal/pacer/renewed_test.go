@@ -80,36 +80,22 @@ func TestAChangedDestinationIsTriedAtOnce(t *testing.T) {
 	s := &shops{}
 	played(t, 2, newBook(campaign("c", 200)), s, func(t *testing.T, f *fleet, _ *partition) {
 		f.receiver.setAnswer(down("shop", unreachable))
-		lane := newPartition("lane/0")
-		f.push(t, named(jobs(lane, delivery.FromLane, "c", 0, 50), "shop"))
+		f.toShop(t, 0, 50)
 		time.Sleep(32 * time.Second) // the next try is at 63 s
 		f.receiver.setAnswer(nil)
-		s.mu.Lock()
 		s.renew("shop")
-		s.mu.Unlock()
 		for daemon := range 2 {
-			fresh := newPartition(fmt.Sprint("lane/", 1+daemon))
-			if _, err := f.daemons[daemon].Offer(t.Context(), named(jobs(fresh, delivery.FromLane, "c", 0, 20), "shop")); err != nil {
-				t.Fatal(err)
-			}
+			fresh := f.toShop(t, daemon, 20)
 			time.Sleep(5 * time.Second)
 			exactly(t, fresh.count(delivery.OutcomeDelivered), 20, "daemon %d: new jobs are delivered within five seconds", daemon)
 		}
-		slow := func(d time.Duration) {
-			f.receiver.mu.Lock()
-			defer f.receiver.mu.Unlock()
-			f.receiver.latency = func() time.Duration { return d }
-		}
-		slow(time.Second)
+		f.receiver.setLatency(time.Second)
 		f.receiver.setAnswer(down("shop", delivery.Result{Class: delivery.Misconfigured, Scope: delivery.ScopeDestination, Gone: true}))
-		late := newPartition("lane/3")
-		f.push(t, named(jobs(late, delivery.FromLane, "c", 0, 4), "shop"))
+		late := f.toShop(t, 0, 4)
 		time.Sleep(500 * time.Millisecond) // they are under way
 		f.receiver.setAnswer(nil)
-		slow(time.Millisecond)
-		s.mu.Lock()
+		f.receiver.setLatency(time.Millisecond)
 		s.renew("shop")
-		s.mu.Unlock()
 		time.Sleep(15 * time.Second)
 		exactly(t, late.count(delivery.OutcomeDelivered), 4, "jobs are delivered that the old address did not want")
 	})
@@ -138,18 +124,9 @@ func TestADaemonThatReadsAChangeLate(t *testing.T) {
 				ctx, cancel := context.WithCancel(context.Background())
 				var running sync.WaitGroup
 				running.Go(func() { shared.run(ctx, f.daemons) })
-				next := int64(0)
-				offer := func(daemon, n int) *partition {
-					p := newPartition(fmt.Sprint("lane/", next))
-					next++
-					if _, err := f.daemons[daemon].Offer(t.Context(), named(jobs(p, delivery.FromLane, "c", 0, n), "shop")); err != nil {
-						t.Error(err)
-					}
-					return p
-				}
 				delivered := func(daemon int) {
 					t.Helper()
-					p := offer(daemon, 3)
+					p := f.toShop(t, daemon, 3)
 					time.Sleep(100 * time.Millisecond)
 					exactly(t, p.count(delivery.OutcomeDelivered), 3, "daemon %d: delivered", daemon)
 				}
@@ -161,13 +138,12 @@ func TestADaemonThatReadsAChangeLate(t *testing.T) {
 					}
 					return delivery.Result{Class: delivery.Delivered}
 				})
-				renew := func(s *shops) { s.mu.Lock(); defer s.mu.Unlock(); s.renew("shop") }
-				renew(views[0])
-				renew(views[2])
+				views[0].renew("shop")
+				views[2].renew("shop")
 				b.set(campaign("other", 1)) // another snapshot
-				time.AfterFunc(tc.late, func() { renew(views[1]); b.set(campaign("other", 2)) })
+				time.AfterFunc(tc.late, func() { views[1].renew("shop"); b.set(campaign("other", 2)) })
 				changed := time.Now()
-				offer(1, 60)
+				f.toShop(t, 1, 60)
 				delivered(0)
 				time.Sleep(tc.open - time.Since(changed))
 				delivered(0)

@@ -47,10 +47,13 @@ func (l *lines) says(t *testing.T, what string, n int) {
 	}
 }
 
-// logged is impatient, and keeps what is logged.
+// keep keeps what is logged.
+func (l *lines) keep(o *Options) { o.Logger = slog.New(slog.NewTextHandler(l, nil)) }
+
+// logged is impatient, too.
 func (l *lines) logged(o *Options) {
 	impatient(o)
-	o.Logger = slog.New(slog.NewTextHandler(l, nil))
+	l.keep(o)
 }
 
 // share offers n jobs of a campaign from lanes, each in turn to another of these daemons, as soon as there is room; without

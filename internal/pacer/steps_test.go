@@ -110,11 +110,7 @@ func TestOnlyTheFirstStepTakesASlot(t *testing.T) {
 		defer f.stop()
 		f.receiver.setAnswer(steps(2, 300*time.Millisecond, true))
 		in := newPartition("in")
-		list := f.counted(0, jobs(in, delivery.FromLane, "c", 0, 60))
-		for len(list) > 0 {
-			list, _ = f.daemons[0].Offer(t.Context(), list)
-			time.Sleep(20 * time.Millisecond)
-		}
+		f.push(t, f.counted(0, jobs(in, delivery.FromLane, "c", 0, 60)))
 		time.Sleep(10 * time.Second)
 		first, polls, last := f.steps("c", ""), f.steps("c", "poll"), f.steps("c", "close")
 		if n := in.count(delivery.OutcomeDelivered); n != 60 || len(first) != 60 || len(polls) != 180 || len(last) != 60 {
@@ -155,11 +151,8 @@ func TestStateIsStoredBeforeTheNextStep(t *testing.T) {
 // TestPollsKeepToTheirCeiling: with more polls than the ceiling allows none are lost, memory holds few of them, and another
 // campaign is not delayed.
 func TestPollsKeepToTheirCeiling(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(1, uniform(3, 500*time.Microsecond, 0), newBook(campaign("c", 400), campaign("d", 5)), func(o *Options) {
-			o.FollowUps, o.MaxQueueBytes = map[string]int{"default": 50}, 100<<10
-		})
-		defer f.stop()
+	few := func(o *Options) { o.FollowUps, o.MaxQueueBytes = map[string]int{"default": 50}, 100<<10 }
+	one(t, newBook(campaign("c", 400), campaign("d", 5)), few, func(t *testing.T, f *fleet) {
 		f.receiver.setAnswer(steps(1, time.Second, true))
 		stop := f.timers(t.Context(), 0)
 		in := map[string]*partition{"c": newPartition("c"), "d": newPartition("d")}
@@ -168,25 +161,14 @@ func TestPollsKeepToTheirCeiling(t *testing.T) {
 			for _, j := range list {
 				j.Size = 600
 			}
-			for len(list) > 0 {
-				list, _ = f.daemons[0].Offer(t.Context(), list)
-				time.Sleep(20 * time.Millisecond)
-			}
+			f.push(t, list)
 		}
 		go offer("d", 10)
 		offer("c", 400)
-		memory := 0
+		memory := int64(0)
 		for range 40 {
 			time.Sleep(100 * time.Millisecond)
-			held, err := f.daemons[0].InMemory(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			n := 0
-			for _, m := range held {
-				n += int(m.Jobs)
-			}
-			memory = max(memory, n)
+			memory = max(memory, f.inMemory(t).Jobs)
 		}
 		if memory > 400 { // as many as are sent before they are open for too long, and the queue
 			t.Errorf("%d jobs in memory", memory)
@@ -209,18 +191,11 @@ func TestManyPollsHoldNoMemory(t *testing.T) {
 	one(t, newBook(campaign("c", 10_000)), nil, func(t *testing.T, f *fleet) {
 		f.receiver.setAnswer(steps(3, time.Minute, true))
 		in := newPartition("in")
-		for list := jobs(in, delivery.FromLane, "c", 0, 5000); len(list) > 0; time.Sleep(20 * time.Millisecond) {
-			list, _ = f.daemons[0].Offer(t.Context(), list)
-		}
+		f.push(t, jobs(in, delivery.FromLane, "c", 0, 5000))
 		time.Sleep(20 * time.Second)
-		held, err := f.daemons[0].InMemory(t.Context())
-		if err != nil || len(f.steps("c", "")) != 5000 {
-			t.Fatal(len(f.steps("c", "")), err)
-		}
-		for _, m := range held {
-			if m.Jobs > 0 || m.InHand > 0 {
-				t.Errorf("held: %+v", m)
-			}
+		exactly(t, len(f.steps("c", "")), 5000, "first steps")
+		if m := f.inMemory(t); m.Jobs > 0 || m.InHand > 0 {
+			t.Errorf("held: %+v", m)
 		}
 		exactly(t, in.count(delivery.OutcomeRetried), 5000, "in timers")
 	})
@@ -241,7 +216,7 @@ func TestBetweenSteps(t *testing.T) {
 		}
 		f.offer(t, list)
 		set := func(s delivery.Status) {
-			b.set(as(s, campaign("c", 1000)))
+			f.book.set(as(s, campaign("c", 1000)))
 			time.Sleep(600 * time.Millisecond) // calls in flight end, and what was about to be sent is gone
 		}
 		time.Sleep(3 * time.Second)
@@ -266,22 +241,13 @@ func TestBetweenSteps(t *testing.T) {
 			t.Errorf("%d calls after the campaign was cancelled; %d first steps", n-after, len(f.steps("c", "")))
 		}
 		stop()
-		held, _ := f.daemons[0].InMemory(t.Context())
-		for _, m := range held {
-			if m.Jobs > 0 {
-				t.Errorf("held: %+v", m)
-			}
-		}
+		exactly(t, f.inMemory(t).Jobs, 0, "held")
 	})
 }
 
 // TestFollowUpsAndFirstStepsShareTheCalls: when a sink has few calls, neither waits for the other for ever.
 func TestFollowUpsAndFirstStepsShareTheCalls(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(1, uniform(3, 500*time.Microsecond, 0), newBook(campaign("c", 200)), func(o *Options) {
-			o.FollowUps = map[string]int{"default": 1000}
-		})
-		defer f.stop()
+	one(t, newBook(campaign("c", 200)), func(o *Options) { o.FollowUps = map[string]int{"default": 1000} }, func(t *testing.T, f *fleet) {
 		f.receiver.max = 2
 		f.receiver.setLatency(100 * time.Millisecond)
 		f.receiver.setAnswer(steps(1<<30, 0, true))

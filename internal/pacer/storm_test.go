@@ -40,13 +40,8 @@ func TestChangesOfRateCostLittle(t *testing.T) {
 				until(end)
 				stop()
 				f.stop()
-				all, n := sorted(f.receiver.history(), "c"), 0.0
-				for _, a := range all {
-					if a.at >= warm.Microseconds() && a.at < end {
-						n++
-					}
-				}
-				atLeast(t, n, 0.9*due, "sent of %.0f", due)
+				all := sorted(f.receiver.history(), "c")
+				atLeast(t, float64(between(all, warm.Microseconds(), end)), 0.9*due, "sent of %.0f", due)
 				if over, _ := overRate(all, changes, 20_000); over > 1 {
 					t.Errorf("%d above the rate", over)
 				}
