@@ -38,9 +38,8 @@ func TestALumpAtTheEnd(t *testing.T) {
 		}))
 		lanes := f.share(t, "c", 600)
 		time.Sleep(10 * time.Minute)
-		if n := f.dead(delivery.ReasonAttemptsExhausted); n != 111 || delivered(lanes) != 489 {
-			t.Errorf("%d dead letters of 111, %d delivered of 489", n, delivered(lanes))
-		}
+		exactly(t, f.dead(delivery.ReasonAttemptsExhausted), 111, "dead letters")
+		exactly(t, delivered(lanes), 489, "delivered")
 	})
 }
 
@@ -98,9 +97,8 @@ func TestABacklogSurvivesAnOutageOfAnswers(t *testing.T) {
 				calls := len(f.receiver.history())
 				f.receiver.setAnswer(nil)
 				time.Sleep(2 * time.Minute)
-				if n := f.dead(delivery.ReasonAttemptsExhausted); n > 0 || calls > 4000 {
-					t.Errorf("%d dead letters; %d calls during the outage", n, calls)
-				}
+				atMost(t, f.dead(delivery.ReasonAttemptsExhausted), 0, "dead letters")
+				atMost(t, calls, 4000, "calls during the outage")
 			})
 		})
 	}

@@ -46,9 +46,7 @@ func TestYieldOfACampaignThatWaits(t *testing.T) {
 		atMost(t, closed.counts().rooms, 5, "times asked for while the gate is closed")
 		f.receiver.setAnswer(nil)
 		time.Sleep(time.Hour)
-		if n := closed.counts().rooms; n == 0 {
-			t.Error("not asked for when the gate opens")
-		}
+		atLeast(t, closed.counts().rooms, 1, "times asked for when the gate opens")
 		exactly(t, open.count(delivery.OutcomeDelivered), 200, "sent by the other campaign")
 	})
 }

@@ -73,6 +73,33 @@ func (f *fleet) offerTo(t *testing.T, daemon int, list []*delivery.Job) (refused
 	return len(r)
 }
 
+// refuses offers jobs of which n must be refused, and returns those.
+func (f *fleet) refuses(t *testing.T, n int, list []*delivery.Job) []*delivery.Job {
+	t.Helper()
+	refused, err := f.daemons[0].Offer(t.Context(), list)
+	if err != nil || len(refused) != n {
+		t.Fatalf("%d of %d refused, want %d: %v", len(refused), len(list), n, err)
+	}
+	return refused
+}
+
+// drain drains the first daemon, which leaves no job in doubt.
+func (f *fleet) drain(t *testing.T) {
+	t.Helper()
+	if open, err := f.daemons[0].Drain(t.Context()); open != 0 || err != nil {
+		t.Errorf("drain: %d open, %v", open, err)
+	}
+}
+
+func (f *fleet) troubles(t *testing.T) []delivery.Trouble {
+	t.Helper()
+	list, err := f.daemons[0].Troubles(t.Context())
+	if err != nil {
+		t.Error(err)
+	}
+	return list
+}
+
 func (f *fleet) count(campaign string) int {
 	return len(sorted(f.receiver.history(), campaign))
 }
@@ -223,9 +250,7 @@ func TestNewJobsGoBehindTheBacklog(t *testing.T) {
 		f.offer(t, list)
 		exactly(t, src.count(delivery.OutcomeRequeued), 9, "normal jobs went behind the backlog")
 		time.Sleep(time.Second)
-		if f.count("c") != 1 {
-			t.Error("the high-priority job did not pass the backlog")
-		}
+		exactly(t, f.count("c"), 1, "sent: the high-priority job passes the backlog")
 	})
 }
 
@@ -243,9 +268,8 @@ func TestJobsGoDirectOnceTheLanesAreDrained(t *testing.T) {
 		time.Sleep(1100 * time.Millisecond)
 		f.offer(t, jobs(src, delivery.FromIngress, "c", 20, 10))
 		time.Sleep(time.Second)
-		if laned, sent := src.count(delivery.OutcomeRequeued), f.count("c"); laned != 20 || sent != 10 {
-			t.Errorf("%d went to the lane and %d direct, want 20 and 10", laned, sent)
-		}
+		exactly(t, src.count(delivery.OutcomeRequeued), 20, "went to the lane")
+		exactly(t, f.count("c"), 10, "sent at once")
 	})
 }
 
@@ -259,19 +283,12 @@ func TestPauseResumeCancel(t *testing.T) {
 		f.book.set(as(delivery.StatusPaused, campaign("c", 100)))
 		time.Sleep(100 * time.Millisecond)
 		n := f.count("c")
-		if n < 40 || n > 52 {
-			t.Errorf("sent %d in half a second at 100/s", n)
-		}
+		within(t, n, 40, 52, "sent in half a second at 100/s")
 		time.Sleep(2 * time.Second)
-		if f.count("c") != n {
-			t.Error("sent while paused")
-		}
-		if in.count(delivery.OutcomeRequeued) != 100-n || lane.counts().released != 100 {
-			t.Errorf("paused: %d of %d to the lane, %d of 100 released", in.count(delivery.OutcomeRequeued), 100-n, lane.counts().released)
-		}
-		if f.offer(t, jobs(lane, delivery.FromLane, "c", 0, 10)) != 10 {
-			t.Error("a paused campaign took jobs from its lane")
-		}
+		exactly(t, f.count("c"), n, "sent while paused")
+		exactly(t, in.count(delivery.OutcomeRequeued), 100-n, "paused: to the lane")
+		exactly(t, lane.counts().released, 100, "paused: released")
+		exactly(t, f.offer(t, jobs(lane, delivery.FromLane, "c", 0, 10)), 10, "refused: a paused campaign takes none from its lane")
 		f.book.set(campaign("c", 100))
 		time.Sleep(50 * time.Millisecond)
 		if lane.counts().rooms == 0 {
@@ -299,9 +316,7 @@ func TestRoomIsAnnouncedAtHalf(t *testing.T) {
 			t.Fatalf("%d refused, want 100 beyond two seconds' worth", refused)
 		}
 		time.Sleep(900 * time.Millisecond)
-		if lane.counts().rooms != 0 {
-			t.Error("announced before half was sent")
-		}
+		exactly(t, lane.counts().rooms, 0, "times announced before half was sent")
 		time.Sleep(300 * time.Millisecond)
 		exactly(t, lane.counts().rooms, 1, "times announced")
 	})
@@ -342,9 +357,8 @@ func TestRetries(t *testing.T) {
 			src := newPartition("in/0")
 			f.offer(t, jobs(src, delivery.FromIngress, "c", 0, 1))
 			time.Sleep(2 * time.Second)
-			if n := f.outboxes[0].count(delivery.ToDead, delivery.ReasonAttemptsExhausted); n != 1 || f.count("c") != 3 {
-				t.Errorf("%d dead after %d attempts", n, f.count("c"))
-			}
+			exactly(t, f.outboxes[0].count(delivery.ToDead, delivery.ReasonAttemptsExhausted), 1, "dead letters")
+			exactly(t, f.count("c"), 3, "attempts")
 		})
 	})
 	t.Run("a long back-off goes to a timer", func(t *testing.T) {
@@ -363,9 +377,8 @@ func TestRetries(t *testing.T) {
 			f.receiver.setAnswer(script(delivery.Result{Class: delivery.Permanent, Status: 400}))
 			f.offer(t, jobs(newPartition("in/0"), delivery.FromIngress, "c", 0, 1))
 			time.Sleep(time.Second)
-			if n := f.outboxes[0].count(delivery.ToDead, delivery.ReasonRefused); n != 1 || f.count("c") != 1 {
-				t.Errorf("%d dead after %d attempts", n, f.count("c"))
-			}
+			exactly(t, f.outboxes[0].count(delivery.ToDead, delivery.ReasonRefused), 1, "dead letters")
+			exactly(t, f.count("c"), 1, "attempts")
 		})
 	})
 }
@@ -398,9 +411,7 @@ func TestThrottlingClosesTheGateOfThatSinkOnly(t *testing.T) {
 		if got := sorted(f.receiver.history(), "b"); len(got) != 200 || got[199].at > 2_300_000 {
 			t.Errorf("the other sink's campaign was held up: %d sent, the last at %d", len(got), got[len(got)-1].at)
 		}
-		if over, _ := overRate(sent, []change{{0, 100}}, 0); over > 1 {
-			t.Errorf("%d above the rate after the gate opened", over)
-		}
+		keepsRate(t, sent, 100, 1)
 	})
 }
 
@@ -418,9 +429,7 @@ func TestAnOutageKillsNoJob(t *testing.T) {
 				f.offer(t, jobs(lane, delivery.FromLane, "c", 0, 80))
 				time.Sleep(10 * time.Minute)
 				probes := f.count("c")
-				if probes > 10*60+40 || probes < 500 {
-					t.Errorf("%d calls in ten minutes of outage, want about one a second", probes)
-				}
+				within(t, probes, 500, 10*60+40, "calls in ten minutes of outage")
 				time.Sleep(10 * time.Second)
 				exactly(t, lane.count(delivery.OutcomeDelivered), 80, "delivered after the outage: %+v", f.outboxes[0].all())
 			})
@@ -435,23 +444,16 @@ func TestDrain(t *testing.T) {
 			src := newPartition("in/0")
 			f.offer(t, jobs(src, delivery.FromIngress, "c", 0, 300))
 			time.Sleep(time.Second)
-			open, err := f.daemons[0].Drain(context.Background())
-			if open != 0 || err != nil {
-				t.Errorf("open %d, %v", open, err)
-			}
+			f.drain(t)
 			n := f.count("c")
 			if n == 0 || src.count(delivery.OutcomeDelivered) != n {
 				t.Errorf("%d sent, %d settled", n, src.count(delivery.OutcomeDelivered))
 			}
 			time.Sleep(2 * time.Second)
-			if f.count("c") != n {
-				t.Error("sent after the drain")
-			}
+			exactly(t, f.count("c"), n, "sent after the drain")
 			f.offer(t, jobs(newPartition("in/0"), delivery.FromIngress, "c", 0, 10))
 			time.Sleep(2 * time.Second)
-			if f.count("c") != n+10 {
-				t.Error("does not go on after the drain")
-			}
+			exactly(t, f.count("c"), n+10, "sent, as it goes on after the drain")
 		})
 	})
 	t.Run("cancels what takes too long and counts it", func(t *testing.T) {
@@ -490,9 +492,7 @@ func TestJobsOfOthersAreNotSent(t *testing.T) {
 			t.Errorf("%d sent, then %d of others", n, more)
 		}
 		exactly(t, src.count(delivery.OutcomeDelivered), n, "in flight were settled")
-		if open, err := f.daemons[0].Drain(t.Context()); open != 0 || err != nil {
-			t.Errorf("open %d, %v", open, err)
-		}
+		f.drain(t)
 		lost.Store(false)
 		f.offer(t, jobs(newPartition("in/0"), delivery.FromIngress, "c", 0, 10))
 		time.Sleep(2 * time.Second)
@@ -509,15 +509,11 @@ func TestNoStoreNothingIsSent(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		n := f.count("c")
 		time.Sleep(10 * time.Second)
-		if f.count("c") != n {
-			t.Errorf("%d sent without the store", f.count("c")-n)
-		}
+		exactly(t, f.count("c"), n, "sent without the store")
 		f.store.setDown(false)
 		time.Sleep(3500 * time.Millisecond)
 		exactly(t, f.count("c"), 200, "sent after it came back")
-		if over, _ := overRate(sorted(f.receiver.history(), "c"), []change{{0, 100}}, 0); over > 1 {
-			t.Errorf("%d above the rate", over)
-		}
+		keepsRate(t, sorted(f.receiver.history(), "c"), 100, 1)
 	})
 }
 
@@ -554,9 +550,7 @@ func TestAFullSinkIsNoBurst(t *testing.T) {
 		f.receiver.setLatency(time.Millisecond)
 		time.Sleep(3 * time.Second)
 		sent := sorted(f.receiver.history(), "c")
-		if over, at := overRate(sent, []change{{0, 200}}, 0); over > 1+200/50 {
-			t.Errorf("%d above the rate at %d", over, at)
-		}
+		keepsRate(t, sent, 200, 1+200/50)
 		atLeast(t, len(sent), 350, "sent")
 	})
 }
@@ -596,9 +590,7 @@ func TestBurst(t *testing.T) {
 		began := time.Since(f.receiver.began).Microseconds()
 		time.Sleep(1100 * time.Millisecond)
 		n := between(f.receiver.history(), began, began+1_000_000)
-		if n < 145 || n > 151 {
-			t.Errorf("%d in the first second at 100/s with a burst of 50", n)
-		}
+		within(t, n, 145, 151, "in the first second at 100/s with a burst of 50")
 	})
 }
 

@@ -63,17 +63,14 @@ func TestBlockKeepsJobsWhereTheyAre(t *testing.T) {
 		src := newPartition("in/0")
 		list := jobs(src, delivery.FromIngress, "c", 0, 3000)
 		began := time.Now()
-		if left := f.hand(t, src, list, time.Minute); len(left) > 0 {
-			t.Errorf("%d of 3000 are refused after a minute", len(left))
-		}
+		exactly(t, len(f.hand(t, src, list, time.Minute)), 0, "refused after a minute")
 		time.Sleep(3 * time.Second)
 		atMost(t, time.Since(began), 34*time.Second, "until all are sent")
 		if got := f.order("c"); !slices.Equal(got, idsOf(list)) {
 			t.Errorf("%d sent, not all or out of order", len(got))
 		}
-		if n := len(f.outboxes[0].all()); n != 0 || src.counts().twice > 0 {
-			t.Errorf("%d jobs were moved, %d settled twice", n, src.counts().twice)
-		}
+		exactly(t, len(f.outboxes[0].all()), 0, "jobs were moved")
+		atMost(t, src.counts().twice, 0, "settled twice")
 	})
 }
 
@@ -85,10 +82,7 @@ func TestBlockKnowsNoAge(t *testing.T) {
 	one(t, newBook(slow), nil, func(t *testing.T, f *fleet) {
 		src := newPartition("in/0")
 		list := jobs(src, delivery.FromIngress, "slow", 0, 40)
-		refused, err := f.daemons[0].Offer(t.Context(), list)
-		if err != nil || len(refused) != 24 {
-			t.Fatalf("%d refused of 40, %v", len(refused), err)
-		}
+		f.refuses(t, 24, list)
 		f.daemons[0].Relieve(source{src, delivery.FromIngress}, 100)
 		time.Sleep(5*time.Hour + time.Minute)
 		within(t, f.count("slow"), 5, 7, "sent in five hours")
@@ -102,10 +96,7 @@ func TestBlockPausedResumedCancelled(t *testing.T) {
 	one(t, newBook(blocking("c", 100), campaign("other", 50)), nil, func(t *testing.T, f *fleet) {
 		src, other := newPartition("in/0"), newPartition("in/1")
 		list := jobs(src, delivery.FromIngress, "c", 0, 500)
-		refused, err := f.daemons[0].Offer(t.Context(), list)
-		if err != nil || len(refused) != 300 {
-			t.Fatalf("%d refused of 500, %v", len(refused), err)
-		}
+		f.refuses(t, 300, list)
 		time.Sleep(500 * time.Millisecond)
 		paused := as(delivery.StatusPaused, blocking("c", 100))
 		f.book.set(paused)
@@ -113,24 +104,17 @@ func TestBlockPausedResumedCancelled(t *testing.T) {
 		sent, rooms := f.count("c"), src.counts().rooms
 		f.offer(t, jobs(other, delivery.FromIngress, "other", 0, 100))
 		time.Sleep(3 * time.Hour)
-		if n := f.count("c"); n != sent {
-			t.Errorf("%d sent while paused", n-sent)
-		}
+		exactly(t, f.count("c"), sent, "sent while paused")
 		if c := src.counts(); c.settled != sent || c.released != 200-sent || c.rooms != rooms {
 			t.Errorf("paused: %+v, %d sent", c, sent)
 		}
 		exactly(t, f.inMemory(t), delivery.MemoryJobs{}, "in memory while paused")
 		exactly(t, f.count("other"), 100, "sent by the other campaign")
-		again, err := f.daemons[0].Offer(t.Context(), list[sent:])
-		if err != nil || len(again) != 500-sent {
-			t.Fatalf("paused: %d of %d refused, %v", len(again), 500-sent, err)
-		}
+		again := f.refuses(t, 500-sent, list[sent:])
 		f.book.set(blocking("c", 100))
 		again = f.hand(t, src, again, 300*time.Millisecond)
 		within(t, f.count("c")-sent, 20, 35, "sent in 300 ms after the resume")
-		if left := f.hand(t, src, again, 10*time.Second); len(left) > 0 {
-			t.Errorf("%d refused", len(left))
-		}
+		exactly(t, len(f.hand(t, src, again, 10*time.Second)), 0, "refused")
 		time.Sleep(3 * time.Second)
 		if got := f.order("c"); !slices.Equal(got, idsOf(list)) {
 			t.Errorf("%d of 500 sent, not all or out of order: %v", len(got), got)
@@ -146,9 +130,8 @@ func TestBlockPausedResumedCancelled(t *testing.T) {
 		if src.counts().rooms == rooms {
 			t.Fatal("the partition was not told of the cancellation")
 		}
-		if n := f.offer(t, list); n != 0 || src.count(delivery.OutcomeCancelled) != 100 {
-			t.Errorf("cancelled: %d refused, %d settled", n, src.count(delivery.OutcomeCancelled))
-		}
+		exactly(t, f.offer(t, list), 0, "cancelled: refused")
+		exactly(t, src.count(delivery.OutcomeCancelled), 100, "cancelled: settled")
 		for _, d := range f.outboxes[0].all() {
 			t.Errorf("moved: %+v", d)
 		}
@@ -191,10 +174,7 @@ func TestBlockHighPriority(t *testing.T) {
 		for _, i := range []int{250, 399} {
 			list[i].Priority = delivery.PriorityHigh
 		}
-		refused, err := f.daemons[0].Offer(t.Context(), list)
-		if err != nil || len(refused) != 198 {
-			t.Fatalf("%d refused, %v", len(refused), err)
-		}
+		refused := f.refuses(t, 198, list)
 		for _, j := range refused {
 			if j.Priority == delivery.PriorityHigh {
 				t.Errorf("%s was refused", j.ID)
@@ -225,16 +205,13 @@ func TestBlockDrains(t *testing.T) {
 		time.Sleep(450 * time.Millisecond)
 		f.book.set(as(delivery.StatusPaused, blocking("c", 10)))
 		time.Sleep(time.Second)
-		if open, err := f.daemons[0].Drain(t.Context()); open != 0 || err != nil {
-			t.Errorf("drain: %d open, %v", open, err)
-		}
+		f.drain(t)
 		sent := f.count("c")
 		f.book.set(blocking("c", 10))
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		if n := f.count("c"); n != sent || src.counts().settled != sent {
-			t.Errorf("%d sent after the drain, %d settled", n-sent, src.counts().settled)
-		}
+		exactly(t, f.count("c"), sent, "sent after the drain")
+		exactly(t, src.counts().settled, sent, "settled")
 	})
 }
 

@@ -136,9 +136,7 @@ func TestHoursCloseAndOpen(t *testing.T) {
 			t.Errorf("%d sent; %d of 200 put into the lane; of the lane %d delivered and %d released",
 				len(sent), in.count(delivery.OutcomeRequeued), delivered, lane.counts().released)
 		}
-		if f.offer(t, jobs(lane, delivery.FromLane, "c", 0, 10)) != 10 {
-			t.Error("jobs were taken from the lane out of hours")
-		}
+		exactly(t, f.offer(t, jobs(lane, delivery.FromLane, "c", 0, 10)), 10, "refused from the lane out of hours")
 		f.offer(t, jobs(in, delivery.FromIngress, "c", 200, 10))
 		if n := in.count(delivery.OutcomeRequeued); n != 210 {
 			t.Errorf("%d of 10 new jobs were put into the lane", n-200)
@@ -177,9 +175,7 @@ func TestStartAndEnd(t *testing.T) {
 		f.offer(t, jobs(lane, delivery.FromLane, "c", 0, 150))
 		time.Sleep(time.Until(c.EndsAt.Add(10 * time.Millisecond)))
 		sent := f.count("c")
-		if sent < 95 || sent > 101 {
-			t.Errorf("%d sent in a second at 100/s", sent)
-		}
+		within(t, sent, 95, 101, "sent in a second at 100/s")
 		exactly(t, lane.count(delivery.OutcomeExpired), 150-sent, "expired at the end")
 		time.Sleep(time.Second)
 		f.offer(t, jobs(in, delivery.FromIngress, "c", 5, 5))

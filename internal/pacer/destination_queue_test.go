@@ -311,9 +311,8 @@ func TestADeadDestinationWaitsAlone(t *testing.T) {
 				f.push(t, named(jobs(lane, delivery.FromLane, "c", 0, 400), "dead", "a", "b", "e"))
 				f.push(t, named(jobs(other, delivery.FromLane, "d", 0, 200), "a", "b"))
 				time.Sleep(4 * time.Second)
-				if n, m := lane.count(delivery.OutcomeDelivered), other.count(delivery.OutcomeDelivered); n != 300 || m != 200 {
-					t.Errorf("%d of 300 and %d of 200 others are delivered after 4 s", n, m)
-				}
+				exactly(t, lane.count(delivery.OutcomeDelivered), 300, "of the campaign are delivered after 4 s")
+				exactly(t, other.count(delivery.OutcomeDelivered), 200, "others are delivered after 4 s")
 				atMost(t, other.counts().twice+lane.counts().twice, 0, "jobs were settled twice")
 				time.Sleep(56 * time.Second)
 				tried, attempts := f.sentTo("dead")
@@ -352,9 +351,8 @@ func TestABacklogForADestinationThatAnswers500(t *testing.T) {
 				for _, a := range f.receiver.history() {
 					tries[a.id]++
 				}
-				if dead := f.dead(delivery.ReasonAttemptsExhausted); dead > 0 || len(tries) < 20 {
-					t.Errorf("%d dead letters; %d jobs were tried", dead, len(tries))
-				}
+				atMost(t, f.dead(delivery.ReasonAttemptsExhausted), 0, "dead letters")
+				atLeast(t, len(tries), 20, "jobs were tried")
 				f.receiver.setAnswer(nil)
 				time.Sleep(maxProbeEvery + 2*mostApart)
 				exactly(t, lane.count(delivery.OutcomeDelivered)+timer.count(delivery.OutcomeDelivered), 200, "delivered in the end")
@@ -455,9 +453,8 @@ func TestADisabledDestinationsJobsWait(t *testing.T) {
 		s.disable("shop", true)
 		time.Sleep(5 * time.Second)
 		before, _ := f.sentTo("shop")
-		if before > 5 || lane.count(delivery.OutcomeDelivered) != 50+before {
-			t.Errorf("%d were sent to a disabled destination, %d delivered in all", before, lane.count(delivery.OutcomeDelivered))
-		}
+		atMost(t, before, 5, "sent to a disabled destination")
+		exactly(t, lane.count(delivery.OutcomeDelivered), 50+before, "delivered in all")
 		time.Sleep(time.Hour)
 		if n, _ := f.sentTo("shop"); n != before {
 			t.Errorf("%d were sent to a disabled destination in an hour", n-before)
@@ -719,9 +716,7 @@ func TestADrainDropsJobsApart(t *testing.T) {
 		f.push(t, named(jobs(lane, delivery.FromLane, "c", 0, 4), "small"))
 		time.Sleep(500 * time.Millisecond)
 		exactly(t, f.inMemory(t).Jobs, 3, "jobs in memory")
-		if open, err := f.daemons[0].Drain(t.Context()); err != nil || open != 0 {
-			t.Errorf("drain: %d open, %v", open, err)
-		}
+		f.drain(t)
 		exactly(t, lane.counts().settled, 1, "settled")
 		f.push(t, named(jobs(lane, delivery.FromLane, "c", 1, 3), "small"))
 		time.Sleep(6 * time.Second)
@@ -833,9 +828,7 @@ func TestABlockingCampaignAndItsDestinations(t *testing.T) {
 					list := append(named(jobs(ingress, delivery.FromIngress, "c", first, 2*each), "far", "fine"),
 						jobs(ingress, delivery.FromIngress, "d", first+2*each, each)...)
 					first += 3 * each
-					if left := f.hand(t, ingress, list, time.Second); len(left) > 0 {
-						t.Fatalf("second %d: %d jobs are refused: the partition stands still", second, len(left))
-					}
+					exactly(t, len(f.hand(t, ingress, list, time.Second)), 0, "second %d: refused, so that the partition stands still", second)
 					time.Sleep(time.Until(begun.Add(time.Second)))
 					most = max(most, f.inMemory(t, "c").Jobs, f.inMemory(t, "d").Jobs)
 					fine, _ := f.sentTo("fine")
@@ -853,9 +846,8 @@ func TestABlockingCampaignAndItsDestinations(t *testing.T) {
 				for end := time.Now().Add(20 * time.Minute); n < 3*seconds*each && time.Now().Before(end); time.Sleep(time.Second) {
 					n = ingress.count(delivery.OutcomeDelivered) + timer.count(delivery.OutcomeDelivered)
 				}
-				if n != 3*seconds*each || ingress.counts().twice+timer.counts().twice > 0 {
-					t.Errorf("%d of %d jobs are delivered in the end, %d offsets settled twice", n, 3*seconds*each, ingress.counts().twice+timer.counts().twice)
-				}
+				exactly(t, n, 3*seconds*each, "jobs are delivered in the end")
+				atMost(t, ingress.counts().twice+timer.counts().twice, 0, "offsets settled twice")
 			})
 		})
 	}

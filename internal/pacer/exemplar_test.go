@@ -43,7 +43,6 @@ func TestLatenessNamesTraces(t *testing.T) {
 			}
 		}
 	}
-	if named != 1 || counted != 10 {
-		t.Errorf("%d of one trace named, %d of 10 attempts counted", named, counted)
-	}
+	exactly(t, named, 1, "exemplars of one trace")
+	exactly(t, counted, 10, "attempts counted")
 }

@@ -88,9 +88,7 @@ func TestLanesAreToldOfWhatFits(t *testing.T) {
 	before := len(told)
 	now.local += leastComing.Microseconds() / 2
 	q.grantLanes(room, p.opt.MaxQueueBytes, now)
-	if len(told) != before {
-		t.Errorf("%d further lanes are told before the others had time", len(told)-before)
-	}
+	exactly(t, len(told), before, "lanes told before the others had time")
 	now.local += mostComing.Microseconds()
 	q.grantLanes(room, p.opt.MaxQueueBytes, now)
 	if len(told) == before {

@@ -118,9 +118,8 @@ func TestTurnsOutliveAPause(t *testing.T) {
 		}
 		f.offer(t, list)
 		time.Sleep(time.Second)
-		if later, lane := f.outboxes[0].count(delivery.ToTimer, delivery.ReasonKey), f.outboxes[0].count(delivery.ToLane, delivery.ReasonOverflow); later != 5 || lane != 5 {
-			t.Errorf("of 10 jobs %d wait for their turns, and %d are in the lane", later, lane)
-		}
+		exactly(t, f.outboxes[0].count(delivery.ToTimer, delivery.ReasonKey), 5, "jobs wait for their turns")
+		exactly(t, f.outboxes[0].count(delivery.ToLane, delivery.ReasonOverflow), 5, "in the lane")
 	})
 }
 
@@ -221,9 +220,8 @@ func oneKeyed(t *testing.T, c delivery.Campaign, k *keys, play func(t *testing.T
 		play(t, f)
 		k.mu.Lock()
 		defer k.mu.Unlock()
-		if k.unasked > 0 || len(k.counted) > 0 {
-			t.Errorf("%d jobs were sent that were not counted then, %d are counted that were not sent", k.unasked, len(k.counted))
-		}
+		atMost(t, k.unasked, 0, "jobs were sent that were not counted then")
+		atMost(t, len(k.counted), 0, "counted that were not sent")
 	})
 }
 
@@ -284,12 +282,10 @@ func TestJobsThatTheirKeysRefuse(t *testing.T) {
 			f.offer(t, jobs(src, delivery.FromIngress, "c", 0, 400))
 			time.Sleep(2500 * time.Millisecond)
 			sent := f.receiver.history()
-			if took := sent[len(sent)-1].at - sent[0].at; len(sent) != 200 || took > 2_050_000 {
-				t.Errorf("%d of 200 were sent, in %d µs", len(sent), took)
-			}
-			if later, capped := f.outboxes[0].count(delivery.ToTimer, delivery.ReasonKey), src.count(delivery.OutcomeCapped); later != 100 || capped != 100 {
-				t.Errorf("%d wait, %d are capped", later, capped)
-			}
+			exactly(t, len(sent), 200, "sent")
+			atMost(t, sent[len(sent)-1].at-sent[0].at, 2_050_000, "µs from the first to the last")
+			exactly(t, f.outboxes[0].count(delivery.ToTimer, delivery.ReasonKey), 100, "wait")
+			exactly(t, src.count(delivery.OutcomeCapped), 100, "capped")
 		})
 	})
 	t.Run("a pause", func(t *testing.T) {
@@ -335,9 +331,7 @@ func TestJobsThatTheirKeysRefuse(t *testing.T) {
 			for range 3 {
 				f.offer(t, jobs(src, delivery.FromLane, "c", 0, 1000))
 				time.Sleep(100*time.Millisecond + 3*time.Millisecond)
-				if open, err := f.daemons[0].Drain(context.Background()); open != 0 || err != nil {
-					t.Fatalf("%d in doubt, %v", open, err)
-				}
+				f.drain(t)
 				atMost(t, len(k.counted), 0, "counted after the drain")
 			}
 		})
@@ -404,8 +398,7 @@ func TestABurstWithKeys(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		all := 41 - f.offer(t, jobs(newPartition("lane/0"), delivery.FromLane, "c", 1, 40))
 		time.Sleep(200 * time.Millisecond)
-		if n := f.count("c"); n < all || all < 10 {
-			t.Errorf("%d of %d jobs were sent, of which a burst of 50 is allowed", n, all)
-		}
+		atLeast(t, f.count("c"), all, "sent")
+		atLeast(t, all, 10, "jobs to send, of which a burst of 50 is allowed")
 	})
 }

@@ -38,8 +38,7 @@ func TestNextJobsStay(t *testing.T) {
 			time.Sleep(300 * time.Millisecond)
 		}
 		time.Sleep(10 * time.Second)
-		if n := f.outboxes[0].count(delivery.ToLane, delivery.ReasonOverflow); n != 0 || f.count("c") != 500 {
-			t.Errorf("%d went to the lane, %d were sent", n, f.count("c"))
-		}
+		exactly(t, f.outboxes[0].count(delivery.ToLane, delivery.ReasonOverflow), 0, "went to the lane")
+		exactly(t, f.count("c"), 500, "sent")
 	})
 }

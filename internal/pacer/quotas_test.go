@@ -88,9 +88,8 @@ func TestALimitBelowAJobsWeight(t *testing.T) {
 		time.Sleep(time.Minute)
 		before := f.store.taken()
 		dead := f.outboxes[0].count(delivery.ToDead, delivery.ReasonOverweight)
-		if light := len(sorted(f.receiver.history(), "c")) - 1; dead != 4 || light != 5 {
-			t.Errorf("%d dead letters, want those of weights 60, 50, 40 and 21; %d others sent, want 5", dead, light)
-		}
+		exactly(t, dead, 4, "dead letters")
+		exactly(t, len(sorted(f.receiver.history(), "c"))-1, 5, "others sent")
 		if time.Sleep(time.Minute); f.store.taken() > before {
 			t.Errorf("%d takes in a minute in which nothing waits", f.store.taken()-before)
 		}

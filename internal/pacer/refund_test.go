@@ -51,9 +51,8 @@ func TestNoTakeOvertakesARefund(t *testing.T) {
 		}
 		b.set(campaign("c", 0)) // no daemon asks any more
 		time.Sleep(time.Second)
-		if r.made.Load() < 10 || r.overtaken.Load() > 0 {
-			t.Errorf("%d refunds, %d takes while one was under way", r.made.Load(), r.overtaken.Load())
-		}
+		atLeast(t, r.made.Load(), 10, "refunds")
+		atMost(t, r.overtaken.Load(), 0, "takes while one was under way")
 		atLeast(t, f.count("c"), 1800, "sent")
 		asked := make(chan int64)
 		f.daemons[0].inbox.do(func(instant) { asked <- f.daemons[0].sinkByID("default").asked })

@@ -19,9 +19,8 @@ func TestRejectedJobs(t *testing.T) {
 		f.receiver.setAnswer(nth(1, delivery.Result{Class: delivery.Rejected}))
 		f.offer(t, f.counted(0, jobs(lane, delivery.FromLane, "c", 300, 200)))
 		time.Sleep(2 * time.Second)
-		if n, m := lane.count(delivery.OutcomeRejected), lane.count(delivery.OutcomeDelivered); n != 350 || m != 150 {
-			t.Errorf("%d of 350 rejected, %d of 150 delivered", n, m)
-		}
+		exactly(t, lane.count(delivery.OutcomeRejected), 350, "rejected")
+		exactly(t, lane.count(delivery.OutcomeDelivered), 150, "delivered")
 		for _, j := range list {
 			if j.Attempt != 1 {
 				t.Fatalf("%s: attempt %d", j.ID, j.Attempt)
@@ -52,8 +51,6 @@ func TestRejectedJobsThatAreKept(t *testing.T) {
 				t.Fatalf("%s: attempt %d, %+v", j.ID, j.Attempt, j.Call)
 			}
 		}
-		if held, err := f.daemons[0].Troubles(t.Context()); err != nil || len(held) != 0 {
-			t.Errorf("held: %+v, %v", held, err)
-		}
+		exactly(t, len(f.troubles(t)), 0, "troubles")
 	})
 }

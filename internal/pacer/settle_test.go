@@ -119,9 +119,8 @@ func TestJobsThatAlwaysFailComeToTheirEnd(t *testing.T) {
 					f.receiver.setAnswer(nth(9, delivery.Result{Class: delivery.Temporary, By: by}))
 					lanes := f.share(t, "c", 1000)
 					time.Sleep(30 * time.Minute) // when they are all that is left, one a second is tried
-					if n := f.dead(delivery.ReasonAttemptsExhausted); n < 110 || delivered(lanes) != 888 {
-						t.Errorf("%d dead letters of 112, %d delivered of 888", n, delivered(lanes))
-					}
+					atLeast(t, f.dead(delivery.ReasonAttemptsExhausted), 110, "dead letters")
+					exactly(t, delivered(lanes), 888, "delivered")
 				})
 			})
 		}

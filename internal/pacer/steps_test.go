@@ -180,9 +180,8 @@ func TestPollsKeepToTheirCeiling(t *testing.T) {
 		slices.Sort(all)
 		atMost(t, most(all), 52, "calls within a second")
 		done := stop() + in["c"].count(delivery.OutcomeDelivered) + in["d"].count(delivery.OutcomeDelivered)
-		if done != 410 || len(f.steps("c", "")) != 400 {
-			t.Errorf("%d delivered; %d first steps", done, len(f.steps("c", "")))
-		}
+		exactly(t, done, 410, "delivered")
+		exactly(t, len(f.steps("c", "")), 400, "first steps")
 	})
 }
 
@@ -226,9 +225,7 @@ func TestBetweenSteps(t *testing.T) {
 			t.Fatalf("%d calls", before)
 		}
 		time.Sleep(time.Minute)
-		if n := len(f.receiver.history()); n != before {
-			t.Errorf("%d calls while the campaign was paused", n-before)
-		}
+		exactly(t, len(f.receiver.history()), before, "calls while the campaign was paused")
 		exactly(t, f.outboxes[0].count(delivery.ToDead, delivery.ReasonExpired), 5, "expired")
 		set(delivery.StatusActive)
 		time.Sleep(2 * time.Minute)
@@ -237,9 +234,8 @@ func TestBetweenSteps(t *testing.T) {
 		time.Sleep(time.Minute)
 		after := len(f.receiver.history())
 		time.Sleep(time.Minute)
-		if n := len(f.receiver.history()); n != after || len(f.steps("c", "")) != 20 {
-			t.Errorf("%d calls after the campaign was cancelled; %d first steps", n-after, len(f.steps("c", "")))
-		}
+		exactly(t, len(f.receiver.history()), after, "calls after the campaign was cancelled")
+		exactly(t, len(f.steps("c", "")), 20, "first steps")
 		stop()
 		exactly(t, f.inMemory(t).Jobs, 0, "held")
 	})
@@ -255,9 +251,8 @@ func TestFollowUpsAndFirstStepsShareTheCalls(t *testing.T) {
 		defer cancel()
 		f.feed(ctx, 0, "c", newPartition("in"))
 		first, polls := len(f.steps("c", "")), len(f.steps("c", "poll"))
-		if first < 50 || polls < 50 {
-			t.Errorf("%d first steps, %d polls", first, polls)
-		}
+		atLeast(t, first, 50, "first steps")
+		atLeast(t, polls, 50, "polls")
 		atMost(t, f.receiver.most, 2, "calls at once")
 	})
 }
