@@ -9,40 +9,6 @@ import (
 	"github.com/pacer/pacer/internal/testservices"
 )
 
-// Jobs that all fail, with an answer of the destination's own, come to their end soon when they are all that is left: of one
-// campaign, and of several, on one daemon and on three.
-func TestALumpOfBadJobsComesToItsEnd(t *testing.T) {
-	for _, daemons := range []int{1, 3} {
-		for _, campaigns := range [][]string{{"a"}, {"a", "b", "c"}} {
-			t.Run(fmt.Sprint(daemons, campaigns), func(t *testing.T) {
-				b := newBook(campaign("a", 100), campaign("b", 100), campaign("c", 100))
-				several(t, daemons, b, impatient, func(t *testing.T, f *fleet) {
-					f.receiver.setAnswer(always(delivery.Result{Class: delivery.Temporary, By: delivery.ByDestination}))
-					n := 111 / len(campaigns)
-					for _, id := range campaigns {
-						f.share(t, id, n)
-					}
-					time.Sleep(10 * time.Minute) // one a second is tried of many
-					exactly(t, f.dead(delivery.ReasonAttemptsExhausted), 111, "dead letters")
-				})
-			})
-		}
-	}
-}
-
-// The last jobs of a campaign that fail together, after all others were delivered.
-func TestALumpAtTheEnd(t *testing.T) {
-	several(t, 3, newBook(campaign("c", 100)), impatient, func(t *testing.T, f *fleet) {
-		f.receiver.setAnswer(answering(delivery.Result{Class: delivery.Temporary, By: delivery.ByDestination}, func(j *delivery.Job) bool {
-			return j.Offset >= 489
-		}))
-		lanes := f.share(t, "c", 600)
-		time.Sleep(10 * time.Minute)
-		exactly(t, f.dead(delivery.ReasonAttemptsExhausted), 111, "dead letters")
-		exactly(t, delivered(lanes), 489, "delivered")
-	})
-}
-
 // A destination that answers 500 for ten minutes costs a job of a backlog, or one that arrives meanwhile, at most an attempt. The same
 // holds for a daemon that has only a few of the jobs, while another has many.
 func TestABacklogSurvivesAnOutageOfAnswers(t *testing.T) {

@@ -73,6 +73,15 @@ func (f *fleet) offerTo(t *testing.T, daemon int, list []*delivery.Job) (refused
 	return len(r)
 }
 
+// offered is a partition whose n jobs of a campaign were offered to the first daemon.
+func (f *fleet) offered(t *testing.T, from delivery.Place, campaign string, n int) *partition {
+	t.Helper()
+	p := newPartition(fmt.Sprintf("place-%d/%d", from, f.partitions))
+	f.partitions++
+	f.offer(t, jobs(p, from, campaign, 0, n))
+	return p
+}
+
 // refuses offers jobs of which n must be refused, and returns those.
 func (f *fleet) refuses(t *testing.T, n int, list []*delivery.Job) []*delivery.Job {
 	t.Helper()
@@ -175,8 +184,7 @@ func TestJobsThatCannotBeDelivered(t *testing.T) {
 		})
 	}
 	one(t, b(), nil, func(t *testing.T, f *fleet) {
-		src := newPartition("in/0")
-		f.offer(t, jobs(src, delivery.FromIngress, "off", 0, 7))
+		src := f.offered(t, delivery.FromIngress, "off", 7)
 		exactly(t, src.count(delivery.OutcomeCancelled), 7, "settled as cancelled")
 	})
 }
@@ -228,8 +236,7 @@ func TestTheTTLStaysWithTheCampaign(t *testing.T) {
 
 func TestOverflowGoesToTheLaneOnce(t *testing.T) {
 	one(t, newBook(campaign("slow", 1), campaign("fast", 1000)), nil, func(t *testing.T, f *fleet) {
-		src := newPartition("in/0")
-		f.offer(t, jobs(src, delivery.FromIngress, "slow", 0, 500))
+		src := f.offered(t, delivery.FromIngress, "slow", 500)
 		f.offer(t, jobs(src, delivery.FromIngress, "fast", 500, 3000))
 		time.Sleep(8 * time.Second)
 		exactly(t, f.count("fast"), 3000, "fast: sent behind the slow one")
@@ -260,8 +267,7 @@ func TestJobsGoDirectOnceTheLanesAreDrained(t *testing.T) {
 	b := newBook(campaign("c", 100))
 	b.setBacklog("c", 5000)
 	one(t, b, nil, func(t *testing.T, f *fleet) {
-		src := newPartition("in/0")
-		f.offer(t, jobs(src, delivery.FromIngress, "c", 0, 10))
+		src := f.offered(t, delivery.FromIngress, "c", 10)
 		b.setBacklog("c", 100)
 		time.Sleep(drainedFor - time.Second)
 		f.offer(t, jobs(src, delivery.FromIngress, "c", 10, 10))
@@ -338,49 +344,37 @@ func script(answers ...delivery.Result) func(int, *delivery.Job) delivery.Result
 func TestRetries(t *testing.T) {
 	quick := func(o *Options) { o.Retry.Initial, o.Retry.MaxAttempts = 100*time.Millisecond, 3 }
 	temporary := delivery.Result{Class: delivery.Temporary, Status: 500, Detail: "500"}
-	t.Run("a back-off in memory, then delivered", func(t *testing.T) {
-		one(t, newBook(campaign("c", 100)), quick, func(t *testing.T, f *fleet) {
-			f.receiver.setAnswer(script(temporary, temporary))
-			src := newPartition("in/0")
-			f.offer(t, jobs(src, delivery.FromIngress, "c", 0, 1))
-			time.Sleep(time.Second)
-			sent := sorted(f.receiver.history(), "c")
-			if len(sent) != 3 || sent[2].attempt != 2 || src.count(delivery.OutcomeDelivered) != 1 {
-				t.Fatalf("%+v %v", sent, src.counts())
-			}
-			within(t, sent[1].at-sent[0].at, 80_000, 170_000, "us of back-off")
+	refused := delivery.Result{Class: delivery.Permanent, Status: 400}
+	for name, tc := range map[string]struct {
+		adjust  func(*Options)
+		answers []delivery.Result // before a delivery
+		outcome delivery.Outcome
+		reason  delivery.Reason // of what is written elsewhere
+		calls   int
+	}{
+		"a back-off in memory, then delivered": {quick, []delivery.Result{temporary, temporary}, delivery.OutcomeDelivered, "", 3},
+		"attempts run out":                     {quick, []delivery.Result{temporary, temporary, temporary}, delivery.OutcomeDead, delivery.ReasonAttemptsExhausted, 3},
+		"a long back-off goes to a timer":      {nil, []delivery.Result{temporary}, delivery.OutcomeRetried, delivery.ReasonRetry, 1},
+		"refused":                              {nil, []delivery.Result{refused}, delivery.OutcomeDead, delivery.ReasonRefused, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			one(t, newBook(campaign("c", 100)), tc.adjust, func(t *testing.T, f *fleet) {
+				f.receiver.setAnswer(script(tc.answers...))
+				src := f.offered(t, delivery.FromIngress, "c", 1)
+				time.Sleep(6 * time.Second)
+				exactly(t, src.count(tc.outcome), 1, "settled as %s", tc.outcome)
+				for _, to := range f.outboxes[0].all() {
+					exactly(t, to.Reason, tc.reason, "reason")
+				}
+				sent := f.receiver.history()
+				exactly(t, len(sent), tc.calls, "calls")
+				exactly(t, sent[len(sent)-1].attempt, tc.calls-1, "attempts before the last call")
+				if tc.calls > 1 {
+					within(t, sent[1].at-sent[0].at, 80_000, 170_000, "us of back-off")
+				}
+			})
 		})
-	})
-	t.Run("attempts run out", func(t *testing.T) {
-		one(t, newBook(campaign("c", 100)), quick, func(t *testing.T, f *fleet) {
-			f.receiver.setAnswer(script(temporary, temporary, temporary))
-			src := newPartition("in/0")
-			f.offer(t, jobs(src, delivery.FromIngress, "c", 0, 1))
-			time.Sleep(2 * time.Second)
-			exactly(t, f.outboxes[0].count(delivery.ToDead, delivery.ReasonAttemptsExhausted), 1, "dead letters")
-			exactly(t, f.count("c"), 3, "attempts")
-		})
-	})
-	t.Run("a long back-off goes to a timer", func(t *testing.T) {
-		one(t, newBook(campaign("c", 100)), nil, func(t *testing.T, f *fleet) {
-			f.receiver.setAnswer(script(temporary))
-			src := newPartition("in/0")
-			f.offer(t, jobs(src, delivery.FromIngress, "c", 0, 1))
-			time.Sleep(6 * time.Second)
-			if src.count(delivery.OutcomeRetried)+src.count(delivery.OutcomeDelivered) != 1 {
-				t.Errorf("%v", src.counts())
-			}
-		})
-	})
-	t.Run("refused", func(t *testing.T) {
-		one(t, newBook(campaign("c", 100)), nil, func(t *testing.T, f *fleet) {
-			f.receiver.setAnswer(script(delivery.Result{Class: delivery.Permanent, Status: 400}))
-			f.offer(t, jobs(newPartition("in/0"), delivery.FromIngress, "c", 0, 1))
-			time.Sleep(time.Second)
-			exactly(t, f.outboxes[0].count(delivery.ToDead, delivery.ReasonRefused), 1, "dead letters")
-			exactly(t, f.count("c"), 1, "attempts")
-		})
-	})
+	}
 }
 
 func TestThrottlingClosesTheGateOfThatSinkOnly(t *testing.T) {
@@ -425,8 +419,7 @@ func TestAnOutageKillsNoJob(t *testing.T) {
 					}
 					return delivery.Result{Class: delivery.Delivered}
 				})
-				lane := newPartition("lane/0")
-				f.offer(t, jobs(lane, delivery.FromLane, "c", 0, 80))
+				lane := f.offered(t, delivery.FromLane, "c", 80)
 				time.Sleep(10 * time.Minute)
 				probes := f.count("c")
 				within(t, probes, 500, 10*60+40, "calls in ten minutes of outage")
@@ -441,8 +434,7 @@ func TestDrain(t *testing.T) {
 	t.Run("waits for what is in flight and forgets the rest", func(t *testing.T) {
 		one(t, newBook(campaign("c", 100)), nil, func(t *testing.T, f *fleet) {
 			f.receiver.setLatency(700 * time.Millisecond)
-			src := newPartition("in/0")
-			f.offer(t, jobs(src, delivery.FromIngress, "c", 0, 300))
+			src := f.offered(t, delivery.FromIngress, "c", 300)
 			time.Sleep(time.Second)
 			f.drain(t)
 			n := f.count("c")
@@ -459,8 +451,7 @@ func TestDrain(t *testing.T) {
 	t.Run("cancels what takes too long and counts it", func(t *testing.T) {
 		one(t, newBook(campaign("c", 100)), nil, func(t *testing.T, f *fleet) {
 			f.receiver.setLatency(time.Hour)
-			src := newPartition("in/0")
-			f.offer(t, jobs(src, delivery.FromIngress, "c", 0, 5))
+			src := f.offered(t, delivery.FromIngress, "c", 5)
 			time.Sleep(time.Second)
 			ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 			defer cancel()
@@ -479,8 +470,7 @@ func TestJobsOfOthersAreNotSent(t *testing.T) {
 	owns := func(o *Options) { o.Owns = func(time.Time) bool { return !lost.Load() } }
 	one(t, newBook(campaign("c", 100)), owns, func(t *testing.T, f *fleet) {
 		f.receiver.setLatency(700 * time.Millisecond)
-		src := newPartition("in/0")
-		f.offer(t, jobs(src, delivery.FromIngress, "c", 0, 300))
+		src := f.offered(t, delivery.FromIngress, "c", 300)
 		time.Sleep(time.Second)
 		n := f.count("c")
 		lost.Store(true)
@@ -502,8 +492,7 @@ func TestJobsOfOthersAreNotSent(t *testing.T) {
 
 func TestNoStoreNothingIsSent(t *testing.T) {
 	one(t, newBook(campaign("c", 100)), nil, func(t *testing.T, f *fleet) {
-		src := newPartition("lane/0")
-		f.offer(t, jobs(src, delivery.FromLane, "c", 0, 200))
+		f.offered(t, delivery.FromLane, "c", 200)
 		time.Sleep(500 * time.Millisecond)
 		f.store.setDown(true)
 		time.Sleep(100 * time.Millisecond)
@@ -544,8 +533,7 @@ func TestAFullSinkIsNoBurst(t *testing.T) {
 	one(t, newBook(campaign("c", 200)), nil, func(t *testing.T, f *fleet) {
 		f.receiver.max = 4
 		f.receiver.setLatency(time.Second)
-		src := newPartition("lane/0")
-		f.offer(t, jobs(src, delivery.FromLane, "c", 0, 400))
+		f.offered(t, delivery.FromLane, "c", 400)
 		time.Sleep(3 * time.Second)
 		f.receiver.setLatency(time.Millisecond)
 		time.Sleep(3 * time.Second)
@@ -583,8 +571,7 @@ func TestBurst(t *testing.T) {
 	c := campaign("c", 100)
 	c.Burst = 50
 	one(t, newBook(c), nil, func(t *testing.T, f *fleet) {
-		src := newPartition("lane/0")
-		f.offer(t, jobs(src, delivery.FromLane, "c", 0, 10))
+		src := f.offered(t, delivery.FromLane, "c", 10)
 		time.Sleep(2 * time.Second)
 		f.offer(t, jobs(src, delivery.FromLane, "c", 10, 200))
 		began := time.Since(f.receiver.began).Microseconds()
@@ -619,8 +606,7 @@ func TestAGateIsNotLeftClosed(t *testing.T) {
 				}
 				return delivery.Result{Class: delivery.Delivered}
 			})
-			src := newPartition("lane/0")
-			f.offer(t, jobs(src, delivery.FromLane, "c", 0, 1000))
+			src := f.offered(t, delivery.FromLane, "c", 1000)
 			time.Sleep(10 * time.Second)
 			exactly(t, src.count(delivery.OutcomeDelivered), 1000, "seed %d: delivered in 10 s at 500/s", seed)
 			f.stop()

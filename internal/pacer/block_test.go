@@ -200,8 +200,7 @@ func TestBlockRetriesStayInTimers(t *testing.T) {
 // TestBlockDrains: a drain forgets what was given back; the jobs stay open for the daemon that reads them next.
 func TestBlockDrains(t *testing.T) {
 	one(t, newBook(blocking("c", 10)), nil, func(t *testing.T, f *fleet) {
-		src := newPartition("in/0")
-		f.offer(t, jobs(src, delivery.FromIngress, "c", 0, 20))
+		src := f.offered(t, delivery.FromIngress, "c", 20)
 		time.Sleep(450 * time.Millisecond)
 		f.book.set(as(delivery.StatusPaused, blocking("c", 10)))
 		time.Sleep(time.Second)

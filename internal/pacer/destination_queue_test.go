@@ -197,58 +197,10 @@ func (f *fleet) push(t *testing.T, list []*delivery.Job) {
 // toShop offers n jobs of c for the shop from a lane of their own.
 func (f *fleet) toShop(t *testing.T, daemon, n int) (lane *partition) {
 	t.Helper()
-	f.lanes++
-	lane = newPartition(fmt.Sprint("lane/", f.lanes))
+	lane = newPartition(fmt.Sprint("shop/", f.partitions))
+	f.partitions++
 	f.offerTo(t, daemon, named(jobs(lane, delivery.FromLane, "c", 0, n), "shop"))
 	return lane
-}
-
-// comeBack has jobs that were put into timers come back when they are due, to the daemon that put them there, until ctx ends.
-func (f *fleet) comeBack(ctx context.Context, p *partition) {
-	seen := make([]int, len(f.outboxes))
-	type waiting struct {
-		job *delivery.Job
-		due time.Time
-	}
-	waits := make([][]waiting, len(f.outboxes))
-	for next := int64(1 << 20); ctx.Err() == nil; {
-		for i, o := range f.outboxes {
-			o.mu.Lock()
-			for _, put := range o.puts[seen[i]:] {
-				if put.to.Kind != delivery.ToTimer {
-					continue
-				}
-				j := jobs(p, delivery.FromTimer, put.job.Campaign, next, 1)[0]
-				next++
-				j.ID, j.Attempt, j.TimerHops, j.Reason = put.job.ID, put.job.Attempt, put.job.TimerHops+1, string(put.to.Reason)
-				j.EnqueuedAt = delivery.StampOf(put.at)
-				if j.Destination = put.job.Destination; put.job.FoundDestination() {
-					j.Destination = ""
-				}
-				waits[i] = append(waits[i], waiting{j, put.to.Due})
-			}
-			seen[i] = len(o.puts)
-			o.mu.Unlock()
-			var due []*delivery.Job
-			kept := waits[i][:0]
-			for _, w := range waits[i] {
-				if w.due.After(time.Now()) {
-					kept = append(kept, w)
-					continue
-				}
-				w.job.ReadAt = time.Now()
-				due = append(due, w.job)
-			}
-			waits[i] = kept
-			if len(due) > 0 {
-				_, _ = f.daemons[i].Offer(ctx, f.counted(i, due))
-			}
-		}
-		select {
-		case <-time.After(100 * time.Millisecond):
-		case <-ctx.Done():
-		}
-	}
 }
 
 // played runs a fleet of daemons with destinations, which tell each other of gates, and timers.
@@ -273,7 +225,10 @@ func playedWith(t *testing.T, daemons int, b *book, s *shops, more func(*Options
 		var running sync.WaitGroup
 		timer := newPartition("timer/0")
 		running.Go(func() { shared.run(ctx, f.daemons) })
-		running.Go(func() { f.comeBack(ctx, timer) })
+		f.timerEvery = 100 * time.Millisecond
+		for i := range f.daemons {
+			defer f.timersAt(ctx, i, timer)()
+		}
 		play(t, f, timer)
 		cancel()
 		running.Wait()

@@ -51,8 +51,7 @@ func TestSlotsOfAHeavyJobThatHasGone(t *testing.T) {
 	const limit = 400
 	q := delivery.Quota{ID: "q", Revision: 1, Windows: []delivery.Window{{Span: 10 * time.Second, Limit: limit}}}
 	one(t, newBook(under("slow", 10, q), under("fast", 1000, q)), nil, func(t *testing.T, f *fleet) {
-		lane := newPartition("lane/0")
-		f.offer(t, jobs(lane, delivery.FromLane, "slow", 0, 10))
+		lane := f.offered(t, delivery.FromLane, "slow", 10)
 		for f.count("slow") < 3 {
 			time.Sleep(time.Millisecond)
 		}
@@ -80,8 +79,7 @@ func TestSlotsOfAHeavyJobThatHasGone(t *testing.T) {
 // them, the others would be lost, and the heavy job would wait as long again.
 func TestAHeavyJobKeepsItsSlots(t *testing.T) {
 	one(t, newBook(campaign("c", 10)), nil, func(t *testing.T, f *fleet) {
-		lane := newPartition("lane/0")
-		f.offer(t, jobs(lane, delivery.FromLane, "c", 0, 3))
+		lane := f.offered(t, delivery.FromLane, "c", 3)
 		for f.count("c") < 3 {
 			time.Sleep(time.Millisecond)
 		}

@@ -278,8 +278,7 @@ func TestJobsThatTheirKeysRefuse(t *testing.T) {
 			return delivery.KeyAnswer{SendBy: delivery.StampOf(time.Now().Add(35 * time.Millisecond))}
 		}
 		oneKeyed(t, keyedCampaign(100), k, func(t *testing.T, f *fleet) {
-			src := newPartition("in/0")
-			f.offer(t, jobs(src, delivery.FromIngress, "c", 0, 400))
+			src := f.offered(t, delivery.FromIngress, "c", 400)
 			time.Sleep(2500 * time.Millisecond)
 			sent := f.receiver.history()
 			exactly(t, len(sent), 200, "sent")
@@ -291,8 +290,7 @@ func TestJobsThatTheirKeysRefuse(t *testing.T) {
 	t.Run("a pause", func(t *testing.T) {
 		k := &keys{takes: 8 * time.Millisecond}
 		oneKeyed(t, keyedCampaign(1000), k, func(t *testing.T, f *fleet) {
-			src := newPartition("in/0")
-			f.offer(t, jobs(src, delivery.FromIngress, "c", 0, 1000))
+			src := f.offered(t, delivery.FromIngress, "c", 1000)
 			time.Sleep(300 * time.Millisecond)
 			f.book.set(as(delivery.StatusPaused, keyedCampaign(1000)))
 			time.Sleep(time.Millisecond)
@@ -318,8 +316,7 @@ func TestJobsThatTheirKeysRefuse(t *testing.T) {
 			return delivery.KeyAnswer{SendBy: delivery.StampOf(time.Now().Add(32 * time.Millisecond))}
 		}
 		oneKeyed(t, keyedCampaign(100), k, func(t *testing.T, f *fleet) {
-			src := newPartition("lane/0")
-			f.offer(t, jobs(src, delivery.FromLane, "c", 0, 100))
+			f.offered(t, delivery.FromLane, "c", 100)
 			time.Sleep(10 * time.Second)
 			exactly(t, f.count("c"), 100, "sent")
 		})

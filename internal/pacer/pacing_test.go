@@ -25,7 +25,7 @@ type fleet struct {
 	daemons    []*Pacer
 	stop       func()
 	timerEvery time.Duration // how often timers are looked at; 0: as often as can be
-	lanes      int           // that toShop has made
+	partitions int           // that were made by offered and toShop
 }
 
 func newFleet(n int, latency func() time.Duration, b *book, adjust func(*Options)) *fleet {

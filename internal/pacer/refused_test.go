@@ -26,8 +26,7 @@ func TestRefusalsInARowHoldACampaign(t *testing.T) {
 	var log lines
 	one(t, newBook(campaign("c", 200), campaign("good", 50)), log.logged, func(t *testing.T, f *fleet) {
 		f.receiver.setAnswer(refusing("c"))
-		lane := newPartition("lane/0")
-		f.offer(t, jobs(lane, delivery.FromLane, "c", 0, 300))
+		lane := f.offered(t, delivery.FromLane, "c", 300)
 		f.share(t, "good", 450)
 		time.Sleep(10 * time.Second)
 		exactly(t, f.dead(delivery.ReasonRefused), heldRefusals, "dead letters")

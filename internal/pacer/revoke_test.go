@@ -64,8 +64,7 @@ func TestADrainWritesNothing(t *testing.T) {
 	one(t, newBook(campaign("c", 100)), nil, func(t *testing.T, f *fleet) {
 		f.receiver.setLatency(500 * time.Millisecond)
 		f.receiver.setAnswer(always(delivery.Result{Class: delivery.Temporary, By: delivery.ByDestination, RetryAfter: time.Minute}))
-		in := newPartition("jobs/0")
-		f.offer(t, jobs(in, delivery.FromIngress, "c", 0, 20))
+		in := f.offered(t, delivery.FromIngress, "c", 20)
 		time.Sleep(400 * time.Millisecond)
 		f.drain(t)
 		time.Sleep(time.Second)

@@ -109,18 +109,36 @@ func nth(n int64, r delivery.Result) func(int, *delivery.Job) delivery.Result {
 	}
 }
 
-// Jobs that always fail are given up after their attempts, among others and when they are all that is left.
+// Jobs that always fail are given up after their attempts: all of a campaign or of several, the last ones, and some among others.
 func TestJobsThatAlwaysFailComeToTheirEnd(t *testing.T) {
-	testservices.Simulation(t)
+	fails := func(by delivery.Answerer) delivery.Result { return delivery.Result{Class: delivery.Temporary, By: by} }
+	lump := fails(delivery.ByDestination)
 	for _, daemons := range []int{1, 3} {
-		for _, by := range []delivery.Answerer{delivery.ByUnknown, delivery.ByDestination, delivery.ByNobody} {
-			t.Run(fmt.Sprint(daemons, " daemons, by ", by), func(t *testing.T) {
-				several(t, daemons, newBook(campaign("c", 100)), impatient, func(t *testing.T, f *fleet) {
-					f.receiver.setAnswer(nth(9, delivery.Result{Class: delivery.Temporary, By: by}))
-					lanes := f.share(t, "c", 1000)
-					time.Sleep(30 * time.Minute) // when they are all that is left, one a second is tried
-					atLeast(t, f.dead(delivery.ReasonAttemptsExhausted), 110, "dead letters")
-					exactly(t, delivered(lanes), 888, "delivered")
+		for name, tc := range map[string]struct {
+			campaigns  []string
+			jobs       int // of each
+			answer     func(int, *delivery.Job) delivery.Result
+			dead, good int
+			minutes    time.Duration // when they are all that is left, one a second is tried
+		}{
+			"all of a campaign":    {[]string{"a"}, 111, always(lump), 111, 0, 10},
+			"all of three":         {[]string{"a", "b", "c"}, 37, always(lump), 111, 0, 10},
+			"the last ones":        {[]string{"a"}, 600, answering(lump, func(j *delivery.Job) bool { return j.Offset >= 489 }), 111, 489, 10},
+			"some, not answered":   {[]string{"a"}, 1000, nth(9, fails(delivery.ByNobody)), 112, 888, 30},
+			"some, by whomever":    {[]string{"a"}, 1000, nth(9, fails(delivery.ByUnknown)), 112, 888, 30},
+			"some, by destination": {[]string{"a"}, 1000, nth(9, lump), 112, 888, 30},
+		} {
+			t.Run(fmt.Sprint(daemons, " ", name), func(t *testing.T) {
+				b := newBook(campaign("a", 100), campaign("b", 100), campaign("c", 100))
+				several(t, daemons, b, impatient, func(t *testing.T, f *fleet) {
+					f.receiver.setAnswer(tc.answer)
+					var lanes []*partition
+					for _, id := range tc.campaigns {
+						lanes = append(lanes, f.share(t, id, tc.jobs)...)
+					}
+					time.Sleep(tc.minutes * time.Minute)
+					exactly(t, f.dead(delivery.ReasonAttemptsExhausted), tc.dead, "dead letters")
+					exactly(t, delivered(lanes), tc.good, "delivered")
 				})
 			})
 		}
@@ -189,8 +207,7 @@ func TestOneJobThatIsRefusedForCredentials(t *testing.T) {
 	var log lines
 	one(t, newBook(campaign("c", 100)), log.logged, func(t *testing.T, f *fleet) {
 		f.receiver.setAnswer(nth(10, delivery.Result{Class: delivery.Misconfigured, Status: 403}))
-		lane := newPartition("lane/0")
-		f.offer(t, jobs(lane, delivery.FromLane, "c", 0, 200))
+		lane := f.offered(t, delivery.FromLane, "c", 200)
 		time.Sleep(2200 * time.Millisecond)
 		exactly(t, lane.count(delivery.OutcomeDelivered), 180, "delivered")
 		exactly(t, f.outboxes[0].count(delivery.ToTimer, delivery.ReasonRetry), 20, "refused ones are in timers")
@@ -260,8 +277,7 @@ func TestScopesOfThrottling(t *testing.T) {
 			f.receiver.setAnswer(answering(delivery.Result{Class: delivery.Throttled, Scope: scope, RetryAfter: 3 * time.Second}, func(j *delivery.Job) bool {
 				return scope == delivery.ScopeSink || j.Campaign == "c" && (scope == delivery.ScopeCampaign || j.Offset < 3)
 			}))
-			lane := newPartition("lane/c")
-			f.offer(t, jobs(lane, delivery.FromLane, "c", 0, 3))
+			lane := f.offered(t, delivery.FromLane, "c", 3)
 			time.Sleep(100 * time.Millisecond)
 			f.offer(t, jobs(lane, delivery.FromLane, "c", 3, 97))
 			f.offer(t, jobs(newPartition("lane/other"), delivery.FromLane, "other", 0, 100))

@@ -31,7 +31,12 @@ func steps(polls int32, every time.Duration, repeatable bool) func(int, *deliver
 // timers offer the jobs that the daemon puts into timers again when they are due, and those of lanes at once, until ctx ends, and return
 // how many of them were delivered.
 func (f *fleet) timers(ctx context.Context, daemon int) (stop func() int) {
-	src, next, offset, done := newPartition("timer"), 0, int64(0), make(chan struct{})
+	return f.timersAt(ctx, daemon, newPartition("timer"))
+}
+
+// timersAt does so at a partition.
+func (f *fleet) timersAt(ctx context.Context, daemon int, src *partition) (stop func() int) {
+	next, offset, done := 0, int64(daemon)<<32, make(chan struct{})
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {
 		defer close(done)
@@ -52,6 +57,9 @@ func (f *fleet) timers(ctx context.Context, daemon int) (stop func() int) {
 					return false
 				}
 				j := *p.job
+				if j.FoundDestination() {
+					j.Destination = ""
+				}
 				if j.From = delivery.FromTimer; p.to.Kind == delivery.ToLane {
 					j.From = delivery.FromLane
 				} else {
@@ -128,8 +136,7 @@ func TestStateIsStoredBeforeTheNextStep(t *testing.T) {
 	one(t, newBook(campaign("c", 100)), nil, func(t *testing.T, f *fleet) {
 		f.receiver.setAnswer(steps(1, time.Minute, false))
 		stop := f.timers(t.Context(), 0)
-		in := newPartition("in")
-		f.offer(t, jobs(in, delivery.FromIngress, "c", 0, 10))
+		in := f.offered(t, delivery.FromIngress, "c", 10)
 		time.Sleep(2 * time.Second)
 		if n := in.count(delivery.OutcomeRetried); n != 10 || len(f.steps("c", "poll")) != 10 || len(f.steps("c", "close")) != 0 {
 			t.Fatalf("after 2 s: %d in timers, %d polls", n, len(f.steps("c", "poll")))

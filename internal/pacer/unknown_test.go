@@ -101,8 +101,7 @@ func TestACatalogThatHasLostMostCampaigns(t *testing.T) {
 		f.book.snapshot = &delivery.Snapshot{LoadedAt: time.Now(), Campaigns: map[string]*delivery.Campaign{}}
 		f.book.mu.Unlock()
 		time.Sleep(time.Second)
-		lane := newPartition("lanes/0")
-		f.offer(t, jobs(lane, delivery.FromLane, "c0", 0, 10))
+		lane := f.offered(t, delivery.FromLane, "c0", 10)
 		f.offer(t, jobs(lane, delivery.FromLane, "c1", 100, 10))
 		f.book.set(as(delivery.StatusPaused, campaign("c1", 1)))
 		time.Sleep(15 * time.Second)

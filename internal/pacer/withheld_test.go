@@ -24,8 +24,7 @@ func TestWithheldJobsAreSentLater(t *testing.T) {
 					}
 					return delivery.Result{Class: delivery.Delivered}
 				})
-				src := newPartition("in/0")
-				f.offer(t, jobs(src, delivery.FromIngress, "c", 0, n))
+				src := f.offered(t, delivery.FromIngress, "c", n)
 				time.Sleep(2*pause + 500*time.Millisecond)
 				if got := src.count(delivery.OutcomeDelivered); got != n {
 					t.Fatalf("%d of %d delivered: %+v", got, n, src.counts())
@@ -47,8 +46,7 @@ func TestWithheldJobsAreSentLater(t *testing.T) {
 func TestWithheldJobsLeaveIngress(t *testing.T) {
 	one(t, newBook(campaign("c", 1000)), nil, func(t *testing.T, f *fleet) {
 		f.receiver.setAnswer(always(delivery.Result{Class: delivery.Withheld, RetryAfter: time.Second}))
-		src := newPartition("in/0")
-		f.offer(t, jobs(src, delivery.FromIngress, "c", 0, 200))
+		src := f.offered(t, delivery.FromIngress, "c", 200)
 		time.Sleep(8 * time.Second)
 		exactly(t, src.count(delivery.OutcomeRequeued), 200, "in a lane: %+v", src.counts())
 	})
@@ -112,8 +110,7 @@ func TestJobsSayUntilWhenTheyMayBeSent(t *testing.T) {
 	left := make(chan time.Duration, 100)
 	one(t, newBook(campaign("c", 100), campaign("slow", 1)), func(o *Options) { o.Sinks = deadlines{o.Sinks, left} },
 		func(t *testing.T, f *fleet) {
-			src := newPartition("in/0")
-			f.offer(t, jobs(src, delivery.FromIngress, "c", 0, 20))
+			src := f.offered(t, delivery.FromIngress, "c", 20)
 			time.Sleep(time.Second)
 			f.offer(t, jobs(src, delivery.FromIngress, "slow", 20, 1))
 			time.Sleep(3 * time.Second)
