@@ -127,3 +127,177 @@ func TestCampaignsThatAreResumedTogetherFitIntoMemory(t *testing.T) {
 		}
 	})
 }
+
+// heavy makes jobs of ingress that need 4 KiB of memory each.
+func heavy(src *partition, campaign string, n int) []*delivery.Job {
+	list := jobs(src, delivery.FromIngress, campaign, 0, n)
+	for _, j := range list {
+		j.Size = 4 << 10
+	}
+	return list
+}
+
+// TestWhatIsSentSoonIsNotRelayed: a backlog that is larger than the memory of its campaign, and is sent as fast as it could be
+// moved, waits in ingress instead of going through a lane.
+func TestWhatIsSentSoonIsNotRelayed(t *testing.T) {
+	one(t, newBook(campaign("c", 20_000)), nil, func(t *testing.T, f *fleet) {
+		f.receiver.max = 256
+		src := newPartition("in/0")
+		exactly(t, len(f.hand(t, src, heavy(src, "c", 20_000), 10*time.Second)), 0, "refused after ten seconds")
+		time.Sleep(3 * time.Second)
+		atMost(t, len(f.outboxes[0].all()), 0, "jobs went through a lane")
+		exactly(t, src.count(delivery.OutcomeDelivered), 20_000, "sent")
+	})
+}
+
+// TestABacklogDoesNotHoldUpWhatLiesBehindIt: a backlog of 40 s that is larger than the memory of its campaign leaves the
+// partition sooner than it is sent.
+func TestABacklogDoesNotHoldUpWhatLiesBehindIt(t *testing.T) {
+	one(t, newBook(campaign("c", 300), campaign("behind", 100)), nil, func(t *testing.T, f *fleet) {
+		f.receiver.max = 256
+		src := newPartition("in/0")
+		list := append(heavy(src, "c", 12_000), jobs(src, delivery.FromIngress, "behind", 12_000, 10)...)
+		for _, j := range list {
+			j.Size = max(j.Size, 20<<10)
+		}
+		exactly(t, len(f.hand(t, src, list, 2*time.Second)), 0, "refused after two seconds")
+		time.Sleep(time.Second)
+		exactly(t, f.count("behind"), 10, "jobs behind the backlog are sent")
+	})
+}
+
+// TestIntakeDoesNotWaitForASlowSink: jobs that seemed to be sent soon, and are not, leave ingress within two seconds, and the
+// others follow at once.
+func TestIntakeDoesNotWaitForASlowSink(t *testing.T) {
+	one(t, newBook(campaign("c", 20_000)), nil, func(t *testing.T, f *fleet) {
+		f.receiver.max = 256
+		src := newPartition("in/0")
+		list := heavy(src, "c", 30_000)
+		exactly(t, len(f.hand(t, src, list[:10_000], 10*time.Second)), 0, "refused")
+		f.receiver.setLatency(time.Minute)
+		began := time.Now()
+		exactly(t, len(f.hand(t, src, list[10_000:], time.Minute)), 0, "refused while the sink is stuck")
+		atMost(t, time.Since(began), 2500*time.Millisecond, "ingress waited for")
+		atLeast(t, len(f.outboxes[0].all()), 15_000, "jobs went to a lane")
+	})
+}
+
+// TestIntakeDoesNotWaitForAPausedCampaign: neither when it is paused while jobs of it are refused.
+func TestIntakeDoesNotWaitForAPausedCampaign(t *testing.T) {
+	one(t, newBook(campaign("c", 20_000)), nil, func(t *testing.T, f *fleet) {
+		f.receiver.max = 256
+		src := newPartition("in/0")
+		list := heavy(src, "c", 20_000)
+		left := f.hand(t, src, list, 300*time.Millisecond)
+		if len(left) == 0 {
+			t.Fatal("nothing is refused")
+		}
+		f.book.set(as(delivery.StatusPaused, campaign("c", 20_000)))
+		began := time.Now()
+		if left = f.hand(t, src, left, time.Minute); len(left) > 0 || time.Since(began) > 500*time.Millisecond {
+			t.Errorf("%d are refused %s after the pause", len(left), time.Since(began))
+		}
+	})
+}
+
+// TestAllCampaignsAreReadAheadForAsLong: as long as the memory allows, but each by two units at least; with memory for all of them,
+// by as much as usual.
+func TestAllCampaignsAreReadAheadForAsLong(t *testing.T) {
+	many := func(n int, r delivery.Rate, more ...delivery.Rate) []delivery.Rate {
+		for range n {
+			more = append(more, r)
+		}
+		return more
+	}
+	for _, tc := range []struct {
+		name  string
+		rates []delivery.Rate
+		bytes int64
+		slow  int64 // units of the last one
+		first int64 // and of the first
+	}{
+		{"none", nil, 0, 0, 0},
+		{"few", many(100, delivery.PerSecond(1)), 32 << 20, 16, 16},
+		{"one fast among many slow", many(10_000, delivery.PerSecond(1), delivery.PerSecond(5000)), 32 << 20, 3, 2048},
+		{"as fast as can be", many(1, delivery.PerSecond(1_000_000)), 32 << 20, 0, 0},
+		{"many fast", many(1000, delivery.PerSecond(1000)), 80 << 20, 80, 80},
+		{"no memory", many(1000, delivery.PerSecond(1), delivery.PerSecond(1000)), 1 << 20, 2, 50},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			a := ahead{each: 1 << 10}
+			for range 3 { // the limit that is found does not move
+				a.fit(tc.rates, tc.bytes)
+			}
+			sum := int64(0)
+			for _, r := range tc.rates {
+				sum += a.units(r)
+			}
+			if sum > tc.bytes>>10 && a.limit > leastAhead {
+				t.Errorf("%d units, want at most %d", sum, tc.bytes>>10)
+			}
+			if a.limit > 0 && sum < tc.bytes>>10*2/5 {
+				t.Errorf("%d units of %d", sum, tc.bytes>>10)
+			}
+			if tc.slow > 0 && (a.units(tc.rates[0]) < tc.first*9/10-1 || a.units(tc.rates[0]) > tc.first || a.units(tc.rates[len(tc.rates)-1]) < tc.slow*9/10-1 ||
+				a.units(tc.rates[len(tc.rates)-1]) > tc.slow) {
+				t.Errorf("%d units of the first and %d of the last, want %d and %d", a.units(tc.rates[0]), a.units(tc.rates[len(tc.rates)-1]),
+					tc.first, tc.slow)
+			}
+			a.fit(nil, tc.bytes)
+			exactly(t, a.limit, 0, "the limit when no campaign is left")
+		})
+	}
+}
+
+// TestTheMemoryOfAUnit follows what is read, by weight.
+func TestTheMemoryOfAUnit(t *testing.T) {
+	var a ahead
+	for range 1000 {
+		a.saw(&delivery.Job{Weight: 2, Reading: delivery.Reading{Size: 4 << 10}})
+	}
+	if a.each != 2<<10 {
+		t.Errorf("%d bytes, want %d", a.each, 2<<10)
+	}
+	for range 1000 {
+		a.saw(&delivery.Job{Weight: 1, Reading: delivery.Reading{Size: 1 << 10}})
+	}
+	if a.each > 5<<8 {
+		t.Errorf("%d bytes, want about %d", a.each, 1<<10)
+	}
+}
+
+// TestBacklogIsNotOvertaken: once jobs of a campaign have gone to its lane, jobs read behind them go there as well, even while the
+// backlog is not counted yet. After a while without any, they are sent at once again.
+func TestBacklogIsNotOvertaken(t *testing.T) {
+	one(t, newBook(campaign("c", 100)), nil, func(t *testing.T, f *fleet) {
+		p := newPartition("jobs/0")
+		inLane := func() int { return f.outboxes[0].count(delivery.ToLane, delivery.ReasonOverflow) }
+		f.offer(t, jobs(p, delivery.FromIngress, "c", 0, 600))
+		before := inLane()
+		if before < 50 || before > 150 {
+			t.Fatalf("%d of 600 went to the lane", before)
+		}
+		time.Sleep(time.Second)
+		f.offer(t, jobs(p, delivery.FromIngress, "c", 600, 50))
+		exactly(t, inLane()-before, 50, "behind the backlog went to the lane")
+		time.Sleep(2 * knownAfter)
+		before = inLane()
+		f.offer(t, jobs(p, delivery.FromIngress, "c", 650, 50))
+		exactly(t, inLane()-before, 0, "went to the lane long after")
+	})
+}
+
+// TestNextJobsStay: a queue as long as may wait here is sent whole, though its last jobs are a little late: in the lane they
+// would be behind all others.
+func TestNextJobsStay(t *testing.T) {
+	one(t, newBook(campaign("c", 100)), nil, func(t *testing.T, f *fleet) {
+		f.offer(t, jobs(newPartition("jobs/0"), delivery.FromIngress, "c", 0, 500))
+		for _, down := range []bool{false, true, false} { // a moment without slots
+			f.store.setDown(down)
+			time.Sleep(300 * time.Millisecond)
+		}
+		time.Sleep(10 * time.Second)
+		exactly(t, f.outboxes[0].count(delivery.ToLane, delivery.ReasonOverflow), 0, "went to the lane")
+		exactly(t, f.count("c"), 500, "sent")
+	})
+}

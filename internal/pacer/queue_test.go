@@ -1,12 +1,15 @@
 package pacer
 
 import (
+	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/testservices"
 )
 
 // TestJobsGoInTheOrderThatIsAskedFor: the weights and the lengths in an ask are those of the jobs that take the slots.
@@ -64,4 +67,94 @@ func TestWhatFailedIsForgottenInTheEnd(t *testing.T) {
 			t.Errorf("%s: dropped after %v hours: %v, after %v: %v", name, tt.keeps, q.idle(at(tt.keeps)), tt.forget, q.idle(at(tt.forget)))
 		}
 	}
+}
+
+// TestTimeHeapAgreesWithAMap: after any sequence of changes the earliest is first, and every item knows its position.
+func TestTimeHeapAgreesWithAMap(t *testing.T) {
+	type item struct{ id, index int }
+	rapid.Check(t, func(t *rapid.T) {
+		h := timeHeap[*item]{index: func(i *item) *int { return &i.index }}
+		items := make([]*item, 20)
+		for i := range items {
+			items[i] = &item{i, -1}
+		}
+		at := map[*item]int64{}
+		earliest := func() int64 {
+			var all []int64
+			for _, v := range at {
+				all = append(all, v)
+			}
+			return slices.Min(all)
+		}
+		it := rapid.SampledFrom(items)
+		when := rapid.Int64Range(0, 30)
+		t.Repeat(map[string]func(*rapid.T){
+			"set": func(t *rapid.T) {
+				i, v := it.Draw(t, "item"), when.Draw(t, "at")
+				h.set(i, v)
+				at[i] = v
+			},
+			"remove": func(t *rapid.T) {
+				i := it.Draw(t, "item")
+				h.remove(i)
+				delete(at, i)
+			},
+			"pop": func(t *rapid.T) {
+				if h.len() == 0 {
+					t.Skip("empty")
+				}
+				want := earliest()
+				if i := h.pop(); at[i] != want || i.index != -1 {
+					t.Fatalf("popped %d at %d (index %d), want one at %d", i.id, at[i], i.index, want)
+				} else {
+					delete(at, i)
+				}
+			},
+			"": func(t *rapid.T) {
+				if h.len() != len(at) {
+					t.Fatalf("%d items, want %d", h.len(), len(at))
+				}
+				for i := range at {
+					if h.entries[i.index].item != i || h.entries[i.index].at != at[i] {
+						t.Fatalf("item %d does not know where it is", i.id)
+					}
+				}
+				if h.len() > 0 && h.first().at != earliest() {
+					t.Fatalf("first at %d, want %d", h.first().at, earliest())
+				}
+			},
+		})
+	})
+}
+
+// TestManyQueuesAreMaintainedBitByBit: with more queues than fit into one turn, each has its turn again and again, and those that stay
+// empty are forgotten, all but the one in use.
+func TestManyQueuesAreMaintainedBitByBit(t *testing.T) {
+	testservices.Simulation(t)
+	const queues = 2*maintainBit + 7
+	b := newBook(campaign("used", 1))
+	for i := range queues {
+		c := campaign(fmt.Sprint("c", i), 1000)
+		c.Revision, c.Status = 1, delivery.StatusActive
+		b.snapshot.Campaigns[c.ID] = &c
+	}
+	one(t, b, nil, func(t *testing.T, f *fleet) {
+		ingress, p := newPartition("jobs/0"), f.daemons[0]
+		var list []*delivery.Job
+		for i := range queues {
+			list = append(list, jobs(ingress, delivery.FromIngress, fmt.Sprint("c", i), int64(i), 1)...)
+		}
+		f.offer(t, list)
+		time.Sleep(5 * time.Second)
+		if sent := len(f.receiver.history()); sent != queues || len(p.queues.list) != queues {
+			t.Fatalf("%d of %d jobs sent, %d queues", sent, queues, len(p.queues.list))
+		}
+		for i := range 10 {
+			f.offer(t, jobs(ingress, delivery.FromIngress, "used", int64(queues+i), 1))
+			time.Sleep(idleQueue / 5)
+		}
+		if len(p.queues.list) != 1 || len(p.queues.byID) != 1 || p.queues.list[0] != p.queues.byID["used"] || p.queues.list[0].place != 0 {
+			t.Errorf("%d and %d queues remembered, want the one in use", len(p.queues.list), len(p.queues.byID))
+		}
+	})
 }

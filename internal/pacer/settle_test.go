@@ -323,3 +323,115 @@ func TestJitterHasOneBound(t *testing.T) {
 		}
 	}
 }
+
+// Failures that are about the campaign stop only that campaign, those about the sink or its destination all campaigns.
+func TestScopesOfFailures(t *testing.T) {
+	for _, class := range []delivery.ResultClass{delivery.Unreachable, delivery.Misconfigured} {
+		for scope, stops := range map[delivery.Scope]bool{
+			delivery.ScopeSink: true, delivery.ScopeDestination: true, delivery.ScopeCampaign: false,
+		} {
+			one(t, newBook(campaign("c", 100), campaign("other", 100)), nil, func(t *testing.T, f *fleet) {
+				f.receiver.setAnswer(answering(delivery.Result{Class: class, Scope: scope}, func(j *delivery.Job) bool {
+					return j.Campaign == "c"
+				}))
+				f.offer(t, jobs(newPartition("lane/c"), delivery.FromLane, "c", 0, 100))
+				time.Sleep(500 * time.Millisecond)
+				f.offer(t, jobs(newPartition("lane/other"), delivery.FromLane, "other", 0, 100))
+				time.Sleep(300 * time.Millisecond)
+				if n := f.count("other"); (n == 0) != stops {
+					t.Errorf("%s, scope %d: %d jobs of another campaign were sent", class, scope, n)
+				}
+				time.Sleep(4 * time.Second)
+				exactly(t, f.count("other"), 100, "%s, scope %d: jobs of another campaign were sent in the end", class, scope)
+			})
+		}
+	}
+}
+
+// TestAContradictedFailureClosesNothing: calls that hang fail after their sink has taken another job that was sent later. Other jobs go on.
+func TestAContradictedFailureClosesNothing(t *testing.T) {
+	one(t, newBook(campaign("hangs", 20), campaign("fine", 100)), nil, func(t *testing.T, f *fleet) {
+		f.receiver.hangs = func(j *delivery.Job) bool { return j.Campaign == "hangs" }
+		f.receiver.setAnswer(answering(delivery.Result{Class: delivery.Unreachable, Scope: delivery.ScopeSink}, func(j *delivery.Job) bool {
+			return j.Campaign == "hangs"
+		}))
+		fine := newPartition("lane/fine")
+		f.offer(t, jobs(newPartition("lane/hangs"), delivery.FromLane, "hangs", 0, 10)) // until 0.45 s, and they fail until 1.45 s
+		time.Sleep(600 * time.Millisecond)
+		f.offer(t, jobs(fine, delivery.FromLane, "fine", 0, 1))
+		time.Sleep(850 * time.Millisecond)
+		f.offer(t, jobs(fine, delivery.FromLane, "fine", 1, 20))
+		time.Sleep(400 * time.Millisecond)
+		exactly(t, f.count("fine"), 21, "jobs were sent")
+	})
+}
+
+// A normal refusal settles its job as rejected: no dead letter, no retry, an attempt that counts, and a sign that the sink
+// works. However many come in a row, they hold nothing.
+func TestRejectedJobs(t *testing.T) {
+	one(t, newBook(campaign("c", 200)), nil, func(t *testing.T, f *fleet) {
+		f.receiver.setAnswer(nth(2, delivery.Result{Class: delivery.Rejected}))
+		lane := newPartition("lane/0")
+		list := f.counted(0, jobs(lane, delivery.FromLane, "c", 0, 300))
+		f.offer(t, list)
+		time.Sleep(2 * time.Second)
+		f.receiver.setAnswer(nth(1, delivery.Result{Class: delivery.Rejected}))
+		f.offer(t, f.counted(0, jobs(lane, delivery.FromLane, "c", 300, 200)))
+		time.Sleep(2 * time.Second)
+		exactly(t, lane.count(delivery.OutcomeRejected), 350, "rejected")
+		exactly(t, lane.count(delivery.OutcomeDelivered), 150, "delivered")
+		for _, j := range list {
+			if j.Attempt != 1 {
+				t.Fatalf("%s: attempt %d", j.ID, j.Attempt)
+			}
+		}
+		if puts := f.outboxes[0].all(); len(puts) != 0 {
+			t.Errorf("written elsewhere: %+v", puts)
+		}
+		settled := f.daemons[0].Tallies()[0].Settled
+		if settled != (delivery.Settled{delivery.OutcomeDelivered: 150, delivery.OutcomeRejected: 350}) || settled.Total() != 500 {
+			t.Errorf("counted %+v", settled)
+		}
+	})
+}
+
+// A sink may be set to keep what is rejected: a dead letter with that reason, and as little a sign of trouble. The destination's answer
+// goes with the job.
+func TestRejectedJobsThatAreKept(t *testing.T) {
+	one(t, newBook(campaign("c", 200)), nil, func(t *testing.T, f *fleet) {
+		said := &delivery.Provider{Code: "UNREGISTERED"}
+		f.receiver.setAnswer(nth(1, delivery.Result{Class: delivery.Rejected, Keep: true, Provider: said}))
+		list := jobs(newPartition("lane/0"), delivery.FromLane, "c", 0, 200)
+		f.offer(t, list)
+		time.Sleep(2 * time.Second)
+		exactly(t, f.dead(delivery.ReasonRejected), 200, "kept")
+		for _, j := range list {
+			if j.Attempt != 1 || j.Call.Provider != said {
+				t.Fatalf("%s: attempt %d, %+v", j.ID, j.Attempt, j.Call)
+			}
+		}
+		exactly(t, len(f.troubles(t)), 0, "troubles")
+	})
+}
+
+// An answer may come when its campaign has no sink any more.
+func TestAnswersOfASinkThatIsGone(t *testing.T) {
+	for _, class := range delivery.ResultClasses {
+		c := campaign("c", 100)
+		b := newBook(c)
+		one(t, b, nil, func(t *testing.T, f *fleet) {
+			f.receiver.setAnswer(always(delivery.Result{Class: class}))
+			f.receiver.setLatency(time.Second)
+			f.offer(t, jobs(newPartition("lane/0"), delivery.FromLane, "c", 0, 100))
+			time.Sleep(800 * time.Millisecond)
+			before := f.count("c")
+			next := c
+			next.Sink = "none"
+			b.set(next)
+			time.Sleep(3 * time.Second)
+			if n := f.count("c"); before < 50 || n > before+1 {
+				t.Errorf("%s: %d jobs were sent, and then %d", class, before, n)
+			}
+		})
+	}
+}

@@ -2,9 +2,14 @@ package pacer
 
 import (
 	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"pgregory.net/rapid"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -199,5 +204,156 @@ func TestAPassedSlotOfASlowCampaignIsNotLost(t *testing.T) {
 				t.Fatalf("job %d was not sent within a second of its slot", i+1)
 			}
 		}
+	})
+}
+
+// counting counts the items of takes, and makes a take last as long as a store needs for them.
+type counting struct {
+	Limiter
+	perItem time.Duration
+
+	mu    sync.Mutex
+	items int
+	busy  time.Time // when the store has done what it was asked so far
+}
+
+func (c *counting) Take(ctx context.Context, asks []delivery.Ask) (delivery.TakeReply, error) {
+	c.mu.Lock()
+	c.items += len(asks)
+	if now := time.Now(); c.busy.Before(now) {
+		c.busy = now
+	}
+	c.busy = c.busy.Add(time.Duration(len(asks)) * c.perItem)
+	wait := time.Until(c.busy)
+	c.mu.Unlock()
+	time.Sleep(wait)
+	return c.Limiter.Take(ctx, asks)
+}
+
+// TestManyCampaignsStayWithinTheBudget: the campaigns would need five times the items that the store can serve, if they
+// asked for each slot by itself. Every one gets its rate, none more, evenly spread, and the budget is kept.
+func TestManyCampaignsStayWithinTheBudget(t *testing.T) {
+	testservices.Simulation(t)
+	const campaigns, rate, budget, seconds = 500, 5, 500, 12
+	synctest.Test(t, func(t *testing.T) {
+		var all []delivery.Campaign
+		for i := range campaigns {
+			all = append(all, delivery.Campaign{ID: fmt.Sprintf("c%03d", i), Rate: delivery.PerSecond(rate)})
+		}
+		var store *counting
+		f := newFleet(1, uniform(1, 200*time.Microsecond, 300*time.Microsecond), newBook(all...), func(o *Options) {
+			store = &counting{Limiter: o.Limiter, perItem: time.Second / (2 * budget)}
+			o.Limiter, o.ItemsPerSecond, o.MaxOpenAge = store, budget, time.Minute
+		})
+		offered := newPartition("jobs")
+		for _, c := range all {
+			f.offer(t, jobs(offered, delivery.FromIngress, c.ID, 0, (seconds+2)*rate))
+		}
+		time.Sleep(2 * time.Second)
+		store.mu.Lock()
+		before := store.items
+		store.mu.Unlock()
+		time.Sleep((seconds - 2) * time.Second)
+		store.mu.Lock()
+		atMost(t, store.items-before, budget*(seconds-2)*14/10, "items in %d s, budget %d a second", seconds-2, budget)
+		store.mu.Unlock()
+		f.stop()
+		var list []arrival
+		for _, c := range all {
+			sent := sorted(f.receiver.history(), c.ID)
+			keepsRate(t, sent, rate, 1)
+			n := between(sent, 2_000_000, seconds*1_000_000)
+			atLeast(t, n, rate*(seconds-2)*98/100, "%s: jobs in %d s", c.ID, seconds-2)
+			list = append(list, sent...)
+		}
+		bins := map[int64]int{}
+		for _, a := range list {
+			bins[a.at/100_000]++
+		}
+		for b := int64(20); b < 10*seconds; b++ {
+			if n := bins[b]; n < campaigns*rate/10*7/10 || n > campaigns*rate/10*13/10 {
+				t.Errorf("%d jobs in the %d-th tenth of a second, %d on average", n, b, campaigns*rate/10)
+			}
+		}
+	})
+}
+
+// refunds hands slots back slowly, and counts the takes that are made meanwhile.
+type refunds struct {
+	*client
+	underWay, overtaken, made atomic.Int64
+}
+
+func (r *refunds) Take(ctx context.Context, asks []delivery.Ask) (delivery.TakeReply, error) {
+	time.Sleep(time.Microsecond) // a refund of the same turn has begun by then
+	if r.underWay.Load() > 0 {
+		r.overtaken.Add(1)
+	}
+	return r.client.Take(ctx, asks)
+}
+
+func (r *refunds) Refund(ctx context.Context, grants []delivery.Grant) error {
+	r.made.Add(1)
+	r.underWay.Add(1)
+	defer r.underWay.Add(-1)
+	time.Sleep(100 * time.Millisecond)
+	return r.client.Refund(ctx, grants)
+}
+
+// A queue does not ask while its slots are being handed back, however long that takes: the take would find them still
+// given away. Nor has it two takes under way, which would not know what each of them may bring.
+func TestNoTakeOvertakesARefund(t *testing.T) {
+	b := newBook(campaign("c", 100))
+	synctest.Test(t, func(t *testing.T) {
+		var r *refunds
+		f := newFleet(1, uniform(3, 500*time.Microsecond, 0), b, func(o *Options) {
+			r = &refunds{client: o.Limiter.(*client)}
+			o.Limiter = r
+		})
+		defer f.stop()
+		lane := newPartition("lane/0")
+		for i := range 20 {
+			f.offer(t, jobs(lane, delivery.FromLane, "c", int64(100*i), 100))
+			b.set(campaign("c", []int64{2000, 100}[i%2]))
+			time.Sleep(330 * time.Millisecond)
+		}
+		b.set(campaign("c", 0)) // no daemon asks any more
+		time.Sleep(time.Second)
+		atLeast(t, r.made.Load(), 10, "refunds")
+		atMost(t, r.overtaken.Load(), 0, "takes while one was under way")
+		atLeast(t, f.count("c"), 1800, "sent")
+		asked := make(chan int64)
+		f.daemons[0].inbox.do(func(instant) { asked <- f.daemons[0].sinkByID("default").asked })
+		exactly(t, <-asked, 0, "slots are expected, though none were asked for")
+	})
+}
+
+// TestForfeitedSlotsCostNoQuota: a store so slow that many slots have passed when they are granted, and a sink that
+// withholds every fifth job, still let the whole of a day's quota be sent, and no more.
+func TestForfeitedSlotsCostNoQuota(t *testing.T) {
+	testservices.Simulation(t)
+	const limit = 300
+	synctest.Test(t, func(t *testing.T) {
+		c := campaign("c", 100)
+		c.Quotas = []*delivery.Quota{{ID: "q", Revision: 1, Windows: []delivery.Window{{Span: 24 * time.Hour, Limit: limit}}}}
+		f := newFleet(2, uniform(5, 40*time.Millisecond, 80*time.Millisecond), newBook(c), nil)
+		calls := 0
+		f.receiver.setAnswer(func(_ int, j *delivery.Job) delivery.Result {
+			if calls++; calls%5 == 0 {
+				return delivery.Result{Class: delivery.Withheld, RetryAfter: 10 * time.Millisecond}
+			}
+			return delivery.Result{Class: delivery.Delivered}
+		})
+		stop := f.feedAll("c")
+		time.Sleep(2 * time.Minute)
+		stop()
+		f.stop()
+		delivered, forfeited := 0.0, 0.0
+		for _, d := range f.daemons {
+			delivered += float64(d.counts.know("c").Jobs(delivery.OutcomeDelivered))
+			forfeited += testutil.ToFloat64(d.metrics.forfeited)
+		}
+		exactly(t, delivered, limit, "delivered")
+		atLeast(t, forfeited, limit/4, "slots forfeited: too few to show anything")
 	})
 }
