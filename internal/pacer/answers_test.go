@@ -7,7 +7,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -59,16 +58,14 @@ func TestPoisonCostsOthersLittle(t *testing.T) {
 		{"20 % of the recipients", 20, throttled(time.Minute), 0.75},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				minutes, rate := 20, int64(50)
-				switch {
-				case tc.bad > 0:
-					minutes = 6
-				case tc.answer.Class == delivery.Throttled:
-					rate = 20
-				}
-				f := newFleet(1, uniform(3, 500*time.Microsecond, 0), newBook(campaign("good", rate), campaign("bad", rate)), nil)
-				defer f.stop()
+			minutes, rate := 20, int64(50)
+			switch {
+			case tc.bad > 0:
+				minutes = 6
+			case tc.answer.Class == delivery.Throttled:
+				rate = 20
+			}
+			one(t, newBook(campaign("good", rate), campaign("bad", rate)), nil, func(t *testing.T, f *fleet) {
 				f.receiver.max, f.timerEvery = 8, 100*time.Millisecond
 				f.receiver.setLatency(20 * time.Millisecond)
 				var good, mixed atomic.Int64
@@ -233,10 +230,8 @@ func TestStaleTokensCostOthersNothing(t *testing.T) {
 	for destination, percent := range map[string][]int{"": {1, 20, 50}, "https://push.example.com:443": {1, 5, 20, 50, 100}} {
 		for _, stale := range percent {
 			t.Run(fmt.Sprint(stale, " % ", destination), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					const n, rate = 3000, 100
-					f := newFleet(1, uniform(3, 500*time.Microsecond, 0), newBook(campaign("web", rate)), withShops(&shops{}))
-					defer f.stop()
+				const n, rate = 3000, 100
+				one(t, newBook(campaign("web", rate)), withShops(&shops{}), func(t *testing.T, f *fleet) {
 					f.receiver.max = 256
 					f.receiver.setLatency(50 * time.Millisecond)
 					var taken atomic.Int64

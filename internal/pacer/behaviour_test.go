@@ -409,27 +409,6 @@ func TestThrottlingClosesTheGateOfThatSinkOnly(t *testing.T) {
 	})
 }
 
-func TestAnOutageKillsNoJob(t *testing.T) {
-	for _, class := range []delivery.ResultClass{delivery.Unreachable, delivery.Temporary} {
-		t.Run(class.String(), func(t *testing.T) {
-			one(t, newBook(campaign("c", 50)), func(o *Options) { o.Retry.Initial = 50 * time.Millisecond }, func(t *testing.T, f *fleet) {
-				f.receiver.setAnswer(func(int, *delivery.Job) delivery.Result {
-					if time.Since(f.receiver.began) < 10*time.Minute {
-						return delivery.Result{Class: class, By: delivery.ByNobody}
-					}
-					return delivery.Result{Class: delivery.Delivered}
-				})
-				lane := f.offered(t, delivery.FromLane, "c", 80)
-				time.Sleep(10 * time.Minute)
-				probes := f.count("c")
-				within(t, probes, 500, 10*60+40, "calls in ten minutes of outage")
-				time.Sleep(10 * time.Second)
-				exactly(t, lane.count(delivery.OutcomeDelivered), 80, "delivered after the outage: %+v", f.outboxes[0].all())
-			})
-		})
-	}
-}
-
 func TestDrain(t *testing.T) {
 	t.Run("waits for what is in flight and forgets the rest", func(t *testing.T) {
 		one(t, newBook(campaign("c", 100)), nil, func(t *testing.T, f *fleet) {
@@ -540,29 +519,6 @@ func TestAFullSinkIsNoBurst(t *testing.T) {
 		sent := sorted(f.receiver.history(), "c")
 		keepsRate(t, sent, 200, 1+200/50)
 		atLeast(t, len(sent), 350, "sent")
-	})
-}
-
-// TestManyCampaigns: none is forgotten among a thousand.
-func TestManyCampaigns(t *testing.T) {
-	testservices.Simulation(t)
-	b := newBook()
-	for i := range 1000 {
-		b.set(campaign(fmt.Sprintf("c%d", i), 5))
-	}
-	one(t, b, nil, func(t *testing.T, f *fleet) {
-		src := newPartition("in/0")
-		for i := range 1000 {
-			f.offer(t, jobs(src, delivery.FromIngress, fmt.Sprintf("c%d", i), int64(i*20), 20))
-		}
-		time.Sleep(3200 * time.Millisecond)
-		counts := map[string]int{}
-		for _, a := range f.receiver.history() {
-			counts[a.campaign]++
-		}
-		for i := range 1000 {
-			within(t, counts[fmt.Sprintf("c%d", i)], 14, 17, "c%d: sent in 3.2 s at 5/s", i)
-		}
 	})
 }
 

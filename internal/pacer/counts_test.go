@@ -2,7 +2,6 @@ package pacer
 
 import (
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -87,24 +86,17 @@ func TestAScrapeIsNotWaitedFor(t *testing.T) {
 // and the log has one line.
 func TestFewJobsThatAllFailAreNoticed(t *testing.T) {
 	answers := map[string]func(int, *delivery.Job) delivery.Result{
-		"deaf":        nil,
-		"unreachable": func(int, *delivery.Job) delivery.Result { return delivery.Result{Class: delivery.Unreachable} },
-		"500": func(int, *delivery.Job) delivery.Result {
-			return delivery.Result{Class: delivery.Temporary, By: delivery.ByDestination}
-		},
-		"come back later": func(int, *delivery.Job) delivery.Result {
-			return delivery.Result{Class: delivery.Throttled, Scope: delivery.ScopeRecipient, RetryAfter: 10 * time.Second}
-		},
+		"deaf":            nil,
+		"unreachable":     always(delivery.Result{Class: delivery.Unreachable}),
+		"500":             always(delivery.Result{Class: delivery.Temporary, By: delivery.ByDestination}),
+		"come back later": always(delivery.Result{Class: delivery.Throttled, Scope: delivery.ScopeRecipient, RetryAfter: 10 * time.Second}),
 	}
 	for name, answer := range answers {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				var log lines
-				f := newFleet(1, uniform(3, 500*time.Microsecond, 0), newBook(campaign("c", 100)), func(o *Options) {
-					o.Retry.Max, o.Retry.MaxAttempts, o.Logger = 20*time.Second, 100, slog.New(slog.NewTextHandler(&log, nil))
-				})
-				defer f.stop()
+			var log lines
+			patient := func(o *Options) { log.keep(o); o.Retry.Max, o.Retry.MaxAttempts = 20*time.Second, 100 }
+			one(t, newBook(campaign("c", 100)), patient, func(t *testing.T, f *fleet) {
 				f.timerEvery = 200 * time.Millisecond
 				defer f.timers(t.Context(), 0)()
 				account := f.daemons[0].counts.know("c")

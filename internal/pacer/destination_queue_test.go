@@ -120,12 +120,7 @@ func withShops(s *shops) func(*Options) {
 
 // down has the jobs fail whose destinations begin with a prefix.
 func down(prefix string, r delivery.Result) func(int, *delivery.Job) delivery.Result {
-	return func(_ int, j *delivery.Job) delivery.Result {
-		if strings.HasPrefix(j.Destination, prefix) {
-			return r
-		}
-		return delivery.Result{Class: delivery.Delivered}
-	}
+	return answering(r, func(j *delivery.Job) bool { return strings.HasPrefix(j.Destination, prefix) })
 }
 
 // The failures that a destination may show.

@@ -2,6 +2,7 @@ package pacer
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -10,14 +11,7 @@ import (
 
 // failing has the sink fail every job of the campaigns.
 func failing(campaigns ...string) func(int, *delivery.Job) delivery.Result {
-	return func(_ int, j *delivery.Job) delivery.Result {
-		for _, c := range campaigns {
-			if j.Campaign == c {
-				return delivery.Result{Class: delivery.Temporary, By: delivery.ByNobody, Detail: "502"}
-			}
-		}
-		return delivery.Result{Class: delivery.Delivered}
-	}
+	return answering(dead502, func(j *delivery.Job) bool { return slices.Contains(campaigns, j.Campaign) })
 }
 
 // A campaign whose jobs all fail has its circuit open: one a second is tried and no attempt is used up. The others on its sink do not

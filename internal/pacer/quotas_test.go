@@ -117,8 +117,7 @@ func TestAQuotaRemovedDuringATake(t *testing.T) {
 	for name, after := range map[string]time.Duration{"no take under way": 500 * time.Millisecond, "a take under way": 10 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := campaign("c", 10)
-				c.Quotas = []*delivery.Quota{{ID: "q", Windows: []delivery.Window{{Span: time.Hour, Limit: 3}}}}
+				c := under("c", 10, delivery.Quota{ID: "q", Windows: []delivery.Window{{Span: time.Hour, Limit: 3}}})
 				f := newFleet(1, uniform(3, 50*time.Millisecond, 0), newBook(c), nil) // of one way: a take lasts 100 ms
 				defer f.stop()
 				in := newPartition("in")

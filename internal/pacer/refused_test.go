@@ -2,7 +2,6 @@ package pacer
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
@@ -12,12 +11,8 @@ import (
 
 // refusing has the sink refuse every job of the campaign for good.
 func refusing(campaign string) func(int, *delivery.Job) delivery.Result {
-	return func(_ int, j *delivery.Job) delivery.Result {
-		if j.Campaign == campaign {
-			return delivery.Result{Class: delivery.Permanent, Status: 400, Detail: "HTTP 400"}
-		}
-		return delivery.Result{Class: delivery.Delivered}
-	}
+	refused := delivery.Result{Class: delivery.Permanent, Status: 400, Detail: "HTTP 400"}
+	return answering(refused, func(j *delivery.Job) bool { return j.Campaign == campaign })
 }
 
 // A campaign whose jobs are all refused is held after fifty; one a second is tried, none of them the same one, and none is
@@ -40,9 +35,9 @@ func TestRefusalsInARowHoldACampaign(t *testing.T) {
 			tried[a.id] = true
 		}
 		log.says(t, "level=ERROR", 1)
-		held, err := f.daemons[0].Troubles(t.Context())
-		if err != nil || len(held) != 1 || held[0].Campaign != "c" || !held[0].Refused || time.Since(held[0].Since).Round(time.Second) != 10*time.Second {
-			t.Errorf("%+v, %v", held, err)
+		held := f.troubles(t)
+		if len(held) != 1 || held[0].Campaign != "c" || !held[0].Refused || time.Since(held[0].Since).Round(time.Second) != 10*time.Second {
+			t.Errorf("%+v", held)
 		}
 		f.receiver.setAnswer(nil)
 		time.Sleep(4 * time.Second)
@@ -52,21 +47,6 @@ func TestRefusalsInARowHoldACampaign(t *testing.T) {
 		}
 		exactly(t, f.dead(delivery.ReasonRefused), heldRefusals, "dead letters")
 		exactly(t, len(f.troubles(t)), 0, "troubles")
-	})
-}
-
-// Refusals amid successes hold nothing, however many; nor do failures between them end a row.
-func TestRefusalsAmidSuccesses(t *testing.T) {
-	one(t, newBook(campaign("c", 100)), nil, func(t *testing.T, f *fleet) {
-		f.receiver.setAnswer(func(_ int, j *delivery.Job) delivery.Result {
-			if j.Offset%heldRefusals == 0 {
-				return delivery.Result{Class: delivery.Delivered}
-			}
-			return delivery.Result{Class: delivery.Permanent}
-		})
-		f.share(t, "c", 500)
-		time.Sleep(6 * time.Second)
-		exactly(t, f.dead(delivery.ReasonRefused), 490, "dead letters")
 	})
 }
 
@@ -98,19 +78,16 @@ func TestAChangeEndsTheHold(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := campaign("c", 200)
 			c.Ramp = &delivery.Ramp{Start: 100_000_000, Add: 1_000_000, Per: time.Second, Every: time.Second}
-			b := newBook()
-			synctest.Test(t, func(t *testing.T) {
+			one(t, newBook(), nil, func(t *testing.T, f *fleet) {
 				c.Ramp.Since = time.Now()
-				b.set(c)
-				f := newFleet(1, uniform(3, 500*time.Microsecond, 0), b, nil)
-				defer f.stop()
+				f.book.set(c)
 				f.receiver.setAnswer(refusing("c"))
 				f.share(t, "c", 180)
 				time.Sleep(5 * time.Second)
 				if tc.change != nil {
 					next := c
 					tc.change(&next)
-					b.set(next)
+					f.book.set(next)
 				}
 				time.Sleep(2 * time.Second)
 				exactly(t, f.dead(delivery.ReasonRefused), tc.want, "dead letters")

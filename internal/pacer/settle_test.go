@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -101,12 +100,7 @@ func delivered(lanes []*partition) (n int) {
 
 // nth answers every nth offset of a lane with r, and takes the others.
 func nth(n int64, r delivery.Result) func(int, *delivery.Job) delivery.Result {
-	return func(_ int, j *delivery.Job) delivery.Result {
-		if j.Offset%n == 0 {
-			return r
-		}
-		return delivery.Result{Class: delivery.Delivered}
-	}
+	return answering(r, func(j *delivery.Job) bool { return j.Offset%n == 0 })
 }
 
 // Jobs that always fail are given up after their attempts: all of a campaign or of several, the last ones, and some among others.
@@ -145,18 +139,6 @@ func TestJobsThatAlwaysFailComeToTheirEnd(t *testing.T) {
 	}
 }
 
-// A job that never reaches its destination, while others do, is given up after its attempts.
-func TestAJobThatCannotBeSentComesToItsEnd(t *testing.T) {
-	one(t, newBook(campaign("c", 50)), impatient, func(t *testing.T, f *fleet) {
-		f.receiver.setAnswer(nth(1000, delivery.Result{Class: delivery.Unreachable}))
-		lanes := f.share(t, "c", 500)
-		time.Sleep(9 * time.Second)
-		exactly(t, f.dead(delivery.ReasonAttemptsExhausted), 1, "dead letters")
-		time.Sleep(2 * time.Second)
-		exactly(t, delivered(lanes), 499, "delivered")
-	})
-}
-
 // Jobs whose receiver never answers cost the others of their campaign no more than the rate that their attempts use up.
 func TestJobsThatAreNeverAnswered(t *testing.T) {
 	several(t, 3, newBook(campaign("c", 100)), impatient, func(t *testing.T, f *fleet) {
@@ -172,10 +154,8 @@ func TestJobsThatAreNeverAnswered(t *testing.T) {
 
 // Whatever a sink says of pacer's credentials, no job is given up; the gate is closed and probed, and one Error line says it.
 func TestMisconfiguredSink(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var log lines
-		f := newFleet(3, uniform(3, 500*time.Microsecond, 0), newBook(campaign("c", 500)), log.logged)
-		defer f.stop()
+	var log lines
+	several(t, 3, newBook(campaign("c", 500)), log.logged, func(t *testing.T, f *fleet) {
 		f.receiver.setAnswer(always(delivery.Result{Class: delivery.Misconfigured, Status: 401, Detail: "HTTP 401"}))
 		lanes := f.share(t, "c", 3000)
 		time.Sleep(2 * time.Second)
@@ -192,12 +172,8 @@ func TestMisconfiguredSink(t *testing.T) {
 			t.Errorf("%d delivered and %d in timers of 3000", n, moved)
 		}
 		log.says(t, "level=ERROR", 1)
-		for _, o := range f.outboxes {
-			for _, to := range o.all() {
-				if to.Kind == delivery.ToDead {
-					t.Fatalf("a dead letter: %+v", to)
-				}
-			}
+		for _, why := range delivery.DeadReasons {
+			exactly(t, f.dead(why), 0, "dead letters")
 		}
 	})
 }
@@ -219,12 +195,8 @@ func TestOneJobThatIsRefusedForCredentials(t *testing.T) {
 func TestTheFirstRefusalOfCredentials(t *testing.T) {
 	var log lines
 	one(t, newBook(campaign("c", 100)), log.logged, func(t *testing.T, f *fleet) {
-		f.receiver.setAnswer(func(_ int, j *delivery.Job) delivery.Result {
-			if j.Offset == 1 {
-				return delivery.Result{Class: delivery.Delivered}
-			}
-			return delivery.Result{Class: delivery.Misconfigured, Status: 401, Detail: "HTTP 401"}
-		})
+		refused := delivery.Result{Class: delivery.Misconfigured, Status: 401, Detail: "HTTP 401"}
+		f.receiver.setAnswer(answering(refused, func(j *delivery.Job) bool { return j.Offset != 1 }))
 		lane := newPartition("lane/0")
 		send := func(offset int64, want string) {
 			t.Helper()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -110,12 +109,8 @@ func most(list []int64) (n int) {
 // TestOnlyTheFirstStepTakesASlot: the first steps go at the campaign's rate and by its quota, the others go as well, and
 // every one once.
 func TestOnlyTheFirstStepTakesASlot(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		quota := &delivery.Quota{ID: "q", Windows: []delivery.Window{{Span: time.Hour, Limit: 60}}}
-		c := campaign("c", 20)
-		c.Quotas = []*delivery.Quota{quota}
-		f := newFleet(1, uniform(3, 500*time.Microsecond, 0), newBook(c), nil)
-		defer f.stop()
+	c := under("c", 20, delivery.Quota{ID: "q", Windows: []delivery.Window{{Span: time.Hour, Limit: 60}}})
+	one(t, newBook(c), nil, func(t *testing.T, f *fleet) {
 		f.receiver.setAnswer(steps(2, 300*time.Millisecond, true))
 		in := newPartition("in")
 		f.push(t, f.counted(0, jobs(in, delivery.FromLane, "c", 0, 60)))
@@ -209,10 +204,7 @@ func TestManyPollsHoldNoMemory(t *testing.T) {
 
 // TestBetweenSteps: a pause, a resume, a cancellation and an expiry act between steps.
 func TestBetweenSteps(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBook(campaign("c", 1000))
-		f := newFleet(1, uniform(3, 500*time.Microsecond, 0), b, nil)
-		defer f.stop()
+	one(t, newBook(campaign("c", 1000)), nil, func(t *testing.T, f *fleet) {
 		f.receiver.setAnswer(steps(1<<30, 500*time.Millisecond, true))
 		stop := f.timers(t.Context(), 0)
 		in := newPartition("in")

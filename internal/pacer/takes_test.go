@@ -84,9 +84,7 @@ func TestOutageOfTheLimiter(t *testing.T) {
 // TestUnitsThatWereNotSentAreAskedForAgain: a quota that a stall of the machine kept from being used is used right after it, and
 // not only when what was sent under it leaves its window.
 func TestUnitsThatWereNotSentAreAskedForAgain(t *testing.T) {
-	quota := &delivery.Quota{ID: "q", Windows: []delivery.Window{{Span: 10 * time.Second, Limit: 100}}}
-	c := campaign("c", 1000)
-	c.Quotas = []*delivery.Quota{quota}
+	c := under("c", 1000, delivery.Quota{ID: "q", Windows: []delivery.Window{{Span: 10 * time.Second, Limit: 100}}})
 	one(t, newBook(c), nil, func(t *testing.T, f *fleet) {
 		f.offer(t, jobs(newPartition("lane/0"), delivery.FromLane, "c", 0, 300))
 		for range 3 {
@@ -101,18 +99,13 @@ func TestUnitsThatWereNotSentAreAskedForAgain(t *testing.T) {
 // TestAnOutageOfTheLimiterEndsWhileNothingIsAsked: the first take that is answered may be the last one for long.
 func TestAnOutageOfTheLimiterEndsWhileNothingIsAsked(t *testing.T) {
 	one(t, newBook(campaign("c", 100)), nil, func(t *testing.T, f *fleet) {
-		down := func(is bool) {
-			f.store.mu.Lock()
-			defer f.store.mu.Unlock()
-			f.store.down = is
-		}
-		down(true)
+		f.store.setDown(true)
 		f.offer(t, jobs(newPartition("jobs"), delivery.FromIngress, "c", 0, 1))
 		time.Sleep(200 * time.Millisecond)
 		if f.daemons[0].takes.outage.Failures() == 0 {
 			t.Fatal("no take has failed")
 		}
-		down(false)
+		f.store.setDown(false)
 		time.Sleep(5 * time.Second)
 		if n := len(f.receiver.history()); n != 1 {
 			t.Fatalf("%d jobs were sent", n)
@@ -334,8 +327,7 @@ func TestForfeitedSlotsCostNoQuota(t *testing.T) {
 	testservices.Simulation(t)
 	const limit = 300
 	synctest.Test(t, func(t *testing.T) {
-		c := campaign("c", 100)
-		c.Quotas = []*delivery.Quota{{ID: "q", Revision: 1, Windows: []delivery.Window{{Span: 24 * time.Hour, Limit: limit}}}}
+		c := under("c", 100, delivery.Quota{ID: "q", Revision: 1, Windows: []delivery.Window{{Span: 24 * time.Hour, Limit: limit}}})
 		f := newFleet(2, uniform(5, 40*time.Millisecond, 80*time.Millisecond), newBook(c), nil)
 		calls := 0
 		f.receiver.setAnswer(func(_ int, j *delivery.Job) delivery.Result {
