@@ -117,15 +117,12 @@ func TestAMissingSinkIsSaidOnce(t *testing.T) {
 // grace would have ended. They stay in force for a whole grace from then on.
 func TestASecondLossHasAGraceOfItsOwn(t *testing.T) {
 	const grace = 10 * time.Minute
-	begun := time.Now()
-	full, none := map[string]*delivery.Campaign{}, map[string]*delivery.Campaign{}
-	for _, id := range []string{"a", "b", "c", "d"} {
-		full[id] = &delivery.Campaign{ID: id, Status: delivery.StatusActive, Rate: delivery.PerSecond(1)}
-	}
-	s := newCampaigns(func(*delivery.Campaign) *sinkState { return &sinkState{} }, newCounts(prometheus.NewRegistry(), nil, nil))
-	at := func(after time.Duration, list map[string]*delivery.Campaign) {
-		now := begun.Add(after)
-		s.use(&delivery.Snapshot{LoadedAt: now, Campaigns: list}, grace, instant{local: after.Microseconds(), wall: now})
+	full, none := catalogOf(campaign("a", 1), campaign("b", 1), campaign("c", 1), campaign("d", 1)), catalogOf()
+	s := testCampaigns(t, func(*delivery.Campaign) *sinkState { return &sinkState{} })
+	at := func(after time.Duration, rows *delivery.Snapshot) {
+		loaded := *rows
+		loaded.LoadedAt = instantAt(after).wall
+		s.use(&loaded, grace, instantAt(after))
 	}
 	at(0, full)
 	at(time.Minute, none)

@@ -192,8 +192,7 @@ func (f *fleet) push(t *testing.T, list []*delivery.Job) {
 // toShop offers n jobs of c for the shop from a lane of their own.
 func (f *fleet) toShop(t *testing.T, daemon, n int) (lane *partition) {
 	t.Helper()
-	lane = newPartition(fmt.Sprint("shop/", f.partitions))
-	f.partitions++
+	lane = f.newPartition(delivery.FromLane)
 	f.offerTo(t, daemon, named(jobs(lane, delivery.FromLane, "c", 0, n), "shop"))
 	return lane
 }
@@ -257,9 +256,8 @@ func TestADeadDestinationWaitsAlone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			played(t, 1, newBook(campaign("c", 100), campaign("d", 100)), &shops{}, func(t *testing.T, f *fleet, timer *partition) {
 				f.receiver.setAnswer(down("dead", tc.r))
-				lane, other := newPartition("lane/0"), newPartition("lane/1")
-				f.push(t, named(jobs(lane, delivery.FromLane, "c", 0, 400), "dead", "a", "b", "e"))
-				f.push(t, named(jobs(other, delivery.FromLane, "d", 0, 200), "a", "b"))
+				lane := f.pushed(t, delivery.FromLane, "c", 400, "dead", "a", "b", "e")
+				other := f.pushed(t, delivery.FromLane, "d", 200, "a", "b")
 				time.Sleep(4 * time.Second)
 				exactly(t, lane.count(delivery.OutcomeDelivered), 300, "of the campaign are delivered after 4 s")
 				exactly(t, other.count(delivery.OutcomeDelivered), 200, "others are delivered after 4 s")
@@ -294,8 +292,7 @@ func TestABacklogForADestinationThatAnswers500(t *testing.T) {
 		t.Run(fmt.Sprint(daemons), func(t *testing.T) {
 			playedWith(t, daemons, newBook(campaign("c", 100)), &shops{}, nil, func(t *testing.T, f *fleet, timer *partition) {
 				f.receiver.setAnswer(down("dead", dead500))
-				lane := newPartition("lane/0")
-				f.push(t, named(jobs(lane, delivery.FromLane, "c", 0, 200), "dead"))
+				lane := f.pushed(t, delivery.FromLane, "c", 200, "dead")
 				time.Sleep(time.Hour)
 				tries := map[string]int{}
 				for _, a := range f.receiver.history() {
@@ -315,8 +312,7 @@ func TestABacklogForADestinationThatAnswers500(t *testing.T) {
 func TestAThrottledDestinationWaitsOnEveryDaemon(t *testing.T) {
 	played(t, 2, newBook(campaign("c", 200)), &shops{}, func(t *testing.T, f *fleet, timer *partition) {
 		f.receiver.setAnswer(down("busy", slowDown))
-		lane := newPartition("lane/0")
-		f.push(t, named(jobs(lane, delivery.FromLane, "c", 0, 6), "busy", "a"))
+		lane := f.pushed(t, delivery.FromLane, "c", 6, "busy", "a")
 		time.Sleep(1500 * time.Millisecond)
 		f.offerTo(t, 1, named(jobs(lane, delivery.FromLane, "c", 100, 100), "busy", "a"))
 		f.push(t, named(jobs(lane, delivery.FromLane, "c", 200, 100), "busy", "a"))
@@ -358,8 +354,7 @@ func TestADestinationThatOftenAsksForAMoment(t *testing.T) {
 			return delivery.Result{Class: delivery.Delivered}
 		})
 		fail := func(is bool) { mu.Lock(); defer mu.Unlock(); fails = is }
-		lane := newPartition("lane/0")
-		f.push(t, named(jobs(lane, delivery.FromLane, "c", 0, n), "all"))
+		lane := f.pushed(t, delivery.FromLane, "c", n, "all")
 		time.Sleep(40 * time.Second)
 		fail(true)
 		time.Sleep(3 * time.Second)
@@ -383,9 +378,7 @@ func TestASuccessOpensADestinationEverywhere(t *testing.T) {
 		time.Sleep(10 * time.Second) // the next try is at 15 s
 		offer(1, 100, 1)
 		time.Sleep(time.Second)
-		if n := lane.count(delivery.OutcomeDelivered); n != 0 {
-			t.Fatalf("%d are delivered", n)
-		}
+		must(t, lane.count(delivery.OutcomeDelivered), 0, "are delivered")
 		f.receiver.setAnswer(nil)
 		time.Sleep(time.Minute) // one has tried
 		offer(1, 200, 20)
@@ -398,8 +391,7 @@ func TestASuccessOpensADestinationEverywhere(t *testing.T) {
 func TestADisabledDestinationsJobsWait(t *testing.T) {
 	s := &shops{}
 	played(t, 1, newBook(campaign("c", 200)), s, func(t *testing.T, f *fleet, timer *partition) {
-		lane := newPartition("lane/0")
-		f.push(t, named(jobs(lane, delivery.FromLane, "c", 0, 100), "shop", "a"))
+		lane := f.pushed(t, delivery.FromLane, "c", 100, "shop", "a")
 		s.disable("shop", true)
 		time.Sleep(5 * time.Second)
 		before, _ := f.sentTo("shop")
@@ -411,8 +403,7 @@ func TestADisabledDestinationsJobsWait(t *testing.T) {
 		}
 		s.disable("shop", false)
 		s.renew("shop")
-		fresh := newPartition("lane/1")
-		f.push(t, named(jobs(fresh, delivery.FromLane, "c", 0, 10), "shop"))
+		fresh := f.pushed(t, delivery.FromLane, "c", 10, "shop")
 		time.Sleep(time.Second)
 		exactly(t, fresh.count(delivery.OutcomeDelivered), 10, "new jobs are delivered within a second")
 		time.Sleep(mostApart + 10*time.Second)
@@ -428,8 +419,7 @@ func TestCallsToADestinationAreBounded(t *testing.T) {
 	s := &shops{limit: map[string]int{"small": 2}}
 	played(t, 1, newBook(campaign("c", 500)), s, func(t *testing.T, f *fleet, timer *partition) {
 		f.receiver.setLatency(100 * time.Millisecond)
-		lane := newPartition("lane/0")
-		f.push(t, named(jobs(lane, delivery.FromLane, "c", 0, 1000), "small", "a", "b", "d", "e"))
+		lane := f.pushed(t, delivery.FromLane, "c", 1000, "small", "a", "b", "d", "e")
 		time.Sleep(2200 * time.Millisecond)
 		atLeast(t, lane.count(delivery.OutcomeDelivered), 800, "delivered, of 800 others")
 		time.Sleep(2800 * time.Millisecond)
@@ -493,7 +483,8 @@ func TestADestinationThatIsNotThereIsHeldByAll(t *testing.T) {
 		before bool // a job is taken first
 		dead   int
 	}{
-		"404": {404, false, absentRefusals}, "410": {410, false, absentRefusals}, "400": {400, false, heldRefusals}, "404 after a delivery": {404, true, heldRefusals},
+		"404": {404, false, absentRefusals}, "410": {410, false, absentRefusals},
+		"400": {400, false, heldRefusals}, "404 after a delivery": {404, true, heldRefusals},
 	} {
 		t.Run(name, func(t *testing.T) {
 			played(t, 3, newBook(campaign("c", 60)), &shops{}, func(t *testing.T, f *fleet, _ *partition) {
@@ -526,7 +517,8 @@ func TestAFleetSendsFewJobsToWhatIsNotThere(t *testing.T) {
 	for daemons, most := range map[int]int{1: 5, 3: 6, 10: 20} {
 		for _, took := range []time.Duration{5 * time.Millisecond, 700 * time.Millisecond} {
 			t.Run(fmt.Sprintf("%d, %s", daemons, took), func(t *testing.T) {
-				playedWith(t, daemons, newBook(campaign("c", 500)), &shops{}, func(o *Options) { o.Fleet = func() int { return daemons } }, func(t *testing.T, f *fleet, _ *partition) {
+				known := func(o *Options) { o.Fleet = func() int { return daemons } }
+				playedWith(t, daemons, newBook(campaign("c", 500)), &shops{}, known, func(t *testing.T, f *fleet, _ *partition) {
 					f.receiver.setLatency(took)
 					f.receiver.setAnswer(down("shop", delivery.Result{Class: delivery.Permanent, Status: 404, Detail: "HTTP 404"}))
 					for i := range f.daemons {
@@ -582,7 +574,7 @@ func TestAnswersOfDestinationsAreCounted(t *testing.T) {
 			}
 			return delivery.Result{Class: delivery.Delivered}
 		})
-		f.push(t, named(jobs(newPartition("lane/0"), delivery.FromLane, "c", 0, 12), "good", "bad"))
+		f.pushed(t, delivery.FromLane, "c", 12, "good", "bad")
 		time.Sleep(2 * time.Second)
 		p := f.daemons[0]
 		for labels, want := range map[[2]string]float64{{"good", "delivered"}: 4, {"good", "rejected"}: 2, {"bad", "failed"}: 6} {
@@ -617,16 +609,18 @@ func TestCountedDestinationsAreBounded(t *testing.T) {
 	answer("large", 7)
 	answer("shop-0", 5)
 	answer("bad\xff", 1)
-	if series := testutil.CollectAndCount(c.answers); value("large") != 7 || value("shop-1") != 11 || value(others) != 1000+2*maxRest+6 || series != maxCounted+1 {
-		t.Errorf("large %v, shop-1 %v, others %v, %d series", value("large"), value("shop-1"), value(others), series)
+	for name, want := range map[string]float64{"large": 7, "shop-1": 11, others: 1000 + 2*maxRest + 6} {
+		exactly(t, value(name), want, "%s", name)
 	}
+	exactly(t, testutil.CollectAndCount(c.answers), maxCounted+1, "series")
 	c.count(destinationKey{"s", "large"}, delivery.Result{Class: delivery.Interrupted}, 0, now)
 	c.count(destinationKey{"s", "large"}, delivery.Result{Class: delivery.Withheld}, 0, now)
 	exactly(t, value("large"), 7, "after what is no answer")
 	c.count(destinationKey{"s", "large"}, dead500, 0, now)
 	list := (&Pacer{answered: c}).Destinations()
 	at := slices.IndexFunc(list, func(d DestinationReading) bool { return d.Name == "large" })
-	if len(list) != maxCounted || at < 0 || list[at].Answers[delivery.Delivered] != 7 || list[at].Took.Total() != 8 || list[at].Failure.Detail != dead500.Detail {
+	if len(list) != maxCounted || at < 0 || list[at].Answers[delivery.Delivered] != 7 || list[at].Took.Total() != 8 ||
+		list[at].Failure.Detail != dead500.Detail {
 		t.Errorf("%d of %d: %+v", at, len(list), list)
 	}
 }
@@ -635,7 +629,7 @@ func TestCountedDestinationsAreBounded(t *testing.T) {
 func TestAnAnswerAboutTheSinkClosesTheSink(t *testing.T) {
 	played(t, 1, newBook(campaign("c", 100)), &shops{}, func(t *testing.T, f *fleet, _ *partition) {
 		f.receiver.setAnswer(always(delivery.Result{Class: delivery.Throttled, RetryAfter: 10 * time.Second}))
-		f.push(t, named(jobs(newPartition("lane/0"), delivery.FromLane, "c", 0, 100), "a", "b"))
+		f.pushed(t, delivery.FromLane, "c", 100, "a", "b")
 		time.Sleep(8 * time.Second)
 		atMost(t, len(f.receiver.history()), 8, "sent while the sink waits")
 	})
@@ -645,8 +639,7 @@ func TestAnAnswerAboutTheSinkClosesTheSink(t *testing.T) {
 func TestJobsApartTakeLittleMemory(t *testing.T) {
 	played(t, 1, newBook(campaign("c", 1000)), &shops{}, func(t *testing.T, f *fleet, _ *partition) {
 		f.receiver.setAnswer(down("dead", unreachable))
-		in := newPartition("in/0")
-		f.push(t, named(jobs(in, delivery.FromIngress, "c", 0, 3000), "dead"))
+		in := f.pushed(t, delivery.FromIngress, "c", 3000, "dead")
 		for range 20 {
 			time.Sleep(500 * time.Millisecond)
 			if n := f.inMemory(t).Jobs; n > shutLine+silentFailures && in.counts().settled > 1000 {
@@ -662,8 +655,7 @@ func TestADrainDropsJobsApart(t *testing.T) {
 	s := &shops{limit: map[string]int{"small": 1}}
 	played(t, 1, newBook(campaign("c", 1000)), s, func(t *testing.T, f *fleet, _ *partition) {
 		f.receiver.setLatency(time.Second)
-		lane := newPartition("lane/0")
-		f.push(t, named(jobs(lane, delivery.FromLane, "c", 0, 4), "small"))
+		lane := f.pushed(t, delivery.FromLane, "c", 4, "small")
 		time.Sleep(500 * time.Millisecond)
 		exactly(t, f.inMemory(t).Jobs, 3, "jobs in memory")
 		f.drain(t)
@@ -704,8 +696,7 @@ func TestDestinationsThatSinksFind(t *testing.T) {
 func TestABlockingCampaignWaitsForItsDestinationInIngress(t *testing.T) {
 	played(t, 1, newBook(blocking("c", 100)), &shops{}, func(t *testing.T, f *fleet, timer *partition) {
 		f.receiver.setAnswer(down("busy", delivery.Result{Class: delivery.Throttled, Scope: delivery.ScopeDestination, RetryAfter: 2 * time.Second}))
-		ingress := newPartition("jobs/0")
-		f.push(t, named(jobs(ingress, delivery.FromIngress, "c", 0, 20), "busy"))
+		ingress := f.pushed(t, delivery.FromIngress, "c", 20, "busy")
 		time.Sleep(time.Minute)
 		if moved := f.outboxes[0].all(); len(moved) > 0 || ingress.counts().settled > 0 {
 			t.Errorf("%d jobs were moved, %d offsets are closed", len(moved), ingress.counts().settled)

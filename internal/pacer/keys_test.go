@@ -108,7 +108,8 @@ func TestAJobWithoutATurn(t *testing.T) {
 	})
 }
 
-// TestTurnsOutliveAPause: a job that waits for its turn in a timer goes on to do so while its campaign is paused. One whose turn has come goes to the lane.
+// TestTurnsOutliveAPause: a job that waits for its turn in a timer goes on to do so while its campaign is paused. One whose turn has
+// come goes to the lane.
 func TestTurnsOutliveAPause(t *testing.T) {
 	paused := as(delivery.StatusPaused, keyedCampaign(100))
 	one(t, newBook(paused), func(o *Options) { o.Keys = &keys{} }, func(t *testing.T, f *fleet) {
@@ -225,8 +226,8 @@ func oneKeyed(t *testing.T, c delivery.Campaign, k *keys, play func(t *testing.T
 	})
 }
 
-// TestKeysAreAskedAheadOfSlots: an answer that takes a while costs no slot, also where a job comes to an empty queue, and no call waits for it: with few
-// calls as many jobs are sent as without keys.
+// TestKeysAreAskedAheadOfSlots: an answer that takes a while costs no slot, also where a job comes to an empty queue, and no call waits for it: with
+// few calls as many jobs are sent as without keys.
 func TestKeysAreAskedAheadOfSlots(t *testing.T) {
 	const lasts = 10 * time.Millisecond
 	for _, tt := range []struct {

@@ -43,8 +43,8 @@ func (l life) campaign(id string) delivery.Campaign {
 
 // result is an answer of a sink.
 func (l life) result() delivery.Result {
-	r := delivery.Result{Class: of(l, delivery.Delivered, delivery.Delivered, delivery.Delivered, delivery.Rejected, delivery.Permanent, delivery.Temporary,
-		delivery.Throttled, delivery.Unreachable, delivery.Misconfigured, delivery.Withheld, delivery.Duplicate, delivery.Cancelled)}
+	r := delivery.Result{Class: of(l, delivery.Delivered, delivery.Delivered, delivery.Delivered, delivery.Rejected, delivery.Permanent,
+		delivery.Temporary, delivery.Throttled, delivery.Unreachable, delivery.Misconfigured, delivery.Withheld, delivery.Duplicate, delivery.Cancelled)}
 	r.Scope = of(l, delivery.ScopeSink, delivery.ScopeDestination, delivery.ScopeCampaign, delivery.ScopeRecipient)
 	r.RetryAfter = of(l, 0, l.millis(3000))
 	return r
@@ -78,7 +78,9 @@ func TestWhateverCampaignsGoThrough(t *testing.T) {
 				f.receiver.max = of(l, 4, 64)
 				f.receiver.setAnswer(func(int, *delivery.Job) delivery.Result { return answers.result() }) // under the lock of the receiver
 				f.receiver.setLatency(l.millis(200))
-				sources := map[delivery.Place]*partition{delivery.FromIngress: newPartition("in/0"), delivery.FromLane: newPartition("lane/0"), delivery.FromTimer: newPartition("timer/0")}
+				sources := map[delivery.Place]*partition{
+					delivery.FromIngress: newPartition("in/0"), delivery.FromLane: newPartition("lane/0"), delivery.FromTimer: newPartition("timer/0"),
+				}
 				next, taken := map[delivery.Place]int64{}, map[delivery.Place]int{}
 				for range 60 {
 					from, n := of(l, delivery.FromIngress, delivery.FromLane, delivery.FromTimer), l.IntN(20)

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"sort"
 	"sync"
 	"testing"
@@ -27,7 +28,7 @@ type fleet struct {
 	daemons    []*Pacer
 	stop       func()
 	timerEvery time.Duration // how often timers are looked at; 0: as often as can be
-	partitions int           // that were made by offered and toShop
+	partitions int           // that newPartition has made
 }
 
 func newFleet(n int, latency func() time.Duration, b *book, adjust func(*Options)) *fleet {
@@ -230,12 +231,15 @@ func TestSlotsAreUsedAndShared(t *testing.T) {
 	for _, daemons := range []int{1, 3, 5} {
 		for _, rate := range []int64{10, 60, 150, 1500} {
 			t.Run(fmt.Sprintf("%d daemons at %d per second", daemons, rate), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
+				several(t, daemons, newBook(campaign("c", rate)), nil, func(t *testing.T, f *fleet) {
 					length := 5 * time.Second
 					if rate <= 60 {
 						length = 30 * time.Second
 					}
-					sent := steady(daemons, rate, length)
+					stop := f.feedAll("c")
+					time.Sleep(length)
+					stop()
+					sent := slices.DeleteFunc(sorted(f.receiver.history(), "c"), func(a arrival) bool { return a.at < 1_000_000 || a.at >= length.Microseconds() })
 					want := float64(rate) * (length.Seconds() - 1)
 					atLeast(t, float64(len(sent)), 0.999*want-1, "of %.0f slots used", want)
 					shares := make([]float64, daemons)
@@ -253,22 +257,6 @@ func TestSlotsAreUsedAndShared(t *testing.T) {
 			})
 		}
 	}
-}
-
-// steady is what saturated daemons send at one rate, after the first second.
-func steady(daemons int, rate int64, length time.Duration) (sent []arrival) {
-	b := newBook(delivery.Campaign{ID: "c", Rate: delivery.PerSecond(rate)})
-	f := newFleet(daemons, uniform(7, time.Millisecond, 0), b, nil)
-	stop := f.feedAll("c")
-	time.Sleep(length)
-	stop()
-	f.stop()
-	for _, a := range sorted(f.receiver.history(), "c") {
-		if a.at >= 1_000_000 && a.at < length.Microseconds() {
-			sent = append(sent, a)
-		}
-	}
-	return sent
 }
 
 // TestChangesOfRateCostLittle: a rate that changes every tenth of a second, to anything between 50 and 5,000/s, is sent for

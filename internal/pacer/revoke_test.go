@@ -78,9 +78,7 @@ func TestADrainWritesNothing(t *testing.T) {
 func TestRevokeBesideAnUnknownCampaign(t *testing.T) {
 	one(t, newBook(campaign("c", 100)), nil, func(t *testing.T, f *fleet) {
 		lane, gone := newPartition("lanes/0"), newPartition("lanes/1")
-		if n := f.offer(t, jobs(lane, delivery.FromLane, "unknown", 0, 1)); n != 1 {
-			t.Fatalf("%d of 1 refused", n)
-		}
+		must(t, f.offer(t, jobs(lane, delivery.FromLane, "unknown", 0, 1)), 1, "refused")
 		gone.revoke()
 		if err := f.daemons[0].Revoke(t.Context()); err != nil {
 			t.Fatal(err)

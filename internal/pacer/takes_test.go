@@ -107,9 +107,7 @@ func TestAnOutageOfTheLimiterEndsWhileNothingIsAsked(t *testing.T) {
 		}
 		f.store.setDown(false)
 		time.Sleep(5 * time.Second)
-		if n := len(f.receiver.history()); n != 1 {
-			t.Fatalf("%d jobs were sent", n)
-		}
+		must(t, len(f.receiver.history()), 1, "jobs were sent")
 		exactly(t, f.daemons[0].takes.outage.Failures(), 0, "failures after an answer")
 	})
 }

@@ -88,9 +88,9 @@ func TestKnownJobsTakeNoSlot(t *testing.T) {
 		}
 		f.offer(t, list)
 		time.Sleep(2 * time.Second)
-		if got, cancelled := src.count(delivery.OutcomeDuplicate), src.count(delivery.OutcomeCancelled); got != 666 || cancelled != 333 || f.count("c") != 1 {
-			t.Errorf("%d of 666 settled as duplicates, %d of 333 as cancelled, %d of 1 sent", got, cancelled, f.count("c"))
-		}
+		exactly(t, src.count(delivery.OutcomeDuplicate), 666, "settled as duplicates")
+		exactly(t, src.count(delivery.OutcomeCancelled), 333, "settled as cancelled")
+		exactly(t, f.count("c"), 1, "sent")
 	})
 }
 
@@ -114,9 +114,7 @@ func TestJobsSayUntilWhenTheyMayBeSent(t *testing.T) {
 			time.Sleep(time.Second)
 			f.offer(t, jobs(src, delivery.FromIngress, "slow", 20, 1))
 			time.Sleep(3 * time.Second)
-			if len(left) != 21 {
-				t.Fatalf("%d of 21 jobs were sent", len(left))
-			}
+			must(t, len(left), 21, "jobs were sent")
 			for i := range 21 {
 				most := 15 * time.Millisecond // three quarters of the tolerance
 				if i == 20 {
