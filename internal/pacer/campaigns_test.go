@@ -64,6 +64,27 @@ func TestEffectiveCampaigns(t *testing.T) {
 	}
 }
 
+// The counts of a deleted campaign are kept for a while, and for good if it comes again in time.
+func TestCountsOutliveACampaign(t *testing.T) {
+	s := testCampaigns(t, func(*delivery.Campaign) *sinkState { return nil })
+	rows := catalogOf(campaign("goes", 1), campaign("returns", 1))
+	s.use(rows, time.Minute, instantAt(0))
+	for _, id := range []string{"goes", "returns"} {
+		s.effective(id, instantAt(0))
+	}
+	s.use(catalogOf(), time.Minute, instantAt(time.Second))
+	if len(s.byID) != 0 || len(s.gone) != 2 || s.effective("goes", instantAt(time.Second)) != nil {
+		t.Errorf("%d known, %d gone", len(s.byID), len(s.gone))
+	}
+	s.dropCounts(time.Minute, instantAt(countsKeptFor))
+	exactly(t, len(s.counts.byID), 2, "tallies while both are kept")
+	s.use(catalogOf(campaign("returns", 1)), time.Minute, instantAt(countsKeptFor))
+	s.dropCounts(time.Minute, instantAt(time.Second+countsKeptFor+time.Millisecond))
+	if list := s.counts.byID; len(list) != 1 || list["returns"] == nil || len(s.gone) != 0 {
+		t.Errorf("%+v, %d gone", list, len(s.gone))
+	}
+}
+
 func TestStanding(t *testing.T) {
 	now, sink := instantAt(0).wall, &sinkState{}
 	for name, tc := range map[string]struct {
