@@ -76,7 +76,8 @@ func BenchmarkContenders(b *testing.B) {
 				asks, units := contend(l, all, begin+10*second, begin+(10+seconds)*second)
 				cpu = usedCPU(b, client) - cpu
 				fmt.Printf("%2d x %5d campaigns: %7d asks, %5d units, %6.2f µs of Redis an ask, %7.2f ms a round, %6.2f ms a second, longest script %s\n",
-					tc.daemons, tc.campaigns, asks, units, cpu/float64(asks)*1e6, cpu/float64(asks)*float64(len(all))*1e3, cpu/float64(seconds)*1e3, longest(b, client))
+					tc.daemons, tc.campaigns, asks, units, cpu/float64(asks)*1e6,
+					cpu/float64(asks)*float64(len(all))*1e3, cpu/float64(seconds)*1e3, longest(b, client))
 			}
 		})
 	}

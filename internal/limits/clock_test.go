@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/redis/go-redis/v9"
 
@@ -86,12 +85,11 @@ func newWorld(t *testing.T, client redis.UniversalClient, quotas ...*delivery.Qu
 func (w *world) node() (e *Engine, asleep *atomic.Int64) {
 	w.t.Helper()
 	asleep = &atomic.Int64{}
-	e, err := New(Options{
-		Shards: shards.New(w.client), KeyPrefix: w.prefix, Registerer: prometheus.NewRegistry(), Ledger: w.records,
+	e = newEngine(w.t, Options{
+		Shards: shards.New(w.client), KeyPrefix: w.prefix, Ledger: w.records,
 		Quotas: func() []*delivery.Quota { return w.quotas }, Timeout: w.timeout,
 		now: func() int64 { return time.Now().UnixMicro() + w.passed.Load() + w.off.Load() },
 	})
-	must(w.t, err)
 	e.shards[0].master.uptime = func() int64 { return uptime() + w.passed.Load() - asleep.Load() }
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -175,8 +173,7 @@ func TestAClockThatIsAheadForgetsNothing(t *testing.T) {
 		t.Run(fmt.Sprint(emptied), func(t *testing.T) {
 			t.Parallel()
 			r := testservices.FreshRedis(t)
-			client := redis.NewUniversalClient(shards.ClientOptions(r.Addr))
-			t.Cleanup(func() { _ = client.Close() })
+			client := clientOf(t, r.Addr)
 			fixed := delivery.Window{Span: 2 * time.Hour, Limit: 80, Algorithm: delivery.AlgorithmFixed}
 			q := &delivery.Quota{ID: "q", Revision: 1, Windows: append(windows(50, time.Hour), fixed)}
 			c := campaign(400, q)
@@ -278,48 +275,20 @@ func TestARequestThatIsLate(t *testing.T) {
 		t.Fatal("nothing is granted")
 	}
 	began := w.incarnation()
-	late.next(1500 * time.Millisecond)
-	if n := grant(e, c, 1, 3*time.Second); n != 1 || w.incarnation() != began {
+	late.by.Store(int64(1500 * time.Millisecond))
+	if n := grant(e, c, 1, 3*time.Second); n != 1 || w.incarnation() != began || late.by.Load() > 0 {
 		t.Errorf("%d units for a request that was late, want 1 and no recovery", n)
 	}
 }
 
-// delay holds up the first scripts on their way to the store.
-type delay struct {
-	redis.Hook
+// delay holds up the next scripts on their way to the store.
+type delay struct{ by atomic.Int64 }
 
-	mu sync.Mutex
-	by []time.Duration
-}
-
-func (l *delay) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (l *delay) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, command redis.Cmder) error {
-		l.wait()
-		return next(ctx, command)
-	}
-}
-
+func (l *delay) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (l *delay) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
 func (l *delay) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, commands []redis.Cmder) error {
-		l.wait()
+		time.Sleep(time.Duration(l.by.Swap(0)))
 		return next(ctx, commands)
 	}
-}
-
-func (l *delay) next(by ...time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.by = by
-}
-
-func (l *delay) wait() {
-	l.mu.Lock()
-	by := time.Duration(0)
-	if len(l.by) > 0 {
-		by, l.by = l.by[0], l.by[1:]
-	}
-	l.mu.Unlock()
-	time.Sleep(by)
 }

@@ -115,49 +115,66 @@ func newParty(node, id string, weight int64, q *delivery.Quota) *party {
 	return &party{node: node, ask: ask(c, 1000), at: epoch}
 }
 
-// Of a used-up quota every campaign gets its part by weight, whichever daemon it is on and however many others wait there; nothing
+// Of a used-up quota every campaign gets its part by weight, whichever daemons it is on and however many others wait there; nothing
 // is lost by that, and the limit holds.
 func TestACrowdSharesByWeightOverTheFleet(t *testing.T) {
-	for name, w := range map[string][]delivery.Window{
-		"sliding": windows(300, 30*time.Second), "two": windows(150, 10*time.Second, 300, 30*time.Second),
-		"fixed": {{Span: 30 * time.Second, Limit: 300, Algorithm: delivery.AlgorithmFixed}},
+	sliding := windows(300, 30*time.Second)
+	for name, tc := range map[string]struct {
+		windows    []delivery.Window
+		campaigns  []int // of each daemon
+		everywhere bool  // all daemons have the same campaigns
+		onRedis    int64 // how long it lasts there, in seconds
+		most       float64
+	}{
+		"sliding":         {sliding, []int{30, 9, 3}, false, 60, 2},
+		"two":             {windows(150, 10*time.Second, 300, 30*time.Second), []int{30, 9, 3}, false, 60, 2},
+		"fixed":           {[]delivery.Window{{Span: 30 * time.Second, Limit: 300, Algorithm: delivery.AlgorithmFixed}}, []int{30, 9, 3}, false, 60, 2},
+		"on every daemon": {sliding, []int{12, 12, 12}, true, 90, 0.5},
 	} {
 		t.Run(name, func(t *testing.T) {
 			onCrowds(t, func(t *testing.T, s store) {
-				q := &delivery.Quota{ID: "q", Revision: 1, Windows: w}
+				q := &delivery.Quota{ID: "q", Revision: 1, Windows: tc.windows}
 				var all []*party
-				var weights int64
-				for d, campaigns := range []int{30, 9, 3} {
+				weights, total := map[string]int64{}, int64(0) // of campaigns
+				for d, campaigns := range tc.campaigns {
 					for i := range campaigns {
-						p := newParty(fmt.Sprint("n", d), fmt.Sprintf("c%d-%d", d, i), 1+2*int64(i%3/2), q)
-						all, weights = append(all, p), weights+p.ask.Campaign.PriorityWeight
+						id := fmt.Sprintf("c%d-%d", d, i)
+						if tc.everywhere {
+							id = fmt.Sprint("c", i)
+						}
+						weights[id] = 1 + 2*int64(i%3/2)
+						all = append(all, newParty(fmt.Sprint("n", d), id, weights[id], q))
 					}
 				}
-				lasts := shorter(s, 600, 60)
+				for _, weight := range weights {
+					total += weight
+				}
+				lasts := shorter(s, 600, tc.onRedis)
 				most, mostOfNode := 0.25, 0.02
 				if lasts < 600*second { // few units for each
-					most, mostOfNode = 2, 0.3
+					most, mostOfNode = tc.most, 0.3
 				}
 				together(s, epoch, epoch+60*second, all)
 				for _, p := range all {
 					p.got = 0
 				}
 				list := together(s, epoch+60*second, epoch+60*second+lasts, all)
-				var units int64
-				byNode, fairByNode := map[string]int64{}, map[string]float64{}
+				units := within(list, epoch+60*second+lasts, lasts+second)
+				got, byNode, fairByNode := map[string]int64{}, map[string]int64{}, map[string]float64{}
+				fair := func(id string) float64 { return float64(units) * float64(weights[id]) / float64(total) }
 				for _, p := range all {
-					units += p.got
-				}
-				for _, p := range all {
-					fair := float64(units) * float64(p.ask.Campaign.PriorityWeight) / float64(weights)
+					id := p.ask.Campaign.ID
+					got[id] += p.got
 					byNode[p.node] += p.got
-					fairByNode[p.node] += fair
-					if d := float64(p.got)/fair - 1; math.Abs(d) > most {
-						t.Errorf("%s of %s, weight %d, got %d, fair is %.0f", p.ask.Campaign.ID, p.node, p.ask.Campaign.PriorityWeight, p.got, fair)
+					fairByNode[p.node] += fair(id)
+				}
+				for id, n := range got {
+					if d := float64(n)/fair(id) - 1; math.Abs(d) > most {
+						t.Errorf("%s, weight %d, got %d, fair is %.0f", id, weights[id], n, fair(id))
 					}
 				}
 				for node, got := range byNode {
-					if d := float64(got)/fairByNode[node] - 1; math.Abs(d) > mostOfNode {
+					if d := float64(got)/fairByNode[node] - 1; math.Abs(d) > mostOfNode && !tc.everywhere {
 						t.Errorf("%s got %d, fair is %.0f", node, got, fairByNode[node])
 					}
 				}
@@ -172,44 +189,6 @@ func TestACrowdSharesByWeightOverTheFleet(t *testing.T) {
 			})
 		})
 	}
-}
-
-// Campaigns that wait on every daemon share by weight as well.
-func TestACrowdOnEveryDaemonSharesByWeight(t *testing.T) {
-	onCrowds(t, func(t *testing.T, s store) {
-		q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(300, 30*time.Second)}
-		const campaigns, daemons = 12, 3
-		var all []*party
-		for d := range daemons {
-			for i := range campaigns {
-				all = append(all, newParty(fmt.Sprint("n", d), fmt.Sprint("c", i), 1+2*int64(i%2), q))
-			}
-		}
-		lasts, most := shorter(s, 600, 90), 0.25
-		if lasts < 600*second { // few units for each
-			most = 0.5
-		}
-		together(s, epoch, epoch+60*second, all)
-		for _, p := range all {
-			p.got = 0
-		}
-		together(s, epoch+60*second, epoch+60*second+lasts, all)
-		var units int64
-		got := make([]int64, campaigns)
-		for i, p := range all {
-			got[i%campaigns] += p.got
-			units += p.got
-		}
-		for i, n := range got {
-			fair := float64(units) * float64(1+2*(i%2)) / (2 * campaigns)
-			if d := float64(n)/fair - 1; math.Abs(d) > most {
-				t.Errorf("c%d got %d, fair is %.0f", i, n, fair)
-			}
-		}
-		if least := 10 * lasts / second * 93 / 100; units < least {
-			t.Errorf("%d units, at least %d are allowed", units, least)
-		}
-	})
 }
 
 // A crowd gets what there is as soon as it is there, each no more than its part of it, and what some leave goes to the others.

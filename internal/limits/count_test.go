@@ -82,14 +82,10 @@ func TestTheCountIsWhatWasTaken(t *testing.T) {
 		charges = append(charges, local.Charge{Quota: &part, Units: units})
 	}
 	e := l.engine("n")
-	if err := e.charge(context.Background(), e.shards[0], charges); err != nil {
-		t.Fatal(err)
-	}
+	must(t, e.charge(context.Background(), e.shards[0], charges))
 	taken[0] += 8
 	check("after a charge")
-	if err := l.shards.Master(0).Del(context.Background(), e.shards[0].keys.quota(list[0].ID)).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.shards.Master(0).Del(context.Background(), e.shards[0].keys.quota(list[0].ID)).Err())
 	began[0], taken[0] = 0, 0
 	check("without its key")
 	for i, broken := range []func(key string) error{
@@ -98,9 +94,7 @@ func TestTheCountIsWhatWasTaken(t *testing.T) {
 			return errors.Join(l.shards.Master(0).Del(context.Background(), key).Err(), l.shards.Master(0).LPush(context.Background(), key, "?").Err())
 		},
 	} {
-		if err := broken(e.shards[0].keys.quota(list[1+i].ID)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, broken(e.shards[0].keys.quota(list[1+i].ID)))
 		began[1+i], taken[1+i] = 0, 0
 		check("beside a value that cannot be read")
 	}

@@ -12,61 +12,113 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
+// onScripts runs a test on the scripts of every kind of store: the model has no gates of destinations.
+func onScripts(t *testing.T, test func(t *testing.T, l *lua)) {
+	t.Helper()
+	eachStore(t, func(t *testing.T, s store) {
+		if l, ok := s.(*lua); ok {
+			l.now = epoch
+			test(t, l)
+		}
+	})
+}
+
+// gateOf is a gate of a sink or, with a name, of a destination, which is closed for a while or, without one, open.
+func gateOf(sink, destination string, cause delivery.GateCause, d time.Duration) delivery.Gate {
+	g := delivery.Gate{Sink: sink, Cause: cause, Destination: destination}
+	if d > 0 {
+		g.Until = time.Now().Add(d)
+	}
+	return g
+}
+
+// stateOf shows a gate.
+func stateOf(g delivery.Gate) string {
+	if g.Until.IsZero() {
+		return fmt.Sprint(g.Sink, "/", g.Destination, " open")
+	}
+	until, since := time.Until(g.Until).Round(time.Minute), time.Since(g.Since).Round(time.Second)
+	return fmt.Sprint(g.Sink, "/", g.Destination, " ", g.Cause, " ", until, " since ", since)
+}
+
+// destinations reads what has become of gates of destinations since it was called last.
+type destinations struct {
+	*lua
+	after int64
+}
+
+func (d *destinations) want(t *testing.T, want ...string) {
+	t.Helper()
+	gates, next, more, err := d.engine("b").DestinationsSince(t.Context(), d.after)
+	must(t, err)
+	var got []string
+	for _, g := range gates {
+		got = append(got, stateOf(g))
+	}
+	if d.after = next; more || !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 // TestGatesOfDestinationsAreShared: what one daemon closes or opens, every other one reads once, on every kind of store.
 func TestGatesOfDestinationsAreShared(t *testing.T) {
-	eachStore(t, func(t *testing.T, s store) {
-		l, ok := s.(*lua)
-		if !ok {
-			return // the model has no gates of destinations
-		}
-		ctx := context.Background()
-		l.now = epoch
-		gate := func(name string, cause delivery.GateCause, d time.Duration) delivery.Gate {
-			g := delivery.Gate{Sink: "s", Cause: cause, Destination: name}
-			if d > 0 {
-				g.Until = time.Now().Add(d)
-			}
-			return g
-		}
+	onScripts(t, func(t *testing.T, l *lua) {
+		read := destinations{lua: l}
 		move := func(gates ...delivery.Gate) {
 			t.Helper()
-			must(t, l.engine("a").MoveDestinations(ctx, gates))
+			must(t, l.engine("a").MoveDestinations(t.Context(), gates))
 		}
-		after := int64(0)
-		read := func(want ...string) {
-			t.Helper()
-			gates, next, more, err := l.engine("b").DestinationsSince(ctx, after)
-			must(t, err)
-			var got []string
-			for _, g := range gates {
-				until := "open"
-				if !g.Until.IsZero() {
-					until = fmt.Sprint(g.Cause, " ", time.Until(g.Until).Round(time.Minute), " since ", time.Since(g.Since).Round(time.Second))
-				}
-				got = append(got, fmt.Sprint(g.Sink, "/", g.Destination, " ", until))
-			}
-			if after = next; more || !slices.Equal(got, want) {
-				t.Errorf("%q, want %q", got, want)
-			}
-		}
-		read()
-		move(gate("https://a:443", delivery.GateThrottled, 5*time.Minute), gate("b", delivery.GateFailing, time.Minute))
-		move(gate("c", delivery.GateRefused, time.Minute))
-		read("s/https://a:443 throttled 5m0s since 0s", "s/b failing 1m0s since 0s", "s/c refused 1m0s since 0s")
-		read()
+		read.want(t)
+		move(gateOf("s", "https://a:443", delivery.GateThrottled, 5*time.Minute), gateOf("s", "b", delivery.GateFailing, time.Minute))
+		move(gateOf("s", "c", delivery.GateRefused, time.Minute))
+		read.want(t, "s/https://a:443 throttled 5m0s since 0s", "s/b failing 1m0s since 0s", "s/c refused 1m0s since 0s")
+		read.want(t)
 		l.now += 10 * second
-		move(gate("nobody", 0, 0))
-		move(gate("https://a:443", delivery.GateFailing, time.Minute)) // a failure does not shorten a wait
-		read()
-		move(gate("b", delivery.GateFailing, 2*time.Minute), gate("c", 0, 0))
-		read("s/b failing 2m0s since 10s", "s/c open")
-		must(t, l.engine("a").ClearDestination(ctx, "s", "https://a:443"))
-		read("s/https://a:443 open")
+		move(gateOf("s", "nobody", 0, 0))
+		move(gateOf("s", "https://a:443", delivery.GateFailing, time.Minute)) // a failure does not shorten a wait
+		read.want(t)
+		move(gateOf("s", "b", delivery.GateFailing, 2*time.Minute), gateOf("s", "c", 0, 0))
+		read.want(t, "s/b failing 2m0s since 10s", "s/c open")
+		must(t, l.engine("a").ClearDestination(t.Context(), "s", "https://a:443"))
+		read.want(t, "s/https://a:443 open")
 		l.now -= 3600 * second // other data, with another clock
-		gates, next, more, err := l.engine("b").DestinationsSince(ctx, after+7200*second)
+		gates, next, more, err := l.engine("b").DestinationsSince(t.Context(), read.after+7200*second)
 		if err != nil || len(gates) != 0 || next != 0 || !more {
 			t.Errorf("of a clock that is behind: %v from %d, %t, %v", gates, next, more, err)
 		}
+	})
+}
+
+// TestMoveGates: gates of sinks and of destinations are closed and opened in one call; it tells which sinks were not closed for the cause
+// before, and one gate that cannot be moved keeps no other from it.
+func TestMoveGates(t *testing.T) {
+	onScripts(t, func(t *testing.T, l *lua) {
+		read := destinations{lua: l}
+		move := func(fails bool, gates []delivery.Gate, first, sinks []string, destinations ...string) {
+			t.Helper()
+			l.now += second
+			closed, err := l.engine("a").MoveGates(t.Context(), gates)
+			if (err != nil) != fails || !slices.Equal(closed, first) {
+				t.Errorf("closed %q, %v; want %q", closed, err, first)
+			}
+			var got []string
+			list, err := l.engine("b").Gates(t.Context(), []string{"s", "t"})
+			must(t, err)
+			for _, g := range list {
+				got = append(got, stateOf(g))
+			}
+			if !slices.Equal(got, sinks) {
+				t.Errorf("sinks: %q, want %q", got, sinks)
+			}
+			read.want(t, destinations...)
+		}
+		const throttled, failing, minute = delivery.GateThrottled, delivery.GateFailing, time.Minute
+		move(false, []delivery.Gate{gateOf("s", "", throttled, 5*minute), gateOf("s", "x", throttled, minute), gateOf("t", "", failing, minute)},
+			[]string{"s", "t"}, []string{"s/ throttled 5m0s since 0s", "t/ failing 1m0s since 0s"}, "s/x throttled 1m0s since 0s")
+		move(false, []delivery.Gate{gateOf("s", "", throttled, 5*minute)},
+			nil, []string{"s/ throttled 5m0s since 1s", "t/ failing 1m0s since 1s"})
+		move(true, []delivery.Gate{gateOf("", "", throttled, minute), gateOf("s", "x", 0, 0), gateOf("t", "", 0, 0)},
+			nil, []string{"s/ throttled 5m0s since 2s"}, "s/x open")
 	})
 }
 

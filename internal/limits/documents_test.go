@@ -25,8 +25,9 @@ import (
 //	TIME QUOTA adjusts SPAN to N [lower]: N N
 //	TIME to TIME CAMPAIGN... want all: N...
 //
-// A quota that is there already is changed. Counts are adjusted in Redis only: the model leaves out what follows. Times are rounded up to a tenth of a second. Of campaigns that want all they can
-// get, the numbers are what they are sent in that time, within a hundredth.
+// A quota that is there already is changed. What returns are the last of the units that the campaign was granted last. Counts are adjusted in
+// Redis only: the model leaves out what follows. Times are rounded up to a tenth of a second. Of campaigns that want all they can get, the
+// numbers are what they are sent in that time, within a hundredth.
 func TestTheExamplesOfQuotasAreTrue(t *testing.T) {
 	var examples []string
 	for _, page := range []string{"../../docs/quotas.md", "testdata/quotas.md"} {
@@ -41,7 +42,10 @@ func TestTheExamplesOfQuotasAreTrue(t *testing.T) {
 		example, _, _ = strings.Cut(example, "\n```")
 		t.Run(fmt.Sprint(i+1), func(t *testing.T) {
 			simulate(t, func(t *testing.T, s store) {
-				p := &played{t: t, store: s, quotas: map[string]*delivery.Quota{}, campaigns: map[string]*delivery.Campaign{}, weights: map[string]int64{}}
+				p := &played{
+					t: t, store: s, quotas: map[string]*delivery.Quota{}, campaigns: map[string]*delivery.Campaign{}, weights: map[string]int64{},
+					last: map[string]delivery.Grant{},
+				}
 				p.day(t, "2026-12-01", "UTC")
 				for line := range strings.Lines(example) {
 					if _, scripts := s.(*lua); strings.Contains(line, " adjusts ") && !scripts {
@@ -64,8 +68,8 @@ type played struct {
 	zone      *time.Location
 	quotas    map[string]*delivery.Quota
 	campaigns map[string]*delivery.Campaign
-	weights   map[string]int64 // of the campaigns' jobs
-	last      delivery.Grant
+	weights   map[string]int64          // of the campaigns' jobs
+	last      map[string]delivery.Grant // to each campaign
 }
 
 func (p *played) day(t *testing.T, date, zone string) {
@@ -92,9 +96,9 @@ func (p *played) line(words []string) string {
 	case words[2] == "wants":
 		return p.take(p.at(words[0]), words[1], words[3:])
 	case words[2] == "returns":
-		p.last.First = p.last.First.Advance(p.last.Units-p.number(words[3]), p.last.Rate)
-		p.last.Units = p.number(words[3])
-		p.store.Refund(p.at(words[0]), []delivery.Grant{p.last})
+		g, units := p.last[words[1]], p.number(words[3])
+		g.First, g.Units = g.First.Advance(g.Units-units, g.Rate), units
+		p.store.Refund(p.at(words[0]), []delivery.Grant{g})
 	case words[2] == "has":
 		var left []string
 		for _, w := range p.store.Peek(p.at(words[0]), []*delivery.Quota{p.quotas[words[1]]}) {
@@ -122,7 +126,7 @@ func (p *played) at(word string) int64 {
 	c, err := time.Parse("15:04:05", word)
 	must(p.t, err)
 	y, m, d := p.date.Date()
-	return time.Date(y, m, d, c.Hour(), c.Minute(), c.Second(), 0, p.zone).UnixMicro()
+	return time.Date(y, m, d, c.Hour(), c.Minute(), c.Second(), c.Nanosecond(), p.zone).UnixMicro()
 }
 
 // shown is a time as examples write it.
@@ -195,7 +199,7 @@ func (p *played) ask(id string, units int64) delivery.Ask {
 func (p *played) take(now int64, id string, words []string) string {
 	g := take1(p.store, now, "a", p.ask(id, p.number(words[0])))
 	if g.Units > 0 {
-		p.last = g.Grant()
+		p.last[id] = g.Grant()
 	}
 	got := []string{fmt.Sprint(g.Units)}
 	if slices.Contains(words, "next") && g.NextAt > 0 {

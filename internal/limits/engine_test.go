@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -23,82 +24,31 @@ import (
 	"github.com/pacer/pacer/internal/testservices"
 )
 
-// deaf loses replies: the command reaches Redis, the answer is lost and the connection ends.
-type deaf struct {
+// lossyConn loses replies and requests. Of a lost reply the command has reached Redis. In both cases the connection ends.
+type lossyConn struct {
 	net.Conn
-	lose *atomic.Int64
+	replies, requests *atomic.Int64 // that are lost from now on
 }
 
-func (d deaf) Read(b []byte) (int, error) {
-	n, err := d.Conn.Read(b)
-	if err == nil && d.lose.Add(-1) >= 0 {
-		_ = d.Conn.Close()
+func losing(replies, requests *atomic.Int64) func(net.Conn) net.Conn {
+	return func(c net.Conn) net.Conn { return lossyConn{c, replies, requests} }
+}
+
+func (c lossyConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if err == nil && c.replies.Add(-1) >= 0 {
+		_ = c.Conn.Close()
 		return 0, errors.New("the reply is lost")
 	}
 	return n, err
 }
 
-func TestALostReplyDebitsOnce(t *testing.T) {
-	m, plain := miniClient(t)
-	var lose atomic.Int64
-	o := shards.ClientOptions(m.Addr())
-	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
-		return deaf{c, &lose}, err
+func (c lossyConn) Write(b []byte) (int, error) {
+	if c.requests.Add(-1) >= 0 {
+		_ = c.Conn.Close()
+		return 0, errors.New("the request is lost")
 	}
-	client := redis.NewUniversalClient(o)
-	t.Cleanup(func() { _ = client.Close() })
-	l := newLua(t, client)
-	q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(1000, time.Hour)}
-	c := campaign(1000, q)
-	now := settle(l, epoch, c)
-	left := int64(1000)
-	for i := range int64(20) {
-		now += second
-		lose.Store(i % 2)
-		g := take1(l, now, "a", ask(c, 10))
-		lose.Store(0)
-		if g.Units != 10 {
-			t.Fatalf("%+v", g)
-		}
-		left -= 10
-		if w := l.Peek(now, []*delivery.Quota{q}); w[0].Remaining != left {
-			t.Fatalf("take %d: %d left, want %d", i, w[0].Remaining, left)
-		}
-		if i%4 == 1 {
-			lose.Store(1)
-			l.Refund(now, []delivery.Grant{g.Grant()})
-			lose.Store(0)
-			left += 10
-		}
-	}
-	_ = plain
-}
-
-func TestBothRepliesLostIsAnErrorAndTheNextTakeWorks(t *testing.T) {
-	m, _ := miniClient(t)
-	var lose atomic.Int64
-	o := shards.ClientOptions(m.Addr())
-	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
-		return deaf{c, &lose}, err
-	}
-	client := redis.NewUniversalClient(o)
-	t.Cleanup(func() { _ = client.Close() })
-	e, err := New(Options{Shards: shards.New(client), KeyPrefix: "p.", Registerer: prometheus.NewRegistry()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	lose.Store(10)
-	r, err := e.Take(context.Background(), []delivery.Ask{ask(campaign(10), 1)})
-	if err == nil || r.Items[0].GrantedAt != 0 || r.Items[0].Units != 0 {
-		t.Errorf("%+v, %v", r, err)
-	}
-	lose.Store(0)
-	await(t, "the next take", func() bool { // it waits 50 ms for the store
-		_, err = e.Take(context.Background(), []delivery.Ask{ask(campaign(10), 1)})
-		return err == nil
-	})
+	return c.Conn.Write(b)
 }
 
 func TestALateScriptIsRefused(t *testing.T) {
@@ -130,46 +80,7 @@ func TestALateScriptIsRefused(t *testing.T) {
 	}
 }
 
-func TestScriptFlushInTheMiddle(t *testing.T) {
-	client := realClient(t)
-	l := newLua(t, client)
-	c := campaign(1000)
-	now := settle(l, epoch, c)
-	for range 10 {
-		now += second
-		if err := client.ScriptFlush(context.Background()).Err(); err != nil {
-			t.Fatal(err)
-		}
-		if g := take1(l, now, "a", ask(c, 10)); g.Units != 10 {
-			t.Errorf("%+v", g)
-		}
-	}
-}
-
-func TestOneTakeIsOneRoundTripOfBoundedScripts(t *testing.T) {
-	client := realClient(t)
-	counter := &pipelines{}
-	client.AddHook(counter)
-	l := newLua(t, client)
-	var asks []delivery.Ask
-	for i := range 1000 {
-		c := campaign(1000)
-		c.ID = strings.Repeat("x", 1+i%100) + string(rune('a'+i/100))
-		asks = append(asks, ask(c, 1))
-	}
-	l.Take(epoch, "a", asks) // loads the script
-	counter.trips, counter.scripts = 0, 0
-	r := l.Take(epoch+second, "a", asks)
-	if counter.trips != 1 || counter.scripts > 1000/maxCost+1 {
-		t.Errorf("%d round trips, %d scripts", counter.trips, counter.scripts)
-	}
-	for i, g := range r.Items {
-		if g.Units != 1 {
-			t.Fatalf("item %d: %+v", i, g)
-		}
-	}
-}
-
+// pipelines counts the round trips of scripts, and the scripts.
 type pipelines struct{ trips, scripts int }
 
 func (p *pipelines) DialHook(next redis.DialHook) redis.DialHook          { return next }
@@ -186,10 +97,7 @@ func (p *pipelines) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 
 func TestConcurrentTakesNeverOverGrant(t *testing.T) {
 	client := realClient(t)
-	e, err := New(Options{Shards: shards.New(client), KeyPrefix: testservices.Unique("limits"), Registerer: prometheus.NewRegistry(), Timeout: 5 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := newEngine(t, Options{Shards: shards.New(client), KeyPrefix: testservices.Unique("limits"), Timeout: 5 * time.Second})
 	q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(500, time.Hour)}
 	var granted atomic.Int64
 	var wg sync.WaitGroup
@@ -222,11 +130,8 @@ func TestNoAnswerComesBeforeTheClock(t *testing.T) {
 		t.Run(q.ID, func(t *testing.T) {
 			client := redis.NewUniversalClient(shards.ClientOptions(testservices.FreshRedis(t).Addr))
 			defer func() { _ = client.Close() }()
-			e, err := New(Options{
-				Shards: shards.New(client), Registerer: prometheus.NewRegistry(), Ledger: newRecords(),
-				Quotas: func() []*delivery.Quota { return []*delivery.Quota{q} },
-			})
-			must(t, err)
+			quotas := func() []*delivery.Quota { return []*delivery.Quota{q} }
+			e := newEngine(t, Options{Shards: shards.New(client), Ledger: newRecords(), Quotas: quotas})
 			ctx, cancel := context.WithCancel(context.Background())
 			var running sync.WaitGroup
 			running.Go(func() { _ = e.Run(ctx) })
@@ -262,21 +167,6 @@ func TestTheLongestIdsShareAQuota(t *testing.T) {
 	}
 	if units[0] != units[1] || units[0] < 80 {
 		t.Errorf("the long id got %d, the short one %d", units[0], units[1])
-	}
-}
-
-func TestACampaignOfTooManyQuotasIsHeld(t *testing.T) {
-	_, client := miniClient(t)
-	l := newLua(t, client)
-	many, good := campaign(1000), campaign(1000)
-	many.ID = "many"
-	for i := range delivery.MaxQuotas + 1 {
-		many.Quotas = append(many.Quotas, &delivery.Quota{ID: fmt.Sprint(i), Windows: windows(1, time.Minute)})
-	}
-	settle(l, epoch, good)
-	r := l.Take(epoch+second, "a", []delivery.Ask{ask(good, 5), ask(many, 5)})
-	if r.Items[0].Units != 5 || r.Items[1].Units != 0 || r.Items[1].Bound != delivery.BindHeld {
-		t.Errorf("%+v", r.Items)
 	}
 }
 
@@ -346,22 +236,6 @@ func (r *refusal) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 	}
 }
 
-func TestWhatCannotBeKeptIsHeldAndTold(t *testing.T) {
-	_, client := miniClient(t)
-	l := newLua(t, client)
-	leaky := &delivery.Quota{ID: "q", Windows: []delivery.Window{{Span: time.Minute, Limit: 1, Algorithm: "leaky"}}}
-	good := campaign(1000)
-	good.ID = "good"
-	settle(l, epoch, good)
-	r := l.Take(epoch+second, "a", []delivery.Ask{ask(campaign(10, leaky), 5), ask(good, 5)})
-	if g := r.Items[0]; g.Units != 0 || g.Bound != delivery.BindHeld {
-		t.Errorf("%+v", g)
-	}
-	if g := r.Items[1]; g.Units != 5 {
-		t.Errorf("%+v", g)
-	}
-}
-
 func TestValidate(t *testing.T) {
 	ok := delivery.Window{Span: time.Minute, Limit: 1}
 	for _, tc := range []struct {
@@ -371,7 +245,8 @@ func TestValidate(t *testing.T) {
 	}{
 		{"plain", delivery.Quota{ID: "q", Windows: []delivery.Window{ok}, Mode: "strict", Spend: "greedy"}, ""},
 		{"no windows", delivery.Quota{ID: "q"}, ""},
-		{"algorithm", delivery.Quota{ID: "q", Windows: []delivery.Window{{Span: time.Minute, Algorithm: "leaky"}}}, `algorithm "leaky" is not sliding, fixed or log`},
+		{"algorithm", delivery.Quota{ID: "q", Windows: []delivery.Window{{Span: time.Minute, Algorithm: "leaky"}}},
+			`algorithm "leaky" is not sliding, fixed or log`},
 		{"span", delivery.Quota{ID: "q", Windows: []delivery.Window{{Span: time.Microsecond}}}, "the span must lie between 1ms"},
 		{"nanoseconds", delivery.Quota{ID: "q", Windows: []delivery.Window{{Span: time.Minute + 1}}}, "in whole microseconds"},
 		{"limit", delivery.Quota{ID: "q", Windows: []delivery.Window{{Span: time.Minute, Limit: -1}}}, "the limit must lie between 0"},
@@ -386,18 +261,6 @@ func TestValidate(t *testing.T) {
 		if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
 			t.Errorf("%s: %v, want %q", tc.name, err, tc.want)
 		}
-	}
-}
-
-func TestDeniedIsCounted(t *testing.T) {
-	_, client := miniClient(t)
-	l := newLua(t, client)
-	q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(5, time.Hour)}
-	c := campaign(1000, q)
-	now := settle(l, epoch, c)
-	take1(l, now, "a", ask(c, 50))
-	if n := testutil.ToFloat64(l.engine("a").m.denied.WithLabelValues("q", "1h")); n != 1 {
-		t.Errorf("denied %v", n)
 	}
 }
 
@@ -435,7 +298,8 @@ func TestGaugesFollowTheCatalog(t *testing.T) {
 	}
 	snapshot = &delivery.Snapshot{}
 	g.update(context.Background())
-	if n := testutil.CollectAndCount(reg, "pacer_quota_window_seconds", "pacer_quota_remaining", "pacer_quota_limit", "pacer_quota_reset_timestamp_seconds"); n != 0 {
+	if n := testutil.CollectAndCount(reg, "pacer_quota_window_seconds", "pacer_quota_remaining", "pacer_quota_limit",
+		"pacer_quota_reset_timestamp_seconds"); n != 0 {
 		t.Errorf("%d series of a quota that is gone", n)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -449,16 +313,72 @@ func TestGaugesFollowTheCatalog(t *testing.T) {
 func TestAFailureOfManyScriptsIsSaidOnce(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1})
 	t.Cleanup(func() { client.Close() })
-	e, err := New(Options{Shards: shards.New(client), KeyPrefix: "limits", Registerer: prometheus.NewRegistry()})
-	must(t, err)
+	e := newEngine(t, Options{Shards: shards.New(client), KeyPrefix: "limits"})
 	asks := make([]delivery.Ask, 300)
 	for i := range asks {
 		c := campaign(10)
 		c.ID = fmt.Sprint(i)
 		asks[i] = ask(c, 1)
 	}
-	_, err = e.Take(t.Context(), asks)
+	_, err := e.Take(t.Context(), asks)
 	if err == nil || !strings.HasPrefix(err.Error(), "take 300 campaigns: ") || strings.Contains(err.Error(), "\n") {
 		t.Errorf("%v", err)
+	}
+}
+
+func TestBothRepliesLostIsAnErrorAndTheNextTakeWorks(t *testing.T) {
+	m, _ := miniClient(t)
+	var replies, requests atomic.Int64
+	e := newEngine(t, Options{Shards: shards.New(clientOf(t, m.Addr(), losing(&replies, &requests))), KeyPrefix: "p."})
+	replies.Store(10)
+	r, err := e.Take(context.Background(), []delivery.Ask{ask(campaign(10), 1)})
+	if err == nil || r.Items[0].GrantedAt != 0 || r.Items[0].Units != 0 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	replies.Store(0)
+	await(t, "the next take", func() bool { // it waits 50 ms for the store
+		_, err = e.Take(context.Background(), []delivery.Ask{ask(campaign(10), 1)})
+		return err == nil
+	})
+}
+
+// TestWhatCannotBeKeptIsHeldAndTold: a campaign with quotas that no script can serve is held, and the others of the take are served.
+func TestWhatCannotBeKeptIsHeldAndTold(t *testing.T) {
+	_, client := miniClient(t)
+	leaky := &delivery.Quota{ID: "q", Windows: []delivery.Window{{Span: time.Minute, Limit: 1, Algorithm: "leaky"}}}
+	var many []*delivery.Quota
+	for i := range delivery.MaxQuotas + 1 {
+		many = append(many, &delivery.Quota{ID: fmt.Sprint(i), Windows: windows(1, time.Minute)})
+	}
+	for name, quotas := range map[string][]*delivery.Quota{"an unknown algorithm": {leaky}, "too many quotas": many} {
+		l, good := newLua(t, client), campaign(1000)
+		good.ID = "good"
+		settle(l, epoch, good)
+		items := l.Take(epoch+second, "a", []delivery.Ask{ask(campaign(10, quotas...), 5), ask(good, 5)}).Items
+		if items[0].Units != 0 || items[0].Bound != delivery.BindHeld || items[1].Units != 5 {
+			t.Errorf("%s: %+v", name, items)
+		}
+	}
+}
+
+// TestDenialsAreCounted: those of quotas, and the units that quotas in shadow mode would have made wait.
+func TestDenialsAreCounted(t *testing.T) {
+	_, client := miniClient(t)
+	l := newLua(t, client)
+	strict, four, seven := quotaIn(0, 5), quotaIn(1, 4), quotaIn(2, 7)
+	four.Mode, seven.Mode = delivery.ModeShadow, delivery.ModeShadow
+	c, shadowed := campaign(1000, strict), campaign(1000, four, seven)
+	shadowed.ID = "shadowed"
+	settle(l, epoch, c)
+	now := settle(l, epoch, shadowed)
+	take1(l, now, "a", ask(c, 50))
+	if g := take1(l, now, "a", ask(shadowed, 10)); g.Units != 10 || len(g.Shadowed) != 2 {
+		t.Errorf("%+v", g)
+	}
+	m := l.engine("a").m
+	denied := testutil.ToFloat64(m.denied.WithLabelValues("q0", "1h"))
+	waited := []float64{testutil.ToFloat64(m.shadowDenied.WithLabelValues("q1")), testutil.ToFloat64(m.shadowDenied.WithLabelValues("q2"))}
+	if denied != 1 || !slices.Equal(waited, []float64{6, 3}) {
+		t.Errorf("denied %v times, %v units would have waited", denied, waited)
 	}
 }

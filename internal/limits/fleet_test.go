@@ -2,10 +2,8 @@ package limits
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"slices"
 	"strconv"
 	"sync/atomic"
@@ -237,18 +235,4 @@ func (l *lossy) Peek(now int64, quotas []*delivery.Quota) []delivery.WindowState
 	l.replies.Store(0)
 	l.requests.Store(0)
 	return l.store.Peek(now, quotas)
-}
-
-// mute ends the connection in the place of a request that is to be lost.
-type mute struct {
-	net.Conn
-	lose *atomic.Int64
-}
-
-func (m mute) Write(b []byte) (int, error) {
-	if m.lose.Add(-1) >= 0 {
-		_ = m.Conn.Close()
-		return 0, errors.New("the request is lost")
-	}
-	return m.Conn.Write(b)
 }

@@ -245,7 +245,8 @@ func (p *play) granted(rt *rapid.T, c *player, d *queued, a *delivery.Ask, g *de
 	}
 	for _, w := range g.Windows {
 		for _, q := range c.quotas {
-			if of := q.spec.Windows[min(w.Window, len(q.spec.Windows)-1)]; q.spec.ID == w.Quota && of.Algorithm == delivery.AlgorithmFixed && w.Remaining < of.Limit {
+			of := q.spec.Windows[min(w.Window, len(q.spec.Windows)-1)]
+			if q.spec.ID == w.Quota && of.Algorithm == delivery.AlgorithmFixed && w.Remaining < of.Limit {
 				q.note(of.Span, w.ResetAt)
 			}
 		}
@@ -385,7 +386,8 @@ func (r *ruled) at(at int64) *delivery.Quota {
 // known reports whether the quota has had the window since a time, but for its limit.
 func (r *ruled) known(w delivery.Window, since int64) bool {
 	for i, c := range r.changes[1:] {
-		if c.heard > since && !slices.ContainsFunc(r.changes[i].spec.Windows, func(o delivery.Window) bool { return o.Span == w.Span && o.Algorithm == w.Algorithm }) {
+		same := func(o delivery.Window) bool { return o.Span == w.Span && o.Algorithm == w.Algorithm }
+		if c.heard > since && !slices.ContainsFunc(r.changes[i].spec.Windows, same) {
 			return false
 		}
 	}
@@ -426,6 +428,7 @@ func (r *ruled) checkSpan(rt *rapid.T, w delivery.Window, from, to int64) {
 		most = max(most, c.spec.Windows[j].Limit)
 	}
 	if n := r.until(to+1) - r.until(from); n > most {
-		rt.Fatalf("quota %s: %d units in %s (%s) until %d µs after the begin; the largest limit in it was %d", r.spec.ID, n, w.Span, w.Algorithm, to-epoch, most)
+		rt.Fatalf("quota %s: %d units in %s (%s) until %d µs after the begin; the largest limit in it was %d",
+			r.spec.ID, n, w.Span, w.Algorithm, to-epoch, most)
 	}
 }

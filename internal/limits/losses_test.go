@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -28,13 +27,39 @@ type live struct {
 	sent     []int64 // instants since began; under mu
 }
 
+// newLive starts two daemons, and returns after the first grants. stop ends them.
+func newLive(t *testing.T, q *delivery.Quota, set *shards.Set, records ledger.Database) (l *live, stop func()) {
+	l = &live{t: t, campaign: campaign(200, q), prefix: testservices.Unique("live"), began: time.Now()}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	stop = func() {
+		cancel()
+		wg.Wait()
+	}
+	t.Cleanup(stop)
+	for range 2 {
+		l.join(ctx, &wg, set, records)
+	}
+	await(t, "the first grants", func() bool { return l.count(0) >= 40 })
+	return l, stop
+}
+
+// obeys expects that no window held more than its limit. The daemons know the store's clock to a few milliseconds.
+func (l *live) obeys() {
+	l.t.Helper()
+	slices.Sort(l.sent)
+	for _, w := range l.campaign.Quotas[0].Windows {
+		if most := rolling(l.sent, w.Span.Microseconds()-10_000); most > w.Limit {
+			l.t.Errorf("%d in a rolling %s, limit %d", most, w.Span, w.Limit)
+		}
+	}
+}
+
 // join starts a daemon that works until ctx ends.
 func (l *live) join(ctx context.Context, wg *sync.WaitGroup, set *shards.Set, records ledger.Database) {
-	e, err := New(Options{
-		Shards: set, KeyPrefix: l.prefix, Ledger: records, Registerer: prometheus.NewRegistry(),
-		Quotas: func() []*delivery.Quota { return l.campaign.Quotas },
+	e := newEngine(l.t, Options{
+		Shards: set, KeyPrefix: l.prefix, Ledger: records, Quotas: func() []*delivery.Quota { return l.campaign.Quotas },
 	})
-	must(l.t, err)
 	wg.Go(func() {
 		if err := e.Run(ctx); err != nil {
 			l.t.Error(err)
@@ -122,31 +147,13 @@ func TestNoLossOfTheStoreLetsALimitBeExceeded(t *testing.T) {
 			t.Parallel()
 			set, lose := tc.start(t)
 			q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(40, time.Second, 70, 2*time.Second, 130, time.Hour)}
-			l := &live{t: t, campaign: campaign(200, q), began: time.Now()}
-			records := newRecords()
-			ctx, cancel := context.WithCancel(context.Background())
-			var wg sync.WaitGroup
-			stop := func() {
-				cancel()
-				wg.Wait()
-			}
-			t.Cleanup(stop)
-			for range 2 {
-				l.join(ctx, &wg, set, records)
-			}
-			await(t, "the first grants", func() bool { return l.count(0) >= 40 })
+			l, stop := newLive(t, q, set, newRecords())
 			lose()
 			lost := time.Since(l.began).Microseconds()
 			await(t, "grants after the loss", func() bool { return l.count(lost+500_000) > 0 })
 			time.Sleep(2500 * time.Millisecond)
 			stop()
-			slices.Sort(l.sent)
-			for _, w := range q.Windows {
-				// The daemons know the store's clock to a few milliseconds.
-				if most := rolling(l.sent, w.Span.Microseconds()-10_000); most > w.Limit {
-					t.Errorf("%d in a rolling %s, limit %d", most, w.Span, w.Limit)
-				}
-			}
+			l.obeys()
 			t.Logf("%d sent before the loss and %d after it", l.count(0)-l.count(lost), l.count(lost))
 		})
 	}
@@ -168,29 +175,13 @@ func TestASlotOfAClusterMoves(t *testing.T) {
 			t.Parallel()
 			set := connect(t, shards.Options{Mode: shards.ModeCluster, Addrs: cluster().Addrs(), Shards: 4})
 			q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(60, time.Second, 130, time.Hour)}
-			l := &live{t: t, campaign: campaign(200, q), prefix: testservices.Unique("moved"), began: time.Now()}
-			ctx, cancel := context.WithCancel(context.Background())
-			var wg sync.WaitGroup
-			stop := func() {
-				cancel()
-				wg.Wait()
-			}
-			t.Cleanup(stop)
-			for range 2 {
-				l.join(ctx, &wg, set, tc.records)
-			}
-			await(t, "the first grants", func() bool { return l.count(0) >= 40 })
+			l, stop := newLive(t, q, set, tc.records)
 			cluster().MoveSlotOf(t, shards.Tag(l.prefix, 0), 10*time.Millisecond)
 			moved := time.Since(l.began).Microseconds()
 			await(t, "the rest of the hour", func() bool { return l.count(0) >= 120 && l.count(moved) > 0 })
 			time.Sleep(500 * time.Millisecond) // what is granted above that
 			stop()
-			slices.Sort(l.sent)
-			for _, w := range q.Windows {
-				if most := rolling(l.sent, w.Span.Microseconds()-10_000); most > w.Limit {
-					t.Errorf("%d in a rolling %s, limit %d", most, w.Span, w.Limit)
-				}
-			}
+			l.obeys()
 			t.Logf("%d sent before the slot had moved and %d after it", l.count(0)-l.count(moved), l.count(moved))
 		})
 	}
@@ -211,74 +202,6 @@ func await(t testing.TB, what string, ok func() bool) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s: not within 20 s", what)
 		}
-	}
-}
-
-// TestADayOutlivesRedis loses the data of a real Redis in the middle of a day's window.
-func TestADayOutlivesRedis(t *testing.T) {
-	testservices.RealTime(t)
-	t.Parallel()
-	redisServer, l := testservices.FreshRedis(t), newRecords()
-	q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(500, 24*time.Hour)}
-	c := campaign(400, q)
-	start := func() (*Engine, func()) {
-		e, err := New(Options{
-			Shards:    shards.New(redis.NewUniversalClient(shards.ClientOptions(redisServer.Addr))),
-			KeyPrefix: "p.", Registerer: prometheus.NewRegistry(), Ledger: l,
-			Quotas: func() []*delivery.Quota { return []*delivery.Quota{q} },
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(context.Background())
-		var running sync.WaitGroup
-		running.Go(func() { _ = e.Run(ctx) })
-		return e, func() { cancel(); running.Wait() }
-	}
-	e, stop := start()
-	total := int64(0)
-	grant := func(want int64, within time.Duration) (got int64) {
-		for until := time.Now().Add(within); got < want && time.Now().Before(until); time.Sleep(5 * time.Millisecond) {
-			if r, err := e.Take(context.Background(), []delivery.Ask{ask(c, min(want-got, 10))}); err == nil {
-				got += r.Items[0].Units
-			}
-		}
-		total += got
-		return got
-	}
-	if n := grant(100, 10*time.Second); n != 100 {
-		t.Fatalf("%d units of a fresh store", n)
-	}
-	client := redis.NewClient(&redis.Options{Addr: redisServer.Addr})
-	defer func() { _ = client.Close() }()
-	if err := client.FlushAll(context.Background()).Err(); err != nil {
-		t.Fatal(err)
-	}
-	if n := grant(100, 10*time.Second); n != 100 {
-		t.Errorf("%d units after FLUSHALL", n)
-	}
-	redisServer.Kill()
-	if n := grant(1, 300*time.Millisecond); n != 0 {
-		t.Errorf("%d units without a store", n)
-	}
-	redisServer.Start(t)
-	if n := grant(100, 10*time.Second); n != 100 {
-		t.Errorf("%d units after a restart", n)
-	}
-	stop()
-	if err := client.FlushAll(context.Background()).Err(); err != nil {
-		t.Fatal(err)
-	}
-	e, stop = start()
-	defer stop()
-	if n := grant(200, 10*time.Second); n != 200 {
-		t.Errorf("%d units of the 200 that are left", n)
-	}
-	if n := grant(1, time.Second); n != 0 {
-		t.Errorf("%d units more than that", n)
-	}
-	if total > 500 {
-		t.Errorf("%d units of 500", total)
 	}
 }
 

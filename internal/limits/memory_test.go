@@ -6,9 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/redis/go-redis/v9"
-
 	"github.com/pacer/pacer/internal/shards"
 	"github.com/pacer/pacer/internal/testservices"
 )
@@ -17,8 +14,7 @@ import (
 func TestAServerThatMayEvictIsNamed(t *testing.T) {
 	t.Parallel()
 	server := testservices.FreshRedis(t)
-	client := redis.NewClient(&redis.Options{Addr: server.Addr})
-	t.Cleanup(func() { _ = client.Close() })
+	client := clientOf(t, server.Addr)
 	set := connect(t, shards.Options{Addrs: []string{server.Addr}})
 	for _, tc := range []struct {
 		policy, most string
@@ -27,8 +23,7 @@ func TestAServerThatMayEvictIsNamed(t *testing.T) {
 		must(t, client.ConfigSet(t.Context(), "maxmemory-policy", tc.policy).Err())
 		must(t, client.ConfigSet(t.Context(), "maxmemory", tc.most).Err())
 		var log bytes.Buffer
-		e, err := New(Options{Shards: set, Logger: slog.New(slog.NewTextHandler(&log, nil)), Registerer: prometheus.NewRegistry()})
-		must(t, err)
+		e := newEngine(t, Options{Shards: set, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		servers := e.checkMemory(t.Context(), "")
 		e.checkMemory(t.Context(), servers)
 		said := strings.Count(log.String(), "CONFIG SET maxmemory-policy noeviction")

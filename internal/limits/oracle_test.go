@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/limits/model"
-	"github.com/pacer/pacer/internal/shards"
 	"github.com/pacer/pacer/internal/testservices"
 )
 
@@ -92,14 +90,7 @@ func TestRepliesLostAtRandomDebitOnce(t *testing.T) {
 	testservices.Simulation(t)
 	t.Parallel()
 	l := &lossy{rnd: rand.New(rand.NewPCG(5, 5)), replies: &atomic.Int64{}, requests: &atomic.Int64{}}
-	o := shards.ClientOptions(testservices.RedisAddr(t))
-	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
-		return deaf{mute{c, l.requests}, l.replies}, err
-	}
-	client := redis.NewUniversalClient(o)
-	t.Cleanup(func() { _ = client.Close() })
-	l.store = newLua(t, client)
+	l.store = newLua(t, clientOf(t, testservices.RedisAddr(t), losing(l.replies, l.requests)))
 	q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(1<<40, time.Hour, 1<<40, 24*time.Hour)}
 	f := newFleet(t, l, 3, ask(campaign(500, q), 0))
 	f.returns = true
@@ -215,9 +206,7 @@ func TestTheGridOfRatesAndQuanta(t *testing.T) {
 			for _, daemons := range []int64{1, 3} {
 				t.Run(fmt.Sprintf("%gper%s/%dms/%d", float64(rate.micros)/1e6, rate.per, q/1000, daemons), func(t *testing.T) {
 					r, err := delivery.NewRate(rate.micros, rate.per)
-					if err != nil {
-						t.Fatal(err)
-					}
+					must(t, err)
 					c := &delivery.Campaign{ID: "c", Revision: 1, Rate: r}
 					s := model.NewStore()
 					begin := settle(s, epoch, c)
@@ -265,7 +254,7 @@ func TestFreshAndLongIdleKeysGrantAtOnce(t *testing.T) {
 					if g.Units != 9 || wait > c.Rate.Spacing() {
 						t.Errorf("after %d s: granted %d, the first in %d µs", idle/second, g.Units, wait)
 					}
-					if g = take1(s, now, "a", ask(still, 1)); g.Units != 0 || g.Bound != delivery.BindHeld {
+					if g = take1(s, now, "a", ask(still, 1)); g.Units != 0 || g.Bound != delivery.BindHeld || g.NextAt != 0 {
 						t.Errorf("rate 0 got %+v", g)
 					}
 				}
@@ -281,7 +270,8 @@ func TestFreshAndLongIdleKeysGrantAtOnce(t *testing.T) {
 	}
 }
 
-// TestResetAndNextStandStill: while nothing is granted, asks move neither the time when a window is full again nor the time to come back.
+// TestResetAndNextStandStill: while nothing is granted, asks of any daemon move neither the time when a window is full again nor the time to
+// come back.
 func TestResetAndNextStandStill(t *testing.T) {
 	for _, w := range []delivery.Window{
 		{Span: time.Minute, Limit: 5, Algorithm: delivery.AlgorithmSliding},
@@ -300,7 +290,7 @@ func TestResetAndNextStandStill(t *testing.T) {
 				}
 				for i := range int64(40) {
 					now += 1_234_567
-					g := take1(s, now, "a", ask(c, 50))
+					g := take1(s, now, fmt.Sprint("n", i%3), ask(c, 50))
 					peeked, want := s.Peek(now+7, []*delivery.Quota{q})[0], first.Windows[0]
 					if want.FreeAt != first.NextAt {
 						t.Fatalf("%+v", first)
@@ -315,9 +305,7 @@ func TestResetAndNextStandStill(t *testing.T) {
 	t.Run("rate", func(t *testing.T) {
 		simulate(t, func(t *testing.T, s store) {
 			hourly, err := delivery.NewRate(1_000_000, time.Hour)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			c := &delivery.Campaign{ID: "c", Revision: 1, Rate: hourly}
 			now := settle(s, epoch, c)
 			first := take1(s, now, "a", ask(c, 50))
@@ -327,96 +315,6 @@ func TestResetAndNextStandStill(t *testing.T) {
 				}
 			}
 		})
-	})
-}
-
-// TestIdlingSavesNothingUp: 10,000 jobs at 1,000/s with two pauses of 30 s. No rolling second holds more than the rate, or than the limit
-// of a window that was full of room after each pause.
-func TestIdlingSavesNothingUp(t *testing.T) {
-	simulate(t, func(t *testing.T, s store) {
-		q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(900, time.Second, 8_000, 10*time.Second)}
-		plain, limited := campaign(1000), campaign(1000, q)
-		limited.ID = "limited"
-		for _, c := range []*delivery.Campaign{plain, limited} {
-			a := ask(c, 0)
-			a.Horizon = quantum
-			f := newFleet(t, s, 2, a)
-			now := epoch
-			if c == limited {
-				now += 3600 * second
-				f.pause(3600 * second)
-			}
-			for i := range int64(2) {
-				for int64(len(f.sent)) < (i+1)*3_334 {
-					now += 100_000
-					f.run(now)
-					f.finish(now)
-				}
-				f.pause(30 * second)
-				now += 30 * second
-			}
-			// A daemon may be late for its slots by the tolerance: 20 slots more than the rate.
-			if most := rolling(f.sent, second); c == plain && most > 1_000+1_000*late/second+1 {
-				t.Errorf("%d in a rolling second", most)
-			}
-			if c == limited {
-				f.obeys(q)
-			}
-			if most := rolling(f.slots, second); most > 1_001 {
-				t.Errorf("%d slots in a rolling second", most)
-			}
-		}
-	})
-}
-
-// TestAStormOfReconfigurationsNeverOverGrants: limits and algorithms change every few hundred milliseconds, and each
-// daemon hears of it later than the other. Whenever a unit is granted, the span before it holds no more than the newest
-// limit that the store has heard of.
-func TestAStormOfReconfigurationsNeverOverGrants(t *testing.T) {
-	simulate(t, func(t *testing.T, s store) {
-		rnd := rand.New(rand.NewPCG(10, 10))
-		spans := []time.Duration{time.Second, 5 * time.Second}
-		drawQuota := func(revision int64) *delivery.Quota {
-			q := &delivery.Quota{ID: "q", Revision: revision}
-			for _, span := range spans {
-				w := delivery.Window{Span: span, Limit: rnd.Int64N(60) * int64(span/time.Second), Algorithm: delivery.AlgorithmSliding}
-				if rnd.IntN(3) == 0 {
-					w.Algorithm = delivery.AlgorithmLog
-				}
-				q.Windows = append(q.Windows, w)
-			}
-			return q
-		}
-		newest := drawQuota(1) // of those the store has heard of
-		known := []*delivery.Quota{newest, newest, newest}
-		latest, change := newest, epoch+second
-		var granted []int64
-		for now := epoch; now < epoch+length(s, 300, 8); now += rnd.Int64N(quantum) {
-			if now > change {
-				latest, change = drawQuota(latest.Revision+1), now+rnd.Int64N(600_000)
-			}
-			d := rnd.IntN(len(known))
-			if rnd.IntN(20) == 0 {
-				known[d] = latest
-			}
-			if known[d].Revision > newest.Revision {
-				newest = known[d]
-			}
-			c := campaign(300, known[d])
-			g := take1(s, now, fmt.Sprint(d), ask(c, 1+rnd.Int64N(10)))
-			for range g.Units {
-				granted = append(granted, now)
-			}
-			for i, w := range newest.Windows {
-				from, _ := slices.BinarySearch(granted, now-spans[i].Microseconds()+1)
-				if n := int64(len(granted) - from); g.Units > 0 && n > w.Limit {
-					t.Fatalf("revision %d grants unit %d in %s, limit %d of revision %d", known[d].Revision, n, w.Span, w.Limit, newest.Revision)
-				}
-			}
-		}
-		if len(granted) < 50 || newest.Revision < 5 {
-			t.Errorf("%d granted under %d revisions: too few to show anything", len(granted), newest.Revision)
-		}
 	})
 }
 
@@ -456,9 +354,7 @@ func TestScriptFlushesUnderLoad(t *testing.T) {
 }
 
 func privateClient(t testing.TB, r *testservices.Redis) redis.UniversalClient {
-	c := redis.NewUniversalClient(shards.ClientOptions(r.Addr))
-	t.Cleanup(func() { _ = c.Close() })
-	return c
+	return clientOf(t, r.Addr)
 }
 
 // TestWhatADaemonLeavesOthersUseWithinTwoQuanta: of saturated daemons one stops asking. From two quanta later on, the
@@ -486,84 +382,32 @@ func TestWhatADaemonLeavesOthersUseWithinTwoQuanta(t *testing.T) {
 	})
 }
 
-// turns counts round trips: how often a connection goes over from writing to reading.
-type turns struct {
-	net.Conn
-	writing bool // by the one goroutine that has the connection
-	n       *atomic.Int64
-}
-
-func (c *turns) Write(b []byte) (int, error) {
-	c.writing = true
-	return c.Conn.Write(b)
-}
-
-func (c *turns) Read(b []byte) (int, error) {
-	if c.writing {
-		c.writing = false
-		c.n.Add(1)
-	}
-	return c.Conn.Read(b)
-}
-
-// TestATickIsOneRoundTripAndFewScripts: commandstats of a private Redis for takes of 1,000 campaigns. A script serves as
-// many items as its cost allows: 128 without quotas.
+// TestATickIsOneRoundTripAndFewScripts: takes of 1,000 campaigns. A script serves as many items as its cost allows: 128 without quotas.
 func TestATickIsOneRoundTripAndFewScripts(t *testing.T) {
 	testservices.Simulation(t)
-	r := testservices.FreshRedis(t)
-	var trips atomic.Int64
-	o := shards.ClientOptions(r.Addr)
-	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
-		return &turns{Conn: c, n: &trips}, err
-	}
-	client := redis.NewUniversalClient(o)
-	t.Cleanup(func() { _ = client.Close() })
-	for _, n := range []int{0, 1, 5} {
+	client, count := realClient(t), &pipelines{}
+	client.AddHook(count)
+	for _, windows := range []int{0, 1, 5} {
 		l := newLua(t, client)
-		asks := manyAsks(1000, n)
+		asks, cost := with(1000), 1
+		if windows > 0 {
+			asks, cost = with(1000, wide[:windows]), 2+windows
+		}
 		l.Take(epoch, "a", asks) // connects, and loads the script
-		must(t, client.ConfigSet(context.Background(), "slowlog-log-slower-than", "5000").Err())
-		must(t, client.Do(context.Background(), "SLOWLOG", "RESET").Err())
-		before := commandStats(t, client)
-		trips.Store(0)
+		*count = pipelines{}
 		const ticks = 10
 		for i := range int64(ticks) {
 			l.Take(epoch+(i+1)*quantum, "a", asks)
 		}
-		perTick, stats := trips.Load()/ticks, commandStats(t, client)
-		calls := stats["evalsha"].calls - before["evalsha"].calls
-		cost := 1
-		if n > 0 {
-			cost += 1 + n
-		}
 		perScript := maxCost / cost
-		scripts := int64((len(asks) + perScript - 1) / perScript)
-		if perTick != 1 || calls != ticks*scripts || stats["eval"].calls != before["eval"].calls {
-			t.Errorf("%d windows: %d round trips a tick, %d scripts in %d ticks, want %d a tick", n, perTick, calls, ticks, scripts)
+		scripts := (len(asks) + perScript - 1) / perScript
+		if count.trips != ticks || count.scripts != ticks*scripts {
+			t.Errorf("%d windows: %d round trips, %d scripts in %d ticks, want %d a tick", windows, count.trips, count.scripts, ticks, scripts)
 		}
 		if perScript > maxItems {
-			t.Errorf("%d windows: %d items a script", n, perScript)
+			t.Errorf("%d windows: %d items a script", windows, perScript)
 		}
-		slow, err := client.Do(context.Background(), "SLOWLOG", "LEN").Int64()
-		must(t, err)
-		t.Logf("%d windows: %d items a script, %d µs a script, %d of %d above 5 ms", n, perScript,
-			(stats["evalsha"].micros-before["evalsha"].micros)/calls, slow, calls)
 	}
-}
-
-// manyAsks returns an ask for each of the campaigns, each with its own quota of n windows.
-func manyAsks(campaigns, n int) []delivery.Ask {
-	var asks []delivery.Ask
-	for i := range campaigns {
-		c := campaign(1000)
-		c.ID = fmt.Sprintf("campaign-%d", i)
-		if n > 0 {
-			c.Quotas = []*delivery.Quota{{ID: c.ID, Revision: 1, Windows: wide[:n]}}
-		}
-		asks = append(asks, ask(c, 25))
-	}
-	return asks
 }
 
 // wide are windows that never bind.
@@ -576,39 +420,15 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// commandStat is what a Redis has done of one command.
-type commandStat struct{ calls, micros int64 }
-
-func commandStats(t testing.TB, client redis.UniversalClient) map[string]commandStat {
-	t.Helper()
-	text, err := client.Info(context.Background(), "commandstats").Result()
-	must(t, err)
-	stats := map[string]commandStat{}
-	for line := range strings.Lines(text) {
-		name, rest, ok := strings.Cut(strings.TrimSpace(line), ":")
-		if !ok {
-			continue
-		}
-		var s commandStat
-		if _, err := fmt.Sscanf(rest, "calls=%d,usec=%d", &s.calls, &s.micros); err != nil {
-			t.Fatalf("%q: %v", line, err)
-		}
-		stats[strings.TrimPrefix(name, "cmdstat_")] = s
-	}
-	return stats
-}
-
-// TestAJobCostsATwentiethOfAScript: one campaign of 1,000/s, asked for once a quantum for 20 s, and commandstats of a
-// private Redis.
+// TestAJobCostsATwentiethOfAScript: one campaign of 1,000/s, asked for once a quantum for 20 s.
 func TestAJobCostsATwentiethOfAScript(t *testing.T) {
 	testservices.Simulation(t)
-	client := privateClient(t, testservices.FreshRedis(t))
-	l := newLua(t, client)
-	f := newFleet(t, l, 1, ask(campaign(1000), 0))
+	client, count := realClient(t), &pipelines{}
+	client.AddHook(count)
+	f := newFleet(t, newLua(t, client), 1, ask(campaign(1000), 0))
 	f.run(epoch + 20*second)
-	scripts := commandStats(t, client)["evalsha"].calls
-	if f.asked < 19_900 || scripts*20 > f.asked {
-		t.Errorf("%d scripts for %d jobs", scripts, f.asked)
+	if f.asked < 19_900 || int64(count.scripts)*20 > f.asked {
+		t.Errorf("%d scripts for %d jobs", count.scripts, f.asked)
 	}
 }
 

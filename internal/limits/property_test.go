@@ -66,7 +66,9 @@ type history struct {
 	grants    []delivery.Grant
 }
 
-var spans = []time.Duration{time.Millisecond, 100 * time.Millisecond, time.Second, 2 * time.Second, 5 * time.Second, time.Minute, time.Hour, 24 * time.Hour, 31 * 24 * time.Hour}
+var spans = []time.Duration{
+	time.Millisecond, 100 * time.Millisecond, time.Second, 2 * time.Second, 5 * time.Second, time.Minute, time.Hour, 24 * time.Hour, 31 * 24 * time.Hour,
+}
 
 func newHistory(rt *rapid.T) *history {
 	h := &history{now: epoch}

@@ -53,7 +53,8 @@ func TestARestoreInPartsIsWholeOrNothing(t *testing.T) {
 	for i := range 3 {
 		q := &delivery.Quota{ID: fmt.Sprint("q", i), Revision: 1, Windows: windows(1000, 5*time.Minute)}
 		specs = append(specs, q)
-		quotas = append(quotas, ledger.Restored{Quota: q, Windows: []ledger.Window{{Units: []ledger.Dated{{At: now - second, Units: 300}, {At: now, Units: 100 * int64(i)}}}}})
+		used := []ledger.Dated{{At: now - second, Units: 300}, {At: now, Units: 100 * int64(i)}}
+		quotas = append(quotas, ledger.Restored{Quota: q, Windows: []ledger.Window{{Units: used}}})
 	}
 	part := func(epoch int64, i, kind int) error {
 		return s.runUnchecked(ctx, restoreScript, nil, encodeRestore(s.keys, epoch, quotas[i:i+1], now, kind))
@@ -72,9 +73,7 @@ func TestARestoreInPartsIsWholeOrNothing(t *testing.T) {
 		}
 	}
 	// The data is lost in between.
-	if err := part(7, 0, firstPart); err != nil {
-		t.Fatal(err)
-	}
+	must(t, part(7, 0, firstPart))
 	wipe()
 	if err := part(7, 1, 0); !errors.Is(err, ledger.ErrEpoch) {
 		t.Errorf("after a loss: %v", err)
@@ -102,8 +101,6 @@ func TestARestoreInPartsIsWholeOrNothing(t *testing.T) {
 			t.Errorf("q%d: %d remain, want %d", i, w.Remaining, want)
 		}
 	}
-	if err := (dataStore{e}).Retire(ctx, 0, 9); err != nil {
-		t.Fatal(err)
-	}
+	must(t, (dataStore{e}).Retire(ctx, 0, 9))
 	holds(0)
 }

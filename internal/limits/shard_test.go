@@ -5,8 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/shards"
 )
@@ -14,12 +12,7 @@ import (
 // TestNobodyLooksForAShardAfterTheEnd: a shard does not answer and is looked for; when Run has returned, it is not.
 func TestNobodyLooksForAShardAfterTheEnd(t *testing.T) {
 	server, client := miniClient(t)
-	e, err := New(Options{
-		Shards: shards.New(client), KeyPrefix: "p.", Registerer: prometheus.NewRegistry(), Timeout: 50 * time.Millisecond,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := newEngine(t, Options{Shards: shards.New(client), KeyPrefix: "p.", Timeout: 50 * time.Millisecond})
 	server.Close()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -39,9 +32,7 @@ func TestNobodyLooksForAShardAfterTheEnd(t *testing.T) {
 		t.Fatal("nobody looks for the shard")
 	}
 	cancel()
-	if err := <-ended; err != nil {
-		t.Fatal(err)
-	}
+	must(t, <-ended)
 	if looked() {
 		t.Error("somebody still looks for the shard")
 	}

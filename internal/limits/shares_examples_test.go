@@ -2,6 +2,7 @@ package limits
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -164,7 +165,8 @@ var examples = map[string]example{
 	"one that cannot ask now is not overtaken by many": {
 		quotas: []string{"6/5s sliding", "even 35/12s log"},
 		campaigns: []string{
-			"20/s x1 q1", "100/s x1 q1", "100/s x1 q1", "20/s x1 q0 q1", "100/s x1 q1", "100/s x4 q0 q1", "20/s x1 q0", "100/s x1 q0", "20/s x1 q1", "2/s x1 q0 q1",
+			"20/s x1 q1", "100/s x1 q1", "100/s x1 q1", "20/s x1 q0 q1", "100/s x1 q1", "100/s x4 q0 q1",
+			"20/s x1 q0", "100/s x1 q0", "20/s x1 q1", "2/s x1 q0 q1",
 		},
 		least: 0.4,
 	},
@@ -220,7 +222,9 @@ func (x *example) contest(t *testing.T) *contest {
 		}
 		var quotas []*delivery.Quota
 		for _, id := range strings.Fields(text)[2:] {
-			quotas = append(quotas, c.quotas[id[1]-'0'])
+			n, err := strconv.Atoi(id[1:])
+			must(t, err)
+			quotas = append(quotas, c.quotas[n])
 		}
 		campaign := campaign(rate, quotas...)
 		campaign.ID, campaign.PriorityWeight = fmt.Sprintf("c%d", i), priority

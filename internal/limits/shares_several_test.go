@@ -262,25 +262,9 @@ func TestFewCampaignsStarveBetweenQuotas(t *testing.T) {
 
 // TestSeveralQuotasOnRealStores: the scripts do the same as the model, where each quota ends some of the grants.
 func TestSeveralQuotasOnRealStores(t *testing.T) {
-	testservices.Simulation(t)
 	simulate(t, func(t *testing.T, s store) {
-		c := &contest{longest: 12}
-		for i, w := range []delivery.Window{
-			{Span: 5 * time.Second, Limit: 11, Algorithm: delivery.AlgorithmLog}, {Span: 12 * time.Second, Limit: 22, Algorithm: delivery.AlgorithmFixed},
-		} {
-			c.quotas = append(c.quotas, &delivery.Quota{ID: fmt.Sprintf("q%d", i), Revision: 1, Windows: []delivery.Window{w}})
-		}
-		for i := range 6 {
-			campaign := campaign(2, c.quotas...)
-			campaign.ID = fmt.Sprintf("c%d", i)
-			c.list, c.wants = append(c.list, &waiter{ask: ask(campaign, 20)}), append(c.wants, 2)
-		}
-		c.run(s)
-		for i, fair := range c.fair() {
-			if got := float64(c.list[i].got); got < 0.95*fair || got > 1.05*fair {
-				t.Errorf("campaign %d got %.0f of %.0f: %s", i, got, fair, c)
-			}
-		}
+		x := example{quotas: []string{"11/5s log", "22/12s fixed"}, campaigns: slices.Repeat([]string{"2/s x1 q0 q1"}, 6)}
+		x.sharedFairly(t, s, 0.05)
 	})
 }
 
@@ -288,26 +272,26 @@ func TestSeveralQuotasOnRealStores(t *testing.T) {
 // among the campaign's quotas.
 func TestAQuotaOfItsOwnDecidesNothing(t *testing.T) {
 	testservices.Simulation(t)
-	for name, first := range map[string]bool{"own first": true, "own last": false} {
+	for name, text := range map[string]string{"own first": "2/s x1 q%d q0", "own last": "2/s x1 q0 q%d"} {
 		t.Run(name, func(t *testing.T) {
-			shared := &delivery.Quota{ID: "shared", Revision: 1, Windows: windows(11, 5*time.Second)}
-			c := &contest{longest: 12, quotas: []*delivery.Quota{shared}}
+			x := example{quotas: []string{"11/5s sliding"}}
 			for i := range 12 {
-				own := &delivery.Quota{ID: fmt.Sprintf("own%d", i), Revision: 1, Windows: windows(1000, time.Minute)}
-				campaign := campaign(2, shared, own)
-				if first {
-					slices.Reverse(campaign.Quotas)
-				}
-				campaign.ID = fmt.Sprintf("c%02d", i)
-				c.list, c.wants = append(c.list, &waiter{ask: ask(campaign, 20)}), append(c.wants, 2)
+				x.quotas, x.campaigns = append(x.quotas, "1000/12s sliding"), append(x.campaigns, fmt.Sprintf(text, i+1))
 			}
-			c.run(newBehind())
-			for i, fair := range c.fair() {
-				if got := float64(c.list[i].got); got < 0.8*fair || got > 1.2*fair {
-					t.Errorf("campaign %d got %.0f of %.0f: %s", i, got, fair, c)
-				}
-			}
+			x.sharedFairly(t, newBehind(), 0.2)
 		})
+	}
+}
+
+// sharedFairly expects that each campaign of the example gets what falls to it, but for a part.
+func (x *example) sharedFairly(t *testing.T, s store, but float64) {
+	t.Helper()
+	c := x.contest(t)
+	c.run(s)
+	for i, fair := range c.fair() {
+		if got := float64(c.list[i].got); got < (1-but)*fair || got > (1+but)*fair {
+			t.Errorf("campaign %d got %.0f of %.0f: %s", i, got, fair, c)
+		}
 	}
 }
 
@@ -315,19 +299,10 @@ func TestAQuotaOfItsOwnDecidesNothing(t *testing.T) {
 func TestScriptsOweWhatTheModelOwes(t *testing.T) {
 	testservices.Simulation(t)
 	_, client := newInterpreter(t)
+	x := example{quotas: []string{"5/2s log", "20/12s fixed"}, campaigns: []string{"5/s x1 q0 q1", "5/s x1 q0 q1", "5/s x20 q0 q1"}}
 	got := map[string][]int64{}
 	for name, s := range map[string]store{"model": model.NewStore(), "scripts": newLua(t, client)} {
-		c := &contest{longest: 12}
-		for i, w := range []delivery.Window{
-			{Span: 2 * time.Second, Limit: 5, Algorithm: delivery.AlgorithmLog}, {Span: 12 * time.Second, Limit: 20, Algorithm: delivery.AlgorithmFixed},
-		} {
-			c.quotas = append(c.quotas, &delivery.Quota{ID: fmt.Sprintf("q%d", i), Revision: 1, Windows: []delivery.Window{w}})
-		}
-		for i, priority := range []int64{1, 1, 20} {
-			campaign := campaign(5, c.quotas...)
-			campaign.ID, campaign.PriorityWeight = fmt.Sprintf("c%d", i), priority
-			c.list, c.wants = append(c.list, &waiter{ask: ask(campaign, 20)}), append(c.wants, 5)
-		}
+		c := x.contest(t)
 		c.run(s)
 		for _, w := range c.list {
 			got[name] = append(got[name], w.got)

@@ -19,7 +19,8 @@ func TestSharesFollowPriorityUnderEveryKindOfQuota(t *testing.T) {
 		for _, algorithm := range []string{delivery.AlgorithmSliding, delivery.AlgorithmLog, delivery.AlgorithmFixed} {
 			for _, weights := range [][2]int64{{1, 1}, {5, 1}, {1, 5}, {5, 5}, {15, 2}} {
 				t.Run(fmt.Sprint(spend, " ", algorithm, " ", weights), func(t *testing.T) {
-					if !*everywhere && (weights[0] < 15 || spend == delivery.SpendEven) { // thousands of takes each: the model speaks for the scripts, which do the same
+					// Thousands of takes each: the model speaks for the scripts, which do the same.
+					if !*everywhere && (weights[0] < 15 || spend == delivery.SpendEven) {
 						sharesFollowPriority(t, model.NewStore(), spend, algorithm, weights)
 						return
 					}

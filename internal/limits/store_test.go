@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"hash/fnv"
+	"net"
 	"testing"
 	"time"
 
@@ -56,10 +57,7 @@ func (l *lua) engine(node string) *Engine {
 	if e := l.engines[node]; e != nil {
 		return e
 	}
-	e, err := New(Options{Shards: l.shards, KeyPrefix: l.prefix, Registerer: prometheus.NewRegistry(), Timeout: time.Minute, now: func() int64 { return l.now }})
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	e := newEngine(l.t, Options{Shards: l.shards, KeyPrefix: l.prefix, Timeout: time.Minute, now: func() int64 { return l.now }})
 	e.node = node
 	l.engines[node] = e
 	return e
@@ -119,9 +117,33 @@ func miniClient(t testing.TB) (*miniredis.Miniredis, redis.UniversalClient) {
 
 func realClient(t testing.TB) redis.UniversalClient {
 	t.Helper()
-	c := redis.NewUniversalClient(shards.ClientOptions(testservices.RedisAddr(t)))
+	return clientOf(t, testservices.RedisAddr(t))
+}
+
+// clientOf is a client of the Redis at an address, whose connections may be wrapped.
+func clientOf(t testing.TB, addr string, wrap ...func(net.Conn) net.Conn) redis.UniversalClient {
+	o := shards.ClientOptions(addr)
+	for _, w := range wrap {
+		o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+			if err != nil {
+				return nil, err
+			}
+			return w(c), nil
+		}
+	}
+	c := redis.NewUniversalClient(o)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
+}
+
+// newEngine is an engine with metrics of its own.
+func newEngine(t testing.TB, o Options) *Engine {
+	t.Helper()
+	o.Registerer = prometheus.NewRegistry()
+	e, err := New(o)
+	must(t, err)
+	return e
 }
 
 // eachStore runs a test against the model and every topology of real Redis; under the race detector, which would see the same code for

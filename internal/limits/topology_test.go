@@ -62,18 +62,6 @@ func TestTheHomeIsTheShardOfTheQuotas(t *testing.T) {
 	}
 }
 
-func TestHomesAreForgotten(t *testing.T) {
-	h := homes{known: map[string]*home{}}
-	a := ask(campaign(1), 1)
-	h.at(&a, 4, 0)
-	b := ask(campaign(1), 1)
-	b.Campaign.ID = "other"
-	h.at(&b, 4, forgetAfter)
-	if h.at(&b, 4, forgetAfter+sweepEvery); len(h.known) != 1 || h.known["other"] == nil {
-		t.Errorf("%v", slices.Collect(maps.Keys(h.known)))
-	}
-}
-
 // ring is a ring of miniredis.
 type ring struct {
 	*lua
@@ -96,6 +84,16 @@ func quotaIn(shard int, limit int) *delivery.Quota {
 	return &delivery.Quota{ID: fmt.Sprintf("q%d", shard), Revision: 1, Shard: shard, Windows: windows(limit, time.Hour)}
 }
 
+// perShard returns an ask for five units of each of some campaigns, whose quotas of an hour live in one shard after the other.
+func perShard(campaigns, limit int) (asks []delivery.Ask) {
+	for i := range campaigns {
+		c := campaign(1000, quotaIn(i, limit))
+		c.ID = fmt.Sprintf("c%d", i)
+		asks = append(asks, ask(c, 5))
+	}
+	return asks
+}
+
 // left are the remaining units of quotas.
 func (l *lua) left(now int64, quotas ...*delivery.Quota) (list []int64) {
 	for _, w := range l.Peek(now, quotas) {
@@ -111,12 +109,7 @@ func TestCampaignsLiveWithTheirQuotas(t *testing.T) {
 		counters[i] = &pipelines{}
 		c.AddHook(counters[i])
 	}
-	var asks []delivery.Ask
-	for i := range 6 {
-		c := campaign(1000, quotaIn(i, 100))
-		c.ID = fmt.Sprintf("c%d", i)
-		asks = append(asks, ask(c, 5))
-	}
+	asks := perShard(6, 100)
 	r.Take(epoch, "a", asks) // loads the scripts
 	for _, c := range counters {
 		c.trips = 0
@@ -176,15 +169,10 @@ func TestACampaignOfTwoShardsIsHeld(t *testing.T) {
 
 func TestAShardThatIsDownStopsItsOwnCampaignsOnly(t *testing.T) {
 	r := newRing(t, 3)
-	quotas := []*delivery.Quota{quotaIn(0, 100), quotaIn(1, 100), quotaIn(2, 100)}
-	var asks []delivery.Ask
-	for i, linked := range [][]*delivery.Quota{quotas[:1], quotas[1:2], quotas[2:]} {
-		c := campaign(1000, linked...)
-		c.ID = fmt.Sprintf("c%d", i)
-		asks = append(asks, ask(c, 5))
-	}
+	asks := perShard(3, 100)
+	quotas := slices.Concat(asks[0].Campaign.Quotas, asks[2].Campaign.Quotas)
 	r.Take(epoch, "a", asks)
-	before := r.left(epoch, quotas[0], quotas[2])
+	before := r.left(epoch, quotas...)
 	r.servers[1].Close()
 	e, now := r.engine("a"), epoch+second
 	r.now = now
@@ -200,15 +188,13 @@ func TestAShardThatIsDownStopsItsOwnCampaignsOnly(t *testing.T) {
 		}
 		r.now += second
 	}
-	if got := r.left(r.now, quotas[0], quotas[2]); got[0] != before[0]-15 || got[1] != before[1]-15 {
+	if got := r.left(r.now, quotas...); got[0] != before[0]-15 || got[1] != before[1]-15 {
 		t.Errorf("%v are left of %v", got, before)
 	}
 	if _, err := e.CloseGate(context.Background(), "g", delivery.Closure{For: time.Second}); err == nil || !strings.Contains(err.Error(), "shard 1: ") {
 		t.Errorf("close: %v", err)
 	}
-	if err := r.servers[1].Restart(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.servers[1].Restart())
 	time.Sleep(3 * lookEvery) // it is found again
 	for i := range asks {
 		if g := take1(r, r.now, "a", asks[i]); g.Units != 5 {
@@ -219,21 +205,11 @@ func TestAShardThatIsDownStopsItsOwnCampaignsOnly(t *testing.T) {
 
 func TestAFrozenShardIsLeftAlone(t *testing.T) {
 	frozen, other := testservices.FreshRedis(t), testservices.FreshRedis(t)
-	set, err := shards.Connect(shards.Options{Mode: shards.ModeRing, Addrs: []string{frozen.Addr, other.Addr}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = set.Close() })
-	e, err := New(Options{Shards: set, KeyPrefix: "p.", Registerer: prometheus.NewRegistry(), Timeout: 100 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, d := campaign(1000, quotaIn(0, 1000)), campaign(1000, quotaIn(1, 1000))
-	d.ID = "d"
-	asks := []delivery.Ask{ask(c, 1), ask(d, 1)}
-	if _, err := e.Take(context.Background(), asks); err != nil {
-		t.Fatal(err)
-	}
+	set := connect(t, shards.Options{Mode: shards.ModeRing, Addrs: []string{frozen.Addr, other.Addr}})
+	e := newEngine(t, Options{Shards: set, KeyPrefix: "p.", Timeout: 100 * time.Millisecond})
+	asks := perShard(2, 1000)
+	_, err := e.Take(context.Background(), asks)
+	must(t, err)
 	frozen.Freeze()
 	t.Cleanup(frozen.Thaw)
 	if _, err := e.Take(context.Background(), asks); err == nil {
@@ -286,70 +262,37 @@ func TestACampaignThatMovesLeavesNothingBehind(t *testing.T) {
 		return c
 	}
 	before, after, again := at(0, 1, 1000), at(1, 2, 10), at(0, 3, 10)
-	for name, other := range map[string]func(r *ring, now int64) bool{ // what a daemon does that knows of the move
-		"it asks": func(r *ring, now int64) bool {
-			take1(r, now-quantum, "b", ask(before, 5))
-			return take1(r, now, "b", ask(after, 5)).Units == 0
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := newRing(t, 2)
-			now := settle(r, epoch, before) + second
-			if g := take1(r, now, "a", ask(before, 5)); g.Units == 0 {
-				t.Fatalf("%+v", g)
-			}
-			now += second
-			if !other(r, now) {
-				t.Error("granted in the new shard before the old one was told")
-			}
-			now += second
-			if g := take1(r, now, "a", ask(before, 5)); g.Units != 0 || g.Bound != delivery.BindHeld {
-				t.Errorf("the daemon that does not know of the move: %+v", g)
-			}
-			sent := int64(0)
-			for range 40 { // the engine measures by its own clock when the last slots in the old shard have passed
-				time.Sleep(5 * time.Millisecond)
-				now += 100_000
-				sent += take1(r, now, "b", ask(after, 5)).Units
-			}
-			if sent < 20 {
-				t.Errorf("%d units at 10/s in the new shard in four seconds", sent)
-			}
-			sent = 0
-			for range 40 {
-				time.Sleep(5 * time.Millisecond)
-				now += 100_000
-				sent += take1(r, now, "b", ask(again, 5)).Units
-			}
-			if sent < 20 {
-				t.Errorf("%d units at 10/s in four seconds after it has moved back", sent)
-			}
-		})
+	r := newRing(t, 2)
+	now := settle(r, epoch, before) + second
+	if g := take1(r, now, "a", ask(before, 5)); g.Units == 0 {
+		t.Fatalf("%+v", g)
 	}
-}
-
-// TestALostShardHoldsNobodyForLong: a campaign has left a shard that does not answer any more.
-func TestALostShardHoldsNobodyForLong(t *testing.T) {
-	h := homes{known: map[string]*home{}}
-	before, after := campaign(1000, quotaIn(0, 1)), campaign(1000, quotaIn(1, 1))
-	a, b := ask(before, 1), ask(after, 1)
-	h.at(&a, 2, 0)
-	x := h.at(&b, 2, 1)
-	if !slices.Equal(x.left, []int{0}) || x.tell != 1+waitFor {
-		t.Errorf("%+v", x)
+	now += second
+	take1(r, now-quantum, "b", ask(before, 5))
+	if g := take1(r, now, "b", ask(after, 5)); g.Units != 0 {
+		t.Error("granted in the new shard before the old one was told")
 	}
-	if x = h.at(&a, 2, 2); !slices.Equal(x.left, []int{1}) {
-		t.Errorf("after it has moved back: %+v", x)
+	now += second
+	if g := take1(r, now, "a", ask(before, 5)); g.Units != 0 || g.Bound != delivery.BindHeld {
+		t.Errorf("the daemon that does not know of the move: %+v", g)
+	}
+	for what, of := range []*delivery.Campaign{after, again} {
+		sent := int64(0)
+		for range 40 { // the engine measures by its own clock when the last slots in the old shard have passed
+			time.Sleep(5 * time.Millisecond)
+			now += 100_000
+			sent += take1(r, now, "b", ask(of, 5)).Units
+		}
+		if sent < 20 {
+			t.Errorf("%d units at 10/s in four seconds after move %d", sent, what+1)
+		}
 	}
 }
 
 func TestAGateIsClosedInEveryShard(t *testing.T) {
 	r := newRing(t, 3)
-	var asks []delivery.Ask
-	for i := range 3 {
-		c := campaign(1000, quotaIn(i, 1000))
-		c.ID = fmt.Sprintf("c%d", i)
-		asks = append(asks, ask(c, 5))
+	asks := perShard(3, 1000)
+	for i := range asks {
 		asks[i].Gate = "sink"
 	}
 	r.Take(epoch, "a", asks)
@@ -427,25 +370,6 @@ func TestClosedGatesAreListed(t *testing.T) {
 	want("d failing 1s")
 }
 
-func TestShadowedUnitsAreCounted(t *testing.T) {
-	r := newRing(t, 2)
-	here, there := quotaIn(0, 4), quotaIn(0, 7)
-	there.ID = "q1"
-	here.Mode, there.Mode = delivery.ModeShadow, delivery.ModeShadow
-	c := campaign(1000, here, there)
-	now := settle(r, epoch, c)
-	if g := take1(r, now, "a", ask(c, 10)); g.Units != 10 || len(g.Shadowed) != 2 {
-		t.Errorf("%+v", g)
-	}
-	m := r.engine("a").m
-	for q, want := range map[string]float64{"q0": 6, "q1": 3} {
-		if n := testutil.ToFloat64(m.shadowDenied.WithLabelValues(q)); n != want {
-			t.Errorf("%s: %v units, want %v", q, n, want)
-		}
-	}
-}
-
-// peeker is a store that can fail.
 // peeker returns states of the quotas that are asked for, and counts them.
 type peeker struct {
 	states []delivery.WindowState
@@ -477,7 +401,8 @@ func newGauged(quotas int) *gauged {
 		q := quotaIn(i, 10)
 		s.Quotas[q.ID], g.store.states = q, append(g.store.states, delivery.WindowState{Quota: q.ID, Remaining: 10})
 	}
-	g.Gauges = NewGauges(g.store, func() *delivery.Snapshot { return s }, func() bool { return g.leads }, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	snapshot, leads := func() *delivery.Snapshot { return s }, func() bool { return g.leads }
+	g.Gauges = NewGauges(g.store, snapshot, leads, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	return g
 }
 
@@ -547,4 +472,31 @@ func TestIdleQuotasAreReadInTurns(t *testing.T) {
 			t.Errorf("%v units of a quota with traffic again, %d windows", n, len(g.Latest()))
 		}
 	})
+}
+
+func TestHomesAreForgotten(t *testing.T) {
+	h := homes{known: map[string]*home{}}
+	a := ask(campaign(1), 1)
+	h.at(&a, 4, 0)
+	b := ask(campaign(1), 1)
+	b.Campaign.ID = "other"
+	h.at(&b, 4, forgetAfter)
+	if h.at(&b, 4, forgetAfter+sweepEvery); len(h.known) != 1 || h.known["other"] == nil {
+		t.Errorf("%v", slices.Collect(maps.Keys(h.known)))
+	}
+}
+
+// TestALostShardHoldsNobodyForLong: a campaign has left a shard that does not answer any more.
+func TestALostShardHoldsNobodyForLong(t *testing.T) {
+	h := homes{known: map[string]*home{}}
+	before, after := campaign(1000, quotaIn(0, 1)), campaign(1000, quotaIn(1, 1))
+	a, b := ask(before, 1), ask(after, 1)
+	h.at(&a, 2, 0)
+	x := h.at(&b, 2, 1)
+	if !slices.Equal(x.left, []int{0}) || x.tell != 1+waitFor {
+		t.Errorf("%+v", x)
+	}
+	if x = h.at(&a, 2, 2); !slices.Equal(x.left, []int{1}) {
+		t.Errorf("after it has moved back: %+v", x)
+	}
 }

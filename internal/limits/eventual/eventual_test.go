@@ -79,9 +79,7 @@ func (c *softCluster) add() *softDaemon {
 		Roots: c.clients, KeyPrefix: "soft.", Node: testservices.Unique("node"), Registerer: prometheus.NewRegistry(),
 		now: func() time.Time { return c.at }, timeout: 10 * time.Second,
 	})
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, err)
 	d := &softDaemon{e: e}
 	for range c.clients {
 		d.next = append(d.next, c.at.Add(time.Duration(c.rnd.Int64N(int64(time.Second)))))
@@ -186,78 +184,64 @@ func TestEventualOvershootStaysWithinItsBound(t *testing.T) {
 	}
 }
 
+// example is one of docs/quotas.md, whose first line tells of a quota's limit.
+func example(t *testing.T, name, format string) (limit int, lines []string) {
+	t.Helper()
+	text, err := os.ReadFile("../../../docs/quotas.md")
+	must(t, err)
+	_, example, _ := strings.Cut(string(text), "\n```"+name+"\n")
+	example, _, _ = strings.Cut(example, "\n```")
+	lines = strings.Split(example, "\n")
+	_, err = fmt.Sscanf(lines[0], format, &limit)
+	must(t, err)
+	return limit, lines[1:]
+}
+
 // TestTheExampleOfEventualQuotasIsTrue plays the example of docs/quotas.md: what is sent in the first minute.
 func TestTheExampleOfEventualQuotasIsTrue(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../../docs/quotas.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, example, _ := strings.Cut(string(text), "\n```eventual\n")
-	example, _, _ = strings.Cut(example, "\n```")
-	first, rest, _ := strings.Cut(example, "\n")
-	var limit, played int
-	if _, err := fmt.Sscanf(first, "quota %d/1m", &limit); err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(rest) {
+	limit, lines := example(t, "eventual", "quota %d/1m")
+	for _, line := range lines {
 		var daemons int
 		var least, most int64
-		if _, err := fmt.Sscanf(line, "%d daemons: %d to %d", &daemons, &least, &most); err != nil {
-			t.Fatal(err)
-		}
+		_, err := fmt.Sscanf(line, "%d daemons: %d to %d", &daemons, &least, &most)
+		must(t, err)
 		c := newSoftCluster(t, 2, daemons)
 		if n := c.run(time.Minute, softQuota("", limit, time.Minute), always(1)); n < least || n > most {
 			t.Errorf("%d daemons: %d", daemons, n)
 		}
-		played++
 	}
-	if played != 3 {
-		t.Errorf("%d lines", played)
+	if len(lines) != 3 {
+		t.Errorf("%d lines", len(lines))
 	}
 }
 
 // TestTheExampleOfBytesIsTrue plays the example of docs/quotas.md: how many of the jobs that wait go.
 func TestTheExampleOfBytesIsTrue(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../../docs/quotas.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, example, _ := strings.Cut(string(text), "\n```bytes\n")
-	example, _, _ = strings.Cut(example, "\n```")
-	first, rest, _ := strings.Cut(example, "\n")
-	var limit, played int
-	if _, err := fmt.Sscanf(first, "quota %d/1s", &limit); err != nil {
-		t.Fatal(err)
-	}
+	limit, lines := example(t, "bytes", "quota %d/1s")
 	q := softQuota("", limit, time.Second)
 	q.Unit = delivery.UnitBytes
 	c := newSoftCluster(t, 1, 1)
 	c.run(2*time.Second, q, always(1))
 	begin := c.at
-	for line := range strings.Lines(rest) {
+	for _, line := range lines {
 		words := strings.Fields(line)
 		after, err := time.ParseDuration(words[0])
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		c.run(begin.Add(after).Sub(c.at), q, always(0))
 		var sizes []int64
 		for _, w := range words[3 : len(words)-1] {
 			n, err := strconv.ParseInt(strings.TrimSuffix(w, ":"), 10, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			sizes = append(sizes, n)
 		}
 		if n := c.daemons[0].e.Fits(q, sizes); strconv.Itoa(n) != words[len(words)-1] {
-			t.Errorf("%s: %d", strings.TrimSpace(line), n)
+			t.Errorf("%s: %d", line, n)
 		}
-		played++
 	}
-	if played != 4 {
-		t.Errorf("%d lines", played)
+	if len(lines) != 4 {
+		t.Errorf("%d lines", len(lines))
 	}
 }
 
@@ -307,9 +291,7 @@ func TestEventualRootsAreLostOneByOne(t *testing.T) {
 				t.Errorf("without roots: %g a second, want %v", used, want)
 			}
 			for _, m := range c.servers {
-				if err := m.Restart(); err != nil {
-					t.Fatal(err)
-				}
+				must(t, m.Restart())
 			}
 			c.reconnect()
 			c.run(10*time.Second, q, always(10))
@@ -370,12 +352,6 @@ func TestEventualRootWithoutItsDataChangesNothing(t *testing.T) {
 	}
 }
 
-// cluster is what a root says all nodes have used.
-func (c *softCluster) cluster(root int) string {
-	total := c.servers[root].HGet("{soft.eventual}q", "total")
-	return total
-}
-
 func TestEventualReportsMayBeRepeated(t *testing.T) {
 	t.Parallel()
 	c := newSoftCluster(t, 1, 1)
@@ -388,9 +364,7 @@ func TestEventualReportsMayBeRepeated(t *testing.T) {
 		var all []rootAnswer
 		for range 3 {
 			answers, err := d.e.put(context.Background(), d.e.roots[0], list)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			all = append(all, answers...)
 		}
 		if !slices.EqualFunc(all[1:], all[:2], func(a, b rootAnswer) bool {
@@ -417,10 +391,8 @@ func TestEventualRestartLowersNoTotal(t *testing.T) {
 	c.run(2*time.Second, q, always(0))
 	var most int64
 	for root := range c.servers {
-		var total int64
-		if _, err := fmt.Sscan(c.cluster(root), &total); err != nil {
-			t.Fatal(err)
-		}
+		total, err := strconv.ParseInt(c.servers[root].HGet("{soft.eventual}q", "total"), 10, 64)
+		must(t, err)
 		// A root that begins with what one daemon had heard misses what another has told elsewhere since.
 		if total < used*95/100 || total > used {
 			t.Errorf("root %d counted %d of %d", root, total, used)
@@ -516,17 +488,13 @@ func TestEventualRunsOverRedis(t *testing.T) {
 			Roots: []redis.UniversalClient{client}, KeyPrefix: prefix, Node: testservices.Unique("node"),
 			Sync: 20 * time.Millisecond, Registerer: prometheus.NewRegistry(),
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		e.Allow(q, 100)
 		end := make(chan error)
 		go func() { end <- e.Run(ctx) }()
 		list, done = append(list, e), append(done, end)
 	}
-	if err := client.ScriptFlush(ctx).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, client.ScriptFlush(ctx).Err())
 	heard := func(e *Quotas) bool {
 		e.mu.Lock()
 		defer e.mu.Unlock()

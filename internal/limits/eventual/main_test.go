@@ -1,6 +1,7 @@
 package eventual
 
 import (
+	"testing"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -14,4 +15,11 @@ func windows(spec ...any) []delivery.Window {
 		out = append(out, delivery.Window{Limit: int64(spec[i].(int)), Span: spec[i+1].(time.Duration), Algorithm: "sliding"})
 	}
 	return out
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -13,12 +13,9 @@ import (
 	"github.com/pacer/pacer/internal/retry"
 )
 
-// memLedger is a ledger of one shard in memory. delay comes before and after what a call does; a call whose context ends in the
-// second has done it all the same.
+// memLedger is a ledger of one shard in memory.
 type memLedger struct {
-	mu      sync.Mutex // guards what follows
-	delay   func() time.Duration
-	err     error // of every call
+	caller
 	epochs  map[int]int64
 	clocks  map[int]delivery.Incarnation // what is recorded with the epochs
 	causes  []string
@@ -42,7 +39,7 @@ type memCount struct {
 
 func newMemLedger() *memLedger {
 	return &memLedger{
-		delay: func() time.Duration { return 0 }, epochs: map[int]int64{}, clocks: map[int]delivery.Incarnation{}, usage: map[memMinute]int64{},
+		epochs: map[int]int64{}, clocks: map[int]delivery.Incarnation{}, usage: map[memMinute]int64{},
 		counts: map[string]memCount{}, takers: map[string]delivery.Taker{}, anchors: map[delivery.Anchor]int64{},
 	}
 }
@@ -66,20 +63,52 @@ func (l *memLedger) restore(backup *memLedger) {
 }
 
 func (l *memLedger) do(ctx context.Context, what func()) error {
-	l.mu.Lock()
-	delay := l.delay
-	l.mu.Unlock()
-	if err := pass(ctx, delay()); err != nil {
-		return err
-	}
-	l.mu.Lock()
-	err := l.err
-	if err == nil {
-		what()
-	}
-	l.mu.Unlock()
-	return errors.Join(err, pass(ctx, delay()))
+	return l.call(ctx, func() error { what(); return nil })
 }
+
+// caller is what calls of a fake have in common. delay comes before and after what a call does; a call whose context ends in the second
+// has done it all the same.
+type caller struct {
+	mu    sync.Mutex // guards what follows, and what the fake holds
+	delay func() time.Duration
+	err   error                             // of every call
+	step  func(do func() error) (err error) // around every call
+}
+
+func (c *caller) call(ctx context.Context, what func() error) error {
+	c.mu.Lock()
+	delay, step := c.delay, c.step
+	c.mu.Unlock()
+	if delay == nil {
+		delay = func() time.Duration { return 0 }
+	}
+	if step == nil {
+		step = func(do func() error) error { return do() }
+	}
+	return step(func() error {
+		err := pass(ctx, delay())
+		if err != nil {
+			return err
+		}
+		c.change(func() {
+			if err = c.err; err == nil {
+				err = what()
+			}
+		})
+		return errors.Join(err, pass(ctx, delay()))
+	})
+}
+
+// change does something to what the fake holds, or looks into it.
+func (c *caller) change(what func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	what()
+}
+
+func (c *caller) fail(err error) { c.change(func() { c.err = err }) }
+
+func (c *caller) slow(delay func() time.Duration) { c.change(func() { c.delay = delay }) }
 
 // pass lets time go by.
 func pass(ctx context.Context, d time.Duration) error {
@@ -87,18 +116,6 @@ func pass(ctx context.Context, d time.Duration) error {
 		_ = retry.Sleep(ctx, d)
 	}
 	return ctx.Err()
-}
-
-func (l *memLedger) slow(delay func() time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.delay = delay
-}
-
-func (l *memLedger) fail(err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.err = err
 }
 
 func (l *memLedger) Epoch(ctx context.Context, shard int) (is delivery.Incarnation, err error) {
@@ -172,7 +189,9 @@ func (l *memLedger) Leave(ctx context.Context, shard int, nodes []string, usage 
 	})
 }
 
-func (l *memLedger) WriteTaken(ctx context.Context, shard int, epoch, since, at int64, list []delivery.Taken, anchors []delivery.Anchor) (ok bool, err error) {
+func (l *memLedger) WriteTaken(
+	ctx context.Context, shard int, epoch, since, at int64, list []delivery.Taken, anchors []delivery.Anchor,
+) (ok bool, err error) {
 	err = l.do(ctx, func() {
 		if ok = l.epochs[shard] == epoch; !ok {
 			return
@@ -266,16 +285,9 @@ func (l *memLedger) total(quota string) (sum int64) {
 	return sum
 }
 
-// read looks into the ledger.
-func (l *memLedger) read(what func()) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	what()
-}
-
 // recorded is the epoch of the first shard.
 func (l *memLedger) recorded() (n int64) {
-	l.read(func() { n = l.epochs[0] })
+	l.change(func() { n = l.epochs[0] })
 	return n
 }
 

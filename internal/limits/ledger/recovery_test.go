@@ -28,10 +28,8 @@ import (
 // memStore is one shard with exact windows. As in the real one, an epoch is good only for the process that adopted it. A restore of
 // several quotas takes several steps. A call that was given up may still have been done.
 type memStore struct {
-	mu      sync.Mutex // guards what follows
-	delay   func() time.Duration
-	err     error
-	data    memData
+	caller
+	data    memData // under mu, as is process
 	process int
 }
 
@@ -46,7 +44,7 @@ type memData struct {
 }
 
 func newMemStore() *memStore {
-	return &memStore{delay: func() time.Duration { return 0 }, data: emptyData()}
+	return &memStore{data: emptyData()}
 }
 
 func emptyData() memData {
@@ -67,22 +65,6 @@ func (d memData) clone() memData {
 	return c
 }
 
-func (s *memStore) do(ctx context.Context, what func() error) error {
-	s.mu.Lock()
-	delay := s.delay
-	s.mu.Unlock()
-	if err := pass(ctx, delay()); err != nil {
-		return err
-	}
-	s.mu.Lock()
-	err := s.err
-	if err == nil {
-		err = what()
-	}
-	s.mu.Unlock()
-	return errors.Join(err, pass(ctx, delay()))
-}
-
 // inForce is the epoch that scripts are compared with.
 func (s *memStore) inForce() int64 {
 	if s.data.adopted != s.process {
@@ -98,7 +80,7 @@ func (s *memStore) held() (n int64) {
 }
 
 func (s *memStore) Inspect(ctx context.Context, _ int) (found Found, err error) {
-	err = s.do(ctx, func() error {
+	err = s.call(ctx, func() error {
 		found = Found{Epoch: s.inForce(), Now: time.Now().UnixMicro()}
 		return nil
 	})
@@ -106,7 +88,7 @@ func (s *memStore) Inspect(ctx context.Context, _ int) (found Found, err error) 
 }
 
 func (s *memStore) Retire(ctx context.Context, _ int, epoch int64) error {
-	return s.do(ctx, func() error {
+	return s.call(ctx, func() error {
 		if s.data.epoch == epoch {
 			s.data.epoch = 0
 		}
@@ -116,7 +98,7 @@ func (s *memStore) Retire(ctx context.Context, _ int, epoch int64) error {
 
 func (s *memStore) Restore(ctx context.Context, _ int, epoch int64, quotas []Restored) error {
 	part := func(first bool, what func()) error {
-		return s.do(ctx, func() error {
+		return s.call(ctx, func() error {
 			if first {
 				s.data.restoring, s.data.restoredIn = epoch, s.process
 			}
@@ -144,7 +126,7 @@ func (s *memStore) Restore(ctx context.Context, _ int, epoch int64, quotas []Res
 }
 
 func (s *memStore) Count(ctx context.Context, _ int, epoch int64, list []*delivery.Quota) (now int64, counted []Counted, err error) {
-	err = s.do(ctx, func() error {
+	err = s.call(ctx, func() error {
 		if epoch != s.inForce() {
 			return ErrEpoch
 		}
@@ -172,7 +154,7 @@ func (s *memStore) Count(ctx context.Context, _ int, epoch int64, list []*delive
 func (s *memStore) take(
 	ctx context.Context, epoch int64, q *delivery.Quota, want int64,
 ) (n, at int64, err error) {
-	err = s.do(ctx, func() error {
+	err = s.call(ctx, func() error {
 		if epoch != s.inForce() {
 			return ErrEpoch
 		}
@@ -207,13 +189,6 @@ func (s *memStore) take(
 	return n, at, err
 }
 
-// change does something to the store at once.
-func (s *memStore) change(what func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	what()
-}
-
 func (s *memStore) flushAll() { s.change(func() { s.data = emptyData() }) }
 
 // guarded is a fence and a writer at work, in a bubble.
@@ -221,7 +196,7 @@ type guarded struct {
 	*Fence
 	log  *journal
 	reg  *prometheus.Registry
-	dead atomic.Bool // the ledger cannot be reached
+	dead atomic.Bool // the ledger cannot be written by it
 	stop func()
 	kill func() // stop without a word
 }
@@ -268,7 +243,7 @@ func (d *guarded) take(ctx context.Context, s *memStore, q *delivery.Quota, want
 	return n, at, err
 }
 
-// mortal is a ledger that cannot be reached any more once its daemon is dead.
+// mortal is a ledger that its daemon cannot write while it is cut off, or dead.
 type mortal struct {
 	Database
 	dead *atomic.Bool
@@ -428,8 +403,6 @@ func TestACatalogThatIsNotLoadedRestoresNothing(t *testing.T) {
 
 // stumbler fails the k-th operation, before or after doing it, and all later ones: its daemon has crashed.
 type stumbler struct {
-	*memLedger
-	*memStore
 	mu    sync.Mutex
 	left  int
 	after bool
@@ -453,84 +426,13 @@ func (c *stumbler) step(do func() error) error {
 	return nil
 }
 
-func (c *stumbler) Epoch(ctx context.Context, shard int) (is delivery.Incarnation, err error) {
-	return is, c.step(func() error { is, err = c.memLedger.Epoch(ctx, shard); return err })
-}
-
-func (c *stumbler) ReplaceEpoch(ctx context.Context, shard int, old int64, next delivery.Incarnation, why string) (int64, error) {
-	var n int64
-	err := c.step(func() error {
-		var err error
-		n, err = c.memLedger.ReplaceEpoch(ctx, shard, old, next, why)
-		return err
-	})
-	return n, err
-}
-
-func (c *stumbler) Join(ctx context.Context, node string, as []delivery.Taker) (written map[int]int64, err error) {
-	err = c.step(func() error {
-		var err error
-		written, err = c.memLedger.Join(ctx, node, as)
-		return err
-	})
-	return written, err
-}
-
-func (c *stumbler) Takers(ctx context.Context, shard int) (list []delivery.Taker, err error) {
-	err = c.step(func() error {
-		var err error
-		list, err = c.memLedger.Takers(ctx, shard)
-		return err
-	})
-	return list, err
-}
-
-func (c *stumbler) Leave(ctx context.Context, shard int, nodes []string, usage []delivery.Usage) error {
-	return c.step(func() error { return c.memLedger.Leave(ctx, shard, nodes, usage) })
-}
-
-func (c *stumbler) Usage(ctx context.Context, quotas []string, since int64) (list []delivery.Usage, err error) {
-	err = c.step(func() error {
-		var err error
-		list, err = c.memLedger.Usage(ctx, quotas, since)
-		return err
-	})
-	return list, err
-}
-
-func (c *stumbler) Anchors(ctx context.Context, quotas []string) (list []delivery.Anchor, err error) {
-	err = c.step(func() error {
-		var err error
-		list, err = c.memLedger.Anchors(ctx, quotas)
-		return err
-	})
-	return list, err
-}
-
-func (c *stumbler) Inspect(ctx context.Context, shard int) (found Found, err error) {
-	err = c.step(func() error {
-		var err error
-		found, err = c.memStore.Inspect(ctx, shard)
-		return err
-	})
-	return found, err
-}
-
-func (c *stumbler) Retire(ctx context.Context, shard int, epoch int64) error {
-	return c.step(func() error { return c.memStore.Retire(ctx, shard, epoch) })
-}
-
-func (c *stumbler) Restore(ctx context.Context, shard int, epoch int64, quotas []Restored) error {
-	return c.step(func() error { return c.memStore.Restore(ctx, shard, epoch, quotas) })
-}
-
 func TestACrashBetweenAnyTwoStepsEndsWell(t *testing.T) {
 	every := 1
 	if testservices.Raced {
 		every = 4
 	}
 	for _, fresh := range []bool{true, false} {
-		for k := 1; k <= 12; k += every {
+		for k := 1; k <= 16; k += every {
 			for _, after := range []bool{false, true} {
 				synctest.Test(t, func(t *testing.T) {
 					crashAt(t, fresh, k, after)
@@ -549,10 +451,12 @@ func crashAt(t *testing.T, fresh bool, k int, after bool) {
 		used = 450
 		l.usage[memMinute{"old", "q", time.Now().UnixMicro()/ledgerMinute - 90}] = used
 	}
-	c := &stumbler{memLedger: l, memStore: s, left: k, after: after}
-	first := newGuarded("a", c, c, []*delivery.Quota{q})
+	c := &stumbler{left: k, after: after}
+	l.step, s.step = c.step, c.step
+	first := newGuarded("a", l, s, []*delivery.Quota{q})
 	time.Sleep(time.Second)
 	first.stop()
+	l.step, s.step = nil, nil
 	second := newGuarded("b", l, s, []*delivery.Quota{q})
 	defer second.stop()
 	began := time.Now()
@@ -608,9 +512,7 @@ func TestAWinnerThatDiesIsReplacedAfterAWhile(t *testing.T) {
 		defer d.stop()
 		d.takeAll(s, q, time.Second)
 		s.flushAll()
-		l.mu.Lock()
-		l.epochs[0] = 99 // somebody who is not heard of again
-		l.mu.Unlock()
+		l.change(func() { l.epochs[0] = 99 }) // somebody who is not heard of again
 		d.takeAll(s, q, 4900*time.Millisecond)
 		if _, ok := d.Epoch(0); ok {
 			t.Error("open before its time")
@@ -635,12 +537,11 @@ func TestTwoPrimariesDoNotGrantTwice(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l, first, second := newMemLedger(), newMemStore(), newMemStore()
 				quotas := []*delivery.Quota{{ID: "q", Revision: 1, Windows: windows(limit, 24*time.Hour)}}
-				link := &cutLedger{memLedger: l}
 				rates := func(in time.Duration) map[string]int64 { return map[string]int64{"q": 2 * in.Milliseconds()} }
-				old := newRated("old", link, first, quotas, rates)
+				old := newRated("old", l, first, quotas, rates)
 				used := old.takeAll(first, quotas[0], 3*time.Minute)
 				fresh := newRated("fresh", l, second, quotas, rates)
-				link.cut.Store(tc.cutOff)
+				old.dead.Store(tc.cutOff)
 				var both sync.WaitGroup
 				var more [2]int64
 				for i, d := range []*guarded{old, fresh} {
@@ -668,26 +569,6 @@ func TestTwoPrimariesDoNotGrantTwice(t *testing.T) {
 			})
 		})
 	}
-}
-
-// cutLedger is a ledger that cannot be reached while cut.
-type cutLedger struct {
-	*memLedger
-	cut atomic.Bool
-}
-
-func (c *cutLedger) Join(ctx context.Context, node string, as []delivery.Taker) (map[int]int64, error) {
-	if c.cut.Load() {
-		return nil, errors.New("cut off")
-	}
-	return c.memLedger.Join(ctx, node, as)
-}
-
-func (c *cutLedger) Leave(ctx context.Context, shard int, nodes []string, usage []delivery.Usage) error {
-	if c.cut.Load() {
-		return errors.New("cut off")
-	}
-	return c.memLedger.Leave(ctx, shard, nodes, usage)
 }
 
 // lateStore keeps the first restore on its way for a while.
@@ -1024,12 +905,11 @@ func TestServersThatPartAndMeet(t *testing.T) {
 		used, twice, quiet := int64(0), int64(0), ""
 		synctest.Test(t, func(*testing.T) {
 			l, servers := newMemLedger(), []*memStore{newMemStore(), newMemStore()}
-			link := &cutLedger{memLedger: l}
 			quotas := []*delivery.Quota{{ID: "q", Revision: 1, Windows: windows(limit, 24*time.Hour)}}
 			rates := func(in time.Duration) map[string]int64 {
 				return map[string]int64{"q": int64(in/time.Second+1) * 2 * perSecond}
 			}
-			daemons := []*guarded{newRated("a", link, servers[0], quotas, rates), newRated("b", l, servers[0], quotas, rates)}
+			daemons := []*guarded{newRated("a", l, servers[0], quotas, rates), newRated("b", l, servers[0], quotas, rates)}
 			at := []int{0, 0}
 			spend := func(seconds int) {
 				var both sync.WaitGroup
@@ -1050,16 +930,16 @@ func TestServersThatPartAndMeet(t *testing.T) {
 			for i, seconds := range parts {
 				daemons[1].stop()
 				at[1] = 1 - at[0]
-				link.cut.Store(cut[i])
+				daemons[0].dead.Store(cut[i])
 				daemons[1] = newRated(fmt.Sprint("b", i), l, servers[at[1]], quotas, rates)
 				spend(seconds)
 				if twice += 15 * perSecond; cut[i] {
 					twice += 150 * perSecond
 				}
+				daemons[0].dead.Store(false)
 				daemons[0].stop()
 				at[0] = at[1]
-				link.cut.Store(false)
-				daemons[0] = newRated(fmt.Sprint("a", i), link, servers[at[0]], quotas, rates)
+				daemons[0] = newRated(fmt.Sprint("a", i), l, servers[at[0]], quotas, rates)
 				spend(60)
 			}
 			spend(900)

@@ -23,7 +23,7 @@ func TestChangesOfRateNeverOverGrant(t *testing.T) {
 		s := model.NewStore()
 		var askers []*asker
 		for i := range daemons {
-			askers = append(askers, &asker{node: fmt.Sprint(i), want: delivery.MaxGrant, horizon: horizon, at: epoch + rnd.Int64N(quantum)})
+			askers = append(askers, greedy(fmt.Sprint(i), nil, epoch+rnd.Int64N(quantum)))
 		}
 		now := epoch
 		var changes []int64
@@ -46,12 +46,7 @@ func TestChangesOfRateNeverOverGrant(t *testing.T) {
 			now += rnd.Int64N(2_000_000)
 			simulate(s, askers, now, rnd)
 		}
-		var all []int64
-		for _, a := range askers {
-			all = append(all, a.slots...)
-		}
-		rolling(all, 1) // sorts
-		from := 0
+		from, all := 0, slotsOf(askers)
 		for i, e := range all {
 			for all[from] <= e-1_000_000 {
 				from++

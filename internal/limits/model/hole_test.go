@@ -72,7 +72,8 @@ func TestHolesNeverOverGrant(t *testing.T) {
 		for i := 1; i < len(live); i++ {
 			a, b := live[i-1], live[i]
 			if b.at-a.at < min(a.spacing, b.spacing)-1 {
-				rt.Fatalf("slots %d and %d microseconds after the begin, of %d and %d per second", a.at-epoch, b.at-epoch, 1_000_000/a.spacing, 1_000_000/b.spacing)
+				rt.Fatalf("slots %d and %d microseconds after the begin, of %d and %d per second",
+					a.at-epoch, b.at-epoch, 1_000_000/a.spacing, 1_000_000/b.spacing)
 			}
 		}
 	})

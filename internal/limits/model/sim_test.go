@@ -1,9 +1,10 @@
 package model_test
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
-	"sort"
+	"slices"
 	"testing"
 	"time"
 
@@ -30,6 +31,20 @@ type asker struct {
 	heldTo   int64
 }
 
+// greedy is one that wants all it can get.
+func greedy(node string, c *delivery.Campaign, at int64) *asker {
+	return &asker{node: node, campaign: c, want: delivery.MaxGrant, horizon: horizon, at: at}
+}
+
+// slotsOf are those of all daemons, in order.
+func slotsOf(askers []*asker) (all []int64) {
+	for _, a := range askers {
+		all = append(all, a.slots...)
+	}
+	slices.Sort(all)
+	return all
+}
+
 // ask takes once and plans the next ask: a quantum (with some jitter) later, or at NextAt if that is further off.
 func (a *asker) ask(s *model.Store, rnd *rand.Rand) delivery.Granted {
 	g := s.Take(a.at, a.node, []delivery.Ask{{
@@ -53,12 +68,7 @@ func (a *asker) ask(s *model.Store, rnd *rand.Rand) delivery.Granted {
 // simulate runs the askers, always the one whose turn it is, until the given time.
 func simulate(s *model.Store, askers []*asker, until int64, rnd *rand.Rand) {
 	for {
-		first := askers[0]
-		for _, a := range askers {
-			if a.at < first.at {
-				first = a
-			}
-		}
+		first := slices.MinFunc(askers, func(a, b *asker) int { return cmp.Compare(a.at, b.at) })
 		if first.at >= until {
 			return
 		}
@@ -66,9 +76,8 @@ func simulate(s *model.Store, askers []*asker, until int64, rnd *rand.Rand) {
 	}
 }
 
-// rolling is the largest number of events in any stretch of the given length.
+// rolling is the largest number of the (ascending) events in any stretch of the given length.
 func rolling(events []int64, length int64) int64 {
-	sort.Slice(events, func(i, j int) bool { return events[i] < events[j] })
 	most, from := 0, 0
 	for i, e := range events {
 		for events[from] <= e-length {
@@ -77,15 +86,6 @@ func rolling(events []int64, length int64) int64 {
 		most = max(most, i-from+1)
 	}
 	return int64(most)
-}
-
-func mustRate(t testing.TB, micros int64) delivery.Rate {
-	t.Helper()
-	r, err := delivery.NewRate(micros, time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
 }
 
 func TestSaturatedDaemonsShareATimeline(t *testing.T) {
@@ -102,19 +102,17 @@ func TestSaturatedDaemonsShareATimeline(t *testing.T) {
 					length *= 10
 				}
 				s, rnd := model.NewStore(), rand.New(rand.NewPCG(uint64(rate), uint64(k)))
-				c := &delivery.Campaign{ID: "c", Rate: mustRate(t, rate)}
+				perSecond, err := delivery.NewRate(rate, time.Second)
+				if err != nil {
+					t.Fatal(err)
+				}
+				c := &delivery.Campaign{ID: "c", Rate: perSecond}
 				var askers []*asker
 				for i := range k {
-					askers = append(askers, &asker{
-						node: fmt.Sprintf("n%d", i), campaign: c, want: delivery.MaxGrant,
-						horizon: horizon, at: epoch + rnd.Int64N(quantum),
-					})
+					askers = append(askers, greedy(fmt.Sprintf("n%d", i), c, epoch+rnd.Int64N(quantum)))
 				}
 				simulate(s, askers, epoch+length, rnd)
-				var all []int64
-				for _, a := range askers {
-					all = append(all, a.slots...)
-				}
+				all := slotsOf(askers)
 				possible := float64(rate) / 1e6 * float64(length) / 1e6
 				if used := float64(len(all)) / possible; used < 0.999-2/possible-0.2*float64(rate)/1e6/possible {
 					t.Errorf("used %.4f of the slots", used)
@@ -139,7 +137,7 @@ func TestDaemonsWithFewJobsDoNotSlowTheOneWithMany(t *testing.T) {
 	for _, rate := range []int64{10, 100, 1_000} {
 		s, rnd := model.NewStore(), rand.New(rand.NewPCG(1, uint64(rate)))
 		c := &delivery.Campaign{ID: "c", Rate: delivery.PerSecond(rate)}
-		owner := &asker{node: "owner", campaign: c, want: delivery.MaxGrant, horizon: horizon, at: epoch}
+		owner := greedy("owner", c, epoch)
 		var small []*asker
 		for i := range 9 {
 			small = append(small, &asker{node: fmt.Sprint(i), campaign: c, horizon: horizon})
@@ -183,7 +181,7 @@ func TestDaemonsWithFewJobsDoNotSlowTheOneWithMany(t *testing.T) {
 		if served < 0.97 {
 			t.Errorf("%d/s: daemons with few jobs got %.3f of what they had", rate, served)
 		}
-		sort.Slice(waits, func(i, j int) bool { return waits[i] < waits[j] })
+		slices.Sort(waits)
 		if p90 := waits[len(waits)*9/10]; p90 > horizon+5*c.Rate.Spacing() {
 			t.Errorf("%d/s: they waited %d µs", rate, p90)
 		}
@@ -196,10 +194,7 @@ func TestAVanishedDaemonLeavesItsShare(t *testing.T) {
 	for _, rate := range []int64{10, 100, 5_000} {
 		s, rnd := model.NewStore(), rand.New(rand.NewPCG(2, uint64(rate)))
 		c := &delivery.Campaign{ID: "c", Rate: delivery.PerSecond(rate)}
-		mk := func(n string) *asker {
-			return &asker{node: n, campaign: c, want: delivery.MaxGrant, horizon: horizon, at: epoch}
-		}
-		a, b := mk("a"), mk("b")
+		a, b := greedy("a", c, epoch), greedy("b", c, epoch)
 		simulate(s, []*asker{a, b}, epoch+10_000_000, rnd)
 		before := a.granted + b.granted
 		a.at = max(a.at, epoch+10_000_000)
@@ -252,15 +247,14 @@ func shareQuota(t *testing.T, tc quotaCase) {
 	for i, r := range tc.rates {
 		c := &delivery.Campaign{ID: fmt.Sprintf("c%d", i), Rate: delivery.PerSecond(r), Quotas: []*delivery.Quota{q}, PriorityWeight: tc.weights[i]}
 		for n := range tc.nodes {
-			askers = append(askers, &asker{node: fmt.Sprintf("n%d", n), campaign: c, want: delivery.MaxGrant, horizon: hz, at: epoch + rnd.Int64N(quantum)})
+			a := greedy(fmt.Sprintf("n%d", n), c, epoch+rnd.Int64N(quantum))
+			a.horizon = hz
+			askers = append(askers, a)
 		}
 	}
 	simulate(s, askers, epoch+tc.seconds*1_000_000, rnd)
-	var all []int64
-	got := map[string]int64{}
-	perNode := map[string]int64{}
+	all, got, perNode := slotsOf(askers), map[string]int64{}, map[string]int64{}
 	for _, a := range askers {
-		all = append(all, a.slots...)
 		got[a.campaign.ID] += a.granted
 		perNode[a.campaign.ID+a.node] += a.granted
 	}
