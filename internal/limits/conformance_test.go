@@ -282,3 +282,33 @@ func TestAGateStopsItsCampaigns(t *testing.T) {
 		}
 	})
 }
+
+// A window that gets narrower goes on doing so at once, however many campaigns of a take ask for units of it.
+func TestAWindowGetsNarrowerStepByStep(t *testing.T) {
+	eachStore(t, func(t *testing.T, s store) {
+		q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(100, 2*time.Second)}
+		c, other := campaign(1000, q), campaign(1000, q)
+		other.ID = "other"
+		now := settle(s, epoch, c)
+		within := func(horizon int64, of ...*delivery.Campaign) (g delivery.Granted) {
+			var asks []delivery.Ask
+			for _, c := range of {
+				a := ask(c, 1)
+				a.Horizon = horizon
+				asks = append(asks, a)
+			}
+			return s.Take(now, "a", asks).Items[0]
+		}
+		within(3*second, c)
+		now += quantum
+		within(horizon, c)
+		now += 6 * second
+		within(quantum, c, other)
+		now += 3 * second
+		width := model.Step(delivery.Window{Span: 2 * time.Second})
+		want := (now/width+1)*width + 2*second + quantum + late
+		if g := within(quantum, c); g.Units != 1 || g.Windows[0].ResetAt != want {
+			t.Errorf("%+v, want the reset at %d", g, want)
+		}
+	})
+}
