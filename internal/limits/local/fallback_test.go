@@ -713,3 +713,34 @@ func TestTheExampleOfAnOutageIsTrue(t *testing.T) {
 		t.Errorf("%d policies", played)
 	}
 }
+
+// TestWhatIsGivenBackIsNotCharged: also after a try to charge it that failed, as each does in an outage.
+func TestWhatIsGivenBackIsNotCharged(t *testing.T) {
+	testservices.Simulation(t)
+	t.Parallel()
+	q := localShare(windows(100_000, 10*time.Second))
+	c := campaign(100, q)
+	o := newOutage(t, 1, 20*time.Second)
+	o.add(t, 0, c)
+	o.run(o.down + 3*second)
+	d := o.daemons[0]
+	now := o.down + 3*second + quantum
+	d.f.Spent()
+	a := ask(c, 5)
+	a.LastGranted, a.Horizon = d.feeds[0].held, d.feeds[0].horizon
+	var g delivery.Granted
+	for ; g.Units == 0; now += quantum {
+		if !d.f.Grant(now, &a, &g) {
+			t.Fatal("not granted")
+		}
+	}
+	for _, list := range d.f.Spent() {
+		d.f.Unspent(list)
+	}
+	d.f.Refund(delivery.Grant{Units: g.Units, First: g.First, Rate: g.Rate, Revision: g.Revision, GrantedAt: g.GrantedAt, From: g.From})
+	for _, list := range d.f.Spent() {
+		for _, c := range list {
+			t.Errorf("%d units are charged of %d that were given back", c.Units, g.Units)
+		}
+	}
+}
