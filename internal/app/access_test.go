@@ -188,8 +188,8 @@ func TestFilesAreReadOnHangupAndBySchedule(t *testing.T) {
 	})
 }
 
-// TestABrokenFileConcernsItsServiceAlone: all other changes are in use. What is refused at the start, such as a weak token, is not taken into
-// use later.
+// TestABrokenFileConcernsItsServiceAlone: all other changes are in use. A setting that the start refuses, such as a weak token, is refused later
+// too.
 func TestABrokenFileConcernsItsServiceAlone(t *testing.T) {
 	f := newSecretFiles(t)
 	f.write("admin", "sixteen-letters-")

@@ -101,7 +101,7 @@ func testParts(t *testing.T) (Parts, *shared) {
 	}, text
 }
 
-// start runs a daemon of these parts. What is returned ends it, and expects no error.
+// start runs a daemon of these parts. The returned function ends it, and expects no error.
 func start(t *testing.T, parts Parts) (d *Daemon, stop func()) {
 	t.Helper()
 	d, err := NewDaemon(parts)

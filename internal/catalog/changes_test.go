@@ -192,8 +192,8 @@ func TestFindDestinations(t *testing.T) {
 }
 
 // TestARevisionHasAllCommitsBelowIt: a transaction that began to change rows first and is committed last has the later revisions. So a daemon
-// that says a revision has every change with it or a lower one. While the transaction is open, other campaigns are created and changed. What has
-// to do with quotas, and deletions, take turns, and wait for nothing else.
+// that says a revision has every change with it or a lower one. While the transaction is open, other campaigns are created and changed. Changes
+// of quotas, and deletions, take turns, and wait for nothing else.
 func TestARevisionHasAllCommitsBelowIt(t *testing.T) {
 	t.Parallel()
 	dsn, ctx := migrated(t), t.Context()

@@ -179,7 +179,7 @@ func TestNoStatementHasAName(t *testing.T) {
 	}
 }
 
-// TestPollFindsWhatNotificationsMissed: first nobody listens, which is logged, and then there are no notifications.
+// TestPollFindsWhatNotificationsMissed: first the listener is lost, and the log says so; then there are no notifications.
 func TestPollFindsWhatNotificationsMissed(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)

@@ -10,7 +10,7 @@ import (
 	"github.com/pacer/pacer/internal/testservices"
 )
 
-// gated is a desk with two sinks, of which the one that gates are closed of is the default.
+// gated is a desk with two sinks. Gates of the default one are closed.
 func gated(t *testing.T) *desk {
 	t.Helper()
 	d := newDesk(t, testservices.FreshRedis(t).Addr)

@@ -40,7 +40,7 @@ func readFile(t *testing.T, path string) string {
 	return string(text)
 }
 
-// glob returns the files of some patterns, of which each has one.
+// glob returns the files of some patterns. Each must have one.
 func glob(t *testing.T, patterns ...string) (all []string) {
 	t.Helper()
 	for _, pattern := range patterns {

@@ -189,8 +189,8 @@ func documented(t *testing.T) func(path, method string, answer response) string 
 	}
 }
 
-// TestEveryOperationTakesARole: an operation without a role refuses everyone, and each refuses lower roles, and does nothing then. What it answers
-// is as documented, also while the services are away.
+// TestEveryOperationTakesARole: an operation without a role refuses everyone, and each refuses lower roles, and does nothing then. Its answers
+// are as documented, also while the services are away.
 func TestEveryOperationTakesARole(t *testing.T) {
 	w, away := guarded(), guarded()
 	h := serve(w)

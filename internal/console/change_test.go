@@ -13,7 +13,7 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// TestChangesByAPI: what is asked of the catalog, and by whom and why; and what is refused before.
+// TestChangesByAPI: the catalog gets each change with its actor and reason; the API refuses others first.
 func TestChangesByAPI(t *testing.T) {
 	w := guarded()
 	h := serve(w)
@@ -120,7 +120,7 @@ func TestChangesByAPI(t *testing.T) {
 	}
 }
 
-// TestChangesTakeARevision: without one, with an old one and with what is none nothing is changed, whatever it is and whoever asks.
+// TestChangesTakeARevision: nothing is changed without a revision, with an old one or with another text.
 func TestChangesTakeARevision(t *testing.T) {
 	w := guarded()
 	h := serve(w)

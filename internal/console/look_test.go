@@ -329,8 +329,8 @@ func TestPagesDoNotWaitForKafka(t *testing.T) {
 	})
 }
 
-// TestLetters: where not all letters were looked at, the page says that there are older ones. What has the focus stays in its row while the page is
-// kept up to date, and rows come and go.
+// TestLetters: where not all letters were looked at, the page says that there are older ones. The focus stays in its row while the page is kept
+// up to date, and rows come and go.
 func TestLetters(t *testing.T) {
 	w := newWorld()
 	const older, next = "there are older ones", `<a href="dead?after=AQID&amp;`

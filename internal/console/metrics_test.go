@@ -84,7 +84,7 @@ func TestAddressesAreServed(t *testing.T) {
 	}
 }
 
-// isFree checks that nobody listens there.
+// isFree checks that no server listens there.
 func isFree(t *testing.T, address string) {
 	t.Helper()
 	l, err := net.Listen("tcp", address)

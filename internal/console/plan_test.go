@@ -8,7 +8,7 @@ import (
 	"github.com/pacer/pacer/internal/progress"
 )
 
-// hurried is a world in which spring has an hour for ten hours of jobs.
+// hurried is a world with an hour for ten hours of jobs of spring.
 func hurried() (w *world, spring *delivery.Campaign) {
 	w = guarded()
 	w.waiting.Store(36_000)

@@ -16,7 +16,7 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// detained is a way on which commits are detained while this is not nil; else they are sent.
+// detained is a way that keeps commits back while this is not nil, and else sends them.
 type detained struct{ atomic.Pointer[way] }
 
 func (d *detained) way(ctx context.Context, request kafka.Request, send sending) (kafka.Response, error) {

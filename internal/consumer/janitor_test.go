@@ -40,7 +40,7 @@ type sweeper struct {
 	marked map[partition]*source
 }
 
-// newJanitor makes a janitor of so many lanes, with n records each.
+// newJanitor makes a janitor of some lanes, with n records each.
 func newJanitor(t *testing.T, every time.Duration, lanes, n int, opts ...kfake.Opt) *sweeper {
 	cluster := kafkatest.Cluster(t, append(opts, kfake.SeedTopics(int32(lanes), "lanes"))...)
 	s := &sweeper{

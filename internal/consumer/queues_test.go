@@ -12,7 +12,7 @@ import (
 	"github.com/pacer/pacer/internal/retry"
 )
 
-// queues is a handler with a bounded queue for each of some campaigns, as package pacer has them. What does not fit is refused, and its
+// queues is a handler with a bounded queue for each of some campaigns, as package pacer has them. Jobs that do not fit are refused, and their
 // source hears of room once half of the queue is empty. A job is seen when it is sent; those of other campaigns are sent at once.
 type queues struct {
 	*fake

@@ -44,8 +44,8 @@ const sideBySide = 6
 
 const patience = 60 * time.Second
 
-// onBrokers runs a test against a real broker; with -short, against one in this process. The topics of ingress and of lanes have so many
-// partitions; those with none are not made.
+// onBrokers runs a test against a real broker; with -short, against one in this process. A topic of ingress or lanes without partitions is not
+// made.
 func onBrokers(t *testing.T, ingress, lanes int, test func(t *testing.T, r *rig)) {
 	if testing.Short() {
 		test(t, inProcess(t, ingress, lanes))
@@ -475,7 +475,7 @@ func numbered(prefix string, from, to int) []string {
 	return ids
 }
 
-// handedOnce checks that so many jobs were handed over, each of them once.
+// handedOnce checks that n jobs were handed over, each of them once.
 func handedOnce(t *testing.T, jobs int, to ...*fake) {
 	t.Helper()
 	seen := map[string]int{}
@@ -560,7 +560,7 @@ func (b *logBook) lines(words ...string) []string {
 	})
 }
 
-// said checks that so many lines hold all the words.
+// said checks that n lines hold all the words.
 func (r *rig) said(lines int, words ...string) {
 	r.t.Helper()
 	if n := len(r.logs.lines(words...)); n != lines {
@@ -568,7 +568,7 @@ func (r *rig) said(lines int, words ...string) {
 	}
 }
 
-// says waits until so many lines hold all the words.
+// says waits until n lines hold all the words.
 func (r *rig) says(lines int, words ...string) {
 	r.t.Helper()
 	r.eventually(fmt.Sprintf("%d lines with %q", lines, words), func() bool { return len(r.logs.lines(words...)) == lines })

@@ -83,7 +83,7 @@ func followTheClock(t rapid.TB, in *time.Location, spans []HoursSpan, avoid []in
 	}
 }
 
-// TestActiveHours: any hours in any week, also one in which the clocks change, against a look at every minute.
+// TestActiveHours compares any hours in any week, also beside a change of the clocks, with a look at every minute.
 func TestActiveHours(t *testing.T) {
 	around := []string{
 		"2026-03-29T01:00:00Z", "2026-10-25T01:00:00Z", "2026-10-03T15:30:00Z", "2026-04-04T15:00:00Z", "2026-11-21T23:30:00Z",

@@ -25,7 +25,7 @@ import (
 //	TIME QUOTA adjusts SPAN to N [lower]: N N
 //	TIME to TIME CAMPAIGN... want all: N...
 //
-// A quota that is there already is changed. What returns are the last of the units that the campaign was granted last. Counts are adjusted in
+// A quota that is there already is changed. The campaign returns the last of its latest units. Counts are adjusted in
 // Redis only: the model leaves out what follows. Times are rounded up to a tenth of a second. Of campaigns that want all they can get, the
 // numbers are what they are sent in that time, within a hundredth.
 func TestTheExamplesOfQuotasAreTrue(t *testing.T) {

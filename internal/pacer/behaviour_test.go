@@ -110,7 +110,7 @@ func (f *fleet) pushed(t *testing.T, from delivery.Place, campaign string, n int
 	return p
 }
 
-// refuses offers jobs of which n must be refused, and returns those.
+// refuses offers jobs, expects n of them to be refused, and returns those.
 func (f *fleet) refuses(t *testing.T, n int, list []*delivery.Job) []*delivery.Job {
 	t.Helper()
 	refused, err := f.daemons[0].Offer(t.Context(), list)

@@ -81,8 +81,8 @@ func (p *Pacer) refill(q *queue, now instant) {
 	p.returnUnused(q)
 }
 
-// asksAt is the local time when the keys of a further job of the queue are to be asked: as many jobs are asked about, or allowed, as there are slots
-// that are about to come; where calls are short, as mayAsk says. It is never when no job or no slot is left for that.
+// asksAt is the local time when the keys of a further job of the queue are to be asked. Jobs are asked about, or allowed, for slots that are
+// about to come; where calls are short, for all calls that come free (mayAsk). It is never when no job or no slot is left for that.
 func (sl *slots) asksAt(q *queue) int64 {
 	switch ahead := q.sums[rankAllowed] + q.sums[rankAsked]; {
 	case !q.keyed() || q.len() <= q.chosen() || q.granted == 0:

@@ -163,8 +163,7 @@ func TestAnOutlookThatChangesDuringAWriteIsWrittenNext(t *testing.T) {
 	}
 }
 
-// TestWhatIsSavedCountsOnce: though nothing can be saved for a while, or no outlooks. What was settled of a campaign that does not exist is
-// not saved.
+// TestWhatIsSavedCountsOnce: though nothing can be saved for a while, or no outlooks. Counts of a campaign that does not exist are not saved.
 func TestWhatIsSavedCountsOnce(t *testing.T) {
 	store := newShelf()
 	l := newLedger(store, slog.New(slog.DiscardHandler))

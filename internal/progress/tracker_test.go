@@ -84,7 +84,7 @@ func overRedis(t *testing.T) (*RedisExchange, *redis.Client) {
 	return NewRedisExchange(client, "p."), client
 }
 
-// start runs the daemon. What is returned ends it.
+// start runs the daemon. The returned function ends it.
 func (m *member) start(t *testing.T) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -20,8 +20,8 @@ import (
 	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
-// What HTTP itself can do wrong, in each of its protocols, shown at a sink of kind http (TestConformance); and what the kinds without a
-// destination have to do (TestConformanceWithoutADestination). Cases that a protocol cannot express are left out.
+// TestConformance shows how HTTP itself can fail, in each of its protocols, at a sink of kind http. TestConformanceWithoutADestination asks the
+// other kinds. Cases that a protocol cannot express are left out.
 
 // behaviour is one case: how a destination behaves, and what the result has to be.
 type behaviour struct {

@@ -173,7 +173,7 @@ func TestFaultsOfASink(t *testing.T) {
 	}
 }
 
-// TestTextsAreBounded: whatever a destination says, the detail and each of its own words are one short line.
+// TestTextsAreBounded: a destination may say anything; the detail and each of its own words are one short line.
 func TestTextsAreBounded(t *testing.T) {
 	deliver := func(res delivery.Result) delivery.Result {
 		r, _, _ := newRouter(t, sink.Options{Sinks: map[string]sink.Entry{"a": entry(answers(res))}})

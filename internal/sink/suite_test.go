@@ -26,8 +26,8 @@ import (
 	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
-// The suite that every kind of sink with a destination has to pass: its stand-in is told for each recipient how to treat him. What a
-// protocol cannot say is left out. (What HTTP itself can do wrong is in conformance_test.go.)
+// The suite that every kind of sink with a destination has to pass: its stand-in is told for each recipient how to treat him. Answers that a
+// protocol does not have are left out. (What HTTP itself can do wrong is in conformance_test.go.)
 
 // act is how a destination treats a recipient.
 type act string
@@ -117,7 +117,7 @@ func (p play) shorten(c sink.Config, timeout time.Duration) {
 	setting(c, "Timeout").SetInt(int64(min(timeout, cmp.Or(p.longest, timeout))))
 }
 
-// nobody has the configuration lead to where no server listens.
+// nobody has the configuration lead to an address without a server.
 func (p play) nobody(c sink.Config) {
 	if p.divert != nil {
 		p.divert(c, "127.0.0.1:1")

@@ -18,7 +18,7 @@ import (
 // ten is when the time of a curve is over.
 var ten = time.Date(2026, 3, 2, 10, 0, 0, 0, time.UTC)
 
-// curveOf is one of so many steps that are over.
+// curveOf is a curve of n steps that are over.
 func curveOf(step time.Duration, steps int) *view.Curve {
 	return &view.Curve{At: ten.Add(-time.Second), Since: ten.Add(-time.Duration(steps) * step), Until: ten, Step: step}
 }

@@ -153,7 +153,7 @@ func campaignByForm(ctx context.Context, t *testing.T, c *Sources) {
 	}
 }
 
-// destinationsByRole: whoever looks sees no secret, nor what is not for them, and a destination is disabled and enabled.
+// destinationsByRole: no role sees a secret, or more than it may, and a destination is disabled and enabled.
 func destinationsByRole(ctx context.Context, t *testing.T, c *Sources, admin *catalog.Admin) {
 	t.Helper()
 	address, headers := "https://shop.example/hook?key=hidden", map[string]string{"X-Tenant": "hidden", "Authorization": "file:hidden"}

@@ -107,8 +107,8 @@ func (s *readSim) sent() (n int64) {
 	return n
 }
 
-// TestLaneReadsLittleMoreThanIsSent: how many records the catch-up reads of a shared lane read per job that is sent in a minute, in which no
-// campaign may run out of jobs. A campaign's jobs lie as far apart as there are campaigns, so one that shares its position with no other
+// TestLaneReadsLittleMoreThanIsSent: the catch-up of a shared lane reads few records per job that is sent. In the minute of the test no campaign
+// may run out of jobs. A campaign's jobs lie as far apart as there are campaigns, so one that shares its position with no other
 // has to read as many.
 func TestLaneReadsLittleMoreThanIsSent(t *testing.T) {
 	testservices.Simulation(t)

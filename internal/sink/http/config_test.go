@@ -57,7 +57,7 @@ func TestProblems(t *testing.T) {
 			c.Sign.Secrets, c.Headers = []string{secretOf("a")}, map[string]string{"webhook-signature": "x"}
 		},
 
-		// Templates. What would be sent to any host must not be a secret.
+		// Templates. A value that any host would get must not be a secret.
 		"url: a template must be all of it, or begin":       func(c *Config) { c.URL = `http{{ .ID }}://example.com/` },
 		"url: a template must be all of it":                 func(c *Config) { c.URL = `https://example.com?a={{ .ID }}` },
 		"url: begins with http://":                          func(c *Config) { c.URL = `http://{{ .ID }}.example.com/` },
