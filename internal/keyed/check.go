@@ -1,7 +1,6 @@
 package keyed
 
 import (
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -85,15 +84,10 @@ func (g *group) sendBy() time.Time {
 	return earlier(first.Add(g.margin), g.ends)
 }
 
-// open reports whether all quotas let jobs pass without their store.
-func (g *group) open() bool {
-	return !slices.ContainsFunc(g.checks, func(k *check) bool { return k.quota.OnStoreFailure != delivery.PolicyOpen })
-}
-
-// failure returns an error of a check whose quota does not let jobs pass without its store.
-func (g *group) failure() error {
+// failure returns an error of a check that does not pass without its answer.
+func (g *group) failure(passes func(*check) bool) error {
 	for _, k := range g.checks {
-		if k.err != nil && k.quota.OnStoreFailure != delivery.PolicyOpen {
+		if k.err != nil && !passes(k) {
 			return k.err
 		}
 	}

@@ -21,6 +21,10 @@ const (
 	turn, take  = "turn", "take"   // see check.what
 	settling    = "settling"
 	failPause   = time.Second // until a job is tried again while its shard does not answer
+
+	// openAfter is how long a shard must have failed until quotas that are open let jobs pass. Lost data mostly limits again sooner: jobs that
+	// passed meanwhile would come on top of what a key may be sent once more.
+	openAfter = time.Second
 )
 
 // Sinks deliver jobs.
@@ -154,6 +158,11 @@ func (c *Checker) failing(g *group) bool {
 	return slices.ContainsFunc(g.checks, func(k *check) bool { return c.shards[c.shardOf(k)].Failing() })
 }
 
+// passes reports whether the quota of a check lets jobs pass although it cannot be asked.
+func (c *Checker) passes(k *check) bool {
+	return k.quota.OnStoreFailure == delivery.PolicyOpen && c.shards[c.shardOf(k)].FailsFor() >= openAfter
+}
+
 // Refuse marks the jobs that lack a key of a keyed quota, or are heavier than a window of it allows.
 func (c *Checker) Refuse(jobs []*delivery.Job) {
 	for _, j := range jobs {
@@ -178,7 +187,7 @@ func (c *Checker) Reserve(asks []delivery.KeyAsk, answer func(a delivery.KeyAsk,
 		g.by = now.Add(turnTimeout)
 		g.ended = func(g *group) {
 			var told delivery.KeyAnswer
-			if by, wait, capped := g.verdict(); g.failure() != nil {
+			if by, wait, capped := g.verdict(); g.failure(c.passes) != nil {
 				leave()
 			} else if capped || wait > 0 {
 				told = c.waits.tell(by, wait, capped)
@@ -195,9 +204,8 @@ func (c *Checker) Reserve(asks []delivery.KeyAsk, answer func(a delivery.KeyAsk,
 func (c *Checker) Count(a delivery.KeyAsk, answer func(delivery.KeyAnswer)) {
 	now := time.Now()
 	g := c.checks(take, a.Campaign, a.Sink, a.Job, now)
-	failing := c.failing(g)
 	switch {
-	case len(g.checks) == 0 || failing && g.open():
+	case !slices.ContainsFunc(g.checks, func(k *check) bool { return !c.passes(k) }):
 		c.ask(g) // it counts once Redis answers, and shows that it does
 		answer(delivery.KeyAnswer{SendBy: delivery.StampOf(now.Add(g.margin))})
 	default:
@@ -210,7 +218,7 @@ func (c *Checker) Count(a delivery.KeyAsk, answer func(delivery.KeyAnswer)) {
 // decide returns what the keys of a job have answered.
 func (c *Checker) decide(g *group) delivery.KeyAnswer {
 	by, wait, capped := g.verdict()
-	switch err := g.failure(); {
+	switch err := g.failure(c.passes); {
 	case errors.Is(err, errLate) && !c.failing(g):
 		return c.late(g)
 	case err != nil:

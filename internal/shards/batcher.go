@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/pacer/pacer/internal/retry"
@@ -40,9 +39,9 @@ type Batch[E any] struct {
 // 1,000 round trips. An entry is sent at once if no batch is in progress. Make one with NewBatcher; Add may be called by any number of goroutines
 // while Run runs.
 type Batcher[E any] struct {
-	batch   Batch[E]
-	failing atomic.Bool
-	wake    retry.Signal
+	batch  Batch[E]
+	outage retry.Outage
+	wake   retry.Signal
 
 	mu      sync.Mutex
 	waiting []E  // guarded by mu
@@ -53,7 +52,10 @@ type Batcher[E any] struct {
 func NewBatcher[E any](b Batch[E]) *Batcher[E] { return &Batcher[E]{batch: b, wake: retry.NewSignal()} }
 
 // Failing reports whether the last round trip failed.
-func (b *Batcher[E]) Failing() bool { return b.failing.Load() }
+func (b *Batcher[E]) Failing() bool { return b.outage.Failures() > 0 }
+
+// FailsFor returns for how long all round trips have failed; 0 if the last one did not.
+func (b *Batcher[E]) FailsFor() time.Duration { return b.outage.Lasts() }
 
 // Add queues entries for a round trip. They may fail at once.
 func (b *Batcher[E]) Add(entries ...E) {
@@ -135,7 +137,11 @@ func (b *Batcher[E]) next() []E {
 // send makes one round trip, and reports whether Redis answered.
 func (b *Batcher[E]) send(batch []E) bool {
 	again, err := b.batch.Send(batch)
-	b.failing.Store(err != nil)
+	if err != nil {
+		b.outage.Failed()
+	} else {
+		b.outage.Worked()
+	}
 	if len(again) > 0 {
 		b.mu.Lock()
 		b.waiting = append(again, b.waiting...)
