@@ -119,7 +119,7 @@ func quotaFlushed(t *testing.T, c *chaos) {
 // tightest of the windows that are rebuilt, 95 % are used in its first span. The last jobs wait for the longest, which has fewer units than
 // there are jobs.
 func fiveWindows(t *testing.T, c *chaos) {
-	windows := []window{{40, time.Second}, {190, 5 * time.Second}, {740, 20 * time.Second}, {4600, 3 * time.Minute}, {5200, 5 * time.Minute}}
+	windows := []window{{40, time.Second}, {190, 5 * time.Second}, {740, 20 * time.Second}, {6400, 4 * time.Minute}, {7200, 6 * time.Minute}}
 	sentinel := testservices.RedisSentinel(t)
 	c.world(t, stackOptions{partitions: 6})
 	network, dsn := c.catalogNetwork()
@@ -138,7 +138,7 @@ func fiveWindows(t *testing.T, c *chaos) {
 	one := c.join("one", settings...)
 	c.join("two", settings...)
 	c.join("three", settings...)
-	c.publish(mix(map[string]int{"a": 1800, "b": 1800, "c": 1800}))
+	c.publish(mix(map[string]int{"a": 2500, "b": 2500, "c": 2500}))
 	await := func(jobs int) {
 		c.await(2*time.Minute, fmt.Sprintf("%d jobs", jobs), func() bool { return c.receiver.count("") >= jobs })
 	}
