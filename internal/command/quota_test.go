@@ -122,6 +122,8 @@ func TestQuotaAdjust(t *testing.T) {
 	d.refuses(2, adjust+"150 --reason credit", "has counted 200 units: --used 150 would make room for 50 more; give --lower")
 	d.refuses(1, "quota adjust provider 1d --used 150 --reason credit", "has no window of 1d")
 	d.refuses(2, adjust+"1001 --reason typo", "is more than window 1h of quota provider allows")
+	d.run("quota set capped --per recipient --window 3/1d")
+	d.refuses(2, "quota adjust capped 1d --used 2 --reason typo", "quota capped counts each recipient by itself")
 	d.refuses(2, adjust+"150", "--reason")
 	d.refuses(2, adjust+"-1 --reason credit", "used: expected number >= 0")
 	if done := read[view.Adjusted](d, adjust+"150 --lower --reason credit"); done !=

@@ -106,8 +106,12 @@ func adjustQuota(ctx context.Context, admin Catalog, engine *limits.Engine, quot
 		return done, Fault(catalog.ErrInvalid, "used must lie between 0 and %d", int64(maxAdjusted))
 	}
 	_, err = admin.AdjustQuota(ctx, quota, span, catalog.ActorOf(ctx).Reason, func(q *delivery.Quota, window int) (before, after, minute int64, err error) {
-		if q.Mode == delivery.ModeEventual {
+		switch {
+		case q.Mode == delivery.ModeEventual:
 			return 0, 0, 0, Fault(catalog.ErrInvalid, "quota %s is of mode eventual: the daemons count by themselves", quota)
+		case q.Per != "":
+			return 0, 0, 0, Fault(catalog.ErrInvalid, "quota %s counts each %s by itself, so it has no one count; pacer key show prints that of one value",
+				quota, q.Per)
 		}
 		done = Adjusted{Quota: quota, Window: notation.FormatSpan(span), Limit: q.Windows[window].Limit}
 		if a.Used > done.Limit {
