@@ -45,7 +45,7 @@ type Gauges struct {
 	log                     *slog.Logger
 	remaining, limit, reset *prometheus.GaugeVec
 	span                    *prometheus.GaugeVec
-	shown                   map[series]string // the algorithms of the exported series
+	shown                   map[string]*delivery.Quota // whose series are exported, by id
 	turn                    int
 	learnt                  map[string]learnt // by quota
 	outage                  retry.Outage
@@ -73,21 +73,13 @@ func (g *Gauges) Latest() []delivery.WindowState {
 	return nil
 }
 
-// series are the labels of a window's metrics.
-type series struct{ quota, window string }
-
-// labels are those of all metrics of the window.
-func (s series) labels() prometheus.Labels {
-	return prometheus.Labels{"quota": s.quota, "window": s.window}
-}
-
 // NewGauges makes Gauges over the catalog that snapshot returns (nil: not loaded yet), for a daemon that leads or not.
 func NewGauges(p Peeker, snapshot func() *delivery.Snapshot, leads func() bool, log *slog.Logger, reg prometheus.Registerer) *Gauges {
 	vec := func(name, help string) *prometheus.GaugeVec {
 		return promauto.With(reg).NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{"quota", "window"})
 	}
 	return &Gauges{
-		peeker: p, snapshot: snapshot, leads: leads, log: log, shown: map[series]string{}, learnt: map[string]learnt{},
+		peeker: p, snapshot: snapshot, leads: leads, log: log, learnt: map[string]learnt{},
 		remaining: vec("pacer_quota_remaining", "Units of a quota window that could be granted now."),
 		limit:     vec("pacer_quota_limit", "Units a quota window holds."),
 		reset:     vec("pacer_quota_reset_timestamp_seconds", "When a quota window would be full again if nothing more were sent."),
@@ -115,7 +107,7 @@ func (g *Gauges) update(ctx context.Context) {
 	if !g.leads() {
 		g.latest.Store(nil)
 		clear(g.learnt)
-		g.keep(nil)
+		g.export(nil)
 		return
 	}
 	var quotas []*delivery.Quota
@@ -134,17 +126,14 @@ func (g *Gauges) update(ctx context.Context) {
 	now := time.Now()
 	g.learn(s, states, now)
 	all := &reading{at: now}
-	current := map[series]bool{}
+	known := map[string]*delivery.Quota{}
 	for _, q := range quotas {
 		if l := g.learnt[q.ID]; l.revision == q.Revision && now.Sub(l.at) <= showFor {
-			for _, w := range l.windows {
-				current[g.show(q, w)] = true
-			}
-			all.windows = append(all.windows, l.windows...)
+			known[q.ID], all.windows = q, append(all.windows, l.windows...)
 		}
 	}
 	g.latest.Store(all)
-	g.keep(current)
+	g.export(known)
 }
 
 // due returns the quotas to be read in this turn: those that have changed lately, and a part of the others.
@@ -167,7 +156,7 @@ func (g *Gauges) learn(s *delivery.Snapshot, states []delivery.WindowState, now 
 		}
 		l := g.learnt[q.ID]
 		l.still++
-		if l.revision != q.Revision || !slices.Equal(l.windows, states[:n]) {
+		if l.revision != q.Revision || !slices.EqualFunc(l.windows, states[:n], alike(q)) {
 			l.still = 0
 		}
 		l.reading, l.revision = reading{states[:n], now}, q.Revision
@@ -176,29 +165,34 @@ func (g *Gauges) learn(s *delivery.Snapshot, states []delivery.WindowState, now 
 	maps.DeleteFunc(g.learnt, func(id string, _ learnt) bool { return s.Quotas[id] == nil })
 }
 
-// keep removes all series but the current ones.
-func (g *Gauges) keep(current map[series]bool) {
-	for labels := range g.shown {
-		if !current[labels] {
-			delete(g.shown, labels)
-			for _, vec := range []*prometheus.GaugeVec{g.remaining, g.limit, g.reset, g.span} {
-				vec.DeletePartialMatch(labels.labels())
-			}
+// alike compares two readings of a window of a quota. The reset of a full window is the time of the reading.
+func alike(q *delivery.Quota) func(before, now delivery.WindowState) bool {
+	return func(before, now delivery.WindowState) bool {
+		if now.Remaining == q.Windows[now.Window].Limit {
+			before.ResetAt = now.ResetAt
 		}
+		return before == now
 	}
 }
 
-// show exports a window, and returns its labels.
-func (g *Gauges) show(q *delivery.Quota, w delivery.WindowState) series {
-	window := q.Windows[w.Window]
-	labels := series{q.ID, notation.FormatSpan(window.Span)}
-	if had, known := g.shown[labels]; !known || had != window.Algorithm {
-		g.shown[labels] = window.Algorithm
-		g.span.DeletePartialMatch(labels.labels())
-		g.span.WithLabelValues(labels.quota, labels.window, window.Algorithm).Set(window.Span.Seconds())
+// export sets the series of quotas, by id, and removes those of others and of earlier definitions.
+func (g *Gauges) export(quotas map[string]*delivery.Quota) {
+	for id, q := range g.shown {
+		if quotas[id] != q {
+			for _, vec := range []*prometheus.GaugeVec{g.remaining, g.limit, g.reset, g.span} {
+				vec.DeletePartialMatch(prometheus.Labels{"quota": id})
+			}
+		}
 	}
-	g.remaining.WithLabelValues(labels.quota, labels.window).Set(float64(w.Remaining))
-	g.limit.WithLabelValues(labels.quota, labels.window).Set(float64(window.Limit))
-	g.reset.WithLabelValues(labels.quota, labels.window).Set(float64(w.ResetAt) / 1e6)
-	return labels
+	g.shown = quotas
+	for id, q := range quotas {
+		for _, state := range g.learnt[id].windows {
+			w := q.Windows[state.Window]
+			span := notation.FormatSpan(w.Span)
+			g.remaining.WithLabelValues(id, span).Set(float64(state.Remaining))
+			g.limit.WithLabelValues(id, span).Set(float64(w.Limit))
+			g.reset.WithLabelValues(id, span).Set(float64(state.ResetAt) / 1e6)
+			g.span.WithLabelValues(id, span, w.Algorithm).Set(w.Span.Seconds())
+		}
+	}
 }

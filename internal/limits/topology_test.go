@@ -474,6 +474,29 @@ func TestIdleQuotasAreReadInTurns(t *testing.T) {
 	})
 }
 
+// TestUnusedQuotasAreIdle: the time when a full window is full again is that of each reading. It is no traffic.
+func TestUnusedQuotasAreIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGauged(400)
+		turn := func() {
+			for i := range g.store.states {
+				g.store.states[i].ResetAt = time.Now().UnixMicro()
+			}
+			g.run(1)
+		}
+		for range 2 * (stillAfter + 1) {
+			turn()
+		}
+		g.store.reads = 0
+		for range 40 {
+			turn()
+		}
+		if most := 40 * (400/sweepTurns + 1); g.store.reads > most {
+			t.Errorf("%d quotas are read in 40 turns, want at most %d", g.store.reads, most)
+		}
+	})
+}
+
 func TestHomesAreForgotten(t *testing.T) {
 	h := homes{known: map[string]*home{}}
 	a := ask(campaign(1), 1)
