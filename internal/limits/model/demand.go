@@ -10,7 +10,7 @@ import (
 type demand struct {
 	spec    *delivery.Quota
 	quota   *quota
-	windows []opened
+	windows []*window
 	joint   delivery.Joint
 	covers  bool // false: the quota is rolled out to others
 	even    bool
@@ -40,14 +40,14 @@ func (q *demand) measure(t *taking) {
 			left = w.paced(t.now, t.ask.Horizon, q.wasOwed)
 		}
 		if soft < 0 || left < soft {
-			q.tight, q.index, soft = w.window, i, left
+			q.tight, q.index, soft = w, i, left
 		}
 	}
 	q.hard, q.soft = hard, min(soft, delivery.MaxGrant)
 }
 
 // opens is when the window can grant a job of the weight, which its limit allows; 0 if it can now.
-func (q *demand) opens(t *taking, w opened, weight int64) (at int64) {
+func (q *demand) opens(t *taking, w *window, weight int64) (at int64) {
 	if w.remaining() < weight {
 		at = w.freeAt(weight)
 	}

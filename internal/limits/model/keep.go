@@ -30,7 +30,7 @@ func (t *taking) claim(q *demand, units, slots, want int64) {
 	r.due, r.demand = t.out.NextAt, t.uses(q, units, want)
 	for _, w := range q.windows {
 		others := q.owed
-		if w.window != q.tight {
+		if w != q.tight {
 			others = min(others, q.tight.until(t.now, r.due))
 		}
 		if w.algorithm == delivery.AlgorithmFixed && w.span >= q.tight.span && w.remaining() <= r.demand+others { // it would be cut short if nothing were kept
@@ -76,7 +76,7 @@ func (t *taking) uses(q *demand, units, want int64) (n int64) {
 	others := q.tight.until(t.now, t.out.NextAt)
 	for _, w := range q.windows {
 		if left := max(0, w.remaining()-others); w.algorithm == delivery.AlgorithmFixed && w.span > q.tight.span && left < want-units-n {
-			n = max(n, t.usesOf(q, w.window, units, want)-left)
+			n = max(n, t.usesOf(q, w, units, want)-left)
 		}
 	}
 	return n

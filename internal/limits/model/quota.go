@@ -36,46 +36,39 @@ type rival struct {
 	service          int64 // virtual service received, comparable between rivals only
 }
 
-// opened is one window with the asker's parameters.
-type opened struct {
-	*window
-	period Period
-}
-
 // open brings the quota's windows to now and to the newest revision seen, and returns those of spec in their order. The
 // windows of an older revision that the quota does not have any more are returned empty, and not kept.
-func (q *quota) open(spec *delivery.Quota, now, widen int64) []opened {
+func (q *quota) open(spec *delivery.Quota, now, widen int64) []*window {
 	newer := spec.Revision >= q.rev
 	if newer {
 		q.rev = spec.Revision
 	}
 	before := maps.Clone(q.windows)
-	list := make([]opened, len(spec.Windows))
+	list := make([]*window, len(spec.Windows))
 	for i, s := range spec.Windows {
-		w, period := q.windows[s.Span.Microseconds()], PeriodOf(s, now)
+		w := q.windows[s.Span.Microseconds()]
 		if w == nil {
 			w = newWindow(s.Span.Microseconds(), s.Algorithm)
-			w.limit = s.Limit
+			w.limit, w.period = s.Limit, PeriodOf(s, now)
 			if newer {
 				w.widen = widen
-				w.seed(longer(before, now, w.span), now, period)
+				w.seed(longer(before, now, w.span), now)
 				q.windows[w.span] = w
 			}
 		}
 		if widen > 0 {
 			w.widenTo(widen, now)
 		}
-		w.expire(now, period)
+		w.period = PeriodOf(s, now)
+		w.expire(now)
 		if newer {
-			w.become(s.Algorithm, now, period)
+			w.become(s.Algorithm, now)
 			q.limit(w, s.Limit)
 		}
-		list[i] = opened{w, period}
+		list[i] = w
 	}
 	if newer {
-		maps.DeleteFunc(q.windows, func(span int64, _ *window) bool {
-			return !slices.ContainsFunc(list, func(w opened) bool { return w.span == span })
-		})
+		maps.DeleteFunc(q.windows, func(_ int64, w *window) bool { return !slices.Contains(list, w) })
 	}
 	return list
 }
@@ -148,7 +141,8 @@ func (q *quota) refund(now int64, spec *delivery.Quota, g delivery.Grant) {
 	}
 	for _, s := range spec.Windows {
 		if w := q.windows[s.Span.Microseconds()]; w != nil {
-			w.expire(now, PeriodOf(s, now))
+			w.period = PeriodOf(s, now)
+			w.expire(now)
 			w.refund(g.GrantedAt, g.Units)
 		}
 	}

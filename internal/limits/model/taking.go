@@ -160,7 +160,7 @@ func (t *taking) debit(q *demand, units int64) {
 			w.spend(t.now, units, q.wasOwed)
 		}
 		if units > 0 {
-			w.debit(t.now, units, w.period)
+			w.debit(t.now, units)
 		}
 	}
 }

@@ -32,8 +32,9 @@ type window struct {
 
 	buckets []bucket // sliding, log: oldest first, none of them empty
 
-	start, reset int64 // fixed: 0 while none is open
-	tail         int64 // fixed: units of count granted within widen before reset
+	start, reset int64  // fixed: 0 while none is open
+	tail         int64  // fixed: units of count granted within widen before reset
+	period       Period // fixed: the calendar around now
 
 	pace delivery.Slot // of a quota that is spent evenly: when the next unit may go
 }
@@ -91,12 +92,12 @@ func stepOf(algorithm string, span int64) int64 {
 
 // become changes the algorithm or the calendar and keeps the count. Of a period that ends at another time, units whose jobs may be sent
 // after that count in the next one, too.
-func (w *window) become(algorithm string, now int64, p Period) {
+func (w *window) become(algorithm string, now int64) {
 	if algorithm = cmp.Or(algorithm, delivery.AlgorithmSliding); algorithm == w.algorithm {
-		if !p.Calendar() || w.reset == 0 {
+		if !w.period.Calendar() || w.reset == 0 {
 			return
 		}
-		if start, reset := p.at(now); reset != w.reset {
+		if start, reset := w.period.at(now); reset != w.reset {
 			w.start, w.reset, w.tail = start, reset, 0
 			if now >= reset-w.widen {
 				w.tail = w.count
@@ -105,26 +106,26 @@ func (w *window) become(algorithm string, now int64, p Period) {
 		return
 	}
 	n := newWindow(w.span, algorithm)
-	n.limit, n.widen, n.narrowing, n.pace = w.limit, w.widen, w.narrowing, w.pace
-	n.seed(w, now, p)
+	n.limit, n.widen, n.narrowing, n.pace, n.period = w.limit, w.widen, w.narrowing, w.pace, w.period
+	n.seed(w, now)
 	*w = *n
 }
 
 // seed counts recent grants in a new window, as far as another window of the quota holds them, or itself before it was changed. Units of
 // a bucket count as if granted at its end. Those of a fixed window, which has no times, count as if granted now.
-func (w *window) seed(from *window, now int64, p Period) {
+func (w *window) seed(from *window, now int64) {
 	if from == nil {
 		return
 	}
 	if from.algorithm == delivery.AlgorithmFixed {
 		if from.count > 0 {
-			w.debit(now, from.count, p)
+			w.debit(now, from.count)
 		}
 		return
 	}
 	begin, total := now-w.span, int64(0)
-	if p.Calendar() {
-		begin, _ = p.at(now)
+	if w.period.Calendar() {
+		begin, _ = w.period.at(now)
 	}
 	for _, b := range from.buckets {
 		at := min(now, (b.index+1)*from.width-1)
@@ -132,11 +133,11 @@ func (w *window) seed(from *window, now int64, p Period) {
 		case w.algorithm == delivery.AlgorithmFixed && at >= begin-w.widen:
 			total += b.units
 		case w.algorithm != delivery.AlgorithmFixed && w.leaves(bucket{index: at / w.width}) > now:
-			w.debit(at, b.units, p)
+			w.debit(at, b.units)
 		}
 	}
 	if total > 0 {
-		w.debit(now, total, p)
+		w.debit(now, total)
 	}
 }
 
@@ -144,9 +145,9 @@ func (w *window) seed(from *window, now int64, p Period) {
 func (w *window) leaves(b bucket) int64 { return (b.index+1)*w.width + w.span + w.widen }
 
 // expire removes units that have left the window.
-func (w *window) expire(now int64, p Period) {
+func (w *window) expire(now int64) {
 	if w.algorithm == delivery.AlgorithmFixed {
-		w.roll(now, p)
+		w.roll(now)
 		return
 	}
 	for len(w.buckets) > 0 && w.leaves(w.buckets[0]) <= now {
@@ -156,15 +157,15 @@ func (w *window) expire(now int64, p Period) {
 }
 
 // roll applies resets up to now. At a reset the tail becomes the count of the next window.
-func (w *window) roll(now int64, p Period) {
+func (w *window) roll(now int64) {
 	if w.reset == 0 || now < w.reset {
 		return
 	}
 	start := w.reset
 	w.count, w.tail = w.tail, 0
-	if p.Calendar() {
+	if w.period.Calendar() {
 		var next int64
-		if start, next = p.at(now); start > w.reset {
+		if start, next = w.period.at(now); start > w.reset {
 			w.count = 0 // a whole period went by
 		}
 		w.start, w.reset = start, next
@@ -183,10 +184,10 @@ func (w *window) roll(now int64, p Period) {
 func (w *window) remaining() int64 { return max(0, w.limit-w.count) }
 
 // debit counts units granted now; expire came before.
-func (w *window) debit(now, units int64, p Period) {
+func (w *window) debit(now, units int64) {
 	w.count += units
 	if w.algorithm == delivery.AlgorithmFixed {
-		w.open(now, p)
+		w.open(now)
 		if now >= w.reset-w.widen {
 			w.tail += units
 		}
@@ -208,13 +209,13 @@ func (w *window) debit(now, units int64, p Period) {
 }
 
 // open begins a fixed window unless one is open.
-func (w *window) open(now int64, p Period) {
+func (w *window) open(now int64) {
 	if w.reset > 0 {
 		return
 	}
 	w.start, w.reset = now, now+w.span
-	if p.Calendar() {
-		w.start, w.reset = p.at(now)
+	if w.period.Calendar() {
+		w.start, w.reset = w.period.at(now)
 	}
 }
 
