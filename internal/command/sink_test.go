@@ -43,9 +43,9 @@ func (d *desk) opens(line, says string) {
 func TestGatesOfSinks(t *testing.T) {
 	d := gated(t)
 	engine := d.engine()
-	shut := func(sink string, closure delivery.Closure) {
+	shut := func(sink string, cause delivery.GateCause, d time.Duration) {
 		t.Helper()
-		if _, err := engine.CloseGate(t.Context(), sink, closure); err != nil {
+		if _, err := engine.MoveGates(t.Context(), []delivery.Gate{{Sink: sink, Cause: cause, Until: time.Now().Add(d)}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -53,13 +53,13 @@ func TestGatesOfSinks(t *testing.T) {
 		t.Errorf("%+v, %+v", other, shops)
 	}
 	d.prints("sink open shops", "the gate of sink shops was open\n")
-	shut("shops", delivery.Closure{Cause: delivery.GateThrottled, For: time.Hour})
+	shut("shops", delivery.GateThrottled, time.Hour)
 	_, v := d.list()
 	if g := gate(&v); v.MaxInFlight < 1 || g.Cause != "throttled" || g.Since == nil || g.Until == nil || g.Until.Sub(*g.Since).Round(time.Minute) != time.Hour {
 		t.Errorf("%+v", v)
 	}
 	d.shows("sink list", "SINK ", "closed  throttled  20")
-	shut("other", delivery.Closure{Cause: delivery.GateFailing})
+	shut("other", delivery.GateFailing, 0)
 	time.Sleep(time.Second) // until the end of the second in which the next job is tried
 	d.shows("sink list", "half-open  failing ")
 	d.tell()
@@ -78,7 +78,7 @@ func TestClosedDestinations(t *testing.T) {
 		return delivery.Gate{Sink: "shops", Cause: cause, Until: time.Now().Add(d), Destination: name}
 	}
 	gates := []delivery.Gate{gate("https://a:443", delivery.GateThrottled, time.Hour), gate("shop-7", delivery.GateRefused, time.Microsecond)}
-	if err := d.engine().MoveDestinations(t.Context(), gates); err != nil {
+	if _, err := d.engine().MoveGates(t.Context(), gates); err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(time.Second) // until the end of the second in which shop-7 is tried

@@ -163,18 +163,6 @@ func (q *Quota) Covers(campaign string) bool {
 	return int64(CampaignHash(q.ID+" "+campaign)>>16%100) >= q.Exempt
 }
 
-// For returns the quota as it applies to a campaign: rolled out to all, or to none. The quota itself stays as it is.
-func (q *Quota) For(campaign string) *Quota {
-	if q.Exempt <= 0 || q.Exempt >= 100 {
-		return q
-	}
-	own := *q
-	if own.Exempt = 100; q.Covers(campaign) {
-		own.Exempt = 0
-	}
-	return &own
-}
-
 // CampaignHash is FNV-1a, 64 bits, of the campaign's id; it replaces the id where there is no room for names.
 func CampaignHash(id string) uint64 {
 	h := uint64(14695981039346656037)

@@ -14,17 +14,11 @@ func TestCoveredCampaigns(t *testing.T) {
 			id := fmt.Sprintf("campaign-%d", i)
 			q, other := Quota{ID: "q", Exempt: 100 - percent}, Quota{ID: "other", Exempt: 100 - percent}
 			if !q.Covers(id) {
-				if own := q.For(id); own.Exempt != 100 || own.Binds() {
-					t.Fatalf("%+v", own)
-				}
 				continue
 			}
 			covered++
 			if other.Covers(id) {
 				both++
-			}
-			if own := q.For(id); own.Exempt != 0 || q.Exempt != 100-percent {
-				t.Fatalf("%+v", own)
 			}
 			q.Exempt--
 			if !q.Covers(id) {

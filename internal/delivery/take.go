@@ -56,8 +56,8 @@ const (
 // Granted is the answer to one Ask.
 type Granted struct {
 	Units int64 // slots granted, consecutive from First
-	First Slot
-	Rate  Rate // of the timeline the slots lie on: the newest revision the store has seen
+	First Slot  // where the rate is 0: the last slot granted before
+	Rate  Rate  // of the timeline the slots lie on: the newest revision the store has seen
 	// Revision is the campaign revision in force in the store; higher than the caller's means that the caller's
 	// catalog is stale.
 	Revision int64
@@ -171,19 +171,12 @@ func (c GateCause) String() string {
 	return [...]string{"throttled", "failing", "misconfigured", "refused"}[c]
 }
 
-// Closure says why a gate is closed and for how long.
-type Closure struct {
-	Cause GateCause
-	// For is how long nothing passes. Then one job passes, and one a second from then on, until the gate is opened.
-	For time.Duration
-}
-
 // Gate is that of a sink, or of one of its destinations. One without an Until is open.
 type Gate struct {
 	Sink        string
 	Destination string // "": of the sink
 	Cause       GateCause
 	Since       time.Time // when it was closed for this cause; zero: not known
-	Until       time.Time // nothing passes before, see Closure
+	Until       time.Time // nothing passes before; then one job passes, and one a second from then on, until it is opened
 	At          time.Time // of a destination: when it was closed or opened last
 }

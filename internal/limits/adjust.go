@@ -32,15 +32,11 @@ func (e *Engine) Adjust(ctx context.Context, a Adjustment) (done Adjusted, err e
 		return Adjusted{}, fmt.Errorf("quota %s is not counted in the store", a.Quota.ID)
 	}
 	s := e.shards[shards.Of(uint64(a.Quota.Shard), len(e.shards))]
-	lower := int64(0)
-	if a.Lower {
-		lower = 1
-	}
 	var c *call
 	err = s.once(ctx, adjustScript, func(slot *scriptSlot) *call {
-		l := newKeyList(s.keys.clock(), s.keys.reply(e.node, slot.index))
-		spec := appendSpec(nil, l.add(s.keys.quota(a.Quota.ID)), a.Quota, s.now())
-		c = &call{head: header{seq: slot.seq}, keys: l.keys, args: []any{spec, put(put(put(nil, 1, int64(a.Window)), 7, a.Used), 1, lower)}}
+		l := newSpecs(s.keys, s.now(), s.keys.reply(e.node, slot.index))
+		l.add(a.Quota, true)
+		c = &call{head: header{seq: slot.seq}, keys: l.keys, args: []any{l.list, put(put(put(nil, 1, int64(a.Window)), 7, a.Used), 1, bit(a.Lower))}}
 		return c
 	})
 	if err != nil {

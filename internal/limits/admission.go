@@ -5,11 +5,8 @@ import (
 	"github.com/pacer/pacer/internal/limits/local"
 )
 
-// admission records the limits applied to an ask before the store is asked, to be settled afterwards: quotas in
-// mode eventual are counted in this process.
-type admission struct{ soft []softUse }
-
-// softUse is the units taken from an eventual quota.
+// softUse is the units taken from an eventual quota, which is counted in this process, before the store is asked. What the store does not
+// grant of them is given back.
 type softUse struct {
 	quota *delivery.Quota
 	units int64

@@ -84,7 +84,7 @@ func (q *contention) takenUntil(at int64) int64 {
 		span := w.Span.Microseconds()
 		return q.room + w.Limit*max(0, min(at-q.at, span))/span
 	}
-	if reset := q.reset(q.at); 0 < reset && reset <= at {
+	if reset := q.resetOf(q.window, q.at); 0 < reset && reset <= at {
 		return q.room + w.Limit
 	}
 	return q.room
@@ -112,10 +112,7 @@ func (q *contention) usesOf(m *member, a *delivery.Ask, granted, next int64, win
 	return n
 }
 
-// reset is when the fixed window that refused something begins again after now; 0: it is of another kind, or that is not known.
-func (q *contention) reset(now int64) int64 { return q.resetOf(q.window, now) }
-
-// resetOf is the same of any window.
+// resetOf is when a fixed window begins again after now; 0: it is of another kind, or that is not known.
 func (q *contention) resetOf(window int, now int64) int64 {
 	if q.quota.Windows[window].Algorithm == delivery.AlgorithmFixed {
 		for _, s := range q.windows {

@@ -31,7 +31,7 @@ func (q *contention) begin(now, take int64, waves int) {
 	if q.quota.Spend == delivery.SpendEven { // those who ask when what they need has come again lose nothing
 		interval = q.quota.Interval()
 	}
-	reset := q.reset(now)
+	reset := q.resetOf(q.window, now)
 	steps := model.Step(q.quota.Windows[q.window]) > 1 // many units come back at once, and soon again
 	for _, m := range q.waiting {
 		if m.mayHope(now, q.grace) && (reset == 0 || m.due < reset) && (interval == 0 || (m.due-now-1)/interval < m.demand) {

@@ -1,9 +1,6 @@
 package limits
 
-import (
-	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/limits/local"
-)
+import "github.com/pacer/pacer/internal/delivery"
 
 // Lists are divided into scripts by about how long their items take. The unit is an item of one daemon without quotas, some 10 µs. An
 // item's reads and writes decide: daemons on its timeline, weights of its jobs, windows of its quotas, units of logs, and rivals for
@@ -19,12 +16,7 @@ const (
 	rivalsOfOne  = 8  // campaigns that compete for a quota that do
 )
 
-// itemCost is the cost of an ask without its quotas, given how many daemons its timeline has.
-func itemCost(a *delivery.Ask, daemons int64) int {
-	return lineCost(daemons) + len(a.Weights)/weightsOfOne
-}
-
-// lineCost is the cost of a timeline.
+// lineCost is the cost of a timeline with this many daemons.
 func lineCost(daemons int64) int { return 1 + int(max(0, min(daemons, mostListed)-1))/daemonsOfOne }
 
 // claimCost is the cost of a claim to a quota with this many contenders.
@@ -46,8 +38,6 @@ func windowsCost(q *delivery.Quota) (cost int) {
 
 // quotaCost is the cost of an item that is one quota, and grantCost that of a grant that is handed back.
 func quotaCost(q *delivery.Quota) int { return 1 + windowsCost(q) }
-
-func chargeCost(c local.Charge) int { return quotaCost(c.Quota) }
 
 func grantCost(g *delivery.Grant, daemons int64) int {
 	cost := lineCost(daemons)

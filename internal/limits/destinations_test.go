@@ -66,7 +66,8 @@ func TestGatesOfDestinationsAreShared(t *testing.T) {
 		read := destinations{lua: l}
 		move := func(gates ...delivery.Gate) {
 			t.Helper()
-			must(t, l.engine("a").MoveDestinations(t.Context(), gates))
+			_, err := l.engine("a").MoveGates(t.Context(), gates)
+			must(t, err)
 		}
 		read.want(t)
 		move(gateOf("s", "https://a:443", delivery.GateThrottled, 5*time.Minute), gateOf("s", "b", delivery.GateFailing, time.Minute))
@@ -79,7 +80,7 @@ func TestGatesOfDestinationsAreShared(t *testing.T) {
 		read.want(t)
 		move(gateOf("s", "b", delivery.GateFailing, 2*time.Minute), gateOf("s", "c", 0, 0))
 		read.want(t, "s/b failing 2m0s since 10s", "s/c open")
-		must(t, l.engine("a").ClearDestination(t.Context(), "s", "https://a:443"))
+		move(gateOf("s", "https://a:443", 0, 0))
 		read.want(t, "s/https://a:443 open")
 		l.now -= 3600 * second // other data, with another clock
 		gates, next, more, err := l.engine("b").DestinationsSince(t.Context(), read.after+7200*second)
@@ -134,7 +135,7 @@ func TestGatesOfDestinationsAreBounded(t *testing.T) {
 			Sink: "s", Cause: delivery.GateFailing, Until: time.Now().Add(time.Hour), Destination: fmt.Sprint(i),
 		})
 	}
-	must(t, e.MoveDestinations(ctx, gates))
+	must(t, e.moveDestinations(ctx, gates))
 	page, next, more, err := e.DestinationsSince(ctx, 0)
 	if err != nil || len(page) != maxShutReply || !more || page[0].Destination != "0" {
 		t.Fatalf("%d gates, more: %t, %v", len(page), more, err)
@@ -149,7 +150,7 @@ func TestGatesOfDestinationsAreBounded(t *testing.T) {
 		old[i] = redis.Z{Score: float64(i + 1), Member: fmt.Sprint("s", separator, "old-", i)}
 	}
 	must(t, c.ZAdd(ctx, s.keys.shutChanges(), old...).Err())
-	must(t, e.MoveDestinations(ctx, gates[:1]))
+	must(t, e.moveDestinations(ctx, gates[:1]))
 	if n := c.ZCard(ctx, s.keys.shutChanges()).Val(); n != maxShut {
 		t.Errorf("%d are remembered", n)
 	}

@@ -18,8 +18,8 @@ func newKeyList(first ...string) keyList {
 	return keyList{keys: first, index: map[string]int64{}}
 }
 
-// add returns the key's position in KEYS.
-func (l *keyList) add(key string) int64 {
+// key returns the position of a key in KEYS.
+func (l *keyList) key(key string) int64 {
 	if i, ok := l.index[key]; ok {
 		return i
 	}
@@ -41,57 +41,14 @@ const (
 	flagExempt = 4 // the quota does not cover the campaign
 )
 
-// appendSpec encodes a quota for parseSpecs of window.lua. now is the store's time, for the calendar. A quota that is rolled out
-// in part must be that of a campaign, see delivery.Quota.For.
-func appendSpec(b []byte, key int64, q *delivery.Quota, now int64) []byte {
-	flags := int64(0)
-	if q.Mode == delivery.ModeShadow {
-		flags |= flagShadow
-	}
-	if q.Spend == delivery.SpendEven {
-		flags |= flagEven
-	}
-	if q.Exempt >= 100 {
-		flags |= flagExempt
-	}
-	b = put(b, 2, key)
-	b = put(b, 7, q.Revision)
-	b = put(b, 1, flags, int64(len(q.Windows)))
-	for _, w := range q.Windows {
-		b = put(b, 1, kinds[w.Algorithm])
-		b = appendSpan(b, w, now, w.Limit)
-	}
-	return b
-}
-
-// appendSpan encodes a window's span and calendar, with the given fields between them.
-func appendSpan(b []byte, w delivery.Window, now int64, between ...int64) []byte {
-	period, follows := model.PeriodOf(w, now), int64(0)
-	if period.Calendar() {
-		follows = 1
-	}
-	b = put(b, 1, follows)
-	b = put(b, 6, w.Span.Microseconds())
-	b = put(b, 7, between...)
-	if follows == 1 {
-		b = put(b, 7, period[:]...)
-	}
-	return b
-}
-
-// takeBatch is the items of one run of the take script.
-type takeBatch struct {
-	names  keys
-	asks   []*delivery.Ask
-	out    []*delivery.Granted
-	keys   keyList
-	gates  map[string]int64 // the keys of gates, by sink
-	items  []byte
-	quotas []*delivery.Quota
-	joint  []delivery.Joint  // of quotas
-	quota  map[covered]int64 // its place in quotas, from 1
-	cost   int               // see itemCost
-	stale  []staleRevision
+// specs is a list of quotas for a script, as parseSpecs of window.lua reads it, and the script's keys.
+type specs struct {
+	keyList
+	names keys
+	now   int64 // about the store's time, for calendars
+	list  []byte
+	count int64
+	known map[covered]int64 // places in the list, from 1
 }
 
 // covered is a quota of campaigns that it covers, or of others, and who claims it.
@@ -99,6 +56,61 @@ type covered struct {
 	quota *delivery.Quota
 	is    bool
 	joint delivery.Joint
+}
+
+// newSpecs makes an empty list, for a script whose first keys are the clock and these.
+func newSpecs(k keys, now int64, first ...string) specs {
+	return specs{keyList: newKeyList(append([]string{k.clock()}, first...)...), names: k, now: now, known: map[covered]int64{}}
+}
+
+// place returns the place of a quota in the list, and whether it was added.
+func (l *specs) place(of covered) (place int64, added bool) {
+	place = l.known[of]
+	if added = place == 0; added {
+		l.add(of.quota, of.is)
+		place = l.count
+		l.known[of] = place
+	}
+	return place, added
+}
+
+// add adds a quota, as it applies to campaigns that it covers, or to others.
+func (l *specs) add(q *delivery.Quota, covers bool) {
+	flags := int64(0)
+	if q.Mode == delivery.ModeShadow {
+		flags |= flagShadow
+	}
+	if q.Spend == delivery.SpendEven {
+		flags |= flagEven
+	}
+	if !covers {
+		flags |= flagExempt
+	}
+	b := put(l.list, 2, l.key(l.names.quota(q.ID)))
+	b = put(b, 7, q.Revision)
+	b = put(b, 1, flags, int64(len(q.Windows)))
+	for _, w := range q.Windows {
+		period := model.PeriodOf(w, l.now)
+		b = put(b, 1, kinds[w.Algorithm], bit(period.Calendar()))
+		b = put(b, 6, w.Span.Microseconds())
+		b = put(b, 7, w.Limit)
+		if period.Calendar() {
+			b = put(b, 7, period[:]...)
+		}
+	}
+	l.list, l.count = b, l.count+1
+}
+
+// takeBatch is the items of one run of the take script.
+type takeBatch struct {
+	specs
+	asks  []*delivery.Ask
+	out   []*delivery.Granted
+	gates map[string]int64 // the keys of gates, by sink
+	items []byte
+	joint []byte // of the quotas
+	cost  int    // see costOf
+	stale []staleRevision
 }
 
 // coveredBy is an ask's quota.
@@ -126,12 +138,12 @@ func (b *takeBatch) fits(cost int) bool {
 // costOf is what an item adds to the script. The windows of a quota are read once, unless it depends on the item what is to be
 // found there: when there is room for a heavy job, or how many units may begin within its horizon.
 func (b *takeBatch) costOf(a *delivery.Ask, daemons int64, contenders map[string]int64) int {
-	cost := itemCost(a, daemons)
+	cost := lineCost(daemons) + len(a.Weights)/weightsOfOne
 	for i, q := range a.Campaign.Quotas {
 		if !counts(q) {
 			continue
 		}
-		known := b.quota[coveredBy(a, i)] > 0
+		known := b.known[coveredBy(a, i)] > 0
 		if cost += claimCost(contenders[q.ID]); !known || a.Weights != nil || q.Spend == delivery.SpendEven {
 			cost += windowsCost(q)
 		}
@@ -139,21 +151,18 @@ func (b *takeBatch) costOf(a *delivery.Ask, daemons int64, contenders map[string
 	return cost
 }
 
-func newTakeBatch(k keys) *takeBatch {
-	return &takeBatch{
-		names: k, keys: newKeyList(k.clock(), ""), gates: map[string]int64{}, quota: map[covered]int64{},
-		items: make([]byte, 0, usualItems*itemBytes),
-	}
+func newTakeBatch(k keys, now int64) *takeBatch {
+	return &takeBatch{specs: newSpecs(k, now, ""), gates: map[string]int64{}, items: make([]byte, 0, usualItems*itemBytes)}
 }
 
-// add encodes an ask for take.lua.
-func (b *takeBatch) add(a *delivery.Ask, cost int, out *delivery.Granted) {
+// ask encodes an ask for take.lua.
+func (b *takeBatch) ask(a *delivery.Ask, cost int, out *delivery.Granted) {
 	b.asks, b.out, b.cost = append(b.asks, a), append(b.out, out), b.cost+cost
 	c := a.Campaign
-	timeline, gate := b.keys.add(b.names.timeline(c.ID)), int64(0)
+	timeline, gate := b.key(b.names.timeline(c.ID)), int64(0)
 	if a.Gate != "" {
 		if gate = b.gates[a.Gate]; gate == 0 {
-			gate = b.keys.add(b.names.gate(a.Gate))
+			gate = b.key(b.names.gate(a.Gate))
 			b.gates[a.Gate] = gate
 		}
 	}
@@ -182,18 +191,16 @@ func counts(q *delivery.Quota) bool { return len(q.Windows) > 0 && q.Mode != del
 
 // quotasOf are the places in the batch of the campaign's quotas.
 func (b *takeBatch) quotasOf(a *delivery.Ask) (places []int64) {
-	for at, q := range a.Campaign.Quotas {
+	for i, q := range a.Campaign.Quotas {
 		if !counts(q) {
 			continue
 		}
-		key := coveredBy(a, at)
-		i, ok := b.quota[key]
-		if !ok {
-			b.quotas, b.joint = append(b.quotas, q.For(a.Campaign.ID)), append(b.joint, key.joint)
-			i = int64(len(b.quotas))
-			b.quota[key] = i
+		of := coveredBy(a, i)
+		place, added := b.place(of)
+		if added {
+			b.joint = put(b.joint, 4, of.joint.Cost, of.joint.All, of.joint.Left)
 		}
-		places = append(places, i)
+		places = append(places, place)
 	}
 	return places
 }
@@ -206,76 +213,61 @@ func split(r delivery.Rate) (whole, rest int64) {
 	return r.Per / r.N, r.Per % r.N
 }
 
-// call is the batch as a run of the take script in a script slot; now is approximately the store's
-// time.
-func (b *takeBatch) call(node string, s *scriptSlot, now int64) *call {
-	var specs, joint []byte
-	for i, q := range b.quotas {
-		specs = appendSpec(specs, b.keys.add(b.names.quota(q.ID)), q, now)
-		joint = put(joint, 4, b.joint[i].Cost, b.joint[i].All, b.joint[i].Left)
-	}
-	b.keys.keys[1] = b.names.reply(node, s.index)
+// call is the batch as a run of the take script in a script slot.
+func (b *takeBatch) call(node string, s *scriptSlot) *call {
+	b.keys[1] = b.names.reply(node, s.index)
 	return &call{
-		head: header{seq: s.seq}, keys: b.keys.keys,
-		args: []any{node, b.items, specs, len(b.names.timeline("")), joint},
+		head: header{seq: s.seq}, keys: b.keys,
+		args: []any{node, b.items, b.list, len(b.names.timeline("")), b.joint},
 	}
 }
 
 // encodeRefund encodes grants for refund.lua.
 func encodeRefund(k keys, node string, s *scriptSlot, grants []delivery.Grant, now int64) *call {
-	l := newKeyList(k.clock(), k.reply(node, s.index))
+	l := newSpecs(k, now, k.reply(node, s.index))
 	var list []byte
-	for _, g := range grants {
-		if g.Units <= 0 || validID(g.From.Campaign.ID) != nil {
+	for i := range grants {
+		g := &grants[i]
+		c := g.From.Campaign
+		if g.Units <= 0 || validID(c.ID) != nil {
 			continue
 		}
 		whole, rest := split(g.Rate)
-		list = put(list, 2, l.add(k.timeline(g.From.Campaign.ID)))
+		list = put(list, 2, l.key(k.timeline(c.ID)))
 		list = put(list, 7, g.Revision, g.Rate.N, whole, rest, g.First.At, g.First.Frac)
 		list = put(list, 4, g.Units)
 		list = put(list, 7, g.GrantedAt)
-		list = appendRefundQuotas(list, &l, k, g.From.Campaign, now)
+		var places []int64
+		for _, q := range c.Quotas {
+			if counts(q) && q.Covers(c.ID) {
+				place, _ := l.place(covered{quota: q, is: true})
+				places = append(places, place)
+			}
+		}
+		list = put(list, 1, int64(len(places)))
+		list = put(list, 2, places...)
 	}
-	return &call{head: header{seq: s.seq}, keys: l.keys, args: []any{list}}
+	return &call{head: header{seq: s.seq}, keys: l.keys, args: []any{list, l.list}}
 }
 
-func appendRefundQuotas(list []byte, l *keyList, k keys, c *delivery.Campaign, now int64) []byte {
-	at := len(list)
-	list = append(list, 0) // how many follow
-	for _, q := range c.Quotas {
-		if !counts(q) || !q.Covers(c.ID) {
-			continue
-		}
-		list[at]++
-		list = put(list, 2, l.add(k.quota(q.ID)))
-		list = put(list, 1, int64(len(q.Windows)))
-		for _, w := range q.Windows {
-			list = appendSpan(list, w, now)
-		}
-	}
-	return list
-}
-
-// encodePeek encodes quotas for peek.lua. The scripts must count all of them.
+// encodePeek encodes quotas for peek.lua and count.lua. The scripts must count all of them.
 func encodePeek(k keys, quotas []*delivery.Quota, now int64) *call {
-	l := []string{k.clock()}
-	var specs []byte
-	for i, q := range quotas {
-		l = append(l, k.quota(q.ID))
-		specs = appendSpec(specs, int64(i)+2, q, now)
+	l := newSpecs(k, now)
+	for _, q := range quotas {
+		l.add(q, true)
 	}
-	return &call{keys: l, args: []any{specs}}
+	return &call{keys: l.keys, args: []any{l.list}}
 }
 
 // encodeCharge encodes charges, all of quotas counted by the scripts, for charge.lua.
 func encodeCharge(k keys, node string, s *scriptSlot, list []local.Charge, now int64) *call {
-	l := newKeyList(k.clock(), k.reply(node, s.index))
-	var specs, units []byte
+	l := newSpecs(k, now, k.reply(node, s.index))
+	var units []byte
 	for _, c := range list {
-		specs = appendSpec(specs, l.add(k.quota(c.Quota.ID)), c.Quota, now)
+		l.add(c.Quota, true)
 		units = put(put(units, 7, c.Units), 5, c.Widen)
 	}
-	return &call{head: header{seq: s.seq}, keys: l.keys, args: []any{specs, units}}
+	return &call{head: header{seq: s.seq}, keys: l.keys, args: []any{l.list, units}}
 }
 
 // decode spreads the script's reply over the items.

@@ -83,9 +83,8 @@ type Engine struct {
 
 	stale *stale
 
-	mu     sync.Mutex
-	warned map[string]int64 // refused campaigns and the revision complained about; under mu
-	homes  homes            // under mu
+	mu    sync.Mutex
+	homes homes // under mu
 }
 
 // New makes an Engine. It does no I/O.
@@ -101,7 +100,7 @@ func New(o Options) (*Engine, error) {
 		set: o.Shards, shards: newShards(&o), node: hex.EncodeToString(id[:]), log: o.Logger, m: m, start: time.Now(),
 		fleet: func() int64 { return 1 },
 		stale: &stale{log: o.Logger, rows: map[string]*staleRow{}},
-		ended: make(chan struct{}), settling: semaphore.NewWeighted(1), warned: map[string]int64{}, homes: homes{known: map[string]*home{}},
+		ended: make(chan struct{}), settling: semaphore.NewWeighted(1), homes: homes{known: map[string]*home{}},
 	}
 	if o.Fleet != nil {
 		e.fleet = func() int64 { return int64(o.Fleet()) }

@@ -60,10 +60,10 @@ func TestALateScriptIsRefused(t *testing.T) {
 	slot := shard.free[0]
 	run := func(seq int64) *call {
 		slot.seq = seq
-		b := newTakeBatch(shard.keys)
+		b := newTakeBatch(shard.keys, epoch)
 		a := ask(campaign(1000), 10)
-		b.add(&a, 1, &delivery.Granted{})
-		c := b.call(e.node, slot, epoch)
+		b.ask(&a, 1, &delivery.Granted{})
+		c := b.call(e.node, slot)
 		shard.run(context.Background(), takeScript, []*call{c})
 		return c
 	}

@@ -28,7 +28,7 @@ type dataStore struct{ *Engine }
 // Inspect implements ledger.Store.
 func (e dataStore) Inspect(ctx context.Context, shard int) (found ledger.Found, err error) {
 	s := e.shards[shard]
-	c, sent := &call{keys: []string{s.keys.clock()}}, s.master.now()
+	c, sent := &call{keys: []string{s.keys.clock()}, args: []any{0}}, s.master.now()
 	if err := s.runUnchecked(ctx, inspectScript, nil, c); err != nil {
 		return ledger.Found{}, err
 	}
@@ -46,8 +46,8 @@ func (e dataStore) Inspect(ctx context.Context, shard int) (found ledger.Found, 
 // Retire implements ledger.Store.
 func (e dataStore) Retire(ctx context.Context, shard int, epoch int64) error {
 	s := e.shards[shard]
-	c := &call{head: header{epoch: epoch}, keys: []string{s.keys.clock()}}
-	return s.runUnchecked(ctx, retireScript, nil, c)
+	c := &call{head: header{epoch: epoch}, keys: []string{s.keys.clock()}, args: []any{1}}
+	return s.runUnchecked(ctx, inspectScript, nil, c)
 }
 
 // Restore implements ledger.Store.
@@ -97,10 +97,10 @@ const (
 
 // encodeRestore spells quotas as restore.lua reads them.
 func encodeRestore(k keys, epoch int64, quotas []ledger.Restored, now int64, part int) *call {
-	l := newKeyList(k.clock())
-	var specs, windows []byte
+	l := newSpecs(k, now)
+	var windows []byte
 	for _, r := range quotas {
-		specs = appendSpec(specs, l.add(k.quota(r.Quota.ID)), r.Quota, now)
+		l.add(r.Quota, true)
 		for _, w := range r.Windows {
 			windows = put(put(windows, 7, w.ResetAt), 2, int64(len(w.Units)))
 			for _, d := range w.Units {
@@ -108,12 +108,12 @@ func encodeRestore(k keys, epoch int64, quotas []ledger.Restored, now int64, par
 			}
 		}
 	}
-	return &call{head: header{epoch: epoch}, keys: l.keys, args: []any{specs, windows, part}}
+	return &call{head: header{epoch: epoch}, keys: l.keys, args: []any{l.list, windows, part}}
 }
 
 // charge counts units that were sent without asking a shard's store.
 func (e *Engine) charge(ctx context.Context, s *shard, list []local.Charge) error {
-	for _, part := range byCost(list, chargeCost) {
+	for _, part := range byCost(list, func(c local.Charge) int { return quotaCost(c.Quota) }) {
 		var c *call
 		err := s.once(ctx, chargeScript, func(slot *scriptSlot) *call {
 			c = encodeCharge(s.keys, e.node, slot, part, s.now())

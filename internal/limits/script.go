@@ -24,7 +24,7 @@ func newScript(names ...string) *shards.Script {
 }
 
 var (
-	takeScript    = newScript("state", "window", "item", "timeline", "opened", "share", "keep", "take")
+	takeScript    = newScript("state", "gate", "window", "item", "timeline", "opened", "share", "keep", "take")
 	refundScript  = newScript("state", "window", "item", "timeline", "refund")
 	chargeScript  = newScript("state", "window", "charge")
 	peekScript    = newScript("state", "window", "peek")
@@ -32,12 +32,10 @@ var (
 	countScript   = newScript("state", "window", "count")
 	restoreScript = newScript("state", "window", "restore")
 	inspectScript = newScript("state", "inspect")
-	retireScript  = newScript("state", "retire")
-	closeScript   = newScript("state", "modes", "close")
-	openScript    = newScript("state", "modes", "open")
-	gatesScript   = newScript("state", "gates")
-	shutScript    = newScript("state", "modes", "shut")
-	shutsScript   = newScript("state", "shuts")
+	closeScript   = newScript("state", "gate", "close")
+	gatesScript   = newScript("state", "gate", "gates")
+	shutScript    = newScript("state", "gate", "shut")
+	shutsScript   = newScript("state", "gate", "shuts")
 )
 
 // call is one run of a script. Repeating it is harmless: those that change something carry a sequence number by

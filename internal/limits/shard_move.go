@@ -40,8 +40,8 @@ const (
 	maxHomes    = 100_000
 )
 
-// homes holds the shard of each campaign's last ask. It is needed only for a campaign that moves, since its timelines in two shards are
-// independent.
+// homes is what is known of the campaigns that were asked for lately: whether their limits can be kept, and their shards. A campaign that
+// moves has timelines in two shards, which do not know of each other.
 type homes struct {
 	known map[string]*home
 	swept int64 // local time of the latest sweep
@@ -49,16 +49,18 @@ type homes struct {
 
 // home is the state kept for one campaign. Times are the engine's local ones.
 type home struct {
-	campaign *delivery.Campaign // as it was last asked for; nil: never
-	shard    int
-	asked    int64 // when
-	reach    int64 // how long after an ask its slots may be used
-	moved    bool  // since it is known
-	closed   int64 // nothing is asked for before this, so that the slots of the last home have passed
-	left     []int // shards that have not been told yet that it has moved away
-	tell     int64 // until when they are waited for
-	latest   int64 // store time of the latest slot granted since it moved
-	daemons  int64 // on its timeline, at the last answer
+	campaign *delivery.Campaign // as it was last asked for
+	fault    error              // why its limits cannot be kept
+	said     bool               // that was logged
+	shard    int                // -1: none yet
+	asked    int64              // when
+	reach    int64              // how long after an ask its slots may be used
+	closed   int64              // nothing is asked for before this, so that the slots of the last home have passed
+	left     []int              // shards that have not been told yet that it has moved away
+	tell     int64              // until when they are waited for
+	moved    bool               // and was granted nothing since
+	last     int64              // of the slots in the shards that it left, store time less all jumps of the present shard's clock; 0: none
+	daemons  int64              // on its timeline, at the last answer
 }
 
 // waitFor is how long a shard that a campaign has left is waited for, in microseconds.
@@ -70,20 +72,27 @@ func (h *homes) at(a *delivery.Ask, count int, now int64) *home {
 	h.sweep(now)
 	x := h.known[a.Campaign.ID]
 	if x == nil {
-		x = &home{}
+		x = &home{shard: -1}
 		h.known[a.Campaign.ID] = x
 	}
 	if x.campaign != a.Campaign {
-		shard := homeOf(a.Campaign, count)
-		if x.campaign != nil && x.shard != shard {
-			x.moved, x.latest = true, 0
-			x.closed = now + max(x.reach, a.Horizon+a.LateTolerance)
-			x.left, x.tell = append(x.without(shard), x.shard), now+waitFor
+		x.campaign, x.fault, x.said = a.Campaign, validCampaign(a.Campaign, count), false
+		if x.fault == nil {
+			x.settle(homeOf(a.Campaign, count), a, now)
 		}
-		x.campaign, x.shard = a.Campaign, shard
 	}
 	x.asked, x.reach = now, a.Horizon+a.LateTolerance
 	return x
+}
+
+// settle moves the campaign to a shard, unless it is there.
+func (x *home) settle(shard int, a *delivery.Ask, now int64) {
+	if x.shard >= 0 && x.shard != shard {
+		x.moved, x.last = true, 0
+		x.closed = now + max(x.reach, a.Horizon+a.LateTolerance)
+		x.left, x.tell = append(x.without(shard), x.shard), now+waitFor
+	}
+	x.shard = shard
 }
 
 // without is the shards that it has left, less one.
@@ -115,12 +124,17 @@ func (h *homes) sweep(now int64) {
 	}
 }
 
-// stopDeadline is the latest slot a daemon holds on the timeline of the campaign's present home.
-func (x *home) stopDeadline(asked int64) int64 {
+// lastGranted is the latest slot that the campaign's timeline must continue after, given by how much the clock of its shard has jumped: the
+// daemon's own or, while it was granted none in this shard, the last one in the shards that it left.
+func (x *home) lastGranted(a *delivery.Ask, jumped int64) int64 {
+	last, by := a.LastGranted, jumped-a.Jumped
 	if x.moved {
-		return min(asked, x.latest)
+		last, by = x.last, jumped
 	}
-	return asked
+	if last == 0 {
+		return 0
+	}
+	return last + by
 }
 
 // granted records an answer about the timeline of the campaign's present home.
@@ -128,7 +142,7 @@ func (x *home) granted(g *delivery.Granted) {
 	if g.GrantedAt > 0 {
 		x.daemons = g.Daemons
 	}
-	if x.moved && g.Units > 0 {
-		x.latest = max(x.latest, g.First.Advance(g.Units-1, g.Rate).Micros())
+	if g.Units > 0 {
+		x.moved = false
 	}
 }

@@ -10,6 +10,8 @@ const (
 	// long it may go unnoticed meanwhile, in microseconds.
 	staleFor = 20 * second
 	staleGap = 15 * second
+	// maxStale bounds the remembered rows.
+	maxStale = 10_000
 )
 
 // staleRevision is a row that was asked for with a lower revision than the store holds.
@@ -44,7 +46,7 @@ func (s *stale) note(list []staleRevision, now int64) {
 	for _, one := range list {
 		row := s.rows[one.kind+" "+one.id]
 		if row == nil || now > row.last+staleGap {
-			if len(s.rows) >= maxWarned {
+			if len(s.rows) >= maxStale {
 				clear(s.rows)
 			}
 			row = &staleRow{since: now}

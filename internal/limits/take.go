@@ -1,6 +1,7 @@
 package limits
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,10 +49,10 @@ type taking struct {
 // request is one ask to the shard of its campaign.
 type request struct {
 	contender
-	ask   *delivery.Ask // as it came
-	home  *home
-	shard int
-	admission
+	ask    *delivery.Ask // as it came, but for the slot to continue after
+	home   *home
+	shard  int
+	soft   []softUse
 	wait   int64 // microseconds for which the campaign is not granted anything, since it moved
 	leaves bool  // own tells the shard that the campaign has left it
 }
@@ -61,61 +62,76 @@ func (e *Engine) plan(asks []delivery.Ask, items []delivery.Granted) *taking {
 	t := &taking{Engine: e, all: make([]request, 0, len(asks)), nows: make([]int64, len(e.shards)), fleet: e.fleet()}
 	now := e.local()
 	for i := range asks {
-		if err := validAsk(&asks[i], len(e.shards)); err != nil {
-			e.refuse(&asks[i], err, &items[i])
-			continue
-		}
 		t.all = append(t.all, request{ask: &asks[i], contender: contender{out: &items[i]}})
-		t.prepare(&t.all[len(t.all)-1], now)
+		if n := len(t.all) - 1; !t.prepare(&t.all[n], now) {
+			t.all = t.all[:n]
+		}
 	}
 	t.all = append(t.all, t.farewells...)
 	return t
 }
 
-// prepare decides what a request asks of its shard: the original ask if possible.
-func (t *taking) prepare(x *request, now int64) {
+// prepare decides what a request asks of its shard: the original ask if possible. If the limits of its campaign cannot be kept, it answers
+// the request, and returns false.
+func (t *taking) prepare(x *request, now int64) bool {
 	t.mu.Lock()
-	x.home = t.homes.at(x.ask, len(t.shards), now)
-	if by := t.shards[x.home.shard].jumped.Load() - x.ask.Jumped; by != 0 && x.ask.LastGranted > 0 {
-		own := *x.ask
-		own.LastGranted += by
-		x.ask = &own
+	home := t.homes.at(x.ask, len(t.shards), now)
+	if home.fault != nil {
+		fault, said := home.fault, home.said
+		home.said = true
+		t.mu.Unlock()
+		x.hold()
+		if !said {
+			t.log.Error("campaign is held: its limits cannot be kept", "campaign", x.ask.Campaign.ID, "error", fault)
+		}
+		return false
 	}
-	held, closed := x.home.stopDeadline(x.ask.LastGranted), x.home.closed
-	x.shard, x.own, x.daemons = x.home.shard, x.ask, x.home.daemons
-	if x.daemons == 0 {
-		x.daemons = t.fleet
-	}
-	left, tell := x.home.left, x.home.tell
+	x.home, x.shard, x.daemons = home, home.shard, cmp.Or(home.daemons, t.fleet)
+	closed, left, tell := home.closed, home.left, home.tell
+	s := t.shards[x.shard]
+	last := home.lastGranted(x.ask, s.jumped.Load())
 	t.mu.Unlock()
+	x.ask = continueAfter(x.ask, last)
 	if len(left) > 0 && now < tell {
 		closed = max(closed, now+x.ask.Quantum)
 		for _, shard := range left {
-			own := x.home.stopOldShard(x.ask)
+			own := home.stopOldShard(x.ask)
 			t.farewells = append(t.farewells, request{
-				ask: own, contender: contender{own: own, out: &delivery.Granted{}}, home: x.home, shard: shard, leaves: true,
+				ask: own, contender: contender{own: own, out: &delivery.Granted{}}, home: home, shard: shard, leaves: true,
 			})
 		}
 	}
-	if later := t.fallback.LastGranted(t.shards[x.shard].now(), x.ask); later > x.ask.LastGranted {
-		held = max(held, later)
-	}
-	if held != x.ask.LastGranted {
-		own := *x.ask
-		own.LastGranted = held
-		x.own = &own
-	}
+	x.own = continueAfter(x.ask, t.fallback.LastGranted(s.now(), x.ask))
 	switch {
 	case now < closed:
 		x.introduce()
 		x.wait = closed - now
 	case !x.admit(t):
-		if t.shards[x.shard].clockKnown.Load() {
+		if s.clockKnown.Load() {
 			x.own = nil
-			return
+			return true
 		}
 		x.introduce()
 		x.limited = true
+	}
+	return true
+}
+
+// continueAfter is the ask with another latest slot.
+func continueAfter(a *delivery.Ask, last int64) *delivery.Ask {
+	if last == a.LastGranted {
+		return a
+	}
+	own := *a
+	own.LastGranted = last
+	return &own
+}
+
+// hold answers a request that the scripts cannot handle.
+func (x *request) hold() {
+	c := x.ask.Campaign
+	*x.out = delivery.Granted{
+		Rate: c.Rate, Revision: c.Revision, Bound: delivery.BindHeld, Competitors: 1, Daemons: 1, From: delivery.Provenance{Campaign: c},
 	}
 }
 
@@ -139,7 +155,7 @@ func (t *taking) run(ctx context.Context) error {
 	})
 }
 
-// batchesOf divides asks into scripts.
+// batchesOf divides asks, at least one, into scripts.
 func batchesOf(s *shard, list []*contender) (batches []*takeBatch) {
 	claims := map[string]int64{}
 	for _, x := range list {
@@ -149,17 +165,16 @@ func batchesOf(s *shard, list []*contender) (batches []*takeBatch) {
 			}
 		}
 	}
+	b := newTakeBatch(s.keys, s.now())
+	batches = append(batches, b)
 	for _, x := range list {
-		n, cost := len(batches), 0
-		if n > 0 {
-			cost = batches[n-1].costOf(x.own, x.daemons, claims)
+		cost := b.costOf(x.own, x.daemons, claims)
+		if !b.fits(cost) {
+			b = newTakeBatch(s.keys, s.now())
+			batches = append(batches, b)
+			cost = b.costOf(x.own, x.daemons, claims)
 		}
-		if n == 0 || !batches[n-1].fits(cost) {
-			batches = append(batches, newTakeBatch(s.keys))
-			cost = batches[n].costOf(x.own, x.daemons, claims)
-			n++
-		}
-		batches[n-1].add(x.own, cost, x.out)
+		b.ask(x.own, cost, x.out)
 	}
 	return batches
 }
@@ -172,16 +187,16 @@ func (t *taking) takeBatches(ctx context.Context, s *shard, batches []*takeBatch
 	defer s.releaseSlots(slots)
 	calls := make([]*call, len(batches))
 	for i, b := range batches {
-		calls[i] = b.call(t.node, slots[i], s.now())
+		calls[i] = b.call(t.node, slots[i])
 	}
 	s.run(ctx, takeScript, calls)
 	var failures groupedErrors
 	for i, c := range calls {
-		if c.err != nil {
-			failures.add(len(batches[i].asks), c.err)
-			continue
+		err := c.err
+		if err == nil {
+			err = batches[i].decode(c)
 		}
-		if err := batches[i].decode(c); err != nil {
+		if err != nil {
 			failures.add(len(batches[i].asks), err)
 			continue
 		}
@@ -246,14 +261,7 @@ func (t *taking) finish() {
 		}
 		x.settleAdmission(t)
 	}
-	e.mu.Lock()
-	for i := range t.all {
-		x := &t.all[i]
-		if x.home.granted(x.out); x.leaves && x.out.GrantedAt > 0 {
-			x.home.left = x.home.without(x.shard)
-		}
-	}
-	e.mu.Unlock()
+	t.settleHomes()
 	for i := range t.all {
 		x := &t.all[i]
 		if x.out.GrantedAt == 0 {
@@ -269,6 +277,25 @@ func (t *taking) finish() {
 	}
 }
 
+// settleHomes records the answers in the homes of their campaigns.
+func (t *taking) settleHomes() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i := range t.all {
+		x := &t.all[i]
+		switch {
+		case !x.leaves:
+			x.home.granted(x.out)
+		case x.out.GrantedAt > 0:
+			x.home.left = x.home.without(x.shard)
+			here := t.shards[x.home.shard]
+			if now, known := here.time(); known && x.out.First.At > 0 {
+				x.home.last = max(x.home.last, now+x.out.First.At-x.out.GrantedAt-here.jumped.Load())
+			}
+		}
+	}
+}
+
 // wanted is the original ask, for no more than was admitted.
 func (x *request) wanted() *delivery.Ask {
 	a := *x.ask
@@ -277,24 +304,3 @@ func (x *request) wanted() *delivery.Ask {
 	}
 	return &a
 }
-
-// refuse answers an ask that the scripts cannot handle, and logs it once per revision of the campaign.
-func (e *Engine) refuse(a *delivery.Ask, err error, g *delivery.Granted) {
-	*g = delivery.Granted{
-		Rate: a.Campaign.Rate, Revision: a.Campaign.Revision, Bound: delivery.BindHeld, Competitors: 1, Daemons: 1,
-		From: delivery.Provenance{Campaign: a.Campaign},
-	}
-	e.mu.Lock()
-	revision, known := e.warned[a.Campaign.ID]
-	if len(e.warned) >= maxWarned {
-		clear(e.warned)
-	}
-	e.warned[a.Campaign.ID] = a.Campaign.Revision
-	e.mu.Unlock()
-	if !known || revision != a.Campaign.Revision {
-		e.log.Error("campaign is held: its limits cannot be kept", "campaign", a.Campaign.ID, "error", err)
-	}
-}
-
-// maxWarned bounds the number of remembered warnings.
-const maxWarned = 10_000

@@ -191,7 +191,7 @@ func TestAShardThatIsDownStopsItsOwnCampaignsOnly(t *testing.T) {
 	if got := r.left(r.now, quotas...); got[0] != before[0]-15 || got[1] != before[1]-15 {
 		t.Errorf("%v are left of %v", got, before)
 	}
-	if _, err := e.CloseGate(context.Background(), "g", delivery.Closure{For: time.Second}); err == nil || !strings.Contains(err.Error(), "shard 1: ") {
+	if _, err := e.closeGate(context.Background(), "g", delivery.GateThrottled, time.Second); err == nil || !strings.Contains(err.Error(), "shard 1: ") {
 		t.Errorf("close: %v", err)
 	}
 	must(t, r.servers[1].Restart())
@@ -286,6 +286,38 @@ func TestACampaignThatMovesLeavesNothingBehind(t *testing.T) {
 		if sent < 20 {
 			t.Errorf("%d units at 10/s in four seconds after move %d", sent, what+1)
 		}
+	}
+}
+
+// TestACampaignThatMovesKeepsItsRate: its first slot in the new shard comes a spacing after its last one in the old shard, whichever daemon
+// had that. From then on it continues after what the daemon asks for.
+func TestACampaignThatMovesKeepsItsRate(t *testing.T) {
+	r := newRing(t, 2)
+	before, after := campaign(1, quotaIn(0, 1000)), campaign(1, quotaIn(1, 1000))
+	before.Revision, after.Revision = 1<<14, 2<<14
+	before.Rate, after.Rate = delivery.Rate{N: 1, Per: 60 * second}, delivery.Rate{N: 1, Per: 60 * second}
+	now := settle(r, epoch, before)
+	g := take1(r, now, "a", ask(before, 1))
+	if g.Units != 1 {
+		t.Fatalf("%+v", g)
+	}
+	last := g.First.Micros()
+	r.Take(now+second, "b", []delivery.Ask{ask(before, 0)})
+	for now = last + 2*second; now < last+50*second; now += second {
+		if g = take1(r, now, "b", ask(after, 1)); g.Units != 0 {
+			t.Fatalf("a slot %d µs after the last one, at one a minute", g.First.Micros()-last)
+		}
+		time.Sleep(5 * time.Millisecond) // the engine measures by its own clock when the last slots in the old shard have passed
+	}
+	now = last + 60*second
+	if g = take1(r, now, "b", ask(after, 1)); g.Units != 1 || g.First.Micros() < now {
+		t.Fatalf("a minute after its last slot: %+v", g)
+	}
+	ahead := ask(after, 1)
+	ahead.LastGranted = now + 30*second
+	now += 60 * second
+	if g = take1(r, now, "b", ahead); g.Units != 0 || g.NextAt != ahead.LastGranted+60*second-horizon {
+		t.Errorf("after a slot that it holds: %+v", g)
 	}
 }
 

@@ -29,18 +29,18 @@ func validID(id string) error {
 	return nil
 }
 
-// validAsk says whether the scripts can handle an ask, given the number of shards.
-func validAsk(a *delivery.Ask, count int) error {
-	if err := validID(a.Campaign.ID); err != nil {
-		return fmt.Errorf("campaign %q: %w", a.Campaign.ID, err)
+// validCampaign says whether the scripts can keep the limits of a campaign, given the number of shards.
+func validCampaign(c *delivery.Campaign, count int) error {
+	if err := validID(c.ID); err != nil {
+		return fmt.Errorf("campaign %q: %w", c.ID, err)
 	}
-	if n := len(a.Campaign.Quotas); n > delivery.MaxQuotas {
-		return fmt.Errorf("campaign %s: %d quotas; a campaign has at most %d", a.Campaign.ID, n, delivery.MaxQuotas)
+	if n := len(c.Quotas); n > delivery.MaxQuotas {
+		return fmt.Errorf("campaign %s: %d quotas; a campaign has at most %d", c.ID, n, delivery.MaxQuotas)
 	}
-	for _, q := range a.Campaign.Quotas {
+	for _, q := range c.Quotas {
 		if err := Validate(q); err != nil {
 			return err
 		}
 	}
-	return oneHome(a.Campaign, count)
+	return oneHome(c, count)
 }

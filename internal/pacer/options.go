@@ -25,8 +25,8 @@ type Limiter interface {
 
 // Gates closes and opens gates of sinks and of destinations for every daemon.
 type Gates interface {
-	// MoveGates closes each of the gates until its Until, or opens those that have none; one of a sink only if it is half-open. It returns the
-	// sinks whose gates were not closed for this cause before.
+	// MoveGates closes each of the gates until its Until, or opens those that have none. It returns the sinks whose gates were not closed
+	// for this cause before.
 	MoveGates(ctx context.Context, gates []delivery.Gate) (closed []string, err error)
 }
 

@@ -38,7 +38,9 @@ func (t *timeline) add(g delivery.Grant) {
 		}
 		t.grants = slices.Insert(t.grants, i, g)
 		t.granted += g.Units
-		t.shard = g.From.Shard
+		if t.shard != g.From.Shard {
+			t.shard, t.lastSlot = g.From.Shard, 0 // which was on another clock
+		}
 	}
 }
 

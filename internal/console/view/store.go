@@ -87,13 +87,16 @@ func openGate(ctx context.Context, engine *limits.Engine, sink, destination stri
 		if err != nil {
 			return false, err
 		}
-		return len(gates) > 0, engine.OpenGate(ctx, sink) // also if it is open: a daemon may be about to find out that it was closed
+		closed = len(gates) > 0 // it is opened anyway: a daemon may be about to find out that it was closed
+	} else {
+		shut, err := closedDestinations(ctx, engine)
+		if err != nil || !slices.ContainsFunc(shut[sink], func(g delivery.Gate) bool { return g.Destination == destination }) {
+			return false, err
+		}
+		closed = true
 	}
-	shut, err := closedDestinations(ctx, engine)
-	if err != nil || !slices.ContainsFunc(shut[sink], func(g delivery.Gate) bool { return g.Destination == destination }) {
-		return false, err
-	}
-	return true, engine.ClearDestination(ctx, sink, destination)
+	_, err = engine.MoveGates(ctx, []delivery.Gate{{Sink: sink, Destination: destination}})
+	return closed, err
 }
 
 // adjustQuota corrects a count in the store, and records it in the catalog for the reason of the actor.

@@ -40,12 +40,9 @@ func TestTheConsoleOpensGates(t *testing.T) {
 	}
 	open("", false)
 	open("https://a.example:443", false)
-	if _, err := engine.CloseGate(t.Context(), "shops", delivery.Closure{Cause: delivery.GateThrottled, For: time.Hour}); err != nil {
-		t.Fatal(err)
-	}
 	shut := delivery.Gate{Sink: "shops", Cause: delivery.GateFailing, Until: time.Now().Add(time.Hour)}
-	for _, shut.Destination = range []string{"https://a.example:443", "https://b.example:443"} {
-		if err := engine.MoveDestinations(t.Context(), []delivery.Gate{shut}); err != nil {
+	for _, shut.Destination = range []string{"", "https://a.example:443", "https://b.example:443"} {
+		if _, err := engine.MoveGates(t.Context(), []delivery.Gate{shut}); err != nil {
 			t.Fatal(err)
 		}
 	}

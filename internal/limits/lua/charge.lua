@@ -15,12 +15,11 @@ for _, spec in ipairs(parseSpecs(ARGV[2])) do
   local key = KEYS[spec.key]
   local q = loadQuota(key, call('GET', key))
   for i, w in ipairs(openWindows(q, spec, now, widen)) do
-    if units > 0 and spec.covers then debit(w, now, units, spec[i].period) end
+    if units > 0 then debit(w, now, units, spec[i].period) end
   end
-  if spec.covers then -- the windows of a quota may come one by one, each with what it counts of the same units
-    local before = charged[key] or 0
-    q.taken, charged[key] = q.taken + max(0, units - before), max(units, before)
-  end
+  -- The windows of a quota may come one by one, each with what it counts of the same units.
+  local before = charged[key] or 0
+  q.taken, charged[key] = q.taken + max(0, units - before), max(units, before)
   saveQuota(q, now)
 end
 return store(KEYS[2], head(now))

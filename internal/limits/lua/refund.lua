@@ -2,8 +2,8 @@
 --
 -- KEYS  1 clock, 2 the node's reply slot, then timelines and quotas
 -- ARGV  1 header
---       2 per grant: timeline, rev, n, whole, rest, at, frac, units, granted_at, quotas, then per quota
---         key, windows, and per window its span and calendar as in parseSpecs
+--       2 per grant: timeline, rev, n, whole, rest, at, frac, units, granted_at, quotas, then their places, from 1, in the list of quotas
+--       3 quotas, as parseSpecs reads them
 -- Returns head.
 
 local again = stored(KEYS[2])
@@ -64,31 +64,31 @@ local function refundTimeline(key, grant, units)
   saveTimeline(tl, key, now)
 end
 
-local quotas, pos = {}, 1
+local specs, quotas = parseSpecs(ARGV[3]), {}
+
+-- Takes units back that a quota granted at a time.
+local function refundQuota(spec, granted, units)
+  local key = spec.key
+  local q = quotas[key] or loadQuota(KEYS[key], call('GET', KEYS[key]))
+  quotas[key] = q
+  if granted >= q.born then q.taken = max(0, q.taken - units) end
+  for i = 1, #spec do
+    local w = findWindow(q, spec[i].span)
+    if w then
+      expire(w, now, spec[i].period)
+      refund(w, granted, units)
+    end
+  end
+end
+
+local pos = 1
 while pos <= #ARGV[2] do
-  local timeline, rev, n, whole, rest, at, frac, units, granted, count
+  local timeline, rev, n, whole, rest, at, frac, units, granted, count, place
   timeline, rev, n, whole, rest, at, frac, units, granted, count, pos = parse('<I2I7I7I7I7I7I7I4I7B', ARGV[2], pos)
   refundTimeline(KEYS[timeline], {0, 0, 0, at, frac, n, whole, rest, rev}, units)
   for _ = 1, count do
-    local key, windows
-    key, windows, pos = parse('<I2B', ARGV[2], pos)
-    local q = quotas[key] or loadQuota(KEYS[key], call('GET', KEYS[key]))
-    quotas[key] = q
-    if granted >= q.born then q.taken = max(0, q.taken - units) end
-    for _ = 1, windows do
-      local follows, span, period
-      follows, span, pos = parse('<BI6', ARGV[2], pos)
-      if follows == 1 then
-        local a, b, c
-        a, b, c, pos = parse('<I7I7I7', ARGV[2], pos)
-        period = {a, b, c}
-      end
-      local w = findWindow(q, span)
-      if w then
-        expire(w, now, period)
-        refund(w, granted, units)
-      end
-    end
+    place, pos = parse('<I2', ARGV[2], pos)
+    refundQuota(specs[place], granted, units)
   end
 end
 for _, q in pairs(quotas) do

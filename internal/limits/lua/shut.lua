@@ -25,7 +25,7 @@ for i = 3, #ARGV, 3 do
     since = now
   end
   if untilAt then
-    call('HSET', KEYS[2], name, string.format('%d %s %d', untilAt, mode, since))
+    call('HSET', KEYS[2], name, gateText(untilAt, mode, since))
     call('ZADD', KEYS[3], string.format('%d', at), name)
     at, changed = at + 1, changed + 1
   end

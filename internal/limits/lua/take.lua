@@ -11,8 +11,8 @@
 -- Returns head, then per item
 --   units at frac n whole rest rev next bound quota window newest competitors daemons shadowed, then each shadowed quota and
 --   units, and per window of each quota remaining, reset_at and when the next unit is free, 0 if one is free now, or never.
---   bound as in delivery.Binding. A quota is a position, from 0, among those of the item, a window one among those of its quota.
---   newest is 0, or the newest revision of the quota, where the caller's is an old one.
+--   bound as in delivery.Binding. Of a rate of 0, at is the last slot that was granted. A quota is a position, from 0, among those of
+--   the item, a window one among those of its quota. newest is 0, or the newest revision of the quota, where the caller's is an old one.
 
 local BOUND = {RATE = 1, QUOTA = 2, GATE = 3, STOPPED = 4}
 
@@ -207,7 +207,7 @@ end
 local function closeBehindProbe(gate)
   gate.at = now + SECOND
   if gate.mode == MODE.ASKED then gate.mode = MODE.TRIED end
-  call('SET', gate.key, string.format('%d %s %d', gate.at, gate.mode, gate.since), 'PX', 86400000)
+  call('SET', gate.key, gateText(gate.at, gate.mode, gate.since), 'PX', 86400000)
 end
 
 -- One item --------------------------------------------------------------------------------------------------------
@@ -328,7 +328,7 @@ local function serve(it, prefix, out)
   end
   local tl, changed = loadTimeline(it, values[it[TIMELINE] - 2], now)
   if tl[N] == 0 then
-    answer.bound = BOUND.STOPPED
+    answer.bound, answer.at = BOUND.STOPPED, tl[LASTSLOT]
   elseif it[WANT] > 0 then
     changed = true
     tl[SPACING] = tl[WHOLE]

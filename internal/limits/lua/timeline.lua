@@ -1,13 +1,14 @@
 -- The slots of a campaign.
 --
--- A timeline is stored as: at frac n whole rest rev burst last high saved nodes, then per node id seen due cut
--- served; then how many holes, and before and last of each.
+-- A timeline is stored as: at frac n whole rest rev burst last high saved nodes holes, then per node id seen due cut
+-- served, and per hole before and last, see model/hole.go.
 
 -- Fields of timelines; SPACING and FRESH are computed when one is used.
-local LINE = '<I7I7I7I7I7I7I7I7I7I7B'
+local LINE = '<I7I7I7I7I7I7I7I7I7I7BB'
 local NODES, SPACING, FRESH = 1, 2, 3
 local AT, FRAC, N, WHOLE, REST, TREV, BURST, LASTSLOT, HIGHEST, SAVED, MEMBERS = 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14
-local HOLES = 15 -- beside the format
+local HOLES = 15 -- how many there are, and once they are read the list
+local HOLEBEFORE, HOLELAST = 1, 2
 local MEMBER = '<Bc0I7I7I7I7'
 local CUT, SERVED = 5, 6 -- of nodes; the others are in window.lua
 
@@ -42,15 +43,20 @@ local function firstSlot(it, from)
   return from + (it[PHASE] - from) % grid
 end
 
--- A timeline as it was stored.
+-- A timeline as it was stored, without the holes that have passed.
 local function readTimeline(v, now)
   local tl = {false, 0, 0, parse(LINE, v)}
-  local nodes, pos = {}, tl[15]
+  local nodes, holes, pos = {}, {}, tl[16]
   for i = 1, tl[MEMBERS] do
     local e = {0, parse(MEMBER, v, pos)}
     nodes[i], pos = e, e[7]
   end
-  tl[NODES], tl[HOLES] = nodes, holesOf(v, pos, now)
+  for _ = 1, tl[HOLES] do
+    local before, last
+    before, last, pos = parse('<I7I7', v, pos)
+    if last >= now then holes[#holes + 1] = {before, last} end
+  end
+  tl[NODES], tl[HOLES] = nodes, holes
   return tl
 end
 
@@ -80,13 +86,13 @@ local function saveTimeline(tl, key, now)
   local HALF_HOUR = 1800 * SECOND
   local renew = floor(now / HALF_HOUR) > floor(tl[SAVED] / HALF_HOUR)
   tl[SAVED] = now
-  local nodes = tl[NODES]
-  local out = {pack(LINE, tl[4], tl[5], tl[6], tl[7], tl[8], tl[9], tl[10], tl[11], tl[12], tl[13], #nodes)}
+  local nodes, holes = tl[NODES], tl[HOLES]
+  local out = {pack(LINE, tl[4], tl[5], tl[6], tl[7], tl[8], tl[9], tl[10], tl[11], tl[12], tl[13], #nodes, #holes)}
   for i = 1, #nodes do
     local e = nodes[i]
     out[i + 1] = pack(MEMBER, #e[2], e[2], e[3], e[4], e[5], e[6])
   end
-  out[#nodes + 2] = packHoles(tl[HOLES])
+  for i = 1, #holes do out[#out + 1] = pack('<I7I7', holes[i][HOLEBEFORE], holes[i][HOLELAST]) end
   local v = table.concat(out)
   if renew then
     local life = 172800000 + floor(tl[WHOLE] * 3 / 1000)

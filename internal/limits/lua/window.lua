@@ -1,6 +1,6 @@
 -- The state of quotas: their windows, and the campaigns that compete for them.
 --
---   quota   renew rev windows rivals, then each window, each rival, and born taken
+--   quota   renew rev windows rivals born taken, then each window and each rival
 --   window  kind span limit widen count index units first last paceAt paceFrac narrowAt narrowTo bytes, then the list; for
 --     narrowAt and narrowTo see model/window.go, 0: the window does not get narrower
 --     sliding, log: index, units: the newest bucket; the list: gap units of each older one, oldest first, where gap is
@@ -13,7 +13,7 @@
 local GRANT = 65536
 local SLIDING, LOG, FIXED = 1, 2, 3
 
-local QUOTA = '<I7I7BB'
+local QUOTA = '<I7I7BBI7I7'
 local WINDOW = '<BI6I7I4I7I7I5I7I7I7I5I7I4I3'
 -- Fields that are not part of the format come first: a table that is constructed in full need not
 -- grow.
@@ -43,7 +43,7 @@ local function newWindow(kind, span) return {'', width(kind, span), kind, span, 
 -- A quota's windows, in the order in which they came, and its rivals; v is the value of its key, if any.
 local function loadQuota(key, v)
   if not v then return {key = key, renew = 0, rev = 0, windows = {}, rivals = {}, born = 0, taken = 0, opened = false, joined = false} end
-  local renew, rev, count, others, pos = parse(QUOTA, v)
+  local renew, rev, count, others, born, taken, pos = parse(QUOTA, v)
   local windows, rivals = {}, {}
   for i = 1, count do
     local w = {'', 0, parse(WINDOW, v, pos)}
@@ -58,8 +58,6 @@ local function loadQuota(key, v)
     pos = r[9]
     rivals[i] = r
   end
-  local born, taken = 0, 0
-  if pos <= #v then born, taken = parse('<I7I7', v, pos) end -- earlier versions wrote none
   return {key = key, renew = renew, rev = rev, windows = windows, rivals = rivals, born = born, taken = taken, opened = false, joined = false}
 end
 
@@ -75,8 +73,9 @@ end
 local function saveQuota(q, now)
   local renew = now >= q.renew
   if renew then q.renew = now + 30000000 end
+  if q.born == 0 then q.born = now end
   local windows, rivals, longest = q.windows, q.rivals, 0
-  local out = {pack(QUOTA, q.renew, q.rev, #windows, #rivals)}
+  local out = {pack(QUOTA, q.renew, q.rev, #windows, #rivals, q.born, q.taken)}
   for i = 1, #windows do
     local w = windows[i]
     longest = max(longest, w[SPAN] + w[WIDEN])
@@ -88,8 +87,6 @@ local function saveQuota(q, now)
     local r = rivals[i]
     out[#out + 1] = pack(RIVAL, #r[2], r[2], r[3], r[4], r[5], r[6], r[7], r[8])
   end
-  if q.born == 0 then q.born = now end
-  out[#out + 1] = pack('<I7I7', q.born, q.taken)
   if renew then
     call('SET', q.key, table.concat(out), 'PX', string.format('%d', floor(longest / 500) + 172800000))
   else

@@ -27,7 +27,7 @@ func (t *taking) run() delivery.Granted {
 	t.out = delivery.Granted{Rate: t.tl.rate, Revision: t.tl.rev, GrantedAt: t.now, Competitors: 1, Daemons: 1, From: delivery.Provenance{Campaign: c}}
 	switch {
 	case t.tl.rate.Zero():
-		t.out.Bound = delivery.BindHeld
+		t.out.Bound, t.out.First.At = delivery.BindHeld, t.tl.last
 	case t.ask.Want > 0:
 		t.take()
 	default:
