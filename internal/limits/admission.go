@@ -59,8 +59,9 @@ func (x *request) admitSoft(t *taking, want int64) int64 {
 		}
 		x.soft = append(x.soft, use)
 		if want == 0 {
-			x.delay(t, max(a.Quantum, t.eventual.Wait(q).Microseconds()))
-			x.out.Bound, x.out.BoundQuota = delivery.BindQuota, q.ID
+			takes, window := t.eventual.Wait(q)
+			x.delay(t, max(a.Quantum, takes.Microseconds()))
+			x.out.Bound, x.out.BoundQuota, x.out.BoundWindow = delivery.BindQuota, q.ID, window
 			return 0
 		}
 	}

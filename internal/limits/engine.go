@@ -68,7 +68,6 @@ type Engine struct {
 	node   string // the name under which this process competes: random, so that sequence numbers never meet earlier ones
 	log    *slog.Logger
 	m      *metrics
-	start  time.Time    // of the engine's local clock
 	fleet  func() int64 // how many daemons there are, as far as known
 
 	fence    *ledger.Fence  // nil without a ledger
@@ -97,7 +96,7 @@ func New(o Options) (*Engine, error) {
 	_, _ = rand.Read(id[:]) // never fails, as documented
 	m := newMetrics(o.Registerer)
 	e := &Engine{
-		set: o.Shards, shards: newShards(&o), node: hex.EncodeToString(id[:]), log: o.Logger, m: m, start: time.Now(),
+		set: o.Shards, shards: newShards(&o), node: hex.EncodeToString(id[:]), log: o.Logger, m: m,
 		fleet: func() int64 { return 1 },
 		stale: &stale{log: o.Logger, rows: map[string]*staleRow{}},
 		ended: make(chan struct{}), settling: semaphore.NewWeighted(1), homes: homes{known: map[string]*home{}},
@@ -176,6 +175,3 @@ func (e *Engine) settleDebts(ctx context.Context) (unpaid []error) {
 
 // Epoch returns the epoch of a shard's data that is in force, 0 where it is not watched; false while none is known to be.
 func (e *Engine) Epoch(shard int) (epoch int64, known bool) { return e.fence.Epoch(shard) }
-
-// local is the engine's own monotonic clock, in microseconds.
-func (e *Engine) local() int64 { return time.Since(e.start).Microseconds() }

@@ -382,3 +382,21 @@ func TestDenialsAreCounted(t *testing.T) {
 		t.Errorf("denied %v times, %v units would have waited", denied, waited)
 	}
 }
+
+// TestADenialOfAnEventualQuotaNamesItsWindow: the one that makes the campaign wait.
+func TestADenialOfAnEventualQuotaNamesItsWindow(t *testing.T) {
+	_, client := miniClient(t)
+	l := newLua(t, client)
+	q := &delivery.Quota{ID: "q", Revision: 1, Mode: delivery.ModeEventual, Windows: windows(1000, time.Second, 5, time.Hour)}
+	c := campaign(1000, q)
+	now := settle(l, epoch, c)
+	if g := take1(l, now, "a", ask(c, 1)); g.Units != 1 {
+		t.Fatalf("%+v", g)
+	}
+	if g := take1(l, now, "a", ask(c, 1)); g.Bound != delivery.BindQuota || g.BoundQuota != "q" || g.BoundWindow != 1 {
+		t.Errorf("%+v", g)
+	}
+	if n := testutil.ToFloat64(l.engine("a").m.denied.WithLabelValues("q", "1h")); n != 1 {
+		t.Errorf("%v denials by the hour", n)
+	}
+}

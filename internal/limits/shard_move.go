@@ -44,10 +44,10 @@ const (
 // moves has timelines in two shards, which do not know of each other.
 type homes struct {
 	known map[string]*home
-	swept int64 // local time of the latest sweep
+	swept int64 // uptime of the latest sweep
 }
 
-// home is the state kept for one campaign. Times are the engine's local ones.
+// home is the state kept for one campaign. Times are the machine's uptime.
 type home struct {
 	campaign *delivery.Campaign // as it was last asked for
 	fault    error              // why its limits cannot be kept

@@ -30,7 +30,7 @@ type stale struct {
 	rows map[string]*staleRow // by kind and id; under mu
 }
 
-// staleRow is since when a row is stale, in the engine's local time.
+// staleRow is since when a row is stale, by the machine's uptime.
 type staleRow struct {
 	since, last int64
 	said        bool

@@ -60,7 +60,7 @@ type request struct {
 // plan decides what each shard is asked for. Asks that the scripts cannot handle are answered at once.
 func (e *Engine) plan(asks []delivery.Ask, items []delivery.Granted) *taking {
 	t := &taking{Engine: e, all: make([]request, 0, len(asks)), nows: make([]int64, len(e.shards)), fleet: e.fleet()}
-	now := e.local()
+	now := uptime()
 	for i := range asks {
 		t.all = append(t.all, request{ask: &asks[i], contender: contender{out: &items[i]}})
 		if n := len(t.all) - 1; !t.prepare(&t.all[n], now) {
@@ -200,7 +200,7 @@ func (t *taking) takeBatches(ctx context.Context, s *shard, batches []*takeBatch
 			failures.add(len(batches[i].asks), err)
 			continue
 		}
-		t.stale.note(batches[i].stale, t.local())
+		t.stale.note(batches[i].stale, uptime())
 		t.nows[s.index] = c.now
 		for _, g := range batches[i].out {
 			g.From.Shard = s.index

@@ -204,11 +204,12 @@ func (e *Quotas) GiveBack(q *delivery.Quota, units int64) {
 	e.soft(q).take(-units)
 }
 
-// Wait returns approximately how long it will take until the quota allows anything; 0 if it does now.
-func (e *Quotas) Wait(q *delivery.Quota) time.Duration {
+// Wait returns approximately how long it will take until the quota allows anything, 0 if it does now, and the window that takes longest.
+func (e *Quotas) Wait(q *delivery.Quota) (longest time.Duration, window int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return time.Duration(e.soft(q).wait(e.limits()))
+	takes, window := e.soft(q).wait(e.limits())
+	return time.Duration(takes), window
 }
 
 // limits returns the bounds used by the decisions of all quotas.

@@ -424,7 +424,7 @@ func TestEventualUnitsGoBack(t *testing.T) {
 	for e.Allow(q, 1_000) > 0 {
 		continue
 	}
-	if got := e.Wait(q); got <= 0 || got > DefaultHighBurst {
+	if got, _ := e.Wait(q); got <= 0 || got > DefaultHighBurst {
 		t.Errorf("wait %s", got)
 	}
 	none := softQuota("", 0, time.Second)

@@ -135,18 +135,21 @@ func (s *soft) private(w *softWindow, l softLimits) int64 {
 	return w.units(s.allowed(w, l) - w.private)
 }
 
-// wait returns approximately how long it takes until a unit may be used, in nanoseconds.
-func (s *soft) wait(l softLimits) int64 {
-	var longest int64
-	for _, w := range s.windows {
+// wait returns approximately how long it takes until a unit may be used, in nanoseconds, and the window that takes longest.
+func (s *soft) wait(l softLimits) (longest int64, window int) {
+	for i, w := range s.windows {
+		takes := int64(0)
 		switch {
 		case w.limit <= 0 || s.lost && s.quota.OnStoreFailure != delivery.PolicyOpen:
-			longest = max(longest, l.sync)
+			takes = l.sync
 		case !s.lost:
-			longest = max(longest, add(w.debt, w.cost(1))-max(l.high, w.cost(1)), add(w.private, w.cost(1))-s.allowed(w, l))
+			takes = max(add(w.debt, w.cost(1))-max(l.high, w.cost(1)), add(w.private, w.cost(1))-s.allowed(w, l))
+		}
+		if takes > longest {
+			longest, window = takes, i
 		}
 	}
-	return longest
+	return longest, window
 }
 
 // take counts used units; a negative number gives units back.
