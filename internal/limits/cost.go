@@ -36,16 +36,8 @@ func windowsCost(q *delivery.Quota) (cost int) {
 	return cost
 }
 
-// quotaCost is the cost of an item that is one quota, and grantCost that of a grant that is handed back.
+// quotaCost is the cost of an item that is one quota.
 func quotaCost(q *delivery.Quota) int { return 1 + windowsCost(q) }
-
-func grantCost(g *delivery.Grant, daemons int64) int {
-	cost := lineCost(daemons)
-	for _, q := range g.From.Campaign.Quotas {
-		cost += windowsCost(q)
-	}
-	return cost
-}
 
 // byCost divides a list into parts that a script can do in a few milliseconds.
 func byCost[T any](list []T, costOf func(T) int) (parts [][]T) {

@@ -1,6 +1,7 @@
 package limits
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,48 +13,24 @@ import (
 // Refund hands undispatched units back to the shards that granted them. Like a take it is never done twice. Units
 // granted from data that a shard has lost since are not handed back to the data that replaced it.
 func (e *Engine) Refund(ctx context.Context, grants []delivery.Grant) error {
-	var list []delivery.Grant
+	lists := make([][]delivery.Grant, len(e.shards))
 	for i := range grants {
 		g := &grants[i]
-		e.restoreCharges(g)
-		if g.From.Epoch == local.Epoch {
-			e.fallback.Refund(*g)
+		if g.From.Campaign == nil || g.Units <= 0 {
 			continue
 		}
-		if g.From.Campaign != nil && g.Units > 0 {
-			list = append(list, *g)
-		}
-	}
-	return e.refund(ctx, list)
-}
-
-// restoreCharges tells those that count in this process that units were not sent.
-func (e *Engine) restoreCharges(g *delivery.Grant) {
-	if g.From.Campaign == nil || g.Units <= 0 {
-		return
-	}
-	if g.From.Epoch != local.Epoch {
-		e.taken.GiveBack(g.From.Shard, g.From.Epoch, g.From.Campaign.Quotas, g.Units, g.GrantedAt)
-	}
-	for _, q := range g.From.Campaign.Quotas {
-		if q.Mode == delivery.ModeEventual && q.Unit != delivery.UnitBytes && q.Covers(g.From.Campaign.ID) {
-			e.eventual.GiveBack(q, g.Units) // which jobs' bytes they were is no longer known
-		}
-	}
-}
-
-// refund hands back what was granted by the store.
-func (e *Engine) refund(ctx context.Context, grants []delivery.Grant) error {
-	lists, costs := make([][]delivery.Grant, len(e.shards)), e.grantCosts(grants)
-	for _, g := range grants {
-		if shard := g.From.Shard; e.shards[shard].epoch.Load() == g.From.Epoch {
-			lists[shard] = append(lists[shard], g)
-			e.shards[shard].crowds.returned(g.From.Campaign)
+		e.restoreCharges(g)
+		switch s := e.shards[g.From.Shard]; g.From.Epoch {
+		case local.Epoch:
+			e.fallback.Refund(*g)
+		case s.epoch.Load():
+			lists[s.index] = append(lists[s.index], *g)
+			s.crowds.returned(g.From.Campaign)
 		}
 	}
 	return forEachShard(e, lists, func(s *shard, list []delivery.Grant) error {
 		var errs []error
-		for _, part := range byCost(list, func(g delivery.Grant) int { return costs[g.From.Campaign.ID] }) {
+		for _, part := range byCost(list, e.grantCost) {
 			if err := s.once(ctx, refundScript, func(slot *scriptSlot) *call {
 				return encodeRefund(s.keys, e.node, slot, part, s.now())
 			}); err != nil {
@@ -64,17 +41,29 @@ func (e *Engine) refund(ctx context.Context, grants []delivery.Grant) error {
 	})
 }
 
-// grantCosts is what it costs to hand a grant back, by campaign.
-func (e *Engine) grantCosts(grants []delivery.Grant) map[string]int {
-	costs, fleet := map[string]int{}, e.fleet()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for i := range grants {
-		id, daemons := grants[i].From.Campaign.ID, fleet
-		if x := e.homes.known[id]; x != nil && x.daemons > 0 {
-			daemons = x.daemons
-		}
-		costs[id] = max(costs[id], grantCost(&grants[i], daemons))
+// restoreCharges tells those that count in this process that units were not sent.
+func (e *Engine) restoreCharges(g *delivery.Grant) {
+	if g.From.Epoch != local.Epoch {
+		e.taken.GiveBack(g.From.Shard, g.From.Epoch, g.From.Campaign.Quotas, g.Units, g.GrantedAt)
 	}
-	return costs
+	for _, q := range g.From.Campaign.Quotas {
+		if q.Mode == delivery.ModeEventual && q.Unit != delivery.UnitBytes && q.Covers(g.From.Campaign.ID) {
+			e.eventual.GiveBack(q, g.Units) // which jobs' bytes they were is no longer known
+		}
+	}
+}
+
+// grantCost is what it costs to hand a grant back.
+func (e *Engine) grantCost(g delivery.Grant) int {
+	daemons := e.fleet()
+	e.mu.Lock()
+	if x := e.homes.known[g.From.Campaign.ID]; x != nil {
+		daemons = cmp.Or(x.daemons, daemons)
+	}
+	e.mu.Unlock()
+	cost := lineCost(daemons)
+	for _, q := range g.From.Campaign.Quotas {
+		cost += windowsCost(q)
+	}
+	return cost
 }

@@ -4,22 +4,20 @@
 -- ARGV  1 header, 2 quotas, as parseSpecs reads them, 3 per quota: units, widen
 -- Returns head.
 
-local again = stored(KEYS[2])
-if again then return again end
-local now, failure = clock(KEYS[1], true)
-if not now then return failure end
-local pos, charged = 1, {}
-for _, spec in ipairs(parseSpecs(ARGV[2])) do
-  local units, widen
-  units, widen, pos = parse('<I7I5', ARGV[3], pos)
-  local key = KEYS[spec.key]
-  local q = loadQuota(key, call('GET', key))
-  for i, w in ipairs(openWindows(q, spec, now, widen)) do
-    if units > 0 then debit(w, now, units, spec[i].period) end
+return once(function(now)
+  local pos, charged = 1, {}
+  for _, spec in ipairs(parseSpecs(ARGV[2])) do
+    local units, widen
+    units, widen, pos = parse('<I7I5', ARGV[3], pos)
+    local key = KEYS[spec.key]
+    local q = loadQuota(key, call('GET', key))
+    for i, w in ipairs(openWindows(q, spec, now, widen)) do
+      if units > 0 then debit(w, now, units, spec[i].period) end
+    end
+    -- The windows of a quota may come one by one, each with what it counts of the same units.
+    local before = charged[key] or 0
+    q.taken, charged[key] = q.taken + max(0, units - before), max(units, before)
+    saveQuota(q, now)
   end
-  -- The windows of a quota may come one by one, each with what it counts of the same units.
-  local before = charged[key] or 0
-  q.taken, charged[key] = q.taken + max(0, units - before), max(units, before)
-  saveQuota(q, now)
-end
-return store(KEYS[2], head(now))
+  return head(now)
+end)

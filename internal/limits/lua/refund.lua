@@ -6,10 +6,7 @@
 --       3 quotas, as parseSpecs reads them
 -- Returns head.
 
-local again = stored(KEYS[2])
-if again then return again end
-local now, failure = clock(KEYS[1], true)
-if not now then return failure end
+local now -- set when the script runs
 
 local MAXHOLES = 32
 
@@ -81,17 +78,20 @@ local function refundQuota(spec, granted, units)
   end
 end
 
-local pos = 1
-while pos <= #ARGV[2] do
-  local timeline, rev, n, whole, rest, at, frac, units, granted, count, place
-  timeline, rev, n, whole, rest, at, frac, units, granted, count, pos = parse('<I2I7I7I7I7I7I7I4I7B', ARGV[2], pos)
-  refundTimeline(KEYS[timeline], {0, 0, 0, at, frac, n, whole, rest, rev}, units)
-  for _ = 1, count do
-    place, pos = parse('<I2', ARGV[2], pos)
-    refundQuota(specs[place], granted, units)
+return once(function(at)
+  local pos = 1
+  now = at
+  while pos <= #ARGV[2] do
+    local timeline, rev, n, whole, rest, first, frac, units, granted, count, place
+    timeline, rev, n, whole, rest, first, frac, units, granted, count, pos = parse('<I2I7I7I7I7I7I7I4I7B', ARGV[2], pos)
+    refundTimeline(KEYS[timeline], {0, 0, 0, first, frac, n, whole, rest, rev}, units)
+    for _ = 1, count do
+      place, pos = parse('<I2', ARGV[2], pos)
+      refundQuota(specs[place], granted, units)
+    end
   end
-end
-for _, q in pairs(quotas) do
-  if #q.windows > 0 then saveQuota(q, now) end
-end
-return store(KEYS[2], head(now))
+  for _, q in pairs(quotas) do
+    if #q.windows > 0 then saveQuota(q, now) end
+  end
+  return head(now)
+end)

@@ -112,22 +112,19 @@ local function clock(key, keep)
   return now
 end
 
--- The reply stored for the seq, nil if the script has not run yet. A reply that was overwritten by a later one cannot
--- be returned again, and its script must not run again either.
-local function stored(key)
-  local v = call('GET', key)
-  if not v then return nil end
-  local had = parse('<I7', v)
-  if had == SEQ then return v end
-  if had > SEQ then return redis.error_reply('STALESEQ a later script has taken the place of this one') end
-  return nil
-end
-
--- Stores a reply, which begins with its seq, and returns it.
-local function store(key, reply)
-  call('SET', key, reply, 'PX', 60000)
-  return reply
-end
-
 -- The head of a reply.
 local function head(now) return pack('<I7I7', SEQ, now) end
+
+-- Runs a script that changes something: body gets the time and returns the reply, which is stored. A script that has run already is not
+-- run again, and its reply is returned. One that was overwritten by a later one cannot be returned again.
+local function once(body)
+  local v = call('GET', KEYS[2])
+  local had = v and parse('<I7', v) or 0
+  if had == SEQ then return v end
+  if had > SEQ then return redis.error_reply('STALESEQ a later script has taken the place of this one') end
+  local now, failure = clock(KEYS[1], true)
+  if not now then return failure end
+  local reply = body(now)
+  call('SET', KEYS[2], reply, 'PX', 60000)
+  return reply
+end

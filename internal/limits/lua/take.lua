@@ -16,15 +16,8 @@
 
 local BOUND = {RATE = 1, QUOTA = 2, GATE = 3, STOPPED = 4}
 
-local again = stored(KEYS[2])
-if again then return again end
-local now, failure = clock(KEYS[1], true)
-if not now then return failure end
 local NODE = ARGV[2]
--- The values of the keys, by their index in KEYS less 2; those of gates are parsed once, when the first item asks.
-local values = {}
-if #KEYS > 2 then values = call('MGET', unpack(KEYS, 3)) end
-
+local now, values -- and the values of the keys, by their index in KEYS less 2; those of gates are parsed once, when the first item asks
 local answer -- to the current item
 
 -- When more slots can be granted: when the next one enters the horizon or, if slots are left for others, is near enough to go to any
@@ -342,7 +335,9 @@ local function serve(it, prefix, out)
   reply(out, it, tl)
 end
 
-local function run()
+return once(function(at)
+  now, values = at, {}
+  if #KEYS > 2 then values = call('MGET', unpack(KEYS, 3)) end
   local out, items, pos, prefix, it = {head(now)}, ARGV[3], 1, num(ARGV[5]) + 1, nil
   for i = 1, #specs do
     local s = specs[i]
@@ -356,7 +351,5 @@ local function run()
     levelRivals(q)
     saveQuota(q, now)
   end
-  return store(KEYS[2], table.concat(out))
-end
-
-return run()
+  return table.concat(out)
+end)
