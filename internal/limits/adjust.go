@@ -35,7 +35,7 @@ func (e *Engine) Adjust(ctx context.Context, a Adjustment) (done Adjusted, err e
 	var c *call
 	err = s.once(ctx, adjustScript, func(slot *scriptSlot) *call {
 		l := newSpecs(s.keys, s.now(), s.keys.reply(e.node, slot.index))
-		l.add(a.Quota, true)
+		l.add(claim{quota: a.Quota})
 		c = &call{head: header{seq: slot.seq}, keys: l.keys, args: []any{l.list, put(put(put(nil, 1, int64(a.Window)), 7, a.Used), 1, bit(a.Lower))}}
 		return c
 	})

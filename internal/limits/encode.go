@@ -48,46 +48,47 @@ type specs struct {
 	now   int64 // about the store's time, for calendars
 	list  []byte
 	count int64
-	known map[covered]int64 // places in the list, from 1
+	known map[claim]int64 // places in the list, from 1; see place
 }
 
-// covered is a quota of campaigns that it covers, or of others, and who claims it.
-type covered struct {
-	quota *delivery.Quota
-	is    bool
-	joint delivery.Joint
+// claim is a quota as it is asked for: for campaigns that it covers or for exempt ones, and for one or for many at once.
+type claim struct {
+	quota  *delivery.Quota
+	exempt bool
+	joint  delivery.Joint
 }
 
 // newSpecs makes an empty list, for a script whose first keys are the clock and these.
 func newSpecs(k keys, now int64, first ...string) specs {
-	return specs{keyList: newKeyList(append([]string{k.clock()}, first...)...), names: k, now: now, known: map[covered]int64{}}
+	return specs{keyList: newKeyList(append([]string{k.clock()}, first...)...), names: k, now: now, known: map[claim]int64{}}
 }
 
-// place returns the place of a quota in the list, and whether it was added.
-func (l *specs) place(of covered) (place int64, added bool) {
-	place = l.known[of]
-	if added = place == 0; added {
-		l.add(of.quota, of.is)
+// place returns the place of a quota in the list. It is added if it is new.
+func (l *specs) place(of claim) int64 {
+	place := l.known[of]
+	if place == 0 {
+		l.add(of)
 		place = l.count
 		l.known[of] = place
 	}
-	return place, added
+	return place
 }
 
-// add adds a quota, as it applies to campaigns that it covers, or to others.
-func (l *specs) add(q *delivery.Quota, covers bool) {
-	flags := int64(0)
+// add adds a quota.
+func (l *specs) add(of claim) {
+	q, flags := of.quota, int64(0)
 	if q.Mode == delivery.ModeShadow {
 		flags |= flagShadow
 	}
 	if q.Spend == delivery.SpendEven {
 		flags |= flagEven
 	}
-	if !covers {
+	if of.exempt {
 		flags |= flagExempt
 	}
 	b := put(l.list, 2, l.key(l.names.quota(q.ID)))
 	b = put(b, 7, q.Revision)
+	b = put(b, 4, of.joint.Cost, of.joint.All, of.joint.Left)
 	b = put(b, 1, flags, int64(len(q.Windows)))
 	for _, w := range q.Windows {
 		period := model.PeriodOf(w, l.now)
@@ -108,19 +109,18 @@ type takeBatch struct {
 	out   []*delivery.Granted
 	gates map[string]int64 // the keys of gates, by sink
 	items []byte
-	joint []byte // of the quotas
-	cost  int    // see costOf
+	cost  int // see costOf
 	stale []staleRevision
 }
 
-// coveredBy is an ask's quota.
-func coveredBy(a *delivery.Ask, i int) covered {
+// claimOf is an ask's claim to one of its quotas.
+func claimOf(a *delivery.Ask, i int) claim {
 	q := a.Campaign.Quotas[i]
-	key := covered{quota: q, is: q.Covers(a.Campaign.ID)}
+	of := claim{quota: q, exempt: !q.Covers(a.Campaign.ID)}
 	if a.Joint != nil {
-		key.joint = a.Joint[i]
+		of.joint = a.Joint[i]
 	}
-	return key
+	return of
 }
 
 // Memory for usualItems, of itemBytes each without weights and with two quotas, is allocated at the
@@ -143,7 +143,7 @@ func (b *takeBatch) costOf(a *delivery.Ask, daemons int64, contenders map[string
 		if !counts(q) {
 			continue
 		}
-		known := b.known[coveredBy(a, i)] > 0
+		known := b.known[claimOf(a, i)] > 0
 		if cost += claimCost(contenders[q.ID]); !known || a.Weights != nil || q.Spend == delivery.SpendEven {
 			cost += windowsCost(q)
 		}
@@ -192,15 +192,9 @@ func counts(q *delivery.Quota) bool { return len(q.Windows) > 0 && q.Mode != del
 // quotasOf are the places in the batch of the campaign's quotas.
 func (b *takeBatch) quotasOf(a *delivery.Ask) (places []int64) {
 	for i, q := range a.Campaign.Quotas {
-		if !counts(q) {
-			continue
+		if counts(q) {
+			places = append(places, b.place(claimOf(a, i)))
 		}
-		of := coveredBy(a, i)
-		place, added := b.place(of)
-		if added {
-			b.joint = put(b.joint, 4, of.joint.Cost, of.joint.All, of.joint.Left)
-		}
-		places = append(places, place)
 	}
 	return places
 }
@@ -218,7 +212,7 @@ func (b *takeBatch) call(node string, s *scriptSlot) *call {
 	b.keys[1] = b.names.reply(node, s.index)
 	return &call{
 		head: header{seq: s.seq}, keys: b.keys,
-		args: []any{node, b.items, b.list, len(b.names.timeline("")), b.joint},
+		args: []any{node, b.items, b.list, len(b.names.timeline(""))},
 	}
 }
 
@@ -240,8 +234,7 @@ func encodeRefund(k keys, node string, s *scriptSlot, grants []delivery.Grant, n
 		var places []int64
 		for _, q := range c.Quotas {
 			if counts(q) && q.Covers(c.ID) {
-				place, _ := l.place(covered{quota: q, is: true})
-				places = append(places, place)
+				places = append(places, l.place(claim{quota: q}))
 			}
 		}
 		list = put(list, 1, int64(len(places)))
@@ -254,7 +247,7 @@ func encodeRefund(k keys, node string, s *scriptSlot, grants []delivery.Grant, n
 func encodePeek(k keys, quotas []*delivery.Quota, now int64) *call {
 	l := newSpecs(k, now)
 	for _, q := range quotas {
-		l.add(q, true)
+		l.add(claim{quota: q})
 	}
 	return &call{keys: l.keys, args: []any{l.list}}
 }
@@ -264,7 +257,7 @@ func encodeCharge(k keys, node string, s *scriptSlot, list []local.Charge, now i
 	l := newSpecs(k, now, k.reply(node, s.index))
 	var units []byte
 	for _, c := range list {
-		l.add(c.Quota, true)
+		l.add(claim{quota: c.Quota})
 		units = put(put(units, 7, c.Units), 5, c.Widen)
 	}
 	return &call{head: header{seq: s.seq}, keys: l.keys, args: []any{l.list, units}}

@@ -100,7 +100,7 @@ func encodeRestore(k keys, epoch int64, quotas []ledger.Restored, now int64, par
 	l := newSpecs(k, now)
 	var windows []byte
 	for _, r := range quotas {
-		l.add(r.Quota, true)
+		l.add(claim{quota: r.Quota})
 		for _, w := range r.Windows {
 			windows = put(put(windows, 7, w.ResetAt), 2, int64(len(w.Units)))
 			for _, d := range w.Units {

@@ -7,7 +7,6 @@
 --         timeline and gate (0: none) are indexes into KEYS, quotas are positions, from 1, in the list of quotas
 --       4 quotas, as parseSpecs reads them
 --       5 the length of the prefix before the campaign in the key of a timeline
---       6 per quota cost, all, left: see delivery.Joint
 -- Returns head, then per item
 --   units at frac n whole rest rev next bound quota window newest competitors daemons shadowed, then each shadowed quota and
 --   units, and per window of each quota remaining, reset_at and when the next unit is free, 0 if one is free now, or never.
@@ -339,10 +338,6 @@ return once(function(at)
   now, values = at, {}
   if #KEYS > 2 then values = call('MGET', unpack(KEYS, 3)) end
   local out, items, pos, prefix, it = {head(now)}, ARGV[3], 1, num(ARGV[5]) + 1, nil
-  for i = 1, #specs do
-    local s = specs[i]
-    s.cost, s.all, s.left = parse('<I4I4I4', ARGV[6], 12 * i - 11)
-  end
   while pos <= #items do
     it, pos = parseItem(items, pos)
     serve(it, prefix, out)

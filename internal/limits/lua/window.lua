@@ -268,14 +268,14 @@ local function resetAt(w, now)
   return leaves(w, at)
 end
 
--- The quotas that the caller names, each: key, rev, flags, windows, and per window kind, calendar, span, limit and, with a calendar, its
--- three boundaries. flags: 1 shadow, 2 even, 4 does not cover the campaign.
+-- The quotas that the caller names, each: key, rev, cost, all and left (see delivery.Joint), flags, windows, and per window kind, calendar,
+-- span, limit and, with a calendar, its three boundaries. flags: 1 shadow, 2 even, 4 does not cover the campaign.
 local function parseSpecs(blob)
   local specs, pos = {}, 1
   while pos <= #blob do
-    local key, rev, flags, windows
-    key, rev, flags, windows, pos = parse('<I2I7BB', blob, pos)
-    local s = {key = key, rev = rev, shadow = flags % 2 >= 1, even = flags % 4 >= 2, covers = flags < 4}
+    local key, rev, cost, all, left, flags, windows
+    key, rev, cost, all, left, flags, windows, pos = parse('<I2I7I4I4I4BB', blob, pos)
+    local s = {key = key, rev = rev, cost = cost, all = all, left = left, shadow = flags % 2 >= 1, even = flags % 4 >= 2, covers = flags < 4}
     for i = 1, windows do
       local kind, follows, span, limit, period
       kind, follows, span, limit, pos = parse('<BBI6I7', blob, pos)
