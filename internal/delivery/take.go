@@ -56,7 +56,7 @@ const (
 // Granted is the answer to one Ask.
 type Granted struct {
 	Units int64 // slots granted, consecutive from First
-	First Slot  // where the rate is 0: the last slot granted before
+	First Slot  // without units: the last slot granted before
 	Rate  Rate  // of the timeline the slots lie on: the newest revision the store has seen
 	// Revision is the campaign revision in force in the store; higher than the caller's means that the caller's
 	// catalog is stale.

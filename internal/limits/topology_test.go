@@ -292,32 +292,45 @@ func TestACampaignThatMovesLeavesNothingBehind(t *testing.T) {
 // TestACampaignThatMovesKeepsItsRate: its first slot in the new shard comes a spacing after its last one in the old shard, whichever daemon
 // had that. From then on it continues after what the daemon asks for.
 func TestACampaignThatMovesKeepsItsRate(t *testing.T) {
-	r := newRing(t, 2)
-	before, after := campaign(1, quotaIn(0, 1000)), campaign(1, quotaIn(1, 1000))
-	before.Revision, after.Revision = 1<<14, 2<<14
-	before.Rate, after.Rate = delivery.Rate{N: 1, Per: 60 * second}, delivery.Rate{N: 1, Per: 60 * second}
-	now := settle(r, epoch, before)
-	g := take1(r, now, "a", ask(before, 1))
-	if g.Units != 1 {
-		t.Fatalf("%+v", g)
+	perMinute := func(revision int64, q *delivery.Quota) *delivery.Campaign {
+		c := campaign(1, q)
+		c.Revision, c.Rate = revision<<14, delivery.Rate{N: 1, Per: 60 * second}
+		return c
 	}
-	last := g.First.Micros()
-	r.Take(now+second, "b", []delivery.Ask{ask(before, 0)})
-	for now = last + 2*second; now < last+50*second; now += second {
-		if g = take1(r, now, "b", ask(after, 1)); g.Units != 0 {
-			t.Fatalf("a slot %d µs after the last one, at one a minute", g.First.Micros()-last)
-		}
-		time.Sleep(5 * time.Millisecond) // the engine measures by its own clock when the last slots in the old shard have passed
-	}
-	now = last + 60*second
-	if g = take1(r, now, "b", ask(after, 1)); g.Units != 1 || g.First.Micros() < now {
-		t.Fatalf("a minute after its last slot: %+v", g)
-	}
-	ahead := ask(after, 1)
-	ahead.LastGranted = now + 30*second
-	now += 60 * second
-	if g = take1(r, now, "b", ahead); g.Units != 0 || g.NextAt != ahead.LastGranted+60*second-horizon {
-		t.Errorf("after a slot that it holds: %+v", g)
+	other := quotaIn(1-homeOf(campaign(1), 2), 1000)
+	unlimited := *other
+	unlimited.Revision, unlimited.Windows = 0, nil // counts nothing, so that the campaign's id says where it lives
+	for name, c := range map[string]struct{ before, after *delivery.Campaign }{
+		"another quota":           {perMinute(1, quotaIn(0, 1000)), perMinute(2, quotaIn(1, 1000))},
+		"windows for its quota":   {perMinute(1, &unlimited), perMinute(1, other)},
+		"no windows in its quota": {perMinute(1, other), perMinute(1, &unlimited)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRing(t, 2)
+			now := settle(r, epoch, c.before)
+			g := take1(r, now, "a", ask(c.before, 1))
+			if g.Units != 1 {
+				t.Fatalf("%+v", g)
+			}
+			last := g.First.Micros()
+			r.Take(now+second, "b", []delivery.Ask{ask(c.before, 0)})
+			for now = last + 2*second; now < last+50*second; now += second {
+				if g = take1(r, now, "b", ask(c.after, 1)); g.Units != 0 {
+					t.Fatalf("a slot %d µs after the last one, at one a minute", g.First.Micros()-last)
+				}
+				time.Sleep(5 * time.Millisecond) // the engine measures by its own clock when the last slots in the old shard have passed
+			}
+			now = last + 60*second
+			if g = take1(r, now, "b", ask(c.after, 1)); g.Units != 1 || g.First.Micros() < now {
+				t.Fatalf("a minute after its last slot: %+v", g)
+			}
+			ahead := ask(c.after, 1)
+			ahead.LastGranted = now + 30*second
+			now += 60 * second
+			if g = take1(r, now, "b", ahead); g.Units != 0 || g.NextAt != ahead.LastGranted+60*second-horizon {
+				t.Errorf("after a slot that it holds: %+v", g)
+			}
+		})
 	}
 }
 

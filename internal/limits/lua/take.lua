@@ -10,8 +10,8 @@
 -- Returns head, then per item
 --   units at frac n whole rest rev next bound quota window newest competitors daemons shadowed, then each shadowed quota and
 --   units, and per window of each quota remaining, reset_at and when the next unit is free, 0 if one is free now, or never.
---   bound as in delivery.Binding. Of a rate of 0, at is the last slot that was granted. A quota is a position, from 0, among those of
---   the item, a window one among those of its quota. newest is 0, or the newest revision of the quota, where the caller's is an old one.
+--   Without units, at is the last slot that was granted before. bound as in delivery.Binding. A quota is a position, from 0, among those
+--   of the item, a window one among those of its quota. newest is 0, or the newest revision of the quota, where the caller's is an old one.
 
 local BOUND = {RATE = 1, QUOTA = 2, GATE = 3, STOPPED = 4}
 
@@ -319,8 +319,9 @@ local function serve(it, prefix, out)
     for i = 1, #demands do demands[i] = openQuota(it, i, specs[demands[i]]) end
   end
   local tl, changed = loadTimeline(it, values[it[TIMELINE] - 2], now)
+  answer.at = tl[LASTSLOT]
   if tl[N] == 0 then
-    answer.bound, answer.at = BOUND.STOPPED, tl[LASTSLOT]
+    answer.bound = BOUND.STOPPED
   elseif it[WANT] > 0 then
     changed = true
     tl[SPACING] = tl[WHOLE]

@@ -24,10 +24,13 @@ func (t *taking) run() delivery.Granted {
 	c := t.ask.Campaign
 	t.tl = t.store.timeline(t.now, c)
 	t.openQuotas()
-	t.out = delivery.Granted{Rate: t.tl.rate, Revision: t.tl.rev, GrantedAt: t.now, Competitors: 1, Daemons: 1, From: delivery.Provenance{Campaign: c}}
+	t.out = delivery.Granted{
+		First: delivery.Slot{At: t.tl.last}, Rate: t.tl.rate, Revision: t.tl.rev, GrantedAt: t.now, Competitors: 1, Daemons: 1,
+		From: delivery.Provenance{Campaign: c},
+	}
 	switch {
 	case t.tl.rate.Zero():
-		t.out.Bound, t.out.First.At = delivery.BindHeld, t.tl.last
+		t.out.Bound = delivery.BindHeld
 	case t.ask.Want > 0:
 		t.take()
 	default:
