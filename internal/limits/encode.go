@@ -334,12 +334,12 @@ func decodeWindows(in *reader, list []delivery.WindowState, q *delivery.Quota) [
 
 // decodePeek reads the windows' states.
 func decodePeek(c *call, quotas []*delivery.Quota) (out []delivery.WindowState, err error) {
+	if c.err != nil {
+		return nil, c.err
+	}
 	in := reader{rest: c.reply}
 	for _, q := range quotas {
 		out = decodeWindows(&in, out, q)
 	}
-	if in.err != nil {
-		return nil, fmt.Errorf("read the reply of a peek: %w", in.err)
-	}
-	return out, nil
+	return out, in.err
 }

@@ -44,13 +44,9 @@ func (s *shard) peek(ctx context.Context, quotas []*delivery.Quota) (all []deliv
 	s.run(ctx, peekScript, calls)
 	var errs []error
 	for i, c := range calls {
-		if c.err != nil {
-			errs = append(errs, fmt.Errorf("peek %d quotas: %w", len(parts[i]), c.err))
-			continue
-		}
 		states, err := decodePeek(c, parts[i])
 		if err != nil {
-			errs = append(errs, err)
+			errs = append(errs, fmt.Errorf("peek %d quotas: %w", len(parts[i]), err))
 			continue
 		}
 		all = append(all, states...)
