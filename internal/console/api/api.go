@@ -122,6 +122,14 @@ type nothing struct{}
 
 type answer[T any] struct{ Body T }
 
+// answered is what an operation answers with that reads or does one thing.
+func answered[T any](value T, err error) (*answer[T], error) {
+	if err != nil {
+		return nil, problem(err, Conflict)
+	}
+	return &answer[T]{value}, nil
+}
+
 func (s *server) status(ctx context.Context, _ *nothing) (*answer[*view.State], error) {
 	return &answer[*view.State]{s.watcher.Fresh(ctx)}, nil
 }
@@ -190,11 +198,7 @@ type planIn struct {
 }
 
 func (s *server) plan(ctx context.Context, in *planIn) (*answer[*progress.Plan], error) {
-	p, err := s.watcher.Fresh(ctx).Plan(in.ID, in.WhatIf)
-	if err != nil {
-		return nil, problem(err, Conflict)
-	}
-	return &answer[*progress.Plan]{p}, nil
+	return answered(s.watcher.Fresh(ctx).Plan(in.ID, in.WhatIf))
 }
 
 type historyIn struct {
@@ -210,11 +214,7 @@ func (s *server) history(ctx context.Context, in *historyIn) (*answer[*view.Past
 	if s.watcher.Fresh(ctx).Campaign(in.ID) == nil {
 		return nil, problem(catalog.UnknownCampaign(in.ID), Conflict)
 	}
-	past, err := s.watcher.Past(ctx, in.ID, last)
-	if err != nil {
-		return nil, problem(err, Conflict)
-	}
-	return &answer[*view.Past]{past}, nil
+	return answered(s.watcher.Past(ctx, in.ID, last))
 }
 
 func span(name, text string) (time.Duration, error) {

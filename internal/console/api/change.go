@@ -337,13 +337,10 @@ func authorize(api huma.API) func(huma.Context, func(huma.Context)) {
 			next(ctx)
 			return
 		}
-		var refused huma.StatusError
-		if errors.As(refuse(who, role), &refused) {
-			if refused.GetStatus() == http.StatusUnauthorized {
-				ctx.SetHeader("WWW-Authenticate", `Bearer realm="pacer"`)
-			}
-			_ = huma.WriteErr(api, ctx, refused.GetStatus(), refused.Error())
+		if who.Name == "" {
+			ctx.SetHeader("WWW-Authenticate", `Bearer realm="pacer"`)
 		}
+		writeProblem(api, ctx, refuse(who, role))
 	}
 }
 

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/auth"
-	"github.com/pacer/pacer/internal/console/replay"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/deadletter"
 	"github.com/pacer/pacer/internal/delivery"
@@ -58,23 +56,12 @@ func (s *server) letters(ctx context.Context, in *lettersIn) (*answer[view.Lette
 	found, err := look(ctx, view.LetterFilter{
 		Campaign: in.Campaign, Reason: in.Reason, JobID: in.JobID, Destination: in.Destination, Last: last, Since: in.Since, Until: in.Until, After: in.After, Limit: in.Limit,
 	})
-	if err != nil {
-		return nil, notLooked(err)
-	}
 	for i := range found.List {
 		if auth.Of(ctx).Role < auth.Operator { // an answer may be private, as payloads are
 			found.List[i].Answer = ""
 		}
 	}
-	return &answer[view.Letters]{found}, nil
-}
-
-// notLooked converts an error of a look for dead letters.
-func notLooked(err error) error {
-	if errors.Is(err, replay.ErrSearching) {
-		return huma.ErrorWithHeaders(fail(busy, line(err)), http.Header{"Retry-After": {"10"}})
-	}
-	return problem(err, Conflict)
+	return answered(found, err)
 }
 
 type jobIn struct {
@@ -87,11 +74,7 @@ func (s *server) job(ctx context.Context, in *jobIn) (*answer[*view.FoundJob], e
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.watcher.LookForJob(ctx, in.ID, last)
-	if err != nil {
-		return nil, notLooked(err)
-	}
-	return &answer[*view.FoundJob]{found}, nil
+	return answered(s.watcher.LookForJob(ctx, in.ID, last))
 }
 
 type cancelIn struct {
@@ -120,11 +103,10 @@ func (s *server) cancelJobs(ctx context.Context, in *cancelIn) (*answer[jobs.Can
 		return nil, problem(catalog.UnknownCampaign(id), Conflict)
 	}
 	done, err := cancel(ctx, jobs.Cancellation{IDs: in.Body.IDs, Campaign: in.Body.Campaign})
-	if err != nil {
-		return nil, problem(err, Conflict)
+	if err == nil {
+		s.log.Info("jobs were cancelled", "ids", len(in.Body.IDs), "campaign", in.Body.Campaign, "by", auth.Of(ctx).Actor(), "request", auth.RequestID(ctx))
 	}
-	s.log.Info("jobs were cancelled", "ids", len(in.Body.IDs), "campaign", in.Body.Campaign, "by", auth.Of(ctx).Actor(), "request", auth.RequestID(ctx))
-	return &answer[jobs.Cancelled]{done}, nil
+	return answered(done, err)
 }
 
 type letterIn struct {
@@ -139,9 +121,5 @@ func (s *server) letter(ctx context.Context, in *letterIn) (*answer[*view.WholeL
 	}
 	ctx, cancel := context.WithTimeout(ctx, view.LettersWithin)
 	defer cancel()
-	found, err := read(ctx, deadletter.Place{Partition: in.Partition, Offset: in.Offset})
-	if err != nil {
-		return nil, notLooked(err)
-	}
-	return &answer[*view.WholeLetter]{found}, nil
+	return answered(read(ctx, deadletter.Place{Partition: in.Partition, Offset: in.Offset}))
 }

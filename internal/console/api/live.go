@@ -45,23 +45,17 @@ type liveIn struct {
 func (s *server) look(ctx context.Context, in *liveIn) (any, error) {
 	switch in.Of {
 	case "campaigns":
-		out, err := s.campaigns(ctx, &campaignsIn{CampaignsOf: in.CampaignsOf})
-		return body(out, err)
+		return body(s.campaigns(ctx, &campaignsIn{CampaignsOf: in.CampaignsOf}))
 	case "quotas":
-		out, err := s.quotas(ctx, &quotasIn{After: in.After, Limit: in.Limit})
-		return body(out, err)
+		return body(s.quotas(ctx, &quotasIn{After: in.After, Limit: in.Limit}))
 	case "sinks":
-		out, err := s.sinks(ctx, &sinksIn{Destinations: view.ListedOfSink})
-		return body(out, err)
+		return body(s.sinks(ctx, &sinksIn{Destinations: view.ListedOfSink}))
 	case "daemons":
-		out, err := s.daemons(ctx, nil)
-		return body(out, err)
+		return body(s.daemons(ctx, nil))
 	case "replays":
-		out, err := s.replays(ctx, nil)
-		return body(out, err)
+		return body(s.replays(ctx, nil))
 	}
-	out, err := s.status(ctx, nil)
-	return body(out, err)
+	return body(s.status(ctx, nil))
 }
 
 func body[T any](out *answer[T], err error) (any, error) {

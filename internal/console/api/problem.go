@@ -7,6 +7,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/console/replay"
 	"github.com/pacer/pacer/internal/jobs"
 )
 
@@ -77,18 +78,10 @@ var kinds = []struct {
 func fail(kind Kind, detail string) error {
 	for _, k := range kinds {
 		if k.kind == kind {
-			return typed(kind, huma.NewError(k.status, detail))
+			return Problem(k.status, kind, detail)
 		}
 	}
-	return huma.Error500InternalServerError(detail) // never: each kind is in the list
-}
-
-// typed makes a problem one of a kind.
-func typed(kind Kind, err error) error {
-	if model, ok := errors.AsType[*huma.ErrorModel](err); ok {
-		model.Type = typePrefix + string(kind)
-	}
-	return err
+	return Problem(http.StatusInternalServerError, internalFault, detail) // never: each kind is in the list
 }
 
 // kindOf returns the default kind of a status.
@@ -132,6 +125,9 @@ func describeProblems(api huma.API) {
 
 // problem converts an error of what changes campaigns, quotas and destinations. stale is the kind of one that is outdated.
 func problem(err error, stale Kind) error {
+	if errors.Is(err, replay.ErrSearching) {
+		return huma.ErrorWithHeaders(fail(busy, line(err)), http.Header{"Retry-After": {"10"}})
+	}
 	for _, as := range []struct {
 		err  error
 		kind Kind

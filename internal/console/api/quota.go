@@ -57,15 +57,12 @@ type busyKeysOut struct {
 }
 
 func (s *server) busyKeys(ctx context.Context, in *ByID) (*answer[busyKeysOut], error) {
-	q, err := s.watcher.Quota(ctx, in.ID)
-	if err != nil {
-		return nil, problem(err, Conflict)
-	}
 	out := busyKeysOut{Keys: []delivery.KeyJobs{}}
-	if q.Keys != nil {
+	q, err := s.watcher.Quota(ctx, in.ID)
+	if err == nil && q.Keys != nil {
 		out.Keys = q.Keys.Busiest
 	}
-	return &answer[busyKeysOut]{out}, nil
+	return answered(out, err)
 }
 
 type createQuotaIn struct {
@@ -126,12 +123,11 @@ func (s *server) adjust(ctx context.Context, in *adjustIn) (*answer[view.Adjuste
 		return nil, err
 	}
 	done, err := s.sources().Adjust(ctx, in.ID, view.Adjustment{Span: in.Span, Used: in.Body.Used, Lower: in.Body.Lower})
-	if err != nil {
-		return nil, problem(err, Conflict)
+	if err == nil {
+		s.log.Info("the count of a quota was corrected", "quota", in.ID, "window", done.Window, "before", done.Before, "used", done.Used,
+			"by", auth.Of(ctx).Actor(), "request", auth.RequestID(ctx))
 	}
-	s.log.Info("the count of a quota was corrected", "quota", in.ID, "window", done.Window, "before", done.Before, "used", done.Used,
-		"by", auth.Of(ctx).Actor(), "request", auth.RequestID(ctx))
-	return &answer[view.Adjusted]{done}, nil
+	return answered(done, err)
 }
 
 // OfKey names a value of the key of a quota.
@@ -141,11 +137,7 @@ type OfKey struct {
 }
 
 func (s *server) key(ctx context.Context, in *OfKey) (*answer[*view.Key], error) {
-	k, err := s.sources().Key(ctx, in.ID, in.Key)
-	if err != nil {
-		return nil, problem(err, Conflict)
-	}
-	return &answer[*view.Key]{k}, nil
+	return answered(s.sources().Key(ctx, in.ID, in.Key))
 }
 
 type editKeyIn struct {
@@ -165,11 +157,10 @@ func (s *server) editKey(ctx context.Context, in *editKeyIn) (*answer[*view.Key]
 		return nil, err
 	}
 	k, err := s.sources().SetKey(ctx, in.ID, in.Key, in.Body.KeyEdit)
-	if err != nil {
-		return nil, problem(err, Conflict)
+	if err == nil {
+		s.log.Info("a key of a quota was changed", "quota", in.ID, "by", auth.Of(ctx).Actor(), "request", auth.RequestID(ctx))
 	}
-	s.log.Info("a key of a quota was changed", "quota", in.ID, "by", auth.Of(ctx).Actor(), "request", auth.RequestID(ctx))
-	return &answer[*view.Key]{k}, nil
+	return answered(k, err)
 }
 
 type usageIn struct {
@@ -198,10 +189,7 @@ func (s *server) usage(ctx context.Context, in *usageIn) (*answer[usageOut], err
 		return nil, err
 	}
 	usage, err := s.sources().Catalog.UsageHistory(ctx, in.ID, from, to, step)
-	if err != nil {
-		return nil, problem(err, Conflict)
-	}
-	return &answer[usageOut]{usageOut{usage}}, nil
+	return answered(usageOut{usage}, err)
 }
 
 // between returns the time that is asked for.

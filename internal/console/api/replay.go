@@ -76,7 +76,7 @@ func (s *server) startReplay(ctx context.Context, in *startIn) (*startOut, error
 	if in.Body.DryRun {
 		outcome, err := jobs.Count(ctx, request)
 		if err != nil {
-			return nil, notLooked(err)
+			return nil, problem(err, Conflict)
 		}
 		out.Body.Outcome = outcome
 		return out, nil

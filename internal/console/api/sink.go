@@ -46,8 +46,5 @@ func (s *server) openSink(ctx context.Context, in *openSinkIn) (*answer[openedSi
 		return nil, absent("gates cannot be opened here")
 	}
 	opened, err := open(ctx, in.ID, destination)
-	if err != nil {
-		return nil, problem(err, Conflict)
-	}
-	return &answer[openedSink]{openedSink{in.ID, destination, opened}}, nil
+	return answered(openedSink{in.ID, destination, opened}, err)
 }
