@@ -52,7 +52,7 @@ type Site struct {
 // NewSite makes a Site; it starts nothing.
 func NewSite(o SiteOptions) *Site {
 	s := &Site{
-		hub: live.NewHub(o.Guard), mux: http.NewServeMux(), guard: o.Guard, origins: http.NewCrossOriginProtection(), base: o.BasePath, trusted: o.TrustedOrigins, replays: o.Sources.Replays,
+		hub: live.NewHub(o.Guard), mux: http.NewServeMux(), guard: o.Guard, origins: http.NewCrossOriginProtection(), base: o.BasePath, trusted: o.TrustedOrigins,
 		requests: promauto.With(o.Registerer).NewCounterVec(prometheus.CounterOpts{
 			Name: "pacer_http_requests_total", Help: "Requests that the console answered, by route and status.",
 		}, []string{"route", "code"}),
@@ -64,6 +64,7 @@ func NewSite(o SiteOptions) *Site {
 		_ = s.origins.AddTrustedOrigin(origin) // the configuration has checked it
 	}
 	s.watcher = view.NewWatcher(o.Sources)
+	s.replays = s.watcher.Sources().Replays
 	page.New(s.watcher, s.hub, o.Guard, o.Logger).Register(s.mux)
 	api.Register(s.mux, api.Options{Watcher: s.watcher, Hub: s.hub, Logger: o.Logger})
 	return s
@@ -75,9 +76,7 @@ func (s *Site) Run(ctx context.Context) { s.watcher.Run(ctx) }
 // Close ends the streams, which would otherwise keep a server from stopping, and the replay that is running.
 func (s *Site) Close() {
 	s.hub.Close()
-	if s.replays != nil {
-		s.replays.Close()
-	}
+	s.replays.Close()
 }
 
 // serve answers one request, and counts it.

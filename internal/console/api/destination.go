@@ -15,7 +15,7 @@ import (
 // is sent to, for operators.
 func (s *server) registerDestinations(api huma.API) {
 	get(api, "list-destinations", "/destinations", "Destinations, a page at a time: the disabled ones first, then those that fail", s.destinations)
-	get(api, "get-destination", "/destinations/{id}", "One destination", reading(s.destination))
+	get(api, "get-destination", "/destinations/{id}", "One destination", reading(s.sources().Destination))
 	create(api, "create-destination", "/destinations", "Create a destination", auth.Admin, s.createDestination)
 	change(api, "edit-destination", http.MethodPatch, "/destinations/{id}", "Change a destination", auth.Admin, s.editDestination)
 	change(api, "delete-destination", http.MethodDelete, "/destinations/{id}", "Delete a destination; jobs that name it become dead letters", auth.Admin, s.deleteDestination)
@@ -40,13 +40,7 @@ type destinationsOut struct {
 	Next         string                         `json:"next,omitempty" doc:"what to pass as after for the next page; absent on the last"`
 }
 
-// errNoDestinations means that there is no database.
-var errNoDestinations = absent("there is no database here, and so no destination is known")
-
 func (s *server) destinations(ctx context.Context, in *destinationsIn) (*answer[destinationsOut], error) {
-	if s.sources().Catalog == nil {
-		return nil, errNoDestinations
-	}
 	list, next, err := s.sources().Destinations(ctx, view.DestinationsOf{Text: in.Text, State: in.State, Sink: in.Sink, After: in.After, Limit: in.Limit})
 	if err == nil && len(list) == 0 {
 		err = s.watcher.Fresh(ctx).Missing(view.Selection{Sink: in.Sink})
@@ -55,13 +49,6 @@ func (s *server) destinations(ctx context.Context, in *destinationsIn) (*answer[
 		return nil, problem(err, Conflict)
 	}
 	return &answer[destinationsOut]{destinationsOut{someOf(pointers(list), in.Fields), next}}, nil
-}
-
-func (s *server) destination(ctx context.Context, id string) (*catalog.DestinationRow, error) {
-	if s.sources().Catalog == nil {
-		return nil, view.Fault(catalog.ErrUnreachable, "%s", errNoDestinations)
-	}
-	return s.sources().Destination(ctx, id)
 }
 
 type createDestinationIn struct {

@@ -47,13 +47,9 @@ func (s *server) letters(ctx context.Context, in *lettersIn) (*answer[view.Lette
 	if !in.Since.IsZero() {
 		last = 0
 	}
-	look := s.sources().Letters
-	if look == nil {
-		return nil, absent("dead letters cannot be read here")
-	}
 	ctx, cancel := context.WithTimeout(ctx, view.LettersWithin)
 	defer cancel()
-	found, err := look(ctx, view.LetterFilter{
+	found, err := s.sources().Letters(ctx, view.LetterFilter{
 		Campaign: in.Campaign, Reason: in.Reason, JobID: in.JobID, Destination: in.Destination, Last: last, Since: in.Since, Until: in.Until, After: in.After, Limit: in.Limit,
 	})
 	for i := range found.List {
@@ -95,14 +91,10 @@ func (s *server) cancelJobs(ctx context.Context, in *cancelIn) (*answer[jobs.Can
 			return nil, huma.Error422UnprocessableEntity(fmt.Sprintf("ids: %q is no id of a job: it %s", notation.Shorten(id), delivery.IDRule))
 		}
 	}
-	cancel := s.sources().CancelJobs
-	if cancel == nil {
-		return nil, absent("jobs cannot be cancelled here: Kafka must be known")
-	}
 	if id := in.Body.Campaign; id != "" && s.watcher.Fresh(ctx).Campaign(id) == nil {
 		return nil, problem(catalog.UnknownCampaign(id), Conflict)
 	}
-	done, err := cancel(ctx, jobs.Cancellation{IDs: in.Body.IDs, Campaign: in.Body.Campaign})
+	done, err := s.sources().CancelJobs(ctx, jobs.Cancellation{IDs: in.Body.IDs, Campaign: in.Body.Campaign})
 	if err == nil {
 		s.log.Info("jobs were cancelled", "ids", len(in.Body.IDs), "campaign", in.Body.Campaign, "by", auth.Of(ctx).Actor(), "request", auth.RequestID(ctx))
 	}
@@ -115,11 +107,7 @@ type letterIn struct {
 }
 
 func (s *server) letter(ctx context.Context, in *letterIn) (*answer[*view.WholeLetter], error) {
-	read := s.sources().Letter
-	if read == nil {
-		return nil, absent("dead letters cannot be read here")
-	}
 	ctx, cancel := context.WithTimeout(ctx, view.LettersWithin)
 	defer cancel()
-	return answered(read(ctx, deadletter.Place{Partition: in.Partition, Offset: in.Offset}))
+	return answered(s.sources().Letter(ctx, deadletter.Place{Partition: in.Partition, Offset: in.Offset}))
 }

@@ -177,9 +177,6 @@ type usageOut struct {
 }
 
 func (s *server) usage(ctx context.Context, in *usageIn) (*answer[usageOut], error) {
-	if s.sources().Catalog == nil {
-		return nil, absent("there is no database here, and so no ledger")
-	}
 	from, to, err := in.between(time.Now())
 	if err != nil {
 		return nil, err
@@ -188,7 +185,7 @@ func (s *server) usage(ctx context.Context, in *usageIn) (*answer[usageOut], err
 	if err != nil {
 		return nil, err
 	}
-	usage, err := s.sources().Catalog.UsageHistory(ctx, in.ID, from, to, step)
+	usage, err := s.sources().Usage(ctx, in.ID, from, to, step)
 	return answered(usageOut{usage}, err)
 }
 

@@ -30,11 +30,7 @@ type replaysOut struct {
 }
 
 func (s *server) replays(context.Context, *nothing) (*answer[replaysOut], error) {
-	out := replaysOut{Replays: []replay.Job{}}
-	if jobs := s.sources().Replays; jobs != nil {
-		out.Replays = jobs.List()
-	}
-	return &answer[replaysOut]{out}, nil
+	return &answer[replaysOut]{replaysOut{s.sources().Replays.List()}}, nil
 }
 
 type startIn struct {
@@ -61,9 +57,6 @@ type startOut struct {
 
 func (s *server) startReplay(ctx context.Context, in *startIn) (*startOut, error) {
 	jobs := s.sources().Replays
-	if jobs == nil {
-		return nil, absent("dead letters cannot be read here")
-	}
 	places, err := in.places()
 	if err != nil {
 		return nil, err
@@ -119,11 +112,9 @@ type replayIn struct {
 
 // replay returns a replay; without one it is a problem.
 func (s *server) replay(id string) (*replay.Job, error) {
-	if jobs := s.sources().Replays; jobs != nil {
-		for _, job := range jobs.List() {
-			if job.ID == id {
-				return &job, nil
-			}
+	for _, job := range s.sources().Replays.List() {
+		if job.ID == id {
+			return &job, nil
 		}
 	}
 	return nil, huma.Error404NotFound("there is no such replay; the last 100 are remembered")

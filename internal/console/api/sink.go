@@ -41,10 +41,6 @@ func (s *server) openSink(ctx context.Context, in *openSinkIn) (*answer[openedSi
 	if err != nil {
 		return nil, err
 	}
-	open := s.sources().Open
-	if open == nil {
-		return nil, absent("gates cannot be opened here")
-	}
-	opened, err := open(ctx, in.ID, destination)
+	opened, err := s.sources().Open(ctx, in.ID, destination)
 	return answered(openedSink{in.ID, destination, opened}, err)
 }

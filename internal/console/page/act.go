@@ -84,6 +84,9 @@ var done = map[string]string{
 	"opened": "The gate is open; it closes again if the destination still does not work.", "open": "The gate was open already.",
 }
 
+// noDatabase says what a process without one cannot do.
+const noDatabase = "There is no database here, and so nothing can be changed."
+
 // need lets those pass who have the role. Those whom logging in may help are sent there.
 func (s *Site) need(role auth.Role, next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -133,7 +136,7 @@ func (s *Site) act(w http.ResponseWriter, r *http.Request, a action) {
 	switch {
 	case err != nil:
 	case s.watcher.Sources().Catalog == nil && !a.beside:
-		err = view.Fault(catalog.ErrForbidden, "%s", s.noCatalog(""))
+		err = view.Fault(catalog.ErrForbidden, noDatabase)
 	default:
 		by := catalog.Actor{Name: auth.Of(ctx).Actor(), Reason: strings.TrimSpace(r.PostForm.Get("reason")), RequestID: auth.RequestID(ctx)}
 		next, again, err = a.do(catalog.WithActor(ctx, by), s, r.PostForm)

@@ -91,13 +91,10 @@ func usageLines(ctx context.Context, s *Site, query url.Values) (rows [][]string
 	if q == nil {
 		return nil, view.Fault(catalog.ErrNotFound, "There is no quota %s.", notation.Shorten(query.Get("id")))
 	}
-	if s.watcher.Sources().Catalog == nil {
-		return nil, view.Fault(catalog.ErrForbidden, "There is no database here, and so no ledger of what was used.")
-	}
 	span := oneOf(query.Get("last"), spans)
 	last, _ := notation.ParseSpan(span) // one of those
 	now := time.Now()
-	usage, err := s.watcher.Sources().Catalog.UsageHistory(ctx, q.ID, now.Add(-last), now.Truncate(time.Minute), stepsOf[span])
+	usage, err := s.watcher.Sources().Usage(ctx, q.ID, now.Add(-last), now.Truncate(time.Minute), stepsOf[span])
 	for _, step := range usage {
 		for _, left := range step.Remaining {
 			rows = append(rows, []string{view.Instant(&step.Start), view.Instant(&step.End), count(step.Units), count(left.Limit) + "/" + left.Span, countOrNothing(left.Units)})
@@ -107,9 +104,6 @@ func usageLines(ctx context.Context, s *Site, query url.Values) (rows [][]string
 }
 
 func changeLines(ctx context.Context, s *Site, query url.Values) (rows [][]string, err error) {
-	if s.watcher.Sources().Catalog == nil {
-		return nil, view.Fault(catalog.ErrForbidden, "There is no database here, and so no record of changes.")
-	}
 	of := changesOf(query)
 	of.Before, of.Limit = 0, csvPage
 	for len(rows) < maxLines {
@@ -138,10 +132,6 @@ func changeLines(ctx context.Context, s *Site, query url.Values) (rows [][]strin
 }
 
 func letterLines(ctx context.Context, s *Site, query url.Values) (rows [][]string, err error) {
-	look := s.watcher.Sources().Letters
-	if look == nil {
-		return nil, view.Fault(catalog.ErrForbidden, "Dead letters cannot be read here.")
-	}
 	filter, err := searchOf(query).filter()
 	if err != nil {
 		return nil, err
@@ -149,7 +139,7 @@ func letterLines(ctx context.Context, s *Site, query url.Values) (rows [][]strin
 	filter.After, filter.Limit = "", maxLines
 	ctx, cancel := context.WithTimeout(ctx, view.LettersWithin)
 	defer cancel()
-	letters, err := look(ctx, filter)
+	letters, err := s.watcher.Sources().Letters(ctx, filter)
 	for i := range letters.List {
 		d := &letters.List[i]
 		if auth.Of(ctx).Role < auth.Operator {
@@ -164,9 +154,6 @@ func letterLines(ctx context.Context, s *Site, query url.Values) (rows [][]strin
 
 func destinationLines(ctx context.Context, s *Site, query url.Values) (rows [][]string, err error) {
 	of := view.DestinationsQuery(query)
-	if s.watcher.Sources().Catalog == nil {
-		return nil, view.Fault(catalog.ErrForbidden, "%s", s.noCatalog("destination"))
-	}
 	of.After, of.Limit = "", csvPage
 	for len(rows) < maxLines {
 		list, next, err := s.watcher.Sources().Destinations(ctx, of)

@@ -25,9 +25,7 @@ func fillDestinations(ctx context.Context, s *Site, query url.Values, c *content
 		Next      string // query of the next page; "" on the last
 		Fault     string
 	}{Of: of, First: first, States: view.DestinationStates, Filters: filters(c.State, map[string]string{"sink": of.Sink})}
-	if s.watcher.Sources().Catalog == nil {
-		data.Fault = s.noCatalog("destination")
-	} else if list, next, err := s.watcher.Sources().Destinations(ctx, of); err != nil {
+	if list, next, err := s.watcher.Sources().Destinations(ctx, of); err != nil {
 		data.Fault = "Destinations are not known: " + brief(err)
 	} else if data.List = list; next != "" {
 		following := of
@@ -96,11 +94,7 @@ func fillTest(ctx context.Context, s *Site, query url.Values, c *content) {
 // testDestination sends the job, and shows what was answered.
 func testDestination(ctx context.Context, s *Site, form url.Values) (string, *retry, error) {
 	t := &test{ID: form.Get("id"), Payload: form.Get("payload")}
-	send := s.watcher.Sources().Test
-	if send == nil {
-		return "", nil, view.Fault(catalog.ErrForbidden, "%s", s.noCatalog("destination"))
-	}
-	tested, err := send(ctx, t.ID, t.Payload)
+	tested, err := s.watcher.Sources().Test(ctx, t.ID, t.Payload)
 	if err != nil {
 		t.Fault = brief(err)
 	}

@@ -126,7 +126,7 @@ func fillCampaign(ctx context.Context, s *Site, query url.Values, c *content) {
 	data.Bar, data.Pers = barOf(campaign), pers
 	data.Curve = s.curve(ctx, id, query, c.State, "campaign?"+view.Query(map[string]string{"id": id})+"&last=")
 	// The shown state may be a second old. A form needs the newest revision, so it is read from the database. The stream sends no forms.
-	if s.watcher.Sources().Catalog != nil && c.Who.Role >= auth.Operator && !query.Has("page") {
+	if c.Who.Role >= auth.Operator && !query.Has("page") {
 		if data.Form, _ = s.watcher.Sources().Campaign(ctx, id); data.Form != nil { // without an answer there is nothing to be changed
 			data.Units, data.Per = splitRate(data.Form.Rate)
 			if !slices.ContainsFunc(pers, func(p per) bool { return p.Short == data.Per }) {
@@ -229,9 +229,7 @@ func fillChanges(ctx context.Context, s *Site, query url.Values, c *content) {
 		Next    string // query of the next page; "" on the last
 		All     string // query of all pages
 	}{Of: of, Changes: changes{Whole: true}}
-	if s.watcher.Sources().Catalog == nil {
-		data.Changes.Fault = "There is no database here, and so no record of changes."
-	} else if list, err := s.watcher.Sources().Changes(ctx, of); err != nil {
+	if list, err := s.watcher.Sources().Changes(ctx, of); err != nil {
 		data.Changes.Fault = "Changes are not known: " + brief(err)
 	} else if data.Changes.List = s.said(ctx, c.State, list); len(list) == of.Limit {
 		next := of

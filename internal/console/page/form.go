@@ -176,7 +176,7 @@ func formOf(fields []view.Setting, now any, action string, typed url.Values) *fo
 
 // fillEdit fills the form of a campaign in with the units of another rate, if there are some.
 func fillEdit(ctx context.Context, s *Site, query url.Values, c *content) {
-	if units := query.Get("send_rate"); units != "" && s.watcher.Sources().Catalog != nil {
+	if units := query.Get("send_rate"); units != "" {
 		if now, err := s.watcher.Sources().Campaign(ctx, query.Get("id")); err == nil {
 			_, per, _ := strings.Cut(now.Rate, "/")
 			query.Set("rate", strings.TrimSuffix(units+"/"+per, "/"))

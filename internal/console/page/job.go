@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
@@ -49,7 +48,7 @@ func fillJob(ctx context.Context, s *Site, query url.Values, c *content) {
 			data.Fault = "Not known: " + brief(err)
 		default:
 			data.Found = found
-			if len(found.Waiting) > 0 && s.watcher.Sources().CancelJobs != nil {
+			if len(found.Waiting) > 0 {
 				data.Acts = allowed(c.Who.Role, []act{send(auth.Operator, "Cancel", "job-cancel", id, "last", data.Last)})
 			}
 			for _, raw := range found.Results {
@@ -65,11 +64,8 @@ func fillJob(ctx context.Context, s *Site, query url.Values, c *content) {
 
 // cancelJob cancels the jobs of an id that wait. Of several, the page that follows tells of one that was not cancelled.
 func cancelJob(ctx context.Context, s *Site, form url.Values) (string, *retry, error) {
-	id, cancel := form.Get("id"), s.watcher.Sources().CancelJobs
-	if cancel == nil {
-		return "", nil, view.Fault(catalog.ErrForbidden, "Jobs cannot be cancelled here: Kafka must be known.")
-	}
-	out, err := cancel(ctx, jobs.Cancellation{IDs: []string{id}})
+	id := form.Get("id")
+	out, err := s.watcher.Sources().CancelJobs(ctx, jobs.Cancellation{IDs: []string{id}})
 	state := jobs.NotFound
 	for _, j := range out.Jobs {
 		if state = j.State; state != string(delivery.StatusCancelled) {

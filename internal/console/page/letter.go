@@ -18,8 +18,8 @@ const shownPayload = 4 << 10
 // fillLetter shows one dead letter, with the beginning of its payload.
 func fillLetter(ctx context.Context, s *Site, query url.Values, c *content) {
 	at, ok := view.ParsePlace(query.Get("place"))
-	if !ok || s.watcher.Sources().Letter == nil {
-		c.fail(http.StatusNotFound, "There is no dead letter %s, or none can be read here.", notation.Shorten(query.Get("place")))
+	if !ok {
+		c.fail(http.StatusNotFound, "There is no dead letter %s.", notation.Shorten(query.Get("place")))
 		return
 	}
 	c.Title = "Dead letter " + query.Get("place")

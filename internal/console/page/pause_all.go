@@ -21,7 +21,7 @@ func fillPauseAll(ctx context.Context, s *Site, _ url.Values, c *content) {
 		Fault          string
 	}{Active: active(c.State), Most: view.MaxBulk}
 	if s.watcher.Sources().Catalog == nil {
-		data.Fault = s.noCatalog("")
+		data.Fault = noDatabase
 	} else if ids, err := s.watcher.Sources().Catalog.PausedFor(ctx, pausedTogether); err != nil {
 		data.Fault = "Which campaigns were paused together is not known: " + brief(err)
 	} else {

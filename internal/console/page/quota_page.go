@@ -40,8 +40,6 @@ func fillQuota(ctx context.Context, s *Site, query url.Values, c *content) {
 	step := stepsOf[data.Last]
 	data.Step = notation.FormatSpan(step)
 	switch {
-	case s.watcher.Sources().Catalog == nil:
-		data.NoUsage = "There is no database here, and so no ledger of what was used."
 	case q.Mode == delivery.ModeEventual:
 		data.NoUsage = "In mode eventual the use of a quota is not kept."
 	case q.Per != "":

@@ -38,11 +38,9 @@ func fillReplay(ctx context.Context, s *Site, query url.Values, c *content) {
 	if data.Until = view.Instant(&until); !since.IsZero() {
 		data.Since = view.Instant(&since)
 	}
-	if jobs := s.watcher.Sources().Replays; err != nil {
+	if err != nil {
 		c.status, data.Fault = api.StatusOf(err), brief(err)
-	} else if jobs == nil {
-		data.Fault = "Dead letters cannot be read here."
-	} else if outcome, err := jobs.Count(ctx, replay.Request{Filter: filter}); err != nil {
+	} else if outcome, err := s.watcher.Sources().Replays.Count(ctx, replay.Request{Filter: filter}); err != nil {
 		data.Fault = "Not counted: " + brief(err)
 		if errors.Is(err, replay.ErrSearching) {
 			c.status = http.StatusServiceUnavailable
@@ -55,10 +53,7 @@ func fillReplay(ctx context.Context, s *Site, query url.Values, c *content) {
 
 func fillReplays(_ context.Context, s *Site, _ url.Values, c *content) {
 	c.Title = "Replays"
-	var list []replay.Job
-	if jobs := s.watcher.Sources().Replays; jobs != nil {
-		list = jobs.List()
-	}
+	list := s.watcher.Sources().Replays.List()
 	c.Data = struct {
 		List    []replay.Job
 		Running bool
@@ -67,10 +62,6 @@ func fillReplays(_ context.Context, s *Site, _ url.Values, c *content) {
 
 // startReplay begins what fillReplay has counted: what has died since is left out.
 func startReplay(ctx context.Context, s *Site, form url.Values) (string, *retry, error) {
-	jobs := s.watcher.Sources().Replays
-	if jobs == nil {
-		return "", nil, view.Fault(catalog.ErrForbidden, "Dead letters cannot be read here.")
-	}
 	r := replay.Request{Rate: strings.TrimSpace(form.Get("rate")), Filter: replay.Filter{
 		Campaign: form.Get("campaign"), Reason: form.Get("reason"), JobID: form.Get("job"), Destination: form.Get("destination"),
 	}}
@@ -96,7 +87,7 @@ func startReplay(ctx context.Context, s *Site, form url.Values) (string, *retry,
 	if err := view.CheckReason("why", form.Get("why")); err != nil {
 		return "", nil, err
 	}
-	_, err := jobs.Start(auth.Of(ctx).Actor(), form.Get("why"), r)
+	_, err := s.watcher.Sources().Replays.Start(auth.Of(ctx).Actor(), form.Get("why"), r)
 	if errors.Is(err, replay.ErrBusy) {
 		err = view.Fault(catalog.ErrStale, "%s.", err)
 	}
@@ -104,7 +95,7 @@ func startReplay(ctx context.Context, s *Site, form url.Values) (string, *retry,
 }
 
 func stopReplay(_ context.Context, s *Site, form url.Values) (string, *retry, error) {
-	if jobs := s.watcher.Sources().Replays; jobs == nil || !jobs.Stop(form.Get("id")) {
+	if !s.watcher.Sources().Replays.Stop(form.Get("id")) {
 		return "", nil, view.Fault(catalog.ErrNotFound, "No such replay is running.")
 	}
 	return "replays?done=stop", nil, nil

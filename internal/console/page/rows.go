@@ -3,7 +3,6 @@ package page
 import (
 	"cmp"
 	"context"
-	"net/http"
 	"net/url"
 	"strings"
 
@@ -84,24 +83,12 @@ func (r *rows[S, E]) page(id, what string) string {
 
 // row looks a row up for its page or its form.
 func (r *rows[S, E]) row(ctx context.Context, s *Site, id string, c *content) *S {
-	if s.watcher.Sources().Catalog == nil {
-		c.fail(http.StatusForbidden, "%s", s.noCatalog(r.name))
-		return nil
-	}
 	now, err := r.read(s.watcher.Sources(), ctx, id)
 	if err != nil {
 		c.fail(api.StatusOf(err), "%s", brief(err))
 		return nil
 	}
 	return now
-}
-
-// noCatalog says what a process without a database cannot do.
-func (s *Site) noCatalog(name string) string {
-	if name == "destination" {
-		return "There is no database here, and so no destination is known."
-	}
-	return "There is no database here, and so nothing can be changed."
 }
 
 // editForm is the form of a row that exists; typed is the form that was sent before, if any.

@@ -112,9 +112,6 @@ const maxSearches = 2
 
 // Limited returns a look for dead letters that is ErrSearching while others look.
 func Limited[F, A any](look func(context.Context, F) (A, error)) func(context.Context, F) (A, error) {
-	if look == nil {
-		return nil
-	}
 	var looking atomic.Int32
 	return func(ctx context.Context, f F) (answer A, err error) {
 		most := int32(maxSearches)

@@ -53,6 +53,9 @@ type Condition struct {
 
 // Campaign returns what people set of a campaign, as the database has it.
 func (s *Sources) Campaign(ctx context.Context, id string) (*Settings, error) {
+	if s.Catalog == nil {
+		return nil, errNoDatabase
+	}
 	return s.settingsOf(s.Catalog.GetCampaign(ctx, id))
 }
 
@@ -205,7 +208,18 @@ func (c *Campaign) foreseen(p *catalog.CampaignProgress) *catalog.CampaignProgre
 
 // Quota returns what people set of a quota, as the database has it.
 func (s *Sources) Quota(ctx context.Context, id string) (*QuotaSettings, error) {
+	if s.Catalog == nil {
+		return nil, errNoDatabase
+	}
 	return quotaSettingsOf(s.Catalog.GetQuota(ctx, id))
+}
+
+// Usage returns what was used of a quota.
+func (s *Sources) Usage(ctx context.Context, quota string, from, to time.Time, step time.Duration) ([]catalog.Usage, error) {
+	if s.Catalog == nil {
+		return nil, errNoDatabase
+	}
+	return s.Catalog.UsageHistory(ctx, quota, from, to, step)
 }
 
 // WriteQuota changes a quota, or creates it, and returns what it is then.
@@ -241,6 +255,9 @@ func quotaSettingsOf(row catalog.QuotaRow, err error) (*QuotaSettings, error) {
 // Destinations returns a page of destinations: the disabled ones first, then those that fail, each in the order of their ids. There may
 // be a million of them. It reads one row more than the page has, to find out whether there is another page.
 func (s *Sources) Destinations(ctx context.Context, of DestinationsOf) (list []catalog.DestinationRow, next string, err error) {
+	if s.Catalog == nil {
+		return nil, "", errNoDatabase
+	}
 	found := catalog.DestinationsOf{Text: of.Text, State: of.State, Sink: of.Sink, Limit: of.Limit + 1}
 	if of.After != "" {
 		// The list is sorted by state and id, so a page begins after a state and an id.
@@ -265,6 +282,9 @@ func (s *Sources) Destinations(ctx context.Context, of DestinationsOf) (list []c
 
 // Destination returns one destination, as the database has it.
 func (s *Sources) Destination(ctx context.Context, id string) (*catalog.DestinationRow, error) {
+	if s.Catalog == nil {
+		return nil, errNoDatabase
+	}
 	row, err := s.Catalog.GetDestination(ctx, id)
 	return s.oneDestination(ctx, &row, err)
 }
@@ -319,6 +339,9 @@ func hideSecrets(ctx context.Context, row *catalog.DestinationRow) {
 
 // Changes returns changes of campaigns, quotas and destinations, the newest first, as those who ask may see them.
 func (s *Sources) Changes(ctx context.Context, of catalog.ChangesOf) ([]catalog.Change, error) {
+	if s.Catalog == nil {
+		return nil, errNoDatabase
+	}
 	changes, err := s.Catalog.Changes(ctx, of)
 	for i := range changes {
 		if c := &changes[i]; c.Destination != "" && auth.Of(ctx).Role < auth.Admin {

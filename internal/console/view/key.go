@@ -7,7 +7,6 @@ import (
 
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/keyed"
 	"github.com/pacer/pacer/internal/notation"
 )
 
@@ -37,30 +36,31 @@ type KeyEdit struct {
 }
 
 // keyed returns a keyed quota with what is set for one value.
-func keyedQuota(ctx context.Context, admin Catalog, quota, value string) (*delivery.Quota, error) {
+func (s *quotaStore) keyed(ctx context.Context, quota, value string) (*delivery.Quota, error) {
 	if len(value) == 0 || len(value) > delivery.MaxIDLength {
 		return nil, Fault(catalog.ErrInvalid, "key: it must have 1 to %d bytes", delivery.MaxIDLength)
 	}
-	q, err := admin.GetKeyed(ctx, quota, value)
+	q, err := s.catalog.GetKeyed(ctx, quota, value)
 	if err == nil && q.Per == "" {
 		return nil, Fault(catalog.ErrInvalid, "quota %s is not keyed: all jobs of its campaigns share its windows", notation.Shorten(quota))
 	}
 	return q, err
 }
 
-func keyOf(ctx context.Context, admin Catalog, keys keyed.Desk, quota, value string) (*Key, error) {
-	q, err := keyedQuota(ctx, admin, quota, value)
+// key implements Sources.Key.
+func (s *quotaStore) key(ctx context.Context, quota, value string) (*Key, error) {
+	q, err := s.keyed(ctx, quota, value)
 	if err != nil {
 		return nil, err
 	}
-	s, err := keys.Show(ctx, q, value)
+	shown, err := s.keys.Show(ctx, q, value)
 	if err != nil {
 		return nil, err
 	}
 	now := time.Now()
 	k := &Key{Quota: quota, Per: q.Per, Key: value, Windows: []KeyWindow{}, Own: len(q.Keys[value].Windows) > 0}
 	for i, w := range q.WindowsOf(value) {
-		k.Windows = append(k.Windows, KeyWindow{notation.FormatWindow(w), s.Used[i], w.Limit})
+		k.Windows = append(k.Windows, KeyWindow{notation.FormatWindow(w), shown.Used[i], w.Limit})
 	}
 	after := func(d time.Duration) *time.Time {
 		if d <= 0 {
@@ -69,12 +69,13 @@ func keyOf(ctx context.Context, admin Catalog, keys keyed.Desk, quota, value str
 		at := now.Add(d).UTC().Truncate(time.Millisecond)
 		return &at
 	}
-	k.HeldUntil, k.FreeAt, k.LineUntil = after(max(s.Held, time.Until(q.Keys[value].HeldUntil))), after(s.Free), after(s.Line)
+	k.HeldUntil, k.FreeAt, k.LineUntil = after(max(shown.Held, time.Until(q.Keys[value].HeldUntil))), after(shown.Free), after(shown.Line)
 	return k, nil
 }
 
-func setKey(ctx context.Context, admin Catalog, keys keyed.Desk, quota, value string, e KeyEdit) (*Key, error) {
-	q, err := keyedQuota(ctx, admin, quota, value)
+// setKey implements Sources.SetKey.
+func (s *quotaStore) setKey(ctx context.Context, quota, value string, e KeyEdit) (*Key, error) {
+	q, err := s.keyed(ctx, quota, value)
 	if err != nil {
 		return nil, err
 	}
@@ -90,13 +91,13 @@ func setKey(ctx context.Context, admin Catalog, keys keyed.Desk, quota, value st
 	if release {
 		change.HeldUntil = &time.Time{}
 	}
-	if err := admin.SetKey(ctx, quota, value, change); err != nil {
+	if err := s.catalog.SetKey(ctx, quota, value, change); err != nil {
 		return nil, err
 	}
 	if release {
-		if err := keys.Release(ctx, q, value); err != nil {
+		if err := s.keys.Release(ctx, q, value); err != nil {
 			return nil, err
 		}
 	}
-	return keyOf(ctx, admin, keys, quota, value)
+	return s.key(ctx, quota, value)
 }

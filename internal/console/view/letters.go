@@ -46,9 +46,6 @@ func (l *Watcher) lookFor(kind, about string) question {
 // FindLetters returns dead letters, as they were found last, and has them looked for again if that is long ago; anew: also if it was some
 // seconds ago. The error is ErrAsking before the first answer.
 func (l *Watcher) FindLetters(ctx context.Context, f LetterFilter, anew bool) (Found, error) {
-	if l.sources.Letters == nil {
-		return Found{}, Fault(catalog.ErrForbidden, "Dead letters cannot be read here.")
-	}
 	q := l.lookFor("letters", fmt.Sprintf("%+v", f))
 	if anew {
 		q.fresh = closeFor
@@ -61,18 +58,12 @@ func (l *Watcher) FindLetters(ctx context.Context, f LetterFilter, anew bool) (F
 
 // WholeLetter returns one dead letter. The error is ErrAsking while it has not been read yet.
 func (l *Watcher) WholeLetter(ctx context.Context, at deadletter.Place) (*WholeLetter, error) {
-	if l.sources.Letter == nil {
-		return nil, Fault(catalog.ErrForbidden, "Dead letters cannot be read here.")
-	}
 	q := l.lookFor("letter", at.String()) // but for whether it was replayed, it never changes
 	return cached(ctx, l.cache, q, func(ctx context.Context) (*WholeLetter, error) { return l.sources.Letter(ctx, at) })
 }
 
 // LookForJob looks where a job is, and how far back for its dead letters and events.
 func (l *Watcher) LookForJob(ctx context.Context, id string, last time.Duration) (*FoundJob, error) {
-	if l.sources.Job == nil || l.sources.Letters == nil {
-		return nil, Fault(catalog.ErrUnreachable, "jobs cannot be looked for here")
-	}
 	looking, cancel := context.WithTimeout(ctx, LettersWithin)
 	defer cancel()
 	letters, err := l.sources.Letters(looking, LetterFilter{JobID: id, Last: last, Limit: 100})
@@ -125,9 +116,6 @@ func (d *Dead) Of(campaign string) (list []LetterCount) {
 // Dead returns how many jobs have died within the last hour, as it was counted last, and has them counted again if that was long ago: it
 // takes thousands of records of Kafka.
 func (l *Watcher) Dead(ctx context.Context) Dead {
-	if l.letters == nil {
-		return Dead{}
-	}
 	dead, _ := cached(ctx, l.cache, question{kind: "dead", fresh: lettersFor, within: LettersWithin, keep: LettersOf}, func(ctx context.Context) (Dead, error) {
 		found, err := l.letters(ctx, LetterFilter{Last: LettersOf, Limit: 1})
 		dead := Dead{At: time.Now(), Counts: found.Counts, More: found.More, Err: err}

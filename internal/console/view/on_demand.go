@@ -3,7 +3,6 @@ package view
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -71,9 +70,6 @@ func (l *Watcher) Preview(id string, now time.Time) (phases []Phase, cut bool) {
 
 // Recent returns the last changes of what is selected, for those who may see all of them or not, as some may have just been made.
 func (l *Watcher) Recent(ctx context.Context, of catalog.ChangesOf, all bool) ([]catalog.Change, error) {
-	if l.sources.Catalog == nil {
-		return nil, errors.New("there is no database here, and so no record of changes")
-	}
 	revision := int64(0)
 	if s := l.sources.Snapshot(); s != nil {
 		revision = s.Revision
@@ -85,12 +81,9 @@ func (l *Watcher) Recent(ctx context.Context, of catalog.ChangesOf, all bool) ([
 
 // Usage returns what was used of a quota lately, in steps of whole minutes.
 func (l *Watcher) Usage(ctx context.Context, quota string, last, step time.Duration) ([]catalog.Usage, error) {
-	if l.sources.Catalog == nil {
-		return nil, errors.New("there is no database here, and so no ledger")
-	}
 	return cached(ctx, l.cache, question{kind: "usage", about: fmt.Sprintf("%s %s %s", quota, last, step), fresh: usageFor}, func(ctx context.Context) ([]catalog.Usage, error) {
 		now := time.Now()
-		return l.sources.Catalog.UsageHistory(ctx, quota, now.Add(-last), now.Truncate(time.Minute), step)
+		return l.sources.Usage(ctx, quota, now.Add(-last), now.Truncate(time.Minute), step)
 	})
 }
 

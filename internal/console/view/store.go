@@ -24,46 +24,50 @@ const (
 	adjustWithin = 5 * time.Second
 )
 
+// quotaStore reads and changes the quota store.
+type quotaStore struct {
+	engine  *limits.Engine
+	keys    keyed.Desk
+	sinks   []string // that are configured
+	catalog Catalog  // nil: counts and keys cannot be changed
+	log     *slog.Logger
+}
+
 // AddStore has the quota store read and changed. The catalog and the sinks must be set before.
 func (s *Sources) AddStore(engine *limits.Engine, keys keyed.Desk, log *slog.Logger) {
-	var sinks []string
+	q := &quotaStore{engine: engine, keys: keys, catalog: s.Catalog, log: log}
 	for i := range s.Sinks {
-		sinks = append(sinks, s.Sinks[i].Name)
+		q.sinks = append(q.sinks, s.Sinks[i].Name)
 	}
-	s.Windows = engine.Peek
-	s.Gates = func(ctx context.Context) ([]delivery.Gate, error) { return engine.Gates(ctx, sinks) }
-	s.Closed = func(ctx context.Context) (map[string][]delivery.Gate, error) {
-		return closedDestinations(ctx, engine)
-	}
-	s.Open = func(ctx context.Context, sink, destination string) (closed bool, err error) {
-		if !slices.Contains(sinks, sink) {
-			return false, Fault(catalog.ErrNotFound, "the configuration has no sink %s; it has %s", notation.Shorten(sink), strings.Join(sinks, ", "))
-		}
-		if closed, err = openGate(ctx, engine, sink, destination); err != nil {
-			return false, fmt.Errorf("redis does not answer: %w", err)
-		}
-		by := catalog.ActorOf(ctx)
-		log.Info("gate opened by hand", "sink", sink, "destination", destination, "was_closed", closed, "by", by.Name, "reason", by.Reason, "request", by.RequestID)
-		return closed, nil
-	}
-	if admin := s.Catalog; admin != nil {
-		s.Key = func(ctx context.Context, quota, value string) (*Key, error) {
-			return keyOf(ctx, admin, keys, quota, value)
-		}
-		s.SetKey = func(ctx context.Context, quota, value string, e KeyEdit) (*Key, error) {
-			return setKey(ctx, admin, keys, quota, value, e)
-		}
-		s.Adjust = func(ctx context.Context, quota string, a Adjustment) (Adjusted, error) {
-			return adjustQuota(ctx, admin, engine, quota, a)
-		}
+	s.Windows, s.Gates, s.Closed, s.Open = engine.Peek, q.gates, q.closed, q.open
+	if s.Catalog != nil {
+		s.Adjust, s.Key, s.SetKey = q.adjust, q.key, q.setKey
 	}
 }
 
-// closedDestinations returns the destinations that are closed or half-open, by sink, those that were changed last first.
-func closedDestinations(ctx context.Context, engine *limits.Engine) (map[string][]delivery.Gate, error) {
+// gates implements Sources.Gates.
+func (s *quotaStore) gates(ctx context.Context) ([]delivery.Gate, error) {
+	return s.engine.Gates(ctx, s.sinks)
+}
+
+// open implements Sources.Open.
+func (s *quotaStore) open(ctx context.Context, sink, destination string) (closed bool, err error) {
+	if !slices.Contains(s.sinks, sink) {
+		return false, Fault(catalog.ErrNotFound, "the configuration has no sink %s; it has %s", notation.Shorten(sink), strings.Join(s.sinks, ", "))
+	}
+	if closed, err = s.openGate(ctx, sink, destination); err != nil {
+		return false, fmt.Errorf("redis does not answer: %w", err)
+	}
+	by := catalog.ActorOf(ctx)
+	s.log.Info("gate opened by hand", "sink", sink, "destination", destination, "was_closed", closed, "by", by.Name, "reason", by.Reason, "request", by.RequestID)
+	return closed, nil
+}
+
+// closed implements Sources.Closed: it returns the destinations that are closed or half-open.
+func (s *quotaStore) closed(ctx context.Context) (map[string][]delivery.Gate, error) {
 	shut := map[string][]delivery.Gate{}
 	for after, more := int64(0), true; more; {
-		gates, next, further, err := engine.DestinationsSince(ctx, after)
+		gates, next, further, err := s.engine.DestinationsSince(ctx, after)
 		if err != nil {
 			return nil, err
 		}
@@ -81,26 +85,26 @@ func closedDestinations(ctx context.Context, engine *limits.Engine) (map[string]
 }
 
 // openGate opens the gate of a sink, or of one of its destinations, and returns whether it was closed.
-func openGate(ctx context.Context, engine *limits.Engine, sink, destination string) (closed bool, err error) {
+func (s *quotaStore) openGate(ctx context.Context, sink, destination string) (closed bool, err error) {
 	if destination == "" {
-		gates, err := engine.Gates(ctx, []string{sink})
+		gates, err := s.engine.Gates(ctx, []string{sink})
 		if err != nil {
 			return false, err
 		}
 		closed = len(gates) > 0 // it is opened anyway: a daemon may be about to find out that it was closed
 	} else {
-		shut, err := closedDestinations(ctx, engine)
+		shut, err := s.closed(ctx)
 		if err != nil || !slices.ContainsFunc(shut[sink], func(g delivery.Gate) bool { return g.Destination == destination }) {
 			return false, err
 		}
 		closed = true
 	}
-	_, err = engine.MoveGates(ctx, []delivery.Gate{{Sink: sink, Destination: destination}})
+	_, err = s.engine.MoveGates(ctx, []delivery.Gate{{Sink: sink, Destination: destination}})
 	return closed, err
 }
 
-// adjustQuota corrects a count in the store, and records it in the catalog for the reason of the actor.
-func adjustQuota(ctx context.Context, admin Catalog, engine *limits.Engine, quota string, a Adjustment) (done Adjusted, err error) {
+// adjust implements Sources.Adjust. It records the correction in the catalog for the reason of the actor.
+func (s *quotaStore) adjust(ctx context.Context, quota string, a Adjustment) (done Adjusted, err error) {
 	span, err := notation.ParseSpan(a.Span)
 	if err != nil {
 		return done, Fault(catalog.ErrInvalid, "span: %s", err)
@@ -108,7 +112,7 @@ func adjustQuota(ctx context.Context, admin Catalog, engine *limits.Engine, quot
 	if a.Used < 0 || a.Used > maxAdjusted {
 		return done, Fault(catalog.ErrInvalid, "used must lie between 0 and %d", int64(maxAdjusted))
 	}
-	_, err = admin.AdjustQuota(ctx, quota, span, catalog.ActorOf(ctx).Reason, func(q *delivery.Quota, window int) (before, after, minute int64, err error) {
+	_, err = s.catalog.AdjustQuota(ctx, quota, span, catalog.ActorOf(ctx).Reason, func(q *delivery.Quota, window int) (before, after, minute int64, err error) {
 		switch {
 		case q.Mode == delivery.ModeEventual:
 			return 0, 0, 0, Fault(catalog.ErrInvalid, "quota %s is of mode eventual: the daemons count by themselves", quota)
@@ -123,7 +127,7 @@ func adjustQuota(ctx context.Context, admin Catalog, engine *limits.Engine, quot
 		}
 		ctx, cancel := context.WithTimeout(ctx, adjustWithin)
 		defer cancel()
-		is, err := engine.Adjust(ctx, limits.Adjustment{Quota: q, Window: window, Used: a.Used, Lower: a.Lower})
+		is, err := s.engine.Adjust(ctx, limits.Adjustment{Quota: q, Window: window, Used: a.Used, Lower: a.Lower})
 		if err != nil {
 			return 0, 0, 0, fmt.Errorf("redis.addrs: the quota store does not answer: %w", err)
 		}

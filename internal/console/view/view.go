@@ -4,6 +4,7 @@ package view
 
 import (
 	"context"
+	"log/slog"
 	"strconv"
 	"strings"
 	"time"
@@ -17,7 +18,7 @@ import (
 	"github.com/pacer/pacer/internal/progress"
 )
 
-// Sources are where the console looks. Those that are nil are left out.
+// Sources are where the console looks. Of those that are nil, a state leaves out what they know, and the others say that they are not there.
 type Sources struct {
 	// Snapshot returns the catalog; nil while it is not loaded. Required.
 	Snapshot func() *delivery.Snapshot
@@ -45,7 +46,7 @@ type Sources struct {
 	Key     func(ctx context.Context, quota, value string) (*Key, error)
 	SetKey  func(ctx context.Context, quota, value string, e KeyEdit) (*Key, error)
 	Fault   func(*delivery.Destination) string
-	// History reads what became of jobs lately; nil where none is kept.
+	// History reads what became of jobs lately.
 	History func(ctx context.Context, of catalog.HistoryOf) ([]catalog.HistoryStep, error)
 	// Test sends one job to a destination, beside all rates and quotas. Its sink is the first that can, where the row names none.
 	Test func(ctx context.Context, destination, payload string) (*Tested, error)
@@ -68,6 +69,49 @@ type Sources struct {
 	// Patience bounds the wait for the database, and for what is asked for one thing, where a program asks once; 0: as pages need it.
 	Patience time.Duration
 }
+
+// complete makes those of the sources that are asked for one thing say why they are not there.
+func (s *Sources) complete() {
+	const noLetters = "dead letters cannot be read here"
+	s.Letters, s.Letter = orAbsent(s.Letters, noLetters), orAbsent(s.Letter, noLetters)
+	s.Job = orAbsent(s.Job, "jobs cannot be looked for here")
+	s.CancelJobs = orAbsent(s.CancelJobs, "jobs cannot be cancelled here: Kafka must be known")
+	s.History = orAbsent(s.History, "there is no database here, and so no history")
+	if s.Replays == nil {
+		err := absent(noLetters)
+		run := func(context.Context, replay.Request, func(int)) (deadletter.ReplayReport, error) {
+			return deadletter.ReplayReport{}, err
+		}
+		lease := func(context.Context) (context.Context, func(), error) { return nil, nil, err }
+		s.Replays = replay.New(run, lease, slog.New(slog.DiscardHandler))
+	}
+	if s.Open == nil {
+		s.Open = func(context.Context, string, string) (bool, error) {
+			return false, absent("gates cannot be opened here")
+		}
+	}
+	if s.Test == nil {
+		s.Test = func(context.Context, string, string) (*Tested, error) { return nil, errNoDatabase }
+	}
+	if s.Adjust == nil {
+		err := absent("no count and no key is known here: Redis and the database must be known")
+		s.Adjust = func(context.Context, string, Adjustment) (Adjusted, error) { return Adjusted{}, err }
+		s.Key = func(context.Context, string, string) (*Key, error) { return nil, err }
+		s.SetKey = func(context.Context, string, string, KeyEdit) (*Key, error) { return nil, err }
+	}
+}
+
+// orAbsent returns a source, or instead of nil one that says why it is not there.
+func orAbsent[Q, A any](source func(context.Context, Q) (A, error), why string) func(context.Context, Q) (A, error) {
+	if source != nil {
+		return source
+	}
+	return func(context.Context, Q) (answer A, err error) { return answer, absent(why) }
+}
+
+func absent(why string) error { return Fault(catalog.ErrUnreachable, "%s", why) }
+
+var errNoDatabase = absent("there is no database here")
 
 // Fleet is what the daemons know together.
 type Fleet struct {

@@ -47,15 +47,9 @@ type Watcher struct {
 
 // NewWatcher makes a Watcher; it starts nothing.
 func NewWatcher(sources Sources) *Watcher {
+	sources.complete()
 	l := &Watcher{wanted: make(chan struct{}, 1), cache: newCache(cmp.Or(sources.Patience, waitFor)), letters: sources.Letters}
-	sources.Letters, sources.Letter = replay.Limited(sources.Letters), replay.Limited(sources.Letter)
-	sources.Job = replay.Limited(sources.Job)
-	if sources.Adjust == nil {
-		err := Fault(catalog.ErrUnreachable, "no count and no key is known here: Redis and the database must be known")
-		sources.Adjust = func(context.Context, string, Adjustment) (Adjusted, error) { return Adjusted{}, err }
-		sources.Key = func(context.Context, string, string) (*Key, error) { return nil, err }
-		sources.SetKey = func(context.Context, string, string, KeyEdit) (*Key, error) { return nil, err }
-	}
+	sources.Letters, sources.Letter, sources.Job = replay.Limited(sources.Letters), replay.Limited(sources.Letter), replay.Limited(sources.Job)
 	l.sources = sources
 	return l
 }
