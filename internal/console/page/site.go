@@ -55,7 +55,7 @@ func (s *Site) Register(mux *http.ServeMux) {
 	for name, of := range sheets {
 		mux.HandleFunc("GET /"+name+".csv", s.need(auth.Viewer, s.sheet(name, of)))
 	}
-	mux.HandleFunc("GET /static/{file...}", asset)
+	mux.HandleFunc("GET /static/{hash}/{file...}", asset)
 }
 
 // content is what a template renders.

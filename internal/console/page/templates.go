@@ -1,6 +1,7 @@
 package page
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"embed"
@@ -9,9 +10,7 @@ import (
 	"hash/fnv"
 	"html/template"
 	"io/fs"
-	"mime"
 	"net/http"
-	"path"
 	"regexp"
 	"strconv"
 	"strings"
@@ -30,57 +29,34 @@ var templateFiles embed.FS
 //go:embed static
 var staticFiles embed.FS
 
-// assets are the files that pages refer to by a name that contains the hash of their content. They are hashed when a page is asked for
-// first: most commands have none to show.
-var assets = sync.OnceValue(hashed)
-
-type assetFiles struct {
-	byName map[string]file
-	names  map[string]string // from the plain name to the address
-}
-
-type file struct {
-	kind    string
-	content []byte
-}
-
-func hashed() assetFiles {
-	all := assetFiles{map[string]file{}, map[string]string{}}
+// assetHash is that of all files that pages refer to, whose addresses contain it. They are hashed when a page is asked for first: most
+// commands have none to show.
+var assetHash = sync.OnceValue(func() string {
+	sum := sha256.New()
 	err := fs.WalkDir(staticFiles, "static", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
 		}
 		content, err := staticFiles.ReadFile(name)
-		if err != nil {
-			return err
-		}
-		sum := sha256.Sum256(content)
-		plain := strings.TrimPrefix(name, "static/")
-		extension := path.Ext(plain)
-		named := strings.TrimSuffix(plain, extension) + "-" + hex.EncodeToString(sum[:6]) + extension
-		kind := mime.TypeByExtension(extension)
-		if kind == "" {
-			kind = "text/plain; charset=utf-8"
-		}
-		all.byName[named], all.names[plain] = file{kind, content}, "static/"+named
-		return nil
+		_, _ = sum.Write(content) // never fails
+		return err
 	})
 	if err != nil {
 		panic(err) // the files are in the binary
 	}
-	return all
-}
+	return hex.EncodeToString(sum.Sum(nil)[:6])
+})
 
-// asset serves a file, which never changes under its name.
+// asset serves a file, which never changes at its address.
 func asset(w http.ResponseWriter, r *http.Request) {
-	f, ok := assets().byName[r.PathValue("file")]
-	if !ok {
+	name := r.PathValue("file")
+	content, err := staticFiles.ReadFile("static/" + name)
+	if err != nil || r.PathValue("hash") != assetHash() {
 		http.NotFound(w, r)
 		return
 	}
-	w.Header().Set("Content-Type", f.kind)
 	w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
-	_, _ = w.Write(f.content)
+	http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(content))
 }
 
 // templates are those of all pages, each with the common parts, parsed when a page is asked for first.
@@ -113,13 +89,8 @@ func parse() map[string]*template.Template {
 const unknown = "–"
 
 var functions = template.FuncMap{
-	"asset": func(name string) (string, error) {
-		if address, ok := assets().names[name]; ok {
-			return address, nil
-		}
-		return "", fmt.Errorf("there is no file %s", name)
-	},
-	"list": notation.List, "class": class, "number": number, "rate": rate, "when": when, "age": age, "prose": prose, "why": why, "remedy": remedy, "stamp": stamp, "local": local, "eta": eta, "etaclock": etaClock, "clock": clock,
+	"asset": func(name string) string { return "static/" + assetHash() + "/" + name },
+	"list":  notation.List, "class": class, "number": number, "rate": rate, "when": when, "age": age, "prose": prose, "why": why, "remedy": remedy, "stamp": stamp, "local": local, "eta": eta, "etaclock": etaClock, "clock": clock,
 	"stampof": func(at delivery.Stamp) template.HTML { return stamp(at.Time()) },
 	// query is what url.Values.Encode has made, which is not to be escaped once more.
 	"query":    func(encoded string) template.URL { return template.URL(encoded) }, //nolint:gosec // escaped by url.Values
@@ -169,19 +140,23 @@ func class(state string) string {
 	return "warn"
 }
 
+// known returns a value, or what a pointer points to; ok is false of nil.
+func known[T any](v any) (value T, ok bool) {
+	if p, is := v.(*T); is && p != nil {
+		return *p, true
+	}
+	value, ok = v.(T)
+	return value, ok
+}
+
 // number formats a count with a space between thousands.
 func number(v any) string {
-	var n int64
-	switch v := v.(type) {
-	case int:
-		n = int64(v)
-	case int64:
-		n = v
-	case *int64:
-		if v == nil {
-			return unknown
-		}
-		n = *v
+	if n, is := v.(int); is {
+		v = int64(n)
+	}
+	n, ok := known[int64](v)
+	if !ok {
+		return unknown
 	}
 	digits := strconv.FormatInt(n, 10)
 	var b strings.Builder
@@ -196,17 +171,10 @@ func number(v any) string {
 
 // rate formats units per second.
 func rate(v any) string {
-	var perSecond float64
-	switch v := v.(type) {
-	case float64:
-		perSecond = v
-	case *float64:
-		if v == nil {
-			return unknown
-		}
-		perSecond = *v
-	}
+	perSecond, ok := known[float64](v)
 	switch {
+	case !ok:
+		return unknown
 	case perSecond >= 100:
 		return number(int64(perSecond + 0.5))
 	case perSecond >= 1:
@@ -225,12 +193,9 @@ func size(bytes int64) string {
 
 // took formats seconds with two digits: they are known within an eighth.
 func took(v any) string {
-	seconds, _ := v.(float64)
-	if of, ok := v.(*float64); ok {
-		if of == nil {
-			return unknown
-		}
-		seconds = *of
+	seconds, ok := known[float64](v)
+	if !ok {
+		return unknown
 	}
 	digits := func(n float64) string {
 		if n >= 10 {
@@ -254,14 +219,11 @@ func achieved(c *view.Campaign) string {
 
 // when is an instant with how far off it is.
 func when(v any) template.HTML {
-	t, _ := v.(*time.Time)
-	if at, ok := v.(time.Time); ok {
-		t = &at
-	}
-	if t == nil {
+	t, ok := known[time.Time](v)
+	if !ok {
 		return unknown
 	}
-	off := time.Until(*t).Round(time.Second)
+	off := time.Until(t).Round(time.Second)
 	text := "now"
 	switch {
 	case off > 0:
@@ -269,15 +231,16 @@ func when(v any) template.HTML {
 	case off < 0:
 		text = coarse(-off) + " ago"
 	}
-	return timeElement(*t, "when", text)
+	return timeElement(t, "when", text)
 }
 
 // age is for how long something has been so.
-func age(t *time.Time) template.HTML {
-	if t == nil {
+func age(v any) template.HTML {
+	t, ok := known[time.Time](v)
+	if !ok {
 		return unknown
 	}
-	return timeElement(*t, "when", coarse(max(0, time.Since(*t).Round(time.Second))))
+	return timeElement(t, "when", coarse(max(0, time.Since(t).Round(time.Second))))
 }
 
 // instants are times within texts, as RFC 3339 writes them.
