@@ -141,13 +141,8 @@ type campaignsIn struct {
 
 // CampaignsOf are the campaigns of a list.
 type CampaignsOf struct {
-	Text  string `query:"q" maxLength:"256" doc:"part of the id"`
-	State string `query:"state" enum:"sending,ramping,idle,active,invalid,cancelled,completed,ended,paused,rate,sink,refused,daemons,start,hours,gate,store,quota,failing,share,lane,stalled,unreadable,unanswered,kafka,turn" doc:"sending, ramping, idle, or what holds it; or a status"`
-	Quota string `query:"quota" maxLength:"256" doc:"id of a quota"`
-	Sink  string `query:"sink" maxLength:"256" doc:"name of a sink"`
-	Sort  string `query:"sort" enum:"id,backlog,sent,delivered" default:"id"`
-	After string `query:"after" maxLength:"256" doc:"id of the last campaign of the page before"`
-	Limit int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+	view.Selection
+	Limit int `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 }
 
 type campaignsOut struct {
@@ -157,10 +152,9 @@ type campaignsOut struct {
 }
 
 func (s *server) campaigns(ctx context.Context, in *campaignsIn) (*answer[campaignsOut], error) {
-	by := view.Selection{Text: in.Text, State: in.State, Quota: in.Quota, Sink: in.Sink, Sort: in.Sort, After: in.After}
 	state := s.watcher.Fresh(ctx)
-	list, total, next := state.Select(by, in.Limit)
-	if missing := state.Missing(by); total == 0 && missing != nil {
+	list, total, next := state.Select(in.Selection, in.Limit)
+	if missing := state.Missing(in.Selection); total == 0 && missing != nil {
 		if in.Quota != "" { // which may have been created a moment ago
 			_, missing = s.watcher.Quota(ctx, in.Quota)
 		}

@@ -27,12 +27,7 @@ func (s *server) registerDestinations(api huma.API) {
 
 type destinationsIn struct {
 	Chosen
-
-	Text  string `query:"q" maxLength:"256" pattern:"^[!-~]*$" patternDescription:"printable ASCII without spaces" doc:"part of the id"`
-	State string `query:"state" enum:"disabled,failing,enabled"`
-	Sink  string `query:"sink" maxLength:"256" pattern:"^[!-~]*$" patternDescription:"printable ASCII without spaces" doc:"name of the sink that it names"`
-	After string `query:"after" maxLength:"300" pattern:"^(|(disabled|failing|enabled):[!-~]+)$" patternDescription:"next of the page before" doc:"next of the page before"`
-	Limit int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+	view.DestinationsOf
 }
 
 type destinationsOut struct {
@@ -41,7 +36,7 @@ type destinationsOut struct {
 }
 
 func (s *server) destinations(ctx context.Context, in *destinationsIn) (*answer[destinationsOut], error) {
-	list, next, err := s.sources().Destinations(ctx, view.DestinationsOf{Text: in.Text, State: in.State, Sink: in.Sink, After: in.After, Limit: in.Limit})
+	list, next, err := s.sources().Destinations(ctx, in.DestinationsOf)
 	if err == nil && len(list) == 0 {
 		err = s.watcher.Fresh(ctx).Missing(view.Selection{Sink: in.Sink})
 	}

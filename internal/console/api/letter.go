@@ -10,6 +10,7 @@ import (
 
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/auth"
+	"github.com/pacer/pacer/internal/console/replay"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/deadletter"
 	"github.com/pacer/pacer/internal/delivery"
@@ -50,7 +51,8 @@ func (s *server) letters(ctx context.Context, in *lettersIn) (*answer[view.Lette
 	ctx, cancel := context.WithTimeout(ctx, view.LettersWithin)
 	defer cancel()
 	found, err := s.sources().Letters(ctx, view.LetterFilter{
-		Campaign: in.Campaign, Reason: in.Reason, JobID: in.JobID, Destination: in.Destination, Last: last, Since: in.Since, Until: in.Until, After: in.After, Limit: in.Limit,
+		Filter: replay.Filter{Campaign: in.Campaign, Reason: in.Reason, JobID: in.JobID, Destination: in.Destination, Since: in.Since, Until: in.Until},
+		Last:   last, After: in.After, Limit: in.Limit,
 	})
 	for i := range found.List {
 		if auth.Of(ctx).Role < auth.Operator { // an answer may be private, as payloads are

@@ -59,20 +59,6 @@ func (s *search) Time() string {
 	return "from " + s.Since + " until " + s.Until
 }
 
-// between returns the time that it is about.
-func (s *search) between(now time.Time) (since, until time.Time, err error) {
-	if last, failed := notation.ParseSpan(s.Last); failed == nil {
-		return now.Add(-last), time.Time{}, nil
-	}
-	if since, err = typedTime("since", s.Since); err == nil {
-		until, err = typedTime("until", s.Until)
-	}
-	if err == nil && !until.IsZero() && !since.Before(until) {
-		err = view.Fault(catalog.ErrInvalid, "since: must lie before until")
-	}
-	return since, until, err
-}
-
 // typedTime reads a time as a browser sends it, or with a zone; in UTC without one.
 func typedTime(name, text string) (time.Time, error) {
 	if text == "" {
@@ -87,11 +73,16 @@ func typedTime(name, text string) (time.Time, error) {
 }
 
 // filter is the search as sources take it.
-func (s *search) filter() (view.LetterFilter, error) {
-	f := view.LetterFilter{Campaign: s.Campaign, Reason: s.Reason, JobID: s.JobID, Destination: s.Destination, After: s.After}
-	var err error
-	if f.Last, err = notation.ParseSpan(s.Last); err != nil {
-		f.Since, f.Until, err = s.between(time.Now())
+func (s *search) filter() (f view.LetterFilter, err error) {
+	f.After, f.Filter = s.After, replay.Filter{Campaign: s.Campaign, Reason: s.Reason, JobID: s.JobID, Destination: s.Destination}
+	if f.Last, err = notation.ParseSpan(s.Last); err == nil {
+		return f, nil
+	}
+	if f.Since, err = typedTime("since", s.Since); err == nil {
+		f.Until, err = typedTime("until", s.Until)
+	}
+	if err == nil && !f.Until.IsZero() && !f.Since.Before(f.Until) {
+		err = view.Fault(catalog.ErrInvalid, "since: must lie before until")
 	}
 	return f, err
 }

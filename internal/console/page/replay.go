@@ -30,17 +30,19 @@ func fillReplay(ctx context.Context, s *Site, query url.Values, c *content) {
 		Fault        string
 	}{Search: searchOf(query), Most: replay.MaxLetters}
 	now := time.Now().UTC().Truncate(time.Second)
-	since, until, err := data.Search.between(now)
-	if until.IsZero() {
-		until = now // what has died since it was counted is left out
+	filter, err := data.Search.filter()
+	if filter.Last > 0 {
+		filter.Since = now.Add(-filter.Last)
 	}
-	filter := replay.Filter{Campaign: data.Search.Campaign, Reason: data.Search.Reason, JobID: data.Search.JobID, Destination: data.Search.Destination, Since: since, Until: until}
-	if data.Until = view.Instant(&until); !since.IsZero() {
-		data.Since = view.Instant(&since)
+	if filter.Until.IsZero() {
+		filter.Until = now // what has died since it was counted is left out
+	}
+	if data.Until = view.Instant(&filter.Until); !filter.Since.IsZero() {
+		data.Since = view.Instant(&filter.Since)
 	}
 	if err != nil {
 		c.status, data.Fault = api.StatusOf(err), brief(err)
-	} else if outcome, err := s.watcher.Sources().Replays.Count(ctx, replay.Request{Filter: filter}); err != nil {
+	} else if outcome, err := s.watcher.Sources().Replays.Count(ctx, replay.Request{Filter: filter.Filter}); err != nil {
 		data.Fault = "Not counted: " + brief(err)
 		if errors.Is(err, replay.ErrSearching) {
 			c.status = http.StatusServiceUnavailable

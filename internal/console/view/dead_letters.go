@@ -111,21 +111,25 @@ func textOr64(b []byte) (text string, binary []byte) {
 	return "", b
 }
 
+// selecting is a filter as package deadletter takes it.
+func selecting(f replay.Filter) deadletter.Filter {
+	return deadletter.Filter{Campaign: f.Campaign, Reason: delivery.Reason(f.Reason), JobID: f.JobID, To: f.Destination, Since: f.Since, Until: f.Until}
+}
+
 // Find looks for dead letters, the newest first.
 func (d *DeadLetters) Find(ctx context.Context, f LetterFilter) (found Letters, err error) {
 	before, err := deadletter.ParsePosition(f.After)
 	if err != nil {
 		return Letters{}, Fault(catalog.ErrInvalid, "after: %s", err)
 	}
-	since, limit := f.Since, cmp.Or(f.Limit, maxLetters)
+	limit := cmp.Or(f.Limit, maxLetters)
 	if f.Last > 0 {
-		since = time.Now().Add(-f.Last)
+		f.Since = time.Now().Add(-f.Last)
 	}
 	var reached deadletter.Position
 	options := deadletter.Options{
 		Topics: d.Topics, Unmarked: d.unmarked, MaxScanned: maxScanned, Scanned: &found.Looked,
-		Filter: deadletter.Filter{Campaign: f.Campaign, Reason: delivery.Reason(f.Reason), JobID: f.JobID, To: f.Destination, Since: since, Until: f.Until},
-		Before: before, Reached: &reached,
+		Filter: selecting(f.Filter), Before: before, Reached: &reached,
 	}
 	if f.After != "" {
 		options.Limit = limit // the counts were those of the first page
@@ -179,7 +183,7 @@ func cutShort(ctx context.Context, looked int, err error) bool {
 func (d *DeadLetters) Replay(ctx context.Context, r replay.Request, progress func(int)) (deadletter.ReplayReport, error) {
 	options := deadletter.ReplayOptions{
 		Topics: d.Topics, Ingress: d.Ingress, Limit: r.Limit, DryRun: r.DryRun, DropExpiry: r.DropExpiry, Again: r.Again, ToTopic: r.ToTopic, Progress: progress,
-		Filter: deadletter.Filter{Campaign: r.Campaign, Reason: delivery.Reason(r.Reason), JobID: r.JobID, To: r.Destination, Since: r.Since, Until: r.Until},
+		Filter: selecting(r.Filter),
 	}
 	for _, text := range r.Places {
 		place, ok := ParsePlace(text)

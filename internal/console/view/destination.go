@@ -4,13 +4,13 @@ import (
 	"net/url"
 )
 
-// DestinationsOf selects destinations; empty fields select all.
+// DestinationsOf selects destinations, as the API's list takes it; empty fields select all.
 type DestinationsOf struct {
-	Text  string // part of the id
-	State string // disabled, failing or enabled
-	Sink  string // that they name
-	After string // Next of the page before
-	Limit int
+	Text  string `query:"q" maxLength:"256" pattern:"^[!-~]*$" patternDescription:"printable ASCII without spaces" doc:"part of the id"`
+	State string `query:"state" enum:"disabled,failing,enabled"`
+	Sink  string `query:"sink" maxLength:"256" pattern:"^[!-~]*$" patternDescription:"printable ASCII without spaces" doc:"name of the sink that it names"`
+	After string `query:"after" maxLength:"300" pattern:"^(|(disabled|failing|enabled):[!-~]+)$" patternDescription:"next of the page before" doc:"next of the page before"`
+	Limit int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 }
 
 // DestinationStates are the states of destinations, in the order of lists.

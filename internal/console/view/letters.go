@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/console/replay"
 	"github.com/pacer/pacer/internal/deadletter"
 	"github.com/pacer/pacer/internal/jobs"
 	"github.com/pacer/pacer/internal/notation"
@@ -66,7 +67,7 @@ func (l *Watcher) WholeLetter(ctx context.Context, at deadletter.Place) (*WholeL
 func (l *Watcher) LookForJob(ctx context.Context, id string, last time.Duration) (*FoundJob, error) {
 	looking, cancel := context.WithTimeout(ctx, LettersWithin)
 	defer cancel()
-	letters, err := l.sources.Letters(looking, LetterFilter{JobID: id, Last: last, Limit: 100})
+	letters, err := l.sources.Letters(looking, LetterFilter{Filter: replay.Filter{JobID: id}, Last: last, Limit: maxLetters})
 	if err != nil {
 		return nil, err
 	}

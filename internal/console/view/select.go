@@ -14,14 +14,14 @@ import (
 // PageSize is how many campaigns a page has.
 const PageSize = 100
 
-// Selection selects campaigns; empty fields select all.
+// Selection selects campaigns, as the API's list takes it; empty fields select all.
 type Selection struct {
-	Text  string // part of the id
-	State string
-	Quota string
-	Sink  string
-	Sort  string // id, backlog, sent, delivered; "" is id
-	After string // id of the last one of the page before
+	Text  string `query:"q" maxLength:"256" doc:"part of the id"`
+	State string `query:"state" enum:"sending,ramping,idle,active,invalid,cancelled,completed,ended,paused,rate,sink,refused,daemons,start,hours,gate,store,quota,failing,share,lane,stalled,unreadable,unanswered,kafka,turn" doc:"sending, ramping, idle, or what holds it; or a status"`
+	Quota string `query:"quota" maxLength:"256" doc:"id of a quota"`
+	Sink  string `query:"sink" maxLength:"256" doc:"name of a sink"`
+	Sort  string `query:"sort" enum:"id,backlog,sent,delivered" default:"id"`
+	After string `query:"after" maxLength:"256" doc:"id of the last campaign of the page before"`
 }
 
 // Sorts are the orders of campaigns.

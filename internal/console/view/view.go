@@ -241,12 +241,11 @@ func (w *Window) Used() int64 {
 
 // LetterFilter selects dead letters.
 type LetterFilter struct {
-	Campaign, Reason, JobID, Destination string
+	replay.Filter
 
-	Last         time.Duration // how far back; 0: as Since says
-	Since, Until time.Time
-	After        string // Next of the page before; "" for the newest ones
-	Limit        int    // letters of the page; 0: 100
+	Last  time.Duration // how far back; 0: as Since says
+	After string        // Next of the page before; "" for the newest ones
+	Limit int           // letters of the page; 0: 100
 }
 
 // Letters are dead letters: the newest ones, and the counts, of those that were looked at, which begins with the newest.
