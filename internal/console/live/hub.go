@@ -34,26 +34,23 @@ var ErrFull = errors.New("too many streams are open already, or this process is 
 
 // Hub serves streams until it is closed. Safe for concurrent use.
 type Hub struct {
-	guard  *auth.Guard
-	closed chan struct{}
+	guard *auth.Guard
+	ended context.Context // by Close
+	end   context.CancelFunc
 
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards open
 	open int
-	over bool
 }
 
 // NewHub makes a Hub.
-func NewHub(guard *auth.Guard) *Hub { return &Hub{guard: guard, closed: make(chan struct{})} }
+func NewHub(guard *auth.Guard) *Hub {
+	h := &Hub{guard: guard}
+	h.ended, h.end = context.WithCancel(context.Background())
+	return h
+}
 
 // Close ends all streams, and refuses new ones.
-func (h *Hub) Close() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !h.over {
-		h.over = true
-		close(h.closed)
-	}
-}
+func (h *Hub) Close() { h.end() }
 
 // Open returns how many streams are open.
 func (h *Hub) Open() int {
@@ -69,7 +66,7 @@ func (h *Hub) enter(role auth.Role) bool {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.over || h.open >= most {
+	if h.ended.Err() != nil || h.open >= most {
 		return false
 	}
 	h.open++
@@ -108,7 +105,7 @@ func (h *Hub) Serve(w http.ResponseWriter, r *http.Request, role auth.Role, ever
 		case <-tick.C:
 		case <-r.Context().Done():
 			return nil
-		case <-h.closed:
+		case <-h.ended.Done():
 			return nil
 		}
 	}

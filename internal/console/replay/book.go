@@ -87,13 +87,13 @@ func (j *Jobs) save(ctx context.Context, job *Job) (stop bool, err error) {
 // Stop stops a replay that is running, here or elsewhere, and returns whether it is. Another process finishes within some seconds.
 func (j *Jobs) Stop(id string) bool {
 	j.mu.Lock()
-	mine := slices.ContainsFunc(j.list, func(job *Job) bool { return job.ID == id })
-	running := j.active != nil && j.active.ID == id
+	mine := slices.IndexFunc(j.list, func(job *Job) bool { return job.ID == id })
+	running := mine >= 0 && j.list[mine].State == Running
 	if running {
 		j.stop()
 	}
 	j.mu.Unlock()
-	if mine || j.book == nil {
+	if mine >= 0 || j.book == nil {
 		return running
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), bookWithin)

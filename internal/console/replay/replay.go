@@ -77,7 +77,7 @@ type Run func(ctx context.Context, request Request, progress func(replayed int))
 type Lease func(ctx context.Context) (held context.Context, release func(), err error)
 
 // ErrBusy means that a replay is running: two of the same letters at a time would publish each twice.
-var ErrBusy = errors.New("a replay is running; wait for it, or stop it where it was begun")
+var ErrBusy = errors.New("a replay is running; wait for it, or stop it")
 
 // Jobs are the replays of a process, and with a Book those of all. Safe for concurrent use.
 type Jobs struct {
@@ -88,11 +88,10 @@ type Jobs struct {
 
 	count   func(context.Context, Request) (deadletter.ReplayReport, error) // a dry run
 	running sync.WaitGroup
-	mu      sync.Mutex // guards what follows
-	list    []*Job     // the newest first
-	stop    context.CancelFunc
-	active  *Job
-	begins  bool // the lease is being asked for
+	busy    atomic.Bool        // a replay begins or runs here
+	mu      sync.Mutex         // guards what follows
+	list    []*Job             // the newest first
+	stop    context.CancelFunc // ends the newest one
 	closed  bool
 }
 
@@ -140,36 +139,22 @@ func (j *Jobs) Count(ctx context.Context, request Request) (deadletter.ReplayRep
 
 var errClosed = errors.New("this process is being stopped")
 
-// reserve keeps other requests from beginning a replay in this process.
-func (j *Jobs) reserve() error {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	switch {
-	case j.closed:
-		return errClosed
-	case j.active != nil || j.begins:
-		return ErrBusy
-	}
-	j.begins = true
-	return nil
-}
-
 // Start begins a replay of at most limit letters. The error is ErrBusy if one is running, here or in another process.
 func (j *Jobs) Start(by, why string, request Request) (Job, error) {
-	if err := j.reserve(); err != nil {
-		return Job{}, err
+	if !j.busy.CompareAndSwap(false, true) {
+		return Job{}, ErrBusy
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), runWithin) // it outlives the request
 	ctx, release, err := j.lease(ctx)
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.begins = false
 	if err == nil && j.closed {
 		release()
 		err = errClosed
 	}
 	if err != nil {
 		cancel()
+		j.busy.Store(false)
 		return Job{}, err
 	}
 	job := &Job{
@@ -177,7 +162,7 @@ func (j *Jobs) Start(by, why string, request Request) (Job, error) {
 		Again: request.Again, Rate: request.Rate, Expected: request.Limit, By: by, Why: why,
 		Started: time.Now().UTC(),
 	}
-	j.active, j.stop = job, cancel
+	j.stop = cancel
 	j.list = append([]*Job{job}, j.list[:min(len(j.list), keep-1)]...)
 	j.log.Info("a replay of dead letters begins", "replay", job.ID, "campaign", request.Campaign, "reason", request.Reason,
 		"rate", request.Rate, "letters", request.Limit, "by", by)
@@ -193,7 +178,7 @@ func (j *Jobs) Start(by, why string, request Request) (Job, error) {
 		if stopped && !errors.Is(cause, ctx.Err()) { // the lease was lost
 			err = cause
 		}
-		release() // first: who sees that it has ended may begin the next
+		release() // before others see that it has ended
 		j.end(job, outcome, err, stopped)
 	})
 	return *job, nil
@@ -213,7 +198,7 @@ func (j *Jobs) end(job *Job, outcome deadletter.ReplayReport, err error, stopped
 	if err != nil && !errors.Is(err, context.Canceled) { // that it was stopped is no news, but what failed meanwhile is
 		job.Error = strings.Join(strings.Fields(err.Error()), " ")
 	}
-	j.active = nil
+	j.busy.Store(false) // under mu: who sees that it has ended may begin the next
 	j.log.Info("a replay of dead letters has ended", "replay", job.ID, "state", job.State, "replayed", outcome.Replayed,
 		"doubtful", outcome.Doubtful, "error", job.Error)
 }
@@ -232,7 +217,7 @@ func (j *Jobs) Wait() { j.running.Wait() }
 func (j *Jobs) Close() {
 	j.mu.Lock()
 	j.closed = true
-	if j.active != nil {
+	if j.stop != nil {
 		j.stop()
 	}
 	j.mu.Unlock()
