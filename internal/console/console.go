@@ -91,14 +91,9 @@ func (s *Server) Run(ctx context.Context) error {
 
 // serve serves all endpoints until ctx is cancelled or one of them fails.
 func (s *Server) serve(ctx context.Context, all ...endpoint) error {
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	var group errgroup.Group
+	group, ctx := errgroup.WithContext(ctx)
 	for _, e := range all {
-		group.Go(func() error {
-			defer stop()
-			return s.serveOne(ctx, e)
-		})
+		group.Go(func() error { return s.serveOne(ctx, e) })
 	}
 	if s.Site != nil {
 		group.Go(func() error {

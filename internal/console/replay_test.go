@@ -59,7 +59,8 @@ func TestReplays(t *testing.T) {
 	if r := <-asked; r.Limit != 7 || r.Rate != "20" || r.Campaign != "spring" || r.Until.Sub(r.Since) != 7*24*time.Hour {
 		t.Errorf("asked for %+v", r)
 	}
-	press(h, "/replay", "operator", form).want(t, 412) // a second one at once
+	press(h, "/replay", "operator", form).want(t, 412, "wait for it, or stop it.") // a second one at once
+	visit(h, "/replays", "viewer").want(t, 200, "one runs at a time")
 	replays(h, `{"limit":7}`).want(t, 409)
 	only := func() replay.Job {
 		all := read[struct{ Replays []replay.Job }](t, visit(h, "/api/v1/replays", "viewer")).Replays

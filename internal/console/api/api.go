@@ -192,7 +192,11 @@ type planIn struct {
 }
 
 func (s *server) plan(ctx context.Context, in *planIn) (*answer[*progress.Plan], error) {
-	return answered(s.watcher.Fresh(ctx).Plan(in.ID, in.WhatIf))
+	state, err := s.watcher.With(ctx, in.ID)
+	if err != nil {
+		return nil, problem(err, Conflict)
+	}
+	return answered(state.Plan(in.ID, in.WhatIf))
 }
 
 type historyIn struct {
@@ -205,8 +209,8 @@ func (s *server) history(ctx context.Context, in *historyIn) (*answer[*view.Past
 	if err != nil {
 		return nil, err
 	}
-	if s.watcher.Fresh(ctx).Campaign(in.ID) == nil {
-		return nil, problem(catalog.UnknownCampaign(in.ID), Conflict)
+	if _, err := s.watcher.With(ctx, in.ID); err != nil {
+		return nil, problem(err, Conflict)
 	}
 	return answered(s.watcher.Past(ctx, in.ID, last))
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/replay"
 	"github.com/pacer/pacer/internal/console/view"
@@ -93,8 +92,10 @@ func (s *server) cancelJobs(ctx context.Context, in *cancelIn) (*answer[jobs.Can
 			return nil, huma.Error422UnprocessableEntity(fmt.Sprintf("ids: %q is no id of a job: it %s", notation.Shorten(id), delivery.IDRule))
 		}
 	}
-	if id := in.Body.Campaign; id != "" && s.watcher.Fresh(ctx).Campaign(id) == nil {
-		return nil, problem(catalog.UnknownCampaign(id), Conflict)
+	if id := in.Body.Campaign; id != "" {
+		if _, err := s.watcher.With(ctx, id); err != nil {
+			return nil, problem(err, Conflict)
+		}
 	}
 	done, err := s.sources().CancelJobs(ctx, jobs.Cancellation{IDs: in.Body.IDs, Campaign: in.Body.Campaign})
 	if err == nil {

@@ -44,6 +44,9 @@ type quotasOut struct {
 
 func (s *server) quotas(ctx context.Context, in *quotasIn) (*answer[quotasOut], error) {
 	state := s.watcher.Fresh(ctx)
+	if err := state.Missing(view.Selection{}); err != nil {
+		return nil, problem(err, Conflict)
+	}
 	list, more := state.QuotasAfter(in.After, in.Limit)
 	out := quotasOut{Quotas: someOf(list, in.Fields), Total: len(state.Quotas)}
 	if more {

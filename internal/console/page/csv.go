@@ -128,7 +128,7 @@ func changeLines(ctx context.Context, s *Site, query url.Values) (rows [][]strin
 		}
 		of.Before = list[len(list)-1].Number
 	}
-	return rows, nil
+	return rows[:min(len(rows), maxLines)], nil // one for each field of a change
 }
 
 func letterLines(ctx context.Context, s *Site, query url.Values) (rows [][]string, err error) {

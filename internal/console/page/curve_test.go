@@ -192,6 +192,40 @@ func TestSentences(t *testing.T) {
 	}
 }
 
+// TestRatesOfAnySpan: rates are compared by the second, however the table writes what they are of.
+func TestRatesOfAnySpan(t *testing.T) {
+	state := &view.State{Campaigns: []*view.Campaign{{ID: "hooks", Rate: "1/1h", Revision: 9}}}
+	for before, want := range map[string]string{
+		"24:00:00": "lowered 500/d 1/h rate=500/d", "1 day": "lowered 500/d 1/h rate=500/d", "2 days": "lowered 500/2d 1/h rate=500/2d",
+		"10 days 12:00:00": "lowered 500/252h 1/h rate=500/252h", "00:15:00": "lowered 500/15m 1/h rate=500/15m", "00:00:01": "lowered 500/s 1/h rate=500",
+	} {
+		s := sentenceOf(catalog.Change{What: "campaigns update", Campaign: "hooks", Who: "ops", Fields: []catalog.Field{
+			{Name: "send_rate", Old: "500", New: "1"}, {Name: "send_per", Old: before, New: "01:00:00"},
+		}}, state, auth.Operator)
+		if s.Undo == nil {
+			t.Errorf("%s: %+v has no button", before, s)
+			continue
+		}
+		if got := strings.Join([]string{s.Verb, s.Said[0].Old, s.Said[0].New, "rate=" + s.Undo.Fields[2].Value}, " "); got != want {
+			t.Errorf("%s: %q, want %q", before, got, want)
+		}
+	}
+	if got := perOf("00:00:00.5", ""); got != "/00:00:00.5" {
+		t.Errorf("half a second: %s", got)
+	}
+}
+
+// TestDaysOfASchedule begin at midnight of its time zone.
+func TestDaysOfASchedule(t *testing.T) {
+	for zone, want := range map[string]string{"UTC": "2026-03-03T00:00:00Z", "Europe/Moscow": "2026-03-02T21:00:00Z", "America/New_York": "2026-03-03T05:00:00Z"} {
+		phases := []view.Phase{{Start: ten, End: ten.Add(time.Hour), Allowed: 2}, {Start: ten.Add(time.Hour), End: ten.Add(7 * 24 * time.Hour)}}
+		first := scheduleAhead(phases, false, zone).Plot.Times[0]
+		if first.At != want || first.Label != "3 Mar" || !first.Day {
+			t.Errorf("%s: %+v", zone, first)
+		}
+	}
+}
+
 // TestCampaignsThatHaveJustBegun are apart as long as there is room.
 func TestCampaignsThatHaveJustBegun(t *testing.T) {
 	for _, tt := range []struct {

@@ -10,6 +10,7 @@ import (
 	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/replay"
 	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/delivery"
 )
 
 // fillDestinations lists destinations from the database: it is not live, since there may be a million.
@@ -44,7 +45,7 @@ func fillDestination(ctx context.Context, s *Site, query url.Values, c *content)
 	c.Title = d.ID
 	data := struct {
 		Destination *catalog.DestinationRow
-		Gates       []view.Gated
+		Gates       []delivery.Gate
 		Letters     view.Found
 		Answers     string // of its dead letters
 		Looking     bool

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -72,14 +73,10 @@ func (f *form) offer(state *view.State) {
 		var ids, has []string
 		switch field.Input {
 		case view.InputSink:
-			for _, s := range state.Sinks {
-				ids = append(ids, s.Name)
-			}
+			ids = sinkNames(state)
 			field.Empty, has = unknown, []string{"", field.Value, field.Was}
 		case view.InputQuotas:
-			for _, q := range state.Quotas[:min(len(state.Quotas), maxOptions+1)] {
-				ids = append(ids, q.ID)
-			}
+			ids = quotaIDs(state)
 			has = strings.Fields(field.Value + " " + field.Was)
 			if len(ids) > 0 && len(ids) <= maxOptions {
 				field.Hint = "any number of them; Ctrl or ⌘ keeps the others"
@@ -104,22 +101,31 @@ func (f *formField) choose(ids []string, has ...string) {
 	}
 }
 
+func sinkNames(state *view.State) (names []string) {
+	for _, s := range state.Sinks {
+		names = append(names, s.Name)
+	}
+	return names
+}
+
+// quotaIDs returns the ids of all quotas, or if that is more than maxOptions, of some more than that.
+func quotaIDs(state *view.State) (ids []string) {
+	for _, q := range state.Quotas[:min(len(state.Quotas), maxOptions+1)] {
+		ids = append(ids, q.ID)
+	}
+	return ids
+}
+
 // filters are the fields of a form that selects campaigns or destinations: those that the query names.
 func filters(state *view.State, query map[string]string) (list []formField) {
-	var states, sinks, quotas []string
-	for name := range state.Counts {
-		states = append(states, name)
-	}
-	for _, s := range state.Sinks {
-		sinks = append(sinks, s.Name)
-	}
-	for _, q := range state.Quotas[:min(len(state.Quotas), maxOptions+1)] {
-		quotas = append(quotas, q.ID)
-	}
 	for _, of := range []struct {
 		name, label string
 		ids         []string
-	}{{"state", "State", append(states, view.Ramping)}, {"quota", "Quota", quotas}, {"sink", "Sink", sinks}} {
+	}{
+		{"state", "State", append(slices.Collect(maps.Keys(state.Counts)), view.Ramping)},
+		{"quota", "Quota", quotaIDs(state)},
+		{"sink", "Sink", sinkNames(state)},
+	} {
 		if value, ok := query[of.name]; ok {
 			field := formField{Setting: view.Setting{Name: of.name, Label: of.label}, Value: value, Empty: "all"}
 			field.choose(of.ids, "", value)

@@ -50,7 +50,9 @@ func pauseAll(ctx context.Context, s *Site, form url.Values) (string, *retry, er
 	if err != nil {
 		return "", nil, err
 	}
-	_, err = s.watcher.Sources().Bulk(because(ctx), ids, &view.Bulk{Action: "pause"})
+	by := catalog.ActorOf(ctx)
+	by.Reason = pausedTogether
+	_, err = s.watcher.Sources().Bulk(catalog.WithActor(ctx, by), ids, &view.Bulk{Action: "pause"})
 	return "campaigns?done=all-paused", nil, err
 }
 
@@ -61,10 +63,4 @@ func resumeAll(ctx context.Context, s *Site, _ url.Values) (string, *retry, erro
 		_, err = s.watcher.Sources().Bulk(ctx, ids, &view.Bulk{Action: "resume"})
 	}
 	return "campaigns?done=all-resumed", nil, err
-}
-
-func because(ctx context.Context) context.Context {
-	by := catalog.ActorOf(ctx)
-	by.Reason = pausedTogether
-	return catalog.WithActor(ctx, by)
 }

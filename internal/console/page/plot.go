@@ -88,7 +88,9 @@ func newPlot(title string, steps []step, most float64) *plot {
 	if every%notation.Day == 0 {
 		layout = "2 Jan"
 	}
-	for at := begin.Truncate(every).Add(every); at.Before(end); at = at.Add(every) {
+	_, east := begin.Zone() // Truncate goes by UTC, and days begin at midnight of the zone
+	offset := time.Duration(east) * time.Second
+	for at := begin.Add(offset).Truncate(every).Add(every - offset); at.Before(end); at = at.Add(every) {
 		p.Times = append(p.Times, timeLine{Percent: round(p.x(at) / plotWidth * 100), Label: at.Format(layout), At: at.UTC().Format(time.RFC3339), Day: layout == "2 Jan"})
 	}
 	return p

@@ -3,7 +3,6 @@ package page
 import (
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/view"
@@ -41,7 +40,7 @@ func previewOf(state *view.State, id string, typed []string) (*preview, error) {
 	}
 	for _, w := range windows {
 		row := previewRow{Span: notation.FormatSpan(w.Span), Then: &w.Limit, PerSecond: float64(w.Limit) / max(w.Span.Seconds(), 1e-3)}
-		if i := slices.IndexFunc(before, func(b view.Window) bool { return isSpan(b, w.Span) }); i >= 0 {
+		if i := slices.IndexFunc(before, func(b view.Window) bool { return b.Span == row.Span }); i >= 0 {
 			row.now(&before[i])
 			row.Over = row.Used != nil && *row.Used >= w.Limit
 			before = slices.Delete(before, i, i+1)
@@ -64,8 +63,6 @@ func previewOf(state *view.State, id string, typed []string) (*preview, error) {
 	}
 	return p, nil
 }
-
-func isSpan(w view.Window, span time.Duration) bool { return w.Span == notation.FormatSpan(span) }
 
 // now enters what the window is now.
 func (r *previewRow) now(w *view.Window) {

@@ -103,14 +103,14 @@ func (s *Site) problems(ctx context.Context, state *view.State, stores []view.St
 			})
 		}
 	}
-	f.destinations(state, s.watcher.Shut(ctx), s.watcher.Closed(ctx))
+	f.destinations(state, s.watcher.Shut(ctx), s.watcher.Closed(ctx), s.watcher.Destination)
 	f.letters(dead)
 	f.held(state)
 	return f.list
 }
 
-// destinations adds those whose gates are closed, those that are disabled, and those that fail.
-func (f *found) destinations(state *view.State, shut view.Shut, closed map[string][]delivery.Gate) {
+// destinations adds those whose gates are closed, those that are disabled, and those that fail. row returns that of one; nil if there is none.
+func (f *found) destinations(state *view.State, shut view.Shut, closed map[string][]delivery.Gate, row func(id string) *delivery.Destination) {
 	gates := slices.Concat(slices.Collect(maps.Values(closed))...)
 	slices.SortStableFunc(gates, func(a, b delivery.Gate) int {
 		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Destination, b.Destination))
@@ -124,7 +124,7 @@ func (f *found) destinations(state *view.State, shut view.Shut, closed map[strin
 			p.Why += ": " + last
 		}
 		p.Acts = []act{send(auth.Operator, "Open", "sink-open", g.Sink, "destination", g.Destination)}
-		if shut.Known(g.Destination) {
+		if row(g.Destination) != nil {
 			p.Link, p.Acts = linkTo(0, "", "destination", g.Destination).Link, append(repairs(g.Destination), p.Acts...)
 		}
 		f.add(p)
@@ -138,12 +138,10 @@ func (f *found) destinations(state *view.State, shut view.Shut, closed map[strin
 		})
 	}
 	f.more(shut.All, len(shut.List), "disabled destinations", "destinations?state=disabled")
-	failing := 0
 	for _, d := range shut.Failed {
 		if named[d.ID] {
 			continue
 		}
-		failing++
 		since := d.FailingSince.Time()
 		p := problem{State: "failing", Bad: true, Link: linkTo(0, "", "destination", d.ID).Link, Name: d.ID, Why: "has taken no job", Since: &since, Acts: repairs(d.ID)}
 		if last := state.LastAnswer(d.ID); last != "" {
@@ -159,22 +157,24 @@ func repairs(id string) []act {
 	return []act{linkTo(auth.Operator, "Test", "destination-test", id), linkTo(auth.Admin, "Correct URL", "destination-edit", id)}
 }
 
-// letters adds the dead letters, by campaign and reason.
+// letters adds the dead letters that were not replayed, by campaign and reason.
 func (f *found) letters(dead *view.Dead) {
-	for _, c := range dead.Counts[:min(len(dead.Counts), shortEach)] {
-		if c.Letters == c.Replayed {
-			continue
+	left := slices.DeleteFunc(slices.Clone(dead.Counts), func(c view.LetterCount) bool { return c.Letters == c.Replayed })
+	for _, c := range left[:min(len(left), shortEach)] {
+		of := c.Campaign
+		if !delivery.ValidCampaign(of) {
+			of = delivery.UnknownCampaign // without a name, letters of all campaigns would be meant
 		}
 		p := problem{
-			State: "dead", Link: linkTo(0, "", "dead", c.Campaign, "reason", c.Reason).Link, Name: counted(c.Letters-c.Replayed, "dead letter"), Why: "of " + cmp.Or(c.Campaign, "no campaign") + " in the last hour: " + c.Reason,
-			Acts: []act{linkTo(auth.Operator, "Replay", "replay", c.Campaign, "reason", c.Reason)},
+			State: "dead", Link: linkTo(0, "", "dead", of, "reason", c.Reason).Link, Name: counted(c.Letters-c.Replayed, "dead letter"), Why: "of " + cmp.Or(c.Campaign, "no campaign") + " in the last hour: " + c.Reason,
+			Acts: []act{linkTo(auth.Operator, "Replay", "replay", of, "reason", c.Reason)},
 		}
 		if tally := c.Tally(); tally != "" {
 			p.Why += ", " + tally
 		}
 		f.add(p)
 	}
-	f.more(len(dead.Counts), shortEach, "kinds of dead letters", "dead?last=1h")
+	f.more(len(left), shortEach, "kinds of dead letters", "dead?last=1h")
 }
 
 // held adds the campaigns that a fault holds.

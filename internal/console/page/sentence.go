@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/notation"
 )
 
 // sentence is a change as people say it.
@@ -110,9 +112,18 @@ func perOf(text, present string) string {
 	if text == "" {
 		return "/" + cmp.Or(present, "s")
 	}
-	short, ok := map[string]string{"00:00:01": "s", "00:01:00": "m", "01:00:00": "h"}[text]
-	if !ok {
-		short = text
+	var days, hours, minutes, seconds time.Duration
+	if _, err := fmt.Sscanf(text, "%d day", &days); err != nil {
+		days = 0
+	}
+	_, _ = fmt.Sscanf(text[strings.LastIndex(text, " ")+1:], "%d:%d:%d", &hours, &minutes, &seconds) // of whole days it has none
+	span := days*notation.Day + hours*time.Hour + minutes*time.Minute + seconds*time.Second
+	if span <= 0 || strings.Contains(text, ".") {
+		return "/" + text
+	}
+	short := notation.FormatSpan(span)
+	if len(short) == len("1s") {
+		short = strings.TrimPrefix(short, "1")
 	}
 	return "/" + short
 }

@@ -5,14 +5,15 @@ import (
 	"net/url"
 
 	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/delivery"
 )
 
 func fillSinks(ctx context.Context, s *Site, _ url.Values, c *content) {
 	c.Title = "Sinks"
 	c.Data = struct {
 		Sinks []*view.Sink
-		Shut  *view.Shut
-	}{s.watcher.Sinks(ctx, c.State, view.ListedOfSink), new(s.watcher.Shut(ctx))}
+		Known func(id string) *delivery.Destination
+	}{s.watcher.Sinks(ctx, c.State, view.ListedOfSink), s.watcher.Destination}
 }
 
 // openSink opens the gate of a sink, or of one of its destinations, as pacer sink open does.

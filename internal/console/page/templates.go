@@ -90,7 +90,7 @@ const unknown = "–"
 
 var functions = template.FuncMap{
 	"asset": func(name string) string { return "static/" + assetHash() + "/" + name },
-	"list":  notation.List, "class": class, "number": number, "rate": rate, "when": when, "age": age, "prose": prose, "why": why, "remedy": remedy, "stamp": stamp, "local": local, "eta": eta, "etaclock": etaClock, "clock": clock,
+	"list":  notation.List, "class": class, "number": number, "rate": rate, "when": when, "age": age, "prose": prose, "why": why, "remedy": remedy, "stamp": stamp, "local": local, "eta": eta, "foreseen": foreseen, "clock": clock,
 	"stampof": func(at delivery.Stamp) template.HTML { return stamp(at.Time()) },
 	// query is what url.Values.Encode has made, which is not to be escaped once more.
 	"query":    func(encoded string) template.URL { return template.URL(encoded) }, //nolint:gosec // escaped by url.Values
@@ -115,7 +115,7 @@ var functions = template.FuncMap{
 	"high":    func(limit int64) float64 { return float64(limit) - 0.001 },
 	"took":    took,
 	"tookms":  func(ms float64) string { return took(ms / 1000) },
-	"coming":  func(at *time.Time) bool { return at != nil && time.Until(*at) > 0 },
+	"coming":  func(at any) bool { t, ok := known[time.Time](at); return ok && time.Until(t) > 0 },
 	"share":   func(part float64) string { return strconv.FormatFloat(100*part, 'f', 1, 64) + " %" },
 	"percent": func(v *float64) string { return strconv.FormatFloat(*v, 'f', 1, 64) + " %" },
 	"row": func(name string) string {
@@ -220,7 +220,7 @@ func achieved(c *view.Campaign) string {
 // when is an instant with how far off it is.
 func when(v any) template.HTML {
 	t, ok := known[time.Time](v)
-	if !ok {
+	if !ok || t.IsZero() {
 		return unknown
 	}
 	off := time.Until(t).Round(time.Second)
@@ -237,7 +237,7 @@ func when(v any) template.HTML {
 // age is for how long something has been so.
 func age(v any) template.HTML {
 	t, ok := known[time.Time](v)
-	if !ok {
+	if !ok || t.IsZero() {
 		return unknown
 	}
 	return timeElement(t, "when", coarse(max(0, time.Since(t).Round(time.Second))))
@@ -323,11 +323,3 @@ func foreseen(c *view.Campaign) *time.Time {
 
 // eta is when the backlog of a campaign will have been sent.
 func eta(c *view.Campaign) template.HTML { return when(foreseen(c)) }
-
-// etaClock is the same as a time of the day; "" if it is not known.
-func etaClock(c *view.Campaign) template.HTML {
-	if at := foreseen(c); at != nil {
-		return clock(at)
-	}
-	return ""
-}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -63,13 +64,15 @@ func (s *Sources) Campaign(ctx context.Context, id string) (*Settings, error) {
 func (s *Sources) WriteCampaign(ctx context.Context, id string, e *Edit, on Condition) (*Settings, error) {
 	change := e.CampaignChange
 	change.Overflow, change.AtRevision = (*delivery.Overflow)(e.Overflow), on.At
-	at := func(text string) (time.Time, error) { return s.parseTime(ctx, id, e, text) }
+	zone, unread := s.zone(ctx, id, e)
+	at := func(text string) (time.Time, error) { return parseTime(text, zone) }
 	err := cmp.Or(
 		parsed("starts_at", e.StartsAt, &change.StartsAt, at), parsed("ends_at", e.EndsAt, &change.EndsAt, at), parsed("finish_by", e.FinishBy, &change.FinishBy, at),
 		parsed("active_hours", e.ActiveHours, &change.ActiveHours, func(text string) (json.RawMessage, error) { return notation.ParseHours(cmp.Or(text, "none")) }),
 		parsed("ramp", e.Ramp, &change.Ramp, func(text string) (json.RawMessage, error) { return notation.ParseRamp(cmp.Or(text, "none")) }),
 		parsed("avoid_minutes", e.AvoidMinutes, &change.AvoidMinutes, func(text string) (string, error) { return strings.TrimSuffix(text, "none"), nil }),
 		parsed("job_ttl", e.JobTTL, &change.JobTTL, func(text string) (time.Duration, error) { return notation.ParseSpan(cmp.Or(text, "0s")) }),
+		unread,
 	)
 	switch {
 	case err != nil:
@@ -80,18 +83,24 @@ func (s *Sources) WriteCampaign(ctx context.Context, id string, e *Edit, on Cond
 	return s.settingsOf(s.Catalog.SetCampaign(ctx, id, change))
 }
 
-// parseTime reads a time of a campaign, in its time zone as the change says or as it is; the zero time of an empty text, and of none.
-func (s *Sources) parseTime(ctx context.Context, id string, e *Edit, text string) (time.Time, error) {
+// zone returns the time zone in which a change writes times: as the change says, or as the campaign has it. With an error it is UTC.
+func (s *Sources) zone(ctx context.Context, id string, e *Edit) (*time.Location, error) {
+	if e.TimeZone != nil || e.StartsAt == nil && e.EndsAt == nil && e.FinishBy == nil {
+		return zoneOf(orZero(e.TimeZone)), nil
+	}
+	row, err := s.Catalog.GetCampaign(ctx, id)
+	if err != nil && !errors.Is(err, catalog.ErrNotFound) {
+		return time.UTC, err
+	}
+	return zoneOf(row.TimeZone), nil
+}
+
+// parseTime reads a time of a campaign; the zero time of an empty text, and of none.
+func parseTime(text string, zone *time.Location) (time.Time, error) {
 	if text == "" || text == "none" {
 		return time.Time{}, nil
 	}
-	name := e.TimeZone
-	if name == nil {
-		if row, err := s.Catalog.GetCampaign(ctx, id); err == nil {
-			name = &row.TimeZone
-		}
-	}
-	return notation.ParseTimeIn(text, zoneOf(orZero(name)), time.Now())
+	return notation.ParseTimeIn(text, zone, time.Now())
 }
 
 // zoneOf returns the time zone in which the times of a campaign are written: UTC if the name is none, such as recipient.
@@ -106,9 +115,11 @@ func zoneOf(name string) *time.Location {
 func (s *Sources) SetStatus(ctx context.Context, id string, status delivery.Status, until string, at *int64) (*Settings, error) {
 	change := catalog.CampaignChange{Status: &status, AtRevision: at}
 	if status == delivery.StatusPaused && until != "" {
-		if err := parsed("until", &until, &change.PausedUntil, parseUntil); err != nil {
+		at, err := parseUntil(until)
+		if err != nil {
 			return nil, err
 		}
+		change.PausedUntil = &at
 	}
 	return s.settingsOf(s.Catalog.SetStatusAt(ctx, id, change))
 }
@@ -120,11 +131,9 @@ func (s *Sources) Bulk(ctx context.Context, ids []string, bulk *Bulk) (changed i
 	case "pause":
 		change.Status = delivery.StatusPaused
 		if bulk.Until != "" {
-			until := &change.PausedUntil
-			if err := parsed("until", &bulk.Until, &until, parseUntil); err != nil {
+			if change.PausedUntil, err = parseUntil(bulk.Until); err != nil {
 				return 0, err
 			}
-			change.PausedUntil = *until
 		}
 	case "resume":
 		change.Status = delivery.StatusActive
@@ -151,7 +160,13 @@ func parsed[T any](name string, text *string, into **T, parse func(string) (T, e
 	return nil
 }
 
-func parseUntil(text string) (time.Time, error) { return notation.ParseUntil(text, time.Now()) }
+func parseUntil(text string) (time.Time, error) {
+	at, err := notation.ParseUntil(text, time.Now())
+	if err != nil {
+		return at, Fault(catalog.ErrInvalid, "until: %s", err)
+	}
+	return at, nil
+}
 
 func (s *Sources) settingsOf(row catalog.CampaignRow, err error) (*Settings, error) {
 	if err != nil {

@@ -123,9 +123,7 @@ func (d *DeadLetters) Find(ctx context.Context, f LetterFilter) (found Letters, 
 		return Letters{}, Fault(catalog.ErrInvalid, "after: %s", err)
 	}
 	limit := cmp.Or(f.Limit, maxLetters)
-	if f.Last > 0 {
-		f.Since = time.Now().Add(-f.Last)
-	}
+	f.Since = f.from(time.Now())
 	var reached deadletter.Position
 	options := deadletter.Options{
 		Topics: d.Topics, Unmarked: d.unmarked, MaxScanned: maxScanned, Scanned: &found.Looked,
@@ -138,10 +136,11 @@ func (d *DeadLetters) Find(ctx context.Context, f LetterFilter) (found Letters, 
 	matched, counts := 0, map[deadletter.Group]int{}
 	err = deadletter.Newest(ctx, options, func(letter deadletter.Letter) error {
 		matched++
-		i, known := counts[deadletter.Group{Campaign: letter.Campaign, Reason: letter.Reason}]
+		group := deadletter.Group{Campaign: letter.Campaign, Reason: letter.Reason}
+		i, known := counts[group]
 		if !known {
 			i = len(found.Counts)
-			counts[deadletter.Group{Campaign: letter.Campaign, Reason: letter.Reason}] = i
+			counts[group] = i
 			found.Counts = append(found.Counts, LetterCount{Campaign: letter.Campaign, Reason: string(letter.Reason)})
 		}
 		if found.Counts[i].Letters++; letter.Replayed {
@@ -195,15 +194,12 @@ func (d *DeadLetters) Replay(ctx context.Context, r replay.Request, progress fun
 	if r.DryRun {
 		options.MaxScanned = maxCounted
 	} else {
-		micros, period, err := notation.ParseRate(r.Rate)
-		if err == nil && micros == 0 {
-			err = errors.New("a rate of 0 would replay nothing")
+		var err error
+		if options.Rate, err = parseRate(r.Rate); err != nil {
+			return deadletter.ReplayReport{}, err
 		}
-		if err == nil {
-			options.Rate, err = delivery.NewRate(micros, period)
-		}
-		if err != nil {
-			return deadletter.ReplayReport{}, Fault(catalog.ErrInvalid, "rate: %s", err)
+		if options.Rate.Zero() {
+			return deadletter.ReplayReport{}, Fault(catalog.ErrInvalid, "rate: a rate of 0 would replay nothing")
 		}
 	}
 	report, err := deadletter.Replay(ctx, options)

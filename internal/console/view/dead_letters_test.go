@@ -7,7 +7,9 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/pacer/pacer/internal/console/replay"
 	"github.com/pacer/pacer/internal/deadletter"
 	"github.com/pacer/pacer/internal/delivery"
 )
@@ -30,6 +32,26 @@ func TestLookForLettersThatIsCutShort(t *testing.T) {
 	} {
 		if got := cutShort(tt.ctx, tt.looked, tt.err); got != tt.want {
 			t.Errorf("%d letters, then %v: %v", tt.looked, tt.err, got)
+		}
+	}
+}
+
+// TestLastCountsBackFromUntil: what was written before a time is looked for until then.
+func TestLastCountsBackFromUntil(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 3, 2, 10, 0, 0, 0, time.UTC)
+	past, ahead := now.Add(-48*time.Hour), now.Add(time.Hour)
+	for _, tt := range []struct {
+		last         time.Duration
+		since, until time.Time
+		want         time.Time
+	}{
+		{time.Hour, time.Time{}, time.Time{}, now.Add(-time.Hour)}, {time.Hour, time.Time{}, past, past.Add(-time.Hour)},
+		{time.Hour, time.Time{}, ahead, now.Add(-time.Hour)}, {0, past, now, past},
+	} {
+		f := LetterFilter{Last: tt.last, Filter: replay.Filter{Since: tt.since, Until: tt.until}}
+		if got := f.from(now); !got.Equal(tt.want) {
+			t.Errorf("%+v: since %s, want %s", tt, got, tt.want)
 		}
 	}
 }

@@ -26,9 +26,17 @@ func ReadFleet(ctx context.Context, exchange *progress.RedisExchange) (*Fleet, e
 	if err != nil {
 		return nil, err
 	}
-	f := &Fleet{At: b.At, Counter: b.Counter, Sent: b.Sent, Of: b.Of, Failure: b.Failure, Daemons: []progress.Daemon{}, Keys: b.Keys}
-	f.figures(b)
-	f.LateCapacity, f.LateDestination = b.Late.Capacity(), b.Late.Destination
+	f := &Fleet{
+		At: b.At, Counter: b.Counter, Sent: b.Sent, Of: b.Of, Failure: b.Failure, Daemons: []progress.Daemon{}, Keys: b.Keys,
+		LateCapacity: b.Late.Capacity(), LateDestination: b.Late.Destination, Sinks: map[string]*SinkFigures{}, Destinations: map[string][]DestinationFigures{},
+	}
+	for i := range b.Sinks {
+		if s := &b.Sinks[i]; s.Of == "" {
+			f.Sinks[s.Sink] = sinkFigures(s)
+		} else {
+			f.Destinations[s.Of] = append(f.Destinations[s.Of], DestinationFigures{s.Sink, sinkFigures(s)})
+		}
+	}
 	for _, n := range b.Nodes {
 		n.Started, n.Figures.Sinks = n.Started.UTC(), append([]progress.SinkCalls{}, n.Figures.Sinks...)
 		f.Daemons = append(f.Daemons, n)
@@ -50,19 +58,6 @@ func (f *Fleet) keys(quota string) *delivery.KeyWaits {
 		}
 	}
 	return nil
-}
-
-// figures notes what the daemons tell of their sinks, and of the destinations that answer most.
-func (f *Fleet) figures(b *progress.Board) {
-	f.Sinks, f.Destinations = map[string]*SinkFigures{}, map[string][]DestinationFigures{}
-	for i := range b.Sinks {
-		s := &b.Sinks[i]
-		if s.Of == "" {
-			f.Sinks[s.Sink] = sinkFigures(s)
-			continue
-		}
-		f.Destinations[s.Of] = append(f.Destinations[s.Of], DestinationFigures{s.Sink, sinkFigures(s)})
-	}
 }
 
 func sinkFigures(s *progress.SinkReport) *SinkFigures {

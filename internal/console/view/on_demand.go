@@ -101,12 +101,12 @@ type Shut struct {
 	All     int                     // how many are disabled
 	Failed  []*delivery.Destination // those that have failed for longest
 	Failing int                     // how many fail
-
-	snapshot *delivery.Snapshot
 }
 
-// Known reports whether there is a row of a destination.
-func (s *Shut) Known(id string) bool { return s.snapshot != nil && s.snapshot.Destinations[id] != nil }
+// Destination returns a destination of the catalog in memory; nil if there is none.
+func (l *Watcher) Destination(id string) *delivery.Destination {
+	return l.sources.Snapshot().Destination(id)
+}
 
 // Shut returns the disabled and failing destinations of the catalog in memory.
 func (l *Watcher) Shut(ctx context.Context) Shut {
@@ -125,7 +125,6 @@ func (l *Watcher) Shut(ctx context.Context) Shut {
 				keep(&shut.Failed, e, func(a, b *delivery.Destination) int { return cmp.Compare(a.FailingSince, b.FailingSince) })
 			}
 		}
-		shut.snapshot = snapshot
 		return shut, nil
 	})
 	return shut
@@ -140,19 +139,13 @@ func keep(list *[]*delivery.Destination, e *delivery.Destination, order func(a, 
 	}
 }
 
-// Gated is a gate of one destination.
-type Gated struct {
-	Sink, Cause  string
-	Since, Until *time.Time
-}
-
 // GatesOf returns the closed gates of a destination, of each sink.
-func (l *Watcher) GatesOf(ctx context.Context, id string) (list []Gated) {
+func (l *Watcher) GatesOf(ctx context.Context, id string) (list []delivery.Gate) {
 	closed := l.Closed(ctx)
 	for _, sink := range slices.Sorted(maps.Keys(closed)) {
 		for _, g := range closed[sink] {
 			if g.Destination == id {
-				list = append(list, Gated{sink, g.Cause.String(), instant(g.Since), until(g.Until)})
+				list = append(list, g)
 			}
 		}
 	}

@@ -30,12 +30,9 @@ func (s *State) Plan(id string, what WhatIf) (*progress.Plan, error) {
 	}
 	c := *e.snapshot.Campaigns[id]
 	if what.Rate != "" {
-		micros, per, err := notation.ParseRate(what.Rate)
-		if err == nil {
-			c.Rate, err = delivery.NewRate(micros, per)
-		}
-		if err != nil {
-			return nil, Fault(catalog.ErrInvalid, "rate: %s", err)
+		var err error
+		if c.Rate, err = parseRate(what.Rate); err != nil {
+			return nil, err
 		}
 	}
 	if what.FinishBy != "" {
@@ -55,6 +52,17 @@ func (s *State) Plan(id string, what WhatIf) (*progress.Plan, error) {
 		all[other] = &paused
 	}
 	return progress.NewPlan(e.now, id, all, e.left, slices.Concat(slices.Collect(maps.Values(e.windows))...)), nil
+}
+
+func parseRate(text string) (rate delivery.Rate, err error) {
+	micros, per, err := notation.ParseRate(text)
+	if err == nil {
+		rate, err = delivery.NewRate(micros, per)
+	}
+	if err != nil {
+		return rate, Fault(catalog.ErrInvalid, "rate: %s", err)
+	}
+	return rate, nil
 }
 
 // left returns how many jobs of a campaign are left, and their mean weight.

@@ -116,10 +116,12 @@ func (s *State) Select(by Selection, limit int) (page []*Campaign, all int, next
 	return list, all, next
 }
 
-// Missing is why a selection selects nothing: its quota or its sink is not known. It is catalog.ErrNotFound, or nil.
+// Missing is why a selection selects nothing: its quota or its sink is not known, which is catalog.ErrNotFound, or nothing is, which is
+// catalog.ErrUnreachable. It is nil if there is nothing.
 func (s *State) Missing(by Selection) error {
 	switch {
 	case s.known.snapshot == nil:
+		return absent(notLoaded)
 	case by.Quota != "" && s.Quota(by.Quota) == nil:
 		return Fault(catalog.ErrNotFound, "there is no quota %s", notation.Shorten(by.Quota))
 	case by.Sink != "" && !slices.ContainsFunc(s.Sinks, func(k *Sink) bool { return k.Name == by.Sink }):

@@ -29,22 +29,16 @@ func (s *State) Shares(id string, most int) Shares {
 			continue
 		}
 		one := Share{Campaign: c}
-		if sends := c.Sent != nil && *c.Sent > 0; sends || c.Backlog != nil && *c.Backlog > 0 && c.Allowed > 0 {
+		if sent := orZero(c.Sent); sent > 0 || orZero(c.Backlog) > 0 && c.Allowed > 0 {
 			one.Asked, one.Part = c.Allowed, float64(max(1, c.PriorityWeight))
 			shares.Asking, shares.Asked, weights = shares.Asking+1, shares.Asked+c.Allowed, weights+one.Part
-			if sends {
-				shares.Got += *c.Sent
-			}
+			shares.Got += sent
 		}
 		shares.List = append(shares.List, one)
 	}
-	sent := func(one *Share) float64 {
-		if one.Campaign.Sent == nil {
-			return 0
-		}
-		return *one.Campaign.Sent
-	}
-	slices.SortStableFunc(shares.List, func(a, b Share) int { return cmp.Or(cmp.Compare(sent(&b), sent(&a)), cmp.Compare(b.Asked, a.Asked)) })
+	slices.SortStableFunc(shares.List, func(a, b Share) int {
+		return cmp.Or(cmp.Compare(orZero(b.Campaign.Sent), orZero(a.Campaign.Sent)), cmp.Compare(b.Asked, a.Asked))
+	})
 	shares.List = shares.List[:min(len(shares.List), most)]
 	for i := range shares.List {
 		shares.List[i].Part /= max(1, weights)

@@ -29,12 +29,7 @@ type Sink struct {
 }
 
 // Closed returns how many of its destinations are closed.
-func (s *Sink) Closed() int {
-	if s.ClosedDestinations == nil {
-		return 0
-	}
-	return *s.ClosedDestinations
-}
+func (s *Sink) Closed() int { return orZero(s.ClosedDestinations) }
 
 // SinkFigures are what all daemons tell of a sink together. Rates and quantiles are of the last minute, or since the daemons' start.
 type SinkFigures struct {
@@ -139,16 +134,9 @@ func (l *Watcher) Sinks(ctx context.Context, s *State, destinations int) (list [
 			}
 		}
 		one.HeldCampaigns = held[one.Name]
-		slices.SortStableFunc(one.HeldCampaigns, func(a, b HeldCampaign) int { return cmp.Compare(since(b.Since), since(a.Since)) })
+		slices.SortStableFunc(one.HeldCampaigns, func(a, b HeldCampaign) int { return orZero(b.Since).Compare(orZero(a.Since)) })
 		one.HeldCampaigns = append([]HeldCampaign{}, one.HeldCampaigns[:min(len(one.HeldCampaigns), ListedOfSink)]...)
 		list = append(list, &one)
 	}
 	return list
-}
-
-func since(t *time.Time) int64 {
-	if t == nil {
-		return 0
-	}
-	return t.Unix()
 }

@@ -67,6 +67,9 @@ const (
 	Ramping = "ramping"
 )
 
+// notLoaded is why no campaign is known.
+const notLoaded = "the catalog is not loaded: is PostgreSQL reachable, and migrated?"
+
 // MaxListed bounds the campaigns that are listed with a quota.
 const MaxListed = 1000
 
@@ -109,7 +112,7 @@ func (l *Watcher) state(e *evidence) *State {
 	}
 	s.Sinks = l.sinks(e)
 	if e.snapshot == nil {
-		s.Faults = append(s.Faults, "the catalog is not loaded: is PostgreSQL reachable, and migrated?")
+		s.Faults = append(s.Faults, notLoaded)
 		return s
 	}
 	s.Revision = e.snapshot.Revision

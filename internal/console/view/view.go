@@ -248,6 +248,17 @@ type LetterFilter struct {
 	Limit int           // letters of the page; 0: 100
 }
 
+// from returns since when the letters were written that are meant. Last counts back from Until if that is over.
+func (f *LetterFilter) from(now time.Time) time.Time {
+	switch {
+	case f.Last <= 0:
+		return f.Since
+	case !f.Until.IsZero() && f.Until.Before(now):
+		now = f.Until
+	}
+	return now.Add(-f.Last)
+}
+
 // Letters are dead letters: the newest ones, and the counts, of those that were looked at, which begins with the newest.
 type Letters struct {
 	List   []Letter      `json:"letters" doc:"a page of them, the newest first"`

@@ -3,6 +3,7 @@ package view
 import (
 	"cmp"
 	"context"
+	"errors"
 	"math"
 	"sync"
 	"time"
@@ -83,7 +84,7 @@ func (l *Watcher) Run(ctx context.Context) {
 
 // pause returns the time from one state to the next.
 func (l *Watcher) pause() time.Duration {
-	if last := l.last().state; !l.watched() && last != nil && len(last.Faults) == 0 {
+	if last, _ := l.last(); !l.watched() && last != nil && len(last.Faults) == 0 {
 		return idleEvery
 	}
 	l.mu.Lock()
@@ -106,35 +107,36 @@ func (l *Watcher) watched() bool {
 // computes a new one.
 func (l *Watcher) Look(ctx context.Context) *State {
 	l.asked()
-	last := l.last()
-	if last.state != nil && time.Since(last.at) < StaleAfter {
-		return last.state
+	last, at := l.last()
+	if last != nil && time.Since(at) < StaleAfter {
+		return last
 	}
 	answered, mine := l.ask(ctx, false)
-	if last.state != nil && !mine && answered != nil {
-		return last.state
+	if last != nil && !mine && answered != nil {
+		return last
 	}
 	return l.wait(ctx, answered)
 }
 
 // Fresh is Look for programs, which ask once. Without a recent request it waits for a new state, but not for sources that hang.
 func (l *Watcher) Fresh(ctx context.Context) *State {
-	unwatched, last := l.asked(), l.last()
+	unwatched := l.asked()
+	last, at := l.last()
 	l.mu.Lock()
 	most := 2 * l.age()
 	if l.sources.Patience > 0 {
 		most = watchedEvery / 2 // the requests of one command
 	}
 	l.mu.Unlock()
-	if last.state != nil && unwatched < most && time.Since(last.at) < most {
-		return last.state
+	if last != nil && unwatched < most && time.Since(at) < most {
+		return last
 	}
 	ctx, cancel := context.WithTimeout(ctx, l.within()+time.Second)
 	defer cancel()
 	answered, _ := l.ask(ctx, false)
 	next := l.wait(ctx, answered)
 	if ctx.Err() != nil {
-		return cmp.Or(last.state, next)
+		return cmp.Or(last, next)
 	}
 	return next
 }
@@ -158,16 +160,11 @@ func (l *Watcher) Renew(ctx context.Context) {
 // stateQuestion is what a state is the answer to. The last one is shown however old it is.
 var stateQuestion = question{kind: "state", keep: math.MaxInt64}
 
-// seen is a state, and when it was complete: sources that hang must not make it old at once.
-type seen struct {
-	state *State // nil: there is none yet
-	at    time.Time
-}
-
-func (l *Watcher) last() seen {
+// last returns the last state, nil if there is none yet, and when it was complete: sources that hang must not make it old at once.
+func (l *Watcher) last() (state *State, at time.Time) {
 	last := l.cache.last(stateQuestion)
-	state, _ := last.value.(*State)
-	return seen{state, last.at}
+	state, _ = last.value.(*State)
+	return state, last.at
 }
 
 // ask has a state computed, as cache.ask does; anew also of what the database has counted lately.
@@ -177,16 +174,17 @@ func (l *Watcher) ask(ctx context.Context, anew bool) (answered <-chan struct{},
 	return l.cache.ask(ctx, q, func(ctx context.Context) (any, error) { return l.look(ctx, anew), nil })
 }
 
-// wait waits for the state that is being computed. If ctx or the Watcher ends first, it returns a state that has only Faults.
+// wait waits for the state that is being computed. If ctx or the Watcher ends first, it returns a state in which nothing is known.
 func (l *Watcher) wait(ctx context.Context, answered <-chan struct{}) *State {
 	if answered != nil {
 		select {
 		case <-answered:
-			return l.last().state
+			last, _ := l.last()
+			return last
 		case <-ctx.Done():
 		}
 	}
-	return &State{Faults: []string{}}
+	return l.state(&evidence{now: time.Now(), faults: []string{"no source has answered this process yet"}})
 }
 
 // within bounds the wait for a source.
@@ -197,12 +195,12 @@ func (l *Watcher) within() time.Duration { return cmp.Or(l.sources.Patience, sou
 // catalog.ErrNotFound, or why it is not known whether there is one.
 func (l *Watcher) Campaign(ctx context.Context, id string) (*Campaign, error) {
 	c := l.Detailed(ctx, l.Fresh(ctx), id)
-	var now *Settings
-	if l.sources.Catalog != nil {
-		var err error
-		if now, err = l.sources.Campaign(ctx, id); err != nil && c == nil {
-			return nil, err
-		}
+	now, err := l.sources.Campaign(ctx, id)
+	switch {
+	case errors.Is(err, catalog.ErrNotFound): // also where the state has it still
+		return nil, catalog.UnknownCampaign(id)
+	case err != nil && c == nil && l.sources.Catalog != nil:
+		return nil, err
 	}
 	if now != nil && (c == nil || c.Revision < now.Revision) { // it has been changed a moment ago
 		l.Renew(ctx)
@@ -221,19 +219,15 @@ func (l *Watcher) Campaign(ctx context.Context, id string) (*Campaign, error) {
 
 // Quota returns a quota of the current state. The errors are those of Campaign.
 func (l *Watcher) Quota(ctx context.Context, id string) (*Quota, error) {
-	state := l.Fresh(ctx)
-	var now *QuotaSettings
-	if l.sources.Catalog != nil {
-		var err error
-		if now, err = l.sources.Quota(ctx, id); err != nil && state.Quota(id) == nil {
-			return nil, err
-		}
+	shown := l.Fresh(ctx).Quota(id)
+	now, err := l.sources.Quota(ctx, id)
+	if errors.Is(err, catalog.ErrNotFound) || err != nil && shown == nil && l.sources.Catalog != nil {
+		return nil, err
 	}
-	if now != nil && state.Quota(id) == nil { // it has been created a moment ago
+	if now != nil && (shown == nil || shown.Revision < now.Revision) { // it has been changed a moment ago
 		l.Renew(ctx)
-		state = l.Look(ctx)
+		shown = l.Look(ctx).Quota(id)
 	}
-	shown := state.Quota(id)
 	if shown == nil {
 		return nil, Fault(catalog.ErrNotFound, "there is no quota %s", notation.Shorten(id))
 	}
@@ -242,6 +236,18 @@ func (l *Watcher) Quota(ctx context.Context, id string) (*Quota, error) {
 		q.UpdatedAt = now.UpdatedAt
 	}
 	return &q, nil
+}
+
+// With returns the current state with a campaign, which may have been created a moment ago. The errors are those of Campaign.
+func (l *Watcher) With(ctx context.Context, id string) (*State, error) {
+	state := l.Fresh(ctx)
+	if state.Campaign(id) != nil {
+		return state, nil
+	}
+	if _, err := l.Campaign(ctx, id); err != nil {
+		return nil, err
+	}
+	return l.Look(ctx), nil
 }
 
 // optionalInstant is the opposite of Instant.
