@@ -124,7 +124,8 @@ func (s *Site) answer(w http.ResponseWriter, r *http.Request) (route string) {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="pacer", error="invalid_token"`)
 		return refuse(http.StatusUnauthorized, api.TokenUnknown, err.Error())
 	}
-	r = r.WithContext(auth.WithRequestID(auth.With(r.Context(), who), id))
+	who.Request = id
+	r = r.WithContext(auth.With(r.Context(), who))
 	if strings.HasPrefix(r.URL.Path, api.Prefix) {
 		if none, route := s.mux.Handler(r); route == "" { // or not by this method, which the mux says in plain text
 			said := answer{header: w.Header(), code: http.StatusNotFound}

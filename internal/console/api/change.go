@@ -169,7 +169,7 @@ func by(ctx context.Context, reason string) (context.Context, error) {
 	if err := view.CheckReason("reason", reason); err != nil {
 		return nil, problem(err, Conflict)
 	}
-	return catalog.WithActor(ctx, catalog.Actor{Name: auth.Of(ctx).Actor(), Reason: reason, RequestID: auth.RequestID(ctx)}), nil
+	return catalog.WithActor(ctx, catalog.Actor{Name: auth.Of(ctx).Actor(), Reason: reason, RequestID: auth.Of(ctx).Request}), nil
 }
 
 // writing is by for a change in the database.
@@ -197,7 +197,7 @@ func write[S any, R row[S]](ctx context.Context, s *server, kind, id, reason str
 	if err != nil {
 		return nil, problem(err, staleRevision)
 	}
-	s.log.Info("the API has made a change", "kind", kind, "id", id, "revision", row.Seen(), "by", auth.Of(ctx).Actor(), "request", auth.RequestID(ctx))
+	s.log.Info("the API has made a change", "kind", kind, "id", id, "revision", row.Seen(), "by", auth.Of(ctx).Actor(), "request", auth.Of(ctx).Request)
 	return &changed[S]{Status: http.StatusOK, ETag: etag(row.Seen()), Body: row}, nil
 }
 
@@ -236,7 +236,7 @@ func (s *server) remove(ctx context.Context, kind string, in *deleteIn, do func(
 	} else if err != nil {
 		return nil, problem(err, staleRevision)
 	}
-	s.log.Info("the API has deleted something", "kind", kind, "id", in.ID, "by", auth.Of(ctx).Actor(), "request", auth.RequestID(ctx))
+	s.log.Info("the API has deleted something", "kind", kind, "id", in.ID, "by", auth.Of(ctx).Actor(), "request", auth.Of(ctx).Request)
 	return &nothing{}, nil
 }
 
@@ -274,7 +274,7 @@ func (s *server) bulk(ctx context.Context, in *bulkIn) (*answer[bulkOut], error)
 	n, err := s.sources().Bulk(ctx, ids, &in.Body.Bulk)
 	if n > 0 || err == nil {
 		s.log.Info("campaigns were changed", "action", in.Body.Action, "matched", len(ids), "changed", n,
-			"by", auth.Of(ctx).Actor(), "request", auth.RequestID(ctx))
+			"by", auth.Of(ctx).Actor(), "request", auth.Of(ctx).Request)
 	}
 	if err != nil && n > 0 {
 		return nil, fail(partlyDone, fmt.Sprintf("%d campaigns were changed, and then: %s", n, line(err)))

@@ -99,7 +99,7 @@ func (s *server) cancelJobs(ctx context.Context, in *cancelIn) (*answer[jobs.Can
 	}
 	done, err := s.sources().CancelJobs(ctx, jobs.Cancellation{IDs: in.Body.IDs, Campaign: in.Body.Campaign})
 	if err == nil {
-		s.log.Info("jobs were cancelled", "ids", len(in.Body.IDs), "campaign", in.Body.Campaign, "by", auth.Of(ctx).Actor(), "request", auth.RequestID(ctx))
+		s.log.Info("jobs were cancelled", "ids", len(in.Body.IDs), "campaign", in.Body.Campaign, "by", auth.Of(ctx).Actor(), "request", auth.Of(ctx).Request)
 	}
 	return answered(done, err)
 }

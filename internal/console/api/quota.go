@@ -128,7 +128,7 @@ func (s *server) adjust(ctx context.Context, in *adjustIn) (*answer[view.Adjuste
 	done, err := s.sources().Adjust(ctx, in.ID, view.Adjustment{Span: in.Span, Used: in.Body.Used, Lower: in.Body.Lower})
 	if err == nil {
 		s.log.Info("the count of a quota was corrected", "quota", in.ID, "window", done.Window, "before", done.Before, "used", done.Used,
-			"by", auth.Of(ctx).Actor(), "request", auth.RequestID(ctx))
+			"by", auth.Of(ctx).Actor(), "request", auth.Of(ctx).Request)
 	}
 	return answered(done, err)
 }
@@ -161,7 +161,7 @@ func (s *server) editKey(ctx context.Context, in *editKeyIn) (*answer[*view.Key]
 	}
 	k, err := s.sources().SetKey(ctx, in.ID, in.Key, in.Body.KeyEdit)
 	if err == nil {
-		s.log.Info("a key of a quota was changed", "quota", in.ID, "by", auth.Of(ctx).Actor(), "request", auth.RequestID(ctx))
+		s.log.Info("a key of a quota was changed", "quota", in.ID, "by", auth.Of(ctx).Actor(), "request", auth.Of(ctx).Request)
 	}
 	return answered(k, err)
 }

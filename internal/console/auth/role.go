@@ -43,6 +43,7 @@ type Identity struct {
 	Role    Role
 	Address string // of the client
 	Session bool   // begun by logging in
+	Request string // its id, which its log line and its recorded changes carry
 }
 
 // Actor names the identity in the record of changes.
@@ -66,19 +67,6 @@ func Of(ctx context.Context) *Identity {
 		return who
 	}
 	return &Identity{}
-}
-
-type requestKey struct{}
-
-// WithRequestID returns a context of the request with this id.
-func WithRequestID(ctx context.Context, id string) context.Context {
-	return context.WithValue(ctx, requestKey{}, id)
-}
-
-// RequestID returns the id of the request. Its log line and its recorded changes carry it.
-func RequestID(ctx context.Context) string {
-	id, _ := ctx.Value(requestKey{}).(string)
-	return id
 }
 
 // token is one that may be used.

@@ -138,13 +138,13 @@ func (s *Site) act(w http.ResponseWriter, r *http.Request, a action) {
 	case s.watcher.Sources().Catalog == nil && !a.beside:
 		err = view.Fault(catalog.ErrForbidden, noDatabase)
 	default:
-		by := catalog.Actor{Name: auth.Of(ctx).Actor(), Reason: strings.TrimSpace(r.PostForm.Get("reason")), RequestID: auth.RequestID(ctx)}
+		by := catalog.Actor{Name: auth.Of(ctx).Actor(), Reason: strings.TrimSpace(r.PostForm.Get("reason")), RequestID: auth.Of(ctx).Request}
 		next, again, err = a.do(catalog.WithActor(ctx, by), s, r.PostForm)
 	}
 	if err == nil && again == nil {
 		who := auth.Of(ctx)
 		s.log.Info("the console has done what a form asks", "action", strings.TrimPrefix(r.URL.Path, "/"), "id", r.PostForm.Get("id"),
-			"by", who.Actor(), "request", auth.RequestID(ctx))
+			"by", who.Actor(), "request", auth.Of(ctx).Request)
 		s.watcher.Renew(ctx) // the page that follows shows what was done
 		redirect(w, next)
 		return
@@ -212,7 +212,7 @@ func bulk(ctx context.Context, s *Site, form url.Values) (string, *retry, error)
 	n, err := s.watcher.Sources().Bulk(ctx, ids, &change)
 	if err != nil && n > 0 {
 		s.log.Info("the console has done a part of what a form asks", "action", "bulk", "matched", len(ids), "changed", n,
-			"by", auth.Of(ctx).Actor(), "request", auth.RequestID(ctx))
+			"by", auth.Of(ctx).Actor(), "request", auth.Of(ctx).Request)
 		err = view.Fault(err, "%d of %d campaigns were changed, then: %s", n, len(ids), brief(err))
 	}
 	by.After = ""
