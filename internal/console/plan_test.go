@@ -1,10 +1,13 @@
 package console
 
 import (
+	"context"
 	"testing"
 	"time"
 
+	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/hold"
 	"github.com/pacer/pacer/internal/progress"
 )
 
@@ -41,6 +44,30 @@ func TestPlans(t *testing.T) {
 	visit(h, path+"?pause=nobody", "viewer").want(t, 404, "campaign nobody does not exist; create it with")
 	visit(h, path+"?colour=red", "viewer").want(t, 422, "colour")
 	visit(h, "/api/v1/campaigns/nobody/plan", "viewer").want(t, 404)
+}
+
+// TestAPlanIsMadeOnce of a state, however many look at its campaign: it costs as much as the state.
+func TestAPlanIsMadeOnce(t *testing.T) {
+	w, _ := hurried()
+	sources := w.sources()
+	fleet, asked := sources.Fleet, 0
+	sources.Fleet = func(ctx context.Context) (*view.Fleet, error) {
+		f, err := fleet(ctx)
+		of := f.Of
+		f.Of = func(c *delivery.Campaign) *hold.Board { asked++; return of(c) }
+		return f, err
+	}
+	watcher := view.NewWatcher(sources)
+	state := watcher.Look(t.Context())
+	asked = 0
+	for range 5 {
+		if c := watcher.Detailed(t.Context(), state, "spring"); c.Late == "" {
+			t.Error("it is not late")
+		}
+	}
+	if asked > len(state.Campaigns)+1 {
+		t.Errorf("asked %d times of %d campaigns", asked, len(state.Campaigns))
+	}
 }
 
 // TestLateIsAnswered: a change of a campaign that will be late says so, and so do its page and its answer.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/pacer/pacer/internal/catalog"
@@ -52,9 +53,13 @@ func (l *Watcher) Detailed(ctx context.Context, s *State, id string) *Campaign {
 		c.Senders = l.Senders(ctx, id)
 	}
 	if c.FinishBy != nil {
-		if p, err := s.Plan(id, WhatIf{}); err == nil && p.Late != nil {
-			c.Late = "campaign " + id + " " + p.Late.String()
-		}
+		late, _ := s.late.LoadOrStore(id, sync.OnceValue(func() string {
+			if p, err := s.Plan(id, WhatIf{}); err == nil && p.Late != nil {
+				return "campaign " + id + " " + p.Late.String()
+			}
+			return ""
+		}))
+		c.Late = late.(func() string)()
 	}
 	c.LastFailure, c.Note = c.lastFailure, s.known.records[id].note
 	return &c

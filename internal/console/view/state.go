@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/pacer/pacer/internal/catalog"
@@ -39,6 +40,7 @@ type State struct {
 
 	known  *evidence                     // what it was computed from
 	orders map[string]func() []*Campaign // the campaigns in each order but that of their ids
+	late   sync.Map                      // by how much campaigns miss their ends: a plan is of all campaigns, and made once for all who look
 }
 
 // Campaign returns the campaign with this id; nil if there is none.
