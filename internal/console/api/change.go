@@ -164,21 +164,16 @@ func (s *server) deleteCampaign(ctx context.Context, in *deleteIn) (*nothing, er
 	})
 }
 
-// by returns a context whose changes are recorded as the caller's. It fails if the reason cannot be recorded.
-func by(ctx context.Context, reason string) (context.Context, error) {
-	if err := view.CheckReason("reason", reason); err != nil {
-		return nil, problem(err, Conflict)
-	}
-	return catalog.WithActor(ctx, catalog.Actor{Name: auth.Of(ctx).Actor(), Reason: reason, RequestID: auth.Of(ctx).Request}), nil
-}
-
-// writing is by for a change in the database.
+// writing is view.By for a change in the database.
 func (s *server) writing(ctx context.Context, reason string) (context.Context, error) {
-	ctx, err := by(ctx, reason)
-	if err == nil && s.sources().Catalog == nil {
-		err = absent("there is no database here, and so nothing can be changed")
+	ctx, err := view.By(ctx, reason)
+	switch {
+	case err != nil:
+		return nil, problem(err, Conflict)
+	case s.sources().Catalog == nil:
+		return nil, absent("there is no database here, and so nothing can be changed")
 	}
-	return ctx, err
+	return ctx, nil
 }
 
 // row is what people set of a campaign, a quota or a destination.

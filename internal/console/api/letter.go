@@ -47,8 +47,6 @@ func (s *server) letters(ctx context.Context, in *lettersIn) (*answer[view.Lette
 	if !in.Since.IsZero() {
 		last = 0
 	}
-	ctx, cancel := context.WithTimeout(ctx, view.LettersWithin)
-	defer cancel()
 	found, err := s.sources().Letters(ctx, view.LetterFilter{
 		Filter: replay.Filter{Campaign: in.Campaign, Reason: in.Reason, JobID: in.JobID, Destination: in.Destination, Since: in.Since, Until: in.Until},
 		Last:   last, After: in.After, Limit: in.Limit,
@@ -110,7 +108,5 @@ type letterIn struct {
 }
 
 func (s *server) letter(ctx context.Context, in *letterIn) (*answer[*view.WholeLetter], error) {
-	ctx, cancel := context.WithTimeout(ctx, view.LettersWithin)
-	defer cancel()
 	return answered(s.sources().Letter(ctx, deadletter.Place{Partition: in.Partition, Offset: in.Offset}))
 }

@@ -37,9 +37,9 @@ func (s *server) openSink(ctx context.Context, in *openSinkIn) (*answer[openedSi
 	if in.Body != nil {
 		destination, reason = in.Body.Destination, in.Body.Reason
 	}
-	ctx, err := by(ctx, reason)
+	ctx, err := view.By(ctx, reason)
 	if err != nil {
-		return nil, err
+		return nil, problem(err, Conflict)
 	}
 	opened, err := s.sources().Open(ctx, in.ID, destination)
 	return answered(openedSink{in.ID, destination, opened}, err)

@@ -132,19 +132,19 @@ func (s *Site) act(w http.ResponseWriter, r *http.Request, a action) {
 		s.show(w, c, "message")
 		return
 	}
-	next, again, err := "", (*retry)(nil), view.CheckReason("reason", strings.TrimSpace(r.PostForm.Get("reason")))
+	next, again := "", (*retry)(nil)
+	acting, err := view.By(ctx, strings.TrimSpace(r.PostForm.Get("reason")))
 	switch {
 	case err != nil:
 	case s.watcher.Sources().Catalog == nil && !a.beside:
 		err = view.Fault(catalog.ErrForbidden, noDatabase)
 	default:
-		by := catalog.Actor{Name: auth.Of(ctx).Actor(), Reason: strings.TrimSpace(r.PostForm.Get("reason")), RequestID: auth.Of(ctx).Request}
-		next, again, err = a.do(catalog.WithActor(ctx, by), s, r.PostForm)
+		next, again, err = a.do(acting, s, r.PostForm)
 	}
 	if err == nil && again == nil {
 		who := auth.Of(ctx)
 		s.log.Info("the console has done what a form asks", "action", strings.TrimPrefix(r.URL.Path, "/"), "id", r.PostForm.Get("id"),
-			"by", who.Actor(), "request", auth.Of(ctx).Request)
+			"by", who.Actor(), "request", who.Request)
 		s.watcher.Renew(ctx) // the page that follows shows what was done
 		redirect(w, next)
 		return

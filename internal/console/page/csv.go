@@ -137,8 +137,6 @@ func letterLines(ctx context.Context, s *Site, query url.Values) (rows [][]strin
 		return nil, err
 	}
 	filter.After, filter.Limit = "", maxLines
-	ctx, cancel := context.WithTimeout(ctx, view.LettersWithin)
-	defer cancel()
 	letters, err := s.watcher.Sources().Letters(ctx, filter)
 	for i := range letters.List {
 		d := &letters.List[i]

@@ -20,9 +20,9 @@ import (
 const (
 	// MaxLetters bounds one replay.
 	MaxLetters = 100_000
-	// countWithin bounds a dry run, and runWithin a replay.
-	countWithin = 10 * time.Second
-	runWithin   = 24 * time.Hour
+	// LookWithin bounds a look for dead letters, as a dry run is one, and runWithin a replay.
+	LookWithin = 10 * time.Second
+	runWithin  = 24 * time.Hour
 	// keep is how many replays are remembered.
 	keep = 20
 )
@@ -109,7 +109,7 @@ var ErrSearching = fmt.Errorf("%d others look for dead letters already; try agai
 // operators, so that viewers, who need no token, cannot keep them from it.
 const maxSearches = 2
 
-// Limited returns a look for dead letters that is ErrSearching while others look.
+// Limited returns a look for dead letters that ends within LookWithin, and is ErrSearching while others look.
 func Limited[F, A any](look func(context.Context, F) (A, error)) func(context.Context, F) (A, error) {
 	var looking atomic.Int32
 	return func(ctx context.Context, f F) (answer A, err error) {
@@ -121,14 +121,14 @@ func Limited[F, A any](look func(context.Context, F) (A, error)) func(context.Co
 		if looking.Add(1) > most {
 			return answer, ErrSearching
 		}
+		ctx, cancel := context.WithTimeout(ctx, LookWithin)
+		defer cancel()
 		return look(ctx, f)
 	}
 }
 
 // Count returns what a replay would do, of the letters at these places if there are any. The error is ErrSearching while others count.
 func (j *Jobs) Count(ctx context.Context, request Request) (deadletter.ReplayReport, error) {
-	ctx, cancel := context.WithTimeout(ctx, countWithin)
-	defer cancel()
 	request.Limit, request.DryRun = MaxLetters, true
 	outcome, err := j.count(ctx, request)
 	if errors.Is(err, context.DeadlineExceeded) {

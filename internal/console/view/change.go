@@ -1,11 +1,13 @@
 package view
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/console/auth"
 )
 
 // CheckReason returns catalog.ErrInvalid unless the text is one line that can be shown, logged and recorded as it is.
@@ -14,6 +16,12 @@ func CheckReason(name, text string) error {
 		return Fault(catalog.ErrInvalid, "%s: give one line of at most 500 characters, without control characters", name)
 	}
 	return nil
+}
+
+// By returns a context whose changes are recorded as those of who asks, for a reason. The error is that of CheckReason.
+func By(ctx context.Context, reason string) (context.Context, error) {
+	who := auth.Of(ctx)
+	return catalog.WithActor(ctx, catalog.Actor{Name: who.Actor(), Reason: reason, RequestID: who.Request}), CheckReason("reason", reason)
 }
 
 // Settings are what people set of a campaign, as they write it.

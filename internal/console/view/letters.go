@@ -16,8 +16,6 @@ const (
 	// lettersFor is how old what is known of dead letters may be: to look for them takes thousands of records of Kafka. While a page is
 	// watched they are looked for again after half of it.
 	lettersFor = time.Minute
-	// LettersWithin bounds a look for them.
-	LettersWithin = 10 * time.Second
 	// LettersOf is how far back they are counted.
 	LettersOf = time.Hour
 )
@@ -37,7 +35,7 @@ type FoundJob struct {
 
 // lookFor is a question about what is found in Kafka. What has failed may soon be found.
 func (l *Watcher) lookFor(kind, about string) question {
-	q := question{kind: kind, about: about, fresh: lettersFor / 2, within: LettersWithin, keep: lettersFor}
+	q := question{kind: kind, about: about, fresh: lettersFor / 2, within: replay.LookWithin, keep: lettersFor}
 	if l.cache.last(q).err != nil {
 		q.fresh = closeFor
 	}
@@ -65,15 +63,11 @@ func (l *Watcher) WholeLetter(ctx context.Context, at deadletter.Place) (*WholeL
 
 // LookForJob looks where a job is, and how far back for its dead letters and events.
 func (l *Watcher) LookForJob(ctx context.Context, id string, last time.Duration) (*FoundJob, error) {
-	looking, cancel := context.WithTimeout(ctx, LettersWithin)
-	defer cancel()
-	letters, err := l.sources.Letters(looking, LetterFilter{Filter: replay.Filter{JobID: id}, Last: last, Limit: maxLetters})
+	letters, err := l.sources.Letters(ctx, LetterFilter{Filter: replay.Filter{JobID: id}, Last: last, Limit: maxLetters})
 	if err != nil {
 		return nil, err
 	}
-	reading, end := context.WithTimeout(ctx, LettersWithin)
-	defer end()
-	records, err := l.sources.Job(reading, jobs.Question{ID: id, Since: time.Now().Add(-last)})
+	records, err := l.sources.Job(ctx, jobs.Question{ID: id, Since: time.Now().Add(-last)})
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +85,7 @@ func (l *Watcher) FindJob(ctx context.Context, id, last string) (*FoundJob, erro
 		return nil, Fault(catalog.ErrInvalid, "last: %s", err)
 	}
 	q := l.lookFor("job", last+" "+id)
-	q.within = 2*LettersWithin + time.Second
+	q.within = 2*replay.LookWithin + time.Second
 	return cached(ctx, l.cache, q, func(ctx context.Context) (*FoundJob, error) { return l.LookForJob(ctx, id, span) })
 }
 
@@ -117,7 +111,7 @@ func (d *Dead) Of(campaign string) (list []LetterCount) {
 // Dead returns how many jobs have died within the last hour, as it was counted last, and has them counted again if that was long ago: it
 // takes thousands of records of Kafka.
 func (l *Watcher) Dead(ctx context.Context) Dead {
-	dead, _ := cached(ctx, l.cache, question{kind: "dead", fresh: lettersFor, within: LettersWithin, keep: LettersOf}, func(ctx context.Context) (Dead, error) {
+	dead, _ := cached(ctx, l.cache, question{kind: "dead", fresh: lettersFor, within: replay.LookWithin, keep: LettersOf}, func(ctx context.Context) (Dead, error) {
 		found, err := l.letters(ctx, LetterFilter{Last: LettersOf, Limit: 1})
 		dead := Dead{At: time.Now(), Counts: found.Counts, More: found.More, Err: err}
 		for _, count := range found.Counts {
