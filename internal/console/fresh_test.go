@@ -36,6 +36,9 @@ func TestWhereNothingIsKnown(t *testing.T) {
 		unknown()
 		press(h, "/bulk", "operator", typed("q=spring&expect=1&action=pause")).want(t, 503, "the catalog is not loaded")
 		w.did(t)
+		for _, path := range []string{"/campaigns/spring", "/quotas/provider"} { // which the database has
+			visit(h, "/api/v1"+path, "viewer").want(t, 503, "this process has not read it from the database yet")
+		}
 	})
 }
 

@@ -111,7 +111,11 @@ func orAbsent[Q, A any](source func(context.Context, Q) (A, error), why string) 
 
 func absent(why string) error { return Fault(catalog.ErrUnreachable, "%s", why) }
 
-var errNoDatabase = absent("there is no database here")
+var (
+	errNoDatabase = absent("there is no database here")
+	// errUnread means that the database has a row that the catalog in memory lacks, also after it was to be read again.
+	errUnread = absent("this process has not read it from the database yet")
+)
 
 // Fleet is what the daemons know together.
 type Fleet struct {

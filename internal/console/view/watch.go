@@ -207,6 +207,8 @@ func (l *Watcher) Campaign(ctx context.Context, id string) (*Campaign, error) {
 		c = l.Detailed(ctx, l.Look(ctx), id)
 	}
 	switch {
+	case c == nil && now != nil:
+		return nil, errUnread
 	case c == nil:
 		return nil, catalog.UnknownCampaign(id)
 	case now == nil:
@@ -228,7 +230,10 @@ func (l *Watcher) Quota(ctx context.Context, id string) (*Quota, error) {
 		l.Renew(ctx)
 		shown = l.Look(ctx).Quota(id)
 	}
-	if shown == nil {
+	switch {
+	case shown == nil && now != nil:
+		return nil, errUnread
+	case shown == nil:
 		return nil, Fault(catalog.ErrNotFound, "there is no quota %s", notation.Shorten(id))
 	}
 	q := *shown
